@@ -1,0 +1,1 @@
+SELECT shard_ask('account', 'e0', '{"delta": 1}');
