@@ -1,2 +1,2 @@
 \set e random(0, 999)
-SELECT shard_tell('single', 'e' || :e, '{"pad": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "delta": 1}');
+SELECT shard_tell('single', 'e' || :e, '{"pad": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "delta": 1}');

@@ -11,7 +11,7 @@ INSERT INTO bench.plain SELECT 'e' || i, 0 FROM generate_series(0, 999) i;
 
 -- The same 100 bytes every time.
 CREATE FUNCTION bench.message() RETURNS jsonb IMMUTABLE LANGUAGE sql
-RETURN format('{"pad": "%s", "delta": 1}', repeat('x', 79))::jsonb;
+RETURN format('{"pad": "%s", "delta": 1}', repeat('x', 77))::jsonb;
 
 -- Handlers: a counter each.
 CREATE FUNCTION bench.counter(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
