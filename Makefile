@@ -1,0 +1,100 @@
+# shard: durable, addressable, single-writer entities in PostgreSQL.
+#
+#   make, make install     build for the PostgreSQL of PG_CONFIG and install there
+#   make demo              a throw-away server with a worked example; make demo-stop ends it
+#   make check             every test; also check-matrix (15, 17, 18) and check-long (an hour)
+#   make lint, make indent, make bench
+#
+# Variables: PG_CONFIG; SHARD_ASSERTIONS=1 turns on our own assertions and fault points;
+# MUTANT=name breaks the build on purpose, to prove that a test notices; WERROR= forgives warnings.
+
+PG_CONFIG ?= pg_config
+
+# These run on a machine that has no PostgreSQL yet, so they come before PGXS.
+SCRIPTS_ONLY = check check-matrix check-long demo demo-stop bench lint indent
+
+ifneq (,$(filter $(SCRIPTS_ONLY),$(MAKECMDGOALS)))
+
+.PHONY: $(SCRIPTS_ONLY)
+.NOTPARALLEL:
+
+# The scripts start makes of their own, with flags of their own.
+unexport MAKEFLAGS MFLAGS MAKELEVEL
+
+check:
+	@test/check.sh
+check-matrix:
+	@test/matrix.sh
+check-long:
+	@test/check.sh long
+demo:
+	@test/demo/run.sh
+demo-stop:
+	@test/demo/stop.sh
+bench:
+	@bench/run.sh
+lint:
+	@test/lint.sh
+indent:
+	@test/lint.sh --indent
+
+else
+
+EXTENSION = extension/shard
+MODULE_big = shard
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control)
+
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard extension/*.c extension/core/*.c)))
+ALL_HEADERS = $(wildcard extension/*.h extension/core/*.h)
+
+# The install script is put together from its parts; upgrade steps are written by hand.
+SCRIPT = $(EXTENSION)--$(EXTVERSION).sql
+SCRIPT_PARTS = $(sort $(wildcard extension/install/[0-9][0-9]-*.sql))
+DATA = $(wildcard extension/shard--*--*.sql)
+DATA_built = $(SCRIPT)
+EXTRA_CLEAN = .flags
+
+# pg_regress runs them in this order, in one database.
+REGRESS_TESTS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+ISOLATION_TESTS = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
+
+WERROR ?= -Werror
+PG_CPPFLAGS = -Iextension -I$(libpq_srcdir)
+PG_CFLAGS = -Wall -Wextra $(WERROR) \
+	-Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+SHLIB_LINK = $(libpq)
+
+ifdef SHARD_ASSERTIONS
+PG_CPPFLAGS += -DSHARD_ASSERTIONS
+endif
+ifdef MUTANT
+PG_CPPFLAGS += -DSHARD_MUTANT_$(shell echo $(MUTANT) | tr 'a-z-' 'A-Z_')
+endif
+
+# For the scripts.
+print-%:
+	@echo $($*)
+
+# The server's JIT never runs our code, so its bitcode would only cost time.
+override with_llvm := no
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+# PGXS of a packaged server tracks no dependencies: any header rebuilds all. So do other flags or
+# another server version, through a file that changes only when they do.
+.PHONY: FORCE
+.flags: FORCE
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(VERSION)' | cmp -s - $@ || \
+		echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(VERSION)' > $@
+$(OBJS): $(ALL_HEADERS) Makefile .flags
+
+# Unqualified names in the script can only be the server's own.
+$(SCRIPT): $(SCRIPT_PARTS) $(EXTENSION).control Makefile
+	@{ \
+		printf '%s\n' '\echo Use "CREATE EXTENSION shard" to load this file. \quit'; \
+		printf '%s\n' 'SET LOCAL search_path TO pg_catalog, pg_temp;'; \
+		cat $(SCRIPT_PARTS) /dev/null; \
+	} > $@.new && mv $@.new $@
+
+endif

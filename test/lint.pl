@@ -1,0 +1,279 @@
+# usage: perl lint.pl           lists the checks: name, tab, title
+#        perl lint.pl NAME      runs one; prints findings as file:line: text, exit status 1 if any
+#
+# Checks of the source that need no compiler. Run from the root of the project, by lint.sh.
+
+use strict;
+use warnings FATAL => 'all';
+
+# Pure decisions below, durable state in the middle, processes above, SQL on top: a file includes
+# files of its own level or below. A new file gets its place here.
+my @levels = (
+	[qw(shard compat)],
+	[qw(core/*)],
+	[qw(guc shmem ring stats catalog security)],
+	[qw(registry log cursor cursor_record state timer held)],
+	[qw(worker peer transport)],
+	[qw(launcher region executor coordinator)],
+	[qw(api admin internal init)],
+);
+
+# Processes talk through tables, shared memory, rings and latches.
+my %process = map { $_ => 1 } qw(launcher region coordinator);
+
+# What a pure file may use of the server: code that works in frontend programs, too.
+my $pure_headers = qr{^(?:c|postgres|postgres_fe)\.h$|^(?:common|datatype|lib|port)/|^mb/pg_wchar\.h$};
+my $pure_system_headers = qr{^(?:ctype|limits|math|stdarg|stddef|stdint|string)\.h$};
+
+# A name in the install script, maybe with its schema.
+my $sql_name = qr/(?:\@extschema\@|"?\w+"?)(?:\."?\w+"?)?/;
+
+my $file_limit = 700;
+my $function_limit = 120;
+
+my @checks = (
+	[ includes => 'includes never point upwards', \&check_includes ],
+	[ pure => 'pure files use no server headers', \&check_pure ],
+	[ versions => 'only compat.h tests the server version', \&check_versions ],
+	[ errcodes => 'errors have an error code', \&check_errcodes ],
+	[ sizes => 'files and functions are of readable size', \&check_sizes ],
+	[ privileges => 'SQL functions have a privilege line', \&check_privileges ],
+	[ comments => 'SQL functions have a comment', \&check_comments ],
+);
+
+my $findings = 0;
+
+if (!@ARGV)
+{
+	print "$_->[0]\t$_->[1]\n" foreach @checks;
+	exit 0;
+}
+my ($check) = grep { $_->[0] eq $ARGV[0] } @checks;
+die "unknown check \"$ARGV[0]\"\n" unless $check;
+$check->[2]->();
+exit($findings ? 1 : 0);
+
+sub finding
+{
+	my ($file, $line, $text) = @_;
+	print "$file:$line: $text\n";
+	$findings++;
+}
+
+sub slurp
+{
+	my ($file) = @_;
+	open(my $handle, '<', $file) or die "could not open $file: $!\n";
+	local $/;
+	return scalar <$handle>;
+}
+
+sub source_files { return sort(glob('extension/*.[ch] extension/core/*.[ch]')); }
+
+# Replaces what a pattern matches by blanks, so that lines keep their numbers.
+sub blank
+{
+	my ($text) = @_;
+	$text =~ s/[^\n]/ /g;
+	return $text;
+}
+
+# C without comments and without what stands in literals.
+sub bare_c
+{
+	my ($text) = @_;
+	$text =~ s{(/\*.*?\*/|//[^\n]*)|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')}
+		{defined $1 ? blank($1) : '"' . blank(substr($2, 2)) . '"'}gse;
+	return $text;
+}
+
+sub line_of
+{
+	my ($text, $offset) = @_;
+	return 1 + (substr($text, 0, $offset) =~ tr/\n//);
+}
+
+sub level_of
+{
+	my ($name) = @_;
+	for my $level (0 .. $#levels)
+	{
+		for my $pattern (@{ $levels[$level] })
+		{
+			return $level if $pattern eq $name;
+			return $level if $pattern =~ m{^(.*/)\*$} && index($name, $1) == 0;
+		}
+	}
+	return undef;
+}
+
+# Calls back with file, line number, delimiter and header for each #include.
+sub each_include
+{
+	my ($files, $callback) = @_;
+	for my $file (@$files)
+	{
+		my $number = 0;
+		for my $line (split /\n/, slurp($file))
+		{
+			$number++;
+			$callback->($file, $number, $1, $2) if $line =~ /^\s*#\s*include\s+(["<])([^">]+)[">]/;
+		}
+	}
+}
+
+# The name that the level table knows a file by.
+sub concept
+{
+	my ($path) = @_;
+	$path =~ s{^extension/}{};
+	$path =~ s{\.[ch]$}{};
+	return $path;
+}
+
+sub check_includes
+{
+	for my $file (source_files())
+	{
+		finding($file, 1, 'has no level; give it one in test/lint.pl')
+		  unless defined level_of(concept($file));
+	}
+	each_include(
+		[ source_files() ],
+		sub {
+			my ($file, $line, $delimiter, $header) = @_;
+			return unless -e "extension/$header";
+			my ($from, $to) = (concept($file), concept($header));
+			my ($above, $below) = (level_of($from), level_of($to));
+			return unless defined $above && defined $below;
+			finding($file, $line, "level $above includes \"$header\" of level $below")
+			  if $below > $above;
+			finding($file, $line, "one process includes another, \"$header\"")
+			  if $process{$from} && $process{$to} && $from ne $to;
+			finding($file, $line, 'compat.h is for .c files only')
+			  if $header eq 'compat.h' && $file =~ /\.h$/;
+		});
+}
+
+sub check_pure
+{
+	each_include(
+		[ sort(glob('extension/core/*.[ch]')) ],
+		sub {
+			my ($file, $line, $delimiter, $header) = @_;
+			return if $header =~ $pure_headers || $header =~ $pure_system_headers;
+			return if $delimiter eq '"' && -e "extension/$header" && $header ne 'compat.h';
+			finding($file, $line, "includes \"$header\", which pure files must not");
+		});
+}
+
+sub check_versions
+{
+	for my $file (grep { $_ ne 'extension/compat.h' } source_files())
+	{
+		my $text = bare_c(slurp($file));
+		finding($file, line_of($text, $-[0]), 'tests the server version')
+		  while $text =~ /\bPG_(?:VERSION_NUM|MAJORVERSION_NUM)\b/g;
+	}
+}
+
+sub check_errcodes
+{
+	for my $file (source_files())
+	{
+		my $text = bare_c(slurp($file));
+		while ($text =~ /\bereport(?:_domain)?\s*(\((?:[^()]|(?1))*\))/g)
+		{
+			my ($call, $offset) = ($1, $-[0]);
+			finding($file, line_of($text, $offset), 'error without errcode')
+			  if $call =~ /^\(\s*(?:ERROR|FATAL|PANIC)\b/ && $call !~ /\berrcode\w*\s*\(/;
+		}
+	}
+}
+
+sub check_sizes
+{
+	for my $file (source_files())
+	{
+		my @lines = split /\n/, bare_c(slurp($file));
+		my $start;
+		finding($file, scalar(@lines), @lines . " lines, $file_limit are the limit")
+		  if @lines > $file_limit;
+		next unless $file =~ /\.c$/;
+		for my $number (1 .. @lines)
+		{
+			my $line = $lines[ $number - 1 ];
+			$start = $number if $line =~ /^\{/;
+			next unless defined $start && $line =~ /^\}/;
+			my $size = $number - $start + 1;
+			finding($file, $start, "function of $size lines, $function_limit are the limit")
+			  if $size > $function_limit && $line !~ /;/;
+			undef $start;
+		}
+	}
+}
+
+# SQL without comments, function bodies and literals.
+sub bare_sql
+{
+	my ($text) = @_;
+	$text =~ s{(/\*.*?\*/|--[^\n]*)|('(?:[^']|'')*')|(\$(\w*)\$.*?\$\4\$)}{blank($&)}gse;
+	return $text;
+}
+
+sub each_sql_statement
+{
+	my ($callback) = @_;
+	for my $file (sort(glob('extension/install/*.sql')))
+	{
+		my $text = bare_sql(slurp($file));
+		while ($text =~ /([^;]+);/g)
+		{
+			my ($statement, $offset) = ($1, $-[1]);
+			$offset += length($1) if $statement =~ s/^(\s+)//;
+			$callback->($file, line_of($text, $offset), $statement);
+		}
+	}
+}
+
+# Overloads are told apart by number only: each needs a line of its own.
+sub check_functions
+{
+	my ($what, $pattern) = @_;
+	my (%created, %seen);
+
+	each_sql_statement(
+		sub {
+			my ($file, $line, $statement) = @_;
+			if ($statement =~ /^CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PROCEDURE|AGGREGATE)\s+($sql_name)/i)
+			{
+				push @{ $created{$1} }, [ $file, $line ];
+			}
+			elsif ($statement =~ $pattern)
+			{
+				my $list = substr($statement, $+[0]);
+				# A list of names, each with its argument types.
+				$seen{$1}{ $2 // '' } = 1
+				  while $list =~ /\G\s*($sql_name)\s*(\((?:[^()]|\([^()]*\))*\))?\s*(?:,|\b|$)/gc;
+			}
+		});
+
+	for my $name (sort keys %created)
+	{
+		my @places = @{ $created{$name} };
+		my $have = keys %{ $seen{$name} // {} };
+		next if $have >= @places;
+		finding(@{ $places[$have] }, "function $name has no $what");
+	}
+}
+
+sub check_privileges
+{
+	check_functions('REVOKE or GRANT',
+		qr/^(?:GRANT|REVOKE)\b.*?\bON\s+(?:FUNCTION|PROCEDURE|ROUTINE)\b/is);
+}
+
+sub check_comments
+{
+	check_functions('COMMENT ON', qr/^COMMENT\s+ON\s+(?:FUNCTION|PROCEDURE|AGGREGATE)\b/is);
+}
