@@ -1,0 +1,401 @@
+package ShardCluster;
+
+=head1 NAME
+
+ShardCluster - a PostgreSQL::Test::Cluster whose server preloads shard
+
+=head1 SYNOPSIS
+
+  my $node = ShardCluster->create('first', fsync => 1, conf => 'shard.region_workers = 2');
+  $node->safe_psql('postgres', q{SELECT shard_tell('counter', '42', '{"delta": 1}')});
+  $node->drain;
+  $node->crash;        # kill -9 of every process of the server
+  $node->recover;
+  $node->log_is_clean;
+
+=cut
+
+use strict;
+use warnings FATAL => 'all';
+use parent 'PostgreSQL::Test::Cluster';
+
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# Bounds a wait for a condition. A test that meets it has failed; none relies on its value.
+our $patience = $PostgreSQL::Test::Utils::timeout_default // 180;
+
+my $common_conf = q{
+shared_preload_libraries = 'shard'
+# The log scan needs to know which process spoke.
+log_line_prefix = '%m [%p] %b %q%a '
+log_statement = none
+log_checkpoints = off
+# As an installation has it: the death of one process must bring all of them back.
+restart_after_crash = on
+wal_level = replica
+max_prepared_transactions = 50
+max_connections = 60
+max_worker_processes = 24
+# Ours only: somebody else's machine should not be asked for more.
+shared_buffers = 32MB
+};
+
+# A running node with the extension in database "postgres". Options: conf (text), fsync, dbs (more
+# databases, each with the extension), extension => 0 (without it).
+sub create
+{
+	my ($class, $name, %opt) = @_;
+	my $node = $class->new($name);
+
+	$node->init(extra => ['--no-sync']);
+	$node->append_conf('postgresql.conf', $common_conf);
+	$node->append_conf('postgresql.conf', 'fsync = on') if $opt{fsync};
+	$node->append_conf('postgresql.conf', $opt{conf}) if $opt{conf};
+	$node->start;
+
+	$node->safe_psql('postgres', "CREATE DATABASE $_") for @{ $opt{dbs} // [] };
+	return $node if defined $opt{extension} && !$opt{extension};
+	$node->safe_psql($_, 'CREATE EXTENSION shard') for 'postgres', @{ $opt{dbs} // [] };
+	return $node;
+}
+
+# --- waiting -------------------------------------------------------------------------------------
+
+# Waits until a query returns true; dies saying what was awaited.
+sub wait_until
+{
+	my ($self, $query, $what, $db) = @_;
+	$self->poll_query_until($db // 'postgres', $query) or die "timed out waiting for $what";
+	return;
+}
+
+# Waits until the query returns exactly this text.
+sub wait_for_value
+{
+	my ($self, $query, $value, $what) = @_;
+	$self->poll_query_until('postgres', $query, $value) or die "timed out waiting for $what";
+	return;
+}
+
+# Waits until every message is handled or given up, those that handlers sent included.
+sub drain
+{
+	my ($self, $db) = @_;
+	return $self->wait_until(
+		q{SELECT shard_drain('10 s') AND NOT EXISTS (SELECT FROM shard_inbox)},
+		'an empty inbox', $db);
+}
+
+# Waits until the server takes connections again by itself.
+sub wait_up
+{
+	my ($self) = @_;
+	return $self->wait_until('SELECT true', 'the server to be up');
+}
+
+# Waits for a condition that is not in the database.
+sub wait_for_condition
+{
+	my ($condition, $what) = @_;
+	my $deadline = time + $patience;
+	until ($condition->())
+	{
+		die "timed out waiting for $what" if time > $deadline;
+		usleep(10_000);
+	}
+	return;
+}
+
+# --- the processes of the server -----------------------------------------------------------------
+
+# The extension's processes in pg_stat_activity; $like narrows it ('%region%').
+sub worker_pids
+{
+	my ($self, $like) = @_;
+	$like //= '%';
+	return split /\n/, $self->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'shard%' AND backend_type LIKE '$like' ORDER BY pid");
+}
+
+# State letter and parent of a process, or nothing. Not kill 0: it finds zombies, too, which an
+# init process may leave lying about for a while.
+sub _process
+{
+	my ($pid) = @_;
+	open my $fh, '<', "/proc/$pid/stat" or return;
+	my $line = <$fh>;
+	close $fh;
+	return unless defined $line && $line =~ /\) (\S) (\d+) /;
+	return ($1, $2);
+}
+
+sub _is_gone
+{
+	my ($pid) = @_;
+	my ($state) = _process($pid);
+	return !defined $state || $state =~ /[ZX]/;
+}
+
+sub _children
+{
+	my ($parent) = @_;
+	opendir my $dir, '/proc' or die "cannot list /proc: $!";
+	my @pids = grep { /^\d+$/ } readdir $dir;
+	closedir $dir;
+	return grep { my (undef, $ppid) = _process($_); defined $ppid && $ppid == $parent } @pids;
+}
+
+sub _wait_gone
+{
+	my (@pids) = @_;
+	for my $pid (@pids)
+	{
+		wait_for_condition(sub { _is_gone($pid) }, "the end of process $pid");
+	}
+	return;
+}
+
+# kill -9 of the whole server at one instant, as a power cut of the machine would end it: nobody
+# has time to notice the death of another.
+sub crash
+{
+	my ($self) = @_;
+	my $postmaster = $self->{_pid};
+
+	# Stopped, it can start no child between our look and our blow.
+	kill 'STOP', $postmaster;
+	wait_for_condition(sub { my ($s) = _process($postmaster); !defined $s || $s eq 'T' },
+		'the postmaster to stop');
+	my @children = _children($postmaster);
+	kill 'KILL', @children;
+	$self->kill9;
+	_wait_gone($postmaster, @children);
+	return;
+}
+
+# kill -9 of the postmaster alone: the others, our workers included, have to notice and leave.
+sub crash_postmaster
+{
+	my ($self) = @_;
+	my $postmaster = $self->{_pid};
+	kill 'STOP', $postmaster;
+	my @children = _children($postmaster);
+	$self->kill9;
+	_wait_gone($postmaster, @children);
+	return;
+}
+
+# Starts the server after a crash.
+sub recover
+{
+	my ($self) = @_;
+	$self->start unless defined $self->{_pid};
+	return $self->wait_up;
+}
+
+# kill -9 of one process: the postmaster ends the others and starts them anew.
+sub crash_process
+{
+	my ($self, $pid) = @_;
+	my $witness = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'};
+	my $before = $self->safe_psql('postgres', $witness);
+
+	kill 'KILL', $pid;
+	_wait_gone($pid);
+	# The old server may take connections for another moment.
+	return $self->wait_until("SELECT ($witness) <> $before", 'the server to restart itself');
+}
+
+# --- a simple entity type ------------------------------------------------------------------------
+
+# Type "recorder": enters what it handles in table seen, and counts in its state. A message with a
+# gate waits until nobody holds the row of table gate: so a test can hold the worker in a turn, for
+# which it sets shard.handler_lock_timeout to more than the test will take.
+my $recorder = q{
+CREATE TABLE seen (pos bigserial, entity text, what text);
+CREATE TABLE gate AS SELECT 1 AS one;
+CREATE FUNCTION recorder(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF message ? 'gate' THEN
+        PERFORM FROM gate FOR SHARE;
+    END IF;
+    INSERT INTO seen (entity, what) SELECT entity_id, message->>'what' FROM shard_self();
+    RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1);
+END $$;
+SELECT shard_start('recorder', 'recorder(jsonb,jsonb)', handler_timeout => '180 s');
+};
+
+sub start_recorder
+{
+	my ($self) = @_;
+	$self->safe_psql('postgres', $recorder);
+	return;
+}
+
+# SQL that sends the recorder messages named $from to $to, one by one.
+sub tell_recorder
+{
+	my ($entity, $from, $to) = @_;
+	return join '', map { qq{SELECT shard_tell('recorder', '$entity', '{"what": "$_"}');\n} } $from .. $to // $from;
+}
+
+# What an entity has handled, in its order, and the count in its state: "1 2 3 = 3".
+sub recorded
+{
+	my ($entity) = @_;
+	return qq{SELECT concat_ws(' = ', (SELECT string_agg(what, ' ' ORDER BY pos) FROM seen WHERE entity = '$entity'),
+		(SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$entity'))};
+}
+
+# Waits until an entity has handled exactly these.
+sub wait_recorded
+{
+	my ($self, $entity, @what) = @_;
+	return $self->wait_for_value(recorded($entity), join(' ', @what) . ' = ' . @what,
+		"entity $entity to handle @what");
+}
+
+# Holds a worker inside a turn, at the message of entity "gate"; returns the session that holds it
+# until its transaction ends.
+sub close_gate
+{
+	my ($self) = @_;
+	my $keeper = $self->session;
+	$keeper->query('BEGIN; SELECT FROM gate FOR UPDATE;');
+	$self->safe_psql('postgres', q{SELECT shard_tell('recorder', 'gate', '{"what": "gate", "gate": true}')});
+	$self->wait_until(
+		q{SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type LIKE 'shard%' AND wait_event_type = 'Lock'},
+		'a worker at the gate');
+	return $keeper;
+}
+
+# The segments of the inbox.
+our $segments = q{SELECT c.oid::regclass FROM pg_class c
+	WHERE c.relnamespace = 'shard'::regnamespace AND c.relkind = 'r' AND c.relname LIKE 'inbox%'};
+
+# VACUUM of the inbox as an administrator might do it; options like "FULL".
+sub vacuum_inbox
+{
+	my ($self, $options) = @_;
+	$options = $options ? "($options)" : '';
+	$self->safe_psql('postgres', join '', map { "VACUUM $options $_;\n" }
+		split /\n/, $self->safe_psql('postgres', $segments));
+	return;
+}
+
+# --- the log -------------------------------------------------------------------------------------
+
+# Lines nobody should ever see, whatever the test does.
+my $alarming = qr/PANIC:|TRAP:|Assert|terminated by signal (?!9\b)|segfault|
+	\bSanitizer\b|invalid\ memory\ alloc|cache\ lookup\ failed|stuck\ spinlock/x;
+
+# The alarming lines of the log, and what workers of the extension reported as an error outside the
+# allowed patterns.
+sub alarming_log_lines
+{
+	my ($self, @allowed) = @_;
+	my @found;
+	for my $line (split /\n/, slurp_file($self->logfile))
+	{
+		my $by_worker = $line =~ /\[\d+\] shard.* (?:ERROR|FATAL):/;
+		next unless $line =~ $alarming || $by_worker;
+		next if grep { $line =~ $_ } @allowed;
+		push @found, $line;
+	}
+	return @found;
+}
+
+# Being told to stop is no error of a worker's.
+my $stopped = qr/FATAL:\s+terminating .* due to (?:administrator command|unexpected postmaster exit)/;
+
+sub log_is_clean
+{
+	my ($self, @allowed) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @lines = $self->alarming_log_lines($stopped, @allowed);
+	ok(!@lines, 'log of ' . $self->name . ' has no unexpected line')
+	  or diag(join "\n", splice(@lines, 0, 20));
+	return;
+}
+
+# --- sessions ------------------------------------------------------------------------------------
+
+# A session that stays open between statements. Not background_psql: its interface differs between
+# the supported versions.
+sub session
+{
+	my ($self, $db) = @_;
+	return ShardCluster::Session->new($self->connstr($db // 'postgres'));
+}
+
+package ShardCluster::Session;
+
+use strict;
+use warnings FATAL => 'all';
+
+sub new
+{
+	my ($class, $connstr) = @_;
+	my $self = bless { in => '', out => '', err => '', statements => 0 }, $class;
+	$self->{timer} = IPC::Run::timeout($ShardCluster::patience);
+	$self->{psql} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $connstr, '-f', '-' ],
+		'<', \$self->{in}, '>', \$self->{out}, '2>', \$self->{err},
+		$self->{timer});
+	return $self;
+}
+
+# Sends statements without waiting: they may block.
+sub send
+{
+	my ($self, $sql) = @_;
+	$self->{marker} = 'done ' . ++$self->{statements};
+	# On both streams, so that no error line of the statement comes after it.
+	$self->{in} .= "$sql\n\\echo $self->{marker}\n\\warn $self->{marker}\n";
+	$self->{psql}->pump_nb;
+	return;
+}
+
+# Waits for what was sent; returns its output, dies with its errors.
+sub receive
+{
+	my ($self) = @_;
+	$self->{timer}->start($ShardCluster::patience);
+	my $done = qr/^\Q$self->{marker}\E\n/m;
+	$self->{psql}->pump until $self->{out} =~ $done && $self->{err} =~ $done;
+	my ($out, $err) = @$self{qw(out err)};
+	@$self{qw(out err)} = ('', '');
+	die "session failed: $err" if $err =~ /^(?:psql:.*)?(?:ERROR|FATAL):/m;
+	$out =~ s/$done//;
+	chomp $out;
+	return $out;
+}
+
+sub query
+{
+	my ($self, $sql) = @_;
+	$self->send($sql);
+	return $self->receive;
+}
+
+# Leaves without a word: an open transaction is rolled back. Also for a session whose server died.
+sub close
+{
+	my ($self) = @_;
+	my $psql = delete $self->{psql} or return;
+	$psql->kill_kill;
+	return;
+}
+
+sub DESTROY
+{
+	my ($self) = @_;
+	local ($?, $@);
+	eval { $self->close };
+	return;
+}
+
+1;

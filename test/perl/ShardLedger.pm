@@ -1,0 +1,723 @@
+package ShardLedger;
+
+=head1 NAME
+
+ShardLedger - random load that keeps books, disturbances, and the audit of the books
+
+=head1 SYNOPSIS
+
+  my $ledger = ShardLedger->new(node => $node, seed => 42);
+  $ledger->install;
+  $ledger->round(seconds => 20, disturbances => [ShardLedger::all_disturbances()]);
+  is_deeply([$ledger->violations], []);
+
+=head1 THE BOOKS
+
+=over
+
+=item sent
+
+One row per message, written by the sender in the transaction that sends it, before it calls
+C<shard_tell>. So the rows of C<sent> are exactly the messages that count, whatever became of the
+reply to COMMIT. Messages that handlers send are entered likewise, as of session C<@entity>.
+
+=item committed
+
+Transactions whose COMMIT was reported, with the time of the report. Clients write it to files
+outside the database, which the crash of a server cannot take back.
+
+=item handled
+
+One row per message, written by the handler. It has no unique key: a message handled twice must
+show, not fail. C<pos> is counted in the entity's state, so it tells the entity's own order, and the
+state also folds what it handled into a hash.
+
+=back
+
+An ask is in C<sent> as kind C<ask>, committed before it is made: it may be handled or not until it
+is answered, but must have been when it was.
+
+Times of C<called_at> and C<committed.at> are of one machine's clock; stepping that clock during a
+run invalidates it.
+
+=cut
+
+use strict;
+use warnings FATAL => 'all';
+
+use POSIX ();
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $clients  = 6;
+my $patience = $PostgreSQL::Test::Utils::timeout_default // 180;
+
+# --- SQL: the books ------------------------------------------------------------------------------
+
+my $books = <<'SQL';
+CREATE TABLE sent (
+    session   text NOT NULL,
+    txn       bigint NOT NULL,
+    n         int NOT NULL,
+    kind      text NOT NULL,       -- how it was sent; 'prepared' and 'ask' are judged differently
+    entity    text NOT NULL,
+    message   jsonb NOT NULL,
+    called_at timestamptz NOT NULL,
+    PRIMARY KEY (session, txn, n)
+);
+CREATE TABLE committed (
+    session  text NOT NULL,
+    txn      bigint NOT NULL,
+    messages int NOT NULL,
+    at       timestamptz NOT NULL,
+    PRIMARY KEY (session, txn)
+);
+CREATE TABLE handled (
+    entity  text NOT NULL,
+    pos     bigint NOT NULL,
+    message jsonb NOT NULL
+);
+
+CREATE FUNCTION ledger_step(hash text, message jsonb) RETURNS text LANGUAGE sql IMMUTABLE
+RETURN md5(hash || concat_ws('/', message->>'s', message->>'t', message->>'n'));
+
+CREATE AGGREGATE ledger_fold(jsonb) (SFUNC = ledger_step, STYPE = text, INITCOND = '');
+
+-- Enters a message in the books and returns it, to be used as the argument of shard_tell: so it is
+-- entered before the call.
+CREATE FUNCTION ledger_note(session text, txn bigint, n int, kind text, entity text, act text)
+RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    message jsonb := jsonb_build_object('s', session, 't', txn, 'n', n, 'act', act);
+BEGIN
+    -- Longer than a page even when compressed: hashes do not compress.
+    IF act = 'large' THEN
+        message := message || jsonb_build_object('pad',
+            (SELECT string_agg(md5(session || txn || '/' || n || '/' || i), '') FROM generate_series(1, 700) i));
+    END IF;
+    INSERT INTO sent VALUES (session, txn, n, kind, entity, message, clock_timestamp());
+    RETURN message;
+END $$;
+
+-- Two entities in every round get two fifths of all messages: what goes wrong between messages of
+-- one entity needs many of them there at once.
+CREATE FUNCTION ledger_entity(round text, i bigint) RETURNS text LANGUAGE sql IMMUTABLE
+RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 ELSE '-e' || i % 41 END;
+
+-- What the handler does with the message.
+CREATE FUNCTION ledger_act(i bigint) RETURNS text LANGUAGE sql IMMUTABLE
+RETURN CASE i % 101 WHEN 13 THEN 'fail' WHEN 31 THEN 'flaky' WHEN 47 THEN 'flaky'
+                    WHEN 64 THEN 'chain' WHEN 71 THEN 'relay' WHEN 89 THEN 'large' ELSE 'plain' END;
+SQL
+
+# --- SQL: the entity type ------------------------------------------------------------------------
+
+my $entity_type = <<'SQL';
+-- Drives transient failures: what a sequence gives is not undone by the rollback that a failure
+-- causes, so a retry meets the next value.
+CREATE SEQUENCE ledger_flake;
+
+CREATE FUNCTION ledger_handler(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    self  text := (SELECT entity_id FROM shard_self());
+    round text := split_part(self, '-', 1);
+    pos   bigint := coalesce((state->>'count')::bigint, 0) + 1;
+    act   text := message->>'act';
+    heir  text;
+BEGIN
+    -- Before anything fails: the effects of failed attempts must vanish.
+    INSERT INTO handled VALUES (self, pos, message);
+
+    IF act = 'fail' THEN
+        RAISE EXCEPTION 'ledger: told to fail' USING ERRCODE = 'invalid_parameter_value';
+    ELSIF act = 'flaky' AND nextval('ledger_flake') % 2 = 0 THEN
+        RAISE EXCEPTION 'ledger: told to fail for now' USING ERRCODE = 'serialization_failure';
+    ELSIF act IN ('chain', 'relay') THEN
+        -- Two messages, possibly to one entity or to itself; a relay's are relayed once more.
+        FOR k IN 0 .. 1 LOOP
+            heir := ledger_entity(round, pos * 7 + k * 11 + (message->>'n')::bigint);
+            PERFORM shard_tell('ledger', heir, ledger_note('@' || self, pos, k, 'handler', heir,
+                CASE act WHEN 'relay' THEN 'chain' ELSE 'plain' END));
+        END LOOP;
+    END IF;
+
+    RETURN jsonb_build_object('count', pos, 'hash', ledger_step(coalesce(state->>'hash', ''), message));
+END $$;
+
+SELECT shard_start('ledger', 'ledger_handler(jsonb,jsonb)',
+                   retry_backoff => '10 ms', max_retry_backoff => '100 ms');
+SQL
+
+# --- SQL: the audit ------------------------------------------------------------------------------
+
+# One statement, one snapshot: what is handled between two looks must not seem lost. Each violation
+# names the promise that it breaks (README, "Guarantees").
+my $audit = <<'SQL';
+WITH seen AS (
+    SELECT 'handled' AS place, entity, message FROM handled
+    UNION ALL
+    SELECT 'waiting', entity_id, message FROM shard_inbox WHERE type_name = 'ledger' AND message ? 's'
+    UNION ALL
+    SELECT 'dead', entity_id, message FROM shard_dead_letters
+    WHERE type_name = 'ledger' AND entity_id LIKE :'round' || '-%'
+), fate AS (
+    SELECT message->>'s' AS session, (message->>'t')::bigint AS txn, (message->>'n')::int AS n,
+           count(*) FILTER (WHERE place = 'handled') AS handled,
+           count(*) FILTER (WHERE place = 'waiting') AS waiting,
+           count(*) FILTER (WHERE place = 'dead') AS dead,
+           min(entity) AS entity, max(entity) AS other_entity, min(message::text)::jsonb AS message
+    FROM seen GROUP BY 1, 2, 3
+), ordered AS (
+    -- Every handled message beside the latest of what its entity handled before it.
+    SELECT s.*, c.at AS committed_at,
+           max(s.called_at) FILTER (WHERE s.kind <> 'ask') OVER before AS latest_call_before,
+           max(s.txn) OVER session_before AS latest_txn_before,
+           max(s.n) OVER txn_before AS latest_n_before
+    FROM handled h
+    JOIN sent s ON (s.session, s.txn, s.n) = (h.message->>'s', (h.message->>'t')::bigint, (h.message->>'n')::int)
+    LEFT JOIN committed c ON (c.session, c.txn) = (s.session, s.txn)
+    WINDOW before AS (PARTITION BY h.entity ORDER BY h.pos
+                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+           session_before AS (PARTITION BY h.entity, s.session ORDER BY h.pos
+                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+           txn_before AS (PARTITION BY h.entity, s.session, s.txn ORDER BY h.pos
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+), folded AS (
+    SELECT entity, count(*) AS count, ledger_fold(message ORDER BY pos) AS hash,
+           bool_and(pos = place) AS gapless
+    FROM (SELECT *, row_number() OVER (PARTITION BY entity ORDER BY pos) AS place FROM handled) h
+    GROUP BY entity
+), violations AS (
+    SELECT 'P1: a message is lost' AS violation, s.session, s.txn, s.n, s.entity
+    FROM sent s LEFT JOIN fate f USING (session, txn, n) LEFT JOIN committed c USING (session, txn)
+    WHERE f.session IS NULL AND (s.kind <> 'ask' OR c.at IS NOT NULL)
+    UNION ALL
+    SELECT 'P1: an answered ask has no effect', s.session, s.txn, s.n, s.entity
+    FROM sent s JOIN committed c USING (session, txn) JOIN fate f USING (session, txn, n)
+    WHERE s.kind = 'ask' AND f.handled = 0
+    UNION ALL
+    SELECT 'P1: a reported transaction is gone', c.session, c.txn, NULL, NULL
+    FROM committed c
+    WHERE c.messages <> (SELECT count(*) FROM sent s WHERE (s.session, s.txn) = (c.session, c.txn))
+    UNION ALL
+    SELECT 'P2: a message was handled more than once', session, txn, n, entity
+    FROM fate WHERE handled > 1
+    UNION ALL
+    SELECT 'P2: a message is in two places', session, txn, n, entity
+    FROM fate WHERE handled + waiting + dead > 1 AND handled <= 1
+    UNION ALL
+    SELECT 'P2: a message was changed', s.session, s.txn, s.n, s.entity
+    FROM sent s JOIN fate f USING (session, txn, n)
+    WHERE f.entity <> s.entity OR f.other_entity <> s.entity OR f.message <> s.message
+    UNION ALL
+    SELECT 'P2: an ask was kept', s.session, s.txn, s.n, s.entity
+    FROM sent s JOIN fate f USING (session, txn, n)
+    WHERE s.kind = 'ask' AND f.waiting + f.dead > 0
+    UNION ALL
+    SELECT 'P2: state and effects differ', NULL, NULL, NULL, coalesce(f.entity, e.entity_id)
+    FROM folded f
+    FULL JOIN (SELECT * FROM shard_entity.ledger WHERE entity_id LIKE :'round' || '-%') e ON e.entity_id = f.entity
+    WHERE (f.count, f.hash, f.gapless) IS DISTINCT FROM ((e.state->>'count')::bigint, e.state->>'hash', true)
+    UNION ALL
+    SELECT 'P3: handled after what was sent later in its transaction', session, txn, n, entity
+    FROM ordered WHERE latest_n_before > n
+    UNION ALL
+    -- What a session prepares may commit after what it sends next, and an ask without answer may
+    -- have been given up; both only need to come after what came before them.
+    SELECT 'P3: handled after what its session sent later', session, txn, n, entity
+    FROM ordered
+    WHERE latest_txn_before > txn AND kind <> 'prepared' AND (kind <> 'ask' OR committed_at IS NOT NULL)
+    UNION ALL
+    SELECT 'P3: handled after what was sent after its commit', session, txn, n, entity
+    FROM ordered WHERE latest_call_before > committed_at
+    UNION ALL
+    SELECT 'P5: a message that no transaction sent', f.session, f.txn, f.n, f.entity
+    FROM fate f LEFT JOIN sent s USING (session, txn, n)
+    WHERE s.session IS NULL
+)
+SELECT violation || ' (' || count(*) || ', as '
+       || min(concat_ws(' ', entity, 'of', session, txn || '.' || n)) || ')'
+FROM violations GROUP BY violation ORDER BY violation;
+SQL
+
+# --- life of a ledger ----------------------------------------------------------------------------
+
+# Arguments: node, seed; db (default postgres).
+sub new
+{
+	my ($class, %arg) = @_;
+	my $self = bless {
+		db       => 'postgres',
+		rounds   => 0,
+		sent_off => 0,
+		%arg,
+		chance => _random_stream($arg{seed}),
+	}, $class;
+
+	# A stream each: what a client does next depends on the seed alone, not on when others did
+	# what.
+	$self->{clients} = [
+		map {
+			{
+				name   => "c$_",
+				txn    => 0,
+				chance => _random_stream($arg{seed} * 100 + $_),
+				file   => "$PostgreSQL::Test::Utils::tmp_check/ledger_" . $self->{node}->name . "_c$_",
+			}
+		} 1 .. $clients
+	];
+	return $self;
+}
+
+# A linear congruential generator rather than rand: the same seed gives the same load everywhere.
+sub _random_stream
+{
+	my ($state) = @_;
+	my $next = sub {
+		my ($n) = @_;
+		$state = ($state * 1103515245 + 12345) % 2**31;
+		return int($state / 2**12) % $n;
+	};
+	$next->(2) for 1 .. 5;    # small seeds begin alike
+	return $next;
+}
+
+# The books without the entity type: all that the audit needs.
+sub install_books
+{
+	my ($self) = @_;
+	$self->{node}->safe_psql($self->{db}, $books);
+	return;
+}
+
+sub install
+{
+	my ($self) = @_;
+	$self->install_books;
+	$self->{node}->safe_psql($self->{db}, $entity_type);
+	return;
+}
+
+# The server has to be up. Returns one line per kind of violation.
+sub violations
+{
+	my ($self) = @_;
+	my $out = $self->{node}->safe_psql($self->{db}, $audit,
+		extra_params => [ '-v', 'round=' . $self->_round ]);
+	return split /\n/, $out;
+}
+
+sub _round { my ($self) = @_; return "r$self->{rounds}" }
+
+# One round: new books, load under disturbance for some seconds, recovery, everything drained.
+# Option undrained => 1: do not insist that all can be drained.
+sub round
+{
+	my ($self, %opt) = @_;
+	my $node = $self->{node};
+
+	$node->safe_psql($self->{db}, 'TRUNCATE sent, committed, handled');
+	$self->{rounds}++;
+	unlink $_->{file} . '.out' for @{ $self->{clients} };
+
+	$self->_load($opt{seconds}, $opt{disturbances} // []);
+	$node->recover;
+	$self->_resolve_prepared;
+	$self->_load_committed;
+	my $drained = eval { $node->drain($self->{db}); 1 };
+	die $@ unless $drained || $opt{undrained};
+	$self->{sent_off} += $node->safe_psql($self->{db}, 'SELECT count(*) FROM sent');
+	return;
+}
+
+# What all rounds sent so far.
+sub messages_sent { my ($self) = @_; return $self->{sent_off} }
+
+# Clients and disturbances take turns by the number of scripts that ended, not by time: so a slow
+# machine gets the same mixture.
+sub _load
+{
+	my ($self, $seconds, $disturbances) = @_;
+	my $chance = $self->{chance};
+	my $until  = time + $seconds;
+	my $ended  = 0;
+	my $next   = 4 + $chance->(8);
+
+	while (time < $until)
+	{
+		$_->{pid} //= $self->_start_script($_) for @{ $self->{clients} };
+		$self->_reap;
+		next if !@$disturbances || ++$ended < $next;
+		my ($name, $do) = @{ $disturbances->[ $chance->(scalar @$disturbances) ] };
+		note("after $ended scripts: $name");
+		$do->($self->{node}, $chance);
+		$next = $ended + 3 + $chance->(8);
+	}
+	$self->_reap while grep { $_->{pid} } @{ $self->{clients} };
+	return;
+}
+
+# Waits for one client's psql to end.
+sub _reap
+{
+	my ($self) = @_;
+	local $SIG{ALRM} = sub { die "a client did not come back" };
+	alarm $patience;
+	my $pid = waitpid(-1, 0);
+	alarm 0;
+	for my $client (@{ $self->{clients} })
+	{
+		$client->{pid} = undef if $client->{pid} && $client->{pid} == $pid;
+	}
+	return;
+}
+
+# A psql of its own for each script: when its server dies, so does it, and the client goes on with
+# the next. Nobody needs to know where it was: the books do.
+sub _start_script
+{
+	my ($self, $client) = @_;
+	my $file = $client->{file};
+	open my $script, '>', "$file.sql" or die "cannot write $file.sql: $!";
+	print $script $self->_script($client);
+	close $script or die "cannot write $file.sql: $!";
+
+	my @psql = ('psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose',
+		'-d', $self->{node}->connstr($self->{db}), '-f', "$file.sql");
+	my $pid = fork // die "cannot fork: $!";
+	return $pid if $pid;
+	open STDIN,  '<',  '/dev/null' or POSIX::_exit(126);
+	open STDOUT, '>>', "$file.out" or POSIX::_exit(126);
+	open STDERR, '>>', "$file.err" or POSIX::_exit(126);
+	# Not exit: that would run the test's END blocks, which stop the server.
+	{ exec { $psql[0] } @psql }
+	POSIX::_exit(127);
+}
+
+# Transactions that lost their client after PREPARE, perhaps across crashes.
+sub _resolve_prepared
+{
+	my ($self) = @_;
+	my @gids = split /\n/, $self->{node}->safe_psql($self->{db},
+		'SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid');
+	for my $gid (@gids)
+	{
+		my $verb = $self->{chance}->(2) ? 'COMMIT' : 'ROLLBACK';
+		$self->{node}->safe_psql($self->{db}, "$verb PREPARED '$gid'");
+	}
+	return;
+}
+
+# Takes the clients' outside records into the database.
+sub _load_committed
+{
+	my ($self) = @_;
+	my $rows = '';
+	for my $file (grep { -e } map { "$_->{file}.out" } @{ $self->{clients} })
+	{
+		$rows .= join '', map { "$_\n" } slurp_file($file) =~ /^COMMITTED\|(.*)$/mg;
+	}
+	$rows =~ tr/|/\t/;
+	$self->{node}->safe_psql($self->{db}, "COPY committed FROM stdin;\n$rows\\.\n");
+	return;
+}
+
+# What clients may be told while servers die under them: classes 08 and 57P, failed asks, and asks
+# whose time ran out.
+my $expected = qr/ledger:\ told\ to\ fail|outcome\ unknown|tim(?:ed|e)?[\ -]?out|
+	connection\ to\ server|server\ closed\ the\ connection|terminat|
+	57P0\d:|08\d{3}:|the\ database\ system\ is/xi;
+
+# Errors that no client should have met.
+sub unexpected_client_errors
+{
+	my ($self) = @_;
+	my @errors = map { slurp_file("$_->{file}.err") =~ /^.*(?:ERROR|FATAL|PANIC|error:).*$/mg }
+	  grep { -e "$_->{file}.err" } @{ $self->{clients} };
+	return grep { $_ !~ $expected } @errors;
+}
+
+# --- the load ------------------------------------------------------------------------------------
+
+# What a client does next, with its weight.
+my @mixture = (
+	[ 6, \&_tells ], [ 3, \&_tell_many ], [ 3, \&_set_based ], [ 2, \&_copy ],
+	[ 4, \&_savepoints ], [ 3, \&_rolled_back ], [ 2, \&_late ], [ 1, \&_huge_late ],
+	[ 2, \&_two_phase ], [ 4, \&_ask ], [ 1, \&_lock_state ], [ 1, \&_touch_state ],
+	[ 2, \&_vacuum ],
+);
+my $weights = 0;
+$weights += $_->[0] for @mixture;
+
+sub _script
+{
+	my ($self, $client) = @_;
+	my $sql = "SET statement_timeout = '90 s';\n";
+	for (1 .. 12)
+	{
+		my $ticket = $client->{chance}->($weights);
+		my $kind = 0;
+		$ticket -= $mixture[ $kind++ ][0] while $ticket >= $mixture[$kind][0];
+		$sql .= $mixture[$kind][1]->($self, $client);
+	}
+	return $sql;
+}
+
+# A transaction being written: number, number of the next message, messages that will count.
+sub _begin
+{
+	my ($self, $client) = @_;
+	return {
+		client => $client,
+		round  => $self->_round,
+		txn    => ++$client->{txn},
+		n      => 0,
+		counts => 0,
+		salt   => $client->{chance}->(10_000),
+	};
+}
+
+# COMMIT, and its report in the outside file.
+sub _commit
+{
+	my ($t, $statement) = @_;
+	return ($statement // 'COMMIT') . ";\n" . _report($t);
+}
+
+# The time is asked of the server after COMMIT returned.
+sub _report
+{
+	my ($t) = @_;
+	return "SELECT 'COMMITTED', '$t->{client}{name}', $t->{txn}, $t->{counts}, clock_timestamp();\n";
+}
+
+# A set of the transaction's next messages: (entity, message) in order. $to pins the entity.
+sub _messages
+{
+	my ($t, $count, $kind, $to) = @_;
+	my ($first, $last) = ($t->{n}, $t->{n} + $count - 1);
+	$t->{n} += $count;
+	$t->{counts} += $count;
+	my $entity = $to ? "'$to'" : "ledger_entity('$t->{round}', i + $t->{salt})";
+	# A volatile function in the select list: the subquery is not flattened, each message is noted
+	# once and in order.
+	return "(SELECT i, $entity AS entity, ledger_note('$t->{client}{name}', $t->{txn}, i, '$kind', "
+	  . "$entity, ledger_act(i + $t->{salt})) AS message FROM generate_series($first, $last) i) m";
+}
+
+sub _tell
+{
+	my ($t, $kind, $to) = @_;
+	$t->{salt} = $t->{client}{chance}->(10_000);
+	return "SELECT shard_tell('ledger', entity, message) FROM "
+	  . _messages($t, 1, $kind // 'tell', $to) . ";\n";
+}
+
+sub _many
+{
+	my ($t, $count, $kind) = @_;
+	return "SELECT shard_tell_many('ledger', array_agg(entity ORDER BY i), array_agg(message ORDER BY i)) FROM "
+	  . _messages($t, $count, $kind // 'many') . ";\n";
+}
+
+sub _hot { my ($t) = @_; return "$t->{round}-hot" . $t->{client}{chance}->(2) }
+
+# One to four single tells, alone or in a transaction block.
+sub _tells
+{
+	my $t = _begin(@_);
+	my $count = $t->{client}{chance}->(4);
+	return _tell($t) . _report($t) if !$count;
+	return "BEGIN;\n" . join('', map { _tell($t) } 0 .. $count) . _commit($t);
+}
+
+sub _tell_many
+{
+	my $t = _begin(@_);
+	return "BEGIN;\n" . _many($t, 1 + $t->{client}{chance}->(200)) . _tell($t) . _commit($t);
+}
+
+sub _set_based
+{
+	my $t = _begin(@_);
+	return "SELECT shard_tell('ledger', entity, message) FROM "
+	  . _messages($t, 1 + $t->{client}{chance}->(100), 'set') . ";\n" . _report($t);
+}
+
+# Through the view, by COPY and by INSERT.
+sub _copy
+{
+	my $t = _begin(@_);
+	my ($name, $entity) = ($t->{client}{name}, _hot($t));
+	my $sql = "BEGIN;\nINSERT INTO shard_inbox (type_name, entity_id, message) SELECT 'ledger', entity, message FROM "
+	  . _messages($t, 10, 'insert') . ";\n";
+	my $rows = '';
+	for my $n ($t->{n} .. $t->{n} + 9)
+	{
+		$sql .= "SELECT ledger_note('$name', $t->{txn}, $n, 'copy', '$entity', 'plain');\n";
+		$rows .= qq(ledger\t$entity\t{"s": "$name", "t": $t->{txn}, "n": $n, "act": "plain"}\n);
+	}
+	$t->{n} += 10;
+	$t->{counts} += 10;
+	return "${sql}COPY shard_inbox (type_name, entity_id, message) FROM stdin;\n$rows\\.\n" . _commit($t);
+}
+
+# Sub-transactions: kept, rolled back, and kept inside a rolled back one.
+sub _savepoints
+{
+	my $t = _begin(@_);
+	my $sql = "BEGIN;\n" . _tell($t) . "SAVEPOINT a;\n" . _tell($t);
+	my $counts = $t->{counts};
+	$sql .= "SAVEPOINT b;\n" . _many($t, 20) . "SAVEPOINT c;\n" . _tell($t) . "RELEASE c;\n"
+	  . "ROLLBACK TO b;\n";
+	$t->{counts} = $counts;
+	return $sql . _tell($t) . "RELEASE a;\n" . _tell($t) . _commit($t);
+}
+
+sub _rolled_back
+{
+	my $t = _begin(@_);
+	return "BEGIN;\n" . _tell($t) . _many($t, 1 + $t->{client}{chance}->(60)) . "ROLLBACK;\n";
+}
+
+# Open while others come and go. The sleeps are the load's shape; nothing relies on them.
+sub _late
+{
+	my $t = _begin(@_);
+	my $nap = 'SELECT pg_sleep(' . (0.1 + $t->{client}{chance}->(10) / 10) . ");\n";
+	return "BEGIN;\n" . _tell($t, 'tell', _hot($t)) . $nap . _many($t, 20) . $nap
+	  . _tell($t, 'tell', _hot($t)) . _commit($t);
+}
+
+# Late, and more than a turn can handle at once.
+sub _huge_late
+{
+	my $t = _begin(@_);
+	return "BEGIN;\n" . _many($t, 2000 + $t->{client}{chance}->(2000)) . "SELECT pg_sleep(0.3);\n"
+	  . _tell($t, 'tell', _hot($t)) . _commit($t);
+}
+
+# The session goes on before it decides on what it prepared.
+sub _two_phase
+{
+	my ($self, $client) = @_;
+	my $t = _begin($self, $client);
+	my $gid = "$client->{name}-$t->{txn}";
+	my $sql = "BEGIN;\n" . _tell($t, 'prepared', _hot($t)) . _many($t, 5, 'prepared')
+	  . "PREPARE TRANSACTION '$gid';\n" . _tells($self, $client);
+	return $sql . "ROLLBACK PREPARED '$gid';\n" if !$client->{chance}->(3);
+	return $sql . _commit($t, "COMMIT PREPARED '$gid'");
+}
+
+# A tell and an ask that comes after it. A failed ask is no reason to stop.
+sub _ask
+{
+	my ($self, $client) = @_;
+	my $sql = _tells($self, $client);
+	my $t = _begin($self, $client);
+	my $entity = $client->{chance}->(2) ? _hot($t) : "$t->{round}-e" . $client->{chance}->(41);
+	my $act = (qw(plain plain chain flaky fail))[ $client->{chance}->(5) ];
+	$t->{counts} = 1;
+	return $sql . <<SQL;
+SELECT ledger_note('$client->{name}', $t->{txn}, 0, 'ask', '$entity', '$act') \\gset
+\\set ON_ERROR_STOP 0
+SELECT shard_ask('ledger', '$entity', :'ledger_note', '10 s');
+\\set failed :ERROR
+\\set ON_ERROR_STOP 1
+\\if :failed
+\\else
+@{[_report($t)]}\\endif
+SQL
+}
+
+# A user holds a state row while messages for it arrive.
+sub _lock_state
+{
+	my $t = _begin(@_);
+	my $entity = _hot($t);
+	return "BEGIN;\nSELECT FROM shard_entity.ledger WHERE entity_id = '$entity' FOR UPDATE;\n"
+	  . _tell($t, 'tell', $entity) . "SELECT pg_sleep(0.4);\n" . _tell($t, 'tell', $entity) . _commit($t);
+}
+
+# A user writes a state row without changing it: the copy in memory is out of date nevertheless.
+sub _touch_state
+{
+	my $t = _begin(@_);
+	my $entity = _hot($t);
+	return "UPDATE shard_entity.ledger SET updated_at = updated_at WHERE entity_id = '$entity';\n"
+	  . _tell($t, 'tell', $entity) . _report($t);
+}
+
+# Line pointers of rolled back messages are free again, the file perhaps shorter.
+sub _vacuum
+{
+	my ($self, $client) = @_;
+	my $options = $client->{chance}->(2) ? '' : '(TRUNCATE on) ';
+	return _rolled_back($self, $client) . <<SQL;
+SELECT format('VACUUM ${options}%s', c.oid::regclass) FROM pg_class c
+WHERE c.relnamespace = 'shard'::regnamespace AND c.relkind = 'r' AND c.relname LIKE 'inbox%' ORDER BY c.oid \\gexec
+SQL
+}
+
+# --- disturbances --------------------------------------------------------------------------------
+
+# Each is a name and what to do with a running node; it leaves the node running.
+my %disturbance = (
+	'kill -9 of everything' => sub { my ($node) = @_; $node->crash; $node->recover },
+	'kill -9 of the postmaster' => sub { my ($node) = @_; $node->crash_postmaster; $node->recover },
+	'immediate stop' => sub { my ($node) = @_; $node->stop('immediate'); $node->recover },
+	'fast restart' => sub { my ($node) = @_; $node->stop('fast'); $node->recover },
+	'kill -9 of a worker' => sub {
+		my ($node, $chance) = @_;
+		my @pids = $node->worker_pids or return;
+		$node->crash_process($pids[ $chance->(scalar @pids) ]);
+	},
+	'terminated worker' => sub {
+		my ($node, $chance) = @_;
+		my @pids = $node->worker_pids or return;
+		$node->safe_psql('postgres', "SELECT pg_terminate_backend($pids[$chance->(scalar @pids)])");
+	},
+	'all workers terminated' => sub {
+		my ($node) = @_;
+		$node->safe_psql('postgres',
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'shard%'");
+	},
+	'another number of workers' => sub {
+		my ($node, $chance) = @_;
+		my $workers = 1 + $chance->(4);
+		note("shard.region_workers = $workers");
+		$node->safe_psql('postgres', "ALTER SYSTEM SET shard.region_workers = $workers");
+		$chance->(2) ? $node->crash : $node->stop('fast');
+		$node->recover;
+	},
+);
+
+# By name, as round() takes them. A name given twice comes twice as often.
+sub disturbances { return map { [ $_, $disturbance{$_} // die "no disturbance $_" ] } @_ }
+
+sub crashes
+{
+	return disturbances(
+		'kill -9 of everything', 'kill -9 of the postmaster', 'immediate stop', 'fast restart',
+		'kill -9 of a worker', ('terminated worker') x 3, 'all workers terminated');
+}
+
+# --- settings of a run ---------------------------------------------------------------------------
+
+# The seed is printed, so that a failure can be met again.
+sub seed
+{
+	my $seed = $ENV{SHARD_SEED} // (time * 1000) % 1_000_000;
+	diag("SHARD_SEED=$seed");
+	return $seed;
+}
+
+# How long the load lasts, in all rounds together.
+sub seconds
+{
+	my ($default) = @_;
+	return $ENV{SHARD_SECONDS} // $default;
+}
+
+1;

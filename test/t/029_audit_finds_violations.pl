@@ -1,0 +1,136 @@
+# The audit of the ledger tests finds each kind of violation, and finds none in clean books. Runs on
+# a plain server: what the audit reads of the extension is imitated by tables.
+
+use strict;
+use warnings FATAL => 'all';
+
+use PostgreSQL::Test::Cluster;
+use ShardLedger;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('plain');
+$node->init(extra => ['--no-sync']);
+$node->start;
+my $ledger = ShardLedger->new(node => $node, seed => 1);
+$ledger->install_books;
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE shard_inbox (type_name text, entity_id text, message jsonb);
+CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb);
+CREATE SCHEMA shard_entity;
+CREATE TABLE shard_entity.ledger (entity_id text, state jsonb);
+
+SQL
+
+# Sessions c1 and c2 send to entities r0-a and r0-b; times are minutes. c1's transaction 2 overlaps
+# c2's transaction 1; c1's 3 was prepared and committed after its 4; c2's 2 is an ask without answer.
+my $clean = <<'SQL';
+TRUNCATE sent, committed, handled, shard_inbox, shard_dead_letters, shard_entity.ledger;
+INSERT INTO sent
+SELECT session, txn, n, kind, entity, jsonb_build_object('s', session, 't', txn, 'n', n), '2001-01-01 10:00'::timestamptz + called * interval '1 min'
+FROM (VALUES ('c1', 1, 0, 'tell', 'r0-a', 1), ('c1', 1, 1, 'tell', 'r0-a', 2), ('c1', 1, 2, 'tell', 'r0-b', 3),
+             ('c1', 2, 0, 'many', 'r0-a', 10), ('c2', 1, 0, 'tell', 'r0-a', 11),
+             ('c1', 3, 0, 'prepared', 'r0-a', 20), ('c1', 4, 0, 'tell', 'r0-a', 21),
+             ('c2', 2, 0, 'ask', 'r0-a', 30), ('c2', 3, 0, 'tell', 'r0-b', 31),
+             ('c2', 4, 0, 'tell', 'r0-b', 40), ('c2', 5, 0, 'tell', 'r0-b', 41),
+             ('c2', 6, 0, 'ask', 'r0-b', 50), ('@r0-a', 2, 0, 'handler', 'r0-b', 51))
+     AS v (session, txn, n, kind, entity, called);
+INSERT INTO committed
+SELECT session, txn, messages, '2001-01-01 10:00'::timestamptz + at * interval '1 min'
+FROM (VALUES ('c1', 1, 3, 4), ('c1', 2, 1, 15), ('c2', 1, 1, 14), ('c1', 3, 1, 25), ('c1', 4, 1, 22),
+             ('c2', 3, 1, 32), ('c2', 6, 1, 55)) AS v (session, txn, messages, at);
+INSERT INTO handled
+SELECT s.entity, v.pos, s.message
+FROM (VALUES ('c1', 1, 0, 1), ('c1', 1, 1, 2), ('c2', 1, 0, 3), ('c1', 2, 0, 4), ('c1', 4, 0, 5), ('c1', 3, 0, 6),
+             ('c1', 1, 2, 1), ('c2', 3, 0, 2), ('c2', 6, 0, 3), ('@r0-a', 2, 0, 4)) AS v (session, txn, n, pos)
+JOIN sent s USING (session, txn, n);
+INSERT INTO shard_inbox SELECT 'ledger', entity, message FROM sent WHERE (session, txn) = ('c2', 4);
+INSERT INTO shard_dead_letters SELECT 'ledger', entity, message FROM sent WHERE (session, txn) = ('c2', 5);
+SQL
+
+# The state as the handler would have left it.
+my $state = <<'SQL';
+TRUNCATE shard_entity.ledger;
+INSERT INTO shard_entity.ledger
+SELECT entity, jsonb_build_object('count', count(*), 'hash', ledger_fold(message ORDER BY pos)) FROM handled GROUP BY entity;
+SQL
+
+# Entities handle two of their messages in each other's place.
+sub swapped
+{
+	my ($entity, $one, $other) = @_;
+	return "UPDATE handled SET pos = CASE pos WHEN $one THEN $other ELSE $one END WHERE entity = '$entity' AND pos IN ($one, $other);";
+}
+
+sub message
+{
+	my ($session, $txn, $n) = @_;
+	return "(SELECT message FROM sent WHERE (session, txn, n) = ('$session', $txn, $n))";
+}
+
+my $m = message('c2', 1, 0);
+my @cases = (
+	[ 'a message in no place', "DELETE FROM shard_inbox;", 'P1: a message is lost' ],
+	[ 'a handled message forgotten', "DELETE FROM handled WHERE (entity, pos) = ('r0-a', 6);", 'P1: a message is lost' ],
+	[ 'a message from a handler lost', "DELETE FROM handled WHERE (entity, pos) = ('r0-b', 4);", 'P1: a message is lost' ],
+	[ 'an answered ask undone', "UPDATE handled SET pos = 3 WHERE (entity, pos) = ('r0-b', 4); DELETE FROM handled WHERE message = @{[message('c2', 6, 0)]};",
+		'P1: a message is lost' ],
+	[ 'an answered ask waiting', "DELETE FROM handled WHERE (entity, pos) = ('r0-b', 3); UPDATE handled SET pos = 3 WHERE (entity, pos) = ('r0-b', 4);
+		INSERT INTO shard_inbox VALUES ('ledger', 'r0-b', @{[message('c2', 6, 0)]});",
+		'P1: an answered ask has no effect', 'P2: an ask was kept' ],
+	[ 'a reported commit without rows', "INSERT INTO committed VALUES ('c9', 1, 1, now());", 'P1: a reported transaction is gone' ],
+	[ 'a message handled twice', "INSERT INTO handled VALUES ('r0-a', 7, $m);",
+		'P2: a message was handled more than once', 'P3: handled after what was sent after its commit' ],
+	[ 'the last message handled twice', "INSERT INTO handled VALUES ('r0-a', 7, @{[message('c1', 3, 0)]});",
+		'P2: a message was handled more than once' ],
+	[ 'handled and dead', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', $m);", 'P2: a message is in two places' ],
+	[ 'handled and waiting', "INSERT INTO shard_inbox VALUES ('ledger', 'r0-a', $m);", 'P2: a message is in two places' ],
+	[ 'dead twice', "INSERT INTO shard_dead_letters SELECT * FROM shard_dead_letters;", 'P2: a message is in two places' ],
+	[ 'handled by another entity', "UPDATE sent SET entity = 'r0-z' WHERE (session, txn) = ('c2', 1);", 'P2: a message was changed' ],
+	[ 'another payload', "UPDATE handled SET message = message || '{\"act\": \"x\"}' WHERE (entity, pos) = ('r0-a', 3);", 'P2: a message was changed' ],
+	[ 'an ask among the dead letters', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', @{[message('c2', 2, 0)]});", 'P2: an ask was kept' ],
+	[ 'a transaction\'s messages reversed', swapped('r0-a', 1, 2), 'P3: handled after what was sent later in its transaction' ],
+	[ 'a session\'s transactions reversed', "DELETE FROM committed;" . swapped('r0-a', 4, 5), 'P3: handled after what its session sent later' ],
+	[ 'a tell after the ask that followed it', swapped('r0-b', 2, 3), 'P3: handled after what its session sent later' ],
+	[ 'a commit seen before a call, reversed', swapped('r0-b', 1, 2), 'P3: handled after what was sent after its commit' ],
+	[ 'a rolled back message handled', "DELETE FROM sent WHERE (session, txn) = ('c1', 3); DELETE FROM committed WHERE (session, txn) = ('c1', 3);",
+		'P5: a message that no transaction sent' ],
+	[ 'a rolled back message waiting', "INSERT INTO shard_inbox VALUES ('ledger', 'r0-a', '{\"s\": \"c9\", \"t\": 1, \"n\": 0}');",
+		'P5: a message that no transaction sent' ],
+);
+
+# Changes after which the state is computed show what they change alone; these show the state.
+my $differ = 'P2: state and effects differ';
+my @state_cases = (
+	[ 'an effect without state', "DELETE FROM shard_entity.ledger WHERE entity_id = 'r0-a';", $differ ],
+	[ 'state without effect', "INSERT INTO shard_entity.ledger VALUES ('r0-z', '{\"count\": 1, \"hash\": \"\"}');", $differ ],
+	[ 'another count', "UPDATE shard_entity.ledger SET state = state || '{\"count\": 9}' WHERE entity_id = 'r0-a';", $differ ],
+	[ 'another fold', "UPDATE shard_entity.ledger SET state = state || '{\"hash\": \"x\"}' WHERE entity_id = 'r0-a';", $differ ],
+	[ 'a position used twice', "UPDATE handled SET pos = 5 WHERE (entity, pos) = ('r0-a', 6);", $differ ],
+);
+
+# Kinds without count and example.
+sub found { return join "\n", map { s/ \(\d.*//r } $ledger->violations }
+
+$node->safe_psql('postgres', $clean . $state);
+is(found(), '', 'clean books');
+
+# What may be: overlapping transactions in either order, an unanswered ask done or not.
+$node->safe_psql('postgres', $clean . swapped('r0-a', 3, 4) . $state);
+is(found(), '', 'overlapping transactions have no order');
+$node->safe_psql('postgres', "$clean INSERT INTO handled VALUES ('r0-a', 7, @{[message('c2', 2, 0)]}); $state");
+is(found(), '', 'an unanswered ask may have been done');
+
+for my $case (@cases)
+{
+	my ($name, $change, @expected) = @$case;
+	$node->safe_psql('postgres', $clean . $change . $state);
+	is(found(), join("\n", @expected), $name);
+}
+for my $case (@state_cases)
+{
+	my ($name, $change, @expected) = @$case;
+	$node->safe_psql('postgres', $clean . $state . $change);
+	is(found(), join("\n", @expected), $name);
+}
+
+done_testing();
