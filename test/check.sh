@@ -8,15 +8,19 @@
 #
 # Root does not run servers: then everything after the build runs as an unprivileged account.
 #
-# Environment: PG_MAJOR or PG_CONFIG choose the server, CHECK_KEEP=1 keeps the folder,
-# CHECK_TIMEOUT is the most that one tier may take, in seconds, PROVE_TESTS the TAP files to run.
+# Environment: PG_MAJOR or PG_CONFIG choose the server; CHECK_KEEP=1 keeps the folder;
+# CHECK_TIMEOUT is the most that all may take, in seconds; PROVE_TESTS names the TAP files to run;
+# MUTANT=name tests a build that is broken on purpose.
+#
+# Exit status: 0 all passed, 1 some failed, 3 there was no build to test.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
 tiers=("$@")
 [ $# -gt 0 ] || tiers=(lint unit regress isolation tap mutants)
-limit=${CHECK_TIMEOUT:-1800}
+limit=${CHECK_TIMEOUT:-3600}
+build=build/${MUTANT:+mutant-}${MUTANT:-check}
 passed=0
 failed=0
 
@@ -29,11 +33,16 @@ export PG_CONFIG
 ensure_user
 work=$(mktemp -d "${TMPDIR:-/tmp}/shard-check.XXXXXX")
 export TEST_HOME=$work
+user_prefix=()
+[ "$(id -u)" != 0 ] || user_prefix=(runuser -u "$TEST_USER" --)
 chmod 755 "$work"
 
-# Ends the servers of this run that a test left, found by their folders, and nothing else.
+# Ends what this run started and nothing else: the command that runs, and servers that a test left,
+# which their folders tell.
+child=
 clean_up() {
   local pidfile
+  if [ -n "$child" ]; then kill "$child" 2>/dev/null && wait "$child" || true; fi
   while IFS= read -r pidfile; do
     as_user "$bindir/pg_ctl" -D "${pidfile%/*}" -m immediate -s stop || true
   done < <([ -z "${bindir:-}" ] || find "$work" -name postmaster.pid)
@@ -50,20 +59,31 @@ count() {  # passed failed
 # Adds up the lines of a TAP log; a runner that failed without a failed line counts as one.
 count_tap() {  # log, exit status
   local good bad
-  good=$(grep -cE '^ok\b' "$1" || true)
-  bad=$(grep -cE '^not ok\b' "$1" || true)
-  bad=$((bad - $(grep -cE '^not ok\b.*# TODO' "$1" || true)))
+  good=$(grep -cE '^ok ([0-9]|-)' "$1" || true)
+  bad=$(grep -cE '^not ok ([0-9]|-)' "$1" || true)
+  bad=$((bad - $(grep -cE '^not ok .*# TODO' "$1" || true)))
   [ "$2" = 0 ] || [ "$bad" -gt 0 ] || bad=1
   count "$good" "$bad"
 }
 
-# Runs a command within the time limit as the unprivileged account, output to a log.
-run_logged() {  # log command ...
-  local log=$1 status=0
+# Runs a command within what is left of the time limit, output to a log. In the background, since
+# a shell that waits for a command in the foreground hears no signal.
+run_logged() {  # log, command ...
+  local log=$1 status=0 left=$((limit - SECONDS))
   shift
-  as_user timeout --kill-after=30 "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
-  [ "$status" != 124 ] || echo "# stopped: took longer than $limit s" >>"$log"
+  timeout --kill-after=30 "$((left > 1 ? left : 1))" "$@" >"$log" 2>&1 </dev/null &
+  child=$!
+  wait "$child" || status=$?
+  child=
+  [ "$status" != 124 ] || echo "# stopped: no time left of $limit s" >>"$log"
   return "$status"
+}
+
+# The same as the unprivileged account, in a folder of this run.
+run_as_user() {  # log, folder, command ...
+  local log=$1 folder=$2
+  shift 2
+  run_logged "$log" "${user_prefix[@]}" env --chdir="$folder" HOME="$work" TMPDIR="$work" "$@"
 }
 
 excerpt() {  # title, file, lines
@@ -77,7 +97,7 @@ excerpt() {  # title, file, lines
 
 build_all() {
   local log=$work/build.log
-  if ! bindir=$(test/private.sh build/check "$work" SHARD_ASSERTIONS=1 2>"$log"); then
+  if ! bindir=$(test/private.sh "$build" "$work" SHARD_ASSERTIONS=1 ${MUTANT:+MUTANT="$MUTANT"} 2>"$log"); then
     bindir=
     excerpt "build" "$log" 60
     count 0 1
@@ -97,7 +117,7 @@ build_all() {
 
 tier_lint() {
   local log=$work/lint.log status=0
-  timeout --kill-after=30 "$limit" test/lint.sh build/check/shard.so >"$log" 2>&1 || status=$?
+  run_logged "$log" test/lint.sh "$build/shard.so" || status=$?
   count_tap "$log" "$status"
   if [ "$status" = 0 ]; then grep -E '^(not )?ok' "$log"; else cat "$log"; fi
 }
@@ -105,16 +125,16 @@ tier_lint() {
 tier_unit() {
   local program log status
   [ -f test/unit/Makefile ] || return 0
-  if ! make -s -j "$(nproc)" -C build/check/test/unit >"$work/unit.log" 2>&1; then
+  if ! make -s -j "$(nproc)" -C "$build/test/unit" >"$work/unit.log" 2>&1; then
     excerpt "unit tests do not build" "$work/unit.log" 40
     count 0 1
     return
   fi
-  for program in build/check/test/unit/build/*_test; do
+  for program in "$build"/test/unit/build/*_test; do
     [ -x "$program" ] || continue
     log=$work/$(basename "$program").log
     status=0
-    timeout --kill-after=30 "$limit" "$program" >"$log" 2>&1 || status=$?
+    run_logged "$log" "$program" || status=$?
     count_tap "$log" "$status"
     report "$(basename "$program")" "$log" "$status"
     [ "$status" = 0 ] || { grep -A3 '^not ok' "$log" | head -40 || true; excerpt "$program" "$log" 20; }
@@ -124,7 +144,7 @@ tier_unit() {
 # One line for a file of tests.
 report() {  # name, log, exit status
   printf '%-6s %s (%s)\n' "$([ "$3" = 0 ] && echo ok || echo FAILED)" "$1" \
-    "$(grep -cE '^(not )?ok\b' "$2" || true)"
+    "$(grep -cE '^(not )?ok ([0-9]|-)' "$2" || true)"
 }
 
 # pg_regress and its isolation twin print a line per test: "test name ... ok" in 15, "ok 1 - name"
@@ -134,10 +154,10 @@ run_regress() {  # tier, runner, input folder, tests
   shift 3
   [ $# -gt 0 ] || return 0
   as_user mkdir -p "$output"
-  (cd "$output" && run_logged "$output.log" "$pgxs/src/test/$runner" \
+  run_as_user "$output.log" "$output" "$pgxs/src/test/$runner" \
     --bindir="$bindir" --inputdir="$input" --outputdir="$output" --dbname=shard_regress \
     --temp-instance="$output/instance" --temp-config="$work/src/test/shard.conf" \
-    --encoding=UTF8 --no-locale "$@") || status=$?
+    --encoding=UTF8 --no-locale "$@" || status=$?
   good=$(grep -cE '^(ok |test .*\.\.\. ok )' "$output.log" || true)
   bad=$(grep -cE '^(not ok |test .*\.\.\. FAILED)' "$output.log" || true)
   [ "$status" = 0 ] || [ "$bad" -gt 0 ] || bad=1
@@ -169,11 +189,11 @@ run_tap() {  # files
     status=0
     as_user mkdir -p "$work/tap/$name"
     # A folder for each file keeps its servers' logs apart.
-    (cd "$work/src" && run_logged "$log" env PATH="$bindir:$PATH" TESTDIR="$work/tap/$name" \
+    run_as_user "$log" "$work/src" PATH="$bindir:$PATH" TESTDIR="$work/tap/$name" \
       TESTDATADIR="$work/tap/$name/tmp_check" TESTLOGDIR="$work/tap/$name/tmp_check/log" \
       PG_TEST_PORT_DIR="$work/tap" PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
       SHARD_TEST_CONF="$work/src/test/shard.conf" \
-      prove -v -I "$pgxs/src/test/perl" -I "$work/src/test/perl" "$file") || status=$?
+      prove -v -I "$pgxs/src/test/perl" -I "$work/src/test/perl" "$file" || status=$?
     count_tap "$log" "$status"
     report "$file" "$log" "$status"
     [ "$status" != 0 ] || continue
@@ -197,7 +217,7 @@ tier_long() {
   local files
   export SHARD_LONG_SECONDS=${SHARD_LONG_SECONDS:-3600}
   mapfile -t files < <(grep -ls SHARD_LONG_SECONDS test/t/*.pl)
-  limit=$((SHARD_LONG_SECONDS + limit))
+  limit=$((${#files[@]} * SHARD_LONG_SECONDS + limit))
   run_tap "${files[@]}"
 }
 
@@ -205,7 +225,7 @@ tier_long() {
 tier_mutants() {
   local log=$work/mutants.log status=0
   [ -x test/mutants.sh ] || return 0
-  timeout --kill-after=30 "$limit" test/mutants.sh >"$log" 2>&1 </dev/null || status=$?
+  run_logged "$log" test/mutants.sh || status=$?
   count_tap "$log" "$status"
   grep -E '^(not )?ok' "$log" || true
   [ "$status" = 0 ] || excerpt mutants "$log" 60
@@ -235,4 +255,5 @@ done
 clean_up
 trap - EXIT
 echo "$passed passed, $failed failed"
+[ -n "$bindir" ] || exit 3
 [ "$failed" = 0 ]

@@ -11,8 +11,8 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat)],
 	[qw(core/*)],
-	[qw(guc shmem ring stats catalog security)],
-	[qw(registry log cursor cursor_record state timer held)],
+	[qw(guc duration shmem ring stats catalog security)],
+	[qw(registry log cursor cursor_record cursor_senders state timer held)],
 	[qw(worker peer transport)],
 	[qw(launcher region executor coordinator)],
 	[qw(api admin internal init)],
