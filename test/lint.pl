@@ -12,9 +12,9 @@ my @levels = (
 	[qw(shard compat)],
 	[qw(core/*)],
 	[qw(guc duration shmem ring stats catalog security)],
-	[qw(registry log cursor cursor_record cursor_senders state timer held)],
-	[qw(worker peer transport)],
-	[qw(launcher region executor coordinator)],
+	[qw(registry settings settings_store handler log cursor cursor_record cursor_senders state timer held)],
+	[qw(session worker peer transport)],
+	[qw(launcher region executor entity_cache coordinator)],
 	[qw(api admin internal init)],
 );
 
