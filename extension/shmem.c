@@ -1,0 +1,497 @@
+/*
+ * shmem.c
+ *		Shared memory: one slot per database, its workers, lanes and log.
+ *
+ * All of it is one fixed block, made at server start. Slots of databases are
+ * taken by the launcher and by CREATE EXTENSION, and given back by the launcher
+ * alone, when the database is gone or has no extension (launcher.c says why
+ * nobody can then be using it). A server crash empties everything.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+
+#include "guc.h"
+#include "ring.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+#define TRANCHE_NAME "shard"
+
+ShardControl *shard_control = NULL;
+bool shard_preloaded = false;
+
+static shmem_request_hook_type previous_request_hook = NULL;
+static shmem_startup_hook_type previous_startup_hook = NULL;
+
+/* This backend's database, valid while its dboid is MyDatabaseId. */
+static ShardDatabase *my_database = NULL;
+
+/* What this process is attached to. */
+static ShardWorkerSlot *my_worker = NULL;
+
+static void request(void);
+static void startup(void);
+static void init_control(ShardControl *control);
+static void init_database(ShardDatabase *db);
+static ShardTypeCounter *find_counter(Oid dboid, int32 type_id);
+static ShardTypeCounter *make_counter(Oid dboid, int32 type_id);
+static void detach_at_exit(int code, Datum arg);
+
+/*
+ * Chains the hooks that ask for shared memory and fill it. From _PG_init, in
+ * the postmaster.
+ */
+void
+shard_shmem_init(void)
+{
+	previous_request_hook = shmem_request_hook;
+	shmem_request_hook = request;
+	previous_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup;
+}
+
+/*
+ * Asks for the memory and the locks: the control lock and an append lock for
+ * each database.
+ */
+static void
+request(void)
+{
+	if (previous_request_hook)
+		previous_request_hook();
+	RequestAddinShmemSpace(MAXALIGN(sizeof(ShardControl)));
+	RequestAddinShmemSpace(shard_ring_shmem_size());
+	RequestNamedLWLockTranche(TRANCHE_NAME, 1 + SHARD_MAX_DATABASES);
+}
+
+/*
+ * Makes the block, at server start and after a crash. In any other process it
+ * would find it; such processes exist where backends are not forked.
+ */
+static void
+startup(void)
+{
+	bool found;
+
+	if (previous_startup_hook)
+		previous_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	shard_control = ShmemInitStruct("shard", sizeof(ShardControl), &found);
+	if (!found)
+		init_control(shard_control);
+	shard_ring_shmem_startup();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Fills the block for the first time.
+ */
+static void
+init_control(ShardControl *control)
+{
+	LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE_NAME);
+
+	memset(control, 0, sizeof(ShardControl));
+	control->lock = &locks[0].lock;
+	SpinLockInit(&control->launcher_mutex);
+	pg_atomic_init_u32(&control->launcher_wake, 0);
+	pg_atomic_init_u32(&control->list_wanted, 0);
+	ConditionVariableInit(&control->launcher_done);
+
+	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
+	{
+		ShardDatabase *db = &control->database[i];
+
+		db->append_lock = &locks[1 + i].lock;
+		for (int j = 0; j < SHARD_MAX_WORKERS; j++)
+			SpinLockInit(&db->worker[j].mutex);
+		init_database(db);
+	}
+	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
+		pg_atomic_init_u64(&control->counter[i].held, 0);
+}
+
+/*
+ * Puts a slot into the state of a database nobody has heard of. Its locks and
+ * the generations of its workers outlive that: somebody may remember them.
+ */
+static void
+init_database(ShardDatabase *db)
+{
+	db->dboid = InvalidOid;
+	db->state = SHARD_DATABASE_UNUSED;
+	db->paused = false;
+	db->workers = 1;
+	db->probe_outcome = SHARD_PROBE_NONE;
+	db->probe_wanted = false;
+	db->installing = 0;
+
+	memset(&db->log, 0, sizeof(ShardLog));
+	pg_atomic_init_u64(&db->log.last_seq, 0);
+	pg_atomic_init_u64(&db->log.bytes, 0);
+
+	for (int i = 0; i < SHARD_MAX_WORKERS; i++)
+	{
+		ShardWorkerSlot *slot = &db->worker[i];
+
+		slot->ask_head = -1;
+		slot->stop_wanted = false;
+		slot->failures = 0;
+		slot->next_start = 0;
+		pg_atomic_init_u32(&slot->wake, 0);
+		pg_atomic_init_u32(&slot->cursor_wanted, 0);
+		pg_atomic_init_u64(&slot->drain_wanted, 0);
+		pg_atomic_init_u64(&slot->drain_done, 0);
+		pg_atomic_init_u64(&slot->messages, 0);
+		pg_atomic_init_u64(&slot->turns, 0);
+		pg_atomic_init_u64(&slot->errors, 0);
+		pg_atomic_init_u64(&slot->cache_entities, 0);
+		pg_atomic_init_u64(&slot->cache_bytes, 0);
+		pg_atomic_init_u64(&slot->commit_lsn, 0);
+	}
+	shard_shmem_forget_lanes(db);
+}
+
+/*
+ * Forgets what former workers published of their lanes.
+ */
+void
+shard_shmem_forget_lanes(ShardDatabase *db)
+{
+	for (int i = 0; i < SHARD_LANES; i++)
+	{
+		pg_atomic_init_u64(&db->lane[i].q, 0);
+		pg_atomic_init_u64(&db->lane[i].needed, 0);
+		pg_atomic_init_u64(&db->lane[i].cursor_seq, 0);
+		pg_atomic_init_u64(&db->lane[i].turn, 0);
+	}
+}
+
+/*
+ * Raises the error that every entry point gives when the library came into
+ * this process too late to have shared memory.
+ */
+void
+shard_shmem_require(void)
+{
+	if (!shard_preloaded || shard_control == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("shard must be loaded at server start"),
+						errdetail("Its background workers and shared memory are made then."),
+						errhint("Add shard to shared_preload_libraries and restart the server.")));
+}
+
+/*
+ * This backend's database slot, or NULL.
+ */
+ShardDatabase *
+shard_shmem_database(void)
+{
+	if (likely(my_database != NULL && my_database->dboid == MyDatabaseId))
+		return my_database;
+	if (shard_control == NULL || !OidIsValid(MyDatabaseId))
+		return NULL;
+
+	LWLockAcquire(shard_control->lock, LW_SHARED);
+	my_database = shard_shmem_find_database(MyDatabaseId);
+	LWLockRelease(shard_control->lock);
+	return my_database;
+}
+
+/*
+ * The slot of a database, made if needed; the launcher then hears of it. Error
+ * when the library was not preloaded or all slots are taken.
+ */
+ShardDatabase *
+shard_shmem_database_or_make(Oid dboid)
+{
+	ShardDatabase *db;
+	bool made = false;
+
+	shard_shmem_require();
+	if (dboid == MyDatabaseId && (db = shard_shmem_database()) != NULL)
+		return db;
+
+	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	db = shard_shmem_find_database(dboid);
+	if (db == NULL)
+	{
+		db = shard_shmem_make_database(dboid);
+		if (db != NULL)
+		{
+			db->probe_wanted = true;
+			made = true;
+		}
+	}
+	LWLockRelease(shard_control->lock);
+
+	if (db == NULL)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("too many databases use extension \"shard\""),
+						errdetail("At most %d databases of a server can.", SHARD_MAX_DATABASES)));
+	if (made)
+	{
+		pg_atomic_write_u32(&shard_control->list_wanted, 1);
+		shard_shmem_wake_launcher();
+	}
+	if (dboid == MyDatabaseId)
+		my_database = db;
+	return db;
+}
+
+/*
+ * The slot of a database, or NULL. Needs the control lock.
+ */
+ShardDatabase *
+shard_shmem_find_database(Oid dboid)
+{
+	for (int i = 0; i < shard_control->databases; i++)
+		if (shard_control->database[i].dboid == dboid)
+			return &shard_control->database[i];
+	return NULL;
+}
+
+/*
+ * Takes a free slot, or returns NULL. Needs the control lock in exclusive mode.
+ */
+ShardDatabase *
+shard_shmem_make_database(Oid dboid)
+{
+	Assert(OidIsValid(dboid));
+	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
+	{
+		ShardDatabase *db = &shard_control->database[i];
+
+		if (OidIsValid(db->dboid))
+			continue;
+		init_database(db);
+		db->workers = shard_region_workers;
+		shard_control->databases = Max(shard_control->databases, i + 1);
+		/* last: readers compare it without the lock */
+		pg_write_barrier();
+		db->dboid = dboid;
+		return db;
+	}
+	return NULL;
+}
+
+/*
+ * Gives a slot and its counters back. Needs the control lock in exclusive mode.
+ */
+void
+shard_shmem_free_database(ShardDatabase *db)
+{
+	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
+		if (shard_control->counter[i].dboid == db->dboid)
+			shard_control->counter[i].dboid = InvalidOid;
+	init_database(db);
+}
+
+/*
+ * The counter of a type, made on first use. Error when all are taken.
+ */
+ShardTypeCounter *
+shard_shmem_type_counter(Oid dboid, int32 type_id)
+{
+	ShardTypeCounter *counter;
+
+	shard_shmem_require();
+	LWLockAcquire(shard_control->lock, LW_SHARED);
+	counter = find_counter(dboid, type_id);
+	LWLockRelease(shard_control->lock);
+	if (counter != NULL)
+		return counter;
+
+	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	counter = find_counter(dboid, type_id);
+	if (counter == NULL)
+		counter = make_counter(dboid, type_id);
+	LWLockRelease(shard_control->lock);
+
+	if (counter == NULL)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg("too many entity types in this server"),
+						errdetail("At most %d entity types can be in use.", SHARD_TYPE_COUNTERS)));
+	return counter;
+}
+
+/*
+ * Looks a counter up; needs the control lock.
+ */
+static ShardTypeCounter *
+find_counter(Oid dboid, int32 type_id)
+{
+	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
+	{
+		ShardTypeCounter *counter = &shard_control->counter[i];
+
+		if (counter->dboid == dboid && counter->type_id == type_id)
+			return counter;
+	}
+	return NULL;
+}
+
+/*
+ * Takes a free counter, or returns NULL; needs the control lock in exclusive
+ * mode.
+ */
+static ShardTypeCounter *
+make_counter(Oid dboid, int32 type_id)
+{
+	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
+	{
+		ShardTypeCounter *counter = &shard_control->counter[i];
+
+		if (OidIsValid(counter->dboid))
+			continue;
+		counter->type_id = type_id;
+		pg_atomic_write_u64(&counter->held, 0);
+		pg_write_barrier();
+		counter->dboid = dboid;
+		return counter;
+	}
+	return NULL;
+}
+
+/*
+ * The lanes of a worker as a mask; none if it is beyond the configured number.
+ */
+uint32
+shard_shmem_worker_lanes(const ShardDatabase *db, int worker)
+{
+	uint32 lanes = 0;
+
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (shard_shmem_lane_worker(db, lane) == worker)
+			lanes |= (uint32) 1 << lane;
+	return lanes;
+}
+
+/*
+ * Wakes a worker. Its flag says that it has to look, its latch ends its sleep.
+ *
+ * If the flag was set already, whoever set it sets the latch too, and the
+ * worker clears it before it looks: it will see what we have done.
+ */
+void
+shard_shmem_wake_worker(ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	Latch *latch;
+
+	if (pg_atomic_exchange_u32(&slot->wake, 1) != 0)
+		return;
+
+	SpinLockAcquire(&slot->mutex);
+	latch = slot->latch;
+	SpinLockRelease(&slot->mutex);
+
+	/* It is in a PGPROC, so a process that has gone meanwhile is no harm. */
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/*
+ * Wakes the launcher.
+ */
+void
+shard_shmem_wake_launcher(void)
+{
+	Latch *latch;
+
+	pg_atomic_write_u32(&shard_control->launcher_wake, 1);
+	pg_memory_barrier();
+
+	SpinLockAcquire(&shard_control->launcher_mutex);
+	latch = shard_control->launcher_latch;
+	SpinLockRelease(&shard_control->launcher_mutex);
+
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/*
+ * Attaches the calling process to a worker slot, with the lanes it holds. The
+ * slot's counters start anew. Error if another process has it.
+ */
+void
+shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	pid_t holder = 0;
+
+	SpinLockAcquire(&slot->mutex);
+	if (slot->in_use)
+		holder = slot->pid;
+	else
+	{
+		slot->in_use = true;
+		slot->generation++;
+		slot->pid = MyProcPid;
+		slot->latch = MyLatch;
+	}
+	if (holder == 0 || holder == MyProcPid)
+		slot->lanes = lanes;
+	SpinLockRelease(&slot->mutex);
+
+	if (holder == MyProcPid)
+		return;
+	if (holder != 0)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("worker %d of database %u is process %d already", worker, db->dboid,
+							   (int) holder)));
+
+	my_worker = slot;
+	before_shmem_exit(detach_at_exit, (Datum) 0);
+
+	/* Before the first look for work: from now on wakers find the latch. */
+	pg_atomic_exchange_u32(&slot->wake, 0);
+	pg_atomic_write_u64(&slot->messages, 0);
+	pg_atomic_write_u64(&slot->turns, 0);
+	pg_atomic_write_u64(&slot->errors, 0);
+	pg_atomic_write_u64(&slot->cache_entities, 0);
+	pg_atomic_write_u64(&slot->cache_bytes, 0);
+}
+
+/*
+ * Detaches the calling process from its slot, if it has one.
+ */
+void
+shard_shmem_detach_worker(void)
+{
+	ShardWorkerSlot *slot = my_worker;
+
+	if (slot == NULL)
+		return;
+	my_worker = NULL;
+	SpinLockAcquire(&slot->mutex);
+	slot->in_use = false;
+	slot->pid = 0;
+	slot->latch = NULL;
+	slot->lanes = 0;
+	SpinLockRelease(&slot->mutex);
+	shard_shmem_wake_launcher();
+}
+
+/*
+ * The same, when the process exits.
+ */
+static void
+detach_at_exit(int code, Datum arg)
+{
+	shard_shmem_detach_worker();
+}
+
+/*
+ * The slot that this process is attached to, or NULL.
+ */
+ShardWorkerSlot *
+shard_shmem_my_worker(void)
+{
+	return my_worker;
+}

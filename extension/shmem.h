@@ -1,0 +1,246 @@
+/*
+ * shmem.h
+ *		Shared memory: one slot per database, its workers, lanes and log.
+ *
+ * Who may write what, and under which lock, stands beside each field. Nothing
+ * here is durable: after a crash it is rebuilt from tables (log.c, cursor.c).
+ */
+#pragma once
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/block.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+
+#include "shard.h"
+
+/*
+ * Which of a database's workers run; the launcher is the only writer. From any
+ * state a database that is gone goes to UNUSED, a barred one to BARRED.
+ */
+typedef enum ShardDatabaseState
+{
+	SHARD_DATABASE_UNUSED, /* slot free, or just made by a backend; -> PROBE */
+	SHARD_DATABASE_PROBE,  /* worker 0 finds out whether the extension is here; -> ACTIVE, ABSENT */
+	SHARD_DATABASE_ACTIVE, /* all workers wanted; -> PROBE, ABSENT */
+	SHARD_DATABASE_ABSENT, /* no extension; -> PROBE, UNUSED */
+	SHARD_DATABASE_BARRED  /* somebody drops, renames or copies it; -> PROBE */
+} ShardDatabaseState;
+
+/* What the workers of a database found; set by them, reset by the launcher. */
+typedef enum ShardProbeOutcome
+{
+	SHARD_PROBE_NONE,	 /* nobody has looked yet; -> PRESENT, ABSENT */
+	SHARD_PROBE_PRESENT, /* -> ABSENT */
+	SHARD_PROBE_ABSENT	 /* final until the launcher resets it */
+} ShardProbeOutcome;
+
+/*
+ * One background worker. generation rises at each attach, so whoever
+ * remembers (slot, generation) notices a restart.
+ */
+typedef struct ShardWorkerSlot
+{
+	slock_t mutex; /* guards the fields up to counters */
+	bool in_use;
+	uint32 generation;
+	pid_t pid;
+	Latch *latch;		/* NULL: nobody to wake */
+	uint32 lanes;		/* mask of the lanes held */
+	int ask_head;		/* newest ask slot handed to this worker, -1: none (ring.c) */
+	bool stop_wanted;	/* launcher: leave after this turn */
+	uint32 start_token; /* launcher: only the worker started with it may attach */
+
+	/* the launcher's alone */
+	int failures;			/* ends in a row that nobody asked for */
+	TimestampTz next_start; /* not before */
+
+	/* set by anyone, cleared by the worker before it looks for work */
+	pg_atomic_uint32 wake;
+	/* a cursor row is wanted, so that a segment can be truncated (rotation.c) */
+	pg_atomic_uint32 cursor_wanted;
+
+	/* shard_drain: a turn begun after request n has ended clean */
+	pg_atomic_uint64 drain_wanted;
+	pg_atomic_uint64 drain_done;
+
+	/* counters since start, written by the worker alone */
+	pg_atomic_uint64 messages;
+	pg_atomic_uint64 turns;
+	pg_atomic_uint64 errors;
+	pg_atomic_uint64 cache_entities;
+	pg_atomic_uint64 cache_bytes;
+	pg_atomic_uint64 commit_lsn; /* of the last turn that wrote */
+} ShardWorkerSlot;
+
+/*
+ * Committed position of a lane, published by its worker after commit. Zero
+ * until a worker that owns the lane has started: nothing is truncated then.
+ */
+typedef struct ShardLane
+{
+	pg_atomic_uint64 q;			 /* every row up to here was looked at */
+	pg_atomic_uint64 needed;	 /* lowest seq the lane may still read */
+	pg_atomic_uint64 cursor_seq; /* of the newest committed cursor row */
+	pg_atomic_uint64 turn;		 /* turns of this lane, survives restarts */
+} ShardLane;
+
+/* One segment table of the log; all under append_lock. */
+typedef struct ShardSegment
+{
+	Oid relid;
+	Oid filenumber;		/* of the file that the facts below describe */
+	BlockNumber blocks; /* length after the last append */
+	int64 first_seq;	/* 0: empty */
+	int64 last_seq;
+} ShardSegment;
+
+/* The segment log of one database (log.c); all under append_lock. */
+typedef struct ShardLog
+{
+	bool ready;		/* false: rebuild from the tables before use */
+	int64 next_seq; /* also readable without lock through last_seq */
+	int current;	/* segment that receives rows */
+	int live_count;
+	int live[SHARD_SEGMENTS]; /* not empty ones and current, oldest first */
+	uint64 generation;		  /* rises when a file got shorter or was replaced */
+	TimestampTz switched_at;
+	ShardSegment segment[SHARD_SEGMENTS];
+	pg_atomic_uint64 last_seq; /* = next_seq - 1 */
+	pg_atomic_uint64 bytes;	   /* of all segments, as of the last append or rotation */
+} ShardLog;
+
+typedef struct ShardDatabase
+{
+	/* guarded by the control lock */
+	Oid dboid;
+	ShardDatabaseState state;
+	bool paused; /* identity is not clear: see shard.node */
+	int workers; /* configured: lane % workers is a lane's worker */
+	ShardProbeOutcome probe_outcome;
+	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe anew */
+	int installing;	   /* open transactions that run CREATE EXTENSION */
+
+	LWLock *append_lock;
+	ShardLog log;
+	ShardWorkerSlot worker[SHARD_MAX_WORKERS];
+	ShardLane lane[SHARD_LANES];
+} ShardDatabase;
+
+/* Messages of a type that cannot be handled now, for buffer_size. */
+typedef struct ShardTypeCounter
+{
+	Oid dboid; /* key, first two fields; set once under the control lock */
+	int32 type_id;
+	pg_atomic_uint64 held; /* written by workers, after commit */
+} ShardTypeCounter;
+
+#define SHARD_TYPE_COUNTERS 1024
+
+/*
+ * Our workers stay out of a database until a transaction ends (bar.c). Entries
+ * are made and removed by the backend that wants it, ready is set by the
+ * launcher, which removes entries of transactions that ended, too.
+ */
+typedef struct ShardBar
+{
+	Oid dboid;				   /* InvalidOid: entry is free */
+	VirtualTransactionId vxid; /* of the transaction that wants it */
+	bool ready;				   /* the workers are gone */
+} ShardBar;
+
+#define SHARD_MAX_BARS 64
+
+typedef struct ShardControl
+{
+	LWLock *lock; /* "the control lock" */
+
+	slock_t launcher_mutex; /* guards the next two */
+	pid_t launcher_pid;		/* 0: not running */
+	Latch *launcher_latch;
+	pg_atomic_uint32 launcher_wake;
+	pg_atomic_uint32 list_wanted;	 /* databases came or went: read pg_database again */
+	ConditionVariable launcher_done; /* broadcast when it set a bar ready */
+
+	/* guarded by the control lock */
+	ShardBar bar[SHARD_MAX_BARS];
+	int databases; /* high-water mark of slots ever used */
+	ShardDatabase database[SHARD_MAX_DATABASES];
+	ShardTypeCounter counter[SHARD_TYPE_COUNTERS];
+} ShardControl;
+
+extern PGDLLIMPORT ShardControl *shard_control;
+
+/* Whether the library was loaded at server start; without, there is no shared memory. */
+extern PGDLLIMPORT bool shard_preloaded;
+
+/* Called from _PG_init: requests memory and locks, chains the hooks. */
+extern void shard_shmem_init(void);
+
+/* Error 55000 with a hint unless the library was preloaded. */
+extern void shard_shmem_require(void);
+
+/* This backend's database slot; NULL if none was made yet. Takes no lock once found. */
+extern ShardDatabase *shard_shmem_database(void);
+
+/* The same, making the slot if needed; error when SHARD_MAX_DATABASES are in use. */
+extern ShardDatabase *shard_shmem_database_or_make(Oid dboid);
+
+/* The slot of any database; NULL if there is none. The caller holds the control lock. */
+extern ShardDatabase *shard_shmem_find_database(Oid dboid);
+
+/* A new slot for a database; NULL if all are taken. The caller holds the control lock exclusively. */
+extern ShardDatabase *shard_shmem_make_database(Oid dboid);
+
+/* Gives a slot and the database's counters back. No worker may run, no sender either. */
+extern void shard_shmem_free_database(ShardDatabase *db);
+
+/* Forgets what former workers published of their lanes; nothing is truncated then. */
+extern void shard_shmem_forget_lanes(ShardDatabase *db);
+
+/* Number of a slot. */
+static inline int
+shard_shmem_database_index(const ShardDatabase *db)
+{
+	return (int) (db - shard_control->database);
+}
+
+/*
+ * The counter of a type, made on first use. Never NULL; error when all are
+ * taken. Takes the control lock: callers keep the pointer, and compare its key
+ * before each use, as a dropped extension gives its counters back.
+ */
+extern ShardTypeCounter *shard_shmem_type_counter(Oid dboid, int32 type_id);
+
+/* The worker of a lane under the present configuration. */
+static inline int
+shard_shmem_lane_worker(const ShardDatabase *db, int lane)
+{
+	return lane % Max(db->workers, 1);
+}
+
+/* The lanes of a worker under the present configuration, as a mask. */
+extern uint32 shard_shmem_worker_lanes(const ShardDatabase *db, int worker);
+
+/*
+ * Wakes the worker of this number; harmless if it does not run. Cheap if
+ * somebody did so already and the worker has not looked since.
+ */
+extern void shard_shmem_wake_worker(ShardDatabase *db, int worker);
+
+/* Wakes the launcher. */
+extern void shard_shmem_wake_launcher(void);
+
+/*
+ * Attaches the calling process to a worker slot, until it exits. Called again,
+ * it only sets the lanes. Error if another process has the slot.
+ */
+extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes);
+extern void shard_shmem_detach_worker(void);
+
+/* The slot that this process is attached to, or NULL. */
+extern ShardWorkerSlot *shard_shmem_my_worker(void);
