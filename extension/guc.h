@@ -1,0 +1,30 @@
+/*
+ * guc.h
+ *		Settings of the server: shard.*
+ */
+#pragma once
+
+/* How long a commit waits before it may be told outside the database (G1). */
+typedef enum ShardGate
+{
+	SHARD_GATE_AUTO,   /* as synchronous replication is configured */
+	SHARD_GATE_LOCAL,  /* flushed here */
+	SHARD_GATE_STANDBY /* flushed on the synchronous standbys */
+} ShardGate;
+
+/* off: no worker of ours runs; honoured before any table is touched */
+extern PGDLLIMPORT bool shard_enabled;
+
+/* region workers of each database; the launcher regroups lanes when it changes */
+extern PGDLLIMPORT int shard_region_workers;
+
+/* kB of all segments of an inbox beyond which shard_tell refuses; 0: no limit */
+extern PGDLLIMPORT int shard_inbox_max_size;
+
+/* ms a handler waits for a lock of somebody else; the workers' lock_timeout */
+extern PGDLLIMPORT int shard_handler_lock_timeout;
+
+extern PGDLLIMPORT int shard_gate; /* a ShardGate */
+
+/* Defines the settings; from _PG_init. */
+extern void shard_guc_init(void);
