@@ -1,0 +1,277 @@
+/*
+ * worker.c
+ *		What every background process of ours does: start, wait, leave.
+ *
+ * A region worker is registered by the launcher with a token that its slot
+ * knows, so that one that comes late - its launcher died, or wants it no more -
+ * is turned away before it connects. It attaches before it connects, too: from
+ * then on a bar (bar.c) is not ready until it has gone.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/pmsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+
+#include "bar.h"
+#include "catalog.h"
+#include "guc.h"
+#include "worker.h"
+
+#include "compat.h"
+
+#define MAX_BACKOFF_MS (30 * 1000)
+
+/* This worker's database; NULL in the launcher. */
+static ShardDatabase *my_database = NULL;
+
+static Oid attach(ShardDatabase *db, int worker);
+static bool is_wanted(ShardDatabase *db, int worker);
+static void look_for_extension(void);
+static void record_outcome(ShardProbeOutcome outcome);
+static void set_option(const char *name, const char *value);
+static void set_lock_timeout(void);
+
+/*
+ * Starts a worker; see worker.h.
+ */
+ShardDatabase *
+shard_worker_start(Datum argument, int *worker)
+{
+	int packed = DatumGetInt32(argument);
+	ShardDatabase *db = &shard_control->database[packed / SHARD_MAX_WORKERS];
+	Oid dboid;
+
+	*worker = packed % SHARD_MAX_WORKERS;
+	shard_worker_signals();
+	dboid = attach(db, *worker);
+	my_database = db;
+
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	shard_worker_settings();
+	look_for_extension();
+	return db;
+}
+
+/*
+ * Installs the signal handlers. SIGTERM acts at the next interrupt check, also
+ * in the midst of user code; SIGINT and SIGUSR1 are as the server set them.
+ */
+void
+shard_worker_signals(void)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+}
+
+/*
+ * Attaches to the slot and returns the database's OID, or ends the process if
+ * it is not the one that is waited for.
+ */
+static Oid
+attach(ShardDatabase *db, int worker)
+{
+	Oid dboid = InvalidOid;
+
+	LWLockAcquire(shard_control->lock, LW_SHARED);
+	if (shard_enabled && is_wanted(db, worker))
+	{
+		dboid = db->dboid;
+		shard_shmem_attach_worker(db, worker, shard_shmem_worker_lanes(db, worker));
+	}
+	LWLockRelease(shard_control->lock);
+
+	if (!OidIsValid(dboid))
+		proc_exit(0);
+	return dboid;
+}
+
+/*
+ * Whether the launcher still wants the process it started with our token.
+ * Needs the control lock.
+ */
+static bool
+is_wanted(ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	uint32 token;
+	bool wanted;
+
+	memcpy(&token, MyBgworkerEntry->bgw_extra, sizeof(token));
+	SpinLockAcquire(&slot->mutex);
+	wanted = slot->start_token == token && !slot->stop_wanted;
+	SpinLockRelease(&slot->mutex);
+	return wanted && OidIsValid(db->dboid) && !shard_bar_stands(db->dboid);
+}
+
+/*
+ * Tells the launcher whether the extension is in our database; ends the process
+ * if it is not.
+ */
+static void
+look_for_extension(void)
+{
+	bool present;
+
+	StartTransactionCommand();
+	present = shard_catalog_find() != NULL;
+	CommitTransactionCommand();
+
+	if (!present)
+		shard_worker_leave_absent();
+	record_outcome(SHARD_PROBE_PRESENT);
+}
+
+/*
+ * Ends the process for want of the extension.
+ */
+void
+shard_worker_leave_absent(void)
+{
+	record_outcome(SHARD_PROBE_ABSENT);
+	proc_exit(0);
+}
+
+/*
+ * Notes what was found and wakes the launcher. Once a worker found the
+ * extension gone, another one's older look does not count.
+ */
+static void
+record_outcome(ShardProbeOutcome outcome)
+{
+	bool changed;
+
+	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	changed = my_database->probe_outcome < outcome;
+	if (changed)
+		my_database->probe_outcome = outcome;
+	LWLockRelease(shard_control->lock);
+	if (changed)
+		shard_shmem_wake_launcher();
+}
+
+/*
+ * Forces what a worker relies on, as autovacuum does. ALTER DATABASE and ALTER
+ * ROLE could change any of it.
+ */
+void
+shard_worker_settings(void)
+{
+	set_option("application_name", MyBgworkerEntry->bgw_name);
+	set_option("search_path", "pg_catalog, pg_temp");
+	set_option("default_transaction_isolation", "read committed");
+	set_option("default_transaction_read_only", "off");
+	set_option("default_transaction_deferrable", "off");
+	set_option("statement_timeout", "0");
+	set_option("transaction_timeout", "0");
+	set_option("idle_in_transaction_session_timeout", "0");
+	set_option("idle_session_timeout", "0");
+	set_option("synchronous_commit", "off");
+	set_option("session_replication_role", "origin");
+	set_option("zero_damaged_pages", "off");
+	/* Handlers read tables of others: policies filter for them as for any session. */
+	set_option("row_security", "on");
+	set_lock_timeout();
+}
+
+/*
+ * Sets an option, if this version of the server has it.
+ */
+static void
+set_option(const char *name, const char *value)
+{
+	if (GetConfigOption(name, true, false) != NULL)
+		SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/*
+ * Workers never wait long for a user's lock.
+ */
+static void
+set_lock_timeout(void)
+{
+	char value[32];
+
+	snprintf(value, sizeof(value), "%dms", shard_handler_lock_timeout);
+	set_option("lock_timeout", value);
+}
+
+/*
+ * What is due between turns; see worker.h.
+ */
+void
+shard_worker_interrupts(void)
+{
+	ShardWorkerSlot *slot = shard_shmem_my_worker();
+
+	Assert(!IsTransactionState());
+
+	/* A busy worker may never come to wait on its latch. */
+	if (!PostmasterIsAlive())
+		proc_exit(1);
+	/* Nothing was interrupted, so there is nothing to say about it. */
+	if (ProcDiePending)
+		proc_exit(1);
+	QueryCancelPending = false;
+	CHECK_FOR_INTERRUPTS();
+
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+		set_lock_timeout();
+	}
+	if (slot != NULL && (!shard_enabled || *(volatile bool *) &slot->stop_wanted))
+		proc_exit(0);
+}
+
+/*
+ * Waits to be woken; see worker.h.
+ */
+void
+shard_worker_wait(long timeout_ms, uint32 wait_event)
+{
+	ShardWorkerSlot *slot = shard_shmem_my_worker();
+	int events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
+	long flush;
+
+	ShardAssert(!IsTransactionState());
+	ShardAssert(!HaveRegisteredOrActiveSnapshot());
+
+	/* Statistics that could not be reported yet are reason to come back. */
+	flush = pgstat_report_stat(false);
+	if (flush > 0 && (timeout_ms < 0 || flush < timeout_ms))
+		timeout_ms = flush;
+	if (timeout_ms >= 0)
+		events |= WL_TIMEOUT;
+
+	/* Lock waits use the same latch, so the flag decides. */
+	if (slot == NULL || pg_atomic_read_u32(&slot->wake) == 0)
+		(void) WaitLatch(MyLatch, events, timeout_ms, wait_event);
+	ResetLatch(MyLatch);
+	shard_worker_interrupts();
+	if (slot != NULL)
+		pg_atomic_exchange_u32(&slot->wake, 0);
+}
+
+/*
+ * Pause in ms after so many failures in a row.
+ */
+int
+shard_worker_backoff(int failures)
+{
+	if (failures <= 0)
+		return 0;
+	if (failures > 5)
+		return MAX_BACKOFF_MS;
+	return Min(1000 << (failures - 1), MAX_BACKOFF_MS);
+}
