@@ -1,0 +1,423 @@
+/*
+ * registry.c
+ *		Entity types and their settings, as this process knows them.
+ *
+ * The cache is good as long as two counters agree: changes rises in
+ * invalidation callbacks, loaded is its value when the table was last read.
+ * Callbacks may come at any moment, also while the table is read, and look
+ * nothing up.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+#include "catalog.h"
+#include "registry.h"
+#include "registry_row.h"
+#include "security.h"
+
+#include "compat.h"
+
+/* Entries of the two hash tables; both point at the same types. */
+typedef struct IdEntry
+{
+	int32 type_id;
+	ShardType *type;
+} IdEntry;
+
+typedef struct NameEntry
+{
+	char name[NAMEDATALEN];
+	ShardType *type;
+} NameEntry;
+
+/* What of other catalogs the cache was made from; callbacks compare with it. */
+typedef struct Watched
+{
+	Oid type_table;	   /* InvalidOid: the extension was not here */
+	bool any_function; /* a function is missing: any new one may be it */
+	int tables;		   /* state tables, whose owner is the type's */
+	Oid *table;
+	int functions;
+	uint32 *function; /* hash values in the syscache PROCOID */
+} Watched;
+
+/* A row of shard.type, and the functions' OIDs as they were when named. */
+typedef struct Row
+{
+	ShardType type;
+	Oid bound[1 + SHARD_EXTRACTORS];
+} Row;
+
+static uint64 changes = 1;
+static uint64 loaded = 0;
+static bool loading = false; /* also after an error in a load: everything counts as a change */
+static bool registered = false;
+static Watched watched;
+static MemoryContext watched_context = NULL;
+
+static HTAB *types_by_id = NULL;
+static HTAB *types_by_name = NULL;
+static ShardType *last_found = NULL;
+static List *interned_paths = NIL;
+
+/* Relcache callback: shard.type, a state table, or everything. */
+static void
+relation_changed(Datum arg, Oid relid)
+{
+	bool ours = !OidIsValid(relid) || loading || relid == watched.type_table;
+
+	for (int i = 0; !ours && i < watched.tables; i++)
+		ours = watched.table[i] == relid;
+	if (ours)
+		changes++;
+}
+
+/* Syscache callback on functions. */
+static void
+function_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	bool ours = hashvalue == 0 || loading || watched.any_function;
+
+	for (int i = 0; !ours && i < watched.functions; i++)
+		ours = watched.function[i] == hashvalue;
+	if (ours)
+		changes++;
+}
+
+/* Syscache callback on schemas: a handler's schema may have been renamed. */
+static void
+schema_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	changes++;
+}
+
+/* Makes what lives as long as the process; once. */
+static void
+register_once(void)
+{
+	HASHCTL control = {.keysize = sizeof(int32), .entrysize = sizeof(IdEntry)};
+
+	if (registered)
+		return;
+	if (types_by_id == NULL)
+		types_by_id = hash_create("shard types by id", 32, &control, HASH_ELEM | HASH_BLOBS);
+	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, schema_changed, (Datum) 0);
+	registered = true;
+}
+
+/* Returns the one copy of a path that this process keeps for ever. */
+static const char *
+intern_path(const char *path)
+{
+	ListCell *cell;
+	MemoryContext old;
+
+	foreach (cell, interned_paths)
+		if (strcmp(lfirst(cell), path) == 0)
+			return lfirst(cell);
+
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	interned_paths = lappend(interned_paths, pstrdup(path));
+	MemoryContextSwitchTo(old);
+	return llast(interned_paths);
+}
+
+/* Puts a lasting copy of a string (or NULL) in the place of another. */
+static void
+replace_string(char **place, const char *value)
+{
+	char *old = *place;
+
+	if (old != NULL && value != NULL && strcmp(old, value) == 0)
+		return;
+	*place = value == NULL ? NULL : MemoryContextStrdup(TopMemoryContext, value);
+	if (old != NULL)
+		pfree(old);
+}
+
+/* The lasting entry of a type id, made if needed. */
+static ShardType *
+lasting_entry(int32 type_id)
+{
+	bool found;
+	IdEntry *entry = hash_search(types_by_id, &type_id, HASH_ENTER, &found);
+
+	if (!found)
+		entry->type = NULL;
+	if (entry->type == NULL)
+		entry->type = MemoryContextAllocZero(TopMemoryContext, sizeof(ShardType));
+	return entry->type;
+}
+
+/*
+ * Takes over a row that was read into its lasting entry. What does not come
+ * from the table stays, but for the right to send to another handler.
+ */
+static void
+take_over(const ShardType *row)
+{
+	ShardType *type = lasting_entry(row->type_id);
+	ShardType merged = *row;
+
+	merged.handler_name = type->handler_name;
+	merged.problem = type->problem;
+	merged.missing_extractor = type->missing_extractor;
+	merged.search_path = intern_path(row->search_path);
+	merged.counter = type->counter;
+	merged.shard_id_call = type->shard_id_call;
+	if (type->handler == row->handler)
+	{
+		merged.send_role = type->send_role;
+		merged.send_generation = type->send_generation;
+	}
+	*type = merged;
+	replace_string(&type->handler_name, row->handler_name);
+	replace_string(&type->problem, row->problem);
+	replace_string(&type->missing_extractor, row->missing_extractor);
+}
+
+/* Notes what the rows were made from, for the callbacks, in a context of its own. */
+static void
+watch_rows(List *rows, Oid type_table)
+{
+	MemoryContext context =
+		AllocSetContextCreate(TopMemoryContext, "shard registry", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = watched_context;
+	Watched fresh = {.type_table = type_table};
+	ListCell *cell;
+
+	fresh.table = MemoryContextAlloc(context, (list_length(rows) + 1) * sizeof(Oid));
+	fresh.function = MemoryContextAlloc(context, (list_length(rows) + 1) * 2 *
+													 lengthof(((Row *) 0)->bound) * sizeof(uint32));
+	foreach (cell, rows)
+	{
+		const Row *row = lfirst(cell);
+		const Oid found[] = {row->type.handler, row->type.entity_id_extractor,
+							 row->type.message_extractor, row->type.shard_id_extractor};
+
+		fresh.table[fresh.tables++] = row->type.state_table;
+		for (int i = 0; i < lengthof(found); i++)
+		{
+			fresh.function[fresh.functions++] =
+				GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(row->bound[i]));
+			fresh.function[fresh.functions++] =
+				GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(found[i]));
+		}
+		if (!OidIsValid(row->type.handler) || row->type.missing_extractor != NULL)
+			fresh.any_function = true;
+	}
+
+	watched = fresh;
+	watched_context = context;
+	if (old != NULL)
+		MemoryContextDelete(old);
+}
+
+/* Makes the look-up by name anew from the types that exist. */
+static void
+rebuild_names(void)
+{
+	HASHCTL control = {.keysize = NAMEDATALEN, .entrysize = sizeof(NameEntry)};
+	HTAB *names = hash_create("shard types by name", 32, &control, HASH_ELEM | HASH_STRINGS);
+	HASH_SEQ_STATUS seq;
+	IdEntry *entry;
+
+	hash_seq_init(&seq, types_by_id);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		if (entry->type != NULL && entry->type->exists)
+			((NameEntry *) hash_search(names, entry->type->name, HASH_ENTER, NULL))->type =
+				entry->type;
+
+	if (types_by_name != NULL)
+		hash_destroy(types_by_name);
+	types_by_name = names;
+	last_found = NULL;
+}
+
+/* The rows of shard.type as a list of Row, in the current memory context. */
+static List *
+read_rows(Oid type_table)
+{
+	Relation rel = table_open(type_table, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	List *rows = NIL;
+	HeapTuple tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Row *row = palloc0(sizeof(Row));
+
+		shard_registry_row_read(tuple, RelationGetDescr(rel), &row->type, row->bound);
+		rows = lappend(rows, row);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return rows;
+}
+
+/* Reads the table; without the extension there are no types. */
+static void
+load(void)
+{
+	const ShardCatalog *catalog = shard_catalog_find();
+	Oid type_table = catalog == NULL ? InvalidOid : catalog->type;
+	List *rows = catalog == NULL ? NIL : read_rows(type_table);
+	HASH_SEQ_STATUS seq;
+	IdEntry *entry;
+	ListCell *cell;
+
+	hash_seq_init(&seq, types_by_id);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		if (entry->type != NULL)
+			entry->type->exists = false;
+	foreach (cell, rows)
+		take_over(&((Row *) lfirst(cell))->type);
+	rebuild_names();
+	watch_rows(rows, type_table);
+}
+
+/*
+ * A number that rises when a type, or a function that a type uses, has changed
+ * or may have.
+ */
+uint64
+shard_registry_generation(void)
+{
+	return changes;
+}
+
+/* Brings the cache up to date, if it is not. Pointers to types stay good. */
+void
+shard_registry_refresh(void)
+{
+	uint64 seen;
+	MemoryContext context;
+	MemoryContext old;
+
+	/* Nothing tells when the extension comes. */
+	if (likely(loaded == changes && OidIsValid(watched.type_table)))
+		return;
+
+	register_once();
+	context =
+		AllocSetContextCreate(CurrentMemoryContext, "shard registry load", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	seen = changes;
+	loading = true;
+	load();
+	loading = false;
+	loaded = seen;
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/* The type of this name, NULL if there is none. */
+ShardType *
+shard_registry_find(const char *name)
+{
+	NameEntry *entry;
+
+	shard_registry_refresh();
+	if (last_found != NULL && strcmp(last_found->name, name) == 0)
+		return last_found;
+	/* Keys are cut to this length, names never reach it. */
+	if (strlen(name) >= NAMEDATALEN)
+		return NULL;
+
+	entry = hash_search(types_by_name, name, HASH_FIND, NULL);
+	if (entry == NULL)
+		return NULL;
+	return last_found = entry->type;
+}
+
+/* The type of this id, NULL if there is none or it was dropped. */
+ShardType *
+shard_registry_by_id(int32 type_id)
+{
+	IdEntry *entry;
+
+	shard_registry_refresh();
+	entry = hash_search(types_by_id, &type_id, HASH_FIND, NULL);
+	return entry == NULL || entry->type == NULL || !entry->type->exists ? NULL : entry->type;
+}
+
+/* The type of this name; error if there is none. */
+ShardType *
+shard_registry_get(const char *name)
+{
+	ShardType *type = shard_registry_find(name);
+
+	if (type == NULL)
+	{
+		(void) shard_catalog_get();
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("entity type \"%s\" does not exist", name),
+						errhint("Start it with shard_start(), or look at view shard_types.")));
+	}
+	return type;
+}
+
+/* Calls visit for each type; visit must not change types. */
+void
+shard_registry_each(void (*visit)(ShardType *type, void *arg), void *arg)
+{
+	HASH_SEQ_STATUS seq;
+	NameEntry *entry;
+
+	shard_registry_refresh();
+	hash_seq_init(&seq, types_by_name);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		visit(entry->type, arg);
+}
+
+/*
+ * Stores why messages of a type wait, unless it is known already. The row is
+ * left alone if a user's transaction has it locked, for whoever calls this
+ * must not wait for users: the caller finds type->problem unchanged and may
+ * try again later.
+ */
+void
+shard_registry_set_problem(ShardType *type, const char *sqlstate, const char *problem)
+{
+	ShardSecurity security = {0};
+	Oid types[] = {INT4OID, TEXTOID, TEXTOID};
+	Datum values[3] = {Int32GetDatum(type->type_id)};
+	char nulls[3] = {' ', ' ', ' '};
+
+	if (problem == NULL ? type->problem == NULL
+						: type->problem != NULL && strcmp(type->problem, problem) == 0)
+		return;
+
+	if (problem == NULL)
+		nulls[1] = nulls[2] = 'n';
+	else
+	{
+		values[1] = CStringGetTextDatum(sqlstate);
+		values[2] = CStringGetTextDatum(problem);
+	}
+
+	SPI_connect();
+	shard_security_begin_system(&security);
+	if (SPI_execute_with_args("WITH free AS (SELECT type_id FROM shard.type"
+							  "  WHERE type_id OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED)"
+							  "UPDATE shard.type t SET problem_code = $2, problem = $3 FROM free"
+							  "  WHERE t.type_id OPERATOR(pg_catalog.=) free.type_id",
+							  3, types, values, nulls, false, 0) != SPI_OK_UPDATE)
+		elog(ERROR, "could not update shard.type");
+	if (SPI_processed > 0)
+		CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
+	shard_security_end(&security);
+	SPI_finish();
+}

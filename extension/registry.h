@@ -1,0 +1,89 @@
+/*
+ * registry.h
+ *		Entity types and their settings, as this process knows them.
+ *
+ * The truth is table shard.type. Each process keeps a cache, filled at first
+ * use and refreshed when a change committed (relcache invalidation on
+ * shard.type, sent by whoever changes it). A ShardType keeps its address as
+ * long as the process lives, so others may remember the pointer; its fields
+ * change only inside shard_registry_refresh() and the look-ups.
+ */
+#pragma once
+
+#include "datatype/timestamp.h"
+
+#include "core/message.h"
+#include "shard.h"
+
+typedef enum ShardTypeMode
+{
+	SHARD_MODE_HOSTING, /* entities run here */
+	SHARD_MODE_PROXY,	/* messages are routed, nothing runs here */
+	SHARD_MODE_STOPPED	/* messages wait in the stash */
+} ShardTypeMode;
+
+typedef struct ShardType
+{
+	int32 type_id;
+	bool exists; /* false: dropped since; the pointer is kept */
+	char name[NAMEDATALEN];
+	Oid owner;			/* that of the state table, which may be altered */
+	Oid handler;		/* InvalidOid: dropped or renamed, messages wait */
+	char *handler_name; /* schema-qualified, with argument types */
+	bool batch;			/* handler takes an array of messages */
+	Oid state_type;
+	bool composite;	 /* state's attributes are columns */
+	Oid state_table; /* may have been dropped by its owner */
+	ShardTypeMode mode;
+	char *problem; /* stored reason why messages wait, or NULL */
+
+	int number_of_shards;
+	ShardHashKind hash;
+	Oid entity_id_extractor; /* InvalidOid: explicit form only */
+	Oid message_extractor;
+	Oid shard_id_extractor;
+	const char *search_path; /* equal paths have the same address, for ever */
+	char *missing_extractor; /* name of one that was dropped: sending fails; or NULL */
+
+	bool passivate_idle;		/* false: strategy none */
+	int64 passivate_idle_after; /* microseconds */
+	int max_attempts;
+	int64 retry_backoff; /* microseconds, also the next two */
+	int64 max_retry_backoff;
+	int64 handler_timeout;
+	int64 max_message_size; /* bytes */
+	int64 buffer_size;		/* messages */
+
+	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
+
+	/* cache of "this role may send"; see shard_security_check_send() */
+	Oid send_role;
+	uint64 send_generation;
+
+	struct ShardRegistryCall *shard_id_call; /* registry_shard.c */
+} ShardType;
+
+/* Rises at each change of a type, so that callers may keep derived facts. */
+extern uint64 shard_registry_generation(void);
+
+/* Loads or reloads the cache if needed. Needs a transaction and a snapshot. */
+extern void shard_registry_refresh(void);
+
+/* NULL if no such type. Needs a transaction. */
+extern ShardType *shard_registry_find(const char *name);
+extern ShardType *shard_registry_by_id(int32 type_id);
+
+/* The same, with error 42704 and a hint if there is none. */
+extern ShardType *shard_registry_get(const char *name);
+
+/* Calls visit for each type known. */
+extern void shard_registry_each(void (*visit)(ShardType *type, void *arg), void *arg);
+
+/*
+ * The shard of an entity id, by hash or by the type's extractor, which runs as
+ * the type's owner; error if it answers NULL or a number out of range.
+ */
+extern int shard_registry_shard_id(ShardType *type, const char *id, size_t len);
+
+/* Stores why messages of a type wait (NULL: they no longer do), and tells all processes. */
+extern void shard_registry_set_problem(ShardType *type, const char *sqlstate, const char *problem);

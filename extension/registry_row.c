@@ -1,0 +1,157 @@
+/*
+ * registry_row.c
+ *		A row of table shard.type as a ShardType.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_class.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "registry_row.h"
+#include "settings.h"
+
+#include "compat.h"
+
+/* Columns of shard.type, as in install/10-tables.sql. */
+enum
+{
+	COLUMN_TYPE_ID,
+	COLUMN_TYPE_NAME,
+	COLUMN_OWNER,
+	COLUMN_HANDLER,
+	COLUMN_HANDLER_OID,
+	COLUMN_BATCH,
+	COLUMN_STATE_TYPE,
+	COLUMN_STATE_TABLE,
+	COLUMN_MODE,
+	COLUMN_NUMBER_OF_SHARDS,
+	COLUMN_HASH,
+	COLUMN_SEARCH_PATH,
+	COLUMN_SETTINGS,
+	COLUMN_EXTRACTORS,
+	COLUMN_PROBLEM,
+	COLUMN_PROBLEM_CODE,
+	COLUMN_COUNT
+};
+
+/* The owner of a table; fallback if it was dropped. */
+static Oid
+table_owner(Oid relid, Oid fallback)
+{
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid owner = fallback;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
+}
+
+/* A mode by its name. */
+static ShardTypeMode
+parse_mode(const char *mode)
+{
+	if (strcmp(mode, "hosting") == 0)
+		return SHARD_MODE_HOSTING;
+	if (strcmp(mode, "proxy") == 0)
+		return SHARD_MODE_PROXY;
+	return SHARD_MODE_STOPPED;
+}
+
+/* Fills in the fields that come from the stored settings. */
+static void
+apply_settings(ShardType *type, const ShardSettings *settings)
+{
+	type->passivate_idle = strcmp(settings->value[SHARD_SETTING_PASSIVATION_STRATEGY], "idle") == 0;
+	type->passivate_idle_after =
+		shard_settings_number(settings, SHARD_SETTING_PASSIVATE_IDLE_AFTER);
+	type->max_attempts = (int) shard_settings_number(settings, SHARD_SETTING_MAX_ATTEMPTS);
+	type->retry_backoff = shard_settings_number(settings, SHARD_SETTING_RETRY_BACKOFF);
+	type->max_retry_backoff = shard_settings_number(settings, SHARD_SETTING_MAX_RETRY_BACKOFF);
+	type->handler_timeout = shard_settings_number(settings, SHARD_SETTING_HANDLER_TIMEOUT);
+	type->max_message_size = shard_settings_number(settings, SHARD_SETTING_MAX_MESSAGE_SIZE);
+	type->buffer_size = shard_settings_number(settings, SHARD_SETTING_BUFFER_SIZE);
+}
+
+/* Finds out what the names of the type's extractors mean today. */
+static void
+find_extractors(ShardType *type, const ShardSettings *settings, const Oid *bound)
+{
+	Oid *field[SHARD_EXTRACTORS] = {[SHARD_EXTRACTOR_ENTITY_ID] = &type->entity_id_extractor,
+									[SHARD_EXTRACTOR_MESSAGE] = &type->message_extractor,
+									[SHARD_EXTRACTOR_SHARD_ID] = &type->shard_id_extractor};
+
+	for (int i = 0; i < SHARD_EXTRACTORS; i++)
+	{
+		const char *name = settings->value[SHARD_SETTING_ENTITY_ID_EXTRACTOR + i];
+
+		if (name == NULL)
+			continue;
+		*field[i] = shard_routine_find_extractor((ShardExtractor) i, name, bound[i], type->owner);
+		if (!OidIsValid(*field[i]))
+			type->missing_extractor = pstrdup(name);
+	}
+}
+
+/* Copies the extractors' OIDs out of the row's vector. */
+static void
+read_extractors(Datum value, Oid bound[SHARD_EXTRACTORS])
+{
+	oidvector *vector = (oidvector *) DatumGetPointer(value);
+
+	if (vector->dim1 != SHARD_EXTRACTORS)
+		elog(ERROR, "unexpected number of extractors in shard.type: %d", vector->dim1);
+	memcpy(bound, vector->values, SHARD_EXTRACTORS * sizeof(Oid));
+}
+
+/* Fills in what says which code runs as whom: owner, handler, state. */
+static void
+read_identity(const Datum *value, ShardType *type, Oid handler)
+{
+	type->type_id = DatumGetInt32(value[COLUMN_TYPE_ID]);
+	text_to_cstring_buffer(DatumGetTextPP(value[COLUMN_TYPE_NAME]), type->name, NAMEDATALEN);
+	type->state_table = DatumGetObjectId(value[COLUMN_STATE_TABLE]);
+	type->owner = table_owner(type->state_table, DatumGetObjectId(value[COLUMN_OWNER]));
+	type->batch = DatumGetBool(value[COLUMN_BATCH]);
+	type->state_type = DatumGetObjectId(value[COLUMN_STATE_TYPE]);
+	type->composite = get_typtype(type->state_type) == TYPTYPE_COMPOSITE;
+	type->handler_name = TextDatumGetCString(value[COLUMN_HANDLER]);
+	type->handler = shard_routine_find_handler(type->handler_name, handler, type->owner,
+											   type->state_type, type->batch);
+}
+
+/* Reads a row; see registry_row.h. */
+void
+shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
+						Oid bound[1 + SHARD_EXTRACTORS])
+{
+	Datum *value = palloc(desc->natts * sizeof(Datum));
+	bool *isnull = palloc(desc->natts * sizeof(bool));
+	ShardSettings settings;
+
+	if (desc->natts < COLUMN_COUNT)
+		elog(ERROR, "unexpected number of columns in shard.type: %d", desc->natts);
+	heap_deform_tuple(tuple, desc, value, isnull);
+
+	bound[0] = DatumGetObjectId(value[COLUMN_HANDLER_OID]);
+	read_extractors(value[COLUMN_EXTRACTORS], bound + 1);
+	read_identity(value, type, bound[0]);
+
+	type->exists = true;
+	type->mode = parse_mode(TextDatumGetCString(value[COLUMN_MODE]));
+	if (!isnull[COLUMN_PROBLEM])
+		type->problem = TextDatumGetCString(value[COLUMN_PROBLEM]);
+	type->number_of_shards = DatumGetInt32(value[COLUMN_NUMBER_OF_SHARDS]);
+	type->hash = strcmp(TextDatumGetCString(value[COLUMN_HASH]), "java") == 0 ? SHARD_HASH_JAVA
+																			  : SHARD_HASH_MURMUR2;
+	type->search_path = TextDatumGetCString(value[COLUMN_SEARCH_PATH]);
+
+	shard_settings_from_jsonb(&settings, DatumGetJsonbP(value[COLUMN_SETTINGS]));
+	apply_settings(type, &settings);
+	find_extractors(type, &settings, bound + 1);
+}

@@ -1,0 +1,127 @@
+/*
+ * registry_shard.c
+ *		The shard of an entity id, by hash or by the type's own function.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_collation.h"
+#include "fmgr.h"
+#include "mb/pg_wchar.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "registry.h"
+#include "security.h"
+
+#include "compat.h"
+
+/* A prepared call of a type's shard id extractor. */
+typedef struct ShardRegistryCall
+{
+	LocalTransactionId lxid; /* good in this transaction only */
+	uint64 generation;
+	bool running; /* it must not come to call itself */
+	FmgrInfo function;
+} ShardRegistryCall;
+
+/*
+ * The prepared call of the type's extractor. What it points to lives in the
+ * transaction, so that a change of the function frees nothing in use.
+ */
+static ShardRegistryCall *
+prepare_call(ShardType *type)
+{
+	ShardRegistryCall *call = type->shard_id_call;
+
+	if (call == NULL)
+		call = type->shard_id_call =
+			MemoryContextAllocZero(TopMemoryContext, sizeof(ShardRegistryCall));
+	if (call->running)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("shard_id_extractor of entity type \"%s\" uses the type itself",
+							   type->name),
+						errhint("Compute the shard from the entity id alone.")));
+	if (call->lxid != ShardMyLxid || call->generation != shard_registry_generation())
+	{
+		call->lxid = InvalidLocalTransactionId;
+		call->generation = shard_registry_generation();
+		fmgr_info_cxt(type->shard_id_extractor, &call->function, TopTransactionContext);
+		call->lxid = ShardMyLxid;
+	}
+	return call;
+}
+
+/* Calls the type's extractor as the type's owner; *isnull if it answers NULL. */
+static int32
+call_extractor(ShardType *type, const char *id, size_t len, bool *isnull)
+{
+	ShardRegistryCall *call = prepare_call(type);
+	ShardSecurity security = {0};
+	LOCAL_FCINFO(fcinfo, 1);
+	Datum result = (Datum) 0;
+
+	InitFunctionCallInfoData(*fcinfo, &call->function, 1, DEFAULT_COLLATION_OID, NULL, NULL);
+	fcinfo->args[0].value = PointerGetDatum(cstring_to_text_with_len(id, (int) len));
+	fcinfo->args[0].isnull = false;
+
+	shard_security_begin(&security, type);
+	call->running = true;
+	PG_TRY();
+	{
+		result = FunctionCallInvoke(fcinfo);
+	}
+	PG_FINALLY();
+	{
+		type->shard_id_call->running = false;
+	}
+	PG_END_TRY();
+	shard_security_end(&security);
+
+	*isnull = fcinfo->isnull;
+	return DatumGetInt32(result);
+}
+
+/* The shard that the type's extractor gives, checked. */
+static int
+extracted_shard(ShardType *type, const char *id, size_t len)
+{
+	bool isnull;
+	int32 shard = call_extractor(type, id, len, &isnull);
+
+	if (isnull || shard < 0 || shard >= type->number_of_shards)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("shard_id_extractor of entity type \"%s\" gave no valid shard for \"%.*s\"",
+						type->name, (int) len, id),
+				 isnull ? errdetail("It returned null.") : errdetail("It returned %d.", shard),
+				 errhint("It must return a number from 0 to %d.", type->number_of_shards - 1)));
+	return shard;
+}
+
+/*
+ * The shard of an entity id that is no longer than SHARD_MAX_ENTITY_ID. Error
+ * 55000 if any extractor of the type is missing, because without it the
+ * message would go astray.
+ */
+int
+shard_registry_shard_id(ShardType *type, const char *id, size_t len)
+{
+	int encoding = GetDatabaseEncoding();
+
+	if (unlikely(type->missing_extractor != NULL))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("extractor %s of entity type \"%s\" does not exist",
+							   type->missing_extractor, type->name),
+						errhint("Create the function again.")));
+	if (OidIsValid(type->shard_id_extractor))
+		return extracted_shard(type, id, len);
+
+	/* Hashes are over UTF-8, so that an id has the same shard everywhere. */
+	if (encoding != PG_UTF8 && encoding != PG_SQL_ASCII)
+	{
+		id = pg_server_to_any(id, (int) len, PG_UTF8);
+		len = strlen(id);
+	}
+	return shard_message_shard_id(type->hash, id, len, type->number_of_shards);
+}

@@ -1,0 +1,177 @@
+/*
+ * security.c
+ *		Who may send, and running code as a type's owner.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
+
+#include "security.h"
+
+#include "compat.h"
+
+/* Rises when roles or memberships change; types and handlers have the registry's counter. */
+static uint64 role_changes = 1;
+
+/* Syscache callback: some role or membership changed. */
+static void
+note_role_change(Datum arg, int cacheid, uint32 hashvalue)
+{
+	role_changes++;
+}
+
+/*
+ * A number that differs from all earlier ones after any change that may grant
+ * or take the right to send. Both parts only rise, hence their sum does.
+ */
+static uint64
+rights_generation(void)
+{
+	static bool registered = false;
+
+	if (unlikely(!registered))
+	{
+		CacheRegisterSyscacheCallback(AUTHOID, note_role_change, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, note_role_change, (Datum) 0);
+		registered = true;
+	}
+	return role_changes + shard_registry_generation();
+}
+
+/* Error unless the current user may execute the type's handler. */
+static void
+check_execute(const ShardType *type)
+{
+	if (!OidIsValid(type->handler))
+	{
+		/* Nobody can hold a right on a function that is gone; its owner's messages wait. */
+		if (shard_security_is_owner(type))
+			return;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("handler of entity type \"%s\" does not exist", type->name),
+				 errdetail("The handler was %s; EXECUTE on it is the right to send.",
+						   type->handler_name),
+				 errhint("Create the function again, or name another one with shard_alter().")));
+	}
+	if (shard_proc_aclcheck(type->handler, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("permission denied to send to entity type \"%s\"", type->name),
+						errdetail("Sending needs EXECUTE on the type's handler."),
+						errhint("GRANT EXECUTE ON FUNCTION %s to the role.", type->handler_name)));
+}
+
+/*
+ * Returns if the current user may send to the type, else raises. The last
+ * role that passed is remembered in the type until rights may have changed.
+ */
+void
+shard_security_check_send(ShardType *type)
+{
+	Oid role = GetUserId();
+	uint64 generation = rights_generation();
+
+	if (likely(type->send_generation == generation && type->send_role == role))
+		return;
+
+	check_execute(type);
+	type->send_role = role;
+	type->send_generation = generation;
+}
+
+/* Whether the current user has the rights of the type's owner. */
+bool
+shard_security_is_owner(const ShardType *type)
+{
+	return has_privs_of_role(GetUserId(), type->owner);
+}
+
+/* Error 42501 unless the current user has the rights of the type's owner. */
+void
+shard_security_check_owner(const ShardType *type, const char *what)
+{
+	if (shard_security_is_owner(type))
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					errmsg("permission denied to %s \"%s\"", what, type->name),
+					errdetail("Only members of the role that owns the entity type may do this."),
+					errhint("Ask role \"%s\".", GetUserNameFromId(type->owner, true))));
+}
+
+/* Sets a setting for the current GUC nest level, with the rights of the current user. */
+static void
+set_in_level(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, superuser() ? PGC_SUSET : PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* Opens a stretch as the given role; the caller sets what the nest level needs. */
+static void
+enter(ShardSecurity *security, Oid owner, int added_context)
+{
+	GetUserIdAndSecContext(&security->saved_user, &security->saved_context);
+	SetUserIdAndSecContext(owner, security->saved_context | added_context);
+	security->nest_level = NewGUCNestLevel();
+	security->owner = owner;
+	security->search_path = NULL;
+	security->active = true;
+}
+
+/*
+ * Opens a stretch of a type's user code, or continues the one that is open if
+ * owner and search_path are the same; else the open one is ended first.
+ */
+void
+shard_security_begin(ShardSecurity *security, const ShardType *type)
+{
+	if (security->active)
+	{
+		/* Paths are interned by the registry, so the same path has the same address. */
+		if (security->owner == type->owner && security->search_path == type->search_path)
+			return;
+		shard_security_end(security);
+	}
+
+	enter(security, type->owner, SECURITY_RESTRICTED_OPERATION);
+	set_in_level("search_path", type->search_path);
+	security->search_path = type->search_path;
+}
+
+/*
+ * Opens a stretch of our own SQL as the bootstrap superuser. SET ROLE is
+ * barred in it, and the user's settings do not decide where new tables go.
+ */
+void
+shard_security_begin_system(ShardSecurity *security)
+{
+	Assert(!security->active);
+
+	enter(security, BOOTSTRAP_SUPERUSERID, SECURITY_LOCAL_USERID_CHANGE);
+	set_in_level("search_path", "pg_catalog, pg_temp");
+	set_in_level("default_tablespace", "");
+	set_in_level("default_table_access_method", "heap");
+}
+
+/* Ends the stretch, if one is open: what user code set is undone, the user is back. */
+void
+shard_security_end(ShardSecurity *security)
+{
+	if (!security->active)
+		return;
+	AtEOXact_GUC(false, security->nest_level);
+	SetUserIdAndSecContext(security->saved_user, security->saved_context);
+	security->active = false;
+}
+
+/* Forgets a stretch that an error ended: the abort restored user and settings already. */
+void
+shard_security_forget(ShardSecurity *security)
+{
+	memset(security, 0, sizeof(*security));
+}

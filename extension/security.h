@@ -1,0 +1,48 @@
+/*
+ * security.h
+ *		Who may send, and running code as a type's owner.
+ */
+#pragma once
+
+#include "registry.h"
+
+/* Error 42501 unless the current user may send to the type: EXECUTE on its handler. */
+extern void shard_security_check_send(ShardType *type);
+
+/* Whether the current user is a member of the type's owner (reads payloads, alters it). */
+extern bool shard_security_is_owner(const ShardType *type);
+
+/* Error 42501 unless so. what: "alter entity type" and the like. */
+extern void shard_security_check_owner(const ShardType *type, const char *what);
+
+/*
+ * A stretch in which user code of a type runs: as the type's owner, in a
+ * security-restricted operation, with the search_path stored at shard_start, in
+ * a GUC nest level of its own. Begin may be called again with another type
+ * (switches owners) and costs nothing if the owner and path are the same.
+ * After an error the caller's abort restores user and GUCs; call
+ * shard_security_forget() then.
+ */
+typedef struct ShardSecurity
+{
+	bool active;
+	Oid owner;
+	const char *search_path;
+	Oid saved_user;
+	int saved_context;
+	int nest_level;
+} ShardSecurity;
+
+extern void shard_security_begin(ShardSecurity *security, const ShardType *type);
+extern void shard_security_end(ShardSecurity *security);
+
+/*
+ * The opposite: a stretch of our own SQL on internal tables or DDL, as the
+ * bootstrap superuser with a pinned search_path and the settings that shape
+ * new tables at their defaults. No code of a user's may run in it. Ended by
+ * shard_security_end(); *security must be all zeroes.
+ */
+extern void shard_security_begin_system(ShardSecurity *security);
+
+/* Forgets a stretch that an error ended; the caller's abort has restored user and settings. */
+extern void shard_security_forget(ShardSecurity *security);

@@ -1,0 +1,84 @@
+/*
+ * settings.h
+ *		The named settings of an entity type: names, bounds, defaults, text form.
+ *
+ * A value is kept as canonical text, so that two settings are equal if their
+ * texts are; NULL is SQL's null. The order is that of shard_start's arguments.
+ */
+#pragma once
+
+#include "utils/jsonb.h"
+
+typedef enum ShardSettingId
+{
+	SHARD_SETTING_NUMBER_OF_SHARDS,
+	SHARD_SETTING_HASH,
+	SHARD_SETTING_ENTITY_ID_EXTRACTOR,
+	SHARD_SETTING_MESSAGE_EXTRACTOR,
+	SHARD_SETTING_SHARD_ID_EXTRACTOR,
+	SHARD_SETTING_ROLE,
+	SHARD_SETTING_ALLOCATION_STRATEGY,
+	SHARD_SETTING_ALLOCATION_SETTINGS,
+	SHARD_SETTING_PASSIVATION_STRATEGY,
+	SHARD_SETTING_PASSIVATE_IDLE_AFTER,
+	SHARD_SETTING_ACTIVE_ENTITY_LIMIT,
+	SHARD_SETTING_STOP_MESSAGE,
+	SHARD_SETTING_START_MESSAGE,
+	SHARD_SETTING_SUPERVISION,
+	SHARD_SETTING_DECIDER,
+	SHARD_SETTING_MAX_ATTEMPTS,
+	SHARD_SETTING_RETRY_BACKOFF,
+	SHARD_SETTING_MAX_RETRY_BACKOFF,
+	SHARD_SETTING_HANDLER_TIMEOUT,
+	SHARD_SETTING_HANDOFF_TIMEOUT,
+	SHARD_SETTING_ENTITY_RESTART_BACKOFF,
+	SHARD_SETTING_REMEMBER_ENTITIES,
+	SHARD_SETTING_ENTITY_RECOVERY_STRATEGY,
+	SHARD_SETTING_MAX_MESSAGE_SIZE,
+	SHARD_SETTING_BUFFER_SIZE,
+	SHARD_SETTING_DURABILITY,
+	SHARD_SETTING_ORDERED_BY,
+	SHARD_SETTING_ORDERED_WINDOW,
+	SHARD_SETTING_ORDERED_TIMEOUT,
+	SHARD_SETTING_COUNT
+} ShardSettingId;
+
+typedef struct ShardSettings
+{
+	const char *value[SHARD_SETTING_COUNT];
+} ShardSettings;
+
+extern const char *shard_settings_name(ShardSettingId id);
+
+/* Error 42704 with a hint if there is no setting of this name. */
+extern ShardSettingId shard_settings_find(const char *name);
+
+/* Whether the value is for ever that of shard_start. */
+extern bool shard_settings_is_fixed(ShardSettingId id);
+
+/* Whether the value is kept in shard.type.settings, and there as a number. */
+extern bool shard_settings_is_stored(ShardSettingId id);
+extern bool shard_settings_is_number(ShardSettingId id);
+
+/* The default; NULL: null. */
+extern const char *shard_settings_default(ShardSettingId id);
+
+/* Whether the value is the name of a function, which the caller resolves. */
+extern bool shard_settings_is_function(ShardSettingId id);
+
+/* The canonical text of a value given as text, or as an argument of shard_start. */
+extern const char *shard_settings_from_text(ShardSettingId id, const char *text);
+extern const char *shard_settings_from_argument(ShardSettingId id, Datum value, bool isnull);
+
+/* Errors about settings that contradict one another. */
+extern void shard_settings_check(const ShardSettings *settings);
+
+/*
+ * To and from shard.type.settings. What is not stored there, is the default
+ * after reading (settings_store.c).
+ */
+extern Jsonb *shard_settings_to_jsonb(const ShardSettings *settings);
+extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
+
+/* The number of a numeric setting; of a duration, microseconds. */
+extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);
