@@ -51,6 +51,8 @@ sub create
 	my $node = $class->new($name);
 
 	$node->init(extra => ['--no-sync']);
+	# What all tests of the project share, where the runner says.
+	$node->append_conf('postgresql.conf', slurp_file($ENV{SHARD_TEST_CONF})) if $ENV{SHARD_TEST_CONF};
 	$node->append_conf('postgresql.conf', $common_conf);
 	$node->append_conf('postgresql.conf', 'fsync = on') if $opt{fsync};
 	$node->append_conf('postgresql.conf', $opt{conf}) if $opt{conf};
@@ -158,6 +160,15 @@ sub _wait_gone
 	return;
 }
 
+# The next server asks by kill 0 whether the postmaster in the lock file lives: until it is reaped,
+# it does.
+sub _wait_reaped
+{
+	my ($pid) = @_;
+	wait_for_condition(sub { !kill 0, $pid }, "process $pid to be reaped");
+	return;
+}
+
 # kill -9 of the whole server at one instant, as a power cut of the machine would end it: nobody
 # has time to notice the death of another.
 sub crash
@@ -172,7 +183,8 @@ sub crash
 	my @children = _children($postmaster);
 	kill 'KILL', @children;
 	$self->kill9;
-	_wait_gone($postmaster, @children);
+	_wait_gone(@children);
+	_wait_reaped($postmaster);
 	return;
 }
 
@@ -184,7 +196,8 @@ sub crash_postmaster
 	kill 'STOP', $postmaster;
 	my @children = _children($postmaster);
 	$self->kill9;
-	_wait_gone($postmaster, @children);
+	_wait_gone(@children);
+	_wait_reaped($postmaster);
 	return;
 }
 

@@ -8,8 +8,7 @@ ShardLedger - random load that keeps books, disturbances, and the audit of the b
 
   my $ledger = ShardLedger->new(node => $node, seed => 42);
   $ledger->install;
-  $ledger->round(seconds => 20, disturbances => [ShardLedger::all_disturbances()]);
-  is_deeply([$ledger->violations], []);
+  $ledger->prove(seconds => ShardLedger::seconds(60), disturbances => [ ShardLedger::crashes() ]);
 
 =head1 THE BOOKS
 
@@ -45,6 +44,7 @@ run invalidates it.
 use strict;
 use warnings FATAL => 'all';
 
+use List::Util qw(max min);
 use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -211,6 +211,11 @@ WITH seen AS (
     FROM sent s JOIN fate f USING (session, txn, n)
     WHERE f.entity <> s.entity OR f.other_entity <> s.entity OR f.message <> s.message
     UNION ALL
+    SELECT 'P1: a message was given up without need', message->>'s', (message->>'t')::bigint, (message->>'n')::int, entity_id
+    FROM shard_dead_letters
+    WHERE type_name = 'ledger' AND entity_id LIKE :'round' || '-%'
+          AND (message->>'act', sqlstate) NOT IN (('fail', '22023'), ('flaky', '40001'))
+    UNION ALL
     SELECT 'P2: an ask was kept', s.session, s.txn, s.n, s.entity
     FROM sent s JOIN fate f USING (session, txn, n)
     WHERE s.kind = 'ask' AND f.waiting + f.dead > 0
@@ -248,9 +253,9 @@ sub new
 {
 	my ($class, %arg) = @_;
 	my $self = bless {
-		db       => 'postgres',
-		rounds   => 0,
-		sent_off => 0,
+		db     => 'postgres',
+		rounds => 0,
+		sent   => 0,
 		%arg,
 		chance => _random_stream($arg{seed}),
 	}, $class;
@@ -311,7 +316,7 @@ sub violations
 sub _round { my ($self) = @_; return "r$self->{rounds}" }
 
 # One round: new books, load under disturbance for some seconds, recovery, everything drained.
-# Option undrained => 1: do not insist that all can be drained.
+# Option undrained => true: do not insist that all can be drained.
 sub round
 {
 	my ($self, %opt) = @_;
@@ -319,7 +324,7 @@ sub round
 
 	$node->safe_psql($self->{db}, 'TRUNCATE sent, committed, handled');
 	$self->{rounds}++;
-	unlink $_->{file} . '.out' for @{ $self->{clients} };
+	unlink "$_->{file}.out" for @{ $self->{clients} };
 
 	$self->_load($opt{seconds}, $opt{disturbances} // []);
 	$node->recover;
@@ -327,12 +332,41 @@ sub round
 	$self->_load_committed;
 	my $drained = eval { $node->drain($self->{db}); 1 };
 	die $@ unless $drained || $opt{undrained};
-	$self->{sent_off} += $node->safe_psql($self->{db}, 'SELECT count(*) FROM sent');
+	$self->{sent} += $node->safe_psql($self->{db}, 'SELECT count(*) FROM sent');
 	return;
 }
 
-# What all rounds sent so far.
-sub messages_sent { my ($self) = @_; return $self->{sent_off} }
+# Rounds for some seconds, each audited: one test a round, then those of client errors and log.
+# With SHARD_MUTANT the server runs a build that is broken on purpose (test/mutants.sh), and there is
+# one test: that the audit notices.
+sub prove
+{
+	my ($self, %opt) = @_;
+	my $mutant = $ENV{SHARD_MUTANT};
+	my $length = $mutant ? 6 : 25;
+	my $until  = time + $opt{seconds};
+	my @violations;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	# The books as the first violation left them tell more than many further rounds.
+	while (!@violations && time < $until)
+	{
+		$self->round(
+			seconds      => max(1, min($length, $until - time)),
+			disturbances => $opt{disturbances},
+			undrained    => $mutant);
+		@violations = $self->violations;
+		is(join("\n", @violations), '', "no violation after $self->{sent} messages") unless $mutant;
+	}
+	if ($mutant)
+	{
+		ok(@violations, "the audit finds fault with $mutant") and note(join "\n", @violations);
+		return;
+	}
+	is(join("\n", $self->_unexpected_client_errors), '', 'clients met only what the disturbances explain');
+	$self->{node}->log_is_clean(qr/ledger: told to fail/, qr/due to lock timeout/);
+	return;
+}
 
 # Clients and disturbances take turns by the number of scripts that ended, not by time: so a slow
 # machine gets the same mixture.
@@ -430,7 +464,7 @@ my $expected = qr/ledger:\ told\ to\ fail|outcome\ unknown|tim(?:ed|e)?[\ -]?out
 	57P0\d:|08\d{3}:|the\ database\ system\ is/xi;
 
 # Errors that no client should have met.
-sub unexpected_client_errors
+sub _unexpected_client_errors
 {
 	my ($self) = @_;
 	my @errors = map { slurp_file("$_->{file}.err") =~ /^.*(?:ERROR|FATAL|PANIC|error:).*$/mg }

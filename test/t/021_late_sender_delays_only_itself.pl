@@ -27,7 +27,7 @@ $node->wait_recorded('a', 1 .. 4);
 $node->wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $before", 'the old worker to leave');
 
 # More than a turn can handle, drained while others send on.
-$late->query(q{SELECT shard_tell_many('recorder', array_agg('c'), array_agg(jsonb_build_object('what', i) ORDER BY i))
+$late->query(q{SELECT shard_tell_many('recorder', array_agg(text 'c'), array_agg(jsonb_build_object('what', i) ORDER BY i))
 	FROM generate_series(1, 20000) i;});
 $late->query('COMMIT;');
 $node->safe_psql('postgres', ShardCluster::tell_recorder('c', 20001));

@@ -11,7 +11,7 @@ my $node = ShardCluster->create('first');
 $node->start_recorder;
 
 my $rolled_back = q{BEGIN;
-	SELECT shard_tell_many('recorder', array_agg('a'), array_agg(jsonb_build_object('what', repeat('x', 500))))
+	SELECT shard_tell_many('recorder', array_agg(text 'a'), array_agg(jsonb_build_object('what', repeat('x', 500))))
 	FROM generate_series(1, 8000);
 	ROLLBACK;};
 my $size = "SELECT sum(pg_relation_size(s)) FROM ($ShardCluster::segments) AS t(s)";
@@ -42,7 +42,7 @@ my $before = $session->query("$size;");
 ShardCluster::wait_for_condition(
 	sub { $node->vacuum_inbox('TRUNCATE on'); $session->query("$size;") < $before / 4 },
 	'VACUUM to shrink the inbox');
-$session->query(q{SELECT shard_tell_many('recorder', array_agg('b'), array_agg(jsonb_build_object('what', i, 'pad', repeat('y', 500)) ORDER BY i))
+$session->query(q{SELECT shard_tell_many('recorder', array_agg(text 'b'), array_agg(jsonb_build_object('what', i, 'pad', repeat('y', 500)) ORDER BY i))
 	FROM generate_series(1, 12000) i;});
 $node->drain;
 is( $node->safe_psql('postgres',

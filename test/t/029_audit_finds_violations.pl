@@ -15,7 +15,7 @@ my $ledger = ShardLedger->new(node => $node, seed => 1);
 $ledger->install_books;
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE shard_inbox (type_name text, entity_id text, message jsonb);
-CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb);
+CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb, sqlstate text);
 CREATE SCHEMA shard_entity;
 CREATE TABLE shard_entity.ledger (entity_id text, state jsonb);
 
@@ -26,7 +26,7 @@ SQL
 my $clean = <<'SQL';
 TRUNCATE sent, committed, handled, shard_inbox, shard_dead_letters, shard_entity.ledger;
 INSERT INTO sent
-SELECT session, txn, n, kind, entity, jsonb_build_object('s', session, 't', txn, 'n', n), '2001-01-01 10:00'::timestamptz + called * interval '1 min'
+SELECT session, txn, n, kind, entity, jsonb_build_object('s', session, 't', txn, 'n', n, 'act', 'fail'), '2001-01-01 10:00'::timestamptz + called * interval '1 min'
 FROM (VALUES ('c1', 1, 0, 'tell', 'r0-a', 1), ('c1', 1, 1, 'tell', 'r0-a', 2), ('c1', 1, 2, 'tell', 'r0-b', 3),
              ('c1', 2, 0, 'many', 'r0-a', 10), ('c2', 1, 0, 'tell', 'r0-a', 11),
              ('c1', 3, 0, 'prepared', 'r0-a', 20), ('c1', 4, 0, 'tell', 'r0-a', 21),
@@ -44,7 +44,7 @@ FROM (VALUES ('c1', 1, 0, 1), ('c1', 1, 1, 2), ('c2', 1, 0, 3), ('c1', 2, 0, 4),
              ('c1', 1, 2, 1), ('c2', 3, 0, 2), ('c2', 6, 0, 3), ('@r0-a', 2, 0, 4)) AS v (session, txn, n, pos)
 JOIN sent s USING (session, txn, n);
 INSERT INTO shard_inbox SELECT 'ledger', entity, message FROM sent WHERE (session, txn) = ('c2', 4);
-INSERT INTO shard_dead_letters SELECT 'ledger', entity, message FROM sent WHERE (session, txn) = ('c2', 5);
+INSERT INTO shard_dead_letters SELECT 'ledger', entity, message, '22023' FROM sent WHERE (session, txn) = ('c2', 5);
 SQL
 
 # The state as the handler would have left it.
@@ -82,12 +82,13 @@ my @cases = (
 		'P2: a message was handled more than once', 'P3: handled after what was sent after its commit' ],
 	[ 'the last message handled twice', "INSERT INTO handled VALUES ('r0-a', 7, @{[message('c1', 3, 0)]});",
 		'P2: a message was handled more than once' ],
-	[ 'handled and dead', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', $m);", 'P2: a message is in two places' ],
+	[ 'handled and dead', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', $m, '22023');", 'P2: a message is in two places' ],
 	[ 'handled and waiting', "INSERT INTO shard_inbox VALUES ('ledger', 'r0-a', $m);", 'P2: a message is in two places' ],
 	[ 'dead twice', "INSERT INTO shard_dead_letters SELECT * FROM shard_dead_letters;", 'P2: a message is in two places' ],
 	[ 'handled by another entity', "UPDATE sent SET entity = 'r0-z' WHERE (session, txn) = ('c2', 1);", 'P2: a message was changed' ],
 	[ 'another payload', "UPDATE handled SET message = message || '{\"act\": \"x\"}' WHERE (entity, pos) = ('r0-a', 3);", 'P2: a message was changed' ],
-	[ 'an ask among the dead letters', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', @{[message('c2', 2, 0)]});", 'P2: an ask was kept' ],
+	[ 'an ask among the dead letters', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', @{[message('c2', 2, 0)]}, '22023');", 'P2: an ask was kept' ],
+	[ 'dead for no reason of its own', "UPDATE shard_dead_letters SET sqlstate = '23505';", 'P1: a message was given up without need' ],
 	[ 'a transaction\'s messages reversed', swapped('r0-a', 1, 2), 'P3: handled after what was sent later in its transaction' ],
 	[ 'a session\'s transactions reversed', "DELETE FROM committed;" . swapped('r0-a', 4, 5), 'P3: handled after what its session sent later' ],
 	[ 'a tell after the ask that followed it', swapped('r0-b', 2, 3), 'P3: handled after what its session sent later' ],

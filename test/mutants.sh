@@ -1,0 +1,44 @@
+#!/bin/bash
+# usage: mutants.sh [NAME ...]
+#
+# Proves that the crash ledger notices what it is there to notice: builds the extension broken in one
+# way at a time and runs the ledger test, which then passes only if its audit reports violations. A
+# build or a server that does not work at all counts as not noticed.
+#
+# Prints TAP. MUTANT_SECONDS is how long a mutant may go unnoticed.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root"
+
+# Switches SHARD_MUTANT_<name> in the C sources:
+mutants=(
+  CURSOR_BY_ID        # rows of senders still open are passed for ever, as by a plain increasing id
+  NO_DEDUP            # rows at or below the cursor are handled again
+  NO_ORDER            # a batch is handled in reverse order
+  STASH_OVERTAKEN     # an entity's inbox row is handled before its stashed ones
+  STASH_KEPT          # a stashed row stays when it is handled
+  CURSOR_BEFORE_LATE  # q moves on while rows of an ended sender are still being drained
+)
+[ $# -eq 0 ] || mutants=("$@")
+
+log=$(mktemp "${TMPDIR:-/tmp}/shard-mutant.XXXXXX")
+trap 'rm -f "$log"' EXIT
+failed=0
+number=0
+echo "1..${#mutants[@]}"
+for name in "${mutants[@]}"; do
+  number=$((number + 1))
+  # A name that no source knows would test the sound build.
+  if ! grep -rqw "SHARD_MUTANT_$name" --include='*.[ch]' extension; then
+    echo "not ok $number - mutant $name is in no source"
+    failed=1
+  elif MUTANT=$name PROVE_TESTS=test/t/020_crash_ledger.pl SHARD_SECONDS=${MUTANT_SECONDS:-30} \
+      PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-20} test/check.sh tap >"$log" 2>&1; then
+    echo "ok $number - mutant $name is noticed"
+  else
+    echo "not ok $number - mutant $name is not noticed"
+    sed 's/^/# /' "$log" | grep -v '^# ok '
+    failed=1
+  fi
+done
+exit "$failed"
