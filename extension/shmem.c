@@ -30,16 +30,12 @@ static shmem_startup_hook_type previous_startup_hook = NULL;
 /* This backend's database, valid while its dboid is MyDatabaseId. */
 static ShardDatabase *my_database = NULL;
 
-/* What this process is attached to. */
-static ShardWorkerSlot *my_worker = NULL;
-
 static void request(void);
 static void startup(void);
 static void init_control(ShardControl *control);
 static void init_database(ShardDatabase *db);
 static ShardTypeCounter *find_counter(Oid dboid, int32 type_id);
 static ShardTypeCounter *make_counter(Oid dboid, int32 type_id);
-static void detach_at_exit(int code, Datum arg);
 
 /*
  * Chains the hooks that ask for shared memory and fill it. From _PG_init, in
@@ -231,9 +227,7 @@ shard_shmem_database_or_make(Oid dboid)
 	LWLockRelease(shard_control->lock);
 
 	if (db == NULL)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg("too many databases use extension \"shard\""),
-						errdetail("At most %d databases of a server can.", SHARD_MAX_DATABASES)));
+		shard_shmem_too_many_databases(ERROR);
 	if (made)
 	{
 		pg_atomic_write_u32(&shard_control->list_wanted, 1);
@@ -242,6 +236,18 @@ shard_shmem_database_or_make(Oid dboid)
 	if (dboid == MyDatabaseId)
 		my_database = db;
 	return db;
+}
+
+/*
+ * Complains, at the level given, that no slot is free.
+ */
+void
+shard_shmem_too_many_databases(int level)
+{
+	ereport(level, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					errmsg("too many databases use extension \"shard\""),
+					errdetail("At most %d databases of a server can.", SHARD_MAX_DATABASES),
+					errhint("Drop the extension in databases that do not need it.")));
 }
 
 /*
@@ -356,142 +362,4 @@ make_counter(Oid dboid, int32 type_id)
 		return counter;
 	}
 	return NULL;
-}
-
-/*
- * The lanes of a worker as a mask; none if it is beyond the configured number.
- */
-uint32
-shard_shmem_worker_lanes(const ShardDatabase *db, int worker)
-{
-	uint32 lanes = 0;
-
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (shard_shmem_lane_worker(db, lane) == worker)
-			lanes |= (uint32) 1 << lane;
-	return lanes;
-}
-
-/*
- * Wakes a worker. Its flag says that it has to look, its latch ends its sleep.
- *
- * If the flag was set already, whoever set it sets the latch too, and the
- * worker clears it before it looks: it will see what we have done.
- */
-void
-shard_shmem_wake_worker(ShardDatabase *db, int worker)
-{
-	ShardWorkerSlot *slot = &db->worker[worker];
-	Latch *latch;
-
-	if (pg_atomic_exchange_u32(&slot->wake, 1) != 0)
-		return;
-
-	SpinLockAcquire(&slot->mutex);
-	latch = slot->latch;
-	SpinLockRelease(&slot->mutex);
-
-	/* It is in a PGPROC, so a process that has gone meanwhile is no harm. */
-	if (latch != NULL)
-		SetLatch(latch);
-}
-
-/*
- * Wakes the launcher.
- */
-void
-shard_shmem_wake_launcher(void)
-{
-	Latch *latch;
-
-	pg_atomic_write_u32(&shard_control->launcher_wake, 1);
-	pg_memory_barrier();
-
-	SpinLockAcquire(&shard_control->launcher_mutex);
-	latch = shard_control->launcher_latch;
-	SpinLockRelease(&shard_control->launcher_mutex);
-
-	if (latch != NULL)
-		SetLatch(latch);
-}
-
-/*
- * Attaches the calling process to a worker slot, with the lanes it holds. The
- * slot's counters start anew. Error if another process has it.
- */
-void
-shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
-{
-	ShardWorkerSlot *slot = &db->worker[worker];
-	pid_t holder = 0;
-
-	SpinLockAcquire(&slot->mutex);
-	if (slot->in_use)
-		holder = slot->pid;
-	else
-	{
-		slot->in_use = true;
-		slot->generation++;
-		slot->pid = MyProcPid;
-		slot->latch = MyLatch;
-	}
-	if (holder == 0 || holder == MyProcPid)
-		slot->lanes = lanes;
-	SpinLockRelease(&slot->mutex);
-
-	if (holder == MyProcPid)
-		return;
-	if (holder != 0)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("worker %d of database %u is process %d already", worker, db->dboid,
-							   (int) holder)));
-
-	my_worker = slot;
-	before_shmem_exit(detach_at_exit, (Datum) 0);
-
-	/* Before the first look for work: from now on wakers find the latch. */
-	pg_atomic_exchange_u32(&slot->wake, 0);
-	pg_atomic_write_u64(&slot->messages, 0);
-	pg_atomic_write_u64(&slot->turns, 0);
-	pg_atomic_write_u64(&slot->errors, 0);
-	pg_atomic_write_u64(&slot->cache_entities, 0);
-	pg_atomic_write_u64(&slot->cache_bytes, 0);
-}
-
-/*
- * Detaches the calling process from its slot, if it has one.
- */
-void
-shard_shmem_detach_worker(void)
-{
-	ShardWorkerSlot *slot = my_worker;
-
-	if (slot == NULL)
-		return;
-	my_worker = NULL;
-	SpinLockAcquire(&slot->mutex);
-	slot->in_use = false;
-	slot->pid = 0;
-	slot->latch = NULL;
-	slot->lanes = 0;
-	SpinLockRelease(&slot->mutex);
-	shard_shmem_wake_launcher();
-}
-
-/*
- * The same, when the process exits.
- */
-static void
-detach_at_exit(int code, Datum arg)
-{
-	shard_shmem_detach_worker();
-}
-
-/*
- * The slot that this process is attached to, or NULL.
- */
-ShardWorkerSlot *
-shard_shmem_my_worker(void)
-{
-	return my_worker;
 }

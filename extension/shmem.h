@@ -202,6 +202,9 @@ extern void shard_shmem_free_database(ShardDatabase *db);
 /* Forgets what former workers published of their lanes; nothing is truncated then. */
 extern void shard_shmem_forget_lanes(ShardDatabase *db);
 
+/* Says, as an error or a warning, that all slots are taken. */
+extern void shard_shmem_too_many_databases(int level);
+
 /* Number of a slot. */
 static inline int
 shard_shmem_database_index(const ShardDatabase *db)
@@ -222,6 +225,10 @@ shard_shmem_lane_worker(const ShardDatabase *db, int lane)
 {
 	return lane % Max(db->workers, 1);
 }
+
+/*
+ * Worker slots (shmem_worker.c).
+ */
 
 /* The lanes of a worker under the present configuration, as a mask. */
 extern uint32 shard_shmem_worker_lanes(const ShardDatabase *db, int worker);

@@ -1,0 +1,155 @@
+/*
+ * shmem_worker.c
+ *		Worker slots in shared memory: who has one, and how to wake him.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+
+#include "shmem.h"
+
+#include "compat.h"
+
+/* What this process is attached to. */
+static ShardWorkerSlot *my_worker = NULL;
+
+static void detach_at_exit(int code, Datum arg);
+
+/*
+ * The lanes of a worker as a mask; none if it is beyond the configured number.
+ */
+uint32
+shard_shmem_worker_lanes(const ShardDatabase *db, int worker)
+{
+	uint32 lanes = 0;
+
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (shard_shmem_lane_worker(db, lane) == worker)
+			lanes |= (uint32) 1 << lane;
+	return lanes;
+}
+
+/*
+ * Wakes a worker. Its flag says that it has to look, its latch ends its sleep.
+ *
+ * If the flag was set already, whoever set it sets the latch too, and the
+ * worker clears it before it looks: it will see what we have done.
+ */
+void
+shard_shmem_wake_worker(ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	Latch *latch;
+
+	if (pg_atomic_exchange_u32(&slot->wake, 1) != 0)
+		return;
+
+	SpinLockAcquire(&slot->mutex);
+	latch = slot->latch;
+	SpinLockRelease(&slot->mutex);
+
+	/* It is in a PGPROC, so a process that has gone meanwhile is no harm. */
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/*
+ * Wakes the launcher.
+ */
+void
+shard_shmem_wake_launcher(void)
+{
+	Latch *latch;
+
+	pg_atomic_write_u32(&shard_control->launcher_wake, 1);
+	pg_memory_barrier();
+
+	SpinLockAcquire(&shard_control->launcher_mutex);
+	latch = shard_control->launcher_latch;
+	SpinLockRelease(&shard_control->launcher_mutex);
+
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/*
+ * Attaches the calling process to a worker slot, with the lanes it holds. The
+ * slot's counters start anew. Error if another process has it.
+ */
+void
+shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	pid_t holder = 0;
+
+	SpinLockAcquire(&slot->mutex);
+	if (slot->in_use)
+		holder = slot->pid;
+	else
+	{
+		slot->in_use = true;
+		slot->generation++;
+		slot->pid = MyProcPid;
+		slot->latch = MyLatch;
+	}
+	if (holder == 0 || holder == MyProcPid)
+		slot->lanes = lanes;
+	SpinLockRelease(&slot->mutex);
+
+	if (holder == MyProcPid)
+		return;
+	if (holder != 0)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("worker %d of database %u is process %d already", worker, db->dboid,
+							   (int) holder)));
+
+	my_worker = slot;
+	before_shmem_exit(detach_at_exit, (Datum) 0);
+
+	/* Before the first look for work: from now on wakers find the latch. */
+	pg_atomic_exchange_u32(&slot->wake, 0);
+	pg_atomic_write_u64(&slot->messages, 0);
+	pg_atomic_write_u64(&slot->turns, 0);
+	pg_atomic_write_u64(&slot->errors, 0);
+	pg_atomic_write_u64(&slot->cache_entities, 0);
+	pg_atomic_write_u64(&slot->cache_bytes, 0);
+}
+
+/*
+ * Detaches the calling process from its slot, if it has one.
+ */
+void
+shard_shmem_detach_worker(void)
+{
+	ShardWorkerSlot *slot = my_worker;
+
+	if (slot == NULL)
+		return;
+	my_worker = NULL;
+	SpinLockAcquire(&slot->mutex);
+	slot->in_use = false;
+	slot->pid = 0;
+	slot->latch = NULL;
+	slot->lanes = 0;
+	SpinLockRelease(&slot->mutex);
+	shard_shmem_wake_launcher();
+}
+
+/*
+ * The same, when the process exits.
+ */
+static void
+detach_at_exit(int code, Datum arg)
+{
+	shard_shmem_detach_worker();
+}
+
+/*
+ * The slot that this process is attached to, or NULL.
+ */
+ShardWorkerSlot *
+shard_shmem_my_worker(void)
+{
+	return my_worker;
+}
