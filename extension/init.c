@@ -1,0 +1,43 @@
+/*
+ * init.c
+ *		Where the server enters the library.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+
+#include "api.h"
+#include "bar.h"
+#include "catalog.h"
+#include "database_hook.h"
+#include "guc.h"
+#include "install.h"
+#include "launcher.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+PG_MODULE_MAGIC;
+
+PGDLLEXPORT void _PG_init(void);
+
+/*
+ * Loaded at server start, we take part in it. Loaded later, there is nothing
+ * that could work: functions then raise the error of shard_shmem_require.
+ */
+void
+_PG_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+	shard_preloaded = true;
+	shard_guc_init();
+	shard_shmem_init();
+	shard_catalog_init();
+	shard_bar_init();
+	shard_install_init();
+	shard_launcher_init();
+	shard_database_hook_init();
+	shard_api_init();
+}
