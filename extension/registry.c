@@ -11,7 +11,6 @@
 
 #include "access/genam.h"
 #include "access/table.h"
-#include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -23,7 +22,6 @@
 #include "catalog.h"
 #include "registry.h"
 #include "registry_row.h"
-#include "security.h"
 
 #include "compat.h"
 
@@ -380,44 +378,4 @@ shard_registry_each(void (*visit)(ShardType *type, void *arg), void *arg)
 	hash_seq_init(&seq, types_by_name);
 	while ((entry = hash_seq_search(&seq)) != NULL)
 		visit(entry->type, arg);
-}
-
-/*
- * Stores why messages of a type wait, unless it is known already. The row is
- * left alone if a user's transaction has it locked, for whoever calls this
- * must not wait for users: the caller finds type->problem unchanged and may
- * try again later.
- */
-void
-shard_registry_set_problem(ShardType *type, const char *sqlstate, const char *problem)
-{
-	ShardSecurity security = {0};
-	Oid types[] = {INT4OID, TEXTOID, TEXTOID};
-	Datum values[3] = {Int32GetDatum(type->type_id)};
-	char nulls[3] = {' ', ' ', ' '};
-
-	if (problem == NULL ? type->problem == NULL
-						: type->problem != NULL && strcmp(type->problem, problem) == 0)
-		return;
-
-	if (problem == NULL)
-		nulls[1] = nulls[2] = 'n';
-	else
-	{
-		values[1] = CStringGetTextDatum(sqlstate);
-		values[2] = CStringGetTextDatum(problem);
-	}
-
-	SPI_connect();
-	shard_security_begin_system(&security);
-	if (SPI_execute_with_args("WITH free AS (SELECT type_id FROM shard.type"
-							  "  WHERE type_id OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED)"
-							  "UPDATE shard.type t SET problem_code = $2, problem = $3 FROM free"
-							  "  WHERE t.type_id OPERATOR(pg_catalog.=) free.type_id",
-							  3, types, values, nulls, false, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not update shard.type");
-	if (SPI_processed > 0)
-		CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
-	shard_security_end(&security);
-	SPI_finish();
 }

@@ -1,0 +1,323 @@
+/*
+ * admin.c
+ *		SQL functions that alter, stop and drop entity types.
+ *
+ * Called by clients. Each takes the shared lock on the extension object, then
+ * an exclusive lock of our own that keeps two of them apart, both to the end
+ * of the transaction; region workers do not take the second. All of it is
+ * transactional, so a crash leaves a type as it was or as it was asked for.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/varlena.h"
+
+#include "admin.h"
+#include "catalog.h"
+#include "registry.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_start_proxy);
+PG_FUNCTION_INFO_V1(shard_alter);
+PG_FUNCTION_INFO_V1(shard_stop_type);
+PG_FUNCTION_INFO_V1(shard_drop_type);
+PG_FUNCTION_INFO_V1(shard_type_problem);
+
+/* Takes the locks for a change of a type; see admin.h. */
+void
+shard_admin_begin(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	if (InSecurityRestrictedOperation())
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("cannot execute %s within security-restricted operation", function),
+						errhint("Entity types cannot be changed from a handler or an extractor.")));
+	shard_shmem_require();
+	shard_catalog_lock(false);
+	LockDatabaseObject(RelationRelationId, shard_catalog_get()->type, 1, ExclusiveLock);
+}
+
+/* Begins SQL on our tables as the system. */
+void
+shard_admin_open(ShardSecurity *security)
+{
+	SPI_connect();
+	shard_security_begin_system(security);
+}
+
+/* Ends what shard_admin_open began. */
+void
+shard_admin_close(ShardSecurity *security)
+{
+	shard_security_end(security);
+	SPI_finish();
+}
+
+/* A text argument that must not be null. */
+char *
+shard_admin_text(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what),
+						errhint("Give the %s as text.", what)));
+	return text_to_cstring(PG_GETARG_TEXT_PP(number));
+}
+
+/*
+ * The row of the type that argument 0 names, for the type's owner to change.
+ * Opens the stretch that the caller closes.
+ */
+static void
+open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
+		  ShardSecurity *security)
+{
+	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
+
+	shard_security_check_owner(type, what);
+	shard_admin_open(security);
+	if (!shard_admin_row_read(type->name, stored))
+		elog(ERROR, "entity type \"%s\" has no row", type->name);
+	stored->name = type->name;
+	stored->owner = type->owner;
+}
+
+/*
+ * shard_start_proxy(type_name text, role text, handler text): there is nobody
+ * to route to yet.
+ */
+Datum
+shard_start_proxy(PG_FUNCTION_ARGS)
+{
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("proxies are not supported yet"),
+					errdetail("This database is no member of a cluster, so every entity is here."),
+					errhint("Start the type with shard_start().")));
+}
+
+/* Error unless the type's owner, as whom it will run, may execute a function. */
+static void
+check_owner_executes(const ShardAdminType *type, Oid function, const char *name)
+{
+	if (shard_proc_aclcheck(function, type->owner, ACL_EXECUTE) == ACLCHECK_OK)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					errmsg("permission denied for function %s", name),
+					errdetail("It would run as the owner of the entity type, role \"%s\".",
+							  GetUserNameFromId(type->owner, false)),
+					errhint("GRANT EXECUTE ON FUNCTION %s to that role.", name)));
+}
+
+/* Gives the type another handler of the same state. */
+static void
+alter_handler(ShardAdminType *type, const ShardRoutine *handler)
+{
+	if (handler->state_type != type->handler.state_type)
+		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+						errmsg("function %s cannot be the handler of entity type \"%s\"",
+							   handler->name, type->name),
+						errdetail("Its state is of type %s, the entities' of type %s.",
+								  format_type_be(handler->state_type),
+								  format_type_be(type->handler.state_type)),
+						errhint("Start another entity type with it.")));
+	check_owner_executes(type, handler->function, handler->name);
+	type->handler = *handler;
+}
+
+/* Error unless the text is a list of schema names. */
+static void
+check_schema_list(const char *path)
+{
+	List *names;
+
+	if (!SplitIdentifierString(pstrdup(path), ',', &names))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("invalid value for setting \"search_path\": \"%s\"", path),
+						errhint("Write schema names separated by commas.")));
+}
+
+/* What shard_alter was asked to change, resolved in the caller's search_path. */
+typedef struct Change
+{
+	const char *setting;
+	const char *value; /* canonical; NULL: null */
+	ShardSettingId id; /* unless handler or search_path */
+	ShardRoutine handler;
+	Oid extractor;
+} Change;
+
+/* Reads the arguments of shard_alter. */
+static void
+read_change(FunctionCallInfo fcinfo, Change *change)
+{
+	char *value = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
+
+	change->setting = shard_admin_text(fcinfo, 1, "setting");
+	if (strcmp(change->setting, "handler") == 0)
+		shard_routine_resolve_handler(shard_admin_text(fcinfo, 2, "handler"), &change->handler);
+	else if (strcmp(change->setting, "search_path") == 0)
+	{
+		change->value = shard_admin_text(fcinfo, 2, "search_path");
+		check_schema_list(change->value);
+	}
+	else
+	{
+		change->id = shard_settings_find(change->setting);
+		if (value != NULL && shard_settings_is_function(change->id))
+			change->extractor = shard_routine_resolve_extractor(
+				(ShardExtractor) (change->id - SHARD_SETTING_ENTITY_ID_EXTRACTOR), value, &value);
+		change->value = shard_settings_from_text(change->id, value);
+	}
+}
+
+/* Changes an ordinary setting of the type. */
+static void
+alter_setting(ShardAdminType *type, const Change *change)
+{
+	const char **place = &type->settings.value[change->id];
+
+	if (shard_settings_is_fixed(change->id))
+	{
+		if (*place == change->value ||
+			(*place != NULL && change->value != NULL && strcmp(*place, change->value) == 0))
+			return;
+		ereport(ERROR,
+				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
+				 errmsg("setting \"%s\" of entity type \"%s\" cannot be altered", change->setting,
+						type->name),
+				 errdetail("It says in which shard an entity is."),
+				 errhint("Start another entity type, or drop this one with shard_drop_type().")));
+	}
+	if (shard_settings_is_function(change->id))
+	{
+		if (change->value != NULL)
+			check_owner_executes(type, change->extractor, change->value);
+		type->extractor[change->id - SHARD_SETTING_ENTITY_ID_EXTRACTOR] = change->extractor;
+	}
+	*place = change->value;
+	shard_settings_check(&type->settings);
+}
+
+/*
+ * shard_alter(type_name text, setting text, value text): changes one setting of
+ * a type; a null value is the setting's default. Members of the owner.
+ */
+Datum
+shard_alter(PG_FUNCTION_ARGS)
+{
+	ShardAdminType type = {0};
+	ShardSecurity security = {0};
+	Change change = {0};
+
+	shard_admin_begin("shard_alter()");
+	read_change(fcinfo, &change);
+	open_type(fcinfo, "alter entity type", &type, &security);
+	if (change.handler.name != NULL)
+		alter_handler(&type, &change.handler);
+	else if (strcmp(change.setting, "search_path") == 0)
+		type.search_path = change.value;
+	else
+		alter_setting(&type, &change);
+	shard_admin_row_update(&type);
+	shard_admin_close(&security);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_stop_type(type_name text): no entity of the type runs from now on; state
+ * and messages are kept. Members of the owner.
+ */
+Datum
+shard_stop_type(PG_FUNCTION_ARGS)
+{
+	ShardAdminType type = {0};
+	ShardSecurity security = {0};
+
+	shard_admin_begin("shard_stop_type()");
+	open_type(fcinfo, "stop entity type", &type, &security);
+	type.mode = "stopped";
+	shard_admin_row_update(&type);
+	shard_admin_close(&security);
+	PG_RETURN_VOID();
+}
+
+/* Deletes the type's waiting messages and returns how many there were. */
+static uint64
+delete_waiting(const ShardAdminType *type)
+{
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(type->type_id)};
+
+	if (SPI_execute_with_args("DELETE FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) $1", 1,
+							  types, values, NULL, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not delete from shard.held");
+	return SPI_processed;
+}
+
+/*
+ * shard_drop_type(type_name text, force boolean): removes a type and its state
+ * table. Unless forced, not while there is state or a message waits; messages
+ * that are still in the inbox become dead letters. Members of the owner.
+ */
+Datum
+shard_drop_type(PG_FUNCTION_ARGS)
+{
+	ShardAdminType type = {0};
+	ShardSecurity security = {0};
+	bool force = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
+	bool has_state;
+	uint64 waiting;
+
+	shard_admin_begin("shard_drop_type()");
+	open_type(fcinfo, "drop entity type", &type, &security);
+	/* Waits for turns that use the table; from here on no worker handles the type. */
+	has_state = shard_admin_table_lock(&type);
+	waiting = delete_waiting(&type);
+	if (!force && (has_state || waiting > 0))
+		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+						errmsg("cannot drop entity type \"%s\" because it is in use", type.name),
+						errdetail("Its state table is %s, and " UINT64_FORMAT " messages wait.",
+								  has_state ? "not empty" : "empty", waiting),
+						errhint("Use shard_drop_type(%s, force => true) to delete all that.",
+								quote_literal_cstr(type.name))));
+	shard_admin_table_drop(&type);
+	shard_admin_row_delete(&type);
+	shard_admin_close(&security);
+
+	if (waiting > 0)
+		ereport(NOTICE, (errmsg("deleted " UINT64_FORMAT " waiting messages of entity type \"%s\"",
+								waiting, type.name)));
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard.type_problem(type_id int4) RETURNS text: what bars a type from running
+ * that can be seen without running it; NULL if nothing does.
+ */
+Datum
+shard_type_problem(PG_FUNCTION_ARGS)
+{
+	ShardType *type = shard_registry_by_id(PG_GETARG_INT32(0));
+	char *problem = NULL;
+
+	if (type == NULL)
+		PG_RETURN_NULL();
+	if (!OidIsValid(type->handler))
+		problem = psprintf("handler %s does not exist", type->handler_name);
+	else if (get_rel_relkind(type->state_table) == '\0')
+		problem = pstrdup("state table does not exist");
+	else if (type->missing_extractor != NULL)
+		problem = psprintf("extractor %s does not exist", type->missing_extractor);
+	else
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(problem));
+}

@@ -1,0 +1,59 @@
+/*
+ * admin.h
+ *		Starting, altering and dropping entity types: what the SQL functions share.
+ */
+#pragma once
+
+#include "fmgr.h"
+
+#include "routine.h"
+#include "security.h"
+#include "settings.h"
+
+/* A row of shard.type as its editors see it. */
+typedef struct ShardAdminType
+{
+	int32 type_id; /* 0: not yet stored */
+	const char *name;
+	Oid owner;
+	ShardRoutine handler;
+	Oid state_table;
+	const char *mode; /* 'hosting', 'stopped' */
+	const char *search_path;
+	ShardSettings settings;
+	Oid extractor[SHARD_EXTRACTORS]; /* InvalidOid: none */
+	bool problem;					 /* one is stored */
+} ShardAdminType;
+
+/*
+ * admin_row.c: the row. Read locks it to the end of the transaction; false if
+ * there is none. Insert fills in type_id; insert and update tell all
+ * processes, and update takes a stored problem away. Call between SPI_connect
+ * and SPI_finish, as the system (security.h); results outlive SPI_finish.
+ */
+extern bool shard_admin_row_read(const char *name, ShardAdminType *type);
+extern void shard_admin_row_insert(ShardAdminType *type);
+extern void shard_admin_row_update(const ShardAdminType *type);
+extern void shard_admin_row_delete(const ShardAdminType *type);
+
+/*
+ * admin_table.c: the state table. Under the same conditions. Create fills in
+ * state_table. Lock bars everybody else and returns whether the table is there
+ * and has rows; drop drops it, if it is there.
+ */
+extern void shard_admin_table_check(const ShardAdminType *type);
+extern void shard_admin_table_create(ShardAdminType *type);
+extern bool shard_admin_table_lock(const ShardAdminType *type);
+extern void shard_admin_table_drop(const ShardAdminType *type);
+
+/*
+ * admin.c: what every change of a type begins with. Begin takes the locks, and
+ * raises where nothing may be changed; function is its name for errors. Open
+ * and close enclose the calls above.
+ */
+extern void shard_admin_begin(const char *function);
+extern void shard_admin_open(ShardSecurity *security);
+extern void shard_admin_close(ShardSecurity *security);
+
+/* A text argument; error 22004 if it is null. what names it. */
+extern char *shard_admin_text(FunctionCallInfo fcinfo, int number, const char *what);

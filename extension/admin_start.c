@@ -1,0 +1,241 @@
+/*
+ * admin_start.c
+ *		SQL function shard_start: a new entity type, or the same one again.
+ *
+ * See admin.c for locks and privileges.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/varlena.h"
+
+#include "admin.h"
+#include "registry.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_start);
+PG_FUNCTION_INFO_V1(shard_shard_id);
+
+/* Arguments of shard_start before the settings, which follow in the order of ShardSettingId. */
+#define ARGUMENT_NAME 0
+#define ARGUMENT_HANDLER 1
+#define ARGUMENT_SETTINGS 2
+
+/* Refuses a name that cannot be a table's. */
+static void
+check_type_name(const char *name)
+{
+	if (name[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME), errmsg("name of an entity type cannot be empty"),
+				 errhint("Give a name that its state table can have.")));
+	if (strlen(name) >= NAMEDATALEN)
+		ereport(ERROR, (errcode(ERRCODE_NAME_TOO_LONG),
+						errmsg("name of entity type \"%s\" is too long", name),
+						errdetail("It has %d bytes.", (int) strlen(name)),
+						errhint("Use at most %d bytes.", NAMEDATALEN - 1)));
+}
+
+/*
+ * The caller's search_path for the type's code. Temporary schemas come last:
+ * otherwise a sender could put tables of his own before those that an
+ * extractor means.
+ */
+static const char *
+present_search_path(void)
+{
+	const char *path = GetConfigOption("search_path", false, false);
+	List *names;
+	ListCell *cell;
+
+	if (!SplitIdentifierString(pstrdup(path), ',', &names))
+		elog(ERROR, "invalid search_path \"%s\"", path);
+	foreach (cell, names)
+		if (strcmp(lfirst(cell), "pg_temp") == 0)
+			return pstrdup(path);
+	return names == NIL ? "pg_temp" : psprintf("%s, pg_temp", path);
+}
+
+/* Reads a setting from its argument; a function is resolved and checked. */
+static void
+read_setting(FunctionCallInfo fcinfo, ShardSettingId id, ShardAdminType *type)
+{
+	int number = ARGUMENT_SETTINGS + id;
+	const char *value =
+		shard_settings_from_argument(id, PG_GETARG_DATUM(number), PG_ARGISNULL(number));
+
+	if (value != NULL && shard_settings_is_function(id))
+	{
+		int which = id - SHARD_SETTING_ENTITY_ID_EXTRACTOR;
+		char *name;
+
+		type->extractor[which] =
+			shard_routine_resolve_extractor((ShardExtractor) which, value, &name);
+		value = name;
+	}
+	type->settings.value[id] = value;
+}
+
+/* Reads all arguments into what the row shall be, with the caller as owner. */
+static void
+read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
+{
+	type->name = shard_admin_text(fcinfo, ARGUMENT_NAME, "type name");
+	check_type_name(type->name);
+	shard_routine_resolve_handler(shard_admin_text(fcinfo, ARGUMENT_HANDLER, "handler"),
+								  &type->handler);
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		read_setting(fcinfo, (ShardSettingId) id, type);
+	shard_settings_check(&type->settings);
+	type->owner = GetUserId();
+	type->mode = "hosting";
+	type->search_path = present_search_path();
+}
+
+/* Error unless the current user may make an entity type. */
+static void
+check_may_create(const char *name)
+{
+	if (shard_database_aclcheck(MyDatabaseId, GetUserId(), ACL_CREATE) == ACLCHECK_OK)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					errmsg("permission denied to start entity type \"%s\"", name),
+					errdetail("Starting a new entity type needs CREATE on the database."),
+					errhint("GRANT CREATE ON DATABASE to the role.")));
+}
+
+/* What start_again has found to differ. */
+typedef struct Difference
+{
+	const char *setting; /* the first, or the first that is fixed; NULL: none */
+	const char *value;	 /* asked for, null: NULL */
+	bool fixed;			 /* at least one cannot be altered */
+	StringInfoData detail;
+} Difference;
+
+/* Compares one setting of the type that is there with what was asked for. */
+static void
+compare(Difference *difference, const char *setting, const char *stored, const char *wanted,
+		bool fixed)
+{
+	if (stored == wanted || (stored != NULL && wanted != NULL && strcmp(stored, wanted) == 0))
+		return;
+	if (difference->setting == NULL || (fixed && !difference->fixed))
+	{
+		difference->setting = setting;
+		difference->value = wanted;
+	}
+	if (difference->detail.len > 0)
+		appendStringInfoChar(&difference->detail, '\n');
+	difference->fixed |= fixed;
+	appendStringInfo(&difference->detail, "Setting \"%s\" is %s, asked for %s.", setting,
+					 stored ? stored : "null", wanted ? wanted : "null");
+}
+
+/* Error that names what differs and says what to do about it. */
+static void
+refuse_differences(const char *name, const Difference *difference)
+{
+	const char *type = quote_literal_cstr(name);
+	const char *value = difference->value ? quote_literal_cstr(difference->value) : "NULL";
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_OBJECT),
+			 errmsg("entity type \"%s\" exists with another \"%s\"", name, difference->setting),
+			 errdetail_internal("%s", difference->detail.data),
+			 difference->fixed
+				 ? errhint("This cannot be altered: use another name, or drop the type with "
+						   "shard_drop_type(%s).",
+						   type)
+				 : errhint("Use shard_alter(%s, '%s', %s).", type, difference->setting, value)));
+}
+
+/*
+ * The type is there: nothing to do if it is the same and runs. A stopped one
+ * is resumed, and one whose handler was made anew is bound to that.
+ */
+static void
+start_again(const ShardAdminType *wanted)
+{
+	ShardAdminType stored = {0};
+	Difference difference = {0};
+
+	if (!shard_admin_row_read(wanted->name, &stored))
+		elog(ERROR, "entity type \"%s\" has no row", wanted->name);
+
+	initStringInfo(&difference.detail);
+	if (stored.handler.function != wanted->handler.function)
+		compare(&difference, "handler", stored.handler.name, wanted->handler.name,
+				stored.handler.state_type != wanted->handler.state_type);
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		compare(&difference, shard_settings_name((ShardSettingId) id), stored.settings.value[id],
+				wanted->settings.value[id], shard_settings_is_fixed((ShardSettingId) id));
+	if (difference.setting != NULL)
+		refuse_differences(wanted->name, &difference);
+
+	if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
+		stored.handler.function == wanted->handler.function &&
+		memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
+		return;
+	stored.mode = "hosting";
+	stored.handler = wanted->handler;
+	memcpy(stored.extractor, wanted->extractor, sizeof(stored.extractor));
+	shard_admin_row_update(&stored);
+}
+
+/*
+ * shard_start(type_name text, handler text, settings…): makes an entity type
+ * and its state table; see api in doc/. Whoever has CREATE on the database and
+ * EXECUTE on the functions; becomes the type's owner.
+ */
+Datum
+shard_start(PG_FUNCTION_ARGS)
+{
+	ShardAdminType wanted = {0};
+	ShardSecurity security = {0};
+	ShardType *type;
+
+	shard_admin_begin("shard_start()");
+	read_arguments(fcinfo, &wanted);
+
+	type = shard_registry_find(wanted.name);
+	if (type != NULL)
+		shard_security_check_owner(type, "start entity type");
+	else
+	{
+		check_may_create(wanted.name);
+		shard_admin_table_check(&wanted);
+	}
+
+	shard_admin_open(&security);
+	if (type != NULL)
+		start_again(&wanted);
+	else
+	{
+		shard_admin_table_create(&wanted);
+		shard_admin_row_insert(&wanted);
+	}
+	shard_admin_close(&security);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_shard_id(type_name text, entity_id text) RETURNS int: the shard of an
+ * entity. Whoever may send to the type, because it may run an extractor.
+ */
+Datum
+shard_shard_id(PG_FUNCTION_ARGS)
+{
+	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
+	text *id = PG_GETARG_TEXT_PP(1);
+
+	shard_security_check_send(type);
+	PG_RETURN_INT32(shard_registry_shard_id(type, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id)));
+}

@@ -1,0 +1,128 @@
+/*
+ * Entity types: starting, altering, looking at them. Rights are checked in C:
+ * who may create, who owns a type, who may send to it.
+ */
+
+/*
+ * Has the state table's triggers tell the region workers that a row was changed
+ * by somebody else than them.
+ */
+CREATE FUNCTION shard.state_changed() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'shard_state_changed';
+REVOKE ALL ON FUNCTION shard.state_changed() FROM PUBLIC;
+COMMENT ON FUNCTION shard.state_changed() IS 'tells the region workers of changes to state that they did not make';
+
+/*
+ * Makes an entity type and its state table shard_entity.<type_name>, or
+ * resumes it. handler and extractors: name, or name(argtypes). The same call
+ * again does nothing; with other settings it is an error that names them.
+ * Caller: CREATE on the database, EXECUTE on the functions; becomes the owner.
+ */
+CREATE FUNCTION @extschema@.shard_start(
+    type_name                text,
+    handler                  text,
+    number_of_shards         int4 DEFAULT 1000,
+    hash                     text DEFAULT 'murmur2',
+    entity_id_extractor      text DEFAULT NULL,
+    message_extractor        text DEFAULT NULL,
+    shard_id_extractor       text DEFAULT NULL,
+    role                     text DEFAULT NULL,
+    allocation_strategy      text DEFAULT 'least_shard',
+    allocation_settings      jsonb DEFAULT '{}',
+    passivation_strategy     text DEFAULT 'idle',
+    passivate_idle_after     interval DEFAULT '2 min',
+    active_entity_limit      int4 DEFAULT NULL,
+    stop_message             jsonb DEFAULT NULL,
+    start_message            jsonb DEFAULT NULL,
+    supervision              text DEFAULT 'restart',
+    decider                  text DEFAULT NULL,
+    max_attempts             int4 DEFAULT 5,
+    retry_backoff            interval DEFAULT '100 ms',
+    max_retry_backoff        interval DEFAULT '30 s',
+    handler_timeout          interval DEFAULT '5 s',
+    handoff_timeout          interval DEFAULT '60 s',
+    entity_restart_backoff   interval DEFAULT '10 s',
+    remember_entities        boolean DEFAULT false,
+    entity_recovery_strategy text DEFAULT 'all',
+    max_message_size         int8 DEFAULT 1048576,
+    buffer_size              int4 DEFAULT 100000,
+    durability               text DEFAULT 'logged',
+    ordered_by               text DEFAULT NULL,
+    ordered_window           int4 DEFAULT 1000,
+    ordered_timeout          interval DEFAULT '10 s'
+) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_start';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval) IS 'starts an entity type: messages to its entities are handled by the given function';
+
+/* Routes messages of a type without running its entities; there is no other node yet. */
+CREATE FUNCTION @extschema@.shard_start_proxy(
+    type_name text,
+    role      text DEFAULT NULL,
+    handler   text DEFAULT NULL
+) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_start_proxy';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_start_proxy(text, text, text) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_start_proxy(text, text, text) IS 'starts an entity type as a proxy, which only routes messages';
+
+/*
+ * Changes one setting of a type, also handler and search_path; value NULL is
+ * the setting's default. Caller: member of the type's owner.
+ */
+CREATE FUNCTION @extschema@.shard_alter(type_name text, setting text, value text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_alter';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_alter(text, text, text) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_alter(text, text, text) IS 'changes a setting of an entity type';
+
+/*
+ * Stops handling messages of a type; they wait, and its state is kept, until
+ * shard_start. Caller: member of the type's owner.
+ */
+CREATE FUNCTION @extschema@.shard_stop_type(type_name text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stop_type';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_stop_type(text) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_stop_type(text) IS 'stops an entity type; keeps its state and messages';
+
+/*
+ * Removes a type and its state table; unless force, only while the table is
+ * empty and no message waits. Caller: member of the type's owner.
+ */
+CREATE FUNCTION @extschema@.shard_drop_type(type_name text, force boolean DEFAULT false) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_drop_type';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_drop_type(text, boolean) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_drop_type(text, boolean) IS 'removes an entity type and its state table';
+
+/*
+ * The shard of an entity, as in column shard of its state table. Caller: who
+ * may send to the type.
+ */
+CREATE FUNCTION @extschema@.shard_shard_id(type_name text, entity_id text) RETURNS int4
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'shard_shard_id';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_shard_id(text, text) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_shard_id(text, text) IS 'the shard of an entity';
+
+/*
+ * Why messages of a type wait, found out now; NULL if they need not. View
+ * shard_types calls it with the rights of whoever reads the view.
+ */
+CREATE FUNCTION shard.type_problem(type_id int4) RETURNS text
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'shard_type_problem';
+GRANT EXECUTE ON FUNCTION shard.type_problem(int4) TO PUBLIC;
+COMMENT ON FUNCTION shard.type_problem(int4) IS 'why messages of an entity type wait';
+
+CREATE VIEW @extschema@.shard_types AS
+SELECT t.type_name,
+       t.handler,
+       coalesce(c.relowner, t.owner)::regrole AS owner,
+       t.mode,
+       t.number_of_shards,
+       t.settings || jsonb_build_object('hash', t.hash, 'search_path', t.search_path) AS settings,
+       coalesce(t.problem, shard.type_problem(t.type_id)) AS problem
+FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table;
+GRANT SELECT ON @extschema@.shard_types TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_types IS 'entity types, their settings, and why messages of a type wait';
+
+CREATE VIEW @extschema@.shard_type_names AS
+SELECT t.type_name FROM shard.type t;
+GRANT SELECT ON @extschema@.shard_type_names TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_type_names IS 'names of the entity types';
