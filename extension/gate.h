@@ -1,0 +1,25 @@
+/*
+ * gate.h
+ *		The release gate: whether a commit may be shown outside this database (G1, G4).
+ *
+ * Every output that another shard, node or client can observe asks it. Nobody
+ * else compares LSNs: what the gate looks at will change (section 10).
+ */
+#pragma once
+
+#include "access/xlogdefs.h"
+
+#include "shard.h"
+
+/* Whether it may be shown now. Takes no long lock and never waits. */
+extern bool shard_gate_released(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn);
+
+/*
+ * Waits until it may be shown; flushes WAL if need be. Serves interrupts, so an
+ * error may end the wait: the commit stands, but may be forgotten by a crash.
+ */
+extern void shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn);
+
+/* The same, for some microseconds at most; false if that was not enough. */
+extern bool
+shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int64 microseconds);

@@ -1,0 +1,320 @@
+/*
+ * ring_call.c
+ *		The asker's side of the ring: submit, wait, believe.
+ *
+ * How a call may end:
+ * - the answer came: its WAL is flushed and the gate has passed, then it is
+ *   believed (G1); an error is raised with the SQLSTATE it had;
+ * - time-out before a worker took the request: withdrawn, certainly not
+ *   executed, SQLSTATE 55P03;
+ * - time-out or end of the worker after that: the outcome is unknown, SQLSTATE
+ *   08007. A cancel is 57014 as ever, and its detail says so;
+ * - the worker waits for a lock of the asker's transaction, which the server's
+ *   own detector cannot see: 40P01.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+
+#include "core/message.h"
+#include "duration.h"
+#include "gate.h"
+#include "ring.h"
+#include "ring_body.h"
+#include "ring_slot.h"
+
+#include "compat.h"
+
+/* The worker's fate is looked at, at least, each so many microseconds. */
+#define LIVENESS_INTERVAL (1000 * 1000)
+
+/* Why a wait ended. */
+typedef enum Outcome
+{
+	OUTCOME_ANSWERED,
+	OUTCOME_NOT_TAKEN, /* timed out, withdrawn */
+	OUTCOME_TIMED_OUT, /* timed out, taken */
+	OUTCOME_LOST,	   /* the worker ended */
+	OUTCOME_DEADLOCK   /* it waits for a lock of ours */
+} Outcome;
+
+/* One call of the asker's side. */
+typedef struct Call
+{
+	ShardRingSlot *slot;
+	ShardDatabase *db;
+	int worker;
+	const ShardRequest *request;
+	int64 timeout;		  /* microseconds */
+	int64 deadline;		  /* on now_us()'s clock */
+	int64 deadlock_check; /* when to look next */
+	int pid;			  /* of the worker when last seen, 0: none */
+} Call;
+
+/*
+ * Gives up what this backend still has under way.
+ */
+static void
+leave_at_exit(int code, Datum arg)
+{
+	(void) shard_ring_slot_leave(shard_ring_slot_mine());
+}
+
+/*
+ * Microseconds on a clock that nobody sets.
+ */
+static int64
+now_us(void)
+{
+	instr_time now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MICROSEC(now);
+}
+
+/*
+ * Sleeps until the latch is set, for so many microseconds at most.
+ */
+static void
+nap(int64 microseconds)
+{
+	static uint32 wait_event = 0;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardAsk");
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 (long) ((microseconds + 999) / 1000), wait_event);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * This backend's slot, to be written to. An earlier request, given up, may
+ * still be in a worker's hands, for the time of a copy.
+ */
+static ShardRingSlot *
+own_slot(void)
+{
+	static bool registered = false;
+	ShardRingSlot *slot = shard_ring_slot_mine();
+	int pid;
+
+	if (!registered)
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+	registered = true;
+	while (shard_ring_slot_look(slot, &pid) != SHARD_RING_FREE)
+		nap(1000);
+	return slot;
+}
+
+/*
+ * Whether the worker waits for a lock that this backend holds.
+ */
+static bool
+is_deadlocked(Call *call)
+{
+	ArrayType *blockers;
+	int32 *pids;
+
+	if (now_us() < call->deadlock_check)
+		return false;
+	call->deadlock_check = now_us() + LIVENESS_INTERVAL;
+	if (call->pid == 0)
+		return false;
+	blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(call->pid)));
+	pids = (int32 *) ARR_DATA_PTR(blockers);
+	for (int i = 0; i < ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers)); i++)
+		if (pids[i] == MyProcPid)
+			return true;
+	return false;
+}
+
+/*
+ * The lanes may have been regrouped while the request was in a queue: moves it
+ * to the worker that has its lane now.
+ */
+static void
+follow_lane(Call *call)
+{
+	int lane = shard_message_lane(call->request->type_id, call->request->shard);
+	int worker = shard_shmem_lane_worker(call->db, lane);
+
+	if (call->request->kind != SHARD_REQUEST_ASK || worker == call->worker ||
+		!shard_ring_slot_withdraw(call->slot))
+		return;
+	call->worker = worker;
+	shard_ring_slot_submit(call->slot, call->db, worker);
+}
+
+/*
+ * Waits for the end of a submitted request.
+ */
+static Outcome
+wait_for_answer(Call *call)
+{
+	for (;;)
+	{
+		ShardRingState state = shard_ring_slot_look(call->slot, &call->pid);
+		int64 left;
+
+		if (state == SHARD_RING_DONE)
+			return OUTCOME_ANSWERED;
+		if (state == SHARD_RING_LOST)
+			return OUTCOME_LOST;
+		left = call->deadline - now_us();
+		if (left <= 0)
+			return shard_ring_slot_withdraw(call->slot) ? OUTCOME_NOT_TAKEN : OUTCOME_TIMED_OUT;
+		if (is_deadlocked(call))
+			return OUTCOME_DEADLOCK;
+		if (state == SHARD_RING_SUBMITTED)
+			follow_lane(call);
+		left = Min(left, LIVENESS_INTERVAL);
+		nap(Max(Min(left, call->deadlock_check - now_us()), 1000));
+	}
+}
+
+/*
+ * Raises the error of a request that got no answer.
+ */
+static void
+report_outcome(const Call *call, Outcome outcome)
+{
+	char *limit = shard_duration_format(call->timeout);
+	bool ask = call->request->kind == SHARD_REQUEST_ASK;
+
+	if (!ask || outcome == OUTCOME_NOT_TAKEN)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						ask ? errmsg("ask timed out, it was not executed")
+							: errmsg("shard worker %d did not answer in time", call->worker),
+						call->pid == 0
+							? errdetail("Shard worker %d does not run.", call->worker)
+							: errdetail("Shard worker %d was busy for %s.", call->worker, limit),
+						errhint("See shard_health() and shard_stat_workers.")));
+	if (outcome == OUTCOME_DEADLOCK)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected in an ask"),
+				 errdetail("Shard worker %d (process %d) waits for a lock of this transaction, "
+						   "which waits for its answer.",
+						   call->worker, call->pid),
+				 errhint("Ask before you lock rows that handlers need, or in a transaction of its "
+						 "own. The message may still be handled.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
+			 outcome == OUTCOME_LOST ? errmsg("shard worker ended during an ask, outcome unknown")
+									 : errmsg("ask timed out, outcome unknown"),
+			 outcome == OUTCOME_LOST
+				 ? errdetail("Its effect may have been committed.")
+				 : errdetail("The message was taken, but not answered within %s. Its effect may "
+							 "still be committed.",
+							 limit),
+			 errhint("Look at the entity's state before you ask again.")));
+}
+
+/*
+ * In a PG_CATCH block: raises the error again. If the request was taken, its
+ * detail says that the outcome is unknown.
+ */
+static void
+rethrow(ShardRingState state, MemoryContext context)
+{
+	ErrorData *error;
+
+	if (state == SHARD_RING_FREE || state == SHARD_RING_SUBMITTED)
+		PG_RE_THROW();
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	if (error->detail == NULL)
+		error->detail = "The message was taken already: the outcome of the ask is unknown.";
+	ReThrowError(error);
+}
+
+/*
+ * Writes the request into the slot, submits it, and waits. Returns the
+ * mapping of its segment, if it has one.
+ */
+static dsm_segment *
+submit_and_wait(Call *call, Outcome *outcome)
+{
+	ShardRingSlot *slot = call->slot;
+	const ShardRequest *request = call->request;
+	dsm_segment *segment;
+
+	slot->kind = request->kind;
+	slot->after = request->after;
+	slot->type_id = request->type_id;
+	slot->shard = request->shard;
+	slot->entity_len = request->entity_len;
+	memcpy(slot->entity, request->entity, request->entity_len);
+	segment = shard_ring_body_write(&slot->request, request->payload, request->payload_len, false);
+	shard_ring_slot_submit(slot, call->db, call->worker);
+	*outcome = wait_for_answer(call);
+	return segment;
+}
+
+/*
+ * Waits for the gate with what is left of the time.
+ */
+static void
+pass_gate(const Call *call, XLogRecPtr lsn)
+{
+	const ShardRequest *request = call->request;
+	int lane = shard_message_lane(request->type_id, request->shard);
+	uint64 turn = pg_atomic_read_u64(&call->db->lane[lane].turn);
+
+	if (!shard_gate_wait_for(request->type_id, request->shard, turn, lsn,
+							 call->deadline - now_us()))
+		report_outcome(call, OUTCOME_TIMED_OUT);
+}
+
+char *
+shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int64 timeout_us,
+				int *len)
+{
+	int64 start = now_us();
+	Call call = {.slot = own_slot(), .db = db, .worker = worker, .request = request};
+	MemoryContext context = CurrentMemoryContext;
+	dsm_segment *segment = NULL;
+	Outcome outcome = OUTCOME_LOST;
+	XLogRecPtr lsn = InvalidXLogRecPtr;
+	bool failed = false;
+	char *data = NULL;
+
+	call.timeout = timeout_us;
+	call.deadline = timeout_us > PG_INT64_MAX - start ? PG_INT64_MAX : start + timeout_us;
+	call.deadlock_check = start + (int64) DeadlockTimeout * 1000;
+	PG_TRY();
+	{
+		segment = submit_and_wait(&call, &outcome);
+		if (outcome == OUTCOME_ANSWERED)
+		{
+			lsn = call.slot->lsn;
+			failed = call.slot->failed;
+			if (!shard_ring_body_read(&call.slot->reply, &data, len))
+				outcome = OUTCOME_LOST;
+		}
+	}
+	PG_CATCH();
+	{
+		rethrow(shard_ring_slot_leave(call.slot), context);
+	}
+	PG_END_TRY();
+	(void) shard_ring_slot_leave(call.slot);
+	if (segment != NULL)
+		dsm_detach(segment);
+
+	if (outcome != OUTCOME_ANSWERED)
+		report_outcome(&call, outcome);
+	pass_gate(&call, lsn);
+	if (failed)
+		shard_ring_body_throw(data, *len);
+	return data;
+}
