@@ -285,7 +285,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	if (!force && (has_state || waiting > 0))
 		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 						errmsg("cannot drop entity type \"%s\" because it is in use", type.name),
-						errdetail("Its state table is %s, and " UINT64_FORMAT " messages wait.",
+						errdetail("Its state table is %s; waiting messages: " UINT64_FORMAT ".",
 								  has_state ? "not empty" : "empty", waiting),
 						errhint("Use shard_drop_type(%s, force => true) to delete all that.",
 								quote_literal_cstr(type.name))));
@@ -294,8 +294,8 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	shard_admin_close(&security);
 
 	if (waiting > 0)
-		ereport(NOTICE, (errmsg("deleted " UINT64_FORMAT " waiting messages of entity type \"%s\"",
-								waiting, type.name)));
+		ereport(NOTICE, (errmsg("deleted waiting messages of entity type \"%s\": " UINT64_FORMAT,
+								type.name, waiting)));
 	PG_RETURN_VOID();
 }
 
@@ -312,7 +312,8 @@ shard_type_problem(PG_FUNCTION_ARGS)
 	if (type == NULL)
 		PG_RETURN_NULL();
 	if (!OidIsValid(type->handler))
-		problem = psprintf("handler %s does not exist", type->handler_name);
+		problem =
+			psprintf("handler %s does not exist, or a stranger made it anew", type->handler_name);
 	else if (get_rel_relkind(type->state_table) == '\0')
 		problem = pstrdup("state table does not exist");
 	else if (type->missing_extractor != NULL)

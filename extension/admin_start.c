@@ -192,7 +192,7 @@ start_again(const ShardAdminType *wanted)
 
 /*
  * shard_start(type_name text, handler text, settings…): makes an entity type
- * and its state table; see api in doc/. Whoever has CREATE on the database and
+ * and its state table, or resumes it. Whoever has CREATE on the database and
  * EXECUTE on the functions; becomes the type's owner.
  */
 Datum

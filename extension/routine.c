@@ -141,7 +141,8 @@ check_shape(HeapTuple tuple)
 	if (proc->prokind != PROKIND_FUNCTION)
 		refuse(tuple, "It is not a plain function.", HANDLER_HINT);
 	if (proc->pronargs != 2)
-		refuse(tuple, psprintf("It takes %d arguments.", proc->pronargs), HANDLER_HINT);
+		refuse(tuple, psprintf("It takes %d instead of 2 arguments.", proc->pronargs),
+			   HANDLER_HINT);
 	if (proc->proretset)
 		refuse(tuple, "It returns a set.", "Return the new state, one value.");
 	if (proc->prorettype == VOIDOID)

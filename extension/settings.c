@@ -214,10 +214,10 @@ check_choice(const Setting *setting, const char *word)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("value \"%s\" of setting \"%s\" is not supported yet", word, setting->name),
-				 errhint("Use %s.", quote_list(setting->choices))));
+				 errhint("Valid values are %s.", quote_list(setting->choices))));
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("invalid value for setting \"%s\": \"%s\"", setting->name, word),
-					errhint("Use %s.", quote_list(setting->choices))));
+					errhint("Valid values are %s.", quote_list(setting->choices))));
 }
 
 /*

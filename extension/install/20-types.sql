@@ -102,7 +102,7 @@ GRANT EXECUTE ON FUNCTION @extschema@.shard_shard_id(text, text) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_shard_id(text, text) IS 'the shard of an entity';
 
 /*
- * Why messages of a type wait, found out now; NULL if they need not. View
+ * Why messages of a type wait, as far as it is seen without running it. View
  * shard_types calls it with the rights of whoever reads the view.
  */
 CREATE FUNCTION shard.type_problem(type_id int4) RETURNS text
@@ -117,7 +117,7 @@ SELECT t.type_name,
        t.mode,
        t.number_of_shards,
        t.settings || jsonb_build_object('hash', t.hash, 'search_path', t.search_path) AS settings,
-       coalesce(t.problem, shard.type_problem(t.type_id)) AS problem
+       coalesce(shard.type_problem(t.type_id), t.problem) AS problem
 FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table;
 GRANT SELECT ON @extschema@.shard_types TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_types IS 'entity types, their settings, and why messages of a type wait';
