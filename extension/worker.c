@@ -20,6 +20,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "bar.h"
 #include "catalog.h"
@@ -39,6 +40,7 @@ static void look_for_extension(void);
 static void record_outcome(ShardProbeOutcome outcome);
 static void set_option(const char *name, const char *value);
 static void set_lock_timeout(void);
+static long report_statistics(void);
 
 /*
  * Starts a worker; see worker.h.
@@ -247,8 +249,7 @@ shard_worker_wait(long timeout_ms, uint32 wait_event)
 	ShardAssert(!IsTransactionState());
 	ShardAssert(!HaveRegisteredOrActiveSnapshot());
 
-	/* Statistics that could not be reported yet are reason to come back. */
-	flush = pgstat_report_stat(false);
+	flush = report_statistics();
 	if (flush > 0 && (timeout_ms < 0 || flush < timeout_ms))
 		timeout_ms = flush;
 	if (timeout_ms >= 0)
@@ -261,6 +262,34 @@ shard_worker_wait(long timeout_ms, uint32 wait_event)
 	shard_worker_interrupts();
 	if (slot != NULL)
 		pg_atomic_exchange_u32(&slot->wake, 0);
+}
+
+/*
+ * Reports statistics, which the server takes at most once a second. Returns in
+ * how many ms to come back for those that it did not take; 0: none. Its clock
+ * is the end of the last transaction, so in the long run we insist.
+ */
+static long
+report_statistics(void)
+{
+	static TimestampTz pending_since = 0;
+	long flush = pgstat_report_stat(false);
+	TimestampTz now;
+
+	if (flush <= 0)
+	{
+		pending_since = 0;
+		return 0;
+	}
+	now = GetCurrentTimestamp();
+	if (pending_since == 0)
+		pending_since = now;
+	else if (TimestampDifferenceExceeds(pending_since, now, (int) flush))
+	{
+		flush = pgstat_report_stat(true);
+		pending_since = flush > 0 ? now : 0;
+	}
+	return flush;
 }
 
 /*
