@@ -140,7 +140,7 @@ append_state_columns(StringInfo buf, const ShardRoutine *handler)
 	ReleaseTupleDesc(desc);
 }
 
-/* Creates the table with its triggers and gives it to the type's owner. */
+/* Creates the table and gives it to the type's owner. */
 void
 shard_admin_table_create(ShardAdminType *type)
 {
@@ -148,7 +148,7 @@ shard_admin_table_create(ShardAdminType *type)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "CREATE TABLE %s (shard int4 NOT NULL, entity_id text NOT NULL", table);
+	appendStringInfo(&buf, "CREATE TABLE %s (shard int4 NOT NULL, entity_id text COLLATE \"C\" NOT NULL", table);
 	append_state_columns(&buf, &type->handler);
 	appendStringInfoString(&buf, ", version int8 NOT NULL DEFAULT 1"
 								 ", remembered bool NOT NULL DEFAULT false"
@@ -157,12 +157,6 @@ shard_admin_table_create(ShardAdminType *type)
 	run(buf.data);
 	run(psprintf("COMMENT ON TABLE %s IS %s", table,
 				 quote_literal_cstr(psprintf("state of the entities of type %s", type->name))));
-	run(psprintf("CREATE TRIGGER shard_state_changed AFTER INSERT OR UPDATE OR DELETE ON %s"
-				 " FOR EACH ROW EXECUTE FUNCTION shard.state_changed()",
-				 table));
-	run(psprintf("CREATE TRIGGER shard_state_truncated AFTER TRUNCATE ON %s"
-				 " FOR EACH STATEMENT EXECUTE FUNCTION shard.state_changed()",
-				 table));
 	run(psprintf("ALTER TABLE %s OWNER TO %s", table,
 				 quote_identifier(GetUserNameFromId(type->owner, false))));
 	type->state_table = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));

@@ -21,7 +21,6 @@ SELECT attname, format_type(atttypid, atttypmod) AS type, attnotnull
 FROM pg_attribute WHERE attrelid = 'shard_entity.counter'::regclass AND attnum > 0 ORDER BY attnum;
 SELECT pg_get_constraintdef(oid) FROM pg_constraint
 WHERE conrelid = 'shard_entity.counter'::regclass AND contype = 'p';
-SELECT tgname FROM pg_trigger WHERE tgrelid = 'shard_entity.counter'::regclass ORDER BY 1;
 
 -- The same again is nothing, also by name alone; anything else is named, what is fixed first.
 SELECT shard_start('counter', 'counter', passivate_idle_after => '120 s');

@@ -4,15 +4,6 @@
  */
 
 /*
- * Has the state table's triggers tell the region workers that a row was changed
- * by somebody else than them.
- */
-CREATE FUNCTION shard.state_changed() RETURNS trigger
-LANGUAGE c AS 'MODULE_PATHNAME', 'shard_state_changed';
-REVOKE ALL ON FUNCTION shard.state_changed() FROM PUBLIC;
-COMMENT ON FUNCTION shard.state_changed() IS 'tells the region workers of changes to state that they did not make';
-
-/*
  * Makes an entity type and its state table shard_entity.<type_name>, or
  * resumes it. handler and extractors: name, or name(argtypes). The same call
  * again does nothing; with other settings it is an error that names them.

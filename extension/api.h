@@ -1,0 +1,19 @@
+/*
+ * api.h
+ *		Sending, and what a handler may call.
+ */
+#pragma once
+
+#include "utils/jsonb.h"
+
+#include "registry.h"
+
+/* From _PG_init. */
+extern void shard_api_init(void);
+
+/*
+ * What shard_tell(type_name, entity_id, message) does: checks rights and
+ * limits, and appends. Errors as documented there.
+ */
+extern void shard_api_tell(const char *type_name, const char *entity, int entity_len,
+						   Jsonb *message);

@@ -1,0 +1,279 @@
+/*
+ * call.c
+ *		Calling handlers: message in, state out, with a timer beside it.
+ *
+ * A repeating timer looks at a message counter instead of being set for each
+ * message. When the same message is seen for longer than its type allows, the
+ * query is cancelled, and again at each tick, should the handler catch it.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/array.h"
+#include "utils/datum.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "executor_private.h"
+
+#include "compat.h"
+
+#define TICK_MS 50
+
+static ShardExecution *current = NULL;
+static ShardHandler *called = NULL; /* not come back from yet */
+
+/* read by the signal handler */
+static volatile sig_atomic_t calls = 0; /* rises with each call */
+static volatile sig_atomic_t running = false;
+static volatile sig_atomic_t timed_out = false;
+static volatile int64 allowed_ms = 0;
+
+static bool ticking = false;
+static TimeoutId timer;
+
+/* a message as a jsonb datum; kept, because most are small */
+static char *buffer = NULL;
+static int	buffer_size = 0;
+
+ShardExecution *
+shard_executor_current(void)
+{
+	return current;
+}
+
+/* In the signal handler: counts how long the same call has been seen. */
+static void
+on_tick(void)
+{
+	static sig_atomic_t seen = -1;
+	static int64 seen_ms = 0;
+
+	if (!running || calls != seen)
+	{
+		seen = calls;
+		seen_ms = 0;
+		return;
+	}
+	seen_ms += TICK_MS;
+	if (seen_ms < allowed_ms)
+		return;
+	timed_out = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+	SetLatch(MyLatch);
+}
+
+void
+shard_call_init(void)
+{
+	timer = RegisterTimeout(USER_TIMEOUT, on_tick);
+}
+
+static void
+start_ticking(void)
+{
+	if (ticking)
+		return;
+	enable_timeout_every(timer, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TICK_MS),
+						 TICK_MS);
+	ticking = true;
+}
+
+void
+shard_call_sleep(void)
+{
+	if (ticking)
+		disable_timeout(timer, false);
+	ticking = false;
+}
+
+void
+shard_call_aborted(void)
+{
+	current = NULL;
+	running = false;
+
+	/* functions keep private state in a call that they did not leave normally */
+	if (called != NULL)
+		shard_handler_free(called);
+	called = NULL;
+
+	/* an abort may have disabled it */
+	ticking = false;
+}
+
+void
+shard_call_explain(ErrorData *error)
+{
+	if (timed_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	{
+		error->message = pstrdup("the handler ran longer than its handler_timeout");
+		error->hint = pstrdup("Make the handler faster, or raise the limit with shard_alter.");
+	}
+	timed_out = false;
+}
+
+/* A message body as a jsonb datum, in the buffer. */
+static Datum
+message_datum(const char *payload, int len)
+{
+	if (buffer_size < len + VARHDRSZ)
+	{
+		int			size = Max(1024, (len + VARHDRSZ) * 2);
+
+		if (buffer != NULL)
+			pfree(buffer);
+		buffer = NULL;
+		buffer = MemoryContextAlloc(TopMemoryContext, size);
+		buffer_size = size;
+	}
+	SET_VARSIZE(buffer, len + VARHDRSZ);
+	memcpy(VARDATA(buffer), payload, len);
+	return PointerGetDatum(buffer);
+}
+
+/* Takes the handler's result as the entity's state. */
+static void
+set_state(ShardEntity *entity, Datum state, bool isnull)
+{
+	ShardRun   *run = entity->run;
+	ShardCopy  *now = &entity->now;
+	Datum		old = now->state;
+	bool		had = !now->state_null;
+
+	if (!isnull && !run->by_value)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(shard_turn.context);
+
+		now->state = datumCopy(state, false, run->length);
+		MemoryContextSwitchTo(caller);
+	}
+	else
+		now->state = state;
+	now->state_null = isnull;
+	entity->dirty = true;
+
+	/* a careful turn may want it back */
+	if (had && !run->by_value && !shard_turn.careful && old != entity->saved.state)
+		pfree(DatumGetPointer(old));
+}
+
+/* What the handler wrote is to be seen by the next one. */
+static void
+make_visible(void)
+{
+	CommandCounterIncrement();
+	UpdateActiveSnapshotCommandId();
+}
+
+/* The call itself, as the type's owner, under the timer. */
+static void
+call(ShardEntity *entity, Datum message, ShardExecution *execution)
+{
+	ShardRun   *run = entity->run;
+	Datum		state;
+	bool		isnull;
+
+	shard_security_begin(&shard_turn.security, run->type);
+	if (!shard_handler_valid(&run->handler))
+		shard_handler_compile(&run->handler, run->type);
+	start_ticking();
+	allowed_ms = run->type->handler_timeout / 1000;
+	calls++;
+	current = execution;
+	called = &run->handler;
+	running = true;
+	state = shard_handler_call(&run->handler, entity->now.state, entity->now.state_null, message,
+							   &isnull);
+	running = false;
+	called = NULL;
+	current = NULL;
+	set_state(entity, state, isnull);
+	if (execution->ask != NULL && !execution->replied && !isnull)
+	{
+		Datum		json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
+
+		execution->reply =
+			MemoryContextAlloc(shard_turn.context, VARSIZE_ANY(DatumGetPointer(json)));
+		memcpy(execution->reply, DatumGetPointer(json), VARSIZE_ANY(DatumGetPointer(json)));
+	}
+	make_visible();
+}
+
+void
+shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+				   ShardExecution *execution)
+{
+	Datum		message = row != NULL ? message_datum(row->payload, row->payload_len)
+		: message_datum(ask->payload, ask->payload_len);
+
+	memset(execution, 0, sizeof(*execution));
+	execution->entity = entity;
+	execution->message = row;
+	execution->ask = ask;
+	execution->memory = shard_turn.context;
+	if (entity->run->type->batch)
+	{
+		execution->batch = true;
+		message = PointerGetDatum(construct_array(&message, 1, JSONBOID, -1, false, TYPALIGN_INT));
+	}
+	call(entity, message, execution);
+	if (execution->stop || execution->passivate)
+		entity->let_go = true;
+	if (execution->stop)
+		entity->now.remembered = false;
+}
+
+void
+shard_call_collect(ShardEntity *entity, const ShardRow *row)
+{
+	char	   *copy;
+
+	if (entity->batch_count == entity->batch_capacity)
+	{
+		entity->batch_capacity = Max(8, entity->batch_capacity * 2);
+		if (entity->batch == NULL)
+			entity->batch = MemoryContextAlloc(GetMemoryChunkContext(entity),
+											   entity->batch_capacity * sizeof(Datum));
+		else
+			entity->batch =
+				repalloc_huge(entity->batch, entity->batch_capacity * sizeof(Datum));
+	}
+	copy = MemoryContextAlloc(shard_turn.context, row->payload_len + VARHDRSZ);
+	SET_VARSIZE(copy, row->payload_len + VARHDRSZ);
+	memcpy(VARDATA(copy), row->payload, row->payload_len);
+	entity->batch[entity->batch_count++] = PointerGetDatum(copy);
+}
+
+void
+shard_call_batch(ShardEntity *entity)
+{
+	ShardExecution execution = {.entity = entity, .batch = true};
+	MemoryContext old;
+	Datum		messages;
+
+	if (entity->batch_count == 0)
+		return;
+	old = MemoryContextSwitchTo(shard_turn.context);
+	messages = PointerGetDatum(construct_array(entity->batch, entity->batch_count, JSONBOID, -1,
+											   false, TYPALIGN_INT));
+	MemoryContextSwitchTo(old);
+	call(entity, messages, &execution);
+	pfree(DatumGetPointer(messages));
+	for (int i = 0; i < entity->batch_count; i++)
+		pfree(DatumGetPointer(entity->batch[i]));
+	entity->batch_count = 0;
+	if (execution.stop || execution.passivate)
+		entity->let_go = true;
+	if (execution.stop)
+		entity->now.remembered = false;
+}

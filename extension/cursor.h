@@ -1,0 +1,58 @@
+/*
+ * cursor.h
+ *		A worker's way through the log: which rows are next, which are handled.
+ *
+ * One turn: shard_cursor_open(), push a snapshot taken after it, then
+ * shard_cursor_peek() / _accept() as long as there is time, then
+ * shard_cursor_save() inside the transaction, and _committed() or _aborted()
+ * after it.
+ */
+#pragma once
+
+#include "utils/snapshot.h"
+
+#include "log.h"
+
+typedef struct ShardCursor ShardCursor;
+
+/* A cursor for these lanes, in TopMemoryContext. */
+extern ShardCursor *shard_cursor_create(int worker, uint32 lanes);
+
+/*
+ * Reads the newest committed positions of the lanes from the log, with the
+ * active snapshot, and publishes them. Cost: one pass over the segments.
+ */
+extern void shard_cursor_load(ShardCursor *cursor);
+
+/* Notes what can be read in this turn. Call before the turn's snapshot is taken. */
+extern void shard_cursor_open(ShardCursor *cursor);
+
+/*
+ * The next message to handle, not yet passed; false if there is none. Rows of
+ * aborted senders and of other workers' lanes are passed silently, those of
+ * senders in progress are noted. row's memory lasts until the next peek after
+ * an accept.
+ */
+extern bool shard_cursor_peek(ShardCursor *cursor, Snapshot snapshot, ShardRow *row);
+
+/* Passes the message that was peeked. */
+extern void shard_cursor_accept(ShardCursor *cursor);
+
+/* Whether the position differs from the durable one (then a cursor row is due). */
+extern bool shard_cursor_moved(const ShardCursor *cursor);
+
+/* Appends the position to the log. Its seq is that of the last row of the next flush. */
+extern void shard_cursor_save(ShardCursor *cursor);
+
+/* After commit. record_seq = 0 if no cursor row was written. */
+extern void shard_cursor_committed(ShardCursor *cursor, int64 record_seq);
+
+/* After an abort: back to the last commit. */
+extern void shard_cursor_aborted(ShardCursor *cursor);
+
+/* Highest seq that was looked at; and whether ended senders wait to be drained. */
+extern int64 shard_cursor_upto(const ShardCursor *cursor);
+extern bool shard_cursor_draining(const ShardCursor *cursor);
+
+/* Turn number of the lanes, for the gate. */
+extern uint64 shard_cursor_turn(const ShardCursor *cursor);

@@ -1,0 +1,234 @@
+/*
+ * entity_cache.c
+ *		Entities in a region worker's memory.
+ *
+ * A hash table by (type, id); per type a list in order of use, so that idle
+ * entities are found at its front.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "utils/datum.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "entity_cache.h"
+#include "run.h"
+
+typedef struct CacheKey
+{
+	int32		type_id;
+	int			id_len;
+	const char *id;
+} CacheKey;
+
+typedef struct CacheEntry
+{
+	CacheKey	key;
+	uint32		hash;
+	char		status;
+	ShardEntity *entity;
+} CacheEntry;
+
+static inline uint32
+hash_key(CacheKey key)
+{
+	return hash_combine(murmurhash32(key.type_id),
+						hash_bytes((const unsigned char *) key.id, key.id_len));
+}
+
+#define SH_PREFIX cache
+#define SH_ELEMENT_TYPE CacheEntry
+#define SH_KEY_TYPE CacheKey
+#define SH_KEY key
+#define SH_HASH_KEY(tb, k) hash_key(k)
+#define SH_EQUAL(tb, a, b) \
+	((a).type_id == (b).type_id && (a).id_len == (b).id_len && \
+	 memcmp((a).id, (b).id, (a).id_len) == 0)
+#define SH_STORE_HASH
+#define SH_GET_HASH(tb, e) (e)->hash
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* Memory for entities beyond which the least recently used ones go, whatever their settings. */
+#define CACHE_BYTES ((Size) 512 * 1024 * 1024)
+
+static MemoryContext context;
+static cache_hash *table;
+static Size total_bytes = 0;
+
+void
+shard_cache_init(void)
+{
+	context = AllocSetContextCreate(TopMemoryContext, "shard entities", ALLOCSET_DEFAULT_SIZES);
+	table = cache_create(TopMemoryContext, 1024, NULL);
+}
+
+ShardEntity *
+shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
+{
+	CacheKey	key = {run->type->type_id, id_len, id};
+	bool		found;
+	CacheEntry *entry;
+	ShardEntity *entity;
+
+	if (!make)
+	{
+		entry = cache_lookup(table, key);
+		return entry == NULL ? NULL : entry->entity;
+	}
+	entry = cache_insert(table, key, &found);
+	if (found)
+		return entry->entity;
+	entity = MemoryContextAllocZero(context, offsetof(ShardEntity, id) + id_len + 1);
+	entity->run = run;
+	entity->shard = shard;
+	entity->id_len = id_len;
+	memcpy(entity->id, id, id_len);
+	entry->key.id = entity->id;
+	entry->entity = entity;
+	entity->bytes = sizeof(ShardEntity) + sizeof(CacheEntry) + id_len;
+	total_bytes += entity->bytes;
+	dlist_push_tail(&run->lru, &entity->lru);
+	run->count[shard].entities++;
+	return entity;
+}
+
+/* Frees the saved state. */
+static void
+free_saved(ShardEntity *entity)
+{
+	ShardRun   *run = entity->run;
+
+	if (!run->by_value && entity->saved.known && !entity->saved.state_null)
+	{
+		Size		size = datumGetSize(entity->saved.state, false, run->length);
+
+		pfree(DatumGetPointer(entity->saved.state));
+		entity->bytes -= size;
+		total_bytes -= size;
+	}
+}
+
+void
+shard_cache_keep(ShardEntity *entity)
+{
+	ShardRun   *run = entity->run;
+
+	if (!run->by_value && entity->now.known && !entity->now.state_null &&
+		!(entity->saved.known && !entity->saved.state_null &&
+		  entity->saved.state == entity->now.state))
+	{
+		MemoryContext old = MemoryContextSwitchTo(context);
+		Datum		state = datumCopy(entity->now.state, false, run->length);
+		Size		size = datumGetSize(state, false, run->length);
+
+		MemoryContextSwitchTo(old);
+		free_saved(entity);
+		entity->now.state = state;
+		entity->bytes += size;
+		total_bytes += size;
+	}
+	else if (entity->now.state_null || !entity->now.known)
+		free_saved(entity);
+	entity->saved = entity->now;
+}
+
+void
+shard_cache_forget(ShardEntity *entity)
+{
+	free_saved(entity);
+	memset(&entity->saved, 0, sizeof(ShardCopy));
+}
+
+void
+shard_cache_remove(ShardEntity *entity)
+{
+	CacheKey	key = {entity->run->type->type_id, entity->id_len, entity->id};
+
+	free_saved(entity);
+	dlist_delete(&entity->lru);
+	entity->run->count[entity->shard].entities--;
+	total_bytes -= entity->bytes;
+	cache_delete(table, key);
+	if (entity->batch != NULL)
+		pfree(entity->batch);
+	pfree(entity);
+}
+
+void
+shard_cache_touch(ShardEntity *entity, TimestampTz now)
+{
+	entity->last_message_at = now;
+	dlist_delete(&entity->lru);
+	dlist_push_tail(&entity->run->lru, &entity->lru);
+}
+
+typedef struct Passivation
+{
+	TimestampTz now;
+	TimestampTz next;			/* 0: never */
+} Passivation;
+
+/* Lets go of a type's idle entities. */
+static void
+passivate_run(ShardRun *run, void *arg)
+{
+	Passivation *pass = arg;
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+		TimestampTz due = entity->last_message_at + run->type->passivate_idle_after;
+
+		if (entity->wait.deferred)
+			continue;
+		if (total_bytes <= CACHE_BYTES)
+		{
+			if (!run->type->passivate_idle)
+				break;
+			if (due > pass->now)
+			{
+				if (pass->next == 0 || due < pass->next)
+					pass->next = due;
+				break;
+			}
+		}
+		shard_cache_remove(entity);
+	}
+}
+
+TimestampTz
+shard_cache_passivate(TimestampTz now)
+{
+	Passivation pass = {now, 0};
+
+	shard_run_each(passivate_run, &pass);
+	return pass.next;
+}
+
+int64
+shard_cache_entities(void)
+{
+	return table->members;
+}
+
+int64
+shard_cache_bytes(void)
+{
+	return total_bytes;
+}
+
+void
+shard_cache_each(void (*visit) (ShardEntity *entity, void *arg), void *arg)
+{
+	cache_iterator iterator;
+	CacheEntry *entry;
+
+	cache_start_iterate(table, &iterator);
+	while ((entry = cache_iterate(table, &iterator)) != NULL)
+		visit(entry->entity, arg);
+}

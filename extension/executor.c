@@ -1,0 +1,800 @@
+/*
+ * executor.c
+ *		A turn's messages: optimistic, or carefully one by one.
+ *
+ * Normally handlers run without a subtransaction; the first failure raises, the
+ * region worker rolls the turn back and comes again with a smaller one, at last
+ * a careful one: each message in a subtransaction of its own, its state written
+ * in there, and what becomes of a failed message is decided on the spot.
+ *
+ * In memory an entity has what was true after the last commit (saved) and what
+ * is true in this turn (now); an abort just drops the latter. Replies are kept
+ * until after the commit. If the process dies right here, nothing of the turn
+ * was committed and nobody has been told.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "core/message.h"
+#include "executor_private.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+/* How long an entity rests whose row somebody holds. */
+#define CONTENDED_PAUSE (100 * INT64CONST(1000))
+
+/* Rows of one entity's stash that are read at once. */
+#define STASH_ROWS 1000
+
+ShardTurn	shard_turn;
+
+static bool is_worker = false;
+static dlist_head due;			/* entities that wait, but not for their type */
+static uint64 refreshed_at = 0; /* registry generation the runs were looked at */
+
+bool
+shard_executor_is_worker(void)
+{
+	return is_worker;
+}
+
+/* Takes a run's waiting messages off (sign -1) or onto the shared counter. */
+static void
+count_held(ShardRun *run, int64 delta)
+{
+	if (run->type->counter == NULL)
+		run->type->counter = shard_shmem_type_counter(MyDatabaseId, run->type->type_id);
+	pg_atomic_fetch_add_u64(&run->type->counter->held, delta);
+}
+
+static void
+uncount_entity(ShardEntity *entity, void *arg)
+{
+	if (entity->saved_wait.waiting != 0 && entity->run->type->counter != NULL)
+		pg_atomic_fetch_sub_u64(&entity->run->type->counter->held, entity->saved_wait.waiting);
+}
+
+/* A worker that ends takes its share off the counters; its successor counts anew. */
+static void
+at_exit(int code, Datum arg)
+{
+	shard_cache_each(uncount_entity, NULL);
+}
+
+void
+shard_executor_init(void)
+{
+	is_worker = true;
+	shard_turn.context =
+		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
+	slist_init(&shard_turn.runs);
+	dlist_init(&due);
+	shard_cache_init();
+	shard_call_init();
+	before_shmem_exit(at_exit, 0);
+}
+
+/* The run of a type, ready to be used; NULL if the type was dropped. */
+static ShardRun *
+ready_run(int32 type_id)
+{
+	ShardRun   *run = shard_run_get(type_id);
+
+	if (run != NULL && run->looked_at != shard_registry_generation())
+	{
+		shard_turn_end_user_code();
+		shard_run_refresh(run);
+	}
+	return run;
+}
+
+static void
+set_due(ShardEntity *entity, bool was, bool is)
+{
+	if (is && !was)
+		dlist_push_tail(&due, &entity->due);
+	else if (was && !is)
+		dlist_delete(&entity->due);
+}
+
+static inline bool
+is_due(const ShardWait *wait)
+{
+	return wait->deferred && !wait->suspended;
+}
+
+static void
+load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, int attempts,
+			TimestampTz next_at, void *arg)
+{
+	uint32		lanes = *(uint32 *) arg;
+	ShardRun   *run;
+	ShardEntity *entity;
+
+	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0)
+		return;
+	run = ready_run(type_id);
+	if (run == NULL || shard >= run->type->number_of_shards)
+		return;
+	entity = shard_cache_get(run, shard, id, id_len, true);
+
+	/* a clock that was set back must not hold a message for ever (D16) */
+	if (next_at > GetCurrentTimestamp() + run->type->max_retry_backoff)
+		next_at = GetCurrentTimestamp() + run->type->max_retry_backoff;
+	entity->wait = (ShardWait) {.deferred = true,
+								.suspended = !run->runnable,
+								.attempts = attempts,
+								.not_before = next_at,
+								.waiting = rows};
+	entity->saved_wait = entity->wait;
+	count_held(run, rows);
+	set_due(entity, false, is_due(&entity->wait));
+}
+
+void
+shard_executor_load_stash(uint32 lanes)
+{
+	shard_held_each_entity(load_entity, &lanes);
+}
+
+/* An entity that waited for its type does so no longer, or begins to. */
+static void
+follow_type(ShardEntity *entity, void *arg)
+{
+	bool		was = is_due(&entity->saved_wait);
+
+	if (!entity->saved_wait.deferred)
+		return;
+	entity->saved_wait.suspended = !entity->run->runnable;
+	if (entity->run->runnable && !was)
+		entity->saved_wait.not_before = 0;
+	entity->wait = entity->saved_wait;
+	set_due(entity, was, is_due(&entity->saved_wait));
+}
+
+static void
+refresh_run(ShardRun *run, void *arg)
+{
+	bool	   *changed = arg;
+	bool		runnable = run->runnable;
+
+	if (!run->type->exists)
+		return;
+	shard_run_refresh(run);
+	if (run->runnable != runnable)
+		*changed = true;
+}
+
+void
+shard_executor_begin(bool careful)
+{
+	shard_turn.careful = careful;
+	shard_turn.now = GetCurrentTimestamp();
+	shard_turn.count = 0;
+	shard_turn.blames_last = false;
+	shard_turn.overtaken = false;
+	shard_turn.passed = false;
+	shard_turn.replies = NIL;
+	if (refreshed_at != shard_registry_generation())
+	{
+		bool		changed = false;
+
+		shard_run_each(refresh_run, &changed);
+		if (changed)
+			shard_cache_each(follow_type, NULL);
+		refreshed_at = shard_registry_generation();
+	}
+}
+
+TimestampTz
+shard_executor_next_due(void)
+{
+	TimestampTz result = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &due)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
+		TimestampTz at = Max(entity->wait.not_before, 1);
+
+		if (result == 0 || at < result)
+			result = at;
+	}
+	return result;
+}
+
+void
+shard_turn_enlist(ShardEntity *entity)
+{
+	ShardRun   *run = entity->run;
+
+	if (entity->in_turn)
+		return;
+	entity->in_turn = true;
+	entity->checked = entity->dirty = entity->let_go = entity->stale = false;
+	entity->handled = 0;
+	entity->now = entity->saved;
+	entity->wait = entity->saved_wait;
+	if (!run->in_turn)
+	{
+		run->in_turn = true;
+		slist_init(&run->touched);
+		slist_push_head(&shard_turn.runs, &run->turn_link);
+	}
+	slist_push_head(&run->touched, &entity->turn_link);
+}
+
+ShardEntity *
+shard_turn_entity(ShardRun *run, const ShardRow *row)
+{
+	ShardEntity *entity = shard_cache_get(run, row->shard, row->entity, row->entity_len, true);
+
+	shard_turn_enlist(entity);
+	return entity;
+}
+
+void
+shard_turn_end_user_code(void)
+{
+	shard_security_end(&shard_turn.security);
+}
+
+bool
+shard_turn_check(ShardEntity *entity)
+{
+	MemoryContext old;
+	ShardRowStatus status;
+
+	if (entity->checked)
+		return true;
+	shard_security_begin(&shard_turn.security, entity->run->type);
+	if (!shard_state_open(&entity->run->table, entity->run->type))
+		return false;
+	old = MemoryContextSwitchTo(shard_turn.context);
+	status = shard_state_check(&entity->run->table, entity, &entity->now, &entity->wait.blocked_by);
+	MemoryContextSwitchTo(old);
+	entity->checked = status == SHARD_ROW_OK;
+	return entity->checked;
+}
+
+/* Whether the row has to be written. */
+static bool
+differs(const ShardEntity *entity)
+{
+	const ShardCopy *now = &entity->now;
+	const ShardCopy *saved = &entity->saved;
+
+	if (!saved->known || now->exists != !now->state_null || now->remembered != saved->remembered ||
+		now->state_null != saved->state_null)
+		return true;
+	if (now->state_null)
+		return false;
+	return now->xmin != saved->xmin ||
+		!datumIsEqual(now->state, saved->state, entity->run->by_value, entity->run->length);
+}
+
+bool
+shard_turn_write(ShardEntity *entity)
+{
+	bool		written;
+	MemoryContext old;
+
+	if (!entity->dirty)
+		return true;
+	if (!entity->now.exists && entity->now.state_null)
+		return true;
+	if (!shard_turn.careful && !differs(entity))
+	{
+		entity->now = entity->saved;
+		return true;
+	}
+	shard_security_begin(&shard_turn.security, entity->run->type);
+	old = MemoryContextSwitchTo(shard_turn.context);
+	written = shard_state_open(&entity->run->table, entity->run->type) &&
+		shard_state_write(&entity->run->table, entity);
+	MemoryContextSwitchTo(old);
+	if (written)
+		entity->dirty = false;
+	return written;
+}
+
+/* An error made up here, in the turn's memory; its strings are constants. */
+static ErrorData *
+keep_error(const ErrorData *error)
+{
+	ErrorData  *kept = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
+
+	*kept = *error;
+	return kept;
+}
+
+/* The reply to an ask, to be sent after commit. */
+static void
+keep_reply(ShardRequest *request, char *reply, ErrorData *error)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ShardReply *kept = palloc0(sizeof(ShardReply));
+
+	kept->request = request;
+	kept->error = error;
+	if (reply != NULL)
+	{
+		kept->data = VARDATA_ANY(reply);
+		kept->len = VARSIZE_ANY_EXHDR(reply);
+	}
+	shard_turn.replies = lappend(shard_turn.replies, kept);
+	MemoryContextSwitchTo(old);
+}
+
+/* Runs a message in a subtransaction. Returns its error, NULL if it went well; *overtaken: try later. */
+static ErrorData *
+run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+		   ShardExecution *execution, bool *overtaken)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ShardCopy	before = entity->now;
+	bool		dirty = entity->dirty;
+	bool		let_go = entity->let_go;
+	ErrorData  *volatile error = NULL;
+
+	*overtaken = false;
+
+	/* what is opened in the subtransaction must be closed in it */
+	if (shard_turn.careful)
+		shard_state_close(&entity->run->table);
+	shard_security_begin(&shard_turn.security, entity->run->type);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(shard_turn.context);
+	PG_TRY();
+	{
+		shard_call_message(entity, row, ask, execution);
+		if (shard_turn.careful)
+		{
+			*overtaken = !shard_turn_write(entity);
+			shard_state_close(&entity->run->table);
+		}
+		if (*overtaken)
+			RollbackAndReleaseCurrentSubTransaction();
+		else
+			ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(shard_turn.context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		if (shard_turn.careful)
+			shard_state_forget(&entity->run->table);
+		shard_call_aborted();
+		shard_call_explain(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	if (error != NULL || *overtaken)
+	{
+		entity->now = before;
+		entity->dirty = dirty;
+		entity->let_go = let_go;
+	}
+	return error;
+}
+
+/* What happened to a message that was to be run. */
+typedef enum Outcome
+{
+	MESSAGE_DONE,				/* handled */
+	MESSAGE_BURIED,				/* became a dead letter */
+	MESSAGE_RESTS				/* is in the stash; the entity's others wait */
+} Outcome;
+
+/* The entity cannot run now: its message waits in the stash. */
+static Outcome
+rest(ShardEntity *entity, const ShardRow *row, bool from_stash)
+{
+	shard_turn_end_user_code();
+	if (from_stash)
+		entity->wait.not_before = shard_turn.now + CONTENDED_PAUSE;
+	else
+		shard_failure_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
+	return MESSAGE_RESTS;
+}
+
+/* Runs a message in a careful turn. */
+static Outcome
+run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
+{
+	ShardExecution execution;
+	bool		overtaken;
+	ErrorData  *error = run_fenced(entity, row, NULL, &execution, &overtaken);
+
+	if (overtaken)
+	{
+		shard_cache_forget(entity);
+		entity->checked = false;
+		entity->now = entity->saved;
+		return rest(entity, row, from_stash);
+	}
+	if (error == NULL)
+		return MESSAGE_DONE;
+	return shard_failure_dispose(entity, row, attempts, from_stash, error) ? MESSAGE_BURIED
+		: MESSAGE_RESTS;
+}
+
+/* Runs a message as the turn's mode wants it. */
+static Outcome
+run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
+{
+	ShardExecution execution;
+
+	if (!shard_turn_check(entity))
+		return rest(entity, row, from_stash);
+	shard_cache_touch(entity, shard_turn.now);
+	if (row->kind == SHARD_KIND_START)
+		return MESSAGE_DONE;
+	if (row->kind == SHARD_KIND_PASSIVATE)
+	{
+		entity->let_go = true;
+		return MESSAGE_DONE;
+	}
+	if (shard_turn.careful)
+	{
+		Outcome		outcome = run_careful(entity, row, attempts, from_stash);
+
+		if (outcome != MESSAGE_DONE)
+			return outcome;
+	}
+	else if (entity->run->type->batch)
+		shard_call_collect(entity, row);
+	else
+	{
+		shard_turn.blames_last = true;
+		shard_call_message(entity, row, NULL, &execution);
+		shard_turn.blames_last = false;
+	}
+	entity->handled++;
+	return MESSAGE_DONE;
+}
+
+void
+shard_executor_row(const ShardRow *row)
+{
+	ShardRun   *run = ready_run(row->type_id);
+	ShardEntity *entity;
+
+	shard_turn.count++;
+	shard_turn.passed = true;
+	if (run == NULL || row->shard < 0 || row->shard >= run->type->number_of_shards)
+	{
+		ErrorData	error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
+							 .message = "the entity type of the message was dropped",
+							 .hint = "Start the type again and send the message anew."};
+
+		shard_turn_end_user_code();
+		shard_held_dead_letter(row, 0, &error);
+		return;
+	}
+	entity = shard_turn_entity(run, row);
+	if (!run->runnable)
+		shard_failure_defer(entity, row, 0, true);
+#ifndef SHARD_MUTANT_STASH_OVERTAKEN
+	else if (entity->wait.deferred)
+		shard_failure_defer(entity, row, 0, false);
+#endif
+	else
+		(void) run_message(entity, row, 0, false);
+}
+
+/* Handles what is due in one entity's stash; returns how many messages. */
+static int
+run_stash(ShardEntity *entity, int limit)
+{
+	List	   *rows;
+	ListCell   *cell;
+	int			done = 0;
+	MemoryContext old;
+
+	shard_turn_end_user_code();
+	shard_turn_enlist(entity);
+	old = MemoryContextSwitchTo(shard_turn.context);
+	rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id, entity->id_len,
+						   limit);
+	MemoryContextSwitchTo(old);
+	foreach(cell, rows)
+	{
+		ShardHeld  *held = lfirst(cell);
+		Outcome		outcome;
+
+		/* a clock that was set back must not hold a message for ever (D16) */
+		if (held->next_at > shard_turn.now)
+		{
+			entity->wait.not_before =
+				Min(held->next_at, shard_turn.now + entity->run->type->max_retry_backoff);
+			entity->wait.attempts = held->attempts;
+			break;
+		}
+		shard_turn.count++;
+		shard_turn.passed = true;
+		outcome = run_message(entity, &held->row, held->attempts, true);
+		if (outcome == MESSAGE_RESTS)
+			break;
+		if (outcome == MESSAGE_DONE)
+		{
+			shard_turn_end_user_code();
+			shard_held_delete(&held->row);
+			entity->wait.waiting--;
+			entity->wait.attempts = 0;
+		}
+		done++;
+	}
+	if (done == list_length(rows) && done < limit)
+		entity->wait = (ShardWait) {0};
+	return done;
+}
+
+int
+shard_executor_stash(int limit)
+{
+	int			done = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &due)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
+
+		if (done >= limit)
+			break;
+		if (entity->saved_wait.not_before <= shard_turn.now && ready_run(entity->run->type->type_id))
+			done += run_stash(entity, Min(STASH_ROWS, limit - done));
+	}
+	return done;
+}
+
+bool
+shard_executor_can_ask(const ShardRequest *request)
+{
+	ShardRun   *run = ready_run(request->type_id);
+	ShardEntity *entity;
+
+	if (run == NULL || !run->runnable)
+		return true;			/* it is told so */
+	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, false);
+	return entity == NULL || !entity->wait.deferred;
+}
+
+void
+shard_executor_ask(ShardRequest *request)
+{
+	ShardRun   *run = ready_run(request->type_id);
+	ShardEntity *entity;
+	ShardExecution execution;
+	ErrorData  *error = NULL;
+	bool		overtaken = false;
+
+	shard_turn.count++;
+	if (run == NULL || !run->runnable)
+	{
+		ErrorData	stopped = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+							   .message = "the entity type cannot run now",
+							   .hint = "See column problem of shard_types."};
+
+		keep_reply(request, NULL, keep_error(&stopped));
+		return;
+	}
+	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);
+	shard_turn_enlist(entity);
+	if (shard_turn_check(entity))
+	{
+		shard_cache_touch(entity, shard_turn.now);
+		if (!shard_turn.careful)
+			shard_call_batch(entity);
+		error = run_fenced(entity, NULL, request, &execution, &overtaken);
+	}
+	else
+		overtaken = true;
+	if (overtaken)
+	{
+		ErrorData	locked = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
+							  .message = "another transaction holds the state row of the entity",
+							  .hint = "Ask again when that transaction has ended."};
+
+		shard_cache_forget(entity);
+		entity->checked = false;
+		entity->now = entity->saved;
+		error = keep_error(&locked);
+	}
+	if (error != NULL)
+	{
+		shard_turn.errors++;
+		run->count[entity->shard].errors++;
+	}
+	else
+		entity->handled++;
+	keep_reply(request, error == NULL ? execution.reply : NULL, error);
+}
+
+/* Runs the batch handlers of a run's entities, then writes their states. */
+static void
+finish_run(ShardRun *run)
+{
+	slist_iter	iter;
+
+	if (run->type->batch)
+	{
+		slist_foreach(iter, &run->touched)
+			shard_call_batch(slist_container(ShardEntity, turn_link, iter.cur));
+	}
+	slist_foreach(iter, &run->touched)
+	{
+		ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
+
+		if (shard_turn_write(entity))
+			continue;
+		entity->stale = true;
+		shard_turn.overtaken = true;
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("state row of entity \"%s\" was changed from outside", entity->id)));
+	}
+
+	/* after-triggers fire here, as the owner */
+	if (run->table.rel != NULL)
+	{
+		shard_security_begin(&shard_turn.security, run->type);
+		shard_state_close(&run->table);
+	}
+}
+
+void
+shard_executor_finish(void)
+{
+	slist_iter	iter;
+
+	slist_foreach(iter, &shard_turn.runs)
+		finish_run(slist_container(ShardRun, turn_link, iter.cur));
+	shard_turn_end_user_code();
+}
+
+bool
+shard_executor_has_passed(void)
+{
+	return shard_turn.passed;
+}
+
+/* Makes an entity's turn its truth. */
+static void
+keep_entity(ShardEntity *entity)
+{
+	int64		held = entity->wait.waiting - entity->saved_wait.waiting;
+	ShardRun   *run = entity->run;
+
+	if (entity->checked)
+		shard_cache_keep(entity);
+	if (held != 0)
+		count_held(run, held);
+	set_due(entity, is_due(&entity->saved_wait), is_due(&entity->wait));
+	entity->saved_wait = entity->wait;
+	entity->in_turn = false;
+	run->count[entity->shard].handled += entity->handled;
+	shard_turn.messages += entity->handled;
+	if (entity->let_go && !entity->wait.deferred)
+		shard_cache_remove(entity);
+}
+
+static void
+send_replies(XLogRecPtr lsn)
+{
+	ListCell   *cell;
+
+	foreach(cell, shard_turn.replies)
+	{
+		ShardReply *reply = lfirst(cell);
+
+		if (reply->error != NULL)
+			shard_ring_reply_error(reply->request, reply->error);
+		else
+			shard_ring_reply(reply->request, reply->data, reply->len, lsn);
+	}
+	shard_turn.replies = NIL;
+}
+
+void
+shard_executor_committed(XLogRecPtr lsn)
+{
+	slist_mutable_iter iter;
+
+	while (!slist_is_empty(&shard_turn.runs))
+	{
+		ShardRun   *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+
+		run->in_turn = false;
+		slist_foreach_modify(iter, &run->touched)
+			keep_entity(slist_container(ShardEntity, turn_link, iter.cur));
+	}
+	send_replies(lsn);
+	MemoryContextReset(shard_turn.context);
+}
+
+void
+shard_executor_aborted(void)
+{
+	slist_iter	iter;
+
+	shard_security_forget(&shard_turn.security);
+	shard_call_aborted();
+	while (!slist_is_empty(&shard_turn.runs))
+	{
+		ShardRun   *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+
+		run->in_turn = false;
+		shard_state_forget(&run->table);
+		slist_foreach(iter, &run->touched)
+		{
+			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
+
+			entity->in_turn = false;
+			entity->batch_count = 0;
+			entity->wait = entity->saved_wait;
+			if (entity->stale)
+				shard_cache_forget(entity);
+			entity->now = entity->saved;
+		}
+	}
+	shard_turn.replies = NIL;
+	MemoryContextReset(shard_turn.context);
+}
+
+int
+shard_executor_count(void)
+{
+	return shard_turn.count;
+}
+
+bool
+shard_executor_blames_last(void)
+{
+	return shard_turn.blames_last;
+}
+
+bool
+shard_executor_was_overtaken(void)
+{
+	return shard_turn.overtaken;
+}
+
+void
+shard_executor_explain(ErrorData *error)
+{
+	shard_call_explain(error);
+}
+
+void
+shard_executor_sleep(void)
+{
+	shard_call_sleep();
+}
+
+uint64
+shard_executor_messages(void)
+{
+	return shard_turn.messages;
+}
+
+uint64
+shard_executor_errors(void)
+{
+	return shard_turn.errors;
+}

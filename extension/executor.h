@@ -1,0 +1,111 @@
+/*
+ * executor.h
+ *		Runs handlers: entities in memory, a turn's messages, isolation, replies.
+ */
+#pragma once
+
+#include "lib/stringinfo.h"
+#include "utils/jsonb.h"
+#include "utils/elog.h"
+
+#include "entity_cache.h"
+#include "log.h"
+#include "ring.h"
+
+/* A message that a handler told in a trial. */
+typedef struct ShardTold
+{
+	char	   *type_name;
+	char	   *entity;
+	Jsonb	   *message;
+} ShardTold;
+
+/* What the handler that is running may ask about; NULL outside of handlers. */
+typedef struct ShardExecution
+{
+	ShardEntity *entity;
+	const ShardRow *message;	/* NULL: an ask */
+	const ShardRequest *ask;	/* NULL: a tell */
+	bool		batch;			/* several messages: no sender, id or reply */
+	bool		replied;
+	bool		trial;			/* shard_try: nothing is kept */
+	char	   *reply;			/* jsonb, palloc'd in the turn's memory; NULL: none */
+	List	   *told;			/* trial: ShardTold * instead of sending */
+	MemoryContext memory;		/* of the reply */
+	bool		stop;			/* shard_stop(), shard_passivate() */
+	bool		passivate;
+} ShardExecution;
+
+extern ShardExecution *shard_executor_current(void);
+
+/* Whether this process is a region worker. */
+extern bool shard_executor_is_worker(void);
+
+/* Start of a worker: memory, timer. */
+extern void shard_executor_init(void);
+
+/* The entities of these lanes with rows in the stash; in a transaction. */
+extern void shard_executor_load_stash(uint32 lanes);
+
+/*
+ * A turn. careful: each message runs in a subtransaction and what becomes of a
+ * failed one is decided at once; otherwise the first failure raises.
+ */
+extern void shard_executor_begin(bool careful);
+
+/* Whether any entity's stash is due; and when the next one will be, 0: none. */
+extern TimestampTz shard_executor_next_due(void);
+
+/* Handles what is due in stashes, at most limit messages. Returns how many. */
+extern int	shard_executor_stash(int limit);
+
+/* Handles a row of the log: runs, stashes or buries it. */
+extern void shard_executor_row(const ShardRow *row);
+
+/* Whether an ask may run now, or has to wait for the entity's stash. */
+extern bool shard_executor_can_ask(const ShardRequest *request);
+
+/* Runs an ask, in a subtransaction. */
+extern void shard_executor_ask(ShardRequest *request);
+
+/* Runs batch handlers and writes the states. */
+extern void shard_executor_finish(void);
+
+/* Whether the turn has to be written down: a message was passed. */
+extern bool shard_executor_has_passed(void);
+
+/*
+ * After commit: copies are kept, replies sent. lsn: of the commit,
+ * InvalidXLogRecPtr if nothing was written.
+ */
+extern void shard_executor_committed(XLogRecPtr lsn);
+
+/* After an abort: everything is as after the last commit. */
+extern void shard_executor_aborted(void);
+
+/* Messages begun in this turn; of a failed one, the last is to blame if it is blamed. */
+extern int	shard_executor_count(void);
+extern bool shard_executor_blames_last(void);
+
+/* The turn failed because a state row was changed outside: nobody is to blame. */
+extern bool shard_executor_was_overtaken(void);
+
+/* An error that ended the turn becomes one about a time-out if it was that. */
+extern void shard_executor_explain(ErrorData *error);
+
+/* Handlers' timer: no ticks while the worker sleeps. */
+extern void shard_executor_sleep(void);
+
+/* Counters of this worker. */
+extern uint64 shard_executor_messages(void);
+extern uint64 shard_executor_errors(void);
+
+/*
+ * Appends the rows of a report to out, in network byte order:
+ * SHARD_REQUEST_ENTITIES, per entity in memory: int32 type_id, int32 shard, int32 state (0
+ * starting, 1 running, 2 passivating, 3 backing_off, 4 quarantined), int64
+ * last_message_at (TimestampTz, 0: none), int64 waiting (messages in the stash), int32 length and
+ * bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
+ * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
+ */
+extern void shard_executor_report(ShardRequestKind kind, StringInfo out);

@@ -1,0 +1,63 @@
+/*
+ * executor_report.c
+ *		What a region worker has in memory, for the views.
+ */
+#include "postgres.h"
+
+#include "libpq/pqformat.h"
+
+#include "executor_private.h"
+
+#include "compat.h"
+
+/* States of shard_region_state, as numbers of the report. */
+enum
+{
+	STATE_RUNNING = 1,
+	STATE_BACKING_OFF = 3,
+	STATE_QUARANTINED = 4		/* waits for its type */
+};
+
+static void
+report_entity(ShardEntity *entity, void *arg)
+{
+	StringInfo	out = arg;
+	const ShardWait *wait = &entity->saved_wait;
+
+	pq_sendint32(out, entity->run->type->type_id);
+	pq_sendint32(out, entity->shard);
+	pq_sendint32(out, !wait->deferred ? STATE_RUNNING
+				 : wait->suspended ? STATE_QUARANTINED : STATE_BACKING_OFF);
+	pq_sendint64(out, entity->last_message_at);
+	pq_sendint64(out, wait->waiting);
+	pq_sendint32(out, entity->id_len);
+	appendBinaryStringInfo(out, entity->id, entity->id_len);
+}
+
+static void
+report_run(ShardRun *run, void *arg)
+{
+	StringInfo	out = arg;
+
+	for (int shard = 0; shard < run->type->number_of_shards; shard++)
+	{
+		const ShardShardCount *count = &run->count[shard];
+
+		if (count->entities == 0 && count->handled == 0 && count->errors == 0)
+			continue;
+		pq_sendint32(out, run->type->type_id);
+		pq_sendint32(out, shard);
+		pq_sendint64(out, count->entities);
+		pq_sendint64(out, count->handled);
+		pq_sendint64(out, count->errors);
+	}
+}
+
+void
+shard_executor_report(ShardRequestKind kind, StringInfo out)
+{
+	if (kind == SHARD_REQUEST_ENTITIES)
+		shard_cache_each(report_entity, out);
+	else
+		shard_run_each(report_run, out);
+}

@@ -1,0 +1,116 @@
+/*
+ * failure.c
+ *		What becomes of a message that cannot run now, or that failed.
+ *
+ * It goes to the stash or to the dead letters, in the turn's own transaction.
+ * If the process dies right here, the turn did not happen and the message is
+ * met again; attempts are counted in the stash row, so they survive.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "executor_private.h"
+
+#include "compat.h"
+
+void
+shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended)
+{
+	shard_turn_end_user_code();
+	shard_held_stash(row, 0, 0, NULL);
+	entity->wait.deferred = true;
+	entity->wait.suspended = suspended;
+	entity->wait.not_before = Max(entity->wait.not_before, until);
+	entity->wait.waiting++;
+	shard_turn.passed = true;
+}
+
+/* Whether trying again may help. */
+static bool
+is_transient(int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_SYSTEM_ERROR) ||
+		sqlstate == ERRCODE_ADMIN_SHUTDOWN || sqlstate == ERRCODE_CRASH_SHUTDOWN ||
+		sqlstate == ERRCODE_CANNOT_CONNECT_NOW || sqlstate == ERRCODE_DATABASE_DROPPED ||
+		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+}
+
+/* Pause before the attempt that follows so many failed ones. */
+static int64
+backoff(const ShardType *type, int attempts)
+{
+	int64		pause = type->retry_backoff;
+
+	while (--attempts > 0 && pause < type->max_retry_backoff)
+		pause *= 2;
+	return Min(pause, type->max_retry_backoff);
+}
+
+/* One line in the log for each, but no more than one a second for a type. */
+static void
+report(ShardEntity *entity, const ErrorData *error, int attempts)
+{
+	static TimestampTz last = 0;
+	static int	silent = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (now - last < USECS_PER_SEC)
+	{
+		silent++;
+		return;
+	}
+	ereport(WARNING,
+			(errcode(error->sqlerrcode),
+			 errmsg("a message of entity \"%s\" of type \"%s\" became a dead letter: %s", entity->id,
+					entity->run->type->name, error->message),
+			 errdetail("It failed after %d attempt(s); %d more dead letter(s) since the last such "
+					   "message in the log.",
+					   attempts, silent),
+			 errhint("See shard_dead_letters; mend the handler, then call shard_redrive().")));
+	last = now;
+	silent = 0;
+}
+
+bool
+shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash,
+					  ErrorData *error)
+{
+	const ShardType *type = entity->run->type;
+
+	shard_turn_end_user_code();
+	shard_turn.errors++;
+	entity->run->count[entity->shard].errors++;
+	attempts++;
+	shard_turn.passed = true;
+	if (is_transient(error->sqlerrcode) && attempts < type->max_attempts)
+	{
+		TimestampTz next_at = GetCurrentTimestamp() + backoff(type, attempts);
+
+		if (from_stash)
+			shard_held_failed(row, attempts, next_at, error);
+		else
+		{
+			shard_held_stash(row, attempts, next_at, error);
+			entity->wait.waiting++;
+		}
+		entity->wait.deferred = true;
+		entity->wait.attempts = attempts;
+		entity->wait.not_before = next_at;
+		return false;
+	}
+	shard_held_dead_letter(row, attempts, error);
+	if (from_stash)
+	{
+		shard_held_delete(row);
+		entity->wait.waiting--;
+		entity->wait.attempts = 0;
+	}
+	report(entity, error, attempts);
+	return true;
+}

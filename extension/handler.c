@@ -1,0 +1,161 @@
+/*
+ * handler.c
+ *		A type's handler, compiled to an expression.
+ *
+ * A call goes through ExecEvalExpr over two external parameters, planned by
+ * GetCachedExpression, so that a simple SQL function is inlined and its
+ * dependencies invalidate the expression. What cannot be inlined is called
+ * through the same expression.
+ *
+ * Which function it is, the registry decides, by the name it had at
+ * shard_start: DROP and CREATE of the same signature resumes the type.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "nodes/makefuncs.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "handler.h"
+
+#include "compat.h"
+
+/* A parameter of the expression. */
+static Node *
+make_param(int number, Oid type)
+{
+	Param	   *param = makeNode(Param);
+
+	param->paramkind = PARAM_EXTERN;
+	param->paramid = number;
+	param->paramtype = type;
+	param->paramtypmod = -1;
+	param->paramcollid = get_typcollation(type);
+	param->location = -1;
+	return (Node *) param;
+}
+
+char *
+shard_handler_problem(const ShardType *type, int *sqlstate)
+{
+	HeapTuple	tuple;
+	Form_pg_proc proc;
+	char	   *problem = NULL;
+
+	*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(type->handler));
+	if (!HeapTupleIsValid(tuple))
+		return psprintf("handler %s does not exist", type->handler_name);
+	proc = (Form_pg_proc) GETSTRUCT(tuple);
+	*sqlstate = ERRCODE_INVALID_FUNCTION_DEFINITION;
+	if (proc->proisstrict)
+		problem = psprintf("handler %s is STRICT", type->handler_name);
+	else if (proc->proretset || proc->prokind != PROKIND_FUNCTION)
+		problem = psprintf("handler %s is not a plain function", type->handler_name);
+	else if (proc->prorettype != type->state_type || proc->pronargs != 2 ||
+			 proc->proargtypes.values[0] != type->state_type ||
+			 proc->proargtypes.values[1] != (type->batch ? JSONBARRAYOID : JSONBOID))
+		problem = psprintf("handler %s has another signature than at shard_start",
+						   type->handler_name);
+	else if (shard_proc_aclcheck(type->handler, type->owner, ACL_EXECUTE) != ACLCHECK_OK)
+	{
+		*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+		problem = psprintf("owner of the entity type may not execute handler %s",
+						   type->handler_name);
+	}
+	ReleaseSysCache(tuple);
+	return problem;
+}
+
+/* Plans an expression and prepares it for execution in the current memory context. */
+static ExprState *
+prepare(Node *expr, ParamListInfo params, CachedExpression **cached)
+{
+	*cached = GetCachedExpression(expr);
+	return ExecInitExprWithParams((Expr *) (*cached)->expr, params);
+}
+
+void
+shard_handler_compile(ShardHandler *handler, const ShardType *type)
+{
+	MemoryContext old;
+	Oid			message_type = type->batch ? JSONBARRAYOID : JSONBOID;
+	FuncExpr   *call;
+
+	shard_handler_free(handler);
+	handler->context =
+		AllocSetContextCreate(TopMemoryContext, "shard handler", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(handler->context);
+	handler->params = makeParamList(2);
+	handler->params->params[0].ptype = type->state_type;
+	handler->params->params[1].ptype = message_type;
+	handler->params->params[0].pflags = handler->params->params[1].pflags = 0;
+	handler->econtext = CreateStandaloneExprContext();
+	handler->econtext->ecxt_param_list_info = handler->params;
+
+	call = makeFuncExpr(type->handler, type->state_type,
+						list_make2(make_param(1, type->state_type), make_param(2, message_type)),
+						get_typcollation(type->state_type), DEFAULT_COLLATION_OID,
+						COERCE_EXPLICIT_CALL);
+	handler->expr = prepare((Node *) call, handler->params, &handler->cached);
+	if (type->state_type != JSONBOID)
+	{
+		call = makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(make_param(1, type->state_type)),
+							InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+		handler->to_jsonb = prepare((Node *) call, handler->params, &handler->cached_to_jsonb);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+bool
+shard_handler_valid(const ShardHandler *handler)
+{
+	return handler->context != NULL && handler->expr != NULL && handler->cached->is_valid &&
+		(handler->to_jsonb == NULL || handler->cached_to_jsonb->is_valid);
+}
+
+void
+shard_handler_free(ShardHandler *handler)
+{
+	if (handler->context == NULL)
+		return;
+	if (handler->cached != NULL)
+		FreeCachedExpression(handler->cached);
+	if (handler->cached_to_jsonb != NULL)
+		FreeCachedExpression(handler->cached_to_jsonb);
+	if (handler->econtext != NULL)
+		FreeExprContext(handler->econtext, false);
+	MemoryContextDelete(handler->context);
+	memset(handler, 0, sizeof(*handler));
+}
+
+Datum
+shard_handler_call(ShardHandler *handler, Datum state, bool state_null, Datum message, bool *isnull)
+{
+	ResetExprContext(handler->econtext);
+	handler->params->params[0].value = state;
+	handler->params->params[0].isnull = state_null;
+	handler->params->params[1].value = message;
+	handler->params->params[1].isnull = false;
+	return ExecEvalExprSwitchContext(handler->expr, handler->econtext, isnull);
+}
+
+Datum
+shard_handler_state_to_jsonb(ShardHandler *handler, Datum state)
+{
+	bool		isnull;
+
+	if (handler->to_jsonb == NULL)
+		return state;
+	handler->params->params[0].value = state;
+	handler->params->params[0].isnull = false;
+	return ExecEvalExprSwitchContext(handler->to_jsonb, handler->econtext, &isnull);
+}

@@ -1,0 +1,601 @@
+/*
+ * log.c
+ *		The append side of the segment log (doc/protocol.md D1-D3).
+ *
+ * Who calls: client backends (shard_tell), the region worker (handlers' tells,
+ * cursor rows), triggers on state tables. A row is formed and buffered in the
+ * process; shard_log_flush() appends up to BATCH_ROWS of them under one hold
+ * of the database's append lock: draw seq, patch it into the ready tuple,
+ * insert on the last page, publish.
+ *
+ * Rules of the locked stretch (each was a lost message once):
+ * - everything that can fail or be slow comes before: xid, command id, table,
+ *   tuples. No TOAST, no allocation of ours, no invalidation inside.
+ * - rows go to the last page of the file, always: no other target is
+ *   remembered, so an error between extending the file and publishing leaves
+ *   nothing that could be wrong.
+ * - a file shorter than published (VACUUM cut an aborted tail) or another file
+ *   (TRUNCATE, VACUUM FULL) raises the generation: readers scan it again.
+ *
+ * If the process dies right here: before the insert nothing happened; after
+ * it the rows belong to a transaction that never commits, and readers pass
+ * them by visibility. Seqs may repeat after a crash only where no row and no
+ * cursor row with a higher one survived (init_from_segments).
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "common/pg_lzcompress.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "storage/lmgr.h"
+#include "catalog/pg_class.h"
+
+#include "catalog.h"
+#include "log.h"
+
+#include "compat.h"
+
+/* One hold of the append lock: this many rows or bytes, or one message that is longer. */
+#define BATCH_ROWS 64
+#define BATCH_BYTES (4 * BLCKSZ)
+
+/*
+ * Payload bytes of one row: with the longest ids it still fits a page. Larger
+ * messages are cut. The columns are STORAGE PLAIN and there is no TOAST table,
+ * so the toaster changes nothing and opens nothing.
+ */
+#define CHUNK_BYTES 7168
+#define MAX_CHUNKS PG_INT16_MAX
+
+/*
+ * Rows of this transaction that are not written yet. A row can be written only
+ * by the (sub)transaction that told it, or one that this has become part of, or
+ * its fate would be another's. So inside a savepoint the rows from outside wait
+ * for its end, and the rows of the savepoint behind them.
+ */
+typedef struct Pending
+{
+	MemoryContext context;		/* of the tuples; reset when there are none */
+	TupleDesc	desc;			/* of a segment */
+	HeapTuple  *tuple;			/* these two have room for capacity rows */
+	SubTransactionId *level;	/* that told it; rises */
+	int			capacity;
+	int			rows;
+	Size		bytes;
+	TupleTableSlot **slot;		/* for one hold */
+	int			slots;
+} Pending;
+
+static Pending pending;
+
+/*
+ * Largest seq on the last page that has a row; 0 for an empty segment. Later
+ * pages have higher seqs than earlier ones, so this is the segment's greatest.
+ */
+static int64
+last_seq_of(Relation rel, BlockNumber blocks)
+{
+	while (blocks > 0)
+	{
+		Buffer		buffer = ReadBuffer(rel, --blocks);
+		Page		page;
+		int64		result = 0;
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		if (!PageIsNew(page))
+		{
+			for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
+			{
+				ItemId		item = PageGetItemId(page, o);
+
+				if (ItemIdIsNormal(item))
+					result = Max(result,
+								 shard_log_fixed((HeapTupleHeader) PageGetItem(page, item))->seq);
+			}
+		}
+		UnlockReleaseBuffer(buffer);
+		if (result > 0)
+			return result;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return 0;
+}
+
+/* Smallest seq of the first page that has a row; 0 for an empty segment. */
+static int64
+first_seq_of(Relation rel, BlockNumber blocks)
+{
+	for (BlockNumber block = 0; block < blocks; block++)
+	{
+		Buffer		buffer = ReadBuffer(rel, block);
+		Page		page;
+		int64		result = PG_INT64_MAX;
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		if (!PageIsNew(page))
+		{
+			for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
+			{
+				ItemId		item = PageGetItemId(page, o);
+
+				if (ItemIdIsNormal(item))
+					result = Min(result,
+								 shard_log_fixed((HeapTupleHeader) PageGetItem(page, item))->seq);
+			}
+		}
+		UnlockReleaseBuffer(buffer);
+		if (result != PG_INT64_MAX)
+			return result;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return 0;
+}
+
+/* Facts of one segment, read from its file. */
+static void
+read_segment(Oid relid, ShardSegment *segment)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+
+	segment->relid = relid;
+	segment->filenumber = ShardFileNumber(rel);
+	segment->blocks = RelationGetNumberOfBlocks(rel);
+	segment->first_seq = first_seq_of(rel, segment->blocks);
+	segment->last_seq = last_seq_of(rel, segment->blocks);
+	table_close(rel, AccessShareLock);
+}
+
+/* Orders the non-empty segments by age; the one with the greatest seq is current. */
+static void
+order_segments(ShardLog *log)
+{
+	log->live_count = 0;
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+	{
+		int			at = log->live_count;
+
+		if (log->segment[i].first_seq == 0)
+			continue;
+		while (at > 0 &&
+			   log->segment[log->live[at - 1]].first_seq > log->segment[i].first_seq)
+		{
+			log->live[at] = log->live[at - 1];
+			at--;
+		}
+		log->live[at] = i;
+		log->live_count++;
+	}
+	if (log->live_count == 0)
+		log->live[log->live_count++] = 0;
+	log->current = log->live[log->live_count - 1];
+}
+
+/*
+ * Fills the shared state from the tables. Every cursor row is a live row, and
+ * its seq is above the position it records, so one above the greatest seq of
+ * all segments is above everything any cursor has passed.
+ */
+static void
+init_from_segments(ShardDatabase *db, ShardLog *log, const ShardCatalog *catalog)
+{
+	int64		last = 0;
+	uint64		bytes = 0;
+	ShardSegment segment[SHARD_SEGMENTS];
+
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+	{
+		read_segment(catalog->segment[i], &segment[i]);
+		last = Max(last, segment[i].last_seq);
+		bytes += (uint64) segment[i].blocks * BLCKSZ;
+	}
+	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
+	memcpy(log->segment, segment, sizeof(segment));
+	order_segments(log);
+	log->next_seq = last + 1;
+	log->generation++;
+	log->switched_at = GetCurrentTimestamp();
+	pg_atomic_write_u64(&log->last_seq, last);
+	pg_atomic_write_u64(&log->bytes, bytes);
+	log->ready = true;
+	LWLockRelease(db->append_lock);
+}
+
+/* Whether the shared state describes the segments of this extension. Under the lock. */
+static bool
+is_ready(const ShardLog *log, const ShardCatalog *catalog)
+{
+	return log->ready && log->segment[0].relid == catalog->segment[0];
+}
+
+ShardLog *
+shard_log_attach(void)
+{
+	const ShardCatalog *catalog = shard_catalog_get();
+	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
+	ShardLog   *log = &db->log;
+	bool		ready;
+
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	ready = is_ready(log, catalog);
+	LWLockRelease(db->append_lock);
+	if (ready)
+		return log;
+
+	/*
+	 * The heavyweight lock serialises those who read the tables, so that no
+	 * table is opened under the LWLock. Appenders wait here, too, as long as
+	 * the log is not ready.
+	 */
+	LockDatabaseObject(RelationRelationId, catalog->node, 0, ShareUpdateExclusiveLock);
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	ready = is_ready(log, catalog);
+	LWLockRelease(db->append_lock);
+	if (!ready)
+		init_from_segments(db, log, catalog);
+	UnlockDatabaseObject(RelationRelationId, catalog->node, 0, ShareUpdateExclusiveLock);
+	return log;
+}
+
+void
+shard_log_reset(ShardDatabase *db)
+{
+	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
+	db->log.ready = false;
+	LWLockRelease(db->append_lock);
+}
+
+int64
+shard_log_last_seq(ShardDatabase *db)
+{
+	return (int64) pg_atomic_read_u64(&db->log.last_seq);
+}
+
+int
+shard_log_segment_of(ShardDatabase *db, int64 seq)
+{
+	ShardLog   *log = &db->log;
+	int			result = -1;
+
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	for (int i = 0; i < log->live_count; i++)
+	{
+		ShardSegment *segment = &log->segment[log->live[i]];
+
+		if (segment->first_seq > 0 && segment->first_seq <= seq && seq <= segment->last_seq)
+			result = log->live[i];
+	}
+	LWLockRelease(db->append_lock);
+	return result;
+}
+
+/* Builds the tuple of one (chunk) row in the pending context. */
+static HeapTuple
+form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_len, int flags,
+		 int chunk, int chunks)
+{
+	Datum		values[SHARD_LOG_COLUMNS] = {0};
+	bool		nulls[SHARD_LOG_COLUMNS] = {false};
+
+	values[SHARD_LOG_SEQ - 1] = Int64GetDatum(0);
+	values[SHARD_LOG_SENDER - 1] = UInt64GetDatum(row->sender);
+	values[SHARD_LOG_TYPE - 1] = Int32GetDatum(row->type_id);
+	values[SHARD_LOG_SHARD - 1] = Int32GetDatum(row->shard);
+	values[SHARD_LOG_KIND - 1] = Int16GetDatum(row->kind);
+	values[SHARD_LOG_FLAGS - 1] = Int16GetDatum(flags);
+	values[SHARD_LOG_CHUNK - 1] = Int16GetDatum(chunk);
+	values[SHARD_LOG_CHUNKS - 1] = Int16GetDatum(chunks);
+	values[SHARD_LOG_ENTITY - 1] =
+		PointerGetDatum(cstring_to_text_with_len(row->entity, row->entity_len));
+	values[SHARD_LOG_PAYLOAD - 1] =
+		PointerGetDatum(cstring_to_text_with_len(payload, payload_len));
+	values[SHARD_LOG_EPOCH - 1] = Int32GetDatum(row->epoch);
+	nulls[SHARD_LOG_EPOCH - 1] = row->epoch < 0;
+	nulls[SHARD_LOG_STAMP - 1] = true;
+	values[SHARD_LOG_SRC_TYPE - 1] = Int32GetDatum(row->src_type);
+	nulls[SHARD_LOG_SRC_TYPE - 1] = nulls[SHARD_LOG_SRC_ENTITY - 1] = row->src_type == 0;
+	if (row->src_type != 0)
+		values[SHARD_LOG_SRC_ENTITY - 1] =
+			PointerGetDatum(cstring_to_text_with_len(row->src_entity, row->src_entity_len));
+	values[SHARD_LOG_MID_NODE - 1] = Int32GetDatum(row->mid_node);
+	values[SHARD_LOG_MID_SEQ - 1] = Int64GetDatum(row->mid_seq);
+	nulls[SHARD_LOG_MID_NODE - 1] = nulls[SHARD_LOG_MID_SEQ - 1] = row->mid_node == 0;
+
+	return heap_form_tuple(desc, values, nulls);
+}
+
+/* First use in this process. */
+static void
+init_pending(void)
+{
+	Relation	rel = table_open(shard_catalog_get()->segment[0], AccessShareLock);
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	pending.desc = CreateTupleDescCopy(RelationGetDescr(rel));
+	pending.capacity = BATCH_ROWS;
+	pending.tuple = palloc(pending.capacity * sizeof(HeapTuple));
+	pending.level = palloc(pending.capacity * sizeof(SubTransactionId));
+	pending.slot = palloc(BATCH_ROWS * sizeof(TupleTableSlot *));
+	pending.context =
+		AllocSetContextCreate(TopMemoryContext, "shard log batch", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(old);
+	table_close(rel, AccessShareLock);
+}
+
+/* Makes slots for a hold of so many rows. */
+static void
+reserve_slots(int rows)
+{
+	MemoryContext old;
+
+	if (rows <= pending.slots)
+		return;
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	if (rows > BATCH_ROWS)
+		pending.slot = repalloc(pending.slot, rows * sizeof(TupleTableSlot *));
+	while (pending.slots < rows)
+		pending.slot[pending.slots++] = MakeSingleTupleTableSlot(pending.desc, &TTSOpsHeapTuple);
+	MemoryContextSwitchTo(old);
+}
+
+/* Adds a row to what is kept. */
+static void
+add_row(const ShardRow *row, const char *payload, int payload_len, int flags, int chunk,
+		int chunks)
+{
+	MemoryContext old;
+	HeapTuple	tuple;
+
+	if (pending.rows == pending.capacity)
+	{
+		pending.capacity *= 2;
+		pending.tuple = repalloc_huge(pending.tuple, pending.capacity * sizeof(HeapTuple));
+		pending.level = repalloc_huge(pending.level, pending.capacity * sizeof(SubTransactionId));
+	}
+	old = MemoryContextSwitchTo(pending.context);
+	tuple = form_row(pending.desc, row, payload, payload_len, flags, chunk, chunks);
+	MemoryContextSwitchTo(old);
+	pending.tuple[pending.rows] = tuple;
+	pending.level[pending.rows++] = GetCurrentSubTransactionId();
+	pending.bytes += tuple->t_len;
+}
+
+/* A message that fits no row: compressed if that helps, cut into rows of one seq. */
+static void
+add_chunks(const ShardRow *row)
+{
+	const char *payload = row->payload;
+	int			length = row->payload_len;
+	int			flags = 0;
+	int			chunks;
+	char	   *packed = palloc(PGLZ_MAX_OUTPUT(length) + sizeof(int32));
+	int32		packed_len =
+		pglz_compress(payload, length, packed + sizeof(int32), PGLZ_strategy_default);
+
+	if (packed_len >= 0)
+	{
+		memcpy(packed, &length, sizeof(int32));
+		payload = packed;
+		length = packed_len + sizeof(int32);
+		flags = SHARD_ROW_COMPRESSED;
+	}
+	chunks = (length + CHUNK_BYTES - 1) / CHUNK_BYTES;
+	if (chunks > MAX_CHUNKS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("message of %d bytes is too large for the inbox", row->payload_len)));
+	for (int chunk = 0; chunk < chunks; chunk++)
+		add_row(row, payload + (Size) chunk * CHUNK_BYTES,
+				Min(CHUNK_BYTES, length - chunk * CHUNK_BYTES), flags, chunk, chunks);
+	pfree(packed);
+}
+
+void
+shard_log_append(const ShardRow *row)
+{
+	ShardRow	stamped = *row;
+
+	if (pending.context == NULL)
+		init_pending();
+	stamped.sender = U64FromFullTransactionId(GetTopFullTransactionId());
+	if ((pending.rows >= BATCH_ROWS || pending.bytes >= BATCH_BYTES) &&
+		pending.level[0] == GetCurrentSubTransactionId())
+		shard_log_flush();
+	if (row->payload_len > CHUNK_BYTES)
+		add_chunks(&stamped);
+	else
+		add_row(&stamped, row->payload, row->payload_len, 0, 0, 1);
+}
+
+bool
+shard_log_is_pending(void)
+{
+	return pending.rows > 0;
+}
+
+void
+shard_log_discard(void)
+{
+	pending.rows = 0;
+	pending.bytes = 0;
+	if (pending.context != NULL)
+		MemoryContextReset(pending.context);
+}
+
+void
+shard_log_discard_level(SubTransactionId level)
+{
+	while (pending.rows > 0 && pending.level[pending.rows - 1] >= level)
+		pending.bytes -= pending.tuple[--pending.rows]->t_len;
+	if (pending.rows == 0)
+		shard_log_discard();
+}
+
+void
+shard_log_join_level(SubTransactionId level, SubTransactionId parent)
+{
+	for (int i = pending.rows - 1; i >= 0 && pending.level[i] >= level; i--)
+		pending.level[i] = parent;
+}
+
+/*
+ * Opens the current segment and takes the append lock; both are held on
+ * return. The number is read without the lock and looked at again under it,
+ * because it may change in between.
+ */
+static Relation
+lock_current(ShardDatabase *db, ShardLog *log)
+{
+	for (;;)
+	{
+		const ShardCatalog *catalog = shard_catalog_get();
+		int			current = *((volatile int *) &log->current);
+		Relation	rel = table_open(catalog->segment[current], RowExclusiveLock);
+		bool		ready;
+
+		LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
+		ready = is_ready(log, catalog);
+		if (ready && log->current == current)
+			return rel;
+		LWLockRelease(db->append_lock);
+
+		/* the lock on the table stays until the end of the transaction, which is harmless */
+		table_close(rel, NoLock);
+		if (!ready)
+			shard_log_attach();
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Notices, under the lock, that the segment's file is not the one that was
+ * published, or shorter: readers' positions in it are void then.
+ */
+static void
+check_file(ShardLog *log, ShardSegment *segment, Relation rel, BlockNumber blocks)
+{
+	if (segment->filenumber != ShardFileNumber(rel) || blocks < segment->blocks)
+	{
+		log->generation++;
+		segment->filenumber = ShardFileNumber(rel);
+	}
+}
+
+/* Draws the seqs of rows [from, to), one for the chunks of a message. Under the lock. */
+static int64
+draw_seqs(ShardLog *log, int from, int to)
+{
+	int64		seq = log->next_seq - 1;
+
+	for (int i = from; i < to; i++)
+	{
+		HeapTupleHeader header = pending.tuple[i]->t_data;
+		ShardRowFixed *fixed = (ShardRowFixed *) ((char *) header + header->t_hoff);
+
+		if (fixed->chunk == 0)
+			seq++;
+		fixed->seq = seq;
+	}
+	return seq;
+}
+
+/* Writes rows [from, to) in one hold of the lock; returns the last seq. */
+static int64
+write_rows(int from, int to)
+{
+	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
+	ShardLog   *log = &db->log;
+	int			rows = to - from;
+	CommandId	cid = GetCurrentCommandId(true);
+	ShardSegment *segment;
+	Relation	rel;
+	BlockNumber blocks;
+	int64		last;
+
+	(void) GetCurrentTransactionId();
+	reserve_slots(rows);
+	for (int i = 0; i < rows; i++)
+		ExecStoreHeapTuple(pending.tuple[from + i], pending.slot[i], false);
+
+	rel = lock_current(db, log);
+	segment = &log->segment[log->current];
+	blocks = RelationGetNumberOfBlocks(rel);
+	check_file(log, segment, rel, blocks);
+	last = draw_seqs(log, from, to);
+	if (segment->first_seq == 0)
+		segment->first_seq = log->next_seq;
+
+	/*
+	 * Published before the insert: should that fail, these seqs are just never
+	 * seen, while numbers drawn twice would lose a message.
+	 */
+	log->next_seq = last + 1;
+	segment->last_seq = last;
+	RelationSetTargetBlock(rel, blocks > 0 ? blocks - 1 : InvalidBlockNumber);
+	heap_multi_insert(rel, pending.slot, rows, cid, TABLE_INSERT_SKIP_FSM, NULL);
+	segment->blocks = RelationGetTargetBlock(rel) + 1;
+	if (segment->blocks > blocks)
+		pg_atomic_write_u64(&log->bytes, pg_atomic_read_u64(&log->bytes) +
+							(uint64) (segment->blocks - blocks) * BLCKSZ);
+	pg_atomic_write_u64(&log->last_seq, last);
+	LWLockRelease(db->append_lock);
+
+	table_close(rel, NoLock);
+	for (int i = 0; i < rows; i++)
+		ExecClearTuple(pending.slot[i]);
+	return last;
+}
+
+/* The end of the hold that begins at row from: full, but never inside a message. */
+static int
+end_of_hold(int from)
+{
+	Size		bytes = 0;
+	int			to = from;
+
+	while (to < pending.rows)
+	{
+		HeapTupleHeader header = pending.tuple[to]->t_data;
+
+		if (((ShardRowFixed *) ((char *) header + header->t_hoff))->chunk == 0 &&
+			(to - from >= BATCH_ROWS || bytes >= BATCH_BYTES))
+			break;
+		bytes += pending.tuple[to++]->t_len;
+	}
+	return to;
+}
+
+int64
+shard_log_flush(void)
+{
+	int64		last = 0;
+
+	if (pending.rows == 0)
+		return 0;
+	ShardAssert(pending.level[0] == GetCurrentSubTransactionId());
+
+	/* heap_insert by-passes the executor and its checks */
+	PreventCommandIfReadOnly("shard_tell()");
+	PreventCommandIfParallelMode("shard_tell()");
+	for (int from = 0; from < pending.rows;)
+	{
+		int			to = end_of_hold(from);
+
+		last = write_rows(from, to);
+		from = to;
+	}
+	shard_log_discard();
+	return last;
+}

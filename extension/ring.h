@@ -1,0 +1,71 @@
+/*
+ * ring.h
+ *		Requests from a backend to a region worker and their replies.
+ *
+ * One slot per backend, in shared memory, so a backend has one request under
+ * way at most. A worker's submitted slots form a list (ShardWorkerSlot
+ * ask_head). Small bodies lie in the slot, larger ones in a DSM segment made
+ * by their sender.
+ */
+#pragma once
+
+#include "access/xlogdefs.h"
+#include "nodes/pg_list.h"
+#include "utils/timestamp.h"
+
+#include "shmem.h"
+
+typedef enum ShardRequestKind
+{
+	SHARD_REQUEST_ASK,			/* a message for an entity, payload = jsonb body */
+	SHARD_REQUEST_ENTITIES,		/* rows of shard_region_state, see shard_executor_report() */
+	SHARD_REQUEST_STATS			/* rows of shard_region_stats */
+} ShardRequestKind;
+
+/* A request as its worker took it: a private copy. */
+typedef struct ShardRequest
+{
+	int			slot;
+	uint32		generation;		/* of the slot: an answer to another one is dropped */
+	ShardRequestKind kind;
+	int64		after;			/* to be executed when the scan has passed this seq */
+	int32		type_id;
+	int32		shard;
+	int			entity_len;
+	char		entity[SHARD_MAX_ENTITY_ID + 1];
+	char	   *payload;		/* palloc'd; NULL if none */
+	int			payload_len;
+} ShardRequest;
+
+extern Size shard_ring_shmem_size(void);
+extern void shard_ring_shmem_startup(void);
+
+/*
+ * Worker: takes all submitted requests, oldest first, as ShardRequest * in
+ * context. Those taken by a predecessor of this worker that died are answered
+ * "outcome unknown" at attach.
+ */
+extern List *shard_ring_take(ShardDatabase *db, int worker, MemoryContext context);
+extern void shard_ring_attach(ShardDatabase *db, int worker);
+
+/* Worker: whether the asker of a taken request still waits. */
+extern bool shard_ring_alive(const ShardRequest *request);
+
+/*
+ * Worker, after commit: answers. lsn: the asker flushes WAL up to it before it
+ * believes the answer; InvalidXLogRecPtr if nothing was written. data NULL: SQL
+ * NULL. An answer nobody waits for any more is dropped. No error is raised but
+ * for lack of memory.
+ */
+extern void shard_ring_reply(const ShardRequest *request, const char *data, int len,
+							 XLogRecPtr lsn);
+extern void shard_ring_reply_error(const ShardRequest *request, const ErrorData *error);
+
+/*
+ * Backend: submits a request to a worker and waits for the answer, which is
+ * palloc'd (NULL: SQL NULL). Raises the worker's error with its SQLSTATE,
+ * message, detail, hint and context; a time-out, a cancel or the worker's death
+ * after it took the request is reported as "outcome unknown".
+ */
+extern char *shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request,
+							 int64 timeout_us, int *len);

@@ -1,0 +1,190 @@
+/*
+ * rotation.c
+ *		Segments of the log: taking a new one, emptying those that all passed
+ *		(doc/protocol.md D9-D11).
+ *
+ * Only the worker of lane 0 does this, between its turns. Senders go on while
+ * it happens: the current segment changes under the append lock, and a segment
+ * is emptied by TRUNCATE only
+ * - when it is not current,
+ * - when the committed cursor of every lane has passed it, open senders included,
+ * - when no lane's newest cursor row is in it,
+ * - when nobody has it locked now: senders keep their lock to the end of their
+ *	 transaction, so none of them has rows in it.
+ *
+ * TRUNCATE and not RelationTruncate: its commit is flushed, and follows the
+ * cursors' in WAL. If the process dies right here, before the commit nothing
+ * happened; after it shared memory still calls the segment full, and it is
+ * simply emptied once more.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "log.h"
+#include "rotation.h"
+
+#include "compat.h"
+
+/*
+ * A segment is left at SMALL bytes, but not more often than each PERIOD_MS,
+ * because each TRUNCATE costs catalog rows; at LARGE in any case, because a
+ * restart reads what is left.
+ */
+#define SMALL ((uint64) 64 * 1024 * 1024)
+#define LARGE ((uint64) 512 * 1024 * 1024)
+#define PERIOD_MS 10000
+
+/* Makes an empty segment current if the present one is long enough. */
+static void
+switch_current(ShardDatabase *db)
+{
+	ShardLog   *log = &db->log;
+	uint64		bytes;
+	bool		used[SHARD_SEGMENTS] = {false};
+
+	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
+	bytes = (uint64) log->segment[log->current].blocks * BLCKSZ;
+	if (log->ready &&
+		(bytes >= LARGE ||
+		 (bytes >= SMALL &&
+		  TimestampDifferenceExceeds(log->switched_at, GetCurrentTimestamp(), PERIOD_MS))))
+	{
+		for (int i = 0; i < log->live_count; i++)
+			used[log->live[i]] = true;
+		for (int i = 0; i < SHARD_SEGMENTS; i++)
+			if (!used[i] && log->segment[i].blocks == 0)
+			{
+				log->live[log->live_count++] = i;
+				log->current = i;
+				log->switched_at = GetCurrentTimestamp();
+				break;
+			}
+	}
+	LWLockRelease(db->append_lock);
+}
+
+/* Asks the worker of a lane for a new cursor row, so that an old one can go. */
+static void
+want_cursor(ShardDatabase *db, int lane)
+{
+	int			worker = shard_shmem_lane_worker(db, lane);
+
+	pg_atomic_write_u32(&db->worker[worker].cursor_wanted, 1);
+	shard_shmem_wake_worker(db, worker);
+}
+
+/* Whether every lane has passed the segment. */
+static bool
+is_passed(ShardDatabase *db, const ShardSegment *segment)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+	{
+		const ShardLane *shared = &db->lane[lane];
+		int64		cursor = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->cursor_seq));
+		int64		needed = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->needed));
+
+		if (needed <= segment->last_seq || cursor <= segment->last_seq)
+		{
+			want_cursor(db, lane);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The oldest segment if it can go; -1 if none can. */
+static int
+find_passed(ShardDatabase *db)
+{
+	ShardLog   *log = &db->log;
+	ShardSegment segment;
+	int			oldest = -1;
+
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	if (log->ready && log->live_count > 1 && log->live[0] != log->current)
+	{
+		oldest = log->live[0];
+		segment = log->segment[oldest];
+	}
+	LWLockRelease(db->append_lock);
+	return oldest >= 0 && is_passed(db, &segment) ? oldest : -1;
+}
+
+/* Tells everybody that a segment is empty now. */
+static void
+publish_empty(ShardDatabase *db, int number, Oid filenumber)
+{
+	ShardLog   *log = &db->log;
+	ShardSegment *segment = &log->segment[number];
+	uint64		bytes = 0;
+	int			kept = 0;
+
+	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
+	segment->filenumber = filenumber;
+	segment->blocks = 0;
+	segment->first_seq = segment->last_seq = 0;
+	for (int i = 0; i < log->live_count; i++)
+		if (log->live[i] != number)
+			log->live[kept++] = log->live[i];
+	log->live_count = kept;
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+		bytes += (uint64) log->segment[i].blocks * BLCKSZ;
+	pg_atomic_write_u64(&log->bytes, bytes);
+	LWLockRelease(db->append_lock);
+}
+
+/* Empties a segment unless somebody has it locked. Returns whether it did. */
+static bool
+empty_segment(ShardDatabase *db, int number)
+{
+	Oid			filenumber = InvalidOid;
+	bool		emptied = false;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	if (shard_catalog_lock(true))
+	{
+		Oid			relid = shard_catalog_get()->segment[number];
+
+		if (ConditionalLockRelationOid(relid, AccessExclusiveLock))
+		{
+			char		command[64];
+			Relation	rel;
+
+			snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
+			PushActiveSnapshot(GetTransactionSnapshot());
+			SPI_connect();
+			if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
+				elog(ERROR, "could not run \"%s\"", command);
+			SPI_finish();
+			PopActiveSnapshot();
+			CommandCounterIncrement();
+			rel = table_open(relid, NoLock);
+			filenumber = ShardFileNumber(rel);
+			table_close(rel, NoLock);
+			emptied = true;
+		}
+	}
+	CommitTransactionCommand();
+	if (emptied)
+		publish_empty(db, number, filenumber);
+	return emptied;
+}
+
+bool
+shard_rotation_run(ShardDatabase *db)
+{
+	int			number;
+
+	switch_current(db);
+	number = find_passed(db);
+	return number >= 0 && empty_segment(db, number);
+}

@@ -1,0 +1,110 @@
+/*
+ * run.c
+ *		An entity type in a region worker: handler, state table, entities, counts.
+ */
+#include "postgres.h"
+
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "run.h"
+#include "security.h"
+
+#include "compat.h"
+
+static ShardRun **runs = NULL;	/* by type id */
+static int	run_count = 0;
+
+/* A run for a type that this worker meets for the first time. */
+static ShardRun *
+make_run(ShardType *type)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	ShardRun   *run = palloc0(sizeof(ShardRun));
+
+	run->type = type;
+	get_typlenbyval(type->state_type, &run->length, &run->by_value);
+	dlist_init(&run->lru);
+	run->count = MemoryContextAllocExtended(
+		TopMemoryContext, (Size) type->number_of_shards * sizeof(ShardShardCount),
+		MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	MemoryContextSwitchTo(old);
+	return run;
+}
+
+ShardRun *
+shard_run_get(int32 type_id)
+{
+	ShardType  *type;
+
+	if (type_id < run_count && runs[type_id] != NULL)
+		return runs[type_id]->type->exists ? runs[type_id] : NULL;
+	type = shard_registry_by_id(type_id);
+	if (type == NULL || !type->exists)
+		return NULL;
+	if (type_id >= run_count)
+	{
+		int			count = Max(type_id + 1, Max(16, run_count * 2));
+
+		runs = runs == NULL ? MemoryContextAlloc(TopMemoryContext, count * sizeof(ShardRun *))
+			: repalloc(runs, count * sizeof(ShardRun *));
+		memset(runs + run_count, 0, (count - run_count) * sizeof(ShardRun *));
+		run_count = count;
+	}
+	runs[type_id] = make_run(type);
+	return runs[type_id];
+}
+
+void
+shard_run_each(void (*visit) (ShardRun *run, void *arg), void *arg)
+{
+	for (int i = 0; i < run_count; i++)
+		if (runs[i] != NULL)
+			visit(runs[i], arg);
+}
+
+/* What the users see as the reason, and how to mend it. */
+static void
+say_problem(ShardRun *run, int sqlstate, char *problem)
+{
+	ShardType  *type = run->type;
+
+	if (problem == NULL ? type->problem == NULL
+		: (type->problem != NULL && strcmp(problem, type->problem) == 0))
+		return;
+	if (problem != NULL)
+		ereport(WARNING,
+				(errcode(sqlstate),
+				 errmsg("entity type \"%s\" cannot run: %s", type->name, problem),
+				 errdetail("Its messages wait in the stash; nothing is lost."),
+				 errhint("Create the function again, or name another one with shard_alter.")));
+	else
+		ereport(LOG, (errmsg("entity type \"%s\" runs again", type->name)));
+	shard_registry_set_problem(type, problem == NULL ? NULL : unpack_sql_state(sqlstate), problem);
+}
+
+void
+shard_run_refresh(ShardRun *run)
+{
+	ShardType  *type = run->type;
+	ShardSecurity security = {0};
+	char	   *problem;
+	int			sqlstate = 0;
+
+	if (run->looked_at == shard_registry_generation() &&
+		(!run->runnable || shard_handler_valid(&run->handler)))
+		return;
+	run->looked_at = shard_registry_generation();
+	problem = shard_handler_problem(type, &sqlstate);
+
+	/* anew in any case: functions keep private state in a compiled call */
+	shard_handler_free(&run->handler);
+	if (problem == NULL)
+	{
+		shard_security_begin(&security, type);
+		shard_handler_compile(&run->handler, type);
+		shard_security_end(&security);
+	}
+	say_problem(run, sqlstate, problem);
+	run->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING;
+}

@@ -1,0 +1,108 @@
+/*
+ * session.c
+ *		What a backend remembers about its transaction: tells, locks, wake-ups.
+ *
+ * Tells are written to the log at the latest before commit; workers are woken
+ * after it, when the rows are visible. Nobody is woken for COMMIT PREPARED,
+ * which another session may run: the workers' slow poll covers that.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "nodes/pg_list.h"
+#include "utils/memutils.h"
+
+#include "core/message.h"
+#include "log.h"
+#include "session.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+static uint32 told_lanes = 0;	/* of this transaction */
+static List *told_types = NIL;	/* type ids, in TopTransactionContext */
+
+void
+shard_session_told(const ShardType *type, int shard)
+{
+	told_lanes |= 1u << shard_message_lane(type->type_id, shard);
+	if (told_types == NIL || llast_int(told_types) != type->type_id)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		told_types = list_append_unique_int(told_types, type->type_id);
+		MemoryContextSwitchTo(old);
+	}
+}
+
+bool
+shard_session_has_told(const ShardType *type)
+{
+	return list_member_int(told_types, type->type_id);
+}
+
+static void
+forget(void)
+{
+	told_lanes = 0;
+	told_types = NIL;
+}
+
+static void
+wake_workers(void)
+{
+	ShardDatabase *db = shard_shmem_database();
+	uint32		workers = 0;
+
+	if (told_lanes == 0 || db == NULL)
+		return;
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (told_lanes & (1u << lane))
+			workers |= 1u << shard_shmem_lane_worker(db, lane);
+	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+		if (workers & (1u << worker))
+			shard_shmem_wake_worker(db, worker);
+}
+
+static void
+at_xact_event(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			shard_log_flush();
+			break;
+		case XACT_EVENT_COMMIT:
+			wake_workers();
+			forget();
+			break;
+		case XACT_EVENT_ABORT:
+			shard_log_discard();
+			forget();
+			break;
+		case XACT_EVENT_PREPARE:
+			forget();
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId level, SubTransactionId parent, void *arg)
+{
+	if (!shard_log_is_pending())
+		return;
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+		shard_log_join_level(level, parent);
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		shard_log_discard_level(level);
+}
+
+void
+shard_session_init(void)
+{
+	RegisterXactCallback(at_xact_event, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
+}

@@ -1,0 +1,59 @@
+/*
+ * shard.h
+ *		Ids, limits and constants that every other file may use.
+ */
+#pragma once
+
+#define SHARD_EXTENSION_NAME "shard"
+#define SHARD_EXTENSION_VERSION "0.1.0"
+
+/* Version of the cluster protocol; peers with another one are refused. */
+#define SHARD_PROTOCOL_VERSION 1
+
+/* Lanes are part of the protocol version (doc/protocol.md W1). */
+#define SHARD_LANES 16
+#define SHARD_ALL_LANES ((uint32) ((1 << SHARD_LANES) - 1))
+
+/* A worker owns at least one lane. */
+#define SHARD_MAX_WORKERS SHARD_LANES
+
+/* Tables of the segment log, made at CREATE EXTENSION (D1). */
+#define SHARD_SEGMENTS 8
+
+#define SHARD_MAX_DATABASES 64
+
+/* Bytes of an entity id, as text in the database's encoding. */
+#define SHARD_MAX_ENTITY_ID 255
+
+/* A node that never joined a cluster is node 1 of its own. */
+#define SHARD_FIRST_NODE 1
+
+/* There is no coordinator yet: every shard is active here in this epoch. */
+#define SHARD_FIRST_EPOCH 0
+
+/*
+ * Assertions of our own, on in "make check" on servers built without
+ * assertions too.
+ */
+#ifdef SHARD_ASSERTIONS
+#define ShardAssert(condition) \
+	do \
+	{ \
+		if (!(condition)) \
+			elog(PANIC, "shard assertion failed: %s, %s:%d", #condition, __FILE__, __LINE__); \
+	} while (0)
+#else
+#define ShardAssert(condition) ((void) 0)
+#endif
+
+/* What a row of the log is (X2); stored, never renumbered. */
+typedef enum ShardKind
+{
+	SHARD_KIND_TELL = 1,
+	SHARD_KIND_CURSOR = 2,		/* a worker's position, payload by cursor_record.c */
+	SHARD_KIND_RELOAD = 3,		/* state row changed outside: drop the cached copy */
+	SHARD_KIND_RELOAD_TYPE = 4, /* the same for a whole type */
+	SHARD_KIND_START = 5,		/* shard_start_entity */
+	SHARD_KIND_PASSIVATE = 6	/* shard_passivate */
+	/* 16 and up: positions, facts, marks, floors, voids of the streams */
+} ShardKind;

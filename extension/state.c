@@ -1,0 +1,467 @@
+/*
+ * state.c
+ *		State tables: reading, checking and writing the rows of entities.
+ *
+ * The copy in memory is never trusted by itself. At the first message of a
+ * turn and again before the write the row is fetched under its remembered TID
+ * and must be visible in the turn's snapshot, have the remembered xmin and the
+ * same key. Line pointers and pages are recycled, so a TID alone may lead to
+ * another entity's row or to none; with the three tests, an UPDATE or DELETE by
+ * somebody else is always noticed and never overwritten. While the turn's
+ * snapshot is registered, the row that passed the tests cannot be pruned away.
+ *
+ * A row that another transaction has locked is not waited for: the entity is
+ * contended and its messages go to the stash.
+ *
+ * Fetching by TID never prunes, so the page is pruned here; without it HOT
+ * chains fill the page and every update goes to a new one.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "commands/trigger.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "run.h"
+#include "state.h"
+
+#include "compat.h"
+
+/* The number of a column of ours; error if the users dropped it. */
+static AttrNumber
+column(Relation rel, const char *name)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
+			return att->attnum;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg("state table \"%s\" lacks column \"%s\"", RelationGetRelationName(rel), name),
+			 errhint("Add the column again, or stop the entity type.")));
+}
+
+/* Which column each attribute of the composite state type is. */
+static void
+map_composite(ShardStateTable *table, const ShardType *type)
+{
+	table->composite = lookup_rowtype_tupdesc(type->state_type, -1);
+	table->attribute = palloc0(table->composite->natts * sizeof(AttrNumber));
+	for (int i = 0; i < table->composite->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(table->composite, i);
+		AttrNumber	number;
+
+		if (att->attisdropped)
+			continue;
+		number = column(table->rel, NameStr(att->attname));
+		if (TupleDescAttr(RelationGetDescr(table->rel), number - 1)->atttypid != att->atttypid)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("column \"%s\" of state table \"%s\" has another type than in %s",
+							NameStr(att->attname), RelationGetRelationName(table->rel),
+							format_type_be(type->state_type))));
+		table->attribute[i] = number;
+	}
+}
+
+bool
+shard_state_open(ShardStateTable *table, const ShardType *type)
+{
+	if (table->rel != NULL)
+		return true;
+	if (!ConditionalLockRelationOid(type->state_table, RowExclusiveLock))
+		return false;
+	table->rel = try_table_open(type->state_table, NoLock);
+	if (table->rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("state table of entity type \"%s\" does not exist", type->name),
+				 errhint("Drop the entity type with shard_drop_type and start it again.")));
+	table->blocks = RelationGetNumberOfBlocks(table->rel);
+	list_free(RelationGetIndexList(table->rel));
+	table->primary_key = table->rel->rd_pkindex;
+	if (!OidIsValid(table->primary_key))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("state table \"%s\" has no primary key",
+						RelationGetRelationName(table->rel)),
+				 errhint("Add a primary key on (shard, entity_id).")));
+	table->shard_column = column(table->rel, "shard");
+	table->entity_column = column(table->rel, "entity_id");
+	table->version_column = column(table->rel, "version");
+	table->remembered_column = column(table->rel, "remembered");
+	table->updated_column = column(table->rel, "updated_at");
+	table->composite = NULL;
+	table->state_column = 0;
+	if (type->composite)
+		map_composite(table, type);
+	else
+		table->state_column = column(table->rel, "state");
+	table->row = table_slot_create(table->rel, NULL);
+	table->next = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
+	table->estate = NULL;
+	return true;
+}
+
+void
+shard_state_forget(ShardStateTable *table)
+{
+	memset(table, 0, sizeof(*table));
+}
+
+void
+shard_state_close(ShardStateTable *table)
+{
+	if (table->rel == NULL)
+		return;
+	ExecDropSingleTupleTableSlot(table->row);
+	ExecDropSingleTupleTableSlot(table->next);
+	if (table->estate != NULL)
+	{
+		AfterTriggerEndQuery(table->estate);
+		EvalPlanQualEnd(&table->epq);
+		ExecCloseIndices(table->result);
+		ExecResetTupleTable(table->estate->es_tupleTable, false);
+		FreeExecutorState(table->estate);
+	}
+	if (table->composite != NULL)
+		ReleaseTupleDesc(table->composite);
+	table_close(table->rel, NoLock);
+	shard_state_forget(table);
+}
+
+/* The state in a row as a datum in the current memory context. */
+static Datum
+read_state(ShardStateTable *table, ShardRun *run, TupleTableSlot *slot, bool *isnull)
+{
+	Datum		values[MaxTupleAttributeNumber];
+	bool		nulls[MaxTupleAttributeNumber];
+
+	if (table->composite == NULL)
+	{
+		Datum		value = slot_getattr(slot, table->state_column, isnull);
+
+		if (*isnull)
+			return (Datum) 0;
+		if (run->length == -1)
+			return PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+		return datumCopy(value, run->by_value, run->length);
+	}
+	for (int i = 0; i < table->composite->natts; i++)
+	{
+		nulls[i] = true;
+		if (table->attribute[i] != 0)
+			values[i] = slot_getattr(slot, table->attribute[i], &nulls[i]);
+	}
+	*isnull = false;
+	/* flattens toasted fields, too */
+	return heap_copy_tuple_as_datum(heap_form_tuple(table->composite, values, nulls),
+									table->composite);
+}
+
+/* Fills copy from the row in the slot. */
+static void
+read_row(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
+{
+	TupleTableSlot *slot = table->row;
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	bool		isnull;
+
+	copy->known = copy->exists = true;
+	copy->tid = slot->tts_tid;
+	copy->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
+	copy->version = DatumGetInt64(slot_getattr(slot, table->version_column, &isnull));
+	copy->remembered = DatumGetBool(slot_getattr(slot, table->remembered_column, &isnull));
+	copy->state = read_state(table, entity->run, slot, &copy->state_null);
+}
+
+/* Whether the row in the slot is the entity's. */
+static bool
+same_key(ShardStateTable *table, ShardEntity *entity)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(table->row, table->shard_column, &isnull);
+	struct varlena *id;
+
+	if (isnull || DatumGetInt32(value) != entity->shard)
+		return false;
+	value = slot_getattr(table->row, table->entity_column, &isnull);
+	if (isnull)
+		return false;
+	id = PG_DETOAST_DATUM_PACKED(value);
+	return VARSIZE_ANY_EXHDR(id) == entity->id_len &&
+		memcmp(VARDATA_ANY(id), entity->id, entity->id_len) == 0;
+}
+
+/* Fetches the row under copy's TID; false unless it is still the one remembered. */
+static bool
+fetch_by_tid(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(&copy->tid);
+	Buffer		buffer;
+	HeapTuple	tuple;
+
+	ExecClearTuple(table->row);
+	if (block >= table->blocks)
+	{
+		table->blocks = RelationGetNumberOfBlocks(table->rel);
+		if (block >= table->blocks)
+			return false;
+	}
+	buffer = ReadBuffer(table->rel, block);
+	heap_page_prune_opt(table->rel, buffer);
+	ReleaseBuffer(buffer);
+	if (!table_tuple_fetch_row_version(table->rel, &copy->tid, GetActiveSnapshot(), table->row))
+		return false;
+	tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
+	return HeapTupleHeaderGetRawXmin(tuple->t_data) == copy->xmin && same_key(table, entity);
+}
+
+/* Fetches the row by its key; false if there is none. */
+static bool
+fetch_by_key(ShardStateTable *table, ShardEntity *entity)
+{
+	ScanKeyData key[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		found;
+	Oid			collation =
+		TupleDescAttr(RelationGetDescr(table->rel), table->entity_column - 1)->attcollation;
+
+	ScanKeyInit(&key[0], table->shard_column, BTEqualStrategyNumber, F_INT4EQ,
+				Int32GetDatum(entity->shard));
+	ScanKeyEntryInitialize(&key[1], 0, table->entity_column, BTEqualStrategyNumber, TEXTOID,
+						   collation, F_TEXTEQ,
+						   PointerGetDatum(cstring_to_text_with_len(entity->id, entity->id_len)));
+	scan = systable_beginscan(table->rel, table->primary_key, true, GetActiveSnapshot(), 2, key);
+	tuple = systable_getnext(scan);
+	found = HeapTupleIsValid(tuple);
+	ExecClearTuple(table->row);
+	if (found)
+		ExecForceStoreHeapTuple(tuple, table->row, false);
+	if (found)
+		table->row->tts_tid = tuple->t_self;
+	systable_endscan(scan);
+	return found;
+}
+
+/*
+ * Whether nobody else holds the row in the slot. A lock of somebody else is
+ * met without waiting for it.
+ */
+static bool
+is_free(ShardStateTable *table, ShardCopy *copy, int *blocked_by)
+{
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
+	bool		multi = (tuple->t_data->t_infomask & HEAP_XMAX_IS_MULTI) != 0;
+	ItemPointerData tid = copy->tid;
+	TM_FailureData failure;
+	TM_Result	result;
+
+	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
+		return true;
+	result = table_tuple_lock(table->rel, &tid, GetActiveSnapshot(), table->row,
+							  GetCurrentCommandId(false), LockTupleNoKeyExclusive, LockWaitSkip, 0,
+							  &failure);
+	if (result == TM_Ok)
+		return true;
+	*blocked_by = multi ? 0 : BackendXidGetPid(xmax);
+	return false;
+}
+
+ShardRowStatus
+shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by)
+{
+	*blocked_by = 0;
+	if (!copy->known || !copy->exists || !fetch_by_tid(table, entity, copy))
+	{
+		memset(copy, 0, sizeof(*copy));
+		copy->known = true;
+		copy->state_null = true;
+		if (!fetch_by_key(table, entity))
+			return SHARD_ROW_OK;
+		read_row(table, entity, copy);
+
+		/* the slot holds a copy; the test for locks wants the tuple on its page */
+		if (!fetch_by_tid(table, entity, copy))
+			return SHARD_ROW_CONTENDED;
+	}
+	return is_free(table, copy, blocked_by) ? SHARD_ROW_OK : SHARD_ROW_CONTENDED;
+}
+
+/* Prepares the executor for writes, once per turn and table. */
+static void
+begin_write(ShardStateTable *table)
+{
+	EState	   *estate;
+
+	if (table->estate != NULL)
+		return;
+	estate = CreateExecutorState();
+	shard_init_range_table(estate, table->rel);
+	table->result = makeNode(ResultRelInfo);
+	InitResultRelInfo(table->result, table->rel, 1, NULL, 0);
+	ExecOpenIndices(table->result, false);
+	EvalPlanQualInit(&table->epq, estate, NULL, NIL, -1);
+	AfterTriggerBeginQuery();
+	table->estate = estate;
+}
+
+/* Fills the slot "next": the old row's columns, with ours replaced. */
+static void
+form_next(ShardStateTable *table, ShardEntity *entity)
+{
+	TupleTableSlot *slot = table->next;
+	ShardCopy  *now = &entity->now;
+
+	ExecClearTuple(slot);
+	if (now->exists)
+	{
+		slot_getallattrs(table->row);
+		memcpy(slot->tts_values, table->row->tts_values,
+			   slot->tts_tupleDescriptor->natts * sizeof(Datum));
+		memcpy(slot->tts_isnull, table->row->tts_isnull,
+			   slot->tts_tupleDescriptor->natts * sizeof(bool));
+	}
+	else
+	{
+		memset(slot->tts_values, 0, slot->tts_tupleDescriptor->natts * sizeof(Datum));
+		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts * sizeof(bool));
+	}
+#define SET(number, value, null) \
+	(slot->tts_values[(number) -1] = (value), slot->tts_isnull[(number) -1] = (null))
+	SET(table->shard_column, Int32GetDatum(entity->shard), false);
+	SET(table->entity_column,
+		PointerGetDatum(cstring_to_text_with_len(entity->id, entity->id_len)), false);
+	SET(table->version_column, Int64GetDatum(now->version + 1), false);
+	SET(table->remembered_column, BoolGetDatum(now->remembered), false);
+	SET(table->updated_column, TimestampTzGetDatum(GetCurrentTransactionStartTimestamp()), false);
+	if (table->composite == NULL)
+		SET(table->state_column, now->state, now->state_null);
+	else
+	{
+		HeapTupleHeader header = DatumGetHeapTupleHeader(now->state);
+		HeapTupleData tuple = {.t_len = HeapTupleHeaderGetDatumLength(header), .t_data = header};
+		Datum	   *values = palloc(table->composite->natts * sizeof(Datum));
+		bool	   *nulls = palloc(table->composite->natts * sizeof(bool));
+
+		heap_deform_tuple(&tuple, table->composite, values, nulls);
+		for (int i = 0; i < table->composite->natts; i++)
+			if (table->attribute[i] != 0)
+				SET(table->attribute[i], values[i], nulls[i]);
+	}
+#undef SET
+	ExecStoreVirtualTuple(slot);
+}
+
+/* After a write: what the row says now; triggers may have changed it. */
+static void
+take_written(ShardStateTable *table, ShardEntity *entity)
+{
+	TupleTableSlot *slot = table->next;
+	ShardCopy  *now = &entity->now;
+	TriggerDesc *triggers = table->rel->trigdesc;
+
+	/* a trigger that suppresses the write leaves no TID behind */
+	if (!ItemPointerIsValid(&slot->tts_tid))
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
+				 errmsg("a trigger on state table \"%s\" suppressed the write of an entity's state",
+						RelationGetRelationName(table->rel)),
+				 errhint("Let BEFORE triggers on state tables return the row.")));
+	now->known = now->exists = true;
+	now->tid = slot->tts_tid;
+	now->xmin = GetCurrentTransactionId();
+	now->version++;
+	if (triggers != NULL &&
+		(triggers->trig_insert_before_row || triggers->trig_update_before_row))
+		now->state = read_state(table, entity->run, slot, &now->state_null);
+}
+
+/*
+ * Tells a row that a handler of this turn changed by SQL from one changed
+ * outside: the first is an error of the handler, no retry would help.
+ */
+static void
+check_self_modified(ShardStateTable *table, ShardCopy *copy)
+{
+	HeapTuple	tuple;
+
+	if (ItemPointerGetBlockNumber(&copy->tid) >= table->blocks ||
+		!table_tuple_fetch_row_version(table->rel, &copy->tid, SnapshotAny, table->row))
+		return;
+	tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
+	if ((tuple->t_data->t_infomask & HEAP_XMAX_INVALID) == 0 &&
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(tuple->t_data)))
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("a handler changed the state row of its own entity by SQL"),
+				 errhint("Return the new state from the handler instead.")));
+}
+
+bool
+shard_state_write(ShardStateTable *table, ShardEntity *entity)
+{
+	ShardCopy  *now = &entity->now;
+	int			blocked_by;
+
+	if (now->exists)
+	{
+		if (!fetch_by_tid(table, entity, now))
+		{
+			check_self_modified(table, now);
+			return false;
+		}
+		if (!is_free(table, now, &blocked_by))
+			return false;
+	}
+	else if (now->state_null)
+		return true;
+	begin_write(table);
+	table->estate->es_output_cid = GetCurrentCommandId(true);
+	table->estate->es_snapshot = GetActiveSnapshot();
+	ItemPointerCopy(&now->tid, &table->row->tts_tid);
+	if (now->state_null)
+	{
+		ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
+		memset(now, 0, sizeof(*now));
+		now->known = now->state_null = true;
+		return true;
+	}
+	form_next(table, entity);
+	ItemPointerSetInvalid(&table->next->tts_tid);
+	if (now->exists)
+		ExecSimpleRelationUpdate(table->result, table->estate, &table->epq, table->row,
+								 table->next);
+	else
+		ExecSimpleRelationInsert(table->result, table->estate, table->next);
+	take_written(table, entity);
+	ResetPerTupleExprContext(table->estate);
+	return true;
+}

@@ -1,0 +1,73 @@
+/*
+ * state.h
+ *		State tables: reading, checking and writing the rows of entities.
+ *
+ * Rows are written through the executor, so that indexes, triggers, constraints
+ * and generated columns of the users hold. All of it runs as the type's owner;
+ * the caller has begun the security context.
+ */
+#pragma once
+
+#include "access/tupdesc.h"
+#include "executor/tuptable.h"
+#include "nodes/execnodes.h"
+#include "utils/rel.h"
+
+#include "entity_cache.h"
+
+/* A type's state table in a turn: opened at first use, closed before commit. */
+typedef struct ShardStateTable
+{
+	Relation	rel;			/* NULL: not open */
+	BlockNumber blocks;			/* when it was opened */
+	Oid			primary_key;
+	AttrNumber	shard_column;
+	AttrNumber	entity_column;
+	AttrNumber	state_column;	/* 0 for composite types */
+	AttrNumber	version_column;
+	AttrNumber	remembered_column;
+	AttrNumber	updated_column;
+	TupleDesc	composite;		/* NULL, or the state type's; pinned */
+	AttrNumber *attribute;		/* of the composite: column of each, 0: dropped */
+	TupleTableSlot *row;		/* as found */
+	TupleTableSlot *next;		/* as it is to be */
+
+	/* for writing */
+	EState	   *estate;			/* NULL: not begun */
+	ResultRelInfo *result;
+	EPQState	epq;
+} ShardStateTable;
+
+typedef enum ShardRowStatus
+{
+	SHARD_ROW_OK,				/* copy is what the turn's snapshot shows */
+	SHARD_ROW_CONTENDED			/* another transaction holds the row */
+} ShardRowStatus;
+
+/*
+ * Opens the table, if it is not open; false if somebody has it locked, for
+ * which nobody waits. Error if a column of ours is missing.
+ */
+extern bool shard_state_open(ShardStateTable *table, const ShardType *type);
+
+/* Ends writing (after-triggers fire) and closes. No-op if not open. */
+extern void shard_state_close(ShardStateTable *table);
+
+/* After an abort: what was open is gone. */
+extern void shard_state_forget(ShardStateTable *table);
+
+/*
+ * Makes copy tell the truth of the turn's snapshot: verifies a known one,
+ * reads it otherwise. state is then in the current memory context, or, if the
+ * row did not change, where it was. *blocked_by: pid that holds the row, 0 if
+ * not known.
+ */
+extern ShardRowStatus shard_state_check(ShardStateTable *table, ShardEntity *entity,
+										ShardCopy *copy, int *blocked_by);
+
+/*
+ * Writes entity->now: inserts, updates or deletes the row, after verifying it
+ * once more. False if it was changed or locked from outside since the check:
+ * the turn is to be rolled back. Updates now.
+ */
+extern bool shard_state_write(ShardStateTable *table, ShardEntity *entity);
