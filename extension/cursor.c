@@ -648,13 +648,18 @@ shard_cursor_accept(ShardCursor *c)
 	c->next_item++;
 }
 
-/* Closes what a turn has open; the drain list goes with the turn's memory. */
-static void
-close_turn(ShardCursor *c)
+void
+shard_cursor_close(ShardCursor *c)
 {
 	if (c->rel != NULL)
 		table_close(c->rel, AccessShareLock);
 	c->rel = NULL;
+}
+
+/* Forgets the turn; the drain list goes with the turn's memory. */
+static void
+forget_turn(ShardCursor *c)
+{
 	c->drain = NULL;
 	c->drain_count = c->drain_next = 0;
 	c->items = c->next_item = 0;
@@ -799,17 +804,17 @@ shard_cursor_committed(ShardCursor *c, int64 record_seq)
 		c->moved = false;
 		publish(c, record_seq);
 	}
-	close_turn(c);
+	forget_turn(c);
 }
 
 void
 shard_cursor_aborted(ShardCursor *c)
 {
-	/* the abort has closed the relation */
+	/* the abort has closed it */
 	c->rel = NULL;
 	shard_senders_aborted(&c->senders);
 	c->upto = 0;
-	close_turn(c);
+	forget_turn(c);
 }
 
 /* Newest cursor row that names a lane. */
@@ -900,6 +905,7 @@ shard_cursor_load(ShardCursor *c)
 			pg_atomic_write_u64(&shared->cursor_seq, found[lane].seq);
 			pg_atomic_write_u64(&shared->turn, c->turn[lane]);
 		}
-	close_turn(c);
+	forget_turn(c);
+	shard_cursor_close(c);
 	MemoryContextDelete(scratch);
 }

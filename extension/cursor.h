@@ -44,6 +44,9 @@ extern bool shard_cursor_moved(const ShardCursor *cursor);
 /* Appends the position to the log. Its seq is that of the last row of the next flush. */
 extern void shard_cursor_save(ShardCursor *cursor);
 
+/* Closes what is open, before commit. */
+extern void shard_cursor_close(ShardCursor *cursor);
+
 /* After commit. record_seq = 0 if no cursor row was written. */
 extern void shard_cursor_committed(ShardCursor *cursor, int64 record_seq);
 

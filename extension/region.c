@@ -320,6 +320,7 @@ turn(Region *region)
 	shard_cursor_open(region->cursor);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	handle(region, start, &result);
+	shard_cursor_close(region->cursor);
 	PopActiveSnapshot();
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 	{
