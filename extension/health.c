@@ -1,0 +1,199 @@
+/*
+ * health.c
+ *		shard_health: everything that is wrong on this node, in short.
+ *
+ * Each problem is one sentence that names what to look at. What only looks
+ * busy is no problem: a backlog, a message waiting for its next attempt.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+#include "catalog.h"
+#include "guc.h"
+#include "inbox_segments.h"
+#include "log.h"
+#include "security.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_health);
+
+/* An inbox is nearly full at so many percent of shard.inbox_max_size. */
+#define NEARLY_FULL 80
+
+/* Rows of one text column: a problem each. */
+static const char *const table_query =
+	"SELECT format('entity type \"%s\" is suspended: %s', t.type_name, p.problem)"
+	" FROM shard.type t, coalesce(shard.type_problem(t.type_id), t.problem) p (problem)"
+	" WHERE t.mode = 'hosting' AND p.problem IS NOT NULL"
+	" UNION ALL "
+	"SELECT format('%s messages of entity type \"%s\" are in the stash, the oldest since %s; see "
+	"shard_inbox', count(*), t.type_name, date_trunc('second', min(h.held_at)))"
+	" FROM shard.held h JOIN shard.type t USING (type_id)"
+	" WHERE h.place = 'stash' AND t.mode = 'hosting' GROUP BY t.type_name"
+	" HAVING min(h.held_at) < clock_timestamp() - interval '5 minutes'";
+
+typedef struct Problems
+{
+	Datum *text;
+	int count;
+	int capacity;
+} Problems;
+
+/*
+ * Adds a problem, which the caller has made for it.
+ */
+static void
+add(Problems *problems, const char *text)
+{
+	if (problems->count >= problems->capacity)
+	{
+		problems->capacity *= 2;
+		problems->text = repalloc(problems->text, problems->capacity * sizeof(Datum));
+	}
+	problems->text[problems->count++] = CStringGetTextDatum(text);
+}
+
+static bool
+launcher_runs(void)
+{
+	pid_t pid;
+
+	SpinLockAcquire(&shard_control->launcher_mutex);
+	pid = shard_control->launcher_pid;
+	SpinLockRelease(&shard_control->launcher_mutex);
+	return pid != 0;
+}
+
+static bool
+worker_runs(ShardWorkerSlot *slot)
+{
+	bool runs;
+
+	SpinLockAcquire(&slot->mutex);
+	runs = slot->in_use;
+	SpinLockRelease(&slot->mutex);
+	return runs;
+}
+
+/*
+ * Processes that should run and do not.
+ */
+static void
+check_processes(Problems *problems, ShardDatabase *db)
+{
+	if (!shard_enabled)
+	{
+		add(problems, "shard.enabled is off: messages wait");
+		return;
+	}
+	if (!launcher_runs())
+		add(problems, "the launcher does not run; see the server log");
+	if (db == NULL)
+	{
+		add(problems, "the launcher has not found this database yet");
+		return;
+	}
+	if (db->paused)
+		add(problems, "this node is paused: the database is a copy, its messages are not handled");
+	if (db->state == SHARD_DATABASE_BARRED)
+		add(problems, "workers are kept out while somebody drops, renames or copies the database");
+	else
+		for (int worker = 0; worker < db->workers; worker++)
+			if (!worker_runs(&db->worker[worker]))
+				add(problems, psprintf("worker %d does not run; see the server log", worker));
+}
+
+/*
+ * An inbox that fills up, or that has no empty segment to go on with.
+ */
+static void
+check_inbox(Problems *problems, ShardDatabase *db)
+{
+	int64 limit = (int64) shard_inbox_max_size * 1024;
+	int64 bytes = shard_inbox_segments_bytes();
+	ShardSegment oldest;
+	bool full;
+	const char *reason;
+
+	if (limit > 0 && bytes > limit / 100 * NEARLY_FULL)
+		add(problems, psprintf("the inbox has " INT64_FORMAT
+							   " MB, shard.inbox_max_size is %d MB; see shard_stat_inbox",
+							   bytes / (1024 * 1024), shard_inbox_max_size / 1024));
+	if (db == NULL)
+		return;
+
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	full = db->log.ready && db->log.live_count == SHARD_SEGMENTS;
+	oldest = db->log.segment[db->log.live[0]];
+	LWLockRelease(db->append_lock);
+	if (!full)
+		return;
+	reason = shard_inbox_segments_reason(db, oldest.first_seq, oldest.last_seq);
+	add(problems, psprintf("no segment of the inbox is empty, the oldest is kept by %s",
+						   reason ? reason : "a lock; see shard_stat_inbox"));
+}
+
+/*
+ * Types that cannot run, and messages that have waited for long.
+ */
+static void
+check_tables(Problems *problems)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardSecurity security = {0};
+
+	shard_security_begin_system(&security);
+	SPI_connect();
+	if (SPI_execute(table_query, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", table_query);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		MemoryContext old = MemoryContextSwitchTo(context);
+
+		add(problems, text);
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+	shard_security_end(&security);
+}
+
+/*
+ * shard_health(OUT ok boolean, OUT problems text[]) returns record
+ */
+Datum
+shard_health(PG_FUNCTION_ARGS)
+{
+	Problems problems = {.capacity = 8};
+	TupleDesc desc;
+	Datum values[2];
+	bool nulls[2] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	problems.text = palloc(problems.capacity * sizeof(Datum));
+	if (!shard_preloaded)
+		add(&problems, "shard is not in shared_preload_libraries: nothing is sent or handled");
+	else
+	{
+		ShardDatabase *db = shard_shmem_database();
+
+		if (!RecoveryInProgress())
+			check_processes(&problems, db);
+		check_inbox(&problems, db);
+	}
+	check_tables(&problems);
+	values[0] = BoolGetDatum(problems.count == 0);
+	values[1] = PointerGetDatum(
+		construct_array(problems.text, problems.count, TEXTOID, -1, false, TYPALIGN_INT));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

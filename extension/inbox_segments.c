@@ -1,0 +1,126 @@
+/*
+ * inbox_segments.c
+ *		The log's segments as people see them: size, and what keeps them.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "catalog.h"
+#include "inbox_segments.h"
+#include "log.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_inbox_segments);
+
+/* The shortest row there can be: header, fixed columns, an id, a message. */
+#define SHORTEST_ROW 72
+
+/*
+ * Bytes of a segment's table.
+ */
+static int64
+bytes_of(Oid relid)
+{
+	Relation rel = table_open(relid, AccessShareLock);
+	int64 bytes = (int64) RelationGetNumberOfBlocks(rel) * BLCKSZ;
+
+	table_close(rel, AccessShareLock);
+	return bytes;
+}
+
+int64
+shard_inbox_segments_bytes(void)
+{
+	const ShardCatalog *catalog = shard_catalog_get();
+	int64 bytes = 0;
+
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+		bytes += bytes_of(catalog->segment[i]);
+	return bytes;
+}
+
+char *
+shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last_seq)
+{
+	for (int i = 0; i < SHARD_LANES; i++)
+	{
+		ShardLane *lane = unconstify(ShardLane *, &db->lane[i]);
+		int worker = shard_shmem_lane_worker(db, i);
+		int64 q = (int64) pg_atomic_read_u64(&lane->q);
+		int64 needed = (int64) pg_atomic_read_u64(&lane->needed);
+		int64 cursor = (int64) pg_atomic_read_u64(&lane->cursor_seq);
+
+		if (needed == 0)
+			return psprintf("worker %d has not started", worker);
+		if (q < last_seq)
+			return psprintf("unhandled messages of worker %d", worker);
+		if (needed <= last_seq)
+			return psprintf("a transaction that was open at seq " INT64_FORMAT, needed);
+		if (first_seq <= cursor && cursor <= last_seq)
+			return psprintf("position of worker %d", worker);
+	}
+	return NULL;
+}
+
+/*
+ * The facts about the segments, taken at one moment.
+ */
+static void
+copy_log(ShardDatabase *db, ShardSegment *segments, int *current)
+{
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	memcpy(segments, db->log.segment, sizeof(db->log.segment));
+	*current = db->log.current;
+	LWLockRelease(db->append_lock);
+}
+
+/*
+ * shard.inbox_segments() returns setof record
+ *
+ * segment, relid, bytes, rows, current, oldest, blocked_by. Seqs have gaps, so
+ * rows is an upper bound, but no more than fit into the bytes.
+ */
+Datum
+shard_inbox_segments(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	ShardDatabase *db;
+	ShardSegment segments[SHARD_SEGMENTS];
+	int current;
+
+	InitMaterializedSRF(fcinfo, 0);
+	db = shard_shmem_database_or_make(MyDatabaseId);
+	(void) shard_log_attach();
+	copy_log(db, segments, &current);
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+	{
+		const ShardSegment *segment = &segments[i];
+		bool empty = segment->first_seq == 0;
+		int64 bytes = bytes_of(segment->relid);
+		char *reason = NULL;
+		Datum values[7];
+		bool nulls[7] = {false};
+
+		if (!empty && i != current)
+			reason = shard_inbox_segments_reason(db, segment->first_seq, segment->last_seq);
+		values[0] = Int32GetDatum(i);
+		values[1] = ObjectIdGetDatum(segment->relid);
+		values[2] = Int64GetDatum(bytes);
+		values[3] = Int64GetDatum(
+			empty ? 0 : Min(segment->last_seq - segment->first_seq + 1, bytes / SHORTEST_ROW));
+		values[4] = BoolGetDatum(i == current);
+		values[5] = Int64GetDatum(segment->first_seq);
+		nulls[5] = empty;
+		values[6] = reason != NULL ? CStringGetTextDatum(reason) : (Datum) 0;
+		nulls[6] = reason == NULL;
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,187 @@
+/*
+ * Looking at what is here and what waits. Views read our tables as the
+ * extension's owner, and call functions of schema shard as the user who reads
+ * them: these are granted to PUBLIC, and cannot be named, as the schema is
+ * closed. Messages, and errors that may quote them, are shown to members of
+ * the type's owner only.
+ */
+
+/* A stored message as jsonb; NULL for who may not read it. */
+CREATE FUNCTION shard.payload_json(type_id int4, payload bytea) RETURNS jsonb
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_payload_json';
+GRANT EXECUTE ON FUNCTION shard.payload_json(int4, bytea) TO PUBLIC;
+COMMENT ON FUNCTION shard.payload_json(int4, bytea) IS 'a stored message, for members of the owner of its type';
+
+CREATE FUNCTION shard.payload_readable(type_id int4) RETURNS boolean
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_payload_readable';
+GRANT EXECUTE ON FUNCTION shard.payload_readable(int4) TO PUBLIC;
+COMMENT ON FUNCTION shard.payload_readable(int4) IS 'whether the current user may read messages of a type';
+
+/* Entities in the memory of the region workers, which are asked for them. */
+CREATE FUNCTION shard.region_entities(
+    OUT type_id         int4,
+    OUT shard           int4,
+    OUT entity_id       text,
+    OUT state           text,
+    OUT last_message_at timestamptz,
+    OUT waiting         int8
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_entities';
+GRANT EXECUTE ON FUNCTION shard.region_entities() TO PUBLIC;
+COMMENT ON FUNCTION shard.region_entities() IS 'entities in the memory of the region workers';
+
+CREATE VIEW @extschema@.shard_region_state AS
+SELECT t.type_name, e.shard, e.entity_id, e.state, e.last_message_at, e.waiting
+FROM shard.region_entities() e JOIN shard.type t USING (type_id);
+GRANT SELECT ON @extschema@.shard_region_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_region_state IS 'entities in memory on this node';
+
+/* Counts per shard since the start of the region workers, which are asked for them. */
+CREATE FUNCTION shard.region_shards(
+    OUT type_id          int4,
+    OUT shard            int4,
+    OUT entities         int8,
+    OUT messages_handled int8,
+    OUT errors           int8
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_shards';
+GRANT EXECUTE ON FUNCTION shard.region_shards() TO PUBLIC;
+COMMENT ON FUNCTION shard.region_shards() IS 'what the region workers did, per shard';
+
+/* parked: messages of the shard that cannot be handled now, whatever they wait for. */
+CREATE VIEW @extschema@.shard_region_stats AS
+SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked
+FROM (
+    SELECT r.type_id, r.shard,
+           sum(r.entities)::int8         AS entities,
+           sum(r.messages_handled)::int8 AS messages_handled,
+           sum(r.errors)::int8           AS errors,
+           sum(r.parked)::int8           AS parked
+    FROM (
+        SELECT type_id, shard, entities, messages_handled, errors, 0::int8 AS parked
+        FROM shard.region_shards()
+        UNION ALL
+        SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.held GROUP BY type_id, shard
+    ) r
+    GROUP BY r.type_id, r.shard
+) s JOIN shard.type t USING (type_id);
+GRANT SELECT ON @extschema@.shard_region_stats TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_region_stats IS 'entities, messages and errors per shard of this node';
+
+/* Region workers, from shared memory; what waits for them is counted in the log. */
+CREATE FUNCTION shard.worker_stats(
+    OUT worker             int4,
+    OUT pid                int4,
+    OUT lanes              text,
+    OUT messages_handled   int8,
+    OUT turns              int8,
+    OUT batch_avg          numeric,
+    OUT errors             int8,
+    OUT inbox_lag_messages int8,
+    OUT inbox_lag          interval,
+    OUT cache_entities     int8,
+    OUT cache_bytes        int8
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_workers';
+GRANT EXECUTE ON FUNCTION shard.worker_stats() TO PUBLIC;
+COMMENT ON FUNCTION shard.worker_stats() IS 'region workers of this database';
+
+CREATE VIEW @extschema@.shard_stat_workers AS
+SELECT w.worker, w.pid, w.lanes, w.messages_handled, w.turns, w.batch_avg, w.errors,
+       w.inbox_lag_messages, w.inbox_lag, w.cache_entities, w.cache_bytes
+FROM shard.worker_stats() w;
+GRANT SELECT ON @extschema@.shard_stat_workers TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_stat_workers IS 'region workers, their work since start, and what waits for them';
+
+/* Segments of the log, and what keeps them as far as the workers' positions tell. */
+CREATE FUNCTION shard.inbox_segments(
+    OUT segment    int4,
+    OUT relid      oid,
+    OUT bytes      int8,
+    OUT rows       int8,
+    OUT current    boolean,
+    OUT oldest     int8,
+    OUT blocked_by text
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_inbox_segments';
+GRANT EXECUTE ON FUNCTION shard.inbox_segments() TO PUBLIC;
+COMMENT ON FUNCTION shard.inbox_segments() IS 'segments of the inbox';
+
+/* oldest: lowest seq. blocked_by: why a segment that is not current is not emptied. */
+CREATE VIEW @extschema@.shard_stat_inbox AS
+SELECT s.segment, s.bytes, s.rows, s.current, s.oldest,
+       CASE
+           WHEN s.current OR s.oldest IS NULL THEN NULL
+           ELSE coalesce(s.blocked_by,
+                         (SELECT 'lock of process '
+                                 || string_agg(DISTINCT coalesce(l.pid::text, '(prepared)'), ', ')
+                          FROM pg_locks l
+                          WHERE l.locktype = 'relation'
+                            AND l.database = (SELECT d.oid FROM pg_database d
+                                              WHERE d.datname = current_database())
+                            AND l.relation = s.relid
+                            AND l.granted))
+       END AS blocked_by
+FROM shard.inbox_segments() s;
+GRANT SELECT ON @extschema@.shard_stat_inbox TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_stat_inbox IS 'segments of the inbox, and what keeps them from being emptied';
+
+/* Messages of the log that are not handled, as the statement's snapshot sees it. */
+CREATE FUNCTION shard.inbox_rows(
+    OUT type_id   int4,
+    OUT shard     int4,
+    OUT entity_id text,
+    OUT message   jsonb,
+    OUT seq       int8
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_inbox_view_rows';
+GRANT EXECUTE ON FUNCTION shard.inbox_rows() TO PUBLIC;
+COMMENT ON FUNCTION shard.inbox_rows() IS 'messages of the inbox that are not handled yet';
+
+CREATE FUNCTION shard.inbox_blocker(type_id int4, shard int4, entity_id text) RETURNS int4
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_inbox_view_blocker';
+GRANT EXECUTE ON FUNCTION shard.inbox_blocker(int4, int4, text) TO PUBLIC;
+COMMENT ON FUNCTION shard.inbox_blocker(int4, int4, text) IS 'process that keeps the state of an entity locked';
+
+/*
+ * What waits on this node. place: inbox, not looked at yet; stash, waits for
+ * its entity or its type; parked, kept: as in shard.held. type_name is NULL for
+ * a type that was dropped. INSERT and COPY of the first three columns send, as
+ * shard_tell() does.
+ */
+CREATE VIEW @extschema@.shard_inbox AS
+SELECT t.type_name, r.entity_id, r.message, r.seq, r.place, r.attempts, r.next_at, r.sqlstate,
+       r.error, r.blocked_by
+FROM (
+    SELECT i.type_id, i.entity_id, i.message, i.seq, 'inbox' AS place, 0 AS attempts,
+           NULL::timestamptz AS next_at, NULL::text AS sqlstate, NULL::text AS error,
+           NULL::int4 AS blocked_by
+    FROM shard.inbox_rows() i
+    UNION ALL
+    SELECT h.type_id, h.entity, shard.payload_json(h.type_id, h.payload), h.seq, h.place,
+           h.attempts, h.next_at, h.sqlstate,
+           CASE WHEN shard.payload_readable(h.type_id) THEN h.error END,
+           shard.inbox_blocker(h.type_id, h.shard, h.entity)
+    FROM shard.held h
+) r LEFT JOIN shard.type t USING (type_id);
+GRANT SELECT, INSERT ON @extschema@.shard_inbox TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_inbox IS 'messages that wait on this node; INSERT and COPY send';
+
+/* Rights are checked in C, for each row's type. */
+CREATE FUNCTION shard.inbox_insert() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'shard_inbox_view_insert';
+REVOKE ALL ON FUNCTION shard.inbox_insert() FROM PUBLIC;
+COMMENT ON FUNCTION shard.inbox_insert() IS 'sends the message that is inserted into view shard_inbox';
+CREATE TRIGGER inbox_insert INSTEAD OF INSERT ON @extschema@.shard_inbox
+FOR EACH ROW EXECUTE FUNCTION shard.inbox_insert();
+
+CREATE VIEW @extschema@.shard_dead_letters AS
+SELECT d.id, d.at, t.type_name, d.entity AS entity_id,
+       shard.payload_json(d.type_id, d.payload) AS message,
+       d.sqlstate,
+       CASE WHEN shard.payload_readable(d.type_id) THEN d.error END AS error,
+       CASE WHEN shard.payload_readable(d.type_id) THEN d.context END AS context,
+       d.attempts
+FROM shard.dead_letter d LEFT JOIN shard.type t USING (type_id);
+GRANT SELECT ON @extschema@.shard_dead_letters TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_dead_letters IS 'messages that were given up; shard_redrive() sends them again';

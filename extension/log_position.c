@@ -1,0 +1,120 @@
+/*
+ * log_position.c
+ *		Which rows of the log are handled, as a snapshot sees it (D4).
+ *
+ * A lane's position is in the newest cursor row that names it. Read with the
+ * reader's own snapshot, position and rows fit together: what the snapshot
+ * does not see handled, it sees waiting.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "core/message.h"
+#include "log_position.h"
+#include "log_read.h"
+
+#include "compat.h"
+
+typedef struct Search
+{
+	ShardLogPositions *positions;
+	MemoryContext context; /* of the result */
+} Search;
+
+static bool
+is_cursor(const ShardRowFixed *row, void *arg)
+{
+	return row->kind == SHARD_KIND_CURSOR;
+}
+
+/*
+ * Takes over a cursor row for the lanes that it names and that have no newer one.
+ */
+static void
+take_cursor(const ShardRow *row, void *arg)
+{
+	Search *search = arg;
+	MemoryContext old = MemoryContextSwitchTo(search->context);
+	ShardRecord record;
+
+	shard_cursor_record_read(&record, row->payload, row->payload_len);
+	for (int g = 0; g < record.groups; g++)
+		for (int lane = 0; lane < SHARD_LANES; lane++)
+		{
+			ShardLogPosition *position = &search->positions->lane[lane];
+
+			if ((record.group[g].lanes & (1u << lane)) == 0 || position->record_seq > row->seq)
+				continue;
+			*position =
+				(ShardLogPosition){row->seq, record.group[g].q, record.senders, record.sender};
+		}
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Older segments have older cursors only.
+ */
+static bool
+has_all_lanes(void *arg)
+{
+	Search *search = arg;
+
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (search->positions->lane[lane].record_seq == 0)
+			return false;
+	return true;
+}
+
+/*
+ * The lowest seq that a lane may still have to handle.
+ */
+static int64
+needed_by(const ShardLogPosition *position, int lane)
+{
+	int64 needed = position->q + 1;
+
+	for (int i = 0; i < position->senders; i++)
+		if (position->sender[i].lanes & (1u << lane))
+			needed = Min(needed, position->sender[i].first);
+	return needed;
+}
+
+void
+shard_log_position_read(Snapshot snapshot, ShardLogPositions *positions)
+{
+	Search search = {positions, CurrentMemoryContext};
+	ShardLogScan scan = {
+		.snapshot = snapshot,
+		.payload = true,
+		.want = is_cursor,
+		.visit = take_cursor,
+		.arg = &search,
+		.enough = has_all_lanes,
+	};
+
+	memset(positions, 0, sizeof(ShardLogPositions));
+	shard_log_read(&scan);
+	positions->lowest = PG_INT64_MAX;
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		positions->lowest = Min(positions->lowest, needed_by(&positions->lane[lane], lane));
+}
+
+bool
+shard_log_position_handled(const ShardLogPositions *positions, const ShardRowFixed *row)
+{
+	int lane = shard_message_lane(row->type_id, row->shard);
+	const ShardLogPosition *position = &positions->lane[lane];
+
+	if (row->seq > position->q)
+		return false;
+	for (int i = 0; i < position->senders; i++)
+	{
+		const ShardRecordSender *sender = &position->sender[i];
+
+		if (sender->xid == row->sender && (sender->lanes & (1u << lane)) != 0 &&
+			row->seq >= sender->first)
+			return false;
+	}
+	return true;
+}
