@@ -111,3 +111,9 @@ shard_init_range_table(EState *estate, Relation rel)
 	ExecInitRangeTable(estate, list_make1(rte), permissions, bms_make_singleton(1));
 #endif
 }
+
+#if PG_VERSION_NUM < 170000
+#define ShardLockHeldByMe(tag, mode) LockHeldByMe(tag, mode)
+#else
+#define ShardLockHeldByMe(tag, mode) LockHeldByMe(tag, mode, false)
+#endif

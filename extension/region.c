@@ -94,35 +94,94 @@ typedef struct TurnResult
 	uint64		errors;
 } TurnResult;
 
-/* A lock of lane: 1 = its owner's, held by the session; 2 = that of a turn. */
-static bool
-lock_lane(int lane, int which, LOCKMODE mode, bool session)
+/*
+ * The owner's lock of a lane (W2). A session lock of the user method, because
+ * an abort releases session locks of the default one. SQL has no name for its
+ * last field, but pg_advisory_unlock_all() releases it: see still_owns().
+ */
+static void
+owner_tag(LOCKTAG *tag, int lane)
 {
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->node, lane, which);
-	return LockAcquire(&tag, mode, session, true) != LOCKACQUIRE_NOT_AVAIL;
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, shard_catalog_get()->node, lane, 3);
 }
 
-/* Takes all lanes, or none and ends the process: another worker has one still (W2). */
+/* Takes all lanes, or ends the process: another worker has one still. */
 static void
 own_lanes(Region *region)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if ((region->lanes & (1u << lane)) != 0 && !lock_lane(lane, 1, ExclusiveLock, true))
+	{
+		LOCKTAG		tag;
+
+		if ((region->lanes & (1u << lane)) == 0)
+			continue;
+		owner_tag(&tag, lane);
+		if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 			ereport(FATAL,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("lane %d is still owned by another region worker", lane)));
+	}
 }
 
-/* The turn locks, which a seal takes exclusively (W3). */
+/*
+ * The turn locks (W3). Their mode conflicts with itself, so turns of two
+ * workers, and the reading of a position, can never overlap, whatever became
+ * of the owners' locks; and with that of a seal.
+ */
 static bool
 lock_turn(Region *region)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if ((region->lanes & (1u << lane)) != 0 && !lock_lane(lane, 2, ShareLock, false))
+	{
+		LOCKTAG		tag;
+
+		if ((region->lanes & (1u << lane)) == 0)
+			continue;
+		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->node, lane, 0);
+		if (LockAcquire(&tag, ShareUpdateExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 			return false;
+	}
 	return true;
+}
+
+/*
+ * At the start of a turn. A handler of the last one may have released the
+ * owners' locks; another worker may have been at work since, so what is known
+ * here is void.
+ */
+static void
+check_lanes(Region *region)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+	{
+		LOCKTAG		tag;
+
+		if ((region->lanes & (1u << lane)) == 0)
+			continue;
+		owner_tag(&tag, lane);
+		if (!ShardLockHeldByMe(&tag, ExclusiveLock))
+			ereport(FATAL,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("a handler released the region worker's locks"),
+					 errhint("Do not call pg_advisory_unlock_all() in a handler.")));
+	}
+}
+
+/*
+ * Releases advisory locks that handlers left behind, which survive commit and
+ * abort. Ours go with them for a moment, in which the turn locks keep others out.
+ */
+static void
+release_advisory_locks(Region *region)
+{
+	StartTransactionCommand();
+	if (shard_catalog_lock(true) && lock_turn(region))
+	{
+		check_lanes(region);
+		LockReleaseAll(USER_LOCKMETHOD, true);
+		own_lanes(region);
+	}
+	CommitTransactionCommand();
 }
 
 /*
@@ -308,6 +367,7 @@ turn(Region *region)
 		region->busy = true;
 		return false;
 	}
+	check_lanes(region);
 	make_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_registry_refresh();
@@ -483,7 +543,7 @@ load(Region *region, uint32 wait_event)
 
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
-		clear = shard_catalog_lock(true);
+		clear = shard_catalog_lock(true) && lock_turn(region);
 		if (clear)
 		{
 			region->extension = shard_catalog_get()->extension;
@@ -516,6 +576,8 @@ ShardRegionMain(Datum argument)
 {
 	Region		region = {.limit = TURN_MESSAGES};
 	uint32		wait_event;
+	uint64		cleaned = 0;
+	TimestampTz cleaned_at = 0;
 
 	region.db = shard_worker_start(argument, &region.number);
 	wait_event = ShardWaitEvent("ShardRegionMain");
@@ -533,6 +595,13 @@ ShardRegionMain(Datum argument)
 		bool		more = fenced_turn(&region);
 
 		more |= fenced_rotation(&region);
+		if (shard_executor_messages() != cleaned &&
+			(!more || TimestampDifferenceExceeds(cleaned_at, GetCurrentTimestamp(), POLL_MS)))
+		{
+			release_advisory_locks(&region);
+			cleaned = shard_executor_messages();
+			cleaned_at = GetCurrentTimestamp();
+		}
 		if (more && region.troubles == 0)
 		{
 			shard_worker_interrupts();
