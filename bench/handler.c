@@ -23,18 +23,15 @@ PG_FUNCTION_INFO_V1(bench_counter);
 Datum
 bench_counter(PG_FUNCTION_ARGS)
 {
-	int64		count = PG_ARGISNULL(0) ? 0 : PG_GETARG_INT64(0);
-	Jsonb	   *message = PG_GETARG_JSONB_P(1);
-	JsonbValue	delta;
+	int64 count = PG_ARGISNULL(0) ? 0 : PG_GETARG_INT64(0);
+	Jsonb *message = PG_GETARG_JSONB_P(1);
+	JsonbValue delta;
 
-	if (getKeyJsonValueFromContainer(&message->root, "delta", strlen("delta"),
-									 &delta) == NULL ||
+	if (getKeyJsonValueFromContainer(&message->root, "delta", strlen("delta"), &delta) == NULL ||
 		delta.type != jbvNumeric)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("message has no numeric \"delta\"")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("message has no numeric \"delta\"")));
 
-	count += DatumGetInt64(DirectFunctionCall1(numeric_int8,
-											   NumericGetDatum(delta.val.numeric)));
+	count += DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(delta.val.numeric)));
 	PG_RETURN_INT64(count);
 }

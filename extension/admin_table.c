@@ -148,7 +148,9 @@ shard_admin_table_create(ShardAdminType *type)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "CREATE TABLE %s (shard int4 NOT NULL, entity_id text COLLATE \"C\" NOT NULL", table);
+	appendStringInfo(&buf,
+					 "CREATE TABLE %s (shard int4 NOT NULL, entity_id text COLLATE \"C\" NOT NULL",
+					 table);
 	append_state_columns(&buf, &type->handler);
 	appendStringInfoString(&buf, ", version int8 NOT NULL DEFAULT 1"
 								 ", remembered bool NOT NULL DEFAULT false"

@@ -56,7 +56,7 @@ check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
 static const char *
 name_of(text *name, char buffer[NAMEDATALEN])
 {
-	int			len = VARSIZE_ANY_EXHDR(name);
+	int len = VARSIZE_ANY_EXHDR(name);
 
 	if (len >= NAMEDATALEN)
 		return text_to_cstring(name);
@@ -72,7 +72,7 @@ name_of(text *name, char buffer[NAMEDATALEN])
 static ShardType *
 open_type(const char *name)
 {
-	ShardType  *type;
+	ShardType *type;
 
 	shard_shmem_require();
 	PreventCommandDuringRecovery("shard_tell()");
@@ -101,15 +101,14 @@ static void
 check_room(ShardType *type, int payload_len)
 {
 	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
-	uint64		limit = (uint64) shard_inbox_max_size * 1024;
+	uint64 limit = (uint64) shard_inbox_max_size * 1024;
 
 	if (payload_len > type->max_message_size)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("message to entity type \"%s\" is too large", type->name),
-				 errdetail("It has %d bytes, max_message_size is " INT64_FORMAT ".", payload_len,
-						   type->max_message_size),
-				 errhint("Raise it with shard_alter().")));
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("message to entity type \"%s\" is too large", type->name),
+						errdetail("It has %d bytes, max_message_size is " INT64_FORMAT ".",
+								  payload_len, type->max_message_size),
+						errhint("Raise it with shard_alter().")));
 	if (type->counter == NULL || type->counter->dboid != MyDatabaseId ||
 		type->counter->type_id != type->type_id)
 		type->counter = shard_shmem_type_counter(MyDatabaseId, type->type_id);
@@ -117,19 +116,18 @@ check_room(ShardType *type, int payload_len)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("buffer of entity type \"%s\" is full", type->name),
-				 errdetail(INT64_FORMAT " messages cannot be handled now, buffer_size is "
-						   INT64_FORMAT ".",
+				 errdetail(INT64_FORMAT
+						   " messages cannot be handled now, buffer_size is " INT64_FORMAT ".",
 						   (int64) pg_atomic_read_u64(&type->counter->held), type->buffer_size),
 				 errhint("See shard_inbox for what they wait for, or raise buffer_size with "
 						 "shard_alter().")));
 	if (limit > 0 && pg_atomic_read_u64(&db->log.bytes) > limit)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
-				 errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
-						   pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),
-						   shard_inbox_max_size / 1024),
-				 errhint("See shard_stat_inbox for what keeps it, or raise "
-						 "shard.inbox_max_size.")));
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
+						errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
+								  pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),
+								  shard_inbox_max_size / 1024),
+						errhint("See shard_stat_inbox for what keeps it, or raise "
+								"shard.inbox_max_size.")));
 }
 
 /* Notes a handler's message in a trial instead of sending it. */
@@ -137,7 +135,7 @@ static void
 keep_told(ShardExecution *execution, const ShardType *type, const char *entity, int entity_len,
 		  const char *payload, int payload_len)
 {
-	ShardTold  *told = palloc0(sizeof(ShardTold));
+	ShardTold *told = palloc0(sizeof(ShardTold));
 
 	told->type_name = pstrdup(type->name);
 	told->entity = pnstrdup(entity, entity_len);
@@ -153,13 +151,13 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 	   int payload_len)
 {
 	ShardExecution *execution = shard_executor_current();
-	ShardRow	row = {.type_id = type->type_id,
-					   .kind = kind,
-					   .entity = entity,
-					   .entity_len = entity_len,
-					   .payload = payload,
-					   .payload_len = payload_len,
-					   .epoch = -1};
+	ShardRow row = {.type_id = type->type_id,
+					.kind = kind,
+					.entity = entity,
+					.entity_len = entity_len,
+					.payload = payload,
+					.payload_len = payload_len,
+					.epoch = -1};
 
 	check_entity(entity_len);
 	check_room(type, payload_len);
@@ -196,8 +194,8 @@ shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb 
 Datum
 shard_tell(PG_FUNCTION_ARGS)
 {
-	char		buffer[NAMEDATALEN];
-	text	   *entity;
+	char buffer[NAMEDATALEN];
+	text *entity;
 
 	check_not_null(fcinfo, 0, "entity type");
 	check_not_null(fcinfo, 1, "entity id");
@@ -212,10 +210,10 @@ shard_tell(PG_FUNCTION_ARGS)
 Datum
 shard_tell_extracted(PG_FUNCTION_ARGS)
 {
-	char		buffer[NAMEDATALEN];
-	ShardType  *type;
-	text	   *entity;
-	Jsonb	   *message;
+	char buffer[NAMEDATALEN];
+	ShardType *type;
+	text *entity;
+	Jsonb *message;
 
 	check_not_null(fcinfo, 0, "entity type");
 	check_not_null(fcinfo, 1, "message");
@@ -231,14 +229,14 @@ shard_tell_extracted(PG_FUNCTION_ARGS)
 Datum
 shard_tell_many(PG_FUNCTION_ARGS)
 {
-	char		buffer[NAMEDATALEN];
-	ShardType  *type;
-	Datum	   *ids;
-	Datum	   *messages;
-	bool	   *id_nulls;
-	bool	   *message_nulls;
-	int			id_count;
-	int			message_count;
+	char buffer[NAMEDATALEN];
+	ShardType *type;
+	Datum *ids;
+	Datum *messages;
+	bool *id_nulls;
+	bool *message_nulls;
+	int id_count;
+	int message_count;
 
 	check_not_null(fcinfo, 0, "entity type");
 	check_not_null(fcinfo, 1, "entity ids");
@@ -254,14 +252,13 @@ shard_tell_many(PG_FUNCTION_ARGS)
 				 errmsg("there are %d entity ids and %d messages", id_count, message_count)));
 	for (int i = 0; i < id_count; i++)
 	{
-		text	   *id;
+		text *id;
 
 		CHECK_FOR_INTERRUPTS();
 		if (id_nulls[i] || message_nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s number %d must not be null", id_nulls[i] ? "entity id" : "message",
-							i + 1)));
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+							errmsg("%s number %d must not be null",
+								   id_nulls[i] ? "entity id" : "message", i + 1)));
 		id = DatumGetTextPP(ids[i]);
 		append_message(type, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id), DatumGetJsonbP(messages[i]));
 	}
@@ -272,8 +269,8 @@ shard_tell_many(PG_FUNCTION_ARGS)
 static Datum
 send_command(FunctionCallInfo fcinfo, ShardKind kind)
 {
-	char		buffer[NAMEDATALEN];
-	text	   *entity;
+	char buffer[NAMEDATALEN];
+	text *entity;
 
 	check_not_null(fcinfo, 0, "entity type");
 	check_not_null(fcinfo, 1, "entity id");
@@ -309,8 +306,7 @@ shard_segment_guard(PG_FUNCTION_ARGS)
 
 	if (db != NULL && db->paused)
 		PG_RETURN_NULL();
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("segments of the inbox cannot be written to by SQL"),
-			 errhint("Send messages with shard_tell() or COPY shard_inbox.")));
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("segments of the inbox cannot be written to by SQL"),
+					errhint("Send messages with shard_tell() or COPY shard_inbox.")));
 }

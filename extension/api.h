@@ -15,5 +15,5 @@ extern void shard_api_init(void);
  * What shard_tell(type_name, entity_id, message) does: checks rights and
  * limits, and appends. Errors as documented there.
  */
-extern void shard_api_tell(const char *type_name, const char *entity, int entity_len,
-						   Jsonb *message);
+extern void
+shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);

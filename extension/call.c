@@ -42,7 +42,7 @@ static TimeoutId timer;
 
 /* a message as a jsonb datum; kept, because most are small */
 static char *buffer = NULL;
-static int	buffer_size = 0;
+static int buffer_size = 0;
 
 ShardExecution *
 shard_executor_current(void)
@@ -128,7 +128,7 @@ message_datum(const char *payload, int len)
 {
 	if (buffer_size < len + VARHDRSZ)
 	{
-		int			size = Max(1024, (len + VARHDRSZ) * 2);
+		int size = Max(1024, (len + VARHDRSZ) * 2);
 
 		if (buffer != NULL)
 			pfree(buffer);
@@ -145,10 +145,10 @@ message_datum(const char *payload, int len)
 static void
 set_state(ShardEntity *entity, Datum state, bool isnull)
 {
-	ShardRun   *run = entity->run;
-	ShardCopy  *now = &entity->now;
-	Datum		old = now->state;
-	bool		had = !now->state_null;
+	ShardRun *run = entity->run;
+	ShardCopy *now = &entity->now;
+	Datum old = now->state;
+	bool had = !now->state_null;
 
 	if (!isnull && !run->by_value)
 	{
@@ -179,9 +179,9 @@ make_visible(void)
 static void
 call(ShardEntity *entity, Datum message, ShardExecution *execution)
 {
-	ShardRun   *run = entity->run;
-	Datum		state;
-	bool		isnull;
+	ShardRun *run = entity->run;
+	Datum state;
+	bool isnull;
 
 	shard_security_begin(&shard_turn.security, run->type);
 	if (!shard_handler_valid(&run->handler))
@@ -200,7 +200,7 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 	set_state(entity, state, isnull);
 	if (execution->ask != NULL && !execution->replied && !isnull)
 	{
-		Datum		json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
+		Datum json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
 
 		execution->reply =
 			MemoryContextAlloc(shard_turn.context, VARSIZE_ANY(DatumGetPointer(json)));
@@ -213,8 +213,8 @@ void
 shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 				   ShardExecution *execution)
 {
-	Datum		message = row != NULL ? message_datum(row->payload, row->payload_len)
-		: message_datum(ask->payload, ask->payload_len);
+	Datum message = row != NULL ? message_datum(row->payload, row->payload_len)
+								: message_datum(ask->payload, ask->payload_len);
 
 	memset(execution, 0, sizeof(*execution));
 	execution->entity = entity;
@@ -236,7 +236,7 @@ shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest 
 void
 shard_call_collect(ShardEntity *entity, const ShardRow *row)
 {
-	char	   *copy;
+	char *copy;
 
 	if (entity->batch_count == entity->batch_capacity)
 	{
@@ -245,8 +245,7 @@ shard_call_collect(ShardEntity *entity, const ShardRow *row)
 			entity->batch = MemoryContextAlloc(GetMemoryChunkContext(entity),
 											   entity->batch_capacity * sizeof(Datum));
 		else
-			entity->batch =
-				repalloc_huge(entity->batch, entity->batch_capacity * sizeof(Datum));
+			entity->batch = repalloc_huge(entity->batch, entity->batch_capacity * sizeof(Datum));
 	}
 	copy = MemoryContextAlloc(shard_turn.context, row->payload_len + VARHDRSZ);
 	SET_VARSIZE(copy, row->payload_len + VARHDRSZ);
@@ -259,13 +258,13 @@ shard_call_batch(ShardEntity *entity)
 {
 	ShardExecution execution = {.entity = entity, .batch = true};
 	MemoryContext old;
-	Datum		messages;
+	Datum messages;
 
 	if (entity->batch_count == 0)
 		return;
 	old = MemoryContextSwitchTo(shard_turn.context);
-	messages = PointerGetDatum(construct_array(entity->batch, entity->batch_count, JSONBOID, -1,
-											   false, TYPALIGN_INT));
+	messages = PointerGetDatum(
+		construct_array(entity->batch, entity->batch_count, JSONBOID, -1, false, TYPALIGN_INT));
 	MemoryContextSwitchTo(old);
 	call(entity, messages, &execution);
 	pfree(DatumGetPointer(messages));

@@ -11,14 +11,14 @@
 
 typedef struct ShardCatalog
 {
-	Oid			extension;
-	Oid			schema;			/* "shard" */
-	Oid			public_schema;	/* the extension's schema: shard_tell and so on */
-	Oid			node;
-	Oid			type;
-	Oid			held;
-	Oid			dead_letter;
-	Oid			segment[SHARD_SEGMENTS];
+	Oid extension;
+	Oid schema;		   /* "shard" */
+	Oid public_schema; /* the extension's schema: shard_tell and so on */
+	Oid node;
+	Oid type;
+	Oid held;
+	Oid dead_letter;
+	Oid segment[SHARD_SEGMENTS];
 } ShardCatalog;
 
 /* NULL if the extension is not in this database. Needs a transaction. */

@@ -26,8 +26,7 @@
 #define shard_database_ownercheck(oid, role) pg_database_ownercheck(oid, role)
 #else
 #define ShardFileNumber(rel) ((rel)->rd_locator.relNumber)
-#define shard_proc_aclcheck(oid, role, mode) \
-	object_aclcheck(ProcedureRelationId, oid, role, mode)
+#define shard_proc_aclcheck(oid, role, mode) object_aclcheck(ProcedureRelationId, oid, role, mode)
 #define shard_database_aclcheck(oid, role, mode) \
 	object_aclcheck(DatabaseRelationId, oid, role, mode)
 #define shard_namespace_aclcheck(oid, role, mode) \

@@ -44,91 +44,91 @@
 /* What the pages are read for. */
 typedef enum Phase
 {
-	PHASE_LOAD,					/* cursor rows; at start */
-	PHASE_REFILL,				/* pages of the senders in P, after places became void; -> DRAIN */
-	PHASE_DRAIN,				/* rows of ended senders; -> FORWARD */
-	PHASE_FORWARD				/* rows above q */
+	PHASE_LOAD,	  /* cursor rows; at start */
+	PHASE_REFILL, /* pages of the senders in P, after places became void; -> DRAIN */
+	PHASE_DRAIN,  /* rows of ended senders; -> FORWARD */
+	PHASE_FORWARD /* rows above q */
 } Phase;
 
 typedef enum ItemState
 {
-	ITEM_READ,					/* to hand out */
-	ITEM_IN_PROGRESS,			/* to note in P */
-	ITEM_PASS,					/* aborted, not ours, or the log's own */
-	ITEM_STOP					/* written by this very turn: the scan ends before it */
+	ITEM_READ,		  /* to hand out */
+	ITEM_IN_PROGRESS, /* to note in P */
+	ITEM_PASS,		  /* aborted, not ours, or the log's own */
+	ITEM_STOP		  /* written by this very turn: the scan ends before it */
 } ItemState;
 
 typedef struct ScanItem
 {
-	int64		seq;
-	int16		chunk;
+	int64 seq;
+	int16 chunk;
 	OffsetNumber offset;
-	uint8		state;
+	uint8 state;
 } ScanItem;
 
 typedef struct OpenSegment
 {
-	int			no;
-	Oid			relid;
+	int no;
+	Oid relid;
 	BlockNumber blocks;
 } OpenSegment;
 
 struct ShardCursor
 {
-	int			worker;
-	uint32		lanes;
+	int worker;
+	uint32 lanes;
 	ShardDatabase *db;
-	MemoryContext context;		/* of the cursor itself */
+	MemoryContext context; /* of the cursor itself */
 
 	/* position: in memory as of the last commit */
-	int64		q[SHARD_LANES];
-	uint64		turn[SHARD_LANES];
+	int64 q[SHARD_LANES];
+	uint64 turn[SHARD_LANES];
 	ShardSenders senders;
-	bool		moved;			/* differs from the last cursor row */
-	bool		void_places;	/* scan from the oldest segment, fill P's pages anew */
-	bool		refilled;		/* P's pages are known again, as of this turn */
-	ShardPlace	resume;			/* page of the last row passed */
+	bool moved;		   /* differs from the last cursor row */
+	bool void_places;  /* scan from the oldest segment, fill P's pages anew */
+	bool refilled;	   /* P's pages are known again, as of this turn */
+	ShardPlace resume; /* page of the last row passed */
 
 	/* hints about the files behind the places */
-	uint64		generation;
-	Oid			file[SHARD_SEGMENTS];
+	uint64 generation;
+	Oid file[SHARD_SEGMENTS];
 	BlockNumber blocks[SHARD_SEGMENTS];
 
 	/* this turn */
-	bool		begun;			/* the first peek has looked at P */
-	Phase		phase;
-	int			segments;
+	bool begun; /* the first peek has looked at P */
+	Phase phase;
+	int segments;
 	OpenSegment segment[SHARD_SEGMENTS];
-	int			next_segment;	/* index into segment */
+	int next_segment; /* index into segment */
 	BlockNumber next_block;
-	ShardPlace *drain;			/* pages of ended senders, in order */
-	int			drain_count;
-	int			drain_next;
-	int64		drained;		/* every row of ended senders up to here is passed */
-	int64		upto;			/* forward: last seq looked at */
-	int64		floor;			/* lowest q of our lanes */
-	ShardPlace	new_resume;
-	ShardPlace	head;			/* page of the first chunk of the message at hand */
-	Relation	rel;
-	int			rel_no;
-	uint64		own_xid;
-	uint64		next_xid;
-	uint64		memo_xid;		/* last answer of in_progress() */
-	bool		memo_answer;
+	ShardPlace *drain; /* pages of ended senders, in order */
+	int drain_count;
+	int drain_next;
+	int64 drained; /* every row of ended senders up to here is passed */
+	int64 upto;	   /* forward: last seq looked at */
+	int64 floor;   /* lowest q of our lanes */
+	ShardPlace new_resume;
+	ShardPlace head; /* page of the first chunk of the message at hand */
+	Relation rel;
+	int rel_no;
+	uint64 own_xid;
+	uint64 next_xid;
+	uint64 memo_xid; /* last answer of in_progress() */
+	bool memo_answer;
 
 	/* the page at hand, a private copy */
 	PGAlignedBlock page;
-	ShardPlace	place;
-	ScanItem		item[MaxHeapTuplesPerPage];
-	int			items;
-	int			next_item;
+	ShardPlace place;
+	ScanItem item[MaxHeapTuplesPerPage];
+	int items;
+	int next_item;
 
 	/* the message at hand */
-	bool		peeked;
-	ShardRow	row;
-	int			chunks_read;
+	bool peeked;
+	ShardRow row;
+	int chunks_read;
 	StringInfoData assembly;
-	char	   *unpacked;
+	char *unpacked;
 };
 
 ShardCursor *
@@ -159,9 +159,9 @@ void
 shard_cursor_open(ShardCursor *c)
 {
 	const ShardCatalog *catalog = shard_catalog_get();
-	ShardLog   *log = shard_log_attach();
-	uint64		generation;
-	bool		live[SHARD_SEGMENTS] = {false};
+	ShardLog *log = shard_log_attach();
+	uint64 generation;
+	bool live[SHARD_SEGMENTS] = {false};
 
 	LWLockAcquire(c->db->append_lock, LW_SHARED);
 	c->segments = log->live_count;
@@ -176,8 +176,8 @@ shard_cursor_open(ShardCursor *c)
 	for (int i = 0; i < c->segments; i++)
 	{
 		OpenSegment *segment = &c->segment[i];
-		Relation	rel = table_open(catalog->segment[segment->no], AccessShareLock);
-		Oid			file = ShardFileNumber(rel);
+		Relation rel = table_open(catalog->segment[segment->no], AccessShareLock);
+		Oid file = ShardFileNumber(rel);
 
 		segment->relid = RelationGetRelid(rel);
 		segment->blocks = RelationGetNumberOfBlocks(rel);
@@ -253,7 +253,7 @@ static bool
 classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint8 *state)
 {
 	const ShardRowFixed *row = shard_log_fixed(tuple->t_data);
-	int			lane;
+	int lane;
 
 	if (row->sender == c->own_xid)
 	{
@@ -265,7 +265,7 @@ classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint
 		*state = c->phase == PHASE_LOAD ? ITEM_READ : ITEM_PASS;
 		if (c->phase == PHASE_LOAD)
 			return !in_progress(c, row->sender, snapshot) &&
-				HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
+				   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
 		return c->phase == PHASE_FORWARD && row->seq > c->floor;
 	}
 	if (c->phase == PHASE_LOAD)
@@ -303,7 +303,7 @@ classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint
 	}
 	*state = ITEM_READ;
 	return shard_senders_ended(&c->senders, row->sender, lane, row->seq) &&
-		HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
+		   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
 }
 
 static int
@@ -341,9 +341,9 @@ switch_relation(ShardCursor *c, int no)
 static void
 load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
 {
-	Buffer		buffer;
-	Page		page;
-	bool		sorted = true;
+	Buffer buffer;
+	Page page;
+	bool sorted = true;
 
 	switch_relation(c, place.segment);
 	c->place = place;
@@ -356,8 +356,8 @@ load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
 	{
 		for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
 		{
-			ItemId		id = PageGetItemId(page, o);
-			ScanItem	   *item = &c->item[c->items];
+			ItemId id = PageGetItemId(page, o);
+			ScanItem *item = &c->item[c->items];
 			HeapTupleData tuple;
 
 			if (!ItemIdIsNormal(id))
@@ -405,7 +405,7 @@ next_page(ShardCursor *c, Snapshot snapshot)
 
 		if (c->next_block < segment->blocks)
 		{
-			ShardPlace	place = {segment->no, c->next_block++};
+			ShardPlace place = {segment->no, c->next_block++};
 
 			load_page(c, place, snapshot);
 			return true;
@@ -426,7 +426,7 @@ refill(ShardCursor *c, Snapshot snapshot)
 	{
 		for (int i = 0; i < c->items; i++)
 		{
-			Page		page = (Page) c->page.data;
+			Page page = (Page) c->page.data;
 			HeapTupleHeader tuple =
 				(HeapTupleHeader) PageGetItem(page, PageGetItemId(page, c->item[i].offset));
 			const ShardRowFixed *row = shard_log_fixed(tuple);
@@ -443,7 +443,7 @@ refill(ShardCursor *c, Snapshot snapshot)
 static void
 begin(ShardCursor *c, Snapshot snapshot)
 {
-	int			order[SHARD_SEGMENTS];
+	int order[SHARD_SEGMENTS];
 
 	c->begun = true;
 	for (int i = 0; i < c->segments; i++)
@@ -484,7 +484,7 @@ finish_assembly(ShardCursor *c, int flags)
 	c->row.payload_len = c->assembly.len;
 	if (flags & SHARD_ROW_COMPRESSED)
 	{
-		int32		size;
+		int32 size;
 
 		memcpy(&size, c->assembly.data, sizeof(int32));
 		if (c->unpacked != NULL)
@@ -504,9 +504,9 @@ finish_assembly(ShardCursor *c, int flags)
 static void
 read_columns(ShardCursor *c, HeapTuple tuple, ShardRow *row)
 {
-	TupleDesc	desc = RelationGetDescr(c->rel);
-	Datum		values[SHARD_LOG_COLUMNS];
-	bool		nulls[SHARD_LOG_COLUMNS];
+	TupleDesc desc = RelationGetDescr(c->rel);
+	Datum values[SHARD_LOG_COLUMNS];
+	bool nulls[SHARD_LOG_COLUMNS];
 	const ShardRowFixed *fixed = shard_log_fixed(tuple->t_data);
 
 	heap_deform_tuple(tuple, desc, values, nulls);
@@ -519,8 +519,7 @@ read_columns(ShardCursor *c, HeapTuple tuple, ShardRow *row)
 	row->entity_len = VARSIZE_ANY_EXHDR(DatumGetPointer(values[SHARD_LOG_ENTITY - 1]));
 	row->payload = VARDATA_ANY(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
 	row->payload_len = VARSIZE_ANY_EXHDR(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
-	row->epoch =
-		nulls[SHARD_LOG_EPOCH - 1] ? -1 : DatumGetInt32(values[SHARD_LOG_EPOCH - 1]);
+	row->epoch = nulls[SHARD_LOG_EPOCH - 1] ? -1 : DatumGetInt32(values[SHARD_LOG_EPOCH - 1]);
 	row->src_type = 0;
 	row->src_entity = NULL;
 	row->src_entity_len = 0;
@@ -548,9 +547,8 @@ read_row(ShardCursor *c, HeapTuple tuple)
 	const ShardRowFixed *row = shard_log_fixed(tuple->t_data);
 
 	if (row->chunks > 1 && row->chunk != (row->chunk == 0 ? 0 : c->chunks_read))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("message " INT64_FORMAT " of the inbox lacks a part", row->seq)));
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+						errmsg("message " INT64_FORMAT " of the inbox lacks a part", row->seq)));
 	read_columns(c, tuple, &c->row);
 	if (row->chunk == 0)
 	{
@@ -574,9 +572,9 @@ advance(ShardCursor *c, Snapshot snapshot)
 {
 	for (;;)
 	{
-		Page		page = (Page) c->page.data;
-		ScanItem	   *item;
-		ItemId		id;
+		Page page = (Page) c->page.data;
+		ScanItem *item;
+		ItemId id;
 		HeapTupleData tuple;
 		const ShardRowFixed *row;
 
@@ -630,9 +628,9 @@ shard_cursor_peek(ShardCursor *c, Snapshot snapshot, ShardRow *row)
 void
 shard_cursor_accept(ShardCursor *c)
 {
-	Page		page = (Page) c->page.data;
-	HeapTupleHeader tuple = (HeapTupleHeader)
-		PageGetItem(page, PageGetItemId(page, c->item[c->next_item].offset));
+	Page page = (Page) c->page.data;
+	HeapTupleHeader tuple =
+		(HeapTupleHeader) PageGetItem(page, PageGetItemId(page, c->item[c->next_item].offset));
 
 	ShardAssert(c->peeked);
 	if (c->phase == PHASE_DRAIN)
@@ -690,7 +688,7 @@ shard_cursor_upto(const ShardCursor *c)
 uint64
 shard_cursor_turn(const ShardCursor *c)
 {
-	uint64		result = 0;
+	uint64 result = 0;
 
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (owns(c, lane))
@@ -720,17 +718,16 @@ group_lanes(const ShardCursor *c, ShardRecord *record)
 	record->groups = 0;
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		int64		q = Max(c->q[lane], c->upto);
-		uint64		turn = c->turn[lane] + 1;
-		int			g = 0;
+		int64 q = Max(c->q[lane], c->upto);
+		uint64 turn = c->turn[lane] + 1;
+		int g = 0;
 
 		if (!owns(c, lane))
 			continue;
-		while (g < record->groups &&
-			   (record->group[g].q != q || record->group[g].turn != turn))
+		while (g < record->groups && (record->group[g].q != q || record->group[g].turn != turn))
 			g++;
 		if (g == record->groups)
-			record->group[record->groups++] = (ShardRecordGroup) {0, q, turn};
+			record->group[record->groups++] = (ShardRecordGroup){0, q, turn};
 		record->group[g].lanes |= 1u << lane;
 	}
 }
@@ -740,7 +737,7 @@ shard_cursor_save(ShardCursor *c)
 {
 	ShardRecord record;
 	StringInfoData body;
-	ShardRow	row = {.kind = SHARD_KIND_CURSOR, .shard = c->worker, .entity = "", .epoch = -1};
+	ShardRow row = {.kind = SHARD_KIND_CURSOR, .shard = c->worker, .entity = "", .epoch = -1};
 
 	settle_senders(c);
 	group_lanes(c, &record);
@@ -752,7 +749,7 @@ shard_cursor_save(ShardCursor *c)
 
 		if (s->new_lanes != 0)
 			record.sender[record.senders++] =
-				(ShardRecordSender) {s->xid, s->new_lanes, s->new_first};
+				(ShardRecordSender){s->xid, s->new_lanes, s->new_first};
 	}
 	initStringInfo(&body);
 	shard_cursor_record_write(&body, &record);
@@ -767,7 +764,7 @@ publish(ShardCursor *c, int64 record_seq)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		ShardLane  *shared = &c->db->lane[lane];
+		ShardLane *shared = &c->db->lane[lane];
 
 		if (!owns(c, lane))
 			continue;
@@ -820,8 +817,8 @@ shard_cursor_aborted(ShardCursor *c)
 /* Newest cursor row that names a lane. */
 typedef struct Found
 {
-	int64		seq;
-	StringInfoData payload;		/* only of rows with senders: the rest is in the cursor */
+	int64 seq;
+	StringInfoData payload; /* only of rows with senders: the rest is in the cursor */
 } Found;
 
 /* Takes over a cursor row's lanes for which it is the newest so far. */
@@ -856,7 +853,7 @@ take_senders(ShardCursor *c, Found *found)
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
 		ShardRecord record;
-		uint32		same = 0;
+		uint32 same = 0;
 
 		if (!owns(c, lane) || found[lane].payload.len == 0)
 			continue;
@@ -866,8 +863,8 @@ take_senders(ShardCursor *c, Found *found)
 		shard_cursor_record_read(&record, found[lane].payload.data, found[lane].payload.len);
 		for (int i = 0; i < record.senders; i++)
 			if (record.sender[i].lanes & same)
-				shard_senders_add(&c->senders, record.sender[i].xid,
-								  record.sender[i].lanes & same, record.sender[i].first);
+				shard_senders_add(&c->senders, record.sender[i].xid, record.sender[i].lanes & same,
+								  record.sender[i].first);
 		for (int other = lane; other < SHARD_LANES; other++)
 			if (same & (1u << other))
 				resetStringInfo(&found[other].payload);
@@ -879,8 +876,8 @@ shard_cursor_load(ShardCursor *c)
 {
 	MemoryContext scratch =
 		AllocSetContextCreate(CurrentMemoryContext, "shard cursor load", ALLOCSET_DEFAULT_SIZES);
-	Found		found[SHARD_LANES] = {0};
-	Snapshot	snapshot = GetActiveSnapshot();
+	Found found[SHARD_LANES] = {0};
+	Snapshot snapshot = GetActiveSnapshot();
 
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		initStringInfo(&found[lane].payload);
@@ -897,7 +894,7 @@ shard_cursor_load(ShardCursor *c)
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (owns(c, lane))
 		{
-			ShardLane  *shared = &c->db->lane[lane];
+			ShardLane *shared = &c->db->lane[lane];
 
 			pg_atomic_write_u64(&shared->q, c->q[lane]);
 			pg_atomic_write_u64(&shared->needed,

@@ -48,8 +48,7 @@ static void
 damaged(void)
 {
 	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("a cursor row of the inbox is damaged"),
+			(errcode(ERRCODE_DATA_CORRUPTED), errmsg("a cursor row of the inbox is damaged"),
 			 errhint("Restore the database from a backup, or ask for help with the output of "
 					 "pg_amcheck.")));
 }
@@ -93,8 +92,8 @@ shard_cursor_record_read(ShardRecord *record, const char *data, int len)
 		damaged();
 	while (in.cursor < in.len)
 	{
-		int			section = pq_getmsgbyte(&in);
-		int			bytes = pq_getmsgint(&in, 4);
+		int section = pq_getmsgbyte(&in);
+		int bytes = pq_getmsgint(&in, 4);
 
 		if (bytes < 0 || bytes > in.len - in.cursor)
 			damaged();

@@ -32,11 +32,11 @@ shard_senders_empty(const ShardSenders *senders)
 static ShardSender *
 find(ShardSenders *senders, uint64 xid, int lane)
 {
-	uint32		mask = lane < 0 ? SHARD_ALL_LANES : 1u << lane;
+	uint32 mask = lane < 0 ? SHARD_ALL_LANES : 1u << lane;
 
 	for (int i = 0; i < senders->count; i++)
 	{
-		int			at = (senders->memo + i) % senders->count;
+		int at = (senders->memo + i) % senders->count;
 		ShardSender *s = &senders->list[at];
 
 		if (s->xid == xid && (s->new_lanes & mask) != 0)
@@ -81,13 +81,13 @@ add_place(ShardSenders *senders, ShardSender *s, ShardPlace place)
 		return;
 	if (s->places == s->capacity)
 	{
-		Size		bytes;
+		Size bytes;
 
 		s->capacity = Max(8, s->capacity * 2);
 		bytes = s->capacity * sizeof(ShardPlace);
 		s->place = s->place == NULL
-			? MemoryContextAlloc(GetMemoryChunkContext(senders->list), bytes)
-			: repalloc_huge(s->place, bytes);
+					   ? MemoryContextAlloc(GetMemoryChunkContext(senders->list), bytes)
+					   : repalloc_huge(s->place, bytes);
 	}
 	s->place[s->places++] = place;
 }
@@ -138,7 +138,7 @@ compare_places(const void *a, const void *b, void *arg)
 {
 	const ShardPlace *x = a;
 	const ShardPlace *y = b;
-	const int  *age = arg;
+	const int *age = arg;
 
 	if (x->segment != y->segment)
 		return age[x->segment] - age[y->segment];
@@ -148,9 +148,9 @@ compare_places(const void *a, const void *b, void *arg)
 ShardPlace *
 shard_senders_ended_places(const ShardSenders *senders, const int *order, int segments, int *count)
 {
-	int			age[SHARD_SEGMENTS] = {0};
-	int			total = 0;
-	int			kept = 0;
+	int age[SHARD_SEGMENTS] = {0};
+	int total = 0;
+	int kept = 0;
 	ShardPlace *result;
 
 	for (int i = 0; i < segments; i++)
@@ -199,7 +199,7 @@ shard_senders_drained(ShardSenders *senders, int64 seq)
 int64
 shard_senders_first(const ShardSenders *senders, int lane)
 {
-	int64		result = PG_INT64_MAX;
+	int64 result = PG_INT64_MAX;
 
 	for (int i = 0; i < senders->count; i++)
 		if (senders->list[i].new_lanes & (1u << lane))
@@ -211,7 +211,7 @@ shard_senders_first(const ShardSenders *senders, int lane)
 static void
 sweep(ShardSenders *senders)
 {
-	int			kept = 0;
+	int kept = 0;
 
 	for (int i = 0; i < senders->count; i++)
 	{

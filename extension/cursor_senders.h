@@ -15,29 +15,29 @@
 /* Where rows are: a hint, see cursor.c. */
 typedef struct ShardPlace
 {
-	int			segment;		/* -1: none */
+	int segment; /* -1: none */
 	BlockNumber block;
 } ShardPlace;
 
 typedef struct ShardSender
 {
-	uint64		xid;			/* top-level xid8 */
-	uint32		lanes;			/* mask; the first two as of the last commit, */
-	int64		first;			/* 0: the sender is new in this turn */
-	uint32		new_lanes;		/* the same as of now */
-	int64		new_first;
-	bool		ended;			/* not in progress in this turn's snapshot */
-	int			places;			/* pages with its rows, in order, superset */
-	int			capacity;
+	uint64 xid;		  /* top-level xid8 */
+	uint32 lanes;	  /* mask; the first two as of the last commit, */
+	int64 first;	  /* 0: the sender is new in this turn */
+	uint32 new_lanes; /* the same as of now */
+	int64 new_first;
+	bool ended; /* not in progress in this turn's snapshot */
+	int places; /* pages with its rows, in order, superset */
+	int capacity;
 	ShardPlace *place;
 } ShardSender;
 
 typedef struct ShardSenders
 {
-	int			count;
-	int			capacity;
+	int count;
+	int capacity;
 	ShardSender *list;
-	int			memo;			/* index of the last hit */
+	int memo; /* index of the last hit */
 } ShardSenders;
 
 /* Initialises an empty list in the current memory context, which it keeps. */
@@ -48,8 +48,8 @@ extern bool shard_senders_empty(const ShardSenders *senders);
 extern void shard_senders_add(ShardSenders *senders, uint64 xid, uint32 lanes, int64 first);
 
 /* A row of a sender in progress is passed; place is remembered. */
-extern void shard_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq,
-							   ShardPlace place);
+extern void
+shard_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, ShardPlace place);
 
 /* Whether the row is an unhandled one of P; and of an ended sender of P. */
 extern bool shard_senders_open(ShardSenders *senders, uint64 xid, int lane, int64 seq);
@@ -58,8 +58,8 @@ extern bool shard_senders_ended(ShardSenders *senders, uint64 xid, int lane, int
 extern void shard_senders_forget_places(ShardSenders *senders);
 
 /* Pages of all ended senders, each once, oldest first; palloc'd. order: segment numbers by age. */
-extern ShardPlace *shard_senders_ended_places(const ShardSenders *senders, const int *order,
-											  int segments, int *count);
+extern ShardPlace *
+shard_senders_ended_places(const ShardSenders *senders, const int *order, int segments, int *count);
 
 /* Rows of ended senders up to seq are handled (PG_INT64_MAX: all). */
 extern void shard_senders_drained(ShardSenders *senders, int64 seq);

@@ -17,16 +17,16 @@
 
 typedef struct CacheKey
 {
-	int32		type_id;
-	int			id_len;
+	int32 type_id;
+	int id_len;
 	const char *id;
 } CacheKey;
 
 typedef struct CacheEntry
 {
-	CacheKey	key;
-	uint32		hash;
-	char		status;
+	CacheKey key;
+	uint32 hash;
+	char status;
 	ShardEntity *entity;
 } CacheEntry;
 
@@ -69,8 +69,8 @@ shard_cache_init(void)
 ShardEntity *
 shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 {
-	CacheKey	key = {run->type->type_id, id_len, id};
-	bool		found;
+	CacheKey key = {run->type->type_id, id_len, id};
+	bool found;
 	CacheEntry *entry;
 	ShardEntity *entity;
 
@@ -100,11 +100,11 @@ shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 static void
 free_saved(ShardEntity *entity)
 {
-	ShardRun   *run = entity->run;
+	ShardRun *run = entity->run;
 
 	if (!run->by_value && entity->saved.known && !entity->saved.state_null)
 	{
-		Size		size = datumGetSize(entity->saved.state, false, run->length);
+		Size size = datumGetSize(entity->saved.state, false, run->length);
 
 		pfree(DatumGetPointer(entity->saved.state));
 		entity->bytes -= size;
@@ -115,15 +115,15 @@ free_saved(ShardEntity *entity)
 void
 shard_cache_keep(ShardEntity *entity)
 {
-	ShardRun   *run = entity->run;
+	ShardRun *run = entity->run;
 
 	if (!run->by_value && entity->now.known && !entity->now.state_null &&
 		!(entity->saved.known && !entity->saved.state_null &&
 		  entity->saved.state == entity->now.state))
 	{
 		MemoryContext old = MemoryContextSwitchTo(context);
-		Datum		state = datumCopy(entity->now.state, false, run->length);
-		Size		size = datumGetSize(state, false, run->length);
+		Datum state = datumCopy(entity->now.state, false, run->length);
+		Size size = datumGetSize(state, false, run->length);
 
 		MemoryContextSwitchTo(old);
 		free_saved(entity);
@@ -146,7 +146,7 @@ shard_cache_forget(ShardEntity *entity)
 void
 shard_cache_remove(ShardEntity *entity)
 {
-	CacheKey	key = {entity->run->type->type_id, entity->id_len, entity->id};
+	CacheKey key = {entity->run->type->type_id, entity->id_len, entity->id};
 
 	free_saved(entity);
 	dlist_delete(&entity->lru);
@@ -169,7 +169,7 @@ shard_cache_touch(ShardEntity *entity, TimestampTz now)
 typedef struct Passivation
 {
 	TimestampTz now;
-	TimestampTz next;			/* 0: never */
+	TimestampTz next; /* 0: never */
 } Passivation;
 
 /* Lets go of a type's idle entities. */
@@ -179,7 +179,7 @@ passivate_run(ShardRun *run, void *arg)
 	Passivation *pass = arg;
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &run->lru)
+	dlist_foreach_modify (iter, &run->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 		TimestampTz due = entity->last_message_at + run->type->passivate_idle_after;
@@ -223,7 +223,7 @@ shard_cache_bytes(void)
 }
 
 void
-shard_cache_each(void (*visit) (ShardEntity *entity, void *arg), void *arg)
+shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg)
 {
 	cache_iterator iterator;
 	CacheEntry *entry;

@@ -16,64 +16,64 @@
 /* What a state row says. */
 typedef struct ShardCopy
 {
-	bool		known;			/* false: the fields below mean nothing */
-	bool		exists;			/* there is a row */
-	bool		remembered;
-	bool		state_null;		/* always true without a row */
-	Datum		state;
+	bool known;	 /* false: the fields below mean nothing */
+	bool exists; /* there is a row */
+	bool remembered;
+	bool state_null; /* always true without a row */
+	Datum state;
 	ItemPointerData tid;
 	TransactionId xmin;
-	int64		version;
+	int64 version;
 } ShardCopy;
 
 /* Why and how long messages of an entity wait in the stash (D5). */
 typedef struct ShardWait
 {
-	bool		deferred;		/* there may be some: they go before its inbox rows */
-	bool		suspended;		/* for its type, not for itself */
-	int			attempts;		/* of the message in front; 0: it has not failed */
-	TimestampTz not_before;		/* the stash is not looked at earlier */
-	int			blocked_by;		/* pid that holds the row, 0: none */
-	int64		waiting;		/* rows in the stash */
+	bool deferred;			/* there may be some: they go before its inbox rows */
+	bool suspended;			/* for its type, not for itself */
+	int attempts;			/* of the message in front; 0: it has not failed */
+	TimestampTz not_before; /* the stash is not looked at earlier */
+	int blocked_by;			/* pid that holds the row, 0: none */
+	int64 waiting;			/* rows in the stash */
 } ShardWait;
 
 typedef struct ShardEntity
 {
-	struct ShardRun *run;		/* its type, in this worker */
-	int			shard;
-	dlist_node	lru;			/* in run->lru, least recently used first */
+	struct ShardRun *run; /* its type, in this worker */
+	int shard;
+	dlist_node lru; /* in run->lru, least recently used first */
 	TimestampTz last_message_at;
-	Size		bytes;			/* accounted for */
+	Size bytes; /* accounted for */
 
-	ShardCopy	saved;			/* as of the last commit; state in cache memory */
-	ShardCopy	now;			/* in this turn; state in turn memory or saved's */
-	bool		in_turn;
-	bool		checked;		/* now is the turn's truth */
-	bool		dirty;			/* a handler has returned */
-	bool		let_go;			/* leaves memory after this turn */
-	bool		stale;			/* saved was found to be wrong */
-	int			handled;		/* messages */
-	slist_node	turn_link;
+	ShardCopy saved; /* as of the last commit; state in cache memory */
+	ShardCopy now;	 /* in this turn; state in turn memory or saved's */
+	bool in_turn;
+	bool checked; /* now is the turn's truth */
+	bool dirty;	  /* a handler has returned */
+	bool let_go;  /* leaves memory after this turn */
+	bool stale;	  /* saved was found to be wrong */
+	int handled;  /* messages */
+	slist_node turn_link;
 
-	ShardWait	wait;			/* in this turn */
-	ShardWait	saved_wait;		/* as of the last commit */
-	dlist_node	due;			/* in the executor's list, while wait.deferred */
+	ShardWait wait;		  /* in this turn */
+	ShardWait saved_wait; /* as of the last commit */
+	dlist_node due;		  /* in the executor's list, while wait.deferred */
 
 	/* batch handlers: this turn's messages */
-	Datum	   *batch;
-	int			batch_count;
-	int			batch_capacity;
+	Datum *batch;
+	int batch_count;
+	int batch_capacity;
 
-	int			id_len;
-	char		id[FLEXIBLE_ARRAY_MEMBER];
+	int id_len;
+	char id[FLEXIBLE_ARRAY_MEMBER];
 } ShardEntity;
 
 /* Creates the cache. */
 extern void shard_cache_init(void);
 
 /* Finds an entity; makes it if make. */
-extern ShardEntity *shard_cache_get(struct ShardRun *run, int shard, const char *id, int id_len,
-									bool make);
+extern ShardEntity *
+shard_cache_get(struct ShardRun *run, int shard, const char *id, int id_len, bool make);
 
 /* Takes over the turn's copy of an entity: its state moves into cache memory. */
 extern void shard_cache_keep(ShardEntity *entity);
@@ -94,4 +94,4 @@ extern int64 shard_cache_entities(void);
 extern int64 shard_cache_bytes(void);
 
 /* Calls visit for each entity; it may not remove any. */
-extern void shard_cache_each(void (*visit) (ShardEntity *entity, void *arg), void *arg);
+extern void shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);

@@ -37,7 +37,7 @@
 /* Rows of one entity's stash that are read at once. */
 #define STASH_ROWS 1000
 
-ShardTurn	shard_turn;
+ShardTurn shard_turn;
 
 static bool is_worker = false;
 static dlist_head due;			/* entities that wait, but not for their type */
@@ -89,7 +89,7 @@ shard_executor_init(void)
 static ShardRun *
 ready_run(int32 type_id)
 {
-	ShardRun   *run = shard_run_get(type_id);
+	ShardRun *run = shard_run_get(type_id);
 
 	if (run != NULL && run->looked_at != shard_registry_generation())
 	{
@@ -118,8 +118,8 @@ static void
 load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, int attempts,
 			TimestampTz next_at, void *arg)
 {
-	uint32		lanes = *(uint32 *) arg;
-	ShardRun   *run;
+	uint32 lanes = *(uint32 *) arg;
+	ShardRun *run;
 	ShardEntity *entity;
 
 	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0)
@@ -132,11 +132,11 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, in
 	/* a clock that was set back must not hold a message for ever (D16) */
 	if (next_at > GetCurrentTimestamp() + run->type->max_retry_backoff)
 		next_at = GetCurrentTimestamp() + run->type->max_retry_backoff;
-	entity->wait = (ShardWait) {.deferred = true,
-								.suspended = !run->runnable,
-								.attempts = attempts,
-								.not_before = next_at,
-								.waiting = rows};
+	entity->wait = (ShardWait){.deferred = true,
+							   .suspended = !run->runnable,
+							   .attempts = attempts,
+							   .not_before = next_at,
+							   .waiting = rows};
 	entity->saved_wait = entity->wait;
 	count_held(run, rows);
 	set_due(entity, false, is_due(&entity->wait));
@@ -152,7 +152,7 @@ shard_executor_load_stash(uint32 lanes)
 static void
 follow_type(ShardEntity *entity, void *arg)
 {
-	bool		was = is_due(&entity->saved_wait);
+	bool was = is_due(&entity->saved_wait);
 
 	if (!entity->saved_wait.deferred)
 		return;
@@ -166,8 +166,8 @@ follow_type(ShardEntity *entity, void *arg)
 static void
 refresh_run(ShardRun *run, void *arg)
 {
-	bool	   *changed = arg;
-	bool		runnable = run->runnable;
+	bool *changed = arg;
+	bool runnable = run->runnable;
 
 	if (!run->type->exists)
 		return;
@@ -188,7 +188,7 @@ shard_executor_begin(bool careful)
 	shard_turn.replies = NIL;
 	if (refreshed_at != shard_registry_generation())
 	{
-		bool		changed = false;
+		bool changed = false;
 
 		shard_run_each(refresh_run, &changed);
 		if (changed)
@@ -201,9 +201,9 @@ TimestampTz
 shard_executor_next_due(void)
 {
 	TimestampTz result = 0;
-	dlist_iter	iter;
+	dlist_iter iter;
 
-	dlist_foreach(iter, &due)
+	dlist_foreach (iter, &due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 		TimestampTz at = Max(entity->wait.not_before, 1);
@@ -217,7 +217,7 @@ shard_executor_next_due(void)
 void
 shard_turn_enlist(ShardEntity *entity)
 {
-	ShardRun   *run = entity->run;
+	ShardRun *run = entity->run;
 
 	if (entity->in_turn)
 		return;
@@ -281,13 +281,13 @@ differs(const ShardEntity *entity)
 	if (now->state_null)
 		return false;
 	return now->xmin != saved->xmin ||
-		!datumIsEqual(now->state, saved->state, entity->run->by_value, entity->run->length);
+		   !datumIsEqual(now->state, saved->state, entity->run->by_value, entity->run->length);
 }
 
 bool
 shard_turn_write(ShardEntity *entity)
 {
-	bool		written;
+	bool written;
 	MemoryContext old;
 
 	if (!entity->dirty)
@@ -302,7 +302,7 @@ shard_turn_write(ShardEntity *entity)
 	shard_security_begin(&shard_turn.security, entity->run->type);
 	old = MemoryContextSwitchTo(shard_turn.context);
 	written = shard_state_open(&entity->run->table, entity->run->type) &&
-		shard_state_write(&entity->run->table, entity);
+			  shard_state_write(&entity->run->table, entity);
 	MemoryContextSwitchTo(old);
 	if (written)
 		entity->dirty = false;
@@ -313,7 +313,7 @@ shard_turn_write(ShardEntity *entity)
 static ErrorData *
 keep_error(const ErrorData *error)
 {
-	ErrorData  *kept = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
+	ErrorData *kept = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
 
 	*kept = *error;
 	return kept;
@@ -344,10 +344,10 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	ShardCopy	before = entity->now;
-	bool		dirty = entity->dirty;
-	bool		let_go = entity->let_go;
-	ErrorData  *volatile error = NULL;
+	ShardCopy before = entity->now;
+	bool dirty = entity->dirty;
+	bool let_go = entity->let_go;
+	ErrorData *volatile error = NULL;
 
 	*overtaken = false;
 
@@ -396,9 +396,9 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 /* What happened to a message that was to be run. */
 typedef enum Outcome
 {
-	MESSAGE_DONE,				/* handled */
-	MESSAGE_BURIED,				/* became a dead letter */
-	MESSAGE_RESTS				/* is in the stash; the entity's others wait */
+	MESSAGE_DONE,	/* handled */
+	MESSAGE_BURIED, /* became a dead letter */
+	MESSAGE_RESTS	/* is in the stash; the entity's others wait */
 } Outcome;
 
 /* The entity cannot run now: its message waits in the stash. */
@@ -418,8 +418,8 @@ static Outcome
 run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
 {
 	ShardExecution execution;
-	bool		overtaken;
-	ErrorData  *error = run_fenced(entity, row, NULL, &execution, &overtaken);
+	bool overtaken;
+	ErrorData *error = run_fenced(entity, row, NULL, &execution, &overtaken);
 
 	if (overtaken)
 	{
@@ -431,7 +431,7 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 	if (error == NULL)
 		return MESSAGE_DONE;
 	return shard_failure_dispose(entity, row, attempts, from_stash, error) ? MESSAGE_BURIED
-		: MESSAGE_RESTS;
+																		   : MESSAGE_RESTS;
 }
 
 /* Runs a message as the turn's mode wants it. */
@@ -452,7 +452,7 @@ run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 	}
 	if (shard_turn.careful)
 	{
-		Outcome		outcome = run_careful(entity, row, attempts, from_stash);
+		Outcome outcome = run_careful(entity, row, attempts, from_stash);
 
 		if (outcome != MESSAGE_DONE)
 			return outcome;
@@ -472,16 +472,16 @@ run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 void
 shard_executor_row(const ShardRow *row)
 {
-	ShardRun   *run = ready_run(row->type_id);
+	ShardRun *run = ready_run(row->type_id);
 	ShardEntity *entity;
 
 	shard_turn.count++;
 	shard_turn.passed = true;
 	if (run == NULL || row->shard < 0 || row->shard >= run->type->number_of_shards)
 	{
-		ErrorData	error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
-							 .message = "the entity type of the message was dropped",
-							 .hint = "Start the type again and send the message anew."};
+		ErrorData error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
+						   .message = "the entity type of the message was dropped",
+						   .hint = "Start the type again and send the message anew."};
 
 		shard_turn_end_user_code();
 		shard_held_dead_letter(row, 0, &error);
@@ -502,9 +502,9 @@ shard_executor_row(const ShardRow *row)
 static int
 run_stash(ShardEntity *entity, int limit)
 {
-	List	   *rows;
-	ListCell   *cell;
-	int			done = 0;
+	List *rows;
+	ListCell *cell;
+	int done = 0;
 	MemoryContext old;
 
 	shard_turn_end_user_code();
@@ -513,10 +513,10 @@ run_stash(ShardEntity *entity, int limit)
 	rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id, entity->id_len,
 						   limit);
 	MemoryContextSwitchTo(old);
-	foreach(cell, rows)
+	foreach (cell, rows)
 	{
-		ShardHeld  *held = lfirst(cell);
-		Outcome		outcome;
+		ShardHeld *held = lfirst(cell);
+		Outcome outcome;
 
 		/* a clock that was set back must not hold a message for ever (D16) */
 		if (held->next_at > shard_turn.now)
@@ -541,23 +541,24 @@ run_stash(ShardEntity *entity, int limit)
 		done++;
 	}
 	if (done == list_length(rows) && done < limit)
-		entity->wait = (ShardWait) {0};
+		entity->wait = (ShardWait){0};
 	return done;
 }
 
 int
 shard_executor_stash(int limit)
 {
-	int			done = 0;
-	dlist_iter	iter;
+	int done = 0;
+	dlist_iter iter;
 
-	dlist_foreach(iter, &due)
+	dlist_foreach (iter, &due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
 		if (done >= limit)
 			break;
-		if (entity->saved_wait.not_before <= shard_turn.now && ready_run(entity->run->type->type_id))
+		if (entity->saved_wait.not_before <= shard_turn.now &&
+			ready_run(entity->run->type->type_id))
 			done += run_stash(entity, Min(STASH_ROWS, limit - done));
 	}
 	return done;
@@ -566,11 +567,11 @@ shard_executor_stash(int limit)
 bool
 shard_executor_can_ask(const ShardRequest *request)
 {
-	ShardRun   *run = ready_run(request->type_id);
+	ShardRun *run = ready_run(request->type_id);
 	ShardEntity *entity;
 
 	if (run == NULL || !run->runnable)
-		return true;			/* it is told so */
+		return true; /* it is told so */
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, false);
 	return entity == NULL || !entity->wait.deferred;
 }
@@ -578,18 +579,18 @@ shard_executor_can_ask(const ShardRequest *request)
 void
 shard_executor_ask(ShardRequest *request)
 {
-	ShardRun   *run = ready_run(request->type_id);
+	ShardRun *run = ready_run(request->type_id);
 	ShardEntity *entity;
 	ShardExecution execution;
-	ErrorData  *error = NULL;
-	bool		overtaken = false;
+	ErrorData *error = NULL;
+	bool overtaken = false;
 
 	shard_turn.count++;
 	if (run == NULL || !run->runnable)
 	{
-		ErrorData	stopped = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-							   .message = "the entity type cannot run now",
-							   .hint = "See column problem of shard_types."};
+		ErrorData stopped = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+							 .message = "the entity type cannot run now",
+							 .hint = "See column problem of shard_types."};
 
 		keep_reply(request, NULL, keep_error(&stopped));
 		return;
@@ -607,9 +608,9 @@ shard_executor_ask(ShardRequest *request)
 		overtaken = true;
 	if (overtaken)
 	{
-		ErrorData	locked = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
-							  .message = "another transaction holds the state row of the entity",
-							  .hint = "Ask again when that transaction has ended."};
+		ErrorData locked = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
+							.message = "another transaction holds the state row of the entity",
+							.hint = "Ask again when that transaction has ended."};
 
 		shard_cache_forget(entity);
 		entity->checked = false;
@@ -630,14 +631,14 @@ shard_executor_ask(ShardRequest *request)
 static void
 finish_run(ShardRun *run)
 {
-	slist_iter	iter;
+	slist_iter iter;
 
 	if (run->type->batch)
 	{
-		slist_foreach(iter, &run->touched)
+		slist_foreach (iter, &run->touched)
 			shard_call_batch(slist_container(ShardEntity, turn_link, iter.cur));
 	}
-	slist_foreach(iter, &run->touched)
+	slist_foreach (iter, &run->touched)
 	{
 		ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 
@@ -645,9 +646,8 @@ finish_run(ShardRun *run)
 			continue;
 		entity->stale = true;
 		shard_turn.overtaken = true;
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("state row of entity \"%s\" was changed from outside", entity->id)));
+		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						errmsg("state row of entity \"%s\" was changed from outside", entity->id)));
 	}
 
 	/* after-triggers fire here, as the owner */
@@ -661,9 +661,9 @@ finish_run(ShardRun *run)
 void
 shard_executor_finish(void)
 {
-	slist_iter	iter;
+	slist_iter iter;
 
-	slist_foreach(iter, &shard_turn.runs)
+	slist_foreach (iter, &shard_turn.runs)
 		finish_run(slist_container(ShardRun, turn_link, iter.cur));
 	shard_turn_end_user_code();
 }
@@ -678,8 +678,8 @@ shard_executor_has_passed(void)
 static void
 keep_entity(ShardEntity *entity)
 {
-	int64		held = entity->wait.waiting - entity->saved_wait.waiting;
-	ShardRun   *run = entity->run;
+	int64 held = entity->wait.waiting - entity->saved_wait.waiting;
+	ShardRun *run = entity->run;
 
 	if (entity->checked)
 		shard_cache_keep(entity);
@@ -697,9 +697,9 @@ keep_entity(ShardEntity *entity)
 static void
 send_replies(XLogRecPtr lsn)
 {
-	ListCell   *cell;
+	ListCell *cell;
 
-	foreach(cell, shard_turn.replies)
+	foreach (cell, shard_turn.replies)
 	{
 		ShardReply *reply = lfirst(cell);
 
@@ -718,10 +718,10 @@ shard_executor_committed(XLogRecPtr lsn)
 
 	while (!slist_is_empty(&shard_turn.runs))
 	{
-		ShardRun   *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
 
 		run->in_turn = false;
-		slist_foreach_modify(iter, &run->touched)
+		slist_foreach_modify (iter, &run->touched)
 			keep_entity(slist_container(ShardEntity, turn_link, iter.cur));
 	}
 	send_replies(lsn);
@@ -731,17 +731,17 @@ shard_executor_committed(XLogRecPtr lsn)
 void
 shard_executor_aborted(void)
 {
-	slist_iter	iter;
+	slist_iter iter;
 
 	shard_security_forget(&shard_turn.security);
 	shard_call_aborted();
 	while (!slist_is_empty(&shard_turn.runs))
 	{
-		ShardRun   *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
 
 		run->in_turn = false;
 		shard_state_forget(&run->table);
-		slist_foreach(iter, &run->touched)
+		slist_foreach (iter, &run->touched)
 		{
 			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 

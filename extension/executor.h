@@ -15,25 +15,25 @@
 /* A message that a handler told in a trial. */
 typedef struct ShardTold
 {
-	char	   *type_name;
-	char	   *entity;
-	Jsonb	   *message;
+	char *type_name;
+	char *entity;
+	Jsonb *message;
 } ShardTold;
 
 /* What the handler that is running may ask about; NULL outside of handlers. */
 typedef struct ShardExecution
 {
 	ShardEntity *entity;
-	const ShardRow *message;	/* NULL: an ask */
-	const ShardRequest *ask;	/* NULL: a tell */
-	bool		batch;			/* several messages: no sender, id or reply */
-	bool		replied;
-	bool		trial;			/* shard_try: nothing is kept */
-	char	   *reply;			/* jsonb, palloc'd in the turn's memory; NULL: none */
-	List	   *told;			/* trial: ShardTold * instead of sending */
-	MemoryContext memory;		/* of the reply */
-	bool		stop;			/* shard_stop(), shard_passivate() */
-	bool		passivate;
+	const ShardRow *message; /* NULL: an ask */
+	const ShardRequest *ask; /* NULL: a tell */
+	bool batch;				 /* several messages: no sender, id or reply */
+	bool replied;
+	bool trial;			  /* shard_try: nothing is kept */
+	char *reply;		  /* jsonb, palloc'd in the turn's memory; NULL: none */
+	List *told;			  /* trial: ShardTold * instead of sending */
+	MemoryContext memory; /* of the reply */
+	bool stop;			  /* shard_stop(), shard_passivate() */
+	bool passivate;
 } ShardExecution;
 
 extern ShardExecution *shard_executor_current(void);
@@ -57,7 +57,7 @@ extern void shard_executor_begin(bool careful);
 extern TimestampTz shard_executor_next_due(void);
 
 /* Handles what is due in stashes, at most limit messages. Returns how many. */
-extern int	shard_executor_stash(int limit);
+extern int shard_executor_stash(int limit);
 
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_executor_row(const ShardRow *row);
@@ -84,7 +84,7 @@ extern void shard_executor_committed(XLogRecPtr lsn);
 extern void shard_executor_aborted(void);
 
 /* Messages begun in this turn; of a failed one, the last is to blame if it is blamed. */
-extern int	shard_executor_count(void);
+extern int shard_executor_count(void);
 extern bool shard_executor_blames_last(void);
 
 /* The turn failed because a state row was changed outside: nobody is to blame. */

@@ -13,25 +13,25 @@
 typedef struct ShardReply
 {
 	ShardRequest *request;
-	char	   *data;			/* NULL: SQL NULL */
-	int			len;
-	ErrorData  *error;			/* instead of data */
+	char *data; /* NULL: SQL NULL */
+	int len;
+	ErrorData *error; /* instead of data */
 } ShardReply;
 
 typedef struct ShardTurn
 {
-	MemoryContext context;		/* reset by each turn */
-	bool		careful;
+	MemoryContext context; /* reset by each turn */
+	bool careful;
 	TimestampTz now;
-	int			count;			/* messages begun */
-	bool		blames_last;	/* a handler is running */
-	bool		overtaken;
-	bool		passed;			/* a message was handled, stashed or buried */
-	slist_head	runs;			/* whose entities are in the turn */
-	List	   *replies;
+	int count;		  /* messages begun */
+	bool blames_last; /* a handler is running */
+	bool overtaken;
+	bool passed;	 /* a message was handled, stashed or buried */
+	slist_head runs; /* whose entities are in the turn */
+	List *replies;
 	ShardSecurity security;
-	uint64		messages;		/* since start */
-	uint64		errors;
+	uint64 messages; /* since start */
+	uint64 errors;
 } ShardTurn;
 
 extern ShardTurn shard_turn;
@@ -71,8 +71,8 @@ extern void shard_call_explain(ErrorData *error);
 extern void shard_call_aborted(void);
 
 /* What becomes of a message that cannot run now, or failed (failure.c). */
-extern void shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until,
-								bool suspended);
+extern void
+shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
 
 /* True: it became a dead letter; false: it waits in the stash for another attempt. */
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,

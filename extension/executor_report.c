@@ -15,19 +15,20 @@ enum
 {
 	STATE_RUNNING = 1,
 	STATE_BACKING_OFF = 3,
-	STATE_QUARANTINED = 4		/* waits for its type */
+	STATE_QUARANTINED = 4 /* waits for its type */
 };
 
 static void
 report_entity(ShardEntity *entity, void *arg)
 {
-	StringInfo	out = arg;
+	StringInfo out = arg;
 	const ShardWait *wait = &entity->saved_wait;
 
 	pq_sendint32(out, entity->run->type->type_id);
 	pq_sendint32(out, entity->shard);
-	pq_sendint32(out, !wait->deferred ? STATE_RUNNING
-				 : wait->suspended ? STATE_QUARANTINED : STATE_BACKING_OFF);
+	pq_sendint32(out, !wait->deferred	? STATE_RUNNING
+					  : wait->suspended ? STATE_QUARANTINED
+										: STATE_BACKING_OFF);
 	pq_sendint64(out, entity->last_message_at);
 	pq_sendint64(out, wait->waiting);
 	pq_sendint32(out, entity->id_len);
@@ -37,7 +38,7 @@ report_entity(ShardEntity *entity, void *arg)
 static void
 report_run(ShardRun *run, void *arg)
 {
-	StringInfo	out = arg;
+	StringInfo out = arg;
 
 	for (int shard = 0; shard < run->type->number_of_shards; shard++)
 	{

@@ -20,9 +20,9 @@ static Datum
 call(ShardType *type, Oid function, const char *setting, Jsonb *message)
 {
 	ShardSecurity security = {0};
-	FmgrInfo	info;
+	FmgrInfo info;
 	LOCAL_FCINFO(fcinfo, 1);
-	Datum		result;
+	Datum result;
 
 	fmgr_info(function, &info);
 	InitFunctionCallInfoData(*fcinfo, &info, 1, DEFAULT_COLLATION_OID, NULL, NULL);
@@ -32,11 +32,10 @@ call(ShardType *type, Oid function, const char *setting, Jsonb *message)
 	result = FunctionCallInvoke(fcinfo);
 	shard_security_end(&security);
 	if (fcinfo->isnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s of entity type \"%s\" returned null", setting, type->name),
-				 errhint("Send messages that it understands, or use shard_tell(type_name, "
-						 "entity_id, message).")));
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("%s of entity type \"%s\" returned null", setting, type->name),
+						errhint("Send messages that it understands, or use shard_tell(type_name, "
+								"entity_id, message).")));
 	return result;
 }
 
@@ -49,8 +48,7 @@ shard_extractor_entity_id(ShardType *type, Jsonb *message)
 				 errmsg("entity type \"%s\" has no entity_id_extractor", type->name),
 				 errhint("Name the entity with shard_tell(type_name, entity_id, message), or set "
 						 "one with shard_alter().")));
-	return DatumGetTextPP(
-		call(type, type->entity_id_extractor, "entity_id_extractor", message));
+	return DatumGetTextPP(call(type, type->entity_id_extractor, "entity_id_extractor", message));
 }
 
 Jsonb *

@@ -31,21 +31,21 @@ shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until,
 static bool
 is_transient(int sqlstate)
 {
-	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+	int category = ERRCODE_TO_CATEGORY(sqlstate);
 
 	return category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK) ||
-		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
-		category == ERRCODE_TO_CATEGORY(ERRCODE_SYSTEM_ERROR) ||
-		sqlstate == ERRCODE_ADMIN_SHUTDOWN || sqlstate == ERRCODE_CRASH_SHUTDOWN ||
-		sqlstate == ERRCODE_CANNOT_CONNECT_NOW || sqlstate == ERRCODE_DATABASE_DROPPED ||
-		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+		   category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
+		   category == ERRCODE_TO_CATEGORY(ERRCODE_SYSTEM_ERROR) ||
+		   sqlstate == ERRCODE_ADMIN_SHUTDOWN || sqlstate == ERRCODE_CRASH_SHUTDOWN ||
+		   sqlstate == ERRCODE_CANNOT_CONNECT_NOW || sqlstate == ERRCODE_DATABASE_DROPPED ||
+		   sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
 /* Pause before the attempt that follows so many failed ones. */
 static int64
 backoff(const ShardType *type, int attempts)
 {
-	int64		pause = type->retry_backoff;
+	int64 pause = type->retry_backoff;
 
 	while (--attempts > 0 && pause < type->max_retry_backoff)
 		pause *= 2;
@@ -57,7 +57,7 @@ static void
 report(ShardEntity *entity, const ErrorData *error, int attempts)
 {
 	static TimestampTz last = 0;
-	static int	silent = 0;
+	static int silent = 0;
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (now - last < USECS_PER_SEC)
@@ -67,8 +67,8 @@ report(ShardEntity *entity, const ErrorData *error, int attempts)
 	}
 	ereport(WARNING,
 			(errcode(error->sqlerrcode),
-			 errmsg("a message of entity \"%s\" of type \"%s\" became a dead letter: %s", entity->id,
-					entity->run->type->name, error->message),
+			 errmsg("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
+					entity->id, entity->run->type->name, error->message),
 			 errdetail("It failed after %d attempt(s); %d more dead letter(s) since the last such "
 					   "message in the log.",
 					   attempts, silent),

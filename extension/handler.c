@@ -32,7 +32,7 @@
 static Node *
 make_param(int number, Oid type)
 {
-	Param	   *param = makeNode(Param);
+	Param *param = makeNode(Param);
 
 	param->paramkind = PARAM_EXTERN;
 	param->paramid = number;
@@ -46,9 +46,9 @@ make_param(int number, Oid type)
 char *
 shard_handler_problem(const ShardType *type, int *sqlstate)
 {
-	HeapTuple	tuple;
+	HeapTuple tuple;
 	Form_pg_proc proc;
-	char	   *problem = NULL;
+	char *problem = NULL;
 
 	*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(type->handler));
@@ -63,13 +63,13 @@ shard_handler_problem(const ShardType *type, int *sqlstate)
 	else if (proc->prorettype != type->state_type || proc->pronargs != 2 ||
 			 proc->proargtypes.values[0] != type->state_type ||
 			 proc->proargtypes.values[1] != (type->batch ? JSONBARRAYOID : JSONBOID))
-		problem = psprintf("handler %s has another signature than at shard_start",
-						   type->handler_name);
+		problem =
+			psprintf("handler %s has another signature than at shard_start", type->handler_name);
 	else if (shard_proc_aclcheck(type->handler, type->owner, ACL_EXECUTE) != ACLCHECK_OK)
 	{
 		*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
-		problem = psprintf("owner of the entity type may not execute handler %s",
-						   type->handler_name);
+		problem =
+			psprintf("owner of the entity type may not execute handler %s", type->handler_name);
 	}
 	ReleaseSysCache(tuple);
 	return problem;
@@ -87,8 +87,8 @@ void
 shard_handler_compile(ShardHandler *handler, const ShardType *type)
 {
 	MemoryContext old;
-	Oid			message_type = type->batch ? JSONBARRAYOID : JSONBOID;
-	FuncExpr   *call;
+	Oid message_type = type->batch ? JSONBARRAYOID : JSONBOID;
+	FuncExpr *call;
 
 	shard_handler_free(handler);
 	handler->context =
@@ -119,7 +119,7 @@ bool
 shard_handler_valid(const ShardHandler *handler)
 {
 	return handler->context != NULL && handler->expr != NULL && handler->cached->is_valid &&
-		(handler->to_jsonb == NULL || handler->cached_to_jsonb->is_valid);
+		   (handler->to_jsonb == NULL || handler->cached_to_jsonb->is_valid);
 }
 
 void
@@ -151,7 +151,7 @@ shard_handler_call(ShardHandler *handler, Datum state, bool state_null, Datum me
 Datum
 shard_handler_state_to_jsonb(ShardHandler *handler, Datum state)
 {
-	bool		isnull;
+	bool isnull;
 
 	if (handler->to_jsonb == NULL)
 		return state;

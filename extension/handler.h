@@ -12,12 +12,12 @@
 
 typedef struct ShardHandler
 {
-	MemoryContext context;		/* of what follows; NULL: not compiled */
+	MemoryContext context; /* of what follows; NULL: not compiled */
 	CachedExpression *cached;
-	ExprState  *expr;
-	ExprContext *econtext;		/* its per-tuple memory is reset by each call */
+	ExprState *expr;
+	ExprContext *econtext; /* its per-tuple memory is reset by each call */
 	ParamListInfo params;
-	ExprState  *to_jsonb;		/* state as jsonb; NULL: it is jsonb */
+	ExprState *to_jsonb; /* state as jsonb; NULL: it is jsonb */
 	CachedExpression *cached_to_jsonb;
 } ShardHandler;
 

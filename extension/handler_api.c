@@ -32,9 +32,8 @@ require_handler(const char *function)
 	ShardExecution *execution = shard_executor_current();
 
 	if (execution == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("%s can be called in a handler only", function)));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("%s can be called in a handler only", function)));
 	return execution;
 }
 
@@ -45,11 +44,10 @@ require_message(const char *function)
 	ShardExecution *execution = require_handler(function);
 
 	if (execution->batch)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("%s cannot be called in a batch handler", function),
-				 errdetail("A batch may have messages of several senders."),
-				 errhint("Use a handler that takes one message.")));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("%s cannot be called in a batch handler", function),
+						errdetail("A batch may have messages of several senders."),
+						errhint("Use a handler that takes one message.")));
 	return execution;
 }
 
@@ -57,9 +55,9 @@ require_message(const char *function)
 static Datum
 address(FunctionCallInfo fcinfo, const char *type_name, const char *entity, int entity_len)
 {
-	TupleDesc	desc;
-	Datum		values[2] = {0};
-	bool		nulls[2] = {true, true};
+	TupleDesc desc;
+	Datum values[2] = {0};
+	bool nulls[2] = {true, true};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -95,7 +93,7 @@ Datum
 shard_sender(PG_FUNCTION_ARGS)
 {
 	ShardExecution *execution = require_message("shard_sender()");
-	ShardType  *type = sender_type(execution);
+	ShardType *type = sender_type(execution);
 
 	if (type == NULL)
 		return address(fcinfo, NULL, NULL, 0);
@@ -111,19 +109,18 @@ Datum
 shard_reply(PG_FUNCTION_ARGS)
 {
 	ShardExecution *execution = require_message("shard_reply()");
-	ShardType  *type;
+	ShardType *type;
 
 	if (execution->ask != NULL || execution->trial)
 	{
 		if (execution->replied)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("the message has been replied to already")));
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("the message has been replied to already")));
 		execution->replied = true;
 		execution->reply = NULL;
 		if (!PG_ARGISNULL(0))
 		{
-			Jsonb	   *reply = PG_GETARG_JSONB_P(0);
+			Jsonb *reply = PG_GETARG_JSONB_P(0);
 
 			execution->reply = MemoryContextAlloc(execution->memory, VARSIZE(reply));
 			memcpy(execution->reply, reply, VARSIZE(reply));
@@ -163,13 +160,11 @@ Datum
 shard_message_id(PG_FUNCTION_ARGS)
 {
 	ShardExecution *execution = require_message("shard_message_id()");
-	char		buffer[SHARD_MESSAGE_MID_SIZE];
+	char buffer[SHARD_MESSAGE_MID_SIZE];
 
 	if (execution->message == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("an ask has no message id"),
-				 errdetail("It is never retried.")));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("an ask has no message id"), errdetail("It is never retried.")));
 	shard_message_format_mid(execution->message->mid_node, execution->message->mid_seq, buffer);
 	PG_RETURN_TEXT_P(cstring_to_text(buffer));
 }

@@ -23,9 +23,9 @@
 typedef struct Statement
 {
 	const char *sql;
-	int			parameters;
-	Oid			type[MAX_PARAMETERS];
-	SPIPlanPtr	plan;
+	int parameters;
+	Oid type[MAX_PARAMETERS];
+	SPIPlanPtr plan;
 } Statement;
 
 static Statement insert_stash = {
@@ -34,30 +34,26 @@ static Statement insert_stash = {
 	" VALUES ('stash', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
 	15,
 	{INT4OID, INT4OID, TEXTOID, INT8OID, INT2OID, INT4OID, INT4OID, TEXTOID, INT4OID, INT8OID,
-	 BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}
-};
+	 BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}};
 
 static Statement select_stash = {
 	"SELECT seq, kind, epoch, src_type, src_entity, mid_node, mid_seq, payload, attempts, next_at"
 	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'stash'"
 	" ORDER BY seq LIMIT $4",
 	4,
-	{INT4OID, INT4OID, TEXTOID, INT4OID}
-};
+	{INT4OID, INT4OID, TEXTOID, INT4OID}};
 
 static Statement delete_stash = {
 	"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3"
 	" AND place = 'stash' AND seq = $4",
 	4,
-	{INT4OID, INT4OID, TEXTOID, INT8OID}
-};
+	{INT4OID, INT4OID, TEXTOID, INT8OID}};
 
 static Statement update_stash = {
 	"UPDATE shard.held SET attempts = $5, next_at = $6, sqlstate = $7, error = $8"
 	" WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'stash' AND seq = $4",
 	8,
-	{INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}
-};
+	{INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}};
 
 static Statement insert_dead = {
 	"INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, src_type, src_entity,"
@@ -65,8 +61,7 @@ static Statement insert_dead = {
 	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
 	16,
 	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, INT4OID, TEXTOID, INT4OID, INT8OID, BYTEAOID,
-	 TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID}
-};
+	 TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID}};
 
 static Statement select_entities = {
 	"SELECT type_id, shard, entity, pg_catalog.count(*),"
@@ -74,15 +69,14 @@ static Statement select_entities = {
 	" (pg_catalog.array_agg(next_at ORDER BY seq))[1]"
 	" FROM shard.held WHERE place = 'stash' GROUP BY type_id, shard, entity",
 	0,
-	{0}
-};
+	{0}};
 
 /* Values and nulls of a statement's parameters, filled in order. */
 typedef struct Arguments
 {
-	int			count;
-	Datum		value[MAX_PARAMETERS];
-	char		null[MAX_PARAMETERS];
+	int count;
+	Datum value[MAX_PARAMETERS];
+	char null[MAX_PARAMETERS];
 } Arguments;
 
 static void
@@ -142,7 +136,7 @@ run(Statement *statement, Arguments *arguments, int expected)
 {
 	if (statement->plan == NULL)
 	{
-		SPIPlanPtr	plan = SPI_prepare(statement->sql, statement->parameters, statement->type);
+		SPIPlanPtr plan = SPI_prepare(statement->sql, statement->parameters, statement->type);
 
 		if (plan == NULL || SPI_keepplan(plan) != 0)
 			elog(ERROR, "could not plan \"%s\"", statement->sql);
@@ -167,7 +161,7 @@ change_one(Statement *statement, Arguments *arguments, int expected)
 void
 shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error)
 {
-	Arguments	arguments = {0};
+	Arguments arguments = {0};
 
 	add_entity(&arguments, row);
 	add(&arguments, Int64GetDatum(row->seq), false);
@@ -180,7 +174,7 @@ shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const E
 void
 shard_held_delete(const ShardRow *row)
 {
-	Arguments	arguments = {0};
+	Arguments arguments = {0};
 
 #ifdef SHARD_MUTANT_STASH_KEPT
 	return;
@@ -193,7 +187,7 @@ shard_held_delete(const ShardRow *row)
 void
 shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error)
 {
-	Arguments	arguments = {0};
+	Arguments arguments = {0};
 
 	add_entity(&arguments, row);
 	add(&arguments, Int64GetDatum(row->seq), false);
@@ -204,7 +198,7 @@ shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const 
 void
 shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error)
 {
-	Arguments	arguments = {0};
+	Arguments arguments = {0};
 
 	add_entity(&arguments, row);
 	add(&arguments, Int16GetDatum(row->kind), false);
@@ -229,10 +223,10 @@ result_column(uint64 number, int column, bool *isnull)
 static char *
 copy_bytes(uint64 number, int column, MemoryContext context, int *len)
 {
-	bool		isnull;
-	Datum		value = result_column(number, column, &isnull);
+	bool isnull;
+	Datum value = result_column(number, column, &isnull);
 	struct varlena *bytes;
-	char	   *copy;
+	char *copy;
 
 	*len = 0;
 	if (isnull)
@@ -248,9 +242,9 @@ copy_bytes(uint64 number, int column, MemoryContext context, int *len)
 static ShardHeld *
 read_held(uint64 number, MemoryContext context)
 {
-	ShardHeld  *held = MemoryContextAllocZero(context, sizeof(ShardHeld));
-	ShardRow   *row = &held->row;
-	bool		isnull;
+	ShardHeld *held = MemoryContextAllocZero(context, sizeof(ShardHeld));
+	ShardRow *row = &held->row;
+	bool isnull;
 
 	row->seq = DatumGetInt64(result_column(number, 1, &isnull));
 	row->kind = DatumGetInt16(result_column(number, 2, &isnull));
@@ -275,9 +269,9 @@ List *
 shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int limit)
 {
 	MemoryContext context = CurrentMemoryContext;
-	Arguments	arguments = {0};
-	List	   *result = NIL;
-	char	   *id = pnstrdup(entity, entity_len);
+	Arguments arguments = {0};
+	List *result = NIL;
+	char *id = pnstrdup(entity, entity_len);
 
 	SPI_connect();
 	add(&arguments, Int32GetDatum(type_id), false);
@@ -287,7 +281,7 @@ shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, in
 	run(&select_stash, &arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		ShardHeld  *held = read_held(i, context);
+		ShardHeld *held = read_held(i, context);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
 		held->row.type_id = type_id;
@@ -305,15 +299,15 @@ void
 shard_held_each_entity(ShardHeldVisit visit, void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
-	Arguments	arguments = {0};
+	Arguments arguments = {0};
 
 	SPI_connect();
 	run(&select_entities, &arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		bool		isnull;
-		int			len;
-		char	   *id = copy_bytes(i, 3, context, &len);
+		bool isnull;
+		int len;
+		char *id = copy_bytes(i, 3, context, &len);
 		TimestampTz next_at = DatumGetTimestampTz(result_column(i, 6, &isnull));
 
 		if (isnull)

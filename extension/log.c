@@ -66,15 +66,15 @@
  */
 typedef struct Pending
 {
-	MemoryContext context;		/* of the tuples; reset when there are none */
-	TupleDesc	desc;			/* of a segment */
-	HeapTuple  *tuple;			/* these two have room for capacity rows */
-	SubTransactionId *level;	/* that told it; rises */
-	int			capacity;
-	int			rows;
-	Size		bytes;
-	TupleTableSlot **slot;		/* for one hold */
-	int			slots;
+	MemoryContext context;	 /* of the tuples; reset when there are none */
+	TupleDesc desc;			 /* of a segment */
+	HeapTuple *tuple;		 /* these two have room for capacity rows */
+	SubTransactionId *level; /* that told it; rises */
+	int capacity;
+	int rows;
+	Size bytes;
+	TupleTableSlot **slot; /* for one hold */
+	int slots;
 } Pending;
 
 static Pending pending;
@@ -88,9 +88,9 @@ last_seq_of(Relation rel, BlockNumber blocks)
 {
 	while (blocks > 0)
 	{
-		Buffer		buffer = ReadBuffer(rel, --blocks);
-		Page		page;
-		int64		result = 0;
+		Buffer buffer = ReadBuffer(rel, --blocks);
+		Page page;
+		int64 result = 0;
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
@@ -98,7 +98,7 @@ last_seq_of(Relation rel, BlockNumber blocks)
 		{
 			for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
 			{
-				ItemId		item = PageGetItemId(page, o);
+				ItemId item = PageGetItemId(page, o);
 
 				if (ItemIdIsNormal(item))
 					result = Max(result,
@@ -119,9 +119,9 @@ first_seq_of(Relation rel, BlockNumber blocks)
 {
 	for (BlockNumber block = 0; block < blocks; block++)
 	{
-		Buffer		buffer = ReadBuffer(rel, block);
-		Page		page;
-		int64		result = PG_INT64_MAX;
+		Buffer buffer = ReadBuffer(rel, block);
+		Page page;
+		int64 result = PG_INT64_MAX;
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
@@ -129,7 +129,7 @@ first_seq_of(Relation rel, BlockNumber blocks)
 		{
 			for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
 			{
-				ItemId		item = PageGetItemId(page, o);
+				ItemId item = PageGetItemId(page, o);
 
 				if (ItemIdIsNormal(item))
 					result = Min(result,
@@ -148,7 +148,7 @@ first_seq_of(Relation rel, BlockNumber blocks)
 static void
 read_segment(Oid relid, ShardSegment *segment)
 {
-	Relation	rel = table_open(relid, AccessShareLock);
+	Relation rel = table_open(relid, AccessShareLock);
 
 	segment->relid = relid;
 	segment->filenumber = ShardFileNumber(rel);
@@ -165,12 +165,11 @@ order_segments(ShardLog *log)
 	log->live_count = 0;
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 	{
-		int			at = log->live_count;
+		int at = log->live_count;
 
 		if (log->segment[i].first_seq == 0)
 			continue;
-		while (at > 0 &&
-			   log->segment[log->live[at - 1]].first_seq > log->segment[i].first_seq)
+		while (at > 0 && log->segment[log->live[at - 1]].first_seq > log->segment[i].first_seq)
 		{
 			log->live[at] = log->live[at - 1];
 			at--;
@@ -191,8 +190,8 @@ order_segments(ShardLog *log)
 static void
 init_from_segments(ShardDatabase *db, ShardLog *log, const ShardCatalog *catalog)
 {
-	int64		last = 0;
-	uint64		bytes = 0;
+	int64 last = 0;
+	uint64 bytes = 0;
 	ShardSegment segment[SHARD_SEGMENTS];
 
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
@@ -225,8 +224,8 @@ shard_log_attach(void)
 {
 	const ShardCatalog *catalog = shard_catalog_get();
 	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
-	ShardLog   *log = &db->log;
-	bool		ready;
+	ShardLog *log = &db->log;
+	bool ready;
 
 	LWLockAcquire(db->append_lock, LW_SHARED);
 	ready = is_ready(log, catalog);
@@ -266,8 +265,8 @@ shard_log_last_seq(ShardDatabase *db)
 int
 shard_log_segment_of(ShardDatabase *db, int64 seq)
 {
-	ShardLog   *log = &db->log;
-	int			result = -1;
+	ShardLog *log = &db->log;
+	int result = -1;
 
 	LWLockAcquire(db->append_lock, LW_SHARED);
 	for (int i = 0; i < log->live_count; i++)
@@ -286,8 +285,8 @@ static HeapTuple
 form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_len, int flags,
 		 int chunk, int chunks)
 {
-	Datum		values[SHARD_LOG_COLUMNS] = {0};
-	bool		nulls[SHARD_LOG_COLUMNS] = {false};
+	Datum values[SHARD_LOG_COLUMNS] = {0};
+	bool nulls[SHARD_LOG_COLUMNS] = {false};
 
 	values[SHARD_LOG_SEQ - 1] = Int64GetDatum(0);
 	values[SHARD_LOG_SENDER - 1] = UInt64GetDatum(row->sender);
@@ -299,8 +298,7 @@ form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_l
 	values[SHARD_LOG_CHUNKS - 1] = Int16GetDatum(chunks);
 	values[SHARD_LOG_ENTITY - 1] =
 		PointerGetDatum(cstring_to_text_with_len(row->entity, row->entity_len));
-	values[SHARD_LOG_PAYLOAD - 1] =
-		PointerGetDatum(cstring_to_text_with_len(payload, payload_len));
+	values[SHARD_LOG_PAYLOAD - 1] = PointerGetDatum(cstring_to_text_with_len(payload, payload_len));
 	values[SHARD_LOG_EPOCH - 1] = Int32GetDatum(row->epoch);
 	nulls[SHARD_LOG_EPOCH - 1] = row->epoch < 0;
 	nulls[SHARD_LOG_STAMP - 1] = true;
@@ -320,7 +318,7 @@ form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_l
 static void
 init_pending(void)
 {
-	Relation	rel = table_open(shard_catalog_get()->segment[0], AccessShareLock);
+	Relation rel = table_open(shard_catalog_get()->segment[0], AccessShareLock);
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
 	pending.desc = CreateTupleDescCopy(RelationGetDescr(rel));
@@ -352,11 +350,10 @@ reserve_slots(int rows)
 
 /* Adds a row to what is kept. */
 static void
-add_row(const ShardRow *row, const char *payload, int payload_len, int flags, int chunk,
-		int chunks)
+add_row(const ShardRow *row, const char *payload, int payload_len, int flags, int chunk, int chunks)
 {
 	MemoryContext old;
-	HeapTuple	tuple;
+	HeapTuple tuple;
 
 	if (pending.rows == pending.capacity)
 	{
@@ -377,11 +374,11 @@ static void
 add_chunks(const ShardRow *row)
 {
 	const char *payload = row->payload;
-	int			length = row->payload_len;
-	int			flags = 0;
-	int			chunks;
-	char	   *packed = palloc(PGLZ_MAX_OUTPUT(length) + sizeof(int32));
-	int32		packed_len =
+	int length = row->payload_len;
+	int flags = 0;
+	int chunks;
+	char *packed = palloc(PGLZ_MAX_OUTPUT(length) + sizeof(int32));
+	int32 packed_len =
 		pglz_compress(payload, length, packed + sizeof(int32), PGLZ_strategy_default);
 
 	if (packed_len >= 0)
@@ -405,7 +402,7 @@ add_chunks(const ShardRow *row)
 void
 shard_log_append(const ShardRow *row)
 {
-	ShardRow	stamped = *row;
+	ShardRow stamped = *row;
 
 	if (pending.context == NULL)
 		init_pending();
@@ -461,9 +458,9 @@ lock_current(ShardDatabase *db, ShardLog *log)
 	for (;;)
 	{
 		const ShardCatalog *catalog = shard_catalog_get();
-		int			current = *((volatile int *) &log->current);
-		Relation	rel = table_open(catalog->segment[current], RowExclusiveLock);
-		bool		ready;
+		int current = *((volatile int *) &log->current);
+		Relation rel = table_open(catalog->segment[current], RowExclusiveLock);
+		bool ready;
 
 		LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 		ready = is_ready(log, catalog);
@@ -497,7 +494,7 @@ check_file(ShardLog *log, ShardSegment *segment, Relation rel, BlockNumber block
 static int64
 draw_seqs(ShardLog *log, int from, int to)
 {
-	int64		seq = log->next_seq - 1;
+	int64 seq = log->next_seq - 1;
 
 	for (int i = from; i < to; i++)
 	{
@@ -516,13 +513,13 @@ static int64
 write_rows(int from, int to)
 {
 	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
-	ShardLog   *log = &db->log;
-	int			rows = to - from;
-	CommandId	cid = GetCurrentCommandId(true);
+	ShardLog *log = &db->log;
+	int rows = to - from;
+	CommandId cid = GetCurrentCommandId(true);
 	ShardSegment *segment;
-	Relation	rel;
+	Relation rel;
 	BlockNumber blocks;
-	int64		last;
+	int64 last;
 
 	(void) GetCurrentTransactionId();
 	reserve_slots(rows);
@@ -548,7 +545,7 @@ write_rows(int from, int to)
 	segment->blocks = RelationGetTargetBlock(rel) + 1;
 	if (segment->blocks > blocks)
 		pg_atomic_write_u64(&log->bytes, pg_atomic_read_u64(&log->bytes) +
-							(uint64) (segment->blocks - blocks) * BLCKSZ);
+											 (uint64) (segment->blocks - blocks) * BLCKSZ);
 	pg_atomic_write_u64(&log->last_seq, last);
 	LWLockRelease(db->append_lock);
 
@@ -562,8 +559,8 @@ write_rows(int from, int to)
 static int
 end_of_hold(int from)
 {
-	Size		bytes = 0;
-	int			to = from;
+	Size bytes = 0;
+	int to = from;
 
 	while (to < pending.rows)
 	{
@@ -580,7 +577,7 @@ end_of_hold(int from)
 int64
 shard_log_flush(void)
 {
-	int64		last = 0;
+	int64 last = 0;
 
 	if (pending.rows == 0)
 		return 0;
@@ -591,7 +588,7 @@ shard_log_flush(void)
 	PreventCommandIfParallelMode("shard_tell()");
 	for (int from = 0; from < pending.rows;)
 	{
-		int			to = end_of_hold(from);
+		int to = end_of_hold(from);
 
 		last = write_rows(from, to);
 		from = to;

@@ -40,34 +40,34 @@ enum
 /* The fixed front of a row, which lies at t_hoff of its tuple. */
 typedef struct ShardRowFixed
 {
-	int64		seq;
-	uint64		sender;
-	int32		type_id;
-	int32		shard;
-	int16		kind;
-	int16		flags;
-	int16		chunk;
-	int16		chunks;
+	int64 seq;
+	uint64 sender;
+	int32 type_id;
+	int32 shard;
+	int16 kind;
+	int16 flags;
+	int16 chunk;
+	int16 chunks;
 } ShardRowFixed;
 
 /* A message as it is appended, and as the cursor hands it out. */
 typedef struct ShardRow
 {
-	int64		seq;			/* set by the log */
-	uint64		sender;			/* set by the log */
-	int32		type_id;
-	int32		shard;
-	ShardKind	kind;
+	int64 seq;	   /* set by the log */
+	uint64 sender; /* set by the log */
+	int32 type_id;
+	int32 shard;
+	ShardKind kind;
 	const char *entity;
-	int			entity_len;
-	const char *payload;		/* without varlena header */
-	int			payload_len;
-	int32		epoch;			/* -1: not yet routed */
-	int32		src_type;		/* 0: a client sent */
+	int entity_len;
+	const char *payload; /* without varlena header */
+	int payload_len;
+	int32 epoch;	/* -1: not yet routed */
+	int32 src_type; /* 0: a client sent */
 	const char *src_entity;
-	int			src_entity_len;
-	int32		mid_node;		/* 0: this node, at seq */
-	int64		mid_seq;
+	int src_entity_len;
+	int32 mid_node; /* 0: this node, at seq */
+	int64 mid_seq;
 } ShardRow;
 
 /*
@@ -108,7 +108,7 @@ extern void shard_log_reset(ShardDatabase *db);
 extern int64 shard_log_last_seq(ShardDatabase *db);
 
 /* The segment that holds seq, -1 if none. */
-extern int	shard_log_segment_of(ShardDatabase *db, int64 seq);
+extern int shard_log_segment_of(ShardDatabase *db, int64 seq);
 
 /* For the row at tuple: the fixed columns. */
 static inline const ShardRowFixed *

@@ -80,12 +80,30 @@ needed_by(const ShardLogPosition *position, int lane)
 	return needed;
 }
 
+/*
+ * Where to look first: where the workers say that their newest cursor rows are.
+ * A snapshot may be too old to see those.
+ */
+static int64
+guess_start(void)
+{
+	ShardDatabase *db = shard_shmem_database();
+	int64 start = PG_INT64_MAX;
+
+	if (db == NULL)
+		return 0;
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		start = Min(start, (int64) pg_atomic_read_u64(&db->lane[lane].cursor_seq));
+	return start;
+}
+
 void
 shard_log_position_read(Snapshot snapshot, ShardLogPositions *positions)
 {
 	Search search = {positions, CurrentMemoryContext};
 	ShardLogScan scan = {
 		.snapshot = snapshot,
+		.from = guess_start(),
 		.payload = true,
 		.want = is_cursor,
 		.visit = take_cursor,
@@ -95,6 +113,11 @@ shard_log_position_read(Snapshot snapshot, ShardLogPositions *positions)
 
 	memset(positions, 0, sizeof(ShardLogPositions));
 	shard_log_read(&scan);
+	if (scan.from > 0 && !has_all_lanes(&search))
+	{
+		scan.from = 0;
+		shard_log_read(&scan);
+	}
 	positions->lowest = PG_INT64_MAX;
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		positions->lowest = Min(positions->lowest, needed_by(&positions->lane[lane], lane));

@@ -18,8 +18,8 @@
 bool
 shard_node_is_clear(ShardDatabase *db)
 {
-	bool		isnull;
-	bool		clear = false;
+	bool isnull;
+	bool clear = false;
 
 	SPI_connect();
 	if (SPI_execute("SELECT system_identifier, database_oid FROM shard.node", true, 1) !=
@@ -27,10 +27,10 @@ shard_node_is_clear(ShardDatabase *db)
 		elog(ERROR, "could not read shard.node");
 	if (SPI_processed == 1)
 	{
-		HeapTuple	row = SPI_tuptable->vals[0];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		int64		system = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
-		Oid			database = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
+		HeapTuple row = SPI_tuptable->vals[0];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		int64 system = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
+		Oid database = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
 
 		clear = (uint64) system == GetSystemIdentifier() && database == MyDatabaseId;
 	}

@@ -65,33 +65,33 @@
 typedef struct Region
 {
 	ShardDatabase *db;
-	int			number;
-	uint32		lanes;
-	Oid			extension;
+	int number;
+	uint32 lanes;
+	Oid extension;
 	ShardWorkerSlot *slot;
 	ShardCursor *cursor;
-	MemoryContext ask_context;	/* of requests; reset when none is left */
-	List	   *asks;			/* ShardRequest *, oldest first */
-	bool		busy;			/* the turn found a lock taken */
+	MemoryContext ask_context; /* of requests; reset when none is left */
+	List *asks;				   /* ShardRequest *, oldest first */
+	bool busy;				   /* the turn found a lock taken */
 
 	/* how the next turn is to be run */
-	bool		careful;
-	bool		careful_next;	/* the one after it */
-	int			limit;
-	int			streak;			/* failures since the last clean careful turn */
-	int			overtaken;		/* turns in a row */
-	int			troubles;		/* failures in a row that are no message's */
+	bool careful;
+	bool careful_next; /* the one after it */
+	int limit;
+	int streak;	   /* failures since the last clean careful turn */
+	int overtaken; /* turns in a row */
+	int troubles;  /* failures in a row that are no message's */
 } Region;
 
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
-	bool		more;			/* there is more to do at once */
-	bool		clean;			/* everything that could be seen is passed */
-	uint64		drain;			/* request that was there before the snapshot */
-	int64		record_seq;
-	int			asks;			/* the first so many are answered */
-	uint64		errors;
+	bool more;	  /* there is more to do at once */
+	bool clean;	  /* everything that could be seen is passed */
+	uint64 drain; /* request that was there before the snapshot */
+	int64 record_seq;
+	int asks; /* the first so many are answered */
+	uint64 errors;
 } TurnResult;
 
 /*
@@ -111,15 +111,14 @@ own_lanes(Region *region)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		LOCKTAG		tag;
+		LOCKTAG tag;
 
 		if ((region->lanes & (1u << lane)) == 0)
 			continue;
 		owner_tag(&tag, lane);
 		if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-			ereport(FATAL,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("lane %d is still owned by another region worker", lane)));
+			ereport(FATAL, (errcode(ERRCODE_OBJECT_IN_USE),
+							errmsg("lane %d is still owned by another region worker", lane)));
 	}
 }
 
@@ -133,7 +132,7 @@ lock_turn(Region *region)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		LOCKTAG		tag;
+		LOCKTAG tag;
 
 		if ((region->lanes & (1u << lane)) == 0)
 			continue;
@@ -154,16 +153,15 @@ check_lanes(Region *region)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		LOCKTAG		tag;
+		LOCKTAG tag;
 
 		if ((region->lanes & (1u << lane)) == 0)
 			continue;
 		owner_tag(&tag, lane);
 		if (!ShardLockHeldByMe(&tag, ExclusiveLock))
-			ereport(FATAL,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("a handler released the region worker's locks"),
-					 errhint("Do not call pg_advisory_unlock_all() in a handler.")));
+			ereport(FATAL, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("a handler released the region worker's locks"),
+							errhint("Do not call pg_advisory_unlock_all() in a handler.")));
 	}
 }
 
@@ -203,14 +201,14 @@ static void
 take_requests(Region *region)
 {
 	MemoryContext old;
-	List	   *taken;
-	ListCell   *cell;
+	List *taken;
+	ListCell *cell;
 
 	if (region->asks == NIL)
 		MemoryContextReset(region->ask_context);
 	taken = shard_ring_take(region->db, region->number, region->ask_context);
 	old = MemoryContextSwitchTo(region->ask_context);
-	foreach(cell, taken)
+	foreach (cell, taken)
 	{
 		ShardRequest *request = lfirst(cell);
 
@@ -233,7 +231,7 @@ take_requests(Region *region)
 static void
 run_rows(Region *region, Snapshot snapshot, TimestampTz start, bool *all)
 {
-	ShardRow	row;
+	ShardRow row;
 
 	*all = false;
 	while (shard_executor_count() < region->limit)
@@ -245,8 +243,7 @@ run_rows(Region *region, Snapshot snapshot, TimestampTz start, bool *all)
 		}
 		shard_executor_row(&row);
 		shard_cursor_accept(region->cursor);
-		if ((shard_executor_count() & 15) == 0 &&
-			GetCurrentTimestamp() - start > TURN_MICROSECONDS)
+		if ((shard_executor_count() & 15) == 0 && GetCurrentTimestamp() - start > TURN_MICROSECONDS)
 			return;
 	}
 }
@@ -255,13 +252,13 @@ run_rows(Region *region, Snapshot snapshot, TimestampTz start, bool *all)
 static int
 run_asks(Region *region, bool all)
 {
-	int			done = 0;
-	List	   *later = NIL;
-	List	   *now = NIL;
-	ListCell   *cell;
+	int done = 0;
+	List *later = NIL;
+	List *now = NIL;
+	ListCell *cell;
 	MemoryContext old = MemoryContextSwitchTo(region->ask_context);
 
-	foreach(cell, region->asks)
+	foreach (cell, region->asks)
 	{
 		ShardRequest *request = lfirst(cell);
 
@@ -278,7 +275,7 @@ run_asks(Region *region, bool all)
 	}
 	region->asks = list_concat(list_copy(now), later);
 	MemoryContextSwitchTo(old);
-	foreach(cell, now)
+	foreach (cell, now)
 		shard_executor_ask(lfirst(cell));
 	return done;
 }
@@ -287,9 +284,9 @@ run_asks(Region *region, bool all)
 static void
 handle(Region *region, TimestampTz start, TurnResult *result)
 {
-	Snapshot	snapshot = GetActiveSnapshot();
-	bool		all = false;
-	bool		wanted;
+	Snapshot snapshot = GetActiveSnapshot();
+	bool all = false;
+	bool wanted;
 
 	(void) shard_executor_stash(region->limit);
 	run_rows(region, snapshot, start, &all);
@@ -353,9 +350,9 @@ plan_after_success(Region *region, bool failed)
 static bool
 turn(Region *region)
 {
-	TurnResult	result = {0};
+	TurnResult result = {0};
 	TimestampTz start;
-	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	XLogRecPtr lsn = InvalidXLogRecPtr;
 
 	region->busy = false;
 	SetCurrentStatementStartTimestamp();
@@ -433,7 +430,7 @@ static void
 check_extension(Region *region)
 {
 	const ShardCatalog *catalog;
-	bool		gone;
+	bool gone;
 
 	StartTransactionCommand();
 	catalog = shard_catalog_find();
@@ -447,10 +444,10 @@ check_extension(Region *region)
 static void
 recover(Region *region, MemoryContext context)
 {
-	ErrorData  *error;
-	int			count = shard_executor_count();
-	bool		blamed = shard_executor_blames_last();
-	bool		overtaken = shard_executor_was_overtaken();
+	ErrorData *error;
+	int count = shard_executor_count();
+	bool blamed = shard_executor_blames_last();
+	bool overtaken = shard_executor_was_overtaken();
 
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
@@ -539,7 +536,7 @@ load(Region *region, uint32 wait_event)
 {
 	for (;;)
 	{
-		bool		clear;
+		bool clear;
 
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
@@ -574,9 +571,9 @@ load(Region *region, uint32 wait_event)
 void
 ShardRegionMain(Datum argument)
 {
-	Region		region = {.limit = TURN_MESSAGES};
-	uint32		wait_event;
-	uint64		cleaned = 0;
+	Region region = {.limit = TURN_MESSAGES};
+	uint32 wait_event;
+	uint64 cleaned = 0;
 	TimestampTz cleaned_at = 0;
 
 	region.db = shard_worker_start(argument, &region.number);
@@ -592,7 +589,7 @@ ShardRegionMain(Datum argument)
 	load(&region, wait_event);
 	for (;;)
 	{
-		bool		more = fenced_turn(&region);
+		bool more = fenced_turn(&region);
 
 		more |= fenced_rotation(&region);
 		if (shard_executor_messages() != cleaned &&

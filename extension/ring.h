@@ -17,24 +17,24 @@
 
 typedef enum ShardRequestKind
 {
-	SHARD_REQUEST_ASK,			/* a message for an entity, payload = jsonb body */
-	SHARD_REQUEST_ENTITIES,		/* rows of shard_region_state, see shard_executor_report() */
-	SHARD_REQUEST_STATS			/* rows of shard_region_stats */
+	SHARD_REQUEST_ASK,		/* a message for an entity, payload = jsonb body */
+	SHARD_REQUEST_ENTITIES, /* rows of shard_region_state, see shard_executor_report() */
+	SHARD_REQUEST_STATS		/* rows of shard_region_stats */
 } ShardRequestKind;
 
 /* A request as its worker took it: a private copy. */
 typedef struct ShardRequest
 {
-	int			slot;
-	uint32		generation;		/* of the slot: an answer to another one is dropped */
+	int slot;
+	uint32 generation; /* of the slot: an answer to another one is dropped */
 	ShardRequestKind kind;
-	int64		after;			/* to be executed when the scan has passed this seq */
-	int32		type_id;
-	int32		shard;
-	int			entity_len;
-	char		entity[SHARD_MAX_ENTITY_ID + 1];
-	char	   *payload;		/* palloc'd; NULL if none */
-	int			payload_len;
+	int64 after; /* to be executed when the scan has passed this seq */
+	int32 type_id;
+	int32 shard;
+	int entity_len;
+	char entity[SHARD_MAX_ENTITY_ID + 1];
+	char *payload; /* palloc'd; NULL if none */
+	int payload_len;
 } ShardRequest;
 
 extern Size shard_ring_shmem_size(void);
@@ -57,8 +57,8 @@ extern bool shard_ring_alive(const ShardRequest *request);
  * NULL. An answer nobody waits for any more is dropped. No error is raised but
  * for lack of memory.
  */
-extern void shard_ring_reply(const ShardRequest *request, const char *data, int len,
-							 XLogRecPtr lsn);
+extern void
+shard_ring_reply(const ShardRequest *request, const char *data, int len, XLogRecPtr lsn);
 extern void shard_ring_reply_error(const ShardRequest *request, const ErrorData *error);
 
 /*

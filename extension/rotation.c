@@ -46,9 +46,9 @@
 static void
 switch_current(ShardDatabase *db)
 {
-	ShardLog   *log = &db->log;
-	uint64		bytes;
-	bool		used[SHARD_SEGMENTS] = {false};
+	ShardLog *log = &db->log;
+	uint64 bytes;
+	bool used[SHARD_SEGMENTS] = {false};
 
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 	bytes = (uint64) log->segment[log->current].blocks * BLCKSZ;
@@ -75,7 +75,7 @@ switch_current(ShardDatabase *db)
 static void
 want_cursor(ShardDatabase *db, int lane)
 {
-	int			worker = shard_shmem_lane_worker(db, lane);
+	int worker = shard_shmem_lane_worker(db, lane);
 
 	pg_atomic_write_u32(&db->worker[worker].cursor_wanted, 1);
 	shard_shmem_wake_worker(db, worker);
@@ -88,8 +88,8 @@ is_passed(ShardDatabase *db, const ShardSegment *segment)
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
 		const ShardLane *shared = &db->lane[lane];
-		int64		cursor = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->cursor_seq));
-		int64		needed = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->needed));
+		int64 cursor = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->cursor_seq));
+		int64 needed = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->needed));
 
 		if (needed <= segment->last_seq || cursor <= segment->last_seq)
 		{
@@ -104,9 +104,9 @@ is_passed(ShardDatabase *db, const ShardSegment *segment)
 static int
 find_passed(ShardDatabase *db)
 {
-	ShardLog   *log = &db->log;
+	ShardLog *log = &db->log;
 	ShardSegment segment;
-	int			oldest = -1;
+	int oldest = -1;
 
 	LWLockAcquire(db->append_lock, LW_SHARED);
 	if (log->ready && log->live_count > 1 && log->live[0] != log->current)
@@ -122,10 +122,10 @@ find_passed(ShardDatabase *db)
 static void
 publish_empty(ShardDatabase *db, int number, Oid filenumber)
 {
-	ShardLog   *log = &db->log;
+	ShardLog *log = &db->log;
 	ShardSegment *segment = &log->segment[number];
-	uint64		bytes = 0;
-	int			kept = 0;
+	uint64 bytes = 0;
+	int kept = 0;
 
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 	segment->filenumber = filenumber;
@@ -145,19 +145,19 @@ publish_empty(ShardDatabase *db, int number, Oid filenumber)
 static bool
 empty_segment(ShardDatabase *db, int number)
 {
-	Oid			filenumber = InvalidOid;
-	bool		emptied = false;
+	Oid filenumber = InvalidOid;
+	bool emptied = false;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	if (shard_catalog_lock(true))
 	{
-		Oid			relid = shard_catalog_get()->segment[number];
+		Oid relid = shard_catalog_get()->segment[number];
 
 		if (ConditionalLockRelationOid(relid, AccessExclusiveLock))
 		{
-			char		command[64];
-			Relation	rel;
+			char command[64];
+			Relation rel;
 
 			snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
 			PushActiveSnapshot(GetTransactionSnapshot());
@@ -182,7 +182,7 @@ empty_segment(ShardDatabase *db, int number)
 bool
 shard_rotation_run(ShardDatabase *db)
 {
-	int			number;
+	int number;
 
 	switch_current(db);
 	number = find_passed(db);

@@ -12,22 +12,22 @@
 
 #include "compat.h"
 
-static ShardRun **runs = NULL;	/* by type id */
-static int	run_count = 0;
+static ShardRun **runs = NULL; /* by type id */
+static int run_count = 0;
 
 /* A run for a type that this worker meets for the first time. */
 static ShardRun *
 make_run(ShardType *type)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	ShardRun   *run = palloc0(sizeof(ShardRun));
+	ShardRun *run = palloc0(sizeof(ShardRun));
 
 	run->type = type;
 	get_typlenbyval(type->state_type, &run->length, &run->by_value);
 	dlist_init(&run->lru);
-	run->count = MemoryContextAllocExtended(
-		TopMemoryContext, (Size) type->number_of_shards * sizeof(ShardShardCount),
-		MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	run->count = MemoryContextAllocExtended(TopMemoryContext,
+											(Size) type->number_of_shards * sizeof(ShardShardCount),
+											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	MemoryContextSwitchTo(old);
 	return run;
 }
@@ -35,7 +35,7 @@ make_run(ShardType *type)
 ShardRun *
 shard_run_get(int32 type_id)
 {
-	ShardType  *type;
+	ShardType *type;
 
 	if (type_id < run_count && runs[type_id] != NULL)
 		return runs[type_id]->type->exists ? runs[type_id] : NULL;
@@ -44,10 +44,10 @@ shard_run_get(int32 type_id)
 		return NULL;
 	if (type_id >= run_count)
 	{
-		int			count = Max(type_id + 1, Max(16, run_count * 2));
+		int count = Max(type_id + 1, Max(16, run_count * 2));
 
 		runs = runs == NULL ? MemoryContextAlloc(TopMemoryContext, count * sizeof(ShardRun *))
-			: repalloc(runs, count * sizeof(ShardRun *));
+							: repalloc(runs, count * sizeof(ShardRun *));
 		memset(runs + run_count, 0, (count - run_count) * sizeof(ShardRun *));
 		run_count = count;
 	}
@@ -56,7 +56,7 @@ shard_run_get(int32 type_id)
 }
 
 void
-shard_run_each(void (*visit) (ShardRun *run, void *arg), void *arg)
+shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg)
 {
 	for (int i = 0; i < run_count; i++)
 		if (runs[i] != NULL)
@@ -67,10 +67,10 @@ shard_run_each(void (*visit) (ShardRun *run, void *arg), void *arg)
 static void
 say_problem(ShardRun *run, int sqlstate, char *problem)
 {
-	ShardType  *type = run->type;
+	ShardType *type = run->type;
 
 	if (problem == NULL ? type->problem == NULL
-		: (type->problem != NULL && strcmp(problem, type->problem) == 0))
+						: (type->problem != NULL && strcmp(problem, type->problem) == 0))
 		return;
 	if (problem != NULL)
 		ereport(WARNING,
@@ -86,10 +86,10 @@ say_problem(ShardRun *run, int sqlstate, char *problem)
 void
 shard_run_refresh(ShardRun *run)
 {
-	ShardType  *type = run->type;
+	ShardType *type = run->type;
 	ShardSecurity security = {0};
-	char	   *problem;
-	int			sqlstate = 0;
+	char *problem;
+	int sqlstate = 0;
 
 	if (run->looked_at == shard_registry_generation() &&
 		(!run->runnable || shard_handler_valid(&run->handler)))

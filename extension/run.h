@@ -10,32 +10,32 @@
 
 typedef struct ShardShardCount
 {
-	int64		entities;
-	int64		handled;
-	int64		errors;
+	int64 entities;
+	int64 handled;
+	int64 errors;
 } ShardShardCount;
 
 typedef struct ShardRun
 {
-	ShardType  *type;
-	bool		by_value;		/* of the state type */
-	int16		length;
+	ShardType *type;
+	bool by_value; /* of the state type */
+	int16 length;
 	ShardHandler handler;
 	ShardStateTable table;
-	dlist_head	lru;
-	bool		runnable;		/* messages are handled, as of this turn */
-	uint64		looked_at;		/* registry generation of that */
-	ShardShardCount *count;		/* one per shard */
-	bool		in_turn;
-	slist_head	touched;		/* its entities in the turn */
-	slist_node	turn_link;
+	dlist_head lru;
+	bool runnable;			/* messages are handled, as of this turn */
+	uint64 looked_at;		/* registry generation of that */
+	ShardShardCount *count; /* one per shard */
+	bool in_turn;
+	slist_head touched; /* its entities in the turn */
+	slist_node turn_link;
 } ShardRun;
 
 /* The run of a type, made on first use; NULL for an unknown type id. */
 extern ShardRun *shard_run_get(int32 type_id);
 
 /* Calls visit for each run. */
-extern void shard_run_each(void (*visit) (ShardRun *run, void *arg), void *arg);
+extern void shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg);
 
 /*
  * Looks whether the type can run, once per registry generation: compiles its

@@ -19,8 +19,8 @@
 
 #include "compat.h"
 
-static uint32 told_lanes = 0;	/* of this transaction */
-static List *told_types = NIL;	/* type ids, in TopTransactionContext */
+static uint32 told_lanes = 0;  /* of this transaction */
+static List *told_types = NIL; /* type ids, in TopTransactionContext */
 
 void
 shard_session_told(const ShardType *type, int shard)
@@ -52,7 +52,7 @@ static void
 wake_workers(void)
 {
 	ShardDatabase *db = shard_shmem_database();
-	uint32		workers = 0;
+	uint32 workers = 0;
 
 	if (told_lanes == 0 || db == NULL)
 		return;

@@ -50,7 +50,7 @@
 static AttrNumber
 column(Relation rel, const char *name)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
+	TupleDesc desc = RelationGetDescr(rel);
 
 	for (int i = 0; i < desc->natts; i++)
 	{
@@ -74,7 +74,7 @@ map_composite(ShardStateTable *table, const ShardType *type)
 	for (int i = 0; i < table->composite->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(table->composite, i);
-		AttrNumber	number;
+		AttrNumber number;
 
 		if (att->attisdropped)
 			continue;
@@ -98,19 +98,17 @@ shard_state_open(ShardStateTable *table, const ShardType *type)
 		return false;
 	table->rel = try_table_open(type->state_table, NoLock);
 	if (table->rel == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("state table of entity type \"%s\" does not exist", type->name),
-				 errhint("Drop the entity type with shard_drop_type and start it again.")));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+						errmsg("state table of entity type \"%s\" does not exist", type->name),
+						errhint("Drop the entity type with shard_drop_type and start it again.")));
 	table->blocks = RelationGetNumberOfBlocks(table->rel);
 	list_free(RelationGetIndexList(table->rel));
 	table->primary_key = table->rel->rd_pkindex;
 	if (!OidIsValid(table->primary_key))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("state table \"%s\" has no primary key",
-						RelationGetRelationName(table->rel)),
-				 errhint("Add a primary key on (shard, entity_id).")));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("state table \"%s\" has no primary key",
+							   RelationGetRelationName(table->rel)),
+						errhint("Add a primary key on (shard, entity_id).")));
 	table->shard_column = column(table->rel, "shard");
 	table->entity_column = column(table->rel, "entity_id");
 	table->version_column = column(table->rel, "version");
@@ -159,12 +157,12 @@ shard_state_close(ShardStateTable *table)
 static Datum
 read_state(ShardStateTable *table, ShardRun *run, TupleTableSlot *slot, bool *isnull)
 {
-	Datum		values[MaxTupleAttributeNumber];
-	bool		nulls[MaxTupleAttributeNumber];
+	Datum values[MaxTupleAttributeNumber];
+	bool nulls[MaxTupleAttributeNumber];
 
 	if (table->composite == NULL)
 	{
-		Datum		value = slot_getattr(slot, table->state_column, isnull);
+		Datum value = slot_getattr(slot, table->state_column, isnull);
 
 		if (*isnull)
 			return (Datum) 0;
@@ -189,8 +187,8 @@ static void
 read_row(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 {
 	TupleTableSlot *slot = table->row;
-	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
-	bool		isnull;
+	HeapTuple tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	bool isnull;
 
 	copy->known = copy->exists = true;
 	copy->tid = slot->tts_tid;
@@ -204,8 +202,8 @@ read_row(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 static bool
 same_key(ShardStateTable *table, ShardEntity *entity)
 {
-	bool		isnull;
-	Datum		value = slot_getattr(table->row, table->shard_column, &isnull);
+	bool isnull;
+	Datum value = slot_getattr(table->row, table->shard_column, &isnull);
 	struct varlena *id;
 
 	if (isnull || DatumGetInt32(value) != entity->shard)
@@ -215,7 +213,7 @@ same_key(ShardStateTable *table, ShardEntity *entity)
 		return false;
 	id = PG_DETOAST_DATUM_PACKED(value);
 	return VARSIZE_ANY_EXHDR(id) == entity->id_len &&
-		memcmp(VARDATA_ANY(id), entity->id, entity->id_len) == 0;
+		   memcmp(VARDATA_ANY(id), entity->id, entity->id_len) == 0;
 }
 
 /* Fetches the row under copy's TID; false unless it is still the one remembered. */
@@ -223,8 +221,8 @@ static bool
 fetch_by_tid(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(&copy->tid);
-	Buffer		buffer;
-	HeapTuple	tuple;
+	Buffer buffer;
+	HeapTuple tuple;
 
 	ExecClearTuple(table->row);
 	if (block >= table->blocks)
@@ -248,9 +246,9 @@ fetch_by_key(ShardStateTable *table, ShardEntity *entity)
 {
 	ScanKeyData key[2];
 	SysScanDesc scan;
-	HeapTuple	tuple;
-	bool		found;
-	Oid			collation =
+	HeapTuple tuple;
+	bool found;
+	Oid collation =
 		TupleDescAttr(RelationGetDescr(table->rel), table->entity_column - 1)->attcollation;
 
 	ScanKeyInit(&key[0], table->shard_column, BTEqualStrategyNumber, F_INT4EQ,
@@ -277,12 +275,12 @@ fetch_by_key(ShardStateTable *table, ShardEntity *entity)
 static bool
 is_free(ShardStateTable *table, ShardCopy *copy, int *blocked_by)
 {
-	HeapTuple	tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
+	HeapTuple tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
 	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
-	bool		multi = (tuple->t_data->t_infomask & HEAP_XMAX_IS_MULTI) != 0;
+	bool multi = (tuple->t_data->t_infomask & HEAP_XMAX_IS_MULTI) != 0;
 	ItemPointerData tid = copy->tid;
 	TM_FailureData failure;
-	TM_Result	result;
+	TM_Result result;
 
 	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
 		return true;
@@ -319,7 +317,7 @@ shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, 
 static void
 begin_write(ShardStateTable *table)
 {
-	EState	   *estate;
+	EState *estate;
 
 	if (table->estate != NULL)
 		return;
@@ -338,7 +336,7 @@ static void
 form_next(ShardStateTable *table, ShardEntity *entity)
 {
 	TupleTableSlot *slot = table->next;
-	ShardCopy  *now = &entity->now;
+	ShardCopy *now = &entity->now;
 
 	ExecClearTuple(slot);
 	if (now->exists)
@@ -357,8 +355,8 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 #define SET(number, value, null) \
 	(slot->tts_values[(number) -1] = (value), slot->tts_isnull[(number) -1] = (null))
 	SET(table->shard_column, Int32GetDatum(entity->shard), false);
-	SET(table->entity_column,
-		PointerGetDatum(cstring_to_text_with_len(entity->id, entity->id_len)), false);
+	SET(table->entity_column, PointerGetDatum(cstring_to_text_with_len(entity->id, entity->id_len)),
+		false);
 	SET(table->version_column, Int64GetDatum(now->version + 1), false);
 	SET(table->remembered_column, BoolGetDatum(now->remembered), false);
 	SET(table->updated_column, TimestampTzGetDatum(GetCurrentTransactionStartTimestamp()), false);
@@ -368,8 +366,8 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 	{
 		HeapTupleHeader header = DatumGetHeapTupleHeader(now->state);
 		HeapTupleData tuple = {.t_len = HeapTupleHeaderGetDatumLength(header), .t_data = header};
-		Datum	   *values = palloc(table->composite->natts * sizeof(Datum));
-		bool	   *nulls = palloc(table->composite->natts * sizeof(bool));
+		Datum *values = palloc(table->composite->natts * sizeof(Datum));
+		bool *nulls = palloc(table->composite->natts * sizeof(bool));
 
 		heap_deform_tuple(&tuple, table->composite, values, nulls);
 		for (int i = 0; i < table->composite->natts; i++)
@@ -385,7 +383,7 @@ static void
 take_written(ShardStateTable *table, ShardEntity *entity)
 {
 	TupleTableSlot *slot = table->next;
-	ShardCopy  *now = &entity->now;
+	ShardCopy *now = &entity->now;
 	TriggerDesc *triggers = table->rel->trigdesc;
 
 	/* a trigger that suppresses the write leaves no TID behind */
@@ -399,8 +397,7 @@ take_written(ShardStateTable *table, ShardEntity *entity)
 	now->tid = slot->tts_tid;
 	now->xmin = GetCurrentTransactionId();
 	now->version++;
-	if (triggers != NULL &&
-		(triggers->trig_insert_before_row || triggers->trig_update_before_row))
+	if (triggers != NULL && (triggers->trig_insert_before_row || triggers->trig_update_before_row))
 		now->state = read_state(table, entity->run, slot, &now->state_null);
 }
 
@@ -411,7 +408,7 @@ take_written(ShardStateTable *table, ShardEntity *entity)
 static void
 check_self_modified(ShardStateTable *table, ShardCopy *copy)
 {
-	HeapTuple	tuple;
+	HeapTuple tuple;
 
 	if (ItemPointerGetBlockNumber(&copy->tid) >= table->blocks ||
 		!table_tuple_fetch_row_version(table->rel, &copy->tid, SnapshotAny, table->row))
@@ -419,17 +416,16 @@ check_self_modified(ShardStateTable *table, ShardCopy *copy)
 	tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
 	if ((tuple->t_data->t_infomask & HEAP_XMAX_INVALID) == 0 &&
 		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(tuple->t_data)))
-		ereport(ERROR,
-				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
-				 errmsg("a handler changed the state row of its own entity by SQL"),
-				 errhint("Return the new state from the handler instead.")));
+		ereport(ERROR, (errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+						errmsg("a handler changed the state row of its own entity by SQL"),
+						errhint("Return the new state from the handler instead.")));
 }
 
 bool
 shard_state_write(ShardStateTable *table, ShardEntity *entity)
 {
-	ShardCopy  *now = &entity->now;
-	int			blocked_by;
+	ShardCopy *now = &entity->now;
+	int blocked_by;
 
 	if (now->exists)
 	{

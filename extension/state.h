@@ -18,30 +18,30 @@
 /* A type's state table in a turn: opened at first use, closed before commit. */
 typedef struct ShardStateTable
 {
-	Relation	rel;			/* NULL: not open */
-	BlockNumber blocks;			/* when it was opened */
-	Oid			primary_key;
-	AttrNumber	shard_column;
-	AttrNumber	entity_column;
-	AttrNumber	state_column;	/* 0 for composite types */
-	AttrNumber	version_column;
-	AttrNumber	remembered_column;
-	AttrNumber	updated_column;
-	TupleDesc	composite;		/* NULL, or the state type's; pinned */
-	AttrNumber *attribute;		/* of the composite: column of each, 0: dropped */
-	TupleTableSlot *row;		/* as found */
-	TupleTableSlot *next;		/* as it is to be */
+	Relation rel;		/* NULL: not open */
+	BlockNumber blocks; /* when it was opened */
+	Oid primary_key;
+	AttrNumber shard_column;
+	AttrNumber entity_column;
+	AttrNumber state_column; /* 0 for composite types */
+	AttrNumber version_column;
+	AttrNumber remembered_column;
+	AttrNumber updated_column;
+	TupleDesc composite;   /* NULL, or the state type's; pinned */
+	AttrNumber *attribute; /* of the composite: column of each, 0: dropped */
+	TupleTableSlot *row;   /* as found */
+	TupleTableSlot *next;  /* as it is to be */
 
 	/* for writing */
-	EState	   *estate;			/* NULL: not begun */
+	EState *estate; /* NULL: not begun */
 	ResultRelInfo *result;
-	EPQState	epq;
+	EPQState epq;
 } ShardStateTable;
 
 typedef enum ShardRowStatus
 {
-	SHARD_ROW_OK,				/* copy is what the turn's snapshot shows */
-	SHARD_ROW_CONTENDED			/* another transaction holds the row */
+	SHARD_ROW_OK,		/* copy is what the turn's snapshot shows */
+	SHARD_ROW_CONTENDED /* another transaction holds the row */
 } ShardRowStatus;
 
 /*
@@ -62,8 +62,8 @@ extern void shard_state_forget(ShardStateTable *table);
  * row did not change, where it was. *blocked_by: pid that holds the row, 0 if
  * not known.
  */
-extern ShardRowStatus shard_state_check(ShardStateTable *table, ShardEntity *entity,
-										ShardCopy *copy, int *blocked_by);
+extern ShardRowStatus
+shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by);
 
 /*
  * Writes entity->now: inserts, updates or deletes the row, after verifying it

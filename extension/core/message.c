@@ -13,11 +13,11 @@
 
 #include "core/message.h"
 
-#define MURMUR2_SEED	0x9747b28cU
-#define MURMUR2_M		0x5bd1e995U
-#define MURMUR2_R		24
+#define MURMUR2_SEED 0x9747b28cU
+#define MURMUR2_M 0x5bd1e995U
+#define MURMUR2_R 24
 
-#define REPLACEMENT_CHARACTER	0xFFFDU
+#define REPLACEMENT_CHARACTER 0xFFFDU
 
 /*
  * Mix the last one to three bytes of an id into the hash.  As in Java, bytes
@@ -46,16 +46,14 @@ int32
 shard_message_hash_murmur2(const char *id, size_t len)
 {
 	const unsigned char *bytes = (const unsigned char *) id;
-	size_t		whole = len & ~(size_t) 3;
-	uint32		h = MURMUR2_SEED ^ (uint32) len;
+	size_t whole = len & ~(size_t) 3;
+	uint32 h = MURMUR2_SEED ^ (uint32) len;
 
 	for (size_t i = 0; i < whole; i += 4)
 	{
 		/* little-endian on every machine */
-		uint32		k = (uint32) bytes[i] |
-			(uint32) bytes[i + 1] << 8 |
-			(uint32) bytes[i + 2] << 16 |
-			(uint32) bytes[i + 3] << 24;
+		uint32 k = (uint32) bytes[i] | (uint32) bytes[i + 1] << 8 | (uint32) bytes[i + 2] << 16 |
+				   (uint32) bytes[i + 3] << 24;
 
 		k *= MURMUR2_M;
 		k ^= k >> MURMUR2_R;
@@ -101,8 +99,8 @@ utf8_decode(const unsigned char **pos, const unsigned char *end)
 {
 	static const unsigned char payload_mask[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
 	const unsigned char *p = *pos;
-	int			length = utf8_length(*p);
-	uint32		code = *p & payload_mask[length];
+	int length = utf8_length(*p);
+	uint32 code = *p & payload_mask[length];
 
 	if (length == 0 || end - p < length)
 		length = 0;
@@ -130,11 +128,11 @@ shard_message_hash_java(const char *utf8, size_t len)
 {
 	const unsigned char *p = (const unsigned char *) utf8;
 	const unsigned char *end = p + len;
-	uint32		h = 0;
+	uint32 h = 0;
 
 	while (p < end)
 	{
-		uint32		code = utf8_decode(&p, end);
+		uint32 code = utf8_decode(&p, end);
 
 		if (code > 0xFFFF)
 		{
@@ -157,14 +155,13 @@ shard_message_hash_java(const char *utf8, size_t len)
  * we get 2^31 mod n.
  */
 int
-shard_message_shard_id(ShardHashKind kind, const char *id, size_t len,
-					   int number_of_shards)
+shard_message_shard_id(ShardHashKind kind, const char *id, size_t len, int number_of_shards)
 {
 	Assert(number_of_shards > 0);
 
 	if (kind == SHARD_HASH_JAVA)
 	{
-		int64		rest = (int64) shard_message_hash_java(id, len) % number_of_shards;
+		int64 rest = (int64) shard_message_hash_java(id, len) % number_of_shards;
 
 		return (int) (rest < 0 ? -rest : rest);
 	}
@@ -220,13 +217,13 @@ static bool
 parse_number(const char **pos, int64 max, int64 *number)
 {
 	const char *p = *pos;
-	int64		value = 0;
+	int64 value = 0;
 
 	if (*p == '0' && p[1] >= '0' && p[1] <= '9')
 		return false;
 	for (; *p >= '0' && *p <= '9'; p++)
 	{
-		int			digit = *p - '0';
+		int digit = *p - '0';
 
 		if (value > (max - digit) / 10)
 			return false;
@@ -248,8 +245,8 @@ parse_number(const char **pos, int64 max, int64 *number)
 bool
 shard_message_parse_mid(const char *text, int32 *node, int64 *seq)
 {
-	int64		node_number;
-	int64		seq_number;
+	int64 node_number;
+	int64 seq_number;
 
 	if (!parse_number(&text, PG_INT32_MAX, &node_number))
 		return false;

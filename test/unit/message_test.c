@@ -13,7 +13,7 @@
 typedef struct HashVector
 {
 	const char *id;
-	int32		hash;
+	int32 hash;
 } HashVector;
 
 static const HashVector murmur2_vectors[] = {
@@ -24,7 +24,7 @@ static const HashVector murmur2_vectors[] = {
 	{"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971},
 	{"abc", 479470107},
 	{"", 275646681},
-	{"na\xC3\xAFve", 452640081},	/* bytes above 0x7f are unsigned */
+	{"na\xC3\xAFve", 452640081}, /* bytes above 0x7f are unsigned */
 	{"\xC3\xA9", 186971271},
 };
 
@@ -36,9 +36,11 @@ static const HashVector java_vectors[] = {
 	{"polygenelubricants", PG_INT32_MIN},
 	{"na\xC3\xAFve", 104710475},
 	{"\xE6\x97\xA5\xE6\x9C\xAC\xE8\xAA\x9E", 25921943}, /* three BMP characters */
-	{"\xF0\x9F\x98\x80", 1772899},	/* U+1F600: a surrogate pair */
-	{"a\xF0\x9F\x98\x80" "b", 57849694},
-	{"\xEF\xBF\xBD", 65533},		/* U+FFFD itself */
+	{"\xF0\x9F\x98\x80", 1772899},						/* U+1F600: a surrogate pair */
+	{"a\xF0\x9F\x98\x80"
+	 "b",
+	 57849694},
+	{"\xEF\xBF\xBD", 65533}, /* U+FFFD itself */
 };
 
 /* Malformed text: each bad byte counts as U+FFFD, nothing is over-read. */
@@ -49,7 +51,9 @@ static const HashVector malformed_vectors[] = {
 	{"a\xC0", 68540},
 	{"\xE6\x97", 65533 * 31 + 65533},
 	{"\xF0\x9F\x98", (65533 * 31 + 65533) * 31 + 65533},
-	{"\xC3" "a", 65533 * 31 + 97},
+	{"\xC3"
+	 "a",
+	 65533 * 31 + 97},
 };
 
 /*
@@ -57,11 +61,11 @@ static const HashVector malformed_vectors[] = {
  * address sanitizer sees any read beyond it.
  */
 static int32
-hash_exact(int32 (*hash) (const char *, size_t), const char *id)
+hash_exact(int32 (*hash)(const char *, size_t), const char *id)
 {
-	size_t		len = strlen(id);
-	char	   *copy = malloc(Max(len, 1));
-	int32		result;
+	size_t len = strlen(id);
+	char *copy = malloc(Max(len, 1));
+	int32 result;
 
 	memcpy(copy, id, len);
 	result = hash(copy, len);
@@ -76,8 +80,8 @@ test_hashes(void)
 		is_int(hash_exact(shard_message_hash_murmur2, murmur2_vectors[i].id),
 			   murmur2_vectors[i].hash, "murmur2 of \"%s\"", murmur2_vectors[i].id);
 	for (size_t i = 0; i < lengthof(java_vectors); i++)
-		is_int(hash_exact(shard_message_hash_java, java_vectors[i].id),
-			   java_vectors[i].hash, "java hash of \"%s\"", java_vectors[i].id);
+		is_int(hash_exact(shard_message_hash_java, java_vectors[i].id), java_vectors[i].hash,
+			   "java hash of \"%s\"", java_vectors[i].id);
 	for (size_t i = 0; i < lengthof(malformed_vectors); i++)
 		is_int(hash_exact(shard_message_hash_java, malformed_vectors[i].id),
 			   malformed_vectors[i].hash, "java hash of malformed text %zu", i);
@@ -92,7 +96,7 @@ shard_of(ShardHashKind kind, const char *id, int number_of_shards)
 static void
 test_shards(void)
 {
-	bool		in_range = true;
+	bool in_range = true;
 
 	is_int(shard_of(SHARD_HASH_MURMUR2, "21", 1000), 340, "murmur2: sign bit cleared, then modulo");
 	is_int(shard_of(SHARD_HASH_MURMUR2, "abc", 1000), 107, "murmur2: positive hash");
@@ -106,9 +110,9 @@ test_shards(void)
 
 	for (int i = 0; i < 100000 && in_range; i++)
 	{
-		char		id[16];
-		int			murmur2;
-		int			java;
+		char id[16];
+		int murmur2;
+		int java;
 
 		snprintf(id, sizeof(id), "entity-%d", i);
 		murmur2 = shard_of(SHARD_HASH_MURMUR2, id, 37);
@@ -121,9 +125,9 @@ test_shards(void)
 static void
 test_lanes(void)
 {
-	int			count[SHARD_LANES] = {0};
-	int			least = PG_INT32_MAX;
-	int			most = 0;
+	int count[SHARD_LANES] = {0};
+	int least = PG_INT32_MAX;
+	int most = 0;
 
 	/* Known answers: a changed mix is a changed protocol. */
 	is_int(shard_message_lane(1, 0), 15, "lane of type 1, shard 0");
@@ -145,23 +149,39 @@ test_lanes(void)
 static void
 test_mid(int32 node, int64 seq, const char *text)
 {
-	char		buf[SHARD_MESSAGE_MID_SIZE];
-	int32		parsed_node = -1;
-	int64		parsed_seq = -1;
+	char buf[SHARD_MESSAGE_MID_SIZE];
+	int32 parsed_node = -1;
+	int64 parsed_seq = -1;
 
 	shard_message_format_mid(node, seq, buf);
 	ok(strcmp(buf, text) == 0, "message id is written as %s", text);
-	ok(shard_message_parse_mid(text, &parsed_node, &parsed_seq) &&
-	   parsed_node == node && parsed_seq == seq, "message id %s is read back", text);
+	ok(shard_message_parse_mid(text, &parsed_node, &parsed_seq) && parsed_node == node &&
+		   parsed_seq == seq,
+	   "message id %s is read back", text);
 }
 
 static void
 test_mids(void)
 {
 	static const char *const bad[] = {
-		"", "-", "1", "1-", "-1", "1-2-3", "1 -2", " 1-2", "1-2 ", "+1-2",
-		"1--2", "01-2", "1-02", "a-b", "1-2x", "2147483648-1",
-		"1-9223372036854775808", "1-99999999999999999999",
+		"",
+		"-",
+		"1",
+		"1-",
+		"-1",
+		"1-2-3",
+		"1 -2",
+		" 1-2",
+		"1-2 ",
+		"+1-2",
+		"1--2",
+		"01-2",
+		"1-02",
+		"a-b",
+		"1-2x",
+		"2147483648-1",
+		"1-9223372036854775808",
+		"1-99999999999999999999",
 	};
 
 	test_mid(1, 4711, "1-4711");
@@ -170,8 +190,8 @@ test_mids(void)
 
 	for (size_t i = 0; i < lengthof(bad); i++)
 	{
-		int32		node = -1;
-		int64		seq = -1;
+		int32 node = -1;
+		int64 seq = -1;
 
 		ok(!shard_message_parse_mid(bad[i], &node, &seq) && node == -1 && seq == -1,
 		   "\"%s\" is no message id", bad[i]);
