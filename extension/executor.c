@@ -31,16 +31,9 @@
 
 #include "compat.h"
 
-/* How long an entity rests whose row somebody holds. */
-#define CONTENDED_PAUSE (100 * INT64CONST(1000))
-
-/* Rows of one entity's stash that are read at once. */
-#define STASH_ROWS 1000
-
 ShardTurn shard_turn;
 
 static bool is_worker = false;
-static dlist_head due;			/* entities that wait, but not for their type */
 static uint64 refreshed_at = 0; /* registry generation the runs were looked at */
 
 bool
@@ -79,15 +72,14 @@ shard_executor_init(void)
 	shard_turn.context =
 		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
 	slist_init(&shard_turn.runs);
-	dlist_init(&due);
+	dlist_init(&shard_turn.due);
 	shard_cache_init();
 	shard_call_init();
 	before_shmem_exit(at_exit, 0);
 }
 
-/* The run of a type, ready to be used; NULL if the type was dropped. */
-static ShardRun *
-ready_run(int32 type_id)
+ShardRun *
+shard_turn_ready_run(int32 type_id)
 {
 	ShardRun *run = shard_run_get(type_id);
 
@@ -103,7 +95,7 @@ static void
 set_due(ShardEntity *entity, bool was, bool is)
 {
 	if (is && !was)
-		dlist_push_tail(&due, &entity->due);
+		dlist_push_tail(&shard_turn.due, &entity->due);
 	else if (was && !is)
 		dlist_delete(&entity->due);
 }
@@ -124,7 +116,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, in
 
 	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0)
 		return;
-	run = ready_run(type_id);
+	run = shard_turn_ready_run(type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
 	entity = shard_cache_get(run, shard, id, id_len, true);
@@ -203,7 +195,7 @@ shard_executor_next_due(void)
 	TimestampTz result = 0;
 	dlist_iter iter;
 
-	dlist_foreach (iter, &due)
+	dlist_foreach (iter, &shard_turn.due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 		TimestampTz at = Max(entity->wait.not_before, 1);
@@ -307,324 +299,6 @@ shard_turn_write(ShardEntity *entity)
 	if (written)
 		entity->dirty = false;
 	return written;
-}
-
-/* An error made up here, in the turn's memory; its strings are constants. */
-static ErrorData *
-keep_error(const ErrorData *error)
-{
-	ErrorData *kept = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
-
-	*kept = *error;
-	return kept;
-}
-
-/* The reply to an ask, to be sent after commit. */
-static void
-keep_reply(ShardRequest *request, char *reply, ErrorData *error)
-{
-	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
-	ShardReply *kept = palloc0(sizeof(ShardReply));
-
-	kept->request = request;
-	kept->error = error;
-	if (reply != NULL)
-	{
-		kept->data = VARDATA_ANY(reply);
-		kept->len = VARSIZE_ANY_EXHDR(reply);
-	}
-	shard_turn.replies = lappend(shard_turn.replies, kept);
-	MemoryContextSwitchTo(old);
-}
-
-/* Runs a message in a subtransaction. Returns its error, NULL if it went well; *overtaken: try later. */
-static ErrorData *
-run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
-		   ShardExecution *execution, bool *overtaken)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ShardCopy before = entity->now;
-	bool dirty = entity->dirty;
-	bool let_go = entity->let_go;
-	ErrorData *volatile error = NULL;
-
-	*overtaken = false;
-
-	/* what is opened in the subtransaction must be closed in it */
-	if (shard_turn.careful)
-		shard_state_close(&entity->run->table);
-	shard_security_begin(&shard_turn.security, entity->run->type);
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(shard_turn.context);
-	PG_TRY();
-	{
-		shard_call_message(entity, row, ask, execution);
-		if (shard_turn.careful)
-		{
-			*overtaken = !shard_turn_write(entity);
-			shard_state_close(&entity->run->table);
-		}
-		if (*overtaken)
-			RollbackAndReleaseCurrentSubTransaction();
-		else
-			ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(shard_turn.context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (shard_turn.careful)
-			shard_state_forget(&entity->run->table);
-		shard_call_aborted();
-		shard_call_explain(error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	if (error != NULL || *overtaken)
-	{
-		entity->now = before;
-		entity->dirty = dirty;
-		entity->let_go = let_go;
-	}
-	return error;
-}
-
-/* What happened to a message that was to be run. */
-typedef enum Outcome
-{
-	MESSAGE_DONE,	/* handled */
-	MESSAGE_BURIED, /* became a dead letter */
-	MESSAGE_RESTS	/* is in the stash; the entity's others wait */
-} Outcome;
-
-/* The entity cannot run now: its message waits in the stash. */
-static Outcome
-rest(ShardEntity *entity, const ShardRow *row, bool from_stash)
-{
-	shard_turn_end_user_code();
-	if (from_stash)
-		entity->wait.not_before = shard_turn.now + CONTENDED_PAUSE;
-	else
-		shard_failure_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
-	return MESSAGE_RESTS;
-}
-
-/* Runs a message in a careful turn. */
-static Outcome
-run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
-{
-	ShardExecution execution;
-	bool overtaken;
-	ErrorData *error = run_fenced(entity, row, NULL, &execution, &overtaken);
-
-	if (overtaken)
-	{
-		shard_cache_forget(entity);
-		entity->checked = false;
-		entity->now = entity->saved;
-		return rest(entity, row, from_stash);
-	}
-	if (error == NULL)
-		return MESSAGE_DONE;
-	return shard_failure_dispose(entity, row, attempts, from_stash, error) ? MESSAGE_BURIED
-																		   : MESSAGE_RESTS;
-}
-
-/* Runs a message as the turn's mode wants it. */
-static Outcome
-run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
-{
-	ShardExecution execution;
-
-	if (!shard_turn_check(entity))
-		return rest(entity, row, from_stash);
-	shard_cache_touch(entity, shard_turn.now);
-	if (row->kind == SHARD_KIND_START)
-		return MESSAGE_DONE;
-	if (row->kind == SHARD_KIND_PASSIVATE)
-	{
-		entity->let_go = true;
-		return MESSAGE_DONE;
-	}
-	if (shard_turn.careful)
-	{
-		Outcome outcome = run_careful(entity, row, attempts, from_stash);
-
-		if (outcome != MESSAGE_DONE)
-			return outcome;
-	}
-	else if (entity->run->type->batch)
-		shard_call_collect(entity, row);
-	else
-	{
-		shard_turn.blames_last = true;
-		shard_call_message(entity, row, NULL, &execution);
-		shard_turn.blames_last = false;
-	}
-	entity->handled++;
-	return MESSAGE_DONE;
-}
-
-void
-shard_executor_row(const ShardRow *row)
-{
-	ShardRun *run = ready_run(row->type_id);
-	ShardEntity *entity;
-
-	shard_turn.count++;
-	shard_turn.passed = true;
-	if (run == NULL || row->shard < 0 || row->shard >= run->type->number_of_shards)
-	{
-		ErrorData error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
-						   .message = "the entity type of the message was dropped",
-						   .hint = "Start the type again and send the message anew."};
-
-		shard_turn_end_user_code();
-		shard_held_dead_letter(row, 0, &error);
-		return;
-	}
-	entity = shard_turn_entity(run, row);
-	if (!run->runnable)
-		shard_failure_defer(entity, row, 0, true);
-#ifndef SHARD_MUTANT_STASH_OVERTAKEN
-	else if (entity->wait.deferred)
-		shard_failure_defer(entity, row, 0, false);
-#endif
-	else
-		(void) run_message(entity, row, 0, false);
-}
-
-/* Handles what is due in one entity's stash; returns how many messages. */
-static int
-run_stash(ShardEntity *entity, int limit)
-{
-	List *rows;
-	ListCell *cell;
-	int done = 0;
-	MemoryContext old;
-
-	shard_turn_end_user_code();
-	shard_turn_enlist(entity);
-	old = MemoryContextSwitchTo(shard_turn.context);
-	rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id, entity->id_len,
-						   limit);
-	MemoryContextSwitchTo(old);
-	foreach (cell, rows)
-	{
-		ShardHeld *held = lfirst(cell);
-		Outcome outcome;
-
-		/* a clock that was set back must not hold a message for ever (D16) */
-		if (held->next_at > shard_turn.now)
-		{
-			entity->wait.not_before =
-				Min(held->next_at, shard_turn.now + entity->run->type->max_retry_backoff);
-			entity->wait.attempts = held->attempts;
-			break;
-		}
-		shard_turn.count++;
-		shard_turn.passed = true;
-		outcome = run_message(entity, &held->row, held->attempts, true);
-		if (outcome == MESSAGE_RESTS)
-			break;
-		if (outcome == MESSAGE_DONE)
-		{
-			shard_turn_end_user_code();
-			shard_held_delete(&held->row);
-			entity->wait.waiting--;
-			entity->wait.attempts = 0;
-		}
-		done++;
-	}
-	if (done == list_length(rows) && done < limit)
-		entity->wait = (ShardWait){0};
-	return done;
-}
-
-int
-shard_executor_stash(int limit)
-{
-	int done = 0;
-	dlist_iter iter;
-
-	dlist_foreach (iter, &due)
-	{
-		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
-
-		if (done >= limit)
-			break;
-		if (entity->saved_wait.not_before <= shard_turn.now &&
-			ready_run(entity->run->type->type_id))
-			done += run_stash(entity, Min(STASH_ROWS, limit - done));
-	}
-	return done;
-}
-
-bool
-shard_executor_can_ask(const ShardRequest *request)
-{
-	ShardRun *run = ready_run(request->type_id);
-	ShardEntity *entity;
-
-	if (run == NULL || !run->runnable)
-		return true; /* it is told so */
-	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, false);
-	return entity == NULL || !entity->wait.deferred;
-}
-
-void
-shard_executor_ask(ShardRequest *request)
-{
-	ShardRun *run = ready_run(request->type_id);
-	ShardEntity *entity;
-	ShardExecution execution;
-	ErrorData *error = NULL;
-	bool overtaken = false;
-
-	shard_turn.count++;
-	if (run == NULL || !run->runnable)
-	{
-		ErrorData stopped = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-							 .message = "the entity type cannot run now",
-							 .hint = "See column problem of shard_types."};
-
-		keep_reply(request, NULL, keep_error(&stopped));
-		return;
-	}
-	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);
-	shard_turn_enlist(entity);
-	if (shard_turn_check(entity))
-	{
-		shard_cache_touch(entity, shard_turn.now);
-		if (!shard_turn.careful)
-			shard_call_batch(entity);
-		error = run_fenced(entity, NULL, request, &execution, &overtaken);
-	}
-	else
-		overtaken = true;
-	if (overtaken)
-	{
-		ErrorData locked = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
-							.message = "another transaction holds the state row of the entity",
-							.hint = "Ask again when that transaction has ended."};
-
-		shard_cache_forget(entity);
-		entity->checked = false;
-		entity->now = entity->saved;
-		error = keep_error(&locked);
-	}
-	if (error != NULL)
-	{
-		shard_turn.errors++;
-		run->count[entity->shard].errors++;
-	}
-	else
-		entity->handled++;
-	keep_reply(request, error == NULL ? execution.reply : NULL, error);
 }
 
 /* Runs the batch handlers of a run's entities, then writes their states. */

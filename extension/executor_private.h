@@ -28,6 +28,7 @@ typedef struct ShardTurn
 	bool overtaken;
 	bool passed;	 /* a message was handled, stashed or buried */
 	slist_head runs; /* whose entities are in the turn */
+	dlist_head due; /* entities that wait, but not for their type; outlives turns */
 	List *replies;
 	ShardSecurity security;
 	uint64 messages; /* since start */
@@ -35,6 +36,9 @@ typedef struct ShardTurn
 } ShardTurn;
 
 extern ShardTurn shard_turn;
+
+/* The run of a type, ready to be used; NULL if the type was dropped. */
+extern ShardRun *shard_turn_ready_run(int32 type_id);
 
 /* Takes an entity into the turn. */
 extern void shard_turn_enlist(ShardEntity *entity);

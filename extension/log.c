@@ -59,6 +59,12 @@
 #define MAX_CHUNKS PG_INT16_MAX
 
 /*
+ * Left out at each server start (D8): a crash may have lost rows that were not
+ * flushed, but whose numbers somebody has seen already as message ids.
+ */
+#define RESTART_GAP (INT64CONST(1) << 24)
+
+/*
  * Rows of this transaction that are not written yet. A row can be written only
  * by the (sub)transaction that told it, or one that this has become part of, or
  * its fate would be another's. So inside a savepoint the rows from outside wait
@@ -203,7 +209,7 @@ init_from_segments(ShardDatabase *db, ShardLog *log, const ShardCatalog *catalog
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 	memcpy(log->segment, segment, sizeof(segment));
 	order_segments(log);
-	log->next_seq = last + 1;
+	log->next_seq = last == 0 ? 1 : last + RESTART_GAP;
 	log->generation++;
 	log->switched_at = GetCurrentTimestamp();
 	pg_atomic_write_u64(&log->last_seq, last);

@@ -11,11 +11,13 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat)],
 	[qw(core/*)],
-	[qw(guc duration shmem ring stats catalog security)],
-	[qw(registry settings settings_store handler log cursor cursor_record cursor_senders state timer held)],
+	[qw(guc duration shmem shmem_worker ring ring_* bar stats catalog gate)],
+	[qw(registry registry_* routine settings settings_store security extractor handler
+		log log_* cursor cursor_* entity_cache run state timer held node rotation)],
 	[qw(session worker peer transport)],
-	[qw(launcher region executor entity_cache coordinator)],
-	[qw(api admin internal init)],
+	[qw(launcher supervisor databases install database_hook region executor executor_* call
+		failure coordinator)],
+	[qw(api ask handler_api inbox_view admin admin_* stats_* health internal init)],
 );
 
 # Processes talk through tables, shared memory, rings and latches.

@@ -1,0 +1,109 @@
+/*
+ * cursor_load.c
+ *		Reading a worker's position from the log, when it starts.
+ *
+ * For each lane the newest committed cursor row that names it counts, whoever
+ * wrote it: the number of workers may have changed.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "cursor_private.h"
+#include "cursor_record.h"
+
+#include "compat.h"
+
+/* Newest cursor row that names a lane. */
+typedef struct Found
+{
+	int64 seq;
+	StringInfoData payload; /* only of rows with senders: the rest is in the cursor */
+} Found;
+
+/* Takes over a cursor row's lanes for which it is the newest so far. */
+static void
+take_record(ShardCursor *c, Found *found, const ShardRow *row, MemoryContext scratch)
+{
+	MemoryContext old = MemoryContextSwitchTo(scratch);
+	ShardRecord record;
+
+	shard_cursor_record_read(&record, row->payload, row->payload_len);
+	MemoryContextSwitchTo(old);
+	for (int g = 0; g < record.groups; g++)
+		for (int lane = 0; lane < SHARD_LANES; lane++)
+		{
+			if (!owns(c, lane) || (record.group[g].lanes & (1u << lane)) == 0 ||
+				found[lane].seq > row->seq)
+				continue;
+			found[lane].seq = row->seq;
+			c->q[lane] = record.group[g].q;
+			c->turn[lane] = record.group[g].turn;
+			resetStringInfo(&found[lane].payload);
+			if (record.senders > 0)
+				appendBinaryStringInfo(&found[lane].payload, row->payload, row->payload_len);
+		}
+	MemoryContextReset(scratch);
+}
+
+/* Rebuilds P: each sender of the newest row of a lane, for that lane. */
+static void
+take_senders(ShardCursor *c, Found *found)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+	{
+		ShardRecord record;
+		uint32 same = 0;
+
+		if (!owns(c, lane) || found[lane].payload.len == 0)
+			continue;
+		for (int other = lane; other < SHARD_LANES; other++)
+			if (owns(c, other) && found[other].seq == found[lane].seq)
+				same |= 1u << other;
+		shard_cursor_record_read(&record, found[lane].payload.data, found[lane].payload.len);
+		for (int i = 0; i < record.senders; i++)
+			if (record.sender[i].lanes & same)
+				shard_senders_add(&c->senders, record.sender[i].xid, record.sender[i].lanes & same,
+								  record.sender[i].first);
+		for (int other = lane; other < SHARD_LANES; other++)
+			if (same & (1u << other))
+				resetStringInfo(&found[other].payload);
+	}
+}
+
+void
+shard_cursor_load(ShardCursor *c)
+{
+	MemoryContext scratch =
+		AllocSetContextCreate(CurrentMemoryContext, "shard cursor load", ALLOCSET_DEFAULT_SIZES);
+	Found found[SHARD_LANES] = {0};
+	Snapshot snapshot = GetActiveSnapshot();
+
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		initStringInfo(&found[lane].payload);
+	shard_cursor_rewind(c, PHASE_LOAD);
+	while (shard_cursor_advance(c, snapshot))
+	{
+		take_record(c, found, &c->row, scratch);
+		c->next_item++;
+	}
+	take_senders(c, found);
+	c->void_places = true;
+	c->resume.segment = -1;
+	c->upto = 0;
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (owns(c, lane))
+		{
+			ShardLane *shared = &c->db->lane[lane];
+
+			pg_atomic_write_u64(&shared->q, c->q[lane]);
+			pg_atomic_write_u64(&shared->needed,
+								Min(c->q[lane] + 1, shard_senders_first(&c->senders, lane)));
+			pg_atomic_write_u64(&shared->cursor_seq, found[lane].seq);
+			pg_atomic_write_u64(&shared->turn, c->turn[lane]);
+		}
+	shard_cursor_forget_turn(c);
+	shard_cursor_close(c);
+	MemoryContextDelete(scratch);
+}

@@ -1,0 +1,463 @@
+/*
+ * cursor_scan.c
+ *		Reading the pages of the log, in order of seq (doc/protocol.md D4).
+ *
+ * Sizes of the segments are read before the snapshot is taken, and a seq is
+ * drawn and its row placed under one lock; so when a row is seen, every row with
+ * a smaller seq is on a page already listed, and each row looked at ends in
+ * exactly one of: handed out, noted in P, aborted, not ours.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "common/pg_lzcompress.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "catalog.h"
+#include "core/message.h"
+#include "cursor_private.h"
+
+#include "compat.h"
+
+void
+shard_cursor_rewind(ShardCursor *c, ShardCursorPhase phase)
+{
+	c->phase = phase;
+	c->next_segment = 0;
+	c->next_block = 0;
+}
+
+/* Starts reading forward at the resume page, or at the start if that is void. */
+static void
+start_forward(ShardCursor *c)
+{
+	shard_cursor_rewind(c, PHASE_FORWARD);
+	c->new_resume = c->resume;
+	if (c->void_places || c->resume.segment < 0)
+		return;
+	for (int i = 0; i < c->segments; i++)
+		if (c->segment[i].no == c->resume.segment)
+		{
+			c->next_segment = i;
+			c->next_block = c->resume.block;
+		}
+}
+
+/* Whether a sender was in progress when the snapshot was taken. */
+static bool
+in_progress(ShardCursor *c, uint64 xid, Snapshot snapshot)
+{
+	if (xid == c->memo_xid)
+		return c->memo_answer;
+	c->memo_xid = xid;
+
+	/* too old for 32-bit comparison: it has ended */
+	if (c->next_xid > xid && c->next_xid - xid > PG_INT32_MAX)
+		c->memo_answer = false;
+	else
+		c->memo_answer = XidInMVCCSnapshot((TransactionId) xid, snapshot);
+	return c->memo_answer;
+}
+
+/* Decides what a row is to this scan; false if it is not listed at all. */
+static bool
+classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint8 *state)
+{
+	const ShardRowFixed *row = shard_log_fixed(tuple->t_data);
+	int lane;
+
+	if (row->sender == c->own_xid)
+	{
+		*state = ITEM_STOP;
+		return c->phase == PHASE_FORWARD;
+	}
+	if (row->kind == SHARD_KIND_CURSOR)
+	{
+		*state = c->phase == PHASE_LOAD ? ITEM_READ : ITEM_PASS;
+		if (c->phase == PHASE_LOAD)
+			return !in_progress(c, row->sender, snapshot) &&
+				   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
+		return c->phase == PHASE_FORWARD && row->seq > c->floor;
+	}
+	if (c->phase == PHASE_LOAD)
+		return false;
+
+	lane = shard_message_lane(row->type_id, row->shard);
+	if (c->phase == PHASE_FORWARD)
+	{
+		*state = ITEM_PASS;
+		if (!owns(c, lane))
+			return row->seq > c->floor;
+#ifndef SHARD_MUTANT_NO_DEDUP
+		if (row->seq <= c->q[lane])
+			return false;
+#endif
+#ifndef SHARD_MUTANT_CURSOR_BY_ID
+		if (in_progress(c, row->sender, snapshot))
+		{
+			*state = ITEM_IN_PROGRESS;
+			return true;
+		}
+#endif
+		if (HeapTupleSatisfiesVisibility(tuple, snapshot, buffer))
+			*state = ITEM_READ;
+		return true;
+	}
+
+	/* REFILL and DRAIN want rows that the position has passed */
+	if (!owns(c, lane) || row->seq > c->q[lane])
+		return false;
+	if (c->phase == PHASE_REFILL)
+	{
+		*state = ITEM_IN_PROGRESS;
+		return shard_senders_open(&c->senders, row->sender, lane, row->seq);
+	}
+	*state = ITEM_READ;
+	return shard_senders_ended(&c->senders, row->sender, lane, row->seq) &&
+		   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
+}
+
+static int
+compare_items(const void *a, const void *b)
+{
+	const ScanItem *x = a;
+	const ScanItem *y = b;
+
+#ifdef SHARD_MUTANT_NO_ORDER
+	if (x->seq != y->seq)
+		return x->seq < y->seq ? 1 : -1;
+#endif
+	if (x->seq != y->seq)
+		return x->seq < y->seq ? -1 : 1;
+	return x->chunk - y->chunk;
+}
+
+/* Opens the segment of a page, closing the one before. */
+static void
+switch_relation(ShardCursor *c, int no)
+{
+	if (c->rel != NULL && c->rel_no == no)
+		return;
+	if (c->rel != NULL)
+		table_close(c->rel, AccessShareLock);
+	c->rel = NULL;
+	c->rel = table_open(shard_catalog_get()->segment[no], AccessShareLock);
+	c->rel_no = no;
+}
+
+/*
+ * Copies a page and lists its rows in order of seq. Within a page rows may lie
+ * in any order, because VACUUM frees line pointers of aborted senders.
+ */
+static void
+load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
+{
+	Buffer buffer;
+	Page page;
+	bool sorted = true;
+
+	switch_relation(c, place.segment);
+	c->place = place;
+	c->items = c->next_item = 0;
+	c->own_xid = U64FromFullTransactionId(GetTopFullTransactionIdIfAny());
+	buffer = ReadBuffer(c->rel, place.block);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	if (!PageIsNew(page))
+	{
+		for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
+		{
+			ItemId id = PageGetItemId(page, o);
+			ScanItem *item = &c->item[c->items];
+			HeapTupleData tuple;
+
+			if (!ItemIdIsNormal(id))
+				continue;
+			tuple.t_data = (HeapTupleHeader) PageGetItem(page, id);
+			tuple.t_len = ItemIdGetLength(id);
+			tuple.t_tableOid = RelationGetRelid(c->rel);
+			ItemPointerSet(&tuple.t_self, place.block, o);
+			if (!classify(c, &tuple, buffer, snapshot, &item->state))
+				continue;
+			item->seq = shard_log_fixed(tuple.t_data)->seq;
+			item->chunk = shard_log_fixed(tuple.t_data)->chunk;
+			item->offset = o;
+			if (c->items > 0 && compare_items(item - 1, item) > 0)
+				sorted = false;
+			c->items++;
+		}
+		if (c->items > 0)
+			memcpy(c->page.data, page, BLCKSZ);
+	}
+	UnlockReleaseBuffer(buffer);
+#ifdef SHARD_MUTANT_NO_ORDER
+	sorted = false;
+#endif
+	if (!sorted)
+		qsort(c->item, c->items, sizeof(ScanItem), compare_items);
+}
+
+/* Loads the next page of the phase, going to the next phase at its end; false at the very end. */
+static bool
+next_page(ShardCursor *c, Snapshot snapshot)
+{
+	if (c->phase == PHASE_DRAIN)
+	{
+		if (c->drain_next < c->drain_count)
+		{
+			load_page(c, c->drain[c->drain_next++], snapshot);
+			return true;
+		}
+		start_forward(c);
+	}
+	while (c->next_segment < c->segments)
+	{
+		OpenSegment *segment = &c->segment[c->next_segment];
+
+		if (c->next_block < segment->blocks)
+		{
+			ShardPlace place = {segment->no, c->next_block++};
+
+			load_page(c, place, snapshot);
+			return true;
+		}
+		c->next_segment++;
+		c->next_block = 0;
+	}
+	return false;
+}
+
+/* Reads all pages for P's rows, which gives the senders their places again. */
+static void
+refill(ShardCursor *c, Snapshot snapshot)
+{
+	shard_senders_forget_places(&c->senders);
+	shard_cursor_rewind(c, PHASE_REFILL);
+	while (next_page(c, snapshot))
+	{
+		for (int i = 0; i < c->items; i++)
+		{
+			Page page = (Page) c->page.data;
+			HeapTupleHeader tuple =
+				(HeapTupleHeader) PageGetItem(page, PageGetItemId(page, c->item[i].offset));
+			const ShardRowFixed *row = shard_log_fixed(tuple);
+
+			shard_senders_note(&c->senders, row->sender,
+							   shard_message_lane(row->type_id, row->shard), row->seq, c->place);
+		}
+		CHECK_FOR_INTERRUPTS();
+	}
+	c->items = c->next_item = 0;
+}
+
+/* First peek of a turn: which senders of P have ended, and where are their rows. */
+static void
+begin(ShardCursor *c, Snapshot snapshot)
+{
+	int order[SHARD_SEGMENTS];
+
+	c->begun = true;
+	for (int i = 0; i < c->segments; i++)
+		order[i] = c->segment[i].no;
+	if (c->void_places && !shard_senders_empty(&c->senders))
+		refill(c, snapshot);
+	for (ShardSender *s = c->senders.list; s < c->senders.list + c->senders.count; s++)
+		s->ended = !in_progress(c, s->xid, snapshot);
+	c->drain = shard_senders_ended_places(&c->senders, order, c->segments, &c->drain_count);
+	c->drain_next = 0;
+	c->phase = PHASE_DRAIN;
+}
+
+/* A row of the forward scan was looked at for good. */
+static void
+pass(ShardCursor *c, const ShardRowFixed *row)
+{
+	if (c->phase != PHASE_FORWARD)
+		return;
+	if (row->chunk == 0)
+		c->head = c->place;
+
+	/* not before the last chunk: the others may lie on pages not listed yet */
+	if (row->chunk < row->chunks - 1)
+		c->upto = Max(c->upto, row->seq - 1);
+	else
+	{
+		c->upto = Max(c->upto, row->seq);
+		c->new_resume = c->head;
+	}
+}
+
+/* The payload of all chunks, unpacked if need be, into row. */
+static void
+finish_assembly(ShardCursor *c, int flags)
+{
+	c->row.payload = c->assembly.data;
+	c->row.payload_len = c->assembly.len;
+	if (flags & SHARD_ROW_COMPRESSED)
+	{
+		int32 size;
+
+		memcpy(&size, c->assembly.data, sizeof(int32));
+		if (c->unpacked != NULL)
+			pfree(c->unpacked);
+		c->unpacked = MemoryContextAlloc(c->context, size);
+		if (pglz_decompress(c->assembly.data + sizeof(int32), c->assembly.len - sizeof(int32),
+							c->unpacked, size, true) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("message " INT64_FORMAT " of the inbox is damaged", c->row.seq)));
+		c->row.payload = c->unpacked;
+		c->row.payload_len = size;
+	}
+}
+
+/* Points row at the tuple's columns. Those behind the payload are mostly NULL. */
+static void
+read_columns(ShardCursor *c, HeapTuple tuple, ShardRow *row)
+{
+	TupleDesc desc = RelationGetDescr(c->rel);
+	Datum values[SHARD_LOG_COLUMNS];
+	bool nulls[SHARD_LOG_COLUMNS];
+	const ShardRowFixed *fixed = shard_log_fixed(tuple->t_data);
+
+	heap_deform_tuple(tuple, desc, values, nulls);
+	row->seq = fixed->seq;
+	row->sender = fixed->sender;
+	row->type_id = fixed->type_id;
+	row->shard = fixed->shard;
+	row->kind = fixed->kind;
+	row->entity = VARDATA_ANY(DatumGetPointer(values[SHARD_LOG_ENTITY - 1]));
+	row->entity_len = VARSIZE_ANY_EXHDR(DatumGetPointer(values[SHARD_LOG_ENTITY - 1]));
+	row->payload = VARDATA_ANY(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
+	row->payload_len = VARSIZE_ANY_EXHDR(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
+	row->epoch = nulls[SHARD_LOG_EPOCH - 1] ? -1 : DatumGetInt32(values[SHARD_LOG_EPOCH - 1]);
+	row->src_type = 0;
+	row->src_entity = NULL;
+	row->src_entity_len = 0;
+	if (!nulls[SHARD_LOG_SRC_TYPE - 1])
+	{
+		struct varlena *src = (struct varlena *) DatumGetPointer(values[SHARD_LOG_SRC_ENTITY - 1]);
+
+		row->src_type = DatumGetInt32(values[SHARD_LOG_SRC_TYPE - 1]);
+		row->src_entity = VARDATA_ANY(src);
+		row->src_entity_len = VARSIZE_ANY_EXHDR(src);
+	}
+	row->mid_node = SHARD_FIRST_NODE;
+	row->mid_seq = fixed->seq;
+	if (!nulls[SHARD_LOG_MID_NODE - 1])
+	{
+		row->mid_node = DatumGetInt32(values[SHARD_LOG_MID_NODE - 1]);
+		row->mid_seq = DatumGetInt64(values[SHARD_LOG_MID_SEQ - 1]);
+	}
+}
+
+/* Takes a row into the message at hand; true if that is complete. */
+static bool
+read_row(ShardCursor *c, HeapTuple tuple)
+{
+	const ShardRowFixed *row = shard_log_fixed(tuple->t_data);
+
+	if (row->chunks > 1 && row->chunk != (row->chunk == 0 ? 0 : c->chunks_read))
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+						errmsg("message " INT64_FORMAT " of the inbox lacks a part", row->seq)));
+	read_columns(c, tuple, &c->row);
+	if (row->chunk == 0)
+	{
+		c->head = c->place;
+		c->chunks_read = 0;
+		resetStringInfo(&c->assembly);
+	}
+	if (row->chunks == 1)
+		return true;
+	appendBinaryStringInfo(&c->assembly, c->row.payload, c->row.payload_len);
+	c->chunks_read++;
+	if (c->chunks_read < row->chunks)
+		return false;
+	finish_assembly(c, row->flags);
+	return true;
+}
+
+bool
+shard_cursor_advance(ShardCursor *c, Snapshot snapshot)
+{
+	for (;;)
+	{
+		Page page = (Page) c->page.data;
+		ScanItem *item;
+		ItemId id;
+		HeapTupleData tuple;
+		const ShardRowFixed *row;
+
+		if (c->next_item >= c->items)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!next_page(c, snapshot))
+				return false;
+			continue;
+		}
+		item = &c->item[c->next_item];
+		if (item->state == ITEM_STOP)
+			return false;
+		id = PageGetItemId(page, item->offset);
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, id);
+		tuple.t_len = ItemIdGetLength(id);
+		tuple.t_tableOid = RelationGetRelid(c->rel);
+		ItemPointerSet(&tuple.t_self, c->place.block, item->offset);
+		row = shard_log_fixed(tuple.t_data);
+		if (item->state == ITEM_READ)
+		{
+			if (read_row(c, &tuple))
+				return true;
+		}
+		else
+		{
+			if (item->state == ITEM_IN_PROGRESS)
+				shard_senders_note(&c->senders, row->sender,
+								   shard_message_lane(row->type_id, row->shard), row->seq,
+								   c->place);
+			pass(c, row);
+		}
+		c->next_item++;
+	}
+}
+
+bool
+shard_cursor_peek(ShardCursor *c, Snapshot snapshot, ShardRow *row)
+{
+	if (!c->peeked)
+	{
+		if (!c->begun)
+			begin(c, snapshot);
+		c->peeked = shard_cursor_advance(c, snapshot);
+	}
+	if (c->peeked)
+		*row = c->row;
+	return c->peeked;
+}
+
+void
+shard_cursor_accept(ShardCursor *c)
+{
+	Page page = (Page) c->page.data;
+	HeapTupleHeader tuple =
+		(HeapTupleHeader) PageGetItem(page, PageGetItemId(page, c->item[c->next_item].offset));
+
+	ShardAssert(c->peeked);
+	if (c->phase == PHASE_DRAIN)
+	{
+		c->drained = shard_log_fixed(tuple)->seq;
+#ifdef SHARD_MUTANT_CURSOR_BEFORE_LATE
+		c->drained = PG_INT64_MAX - 1;
+#endif
+	}
+	else
+		pass(c, shard_log_fixed(tuple));
+	c->peeked = false;
+	c->next_item++;
+}
