@@ -28,7 +28,7 @@ typedef struct ShardTurn
 	bool overtaken;
 	bool passed;	 /* a message was handled, stashed or buried */
 	slist_head runs; /* whose entities are in the turn */
-	dlist_head due; /* entities that wait, but not for their type; outlives turns */
+	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
 	List *replies;
 	ShardSecurity security;
 	uint64 messages; /* since start */

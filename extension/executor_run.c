@@ -292,7 +292,7 @@ shard_executor_ask(ShardRequest *request)
 {
 	ShardRun *run = shard_turn_ready_run(request->type_id);
 	ShardEntity *entity;
-	ShardExecution execution;
+	ShardExecution execution = {0};
 	ErrorData *error = NULL;
 	bool overtaken = false;
 

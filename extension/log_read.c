@@ -197,7 +197,7 @@ take_row(Reader *reader, HeapTuple tuple)
 		row.payload = NULL;
 		row.payload_len = 0;
 	}
-	else if (fixed->chunks > 1)
+	else if (fixed->chunks > 1 || (fixed->flags & SHARD_ROW_COMPRESSED))
 	{
 		if (fixed->chunk != reader->chunks_read)
 			return; /* its front was cut off by a snapshot older than a TRUNCATE */

@@ -11,13 +11,14 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_worker ring ring_* bar stats catalog gate)],
+	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate payload)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
 		log log_* cursor cursor_* entity_cache run state timer held node rotation)],
 	[qw(session worker peer transport)],
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
 		failure coordinator)],
-	[qw(api ask handler_api inbox_view admin admin_* stats_* health internal init)],
+	[qw(api ask handler_api inbox_* dead_letter drain stats stats_* health admin admin_*
+		internal init)],
 );
 
 # Processes talk through tables, shared memory, rings and latches.
@@ -103,7 +104,7 @@ sub level_of
 		for my $pattern (@{ $levels[$level] })
 		{
 			return $level if $pattern eq $name;
-			return $level if $pattern =~ m{^(.*/)\*$} && index($name, $1) == 0;
+			return $level if $pattern =~ m{^(.+[/_])\*$} && index($name, $1) == 0;
 		}
 	}
 	return undef;
