@@ -373,7 +373,7 @@ read_row(ShardCursor *c, HeapTuple tuple)
 		c->chunks_read = 0;
 		resetStringInfo(&c->assembly);
 	}
-	if (row->chunks == 1)
+	if (row->chunks == 1 && (row->flags & SHARD_ROW_COMPRESSED) == 0)
 		return true;
 	appendBinaryStringInfo(&c->assembly, c->row.payload, c->row.payload_len);
 	c->chunks_read++;
