@@ -28,6 +28,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog.h"
+#include "guc.h"
 #include "log.h"
 #include "rotation.h"
 
@@ -42,20 +43,35 @@
 #define LARGE ((uint64) 512 * 1024 * 1024)
 #define PERIOD_MS 10000
 
+/* A segment that is worth to be emptied when the inbox is about to be full. */
+#define TINY ((uint64) 128 * 1024)
+
+/*
+ * Whether the current segment is long enough to be left. With a small inbox it
+ * is so earlier, since only a segment that is not current makes room.
+ */
+static bool
+is_long(ShardLog *log)
+{
+	uint64 bytes = (uint64) log->segment[log->current].blocks * BLCKSZ;
+	uint64 limit = (uint64) shard_inbox_max_size * 1024;
+
+	if (bytes >= LARGE ||
+		(limit > 0 && bytes >= TINY && pg_atomic_read_u64(&log->bytes) > limit / 2))
+		return true;
+	return bytes >= SMALL &&
+		   TimestampDifferenceExceeds(log->switched_at, GetCurrentTimestamp(), PERIOD_MS);
+}
+
 /* Makes an empty segment current if the present one is long enough. */
 static void
 switch_current(ShardDatabase *db)
 {
 	ShardLog *log = &db->log;
-	uint64 bytes;
 	bool used[SHARD_SEGMENTS] = {false};
 
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
-	bytes = (uint64) log->segment[log->current].blocks * BLCKSZ;
-	if (log->ready &&
-		(bytes >= LARGE ||
-		 (bytes >= SMALL &&
-		  TimestampDifferenceExceeds(log->switched_at, GetCurrentTimestamp(), PERIOD_MS))))
+	if (log->ready && is_long(log))
 	{
 		for (int i = 0; i < log->live_count; i++)
 			used[log->live[i]] = true;
