@@ -3,11 +3,12 @@
  *		shard_drain: wait until what was sent is handled.
  *
  * A round: each worker is given a number, and publishes it after a turn that
- * began later, passed every row that it could read, drained ended senders and
- * left no stash that is due. Then no stash row from before the call may be
- * left, but those of types that cannot run. Two rounds lie around the look at
- * the stash, so that the last turn's position in WAL is known when it is
- * flushed.
+ * began later, passed every row that it could read, and drained ended senders.
+ * Under a load that never lets it come so far, it is enough that its lanes'
+ * positions have passed the newest row from before the call. Then no stash row
+ * from before the call may be left, but those of types that cannot run. Two
+ * rounds lie around the look at the stash, so that the last turn's position in
+ * WAL is known when it is flushed.
  */
 #include "postgres.h"
 
@@ -51,6 +52,14 @@ typedef struct Drain
 	long nap;	 /* ms */
 } Drain;
 
+/* What a round waits for. */
+typedef struct Round
+{
+	int workers;
+	uint64 wanted[SHARD_MAX_WORKERS]; /* drain_done to reach, or */
+	uint64 turns[SHARD_MAX_WORKERS];  /* turns, since the positions have passed; 0: not yet */
+} Round;
+
 /*
  * What is left of the time, in microseconds; 0 if it is up.
  */
@@ -85,13 +94,61 @@ sleep_a_little(Drain *drain)
 }
 
 /*
- * Whether all workers have reached the numbers they were given.
+ * Whether a worker's lanes have passed every row from before the call.
  */
 static bool
-all_done(const Drain *drain, int workers, const uint64 *wanted)
+has_passed(const Drain *drain, int worker)
 {
-	for (int worker = 0; worker < workers; worker++)
-		if (pg_atomic_read_u64(&drain->db->worker[worker].drain_done) < wanted[worker])
+	uint32 lanes = shard_shmem_worker_lanes(drain->db, worker);
+
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if ((lanes & (1u << lane)) != 0 &&
+			(int64) pg_atomic_read_u64(&drain->db->lane[lane].needed) <= drain->mark)
+			return false;
+	return true;
+}
+
+/*
+ * Whether a worker is done. A worker publishes positions first, then its
+ * number of turns, then the turn's position in WAL; so two turns later the
+ * latter is known.
+ */
+static bool
+is_done(const Drain *drain, Round *round, int worker)
+{
+	ShardWorkerSlot *slot = &drain->db->worker[worker];
+
+	if (pg_atomic_read_u64(&slot->drain_done) >= round->wanted[worker])
+		return true;
+	if (round->turns[worker] != 0)
+		return pg_atomic_read_u64(&slot->turns) >= round->turns[worker];
+	if (has_passed(drain, worker))
+		round->turns[worker] = pg_atomic_read_u64(&slot->turns) + 2;
+	return false;
+}
+
+/*
+ * Gives each worker its number.
+ */
+static void
+begin_round(const Drain *drain, Round *round)
+{
+	round->workers = drain->db->workers;
+	for (int worker = 0; worker < round->workers; worker++)
+	{
+		ShardWorkerSlot *slot = &drain->db->worker[worker];
+
+		round->wanted[worker] = pg_atomic_fetch_add_u64(&slot->drain_wanted, 1) + 1;
+		round->turns[worker] = 0;
+		shard_shmem_wake_worker(drain->db, worker);
+	}
+}
+
+static bool
+is_over(const Drain *drain, Round *round)
+{
+	for (int worker = 0; worker < round->workers; worker++)
+		if (!is_done(drain, round, worker))
 			return false;
 	return true;
 }
@@ -103,26 +160,16 @@ all_done(const Drain *drain, int workers, const uint64 *wanted)
 static bool
 run_round(Drain *drain)
 {
-	uint64 wanted[SHARD_MAX_WORKERS];
-	int workers = 0;
+	Round round = {0};
 
-	do
+	while (round.workers != drain->db->workers || !is_over(drain, &round))
 	{
-		if (workers != drain->db->workers)
-		{
-			workers = drain->db->workers;
-			for (int worker = 0; worker < workers; worker++)
-			{
-				ShardWorkerSlot *slot = &drain->db->worker[worker];
-
-				wanted[worker] = pg_atomic_fetch_add_u64(&slot->drain_wanted, 1) + 1;
-				shard_shmem_wake_worker(drain->db, worker);
-			}
-		}
-		else if (all_done(drain, workers, wanted))
-			return true;
-	} while (sleep_a_little(drain));
-	return false;
+		if (round.workers != drain->db->workers)
+			begin_round(drain, &round);
+		if (!sleep_a_little(drain))
+			return false;
+	}
+	return true;
 }
 
 /*

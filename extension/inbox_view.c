@@ -90,7 +90,7 @@ put_message(const ShardRow *row, void *arg)
 Datum
 shard_inbox_view_rows(PG_FUNCTION_ARGS)
 {
-	Listing listing;
+	Listing listing = {0};
 	ShardLogScan scan = {
 		.snapshot = GetActiveSnapshot(),
 		.payload = true,
