@@ -94,7 +94,10 @@ classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint
 		*state = ITEM_PASS;
 		if (!owns(c, lane))
 			return row->seq > c->floor;
-#ifndef SHARD_MUTANT_NO_DEDUP
+#ifdef SHARD_MUTANT_NO_DEDUP
+		if (row->seq < c->q[lane])
+			return false;
+#else
 		if (row->seq <= c->q[lane])
 			return false;
 #endif

@@ -198,7 +198,7 @@ watch_rows(List *rows, Oid type_table)
 
 	fresh.table = MemoryContextAlloc(context, (list_length(rows) + 1) * sizeof(Oid));
 	fresh.function = MemoryContextAlloc(context, (list_length(rows) + 1) * 2 *
-													 lengthof(((Row *) 0)->bound) * sizeof(uint32));
+													 (1 + SHARD_EXTRACTORS) * sizeof(uint32));
 	foreach (cell, rows)
 	{
 		const Row *row = lfirst(cell);

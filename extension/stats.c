@@ -197,13 +197,16 @@ static Datum
 lag_of(const Backlog *backlog, int worker, bool *isnull)
 {
 	TransactionId sender = (TransactionId) backlog->oldest_sender[worker];
-	TimestampTz since = GetCurrentTimestamp();
+	TimestampTz sent;
 	Interval *lag = palloc0(sizeof(Interval));
 
 	*isnull = false;
-	if (backlog->messages[worker] > 0)
-		*isnull = !track_commit_timestamp || !TransactionIdGetCommitTsData(sender, &since, NULL);
-	lag->time = Max(GetCurrentTimestamp() - since, 0);
+	if (backlog->messages[worker] == 0)
+		return IntervalPGetDatum(lag);
+	if (track_commit_timestamp && TransactionIdGetCommitTsData(sender, &sent, NULL))
+		lag->time = Max(GetCurrentTimestamp() - sent, 0);
+	else
+		*isnull = true;
 	return IntervalPGetDatum(lag);
 }
 

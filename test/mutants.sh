@@ -33,7 +33,8 @@ for name in "${mutants[@]}"; do
     echo "not ok $number - mutant $name is in no source"
     failed=1
   elif MUTANT=$name PROVE_TESTS=test/t/020_crash_ledger.pl SHARD_SECONDS=${MUTANT_SECONDS:-30} \
-      PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-20} test/check.sh tap >"$log" 2>&1; then
+      PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-20} CHECK_TIMEOUT=${CHECK_TIMEOUT:-100} \
+      test/check.sh tap >"$log" 2>&1; then
     echo "ok $number - mutant $name is noticed"
   else
     echo "not ok $number - mutant $name is not noticed"
