@@ -39,6 +39,9 @@ take_record(ShardCursor *c, Found *found, const ShardRow *row, MemoryContext scr
 				continue;
 			found[lane].seq = row->seq;
 			c->q[lane] = record.group[g].q;
+#ifdef SHARD_MUTANT_NO_DEDUP
+			c->q[lane] -= 20;
+#endif
 			c->turn[lane] = record.group[g].turn;
 			resetStringInfo(&found[lane].payload);
 			if (record.senders > 0)

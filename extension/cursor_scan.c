@@ -94,13 +94,8 @@ classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint
 		*state = ITEM_PASS;
 		if (!owns(c, lane))
 			return row->seq > c->floor;
-#ifdef SHARD_MUTANT_NO_DEDUP
-		if (row->seq < c->q[lane])
-			return false;
-#else
 		if (row->seq <= c->q[lane])
 			return false;
-#endif
 #ifndef SHARD_MUTANT_CURSOR_BY_ID
 		if (in_progress(c, row->sender, snapshot))
 		{
@@ -201,6 +196,8 @@ load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
 	UnlockReleaseBuffer(buffer);
 #ifdef SHARD_MUTANT_NO_ORDER
 	sorted = false;
+	for (int i = 0; i < c->items; i++)
+		sorted |= c->item[i].chunk > 0;
 #endif
 	if (!sorted)
 		qsort(c->item, c->items, sizeof(ScanItem), compare_items);
