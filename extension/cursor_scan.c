@@ -197,7 +197,10 @@ load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
 #ifdef SHARD_MUTANT_NO_ORDER
 	sorted = false;
 	for (int i = 0; i < c->items; i++)
-		sorted |= c->item[i].chunk > 0;
+		sorted |= shard_log_fixed((HeapTupleHeader) PageGetItem(
+									  (Page) c->page.data, PageGetItemId((Page) c->page.data,
+																		 c->item[i].offset)))
+					  ->chunks > 1;
 #endif
 	if (!sorted)
 		qsort(c->item, c->items, sizeof(ScanItem), compare_items);
