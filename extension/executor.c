@@ -24,6 +24,7 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
 
 #include "core/message.h"
 #include "executor_private.h"
@@ -155,6 +156,19 @@ follow_type(ShardEntity *entity, void *arg)
 	set_due(entity, was, is_due(&entity->saved_wait));
 }
 
+/* Copies of a composite state are read anew when its type was altered: they look different now. */
+static void
+follow_state_type(ShardRun *run)
+{
+	uint64 version = assign_record_type_identifier(run->type->state_type, -1);
+	dlist_iter iter;
+
+	if (version != run->state_version)
+		dlist_foreach (iter, &run->lru)
+			shard_cache_forget(dlist_container(ShardEntity, lru, iter.cur));
+	run->state_version = version;
+}
+
 static void
 refresh_run(ShardRun *run, void *arg)
 {
@@ -164,6 +178,8 @@ refresh_run(ShardRun *run, void *arg)
 	if (!run->type->exists)
 		return;
 	shard_run_refresh(run);
+	if (run->type->composite)
+		follow_state_type(run);
 	if (run->runnable != runnable)
 		*changed = true;
 }
@@ -414,6 +430,7 @@ shard_executor_aborted(void)
 		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
 
 		run->in_turn = false;
+		run->looked_at = refreshed_at = 0; /* maybe a change was not seen yet */
 		shard_state_forget(&run->table);
 		slist_foreach (iter, &run->touched)
 		{

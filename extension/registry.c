@@ -43,7 +43,7 @@ typedef struct Watched
 {
 	Oid type_table;	   /* InvalidOid: the extension was not here */
 	bool any_function; /* a function is missing: any new one may be it */
-	int tables;		   /* state tables, whose owner is the type's */
+	int tables;		   /* state tables, whose owner is the type's, and composite state types */
 	Oid *table;
 	int functions;
 	uint32 *function; /* hash values in the syscache PROCOID */
@@ -196,7 +196,7 @@ watch_rows(List *rows, Oid type_table)
 	Watched fresh = {.type_table = type_table};
 	ListCell *cell;
 
-	fresh.table = MemoryContextAlloc(context, (list_length(rows) + 1) * sizeof(Oid));
+	fresh.table = MemoryContextAlloc(context, (list_length(rows) + 1) * 2 * sizeof(Oid));
 	fresh.function = MemoryContextAlloc(context, (list_length(rows) + 1) * 2 *
 													 (1 + SHARD_EXTRACTORS) * sizeof(uint32));
 	foreach (cell, rows)
@@ -206,6 +206,8 @@ watch_rows(List *rows, Oid type_table)
 							 row->type.message_extractor, row->type.shard_id_extractor};
 
 		fresh.table[fresh.tables++] = row->type.state_table;
+		if (row->type.composite)
+			fresh.table[fresh.tables++] = get_typ_typrelid(row->type.state_type);
 		for (int i = 0; i < lengthof(found); i++)
 		{
 			fresh.function[fresh.functions++] =

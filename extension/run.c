@@ -8,7 +8,6 @@
 #include "utils/memutils.h"
 
 #include "run.h"
-#include "security.h"
 
 #include "compat.h"
 
@@ -77,7 +76,7 @@ say_problem(ShardRun *run, int sqlstate, char *problem)
 				(errcode(sqlstate),
 				 errmsg("entity type \"%s\" cannot run: %s", type->name, problem),
 				 errdetail("Its messages wait in the stash; nothing is lost."),
-				 errhint("Create the function again, or name another one with shard_alter.")));
+				 errhint("Mend the function or the table; shard_alter() names another handler.")));
 	else
 		ereport(LOG, (errmsg("entity type \"%s\" runs again", type->name)));
 	shard_registry_set_problem(type, problem == NULL ? NULL : unpack_sql_state(sqlstate), problem);
@@ -87,24 +86,18 @@ void
 shard_run_refresh(ShardRun *run)
 {
 	ShardType *type = run->type;
-	ShardSecurity security = {0};
 	char *problem;
 	int sqlstate = 0;
 
-	if (run->looked_at == shard_registry_generation() &&
-		(!run->runnable || shard_handler_valid(&run->handler)))
+	if (run->looked_at == shard_registry_generation())
 		return;
 	run->looked_at = shard_registry_generation();
 	problem = shard_handler_problem(type, &sqlstate);
-
-	/* anew in any case: functions keep private state in a compiled call */
-	shard_handler_free(&run->handler);
 	if (problem == NULL)
-	{
-		shard_security_begin(&security, type);
-		shard_handler_compile(&run->handler, type);
-		shard_security_end(&security);
-	}
+		problem = shard_state_problem(type, &sqlstate);
+
+	/* Compiled anew by its next call, whose fault it is if that fails. */
+	shard_handler_free(&run->handler);
 	say_problem(run, sqlstate, problem);
 	run->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING;
 }

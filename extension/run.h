@@ -20,6 +20,7 @@ typedef struct ShardRun
 	ShardType *type;
 	bool by_value; /* of the state type */
 	int16 length;
+	uint64 state_version; /* of a composite state type's definition */
 	ShardHandler handler;
 	ShardStateTable table;
 	dlist_head lru;
@@ -38,8 +39,7 @@ extern ShardRun *shard_run_get(int32 type_id);
 extern void shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg);
 
 /*
- * Looks whether the type can run, once per registry generation: compiles its
- * handler. Stores or clears the type's problem. Needs a snapshot; writes only
+ * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot; writes only
  * if the problem changed.
  */
 extern void shard_run_refresh(ShardRun *run);

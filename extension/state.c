@@ -1,6 +1,6 @@
 /*
  * state.c
- *		State tables: reading, checking and writing the rows of entities.
+ *		Rows of entities: reading, checking and writing them.
  *
  * The copy in memory is never trusted by itself. At the first message of a
  * turn and again before the write the row is fetched under its remembered TID
@@ -45,113 +45,6 @@
 #include "state.h"
 
 #include "compat.h"
-
-/* The number of a column of ours; error if the users dropped it. */
-static AttrNumber
-column(Relation rel, const char *name)
-{
-	TupleDesc desc = RelationGetDescr(rel);
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
-			return att->attnum;
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_COLUMN),
-			 errmsg("state table \"%s\" lacks column \"%s\"", RelationGetRelationName(rel), name),
-			 errhint("Add the column again, or stop the entity type.")));
-}
-
-/* Which column each attribute of the composite state type is. */
-static void
-map_composite(ShardStateTable *table, const ShardType *type)
-{
-	table->composite = lookup_rowtype_tupdesc(type->state_type, -1);
-	table->attribute = palloc0(table->composite->natts * sizeof(AttrNumber));
-	for (int i = 0; i < table->composite->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(table->composite, i);
-		AttrNumber number;
-
-		if (att->attisdropped)
-			continue;
-		number = column(table->rel, NameStr(att->attname));
-		if (TupleDescAttr(RelationGetDescr(table->rel), number - 1)->atttypid != att->atttypid)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("column \"%s\" of state table \"%s\" has another type than in %s",
-							NameStr(att->attname), RelationGetRelationName(table->rel),
-							format_type_be(type->state_type))));
-		table->attribute[i] = number;
-	}
-}
-
-bool
-shard_state_open(ShardStateTable *table, const ShardType *type)
-{
-	if (table->rel != NULL)
-		return true;
-	if (!ConditionalLockRelationOid(type->state_table, RowExclusiveLock))
-		return false;
-	table->rel = try_table_open(type->state_table, NoLock);
-	if (table->rel == NULL)
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
-						errmsg("state table of entity type \"%s\" does not exist", type->name),
-						errhint("Drop the entity type with shard_drop_type and start it again.")));
-	table->blocks = RelationGetNumberOfBlocks(table->rel);
-	list_free(RelationGetIndexList(table->rel));
-	table->primary_key = table->rel->rd_pkindex;
-	if (!OidIsValid(table->primary_key))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-						errmsg("state table \"%s\" has no primary key",
-							   RelationGetRelationName(table->rel)),
-						errhint("Add a primary key on (shard, entity_id).")));
-	table->shard_column = column(table->rel, "shard");
-	table->entity_column = column(table->rel, "entity_id");
-	table->version_column = column(table->rel, "version");
-	table->remembered_column = column(table->rel, "remembered");
-	table->updated_column = column(table->rel, "updated_at");
-	table->composite = NULL;
-	table->state_column = 0;
-	if (type->composite)
-		map_composite(table, type);
-	else
-		table->state_column = column(table->rel, "state");
-	table->row = table_slot_create(table->rel, NULL);
-	table->next = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
-	table->estate = NULL;
-	return true;
-}
-
-void
-shard_state_forget(ShardStateTable *table)
-{
-	memset(table, 0, sizeof(*table));
-}
-
-void
-shard_state_close(ShardStateTable *table)
-{
-	if (table->rel == NULL)
-		return;
-	ExecDropSingleTupleTableSlot(table->row);
-	ExecDropSingleTupleTableSlot(table->next);
-	if (table->estate != NULL)
-	{
-		AfterTriggerEndQuery(table->estate);
-		EvalPlanQualEnd(&table->epq);
-		ExecCloseIndices(table->result);
-		ExecResetTupleTable(table->estate->es_tupleTable, false);
-		FreeExecutorState(table->estate);
-	}
-	if (table->composite != NULL)
-		ReleaseTupleDesc(table->composite);
-	table_close(table->rel, NoLock);
-	shard_state_forget(table);
-}
 
 /* The state in a row as a datum in the current memory context. */
 static Datum
@@ -351,6 +244,7 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 	{
 		memset(slot->tts_values, 0, slot->tts_tupleDescriptor->natts * sizeof(Datum));
 		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts * sizeof(bool));
+		shard_state_fill_defaults(table, slot);
 	}
 #define SET(number, value, null) \
 	(slot->tts_values[(number) -1] = (value), slot->tts_isnull[(number) -1] = (null))

@@ -36,6 +36,7 @@ typedef struct ShardStateTable
 	EState *estate; /* NULL: not begun */
 	ResultRelInfo *result;
 	EPQState epq;
+	ExprState **defaults; /* of the users' columns, where there is one; NULL: not prepared */
 } ShardStateTable;
 
 typedef enum ShardRowStatus
@@ -45,13 +46,22 @@ typedef enum ShardRowStatus
 } ShardRowStatus;
 
 /*
+ * Why the type's table cannot be used as it is now, as a palloc'd message with
+ * its SQLSTATE; NULL if it can, or if somebody has it locked.
+ */
+extern char *shard_state_problem(const ShardType *type, int *sqlstate);
+
+/*
  * Opens the table, if it is not open; false if somebody has it locked, for
- * which nobody waits. Error if a column of ours is missing.
+ * which nobody waits. Error if there is a problem with it.
  */
 extern bool shard_state_open(ShardStateTable *table, const ShardType *type);
 
 /* Ends writing (after-triggers fire) and closes. No-op if not open. */
 extern void shard_state_close(ShardStateTable *table);
+
+/* Gives a new row in the slot the defaults of columns that are not ours. Writing has begun. */
+extern void shard_state_fill_defaults(ShardStateTable *table, TupleTableSlot *slot);
 
 /* After an abort: what was open is gone. */
 extern void shard_state_forget(ShardStateTable *table);

@@ -82,7 +82,7 @@ SELECT who, what FROM diary WHERE who = 'h';
 -- unknown types and bad ids are errors of the handler
 SELECT tell('j', '[{"do": "tell", "type": "no such", "to": "x", "message": 1}]'), tell('j', '[{"do": "tell", "to": "", "message": 1}]');
 SELECT shard_drain();
-SELECT sqlstate, error FROM shard_dead_letters WHERE entity_id = 'j' ORDER BY id;
+SELECT sqlstate, error FROM shard_dead_letters WHERE type_name = 'actor' AND entity_id = 'j' ORDER BY id;
 
 -- Stopped or passivated: out of memory, the state stays. Forgotten: the row is gone.
 SELECT tell('k', '[{"do": "note", "note": 1}, {"do": "stop"}]'), tell('l', '[{"do": "note", "note": 1}, {"do": "passivate"}]'),
@@ -123,4 +123,5 @@ SELECT entity_id, state FROM shard_entity.other WHERE entity_id = 'from sql';
 DROP VIEW states;
 SET client_min_messages = warning;
 SELECT shard_drop_type('actor', force => true), shard_drop_type('other', force => true), shard_drop_type('in_sql', force => true);
+DELETE FROM shard.dead_letter;
 DROP SCHEMA handler_test CASCADE;

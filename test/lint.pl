@@ -13,7 +13,7 @@ my @levels = (
 	[qw(core/*)],
 	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate payload)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
-		log log_* cursor cursor_* entity_cache run state timer held node rotation)],
+		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation)],
 	[qw(session worker peer transport)],
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
 		failure coordinator)],

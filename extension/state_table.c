@@ -1,0 +1,255 @@
+/*
+ * state_table.c
+ *		State tables: opening them, what may be wrong with one, what is its own.
+ *
+ * The table belongs to the type's owner, who may alter it as he likes. What he
+ * must not take away is looked for here: a type whose table does not fit is
+ * suspended, as one whose handler does not, and the others go on.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/executor.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteHandler.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/typcache.h"
+
+#include "state.h"
+
+#include "compat.h"
+
+/* A reason why a table does not fit. */
+typedef struct Problem
+{
+	int sqlstate;
+	char *message; /* palloc'd; NULL: it fits */
+} Problem;
+
+/* The number of a column; 0 and a problem if it is not there, or not of the type. */
+static AttrNumber
+column(Relation rel, const char *name, Oid type, Problem *problem)
+{
+	TupleDesc desc = RelationGetDescr(rel);
+
+	if (problem->message != NULL)
+		return 0;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped || strcmp(NameStr(att->attname), name) != 0)
+			continue;
+		if (att->atttypid == type)
+			return att->attnum;
+		problem->sqlstate = ERRCODE_DATATYPE_MISMATCH;
+		problem->message = psprintf("column \"%s\" of state table \"%s\" is of type %s, not %s",
+									name, RelationGetRelationName(rel),
+									format_type_be(att->atttypid), format_type_be(type));
+		return 0;
+	}
+	problem->sqlstate = ERRCODE_UNDEFINED_COLUMN;
+	problem->message =
+		psprintf("state table \"%s\" lacks column \"%s\"", RelationGetRelationName(rel), name);
+	return 0;
+}
+
+/* Which column each attribute of the composite state type is. */
+static void
+map_composite(ShardStateTable *table, const ShardType *type, Problem *problem)
+{
+	table->composite = lookup_rowtype_tupdesc(type->state_type, -1);
+	table->attribute = palloc0(table->composite->natts * sizeof(AttrNumber));
+	for (int i = 0; i < table->composite->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(table->composite, i);
+
+		if (!att->attisdropped)
+			table->attribute[i] = column(table->rel, NameStr(att->attname), att->atttypid, problem);
+	}
+}
+
+/* Whether the primary key is that which rows are looked up by. */
+static void
+check_primary_key(ShardStateTable *table, Problem *problem)
+{
+	Relation index;
+	const int2vector *key;
+
+	if (problem->message != NULL)
+		return;
+	list_free(RelationGetIndexList(table->rel));
+	table->primary_key = table->rel->rd_pkindex;
+	if (OidIsValid(table->primary_key))
+	{
+		bool fits;
+
+		index = index_open(table->primary_key, AccessShareLock);
+		key = &index->rd_index->indkey;
+		fits = index->rd_index->indnkeyatts == 2 && key->values[0] == table->shard_column &&
+			   key->values[1] == table->entity_column;
+		index_close(index, NoLock);
+		if (fits)
+			return;
+	}
+	problem->sqlstate = ERRCODE_INVALID_TABLE_DEFINITION;
+	problem->message = psprintf("the primary key of state table \"%s\" is not (shard, entity_id)",
+								RelationGetRelationName(table->rel));
+}
+
+/* Finds the columns of the table in table->rel. */
+static void
+map_columns(ShardStateTable *table, const ShardType *type, Problem *problem)
+{
+	table->shard_column = column(table->rel, "shard", INT4OID, problem);
+	table->entity_column = column(table->rel, "entity_id", TEXTOID, problem);
+	table->version_column = column(table->rel, "version", INT8OID, problem);
+	table->remembered_column = column(table->rel, "remembered", BOOLOID, problem);
+	table->updated_column = column(table->rel, "updated_at", TIMESTAMPTZOID, problem);
+	table->composite = NULL;
+	table->state_column = 0;
+	if (type->composite)
+		map_composite(table, type, problem);
+	else
+		table->state_column = column(table->rel, "state", type->state_type, problem);
+	check_primary_key(table, problem);
+}
+
+/* Opens what is locked already; without one, the problem says so. */
+static void
+open_locked(ShardStateTable *table, const ShardType *type, Problem *problem)
+{
+	table->rel = try_table_open(type->state_table, NoLock);
+	if (table->rel == NULL)
+	{
+		problem->sqlstate = ERRCODE_UNDEFINED_TABLE;
+		problem->message = pstrdup("its state table does not exist");
+	}
+	else if (table->rel->rd_rel->relkind != RELKIND_RELATION)
+	{
+		problem->sqlstate = ERRCODE_WRONG_OBJECT_TYPE;
+		problem->message = pstrdup("its state table is no longer a table");
+	}
+	else
+		map_columns(table, type, problem);
+}
+
+char *
+shard_state_problem(const ShardType *type, int *sqlstate)
+{
+	ShardStateTable table = {0};
+	Problem problem = {0};
+
+	/* somebody who has it locked now may be about to mend it */
+	if (!ConditionalLockRelationOid(type->state_table, AccessShareLock))
+		return NULL;
+	open_locked(&table, type, &problem);
+	if (table.composite != NULL)
+		ReleaseTupleDesc(table.composite);
+	if (table.rel != NULL)
+		table_close(table.rel, NoLock);
+	*sqlstate = problem.sqlstate;
+	return problem.message;
+}
+
+bool
+shard_state_open(ShardStateTable *table, const ShardType *type)
+{
+	Problem problem = {0};
+
+	if (table->rel != NULL)
+		return true;
+	if (!ConditionalLockRelationOid(type->state_table, RowExclusiveLock))
+		return false;
+	open_locked(table, type, &problem);
+	if (problem.message != NULL)
+		ereport(ERROR, (errcode(problem.sqlstate), errmsg_internal("%s", problem.message)));
+	table->blocks = RelationGetNumberOfBlocks(table->rel);
+	table->row = table_slot_create(table->rel, NULL);
+	table->next = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
+	table->estate = NULL;
+	return true;
+}
+
+void
+shard_state_forget(ShardStateTable *table)
+{
+	memset(table, 0, sizeof(*table));
+}
+
+void
+shard_state_close(ShardStateTable *table)
+{
+	if (table->rel == NULL)
+		return;
+	ExecDropSingleTupleTableSlot(table->row);
+	ExecDropSingleTupleTableSlot(table->next);
+	if (table->estate != NULL)
+	{
+		AfterTriggerEndQuery(table->estate);
+		EvalPlanQualEnd(&table->epq);
+		ExecCloseIndices(table->result);
+		ExecResetTupleTable(table->estate->es_tupleTable, false);
+		FreeExecutorState(table->estate);
+	}
+	if (table->composite != NULL)
+		ReleaseTupleDesc(table->composite);
+	table_close(table->rel, NoLock);
+	shard_state_forget(table);
+}
+
+/* Whether a column is written by us. */
+static bool
+is_ours(const ShardStateTable *table, AttrNumber number)
+{
+	if (number == table->shard_column || number == table->entity_column ||
+		number == table->version_column || number == table->remembered_column ||
+		number == table->updated_column || number == table->state_column)
+		return true;
+	for (int i = 0; table->composite != NULL && i < table->composite->natts; i++)
+		if (table->attribute[i] == number)
+			return true;
+	return false;
+}
+
+/* Prepares the defaults of columns that the users added, once per turn and table. */
+static void
+init_defaults(ShardStateTable *table)
+{
+	TupleDesc desc = RelationGetDescr(table->rel);
+	MemoryContext old = MemoryContextSwitchTo(table->estate->es_query_cxt);
+
+	table->defaults = palloc0(desc->natts * sizeof(ExprState *));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		Node *expr;
+
+		if (att->attisdropped || att->attgenerated != '\0' || is_ours(table, att->attnum))
+			continue;
+		expr = build_column_default(table->rel, att->attnum);
+		if (expr != NULL)
+			table->defaults[i] = ExecInitExpr(expression_planner((Expr *) expr), NULL);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_state_fill_defaults(ShardStateTable *table, TupleTableSlot *slot)
+{
+	ExprContext *econtext = GetPerTupleExprContext(table->estate);
+
+	if (table->defaults == NULL)
+		init_defaults(table);
+	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+		if (table->defaults[i] != NULL)
+			slot->tts_values[i] =
+				ExecEvalExprSwitchContext(table->defaults[i], econtext, &slot->tts_isnull[i]);
+}
