@@ -184,6 +184,22 @@ refresh_run(ShardRun *run, void *arg)
 		*changed = true;
 }
 
+/* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
+static void
+shorten_waits(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_turn.due)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
+
+		entity->saved_wait.not_before = Min(entity->saved_wait.not_before,
+											shard_turn.now + entity->run->type->max_retry_backoff);
+		entity->wait = entity->saved_wait;
+	}
+}
+
 void
 shard_executor_begin(bool careful)
 {
@@ -201,6 +217,7 @@ shard_executor_begin(bool careful)
 		shard_run_each(refresh_run, &changed);
 		if (changed)
 			shard_cache_each(follow_type, NULL);
+		shorten_waits();
 		refreshed_at = shard_registry_generation();
 	}
 }

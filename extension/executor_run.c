@@ -229,8 +229,12 @@ run_stash(ShardEntity *entity, int limit)
 		ShardHeld *held = lfirst(cell);
 		Outcome outcome;
 
-		/* a clock that was set back must not hold a message for ever (D16) */
-		if (held->next_at > shard_turn.now)
+		/*
+		 * The time in memory counts, if there is one: it is over, and never was
+		 * farther ahead than max_retry_backoff, unlike that in the row, should
+		 * the clock have been set back or the limit lowered (D16).
+		 */
+		if (held->next_at > shard_turn.now && entity->saved_wait.not_before == 0)
 		{
 			entity->wait.not_before =
 				Min(held->next_at, shard_turn.now + entity->run->type->max_retry_backoff);
