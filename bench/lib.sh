@@ -25,8 +25,10 @@ stop_server() {
 }
 
 start_server() {
-  [[ -f $("$pg_config" --pkglibdir)/shard.so ]] ||
-    die "the extension is not installed for this PostgreSQL (make install)"
+  # A release build in a private tree: what is measured is this source, whatever is installed.
+  bindir=$("$root/test/private.sh" "$root/build/bench" "$temp/tree" 2>"$temp/make") ||
+    { cat "$temp/make" >&2; die "the extension does not build"; }
+  pg_config=$bindir/pg_config
   temp=$(mktemp -d "${TMPDIR:-/tmp}/shard-bench.XXXXXX")
   trap stop_server EXIT
   ensure_user
