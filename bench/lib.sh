@@ -25,10 +25,6 @@ stop_server() {
 }
 
 start_server() {
-  # A release build in a private tree: what is measured is this source, whatever is installed.
-  bindir=$("$root/test/private.sh" "$root/build/bench" "$temp/tree" 2>"$temp/make") ||
-    { cat "$temp/make" >&2; die "the extension does not build"; }
-  pg_config=$bindir/pg_config
   temp=$(mktemp -d "${TMPDIR:-/tmp}/shard-bench.XXXXXX")
   trap stop_server EXIT
   ensure_user
@@ -37,6 +33,10 @@ start_server() {
   fi
   chmod 755 "$temp"
 
+  # A release build in a private tree: what is measured is this source, whatever is installed.
+  bindir=$("$root/test/private.sh" "$root/build/bench" "$temp/tree" 2>"$temp/make") ||
+    { cat "$temp/make" >&2; die "the extension does not build"; }
+  pg_config=$bindir/pg_config
   make -s -C "$bench" PG_CONFIG="$pg_config" >"$temp/make" 2>&1 ||
     die "the C handler does not build: $(cat "$temp/make")"
   # The server's user may have no access to the source tree.
