@@ -1,0 +1,69 @@
+# The README tells the truth: its sql blocks, run in order on a fresh server, print what the lines
+# marked "-->" behind a statement say.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+use ShardCluster;
+use Test::More;
+
+my $readme = dirname(__FILE__) . '/../../README.md';
+plan skip_all => 'README.md was not copied beside the tests' unless -e $readme;
+
+# The statements of a block: [ text, its expected lines ]. A statement ends with a line's ";" that
+# is not inside of $$ … $$, a comment behind it does not count.
+sub statements
+{
+	my ($block) = @_;
+	my @statements;
+	my $text = '';
+
+	for my $line (split /\n/, $block)
+	{
+		if ($line =~ /^--> ?(.*)$/)
+		{
+			push @{ $statements[-1][1] }, $1;
+			next;
+		}
+		$text .= "$line\n";
+		my $quotes = () = $text =~ /\$\$/g;
+		next if $quotes % 2 || $line !~ /;\s*(?:--.*)?$/;
+		push @statements, [ $text, [] ];
+		$text = '';
+	}
+	die "block ends in the midst of a statement: $text" if $text =~ /\S/;
+	return @statements;
+}
+
+# Columns apart by " | ", as the README writes them; empty lines of void results left out.
+sub printed
+{
+	my ($output) = @_;
+	return join "\n", grep { /[^|\s]/ } map { s/\s*\|\s*/ | /gr } split /\n/, $output;
+}
+
+my @blocks = slurp_file($readme) =~ /^```sql\n(.*?)^```$/msg;
+cmp_ok(scalar @blocks, '>=', 1, 'the README has sql blocks');
+
+my $node = ShardCluster->create('reader', extension => 0);
+my $session = $node->session;
+my $quoted = 0;
+for my $block (@blocks)
+{
+	for my $statement (statements($block))
+	{
+		my ($text, $expected) = @$statement;
+		my $output = printed($session->query($text));
+		$quoted += @$expected;
+
+		# Of a statement whose output is not quoted only errors matter: query dies of them.
+		is($output, printed(join "\n", @$expected), ($text =~ /(\S.*)/)[0]) if @$expected;
+	}
+}
+cmp_ok($quoted, '>=', 3, 'the README quotes results');
+
+$session->close;
+$node->log_is_clean(qr/became a dead letter/);
+done_testing();
