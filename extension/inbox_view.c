@@ -15,9 +15,12 @@
 #include "access/subtrans.h"
 #include "access/table.h"
 #include "access/transam.h"
+#include "access/xlog.h"
 #include "commands/trigger.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -173,10 +176,40 @@ find_locker(Relation table, int32 shard, Datum entity)
 }
 
 /*
+ * The process that holds a lock on the table which keeps the worker from
+ * writing to it; 0 if there is none. A list of all locks is made only if so.
+ */
+static int
+find_table_locker(Oid table)
+{
+	LOCKMASK strong = LOCKBIT_ON(ShareLock) | LOCKBIT_ON(ShareRowExclusiveLock) |
+					  LOCKBIT_ON(ExclusiveLock) | LOCKBIT_ON(AccessExclusiveLock);
+	LockData *locks;
+	LOCKTAG tag;
+
+	if (!RecoveryInProgress() && ConditionalLockRelationOid(table, RowExclusiveLock))
+	{
+		UnlockRelationOid(table, RowExclusiveLock);
+		return 0;
+	}
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, table);
+	locks = GetLockStatusData();
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LockInstanceData *lock = &locks->locks[i];
+
+		if (memcmp(&lock->locktag, &tag, sizeof(tag)) == 0 && (lock->holdMask & strong) != 0)
+			return lock->pid;
+	}
+	return 0;
+}
+
+/*
  * shard.inbox_blocker(type_id int4, shard int4, entity_id text) returns int4
  *
  * For a message in the stash: the process that keeps its entity's state row
- * locked; NULL if it waits for something else.
+ * or the whole table locked; NULL if it waits for something else. Nobody is
+ * waited for.
  */
 Datum
 shard_inbox_view_blocker(PG_FUNCTION_ARGS)
@@ -187,11 +220,15 @@ shard_inbox_view_blocker(PG_FUNCTION_ARGS)
 
 	if (type == NULL || type->mode != SHARD_MODE_HOSTING || type->problem != NULL)
 		PG_RETURN_NULL();
-	table = try_table_open(type->state_table, AccessShareLock);
-	if (table == NULL)
-		PG_RETURN_NULL();
-	pid = find_locker(table, PG_GETARG_INT32(1), PG_GETARG_DATUM(2));
-	table_close(table, AccessShareLock);
+	pid = find_table_locker(type->state_table);
+	if (pid == 0 && ConditionalLockRelationOid(type->state_table, AccessShareLock))
+	{
+		table = try_table_open(type->state_table, NoLock);
+		if (table == NULL)
+			PG_RETURN_NULL();
+		pid = find_locker(table, PG_GETARG_INT32(1), PG_GETARG_DATUM(2));
+		table_close(table, AccessShareLock);
+	}
 	if (pid == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT32(pid);
