@@ -321,6 +321,11 @@ shard_turn_write(ShardEntity *entity)
 		return true;
 	if (!shard_turn.careful && !differs(entity))
 	{
+		/* the handler may have changed the row by SQL, which is an error */
+		if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && entity->now.exists &&
+			entity->run->table.rel != NULL &&
+			!shard_state_is_current(&entity->run->table, entity))
+			return false;
 		entity->now = entity->saved;
 		return true;
 	}

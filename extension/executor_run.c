@@ -301,6 +301,8 @@ shard_executor_ask(ShardRequest *request)
 	bool overtaken = false;
 
 	shard_turn.count++;
+	if (!shard_ring_begin(request))
+		return;
 	if (run == NULL || !run->runnable)
 	{
 		ErrorData stopped = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

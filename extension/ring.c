@@ -126,6 +126,12 @@ shard_ring_alive(const ShardRequest *request)
 	return shard_ring_slot_waits(shard_ring_slot_get(request->slot), request->generation);
 }
 
+bool
+shard_ring_begin(const ShardRequest *request)
+{
+	return shard_ring_slot_begin(shard_ring_slot_get(request->slot), request->generation);
+}
+
 /*
  * Hands a reply over, if its asker still waits. When memory for a large one is
  * short, the asker gets that as an error instead.

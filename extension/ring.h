@@ -52,6 +52,12 @@ extern void shard_ring_attach(ShardDatabase *db, int worker);
 extern bool shard_ring_alive(const ShardRequest *request);
 
 /*
+ * Worker, before it executes a request: the same, and the asker cannot withdraw
+ * it any more. May be called again, after an abort.
+ */
+extern bool shard_ring_begin(const ShardRequest *request);
+
+/*
  * Worker, after commit: answers. lsn: the asker flushes WAL up to it before it
  * believes the answer; InvalidXLogRecPtr if nothing was written. data NULL: SQL
  * NULL. An answer nobody waits for any more is dropped. No error is raised but

@@ -170,6 +170,7 @@ shard_ring_slot_submit(ShardRingSlot *slot, ShardDatabase *db, int worker)
 
 	SpinLockAcquire(&target->mutex);
 	slot->target = target_of(db, worker);
+	slot->begun = false;
 	step(slot, SHARD_RING_SUBMITTED);
 	link_newest(slot, target);
 	SpinLockRelease(&target->mutex);
@@ -211,12 +212,12 @@ shard_ring_slot_withdraw(ShardRingSlot *slot)
 	bool withdrawn;
 
 	SpinLockAcquire(&worker->mutex);
-	withdrawn = slot->state == SHARD_RING_SUBMITTED;
-	if (withdrawn)
-	{
+	withdrawn = slot->state == SHARD_RING_SUBMITTED ||
+				(slot->state == SHARD_RING_TAKEN && !slot->begun && !is_orphan(slot, worker));
+	if (slot->state == SHARD_RING_SUBMITTED)
 		unlink_slot(slot, worker);
+	if (withdrawn)
 		retire(slot, SHARD_RING_FREE);
-	}
 	SpinLockRelease(&worker->mutex);
 	return withdrawn;
 }
@@ -321,6 +322,20 @@ shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation)
 
 	SpinLockAcquire(&worker->mutex);
 	waits = slot->generation == generation && slot->state == SHARD_RING_TAKEN;
+	SpinLockRelease(&worker->mutex);
+	return waits;
+}
+
+bool
+shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation)
+{
+	ShardWorkerSlot *worker = shard_shmem_my_worker();
+	bool waits;
+
+	SpinLockAcquire(&worker->mutex);
+	waits = slot->generation == generation && slot->state == SHARD_RING_TAKEN;
+	if (waits)
+		slot->begun = true;
 	SpinLockRelease(&worker->mutex);
 	return waits;
 }

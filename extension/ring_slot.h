@@ -30,6 +30,7 @@ typedef struct ShardRingSlot
 	ShardRingState state;
 	uint32 generation;		  /* rises when the owner is done with a request */
 	uint32 worker_generation; /* of the worker that took it */
+	bool begun;				  /* it has been executed, or is being; before, it can be withdrawn */
 	int next;				  /* circular queue of slots: towards newer ones, */
 	int previous;			  /* and towards older ones */
 
@@ -67,7 +68,7 @@ extern void shard_ring_slot_submit(ShardRingSlot *slot, ShardDatabase *db, int w
  */
 extern ShardRingState shard_ring_slot_look(ShardRingSlot *slot, int *pid);
 
-/* Owner: SUBMITTED -> FREE. False if the request was taken meanwhile. */
+/* Owner: SUBMITTED or TAKEN -> FREE. False if the request was begun meanwhile. */
 extern bool shard_ring_slot_withdraw(ShardRingSlot *slot);
 
 /* Owner: gives the request up, or is done with its reply. Returns the state before. */
@@ -81,6 +82,9 @@ extern bool shard_ring_slot_taken(ShardRingSlot *slot);
 
 /* Worker: whether the request of this generation is still TAKEN. */
 extern bool shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation);
+
+/* Worker: the same, and it is begun: no way back. */
+extern bool shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation);
 
 /* Worker: TAKEN -> REPLYING; false if the owner of this generation gave up. */
 extern bool shard_ring_slot_claim(ShardRingSlot *slot, uint32 generation);

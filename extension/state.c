@@ -133,14 +133,11 @@ fetch_by_tid(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 	return HeapTupleHeaderGetRawXmin(tuple->t_data) == copy->xmin && same_key(table, entity);
 }
 
-/* Fetches the row by its key; false if there is none. */
-static bool
-fetch_by_key(ShardStateTable *table, ShardEntity *entity)
+/* Looks for the entity's row by its key; ends with systable_endscan(). */
+static SysScanDesc
+begin_key_scan(ShardStateTable *table, ShardEntity *entity, Snapshot snapshot)
 {
 	ScanKeyData key[2];
-	SysScanDesc scan;
-	HeapTuple tuple;
-	bool found;
 	Oid collation =
 		TupleDescAttr(RelationGetDescr(table->rel), table->entity_column - 1)->attcollation;
 
@@ -149,9 +146,17 @@ fetch_by_key(ShardStateTable *table, ShardEntity *entity)
 	ScanKeyEntryInitialize(&key[1], 0, table->entity_column, BTEqualStrategyNumber, TEXTOID,
 						   collation, F_TEXTEQ,
 						   PointerGetDatum(cstring_to_text_with_len(entity->id, entity->id_len)));
-	scan = systable_beginscan(table->rel, table->primary_key, true, GetActiveSnapshot(), 2, key);
-	tuple = systable_getnext(scan);
-	found = HeapTupleIsValid(tuple);
+	return systable_beginscan(table->rel, table->primary_key, true, snapshot, 2, key);
+}
+
+/* Fetches the row by its key; false if there is none. */
+static bool
+fetch_by_key(ShardStateTable *table, ShardEntity *entity)
+{
+	SysScanDesc scan = begin_key_scan(table, entity, GetActiveSnapshot());
+	HeapTuple tuple = systable_getnext(scan);
+	bool found = HeapTupleIsValid(tuple);
+
 	ExecClearTuple(table->row);
 	if (found)
 		ExecForceStoreHeapTuple(tuple, table->row, false);
@@ -159,6 +164,32 @@ fetch_by_key(ShardStateTable *table, ShardEntity *entity)
 		table->row->tts_tid = tuple->t_self;
 	systable_endscan(scan);
 	return found;
+}
+
+/*
+ * Whether somebody has inserted a row for an entity that has none, or is about
+ * to: our insert would wait for him.
+ */
+static bool
+is_taken(ShardStateTable *table, ShardEntity *entity, int *blocked_by)
+{
+	SnapshotData dirty;
+	SysScanDesc scan;
+	HeapTuple tuple;
+	bool taken = false;
+
+	InitDirtySnapshot(dirty);
+	scan = begin_key_scan(table, entity, &dirty);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple) &&
+		!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data)))
+	{
+		taken = true;
+		if (TransactionIdIsValid(dirty.xmin))
+			*blocked_by = BackendXidGetPid(dirty.xmin);
+	}
+	systable_endscan(scan);
+	return taken;
 }
 
 /*
@@ -196,7 +227,7 @@ shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, 
 		copy->known = true;
 		copy->state_null = true;
 		if (!fetch_by_key(table, entity))
-			return SHARD_ROW_OK;
+			return is_taken(table, entity, blocked_by) ? SHARD_ROW_CONTENDED : SHARD_ROW_OK;
 		read_row(table, entity, copy);
 
 		/* the slot holds a copy; the test for locks wants the tuple on its page */
@@ -316,6 +347,15 @@ check_self_modified(ShardStateTable *table, ShardCopy *copy)
 }
 
 bool
+shard_state_is_current(ShardStateTable *table, ShardEntity *entity)
+{
+	if (fetch_by_tid(table, entity, &entity->now))
+		return true;
+	check_self_modified(table, &entity->now);
+	return false;
+}
+
+bool
 shard_state_write(ShardStateTable *table, ShardEntity *entity)
 {
 	ShardCopy *now = &entity->now;
@@ -323,11 +363,8 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 
 	if (now->exists)
 	{
-		if (!fetch_by_tid(table, entity, now))
-		{
-			check_self_modified(table, now);
+		if (!shard_state_is_current(table, entity))
 			return false;
-		}
 		if (!is_free(table, now, &blocked_by))
 			return false;
 	}

@@ -76,6 +76,12 @@ extern ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by);
 
 /*
+ * Whether the row is still the one that entity->now tells of. Error if a handler
+ * of this turn changed it by SQL. The table is open.
+ */
+extern bool shard_state_is_current(ShardStateTable *table, ShardEntity *entity);
+
+/*
  * Writes entity->now: inserts, updates or deletes the row, after verifying it
  * once more. False if it was changed or locked from outside since the check:
  * the turn is to be rolled back. Updates now.
