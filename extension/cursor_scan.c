@@ -197,9 +197,9 @@ load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
 #ifdef SHARD_MUTANT_NO_ORDER
 	sorted = false;
 	for (int i = 0; i < c->items; i++)
-		sorted |= shard_log_fixed((HeapTupleHeader) PageGetItem(
-									  (Page) c->page.data, PageGetItemId((Page) c->page.data,
-																		 c->item[i].offset)))
+		sorted |= shard_log_fixed((HeapTupleHeader) PageGetItem((Page) c->page.data,
+																PageGetItemId((Page) c->page.data,
+																			  c->item[i].offset)))
 					  ->chunks > 1;
 #endif
 	if (!sorted)

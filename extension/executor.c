@@ -323,8 +323,7 @@ shard_turn_write(ShardEntity *entity)
 	{
 		/* the handler may have changed the row by SQL, which is an error */
 		if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && entity->now.exists &&
-			entity->run->table.rel != NULL &&
-			!shard_state_is_current(&entity->run->table, entity))
+			entity->run->table.rel != NULL && !shard_state_is_current(&entity->run->table, entity))
 			return false;
 		entity->now = entity->saved;
 		return true;

@@ -11,9 +11,9 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate payload)],
+	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
-		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation)],
+		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload)],
 	[qw(session worker peer transport)],
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
 		failure coordinator)],
