@@ -250,7 +250,7 @@ begin_write(ShardStateTable *table)
 	table->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(table->result, table->rel, 1, NULL, 0);
 	ExecOpenIndices(table->result, false);
-	EvalPlanQualInit(&table->epq, estate, NULL, NIL, -1);
+	ShardEvalPlanQualInit(&table->epq, estate);
 	AfterTriggerBeginQuery();
 	table->estate = estate;
 }
