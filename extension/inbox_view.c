@@ -146,8 +146,8 @@ locker_of(HeapTupleHeader tuple)
 }
 
 /*
- * Who holds an entity's state row; 0 if nobody does or it is not found by the
- * primary key.
+ * Who holds an entity's state row, or has inserted one without having committed
+ * yet; 0 if nobody has, or it is not found by the primary key.
  */
 static int
 find_locker(Relation table, int32 shard, Datum entity)
@@ -156,6 +156,7 @@ find_locker(Relation table, int32 shard, Datum entity)
 	AttrNumber entity_column = get_attnum(RelationGetRelid(table), "entity_id");
 	Oid collation;
 	ScanKeyData key[2];
+	SnapshotData dirty;
 	SysScanDesc scan;
 	HeapTuple tuple;
 	int pid = 0;
@@ -167,10 +168,11 @@ find_locker(Relation table, int32 shard, Datum entity)
 	ScanKeyInit(&key[0], shard_column, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(shard));
 	ScanKeyEntryInitialize(&key[1], 0, entity_column, BTEqualStrategyNumber, TEXTOID, collation,
 						   F_TEXTEQ, entity);
-	scan = systable_beginscan(table, table->rd_pkindex, true, GetActiveSnapshot(), 2, key);
+	InitDirtySnapshot(dirty);
+	scan = systable_beginscan(table, table->rd_pkindex, true, &dirty, 2, key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
-		pid = locker_of(tuple->t_data);
+		pid = TransactionIdIsValid(dirty.xmin) ? pid_of(dirty.xmin) : locker_of(tuple->t_data);
 	systable_endscan(scan);
 	return pid;
 }
