@@ -167,6 +167,7 @@ SELECT * FROM probe();
 -- an attribute of another type: what is in memory is read anew
 ALTER TABLE shard_entity.account ALTER level TYPE text USING 'level ' || level;
 ALTER TYPE account ALTER ATTRIBUTE level TYPE text;
+SELECT * FROM probe();
 SELECT shard_ask('account', 'e1', '{"add": 1}');
 DROP TABLE shard_entity.account;
 SELECT * FROM probe();
