@@ -244,6 +244,10 @@ run_stash(ShardEntity *entity, int limit)
 		shard_turn.count++;
 		shard_turn.passed = true;
 		outcome = run_message(entity, &held->row, held->attempts, true);
+#ifdef SHARD_MUTANT_STASH_KEPT
+		if (outcome == MESSAGE_DONE)
+			outcome = run_message(entity, &held->row, held->attempts, true);
+#endif
 		if (outcome == MESSAGE_RESTS)
 			break;
 		if (outcome == MESSAGE_DONE)

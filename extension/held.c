@@ -176,13 +176,6 @@ shard_held_delete(const ShardRow *row)
 {
 	Arguments arguments = {0};
 
-#ifdef SHARD_MUTANT_STASH_KEPT
-	static int handled = 0;
-
-	/* not each, or it would be handled for ever instead of twice */
-	if (handled++ % 4 == 0)
-		return;
-#endif
 	add_entity(&arguments, row);
 	add(&arguments, Int64GetDatum(row->seq), false);
 	change_one(&delete_stash, &arguments, SPI_OK_DELETE);

@@ -16,7 +16,7 @@ mutants=(
   NO_DEDUP            # rows at or below the cursor are handled again
   NO_ORDER            # a batch is handled in reverse order
   STASH_OVERTAKEN     # an entity's inbox row is handled before its stashed ones
-  STASH_KEPT          # a stashed row stays when it is handled
+  STASH_KEPT          # a stashed row is still there after it was handled, and is handled again
   CURSOR_BEFORE_LATE  # q moves on while rows of an ended sender are still being drained
 )
 [ $# -eq 0 ] || mutants=("$@")
