@@ -27,6 +27,7 @@
 #include "security.h"
 #include "session.h"
 #include "shmem.h"
+#include "trial.h"
 
 #include "compat.h"
 
@@ -84,8 +85,8 @@ open_type(const char *name)
 	return type;
 }
 
-static void
-check_entity(int len)
+void
+shard_api_check_entity(int len)
 {
 	if (len == 0)
 		ereport(ERROR,
@@ -96,6 +97,17 @@ check_entity(int len)
 				 errdetail("It has %d bytes, at most %d are possible.", len, SHARD_MAX_ENTITY_ID)));
 }
 
+void
+shard_api_check_size(const ShardType *type, int payload_len)
+{
+	if (payload_len > type->max_message_size)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("message to entity type \"%s\" is too large", type->name),
+						errdetail("It has %d bytes, max_message_size is " INT64_FORMAT ".",
+								  payload_len, type->max_message_size),
+						errhint("Raise it with shard_alter().")));
+}
+
 /* Errors when a limit is reached: nothing is dropped, and nothing more accepted. */
 static void
 check_room(ShardType *type, int payload_len)
@@ -103,12 +115,7 @@ check_room(ShardType *type, int payload_len)
 	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
 	uint64 limit = (uint64) shard_inbox_max_size * 1024;
 
-	if (payload_len > type->max_message_size)
-		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-						errmsg("message to entity type \"%s\" is too large", type->name),
-						errdetail("It has %d bytes, max_message_size is " INT64_FORMAT ".",
-								  payload_len, type->max_message_size),
-						errhint("Raise it with shard_alter().")));
+	shard_api_check_size(type, payload_len);
 	if (type->counter == NULL || type->counter->dboid != MyDatabaseId ||
 		type->counter->type_id != type->type_id)
 		type->counter = shard_shmem_type_counter(MyDatabaseId, type->type_id);
@@ -130,21 +137,6 @@ check_room(ShardType *type, int payload_len)
 								"shard.inbox_max_size.")));
 }
 
-/* Notes a handler's message in a trial instead of sending it. */
-static void
-keep_told(ShardExecution *execution, const ShardType *type, const char *entity, int entity_len,
-		  const char *payload, int payload_len)
-{
-	ShardTold *told = palloc0(sizeof(ShardTold));
-
-	told->type_name = pstrdup(type->name);
-	told->entity = pnstrdup(entity, entity_len);
-	told->message = palloc(payload_len + VARHDRSZ);
-	SET_VARSIZE(told->message, payload_len + VARHDRSZ);
-	memcpy(VARDATA(told->message), payload, payload_len);
-	execution->told = lappend(execution->told, told);
-}
-
 /* Appends a message; everything has been checked but the limits. */
 static void
 append(ShardType *type, ShardKind kind, const char *entity, int entity_len, const char *payload,
@@ -159,12 +151,13 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 					.payload_len = payload_len,
 					.epoch = -1};
 
-	check_entity(entity_len);
+	shard_api_check_entity(entity_len);
 	check_room(type, payload_len);
 	row.shard = shard_registry_shard_id(type, entity, entity_len);
 	if (execution != NULL && execution->trial)
 	{
-		keep_told(execution, type, entity, entity_len, payload, payload_len);
+		if (kind == SHARD_KIND_TELL)
+			shard_trial_tell(execution, type, &row);
 		return;
 	}
 	if (execution != NULL)

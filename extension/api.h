@@ -17,3 +17,7 @@ extern void shard_api_init(void);
  */
 extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
+
+/* Errors for an entity id, by its length, and for a message that is too large. */
+extern void shard_api_check_entity(int len);
+extern void shard_api_check_size(const ShardType *type, int payload_len);

@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 
+#include "api.h"
 #include "catalog.h"
 #include "core/message.h"
 #include "duration.h"
@@ -32,14 +33,14 @@
 PG_FUNCTION_INFO_V1(shard_ask);
 
 /*
- * Errors where nobody can ask: in a region worker, which would wait for itself
- * or for another that waits for it, on a standby, in a transaction that may not
+ * Errors where nobody can ask: in a handler, as a region worker would wait for
+ * itself or for another that waits for it, on a standby, in a transaction that may not
  * write.
  */
 static void
 check_place(void)
 {
-	if (shard_executor_is_worker())
+	if (shard_executor_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot ask from within a handler"),
 						errdetail("The ask would wait for the worker that runs the handler."),
@@ -102,13 +103,7 @@ set_entity(ShardRequest *request, text *entity)
 {
 	int length = VARSIZE_ANY_EXHDR(entity);
 
-	if (length == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("entity id must not be empty")));
-	if (length > SHARD_MAX_ENTITY_ID)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("entity id is too long"),
-						errdetail("It has %d bytes, at most %d are possible.", length,
-								  SHARD_MAX_ENTITY_ID)));
+	shard_api_check_entity(length);
 	memcpy(request->entity, VARDATA_ANY(entity), length);
 	request->entity_len = length;
 }
@@ -121,12 +116,7 @@ set_message(ShardRequest *request, const ShardType *type, Jsonb *message)
 {
 	request->payload = VARDATA(message);
 	request->payload_len = VARSIZE(message) - VARHDRSZ;
-	if (request->payload_len > type->max_message_size)
-		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-						errmsg("message to entity type \"%s\" is too large", type->name),
-						errdetail("It has %d bytes, max_message_size is " INT64_FORMAT ".",
-								  request->payload_len, type->max_message_size),
-						errhint("Raise it with shard_alter().")));
+	shard_api_check_size(type, request->payload_len);
 }
 
 /*

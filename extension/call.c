@@ -50,6 +50,12 @@ shard_executor_current(void)
 	return current;
 }
 
+void
+shard_executor_set_current(ShardExecution *execution)
+{
+	current = execution;
+}
+
 /* In the signal handler: counts how long the same call has been seen. */
 static void
 on_tick(void)

@@ -43,6 +43,12 @@ shard_executor_is_worker(void)
 	return is_worker;
 }
 
+bool
+shard_executor_in_handler(void)
+{
+	return is_worker || shard_executor_current() != NULL;
+}
+
 /* Takes a run's waiting messages off (sign -1) or onto the shared counter. */
 static void
 count_held(ShardRun *run, int64 delta)

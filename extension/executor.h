@@ -12,14 +12,6 @@
 #include "log.h"
 #include "ring.h"
 
-/* A message that a handler told in a trial. */
-typedef struct ShardTold
-{
-	char *type_name;
-	char *entity;
-	Jsonb *message;
-} ShardTold;
-
 /* What the handler that is running may ask about; NULL outside of handlers. */
 typedef struct ShardExecution
 {
@@ -30,7 +22,7 @@ typedef struct ShardExecution
 	bool replied;
 	bool trial;			  /* shard_try: nothing is kept */
 	char *reply;		  /* jsonb, palloc'd in the turn's memory; NULL: none */
-	List *told;			  /* trial: ShardTold * instead of sending */
+	List *told;			  /* trial: what it told, instead of sending (trial.c) */
 	MemoryContext memory; /* of the reply */
 	bool stop;			  /* shard_stop(), shard_passivate() */
 	bool passivate;
@@ -38,8 +30,14 @@ typedef struct ShardExecution
 
 extern ShardExecution *shard_executor_current(void);
 
+/* A trial begins; NULL: has ended, however it ended. Not in a region worker. */
+extern void shard_executor_set_current(ShardExecution *execution);
+
 /* Whether this process is a region worker. */
 extern bool shard_executor_is_worker(void);
+
+/* Whether a handler may be running: in a region worker, or in a trial. */
+extern bool shard_executor_in_handler(void);
 
 /* Start of a worker: memory, timer. */
 extern void shard_executor_init(void);

@@ -217,18 +217,25 @@ is_free(ShardStateTable *table, ShardCopy *copy, int *blocked_by)
 	return false;
 }
 
+void
+shard_state_read(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
+{
+	memset(copy, 0, sizeof(*copy));
+	copy->known = true;
+	copy->state_null = true;
+	if (fetch_by_key(table, entity))
+		read_row(table, entity, copy);
+}
+
 ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by)
 {
 	*blocked_by = 0;
 	if (!copy->known || !copy->exists || !fetch_by_tid(table, entity, copy))
 	{
-		memset(copy, 0, sizeof(*copy));
-		copy->known = true;
-		copy->state_null = true;
-		if (!fetch_by_key(table, entity))
+		shard_state_read(table, entity, copy);
+		if (!copy->exists)
 			return is_taken(table, entity, blocked_by) ? SHARD_ROW_CONTENDED : SHARD_ROW_OK;
-		read_row(table, entity, copy);
 
 		/* the slot holds a copy; the test for locks wants the tuple on its page */
 		if (!fetch_by_tid(table, entity, copy))

@@ -75,6 +75,9 @@ extern void shard_state_forget(ShardStateTable *table);
 extern ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by);
 
+/* Fills copy from the row as the active snapshot shows it, which need not be free. */
+extern void shard_state_read(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy);
+
 /*
  * Whether the row is still the one that entity->now tells of. Error if a handler
  * of this turn changed it by SQL. The table is open.

@@ -68,7 +68,7 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, ReadRow read_row
 	ShardRequest request = {.kind = kind};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shard_executor_is_worker())
+	if (shard_executor_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot look at regions from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));
