@@ -13,7 +13,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "common/pg_lzcompress.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
@@ -22,6 +21,7 @@
 #include "catalog.h"
 #include "core/message.h"
 #include "cursor_private.h"
+#include "log_read.h"
 
 #include "compat.h"
 
@@ -304,59 +304,15 @@ finish_assembly(ShardCursor *c, int flags)
 	c->row.payload_len = c->assembly.len;
 	if (flags & SHARD_ROW_COMPRESSED)
 	{
-		int32 size;
+		MemoryContext old = MemoryContextSwitchTo(c->context);
 
-		memcpy(&size, c->assembly.data, sizeof(int32));
 		if (c->unpacked != NULL)
 			pfree(c->unpacked);
-		c->unpacked = MemoryContextAlloc(c->context, size);
-		if (pglz_decompress(c->assembly.data + sizeof(int32), c->assembly.len - sizeof(int32),
-							c->unpacked, size, true) < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("message " INT64_FORMAT " of the inbox is damaged", c->row.seq)));
+		c->unpacked = NULL;
+		c->unpacked = shard_log_read_unpack(c->row.seq, c->assembly.data, c->assembly.len,
+											&c->row.payload_len);
+		MemoryContextSwitchTo(old);
 		c->row.payload = c->unpacked;
-		c->row.payload_len = size;
-	}
-}
-
-/* Points row at the tuple's columns. Those behind the payload are mostly NULL. */
-static void
-read_columns(ShardCursor *c, HeapTuple tuple, ShardRow *row)
-{
-	TupleDesc desc = RelationGetDescr(c->rel);
-	Datum values[SHARD_LOG_COLUMNS];
-	bool nulls[SHARD_LOG_COLUMNS];
-	const ShardRowFixed *fixed = shard_log_fixed(tuple->t_data);
-
-	heap_deform_tuple(tuple, desc, values, nulls);
-	row->seq = fixed->seq;
-	row->sender = fixed->sender;
-	row->type_id = fixed->type_id;
-	row->shard = fixed->shard;
-	row->kind = fixed->kind;
-	row->entity = VARDATA_ANY(DatumGetPointer(values[SHARD_LOG_ENTITY - 1]));
-	row->entity_len = VARSIZE_ANY_EXHDR(DatumGetPointer(values[SHARD_LOG_ENTITY - 1]));
-	row->payload = VARDATA_ANY(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
-	row->payload_len = VARSIZE_ANY_EXHDR(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
-	row->epoch = nulls[SHARD_LOG_EPOCH - 1] ? -1 : DatumGetInt32(values[SHARD_LOG_EPOCH - 1]);
-	row->src_type = 0;
-	row->src_entity = NULL;
-	row->src_entity_len = 0;
-	if (!nulls[SHARD_LOG_SRC_TYPE - 1])
-	{
-		struct varlena *src = (struct varlena *) DatumGetPointer(values[SHARD_LOG_SRC_ENTITY - 1]);
-
-		row->src_type = DatumGetInt32(values[SHARD_LOG_SRC_TYPE - 1]);
-		row->src_entity = VARDATA_ANY(src);
-		row->src_entity_len = VARSIZE_ANY_EXHDR(src);
-	}
-	row->mid_node = SHARD_FIRST_NODE;
-	row->mid_seq = fixed->seq;
-	if (!nulls[SHARD_LOG_MID_NODE - 1])
-	{
-		row->mid_node = DatumGetInt32(values[SHARD_LOG_MID_NODE - 1]);
-		row->mid_seq = DatumGetInt64(values[SHARD_LOG_MID_SEQ - 1]);
 	}
 }
 
@@ -369,7 +325,7 @@ read_row(ShardCursor *c, HeapTuple tuple)
 	if (row->chunks > 1 && row->chunk != (row->chunk == 0 ? 0 : c->chunks_read))
 		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
 						errmsg("message " INT64_FORMAT " of the inbox lacks a part", row->seq)));
-	read_columns(c, tuple, &c->row);
+	shard_log_read_columns(RelationGetDescr(c->rel), tuple, &c->row);
 	if (row->chunk == 0)
 	{
 		c->head = c->place;

@@ -85,66 +85,61 @@ typedef struct Pending
 
 static Pending pending;
 
-/*
- * Largest seq on the last page that has a row; 0 for an empty segment. Later
- * pages have higher seqs than earlier ones, so this is the segment's greatest.
- */
+bool
+shard_log_page_seqs(Relation rel, BlockNumber block, int64 *first, int64 *last)
+{
+	Buffer buffer = ReadBuffer(rel, block);
+	Page page;
+
+	*first = PG_INT64_MAX;
+	*last = 0;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	if (!PageIsNew(page))
+	{
+		for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
+		{
+			ItemId item = PageGetItemId(page, o);
+			int64 seq;
+
+			if (!ItemIdIsNormal(item))
+				continue;
+			seq = shard_log_fixed((HeapTupleHeader) PageGetItem(page, item))->seq;
+			*first = Min(*first, seq);
+			*last = Max(*last, seq);
+		}
+	}
+	UnlockReleaseBuffer(buffer);
+	return *last > 0;
+}
+
+/* Largest seq of a segment, 0 if it is empty: later pages have higher ones. */
 static int64
 last_seq_of(Relation rel, BlockNumber blocks)
 {
+	int64 first;
+	int64 last;
+
 	while (blocks > 0)
 	{
-		Buffer buffer = ReadBuffer(rel, --blocks);
-		Page page;
-		int64 result = 0;
-
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		page = BufferGetPage(buffer);
-		if (!PageIsNew(page))
-		{
-			for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
-			{
-				ItemId item = PageGetItemId(page, o);
-
-				if (ItemIdIsNormal(item))
-					result = Max(result,
-								 shard_log_fixed((HeapTupleHeader) PageGetItem(page, item))->seq);
-			}
-		}
-		UnlockReleaseBuffer(buffer);
-		if (result > 0)
-			return result;
+		if (shard_log_page_seqs(rel, --blocks, &first, &last))
+			return last;
 		CHECK_FOR_INTERRUPTS();
 	}
 	return 0;
 }
 
-/* Smallest seq of the first page that has a row; 0 for an empty segment. */
+/* Smallest seq of a segment, 0 if it is empty. */
 static int64
 first_seq_of(Relation rel, BlockNumber blocks)
 {
+	int64 first;
+	int64 last;
+
 	for (BlockNumber block = 0; block < blocks; block++)
 	{
-		Buffer buffer = ReadBuffer(rel, block);
-		Page page;
-		int64 result = PG_INT64_MAX;
-
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		page = BufferGetPage(buffer);
-		if (!PageIsNew(page))
-		{
-			for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
-			{
-				ItemId item = PageGetItemId(page, o);
-
-				if (ItemIdIsNormal(item))
-					result = Min(result,
-								 shard_log_fixed((HeapTupleHeader) PageGetItem(page, item))->seq);
-			}
-		}
-		UnlockReleaseBuffer(buffer);
-		if (result != PG_INT64_MAX)
-			return result;
+		if (shard_log_page_seqs(rel, block, &first, &last))
+			return first;
 		CHECK_FOR_INTERRUPTS();
 	}
 	return 0;

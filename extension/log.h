@@ -110,6 +110,9 @@ extern int64 shard_log_last_seq(ShardDatabase *db);
 /* The segment that holds seq, -1 if none. */
 extern int shard_log_segment_of(ShardDatabase *db, int64 seq);
 
+/* Lowest and highest seq on a page of a segment; false if it has no row. */
+extern bool shard_log_page_seqs(Relation rel, BlockNumber block, int64 *first, int64 *last);
+
 /* For the row at tuple: the fixed columns. */
 static inline const ShardRowFixed *
 shard_log_fixed(HeapTupleHeader tuple)

@@ -215,32 +215,6 @@ take_row(Reader *reader, HeapTuple tuple)
 }
 
 /*
- * Highest seq on a page; 0 if it has no row.
- */
-static int64
-highest_on(Relation rel, BlockNumber block)
-{
-	Buffer buffer = ReadBuffer(rel, block);
-	Page page;
-	int64 result = 0;
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	if (!PageIsNew(page))
-	{
-		for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
-		{
-			ItemId id = PageGetItemId(page, o);
-
-			if (ItemIdIsNormal(id))
-				result = Max(result, shard_log_fixed((HeapTupleHeader) PageGetItem(page, id))->seq);
-		}
-	}
-	UnlockReleaseBuffer(buffer);
-	return result;
-}
-
-/*
  * A page from which on everything at or above seq is found. One page earlier
  * than the search says: a rewritten table may have moved a few rows across a
  * page's edge.
@@ -255,10 +229,11 @@ find_block(Relation rel, BlockNumber blocks, int64 seq)
 	{
 		BlockNumber middle = low + (high - low) / 2;
 		BlockNumber probe = middle;
+		int64 lowest;
 		int64 highest = 0;
 
 		/* pages without rows say nothing; the next one that has some does */
-		while (probe < high && (highest = highest_on(rel, probe)) == 0)
+		while (probe < high && !shard_log_page_seqs(rel, probe, &lowest, &highest))
 			probe++;
 		if (highest == 0 || highest >= seq)
 			high = middle;
@@ -306,12 +281,13 @@ first_seq_of(Oid relid)
 {
 	Relation rel = table_open(relid, AccessShareLock);
 	BlockNumber blocks = RelationGetNumberOfBlocks(rel);
-	int64 result = 0;
+	int64 lowest;
+	int64 highest = 0;
 
-	for (BlockNumber block = 0; block < blocks && result == 0; block++)
-		result = highest_on(rel, block);
+	for (BlockNumber block = 0; block < blocks && highest == 0; block++)
+		(void) shard_log_page_seqs(rel, block, &lowest, &highest);
 	table_close(rel, AccessShareLock);
-	return result;
+	return highest;
 }
 
 static int
