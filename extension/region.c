@@ -92,6 +92,7 @@ typedef struct TurnResult
 	int64 record_seq;
 	int asks; /* the first so many are answered */
 	uint64 errors;
+	TimestampTz start;
 } TurnResult;
 
 /*
@@ -320,7 +321,10 @@ publish(Region *region, const TurnResult *result, XLogRecPtr lsn)
 		pg_atomic_write_u64(&slot->commit_lsn, lsn);
 	}
 	if (result->clean)
+	{
 		pg_atomic_write_u64(&slot->drain_done, result->drain);
+		pg_atomic_write_u64(&slot->caught_up_at, result->start);
+	}
 }
 
 /* How the turn after a good one is to be run. */
@@ -374,6 +378,7 @@ turn(Region *region)
 	take_requests(region);
 	result.drain = pg_atomic_read_u64(&region->slot->drain_wanted);
 	result.errors = shard_executor_errors();
+	result.start = start;
 	shard_cursor_open(region->cursor);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	handle(region, start, &result);

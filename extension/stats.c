@@ -190,13 +190,16 @@ read_backlog(const ShardDatabase *db)
 }
 
 /*
- * How long the oldest message waits, as far as the server knows: it keeps the
- * times of commits only with track_commit_timestamp.
+ * How long the oldest message waits. The server keeps the times of commits only
+ * with track_commit_timestamp; without, the time since the worker last had
+ * nothing to read is an upper bound.
  */
 static Datum
 lag_of(const Backlog *backlog, int worker, bool *isnull)
 {
 	TransactionId sender = (TransactionId) backlog->oldest_sender[worker];
+	ShardDatabase *db = shard_shmem_database();
+	TimestampTz caught_up = pg_atomic_read_u64(&db->worker[worker].caught_up_at);
 	TimestampTz sent;
 	Interval *lag = palloc0(sizeof(Interval));
 
@@ -205,6 +208,8 @@ lag_of(const Backlog *backlog, int worker, bool *isnull)
 		return IntervalPGetDatum(lag);
 	if (track_commit_timestamp && TransactionIdGetCommitTsData(sender, &sent, NULL))
 		lag->time = Max(GetCurrentTimestamp() - sent, 0);
+	else if (db->worker[worker].in_use && caught_up != 0)
+		lag->time = Max(GetCurrentTimestamp() - caught_up, 0);
 	else
 		*isnull = true;
 	return IntervalPGetDatum(lag);
