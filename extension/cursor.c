@@ -126,26 +126,9 @@ drained_all(const ShardCursor *c)
 }
 
 bool
-shard_cursor_draining(const ShardCursor *c)
+shard_cursor_has_passed(const ShardCursor *c, int64 seq)
 {
-	return c->begun && !drained_all(c);
-}
-
-int64
-shard_cursor_upto(const ShardCursor *c)
-{
-	return Max(c->upto, c->floor);
-}
-
-uint64
-shard_cursor_turn(const ShardCursor *c)
-{
-	uint64 result = 0;
-
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (owns(c, lane))
-			result = Max(result, c->turn[lane]);
-	return result;
+	return (drained_all(c) || shard_senders_empty(&c->senders)) && seq <= Max(c->upto, c->floor);
 }
 
 bool

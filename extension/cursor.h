@@ -53,9 +53,8 @@ extern void shard_cursor_committed(ShardCursor *cursor, int64 record_seq);
 /* After an abort: back to the last commit. */
 extern void shard_cursor_aborted(ShardCursor *cursor);
 
-/* Highest seq that was looked at; and whether ended senders wait to be drained. */
-extern int64 shard_cursor_upto(const ShardCursor *cursor);
-extern bool shard_cursor_draining(const ShardCursor *cursor);
-
-/* Turn number of the lanes, for the gate. */
-extern uint64 shard_cursor_turn(const ShardCursor *cursor);
+/*
+ * Whether all that is readable up to a seq was handed out, rows of senders that
+ * have ended since they were passed included.
+ */
+extern bool shard_cursor_has_passed(const ShardCursor *cursor, int64 seq);

@@ -249,36 +249,10 @@ shard_log_attach(void)
 	return log;
 }
 
-void
-shard_log_reset(ShardDatabase *db)
-{
-	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
-	db->log.ready = false;
-	LWLockRelease(db->append_lock);
-}
-
 int64
 shard_log_last_seq(ShardDatabase *db)
 {
 	return (int64) pg_atomic_read_u64(&db->log.last_seq);
-}
-
-int
-shard_log_segment_of(ShardDatabase *db, int64 seq)
-{
-	ShardLog *log = &db->log;
-	int result = -1;
-
-	LWLockAcquire(db->append_lock, LW_SHARED);
-	for (int i = 0; i < log->live_count; i++)
-	{
-		ShardSegment *segment = &log->segment[log->live[i]];
-
-		if (segment->first_seq > 0 && segment->first_seq <= seq && seq <= segment->last_seq)
-			result = log->live[i];
-	}
-	LWLockRelease(db->append_lock);
-	return result;
 }
 
 /* Builds the tuple of one (chunk) row in the pending context. */

@@ -101,14 +101,8 @@ extern void shard_log_join_level(SubTransactionId level, SubTransactionId parent
  */
 extern ShardLog *shard_log_attach(void);
 
-/* Forgets the shared state: when the segments are created anew. */
-extern void shard_log_reset(ShardDatabase *db);
-
 /* Highest seq ever appended; 0 if none. Takes no lock. */
 extern int64 shard_log_last_seq(ShardDatabase *db);
-
-/* The segment that holds seq, -1 if none. */
-extern int shard_log_segment_of(ShardDatabase *db, int64 seq);
 
 /* Lowest and highest seq on a page of a segment; false if it has no row. */
 extern bool shard_log_page_seqs(Relation rel, BlockNumber block, int64 *first, int64 *last);
