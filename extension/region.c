@@ -265,7 +265,8 @@ run_asks(Region *region, bool all)
 
 		if (!shard_ring_alive(request))
 			continue;
-		if (done < ASKS_PER_TURN && (all || request->after <= shard_cursor_upto(region->cursor)) &&
+		if (done < ASKS_PER_TURN &&
+			(all || shard_cursor_has_passed(region->cursor, request->after)) &&
 			shard_executor_can_ask(request))
 		{
 			now = lappend(now, request);

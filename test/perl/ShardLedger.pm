@@ -445,9 +445,9 @@ sub _load_committed
 	return;
 }
 
-# What clients may be told while servers die under them: classes 08 and 57P, failed asks, and asks
-# whose time ran out.
-my $expected = qr/ledger:\ told\ to\ fail|outcome\ unknown|tim(?:ed|e)?[\ -]?out|
+# What clients may be told while servers die under them: classes 08 and 57P, failed asks, asks of an
+# entity whose row somebody holds, and asks whose time ran out.
+my $expected = qr/ledger:\ told\ to\ fail|holds\ the\ state\ row|outcome\ unknown|tim(?:ed|e)?[\ -]?out|
 	connection\ to\ server|server\ closed\ the\ connection|terminat|
 	57P0\d:|08\d{3}:|the\ database\ system\ is/xi;
 
