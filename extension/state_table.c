@@ -93,8 +93,8 @@ check_primary_key(ShardStateTable *table, Problem *problem)
 
 		index = index_open(table->primary_key, AccessShareLock);
 		key = &index->rd_index->indkey;
-		fits = index->rd_index->indnkeyatts == 2 && key->values[0] == table->shard_column &&
-			   key->values[1] == table->entity_column;
+		fits = index->rd_index->indimmediate && index->rd_index->indnkeyatts == 2 &&
+			   key->values[0] == table->shard_column && key->values[1] == table->entity_column;
 		index_close(index, NoLock);
 		if (fits)
 			return;

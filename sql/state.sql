@@ -162,6 +162,8 @@ ALTER TABLE shard_entity.account DROP CONSTRAINT account_pkey;
 SELECT * FROM probe();
 ALTER TABLE shard_entity.account ADD PRIMARY KEY (entity_id, shard);
 SELECT * FROM probe();
+ALTER TABLE shard_entity.account DROP CONSTRAINT account_pkey, ADD PRIMARY KEY (shard, entity_id) DEFERRABLE;
+SELECT * FROM probe();
 ALTER TABLE shard_entity.account DROP CONSTRAINT account_pkey, ADD PRIMARY KEY (shard, entity_id);
 SELECT * FROM probe();
 -- an attribute of another type: what is in memory is read anew
