@@ -169,6 +169,7 @@ void
 shard_worker_settings(void)
 {
 	set_option("application_name", MyBgworkerEntry->bgw_name);
+	set_option("role", "none");
 	set_option("search_path", "pg_catalog, pg_temp");
 	set_option("default_transaction_isolation", "read committed");
 	set_option("default_transaction_read_only", "off");
