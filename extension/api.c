@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -23,6 +24,7 @@
 #include "guc.h"
 #include "log.h"
 #include "registry.h"
+#include "rotation.h"
 #include "run.h"
 #include "security.h"
 #include "session.h"
@@ -137,6 +139,50 @@ check_room(ShardType *type, int payload_len)
 								"shard.inbox_max_size.")));
 }
 
+/*
+ * The shard of an entity id. An extractor is another role's code: while it runs,
+ * the handler that tells is not the one that functions like shard_reply() act on.
+ */
+static int
+shard_of(ShardType *type, const char *entity, int entity_len)
+{
+	ShardExecution *execution = shard_executor_current();
+	volatile int shard = 0;
+
+	if (execution == NULL || !OidIsValid(type->shard_id_extractor))
+		return shard_registry_shard_id(type, entity, entity_len);
+	shard_executor_set_current(NULL);
+	PG_TRY();
+	{
+		shard = shard_registry_shard_id(type, entity, entity_len);
+	}
+	PG_FINALLY();
+	{
+		shard_executor_set_current(execution);
+	}
+	PG_END_TRY();
+	return shard;
+}
+
+/* Entity id and payload of a message, by the type's extractors, which are guarded likewise. */
+static void
+extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
+{
+	ShardExecution *execution = shard_executor_current();
+
+	shard_executor_set_current(NULL);
+	PG_TRY();
+	{
+		*entity = shard_extractor_entity_id(type, message);
+		*payload = shard_extractor_message(type, message);
+	}
+	PG_FINALLY();
+	{
+		shard_executor_set_current(execution);
+	}
+	PG_END_TRY();
+}
+
 /* Appends a message; everything has been checked but the limits. */
 static void
 append(ShardType *type, ShardKind kind, const char *entity, int entity_len, const char *payload,
@@ -153,7 +199,7 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 
 	shard_api_check_entity(entity_len);
 	check_room(type, payload_len);
-	row.shard = shard_registry_shard_id(type, entity, entity_len);
+	row.shard = shard_of(type, entity, entity_len);
 	if (execution != NULL && execution->trial)
 	{
 		if (kind == SHARD_KIND_TELL)
@@ -207,14 +253,14 @@ shard_tell_extracted(PG_FUNCTION_ARGS)
 	ShardType *type;
 	text *entity;
 	Jsonb *message;
+	Jsonb *payload;
 
 	check_not_null(fcinfo, 0, "entity type");
 	check_not_null(fcinfo, 1, "message");
 	type = open_type(name_of(PG_GETARG_TEXT_PP(0), buffer));
 	message = PG_GETARG_JSONB_P(1);
-	entity = shard_extractor_entity_id(type, message);
-	append_message(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity),
-				   shard_extractor_message(type, message));
+	extract(type, message, &entity, &payload);
+	append_message(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), payload);
 	PG_RETURN_VOID();
 }
 
@@ -289,16 +335,25 @@ shard_passivate_entity(PG_FUNCTION_ARGS)
 
 /*
  * Trigger on the segments: SQL writes would by-pass the append lock, and a row
- * at the wrong place is a lost message. pg_restore may load them, into a node
- * that handles nothing.
+ * at the wrong place is a lost message. So is what somebody truncates; only the
+ * rotation does, which knows that all is handled. pg_restore may load them,
+ * into a node that handles nothing.
  */
 Datum
 shard_segment_guard(PG_FUNCTION_ARGS)
 {
 	ShardDatabase *db = shard_preloaded ? shard_shmem_database() : NULL;
 
-	if (db != NULL && db->paused)
-		PG_RETURN_NULL();
+	/* a trigger answers with a null pointer, never with SQL's NULL */
+	if ((db != NULL && db->paused) || shard_rotation_is_emptying())
+		return PointerGetDatum(NULL);
+	if (CALLED_AS_TRIGGER(fcinfo) &&
+		TRIGGER_FIRED_BY_TRUNCATE(((TriggerData *) fcinfo->context)->tg_event))
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("segments of the inbox cannot be truncated by SQL"),
+						errdetail("Messages that are not handled would be lost."),
+						errhint("Segments are emptied by themselves; see shard_stat_inbox for what "
+								"keeps one.")));
 	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					errmsg("segments of the inbox cannot be written to by SQL"),
 					errhint("Send messages with shard_tell() or COPY shard_inbox.")));

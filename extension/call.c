@@ -160,7 +160,9 @@ set_state(ShardEntity *entity, Datum state, bool isnull)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(shard_turn.context);
 
-		now->state = datumCopy(state, false, run->length);
+		/* not a pointer into a table of the users, whose value may go */
+		now->state = run->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
+									   : datumCopy(state, false, run->length);
 		MemoryContextSwitchTo(caller);
 	}
 	else
@@ -168,8 +170,8 @@ set_state(ShardEntity *entity, Datum state, bool isnull)
 	now->state_null = isnull;
 	entity->dirty = true;
 
-	/* a careful turn may want it back */
-	if (had && !run->by_value && !shard_turn.careful && old != entity->saved.state)
+	/* who runs it in a subtransaction may want it back */
+	if (had && !run->by_value && !shard_turn.fenced && old != entity->saved.state)
 		pfree(DatumGetPointer(old));
 }
 

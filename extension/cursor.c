@@ -132,9 +132,14 @@ shard_cursor_has_passed(const ShardCursor *c, int64 seq)
 }
 
 bool
-shard_cursor_moved(const ShardCursor *c)
+shard_cursor_is_ahead(const ShardCursor *c)
 {
-	return c->moved || c->upto > c->floor || !shard_senders_empty(&c->senders);
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (owns(c, lane) &&
+			Min(Max(c->q[lane], c->upto) + 1, shard_senders_first(&c->senders, lane)) >
+				(int64) pg_atomic_read_u64(&c->db->lane[lane].needed))
+			return true;
+	return false;
 }
 
 /* Settles P for this turn, once, before it is written or committed. */
@@ -216,8 +221,6 @@ shard_cursor_committed(ShardCursor *c, int64 record_seq)
 {
 	if (record_seq == 0)
 		settle_senders(c);
-	if (c->upto > c->floor || !shard_senders_empty(&c->senders))
-		c->moved = true;
 	shard_senders_committed(&c->senders);
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (owns(c, lane))
@@ -233,7 +236,6 @@ shard_cursor_committed(ShardCursor *c, int64 record_seq)
 	}
 	if (record_seq != 0)
 	{
-		c->moved = false;
 		publish(c, record_seq);
 	}
 	shard_cursor_forget_turn(c);

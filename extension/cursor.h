@@ -38,8 +38,8 @@ extern bool shard_cursor_peek(ShardCursor *cursor, Snapshot snapshot, ShardRow *
 /* Passes the message that was peeked. */
 extern void shard_cursor_accept(ShardCursor *cursor);
 
-/* Whether the position differs from the durable one (then a cursor row is due). */
-extern bool shard_cursor_moved(const ShardCursor *cursor);
+/* Whether a cursor row would let older rows go than the last one did. */
+extern bool shard_cursor_is_ahead(const ShardCursor *cursor);
 
 /* Appends the position to the log. Its seq is that of the last row of the next flush. */
 extern void shard_cursor_save(ShardCursor *cursor);

@@ -52,7 +52,6 @@ struct ShardCursor
 	int64 q[SHARD_LANES];
 	uint64 turn[SHARD_LANES];
 	ShardSenders senders;
-	bool moved;		   /* differs from the last cursor row */
 	bool void_places;  /* scan from the oldest segment, fill P's pages anew */
 	bool refilled;	   /* P's pages are known again, as of this turn */
 	ShardPlace resume; /* page of the last row passed */

@@ -129,7 +129,7 @@ void
 shard_senders_forget_places(ShardSenders *senders)
 {
 	for (int i = 0; i < senders->count; i++)
-		senders->list[i].places = 0;
+		senders->list[i].places = senders->list[i].kept = 0;
 }
 
 /* Place with the age of its segment in the high bits, to sort by. */
@@ -236,6 +236,7 @@ shard_senders_committed(ShardSenders *senders)
 
 		s->lanes = s->new_lanes;
 		s->first = s->new_first;
+		s->kept = s->places;
 	}
 	sweep(senders);
 }
@@ -249,6 +250,7 @@ shard_senders_aborted(ShardSenders *senders)
 
 		s->new_lanes = s->lanes;
 		s->new_first = s->first;
+		s->places = s->kept;
 	}
 	sweep(senders);
 }

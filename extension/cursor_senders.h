@@ -27,6 +27,7 @@ typedef struct ShardSender
 	uint32 new_lanes; /* the same as of now */
 	int64 new_first;
 	bool ended; /* not in progress in this turn's snapshot */
+	int kept;	/* places as of the last commit */
 	int places; /* pages with its rows, in order, superset */
 	int capacity;
 	ShardPlace *place;

@@ -18,6 +18,7 @@
 typedef struct CacheKey
 {
 	int32 type_id;
+	int shard;
 	int id_len;
 	const char *id;
 } CacheKey;
@@ -43,7 +44,7 @@ hash_key(CacheKey key)
 #define SH_KEY key
 #define SH_HASH_KEY(tb, k) hash_key(k)
 #define SH_EQUAL(tb, a, b) \
-	((a).type_id == (b).type_id && (a).id_len == (b).id_len && \
+	((a).type_id == (b).type_id && (a).shard == (b).shard && (a).id_len == (b).id_len && \
 	 memcmp((a).id, (b).id, (a).id_len) == 0)
 #define SH_STORE_HASH
 #define SH_GET_HASH(tb, e) (e)->hash
@@ -69,7 +70,7 @@ shard_cache_init(void)
 ShardEntity *
 shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 {
-	CacheKey key = {run->type->type_id, id_len, id};
+	CacheKey key = {run->type->type_id, shard, id_len, id};
 	bool found;
 	CacheEntry *entry;
 	ShardEntity *entity;
@@ -146,7 +147,7 @@ shard_cache_forget(ShardEntity *entity)
 void
 shard_cache_remove(ShardEntity *entity)
 {
-	CacheKey key = {entity->run->type->type_id, entity->id_len, entity->id};
+	CacheKey key = {entity->run->type->type_id, entity->shard, entity->id_len, entity->id};
 
 	free_saved(entity);
 	dlist_delete(&entity->lru);

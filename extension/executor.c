@@ -38,12 +38,6 @@ static bool is_worker = false;
 static uint64 refreshed_at = 0; /* registry generation the runs were looked at */
 
 bool
-shard_executor_is_worker(void)
-{
-	return is_worker;
-}
-
-bool
 shard_executor_in_handler(void)
 {
 	return is_worker || shard_executor_current() != NULL;
@@ -90,10 +84,12 @@ shard_turn_ready_run(int32 type_id)
 {
 	ShardRun *run = shard_run_get(type_id);
 
-	if (run != NULL && run->looked_at != shard_registry_generation())
+	/* what changes in mid-turn is looked at before the next one, with the registry read anew */
+	if (run != NULL && run->looked_at == 0)
 	{
 		shard_turn_end_user_code();
 		shard_run_refresh(run);
+		run->followed = run->runnable;
 	}
 	return run;
 }
@@ -175,19 +171,39 @@ follow_state_type(ShardRun *run)
 	run->state_version = version;
 }
 
+/* Its type was dropped: whatever of it waited is gone from the tables, too. */
+static void
+forget_entities(ShardRun *run)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		set_due(entity, is_due(&entity->saved_wait), false);
+		if (entity->saved_wait.waiting != 0)
+			count_held(run, -entity->saved_wait.waiting);
+		shard_cache_remove(entity);
+	}
+}
+
 static void
 refresh_run(ShardRun *run, void *arg)
 {
 	bool *changed = arg;
-	bool runnable = run->runnable;
 
 	if (!run->type->exists)
+	{
+		forget_entities(run);
 		return;
+	}
 	shard_run_refresh(run);
 	if (run->type->composite)
 		follow_state_type(run);
-	if (run->runnable != runnable)
+	if (run->runnable != run->followed)
 		*changed = true;
+	run->followed = run->runnable;
 }
 
 /* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
@@ -210,6 +226,7 @@ void
 shard_executor_begin(bool careful)
 {
 	shard_turn.careful = careful;
+	shard_turn.fenced = false;
 	shard_turn.now = GetCurrentTimestamp();
 	shard_turn.count = 0;
 	shard_turn.blames_last = false;

@@ -33,9 +33,6 @@ extern ShardExecution *shard_executor_current(void);
 /* A trial begins; NULL: has ended, however it ended. Not in a region worker. */
 extern void shard_executor_set_current(ShardExecution *execution);
 
-/* Whether this process is a region worker. */
-extern bool shard_executor_is_worker(void);
-
 /* Whether a handler may be running: in a region worker, or in a trial. */
 extern bool shard_executor_in_handler(void);
 

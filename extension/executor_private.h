@@ -22,6 +22,7 @@ typedef struct ShardTurn
 {
 	MemoryContext context; /* reset by each turn */
 	bool careful;
+	bool fenced; /* a message runs in a subtransaction of its own */
 	TimestampTz now;
 	int count;		  /* messages begun */
 	bool blames_last; /* a handler is running */

@@ -59,6 +59,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	bool dirty = entity->dirty;
 	bool let_go = entity->let_go;
 	ErrorData *volatile error = NULL;
+	int sqlstate;
 
 	*overtaken = false;
 
@@ -70,6 +71,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	MemoryContextSwitchTo(shard_turn.context);
 	PG_TRY();
 	{
+		shard_turn.fenced = true;
 		shard_call_message(entity, row, ask, execution);
 		if (shard_turn.careful)
 		{
@@ -93,8 +95,16 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		shard_call_explain(error);
 	}
 	PG_END_TRY();
+	shard_turn.fenced = false;
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
+
+	/* the handler was dropped or changed meanwhile: the message is not to blame */
+	if (error != NULL && shard_handler_problem(entity->run->type, &sqlstate) != NULL)
+	{
+		error = NULL;
+		*overtaken = true;
+	}
 	if (error != NULL || *overtaken)
 	{
 		entity->now = before;

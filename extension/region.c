@@ -70,9 +70,10 @@ typedef struct Region
 	Oid extension;
 	ShardWorkerSlot *slot;
 	ShardCursor *cursor;
-	MemoryContext ask_context; /* of requests; reset when none is left */
-	List *asks;				   /* ShardRequest *, oldest first */
-	bool busy;				   /* the turn found a lock taken */
+	MemoryContext ask_context;	 /* of requests */
+	MemoryContext spare_context; /* empty, for compact_asks() */
+	List *asks;					 /* ShardRequest *, oldest first */
+	bool busy;					 /* the turn found a lock taken */
 
 	/* how the next turn is to be run */
 	bool careful;
@@ -170,17 +171,19 @@ check_lanes(Region *region)
  * Releases advisory locks that handlers left behind, which survive commit and
  * abort. Ours go with them for a moment, in which the turn locks keep others out.
  */
-static void
+static bool
 release_advisory_locks(Region *region)
 {
 	StartTransactionCommand();
-	if (shard_catalog_lock(true) && lock_turn(region))
+	if (shard_catalog_lock(true) && shard_catalog_get()->extension == region->extension &&
+		lock_turn(region))
 	{
 		check_lanes(region);
 		LockReleaseAll(USER_LOCKMETHOD, true);
 		own_lanes(region);
 	}
 	CommitTransactionCommand();
+	return false;
 }
 
 /*
@@ -205,8 +208,6 @@ take_requests(Region *region)
 	List *taken;
 	ListCell *cell;
 
-	if (region->asks == NIL)
-		MemoryContextReset(region->ask_context);
 	taken = shard_ring_take(region->db, region->number, region->ask_context);
 	old = MemoryContextSwitchTo(region->ask_context);
 	foreach (cell, taken)
@@ -226,6 +227,35 @@ take_requests(Region *region)
 		}
 	}
 	MemoryContextSwitchTo(old);
+}
+
+/* Moves the asks that wait on into fresh memory, so that those answered leave none behind. */
+static void
+compact_asks(Region *region)
+{
+	MemoryContext fresh = region->spare_context;
+	MemoryContext old = MemoryContextSwitchTo(fresh);
+	List *kept = NIL;
+	ListCell *cell;
+
+	foreach (cell, region->asks)
+	{
+		ShardRequest *request = lfirst(cell);
+		ShardRequest *copy = palloc(sizeof(ShardRequest));
+
+		*copy = *request;
+		if (request->payload != NULL)
+		{
+			copy->payload = palloc(request->payload_len);
+			memcpy(copy->payload, request->payload, request->payload_len);
+		}
+		kept = lappend(kept, copy);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(region->ask_context);
+	region->spare_context = region->ask_context;
+	region->ask_context = fresh;
+	region->asks = kept;
 }
 
 /* Handles rows until the turn is long enough; *all: nothing readable is left. */
@@ -288,15 +318,16 @@ handle(Region *region, TimestampTz start, TurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
 	bool all = false;
-	bool wanted;
+	uint32 wanted;
 
 	(void) shard_executor_stash(region->limit);
 	run_rows(region, snapshot, start, &all);
 	result->asks = run_asks(region, all);
 	shard_executor_finish();
 
-	wanted = pg_atomic_read_u32(&region->slot->cursor_wanted) != 0;
-	if (shard_executor_has_passed() || (wanted && shard_cursor_moved(region->cursor)))
+	wanted = pg_atomic_read_u32(&region->slot->cursor_wanted);
+	if (shard_executor_has_passed() || wanted == SHARD_CURSOR_ANEW ||
+		(wanted == SHARD_CURSOR_IF_AHEAD && shard_cursor_is_ahead(region->cursor)))
 	{
 		shard_cursor_save(region->cursor);
 		result->record_seq = shard_log_flush();
@@ -369,6 +400,11 @@ turn(Region *region)
 		region->busy = true;
 		return false;
 	}
+	if (shard_catalog_get()->extension != region->extension)
+	{
+		CommitTransactionCommand();
+		shard_worker_leave_absent();
+	}
 	check_lanes(region);
 	make_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -396,6 +432,7 @@ turn(Region *region)
 	shard_cursor_committed(region->cursor, result.record_seq);
 	shard_executor_committed(lsn);
 	region->asks = list_delete_first_n(region->asks, result.asks);
+	compact_asks(region);
 	publish(region, &result, lsn);
 	plan_after_success(region, shard_executor_errors() != result.errors);
 	return result.more || region->careful || region->careful_next;
@@ -491,18 +528,23 @@ fenced_turn(Region *region)
 	return more;
 }
 
-/* The same for rotation, whose failure harms nobody: it is tried again later. */
+/* Rotation, whose failure harms nobody: it is tried again later. */
 static bool
-fenced_rotation(Region *region)
+rotate(Region *region)
+{
+	return (region->lanes & 1) != 0 && shard_rotation_run(region->db, region->extension);
+}
+
+/* Housekeeping that survives its errors. Returns whether to come again at once. */
+static bool
+fenced_chore(Region *region, bool (*chore)(Region *region))
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool more = false;
 
-	if ((region->lanes & 1) == 0)
-		return false;
 	PG_TRY();
 	{
-		more = shard_rotation_run(region->db);
+		more = chore(region);
 	}
 	PG_CATCH();
 	{
@@ -588,6 +630,8 @@ ShardRegionMain(Datum argument)
 	region.lanes = shard_shmem_worker_lanes(region.db, region.number);
 	region.ask_context =
 		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
+	region.spare_context =
+		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
 	shard_ring_attach(region.db, region.number);
 	shard_executor_init();
 	region.cursor = shard_cursor_create(region.number, region.lanes);
@@ -597,11 +641,11 @@ ShardRegionMain(Datum argument)
 	{
 		bool more = fenced_turn(&region);
 
-		more |= fenced_rotation(&region);
+		more |= fenced_chore(&region, rotate);
 		if (shard_executor_messages() != cleaned &&
 			(!more || TimestampDifferenceExceeds(cleaned_at, GetCurrentTimestamp(), POLL_MS)))
 		{
-			release_advisory_locks(&region);
+			(void) fenced_chore(&region, release_advisory_locks);
 			cleaned = shard_executor_messages();
 			cleaned_at = GetCurrentTimestamp();
 		}

@@ -46,6 +46,8 @@
 /* A segment that is worth to be emptied when the inbox is about to be full. */
 #define TINY ((uint64) 128 * 1024)
 
+static bool emptying = false;
+
 /*
  * Whether the current segment is long enough to be left. With a small inbox it
  * is so earlier, since only a segment that is not current makes room.
@@ -87,13 +89,21 @@ switch_current(ShardDatabase *db)
 	LWLockRelease(db->append_lock);
 }
 
-/* Asks the worker of a lane for a new cursor row, so that an old one can go. */
+/*
+ * Asks the worker of a lane for a cursor row, but not more often than once a
+ * second: what is in the way may be a sender that stays open for an hour.
+ */
 static void
-want_cursor(ShardDatabase *db, int lane)
+want_cursor(ShardDatabase *db, int lane, ShardCursorWish wish)
 {
+	static TimestampTz asked[SHARD_MAX_WORKERS];
 	int worker = shard_shmem_lane_worker(db, lane);
+	TimestampTz now = GetCurrentTimestamp();
 
-	pg_atomic_write_u32(&db->worker[worker].cursor_wanted, 1);
+	if (!TimestampDifferenceExceeds(asked[worker], now, 1000))
+		return;
+	asked[worker] = now;
+	pg_atomic_write_u32(&db->worker[worker].cursor_wanted, wish);
 	shard_shmem_wake_worker(db, worker);
 }
 
@@ -107,9 +117,14 @@ is_passed(ShardDatabase *db, const ShardSegment *segment)
 		int64 cursor = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->cursor_seq));
 		int64 needed = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->needed));
 
-		if (needed <= segment->last_seq || cursor <= segment->last_seq)
+		if (cursor <= segment->last_seq)
 		{
-			want_cursor(db, lane);
+			want_cursor(db, lane, SHARD_CURSOR_ANEW);
+			return false;
+		}
+		if (needed <= segment->last_seq)
+		{
+			want_cursor(db, lane, SHARD_CURSOR_IF_AHEAD);
 			return false;
 		}
 	}
@@ -157,32 +172,55 @@ publish_empty(ShardDatabase *db, int number, Oid filenumber)
 	LWLockRelease(db->append_lock);
 }
 
+bool
+shard_rotation_is_emptying(void)
+{
+	return emptying;
+}
+
+/* Truncates a segment that is locked already. */
+static void
+truncate_segment(int number)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+	emptying = true;
+	PG_TRY();
+	{
+		if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
+			elog(ERROR, "could not run \"%s\"", command);
+	}
+	PG_FINALLY();
+	{
+		emptying = false;
+	}
+	PG_END_TRY();
+	SPI_finish();
+	PopActiveSnapshot();
+	CommandCounterIncrement();
+}
+
 /* Empties a segment unless somebody has it locked. Returns whether it did. */
 static bool
-empty_segment(ShardDatabase *db, int number)
+empty_segment(ShardDatabase *db, int number, Oid extension)
 {
 	Oid filenumber = InvalidOid;
 	bool emptied = false;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
-	if (shard_catalog_lock(true))
+	if (shard_catalog_lock(true) && shard_catalog_get()->extension == extension)
 	{
 		Oid relid = shard_catalog_get()->segment[number];
 
 		if (ConditionalLockRelationOid(relid, AccessExclusiveLock))
 		{
-			char command[64];
 			Relation rel;
 
-			snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
-			PushActiveSnapshot(GetTransactionSnapshot());
-			SPI_connect();
-			if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
-				elog(ERROR, "could not run \"%s\"", command);
-			SPI_finish();
-			PopActiveSnapshot();
-			CommandCounterIncrement();
+			truncate_segment(number);
 			rel = table_open(relid, NoLock);
 			filenumber = ShardFileNumber(rel);
 			table_close(rel, NoLock);
@@ -196,11 +234,11 @@ empty_segment(ShardDatabase *db, int number)
 }
 
 bool
-shard_rotation_run(ShardDatabase *db)
+shard_rotation_run(ShardDatabase *db, Oid extension)
 {
 	int number;
 
 	switch_current(db);
 	number = find_passed(db);
-	return number >= 0 && empty_segment(db, number);
+	return number >= 0 && empty_segment(db, number, extension);
 }

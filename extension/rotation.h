@@ -10,4 +10,7 @@
  * Does what is due; called by the worker of lane 0 outside a transaction. May
  * run one of its own. Returns whether it should be called again soon.
  */
-extern bool shard_rotation_run(ShardDatabase *db);
+extern bool shard_rotation_run(ShardDatabase *db, Oid extension);
+
+/* Whether this process is emptying a segment right now. */
+extern bool shard_rotation_is_emptying(void);

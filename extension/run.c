@@ -4,7 +4,8 @@
  */
 #include "postgres.h"
 
-#include "utils/lsyscache.h"
+#include "access/htup_details.h"
+#include "utils/syscache.h"
 #include "utils/memutils.h"
 
 #include "run.h"
@@ -20,9 +21,19 @@ make_run(ShardType *type)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 	ShardRun *run = palloc0(sizeof(ShardRun));
+	HeapTuple tuple;
 
 	run->type = type;
-	get_typlenbyval(type->state_type, &run->length, &run->by_value);
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type->state_type));
+
+	/* a dropped state type took the handler along, so nothing will be run */
+	run->length = -1;
+	if (HeapTupleIsValid(tuple))
+	{
+		run->length = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
+		run->by_value = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
+		ReleaseSysCache(tuple);
+	}
 	dlist_init(&run->lru);
 	run->count = MemoryContextAllocExtended(TopMemoryContext,
 											(Size) type->number_of_shards * sizeof(ShardShardCount),

@@ -25,6 +25,7 @@ typedef struct ShardRun
 	ShardStateTable table;
 	dlist_head lru;
 	bool runnable;			/* messages are handled, as of this turn */
+	bool followed;			/* the same, as its entities were told */
 	uint64 looked_at;		/* registry generation of that */
 	ShardShardCount *count; /* one per shard */
 	bool in_turn;

@@ -86,7 +86,7 @@ REVOKE ALL ON shard.shard_input FROM PUBLIC;
 CREATE FUNCTION shard.segment_guard() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'shard_segment_guard';
 REVOKE ALL ON FUNCTION shard.segment_guard() FROM PUBLIC;
-COMMENT ON FUNCTION shard.segment_guard() IS 'refuses SQL writes to a segment of the log, which would by-pass the append lock';
+COMMENT ON FUNCTION shard.segment_guard() IS 'refuses SQL writes to a segment of the log, which would by-pass the append lock, and TRUNCATE';
 
 DO $$
 DECLARE
@@ -115,7 +115,7 @@ BEGIN
         $f$, n);
         EXECUTE pg_catalog.format('ALTER TABLE shard.inbox_%s ALTER entity SET STORAGE PLAIN, ALTER payload SET STORAGE PLAIN, ALTER stamp SET STORAGE PLAIN, ALTER src_entity SET STORAGE PLAIN', n);
         EXECUTE pg_catalog.format('REVOKE ALL ON shard.inbox_%s FROM PUBLIC', n);
-        EXECUTE pg_catalog.format('CREATE TRIGGER segment_guard BEFORE INSERT OR UPDATE OR DELETE ON shard.inbox_%s FOR EACH STATEMENT EXECUTE FUNCTION shard.segment_guard()', n);
+        EXECUTE pg_catalog.format('CREATE TRIGGER segment_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON shard.inbox_%s FOR EACH STATEMENT EXECUTE FUNCTION shard.segment_guard()', n);
     END LOOP;
 END
 $$;
