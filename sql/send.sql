@@ -128,6 +128,19 @@ DELETE FROM shard.inbox_0;
 COPY shard.inbox_1 FROM stdin;
 \.
 
+-- Nor does anybody truncate it but the rotation (test rotation), not even a superuser's handler.
+TRUNCATE shard.inbox_0;
+TRUNCATE shard.inbox_0, shard.inbox_1, shard.inbox_2, shard.inbox_3, shard.inbox_4, shard.inbox_5, shard.inbox_6, shard.inbox_7 CASCADE;
+CREATE FUNCTION truncator(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    TRUNCATE shard.inbox_0;
+    RETURN state;
+END
+$$;
+SELECT shard_start('truncator', 'truncator');
+SELECT shard_try('truncator', 'a', '1');
+SELECT shard_drop_type('truncator');
+
 SET client_min_messages = warning;
 SELECT shard_drop_type('recorder', force => true), shard_drop_type('hasher', force => true);
 DROP SCHEMA send_test CASCADE;
