@@ -46,14 +46,14 @@
 #define ShardAssert(condition) ((void) 0)
 #endif
 
-/* What a row of the log is (X2); stored, never renumbered. */
+/*
+ * What a row of the log is (X2); stored, never renumbered. 3 and 4 are reserved.
+ * 16 and up: positions, facts, marks, floors, voids of the streams.
+ */
 typedef enum ShardKind
 {
 	SHARD_KIND_TELL = 1,
-	SHARD_KIND_CURSOR = 2,		/* a worker's position, payload by cursor_record.c */
-	SHARD_KIND_RELOAD = 3,		/* state row changed outside: drop the cached copy */
-	SHARD_KIND_RELOAD_TYPE = 4, /* the same for a whole type */
-	SHARD_KIND_START = 5,		/* shard_start_entity */
-	SHARD_KIND_PASSIVATE = 6	/* shard_passivate */
-	/* 16 and up: positions, facts, marks, floors, voids of the streams */
+	SHARD_KIND_CURSOR = 2,	 /* a worker's position, payload by cursor_record.c */
+	SHARD_KIND_START = 5,	 /* shard_start_entity */
+	SHARD_KIND_PASSIVATE = 6 /* shard_passivate */
 } ShardKind;
