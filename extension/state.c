@@ -257,6 +257,9 @@ begin_write(ShardStateTable *table)
 	table->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(table->result, table->rel, 1, NULL, 0);
 	ExecOpenIndices(table->result, false);
+
+	/* where after-triggers look for it, or they would open it once more */
+	estate->es_opened_result_relations = list_make1(table->result);
 	ShardEvalPlanQualInit(&table->epq, estate);
 	AfterTriggerBeginQuery();
 	table->estate = estate;
