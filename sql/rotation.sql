@@ -87,7 +87,7 @@ SELECT count(*) > 1 AS several_emptied FROM files WHERE pg_relation_filenode(oid
 CREATE FUNCTION is_empty() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     FOR i IN 1 .. 1500 LOOP
-        IF (SELECT count(*) FROM shard_stat_inbox WHERE bytes > 0) = 1 THEN
+        IF (SELECT count(*) = 1 AND bool_and(current) FROM shard_stat_inbox WHERE bytes > 0) THEN
             RETURN true;
         END IF;
         PERFORM pg_sleep(0.02);
