@@ -163,6 +163,14 @@ run_regress() {  # tier, runner, input folder, tests
   [ "$status" = 0 ] || [ "$bad" -gt 0 ] || bad=1
   count "$good" "$bad"
   grep -E '^((not )?ok |test .*\.\.\. )' "$output.log" || true
+  # What the server itself complains about is wrong, whatever the results.
+  if grep -E 'leak|TRAP|PANIC|terminated by signal' "$output/log/postmaster.log"; then
+    echo "not ok - $tier: the server's log is clean"
+    count 0 1
+    status=1
+  else
+    count 1 0
+  fi
   [ "$status" != 0 ] || return 0
   excerpt "$tier: differences" "$output/regression.diffs" 200
   [ -s "$output/regression.diffs" ] || excerpt "$tier" "$output.log" 40
