@@ -231,6 +231,7 @@ shard_executor_begin(bool careful)
 	shard_turn.count = 0;
 	shard_turn.blames_last = false;
 	shard_turn.overtaken = false;
+	shard_turn.reloaded = false;
 	shard_turn.passed = false;
 	shard_turn.replies = NIL;
 	if (refreshed_at != shard_registry_generation())

@@ -27,6 +27,7 @@ typedef struct ShardTurn
 	int count;		  /* messages begun */
 	bool blames_last; /* a handler is running */
 	bool overtaken;
+	bool reloaded;	 /* the registry, for a type that it did not know */
 	bool passed;	 /* a message was handled, stashed or buried */
 	slist_head runs; /* whose entities are in the turn */
 	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */

@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "executor_private.h"
+#include "registry.h"
 
 #include "compat.h"
 
@@ -190,10 +191,27 @@ run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 	return MESSAGE_DONE;
 }
 
+/*
+ * The run of a message's type. Whoever starts a type and tells in one transaction
+ * shows us the message a moment before he lets us know of the type.
+ */
+static ShardRun *
+run_of(const ShardRow *row)
+{
+	ShardRun *run = shard_turn_ready_run(row->type_id);
+
+	if (run != NULL || shard_turn.reloaded)
+		return run;
+	shard_turn.reloaded = true;
+	shard_turn_end_user_code();
+	shard_registry_reload();
+	return shard_turn_ready_run(row->type_id);
+}
+
 void
 shard_executor_row(const ShardRow *row)
 {
-	ShardRun *run = shard_turn_ready_run(row->type_id);
+	ShardRun *run = run_of(row);
 	ShardEntity *entity;
 
 	shard_turn.count++;

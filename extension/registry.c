@@ -323,6 +323,13 @@ shard_registry_refresh(void)
 	MemoryContextDelete(context);
 }
 
+void
+shard_registry_reload(void)
+{
+	changes++;
+	shard_registry_refresh();
+}
+
 /* The type of this name, NULL if there is none. */
 ShardType *
 shard_registry_find(const char *name)

@@ -69,6 +69,9 @@ extern uint64 shard_registry_generation(void);
 /* Loads or reloads the cache if needed. Needs a transaction and a snapshot. */
 extern void shard_registry_refresh(void);
 
+/* Reloads it though nothing has told of a change. Needs the same. */
+extern void shard_registry_reload(void);
+
 /* NULL if no such type. Needs a transaction. */
 extern ShardType *shard_registry_find(const char *name);
 extern ShardType *shard_registry_by_id(int32 type_id);
