@@ -302,7 +302,7 @@ sub vacuum_inbox
 # --- the log -------------------------------------------------------------------------------------
 
 # Lines nobody should ever see, whatever the test does.
-my $alarming = qr/PANIC:|TRAP:|Assert|terminated by signal (?!9\b)|segfault|
+my $alarming = qr/PANIC:|TRAP:|Assert|terminated\ by\ signal\ (?!9\b)|segfault|
 	\bSanitizer\b|invalid\ memory\ alloc|cache\ lookup\ failed|stuck\ spinlock/x;
 
 # The alarming lines of the log, and what workers of the extension reported as an error outside the
