@@ -100,8 +100,12 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
 
-	/* the handler was dropped or changed meanwhile: the message is not to blame */
-	if (error != NULL && shard_handler_problem(entity->run->type, &sqlstate) != NULL)
+	/*
+	 * The handler was dropped or changed meanwhile: the message is not to blame.
+	 * An ask is told its error: it may run in an optimistic turn, where going
+	 * back to the saved state would undo tells that are not written yet.
+	 */
+	if (error != NULL && row != NULL && shard_handler_problem(entity->run->type, &sqlstate) != NULL)
 	{
 		error = NULL;
 		*overtaken = true;
