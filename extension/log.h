@@ -85,9 +85,8 @@ extern void shard_log_append(const ShardRow *row);
  */
 extern int64 shard_log_flush(void);
 
-/* Whether anything is kept; and how much, in bytes. */
+/* Whether anything is kept. */
 extern bool shard_log_is_pending(void);
-extern Size shard_log_pending_bytes(void);
 
 /* Drops what is kept: the transaction aborts. */
 extern void shard_log_discard(void);
