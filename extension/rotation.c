@@ -91,7 +91,7 @@ switch_current(ShardDatabase *db)
 
 /*
  * Asks the worker of a lane for a cursor row. One that only may help is not
- * asked for more often than once a second: what is in the way may be a sender
+ * asked for more often than ten times a second: what is in the way may be a sender
  * that stays open for an hour.
  */
 static void
@@ -101,7 +101,7 @@ want_cursor(ShardDatabase *db, int lane, ShardCursorWish wish)
 	int worker = shard_shmem_lane_worker(db, lane);
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!TimestampDifferenceExceeds(asked[worker], now, wish == SHARD_CURSOR_ANEW ? 20 : 1000))
+	if (!TimestampDifferenceExceeds(asked[worker], now, wish == SHARD_CURSOR_ANEW ? 20 : 100))
 		return;
 	asked[worker] = now;
 	pg_atomic_write_u32(&db->worker[worker].cursor_wanted, wish);
