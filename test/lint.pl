@@ -17,7 +17,7 @@ my @levels = (
 	[qw(session worker peer transport)],
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
 		failure coordinator)],
-	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health admin admin_*
+	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health admin admin_* plan plan_*
 		internal init)],
 );
 
