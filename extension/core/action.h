@@ -1,0 +1,103 @@
+/*
+ * core/action.h
+ *		What a machine wants done: the list that a step leaves to its host.
+ *
+ * The host carries actions out in their order. Texts, messages and values live in the list's arena:
+ * they are valid until the next step.
+ */
+#pragma once
+
+#include "core/control.h"
+
+typedef enum ShardActionKind
+{
+	SHARD_ACTION_SEND =
+		1, /* node, bytes, length: to that node; 0: answer over the link it came by */
+	SHARD_ACTION_PERSIST, /* ticket, writes: one transaction, durable and past the gate; then tell
+							* shard_node_persisted(ticket). Until then other events may come. */
+	SHARD_ACTION_FACT,	  /* entry, n: a decided home; for the workers of this node */
+	SHARD_ACTION_STOP_SHARD,	/* shard: stop and seal it (M2, M3) */
+	SHARD_ACTION_PARK_SHARD,	/* shard: messages to it may park from now on; a hint */
+	SHARD_ACTION_IMPORT_SHARD,	/* shard (new epoch), node: copy it from there, staged (M4) */
+	SHARD_ACTION_START_WORKERS, /* handle; flag: push and receive, too (I4) */
+	SHARD_ACTION_STOP_WORKERS,	/* text: why; fenced, or removed */
+	SHARD_ACTION_LEASE,			/* until: leased shards may run up to then, monotonic time */
+	SHARD_ACTION_WHO_AT,		/* node, uuid: ask at the registered address (I3) */
+	SHARD_ACTION_COMMAND_DONE,	/* token, flag, text: what became of an operator's command */
+	SHARD_ACTION_LOG			/* status: a level, text */
+} ShardActionKind;
+
+/* Where a durable record lives. Hosts know no more of it than this. */
+typedef enum ShardStore
+{
+	SHARD_STORE_NODE = 1, /* identity; key all 0 */
+	SHARD_STORE_VOTER,	  /* promises and state point; key all 0 */
+	SHARD_STORE_ACCEPTED, /* the voter's map, by key */
+	SHARD_STORE_LEARNED	  /* decided map as far as this node knows, by key; kind 0: its point */
+} ShardStore;
+
+/* A durable change. */
+typedef struct ShardWrite
+{
+	ShardStore store;
+	bool clear;	 /* empty the store first; then entry may be absent (key.kind -1) */
+	bool remove; /* the row of the key goes, tombstone included */
+	ShardMapEntry entry;
+} ShardWrite;
+
+typedef struct ShardAction
+{
+	ShardActionKind kind;
+	int32 node;
+	int64 ticket;
+	int n_writes;
+	ShardWrite *writes;
+	const ShardControl *message; /* SEND, before the node has put header and bytes to it */
+	const char *bytes;
+	size_t length;
+	const ShardMapEntry *entry;
+	ShardShardRef shard;
+	int64 until;
+	int64 token;
+	bool flag;
+	int32 status;
+	ShardUuid uuid;
+	const char *text;
+} ShardAction;
+
+typedef struct ShardActions
+{
+	ShardArena *arena;
+	int n_actions;
+	int space;
+	ShardAction *actions;
+	int n_writes; /* of the transaction that is being gathered */
+	int write_space;
+	ShardWrite *writes;
+} ShardActions;
+
+extern ShardActions *shard_action_create(void);
+extern void shard_action_destroy(ShardActions *actions);
+
+/* Empty the list and its arena, before a step. */
+extern void shard_action_reset(ShardActions *actions);
+
+/* A new, zeroed action at the end of the list; valid until the next one is added. */
+extern ShardAction *shard_action_add(ShardActions *actions, ShardActionKind kind);
+
+/*
+ * A new, zeroed message in the arena, and a SEND of it at the end of the list. The caller fills the
+ * message; the node puts the header.
+ */
+extern ShardControl *shard_action_send(ShardActions *actions, int32 to, ShardControlKind kind);
+
+/*
+ * Gather a write. All writes of a step are one transaction, and everything that the step sends waits
+ * for it (T3), wherever in the list it stands.
+ */
+extern void shard_action_write(ShardActions *actions, ShardStore store, const ShardMapEntry *entry);
+extern void shard_action_remove(ShardActions *actions, ShardStore store, ShardMapKey key);
+extern void shard_action_clear(ShardActions *actions, ShardStore store);
+
+extern void shard_action_log(ShardActions *actions, int level, const char *format, ...)
+	pg_attribute_printf(3, 4);

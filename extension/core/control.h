@@ -1,0 +1,123 @@
+/*
+ * core/control.h
+ *		Messages of the control plane: what nodes say to one another beside the streams.
+ *
+ * One struct for all kinds, since most of them use the same few fields; the list of kinds says which.
+ * Encoded, a message is its kind, a bitmap of the fields that are not zero, and those fields, so an
+ * unused field costs nothing and a decoder that does not know a kind can still skip it.
+ */
+#pragma once
+
+#include "core/record.h"
+
+typedef enum ShardControlKind
+{
+	/* Replicated map (section 3). b: ballot of the sender; point: (vb, vn) or prev */
+	SHARD_CONTROL_PRE_VOTE = 1,	  /* b: the ballot to come */
+	SHARD_CONTROL_PRE_VOTE_REPLY, /* b; flag: yes; ballot: promised */
+	SHARD_CONTROL_PREPARE,		  /* b */
+	SHARD_CONTROL_PROMISE,		  /* b; point; entries: the voters value, if any */
+	SHARD_CONTROL_FETCH,		  /* b; n: give what is newer than this, 0 = all */
+	SHARD_CONTROL_STATE,		  /* b; point; n: as asked; entries */
+	SHARD_CONTROL_SYNC,			  /* b; point: M; n: delta above this, 0 = full; entries */
+	SHARD_CONTROL_SYNCED,		  /* b; point */
+	SHARD_CONTROL_ACCEPT,		  /* b; n; point: prev; commit_n; entries */
+	SHARD_CONTROL_ACCEPTED,		  /* b; n */
+	SHARD_CONTROL_NEED_SYNC,	  /* b; n; point: mine */
+	SHARD_CONTROL_NACK,			  /* b: of the refused message; ballot: promised; text: why */
+	SHARD_CONTROL_HEARTBEAT,	  /* b; token: number of the heartbeat; commit_n */
+	SHARD_CONTROL_HEARTBEAT_ACK,  /* b; token; n: learned; nodes: whom I cannot reach; point: own */
+	SHARD_CONTROL_LEARN,		  /* n: delta above this, 0 = full; commit_n: up to; entries */
+	SHARD_CONTROL_GET_DELTA,	  /* n: I have learned up to this */
+
+	/* Members (sections 1 and 5) */
+	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */
+	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types */
+	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not */
+	SHARD_CONTROL_ADMIT, /* node, epoch: previous inc_no, uuid: new incarnation, status: ShardStartKind */
+	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; epoch: inc_no; uuid; text: why not */
+	SHARD_CONTROL_WHO_ARE_YOU, /* uuid: of the claim that is being checked */
+	SHARD_CONTROL_I_AM,		   /* uuid: of the claim; uuid2: my own incarnation */
+	SHARD_CONTROL_FENCED,	   /* epoch: the inc_no that lives; status: member's */
+	SHARD_CONTROL_RENEW,	   /* token: k */
+	SHARD_CONTROL_GRANT, /* token: k; n: facts that the lease presupposes; status: ttl in ms */
+	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave */
+	SHARD_CONTROL_COORDINATOR_HINT,		 /* node: whom I take for the coordinator */
+
+	/* Shards (sections 4 and 9) */
+	SHARD_CONTROL_REGISTER = 64, /* n: learned; nodes: type ids hosted here; nodes2: proxied ones */
+	SHARD_CONTROL_REGISTER_ACK,	 /* commit_n */
+	SHARD_CONTROL_START_TYPE,	 /* entries: one type value, key.a = 0 */
+	SHARD_CONTROL_TYPE_STARTED,	 /* type_id; flag: equal or new; text: why not */
+	SHARD_CONTROL_GET_SHARD_HOMES, /* shards */
+	SHARD_CONTROL_SHARD_HOMES,	   /* n as in LEARN is not moved; entries: homes */
+	SHARD_CONTROL_HOST_SHARDS,	   /* shards with epochs: start these if their facts say so */
+	SHARD_CONTROL_SHARDS_STARTED,  /* shards with epochs: active here */
+	SHARD_CONTROL_BEGIN_HAND_OFF,  /* shards: park early; a hint */
+	SHARD_CONTROL_HAND_OFF,		   /* shard, its epoch and move: stop, seal (M2, M3) */
+	SHARD_CONTROL_SHARD_STOPPED,   /* shard, epoch, move: sealed; token: rows */
+	SHARD_CONTROL_IMPORT,		   /* shard, epoch: the new one, move, node: copy from */
+	SHARD_CONTROL_STAGED,		   /* shard, epoch, move */
+	SHARD_CONTROL_IMPORT_FAILED,   /* shard, epoch, move; text: why */
+	SHARD_CONTROL_REGION_STOPPED   /* nothing: the node's workers end now */
+} ShardControlKind;
+
+/* One shard of a list. */
+typedef struct ShardShardRef
+{
+	int32 type_id;
+	int32 shard;
+	int32 epoch;
+	int64 move_id;
+} ShardShardRef;
+
+typedef struct ShardControl
+{
+	ShardControlKind kind;
+
+	/* Header (I5): every message carries it; the sender's node fills it in. */
+	ShardUuid cluster;
+	int32 era;
+	int32 protocol_version;
+	int32 from;		/* 0: not a member yet; then the host knows where answers go */
+	int32 from_inc; /* 0: not admitted yet */
+	int32 to;		/* 0: whoever is there */
+	int32 to_inc;	/* 0: not known */
+
+	int64 b;
+	int64 ballot;
+	ShardMapPoint point;
+	int64 n;
+	int64 commit_n;
+	int64 token;
+	bool flag;
+	int32 node;
+	int32 epoch;
+	int32 status;
+	int32 type_id;
+	ShardUuid uuid;
+	ShardUuid uuid2;
+	const char *text;
+
+	int n_entries;
+	ShardMapEntry *entries;
+	int n_shards;
+	ShardShardRef *shards;
+	int n_nodes;
+	int32 *nodes;
+	int n_nodes2;
+	int32 *nodes2;
+} ShardControl;
+
+/* Append the encoded message. */
+extern void shard_control_encode(StringInfo out, const ShardControl *message);
+
+/*
+ * Decode bytes from anywhere; texts, lists and values are copied to the arena. False if they are not
+ * one whole message of a known kind, whatever they are.
+ */
+extern bool
+shard_control_decode(const char *bytes, size_t length, ShardArena *arena, ShardControl *message);
+
+/* "prepare": for traces and logs. */
+extern const char *shard_control_name(ShardControlKind kind);

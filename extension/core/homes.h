@@ -1,0 +1,50 @@
+/*
+ * core/homes.h
+ *		The shard coordinator's duties towards shards: who hosts them, and moving them (sections 4, 9).
+ *
+ * Lives while the office is held. Durable are the keys home/…, type/…, pin/…, formed/… alone; the
+ * rest (registrations, requests that wait, drivers of moves, who confirmed a start) is volatile and
+ * is asked anew after a take-over.
+ */
+#pragma once
+
+#include "core/roster.h"
+
+typedef struct ShardHomes ShardHomes;
+
+typedef struct ShardHomesSettings
+{
+	int64 rebalance_interval;
+	int64 handoff_timeout;
+	int64 start_timeout;
+	int32 absolute_limit;  /* of least_shard; 20 */
+	double relative_limit; /* 0.1 */
+} ShardHomesSettings;
+
+extern ShardHomes *shard_homes_create(int32 self, const ShardHomesSettings *settings);
+extern void shard_homes_destroy(ShardHomes *homes);
+extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided);
+
+/*
+ * REGISTER, START_TYPE, GET_SHARD_HOMES, SHARDS_STARTED, SHARD_STOPPED, STAGED, IMPORT_FAILED,
+ * REGION_STOPPED. Stale and repeated ones are harmless.
+ */
+extern void
+shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
+					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
+
+/*
+ * Due work: answers that waited for a decision, allocation, HostShard again, drivers of moves,
+ * rebalance rounds, evacuation of leaving members, new homes for shards of written-off members and
+ * for leased shards of members whose lease ended.
+ */
+extern void shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer,
+							 ShardRoster *roster, ShardActions *out);
+
+/* Operator's acts; false and a reason if it cannot be. */
+extern bool shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 to,
+							 ShardProposer *proposer, const ShardRoster *roster, const char **why);
+extern bool shard_homes_rebalance(ShardHomes *homes, int64 now);
+
+/* Homes that a member has, moves towards it included. */
+extern int shard_homes_count(const ShardHomes *homes, int32 node);

@@ -1,0 +1,117 @@
+/*
+ * core/node.h
+ *		One node's control plane as a machine: events in, actions out.
+ *
+ * Ties together the voter, the proposer, the learned map, the coordinator's roster and homes, and the
+ * member's side: admission, heartbeats, lease, registration, and what its region workers want.
+ * The host owns clock, disk, network and workers; doc/protocol.md says what it must do with each action.
+ */
+#pragma once
+
+#include "core/action.h"
+#include "core/homes.h"
+#include "core/voter.h"
+
+typedef struct ShardNode ShardNode;
+
+/* How the node's database came up, as its host found out (I2). */
+typedef enum ShardStartKind
+{
+	SHARD_START_RESTART = 0,
+	SHARD_START_PROMOTED = 1, /* a standby that took over: another timeline */
+	SHARD_START_COPY = 2	  /* restored, cloned, or nothing to compare with */
+} ShardStartKind;
+
+typedef struct ShardNodeConfig
+{
+	const char *dsn; /* its own address */
+	const char *app_version;
+	int n_roles;
+	const char *roles[SHARD_MAX_ROLES];
+	int32 gate; /* ShardGateKind: the wish of the setting shard.gate */
+	bool identity_lease;
+	uint64 features;
+	int32 lease_ttl_ms;
+	bool journal;		/* state_store_mode = persistence */
+	bool journal_voter; /* this is the journal's database: a voter, no member */
+	int32 journal_node; /* how the journal is addressed, if it is used */
+	ShardRosterSettings roster;
+	ShardHomesSettings homes;
+} ShardNodeConfig;
+
+/* What region workers, importers and operators tell the node. */
+typedef enum ShardNodeEventKind
+{
+	SHARD_EVENT_HOMES_WANTED = 1, /* shards: no route is known */
+	SHARD_EVENT_SHARDS_STARTED,	  /* shards, epoch: active here */
+	SHARD_EVENT_SHARD_STOPPED,	  /* shards[0]: sealed durably for that move; number: rows */
+	SHARD_EVENT_STAGED,			  /* shards[0]: staged durably for that move */
+	SHARD_EVENT_IMPORT_FAILED,	  /* shards[0], text */
+	SHARD_EVENT_PEER_LOST,		  /* node: the connection to it broke */
+	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address */
+	SHARD_EVENT_TYPE,			  /* type: a type is to run here; flag: as proxy only */
+	SHARD_EVENT_JOIN,			  /* node 0, text: seed's address; uuid: token; token */
+	SHARD_EVENT_LEAVE,			  /* token */
+	SHARD_EVENT_DOWN,			  /* node; token */
+	SHARD_EVENT_WRITE_OFF,		  /* node; token */
+	SHARD_EVENT_ADMIT,			  /* node; token */
+	SHARD_EVENT_MOVE,			  /* shards[0], node: the target; token */
+	SHARD_EVENT_REBALANCE,		  /* token */
+	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
+	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
+	SHARD_EVENT_WORKERS_STOPPED	  /* the node is going down in good order */
+} ShardNodeEventKind;
+
+typedef struct ShardNodeEvent
+{
+	ShardNodeEventKind kind;
+	int n_shards;
+	const ShardShardRef *shards;
+	int n_nodes;
+	const int32 *nodes;
+	int32 node;
+	ShardUuid uuid;
+	int64 token;
+	int64 number;
+	bool flag;
+	const char *text;
+	const ShardTypeRecord *type;
+} ShardNodeEvent;
+
+extern ShardNode *shard_node_create(const ShardNodeConfig *config);
+extern void shard_node_destroy(ShardNode *node);
+
+/* Durable records as they were written, in any order, before the start. False: one is damaged. */
+extern bool shard_node_load(ShardNode *node, const ShardWrite *write);
+
+/*
+ * Begin. cluster: random, used by a node that has no durable identity yet, which founds a cluster of
+ * its own; incarnation: random, fresh at each start of the server.
+ */
+extern void shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid cluster,
+							 ShardUuid incarnation, ShardActions *out);
+
+/* A message that came; bytes from anywhere. link: what SEND's node 0 answers to. */
+extern void
+shard_node_receive(ShardNode *node, int64 now, const char *bytes, size_t length, ShardActions *out);
+
+extern void shard_node_tick(ShardNode *node, int64 now, ShardActions *out);
+
+/* The transaction of that ticket, and all before, is durable and past the gate. */
+extern void shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out);
+
+extern void
+shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out);
+
+/* When the next tick is due. */
+extern int64 shard_node_wake(const ShardNode *node);
+
+/* Questions for views, simulator and workers. */
+extern int32 shard_node_id(const ShardNode *node);
+extern int32 shard_node_incarnation(const ShardNode *node);
+extern bool shard_node_admitted(const ShardNode *node);
+extern bool shard_node_fenced(const ShardNode *node);
+extern const ShardMap *shard_node_learned(const ShardNode *node); /* decided as far as known (R7) */
+extern const ShardVoter *shard_node_voter(const ShardNode *node);
+extern const ShardProposer *shard_node_proposer(const ShardNode *node);
+extern int64 shard_node_lease_until(const ShardNode *node);

@@ -1,0 +1,82 @@
+/*
+ * core/proposer.h
+ *		Candidate and coordinator of the replicated map: taking office, batches, voter changes.
+ */
+#pragma once
+
+#include "core/action.h"
+#include "core/machine.h"
+
+typedef struct ShardProposer ShardProposer;
+
+typedef enum ShardOffice
+{
+	SHARD_OFFICE_NONE,
+	SHARD_OFFICE_PRE_VOTE, /* asks whether a campaign is welcome (R1) */
+	SHARD_OFFICE_PREPARE,  /* gathers promises (R1, R2) */
+	SHARD_OFFICE_FETCH,	   /* reads the greatest state from its holder (R2) */
+	SHARD_OFFICE_TERM,	   /* its first batch is on the way (R5) */
+	SHARD_OFFICE_HELD	   /* coordinator */
+} ShardOffice;
+
+extern ShardProposer *shard_proposer_create(int32 self);
+extern void shard_proposer_destroy(ShardProposer *proposer);
+
+/* Drop everything volatile (R10): back to SHARD_OFFICE_NONE. */
+extern void shard_proposer_step_down(ShardProposer *proposer);
+
+/* Begin a campaign with the voters that the learned map names. */
+extern void shard_proposer_campaign(ShardProposer *proposer, int64 now, const ShardMap *learned,
+									ShardActions *out);
+
+/*
+ * PRE_VOTE_REPLY, PROMISE, STATE, SYNCED, ACCEPTED, NEED_SYNC, NACK, HEARTBEAT_ACK of a voter or
+ * member. A higher ballot or a refusal may end the office.
+ */
+extern void shard_proposer_receive(ShardProposer *proposer, int64 now, const ShardControl *message,
+								   ShardActions *out);
+
+/*
+ * Re-send what is unanswered, send heartbeats to voters and the given members, give up a campaign or
+ * the office whose time is over (R10).
+ */
+extern void shard_proposer_tick(ShardProposer *proposer, int64 now, const int32 *members,
+								int n_members, ShardActions *out);
+
+/* Greatest ballot met anywhere, so that the next campaign outbids it. */
+extern void shard_proposer_saw_ballot(ShardProposer *proposer, int64 ballot);
+
+/*
+ * Put changes into the next batch: compare-and-set, each entry's n is the n that its key must still
+ * have (0: absent). All or nothing: false, and nothing is changed, if one of them does not match the
+ * decided state, or its key has a change under way, or the office is not held.
+ */
+extern bool
+shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, int n_entries);
+
+/* Send the gathered changes as a batch if none is outstanding; called at the end of each step. */
+extern void shard_proposer_flush(ShardProposer *proposer, int64 now, ShardActions *out);
+
+/* Is a change of the key gathered or outstanding (C2)? */
+extern bool shard_proposer_pending(const ShardProposer *proposer, ShardMapKey key);
+
+extern ShardOffice shard_proposer_office(const ShardProposer *proposer);
+extern int64 shard_proposer_ballot(const ShardProposer *proposer);
+
+/* The decided state; only while the office is held. */
+extern const ShardMap *shard_proposer_decided(const ShardProposer *proposer);
+
+/* When the last promise of the quorum arrived (L4); when it took office. */
+extern int64 shard_proposer_last_promise(const ShardProposer *proposer);
+
+/*
+ * When the newest heartbeat began that a majority of the voters has acknowledged (L2, R10);
+ * PG_INT64_MIN: none yet.
+ */
+extern int64 shard_proposer_majority_heartbeat(const ShardProposer *proposer);
+
+/* What a member acknowledged to have learned; -1: never heard in this office. */
+extern int64 shard_proposer_learned_by(const ShardProposer *proposer, int32 member);
+
+/* The legal steps of an office. */
+extern const ShardMachine shard_proposer_machine;

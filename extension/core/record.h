@@ -1,0 +1,173 @@
+/*
+ * core/record.h
+ *		What the values of the replicated map say.
+ *
+ * Every value begins with the fields that this version knows; bytes behind them were written by a
+ * newer version and are kept when the value is written again ("extra"). Encoders return bytes in
+ * the arena; decoders take texts from the value's bytes, so a record lives as long as its entry.
+ */
+#pragma once
+
+#include "core/map.h"
+
+#define SHARD_MAX_VOTERS 7
+#define SHARD_MAX_ROLES 8
+#define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol.md 9) */
+#define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */
+
+typedef struct ShardUuid
+{
+	uint64 high;
+	uint64 low;
+} ShardUuid;
+
+/* Bytes of a newer version behind the known fields. */
+typedef struct ShardExtra
+{
+	const char *bytes;
+	uint32 length;
+} ShardExtra;
+
+typedef struct ShardTermRecord
+{
+	int n_terms;
+	ShardMapPoint
+		terms[SHARD_TERM_MEMORY]; /* ballot, and the first n that it wrote; oldest first */
+	ShardExtra extra;
+} ShardTermRecord;
+
+typedef struct ShardVotersRecord
+{
+	int n_current;
+	int32 current[SHARD_MAX_VOTERS];
+	int n_next; /* 0: no change under way */
+	int32 next[SHARD_MAX_VOTERS];
+	int32 era; /* raised by shard_force_voters (R13) */
+	ShardExtra extra;
+} ShardVotersRecord;
+
+typedef struct ShardCountersRecord
+{
+	int32 last_node_id;
+	int32 last_type_id;
+	int64 last_move_id;
+	int64 last_age;
+	int64 purge_n;
+	ShardExtra extra;
+} ShardCountersRecord;
+
+typedef struct ShardSettingsRecord
+{
+	int32 lease_ttl_ms;
+	int32 previous_lease_ttl_ms; /* what grants may still run under (L3) */
+	int32 min_members;
+	ShardExtra extra;
+} ShardSettingsRecord;
+
+/* Legal steps: core/membership.c. Stored, never renumbered. */
+typedef enum ShardMemberStatus
+{
+	SHARD_MEMBER_NONE = 0,
+	SHARD_MEMBER_JOINING = 1,
+	SHARD_MEMBER_WEAKLY_UP = 2,
+	SHARD_MEMBER_UP = 3,
+	SHARD_MEMBER_LEAVING = 4,
+	SHARD_MEMBER_EXITING = 5,
+	SHARD_MEMBER_REMOVED = 6,
+	SHARD_MEMBER_DOWN = 7,
+	SHARD_MEMBER_WRITTEN_OFF = 8
+} ShardMemberStatus;
+
+typedef enum ShardGateKind
+{
+	SHARD_GATE_LOCAL = 0,
+	SHARD_GATE_STANDBY = 1
+} ShardGateKind;
+
+typedef struct ShardMemberRecord
+{
+	int32 status; /* ShardMemberStatus */
+	int32 inc_no;
+	ShardUuid inc_uuid;
+	ShardUuid join_token; /* makes joining idempotent (R16) */
+	int64 age;			  /* smaller is older; 0 until up for the first time */
+	int32 gate;			  /* ShardGateKind */
+	bool identity_lease;  /* a standby may be promoted unsupervised (L7) */
+	int32 protocol_version;
+	uint64 features;
+	const char *dsn;
+	const char *app_version;
+	int n_roles;
+	const char *roles[SHARD_MAX_ROLES];
+	ShardExtra extra;
+} ShardMemberRecord;
+
+typedef struct ShardTypeRecord
+{
+	const char *name;
+	int32 number_of_shards;
+	uint64 settings_hash; /* members must agree on it */
+	bool leased;		  /* no durable state: may be started without its owner's consent */
+	int32 strategy;		  /* ShardAllocationKind */
+	const char *role;	  /* "" = any */
+	uint64 features;	  /* that a member needs to host it */
+	ShardExtra extra;
+} ShardTypeRecord;
+
+typedef enum ShardHomePhase
+{
+	SHARD_HOME_STABLE = 0,
+	SHARD_HOME_MOVING = 1
+} ShardHomePhase;
+
+typedef struct ShardHomeRecord
+{
+	int32 epoch; /* 0: allocated for the first time */
+	int n_nodes; /* 1 today; the first is the home */
+	int32 nodes[SHARD_MAX_HOMES];
+	int32 want; /* wished number of nodes; 1 today */
+	int32 phase;
+	int64 move_id; /* of the last move */
+	int32 to;	   /* where it moves; 0 while stable */
+	int32 lost;	   /* the newest epoch that began without the state of the one before; 0: none */
+	ShardExtra extra;
+} ShardHomeRecord;
+
+#define shard_record_home_node(home) ((home)->nodes[0])
+
+/* Each decodes a value; false if the bytes are no such record. */
+extern bool shard_record_get_term(const ShardMapEntry *entry, ShardTermRecord *record);
+extern bool shard_record_get_voters(const ShardMapEntry *entry, ShardVotersRecord *record);
+extern bool shard_record_get_counters(const ShardMapEntry *entry, ShardCountersRecord *record);
+extern bool shard_record_get_settings(const ShardMapEntry *entry, ShardSettingsRecord *record);
+/* dsn, app_version, roles: terminated copies in the arena */
+extern bool
+shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, ShardArena *arena);
+extern bool
+shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, ShardArena *arena);
+extern bool shard_record_get_home(const ShardMapEntry *entry, ShardHomeRecord *record);
+
+/* Each makes an entry of the map; its n is the n that the key must still have when it is decided. */
+extern ShardMapEntry
+shard_record_put_term(const ShardTermRecord *record, int64 n, ShardArena *arena);
+extern ShardMapEntry
+shard_record_put_voters(const ShardVotersRecord *record, int64 n, ShardArena *arena);
+extern ShardMapEntry
+shard_record_put_counters(const ShardCountersRecord *record, int64 n, ShardArena *arena);
+extern ShardMapEntry
+shard_record_put_settings(const ShardSettingsRecord *record, int64 n, ShardArena *arena);
+extern ShardMapEntry
+shard_record_put_member(int32 node, const ShardMemberRecord *record, int64 n, ShardArena *arena);
+extern ShardMapEntry
+shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, ShardArena *arena);
+extern ShardMapEntry
+shard_record_put_home(int32 type_id, int32 shard, const ShardHomeRecord *record, int64 n,
+					  ShardArena *arena);
+extern ShardMapEntry shard_record_put_formed(int32 role, int64 n, ShardArena *arena);
+extern ShardMapEntry
+shard_record_put_pin(int32 type_id, int32 shard, int32 node, int64 n, ShardArena *arena);
+
+/* The node that a pin names, 0 if the value is none. */
+extern int32 shard_record_get_pin(const ShardMapEntry *entry);
+
+extern bool shard_record_uuid_equal(ShardUuid a, ShardUuid b);

@@ -1,0 +1,73 @@
+/*
+ * core/roster.h
+ *		The coordinator's duties towards members: joining, admission, reachability, status, leases,
+ *		downing, and who votes.
+ *
+ * Lives while the office is held; everything in it is volatile (C1). What it decides it proposes as
+ * changes of member/…, voters and settings.
+ */
+#pragma once
+
+#include "core/proposer.h"
+
+typedef struct ShardRoster ShardRoster;
+
+/* Settings of the coordinator's node; times in microseconds. */
+typedef struct ShardRosterSettings
+{
+	int voters;	  /* wished number of voters: 0 = by the number of members (R11), else 1, 3, 5, 7 */
+	bool journal; /* state_store_mode = persistence: the voter is fixed (R14) */
+	int downing;  /* ShardDowningKind */
+	int64 stable_after; /* quiet time before a downing decision; 20 s */
+	int64 voter_replace_after;
+	int64 weakly_up_after;
+	int32 static_quorum_size;
+} ShardRosterSettings;
+
+extern ShardRoster *shard_roster_create(int32 self, const ShardRosterSettings *settings);
+extern void shard_roster_destroy(ShardRoster *roster);
+
+/* The office was taken just now: forget what was known, begin the wait for old leases (L4). */
+extern void shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer);
+
+/* Any message came from a member's admitted incarnation. */
+extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node);
+
+/*
+ * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for whom the member cannot reach).
+ * Proposes and answers; an answer that presupposes a decision is sent by the tick after it.
+ */
+extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
+								 ShardProposer *proposer, ShardActions *out);
+
+/*
+ * Due work: answer what was decided, steps of members' status, grants whose majority heartbeat came
+ * (L2), downing, voter changes. homes_of(context, node): number of homes that a member still has.
+ */
+extern void shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
+							  int (*homes_of)(const void *context, int32 node), const void *context,
+							  ShardActions *out);
+
+/*
+ * An operator's act: SHARD_MEMBER_DOWN (fence the incarnation), SHARD_MEMBER_LEAVING,
+ * SHARD_MEMBER_WRITTEN_OFF (final). False and a reason if it cannot be.
+ */
+extern bool
+shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberStatus status,
+						ShardProposer *proposer, const char **why);
+
+/* shard_admit(): admit a waiting claim of a node although a rule refuses it. */
+extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
+							   const char **why);
+
+/* Heard of lately, by the failure detector? */
+extern bool shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now);
+
+/*
+ * Leases. close: no more grants to the node until open, because a change of homes that presupposes
+ * its end is being decided. ended: no grant to it can be valid any more (L4).
+ */
+extern void shard_roster_close_lease(ShardRoster *roster, int32 node);
+extern void shard_roster_open_lease(ShardRoster *roster, int32 node);
+extern bool
+shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const ShardMap *decided);

@@ -1,0 +1,38 @@
+/*
+ * core/timing.h
+ *		Times of the control plane. All in microseconds of a monotonic clock that runs on while the
+ *		machine sleeps; order and uniqueness never depend on them (T5).
+ */
+#pragma once
+
+#define SHARD_MS INT64CONST(1000)
+#define SHARD_SECOND (1000 * SHARD_MS)
+
+/* The coordinator's heartbeat, and how long its silence is borne (R1, R10). */
+#define SHARD_HEARTBEAT_INTERVAL (500 * SHARD_MS)
+#define SHARD_ELECTION_TIMEOUT (1500 * SHARD_MS)
+
+/* A candidate waits this long for each member that is older (R15). */
+#define SHARD_CANDIDATE_STEP (150 * SHARD_MS)
+
+/* An unanswered request is sent again after this; the reference's retry-interval is 2 s. */
+#define SHARD_RESEND_INTERVAL (500 * SHARD_MS)
+#define SHARD_RETRY_INTERVAL (2 * SHARD_SECOND)
+
+#define SHARD_MEMBER_HEARTBEAT_INTERVAL (1 * SHARD_SECOND)
+
+/* Leases (L3, L4, L5). */
+#define SHARD_LEASE_TTL_MS 4000
+#define SHARD_LEASE_RENEWAL (1 * SHARD_SECOND)
+#define SHARD_LEASE_SAFETY (50 * SHARD_MS)
+
+/* The longest that the new home's side of a lease may take beyond ttl: clock rates, and a margin. */
+#define SHARD_LEASE_WAIT(ttl_us) ((ttl_us) + (ttl_us) / 100 + 500 * SHARD_MS)
+
+#define SHARD_WEAKLY_UP_AFTER (7 * SHARD_SECOND)
+#define SHARD_VOTER_REPLACE_AFTER (60 * SHARD_SECOND)
+
+/* HostShard is repeated until ShardStarted; the reference's shard-start-timeout. */
+#define SHARD_START_TIMEOUT (10 * SHARD_SECOND)
+#define SHARD_HANDOFF_TIMEOUT (60 * SHARD_SECOND)
+#define SHARD_REBALANCE_INTERVAL (10 * SHARD_SECOND)

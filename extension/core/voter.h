@@ -1,0 +1,41 @@
+/*
+ * core/voter.h
+ *		A voter of the replicated map (R1, R3, R4, R12).
+ */
+#pragma once
+
+#include "core/action.h"
+
+typedef struct ShardVoter ShardVoter;
+
+typedef enum ShardVoterState
+{
+	SHARD_VOTER_OK = 0,
+	SHARD_VOTER_AMNESIAC = 1 /* may have forgotten promises: neither promises nor accepts (R12) */
+} ShardVoterState;
+
+extern ShardVoter *shard_voter_create(int32 self);
+extern void shard_voter_destroy(ShardVoter *voter);
+
+/* Take a durable record of SHARD_STORE_VOTER or SHARD_STORE_ACCEPTED, at start. False: damaged. */
+extern bool shard_voter_load(ShardVoter *voter, const ShardWrite *write);
+
+/* First voter of a new cluster: its map is the given entries, accepted under ballot b as batch 1. */
+extern void shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries,
+							  int n_entries, ShardActions *out);
+
+/*
+ * PRE_VOTE, PREPARE, FETCH, SYNC, ACCEPT from a candidate or coordinator; answers go to out.
+ * heard: a coordinator was heard within the election time-out (R1).
+ */
+extern void
+shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, ShardActions *out);
+
+/* What another voter remembers of me (R12): turns me amnesiac if I know less. */
+extern void
+shard_voter_reminded(ShardVoter *voter, int64 promised, ShardMapPoint point, ShardActions *out);
+extern void shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *out);
+
+extern ShardVoterState shard_voter_state(const ShardVoter *voter);
+extern int64 shard_voter_promised(const ShardVoter *voter);
+extern const ShardMap *shard_voter_map(const ShardVoter *voter);
