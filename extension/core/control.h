@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/record.h"
+#include "core/wire.h"
 
 typedef enum ShardControlKind
 {
