@@ -97,10 +97,9 @@ extern uint64 shard_executor_errors(void);
 
 /*
  * Appends the rows of a report to out, in network byte order:
- * SHARD_REQUEST_ENTITIES, per entity in memory: int32 type_id, int32 shard, int32 state (0
- * starting, 1 running, 2 passivating, 3 backing_off, 4 quarantined), int64
- * last_message_at (TimestampTz, 0: none), int64 waiting (messages in the stash), int32 length and
- * bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
+ * SHARD_REQUEST_ENTITIES, per entity in memory: int32 type_id, int32 shard, int32 state
+ * (ShardEntityListing), int64 last_message_at (TimestampTz, 0: none), int64 waiting (messages in the
+ * stash), int32 length and bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
  * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
  */
 extern void shard_executor_report(ShardRequestKind kind, StringInfo out);

@@ -6,17 +6,19 @@
 
 #include "libpq/pqformat.h"
 
+#include "core/entity.h"
 #include "executor_private.h"
 
 #include "compat.h"
 
-/* States of shard_region_state, as numbers of the report. */
-enum
+/* Where the life of an entity in memory stands; a message that waits for its type holds it up. */
+static ShardEntityState
+state_of(const ShardWait *wait)
 {
-	STATE_RUNNING = 1,
-	STATE_BACKING_OFF = 3,
-	STATE_QUARANTINED = 4 /* waits for its type */
-};
+	if (!wait->deferred)
+		return SHARD_ENTITY_ACTIVE;
+	return wait->suspended ? SHARD_ENTITY_QUARANTINED : SHARD_ENTITY_WAITING;
+}
 
 static void
 report_entity(ShardEntity *entity, void *arg)
@@ -26,9 +28,7 @@ report_entity(ShardEntity *entity, void *arg)
 
 	pq_sendint32(out, entity->run->type->type_id);
 	pq_sendint32(out, entity->shard);
-	pq_sendint32(out, !wait->deferred	? STATE_RUNNING
-					  : wait->suspended ? STATE_QUARANTINED
-										: STATE_BACKING_OFF);
+	pq_sendint32(out, shard_entity_listing(state_of(wait)));
 	pq_sendint64(out, entity->last_message_at);
 	pq_sendint64(out, wait->waiting);
 	pq_sendint32(out, entity->id_len);

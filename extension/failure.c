@@ -11,6 +11,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "core/entity.h"
 #include "executor_private.h"
 
 #include "compat.h"
@@ -39,17 +40,6 @@ is_transient(int sqlstate)
 		   sqlstate == ERRCODE_ADMIN_SHUTDOWN || sqlstate == ERRCODE_CRASH_SHUTDOWN ||
 		   sqlstate == ERRCODE_CANNOT_CONNECT_NOW || sqlstate == ERRCODE_DATABASE_DROPPED ||
 		   sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
-}
-
-/* Pause before the attempt that follows so many failed ones. */
-static int64
-backoff(const ShardType *type, int attempts)
-{
-	int64 pause = type->retry_backoff;
-
-	while (--attempts > 0 && pause < type->max_retry_backoff)
-		pause *= 2;
-	return Min(pause, type->max_retry_backoff);
 }
 
 /* One line in the log for each, but no more than one a second for a type. */
@@ -82,15 +72,20 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 					  ErrorData *error)
 {
 	const ShardType *type = entity->run->type;
+	const ShardEntityLimits limits = {.max_attempts = type->max_attempts,
+									  .retry_backoff = type->retry_backoff,
+									  .max_retry_backoff = type->max_retry_backoff};
+	int64 pause;
 
 	shard_turn_end_user_code();
 	shard_turn.errors++;
 	entity->run->count[entity->shard].errors++;
 	attempts++;
 	shard_turn.passed = true;
-	if (is_transient(error->sqlerrcode) && attempts < type->max_attempts)
+	if (shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode), attempts,
+						   &pause) == SHARD_ENTITY_RETRY)
 	{
-		TimestampTz next_at = GetCurrentTimestamp() + backoff(type, attempts);
+		TimestampTz next_at = GetCurrentTimestamp() + pause;
 
 		if (from_stash)
 			shard_held_failed(row, attempts, next_at, error);

@@ -16,6 +16,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "core/entity.h"
 #include "core/message.h"
 #include "executor.h"
 #include "log_position.h"
@@ -91,17 +92,15 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, ReadRow read_row
 static void
 read_entity(StringInfo in, ReturnSetInfo *result)
 {
-	static const char *const states[] = {"starting", "running", "passivating", "backing_off",
-										 "quarantined"};
 	Datum values[6];
 	bool nulls[6] = {false};
-	int state;
+	const char *state;
 	int length;
 
 	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
 	values[1] = Int32GetDatum(pq_getmsgint(in, 4));
-	state = pq_getmsgint(in, 4);
-	values[3] = CStringGetTextDatum(state < lengthof(states) ? states[state] : "unknown");
+	state = shard_entity_listing_name((int) pq_getmsgint(in, 4));
+	values[3] = CStringGetTextDatum(state != NULL ? state : "unknown");
 	values[4] = TimestampTzGetDatum(pq_getmsgint64(in));
 	nulls[4] = DatumGetTimestampTz(values[4]) == 0;
 	values[5] = Int64GetDatum(pq_getmsgint64(in));

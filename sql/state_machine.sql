@@ -1,0 +1,33 @@
+--
+-- The tables of the state machines, as rows.
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS shard;
+RESET client_min_messages;
+
+-- The life of an entity.
+SELECT * FROM shard_state_machine('entity');
+
+-- M25: the legal ways of the reference are there, each by one event or more.
+SELECT way, count(event) > 0 AS legal
+FROM (VALUES ('none', 'remembering_start'), ('remembering_start', 'active'), ('active', 'passivating'),
+             ('passivating', 'remembering_stop'), ('remembering_stop', 'none'),
+             ('active', 'waiting_for_restart'), ('waiting_for_restart', 'active'),
+             ('remembered_not_created', 'active'), ('remembered_not_created', 'remembering_stop'),
+             ('none', 'passivating'), ('remembering_stop', 'active'),
+             ('waiting_for_restart', 'passivating')) AS way (state, next_state)
+LEFT JOIN shard_state_machine('entity') USING (state, next_state)
+GROUP BY way ORDER BY legal DESC, way;
+
+-- A pair stands once; E09 and E05: what a second passivate and a start in the pause do.
+SELECT state, event FROM shard_state_machine('entity') GROUP BY state, event HAVING count(*) > 1;
+SELECT state, event, next_state FROM shard_state_machine('entity')
+WHERE (state, event) IN (('passivating', 'passivate'), ('waiting_for_restart', 'start'));
+
+-- Refused.
+SELECT * FROM shard_state_machine('entities');
+SELECT * FROM shard_state_machine(NULL);
+
+-- Anybody may look.
+SELECT provolatile, proparallel, has_function_privilege('public', oid, 'EXECUTE') AS public
+FROM pg_proc WHERE proname = 'shard_state_machine';

@@ -1,0 +1,243 @@
+/*
+ * entity_test.c
+ *		The life of an entity, step by step, and what a failure does to it.
+ */
+#include "postgres_fe.h"
+
+#include "core/entity.h"
+#include "unit.h"
+
+/* A step that must lead to a state and an action. */
+static void
+is_step(ShardEntityState from, ShardEntityEvent event, bool remembers, ShardEntityState to,
+		ShardEntityAction action)
+{
+	ShardEntityState next = SHARD_ENTITY_STATES;
+	ShardEntityAction todo = SHARD_ENTITY_DO_NOTHING;
+	bool legal = shard_entity_step(from, event, remembers, &next, &todo);
+
+	ok(legal && next == to && todo == action, "%s, %s, %s -> %s",
+	   shard_entity_machine.state_names[from], shard_entity_machine.event_names[event],
+	   remembers ? "remembers" : "does not remember", shard_entity_machine.state_names[to]);
+}
+
+/* A step that must be illegal, and set nothing. */
+static void
+is_illegal(ShardEntityState from, ShardEntityEvent event, bool remembers)
+{
+	ShardEntityState next = SHARD_ENTITY_STATES;
+	ShardEntityAction todo = SHARD_ENTITY_DO_REPORT;
+
+	ok(!shard_entity_step(from, event, remembers, &next, &todo) && next == SHARD_ENTITY_STATES &&
+		   todo == SHARD_ENTITY_DO_REPORT,
+	   "%s, %s, %s: illegal", shard_entity_machine.state_names[from],
+	   shard_entity_machine.event_names[event], remembers ? "remembers" : "does not remember");
+}
+
+/* The whole round of M25, and E03: who stops is neither running nor remembered. */
+static void
+test_remembered(void)
+{
+	is_step(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_MESSAGE, true, SHARD_ENTITY_REMEMBERING_START,
+			SHARD_ENTITY_DO_STORE_START);
+	is_step(SHARD_ENTITY_REMEMBERING_START, SHARD_ENTITY_ON_MESSAGE, true,
+			SHARD_ENTITY_REMEMBERING_START, SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_REMEMBERING_START, SHARD_ENTITY_ON_STORE_FAILED, true,
+			SHARD_ENTITY_REMEMBERING_START, SHARD_ENTITY_DO_STORE_START);
+	is_step(SHARD_ENTITY_REMEMBERING_START, SHARD_ENTITY_ON_STORED, true, SHARD_ENTITY_ACTIVE,
+			SHARD_ENTITY_DO_HANDLE);
+	is_step(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_ENDED, true, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_BACK_OFF);
+	is_step(SHARD_ENTITY_WAITING, SHARD_ENTITY_ON_START, true, SHARD_ENTITY_ACTIVE,
+			SHARD_ENTITY_DO_HANDLE);
+	is_step(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_PASSIVATE, true, SHARD_ENTITY_PASSIVATING,
+			SHARD_ENTITY_DO_UNLOAD);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_PASSIVATE, true, SHARD_ENTITY_PASSIVATING,
+			SHARD_ENTITY_DO_NOTHING);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_STOPPED, true, SHARD_ENTITY_REMEMBERING_STOP,
+			SHARD_ENTITY_DO_STORE_STOP);
+	is_step(SHARD_ENTITY_REMEMBERING_STOP, SHARD_ENTITY_ON_MESSAGE, true,
+			SHARD_ENTITY_REMEMBERING_STOP, SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_REMEMBERING_STOP, SHARD_ENTITY_ON_STORED, true, SHARD_ENTITY_NONE,
+			SHARD_ENTITY_DO_FORGET);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_UNLOADED, true, SHARD_ENTITY_REMEMBERED,
+			SHARD_ENTITY_DO_FORGET);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_ENDED, true, SHARD_ENTITY_REMEMBERING_STOP,
+			SHARD_ENTITY_DO_STORE_STOP);
+	is_step(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_RECOVERED, true, SHARD_ENTITY_REMEMBERED,
+			SHARD_ENTITY_DO_NOTHING);
+	is_step(SHARD_ENTITY_REMEMBERED, SHARD_ENTITY_ON_MOVED, true, SHARD_ENTITY_REMEMBERING_STOP,
+			SHARD_ENTITY_DO_STORE_STOP);
+	is_step(SHARD_ENTITY_QUARANTINED, SHARD_ENTITY_ON_RESUMED, true, SHARD_ENTITY_REMEMBERING_START,
+			SHARD_ENTITY_DO_STORE_START);
+	is_step(SHARD_ENTITY_WAITING, SHARD_ENTITY_ON_GIVEN_UP, true, SHARD_ENTITY_QUARANTINED,
+			SHARD_ENTITY_DO_REPORT);
+}
+
+/* Without a store, the same events skip what has to do with it. */
+static void
+test_forgotten(void)
+{
+	is_step(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_MESSAGE, false, SHARD_ENTITY_ACTIVE,
+			SHARD_ENTITY_DO_HANDLE);
+	is_step(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_START, false, SHARD_ENTITY_ACTIVE,
+			SHARD_ENTITY_DO_HANDLE);
+	is_step(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_ENDED, false, SHARD_ENTITY_NONE,
+			SHARD_ENTITY_DO_FORGET);
+	is_step(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_FAILED, false, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_BACK_OFF);
+	is_step(SHARD_ENTITY_WAITING, SHARD_ENTITY_ON_MESSAGE, false, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_WAITING, SHARD_ENTITY_ON_DUE, false, SHARD_ENTITY_ACTIVE,
+			SHARD_ENTITY_DO_HANDLE);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_UNLOADED, false, SHARD_ENTITY_NONE,
+			SHARD_ENTITY_DO_FORGET);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_STOPPED, false, SHARD_ENTITY_NONE,
+			SHARD_ENTITY_DO_FORGET);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_MESSAGE, false, SHARD_ENTITY_PASSIVATING,
+			SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_SUSPENDED, false, SHARD_ENTITY_QUARANTINED,
+			SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_QUARANTINED, SHARD_ENTITY_ON_RESUMED, false, SHARD_ENTITY_ACTIVE,
+			SHARD_ENTITY_DO_HANDLE);
+}
+
+static void
+test_illegal(void)
+{
+	is_illegal(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_PASSIVATE, true);
+	is_illegal(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_STORED, true);
+	is_illegal(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_RECOVERED, true);
+	is_illegal(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_STORED, true);
+	is_illegal(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_DUE, true);
+	is_illegal(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_STOPPED, true);
+	is_illegal(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_FAILED, true);
+	is_illegal(SHARD_ENTITY_WAITING, SHARD_ENTITY_ON_ENDED, true);
+	is_illegal(SHARD_ENTITY_REMEMBERING_STOP, SHARD_ENTITY_ON_DUE, true);
+	is_illegal(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_RECOVERED, false);
+	is_illegal(SHARD_ENTITY_REMEMBERED, SHARD_ENTITY_ON_MESSAGE, false);
+	is_illegal(SHARD_ENTITY_REMEMBERING_START, SHARD_ENTITY_ON_STORED, false);
+	is_illegal(SHARD_ENTITY_WAITING, SHARD_ENTITY_ON_GIVEN_UP, false);
+}
+
+/*
+ * What holds of all steps: a pair stands once; who is told of a message keeps or handles it; a type
+ * that does not remember never gets into a state of the store; where a shard leaves, nothing stays.
+ */
+static void
+test_all_steps(void)
+{
+	bool once = true;
+	bool keeps = true;
+	bool leaves = true;
+	bool no_store = true;
+
+	for (int from = 0; from < SHARD_ENTITY_STATES; from++)
+	{
+		for (int event = 0; event < SHARD_ENTITY_EVENTS; event++)
+		{
+			int rows = 0;
+			ShardEntityState next = SHARD_ENTITY_NONE;
+			ShardEntityAction action = SHARD_ENTITY_DO_NOTHING;
+			bool legal = shard_entity_step(from, event, true, &next, &action);
+
+			for (int i = 0; i < shard_entity_machine.n_steps; i++)
+				rows += shard_entity_machine.steps[i].from == from &&
+						shard_entity_machine.steps[i].event == event;
+			once = once && rows == (legal ? 1 : 0);
+			if (event == SHARD_ENTITY_ON_MESSAGE)
+				keeps = keeps && legal &&
+						(action == SHARD_ENTITY_DO_HANDLE || action == SHARD_ENTITY_DO_HOLD ||
+						 action == SHARD_ENTITY_DO_STORE_START);
+			if (event == SHARD_ENTITY_ON_SHARD_LEFT && from != SHARD_ENTITY_NONE)
+				leaves = leaves && legal && next == SHARD_ENTITY_NONE &&
+						 action == SHARD_ENTITY_DO_FORGET;
+			if (shard_entity_step(from, event, false, &next, &action))
+				no_store = no_store && next != SHARD_ENTITY_REMEMBERED &&
+						   next != SHARD_ENTITY_REMEMBERING_START &&
+						   next != SHARD_ENTITY_REMEMBERING_STOP &&
+						   action != SHARD_ENTITY_DO_STORE_START &&
+						   action != SHARD_ENTITY_DO_STORE_STOP;
+		}
+	}
+	ok(once, "each legal pair of state and event stands once in the table");
+	ok(keeps, "no state drops a message");
+	ok(leaves, "nothing stays of a shard that left");
+	ok(no_store, "what does not remember needs no store");
+}
+
+static void
+test_listing(void)
+{
+	is_int(shard_entity_listing(SHARD_ENTITY_REMEMBERED), SHARD_ENTITY_IS_STARTING,
+		   "remembered_not_created is listed as starting");
+	is_int(shard_entity_listing(SHARD_ENTITY_WAITING), SHARD_ENTITY_IS_BACKING_OFF,
+		   "waiting_for_restart is listed as backing_off");
+	is_int(shard_entity_listing(SHARD_ENTITY_REMEMBERING_STOP), SHARD_ENTITY_IS_PASSIVATING,
+		   "remembering_stop is listed as passivating");
+	ok(strcmp(shard_entity_listing_name(SHARD_ENTITY_IS_BACKING_OFF), "backing_off") == 0,
+	   "a listing has a name");
+	ok(shard_entity_listing_name(SHARD_ENTITY_LISTINGS) == NULL &&
+		   shard_entity_listing_name(-1) == NULL,
+	   "a number beyond them has none");
+}
+
+static void
+test_backoff(void)
+{
+	static const int64 pauses[] = {100, 200, 400, 800, 1000, 1000};
+
+	for (int i = 0; i < (int) lengthof(pauses); i++)
+		is_int(shard_entity_backoff(100, 1000, i + 1), pauses[i], "pause after %d failures", i + 1);
+	is_int(shard_entity_backoff(100, 1000, 0), 100, "no failure counts as the first");
+	is_int(shard_entity_backoff(100, 800, 4), 800, "doubling that meets the limit");
+	is_int(shard_entity_backoff(100, 801, 4), 800, "doubling that stays below the limit");
+	is_int(shard_entity_backoff(2000, 1000, 1), 1000, "the limit is below the first pause");
+	is_int(shard_entity_backoff(1, PG_INT64_MAX, 63), INT64CONST(1) << 62, "greatest power");
+	is_int(shard_entity_backoff(1, PG_INT64_MAX, 64), PG_INT64_MAX, "no overflow");
+	is_int(shard_entity_backoff(PG_INT64_MAX, PG_INT64_MAX, PG_INT32_MAX), PG_INT64_MAX,
+		   "no overflow at the ends of both ranges");
+}
+
+static void
+test_supervision(void)
+{
+	const ShardEntityLimits limits = {.max_attempts = 3,
+									  .retry_backoff = 100,
+									  .max_retry_backoff = 150,
+									  .restart_backoff = 10000};
+	int64 pause = -1;
+
+	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, true, 1, &pause), SHARD_ENTITY_RETRY,
+		   "the first failure that may pass is tried again");
+	is_int(pause, 100, "after retry_backoff");
+	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, true, 2, &pause), SHARD_ENTITY_RETRY,
+		   "the second is, too");
+	is_int(pause, 150, "after max_retry_backoff");
+	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, true, 3, &pause), SHARD_ENTITY_BURY,
+		   "after max_attempts the message is given up");
+	pause = -1;
+	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, false, 1, &pause), SHARD_ENTITY_BURY,
+		   "a failure that does not pass gives it up at once");
+	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESUME, true, 1, &pause), SHARD_ENTITY_BURY,
+		   "resume gives it up at once");
+	is_int(shard_entity_judge(&limits, SHARD_ENTITY_STOP, true, 1, &pause),
+		   SHARD_ENTITY_BURY_AND_STOP, "stop gives it up and stops the entity");
+	is_int(pause, -1, "there is no pause without a retry");
+	ok(shard_entity_restarts(&limits, 2, &pause) && pause == 10000,
+	   "a remembered entity that ended starts again after restart_backoff");
+	ok(!shard_entity_restarts(&limits, 3, &pause), "but not for ever");
+}
+
+int
+main(void)
+{
+	test_remembered();
+	test_forgotten();
+	test_illegal();
+	test_all_steps();
+	test_listing();
+	test_backoff();
+	test_supervision();
+	return unit_done();
+}
