@@ -2,8 +2,8 @@
 # usage: check.sh [TIER ...]
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
-# runs the tiers: lint unit regress isolation tap mutants (default: all of them), or long: the crash
-# loops for an hour. A failed tier does not stop the others. The last line is "N passed, N failed".
+# runs the tiers: lint unit models regress isolation tap mutants (default: all of them), or long:
+# the crash loops for an hour. A failed tier does not stop the others. The last line is "N passed, N failed".
 #
 # Root does not run servers: then everything after the build runs as an unprivileged account.
 #
@@ -17,7 +17,7 @@ set -euo pipefail
 cd "$root"
 
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(lint unit regress isolation tap mutants)
+[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap mutants)
 limit=${CHECK_TIMEOUT:-3600}
 build=build/${MUTANT:+mutant-}${MUTANT:-check}
 [ -z "${MUTANT:-}" ] || export SHARD_MUTANT=$MUTANT
@@ -26,6 +26,7 @@ failed=0
 
 packages=(build test)
 [[ " ${tiers[*]} " != *" lint "* ]] || packages+=(lint)
+[[ " ${tiers[*]} " != *" models "* ]] || packages+=(model)
 test/setup.sh "${packages[@]}"
 PG_CONFIG=$(pg_config_path)
 export PG_CONFIG
@@ -141,6 +142,15 @@ tier_unit() {
   done
 }
 
+# Searches the models of the protocol.
+tier_models() {
+  local log=$work/models.log status=0
+  run_logged "$log" test/model/run.sh || status=$?
+  count_tap "$log" "$status"
+  grep -E '^(not )?ok' "$log" || true
+  [ "$status" = 0 ] || excerpt models "$log" 120
+}
+
 # One line for a file of tests.
 report() {  # name, log, exit status
   printf '%-6s %s (%s)\n' "$([ "$3" = 0 ] && echo ok || echo FAILED)" "$1" \
@@ -253,7 +263,7 @@ timed build build_all
 for tier in "${tiers[@]}"; do
   declare -F "tier_$tier" >/dev/null || die "unknown tier \"$tier\""
   case $tier in
-    lint | mutants | unit) timed "$tier" "tier_$tier" ;;
+    lint | models | mutants | unit) timed "$tier" "tier_$tier" ;;
     # Without a build these cannot run, which must not look like success.
     *) if [ -n "$bindir" ]; then timed "$tier" "tier_$tier"; else
          say "$tier: not run, there is no build"; count 0 1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what is needed from Debian's packages. Arguments are groups: build (default), test, lint.
+# Installs what is needed from Debian's packages. Arguments are groups: build (default), test, lint, model.
 # Returns at once when everything is there; otherwise needs root or sudo.
 #
 # An existing PostgreSQL of the user is left alone: no cluster is created, none is restarted.
@@ -15,8 +15,9 @@ for group in "${@:-build}"; do
   case $group in
     build) wanted+=("$server" "$headers" libpq-dev gcc make) ;;
     test) wanted+=(perl libipc-run-perl procps) ;;
+    model) wanted+=(spin gcc) ;;
     lint) wanted+=(clang-format cppcheck binutils) ;;
-    *) die "unknown package group \"$group\": use build, test or lint" ;;
+    *) die "unknown package group \"$group\": use build, test, lint or model" ;;
   esac
 done
 
