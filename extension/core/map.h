@@ -73,16 +73,26 @@ extern void shard_map_put(ShardMap *map, const ShardMapEntry *entry);
 extern bool shard_map_learn(ShardMap *map, const ShardMapEntry *entry);
 
 /*
- * Entries newer than n, tombstones included, oldest first (then by key), in the arena; values point
- * into the map. Costs what it returns, not the size of the map. *count gets their number.
+ * Entries newer than n, tombstones included, oldest first (then by key), in the arena with their
+ * values. Costs what it returns, not the size of the map. *count gets their number.
  */
 extern ShardMapEntry *shard_map_since(const ShardMap *map, int64 n, ShardArena *arena, int *count);
 
-/* All live entries of a kind in the order of their keys, in the arena. */
+/*
+ * All live entries of a kind in the order of their keys, in the arena; values point into the map.
+ */
 extern ShardMapEntry *
 shard_map_list(const ShardMap *map, ShardMapKind kind, ShardArena *arena, int *count);
 
-/* Forget tombstones with n up to the given one (R8). */
+/* Forget tombstones with n up to the given one (R8); their keys, for who stores the map in rows. */
 extern void shard_map_purge(ShardMap *map, int64 n);
+extern ShardMapKey *
+shard_map_tombstones(const ShardMap *map, int64 n, ShardArena *arena, int *count);
+
+/* The n of the oldest tombstone; 0: there is none. */
+extern int64 shard_map_oldest_tombstone(const ShardMap *map);
+
+/* Number of entries, tombstones included. */
+extern int shard_map_count(const ShardMap *map);
 
 extern int shard_map_key_compare(ShardMapKey a, ShardMapKey b);

@@ -167,6 +167,10 @@ extern ShardMapEntry shard_record_put_formed(int32 role, int64 n, ShardArena *ar
 extern ShardMapEntry
 shard_record_put_pin(int32 type_id, int32 shard, int32 node, int64 n, ShardArena *arena);
 
+/* The map's lineage with one more ballot, whose first batch is first_n (R5). */
+extern ShardMapEntry
+shard_record_append_term(const ShardMap *map, int64 b, int64 first_n, ShardArena *arena);
+
 /* The node that a pin names, 0 if the value is none. */
 extern int32 shard_record_get_pin(const ShardMapEntry *entry);
 

@@ -1,0 +1,407 @@
+/*
+ * core/map.c
+ *		The replicated map as one node holds it: keys, values, versions (R4, R6, R8).
+ *
+ * Two orders over the same items: an array sorted by key, in which look-ups search by halves and
+ * kinds are neighbours, and a list by age (n), from whose young end the newer entries are read.
+ * Nothing depends on addresses or hashes, so equal maps answer equally everywhere. An item is
+ * reused when its key's value changes and fits.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/map.h"
+#include "lib/ilist.h"
+
+#define FIRST_SPACE 32
+
+typedef struct Item
+{
+	dlist_node age; /* in ShardMap.ages */
+	ShardMapEntry entry;
+	uint32 space; /* for the value */
+	char value[FLEXIBLE_ARRAY_MEMBER];
+} Item;
+
+/* The key stands here, too, so that a search touches the array alone. */
+typedef struct Slot
+{
+	ShardMapKey key;
+	Item *item;
+} Slot;
+
+struct ShardMap
+{
+	ShardMapPoint point;
+	int n_slots;
+	int space;
+	Slot *slots;	 /* by key */
+	dlist_head ages; /* of items, oldest first; no order among those of one n */
+	int n_tombstones;
+};
+
+/* See map.h. */
+ShardMap *
+shard_map_create(void)
+{
+	ShardMap *map = palloc0(sizeof(ShardMap));
+
+	map->space = FIRST_SPACE;
+	map->slots = palloc(sizeof(Slot) * map->space);
+	dlist_init(&map->ages);
+	return map;
+}
+
+/* See map.h. */
+void
+shard_map_destroy(ShardMap *map)
+{
+	shard_map_clear(map);
+	pfree(map->slots);
+	pfree(map);
+}
+
+/* See map.h. */
+void
+shard_map_clear(ShardMap *map)
+{
+	for (int i = 0; i < map->n_slots; i++)
+		pfree(map->slots[i].item);
+	map->n_slots = 0;
+	map->n_tombstones = 0;
+	dlist_init(&map->ages);
+	map->point.b = 0;
+	map->point.n = 0;
+}
+
+/* See map.h. */
+ShardMapPoint
+shard_map_point(const ShardMap *map)
+{
+	return map->point;
+}
+
+/* See map.h. */
+void
+shard_map_set_point(ShardMap *map, ShardMapPoint point)
+{
+	map->point = point;
+}
+
+/* See map.h. */
+int
+shard_map_compare(ShardMapPoint a, ShardMapPoint b)
+{
+	if (a.b != b.b)
+		return a.b < b.b ? -1 : 1;
+	if (a.n != b.n)
+		return a.n < b.n ? -1 : 1;
+	return 0;
+}
+
+/* Order of keys: kind, then its two numbers. */
+int
+shard_map_key_compare(ShardMapKey a, ShardMapKey b)
+{
+	if (a.kind != b.kind)
+		return a.kind < b.kind ? -1 : 1;
+	if (a.a != b.a)
+		return a.a < b.a ? -1 : 1;
+	if (a.b != b.b)
+		return a.b < b.b ? -1 : 1;
+	return 0;
+}
+
+/*
+ * Index of the first slot whose key is not below the given one. Keys often come in ascending order,
+ * so the end is looked at first.
+ */
+static int
+search(const ShardMap *map, ShardMapKey key)
+{
+	int low = 0;
+	int high = map->n_slots;
+
+	if (high > 0 && shard_map_key_compare(map->slots[high - 1].key, key) < 0)
+		return high;
+	while (low < high)
+	{
+		int middle = (low + high) / 2;
+
+		if (shard_map_key_compare(map->slots[middle].key, key) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/*
+ * The item of a key, NULL if there is none; *place gets where it is, or where it belongs.
+ */
+static Item *
+find_item(const ShardMap *map, ShardMapKey key, int *place)
+{
+	*place = search(map, key);
+	if (*place < map->n_slots && shard_map_key_compare(map->slots[*place].key, key) == 0)
+		return map->slots[*place].item;
+	return NULL;
+}
+
+/* See map.h. */
+const ShardMapEntry *
+shard_map_find(const ShardMap *map, ShardMapKey key)
+{
+	int place;
+	Item *item = find_item(map, key, &place);
+
+	return item ? &item->entry : NULL;
+}
+
+/* See map.h. */
+const ShardMapEntry *
+shard_map_value(const ShardMap *map, ShardMapKey key)
+{
+	const ShardMapEntry *entry = shard_map_find(map, key);
+
+	return entry && !entry->deleted ? entry : NULL;
+}
+
+/*
+ * Put an item where its n belongs among the ages. New entries are nearly always the youngest.
+ */
+static void
+link_by_age(ShardMap *map, Item *item)
+{
+	dlist_node *node = &map->ages.head;
+
+	while (node->prev != &map->ages.head &&
+		   dlist_container(Item, age, node->prev)->entry.n > item->entry.n)
+		node = node->prev;
+	if (node == &map->ages.head)
+		dlist_push_tail(&map->ages, &item->age);
+	else
+		dlist_insert_before(node, &item->age);
+}
+
+/*
+ * Make room for one more slot at a place.
+ */
+static void
+open_slot(ShardMap *map, int place)
+{
+	if (map->n_slots == map->space)
+	{
+		map->space *= 2;
+		map->slots = repalloc(map->slots, sizeof(Slot) * map->space);
+	}
+	memmove(&map->slots[place + 1], &map->slots[place], sizeof(Slot) * (map->n_slots - place));
+	map->n_slots++;
+}
+
+/*
+ * Store an entry in the slot that was found for its key; item is what is there now, or NULL. The
+ * entry's value must not lie in that item.
+ */
+static void
+store(ShardMap *map, const ShardMapEntry *entry, Item *item, int place)
+{
+	if (item)
+	{
+		dlist_delete(&item->age);
+		map->n_tombstones -= item->entry.deleted ? 1 : 0;
+		if (item->space < entry->length)
+		{
+			pfree(item);
+			item = NULL;
+		}
+	}
+	else
+		open_slot(map, place);
+	if (item == NULL)
+	{
+		item = palloc(offsetof(Item, value) + entry->length);
+		item->space = entry->length;
+	}
+
+	item->entry = *entry;
+	item->entry.value = item->value;
+	if (entry->length > 0)
+		memcpy(item->value, entry->value, entry->length);
+	map->n_tombstones += entry->deleted ? 1 : 0;
+	map->slots[place].key = entry->key;
+	map->slots[place].item = item;
+	link_by_age(map, item);
+}
+
+/* See map.h. */
+void
+shard_map_put(ShardMap *map, const ShardMapEntry *entry)
+{
+	int place;
+	Item *item = find_item(map, entry->key, &place);
+
+	store(map, entry, item, place);
+}
+
+/* See map.h. */
+bool
+shard_map_learn(ShardMap *map, const ShardMapEntry *entry)
+{
+	int place;
+	Item *item = find_item(map, entry->key, &place);
+
+	if (item && item->entry.n >= entry->n)
+		return false;
+	store(map, entry, item, place);
+	return true;
+}
+
+/*
+ * What hangs in the list of ages at a node.
+ */
+static const ShardMapEntry *
+entry_of(const dlist_node *node)
+{
+	return &((const Item *) ((const char *) node - offsetof(Item, age)))->entry;
+}
+
+/*
+ * Order of qsort: by n, then by key.
+ */
+static int
+compare_entries(const void *a, const void *b)
+{
+	const ShardMapEntry *left = a;
+	const ShardMapEntry *right = b;
+
+	if (left->n != right->n)
+		return left->n < right->n ? -1 : 1;
+	return shard_map_key_compare(left->key, right->key);
+}
+
+/* See map.h. */
+ShardMapEntry *
+shard_map_since(const ShardMap *map, int64 n, ShardArena *arena, int *count)
+{
+	const dlist_node *head = &map->ages.head;
+	const dlist_node *node = head->prev;
+	size_t bytes = 0;
+	ShardMapEntry *entries;
+	char *values;
+
+	*count = 0;
+	for (; node != head && entry_of(node)->n > n; node = node->prev)
+	{
+		bytes += entry_of(node)->length;
+		(*count)++;
+	}
+	if (*count == 0)
+		return NULL;
+
+	entries = shard_arena_alloc(arena, sizeof(ShardMapEntry) * *count);
+	values = shard_arena_alloc(arena, bytes);
+	for (int i = 0; i < *count; i++)
+	{
+		node = node->next;
+		entries[i] = *entry_of(node);
+		memcpy(values, entries[i].value, entries[i].length);
+		entries[i].value = values;
+		values += entries[i].length;
+	}
+	qsort(entries, *count, sizeof(ShardMapEntry), compare_entries);
+	return entries;
+}
+
+/* See map.h. */
+ShardMapEntry *
+shard_map_list(const ShardMap *map, ShardMapKind kind, ShardArena *arena, int *count)
+{
+	ShardMapKey from = {kind, PG_INT32_MIN, PG_INT32_MIN};
+	int first = search(map, from);
+	int end = first;
+	ShardMapEntry *entries;
+
+	while (end < map->n_slots && map->slots[end].key.kind == (int32) kind)
+		end++;
+	entries = shard_arena_alloc(arena, sizeof(ShardMapEntry) * (end - first));
+	*count = 0;
+	for (int i = first; i < end; i++)
+	{
+		if (!map->slots[i].item->entry.deleted)
+			entries[(*count)++] = map->slots[i].item->entry;
+	}
+	return entries;
+}
+
+/* See map.h. */
+ShardMapKey *
+shard_map_tombstones(const ShardMap *map, int64 n, ShardArena *arena, int *count)
+{
+	ShardMapKey *keys = NULL;
+
+	*count = 0;
+	if (map->n_tombstones == 0)
+		return NULL;
+	keys = shard_arena_alloc(arena, sizeof(ShardMapKey) * map->n_tombstones);
+	for (int i = 0; i < map->n_slots; i++)
+	{
+		const ShardMapEntry *entry = &map->slots[i].item->entry;
+
+		if (entry->deleted && entry->n <= n)
+			keys[(*count)++] = entry->key;
+	}
+	return keys;
+}
+
+/* See map.h. */
+int64
+shard_map_oldest_tombstone(const ShardMap *map)
+{
+	int64 oldest = 0;
+
+	if (map->n_tombstones == 0)
+		return 0;
+	for (int i = 0; i < map->n_slots; i++)
+	{
+		const ShardMapEntry *entry = &map->slots[i].item->entry;
+
+		if (entry->deleted && (oldest == 0 || entry->n < oldest))
+			oldest = entry->n;
+	}
+	return oldest;
+}
+
+/* See map.h. */
+void
+shard_map_purge(ShardMap *map, int64 n)
+{
+	int kept = 0;
+
+	if (map->n_tombstones == 0)
+		return;
+	for (int i = 0; i < map->n_slots; i++)
+	{
+		Item *item = map->slots[i].item;
+
+		if (item->entry.deleted && item->entry.n <= n)
+		{
+			dlist_delete(&item->age);
+			pfree(item);
+			map->n_tombstones--;
+		}
+		else
+			map->slots[kept++] = map->slots[i];
+	}
+	map->n_slots = kept;
+}
+
+/* See map.h. */
+int
+shard_map_count(const ShardMap *map)
+{
+	return map->n_slots;
+}

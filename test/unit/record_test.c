@@ -1,0 +1,196 @@
+/*
+ * record_test.c
+ *		Values of the replicated map: round trips, what a newer version added, damaged bytes.
+ */
+#include "postgres_fe.h"
+
+#include "common/pg_prng.h"
+#include "core/record.h"
+#include "unit.h"
+
+static ShardArena *arena;
+
+/* Every getter over the same bytes: none may read beyond them, a failed one leaves zeros. */
+static void
+read_all(const char *bytes, uint32 length)
+{
+	char *copy = malloc(Max(length, 1));
+	ShardMapEntry entry = {{1, 0, 0}, 1, false, length, copy};
+	ShardTermRecord term;
+	ShardVotersRecord voters;
+	ShardCountersRecord counters;
+	ShardSettingsRecord settings;
+	ShardMemberRecord member;
+	ShardTypeRecord type;
+	ShardHomeRecord home;
+
+	memcpy(copy, bytes, length);
+	if (!shard_record_get_term(&entry, &term) && term.n_terms != 0)
+		ok(false, "a term that is none is zero");
+	if (!shard_record_get_voters(&entry, &voters) && voters.n_current != 0)
+		ok(false, "voters that are none are zero");
+	shard_record_get_counters(&entry, &counters);
+	shard_record_get_settings(&entry, &settings);
+	if (!shard_record_get_member(&entry, &member, arena) && member.dsn != NULL)
+		ok(false, "a member that is none is zero");
+	shard_record_get_type(&entry, &type, arena);
+	if (!shard_record_get_home(&entry, &home) && home.n_nodes != 0)
+		ok(false, "a home that is none is zero");
+	shard_record_get_pin(&entry);
+	shard_arena_reset(arena);
+	free(copy);
+}
+
+static ShardMapEntry
+sample_member(void)
+{
+	ShardMemberRecord member;
+
+	memset(&member, 0, sizeof(member));
+	member.status = SHARD_MEMBER_UP;
+	member.inc_no = 7;
+	member.inc_uuid.high = PG_UINT64_MAX;
+	member.inc_uuid.low = 1;
+	member.join_token.low = 99;
+	member.age = 12;
+	member.gate = SHARD_GATE_STANDBY;
+	member.identity_lease = true;
+	member.protocol_version = 1;
+	member.features = 5;
+	member.dsn = "host=a";
+	member.app_version = "1.2";
+	member.n_roles = 2;
+	member.roles[0] = "front";
+	member.roles[1] = "back";
+	member.extra.bytes = "newer";
+	member.extra.length = 5;
+	return shard_record_put_member(3, &member, 41, arena);
+}
+
+static void
+test_member(void)
+{
+	ShardMapEntry entry = sample_member();
+	ShardMapEntry again;
+	ShardMemberRecord member;
+
+	ok(entry.key.kind == SHARD_MAP_MEMBER && entry.key.a == 3 && entry.n == 41, "key and n");
+	ok(shard_record_get_member(&entry, &member, arena), "a member is read");
+	ok(member.status == SHARD_MEMBER_UP && member.inc_no == 7 && member.age == 12 &&
+		   member.inc_uuid.high == PG_UINT64_MAX && member.join_token.low == 99 &&
+		   member.identity_lease && member.features == 5,
+	   "with its numbers");
+	ok(strcmp(member.dsn, "host=a") == 0 && strcmp(member.app_version, "1.2") == 0 &&
+		   member.n_roles == 2 && strcmp(member.roles[1], "back") == 0,
+	   "and texts");
+	ok(member.extra.length == 5 && memcmp(member.extra.bytes, "newer", 5) == 0,
+	   "what a newer version added is kept");
+	again = shard_record_put_member(3, &member, 41, arena);
+	ok(again.length == entry.length && memcmp(again.value, entry.value, entry.length) == 0,
+	   "and written again");
+	entry.deleted = true;
+	ok(!shard_record_get_member(&entry, &member, arena), "a tombstone is no member");
+	ok(!shard_record_get_member(NULL, &member, arena), "nothing is none, either");
+}
+
+static void
+test_others(void)
+{
+	ShardMapEntry entry;
+	ShardVotersRecord voters = {2, {1, 2}, 1, {3}, 4, {NULL, 0}};
+	ShardVotersRecord voters2;
+	ShardCountersRecord counters = {1, 2, 3, 4, 5, {NULL, 0}};
+	ShardCountersRecord counters2;
+	ShardSettingsRecord settings = {4000, 5000, 3, {NULL, 0}};
+	ShardSettingsRecord settings2;
+	ShardTypeRecord type = {"cart", 10, 77, true, 2, "front", 8, {NULL, 0}};
+	ShardTypeRecord type2;
+	ShardHomeRecord home = {6, 1, {2}, 1, SHARD_HOME_MOVING, 9, 3, 5, {NULL, 0}};
+	ShardHomeRecord home2;
+
+	entry = shard_record_put_voters(&voters, 1, arena);
+	ok(shard_record_get_voters(&entry, &voters2) && voters2.n_current == 2 &&
+		   voters2.current[1] == 2 && voters2.next[0] == 3 && voters2.era == 4,
+	   "voters");
+	entry = shard_record_put_counters(&counters, 1, arena);
+	ok(shard_record_get_counters(&entry, &counters2) && counters2.last_type_id == 2 &&
+		   counters2.purge_n == 5,
+	   "counters");
+	entry = shard_record_put_settings(&settings, 1, arena);
+	ok(shard_record_get_settings(&entry, &settings2) && settings2.min_members == 3, "settings");
+	entry = shard_record_put_type(5, &type, 1, arena);
+	ok(shard_record_get_type(&entry, &type2, arena) && strcmp(type2.name, "cart") == 0 &&
+		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0,
+	   "a type");
+	entry = shard_record_put_home(5, 8, &home, 1, arena);
+	ok(shard_record_get_home(&entry, &home2) && home2.epoch == 6 && home2.to == 3 &&
+		   home2.lost == 5 && shard_record_home_node(&home2) == 2 && entry.key.b == 8,
+	   "a home");
+	home.n_nodes = 0;
+	entry = shard_record_put_home(5, 8, &home, 1, arena);
+	ok(!shard_record_get_home(&entry, &home2), "a home without a node is none");
+	entry = shard_record_put_pin(5, 8, 4, 1, arena);
+	is_int(shard_record_get_pin(&entry), 4, "a pin");
+	entry = shard_record_put_formed(2, 0, arena);
+	ok(entry.key.kind == SHARD_MAP_FORMED && entry.key.a == 2 && entry.length == 0, "formed");
+}
+
+static void
+test_lineage(void)
+{
+	ShardMap *map = shard_map_create();
+	ShardTermRecord term;
+
+	for (int i = 1; i <= SHARD_TERM_MEMORY + 3; i++)
+	{
+		ShardMapEntry entry = shard_record_append_term(map, i * 10, i, arena);
+
+		entry.n = i;
+		shard_map_put(map, &entry);
+	}
+	shard_record_get_term(shard_map_value(map, (ShardMapKey){SHARD_MAP_TERM, 0, 0}), &term);
+	is_int(term.n_terms, SHARD_TERM_MEMORY, "the lineage is bounded");
+	is_int(term.terms[0].b, 40, "it forgets the oldest ballots");
+	is_int(term.terms[SHARD_TERM_MEMORY - 1].n, SHARD_TERM_MEMORY + 3, "and knows the newest");
+	shard_map_destroy(map);
+}
+
+static void
+test_damage(void)
+{
+	pg_prng_state random;
+	ShardMapEntry entry = sample_member();
+	char bytes[256];
+	uint32 length = entry.length;
+
+	memcpy(bytes, entry.value, length);
+	for (uint32 i = 0; i <= length; i++)
+		read_all(bytes, i);
+	pg_prng_seed(&random, 7);
+	for (int round = 0; round < 20000; round++)
+	{
+		char noise[256];
+		uint32 size = (uint32) pg_prng_uint64_range(&random, 0, sizeof(noise));
+
+		for (uint32 i = 0; i < size; i++)
+			noise[i] = (char) (pg_prng_bool(&random) ? pg_prng_uint64_range(&random, 0, 9)
+													 : pg_prng_uint64_range(&random, 0, 255));
+		read_all(noise, size);
+		memcpy(noise, bytes, length);
+		noise[pg_prng_uint64_range(&random, 0, length - 1)] = (char) pg_prng_uint32(&random);
+		read_all(noise, length);
+	}
+	ok(true, "damaged values are read without harm");
+}
+
+int
+main(void)
+{
+	arena = shard_arena_create();
+	test_member();
+	test_others();
+	test_lineage();
+	test_damage();
+	shard_arena_destroy(arena);
+	return unit_done();
+}
