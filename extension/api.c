@@ -130,7 +130,7 @@ check_room(ShardType *type, int payload_len)
 						   (int64) pg_atomic_read_u64(&type->counter->held), type->buffer_size),
 				 errhint("See shard_inbox for what they wait for, or raise buffer_size with "
 						 "shard_alter().")));
-	if (limit > 0 && pg_atomic_read_u64(&db->log.bytes) > limit)
+	if (limit > 0 && pg_atomic_read_u64(&db->log.bytes) + shard_log_pending_bytes() > limit)
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
 						errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
 								  pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),

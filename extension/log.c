@@ -397,6 +397,12 @@ shard_log_is_pending(void)
 	return pending.rows > 0;
 }
 
+Size
+shard_log_pending_bytes(void)
+{
+	return pending.bytes;
+}
+
 void
 shard_log_discard(void)
 {

@@ -85,8 +85,9 @@ extern void shard_log_append(const ShardRow *row);
  */
 extern int64 shard_log_flush(void);
 
-/* Whether anything is kept. */
+/* Whether anything is kept; and how much, in bytes. */
 extern bool shard_log_is_pending(void);
+extern Size shard_log_pending_bytes(void);
 
 /* Drops what is kept: the transaction aborts. */
 extern void shard_log_discard(void);

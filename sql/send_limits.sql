@@ -82,6 +82,13 @@ $$;
 SELECT has_room();
 SELECT shard_drain();
 SELECT entity_id, state FROM shard_entity.other;
+-- What a savepoint keeps back for its end counts, too.
+BEGIN;
+SELECT shard_tell('other', 'a', '1');
+SAVEPOINT s;
+SELECT count(shard_tell('other', 'big', to_jsonb((SELECT string_agg(md5((i * 100 + n)::text), '') FROM generate_series(1, 100) n))))
+FROM generate_series(1, 2000) i;
+ROLLBACK;
 ALTER SYSTEM RESET shard.inbox_max_size;
 SELECT pg_reload_conf();
 \set ECHO none
