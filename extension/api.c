@@ -110,6 +110,19 @@ shard_api_check_size(const ShardType *type, int payload_len)
 						errhint("Raise it with shard_alter().")));
 }
 
+/* The inbox has no room. Who empties it is woken: it may be idle, and the sender tries again. */
+static void
+refuse(ShardDatabase *db)
+{
+	shard_shmem_wake_worker(db, shard_shmem_lane_worker(db, 0));
+	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
+					errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
+							  pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),
+							  shard_inbox_max_size / 1024),
+					errhint("See shard_stat_inbox for what keeps it, or raise "
+							"shard.inbox_max_size.")));
+}
+
 /* Errors when a limit is reached: nothing is dropped, and nothing more accepted. */
 static void
 check_room(ShardType *type, int payload_len)
@@ -131,12 +144,7 @@ check_room(ShardType *type, int payload_len)
 				 errhint("See shard_inbox for what they wait for, or raise buffer_size with "
 						 "shard_alter().")));
 	if (limit > 0 && pg_atomic_read_u64(&db->log.bytes) + shard_log_pending_bytes() > limit)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
-						errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
-								  pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),
-								  shard_inbox_max_size / 1024),
-						errhint("See shard_stat_inbox for what keeps it, or raise "
-								"shard.inbox_max_size.")));
+		refuse(db);
 }
 
 /*

@@ -132,13 +132,30 @@ shard_cursor_has_passed(const ShardCursor *c, int64 seq)
 }
 
 bool
-shard_cursor_is_ahead(const ShardCursor *c)
+shard_cursor_is_past(const ShardCursor *c, int64 seq)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (owns(c, lane) &&
-			Min(Max(c->q[lane], c->upto) + 1, shard_senders_first(&c->senders, lane)) >
-				(int64) pg_atomic_read_u64(&c->db->lane[lane].needed))
+		if (owns(c, lane) && ((int64) pg_atomic_read_u64(&c->db->lane[lane].cursor_seq) <= seq ||
+							  (int64) pg_atomic_read_u64(&c->db->lane[lane].needed) <= seq))
+			return false;
+	return true;
+}
+
+bool
+shard_cursor_would_help(const ShardCursor *c, int64 seq)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+	{
+		int64 needed = pg_atomic_read_u64(&c->db->lane[lane].needed);
+
+		if (!owns(c, lane))
+			continue;
+		if ((int64) pg_atomic_read_u64(&c->db->lane[lane].cursor_seq) <= seq)
 			return true;
+		if (needed <= seq &&
+			Min(Max(c->q[lane], c->upto) + 1, shard_senders_first(&c->senders, lane)) > needed)
+			return true;
+	}
 	return false;
 }
 

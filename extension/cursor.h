@@ -38,8 +38,11 @@ extern bool shard_cursor_peek(ShardCursor *cursor, Snapshot snapshot, ShardRow *
 /* Passes the message that was peeked. */
 extern void shard_cursor_accept(ShardCursor *cursor);
 
-/* Whether a cursor row would let older rows go than the last one did. */
-extern bool shard_cursor_is_ahead(const ShardCursor *cursor);
+/* Whether the committed position leaves every row up to a seq behind, its own included. */
+extern bool shard_cursor_is_past(const ShardCursor *cursor, int64 seq);
+
+/* Whether a cursor row, written now, would bring it nearer to that. */
+extern bool shard_cursor_would_help(const ShardCursor *cursor, int64 seq);
 
 /* Appends the position to the log. Its seq is that of the last row of the next flush. */
 extern void shard_cursor_save(ShardCursor *cursor);

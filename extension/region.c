@@ -91,7 +91,9 @@ typedef struct TurnResult
 	bool clean;	  /* everything that could be seen is passed */
 	uint64 drain; /* request that was there before the snapshot */
 	int64 record_seq;
-	int asks; /* the first so many are answered */
+	int64 pass_wanted; /* rotation's wish, */
+	bool in_the_way;   /* which was not fulfilled yet */
+	int asks;		   /* the first so many are answered */
 	uint64 errors;
 	TimestampTz start;
 } TurnResult;
@@ -318,21 +320,20 @@ handle(Region *region, TimestampTz start, TurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
 	bool all = false;
-	uint32 wanted;
 
 	(void) shard_executor_stash(region->limit);
 	run_rows(region, snapshot, start, &all);
 	result->asks = run_asks(region, all);
 	shard_executor_finish();
 
-	wanted = pg_atomic_read_u32(&region->slot->cursor_wanted);
-	if (shard_executor_has_passed() || wanted == SHARD_CURSOR_ANEW ||
-		(wanted == SHARD_CURSOR_IF_AHEAD && shard_cursor_is_ahead(region->cursor)))
+	result->pass_wanted = pg_atomic_read_u64(&region->slot->pass_wanted);
+	result->in_the_way = !shard_cursor_is_past(region->cursor, result->pass_wanted);
+	if (shard_executor_has_passed() ||
+		(result->in_the_way && shard_cursor_would_help(region->cursor, result->pass_wanted)))
 	{
 		shard_cursor_save(region->cursor);
 		result->record_seq = shard_log_flush();
 	}
-	pg_atomic_write_u32(&region->slot->cursor_wanted, 0);
 	result->more = !all || result->asks == ASKS_PER_TURN;
 	result->clean = all;
 }
@@ -357,6 +358,8 @@ publish(Region *region, const TurnResult *result, XLogRecPtr lsn)
 		pg_atomic_write_u64(&slot->drain_done, result->drain);
 		pg_atomic_write_u64(&slot->caught_up_at, result->start);
 	}
+	if (result->in_the_way && shard_cursor_is_past(region->cursor, result->pass_wanted))
+		shard_shmem_wake_worker(region->db, shard_shmem_lane_worker(region->db, 0));
 }
 
 /* How the turn after a good one is to be run. */

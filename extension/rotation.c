@@ -43,6 +43,9 @@
 #define LARGE ((uint64) 512 * 1024 * 1024)
 #define PERIOD_MS 10000
 
+/* How often a worker is asked for the same thing. */
+#define REPEAT_MS 100
+
 /* A segment that is worth to be emptied when the inbox is about to be full. */
 #define TINY ((uint64) 128 * 1024)
 
@@ -90,46 +93,48 @@ switch_current(ShardDatabase *db)
 }
 
 /*
- * Asks the worker of a lane for a cursor row. One that only may help is not
- * asked for more often than ten times a second: what is in the way may be a sender
- * that stays open for an hour.
+ * Asks the worker of a lane to leave everything up to a seq behind, and to wake
+ * us when it has. The wish stands until then; it is woken for it at once, but
+ * again only now and then: in the way may be a sender that stays open for an hour.
  */
 static void
-want_cursor(ShardDatabase *db, int lane, ShardCursorWish wish)
+want_passed(ShardDatabase *db, int lane, int64 seq)
 {
-	static TimestampTz asked[SHARD_MAX_WORKERS];
+	static struct
+	{
+		int64 seq;
+		TimestampTz at;
+	} asked[SHARD_MAX_WORKERS];
 	int worker = shard_shmem_lane_worker(db, lane);
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!TimestampDifferenceExceeds(asked[worker], now, wish == SHARD_CURSOR_ANEW ? 20 : 100))
+	if (asked[worker].seq == seq && !TimestampDifferenceExceeds(asked[worker].at, now, REPEAT_MS))
 		return;
-	asked[worker] = now;
-	pg_atomic_write_u32(&db->worker[worker].cursor_wanted, wish);
+	asked[worker].seq = seq;
+	asked[worker].at = now;
+	pg_atomic_write_u64(&db->worker[worker].pass_wanted, seq);
 	shard_shmem_wake_worker(db, worker);
 }
 
-/* Whether every lane has passed the segment. */
+/* Whether every lane has passed the segment; those that have not are asked to, all at once. */
 static bool
 is_passed(ShardDatabase *db, const ShardSegment *segment)
 {
+	bool passed = true;
+
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
 		const ShardLane *shared = &db->lane[lane];
 		int64 cursor = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->cursor_seq));
 		int64 needed = pg_atomic_read_u64(unconstify(pg_atomic_uint64 *, &shared->needed));
 
-		if (cursor <= segment->last_seq)
+		if (cursor <= segment->last_seq || needed <= segment->last_seq)
 		{
-			want_cursor(db, lane, SHARD_CURSOR_ANEW);
-			return false;
-		}
-		if (needed <= segment->last_seq)
-		{
-			want_cursor(db, lane, SHARD_CURSOR_IF_AHEAD);
-			return false;
+			want_passed(db, lane, segment->last_seq);
+			passed = false;
 		}
 	}
-	return true;
+	return passed;
 }
 
 /* The oldest segment if it can go; -1 if none can. */

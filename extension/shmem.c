@@ -140,7 +140,7 @@ init_database(ShardDatabase *db)
 		slot->failures = 0;
 		slot->next_start = 0;
 		pg_atomic_init_u32(&slot->wake, 0);
-		pg_atomic_init_u32(&slot->cursor_wanted, 0);
+		pg_atomic_init_u64(&slot->pass_wanted, 0);
 		pg_atomic_init_u64(&slot->drain_wanted, 0);
 		pg_atomic_init_u64(&slot->drain_done, 0);
 		pg_atomic_init_u64(&slot->messages, 0);

@@ -39,14 +39,6 @@ typedef enum ShardProbeOutcome
 	SHARD_PROBE_ABSENT	 /* final until the launcher resets it */
 } ShardProbeOutcome;
 
-/* Whether rotation waits for a cursor row of a worker. */
-typedef enum ShardCursorWish
-{
-	SHARD_CURSOR_UNWANTED,
-	SHARD_CURSOR_IF_AHEAD, /* its published position is in the way, but may be out of date */
-	SHARD_CURSOR_ANEW	   /* its last cursor row itself is in the way */
-} ShardCursorWish;
-
 /*
  * One background worker. generation rises at each attach, so whoever
  * remembers (slot, generation) notices a restart.
@@ -69,8 +61,8 @@ typedef struct ShardWorkerSlot
 
 	/* set by anyone, cleared by the worker before it looks for work */
 	pg_atomic_uint32 wake;
-	/* a ShardCursorWish, so that a segment can be truncated (rotation.c) */
-	pg_atomic_uint32 cursor_wanted;
+	/* rotation waits for cursor rows that leave everything up to this seq behind */
+	pg_atomic_uint64 pass_wanted;
 
 	/* shard_drain: a turn begun after request n has ended clean */
 	pg_atomic_uint64 drain_wanted;

@@ -109,6 +109,7 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
 
 	/* Before the first look for work: from now on wakers find the latch. */
 	pg_atomic_exchange_u32(&slot->wake, 0);
+	pg_atomic_write_u64(&slot->pass_wanted, 0);
 	pg_atomic_write_u64(&slot->messages, 0);
 	pg_atomic_write_u64(&slot->turns, 0);
 	pg_atomic_write_u64(&slot->errors, 0);
