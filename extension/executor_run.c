@@ -31,6 +31,17 @@ keep_error(const ErrorData *error)
 	return kept;
 }
 
+/* What an ask is told whose type cannot run. */
+static ErrorData *
+type_problem(void)
+{
+	ErrorData error = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					   .message = "the entity type cannot run now",
+					   .hint = "See column problem of shard_types."};
+
+	return keep_error(&error);
+}
+
 /* The reply to an ask, to be sent after commit. */
 static void
 keep_reply(ShardRequest *request, char *reply, ErrorData *error)
@@ -102,13 +113,13 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 
 	/*
 	 * The handler was dropped or changed meanwhile: the message is not to blame.
-	 * An ask is told its error: it may run in an optimistic turn, where going
+	 * An ask is not tried later: it may run in an optimistic turn, where going
 	 * back to the saved state would undo tells that are not written yet.
 	 */
-	if (error != NULL && row != NULL && shard_handler_problem(entity->run->type, &sqlstate) != NULL)
+	if (error != NULL && shard_handler_problem(entity->run->type, &sqlstate) != NULL)
 	{
-		error = NULL;
-		*overtaken = true;
+		error = row == NULL ? type_problem() : NULL;
+		*overtaken = row != NULL;
 	}
 	if (error != NULL || *overtaken)
 	{
@@ -341,11 +352,7 @@ shard_executor_ask(ShardRequest *request)
 		return;
 	if (run == NULL || !run->runnable)
 	{
-		ErrorData stopped = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-							 .message = "the entity type cannot run now",
-							 .hint = "See column problem of shard_types."};
-
-		keep_reply(request, NULL, keep_error(&stopped));
+		keep_reply(request, NULL, type_problem());
 		return;
 	}
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);
