@@ -23,6 +23,16 @@ END
 $$;
 SELECT shard_start('recorder', 'recorder'), shard_start('slow', 'slow');
 
+-- until a worker is in the midst of that
+CREATE FUNCTION wait_for_sleep() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    FOR i IN 1 .. 1000 LOOP
+        EXIT WHEN EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'shard region' AND wait_event = 'PgSleep');
+        PERFORM pg_sleep(0.002), pg_stat_clear_snapshot();
+    END LOOP;
+END
+$$;
+
 -- In each round messages are put aside while the type is stopped, and it is started in a turn of
 -- 100 ms that has messages of both.
 CREATE PROCEDURE stop_and_start(rounds int) LANGUAGE plpgsql AS $$
@@ -32,13 +42,14 @@ BEGIN
         COMMIT;
         PERFORM public.shard_tell('recorder', 'e' || n, to_jsonb(round)) FROM generate_series(1, 5) n;
         COMMIT;
-        PERFORM pg_sleep(0.03);
+        PERFORM public.shard_drain('10 s');
+        COMMIT;
         FOR n IN 1 .. 5 LOOP
             PERFORM public.shard_tell('slow', 'a', jsonb_build_object('n', n, 'round', round));
             PERFORM public.shard_tell('recorder', 'e' || n, to_jsonb(round));
         END LOOP;
         COMMIT;
-        PERFORM pg_sleep(0.03);
+        PERFORM resume_test.wait_for_sleep();
         PERFORM public.shard_start('recorder', 'resume_test.recorder');
         COMMIT;
         EXIT WHEN NOT public.shard_drain('10 s');

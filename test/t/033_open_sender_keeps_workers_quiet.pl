@@ -21,8 +21,9 @@ $node->wait_until(q{SELECT messages_handled >= 560 FROM shard_stat_workers WHERE
 
 my $look = q{SELECT sum(turns), pg_current_wal_insert_lsn() - '0/0' FROM shard_stat_workers};
 # What the turns before it asked for may still be on its way.
-$node->safe_psql('postgres', 'SELECT pg_sleep(1.5)');
+$node->safe_psql('postgres', 'SELECT shard_drain()');
 my ($turns, $wal) = split /\|/, $node->safe_psql('postgres', $look);
+# as long as we look on
 $node->safe_psql('postgres', 'SELECT pg_sleep(3)');
 my ($turns_later, $wal_later) = split /\|/, $node->safe_psql('postgres', $look);
 cmp_ok($turns_later - $turns, '<', 20, 'few turns while a sender is open');
