@@ -8,7 +8,7 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-my $node = ShardCluster->create('first', conf => "shard.handler_lock_timeout = '180 s'");
+my $node = ShardCluster->create('first', conf => "shard.handler_lock_timeout = '60 s'");
 $node->start_recorder;
 # Nothing may be made room for while we look.
 my $keeper = $node->close_gate;
