@@ -250,23 +250,24 @@ shard_stop_type(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Deletes the type's waiting messages and returns how many there were. */
+/* Deletes the type's messages from a table of ours and returns how many there were. */
 static uint64
-delete_waiting(const ShardAdminType *type)
+delete_messages(const ShardAdminType *type, const char *table)
 {
 	Oid types[] = {INT4OID};
 	Datum values[] = {Int32GetDatum(type->type_id)};
+	char *command = psprintf("DELETE FROM shard.%s WHERE type_id OPERATOR(pg_catalog.=) $1", table);
 
-	if (SPI_execute_with_args("DELETE FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) $1", 1,
-							  types, values, NULL, false, 0) != SPI_OK_DELETE)
-		elog(ERROR, "could not delete from shard.held");
+	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not delete from shard.%s", table);
 	return SPI_processed;
 }
 
 /*
  * shard_drop_type(type_name text, force boolean): removes a type and its state
- * table. Unless forced, not while there is state or a message waits; messages
- * that are still in the inbox become dead letters. Members of the owner.
+ * table. Unless forced, not while there is state, a message waits, or there is a
+ * dead letter, which nobody could send again; messages that are still in the
+ * inbox become dead letters. Members of the owner.
  */
 Datum
 shard_drop_type(PG_FUNCTION_ARGS)
@@ -276,17 +277,20 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	bool force = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
 	bool has_state;
 	uint64 waiting;
+	uint64 dead;
 
 	shard_admin_begin("shard_drop_type()");
 	open_type(fcinfo, "drop entity type", &type, &security);
 	/* Waits for turns that use the table; from here on no worker handles the type. */
 	has_state = shard_admin_table_lock(&type);
-	waiting = delete_waiting(&type);
-	if (!force && (has_state || waiting > 0))
+	waiting = delete_messages(&type, "held");
+	dead = delete_messages(&type, "dead_letter");
+	if (!force && (has_state || waiting > 0 || dead > 0))
 		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 						errmsg("cannot drop entity type \"%s\" because it is in use", type.name),
-						errdetail("Its state table is %s; waiting messages: " UINT64_FORMAT ".",
-								  has_state ? "not empty" : "empty", waiting),
+						errdetail("Its state table is %s; waiting messages: " UINT64_FORMAT
+								  "; dead letters: " UINT64_FORMAT ".",
+								  has_state ? "not empty" : "empty", waiting, dead),
 						errhint("Use shard_drop_type(%s, force => true) to delete all that.",
 								quote_literal_cstr(type.name))));
 	shard_admin_table_drop(&type);
@@ -296,6 +300,9 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	if (waiting > 0)
 		ereport(NOTICE, (errmsg("deleted waiting messages of entity type \"%s\": " UINT64_FORMAT,
 								type.name, waiting)));
+	if (dead > 0)
+		ereport(NOTICE, (errmsg("deleted dead letters of entity type \"%s\": " UINT64_FORMAT,
+								type.name, dead)));
 	PG_RETURN_VOID();
 }
 

@@ -139,14 +139,22 @@ DROP FUNCTION by_length;
 SELECT shard_shard_id('lengths', 'abcdef');
 :problem 'lengths';
 
--- Dropping: not while there is state or a message waits, unless forced.
+-- Dropping: not while there is state, a message waits or was given up, unless forced.
 INSERT INTO shard_entity.small VALUES (shard_shard_id('small', 'a'), 'a', 1);
 SELECT shard_drop_type('small');
 DELETE FROM shard_entity.small;
 INSERT INTO shard.held (place, type_id, shard, entity, seq, kind, mid_node, mid_seq, payload, next_at)
 SELECT 'stash', type_id, 1, 'a', 1, 1, 1, 1, '', 'infinity' FROM shard.type WHERE type_name = 'small';
 SELECT shard_drop_type('small');
+DELETE FROM shard.held;
+INSERT INTO shard.dead_letter (type_id, shard, entity, kind, mid_node, mid_seq, payload, sqlstate, error, attempts)
+SELECT type_id, 1, 'a', 1, 1, 1, '', 'P0001', '', 1 FROM shard.type WHERE type_name IN ('small', 'counter');
+SELECT shard_drop_type('small');
+INSERT INTO shard.held (place, type_id, shard, entity, seq, kind, mid_node, mid_seq, payload, next_at)
+SELECT 'stash', type_id, 1, 'a', i, 1, 1, 1, '', 'infinity' FROM shard.type, generate_series(1, 2) i WHERE type_name = 'small';
 SELECT shard_drop_type('small', force => true);
+SELECT type_name, count(*) FROM shard_dead_letters GROUP BY 1;
+DELETE FROM shard.dead_letter;
 SELECT shard_drop_type('small');
 SELECT to_regclass('shard_entity.small');
 DROP TABLE shard_entity.java;
