@@ -222,10 +222,25 @@ shorten_waits(void)
 	}
 }
 
-void
+/* Whether a message is due that failed before. It may well fail again, and need not do so twice. */
+static bool
+retry_is_due(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_turn.due)
+	{
+		const ShardWait *wait = &dlist_container(ShardEntity, due, iter.cur)->saved_wait;
+
+		if (wait->attempts > 0 && wait->not_before <= shard_turn.now)
+			return true;
+	}
+	return false;
+}
+
+bool
 shard_executor_begin(bool careful)
 {
-	shard_turn.careful = careful;
 	shard_turn.fenced = false;
 	shard_turn.now = GetCurrentTimestamp();
 	shard_turn.count = 0;
@@ -244,6 +259,8 @@ shard_executor_begin(bool careful)
 		shorten_waits();
 		refreshed_at = shard_registry_generation();
 	}
+	shard_turn.careful = careful || retry_is_due();
+	return shard_turn.careful;
 }
 
 TimestampTz

@@ -44,9 +44,10 @@ extern void shard_executor_load_stash(uint32 lanes);
 
 /*
  * A turn. careful: each message runs in a subtransaction and what becomes of a
- * failed one is decided at once; otherwise the first failure raises.
+ * failed one is decided at once; otherwise the first failure raises. Returns
+ * whether it is careful: it is so, too, if a message is due that failed before.
  */
-extern void shard_executor_begin(bool careful);
+extern bool shard_executor_begin(bool careful);
 
 /* Whether any entity's stash is due; and when the next one will be, 0: none. */
 extern TimestampTz shard_executor_next_due(void);

@@ -87,6 +87,7 @@ typedef struct Region
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
+	int limit;	  /* of messages */
 	bool more;	  /* there is more to do at once */
 	bool clean;	  /* everything that could be seen is passed */
 	uint64 drain; /* request that was there before the snapshot */
@@ -262,12 +263,12 @@ compact_asks(Region *region)
 
 /* Handles rows until the turn is long enough; *all: nothing readable is left. */
 static void
-run_rows(Region *region, Snapshot snapshot, TimestampTz start, bool *all)
+run_rows(Region *region, Snapshot snapshot, TimestampTz start, int limit, bool *all)
 {
 	ShardRow row;
 
 	*all = false;
-	while (shard_executor_count() < region->limit)
+	while (shard_executor_count() < limit)
 	{
 		if (!shard_cursor_peek(region->cursor, snapshot, &row))
 		{
@@ -321,8 +322,8 @@ handle(Region *region, TimestampTz start, TurnResult *result)
 	Snapshot snapshot = GetActiveSnapshot();
 	bool all = false;
 
-	(void) shard_executor_stash(region->limit);
-	run_rows(region, snapshot, start, &all);
+	(void) shard_executor_stash(result->limit);
+	run_rows(region, snapshot, start, result->limit, &all);
 	result->asks = run_asks(region, all);
 	shard_executor_finish();
 
@@ -412,7 +413,9 @@ turn(Region *region)
 	make_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_registry_refresh();
-	shard_executor_begin(region->careful);
+	result.limit = region->limit;
+	if (shard_executor_begin(region->careful))
+		result.limit = Min(result.limit, CAREFUL_MESSAGES);
 	PopActiveSnapshot();
 
 	take_requests(region);

@@ -61,6 +61,11 @@ SELECT message, sqlstate, error, attempts FROM letters WHERE entity_id = 'e' ORD
 SELECT last_value >= 10 AS often FROM attempt;
 SELECT detail, hint FROM shard.dead_letter ORDER BY id DESC LIMIT 1;
 
+-- It is run once for each attempt, but at the first, when it is not known which one of many fails.
+SELECT setval('attempt', 1, false);
+SELECT tell('e2', '{"state": "40P01", "until": 1000}');
+SELECT shard_drain();
+SELECT attempts, (SELECT last_value BETWEEN 5 AND 6 FROM attempt) AS run_once FROM letters WHERE entity_id = 'e2';
 -- Which ones may pass, and which not.
 SELECT shard_alter('fragile', 'max_attempts', '2');
 SELECT count(tell(state, jsonb_build_object('state', state)))
