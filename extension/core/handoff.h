@@ -1,0 +1,87 @@
+/*
+ * core/handoff.h
+ *		Ownership of a shard on one node: the old home's and the new home's side of a move (section 9).
+ *
+ * A node's relation to a shard is one durable row, changed in the same transaction as what it guards
+ * (W4), and only by the steps of shard_home_machine. What the coordinator asks is a question to which
+ * the row has the answer; what it decided comes as a fact, and a fact of the epoch that is known
+ * already changes nothing (T2).
+ */
+#pragma once
+
+#include "core/control.h"
+#include "core/machine.h"
+
+/* Stored, never renumbered. Next states: shard_home_machine. */
+typedef enum ShardHomeState
+{
+	SHARD_HOME_NONE = 0,	 /* nothing here; no row */
+	SHARD_HOME_ACTIVE = 1,	 /* home: handles what is tagged with its epoch */
+	SHARD_HOME_STOPPING = 2, /* refuses; entities come to their end */
+	SHARD_HOME_SEALED = 3,	 /* nothing of this epoch is ever handled here again */
+	SHARD_HOME_STAGED = 4	 /* copied here, waits for the decision */
+} ShardHomeState;
+
+typedef enum ShardHomeEvent
+{
+	SHARD_HOME_NOTHING = 0, /* no step */
+	SHARD_HOME_FIRST,		/* fact: allocated for the first time */
+	SHARD_HOME_LOST,		/* fact: begins anew, the state of the former home is lost */
+	SHARD_HOME_DECIDED,		/* fact: what is staged here is home now (M6) */
+	SHARD_HOME_BACK,		/* fact: stays here after all, under a newer epoch (abort) */
+	SHARD_HOME_ELSEWHERE,	/* fact: another node is home, of a newer epoch (M7) */
+	SHARD_HOME_STOP,		/* the coordinator asks to hand it off (M2) */
+	SHARD_HOME_SEAL,		/* the last turn is over (M3) */
+	SHARD_HOME_IMPORT,		/* copied from the old home (M4) */
+	SHARD_HOME_DELETED,		/* the rows are gone */
+	SHARD_HOME_WRONG		/* a fact that cannot be true with what is here: stop, loud */
+} ShardHomeEvent;
+
+/* The durable row. turn and oseq are for replicated types, unwritten until then (W4). */
+typedef struct ShardOwn
+{
+	int32 state; /* ShardHomeState */
+	int32 epoch; /* staged: the epoch to come */
+	int64 move_id;
+	int32 next_node;
+	int32 next_epoch;
+	int64 turn;
+	int64 oseq;
+} ShardOwn;
+
+extern const ShardMachine shard_home_machine;
+
+#define shard_handoff_active(own, e) ((own)->state == SHARD_HOME_ACTIVE && (own)->epoch == (e))
+
+/* What a decided home means for the node self. Facts that are not newer do not come here. */
+extern ShardHomeEvent
+shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home);
+
+/*
+ * The one transition function: epoch is the new one where the step has one, else ignored. False, and
+ * the row unchanged, if the step is illegal.
+ */
+extern bool shard_handoff_step(ShardOwn *own, ShardHomeEvent event, int32 epoch, int64 move_id);
+
+/* Answers to the coordinator's questions (M11): what a node does about a command. */
+typedef enum ShardHandoffAnswer
+{
+	SHARD_HANDOFF_IGNORE = 0, /* stale, or not mine: facts will tell */
+	SHARD_HANDOFF_DO,		  /* carry it out */
+	SHARD_HANDOFF_DONE		  /* done already: say so again */
+} ShardHandoffAnswer;
+
+/* HandOff: ref has the epoch that is to end; known_epoch: of the newest fact here. */
+extern ShardHandoffAnswer
+shard_handoff_stop(const ShardOwn *own, int32 known_epoch, const ShardShardRef *ref);
+
+/* Import: ref has the epoch to come. */
+extern ShardHandoffAnswer
+shard_handoff_import(const ShardOwn *own, int32 known_epoch, const ShardShardRef *ref);
+
+/* May the rows be copied from here for this move? ref as of the import. */
+extern bool shard_handoff_export(const ShardOwn *own, const ShardShardRef *ref);
+
+/* May the rows of that epoch be deleted here? node and epoch: of the newest fact. */
+extern bool shard_handoff_delete(const ShardOwn *own, int32 epoch, int32 self, int32 known_node,
+								 int32 known_epoch);

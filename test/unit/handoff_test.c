@@ -1,0 +1,146 @@
+/*
+ * handoff_test.c
+ *		Ownership of a shard: every state against every decided home and every command.
+ */
+#include "postgres_fe.h"
+
+#include "core/handoff.h"
+#include "unit.h"
+
+#define ME 1
+#define OTHER 2
+
+/* What a fact does: own state and epoch, then home, epoch and lost of the fact. */
+typedef struct FactCase
+{
+	ShardHomeState state;
+	int32 epoch;
+	int32 home;
+	int32 home_epoch;
+	int32 lost;
+	ShardHomeEvent event;
+} FactCase;
+
+static const FactCase fact_cases[] = {
+	/* nothing here */
+	{SHARD_HOME_NONE, 0, ME, 0, 0, SHARD_HOME_FIRST},
+	{SHARD_HOME_NONE, 0, ME, 3, 3, SHARD_HOME_LOST},
+	{SHARD_HOME_NONE, 0, ME, 3, 0, SHARD_HOME_WRONG},
+	{SHARD_HOME_NONE, 0, ME, 3, 2, SHARD_HOME_WRONG},
+	{SHARD_HOME_NONE, 0, OTHER, 3, 0, SHARD_HOME_NOTHING},
+	/* active */
+	{SHARD_HOME_ACTIVE, 4, ME, 4, 0, SHARD_HOME_NOTHING},
+	{SHARD_HOME_ACTIVE, 4, ME, 3, 0, SHARD_HOME_NOTHING},
+	{SHARD_HOME_ACTIVE, 4, ME, 5, 0, SHARD_HOME_BACK},
+	{SHARD_HOME_ACTIVE, 4, ME, 6, 0, SHARD_HOME_BACK},
+	{SHARD_HOME_ACTIVE, 4, ME, 6, 6, SHARD_HOME_LOST},
+	{SHARD_HOME_ACTIVE, 4, OTHER, 5, 0, SHARD_HOME_ELSEWHERE},
+	{SHARD_HOME_ACTIVE, 4, OTHER, 4, 0, SHARD_HOME_NOTHING},
+	/* stopping */
+	{SHARD_HOME_STOPPING, 4, ME, 4, 0, SHARD_HOME_NOTHING},
+	{SHARD_HOME_STOPPING, 4, ME, 5, 0, SHARD_HOME_BACK},
+	{SHARD_HOME_STOPPING, 4, OTHER, 5, 0, SHARD_HOME_ELSEWHERE},
+	/* sealed */
+	{SHARD_HOME_SEALED, 4, ME, 4, 0, SHARD_HOME_NOTHING},
+	{SHARD_HOME_SEALED, 4, ME, 5, 0, SHARD_HOME_BACK},
+	{SHARD_HOME_SEALED, 4, ME, 5, 5, SHARD_HOME_LOST},
+	{SHARD_HOME_SEALED, 4, OTHER, 5, 0, SHARD_HOME_ELSEWHERE},
+	/* staged for 5 */
+	{SHARD_HOME_STAGED, 5, ME, 5, 0, SHARD_HOME_DECIDED},
+	{SHARD_HOME_STAGED, 5, ME, 5, 5, SHARD_HOME_DECIDED},
+	{SHARD_HOME_STAGED, 5, ME, 6, 0, SHARD_HOME_WRONG},
+	{SHARD_HOME_STAGED, 5, ME, 6, 6, SHARD_HOME_LOST},
+	{SHARD_HOME_STAGED, 5, OTHER, 4, 0, SHARD_HOME_NOTHING},
+	{SHARD_HOME_STAGED, 5, OTHER, 5, 0, SHARD_HOME_ELSEWHERE},
+	{SHARD_HOME_STAGED, 5, OTHER, 6, 0, SHARD_HOME_ELSEWHERE},
+};
+
+static void
+test_facts(void)
+{
+	for (int i = 0; i < (int) lengthof(fact_cases); i++)
+	{
+		const FactCase *c = &fact_cases[i];
+		ShardOwn own = {.state = c->state, .epoch = c->epoch, .move_id = 7};
+		ShardHomeRecord home = {.epoch = c->home_epoch,
+								.n_nodes = 1,
+								.nodes = {c->home},
+								.lost = c->lost};
+		ShardHomeEvent event = shard_handoff_read(&own, ME, &home);
+
+		is_int(event, c->event, "%s(%d), home %d at %d lost %d",
+			   shard_home_machine.state_names[c->state], c->epoch, c->home, c->home_epoch, c->lost);
+		if (event != SHARD_HOME_NOTHING && event != SHARD_HOME_WRONG)
+			ok(shard_handoff_step(&own, event, home.epoch, 7), "the step is legal");
+		ok(own.state != SHARD_HOME_ACTIVE || own.epoch == Max(c->epoch, c->home_epoch),
+		   "active in the newer epoch");
+	}
+}
+
+/* Commands: answers by state; epoch and move of the question are 4 and 7 where they fit. */
+static void
+test_commands(void)
+{
+	ShardShardRef stop = {1, 1, 4, 7};
+	ShardShardRef other = {1, 1, 4, 8};
+	ShardShardRef import = {1, 1, 5, 7};
+	ShardOwn active = {.state = SHARD_HOME_ACTIVE, .epoch = 4};
+	ShardOwn stopping = {.state = SHARD_HOME_STOPPING, .epoch = 4, .move_id = 7};
+	ShardOwn sealed = {.state = SHARD_HOME_SEALED, .epoch = 4, .move_id = 7};
+	ShardOwn staged = {.state = SHARD_HOME_STAGED, .epoch = 5, .move_id = 7};
+	ShardOwn none = {0};
+
+	is_int(shard_handoff_stop(&active, 4, &stop), SHARD_HANDOFF_DO, "active stops");
+	is_int(shard_handoff_stop(&active, 5, &stop), SHARD_HANDOFF_IGNORE, "a newer fact is known");
+	is_int(shard_handoff_stop(&stopping, 4, &stop), SHARD_HANDOFF_DO, "stopping goes on");
+	is_int(shard_handoff_stop(&stopping, 4, &other), SHARD_HANDOFF_IGNORE, "another move");
+	is_int(shard_handoff_stop(&sealed, 4, &stop), SHARD_HANDOFF_DONE, "sealed says so again");
+	is_int(shard_handoff_stop(&staged, 4, &stop), SHARD_HANDOFF_IGNORE, "staged is not home");
+	is_int(shard_handoff_stop(&none, 4, &stop), SHARD_HANDOFF_IGNORE, "neither is none");
+
+	is_int(shard_handoff_import(&none, 4, &import), SHARD_HANDOFF_DO, "import");
+	is_int(shard_handoff_import(&none, 5, &import), SHARD_HANDOFF_IGNORE, "decided already");
+	is_int(shard_handoff_import(&staged, 4, &import), SHARD_HANDOFF_DONE, "staged says so again");
+	sealed.epoch = 2;
+	is_int(shard_handoff_import(&sealed, 4, &import), SHARD_HANDOFF_DO, "over what was left here");
+	sealed.epoch = 5;
+	is_int(shard_handoff_import(&sealed, 4, &import), SHARD_HANDOFF_IGNORE, "not over newer rows");
+	is_int(shard_handoff_import(&active, 4, &import), SHARD_HANDOFF_IGNORE, "not while active");
+
+	sealed.epoch = 4;
+	ok(shard_handoff_export(&sealed, &import), "sealed may be copied");
+	ok(!shard_handoff_export(&stopping, &import), "stopping may not");
+	import.move_id = 8;
+	ok(!shard_handoff_export(&sealed, &import), "not for another move");
+
+	ok(shard_handoff_delete(&sealed, 4, ME, OTHER, 5), "old rows may be deleted");
+	ok(!shard_handoff_delete(&sealed, 4, ME, OTHER, 4), "not before the decision");
+	ok(!shard_handoff_delete(&sealed, 3, ME, OTHER, 5), "not those of another epoch");
+	ok(!shard_handoff_delete(&staged, 4, ME, OTHER, 5), "not staged ones");
+}
+
+/* The table itself: sealed never becomes active without an event of a fact. */
+static void
+test_machine(void)
+{
+	const ShardMachine *machine = &shard_home_machine;
+
+	for (int i = 0; i < machine->n_steps; i++)
+	{
+		const ShardStep *step = &machine->steps[i];
+
+		if (step->to == SHARD_HOME_ACTIVE)
+			ok(step->event <= SHARD_HOME_BACK, "%s: %s by a fact", machine->state_names[step->from],
+			   machine->event_names[step->event]);
+	}
+	is_int(shard_machine_next(machine, SHARD_HOME_SEALED, SHARD_HOME_STOP), -1, "illegal step");
+}
+
+int
+main(void)
+{
+	test_facts();
+	test_commands();
+	test_machine();
+	return unit_done();
+}

@@ -1,0 +1,432 @@
+/*
+ * route_test.c
+ *		Routing, refusal, re-send and marks over a host that keeps everything in arrays.
+ */
+#include "postgres_fe.h"
+
+#include "core/route.h"
+#include "unit.h"
+
+#define ME 1
+#define MAX_ROWS 64
+
+/* Durable state of the only shard, and what was done. body is the message's number. */
+typedef struct Host
+{
+	int32 node;
+	int32 epoch;
+	int64 n;
+	ShardOwn own;
+	int64 rseq;
+	int n_parked;
+	ShardItem parked[MAX_ROWS];
+	int n_outbox;
+	ShardItem outbox[MAX_ROWS];
+	int32 outbox_node[MAX_ROWS];
+	int n_base;
+	ShardStamp base[MAX_ROWS];
+	char taken[MAX_ROWS];
+	char doubt[MAX_ROWS];
+	int n_refused;
+	int n_wanted;
+	int n_started;
+	int n_wrong;
+	int64 announced;
+} Host;
+
+static void
+host_load(void *context, ShardRoute *route)
+{
+	Host *host = context;
+
+	route->node = host->node;
+	route->epoch = host->epoch;
+	route->n = host->n;
+	route->own = host->own;
+	route->parked = host->n_parked > 0;
+}
+
+static void
+host_load_base(void *context, ShardRoute *route)
+{
+	Host *host = context;
+
+	for (int i = 0; i < host->n_base; i++)
+		shard_mark_raise(&route->marks, host->base[i]);
+}
+
+static void
+host_write_route(void *context, const ShardRoute *route)
+{
+	Host *host = context;
+
+	host->node = route->node;
+	host->epoch = route->epoch;
+	host->n = route->n;
+}
+
+static void
+host_write_own(void *context, const ShardRoute *route, const ShardOwn *before)
+{
+	Host *host = context;
+
+	is_int(before->state, host->own.state, "the row was %d", host->own.state);
+	host->own = route->own;
+}
+
+static void
+host_write_base(void *context, const ShardRoute *route)
+{
+	Host *host = context;
+
+	host->n_base = 0;
+	for (int i = 0; i < route->marks.n_marks; i++)
+		host->base[host->n_base++] = route->marks.marks[i].stamp;
+}
+
+static void
+host_discard(void *context, const ShardRoute *route pg_attribute_unused())
+{
+	((Host *) context)->n_base = 0;
+}
+
+static int64
+host_next_rseq(void *context, int32 lane pg_attribute_unused())
+{
+	return ++((Host *) context)->rseq;
+}
+
+static int32
+host_lane(void *context pg_attribute_unused(), int32 type_id, int32 shard)
+{
+	return (type_id + shard) % 16;
+}
+
+static void
+host_append(void *context, int32 node, const ShardItem *item)
+{
+	Host *host = context;
+
+	host->outbox_node[host->n_outbox] = node;
+	host->outbox[host->n_outbox++] = *item;
+}
+
+/* Stamped ones first, by number. */
+static void
+host_park(void *context, const ShardItem *item)
+{
+	Host *host = context;
+	int at = host->n_parked++;
+
+	while (at > 0 && item->stamp.kind != SHARD_PREFIX_NONE &&
+		   (host->parked[at - 1].stamp.kind == SHARD_PREFIX_NONE ||
+			host->parked[at - 1].stamp.seq > item->stamp.seq))
+	{
+		host->parked[at] = host->parked[at - 1];
+		at--;
+	}
+	host->parked[at] = *item;
+}
+
+static bool
+host_first_parked(void *context, const ShardRoute *route pg_attribute_unused(), ShardItem *item)
+{
+	Host *host = context;
+
+	if (host->n_parked == 0)
+		return false;
+	*item = host->parked[0];
+	return true;
+}
+
+static void
+host_unpark(void *context, const ShardRoute *route pg_attribute_unused(),
+			const ShardItem *item pg_attribute_unused())
+{
+	Host *host = context;
+
+	host->n_parked--;
+	memmove(&host->parked[0], &host->parked[1], host->n_parked * sizeof(ShardItem));
+}
+
+static void
+host_collect(void *context, const ShardRoute *route)
+{
+	Host *host = context;
+
+	for (int i = host->n_outbox - 1; i >= 0; i--)
+	{
+		ShardItem item = host->outbox[i];
+
+		item.sent = true;
+		if (shard_route_kept(route, &item))
+			host_park(context, &item);
+	}
+}
+
+static void
+note_number(char *text, const ShardItem *item)
+{
+	size_t length = strlen(text);
+
+	text[length] = *(const char *) item->body;
+	text[length + 1] = '\0';
+}
+
+static void
+host_take(void *context, const ShardRoute *route pg_attribute_unused(), const ShardItem *item)
+{
+	note_number(((Host *) context)->taken, item);
+}
+
+static void
+host_in_doubt(void *context, const ShardRoute *route pg_attribute_unused(), const ShardItem *item)
+{
+	note_number(((Host *) context)->doubt, item);
+}
+
+static void
+host_refused(void *context, const ShardRoute *route pg_attribute_unused(),
+			 const ShardItem *item pg_attribute_unused())
+{
+	((Host *) context)->n_refused++;
+}
+
+static void
+host_announce(void *context, const ShardRoute *route pg_attribute_unused(), ShardStamp mark)
+{
+	((Host *) context)->announced = mark.seq;
+}
+
+static void
+host_want_home(void *context, const ShardRoute *route pg_attribute_unused())
+{
+	((Host *) context)->n_wanted++;
+}
+
+static void
+host_started(void *context, const ShardRoute *route pg_attribute_unused())
+{
+	((Host *) context)->n_started++;
+}
+
+static void
+host_wrong(void *context, const ShardRoute *route pg_attribute_unused(),
+		   const ShardHomeRecord *home pg_attribute_unused())
+{
+	((Host *) context)->n_wrong++;
+}
+
+static bool
+host_resend_lost(void *context pg_attribute_unused(), const ShardRoute *route pg_attribute_unused())
+{
+	return false;
+}
+
+static const ShardRouteHost host_table = {
+	host_load,		   host_load_base, host_write_route, host_write_own, host_write_base,
+	host_discard,	   host_next_rseq, host_lane,		 host_append,	 host_park,
+	host_first_parked, host_unpark,	   host_collect,	 host_take,		 host_in_doubt,
+	host_refused,	   host_announce,  host_want_home,	 host_started,	 host_wrong,
+	host_resend_lost,
+};
+
+static ShardItem
+local(const char *number)
+{
+	return (ShardItem){.type_id = 1, .shard = 1, .epoch = SHARD_NO_EPOCH, .body = number};
+}
+
+static ShardItem
+arrived(const char *number, int32 epoch, int32 origin, int64 seq)
+{
+	return (ShardItem){.type_id = 1,
+					   .shard = 1,
+					   .epoch = epoch,
+					   .stamp = {SHARD_PREFIX_NODE, origin, 2, seq},
+					   .body = number};
+}
+
+static void
+tell_home(ShardRoutes *routes, int32 node, int32 epoch, int32 lost, int64 n)
+{
+	ShardHomeRecord home = {.epoch = epoch, .n_nodes = 1, .nodes = {node}, .lost = lost};
+
+	shard_route_fact(routes, 1, 1, &home, n);
+}
+
+static void
+tell_local(ShardRoutes *routes, const char *number)
+{
+	ShardItem item = local(number);
+
+	shard_route_local(routes, &item);
+}
+
+static void
+tell_arrived(ShardRoutes *routes, const char *number, int32 epoch, int32 origin, int64 seq)
+{
+	ShardItem item = arrived(number, epoch, origin, seq);
+
+	shard_route_arrived(routes, &item);
+}
+
+/* Unknown, then elsewhere, then elsewhere again: parked, sent, re-sent in order before newer ones. */
+static void
+test_origin(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 2);
+	ShardRoute *route;
+
+	tell_local(routes, "a");
+	tell_local(routes, "b");
+	is_int(host.n_wanted, 1, "the home is asked for once");
+	tell_home(routes, 2, 0, 0, 10);
+	shard_route_commit(routes);
+	is_int(host.n_outbox, 2, "parked messages leave");
+	tell_local(routes, "c");
+	is_int(host.outbox[2].stamp.seq, 3, "in order");
+	is_int(host.outbox[2].epoch, 0, "under the epoch of the home");
+	tell_local(routes, "d");
+
+	shard_route_done(routes, 1, 1, 1);
+	tell_home(routes, 2, 0, 0, 11);
+	is_int(host.n_outbox, 4, "the same epoch changes nothing");
+	tell_home(routes, 3, 2, 0, 10);
+	is_int(host.epoch, 0, "an old fact is ignored");
+	tell_home(routes, 2, 1, 0, 12);
+	tell_local(routes, "e");
+	is_int(host.n_outbox, 6, "what is not done is sent again to the same node, too");
+	is_int(host.outbox[4].stamp.seq, 2, "in the order of the stamps");
+	is_int(host.outbox[4].epoch, 1, "under the new epoch");
+	route = shard_route_get(routes, 1, 1);
+	ok(shard_route_superseded(route, &host.outbox[2]), "the old row is void");
+	is_int(host.n_parked, 2, "newer ones wait until all of it has left");
+	shard_route_commit(routes);
+	ok(!shard_route_drain(routes), "nothing is left");
+	is_int(host.n_outbox, 8, "then they follow");
+
+	/* The state is lost: what was sent is in doubt. */
+	tell_home(routes, 3, 5, 5, 13);
+	while (shard_route_drain(routes))
+		;
+	ok(strcmp(host.doubt, "bcde") == 0, "in doubt: %s", host.doubt);
+	shard_route_commit(routes);
+	shard_route_destroy(routes);
+}
+
+/* A home: own tag only, no repeats, refusal; a move away; an abort. */
+static void
+test_home(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+	ShardShardRef move = {1, 1, 0, 7};
+
+	tell_home(routes, ME, 0, 0, 10);
+	shard_route_commit(routes);
+	is_int(host.n_started, 1, "first allocation");
+	tell_arrived(routes, "a", 0, 2, 1);
+	tell_arrived(routes, "a", 0, 2, 1);
+	tell_local(routes, "b");
+	tell_arrived(routes, "c", 0, 2, 2);
+	tell_arrived(routes, "x", 1, 2, 3);
+	ok(strcmp(host.taken, "abc") == 0, "taken: %s", host.taken);
+	is_int(host.n_refused, 1, "another tag is refused");
+	shard_route_commit(routes);
+	is_int(host.announced, 2, "the mark is announced");
+
+	/* An aborted turn leaves no trace. */
+	tell_arrived(routes, "d", 0, 2, 3);
+	shard_route_abort(routes);
+	tell_arrived(routes, "d", 0, 2, 3);
+	ok(strcmp(host.taken, "abcdd") == 0, "taken: %s", host.taken);
+	shard_route_commit(routes);
+
+	is_int(shard_route_stop(routes, &move), SHARD_HANDOFF_DO, "stops");
+	shard_route_commit(routes);
+	is_int(host.n_base, 1, "marks are written");
+	tell_arrived(routes, "e", 0, 2, 4);
+	tell_local(routes, "f");
+	shard_route_commit(routes);
+	is_int(host.n_refused, 2, "stopping refuses");
+	is_int(host.n_parked, 1, "and parks");
+
+	host.own.state = SHARD_HOME_SEALED;
+	shard_route_reload(routes, 1, 1);
+	tell_home(routes, ME, 1, 0, 11);
+	shard_route_commit(routes);
+	is_int(host.own.state, SHARD_HOME_ACTIVE, "an abort brings it back");
+	is_int(host.n_parked, 0, "and the parked message");
+	tell_arrived(routes, "d", 1, 2, 3);
+	tell_arrived(routes, "e", 1, 2, 4);
+	ok(strcmp(host.taken, "abcddfe") == 0, "taken: %s", host.taken);
+	shard_route_commit(routes);
+	shard_route_destroy(routes);
+
+	/* The worker starts anew: base and the rows of the own tag. */
+	routes = shard_route_create(ME, &host_table, &host, 10);
+	{
+		ShardItem old = arrived("e", 0, 2, 9);
+		ShardItem own = arrived("e", 1, 2, 4);
+
+		shard_route_rebuild(routes, &old);
+		shard_route_rebuild(routes, &own);
+	}
+	tell_arrived(routes, "e", 1, 2, 4);
+	tell_arrived(routes, "g", 1, 2, 5);
+	ok(strcmp(host.taken, "abcddfeg") == 0, "taken: %s", host.taken);
+	shard_route_commit(routes);
+
+	/* The marks of the origin fall below its floor; an abort keeps them. */
+	shard_route_floor(routes, (ShardStamp){SHARD_PREFIX_NODE, 2, 2, 6});
+	is_int(shard_route_get(routes, 1, 1)->marks.marks[0].stamp.seq, 0, "dropped");
+	shard_route_abort(routes);
+	is_int(shard_route_get(routes, 1, 1)->marks.marks[0].stamp.seq, 5, "not dropped");
+	shard_route_destroy(routes);
+}
+
+/* There and back: own messages wait, are checked against the imported mark, and go before new ones. */
+static void
+test_return(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+
+	tell_home(routes, 2, 0, 0, 10);
+	tell_local(routes, "a");
+	tell_local(routes, "b");
+	shard_route_commit(routes);
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = 3};
+	host.base[host.n_base++] = host.outbox[0].stamp;
+	shard_route_reload(routes, 1, 1);
+	tell_local(routes, "c");
+	tell_home(routes, ME, 1, 0, 12);
+	tell_local(routes, "d");
+	shard_route_commit(routes);
+	ok(strcmp(host.taken, "bcd") == 0, "taken: %s", host.taken);
+	is_int(host.own.state, SHARD_HOME_ACTIVE, "active");
+	tell_home(routes, ME, 9, 0, 11);
+	is_int(host.own.epoch, 1, "older facts are ignored");
+	shard_route_destroy(routes);
+
+	/* A home that has nothing of the shard stops, loud, and keeps what comes. */
+	memset(&host, 0, sizeof(host));
+	routes = shard_route_create(ME, &host_table, &host, 10);
+	tell_home(routes, ME, 4, 0, 10);
+	tell_local(routes, "a");
+	is_int(host.n_wrong, 1, "a fact that cannot be true");
+	is_int(host.n_parked, 1, "messages wait");
+	is_int(host.n_started, 0, "not started");
+	shard_route_destroy(routes);
+}
+
+int
+main(void)
+{
+	test_origin();
+	test_home();
+	test_return();
+	return unit_done();
+}
