@@ -8,13 +8,13 @@
 
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
-#include "common/int.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/jsonb.h"
+#include "utils/memutils.h"
 #include "utils/numeric.h"
 
 #include "core/message.h"
@@ -60,6 +60,7 @@ typedef struct ShardEntry
 typedef struct Rehearsal
 {
 	ShardPassivation *region;
+	MemoryContext memory; /* of what outlives a step */
 	names_hash *entities;
 	HTAB *shards;
 	int64 now;
@@ -436,10 +437,14 @@ find_entity(Rehearsal *plan, const Access *access)
 
 	if (!found)
 	{
+		MemoryContext step_memory = MemoryContextSwitchTo(plan->memory);
+
+		entry->name = pstrdup(full);
 		entry->entity = palloc0(sizeof(PlanEntity));
-		entry->entity->name = access->shard == 1 ? pstrdup(access->id) : full;
+		entry->entity->name = access->shard == 1 ? strchr(entry->name, '/') + 1 : entry->name;
 		entry->entity->core.hash =
 			(uint32) shard_message_hash_murmur2(access->id, strlen(access->id));
+		MemoryContextSwitchTo(step_memory);
 	}
 	return entry->entity;
 }
@@ -465,7 +470,12 @@ run_access(Rehearsal *plan, const Access *access, dlist_head *victims)
 	ShardEntry *entry = find_shard(plan, access->shard);
 
 	if (entry->shard == NULL)
+	{
+		MemoryContext step_memory = MemoryContextSwitchTo(plan->memory);
+
 		entry->shard = shard_passivation_add_shard(plan->region, victims);
+		MemoryContextSwitchTo(step_memory);
+	}
 	shard_passivation_accessed(plan->region, entry->shard, &find_entity(plan, access)->core,
 							   plan->now, victims);
 }
@@ -540,7 +550,8 @@ shard_plan_passivation(PG_FUNCTION_ARGS)
 	static const char *const names[] = {"strategy", "settings", "accesses"};
 	HASHCTL control = {.keysize = sizeof(int32), .entrysize = sizeof(ShardEntry)};
 	ShardPassivationSettings settings;
-	Rehearsal plan = {0};
+	Rehearsal plan = {.memory = CurrentMemoryContext};
+	MemoryContext step_memory;
 	Datum *accesses;
 	bool *nulls;
 	int n_accesses;
@@ -556,10 +567,12 @@ shard_plan_passivation(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	plan.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	plan.region = shard_passivation_create(&settings);
-	plan.entities = names_create(CurrentMemoryContext, 64, NULL);
-	control.hcxt = CurrentMemoryContext;
+	plan.entities = names_create(plan.memory, 64, NULL);
+	control.hcxt = plan.memory;
 	plan.shards =
 		hash_create("shards of a plan", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	step_memory = AllocSetContextCreate(plan.memory, "step of a plan", ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(step_memory);
 	for (int i = 0; i < n_accesses; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -568,7 +581,10 @@ shard_plan_passivation(PG_FUNCTION_ARGS)
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 							errmsg("an access must not be null")));
 		run_step(&plan, TextDatumGetCString(accesses[i]));
+		MemoryContextReset(step_memory);
 	}
+	MemoryContextSwitchTo(plan.memory);
+	MemoryContextDelete(step_memory);
 	hash_destroy(plan.shards);
 	shard_passivation_destroy(plan.region);
 	return (Datum) 0;
