@@ -4,7 +4,10 @@
  *
  * A repeating timer looks at a message counter instead of being set for each
  * message. When the same message is seen for longer than its type allows, the
- * query is cancelled, and again at each tick, should the handler catch it.
+ * query is cancelled, and again at each tick, should the handler catch it. If it
+ * goes on for much longer, the process ends as by pg_terminate_backend(), which
+ * no handler can catch. What it ran is noted in shared memory, so that the next
+ * process gives that message up instead of running it again.
  */
 #include "postgres.h"
 
@@ -13,6 +16,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/array.h"
 #include "utils/datum.h"
@@ -22,11 +26,17 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "core/message.h"
 #include "executor_private.h"
+#include "shmem.h"
 
 #include "compat.h"
 
 #define TICK_MS 50
+
+/* The process ends when a handler ran so many times its handler_timeout, but not before so long. */
+#define OVERDUE_TIMES 4
+#define OVERDUE_MS 10000
 
 static ShardExecution *current = NULL;
 static ShardHandler *called = NULL; /* not come back from yet */
@@ -35,6 +45,7 @@ static ShardHandler *called = NULL; /* not come back from yet */
 static volatile sig_atomic_t calls = 0; /* rises with each call */
 static volatile sig_atomic_t running = false;
 static volatile sig_atomic_t timed_out = false;
+static volatile sig_atomic_t overdue = false; /* the process ends */
 static volatile int64 allowed_ms = 0;
 
 static bool ticking = false;
@@ -75,13 +86,42 @@ on_tick(void)
 	timed_out = true;
 	InterruptPending = true;
 	QueryCancelPending = true;
+	if (seen_ms >= Max(OVERDUE_TIMES * allowed_ms, OVERDUE_MS))
+		overdue = ProcDiePending = true;
 	SetLatch(MyLatch);
+}
+
+/* Notes what ran when the process was told to end for it, before it does or goes back to others. */
+static void
+note_stuck(int code, Datum arg)
+{
+	const ShardEntity *entity;
+
+	if (!overdue || called == NULL)
+		return;
+	entity = current->entity;
+	if (current->message != NULL)
+		pg_atomic_write_u64(
+			&shard_shmem_database()
+				 ->lane[shard_message_lane(entity->run->type->type_id, entity->shard)]
+				 .stuck_seq,
+			current->message->seq);
+	else if (current->ask == NULL)
+		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
+	ereport(WARNING,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("the handler of entity \"%s\" of type \"%s\" cannot be cancelled, so the "
+					"region worker ends",
+					entity->id, entity->run->type->name),
+			 errhint("Do not catch query_canceled in a handler.")));
+	called = NULL;
 }
 
 void
 shard_call_init(void)
 {
 	timer = RegisterTimeout(USER_TIMEOUT, on_tick);
+	before_shmem_exit(note_stuck, (Datum) 0);
 }
 
 static void
@@ -105,6 +145,7 @@ shard_call_sleep(void)
 void
 shard_call_aborted(void)
 {
+	note_stuck(0, (Datum) 0);
 	current = NULL;
 	running = false;
 
@@ -202,6 +243,8 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 	running = true;
 	state = shard_handler_call(&run->handler, entity->now.state, entity->now.state_null, message,
 							   &isnull);
+	if (overdue)
+		CHECK_FOR_INTERRUPTS();
 	running = false;
 	called = NULL;
 	current = NULL;

@@ -67,7 +67,7 @@ at_exit(int code, Datum arg)
 }
 
 void
-shard_executor_init(void)
+shard_executor_init(uint32 lanes)
 {
 	is_worker = true;
 	shard_turn.context =
@@ -75,8 +75,9 @@ shard_executor_init(void)
 	slist_init(&shard_turn.runs);
 	dlist_init(&shard_turn.due);
 	shard_cache_init();
-	shard_call_init();
+	shard_turn_init(lanes);
 	before_shmem_exit(at_exit, 0);
+	shard_call_init();
 }
 
 ShardRun *
@@ -248,6 +249,7 @@ shard_executor_begin(bool careful)
 	shard_turn.overtaken = false;
 	shard_turn.reloaded = false;
 	shard_turn.passed = false;
+	shard_turn.full = false;
 	shard_turn.replies = NIL;
 	if (refreshed_at != shard_registry_generation())
 	{
@@ -418,6 +420,12 @@ shard_executor_finish(void)
 	slist_foreach (iter, &shard_turn.runs)
 		finish_run(slist_container(ShardRun, turn_link, iter.cur));
 	shard_turn_end_user_code();
+}
+
+bool
+shard_executor_is_full(void)
+{
+	return shard_turn.full;
 }
 
 bool

@@ -36,8 +36,8 @@ extern void shard_executor_set_current(ShardExecution *execution);
 /* Whether a handler may be running: in a region worker, or in a trial. */
 extern bool shard_executor_in_handler(void);
 
-/* Start of a worker: memory, timer. */
-extern void shard_executor_init(void);
+/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. */
+extern void shard_executor_init(uint32 lanes);
 
 /* The entities of these lanes with rows in the stash; in a transaction. */
 extern void shard_executor_load_stash(uint32 lanes);
@@ -66,6 +66,9 @@ extern void shard_executor_ask(ShardRequest *request);
 
 /* Runs batch handlers and writes the states. */
 extern void shard_executor_finish(void);
+
+/* Whether no further message may be handled in the turn. */
+extern bool shard_executor_is_full(void);
 
 /* Whether the turn has to be written down: a message was passed. */
 extern bool shard_executor_has_passed(void);

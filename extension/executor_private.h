@@ -29,6 +29,7 @@ typedef struct ShardTurn
 	bool overtaken;
 	bool reloaded;	 /* the registry, for a type that it did not know */
 	bool passed;	 /* a message was handled, stashed or buried */
+	bool full;		 /* ends here, so that what was done is committed */
 	slist_head runs; /* whose entities are in the turn */
 	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
 	List *replies;
@@ -38,6 +39,9 @@ typedef struct ShardTurn
 } ShardTurn;
 
 extern ShardTurn shard_turn;
+
+/* At start: reads what workers of these lanes got stuck in (executor_run.c). */
+extern void shard_turn_init(uint32 lanes);
 
 /* The run of a type, ready to be used; NULL if the type was dropped. */
 extern ShardRun *shard_turn_ready_run(int32 type_id);

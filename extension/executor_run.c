@@ -12,6 +12,7 @@
 
 #include "executor_private.h"
 #include "registry.h"
+#include "shmem.h"
 
 #include "compat.h"
 
@@ -171,6 +172,50 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 																		   : MESSAGE_RESTS;
 }
 
+/* Messages that workers before this one got stuck in. */
+static int64 stuck[SHARD_LANES];
+static int stuck_count = 0;
+
+void
+shard_turn_init(uint32 lanes)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+	{
+		int64 seq = pg_atomic_read_u64(&shard_shmem_database()->lane[lane].stuck_seq);
+
+		if ((lanes & (1u << lane)) != 0 && seq != 0)
+			stuck[stuck_count++] = seq;
+	}
+}
+
+/* Whether a worker before this one got stuck in the message. */
+static bool
+is_stuck(const ShardRow *row)
+{
+	for (int i = 0; i < stuck_count; i++)
+		if (stuck[i] == row->seq)
+			return true;
+	return false;
+}
+
+/*
+ * Gives up a message whose handler had to be ended with its worker. The turn ends
+ * with it: should another message get stuck in the same turn, this one would be
+ * forgotten and run again.
+ */
+static Outcome
+bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
+{
+	ErrorData error = {.sqlerrcode = ERRCODE_QUERY_CANCELED,
+					   .message = "the handler ran longer than its handler_timeout, and could not "
+								  "be cancelled",
+					   .hint = "Do not catch query_canceled in a handler."};
+
+	shard_turn.full = true;
+	return shard_failure_dispose(entity, row, attempts, from_stash, &error) ? MESSAGE_BURIED
+																			: MESSAGE_RESTS;
+}
+
 /* Runs a message as the turn's mode wants it. */
 static Outcome
 run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
@@ -187,6 +232,8 @@ run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 		entity->let_go = true;
 		return MESSAGE_DONE;
 	}
+	if (is_stuck(row))
+		return bury_stuck(entity, row, attempts, from_stash);
 	if (shard_turn.careful)
 	{
 		Outcome outcome = run_careful(entity, row, attempts, from_stash);
@@ -301,6 +348,8 @@ run_stash(ShardEntity *entity, int limit)
 			entity->wait.attempts = 0;
 		}
 		done++;
+		if (shard_turn.full)
+			break;
 	}
 	if (done == list_length(rows) && done < limit)
 		entity->wait = (ShardWait){0};
@@ -317,7 +366,7 @@ shard_executor_stash(int limit)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
-		if (done >= limit)
+		if (done >= limit || shard_turn.full)
 			break;
 		if (entity->saved_wait.not_before <= shard_turn.now &&
 			shard_turn_ready_run(entity->run->type->type_id))

@@ -268,7 +268,7 @@ run_rows(Region *region, Snapshot snapshot, TimestampTz start, int limit, bool *
 	ShardRow row;
 
 	*all = false;
-	while (shard_executor_count() < limit)
+	while (shard_executor_count() < limit && !shard_executor_is_full())
 	{
 		if (!shard_cursor_peek(region->cursor, snapshot, &row))
 		{
@@ -639,7 +639,12 @@ ShardRegionMain(Datum argument)
 	region.spare_context =
 		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
 	shard_ring_attach(region.db, region.number);
-	shard_executor_init();
+	shard_executor_init(region.lanes);
+	if (pg_atomic_exchange_u32(&region.slot->batch_stuck, 0) != 0)
+	{
+		region.careful = true;
+		region.limit = CAREFUL_MESSAGES;
+	}
 	region.cursor = shard_cursor_create(region.number, region.lanes);
 	MemoryContextSwitchTo(TopMemoryContext);
 	load(&region, wait_event);

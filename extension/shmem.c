@@ -141,6 +141,7 @@ init_database(ShardDatabase *db)
 		slot->next_start = 0;
 		pg_atomic_init_u32(&slot->wake, 0);
 		pg_atomic_init_u64(&slot->pass_wanted, 0);
+		pg_atomic_init_u32(&slot->batch_stuck, 0);
 		pg_atomic_init_u64(&slot->drain_wanted, 0);
 		pg_atomic_init_u64(&slot->drain_done, 0);
 		pg_atomic_init_u64(&slot->messages, 0);
@@ -166,6 +167,7 @@ shard_shmem_forget_lanes(ShardDatabase *db)
 		pg_atomic_init_u64(&db->lane[i].needed, 0);
 		pg_atomic_init_u64(&db->lane[i].cursor_seq, 0);
 		pg_atomic_init_u64(&db->lane[i].turn, 0);
+		pg_atomic_init_u64(&db->lane[i].stuck_seq, 0);
 	}
 }
 

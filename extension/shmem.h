@@ -68,6 +68,9 @@ typedef struct ShardWorkerSlot
 	pg_atomic_uint64 drain_wanted;
 	pg_atomic_uint64 drain_done;
 
+	/* a worker here had to be ended in a batch handler: the next one begins carefully */
+	pg_atomic_uint32 batch_stuck;
+
 	/* counters since start, written by the worker alone */
 	pg_atomic_uint64 messages;
 	pg_atomic_uint64 turns;
@@ -88,6 +91,9 @@ typedef struct ShardLane
 	pg_atomic_uint64 needed;	 /* lowest seq the lane may still read */
 	pg_atomic_uint64 cursor_seq; /* of the newest committed cursor row */
 	pg_atomic_uint64 turn;		 /* turns of this lane, survives restarts */
+
+	/* seq of the message whose handler had to be ended with its worker: not run again */
+	pg_atomic_uint64 stuck_seq;
 } ShardLane;
 
 /* One segment table of the log; all under append_lock. */

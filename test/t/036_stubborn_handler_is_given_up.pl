@@ -1,0 +1,60 @@
+# A handler that catches its cancellation for ever ends with its worker, not with the server; its
+# message is given up, alone, and all others are handled.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use Test::More;
+
+my $node = ShardCluster->create('first', conf => 'shard.region_workers = 4');
+$node->safe_psql('postgres', q{
+CREATE PROCEDURE obey(message jsonb) LANGUAGE plpgsql AS $$
+BEGIN
+	WHILE message = '"never"' LOOP
+		BEGIN
+			PERFORM pg_sleep(60);
+		EXCEPTION WHEN query_canceled THEN
+			NULL;
+		END;
+	END LOOP;
+END $$;
+CREATE FUNCTION single(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	CALL obey(message);
+	RETURN coalesce(state, '[]') || message;
+END $$;
+CREATE FUNCTION batch(state jsonb, messages jsonb[]) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	message jsonb;
+BEGIN
+	FOREACH message IN ARRAY messages LOOP
+		CALL obey(message);
+		state := coalesce(state, '[]') || message;
+	END LOOP;
+	RETURN state;
+END $$;
+SELECT shard_start('single', 'single', handler_timeout => '100 ms'), shard_start('batch', 'batch', handler_timeout => '100 ms');
+});
+my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+my $pids = $node->safe_psql('postgres', 'SELECT array_agg(pid) FROM shard_stat_workers');
+
+# They get stuck one after the other if they have the same worker, which takes longer.
+my $asker = $node->session;
+$asker->send(q{SELECT shard_ask('single', 'asked', '"never"', '180 s');});
+$node->safe_psql('postgres', join '', map { qq{SELECT shard_tell('single', 'a', '$_'), shard_tell('batch', 'a', '$_');} } 1, '"never"', 2);
+ok(!eval { $asker->receive; 1 }, 'an ask fails');
+$node->drain;
+
+for my $type ('single', 'batch')
+{
+	is($node->safe_psql('postgres', qq{SELECT state FROM shard_entity.$type WHERE entity_id <> 'asked'}),
+		'[1, 2]', "the other messages of type $type are handled");
+	is($node->safe_psql('postgres', qq{SELECT message, sqlstate, attempts FROM shard_dead_letters WHERE type_name = '$type'}),
+		'"never"|57014|1', 'that which cannot be handled is given up');
+}
+is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server was not restarted');
+cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM shard_stat_workers WHERE pid <> ALL ('$pids')"), '>', 0, 'workers were');
+
+$node->log_is_clean;
+done_testing();
