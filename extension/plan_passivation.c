@@ -6,6 +6,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "funcapi.h"
@@ -13,13 +15,12 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
-#include "utils/jsonb.h"
 #include "utils/memutils.h"
-#include "utils/numeric.h"
 
 #include "core/message.h"
 #include "core/passivation.h"
 #include "duration.h"
+#include "plan_json.h"
 
 #include "compat.h"
 
@@ -79,150 +80,112 @@ typedef struct Access
 
 /* ---- settings --------------------------------------------------------------------------------- */
 
+typedef enum SettingKind
+{
+	SETTING_INT,
+	SETTING_PROPORTION,
+	SETTING_LEVELS, /* proportions */
+	SETTING_DURATION,
+	SETTING_FILTER
+} SettingKind;
+
 typedef struct Setting
 {
 	const char *name;
 	const char *strategies; /* each with a comma behind it */
-	const char *expected;
-	/* Takes a value; false if it is not what is expected. */
-	bool (*read)(const JsonbValue *value, ShardPassivationSettings *settings, Size offset);
 	Size offset;
+	SettingKind kind;
+	int least; /* of SETTING_INT */
+	int most;
 } Setting;
-
-/* A number times a factor, rounded; false if it is no number or absurd. */
-static bool
-read_scaled(const JsonbValue *value, int64 factor, int64 *result)
-{
-	Datum product;
-	double approximate;
-
-	if (value->type != jbvNumeric)
-		return false;
-	product = DirectFunctionCall2(numeric_mul, NumericGetDatum(value->val.numeric),
-								  NumericGetDatum(int64_to_numeric(factor)));
-	approximate = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, product));
-	if (approximate < 0 || approximate > 1e18)
-		return false;
-	*result = DatumGetInt64(DirectFunctionCall1(numeric_int8, product));
-	return true;
-}
-
-/* A whole number, as int. */
-static bool
-read_int(const JsonbValue *value, ShardPassivationSettings *settings, Size offset)
-{
-	int64 number;
-	int64 thousandfold;
-
-	if (!read_scaled(value, 1, &number) || number > PG_INT32_MAX ||
-		!read_scaled(value, 1000, &thousandfold) || thousandfold != number * 1000)
-		return false;
-	*(int *) ((char *) settings + offset) = (int) number;
-	return true;
-}
-
-/* A number from 0 to 1, as a proportion. */
-static bool
-read_proportion(const JsonbValue *value, ShardPassivationSettings *settings, Size offset)
-{
-	int64 number;
-
-	if (!read_scaled(value, SHARD_PASSIVATION_WHOLE, &number) || number > SHARD_PASSIVATION_WHOLE)
-		return false;
-	*(int *) ((char *) settings + offset) = (int) number;
-	return true;
-}
-
-/* Milliseconds or the text of an interval, as microseconds. */
-static bool
-read_duration(const JsonbValue *value, ShardPassivationSettings *settings, Size offset)
-{
-	int64 duration;
-
-	if (value->type == jbvString)
-	{
-		Datum interval = DirectFunctionCall3(interval_in,
-											 CStringGetDatum(pnstrdup(value->val.string.val,
-																	  value->val.string.len)),
-											 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
-
-		duration = shard_duration_from_interval(DatumGetIntervalP(interval));
-		if (duration < 0)
-			return false;
-	}
-	else if (!read_scaled(value, 1000, &duration))
-		return false;
-	*(int64 *) ((char *) settings + offset) = duration;
-	return true;
-}
-
-/* The name of a filter: whether there is one. */
-static bool
-read_filter(const JsonbValue *value, ShardPassivationSettings *settings, Size offset)
-{
-	static const char sketch[] = "frequency_sketch";
-	bool is_sketch;
-
-	if (value->type != jbvString)
-		return false;
-	is_sketch = value->val.string.len == strlen(sketch) &&
-				memcmp(value->val.string.val, sketch, strlen(sketch)) == 0;
-	if (!is_sketch && (value->val.string.len != 4 || memcmp(value->val.string.val, "none", 4) != 0))
-		return false;
-	*(bool *) ((char *) settings + offset) = is_sketch;
-	return true;
-}
-
-/* Proportions of the levels, the lowest first. How many there are is checked later. */
-static bool
-read_proportions(const JsonbValue *value, ShardPassivationSettings *settings, Size offset)
-{
-	int *proportion = (int *) ((char *) settings + offset);
-	JsonbIterator *iterator;
-	JsonbValue element;
-	int count = 0;
-
-	if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
-		return false;
-	iterator = JsonbIteratorInit(value->val.binary.data);
-	(void) JsonbIteratorNext(&iterator, &element, true);
-	while (JsonbIteratorNext(&iterator, &element, true) == WJB_ELEM)
-	{
-		if (count == SHARD_PASSIVATION_MAX_LEVELS ||
-			!read_proportion(&element, settings, offset + sizeof(int) * count))
-			return false;
-		count++;
-	}
-	for (int level = count; level < SHARD_PASSIVATION_MAX_LEVELS; level++)
-		proportion[level] = -1;
-	return count > 0;
-}
 
 #define FIELD(name) offsetof(ShardPassivationSettings, name)
 #define LIMITED "lru,slru,mru,lfu,lfu_aging,composite,"
-#define WHOLE_NUMBER "It must be a whole number from 0 to 2147483647."
 
 static const Setting setting_table[] = {
-	{"active_entity_limit", LIMITED, WHOLE_NUMBER, read_int, FIELD(active_entity_limit)},
-	{"passivate_idle_after", "idle," LIMITED,
-	 "It must be a number of milliseconds, or the text of an interval, that is not negative.",
-	 read_duration, FIELD(idle_after)},
-	{"levels", "slru,composite,", WHOLE_NUMBER, read_int, FIELD(levels)},
-	{"proportions", "slru,composite,",
-	 "It must be an array of 1 to 10 numbers between 0 and 1, for the lowest level first.",
-	 read_proportions, FIELD(proportion)},
-	{"window_proportion", "composite,", "It must be a number between 0 and 1.", read_proportion,
-	 FIELD(window_proportion)},
-	{"admission_filter", "composite,", "It must be \"frequency_sketch\" or \"none\".", read_filter,
-	 FIELD(filter)},
-	{"frequency_sketch_depth", "composite,", WHOLE_NUMBER, read_int, FIELD(sketch_depth)},
-	{"frequency_sketch_counter_bits", "composite,", WHOLE_NUMBER, read_int,
-	 FIELD(sketch_counter_bits)},
-	{"frequency_sketch_width_multiplier", "composite,", WHOLE_NUMBER, read_int,
-	 FIELD(sketch_width_multiplier)},
-	{"frequency_sketch_reset_multiplier", "composite,", WHOLE_NUMBER, read_int,
-	 FIELD(sketch_reset_multiplier)},
+	{"active_entity_limit", LIMITED, FIELD(active_entity_limit), SETTING_INT, 1, PG_INT32_MAX},
+	{"passivate_idle_after", "idle," LIMITED, FIELD(idle_after), SETTING_DURATION},
+	{"levels", "slru,composite,", FIELD(levels), SETTING_INT, 1, SHARD_PASSIVATION_MAX_LEVELS},
+	{"proportions", "slru,composite,", FIELD(proportion), SETTING_LEVELS},
+	{"window_proportion", "composite,", FIELD(window_proportion), SETTING_PROPORTION},
+	{"admission_filter", "composite,", FIELD(filter), SETTING_FILTER},
+	{"frequency_sketch_depth", "composite,", FIELD(sketch_depth), SETTING_INT, 1, 8},
+	{"frequency_sketch_counter_bits", "composite,", FIELD(sketch_counter_bits), SETTING_INT, 2, 32},
+	{"frequency_sketch_width_multiplier", "composite,", FIELD(sketch_width_multiplier), SETTING_INT,
+	 1, 1000},
+	{"frequency_sketch_reset_multiplier", "composite,", FIELD(sketch_reset_multiplier), SETTING_INT,
+	 1, 1000000},
 };
+
+/* A number from 0 to 1, to the millionth. */
+static int
+read_proportion(const ShardPlanValue *value)
+{
+	return (int) rint(shard_plan_json_double(value, 0, 1) * SHARD_PASSIVATION_WHOLE);
+}
+
+/* Proportions of the levels, the lowest first; -1 behind the last one. */
+static void
+read_levels(const ShardPlanValue *value, int *proportion)
+{
+	ShardPlanValue *elements;
+	int n = shard_plan_json_elements(value, &elements);
+
+	if (n < 1 || n > SHARD_PASSIVATION_MAX_LEVELS)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("invalid value in %s", shard_plan_json_path(value)),
+						errdetail("It must have 1 to %d elements.", SHARD_PASSIVATION_MAX_LEVELS)));
+	for (int level = 0; level < SHARD_PASSIVATION_MAX_LEVELS; level++)
+		proportion[level] = level < n ? read_proportion(&elements[level]) : -1;
+}
+
+/* Milliseconds or the text of an interval, as microseconds. */
+static int64
+read_duration(const ShardPlanValue *value)
+{
+	int64 duration;
+
+	if (value->json.type != jbvString)
+		return (int64) rint(shard_plan_json_double(value, 0, 1e12) * 1000);
+	duration = shard_duration_from_interval(DatumGetIntervalP(
+		DirectFunctionCall3(interval_in, CStringGetDatum(shard_plan_json_text(value)),
+							ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1))));
+	if (duration < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value in %s", shard_plan_json_path(value)),
+				 errdetail("It must be a number of milliseconds, or the text of an interval, "
+						   "that is not negative.")));
+	return duration;
+}
+
+/* Take over the value of a setting. */
+static void
+read_setting(ShardPassivationSettings *settings, const Setting *setting,
+			 const ShardPlanValue *value)
+{
+	static const char *const filters[] = {"none", "frequency_sketch", NULL};
+	char *place = (char *) settings + setting->offset;
+
+	switch (setting->kind)
+	{
+		case SETTING_INT:
+			*(int *) place = shard_plan_json_int(value, setting->least, setting->most);
+			break;
+		case SETTING_PROPORTION:
+			*(int *) place = read_proportion(value);
+			break;
+		case SETTING_LEVELS:
+			read_levels(value, (int *) place);
+			break;
+		case SETTING_DURATION:
+			*(int64 *) place = read_duration(value);
+			break;
+		case SETTING_FILTER:
+			*(bool *) place = shard_plan_json_choice(value, filters) == 1;
+			break;
+	}
+}
 
 /* Whether a name is in a list in which each has a comma behind it. */
 static bool
@@ -266,7 +229,7 @@ find_setting(const char *name, const char *strategy)
 		return &setting_table[i];
 	}
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("passivation setting \"%s\" does not exist", name),
+					errmsg("unknown name \"%s\" in settings", name),
 					errdetail("Settings of strategy \"%s\": %s.", strategy, settings_of(strategy)),
 					errhint("Correct the name of the setting, or leave it out.")));
 }
@@ -299,44 +262,31 @@ complete_levels(ShardPassivationSettings *settings, const ShardPassivationSettin
 		settings->equal_levels = true;
 }
 
-/* The settings of a strategy, from JSON. */
+/* The settings of a strategy, from JSON; null is the default. */
 static ShardPassivationSettings
-read_settings(const char *name, Jsonb *json)
+read_settings(const char *name, const ShardPlanValue *json)
 {
 	ShardPassivationStrategy strategy;
 	ShardPassivationSettings defaults;
 	ShardPassivationSettings settings;
-	JsonbIterator *iterator;
-	JsonbValue key;
+	ShardPlanValue *fields;
+	int n_fields;
 	const char *problem;
 
 	if (!shard_passivation_find(name, &strategy))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("passivation strategy \"%s\" does not exist", name),
-						errhint("Strategies are none, idle, lru, slru, mru, lfu, lfu_aging and "
-								"composite.")));
-	if (!JB_ROOT_IS_OBJECT(json))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("passivation settings must be a JSON object"),
-						errhint("Without settings, give '{}'.")));
+						errhint("Strategies are: \"none\", \"idle\", \"lru\", \"slru\", \"mru\", "
+								"\"lfu\", \"lfu_aging\", \"composite\".")));
 	settings = defaults = shard_passivation_defaults(strategy);
 	settings.levels = settings.proportion[0] = -1;
-	iterator = JsonbIteratorInit(&json->root);
-	(void) JsonbIteratorNext(&iterator, &key, true);
-	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
+	n_fields = shard_plan_json_fields(json, &fields);
+	for (int i = 0; i < n_fields; i++)
 	{
-		JsonbValue value;
-		const Setting *setting =
-			find_setting(pnstrdup(key.val.string.val, key.val.string.len), name);
+		const Setting *setting = find_setting(fields[i].name, name);
 
-		(void) JsonbIteratorNext(&iterator, &value, true);
-		if (value.type == jbvNull)
-			continue;
-		if (!setting->read(&value, &settings, setting->offset))
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							errmsg("invalid value of passivation setting \"%s\"", setting->name),
-							errdetail_internal("%s", setting->expected),
-							errhint("Correct the value; null is the default.")));
+		if (fields[i].json.type != jbvNull)
+			read_setting(&settings, setting, &fields[i]);
 	}
 	complete_levels(&settings, &defaults);
 	problem = shard_passivation_problem(&settings);
@@ -549,6 +499,7 @@ shard_plan_passivation(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {"strategy", "settings", "accesses"};
 	HASHCTL control = {.keysize = sizeof(int32), .entrysize = sizeof(ShardEntry)};
+	ShardPlanValue json;
 	ShardPassivationSettings settings;
 	Rehearsal plan = {.memory = CurrentMemoryContext};
 	MemoryContext step_memory;
@@ -559,8 +510,9 @@ shard_plan_passivation(PG_FUNCTION_ARGS)
 	for (int i = 0; i < lengthof(names); i++)
 		if (PG_ARGISNULL(i))
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-							errmsg("%s must not be null", names[i])));
-	settings = read_settings(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_JSONB_P(1));
+							errmsg("argument \"%s\" must not be null", names[i])));
+	json = shard_plan_json_arg(1, "settings");
+	settings = read_settings(text_to_cstring(PG_GETARG_TEXT_PP(0)), &json);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), TEXTOID, -1, false, TYPALIGN_INT, &accesses, &nulls,
 					  &n_accesses);
 
@@ -579,7 +531,7 @@ shard_plan_passivation(PG_FUNCTION_ARGS)
 		plan.step = i + 1;
 		if (nulls[i])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-							errmsg("an access must not be null")));
+							errmsg("argument \"accesses\" must not contain nulls")));
 		run_step(&plan, TextDatumGetCString(accesses[i]));
 		MemoryContextReset(step_memory);
 	}
