@@ -25,20 +25,25 @@ extern void shard_proposer_destroy(ShardProposer *proposer);
 /* Drop everything volatile (R10): back to SHARD_OFFICE_NONE. */
 extern void shard_proposer_step_down(ShardProposer *proposer);
 
-/* Begin a campaign with the voters that the learned map names. */
+/*
+ * Begin a campaign with the voters that the learned map names. A message to the own node must reach
+ * its own voter like any other, even if that one does not vote: its durable promise guards the
+ * ballot.
+ */
 extern void shard_proposer_campaign(ShardProposer *proposer, int64 now, const ShardMap *learned,
 									ShardActions *out);
 
 /*
- * PRE_VOTE_REPLY, PROMISE, STATE, SYNCED, ACCEPTED, NEED_SYNC, NACK, HEARTBEAT_ACK of a voter or
- * member. A higher ballot or a refusal may end the office.
+ * PRE_VOTE_REPLY, PROMISE, STATE, SYNCED, ACCEPTED, NEED_SYNC, NACK, HEARTBEAT_ACK, GET_DELTA of a
+ * voter or member. A higher ballot or a refusal may end the office.
  */
 extern void shard_proposer_receive(ShardProposer *proposer, int64 now, const ShardControl *message,
 								   ShardActions *out);
 
 /*
  * Re-send what is unanswered, send heartbeats to voters and the given members, give up a campaign or
- * the office whose time is over (R10).
+ * the office whose time is over (R10). members: all that are not removed, reachable or not, since
+ * tombstones are kept until each of them has learned them (R8).
  */
 extern void shard_proposer_tick(ShardProposer *proposer, int64 now, const int32 *members,
 								int n_members, ShardActions *out);
@@ -48,7 +53,7 @@ extern void shard_proposer_saw_ballot(ShardProposer *proposer, int64 ballot);
 
 /*
  * Put changes into the next batch: compare-and-set, each entry's n is the n that its key must still
- * have (0: absent). All or nothing: false, and nothing is changed, if one of them does not match the
+ * have (0: absent or deleted). All or nothing: false, and nothing is changed, if one of them does not match the
  * decided state, or its key has a change under way, or the office is not held.
  */
 extern bool
@@ -63,7 +68,7 @@ extern bool shard_proposer_pending(const ShardProposer *proposer, ShardMapKey ke
 extern ShardOffice shard_proposer_office(const ShardProposer *proposer);
 extern int64 shard_proposer_ballot(const ShardProposer *proposer);
 
-/* The decided state; only while the office is held. */
+/* The decided state; NULL unless the office is held. */
 extern const ShardMap *shard_proposer_decided(const ShardProposer *proposer);
 
 /* When the last promise of the quorum arrived (L4); when it took office. */

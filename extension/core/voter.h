@@ -25,11 +25,27 @@ extern void shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *e
 							  int n_entries, ShardActions *out);
 
 /*
+ * The operator makes new voters out of nodes that have learned the map, since the old ones are lost
+ * (R13): what was learned, the given voters and the next era, as if accepted under ballot b. Done on
+ * one of them only, with a ballot above all that were seen.
+ */
+extern void shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned,
+							  const int32 *nodes, int n_nodes, ShardActions *out);
+
+/*
  * PRE_VOTE, PREPARE, FETCH, SYNC, ACCEPT from a candidate or coordinator; answers go to out.
  * heard: a coordinator was heard within the election time-out (R1).
  */
 extern void
 shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, ShardActions *out);
+
+/*
+ * Remember what another voter has done, so that it can be reminded should it forget (R12): called
+ * for every message of the replicated map that arrives. remind: put into a PREPARE what this voter
+ * remembers of the node that it goes to (ballot, point).
+ */
+extern void shard_voter_observe(ShardVoter *voter, const ShardControl *message);
+extern void shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message);
 
 /* What another voter remembers of me (R12): turns me amnesiac if I know less. */
 extern void

@@ -1,0 +1,605 @@
+/*
+ * core/voter.c
+ *		A voter of the replicated map (R1, R3, R4, R12).
+ *
+ * A voter's word is its durable state: what it has promised, and the map with the point that it has
+ * accepted. Each step changes the state in memory, gathers the same change as writes, and answers;
+ * the host sends the answer after the writes are durable. Therefore:
+ * - A death before that loses change and answer together: nobody has heard of it.
+ * - A death between write and answer, or a lost answer, is met by the question's repetition, which
+ *   finds the work done and answers again.
+ * - Such an answer must not overtake the transaction of the first one, which may still be on its
+ *   way to the disk; so every answer that others count (PROMISE, SYNCED, ACCEPTED) is given by a
+ *   step that writes, even when there is nothing new to write.
+ *
+ * What was accepted is not yet decided: only proposer.c knows that, and nothing here is shown.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/voter.h"
+
+/* Other voters that are remembered: those of a change from seven to seven others. */
+#define MEMORY_SIZE (2 * SHARD_MAX_VOTERS)
+
+/* The most that another voter is known to have promised and accepted. */
+typedef struct Memory
+{
+	int32 node;
+	int64 promised;
+	ShardMapPoint point; /* of that ballot or an older one */
+} Memory;
+
+struct ShardVoter
+{
+	int32 self;
+	ShardVoterState state;
+	int64 promised;
+	ShardMap *map; /* its point is (vb, vn) */
+	int n_memory;
+	Memory memory[MEMORY_SIZE];
+};
+
+static const ShardMapKey row_key = {0, 0, 0};
+static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
+static const ShardMapKey counters_key = {SHARD_MAP_COUNTERS, 0, 0};
+
+/* See voter.h. */
+ShardVoter *
+shard_voter_create(int32 self)
+{
+	ShardVoter *voter = palloc0(sizeof(ShardVoter));
+
+	voter->self = self;
+	voter->map = shard_map_create();
+	return voter;
+}
+
+/* See voter.h. */
+void
+shard_voter_destroy(ShardVoter *voter)
+{
+	shard_map_destroy(voter->map);
+	pfree(voter);
+}
+
+/*
+ * Write the one row that is not the map. What is remembered of others goes with it: losing the
+ * newest of that weakens a check, no promise.
+ */
+static void
+save(const ShardVoter *voter, ShardActions *out)
+{
+	ShardMapPoint point = shard_map_point(voter->map);
+	ShardMapEntry entry;
+	StringInfoData value;
+
+	initStringInfo(&value);
+	shard_wire_put_int(&value, voter->promised);
+	shard_wire_put_int(&value, point.b);
+	shard_wire_put_int(&value, point.n);
+	shard_wire_put_uint(&value, voter->state);
+	shard_wire_put_uint(&value, voter->n_memory);
+	for (int i = 0; i < voter->n_memory; i++)
+	{
+		shard_wire_put_int(&value, voter->memory[i].node);
+		shard_wire_put_int(&value, voter->memory[i].promised);
+		shard_wire_put_int(&value, voter->memory[i].point.b);
+		shard_wire_put_int(&value, voter->memory[i].point.n);
+	}
+
+	memset(&entry, 0, sizeof(entry));
+	entry.key = row_key;
+	entry.length = (uint32) value.len;
+	entry.value = value.data;
+	shard_action_write(out, SHARD_STORE_VOTER, &entry);
+	pfree(value.data);
+}
+
+/*
+ * Take the row that save() wrote. False, and nothing is taken, if it is damaged.
+ */
+static bool
+load_row(ShardVoter *voter, const ShardMapEntry *entry)
+{
+	ShardReader reader = {entry->value, entry->value + entry->length, false};
+	ShardVoter row = *voter;
+	ShardMapPoint point;
+	uint64 state;
+	uint64 count;
+
+	row.promised = shard_wire_get_int(&reader);
+	point.b = shard_wire_get_int(&reader);
+	point.n = shard_wire_get_int(&reader);
+	state = shard_wire_get_uint(&reader);
+	count = shard_wire_get_uint(&reader);
+	if (reader.failed || state > SHARD_VOTER_AMNESIAC || count > MEMORY_SIZE)
+		return false;
+	row.state = (ShardVoterState) state;
+	row.n_memory = (int) count;
+	for (int i = 0; i < row.n_memory; i++)
+	{
+		row.memory[i].node = shard_wire_get_int32(&reader);
+		row.memory[i].promised = shard_wire_get_int(&reader);
+		row.memory[i].point.b = shard_wire_get_int(&reader);
+		row.memory[i].point.n = shard_wire_get_int(&reader);
+	}
+	if (reader.failed || reader.at != reader.end)
+		return false;
+	*voter = row;
+	shard_map_set_point(voter->map, point);
+	return true;
+}
+
+/* See voter.h. */
+bool
+shard_voter_load(ShardVoter *voter, const ShardWrite *write)
+{
+	if (write->store == SHARD_STORE_VOTER)
+		return write->entry.length > 0 && load_row(voter, &write->entry);
+	if (write->store != SHARD_STORE_ACCEPTED || write->entry.key.kind <= 0)
+		return false;
+	shard_map_put(voter->map, &write->entry);
+	return true;
+}
+
+/*
+ * Is the node one of the voters, today's or those to come?
+ */
+static bool
+is_voter(const ShardVotersRecord *voters, int32 node)
+{
+	for (int i = 0; i < voters->n_current; i++)
+	{
+		if (voters->current[i] == node)
+			return true;
+	}
+	for (int i = 0; i < voters->n_next; i++)
+	{
+		if (voters->next[i] == node)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Forget those who do not vote any more: should one return, it returns as a new voter, that may know
+ * less than it did (R12).
+ */
+static void
+forget_removed(ShardVoter *voter)
+{
+	ShardVotersRecord voters;
+	int kept = 0;
+
+	if (!shard_record_get_voters(shard_map_value(voter->map, voters_key), &voters))
+		return;
+	for (int i = 0; i < voter->n_memory; i++)
+	{
+		if (is_voter(&voters, voter->memory[i].node))
+			voter->memory[kept++] = voter->memory[i];
+	}
+	voter->n_memory = kept;
+}
+
+/*
+ * Take entries into the map, and write them. Where they raise purge_n, tombstones that all have
+ * passed go, too (R8).
+ */
+static void
+apply(ShardVoter *voter, const ShardMapEntry *entries, int count, ShardActions *out)
+{
+	bool counters = false;
+
+	for (int i = 0; i < count; i++)
+	{
+		shard_map_put(voter->map, &entries[i]);
+		shard_action_write(out, SHARD_STORE_ACCEPTED, &entries[i]);
+		counters = counters || entries[i].key.kind == SHARD_MAP_COUNTERS;
+		if (entries[i].key.kind == SHARD_MAP_VOTERS)
+			forget_removed(voter);
+	}
+	if (counters)
+	{
+		ShardCountersRecord record;
+		ShardMapKey *keys;
+		int n_keys;
+
+		shard_record_get_counters(shard_map_value(voter->map, counters_key), &record);
+		keys = shard_map_tombstones(voter->map, record.purge_n, out->arena, &n_keys);
+		for (int i = 0; i < n_keys; i++)
+			shard_action_remove(out, SHARD_STORE_ACCEPTED, keys[i]);
+		shard_map_purge(voter->map, record.purge_n);
+	}
+}
+
+/* See voter.h. */
+void
+shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries, int n_entries,
+				  ShardActions *out)
+{
+	ShardMapPoint point = {b, 1};
+	ShardMapEntry term;
+
+	shard_map_clear(voter->map);
+	shard_action_clear(out, SHARD_STORE_ACCEPTED);
+	for (int i = 0; i < n_entries; i++)
+	{
+		ShardMapEntry entry = entries[i];
+
+		entry.n = point.n;
+		apply(voter, &entry, 1, out);
+	}
+	term = shard_record_append_term(voter->map, b, point.n, out->arena);
+	term.n = point.n;
+	apply(voter, &term, 1, out);
+	shard_map_set_point(voter->map, point);
+	voter->promised = b;
+	voter->state = SHARD_VOTER_OK;
+	save(voter, out);
+}
+
+/* See voter.h. */
+void
+shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int32 *nodes,
+				  int n_nodes, ShardActions *out)
+{
+	ShardMapPoint point = {b, shard_map_point(learned).n + 1};
+	ShardVotersRecord voters;
+	ShardMapEntry changed[2];
+	ShardMapEntry *entries;
+	int count;
+
+	Assert(n_nodes > 0 && n_nodes <= SHARD_MAX_VOTERS);
+	shard_record_get_voters(shard_map_value(learned, voters_key), &voters);
+	voters.n_current = n_nodes;
+	memcpy(voters.current, nodes, sizeof(int32) * n_nodes);
+	voters.n_next = 0;
+	voters.era++;
+	changed[0] = shard_record_put_voters(&voters, point.n, out->arena);
+	changed[1] = shard_record_append_term(learned, b, point.n, out->arena);
+	changed[1].n = point.n;
+
+	entries = shard_map_since(learned, -1, out->arena, &count);
+	shard_map_clear(voter->map);
+	shard_action_clear(out, SHARD_STORE_ACCEPTED);
+	apply(voter, entries, count, out);
+	apply(voter, changed, lengthof(changed), out);
+	shard_map_set_point(voter->map, point);
+	voter->promised = b;
+	voter->state = SHARD_VOTER_OK;
+	save(voter, out);
+}
+
+/*
+ * Refuse a message: the sender was outbid, or this voter must not vote.
+ */
+static void
+nack(const ShardVoter *voter, const ShardControl *message, ShardActions *out)
+{
+	ShardControl *answer = shard_action_send(out, message->from, SHARD_CONTROL_NACK);
+
+	answer->b = message->b;
+	answer->ballot = voter->promised;
+	answer->text = voter->state == SHARD_VOTER_OK ? "outbid" : "amnesiac";
+}
+
+/*
+ * May the voter take part at all (R12)?
+ */
+static bool
+may_vote(const ShardVoter *voter)
+{
+#ifdef SHARD_MUTANT_AMNESIAC_VOTES
+	return true;
+#endif
+	return voter->state == SHARD_VOTER_OK;
+}
+
+/*
+ * Put into an answer which voters the accepted state names, if any (R2).
+ */
+static void
+name_voters(const ShardVoter *voter, ShardControl *answer, ShardArena *arena)
+{
+	const ShardMapEntry *voters = shard_map_value(voter->map, voters_key);
+
+	answer->point = shard_map_point(voter->map);
+	if (voters == NULL)
+		return;
+	answer->n_entries = 1;
+	answer->entries = shard_arena_copy(arena, voters, sizeof(ShardMapEntry));
+	answer->entries->value = shard_arena_copy(arena, voters->value, voters->length);
+}
+
+/*
+ * PRE_VOTE: would a campaign be welcome? Nothing is promised. The ballot to come is chosen after the
+ * answers, above all that they name, so it is not judged here.
+ */
+static void
+pre_vote(const ShardVoter *voter, const ShardControl *message, bool heard, ShardActions *out)
+{
+	ShardControl *answer = shard_action_send(out, message->from, SHARD_CONTROL_PRE_VOTE_REPLY);
+
+	answer->b = message->b;
+	answer->flag = may_vote(voter) && !heard;
+	answer->ballot = voter->promised;
+	name_voters(voter, answer, out->arena);
+}
+
+/*
+ * PREPARE (R1). The same ballot again is the same candidate, whose first question or answer was lost.
+ * Not so from the own node: that asks once, before all others, so that the ballot is new to it even
+ * if it has died since it used the last one.
+ */
+static void
+prepare(ShardVoter *voter, const ShardControl *message, ShardActions *out)
+{
+	bool outbid = message->b < voter->promised ||
+				  (message->b == voter->promised && message->from == voter->self);
+	ShardControl *answer;
+
+	shard_voter_reminded(voter, message->ballot, message->point, out);
+	if (!may_vote(voter) || outbid)
+	{
+		nack(voter, message, out);
+		return;
+	}
+	voter->promised = message->b;
+#ifndef SHARD_MUTANT_PROMISE_NOT_PERSISTED
+	save(voter, out);
+#endif
+	answer = shard_action_send(out, message->from, SHARD_CONTROL_PROMISE);
+	answer->b = message->b;
+	name_voters(voter, answer, out->arena);
+}
+
+/*
+ * FETCH (R2): the whole state, as long as the promise to that candidate is the newest one. Promises
+ * are durable in their order, so what is given here is durable, too.
+ */
+static void
+fetch(const ShardVoter *voter, const ShardControl *message, ShardActions *out)
+{
+	ShardControl *answer;
+
+	if (!may_vote(voter) || message->b != voter->promised)
+	{
+		nack(voter, message, out);
+		return;
+	}
+	answer = shard_action_send(out, message->from, SHARD_CONTROL_STATE);
+	answer->b = message->b;
+	answer->point = shard_map_point(voter->map);
+	answer->n = message->n;
+	answer->entries = shard_map_since(voter->map, message->n > 0 ? message->n : -1, out->arena,
+									  &answer->n_entries);
+}
+
+/*
+ * Say where the voter is, so that the coordinator brings it where it must be.
+ */
+static void
+need_sync(const ShardVoter *voter, const ShardControl *message, ShardActions *out)
+{
+	ShardControl *answer = shard_action_send(out, message->from, SHARD_CONTROL_NEED_SYNC);
+
+	answer->b = message->b;
+	answer->n = message->n;
+	answer->point = shard_map_point(voter->map);
+}
+
+/*
+ * SYNC (R3): take exactly the coordinator's state, even if it is older than the own one, which then
+ * was never decided. But what was accepted under this ballot is never taken back: the message is an
+ * old one. A delta fits one base only, which it names.
+ */
+static void
+sync_state(ShardVoter *voter, const ShardControl *message, ShardActions *out)
+{
+	ShardMapPoint mine = shard_map_point(voter->map);
+	ShardMapPoint base = {message->ballot, message->n};
+	bool there = shard_map_compare(mine, message->point) == 0;
+	ShardControl *answer;
+
+	if (!may_vote(voter) || message->b < voter->promised)
+	{
+		nack(voter, message, out);
+		return;
+	}
+	if (mine.b == message->b && shard_map_compare(mine, message->point) > 0)
+		there = true;
+	if (!there && message->n > 0 && shard_map_compare(mine, base) != 0)
+	{
+		need_sync(voter, message, out);
+		return;
+	}
+	if (!there)
+	{
+		if (message->n == 0)
+		{
+			shard_map_clear(voter->map);
+			shard_action_clear(out, SHARD_STORE_ACCEPTED);
+		}
+		apply(voter, message->entries, message->n_entries, out);
+		shard_map_set_point(voter->map, message->point);
+	}
+	voter->promised = message->b;
+	save(voter, out);
+	answer = shard_action_send(out, message->from, SHARD_CONTROL_SYNCED);
+	answer->b = message->b;
+	answer->point = shard_map_point(voter->map);
+}
+
+/*
+ * ACCEPT (R4): a batch is taken on exactly the state that it was made for, or not at all.
+ */
+static void
+accept_batch(ShardVoter *voter, const ShardControl *message, ShardActions *out)
+{
+	ShardMapPoint mine = shard_map_point(voter->map);
+	ShardControl *answer;
+	bool outbid = message->b < voter->promised;
+
+#ifdef SHARD_MUTANT_ACCEPT_BELOW_PROMISE
+	outbid = false;
+#endif
+	if (!may_vote(voter) || outbid)
+	{
+		nack(voter, message, out);
+		return;
+	}
+	if (mine.b != message->b || mine.n < message->n)
+	{
+		ShardMapPoint point = {message->b, message->n};
+
+#ifndef SHARD_MUTANT_ACCEPT_ANY_PREV
+		if (shard_map_compare(mine, message->point) != 0)
+		{
+			need_sync(voter, message, out);
+			return;
+		}
+#endif
+		apply(voter, message->entries, message->n_entries, out);
+		shard_map_set_point(voter->map, point);
+		voter->promised = message->b;
+	}
+	save(voter, out);
+	answer = shard_action_send(out, message->from, SHARD_CONTROL_ACCEPTED);
+	answer->b = message->b;
+	answer->n = message->n;
+}
+
+/* See voter.h. */
+void
+shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, ShardActions *out)
+{
+	switch (message->kind)
+	{
+		case SHARD_CONTROL_PRE_VOTE:
+			pre_vote(voter, message, heard, out);
+			break;
+		case SHARD_CONTROL_PREPARE:
+			prepare(voter, message, out);
+			break;
+		case SHARD_CONTROL_FETCH:
+			fetch(voter, message, out);
+			break;
+		case SHARD_CONTROL_SYNC:
+			sync_state(voter, message, out);
+			break;
+		case SHARD_CONTROL_ACCEPT:
+			accept_batch(voter, message, out);
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * The place for a node's memory; NULL if all are taken.
+ */
+static Memory *
+memory_of(ShardVoter *voter, int32 node)
+{
+	Memory *memory;
+
+	for (int i = 0; i < voter->n_memory; i++)
+	{
+		if (voter->memory[i].node == node)
+			return &voter->memory[i];
+	}
+	if (voter->n_memory == MEMORY_SIZE)
+		return NULL;
+	memory = &voter->memory[voter->n_memory++];
+	memset(memory, 0, sizeof(*memory));
+	memory->node = node;
+	return memory;
+}
+
+/* See voter.h. */
+void
+shard_voter_observe(ShardVoter *voter, const ShardControl *message)
+{
+	ShardMapPoint point = {0, 0};
+	Memory *memory;
+
+	if (message->from == voter->self)
+		return;
+	if (message->kind == SHARD_CONTROL_PROMISE || message->kind == SHARD_CONTROL_SYNCED)
+		point = message->point;
+	else if (message->kind == SHARD_CONTROL_ACCEPTED)
+	{
+		point.b = message->b;
+		point.n = message->n;
+	}
+	else if (message->kind != SHARD_CONTROL_PREPARE)
+		return;
+	memory = memory_of(voter, message->from);
+	if (memory == NULL || message->b < memory->promised)
+		return;
+	if (message->b > memory->promised || shard_map_compare(point, memory->point) > 0)
+		memory->point = point;
+	memory->promised = message->b;
+}
+
+/* See voter.h. */
+void
+shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message)
+{
+	for (int i = 0; i < voter->n_memory; i++)
+	{
+		if (voter->memory[i].node == node)
+		{
+			message->ballot = voter->memory[i].promised;
+			message->point = voter->memory[i].point;
+		}
+	}
+}
+
+/*
+ * See voter.h. Under a newer promise the point may have gone back lawfully (R3), and under the same
+ * one before anything was accepted under it; all else has been forgotten.
+ */
+void
+shard_voter_reminded(ShardVoter *voter, int64 promised, ShardMapPoint point, ShardActions *out)
+{
+	bool forgot = promised > voter->promised;
+
+	if (promised == voter->promised && point.b == promised)
+		forgot = shard_map_compare(point, shard_map_point(voter->map)) > 0;
+	if (forgot)
+		shard_voter_set_state(voter, SHARD_VOTER_AMNESIAC, out);
+}
+
+/* See voter.h. */
+void
+shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *out)
+{
+	if (voter->state == state)
+		return;
+	voter->state = state;
+	save(voter, out);
+}
+
+/* See voter.h; so for all that follow. */
+ShardVoterState
+shard_voter_state(const ShardVoter *voter)
+{
+	return voter->state;
+}
+
+int64
+shard_voter_promised(const ShardVoter *voter)
+{
+	return voter->promised;
+}
+
+const ShardMap *
+shard_voter_map(const ShardVoter *voter)
+{
+	return voter->map;
+}
