@@ -64,7 +64,7 @@ check_not_null(FunctionCallInfo fcinfo, int n, const char *name)
 						errmsg("argument \"%s\" must not be null", name)));
 }
 
-/* Error for a member whose status, text or key stands twice. */
+/* Error for a number that may be given once only. */
 static void
 refuse_twice(const char *what, int32 number, const ShardPlanValue *argument)
 {
@@ -335,7 +335,7 @@ read_regions(ShardPlanAllocation *plan, Jsonb *json)
 	check_shards(plan, &root);
 }
 
-/* Without members, every region's node is one; none can have a role. */
+/* Without members, every region's node is one, and has whatever role is wanted. */
 static void
 assume_members(ShardPlanAllocation *plan)
 {
