@@ -110,7 +110,7 @@ static void
 read_setting(ShardAllocationSettings *settings, const ShardAllocationSetting *setting,
 			 const ShardPlanValue *value)
 {
-	char *place = (char *) settings + setting->offset;
+	void *place = (char *) settings + setting->offset;
 
 	switch (setting->type)
 	{

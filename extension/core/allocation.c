@@ -93,7 +93,6 @@ find_staying(const ShardAllocation *allocation, int32 node)
 static ShardCandidate *
 find_most_suitable(const ShardAllocation *allocation)
 {
-	int64 expected = Max(allocation->expected, allocation->count + 1);
 	ShardCandidate *best = NULL;
 	ShardCandidate *fair = NULL;
 
@@ -103,7 +102,7 @@ find_most_suitable(const ShardAllocation *allocation)
 
 		if (best == NULL || shard_allocation_compare(candidate, best) < 0)
 			best = candidate;
-		if (candidate->count * allocation->weights >= expected * candidate->weight)
+		if (candidate->count * allocation->weights >= (allocation->count + 1) * candidate->weight)
 			continue;
 		if (fair == NULL || shard_allocation_compare(candidate, fair) < 0)
 			fair = candidate;
@@ -176,7 +175,6 @@ shard_allocation_begin(const ShardAllocationSettings *settings, const ShardAlloc
 		allocation->weights += candidate->weight;
 		allocation->count += candidate->count;
 	}
-	allocation->expected = allocation->count;
 	rank_candidates(allocation);
 	if (settings->kind == SHARD_ALLOCATION_CONSISTENT_HASHING)
 		shard_allocation_build_ring(allocation);

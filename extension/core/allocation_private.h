@@ -33,7 +33,6 @@ struct ShardAllocation
 	ShardCandidate *candidates; /* in order of registration */
 	int64 weights;				/* sum */
 	int64 count;				/* sum of what they have by now */
-	int64 expected;				/* sum when all are placed that are known of */
 	int n_points;
 	ShardRingPoint *points; /* by hash; of consistent hashing alone */
 };
