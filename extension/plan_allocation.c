@@ -73,6 +73,17 @@ refuse_twice(const char *what, int32 number, const ShardPlanValue *argument)
 			 errmsg("%s %d is given twice in %s", what, number, shard_plan_json_path(argument))));
 }
 
+/* Error for more nodes than can be planned with. */
+static void
+check_number_of_nodes(int n, const ShardPlanValue *argument)
+{
+	if (n > SHARD_ALLOCATION_MAX_REGIONS)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("too many nodes in %s", shard_plan_json_path(argument)),
+						errdetail("There are %d, at most %d are possible.", n,
+								  SHARD_ALLOCATION_MAX_REGIONS)));
+}
+
 /* A strategy by name. */
 static ShardAllocationKind
 read_kind(FunctionCallInfo fcinfo, int n)
@@ -266,6 +277,7 @@ read_members(ShardPlanAllocation *plan, Jsonb *json)
 	ShardAllocationMember *members = palloc0(Max(n, 1) * sizeof(ShardAllocationMember));
 	int32 *nodes = palloc(Max(n, 1) * sizeof(int32));
 
+	check_number_of_nodes(n, &root);
 	for (int i = 0; i < n; i++)
 	{
 		ShardAllocationMember *member = &members[plan->view.n_members];
@@ -318,6 +330,7 @@ read_regions(ShardPlanAllocation *plan, Jsonb *json)
 	int n = shard_plan_json_fields(&root, &fields);
 	ShardAllocationRegion *regions = palloc(Max(n, 1) * sizeof(ShardAllocationRegion));
 
+	check_number_of_nodes(n, &root);
 	for (int i = 0; i < n; i++)
 	{
 		ShardPlanValue *elements;

@@ -96,6 +96,18 @@ SELECT shard_plan_allocation(-1, 1, '{}');
 SELECT shard_plan_allocation(1, 1, NULL);
 SELECT shard_plan_allocation(1, 1, '{}', 'closest');
 SELECT shard_plan_allocation(1, 1, '{"1": [1, 1]}');
+SELECT shard_plan_allocation(1, 1, jsonb_object_agg(n, '[]'::jsonb)) FROM generate_series(1, 1001) n;
+SELECT shard_plan_allocation(1, 1, '{}', members => jsonb_agg(jsonb_build_object('node', n))) FROM generate_series(1, 1001) n;
+
+-- A large type on many nodes: all shards are there, and it takes no time.
+SELECT shard_plan_allocation(10000, 1, jsonb_object_agg(node, shards)) AS home
+FROM (SELECT 1 + s % 9 AS node, jsonb_agg(s ORDER BY s) AS shards
+      FROM generate_series(0, 9998) s GROUP BY 1) t;
+SELECT count(*) AS moves, count(DISTINCT shard) AS shards, count(DISTINCT from_node) AS nodes
+FROM (SELECT jsonb_object_agg(node, shards) || '{"10": []}' AS allocations
+      FROM (SELECT 1 + s % 9 AS node, jsonb_agg(s ORDER BY s) AS shards
+            FROM generate_series(0, 9999) s GROUP BY 1) t) a,
+     shard_plan_rebalance(allocations, settings => '{"rebalance_absolute_limit": 10000, "rebalance_relative_limit": 1.0}');
 
 -- Anybody may plan; nothing is looked at but the arguments.
 CREATE ROLE plan_nobody;

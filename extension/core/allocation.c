@@ -154,6 +154,7 @@ shard_allocation_begin(const ShardAllocationSettings *settings, const ShardAlloc
 {
 	ShardAllocation *allocation = palloc0(sizeof(ShardAllocation));
 
+	Assert(view->n_regions <= SHARD_ALLOCATION_MAX_REGIONS);
 	allocation->settings = settings;
 	allocation->view = view;
 	allocation->candidates = palloc0(Max(view->n_regions, 1) * sizeof(ShardCandidate));

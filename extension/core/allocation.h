@@ -37,6 +37,9 @@ typedef enum ShardAllocationStage
 #define SHARD_ALLOCATION_WEIGHT_ONE 1000
 #define SHARD_ALLOCATION_MAX_WEIGHT (1000 * SHARD_ALLOCATION_WEIGHT_ONE)
 
+/* Beyond, sums of weights could overflow. */
+#define SHARD_ALLOCATION_MAX_REGIONS 1000
+
 typedef struct ShardAllocationMember
 {
 	int32 node;
@@ -61,7 +64,7 @@ typedef struct ShardAllocationView
 {
 	int n_members;
 	const ShardAllocationMember *members;
-	int n_regions;
+	int n_regions;						  /* at most MAX_REGIONS */
 	const ShardAllocationRegion *regions; /* in order of registration, one of a node */
 	ShardAllocationPin pin;				  /* for "external"; NULL: no shard is pinned */
 	void *pin_arg;
