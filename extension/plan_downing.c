@@ -266,7 +266,7 @@ compare_nodes(const void *a, const void *b)
 static ArrayType *
 array_of(const ShardDowningView *view, uint64 set)
 {
-	Datum nodes[SHARD_DOWNING_MAX_MEMBERS];
+	Datum nodes[SHARD_DOWNING_MAX_MEMBERS] = {0};
 	int n = 0;
 
 	for (int i = 0; i < view->n_members; i++)

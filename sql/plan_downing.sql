@@ -268,6 +268,10 @@ SELECT shard_plan_downing('{"self": 1, "members": [{"node": 1}, {"node": 2},
 -- The report of one that is down makes nobody unreachable.
 SELECT shard_plan_downing('{"self": 1, "members": [{"node": 1}, {"node": 2},
     {"node": 3, "status": "down"}], "unreachable_by": [[3, 2]]}', 'keep_majority');
+-- The example of the documentation.
+SELECT shard_plan_downing('{"self": 1, "members": [
+    {"node": 1}, {"node": 2}, {"node": 3, "reachable": false},
+    {"node": 4, "reachable": false}, {"node": 5, "reachable": false}]}', 'keep_majority');
 -- As many members as can be.
 SELECT cardinality(shard_plan_downing(jsonb_build_object('self', 1, 'members', (
     SELECT jsonb_agg(jsonb_build_object('node', n, 'reachable', n <= 32)) FROM generate_series(1, 64) n)),
