@@ -9,6 +9,7 @@
 #include "utils/builtins.h"
 
 #include "core/entity.h"
+#include "core/membership.h"
 
 #include "compat.h"
 
@@ -17,6 +18,7 @@ PG_FUNCTION_INFO_V1(shard_state_machine);
 /* In the order in which the hint lists them. */
 static const ShardMachine *const machines[] = {
 	&shard_entity_machine,
+	&shard_member_machine,
 };
 
 /* The machine of a name; an unknown name is an error that lists those known. */

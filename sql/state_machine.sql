@@ -19,6 +19,14 @@ FROM (VALUES ('none', 'remembering_start'), ('remembering_start', 'active'), ('a
 LEFT JOIN shard_state_machine('entity') USING (state, next_state)
 GROUP BY way ORDER BY legal DESC, way;
 
+-- The status of a member of the cluster.
+SELECT * FROM shard_state_machine('member');
+
+-- N1: who is down comes back, who left or was written off never does; a pair stands once.
+SELECT state, array_agg(DISTINCT next_state ORDER BY next_state) AS ends
+FROM shard_state_machine('member') WHERE state IN ('down', 'removed', 'written_off') GROUP BY state ORDER BY state;
+SELECT state, event FROM shard_state_machine('member') GROUP BY state, event HAVING count(*) > 1;
+
 -- A pair stands once; E09 and E05: what a second passivate and a start in the pause do.
 SELECT state, event FROM shard_state_machine('entity') GROUP BY state, event HAVING count(*) > 1;
 SELECT state, event, next_state FROM shard_state_machine('entity')
