@@ -96,6 +96,10 @@ int chain[BALLOTS + 1];			/* M, then with the batches said */
 byte before[BALLOTS + 1];		/* voters before and after the newest batch */
 byte after[BALLOTS + 1];
 
+#ifdef MUTANT_fetch_unchecked
+byte holder[BALLOTS + 1];
+#endif
+
 /* Ghosts: the longest map that anybody acted on. */
 int acted;
 byte acted_n;
@@ -135,6 +139,9 @@ inline answered(b, v)
 		base_place[b] = place[v];
 		base[b] = place[v] % 16;
 		chain[b] = state[v];
+#ifdef MUTANT_fetch_unchecked
+		holder[b] = v;
+#endif
 		after[b] = conf[v]
 	:: else
 	fi;
@@ -159,6 +166,11 @@ inline say(b, kind)
 /* Office begins with M as it was chosen. */
 inline take_office(b)
 {
+#ifdef MUTANT_fetch_unchecked
+	/* R2: the holder of M has moved on to another ballot, what it sends is no longer (vb, vn). */
+	chain[b] = state[holder[b]];
+	after[b] = conf[holder[b]];
+#endif
 	last[b] = base[b];
 	decided[b] = base[b];
 #ifdef MUTANT_act_before_term
@@ -239,13 +251,20 @@ end:
 #define MAY_ACCEPT(b, v)	(promised[v] <= (b))
 #endif
 
-/* R3: exactly the first n batches of the coordinator's chain. */
+/*
+ * R3: a Sync makes the voter's state exactly M. Within its own ballot it never takes a voter back
+ * (the voter's acceptance may have been counted), and it is a promise like an Accept.
+ */
 #ifdef MUTANT_sync_repeated
 #define NOT_BEHIND(b, v, n)	true
 #else
 #define NOT_BEHIND(b, v, n)	(PLACE_BALLOT(place[v]) != (b) || (n) > place[v] % 16)
 #endif
-#define CONF_OF(b, n)		((n) == last[b] -> after[b] : ((n) == last[b] - 1 -> before[b] : 0))
+#ifdef MUTANT_sync_without_promise
+#define SYNC_PROMISES(v, b)	skip
+#else
+#define SYNC_PROMISES(v, b)	promised[v] = b
+#endif
 
 /* What voter v does about ballot b. */
 #define VOTER(b) \
@@ -260,7 +279,7 @@ end:
 			last[b] > base[b] && promised[v] <= (b) && VOTES(v) && place[v] != base_place[b] && \
 			NOT_BEHIND(b, v, base[b]) -> \
 			printf("%d: sync %d to M\n", v, b); \
-			promised[v] = b; \
+			SYNC_PROMISES(v, b); \
 			place[v] = base_place[b]; \
 			state[v] = FIRST(chain[b], base[b]); \
 			confs(v); \

@@ -108,6 +108,10 @@ byte announced[NODES];			/* announcement under way */
 #endif
 chan stream[NODES * NODES] = [QUEUE] of { byte };
 
+#ifdef MUTANT_floor_of_heard
+byte floored[NODES];
+#endif
+
 /* Ghost. */
 byte handled[NODES];
 
@@ -278,8 +282,33 @@ inline floor(from, at, nr)
 	fi
 }
 
+inline send_floor(origin_node, lowest)
+{
+	z = 0;
+	do
+	:: z < HOSTS ->
+		if
+		:: z == origin_node
+		:: else ->
+#ifdef MUTANT_floor_at_once
+			floor(origin_node, z, lowest)
+#else
+			stream[AT(origin_node, z)] ! lowest
+#endif
+		fi;
+		z++
+	:: else -> z = 0; break
+	od
+}
+
+#ifdef MUTANT_older_fact_applied
+#define NEWER(x, e)		(route[x] != (e))
+#else
+#define NEWER(x, e)		(route[x] < (e))		/* T2 */
+#endif
+
 #define LEARN(e) \
-	:: d_step { route[x] < (e) && (e) <= epoch -> learn(x, e); skip }
+	:: d_step { NEWER(x, e) && (e) <= epoch -> learn(x, e); skip }
 
 proctype origin(byte x)
 {
@@ -336,24 +365,19 @@ end:
 			:: i <= told[x] && ((sent[x] | parked[x]) & BIT(i)) == 0 -> i++
 			:: else -> break
 			od;
-			z = 0;
-			do
-			:: z < HOSTS ->
-				if
-				:: z == x
-				:: else ->
-#ifdef MUTANT_floor_at_once
-					floor(x, z, i)
-#else
-					stream[AT(x, z)] ! i
-#endif
-				fi;
-				z++
-			:: else -> z = 0; i = 0; break
-			od;
+			send_floor(x, i);
+			i = 0;
 #endif
 			skip
 		}
+#ifdef MUTANT_floor_of_heard
+	:: d_step {						/* X6: a floor computed from what is volatile */
+			heard[x] > floored[x] ->
+			floored[x] = heard[x];
+			send_floor(x, heard[x] + 1);
+			skip
+		}
+#endif
 	od
 }
 
@@ -528,6 +552,12 @@ end:
 			waiting[h] = waiting[h] >> 5;
 			waiting_n[h]--
 		}
+#ifdef MUTANT_equal_epoch_activates
+	:: d_step {						/* T2: "moving" is decided under the epoch that is known */
+			own[h] == STOPPING || own[h] == SEALED ->
+			own[h] = ACTIVE
+		}
+#endif
 #ifdef MUTANT_rotation_without_marks
 	:: d_step { logged[AT(h, HOSTS)] > 0 -> logged[AT(h, HOSTS)] = 0 }
 #endif
@@ -541,11 +571,14 @@ inline crash(node)
 	crashes--;
 	heard[node] = 0;
 	announced[node] = 0;
+#ifdef MUTANT_seal_volatile
+	own[node] = (own[node] == STOPPING || own[node] == SEALED -> ACTIVE : own[node]);
+#endif
 	z = 0;
 	do
 	:: node < HOSTS && z < NODES ->
 		if
-#ifdef MUTANT_marks_at_seal
+#if defined(MUTANT_marks_at_seal) || defined(MUTANT_rebuild_while_stopping)
 		:: own[node] == ACTIVE || own[node] == STOPPING ->
 #else
 		:: own[node] == ACTIVE ->

@@ -127,6 +127,8 @@ mutant act_before_term map $three BALLOTS=2 LENGTH=3 CRASHES=0
 mutant undecided_shown map $three BALLOTS=2 LENGTH=3 CRASHES=0
 mutant least_adopted map $three BALLOTS=2 LENGTH=3 CRASHES=0
 mutant sync_repeated map $three BALLOTS=2 LENGTH=3 CRASHES=0
+mutant sync_without_promise map $three BALLOTS=3 LENGTH=3 CRASHES=0
+mutant fetch_unchecked map $three BALLOTS=3 LENGTH=3 CRASHES=0
 mutant change_before_term map BALLOTS=3 LENGTH=3 CRASHES=0 VALUES=0
 mutant new_majority_only map BALLOTS=2 LENGTH=3 CRASHES=0
 mutant voters_not_reread map BALLOTS=2 LENGTH=3 CRASHES=0
@@ -165,7 +167,12 @@ mutant rebuild_any_tag resend MOVES=2 CRASHES=1
 mutant rotation_without_marks resend MOVES=2 CRASHES=1
 mutant row_above_known_refused resend MOVES=2
 mutant floor_at_once resend MOVES=2 ABORTS=1 FLOORS=1
+mutant floor_of_heard resend KS=1 MOVES=2 CRASHES=1
 mutant import_repeated resend MOVES=2
+mutant older_fact_applied resend MOVES=2
+mutant equal_epoch_activates resend MOVES=1
+mutant seal_volatile resend MOVES=1 CRASHES=1
+mutant rebuild_while_stopping resend MOVES=2 ABORTS=1 CRASHES=1
 
 # ---- the stream: section 7 --------------------------------------------------------------------
 
