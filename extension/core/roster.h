@@ -18,9 +18,9 @@ typedef struct ShardRosterSettings
 	int voters;	  /* wished number of voters: 0 = by the number of members (R11), else 1, 3, 5, 7 */
 	bool journal; /* state_store_mode = persistence: the voter is fixed (R14) */
 	int downing;  /* ShardDowningKind */
-	int64 stable_after; /* quiet time before a downing decision; 20 s */
-	int64 voter_replace_after;
-	int64 weakly_up_after;
+	int64 stable_after;		   /* quiet time before a downing decision; 20 s */
+	int64 voter_replace_after; /* 0: at once */
+	int64 weakly_up_after;	   /* 0: never */
 	int32 static_quorum_size;
 } ShardRosterSettings;
 
@@ -34,8 +34,11 @@ extern void shard_roster_take_office(ShardRoster *roster, int64 now, const Shard
 extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node);
 
 /*
- * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for whom the member cannot reach).
- * Proposes and answers; an answer that presupposes a decision is sent by the tick after it.
+ * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for whom the member cannot reach,
+ * and status: how its voter is). Proposes and answers; an answer that presupposes a decision is sent
+ * when the question comes again after it, a grant also by the tick. JOIN: flag says that the joiner has
+ * entities, homes, messages or other members; JOIN_REPLY's uuid is the cluster's id, for the node to
+ * put in as in the header. I_AM: node, or else from, is the node at whose address uuid2 answered.
  */
 extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
 								 ShardProposer *proposer, ShardActions *out);

@@ -1,0 +1,502 @@
+/*
+ * core/roster.c
+ *		The coordinator's duties towards members: what it hears from them, leases, operators' acts.
+ *
+ * Joining and admission: roster_join.c; steps of status, downing, voters: roster_status.c.
+ *
+ * Nothing here is durable, and nothing decides by itself: each change is proposed against the version
+ * of the key that was looked at, so that of two that were thought up from the same state one fails and
+ * is thought over. What is answered is read from the decided state when the question comes again, or
+ * after the decision; a lost answer is asked for again. So a new coordinator that knows nothing of all
+ * this goes on where the old one ended.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/roster_private.h"
+
+/* See roster.h. */
+ShardRoster *
+shard_roster_create(int32 self, const ShardRosterSettings *settings)
+{
+	ShardRoster *roster = palloc0(sizeof(ShardRoster));
+
+	roster->self = self;
+	roster->settings = *settings;
+	roster->arena = shard_arena_create();
+	roster->leases = shard_lease_book_create(0);
+	return roster;
+}
+
+/* See roster.h. */
+void
+shard_roster_destroy(ShardRoster *roster)
+{
+	if (roster->members)
+		pfree(roster->members);
+	if (roster->claims)
+		pfree(roster->claims);
+	shard_lease_book_destroy(roster->leases);
+	shard_arena_destroy(roster->arena);
+	pfree(roster);
+}
+
+/* ---- what was observed -------------------------------------------------------------------------- */
+
+/*
+ * What was observed of a member, NULL if it is not watched. Valid until another is watched.
+ */
+RosterMember *
+shard_roster_member(const ShardRoster *roster, int32 node)
+{
+	for (int i = 0; i < roster->n_members; i++)
+	{
+		if (roster->members[i].node == node)
+			return &roster->members[i];
+	}
+	return NULL;
+}
+
+/*
+ * Watch a member from now on: one that never says anything must come under suspicion, too.
+ */
+static RosterMember *
+watch(ShardRoster *roster, int64 now, int32 node)
+{
+	RosterMember *member = shard_roster_member(roster, node);
+	size_t size = sizeof(RosterMember) * (roster->n_members + 1);
+
+	if (member)
+		return member;
+	roster->members = roster->members ? repalloc(roster->members, size) : palloc(size);
+	member = &roster->members[roster->n_members++];
+	memset(member, 0, sizeof(*member));
+	member->node = node;
+	shard_detector_init(&member->detector, NULL);
+	shard_detector_heartbeat(&member->detector, now);
+	return member;
+}
+
+/*
+ * Watch all members that were ever admitted.
+ */
+static void
+watch_members(ShardRoster *roster, int64 now, const ShardMap *decided)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_list(decided, SHARD_MAP_MEMBER, roster->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+
+		if (shard_record_get_member(&entries[i], &record, roster->arena) && record.inc_no > 0)
+			(void) watch(roster, now, entries[i].key.a);
+	}
+}
+
+/* See roster.h. */
+void
+shard_roster_heard(ShardRoster *roster, int64 now, int32 node)
+{
+	RosterMember *member = watch(roster, now, node);
+
+	member->heard = true;
+	member->heard_at = now;
+	shard_detector_heartbeat(&member->detector, now);
+}
+
+/* See roster.h. */
+bool
+shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now)
+{
+	const RosterMember *member = shard_roster_member(roster, node);
+
+	return node == roster->self || (member && shard_detector_available(&member->detector, now));
+}
+
+/* See roster.h. */
+void
+shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer)
+{
+	const ShardMap *decided = shard_proposer_decided(proposer);
+	ShardDowningSettings downing = SHARD_DOWNING_DEFAULTS(SHARD_DOWNING_MANUAL);
+
+	shard_arena_reset(roster->arena);
+	roster->n_members = 0;
+	roster->n_claims = 0;
+	shard_lease_book_destroy(roster->leases);
+	roster->leases = shard_lease_book_create(shard_proposer_last_promise(proposer));
+	roster->ttl_n = 0;
+	downing.stable_after = roster->settings.stable_after;
+	downing.down_all_if_unstable = false; /* this side has the majority of the voters */
+	shard_downing_timer_init(&roster->downing, &downing, now);
+	roster->told_side = false;
+	roster->next_leave_log = now;
+	roster->caught_up_n = roster->next_caught_up_n = shard_map_point(decided).n;
+	roster->next_mark = now + SHARD_HEARTBEAT_INTERVAL;
+	watch_members(roster, now, decided);
+}
+
+/* ---- proposals ---------------------------------------------------------------------------------- */
+
+/*
+ * A member's decided entry and record; NULL if there is no such member. Texts are in the roster's
+ * arena.
+ */
+const ShardMapEntry *
+shard_roster_record(const ShardRoster *roster, const ShardMap *decided, int32 node,
+					ShardMemberRecord *record)
+{
+	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+
+	return entry && shard_record_get_member(entry, record, roster->arena) ? entry : NULL;
+}
+
+/* Is a change of the key under way? */
+bool
+shard_roster_pending(const ShardProposer *proposer, ShardMapKind kind, int32 a)
+{
+	return shard_proposer_pending(proposer, (ShardMapKey){kind, a, 0});
+}
+
+/*
+ * Propose a member's changed record against the entry that it was read from.
+ */
+bool
+shard_roster_propose(ShardRoster *roster, ShardProposer *proposer, const ShardMapEntry *entry,
+					 const ShardMemberRecord *record)
+{
+	ShardMapEntry change = shard_record_put_member(entry->key.a, record, entry->n, roster->arena);
+
+	return shard_proposer_propose(proposer, &change, 1);
+}
+
+/* ---- operators' acts ---------------------------------------------------------------------------- */
+
+/*
+ * Is a change of any member under way, or is none up beside a node? Two that leave at once, each
+ * counting on the other, would leave nobody who can take over.
+ */
+static bool
+may_leave(const ShardRoster *roster, const ShardProposer *proposer, int32 node, const char **why)
+{
+	int count;
+	int others = 0;
+	ShardMapEntry *entries =
+		shard_map_list(shard_proposer_decided(proposer), SHARD_MAP_MEMBER, roster->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+
+		if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, entries[i].key.a))
+		{
+			*why = "another change of the members is being decided; try again";
+			return false;
+		}
+		if (entries[i].key.a != node &&
+			shard_record_get_member(&entries[i], &record, roster->arena) &&
+			record.status == SHARD_MEMBER_UP)
+			others++;
+	}
+	*why = "no other member is up; the last one cannot leave";
+	return others > 0;
+}
+
+/*
+ * A member wishes to leave, or its operator does. True also if it is on its way already.
+ */
+bool
+shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, const char **why)
+{
+	ShardMemberRecord record;
+	const ShardMapEntry *entry =
+		shard_roster_record(roster, shard_proposer_decided(proposer), node, &record);
+	int before = entry ? record.status : SHARD_MEMBER_NONE;
+
+	*why = "the node is no member that could leave";
+	if (!entry || !shard_membership_step(&record, SHARD_MEMBERSHIP_LEAVE))
+		return false;
+	if (record.status == before)
+		return true;
+	return may_leave(roster, proposer, node, why) &&
+		   shard_roster_propose(roster, proposer, entry, &record);
+}
+
+/*
+ * May an operator down or write off the node?
+ */
+static bool
+may_give_up(const ShardRoster *roster, int64 now, int32 node, const ShardMemberRecord *record,
+			ShardMembershipEvent event, const char **why)
+{
+	if (node == roster->self)
+		*why = "the node is the coordinator; let it leave, or stop it";
+	else if (event == SHARD_MEMBERSHIP_WRITE_OFF && shard_membership_counts(record) &&
+			 shard_roster_reachable(roster, node, now))
+		*why = "the node is reachable; down it first, or let it leave";
+	else
+		return true;
+	return false;
+}
+
+/* See roster.h. Reasons are constants, they outlive the call. */
+bool
+shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberStatus status,
+						ShardProposer *proposer, const char **why)
+{
+	ShardMembershipEvent event =
+		status == SHARD_MEMBER_DOWN ? SHARD_MEMBERSHIP_DOWNED : SHARD_MEMBERSHIP_WRITE_OFF;
+	ShardMemberRecord record;
+	const ShardMapEntry *entry;
+	int before;
+
+	shard_arena_reset(roster->arena);
+	if (shard_proposer_office(proposer) != SHARD_OFFICE_HELD)
+	{
+		*why = "the office was lost";
+		return false;
+	}
+	if (status == SHARD_MEMBER_LEAVING)
+		return shard_roster_leave(roster, proposer, node, why);
+	entry = shard_roster_record(roster, shard_proposer_decided(proposer), node, &record);
+	*why = "there is no such member, or it is gone";
+	if (!entry || (status != SHARD_MEMBER_DOWN && status != SHARD_MEMBER_WRITTEN_OFF))
+		return false;
+	before = record.status;
+	if (!may_give_up(roster, now, node, &record, event, why))
+		return false;
+	*why = "the status of the node does not allow it";
+	if (!shard_membership_step(&record, event))
+		return false;
+	*why = "another change of the node is being decided; try again";
+	return record.status == before || shard_roster_propose(roster, proposer, entry, &record);
+}
+
+/* ---- leases ------------------------------------------------------------------------------------- */
+
+/*
+ * The settings as decided; false if there are none.
+ */
+static bool
+get_settings(const ShardMap *decided, ShardSettingsRecord *settings, int64 *n)
+{
+	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0});
+
+	if (!entry || !shard_record_get_settings(entry, settings))
+		return false;
+	*n = entry->n;
+	return true;
+}
+
+/* See roster.h. */
+void
+shard_roster_close_lease(ShardRoster *roster, int32 node)
+{
+	shard_lease_book_close(roster->leases, node);
+}
+
+/* See roster.h. */
+void
+shard_roster_open_lease(ShardRoster *roster, int32 node)
+{
+	shard_lease_book_open(roster->leases, node);
+}
+
+/* See roster.h. */
+bool
+shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const ShardMap *decided)
+{
+	ShardSettingsRecord settings;
+	int64 n;
+	bool known = get_settings(decided, &settings, &n);
+
+	return shard_lease_book_ended(roster->leases, node, now, known ? &settings : NULL);
+}
+
+/*
+ * Send the grants whose majority heartbeat has come. None while a change of the member is being
+ * decided, and none to an incarnation whose place another one is about to take.
+ */
+static void
+send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer, ShardActions *out)
+{
+	const ShardMap *decided = shard_proposer_decided(proposer);
+	int64 heartbeat = shard_proposer_majority_heartbeat(proposer);
+	ShardSettingsRecord settings;
+	int64 n;
+	int32 ttl_ms = shard_lease_ttl_ms(get_settings(decided, &settings, &n) ? &settings : NULL);
+
+	for (int i = 0; i < roster->n_members; i++)
+	{
+		int32 node = roster->members[i].node;
+		ShardMemberRecord record;
+		ShardControl *grant;
+		int64 k;
+
+		if (!shard_roster_record(roster, decided, node, &record) ||
+			!shard_membership_is_member(record.status) ||
+			shard_roster_pending(proposer, SHARD_MAP_MEMBER, node) ||
+			shard_roster_displaces(roster, node) ||
+			!shard_lease_book_grant(roster->leases, node, record.inc_no, heartbeat, ttl_ms, now,
+									&k))
+			continue;
+		grant = shard_action_send(out, node, SHARD_CONTROL_GRANT);
+		grant->token = k;
+		grant->status = ttl_ms;
+		grant->n = shard_map_point(decided).n;
+#ifdef SHARD_MUTANT_GRANT_WITHOUT_FACTS
+		grant->n = 0;
+#endif
+	}
+}
+
+/*
+ * Forget a former, longer lease time when the last grant under it has ended (L3).
+ */
+static void
+settle_ttl(ShardRoster *roster, int64 now, ShardProposer *proposer)
+{
+	ShardSettingsRecord settings;
+	ShardMapEntry change;
+	int64 n;
+
+	if (!get_settings(shard_proposer_decided(proposer), &settings, &n) ||
+		settings.previous_lease_ttl_ms <= settings.lease_ttl_ms)
+		return;
+	if (roster->ttl_n != n)
+	{
+		roster->ttl_n = n;
+		roster->ttl_since = now;
+	}
+	if (now - roster->ttl_since <
+		SHARD_LEASE_WAIT(shard_lease_longest_ttl_ms(&settings) * SHARD_MS))
+		return;
+	settings.previous_lease_ttl_ms = settings.lease_ttl_ms;
+	change = shard_record_put_settings(&settings, n, roster->arena);
+	(void) shard_proposer_propose(proposer, &change, 1);
+}
+
+/* ---- messages and time -------------------------------------------------------------------------- */
+
+/*
+ * Is the sender the decided incarnation of a member?
+ */
+static bool
+is_from_member(const ShardRoster *roster, const ShardMap *decided, const ShardControl *message)
+{
+	ShardMemberRecord record;
+
+	return shard_roster_record(roster, decided, message->from, &record) && record.inc_no > 0 &&
+		   record.inc_no == message->from_inc && shard_membership_is_member(record.status);
+}
+
+/*
+ * HEARTBEAT_ACK: whom the member cannot reach, and how its voter is. A voter speaks before its node
+ * is admitted, too, but then a copy may be speaking; it is believed while the real one is silent.
+ */
+static void
+note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardControl *message)
+{
+	RosterMember *member = shard_roster_member(roster, message->from);
+	bool admitted = is_from_member(roster, decided, message);
+
+	if (!member)
+		return;
+	if (admitted || message->from == roster->self ||
+		!shard_roster_reachable(roster, message->from, now))
+		member->amnesiac = message->status != 0;
+	if (!admitted)
+		return;
+	member->n_reports = 0;
+	for (int i = 0; i < message->n_nodes && i < SHARD_DOWNING_MAX_MEMBERS; i++)
+		member->reports[member->n_reports++] = message->nodes[i];
+}
+
+/*
+ * A member repeats its wish to leave until it is decided; why it cannot be is logged now and then.
+ */
+static void
+leave_wished(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer, ShardActions *out)
+{
+	const char *why;
+
+	if (shard_roster_leave(roster, proposer, node, &why) || now < roster->next_leave_log)
+		return;
+	roster->next_leave_log = now + ROSTER_TELL_INTERVAL;
+	shard_action_log(out, ROSTER_LOG, "node %d cannot leave now: %s", node, why);
+}
+
+/* See roster.h. */
+void
+shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
+					 ShardProposer *proposer, ShardActions *out)
+{
+	if (shard_proposer_office(proposer) != SHARD_OFFICE_HELD)
+		return;
+	shard_arena_reset(roster->arena);
+	switch (message->kind)
+	{
+		case SHARD_CONTROL_JOIN:
+			shard_roster_join(roster, message, proposer, out);
+			break;
+		case SHARD_CONTROL_ADMIT:
+			shard_roster_claim(roster, now, message, proposer, out);
+			break;
+		case SHARD_CONTROL_I_AM:
+			shard_roster_called_back(roster, now, message, proposer, out);
+			break;
+		case SHARD_CONTROL_RENEW:
+			if (is_from_member(roster, shard_proposer_decided(proposer), message))
+				shard_lease_book_request(roster->leases, message->from, message->from_inc,
+										 message->token, now);
+			break;
+		case SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ:
+			if (is_from_member(roster, shard_proposer_decided(proposer), message))
+				leave_wished(roster, now, message->from, proposer, out);
+			break;
+		case SHARD_CONTROL_HEARTBEAT_ACK:
+			note_ack(roster, now, shard_proposer_decided(proposer), message);
+			send_grants(roster, now, proposer, out);
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * Let pass what was decided an interval ago: who has learned that much has caught up.
+ */
+static void
+mark_time(ShardRoster *roster, int64 now, const ShardMap *decided)
+{
+	if (now < roster->next_mark)
+		return;
+	roster->caught_up_n = roster->next_caught_up_n;
+	roster->next_caught_up_n = shard_map_point(decided).n;
+	roster->next_mark = now + SHARD_HEARTBEAT_INTERVAL;
+}
+
+/* See roster.h. */
+void
+shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
+				  int (*homes_of)(const void *context, int32 node), const void *context,
+				  ShardActions *out)
+{
+	if (shard_proposer_office(proposer) != SHARD_OFFICE_HELD)
+		return;
+	shard_arena_reset(roster->arena);
+	watch_members(roster, now, shard_proposer_decided(proposer));
+	mark_time(roster, now, shard_proposer_decided(proposer));
+	shard_roster_judge(roster, now, proposer, out);
+	shard_roster_steps(roster, now, proposer, homes_of, context);
+	shard_roster_down(roster, now, proposer, out);
+	if (!roster->settings.journal)
+		shard_roster_voters(roster, now, proposer);
+	settle_ttl(roster, now, proposer);
+	send_grants(roster, now, proposer, out);
+}

@@ -1,0 +1,484 @@
+/*
+ * core/roster_join.c
+ *		Newcomers: nodes that join (R16), and incarnations that claim to be a node (I1, I3).
+ *
+ * A joiner gets a node id for its token, and is a stranger until its incarnation is admitted like any
+ * other. Joiner and claimant repeat what they want until they get it, so that an answer need not be
+ * kept until its decision has come: it is given when they ask again. Only a grant is told at once, to
+ * the registered address; the fact itself takes the same way.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node.h"
+#include "core/roster_private.h"
+
+/* ---- joining ------------------------------------------------------------------------------------ */
+
+/*
+ * Answer a JOIN over the link it came by. The cluster's id is the node's to fill in, as in each
+ * message's header.
+ */
+static ShardControl *
+join_reply(const ShardControl *message, ShardActions *out)
+{
+	ShardControl *reply = shard_action_send(out, 0, SHARD_CONTROL_JOIN_REPLY);
+
+	reply->uuid = message->cluster;
+	reply->uuid2 = message->uuid;
+	return reply;
+}
+
+static void
+refuse_join(const ShardControl *message, const char *why, ShardActions *out)
+{
+	join_reply(message, out)->text = shard_arena_copy(out->arena, why, strlen(why) + 1);
+}
+
+/*
+ * The joiner's record, the first of the entries. False: there is none.
+ */
+static bool
+get_joiner(const ShardRoster *roster, const ShardControl *message, ShardMemberRecord *joiner)
+{
+	return message->n_entries > 0 && message->entries[0].key.kind == SHARD_MAP_MEMBER &&
+		   shard_record_get_member(&message->entries[0], joiner, roster->arena);
+}
+
+/*
+ * The node id that a joiner gets: one that nobody ever had.
+ */
+static int32
+next_node_id(const ShardRoster *roster, const ShardMap *decided,
+			 const ShardCountersRecord *counters)
+{
+#ifdef SHARD_MUTANT_NODE_ID_REUSED
+	for (int32 node = 1; node <= counters->last_node_id; node++)
+	{
+		ShardMemberRecord record;
+
+		if (!shard_roster_record(roster, decided, node, &record) ||
+			record.status == SHARD_MEMBER_REMOVED || record.status == SHARD_MEMBER_WRITTEN_OFF)
+			return node;
+	}
+#endif
+	(void) roster;
+	(void) decided;
+	return counters->last_node_id + 1;
+}
+
+/*
+ * Allot a node id to the joiner's token, as one change with the counter. If another joiner is about to
+ * get that id the change fails, and this one is served when it asks again.
+ */
+static void
+allot(ShardRoster *roster, const ShardControl *message, const ShardMemberRecord *joiner,
+	  ShardProposer *proposer)
+{
+	const ShardMap *decided = shard_proposer_decided(proposer);
+	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
+	const ShardMapEntry *former;
+	ShardCountersRecord counters;
+	ShardMemberRecord record = *joiner;
+	ShardMapEntry changes[2];
+	int32 node;
+
+	if (!entry || !shard_record_get_counters(entry, &counters))
+		return;
+	node = next_node_id(roster, decided, &counters);
+	counters.last_node_id = Max(counters.last_node_id, node);
+	record.status = SHARD_MEMBER_NONE;
+	(void) shard_membership_step(&record, SHARD_MEMBERSHIP_JOIN);
+	record.inc_no = 0;
+	record.inc_uuid = (ShardUuid){0, 0};
+	record.join_token = message->uuid;
+	record.age = 0;
+	record.protocol_version = message->protocol_version;
+	former = shard_map_find(decided, (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	changes[0] = shard_record_put_member(node, &record, former ? former->n : 0, roster->arena);
+	changes[1] = shard_record_put_counters(&counters, entry->n, roster->arena);
+	(void) shard_proposer_propose(proposer, changes, 2);
+}
+
+/* Welcome a joiner whose node id is decided, refuse it, or see to it that it gets one. */
+void
+shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardProposer *proposer,
+				  ShardActions *out)
+{
+	const ShardMap *decided = shard_proposer_decided(proposer);
+	int32 node = shard_membership_find_token(decided, message->uuid, roster->arena);
+	ShardMemberRecord joiner;
+	ShardControl *reply;
+	const char *why;
+
+	if (message->uuid.high == 0 && message->uuid.low == 0)
+		return;
+	if (node != 0)
+	{
+		(void) shard_roster_record(roster, decided, node, &joiner);
+		if (!shard_membership_is_member(joiner.status) && joiner.status != SHARD_MEMBER_DOWN)
+		{
+			refuse_join(message, "the node that this join made is gone; join anew", out);
+			return;
+		}
+		reply = join_reply(message, out);
+		reply->flag = true;
+		reply->node = node;
+		return;
+	}
+	if (!get_joiner(roster, message, &joiner))
+	{
+		refuse_join(message, "the node does not describe itself", out);
+		return;
+	}
+	why = shard_membership_judge_join(decided, message->protocol_version, &joiner, message->flag,
+									  &message->entries[1], message->n_entries - 1, roster->arena);
+	if (why)
+		refuse_join(message, why, out);
+	else
+		allot(roster, message, &joiner, proposer);
+}
+
+/* ---- claims ------------------------------------------------------------------------------------- */
+
+static RosterClaim *
+find_claim(const ShardRoster *roster, int32 node, ShardUuid uuid)
+{
+	for (int i = 0; i < roster->n_claims; i++)
+	{
+		if (roster->claims[i].node == node && shard_record_uuid_equal(roster->claims[i].uuid, uuid))
+			return &roster->claims[i];
+	}
+	return NULL;
+}
+
+static void
+drop_claim(ShardRoster *roster, int at)
+{
+	roster->n_claims--;
+	memmove(&roster->claims[at], &roster->claims[at + 1],
+			sizeof(RosterClaim) * (roster->n_claims - at));
+}
+
+/*
+ * Show two incarnations that claim one node at the same time; once.
+ */
+static void
+show_rivals(ShardRoster *roster, RosterClaim *claim, int64 now, ShardActions *out)
+{
+	for (int i = 0; i < roster->n_claims; i++)
+	{
+		RosterClaim *other = &roster->claims[i];
+
+		if (other == claim || other->node != claim->node ||
+			now - other->seen > ROSTER_CLAIM_PATIENCE || (other->contested && claim->contested))
+			continue;
+		other->contested = claim->contested = true;
+		shard_action_log(out, ROSTER_WARNING,
+						 "two incarnations claim to be node %d: " UINT64_FORMAT "-" UINT64_FORMAT
+						 " and " UINT64_FORMAT "-" UINT64_FORMAT,
+						 claim->node, other->uuid.high, other->uuid.low, claim->uuid.high,
+						 claim->uuid.low);
+	}
+}
+
+/*
+ * Remember what a claimant says. A claim that is repeated keeps what was found out about it.
+ */
+static RosterClaim *
+note_claim(ShardRoster *roster, int64 now, const ShardControl *message, ShardActions *out)
+{
+	RosterClaim *claim = find_claim(roster, message->node, message->uuid);
+	size_t size = sizeof(RosterClaim) * (roster->n_claims + 1);
+
+	if (!claim)
+	{
+		roster->claims = roster->claims ? repalloc(roster->claims, size) : palloc(size);
+		claim = &roster->claims[roster->n_claims++];
+		memset(claim, 0, sizeof(*claim));
+		claim->node = message->node;
+		claim->uuid = message->uuid;
+		claim->since = now;
+		claim->next_ask = now;
+		claim->next_tell = now + ROSTER_TELL_INTERVAL;
+	}
+	claim->previous = message->epoch;
+	claim->kind = message->status;
+	claim->seen = now;
+	show_rivals(roster, claim, now, out);
+	return claim;
+}
+
+/*
+ * Is the node the only one of its cluster that ever began (R12)?
+ */
+static bool
+is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_list(decided, SHARD_MAP_MEMBER, roster->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+
+		if (entries[i].key.a != node &&
+			(!shard_record_get_member(&entries[i], &record, roster->arena) ||
+			 (record.inc_no > 0 && record.status != SHARD_MEMBER_REMOVED &&
+			  record.status != SHARD_MEMBER_WRITTEN_OFF)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * May the decided incarnation hold a lease: does the cluster have leased types, or the node itself a
+ * lease (L7)?
+ */
+static bool
+uses_leases(const ShardRoster *roster, const ShardMap *decided, const ShardMemberRecord *record)
+{
+	int count;
+	ShardMapEntry *types = shard_map_list(decided, SHARD_MAP_TYPE, roster->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (!shard_record_get_type(&types[i], &type, roster->arena) || type.leased)
+			return true;
+	}
+	return record->identity_lease;
+}
+
+/*
+ * What the rules are to judge. This coordinator's own node is not asked whether it lives: it is the
+ * claimant itself, newly started, or the callback finds it at its address.
+ */
+static ShardClaim
+describe_claim(const ShardRoster *roster, const RosterClaim *claim, int64 now,
+			   const ShardMap *decided, const ShardMemberRecord *record)
+{
+	const RosterMember *member = shard_roster_member(roster, claim->node);
+	ShardClaim said = {.node = claim->node,
+					   .previous = claim->previous,
+					   .uuid = claim->uuid,
+					   .kind = claim->kind,
+					   .forced = claim->forced,
+					   .callback = claim->callback};
+
+	if (!record)
+		return said;
+	said.old_heard = member && member->heard && claim->node != roster->self &&
+					 member->heard_at > claim->since && now - member->heard_at < ROSTER_ALIVE;
+	said.alone = is_alone(roster, decided, claim->node);
+	said.leases_ended = !uses_leases(roster, decided, record) ||
+						shard_roster_lease_ended(roster, claim->node, now, decided);
+	if (said.alone && record->dsn[0] == '\0')
+		said.callback = SHARD_CALLBACK_NEEDLESS;
+	return said;
+}
+
+/*
+ * Make the claimant its node's incarnation. Its number is one more than the one before, so all that
+ * the old one sends from now on is known for old.
+ */
+static void
+grant(ShardRoster *roster, RosterClaim *claim, const ShardMapEntry *entry,
+	  ShardMemberRecord *record, ShardProposer *proposer)
+{
+	if (!shard_membership_step(record, SHARD_MEMBERSHIP_ADMITTED))
+		return;
+	record->inc_no++;
+	record->inc_uuid = claim->uuid;
+	claim->proposed |= shard_roster_propose(roster, proposer, entry, record);
+}
+
+/*
+ * Judge a claim again, and do what follows: ask back, decide. A refusal is logged when it is new.
+ */
+static ShardAdmission
+judge_claim(ShardRoster *roster, RosterClaim *claim, int64 now, ShardProposer *proposer,
+			ShardActions *out)
+{
+	const ShardMap *decided = shard_proposer_decided(proposer);
+	ShardMemberRecord record;
+	const ShardMapEntry *entry = shard_roster_record(roster, decided, claim->node, &record);
+	ShardClaim said = describe_claim(roster, claim, now, decided, entry ? &record : NULL);
+	ShardAdmission verdict = shard_membership_judge(entry ? &record : NULL, &said);
+
+	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, claim->node))
+		return verdict;
+	if (verdict == SHARD_ADMISSION_GRANT)
+		grant(roster, claim, entry, &record, proposer);
+	else if ((verdict == SHARD_ADMISSION_ASK || verdict == SHARD_ADMISSION_ELSEWHERE) &&
+			 now >= claim->next_ask)
+	{
+		ShardAction *action = shard_action_add(out, SHARD_ACTION_WHO_AT);
+
+		action->node = claim->node;
+		action->uuid = claim->uuid;
+		claim->next_ask = now + SHARD_RESEND_INTERVAL;
+	}
+	if (verdict >= SHARD_ADMISSION_UNKNOWN && verdict != claim->verdict)
+	{
+		shard_action_log(out, ROSTER_WARNING, "a claim to be node %d is refused: %s", claim->node,
+						 shard_membership_reason(verdict, entry ? &record : NULL, &said,
+												 roster->arena));
+		claim->verdict = verdict;
+		claim->next_tell = now;
+	}
+	return verdict;
+}
+
+/*
+ * Answer a claimant: yes, or now and then why not. To this node itself by its id, there is no link.
+ */
+static void
+tell(ShardRoster *roster, RosterClaim *claim, ShardAdmission verdict, int32 to, int64 now,
+	 const ShardMap *decided, ShardActions *out)
+{
+	ShardMemberRecord record;
+	bool known = shard_roster_record(roster, decided, claim->node, &record) != NULL;
+	ShardClaim said = describe_claim(roster, claim, now, decided, known ? &record : NULL);
+	ShardControl *reply;
+
+	if (verdict != SHARD_ADMISSION_GRANTED &&
+		(verdict == SHARD_ADMISSION_GRANT || now < claim->next_tell))
+		return;
+	claim->next_tell = now + ROSTER_TELL_INTERVAL;
+	reply = shard_action_send(out, to, SHARD_CONTROL_ADMIT_REPLY);
+	reply->node = claim->node;
+	reply->flag = verdict == SHARD_ADMISSION_GRANTED;
+	reply->uuid = claim->uuid;
+	if (known)
+		reply->epoch = record.inc_no;
+	if (!reply->flag)
+		reply->text = shard_membership_reason(verdict, known ? &record : NULL, &said, out->arena);
+}
+
+/* ADMIT: an incarnation claims to be a node. */
+void
+shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
+				   ShardProposer *proposer, ShardActions *out)
+{
+	RosterClaim *claim;
+
+	if (message->node == 0 || (message->uuid.high == 0 && message->uuid.low == 0))
+		return;
+	claim = note_claim(roster, now, message, out);
+	tell(roster, claim, judge_claim(roster, claim, now, proposer, out),
+		 claim->node == roster->self ? roster->self : 0, now, shard_proposer_decided(proposer),
+		 out);
+}
+
+/*
+ * Who sits at a node's registered address: uuid2. The newest answer counts. One about the claimant
+ * itself is true whenever it was given, since it never sat there before it began; one about somebody
+ * else may be older than the claim, and is asked for again.
+ */
+void
+shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,
+						 ShardProposer *proposer, ShardActions *out)
+{
+	int32 node = message->node != 0 ? message->node : message->from;
+
+	if (message->uuid2.high == 0 && message->uuid2.low == 0)
+		return;
+	for (int i = 0; i < roster->n_claims; i++)
+	{
+		RosterClaim *claim = &roster->claims[i];
+
+		if (claim->node != node)
+			continue;
+		claim->callback = shard_record_uuid_equal(claim->uuid, message->uuid2)
+							  ? SHARD_CALLBACK_SAME
+							  : SHARD_CALLBACK_OTHER;
+		if (claim->callback == SHARD_CALLBACK_OTHER)
+			claim->next_ask = now + SHARD_RETRY_INTERVAL;
+	}
+	shard_roster_judge(roster, now, proposer, out);
+}
+
+/* Judge all claims again; tell those that were decided, drop those that nobody repeats. */
+void
+shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out)
+{
+	for (int i = roster->n_claims - 1; i >= 0; i--)
+	{
+		RosterClaim *claim = &roster->claims[i];
+		ShardAdmission verdict;
+
+		if (now - claim->seen > ROSTER_CLAIM_PATIENCE)
+		{
+			drop_claim(roster, i);
+			continue;
+		}
+		verdict = judge_claim(roster, claim, now, proposer, out);
+		if (verdict != SHARD_ADMISSION_GRANTED)
+			continue;
+		if (claim->proposed)
+			tell(roster, claim, verdict, claim->node, now, shard_proposer_decided(proposer), out);
+		drop_claim(roster, i);
+	}
+}
+
+/* Is a claimant about to take a node's place while the incarnation before it may still run? */
+bool
+shard_roster_displaces(const ShardRoster *roster, int32 node)
+{
+	for (int i = 0; i < roster->n_claims; i++)
+	{
+		const RosterClaim *claim = &roster->claims[i];
+
+		if (claim->node == node && (claim->forced || (claim->kind == SHARD_START_PROMOTED &&
+													  claim->callback == SHARD_CALLBACK_SAME)))
+			return true;
+	}
+	return false;
+}
+
+/* See roster.h. Of two that claim the node, the one that sits at its address is meant. */
+bool
+shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
+				   const char **why)
+{
+	RosterClaim *chosen = NULL;
+	ShardMemberRecord record;
+	const ShardMapEntry *entry;
+	ShardClaim said;
+	ShardAdmission verdict;
+	int claims = 0;
+
+	shard_arena_reset(roster->arena);
+	*why = "no incarnation of that node asks to be admitted";
+	if (shard_proposer_office(proposer) != SHARD_OFFICE_HELD)
+		return false;
+	for (int i = 0; i < roster->n_claims; i++)
+	{
+		RosterClaim *claim = &roster->claims[i];
+
+		if (claim->node != node || now - claim->seen > ROSTER_CLAIM_PATIENCE)
+			continue;
+		claims++;
+		if (!chosen || claim->callback == SHARD_CALLBACK_SAME)
+			chosen = claim;
+	}
+	if (!chosen)
+		return false;
+	*why = "two incarnations of the node ask to be admitted; stop one of them";
+	if (claims > 1 && chosen->callback != SHARD_CALLBACK_SAME)
+		return false;
+	*why = "the node is gone for good, or this incarnation of it was downed";
+	entry = shard_roster_record(roster, shard_proposer_decided(proposer), node, &record);
+	said = describe_claim(roster, chosen, now, shard_proposer_decided(proposer),
+						  entry ? &record : NULL);
+	verdict = shard_membership_judge(entry ? &record : NULL, &said);
+	if (verdict > SHARD_ADMISSION_WAIT && !shard_membership_may_force(verdict))
+		return false;
+	chosen->forced = true;
+	return true;
+}

@@ -1,0 +1,110 @@
+/*
+ * core/roster_private.h
+ *		What the files of core/roster share: what the coordinator has observed of the members.
+ */
+#pragma once
+
+#include "core/detector.h"
+#include "core/downing.h"
+#include "core/lease.h"
+#include "core/membership.h"
+#include "core/roster.h"
+
+/* Levels of the host's log. */
+#define ROSTER_LOG 15
+#define ROSTER_WARNING 19
+
+/* A claim that is not repeated for so long is dropped: its claimant is gone, or admitted. */
+#define ROSTER_CLAIM_PATIENCE (3 * SHARD_SECOND)
+
+/* The decided incarnation that was heard within this time is alive; longer than two heartbeats. */
+#define ROSTER_ALIVE (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 2)
+
+/* A claimant is told again why it is refused. */
+#define ROSTER_TELL_INTERVAL (5 * SHARD_SECOND)
+
+/* A member that was admitted at some time, as observed. */
+typedef struct RosterMember
+{
+	int32 node;
+	bool heard; /* in this office */
+	int64 heard_at;
+	bool amnesiac; /* its voter says so */
+	bool unsettled;
+	int64 unsettled_since; /* joins, and the members do not converge */
+	int n_reports;
+	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* whom it cannot reach */
+	ShardDetector detector;
+} RosterMember;
+
+/* A newcomer's claim to be a node. */
+typedef struct RosterClaim
+{
+	int32 node;
+	int32 previous;
+	ShardUuid uuid;
+	int32 kind;
+	int64 since;
+	int64 seen; /* lately */
+	ShardCallback callback;
+	int64 next_ask;
+	bool forced;
+	bool contested; /* the log shows it beside another one */
+	bool proposed;
+	ShardAdmission verdict; /* the last one that was logged, or GRANT */
+	int64 next_tell;
+} RosterClaim;
+
+struct ShardRoster
+{
+	int32 self;
+	ShardRosterSettings settings;
+	ShardArena *arena; /* of one call; its callers never keep what is in it */
+
+	int n_members;
+	RosterMember *members;
+	int n_claims;
+	RosterClaim *claims;
+
+	ShardLeaseBook *leases;
+	int64 ttl_n; /* version of the settings whose former lease time still counts, since ttl_since */
+	int64 ttl_since;
+
+	ShardDowningTimer downing;
+	bool told_side; /* that this side is the one that should go down */
+	int64 next_leave_log;
+
+	/* Who has learned caught_up_n has caught up: what was decided until an interval ago, or earlier. */
+	int64 caught_up_n;
+	int64 next_caught_up_n;
+	int64 next_mark;
+};
+
+/* roster.c */
+extern RosterMember *shard_roster_member(const ShardRoster *roster, int32 node);
+extern const ShardMapEntry *shard_roster_record(const ShardRoster *roster, const ShardMap *decided,
+												int32 node, ShardMemberRecord *record);
+extern bool shard_roster_pending(const ShardProposer *proposer, ShardMapKind kind, int32 a);
+extern bool shard_roster_propose(ShardRoster *roster, ShardProposer *proposer,
+								 const ShardMapEntry *entry, const ShardMemberRecord *record);
+extern bool
+shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, const char **why);
+
+/* roster_join.c: node ids, and claims to be a node */
+extern void shard_roster_join(ShardRoster *roster, const ShardControl *message,
+							  ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
+							   ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,
+									 ShardProposer *proposer, ShardActions *out);
+extern void
+shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
+
+/* roster_status.c: steps of status, downing, voters */
+extern void
+shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
+				   int (*homes_of)(const void *context, int32 node), const void *context);
+extern void
+shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer);
