@@ -585,6 +585,20 @@ shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *ou
 	save(voter, out);
 }
 
+/*
+ * See voter.h. The old map goes: it may name voters of long ago, of whom this node alone was enough,
+ * and who have decided to remove it without leaving it any memory of that.
+ */
+void
+shard_voter_readmit(ShardVoter *voter, ShardActions *out)
+{
+	if (voter->state == SHARD_VOTER_OK)
+		return;
+	shard_map_clear(voter->map);
+	shard_action_clear(out, SHARD_STORE_ACCEPTED);
+	shard_voter_set_state(voter, SHARD_VOTER_OK, out);
+}
+
 /* See voter.h; so for all that follow. */
 ShardVoterState
 shard_voter_state(const ShardVoter *voter)

@@ -50,7 +50,15 @@ extern void shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl
 /* What another voter remembers of me (R12): turns me amnesiac if I know less. */
 extern void
 shard_voter_reminded(ShardVoter *voter, int64 promised, ShardMapPoint point, ShardActions *out);
+
+/* AMNESIAC back to OK with its map: only for the sole voter, by the operator's will. */
 extern void shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *out);
+
+/*
+ * An amnesiac voter has learned that it was removed from the voters since it forgot: it may be added
+ * again, and starts from an empty map.
+ */
+extern void shard_voter_readmit(ShardVoter *voter, ShardActions *out);
 
 extern ShardVoterState shard_voter_state(const ShardVoter *voter);
 extern int64 shard_voter_promised(const ShardVoter *voter);
