@@ -108,6 +108,9 @@ byte announced[NODES];			/* announcement under way */
 #endif
 chan stream[NODES * NODES] = [QUEUE] of { byte };
 
+#ifdef MUTANT_delete_without_epoch
+bool deleting[NODES];
+#endif
 #ifdef MUTANT_floor_of_heard
 byte floored[NODES];
 #endif
@@ -189,6 +192,16 @@ inline clear_marks(at)
 	od
 }
 
+/* M7, at once: nobody looks at the rows in between, and an import deletes leftovers. */
+inline delete(at)
+{
+	own[at] = NO_ROW;
+	own_epoch[at] = 0;
+	waiting[at] = 0;
+	waiting_n[at] = 0;
+	clear_marks(at)
+}
+
 inline activate(at, tag)
 {
 	printf("node %d: active at epoch %d\n", at, tag);
@@ -229,11 +242,10 @@ inline fact_at_host(at, tag)
 		assert(false)							/* M6: stop, loud */
 	:: home[tag] != at && own[at] != NO_ROW && own_epoch[at] <= tag ->
 		printf("node %d: forgets epoch %d\n", at, own_epoch[at]);
-		own[at] = NO_ROW;
-		own_epoch[at] = 0;
-		waiting[at] = 0;
-		waiting_n[at] = 0;
-		clear_marks(at)
+#ifdef MUTANT_delete_without_epoch
+		deleting[at] = true;
+#endif
+		delete(at)
 	:: else
 	fi
 }
@@ -552,6 +564,14 @@ end:
 			waiting[h] = waiting[h] >> 5;
 			waiting_n[h]--
 		}
+#ifdef MUTANT_delete_without_epoch
+	:: d_step {						/* M7: the last chunk, long after, of whatever is there */
+			deleting[h] ->
+			deleting[h] = false;
+			delete(h);
+			skip
+		}
+#endif
 #ifdef MUTANT_equal_epoch_activates
 	:: d_step {						/* T2: "moving" is decided under the epoch that is known */
 			own[h] == STOPPING || own[h] == SEALED ->

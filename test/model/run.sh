@@ -6,8 +6,8 @@
 # has shown nothing and fails. A mutant is a rule broken on purpose: it passes when the model's
 # assertions catch it. WORDs pick the runs whose line contains one; --long adds larger scopes.
 #
-# Environment: MODEL_JOBS (2) searches at a time, MODEL_MEMORY (1400) MB for each, MODEL_KEEP=1
-# leaves the folder, which has the steps of each violation in a file "steps".
+# Environment: MODEL_JOBS (2) searches at a time, MODEL_MEMORY (1400; --long: 6000) MB for each,
+# MODEL_KEEP=1 leaves the folder, which has the steps of each violation in a file "steps".
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 models=$root/test/model
@@ -16,10 +16,11 @@ long=
 [ "${1:-}" != --long ] || { long=1; shift; }
 words=("$@")
 jobs=${MODEL_JOBS:-2}
-memory=${MODEL_MEMORY:-1400}
+memory=1400
 limit=600
 MODEL_KEEP=${MODEL_KEEP:-}
-[ -z "$long" ] || limit=14400
+[ -z "$long" ] || { memory=6000; limit=14400; }
+memory=${MODEL_MEMORY:-$memory}
 
 command -v spin >/dev/null || die "spin is missing: test/setup.sh model installs it"
 work=$(mktemp -d "${TMPDIR:-/tmp}/shard-model.XXXXXX")
@@ -136,7 +137,7 @@ mutant amnesiac_votes map $three BALLOTS=2 LENGTH=3 CRASHES=0 RESTORES=1
 
 # ---- routing by re-send: sections 8 and 9 -----------------------------------------------------
 
-faults="MOVES=3 ABORTS=1 CRASHES=1"
+faults="MOVES=3 ABORTS=1 CRASHES=1"     # several settings, to be split
 scope "resend: 3 moves, an abort, a crash" resend $faults
 scope "resend: the same with floors" resend $faults FLOORS=1
 scope "resend: a contended entity, 2 moves, an abort, a crash" resend MOVES=2 ABORTS=1 CRASHES=1 DEFERS=1
@@ -145,10 +146,10 @@ scope "resend: the first home tells" resend KS=0 K0=2 $faults DEFERS=1
 scope "resend: the other host tells" resend KS=0 K1=2 $faults DEFERS=1
 scope "resend: two origins" resend KS=1 K0=1 $faults
 scope "resend: three hosts" resend HOSTS=3 KS=1 $faults
-long "resend: three hosts, two messages" resend HOSTS=3 KS=2 $faults
-long "resend: 3 moves, an abort, a crash, floors, a contended entity" resend $faults FLOORS=1 DEFERS=1
-long "resend: two origins, two messages each" resend KS=2 K0=2 MOVES=2 ABORTS=1 CRASHES=1
-long "resend: two aborts, two crashes" resend MOVES=4 ABORTS=2 CRASHES=2
+long "resend: three hosts, two messages" resend HOSTS=3 KS=2 $faults QUEUE=14
+long "resend: 3 moves, an abort, a crash, floors, a contended entity" resend $faults FLOORS=1 DEFERS=1 QUEUE=14
+long "resend: two origins, two messages each" resend KS=2 K0=2 MOVES=2 ABORTS=1 CRASHES=1 QUEUE=14
+long "resend: two aborts, two crashes" resend MOVES=4 ABORTS=2 CRASHES=2 QUEUE=14
 long "resend: everybody tells" resend KS=1 K0=1 K1=1 $faults
 
 mutant take_any_tag resend MOVES=2
@@ -171,6 +172,7 @@ mutant floor_of_heard resend KS=1 MOVES=2 CRASHES=1
 mutant import_repeated resend MOVES=2
 mutant older_fact_applied resend MOVES=2
 mutant equal_epoch_activates resend MOVES=1
+mutant delete_without_epoch resend MOVES=2
 mutant seal_volatile resend MOVES=1 CRASHES=1
 mutant rebuild_while_stopping resend MOVES=2 ABORTS=1 CRASHES=1
 
