@@ -335,17 +335,35 @@ shard_proposer_receive(ShardProposer *proposer, int64 now, const ShardControl *m
 }
 
 /*
- * Is the time over (R10): for a stage of the campaign that came no further, for an office whose
- * heartbeats no majority acknowledges?
+ * Until when the stage or office may go on as it is (R10): a stage of the campaign that comes no
+ * further, an office whose heartbeats no majority acknowledges.
  */
-static bool
-overdue(const ShardProposer *proposer, int64 now)
+static int64
+deadline(const ShardProposer *proposer)
 {
 	int64 since = proposer->stage_at;
 
 	if (proposer->office == SHARD_OFFICE_HELD)
 		since = Max(since, shard_proposer_majority_heartbeat(proposer));
-	return now - since > SHARD_ELECTION_TIMEOUT;
+	return since + SHARD_ELECTION_TIMEOUT;
+}
+
+/* See proposer.h. */
+int64
+shard_proposer_wake(const ShardProposer *proposer)
+{
+	int64 wake;
+
+	if (proposer->office == SHARD_OFFICE_NONE)
+		return PG_INT64_MAX;
+	wake = deadline(proposer) + 1;
+	if (proposer->office == SHARD_OFFICE_TERM || proposer->office == SHARD_OFFICE_HELD)
+	{
+		wake = Min(wake, proposer->heartbeat_at + SHARD_HEARTBEAT_INTERVAL);
+		if (shard_map_count(proposer->outstanding) == 0)
+			return wake;
+	}
+	return Min(wake, proposer->sent_at + SHARD_RESEND_INTERVAL);
 }
 
 /* See proposer.h. */
@@ -357,7 +375,7 @@ shard_proposer_tick(ShardProposer *proposer, int64 now, const int32 *members, in
 
 	if (proposer->office == SHARD_OFFICE_NONE)
 		return;
-	if (overdue(proposer, now))
+	if (now > deadline(proposer))
 	{
 		shard_proposer_step_down(proposer);
 		return;

@@ -231,6 +231,7 @@ shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, in
 	{
 		ShardMapEntry entry = entries[i];
 
+		Assert(shard_map_find(proposer->gathered, entry.key) == NULL); /* each key once */
 		entry.n = 0;
 		shard_map_put(proposer->gathered, &entry);
 	}

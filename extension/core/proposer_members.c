@@ -25,8 +25,7 @@ void
 shard_proposer_heartbeats(ShardProposer *proposer, int64 now, const int32 *members, int n_members,
 						  ShardActions *out)
 {
-	if (proposer->heartbeat_at != PG_INT64_MIN &&
-		now - proposer->heartbeat_at < SHARD_HEARTBEAT_INTERVAL)
+	if (now < proposer->heartbeat_at + SHARD_HEARTBEAT_INTERVAL)
 		return;
 	proposer->heartbeat_at = now;
 
