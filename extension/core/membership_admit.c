@@ -49,10 +49,10 @@ judge_claim(const ShardMemberRecord *record, const ShardClaim *claim)
 {
 	ShardAdmission admission = SHARD_ADMISSION_GRANT;
 
-	if (claim->old_heard)
-		return SHARD_ADMISSION_OLD_LIVES;
 	if (claim->previous != record->inc_no)
 		return SHARD_ADMISSION_STALE;
+	if (claim->old_heard)
+		return SHARD_ADMISSION_OLD_LIVES;
 	/* Who was never admitted has nothing to lose and nothing to show. */
 	if (record->inc_no != 0)
 		admission = judge_kind(record, claim);
