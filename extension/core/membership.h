@@ -77,6 +77,7 @@ typedef struct ShardClaim
 	ShardUuid uuid;
 	int32 kind;		   /* ShardStartKind */
 	bool old_heard;	   /* the decided incarnation was heard since the claim was made */
+	bool listening;	   /* not for long enough yet to say so */
 	bool leases_ended; /* no lease of the decided incarnation can run any more */
 	bool alone;		   /* no other member is alive (R12) */
 	bool forced;	   /* by the operator */
@@ -88,6 +89,7 @@ typedef enum ShardAdmission
 	SHARD_ADMISSION_GRANT,
 	SHARD_ADMISSION_GRANTED,   /* it is the decided incarnation already */
 	SHARD_ADMISSION_ASK,	   /* call back at the registered address first */
+	SHARD_ADMISSION_LISTEN,	   /* whether the decided incarnation still sends */
 	SHARD_ADMISSION_WAIT,	   /* for the end of the old incarnation's leases (L4, L7) */
 	SHARD_ADMISSION_UNKNOWN,   /* there is no such member */
 	SHARD_ADMISSION_GONE,	   /* removed, or written off: for good */

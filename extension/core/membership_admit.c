@@ -7,7 +7,7 @@
  * - It must follow the decided incarnation, by the number that it kept durably. A copy that was put
  *   back lacks the last one, unless the node never started since; then only I2 can tell.
  * - It must sit at the registered address: a clone elsewhere does not.
- * - The decided incarnation must have fallen silent.
+ * - The decided incarnation must have fallen silent: not heard for at least a heartbeat's time.
  * - A promoted standby is good if nothing was ever shown to others that it did not have (gate standby),
  *   or if the old primary was bound by a lease, which has ended (L7). Alone in its cluster there is
  *   nobody else to whom anything could have been shown.
@@ -71,7 +71,7 @@ judge_claim(const ShardMemberRecord *record, const ShardClaim *claim)
 		case SHARD_CALLBACK_NEEDLESS:
 			break;
 	}
-	return SHARD_ADMISSION_GRANT;
+	return claim->listening ? SHARD_ADMISSION_LISTEN : SHARD_ADMISSION_GRANT;
 }
 
 /* See membership.h. */
@@ -94,7 +94,8 @@ shard_membership_judge(const ShardMemberRecord *record, const ShardClaim *claim)
 bool
 shard_membership_may_force(ShardAdmission admission)
 {
-	return admission == SHARD_ADMISSION_ASK || admission >= SHARD_ADMISSION_OLD_LIVES;
+	return admission == SHARD_ADMISSION_ASK || admission == SHARD_ADMISSION_LISTEN ||
+		   admission >= SHARD_ADMISSION_OLD_LIVES;
 }
 
 /*
@@ -122,6 +123,10 @@ describe(char *text, size_t size, ShardAdmission admission, const ShardMemberRec
 		case SHARD_ADMISSION_ASK:
 			snprintf(text, size, "the address of node %d, \"%.200s\", has not answered yet",
 					 claim->node, record->dsn ? record->dsn : "");
+			break;
+		case SHARD_ADMISSION_LISTEN:
+			snprintf(text, size, "incarnation %d of node %d may still be alive", record->inc_no,
+					 claim->node);
 			break;
 		case SHARD_ADMISSION_WAIT:
 			snprintf(text, size, "the lease of incarnation %d of node %d has not ended yet",

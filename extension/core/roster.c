@@ -1,8 +1,9 @@
 /*
  * core/roster.c
- *		The coordinator's duties towards members: what it hears from them, leases, operators' acts.
+ *		The coordinator's duties towards members: what it hears from them, and operators' acts.
  *
- * Joining and admission: roster_join.c; steps of status, downing, voters: roster_status.c.
+ * Joining and admission: roster_join.c; steps of status, downing, voters: roster_status.c; leases:
+ * roster_lease.c.
  *
  * Nothing here is durable, and nothing decides by itself: each change is proposed against the version
  * of the key that was looked at, so that of two that were thought up from the same state one fails and
@@ -37,8 +38,6 @@ shard_roster_destroy(ShardRoster *roster)
 {
 	if (roster->members)
 		pfree(roster->members);
-	if (roster->claims)
-		pfree(roster->claims);
 	shard_lease_book_destroy(roster->leases);
 	shard_arena_destroy(roster->arena);
 	pfree(roster);
@@ -75,6 +74,7 @@ watch(ShardRoster *roster, int64 now, int32 node)
 	member = &roster->members[roster->n_members++];
 	memset(member, 0, sizeof(*member));
 	member->node = node;
+	member->heard_at = now;
 	shard_detector_init(&member->detector, NULL);
 	shard_detector_heartbeat(&member->detector, now);
 	return member;
@@ -227,18 +227,72 @@ shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, con
 		   shard_roster_propose(roster, proposer, entry, &record);
 }
 
+static bool
+is_among(int32 node, const int32 *nodes, int n_nodes)
+{
+	for (int i = 0; i < n_nodes; i++)
+	{
+		if (nodes[i] == node)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Are most of these voters there, and not among those who are to go?
+ */
+static bool
+keeps_majority(const ShardRoster *roster, int64 now, const ShardMap *decided, const int32 *voters,
+			   int n_voters, const int32 *nodes, int n_nodes)
+{
+	int present = 0;
+
+	for (int i = 0; i < n_voters; i++)
+	{
+		ShardMemberRecord record;
+
+		if (shard_roster_record(roster, decided, voters[i], &record) &&
+			shard_membership_is_member(record.status) &&
+			shard_roster_reachable(roster, voters[i], now) && !is_among(voters[i], nodes, n_nodes))
+			present++;
+	}
+	return n_voters == 0 || present * 2 > n_voters;
+}
+
+/*
+ * Can the cluster still decide when the incarnations of some members are fenced? A fenced one does
+ * not vote until its node is started again.
+ */
+bool
+shard_roster_may_lose(const ShardRoster *roster, int64 now, const ShardProposer *proposer,
+					  const int32 *nodes, int n_nodes)
+{
+	const ShardMap *decided = shard_proposer_decided(proposer);
+	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	ShardVotersRecord voters;
+
+	if (roster->settings.journal || !entry || !shard_record_get_voters(entry, &voters))
+		return true;
+	return keeps_majority(roster, now, decided, voters.current, voters.n_current, nodes, n_nodes) &&
+		   keeps_majority(roster, now, decided, voters.next, voters.n_next, nodes, n_nodes);
+}
+
 /*
  * May an operator down or write off the node?
  */
 static bool
 may_give_up(const ShardRoster *roster, int64 now, int32 node, const ShardMemberRecord *record,
-			ShardMembershipEvent event, const char **why)
+			ShardMembershipEvent event, const ShardProposer *proposer, const char **why)
 {
 	if (node == roster->self)
 		*why = "the node is the coordinator; let it leave, or stop it";
 	else if (event == SHARD_MEMBERSHIP_WRITE_OFF && shard_membership_counts(record) &&
 			 shard_roster_reachable(roster, node, now))
 		*why = "the node is reachable; down it first, or let it leave";
+	else if (shard_membership_is_member(record->status) &&
+			 shard_roster_reachable(roster, node, now) &&
+			 !shard_roster_may_lose(roster, now, proposer, &node, 1))
+		*why = "without the node the voters have no majority";
 	else
 		return true;
 	return false;
@@ -268,117 +322,13 @@ shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberS
 	if (!entry || (status != SHARD_MEMBER_DOWN && status != SHARD_MEMBER_WRITTEN_OFF))
 		return false;
 	before = record.status;
-	if (!may_give_up(roster, now, node, &record, event, why))
+	if (!may_give_up(roster, now, node, &record, event, proposer, why))
 		return false;
 	*why = "the status of the node does not allow it";
 	if (!shard_membership_step(&record, event))
 		return false;
 	*why = "another change of the node is being decided; try again";
 	return record.status == before || shard_roster_propose(roster, proposer, entry, &record);
-}
-
-/* ---- leases ------------------------------------------------------------------------------------- */
-
-/*
- * The settings as decided; false if there are none.
- */
-static bool
-get_settings(const ShardMap *decided, ShardSettingsRecord *settings, int64 *n)
-{
-	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0});
-
-	if (!entry || !shard_record_get_settings(entry, settings))
-		return false;
-	*n = entry->n;
-	return true;
-}
-
-/* See roster.h. */
-void
-shard_roster_close_lease(ShardRoster *roster, int32 node)
-{
-	shard_lease_book_close(roster->leases, node);
-}
-
-/* See roster.h. */
-void
-shard_roster_open_lease(ShardRoster *roster, int32 node)
-{
-	shard_lease_book_open(roster->leases, node);
-}
-
-/* See roster.h. */
-bool
-shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const ShardMap *decided)
-{
-	ShardSettingsRecord settings;
-	int64 n;
-	bool known = get_settings(decided, &settings, &n);
-
-	return shard_lease_book_ended(roster->leases, node, now, known ? &settings : NULL);
-}
-
-/*
- * Send the grants whose majority heartbeat has come. None while a change of the member is being
- * decided, and none to an incarnation whose place another one is about to take.
- */
-static void
-send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer, ShardActions *out)
-{
-	const ShardMap *decided = shard_proposer_decided(proposer);
-	int64 heartbeat = shard_proposer_majority_heartbeat(proposer);
-	ShardSettingsRecord settings;
-	int64 n;
-	int32 ttl_ms = shard_lease_ttl_ms(get_settings(decided, &settings, &n) ? &settings : NULL);
-
-	for (int i = 0; i < roster->n_members; i++)
-	{
-		int32 node = roster->members[i].node;
-		ShardMemberRecord record;
-		ShardControl *grant;
-		int64 k;
-
-		if (!shard_roster_record(roster, decided, node, &record) ||
-			!shard_membership_is_member(record.status) ||
-			shard_roster_pending(proposer, SHARD_MAP_MEMBER, node) ||
-			shard_roster_displaces(roster, node) ||
-			!shard_lease_book_grant(roster->leases, node, record.inc_no, heartbeat, ttl_ms, now,
-									&k))
-			continue;
-		grant = shard_action_send(out, node, SHARD_CONTROL_GRANT);
-		grant->token = k;
-		grant->status = ttl_ms;
-		grant->n = shard_map_point(decided).n;
-#ifdef SHARD_MUTANT_GRANT_WITHOUT_FACTS
-		grant->n = 0;
-#endif
-	}
-}
-
-/*
- * Forget a former, longer lease time when the last grant under it has ended (L3).
- */
-static void
-settle_ttl(ShardRoster *roster, int64 now, ShardProposer *proposer)
-{
-	ShardSettingsRecord settings;
-	ShardMapEntry change;
-	int64 n;
-
-	if (!get_settings(shard_proposer_decided(proposer), &settings, &n) ||
-		settings.previous_lease_ttl_ms <= settings.lease_ttl_ms)
-		return;
-	if (roster->ttl_n != n)
-	{
-		roster->ttl_n = n;
-		roster->ttl_since = now;
-	}
-	if (now - roster->ttl_since <
-		SHARD_LEASE_WAIT(shard_lease_longest_ttl_ms(&settings) * SHARD_MS))
-		return;
-	settings.previous_lease_ttl_ms = settings.lease_ttl_ms;
-	change = shard_record_put_settings(&settings, n, roster->arena);
-	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
 /* ---- messages and time -------------------------------------------------------------------------- */
@@ -461,7 +411,7 @@ shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message
 			break;
 		case SHARD_CONTROL_HEARTBEAT_ACK:
 			note_ack(roster, now, shard_proposer_decided(proposer), message);
-			send_grants(roster, now, proposer, out);
+			shard_roster_send_grants(roster, now, proposer, out);
 			break;
 		default:
 			break;
@@ -497,6 +447,6 @@ shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
 	shard_roster_down(roster, now, proposer, out);
 	if (!roster->settings.journal)
 		shard_roster_voters(roster, now, proposer);
-	settle_ttl(roster, now, proposer);
-	send_grants(roster, now, proposer, out);
+	shard_roster_settle_ttl(roster, now, proposer);
+	shard_roster_send_grants(roster, now, proposer, out);
 }

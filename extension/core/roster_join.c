@@ -145,7 +145,7 @@ shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardPropose
 /* ---- claims ------------------------------------------------------------------------------------- */
 
 static RosterClaim *
-find_claim(const ShardRoster *roster, int32 node, ShardUuid uuid)
+find_claim(ShardRoster *roster, int32 node, ShardUuid uuid)
 {
 	for (int i = 0; i < roster->n_claims; i++)
 	{
@@ -186,17 +186,18 @@ show_rivals(ShardRoster *roster, RosterClaim *claim, int64 now, ShardActions *ou
 }
 
 /*
- * Remember what a claimant says. A claim that is repeated keeps what was found out about it.
+ * Remember what a claimant says. A claim that is repeated keeps what was found out about it. NULL: there
+ * are too many.
  */
 static RosterClaim *
 note_claim(ShardRoster *roster, int64 now, const ShardControl *message, ShardActions *out)
 {
 	RosterClaim *claim = find_claim(roster, message->node, message->uuid);
-	size_t size = sizeof(RosterClaim) * (roster->n_claims + 1);
 
+	if (!claim && roster->n_claims == ROSTER_MAX_CLAIMS)
+		return NULL;
 	if (!claim)
 	{
-		roster->claims = roster->claims ? repalloc(roster->claims, size) : palloc(size);
 		claim = &roster->claims[roster->n_claims++];
 		memset(claim, 0, sizeof(*claim));
 		claim->node = message->node;
@@ -275,6 +276,8 @@ describe_claim(const ShardRoster *roster, const RosterClaim *claim, int64 now,
 	said.old_heard = member && member->heard && claim->node != roster->self &&
 					 member->heard_at > claim->since && now - member->heard_at < ROSTER_ALIVE;
 	said.alone = is_alone(roster, decided, claim->node);
+	said.listening = member && claim->node != roster->self && now - claim->since < ROSTER_LISTEN &&
+					 now - member->heard_at < ROSTER_ALIVE;
 	said.leases_ended = !uses_leases(roster, decided, record) ||
 						shard_roster_lease_ended(roster, claim->node, now, decided);
 	if (said.alone && record->dsn[0] == '\0')
@@ -370,6 +373,8 @@ shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 	if (message->node == 0 || (message->uuid.high == 0 && message->uuid.low == 0))
 		return;
 	claim = note_claim(roster, now, message, out);
+	if (!claim)
+		return;
 	tell(roster, claim, judge_claim(roster, claim, now, proposer, out),
 		 claim->node == roster->self ? roster->self : 0, now, shard_proposer_decided(proposer),
 		 out);

@@ -20,6 +20,12 @@
 /* The decided incarnation that was heard within this time is alive; longer than two heartbeats. */
 #define ROSTER_ALIVE (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 2)
 
+/* So long a claim waits for a sign of it, unless it has been silent already for the time above. */
+#define ROSTER_LISTEN (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 4)
+
+/* Claims that are looked after at a time; more are the work of somebody who cannot be helped. */
+#define ROSTER_MAX_CLAIMS 64
+
 /* A claimant is told again why it is refused. */
 #define ROSTER_TELL_INTERVAL (5 * SHARD_SECOND)
 
@@ -27,9 +33,9 @@
 typedef struct RosterMember
 {
 	int32 node;
-	bool heard; /* in this office */
-	int64 heard_at;
-	bool amnesiac; /* its voter says so */
+	bool heard;		/* in this office */
+	int64 heard_at; /* or watched since, if it was not */
+	bool amnesiac;	/* its voter says so */
 	bool unsettled;
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;
@@ -64,7 +70,7 @@ struct ShardRoster
 	int n_members;
 	RosterMember *members;
 	int n_claims;
-	RosterClaim *claims;
+	RosterClaim claims[ROSTER_MAX_CLAIMS];
 
 	ShardLeaseBook *leases;
 	int64 ttl_n; /* version of the settings whose former lease time still counts, since ttl_since */
@@ -90,6 +96,9 @@ extern bool shard_roster_propose(ShardRoster *roster, ShardProposer *proposer,
 extern bool
 shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, const char **why);
 
+extern bool shard_roster_may_lose(const ShardRoster *roster, int64 now,
+								  const ShardProposer *proposer, const int32 *nodes, int n_nodes);
+
 /* roster_join.c: node ids, and claims to be a node */
 extern void shard_roster_join(ShardRoster *roster, const ShardControl *message,
 							  ShardProposer *proposer, ShardActions *out);
@@ -100,6 +109,11 @@ extern void shard_roster_called_back(ShardRoster *roster, int64 now, const Shard
 extern void
 shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
 extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
+
+/* roster_lease.c: grants, and the time that they are given */
+extern void shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,
+									 ShardActions *out);
+extern void shard_roster_settle_ttl(ShardRoster *roster, int64 now, ShardProposer *proposer);
 
 /* roster_status.c: steps of status, downing, voters */
 extern void

@@ -229,13 +229,10 @@ make_view(const ShardRoster *roster, int64 now, const ShardProposer *proposer,
 	int count;
 	ShardMapEntry *entries =
 		shard_map_list(shard_proposer_decided(proposer), SHARD_MAP_MEMBER, roster->arena, &count);
-	int64 newest = 0;
 
 	memset(view, 0, sizeof(*view));
 	view->self = -1;
 	view->lease = true; /* the office is the lease */
-	for (int i = 0; i < count; i++)
-		newest = Max(newest, entries[i].n);
 	for (int i = 0; i < count; i++)
 	{
 		int32 node = entries[i].key.a;
@@ -254,7 +251,7 @@ make_view(const ShardRoster *roster, int64 now, const ShardProposer *proposer,
 		member->age = record.age != 0 ? record.age : PG_INT64_MAX;
 		member->status = (ShardMemberStatus) record.status;
 		member->reachable = shard_roster_reachable(roster, node, now);
-		member->seen = node == roster->self || shard_proposer_learned_by(proposer, node) >= newest;
+		member->seen = member->reachable; /* what it has seen since comes through here */
 		member->in_role = true;
 	}
 	add_reports(roster, view);
@@ -289,8 +286,29 @@ down_members(ShardRoster *roster, int64 now, const ShardDowningView *view, uint6
 }
 
 /*
+ * May the given members be downed: are neither this coordinator among them, nor so many of the voters
+ * that nothing could be decided any more?
+ */
+static bool
+may_down(const ShardRoster *roster, int64 now, const ShardDowningView *view, uint64 members,
+		 const ShardProposer *proposer)
+{
+	int32 nodes[SHARD_DOWNING_MAX_MEMBERS];
+	int n_nodes = 0;
+
+	for (int i = 0; i < view->n_members; i++)
+	{
+		if ((members >> i & 1) != 0)
+			nodes[n_nodes++] = view->members[i].node;
+	}
+	return (members >> view->self & 1) == 0 &&
+		   shard_roster_may_lose(roster, now, proposer, nodes, n_nodes);
+}
+
+/*
  * Down whom the strategy gives up, once the membership is at rest. A coordinator never downs its own
- * side: that side has the majority of the voters, and stopping it would stop the cluster.
+ * side, nor its majority: that side is the only one that can decide, and stopping it would stop the
+ * cluster.
  */
 void
 shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out)
@@ -311,7 +329,7 @@ shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, Shard
 		return;
 	}
 	members = shard_downing_decide(&view, &settings);
-	if ((members >> view.self & 1) == 0)
+	if (may_down(roster, now, &view, members, proposer))
 		down_members(roster, now, &view, members, proposer, out);
 	else if (!roster->told_side)
 	{

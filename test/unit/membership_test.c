@@ -137,6 +137,10 @@ test_restart(void)
 	is_verdict(&local, &it, SHARD_ADMISSION_ASK, "nobody answered yet at its address");
 	it.callback = SHARD_CALLBACK_OTHER;
 	is_verdict(&local, &it, SHARD_ADMISSION_ELSEWHERE, "a clone of the machine elsewhere");
+	it.callback = SHARD_CALLBACK_SAME;
+	it.listening = true;
+	is_verdict(&local, &it, SHARD_ADMISSION_LISTEN, "the one before was heard a moment ago");
+	it.listening = false;
 	it.callback = SHARD_CALLBACK_NEEDLESS;
 	is_verdict(&local, &it, SHARD_ADMISSION_GRANT, "a cluster of one without an address");
 	it.uuid = OLD;
@@ -217,7 +221,8 @@ test_may_force(void)
 {
 	for (int verdict = 0; verdict <= SHARD_ADMISSION_ELSEWHERE; verdict++)
 		ok(shard_membership_may_force((ShardAdmission) verdict) ==
-			   (verdict == SHARD_ADMISSION_ASK || verdict >= SHARD_ADMISSION_OLD_LIVES),
+			   (verdict == SHARD_ADMISSION_ASK || verdict == SHARD_ADMISSION_LISTEN ||
+				verdict >= SHARD_ADMISSION_OLD_LIVES),
 		   "verdict %d may be overruled or not", verdict);
 }
 

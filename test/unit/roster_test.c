@@ -156,6 +156,9 @@ test_status(void)
 	ok(!shard_roster_set_status(peers[0].roster, now, 2, SHARD_MEMBER_WRITTEN_OFF,
 								peers[0].proposer, &why),
 	   "who is reachable cannot be written off: %s", why);
+	ok(!shard_roster_set_status(peers[0].roster, now, 2, SHARD_MEMBER_DOWN, peers[0].proposer,
+								&why),
+	   "with node 3 away, node 2 cannot be downed: %s", why);
 	ok(!shard_roster_set_status(peers[0].roster, now, 9, SHARD_MEMBER_DOWN, peers[0].proposer,
 								&why),
 	   "who is nobody cannot be downed: %s", why);
@@ -306,6 +309,73 @@ test_lease(void)
 	finish();
 }
 
+/* Decide something as if the coordinator's homes had. */
+static void
+decide(ShardMapEntry entry)
+{
+	ok(shard_proposer_propose(peers[0].proposer, &entry, 1), "proposed");
+	run(1 * S);
+}
+
+/* L7 and its like: a promoted standby waits for the leases of the primary, which may only be frozen. */
+static void
+test_lease_and_admission(void)
+{
+	ShardTypeRecord type = {.name = "cart", .number_of_shards = 4, .leased = true, .role = ""};
+	ShardMemberRecord record;
+	ShardSettingsRecord ttl = {.lease_ttl_ms = 4000};
+	Peer *peer;
+	const char *why;
+	int64 until;
+
+	form(3);
+	decide(shard_record_put_type(1, &type, 0, arena));
+	(void) get_member(decided(), 3, &record);
+	record.gate = SHARD_GATE_STANDBY;
+	decide(shard_record_put_member(
+		3, &record, shard_map_find(decided(), (ShardMapKey){SHARD_MAP_MEMBER, 3, 0})->n, arena));
+	peers[2].asks_lease = true;
+	run(2 * S);
+	until = shard_lease_until(&peers[2].lease, PG_INT64_MAX);
+	ok(until > now, "the primary has a lease");
+	peer = restart(2, 300, SHARD_START_PROMOTED);
+	peer->asks_lease = true;
+	run(until - now);
+	is_member(3, SHARD_MEMBER_UP, 1, "promoted, while the lease of the primary runs");
+	run(2 * S);
+	is_member(3, SHARD_MEMBER_UP, 2, "promoted, after it");
+	run(2 * S);
+	ok(shard_lease_valid(&peer->lease, PG_INT64_MAX, now), "and has a lease of its own");
+
+	/* An operator admits a copy while the original lives: its lease must run out first. */
+	peer = start(5, 3, 1, 500, SHARD_START_COPY);
+	run(1 * S);
+	ok(shard_roster_admit(peers[0].roster, now, 3, peers[0].proposer, &why), "admitted by hand");
+	until = shard_lease_until(&peers[2].lease, PG_INT64_MAX);
+	run(2 * S);
+	is_int(shard_lease_until(&peers[2].lease, PG_INT64_MAX), until, "no grants to the original");
+	is_member(3, SHARD_MEMBER_UP, 2, "by hand, while the lease of the original runs");
+	run(3 * S);
+	is_member(3, SHARD_MEMBER_UP, 3, "by hand, after it");
+	ok(now > until && peers[2].cut, "the original is fenced");
+	end_peer(peer);
+
+	/* L3: after a shorter time was decided, the longer one counts until its grants are over. */
+	ok(shard_lease_change_ttl(&ttl, 1000), "shorter");
+	decide(shard_record_put_settings(
+		&ttl, shard_map_find(decided(), (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0})->n, arena));
+	(void) shard_record_get_settings(shard_map_find(decided(),
+													(ShardMapKey){SHARD_MAP_SETTINGS, 0, 0}),
+									 &ttl);
+	is_int(shard_lease_longest_ttl_ms(&ttl), 4000, "the longer time still counts");
+	run(5 * S);
+	(void) shard_record_get_settings(shard_map_find(decided(),
+													(ShardMapKey){SHARD_MAP_SETTINGS, 0, 0}),
+									 &ttl);
+	is_int(shard_lease_longest_ttl_ms(&ttl), 1000, "not any more");
+	finish();
+}
+
 /* A partition: the strategy of the side with the majority downs the others, after quiet time. */
 static void
 test_downing(void)
@@ -320,6 +390,28 @@ test_downing(void)
 	is_member(5, SHARD_MEMBER_DOWN, 1, "after it");
 	is_member(1, SHARD_MEMBER_UP, 1, "after it");
 	is_voters("123", "after it");
+	finish();
+
+	/* A broken link between two members that the coordinator reaches: both are given up, but not if
+	 * the voters need them. */
+	form(3);
+	peers[1].unreachable[0] = 3;
+	peers[2].unreachable[0] = 2;
+	peers[1].n_unreachable = peers[2].n_unreachable = 1;
+	run(30 * S);
+	is_member(2, SHARD_MEMBER_UP, 1, "a link between voters");
+	is_member(3, SHARD_MEMBER_UP, 1, "a link between voters");
+	ok(strstr(last_log, "nobody is downed") != NULL, "said in the log: %s", last_log);
+	finish();
+	form(5);
+	peers[3].unreachable[0] = 5;
+	peers[4].unreachable[0] = 4;
+	peers[3].n_unreachable = peers[4].n_unreachable = 1;
+	run(30 * S);
+	is_member(3, SHARD_MEMBER_UP, 1, "a link between two of five");
+	is_member(4, SHARD_MEMBER_DOWN, 1, "a link between two of five");
+	is_member(5, SHARD_MEMBER_DOWN, 1, "a link between two of five");
+	is_voters("123", "a link between two of five");
 	finish();
 
 	/* The side of the coordinator should go: nobody does. */
@@ -388,6 +480,7 @@ main(void)
 	test_leave();
 	test_voters();
 	test_lease();
+	test_lease_and_admission();
 	test_downing();
 	test_strange();
 	shard_arena_destroy(arena);
