@@ -45,7 +45,8 @@ search() {  # kind, folder, model, NAME=VALUE ...
   flags=(-DSAFETY -DNOREDUCE "-DMEMLIM=$memory" ${long:+-DCOLLAPSE})
   if [ "$kind" = mutant ]; then flags+=(-O0); else flags+=(-O2); fi
   gcc -w "${flags[@]}" -o pan pan.c >>out 2>&1 || return 1
-  timeout "$limit" ./pan -m1000000 -w24 >>out 2>&1
+  # In the foreground, so that who ends this run ends the search, too.
+  timeout --foreground "$limit" ./pan -m1000000 -w24 >>out 2>&1
   [ ! -f "$model.pml.trail" ] || [ "$kind$MODEL_KEEP" = mutant ] || steps "$model" "${settings[@]}"
 }
 
@@ -184,7 +185,7 @@ scope "stream: an older origin writes first, after a crash" stream ORIGIN_RESTOR
 scope "stream: an older receiver, after a crash" stream RECEIVER_RESTORES=1 RECEIVER_CRASHES=1
 scope "stream: both put back" stream ORIGIN_RESTORES=1 RECEIVER_RESTORES=1
 long "stream: both put back, both crash" stream ORIGIN_RESTORES=1 RECEIVER_RESTORES=1 $crashes
-long "stream: two copies of the origin" stream ORIGIN_RESTORES=2 $crashes
+long "stream: two copies of the origin" stream ROWS=3 ORIGIN_RESTORES=2 $crashes
 
 mutant position_after_commit stream ROWS=3
 mutant gap_check_dropped stream ROWS=3
