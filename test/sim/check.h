@@ -10,6 +10,8 @@
 
 #include "postgres_fe.h"
 
+#include "core/handoff.h"
+
 typedef struct Check Check;
 
 /* What became of a message. */
@@ -18,9 +20,10 @@ typedef enum CheckFate
 	CHECK_OPEN = 0,	 /* told, its transaction runs */
 	CHECK_COMMITTED, /* visible, not yet reported to its sender */
 	CHECK_REPORTED,	 /* COMMIT returned: it must not get lost */
-	CHECK_ABORTED,	 /* rolled back, or lost in a crash before COMMIT returned */
+	CHECK_ABORTED,	 /* rolled back */
+	CHECK_UNSURE,	 /* its database crashed before COMMIT returned: once or never */
 	CHECK_HANDLED,
-	CHECK_DEAD /* dead letter, in doubt, or lost with its node by an operator's act */
+	CHECK_DEAD /* dead letter, in doubt */
 } CheckFate;
 
 extern Check *check_create(void);
@@ -33,3 +36,51 @@ extern void check_fail(Check *check, const char *format, ...) pg_attribute_print
 /* How many messages were told, and how many were handled. */
 extern int check_told(const Check *check);
 extern int check_handled_count(const Check *check);
+
+/*
+ * Messages. instance is a database's number (a restored copy is another one); session tells apart
+ * senders whose messages keep their order, within one life of the database.
+ */
+extern int64
+check_tell(Check *check, int instance, int64 session, int32 type_id, int32 shard, int32 entity);
+extern void check_committed(Check *check, int64 id);
+extern void check_reported(Check *check, int64 id);
+extern void check_aborted(Check *check, int64 id);
+extern void check_dead(Check *check, int64 id);
+
+/* A turn that is durable and past the gate handled it. */
+extern void check_handled(Check *check, int64 id, int instance, int32 epoch);
+
+extern CheckFate check_fate(const Check *check, int64 id);
+
+/* The database went down: what was not reported is unsure. */
+extern void check_crashed(Check *check, int instance);
+
+/*
+ * The database was put back from an old copy: what it sent or handled before is excused, and what it
+ * owned does not count. Its node was written off: what it had may be lost, but nothing comes twice.
+ */
+extern void check_excuse(Check *check, int instance);
+extern void check_written_off(Check *check, int instance);
+
+/* It was taken in, waits in the stash of a lost state, and went with it. */
+extern void check_stranded(Check *check, int64 id);
+
+/* The shard began anew without its state: what it handled before need not be seen in it. */
+extern void check_lost(Check *check, int32 type_id, int32 shard);
+
+/* An ownership row changed; lost: of the fact that did it, or 0. leased types may overlap (P4). */
+extern void check_owner(Check *check, int instance, int32 type_id, int32 shard,
+						const ShardOwn *before, const ShardOwn *after, int32 lost, bool leased);
+
+/* The row as it is after a crash. */
+extern void check_owns(Check *check, int instance, int32 type_id, int32 shard, const ShardOwn *own);
+
+/*
+ * At the end: begin; then each message that is seen waiting somewhere, and each effect that is seen
+ * in the state of a shard where it is active; then the verdict.
+ */
+extern void check_end_begin(Check *check);
+extern void check_seen_waiting(Check *check, int64 id);
+extern void check_seen_effect(Check *check, int64 id);
+extern void check_end(Check *check);

@@ -63,11 +63,23 @@ typedef struct PlaneSettings
 	int tell_percent;		/* messages whose handler tells another entity; 15 */
 	int64 call_timeout;		/* 500 ms */
 	int64 delete_delay;		/* of a moved shard's rows, at most; 3 s */
-	bool no_tells_from_now; /* handlers send nothing new: a history is to end */
+	int types;				/* whom handlers tell: type ids 1..types, */
+	int shards;				/* shards 0..shards-1 of each, */
+	int entities;			/* entities 0..entities-1 of each; without types they tell nobody */
+	bool no_tells_from_now; /* handlers send nothing new, and defer nothing: a history is to end */
 } PlaneSettings;
 
-extern Plane *
-plane_create(const PlaneHost *host, Store *store, Check *check, const PlaneSettings *settings);
+/*
+ * instance: a number below 64 that the checkers know the database by; a restored copy or a promoted
+ * standby gets another one. retire: this database is not the node's any more (frozen old primary,
+ * files that were put back over): the checkers hear of it no more.
+ */
+extern Plane *plane_create(const PlaneHost *host, Store *store, Check *check, int instance,
+						   const PlaneSettings *settings);
+extern void plane_retire(Plane *plane);
+
+/* Its state is lost for good (after a crash): what its shards had in the stash went with them. */
+extern void plane_strand(Plane *plane);
 extern void plane_destroy(Plane *plane);
 extern PlaneSettings *plane_settings(Plane *plane); /* workers may be changed at any time */
 extern Store *plane_store(Plane *plane);

@@ -61,6 +61,15 @@ extern const void *
 store_at_or_next(const Store *store, const StoreTransaction *transaction, int table, StoreKey *key);
 extern int store_count(const Store *store, int table);
 
+/*
+ * The same for readers of a log that must know of rows in the making: rows that open transactions
+ * inserted are returned, too; *open says so.
+ */
+extern const void *store_scan(const Store *store, int table, StoreKey *key, bool *open);
+
+/* Position of the commit that wrote the row that this is the value of; 0: older than memory. */
+extern int64 store_row_lsn(const void *value);
+
 /* Is that transaction still open? */
 extern bool store_in_progress(const Store *store, int64 xid);
 extern int64 store_next_xid(const Store *store);
@@ -71,7 +80,7 @@ extern int store_open_xids(const Store *store, int64 *xids, int space);
 /* The log. Everything up to the flushed position survives a crash. */
 extern int64 store_last_lsn(const Store *store);
 extern int64 store_flushed(const Store *store);
-extern void store_flush(Store *store, int64 upto); /* false disk: nothing happens */
+extern void store_flush(Store *store); /* nothing happens while the disk is full */
 
 /* The release gate (G1): local flush, or what the standby has flushed, too. */
 extern void store_set_gate(Store *store, StoreGate gate);

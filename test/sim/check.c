@@ -1,0 +1,448 @@
+/*
+ * check.c
+ *		Checkers of the data plane: they stand outside and see everything.
+ */
+#include "check.h"
+
+#include "shard.h"
+
+#define BUCKETS 512
+#define MAX_OWNERS 1024
+
+typedef struct Message
+{
+	CheckFate fate;
+	bool excused;
+	bool may_be_lost;
+	bool needs_effect; /* handled, and no state was lost since */
+	bool waiting;	   /* seen at the end */
+	int effects;	   /* seen at the end */
+	int instance;
+	int handled_by;
+	int32 handled_epoch;
+	int32 type_id;
+	int32 shard;
+	int32 entity;
+	int64 session;
+	int64 called;	/* order of the calls of tell */
+	int64 returned; /* when COMMIT returned, by the same clock */
+	int64 next;		/* of those to the same bucket that are not handled */
+} Message;
+
+typedef struct Owner
+{
+	int instance;
+	int32 type_id;
+	int32 shard;
+	ShardOwn own;
+} Owner;
+
+struct Check
+{
+	char *violation;
+	int64 clock;
+	int64 n_messages;
+	int64 space;
+	Message *messages; /* by id; 0 is none */
+	int64 waiting[BUCKETS];
+	int handled;
+	int n_owners;
+	Owner owners[MAX_OWNERS];
+	uint64 excused; /* instances */
+};
+
+Check *
+check_create(void)
+{
+	Check *check = pg_malloc0(sizeof(Check));
+
+	check->n_messages = 1;
+	return check;
+}
+
+void
+check_destroy(Check *check)
+{
+	free(check->violation);
+	free(check->messages);
+	free(check);
+}
+
+const char *
+check_violation(const Check *check)
+{
+	return check->violation;
+}
+
+void
+check_fail(Check *check, const char *format, ...)
+{
+	char text[512];
+	va_list args;
+
+	if (check->violation != NULL)
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	check->violation = pg_strdup(text);
+}
+
+int
+check_told(const Check *check)
+{
+	return (int) check->n_messages - 1;
+}
+
+int
+check_handled_count(const Check *check)
+{
+	return check->handled;
+}
+
+static int64 *
+bucket(Check *check, int32 type_id, int32 shard, int32 entity)
+{
+	return &check
+				->waiting[((uint32) type_id * 31 + (uint32) shard * 7 + (uint32) entity) % BUCKETS];
+}
+
+static bool
+is_excused(const Check *check, int instance)
+{
+	return (check->excused >> instance) & 1;
+}
+
+int64
+check_tell(Check *check, int instance, int64 session, int32 type_id, int32 shard, int32 entity)
+{
+	int64 id = check->n_messages++;
+	int64 *head = bucket(check, type_id, shard, entity);
+	Message *message;
+
+	if (id >= check->space)
+	{
+		check->space = Max(1024, check->space * 2);
+		check->messages = pg_realloc(check->messages, check->space * sizeof(Message));
+	}
+	message = &check->messages[id];
+	memset(message, 0, sizeof(*message));
+	message->instance = instance;
+	message->session = session;
+	message->type_id = type_id;
+	message->shard = shard;
+	message->entity = entity;
+	message->called = ++check->clock;
+	message->next = *head;
+	*head = id;
+	return id;
+}
+
+/* Nobody waits for it any more. */
+static void
+unlink_message(Check *check, int64 id)
+{
+	Message *message = &check->messages[id];
+	int64 *link = bucket(check, message->type_id, message->shard, message->entity);
+
+	while (*link != 0 && *link != id)
+		link = &check->messages[*link].next;
+	if (*link == id)
+		*link = message->next;
+}
+
+void
+check_committed(Check *check, int64 id)
+{
+	Message *message = &check->messages[id];
+
+	if (message->fate == CHECK_OPEN)
+		message->fate = CHECK_COMMITTED;
+}
+
+void
+check_reported(Check *check, int64 id)
+{
+	Message *message = &check->messages[id];
+
+	message->returned = ++check->clock;
+	if (message->fate == CHECK_COMMITTED)
+		message->fate = CHECK_REPORTED;
+}
+
+void
+check_aborted(Check *check, int64 id)
+{
+	if (check->messages[id].fate == CHECK_OPEN)
+	{
+		check->messages[id].fate = CHECK_ABORTED;
+		unlink_message(check, id);
+	}
+}
+
+void
+check_dead(Check *check, int64 id)
+{
+	if (check->messages[id].fate != CHECK_HANDLED)
+	{
+		check->messages[id].fate = CHECK_DEAD;
+		unlink_message(check, id);
+	}
+}
+
+CheckFate
+check_fate(const Check *check, int64 id)
+{
+	return check->messages[id].fate;
+}
+
+/* P3: must the first be handled before the second? */
+static bool
+comes_before(const Message *first, const Message *second)
+{
+	if (first->excused || first->may_be_lost || first->fate == CHECK_UNSURE ||
+		first->fate == CHECK_OPEN)
+		return false;
+	if (first->instance != second->instance)
+		return false;
+	if (first->session == second->session)
+		return first->called < second->called;
+	return first->returned != 0 && first->returned < second->called;
+}
+
+void
+check_handled(Check *check, int64 id, int instance, int32 epoch)
+{
+	Message *message = &check->messages[id];
+
+	if (is_excused(check, instance))
+		return;
+	if (message->fate == CHECK_HANDLED)
+	{
+		if (!message->excused)
+			check_fail(check,
+					   "P2: message " INT64_FORMAT " handled by %d in epoch %d, and by %d in %d",
+					   id, message->handled_by, message->handled_epoch, instance, epoch);
+		return;
+	}
+	if (message->fate == CHECK_ABORTED)
+		check_fail(check, "P5: message " INT64_FORMAT " was rolled back and is handled", id);
+	if (message->fate == CHECK_DEAD)
+		check_fail(check, "P2: message " INT64_FORMAT " is a dead letter and is handled", id);
+	unlink_message(check, id);
+	for (int64 at = *bucket(check, message->type_id, message->shard, message->entity);
+		 at != 0 && !message->excused; at = check->messages[at].next)
+	{
+		const Message *other = &check->messages[at];
+
+		if (other->type_id == message->type_id && other->shard == message->shard &&
+			other->entity == message->entity && comes_before(other, message))
+			check_fail(check,
+					   "P3: message " INT64_FORMAT " (shard %d, entity %d) handled by %d in epoch "
+					   "%d before " INT64_FORMAT " of %d (fate %d)",
+					   id, message->shard, message->entity, instance, epoch, at, other->instance,
+					   other->fate);
+	}
+	message->fate = CHECK_HANDLED;
+	message->needs_effect = true;
+	message->handled_by = instance;
+	message->handled_epoch = epoch;
+	check->handled++;
+}
+
+void
+check_crashed(Check *check, int instance)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+	{
+		Message *message = &check->messages[id];
+
+		if (message->instance == instance && message->fate == CHECK_COMMITTED)
+			message->fate = CHECK_UNSURE;
+		if (message->instance == instance && message->fate == CHECK_OPEN)
+			check_aborted(check, id);
+	}
+}
+
+/* What an instance owned does not count any more. */
+static void
+forget_owner(Check *check, int instance)
+{
+	int kept = 0;
+
+	check->excused |= (uint64) 1 << instance;
+	for (int i = 0; i < check->n_owners; i++)
+	{
+		if (check->owners[i].instance != instance)
+			check->owners[kept++] = check->owners[i];
+	}
+	check->n_owners = kept;
+}
+
+void
+check_excuse(Check *check, int instance)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+	{
+		Message *message = &check->messages[id];
+
+		if (message->instance == instance ||
+			(message->fate == CHECK_HANDLED && message->handled_by == instance))
+			message->excused = true;
+	}
+	forget_owner(check, instance);
+}
+
+void
+check_written_off(Check *check, int instance)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+	{
+		Message *message = &check->messages[id];
+
+		if (message->instance == instance)
+			message->may_be_lost = true;
+		if (message->fate == CHECK_HANDLED && message->handled_by == instance)
+			message->needs_effect = false;
+	}
+	forget_owner(check, instance);
+}
+
+void
+check_stranded(Check *check, int64 id)
+{
+	check->messages[id].may_be_lost = true;
+}
+
+void
+check_lost(Check *check, int32 type_id, int32 shard)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+	{
+		Message *message = &check->messages[id];
+
+		if (message->type_id == type_id && message->shard == shard)
+			message->needs_effect = false;
+	}
+}
+
+static Owner *
+find_owner(Check *check, int instance, int32 type_id, int32 shard)
+{
+	Owner *owner;
+
+	for (int i = 0; i < check->n_owners; i++)
+	{
+		owner = &check->owners[i];
+		if (owner->instance == instance && owner->type_id == type_id && owner->shard == shard)
+			return owner;
+	}
+	if (check->n_owners == MAX_OWNERS)
+		return NULL;
+	owner = &check->owners[check->n_owners++];
+	memset(owner, 0, sizeof(*owner));
+	owner->instance = instance;
+	owner->type_id = type_id;
+	owner->shard = shard;
+	return owner;
+}
+
+/* V1: nobody else is active. */
+static void
+check_alone(Check *check, const Owner *owner)
+{
+	for (int i = 0; i < check->n_owners; i++)
+	{
+		const Owner *other = &check->owners[i];
+
+		if (other != owner && other->type_id == owner->type_id && other->shard == owner->shard &&
+			other->own.state == SHARD_HOME_ACTIVE)
+			check_fail(check, "V1: shard %d/%d active on %d in epoch %d and on %d in epoch %d",
+					   owner->type_id, owner->shard, other->instance, other->own.epoch,
+					   owner->instance, owner->own.epoch);
+	}
+}
+
+void
+check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardOwn *before,
+			const ShardOwn *after, int32 lost, bool leased)
+{
+	Owner *owner;
+
+	if (is_excused(check, instance))
+		return;
+	if (after->state == SHARD_HOME_ACTIVE && before->state != SHARD_HOME_NONE &&
+		before->epoch == after->epoch && before->state != SHARD_HOME_STAGED)
+		check_fail(check, "V2, V11: shard %d/%d on %d goes back from %s to active in epoch %d",
+				   type_id, shard, instance, shard_home_machine.state_names[before->state],
+				   after->epoch);
+	if (after->state == SHARD_HOME_ACTIVE && before->state == SHARD_HOME_NONE &&
+		after->epoch != SHARD_FIRST_EPOCH && lost != after->epoch)
+		check_fail(check, "M6: shard %d/%d on %d begins in epoch %d with nothing staged", type_id,
+				   shard, instance, after->epoch);
+	owner = find_owner(check, instance, type_id, shard);
+	if (owner == NULL)
+		return;
+	owner->own = *after;
+	if (after->state == SHARD_HOME_ACTIVE && !leased)
+		check_alone(check, owner);
+}
+
+void
+check_owns(Check *check, int instance, int32 type_id, int32 shard, const ShardOwn *own)
+{
+	Owner *owner;
+
+	if (is_excused(check, instance))
+		return;
+	owner = find_owner(check, instance, type_id, shard);
+	if (owner != NULL)
+		owner->own = *own;
+}
+
+void
+check_end_begin(Check *check)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+	{
+		check->messages[id].waiting = false;
+		check->messages[id].effects = 0;
+	}
+}
+
+void
+check_seen_waiting(Check *check, int64 id)
+{
+	if (id > 0)
+		check->messages[id].waiting = true;
+}
+
+void
+check_seen_effect(Check *check, int64 id)
+{
+	if (id > 0)
+		check->messages[id].effects++;
+}
+
+void
+check_end(Check *check)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+	{
+		const Message *message = &check->messages[id];
+
+		if (message->excused)
+			continue;
+		if (message->fate == CHECK_REPORTED && !message->waiting && !message->may_be_lost)
+			check_fail(check,
+					   "P1: message " INT64_FORMAT " of %d to shard %d/%d, entity %d, is lost", id,
+					   message->instance, message->type_id, message->shard, message->entity);
+		if (message->effects > 1)
+			check_fail(check, "P2: message " INT64_FORMAT " has %d effects", id, message->effects);
+		if (message->fate == CHECK_HANDLED && message->needs_effect && message->effects == 0)
+			check_fail(check, "P1: the effect of message " INT64_FORMAT " is lost (shard %d/%d)",
+					   id, message->type_id, message->shard);
+		if (message->fate == CHECK_ABORTED && (message->effects > 0 || message->waiting))
+			check_fail(check, "P5: message " INT64_FORMAT " was rolled back and is there", id);
+	}
+}

@@ -1,0 +1,550 @@
+/*
+ * plane_move.c
+ *		The keeper: seals, imports, delayed deletes, rotation of the log (M2-M7, H7).
+ *
+ * All of it is done by other processes than the worker of the lane, so each takes the turn lock
+ * exclusively: it waits until no turn of the lane is open (W3).
+ */
+#include "plane_private.h"
+
+#define KEEPER_EVERY (500 * MS)
+#define DELETE_CHUNK 6
+#define IMPORT_TRIES 6
+
+static const int shard_tables[] = {T_STATE, T_LEDGER, T_STASH, T_BASE};
+
+static ShardOwn
+read_own(const Plane *plane, const ShardShardRef *ref)
+{
+	const ShardOwn *own = store_get(plane->store, NULL, T_OWN, KEY(ref->type_id, ref->shard));
+	ShardOwn none = {0};
+
+	return own != NULL ? *own : none;
+}
+
+static RouteRow
+read_route(const Plane *plane, const ShardShardRef *ref)
+{
+	const RouteRow *route = store_get(plane->store, NULL, T_ROUTE, KEY(ref->type_id, ref->shard));
+	RouteRow none = {0};
+
+	if (route == NULL)
+		none.epoch = SHARD_NO_EPOCH;
+	return route != NULL ? *route : none;
+}
+
+/* Delete up to limit rows of a shard; *left: there are more. False: disk full. */
+static bool
+delete_rows(StoreTransaction *tx, Store *store, int64 shard_key, int limit, bool *left)
+{
+	*left = false;
+	for (int i = 0; i < (int) lengthof(shard_tables); i++)
+	{
+		StoreKey key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
+
+		while (store_at_or_next(store, tx, shard_tables[i], &key) != NULL && key.k[0] == shard_key)
+		{
+			if (limit-- == 0)
+			{
+				*left = true;
+				return true;
+			}
+			if (!store_remove(tx, shard_tables[i], key))
+				return false;
+			key.k[3]++;
+		}
+	}
+	return true;
+}
+
+bool
+move_discard(StoreTransaction *tx, Store *store, int64 shard_key)
+{
+	bool left;
+
+	return delete_rows(tx, store, shard_key, PG_INT32_MAX, &left);
+}
+
+/* The committed marks of a shard become its base. False: its worker is not there. */
+static bool
+write_marks(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref)
+{
+	int owner = plane->owner[plane_lane(plane, ref->type_id, ref->shard)];
+	const ShardRoute *route;
+
+	if (owner < 0)
+		return false;
+	route = shard_route_known(plane->workers[owner].routes, ref->type_id, ref->shard);
+	for (int i = 0; route != NULL && i < route->marks.n_marks; i++)
+	{
+		const ShardMark *mark = &route->marks.marks[i];
+
+		if (mark->committed > 0)
+			store_put(tx, T_BASE,
+					  KEY(SHARD_KEY(ref->type_id, ref->shard), mark->stamp.kind, mark->stamp.a,
+						  mark->stamp.b),
+					  &mark->committed);
+	}
+	return true;
+}
+
+/* The ownership row takes its step and the transaction commits. */
+static int64
+commit_own(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref, const ShardOwn *before,
+		   const ShardOwn *after)
+{
+	int64 lsn;
+
+	if (after->state == SHARD_HOME_NONE)
+		store_remove(tx, T_OWN, KEY(ref->type_id, ref->shard));
+	else
+		store_put(tx, T_OWN, KEY(ref->type_id, ref->shard), after);
+	lsn = store_commit(tx);
+	plane_own_changed(plane, ref->type_id, ref->shard, before, after, 0);
+	plane_reload(plane, ref->type_id, ref->shard);
+	return lsn;
+}
+
+static void
+release_ref(Plane *plane, ReleaseKind kind, const ShardShardRef *ref, int64 lsn)
+{
+	Release release = {.kind = kind, .ref = *ref, .lsn = lsn};
+
+	plane_release_at(plane, &release);
+}
+
+static void
+seal(Plane *plane, Operation *operation)
+{
+	ShardOwn before = read_own(plane, &operation->ref);
+	ShardOwn own = before;
+	StoreTransaction *tx;
+
+	operation->kind = OP_NONE;
+	if (own.epoch != operation->ref.epoch || own.move_id != operation->ref.move_id ||
+		!shard_handoff_step(&own, SHARD_HOME_SEAL, own.epoch, own.move_id))
+		return;
+	tx = store_begin(plane->store);
+#ifdef SHARD_MUTANT_MARKS_AT_SEAL
+	write_marks(plane, tx, &operation->ref);
+#endif
+	release_ref(plane, R_STOPPED, &operation->ref,
+				commit_own(plane, tx, &operation->ref, &before, &own));
+}
+
+/* Stop and seal at once, without the worker: what it has committed counts. */
+static void
+force(Plane *plane, Operation *operation)
+{
+	ShardOwn before = read_own(plane, &operation->ref);
+	ShardOwn own = before;
+	RouteRow route = read_route(plane, &operation->ref);
+	ShardHandoffAnswer answer = shard_handoff_stop(&own, route.epoch, &operation->ref);
+	StoreTransaction *tx;
+
+	if (answer != SHARD_HANDOFF_DO)
+	{
+		operation->kind = OP_NONE;
+		if (answer == SHARD_HANDOFF_DONE)
+			release_ref(plane, R_STOPPED, &operation->ref, store_last_lsn(plane->store));
+		return;
+	}
+	tx = store_begin(plane->store);
+	if (own.state == SHARD_HOME_ACTIVE)
+	{
+		if (!write_marks(plane, tx, &operation->ref))
+		{
+			store_abort(tx);
+			operation->not_before = plane_now(plane) + 50 * MS;
+			return;
+		}
+		shard_handoff_step(&own, SHARD_HOME_STOP, own.epoch, operation->ref.move_id);
+	}
+	shard_handoff_step(&own, SHARD_HOME_SEAL, own.epoch, own.move_id);
+	operation->kind = OP_NONE;
+	release_ref(plane, R_STOPPED, &operation->ref,
+				commit_own(plane, tx, &operation->ref, &before, &own));
+}
+
+/* ---- the new home's side ---------------------------------------------------------------------- */
+
+static void
+end_import(Plane *plane, Operation *operation, bool failed)
+{
+	ShardShardRef ref = operation->ref;
+
+	if (operation->copy != NULL)
+		free(operation->copy->exports);
+	free(operation->copy);
+	memset(operation, 0, sizeof(*operation));
+	if (failed)
+		plane_event(plane, SHARD_EVENT_IMPORT_FAILED, &ref);
+}
+
+static void
+ask_for_copy(Plane *plane, Operation *operation)
+{
+	Letter *letter = &plane->scratch;
+
+	if (operation->tries++ == IMPORT_TRIES)
+	{
+		end_import(plane, operation, true);
+		return;
+	}
+	memset(&letter->head, 0, sizeof(Datagram));
+	letter->head.kind = D_EXPORT;
+	letter->head.ref = operation->ref;
+	letter->head.req = operation->req = ++plane->next_conn;
+	operation->not_before = plane_now(plane) + plane->settings.call_timeout;
+	link_send(plane, operation->node, letter);
+}
+
+/* Everything of the copy, in place of whatever was left here. False: the disk is full. */
+static bool
+insert_copy(Plane *plane, StoreTransaction *tx, const Letter *copy, int64 shard_key)
+{
+	if (!move_discard(tx, plane->store, shard_key))
+		return false;
+	for (int i = 0; i < copy->head.n_exports; i++)
+	{
+		const ExportItem *item = &copy->exports[i];
+		StoreKey key = item->key;
+
+		if (item->table == T_STASH)
+			key.k[2] = ++plane->arrival;
+		if (item->table == T_PARKED && key.k[1] == 1)
+			key.k[2] = ++plane->arrival;
+#ifdef SHARD_MUTANT_IMPORT_WITHOUT_MARKS
+		if (item->table == T_BASE)
+			continue;
+#endif
+		if (!store_put(tx, item->table, key, &item->value))
+			return false;
+	}
+	return true;
+}
+
+static void
+import(Plane *plane, Operation *operation)
+{
+	ShardOwn before = read_own(plane, &operation->ref);
+	ShardOwn own = before;
+	RouteRow route = read_route(plane, &operation->ref);
+	ShardShardRef ref = operation->ref;
+	StoreTransaction *tx;
+
+	switch (shard_handoff_import(&own, route.epoch, &ref))
+	{
+		case SHARD_HANDOFF_IGNORE:
+			end_import(plane, operation, true);
+			return;
+		case SHARD_HANDOFF_DONE:
+			release_ref(plane, R_STAGED, &ref, store_last_lsn(plane->store));
+			end_import(plane, operation, false);
+			return;
+		case SHARD_HANDOFF_DO:
+			break;
+	}
+	if (operation->copy == NULL)
+	{
+		ask_for_copy(plane, operation);
+		return;
+	}
+	tx = store_begin(plane->store);
+	if (!insert_copy(plane, tx, operation->copy, SHARD_KEY(ref.type_id, ref.shard)))
+	{
+		store_abort(tx);
+		operation->not_before = plane_now(plane) + 100 * MS;
+		return;
+	}
+	shard_handoff_step(&own, SHARD_HOME_IMPORT, ref.epoch, ref.move_id);
+	release_ref(plane, R_STAGED, &ref, commit_own(plane, tx, &ref, &before, &own));
+	end_import(plane, operation, false);
+}
+
+/* ---- copying out ------------------------------------------------------------------------------ */
+
+static void
+add_export(Letter *letter, int table, StoreKey key, const void *value, size_t size)
+{
+	ExportItem *item;
+
+	if (letter->head.n_exports == letter->export_space)
+	{
+		letter->export_space = Max(64, letter->export_space * 2);
+		letter->exports = pg_realloc(letter->exports, letter->export_space * sizeof(ExportItem));
+	}
+	item = &letter->exports[letter->head.n_exports++];
+	memset(item, 0, sizeof(*item));
+	item->table = table;
+	item->key = key;
+	memcpy(&item->value, value, size);
+}
+
+static void
+export_table(Plane *plane, Letter *letter, int table, int64 shard_key, size_t size)
+{
+	StoreKey key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
+	const void *value;
+
+	while ((value = store_at_or_next(plane->store, NULL, table, &key)) != NULL &&
+		   key.k[0] == shard_key)
+	{
+		add_export(letter, table, key, value, size);
+		key.k[3]++;
+	}
+}
+
+/* A new home asks. A seal that is not past the gate yet is not answered: it asks again. */
+static void
+give_copy(Plane *plane, const Letter *question)
+{
+	Datagram head = question->head;
+	Letter *letter = &plane->scratch;
+	const ShardOwn *row =
+		store_get(plane->store, NULL, T_OWN, KEY(head.ref.type_id, head.ref.shard));
+	ShardOwn own = read_own(plane, &head.ref);
+	int64 shard_key = SHARD_KEY(head.ref.type_id, head.ref.shard);
+
+	if (row != NULL && !store_released(plane->store, store_row_lsn(row)))
+		return;
+	memset(&letter->head, 0, sizeof(Datagram));
+	letter->head.kind = D_EXPORT_ANSWER;
+	letter->head.req = head.req;
+	letter->head.ref = head.ref;
+	letter->head.to_inc = head.from_inc;
+	letter->head.verdict = V_REFUSED;
+	if (shard_handoff_export(&own, &head.ref))
+	{
+		letter->head.verdict = V_OK;
+		export_table(plane, letter, T_STATE, shard_key, sizeof(StateRow));
+		export_table(plane, letter, T_LEDGER, shard_key, sizeof(int64));
+		export_table(plane, letter, T_STASH, shard_key, sizeof(StashRow));
+		export_table(plane, letter, T_BASE, shard_key, sizeof(int64));
+#ifdef SHARD_MUTANT_COPY_PARKED_TOO
+		export_table(plane, letter, T_PARKED, shard_key, sizeof(PlaneRow));
+#endif
+	}
+	link_send(plane, head.from, letter);
+}
+
+static void
+take_copy(Plane *plane, const Letter *letter)
+{
+	for (int i = 0; i < MAX_OPERATIONS; i++)
+	{
+		Operation *operation = &plane->operations[i];
+
+		if (operation->kind != OP_IMPORT || operation->req != letter->head.req ||
+			operation->copy != NULL || letter->head.to_inc != plane->inc)
+			continue;
+		if (letter->head.verdict != V_OK)
+		{
+			end_import(plane, operation, true);
+			return;
+		}
+		operation->copy = pg_malloc0(sizeof(Letter));
+		operation->copy->head = letter->head;
+		operation->copy->exports = pg_malloc0(letter->head.n_exports * sizeof(ExportItem) + 1);
+		if (letter->head.n_exports > 0)
+			memcpy(operation->copy->exports, letter->exports,
+				   letter->head.n_exports * sizeof(ExportItem));
+		operation->not_before = 0;
+		return;
+	}
+}
+
+void
+move_receive(Plane *plane, const Letter *letter)
+{
+	if (letter->head.kind == D_EXPORT)
+		give_copy(plane, letter);
+	else if (letter->head.kind == D_EXPORT_ANSWER)
+		take_copy(plane, letter);
+}
+
+/* ---- deleting and rotating -------------------------------------------------------------------- */
+
+static void
+delete_shard(Plane *plane, Operation *operation)
+{
+	ShardShardRef ref = operation->ref;
+	ShardOwn before = read_own(plane, &ref);
+	ShardOwn own = before;
+	RouteRow route = read_route(plane, &ref);
+	StoreTransaction *tx;
+	bool left;
+
+	if (!shard_handoff_delete(&own, ref.epoch, plane->node, route.node, route.epoch))
+	{
+		operation->kind = OP_NONE;
+		return;
+	}
+	tx = store_begin(plane->store);
+	if (!delete_rows(tx, plane->store, SHARD_KEY(ref.type_id, ref.shard), DELETE_CHUNK, &left))
+	{
+		store_abort(tx);
+		return;
+	}
+	if (left)
+	{
+		store_commit(tx);
+		operation->not_before = plane_now(plane) + 50 * MS;
+		return;
+	}
+	operation->kind = OP_NONE;
+	if (shard_handoff_step(&own, SHARD_HOME_DELETED, own.epoch, own.move_id))
+		commit_own(plane, tx, &ref, &before, &own);
+	else
+		store_commit(tx);
+}
+
+/* Sealed shards whose new home is decided: their rows go, some time. */
+static void
+plan_deletes(Plane *plane)
+{
+	StoreKey key = KEY(0);
+	const ShardOwn *own;
+
+	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	{
+		ShardShardRef ref = {(int32) key.k[0], (int32) key.k[1], own->epoch, 0};
+		RouteRow route = read_route(plane, &ref);
+		Operation *operation;
+
+		key.k[3]++;
+		if (own->state != SHARD_HOME_SEALED || route.epoch <= own->epoch ||
+			route.node == plane->node)
+			continue;
+		operation = plane_operation(plane, OP_DELETE, &ref);
+		if (operation != NULL)
+			operation->not_before =
+				plane_now(plane) +
+				plane_random(plane, (uint32) (plane->settings.delete_delay / MS)) * MS;
+	}
+}
+
+/* What every lane has passed, and whose marks are saved, can go. */
+static bool
+rotate(Plane *plane)
+{
+	int64 limit = PG_INT64_MAX;
+	StoreKey key = KEY(0);
+	StoreTransaction *tx;
+	bool any = false;
+	bool open;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+		limit = Min(limit, plane->saved[lane]);
+	if (limit == 0 || store_full(plane->store))
+		return false;
+	tx = store_begin(plane->store);
+	while (store_scan(plane->store, T_INBOX, &key, &open) != NULL && key.k[0] <= limit)
+	{
+		if (!open)
+			any |= store_remove(tx, T_INBOX, key);
+		key.k[3]++;
+	}
+	if (any)
+		store_commit(tx);
+	else
+		store_abort(tx);
+	return any;
+}
+
+/* Something that may be done now. */
+static Operation *
+due_operation(Plane *plane)
+{
+	int64 now = plane_now(plane);
+
+	for (int i = 0; i < MAX_OPERATIONS; i++)
+	{
+		Operation *operation = &plane->operations[i];
+
+		if (operation->kind == OP_NONE || operation->kind == OP_STOP ||
+			operation->not_before > now || !plane->handles || store_full(plane->store))
+			continue;
+		if (operation->kind == OP_IMPORT && operation->copy == NULL)
+			return operation;
+		if (!plane_turn_runs(plane,
+							 plane_lane(plane, operation->ref.type_id, operation->ref.shard)))
+			return operation;
+	}
+	return NULL;
+}
+
+bool
+move_due(Plane *plane)
+{
+	int64 now = plane_now(plane);
+
+	if (due_operation(plane) != NULL || now >= plane->keeper_at)
+		return true;
+	for (int i = 0; i < plane->n_peers; i++)
+	{
+		const Peer *peer = &plane->peers[i];
+
+		if (plane->pushes && peer->n_notes > 0 &&
+			(peer->note_req == 0 || now >= peer->note_deadline))
+			return true;
+	}
+	return false;
+}
+
+void
+move_step(Plane *plane)
+{
+	Operation *operation = due_operation(plane);
+
+	if (operation == NULL)
+	{
+		if (link_notes(plane))
+			return;
+		plane->keeper_at = plane_now(plane) + KEEPER_EVERY;
+		if (plane->handles)
+		{
+			plan_deletes(plane);
+			rotate(plane);
+		}
+		return;
+	}
+	switch (operation->kind)
+	{
+		case OP_SEAL:
+			seal(plane, operation);
+			break;
+		case OP_FORCE:
+			force(plane, operation);
+			break;
+		case OP_IMPORT:
+			import(plane, operation);
+			break;
+		case OP_DELETE:
+			delete_shard(plane, operation);
+			break;
+		default:
+			break;
+	}
+	plane_poke(plane);
+}
+
+int64
+move_wake(Plane *plane)
+{
+	int64 wake = plane->keeper_at;
+
+	for (int i = 0; i < MAX_OPERATIONS; i++)
+	{
+		const Operation *operation = &plane->operations[i];
+
+		if (operation->kind != OP_NONE && operation->kind != OP_STOP)
+			wake = Min(wake, Max(operation->not_before, plane_now(plane) + 10 * MS));
+	}
+	for (int i = 0; i < plane->n_peers; i++)
+	{
+		if (plane->peers[i].n_notes > 0)
+			wake = Min(wake, plane->peers[i].note_deadline);
+	}
+	return wake;
+}

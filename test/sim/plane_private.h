@@ -1,0 +1,493 @@
+/*
+ * plane_private.h
+ *		What the files of the plane share: its tables, its processes, their memory.
+ */
+#pragma once
+
+#include "postgres_fe.h"
+
+#include "core/route.h"
+#include "core/stream.h"
+#include "plane.h"
+
+#define MAX_PEERS 12
+#define MAX_SENDERS 24
+#define MAX_BEGINS 12
+#define MAX_SESSION_TELLS 16
+#define MAX_CALL_ROWS 64
+
+#define MS INT64CONST(1000)
+#define KEY(...) ((StoreKey){{__VA_ARGS__}})
+#define SHARD_KEY(type_id, shard) (((int64) (type_id) << 32) | (uint32) (shard))
+
+/* Tables of the node's database. */
+typedef enum PlaneTable
+{
+	T_INBOX = 0, /* seq: PlaneRow */
+	T_CURSOR,	 /* lane: CursorRow */
+	T_OUTBOX,	 /* lane, destination, seq: PlaneRow */
+	T_KEPT,		 /* lane, shard key, rseq: PlaneRow; received, but not known to be done */
+	T_STREAM,	 /* lane, destination: StreamRow */
+	T_LANE,		 /* lane: int64, the last rseq */
+	T_POSITION,	 /* origin, lane: ShardStreamPosition */
+	T_PARKED,	 /* shard key, 0 stamped or 1, rseq or arrival: PlaneRow */
+	T_STASH,	 /* shard key, entity, order: StashRow */
+	T_STATE,	 /* shard key, entity: StateRow */
+	T_LEDGER,	 /* shard key, entity, version: int64, id of the message that made it */
+	T_BASE,		 /* shard key, kind, a, b: int64 */
+	T_OWN,		 /* type, shard: ShardOwn */
+	T_ROUTE,	 /* type, shard: RouteRow */
+	T_DEAD,		 /* id: PlaneRow */
+	N_TABLES
+} PlaneTable;
+
+typedef enum RowKind
+{
+	ROW_TELL = 1,
+	ROW_FACT,
+	ROW_FLOOR,
+	ROW_VOID,
+	ROW_MARK /* a mark saved before rotation */
+} RowKind;
+
+/* A row of the inbox, an outbox, or held. item.body is not used. */
+typedef struct PlaneRow
+{
+	int32 kind;
+	int32 entity;
+	int64 xid; /* inbox: its sender */
+	int64 id;
+	int32 depth; /* tells that led to this one */
+	int32 fact_node;
+	int32 fact_epoch;
+	int32 fact_lost;
+	int64 fact_n;
+	int64 fact_move;
+	ShardItem item;
+} PlaneRow;
+
+typedef struct Sender
+{
+	int64 xid;
+	int64 first;
+} Sender;
+
+typedef struct CursorRow
+{
+	int64 q;
+	int32 n_senders;
+	Sender senders[MAX_SENDERS];
+} CursorRow;
+
+typedef struct StreamRow
+{
+	int32 gen;
+	int32 n_begins;
+	int64 last;
+	int64 acked;
+	int64 truncated;
+	ShardStreamBegin begins[MAX_BEGINS];
+} StreamRow;
+
+typedef struct StashRow
+{
+	int64 due;
+	PlaneRow row;
+} StashRow;
+
+typedef struct StateRow
+{
+	int64 version;
+	int32 epoch;
+} StateRow;
+
+typedef struct RouteRow
+{
+	int32 node;
+	int32 epoch;
+	int32 lost;
+	int64 n;
+	int64 move_id;
+} RouteRow;
+
+/* Messages between planes. */
+typedef enum DatagramKind
+{
+	D_HELLO = 1,
+	D_CALL,
+	D_ANSWER, /* to both */
+	D_NOTE,	  /* marks and facts for an origin */
+	D_NOTE_ANSWER,
+	D_EXPORT,
+	D_EXPORT_ANSWER
+} DatagramKind;
+
+typedef enum Verdict
+{
+	V_OK = 0,
+	V_AGAIN,  /* say hello */
+	V_FENCED, /* another incarnation of you lives */
+	V_REFUSED
+} Verdict;
+
+typedef struct Section
+{
+	int32 lane;
+	int32 gen;
+	int64 first_seq;
+	int32 n_rows;
+	int64 floor; /* only a mutant reads it */
+	int64 base;
+	ShardUuid writer;
+	ShardStreamPosition position;
+} Section;
+
+typedef struct FactItem
+{
+	int32 type_id;
+	int32 shard;
+	int64 n;
+	ShardHomeRecord home;
+	bool taken; /* by a running turn */
+} FactItem;
+
+typedef struct MarkItem
+{
+	int32 type_id;
+	int32 shard;
+	int64 rseq;
+} MarkItem;
+
+/* A row of a shard's copy. */
+typedef struct ExportItem
+{
+	int32 table;
+	StoreKey key;
+	union
+	{
+		StashRow stash;
+		StateRow state;
+		PlaneRow row;
+		int64 number;
+	} value;
+} ExportItem;
+
+typedef struct Datagram
+{
+	int32 kind;
+	int32 from;
+	int32 from_inc;
+	int32 to_inc; /* 0: not known */
+	int32 worker;
+	int32 verdict;
+	int64 conn;
+	int64 req;
+	ShardShardRef ref;
+	int32 n_sections;
+	int32 n_rows;
+	int32 n_facts;
+	int32 n_marks;
+	int32 n_exports;
+} Datagram;
+
+/* One in the making or taken apart. */
+typedef struct Letter
+{
+	Datagram head;
+	Section sections[PLANE_LANES];
+	PlaneRow rows[MAX_CALL_ROWS];
+	FactItem facts[MAX_CALL_ROWS];
+	MarkItem marks[MAX_CALL_ROWS];
+	int export_space;
+	ExportItem *exports;
+} Letter;
+
+/* What waits for the gate. */
+typedef enum ReleaseKind
+{
+	R_HANDLED,
+	R_REPORTED,
+	R_DEAD,
+	R_MARK,
+	R_REFUSED,
+	R_STARTED,
+	R_STOPPED,
+	R_STAGED
+} ReleaseKind;
+
+typedef struct Release
+{
+	ReleaseKind kind;
+	int64 lsn;
+	int64 id;
+	int32 peer;
+	int32 epoch;
+	int64 number;
+	ShardShardRef ref;
+} Release;
+
+typedef enum LinkState
+{
+	LINK_CLOSED = 0, /* next: HELLO */
+	LINK_HELLO,		 /* next: OPEN or CLOSED */
+	LINK_OPEN		 /* next: CLOSED */
+} LinkState;
+
+/* A worker's connection to a peer. */
+typedef struct Link
+{
+	LinkState state;
+	int64 conn;
+	int64 req;
+	int32 to_inc;
+	int outstanding;
+	int64 deadline;	  /* of the oldest call */
+	int64 not_before; /* for a new connection */
+	int64 last_call;
+	int64 told[32]; /* n of the facts that were told on it, by shard */
+} Link;
+
+typedef enum TurnPhase
+{
+	TURN_NONE = 0, /* next: SENDERS */
+	TURN_SENDERS,  /* ended senders; next: STASH */
+	TURN_STASH,	   /* next: PARKED */
+	TURN_PARKED,   /* next: FORWARD */
+	TURN_FORWARD,  /* next: COMMIT */
+	TURN_COMMIT	   /* next: NONE */
+} TurnPhase;
+
+typedef struct Worker
+{
+	Plane *plane;
+	int index;
+	uint32 lanes; /* owned now */
+	ShardRoutes *routes;
+	Link links[MAX_PEERS];
+	bool poke;	   /* something happened */
+	int64 wake_at; /* look again then */
+	bool more;	   /* the last turn left something */
+
+	/* the running turn */
+	TurnPhase phase;
+	StoreTransaction *tx;
+	bool failed; /* a write did; abort */
+	bool leased; /* something of a leased shard was handled */
+	int64 tail;
+	int n_open;
+	int64 open[PLANE_SESSIONS + PLANE_BACKENDS + PLANE_WORKERS + 4];
+	int handled;
+	int64 at;		 /* next seq of the scan */
+	uint32 changed;	 /* lanes whose cursor changed */
+	uint32 appended; /* lanes whose streams changed */
+	CursorRow cursors[PLANE_LANES];
+	StoreKey stash_at;
+	int n_children;
+	int child_space;
+	int64 *children;
+	int n_outputs;
+	int output_space;
+	Release *outputs;
+	int n_owned;
+	struct
+	{
+		int32 type_id;
+		int32 shard;
+		int32 lost;
+		ShardOwn before;
+		ShardOwn after;
+	} owned[64];
+	bool arriving;	  /* the row came on a stream */
+	int64 seen;		  /* the log was looked through up to here */
+	int64 not_before; /* no turn */
+	int64 ask_at;
+	int64 truncate_at;
+	int32 fact_lost;	 /* of the fact that is being applied */
+	PlaneRow parked_row; /* the first parked one, last asked for */
+	StoreKey parked_at;
+	int64 marks_saved_at; /* seq when marks were written to the log */
+} Worker;
+
+typedef enum BackendState
+{
+	BACKEND_FREE = 0, /* next: BEGIN */
+	BACKEND_BEGIN,	  /* next: COMMIT or ANSWER */
+	BACKEND_COMMIT,	  /* next: POSITION or ANSWER */
+	BACKEND_POSITION, /* of a mutant */
+	BACKEND_ANSWER	  /* waits for the gate; next: FREE */
+} BackendState;
+
+/* A peer's call that is being carried out. */
+typedef struct Backend
+{
+	BackendState state;
+	Letter call;
+	Letter *answer;
+	StoreTransaction *tx;
+	int64 lsn;
+	uint32 locks; /* lanes of the streams from call.head.from */
+	int n_fresh;
+	ShardStreamPosition fresh[PLANE_LANES];
+} Backend;
+
+typedef struct Session
+{
+	StoreTransaction *tx;
+	bool waits;
+	int64 lsn;
+	int n_tells;
+	int64 tells[MAX_SESSION_TELLS];
+} Session;
+
+typedef enum OperationKind
+{
+	OP_NONE = 0,
+	OP_STOP,   /* worker: stopping; next: SEAL */
+	OP_FORCE,  /* keeper: stopping and sealed at once; ends */
+	OP_SEAL,   /* keeper; ends */
+	OP_IMPORT, /* keeper: asks the old home, then copies; ends */
+	OP_DELETE  /* keeper; ends */
+} OperationKind;
+
+typedef struct Operation
+{
+	OperationKind kind;
+	ShardShardRef ref;
+	int32 node;
+	int64 not_before;
+	int64 req;
+	int tries;
+	bool granted; /* a stale delete's own idea of what it may do; only a mutant uses it */
+	Letter *copy;
+} Operation;
+
+#define MAX_OPERATIONS 64
+
+typedef struct PendingNote
+{
+	int32 type_id;
+	int32 shard;
+	int64 rseq;	  /* mark, 0 if none */
+	bool refused; /* tell the fact */
+} PendingNote;
+
+typedef struct Peer
+{
+	int32 node;
+	ShardStream streams[PLANE_LANES];
+	int64 floor_told[PLANE_LANES];
+	int64 head_since[PLANE_LANES]; /* the oldest row that is stored is the same since then */
+	int64 head[PLANE_LANES];
+	int n_notes;
+	int note_space;
+	PendingNote *notes;
+	int64 note_req; /* of the note under way, 0: none */
+	int64 note_deadline;
+	int note_tries;
+	ShardStreamPosition quarantine[PLANE_LANES]; /* what the receiver said then */
+	int notes_sent;								 /* the first of them are in it */
+	uint32 stream_locks;
+} Peer;
+
+struct Plane
+{
+	PlaneHost host;
+	PlaneSettings settings;
+	Store *store;
+	Check *check;
+	int instance;
+	bool retired;
+
+	/* volatile: all that follows */
+	bool up;
+	bool handles; /* workers run */
+	bool pushes;
+	int32 node;
+	int32 inc;
+	ShardUuid uuid;
+	int64 life; /* distinguishes sessions of different starts */
+	int64 seq;	/* of the log */
+	int64 arrival;
+	int64 next_conn;
+	int64 lease_until;
+	uint32 exclusive; /* turn locks */
+	int owner[PLANE_LANES];
+	int64 saved[PLANE_LANES]; /* cursor as of the last saved marks; 0: none */
+	Worker workers[PLANE_WORKERS];
+	Backend backends[PLANE_BACKENDS];
+	Session sessions[PLANE_SESSIONS];
+	Operation operations[MAX_OPERATIONS];
+	int n_peers;
+	Peer peers[MAX_PEERS];
+	int n_facts;
+	int fact_space;
+	FactItem *facts;
+	int n_releases;
+	int release_space;
+	Release *releases;
+	int n_reloads;
+	struct
+	{
+		int32 type_id;
+		int32 shard;
+		uint32 lanes;
+	} reloads[64];
+	int wrong;		  /* facts that contradicted what was here */
+	uint32 floors;	  /* lanes to be looked at for a new floor, */
+	int64 floors_lsn; /* when this is durable */
+	int64 keeper_at;
+	int64 released_seen;
+	Letter scratch;
+};
+
+#define row_shard_key(row) SHARD_KEY((row)->item.type_id, (row)->item.shard)
+
+/* plane.c */
+extern int64 plane_now(const Plane *plane);
+extern uint32 plane_random(const Plane *plane, uint32 below);
+extern bool plane_percent(const Plane *plane, int percent);
+extern void plane_note(const Plane *plane, const char *format, ...) pg_attribute_printf(2, 3);
+extern int plane_lane(const Plane *plane, int32 type_id, int32 shard);
+extern bool plane_is_leased(const Plane *plane, int32 type_id);
+extern Peer *plane_peer(Plane *plane, int32 node);
+extern void plane_poke(Plane *plane);
+extern bool plane_append(Plane *plane, StoreTransaction *tx, const PlaneRow *row);
+extern void plane_release_at(Plane *plane, const Release *release);
+extern void plane_let_go(Plane *plane);
+extern void plane_reload(Plane *plane, int32 type_id, int32 shard);
+extern void plane_event(Plane *plane, ShardNodeEventKind kind, const ShardShardRef *ref);
+extern void plane_learn(Plane *plane, const FactItem *fact);
+extern bool plane_turn_runs(const Plane *plane, int lane);
+extern Operation *plane_operation(Plane *plane, OperationKind kind, const ShardShardRef *ref);
+extern void plane_own_changed(Plane *plane, int32 type_id, int32 shard, const ShardOwn *before,
+							  const ShardOwn *after, int32 lost);
+
+/* plane_turn.c */
+extern bool turn_due(Worker *worker);
+extern void turn_step(Worker *worker);
+extern void turn_abort(Worker *worker);
+extern void turn_start_worker(Worker *worker);
+extern void turn_stop_worker(Worker *worker);
+extern bool turn_stop_shard(Worker *worker, Operation *operation);
+extern int64 turn_wake(Worker *worker);
+
+/* plane_link.c */
+extern void link_load_stream(Plane *plane, Peer *peer, int lane);
+extern bool link_store_stream(StoreTransaction *tx, const Peer *peer, int lane);
+extern bool link_push(Worker *worker);
+extern bool link_truncate(Worker *worker);
+extern int64 link_wake(Worker *worker);
+extern void link_receive(Plane *plane, const Letter *letter);
+extern void link_backend_step(Backend *backend, Plane *plane);
+extern bool link_backend_ready(const Plane *plane, const Backend *backend);
+extern void
+link_add_note(Plane *plane, int32 node, int32 type_id, int32 shard, int64 rseq, bool refused);
+extern bool link_notes(Plane *plane);
+extern void link_send(Plane *plane, int32 to, Letter *letter);
+
+/* plane_move.c */
+extern bool move_due(Plane *plane);
+extern void move_step(Plane *plane);
+extern int64 move_wake(Plane *plane);
+extern void move_receive(Plane *plane, const Letter *letter);
+extern bool move_discard(StoreTransaction *tx, Store *store, int64 shard_key);

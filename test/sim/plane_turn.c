@@ -1,0 +1,905 @@
+/*
+ * plane_turn.c
+ *		A region worker's turn: one transaction over its lanes, in steps (D4-D7, W3).
+ *
+ * The order is the product's: senders that ended since they were met, stashed messages that are due,
+ * parked ones that can go on, then the log forward. A turn is bounded, so it may end in the middle of
+ * any of them; what is to be seen of the log is fixed when it begins.
+ */
+#include "plane_turn.h"
+
+#define MAX_DEPTH 3
+#define MARKS_EVERY 24 /* rows of the log between two savings of the marks */
+#define CHUNK 3
+#define ASK_AGAIN (2000 * MS)
+
+static int64
+lowest_q(const Worker *worker)
+{
+	int64 lowest = PG_INT64_MAX;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		if (worker->lanes & (1u << lane))
+			lowest = Min(lowest, worker->cursors[lane].q);
+	}
+	return lowest;
+}
+
+static bool
+was_open(const Worker *worker, int64 xid)
+{
+	for (int i = 0; i < worker->n_open; i++)
+	{
+		if (worker->open[i] == xid)
+			return true;
+	}
+	return false;
+}
+
+static Sender *
+find_sender(CursorRow *cursor, int64 xid)
+{
+	for (int i = 0; i < cursor->n_senders; i++)
+	{
+		if (cursor->senders[i].xid == xid)
+			return &cursor->senders[i];
+	}
+	return NULL;
+}
+
+/* Of which lane is a row of the log? Rows of the log itself are of none. */
+static int
+row_lane(const Plane *plane, const PlaneRow *row)
+{
+	if (row->kind == ROW_MARK)
+		return -1;
+	if (row->kind == ROW_FLOOR)
+		return row->item.stamp.b;
+	return plane_lane(plane, row->item.type_id, row->item.shard);
+}
+
+static bool
+is_mine(const Worker *worker, int lane)
+{
+	return lane >= 0 && (worker->lanes & (1u << lane)) != 0;
+}
+
+static void
+read_cursors(Worker *worker)
+{
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		const CursorRow *row;
+
+		if (!is_mine(worker, lane))
+			continue;
+		row = store_get(worker->plane->store, NULL, T_CURSOR, KEY(lane));
+		if (row != NULL)
+			worker->cursors[lane] = *row;
+		else
+			memset(&worker->cursors[lane], 0, sizeof(CursorRow));
+	}
+}
+
+/* Does the worker have something of a leased type, and no lease to run it (L5)? */
+static bool
+lease_is_missing(const Worker *worker)
+{
+	Plane *plane = worker->plane;
+	StoreKey key = KEY(0);
+	const ShardOwn *own;
+
+	if (plane->host.leased == NULL || plane_now(plane) + 50 * MS < plane->lease_until)
+		return false;
+	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	{
+		if (own->state == SHARD_HOME_ACTIVE && plane_is_leased(plane, (int32) key.k[0]) &&
+			is_mine(worker, plane_lane(plane, (int32) key.k[0], (int32) key.k[1])))
+			return true;
+		key.k[3]++;
+	}
+	return false;
+}
+
+/* The first stashed message of an entity at or after a place, for the worker's active shards. */
+static const StashRow *
+next_stash(Worker *worker, StoreKey *key, ShardRoute **route)
+{
+	Store *store = worker->plane->store;
+	const StashRow *row;
+
+	while ((row = store_at_or_next(store, worker->tx, T_STASH, key)) != NULL)
+	{
+		int32 type_id = row->row.item.type_id;
+		int32 shard = row->row.item.shard;
+
+		if (is_mine(worker, plane_lane(worker->plane, type_id, shard)))
+		{
+			*route = shard_route_get(worker->routes, type_id, shard);
+			if ((*route)->own.state == SHARD_HOME_ACTIVE)
+				return row;
+		}
+		*key = KEY(key->k[0] + 1);
+	}
+	return NULL;
+}
+
+/* When is the first stashed message due? */
+static int64
+stash_due(Worker *worker)
+{
+	StoreKey key = KEY(PG_INT64_MIN);
+	int64 due = PG_INT64_MAX;
+	ShardRoute *route;
+	const StashRow *row;
+
+	while ((row = next_stash(worker, &key, &route)) != NULL)
+	{
+		due = Min(due, row->due);
+		key = KEY(key.k[0], key.k[1] + 1);
+	}
+	return due;
+}
+
+bool
+turn_due(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	int64 now = plane_now(plane);
+
+	if ((plane->exclusive & worker->lanes) != 0 || now < worker->not_before ||
+		store_full(plane->store) || lease_is_missing(worker))
+		return false;
+	if (worker->more || plane->seq > worker->seen)
+		return true;
+	for (int i = 0; i < plane->n_facts; i++)
+	{
+		if (is_mine(worker, plane_lane(plane, plane->facts[i].type_id, plane->facts[i].shard)))
+			return true;
+	}
+	for (int i = 0; i < plane->n_reloads; i++)
+	{
+		if (plane->reloads[i].lanes & worker->lanes)
+			return true;
+	}
+	read_cursors(worker);
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		const CursorRow *cursor = &worker->cursors[lane];
+
+		for (int i = 0; is_mine(worker, lane) && i < cursor->n_senders; i++)
+		{
+			if (!store_in_progress(plane->store, cursor->senders[i].xid))
+				return true;
+		}
+	}
+	if (now >= worker->ask_at)
+	{
+		worker->ask_at = now + ASK_AGAIN;
+		shard_route_ask(worker->routes);
+	}
+	return stash_due(worker) <= now;
+}
+
+int64
+turn_wake(Worker *worker)
+{
+	int64 wake = stash_due(worker);
+	StoreKey key = KEY(PG_INT64_MIN);
+
+	if (worker->plane->host.leased != NULL)
+		wake = Min(wake, plane_now(worker->plane) + 500 * MS);
+	if (store_at_or_next(worker->plane->store, NULL, T_PARKED, &key) != NULL)
+		wake = Min(wake, worker->ask_at);
+	return Max(wake, worker->not_before);
+}
+
+/* To the end of the entity's stash. */
+static void
+stash(Worker *worker, const PlaneRow *row, int64 due)
+{
+	Plane *plane = worker->plane;
+	StashRow stashed = {.due = due, .row = *row};
+
+	stashed.row.item.body = NULL;
+	if (!store_put(worker->tx, T_STASH, KEY(row_shard_key(row), row->entity, ++plane->arrival),
+				   &stashed))
+		worker->failed = true;
+}
+
+/* The handler tells somebody, as a client of its own node would. */
+static void
+tell_child(Worker *worker, const ShardRoute *route, const PlaneRow *row)
+{
+	Plane *plane = worker->plane;
+	const PlaneSettings *settings = &plane->settings;
+	PlaneRow child = {.kind = ROW_TELL, .depth = row->depth + 1};
+	int64 session = ((int64) 1 << 62) | ((int64) route->type_id << 52) |
+					((int64) route->shard << 36) | ((int64) row->entity << 24) | route->own.epoch;
+
+	child.item.type_id = 1 + (int32) plane_random(plane, settings->types);
+	child.item.shard = (int32) plane_random(plane, settings->shards);
+	child.entity = (int32) plane_random(plane, settings->entities);
+	child.item.epoch = SHARD_NO_EPOCH;
+	child.id = check_tell(plane->check, plane->instance, session, child.item.type_id,
+						  child.item.shard, child.entity);
+	if (worker->n_children == worker->child_space)
+	{
+		worker->child_space = Max(16, worker->child_space * 2);
+		worker->children = pg_realloc(worker->children, worker->child_space * sizeof(int64));
+	}
+	worker->children[worker->n_children++] = child.id;
+	if (!plane_append(plane, worker->tx, &child))
+		worker->failed = true;
+	turn_output(worker, R_REPORTED, route, child.id, 0, 0);
+}
+
+/* The handler: the entity's state remembers what it was told. */
+static void
+handle(Worker *worker, const ShardRoute *route, const PlaneRow *row)
+{
+	Plane *plane = worker->plane;
+	int64 shard_key = row_shard_key(row);
+	StateRow state = {0};
+	const StateRow *old = store_get(plane->store, worker->tx, T_STATE, KEY(shard_key, row->entity));
+
+	if (old != NULL)
+		state = *old;
+	state.version++;
+	state.epoch = route->own.epoch;
+	if (!store_put(worker->tx, T_STATE, KEY(shard_key, row->entity), &state) ||
+		!store_put(worker->tx, T_LEDGER, KEY(shard_key, row->entity, state.version), &row->id))
+		worker->failed = true;
+	turn_output(worker, R_HANDLED, route, row->id, 0, 0);
+	plane_note(plane,
+			   "handles message " INT64_FORMAT
+			   ", shard %d/%d entity %d, epoch %d, rseq " INT64_FORMAT,
+			   row->id, route->type_id, route->shard, row->entity, route->own.epoch,
+			   row->item.stamp.seq);
+	if (plane->settings.types > 0 && !plane->settings.no_tells_from_now && row->depth < MAX_DEPTH &&
+		plane_percent(plane, plane->settings.tell_percent))
+		tell_child(worker, route, row);
+}
+
+static bool
+entity_has_stash(Worker *worker, const PlaneRow *row)
+{
+	StoreKey key = KEY(row_shard_key(row), row->entity);
+
+	return store_at_or_next(worker->plane->store, worker->tx, T_STASH, &key) != NULL &&
+		   key.k[0] == row_shard_key(row) && key.k[1] == row->entity;
+}
+
+void
+turn_take(Worker *worker, const ShardRoute *route, const PlaneRow *row)
+{
+	Plane *plane = worker->plane;
+
+	if (plane_is_leased(plane, route->type_id))
+		worker->leased = true;
+	if (worker->arriving && row->item.epoch != route->own.epoch && !plane->retired)
+		check_fail(plane->check, "V9: message " INT64_FORMAT " with tag %d taken in epoch %d",
+				   row->id, row->item.epoch, route->own.epoch);
+	worker->handled++;
+	if (entity_has_stash(worker, row))
+		stash(worker, row, 0);
+	else if (!plane->settings.no_tells_from_now &&
+			 plane_percent(plane, plane->settings.defer_percent))
+		stash(worker, row, plane_now(plane) + plane_random(plane, 400) * MS);
+	else
+		handle(worker, route, row);
+}
+
+/* A row of the log, in its turn. */
+static void
+process_row(Worker *worker, const PlaneRow *stored)
+{
+	PlaneRow row = *stored;
+	ShardHomeRecord home = {0};
+
+	row.item.body = &row;
+	switch (row.kind)
+	{
+		case ROW_TELL:
+			worker->arriving = row.item.epoch != SHARD_NO_EPOCH;
+			if (worker->arriving)
+				shard_route_arrived(worker->routes, &row.item);
+			else
+				shard_route_local(worker->routes, &row.item);
+			worker->arriving = false;
+			break;
+		case ROW_FACT:
+			home.epoch = row.fact_epoch;
+			home.n_nodes = 1;
+			home.nodes[0] = row.fact_node;
+			home.lost = row.fact_lost;
+			home.move_id = row.fact_move;
+			worker->fact_lost = row.fact_lost;
+			shard_route_fact(worker->routes, row.item.type_id, row.item.shard, &home, row.fact_n);
+			break;
+		case ROW_FLOOR:
+			shard_route_floor(worker->routes, row.item.stamp);
+			break;
+		default:
+			break;
+	}
+}
+
+/* Facts that came from the control plane or in an answer. */
+static void
+apply_facts(Worker *worker)
+{
+	Plane *plane = worker->plane;
+
+	for (int i = 0; i < plane->n_facts; i++)
+	{
+		FactItem fact = plane->facts[i];
+
+		if (!is_mine(worker, plane_lane(plane, fact.type_id, fact.shard)))
+			continue;
+		plane->facts[i].taken = true;
+		worker->fact_lost = fact.home.lost;
+		shard_route_fact(worker->routes, fact.type_id, fact.shard, &fact.home, fact.n);
+	}
+}
+
+static void
+end_facts(Worker *worker, bool committed)
+{
+	Plane *plane = worker->plane;
+	int kept = 0;
+
+	for (int i = 0; i < plane->n_facts; i++)
+	{
+		FactItem fact = plane->facts[i];
+
+		if (is_mine(worker, plane_lane(plane, fact.type_id, fact.shard)))
+		{
+			if (committed && fact.taken)
+				continue;
+			fact.taken = false;
+		}
+		plane->facts[kept++] = fact;
+	}
+	plane->n_facts = kept;
+}
+
+static void
+apply_reloads(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	int kept = 0;
+
+	for (int i = 0; i < plane->n_reloads; i++)
+	{
+		if (plane->reloads[i].lanes & worker->lanes)
+			shard_route_reload(worker->routes, plane->reloads[i].type_id, plane->reloads[i].shard);
+		else
+			plane->reloads[kept++] = plane->reloads[i];
+	}
+	plane->n_reloads = kept;
+}
+
+/* The tail of the log first, then who is open: a row below it is of a known sender. */
+static void
+begin_turn(Worker *worker)
+{
+	Plane *plane = worker->plane;
+
+	worker->tail = plane->seq;
+	worker->n_open = store_open_xids(plane->store, worker->open, lengthof(worker->open));
+	worker->tx = store_begin(plane->store);
+	worker->failed = worker->leased = worker->more = false;
+	worker->handled = 0;
+	worker->changed = worker->appended = 0;
+	worker->at = 0;
+	worker->stash_at = KEY(PG_INT64_MIN);
+	worker->n_children = worker->n_outputs = worker->n_owned = 0;
+	apply_reloads(worker);
+	read_cursors(worker);
+	apply_facts(worker);
+	worker->phase = TURN_SENDERS;
+}
+
+static void
+remove_ended(Worker *worker)
+{
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		CursorRow *cursor = &worker->cursors[lane];
+		int kept = 0;
+
+		if (!is_mine(worker, lane))
+			continue;
+		for (int i = 0; i < cursor->n_senders; i++)
+		{
+			if (was_open(worker, cursor->senders[i].xid))
+				cursor->senders[kept++] = cursor->senders[i];
+		}
+		if (kept != cursor->n_senders)
+			worker->changed |= worker->lanes;
+		cursor->n_senders = kept;
+	}
+}
+
+/* The first row that a sender which has ended left behind. */
+static int64
+first_of_ended(Worker *worker)
+{
+	int64 first = PG_INT64_MAX;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		for (int i = 0; is_mine(worker, lane) && i < worker->cursors[lane].n_senders; i++)
+		{
+			const Sender *sender = &worker->cursors[lane].senders[i];
+
+			if (!was_open(worker, sender->xid))
+				first = Min(first, sender->first);
+		}
+	}
+	return first;
+}
+
+/* Rows of ended senders, merged by seq. All of them go before q moves (D7). */
+static void
+drain_senders(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	int budget = plane->settings.step_messages;
+	StoreKey key = KEY(Max(worker->at, first_of_ended(worker)));
+	const PlaneRow *row;
+	bool open;
+
+	while (key.k[0] <= worker->tail &&
+		   (row = store_scan(plane->store, T_INBOX, &key, &open)) != NULL &&
+		   key.k[0] <= worker->tail)
+	{
+		int lane = row_lane(plane, row);
+		CursorRow *cursor = is_mine(worker, lane) ? &worker->cursors[lane] : NULL;
+		Sender *sender = cursor != NULL ? find_sender(cursor, row->xid) : NULL;
+
+		if (sender != NULL && !open && !was_open(worker, row->xid) && key.k[0] >= sender->first &&
+			key.k[0] <= cursor->q)
+		{
+			sender->first = key.k[0] + 1;
+			worker->changed |= worker->lanes;
+			process_row(worker, row);
+			worker->at = key.k[0] + 1;
+			if (worker->handled >= plane->settings.turn_messages)
+			{
+				worker->more = true;
+				worker->phase = TURN_COMMIT;
+				return;
+			}
+			if (--budget == 0)
+				return;
+		}
+		key = KEY(key.k[0] + 1);
+	}
+	remove_ended(worker);
+	worker->phase = TURN_STASH;
+}
+
+static void
+drain_stash(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	int budget = plane->settings.step_messages;
+	int64 now = plane_now(plane);
+	const StashRow *row;
+	ShardRoute *route;
+
+	while ((row = next_stash(worker, &worker->stash_at, &route)) != NULL)
+	{
+		StashRow stashed = *row;
+
+		if (stashed.due > now)
+		{
+			worker->stash_at = KEY(worker->stash_at.k[0], worker->stash_at.k[1] + 1);
+			continue;
+		}
+		if (plane_is_leased(plane, route->type_id))
+			worker->leased = true;
+		if (!store_remove(worker->tx, T_STASH, worker->stash_at))
+			worker->failed = true;
+		handle(worker, route, &stashed.row);
+		worker->handled++;
+		if (worker->handled >= plane->settings.turn_messages)
+		{
+			worker->more = true;
+			worker->phase = TURN_COMMIT;
+			return;
+		}
+		if (--budget == 0)
+			return;
+	}
+	worker->phase = TURN_PARKED;
+}
+
+/* A sender that is still open is remembered and passed. False: no room for it. */
+static bool
+pass_sender(Worker *worker, CursorRow *cursor, int64 xid, int64 seq)
+{
+#ifdef SHARD_MUTANT_P_PASSED
+	return true;
+#endif
+	if (find_sender(cursor, xid) != NULL)
+		return true;
+	if (cursor->n_senders == MAX_SENDERS)
+		return false;
+	cursor->senders[cursor->n_senders].xid = xid;
+	cursor->senders[cursor->n_senders].first = seq;
+	cursor->n_senders++;
+	worker->changed |= worker->lanes;
+	return true;
+}
+
+/* q of all lanes is the last row that was looked at. */
+static void
+move_q(Worker *worker, int64 q)
+{
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		if (is_mine(worker, lane))
+			worker->cursors[lane].q = Max(worker->cursors[lane].q, q);
+	}
+}
+
+static void
+scan_forward(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	int budget = plane->settings.step_messages;
+	StoreKey key = KEY(lowest_q(worker) + 1);
+	const PlaneRow *row;
+	bool open;
+
+	while (key.k[0] <= worker->tail &&
+		   (row = store_scan(plane->store, T_INBOX, &key, &open)) != NULL &&
+		   key.k[0] <= worker->tail)
+	{
+		int lane = row_lane(plane, row);
+
+		if (is_mine(worker, lane) && key.k[0] > worker->cursors[lane].q)
+		{
+			CursorRow *cursor = &worker->cursors[lane];
+
+			if (budget == 0)
+				return;
+			budget--;
+			if (open || was_open(worker, row->xid) || find_sender(cursor, row->xid) != NULL)
+			{
+				if (!pass_sender(worker, cursor, row->xid, key.k[0]))
+				{
+					worker->phase = TURN_COMMIT;
+					return;
+				}
+			}
+			else
+				process_row(worker, row);
+			worker->changed |= worker->lanes;
+		}
+		move_q(worker, key.k[0]);
+		if (worker->handled >= plane->settings.turn_messages)
+		{
+			worker->more = true;
+			worker->phase = TURN_COMMIT;
+			return;
+		}
+		key = KEY(key.k[0] + 1);
+	}
+	worker->seen = worker->tail;
+	worker->phase = TURN_COMMIT;
+}
+
+/* For shard_route_each: a mark of an active shard becomes a row of the log. */
+static void
+save_marks_of(void *context, ShardRoute *route)
+{
+	Worker *worker = context;
+
+	if (!route->loaded || route->own.state != SHARD_HOME_ACTIVE)
+		return;
+	for (int i = 0; i < route->marks.n_marks; i++)
+	{
+		PlaneRow row = {.kind = ROW_MARK};
+
+		row.item.type_id = route->type_id;
+		row.item.shard = route->shard;
+		row.item.epoch = route->own.epoch;
+		row.item.stamp = route->marks.marks[i].stamp;
+		if (row.item.stamp.seq > 0 && !plane_append(worker->plane, worker->tx, &row))
+			worker->failed = true;
+	}
+}
+
+/* Before rows that are the only place of a mark can be rotated away (H7). */
+static bool
+save_marks(Worker *worker)
+{
+	if (worker->plane->seq - worker->marks_saved_at < MARKS_EVERY || worker->changed == 0)
+		return false;
+#ifndef SHARD_MUTANT_ROTATE_WITHOUT_MARKS
+	shard_route_each(worker->routes, save_marks_of, worker);
+#endif
+	return true;
+}
+
+static void
+write_turn(Worker *worker)
+{
+	Plane *plane = worker->plane;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		if ((worker->changed & (1u << lane)) &&
+			!store_put(worker->tx, T_CURSOR, KEY(lane), &worker->cursors[lane]))
+			worker->failed = true;
+		for (int i = 0; (worker->appended & (1u << lane)) && i < plane->n_peers; i++)
+		{
+			if (!link_store_stream(worker->tx, &plane->peers[i], lane))
+				worker->failed = true;
+		}
+	}
+}
+
+/* What the commit made true; what may leave waits for the gate. */
+static void
+publish_turn(Worker *worker, int64 lsn)
+{
+	Plane *plane = worker->plane;
+
+	for (int i = 0; i < worker->n_children; i++)
+		check_committed(plane->check, worker->children[i]);
+	for (int i = 0; i < worker->n_owned; i++)
+		plane_own_changed(plane, worker->owned[i].type_id, worker->owned[i].shard,
+						  &worker->owned[i].before, &worker->owned[i].after, worker->owned[i].lost);
+	shard_route_commit(worker->routes);
+	for (int i = 0; i < worker->n_outputs; i++)
+	{
+		worker->outputs[i].lsn = lsn != 0 ? lsn : store_last_lsn(plane->store);
+		plane_release_at(plane, &worker->outputs[i]);
+	}
+	worker->n_outputs = 0;
+	end_facts(worker, true);
+}
+
+static void
+commit_turn(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	bool saved = save_marks(worker);
+	int64 lsn;
+
+	write_turn(worker);
+	if (worker->failed || (worker->leased && plane_now(plane) + 50 * MS >= plane->lease_until))
+	{
+		turn_abort(worker);
+		return;
+	}
+	lsn = store_commit(worker->tx);
+	worker->tx = NULL;
+	worker->phase = TURN_NONE;
+	publish_turn(worker, lsn);
+	for (int lane = 0; saved && lane < PLANE_LANES; lane++)
+	{
+		int64 q = worker->cursors[lane].q;
+
+		if (!is_mine(worker, lane))
+			continue;
+		for (int i = 0; i < worker->cursors[lane].n_senders; i++)
+			q = Min(q, worker->cursors[lane].senders[i].first - 1);
+		plane->saved[lane] = q;
+	}
+	if (saved)
+		worker->marks_saved_at = plane->seq;
+	worker->poke = true;
+	plane_let_go(plane);
+}
+
+void
+turn_abort(Worker *worker)
+{
+	Plane *plane = worker->plane;
+
+	plane_note(plane, "worker %d aborts a turn", worker->index);
+	store_abort(worker->tx);
+	worker->tx = NULL;
+	worker->phase = TURN_NONE;
+	for (int i = 0; i < worker->n_children; i++)
+		check_aborted(plane->check, worker->children[i]);
+	shard_route_abort(worker->routes);
+	for (int i = 0; i < plane->n_peers; i++)
+	{
+		for (int lane = 0; lane < PLANE_LANES; lane++)
+		{
+			if (worker->appended & (1u << lane))
+				link_load_stream(plane, &plane->peers[i], lane);
+		}
+	}
+	end_facts(worker, false);
+	worker->more = true;
+	worker->seen = 0;
+	worker->not_before = plane_now(plane) + 50 * MS;
+	worker->poke = true;
+}
+
+void
+turn_step(Worker *worker)
+{
+	switch (worker->phase)
+	{
+		case TURN_NONE:
+			begin_turn(worker);
+			break;
+		case TURN_SENDERS:
+			drain_senders(worker);
+			break;
+		case TURN_STASH:
+			drain_stash(worker);
+			break;
+		case TURN_PARKED:
+			worker->more |= shard_route_drain(worker->routes);
+			worker->phase = TURN_FORWARD;
+			break;
+		case TURN_FORWARD:
+			scan_forward(worker);
+			break;
+		case TURN_COMMIT:
+			commit_turn(worker);
+			break;
+	}
+	if (worker->phase != TURN_NONE && worker->failed)
+		turn_abort(worker);
+}
+
+/*
+ * HandOff, between two turns: the worker itself holds the lock that turns need. False: nothing was
+ * done, the disk is full.
+ */
+bool
+turn_stop_shard(Worker *worker, Operation *operation)
+{
+	Plane *plane = worker->plane;
+	ShardHandoffAnswer answer;
+	Release stopped = {.kind = R_STOPPED, .ref = operation->ref};
+
+	if (store_full(plane->store) || plane_now(plane) < worker->not_before)
+		return false;
+	worker->n_outputs = worker->n_owned = worker->n_children = 0;
+	worker->failed = false;
+	worker->fact_lost = 0;
+	worker->tx = store_begin(plane->store);
+	apply_reloads(worker);
+	answer = shard_route_stop(worker->routes, &operation->ref);
+	if (worker->failed)
+	{
+		worker->appended = 0;
+		turn_abort(worker);
+		return true;
+	}
+	publish_turn(worker, store_commit(worker->tx));
+	worker->tx = NULL;
+	if (answer == SHARD_HANDOFF_DO)
+	{
+		operation->kind = OP_SEAL;
+		operation->not_before = plane_now(plane) + plane_random(plane, 100) * MS;
+		return true;
+	}
+	operation->kind = OP_NONE;
+	if (answer == SHARD_HANDOFF_DONE)
+	{
+		stopped.lsn = store_last_lsn(plane->store);
+		plane_release_at(plane, &stopped);
+	}
+	return true;
+}
+
+/* Was a row of the log taken in before the worker started, as far as the cursor says? */
+static bool
+is_passed(Worker *worker, int lane, const PlaneRow *row, int64 seq)
+{
+	const Sender *sender;
+
+	if (seq > worker->cursors[lane].q)
+		return false;
+	sender = find_sender(&worker->cursors[lane], row->xid);
+	return sender == NULL || seq < sender->first;
+}
+
+/* Marks from the log: what was saved, and what was passed (H7). */
+static void
+rebuild_marks(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	StoreKey key = KEY(0);
+	const PlaneRow *row;
+
+	while ((row = store_at_or_next(plane->store, NULL, T_INBOX, &key)) != NULL)
+	{
+		int lane = plane_lane(plane, row->item.type_id, row->item.shard);
+
+		if (is_mine(worker, lane) &&
+			(row->kind == ROW_MARK || (row->kind == ROW_TELL && row->item.epoch != SHARD_NO_EPOCH &&
+									   is_passed(worker, lane, row, key.k[0]))))
+			shard_route_rebuild(worker->routes, &row->item);
+		key.k[3]++;
+	}
+}
+
+/* The shards that the worker must know from the start. */
+static void
+load_entries(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	StoreKey key = KEY(0);
+	const ShardOwn *own;
+	const PlaneRow *row;
+
+	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	{
+		if (is_mine(worker, plane_lane(plane, (int32) key.k[0], (int32) key.k[1])))
+		{
+			ShardRoute *route = shard_route_get(worker->routes, (int32) key.k[0], (int32) key.k[1]);
+
+			if (own->state == SHARD_HOME_ACTIVE)
+				turn_output(worker, R_STARTED, route, 0, 0, 0);
+		}
+		key.k[3]++;
+	}
+	key = KEY(PG_INT64_MIN);
+	while ((row = store_at_or_next(plane->store, NULL, T_PARKED, &key)) != NULL)
+	{
+		if (is_mine(worker, plane_lane(plane, row->item.type_id, row->item.shard)))
+			shard_route_get(worker->routes, row->item.type_id, row->item.shard);
+		key = KEY(key.k[0] + 1);
+	}
+}
+
+void
+turn_start_worker(Worker *worker)
+{
+	Plane *plane = worker->plane;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		if (is_mine(worker, lane))
+			plane->owner[lane] = worker->index;
+	}
+	worker->routes = shard_route_create(plane->node, &turn_route_host, worker, CHUNK);
+	worker->tx = NULL;
+	worker->n_outputs = worker->n_owned = worker->n_children = 0;
+	read_cursors(worker);
+	load_entries(worker);
+	rebuild_marks(worker);
+	publish_turn(worker, 0);
+	worker->more = worker->poke = true;
+	worker->seen = 0;
+	worker->marks_saved_at = 0;
+	worker->ask_at = 0;
+	plane_note(plane, "worker %d starts, lanes %x", worker->index, worker->lanes);
+}
+
+/* Between two turns: the lanes become free, and with them everything in memory. */
+void
+turn_stop_worker(Worker *worker)
+{
+	Plane *plane = worker->plane;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		if (!is_mine(worker, lane))
+			continue;
+		plane->owner[lane] = -1;
+		plane->saved[lane] = 0;
+		for (int i = 0; i < plane->n_peers; i++)
+			shard_stream_close(&plane->peers[i].streams[lane]);
+	}
+	shard_route_destroy(worker->routes);
+	worker->routes = NULL;
+	worker->lanes = 0;
+	memset(worker->links, 0, sizeof(worker->links));
+	plane_poke(plane);
+}
