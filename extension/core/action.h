@@ -11,11 +11,12 @@
 
 typedef enum ShardActionKind
 {
-	SHARD_ACTION_SEND =
-		1, /* node, bytes, length: to that node; 0: answer over the link it came by */
-	SHARD_ACTION_PERSIST, /* ticket, writes: one transaction, durable and past the gate; then tell
+	SHARD_ACTION_NONE = 0, /* nothing; to be skipped */
+	SHARD_ACTION_SEND,	   /* node, bytes, length: to that node; node 0: to the address in text, or
+						   * without one over the link by which the event came */
+	SHARD_ACTION_PERSIST,  /* ticket, writes: one transaction, durable and past the gate; then tell
 							* shard_node_persisted(ticket). Until then other events may come. */
-	SHARD_ACTION_FACT,	  /* entry, n: a decided home; for the workers of this node */
+	SHARD_ACTION_FACT,	   /* entry, n: a decided home; for the workers of this node */
 	SHARD_ACTION_STOP_SHARD,	/* shard: stop and seal it (M2, M3) */
 	SHARD_ACTION_PARK_SHARD,	/* shard: messages to it may park from now on; a hint */
 	SHARD_ACTION_IMPORT_SHARD,	/* shard (new epoch), node: copy it from there, staged (M4) */

@@ -29,9 +29,8 @@ extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap
  * REGISTER, START_TYPE, GET_SHARD_HOMES, SHARDS_STARTED, SHARD_STOPPED, STAGED, IMPORT_FAILED,
  * REGION_STOPPED. Stale and repeated ones are harmless.
  */
-extern void
-shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
-					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
+extern void shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
+								ShardProposer *proposer, ShardActions *out);
 
 /*
  * Due work: answers that waited for a decision, allocation, HostShard again, drivers of moves,

@@ -109,6 +109,7 @@ extern int64 shard_node_wake(const ShardNode *node);
 /* Questions for views, simulator and workers. */
 extern int32 shard_node_id(const ShardNode *node);
 extern int32 shard_node_incarnation(const ShardNode *node);
+extern int32 shard_node_era(const ShardNode *node); /* R13 */
 extern bool shard_node_admitted(const ShardNode *node);
 extern bool shard_node_fenced(const ShardNode *node);
 extern const ShardMap *shard_node_learned(const ShardNode *node); /* decided as far as known (R7) */

@@ -1,0 +1,487 @@
+/*
+ * core/homes.c
+ *		The shard coordinator: registrations, requests for homes, confirmations of starts.
+ *
+ * What the coordinator knows of homes is read from the decided map, change by change, so a new
+ * coordinator comes to the same knowledge by reading it from the beginning. Nothing volatile is needed
+ * for safety: a lost registration is repeated, an unconfirmed start is asked for again, a lost request
+ * comes again, and every command names the epoch and the move that it is about.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/homes_private.h"
+
+/* Shards in one message. */
+#define LIST_LIMIT 1000
+
+/* ---- the object ------------------------------------------------------------------------------- */
+
+/* See homes.h. */
+ShardHomes *
+shard_homes_create(int32 self, const ShardHomesSettings *settings)
+{
+	ShardHomes *homes = palloc0(sizeof(ShardHomes));
+
+	homes->self = self;
+	homes->settings = *settings;
+	homes->shards = homes_shard_create(64, NULL);
+	homes->requests = homes_request_create(16, NULL);
+	homes->arena = shard_arena_create();
+	return homes;
+}
+
+void
+shard_homes_destroy(ShardHomes *homes)
+{
+	homes_shard_destroy(homes->shards);
+	homes_request_destroy(homes->requests);
+	if (homes->regions)
+		pfree(homes->regions);
+	shard_arena_destroy(homes->arena);
+	pfree(homes);
+}
+
+/* See homes.h. */
+void
+shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided)
+{
+	homes->decided = decided;
+	homes->seen_n = 0;
+	homes_shard_reset(homes->shards);
+	homes_request_reset(homes->requests);
+	homes->n_regions = 0;
+	homes->n_moves = 0;
+	homes->closed = 0;
+	/* Quick ends of regions are heard of before anything is placed. */
+	homes->next_host = now + SHARD_RESEND_INTERVAL;
+	homes->next_rebalance = now + homes->settings.rebalance_interval;
+}
+
+/* The region of a node, NULL if it has not registered here. */
+HomesRegion *
+shard_homes_region(ShardHomes *homes, int32 node)
+{
+	for (int i = 0; i < homes->n_regions; i++)
+	{
+		if (homes->regions[i].node == node)
+			return &homes->regions[i];
+	}
+	return NULL;
+}
+
+bool
+shard_homes_hosts(const HomesRegion *region, int32 type_id)
+{
+	for (int i = 0; i < region->n_hosted; i++)
+	{
+		if (region->hosted[i] == type_id)
+			return true;
+	}
+	return false;
+}
+
+HomesShard *
+shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard)
+{
+	return homes_shard_lookup(homes->shards, (HomesShardKey){type_id, shard});
+}
+
+/* The decided record of a home, and the n of its key. False: there is none. */
+bool
+shard_homes_record(const ShardHomes *homes, const HomesShard *shard, ShardHomeRecord *record,
+				   int64 *n)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided,
+						(ShardMapKey){SHARD_MAP_HOME, shard->key.type_id, shard->key.shard});
+
+	if (!entry || !shard_record_get_home(entry, record))
+		return false;
+	*n = entry->n;
+	return true;
+}
+
+/* A member's decided record; its texts live in the arena of this call. */
+bool
+shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *member)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+
+	return entry && shard_record_get_member(entry, member, homes->arena);
+}
+
+/* Take an event into a shard's move. */
+void
+shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event)
+{
+	ShardMoveState before = shard->move;
+
+	shard->move = shard_move_step(before, event);
+	if (shard->move == before)
+		return;
+	shard->next_send = 0;
+	if (before == SHARD_MOVE_NONE)
+		homes->n_moves++;
+	if (shard->move == SHARD_MOVE_NONE)
+		homes->n_moves--;
+}
+
+/* See homes.h. */
+int
+shard_homes_count(const ShardHomes *homes, int32 node)
+{
+	homes_shard_iterator iterator;
+	HomesShard *shard;
+	int count = 0;
+
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+		count += shard->node == node || shard->to == node;
+	return count;
+}
+
+/* ---- decided changes -------------------------------------------------------------------------- */
+
+/* Is it a type that may be started without its owner's consent? */
+static bool
+is_leased(const ShardHomes *homes, int32 type_id)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+	ShardTypeRecord type;
+
+	return entry && shard_record_get_type(entry, &type, homes->arena) && type.leased;
+}
+
+/* What a decided change means for the move that this coordinator drives. */
+static void
+follow_move(ShardHomes *homes, int64 now, HomesShard *shard, const ShardHomeRecord *record,
+			int32 old_epoch)
+{
+	if (record->phase == SHARD_HOME_MOVING)
+	{
+		shard_homes_set_move(homes, shard,
+							 shard->move == SHARD_MOVE_NONE ? SHARD_MOVE_FOUND
+															: SHARD_MOVE_M1_DECIDED);
+		shard->move_id = record->move_id;
+		shard->deadline = now + homes->settings.handoff_timeout;
+		return;
+	}
+	if (shard->move == SHARD_MOVE_NONE)
+		return;
+	if (record->epoch == old_epoch + 1 &&
+		(shard->move == SHARD_MOVE_DECIDING || shard->move == SHARD_MOVE_ABORTING) &&
+		record->lost != record->epoch)
+		shard_homes_set_move(homes, shard, SHARD_MOVE_DECIDED);
+	else
+		shard_homes_set_move(homes, shard, SHARD_MOVE_OVERTAKEN);
+}
+
+/* Read what was decided since the last time. */
+static void
+follow_decisions(ShardHomes *homes, int64 now)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_since(homes->decided, homes->seen_n, homes->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMapKey key = entries[i].key;
+		HomesShardKey shard_key = {key.a, key.b};
+		ShardHomeRecord record;
+		HomesShard *shard;
+		bool found;
+		int32 old_epoch;
+
+		if (key.kind != SHARD_MAP_HOME || !shard_record_get_home(&entries[i], &record))
+			continue;
+		shard = homes_shard_insert(homes->shards, shard_key, &found);
+		if (!found)
+		{
+			char status = shard->status;
+
+			memset(shard, 0, sizeof(HomesShard));
+			shard->key = shard_key;
+			shard->status = status;
+			shard->epoch = -1;
+			shard->leased = is_leased(homes, key.a);
+		}
+		old_epoch = shard->epoch;
+		shard->n = entries[i].n;
+		shard->epoch = record.epoch;
+		shard->node = shard_record_home_node(&record);
+		shard->to = record.phase == SHARD_HOME_MOVING ? record.to : 0;
+		if (record.epoch != old_epoch)
+			shard->confirmed = false;
+		follow_move(homes, now, shard, &record, old_epoch);
+		(void) homes_request_delete(homes->requests, shard_key);
+	}
+	homes->seen_n = shard_map_point(homes->decided).n;
+}
+
+/* ---- messages --------------------------------------------------------------------------------- */
+
+/* Register: what a region hosts. Answered with the version that the homes are at (C3). */
+static void
+register_region(ShardHomes *homes, const ShardControl *message, ShardActions *out)
+{
+	HomesRegion *region = shard_homes_region(homes, message->from);
+	ShardControl *reply;
+
+	if (!region)
+	{
+		homes->regions =
+			homes->regions ? repalloc(homes->regions, (homes->n_regions + 1) * sizeof(HomesRegion))
+						   : palloc(sizeof(HomesRegion));
+		region = &homes->regions[homes->n_regions++];
+		memset(region, 0, sizeof(HomesRegion));
+		region->node = message->from;
+	}
+	region->stopped = false;
+	region->n_hosted = Min(message->n_nodes, HOMES_MAX_TYPES);
+	if (region->n_hosted > 0)
+		memcpy(region->hosted, message->nodes, region->n_hosted * sizeof(int32));
+	reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
+	reply->commit_n = shard_map_point(homes->decided).n;
+}
+
+static void
+answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const char *why)
+{
+	ShardControl *reply = shard_action_send(out, message->from, SHARD_CONTROL_TYPE_STARTED);
+
+	reply->type_id = type_id;
+	reply->flag = why == NULL;
+	reply->text = why;
+}
+
+/* A type that the cluster does not know gets an id; one that it knows has to be the same. */
+static void
+start_type(ShardHomes *homes, const ShardControl *message, ShardProposer *proposer,
+		   ShardActions *out)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
+	ShardCountersRecord counters;
+	ShardTypeRecord wanted;
+	ShardMapEntry changes[2];
+	ShardMapEntry *known;
+	int count;
+
+	if (message->n_entries != 1 ||
+		!shard_record_get_type(&message->entries[0], &wanted, homes->arena) || !entry ||
+		!shard_record_get_counters(entry, &counters))
+		return;
+	known = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (!shard_record_get_type(&known[i], &type, homes->arena) ||
+			strcmp(type.name, wanted.name) != 0)
+			continue;
+		answer_type(out, message, known[i].key.a,
+					type.settings_hash == wanted.settings_hash
+						? NULL
+						: "the cluster has a type of that name with other settings");
+		return;
+	}
+	counters.last_type_id++;
+	changes[0] = shard_record_put_counters(&counters, entry->n, homes->arena);
+	changes[1] = shard_record_put_type(counters.last_type_id, &wanted, 0, homes->arena);
+	/* If another change comes first, the region asks again. */
+	(void) shard_proposer_propose(proposer, changes, lengthof(changes));
+}
+
+/*
+ * GetShardHomes: what is decided is answered at once, unless it is about to change (C2); the rest is
+ * allocated by the next tick.
+ */
+static void
+get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *proposer,
+		  ShardActions *out)
+{
+	ShardMapEntry *entries =
+		shard_arena_alloc(out->arena, sizeof(ShardMapEntry) * Max(message->n_shards, 1));
+	int n_entries = 0;
+
+	for (int i = 0; i < message->n_shards; i++)
+	{
+		ShardMapKey key = {SHARD_MAP_HOME, message->shards[i].type_id, message->shards[i].shard};
+		const ShardMapEntry *home = shard_map_value(homes->decided, key);
+		bool found;
+		HomesRequest *request;
+
+		if (home)
+		{
+			if (!shard_proposer_pending(proposer, key))
+			{
+				entries[n_entries] = *home;
+				entries[n_entries++].value =
+					shard_arena_copy(out->arena, home->value, home->length);
+			}
+			continue;
+		}
+		request = homes_request_insert(homes->requests, (HomesShardKey){key.a, key.b}, &found);
+		if (!found)
+			request->requester = message->from;
+	}
+	if (n_entries > 0)
+	{
+		ShardControl *reply = shard_action_send(out, message->from, SHARD_CONTROL_SHARD_HOMES);
+
+		reply->entries = entries;
+		reply->n_entries = n_entries;
+	}
+}
+
+/* ShardStarted: the epoch is active at its home. */
+static void
+started(ShardHomes *homes, const ShardControl *message)
+{
+	for (int i = 0; i < message->n_shards; i++)
+	{
+		HomesShard *shard =
+			shard_homes_shard(homes, message->shards[i].type_id, message->shards[i].shard);
+
+		if (!shard || shard->epoch != message->shards[i].epoch || shard->node != message->from)
+			continue;
+		shard->confirmed = true;
+		if (shard->move == SHARD_MOVE_STARTING)
+			shard_homes_set_move(homes, shard, SHARD_MOVE_STARTED);
+	}
+}
+
+/* See homes.h. */
+void
+shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
+					ShardProposer *proposer, ShardActions *out)
+{
+	HomesRegion *region;
+
+	shard_arena_reset(homes->arena);
+	follow_decisions(homes, now);
+	switch (message->kind)
+	{
+		case SHARD_CONTROL_REGISTER:
+			register_region(homes, message, out);
+			break;
+		case SHARD_CONTROL_START_TYPE:
+			start_type(homes, message, proposer, out);
+			break;
+		case SHARD_CONTROL_GET_SHARD_HOMES:
+			get_homes(homes, message, proposer, out);
+			break;
+		case SHARD_CONTROL_SHARDS_STARTED:
+			started(homes, message);
+			break;
+		case SHARD_CONTROL_SHARD_STOPPED:
+			shard_homes_stopped(homes, message);
+			break;
+		case SHARD_CONTROL_STAGED:
+			shard_homes_staged(homes, message);
+			break;
+		case SHARD_CONTROL_IMPORT_FAILED:
+			shard_homes_import_failed(homes, message);
+			break;
+		case SHARD_CONTROL_REGION_STOPPED:
+			region = shard_homes_region(homes, message->from);
+			if (region)
+				region->stopped = true;
+			break;
+		default:
+			break;
+	}
+}
+
+/* ---- due work --------------------------------------------------------------------------------- */
+
+static void
+send_host(ShardActions *out, int32 node, const ShardShardRef *shards, int n_shards)
+{
+	ShardControl *message;
+
+	if (n_shards == 0)
+		return;
+	message = shard_action_send(out, node, SHARD_CONTROL_HOST_SHARDS);
+	message->n_shards = n_shards;
+	message->shards = shard_arena_copy(out->arena, shards, n_shards * sizeof(ShardShardRef));
+}
+
+/* HostShard for every home whose start nobody confirmed, a message a node. */
+static void
+host_unconfirmed(ShardHomes *homes, int64 now, ShardActions *out)
+{
+	ShardShardRef *list;
+
+	if (now < homes->next_host)
+		return;
+	homes->next_host = now + homes->settings.start_timeout;
+	list = shard_arena_alloc(homes->arena, sizeof(ShardShardRef) * LIST_LIMIT);
+	for (int r = 0; r < homes->n_regions; r++)
+	{
+		homes_shard_iterator iterator;
+		HomesShard *shard;
+		int count = 0;
+
+		homes_shard_start_iterate(homes->shards, &iterator);
+		while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+		{
+			if (shard->confirmed || shard->node != homes->regions[r].node)
+				continue;
+			list[count++] = (ShardShardRef){shard->key.type_id, shard->key.shard, shard->epoch, 0};
+			if (count == LIST_LIMIT)
+			{
+				send_host(out, shard->node, list, count);
+				count = 0;
+			}
+		}
+		send_host(out, homes->regions[r].node, list, count);
+	}
+}
+
+/* See homes.h. */
+void
+shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster,
+				 ShardActions *out)
+{
+	shard_arena_reset(homes->arena);
+	follow_decisions(homes, now);
+	host_unconfirmed(homes, now, out);
+	shard_homes_replace_lost(homes, now, proposer, roster);
+	shard_homes_evacuate(homes, now, proposer, roster);
+	shard_homes_allocate(homes, now, proposer, roster);
+	shard_homes_plan(homes, now, proposer, roster);
+	shard_homes_drive(homes, now, proposer, out);
+}
+
+/* See homes.h. */
+bool
+shard_homes_rebalance(ShardHomes *homes, int64 now)
+{
+	homes->next_rebalance = now;
+	return true;
+}
+
+/* See homes.h. */
+bool
+shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 shard_number, int32 to,
+				 ShardProposer *proposer, const ShardRoster *roster, const char **why)
+{
+	HomesShard *shard;
+
+	shard_arena_reset(homes->arena);
+	follow_decisions(homes, now);
+	shard = shard_homes_shard(homes, type_id, shard_number);
+	if (!shard)
+	{
+		*why = "the shard has no home yet";
+		return false;
+	}
+	return shard_homes_begin_move(homes, now, shard, to, proposer, roster, why);
+}

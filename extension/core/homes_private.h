@@ -1,0 +1,128 @@
+/*
+ * core/homes_private.h
+ *		What the files of core/homes share.
+ */
+#pragma once
+
+#include "core/homes.h"
+#include "core/move.h"
+#include "core/timing.h"
+
+#define HOMES_MAX_TYPES 64
+
+/* A registered region. */
+typedef struct HomesRegion
+{
+	int32 node;
+	bool stopped; /* its workers said that they end */
+	int n_hosted;
+	int32 hosted[HOMES_MAX_TYPES];
+} HomesRegion;
+
+typedef struct HomesShardKey
+{
+	int32 type_id;
+	int32 shard;
+} HomesShardKey;
+
+/* What the coordinator knows of one home beyond the key itself. */
+typedef struct HomesShard
+{
+	HomesShardKey key;
+	char status; /* of the hash */
+	int64 n;	 /* of the key's last change seen */
+	int32 epoch;
+	int32 node;
+	int32 to;		/* while moving */
+	bool confirmed; /* ShardStarted of that epoch came (M10) */
+	bool leased;
+	ShardMoveState move;
+	int64 move_id;
+	int64 deadline;	 /* of the move */
+	int64 next_send; /* of its last command */
+} HomesShard;
+
+/* A shard without a home, and who asked first. */
+typedef struct HomesRequest
+{
+	HomesShardKey key;
+	char status;
+	int32 requester;
+} HomesRequest;
+
+/* simplehash reports its own failures, in programs without a server by this */
+#ifdef FRONTEND
+#include "common/logging.h"
+#endif
+
+#define SH_PREFIX homes_shard
+#define SH_ELEMENT_TYPE HomesShard
+#define SH_KEY_TYPE HomesShardKey
+#define SH_KEY key
+#define SH_HASH_KEY(table, k) \
+	((uint32) (k).type_id * 0x9E3779B1U ^ (uint32) (k).shard * 0x85EBCA6BU)
+#define SH_EQUAL(table, a, b) ((a).type_id == (b).type_id && (a).shard == (b).shard)
+#define SH_SCOPE static inline
+#define SH_RAW_ALLOCATOR palloc0
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+#define SH_PREFIX homes_request
+#define SH_ELEMENT_TYPE HomesRequest
+#define SH_KEY_TYPE HomesShardKey
+#define SH_KEY key
+#define SH_HASH_KEY(table, k) \
+	((uint32) (k).type_id * 0x9E3779B1U ^ (uint32) (k).shard * 0x85EBCA6BU)
+#define SH_EQUAL(table, a, b) ((a).type_id == (b).type_id && (a).shard == (b).shard)
+#define SH_SCOPE static inline
+#define SH_RAW_ALLOCATOR palloc0
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+struct ShardHomes
+{
+	int32 self;
+	ShardHomesSettings settings;
+	const ShardMap *decided; /* the proposer's, while the office is held */
+	int64 seen_n;			 /* changes of homes up to this are in shards */
+	homes_shard_hash *shards;
+	homes_request_hash *requests;
+	HomesRegion *regions; /* in the order of registration */
+	int n_regions;
+	int n_moves; /* shards whose move is not NONE */
+	int64 next_host;
+	int64 next_rebalance;
+	uint64 closed; /* nodes, as bits, whose lease is closed for a change that is being decided */
+	ShardArena *arena; /* of one call */
+};
+
+/* homes.c */
+extern HomesRegion *shard_homes_region(ShardHomes *homes, int32 node);
+extern bool shard_homes_hosts(const HomesRegion *region, int32 type_id);
+extern HomesShard *shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard);
+extern bool shard_homes_record(const ShardHomes *homes, const HomesShard *shard,
+							   ShardHomeRecord *record, int64 *n);
+extern bool shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *member);
+extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
+
+/* homes_move.c */
+extern bool
+shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,
+					   ShardProposer *proposer, const ShardRoster *roster, const char **why);
+extern void
+shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardActions *out);
+extern void shard_homes_stopped(ShardHomes *homes, const ShardControl *message);
+extern void shard_homes_staged(ShardHomes *homes, const ShardControl *message);
+extern void shard_homes_import_failed(ShardHomes *homes, const ShardControl *message);
+
+/* homes_plan.c */
+extern void shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
+								 const ShardRoster *roster);
+extern void
+shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
+extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
+								 const ShardRoster *roster);
+extern void shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer,
+									 ShardRoster *roster);

@@ -1,0 +1,602 @@
+/*
+ * core/node.c
+ *		One node's control plane: identity, steps, and what leaves it when.
+ *
+ * A step is one event and everything that follows from it at once. All durable changes of a step are
+ * one transaction (SHARD_ACTION_PERSIST), and what a step sends leaves only when that transaction and
+ * all before it are durable and past the gate (T3): a promise, an acceptance, an identity can never be
+ * known outside and forgotten inside. Exempt are heartbeats, leases and plain requests, which
+ * presuppose nothing durable of this node: a slow disk must not make the node look dead.
+ *
+ * Messages to the node itself take the same way, so that its own vote counts when it is durable and
+ * not before.
+ *
+ * If the process dies at any point, the durable records are those of the last finished transaction:
+ * the new process reads them (shard_node_load) and starts as if every later message had been lost.
+ * Lost, late and repeated messages are harmless, since each of them is a question, a decided fact, or
+ * carries a ballot, version, epoch, move or incarnation that is compared.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+#include "shard.h"
+
+#define FIRST_BALLOT ((INT64CONST(1) << 16) | SHARD_FIRST_NODE)
+
+/* ---- identity --------------------------------------------------------------------------------- */
+
+/* Gather the durable identity into the step's transaction. */
+void
+shard_node_write_identity(ShardNode *node)
+{
+	StringInfoData value;
+	ShardMapEntry entry = {0};
+
+	initStringInfo(&value);
+	shard_wire_put_uint(&value, node->cluster.high);
+	shard_wire_put_uint(&value, node->cluster.low);
+	shard_wire_put_int(&value, node->era);
+	shard_wire_put_int(&value, node->id);
+	shard_wire_put_int(&value, node->inc_no);
+	shard_wire_put_uint(&value, node->inc_uuid.high);
+	shard_wire_put_uint(&value, node->inc_uuid.low);
+	shard_wire_put_uint(&value, node->fenced ? 1 : 0);
+	shard_wire_put_uint(&value, node->n_claimed);
+	for (int i = 0; i < node->n_claimed; i++)
+	{
+		shard_wire_put_uint(&value, node->claimed[i].high);
+		shard_wire_put_uint(&value, node->claimed[i].low);
+	}
+	shard_wire_put_uint(&value, node->join.token.high);
+	shard_wire_put_uint(&value, node->join.token.low);
+	if (node->join.address)
+		shard_wire_put_bytes(&value, node->join.address, strlen(node->join.address));
+	else
+		shard_wire_put_bytes(&value, "", 0);
+	entry.length = value.len;
+	entry.value = shard_arena_copy(node->out->arena, value.data, value.len);
+	pfree(value.data);
+	shard_action_write(node->out, SHARD_STORE_NODE, &entry);
+}
+
+/* Take the durable identity. False: the bytes are none. */
+static bool
+load_identity(ShardNode *node, const ShardMapEntry *entry)
+{
+	ShardReader reader = {entry->value, entry->value + entry->length, false};
+	const char *address;
+	size_t length;
+	uint64 n_claimed;
+
+	node->cluster.high = shard_wire_get_uint(&reader);
+	node->cluster.low = shard_wire_get_uint(&reader);
+	node->era = shard_wire_get_int32(&reader);
+	node->id = shard_wire_get_int32(&reader);
+	node->inc_no = shard_wire_get_int32(&reader);
+	node->inc_uuid.high = shard_wire_get_uint(&reader);
+	node->inc_uuid.low = shard_wire_get_uint(&reader);
+	node->fenced = shard_wire_get_uint(&reader) != 0;
+	n_claimed = shard_wire_get_uint(&reader);
+	if (n_claimed > NODE_CLAIMS)
+		return false;
+	node->n_claimed = (int) n_claimed;
+	for (int i = 0; i < node->n_claimed; i++)
+	{
+		node->claimed[i].high = shard_wire_get_uint(&reader);
+		node->claimed[i].low = shard_wire_get_uint(&reader);
+	}
+	node->join.token.high = shard_wire_get_uint(&reader);
+	node->join.token.low = shard_wire_get_uint(&reader);
+	address = shard_wire_get_bytes(&reader, &length);
+	if (reader.failed)
+		return false;
+	if (length > 0)
+	{
+		node->join.address = palloc(length + 1);
+		memcpy(node->join.address, address, length);
+		node->join.address[length] = '\0';
+	}
+	node->has_identity = true;
+	return true;
+}
+
+/* A voter that has never voted takes the place of the one before: in another cluster, or another era. */
+void
+shard_node_new_voter(ShardNode *node)
+{
+	shard_voter_destroy(node->voter);
+	node->voter = shard_voter_create(node->id);
+	shard_action_clear(node->out, SHARD_STORE_VOTER);
+	shard_action_clear(node->out, SHARD_STORE_ACCEPTED);
+}
+
+/* A copy of a text of the configuration; NULL stays NULL. */
+static const char *
+copy_text(const char *text)
+{
+	return text ? pstrdup(text) : NULL;
+}
+
+/* See node.h. The configuration is copied. */
+ShardNode *
+shard_node_create(const ShardNodeConfig *config)
+{
+	ShardNode *node = palloc0(sizeof(ShardNode));
+
+	node->config = *config;
+	node->config.dsn = copy_text(config->dsn);
+	node->config.app_version = copy_text(config->app_version);
+	for (int i = 0; i < config->n_roles; i++)
+		node->config.roles[i] = copy_text(config->roles[i]);
+	node->learned = shard_map_create();
+	node->voter = shard_voter_create(0);
+	node->arena = shard_arena_create();
+	return node;
+}
+
+static void
+free_queue(NodeQueue *queue)
+{
+	while (queue->first)
+	{
+		NodeHeld *held = queue->first;
+
+		queue->first = held->next;
+		pfree(held);
+	}
+	queue->last = NULL;
+}
+
+/* Give back everything; durable records stay with the host. */
+void
+shard_node_destroy(ShardNode *node)
+{
+	shard_node_region_destroy(node);
+	free_queue(&node->held);
+	free_queue(&node->loop);
+	if (node->proposer)
+		shard_proposer_destroy(node->proposer);
+	if (node->roster)
+		shard_roster_destroy(node->roster);
+	if (node->homes)
+		shard_homes_destroy(node->homes);
+	shard_voter_destroy(node->voter);
+	shard_map_destroy(node->learned);
+	shard_arena_destroy(node->arena);
+	if (node->peers)
+		pfree(node->peers);
+	if (node->join.address)
+		pfree(node->join.address);
+	if (node->config.dsn)
+		pfree((char *) node->config.dsn);
+	if (node->config.app_version)
+		pfree((char *) node->config.app_version);
+	for (int i = 0; i < node->config.n_roles; i++)
+		pfree((char *) node->config.roles[i]);
+	pfree(node);
+}
+
+/* The learned map's point travels as an entry of kind 0: a = 0, n, value: the ballot. */
+static bool
+load_learned(ShardNode *node, const ShardMapEntry *entry)
+{
+	ShardMapPoint point = {0};
+
+	if (entry->key.kind != 0)
+	{
+		shard_map_put(node->learned, entry);
+		return true;
+	}
+	point.n = entry->n;
+	shard_map_set_point(node->learned, point);
+	return true;
+}
+
+/* See node.h. */
+bool
+shard_node_load(ShardNode *node, const ShardWrite *write)
+{
+	switch (write->store)
+	{
+		case SHARD_STORE_NODE:
+			return load_identity(node, &write->entry);
+		case SHARD_STORE_VOTER:
+		case SHARD_STORE_ACCEPTED:
+			return shard_voter_load(node->voter, write);
+		case SHARD_STORE_LEARNED:
+			return load_learned(node, &write->entry);
+	}
+	return false;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------ */
+
+static void receive(ShardNode *node, int64 now, const char *bytes, size_t length);
+
+/* Steps for the messages that the node sent to itself. */
+static void
+drain_loop(ShardNode *node, int64 now)
+{
+	while (node->loop.first)
+	{
+		NodeHeld *held = node->loop.first;
+
+		node->loop.first = held->next;
+		if (!held->next)
+			node->loop.last = NULL;
+		receive(node, now, held->bytes, held->length);
+		pfree(held);
+		shard_node_office_after(node, now);
+		shard_node_step_finish(node);
+	}
+}
+
+static void
+begin(ShardNode *node, ShardActions *out)
+{
+	shard_action_reset(out);
+	shard_arena_reset(node->arena);
+	node->out = out;
+	node->first_action = 0;
+}
+
+static void
+end(ShardNode *node, int64 now)
+{
+	shard_node_office_after(node, now);
+	shard_node_step_finish(node);
+	drain_loop(node, now);
+}
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+/* The map of a cluster of one: this node is its member, voter and first coordinator (R16). */
+static void
+found_cluster(ShardNode *node)
+{
+	ShardArena *arena = node->out->arena;
+	ShardTermRecord term = {.n_terms = 1, .terms = {{FIRST_BALLOT, 1}}};
+	ShardVotersRecord voters = {.n_current = 1, .current = {SHARD_FIRST_NODE}};
+	ShardCountersRecord counters = {.last_node_id = SHARD_FIRST_NODE, .last_age = 1};
+	ShardSettingsRecord settings = {.lease_ttl_ms = node->config.lease_ttl_ms,
+									.previous_lease_ttl_ms = node->config.lease_ttl_ms,
+									.min_members = 1};
+	ShardMemberRecord member = {.status = SHARD_MEMBER_UP, .inc_no = 1, .age = 1};
+	ShardMapEntry entries[5];
+
+	if (node->config.journal)
+		voters.current[0] = node->config.journal_node;
+	member.inc_uuid = node->inc_uuid;
+	member.gate = node->config.gate;
+	member.identity_lease = node->config.identity_lease;
+	member.protocol_version = SHARD_PROTOCOL_VERSION;
+	member.features = node->config.features;
+	member.dsn = node->config.dsn ? node->config.dsn : "";
+	member.app_version = node->config.app_version ? node->config.app_version : "";
+	member.n_roles = node->config.n_roles;
+	for (int i = 0; i < node->config.n_roles; i++)
+		member.roles[i] = node->config.roles[i];
+
+	entries[0] = shard_record_put_term(&term, 1, arena);
+	entries[1] = shard_record_put_voters(&voters, 1, arena);
+	entries[2] = shard_record_put_counters(&counters, 1, arena);
+	entries[3] = shard_record_put_settings(&settings, 1, arena);
+	entries[4] = shard_record_put_member(SHARD_FIRST_NODE, &member, 1, arena);
+	shard_voter_found(node->voter, FIRST_BALLOT, entries, lengthof(entries), node->out);
+	for (int i = 0; i < (int) lengthof(entries); i++)
+		shard_map_put(node->learned, &entries[i]);
+	shard_map_set_point(node->learned, shard_map_point(shard_voter_map(node->voter)));
+	shard_node_learn_founded(node);
+}
+
+/* May this start be trusted to remember its promises (R12)? */
+static bool
+voter_may_forget(const ShardNode *node)
+{
+	ShardMemberRecord member;
+	ShardVotersRecord voters;
+	const ShardMapEntry *entry;
+
+	if (node->start_kind == SHARD_START_RESTART)
+		return false;
+	if (node->start_kind == SHARD_START_COPY)
+		return true;
+	if (shard_node_get_member(node, node->id, &member) && member.gate == SHARD_GATE_STANDBY)
+		return false;
+	/* Alone in its cluster there is nobody to whom it could have promised anything. */
+	entry = shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	return !(entry && shard_record_get_voters(entry, &voters) && voters.n_current == 1 &&
+			 voters.n_next == 0 && voters.current[0] == node->id);
+}
+
+/* The incarnation of this start is one that may be granted from now on. */
+static void
+remember_claim(ShardNode *node)
+{
+	for (int i = 0; i < node->n_claimed; i++)
+	{
+		if (shard_record_uuid_equal(node->claimed[i], node->inc_uuid))
+			return;
+	}
+	if (node->n_claimed == NODE_CLAIMS)
+	{
+		/* The oldest is the least likely to be granted yet; then the operator has to admit the node. */
+		memmove(&node->claimed[0], &node->claimed[1], (NODE_CLAIMS - 1) * sizeof(ShardUuid));
+		node->n_claimed--;
+	}
+	node->claimed[node->n_claimed++] = node->inc_uuid;
+}
+
+/* See node.h. */
+void
+shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid cluster,
+				 ShardUuid incarnation, ShardActions *out)
+{
+	begin(node, out);
+	node->running = true;
+	node->start_kind = kind;
+	if (!node->has_identity)
+	{
+		node->has_identity = true;
+		node->cluster = cluster;
+		node->id = SHARD_FIRST_NODE;
+		node->inc_uuid = incarnation;
+		node->found_itself = true;
+		if (node->config.journal_voter)
+			node->id = node->config.journal_node;
+		else
+		{
+			node->inc_no = 1;
+			found_cluster(node);
+		}
+	}
+	else
+		node->inc_uuid = incarnation;
+	remember_claim(node);
+	shard_node_write_identity(node);
+	if (voter_may_forget(node))
+		shard_voter_set_state(node->voter, SHARD_VOTER_AMNESIAC, out);
+	node->proposer = shard_proposer_create(node->id);
+	node->roster = shard_roster_create(node->id, &node->config.roster);
+	node->homes = shard_homes_create(node->id, &node->config.homes);
+	node->coordinator_heard = now;
+	shard_node_member_start(node, now);
+	end(node, now);
+}
+
+/* Is the message one that this node may act upon (I5)? Answers FENCED where that helps the sender. */
+static bool
+header_is_good(ShardNode *node, const ShardControl *message)
+{
+	ShardMemberRecord member;
+	bool joining = message->kind == SHARD_CONTROL_JOIN ||
+				   (node->join.address && (message->kind == SHARD_CONTROL_JOIN_REPLY ||
+										   message->kind == SHARD_CONTROL_COORDINATOR_HINT));
+
+	if (message->protocol_version != SHARD_PROTOCOL_VERSION && !joining)
+		return false;
+	if (joining)
+		return true;
+	if (!shard_record_uuid_equal(message->cluster, node->cluster) || node->join.address)
+		return false;
+	if (message->to != 0 && message->to != node->id)
+		return false;
+	if (message->era < node->era)
+		return false;
+	if (message->to_inc != 0 && node->admitted && message->to_inc != node->inc_no &&
+		message->kind == SHARD_CONTROL_GRANT)
+		return false;
+	/* Votes are judged by their ballots; a claim is what an unknown incarnation has to make. */
+	if (message->from_inc != 0 && message->from != node->id &&
+		shard_node_get_member(node, message->from, &member) && message->from_inc < member.inc_no)
+	{
+		ShardControl *reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
+
+		reply->epoch = member.inc_no;
+		reply->uuid = member.inc_uuid;
+		reply->status = member.status;
+		return false;
+	}
+	return true;
+}
+
+/* A message of the replicated map, for the voter of this node. */
+static bool
+is_for_voter(ShardControlKind kind)
+{
+	return kind == SHARD_CONTROL_PRE_VOTE || kind == SHARD_CONTROL_PREPARE ||
+		   kind == SHARD_CONTROL_FETCH || kind == SHARD_CONTROL_SYNC ||
+		   kind == SHARD_CONTROL_ACCEPT;
+}
+
+/* One received message, within a step. */
+static void
+receive(ShardNode *node, int64 now, const char *bytes, size_t length)
+{
+	ShardControl message;
+
+	shard_arena_reset(node->arena);
+	if (!node->running || !shard_control_decode(bytes, length, node->arena, &message) ||
+		!header_is_good(node, &message))
+		return;
+	if (node->fenced && message.kind == SHARD_CONTROL_JOIN)
+	{
+		ShardControl *reply = shard_action_send(node->out, 0, SHARD_CONTROL_JOIN_REPLY);
+
+		reply->uuid2 = message.uuid;
+		reply->text = "the node that was asked is no member of its cluster any more";
+	}
+	if (node->fenced && message.kind != SHARD_CONTROL_LEARN)
+		return;
+
+	if (message.era > node->era && message.kind != SHARD_CONTROL_JOIN &&
+		message.kind != SHARD_CONTROL_JOIN_REPLY)
+		shard_node_learn_era(node, message.era);
+	if (message.from != 0)
+		shard_node_member_heard(node, now, message.from);
+	if (is_for_voter(message.kind))
+	{
+		bool heard = now - node->coordinator_heard < SHARD_ELECTION_TIMEOUT &&
+					 node->coordinator != 0 && node->coordinator != message.from;
+
+		if (!node->found_itself)
+			return;
+		shard_proposer_saw_ballot(node->proposer, message.b);
+		shard_voter_observe(node->voter, &message);
+		shard_voter_receive(node->voter, &message, heard, node->out);
+		return;
+	}
+	shard_voter_observe(node->voter, &message);
+	shard_node_learn_receive(node, now, &message);
+	shard_node_member_receive(node, now, &message);
+	shard_node_region_receive(node, &message);
+	shard_node_office_receive(node, now, &message);
+}
+
+/* See node.h. */
+void
+shard_node_receive(ShardNode *node, int64 now, const char *bytes, size_t length, ShardActions *out)
+{
+	begin(node, out);
+	receive(node, now, bytes, length);
+	end(node, now);
+}
+
+/* See node.h. */
+void
+shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
+{
+	begin(node, out);
+	if (node->running && !node->fenced)
+	{
+		shard_node_member_tick(node, now);
+		shard_node_region_tick(node, now);
+		shard_node_office_tick(node, now);
+	}
+	end(node, now);
+}
+
+/* See node.h. */
+void
+shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out)
+{
+	begin(node, out);
+	node->persisted = Max(node->persisted, ticket);
+	while (node->held.first && node->held.first->ticket <= node->persisted)
+	{
+		NodeHeld *held = node->held.first;
+
+		node->held.first = held->next;
+		if (!held->next)
+			node->held.last = NULL;
+		if (held->to == node->id)
+			shard_node_step_queue(&node->loop, 0, held->to, held->bytes, held->length);
+		else
+		{
+			ShardAction *action = shard_action_add(out, SHARD_ACTION_SEND);
+
+			action->node = held->to;
+			action->bytes = shard_arena_copy(out->arena, held->bytes, held->length);
+			action->length = held->length;
+		}
+		pfree(held);
+	}
+	end(node, now);
+}
+
+/* See node.h. */
+void
+shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out)
+{
+	begin(node, out);
+	if (node->running)
+	{
+		shard_node_member_event(node, event);
+		shard_node_region_event(node, now, event);
+		shard_node_office_event(node, now, event);
+	}
+	end(node, now);
+}
+
+/* ---- questions -------------------------------------------------------------------------------- */
+
+/* Does a status mean that the node is part of the cluster and should be talked to? */
+bool
+shard_node_is_member(int32 status)
+{
+	return status >= SHARD_MEMBER_JOINING && status <= SHARD_MEMBER_EXITING;
+}
+
+/*
+ * A member's record as learned. Its texts are in the arena of received messages; callers here look at
+ * numbers. False: there is no such member.
+ */
+bool
+shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_MEMBER, id, 0});
+
+	return entry && shard_record_get_member(entry, record, node->arena);
+}
+
+/* A message to the coordinator as far as known; NULL if there is none. */
+ShardControl *
+shard_node_to_coordinator(ShardNode *node, ShardControlKind kind)
+{
+	if (node->coordinator == 0)
+		return NULL;
+	return shard_action_send(node->out, node->coordinator, kind);
+}
+
+int32
+shard_node_id(const ShardNode *node)
+{
+	return node->id;
+}
+
+int32
+shard_node_incarnation(const ShardNode *node)
+{
+	return node->inc_no;
+}
+
+int32
+shard_node_era(const ShardNode *node)
+{
+	return node->era;
+}
+
+bool
+shard_node_admitted(const ShardNode *node)
+{
+	return node->admitted;
+}
+
+bool
+shard_node_fenced(const ShardNode *node)
+{
+	return node->fenced;
+}
+
+const ShardMap *
+shard_node_learned(const ShardNode *node)
+{
+	return node->learned;
+}
+
+const ShardVoter *
+shard_node_voter(const ShardNode *node)
+{
+	return node->voter;
+}
+
+const ShardProposer *
+shard_node_proposer(const ShardNode *node)
+{
+	return node->proposer;
+}

@@ -1,0 +1,274 @@
+/*
+ * core/node_learn.c
+ *		Decided facts: how a node learns them and keeps them (R7, T2).
+ *
+ * Decided maps form one chain, counted by n, so "everything up to n" says all: a delta above what is
+ * known is applied, one with a gap before it is asked for anew, an older one changes nothing. Facts
+ * are kept durably so that a restarted node knows the other members' addresses and its homes; losing
+ * the last of them in a crash is harmless, since they are learned again.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+
+/* The point of the learned map among its durable rows: kind 0. */
+static void
+write_point(ShardNode *node)
+{
+	ShardMapEntry entry = {0};
+
+	entry.n = shard_map_point(node->learned).n;
+	shard_action_write(node->out, SHARD_STORE_LEARNED, &entry);
+}
+
+/* Tell the workers one home. */
+static void
+tell_home(ShardNode *node, const ShardMapEntry *entry)
+{
+	ShardMapEntry *copy = shard_arena_copy(node->out->arena, entry, sizeof(ShardMapEntry));
+	ShardAction *action;
+
+	copy->value = shard_arena_copy(node->out->arena, entry->value, entry->length);
+	action = shard_action_add(node->out, SHARD_ACTION_FACT);
+	action->entry = copy;
+}
+
+/* Tell the workers all homes: at their start. */
+void
+shard_node_learn_tell(ShardNode *node)
+{
+	int count;
+	ShardMapEntry *homes = shard_map_list(node->learned, SHARD_MAP_HOME, node->out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+		tell_home(node, &homes[i]);
+}
+
+/* Keep the map of a cluster that was founded here. */
+void
+shard_node_learn_founded(ShardNode *node)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_since(node->learned, 0, node->out->arena, &count);
+
+	shard_action_clear(node->out, SHARD_STORE_LEARNED);
+	for (int i = 0; i < count; i++)
+		shard_action_write(node->out, SHARD_STORE_LEARNED, &entries[i]);
+	write_point(node);
+}
+
+/* The new voters' state is the beginning of a new era, here as everywhere (R13). */
+void
+shard_node_learn_forced(ShardNode *node)
+{
+	const ShardMap *state = shard_voter_map(node->voter);
+	int count;
+	ShardMapEntry *entries = shard_map_since(state, 0, node->out->arena, &count);
+	ShardVotersRecord voters;
+
+	for (int i = 0; i < count; i++)
+		shard_map_put(node->learned, &entries[i]);
+	shard_map_set_point(node->learned, shard_map_point(state));
+	if (shard_record_get_voters(shard_map_value(node->learned,
+												(ShardMapKey){SHARD_MAP_VOTERS, 0, 0}),
+								&voters))
+		node->era = voters.era;
+	shard_node_write_identity(node);
+	shard_node_learn_founded(node);
+}
+
+/* Tombstones that everybody has passed go (R8). */
+static void
+purge(ShardNode *node)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
+	ShardCountersRecord counters;
+	ShardMapEntry *entries;
+	int count;
+
+	if (!entry || !shard_record_get_counters(entry, &counters) || counters.purge_n == 0)
+		return;
+	entries = shard_map_since(node->learned, 0, node->out->arena, &count);
+	for (int i = 0; i < count && entries[i].n <= counters.purge_n; i++)
+	{
+		if (entries[i].deleted)
+			shard_action_remove(node->out, SHARD_STORE_LEARNED, entries[i].key);
+	}
+	shard_map_purge(node->learned, counters.purge_n);
+}
+
+/* A full copy replaces what is here: keys that it lacks are gone. */
+static void
+drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries)
+{
+	ShardMap *given = shard_map_create();
+	int count;
+	ShardMapEntry *known;
+
+	for (int i = 0; i < n_entries; i++)
+		shard_map_put(given, &entries[i]);
+	known = shard_map_since(node->learned, 0, node->out->arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMapEntry gone = known[i];
+
+		if (shard_map_find(given, gone.key))
+			continue;
+		gone.deleted = true;
+		gone.length = 0;
+		gone.value = NULL;
+		shard_map_put(node->learned, &gone);
+		shard_action_remove(node->out, SHARD_STORE_LEARNED, gone.key);
+	}
+	shard_map_destroy(given);
+}
+
+/*
+ * A voter that may have forgotten promises votes again after it was removed from the voters (R12). What
+ * is known must be later than the forgetting: it includes the grant of this start's incarnation.
+ */
+static void
+readmit_voter(ShardNode *node)
+{
+	ShardVotersRecord voters;
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+
+	if (!node->admitted || shard_voter_state(node->voter) != SHARD_VOTER_AMNESIAC || !entry ||
+		!shard_record_get_voters(entry, &voters))
+		return;
+	for (int i = 0; i < voters.n_current; i++)
+	{
+		if (voters.current[i] == node->id)
+			return;
+	}
+	for (int i = 0; i < voters.n_next; i++)
+	{
+		if (voters.next[i] == node->id)
+			return;
+	}
+	shard_voter_readmit(node->voter, node->out);
+}
+
+/*
+ * Learn decided entries: all that are newer than from_n (0: the whole map), up to upto_n. Anything
+ * that does not continue what is known is ignored; the caller asks for what is missing.
+ */
+void
+shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 from_n,
+				 int64 upto_n)
+{
+	ShardMapPoint point = shard_map_point(node->learned);
+	bool self = false;
+	bool counters = false;
+
+	if (from_n > point.n || upto_n <= point.n)
+		return;
+	if (from_n == 0 && point.n > 0)
+		drop_absent(node, entries, n_entries);
+	for (int i = 0; i < n_entries; i++)
+	{
+		const ShardMapEntry *entry = &entries[i];
+
+		if (!shard_map_learn(node->learned, entry))
+			continue;
+		shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
+		if (entry->key.kind == SHARD_MAP_HOME && !entry->deleted)
+			tell_home(node, entry);
+		self |= entry->key.kind == SHARD_MAP_MEMBER && entry->key.a == node->id;
+		counters |= entry->key.kind == SHARD_MAP_COUNTERS;
+	}
+	point.n = upto_n;
+	shard_map_set_point(node->learned, point);
+	write_point(node);
+	if (counters)
+		purge(node);
+	if (self)
+		shard_node_member_self(node);
+	readmit_voter(node);
+}
+
+/*
+ * Forget the map but for the members' addresses, by which the rest can be learned. They are older
+ * than anything that will be.
+ */
+void
+shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count)
+{
+	shard_map_clear(node->learned);
+	shard_action_clear(node->out, SHARD_STORE_LEARNED);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMapEntry entry = members[i];
+
+		if (entry.key.kind != SHARD_MAP_MEMBER)
+			continue;
+		entry.n = 0;
+		shard_map_put(node->learned, &entry);
+		shard_action_write(node->out, SHARD_STORE_LEARNED, &entry);
+	}
+}
+
+/*
+ * The operator gave the cluster new voters (R13): what was promised, accepted and learned under the
+ * old ones counts no more. Each node enters an era once, by this transaction; a voter of the old era
+ * that returns has nothing to say in the new one until it is made a voter there.
+ */
+void
+shard_node_learn_era(ShardNode *node, int32 era)
+{
+	int count;
+	ShardMapEntry *members =
+		shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
+
+	shard_action_log(node->out, 15 /* LOG */, "cluster era %d replaces era %d", era, node->era);
+	for (int i = 0; i < count; i++)
+		members[i].value = shard_arena_copy(node->out->arena, members[i].value, members[i].length);
+	node->era = era;
+	shard_node_write_identity(node);
+	shard_node_new_voter(node);
+	shard_proposer_step_down(node->proposer);
+	node->coordinator = 0;
+	node->coordinator_ballot = 0;
+	shard_node_learn_addresses(node, members, count);
+}
+
+/* LEARN, SHARD_HOMES. */
+void
+shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)
+{
+	if (message->kind == SHARD_CONTROL_SHARD_HOMES)
+	{
+		/* Decided, but maybe ahead of the delta that will bring the same: the point stays. */
+		for (int i = 0; i < message->n_entries; i++)
+		{
+			const ShardMapEntry *entry = &message->entries[i];
+
+			if (entry->key.kind == SHARD_MAP_HOME && !entry->deleted &&
+				shard_map_learn(node->learned, entry))
+			{
+				shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
+				tell_home(node, entry);
+			}
+		}
+		return;
+	}
+	if (message->kind != SHARD_CONTROL_LEARN)
+		return;
+	if (message->n > shard_map_point(node->learned).n)
+	{
+		if (now >= node->next_delta)
+		{
+			shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n =
+				shard_map_point(node->learned).n;
+			node->next_delta = now + SHARD_RESEND_INTERVAL;
+		}
+		return;
+	}
+	shard_node_learn(node, message->entries, message->n_entries, message->n, message->commit_n);
+}

@@ -1,0 +1,619 @@
+/*
+ * core/node_member.c
+ *		A node as member of its cluster: joining, admission, heartbeats, lease.
+ *
+ * An incarnation is a fresh random number at each start. It is written down before it is claimed, and
+ * it is granted by a decided fact (I1, I3). If the node dies after the grant was decided and before it
+ * heard of it, the next start finds the granted number among those that it wrote down, and so knows
+ * its place; a copy that was put back lacks that row and is refused.
+ *
+ * A clone of a running machine looks like a restart to itself. So a node first looks who answers at its
+ * own registered address: until it has found itself there it neither votes nor handles anything. A
+ * clone finds the original, or nobody.
+ *
+ * A restarted node whose state nobody else could have taken over handles messages at once (I4).
+ * Everything else waits for the admission.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+
+/* ---- workers ---------------------------------------------------------------------------------- */
+
+/* Does a leased shard live here, or is this identity itself leased (L7)? */
+static bool
+has_leases(const ShardNode *node)
+{
+	ShardMemberRecord self;
+	int count;
+	ShardMapEntry *types = shard_map_list(node->learned, SHARD_MAP_TYPE, node->out->arena, &count);
+
+	if (shard_node_get_member(node, node->id, &self) && self.identity_lease)
+		return true;
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (shard_record_get_type(&types[i], &type, node->arena) && type.leased)
+			return true;
+	}
+	return false;
+}
+
+/* May local messages be handled before the admission (I4)? */
+static bool
+may_handle_early(const ShardNode *node)
+{
+	ShardMemberRecord self;
+
+	return node->found_itself && node->start_kind == SHARD_START_RESTART && node->inc_no > 0 &&
+		   shard_node_get_member(node, node->id, &self) && self.inc_no == node->inc_no &&
+		   shard_node_is_member(self.status) && self.gate == SHARD_GATE_LOCAL && !has_leases(node);
+}
+
+/* Tell the workers what they may do, if that changed. */
+static void
+update_workers(ShardNode *node, const char *why)
+{
+	bool may_run = !node->fenced && !node->join.address;
+	bool push = may_run && node->admitted && shard_node_is_member(node->status);
+	bool handle = push || (may_run && !node->admitted && may_handle_early(node));
+
+	if (handle == node->handling && push == node->pushing)
+		return;
+	if (handle)
+	{
+		ShardAction *start = shard_action_add(node->out, SHARD_ACTION_START_WORKERS);
+
+		start->flag = push;
+		start->node = node->id;
+		start->status = node->inc_no;
+		start->uuid = node->inc_uuid;
+		/* They may have missed facts while they were not there. */
+		shard_node_learn_tell(node);
+	}
+	else
+		shard_action_add(node->out, SHARD_ACTION_STOP_WORKERS)->text = why;
+	node->handling = handle;
+	node->pushing = push;
+}
+
+/* ---- admission -------------------------------------------------------------------------------- */
+
+static bool
+is_claimed(const ShardNode *node, ShardUuid uuid)
+{
+	for (int i = 0; i < node->n_claimed; i++)
+	{
+		if (shard_record_uuid_equal(node->claimed[i], uuid))
+			return true;
+	}
+	return false;
+}
+
+/* Another incarnation lives, or the node was written off or removed: for good (I6). */
+static void
+fence(ShardNode *node, const char *why)
+{
+	if (node->fenced)
+		return;
+	node->fenced = true;
+	node->admitted = false;
+	shard_node_write_identity(node);
+	shard_proposer_step_down(node->proposer);
+	shard_action_log(node->out, 19 /* WARNING */, "node %d is fenced: %s", node->id, why);
+	update_workers(node, why);
+}
+
+/* The grant of this start's incarnation was learned. */
+static void
+admitted(ShardNode *node, int32 inc_no)
+{
+	node->inc_no = inc_no;
+	node->admitted = true;
+	node->claimed[0] = node->inc_uuid;
+	node->n_claimed = 1;
+	shard_node_write_identity(node);
+}
+
+/* Finish the operator's shard_leave(). */
+static void
+left(ShardNode *node)
+{
+	ShardAction *done;
+
+	if (!node->leave_wished)
+		return;
+	done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
+	done->token = node->leave_command;
+	done->flag = true;
+	node->leave_wished = false;
+}
+
+/* See node_private.h. */
+void
+shard_node_member_self(ShardNode *node)
+{
+	ShardMemberRecord self;
+
+	if (!shard_node_get_member(node, node->id, &self))
+	{
+		if (node->admitted)
+		{
+			left(node);
+			fence(node, "the node is no longer a member");
+		}
+		return;
+	}
+	node->status = self.status;
+	if (self.status == SHARD_MEMBER_WRITTEN_OFF || self.status == SHARD_MEMBER_REMOVED)
+	{
+		left(node);
+		fence(node, self.status == SHARD_MEMBER_REMOVED ? "the node has left the cluster"
+														: "the node was written off");
+		return;
+	}
+	if (shard_record_uuid_equal(self.inc_uuid, node->inc_uuid))
+	{
+		if (self.status == SHARD_MEMBER_DOWN)
+		{
+			/* Reversible: the node comes back as a new incarnation, which needs a new start. */
+			ShardAction *stop;
+
+			node->admitted = false;
+			node->running = false;
+			stop = shard_action_add(node->out, SHARD_ACTION_STOP_WORKERS);
+			stop->text = "this incarnation was downed";
+			stop->flag = true;
+			node->handling = node->pushing = false;
+			return;
+		}
+		if (!node->admitted)
+			admitted(node, self.inc_no);
+	}
+	else if (is_claimed(node, self.inc_uuid))
+	{
+		/* Granted to an earlier start of this very database. */
+		if (self.inc_no > node->inc_no)
+		{
+			node->inc_no = self.inc_no;
+			shard_node_write_identity(node);
+		}
+	}
+	else if (node->admitted && self.inc_no > node->inc_no)
+		fence(node, "another incarnation of the node lives");
+	update_workers(node, "not admitted");
+}
+
+/* The coordinator does not admit this start; each reason is told once. */
+static void
+admission_refused(ShardNode *node, const ShardControl *message)
+{
+	if (message->flag || node->admitted || !message->text ||
+		strncmp(node->refusal, message->text, sizeof(node->refusal) - 1) == 0)
+		return;
+	strlcpy(node->refusal, message->text, sizeof(node->refusal));
+	shard_action_log(node->out, 19 /* WARNING */, "node %d is not admitted: %s", node->id,
+					 message->text);
+}
+
+/* Claim this start's incarnation at whoever may hold the office. */
+static void
+claim(ShardNode *node, int64 now)
+{
+	int count;
+	ShardMapEntry *members;
+
+	if (node->admitted || node->id == 0 || node->config.journal_voter || now < node->next_admit)
+		return;
+	node->next_admit = now + SHARD_RESEND_INTERVAL;
+	members = shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardControl *message;
+		ShardMemberRecord member;
+
+		if (!shard_record_get_member(&members[i], &member, node->arena) ||
+			!(shard_node_is_member(member.status) || members[i].key.a == node->id))
+			continue;
+		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_ADMIT);
+		message->node = node->id;
+		message->epoch = node->inc_no;
+		message->uuid = node->inc_uuid;
+		message->status = node->start_kind;
+		message->token = node->config.gate;
+	}
+}
+
+/* Look for itself at the registered address. */
+static void
+look_for_itself(ShardNode *node, int64 now)
+{
+	ShardMemberRecord self;
+	ShardAction *action;
+
+	if (node->found_itself || now < node->next_look)
+		return;
+	node->next_look = now + SHARD_RESEND_INTERVAL;
+	if (!shard_node_get_member(node, node->id, &self) || self.dsn[0] == '\0')
+	{
+		/* A node that has no address was never seen by anybody. */
+		node->found_itself = true;
+		update_workers(node, "");
+		return;
+	}
+	action = shard_action_add(node->out, SHARD_ACTION_WHO_AT);
+	action->node = node->id;
+	action->uuid = node->inc_uuid;
+}
+
+/* See node_private.h. */
+void
+shard_node_member_who(ShardNode *node, ShardUuid uuid)
+{
+	if (node->found_itself)
+		return;
+#ifdef SHARD_MUTANT_CLONE_VOTES
+	uuid = node->inc_uuid;
+#endif
+	if (shard_record_uuid_equal(uuid, node->inc_uuid))
+	{
+		node->found_itself = true;
+		update_workers(node, "");
+	}
+	else if (node->refusal[0] == '\0')
+	{
+		strlcpy(node->refusal, "clone", sizeof(node->refusal));
+		shard_action_log(node->out, 19 /* WARNING */,
+						 "another database answers at the address of node %d: this one is a copy",
+						 node->id);
+	}
+}
+
+/* ---- joining ---------------------------------------------------------------------------------- */
+
+static void
+end_join(ShardNode *node, bool good, const char *why)
+{
+	ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
+
+	done->token = node->join.command;
+	done->flag = good;
+	done->text = why;
+	pfree(node->join.address);
+	node->join.address = NULL;
+}
+
+/* Does this cluster consist of this node alone, with nothing that a join would lose? */
+static bool
+may_join(const ShardNode *node, const char **why)
+{
+	int members;
+	int homes;
+
+	(void) shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &members);
+	(void) shard_map_list(node->learned, SHARD_MAP_HOME, node->out->arena, &homes);
+	if (node->join.address)
+		*why = "another join is under way";
+	else if (members > 1)
+		*why = "the node's own cluster has other members";
+	else if (homes > 0)
+		*why = "the node hosts shards";
+	else
+		return true;
+	return false;
+}
+
+/* Begin to join: from now on the node is no seed for others, whatever happens (R16). */
+static void
+begin_join(ShardNode *node, const ShardNodeEvent *event)
+{
+	const char *why = NULL;
+
+	if (!may_join(node, &why))
+	{
+		ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
+
+		done->token = event->token;
+		done->text = why;
+		return;
+	}
+	node->join.token = event->uuid;
+	node->join.address = pstrdup(event->text);
+	node->join.command = event->token;
+	node->join.next_try = 0;
+	shard_node_write_identity(node);
+	shard_proposer_step_down(node->proposer);
+	update_workers(node, "joining another cluster");
+}
+
+/* Ask the seed, or whom it named, again. */
+static void
+ask_to_join(ShardNode *node, int64 now)
+{
+	ShardMemberRecord member;
+	ShardControl *message;
+	ShardAction *action;
+	ShardMapEntry *entry;
+
+	if (now < node->join.next_try || !shard_node_get_member(node, node->id, &member))
+		return;
+	node->join.next_try = now + SHARD_RESEND_INTERVAL;
+	message = shard_action_send(node->out, 0, SHARD_CONTROL_JOIN);
+	action = &node->out->actions[node->out->n_actions - 1];
+	action->text =
+		shard_arena_copy(node->out->arena, node->join.address, strlen(node->join.address) + 1);
+	member.inc_uuid = node->inc_uuid;
+	member.join_token = node->join.token;
+	entry = shard_arena_alloc(node->out->arena, sizeof(ShardMapEntry) * (node->n_types + 1));
+	entry[0] = shard_record_put_member(0, &member, 0, node->out->arena);
+	for (int i = 0; i < node->n_types; i++)
+		entry[i + 1] = node->types[i].wish;
+	message->uuid = node->join.token;
+	message->uuid2 = node->inc_uuid;
+	message->entries = entry;
+	message->n_entries = node->n_types + 1;
+}
+
+/* The cluster's answer. Welcome: in one transaction this node's own map goes, the cluster's id comes. */
+static void
+join_answered(ShardNode *node, int64 now, const ShardControl *message)
+{
+	if (!node->join.address || !shard_record_uuid_equal(message->uuid2, node->join.token))
+		return;
+	if (!message->flag)
+	{
+		end_join(node, false,
+				 message->text
+					 ? shard_arena_copy(node->out->arena, message->text, strlen(message->text) + 1)
+					 : "refused");
+		shard_node_write_identity(node);
+		update_workers(node, "");
+		return;
+	}
+	end_join(node, true, NULL);
+	node->cluster = message->uuid;
+	node->era = message->era;
+	node->id = message->node;
+	node->found_itself = true;
+	node->inc_no = 0;
+	node->admitted = false;
+	node->status = SHARD_MEMBER_JOINING;
+	shard_node_write_identity(node);
+	shard_node_learn_addresses(node, message->entries, message->n_entries);
+	/* A voter of the old cluster of one; nothing it promised there matters here. */
+	shard_node_new_voter(node);
+	shard_proposer_destroy(node->proposer);
+	shard_roster_destroy(node->roster);
+	shard_homes_destroy(node->homes);
+	node->proposer = shard_proposer_create(node->id);
+	node->roster = shard_roster_create(node->id, &node->config.roster);
+	node->homes = shard_homes_create(node->id, &node->config.homes);
+	node->in_office = false;
+	node->coordinator = message->from;
+	node->coordinator_ballot = 0;
+	node->coordinator_heard = now;
+	shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n = 0;
+	shard_node_region_new_coordinator(node);
+}
+
+/* ---- heartbeats ------------------------------------------------------------------------------- */
+
+static NodePeer *
+peer_of(ShardNode *node, int64 now, int32 id)
+{
+	NodePeer *peer;
+
+	for (int i = 0; i < node->n_peers; i++)
+	{
+		if (node->peers[i].node == id)
+			return &node->peers[i];
+	}
+	node->peers = node->peers ? repalloc(node->peers, (node->n_peers + 1) * sizeof(NodePeer))
+							  : palloc(sizeof(NodePeer));
+	peer = &node->peers[node->n_peers++];
+	memset(peer, 0, sizeof(NodePeer));
+	peer->node = id;
+	shard_detector_init(&peer->detector, NULL);
+	shard_detector_heartbeat(&peer->detector, now);
+	return peer;
+}
+
+/* Anything that comes from a node shows that it lives. */
+void
+shard_node_member_heard(ShardNode *node, int64 now, int32 from)
+{
+	if (from == node->id)
+		return;
+	shard_detector_heartbeat(&peer_of(node, now, from)->detector, now);
+}
+
+/* Whom this node cannot reach, in the step's arena. */
+int
+shard_node_member_unreachable(ShardNode *node, int32 **nodes)
+{
+	int count = 0;
+
+	*nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_peers, 1));
+	for (int i = 0; i < node->n_peers; i++)
+	{
+		ShardMemberRecord member;
+
+		if (node->peers[i].unreachable &&
+			shard_node_get_member(node, node->peers[i].node, &member) &&
+			shard_node_is_member(member.status))
+			(*nodes)[count++] = node->peers[i].node;
+	}
+	return count;
+}
+
+static void
+send_heartbeats(ShardNode *node, int64 now)
+{
+	int count;
+	ShardMapEntry *members;
+
+	if (now < node->next_heartbeat || !node->admitted)
+		return;
+	node->next_heartbeat = now + SHARD_MEMBER_HEARTBEAT_INTERVAL;
+	members = shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+		NodePeer *peer;
+
+		if (members[i].key.a == node->id ||
+			!shard_record_get_member(&members[i], &member, node->arena) ||
+			!shard_node_is_member(member.status))
+			continue;
+		peer = peer_of(node, now, members[i].key.a);
+		peer->unreachable = !shard_detector_available(&peer->detector, now);
+		shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_MEMBER_HEARTBEAT);
+	}
+}
+
+/* The coordinator's heartbeat: follow it, or tell it that its time is over (R10). */
+static void
+heartbeat(ShardNode *node, int64 now, const ShardControl *message)
+{
+	int64 known = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
+	ShardControl *reply;
+
+	if (message->b < known)
+	{
+		reply = shard_action_send(node->out, message->from, SHARD_CONTROL_NACK);
+		reply->b = message->b;
+		reply->ballot = known;
+		return;
+	}
+	if (message->b != node->coordinator_ballot)
+	{
+		node->coordinator = message->from;
+		node->coordinator_ballot = message->b;
+		shard_node_region_new_coordinator(node);
+	}
+	node->coordinator_heard = now;
+	node->campaigns = 0;
+	shard_proposer_saw_ballot(node->proposer, message->b);
+	if (message->ballot != 0)
+		shard_voter_reminded(node->voter, message->ballot, message->point, node->out);
+	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_HEARTBEAT_ACK);
+	reply->b = message->b;
+	reply->token = message->token;
+	reply->n = shard_map_point(node->learned).n;
+	reply->point = shard_map_point(shard_voter_map(node->voter));
+	reply->ballot = shard_voter_promised(node->voter);
+	reply->status = shard_voter_state(node->voter);
+	reply->n_nodes = shard_node_member_unreachable(node, &reply->nodes);
+}
+
+/* ---- lease ------------------------------------------------------------------------------------ */
+
+int64
+shard_node_lease_until(const ShardNode *node)
+{
+	return shard_lease_until(&node->lease, shard_map_point(node->learned).n);
+}
+
+/* Tell the workers when the end of the lease has changed. */
+static void
+tell_lease(ShardNode *node)
+{
+	int64 until = shard_node_lease_until(node);
+
+	if (until == node->lease_told)
+		return;
+	node->lease_told = until;
+	shard_action_add(node->out, SHARD_ACTION_LEASE)->until = until;
+}
+
+static void
+renew(ShardNode *node, int64 now)
+{
+	ShardControl *message;
+
+	tell_lease(node);
+	if (!node->admitted || now < node->next_renewal || !has_leases(node))
+		return;
+	node->next_renewal = now + SHARD_LEASE_RENEWAL;
+	message = shard_node_to_coordinator(node, SHARD_CONTROL_RENEW);
+	if (message)
+		message->token = shard_lease_renew(&node->lease, now);
+}
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+/* The node comes up with what it knew. */
+void
+shard_node_member_start(ShardNode *node, int64 now)
+{
+	node->next_heartbeat = now;
+	node->next_admit = now;
+	node->next_renewal = now;
+	node->next_look = now;
+	if (!node->join.address)
+		shard_node_member_self(node);
+	update_workers(node, "");
+}
+
+void
+shard_node_member_tick(ShardNode *node, int64 now)
+{
+	if (node->join.address)
+	{
+		ask_to_join(node, now);
+		return;
+	}
+	look_for_itself(node, now);
+	claim(node, now);
+	send_heartbeats(node, now);
+	renew(node, now);
+}
+
+void
+shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *message)
+{
+	switch (message->kind)
+	{
+		case SHARD_CONTROL_JOIN_REPLY:
+			join_answered(node, now, message);
+			break;
+		case SHARD_CONTROL_COORDINATOR_HINT:
+			if (node->join.address && message->text && message->text[0])
+			{
+				pfree(node->join.address);
+				node->join.address = pstrdup(message->text);
+				node->join.next_try = now;
+			}
+			break;
+		case SHARD_CONTROL_HEARTBEAT:
+			heartbeat(node, now, message);
+			break;
+		case SHARD_CONTROL_GRANT:
+			shard_lease_grant(&node->lease, message->token, message->status, message->n, now);
+			break;
+		case SHARD_CONTROL_ADMIT_REPLY:
+			admission_refused(node, message);
+			break;
+		case SHARD_CONTROL_FENCED:
+			if (node->admitted && message->epoch > node->inc_no &&
+				!shard_record_uuid_equal(message->uuid, node->inc_uuid))
+				fence(node, "another incarnation of the node lives");
+			break;
+		default:
+			break;
+	}
+	if (!node->fenced)
+		tell_lease(node);
+}
+
+void
+shard_node_member_event(ShardNode *node, const ShardNodeEvent *event)
+{
+	if (event->kind == SHARD_EVENT_JOIN)
+		begin_join(node, event);
+}

@@ -1,0 +1,364 @@
+/*
+ * core/node_office.c
+ *		A node as candidate and as coordinator.
+ *
+ * A voter that has heard no coordinator for the election time-out campaigns, the older one first
+ * (R15). While the office is held, the roster looks after the members and the homes after the
+ * shards; what they propose goes out as one batch at the end of a step. Decided batches reach this
+ * node's own learned map by the same function as everybody's.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+
+/* Members that have to be told of decisions; those that just went have to hear of that, too. */
+static int
+audience(const ShardNode *node, const ShardMap *map, int32 **members)
+{
+	int count;
+	int n = 0;
+	ShardMapEntry *entries = shard_map_list(map, SHARD_MAP_MEMBER, node->out->arena, &count);
+
+	*members = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(count, 1));
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		if (shard_record_get_member(&entries[i], &member, node->arena) &&
+			(shard_node_is_member(member.status) || member.status == SHARD_MEMBER_DOWN ||
+			 shard_proposer_learned_by(node->proposer, entries[i].key.a) < entries[i].n))
+			(*members)[n++] = entries[i].key.a;
+	}
+	return n;
+}
+
+/* May this node campaign, and how many older ones go before it? -1: it may not. */
+static int
+candidate_rank(const ShardNode *node, bool *alone)
+{
+	ShardVotersRecord voters;
+	ShardMemberRecord self;
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	int count;
+	int rank = 0;
+	bool votes = false;
+	ShardMapEntry *members;
+
+	if (!entry || !shard_record_get_voters(entry, &voters) ||
+		!shard_node_get_member(node, node->id, &self) || node->config.journal_voter ||
+		node->start_kind == SHARD_START_COPY || !node->found_itself)
+		return -1;
+	if (!node->admitted && node->start_kind != SHARD_START_RESTART &&
+		self.gate != SHARD_GATE_STANDBY && voters.n_current > 1)
+		return -1;
+	for (int i = 0; i < voters.n_current; i++)
+		votes |= voters.current[i] == node->id;
+	for (int i = 0; i < voters.n_next; i++)
+		votes |= voters.next[i] == node->id;
+	if (!node->config.journal && (!votes || shard_voter_state(node->voter) != SHARD_VOTER_OK))
+		return -1;
+	if (self.status != SHARD_MEMBER_UP && self.status != SHARD_MEMBER_LEAVING &&
+		self.status != SHARD_MEMBER_DOWN)
+		return -1;
+	*alone = voters.n_current == 1 && voters.n_next == 0 && !node->config.journal;
+	members = shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		if (shard_record_get_member(&members[i], &member, node->arena) &&
+			member.status == SHARD_MEMBER_UP && member.age != 0 &&
+			(member.age < self.age || self.status != SHARD_MEMBER_UP) &&
+			members[i].key.a != node->id)
+			rank++;
+	}
+	return rank;
+}
+
+/* Campaign if the office seems to be empty. */
+static void
+maybe_campaign(ShardNode *node, int64 now)
+{
+	bool alone = false;
+	int rank;
+	int64 patience;
+
+	if (shard_proposer_office(node->proposer) != SHARD_OFFICE_NONE || now < node->next_campaign)
+		return;
+	rank = candidate_rank(node, &alone);
+	if (rank < 0)
+		return;
+	patience = SHARD_ELECTION_TIMEOUT + rank * SHARD_CANDIDATE_STEP;
+	if (!alone && now - node->coordinator_heard < patience)
+		return;
+	/* Two that fail against each other must not try again at the same time for ever. */
+	node->next_campaign = now + SHARD_ELECTION_TIMEOUT +
+						  (rank + 1) * SHARD_CANDIDATE_STEP * (1 + Min(node->campaigns, 8));
+	node->campaigns++;
+	shard_proposer_campaign(node->proposer, now, node->learned, node->out);
+}
+
+/* The office was just taken, or lost. */
+static void
+follow_office(ShardNode *node, int64 now)
+{
+	bool held = shard_proposer_office(node->proposer) == SHARD_OFFICE_HELD;
+
+	if (held == node->in_office)
+		return;
+	node->in_office = held;
+	if (held)
+	{
+		shard_roster_take_office(node->roster, now, node->proposer);
+		shard_homes_take_office(node->homes, now, shard_proposer_decided(node->proposer));
+		shard_action_log(node->out, 15 /* LOG */, "node %d is the coordinator", node->id);
+	}
+	else
+		shard_action_log(node->out, 15 /* LOG */, "node %d is no longer the coordinator", node->id);
+}
+
+/* What was decided here is learned here. */
+static void
+learn_decided(ShardNode *node)
+{
+	const ShardMap *decided;
+	int64 known = shard_map_point(node->learned).n;
+	ShardMapEntry *entries;
+	int count;
+
+	if (!node->in_office)
+		return;
+	decided = shard_proposer_decided(node->proposer);
+	if (shard_map_point(decided).n <= known)
+		return;
+	entries = shard_map_since(decided, known, node->out->arena, &count);
+	shard_node_learn(node, entries, count, known, shard_map_point(decided).n);
+}
+
+/* The end of each step: batches go out, decisions come in. */
+void
+shard_node_office_after(ShardNode *node, int64 now)
+{
+	if (!node->running || !node->proposer)
+		return;
+	follow_office(node, now);
+	learn_decided(node);
+	if (node->in_office)
+		shard_proposer_flush(node->proposer, now, node->out);
+}
+
+static int
+homes_of(const void *context, int32 node)
+{
+	return shard_homes_count(context, node);
+}
+
+void
+shard_node_office_tick(ShardNode *node, int64 now)
+{
+	int32 *members;
+	int n_members;
+	const ShardMap *map = node->learned;
+
+	if (node->join.address || node->fenced)
+		return;
+	maybe_campaign(node, now);
+	if (shard_proposer_office(node->proposer) == SHARD_OFFICE_NONE)
+		return;
+	if (shard_proposer_office(node->proposer) == SHARD_OFFICE_HELD)
+		map = shard_proposer_decided(node->proposer);
+	n_members = audience(node, map, &members);
+	shard_proposer_tick(node->proposer, now, members, n_members, node->out);
+	follow_office(node, now);
+	if (!node->in_office)
+		return;
+	shard_roster_heard(node->roster, now, node->id);
+	shard_roster_tick(node->roster, now, node->proposer, homes_of, node->homes, node->out);
+	shard_homes_tick(node->homes, now, node->proposer, node->roster, node->out);
+}
+
+/* A wish for another gate becomes a fact (G3). */
+static void
+note_gate(ShardNode *node, const ShardControl *message)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_proposer_decided(node->proposer),
+												 (ShardMapKey){SHARD_MAP_MEMBER, message->from, 0});
+	ShardMemberRecord member;
+	ShardMapEntry change;
+
+	if (!entry || !shard_record_get_member(entry, &member, node->out->arena) ||
+		member.gate == message->status)
+		return;
+	member.gate = message->status;
+	change = shard_record_put_member(message->from, &member, entry->n, node->out->arena);
+	(void) shard_proposer_propose(node->proposer, &change, 1);
+}
+
+/* Somebody takes this node for the coordinator who is wrong. */
+static void
+point_to_coordinator(ShardNode *node)
+{
+	ShardMemberRecord member;
+	ShardControl *hint;
+
+	if (node->coordinator == 0 || !shard_node_get_member(node, node->coordinator, &member))
+		return;
+	hint = shard_action_send(node->out, 0, SHARD_CONTROL_COORDINATOR_HINT);
+	hint->node = node->coordinator;
+	hint->text = shard_arena_copy(node->out->arena, member.dsn, strlen(member.dsn) + 1);
+}
+
+void
+shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message)
+{
+	switch (message->kind)
+	{
+		case SHARD_CONTROL_PRE_VOTE_REPLY:
+		case SHARD_CONTROL_PROMISE:
+		case SHARD_CONTROL_STATE:
+		case SHARD_CONTROL_SYNCED:
+		case SHARD_CONTROL_ACCEPTED:
+		case SHARD_CONTROL_NEED_SYNC:
+		case SHARD_CONTROL_NACK:
+		case SHARD_CONTROL_HEARTBEAT_ACK:
+		case SHARD_CONTROL_GET_DELTA:
+			shard_proposer_receive(node->proposer, now, message, node->out);
+			follow_office(node, now);
+			break;
+		case SHARD_CONTROL_JOIN:
+			if (node->join.address)
+				return;
+			if (!node->in_office)
+				point_to_coordinator(node);
+			break;
+		default:
+			break;
+	}
+	if (!node->in_office)
+		return;
+	if (message->from != 0 && message->from_inc != 0)
+	{
+		ShardMemberRecord member;
+
+		if (shard_node_get_member(node, message->from, &member) &&
+			member.inc_no == message->from_inc)
+			shard_roster_heard(node->roster, now, message->from);
+	}
+	if (message->kind == SHARD_CONTROL_REGISTER)
+		note_gate(node, message);
+	shard_roster_receive(node->roster, now, message, node->proposer, node->out);
+	shard_homes_receive(node->homes, now, message, node->proposer, node->out);
+}
+
+/* ---- operator's acts -------------------------------------------------------------------------- */
+
+static void
+command_done(ShardNode *node, const ShardNodeEvent *event, bool good, const char *why)
+{
+	ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
+
+	done->token = event->token;
+	done->flag = good;
+	done->text = why;
+}
+
+/*
+ * All voters are lost: this node, which knows what was decided, becomes the first of the new ones
+ * (R13). The state that it found is the new beginning, under an era that refuses the old voters.
+ */
+static void
+force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	int64 ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
+	bool listed = false;
+
+	for (int i = 0; i < event->n_nodes; i++)
+		listed |= event->nodes[i] == node->id;
+	if (!listed || event->n_nodes > SHARD_MAX_VOTERS || event->n_nodes % 2 == 0)
+	{
+		command_done(node, event, false,
+					 "voters are an odd number of members, this node among them");
+		return;
+	}
+	ballot = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
+	shard_voter_force(node->voter, ballot, node->learned, event->nodes, event->n_nodes, node->out);
+	shard_node_learn_forced(node);
+	shard_proposer_step_down(node->proposer);
+	node->coordinator = 0;
+	node->coordinator_ballot = 0;
+	node->coordinator_heard = now - SHARD_ELECTION_TIMEOUT;
+	node->next_campaign = now;
+	command_done(node, event, true, NULL);
+}
+
+void
+shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	const char *why = "this node is not the coordinator";
+	bool good = false;
+
+	switch (event->kind)
+	{
+		case SHARD_EVENT_FORCE_VOTERS:
+			force_voters(node, now, event);
+			return;
+		case SHARD_EVENT_GATE:
+			node->config.gate = (int32) event->number;
+			shard_node_region_new_coordinator(node);
+			return;
+		case SHARD_EVENT_WHO_ANSWERED:
+			if (event->node == node->id)
+				shard_node_member_who(node, event->uuid);
+			if (node->in_office)
+			{
+				ShardControl message = {.kind = SHARD_CONTROL_I_AM};
+
+				message.from = event->node;
+				message.node = event->node;
+				message.uuid2 = event->uuid;
+				message.token = event->token;
+				shard_roster_receive(node->roster, now, &message, node->proposer, node->out);
+			}
+			return;
+		case SHARD_EVENT_DOWN:
+			good =
+				node->in_office && shard_roster_set_status(node->roster, now, event->node,
+														   SHARD_MEMBER_DOWN, node->proposer, &why);
+			break;
+		case SHARD_EVENT_WRITE_OFF:
+			good = node->in_office &&
+				   shard_roster_set_status(node->roster, now, event->node, SHARD_MEMBER_WRITTEN_OFF,
+										   node->proposer, &why);
+			break;
+		case SHARD_EVENT_ADMIT:
+			good = node->in_office &&
+				   shard_roster_admit(node->roster, now, event->node, node->proposer, &why);
+			break;
+		case SHARD_EVENT_MOVE:
+			good = node->in_office && shard_homes_move(node->homes, now, event->shards[0].type_id,
+													   event->shards[0].shard, event->node,
+													   node->proposer, node->roster, &why);
+			break;
+		case SHARD_EVENT_REBALANCE:
+			good = node->in_office && shard_homes_rebalance(node->homes, now);
+			break;
+		default:
+			return;
+	}
+	command_done(node, event, good, good ? NULL : why);
+}
+
+/* Every deadline in the node is a multiple of heartbeats or longer, but for resends and renewals. */
+int64
+shard_node_wake(const ShardNode *node)
+{
+	int64 wake = Min(node->next_heartbeat, node->next_campaign);
+
+	wake = Min(wake, node->next_admit);
+	return Min(wake, node->coordinator_heard + SHARD_ELECTION_TIMEOUT);
+}

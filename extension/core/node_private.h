@@ -1,0 +1,187 @@
+/*
+ * core/node_private.h
+ *		What the files of core/node share: the node itself, and the parts of a step.
+ */
+#pragma once
+
+#include "core/detector.h"
+#include "core/lease.h"
+#include "core/node.h"
+#include "core/timing.h"
+#include "lib/stringinfo.h"
+
+/* Claims whose grant may have been decided without this node hearing of it. */
+#define NODE_CLAIMS 8
+
+/* Another member, as this node's failure detector sees it. */
+typedef struct NodePeer
+{
+	int32 node;
+	bool unreachable;
+	ShardDetector detector;
+} NodePeer;
+
+/* A type that runs here. */
+typedef struct NodeType
+{
+	char *name;
+	bool proxy;
+	bool refused;		/* the cluster has another type of that name */
+	int32 type_id;		/* 0: not learned yet */
+	ShardMapEntry wish; /* the type's value as this node would have it; owned */
+	uint64 settings_hash;
+} NodeType;
+
+/* A message that waits for a transaction to be durable (T3), or to be looped back to ourselves. */
+typedef struct NodeHeld
+{
+	struct NodeHeld *next;
+	int64 ticket;
+	int32 to;
+	size_t length;
+	char bytes[FLEXIBLE_ARRAY_MEMBER];
+} NodeHeld;
+
+typedef struct NodeQueue
+{
+	NodeHeld *first;
+	NodeHeld *last;
+} NodeQueue;
+
+/* What a join needs until it is done (R16). */
+typedef struct NodeJoin
+{
+	ShardUuid token;
+	char *address; /* NULL: no join under way */
+	int64 command; /* to be answered by COMMAND_DONE */
+	int64 next_try;
+} NodeJoin;
+
+/* epochs of the shards that are active here, by (type, shard) */
+typedef struct NodeStarted NodeStarted;
+
+struct ShardNode
+{
+	ShardNodeConfig config;
+
+	/* Identity, durable but for the kind of start. */
+	ShardUuid cluster;
+	int32 era;
+	int32 id;
+	int32 inc_no; /* 0 until admitted for the first time */
+	ShardUuid inc_uuid;
+	ShardUuid claimed[NODE_CLAIMS]; /* incarnations claimed since the last admission, newest last */
+	int n_claimed;
+	bool fenced;
+	NodeJoin join;
+	bool has_identity;
+	ShardStartKind start_kind;
+
+	/* This start. */
+	bool running;
+	bool admitted;
+	bool found_itself; /* at its registered address, so it is no copy of a running machine */
+	int64 next_look;
+	bool handling; /* workers were told to run */
+	bool pushing;
+	int32 status;	   /* ShardMemberStatus, as learned */
+	char refusal[160]; /* of the claim, as last told */
+
+	ShardVoter *voter;
+	ShardMap *learned;
+	ShardProposer *proposer;
+	ShardRoster *roster;
+	ShardHomes *homes;
+	bool in_office; /* roster and homes are set up for the office held */
+
+	/* The coordinator, as far as heard of. */
+	int32 coordinator;
+	int64 coordinator_ballot;
+	int64 coordinator_heard;
+	int64 next_campaign;
+	int campaigns; /* in vain since a coordinator was heard */
+
+	NodePeer *peers;
+	int n_peers;
+	int64 next_heartbeat;
+
+	ShardLease lease;
+	int64 next_renewal;
+	int64 lease_told; /* the end that the workers know */
+
+	/* The region's side. */
+	NodeType *types;
+	int n_types;
+	bool registered;
+	int64 next_register;
+	ShardShardRef *wanted;
+	int n_wanted;
+	int wanted_space;
+	int64 next_want;
+	struct started_hash *started;
+	bool leave_wished;
+	int64 leave_command;
+	int64 next_leave;
+	int64 next_admit;
+	int64 next_delta;
+
+	/* Durability. */
+	int64 last_ticket;
+	int64 persisted;
+	NodeQueue held;
+	NodeQueue loop;
+
+	/* The step under way. */
+	ShardActions *out;
+	int first_action;
+	ShardArena *arena; /* of received messages */
+};
+
+/* node.c */
+extern void shard_node_write_identity(ShardNode *node);
+extern void shard_node_new_voter(ShardNode *node);
+extern bool shard_node_is_member(int32 status);
+extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
+extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);
+
+/* node_step.c */
+extern void
+shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length);
+extern void shard_node_step_finish(ShardNode *node);
+
+/* node_member.c: admission, joining, heartbeats, leases, learning facts */
+extern void shard_node_member_start(ShardNode *node, int64 now);
+extern void shard_node_member_tick(ShardNode *node, int64 now);
+extern void shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_member_event(ShardNode *node, const ShardNodeEvent *event);
+extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
+extern int shard_node_member_unreachable(ShardNode *node, int32 **nodes);
+
+/* Who sits at this node's registered address? */
+extern void shard_node_member_who(ShardNode *node, ShardUuid uuid);
+
+/* The record of this node itself was learned, or its absence. */
+extern void shard_node_member_self(ShardNode *node);
+
+/* node_learn.c: decided facts and what follows from them */
+extern void shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries,
+							 int64 from_n, int64 upto_n);
+extern void shard_node_learn_founded(ShardNode *node);
+extern void shard_node_learn_forced(ShardNode *node);
+extern void shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count);
+extern void shard_node_learn_era(ShardNode *node, int32 era);
+extern void shard_node_learn_tell(ShardNode *node);
+extern void shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* node_region.c: registration, wanted homes, starts and stops of shards */
+extern void shard_node_region_tick(ShardNode *node, int64 now);
+extern void shard_node_region_receive(ShardNode *node, const ShardControl *message);
+extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_region_new_coordinator(ShardNode *node);
+extern void shard_node_region_destroy(ShardNode *node);
+
+/* node_office.c: campaigns, and the coordinator's duties */
+extern void shard_node_office_tick(ShardNode *node, int64 now);
+extern void shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_office_after(ShardNode *node, int64 now);

@@ -1,0 +1,150 @@
+/*
+ * core/node_step.c
+ *		The end of a node's step: one transaction, and which messages have to wait for it.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+#include "shard.h"
+
+/* Put a message at the end of a queue. */
+void
+shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length)
+{
+	NodeHeld *held = palloc(offsetof(NodeHeld, bytes) + length);
+
+	held->next = NULL;
+	held->ticket = ticket;
+	held->to = to;
+	held->length = length;
+	memcpy(held->bytes, bytes, length);
+	if (queue->last)
+		queue->last->next = held;
+	else
+		queue->first = held;
+	queue->last = held;
+}
+
+/*
+ * May a message leave before the node's transactions are durable? Only what says nothing of its own
+ * durable state: that it lives, what others have decided, plain questions.
+ */
+static bool
+is_free(ShardControlKind kind)
+{
+	switch (kind)
+	{
+		case SHARD_CONTROL_MEMBER_HEARTBEAT:
+		case SHARD_CONTROL_HEARTBEAT:
+		case SHARD_CONTROL_RENEW:
+		case SHARD_CONTROL_GRANT:
+		case SHARD_CONTROL_PRE_VOTE:
+		case SHARD_CONTROL_GET_DELTA:
+		case SHARD_CONTROL_GET_SHARD_HOMES:
+		case SHARD_CONTROL_BEGIN_HAND_OFF:
+		case SHARD_CONTROL_COORDINATOR_HINT:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Put the header to a message (I5). */
+static void
+fill_header(const ShardNode *node, ShardControl *message, int32 to)
+{
+	ShardMemberRecord member;
+
+	message->cluster = node->cluster;
+	message->era = node->era;
+	message->protocol_version = SHARD_PROTOCOL_VERSION;
+	message->from = node->join.address ? 0 : node->id;
+	message->from_inc = node->admitted ? node->inc_no : 0;
+	message->to = to;
+	message->to_inc = 0;
+	if (to != 0 && to != node->id && shard_node_get_member(node, to, &member))
+		message->to_inc = member.inc_no;
+}
+
+/* A newcomer needs the cluster's id and somebody's address before it can learn the rest. */
+static void
+complete_welcome(const ShardNode *node, ShardControl *message)
+{
+	message->uuid = node->cluster;
+	if (message->flag)
+		message->entries =
+			shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &message->n_entries);
+}
+
+/* Send, hold or loop back one message of the step. */
+static void
+finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
+{
+	ShardControl *message = unconstify(ShardControl *, action->message);
+	bool self = action->node == node->id && action->node != 0;
+	int64 ticket = node->last_ticket;
+
+#ifdef SHARD_MUTANT_SEND_BEFORE_PERSIST
+	ticket = 0;
+#endif
+	fill_header(node, message, action->node);
+	if (message->kind == SHARD_CONTROL_JOIN_REPLY)
+		complete_welcome(node, message);
+	if (message->kind == SHARD_CONTROL_PREPARE || message->kind == SHARD_CONTROL_HEARTBEAT)
+		shard_voter_remind(node->voter, action->node, message);
+	resetStringInfo(buffer);
+	shard_control_encode(buffer, message);
+	if (self)
+		shard_node_step_queue(is_free(message->kind) || ticket <= node->persisted ? &node->loop
+																				  : &node->held,
+							  ticket, action->node, buffer->data, buffer->len);
+	else if (action->node != 0 && ticket > node->persisted && !is_free(message->kind))
+		shard_node_step_queue(&node->held, ticket, action->node, buffer->data, buffer->len);
+	else
+	{
+		action->bytes = shard_arena_copy(node->out->arena, buffer->data, buffer->len);
+		action->length = buffer->len;
+		return;
+	}
+	/* It leaves later, as an action of its own. */
+	action->kind = SHARD_ACTION_NONE;
+}
+
+/*
+ * End a step: its writes become one transaction, its messages get their headers. An answer over the
+ * link it came by (node 0) is never held: none of them says more than what is durable already.
+ */
+void
+shard_node_step_finish(ShardNode *node)
+{
+	ShardActions *out = node->out;
+	StringInfoData buffer;
+	bool any = false;
+
+	if (out->n_writes > 0)
+	{
+		ShardAction *persist = shard_action_add(out, SHARD_ACTION_PERSIST);
+
+		persist->ticket = ++node->last_ticket;
+		persist->n_writes = out->n_writes;
+		persist->writes =
+			shard_arena_copy(out->arena, out->writes, out->n_writes * sizeof(ShardWrite));
+		out->n_writes = 0;
+	}
+	for (int i = node->first_action; i < out->n_actions; i++)
+	{
+		if (out->actions[i].kind != SHARD_ACTION_SEND || out->actions[i].bytes)
+			continue;
+		if (!any)
+			initStringInfo(&buffer);
+		any = true;
+		finish_send(node, &out->actions[i], &buffer);
+	}
+	if (any)
+		pfree(buffer.data);
+	node->first_action = out->n_actions;
+}
