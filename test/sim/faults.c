@@ -1,0 +1,652 @@
+/*
+ * faults.c
+ *		What goes wrong in a history, and what operators do.
+ *
+ * A plan is a list made from the seed alone, so that single faults can be left out when a failure is
+ * made small. All times are simulated.
+ */
+#include "world.h"
+
+#include "core/timing.h"
+
+static const char *const names[] = {
+	[FAULT_CRASH] = "crash",
+	[FAULT_CRASH_COORDINATOR] = "crash_coordinator",
+	[FAULT_CONTROL_CRASH] = "control_crash",
+	[FAULT_FREEZE] = "freeze",
+	[FAULT_FREEZE_COORDINATOR] = "freeze_coordinator",
+	[FAULT_PARTITION] = "partition",
+	[FAULT_ONE_WAY] = "one_way",
+	[FAULT_ISOLATE_REGION] = "isolate",
+	[FAULT_LOSS] = "loss",
+	[FAULT_SLOW_DISK] = "slow_disk",
+	[FAULT_DISK_FULL] = "disk_full",
+	[FAULT_WORKERS] = "workers",
+	[FAULT_MOVE] = "move",
+	[FAULT_MOVE_BACK_AND_FORTH] = "move_back_and_forth",
+	[FAULT_REBALANCE] = "rebalance",
+	[FAULT_JOIN] = "join",
+	[FAULT_LEAVE] = "leave",
+	[FAULT_DOWN] = "down",
+	[FAULT_WRITE_OFF] = "write_off",
+	[FAULT_PROMOTE] = "promote",
+	[FAULT_CLONE] = "clone",
+	[FAULT_RESTORE] = "restore",
+	[FAULT_RESTORE_UNNOTICED] = "restore_unnoticed",
+};
+
+/* How often each kind is chosen, relative to the others; rare ones end a node for good. */
+static const int weights[] = {
+	[FAULT_CRASH] = 12,
+	[FAULT_CRASH_COORDINATOR] = 6,
+	[FAULT_CONTROL_CRASH] = 6,
+	[FAULT_FREEZE] = 10,
+	[FAULT_FREEZE_COORDINATOR] = 5,
+	[FAULT_PARTITION] = 8,
+	[FAULT_ONE_WAY] = 6,
+	[FAULT_ISOLATE_REGION] = 4,
+	[FAULT_LOSS] = 4,
+	[FAULT_SLOW_DISK] = 5,
+	[FAULT_DISK_FULL] = 4,
+	[FAULT_WORKERS] = 4,
+	[FAULT_MOVE] = 20,
+	[FAULT_MOVE_BACK_AND_FORTH] = 8,
+	[FAULT_REBALANCE] = 4,
+	[FAULT_JOIN] = 2,
+	[FAULT_LEAVE] = 2,
+	[FAULT_DOWN] = 2,
+	[FAULT_WRITE_OFF] = 1,
+	[FAULT_PROMOTE] = 3,
+	[FAULT_CLONE] = 1,
+	[FAULT_RESTORE] = 1,
+	[FAULT_RESTORE_UNNOTICED] = 1,
+};
+
+const char *
+fault_name(FaultKind kind)
+{
+	return names[kind];
+}
+
+/* One line, as the options that would plan it. */
+void
+fault_print(const Fault *fault, FILE *out)
+{
+	fprintf(out, "%s at %.1f s for %.1f s, a %d b %d number %u\n", names[fault->kind],
+			fault->at / (double) SHARD_SECOND, fault->duration / (double) SHARD_SECOND, fault->a,
+			fault->b, fault->number);
+}
+
+static uint64
+chance(uint64 *state)
+{
+	*state = *state * UINT64CONST(6364136223846793005) + UINT64CONST(1442695040888963407);
+	return *state >> 33;
+}
+
+/* Fill in the plan: see world.h. */
+void
+fault_plan(WorldOptions *options)
+{
+	uint64 state = options->seed * UINT64CONST(0x9E3779B97F4A7C15) + 12345;
+	int total = 0;
+	int wanted = options->n_faults;
+
+	for (int kind = 0; kind < FAULT_KINDS; kind++)
+	{
+		if (options->kinds & (UINT64CONST(1) << kind))
+			total += weights[kind];
+	}
+	options->n_faults = 0;
+	while (options->n_faults < wanted && total > 0)
+	{
+		Fault *fault = &options->faults[options->n_faults++];
+		int pick = (int) (chance(&state) % (uint64) total);
+		int kind = 0;
+
+		for (;; kind++)
+		{
+			if (!(options->kinds & (UINT64CONST(1) << kind)))
+				continue;
+			if (pick < weights[kind])
+				break;
+			pick -= weights[kind];
+		}
+		memset(fault, 0, sizeof(Fault));
+		fault->kind = (FaultKind) kind;
+		fault->at = 6 * SHARD_SECOND +
+					(int64) (chance(&state) % (uint64) (options->duration - 8 * SHARD_SECOND));
+		fault->duration = 200 * SHARD_MS + (int64) (chance(&state) % 8000) * SHARD_MS;
+		if (chance(&state) % 5 == 0)
+			fault->duration *= 3;
+		fault->a = (int) (chance(&state) % (uint64) options->nodes);
+		fault->b = (int) (chance(&state) % (uint64) options->nodes);
+		fault->number = (uint32) chance(&state);
+	}
+}
+
+/* ---- ends of faults --------------------------------------------------------------------------- */
+
+static void
+comes_up(World *world, Instance *instance, int64 kind, int64 b, const char *bytes, size_t length)
+{
+	if (!instance->up && !instance->retired)
+		host_start(world, instance, (ShardStartKind) kind);
+}
+
+static void
+thaws(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	if (!instance->frozen || world->now < instance->thaw_at)
+		return;
+	instance->frozen = false;
+	world_trace(world, "%s thaws", instance->dsn);
+	host_after(world, instance);
+}
+
+static void
+links_heal(World *world, Instance *instance, int64 mask, int64 to, const char *bytes, size_t length)
+{
+	if (world->options.liveness && !world->healed)
+		return;
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		for (int k = 0; k < world->n_instances; k++)
+		{
+			if (to >= 0 ? (i == mask && k == to) : ((mask >> i) & 1) != ((mask >> k) & 1))
+				world->blocked[i][k] = false;
+		}
+	}
+}
+
+static void
+loss_ends(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	world->extra_loss = 0;
+}
+
+static void
+disk_recovers(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	instance->step_delay = 300;
+	if (instance->store)
+		store_set_full(instance->store, false);
+	host_after(world, instance);
+}
+
+static void
+control_returns(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
+				size_t length)
+{
+	host_start_control(world, instance);
+	host_after(world, instance);
+}
+
+/* ---- faults ----------------------------------------------------------------------------------- */
+
+static void
+crash(World *world, Instance *instance, int64 duration)
+{
+	if (!instance || !instance->up)
+		return;
+	host_stop(world, instance);
+	world_later(world, duration, comes_up, instance, false, SHARD_START_RESTART, 0, NULL, 0);
+}
+
+/* Time until the thaw is not cut short by another freeze that began earlier. */
+static void
+freeze(World *world, Instance *instance, int64 duration)
+{
+	if (!instance || !instance->up)
+		return;
+	instance->thaw_at =
+		instance->frozen ? Max(instance->thaw_at, world->now + duration) : world->now + duration;
+	instance->frozen = true;
+	world_trace(world, "%s freezes", instance->dsn);
+}
+
+static void
+thaw_due(World *world, Instance *none, int64 index, int64 b, const char *bytes, size_t length)
+{
+	thaws(world, &world->instances[index], 0, 0, NULL, 0);
+}
+
+static void
+partition(World *world, uint32 mask, int64 duration)
+{
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		for (int k = 0; k < world->n_instances; k++)
+		{
+			if (((mask >> i) & 1) != ((mask >> k) & 1))
+				world->blocked[i][k] = true;
+		}
+	}
+	world_later(world, duration, links_heal, NULL, false, mask, -1, NULL, 0);
+}
+
+/* The operator's word to whoever holds the office. */
+static void
+operate(World *world, ShardNodeEventKind kind, int32 node, const ShardShardRef *shard)
+{
+	Instance *coordinator = host_coordinator(world);
+	ShardNodeEvent event = {.kind = kind, .node = node, .token = WORLD_COMMAND, .shards = shard};
+
+	event.n_shards = shard ? 1 : 0;
+	if (coordinator && !coordinator->frozen)
+		host_event(world, coordinator, &event);
+}
+
+/* A shard that is known to the coordinator goes to some other node. */
+static void
+move(World *world, uint32 number, int32 to)
+{
+	Instance *coordinator = host_coordinator(world);
+	ShardShardRef shard = {0};
+
+	if (!coordinator)
+		return;
+	shard.type_id = host_type_id(coordinator, WORLD_TYPE);
+	shard.shard = (int32) (number % (uint32) world->options.shards);
+	operate(world, SHARD_EVENT_MOVE, to, &shard);
+}
+
+static void
+moves_again(World *world, Instance *instance, int64 number, int64 to, const char *bytes,
+			size_t length)
+{
+	move(world, (uint32) number, (int32) to);
+}
+
+static void
+joins(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN,
+							.text = world->instances[a].dsn,
+							.token = WORLD_JOIN};
+
+	event.uuid.high = world_random64(world);
+	event.uuid.low = world_random64(world);
+	host_event(world, instance, &event);
+}
+
+static Instance *
+new_instance(World *world)
+{
+	return world->n_instances < WORLD_MAX_INSTANCES ? &world->instances[world->n_instances++]
+													: NULL;
+}
+
+static void
+join(World *world, const Fault *fault)
+{
+	Instance *instance;
+	char dsn[16];
+
+	if (world->n_instances >= WORLD_MAX_NODES)
+		return;
+	instance = new_instance(world);
+	snprintf(dsn, sizeof(dsn), "db%d", world->n_instances);
+	host_create(world, instance, dsn);
+	host_start(world, instance, SHARD_START_RESTART);
+	world_later(world, 100000, joins, instance, false, fault->a, 0, NULL, 0);
+}
+
+static void
+leave(World *world, Instance *instance)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_LEAVE, .token = WORLD_COMMAND};
+
+	/* Somebody has to stay. */
+	if (instance->index == 0 || !instance->node)
+		return;
+	host_event(world, instance, &event);
+}
+
+/* A node whose machine is lost; its operator says so a while later, until it is heard. */
+static void
+written_off(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	Instance *coordinator = host_coordinator(world);
+	const ShardMapEntry *entry;
+	ShardMemberRecord member;
+	bool done = false;
+
+	if (coordinator)
+	{
+		ShardArena *arena = shard_arena_create();
+
+		entry = shard_map_value(shard_node_learned(coordinator->node),
+								(ShardMapKey){SHARD_MAP_MEMBER, instance->node_id, 0});
+		done = entry && shard_record_get_member(entry, &member, arena) &&
+			   member.status == SHARD_MEMBER_WRITTEN_OFF;
+		shard_arena_destroy(arena);
+	}
+	if (done)
+		return;
+	operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
+	world_later(world, SHARD_SECOND, written_off, instance, false, 0, 0, NULL, 0);
+}
+
+static void
+write_off(World *world, Instance *instance, const Fault *fault)
+{
+	if (instance->index == 0 || !instance->up || world->options.nodes < 3)
+		return;
+	host_stop(world, instance);
+	instance->retired = true;
+	world_later(world, fault->duration, written_off, instance, false, 0, 0, NULL, 0);
+}
+
+/* The same files on another machine: both claim to be the node. */
+static void
+clone(World *world, Instance *original, bool replaces, ShardStartKind kind, Store *files)
+{
+	Instance *instance = new_instance(world);
+	char dsn[16];
+
+	if (!instance)
+	{
+		store_destroy(files);
+		return;
+	}
+	instance->store = files;
+	snprintf(dsn, sizeof(dsn), replaces ? "%s" : "%s-clone", original->dsn);
+	host_create(world, instance, dsn);
+	instance->joined = original->joined;
+	host_start(world, instance, kind);
+}
+
+/* Does a node vote, as the map says that its instance knows? */
+static bool
+votes(const Instance *instance)
+{
+	ShardVotersRecord voters;
+	const ShardMapEntry *entry;
+
+	if (!instance->node)
+		return true;
+	entry =
+		shard_map_value(shard_node_learned(instance->node), (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	if (!entry || !shard_record_get_voters(entry, &voters))
+		return true;
+	for (int i = 0; i < voters.n_current; i++)
+	{
+		if (voters.current[i] == instance->node_id)
+			return true;
+	}
+	for (int i = 0; i < voters.n_next; i++)
+	{
+		if (voters.next[i] == instance->node_id)
+			return true;
+	}
+	return false;
+}
+
+/* The old database is not the node's any more. */
+static void
+retire(World *world, Instance *instance)
+{
+	instance->retired = true;
+	plane_retire(instance->plane);
+}
+
+/*
+ * A node is put back from the copy that was made when the fault began. A voter's files that come back
+ * unnoticed may have forgotten a promise, which nothing can find out while the others are away (R12);
+ * so that is done to nodes that do not vote.
+ */
+static void
+put_back(World *world, Instance *instance, int64 kind, int64 b, const char *bytes, size_t length)
+{
+	Store *backup = instance->backup;
+
+	instance->backup = NULL;
+	if (instance->retired || (kind == SHARD_START_RESTART && votes(instance)))
+	{
+		store_destroy(backup);
+		return;
+	}
+	if (instance->up)
+		host_stop(world, instance);
+	retire(world, instance);
+	check_excuse(world->check, instance->index);
+	clone(world, instance, true, (ShardStartKind) kind, backup);
+}
+
+static void
+restore(World *world, Instance *instance, const Fault *fault)
+{
+	if (instance->retired || instance->backup || !instance->node ||
+		!shard_node_admitted(instance->node) || world->options.nodes < 2)
+		return;
+	instance->backup = store_copy(instance->store);
+	world_later(world, fault->duration, put_back, instance, false,
+				fault->kind == FAULT_RESTORE ? SHARD_START_COPY : SHARD_START_RESTART, 0, NULL, 0);
+}
+
+/* The machine of the old primary is found and switched off at last. */
+static void
+old_primary_ends(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
+				 size_t length)
+{
+	if (instance->up)
+		host_stop(world, instance);
+}
+
+/* The primary of a pair freezes or dies, its standby takes over, and the old one may thaw. */
+static void
+promote(World *world, Instance *instance, const Fault *fault)
+{
+	Store *standby = instance->standby;
+
+	if (!standby || instance->retired || world->n_instances == WORLD_MAX_INSTANCES)
+		return;
+	if (instance->up && fault->number % 3 == 0)
+		host_stop(world, instance);
+	else if (instance->up)
+	{
+		freeze(world, instance, fault->duration);
+		world_later(world, fault->duration, thaw_due, NULL, false, instance->index, 0, NULL, 0);
+		world_later(world, fault->duration + 5 * SHARD_SECOND, old_primary_ends, instance, false, 0,
+					0, NULL, 0);
+	}
+	instance->standby = NULL;
+	store_promote(standby);
+	retire(world, instance);
+	clone(world, instance, true, SHARD_START_PROMOTED, standby);
+}
+
+static void
+clone_ends(World *world, Instance *instance, int64 index, int64 b, const char *bytes, size_t length)
+{
+	Instance *copy = &world->instances[index];
+
+	if (copy->up)
+		host_stop(world, copy);
+	copy->retired = true;
+}
+
+/* See world.h. */
+void
+fault_apply(World *world, const Fault *fault)
+{
+	Instance *instance = &world->instances[fault->a];
+	Instance *coordinator = host_coordinator(world);
+
+	switch (fault->kind)
+	{
+		case FAULT_CRASH:
+			crash(world, instance, fault->duration);
+			break;
+		case FAULT_CRASH_COORDINATOR:
+			crash(world, coordinator, fault->duration);
+			break;
+		case FAULT_CONTROL_CRASH:
+			host_stop_control(world, instance);
+			world_later(world, 100000 + fault->number % 1000000, control_returns, instance, true, 0,
+						0, NULL, 0);
+			break;
+		case FAULT_FREEZE:
+			freeze(world, instance, fault->duration);
+			world_later(world, fault->duration, thaw_due, NULL, false, instance->index, 0, NULL, 0);
+			break;
+		case FAULT_FREEZE_COORDINATOR:
+			if (!coordinator)
+				break;
+			freeze(world, coordinator, fault->duration);
+			world_later(world, fault->duration, thaw_due, NULL, false, coordinator->index, 0, NULL,
+						0);
+			break;
+		case FAULT_PARTITION:
+			partition(world, fault->number & ((1U << world->options.nodes) - 1), fault->duration);
+			break;
+		case FAULT_ISOLATE_REGION:
+			partition(world, 1U << fault->a, 3 * fault->duration);
+			break;
+		case FAULT_ONE_WAY:
+			world->blocked[fault->a][fault->b] = true;
+			world_later(world, fault->duration, links_heal, NULL, false, fault->a, fault->b, NULL,
+						0);
+			break;
+		case FAULT_LOSS:
+			world->extra_loss = 5 + fault->number % 40;
+			world_later(world, fault->duration, loss_ends, NULL, false, 0, 0, NULL, 0);
+			break;
+		case FAULT_SLOW_DISK:
+			instance->step_delay = 20000 + fault->number % 500000;
+			world_later(world, fault->duration, disk_recovers, instance, false, 0, 0, NULL, 0);
+			break;
+		case FAULT_DISK_FULL:
+			store_set_full(instance->store, true);
+			world_later(world, fault->duration, disk_recovers, instance, false, 0, 0, NULL, 0);
+			break;
+		case FAULT_WORKERS:
+			plane_settings(instance->plane)->workers = 1 + (int) (fault->number % PLANE_WORKERS);
+			break;
+		case FAULT_MOVE:
+			move(world, fault->number, fault->b + 1);
+			break;
+		case FAULT_MOVE_BACK_AND_FORTH:
+			for (int i = 0; i < 4; i++)
+				world_later(world, 1 + i * (300000 + fault->number % 1000000), moves_again, NULL,
+							false, fault->number, (i % 2 ? fault->a : fault->b) + 1, NULL, 0);
+			break;
+		case FAULT_REBALANCE:
+			operate(world, SHARD_EVENT_REBALANCE, 0, NULL);
+			break;
+		case FAULT_JOIN:
+			join(world, fault);
+			break;
+		case FAULT_LEAVE:
+			leave(world, instance);
+			break;
+		case FAULT_DOWN:
+			operate(world, SHARD_EVENT_DOWN, fault->a + 1, NULL);
+			break;
+		case FAULT_WRITE_OFF:
+			write_off(world, instance, fault);
+			break;
+		case FAULT_CLONE:
+			if (instance->up && !instance->retired && instance->node_id != 0)
+			{
+				clone(world, instance, false, SHARD_START_RESTART, store_copy(instance->store));
+				world_later(world, 2 * fault->duration, clone_ends, NULL, false,
+							world->n_instances - 1, 0, NULL, 0);
+			}
+			break;
+		case FAULT_PROMOTE:
+			promote(world, instance, fault);
+			break;
+		case FAULT_RESTORE:
+		case FAULT_RESTORE_UNNOTICED:
+			restore(world, instance, fault);
+			break;
+		case FAULT_KINDS:
+			break;
+	}
+}
+
+/* The voters are lost for good: the node that knows most becomes the only one (R13). */
+static void
+force_voters(World *world)
+{
+	Instance *best = NULL;
+	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = WORLD_COMMAND};
+
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		Instance *instance = &world->instances[i];
+
+		if (instance->up && instance->joined && !instance->retired && instance->node &&
+			shard_node_admitted(instance->node) &&
+			(!best || shard_map_point(shard_node_learned(instance->node)).n >
+						  shard_map_point(shard_node_learned(best->node)).n))
+			best = instance;
+	}
+	if (!best)
+		return;
+	event.nodes = &best->node_id;
+	world_trace(world, "-- the operator makes node %d the only voter", best->node_id);
+	host_event(world, best, &event);
+}
+
+/*
+ * An operator looks at what needs a word of his: restored nodes that wait for admission, links that
+ * are quarantined.
+ */
+static void
+operator_looks(World *world, Instance *none, int64 a, int64 b, const char *bytes, size_t length)
+{
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		Instance *instance = &world->instances[i];
+
+		if (!instance->up || !instance->node || instance->retired)
+			continue;
+		if (!shard_node_admitted(instance->node) && !shard_node_fenced(instance->node))
+			operate(world, SHARD_EVENT_ADMIT, instance->node_id, NULL);
+		if (!plane_quarantined(instance->plane))
+			continue;
+		for (int k = 0; k < world->n_instances; k++)
+		{
+			if (world->instances[k].node_id != instance->node_id)
+				plane_link_accept(instance->plane, world->instances[k].node_id);
+		}
+		host_after(world, instance);
+	}
+	if (!host_coordinator(world) && ++world->without_coordinator >= 4)
+	{
+		world->without_coordinator = 0;
+		force_voters(world);
+	}
+	world_later(world, 3 * SHARD_SECOND, operator_looks, NULL, false, 0, 0, NULL, 0);
+}
+
+/* Everything is repaired, as a good operator would: machines run, links work, disks have room. */
+void
+fault_heal(World *world)
+{
+	memset(world->blocked, 0, sizeof(world->blocked));
+	world->extra_loss = 0;
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		Instance *instance = &world->instances[i];
+
+		if (!instance->exists)
+			continue;
+		if (instance->frozen)
+		{
+			instance->thaw_at = world->now;
+			thaws(world, instance, 0, 0, NULL, 0);
+		}
+		disk_recovers(world, instance, 0, 0, NULL, 0);
+		if (instance->retired)
+			continue;
+		if (!instance->up)
+			host_start(world, instance, SHARD_START_RESTART);
+		else if (!instance->node)
+			host_start_control(world, instance);
+	}
+	world_later(world, 10 * SHARD_SECOND, operator_looks, NULL, false, 0, 0, NULL, 0);
+}

@@ -1,0 +1,699 @@
+/*
+ * host.c
+ *		An instance hosts a control plane and a data plane over one store, as a server would.
+ *
+ * Durable records of the control plane are rows of one table; a PERSIST action is a transaction whose
+ * ticket is reported when the store has released its commit. The control process reads everything
+ * back when it starts. Bytes of values live as long as the world, so that copies of a store share
+ * them.
+ */
+#include "world.h"
+
+#include "core/timing.h"
+
+/* Behind the data plane's tables. */
+#define CONTROL_TABLE (STORE_MAX_TABLES - 1)
+
+#define TICK (100 * SHARD_MS)
+
+typedef struct ControlRow
+{
+	int64 n;
+	bool deleted;
+	uint32 length;
+	const char *value;
+} ControlRow;
+
+/* ---- addresses -------------------------------------------------------------------------------- */
+
+/* The instance that an address leads to: of those that have it, the newest that is no clone. */
+Instance *
+host_at(World *world, const char *dsn)
+{
+	Instance *found = NULL;
+
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		if (world->instances[i].exists && strcmp(world->instances[i].dsn, dsn) == 0)
+			found = &world->instances[i];
+	}
+	return found;
+}
+
+/* The instance at the address of a node, as an instance's own control plane knows it. */
+static Instance *
+at_node(World *world, Instance *instance, int32 node)
+{
+	const ShardMapEntry *entry;
+	ShardMemberRecord member;
+	Instance *found = NULL;
+
+	if (!instance->node)
+		return NULL;
+	if (node == shard_node_id(instance->node))
+		return instance;
+	entry = shard_map_value(shard_node_learned(instance->node),
+							(ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	if (entry)
+	{
+		ShardArena *arena = shard_arena_create();
+
+		if (shard_record_get_member(entry, &member, arena))
+			found = host_at(world, member.dsn);
+		shard_arena_destroy(arena);
+	}
+	return found;
+}
+
+/* See world.h: the instance that last ran as that node, among those that were not retired. */
+Instance *
+host_of(World *world, int32 node)
+{
+	for (int i = world->n_instances - 1; i >= 0; i--)
+	{
+		Instance *instance = &world->instances[i];
+
+		if (instance->joined && !instance->retired && instance->node_id == node &&
+			host_at(world, instance->dsn) == instance)
+			return instance;
+	}
+	return NULL;
+}
+
+/* Whoever holds the office, if somebody who is up does. */
+Instance *
+host_coordinator(World *world)
+{
+	Instance *best = NULL;
+	int64 ballot = 0;
+
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		Instance *instance = &world->instances[i];
+		const ShardProposer *proposer;
+
+		if (!instance->node || !shard_node_proposer(instance->node))
+			continue;
+		proposer = shard_node_proposer(instance->node);
+		if (shard_proposer_office(proposer) == SHARD_OFFICE_HELD &&
+			shard_proposer_ballot(proposer) > ballot)
+		{
+			best = instance;
+			ballot = shard_proposer_ballot(proposer);
+		}
+	}
+	return best;
+}
+
+/* The id of a type as an instance knows it; 0: not yet. */
+int32
+host_type_id(Instance *instance, const char *name)
+{
+	ShardArena *arena;
+	ShardMapEntry *types;
+	int count;
+	int32 id = 0;
+
+	if (!instance->node)
+		return 0;
+	arena = shard_arena_create();
+	types = shard_map_list(shard_node_learned(instance->node), SHARD_MAP_TYPE, arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (shard_record_get_type(&types[i], &type, arena) && strcmp(type.name, name) == 0)
+			id = types[i].key.a;
+	}
+	shard_arena_destroy(arena);
+	return id;
+}
+
+/* ---- what the data plane needs ---------------------------------------------------------------- */
+
+static void
+plane_message(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+			  size_t length)
+{
+	if (!instance->up)
+		return;
+	plane_receive(instance->plane, (int32) b, bytes, length);
+	host_after(world, instance);
+}
+
+/* The receiver is told the node that spoke, which the message itself says again. */
+static void
+deliver_plane(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+			  size_t length)
+{
+	plane_message(world, instance, from, world->instances[from].node_id, bytes, length);
+}
+
+static void
+plane_sends(void *context, int32 to, const void *bytes, size_t length)
+{
+	Instance *instance = context;
+	Instance *target = at_node(instance->world, instance, to);
+
+	if (target)
+		world_send(instance->world, instance, target->index, deliver_plane, bytes, length);
+}
+
+static void
+late_node_event(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
+				size_t length)
+{
+	ShardNodeEvent event;
+
+	/* The shards were copied behind the event. */
+	memcpy(&event, bytes, sizeof(event));
+	event.shards = (const ShardShardRef *) (bytes + sizeof(event));
+	if (instance->up)
+		host_event(world, instance, &event);
+}
+
+/* What the data plane reports reaches the control process a moment later, or not at all if it dies. */
+static void
+plane_reports(void *context, const ShardNodeEvent *event)
+{
+	Instance *instance = context;
+	size_t list = sizeof(ShardShardRef) * event->n_shards;
+	char *bytes = palloc(sizeof(ShardNodeEvent) + list);
+
+	memcpy(bytes, event, sizeof(ShardNodeEvent));
+	if (list > 0)
+		memcpy(bytes + sizeof(ShardNodeEvent), event->shards, list);
+	world_later(instance->world, 50, late_node_event, instance, true, 0, 0, bytes,
+				sizeof(ShardNodeEvent) + list);
+	pfree(bytes);
+}
+
+static int64
+plane_now(void *context)
+{
+	return world_clock(context);
+}
+
+static uint32
+plane_random(void *context, uint32 below)
+{
+	return world_random(((Instance *) context)->world, below);
+}
+
+static int32
+plane_node(void *context)
+{
+	return ((Instance *) context)->node_id;
+}
+
+static int32
+plane_incarnation(void *context)
+{
+	Instance *instance = context;
+
+	return instance->node ? shard_node_incarnation(instance->node) : 0;
+}
+
+static bool
+plane_leased(void *context, int32 type_id)
+{
+	Instance *instance = context;
+
+	return instance->world->options.leased && type_id == host_type_id(instance, WORLD_LEASED_TYPE);
+}
+
+static void
+plane_notes(void *context, const char *text)
+{
+	Instance *instance = context;
+
+	world_trace(instance->world, "%s: %s", instance->dsn, text);
+}
+
+/* ---- starting and stopping -------------------------------------------------------------------- */
+
+/* A machine with an empty database; it is started by host_start. */
+void
+host_create(World *world, Instance *instance, const char *dsn)
+{
+	PlaneHost host = {instance,	  plane_sends,		 plane_reports, plane_now, plane_random,
+					  plane_node, plane_incarnation, plane_leased,	NULL};
+	PlaneSettings settings = {.workers = 1 + (int) world_random(world, 2),
+							  .types = world->options.leased ? 2 : 1,
+							  .shards = world->options.shards,
+							  .entities = world->options.entities,
+							  .no_tells_from_now = world->quiet};
+
+	if (world->options.trace)
+		host.note = plane_notes;
+	instance->world = world;
+	instance->index = (int) (instance - world->instances);
+	instance->exists = true;
+	strlcpy(instance->dsn, dsn, sizeof(instance->dsn));
+	instance->clock_base = world_random(world, 1000) * SHARD_SECOND;
+	instance->clock_ppm =
+		(int) world_random(world, 2 * world->options.clock_ppm + 1) - world->options.clock_ppm;
+	instance->step_delay = 300;
+	instance->plane_at = PG_INT64_MAX;
+	instance->out = shard_action_create();
+	instance->reply_to = -1;
+	if (!instance->store)
+		instance->store = store_create();
+	store_define(instance->store, CONTROL_TABLE, "control", sizeof(ControlRow));
+	if (world->options.standby_gate && !instance->standby)
+	{
+		instance->standby = store_standby(instance->store);
+		store_set_gate(instance->store, STORE_GATE_STANDBY);
+	}
+	instance->plane =
+		plane_create(&host, instance->store, world->check, instance->index, &settings);
+}
+
+static void
+tick(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length);
+
+/* Types that every node runs. */
+static void
+start_types(World *world, Instance *instance)
+{
+	ShardTypeRecord type = {.name = WORLD_TYPE,
+							.number_of_shards = world->options.shards,
+							.settings_hash = 1,
+							.role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+
+	host_event(world, instance, &event);
+	if (!world->options.leased)
+		return;
+	type.name = WORLD_LEASED_TYPE;
+	type.leased = true;
+	host_event(world, instance, &event);
+}
+
+/* The control process starts: it reads what was durable. */
+static void
+start_control(World *world, Instance *instance, ShardStartKind kind)
+{
+	ShardNodeConfig config = {.dsn = instance->dsn,
+							  .app_version = "1.0.0",
+							  .lease_ttl_ms = SHARD_LEASE_TTL_MS,
+							  .gate = instance->standby ? SHARD_GATE_STANDBY : SHARD_GATE_LOCAL,
+							  .journal = world->options.journal};
+	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
+	const ControlRow *row;
+	ShardUuid cluster;
+
+	config.roster.stable_after = 20 * SHARD_SECOND;
+	config.roster.voter_replace_after = 15 * SHARD_SECOND;
+	config.roster.weakly_up_after = SHARD_WEAKLY_UP_AFTER;
+	config.homes.rebalance_interval = SHARD_REBALANCE_INTERVAL;
+	config.homes.handoff_timeout = 10 * SHARD_SECOND;
+	config.homes.start_timeout = 2 * SHARD_SECOND;
+	config.homes.absolute_limit = 20;
+	config.homes.relative_limit = 0.5;
+	instance->node = shard_node_create(&config);
+	instance->n_tickets = 0;
+	instance->control_generation++;
+	while ((row = store_next(instance->store, NULL, CONTROL_TABLE, &key)) != NULL)
+	{
+		ShardWrite write = {.store = (ShardStore) key.k[0]};
+
+		write.entry.key.kind = (int32) key.k[1];
+		write.entry.key.a = (int32) key.k[2];
+		write.entry.key.b = (int32) key.k[3];
+		write.entry.n = row->n;
+		write.entry.deleted = row->deleted;
+		write.entry.length = row->length;
+		write.entry.value = row->value;
+		if (!shard_node_load(instance->node, &write))
+			check_fail(world->check, "%s: a durable record cannot be read", instance->dsn);
+	}
+	cluster.high = world_random64(world);
+	cluster.low = world_random64(world);
+	shard_node_start(instance->node, world_clock(instance), kind, cluster, instance->incarnation,
+					 instance->out);
+	host_after(world, instance);
+	start_types(world, instance);
+	world_later(world, 1000 + world_random(world, 100000), tick, instance, true,
+				instance->control_generation, 0, NULL, 0);
+}
+
+/* See world.h. */
+void
+host_start(World *world, Instance *instance, ShardStartKind kind)
+{
+	Assert(!instance->up);
+	instance->up = true;
+	instance->generation++;
+	instance->incarnation.high = world_random64(world);
+	instance->incarnation.low = world_random64(world);
+	world_trace(world, "%s starts%s", instance->dsn,
+				kind == SHARD_START_RESTART	   ? ""
+				: kind == SHARD_START_PROMOTED ? ", promoted"
+											   : ", as a copy");
+	plane_start(instance->plane, kind, instance->incarnation);
+	start_control(world, instance, kind);
+}
+
+/* See world.h. */
+void
+host_stop_control(World *world, Instance *instance)
+{
+	if (!instance->node)
+		return;
+	shard_node_destroy(instance->node);
+	instance->node = NULL;
+	instance->n_tickets = 0;
+	instance->control_generation++;
+}
+
+/* See world.h: the same incarnation, since the server did not stop. */
+void
+host_start_control(World *world, Instance *instance)
+{
+	if (instance->up && !instance->node)
+		start_control(world, instance, SHARD_START_RESTART);
+}
+
+/* See world.h. */
+void
+host_stop(World *world, Instance *instance)
+{
+	if (!instance->up)
+		return;
+	world_trace(world, "%s dies", instance->dsn);
+	host_stop_control(world, instance);
+	plane_crash(instance->plane);
+	instance->up = false;
+	instance->frozen = false;
+	instance->generation++;
+	instance->plane_at = PG_INT64_MAX;
+}
+
+/* ---- actions of the control plane ------------------------------------------------------------- */
+
+static void control_message(World *world, Instance *instance, int64 from, int64 b,
+							const char *bytes, size_t length);
+
+static void
+send(World *world, Instance *instance, const ShardAction *action)
+{
+	Instance *target;
+
+	if (action->node != 0)
+		target = at_node(world, instance, action->node);
+	else if (action->text)
+		target = host_at(world, action->text);
+	else
+		target = instance->reply_to >= 0 ? &world->instances[instance->reply_to] : NULL;
+	if (target)
+		world_send(world, instance, target->index, control_message, action->bytes, action->length);
+}
+
+/* The whole store of the control plane in one transaction. A failure ends the control process. */
+static void
+persist(World *world, Instance *instance, const ShardAction *action)
+{
+	StoreTransaction *transaction = store_begin(instance->store);
+	bool good = true;
+
+	for (int i = 0; i < action->n_writes && good; i++)
+	{
+		const ShardWrite *write = &action->writes[i];
+		StoreKey key = {
+			{write->store, write->entry.key.kind, write->entry.key.a, write->entry.key.b}};
+		ControlRow row = {write->entry.n, write->entry.deleted, write->entry.length, NULL};
+
+		if (write->clear)
+		{
+			StoreKey next = {{write->store, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
+
+			while (good && store_next(instance->store, transaction, CONTROL_TABLE, &next) &&
+				   next.k[0] == write->store)
+				good = store_remove(transaction, CONTROL_TABLE, next);
+			continue;
+		}
+		if (write->remove)
+		{
+			if (store_get(instance->store, transaction, CONTROL_TABLE, key))
+				good = store_remove(transaction, CONTROL_TABLE, key);
+			continue;
+		}
+		row.value = shard_arena_copy(world->history, write->entry.value, write->entry.length);
+		good = store_put(transaction, CONTROL_TABLE, key, &row);
+		if (good && write->store == SHARD_STORE_LEARNED)
+			judge_learned(world, instance, &write->entry);
+	}
+	if (!good || instance->n_tickets == WORLD_MAX_TICKETS)
+	{
+		store_abort(transaction);
+		instance->n_tickets = -1;
+		return;
+	}
+	instance->tickets[instance->n_tickets].ticket = action->ticket;
+	instance->tickets[instance->n_tickets++].lsn = store_commit(transaction);
+}
+
+static void
+who_answers(World *world, Instance *instance, int64 node, int64 b, const char *bytes, size_t length)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_WHO_ANSWERED, .node = (int32) node};
+
+	memcpy(&event.uuid, bytes, sizeof(ShardUuid));
+	if (instance->up)
+		host_event(world, instance, &event);
+}
+
+/* Somebody asks who sits at an address: the answer is read from the database there. */
+static void
+asked_who(World *world, Instance *instance, int64 from, int64 b, const char *bytes, size_t length)
+{
+	int32 node;
+
+	if (!instance->up)
+		return;
+	memcpy(&node, bytes, sizeof(node));
+	if (!world->blocked[instance->index][from])
+		world_later(world, world->options.delay, who_answers, &world->instances[from], false, node,
+					0, (const char *) &instance->incarnation, sizeof(ShardUuid));
+}
+
+static void
+ask_who(World *world, Instance *instance, const ShardAction *action)
+{
+	Instance *target = at_node(world, instance, action->node);
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(instance->node),
+												 (ShardMapKey){SHARD_MAP_MEMBER, action->node, 0});
+	ShardMemberRecord member;
+	ShardArena *arena = shard_arena_create();
+
+	/* Its own address, too, is asked over the network: a clone would find the original there. */
+	if (entry && shard_record_get_member(entry, &member, arena))
+		target = host_at(world, member.dsn);
+	shard_arena_destroy(arena);
+	if (target)
+		world_send(world, instance, target->index, asked_who, (const char *) &action->node,
+				   sizeof(int32));
+}
+
+/* One action. */
+static void
+carry_out(World *world, Instance *instance, const ShardAction *action)
+{
+	switch (action->kind)
+	{
+		case SHARD_ACTION_NONE:
+			break;
+		case SHARD_ACTION_SEND:
+			send(world, instance, action);
+			break;
+		case SHARD_ACTION_PERSIST:
+			if (instance->n_tickets >= 0)
+				persist(world, instance, action);
+			break;
+		case SHARD_ACTION_WHO_AT:
+			ask_who(world, instance, action);
+			break;
+		case SHARD_ACTION_COMMAND_DONE:
+			instance->joined |= action->flag && action->token == WORLD_JOIN;
+			world_trace(world, "%s: command %s: %s", instance->dsn,
+						action->flag ? "done" : "refused", action->text ? action->text : "");
+			break;
+		case SHARD_ACTION_LOG:
+			world_trace(world, "%s: %s", instance->dsn, action->text);
+			if (strstr(action->text, "is the coordinator"))
+				world->n_offices++;
+			break;
+		case SHARD_ACTION_STOP_WORKERS:
+			instance->downed_restart = action->flag;
+			plane_action(instance->plane, action);
+			break;
+		default:
+			plane_action(instance->plane, action);
+			break;
+	}
+}
+
+/* The actions of a step, in order. */
+static void
+carry_out_all(World *world, Instance *instance)
+{
+	instance->node_id = shard_node_id(instance->node);
+	for (int i = 0; i < instance->out->n_actions; i++)
+		carry_out(world, instance, &instance->out->actions[i]);
+	instance->out->n_actions = 0;
+}
+
+/* Transactions of the control plane that are durable by now. */
+static void
+report_tickets(World *world, Instance *instance)
+{
+	while (instance->node && instance->n_tickets > 0 &&
+		   store_released(instance->store, instance->tickets[0].lsn))
+	{
+		int64 ticket = instance->tickets[0].ticket;
+
+		instance->n_tickets--;
+		memmove(&instance->tickets[0], &instance->tickets[1],
+				instance->n_tickets * sizeof(instance->tickets[0]));
+		shard_node_persisted(instance->node, world_clock(instance), ticket, instance->out);
+		carry_out_all(world, instance);
+	}
+}
+
+static void
+restart_control(World *world, Instance *instance, int64 generation, int64 b, const char *bytes,
+				size_t length)
+{
+	if (generation == instance->control_generation)
+		host_start_control(world, instance);
+}
+
+static void
+restart_server(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	if (!instance->up && !instance->retired)
+		host_start(world, instance, SHARD_START_RESTART);
+}
+
+/* ---- processes -------------------------------------------------------------------------------- */
+
+/* One step of one process of the data plane, whichever chance picks. */
+static void
+plane_steps(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	uint32 ready;
+	int chosen;
+
+	if (!instance->up || a != instance->plane_turn)
+		return;
+	instance->plane_at = PG_INT64_MAX;
+	ready = plane_ready(instance->plane);
+	if (ready != 0)
+	{
+		chosen = (int) world_random(world, (uint32) __builtin_popcount(ready));
+		for (int process = 0; process < PLANE_PROCESSES; process++)
+		{
+			if (!(ready & (1U << process)) || chosen-- > 0)
+				continue;
+			plane_step(instance->plane, process);
+			break;
+		}
+	}
+	host_after(world, instance);
+}
+
+/* The standby has received what its primary had flushed a while ago. */
+static void
+replicates(World *world, Instance *instance, int64 upto, int64 b, const char *bytes, size_t length)
+{
+	instance->replicating = false;
+	if (!instance->standby)
+		return;
+	store_replay(instance->standby, upto);
+	host_after(world, instance);
+}
+
+/*
+ * After anything that happened at an instance: carry out what its control plane wants, and see to it
+ * that its processes run on.
+ */
+void
+host_after(World *world, Instance *instance)
+{
+	int64 wake;
+	int64 delay;
+
+	if (!instance->up)
+		return;
+	if (instance->node)
+	{
+		carry_out_all(world, instance);
+		report_tickets(world, instance);
+	}
+	if (instance->n_tickets < 0)
+	{
+		/* The disk was full: the control process ends and tries again. */
+		host_stop_control(world, instance);
+		world_later(world, 200000, restart_control, instance, true, instance->control_generation, 0,
+					NULL, 0);
+	}
+	if (instance->downed_restart)
+	{
+		instance->downed_restart = false;
+		host_stop(world, instance);
+		world_later(world, 1000000, restart_server, instance, true, 0, 0, NULL, 0);
+		return;
+	}
+	if (instance->standby && !instance->replicating &&
+		store_replayed(instance->standby) < store_flushed(instance->store))
+	{
+		instance->replicating = true;
+		world_later(world, 500 + world_random(world, 5000), replicates, instance, false,
+					store_flushed(instance->store), 0, NULL, 0);
+	}
+	if (plane_ready(instance->plane) != 0)
+		delay = 20 + world_random(world, (uint32) instance->step_delay);
+	else if ((wake = plane_wake(instance->plane)) != PG_INT64_MAX)
+		delay = Max(wake - world_clock(instance), 100);
+	else
+		return;
+	if (world->now + delay >= instance->plane_at)
+		return;
+	instance->plane_at = world->now + delay;
+	world_later(world, delay, plane_steps, instance, true, ++instance->plane_turn, 0, NULL, 0);
+}
+
+/* ---- events of the control plane -------------------------------------------------------------- */
+
+static void
+tick(World *world, Instance *instance, int64 generation, int64 b, const char *bytes, size_t length)
+{
+	if (!instance->node || generation != instance->control_generation)
+		return;
+	shard_node_tick(instance->node, world_clock(instance), instance->out);
+	world_later(world, TICK, tick, instance, true, generation, 0, NULL, 0);
+	host_after(world, instance);
+}
+
+static void
+control_message(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+				size_t length)
+{
+	if (!instance->up || !instance->node)
+		return;
+	instance->reply_to = (int) from;
+	shard_node_receive(instance->node, world_clock(instance), bytes, length, instance->out);
+	host_after(world, instance);
+	instance->reply_to = -1;
+}
+
+/* See world.h. */
+void
+host_event(World *world, Instance *instance, const ShardNodeEvent *event)
+{
+	if (!instance->node)
+		return;
+	shard_node_event(instance->node, world_clock(instance), event, instance->out);
+	host_after(world, instance);
+}

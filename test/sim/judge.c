@@ -1,0 +1,232 @@
+/*
+ * judge.c
+ *		What the world holds the control plane against: one chain of decided maps (V4), and an end in
+ *		which every node knows the same, everything has a home and nothing is left to do.
+ */
+#include "world.h"
+
+#include "core/timing.h"
+#include "shard.h"
+
+/* One decided entry, by key and n; a second one of the same must say the same. */
+typedef struct ChainKey
+{
+	int32 era;
+	int32 kind;
+	int32 a;
+	int32 b;
+	int64 n;
+} ChainKey;
+
+typedef struct ChainEntry
+{
+	ChainKey key;
+	uint32 status;
+	bool deleted;
+	uint64 value;
+} ChainEntry;
+
+static inline uint32
+hash_chain_key(ChainKey key)
+{
+	uint64 h = (uint64) key.n * UINT64CONST(0x9E3779B97F4A7C15) ^ (uint64) (uint32) key.kind << 40 ^
+			   (uint64) (uint32) key.a << 20 ^ (uint32) key.b ^ (uint64) (uint32) key.era << 50;
+
+	return (uint32) (h >> 32 ^ h);
+}
+
+#include "common/logging.h"
+#define SH_PREFIX chain
+#define SH_ELEMENT_TYPE ChainEntry
+#define SH_KEY_TYPE ChainKey
+#define SH_KEY key
+#define SH_HASH_KEY(table, k) hash_chain_key(k)
+#define SH_EQUAL(table, x, y) (memcmp(&(x), &(y), sizeof(ChainKey)) == 0)
+#define SH_SCOPE static inline
+#define SH_RAW_ALLOCATOR palloc0
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+typedef struct Chain
+{
+	chain_hash *entries;
+} Chain;
+
+static uint64
+digest(const char *bytes, uint32 length)
+{
+	uint64 h = UINT64CONST(14695981039346656037);
+
+	for (uint32 i = 0; i < length; i++)
+		h = (h ^ (unsigned char) bytes[i]) * UINT64CONST(1099511628211);
+	return h;
+}
+
+void
+judge_destroy(World *world)
+{
+	if (!world->chain)
+		return;
+	chain_destroy(world->chain->entries);
+	pfree(world->chain);
+}
+
+/* A node takes an entry for decided: it must be the one that all others take for decided (V4). */
+void
+judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry)
+{
+	ChainKey key = {shard_node_era(instance->node), entry->key.kind, entry->key.a, entry->key.b,
+					entry->n};
+	ChainEntry *known;
+	bool found;
+	uint64 value = digest(entry->value, entry->length);
+
+	if (entry->key.kind == 0 || entry->n == 0)
+		return;
+	/* Nodes found clusters of their own before they join: those maps are another matter. */
+	if (!instance->joined)
+		return;
+	if (!world->chain)
+	{
+		world->chain = palloc0(sizeof(Chain));
+		world->chain->entries = chain_create(256, NULL);
+	}
+	known = chain_insert(world->chain->entries, key, &found);
+	if (!found)
+	{
+		known->deleted = entry->deleted;
+		known->value = value;
+		if (entry->key.kind == SHARD_MAP_HOME)
+			world->n_moves++;
+	}
+	else if (known->deleted != entry->deleted || known->value != value)
+		check_fail(world->check,
+				   "V4: %s takes another value of key (%d, %d, %d) at n %lld for decided",
+				   instance->dsn, entry->key.kind, entry->key.a, entry->key.b,
+				   (long long) entry->n);
+}
+
+/* Is the node one that should be well by now? */
+static bool
+counts(const Instance *instance)
+{
+	return instance->exists && !instance->retired && instance->up && instance->joined &&
+		   !(instance->node && shard_node_fenced(instance->node));
+}
+
+/* Is every home's shard active where the map says, and nowhere waiting? */
+static bool
+homes_are_active(World *world, Instance *coordinator, char *why, size_t size)
+{
+	ShardArena *arena = shard_arena_create();
+	int count;
+	ShardMapEntry *homes =
+		shard_map_list(shard_node_learned(coordinator->node), SHARD_MAP_HOME, arena, &count);
+	bool good = true;
+
+	for (int i = 0; i < count && good; i++)
+	{
+		ShardHomeRecord home;
+		Instance *at;
+
+		if (!shard_record_get_home(&homes[i], &home))
+			continue;
+		at = host_of(world, shard_record_home_node(&home));
+		if (home.phase != SHARD_HOME_STABLE)
+		{
+			snprintf(why, size, "shard %d still moves", homes[i].key.b);
+			good = false;
+		}
+		else if (!at || !at->up ||
+				 plane_active_epoch(at->plane, homes[i].key.a, homes[i].key.b) != home.epoch)
+		{
+			snprintf(why, size, "shard %d/%d epoch %d is not active at node %d", homes[i].key.a,
+					 homes[i].key.b, home.epoch, shard_record_home_node(&home));
+			good = false;
+		}
+	}
+	shard_arena_destroy(arena);
+	return good;
+}
+
+/* Does the whole cluster rest, as it should in the end? */
+bool
+judge_settled(World *world, char *why, size_t size)
+{
+	Instance *coordinator = host_coordinator(world);
+	int64 n;
+
+	if (!coordinator)
+	{
+		snprintf(why, size, "there is no coordinator");
+		return false;
+	}
+	n = shard_map_point(shard_node_learned(coordinator->node)).n;
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		Instance *instance = &world->instances[i];
+		char text[400];
+
+		if (!counts(instance))
+			continue;
+		if (!instance->node || !shard_node_admitted(instance->node))
+		{
+			snprintf(why, size, "%s (node %d) is not admitted", instance->dsn, instance->node_id);
+			return false;
+		}
+		if (shard_map_point(shard_node_learned(instance->node)).n != n)
+		{
+			snprintf(why, size, "%s has learned up to %lld of %lld", instance->dsn,
+					 (long long) shard_map_point(shard_node_learned(instance->node)).n,
+					 (long long) n);
+			return false;
+		}
+		if (plane_pending(instance->plane, text, sizeof(text)) > 0)
+		{
+			snprintf(why, size, "%s: %s", instance->dsn, text);
+			return false;
+		}
+	}
+	return homes_are_active(world, coordinator, why, size);
+}
+
+/* How unequal are the nodes' shares at the end? Rebalancing must have bounded that. */
+static void
+judge_balance(World *world)
+{
+	Instance *coordinator = host_coordinator(world);
+	ShardArena *arena = shard_arena_create();
+	int count;
+	ShardMapEntry *members =
+		shard_map_list(shard_node_learned(coordinator->node), SHARD_MAP_MEMBER, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		if (shard_record_get_member(&members[i], &member, arena) &&
+			member.status != SHARD_MEMBER_UP && member.status != SHARD_MEMBER_REMOVED &&
+			member.status != SHARD_MEMBER_WRITTEN_OFF && host_of(world, members[i].key.a) &&
+			counts(host_of(world, members[i].key.a)))
+			check_fail(world->check, "node %d is still of status %d at the end", members[i].key.a,
+					   member.status);
+	}
+	shard_arena_destroy(arena);
+}
+
+/* The end of a history that went well. */
+void
+judge_end(World *world)
+{
+	Plane *planes[WORLD_MAX_INSTANCES];
+	int n_planes = 0;
+
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		if (world->instances[i].plane)
+			planes[n_planes++] = world->instances[i].plane;
+	}
+	plane_check_end(planes, n_planes, world->check);
+	judge_balance(world);
+}

@@ -1,0 +1,410 @@
+/*
+ * world.c
+ *		Time, chance and network of the simulated world.
+ */
+#include "world.h"
+
+#include <stdarg.h>
+
+#include "core/timing.h"
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+typedef struct Event
+{
+	int64 at;
+	int64 order; /* events of the same time happen in the order in which they were planned */
+	WorldHandler handler;
+	int instance; /* -1: none */
+	int generation;
+	int64 a;
+	int64 b;
+	size_t length;
+	char *bytes;
+} Event;
+
+typedef struct Heap
+{
+	int count;
+	int space;
+	Event *events;
+} Heap;
+
+static bool
+before(const Event *a, const Event *b)
+{
+	return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static void
+heap_push(Heap *heap, Event event)
+{
+	int i;
+
+	if (heap->count == heap->space)
+	{
+		heap->space = Max(256, 2 * heap->space);
+		heap->events = heap->events ? repalloc(heap->events, heap->space * sizeof(Event))
+									: palloc(heap->space * sizeof(Event));
+	}
+	i = heap->count++;
+	while (i > 0 && before(&event, &heap->events[(i - 1) / 2]))
+	{
+		heap->events[i] = heap->events[(i - 1) / 2];
+		i = (i - 1) / 2;
+	}
+	heap->events[i] = event;
+}
+
+static Event
+heap_pop(Heap *heap)
+{
+	Event first = heap->events[0];
+	Event last = heap->events[--heap->count];
+	int i = 0;
+
+	for (;;)
+	{
+		int child = 2 * i + 1;
+
+		if (child >= heap->count)
+			break;
+		if (child + 1 < heap->count && before(&heap->events[child + 1], &heap->events[child]))
+			child++;
+		if (!before(&heap->events[child], &last))
+			break;
+		heap->events[i] = heap->events[child];
+		i = child;
+	}
+	heap->events[i] = last;
+	return first;
+}
+
+/* See world.h. */
+void
+world_later(World *world, int64 delay, WorldHandler handler, Instance *instance, bool bound,
+			int64 a, int64 b, const char *bytes, size_t length)
+{
+	Event event = {.at = world->now + delay,
+				   .order = ++world->order,
+				   .handler = handler,
+				   .instance = instance ? instance->index : -1,
+				   .generation = instance && bound ? instance->generation : -1,
+				   .a = a,
+				   .b = b,
+				   .length = length};
+
+	if (length > 0)
+		event.bytes = memcpy(palloc(length), bytes, length);
+	heap_push(world->heap, event);
+}
+
+/* ---- chance and time -------------------------------------------------------------------------- */
+
+/* splitmix64 (Steele, Lea, Flood): small, and good enough to choose among troubles. */
+static uint64
+next_random(uint64 *state)
+{
+	uint64 z = (*state += UINT64CONST(0x9E3779B97F4A7C15));
+
+	z = (z ^ (z >> 30)) * UINT64CONST(0xBF58476D1CE4E5B9);
+	z = (z ^ (z >> 27)) * UINT64CONST(0x94D049BB133111EB);
+	return z ^ (z >> 31);
+}
+
+uint64
+world_random64(World *world)
+{
+	return next_random(&world->random);
+}
+
+/* A number from 0 to below - 1. */
+uint32
+world_random(World *world, uint32 below)
+{
+	return below == 0 ? 0 : (uint32) (next_random(&world->random) % below);
+}
+
+/* The time that an instance's own monotonic clock shows. It runs on while processes are frozen. */
+int64
+world_clock(const Instance *instance)
+{
+	int64 now = instance->world->now;
+
+	return instance->clock_base + now + now / 1000000 * instance->clock_ppm;
+}
+
+/* A line of the trace, with the time in milliseconds. */
+void
+world_trace(World *world, const char *format, ...)
+{
+	va_list args;
+
+	if (!world->options.trace)
+		return;
+	fprintf(world->options.trace, "%10.3f  ", world->now / 1000.0);
+	va_start(args, format);
+	vfprintf(world->options.trace, format, args);
+	va_end(args);
+	fputc('\n', world->options.trace);
+}
+
+/* ---- network ---------------------------------------------------------------------------------- */
+
+/* Carry bytes to an instance, or lose, delay and repeat them. */
+void
+world_send(World *world, Instance *from, int to, WorldHandler handler, const char *bytes,
+		   size_t length)
+{
+	Instance *target = &world->instances[to];
+	int copies = 1;
+
+	world->n_messages++;
+	if (to == from->index)
+	{
+		world_later(world, 20, handler, target, false, from->index, 0, bytes, length);
+		return;
+	}
+	if (world->blocked[from->index][to] || !target->exists)
+		return;
+	if (world_random(world, 1000) < (uint32) (world->options.loss_percent + world->extra_loss) * 10)
+		return;
+	if (world_random(world, 100) < 2)
+		copies = 2;
+	for (int i = 0; i < copies; i++)
+	{
+		int64 delay = world->options.delay / 2 + world_random(world, (uint32) world->options.delay);
+
+		/* Some messages take a detour, long enough to meet another term or epoch. */
+		if (world_random(world, 200) == 0)
+			delay += world_random(world, 5000) * INT64CONST(1000);
+		world_later(world, delay, handler, target, false, from->index, 0, bytes, length);
+	}
+}
+
+/* ---- clients ---------------------------------------------------------------------------------- */
+
+static void
+client_acts(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	Plane *plane = instance->plane;
+	uint64 chance = next_random(&world->random_tells);
+	int session = (int) (chance % PLANE_SESSIONS);
+	int64 pause = 20000 + (int64) (next_random(&world->random_tells) % 250000);
+
+	if (world->quiet)
+	{
+		/* Open transactions end before the history does. */
+		for (int i = 0; i < PLANE_SESSIONS; i++)
+		{
+			if (instance->up && plane_session_open(plane, i))
+				plane_commit(plane, i);
+		}
+		host_after(world, instance);
+		return;
+	}
+	world_later(world, pause, client_acts, instance, false, 0, 0, NULL, 0);
+	if (!instance->up || instance->frozen || instance->retired || !instance->joined)
+		return;
+	chance >>= 8;
+	if (plane_session_open(plane, session) && chance % 4 != 0)
+	{
+		if (chance % 16 == 1)
+			plane_rollback(plane, session);
+		else
+			plane_commit(plane, session);
+	}
+	else if (plane_session_open(plane, session) || plane_session_idle(plane, session))
+	{
+		const char *name =
+			world->options.leased && (chance & 0x100) ? WORLD_LEASED_TYPE : WORLD_TYPE;
+		int32 type_id = host_type_id(instance, name);
+		int shard = (int) ((chance >> 12) % (uint64) world->options.shards);
+		int entity = (int) ((chance >> 32) % (uint64) world->options.entities);
+
+		if (type_id != 0)
+			(void) plane_tell(plane, session, type_id, shard, entity);
+	}
+	host_after(world, instance);
+}
+
+/* ---- a history -------------------------------------------------------------------------------- */
+
+static void
+fault_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	const Fault *fault = &world->options.faults[a];
+
+	if (fault->off)
+		return;
+	world->n_applied++;
+	if (world->options.trace)
+	{
+		fprintf(world->options.trace, "%10.3f  -- ", world->now / 1000.0);
+		fault_print(fault, world->options.trace);
+	}
+	fault_apply(world, fault);
+}
+
+static void
+heal_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	world->healed = true;
+	world->healed_at = world->now;
+	world_trace(world, "-- all faults heal");
+	fault_heal(world);
+}
+
+static void
+quiet_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	world->quiet = true;
+	world_trace(world, "-- clients are quiet");
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		if (world->instances[i].plane)
+			plane_settings(world->instances[i].plane)->no_tells_from_now = true;
+	}
+}
+
+/* See world.h. */
+World *
+world_create(const WorldOptions *options)
+{
+	World *world = palloc0(sizeof(World));
+
+	world->options = *options;
+	world->heap = palloc0(sizeof(Heap));
+	world->check = check_create();
+	world->history = shard_arena_create();
+	world->random = options->seed * 2 + 1;
+	world->random_tells = options->seed ^ UINT64CONST(0x5DEECE66D);
+	for (int i = 0; i < options->nodes; i++)
+	{
+		char dsn[16];
+
+		snprintf(dsn, sizeof(dsn), "db%d", i + 1);
+		host_create(world, &world->instances[world->n_instances++], dsn);
+	}
+	return world;
+}
+
+void
+world_destroy(World *world)
+{
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		Instance *instance = &world->instances[i];
+
+		if (instance->node)
+			shard_node_destroy(instance->node);
+		if (instance->plane)
+			plane_destroy(instance->plane);
+		if (instance->standby)
+			store_destroy(instance->standby);
+		if (instance->backup)
+			store_destroy(instance->backup);
+		if (instance->store)
+			store_destroy(instance->store);
+		if (instance->out)
+			shard_action_destroy(instance->out);
+	}
+	for (int i = 0; i < world->heap->count; i++)
+	{
+		if (world->heap->events[i].bytes)
+			pfree(world->heap->events[i].bytes);
+	}
+	if (world->heap->events)
+		pfree(world->heap->events);
+	pfree(world->heap);
+	judge_destroy(world);
+	check_destroy(world->check);
+	shard_arena_destroy(world->history);
+	pfree(world);
+}
+
+/* One event. Those of a frozen instance wait in its buffers until it thaws. */
+static void
+happen(World *world, Event *event)
+{
+	Instance *instance = event->instance >= 0 ? &world->instances[event->instance] : NULL;
+
+	world->now = Max(world->now, event->at);
+	if (instance && event->generation >= 0 && event->generation != instance->generation)
+		return;
+	if (instance && instance->frozen && event->handler != client_acts)
+	{
+		Event later = *event;
+
+		later.at = instance->thaw_at + 1;
+		later.order = ++world->order;
+		heap_push(world->heap, later);
+		event->bytes = NULL;
+		return;
+	}
+	world->n_events++;
+	event->handler(world, instance, event->a, event->b, event->bytes, event->length);
+}
+
+static void
+join_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	ShardNodeEvent join = {.kind = SHARD_EVENT_JOIN,
+						   .text = world->instances[0].dsn,
+						   .token = WORLD_JOIN};
+
+	join.uuid.high = world_random64(world);
+	join.uuid.low = world_random64(world);
+	host_event(world, instance, &join);
+}
+
+/* See world.h. */
+const char *
+world_run(World *world)
+{
+	int64 end = world->options.duration + world->options.settle;
+	char why[512] = "";
+
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		Instance *instance = &world->instances[i];
+
+		instance->joined = i == 0;
+		host_start(world, instance, SHARD_START_RESTART);
+		if (i > 0)
+			world_later(world, 100000 + world_random(world, 2000000), join_due, instance, true, 0,
+						0, NULL, 0);
+		world_later(world, 1000000 + world_random(world, 500000), client_acts, instance, false, 0,
+					0, NULL, 0);
+	}
+	for (int i = 0; i < world->options.n_faults; i++)
+		world_later(world, world->options.faults[i].at, fault_due, NULL, false, i, 0, NULL, 0);
+	world_later(world, world->options.duration, heal_due, NULL, false, 0, 0, NULL, 0);
+	world_later(world, world->options.duration + 5 * SHARD_SECOND, quiet_due, NULL, false, 0, 0,
+				NULL, 0);
+
+	while (world->heap->count > 0 && !check_violation(world->check))
+	{
+		Event event = heap_pop(world->heap);
+		bool over = event.at > end;
+
+		if (!over)
+			happen(world, &event);
+		if (event.bytes)
+			pfree(event.bytes);
+		if (over)
+			break;
+		/* Once all is quiet there is no need to watch it. */
+		if (world->quiet && world->n_events % 256 == 0 && judge_settled(world, why, sizeof(why)))
+			break;
+	}
+	if (!check_violation(world->check))
+	{
+		if (!judge_settled(world, why, sizeof(why)))
+			check_fail(world->check, "not settled %d s after the last fault healed: %s",
+					   (int) (world->options.settle / SHARD_SECOND), why);
+		else
+			judge_end(world);
+	}
+	return check_violation(world->check);
+}

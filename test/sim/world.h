@@ -1,0 +1,206 @@
+/*
+ * world.h
+ *		The simulated world: machines with databases, their clocks and disks, the network between them,
+ *		clients, operators, and what goes wrong.
+ *
+ * Everything that happens is an event in one queue, in the order of simulated time; whatever is random
+ * comes from generators that the seed alone feeds. So a seed is a history: the same every time.
+ *
+ * An instance is one database: it hosts a node's control plane (core/node.h) and data plane (plane.h)
+ * over one store. Several instances may be incarnations of one node: a standby, a copy, a clone.
+ */
+#pragma once
+
+#include "postgres_fe.h"
+
+#include "check.h"
+#include "core/node.h"
+#include "plane.h"
+#include "store.h"
+
+#define WORLD_MAX_INSTANCES 16
+#define WORLD_MAX_NODES 9
+#define WORLD_MAX_FAULTS 64
+#define WORLD_MAX_TICKETS 64
+
+/* Tokens of operators' commands. */
+#define WORLD_JOIN 1
+#define WORLD_COMMAND 2
+
+#define WORLD_TYPE "counter"		 /* durable */
+#define WORLD_LEASED_TYPE "presence" /* without durable state */
+
+typedef enum FaultKind
+{
+	FAULT_CRASH, /* the server dies with what it had not flushed; comes up after a while */
+	FAULT_CRASH_COORDINATOR, /* the same for whoever holds the office then */
+	FAULT_CONTROL_CRASH,	 /* the control process alone dies and starts again */
+	FAULT_FREEZE,			 /* no process of the instance runs; its clock does */
+	FAULT_FREEZE_COORDINATOR,
+	FAULT_PARTITION,	  /* the nodes in a mask on one side, all others on the other */
+	FAULT_ONE_WAY,		  /* one direction of one link */
+	FAULT_ISOLATE_REGION, /* a node is cut off for long: it learns nothing for several moves */
+	FAULT_LOSS,			  /* bad network everywhere */
+	FAULT_SLOW_DISK,
+	FAULT_DISK_FULL,
+	FAULT_WORKERS, /* the number of region workers changes */
+	FAULT_MOVE,	   /* an operator moves a shard */
+	FAULT_MOVE_BACK_AND_FORTH,
+	FAULT_REBALANCE,
+	FAULT_JOIN, /* a new node joins */
+	FAULT_LEAVE,
+	FAULT_DOWN,		 /* an operator downs a node that may well live */
+	FAULT_WRITE_OFF, /* a node dies for good and is written off; it may come back nevertheless */
+	FAULT_PROMOTE,	 /* the primary of an HA pair freezes, its standby takes over, then it thaws */
+	FAULT_CLONE,	 /* a copy of a running machine comes up elsewhere */
+	FAULT_RESTORE,	 /* a node is put back from an older copy, noticed at its start */
+	FAULT_RESTORE_UNNOTICED, /* the same with files that look like the node's own */
+	FAULT_KINDS
+} FaultKind;
+
+typedef struct Fault
+{
+	FaultKind kind;
+	int64 at;
+	int64 duration;
+	int a;
+	int b;
+	uint32 number;
+	bool off; /* left out while shrinking */
+} Fault;
+
+/* What a history is made of; all derived from the seed unless given. */
+typedef struct WorldOptions
+{
+	uint64 seed;
+	int nodes;		   /* at the start; 1 .. 9 */
+	int shards;		   /* of each type */
+	int entities;	   /* of each shard */
+	int64 duration;	   /* of the history's troubled part */
+	int64 settle;	   /* how long it may take afterwards until all is well */
+	bool liveness;	   /* some faults never heal; the majority has to make progress */
+	bool leased;	   /* with a type that needs leases */
+	bool journal;	   /* state_store_mode = persistence */
+	bool standby_gate; /* nodes are HA pairs with gate = standby */
+	int loss_percent;  /* of messages, always */
+	int64 delay;	   /* of messages, usually */
+	int clock_ppm;	   /* how wrong clocks may be */
+	uint64 kinds;	   /* faults that may occur, a bit each */
+	int n_faults;
+	Fault faults[WORLD_MAX_FAULTS];
+	FILE *trace;
+} WorldOptions;
+
+typedef struct Instance
+{
+	struct World *world;
+	int index;
+	char dsn[16];
+	Store *store;
+	Plane *plane;
+	ShardNode *node; /* NULL while the server or its control process is down */
+	ShardActions *out;
+	bool exists;
+	bool up;
+	bool retired;	/* never comes up again */
+	int generation; /* of the server's start; events of an older one are void */
+	int control_generation;
+	bool frozen;
+	int64 thaw_at;
+	int64 clock_base; /* its own time at simulated time 0 */
+	int clock_ppm;
+	int64 step_delay; /* of its processes; long while the disk is slow */
+	Store *standby;
+	bool replicating;
+	bool joined;	  /* the cluster, so that its clients may begin */
+	Store *backup;	  /* made some time ago */
+	int reply_to;	  /* instance whose message is being handled, -1: none */
+	int64 plane_at;	  /* when the data plane's next step is due */
+	int64 plane_turn; /* number of that event; others are void */
+	int n_tickets;
+	struct
+	{
+		int64 ticket;
+		int64 lsn;
+	} tickets[WORLD_MAX_TICKETS];
+	ShardUuid incarnation;
+	int32 node_id; /* as last known, for traces */
+	bool downed_restart;
+	int64 next_tell;
+} Instance;
+
+typedef struct World
+{
+	WorldOptions options;
+	int64 now;
+	Check *check;
+	struct Heap *heap;
+	int64 order;
+	uint64 random;		 /* state of the history's generator */
+	uint64 random_tells; /* of the clients' */
+	ShardArena *history; /* bytes that live as long as the world */
+	Instance instances[WORLD_MAX_INSTANCES];
+	int n_instances;
+	bool blocked[WORLD_MAX_INSTANCES][WORLD_MAX_INSTANCES];
+	int extra_loss;
+	bool healed; /* the troubled part is over */
+	bool quiet;	 /* no new messages */
+	int64 healed_at;
+	int without_coordinator; /* times that an operator saw none */
+	struct Chain *chain;	 /* what was decided, by n */
+	/* counts, for the report */
+	int n_applied;
+	int64 n_messages;
+	int64 n_events;
+	int n_moves;
+	int n_offices;
+} World;
+
+/* world.c */
+extern uint32 world_random(World *world, uint32 below);
+extern uint64 world_random64(World *world);
+extern World *world_create(const WorldOptions *options);
+extern void world_destroy(World *world);
+
+/* Run a history to its end. NULL: all was well; else the violation. */
+extern const char *world_run(World *world);
+
+typedef void (*WorldHandler)(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
+							 size_t length);
+
+/*
+ * Run a handler later. generation -1: for the world; else it is dropped if the instance's server was
+ * started anew since, and waits while the instance is frozen.
+ */
+extern void world_later(World *world, int64 delay, WorldHandler handler, Instance *instance,
+						bool bound, int64 a, int64 b, const char *bytes, size_t length);
+extern void world_trace(World *world, const char *format, ...) pg_attribute_printf(2, 3);
+extern int64 world_clock(const Instance *instance);
+extern void world_send(World *world, Instance *from, int to, WorldHandler handler,
+					   const char *bytes, size_t length);
+
+/* host.c */
+extern void host_create(World *world, Instance *instance, const char *dsn);
+extern void host_start(World *world, Instance *instance, ShardStartKind kind);
+extern void host_stop(World *world, Instance *instance);		 /* the server dies */
+extern void host_stop_control(World *world, Instance *instance); /* its control process alone */
+extern void host_start_control(World *world, Instance *instance);
+extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
+extern void host_after(World *world, Instance *instance); /* after anything happened there */
+extern Instance *host_at(World *world, const char *dsn);  /* who is reached at an address */
+extern Instance *host_of(World *world, int32 node);		  /* the registered instance of a node */
+extern Instance *host_coordinator(World *world);
+extern int32 host_type_id(Instance *instance, const char *name);
+
+/* faults.c */
+extern void fault_plan(WorldOptions *options);
+extern void fault_apply(World *world, const Fault *fault);
+extern void fault_heal(World *world);
+extern const char *fault_name(FaultKind kind);
+extern void fault_print(const Fault *fault, FILE *out);
+
+/* judge.c */
+extern void judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry);
+extern void judge_end(World *world);
+extern bool judge_settled(World *world, char *why, size_t size);
+extern void judge_destroy(World *world);
