@@ -227,8 +227,6 @@ check_handled(Check *check, int64 id, int instance, int32 epoch)
 	}
 	if (message->fate == CHECK_ABORTED)
 		check_fail(check, "P5: message " INT64_FORMAT " was rolled back and is handled", id);
-	if (message->fate == CHECK_DEAD)
-		check_fail(check, "P2: message " INT64_FORMAT " is a dead letter and is handled", id);
 	unlink_message(check, id);
 	for (int64 at = *bucket(check, message->type_id, message->shard, message->entity);
 		 at != 0 && !message->excused; at = check->messages[at].next)

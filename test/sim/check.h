@@ -23,7 +23,7 @@ typedef enum CheckFate
 	CHECK_ABORTED,	 /* rolled back */
 	CHECK_UNSURE,	 /* its database crashed before COMMIT returned: once or never */
 	CHECK_HANDLED,
-	CHECK_DEAD /* dead letter, in doubt */
+	CHECK_DEAD /* dead letter: in doubt, so it may have had its effect */
 } CheckFate;
 
 extern Check *check_create(void);

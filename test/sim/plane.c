@@ -315,6 +315,7 @@ plane_start(Plane *plane, ShardStartKind kind, ShardUuid incarnation)
 	Assert(!plane->up);
 	plane->up = true;
 	plane->uuid = incarnation;
+	plane->copied |= kind == SHARD_START_COPY;
 	plane->life++;
 	plane->seq = 0;
 	plane->node = plane->host.node(plane->host.context);
@@ -346,6 +347,8 @@ plane_crash(Plane *plane)
 				check_dead(plane->check, release->id);
 			else if (release->kind == R_REPORTED)
 				check_reported(plane->check, release->id);
+			else if (release->kind == R_LOST)
+				check_lost(plane->check, release->ref.type_id, release->ref.shard);
 		}
 	}
 	key = KEY(0);
@@ -531,8 +534,6 @@ plane_own_changed(Plane *plane, int32 type_id, int32 shard, const ShardOwn *befo
 	if (!plane->retired)
 		check_owner(plane->check, plane->instance, type_id, shard, before, after, lost,
 					plane_is_leased(plane, type_id));
-	if (!plane->retired && after->state == SHARD_HOME_ACTIVE && lost == after->epoch && lost > 0)
-		check_lost(plane->check, type_id, shard);
 }
 
 /* Something to be done or told once its commit is past the gate. */
@@ -563,6 +564,10 @@ let_one_go(Plane *plane, const Release *release)
 		case R_DEAD:
 			if (!plane->retired)
 				check_dead(plane->check, release->id);
+			break;
+		case R_LOST:
+			if (!plane->retired)
+				check_lost(plane->check, release->ref.type_id, release->ref.shard);
 			break;
 		case R_MARK:
 		case R_REFUSED:

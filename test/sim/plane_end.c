@@ -205,7 +205,8 @@ look_at_streams(Plane *origin, Plane *receiver, Check *check)
 		const ShardStreamPosition *position =
 			store_get(receiver->store, NULL, T_POSITION, KEY(origin->node, lane));
 
-		if (stream == NULL || position == NULL || stream->gen != position->gen)
+		if (origin->copied || receiver->copied || stream == NULL || position == NULL ||
+			stream->gen != position->gen)
 			continue;
 		if (position->seq > stream->last || stream->acked > position->seq)
 			check_fail(check,

@@ -208,6 +208,7 @@ typedef enum ReleaseKind
 	R_HANDLED,
 	R_REPORTED,
 	R_DEAD,
+	R_LOST,
 	R_MARK,
 	R_REFUSED,
 	R_STARTED,
@@ -397,6 +398,7 @@ struct Plane
 	Check *check;
 	int instance;
 	bool retired;
+	bool copied; /* an old copy, which may know less than its peers */
 
 	/* volatile: all that follows */
 	bool up;

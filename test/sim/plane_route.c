@@ -132,7 +132,17 @@ static void
 do_discard(void *context, const ShardRoute *route)
 {
 	Worker *worker = context;
+	StoreKey key = KEY(SHARD_KEY(route->type_id, route->shard), PG_INT64_MIN);
+	const StashRow *row;
 
+	/* A shard that begins anew: what it had taken in and not handled goes with its state. */
+	while (route->own.state == SHARD_HOME_ACTIVE &&
+		   (row = store_at_or_next(worker->plane->store, worker->tx, T_STASH, &key)) != NULL &&
+		   key.k[0] == SHARD_KEY(route->type_id, route->shard))
+	{
+		check_stranded(worker->plane->check, row->row.id);
+		key.k[3]++;
+	}
 	if (!move_discard(worker->tx, worker->plane->store, SHARD_KEY(route->type_id, route->shard)))
 		worker->failed = true;
 }

@@ -188,6 +188,8 @@ turn_wake(Worker *worker)
 	int64 wake = stash_due(worker);
 	StoreKey key = KEY(PG_INT64_MIN);
 
+	if (store_full(worker->plane->store) || worker->plane->exclusive != 0)
+		wake = Min(wake, plane_now(worker->plane) + 100 * MS);
 	if (worker->plane->host.leased != NULL)
 		wake = Min(wake, plane_now(worker->plane) + 500 * MS);
 	if (store_at_or_next(worker->plane->store, NULL, T_PARKED, &key) != NULL)
@@ -654,8 +656,16 @@ publish_turn(Worker *worker, int64 lsn)
 	for (int i = 0; i < worker->n_children; i++)
 		check_committed(plane->check, worker->children[i]);
 	for (int i = 0; i < worker->n_owned; i++)
-		plane_own_changed(plane, worker->owned[i].type_id, worker->owned[i].shard,
-						  &worker->owned[i].before, &worker->owned[i].after, worker->owned[i].lost);
+	{
+		const ShardOwn *after = &worker->owned[i].after;
+		int32 type_id = worker->owned[i].type_id;
+		int32 shard = worker->owned[i].shard;
+		int32 lost = worker->owned[i].lost;
+
+		plane_own_changed(plane, type_id, shard, &worker->owned[i].before, after, lost);
+		if (after->state == SHARD_HOME_ACTIVE && lost > 0 && after->epoch == lost)
+			turn_output(worker, R_LOST, shard_route_get(worker->routes, type_id, shard), 0, 0, 0);
+	}
 	shard_route_commit(worker->routes);
 	for (int i = 0; i < worker->n_outputs; i++)
 	{
