@@ -437,16 +437,16 @@ replace_home(ShardHomes *homes, HomesShard *shard, int32 to, ShardProposer *prop
 
 /* Must a shard at a member that is lost get a new home? Not if its move can still end forward (M9). */
 static bool
-needs_home(const HomesShard *shard, int32 node, bool leased_only)
+needs_home(const HomesShard *shard, int32 node, bool leased)
 {
-	if (shard->node != node || (leased_only && !shard->leased))
+	if (shard->node != node || leased != shard->leased)
 		return false;
 	return shard->move != SHARD_MOVE_DECIDING;
 }
 
 /* New homes for the shards of a member that does not come back, or whose lease is over. */
 static void
-replace_member(ShardHomes *homes, int64 now, int32 node, bool leased_only, ShardProposer *proposer,
+replace_member(ShardHomes *homes, int64 now, int32 node, bool leased, ShardProposer *proposer,
 			   const ShardRoster *roster)
 {
 	int n_types;
@@ -471,7 +471,7 @@ replace_member(ShardHomes *homes, int64 now, int32 node, bool leased_only, Shard
 		{
 			int32 to;
 
-			if (!needs_home(shards[i], node, leased_only))
+			if (!needs_home(shards[i], node, leased))
 				continue;
 			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
 			if (to != 0 && to != node)
@@ -483,7 +483,7 @@ replace_member(ShardHomes *homes, int64 now, int32 node, bool leased_only, Shard
 
 /* Does the member have a shard that needs a new home? */
 static bool
-has_any(ShardHomes *homes, int32 node, bool leased_only)
+has_any(ShardHomes *homes, int32 node, bool leased)
 {
 	homes_shard_iterator iterator;
 	HomesShard *shard;
@@ -491,7 +491,7 @@ has_any(ShardHomes *homes, int32 node, bool leased_only)
 
 	homes_shard_start_iterate(homes->shards, &iterator);
 	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-		any |= needs_home(shard, node, leased_only);
+		any |= needs_home(shard, node, leased);
 	return any;
 }
 
@@ -515,7 +515,8 @@ is_replacing(ShardHomes *homes, int32 node, const ShardProposer *proposer)
 }
 
 /*
- * Written-off members first. Leased shards of a member that cannot be reached: no grant is given to it
+ * Shards with durable state of members that were written off, at once. Leased shards of a member that is lost or cannot be
+ * reached: no grant is given to it
  * from before its lease is found to have ended until the change is decided, so that it cannot get one
  * in between.
  */
@@ -529,16 +530,15 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 	{
 		ShardMemberRecord member;
 		int32 node = members[i].key.a;
+		bool gone;
 
 		if (!shard_record_get_member(&members[i], &member, homes->arena))
 			continue;
-		if (member.status == SHARD_MEMBER_WRITTEN_OFF)
-		{
-			if (has_any(homes, node, false))
-				replace_member(homes, now, node, false, proposer, roster);
-			continue;
-		}
-		if ((member.status == SHARD_MEMBER_DOWN || !shard_roster_reachable(roster, node, now)) &&
+		gone = member.status == SHARD_MEMBER_WRITTEN_OFF;
+		if (gone && has_any(homes, node, false))
+			replace_member(homes, now, node, false, proposer, roster);
+		if ((gone || member.status == SHARD_MEMBER_DOWN ||
+			 !shard_roster_reachable(roster, node, now)) &&
 			has_any(homes, node, true))
 		{
 			shard_roster_close_lease(roster, node);

@@ -298,8 +298,6 @@ static bool
 voter_may_forget(const ShardNode *node)
 {
 	ShardMemberRecord member;
-	ShardVotersRecord voters;
-	const ShardMapEntry *entry;
 
 	if (node->start_kind == SHARD_START_RESTART)
 		return false;
@@ -307,10 +305,7 @@ voter_may_forget(const ShardNode *node)
 		return true;
 	if (shard_node_get_member(node, node->id, &member) && member.gate == SHARD_GATE_STANDBY)
 		return false;
-	/* Alone in its cluster there is nobody to whom it could have promised anything. */
-	entry = shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
-	return !(entry && shard_record_get_voters(entry, &voters) && voters.n_current == 1 &&
-			 voters.n_next == 0 && voters.current[0] == node->id);
+	return !shard_node_is_alone(node);
 }
 
 /* The incarnation of this start is one that may be granted from now on. */
@@ -542,6 +537,27 @@ shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record
 		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_MEMBER, id, 0});
 
 	return entry && shard_record_get_member(entry, record, node->arena);
+}
+
+/* Is the cluster this node alone, so that there is nobody to whom it could have promised anything? */
+bool
+shard_node_is_alone(const ShardNode *node)
+{
+	int count;
+	int others = 0;
+	ShardMapEntry *members =
+		shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		if (members[i].key.a != node->id &&
+			shard_record_get_member(&members[i], &member, node->arena) &&
+			member.status != SHARD_MEMBER_REMOVED && member.status != SHARD_MEMBER_WRITTEN_OFF)
+			others++;
+	}
+	return others == 0;
 }
 
 /* A message to the coordinator as far as known; NULL if there is none. */

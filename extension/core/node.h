@@ -47,10 +47,9 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_SHARD_STOPPED,	  /* shards[0]: sealed durably for that move; number: rows */
 	SHARD_EVENT_STAGED,			  /* shards[0]: staged durably for that move */
 	SHARD_EVENT_IMPORT_FAILED,	  /* shards[0], text */
-	SHARD_EVENT_PEER_LOST,		  /* node: the connection to it broke */
 	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address */
 	SHARD_EVENT_TYPE,			  /* type: a type is to run here; flag: as proxy only */
-	SHARD_EVENT_JOIN,			  /* node 0, text: seed's address; uuid: token; token */
+	SHARD_EVENT_JOIN,			  /* text: seed's address; uuid: token; token; flag: has data */
 	SHARD_EVENT_LEAVE,			  /* token */
 	SHARD_EVENT_DOWN,			  /* node; token */
 	SHARD_EVENT_WRITE_OFF,		  /* node; token */

@@ -104,7 +104,7 @@ purge(ShardNode *node)
 
 /* A full copy replaces what is here: keys that it lacks are gone. */
 static void
-drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries)
+drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 upto_n)
 {
 	ShardMap *given = shard_map_create();
 	int count;
@@ -117,7 +117,8 @@ drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries)
 	{
 		ShardMapEntry gone = known[i];
 
-		if (shard_map_find(given, gone.key))
+		/* What was answered ahead of this copy is newer than it. */
+		if (gone.n > upto_n || shard_map_find(given, gone.key))
 			continue;
 		gone.deleted = true;
 		gone.length = 0;
@@ -170,7 +171,7 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 	if (from_n > point.n || upto_n <= point.n)
 		return;
 	if (from_n == 0 && point.n > 0)
-		drop_absent(node, entries, n_entries);
+		drop_absent(node, entries, n_entries, upto_n);
 	for (int i = 0; i < n_entries; i++)
 	{
 		const ShardMapEntry *entry = &entries[i];

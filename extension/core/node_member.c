@@ -314,7 +314,9 @@ begin_join(ShardNode *node, const ShardNodeEvent *event)
 {
 	const char *why = NULL;
 
-	if (!may_join(node, &why))
+	if (event->flag)
+		why = "the database has entities or messages";
+	if (why || !may_join(node, &why))
 	{
 		ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
 

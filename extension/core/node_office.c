@@ -54,7 +54,7 @@ candidate_rank(const ShardNode *node, bool *alone)
 		node->start_kind == SHARD_START_COPY || !node->found_itself)
 		return -1;
 	if (!node->admitted && node->start_kind != SHARD_START_RESTART &&
-		self.gate != SHARD_GATE_STANDBY && voters.n_current > 1)
+		self.gate != SHARD_GATE_STANDBY && !shard_node_is_alone(node))
 		return -1;
 	for (int i = 0; i < voters.n_current; i++)
 		votes |= voters.current[i] == node->id;

@@ -141,6 +141,7 @@ struct ShardNode
 extern void shard_node_write_identity(ShardNode *node);
 extern void shard_node_new_voter(ShardNode *node);
 extern bool shard_node_is_member(int32 status);
+extern bool shard_node_is_alone(const ShardNode *node);
 extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
 extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);
 

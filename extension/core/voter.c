@@ -247,7 +247,7 @@ void
 shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int32 *nodes,
 				  int n_nodes, ShardActions *out)
 {
-	ShardMapPoint point = {b, shard_map_point(learned).n + 1};
+	ShardMapPoint point = {b, shard_map_point(learned).n + SHARD_ERA_LEAP};
 	ShardVotersRecord voters;
 	ShardMapEntry changed[2];
 	ShardMapEntry *entries;

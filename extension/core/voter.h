@@ -8,6 +8,12 @@
 
 typedef struct ShardVoter ShardVoter;
 
+/*
+ * A new era begins that many batches later, far above anything that the lost voters may have decided
+ * and somebody has heard of: facts are compared by their n for ever.
+ */
+#define SHARD_ERA_LEAP (INT64CONST(1) << 32)
+
 typedef enum ShardVoterState
 {
 	SHARD_VOTER_OK = 0,

@@ -48,7 +48,8 @@ struct Check
 	int handled;
 	int n_owners;
 	Owner owners[MAX_OWNERS];
-	uint64 excused; /* instances */
+	uint64 excused;	  /* instances */
+	bool excused_any; /* instances that were put back */
 };
 
 Check *
@@ -262,6 +263,13 @@ check_crashed(Check *check, int instance)
 	}
 }
 
+/* Was a database put back? Then streams may know more than their origins until they meet again. */
+bool
+check_any_excused(const Check *check)
+{
+	return check->excused_any;
+}
+
 /* What an instance owned does not count any more. */
 static void
 forget_owner(Check *check, int instance)
@@ -280,6 +288,7 @@ forget_owner(Check *check, int instance)
 void
 check_excuse(Check *check, int instance)
 {
+	check->excused_any = true;
 	for (int64 id = 1; id < check->n_messages; id++)
 	{
 		Message *message = &check->messages[id];

@@ -61,6 +61,7 @@ extern void check_crashed(Check *check, int instance);
  * owned does not count. Its node was written off: what it had may be lost, but nothing comes twice.
  */
 extern void check_excuse(Check *check, int instance);
+extern bool check_any_excused(const Check *check);
 extern void check_written_off(Check *check, int instance);
 
 /* It was taken in, waits in the stash of a lost state, and went with it. */

@@ -334,7 +334,10 @@ write_off(World *world, Instance *instance, const Fault *fault)
 	if (instance->index == 0 || !instance->up || world->options.nodes < 3)
 		return;
 	host_stop(world, instance);
+	check_written_off(world->check, instance->index);
+	plane_strand(instance->plane);
 	instance->retired = true;
+	plane_retire(instance->plane);
 	world_later(world, fault->duration, written_off, instance, false, 0, 0, NULL, 0);
 }
 
@@ -354,6 +357,12 @@ clone(World *world, Instance *original, bool replaces, ShardStartKind kind, Stor
 	snprintf(dsn, sizeof(dsn), replaces ? "%s" : "%s-clone", original->dsn);
 	host_create(world, instance, dsn);
 	instance->joined = original->joined;
+	/* A clone is nobody: the checkers look at the original. */
+	if (!replaces)
+	{
+		instance->shadow = true;
+		plane_retire(instance->plane);
+	}
 	host_start(world, instance, kind);
 }
 
@@ -391,6 +400,33 @@ retire(World *world, Instance *instance)
 	plane_retire(instance->plane);
 }
 
+/* What was handled at a node since the copy was made is gone with what the copy replaces. */
+static void
+lose_homes(World *world, int32 node)
+{
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		ShardArena *arena;
+		ShardMapEntry *homes;
+		int count;
+
+		if (!world->instances[i].node)
+			continue;
+		arena = shard_arena_create();
+		homes = shard_map_list(shard_node_learned(world->instances[i].node), SHARD_MAP_HOME, arena,
+							   &count);
+		for (int k = 0; k < count; k++)
+		{
+			ShardHomeRecord home;
+
+			if (shard_record_get_home(&homes[k], &home) && shard_record_home_node(&home) == node)
+				check_lost(world->check, homes[k].key.a, homes[k].key.b);
+		}
+		shard_arena_destroy(arena);
+	}
+	world->restored = true;
+}
+
 /*
  * A node is put back from the copy that was made when the fault began. A voter's files that come back
  * unnoticed may have forgotten a promise, which nothing can find out while the others are away (R12);
@@ -409,8 +445,10 @@ put_back(World *world, Instance *instance, int64 kind, int64 b, const char *byte
 	}
 	if (instance->up)
 		host_stop(world, instance);
-	retire(world, instance);
 	check_excuse(world->check, instance->index);
+	lose_homes(world, instance->node_id);
+	plane_strand(instance->plane);
+	retire(world, instance);
 	clone(world, instance, true, (ShardStartKind) kind, backup);
 }
 

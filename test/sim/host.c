@@ -260,13 +260,14 @@ host_create(World *world, Instance *instance, const char *dsn)
 	if (!instance->store)
 		instance->store = store_create();
 	store_define(instance->store, CONTROL_TABLE, "control", sizeof(ControlRow));
+	instance->plane =
+		plane_create(&host, instance->store, world->check, instance->index, &settings);
+	/* A standby has the tables that are there when it is made. */
 	if (world->options.standby_gate && !instance->standby)
 	{
 		instance->standby = store_standby(instance->store);
 		store_set_gate(instance->store, STORE_GATE_STANDBY);
 	}
-	instance->plane =
-		plane_create(&host, instance->store, world->check, instance->index, &settings);
 }
 
 static void

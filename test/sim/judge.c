@@ -111,8 +111,8 @@ judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry
 static bool
 counts(const Instance *instance)
 {
-	return instance->exists && !instance->retired && instance->up && instance->joined &&
-		   !(instance->node && shard_node_fenced(instance->node));
+	return instance->exists && !instance->retired && !instance->shadow && instance->up &&
+		   instance->joined && !(instance->node && shard_node_fenced(instance->node));
 }
 
 /* Is every home's shard active where the map says, and nowhere waiting? */
@@ -224,7 +224,8 @@ judge_end(World *world)
 
 	for (int i = 0; i < world->n_instances; i++)
 	{
-		if (world->instances[i].plane)
+		if (world->instances[i].plane && !world->instances[i].retired &&
+			!world->instances[i].shadow)
 			planes[n_planes++] = world->instances[i].plane;
 	}
 	plane_check_end(planes, n_planes, world->check);

@@ -220,7 +220,7 @@ look_at_streams(Plane *origin, Plane *receiver, Check *check)
 void
 plane_check_end(Plane *const *planes, int n_planes, Check *check)
 {
-	bool quarantined = false;
+	bool quarantined = check_any_excused(check);
 
 	check_end_begin(check);
 	for (int i = 0; i < n_planes; i++)

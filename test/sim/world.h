@@ -143,8 +143,9 @@ typedef struct World
 	int n_instances;
 	bool blocked[WORLD_MAX_INSTANCES][WORLD_MAX_INSTANCES];
 	int extra_loss;
-	bool healed; /* the troubled part is over */
-	bool quiet;	 /* no new messages */
+	bool restored; /* a node was put back from a copy */
+	bool healed;   /* the troubled part is over */
+	bool quiet;	   /* no new messages */
 	int64 healed_at;
 	int without_coordinator; /* times that an operator saw none */
 	struct Chain *chain;	 /* what was decided, by n */
