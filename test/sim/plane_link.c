@@ -224,8 +224,6 @@ add_fact(Plane *plane, Letter *letter, Link *link, int32 type_id, int32 shard)
 	fact->home.move_id = route->move_id;
 }
 
-static int64 stored_floor(Worker *worker, int lane);
-
 /* The rows of a lane that may leave, as a section. */
 static void
 add_section(Worker *worker, int i, int lane, Letter *letter)
@@ -274,7 +272,6 @@ add_section(Worker *worker, int i, int lane, Letter *letter)
 	section->gen = stream->gen;
 	section->first_seq = stream->sent + 1;
 	section->writer = shard_stream_writer(stream, seq);
-	section->floor = stored_floor(worker, lane);
 	letter->head.n_sections++;
 	shard_stream_sent(stream, seq);
 }
@@ -653,23 +650,20 @@ append_facts(Plane *plane, StoreTransaction *tx, const Letter *call)
 	return true;
 }
 
-/* For the mutant that lets a home forget marks before it has passed what came earlier. */
+/* A home forgets marks when it passes a floor, not before; only a mutant does it here. */
 static void
-floor_at_once(Plane *plane, int32 origin, const Section *section)
+receive_row(Plane *plane, const PlaneRow *row)
 {
 #ifdef SHARD_MUTANT_MARKS_DROPPED_AT_FLOOR_AT_ONCE
-	int owner = plane->owner[section->lane];
-	ShardStamp floor = {SHARD_PREFIX_NODE, origin, section->lane, section->floor};
+	int owner = row->kind == ROW_FLOOR ? plane->owner[row->item.stamp.b] : -1;
 
+	if (owner >= 0)
+		shard_route_floor(plane->workers[owner].routes, row->item.stamp);
 	if (owner >= 0 && plane->workers[owner].phase == TURN_NONE)
-	{
-		shard_route_floor(plane->workers[owner].routes, floor);
 		shard_route_commit(plane->workers[owner].routes);
-	}
 #else
 	(void) plane;
-	(void) origin;
-	(void) section;
+	(void) row;
 #endif
 }
 
@@ -696,11 +690,11 @@ receive_section(Plane *plane, Backend *backend, const Section *section, int firs
 		return V_FENCED;
 	if (verdict != SHARD_STREAM_TAKE)
 		return V_AGAIN;
-	floor_at_once(plane, call->head.from, section);
 	for (int i = skip; i < section->n_rows; i++)
 	{
 		if (!plane_append(plane, backend->tx, &call->rows[first_row + i]))
 			return V_REFUSED;
+		receive_row(plane, &call->rows[first_row + i]);
 	}
 	if (skip < section->n_rows)
 		shard_stream_took(position, section->first_seq + section->n_rows - 1, section->writer);

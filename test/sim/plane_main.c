@@ -678,7 +678,8 @@ fault_step(World *world)
 	if (what < 60)
 		crash_node(world, node);
 	else if (what < 200)
-		node->frozen[draw(world, PLANE_PROCESSES)] = world->now + draw(world, 1500) * MS;
+		node->frozen[draw(world, percent(world, 50) ? PLANE_WORKERS : PLANE_PROCESSES)] =
+			world->now + draw(world, 1500) * MS;
 	else if (what < 240)
 		node->cut = !node->cut;
 	else if (what < 270)

@@ -136,7 +136,6 @@ typedef struct Section
 	int32 gen;
 	int64 first_seq;
 	int32 n_rows;
-	int64 floor; /* only a mutant reads it */
 	int64 base;
 	ShardUuid writer;
 	ShardStreamPosition position;
