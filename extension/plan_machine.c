@@ -9,6 +9,7 @@
 #include "utils/builtins.h"
 
 #include "core/entity.h"
+#include "core/handoff.h"
 #include "core/membership.h"
 
 #include "compat.h"
@@ -19,6 +20,7 @@ PG_FUNCTION_INFO_V1(shard_state_machine);
 static const ShardMachine *const machines[] = {
 	&shard_entity_machine,
 	&shard_member_machine,
+	&shard_home_machine,
 };
 
 /* The machine of a name; an unknown name is an error that lists those known. */

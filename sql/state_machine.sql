@@ -27,6 +27,13 @@ SELECT state, array_agg(DISTINCT next_state ORDER BY next_state) AS ends
 FROM shard_state_machine('member') WHERE state IN ('down', 'removed', 'written_off') GROUP BY state ORDER BY state;
 SELECT state, event FROM shard_state_machine('member') GROUP BY state, event HAVING count(*) > 1;
 
+-- Ownership of a shard on one node.
+SELECT * FROM shard_state_machine('home');
+
+-- V2, M3: what is sealed becomes active by a decided fact alone; nothing starts without one.
+SELECT DISTINCT event FROM shard_state_machine('home') WHERE next_state = 'active' ORDER BY event;
+SELECT state, event FROM shard_state_machine('home') GROUP BY state, event HAVING count(*) > 1;
+
 -- A pair stands once; E09 and E05: what a second passivate and a start in the pause do.
 SELECT state, event FROM shard_state_machine('entity') GROUP BY state, event HAVING count(*) > 1;
 SELECT state, event, next_state FROM shard_state_machine('entity')
