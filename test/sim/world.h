@@ -103,6 +103,7 @@ typedef struct Instance
 	bool exists;
 	bool up;
 	bool retired;	/* never comes up again */
+	bool shadow;	/* a clone: nobody looks for anything in it */
 	int generation; /* of the server's start; events of an older one are void */
 	int control_generation;
 	bool frozen;
