@@ -67,17 +67,6 @@ test_alone(void)
 
 	/* It starts again, takes office, and admits its own new incarnation. */
 	peer = restart(0, 200, SHARD_START_RESTART);
-	shard_map_destroy(peer->learned);
-	peer->learned = shard_map_create();
-	{
-		int count;
-		ShardMapEntry *entries =
-			shard_map_since(shard_voter_map(peer->voter), 0, out->arena, &count);
-
-		for (int i = 0; i < count; i++)
-			shard_map_put(peer->learned, &entries[i]);
-		shard_map_set_point(peer->learned, shard_map_point(shard_voter_map(peer->voter)));
-	}
 	peer->campaign_at = now;
 	run(3 * S);
 	is_member(1, SHARD_MEMBER_UP, 2, "alone, restarted");
@@ -264,7 +253,7 @@ test_leave(void)
 	post(0, 0);
 	deliver();
 	run(4 * S);
-	ok(peers[0].cut, "the coordinator has left");
+	ok(peers[0].fenced, "the coordinator has left");
 	peers[2].campaign_at = now;
 	run(3 * S);
 	is_member(1, SHARD_MEMBER_REMOVED, 1, "under its successor");
@@ -399,7 +388,7 @@ test_lease_and_admission(void)
 	is_member(3, SHARD_MEMBER_UP, 2, "by hand, while the lease of the original runs");
 	run(3 * S);
 	is_member(3, SHARD_MEMBER_UP, 3, "by hand, after it");
-	ok(now > until && peers[2].cut, "the original is fenced");
+	ok(now > until && peers[2].fenced, "the original is fenced");
 	end_peer(peer);
 
 	/* L3: after a shorter time was decided, the longer one counts until its grants are over. */

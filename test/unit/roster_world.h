@@ -34,7 +34,11 @@ typedef struct Peer
 	int32 kind;
 	bool loaded; /* says so when it joins */
 	bool asks_lease;
-	int64 campaign_at;
+	int64 campaign_at; /* when the test says so */
+	int64 heard_at;	   /* the coordinator; for elections of their own accord */
+	bool fenced;
+	int n_claimed;
+	ShardUuid claimed[8]; /* durable: this node's incarnations, newest last */
 	ShardVoter *voter;
 	ShardProposer *proposer;
 	ShardRoster *roster;
@@ -69,7 +73,9 @@ static ShardActions *out;
 static ShardArena *arena;
 static int64 now;
 static ShardRosterSettings settings;
-static int rivals; /* log lines about two claimants */
+static int32 gate;	   /* of all who join */
+static bool elections; /* voters campaign of their own accord */
+static int rivals;	   /* log lines about two claimants */
 static char last_log[1100];
 
 static const ShardUuid cluster = {42, 42};
@@ -138,14 +144,21 @@ homes_of(const void *context, int32 node)
 	return ((const int *) context)[node];
 }
 
-/* The decided map of the coordinator; NULL: there is none. */
+/* The decided map of the coordinator, of two of them the newer; NULL: there is none. */
 static const ShardMap *
 decided(void)
 {
+	const ShardMap *newest = NULL;
+
 	for (int i = 0; i < PEERS; i++)
-		if (peers[i].there && peers[i].in_office && !peers[i].cut)
-			return shard_proposer_decided(peers[i].proposer);
-	return NULL;
+		if (peers[i].there && peers[i].in_office && !peers[i].cut && !peers[i].fenced)
+		{
+			const ShardMap *map = shard_proposer_decided(peers[i].proposer);
+
+			if (!newest || shard_map_compare(shard_map_point(map), shard_map_point(newest)) > 0)
+				newest = map;
+		}
+	return newest;
 }
 
 static bool
@@ -168,12 +181,16 @@ learn(Peer *peer, const ShardMapEntry *entries, int n_entries, int64 upto)
 	shard_map_set_point(peer->learned, point);
 	if (get_member(peer->learned, peer->id, &record))
 	{
-		if (shard_record_uuid_equal(record.inc_uuid, peer->uuid))
+		bool mine = shard_record_uuid_equal(record.inc_uuid, peer->uuid);
+
+		if (mine && record.status != SHARD_MEMBER_DOWN)
 			peer->inc_no = record.inc_no;
-		else if (record.inc_no > peer->inc_no && peer->inc_no > 0)
-			peer->cut = true; /* fenced */
-		if (record.status == SHARD_MEMBER_REMOVED)
-			peer->cut = true;
+		for (int i = 0; i < peer->n_claimed && peer->inc_no == 0; i++)
+			if (shard_record_uuid_equal(record.inc_uuid, peer->claimed[i]))
+				peer->previous = record.inc_no;
+		if ((!mine && record.inc_no > peer->inc_no && peer->inc_no > 0) ||
+			record.status == SHARD_MEMBER_REMOVED || (record.status == SHARD_MEMBER_DOWN && mine))
+			peer->fenced = true;
 	}
 }
 
@@ -214,6 +231,7 @@ heartbeat(Peer *peer, const ShardControl *message)
 	}
 	peer->coordinator = message->from;
 	peer->campaign_at = PG_INT64_MAX;
+	peer->heard_at = now;
 	reply = shard_action_send(out, message->from, SHARD_CONTROL_HEARTBEAT_ACK);
 	reply->b = message->b;
 	reply->token = message->token;
@@ -298,7 +316,9 @@ deliver(void)
 		first = letter->next;
 		if (!first)
 			last = NULL;
-		if (peer && peer->there && !peer->cut && !peers[letter->from].cut && ++letters < 20000 &&
+		if (peer && peer->there && !peer->fenced &&
+			(letter->from == letter->to || (!peer->cut && !peers[letter->from].cut)) &&
+			++letters < 20000 &&
 			shard_control_decode(letter->bytes, letter->length, arena, &message))
 		{
 			receive(peer, &message);
@@ -322,6 +342,7 @@ wish(int from)
 		ShardMemberRecord record = {.app_version = ""};
 		ShardMapEntry *entry = shard_arena_alloc(out->arena, sizeof(ShardMapEntry));
 
+		record.gate = gate;
 		record.dsn = psprintf("host=%d", from);
 		*entry = shard_record_put_member(0, &record, 0, out->arena);
 		pfree((char *) record.dsn);
@@ -348,6 +369,27 @@ wish(int from)
 	}
 }
 
+/* May a voter that has not heard of a coordinator campaign now, the older first? */
+static bool
+is_elector(Peer *peer)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(peer->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	ShardVotersRecord voters;
+	int rank;
+
+	if (!elections || !shard_record_get_voters(entry, &voters) ||
+		(peer->inc_no == 0 && peer->kind != SHARD_START_RESTART) ||
+		shard_voter_state(peer->voter) != SHARD_VOTER_OK)
+		return false;
+	rank = shard_membership_rank(peer->learned, peer->id, arena);
+	for (int i = 0; i < voters.n_current + voters.n_next; i++)
+		if ((i < voters.n_current ? voters.current[i] : voters.next[i - voters.n_current]) ==
+			peer->id)
+			return now - peer->heard_at > 2 * S + rank * 150 * SHARD_MS;
+	return false;
+}
+
 static void
 tick(int at)
 {
@@ -363,6 +405,11 @@ tick(int at)
 		if (get_member(map, node, &record) &&
 			(shard_membership_is_member(record.status) || record.status == SHARD_MEMBER_DOWN))
 			members[n_members++] = node;
+	}
+	if (is_elector(peer))
+	{
+		peer->campaign_at = now;
+		peer->heard_at = now + at * 100 * SHARD_MS;
 	}
 	if (now >= peer->campaign_at && shard_proposer_office(peer->proposer) == SHARD_OFFICE_NONE)
 	{
@@ -389,7 +436,7 @@ run(int64 time)
 {
 	for (int64 end = now + time; now < end; now += STEP)
 		for (int i = 0; i < PEERS; i++)
-			if (peers[i].there && !peers[i].cut)
+			if (peers[i].there && !peers[i].fenced)
 				tick(i);
 }
 
@@ -407,6 +454,9 @@ start(int at, int32 id, int32 previous, uint64 uuid, int32 kind)
 	peer->token = (ShardUuid){uuid, 2};
 	peer->kind = kind;
 	peer->campaign_at = PG_INT64_MAX;
+	peer->heard_at = now;
+	peer->claimed[0] = peer->uuid;
+	peer->n_claimed = 1;
 	peer->coordinator = 1;
 	peer->voter = shard_voter_create(id);
 	peer->proposer = shard_proposer_create(id);
@@ -425,20 +475,24 @@ end_peer(Peer *peer)
 	peer->there = false;
 }
 
-/* The process dies and starts again with what its voter had; everything else is asked for anew. */
+/* The process dies and starts again with what its node has durably: its voter, what it has learned. */
 static Peer *
 restart(int at, uint64 uuid, int32 kind)
 {
-	Peer *peer = &peers[at];
-	ShardVoter *voter = peer->voter;
-	int32 previous = peer->inc_no;
-	int32 id = peer->id;
+	Peer old = peers[at];
+	Peer *peer;
 
-	peer->voter = shard_voter_create(id);
-	end_peer(peer);
-	peer = start(at, id, previous, uuid, kind);
+	shard_proposer_destroy(old.proposer);
+	shard_roster_destroy(old.roster);
+	peer = start(at, old.id, old.inc_no > 0 ? old.inc_no : old.previous, uuid, kind);
 	shard_voter_destroy(peer->voter);
-	peer->voter = voter;
+	shard_map_destroy(peer->learned);
+	peer->voter = old.voter;
+	peer->learned = old.learned;
+	peer->coordinator = old.coordinator;
+	peer->token = old.token;
+	for (int i = 0; i < old.n_claimed && peer->n_claimed < 8; i++)
+		peer->claimed[peer->n_claimed++] = old.claimed[i];
 	return peer;
 }
 
