@@ -430,6 +430,23 @@ plane_operation(Plane *plane, OperationKind kind, const ShardShardRef *ref)
 	return unused;
 }
 
+/*
+ * The control plane asks again whether a shard is active here, by telling its fact once more: it may
+ * have been started anew and know nothing of what was said before.
+ */
+static void
+confirm_start(Plane *plane, const ShardMapEntry *entry)
+{
+	ShardShardRef ref = {entry->key.a, entry->key.b, 0, 0};
+	ShardHomeRecord home;
+
+	if (!shard_record_get_home(entry, &home) || shard_record_home_node(&home) != plane->node ||
+		plane_active_epoch(plane, ref.type_id, ref.shard) != home.epoch)
+		return;
+	ref.epoch = home.epoch;
+	plane_event(plane, SHARD_EVENT_SHARDS_STARTED, &ref);
+}
+
 /* A fact that comes as an entry of the map. */
 static void
 take_entry(Plane *plane, const ShardMapEntry *entry)
@@ -451,6 +468,7 @@ plane_action(Plane *plane, const ShardAction *action)
 	{
 		case SHARD_ACTION_FACT:
 			take_entry(plane, action->entry);
+			confirm_start(plane, action->entry);
 			break;
 		case SHARD_ACTION_STOP_SHARD:
 			/* Now and then an entity does not come to its end, and the stop is forced. */
