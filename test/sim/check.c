@@ -301,6 +301,13 @@ check_excuse(Check *check, int instance)
 }
 
 void
+check_replaced(Check *check, int instance)
+{
+	check_crashed(check, instance);
+	forget_owner(check, instance);
+}
+
+void
 check_written_off(Check *check, int instance)
 {
 	for (int64 id = 1; id < check->n_messages; id++)

@@ -64,6 +64,9 @@ extern void check_excuse(Check *check, int instance);
 extern bool check_any_excused(const Check *check);
 extern void check_written_off(Check *check, int instance);
 
+/* A standby took over: what was reported is there, what was not is unsure. */
+extern void check_replaced(Check *check, int instance);
+
 /* It was taken in, waits in the stash of a lost state, and went with it. */
 extern void check_stranded(Check *check, int64 id);
 

@@ -627,9 +627,9 @@ plane_let_go(Plane *plane)
 {
 	int n = 0;
 
-	if (plane->released_seen != store_flushed(plane->store))
+	if (plane->released_seen != store_release_position(plane->store))
 	{
-		plane->released_seen = store_flushed(plane->store);
+		plane->released_seen = store_release_position(plane->store);
 		plane_poke(plane);
 	}
 	return_commits(plane);
@@ -814,6 +814,18 @@ worker_ready(const Worker *worker, int64 now)
 	return worker->lanes != 0 && (worker->poke || worker->wake_at <= now);
 }
 
+/* Is there a commit of a client that could return? */
+static bool
+commits_return(const Plane *plane)
+{
+	for (int i = 0; i < PLANE_SESSIONS; i++)
+	{
+		if (plane->sessions[i].waits && store_released(plane->store, plane->sessions[i].lsn))
+			return true;
+	}
+	return false;
+}
+
 uint32
 plane_ready(Plane *plane)
 {
@@ -837,16 +849,10 @@ plane_ready(Plane *plane)
 		ready |= 1u << PLANE_KEEPER;
 	if (!store_full(plane->store) && (store_flushed(plane->store) < store_last_lsn(plane->store)))
 		ready |= 1u << PLANE_FLUSHER;
-	else if (plane->n_releases > 0 && store_released(plane->store, plane->releases[0].lsn))
+	else if (plane->released_seen != store_release_position(plane->store) ||
+			 (plane->n_releases > 0 && store_released(plane->store, plane->releases[0].lsn)) ||
+			 commits_return(plane))
 		ready |= 1u << PLANE_FLUSHER;
-	else
-	{
-		for (int i = 0; i < PLANE_SESSIONS; i++)
-		{
-			if (plane->sessions[i].waits && store_released(plane->store, plane->sessions[i].lsn))
-				ready |= 1u << PLANE_FLUSHER;
-		}
-	}
 	return ready;
 }
 

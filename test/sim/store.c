@@ -549,6 +549,14 @@ store_released(const Store *store, int64 lsn)
 	return store->gate == STORE_GATE_LOCAL || lsn <= store->standby_position;
 }
 
+int64
+store_release_position(const Store *store)
+{
+	if (store->gate == STORE_GATE_LOCAL)
+		return store->flushed;
+	return Min(store->flushed, store->standby_position);
+}
+
 /* Put an image into a table, as if it had always been there. */
 static void
 apply_image(Store *store, int table, const StoreKey *key, bool exists, const char *image, int64 lsn)

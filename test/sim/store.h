@@ -85,6 +85,7 @@ extern void store_flush(Store *store); /* nothing happens while the disk is full
 /* The release gate (G1): local flush, or what the standby has flushed, too. */
 extern void store_set_gate(Store *store, StoreGate gate);
 extern bool store_released(const Store *store, int64 lsn);
+extern int64 store_release_position(const Store *store);
 
 /* Open transactions are aborted, commits above the flushed position never were. */
 extern void store_crash(Store *store);
