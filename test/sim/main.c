@@ -108,7 +108,9 @@ shrink(WorldOptions *options, char *text, size_t size)
 				any |= !less.faults[i].off;
 				less.faults[i].off = true;
 			}
-			if (any && run_once(&less, other, sizeof(other), &totals))
+			/* Another failure is another story. */
+			if (any && run_once(&less, other, sizeof(other), &totals) &&
+				strncmp(other, text, strcspn(text, ":")) == 0)
 			{
 				*options = less;
 				strlcpy(text, other, size);
