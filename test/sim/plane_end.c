@@ -102,6 +102,26 @@ look_at_rows(Plane *plane, Undone *undone)
 	}
 }
 
+static void
+look_at_stash(Plane *plane, Undone *undone)
+{
+	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
+	const StashRow *stash;
+
+	while ((stash = store_at_or_next(plane->store, NULL, T_STASH, &key)) != NULL)
+	{
+		int32 type_id = stash->row.item.type_id;
+		int32 shard = stash->row.item.shard;
+		const ShardOwn *own = store_get(plane->store, NULL, T_OWN, KEY(type_id, shard));
+		int state = own != NULL ? own->state : SHARD_HOME_NONE;
+
+		add_undone(undone, "stash %d/%d %s(%d) id " INT64_FORMAT "; ", type_id, shard,
+				   shard_home_machine.state_names[state], own != NULL ? own->epoch : 0,
+				   stash->row.id);
+		key.k[3]++;
+	}
+}
+
 int
 plane_pending(Plane *plane, char *text, size_t size)
 {
@@ -113,8 +133,7 @@ plane_pending(Plane *plane, char *text, size_t size)
 		return 1;
 	look_at_log(plane, &undone);
 	look_at_rows(plane, &undone);
-	for (int i = 0; i < store_count(plane->store, T_STASH); i++)
-		add_undone(&undone, "stash; ");
+	look_at_stash(plane, &undone);
 	for (int i = 0; i < MAX_OPERATIONS; i++)
 	{
 		if (plane->operations[i].kind != OP_NONE)
