@@ -14,6 +14,7 @@ typedef struct Message
 	CheckFate fate;
 	bool excused;
 	bool may_be_lost;
+	bool stashed;
 	bool needs_effect; /* handled, and no state was lost since */
 	bool waiting;	   /* seen at the end */
 	int effects;	   /* seen at the end */
@@ -329,14 +330,22 @@ check_stranded(Check *check, int64 id)
 }
 
 void
+check_stashed(Check *check, int64 id)
+{
+	check->messages[id].stashed = true;
+}
+
+void
 check_lost(Check *check, int32 type_id, int32 shard)
 {
 	for (int64 id = 1; id < check->n_messages; id++)
 	{
 		Message *message = &check->messages[id];
 
-		if (message->type_id == type_id && message->shard == shard)
-			message->needs_effect = false;
+		if (message->type_id != type_id || message->shard != shard)
+			continue;
+		message->needs_effect = false;
+		message->may_be_lost |= message->stashed;
 	}
 }
 

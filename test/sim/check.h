@@ -70,7 +70,13 @@ extern void check_replaced(Check *check, int instance);
 /* It was taken in, waits in the stash of a lost state, and went with it. */
 extern void check_stranded(Check *check, int64 id);
 
-/* The shard began anew without its state: what it handled before need not be seen in it. */
+/* A durable turn took it in and put it into the stash. */
+extern void check_stashed(Check *check, int64 id);
+
+/*
+ * The shard began anew without its state: what it handled before need not be seen in it, and what
+ * waited in its stash is gone.
+ */
 extern void check_lost(Check *check, int32 type_id, int32 shard);
 
 /* An ownership row changed; lost: of the fact that did it, or 0. leased types may overlap (P4). */

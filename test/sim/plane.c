@@ -347,6 +347,8 @@ plane_crash(Plane *plane)
 				check_dead(plane->check, release->id);
 			else if (release->kind == R_REPORTED)
 				check_reported(plane->check, release->id);
+			else if (release->kind == R_STASHED)
+				check_stashed(plane->check, release->id);
 			else if (release->kind == R_LOST)
 				check_lost(plane->check, release->ref.type_id, release->ref.shard);
 		}
@@ -574,6 +576,10 @@ let_one_go(Plane *plane, const Release *release)
 		case R_HANDLED:
 			if (!plane->retired)
 				check_handled(plane->check, release->id, plane->instance, release->epoch);
+			break;
+		case R_STASHED:
+			if (!plane->retired)
+				check_stashed(plane->check, release->id);
 			break;
 		case R_REPORTED:
 			if (!plane->retired)

@@ -205,6 +205,7 @@ typedef struct Letter
 typedef enum ReleaseKind
 {
 	R_HANDLED,
+	R_STASHED,
 	R_REPORTED,
 	R_DEAD,
 	R_LOST,

@@ -211,7 +211,7 @@ turn_wake(Worker *worker)
 
 /* To the end of the entity's stash. */
 static void
-stash(Worker *worker, const PlaneRow *row, int64 due)
+stash(Worker *worker, const ShardRoute *route, const PlaneRow *row, int64 due)
 {
 	Plane *plane = worker->plane;
 	StashRow stashed = {.due = due, .row = *row};
@@ -220,6 +220,7 @@ stash(Worker *worker, const PlaneRow *row, int64 due)
 	if (!store_put(worker->tx, T_STASH, KEY(row_shard_key(row), row->entity, ++plane->arrival),
 				   &stashed))
 		worker->failed = true;
+	turn_output(worker, R_STASHED, route, row->id, 0, 0);
 }
 
 /* The handler tells somebody, as a client of its own node would. */
@@ -297,10 +298,10 @@ turn_take(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 				   row->id, row->item.epoch, route->own.epoch);
 	worker->handled++;
 	if (entity_has_stash(worker, row))
-		stash(worker, row, 0);
+		stash(worker, route, row, 0);
 	else if (!plane->settings.no_tells_from_now &&
 			 plane_percent(plane, plane->settings.defer_percent))
-		stash(worker, row, plane_now(plane) + plane_random(plane, DEFER_MOST / MS) * MS);
+		stash(worker, route, row, plane_now(plane) + plane_random(plane, DEFER_MOST / MS) * MS);
 	else
 		handle(worker, route, row);
 }
