@@ -480,6 +480,19 @@ promote(World *world, Instance *instance, const Fault *fault)
 
 	if (!standby || instance->retired || world->n_instances == WORLD_MAX_INSTANCES)
 		return;
+
+	/*
+	 * What had passed the gate is on both; the rest is the old primary's alone. A primary that died
+	 * before has told the checkers what its disk holds, so its standby has got that.
+	 */
+	if (instance->up)
+		plane_step(instance->plane, PLANE_FLUSHER);
+	else
+		store_replay(standby, store_flushed(instance->store));
+	check_replaced(world->check, instance->index);
+	instance->standby = NULL;
+	store_promote(standby);
+	retire(world, instance);
 	if (instance->up && fault->number % 3 == 0)
 		host_stop(world, instance);
 	else if (instance->up)
@@ -489,9 +502,6 @@ promote(World *world, Instance *instance, const Fault *fault)
 		world_later(world, fault->duration + 5 * SHARD_SECOND, old_primary_ends, instance, false, 0,
 					0, NULL, 0);
 	}
-	instance->standby = NULL;
-	store_promote(standby);
-	retire(world, instance);
 	clone(world, instance, true, SHARD_START_PROMOTED, standby);
 }
 

@@ -309,6 +309,20 @@ find_end_of_log(Plane *plane)
 	}
 }
 
+/* What the database owns as it is found, for the checkers. */
+static void
+tell_owners(Plane *plane)
+{
+	StoreKey key = KEY(0);
+	const ShardOwn *own;
+
+	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	{
+		check_owns(plane->check, plane->instance, (int32) key.k[0], (int32) key.k[1], own);
+		key.k[3]++;
+	}
+}
+
 void
 plane_start(Plane *plane, ShardStartKind kind, ShardUuid incarnation)
 {
@@ -322,13 +336,14 @@ plane_start(Plane *plane, ShardStartKind kind, ShardUuid incarnation)
 	find_end_of_log(plane);
 	write_lineage(plane);
 	plane_note(plane, "starts, kind %d", kind);
+	if (kind == SHARD_START_PROMOTED && !plane->retired)
+		tell_owners(plane);
 }
 
 void
 plane_crash(Plane *plane)
 {
 	StoreKey key = KEY(0);
-	const ShardOwn *own;
 	const ShardOwn none = {0};
 
 	plane_note(plane, "crashes");
@@ -362,12 +377,8 @@ plane_crash(Plane *plane)
 	store_crash(plane->store);
 	if (!plane->retired)
 		check_crashed(plane->check, plane->instance);
-	key = KEY(0);
-	while (!plane->retired && (own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
-	{
-		check_owns(plane->check, plane->instance, (int32) key.k[0], (int32) key.k[1], own);
-		key.k[3]++;
-	}
+	if (!plane->retired)
+		tell_owners(plane);
 	forget_memory(plane);
 }
 
