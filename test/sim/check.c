@@ -49,8 +49,10 @@ struct Check
 	int handled;
 	int n_owners;
 	Owner owners[MAX_OWNERS];
-	uint64 excused;	  /* instances */
-	bool excused_any; /* instances that were put back */
+	int n_lost;
+	Owner lost[MAX_OWNERS]; /* shards that began anew, and in which epoch last */
+	uint64 excused;			/* instances */
+	bool excused_any;		/* instances that were put back */
 };
 
 Check *
@@ -212,6 +214,38 @@ comes_before(const Message *first, const Message *second)
 	return first->returned != 0 && first->returned < second->called;
 }
 
+/* The newest epoch in which a shard began without the state of the one before; 0: none. */
+static int32
+lost_epoch(const Check *check, int32 type_id, int32 shard)
+{
+	for (int i = 0; i < check->n_lost; i++)
+	{
+		if (check->lost[i].type_id == type_id && check->lost[i].shard == shard)
+			return check->lost[i].own.epoch;
+	}
+	return 0;
+}
+
+static void
+note_lost(Check *check, int32 type_id, int32 shard, int32 epoch)
+{
+	int i = 0;
+
+	while (i < check->n_lost &&
+		   (check->lost[i].type_id != type_id || check->lost[i].shard != shard))
+		i++;
+	if (i == MAX_OWNERS)
+		return;
+	if (i == check->n_lost)
+	{
+		check->n_lost++;
+		check->lost[i].type_id = type_id;
+		check->lost[i].shard = shard;
+		check->lost[i].own.epoch = epoch;
+	}
+	check->lost[i].own.epoch = Max(check->lost[i].own.epoch, epoch);
+}
+
 void
 check_handled(Check *check, int64 id, int instance, int32 epoch)
 {
@@ -244,7 +278,7 @@ check_handled(Check *check, int64 id, int instance, int32 epoch)
 					   other->fate);
 	}
 	message->fate = CHECK_HANDLED;
-	message->needs_effect = true;
+	message->needs_effect = epoch >= lost_epoch(check, message->type_id, message->shard);
 	message->handled_by = instance;
 	message->handled_epoch = epoch;
 	check->handled++;
@@ -403,6 +437,8 @@ check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardO
 		after->epoch != SHARD_FIRST_EPOCH && lost != after->epoch)
 		check_fail(check, "M6: shard %d/%d on %d begins in epoch %d with nothing staged", type_id,
 				   shard, instance, after->epoch);
+	if (after->state == SHARD_HOME_ACTIVE && lost > 0 && lost == after->epoch)
+		note_lost(check, type_id, shard, lost);
 	owner = find_owner(check, instance, type_id, shard);
 	if (owner == NULL)
 		return;

@@ -195,12 +195,6 @@ plane_store(Plane *plane)
 	return plane->store;
 }
 
-void
-plane_retire(Plane *plane)
-{
-	plane->retired = true;
-}
-
 bool
 plane_running(const Plane *plane)
 {
@@ -340,6 +334,74 @@ plane_start(Plane *plane, ShardStartKind kind, ShardUuid incarnation)
 		tell_owners(plane);
 }
 
+/* What only the checkers hear of. True: it was such a thing. */
+static bool
+report(Plane *plane, const Release *release)
+{
+	if (plane->retired)
+		return release->kind <= R_LOST;
+	switch (release->kind)
+	{
+		case R_HANDLED:
+			check_handled(plane->check, release->id, plane->instance, release->epoch);
+			return true;
+		case R_STASHED:
+			check_stashed(plane->check, release->id);
+			return true;
+		case R_REPORTED:
+			check_reported(plane->check, release->id);
+			return true;
+		case R_DEAD:
+			check_dead(plane->check, release->id);
+			return true;
+		case R_LOST:
+			check_lost(plane->check, release->ref.type_id, release->ref.shard);
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* What is durable happened, whether or not anybody heard of it. */
+static void
+report_rest(Plane *plane, int64 upto)
+{
+	for (int i = 0; i < plane->n_releases; i++)
+	{
+		if (plane->releases[i].lsn <= upto)
+			report(plane, &plane->releases[i]);
+	}
+}
+
+/* Commits of clients that are durable now return. */
+static void
+return_commits(Plane *plane)
+{
+	for (int i = 0; i < PLANE_SESSIONS; i++)
+	{
+		Session *session = &plane->sessions[i];
+
+		if (!session->waits || !store_released(plane->store, session->lsn))
+			continue;
+		for (int j = 0; j < session->n_tells && !plane->retired; j++)
+			check_reported(plane->check, session->tells[j]);
+		session->n_tells = 0;
+		session->waits = false;
+	}
+}
+
+/* What passed the gate is true of whoever takes over, too; the rest is unsure. */
+void
+plane_retire(Plane *plane)
+{
+	if (plane->retired)
+		return;
+	report_rest(plane, store_release_position(plane->store));
+	return_commits(plane);
+	check_replaced(plane->check, plane->instance);
+	plane->retired = true;
+}
+
 void
 plane_crash(Plane *plane)
 {
@@ -347,27 +409,7 @@ plane_crash(Plane *plane)
 	const ShardOwn none = {0};
 
 	plane_note(plane, "crashes");
-	if (!plane->retired)
-	{
-		/* What is durable happened, whether or not anybody heard of it. */
-		for (int i = 0; i < plane->n_releases; i++)
-		{
-			const Release *release = &plane->releases[i];
-
-			if (release->lsn > store_flushed(plane->store))
-				continue;
-			if (release->kind == R_HANDLED)
-				check_handled(plane->check, release->id, plane->instance, release->epoch);
-			else if (release->kind == R_DEAD)
-				check_dead(plane->check, release->id);
-			else if (release->kind == R_REPORTED)
-				check_reported(plane->check, release->id);
-			else if (release->kind == R_STASHED)
-				check_stashed(plane->check, release->id);
-			else if (release->kind == R_LOST)
-				check_lost(plane->check, release->ref.type_id, release->ref.shard);
-		}
-	}
+	report_rest(plane, store_flushed(plane->store));
 	key = KEY(0);
 	while (!plane->retired && store_at_or_next(plane->store, NULL, T_OWN, &key) != NULL)
 	{
@@ -582,28 +624,10 @@ plane_release_at(Plane *plane, const Release *release)
 static void
 let_one_go(Plane *plane, const Release *release)
 {
+	if (report(plane, release))
+		return;
 	switch (release->kind)
 	{
-		case R_HANDLED:
-			if (!plane->retired)
-				check_handled(plane->check, release->id, plane->instance, release->epoch);
-			break;
-		case R_STASHED:
-			if (!plane->retired)
-				check_stashed(plane->check, release->id);
-			break;
-		case R_REPORTED:
-			if (!plane->retired)
-				check_reported(plane->check, release->id);
-			break;
-		case R_DEAD:
-			if (!plane->retired)
-				check_dead(plane->check, release->id);
-			break;
-		case R_LOST:
-			if (!plane->retired)
-				check_lost(plane->check, release->ref.type_id, release->ref.shard);
-			break;
 		case R_MARK:
 		case R_REFUSED:
 			link_add_note(plane, release->peer, release->ref.type_id, release->ref.shard,
@@ -618,23 +642,8 @@ let_one_go(Plane *plane, const Release *release)
 		case R_STAGED:
 			plane_event(plane, SHARD_EVENT_STAGED, &release->ref);
 			break;
-	}
-}
-
-/* Commits of clients that are durable now return. */
-static void
-return_commits(Plane *plane)
-{
-	for (int i = 0; i < PLANE_SESSIONS; i++)
-	{
-		Session *session = &plane->sessions[i];
-
-		if (!session->waits || !store_released(plane->store, session->lsn))
-			continue;
-		for (int j = 0; j < session->n_tells && !plane->retired; j++)
-			check_reported(plane->check, session->tells[j]);
-		session->n_tells = 0;
-		session->waits = false;
+		default:
+			break;
 	}
 }
 

@@ -594,9 +594,6 @@ static void
 promote(World *world, Node *node)
 {
 	trace(world, "the standby of node %d takes over", node->id);
-	if (plane_running(node->plane))
-		plane_step(node->plane, PLANE_FLUSHER);
-	check_replaced(world->check, instance_of(world, node->plane));
 	plane_retire(node->plane);
 	store_promote(node->standby);
 	node->old = node->plane;
