@@ -182,6 +182,21 @@ follow_move(ShardHomes *homes, int64 now, HomesShard *shard, const ShardHomeReco
 		shard_homes_set_move(homes, shard, SHARD_MOVE_OVERTAKEN);
 }
 
+/* Another incarnation may have forgotten what the one before had started. */
+static void
+ask_again(ShardHomes *homes, int32 node)
+{
+	homes_shard_iterator iterator;
+	HomesShard *shard;
+
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	{
+		if (shard->node == node)
+			shard->confirmed = false;
+	}
+}
+
 /* Read what was decided since the last time. */
 static void
 follow_decisions(ShardHomes *homes, int64 now)
@@ -198,6 +213,8 @@ follow_decisions(ShardHomes *homes, int64 now)
 		bool found;
 		int32 old_epoch;
 
+		if (key.kind == SHARD_MAP_MEMBER)
+			ask_again(homes, key.a);
 		if (key.kind != SHARD_MAP_HOME || !shard_record_get_home(&entries[i], &record))
 			continue;
 		shard = homes_shard_insert(homes->shards, shard_key, &found);
@@ -466,6 +483,28 @@ shard_homes_rebalance(ShardHomes *homes, int64 now)
 {
 	homes->next_rebalance = now;
 	return true;
+}
+
+/* See homes.h. */
+bool
+shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_number,
+					ShardProposer *proposer, const char **why)
+{
+	HomesShard *shard;
+
+	shard_arena_reset(homes->arena);
+	follow_decisions(homes, now);
+	shard = shard_homes_shard(homes, type_id, shard_number);
+	if (!shard || shard->move != SHARD_MOVE_NONE)
+		*why = "the shard has no home, or is moving";
+	else if (shard->confirmed)
+		*why = "the shard runs at its home";
+	else
+	{
+		shard_homes_replace(homes, shard, shard->node, proposer);
+		return true;
+	}
+	return false;
 }
 
 /* See homes.h. */

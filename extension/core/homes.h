@@ -45,5 +45,12 @@ extern bool shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 
 							 ShardProposer *proposer, const ShardRoster *roster, const char **why);
 extern bool shard_homes_rebalance(ShardHomes *homes, int64 now);
 
+/*
+ * The shard's state is not where it should be: its home was put back from a copy that is older than
+ * the shard's arrival there. By the operator's word it begins anew, empty, at the same home (N1).
+ */
+extern bool shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard,
+								ShardProposer *proposer, const char **why);
+
 /* Homes that a member has, moves towards it included. */
 extern int shard_homes_count(const ShardHomes *homes, int32 node);

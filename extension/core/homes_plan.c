@@ -416,8 +416,8 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 /* ---- members that are lost -------------------------------------------------------------------- */
 
 /* A new home whose state begins empty: epoch + 1, marked as lost (N1). */
-static void
-replace_home(ShardHomes *homes, HomesShard *shard, int32 to, ShardProposer *proposer)
+void
+shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, ShardProposer *proposer)
 {
 	ShardHomeRecord record;
 	ShardMapEntry change;
@@ -475,7 +475,7 @@ replace_member(ShardHomes *homes, int64 now, int32 node, bool leased, ShardPropo
 				continue;
 			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
 			if (to != 0 && to != node)
-				replace_home(homes, shards[i], to, proposer);
+				shard_homes_replace(homes, shards[i], to, proposer);
 		}
 		shard_allocation_end(allocation);
 	}

@@ -121,6 +121,8 @@ extern void shard_homes_import_failed(ShardHomes *homes, const ShardControl *mes
 extern void shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 								 const ShardRoster *roster);
 extern void
+shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, ShardProposer *proposer);
+extern void
 shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
 extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 								 const ShardRoster *roster);

@@ -55,6 +55,7 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_WRITE_OFF,		  /* node; token */
 	SHARD_EVENT_ADMIT,			  /* node; token */
 	SHARD_EVENT_MOVE,			  /* shards[0], node: the target; token */
+	SHARD_EVENT_GIVE_UP,		  /* shards[0]: its state is lost; token */
 	SHARD_EVENT_REBALANCE,		  /* token */
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
 	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */

@@ -639,6 +639,40 @@ force_voters(World *world)
 	host_event(world, best, &event);
 }
 
+/* Shards whose state went with what a copy replaced: nobody waits for them any longer. */
+static void
+give_up_shards(World *world)
+{
+	Instance *coordinator = host_coordinator(world);
+	ShardArena *arena;
+	ShardMapEntry *homes;
+	int count;
+
+	if (!coordinator)
+		return;
+	arena = shard_arena_create();
+	homes = shard_map_list(shard_node_learned(coordinator->node), SHARD_MAP_HOME, arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardShardRef ref = {homes[i].key.a, homes[i].key.b, 0, 0};
+		ShardHomeRecord home;
+		Instance *at;
+
+		if (!shard_record_get_home(&homes[i], &home) || home.phase != SHARD_HOME_STABLE)
+			continue;
+		at = host_of(world, shard_record_home_node(&home));
+		if (at && at->up && at->node && shard_node_admitted(at->node) &&
+			plane_active_epoch(at->plane, ref.type_id, ref.shard) != home.epoch)
+		{
+			check_lost(world->check, ref.type_id, ref.shard);
+			operate(world, SHARD_EVENT_GIVE_UP, 0, &ref);
+			/* The list may have changed under our feet. */
+			break;
+		}
+	}
+	shard_arena_destroy(arena);
+}
+
 /*
  * An operator looks at what needs a word of his: restored nodes that wait for admission, links that
  * are quarantined.
@@ -663,6 +697,8 @@ operator_looks(World *world, Instance *none, int64 a, int64 b, const char *bytes
 		}
 		host_after(world, instance);
 	}
+	if (world->restored)
+		give_up_shards(world);
 	if (!host_coordinator(world) && ++world->without_coordinator >= 4)
 	{
 		world->without_coordinator = 0;

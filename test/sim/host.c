@@ -92,7 +92,8 @@ host_coordinator(World *world)
 		Instance *instance = &world->instances[i];
 		const ShardProposer *proposer;
 
-		if (!instance->node || !shard_node_proposer(instance->node))
+		if (!instance->node || !instance->joined || instance->shadow ||
+			!shard_node_proposer(instance->node))
 			continue;
 		proposer = shard_node_proposer(instance->node);
 		if (shard_proposer_office(proposer) == SHARD_OFFICE_HELD &&
