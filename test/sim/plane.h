@@ -135,5 +135,11 @@ extern int plane_pending(Plane *plane, char *text, size_t size);
 extern int32 plane_active_epoch(Plane *plane, int32 type_id, int32 shard);
 extern bool plane_quarantined(Plane *plane);
 
+/* Facts that contradicted what is here, since the start: the shards stay stopped, loud (M6). */
+extern int plane_wrong(const Plane *plane);
+
+/* At any time between two steps: is what the origin keeps in one place (V7)? */
+extern void plane_check_places(Plane *plane);
+
 /* At the end, over all planes of a history: is every message where it must be? */
 extern void plane_check_end(Plane *const *planes, int n_planes, Check *check);

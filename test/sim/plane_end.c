@@ -200,6 +200,49 @@ look_into(Plane *plane, Check *check)
 	}
 }
 
+int
+plane_wrong(const Plane *plane)
+{
+	return plane->wrong;
+}
+
+/* Of a kept item of this origin there is one row that counts (V7). */
+void
+plane_check_places(Plane *plane)
+{
+	static const int tables[] = {T_OUTBOX, T_KEPT, T_PARKED};
+	int64 seen[256];
+	int n = 0;
+
+	for (int i = 0; i < PLANE_WORKERS; i++)
+	{
+		if (plane->workers[i].phase != TURN_NONE)
+			return;
+	}
+	for (int i = 0; i < (int) lengthof(tables); i++)
+	{
+		StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
+		const PlaneRow *row;
+
+		while ((row = store_at_or_next(plane->store, NULL, tables[i], &key)) != NULL)
+		{
+			key.k[3]++;
+			if (plane->owner[plane_lane(plane, row->item.type_id, row->item.shard)] < 0 ||
+				(tables[i] != T_PARKED && !is_undone(plane, row)))
+				continue;
+			for (int j = 0; j < n && !plane->retired; j++)
+			{
+				if (seen[j] == row->id)
+					check_fail(plane->check,
+							   "V7: message " INT64_FORMAT " is kept twice by node %d", row->id,
+							   plane->node);
+			}
+			if (n < (int) lengthof(seen))
+				seen[n++] = row->id;
+		}
+	}
+}
+
 void
 plane_strand(Plane *plane)
 {

@@ -885,6 +885,17 @@ look_at_links(World *world)
 	}
 }
 
+/* V7, everywhere. */
+static void
+look_at_places(World *world)
+{
+	for (int j = 0; j < world->n_nodes; j++)
+	{
+		if (!world->nodes[j].gone && plane_running(world->nodes[j].plane))
+			plane_check_places(world->nodes[j].plane);
+	}
+}
+
 static void
 make_world(World *world, uint64 seed, bool tracing)
 {
@@ -975,6 +986,7 @@ run_history(uint64 seed, bool tracing, int *told)
 		{
 			fault_step(world);
 			fault_at = world->now + draw(world, 120) * MS;
+			look_at_places(world);
 		}
 		advance(world);
 		look_at_links(world);
