@@ -144,6 +144,8 @@ shard_stream_acked(ShardStream *stream, int64 seq)
 	if (seq <= stream->acked || seq > stream->last)
 		return false;
 	stream->acked = seq;
+	stream->sent = Max(stream->sent, seq);
+	stream->ever_sent = Max(stream->ever_sent, seq);
 	return true;
 }
 
@@ -157,8 +159,9 @@ void
 shard_stream_accept(ShardStream *stream, const ShardStreamPosition *position)
 {
 	stream->gen = Max(stream->gen, position->gen) + 1;
-	stream->acked = stream->truncated;
-	stream->sent = stream->truncated;
+	stream->acked = stream->last;
+	stream->truncated = stream->last;
+	stream->sent = stream->last;
 	stream->state = SHARD_STREAM_CLOSED;
 }
 

@@ -89,16 +89,22 @@ extern void shard_stream_close(ShardStream *stream);
 /* Rows up to seq were handed to the connection. */
 extern void shard_stream_sent(ShardStream *stream, int64 seq);
 
-/* The receiver has, durably, everything up to seq. Does that change the durable part? */
+/*
+ * The receiver has, durably, everything up to seq: maybe more than this connection was handed, if a
+ * call of a former one was carried out late. Goes on behind it. Does that change the durable part?
+ */
 extern bool shard_stream_acked(ShardStream *stream, int64 seq);
 
 /* May this row have left the database, now or in an earlier incarnation? */
 extern bool shard_stream_possibly_sent(const ShardStream *stream, int64 seq);
 
 /*
- * shard_link_accept(): end a quarantine. A new generation begins with the oldest row that is still
- * stored; marks keep what is sent twice from being handled twice. What the receiver lacks below that
- * row is lost, and the caller reports it.
+ * shard_link_accept(): end a quarantine. A new generation begins, empty, behind the last row. In the
+ * same transaction the host removes what the stream stores; what of it, and of the rows kept
+ * elsewhere, is still this origin's to keep, is appended anew in the order of the stamps, through the
+ * shard's parked messages (H4). But if it was the origin that regressed, what shard_stream_possibly_sent
+ * says may have left it is in doubt: a database whose past is forgotten may have heard that it was
+ * done, and told a floor, so that no mark keeps it from being handled twice. It becomes a dead letter.
  */
 extern void shard_stream_accept(ShardStream *stream, const ShardStreamPosition *position);
 

@@ -48,7 +48,7 @@ link_store_stream(StoreTransaction *tx, const Peer *peer, int lane)
 	StreamRow row = {0};
 	int skip = Max(0, stream->n_begins - MAX_BEGINS);
 
-	if (stream->last == 0)
+	if (stream->last == 0 && stream->gen == 0)
 		return true;
 	row.gen = stream->gen;
 	row.last = stream->last;
@@ -523,6 +523,130 @@ truncate_all(Worker *worker)
 	return true;
 }
 
+/* ---- the end of a quarantine ------------------------------------------------------------------ */
+
+static bool
+is_quarantined(const ShardStream *stream)
+{
+	return stream->state == SHARD_STREAM_ORIGIN_REGRESSED ||
+		   stream->state == SHARD_STREAM_RECEIVER_REGRESSED;
+}
+
+/* A row that is still kept: it is sent again, through the parked ones, or in doubt. */
+static bool
+save_row(Worker *worker, StoreTransaction *tx, const PlaneRow *row, bool in_doubt)
+{
+	PlaneRow copy = *row;
+
+	if (in_doubt)
+	{
+		plane_note(worker->plane, "message " INT64_FORMAT " is in doubt", row->id);
+		return store_put(tx, T_DEAD, KEY(row->id), row);
+	}
+	copy.item.sent = true;
+	return store_put(tx, T_PARKED, KEY(row_shard_key(row), 0, row->item.stamp.seq), &copy);
+}
+
+/* What was sent to that peer on that lane, in the outbox and out of it. False: the disk is full. */
+static bool
+clear_stream(Worker *worker, StoreTransaction *tx, const Peer *peer, int lane)
+{
+	Plane *plane = worker->plane;
+	const ShardStream *stream = &peer->streams[lane];
+	bool regressed = stream->state == SHARD_STREAM_ORIGIN_REGRESSED;
+	StoreKey key = KEY(lane, peer->node);
+	const PlaneRow *row;
+
+	while ((row = store_at_or_next(plane->store, tx, T_OUTBOX, &key)) != NULL && key.k[0] == lane &&
+		   key.k[1] == peer->node)
+	{
+		if (is_kept(worker, row) &&
+			!save_row(worker, tx, row, regressed && shard_stream_possibly_sent(stream, key.k[2])))
+			return false;
+		if (!store_remove(tx, T_OUTBOX, key))
+			return false;
+		key.k[3]++;
+	}
+	key = KEY(lane, PG_INT64_MIN);
+	while ((row = store_at_or_next(plane->store, tx, T_KEPT, &key)) != NULL && key.k[0] == lane)
+	{
+		const ShardRoute *route =
+			shard_route_get(worker->routes, row->item.type_id, row->item.shard);
+
+		if (route->node == peer->node)
+		{
+			if (is_kept(worker, row) && !save_row(worker, tx, row, regressed))
+				return false;
+			if (!store_remove(tx, T_KEPT, key))
+				return false;
+		}
+		key.k[3]++;
+	}
+	return true;
+}
+
+/* For shard_route_each: shards may have got parked messages. */
+static void
+reload_route(void *context, ShardRoute *route)
+{
+	if (route->loaded)
+		shard_route_reload(context, route->type_id, route->shard);
+}
+
+/* Dead letters are told when they are past the gate. */
+static void
+release_dead(Plane *plane, int64 lsn)
+{
+	StoreKey key = KEY(PG_INT64_MIN);
+	const PlaneRow *row;
+
+	while ((row = store_at_or_next(plane->store, NULL, T_DEAD, &key)) != NULL)
+	{
+		Release release = {.kind = R_DEAD, .id = row->id, .lsn = lsn};
+
+		if (store_row_lsn(row) == lsn)
+			plane_release_at(plane, &release);
+		key.k[3]++;
+	}
+}
+
+/* shard_link_accept(), between two turns of the worker. True: something was done. */
+static bool
+accept_link(Worker *worker, Peer *peer)
+{
+	Plane *plane = worker->plane;
+	uint32 lanes = peer->accepted & worker->lanes;
+	StoreTransaction *tx;
+	bool good = true;
+	int64 lsn;
+
+	if (lanes == 0 || store_full(plane->store))
+		return false;
+	tx = store_begin(plane->store);
+	for (int lane = 0; lane < PLANE_LANES && good; lane++)
+	{
+		ShardStream *stream = &peer->streams[lane];
+
+		if (!(lanes & (1u << lane)) || !is_quarantined(stream))
+			continue;
+		good = clear_stream(worker, tx, peer, lane);
+		shard_stream_accept(stream, &peer->quarantine[lane]);
+		good = good && link_store_stream(tx, peer, lane);
+		peer->floor_told[lane] = 0;
+	}
+	Assert(good);
+	peer->accepted &= ~lanes;
+	lsn = store_commit(tx);
+	release_dead(plane, lsn);
+	plane->floors_lsn = store_last_lsn(plane->store);
+	plane->floors |= lanes;
+	shard_route_each(worker->routes, reload_route, worker->routes);
+	close_link(worker, (int) (peer - plane->peers), 0);
+	worker->more = true;
+	plane_note(plane, "link to node %d goes on, lanes %x", peer->node, lanes);
+	return true;
+}
+
 bool
 link_truncate(Worker *worker)
 {
@@ -531,6 +655,11 @@ link_truncate(Worker *worker)
 
 	if (store_full(plane->store))
 		return false;
+	for (int i = 0; i < plane->n_peers; i++)
+	{
+		if (accept_link(worker, &plane->peers[i]))
+			return true;
+	}
 	for (int lane = 0; lane < PLANE_LANES; lane++)
 	{
 		if ((plane->floors & worker->lanes & (1u << lane)) &&
@@ -1116,16 +1245,8 @@ plane_link_accept(Plane *plane, int32 node)
 
 	for (int lane = 0; peer != NULL && lane < PLANE_LANES; lane++)
 	{
-		ShardStream *stream = &peer->streams[lane];
-
-		if (stream->state == SHARD_STREAM_ORIGIN_REGRESSED ||
-			stream->state == SHARD_STREAM_RECEIVER_REGRESSED)
-			shard_stream_accept(stream, &peer->quarantine[lane]);
-	}
-	for (int i = 0; peer != NULL && i < PLANE_WORKERS; i++)
-	{
-		if (plane->workers[i].routes != NULL)
-			close_link(&plane->workers[i], (int) (peer - plane->peers), 0);
+		if (is_quarantined(&peer->streams[lane]))
+			peer->accepted |= 1u << lane;
 	}
 	plane_poke(plane);
 }
@@ -1137,9 +1258,7 @@ plane_quarantined(Plane *plane)
 	{
 		for (int lane = 0; lane < PLANE_LANES; lane++)
 		{
-			ShardStreamState state = plane->peers[i].streams[lane].state;
-
-			if (state == SHARD_STREAM_ORIGIN_REGRESSED || state == SHARD_STREAM_RECEIVER_REGRESSED)
+			if (is_quarantined(&plane->peers[i].streams[lane]))
 				return true;
 		}
 	}

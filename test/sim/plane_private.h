@@ -388,6 +388,7 @@ typedef struct Peer
 	ShardStreamPosition quarantine[PLANE_LANES]; /* what the receiver said then */
 	int notes_sent;								 /* the first of them are in it */
 	uint32 stream_locks;
+	uint32 accepted; /* lanes whose quarantine the operator ends */
 } Peer;
 
 struct Plane

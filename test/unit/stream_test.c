@@ -117,6 +117,12 @@ test_origin(void)
 	ok(!shard_stream_acked(&stream, 151), "nobody has what was not written");
 	ok(shard_stream_acked(&stream, 120), "a new position");
 
+	/* A backend of a former connection committed after hello: the peer has what this one never sent. */
+	stream.state = SHARD_STREAM_OPEN;
+	ok(shard_stream_acked(&stream, 130), "more than was sent on this connection");
+	is_int(stream.sent, 130, "is not sent again");
+	stream.state = SHARD_STREAM_CLOSED;
+
 	shard_stream_begin(&stream, third);
 	is_int(stream.n_begins, 2, "who wrote acknowledged rows is forgotten");
 	shard_stream_begin(&stream, first);
@@ -133,7 +139,9 @@ test_origin(void)
 		   "an old incarnation says hello");
 	is_int(shard_stream_greet(&position, 3, stream.gen, stream.acked), SHARD_STREAM_TAKE,
 		   "a new generation");
-	is_int(position.seq, 100, "begins with what is stored");
+	is_int(position.seq, stream.last, "begins empty, behind the last row");
+	is_int(stream.truncated, stream.last, "nothing is stored of the old one");
+	ok(shard_stream_possibly_sent(&stream, stream.last), "and all of it may have been sent");
 	is_int(shard_stream_greeted(&stream, &position), SHARD_STREAM_OPEN, "and is open");
 	shard_stream_free(&stream);
 }
