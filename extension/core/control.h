@@ -27,7 +27,8 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_NEED_SYNC, /* b; n; point: mine */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n */
-	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own */
+	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
+								  * ballot: promised; status: ShardVoterState */
 	SHARD_CONTROL_LEARN,		 /* n: delta above this, 0 = full; commit_n: up to; entries */
 	SHARD_CONTROL_GET_DELTA,	 /* n: I have learned up to this */
 

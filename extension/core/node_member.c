@@ -483,8 +483,11 @@ static void
 heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 {
 	int64 known = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
+	ShardMemberRecord sender;
 	ShardControl *reply;
 
+	if (!node->found_itself)
+		return;
 	if (message->b < known)
 	{
 		reply = shard_action_send(node->out, message->from, SHARD_CONTROL_NACK);
@@ -501,6 +504,12 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 	node->coordinator_heard = now;
 	node->campaigns = 0;
 	shard_proposer_saw_ballot(node->proposer, message->b);
+	if (message->from != node->id && !shard_node_get_member(node, message->from, &sender))
+	{
+		/* Whoever it is joined while this node was away: by this link it can be asked who it is. */
+		shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->n =
+			shard_map_point(node->learned).n;
+	}
 	if (message->ballot != 0)
 		shard_voter_reminded(node->voter, message->ballot, message->point, node->out);
 	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_HEARTBEAT_ACK);

@@ -12,6 +12,7 @@
 #endif
 
 #include "core/proposer_private.h"
+#include "core/voter.h"
 
 #define PURGE_INTERVAL (10 * SHARD_SECOND)
 
@@ -122,7 +123,14 @@ shard_proposer_heartbeat_ack(ShardProposer *proposer, int64 now, const ShardCont
 		return;
 	if (proposer->office != SHARD_OFFICE_TERM && proposer->office != SHARD_OFFICE_HELD)
 		return;
-	peer->heartbeat = message->token;
+		/*
+	 * A voter that may have forgotten whom it promised says nothing about the office: a majority with
+	 * it might have promised another ballot already, and a lease granted on its word might overlap (L2).
+	 */
+#ifndef SHARD_MUTANT_AMNESIAC_HOLDS_OFFICE
+	if (message->status == SHARD_VOTER_OK)
+#endif
+		peer->heartbeat = message->token;
 	peer->learned = message->n;
 	if (shard_proposer_votes(&proposer->voters, peer->node) &&
 		shard_map_count(proposer->outstanding) == 0 &&

@@ -362,6 +362,7 @@ note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardCon
 		member->amnesiac = message->status != 0;
 	if (!admitted)
 		return;
+	member->vouched = member->amnesiac ? 0 : message->from_inc;
 	member->n_reports = 0;
 	for (int i = 0; i < message->n_nodes && i < SHARD_DOWNING_MAX_MEMBERS; i++)
 		member->reports[member->n_reports++] = message->nodes[i];

@@ -36,6 +36,7 @@ typedef struct RosterMember
 	bool heard;		/* in this office */
 	int64 heard_at; /* or watched since, if it was not */
 	bool amnesiac;	/* its voter says so */
+	int32 vouched;	/* incarnation that said in this office that its voter is well */
 	bool unsettled;
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;

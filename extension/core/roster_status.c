@@ -412,7 +412,8 @@ shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer)
 		candidate->silent = silence(roster, now, candidate->node, &record);
 		candidate->caught_up =
 			candidate->node == roster->self ||
-			shard_proposer_learned_by(proposer, candidate->node) >= roster->caught_up_n;
+			(member && member->vouched == record.inc_no &&
+			 shard_proposer_learned_by(proposer, candidate->node) >= roster->caught_up_n);
 	}
 	voters.n_next = shard_membership_plan_voters(candidates, n_candidates, roster->self, &voters,
 												 roster->settings.voters,

@@ -357,6 +357,7 @@ clone(World *world, Instance *original, bool replaces, ShardStartKind kind, Stor
 	snprintf(dsn, sizeof(dsn), replaces ? "%s" : "%s-clone", original->dsn);
 	host_create(world, instance, dsn);
 	instance->joined = original->joined;
+	instance->copied = kind == SHARD_START_COPY;
 	/* A clone is nobody: the checkers look at the original. */
 	if (!replaces)
 	{
@@ -387,6 +388,22 @@ votes(const Instance *instance)
 	for (int i = 0; i < voters.n_next; i++)
 	{
 		if (voters.next[i] == instance->node_id)
+			return true;
+	}
+	return false;
+}
+
+/* Is there another node that knows what was decided? A copy alone begins a cluster of its own. */
+static bool
+has_others(World *world, const Instance *instance)
+{
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		const Instance *other = &world->instances[i];
+
+		if (other != instance && other->joined && !other->retired && !other->shadow &&
+			!other->copied && other->node && !shard_node_fenced(other->node) &&
+			shard_map_point(shard_node_learned(other->node)).n > 1)
 			return true;
 	}
 	return false;
@@ -438,7 +455,8 @@ put_back(World *world, Instance *instance, int64 kind, int64 b, const char *byte
 	Store *backup = instance->backup;
 
 	instance->backup = NULL;
-	if (instance->retired || (kind == SHARD_START_RESTART && votes(instance)))
+	if (instance->retired || !has_others(world, instance) ||
+		(kind == SHARD_START_RESTART && votes(instance)))
 	{
 		store_destroy(backup);
 		return;
@@ -626,8 +644,8 @@ force_voters(World *world)
 	{
 		Instance *instance = &world->instances[i];
 
-		if (instance->up && instance->joined && !instance->retired && instance->node &&
-			shard_node_admitted(instance->node) &&
+		if (instance->up && instance->joined && !instance->retired && !instance->shadow &&
+			!instance->copied && instance->node && !shard_node_fenced(instance->node) &&
 			(!best || shard_map_point(shard_node_learned(instance->node)).n >
 						  shard_map_point(shard_node_learned(best->node)).n))
 			best = instance;

@@ -112,6 +112,7 @@ typedef struct Instance
 	int clock_ppm;
 	int64 step_delay; /* of its processes; long while the disk is slow */
 	Store *standby;
+	bool copied; /* came up as a copy, which cannot speak for the cluster */
 	bool replicating;
 	bool joined;	  /* the cluster, so that its clients may begin */
 	Store *backup;	  /* made some time ago */
