@@ -77,6 +77,29 @@ fault_print(const Fault *fault, FILE *out)
 			fault->b, fault->number);
 }
 
+/* What makes offices change hands while there is much to decide. */
+uint64
+fault_storm(void)
+{
+	static const FaultKind kinds[] = {FAULT_CRASH,
+									  FAULT_CRASH_COORDINATOR,
+									  FAULT_CONTROL_CRASH,
+									  FAULT_FREEZE,
+									  FAULT_FREEZE_COORDINATOR,
+									  FAULT_PARTITION,
+									  FAULT_ONE_WAY,
+									  FAULT_LOSS,
+									  FAULT_SLOW_DISK,
+									  FAULT_DISK_FULL,
+									  FAULT_MOVE,
+									  FAULT_DOWN};
+	uint64 mask = 0;
+
+	for (int i = 0; i < (int) lengthof(kinds); i++)
+		mask |= UINT64CONST(1) << kinds[i];
+	return mask;
+}
+
 static uint64
 chance(uint64 *state)
 {
@@ -119,6 +142,8 @@ fault_plan(WorldOptions *options)
 		fault->duration = 200 * SHARD_MS + (int64) (chance(&state) % 8000) * SHARD_MS;
 		if (chance(&state) % 5 == 0)
 			fault->duration *= 3;
+		if (options->storm)
+			fault->duration = fault->duration / 5 + 50 * SHARD_MS;
 		fault->a = (int) (chance(&state) % (uint64) options->nodes);
 		fault->b = (int) (chance(&state) % (uint64) options->nodes);
 		fault->number = (uint32) chance(&state);

@@ -9,20 +9,22 @@
 
 #include "core/timing.h"
 
-static const char *const usage = "usage: sim [options]\n"
-								 "  --seed N        first seed (1)\n"
-								 "  --seeds N       number of histories (1)\n"
-								 "  --nodes N       nodes at the start, 1 to 9 (from the seed)\n"
-								 "  --seconds N     troubled part of a history (60)\n"
-								 "  --faults N      faults of a history (from the seed)\n"
-								 "  --only A,B      kinds of faults (all); --list prints them\n"
-								 "  --liveness      partitions do not heal until the end\n"
-								 "  --leased        with a type that needs leases (from the seed)\n"
-								 "  --trace         print what happens\n"
-								 "  --no-shrink     report a failure as it is\n"
-								 "  --minutes N     go on with further seeds for that long\n"
-								 "  --expect-violation  succeed if a history fails (for mutants)\n"
-								 "  --tap           one line for all, as a test\n";
+static const char *const usage =
+	"usage: sim [options]\n"
+	"  --seed N        first seed (1)\n"
+	"  --seeds N       number of histories (1)\n"
+	"  --nodes N       nodes at the start, 1 to 9 (from the seed)\n"
+	"  --seconds N     troubled part of a history (60)\n"
+	"  --faults N      faults of a history (from the seed)\n"
+	"  --only A,B      kinds of faults (all); --list prints them\n"
+	"  --liveness      partitions do not heal until the end\n"
+	"  --leased        with a type that needs leases (from the seed)\n"
+	"  --storm         short troubles of the coordinator without a pause (from the seed)\n"
+	"  --trace         print what happens\n"
+	"  --no-shrink     report a failure as it is\n"
+	"  --minutes N     go on with further seeds for that long\n"
+	"  --expect-violation  succeed if a history fails (for mutants)\n"
+	"  --tap           one line for all, as a test\n";
 
 typedef struct Arguments
 {
@@ -34,6 +36,7 @@ typedef struct Arguments
 	uint64 kinds;
 	bool liveness;
 	int leased;
+	int storm;
 	bool trace;
 	bool shrink;
 	double minutes;
@@ -66,6 +69,13 @@ options_of(const Arguments *arguments, uint64 seed)
 	options.standby_gate = PICK(4) == 0;
 	options.n_faults = arguments->faults >= 0 ? arguments->faults : 2 + (int) (PICK(24));
 	options.kinds = arguments->kinds;
+	options.storm = arguments->storm >= 0 ? arguments->storm : PICK(4) == 0;
+	if (options.storm)
+	{
+		options.n_faults = WORLD_MAX_FAULTS;
+		options.loss_percent += (int) (PICK(8));
+		options.kinds &= fault_storm();
+	}
 	options.liveness = arguments->liveness;
 #undef PICK
 	fault_plan(&options);
@@ -124,11 +134,12 @@ report(const WorldOptions *options, const char *text)
 {
 	printf("seed %llu: %s\n", (unsigned long long) options->seed, text);
 	printf(
-		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s\n",
+		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s\n",
 		options->nodes, options->shards, options->entities,
 		(long long) (options->duration / SHARD_SECOND), options->loss_percent,
 		(long long) options->delay, options->clock_ppm, options->leased ? ", leased type" : "",
-		options->standby_gate ? ", standbys" : "", options->liveness ? ", liveness" : "");
+		options->standby_gate ? ", standbys" : "", options->storm ? ", storm" : "",
+		options->liveness ? ", liveness" : "");
 	for (int i = 0; i < options->n_faults; i++)
 	{
 		if (options->faults[i].off)
@@ -175,6 +186,7 @@ read_arguments(int argc, char **argv)
 		LIST,
 		LIVENESS,
 		LEASED,
+		STORM,
 		TRACE,
 		NO_SHRINK,
 		MINUTES,
@@ -190,14 +202,20 @@ read_arguments(int argc, char **argv)
 										  {"list", no_argument, NULL, LIST},
 										  {"liveness", no_argument, NULL, LIVENESS},
 										  {"leased", no_argument, NULL, LEASED},
+										  {"storm", no_argument, NULL, STORM},
 										  {"trace", no_argument, NULL, TRACE},
 										  {"no-shrink", no_argument, NULL, NO_SHRINK},
 										  {"minutes", required_argument, NULL, MINUTES},
 										  {"expect-violation", no_argument, NULL, EXPECT},
 										  {"tap", required_argument, NULL, TAP},
 										  {NULL, 0, NULL, 0}};
-	Arguments arguments = {
-		.seed = 1, .seeds = 1, .seconds = 60, .faults = -1, .leased = -1, .shrink = true};
+	Arguments arguments = {.seed = 1,
+						   .seeds = 1,
+						   .seconds = 60,
+						   .faults = -1,
+						   .leased = -1,
+						   .storm = -1,
+						   .shrink = true};
 	int option;
 
 	arguments.kinds = ~UINT64CONST(0);
@@ -232,6 +250,9 @@ read_arguments(int argc, char **argv)
 				break;
 			case LEASED:
 				arguments.leased = 1;
+				break;
+			case STORM:
+				arguments.storm = 1;
 				break;
 			case TRACE:
 				arguments.trace = true;

@@ -79,6 +79,7 @@ typedef struct WorldOptions
 	int64 duration;	   /* of the history's troubled part */
 	int64 settle;	   /* how long it may take afterwards until all is well */
 	bool liveness;	   /* some faults never heal; the majority has to make progress */
+	bool storm;		   /* short troubles without a pause */
 	bool leased;	   /* with a type that needs leases */
 	bool journal;	   /* state_store_mode = persistence */
 	bool standby_gate; /* nodes are HA pairs with gate = standby */
@@ -199,6 +200,7 @@ extern int32 host_type_id(Instance *instance, const char *name);
 extern void fault_plan(WorldOptions *options);
 extern void fault_apply(World *world, const Fault *fault);
 extern void fault_heal(World *world);
+extern uint64 fault_storm(void); /* kinds of a storm */
 extern const char *fault_name(FaultKind kind);
 extern void fault_print(const Fault *fault, FILE *out);
 
