@@ -342,12 +342,6 @@ check_replaced(Check *check, int instance)
 	forget_owner(check, instance);
 }
 
-bool
-check_excused(const Check *check, int64 id)
-{
-	return check->messages[id].excused;
-}
-
 void
 check_written_off(Check *check, int instance)
 {

@@ -67,9 +67,6 @@ extern void check_written_off(Check *check, int instance);
 /* A standby took over: what was reported is there, what was not is unsure. */
 extern void check_replaced(Check *check, int instance);
 
-/* Is the message excused from everything, because its database was put back? */
-extern bool check_excused(const Check *check, int64 id);
-
 /* It was taken in, waits in the stash of a lost state, and went with it. */
 extern void check_stranded(Check *check, int64 id);
 

@@ -91,9 +91,7 @@ look_at_rows(Plane *plane, Undone *undone)
 
 		while ((row = store_at_or_next(plane->store, NULL, tables[i], &key)) != NULL)
 		{
-			/* What a copy keeps may be done so long ago that its home forgot the mark. */
-			if (tables[i] == T_PARKED ||
-				(is_undone(plane, row) && !check_excused(plane->check, row->id)))
+			if (tables[i] == T_PARKED || is_undone(plane, row))
 				add_undone(undone,
 						   "%s %d/%d id " INT64_FORMAT " tag %d rseq " INT64_FORMAT
 						   " (key " INT64_FORMAT " " INT64_FORMAT " " INT64_FORMAT "); ",
