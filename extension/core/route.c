@@ -54,6 +54,7 @@ struct ShardRoutes
 	const ShardRouteHost *host;
 	void *context;
 	int chunk;
+	bool held; /* nothing is given to streams */
 	routemap_hash *map;
 	dlist_head touched; /* changed in the running transaction */
 	dlist_head drains;	/* have parked messages, or had them before an abort */
@@ -178,6 +179,14 @@ shard_route_get(ShardRoutes *routes, int32 type_id, int32 shard)
 }
 
 void
+shard_route_hold(ShardRoutes *routes, bool held)
+{
+#ifndef SHARD_MUTANT_STAMPS_BEFORE_ADMISSION
+	routes->held = held;
+#endif
+}
+
+void
 shard_route_each(ShardRoutes *routes, ShardRouteVisit visit, void *context)
 {
 	routemap_iterator iterator;
@@ -278,7 +287,7 @@ shard_route_local(ShardRoutes *routes, const ShardItem *item)
 			routes->host->want_home(routes->context, route);
 		park(routes, route, item);
 	}
-	else if (joins_parked(routes, route))
+	else if (joins_parked(routes, route) || (routes->held && route->node != routes->self))
 		park(routes, route, item);
 	else if (route->node != routes->self)
 		append(routes, route, item);
@@ -519,7 +528,7 @@ drain_route(ShardRoutes *routes, ShardRoute *route, int limit)
 	ShardItem item;
 	int moved = 0;
 
-	if (route->node == 0 || (here && !active_here(routes, route)))
+	if (route->node == 0 || (here ? !active_here(routes, route) : routes->held))
 		return 0;
 	for (;;)
 	{

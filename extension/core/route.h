@@ -139,6 +139,14 @@ extern ShardRoute *shard_route_known(const ShardRoutes *routes, int32 type_id, i
 typedef void (*ShardRouteVisit)(void *context, ShardRoute *route);
 extern void shard_route_each(ShardRoutes *routes, ShardRouteVisit visit, void *context);
 
+/*
+ * Between two transactions: this incarnation is not admitted yet (I4). Items for other nodes are parked
+ * as they are, since a number drawn now might be one that another life of this database draws, too: its
+ * home would drop the second item as a duplicate of the first. They go on with the first drain after
+ * that.
+ */
+extern void shard_route_hold(ShardRoutes *routes, bool held);
+
 /* Start: a row of the inbox that the cursor has passed, or a saved mark, as an item with its tag. */
 extern void shard_route_rebuild(ShardRoutes *routes, const ShardItem *item);
 

@@ -539,6 +539,9 @@ plane_action(Plane *plane, const ShardAction *action)
 			plane->inc = plane->host.incarnation(plane->host.context);
 			plane->handles = true;
 			plane->pushes = action->flag;
+			/* What was held may go on now. */
+			for (int i = 0; i < PLANE_WORKERS; i++)
+				plane->workers[i].more = true;
 			break;
 		case SHARD_ACTION_STOP_WORKERS:
 			plane->handles = plane->pushes = false;

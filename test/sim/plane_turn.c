@@ -413,6 +413,7 @@ begin_turn(Worker *worker)
 	worker->n_children = worker->n_outputs = worker->n_owned = 0;
 	apply_reloads(worker);
 	read_cursors(worker);
+	shard_route_hold(worker->routes, !plane->pushes);
 	apply_facts(worker);
 	worker->phase = TURN_SENDERS;
 }

@@ -107,6 +107,24 @@ test_commands(void)
 	is_int(shard_handoff_import(&sealed, 4, &import), SHARD_HANDOFF_IGNORE, "not over newer rows");
 	is_int(shard_handoff_import(&active, 4, &import), SHARD_HANDOFF_IGNORE, "not while active");
 
+	/* An import that is repeated late: after M6, after that shard went on, over a newer copy. */
+	active.epoch = 5;
+	active.move_id = 7;
+	is_int(shard_handoff_import(&active, 5, &import), SHARD_HANDOFF_DONE,
+		   "runs already: nothing is copied");
+	active.epoch = 6;
+	is_int(shard_handoff_import(&active, 6, &import), SHARD_HANDOFF_IGNORE,
+		   "runs in a newer epoch");
+	is_int(shard_handoff_import(&none, 6, &import), SHARD_HANDOFF_IGNORE, "has left again");
+	staged.epoch = 6;
+	staged.move_id = 9;
+	is_int(shard_handoff_import(&staged, 4, &import), SHARD_HANDOFF_IGNORE,
+		   "not over a newer copy");
+	active.epoch = 4;
+	active.move_id = 0;
+	staged.epoch = 5;
+	staged.move_id = 7;
+
 	sealed.epoch = 4;
 	ok(shard_handoff_export(&sealed, &import), "sealed may be copied");
 	ok(!shard_handoff_export(&stopping, &import), "stopping may not");

@@ -316,6 +316,29 @@ test_origin(void)
 	shard_route_destroy(routes);
 }
 
+/* Not admitted yet: no numbers are drawn, own shards go on (I4). */
+static void
+test_held(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+
+	shard_route_hold(routes, true);
+	tell_home(routes, 2, 0, 0, 10);
+	tell_local(routes, "a");
+	tell_local(routes, "b");
+	ok(!shard_route_drain(routes), "nothing goes on");
+	shard_route_commit(routes);
+	is_int(host.n_outbox, 0, "nothing is given to a stream");
+	is_int(host.n_parked, 2, "messages wait");
+	shard_route_hold(routes, false);
+	shard_route_drain(routes);
+	shard_route_commit(routes);
+	is_int(host.n_outbox, 2, "admitted: they leave");
+	is_int(host.outbox[0].stamp.seq, 1, "with numbers that are drawn now");
+	shard_route_destroy(routes);
+}
+
 /* A home: own tag only, no repeats, refusal; a move away; an abort. */
 static void
 test_home(void)
@@ -426,6 +449,7 @@ int
 main(void)
 {
 	test_origin();
+	test_held();
 	test_home();
 	test_return();
 	return unit_done();
