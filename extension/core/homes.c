@@ -495,7 +495,7 @@ shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_num
 	shard_arena_reset(homes->arena);
 	follow_decisions(homes, now);
 	shard = shard_homes_shard(homes, type_id, shard_number);
-	if (!shard || shard->move != SHARD_MOVE_NONE)
+	if (!shard || (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING))
 		*why = "the shard has no home, or is moving";
 	else if (shard->confirmed)
 		*why = "the shard runs at its home";
