@@ -501,7 +501,7 @@ shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_num
 		*why = "the shard runs at its home";
 	else
 	{
-		shard_homes_replace(homes, shard, shard->node, proposer);
+		shard_homes_replace(homes, shard, shard->node, SHARD_EPOCH_LEAP, proposer);
 		return true;
 	}
 	return false;

@@ -415,9 +415,10 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 
 /* ---- members that are lost -------------------------------------------------------------------- */
 
-/* A new home whose state begins empty: epoch + 1, marked as lost (N1). */
+/* A new home whose state begins empty: a newer epoch, marked as lost (N1). */
 void
-shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, ShardProposer *proposer)
+shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
+					ShardProposer *proposer)
 {
 	ShardHomeRecord record;
 	ShardMapEntry change;
@@ -425,7 +426,7 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, ShardPropose
 
 	if (!shard_homes_record(homes, shard, &record, &n))
 		return;
-	record.epoch++;
+	record.epoch += leap;
 	record.lost = record.epoch;
 	record.phase = SHARD_HOME_STABLE;
 	record.n_nodes = 1;
@@ -475,7 +476,7 @@ replace_member(ShardHomes *homes, int64 now, int32 node, bool leased, ShardPropo
 				continue;
 			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
 			if (to != 0 && to != node)
-				shard_homes_replace(homes, shards[i], to, proposer);
+				shard_homes_replace(homes, shards[i], to, 1, proposer);
 		}
 		shard_allocation_end(allocation);
 	}

@@ -10,6 +10,12 @@
 
 #define HOMES_MAX_TYPES 64
 
+/*
+ * A shard that is given up takes an epoch that nobody can know already, not even from decisions that
+ * went with lost voters (R13): regions act on newer epochs only (T2).
+ */
+#define SHARD_EPOCH_LEAP 1024
+
 /* A registered region. */
 typedef struct HomesRegion
 {
@@ -120,8 +126,8 @@ extern void shard_homes_import_failed(ShardHomes *homes, const ShardControl *mes
 /* homes_plan.c */
 extern void shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 								 const ShardRoster *roster);
-extern void
-shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, ShardProposer *proposer);
+extern void shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
+								ShardProposer *proposer);
 extern void
 shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
 extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
