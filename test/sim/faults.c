@@ -677,6 +677,7 @@ force_voters(World *world)
 	}
 	if (!best)
 		return;
+	world->forced = true;
 	event.nodes = &best->node_id;
 	world_trace(world, "-- the operator makes node %d the only voter", best->node_id);
 	host_event(world, best, &event);
@@ -728,8 +729,11 @@ operator_looks(World *world, Instance *none, int64 a, int64 b, const char *bytes
 	{
 		Instance *instance = &world->instances[i];
 
-		if (!instance->up || !instance->node || instance->retired)
+		if (!instance->up || !instance->node || instance->retired || instance->shadow)
 			continue;
+		/* It left, which went with the lost voters: the new ones have to be told. */
+		if (world->forced && shard_node_fenced(instance->node))
+			operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
 		if (!shard_node_admitted(instance->node) && !shard_node_fenced(instance->node))
 			operate(world, SHARD_EVENT_ADMIT, instance->node_id, NULL);
 		if (!plane_quarantined(instance->plane))

@@ -146,6 +146,7 @@ typedef struct World
 	int n_instances;
 	bool blocked[WORLD_MAX_INSTANCES][WORLD_MAX_INSTANCES];
 	int extra_loss;
+	bool forced;   /* an operator made new voters */
 	bool restored; /* a node was put back from a copy */
 	bool healed;   /* the troubled part is over */
 	bool quiet;	   /* no new messages */
