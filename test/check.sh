@@ -2,7 +2,7 @@
 # usage: check.sh [TIER ...]
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
-# runs the tiers: lint unit models regress isolation tap mutants (default: all of them), or long:
+# runs the tiers: lint unit models regress isolation tap sim mutants (default: all of them), or long:
 # the crash loops for an hour. A failed tier does not stop the others. The last line is "N passed, N failed".
 #
 # Root does not run servers: then everything after the build runs as an unprivileged account.
@@ -17,7 +17,7 @@ set -euo pipefail
 cd "$root"
 
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap mutants)
+[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap sim mutants)
 limit=${CHECK_TIMEOUT:-3600}
 build=build/${MUTANT:+mutant-}${MUTANT:-check}
 [ -z "${MUTANT:-}" ] || export SHARD_MUTANT=$MUTANT
@@ -142,13 +142,18 @@ tier_unit() {
   done
 }
 
+# Runs a script that prints TAP.
+run_script() {  # tier, lines of an excerpt, script
+  local log=$work/$1.$(basename "$3").log status=0
+  run_logged "$log" "$3" || status=$?
+  count_tap "$log" "$status"
+  grep -E '^((not )?ok|# [0-9]+ histories)' "$log" || true
+  [ "$status" = 0 ] || excerpt "$1" "$log" "$2"
+}
+
 # Searches the models of the protocol.
 tier_models() {
-  local log=$work/models.log status=0
-  run_logged "$log" test/model/run.sh || status=$?
-  count_tap "$log" "$status"
-  grep -E '^(not )?ok' "$log" || true
-  [ "$status" = 0 ] || excerpt models "$log" 120
+  run_script models 120 test/model/run.sh
 }
 
 # One line for a file of tests.
@@ -240,14 +245,16 @@ tier_long() {
   run_tap "${files[@]}"
 }
 
-# Builds that are broken on purpose; test/mutants.sh says "ok" for each that the tests notice.
+# Histories of simulated clusters, under the sanitizers.
+tier_sim() {
+  run_script sim 120 test/sim/run.sh
+}
+
+# Builds that are broken on purpose: the tests of a running server have to notice the first ones, the
+# simulator's checkers the others.
 tier_mutants() {
-  local log=$work/mutants.log status=0
-  [ -x test/mutants.sh ] || return 0
-  run_logged "$log" test/mutants.sh || status=$?
-  count_tap "$log" "$status"
-  grep -E '^(not )?ok' "$log" || true
-  [ "$status" = 0 ] || excerpt mutants "$log" 60
+  run_script mutants 60 test/mutants.sh
+  run_script mutants 60 test/sim/mutants.sh
 }
 
 # ---- all of them ------------------------------------------------------------------------------
@@ -263,7 +270,7 @@ timed build build_all
 for tier in "${tiers[@]}"; do
   declare -F "tier_$tier" >/dev/null || die "unknown tier \"$tier\""
   case $tier in
-    lint | models | mutants | unit) timed "$tier" "tier_$tier" ;;
+    lint | models | mutants | sim | unit) timed "$tier" "tier_$tier" ;;
     # Without a build these cannot run, which must not look like success.
     *) if [ -n "$bindir" ]; then timed "$tier" "tier_$tier"; else
          say "$tier: not run, there is no build"; count 0 1

@@ -709,7 +709,8 @@ give_up_shards(World *world)
 			plane_active_epoch(at->plane, ref.type_id, ref.shard) != home.epoch)
 		{
 			check_lost(world->check, ref.type_id, ref.shard);
-			world_trace(world, "-- the operator gives up shard %d/%d, epoch %d of node %d", ref.type_id, ref.shard, home.epoch, shard_record_home_node(&home));
+			world_trace(world, "-- the operator gives up shard %d/%d, epoch %d of node %d",
+						ref.type_id, ref.shard, home.epoch, shard_record_home_node(&home));
 			operate(world, SHARD_EVENT_GIVE_UP, 0, &ref);
 			/* The list may have changed under our feet. */
 			break;

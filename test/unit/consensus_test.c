@@ -1050,7 +1050,8 @@ test_force(void)
 	shard_proposer_campaign(proposer, now, shard_voter_map(voter), out);
 	settle(voter, proposer, out);
 	map = shard_proposer_decided(proposer);
-	ok(map && shard_map_point(map).n == 7 + SHARD_ERA_LEAP + 1, "the forced state is adopted and decided");
+	ok(map && shard_map_point(map).n == 7 + SHARD_ERA_LEAP + 1,
+	   "the forced state is adopted and decided");
 	ok(map && shard_record_get_voters(shard_map_value(map, voters_key), &voters) &&
 		   voters.n_current == 1 && voters.current[0] == 1 && voters.era == 5,
 	   "with the forced voters and the next era");
