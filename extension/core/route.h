@@ -159,7 +159,10 @@ extern void shard_route_arrived(ShardRoutes *routes, const ShardItem *item);
 /* A floor that came on a stream: its stamp's prefix has nothing below (X6). */
 extern void shard_route_floor(ShardRoutes *routes, ShardStamp floor);
 
-/* A decided home (T2, H3, H4, M5-M7). */
+/*
+ * A decided home (T2, H3, H4, M5-M7). Messages that wait for it may be taken in at once, so of several
+ * facts of a shard that wait for a turn the host gives the newest alone (L12).
+ */
 extern void shard_route_fact(ShardRoutes *routes, int32 type_id, int32 shard,
 							 const ShardHomeRecord *home, int64 n);
 

@@ -49,6 +49,8 @@ struct Check
 	int handled;
 	int n_owners;
 	Owner owners[MAX_OWNERS];
+	int n_begun;
+	Owner begun[MAX_OWNERS]; /* leased shards, and the newest epoch that ran a turn */
 	int n_lost;
 	Owner lost[MAX_OWNERS]; /* shards that began anew, and in which epoch last */
 	uint64 excused;			/* instances */
@@ -445,6 +447,47 @@ check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardO
 	owner->own = *after;
 	if (after->state == SHARD_HOME_ACTIVE && !leased)
 		check_alone(check, owner);
+}
+
+/* The newest epoch of a leased shard in which a turn began, NULL if there is no room. */
+static Owner *
+find_begun(Check *check, int32 type_id, int32 shard)
+{
+	Owner *begun;
+
+	for (int i = 0; i < check->n_begun; i++)
+	{
+		begun = &check->begun[i];
+		if (begun->type_id == type_id && begun->shard == shard)
+			return begun;
+	}
+	if (check->n_begun == MAX_OWNERS)
+		return NULL;
+	begun = &check->begun[check->n_begun++];
+	memset(begun, 0, sizeof(*begun));
+	begun->type_id = type_id;
+	begun->shard = shard;
+	return begun;
+}
+
+void
+check_turn_began(Check *check, int32 type_id, int32 shard, int32 epoch)
+{
+	Owner *begun = find_begun(check, type_id, shard);
+
+	if (begun != NULL)
+		begun->own.epoch = Max(begun->own.epoch, epoch);
+}
+
+void
+check_turn_commits(Check *check, int instance, int32 type_id, int32 shard, int32 epoch)
+{
+	const Owner *begun = find_begun(check, type_id, shard);
+
+	if (begun != NULL && begun->own.epoch > epoch && !is_excused(check, instance))
+		check_fail(check,
+				   "P4: shard %d/%d: %d commits a turn of epoch %d, and one of epoch %d has begun",
+				   type_id, shard, instance, epoch, begun->own.epoch);
 }
 
 void

@@ -130,6 +130,7 @@ forget_memory(Plane *plane)
 		if (worker->routes != NULL)
 			shard_route_destroy(worker->routes);
 		free(worker->children);
+		free(worker->child_rows);
 		free(worker->outputs);
 		memset(worker, 0, sizeof(*worker));
 		worker->plane = plane;

@@ -255,7 +255,8 @@ typedef enum TurnPhase
 	TURN_STASH,	   /* next: PARKED */
 	TURN_PARKED,   /* next: FORWARD */
 	TURN_FORWARD,  /* next: COMMIT */
-	TURN_COMMIT	   /* next: NONE */
+	TURN_COMMIT,   /* next: NONE, or CHECKED if a leased shard is in it */
+	TURN_CHECKED   /* the lease was looked at for the last time; next: NONE */
 } TurnPhase;
 
 typedef struct Worker
@@ -272,8 +273,10 @@ typedef struct Worker
 	/* the running turn */
 	TurnPhase phase;
 	StoreTransaction *tx;
-	bool failed; /* a write did; abort */
-	bool leased; /* something of a leased shard was handled */
+	bool failed;	   /* a write did; abort */
+	bool leased;	   /* something of a leased shard was handled */
+	bool saves;		   /* marks were written to the log */
+	int64 lease_until; /* as known when the turn took its facts (L12) */
 	int64 tail;
 	int n_open;
 	int64 open[PLANE_SESSIONS + PLANE_BACKENDS + PLANE_WORKERS + 4];
@@ -286,6 +289,7 @@ typedef struct Worker
 	int n_children;
 	int child_space;
 	int64 *children;
+	int64 *child_rows; /* where they are in the log */
 	int n_outputs;
 	int output_space;
 	Release *outputs;

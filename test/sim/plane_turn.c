@@ -243,10 +243,12 @@ tell_child(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 	{
 		worker->child_space = Max(16, worker->child_space * 2);
 		worker->children = pg_realloc(worker->children, worker->child_space * sizeof(int64));
+		worker->child_rows = pg_realloc(worker->child_rows, worker->child_space * sizeof(int64));
 	}
-	worker->children[worker->n_children++] = child.id;
 	if (!plane_append(plane, worker->tx, &child))
 		worker->failed = true;
+	worker->child_rows[worker->n_children] = plane->seq;
+	worker->children[worker->n_children++] = child.id;
 	turn_output(worker, R_REPORTED, route, child.id, 0, 0);
 }
 
@@ -286,13 +288,25 @@ entity_has_stash(Worker *worker, const PlaneRow *row)
 		   key.k[0] == row_shard_key(row) && key.k[1] == row->entity;
 }
 
+/* The turn runs a shard: a leased one needs the lease until the commit. */
+static void
+note_leased(Worker *worker, const ShardRoute *route)
+{
+	Plane *plane = worker->plane;
+
+	if (!plane_is_leased(plane, route->type_id))
+		return;
+	worker->leased = true;
+	if (!plane->retired)
+		check_turn_began(plane->check, route->type_id, route->shard, route->own.epoch);
+}
+
 void
 turn_take(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 {
 	Plane *plane = worker->plane;
 
-	if (plane_is_leased(plane, route->type_id))
-		worker->leased = true;
+	note_leased(worker, route);
 	if (worker->arriving && row->item.epoch != route->own.epoch && !plane->retired)
 		check_fail(plane->check, "V9: message " INT64_FORMAT " with tag %d taken in epoch %d",
 				   row->id, row->item.epoch, route->own.epoch);
@@ -341,7 +355,25 @@ process_row(Worker *worker, const PlaneRow *stored)
 	}
 }
 
-/* Facts that came from the control plane or in an answer. */
+/* Does a newer fact of the same shard wait, too? */
+static bool
+is_overtaken(const Plane *plane, const FactItem *fact)
+{
+	for (int i = 0; i < plane->n_facts; i++)
+	{
+		const FactItem *other = &plane->facts[i];
+
+		if (other->type_id == fact->type_id && other->shard == fact->shard && other->n > fact->n)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Facts that came from the control plane or in an answer; of a shard the newest alone. A node that was
+ * frozen learns at once that a leased shard became its own and was taken away again: it must not run
+ * it in between (L12).
+ */
 static void
 apply_facts(Worker *worker)
 {
@@ -354,6 +386,10 @@ apply_facts(Worker *worker)
 		if (!is_mine(worker, plane_lane(plane, fact.type_id, fact.shard)))
 			continue;
 		plane->facts[i].taken = true;
+#ifndef SHARD_MUTANT_FACTS_ONE_BY_ONE
+		if (is_overtaken(plane, &fact))
+			continue;
+#endif
 		worker->fact_lost = fact.home.lost;
 		shard_route_fact(worker->routes, fact.type_id, fact.shard, &fact.home, fact.n);
 	}
@@ -405,7 +441,8 @@ begin_turn(Worker *worker)
 	worker->tail = plane->seq;
 	worker->n_open = store_open_xids(plane->store, worker->open, lengthof(worker->open));
 	worker->tx = store_begin(plane->store);
-	worker->failed = worker->leased = worker->more = false;
+	worker->failed = worker->leased = worker->more = worker->saves = false;
+	worker->lease_until = plane->lease_until;
 	worker->handled = 0;
 	worker->changed = worker->appended = 0;
 	worker->at = 0;
@@ -516,8 +553,7 @@ drain_stash(Worker *worker)
 			worker->stash_at = KEY(worker->stash_at.k[0], worker->stash_at.k[1] + 1);
 			continue;
 		}
-		if (plane_is_leased(plane, route->type_id))
-			worker->leased = true;
+		note_leased(worker, route);
 		if (!store_remove(worker->tx, T_STASH, worker->stash_at))
 			worker->failed = true;
 		handle(worker, route, &stashed.row);
@@ -690,24 +726,92 @@ publish_turn(Worker *worker, int64 lsn)
 	end_facts(worker, true);
 }
 
+/* Was an output made by a turn of a leased shard? */
+static bool
+is_leased_output(const Worker *worker, const Release *output)
+{
+	return plane_is_leased(worker->plane, output->ref.type_id);
+}
+
+/* The last look at the lease before the commit: by the end that was known at the start (L5, L12). */
+static bool
+lease_holds(const Worker *worker)
+{
+	const Plane *plane = worker->plane;
+	int64 until = worker->lease_until;
+
+#ifdef SHARD_MUTANT_LEASE_BY_NEWEST
+	until = plane->lease_until;
+#endif
+	if (!worker->leased)
+		return true;
+	if (plane_now(plane) + 50 * MS >= until)
+		return false;
+	for (int i = 0; i < worker->n_outputs && !plane->retired; i++)
+	{
+		const Release *output = &worker->outputs[i];
+
+		if ((output->kind == R_HANDLED || output->kind == R_STASHED) &&
+			is_leased_output(worker, output))
+			check_turn_commits(plane->check, plane->instance, output->ref.type_id,
+							   output->ref.shard, output->epoch);
+	}
+	return true;
+}
+
+/*
+ * The worker looks once more after the commit. A turn whose lease had ended by then stood frozen
+ * between the last look and the commit: the shard may run elsewhere. What the turn did stays in this
+ * database, which is the one local commit of P4; what it wants to tell is held back: its marks, so
+ * that origins keep what it took in, and what its handlers told.
+ */
 static void
-commit_turn(Worker *worker)
+hold_back(Worker *worker)
 {
 	Plane *plane = worker->plane;
-	bool saved = save_marks(worker);
-	int64 lsn;
+	StoreTransaction *tx;
+	int kept = 0;
 
-	write_turn(worker);
-	if (worker->failed || (worker->leased && plane_now(plane) + 50 * MS >= plane->lease_until))
-	{
-		turn_abort(worker);
+#ifdef SHARD_MUTANT_ENDED_LEASE_RELEASES
+	return;
+#endif
+	if (!worker->leased || plane_now(plane) < worker->lease_until)
 		return;
+	plane_note(plane, "worker %d: a turn was committed after its lease", worker->index);
+	tx = store_begin(plane->store);
+	for (int i = 0; i < worker->n_outputs; i++)
+	{
+		const Release *output = &worker->outputs[i];
+
+		if (is_leased_output(worker, output) && output->kind <= R_REFUSED)
+		{
+			if (!plane->retired && output->id > 0)
+				check_stranded(plane->check, output->id);
+			for (int k = 0; output->kind == R_REPORTED && k < worker->n_children; k++)
+			{
+				if (worker->children[k] == output->id)
+					store_remove(tx, T_INBOX, KEY(worker->child_rows[k]));
+			}
+		}
+		else
+			worker->outputs[kept++] = *output;
 	}
-	lsn = store_commit(worker->tx);
+	worker->n_outputs = kept;
+	store_commit(tx);
+}
+
+/* All is written: commit, and what follows. */
+static void
+end_turn(Worker *worker)
+{
+	Plane *plane = worker->plane;
+	int64 lsn = store_commit(worker->tx);
+
 	worker->tx = NULL;
 	worker->phase = TURN_NONE;
+	hold_back(worker);
 	publish_turn(worker, lsn);
-	for (int lane = 0; saved && lane < PLANE_LANES; lane++)
+	for (int lane = 0; worker->saves && lane < PLANE_LANES; lane++)
 	{
 		int64 q = worker->cursors[lane].q;
 
@@ -717,10 +821,24 @@ commit_turn(Worker *worker)
 			q = Min(q, worker->cursors[lane].senders[i].first - 1);
 		plane->saved[lane] = q;
 	}
-	if (saved)
+	if (worker->saves)
 		worker->marks_saved_at = plane->seq;
 	worker->poke = true;
 	plane_let_go(plane);
+}
+
+/* A process may stand still between the last look at the lease and the commit. */
+static void
+commit_turn(Worker *worker)
+{
+	worker->saves = save_marks(worker);
+	write_turn(worker);
+	if (worker->failed || !lease_holds(worker))
+		turn_abort(worker);
+	else if (worker->leased)
+		worker->phase = TURN_CHECKED;
+	else
+		end_turn(worker);
 }
 
 void
@@ -773,6 +891,9 @@ turn_step(Worker *worker)
 			break;
 		case TURN_COMMIT:
 			commit_turn(worker);
+			break;
+		case TURN_CHECKED:
+			end_turn(worker);
 			break;
 	}
 	if (worker->phase != TURN_NONE && worker->failed)
