@@ -11,6 +11,8 @@
 #include "core/entity.h"
 #include "core/handoff.h"
 #include "core/membership.h"
+#include "core/move.h"
+#include "core/proposer.h"
 
 #include "compat.h"
 
@@ -18,9 +20,8 @@ PG_FUNCTION_INFO_V1(shard_state_machine);
 
 /* In the order in which the hint lists them. */
 static const ShardMachine *const machines[] = {
-	&shard_entity_machine,
-	&shard_member_machine,
-	&shard_home_machine,
+	&shard_entity_machine, &shard_member_machine,	&shard_home_machine,
+	&shard_move_machine,   &shard_proposer_machine,
 };
 
 /* The machine of a name; an unknown name is an error that lists those known. */

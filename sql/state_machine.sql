@@ -34,6 +34,19 @@ SELECT * FROM shard_state_machine('home');
 SELECT DISTINCT event FROM shard_state_machine('home') WHERE next_state = 'active' ORDER BY event;
 SELECT state, event FROM shard_state_machine('home') GROUP BY state, event HAVING count(*) > 1;
 
+-- A move of a shard, as its coordinator drives it.
+SELECT * FROM shard_state_machine('move');
+
+-- M5, M9: both ways out of a move are decisions; a pair stands once.
+SELECT state, event FROM shard_state_machine('move') WHERE next_state = 'starting' ORDER BY state;
+SELECT state, event FROM shard_state_machine('move') GROUP BY state, event HAVING count(*) > 1;
+
+-- The office of the coordinator.
+SELECT * FROM shard_state_machine('office');
+
+-- R5: the office is held by way of the term batch alone.
+SELECT DISTINCT state, event FROM shard_state_machine('office') WHERE next_state = 'held' AND state <> 'held';
+
 -- A pair stands once; E09 and E05: what a second passivate and a start in the pause do.
 SELECT state, event FROM shard_state_machine('entity') GROUP BY state, event HAVING count(*) > 1;
 SELECT state, event, next_state FROM shard_state_machine('entity')

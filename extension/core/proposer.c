@@ -82,7 +82,7 @@ static const ShardStep office_steps[] = {
 	{SHARD_OFFICE_HELD, EVENT_ENDED, SHARD_OFFICE_NONE, "outbid, or no majority is heard"},
 };
 
-const ShardMachine shard_proposer_machine = {"proposer", office_names, event_names, office_steps,
+const ShardMachine shard_proposer_machine = {"office", office_names, event_names, office_steps,
 											 lengthof(office_steps)};
 
 /*
