@@ -39,7 +39,7 @@ inside() {  # folder of the release, command ...
 copy_source() {  # folder of the release
   mkdir -p "$1/shard"
   find "$1/shard" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
-  tar --exclude=./.git --exclude=./.matrix --exclude=./build --exclude=./test/unit/build \
+  tar --exclude=./.git --exclude=./.matrix --exclude=./build --exclude=./test/unit/build --exclude=./test/sim/build \
     --exclude='*.o' --exclude='*.so' -cf - . | tar -C "$1/shard" -xf -
 }
 
