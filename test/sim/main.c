@@ -22,6 +22,7 @@ static const char *const usage =
 	"  --storm         short troubles of the coordinator without a pause (from the seed)\n"
 	"  --trace         print what happens\n"
 	"  --no-shrink     report a failure as it is\n"
+	"  --keep-going    a line for each failure, and on to the next seed\n"
 	"  --minutes N     go on with further seeds for that long\n"
 	"  --expect-violation  succeed if a history fails (for mutants)\n"
 	"  --tap           one line for all, as a test\n";
@@ -39,6 +40,7 @@ typedef struct Arguments
 	int storm;
 	bool trace;
 	bool shrink;
+	bool keep_going;
 	double minutes;
 	bool expect;
 	const char *tap;
@@ -189,6 +191,7 @@ read_arguments(int argc, char **argv)
 		STORM,
 		TRACE,
 		NO_SHRINK,
+		KEEP_GOING,
 		MINUTES,
 		EXPECT,
 		TAP
@@ -205,6 +208,7 @@ read_arguments(int argc, char **argv)
 										  {"storm", no_argument, NULL, STORM},
 										  {"trace", no_argument, NULL, TRACE},
 										  {"no-shrink", no_argument, NULL, NO_SHRINK},
+										  {"keep-going", no_argument, NULL, KEEP_GOING},
 										  {"minutes", required_argument, NULL, MINUTES},
 										  {"expect-violation", no_argument, NULL, EXPECT},
 										  {"tap", required_argument, NULL, TAP},
@@ -260,6 +264,9 @@ read_arguments(int argc, char **argv)
 			case NO_SHRINK:
 				arguments.shrink = false;
 				break;
+			case KEEP_GOING:
+				arguments.keep_going = true;
+				break;
 			case MINUTES:
 				arguments.minutes = atof(optarg);
 				arguments.seeds = PG_INT64_MAX;
@@ -288,7 +295,7 @@ main(int argc, char **argv)
 	time_t start = time(NULL);
 	bool failed = false;
 
-	for (; done < arguments.seeds && !failed; done++)
+	for (; done < arguments.seeds && (!failed || arguments.keep_going); done++)
 	{
 		WorldOptions options = options_of(&arguments, arguments.seed + done);
 
@@ -299,7 +306,7 @@ main(int argc, char **argv)
 		if (!run_once(&options, text, sizeof(text), &totals))
 			continue;
 		failed = true;
-		if (arguments.expect)
+		if (arguments.expect || arguments.keep_going)
 			printf("# seed %llu: %s\n", (unsigned long long) options.seed, text);
 		else
 		{
