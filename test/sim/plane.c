@@ -480,6 +480,7 @@ plane_operation(Plane *plane, OperationKind kind, const ShardShardRef *ref)
 	}
 	if (unused == NULL)
 		return NULL;
+	plane->n_operations = Max(plane->n_operations, (int) (unused - plane->operations) + 1);
 	memset(unused, 0, sizeof(*unused));
 	unused->kind = kind;
 	unused->ref = *ref;
@@ -772,7 +773,7 @@ stop_operation(const Worker *worker)
 {
 	Plane *plane = worker->plane;
 
-	for (int i = 0; i < MAX_OPERATIONS; i++)
+	for (int i = 0; i < plane->n_operations; i++)
 	{
 		Operation *operation = &plane->operations[i];
 

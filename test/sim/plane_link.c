@@ -236,7 +236,7 @@ add_section(Worker *worker, int i, int lane, Letter *letter)
 	const PlaneRow *stored;
 	int64 seq = stream->sent;
 
-	if (stream->state != SHARD_STREAM_OPEN)
+	if (stream->state != SHARD_STREAM_OPEN || stream->sent >= stream->last)
 		return;
 	memset(section, 0, sizeof(*section));
 	while (letter->head.n_rows < plane->settings.batch_rows &&

@@ -331,7 +331,7 @@ give_copy(Plane *plane, const Letter *question)
 static void
 take_copy(Plane *plane, const Letter *letter)
 {
-	for (int i = 0; i < MAX_OPERATIONS; i++)
+	for (int i = 0; i < plane->n_operations; i++)
 	{
 		Operation *operation = &plane->operations[i];
 
@@ -454,16 +454,18 @@ rotate(Plane *plane)
 
 /* Something that may be done now. */
 static Operation *
-due_operation(Plane *plane)
+due_operation(Plane *plane, int64 now)
 {
-	int64 now = plane_now(plane);
-
-	for (int i = 0; i < MAX_OPERATIONS; i++)
+	if (!plane->handles || store_full(plane->store))
+		return NULL;
+	while (plane->n_operations > 0 && plane->operations[plane->n_operations - 1].kind == OP_NONE)
+		plane->n_operations--;
+	for (int i = 0; i < plane->n_operations; i++)
 	{
 		Operation *operation = &plane->operations[i];
 
 		if (operation->kind == OP_NONE || operation->kind == OP_STOP ||
-			operation->not_before > now || !plane->handles || store_full(plane->store))
+			operation->not_before > now)
 			continue;
 		if (operation->kind == OP_IMPORT && operation->copy == NULL)
 			return operation;
@@ -479,7 +481,7 @@ move_due(Plane *plane)
 {
 	int64 now = plane_now(plane);
 
-	if (due_operation(plane) != NULL || now >= plane->keeper_at)
+	if (due_operation(plane, now) != NULL || now >= plane->keeper_at)
 		return true;
 	for (int i = 0; i < plane->n_peers; i++)
 	{
@@ -495,7 +497,7 @@ move_due(Plane *plane)
 void
 move_step(Plane *plane)
 {
-	Operation *operation = due_operation(plane);
+	Operation *operation = due_operation(plane, plane_now(plane));
 
 	if (operation == NULL)
 	{
@@ -533,13 +535,14 @@ int64
 move_wake(Plane *plane)
 {
 	int64 wake = plane->keeper_at;
+	int64 now = plane_now(plane);
 
-	for (int i = 0; i < MAX_OPERATIONS; i++)
+	for (int i = 0; i < plane->n_operations; i++)
 	{
 		const Operation *operation = &plane->operations[i];
 
 		if (operation->kind != OP_NONE && operation->kind != OP_STOP)
-			wake = Min(wake, Max(operation->not_before, plane_now(plane) + 10 * MS));
+			wake = Min(wake, Max(operation->not_before, now + 10 * MS));
 	}
 	for (int i = 0; i < plane->n_peers; i++)
 	{

@@ -423,6 +423,7 @@ struct Plane
 	Worker workers[PLANE_WORKERS];
 	Backend backends[PLANE_BACKENDS];
 	Session sessions[PLANE_SESSIONS];
+	int n_operations; /* those behind are unused; some before may be */
 	Operation operations[MAX_OPERATIONS];
 	int n_peers;
 	Peer peers[MAX_PEERS];
