@@ -40,6 +40,24 @@ host_at(World *world, const char *dsn)
 	return found;
 }
 
+/* The cache of what an instance's control plane, which runs, knows now. */
+static WorldCache *
+cache_of(World *world, Instance *instance)
+{
+	WorldCache *cache = &instance->cache;
+	int64 n = shard_map_point(shard_node_learned(instance->node)).n;
+
+	if (cache->generation != instance->control_generation || cache->n != n ||
+		cache->n_instances != world->n_instances)
+	{
+		memset(cache, 0, sizeof(WorldCache));
+		cache->generation = instance->control_generation;
+		cache->n = n;
+		cache->n_instances = world->n_instances;
+	}
+	return cache;
+}
+
 /* The instance at the address of a node, as an instance's own control plane knows it. */
 static Instance *
 at_node(World *world, Instance *instance, int32 node)
@@ -47,11 +65,15 @@ at_node(World *world, Instance *instance, int32 node)
 	const ShardMapEntry *entry;
 	ShardMemberRecord member;
 	Instance *found = NULL;
+	WorldCache *cache;
 
 	if (!instance->node)
 		return NULL;
 	if (node == shard_node_id(instance->node))
 		return instance;
+	cache = cache_of(world, instance);
+	if (node > 0 && node < WORLD_MAX_CACHED && cache->addresses[node] != 0)
+		return &world->instances[cache->addresses[node] - 1];
 	entry = shard_map_value(shard_node_learned(instance->node),
 							(ShardMapKey){SHARD_MAP_MEMBER, node, 0});
 	if (entry)
@@ -62,6 +84,8 @@ at_node(World *world, Instance *instance, int32 node)
 			found = host_at(world, member.dsn);
 		shard_arena_destroy(arena);
 	}
+	if (found && node > 0 && node < WORLD_MAX_CACHED)
+		cache->addresses[node] = (int16) (found->index + 1);
 	return found;
 }
 
@@ -106,28 +130,38 @@ host_coordinator(World *world)
 	return best;
 }
 
-/* The id of a type as an instance knows it; 0: not yet. */
-int32
-host_type_id(Instance *instance, const char *name)
+/* The ids of the types that an instance knows. */
+static void
+read_types(Instance *instance, WorldCache *cache)
 {
-	ShardArena *arena;
-	ShardMapEntry *types;
+	ShardArena *arena = shard_arena_create();
 	int count;
-	int32 id = 0;
+	ShardMapEntry *types =
+		shard_map_list(shard_node_learned(instance->node), SHARD_MAP_TYPE, arena, &count);
 
-	if (!instance->node)
-		return 0;
-	arena = shard_arena_create();
-	types = shard_map_list(shard_node_learned(instance->node), SHARD_MAP_TYPE, arena, &count);
 	for (int i = 0; i < count; i++)
 	{
 		ShardTypeRecord type;
 
-		if (shard_record_get_type(&types[i], &type, arena) && strcmp(type.name, name) == 0)
-			id = types[i].key.a;
+		if (shard_record_get_type(&types[i], &type, arena))
+			cache->type_ids[strcmp(type.name, WORLD_TYPE) == 0 ? 0 : 1] = types[i].key.a;
 	}
+	cache->has_types = true;
 	shard_arena_destroy(arena);
-	return id;
+}
+
+/* See world.h. */
+int32
+host_type_id(Instance *instance, const char *name)
+{
+	WorldCache *cache;
+
+	if (!instance->node)
+		return 0;
+	cache = cache_of(instance->world, instance);
+	if (!cache->has_types)
+		read_types(instance, cache);
+	return cache->type_ids[strcmp(name, WORLD_TYPE) == 0 ? 0 : 1];
 }
 
 /* ---- what the data plane needs ---------------------------------------------------------------- */

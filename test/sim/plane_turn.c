@@ -175,12 +175,13 @@ turn_due(Worker *worker)
 		if (plane->reloads[i].lanes & worker->lanes)
 			return true;
 	}
-	read_cursors(worker);
 	for (int lane = 0; lane < PLANE_LANES; lane++)
 	{
-		const CursorRow *cursor = &worker->cursors[lane];
+		const CursorRow *cursor = NULL;
 
-		for (int i = 0; is_mine(worker, lane) && i < cursor->n_senders; i++)
+		if (is_mine(worker, lane))
+			cursor = store_get(plane->store, NULL, T_CURSOR, KEY(lane));
+		for (int i = 0; cursor != NULL && i < cursor->n_senders; i++)
 		{
 			if (!store_in_progress(plane->store, cursor->senders[i].xid))
 				return true;

@@ -22,6 +22,7 @@
 #define WORLD_MAX_NODES 9
 #define WORLD_MAX_FAULTS 64
 #define WORLD_MAX_TICKETS 64
+#define WORLD_MAX_CACHED 32
 
 /* Tokens of operators' commands. */
 #define WORLD_JOIN 1
@@ -92,6 +93,17 @@ typedef struct WorldOptions
 	FILE *trace;
 } WorldOptions;
 
+/* Answers out of a map that are asked for with every message; good for one n of it. */
+typedef struct WorldCache
+{
+	int generation;
+	int n_instances;
+	int64 n;
+	bool has_types;
+	int32 type_ids[2];				   /* WORLD_TYPE, WORLD_LEASED_TYPE */
+	int16 addresses[WORLD_MAX_CACHED]; /* by node: instance + 1, 0: not known */
+} WorldCache;
+
 typedef struct Instance
 {
 	struct World *world;
@@ -130,6 +142,7 @@ typedef struct Instance
 	int32 node_id; /* as last known, for traces */
 	bool downed_restart;
 	int64 next_tell;
+	WorldCache cache;
 } Instance;
 
 typedef struct World
