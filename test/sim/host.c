@@ -614,27 +614,28 @@ restart_server(World *world, Instance *instance, int64 a, int64 b, const char *b
 
 /* ---- processes -------------------------------------------------------------------------------- */
 
-/* One step of one process of the data plane, whichever chance picks. */
+/* One step of one process of the data plane, whichever chance picks among those that have work. */
 static void
 plane_steps(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
 	uint32 ready;
-	int chosen;
 
 	if (!instance->up || a != instance->plane_turn)
 		return;
 	instance->plane_at = PG_INT64_MAX;
 	ready = plane_ready(instance->plane);
-	if (ready != 0)
+	while (ready != 0)
 	{
-		chosen = (int) world_random(world, (uint32) __builtin_popcount(ready));
-		for (int process = 0; process < PLANE_PROCESSES; process++)
-		{
-			if (!(ready & (1U << process)) || chosen-- > 0)
-				continue;
-			plane_step(instance->plane, process);
+		int skip = (int) world_random(world, (uint32) __builtin_popcount(ready));
+		uint32 rest = ready;
+		int process;
+
+		for (; skip > 0; skip--)
+			rest &= rest - 1;
+		process = __builtin_ctz(rest);
+		if (plane_step(instance->plane, process))
 			break;
-		}
+		ready &= ~(1U << process);
 	}
 	host_after(world, instance);
 }

@@ -295,7 +295,7 @@ plane_wake(Plane *plane)
 	return PG_INT64_MAX;
 }
 
-void
+bool
 plane_step(Plane *plane, int process)
 {
 	if (process == PLANE_FLUSHER)
@@ -308,6 +308,7 @@ plane_step(Plane *plane, int process)
 		memmove(&plane->notes[0], &plane->notes[1], plane->n_notes * sizeof(Note));
 		say(plane, note.kind, &note.ref);
 	}
+	return true;
 }
 
 /* A tell is no more than the wish to know a home. */

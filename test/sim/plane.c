@@ -785,8 +785,8 @@ stop_operation(const Worker *worker)
 	return NULL;
 }
 
-/* One step: changes of the lanes first, then stops, turns, pushes, tidying up. */
-static void
+/* One step: changes of the lanes first, then stops, turns, pushes, tidying up. False: nothing to do. */
+static bool
 worker_step(Worker *worker)
 {
 	Plane *plane = worker->plane;
@@ -796,7 +796,7 @@ worker_step(Worker *worker)
 	if (worker->phase != TURN_NONE)
 	{
 		turn_step(worker);
-		return;
+		return true;
 	}
 	wanted = wanted_lanes(plane, worker->index);
 	if (wanted != worker->lanes)
@@ -808,28 +808,27 @@ worker_step(Worker *worker)
 			worker->lanes = wanted;
 			turn_start_worker(worker);
 		}
-		return;
+		return true;
 	}
 	if (worker->lanes == 0)
 	{
 		worker->poke = false;
 		worker->wake_at = PG_INT64_MAX;
-		return;
+		return false;
 	}
 	operation = stop_operation(worker);
 	if (operation != NULL && turn_stop_shard(worker, operation))
-		return;
+		return true;
 	if (turn_due(worker))
-		turn_step(worker);
-	else if (plane->pushes && link_push(worker))
-		return;
-	else if (link_truncate(worker))
-		return;
-	else
 	{
-		worker->poke = false;
-		worker->wake_at = Min(turn_wake(worker), link_wake(worker));
+		turn_step(worker);
+		return true;
 	}
+	if ((plane->pushes && link_push(worker)) || link_truncate(worker))
+		return true;
+	worker->poke = false;
+	worker->wake_at = Min(turn_wake(worker), link_wake(worker));
+	return false;
 }
 
 static bool
@@ -902,14 +901,14 @@ plane_wake(Plane *plane)
 	return Min(wake, move_wake(plane));
 }
 
-void
+bool
 plane_step(Plane *plane, int process)
 {
 	if (!plane->up)
-		return;
+		return false;
 	if (process < PLANE_WORKERS)
-		worker_step(&plane->workers[process]);
-	else if (process < PLANE_KEEPER)
+		return worker_step(&plane->workers[process]);
+	if (process < PLANE_KEEPER)
 		link_backend_step(&plane->backends[process - PLANE_WORKERS], plane);
 	else if (process == PLANE_KEEPER)
 		move_step(plane);
@@ -918,4 +917,5 @@ plane_step(Plane *plane, int process)
 		store_flush(plane->store);
 		plane_let_go(plane);
 	}
+	return true;
 }

@@ -106,10 +106,13 @@ plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home
 
 extern void plane_receive(Plane *plane, int32 from, const void *bytes, size_t length);
 
-/* Processes. wake: when time alone makes another one ready, PG_INT64_MAX if never. */
+/*
+ * Processes. wake: when time alone makes another one ready, PG_INT64_MAX if never. A step may find
+ * that there is nothing to do: false.
+ */
 extern uint32 plane_ready(Plane *plane);
 extern int64 plane_wake(Plane *plane);
-extern void plane_step(Plane *plane, int process);
+extern bool plane_step(Plane *plane, int process);
 
 /*
  * Clients. A tell opens the session's transaction if none is open; it returns the message's number,

@@ -869,9 +869,30 @@ turn_abort(Worker *worker)
 	worker->poke = true;
 }
 
+/* Phases that have nothing to do are no steps of their own. */
+static void
+skip_phases(Worker *worker)
+{
+	Store *store = worker->plane->store;
+	bool senders = false;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+		senders |= is_mine(worker, lane) && worker->cursors[lane].n_senders > 0;
+	if (worker->phase == TURN_SENDERS && !senders)
+		worker->phase = TURN_STASH;
+	if (worker->phase == TURN_STASH && store_count(store, T_STASH) == 0)
+		worker->phase = TURN_PARKED;
+	if (worker->phase == TURN_PARKED && store_count(store, T_PARKED) == 0)
+	{
+		worker->more |= shard_route_drain(worker->routes);
+		worker->phase = TURN_FORWARD;
+	}
+}
+
 void
 turn_step(Worker *worker)
 {
+	skip_phases(worker);
 	switch (worker->phase)
 	{
 		case TURN_NONE:
