@@ -290,6 +290,7 @@ host_create(World *world, Instance *instance, const char *dsn)
 		(int) world_random(world, 2 * world->options.clock_ppm + 1) - world->options.clock_ppm;
 	instance->step_delay = 300;
 	instance->plane_at = PG_INT64_MAX;
+	instance->plane_soon = false;
 	instance->out = shard_action_create();
 	instance->reply_to = -1;
 	if (!instance->store)
@@ -424,6 +425,7 @@ host_stop(World *world, Instance *instance)
 	instance->frozen = false;
 	instance->generation++;
 	instance->plane_at = PG_INT64_MAX;
+	instance->plane_soon = false;
 }
 
 /* ---- actions of the control plane ------------------------------------------------------------- */
@@ -623,6 +625,7 @@ plane_steps(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	if (!instance->up || a != instance->plane_turn)
 		return;
 	instance->plane_at = PG_INT64_MAX;
+	instance->plane_soon = false;
 	ready = plane_ready(instance->plane);
 	while (ready != 0)
 	{
@@ -689,13 +692,18 @@ host_after(World *world, Instance *instance)
 		world_later(world, 500 + world_random(world, 5000), replicates, instance, false,
 					store_flushed(instance->store), 0, NULL, 0);
 	}
+	if (instance->plane_soon)
+		return;
 	if (plane_ready(instance->plane) != 0)
+	{
+		instance->plane_soon = true;
 		delay = 20 + world_random(world, (uint32) instance->step_delay);
+	}
 	else if ((wake = plane_wake(instance->plane)) != PG_INT64_MAX)
 		delay = Max(wake - world_clock(instance), 100);
 	else
 		return;
-	if (world->now + delay >= instance->plane_at)
+	if (world->now + delay >= instance->plane_at && !instance->plane_soon)
 		return;
 	instance->plane_at = world->now + delay;
 	world_later(world, delay, plane_steps, instance, true, ++instance->plane_turn, 0, NULL, 0);

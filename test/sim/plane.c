@@ -661,7 +661,9 @@ plane_let_go(Plane *plane)
 	if (plane->released_seen != store_release_position(plane->store))
 	{
 		plane->released_seen = store_release_position(plane->store);
-		plane_poke(plane);
+		/* Rows and floors may leave now. */
+		if (plane->floors != 0 || store_count(plane->store, T_OUTBOX) > 0)
+			plane_poke(plane);
 	}
 	return_commits(plane);
 	while (n < plane->n_releases && store_released(plane->store, plane->releases[n].lsn))

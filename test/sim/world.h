@@ -131,6 +131,7 @@ typedef struct Instance
 	Store *backup;	  /* made some time ago */
 	int reply_to;	  /* instance whose message is being handled, -1: none */
 	int64 plane_at;	  /* when the data plane's next step is due */
+	bool plane_soon;  /* because there is work, not because time passes */
 	int64 plane_turn; /* number of that event; others are void */
 	int n_tickets;
 	struct
