@@ -6,6 +6,8 @@
 
 #include "core/message.h"
 
+#define FLUSH_MOST (3 * MS)
+
 int64
 plane_now(const Plane *plane)
 {
@@ -163,6 +165,7 @@ forget_memory(Plane *plane)
 	}
 	memset(plane->peers, 0, sizeof(plane->peers));
 	plane->n_peers = 0;
+	plane->flush_at = 0;
 	plane->n_facts = 0;
 	plane->n_releases = 0;
 	plane->n_reloads = 0;
@@ -858,6 +861,17 @@ commits_return(const Plane *plane)
 	return false;
 }
 
+/* Commits wait for one another: the log is flushed a while after the first that it has to be for. */
+static bool
+flush_due(Plane *plane, int64 now)
+{
+	if (store_full(plane->store) || store_flushed(plane->store) >= store_last_lsn(plane->store))
+		return false;
+	if (plane->flush_at == 0)
+		plane->flush_at = now + 1 + plane_random(plane, FLUSH_MOST);
+	return now >= plane->flush_at;
+}
+
 uint32
 plane_ready(Plane *plane)
 {
@@ -879,7 +893,7 @@ plane_ready(Plane *plane)
 	}
 	if (move_due(plane))
 		ready |= 1u << PLANE_KEEPER;
-	if (!store_full(plane->store) && (store_flushed(plane->store) < store_last_lsn(plane->store)))
+	if (flush_due(plane, now))
 		ready |= 1u << PLANE_FLUSHER;
 	else if (plane->released_seen != store_release_position(plane->store) ||
 			 (plane->n_releases > 0 && store_released(plane->store, plane->releases[0].lsn)) ||
@@ -900,6 +914,8 @@ plane_wake(Plane *plane)
 		if (plane->workers[i].lanes != 0)
 			wake = Min(wake, plane->workers[i].wake_at);
 	}
+	if (plane->flush_at != 0 && !store_full(plane->store))
+		wake = Min(wake, plane->flush_at);
 	return Min(wake, move_wake(plane));
 }
 
@@ -917,6 +933,7 @@ plane_step(Plane *plane, int process)
 	else
 	{
 		store_flush(plane->store);
+		plane->flush_at = 0;
 		plane_let_go(plane);
 	}
 	return true;

@@ -148,6 +148,8 @@ has_rows(const Worker *worker, const Peer *peer)
 {
 	Store *store = worker->plane->store;
 
+	if (store_count(store, T_OUTBOX) == 0 && store_count(store, T_KEPT) == 0)
+		return false;
 	for (int lane = 0; lane < PLANE_LANES; lane++)
 	{
 		StoreKey key = KEY(lane, peer->node);

@@ -445,6 +445,7 @@ struct Plane
 	int64 floors_lsn; /* when this is durable */
 	int64 keeper_at;
 	int64 released_seen;
+	int64 flush_at; /* 0: nothing was committed since */
 	Letter scratch;
 };
 

@@ -190,7 +190,7 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	Plane *plane = instance->plane;
 	uint64 chance = next_random(&world->random_tells);
 	int session = (int) (chance % PLANE_SESSIONS);
-	int64 pause = 20000 + (int64) (next_random(&world->random_tells) % 250000);
+	int64 pause = 20000 + (int64) (next_random(&world->random_tells) % 500000);
 
 	if (world->quiet)
 	{
