@@ -38,7 +38,7 @@ audience(const ShardNode *node, const ShardMap *map, int32 **members)
 
 /* May this node campaign, and how many older ones go before it? -1: it may not. */
 static int
-candidate_rank(const ShardNode *node, bool *alone)
+candidate_rank(const ShardNode *node)
 {
 	ShardVotersRecord voters;
 	ShardMemberRecord self;
@@ -65,7 +65,6 @@ candidate_rank(const ShardNode *node, bool *alone)
 	if (self.status != SHARD_MEMBER_UP && self.status != SHARD_MEMBER_LEAVING &&
 		self.status != SHARD_MEMBER_DOWN)
 		return -1;
-	*alone = voters.n_current == 1 && voters.n_next == 0 && !node->config.journal;
 	members = shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -80,21 +79,33 @@ candidate_rank(const ShardNode *node, bool *alone)
 	return rank;
 }
 
+/* Is this node the only one that votes, so that it need not wait to hear of others? */
+static bool
+votes_alone(const ShardNode *node)
+{
+	ShardVotersRecord voters;
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+
+	return entry && shard_record_get_voters(entry, &voters) && voters.n_current == 1 &&
+		   voters.n_next == 0 && !node->config.journal;
+}
+
 /* Campaign if the office seems to be empty. */
 static void
 maybe_campaign(ShardNode *node, int64 now)
 {
-	bool alone = false;
+	int64 silence = now - node->coordinator_heard;
 	int rank;
-	int64 patience;
 
 	if (shard_proposer_office(node->proposer) != SHARD_OFFICE_NONE || now < node->next_campaign)
 		return;
-	rank = candidate_rank(node, &alone);
-	if (rank < 0)
+	if (votes_alone(node))
+		silence = PG_INT64_MAX;
+	if (silence < SHARD_ELECTION_TIMEOUT)
 		return;
-	patience = SHARD_ELECTION_TIMEOUT + rank * SHARD_CANDIDATE_STEP;
-	if (!alone && now - node->coordinator_heard < patience)
+	rank = candidate_rank(node);
+	if (rank < 0 || silence < SHARD_ELECTION_TIMEOUT + rank * SHARD_CANDIDATE_STEP)
 		return;
 	/* Two that fail against each other must not try again at the same time for ever. */
 	node->next_campaign = now + SHARD_ELECTION_TIMEOUT +

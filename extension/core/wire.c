@@ -78,6 +78,12 @@ shard_wire_get_uint(ShardReader *reader)
 	const unsigned char *end = (const unsigned char *) reader->end;
 	uint64 value = 0;
 
+	/* Nearly all are small. */
+	if (at < end && *at < 0x80)
+	{
+		reader->at++;
+		return *at;
+	}
 	for (int shift = 0; shift < 64 && at < end; shift += 7)
 	{
 		unsigned char byte = *at++;

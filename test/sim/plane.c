@@ -888,7 +888,8 @@ plane_ready(Plane *plane)
 	}
 	for (int i = 0; i < PLANE_BACKENDS; i++)
 	{
-		if (link_backend_ready(plane, &plane->backends[i]))
+		if (plane->backends[i].state != BACKEND_FREE &&
+			link_backend_ready(plane, &plane->backends[i]))
 			ready |= 1u << PLANE_BACKEND(i);
 	}
 	if (move_due(plane))

@@ -464,8 +464,7 @@ due_operation(Plane *plane, int64 now)
 	{
 		Operation *operation = &plane->operations[i];
 
-		if (operation->kind == OP_NONE || operation->kind == OP_STOP ||
-			operation->not_before > now)
+		if (operation->kind == OP_NONE || operation->kind == OP_STOP || operation->not_before > now)
 			continue;
 		if (operation->kind == OP_IMPORT && operation->copy == NULL)
 			return operation;

@@ -143,7 +143,9 @@ store_destroy(Store *store)
 static inline int
 compare_keys(const StoreKey *a, const StoreKey *b)
 {
-	for (int i = 0; i < 4; i++)
+	if (a->k[0] != b->k[0])
+		return a->k[0] < b->k[0] ? -1 : 1;
+	for (int i = 1; i < 4; i++)
 	{
 		if (a->k[i] != b->k[i])
 			return a->k[i] < b->k[i] ? -1 : 1;
