@@ -44,7 +44,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_RENEW,	   /* token: k */
 	SHARD_CONTROL_GRANT, /* token: k; n: facts that the lease presupposes; status: ttl in ms */
 	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave */
-	SHARD_CONTROL_COORDINATOR_HINT,		 /* node: whom I take for the coordinator */
+	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
 
 	/* Shards (sections 4 and 9) */
 	SHARD_CONTROL_REGISTER = 64, /* n: learned; nodes: type ids hosted here; nodes2: proxied ones */

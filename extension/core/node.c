@@ -351,6 +351,7 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	}
 	else
 		node->inc_uuid = incarnation;
+	shard_voter_set_self(node->voter, node->id);
 	remember_claim(node);
 	shard_node_write_identity(node);
 	if (voter_may_forget(node))
@@ -428,8 +429,8 @@ receive(ShardNode *node, int64 now, const char *bytes, size_t length)
 	if (node->fenced && message.kind != SHARD_CONTROL_LEARN)
 		return;
 
-	if (message.era > node->era && message.kind != SHARD_CONTROL_JOIN &&
-		message.kind != SHARD_CONTROL_JOIN_REPLY)
+	/* What another cluster says to a joiner is not about this node's own. */
+	if (message.era > node->era && message.kind != SHARD_CONTROL_JOIN && !node->join.address)
 		shard_node_learn_era(node, message.era);
 	if (message.from != 0)
 		shard_node_member_heard(node, now, message.from);
@@ -503,12 +504,40 @@ shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out
 	end(node, now);
 }
 
+/* An incarnation that is downed or fenced takes no part: its operator is told so. */
+static void
+refuse_command(ShardNode *node, const ShardNodeEvent *event)
+{
+	ShardAction *done;
+
+	switch (event->kind)
+	{
+		case SHARD_EVENT_JOIN:
+		case SHARD_EVENT_LEAVE:
+		case SHARD_EVENT_DOWN:
+		case SHARD_EVENT_WRITE_OFF:
+		case SHARD_EVENT_ADMIT:
+		case SHARD_EVENT_MOVE:
+		case SHARD_EVENT_GIVE_UP:
+		case SHARD_EVENT_REBALANCE:
+		case SHARD_EVENT_FORCE_VOTERS:
+			done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
+			done->token = event->token;
+			done->text = node->fenced ? "this node is fenced" : "this incarnation was downed";
+			break;
+		default:
+			break;
+	}
+}
+
 /* See node.h. */
 void
 shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out)
 {
 	begin(node, out);
-	if (node->running)
+	if (!node->running || node->fenced)
+		refuse_command(node, event);
+	else
 	{
 		shard_node_member_event(node, event);
 		shard_node_region_event(node, now, event);
@@ -518,13 +547,6 @@ shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardA
 }
 
 /* ---- questions -------------------------------------------------------------------------------- */
-
-/* Does a status mean that the node is part of the cluster and should be talked to? */
-bool
-shard_node_is_member(int32 status)
-{
-	return status >= SHARD_MEMBER_JOINING && status <= SHARD_MEMBER_EXITING;
-}
 
 /*
  * A member's record as learned. Its texts are in the arena of received messages; callers here look at

@@ -52,7 +52,8 @@ may_handle_early(const ShardNode *node)
 
 	return node->found_itself && node->start_kind == SHARD_START_RESTART && node->inc_no > 0 &&
 		   shard_node_get_member(node, node->id, &self) && self.inc_no == node->inc_no &&
-		   shard_node_is_member(self.status) && self.gate == SHARD_GATE_LOCAL && !has_leases(node);
+		   shard_membership_is_member(self.status) && self.gate == SHARD_GATE_LOCAL &&
+		   !has_leases(node);
 }
 
 /* Tell the workers what they may do, if that changed. */
@@ -60,7 +61,7 @@ static void
 update_workers(ShardNode *node, const char *why)
 {
 	bool may_run = !node->fenced && !node->join.address;
-	bool push = may_run && node->admitted && shard_node_is_member(node->status);
+	bool push = may_run && node->admitted && shard_membership_is_member(node->status);
 	bool handle = push || (may_run && !node->admitted && may_handle_early(node));
 
 	if (handle == node->handling && push == node->pushing)
@@ -218,7 +219,7 @@ claim(ShardNode *node, int64 now)
 		ShardMemberRecord member;
 
 		if (!shard_record_get_member(&members[i], &member, node->arena) ||
-			!(shard_node_is_member(member.status) || members[i].key.a == node->id))
+			!(shard_membership_is_member(member.status) || members[i].key.a == node->id))
 			continue;
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_ADMIT);
 		message->node = node->id;
@@ -447,7 +448,7 @@ shard_node_member_unreachable(ShardNode *node, int32 **nodes)
 
 		if (node->peers[i].unreachable &&
 			shard_node_get_member(node, node->peers[i].node, &member) &&
-			shard_node_is_member(member.status))
+			shard_membership_is_member(member.status))
 			(*nodes)[count++] = node->peers[i].node;
 	}
 	return count;
@@ -470,7 +471,7 @@ send_heartbeats(ShardNode *node, int64 now)
 
 		if (members[i].key.a == node->id ||
 			!shard_record_get_member(&members[i], &member, node->arena) ||
-			!shard_node_is_member(member.status))
+			!shard_membership_is_member(member.status))
 			continue;
 		peer = peer_of(node, now, members[i].key.a);
 		peer->unreachable = !shard_detector_available(&peer->detector, now);
@@ -594,7 +595,8 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 			join_answered(node, now, message);
 			break;
 		case SHARD_CONTROL_COORDINATOR_HINT:
-			if (node->join.address && message->text && message->text[0])
+			if (node->join.address && message->text && message->text[0] &&
+				shard_record_uuid_equal(message->uuid2, node->join.token))
 			{
 				pfree(node->join.address);
 				node->join.address = pstrdup(message->text);

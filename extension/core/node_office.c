@@ -29,7 +29,7 @@ audience(const ShardNode *node, const ShardMap *map, int32 **members)
 		ShardMemberRecord member;
 
 		if (shard_record_get_member(&entries[i], &member, node->arena) &&
-			(shard_node_is_member(member.status) || member.status == SHARD_MEMBER_DOWN ||
+			(shard_membership_is_member(member.status) || member.status == SHARD_MEMBER_DOWN ||
 			 shard_proposer_learned_by(node->proposer, entries[i].key.a) < entries[i].n))
 			(*members)[n++] = entries[i].key.a;
 	}
@@ -44,10 +44,7 @@ candidate_rank(const ShardNode *node)
 	ShardMemberRecord self;
 	const ShardMapEntry *entry =
 		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
-	int count;
-	int rank = 0;
 	bool votes = false;
-	ShardMapEntry *members;
 
 	if (!entry || !shard_record_get_voters(entry, &voters) ||
 		!shard_node_get_member(node, node->id, &self) || node->config.journal_voter ||
@@ -65,18 +62,7 @@ candidate_rank(const ShardNode *node)
 	if (self.status != SHARD_MEMBER_UP && self.status != SHARD_MEMBER_LEAVING &&
 		self.status != SHARD_MEMBER_DOWN)
 		return -1;
-	members = shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord member;
-
-		if (shard_record_get_member(&members[i], &member, node->arena) &&
-			member.status == SHARD_MEMBER_UP && member.age != 0 &&
-			(member.age < self.age || self.status != SHARD_MEMBER_UP) &&
-			members[i].key.a != node->id)
-			rank++;
-	}
-	return rank;
+	return shard_membership_rank(node->learned, node->id, node->arena);
 }
 
 /* Is this node the only one that votes, so that it need not wait to hear of others? */
@@ -212,7 +198,7 @@ note_gate(ShardNode *node, const ShardControl *message)
 
 /* Somebody takes this node for the coordinator who is wrong. */
 static void
-point_to_coordinator(ShardNode *node)
+point_to_coordinator(ShardNode *node, const ShardControl *join)
 {
 	ShardMemberRecord member;
 	ShardControl *hint;
@@ -221,12 +207,15 @@ point_to_coordinator(ShardNode *node)
 		return;
 	hint = shard_action_send(node->out, 0, SHARD_CONTROL_COORDINATOR_HINT);
 	hint->node = node->coordinator;
+	hint->uuid2 = join->uuid;
 	hint->text = shard_arena_copy(node->out->arena, member.dsn, strlen(member.dsn) + 1);
 }
 
 void
 shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
+	/* What the same message said before, of its era or of facts, may have ended the office. */
+	follow_office(node, now);
 	switch (message->kind)
 	{
 		case SHARD_CONTROL_PRE_VOTE_REPLY:
@@ -245,7 +234,7 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 			if (node->join.address)
 				return;
 			if (!node->in_office)
-				point_to_coordinator(node);
+				point_to_coordinator(node, message);
 			break;
 		default:
 			break;
@@ -278,6 +267,30 @@ command_done(ShardNode *node, const ShardNodeEvent *event, bool good, const char
 	done->text = why;
 }
 
+/* Are these nodes voters that may be forced: an odd number of members, each once, this node among them? */
+static bool
+may_be_forced(const ShardNode *node, const int32 *nodes, int n_nodes)
+{
+	bool listed = false;
+
+	for (int i = 0; i < n_nodes; i++)
+	{
+		ShardMemberRecord member;
+
+		for (int k = 0; k < i; k++)
+		{
+			if (nodes[k] == nodes[i])
+				return false;
+		}
+		if (!node->config.journal &&
+			(!shard_node_get_member(node, nodes[i], &member) ||
+			 member.status == SHARD_MEMBER_REMOVED || member.status == SHARD_MEMBER_WRITTEN_OFF))
+			return false;
+		listed |= nodes[i] == node->id;
+	}
+	return listed && n_nodes <= SHARD_MAX_VOTERS && n_nodes % 2 == 1;
+}
+
 /*
  * All voters are lost: this node, which knows what was decided, becomes the first of the new ones
  * (R13). The state that it found is the new beginning, under an era that refuses the old voters.
@@ -286,11 +299,8 @@ static void
 force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
 	int64 ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
-	bool listed = false;
 
-	for (int i = 0; i < event->n_nodes; i++)
-		listed |= event->nodes[i] == node->id;
-	if (!listed || event->n_nodes > SHARD_MAX_VOTERS || event->n_nodes % 2 == 0)
+	if (!may_be_forced(node, event->nodes, event->n_nodes))
 	{
 		command_done(node, event, false,
 					 "voters are an odd number of members, this node among them");

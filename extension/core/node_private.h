@@ -6,6 +6,7 @@
 
 #include "core/detector.h"
 #include "core/lease.h"
+#include "core/membership.h"
 #include "core/node.h"
 #include "core/timing.h"
 #include "lib/stringinfo.h"
@@ -56,9 +57,6 @@ typedef struct NodeJoin
 	int64 command; /* to be answered by COMMAND_DONE */
 	int64 next_try;
 } NodeJoin;
-
-/* epochs of the shards that are active here, by (type, shard) */
-typedef struct NodeStarted NodeStarted;
 
 struct ShardNode
 {
@@ -118,7 +116,7 @@ struct ShardNode
 	int n_wanted;
 	int wanted_space;
 	int64 next_want;
-	struct started_hash *started;
+	struct started_hash *started; /* epochs of the shards that are active here */
 	bool leave_wished;
 	int64 leave_command;
 	int64 next_leave;
@@ -140,7 +138,6 @@ struct ShardNode
 /* node.c */
 extern void shard_node_write_identity(ShardNode *node);
 extern void shard_node_new_voter(ShardNode *node);
-extern bool shard_node_is_member(int32 status);
 extern bool shard_node_is_alone(const ShardNode *node);
 extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
 extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);

@@ -66,6 +66,13 @@ shard_voter_destroy(ShardVoter *voter)
 	pfree(voter);
 }
 
+/* See voter.h. */
+void
+shard_voter_set_self(ShardVoter *voter, int32 self)
+{
+	voter->self = self;
+}
+
 /*
  * Write the one row that is not the map. What is remembered of others goes with it: losing the
  * newest of that weakens a check, no promise.

@@ -23,6 +23,12 @@ typedef enum ShardVoterState
 extern ShardVoter *shard_voter_create(int32 self);
 extern void shard_voter_destroy(ShardVoter *voter);
 
+/*
+ * Whose voter it is, where that is known only after the durable records were read. The own node's
+ * messages are judged otherwise than those of others (R18).
+ */
+extern void shard_voter_set_self(ShardVoter *voter, int32 self);
+
 /* Take a durable record of SHARD_STORE_VOTER or SHARD_STORE_ACCEPTED, at start. False: damaged. */
 extern bool shard_voter_load(ShardVoter *voter, const ShardWrite *write);
 

@@ -1,0 +1,138 @@
+/*
+ * node_test.c
+ *		Unit tests of whole nodes: what they must not do with messages that come at the wrong time.
+ */
+#include "postgres_fe.h"
+
+#include "node_world.h"
+
+/* Encode a message as node "from" of a machine's cluster would send it, and hand it over. */
+static void
+give(int at, ShardControl *message)
+{
+	StringInfoData buffer;
+	ShardReader reader;
+	const ShardMapEntry *row =
+		shard_map_find(machines[at].rows[SHARD_STORE_NODE], (ShardMapKey){0, 0, 0});
+
+	reader = (ShardReader){row->value, row->value + row->length, false};
+	if (message->cluster.high == 0)
+	{
+		message->cluster.high = shard_wire_get_uint(&reader);
+		message->cluster.low = shard_wire_get_uint(&reader);
+	}
+	message->protocol_version = SHARD_PROTOCOL_VERSION;
+	initStringInfo(&buffer);
+	shard_control_encode(&buffer, message);
+	shard_node_receive(machines[at].node, now, buffer.data, buffer.len, out);
+	pfree(buffer.data);
+}
+
+/* After a restart a node does not promise itself a ballot that it has used (R18). */
+static void
+test_ballot_once(void)
+{
+	ShardControl prepare = {.kind = SHARD_CONTROL_PREPARE, .from = 1};
+	ShardNodeEvent itself = {.kind = SHARD_EVENT_WHO_ANSWERED, .node = 1};
+	int64 used;
+	int persists;
+
+	start(0);
+	run(2 * SHARD_SECOND);
+	ok(is_coordinator(0), "a node alone is coordinator");
+	used = shard_voter_promised(shard_node_voter(machines[0].node));
+	stop(0);
+	start(0);
+	is_int(shard_voter_promised(shard_node_voter(machines[0].node)), used, "promises are kept");
+	itself.uuid = machines[0].incarnation;
+	happen(0, &itself);
+	prepare.b = used;
+	persists = machines[0].persists;
+	give(0, &prepare);
+	act(0, NO_LINK);
+	is_int(machines[0].persists, persists, "the used ballot is not promised to itself again");
+	prepare.b = used + (INT64CONST(1) << 16);
+	give(0, &prepare);
+	act(0, NO_LINK);
+	is_int(machines[0].persists, persists + 1, "but the next one");
+	run(5 * SHARD_SECOND);
+	ok(is_coordinator(0), "and takes office again");
+}
+
+/* What a seed of another cluster hints to a joiner says nothing of the joiner's own era. */
+static void
+test_foreign_hint(void)
+{
+	ShardControl hint = {.kind = SHARD_CONTROL_COORDINATOR_HINT, .era = 3, .node = 7};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = "nowhere", .token = 2};
+
+	event.uuid = new_uuid();
+	happen(0, &event);
+	hint.cluster = new_uuid();
+	hint.text = "elsewhere";
+	hint.uuid2 = event.uuid;
+	give(0, &hint);
+	is_int(shard_node_era(machines[0].node), 0, "the era of another cluster is not taken");
+	ok(shard_map_count(shard_node_learned(machines[0].node)) > 1, "nor is the own map forgotten");
+	act(0, NO_LINK);
+}
+
+/* A message of a newer era ends an office; what else it says finds no coordinator any more. */
+static void
+test_era_ends_office(void)
+{
+	ShardControl message = {.kind = SHARD_CONTROL_REGISTER, .from = 1, .from_inc = 1, .status = 1};
+
+	start(1);
+	run(2 * SHARD_SECOND);
+	ok(is_coordinator(1), "a coordinator");
+	message.era = 1;
+	give(1, &message);
+	ok(!is_coordinator(1), "has no office in a newer era");
+	is_int(shard_node_era(machines[1].node), 1, "which it enters");
+	act(1, NO_LINK);
+}
+
+/* Voters are named by the operator: each once, and members all. */
+static void
+test_forced_voters(void)
+{
+	static const int32 twice[] = {1, 1, 1};
+	static const int32 strangers[] = {1, 8, 9};
+	static const int32 good[] = {1};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 3, .token = 3};
+
+	start(2);
+	run(2 * SHARD_SECOND);
+	event.nodes = twice;
+	happen(2, &event);
+	ok(machines[2].command == 3 && !machines[2].command_good, "nobody votes twice");
+	event.nodes = strangers;
+	event.token = 4;
+	happen(2, &event);
+	ok(machines[2].command == 4 && !machines[2].command_good, "nor do strangers");
+	is_int(shard_node_era(machines[2].node), 0, "the era stays");
+	event.nodes = good;
+	event.n_nodes = 1;
+	event.token = 5;
+	happen(2, &event);
+	ok(machines[2].command == 5 && machines[2].command_good, "a member may");
+	run(3 * SHARD_SECOND);
+	ok(is_coordinator(2), "and is coordinator");
+	is_int(shard_node_era(machines[2].node), 1, "in a new era");
+}
+
+int
+main(void)
+{
+	(void) add_type;
+	(void) join;
+	(void) count_homes;
+	begin_world();
+	test_ballot_once();
+	test_foreign_hint();
+	test_era_ends_office();
+	test_forced_voters();
+	end_world();
+	return unit_done();
+}

@@ -1,0 +1,384 @@
+/*
+ * node_world.h
+ *		A small world for whole nodes: real disks and networks without delay, workers that do at once
+ *		what they are told.
+ *
+ * A machine is a node with its durable rows; it can die and start again. What it is told to start it
+ * starts, what it is told to move it seals and stages.
+ */
+#pragma once
+
+#include "core/node.h"
+#include "core/timing.h"
+#include "shard.h"
+#include "unit.h"
+
+#define MACHINES 4
+#define STEP (50 * SHARD_MS)
+#define MANY 10000
+#define STORES (SHARD_STORE_LEARNED + 1)
+#define NO_LINK -1
+
+typedef struct Machine
+{
+	ShardNode *node;
+	bool cut; /* nothing comes or goes */
+	char dsn[8];
+	ShardUuid incarnation;
+	ShardMap *rows[STORES]; /* durable */
+	int persists;			/* transactions that the node asked for */
+	int writes;
+	int facts;
+	int epochs[MANY]; /* of shards that are active here; -1: not */
+	int n_started;	  /* to be reported */
+	ShardShardRef started[MANY];
+	int64 command; /* the last one that was answered */
+	bool command_good;
+} Machine;
+
+typedef struct Letter
+{
+	struct Letter *next;
+	int from;
+	int to;
+	bool event;
+	ShardNodeEventKind kind;
+	ShardShardRef shard;
+	int32 node;
+	size_t length;
+	char bytes[FLEXIBLE_ARRAY_MEMBER];
+} Letter;
+
+static Machine machines[MACHINES];
+static Letter *first_letter;
+static Letter *last_letter;
+static ShardActions *out;
+static int64 now = 100 * SHARD_SECOND;
+static uint64 last_uuid;
+static int letters; /* messages sent */
+
+static ShardUuid
+new_uuid(void)
+{
+	return (ShardUuid){7, ++last_uuid};
+}
+
+/* The machine where a node is, or which has an address. */
+static int
+machine_of(int32 node, const char *dsn)
+{
+	for (int i = 0; i < MACHINES; i++)
+	{
+		if (machines[i].node &&
+			(dsn ? strcmp(machines[i].dsn, dsn) == 0 : shard_node_id(machines[i].node) == node))
+			return i;
+	}
+	return NO_LINK;
+}
+
+static Letter *
+post(int from, int to, const char *bytes, size_t length)
+{
+	Letter *letter = palloc0(offsetof(Letter, bytes) + length);
+
+	letter->from = from;
+	letter->to = to;
+	letter->length = length;
+	if (length > 0)
+		memcpy(letter->bytes, bytes, length);
+	if (last_letter)
+		last_letter->next = letter;
+	else
+		first_letter = letter;
+	last_letter = letter;
+	return letter;
+}
+
+static void
+post_event(int to, ShardNodeEventKind kind, ShardShardRef shard, int32 node)
+{
+	Letter *letter = post(to, to, NULL, 0);
+
+	letter->event = true;
+	letter->kind = kind;
+	letter->shard = shard;
+	letter->node = node;
+}
+
+/* A transaction of a machine becomes durable. */
+static void
+write_rows(Machine *machine, const ShardAction *action)
+{
+	machine->persists++;
+	machine->writes += action->n_writes;
+	for (int i = 0; i < action->n_writes; i++)
+	{
+		const ShardWrite *write = &action->writes[i];
+		ShardMap *rows = machine->rows[write->store];
+		ShardMapEntry gone = {.key = write->entry.key, .n = -1, .deleted = true};
+
+		if (write->clear)
+			shard_map_clear(rows);
+		if (write->remove)
+		{
+			shard_map_put(rows, &gone);
+			shard_map_purge(rows, -1);
+		}
+		else if (write->entry.key.kind >= 0)
+			shard_map_put(rows, &write->entry);
+	}
+}
+
+/* A decided home has come to the workers. */
+static void
+take_fact(int at, const ShardMapEntry *entry)
+{
+	Machine *machine = &machines[at];
+	ShardHomeRecord home;
+
+	machine->facts++;
+	if (!shard_record_get_home(entry, &home) || entry->key.b >= MANY)
+		return;
+	if (shard_record_home_node(&home) != shard_node_id(machine->node))
+		machine->epochs[entry->key.b] = -1;
+	else if (machine->n_started < MANY)
+	{
+		machine->epochs[entry->key.b] = home.epoch;
+		machine->started[machine->n_started++] =
+			(ShardShardRef){entry->key.a, entry->key.b, home.epoch, 0};
+	}
+}
+
+/* Do what a step of a machine wants done; link: to whom node 0 answers. */
+static void
+act(int at, int link)
+{
+	Machine *machine = &machines[at];
+	int64 ticket = 0;
+
+	for (int i = 0; i < out->n_actions; i++)
+	{
+		const ShardAction *action = &out->actions[i];
+		int to;
+
+		switch (action->kind)
+		{
+			case SHARD_ACTION_SEND:
+				to = action->text		 ? machine_of(0, action->text)
+					 : action->node == 0 ? link
+										 : machine_of(action->node, NULL);
+				letters++;
+				if (to != NO_LINK && !machine->cut && !machines[to].cut)
+					(void) post(at, to, action->bytes, action->length);
+				break;
+			case SHARD_ACTION_PERSIST:
+				write_rows(machine, action);
+				ticket = action->ticket;
+				break;
+			case SHARD_ACTION_FACT:
+				take_fact(at, action->entry);
+				break;
+			case SHARD_ACTION_STOP_SHARD:
+				post_event(at, SHARD_EVENT_SHARD_STOPPED, action->shard, 0);
+				break;
+			case SHARD_ACTION_IMPORT_SHARD:
+				post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
+				break;
+			case SHARD_ACTION_WHO_AT:
+				post_event(at, SHARD_EVENT_WHO_ANSWERED, (ShardShardRef){0}, action->node);
+				break;
+			case SHARD_ACTION_COMMAND_DONE:
+				machine->command = action->token;
+				machine->command_good = action->flag;
+				break;
+			default:
+				break;
+		}
+	}
+	if (ticket > 0)
+	{
+		shard_node_persisted(machine->node, now, ticket, out);
+		act(at, link);
+	}
+}
+
+/* Something happens at a machine. */
+static void
+happen(int at, const ShardNodeEvent *event)
+{
+	shard_node_event(machines[at].node, now, event, out);
+	act(at, NO_LINK);
+}
+
+/* Hand over all letters, and those that follow from them. */
+static void
+deliver(void)
+{
+	while (first_letter)
+	{
+		Letter *letter = first_letter;
+		int who;
+
+		first_letter = letter->next;
+		if (!first_letter)
+			last_letter = NULL;
+		if (letter->event)
+		{
+			ShardNodeEvent event = {.kind = letter->kind, .n_shards = 1, .shards = &letter->shard};
+
+			event.node = letter->node;
+			who = machine_of(letter->node, NULL);
+			if (who != NO_LINK)
+				event.uuid = machines[who].incarnation;
+			if (machines[letter->to].node)
+				happen(letter->to, &event);
+		}
+		else if (machines[letter->to].node)
+		{
+			shard_node_receive(machines[letter->to].node, now, letter->bytes, letter->length, out);
+			act(letter->to, letter->from);
+		}
+		pfree(letter);
+	}
+}
+
+/* Let time pass. */
+static void
+run(int64 time)
+{
+	for (int64 end = now + time; now < end; now += STEP)
+	{
+		for (int i = 0; i < MACHINES; i++)
+		{
+			Machine *machine = &machines[i];
+			ShardNodeEvent event = {.kind = SHARD_EVENT_SHARDS_STARTED};
+
+			if (!machine->node)
+				continue;
+			shard_node_tick(machine->node, now, out);
+			act(i, NO_LINK);
+			deliver();
+			event.n_shards = machine->n_started;
+			event.shards = machine->started;
+			machine->n_started = 0;
+			if (event.n_shards > 0)
+				happen(i, &event);
+			deliver();
+		}
+	}
+}
+
+/* A machine's process begins, with what is durable there. */
+static void
+start(int at)
+{
+	Machine *machine = &machines[at];
+	ShardNodeConfig config = {.app_version = "1"};
+
+	snprintf(machine->dsn, sizeof(machine->dsn), "m%d", at);
+	config.dsn = machine->dsn;
+	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
+	config.roster.stable_after = 20 * SHARD_SECOND;
+	config.homes.rebalance_interval = SHARD_REBALANCE_INTERVAL;
+	config.homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
+	config.homes.start_timeout = SHARD_START_TIMEOUT;
+	machine->node = shard_node_create(&config);
+	for (int s = SHARD_STORE_NODE; s < STORES; s++)
+	{
+		int count;
+		ShardMapEntry *entries;
+
+		if (!machine->rows[s])
+			machine->rows[s] = shard_map_create();
+		entries = shard_map_since(machine->rows[s], -2, out->arena, &count);
+		for (int i = 0; i < count; i++)
+		{
+			ShardWrite write = {.store = (ShardStore) s, .entry = entries[i]};
+
+			if (!shard_node_load(machine->node, &write))
+				ok(false, "%s reads its rows", machine->dsn);
+		}
+	}
+	machine->incarnation = new_uuid();
+	shard_node_start(machine->node, now, SHARD_START_RESTART, new_uuid(), machine->incarnation,
+					 out);
+	act(at, NO_LINK);
+	deliver();
+}
+
+/* It dies with what is not durable. */
+static void
+stop(int at)
+{
+	shard_node_destroy(machines[at].node);
+	machines[at].node = NULL;
+}
+
+/* A machine joins the cluster of another one. */
+static void
+join(int at, int seed)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = machines[seed].dsn, .token = 1};
+
+	event.uuid = new_uuid();
+	happen(at, &event);
+	deliver();
+}
+
+/* Every machine runs a type. */
+static void
+add_type(int at, const char *name, int32 number_of_shards)
+{
+	ShardTypeRecord type = {.name = name, .number_of_shards = number_of_shards, .role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+
+	happen(at, &event);
+	deliver();
+}
+
+/* Number of homes that a machine has learned, of one node or of all (0). */
+static int
+count_homes(int at, int32 node)
+{
+	int count;
+	int n = 0;
+	ShardMapEntry *homes =
+		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_HOME, out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardHomeRecord home;
+
+		n += shard_record_get_home(&homes[i], &home) &&
+			 (node == 0 || shard_record_home_node(&home) == node);
+	}
+	return n;
+}
+
+static bool
+is_coordinator(int at)
+{
+	return shard_proposer_office(shard_node_proposer(machines[at].node)) == SHARD_OFFICE_HELD;
+}
+
+static void
+begin_world(void)
+{
+	out = shard_action_create();
+}
+
+static void
+end_world(void)
+{
+	for (int i = 0; i < MACHINES; i++)
+	{
+		if (machines[i].node)
+			stop(i);
+		for (int s = SHARD_STORE_NODE; s < STORES; s++)
+		{
+			if (machines[i].rows[s])
+				shard_map_destroy(machines[i].rows[s]);
+		}
+	}
+	shard_action_destroy(out);
+}
