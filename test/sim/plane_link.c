@@ -133,7 +133,7 @@ close_link(Worker *worker, int i, int64 pause)
 	Link *link = &worker->links[i];
 
 	link->state = LINK_CLOSED;
-	link->outstanding = 0;
+	memset(link->calls, 0, sizeof(link->calls));
 	link->not_before = plane_now(plane) + pause;
 	for (int lane = 0; lane < PLANE_LANES; lane++)
 	{
@@ -194,7 +194,7 @@ say_hello(Worker *worker, int i)
 	}
 	link->state = LINK_HELLO;
 	link->req = 0;
-	link->outstanding = 0;
+	memset(link->calls, 0, sizeof(link->calls));
 	link->deadline = plane_now(plane) + plane->settings.call_timeout;
 	memset(link->told, 0, sizeof(link->told));
 	link_send(plane, peer->node, letter);
@@ -278,6 +278,35 @@ add_section(Worker *worker, int i, int lane, Letter *letter)
 	shard_stream_sent(stream, seq);
 }
 
+/* The slot of a call that waits for its answer, or with 0 a free one; -1: none. */
+static int
+link_call(const Link *link, int64 req)
+{
+	for (int i = 0; i < LINK_CALLS; i++)
+	{
+		if (link->calls[i].req == req)
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * Did hello or any call wait too long? Each for itself: a peer that answers later calls does not make
+ * up for one that was lost.
+ */
+static bool
+link_timed_out(const Link *link, int64 now)
+{
+	if (link->state == LINK_HELLO)
+		return now >= link->deadline;
+	for (int i = 0; i < LINK_CALLS; i++)
+	{
+		if (link->calls[i].req != 0 && now >= link->calls[i].deadline)
+			return true;
+	}
+	return false;
+}
+
 /* A call with what there is; without rows it only asks whether the peer still knows me. */
 static bool
 send_call(Worker *worker, int i, bool even_empty)
@@ -285,6 +314,7 @@ send_call(Worker *worker, int i, bool even_empty)
 	Plane *plane = worker->plane;
 	Link *link = &worker->links[i];
 	Letter *letter = &plane->scratch;
+	int slot;
 
 	memset(&letter->head, 0, sizeof(Datagram));
 	for (int lane = 0; lane < PLANE_LANES; lane++)
@@ -299,8 +329,9 @@ send_call(Worker *worker, int i, bool even_empty)
 	letter->head.conn = link->conn;
 	letter->head.req = ++link->req;
 	letter->head.to_inc = link->to_inc;
-	if (link->outstanding++ == 0)
-		link->deadline = plane_now(plane) + plane->settings.call_timeout;
+	slot = link_call(link, 0);
+	link->calls[slot].req = link->req;
+	link->calls[slot].deadline = plane_now(plane) + plane->settings.call_timeout;
 	link->last_call = plane_now(plane);
 	link_send(plane, plane->peers[i].node, letter);
 	return true;
@@ -324,13 +355,12 @@ link_push(Worker *worker)
 			say_hello(worker, i);
 			return true;
 		}
-		if (link->state != LINK_CLOSED && (link->state == LINK_HELLO || link->outstanding > 0) &&
-			now >= link->deadline)
+		if (link->state != LINK_CLOSED && link_timed_out(link, now))
 		{
 			close_link(worker, i, (50 + plane_random(plane, 100)) * MS);
 			return true;
 		}
-		if (link->state == LINK_OPEN && link->outstanding < 2 &&
+		if (link->state == LINK_OPEN && link_call(link, 0) >= 0 &&
 			send_call(worker, i,
 					  now - link->last_call > KEEP_ALIVE && has_rows(worker, &plane->peers[i])))
 			return true;
@@ -349,7 +379,8 @@ link_wake(Worker *worker)
 	for (int i = 0; i < plane->n_peers; i++)
 	{
 		if (plane->peers[i].node != plane->node &&
-			(worker->links[i].outstanding > 0 || has_rows(worker, &plane->peers[i])))
+			(worker->links[i].calls[0].req + worker->links[i].calls[1].req > 0 ||
+			 has_rows(worker, &plane->peers[i])))
 			return now + 100 * MS;
 	}
 	return PG_INT64_MAX;
@@ -1092,8 +1123,12 @@ take_answer(Plane *plane, const Letter *letter)
 	}
 	else if (head->req != 0)
 	{
-		link->outstanding = Max(0, link->outstanding - 1);
-		link->deadline = plane_now(plane) + plane->settings.call_timeout;
+		int slot = link_call(link, head->req);
+
+		/* Repeated answers are none. */
+		if (slot < 0)
+			return;
+		link->calls[slot].req = 0;
 		take_positions(worker, peer, letter, false);
 	}
 	worker->poke = true;

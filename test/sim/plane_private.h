@@ -234,6 +234,8 @@ typedef enum LinkState
 	LINK_OPEN		 /* next: CLOSED */
 } LinkState;
 
+#define LINK_CALLS 2
+
 /* A worker's connection to a peer. */
 typedef struct Link
 {
@@ -241,9 +243,13 @@ typedef struct Link
 	int64 conn;
 	int64 req;
 	int32 to_inc;
-	int outstanding;
-	int64 deadline;	  /* of the oldest call */
-	int64 not_before; /* for a new connection */
+	int64 deadline; /* of hello */
+	struct
+	{
+		int64 req; /* 0: none */
+		int64 deadline;
+	} calls[LINK_CALLS]; /* that wait for their answers */
+	int64 not_before;	 /* for a new connection */
 	int64 last_call;
 	int64 told[32]; /* n of the facts that were told on it, by shard */
 } Link;
