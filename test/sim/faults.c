@@ -15,6 +15,7 @@ static const char *const names[] = {
 	[FAULT_CONTROL_CRASH] = "control_crash",
 	[FAULT_FREEZE] = "freeze",
 	[FAULT_FREEZE_COORDINATOR] = "freeze_coordinator",
+	[FAULT_FREEZE_WORKER] = "freeze_worker",
 	[FAULT_PARTITION] = "partition",
 	[FAULT_ONE_WAY] = "one_way",
 	[FAULT_ISOLATE_REGION] = "isolate",
@@ -42,6 +43,7 @@ static const int weights[] = {
 	[FAULT_CONTROL_CRASH] = 6,
 	[FAULT_FREEZE] = 10,
 	[FAULT_FREEZE_COORDINATOR] = 5,
+	[FAULT_FREEZE_WORKER] = 6,
 	[FAULT_PARTITION] = 8,
 	[FAULT_ONE_WAY] = 6,
 	[FAULT_ISOLATE_REGION] = 4,
@@ -228,6 +230,15 @@ freeze(World *world, Instance *instance, int64 duration)
 		instance->frozen ? Max(instance->thaw_at, world->now + duration) : world->now + duration;
 	instance->frozen = true;
 	world_trace(world, "%s freezes", instance->dsn);
+}
+
+/* One worker or backend of the data plane goes on. */
+static void
+worker_thaws(World *world, Instance *instance, int64 process, int64 b, const char *bytes,
+			 size_t length)
+{
+	instance->stuck &= ~(1U << process);
+	host_after(world, instance);
 }
 
 static void
@@ -589,6 +600,11 @@ fault_apply(World *world, const Fault *fault)
 			world_later(world, fault->duration, thaw_due, NULL, false, coordinator->index, 0, NULL,
 						0);
 			break;
+		case FAULT_FREEZE_WORKER:
+			instance->stuck |= 1U << (fault->number % PLANE_KEEPER);
+			world_later(world, fault->duration, worker_thaws, instance, false,
+						fault->number % PLANE_KEEPER, 0, NULL, 0);
+			break;
 		case FAULT_PARTITION:
 			partition(world, fault->number & ((1U << world->options.nodes) - 1), fault->duration);
 			break;
@@ -768,6 +784,7 @@ fault_heal(World *world)
 
 		if (!instance->exists)
 			continue;
+		instance->stuck = 0;
 		if (instance->frozen)
 		{
 			instance->thaw_at = world->now;

@@ -423,6 +423,7 @@ host_stop(World *world, Instance *instance)
 	plane_crash(instance->plane);
 	instance->up = false;
 	instance->frozen = false;
+	instance->stuck = 0;
 	instance->generation++;
 	instance->plane_at = PG_INT64_MAX;
 	instance->plane_soon = false;
@@ -626,7 +627,7 @@ plane_steps(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		return;
 	instance->plane_at = PG_INT64_MAX;
 	instance->plane_soon = false;
-	ready = plane_ready(instance->plane);
+	ready = plane_ready(instance->plane) & ~instance->stuck;
 	while (ready != 0)
 	{
 		int skip = (int) world_random(world, (uint32) __builtin_popcount(ready));
@@ -694,13 +695,13 @@ host_after(World *world, Instance *instance)
 	}
 	if (instance->plane_soon)
 		return;
-	if (plane_ready(instance->plane) != 0)
+	if ((plane_ready(instance->plane) & ~instance->stuck) != 0)
 	{
 		instance->plane_soon = true;
 		delay = 20 + world_random(world, (uint32) instance->step_delay);
 	}
 	else if ((wake = plane_wake(instance->plane)) != PG_INT64_MAX)
-		delay = Max(wake - world_clock(instance), 100);
+		delay = Max(wake - world_clock(instance), instance->stuck ? 10000 : 100);
 	else
 		return;
 	if (world->now + delay >= instance->plane_at && !instance->plane_soon)

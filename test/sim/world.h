@@ -38,6 +38,7 @@ typedef enum FaultKind
 	FAULT_CONTROL_CRASH,	 /* the control process alone dies and starts again */
 	FAULT_FREEZE,			 /* no process of the instance runs; its clock does */
 	FAULT_FREEZE_COORDINATOR,
+	FAULT_FREEZE_WORKER,  /* one process of the data plane alone stands still, maybe in a turn */
 	FAULT_PARTITION,	  /* the nodes in a mask on one side, all others on the other */
 	FAULT_ONE_WAY,		  /* one direction of one link */
 	FAULT_ISOLATE_REGION, /* a node is cut off for long: it learns nothing for several moves */
@@ -121,6 +122,7 @@ typedef struct Instance
 	int control_generation;
 	bool frozen;
 	int64 thaw_at;
+	uint32 stuck;	  /* processes of the data plane that stand still */
 	int64 clock_base; /* its own time at simulated time 0 */
 	int clock_ppm;
 	int64 step_delay; /* of its processes; long while the disk is slow */
