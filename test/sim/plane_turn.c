@@ -714,8 +714,12 @@ publish_turn(Worker *worker, int64 lsn)
 		int32 lost = worker->owned[i].lost;
 
 		plane_own_changed(plane, type_id, shard, &worker->owned[i].before, after, lost);
+		/* Before what the same turn handled in that epoch: what was lost cannot come before it. */
 		if (after->state == SHARD_HOME_ACTIVE && lost > 0 && after->epoch == lost)
-			turn_output(worker, R_LOST, shard_route_get(worker->routes, type_id, shard), 0, 0, 0);
+			plane_release_at(plane, &(Release){.kind = R_LOST,
+											   .lsn = lsn,
+											   .epoch = after->epoch,
+											   .ref = {.type_id = type_id, .shard = shard}});
 	}
 	shard_route_commit(worker->routes);
 	for (int i = 0; i < worker->n_outputs; i++)
