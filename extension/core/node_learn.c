@@ -25,9 +25,9 @@ write_point(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_LEARNED, &entry);
 }
 
-/* Tell the workers one home. */
-static void
-tell_home(ShardNode *node, const ShardMapEntry *entry)
+/* Tell the workers one home; they ignore what they know. */
+void
+shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *entry)
 {
 	ShardMapEntry *copy = shard_arena_copy(node->out->arena, entry, sizeof(ShardMapEntry));
 	ShardAction *action;
@@ -45,7 +45,7 @@ shard_node_learn_tell(ShardNode *node)
 	ShardMapEntry *homes = shard_map_list(node->learned, SHARD_MAP_HOME, node->out->arena, &count);
 
 	for (int i = 0; i < count; i++)
-		tell_home(node, &homes[i]);
+		shard_node_learn_tell_home(node, &homes[i]);
 }
 
 /* Keep the map of a cluster that was founded here. */
@@ -180,7 +180,7 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 			continue;
 		shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
 		if (entry->key.kind == SHARD_MAP_HOME && !entry->deleted)
-			tell_home(node, entry);
+			shard_node_learn_tell_home(node, entry);
 		self |= entry->key.kind == SHARD_MAP_MEMBER && entry->key.a == node->id;
 		counters |= entry->key.kind == SHARD_MAP_COUNTERS;
 	}
@@ -236,6 +236,7 @@ shard_node_learn_era(ShardNode *node, int32 era)
 	shard_proposer_step_down(node->proposer);
 	node->coordinator = 0;
 	node->coordinator_ballot = 0;
+	shard_node_region_forget(node);
 	shard_node_learn_addresses(node, members, count);
 }
 
@@ -254,7 +255,7 @@ shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message
 				shard_map_learn(node->learned, entry))
 			{
 				shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
-				tell_home(node, entry);
+				shard_node_learn_tell_home(node, entry);
 			}
 		}
 		return;

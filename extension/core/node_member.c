@@ -78,7 +78,10 @@ update_workers(ShardNode *node, const char *why)
 		shard_node_learn_tell(node);
 	}
 	else
+	{
 		shard_action_add(node->out, SHARD_ACTION_STOP_WORKERS)->text = why;
+		shard_node_region_stopped(node);
+	}
 	node->handling = handle;
 	node->pushing = push;
 }
@@ -401,7 +404,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	node->coordinator_ballot = 0;
 	node->coordinator_heard = now;
 	shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n = 0;
-	shard_node_region_new_coordinator(node);
+	shard_node_region_forget(node);
 }
 
 /* ---- heartbeats ------------------------------------------------------------------------------- */

@@ -112,11 +112,9 @@ struct ShardNode
 	int n_types;
 	bool registered;
 	int64 next_register;
-	ShardShardRef *wanted;
-	int n_wanted;
-	int wanted_space;
+	struct node_shards_hash *wanted; /* by workers; no home is known */
 	int64 next_want;
-	struct started_hash *started; /* epochs of the shards that are active here */
+	struct node_shards_hash *started; /* epochs of the shards that are active here */
 	bool leave_wished;
 	int64 leave_command;
 	int64 next_leave;
@@ -169,6 +167,7 @@ extern void shard_node_learn_forced(ShardNode *node);
 extern void shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count);
 extern void shard_node_learn_era(ShardNode *node, int32 era);
 extern void shard_node_learn_tell(ShardNode *node);
+extern void shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *home);
 extern void shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message);
 
 /* node_region.c: registration, wanted homes, starts and stops of shards */
@@ -176,6 +175,8 @@ extern void shard_node_region_tick(ShardNode *node, int64 now);
 extern void shard_node_region_receive(ShardNode *node, const ShardControl *message);
 extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
 extern void shard_node_region_new_coordinator(ShardNode *node);
+extern void shard_node_region_stopped(ShardNode *node);
+extern void shard_node_region_forget(ShardNode *node);
 extern void shard_node_region_destroy(ShardNode *node);
 
 /* node_office.c: campaigns, and the coordinator's duties */

@@ -21,18 +21,18 @@ typedef struct NodeShardKey
 	int32 shard;
 } NodeShardKey;
 
-typedef struct NodeStartedEntry
+typedef struct NodeShardEntry
 {
 	NodeShardKey key;
 	int32 epoch;
 	char status;
-} NodeStartedEntry;
+} NodeShardEntry;
 
 #ifdef FRONTEND
 #include "common/logging.h" /* simplehash reports its failures by it */
 #endif
-#define SH_PREFIX started
-#define SH_ELEMENT_TYPE NodeStartedEntry
+#define SH_PREFIX node_shards
+#define SH_ELEMENT_TYPE NodeShardEntry
 #define SH_KEY_TYPE NodeShardKey
 #define SH_KEY key
 #define SH_HASH_KEY(table, k) \
@@ -154,6 +154,27 @@ announce(ShardNode *node, int64 now)
 	}
 }
 
+/* The cluster does not take the type as this node has it: it is not asked again, nor hosted here. */
+static void
+type_answered(ShardNode *node, const ShardControl *message)
+{
+	ShardTypeRecord record;
+
+	if (message->flag || message->n_entries != 1 ||
+		!shard_record_get_type(&message->entries[0], &record, node->arena))
+		return;
+	for (int i = 0; i < node->n_types; i++)
+	{
+		NodeType *type = &node->types[i];
+
+		if (strcmp(type->name, record.name) != 0 || type->refused || type->type_id != 0)
+			continue;
+		type->refused = true;
+		shard_action_log(node->out, 19 /* WARNING */, "entity type \"%s\" is refused: %s",
+						 type->name, message->text ? message->text : "");
+	}
+}
+
 /* Another coordinator knows nothing of this node yet. */
 void
 shard_node_region_new_coordinator(ShardNode *node)
@@ -163,67 +184,90 @@ shard_node_region_new_coordinator(ShardNode *node)
 	node->next_want = 0;
 	node->next_leave = 0;
 	node->next_renewal = 0;
+	for (int i = 0; i < node->n_types; i++)
+		node->types[i].refused = false;
+}
+
+/* Nothing runs any more of what was started. */
+void
+shard_node_region_stopped(ShardNode *node)
+{
+	if (node->started)
+		node_shards_reset(node->started);
+}
+
+/* The ids of types and what goes by them belong to a cluster, and an era, that is no more. */
+void
+shard_node_region_forget(ShardNode *node)
+{
+	for (int i = 0; i < node->n_types; i++)
+		node->types[i].type_id = 0;
+	if (node->wanted)
+		node_shards_reset(node->wanted);
+	shard_node_region_stopped(node);
+	shard_node_region_new_coordinator(node);
 }
 
 /* ---- wanted homes ----------------------------------------------------------------------------- */
 
-static bool
-is_known(const ShardNode *node, const ShardShardRef *shard)
+static const ShardMapEntry *
+find_home(const ShardNode *node, NodeShardKey key)
 {
-	return shard_map_value(node->learned,
-						   (ShardMapKey){SHARD_MAP_HOME, shard->type_id, shard->shard}) != NULL;
+	return shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_HOME, key.type_id, key.shard});
 }
 
-/* Workers met shards without a route. One that is known was told, or is told again. */
+/* Workers met shards without a route. They are told of those that are known; the others are asked for. */
 static void
 want(ShardNode *node, const ShardShardRef *shards, int n_shards)
 {
+	if (!node->wanted)
+		node->wanted = node_shards_create(64, NULL);
 	for (int i = 0; i < n_shards; i++)
 	{
-		bool there = false;
+		NodeShardKey key = {shards[i].type_id, shards[i].shard};
+		const ShardMapEntry *home = find_home(node, key);
+		bool found;
 
-		for (int k = 0; k < node->n_wanted && !there; k++)
-			there = node->wanted[k].type_id == shards[i].type_id &&
-					node->wanted[k].shard == shards[i].shard;
-		if (there)
-			continue;
-		if (node->n_wanted == node->wanted_space)
+		if (home)
+			shard_node_learn_tell_home(node, home);
+		else
 		{
-			node->wanted_space = Max(16, 2 * node->wanted_space);
-			node->wanted = node->wanted
-							   ? repalloc(node->wanted, node->wanted_space * sizeof(ShardShardRef))
-							   : palloc(node->wanted_space * sizeof(ShardShardRef));
+			(void) node_shards_insert(node->wanted, key, &found);
+			if (!found)
+				node->next_want = 0;
 		}
-		node->wanted[node->n_wanted++] = shards[i];
-		node->next_want = 0;
 	}
 }
 
-/* Ask for the homes that are still wanted; those that were learned meanwhile are told. */
+/* Ask for the homes that are still wanted; the workers were told of those that were learned meanwhile. */
 static void
 ask_homes(ShardNode *node, int64 now)
 {
-	int kept = 0;
+	node_shards_iterator iterator;
+	NodeShardEntry *entry;
+	ShardControl *message = NULL;
 
-	if (node->n_wanted == 0 || now < node->next_want)
+	if (!node->admitted || node->coordinator == 0 || !node->wanted || node->wanted->members == 0 ||
+		now < node->next_want)
 		return;
-	for (int i = 0; i < node->n_wanted; i++)
-	{
-		if (!is_known(node, &node->wanted[i]))
-			node->wanted[kept++] = node->wanted[i];
-	}
-	node->n_wanted = kept;
-	for (int from = 0; from < kept; from += LIST_LIMIT)
-	{
-		ShardControl *message = shard_node_to_coordinator(node, SHARD_CONTROL_GET_SHARD_HOMES);
-
-		if (!message)
-			return;
-		message->n_shards = Min(kept - from, LIST_LIMIT);
-		message->shards = shard_arena_copy(node->out->arena, node->wanted + from,
-										   message->n_shards * sizeof(ShardShardRef));
-	}
 	node->next_want = now + SHARD_RETRY_INTERVAL;
+	node_shards_start_iterate(node->wanted, &iterator);
+	while ((entry = node_shards_iterate(node->wanted, &iterator)) != NULL)
+	{
+		if (find_home(node, entry->key))
+		{
+			node_shards_delete_item(node->wanted, entry);
+			continue;
+		}
+		if (!message || message->n_shards == LIST_LIMIT)
+		{
+			message = shard_node_to_coordinator(node, SHARD_CONTROL_GET_SHARD_HOMES);
+			message->shards =
+				shard_arena_alloc(node->out->arena, LIST_LIMIT * sizeof(ShardShardRef));
+		}
+		message->shards[message->n_shards].type_id = entry->key.type_id;
+		message->shards[message->n_shards++].shard = entry->key.shard;
+	}
 }
 
 /* ---- starts and stops ------------------------------------------------------------------------- */
@@ -237,12 +281,12 @@ shards_started(ShardNode *node, const ShardShardRef *shards, int n_shards)
 	if (n_shards == 0)
 		return;
 	if (!node->started)
-		node->started = started_create(64, NULL);
+		node->started = node_shards_create(64, NULL);
 	for (int i = 0; i < n_shards; i++)
 	{
 		bool found;
 		NodeShardKey key = {shards[i].type_id, shards[i].shard};
-		NodeStartedEntry *entry = started_insert(node->started, key, &found);
+		NodeShardEntry *entry = node_shards_insert(node->started, key, &found);
 
 		entry->epoch = shards[i].epoch;
 	}
@@ -264,19 +308,13 @@ host_shards(ShardNode *node, const ShardControl *message)
 	for (int i = 0; i < message->n_shards; i++)
 	{
 		NodeShardKey key = {message->shards[i].type_id, message->shards[i].shard};
-		NodeStartedEntry *entry = node->started ? started_lookup(node->started, key) : NULL;
-		const ShardMapEntry *fact =
-			shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_HOME, key.type_id, key.shard});
+		NodeShardEntry *entry = node->started ? node_shards_lookup(node->started, key) : NULL;
+		const ShardMapEntry *fact = find_home(node, key);
 
 		if (entry && entry->epoch == message->shards[i].epoch)
 			running[n_running++] = message->shards[i];
 		else if (fact)
-		{
-			ShardMapEntry *copy = shard_arena_copy(node->out->arena, fact, sizeof(ShardMapEntry));
-
-			copy->value = shard_arena_copy(node->out->arena, fact->value, fact->length);
-			shard_action_add(node->out, SHARD_ACTION_FACT)->entry = copy;
-		}
+			shard_node_learn_tell_home(node, fact);
 	}
 	if (n_running > 0)
 	{
@@ -347,9 +385,7 @@ shard_node_region_receive(ShardNode *node, const ShardControl *message)
 				node->registered = true;
 			break;
 		case SHARD_CONTROL_TYPE_STARTED:
-			if (!message->flag)
-				shard_action_log(node->out, 19 /* WARNING */, "entity type is refused: %s",
-								 message->text ? message->text : "");
+			type_answered(node, message);
 			break;
 		case SHARD_CONTROL_HOST_SHARDS:
 			host_shards(node, message);
@@ -415,7 +451,7 @@ shard_node_region_destroy(ShardNode *node)
 	if (node->types)
 		pfree(node->types);
 	if (node->wanted)
-		pfree(node->wanted);
+		node_shards_destroy(node->wanted);
 	if (node->started)
-		started_destroy(node->started);
+		node_shards_destroy(node->started);
 }

@@ -122,17 +122,47 @@ test_forced_voters(void)
 	is_int(shard_node_era(machines[2].node), 1, "in a new era");
 }
 
+/* A node that joins brings its types by name; the ids that its own cluster gave them are gone. */
+static void
+test_types_of_joiner(void)
+{
+	ShardShardRef refs[4];
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 4, .shards = refs};
+
+	end_world();
+	begin_world();
+	start(0);
+	start(1);
+	run(2 * SHARD_SECOND);
+	add_type(0, "alpha", 4);
+	run(SHARD_SECOND);
+	add_type(0, "beta", 4);
+	add_type(1, "beta", 4);
+	run(SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	is_int(shard_node_id(machines[1].node), 2, "a node joined");
+	for (int i = 0; i < 4; i++)
+		refs[i] = (ShardShardRef){.type_id = 1, .shard = i};
+	happen(0, &wanted);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 1), 4, "a type that it does not host stays where it is");
+	for (int i = 0; i < 4; i++)
+		refs[i].type_id = 2;
+	happen(0, &wanted);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 2), 2, "it gets homes of its own type");
+}
+
 int
 main(void)
 {
-	(void) add_type;
-	(void) join;
-	(void) count_homes;
 	begin_world();
 	test_ballot_once();
 	test_foreign_hint();
 	test_era_ends_office();
 	test_forced_voters();
+	test_types_of_joiner();
 	end_world();
 	return unit_done();
 }

@@ -378,6 +378,7 @@ end_world(void)
 		{
 			if (machines[i].rows[s])
 				shard_map_destroy(machines[i].rows[s]);
+			machines[i].rows[s] = NULL;
 		}
 	}
 	shard_action_destroy(out);
