@@ -55,7 +55,7 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided)
 	homes_request_reset(homes->requests);
 	homes->n_regions = 0;
 	homes->n_moves = 0;
-	homes->closed = 0;
+	homes->n_closed = 0;
 	/* Quick ends of regions are heard of before anything is placed. */
 	homes->next_host = now + SHARD_RESEND_INTERVAL;
 	homes->next_rebalance = now + homes->settings.rebalance_interval;

@@ -355,65 +355,26 @@ shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const Sh
 		plan_type(homes, now, types[i].key.a, proposer, roster);
 }
 
-/* ---- members that go -------------------------------------------------------------------------- */
+/* ---- members that go or are lost -------------------------------------------------------------- */
 
-/* Move what a leaving member has to those that stay. */
-static void
-evacuate_member(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer,
-				const ShardRoster *roster)
+/* How the shards of a member get other homes. */
+typedef enum Resettlement
 {
-	int n_types;
-	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
+	BY_MOVE,	  /* it leaves: by handoff, with their state */
+	ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
+	ANEW_LEASED	  /* its lease has ended: those that may be started elsewhere */
+} Resettlement;
 
-	for (int t = 0; t < n_types; t++)
-	{
-		PlanView plan;
-		ShardAllocationView view;
-		ShardAllocation *allocation;
-		int n_shards;
-		HomesShard **shards;
-
-		if (!make_view(&plan, homes, now, types[t].key.a, roster))
-			continue;
-		view = good_regions(&plan, homes->arena);
-		if (view.n_regions == 0)
-			continue;
-		shards = shards_of(homes, types[t].key.a, &n_shards);
-		allocation = shard_allocation_begin(&plan.settings, &view);
-		for (int i = 0; i < n_shards && homes->n_moves < EVACUATION_LIMIT; i++)
-		{
-			const char *why;
-			int32 to;
-
-			if (shards[i]->node != node || shards[i]->move != SHARD_MOVE_NONE)
-				continue;
-			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
-			if (to != 0 && to != node)
-				(void) shard_homes_begin_move(homes, now, shards[i], to, proposer, roster, &why);
-		}
-		shard_allocation_end(allocation);
-	}
-}
-
-/* See homes_private.h. */
-void
-shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
-					 const ShardRoster *roster)
+/* Is that shard one to get another home? Not one whose move can still end forward (M9). */
+static bool
+goes(const HomesShard *shard, int32 node, Resettlement how)
 {
-	int count;
-	ShardMapEntry *members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord member;
-
-		if (shard_record_get_member(&members[i], &member, homes->arena) &&
-			member.status == SHARD_MEMBER_LEAVING && shard_homes_count(homes, members[i].key.a) > 0)
-			evacuate_member(homes, now, members[i].key.a, proposer, roster);
-	}
+	if (shard->node != node)
+		return false;
+	if (how == BY_MOVE)
+		return shard->move == SHARD_MOVE_NONE;
+	return shard->leased == (how == ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
 }
-
-/* ---- members that are lost -------------------------------------------------------------------- */
 
 /* A new home whose state begins empty: a newer epoch, marked as lost (N1). */
 void
@@ -436,19 +397,10 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
-/* Must a shard at a member that is lost get a new home? Not if its move can still end forward (M9). */
-static bool
-needs_home(const HomesShard *shard, int32 node, bool leased)
-{
-	if (shard->node != node || leased != shard->leased)
-		return false;
-	return shard->move != SHARD_MOVE_DECIDING;
-}
-
-/* New homes for the shards of a member that does not come back, or whose lease is over. */
+/* Other homes for the shards of a member, among those that can be given any. */
 static void
-replace_member(ShardHomes *homes, int64 now, int32 node, bool leased, ShardProposer *proposer,
-			   const ShardRoster *roster)
+resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardProposer *proposer,
+		 const ShardRoster *roster)
 {
 	int n_types;
 	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
@@ -470,21 +422,45 @@ replace_member(ShardHomes *homes, int64 now, int32 node, bool leased, ShardPropo
 		allocation = shard_allocation_begin(&plan.settings, &view);
 		for (int i = 0; i < n_shards; i++)
 		{
+			const char *why;
 			int32 to;
 
-			if (!needs_home(shards[i], node, leased))
+			if (!goes(shards[i], node, how) ||
+				(how == BY_MOVE && homes->n_moves >= EVACUATION_LIMIT))
 				continue;
 			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
-			if (to != 0 && to != node)
+			if (to == 0 || to == node)
+				continue;
+			if (how == BY_MOVE)
+				(void) shard_homes_begin_move(homes, now, shards[i], to, proposer, roster, &why);
+			else
 				shard_homes_replace(homes, shards[i], to, 1, proposer);
 		}
 		shard_allocation_end(allocation);
 	}
 }
 
+/* See homes_private.h. */
+void
+shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
+					 const ShardRoster *roster)
+{
+	int count;
+	ShardMapEntry *members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		if (shard_record_get_member(&members[i], &member, homes->arena) &&
+			member.status == SHARD_MEMBER_LEAVING && shard_homes_count(homes, members[i].key.a) > 0)
+			resettle(homes, now, members[i].key.a, BY_MOVE, proposer, roster);
+	}
+}
+
 /* Does the member have a shard that needs a new home? */
 static bool
-has_any(ShardHomes *homes, int32 node, bool leased)
+has_any(ShardHomes *homes, int32 node, Resettlement how)
 {
 	homes_shard_iterator iterator;
 	HomesShard *shard;
@@ -492,7 +468,7 @@ has_any(ShardHomes *homes, int32 node, bool leased)
 
 	homes_shard_start_iterate(homes->shards, &iterator);
 	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-		any |= needs_home(shard, node, leased);
+		any |= goes(shard, node, how);
 	return any;
 }
 
@@ -515,12 +491,51 @@ is_replacing(ShardHomes *homes, int32 node, const ShardProposer *proposer)
 	return any;
 }
 
+/* Is the lease of a member closed by us? Where in the list; -1: no. */
+static int
+find_closed(const ShardHomes *homes, int32 node)
+{
+	for (int i = 0; i < homes->n_closed; i++)
+	{
+		if (homes->closed[i] == node)
+			return i;
+	}
+	return -1;
+}
+
 /*
- * Shards with durable state of members that were written off, at once. Leased shards of a member that is lost or cannot be
- * reached: no grant is given to it
- * from before its lease is found to have ended until the change is decided, so that it cannot get one
- * in between.
+ * New homes for the leased shards of a member that is lost. No grant is given to it from before its
+ * lease is found to have ended until the change is decided (L9).
  */
+static void
+replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer,
+			   ShardRoster *roster)
+{
+	if (find_closed(homes, node) < 0)
+	{
+		/* So many at a time; the others' turn comes when these are done. */
+		if (homes->n_closed == HOMES_MAX_CLOSED)
+			return;
+		homes->closed[homes->n_closed++] = node;
+		shard_roster_close_lease(roster, node);
+	}
+	if (shard_roster_lease_ended(roster, node, now, homes->decided))
+		resettle(homes, now, node, ANEW_LEASED, proposer, roster);
+}
+
+/* The member is there again, or has nothing leased any more: it may be granted a lease. */
+static void
+reopen(ShardHomes *homes, int32 node, const ShardProposer *proposer, ShardRoster *roster)
+{
+	int at = find_closed(homes, node);
+
+	if (at < 0 || is_replacing(homes, node, proposer))
+		return;
+	homes->closed[at] = homes->closed[--homes->n_closed];
+	shard_roster_open_lease(roster, node);
+}
+
+/* New homes for what nobody will hand off: see Resettlement. */
 void
 shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
 {
@@ -536,17 +551,13 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 		if (!shard_record_get_member(&members[i], &member, homes->arena))
 			continue;
 		gone = member.status == SHARD_MEMBER_WRITTEN_OFF;
-		if (gone && has_any(homes, node, false))
-			replace_member(homes, now, node, false, proposer, roster);
+		if (gone && has_any(homes, node, ANEW_DURABLE))
+			resettle(homes, now, node, ANEW_DURABLE, proposer, roster);
 		if ((gone || member.status == SHARD_MEMBER_DOWN ||
 			 !shard_roster_reachable(roster, node, now)) &&
-			has_any(homes, node, true))
-		{
-			shard_roster_close_lease(roster, node);
-			if (shard_roster_lease_ended(roster, node, now, homes->decided))
-				replace_member(homes, now, node, true, proposer, roster);
-		}
-		else if (!is_replacing(homes, node, proposer))
-			shard_roster_open_lease(roster, node);
+			has_any(homes, node, ANEW_LEASED))
+			replace_leased(homes, now, node, proposer, roster);
+		else
+			reopen(homes, node, proposer, roster);
 	}
 }

@@ -9,6 +9,7 @@
 #include "core/timing.h"
 
 #define HOMES_MAX_TYPES 64
+#define HOMES_MAX_CLOSED 16
 
 /*
  * A shard that is given up takes an epoch that nobody can know already, not even from decisions that
@@ -100,8 +101,9 @@ struct ShardHomes
 	int n_moves; /* shards whose move is not NONE */
 	int64 next_host;
 	int64 next_rebalance;
-	uint64 closed; /* nodes, as bits, whose lease is closed for a change that is being decided */
-	ShardArena *arena; /* of one call */
+	int n_closed;
+	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
+	ShardArena *arena;				/* of one call */
 };
 
 /* homes.c */
