@@ -15,7 +15,8 @@ typedef enum ShardControlKind
 {
 	/* Replicated map (section 3). b: ballot of the sender; point: (vb, vn) or prev */
 	SHARD_CONTROL_PRE_VOTE = 1,	  /* b: the ballot to come */
-	SHARD_CONTROL_PRE_VOTE_REPLY, /* b; flag: yes; ballot: promised; point; entries: as PROMISE */
+	SHARD_CONTROL_PRE_VOTE_REPLY, /* b; flag: yes; ballot: promised; point; entries: as
+									* PROMISE; status: ShardVoterState; uuid: start of a journal */
 	SHARD_CONTROL_PREPARE,	 /* b; ballot, point: what the sender remembers of the voter (R12) */
 	SHARD_CONTROL_PROMISE,	 /* b; point; entries: the voters value, if any */
 	SHARD_CONTROL_FETCH,	 /* b; n: give what is newer than this, 0 = all */
@@ -27,10 +28,13 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_NEED_SYNC, /* b; n; point: mine */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n */
-	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
+	SHARD_CONTROL_HEARTBEAT_ACK,   /* b; token; n: learned; nodes: whom I cannot reach; point: own;
 								  * ballot: promised; status: ShardVoterState */
-	SHARD_CONTROL_LEARN,		 /* n: delta above this, 0 = full; commit_n: up to; entries */
-	SHARD_CONTROL_GET_DELTA,	 /* n: I have learned up to this */
+	SHARD_CONTROL_LEARN,		   /* n: delta above this, 0 = full; commit_n: up to; entries */
+	SHARD_CONTROL_GET_DELTA,	   /* n: I have learned up to this */
+	SHARD_CONTROL_COLLECT,		   /* the journal forgot: say what you know, learn no more (R14) */
+	SHARD_CONTROL_COLLECTED,	   /* commit_n: learned up to; entries: all of it */
+	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; commit_n; entries: all */
 
 	/* Members (sections 1 and 5) */
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */

@@ -45,6 +45,7 @@ shard_node_write_identity(ShardNode *node)
 	shard_wire_put_uint(&value, node->inc_uuid.high);
 	shard_wire_put_uint(&value, node->inc_uuid.low);
 	shard_wire_put_uint(&value, node->fenced ? 1 : 0);
+	shard_wire_put_uint(&value, node->journal.sealed ? 1 : 0);
 	shard_wire_put_uint(&value, node->n_claimed);
 	for (int i = 0; i < node->n_claimed; i++)
 	{
@@ -80,6 +81,7 @@ load_identity(ShardNode *node, const ShardMapEntry *entry)
 	node->inc_uuid.high = shard_wire_get_uint(&reader);
 	node->inc_uuid.low = shard_wire_get_uint(&reader);
 	node->fenced = shard_wire_get_uint(&reader) != 0;
+	node->journal.sealed = shard_wire_get_uint(&reader) != 0;
 	n_claimed = shard_wire_get_uint(&reader);
 	if (n_claimed > NODE_CLAIMS)
 		return false;
@@ -128,6 +130,7 @@ shard_node_create(const ShardNodeConfig *config)
 	ShardNode *node = palloc0(sizeof(ShardNode));
 
 	node->config = *config;
+	node->config.roster.journal_node = config->journal_node;
 	node->config.dsn = copy_text(config->dsn);
 	node->config.app_version = copy_text(config->app_version);
 	for (int i = 0; i < config->n_roles; i++)
@@ -156,6 +159,8 @@ void
 shard_node_destroy(ShardNode *node)
 {
 	shard_node_region_destroy(node);
+	node->journal.sealed = false;
+	shard_node_journal_new_era(node);
 	free_queue(&node->held);
 	free_queue(&node->loop);
 	if (node->proposer)
@@ -268,8 +273,6 @@ found_cluster(ShardNode *node)
 	ShardMemberRecord member = {.status = SHARD_MEMBER_UP, .inc_no = 1, .age = 1};
 	ShardMapEntry entries[5];
 
-	if (node->config.journal)
-		voters.current[0] = node->config.journal_node;
 	member.inc_uuid = node->inc_uuid;
 	member.gate = node->config.gate;
 	member.identity_lease = node->config.identity_lease;
@@ -303,6 +306,8 @@ voter_may_forget(const ShardNode *node)
 		return false;
 	if (node->start_kind == SHARD_START_COPY)
 		return true;
+	if (node->config.journal_voter)
+		return node->config.gate != SHARD_GATE_STANDBY;
 	if (shard_node_get_member(node, node->id, &member) && member.gate == SHARD_GATE_STANDBY)
 		return false;
 	return !shard_node_is_alone(node);
@@ -337,14 +342,18 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	if (!node->has_identity)
 	{
 		node->has_identity = true;
-		node->cluster = cluster;
-		node->id = SHARD_FIRST_NODE;
 		node->inc_uuid = incarnation;
 		node->found_itself = true;
 		if (node->config.journal_voter)
+		{
+			/* Of the cluster that speaks to it first. */
 			node->id = node->config.journal_node;
+			shard_voter_set_state(node->voter, SHARD_VOTER_UNUSED, out);
+		}
 		else
 		{
+			node->cluster = cluster;
+			node->id = SHARD_FIRST_NODE;
 			node->inc_no = 1;
 			found_cluster(node);
 		}
@@ -377,12 +386,16 @@ header_is_good(ShardNode *node, const ShardControl *message)
 		return false;
 	if (joining)
 		return true;
+	shard_node_journal_claimed(node, message);
 	if (!shard_record_uuid_equal(message->cluster, node->cluster) || node->join.address)
 		return false;
 	if (message->to != 0 && message->to != node->id)
 		return false;
 	if (message->era < node->era)
+	{
+		shard_node_journal_late(node, message);
 		return false;
+	}
 	if (message->to_inc != 0 && node->admitted && message->to_inc != node->inc_no &&
 		message->kind == SHARD_CONTROL_GRANT)
 		return false;
@@ -447,6 +460,7 @@ receive(ShardNode *node, int64 now, const char *bytes, size_t length)
 		return;
 	}
 	shard_voter_observe(node->voter, &message);
+	shard_node_journal_receive(node, now, &message);
 	shard_node_learn_receive(node, now, &message);
 	shard_node_member_receive(node, now, &message);
 	shard_node_region_receive(node, &message);
@@ -472,6 +486,7 @@ shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 		shard_node_member_tick(node, now);
 		shard_node_region_tick(node, now);
 		shard_node_office_tick(node, now);
+		shard_node_journal_tick(node, now);
 	}
 	end(node, now);
 }

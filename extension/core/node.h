@@ -32,9 +32,9 @@ typedef struct ShardNodeConfig
 	bool identity_lease;
 	uint64 features;
 	int32 lease_ttl_ms;
-	bool journal;		/* state_store_mode = persistence */
+	int32 journal_node; /* state_store_mode = persistence: the id of the journal, the same at all
+						 * members, whose address the host knows; 0: members vote */
 	bool journal_voter; /* this is the journal's database: a voter, no member */
-	int32 journal_node; /* how the journal is addressed, if it is used */
 	ShardRosterSettings roster;
 	ShardHomesSettings homes;
 } ShardNodeConfig;

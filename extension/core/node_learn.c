@@ -77,6 +77,7 @@ shard_node_learn_forced(ShardNode *node)
 												(ShardMapKey){SHARD_MAP_VOTERS, 0, 0}),
 								&voters))
 		node->era = voters.era;
+	shard_node_journal_new_era(node);
 	shard_node_write_identity(node);
 	shard_node_learn_founded(node);
 }
@@ -231,8 +232,11 @@ shard_node_learn_era(ShardNode *node, int32 era)
 	for (int i = 0; i < count; i++)
 		members[i].value = shard_arena_copy(node->out->arena, members[i].value, members[i].length);
 	node->era = era;
+	shard_node_journal_new_era(node);
 	shard_node_write_identity(node);
 	shard_node_new_voter(node);
+	if (node->config.journal_voter)
+		shard_voter_set_state(node->voter, SHARD_VOTER_AMNESIAC, node->out);
 	shard_proposer_step_down(node->proposer);
 	node->coordinator = 0;
 	node->coordinator_ballot = 0;
@@ -244,6 +248,8 @@ shard_node_learn_era(ShardNode *node, int32 era)
 void
 shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
+	if (node->journal.sealed)
+		return;
 	if (message->kind == SHARD_CONTROL_SHARD_HOMES)
 	{
 		/* Decided, but maybe ahead of the delta that will bring the same: the point stays. */

@@ -384,6 +384,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	end_join(node, true, NULL);
 	node->cluster = message->uuid;
 	node->era = message->era;
+	shard_node_journal_new_era(node);
 	node->id = message->node;
 	node->found_itself = true;
 	node->inc_no = 0;

@@ -23,7 +23,7 @@ audience(const ShardNode *node, const ShardMap *map, int32 **members)
 	int n = 0;
 	ShardMapEntry *entries = shard_map_list(map, SHARD_MAP_MEMBER, node->out->arena, &count);
 
-	*members = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(count, 1));
+	*members = shard_arena_alloc(node->out->arena, sizeof(int32) * (count + 1));
 	for (int i = 0; i < count; i++)
 	{
 		ShardMemberRecord member;
@@ -33,6 +33,9 @@ audience(const ShardNode *node, const ShardMap *map, int32 **members)
 			 shard_proposer_learned_by(node->proposer, entries[i].key.a) < entries[i].n))
 			(*members)[n++] = entries[i].key.a;
 	}
+	/* The journal learns like a member; a node alone leaves it to others (R14). */
+	if (node->config.journal_node != 0 && count > 1)
+		(*members)[n++] = node->config.journal_node;
 	return n;
 }
 
@@ -57,7 +60,8 @@ candidate_rank(const ShardNode *node)
 		votes |= voters.current[i] == node->id;
 	for (int i = 0; i < voters.n_next; i++)
 		votes |= voters.next[i] == node->id;
-	if (!node->config.journal && (!votes || shard_voter_state(node->voter) != SHARD_VOTER_OK))
+	if (!shard_node_journal_votes(node) &&
+		(!votes || shard_voter_state(node->voter) != SHARD_VOTER_OK))
 		return -1;
 	if (self.status != SHARD_MEMBER_UP && self.status != SHARD_MEMBER_LEAVING &&
 		self.status != SHARD_MEMBER_DOWN)
@@ -74,7 +78,7 @@ votes_alone(const ShardNode *node)
 		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 
 	return entry && shard_record_get_voters(entry, &voters) && voters.n_current == 1 &&
-		   voters.n_next == 0 && !node->config.journal;
+		   voters.n_next == 0 && voters.current[0] == node->id;
 }
 
 /* Campaign if the office seems to be empty. */
@@ -227,7 +231,9 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 		case SHARD_CONTROL_NACK:
 		case SHARD_CONTROL_HEARTBEAT_ACK:
 		case SHARD_CONTROL_GET_DELTA:
-			shard_proposer_receive(node->proposer, now, message, node->out);
+			/* Who told what it knew takes no office in that era any more (R14). */
+			if (!node->journal.sealed)
+				shard_proposer_receive(node->proposer, now, message, node->out);
 			follow_office(node, now);
 			break;
 		case SHARD_CONTROL_JOIN:
@@ -282,9 +288,8 @@ may_be_forced(const ShardNode *node, const int32 *nodes, int n_nodes)
 			if (nodes[k] == nodes[i])
 				return false;
 		}
-		if (!node->config.journal &&
-			(!shard_node_get_member(node, nodes[i], &member) ||
-			 member.status == SHARD_MEMBER_REMOVED || member.status == SHARD_MEMBER_WRITTEN_OFF))
+		if (!shard_node_get_member(node, nodes[i], &member) ||
+			member.status == SHARD_MEMBER_REMOVED || member.status == SHARD_MEMBER_WRITTEN_OFF)
 			return false;
 		listed |= nodes[i] == node->id;
 	}
@@ -307,7 +312,9 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		return;
 	}
 	ballot = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
-	shard_voter_force(node->voter, ballot, node->learned, event->nodes, event->n_nodes, node->out);
+	/* The next era may have begun already, at a journal that nobody reaches. */
+	shard_voter_force(node->voter, ballot, node->learned, event->nodes, event->n_nodes,
+					  node->journal.sealed ? 2 : 1, node->out);
 	shard_node_learn_forced(node);
 	shard_proposer_step_down(node->proposer);
 	node->coordinator = 0;
@@ -352,6 +359,11 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 														   SHARD_MEMBER_DOWN, node->proposer, &why);
 			break;
 		case SHARD_EVENT_WRITE_OFF:
+			if (shard_node_journal_give_up(node, event->node))
+			{
+				why = "the journal is restored without that node; then it can be written off";
+				break;
+			}
 			good = node->in_office &&
 				   shard_roster_set_status(node->roster, now, event->node, SHARD_MEMBER_WRITTEN_OFF,
 										   node->proposer, &why);

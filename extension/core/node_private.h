@@ -58,6 +58,18 @@ typedef struct NodeJoin
 	int64 next_try;
 } NodeJoin;
 
+/* What is known in a cluster whose journal forgot (R14). */
+typedef struct NodeJournal
+{
+	bool sealed;	 /* durable: this node told what it knew, and learns no more in this era */
+	ShardMap *map;	 /* the greatest that was told, while this node collects; else NULL */
+	ShardUuid start; /* of the journal */
+	int32 *answered; /* members that told what they know, or are given up */
+	int n_answered;
+	int space;
+	int64 next_try;
+} NodeJournal;
+
 struct ShardNode
 {
 	ShardNodeConfig config;
@@ -88,6 +100,7 @@ struct ShardNode
 	ShardVoter *voter;
 	ShardMap *learned;
 	ShardProposer *proposer;
+	NodeJournal journal;
 	ShardRoster *roster;
 	ShardHomes *homes;
 	bool in_office; /* roster and homes are set up for the office held */
@@ -169,6 +182,15 @@ extern void shard_node_learn_era(ShardNode *node, int32 era);
 extern void shard_node_learn_tell(ShardNode *node);
 extern void shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *home);
 extern void shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* node_journal.c: the journal forgot what it had accepted */
+extern bool shard_node_journal_votes(const ShardNode *node);
+extern void shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_journal_tick(ShardNode *node, int64 now);
+extern bool shard_node_journal_give_up(ShardNode *node, int32 id);
+extern void shard_node_journal_new_era(ShardNode *node);
+extern void shard_node_journal_late(ShardNode *node, const ShardControl *message);
+extern void shard_node_journal_claimed(ShardNode *node, const ShardControl *message);
 
 /* node_region.c: registration, wanted homes, starts and stops of shards */
 extern void shard_node_region_tick(ShardNode *node, int64 now);

@@ -66,6 +66,8 @@ fill_header(const ShardNode *node, ShardControl *message, int32 to)
 	message->from_inc = node->admitted ? node->inc_no : 0;
 	message->to = to;
 	message->to_inc = 0;
+	if (message->kind == SHARD_CONTROL_PRE_VOTE_REPLY && node->config.journal_voter)
+		message->uuid = node->inc_uuid;
 	if (to != 0 && to != node->id && shard_node_get_member(node, to, &member))
 		message->to_inc = member.inc_no;
 }
@@ -85,6 +87,7 @@ static void
 finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 {
 	ShardControl *message = unconstify(ShardControl *, action->message);
+	ShardMemberRecord member;
 	bool self = action->node == node->id && action->node != 0;
 	int64 ticket = node->last_ticket;
 
@@ -108,6 +111,9 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 	{
 		action->bytes = shard_arena_copy(node->out->arena, buffer->data, buffer->len);
 		action->length = buffer->len;
+		/* A journal can answer at once those, too, whose addresses it has forgotten. */
+		if (node->config.journal_voter && !shard_node_get_member(node, action->node, &member))
+			action->node = 0;
 		return;
 	}
 	/* It leaves later, as an action of its own. */

@@ -18,6 +18,7 @@
 #endif
 
 #include "core/roster_private.h"
+#include "core/voter.h"
 
 /* See roster.h. */
 ShardRoster *
@@ -271,7 +272,8 @@ shard_roster_may_lose(const ShardRoster *roster, int64 now, const ShardProposer 
 	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 	ShardVotersRecord voters;
 
-	if (roster->settings.journal || !entry || !shard_record_get_voters(entry, &voters))
+	if (!entry || !shard_record_get_voters(entry, &voters) ||
+		shard_roster_has_journal(roster, &voters))
 		return true;
 	return keeps_majority(roster, now, decided, voters.current, voters.n_current, nodes, n_nodes) &&
 		   keeps_majority(roster, now, decided, voters.next, voters.n_next, nodes, n_nodes);
@@ -411,6 +413,8 @@ shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message
 				leave_wished(roster, now, message->from, proposer, out);
 			break;
 		case SHARD_CONTROL_HEARTBEAT_ACK:
+			if (message->from == roster->settings.journal_node)
+				roster->journal_heard = message->status != SHARD_VOTER_AMNESIAC;
 			note_ack(roster, now, shard_proposer_decided(proposer), message);
 			shard_roster_send_grants(roster, now, proposer, out);
 			break;
@@ -446,8 +450,7 @@ shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
 	shard_roster_judge(roster, now, proposer, out);
 	shard_roster_steps(roster, now, proposer, homes_of, context);
 	shard_roster_down(roster, now, proposer, out);
-	if (!roster->settings.journal)
-		shard_roster_voters(roster, now, proposer);
+	shard_roster_voters(roster, now, proposer);
 	shard_roster_settle_ttl(roster, now, proposer);
 	shard_roster_send_grants(roster, now, proposer, out);
 }

@@ -15,9 +15,9 @@ typedef struct ShardRoster ShardRoster;
 /* Settings of the coordinator's node; times in microseconds. */
 typedef struct ShardRosterSettings
 {
-	int voters;	  /* wished number of voters: 0 = by the number of members (R11), else 1, 3, 5, 7 */
-	bool journal; /* state_store_mode = persistence: the voter is fixed (R14) */
-	int downing;  /* ShardDowningKind */
+	int voters; /* wished number of voters: 0 = by the number of members (R11), else 1, 3, 5, 7 */
+	int32 journal_node;		   /* state_store_mode = persistence: the voter (R14); 0: none */
+	int downing;			   /* ShardDowningKind */
 	int64 stable_after;		   /* quiet time before a downing decision; 20 s */
 	int64 voter_replace_after; /* 0: at once */
 	int64 weakly_up_after;	   /* 0: never */

@@ -85,12 +85,15 @@ struct ShardRoster
 	int64 caught_up_n;
 	int64 next_caught_up_n;
 	int64 next_mark;
+
+	bool journal_heard; /* in this office, and it may become the voter (R14) */
 };
 
 /* roster.c */
 extern RosterMember *shard_roster_member(const ShardRoster *roster, int32 node);
 extern const ShardMapEntry *shard_roster_record(const ShardRoster *roster, const ShardMap *decided,
 												int32 node, ShardMemberRecord *record);
+extern bool shard_roster_has_journal(const ShardRoster *roster, const ShardVotersRecord *voters);
 extern bool shard_roster_pending(const ShardProposer *proposer, ShardMapKind kind, int32 a);
 extern bool shard_roster_propose(ShardRoster *roster, ShardProposer *proposer,
 								 const ShardMapEntry *entry, const ShardMemberRecord *record);

@@ -378,6 +378,32 @@ finish_change(ShardRoster *roster, ShardVotersRecord *voters, int64 n, ShardProp
 	return true;
 }
 
+/* Is the journal today's voter (R14)? */
+bool
+shard_roster_has_journal(const ShardRoster *roster, const ShardVotersRecord *voters)
+{
+	return roster->settings.journal_node != 0 && voters->n_current == 1 &&
+		   voters->current[0] == roster->settings.journal_node;
+}
+
+/*
+ * The journal becomes the voter when the cluster gets its second member (R14): a node alone may still
+ * join another cluster, which has that journal.
+ */
+static void
+change_to_journal(ShardRoster *roster, ShardVotersRecord *voters, int64 n, int n_members,
+				  ShardProposer *proposer)
+{
+	ShardMapEntry change;
+
+	if (shard_roster_has_journal(roster, voters) || n_members < 2 || !roster->journal_heard)
+		return;
+	voters->n_next = 1;
+	voters->next[0] = roster->settings.journal_node;
+	change = shard_record_put_voters(voters, n, roster->arena);
+	(void) shard_proposer_propose(proposer, &change, 1);
+}
+
 /* Finish a change of voters, or begin the one that is due (R9, R11, R12). */
 void
 shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer)
@@ -396,6 +422,11 @@ shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer)
 		!shard_record_get_voters(entry, &voters) ||
 		finish_change(roster, &voters, entry->n, proposer))
 		return;
+	if (roster->settings.journal_node != 0)
+	{
+		change_to_journal(roster, &voters, entry->n, count, proposer);
+		return;
+	}
 	for (int i = 0; i < count; i++)
 	{
 		ShardVoterCandidate *candidate = &candidates[n_candidates];

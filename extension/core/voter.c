@@ -123,7 +123,7 @@ load_row(ShardVoter *voter, const ShardMapEntry *entry)
 	point.n = shard_wire_get_int(&reader);
 	state = shard_wire_get_uint(&reader);
 	count = shard_wire_get_uint(&reader);
-	if (reader.failed || state > SHARD_VOTER_AMNESIAC || count > MEMORY_SIZE)
+	if (reader.failed || state > SHARD_VOTER_UNUSED || count > MEMORY_SIZE)
 		return false;
 	row.state = (ShardVoterState) state;
 	row.n_memory = (int) count;
@@ -252,9 +252,9 @@ shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries, int 
 /* See voter.h. */
 void
 shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int32 *nodes,
-				  int n_nodes, ShardActions *out)
+				  int n_nodes, int eras, ShardActions *out)
 {
-	ShardMapPoint point = {b, shard_map_point(learned).n + SHARD_ERA_LEAP};
+	ShardMapPoint point = {b, shard_map_point(learned).n + eras * SHARD_ERA_LEAP};
 	ShardVotersRecord voters;
 	ShardMapEntry changed[2];
 	ShardMapEntry *entries;
@@ -265,7 +265,7 @@ shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int
 	voters.n_current = n_nodes;
 	memcpy(voters.current, nodes, sizeof(int32) * n_nodes);
 	voters.n_next = 0;
-	voters.era++;
+	voters.era += eras;
 	changed[0] = shard_record_put_voters(&voters, point.n, out->arena);
 	changed[1] = shard_record_append_term(learned, b, point.n, out->arena);
 	changed[1].n = point.n;
@@ -334,6 +334,7 @@ pre_vote(const ShardVoter *voter, const ShardControl *message, bool heard, Shard
 	answer->b = message->b;
 	answer->flag = may_vote(voter) && !heard;
 	answer->ballot = voter->promised;
+	answer->status = voter->state;
 	name_voters(voter, answer, out->arena);
 }
 
@@ -400,6 +401,31 @@ need_sync(const ShardVoter *voter, const ShardControl *message, ShardActions *ou
 }
 
 /*
+ * Is this the map that a journal begins with (R14)? One that counts the journal among its voters
+ * already is proof that it was used, and has lost what it knew.
+ */
+static bool
+begins_journal(const ShardVoter *voter, const ShardControl *message)
+{
+	ShardVotersRecord voters = {0};
+
+	if (voter->state != SHARD_VOTER_UNUSED || message->n != 0)
+		return false;
+	for (int i = 0; i < message->n_entries; i++)
+	{
+		if (message->entries[i].key.kind == SHARD_MAP_VOTERS &&
+			!shard_record_get_voters(&message->entries[i], &voters))
+			return false;
+	}
+	for (int i = 0; i < voters.n_current; i++)
+	{
+		if (voters.current[i] == voter->self)
+			return false;
+	}
+	return voters.n_current > 0;
+}
+
+/*
  * SYNC (R3): take exactly the coordinator's state, even if it is older than the own one, which then
  * was never decided. But what was accepted under this ballot is never taken back: the message is an
  * old one. A delta fits one base only, which it names.
@@ -412,6 +438,8 @@ sync_state(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 	bool there = shard_map_compare(mine, message->point) == 0;
 	ShardControl *answer;
 
+	if (begins_journal(voter, message))
+		voter->state = SHARD_VOTER_OK;
 	if (!may_vote(voter) || message->b < voter->promised)
 	{
 		nack(voter, message, out);
@@ -454,6 +482,11 @@ accept_batch(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 #ifdef SHARD_MUTANT_ACCEPT_BELOW_PROMISE
 	outbid = false;
 #endif
+	if (voter->state == SHARD_VOTER_UNUSED)
+	{
+		need_sync(voter, message, out);
+		return;
+	}
 	if (!may_vote(voter) || outbid)
 	{
 		nack(voter, message, out);

@@ -17,7 +17,8 @@ typedef struct ShardVoter ShardVoter;
 typedef enum ShardVoterState
 {
 	SHARD_VOTER_OK = 0,
-	SHARD_VOTER_AMNESIAC = 1 /* may have forgotten promises: neither promises nor accepts (R12) */
+	SHARD_VOTER_AMNESIAC = 1, /* may have forgotten promises: neither promises nor accepts (R12) */
+	SHARD_VOTER_UNUSED = 2	  /* a journal that never voted: promises nothing until it has a map */
 } ShardVoterState;
 
 extern ShardVoter *shard_voter_create(int32 self);
@@ -38,11 +39,11 @@ extern void shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *e
 
 /*
  * The operator makes new voters out of nodes that have learned the map, since the old ones are lost
- * (R13): what was learned, the given voters and the next era, as if accepted under ballot b. Done on
+ * (R13): what was learned, the given voters and a later era, as if accepted under ballot b. Done on
  * one of them only, with a ballot above all that were seen.
  */
 extern void shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned,
-							  const int32 *nodes, int n_nodes, ShardActions *out);
+							  const int32 *nodes, int n_nodes, int eras, ShardActions *out);
 
 /*
  * PRE_VOTE, PREPARE, FETCH, SYNC, ACCEPT from a candidate or coordinator; answers go to out.

@@ -34,6 +34,7 @@ static const char *const names[] = {
 	[FAULT_CLONE] = "clone",
 	[FAULT_RESTORE] = "restore",
 	[FAULT_RESTORE_UNNOTICED] = "restore_unnoticed",
+	[FAULT_JOURNAL_RESTORE] = "journal_restore",
 };
 
 /* How often each kind is chosen, relative to the others; rare ones end a node for good. */
@@ -62,6 +63,7 @@ static const int weights[] = {
 	[FAULT_CLONE] = 1,
 	[FAULT_RESTORE] = 1,
 	[FAULT_RESTORE_UNNOTICED] = 1,
+	[FAULT_JOURNAL_RESTORE] = 8,
 };
 
 const char *
@@ -94,7 +96,8 @@ fault_storm(void)
 									  FAULT_SLOW_DISK,
 									  FAULT_DISK_FULL,
 									  FAULT_MOVE,
-									  FAULT_DOWN};
+									  FAULT_DOWN,
+									  FAULT_JOURNAL_RESTORE};
 	uint64 mask = 0;
 
 	for (int i = 0; i < (int) lengthof(kinds); i++)
@@ -360,6 +363,16 @@ written_off(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	}
 	if (done)
 		return;
+	for (int i = 0; world->journal && !coordinator && i < world->n_instances; i++)
+	{
+		ShardNodeEvent event = {.kind = SHARD_EVENT_WRITE_OFF,
+								.node = instance->node_id,
+								.token = WORLD_COMMAND};
+
+		/* Those who restore the journal need not wait for it. */
+		if (!world->instances[i].frozen && !world->instances[i].journal)
+			host_event(world, &world->instances[i], &event);
+	}
 	operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
 	world_later(world, SHARD_SECOND, written_off, instance, false, 0, 0, NULL, 0);
 }
@@ -391,6 +404,11 @@ clone(World *world, Instance *original, bool replaces, ShardStartKind kind, Stor
 	}
 	instance->store = files;
 	snprintf(dsn, sizeof(dsn), replaces ? "%s" : "%s-clone", original->dsn);
+	if (original->journal)
+	{
+		instance->journal = true;
+		world->journal = instance;
+	}
 	host_create(world, instance, dsn);
 	instance->joined = original->joined;
 	instance->copied = kind == SHARD_START_COPY;
@@ -403,9 +421,9 @@ clone(World *world, Instance *original, bool replaces, ShardStartKind kind, Stor
 	host_start(world, instance, kind);
 }
 
-/* Does a node vote, as the map says that its instance knows? */
+/* Does a node vote, as the map says that an instance knows? */
 static bool
-votes(const Instance *instance)
+names_voter(const Instance *instance, int32 node)
 {
 	ShardVotersRecord voters;
 	const ShardMapEntry *entry;
@@ -418,12 +436,12 @@ votes(const Instance *instance)
 		return true;
 	for (int i = 0; i < voters.n_current; i++)
 	{
-		if (voters.current[i] == instance->node_id)
+		if (voters.current[i] == node)
 			return true;
 	}
 	for (int i = 0; i < voters.n_next; i++)
 	{
-		if (voters.next[i] == instance->node_id)
+		if (voters.next[i] == node)
 			return true;
 	}
 	return false;
@@ -492,7 +510,7 @@ put_back(World *world, Instance *instance, int64 kind, int64 b, const char *byte
 
 	instance->backup = NULL;
 	if (instance->retired || !has_others(world, instance) ||
-		(kind == SHARD_START_RESTART && votes(instance)))
+		(kind == SHARD_START_RESTART && names_voter(instance, instance->node_id)))
 	{
 		store_destroy(backup);
 		return;
@@ -515,6 +533,42 @@ restore(World *world, Instance *instance, const Fault *fault)
 	instance->backup = store_copy(instance->store);
 	world_later(world, fault->duration, put_back, instance, false,
 				fault->kind == FAULT_RESTORE ? SHARD_START_COPY : SHARD_START_RESTART, 0, NULL, 0);
+}
+
+/*
+ * The journal is put back from the copy that was made when the fault began. Its host sees that by the
+ * server's identity, or takes it for a promotion: without the gate of a standby both may have lost
+ * decisions.
+ */
+static void
+put_journal_back(World *world, Instance *instance, int64 kind, int64 b, const char *bytes,
+				 size_t length)
+{
+	Store *backup = instance->backup;
+
+	instance->backup = NULL;
+	if (instance->retired || world->n_instances == WORLD_MAX_INSTANCES)
+	{
+		store_destroy(backup);
+		return;
+	}
+	if (instance->up)
+		host_stop(world, instance);
+	retire(world, instance);
+	clone(world, instance, true, (ShardStartKind) kind, backup);
+}
+
+static void
+restore_journal(World *world, const Fault *fault)
+{
+	Instance *instance = world->journal;
+	bool copy = instance->standby || fault->number % 2 == 0;
+
+	if (instance->backup)
+		return;
+	instance->backup = store_copy(instance->store);
+	world_later(world, fault->duration, put_journal_back, instance, false,
+				copy ? SHARD_START_COPY : SHARD_START_PROMOTED, 0, NULL, 0);
 }
 
 /* The machine of the old primary is found and switched off at last. */
@@ -569,11 +623,35 @@ clone_ends(World *world, Instance *instance, int64 index, int64 b, const char *b
 	copy->retired = true;
 }
 
+/* The machines on one side of a partition. */
+static uint32
+sides(World *world, uint32 number)
+{
+	uint32 mask = number & ((1U << world->options.nodes) - 1);
+
+	if (world->journal && (number >> 16 & 1))
+		mask |= 1U << world->journal->index;
+	return mask;
+}
+
+/* Whom a fault befalls: sometimes the journal, by what can befall it. */
+static Instance *
+victim(World *world, const Fault *fault)
+{
+	const uint64 kinds = UINT64CONST(1) << FAULT_CRASH | UINT64CONST(1) << FAULT_CONTROL_CRASH |
+						 UINT64CONST(1) << FAULT_FREEZE | UINT64CONST(1) << FAULT_SLOW_DISK |
+						 UINT64CONST(1) << FAULT_DISK_FULL | UINT64CONST(1) << FAULT_ISOLATE_REGION;
+
+	if (world->journal && fault->number % 4 == 0 && (kinds & UINT64CONST(1) << fault->kind))
+		return world->journal;
+	return &world->instances[fault->a];
+}
+
 /* See world.h. */
 void
 fault_apply(World *world, const Fault *fault)
 {
-	Instance *instance = &world->instances[fault->a];
+	Instance *instance = victim(world, fault);
 	Instance *coordinator = host_coordinator(world);
 
 	switch (fault->kind)
@@ -606,10 +684,10 @@ fault_apply(World *world, const Fault *fault)
 						fault->number % PLANE_KEEPER, 0, NULL, 0);
 			break;
 		case FAULT_PARTITION:
-			partition(world, fault->number & ((1U << world->options.nodes) - 1), fault->duration);
+			partition(world, sides(world, fault->number), fault->duration);
 			break;
 		case FAULT_ISOLATE_REGION:
-			partition(world, 1U << fault->a, 3 * fault->duration);
+			partition(world, 1U << instance->index, 3 * fault->duration);
 			break;
 		case FAULT_ONE_WAY:
 			world->blocked[fault->a][fault->b] = true;
@@ -668,6 +746,12 @@ fault_apply(World *world, const Fault *fault)
 		case FAULT_RESTORE:
 		case FAULT_RESTORE_UNNOTICED:
 			restore(world, instance, fault);
+			break;
+		case FAULT_JOURNAL_RESTORE:
+			if (world->journal->standby && fault->number % 3 == 0)
+				promote(world, world->journal, fault);
+			else
+				restore_journal(world, fault);
 			break;
 		case FAULT_KINDS:
 			break;

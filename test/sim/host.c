@@ -71,11 +71,17 @@ at_node(World *world, Instance *instance, int32 node)
 		return NULL;
 	if (node == shard_node_id(instance->node))
 		return instance;
+	if (node == WORLD_JOURNAL)
+		return world->journal;
 	cache = cache_of(world, instance);
 	if (node > 0 && node < WORLD_MAX_CACHED && cache->addresses[node] != 0)
 		return &world->instances[cache->addresses[node] - 1];
 	entry = shard_map_value(shard_node_learned(instance->node),
 							(ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	/* The journal answers over the connection that the question came by. */
+	if (!entry && instance->journal)
+		entry = shard_map_value(shard_voter_map(shard_node_voter(instance->node)),
+								(ShardMapKey){SHARD_MAP_MEMBER, node, 0});
 	if (entry)
 	{
 		ShardArena *arena = shard_arena_create();
@@ -335,7 +341,8 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 							  .app_version = "1.0.0",
 							  .lease_ttl_ms = SHARD_LEASE_TTL_MS,
 							  .gate = instance->standby ? SHARD_GATE_STANDBY : SHARD_GATE_LOCAL,
-							  .journal = world->options.journal};
+							  .journal_node = world->options.journal ? WORLD_JOURNAL : 0,
+							  .journal_voter = instance->journal};
 	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
 	const ControlRow *row;
 	ShardUuid cluster;
@@ -370,7 +377,8 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	shard_node_start(instance->node, world_clock(instance), kind, cluster, instance->incarnation,
 					 instance->out);
 	host_after(world, instance);
-	start_types(world, instance);
+	if (!instance->journal)
+		start_types(world, instance);
 	world_later(world, 1000 + world_random(world, 100000), tick, instance, true,
 				instance->control_generation, 0, NULL, 0);
 }

@@ -19,6 +19,7 @@ static const char *const usage =
 	"  --only A,B      kinds of faults (all); --list prints them\n"
 	"  --liveness      partitions do not heal until the end\n"
 	"  --leased        with a type that needs leases (from the seed)\n"
+	"  --journal       with a journal as the only voter\n"
 	"  --storm         short troubles of the coordinator without a pause (from the seed)\n"
 	"  --trace         print what happens\n"
 	"  --no-shrink     report a failure as it is\n"
@@ -37,6 +38,7 @@ typedef struct Arguments
 	uint64 kinds;
 	bool liveness;
 	int leased;
+	int journal;
 	int storm;
 	bool trace;
 	bool shrink;
@@ -78,6 +80,9 @@ options_of(const Arguments *arguments, uint64 seed)
 		options.loss_percent += (int) (PICK(8));
 		options.kinds &= fault_storm();
 	}
+	options.journal = arguments->journal;
+	if (!options.journal)
+		options.kinds &= ~(UINT64CONST(1) << FAULT_JOURNAL_RESTORE);
 	options.liveness = arguments->liveness;
 #undef PICK
 	fault_plan(&options);
@@ -136,12 +141,12 @@ report(const WorldOptions *options, const char *text)
 {
 	printf("seed %llu: %s\n", (unsigned long long) options->seed, text);
 	printf(
-		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s\n",
+		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s%s\n",
 		options->nodes, options->shards, options->entities,
 		(long long) (options->duration / SHARD_SECOND), options->loss_percent,
 		(long long) options->delay, options->clock_ppm, options->leased ? ", leased type" : "",
-		options->standby_gate ? ", standbys" : "", options->storm ? ", storm" : "",
-		options->liveness ? ", liveness" : "");
+		options->journal ? ", journal" : "", options->standby_gate ? ", standbys" : "",
+		options->storm ? ", storm" : "", options->liveness ? ", liveness" : "");
 	for (int i = 0; i < options->n_faults; i++)
 	{
 		if (options->faults[i].off)
@@ -188,6 +193,7 @@ read_arguments(int argc, char **argv)
 		LIST,
 		LIVENESS,
 		LEASED,
+		JOURNAL,
 		STORM,
 		TRACE,
 		NO_SHRINK,
@@ -205,6 +211,7 @@ read_arguments(int argc, char **argv)
 										  {"list", no_argument, NULL, LIST},
 										  {"liveness", no_argument, NULL, LIVENESS},
 										  {"leased", no_argument, NULL, LEASED},
+										  {"journal", no_argument, NULL, JOURNAL},
 										  {"storm", no_argument, NULL, STORM},
 										  {"trace", no_argument, NULL, TRACE},
 										  {"no-shrink", no_argument, NULL, NO_SHRINK},
@@ -218,6 +225,7 @@ read_arguments(int argc, char **argv)
 						   .seconds = 60,
 						   .faults = -1,
 						   .leased = -1,
+
 						   .storm = -1,
 						   .shrink = true};
 	int option;
@@ -254,6 +262,9 @@ read_arguments(int argc, char **argv)
 				break;
 			case LEASED:
 				arguments.leased = 1;
+				break;
+			case JOURNAL:
+				arguments.journal = 1;
 				break;
 			case STORM:
 				arguments.storm = 1;

@@ -286,6 +286,12 @@ world_create(const WorldOptions *options)
 		snprintf(dsn, sizeof(dsn), "db%d", i + 1);
 		host_create(world, &world->instances[world->n_instances++], dsn);
 	}
+	if (options->journal)
+	{
+		world->journal = &world->instances[world->n_instances++];
+		world->journal->journal = true;
+		host_create(world, world->journal, "journal");
+	}
 	return world;
 }
 
@@ -371,6 +377,8 @@ world_run(World *world)
 
 		instance->joined = i == 0;
 		host_start(world, instance, SHARD_START_RESTART);
+		if (instance->journal)
+			continue;
 		if (i > 0)
 			world_later(world, 100000 + world_random(world, 2000000), join_due, instance, true, 0,
 						0, NULL, 0);

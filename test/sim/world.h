@@ -28,6 +28,8 @@
 #define WORLD_JOIN 1
 #define WORLD_COMMAND 2
 
+#define WORLD_JOURNAL 10000 /* the id of the journal (R14) */
+
 #define WORLD_TYPE "counter"		 /* durable */
 #define WORLD_LEASED_TYPE "presence" /* without durable state */
 
@@ -57,6 +59,7 @@ typedef enum FaultKind
 	FAULT_CLONE,	 /* a copy of a running machine comes up elsewhere */
 	FAULT_RESTORE,	 /* a node is put back from an older copy, noticed at its start */
 	FAULT_RESTORE_UNNOTICED, /* the same with files that look like the node's own */
+	FAULT_JOURNAL_RESTORE, /* the journal is put back from an older copy, or its standby takes over */
 	FAULT_KINDS
 } FaultKind;
 
@@ -118,6 +121,7 @@ typedef struct Instance
 	bool up;
 	bool retired;	/* never comes up again */
 	bool shadow;	/* a clone: nobody looks for anything in it */
+	bool journal;	/* the journal's database: no member */
 	int generation; /* of the server's start; events of an older one are void */
 	int control_generation;
 	bool frozen;
@@ -160,6 +164,7 @@ typedef struct World
 	ShardArena *history; /* bytes that live as long as the world */
 	Instance instances[WORLD_MAX_INSTANCES];
 	int n_instances;
+	Instance *journal; /* NULL: members vote */
 	bool blocked[WORLD_MAX_INSTANCES][WORLD_MAX_INSTANCES];
 	int extra_loss;
 	bool forced;   /* an operator made new voters */

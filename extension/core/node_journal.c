@@ -1,0 +1,331 @@
+/*
+ * core/node_journal.c
+ *		A cluster whose journal forgot (R14): what all members know together is its new beginning.
+ *
+ * With state_store_mode = persistence one database, the journal, is the only voter. If it comes up
+ * without knowing whether it remembers everything (put back from a copy, or promoted without
+ * gate = standby), it is amnesiac for good: it neither promises nor accepts in this era again. A
+ * candidate that meets such a journal asks every member what it knows to be decided, and gives the
+ * greatest answer back to the journal, which begins a new era with it (R13).
+ *
+ * Why nothing is lost that anybody acted upon:
+ *	 1. A fact is acted upon by those only who have learned it, and each has it durably before (T2, T3);
+ *		the coordinator that decided it comes first. Answers hold all that is learned, also homes that
+ *		were answered ahead of the rest. What no answer holds was acted upon by nobody.
+ *	 2. Who answers is sealed, durably and before the answer leaves: it learns nothing more in this era
+ *		and holds no office in it. So an answer stays true; an acceptance or a delta that was still on
+ *		its way comes too late. A collector is sealed itself, and acts on nothing it was told before
+ *		the new era brings it.
+ *	 3. All who may have learned something are asked: the members of the greatest map so far, until
+ *		each of them has answered. Whoever decided what comes next was a member of that map, so that
+ *		no later fact, and no member added by one, is missed. Only an operator can let one off, who
+ *		writes it off: what it alone knew goes with it.
+ *	 4. The new era begins once. The journal takes it for the very start that the collector has heard
+ *		of, and in the era that it ends; the message is without effect in any later one. Two collectors
+ *		bring maps of the same answers. Nobody enters the era before the journal's transaction: the
+ *		journal answers who comes from the era before with the whole map.
+ *
+ * What if ...
+ *	 - the collector dies? Seals are durable; the next candidate meets the journal and asks again.
+ *	 - a question or answer is lost? It is asked again; answers are repeated, equal.
+ *	 - the journal is lost again? Its start has another number: the collector hears of it from the next
+ *		answer of the journal. What is gathered stays good, since the seals do.
+ *	 - the clock jumps? Questions are repeated sooner or later.
+ *	 - a member is frozen? The cluster waits for it, or for the operator's word.
+ *
+ * A journal that never voted is unused. It takes the first map from a coordinator in office, and only
+ * one that does not name the journal as its voter yet; so an empty database in the place of a lost
+ * journal is not mistaken for the beginning.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+
+static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
+
+/* Does a map name the journal as the voter? */
+static bool
+has_journal(const ShardNode *node, const ShardMap *map)
+{
+	const ShardMapEntry *entry = shard_map_value(map, voters_key);
+	ShardVotersRecord voters;
+
+	return node->config.journal_node != 0 && entry && shard_record_get_voters(entry, &voters) &&
+		   voters.n_current == 1 && voters.current[0] == node->config.journal_node;
+}
+
+/* Is the journal the voter, as learned, so that every member that is up may campaign? */
+bool
+shard_node_journal_votes(const ShardNode *node)
+{
+	return has_journal(node, node->learned);
+}
+
+/* ---- members ---------------------------------------------------------------------------------- */
+
+/* From now on nothing is learned in this era, and no office is held. */
+static void
+seal(ShardNode *node)
+{
+	if (node->journal.sealed)
+		return;
+	node->journal.sealed = true;
+	shard_node_write_identity(node);
+	shard_proposer_step_down(node->proposer);
+}
+
+/* All that a map holds, into a message. */
+static void
+put_map(const ShardNode *node, ShardControl *message, const ShardMap *map)
+{
+	message->commit_n = shard_map_point(map).n;
+	message->entries = shard_map_since(map, -1, node->out->arena, &message->n_entries);
+}
+
+/* COLLECT. */
+static void
+answer_collector(ShardNode *node, const ShardControl *message)
+{
+	if (!node->found_itself || node->config.journal_voter)
+		return;
+	seal(node);
+	put_map(node, shard_action_send(node->out, message->from, SHARD_CONTROL_COLLECTED),
+			node->learned);
+}
+
+/* ---- the collector ---------------------------------------------------------------------------- */
+
+static bool
+has_answered(const NodeJournal *journal, int32 id)
+{
+	for (int i = 0; i < journal->n_answered; i++)
+	{
+		if (journal->answered[i] == id)
+			return true;
+	}
+	return false;
+}
+
+static void
+note_answer(NodeJournal *journal, int32 id)
+{
+	if (has_answered(journal, id))
+		return;
+	if (journal->n_answered == journal->space)
+	{
+		journal->space = Max(8, 2 * journal->space);
+		journal->answered = journal->answered
+								? repalloc(journal->answered, sizeof(int32) * journal->space)
+								: palloc(sizeof(int32) * journal->space);
+	}
+	journal->answered[journal->n_answered++] = id;
+}
+
+/* Take homes that are newer than all else of a map: they were answered ahead of the rest. */
+static void
+take_homes_ahead(ShardMap *map, const ShardMapEntry *entries, int n_entries)
+{
+	for (int i = 0; i < n_entries; i++)
+	{
+		if (entries[i].key.kind == SHARD_MAP_HOME && entries[i].n > shard_map_point(map).n)
+			(void) shard_map_learn(map, &entries[i]);
+	}
+}
+
+/* The greater of two answers, with what the other one knows ahead of it. */
+static void
+take_answer(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 n)
+{
+	ShardMap *map = node->journal.map;
+	ShardMapPoint point = {0, n};
+	int count;
+	ShardMapEntry *known;
+
+	if (n <= shard_map_point(map).n)
+	{
+		take_homes_ahead(map, entries, n_entries);
+		return;
+	}
+	known = shard_map_since(map, shard_map_point(map).n, node->out->arena, &count);
+	shard_map_clear(map);
+	shard_map_set_point(map, point);
+	for (int i = 0; i < n_entries; i++)
+		shard_map_put(map, &entries[i]);
+	take_homes_ahead(map, known, count);
+}
+
+/* The journal's answer to a campaign: it does not vote in this era, or this node does not any more. */
+static void
+journal_answered(ShardNode *node, int64 now, const ShardControl *message)
+{
+	int count;
+	ShardMapEntry *entries;
+
+	if (message->from != node->config.journal_node || !shard_node_journal_votes(node) ||
+		(message->status == SHARD_VOTER_OK && !node->journal.sealed))
+		return;
+	node->journal.start = message->uuid;
+	if (node->journal.map)
+		return;
+	shard_action_log(node->out, 19 /* WARNING */,
+					 "the journal may have forgotten decisions: node %d asks all members what they "
+					 "know",
+					 node->id);
+	seal(node);
+	node->journal.map = shard_map_create();
+	node->journal.next_try = now;
+	entries = shard_map_since(node->learned, -1, node->out->arena, &count);
+	take_answer(node, entries, count, shard_map_point(node->learned).n);
+	note_answer(&node->journal, node->id);
+}
+
+/* Ask the members that have not answered. False: there are none. */
+static bool
+ask_members(ShardNode *node)
+{
+	bool missing = false;
+	int count;
+	ShardMapEntry *members =
+		shard_map_list(node->journal.map, SHARD_MAP_MEMBER, node->out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		if (!shard_record_get_member(&members[i], &member, node->arena) ||
+			member.status == SHARD_MEMBER_REMOVED || member.status == SHARD_MEMBER_WRITTEN_OFF ||
+			has_answered(&node->journal, members[i].key.a))
+			continue;
+		missing = true;
+		shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_COLLECT);
+	}
+#ifdef SHARD_MUTANT_JOURNAL_WITHOUT_ALL
+	missing = false;
+#endif
+	return missing;
+}
+
+/* Go on collecting; with all answers, give the journal its map. */
+void
+shard_node_journal_tick(ShardNode *node, int64 now)
+{
+	NodeJournal *journal = &node->journal;
+	ShardControl *message;
+	int64 ballot;
+
+	if (!journal->map || now < journal->next_try)
+		return;
+	journal->next_try = now + SHARD_RESEND_INTERVAL;
+	if (ask_members(node) || !has_journal(node, journal->map))
+		return;
+	ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
+	message =
+		shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_RESTORE_JOURNAL);
+	message->b = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
+	message->uuid = journal->start;
+	put_map(node, message, journal->map);
+}
+
+/* An operator lets a member off that is lost for good. False: nothing is collected here. */
+bool
+shard_node_journal_give_up(ShardNode *node, int32 id)
+{
+	if (!node->journal.map)
+		return false;
+	note_answer(&node->journal, id);
+	return true;
+}
+
+/* Another era: the seal was for the old one. The caller writes the identity. */
+void
+shard_node_journal_new_era(ShardNode *node)
+{
+	if (node->journal.map)
+		shard_map_destroy(node->journal.map);
+	if (node->journal.answered)
+		pfree(node->journal.answered);
+	memset(&node->journal, 0, sizeof(NodeJournal));
+}
+
+/* ---- the journal ------------------------------------------------------------------------------ */
+
+/* A journal that belongs to nobody yet belongs to the cluster that speaks to it first. */
+void
+shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
+{
+	if (!node->config.journal_voter || node->cluster.high != 0 || node->cluster.low != 0 ||
+		(message->kind != SHARD_CONTROL_HEARTBEAT && message->kind != SHARD_CONTROL_PRE_VOTE))
+		return;
+	node->cluster = message->cluster;
+	node->era = message->era;
+	shard_node_write_identity(node);
+}
+
+/* Everything that is decided in this era, for one who may know nothing of it. */
+static void
+teach(ShardNode *node, int32 to)
+{
+	put_map(node, shard_action_send(node->out, to, SHARD_CONTROL_LEARN), node->learned);
+}
+
+/* Somebody still asks in an era that is over. */
+void
+shard_node_journal_late(ShardNode *node, const ShardControl *message)
+{
+	if (node->config.journal_voter && shard_voter_state(node->voter) == SHARD_VOTER_OK &&
+		(message->kind == SHARD_CONTROL_PRE_VOTE || message->kind == SHARD_CONTROL_RESTORE_JOURNAL))
+		teach(node, message->from);
+}
+
+/* RESTORE_JOURNAL, of the era that ends. */
+static void
+restore_journal(ShardNode *node, const ShardControl *message)
+{
+	ShardMapPoint point = {0, message->commit_n};
+
+	if (!node->config.journal_voter || !shard_record_uuid_equal(message->uuid, node->inc_uuid))
+		return;
+	shard_map_clear(node->learned);
+	for (int i = 0; i < message->n_entries; i++)
+		shard_map_put(node->learned, &message->entries[i]);
+	shard_map_set_point(node->learned, point);
+	shard_node_new_voter(node);
+	shard_voter_force(node->voter, message->b, node->learned, &node->id, 1, 1, node->out);
+	shard_node_learn_forced(node);
+	node->coordinator = 0;
+	node->coordinator_ballot = 0;
+	shard_action_log(node->out, 15 /* LOG */, "the journal begins era %d", node->era);
+	teach(node, message->from);
+}
+
+/* COLLECT, COLLECTED, RESTORE_JOURNAL, and PRE_VOTE_REPLY of the journal. */
+void
+shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message)
+{
+	switch (message->kind)
+	{
+		case SHARD_CONTROL_PRE_VOTE_REPLY:
+			journal_answered(node, now, message);
+			break;
+		case SHARD_CONTROL_COLLECT:
+			answer_collector(node, message);
+			break;
+		case SHARD_CONTROL_COLLECTED:
+			if (node->journal.map)
+			{
+				take_answer(node, message->entries, message->n_entries, message->commit_n);
+				note_answer(&node->journal, message->from);
+				node->journal.next_try = now;
+			}
+			break;
+		case SHARD_CONTROL_RESTORE_JOURNAL:
+			restore_journal(node, message);
+			break;
+		default:
+			break;
+	}
+}
