@@ -175,6 +175,54 @@ members_rest(World *world, Instance *coordinator, char *why, size_t size)
 	return good;
 }
 
+/* Homes of the durable type that a node has. */
+static int
+homes_at(const ShardMapEntry *homes, int count, int32 type_id, int32 node)
+{
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardHomeRecord home;
+
+		n += homes[i].key.a == type_id && shard_record_get_home(&homes[i], &home) &&
+			 shard_record_home_node(&home) == node;
+	}
+	return n;
+}
+
+/* Are the members' shares equal, within the bound of the strategy: one shard? */
+static bool
+is_balanced(World *world, Instance *coordinator, char *why, size_t size)
+{
+	ShardArena *arena = shard_arena_create();
+	const ShardMap *map = shard_node_learned(coordinator->node);
+	int n_homes;
+	int n_members;
+	ShardMapEntry *homes = shard_map_list(map, SHARD_MAP_HOME, arena, &n_homes);
+	ShardMapEntry *members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &n_members);
+	int32 type_id = host_type_id(coordinator, WORLD_TYPE);
+	int least = PG_INT32_MAX;
+	int most = 0;
+
+	for (int i = 0; i < n_members; i++)
+	{
+		ShardMemberRecord member;
+		int n;
+
+		if (!shard_record_get_member(&members[i], &member, arena) ||
+			member.status != SHARD_MEMBER_UP)
+			continue;
+		n = homes_at(homes, n_homes, type_id, members[i].key.a);
+		least = Min(least, n);
+		most = Max(most, n);
+	}
+	shard_arena_destroy(arena);
+	if (most - least > 1 && least != PG_INT32_MAX)
+		snprintf(why, size, "one member has %d shards, another %d", most, least);
+	return most - least <= 1 || least == PG_INT32_MAX;
+}
+
 /* Does the whole cluster rest, as it should in the end? */
 bool
 judge_settled(World *world, char *why, size_t size)
@@ -214,7 +262,8 @@ judge_settled(World *world, char *why, size_t size)
 		}
 	}
 	return members_rest(world, coordinator, why, size) &&
-		   homes_are_active(world, coordinator, why, size);
+		   homes_are_active(world, coordinator, why, size) &&
+		   is_balanced(world, coordinator, why, size);
 }
 
 /* The end of a history that went well. */
