@@ -241,7 +241,18 @@ worker_thaws(World *world, Instance *instance, int64 process, int64 b, const cha
 			 size_t length)
 {
 	instance->stuck &= ~(1U << process);
+	instance->sticks &= ~(1U << process);
 	host_after(world, instance);
+}
+
+/* Any of them, but mostly a worker: of the first two, since there may be no more. */
+static void
+stick(World *world, Instance *instance, const Fault *fault)
+{
+	uint32 process = fault->number % 3 ? fault->number / 3 % 2 : fault->number / 3 % PLANE_KEEPER;
+
+	instance->sticks |= 1U << process;
+	world_later(world, fault->duration, worker_thaws, instance, false, process, 0, NULL, 0);
 }
 
 static void
@@ -679,9 +690,7 @@ fault_apply(World *world, const Fault *fault)
 						0);
 			break;
 		case FAULT_FREEZE_WORKER:
-			instance->stuck |= 1U << (fault->number % PLANE_KEEPER);
-			world_later(world, fault->duration, worker_thaws, instance, false,
-						fault->number % PLANE_KEEPER, 0, NULL, 0);
+			stick(world, instance, fault);
 			break;
 		case FAULT_PARTITION:
 			partition(world, sides(world, fault->number), fault->duration);
@@ -868,7 +877,7 @@ fault_heal(World *world)
 
 		if (!instance->exists)
 			continue;
-		instance->stuck = 0;
+		instance->stuck = instance->sticks = 0;
 		if (instance->frozen)
 		{
 			instance->thaw_at = world->now;

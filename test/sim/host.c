@@ -431,7 +431,7 @@ host_stop(World *world, Instance *instance)
 	plane_crash(instance->plane);
 	instance->up = false;
 	instance->frozen = false;
-	instance->stuck = 0;
+	instance->stuck = instance->sticks = 0;
 	instance->generation++;
 	instance->plane_at = PG_INT64_MAX;
 	instance->plane_soon = false;
@@ -646,7 +646,15 @@ plane_steps(World *world, Instance *instance, int64 a, int64 b, const char *byte
 			rest &= rest - 1;
 		process = __builtin_ctz(rest);
 		if (plane_step(instance->plane, process))
+		{
+			if ((instance->sticks & (1U << process)) && plane_midway(instance->plane, process) &&
+				world_random(world, 3) == 0)
+			{
+				instance->sticks &= ~(1U << process);
+				instance->stuck |= 1U << process;
+			}
 			break;
+		}
 		ready &= ~(1U << process);
 	}
 	host_after(world, instance);

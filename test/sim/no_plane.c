@@ -357,6 +357,12 @@ plane_pending(Plane *plane, char *text, size_t size)
 	return plane->n_notes;
 }
 
+bool
+plane_midway(const Plane *plane pg_attribute_unused(), int process pg_attribute_unused())
+{
+	return false;
+}
+
 int32
 plane_active_epoch(Plane *plane, int32 type_id, int32 shard)
 {

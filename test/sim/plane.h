@@ -114,6 +114,9 @@ extern uint32 plane_ready(Plane *plane);
 extern int64 plane_wake(Plane *plane);
 extern bool plane_step(Plane *plane, int process);
 
+/* Is the process in the middle of a transaction? Keeper and flusher never are. */
+extern bool plane_midway(const Plane *plane, int process);
+
 /*
  * Clients. A tell opens the session's transaction if none is open; it returns the message's number,
  * 0 if it was refused (disk full). Commit returns later, when the flusher was there. A new tell waits

@@ -152,6 +152,14 @@ plane_pending(Plane *plane, char *text, size_t size)
 	return undone.count;
 }
 
+bool
+plane_midway(const Plane *plane, int process)
+{
+	if (process < PLANE_WORKERS)
+		return plane->workers[process].phase != TURN_NONE;
+	return process < PLANE_KEEPER && plane->backends[process - PLANE_WORKERS].state != BACKEND_FREE;
+}
+
 int32
 plane_active_epoch(Plane *plane, int32 type_id, int32 shard)
 {

@@ -126,7 +126,8 @@ typedef struct Instance
 	int control_generation;
 	bool frozen;
 	int64 thaw_at;
-	uint32 stuck;	  /* processes of the data plane that stand still */
+	uint32 stuck;	  /* processes of the data plane that stand still, */
+	uint32 sticks;	  /* and those that will, in the middle of a transaction */
 	int64 clock_base; /* its own time at simulated time 0 */
 	int clock_ppm;
 	int64 step_delay; /* of its processes; long while the disk is slow */
