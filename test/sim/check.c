@@ -365,10 +365,15 @@ check_stranded(Check *check, int64 id)
 	check->messages[id].may_be_lost = true;
 }
 
+/* A full disk may have kept it from being durable until the shard had begun anew elsewhere. */
 void
-check_stashed(Check *check, int64 id)
+check_stashed(Check *check, int64 id, int32 epoch)
 {
-	check->messages[id].stashed = true;
+	Message *message = &check->messages[id];
+
+	message->stashed = true;
+	if (epoch < lost_epoch(check, message->type_id, message->shard))
+		message->may_be_lost = true;
 }
 
 void

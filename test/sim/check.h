@@ -71,7 +71,7 @@ extern void check_replaced(Check *check, int instance);
 extern void check_stranded(Check *check, int64 id);
 
 /* A durable turn took it in and put it into the stash. */
-extern void check_stashed(Check *check, int64 id);
+extern void check_stashed(Check *check, int64 id, int32 epoch);
 
 /*
  * The shard began anew without its state: what it handled before need not be seen in it, and what

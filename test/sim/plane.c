@@ -350,7 +350,7 @@ report(Plane *plane, const Release *release)
 			check_handled(plane->check, release->id, plane->instance, release->epoch);
 			return true;
 		case R_STASHED:
-			check_stashed(plane->check, release->id);
+			check_stashed(plane->check, release->id, release->epoch);
 			return true;
 		case R_REPORTED:
 			check_reported(plane->check, release->id);
