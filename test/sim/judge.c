@@ -191,9 +191,9 @@ homes_at(const ShardMapEntry *homes, int count, int32 type_id, int32 node)
 	return n;
 }
 
-/* Are the members' shares equal, within the bound of the strategy: one shard? */
+/* Are the members' shares of a type equal, within the bound of the strategy: one shard? */
 static bool
-is_balanced(World *world, Instance *coordinator, char *why, size_t size)
+is_balanced(Instance *coordinator, const char *type, char *why, size_t size)
 {
 	ShardArena *arena = shard_arena_create();
 	const ShardMap *map = shard_node_learned(coordinator->node);
@@ -201,7 +201,7 @@ is_balanced(World *world, Instance *coordinator, char *why, size_t size)
 	int n_members;
 	ShardMapEntry *homes = shard_map_list(map, SHARD_MAP_HOME, arena, &n_homes);
 	ShardMapEntry *members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &n_members);
-	int32 type_id = host_type_id(coordinator, WORLD_TYPE);
+	int32 type_id = host_type_id(coordinator, type);
 	int least = PG_INT32_MAX;
 	int most = 0;
 
@@ -219,13 +219,13 @@ is_balanced(World *world, Instance *coordinator, char *why, size_t size)
 	}
 	shard_arena_destroy(arena);
 	if (most - least > 1 && least != PG_INT32_MAX)
-		snprintf(why, size, "one member has %d shards, another %d", most, least);
+		snprintf(why, size, "one member has %d shards of \"%s\", another %d", most, type, least);
 	return most - least <= 1 || least == PG_INT32_MAX;
 }
 
-/* Does the whole cluster rest, as it should in the end? */
-bool
-judge_settled(World *world, char *why, size_t size)
+/* Does the whole cluster rest, now? */
+static bool
+is_settled(World *world, char *why, size_t size)
 {
 	Instance *coordinator = host_coordinator(world);
 	int64 n;
@@ -263,7 +263,36 @@ judge_settled(World *world, char *why, size_t size)
 	}
 	return members_rest(world, coordinator, why, size) &&
 		   homes_are_active(world, coordinator, why, size) &&
-		   is_balanced(world, coordinator, why, size);
+		   is_balanced(coordinator, WORLD_TYPE, why, size) &&
+		   is_balanced(coordinator, WORLD_LEASED_TYPE, why, size);
+}
+
+/*
+ * Does the whole cluster rest, as it should in the end? In some histories it is watched for two more
+ * rounds of rebalancing: nothing may move any more, or shards would wander for ever.
+ */
+bool
+judge_settled(World *world, char *why, size_t size)
+{
+	const int64 watch = 2 * SHARD_REBALANCE_INTERVAL + 5 * SHARD_SECOND;
+	const int64 end = world->options.duration + world->options.settle;
+
+	if (!is_settled(world, why, size))
+	{
+		world->settled_at = 0; /* a late trouble */
+		return false;
+	}
+	if (world->options.seed % 4 != 0 || world->now + watch > end)
+		return true;
+	if (world->settled_at == 0)
+	{
+		world->settled_at = world->now;
+		world->settled_homes = world->n_moves;
+	}
+	if (world->n_moves != world->settled_homes)
+		check_fail(world->check, "a shard moves although all is settled");
+	snprintf(why, size, "watched for shards that wander");
+	return world->now >= world->settled_at + watch;
 }
 
 /* The end of a history that went well. */

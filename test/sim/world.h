@@ -173,6 +173,8 @@ typedef struct World
 	bool healed;   /* the troubled part is over */
 	bool quiet;	   /* no new messages */
 	int64 healed_at;
+	int64 settled_at; /* 0: not yet */
+	int settled_homes;
 	int without_coordinator; /* times that an operator saw none */
 	struct Chain *chain;	 /* what was decided, by n */
 	/* counts, for the report */
