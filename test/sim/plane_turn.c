@@ -777,9 +777,6 @@ hold_back(Worker *worker)
 	StoreTransaction *tx;
 	int kept = 0;
 
-#ifdef SHARD_MUTANT_ENDED_LEASE_RELEASES
-	return;
-#endif
 	if (!worker->leased || plane_now(plane) < worker->lease_until)
 		return;
 	plane_note(plane, "worker %d: a turn was committed after its lease", worker->index);
