@@ -260,7 +260,12 @@ plane_leased(void *context, int32 type_id)
 {
 	Instance *instance = context;
 
-	return instance->world->options.leased && type_id == host_type_id(instance, WORLD_LEASED_TYPE);
+	int32 known = instance->world->options.leased ? host_type_id(instance, WORLD_LEASED_TYPE) : 0;
+
+	/* Workers know it without the control process, too. */
+	if (known != 0)
+		instance->leased_type = known;
+	return instance->leased_type != 0 && type_id == instance->leased_type;
 }
 
 static void

@@ -147,7 +147,8 @@ typedef struct Instance
 		int64 lsn;
 	} tickets[WORLD_MAX_TICKETS];
 	ShardUuid incarnation;
-	int32 node_id; /* as last known, for traces */
+	int32 node_id;	   /* as last known, for traces */
+	int32 leased_type; /* id of the leased type, as last known */
 	bool downed_restart;
 	int64 next_tell;
 	WorldCache cache;
