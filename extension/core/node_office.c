@@ -178,7 +178,7 @@ shard_node_office_tick(ShardNode *node, int64 now)
 	follow_office(node, now);
 	if (!node->in_office)
 		return;
-	shard_roster_heard(node->roster, now, node->id);
+	shard_roster_heard(node->roster, now, node->id, true);
 	shard_roster_tick(node->roster, now, node->proposer, homes_of, node->homes, node->out);
 	shard_homes_tick(node->homes, now, node->proposer, node->roster, node->out);
 }
@@ -253,7 +253,8 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 
 		if (shard_node_get_member(node, message->from, &member) &&
 			member.inc_no == message->from_inc)
-			shard_roster_heard(node->roster, now, message->from);
+			shard_roster_heard(node->roster, now, message->from,
+							   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
 	}
 	if (message->kind == SHARD_CONTROL_REGISTER)
 		note_gate(node, message);

@@ -101,13 +101,14 @@ watch_members(ShardRoster *roster, int64 now, const ShardMap *decided)
 
 /* See roster.h. */
 void
-shard_roster_heard(ShardRoster *roster, int64 now, int32 node)
+shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers)
 {
 	RosterMember *member = watch(roster, now, node);
 
 	member->heard = true;
 	member->heard_at = now;
-	shard_detector_heartbeat(&member->detector, now);
+	if (answers)
+		shard_detector_heartbeat(&member->detector, now);
 }
 
 /* See roster.h. */

@@ -30,8 +30,11 @@ extern void shard_roster_destroy(ShardRoster *roster);
 /* The office was taken just now: forget what was known, begin the wait for old leases (L4). */
 extern void shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer);
 
-/* Any message came from a member's admitted incarnation. */
-extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node);
+/*
+ * A message came from a member's admitted incarnation. answers: to something that it heard of this
+ * node; only that makes it reachable, since one that can send and not hear is of no use.
+ */
+extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers);
 
 /*
  * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for whom the member cannot reach,

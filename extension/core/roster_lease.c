@@ -51,7 +51,8 @@ shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const
 
 /*
  * Send the grants whose majority heartbeat has come. None while a change of the member is being
- * decided, and none to an incarnation whose place another one is about to take.
+ * decided, none to an incarnation whose place another one is about to take, and none to a node that
+ * does not answer: it would not hear of the grant, but what is granted has to be waited for.
  */
 void
 shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,
@@ -73,7 +74,7 @@ shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *pr
 		if (!shard_roster_record(roster, decided, node, &record) ||
 			!shard_membership_is_member(record.status) ||
 			shard_roster_pending(proposer, SHARD_MAP_MEMBER, node) ||
-			shard_roster_displaces(roster, node) ||
+			shard_roster_displaces(roster, node) || !shard_roster_reachable(roster, node, now) ||
 			!shard_lease_book_grant(roster->leases, node, record.inc_no, heartbeat, ttl_ms, now,
 									&k))
 			continue;

@@ -297,7 +297,8 @@ receive(Peer *peer, const ShardControl *message)
 		return;
 	if (message->from_inc > 0 && get_member(peer->learned, message->from, &record) &&
 		record.inc_no == message->from_inc)
-		shard_roster_heard(peer->roster, now, message->from);
+		shard_roster_heard(peer->roster, now, message->from,
+						   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
 	shard_roster_receive(peer->roster, now, message, peer->proposer, out);
 }
 
@@ -420,7 +421,7 @@ tick(int at)
 	follow(peer);
 	if (peer->in_office)
 	{
-		shard_roster_heard(peer->roster, now, peer->id);
+		shard_roster_heard(peer->roster, now, peer->id, true);
 		shard_roster_tick(peer->roster, now, peer->proposer, homes_of, homes, out);
 	}
 	if (now % (500 * SHARD_MS) == 0 && !peer->silent)
