@@ -13,7 +13,9 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/allocation.h"
 #include "core/homes_private.h"
+#include "core/membership.h"
 
 /* Shards in one message. */
 #define LIST_LIMIT 1000
@@ -34,13 +36,29 @@ shard_homes_create(int32 self, const ShardHomesSettings *settings)
 	return homes;
 }
 
+/* All regions have to register anew. */
+static void
+forget_regions(ShardHomes *homes)
+{
+	for (int i = 0; i < homes->n_regions; i++)
+	{
+		if (homes->regions[i].hosted)
+			pfree(homes->regions[i].hosted);
+	}
+	homes->n_regions = 0;
+}
+
+/* See homes.h. */
 void
 shard_homes_destroy(ShardHomes *homes)
 {
 	homes_shard_destroy(homes->shards);
 	homes_request_destroy(homes->requests);
+	forget_regions(homes);
 	if (homes->regions)
 		pfree(homes->regions);
+	if (homes->nodes)
+		pfree(homes->nodes);
 	shard_arena_destroy(homes->arena);
 	pfree(homes);
 }
@@ -53,7 +71,8 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided)
 	homes->seen_n = 0;
 	homes_shard_reset(homes->shards);
 	homes_request_reset(homes->requests);
-	homes->n_regions = 0;
+	forget_regions(homes);
+	homes->n_nodes = 0;
 	homes->n_moves = 0;
 	homes->n_closed = 0;
 	/* Quick ends of regions are heard of before anything is placed. */
@@ -131,18 +150,72 @@ shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event)
 		homes->n_moves--;
 }
 
+/* What is counted of a node, NULL if it is not known. */
+static HomesNode *
+find_node(const ShardHomes *homes, int32 node)
+{
+	for (int i = 0; i < homes->n_nodes; i++)
+	{
+		if (homes->nodes[i].node == node)
+			return &homes->nodes[i];
+	}
+	return NULL;
+}
+
+/* The same, made if it is not there; valid until another one is made. */
+static HomesNode *
+make_node(ShardHomes *homes, int32 node)
+{
+	HomesNode *known = find_node(homes, node);
+	size_t size = sizeof(HomesNode) * (homes->n_nodes + 1);
+
+	if (known)
+		return known;
+	homes->nodes = homes->nodes ? repalloc(homes->nodes, size) : palloc(size);
+	known = &homes->nodes[homes->n_nodes++];
+	memset(known, 0, sizeof(*known));
+	known->node = node;
+	return known;
+}
+
+/* Count a home where it is and where it comes to: +1, or -1 before either changes. */
+static void
+count_home(ShardHomes *homes, const HomesShard *shard, int by)
+{
+	if (shard->node != 0 && shard->leased)
+		make_node(homes, shard->node)->n_leased += by;
+	else if (shard->node != 0)
+		make_node(homes, shard->node)->n_durable += by;
+	if (shard->to != 0)
+		make_node(homes, shard->to)->n_coming += by;
+}
+
+/* Homes of leased types at a node, or of all others. */
+int
+shard_homes_number(const ShardHomes *homes, int32 node, bool leased)
+{
+	const HomesNode *known = find_node(homes, node);
+
+	if (!known)
+		return 0;
+	return leased ? known->n_leased : known->n_durable;
+}
+
 /* See homes.h. */
 int
 shard_homes_count(const ShardHomes *homes, int32 node)
 {
-	homes_shard_iterator iterator;
-	HomesShard *shard;
-	int count = 0;
+	const HomesNode *known = find_node(homes, node);
 
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-		count += shard->node == node || shard->to == node;
-	return count;
+	return known ? known->n_durable + known->n_leased + known->n_coming : 0;
+}
+
+/* The home is asked to start the shard. */
+void
+shard_homes_asked(HomesShard *shard, int64 now)
+{
+	if (shard->asked == 0)
+		shard->asked = now;
 }
 
 /* ---- decided changes -------------------------------------------------------------------------- */
@@ -184,16 +257,24 @@ follow_move(ShardHomes *homes, int64 now, HomesShard *shard, const ShardHomeReco
 
 /* Another incarnation may have forgotten what the one before had started. */
 static void
-ask_again(ShardHomes *homes, int32 node)
+follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 {
+	int32 node = entry->key.a;
 	homes_shard_iterator iterator;
 	HomesShard *shard;
+	ShardMemberRecord member;
 
+	if (!shard_record_get_member(entry, &member, homes->arena) ||
+		make_node(homes, node)->inc_no == member.inc_no)
+		return;
+	make_node(homes, node)->inc_no = member.inc_no;
 	homes_shard_start_iterate(homes->shards, &iterator);
 	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
 	{
-		if (shard->node == node)
-			shard->confirmed = false;
+		if (shard->node != node)
+			continue;
+		shard->confirmed = false;
+		shard->asked = 0;
 	}
 }
 
@@ -214,7 +295,7 @@ follow_decisions(ShardHomes *homes, int64 now)
 		int32 old_epoch;
 
 		if (key.kind == SHARD_MAP_MEMBER)
-			ask_again(homes, key.a);
+			follow_member(homes, &entries[i]);
 		if (key.kind != SHARD_MAP_HOME || !shard_record_get_home(&entries[i], &record))
 			continue;
 		shard = homes_shard_insert(homes->shards, shard_key, &found);
@@ -228,13 +309,18 @@ follow_decisions(ShardHomes *homes, int64 now)
 			shard->epoch = -1;
 			shard->leased = is_leased(homes, key.a);
 		}
+		count_home(homes, shard, -1);
 		old_epoch = shard->epoch;
 		shard->n = entries[i].n;
 		shard->epoch = record.epoch;
 		shard->node = shard_record_home_node(&record);
 		shard->to = record.phase == SHARD_HOME_MOVING ? record.to : 0;
+		count_home(homes, shard, 1);
 		if (record.epoch != old_epoch)
+		{
 			shard->confirmed = false;
+			shard->asked = 0;
+		}
 		follow_move(homes, now, shard, &record, old_epoch);
 		(void) homes_request_delete(homes->requests, shard_key);
 	}
@@ -245,11 +331,14 @@ follow_decisions(ShardHomes *homes, int64 now)
 
 /* Register: what a region hosts. Answered with the version that the homes are at (C3). */
 static void
-register_region(ShardHomes *homes, const ShardControl *message, ShardActions *out)
+register_region(ShardHomes *homes, int64 now, const ShardControl *message, ShardActions *out)
 {
 	HomesRegion *region = shard_homes_region(homes, message->from);
 	ShardControl *reply;
 
+	/* What it has is asked for soon: it may run already, from before it spoke up here. */
+	if (!region || region->stopped)
+		homes->next_host = Min(homes->next_host, now + SHARD_RESEND_INTERVAL);
 	if (!region)
 	{
 		homes->regions =
@@ -260,9 +349,15 @@ register_region(ShardHomes *homes, const ShardControl *message, ShardActions *ou
 		region->node = message->from;
 	}
 	region->stopped = false;
-	region->n_hosted = Min(message->n_nodes, HOMES_MAX_TYPES);
+	if (region->hosted)
+		pfree(region->hosted);
+	region->hosted = NULL;
+	region->n_hosted = message->n_nodes;
 	if (region->n_hosted > 0)
+	{
+		region->hosted = palloc(region->n_hosted * sizeof(int32));
 		memcpy(region->hosted, message->nodes, region->n_hosted * sizeof(int32));
+	}
 	reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
 	reply->commit_n = shard_map_point(homes->decided).n;
 }
@@ -275,6 +370,9 @@ answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const
 	reply->type_id = type_id;
 	reply->flag = why == NULL;
 	reply->text = why;
+	/* By its name the region knows its type again. */
+	reply->entries = message->entries;
+	reply->n_entries = message->n_entries;
 }
 
 /* A type that the cluster does not know gets an id; one that it knows has to be the same. */
@@ -308,11 +406,36 @@ start_type(ShardHomes *homes, const ShardControl *message, ShardProposer *propos
 						: "the cluster has a type of that name with other settings");
 		return;
 	}
+	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 || wanted.strategy < 0 ||
+		wanted.strategy > SHARD_ALLOCATION_LOCALITY || counters.last_type_id == PG_INT32_MAX)
+	{
+		answer_type(out, message, 0, "its settings are not valid here");
+		return;
+	}
 	counters.last_type_id++;
 	changes[0] = shard_record_put_counters(&counters, entry->n, homes->arena);
 	changes[1] = shard_record_put_type(counters.last_type_id, &wanted, 0, homes->arena);
 	/* If another change comes first, the region asks again. */
 	(void) shard_proposer_propose(proposer, changes, lengthof(changes));
+}
+
+/*
+ * The number of shards that a type has, 0 if there is no such type. Lists name few types: the last one
+ * is remembered in *type_id and *number.
+ */
+static int32
+number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_id, int32 *number)
+{
+	const ShardMapEntry *entry;
+	ShardTypeRecord type;
+
+	if (wanted == *type_id)
+		return *number;
+	entry = shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, wanted, 0});
+	*type_id = wanted;
+	*number =
+		entry && shard_record_get_type(entry, &type, homes->arena) ? type.number_of_shards : 0;
+	return *number;
 }
 
 /*
@@ -326,6 +449,8 @@ get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *p
 	ShardMapEntry *entries =
 		shard_arena_alloc(out->arena, sizeof(ShardMapEntry) * Max(message->n_shards, 1));
 	int n_entries = 0;
+	int32 type_id = 0;
+	int32 number = 0;
 
 	for (int i = 0; i < message->n_shards; i++)
 	{
@@ -344,6 +469,9 @@ get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *p
 			}
 			continue;
 		}
+		/* Nobody can have such a shard; it would be waited for for ever. */
+		if (key.b < 0 || key.b >= number_of_shards(homes, key.a, &type_id, &number))
+			continue;
 		request = homes_request_insert(homes->requests, (HomesShardKey){key.a, key.b}, &found);
 		if (!found)
 			request->requester = message->from;
@@ -369,9 +497,20 @@ started(ShardHomes *homes, const ShardControl *message)
 		if (!shard || shard->epoch != message->shards[i].epoch || shard->node != message->from)
 			continue;
 		shard->confirmed = true;
+		shard->asked = 0;
 		if (shard->move == SHARD_MOVE_STARTING)
 			shard_homes_set_move(homes, shard, SHARD_MOVE_STARTED);
 	}
+}
+
+/* Is the sender the decided incarnation of a member? Others say again what they want once they are. */
+static bool
+is_from_member(const ShardHomes *homes, const ShardControl *message)
+{
+	ShardMemberRecord member;
+
+	return shard_homes_member(homes, message->from, &member) && message->from_inc != 0 &&
+		   message->from_inc == member.inc_no && shard_membership_is_member(member.status);
 }
 
 /* See homes.h. */
@@ -383,10 +522,12 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 
 	shard_arena_reset(homes->arena);
 	follow_decisions(homes, now);
+	if (!is_from_member(homes, message))
+		return;
 	switch (message->kind)
 	{
 		case SHARD_CONTROL_REGISTER:
-			register_region(homes, message, out);
+			register_region(homes, now, message, out);
 			break;
 		case SHARD_CONTROL_START_TYPE:
 			start_type(homes, message, proposer, out);
@@ -451,6 +592,7 @@ host_unconfirmed(ShardHomes *homes, int64 now, ShardActions *out)
 		{
 			if (shard->confirmed || shard->node != homes->regions[r].node)
 				continue;
+			shard_homes_asked(shard, now);
 			list[count++] = (ShardShardRef){shard->key.type_id, shard->key.shard, shard->epoch, 0};
 			if (count == LIST_LIMIT)
 			{
@@ -488,7 +630,7 @@ shard_homes_rebalance(ShardHomes *homes, int64 now)
 /* See homes.h. */
 bool
 shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_number,
-					ShardProposer *proposer, const char **why)
+					ShardProposer *proposer, const ShardRoster *roster, const char **why)
 {
 	HomesShard *shard;
 
@@ -499,6 +641,10 @@ shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_num
 		*why = "the shard has no home, or is moving";
 	else if (shard->confirmed)
 		*why = "the shard runs at its home";
+	else if (!shard_roster_reachable(roster, shard->node, now))
+		*why = "the shard's home cannot be reached: nobody knows whether it runs there";
+	else if (shard->asked == 0 || now - shard->asked < SHARD_RETRY_INTERVAL)
+		*why = "the shard's home was asked just now whether it runs; try again";
 	else
 	{
 		shard_homes_replace(homes, shard, shard->node, SHARD_EPOCH_LEAP, proposer);

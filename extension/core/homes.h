@@ -47,10 +47,12 @@ extern bool shard_homes_rebalance(ShardHomes *homes, int64 now);
 
 /*
  * The shard's state is not where it should be: its home was put back from a copy that is older than
- * the shard's arrival there. By the operator's word it begins anew, empty, at the same home (N1).
+ * the shard's arrival there. By the operator's word it begins anew, empty, at the same home (N1); not
+ * before that home was reached and asked, and has not said for a while that the shard runs.
  */
-extern bool shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard,
-								ShardProposer *proposer, const char **why);
+extern bool
+shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard,
+					ShardProposer *proposer, const ShardRoster *roster, const char **why);
 
 /* Homes that a member has, moves towards it included. */
 extern int shard_homes_count(const ShardHomes *homes, int32 node);

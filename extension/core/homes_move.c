@@ -222,8 +222,10 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer, 
 			propose_end(homes, shard, false, proposer);
 			break;
 		case SHARD_MOVE_STARTING:
-			if (due)
-				(void) command(out, shard, shard->node, SHARD_CONTROL_HOST_SHARDS, shard->epoch);
+			if (!due)
+				break;
+			shard_homes_asked(shard, now);
+			(void) command(out, shard, shard->node, SHARD_CONTROL_HOST_SHARDS, shard->epoch);
 			break;
 		case SHARD_MOVE_NONE:
 			break;

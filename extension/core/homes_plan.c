@@ -15,6 +15,7 @@
 
 #include "core/allocation.h"
 #include "core/homes_private.h"
+#include "core/membership.h"
 #include "core/message.h"
 
 /* A leaving member's shards that move at the same time. */
@@ -45,19 +46,6 @@ stage_of(int32 status)
 		default:
 			return SHARD_ALLOCATION_LEAVING;
 	}
-}
-
-static bool
-has_role(const ShardMemberRecord *member, const char *role)
-{
-	if (!role || role[0] == '\0')
-		return true;
-	for (int i = 0; i < member->n_roles; i++)
-	{
-		if (strcmp(member->roles[i], role) == 0)
-			return true;
-	}
-	return false;
 }
 
 /* The node that an operator wishes for a shard. */
@@ -122,7 +110,9 @@ view_members(PlanView *plan, ShardHomes *homes, int64 now, const ShardRoster *ro
 		members[n].node = entries[i].key.a;
 		members[n].stage = stage_of(record.status);
 		members[n].reachable = shard_roster_reachable(roster, entries[i].key.a, now);
-		members[n].suitable = has_role(&record, plan->type.role);
+		/* A member that lacks a bit which the type's settings need cannot run it (I5). */
+		members[n].suitable = shard_membership_has_role(&record, plan->type.role) &&
+							  (plan->type.features & ~record.features) == 0;
 		members[n].weight = SHARD_ALLOCATION_WEIGHT_ONE;
 		members[n++].app_version = record.app_version;
 	}
@@ -130,41 +120,67 @@ view_members(PlanView *plan, ShardHomes *homes, int64 now, const ShardRoster *ro
 	plan->view.n_members = n;
 }
 
-/* The regions that host the type, each with its shards, and the shards that are moving. */
+/* Where a region is in the view, -1 if it is not there. */
+static int
+region_of(const ShardAllocationRegion *regions, int n_regions, int32 node)
+{
+	for (int i = 0; i < n_regions; i++)
+	{
+		if (regions[i].node == node)
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * The shards of each region of the view. A moving shard counts where it will be, and is among those
+ * that move until that is decided.
+ */
 static void
-view_regions(PlanView *plan, ShardHomes *homes)
+view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, int n_regions)
 {
 	int n_shards;
 	HomesShard **shards = shards_of(homes, plan->type_id, &n_shards);
-	ShardAllocationRegion *regions =
-		shard_arena_alloc(homes->arena, sizeof(ShardAllocationRegion) * Max(homes->n_regions, 1));
-	int n = 0;
+	int *places = shard_arena_alloc(homes->arena, sizeof(int) * Max(n_shards, 1));
+	int32 **lists = shard_arena_alloc(homes->arena, sizeof(int32 *) * Max(n_regions, 1));
 
 	plan->moving = shard_arena_alloc(homes->arena, sizeof(int32) * Max(n_shards, 1));
 	for (int i = 0; i < n_shards; i++)
 	{
-		if (shards[i]->move != SHARD_MOVE_NONE)
-			plan->moving[plan->n_moving++] = shards[i]->key.shard;
+		HomesShard *shard = shards[i];
+
+		if (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING)
+			plan->moving[plan->n_moving++] = shard->key.shard;
+		places[i] = region_of(regions, n_regions, shard->to != 0 ? shard->to : shard->node);
+		if (places[i] >= 0)
+			regions[places[i]].n_shards++;
 	}
-	for (int r = 0; r < homes->n_regions; r++)
+	for (int r = 0; r < n_regions; r++)
 	{
-		int32 *list;
-
-		if (homes->regions[r].stopped || !shard_homes_hosts(&homes->regions[r], plan->type_id))
-			continue;
-		list = shard_arena_alloc(homes->arena, sizeof(int32) * Max(n_shards, 1));
-		regions[n].node = homes->regions[r].node;
-		regions[n].shards = list;
-		for (int i = 0; i < n_shards; i++)
-		{
-			/* A moving shard counts where it will be. */
-			int32 node = shards[i]->to != 0 ? shards[i]->to : shards[i]->node;
-
-			if (node == regions[n].node)
-				list[regions[n].n_shards++] = shards[i]->key.shard;
-		}
-		n++;
+		lists[r] = shard_arena_alloc(homes->arena, sizeof(int32) * Max(regions[r].n_shards, 1));
+		regions[r].shards = lists[r];
 	}
+	for (int i = 0; i < n_shards; i++)
+	{
+		if (places[i] >= 0)
+			*lists[places[i]]++ = shards[i]->key.shard;
+	}
+}
+
+/* The regions that host the type, with their shards. */
+static void
+view_regions(PlanView *plan, ShardHomes *homes)
+{
+	ShardAllocationRegion *regions =
+		shard_arena_alloc(homes->arena, sizeof(ShardAllocationRegion) * Max(homes->n_regions, 1));
+	int n = 0;
+
+	for (int r = 0; r < homes->n_regions && n < SHARD_ALLOCATION_MAX_REGIONS; r++)
+	{
+		if (!homes->regions[r].stopped && shard_homes_hosts(&homes->regions[r], plan->type_id))
+			regions[n++].node = homes->regions[r].node;
+	}
+	view_shards(plan, homes, regions, n);
 	plan->view.regions = regions;
 	plan->view.n_regions = n;
 }
@@ -260,14 +276,13 @@ is_formed(ShardHomes *homes, const PlanView *plan, ShardProposer *proposer)
 
 /* Homes for the requests of one type, as many as there are: one batch (C2). */
 static void
-allocate_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer,
-			  const ShardRoster *roster)
+allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_requests,
+			  ShardProposer *proposer, const ShardRoster *roster)
 {
+	int32 type_id = requests[0].key.type_id;
 	PlanView plan;
 	ShardAllocationView view;
 	ShardAllocation *allocation;
-	homes_request_iterator iterator;
-	HomesRequest *request;
 
 	if (!make_view(&plan, homes, now, type_id, roster) || !is_formed(homes, &plan, proposer))
 		return;
@@ -275,42 +290,62 @@ allocate_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *propos
 	if (view.n_regions == 0)
 		return;
 	allocation = shard_allocation_begin(&plan.settings, &view);
-	homes_request_start_iterate(homes->requests, &iterator);
-	while ((request = homes_request_iterate(homes->requests, &iterator)) != NULL)
+	for (int i = 0; i < n_requests; i++)
 	{
+		int32 shard = requests[i].key.shard;
 		ShardHomeRecord record = {.n_nodes = 1, .want = 1};
 		ShardMapEntry change;
-		int32 node;
 
-		if (request->key.type_id != type_id || request->key.shard < 0 ||
-			request->key.shard >= plan.type.number_of_shards)
+		record.nodes[0] = shard_allocation_next(allocation, shard, requests[i].requester);
+		if (record.nodes[0] == 0)
 			continue;
-		if (shard_proposer_pending(proposer,
-								   (ShardMapKey){SHARD_MAP_HOME, type_id, request->key.shard}))
-			continue;
-		node = shard_allocation_next(allocation, request->key.shard, request->requester);
-		if (node == 0)
-			continue;
-		record.nodes[0] = node;
-		change = shard_record_put_home(type_id, request->key.shard, &record, 0, homes->arena);
+		change = shard_record_put_home(type_id, shard, &record, 0, homes->arena);
 		(void) shard_proposer_propose(proposer, &change, 1);
 	}
 	shard_allocation_end(allocation);
 }
 
-/* See homes_private.h. */
+static int
+compare_requests(const void *a, const void *b)
+{
+	const HomesShardKey *x = &((const HomesRequest *) a)->key;
+	const HomesShardKey *y = &((const HomesRequest *) b)->key;
+
+	if (x->type_id != y->type_id)
+		return x->type_id < y->type_id ? -1 : 1;
+	return x->shard < y->shard ? -1 : x->shard > y->shard;
+}
+
+/* See homes_private.h. In the order of the map, since that takes keys in their order faster. */
 void
 shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 					 const ShardRoster *roster)
 {
-	int count;
-	ShardMapEntry *types;
+	homes_request_iterator iterator;
+	HomesRequest *request;
+	HomesRequest *list;
+	int n = 0;
+	int first = 0;
 
 	if (homes->requests->members == 0)
 		return;
-	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
-	for (int i = 0; i < count; i++)
-		allocate_type(homes, now, types[i].key.a, proposer, roster);
+	list = shard_arena_alloc(homes->arena, sizeof(HomesRequest) * homes->requests->members);
+	homes_request_start_iterate(homes->requests, &iterator);
+	while ((request = homes_request_iterate(homes->requests, &iterator)) != NULL)
+	{
+		if (!shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_HOME, request->key.type_id,
+															request->key.shard}))
+			list[n++] = *request;
+	}
+	if (n > 1)
+		qsort(list, n, sizeof(HomesRequest), compare_requests);
+	for (int i = 1; i <= n; i++)
+	{
+		if (i < n && list[i].key.type_id == list[first].key.type_id)
+			continue;
+		allocate_type(homes, now, &list[first], i - first, proposer, roster);
+		first = i;
+	}
 }
 
 /* ---- rebalancing ------------------------------------------------------------------------------ */
@@ -372,7 +407,7 @@ goes(const HomesShard *shard, int32 node, Resettlement how)
 	if (shard->node != node)
 		return false;
 	if (how == BY_MOVE)
-		return shard->move == SHARD_MOVE_NONE;
+		return shard->move == SHARD_MOVE_NONE && shard->confirmed;
 	return shard->leased == (how == ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
 }
 
@@ -397,6 +432,30 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
+/*
+ * How many of a member's shards may be given other homes now? Moves are counted that are not decided
+ * yet: later, the new homes may start them when they like.
+ */
+static int
+room_for(ShardHomes *homes, int32 node, Resettlement how)
+{
+	homes_shard_iterator iterator;
+	HomesShard *shard;
+	int under_way = 0;
+	int waiting = 0;
+
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	{
+		if (goes(shard, node, how))
+			waiting++;
+		else if (shard->node == node && shard->move != SHARD_MOVE_NONE &&
+				 shard->move != SHARD_MOVE_STARTING)
+			under_way++;
+	}
+	return how == BY_MOVE ? Min(waiting, EVACUATION_LIMIT - under_way) : waiting;
+}
+
 /* Other homes for the shards of a member, among those that can be given any. */
 static void
 resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardProposer *proposer,
@@ -404,8 +463,9 @@ resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardPropos
 {
 	int n_types;
 	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
+	int room = room_for(homes, node, how);
 
-	for (int t = 0; t < n_types; t++)
+	for (int t = 0; t < n_types && room > 0; t++)
 	{
 		PlanView plan;
 		ShardAllocationView view;
@@ -420,19 +480,18 @@ resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardPropos
 			continue;
 		shards = shards_of(homes, types[t].key.a, &n_shards);
 		allocation = shard_allocation_begin(&plan.settings, &view);
-		for (int i = 0; i < n_shards; i++)
+		for (int i = 0; i < n_shards && room > 0; i++)
 		{
 			const char *why;
 			int32 to;
 
-			if (!goes(shards[i], node, how) ||
-				(how == BY_MOVE && homes->n_moves >= EVACUATION_LIMIT))
+			if (!goes(shards[i], node, how))
 				continue;
 			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
 			if (to == 0 || to == node)
 				continue;
 			if (how == BY_MOVE)
-				(void) shard_homes_begin_move(homes, now, shards[i], to, proposer, roster, &why);
+				room -= shard_homes_begin_move(homes, now, shards[i], to, proposer, roster, &why);
 			else
 				shard_homes_replace(homes, shards[i], to, 1, proposer);
 		}
@@ -456,20 +515,6 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 			member.status == SHARD_MEMBER_LEAVING && shard_homes_count(homes, members[i].key.a) > 0)
 			resettle(homes, now, members[i].key.a, BY_MOVE, proposer, roster);
 	}
-}
-
-/* Does the member have a shard that needs a new home? */
-static bool
-has_any(ShardHomes *homes, int32 node, Resettlement how)
-{
-	homes_shard_iterator iterator;
-	HomesShard *shard;
-	bool any = false;
-
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-		any |= goes(shard, node, how);
-	return any;
 }
 
 /* Is a home of a leased shard of the member being changed? */
@@ -551,11 +596,11 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 		if (!shard_record_get_member(&members[i], &member, homes->arena))
 			continue;
 		gone = member.status == SHARD_MEMBER_WRITTEN_OFF;
-		if (gone && has_any(homes, node, ANEW_DURABLE))
+		if (gone && shard_homes_number(homes, node, false) > 0)
 			resettle(homes, now, node, ANEW_DURABLE, proposer, roster);
 		if ((gone || member.status == SHARD_MEMBER_DOWN ||
 			 !shard_roster_reachable(roster, node, now)) &&
-			has_any(homes, node, ANEW_LEASED))
+			shard_homes_number(homes, node, true) > 0)
 			replace_leased(homes, now, node, proposer, roster);
 		else
 			reopen(homes, node, proposer, roster);

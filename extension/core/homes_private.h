@@ -8,7 +8,6 @@
 #include "core/move.h"
 #include "core/timing.h"
 
-#define HOMES_MAX_TYPES 64
 #define HOMES_MAX_CLOSED 16
 
 /*
@@ -23,8 +22,18 @@ typedef struct HomesRegion
 	int32 node;
 	bool stopped; /* its workers said that they end */
 	int n_hosted;
-	int32 hosted[HOMES_MAX_TYPES];
+	int32 *hosted; /* type ids; NULL if none */
 } HomesRegion;
+
+/* What the homes come to for one node. */
+typedef struct HomesNode
+{
+	int32 node;
+	int32 inc_no;  /* as decided */
+	int n_durable; /* homes of types that are not leased */
+	int n_leased;
+	int n_coming; /* by moves that are not decided */
+} HomesNode;
 
 typedef struct HomesShardKey
 {
@@ -43,6 +52,7 @@ typedef struct HomesShard
 	int32 to;		/* while moving */
 	bool confirmed; /* ShardStarted of that epoch came (M10) */
 	bool leased;
+	int64 asked; /* its home was first asked to start it then, in vain so far; 0: not yet */
 	ShardMoveState move;
 	int64 move_id;
 	int64 deadline;	 /* of the move */
@@ -98,6 +108,8 @@ struct ShardHomes
 	homes_request_hash *requests;
 	HomesRegion *regions; /* in the order of registration */
 	int n_regions;
+	HomesNode *nodes;
+	int n_nodes;
 	int n_moves; /* shards whose move is not NONE */
 	int64 next_host;
 	int64 next_rebalance;
@@ -109,10 +121,12 @@ struct ShardHomes
 /* homes.c */
 extern HomesRegion *shard_homes_region(ShardHomes *homes, int32 node);
 extern bool shard_homes_hosts(const HomesRegion *region, int32 type_id);
+extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
 extern HomesShard *shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard);
 extern bool shard_homes_record(const ShardHomes *homes, const HomesShard *shard,
 							   ShardHomeRecord *record, int64 *n);
 extern bool shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *member);
+extern void shard_homes_asked(HomesShard *shard, int64 now);
 extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
 
 /* homes_move.c */

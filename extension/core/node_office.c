@@ -381,7 +381,7 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		case SHARD_EVENT_GIVE_UP:
 			good = node->in_office &&
 				   shard_homes_give_up(node->homes, now, event->shards[0].type_id,
-									   event->shards[0].shard, node->proposer, &why);
+									   event->shards[0].shard, node->proposer, node->roster, &why);
 			break;
 		case SHARD_EVENT_REBALANCE:
 			good = node->in_office && shard_homes_rebalance(node->homes, now);

@@ -11,6 +11,7 @@
 #include "core/map.h"
 
 #define SHARD_MAX_VOTERS 7
+#define SHARD_MAX_NODE_ID 0xfffe /* a ballot has 16 bits for it */
 #define SHARD_MAX_ROLES 8
 #define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol.md 9) */
 #define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */

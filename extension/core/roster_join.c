@@ -71,6 +71,20 @@ next_node_id(const ShardRoster *roster, const ShardMap *decided,
 }
 
 /*
+ * Is a node id left? They are part of ballots, and one that is too large would be taken for another
+ * one (R18).
+ */
+static bool
+has_node_id(const ShardMap *decided)
+{
+	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
+	ShardCountersRecord counters;
+
+	return entry && shard_record_get_counters(entry, &counters) &&
+		   counters.last_node_id < SHARD_MAX_NODE_ID;
+}
+
+/*
  * Allot a node id to the joiner's token, as one change with the counter. If another joiner is about to
  * get that id the change fails, and this one is served when it asks again.
  */
@@ -136,6 +150,8 @@ shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardPropose
 	}
 	why = shard_membership_judge_join(decided, message->protocol_version, &joiner, message->flag,
 									  &message->entries[1], message->n_entries - 1, roster->arena);
+	if (!why && !has_node_id(decided))
+		why = "the cluster has given all its node ids";
 	if (why)
 		refuse_join(message, why, out);
 	else

@@ -172,7 +172,7 @@ shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
 		if (!shard_record_get_member(&entries[i], &record, roster->arena) ||
 			shard_roster_pending(proposer, SHARD_MAP_MEMBER, node) ||
 			!take_step(roster, now, &entries[i], &record, converged, proposer,
-					   homes_of(context, node)))
+					   record.status == SHARD_MEMBER_LEAVING ? homes_of(context, node) : 0))
 			continue;
 		(void) shard_roster_propose(roster, proposer, &entries[i], &record);
 	}

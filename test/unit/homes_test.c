@@ -42,9 +42,60 @@ test_bulk(void)
 
 		ok(homes >= MANY / 3 && homes <= MANY / 3 + 1, "node %d has its share", i + 1);
 	}
-	printf("# persists %d letters %d\n", machines[0].persists - persists, letters - letters_before);
 	ok(machines[0].persists - persists <= 10, "in few transactions");
 	ok(letters - letters_before <= 200, "and few messages");
+}
+
+/* A machine that holds the office; NO_LINK: none does. */
+static int
+coordinator(void)
+{
+	for (int i = 0; i < MACHINES; i++)
+	{
+		if (machines[i].node && is_coordinator(i))
+			return i;
+	}
+	return NO_LINK;
+}
+
+/* A coordinator that has just taken office does not know what runs: nothing is given up by its word. */
+static void
+test_give_up(void)
+{
+	ShardShardRef ref = {.type_id = 1};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_GIVE_UP, .n_shards = 1, .shards = &ref, .token = 9};
+	int at;
+
+	while (machines[1].epochs[ref.shard] < 0)
+		ref.shard++;
+	run(SHARD_START_TIMEOUT);
+	stop(0);
+	while ((at = coordinator()) == NO_LINK)
+		run(STEP);
+	happen(at, &event);
+	ok(machines[at].command == 9 && !machines[at].command_good, "a shard that may run stays");
+	run(SHARD_START_TIMEOUT);
+	event.token = 10;
+	happen(at, &event);
+	ok(machines[at].command == 10 && !machines[at].command_good, "one that runs does");
+	run(SHARD_SECOND);
+	is_int(machines[1].epochs[ref.shard], 0, "in its epoch");
+}
+
+/* A member that leaves hands over what it has, all of it, and goes. */
+static void
+test_leave(void)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+
+	start(0);
+	run(10 * SHARD_SECOND);
+	happen(2, &event);
+	for (int i = 0; i < 120 && machines[2].command != 11; i++)
+		run(SHARD_SECOND);
+	ok(machines[2].command == 11 && machines[2].command_good, "it has left");
+	is_int(count_homes(0, 3), 0, "without homes");
+	is_int(count_homes(0, 1) + count_homes(0, 2), MANY, "which the others have");
 }
 
 int
@@ -52,6 +103,8 @@ main(void)
 {
 	begin_world();
 	test_bulk();
+	test_give_up();
+	test_leave();
 	end_world();
 	return unit_done();
 }
