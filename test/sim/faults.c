@@ -105,6 +105,14 @@ fault_storm(void)
 	return mask;
 }
 
+/* What ends by an operator's decision alone: copies that come up. */
+uint64
+fault_operator(void)
+{
+	return UINT64CONST(1) << FAULT_CLONE | UINT64CONST(1) << FAULT_RESTORE |
+		   UINT64CONST(1) << FAULT_RESTORE_UNNOTICED;
+}
+
 static uint64
 chance(uint64 *state)
 {
@@ -177,8 +185,6 @@ thaws(World *world, Instance *instance, int64 a, int64 b, const char *bytes, siz
 static void
 links_heal(World *world, Instance *instance, int64 mask, int64 to, const char *bytes, size_t length)
 {
-	if (world->options.liveness && !world->healed)
-		return;
 	for (int i = 0; i < world->n_instances; i++)
 	{
 		for (int k = 0; k < world->n_instances; k++)
@@ -187,6 +193,7 @@ links_heal(World *world, Instance *instance, int64 mask, int64 to, const char *b
 				world->blocked[i][k] = false;
 		}
 	}
+	liveness_block(world);
 }
 
 static void
@@ -857,7 +864,7 @@ operator_looks(World *world, Instance *none, int64 a, int64 b, const char *bytes
 	}
 	if (world->restored)
 		give_up_shards(world);
-	if (!host_coordinator(world) && ++world->without_coordinator >= 4)
+	if (!world->options.liveness && !host_coordinator(world) && ++world->without_coordinator >= 4)
 	{
 		world->without_coordinator = 0;
 		force_voters(world);

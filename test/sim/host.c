@@ -286,7 +286,7 @@ host_create(World *world, Instance *instance, const char *dsn)
 					  plane_node, plane_incarnation, plane_leased,	NULL};
 	PlaneSettings settings = {.workers = 1 + (int) world_random(world, 2),
 							  .types = world->options.leased ? 2 : 1,
-							  .shards = world->options.shards,
+							  .shards = world_told_shards(&world->options),
 							  .entities = world->options.entities,
 							  .no_tells_from_now = world->quiet};
 
@@ -393,6 +393,8 @@ void
 host_start(World *world, Instance *instance, ShardStartKind kind)
 {
 	Assert(!instance->up);
+	if (instance->lost == WORLD_LOST_CRASHED)
+		return;
 	instance->up = true;
 	instance->generation++;
 	instance->incarnation.high = world_random64(world);

@@ -17,7 +17,7 @@ static const char *const usage =
 	"  --seconds N     troubled part of a history (60)\n"
 	"  --faults N      faults of a history (from the seed)\n"
 	"  --only A,B      kinds of faults (all); --list prints them\n"
-	"  --liveness      partitions do not heal until the end\n"
+	"  --liveness      nodes are lost for ever, and the others must go on (from the seed)\n"
 	"  --leased        with a type that needs leases (from the seed)\n"
 	"  --journal       with a journal as the only voter\n"
 	"  --storm         short troubles of the coordinator without a pause (from the seed)\n"
@@ -36,7 +36,7 @@ typedef struct Arguments
 	int seconds;
 	int faults;
 	uint64 kinds;
-	bool liveness;
+	int liveness;
 	int leased;
 	int journal;
 	int storm;
@@ -83,7 +83,16 @@ options_of(const Arguments *arguments, uint64 seed)
 	options.journal = arguments->journal;
 	if (!options.journal)
 		options.kinds &= ~(UINT64CONST(1) << FAULT_JOURNAL_RESTORE);
-	options.liveness = arguments->liveness;
+	options.liveness = arguments->liveness >= 0 ? arguments->liveness : PICK(8) == 0;
+	if (options.journal)
+		options.liveness = false; /* there is no minority of one voter */
+	if (options.liveness)
+	{
+		/* What needs an operator's judgement is another matter. */
+		options.shards += WORLD_RESERVED_SHARDS;
+		options.settle = 60 * SHARD_SECOND;
+		options.kinds &= ~fault_operator();
+	}
 #undef PICK
 	fault_plan(&options);
 	return options;
@@ -225,7 +234,7 @@ read_arguments(int argc, char **argv)
 						   .seconds = 60,
 						   .faults = -1,
 						   .leased = -1,
-
+						   .liveness = -1,
 						   .storm = -1,
 						   .shrink = true};
 	int option;
@@ -258,7 +267,7 @@ read_arguments(int argc, char **argv)
 					printf("%s\n", fault_name((FaultKind) kind));
 				exit(0);
 			case LIVENESS:
-				arguments.liveness = true;
+				arguments.liveness = 1;
 				break;
 			case LEASED:
 				arguments.leased = 1;

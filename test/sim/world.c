@@ -219,7 +219,7 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		const char *name =
 			world->options.leased && (chance & 0x100) ? WORLD_LEASED_TYPE : WORLD_TYPE;
 		int32 type_id = host_type_id(instance, name);
-		int shard = (int) ((chance >> 12) % (uint64) world->options.shards);
+		int shard = (int) ((chance >> 12) % (uint64) world_told_shards(&world->options));
 		int entity = (int) ((chance >> 32) % (uint64) world->options.entities);
 
 		if (type_id != 0)
@@ -253,6 +253,8 @@ heal_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes, 
 	world->healed_at = world->now;
 	world_trace(world, "-- all faults heal");
 	fault_heal(world);
+	if (world->options.liveness)
+		liveness_cut(world);
 }
 
 static void
@@ -324,6 +326,8 @@ world_destroy(World *world)
 		pfree(world->heap->events);
 	pfree(world->heap);
 	judge_destroy(world);
+	if (world->liveness)
+		pfree(world->liveness);
 	check_destroy(world->check);
 	shard_arena_destroy(world->history);
 	pfree(world);
@@ -343,6 +347,8 @@ happen(World *world, Event *event)
 		Event later = *event;
 
 		later.at = instance->thaw_at + 1;
+		if (!world->healed)
+			later.at = Min(later.at, world->options.duration + 1);
 		later.order = ++world->order;
 		heap_push(world->heap, later);
 		event->bytes = NULL;
@@ -362,6 +368,13 @@ join_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes, 
 	join.uuid.high = world_random64(world);
 	join.uuid.low = world_random64(world);
 	host_event(world, instance, &join);
+}
+
+/* Is all as well as it can be? */
+static bool
+settled(World *world, char *why, size_t size)
+{
+	return world->liveness ? liveness_settled(world, why, size) : judge_settled(world, why, size);
 }
 
 /* See world.h. */
@@ -403,15 +416,15 @@ world_run(World *world)
 		if (over)
 			break;
 		/* Once all is quiet there is no need to watch it. */
-		if (world->quiet && world->n_events % 256 == 0 && judge_settled(world, why, sizeof(why)))
+		if (world->quiet && world->n_events % 256 == 0 && settled(world, why, sizeof(why)))
 			break;
 	}
 	if (!check_violation(world->check))
 	{
-		if (!judge_settled(world, why, sizeof(why)))
+		if (!settled(world, why, sizeof(why)))
 			check_fail(world->check, "not settled %d s after the last fault healed: %s",
 					   (int) (world->options.settle / SHARD_SECOND), why);
-		else
+		else if (!world->liveness)
 			judge_end(world);
 	}
 	return check_violation(world->check);

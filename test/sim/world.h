@@ -23,6 +23,7 @@
 #define WORLD_MAX_FAULTS 64
 #define WORLD_MAX_TICKETS 64
 #define WORLD_MAX_CACHED 32
+#define WORLD_RESERVED_SHARDS 2 /* of histories in which nodes are lost: told only then */
 
 /* Tokens of operators' commands. */
 #define WORLD_JOIN 1
@@ -74,6 +75,17 @@ typedef struct Fault
 	bool off; /* left out while shrinking */
 } Fault;
 
+/* How a node is lost for ever. */
+typedef enum WorldLost
+{
+	WORLD_LOST_NOT = 0,
+	WORLD_LOST_CUT,
+	WORLD_LOST_DEAF, /* it can send */
+	WORLD_LOST_MUTE, /* it can hear */
+	WORLD_LOST_CRASHED,
+	WORLD_LOST_FROZEN
+} WorldLost;
+
 /* What a history is made of; all derived from the seed unless given. */
 typedef struct WorldOptions
 {
@@ -83,7 +95,7 @@ typedef struct WorldOptions
 	int entities;	   /* of each shard */
 	int64 duration;	   /* of the history's troubled part */
 	int64 settle;	   /* how long it may take afterwards until all is well */
-	bool liveness;	   /* some faults never heal; the majority has to make progress */
+	bool liveness;	   /* some nodes are lost for ever; the majority has to make progress */
 	bool storm;		   /* short troubles without a pause */
 	bool leased;	   /* with a type that needs leases */
 	bool journal;	   /* state_store_mode = persistence */
@@ -132,6 +144,7 @@ typedef struct Instance
 	int clock_ppm;
 	int64 step_delay; /* of its processes; long while the disk is slow */
 	Store *standby;
+	WorldLost lost;
 	bool copied; /* came up as a copy, which cannot speak for the cluster */
 	bool replicating;
 	bool joined;	  /* the cluster, so that its clients may begin */
@@ -176,8 +189,9 @@ typedef struct World
 	int64 healed_at;
 	int64 settled_at; /* 0: not yet */
 	int settled_homes;
-	int without_coordinator; /* times that an operator saw none */
-	struct Chain *chain;	 /* what was decided, by n */
+	int without_coordinator;   /* times that an operator saw none */
+	struct Liveness *liveness; /* NULL: nobody is lost yet */
+	struct Chain *chain;	   /* what was decided, by n */
 	/* counts, for the report */
 	int n_applied;
 	int64 n_messages;
@@ -185,6 +199,12 @@ typedef struct World
 	int n_moves;
 	int n_offices;
 } World;
+
+typedef struct Liveness Liveness;
+
+/* Shards that clients tell something. */
+#define world_told_shards(options) \
+	((options)->shards - ((options)->liveness ? WORLD_RESERVED_SHARDS : 0))
 
 /* world.c */
 extern uint32 world_random(World *world, uint32 below);
@@ -226,7 +246,8 @@ extern int32 host_type_id(Instance *instance, const char *name);
 extern void fault_plan(WorldOptions *options);
 extern void fault_apply(World *world, const Fault *fault);
 extern void fault_heal(World *world);
-extern uint64 fault_storm(void); /* kinds of a storm */
+extern uint64 fault_storm(void);	/* kinds of a storm */
+extern uint64 fault_operator(void); /* kinds that only an operator ends */
 extern const char *fault_name(FaultKind kind);
 extern void fault_print(const Fault *fault, FILE *out);
 
@@ -235,3 +256,8 @@ extern void judge_learned(World *world, const Instance *instance, const ShardMap
 extern void judge_end(World *world);
 extern bool judge_settled(World *world, char *why, size_t size);
 extern void judge_destroy(World *world);
+
+/* liveness.c */
+extern void liveness_cut(World *world);	  /* some nodes are lost, from now on */
+extern void liveness_block(World *world); /* their links, after others were mended */
+extern bool liveness_settled(World *world, char *why, size_t size);
