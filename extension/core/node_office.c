@@ -51,7 +51,7 @@ candidate_rank(const ShardNode *node)
 
 	if (!entry || !shard_record_get_voters(entry, &voters) ||
 		!shard_node_get_member(node, node->id, &self) || node->config.journal_voter ||
-		node->start_kind == SHARD_START_COPY || !node->found_itself)
+		(node->start_kind == SHARD_START_COPY && !node->admitted) || !node->found_itself)
 		return -1;
 	if (!node->admitted && node->start_kind != SHARD_START_RESTART &&
 		self.gate != SHARD_GATE_STANDBY && !shard_node_is_alone(node))
@@ -159,6 +159,33 @@ homes_of(const void *context, int32 node)
 	return shard_homes_count(context, node);
 }
 
+/*
+ * A coordinator that leaves goes last: when it is exiting, and the voters know that, another one takes
+ * the office and removes it.
+ */
+static void
+hand_over(ShardNode *node, int64 now)
+{
+	const ShardMap *decided = shard_proposer_decided(node->proposer);
+	const ShardMapEntry *self =
+		shard_map_value(decided, (ShardMapKey){SHARD_MAP_MEMBER, node->id, 0});
+	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	ShardMemberRecord member;
+	ShardVotersRecord voters;
+
+	if (!self || !shard_record_get_member(self, &member, node->out->arena) ||
+		member.status != SHARD_MEMBER_EXITING || !entry || !shard_record_get_voters(entry, &voters))
+		return;
+	for (int i = 0; i < voters.n_current; i++)
+	{
+		if (shard_proposer_learned_by(node->proposer, voters.current[i]) < self->n)
+			return;
+	}
+	shard_action_log(node->out, 15 /* LOG */, "node %d hands over the office", node->id);
+	shard_proposer_step_down(node->proposer);
+	follow_office(node, now);
+}
+
 void
 shard_node_office_tick(ShardNode *node, int64 now)
 {
@@ -181,6 +208,7 @@ shard_node_office_tick(ShardNode *node, int64 now)
 	shard_roster_heard(node->roster, now, node->id, true);
 	shard_roster_tick(node->roster, now, node->proposer, homes_of, node->homes, node->out);
 	shard_homes_tick(node->homes, now, node->proposer, node->roster, node->out);
+	hand_over(node, now);
 }
 
 /* A wish for another gate becomes a fact (G3). */

@@ -145,7 +145,8 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 			return n_homes == 0 && !is_voter(shard_proposer_decided(proposer), node) &&
 				   shard_membership_step(record, SHARD_MEMBERSHIP_EMPTIED);
 		case SHARD_MEMBER_EXITING:
-			return has_confirmed(roster, now, entry, proposer) &&
+			/* The coordinator hands over its office first, or its removal might be known to nobody. */
+			return node != roster->self && has_confirmed(roster, now, entry, proposer) &&
 				   shard_membership_step(record, SHARD_MEMBERSHIP_CONFIRMED);
 		default:
 			return false;

@@ -564,10 +564,15 @@ memory_of(ShardVoter *voter, int32 node)
 void
 shard_voter_observe(ShardVoter *voter, const ShardControl *message)
 {
+	const ShardMapEntry *entry = shard_map_value(voter->map, voters_key);
 	ShardMapPoint point = {0, 0};
+	ShardVotersRecord voters;
 	Memory *memory;
 
 	if (message->from == voter->self)
+		return;
+	/* Of who was removed, a late message must not bring back what was forgotten on purpose. */
+	if (!entry || !shard_record_get_voters(entry, &voters) || !is_voter(&voters, message->from))
 		return;
 	if (message->kind == SHARD_CONTROL_PROMISE || message->kind == SHARD_CONTROL_SYNCED)
 		point = message->point;

@@ -1076,6 +1076,9 @@ test_load(void)
 	ShardVoter *voter = shard_voter_create(1);
 	ShardVoter *again = shard_voter_create(1);
 	ShardActions *out = shard_action_create();
+	ShardVotersRecord voters = {2, {1, 2}, 0, {0}, 0, {NULL, 0}};
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entry = shard_record_put_voters(&voters, 1, arena);
 	ShardControl message;
 	ShardWrite row;
 	int taken = 0;
@@ -1084,6 +1087,11 @@ test_load(void)
 	message.kind = SHARD_CONTROL_PREPARE;
 	message.from = 2;
 	message.b = 7 << 16 | 2;
+	shard_voter_observe(voter, &message);
+	shard_voter_remind(voter, 2, &message);
+	is_int(message.ballot, 0, "who does not vote is not remembered");
+	shard_voter_found(voter, 1 << 16 | 1, &entry, 1, out);
+	shard_action_reset(out);
 	shard_voter_observe(voter, &message);
 	shard_voter_receive(voter, &message, false, out);
 	row = out->writes[out->n_writes - 1];
@@ -1106,6 +1114,7 @@ test_load(void)
 	shard_voter_destroy(voter);
 	shard_voter_destroy(again);
 	shard_action_destroy(out);
+	shard_arena_destroy(arena);
 }
 
 int
