@@ -373,6 +373,26 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	end(node, now);
 }
 
+/*
+ * Are the numbers of a message such as some node may have sent? Ballots and versions leave room for
+ * those to come: one that is near the end would end all voting.
+ */
+static bool
+numbers_are_good(const ShardControl *message)
+{
+	const int64 most = PG_INT64_MAX / 2;
+	const int64 numbers[] = {message->b,	   message->ballot, message->point.b,
+							 message->point.n, message->n,		message->commit_n};
+
+	for (int i = 0; i < (int) lengthof(numbers); i++)
+	{
+		if (numbers[i] < 0 || numbers[i] > most)
+			return false;
+	}
+	return message->from >= 0 && message->from <= PG_UINT16_MAX && message->to >= 0 &&
+		   message->from_inc >= 0 && message->to_inc >= 0 && message->era >= 0;
+}
+
 /* Is the message one that this node may act upon (I5)? Answers FENCED where that helps the sender. */
 static bool
 header_is_good(ShardNode *node, const ShardControl *message)
@@ -430,7 +450,7 @@ receive(ShardNode *node, int64 now, const char *bytes, size_t length)
 
 	shard_arena_reset(node->arena);
 	if (!node->running || !shard_control_decode(bytes, length, node->arena, &message) ||
-		!header_is_good(node, &message))
+		!numbers_are_good(&message) || !header_is_good(node, &message))
 		return;
 	if (node->fenced && message.kind == SHARD_CONTROL_JOIN)
 	{

@@ -103,17 +103,18 @@ purge(ShardNode *node)
 	shard_map_purge(node->learned, counters.purge_n);
 }
 
-/* A full copy replaces what is here: keys that it lacks are gone. */
-static void
+/* A full copy replaces what is here: keys that it lacks are gone. Is this node itself among them? */
+static bool
 drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 upto_n)
 {
 	ShardMap *given = shard_map_create();
+	bool self = false;
 	int count;
 	ShardMapEntry *known;
 
 	for (int i = 0; i < n_entries; i++)
 		shard_map_put(given, &entries[i]);
-	known = shard_map_since(node->learned, 0, node->out->arena, &count);
+	known = shard_map_since(node->learned, -1, node->out->arena, &count);
 	for (int i = 0; i < count; i++)
 	{
 		ShardMapEntry gone = known[i];
@@ -121,6 +122,7 @@ drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 
 		/* What was answered ahead of this copy is newer than it. */
 		if (gone.n > upto_n || shard_map_find(given, gone.key))
 			continue;
+		self |= gone.key.kind == SHARD_MAP_MEMBER && gone.key.a == node->id;
 		gone.deleted = true;
 		gone.length = 0;
 		gone.value = NULL;
@@ -128,6 +130,7 @@ drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 
 		shard_action_remove(node->out, SHARD_STORE_LEARNED, gone.key);
 	}
 	shard_map_destroy(given);
+	return self;
 }
 
 /*
@@ -143,6 +146,9 @@ readmit_voter(ShardNode *node)
 
 	if (!node->admitted || shard_voter_state(node->voter) != SHARD_VOTER_AMNESIAC || !entry ||
 		!shard_record_get_voters(entry, &voters))
+		return;
+	/* Who votes may have changed in what was accepted and not learned yet. */
+	if (shard_map_point(node->learned).n < shard_map_point(shard_voter_map(node->voter)).n)
 		return;
 	for (int i = 0; i < voters.n_current; i++)
 	{
@@ -171,8 +177,8 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 
 	if (from_n > point.n || upto_n <= point.n)
 		return;
-	if (from_n == 0 && point.n > 0)
-		drop_absent(node, entries, n_entries, upto_n);
+	if (from_n == 0)
+		self = drop_absent(node, entries, n_entries, upto_n);
 	for (int i = 0; i < n_entries; i++)
 	{
 		const ShardMapEntry *entry = &entries[i];

@@ -430,11 +430,13 @@ peer_of(ShardNode *node, int64 now, int32 id)
 	return peer;
 }
 
-/* Anything that comes from a node shows that it lives. */
+/* Anything that comes from a member shows that it lives. Others are not watched. */
 void
 shard_node_member_heard(ShardNode *node, int64 now, int32 from)
 {
-	if (from == node->id)
+	ShardMemberRecord member;
+
+	if (from == node->id || !shard_node_get_member(node, from, &member))
 		return;
 	shard_detector_heartbeat(&peer_of(node, now, from)->detector, now);
 }

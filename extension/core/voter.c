@@ -256,7 +256,8 @@ shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int
 {
 	ShardMapPoint point = {b, shard_map_point(learned).n + eras * SHARD_ERA_LEAP};
 	ShardVotersRecord voters;
-	ShardMapEntry changed[2];
+	ShardCountersRecord counters;
+	ShardMapEntry changed[3];
 	ShardMapEntry *entries;
 	int count;
 
@@ -269,6 +270,12 @@ shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int
 	changed[0] = shard_record_put_voters(&voters, point.n, out->arena);
 	changed[1] = shard_record_append_term(learned, b, point.n, out->arena);
 	changed[1].n = point.n;
+	/* Nor are ids given twice that the lost voters may have given. */
+	shard_record_get_counters(shard_map_value(learned, counters_key), &counters);
+	counters.last_node_id = Min(counters.last_node_id + SHARD_ERA_IDS, SHARD_MAX_NODE_ID);
+	counters.last_type_id =
+		Min(counters.last_type_id, PG_INT32_MAX - SHARD_ERA_IDS) + SHARD_ERA_IDS;
+	changed[2] = shard_record_put_counters(&counters, point.n, out->arena);
 
 	entries = shard_map_since(learned, -1, out->arena, &count);
 	shard_map_clear(voter->map);

@@ -14,6 +14,9 @@ typedef struct ShardVoter ShardVoter;
  */
 #define SHARD_ERA_LEAP (INT64CONST(1) << 32)
 
+/* So many ids of nodes and of types it leaves out, for the same reason: they are never used again (I1). */
+#define SHARD_ERA_IDS 64
+
 typedef enum ShardVoterState
 {
 	SHARD_VOTER_OK = 0,

@@ -154,6 +154,50 @@ test_types_of_joiner(void)
 	is_int(count_homes(0, 2), 2, "it gets homes of its own type");
 }
 
+/* A full copy of the map without the node: its membership is undone, by a new era. */
+static void
+test_not_in_copy(void)
+{
+	ShardControl learn = {.kind = SHARD_CONTROL_LEARN, .from = 1, .from_inc = 1};
+	const ShardMap *learned = shard_node_learned(machines[0].node);
+	int count;
+	int n = 0;
+	ShardMapEntry *entries = shard_map_since(learned, 0, out->arena, &count);
+	ShardMapEntry *copy = palloc(sizeof(ShardMapEntry) * count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (entries[i].key.kind != SHARD_MAP_MEMBER || entries[i].key.a != 2)
+		{
+			copy[n] = entries[i];
+			copy[n++].value =
+				memcpy(palloc(entries[i].length + 1), entries[i].value, entries[i].length);
+		}
+	}
+	learn.entries = copy;
+	learn.n_entries = n;
+	learn.commit_n = shard_map_point(learned).n + 1;
+	ok(!shard_node_fenced(machines[1].node), "a member");
+	give(1, &learn);
+	ok(shard_node_fenced(machines[1].node), "that the map does not know is fenced");
+	act(1, NO_LINK);
+	for (int i = 0; i < n; i++)
+		pfree(unconstify(char *, copy[i].value));
+	pfree(copy);
+}
+
+/* Ballots near the end of all numbers are not promised. */
+static void
+test_impossible_ballot(void)
+{
+	ShardControl prepare = {.kind = SHARD_CONTROL_PREPARE, .from = 2, .from_inc = 1};
+
+	prepare.b = PG_INT64_MAX - 1;
+	give(0, &prepare);
+	act(0, NO_LINK);
+	ok(shard_voter_promised(shard_node_voter(machines[0].node)) < prepare.b, "not promised");
+}
+
 int
 main(void)
 {
@@ -163,6 +207,8 @@ main(void)
 	test_era_ends_office();
 	test_forced_voters();
 	test_types_of_joiner();
+	test_impossible_ballot();
+	test_not_in_copy();
 	end_world();
 	return unit_done();
 }
