@@ -555,6 +555,7 @@ refuse_command(ShardNode *node, const ShardNodeEvent *event)
 		case SHARD_EVENT_MOVE:
 		case SHARD_EVENT_GIVE_UP:
 		case SHARD_EVENT_REBALANCE:
+		case SHARD_EVENT_LEASE_TTL:
 		case SHARD_EVENT_FORCE_VOTERS:
 			done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
 			done->token = event->token;

@@ -57,6 +57,7 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_MOVE,			  /* shards[0], node: the target; token */
 	SHARD_EVENT_GIVE_UP,		  /* shards[0]: its state is lost; token */
 	SHARD_EVENT_REBALANCE,		  /* token */
+	SHARD_EVENT_LEASE_TTL,		  /* number: milliseconds from now on; token (L3) */
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
 	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
 	SHARD_EVENT_WORKERS_STOPPED	  /* the node is going down in good order */

@@ -414,6 +414,10 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		case SHARD_EVENT_REBALANCE:
 			good = node->in_office && shard_homes_rebalance(node->homes, now);
 			break;
+		case SHARD_EVENT_LEASE_TTL:
+			good = node->in_office &&
+				   shard_roster_change_ttl(node->roster, event->number, node->proposer, &why);
+			break;
 		default:
 			return;
 	}

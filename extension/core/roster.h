@@ -77,3 +77,9 @@ extern void shard_roster_close_lease(ShardRoster *roster, int32 node);
 extern void shard_roster_open_lease(ShardRoster *roster, int32 node);
 extern bool
 shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const ShardMap *decided);
+
+/*
+ * Change the time of leases; what the former ones may still run is kept in mind (L3). False: *why.
+ */
+extern bool shard_roster_change_ttl(ShardRoster *roster, int64 ttl_ms, ShardProposer *proposer,
+									const char **why);

@@ -88,6 +88,27 @@ shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *pr
 	}
 }
 
+/* See roster.h. */
+bool
+shard_roster_change_ttl(ShardRoster *roster, int64 ttl_ms, ShardProposer *proposer,
+						const char **why)
+{
+	ShardSettingsRecord settings;
+	ShardMapEntry change;
+	int64 n;
+
+	shard_arena_reset(roster->arena);
+	*why = "the settings are not decided yet";
+	if (!get_settings(shard_proposer_decided(proposer), &settings, &n))
+		return false;
+	*why = "the lease time is out of range";
+	if (ttl_ms != (int32) ttl_ms || !shard_lease_change_ttl(&settings, (int32) ttl_ms))
+		return false;
+	*why = "another change of the settings is being decided";
+	change = shard_record_put_settings(&settings, n, roster->arena);
+	return shard_proposer_propose(proposer, &change, 1);
+}
+
 /*
  * Forget a former, longer lease time when the last grant under it has ended (L3).
  */
