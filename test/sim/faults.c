@@ -35,6 +35,7 @@ static const char *const names[] = {
 	[FAULT_RESTORE] = "restore",
 	[FAULT_RESTORE_UNNOTICED] = "restore_unnoticed",
 	[FAULT_JOURNAL_RESTORE] = "journal_restore",
+	[FAULT_LEASE_TTL] = "lease_ttl",
 };
 
 /* How often each kind is chosen, relative to the others; rare ones end a node for good. */
@@ -64,6 +65,7 @@ static const int weights[] = {
 	[FAULT_RESTORE] = 1,
 	[FAULT_RESTORE_UNNOTICED] = 1,
 	[FAULT_JOURNAL_RESTORE] = 8,
+	[FAULT_LEASE_TTL] = 3,
 };
 
 const char *
@@ -289,6 +291,7 @@ operate(World *world, ShardNodeEventKind kind, int32 node, const ShardShardRef *
 	Instance *coordinator = host_coordinator(world);
 	ShardNodeEvent event = {.kind = kind, .node = node, .token = WORLD_COMMAND, .shards = shard};
 
+	event.number = node; /* what a setting is to be */
 	event.n_shards = shard ? 1 : 0;
 	if (coordinator && !coordinator->frozen)
 		host_event(world, coordinator, &event);
@@ -735,6 +738,9 @@ fault_apply(World *world, const Fault *fault)
 			break;
 		case FAULT_REBALANCE:
 			operate(world, SHARD_EVENT_REBALANCE, 0, NULL);
+			break;
+		case FAULT_LEASE_TTL:
+			operate(world, SHARD_EVENT_LEASE_TTL, 1500 + (int32) (fault->number % 6500), NULL);
 			break;
 		case FAULT_JOIN:
 			join(world, fault);

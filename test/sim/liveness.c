@@ -137,6 +137,7 @@ lose(World *world, Instance *instance, WorldLost how)
 	world_trace(world, "-- %s (node %d) is %s for ever", instance->dsn, instance->node_id,
 				names[how]);
 	instance->lost = how;
+	world->n_lost++;
 	if (how == WORLD_LOST_CRASHED)
 		host_stop(world, instance);
 	if (how == WORLD_LOST_FROZEN)

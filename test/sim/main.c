@@ -69,6 +69,7 @@ options_of(const Arguments *arguments, uint64 seed)
 	options.leased = arguments->leased >= 0 ? arguments->leased : PICK(3) == 0;
 	options.loss_percent = (int) (PICK(3));
 	options.delay = 500 + (int64) (PICK(4000));
+	/* Two clocks differ by twice that at most: 1 %, as leases allow for. */
 	options.clock_ppm = (int) (PICK(2)) * 5000;
 	options.standby_gate = PICK(4) == 0;
 	options.n_faults = arguments->faults >= 0 ? arguments->faults : 2 + (int) (PICK(24));
@@ -109,6 +110,9 @@ run_once(const WorldOptions *options, char *text, size_t size, World *totals)
 	totals->n_events += world->n_events;
 	totals->n_messages += world->n_messages;
 	totals->n_applied += world->n_applied;
+	for (int kind = 0; kind < FAULT_KINDS; kind++)
+		totals->applied[kind] += world->applied[kind];
+	totals->n_lost += world->n_lost;
 	totals->n_moves += check_told(world->check);
 	totals->n_offices += world->n_offices;
 	world_destroy(world);
@@ -163,6 +167,16 @@ report(const WorldOptions *options, const char *text)
 		printf("  ");
 		fault_print(&options->faults[i], stdout);
 	}
+}
+
+/* How often each kind of fault happened. */
+static void
+report_faults(const World *totals)
+{
+	printf("#");
+	for (int kind = 0; kind < FAULT_KINDS; kind++)
+		printf(" %s %d,", fault_name((FaultKind) kind), totals->applied[kind]);
+	printf(" lost for ever %d\n", totals->n_lost);
 }
 
 static uint64
@@ -343,6 +357,7 @@ main(int argc, char **argv)
 		"# %lld histories, %d faults, %lld messages, %d tells, %d terms of office, %lld events, %.0f s\n",
 		(long long) done, totals.n_applied, (long long) totals.n_messages, totals.n_moves,
 		totals.n_offices, (long long) totals.n_events, difftime(time(NULL), start));
+	report_faults(&totals);
 	if (arguments.tap)
 		printf("%s - %s\n", failed == arguments.expect ? "ok" : "not ok", arguments.tap);
 	return failed == arguments.expect ? 0 : 1;

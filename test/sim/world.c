@@ -238,6 +238,7 @@ fault_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
 	if (fault->off)
 		return;
 	world->n_applied++;
+	world->applied[fault->kind]++;
 	if (world->options.trace)
 	{
 		fprintf(world->options.trace, "%10.3f  -- ", world->now / 1000.0);

@@ -61,6 +61,7 @@ typedef enum FaultKind
 	FAULT_RESTORE,	 /* a node is put back from an older copy, noticed at its start */
 	FAULT_RESTORE_UNNOTICED, /* the same with files that look like the node's own */
 	FAULT_JOURNAL_RESTORE, /* the journal is put back from an older copy, or its standby takes over */
+	FAULT_LEASE_TTL,	   /* leases get another time */
 	FAULT_KINDS
 } FaultKind;
 
@@ -194,6 +195,8 @@ typedef struct World
 	struct Chain *chain;	   /* what was decided, by n */
 	/* counts, for the report */
 	int n_applied;
+	int applied[FAULT_KINDS];
+	int n_lost; /* instances, for ever */
 	int64 n_messages;
 	int64 n_events;
 	int n_moves;
