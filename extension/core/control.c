@@ -101,7 +101,6 @@ static const char *const kind_names[] = {
 	[SHARD_CONTROL_JOIN_REPLY] = "join reply",
 	[SHARD_CONTROL_ADMIT] = "admit",
 	[SHARD_CONTROL_ADMIT_REPLY] = "admit reply",
-	[SHARD_CONTROL_WHO_ARE_YOU] = "who are you",
 	[SHARD_CONTROL_I_AM] = "i am",
 	[SHARD_CONTROL_FENCED] = "fenced",
 	[SHARD_CONTROL_RENEW] = "renew",

@@ -42,8 +42,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not */
 	SHARD_CONTROL_ADMIT, /* node, epoch: previous inc_no, uuid: new incarnation, status: ShardStartKind */
 	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; epoch: inc_no; uuid; text: why not */
-	SHARD_CONTROL_WHO_ARE_YOU, /* uuid: of the claim that is being checked */
-	SHARD_CONTROL_I_AM,		   /* uuid: of the claim; uuid2: my own incarnation */
+	SHARD_CONTROL_I_AM = 38,   /* uuid: of the claim; uuid2: my own incarnation */
 	SHARD_CONTROL_FENCED,	   /* epoch: the inc_no that lives; status: member's */
 	SHARD_CONTROL_RENEW,	   /* token: k */
 	SHARD_CONTROL_GRANT, /* token: k; n: facts that the lease presupposes; status: ttl in ms */

@@ -175,38 +175,3 @@ shard_detector_deadline(const ShardDetector *detector)
 {
 	return detector->deadline;
 }
-
-void
-shard_deadline_detector_init(ShardDeadlineDetector *detector, int64 timeout, int64 now)
-{
-	Assert(timeout >= 0);
-	detector->timeout = timeout;
-	detector->connected = false;
-	detector->lost_at = now;
-}
-
-void
-shard_deadline_detector_connected(ShardDeadlineDetector *detector)
-{
-	detector->connected = true;
-}
-
-void
-shard_deadline_detector_lost(ShardDeadlineDetector *detector, int64 now)
-{
-	if (detector->connected)
-		detector->lost_at = now;
-	detector->connected = false;
-}
-
-bool
-shard_deadline_detector_available(const ShardDeadlineDetector *detector, int64 now)
-{
-	return now < shard_deadline_detector_deadline(detector);
-}
-
-int64
-shard_deadline_detector_deadline(const ShardDeadlineDetector *detector)
-{
-	return detector->connected ? PG_INT64_MAX : detector->lost_at + detector->timeout;
-}

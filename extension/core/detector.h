@@ -4,11 +4,10 @@
  *
  * ShardDetector is the phi accrual detector: it learns how regularly a peer's heartbeats come and
  * says how unlikely its present silence is: phi = -log10(probability of a silence this long).
- * Suspicion begins when phi reaches the threshold. ShardDeadlineDetector is the plain one for the
- * coordinator, whose loss must be noticed faster than phi allows: a lost connection that is not back
- * within a fixed time.
+ * Suspicion begins when phi reaches the threshold. The coordinator's loss must be noticed faster than
+ * that allows: its heartbeats have a fixed time (SHARD_ELECTION_TIMEOUT).
  *
- * Neither is evidence (T5): a suspicion starts elections and downing, it never proves a death. Times
+ * It is no evidence (T5): a suspicion starts elections and downing, it never proves a death. Times
  * are microseconds of one monotonic clock, given by the caller; one that steps back is taken to stand
  * still. Detectors are plain values, to be embedded in what describes the peer.
  */
@@ -70,23 +69,3 @@ extern bool shard_detector_available(const ShardDetector *detector, int64 now);
 
 /* When suspicion begins if nothing is heard; PG_INT64_MAX for a peer that was never heard. */
 extern int64 shard_detector_deadline(const ShardDetector *detector);
-
-typedef struct ShardDeadlineDetector
-{
-	int64 timeout;
-	bool connected;
-	int64 lost_at; /* while not connected */
-} ShardDeadlineDetector;
-
-/* A detector whose peer is not connected since now. */
-extern void shard_deadline_detector_init(ShardDeadlineDetector *detector, int64 timeout, int64 now);
-
-extern void shard_deadline_detector_connected(ShardDeadlineDetector *detector);
-
-/* The connection is lost; another report of the same loss, or a failed attempt, changes nothing. */
-extern void shard_deadline_detector_lost(ShardDeadlineDetector *detector, int64 now);
-
-extern bool shard_deadline_detector_available(const ShardDeadlineDetector *detector, int64 now);
-
-/* When suspicion begins; PG_INT64_MAX while connected. */
-extern int64 shard_deadline_detector_deadline(const ShardDeadlineDetector *detector);

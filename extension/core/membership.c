@@ -277,31 +277,6 @@ is_older(int64 age, int32 node, int64 other_age, int32 other)
 	return age < other_age;
 }
 
-/* See membership.h. */
-int32
-shard_membership_oldest(const ShardMap *map, const char *role, ShardArena *arena)
-{
-	int count;
-	ShardMapEntry *members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &count);
-	int32 oldest = 0;
-	int64 oldest_age = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord member;
-
-		if (!shard_record_get_member(&members[i], &member, arena) ||
-			member.status != SHARD_MEMBER_UP || !shard_membership_has_role(&member, role))
-			continue;
-		if (oldest == 0 || is_older(member.age, members[i].key.a, oldest_age, oldest))
-		{
-			oldest = members[i].key.a;
-			oldest_age = member.age;
-		}
-	}
-	return oldest;
-}
-
 /* See membership.h. Who is not up goes behind all who are. */
 int
 shard_membership_rank(const ShardMap *map, int32 node, ShardArena *arena)
@@ -324,23 +299,4 @@ shard_membership_rank(const ShardMap *map, int32 node, ShardArena *arena)
 			rank++;
 	}
 	return rank;
-}
-
-/* See membership.h. */
-bool
-shard_membership_forms(const ShardMap *map, const char *role, int32 min_members, ShardArena *arena)
-{
-	int count;
-	ShardMapEntry *members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &count);
-	int up = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord member;
-
-		if (shard_record_get_member(&members[i], &member, arena) &&
-			member.status == SHARD_MEMBER_UP && shard_membership_has_role(&member, role))
-			up++;
-	}
-	return up >= Max(min_members, 1);
 }

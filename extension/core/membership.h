@@ -118,15 +118,8 @@ shard_membership_reason(ShardAdmission admission, const ShardMemberRecord *recor
 /* Does a member have a role? "" is everybody's. */
 extern bool shard_membership_has_role(const ShardMemberRecord *record, const char *role);
 
-/* The oldest member that is up and has the role, 0: none. */
-extern int32 shard_membership_oldest(const ShardMap *map, const char *role, ShardArena *arena);
-
 /* How many members that are up go before a node as candidates (R15). */
 extern int shard_membership_rank(const ShardMap *map, int32 node, ShardArena *arena);
-
-/* Are enough members with the role up, so that the role may begin its work (C4)? */
-extern bool
-shard_membership_forms(const ShardMap *map, const char *role, int32 min_members, ShardArena *arena);
 
 /* ---- voters -------------------------------------------------------------------------------------- */
 

@@ -96,6 +96,7 @@ extern void shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, Sh
 extern void
 shard_node_receive(ShardNode *node, int64 now, const char *bytes, size_t length, ShardActions *out);
 
+/* Time has passed: due at least every SHARD_TICK_INTERVAL. */
 extern void shard_node_tick(ShardNode *node, int64 now, ShardActions *out);
 
 /* The transaction of that ticket, and all before, is durable and past the gate. */
@@ -103,9 +104,6 @@ extern void shard_node_persisted(ShardNode *node, int64 now, int64 ticket, Shard
 
 extern void
 shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out);
-
-/* When the next tick is due. */
-extern int64 shard_node_wake(const ShardNode *node);
 
 /* Questions for views, simulator and workers. */
 extern int32 shard_node_id(const ShardNode *node);

@@ -423,13 +423,3 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	}
 	command_done(node, event, good, good ? NULL : why);
 }
-
-/* Every deadline in the node is a multiple of heartbeats or longer, but for resends and renewals. */
-int64
-shard_node_wake(const ShardNode *node)
-{
-	int64 wake = Min(node->next_heartbeat, node->next_campaign);
-
-	wake = Min(wake, node->next_admit);
-	return Min(wake, node->coordinator_heard + SHARD_ELECTION_TIMEOUT);
-}

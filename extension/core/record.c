@@ -161,7 +161,6 @@ shard_record_get_counters(const ShardMapEntry *entry, ShardCountersRecord *recor
 	memset(record, 0, sizeof(*record));
 	record->last_node_id = shard_wire_get_int32(&reader);
 	record->last_type_id = shard_wire_get_int32(&reader);
-	record->last_move_id = shard_wire_get_int(&reader);
 	record->last_age = shard_wire_get_int(&reader);
 	record->purge_n = shard_wire_get_int(&reader);
 	record->extra = rest_of(&reader);
@@ -336,7 +335,6 @@ shard_record_put_counters(const ShardCountersRecord *record, int64 n, ShardArena
 	initStringInfo(&out);
 	shard_wire_put_int(&out, record->last_node_id);
 	shard_wire_put_int(&out, record->last_type_id);
-	shard_wire_put_int(&out, record->last_move_id);
 	shard_wire_put_int(&out, record->last_age);
 	shard_wire_put_int(&out, record->purge_n);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_COUNTERS, 0, 0), n, arena);

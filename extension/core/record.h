@@ -51,7 +51,6 @@ typedef struct ShardCountersRecord
 {
 	int32 last_node_id;
 	int32 last_type_id;
-	int64 last_move_id;
 	int64 last_age;
 	int64 purge_n;
 	ShardExtra extra;

@@ -8,6 +8,9 @@
 #define SHARD_MS INT64CONST(1000)
 #define SHARD_SECOND (1000 * SHARD_MS)
 
+/* How often a node's machine must be told that time passes: no deadline here is much shorter. */
+#define SHARD_TICK_INTERVAL (100 * SHARD_MS)
+
 /* The coordinator's heartbeat, and how long its silence is borne (R1, R10). */
 #define SHARD_HEARTBEAT_INTERVAL (500 * SHARD_MS)
 #define SHARD_ELECTION_TIMEOUT (1500 * SHARD_MS)

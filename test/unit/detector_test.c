@@ -259,31 +259,6 @@ test_limits(void)
 	REFUSED(min_std_deviation, 0);
 }
 
-static void
-test_deadline_detector(void)
-{
-	ShardDeadlineDetector detector;
-
-	shard_deadline_detector_init(&detector, SHARD_ELECTION_TIMEOUT, START);
-	is_int(shard_deadline_detector_deadline(&detector), START + 1500 * SHARD_MS,
-		   "the wait begins with the watch");
-	shard_deadline_detector_connected(&detector);
-	ok(shard_deadline_detector_available(&detector, START + 3600 * SHARD_SECOND),
-	   "connected is available");
-	shard_deadline_detector_lost(&detector, START + 10 * SHARD_SECOND);
-	shard_deadline_detector_lost(&detector, START + 11 * SHARD_SECOND);
-	is_int(shard_deadline_detector_deadline(&detector), START + 11500 * SHARD_MS,
-		   "a failed attempt to connect does not prolong the wait");
-	ok(shard_deadline_detector_available(&detector, START + 11499 * SHARD_MS),
-	   "still available before the time-out");
-	ok(!shard_deadline_detector_available(&detector, START + 11500 * SHARD_MS),
-	   "suspected at the time-out");
-	ok(shard_deadline_detector_available(&detector, START), "not after a step back of the clock");
-	shard_deadline_detector_connected(&detector);
-	ok(shard_deadline_detector_available(&detector, START + 12 * SHARD_SECOND),
-	   "available once it is back");
-}
-
 int
 main(void)
 {
@@ -294,6 +269,5 @@ main(void)
 	test_pauses();
 	test_clock();
 	test_limits();
-	test_deadline_detector();
 	return unit_done();
 }

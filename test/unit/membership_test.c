@@ -311,24 +311,15 @@ test_age(void)
 	ShardArena *arena = shard_arena_create();
 	ShardMap *map = shard_map_create();
 
-	is_int(shard_membership_oldest(map, "", arena), 0, "nobody is the oldest of none");
 	put_member(map, arena, 1, SHARD_MEMBER_LEAVING, 1, NULL);
 	put_member(map, arena, 2, SHARD_MEMBER_UP, 5, "shop");
 	put_member(map, arena, 3, SHARD_MEMBER_UP, 3, NULL);
 	put_member(map, arena, 4, SHARD_MEMBER_UP, 4, "shop");
 	put_member(map, arena, 5, SHARD_MEMBER_JOINING, 0, "shop");
-	is_int(shard_membership_oldest(map, "", arena), 3, "the oldest that is up");
-	is_int(shard_membership_oldest(map, "shop", arena), 4, "the oldest with the role");
-	is_int(shard_membership_oldest(map, "bank", arena), 0, "nobody has it");
 	is_int(shard_membership_rank(map, 3, arena), 0, "the oldest goes first");
 	is_int(shard_membership_rank(map, 2, arena), 2, "the youngest last");
 	is_int(shard_membership_rank(map, 1, arena), 3, "who leaves, behind all who are up");
 	is_int(shard_membership_rank(map, 5, arena), 3, "and so who is not up yet");
-	ok(shard_membership_forms(map, "", 3, arena), "three are up");
-	ok(!shard_membership_forms(map, "", 4, arena), "not four");
-	ok(shard_membership_forms(map, "shop", 2, arena), "two of them in the shop");
-	ok(!shard_membership_forms(map, "shop", 3, arena), "not three");
-	ok(!shard_membership_forms(map, "bank", 0, arena), "none is too few even for none");
 	shard_map_destroy(map);
 	shard_arena_destroy(arena);
 }

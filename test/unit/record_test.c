@@ -99,7 +99,7 @@ test_others(void)
 	ShardMapEntry entry;
 	ShardVotersRecord voters = {2, {1, 2}, 1, {3}, 4, {NULL, 0}};
 	ShardVotersRecord voters2;
-	ShardCountersRecord counters = {1, 2, 3, 4, 5, {NULL, 0}};
+	ShardCountersRecord counters = {1, 2, 4, 5, {NULL, 0}};
 	ShardCountersRecord counters2;
 	ShardSettingsRecord settings = {4000, 5000, 3, {NULL, 0}};
 	ShardSettingsRecord settings2;
