@@ -442,19 +442,15 @@ clone(World *world, Instance *original, bool replaces, ShardStartKind kind, Stor
 	host_start(world, instance, kind);
 }
 
-/* Does a node vote, as the map says that an instance knows? */
+/* Is a node among the voters that a map names? */
 static bool
-names_voter(const Instance *instance, int32 node)
+names_voter(const ShardMap *map, int32 node)
 {
 	ShardVotersRecord voters;
-	const ShardMapEntry *entry;
+	const ShardMapEntry *entry = shard_map_value(map, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 
-	if (!instance->node)
-		return true;
-	entry =
-		shard_map_value(shard_node_learned(instance->node), (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 	if (!entry || !shard_record_get_voters(entry, &voters))
-		return true;
+		return false;
 	for (int i = 0; i < voters.n_current; i++)
 	{
 		if (voters.current[i] == node)
@@ -466,6 +462,14 @@ names_voter(const Instance *instance, int32 node)
 			return true;
 	}
 	return false;
+}
+
+/* May a node have voted lately, by what it has learned or has accepted as a voter? */
+static bool
+may_vote(const Instance *instance)
+{
+	return !instance->node || names_voter(shard_node_learned(instance->node), instance->node_id) ||
+		   names_voter(shard_voter_map(shard_node_voter(instance->node)), instance->node_id);
 }
 
 /* Is there another node that knows what was decided? A copy alone begins a cluster of its own. */
@@ -531,7 +535,7 @@ put_back(World *world, Instance *instance, int64 kind, int64 b, const char *byte
 
 	instance->backup = NULL;
 	if (instance->retired || !has_others(world, instance) ||
-		(kind == SHARD_START_RESTART && names_voter(instance, instance->node_id)))
+		(kind == SHARD_START_RESTART && may_vote(instance)))
 	{
 		store_destroy(backup);
 		return;
