@@ -4,6 +4,7 @@
 #   make demo              a throw-away server with a worked example; make demo-stop ends it
 #   make check             every test; also check-matrix (15, 17, 18) and check-long (an hour)
 #   make lint, make indent, make bench
+#   make sim-night        simulated histories for HOURS (8) on all cores
 #   make models           searches the models of the protocol; make models-long larger scopes
 #
 # Variables: PG_CONFIG; SHARD_ASSERTIONS=1 turns on our own assertions and fault points;
@@ -12,7 +13,8 @@
 PG_CONFIG ?= pg_config
 
 # These run on a machine that has no PostgreSQL yet, so they come before PGXS.
-SCRIPTS_ONLY = check check-matrix check-long demo demo-stop bench lint indent models models-long
+SCRIPTS_ONLY = check check-matrix check-long demo demo-stop bench lint indent models models-long \
+	sim-night
 
 ifneq (,$(filter $(SCRIPTS_ONLY),$(MAKECMDGOALS)))
 
@@ -42,6 +44,8 @@ models:
 	@test/setup.sh model && test/model/run.sh
 models-long:
 	@test/setup.sh model && test/model/run.sh --long
+sim-night:
+	@test/setup.sh build && test/sim/night.sh
 
 else
 
