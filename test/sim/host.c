@@ -397,6 +397,7 @@ host_start(World *world, Instance *instance, ShardStartKind kind)
 		return;
 	instance->up = true;
 	instance->generation++;
+	instance->kind = kind;
 	instance->incarnation.high = world_random64(world);
 	instance->incarnation.low = world_random64(world);
 	world_trace(world, "%s starts%s", instance->dsn,
@@ -424,7 +425,7 @@ void
 host_start_control(World *world, Instance *instance)
 {
 	if (instance->up && !instance->node)
-		start_control(world, instance, SHARD_START_RESTART);
+		start_control(world, instance, instance->kind);
 }
 
 /* See world.h. */

@@ -160,6 +160,7 @@ typedef struct Instance
 		int64 ticket;
 		int64 lsn;
 	} tickets[WORLD_MAX_TICKETS];
+	ShardStartKind kind; /* of the server's start */
 	ShardUuid incarnation;
 	int32 node_id;	   /* as last known, for traces */
 	int32 leased_type; /* id of the leased type, as last known */
