@@ -160,8 +160,10 @@ find_place(const Table *table, const StoreKey *key)
 	int low = table->first;
 	int high = table->end;
 
-	if (high > low && compare_keys(&table->rows[high - 1]->key, key) < 0)
+	if (high == low || compare_keys(&table->rows[high - 1]->key, key) < 0)
 		return high;
+	if (compare_keys(key, &table->rows[low]->key) <= 0)
+		return low;
 	while (low < high)
 	{
 		int middle = (low + high) / 2;
