@@ -257,8 +257,8 @@ good_regions(const PlanView *plan, ShardArena *arena)
 static bool
 is_formed(ShardHomes *homes, const PlanView *plan, ShardProposer *proposer)
 {
-	const char *role = plan->type.role ? plan->type.role : "";
-	int32 number = role[0] ? (shard_message_hash_murmur2(role, strlen(role)) & 0x7FFFFFFF) : 0;
+	int32 number = shard_record_role(plan->type.role);
+	int32 minimum = 0;
 	const ShardMapEntry *entry =
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0});
 	ShardSettingsRecord settings;
@@ -266,8 +266,16 @@ is_formed(ShardHomes *homes, const PlanView *plan, ShardProposer *proposer)
 
 	if (shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_FORMED, number, 0}))
 		return true;
-	if (entry && shard_record_get_settings(entry, &settings) &&
-		plan->view.n_regions < settings.min_members)
+	if (entry && shard_record_get_settings(entry, &settings))
+	{
+		minimum = settings.min_members;
+		for (int i = 0; i < settings.n_role_minimums; i++)
+		{
+			if (settings.role_minimums[i].role == number)
+				minimum = Max(minimum, settings.role_minimums[i].members);
+		}
+	}
+	if (plan->view.n_regions < minimum)
 		return false;
 	change = shard_record_put_formed(number, 0, homes->arena);
 	(void) shard_proposer_propose(proposer, &change, 1);

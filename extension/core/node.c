@@ -269,10 +269,12 @@ found_cluster(ShardNode *node)
 	ShardCountersRecord counters = {.last_node_id = SHARD_FIRST_NODE, .last_age = 1};
 	ShardSettingsRecord settings = {.lease_ttl_ms = node->config.lease_ttl_ms,
 									.previous_lease_ttl_ms = node->config.lease_ttl_ms,
-									.min_members = 1};
+									.min_members = Max(node->config.min_members, 1),
+									.n_role_minimums = node->config.n_role_minimums};
 	ShardMemberRecord member = {.status = SHARD_MEMBER_UP, .inc_no = 1, .age = 1};
 	ShardMapEntry entries[5];
 
+	memcpy(settings.role_minimums, node->config.role_minimums, sizeof(settings.role_minimums));
 	member.inc_uuid = node->inc_uuid;
 	member.gate = node->config.gate;
 	member.identity_lease = node->config.identity_lease;

@@ -32,6 +32,9 @@ typedef struct ShardNodeConfig
 	bool identity_lease;
 	uint64 features;
 	int32 lease_ttl_ms;
+	int32 min_members; /* of a cluster that is founded here; 0: 1 */
+	int n_role_minimums;
+	ShardRoleMinimum role_minimums[SHARD_MAX_ROLES];
 	int32 journal_node; /* state_store_mode = persistence: the id of the journal, the same at all
 						 * members, whose address the host knows; 0: members vote */
 	bool journal_voter; /* this is the journal's database: a voter, no member */

@@ -12,6 +12,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/message.h"
 #include "core/record.h"
 #include "core/wire.h"
 
@@ -171,11 +172,21 @@ bool
 shard_record_get_settings(const ShardMapEntry *entry, ShardSettingsRecord *record)
 {
 	ShardReader reader = reader_of(entry);
+	uint64 count;
 
 	memset(record, 0, sizeof(*record));
 	record->lease_ttl_ms = shard_wire_get_int32(&reader);
 	record->previous_lease_ttl_ms = shard_wire_get_int32(&reader);
 	record->min_members = shard_wire_get_int32(&reader);
+	count = shard_wire_get_uint(&reader);
+	if (count > SHARD_MAX_ROLES)
+		return false;
+	record->n_role_minimums = (int) count;
+	for (int i = 0; i < record->n_role_minimums; i++)
+	{
+		record->role_minimums[i].role = shard_wire_get_int32(&reader);
+		record->role_minimums[i].members = shard_wire_get_int32(&reader);
+	}
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -349,6 +360,12 @@ shard_record_put_settings(const ShardSettingsRecord *record, int64 n, ShardArena
 	shard_wire_put_int(&out, record->lease_ttl_ms);
 	shard_wire_put_int(&out, record->previous_lease_ttl_ms);
 	shard_wire_put_int(&out, record->min_members);
+	shard_wire_put_uint(&out, record->n_role_minimums);
+	for (int i = 0; i < record->n_role_minimums; i++)
+	{
+		shard_wire_put_int(&out, record->role_minimums[i].role);
+		shard_wire_put_int(&out, record->role_minimums[i].members);
+	}
 	return finish(&out, &record->extra, make_key(SHARD_MAP_SETTINGS, 0, 0), n, arena);
 }
 
@@ -457,4 +474,13 @@ bool
 shard_record_uuid_equal(ShardUuid a, ShardUuid b)
 {
 	return a.high == b.high && a.low == b.low;
+}
+
+/* See record.h. */
+int32
+shard_record_role(const char *role)
+{
+	if (role == NULL || role[0] == '\0')
+		return 0;
+	return shard_message_hash_murmur2(role, strlen(role)) & 0x7FFFFFFF;
 }

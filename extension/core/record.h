@@ -56,11 +56,19 @@ typedef struct ShardCountersRecord
 	ShardExtra extra;
 } ShardCountersRecord;
 
+typedef struct ShardRoleMinimum
+{
+	int32 role; /* shard_record_role */
+	int32 members;
+} ShardRoleMinimum;
+
 typedef struct ShardSettingsRecord
 {
 	int32 lease_ttl_ms;
 	int32 previous_lease_ttl_ms; /* what grants may still run under (L3) */
-	int32 min_members;
+	int32 min_members;			 /* regions of a type before its first shard is placed (C4) */
+	int n_role_minimums;
+	ShardRoleMinimum role_minimums[SHARD_MAX_ROLES]; /* the same, for types of that role */
 	ShardExtra extra;
 } ShardSettingsRecord;
 
@@ -170,6 +178,9 @@ shard_record_put_pin(int32 type_id, int32 shard, int32 node, int64 n, ShardArena
 /* The map's lineage with one more ballot, whose first batch is first_n (R5). */
 extern ShardMapEntry
 shard_record_append_term(const ShardMap *map, int64 b, int64 first_n, ShardArena *arena);
+
+/* The number of a role, 0 for "" (any): a hash, the same on every node. */
+extern int32 shard_record_role(const char *role);
 
 /* The node that a pin names, 0 if the value is none. */
 extern int32 shard_record_get_pin(const ShardMapEntry *entry);

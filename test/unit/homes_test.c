@@ -16,6 +16,7 @@ test_bulk(void)
 	int persists;
 	int letters_before;
 
+	min_members = 3;
 	for (int i = 0; i < 3; i++)
 		start(i);
 	run(2 * SHARD_SECOND);
@@ -23,7 +24,7 @@ test_bulk(void)
 	join(1, 0);
 	join(2, 0);
 	run(10 * SHARD_SECOND);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 2; i++)
 		add_type(i, "thing", MANY);
 	run(3 * SHARD_SECOND);
 	is_int(shard_node_id(machines[2].node), 3, "the third is node 3");
@@ -33,6 +34,9 @@ test_bulk(void)
 	persists = machines[0].persists;
 	letters_before = letters;
 	happen(1, &wanted);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 0), 0, "too few members host the type");
+	add_type(2, "thing", MANY);
 	run(3 * SHARD_SECOND);
 	is_int(count_homes(0, 0), MANY, "all have homes");
 	is_int(count_homes(1, 0), MANY, "the one that asked knows them");
@@ -87,6 +91,8 @@ static void
 test_leave(void)
 {
 	ShardNodeEvent event = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardShardRef later = {.type_id = 2};
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = &later};
 
 	start(0);
 	run(10 * SHARD_SECOND);
@@ -96,6 +102,13 @@ test_leave(void)
 	ok(machines[2].command == 11 && machines[2].command_good, "it has left");
 	is_int(count_homes(0, 3), 0, "without homes");
 	is_int(count_homes(0, 1) + count_homes(0, 2), MANY, "which the others have");
+
+	/* C4: the minimum is for the beginning. */
+	add_type(0, "later", 8);
+	run(3 * SHARD_SECOND);
+	happen(0, &wanted);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 0), MANY + 1, "two are enough once there were three");
 }
 
 int

@@ -268,6 +268,9 @@ run(int64 time)
 	}
 }
 
+/* What a cluster that is founded here asks for before it places anything. */
+static int min_members;
+
 /* A machine's process begins, with what is durable there. */
 static void
 start(int at)
@@ -278,6 +281,7 @@ start(int at)
 	snprintf(machine->dsn, sizeof(machine->dsn), "m%d", at);
 	config.dsn = machine->dsn;
 	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
+	config.min_members = min_members;
 	config.roster.stable_after = 20 * SHARD_SECOND;
 	config.homes.rebalance_interval = SHARD_REBALANCE_INTERVAL;
 	config.homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;

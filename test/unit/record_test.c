@@ -101,7 +101,7 @@ test_others(void)
 	ShardVotersRecord voters2;
 	ShardCountersRecord counters = {1, 2, 4, 5, {NULL, 0}};
 	ShardCountersRecord counters2;
-	ShardSettingsRecord settings = {4000, 5000, 3, {NULL, 0}};
+	ShardSettingsRecord settings = {4000, 5000, 3, 1, {{7, 2}}, {NULL, 0}};
 	ShardSettingsRecord settings2;
 	ShardTypeRecord type = {"cart", 10, 77, true, 2, "front", 8, {NULL, 0}};
 	ShardTypeRecord type2;
@@ -117,7 +117,10 @@ test_others(void)
 		   counters2.purge_n == 5,
 	   "counters");
 	entry = shard_record_put_settings(&settings, 1, arena);
-	ok(shard_record_get_settings(&entry, &settings2) && settings2.min_members == 3, "settings");
+	ok(shard_record_get_settings(&entry, &settings2) && settings2.min_members == 3 &&
+		   settings2.n_role_minimums == 1 && settings2.role_minimums[0].role == 7 &&
+		   settings2.role_minimums[0].members == 2,
+	   "settings");
 	entry = shard_record_put_type(5, &type, 1, arena);
 	ok(shard_record_get_type(&entry, &type2, arena) && strcmp(type2.name, "cart") == 0 &&
 		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0,
