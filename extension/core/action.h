@@ -34,7 +34,8 @@ typedef enum ShardStore
 	SHARD_STORE_NODE = 1, /* identity; key all 0 */
 	SHARD_STORE_VOTER,	  /* promises and state point; key all 0 */
 	SHARD_STORE_ACCEPTED, /* the voter's map, by key */
-	SHARD_STORE_LEARNED	  /* decided map as far as this node knows, by key; kind 0: its point */
+	SHARD_STORE_LEARNED,  /* decided map as far as this node knows, by key; kind 0: its point */
+	SHARD_STORE_PAST	  /* the same of an earlier era, until this one's is learned; a: era */
 } ShardStore;
 
 /* A durable change. */

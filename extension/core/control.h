@@ -28,13 +28,15 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_NEED_SYNC, /* b; n; point: mine */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n */
-	SHARD_CONTROL_HEARTBEAT_ACK,   /* b; token; n: learned; nodes: whom I cannot reach; point: own;
+	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
 								  * ballot: promised; status: ShardVoterState */
-	SHARD_CONTROL_LEARN,		   /* n: delta above this, 0 = full; commit_n: up to; entries */
-	SHARD_CONTROL_GET_DELTA,	   /* n: I have learned up to this */
-	SHARD_CONTROL_COLLECT,		   /* the journal forgot: say what you know, learn no more (R14) */
-	SHARD_CONTROL_COLLECTED,	   /* commit_n: learned up to; entries: all of it */
-	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; commit_n; entries: all */
+	SHARD_CONTROL_LEARN,		 /* n: delta above this, 0 = full; commit_n: up to; entries */
+	SHARD_CONTROL_GET_DELTA,	 /* n: I have learned up to this */
+	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; epoch: the era to come: say
+							  * what you know, learn no more (R14) */
+	SHARD_CONTROL_COLLECTED, /* uuid; epoch: the least era to come; flag: it is the one asked for;
+							  * point: era, learned up to; entries: all of it */
+	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; epoch: era; point; entries */
 
 	/* Members (sections 1 and 5) */
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */

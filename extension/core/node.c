@@ -45,7 +45,9 @@ shard_node_write_identity(ShardNode *node)
 	shard_wire_put_uint(&value, node->inc_uuid.high);
 	shard_wire_put_uint(&value, node->inc_uuid.low);
 	shard_wire_put_uint(&value, node->fenced ? 1 : 0);
-	shard_wire_put_uint(&value, node->journal.sealed ? 1 : 0);
+	shard_wire_put_int(&value, node->journal.sealed);
+	shard_wire_put_uint(&value, node->journal.sealed_for.high);
+	shard_wire_put_uint(&value, node->journal.sealed_for.low);
 	shard_wire_put_uint(&value, node->n_claimed);
 	for (int i = 0; i < node->n_claimed; i++)
 	{
@@ -81,7 +83,9 @@ load_identity(ShardNode *node, const ShardMapEntry *entry)
 	node->inc_uuid.high = shard_wire_get_uint(&reader);
 	node->inc_uuid.low = shard_wire_get_uint(&reader);
 	node->fenced = shard_wire_get_uint(&reader) != 0;
-	node->journal.sealed = shard_wire_get_uint(&reader) != 0;
+	node->journal.sealed = shard_wire_get_int32(&reader);
+	node->journal.sealed_for.high = shard_wire_get_uint(&reader);
+	node->journal.sealed_for.low = shard_wire_get_uint(&reader);
 	n_claimed = shard_wire_get_uint(&reader);
 	if (n_claimed > NODE_CLAIMS)
 		return false;
@@ -159,8 +163,9 @@ void
 shard_node_destroy(ShardNode *node)
 {
 	shard_node_region_destroy(node);
-	node->journal.sealed = false;
 	shard_node_journal_new_era(node);
+	if (node->past)
+		shard_map_destroy(node->past);
 	free_queue(&node->held);
 	free_queue(&node->loop);
 	if (node->proposer)
@@ -187,17 +192,17 @@ shard_node_destroy(ShardNode *node)
 
 /* The learned map's point travels as an entry of kind 0: a = 0, n, value: the ballot. */
 static bool
-load_learned(ShardNode *node, const ShardMapEntry *entry)
+load_learned(ShardMap *map, const ShardMapEntry *entry)
 {
 	ShardMapPoint point = {0};
 
 	if (entry->key.kind != 0)
 	{
-		shard_map_put(node->learned, entry);
+		shard_map_put(map, entry);
 		return true;
 	}
 	point.n = entry->n;
-	shard_map_set_point(node->learned, point);
+	shard_map_set_point(map, point);
 	return true;
 }
 
@@ -213,7 +218,11 @@ shard_node_load(ShardNode *node, const ShardWrite *write)
 		case SHARD_STORE_ACCEPTED:
 			return shard_voter_load(node->voter, write);
 		case SHARD_STORE_LEARNED:
-			return load_learned(node, &write->entry);
+			return load_learned(node->learned, &write->entry);
+		case SHARD_STORE_PAST:
+			if (!node->past)
+				node->past = shard_map_create();
+			return load_learned(node->past, &write->entry);
 	}
 	return false;
 }

@@ -20,16 +20,20 @@
  *		each of them has answered. Whoever decided what comes next was a member of that map, so that
  *		no later fact, and no member added by one, is missed. Only an operator can let one off, who
  *		writes it off: what it alone knew goes with it.
- *	 4. The new era begins once. The journal takes it for the very start that the collector has heard
- *		of, and in the era that it ends; the message is without effect in any later one. Two collectors
- *		bring maps of the same answers. Nobody enters the era before the journal's transaction: the
- *		journal answers who comes from the era before with the whole map.
+ *	 4. An era begins once. The journal takes a map only for the very start that the collector has
+ *		heard of, and one for each start. If it is lost again, all are asked again for its new start,
+ *		and each answers only for an era above all that it answered for under other starts; since all
+ *		have answered before an era can begin, a later beginning has a greater number. Nobody enters an
+ *		era before the journal's transaction.
+ *	 5. Entering an era, a node keeps the map of the one before until it has learned the new one, and
+ *		an answer may be of either: (era, n) says which is greater. So the loss of those few who know
+ *		a young era does not lose the old map.
  *
  * What if ...
  *	 - the collector dies? Seals are durable; the next candidate meets the journal and asks again.
  *	 - a question or answer is lost? It is asked again; answers are repeated, equal.
- *	 - the journal is lost again? Its start has another number: the collector hears of it from the next
- *		answer of the journal. What is gathered stays good, since the seals do.
+ *	 - the journal is lost again? Its start has another number; the collector hears of it from the
+ *		journal's next answer, and asks all members anew.
  *	 - the clock jumps? Questions are repeated sooner or later.
  *	 - a member is frozen? The cluster waits for it, or for the operator's word.
  *
@@ -67,22 +71,33 @@ shard_node_journal_votes(const ShardNode *node)
 
 /* ---- members ---------------------------------------------------------------------------------- */
 
-/* From now on nothing is learned in this era, and no office is held. */
-static void
-seal(ShardNode *node)
+/*
+ * From now on nothing is learned in this era, and no office is held. The era to come must be above all
+ * that this node was sealed for before, unless it is for the same start of the journal: that takes one
+ * map only. Gives the least era that it may be; durable before anybody hears it.
+ */
+static int32
+seal(ShardNode *node, ShardUuid start, int32 era)
 {
-	if (node->journal.sealed)
-		return;
-	node->journal.sealed = true;
+	NodeJournal *journal = &node->journal;
+	int32 least = Max(node->era + 1, journal->sealed);
+
+	if (journal->sealed != 0 && !shard_record_uuid_equal(journal->sealed_for, start))
+		least = journal->sealed + 1;
+	if (era < least || era == journal->sealed)
+		return least;
+	journal->sealed = era;
+	journal->sealed_for = start;
 	shard_node_write_identity(node);
 	shard_proposer_step_down(node->proposer);
+	return era;
 }
 
 /* All that a map holds, into a message. */
 static void
-put_map(const ShardNode *node, ShardControl *message, const ShardMap *map)
+put_map(const ShardNode *node, ShardControl *message, const ShardMap *map, ShardMapPoint point)
 {
-	message->commit_n = shard_map_point(map).n;
+	message->point = point;
 	message->entries = shard_map_since(map, -1, node->out->arena, &message->n_entries);
 }
 
@@ -90,11 +105,19 @@ put_map(const ShardNode *node, ShardControl *message, const ShardMap *map)
 static void
 answer_collector(ShardNode *node, const ShardControl *message)
 {
+	ShardControl *answer;
+	ShardMapPoint point;
+	const ShardMap *map;
+
 	if (!node->found_itself || node->config.journal_voter)
 		return;
-	seal(node);
-	put_map(node, shard_action_send(node->out, message->from, SHARD_CONTROL_COLLECTED),
-			node->learned);
+	answer = shard_action_send(node->out, message->from, SHARD_CONTROL_COLLECTED);
+	answer->uuid = message->uuid;
+	answer->epoch = seal(node, message->uuid, message->epoch);
+	answer->flag = answer->epoch == message->epoch;
+	map = shard_node_learn_known(node, &point);
+	if (answer->flag)
+		put_map(node, answer, map, point);
 }
 
 /* ---- the collector ---------------------------------------------------------------------------- */
@@ -102,27 +125,51 @@ answer_collector(ShardNode *node, const ShardControl *message)
 static bool
 has_answered(const NodeJournal *journal, int32 id)
 {
-	for (int i = 0; i < journal->n_answered; i++)
+	for (int i = 0; i < journal->n_answers; i++)
 	{
-		if (journal->answered[i] == id)
+		if (journal->answers[i].node == id)
 			return true;
 	}
 	return false;
 }
 
 static void
-note_answer(NodeJournal *journal, int32 id)
+note_answer(NodeJournal *journal, int32 id, bool given_up)
 {
 	if (has_answered(journal, id))
 		return;
-	if (journal->n_answered == journal->space)
+	if (journal->n_answers == journal->space)
 	{
 		journal->space = Max(8, 2 * journal->space);
-		journal->answered = journal->answered
-								? repalloc(journal->answered, sizeof(int32) * journal->space)
-								: palloc(sizeof(int32) * journal->space);
+		journal->answers = journal->answers
+							   ? repalloc(journal->answers, sizeof(NodeAnswer) * journal->space)
+							   : palloc(sizeof(NodeAnswer) * journal->space);
 	}
-	journal->answered[journal->n_answered++] = id;
+	journal->answers[journal->n_answers++] = (NodeAnswer){id, given_up};
+}
+
+/*
+ * Begin to ask for another start of the journal, or another era to come: earlier answers were given
+ * before it, and their authors may know more by now. The operator's word still holds.
+ */
+static void
+ask_anew(ShardNode *node, int64 now, ShardUuid start, int32 era)
+{
+	NodeJournal *journal = &node->journal;
+	int kept = 0;
+
+	for (int i = 0; i < journal->n_answers; i++)
+	{
+		if (journal->answers[i].given_up)
+			journal->answers[kept++] = journal->answers[i];
+	}
+	journal->n_answers = kept;
+	journal->start = start;
+	journal->era = seal(node, start, era);
+	if (journal->era != era)
+		journal->era = seal(node, start, journal->era);
+	note_answer(journal, node->id, false);
+	journal->next_try = now;
 }
 
 /* Take homes that are newer than all else of a map: they were answered ahead of the rest. */
@@ -138,14 +185,13 @@ take_homes_ahead(ShardMap *map, const ShardMapEntry *entries, int n_entries)
 
 /* The greater of two answers, with what the other one knows ahead of it. */
 static void
-take_answer(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 n)
+take_answer(ShardNode *node, const ShardMapEntry *entries, int n_entries, ShardMapPoint point)
 {
 	ShardMap *map = node->journal.map;
-	ShardMapPoint point = {0, n};
 	int count;
 	ShardMapEntry *known;
 
-	if (n <= shard_map_point(map).n)
+	if (shard_map_compare(point, shard_map_point(map)) <= 0)
 	{
 		take_homes_ahead(map, entries, n_entries);
 		return;
@@ -158,50 +204,78 @@ take_answer(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 
 	take_homes_ahead(map, known, count);
 }
 
-/* The journal's answer to a campaign: it does not vote in this era, or this node does not any more. */
+/* The journal's answer to a question: it does not vote in this era, or this node does not any more. */
 static void
 journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 {
+	NodeJournal *journal = &node->journal;
+	ShardMapPoint point;
+	const ShardMap *map = shard_node_learn_known(node, &point);
 	int count;
 	ShardMapEntry *entries;
 
-	if (message->from != node->config.journal_node || !shard_node_journal_votes(node) ||
-		(message->status == SHARD_VOTER_OK && !node->journal.sealed))
+	if (message->from != node->config.journal_node || !has_journal(node, map) ||
+		(message->status == SHARD_VOTER_OK && journal->sealed == 0))
 		return;
-	node->journal.start = message->uuid;
-	if (node->journal.map)
+	if (journal->map)
+	{
+		if (!shard_record_uuid_equal(journal->start, message->uuid))
+			ask_anew(node, now, message->uuid, journal->era + 1);
 		return;
+	}
 	shard_action_log(node->out, 19 /* WARNING */,
 					 "the journal may have forgotten decisions: node %d asks all members what they "
 					 "know",
 					 node->id);
-	seal(node);
-	node->journal.map = shard_map_create();
-	node->journal.next_try = now;
-	entries = shard_map_since(node->learned, -1, node->out->arena, &count);
-	take_answer(node, entries, count, shard_map_point(node->learned).n);
-	note_answer(&node->journal, node->id);
+	journal->map = shard_map_create();
+	entries = shard_map_since(map, -1, node->out->arena, &count);
+	take_answer(node, entries, count, point);
+	ask_anew(node, now, message->uuid, node->era + 1);
+}
+
+/* A member's answer; it counts if it was given for this start of the journal and this era to come. */
+static void
+member_answered(ShardNode *node, int64 now, const ShardControl *message)
+{
+	NodeJournal *journal = &node->journal;
+
+	if (!journal->map || !shard_record_uuid_equal(message->uuid, journal->start))
+		return;
+	if (message->epoch > journal->era)
+	{
+		ask_anew(node, now, journal->start, message->epoch);
+		return;
+	}
+	if (!message->flag || message->epoch != journal->era)
+		return;
+	take_answer(node, message->entries, message->n_entries, message->point);
+	note_answer(journal, message->from, false);
+	journal->next_try = now;
 }
 
 /* Ask the members that have not answered. False: there are none. */
 static bool
 ask_members(ShardNode *node)
 {
+	NodeJournal *journal = &node->journal;
 	bool missing = false;
 	int count;
 	ShardMapEntry *members =
-		shard_map_list(node->journal.map, SHARD_MAP_MEMBER, node->out->arena, &count);
+		shard_map_list(journal->map, SHARD_MAP_MEMBER, node->out->arena, &count);
 
 	for (int i = 0; i < count; i++)
 	{
 		ShardMemberRecord member;
+		ShardControl *message;
 
 		if (!shard_record_get_member(&members[i], &member, node->arena) ||
 			member.status == SHARD_MEMBER_REMOVED || member.status == SHARD_MEMBER_WRITTEN_OFF ||
-			has_answered(&node->journal, members[i].key.a))
+			has_answered(journal, members[i].key.a))
 			continue;
 		missing = true;
-		shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_COLLECT);
+		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_COLLECT);
+		message->uuid = journal->start;
+		message->epoch = journal->era;
 	}
 #ifdef SHARD_MUTANT_JOURNAL_WITHOUT_ALL
 	missing = false;
@@ -217,9 +291,23 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 	ShardControl *message;
 	int64 ballot;
 
-	if (!journal->map || now < journal->next_try)
+	if (now < journal->next_try || (!journal->map && !node->past) || node->config.journal_voter)
 		return;
+	if (!journal->map && journal->next_try == 0)
+	{
+		/* Whoever knows the era that was just entered will tell. */
+		journal->next_try = now + 2 * SHARD_ELECTION_TIMEOUT;
+		return;
+	}
 	journal->next_try = now + SHARD_RESEND_INTERVAL;
+	if (!journal->map)
+	{
+		/* Nobody may be left who knows it, but the journal. */
+		if (has_journal(node, node->past) && node->found_itself &&
+			now - node->coordinator_heard >= SHARD_ELECTION_TIMEOUT)
+			shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_GET_DELTA);
+		return;
+	}
 	if (ask_members(node) || !has_journal(node, journal->map))
 		return;
 	ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
@@ -227,7 +315,8 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 		shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_RESTORE_JOURNAL);
 	message->b = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
 	message->uuid = journal->start;
-	put_map(node, message, journal->map);
+	message->epoch = journal->era;
+	put_map(node, message, journal->map, shard_map_point(journal->map));
 }
 
 /* An operator lets a member off that is lost for good. False: nothing is collected here. */
@@ -236,7 +325,7 @@ shard_node_journal_give_up(ShardNode *node, int32 id)
 {
 	if (!node->journal.map)
 		return false;
-	note_answer(&node->journal, id);
+	note_answer(&node->journal, id, true);
 	return true;
 }
 
@@ -246,8 +335,8 @@ shard_node_journal_new_era(ShardNode *node)
 {
 	if (node->journal.map)
 		shard_map_destroy(node->journal.map);
-	if (node->journal.answered)
-		pfree(node->journal.answered);
+	if (node->journal.answers)
+		pfree(node->journal.answers);
 	memset(&node->journal, 0, sizeof(NodeJournal));
 }
 
@@ -269,7 +358,10 @@ shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
 static void
 teach(ShardNode *node, int32 to)
 {
-	put_map(node, shard_action_send(node->out, to, SHARD_CONTROL_LEARN), node->learned);
+	ShardControl *message = shard_action_send(node->out, to, SHARD_CONTROL_LEARN);
+
+	put_map(node, message, node->learned, shard_map_point(node->learned));
+	message->commit_n = message->point.n;
 }
 
 /* Somebody still asks in an era that is over. */
@@ -281,20 +373,39 @@ shard_node_journal_late(ShardNode *node, const ShardControl *message)
 		teach(node, message->from);
 }
 
+/* GET_DELTA, of a member that knows nothing of this era. */
+static void
+answer_member(ShardNode *node, const ShardControl *message)
+{
+	ShardControl *answer;
+
+	if (!node->config.journal_voter)
+		return;
+	if (shard_voter_state(node->voter) == SHARD_VOTER_OK)
+	{
+		teach(node, message->from);
+		return;
+	}
+	answer = shard_action_send(node->out, message->from, SHARD_CONTROL_PRE_VOTE_REPLY);
+	answer->status = shard_voter_state(node->voter);
+}
+
 /* RESTORE_JOURNAL, of the era that ends. */
 static void
 restore_journal(ShardNode *node, const ShardControl *message)
 {
-	ShardMapPoint point = {0, message->commit_n};
+	ShardMapPoint point = {0, message->point.n};
 
-	if (!node->config.journal_voter || !shard_record_uuid_equal(message->uuid, node->inc_uuid))
+	if (!node->config.journal_voter || !shard_record_uuid_equal(message->uuid, node->inc_uuid) ||
+		message->epoch <= node->era)
 		return;
 	shard_map_clear(node->learned);
 	for (int i = 0; i < message->n_entries; i++)
 		shard_map_put(node->learned, &message->entries[i]);
 	shard_map_set_point(node->learned, point);
 	shard_node_new_voter(node);
-	shard_voter_force(node->voter, message->b, node->learned, &node->id, 1, 1, node->out);
+	shard_voter_force(node->voter, message->b, node->learned, &node->id, 1, message->epoch,
+					  node->out);
 	shard_node_learn_forced(node);
 	node->coordinator = 0;
 	node->coordinator_ballot = 0;
@@ -302,7 +413,7 @@ restore_journal(ShardNode *node, const ShardControl *message)
 	teach(node, message->from);
 }
 
-/* COLLECT, COLLECTED, RESTORE_JOURNAL, and PRE_VOTE_REPLY of the journal. */
+/* COLLECT, COLLECTED, RESTORE_JOURNAL, GET_DELTA, and PRE_VOTE_REPLY of the journal. */
 void
 shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -315,12 +426,10 @@ shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *messa
 			answer_collector(node, message);
 			break;
 		case SHARD_CONTROL_COLLECTED:
-			if (node->journal.map)
-			{
-				take_answer(node, message->entries, message->n_entries, message->commit_n);
-				note_answer(&node->journal, message->from);
-				node->journal.next_try = now;
-			}
+			member_answered(node, now, message);
+			break;
+		case SHARD_CONTROL_GET_DELTA:
+			answer_member(node, message);
 			break;
 		case SHARD_CONTROL_RESTORE_JOURNAL:
 			restore_journal(node, message);

@@ -78,6 +78,7 @@ shard_node_learn_forced(ShardNode *node)
 								&voters))
 		node->era = voters.era;
 	shard_node_journal_new_era(node);
+	shard_node_learn_drop_past(node);
 	shard_node_write_identity(node);
 	shard_node_learn_founded(node);
 }
@@ -194,6 +195,7 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 	point.n = upto_n;
 	shard_map_set_point(node->learned, point);
 	write_point(node);
+	shard_node_learn_drop_past(node);
 	if (counters)
 		purge(node);
 	if (self)
@@ -223,6 +225,56 @@ shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int co
 }
 
 /*
+ * Another era begins, of which nothing is known here yet: what was learned is kept aside, since those
+ * who know the new one may be lost before they tell.
+ */
+static void
+keep_past(ShardNode *node)
+{
+	int count;
+	ShardMapEntry point = {0};
+	ShardMapEntry *entries = shard_map_since(node->learned, -1, node->out->arena, &count);
+
+	point.n = shard_map_point(node->learned).n;
+	if (point.n == 0)
+		return;
+	shard_node_learn_drop_past(node);
+	node->past = shard_map_create();
+	for (int i = 0; i < count; i++)
+	{
+		shard_map_put(node->past, &entries[i]);
+		shard_action_write(node->out, SHARD_STORE_PAST, &entries[i]);
+	}
+	shard_map_set_point(node->past, shard_map_point(node->learned));
+	shard_action_write(node->out, SHARD_STORE_PAST, &point);
+}
+
+/* Forget what was kept of an earlier era: this one's map is known, or the cluster is another. */
+void
+shard_node_learn_drop_past(ShardNode *node)
+{
+	if (!node->past)
+		return;
+	shard_map_destroy(node->past);
+	node->past = NULL;
+	shard_action_clear(node->out, SHARD_STORE_PAST);
+}
+
+/* The newest map that this node has learned, of this era or an earlier one; point: era and n. */
+const ShardMap *
+shard_node_learn_known(const ShardNode *node, ShardMapPoint *point)
+{
+	const ShardMap *map = node->past ? node->past : node->learned;
+	const ShardMapEntry *entry = shard_map_value(map, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	ShardVotersRecord voters;
+
+	*point = (ShardMapPoint){0, shard_map_point(map).n};
+	if (entry && shard_record_get_voters(entry, &voters))
+		point->b = voters.era;
+	return map;
+}
+
+/*
  * The operator gave the cluster new voters (R13): what was promised, accepted and learned under the
  * old ones counts no more. Each node enters an era once, by this transaction; a voter of the old era
  * that returns has nothing to say in the new one until it is made a voter there.
@@ -241,6 +293,7 @@ shard_node_learn_era(ShardNode *node, int32 era)
 	shard_node_journal_new_era(node);
 	shard_node_write_identity(node);
 	shard_node_new_voter(node);
+	keep_past(node);
 	if (node->config.journal_voter)
 		shard_voter_set_state(node->voter, SHARD_VOTER_AMNESIAC, node->out);
 	shard_proposer_step_down(node->proposer);
@@ -254,7 +307,7 @@ shard_node_learn_era(ShardNode *node, int32 era)
 void
 shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
-	if (node->journal.sealed)
+	if (node->journal.sealed != 0)
 		return;
 	if (message->kind == SHARD_CONTROL_SHARD_HOMES)
 	{

@@ -385,6 +385,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	node->cluster = message->uuid;
 	node->era = message->era;
 	shard_node_journal_new_era(node);
+	shard_node_learn_drop_past(node);
 	node->id = message->node;
 	node->found_itself = true;
 	node->inc_no = 0;

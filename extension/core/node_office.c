@@ -260,7 +260,7 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 		case SHARD_CONTROL_HEARTBEAT_ACK:
 		case SHARD_CONTROL_GET_DELTA:
 			/* Who told what it knew takes no office in that era any more (R14). */
-			if (!node->journal.sealed)
+			if (node->journal.sealed == 0)
 				shard_proposer_receive(node->proposer, now, message, node->out);
 			follow_office(node, now);
 			break;
@@ -333,6 +333,7 @@ static void
 force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
 	int64 ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
+	ShardMapPoint point;
 
 	if (!may_be_forced(node, event->nodes, event->n_nodes))
 	{
@@ -341,9 +342,9 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		return;
 	}
 	ballot = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
-	/* The next era may have begun already, at a journal that nobody reaches. */
-	shard_voter_force(node->voter, ballot, node->learned, event->nodes, event->n_nodes,
-					  node->journal.sealed ? 2 : 1, node->out);
+	/* The era that this node was sealed for may have begun, at a journal that nobody reaches. */
+	shard_voter_force(node->voter, ballot, shard_node_learn_known(node, &point), event->nodes,
+					  event->n_nodes, Max(node->era, node->journal.sealed) + 1, node->out);
 	shard_node_learn_forced(node);
 	shard_proposer_step_down(node->proposer);
 	node->coordinator = 0;

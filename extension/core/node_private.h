@@ -58,14 +58,23 @@ typedef struct NodeJoin
 	int64 next_try;
 } NodeJoin;
 
+/* A member that told what it knows, or was given up by an operator. */
+typedef struct NodeAnswer
+{
+	int32 node;
+	bool given_up;
+} NodeAnswer;
+
 /* What is known in a cluster whose journal forgot (R14). */
 typedef struct NodeJournal
 {
-	bool sealed;	 /* durable: this node told what it knew, and learns no more in this era */
-	ShardMap *map;	 /* the greatest that was told, while this node collects; else NULL */
-	ShardUuid start; /* of the journal */
-	int32 *answered; /* members that told what they know, or are given up */
-	int n_answered;
+	int32 sealed;		  /* durable: told what it knew, for this era to come; 0: not in this era */
+	ShardUuid sealed_for; /* durable: the start of the journal that it was for */
+	ShardMap *map;		  /* the greatest that was told, while this node collects; else NULL */
+	ShardUuid start;	  /* of the journal, */
+	int32 era;			  /* to come */
+	NodeAnswer *answers;
+	int n_answers;
 	int space;
 	int64 next_try;
 } NodeJournal;
@@ -99,6 +108,7 @@ struct ShardNode
 
 	ShardVoter *voter;
 	ShardMap *learned;
+	ShardMap *past; /* durable: learned in an earlier era; NULL: what is learned replaces it */
 	ShardProposer *proposer;
 	NodeJournal journal;
 	ShardRoster *roster;
@@ -177,6 +187,8 @@ extern void shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int 
 							 int64 from_n, int64 upto_n);
 extern void shard_node_learn_founded(ShardNode *node);
 extern void shard_node_learn_forced(ShardNode *node);
+extern const ShardMap *shard_node_learn_known(const ShardNode *node, ShardMapPoint *point);
+extern void shard_node_learn_drop_past(ShardNode *node);
 extern void shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count);
 extern void shard_node_learn_era(ShardNode *node, int32 era);
 extern void shard_node_learn_tell(ShardNode *node);

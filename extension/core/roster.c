@@ -262,6 +262,29 @@ keeps_majority(const ShardRoster *roster, int64 now, const ShardMap *decided, co
 }
 
 /*
+ * With a journal as the voter (R14): is anybody there who could take office, and is not to go?
+ */
+static bool
+keeps_candidate(const ShardRoster *roster, int64 now, const ShardMap *decided, const int32 *nodes,
+				int n_nodes)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_list(decided, SHARD_MAP_MEMBER, roster->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+
+		if (shard_record_get_member(&entries[i], &record, roster->arena) &&
+			record.status == SHARD_MEMBER_UP &&
+			shard_roster_reachable(roster, entries[i].key.a, now) &&
+			!is_among(entries[i].key.a, nodes, n_nodes))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Can the cluster still decide when the incarnations of some members are fenced? A fenced one does
  * not vote until its node is started again.
  */
@@ -273,9 +296,10 @@ shard_roster_may_lose(const ShardRoster *roster, int64 now, const ShardProposer 
 	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 	ShardVotersRecord voters;
 
-	if (!entry || !shard_record_get_voters(entry, &voters) ||
-		shard_roster_has_journal(roster, &voters))
+	if (!entry || !shard_record_get_voters(entry, &voters))
 		return true;
+	if (shard_roster_has_journal(roster, &voters))
+		return keeps_candidate(roster, now, decided, nodes, n_nodes);
 	return keeps_majority(roster, now, decided, voters.current, voters.n_current, nodes, n_nodes) &&
 		   keeps_majority(roster, now, decided, voters.next, voters.n_next, nodes, n_nodes);
 }

@@ -143,6 +143,7 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 				   shard_membership_step(record, SHARD_MEMBERSHIP_NOT_CONVERGED);
 		case SHARD_MEMBER_LEAVING:
 			return n_homes == 0 && !is_voter(shard_proposer_decided(proposer), node) &&
+				   shard_roster_may_lose(roster, now, proposer, &node, 1) &&
 				   shard_membership_step(record, SHARD_MEMBERSHIP_EMPTIED);
 		case SHARD_MEMBER_EXITING:
 			/* The coordinator hands over its office first, or its removal might be known to nobody. */

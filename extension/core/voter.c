@@ -252,9 +252,9 @@ shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries, int 
 /* See voter.h. */
 void
 shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int32 *nodes,
-				  int n_nodes, int eras, ShardActions *out)
+				  int n_nodes, int32 era, ShardActions *out)
 {
-	ShardMapPoint point = {b, shard_map_point(learned).n + eras * SHARD_ERA_LEAP};
+	ShardMapPoint point = {b, 0};
 	ShardVotersRecord voters;
 	ShardCountersRecord counters;
 	ShardMapEntry changed[3];
@@ -266,7 +266,8 @@ shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int
 	voters.n_current = n_nodes;
 	memcpy(voters.current, nodes, sizeof(int32) * n_nodes);
 	voters.n_next = 0;
-	voters.era += eras;
+	point.n = shard_map_point(learned).n + (era - voters.era) * SHARD_ERA_LEAP;
+	voters.era = era;
 	changed[0] = shard_record_put_voters(&voters, point.n, out->arena);
 	changed[1] = shard_record_append_term(learned, b, point.n, out->arena);
 	changed[1].n = point.n;

@@ -42,11 +42,11 @@ extern void shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *e
 
 /*
  * The operator makes new voters out of nodes that have learned the map, since the old ones are lost
- * (R13): what was learned, the given voters and a later era, as if accepted under ballot b. Done on
+ * (R13): what was learned, the given voters and the given later era, as if accepted under ballot b. Done on
  * one of them only, with a ballot above all that were seen.
  */
 extern void shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned,
-							  const int32 *nodes, int n_nodes, int eras, ShardActions *out);
+							  const int32 *nodes, int n_nodes, int32 era, ShardActions *out);
 
 /*
  * PRE_VOTE, PREPARE, FETCH, SYNC, ACCEPT from a candidate or coordinator; answers go to out.

@@ -1045,7 +1045,7 @@ test_force(void)
 	now = SHARD_SECOND;
 	shard_map_put(learned, &entry);
 	shard_map_set_point(learned, (ShardMapPoint){1, 7});
-	shard_voter_force(voter, 9 << 16 | 1, learned, (const int32[]){1}, 1, 1, out);
+	shard_voter_force(voter, 9 << 16 | 1, learned, (const int32[]){1}, 1, 5, out);
 	shard_action_reset(out);
 	shard_proposer_campaign(proposer, now, shard_voter_map(voter), out);
 	settle(voter, proposer, out);
@@ -1057,7 +1057,7 @@ test_force(void)
 	   "with the forced voters and the next era");
 	shard_proposer_step_down(proposer);
 
-	shard_voter_force(voter, 19 << 16 | 1, learned, alone, 1, 1, out);
+	shard_voter_force(voter, 19 << 16 | 1, learned, alone, 1, 6, out);
 	shard_action_reset(out);
 	shard_proposer_campaign(proposer, now, shard_voter_map(voter), out);
 	settle(voter, proposer, out);
