@@ -253,7 +253,10 @@ member_answered(ShardNode *node, int64 now, const ShardControl *message)
 	journal->next_try = now;
 }
 
-/* Ask the members that have not answered. False: there are none. */
+/*
+ * Ask the members that have not answered. False: there are none. One that was never admitted has acted
+ * upon nothing, and may not even know that it is a member.
+ */
 static bool
 ask_members(ShardNode *node)
 {
@@ -270,7 +273,7 @@ ask_members(ShardNode *node)
 
 		if (!shard_record_get_member(&members[i], &member, node->arena) ||
 			member.status == SHARD_MEMBER_REMOVED || member.status == SHARD_MEMBER_WRITTEN_OFF ||
-			has_answered(journal, members[i].key.a))
+			member.inc_no == 0 || has_answered(journal, members[i].key.a))
 			continue;
 		missing = true;
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_COLLECT);

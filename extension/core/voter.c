@@ -634,6 +634,14 @@ shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *ou
 {
 	if (voter->state == state)
 		return;
+#ifdef SHARD_MUTANT_JOURNAL_EMPTY_ADOPTED
+	if (state == SHARD_VOTER_AMNESIAC && voter->self > PG_INT16_MAX / 4)
+	{
+		shard_map_clear(voter->map);
+		shard_action_clear(out, SHARD_STORE_ACCEPTED);
+		state = SHARD_VOTER_OK;
+	}
+#endif
 	voter->state = state;
 	save(voter, out);
 }

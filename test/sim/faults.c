@@ -801,7 +801,8 @@ force_voters(World *world)
 						  shard_map_point(shard_node_learned(best->node)).n))
 			best = instance;
 	}
-	if (!best)
+	/* A journal that forgot is restored by the members themselves. */
+	if (!best || names_voter(best, WORLD_JOURNAL))
 		return;
 	world->forced = true;
 	event.nodes = &best->node_id;

@@ -72,6 +72,32 @@ judge_destroy(World *world)
 	pfree(world->chain);
 }
 
+/*
+ * A restored journal begins an era (R14): with everything that any member has learned in the one
+ * before, which is what members may have acted upon.
+ */
+static void
+judge_era(World *world, const Instance *teller, const ShardMapEntry *entry)
+{
+	int32 era = shard_node_era(teller->node);
+	ShardVotersRecord voters;
+
+	if (era <= world->judged_era || !shard_record_get_voters(entry, &voters) || voters.era != era ||
+		voters.current[0] != WORLD_JOURNAL)
+		return;
+	world->judged_era = era;
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		const Instance *instance = &world->instances[i];
+
+		if (instance->joined && !instance->retired && !instance->shadow && instance->node &&
+			!shard_node_fenced(instance->node) && shard_node_era(instance->node) < era &&
+			shard_map_point(shard_node_learned(instance->node)).n > entry->n - SHARD_ERA_LEAP)
+			check_fail(world->check, "R14: era %d begins without what %s has learned", era,
+					   instance->dsn);
+	}
+}
+
 /* A node takes an entry for decided: it must be the one that all others take for decided (V4). */
 void
 judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry)
@@ -87,6 +113,8 @@ judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry
 	/* Nodes found clusters of their own before they join: those maps are another matter. */
 	if (!instance->joined)
 		return;
+	if (entry->key.kind == SHARD_MAP_VOTERS && world->journal)
+		judge_era(world, instance, entry);
 	if (!world->chain)
 	{
 		world->chain = palloc0(sizeof(Chain));

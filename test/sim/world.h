@@ -193,6 +193,7 @@ typedef struct World
 	int settled_homes;
 	int without_coordinator;   /* times that an operator saw none */
 	struct Liveness *liveness; /* NULL: nobody is lost yet */
+	int32 judged_era;		   /* the newest that a journal began */
 	struct Chain *chain;	   /* what was decided, by n */
 	/* counts, for the report */
 	int n_applied;
