@@ -367,30 +367,28 @@ teach(ShardNode *node, int32 to)
 	message->commit_n = message->point.n;
 }
 
-/* Somebody still asks in an era that is over. */
-void
-shard_node_journal_late(ShardNode *node, const ShardControl *message)
-{
-	if (node->config.journal_voter && shard_voter_state(node->voter) == SHARD_VOTER_OK &&
-		(message->kind == SHARD_CONTROL_PRE_VOTE || message->kind == SHARD_CONTROL_RESTORE_JOURNAL))
-		teach(node, message->from);
-}
-
-/* GET_DELTA, of a member that knows nothing of this era. */
+/* What is decided in this era, or that the journal may have forgotten it. */
 static void
-answer_member(ShardNode *node, const ShardControl *message)
+answer_member(ShardNode *node, int32 to)
 {
 	ShardControl *answer;
 
-	if (!node->config.journal_voter)
-		return;
 	if (shard_voter_state(node->voter) == SHARD_VOTER_OK)
 	{
-		teach(node, message->from);
+		teach(node, to);
 		return;
 	}
-	answer = shard_action_send(node->out, message->from, SHARD_CONTROL_PRE_VOTE_REPLY);
+	answer = shard_action_send(node->out, to, SHARD_CONTROL_PRE_VOTE_REPLY);
 	answer->status = shard_voter_state(node->voter);
+}
+
+/* Somebody still asks in an era that is over: the answer's header brings the new one. */
+void
+shard_node_journal_late(ShardNode *node, const ShardControl *message)
+{
+	if (node->config.journal_voter &&
+		(message->kind == SHARD_CONTROL_PRE_VOTE || message->kind == SHARD_CONTROL_RESTORE_JOURNAL))
+		answer_member(node, message->from);
 }
 
 /* RESTORE_JOURNAL, of the era that ends. */
@@ -432,7 +430,9 @@ shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *messa
 			member_answered(node, now, message);
 			break;
 		case SHARD_CONTROL_GET_DELTA:
-			answer_member(node, message);
+			/* Of a member that knows nothing of this era. */
+			if (node->config.journal_voter)
+				answer_member(node, message->from);
 			break;
 		case SHARD_CONTROL_RESTORE_JOURNAL:
 			restore_journal(node, message);

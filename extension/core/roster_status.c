@@ -77,6 +77,21 @@ is_voter(const ShardMap *decided, int32 node)
 }
 
 /*
+ * With a journal as the voter (R14): is there nobody but this node who could take office?
+ */
+static bool
+is_last_candidate(const ShardRoster *roster, int64 now, int32 node, const ShardProposer *proposer)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(shard_proposer_decided(proposer), (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	ShardVotersRecord voters;
+
+	return entry && shard_record_get_voters(entry, &voters) &&
+		   shard_roster_has_journal(roster, &voters) &&
+		   !shard_roster_may_lose(roster, now, proposer, &node, 1);
+}
+
+/*
  * All members that come up in this tick, with their ages, as one change with the counter of ages.
  */
 static void
@@ -143,7 +158,7 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 				   shard_membership_step(record, SHARD_MEMBERSHIP_NOT_CONVERGED);
 		case SHARD_MEMBER_LEAVING:
 			return n_homes == 0 && !is_voter(shard_proposer_decided(proposer), node) &&
-				   shard_roster_may_lose(roster, now, proposer, &node, 1) &&
+				   !is_last_candidate(roster, now, node, proposer) &&
 				   shard_membership_step(record, SHARD_MEMBERSHIP_EMPTIED);
 		case SHARD_MEMBER_EXITING:
 			/* The coordinator hands over its office first, or its removal might be known to nobody. */

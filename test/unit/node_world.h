@@ -16,7 +16,7 @@
 #define MACHINES 4
 #define STEP (50 * SHARD_MS)
 #define MANY 10000
-#define STORES (SHARD_STORE_LEARNED + 1)
+#define STORES (SHARD_STORE_PAST + 1)
 #define NO_LINK -1
 
 typedef struct Machine
