@@ -802,7 +802,7 @@ force_voters(World *world)
 			best = instance;
 	}
 	/* A journal that forgot is restored by the members themselves. */
-	if (!best || names_voter(best, WORLD_JOURNAL))
+	if (!best || names_voter(shard_node_learned(best->node), WORLD_JOURNAL))
 		return;
 	world->forced = true;
 	event.nodes = &best->node_id;
