@@ -211,9 +211,12 @@ add_fact(Plane *plane, Letter *letter, Link *link, int32 type_id, int32 shard)
 #ifdef SHARD_MUTANT_TAG_ABOVE_REFUSED
 	return;
 #endif
-	if (route == NULL || link->told[slot] == route->n)
+	if (route == NULL || (link->told[slot].type_id == type_id && link->told[slot].shard == shard &&
+						  link->told[slot].n == route->n))
 		return;
-	link->told[slot] = route->n;
+	link->told[slot].type_id = type_id;
+	link->told[slot].shard = shard;
+	link->told[slot].n = route->n;
 	fact = &letter->facts[letter->head.n_facts++];
 	memset(fact, 0, sizeof(*fact));
 	fact->type_id = type_id;

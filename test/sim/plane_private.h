@@ -251,7 +251,13 @@ typedef struct Link
 	} calls[LINK_CALLS]; /* that wait for their answers */
 	int64 not_before;	 /* for a new connection */
 	int64 last_call;
-	int64 told[32]; /* n of the facts that were told on it, by shard */
+	/* Facts told over this connection; of two that share a place, the later one. */
+	struct
+	{
+		int32 type_id;
+		int32 shard;
+		int64 n;
+	} told[32];
 } Link;
 
 typedef enum TurnPhase
