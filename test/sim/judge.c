@@ -310,7 +310,7 @@ judge_settled(World *world, char *why, size_t size)
 		world->settled_at = 0; /* a late trouble */
 		return false;
 	}
-	if (world->options.seed % 4 != 0 || world->now + watch > end)
+	if (world->options.seed % 8 != 0 || world->now + watch > end)
 		return true;
 	if (world->settled_at == 0)
 	{

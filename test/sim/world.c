@@ -131,7 +131,8 @@ world_clock(const Instance *instance)
 {
 	int64 now = instance->world->now;
 
-	return instance->clock_base + now + now / 1000000 * instance->clock_ppm;
+	/* Parts per million, near enough, without a division: it is asked for at every turn. */
+	return instance->clock_base + now + ((now * instance->clock_ppm) >> 20);
 }
 
 /* A line of the trace, with the time in milliseconds. */
