@@ -17,6 +17,10 @@
 /* A worker owns at least one lane. */
 #define SHARD_MAX_WORKERS SHARD_LANES
 
+/* Slot of the coordinator worker, behind those of the region workers. */
+#define SHARD_COORDINATOR SHARD_MAX_WORKERS
+#define SHARD_WORKER_SLOTS (SHARD_MAX_WORKERS + 1)
+
 /* Tables of the segment log, made at CREATE EXTENSION (D1). */
 #define SHARD_SEGMENTS 8
 
@@ -47,13 +51,20 @@
 #endif
 
 /*
- * What a row of the log is (X2); stored, never renumbered. 3 and 4 are reserved.
- * 16 and up: positions, facts, marks, floors, voids of the streams.
+ * What a row of the log is, and an item of a packet (X2); stored, never renumbered. 3 and 4 are
+ * reserved. Rows of kind CURSOR, PACKET, POSITION and HELLO belong to the log itself: type 0, shard =
+ * the lane. FACT and DONE name a shard of the lane whose worker they are for.
  */
 typedef enum ShardKind
 {
 	SHARD_KIND_TELL = 1,
-	SHARD_KIND_CURSOR = 2,	 /* a worker's position, payload by cursor_record.c */
-	SHARD_KIND_START = 5,	 /* shard_start_entity */
-	SHARD_KIND_PASSIVATE = 6 /* shard_passivate */
+	SHARD_KIND_CURSOR = 2,	  /* a worker's position, payload by cursor_record.c */
+	SHARD_KIND_START = 5,	  /* shard_start_entity */
+	SHARD_KIND_PASSIVATE = 6, /* shard_passivate */
+	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */
+	SHARD_KIND_POSITION = 17, /* up to where a stream from a peer was received (receive.c) */
+	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */
+	SHARD_KIND_DONE = 19,	  /* a home's marks for this origin, by core/packet.h */
+	SHARD_KIND_HELLO = 20,	  /* a peer asks for all marks of its own, payload: int32 node */
+	SHARD_KIND_VOID = 21	  /* in packets only: holds a place in the stream, without content */
 } ShardKind;

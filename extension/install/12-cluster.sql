@@ -1,0 +1,102 @@
+/*
+ * Tables of the cluster: what the control plane and the streams between nodes keep.
+ */
+
+/* Durable records of the control plane (core/action.h): only the coordinator worker writes. */
+CREATE TABLE shard.control (
+    store   int2 NOT NULL,   -- ShardStore
+    kind    int4 NOT NULL,   -- key: ShardMapKind, a, b
+    a       int4 NOT NULL,
+    b       int4 NOT NULL,
+    n       int8 NOT NULL,   -- batch of the map that wrote it
+    deleted boolean NOT NULL,
+    value   bytea NOT NULL,
+    PRIMARY KEY (store, kind, a, b)
+);
+REVOKE ALL ON shard.control FROM PUBLIC;
+
+/* Routes (H1, H4): where messages for a shard go. Written when that changes, by the lane's worker. */
+CREATE TABLE shard.route (
+    type_id int4 NOT NULL,
+    shard   int4 NOT NULL,
+    node    int4 NOT NULL,   -- home
+    epoch   int4 NOT NULL,
+    lost    int4 NOT NULL,   -- newest epoch that began without the state of the one before; 0: none
+    n       int8 NOT NULL,   -- version of the fact
+    PRIMARY KEY (type_id, shard)
+);
+REVOKE ALL ON shard.route FROM PUBLIC;
+
+/*
+ * Messages that wait for a home: of shards without a route, whose home is not active here, or behind
+ * items that are sent again (H1, H4). Stamped ones go first, by rseq; then by arrival.
+ */
+CREATE TABLE shard.parked (
+    type_id    int4 NOT NULL,
+    shard      int4 NOT NULL,
+    rseq       int8 NOT NULL,     -- of the stamp; 2^63 - 1: not stamped
+    arrival    int8 NOT NULL,     -- seq of the log at which it was met
+    kind       int2 NOT NULL,
+    epoch      int4,              -- last tag; NULL: none
+    sent       boolean NOT NULL,  -- possibly on a wire (N2)
+    stamp      bytea,
+    entity     text NOT NULL,
+    src_type   int4,
+    src_entity text,
+    mid_node   int4 NOT NULL,
+    mid_seq    int8 NOT NULL,
+    payload    bytea NOT NULL,
+    parked_at  timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    PRIMARY KEY (type_id, shard, rseq, arrival)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+REVOKE ALL ON shard.parked FROM PUBLIC;
+
+/* Streams to peers (core/stream.h), as of an incarnation's start or a rotation; packets tell the rest. */
+CREATE TABLE shard.stream (
+    node       int4 NOT NULL,
+    lane       int2 NOT NULL,
+    channel    int2 NOT NULL,
+    gen        int4 NOT NULL,
+    last       int8 NOT NULL,
+    acked      int8 NOT NULL,
+    truncated  int8 NOT NULL,
+    begins     bytea NOT NULL,    -- lineage
+    quarantine text,              -- why the link is quarantined; NULL: it is not
+    PRIMARY KEY (node, lane, channel)
+);
+REVOKE ALL ON shard.stream FROM PUBLIC;
+
+/* Streams from peers: positions as of a rotation; newer ones are rows of the log. */
+CREATE TABLE shard.position (
+    origin     int4 NOT NULL,
+    lane       int2 NOT NULL,
+    channel    int2 NOT NULL,
+    inc        int4 NOT NULL,
+    gen        int4 NOT NULL,
+    seq        int8 NOT NULL,
+    writer     uuid NOT NULL,
+    quarantine text,
+    PRIMARY KEY (origin, lane, channel)
+);
+REVOKE ALL ON shard.position FROM PUBLIC;
+
+/* Packets that are kept for longer than the log should be: of peers that are away or slow. */
+CREATE TABLE shard.outbox_kept (
+    node      int4 NOT NULL,
+    lane      int2 NOT NULL,
+    channel   int2 NOT NULL,
+    first_seq int8 NOT NULL,
+    rows      int4 NOT NULL,
+    payload   bytea NOT NULL,     -- as in the log
+    kept_at   timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    PRIMARY KEY (node, lane, channel, first_seq)
+);
+REVOKE ALL ON shard.outbox_kept FROM PUBLIC;
+
+/*
+ * What peers may call, and nothing else: a schema of its own, so that USAGE on it gives no sight of
+ * schema shard. Granted by shard_allow_peer().
+ */
+CREATE SCHEMA shard_peer;
+REVOKE ALL ON SCHEMA shard_peer FROM PUBLIC;
+COMMENT ON SCHEMA shard_peer IS 'functions that other nodes of the cluster call';

@@ -1,0 +1,81 @@
+/*
+ * peer.h
+ *		An asynchronous libpq connection to another node: one call at a time.
+ *
+ * Used by background processes only (coordinator, region workers). Nothing here blocks: the owner calls
+ * shard_peer_poll() when it was woken, and sleeps with shard_worker_wait(), which also wakes for the
+ * sockets of all connections of this process. After any error or time-out the connection is closed, with
+ * a bounded attempt to cancel the call; nobody reuses a connection that is in doubt (X5). A new one is
+ * not begun before its back-off, with jitter, is over.
+ */
+#pragma once
+
+#include "lib/stringinfo.h"
+#include "utils/timestamp.h"
+
+typedef struct ShardPeer ShardPeer;
+
+typedef enum ShardPeerState
+{
+	SHARD_PEER_CLOSED = 0, /* -> CONNECTING, by open, when the back-off is over */
+	SHARD_PEER_CONNECTING, /* -> READY, CLOSED */
+	SHARD_PEER_READY,	   /* -> BUSY, by call; CLOSED */
+	SHARD_PEER_BUSY		   /* a call is under way; -> READY by its answer; CLOSED */
+} ShardPeerState;
+
+typedef enum ShardPeerEvent
+{
+	SHARD_PEER_NOTHING = 0,
+	SHARD_PEER_OPENED, /* ready for the first call: hello */
+	SHARD_PEER_ANSWER, /* of the call: shard_peer_answer() */
+	SHARD_PEER_FAILED  /* closed, and why: shard_peer_error() */
+} ShardPeerEvent;
+
+/* A closed connection; purpose is a part of its application_name: "region 0". Never freed by errors. */
+extern ShardPeer *shard_peer_create(const char *purpose);
+extern void shard_peer_destroy(ShardPeer *peer);
+
+/*
+ * Begin to connect, unless it is open or in back-off. dsn has been checked before it came to the
+ * catalog; it is checked again. False: not yet.
+ */
+extern bool shard_peer_open(ShardPeer *peer, const char *dsn);
+
+/* Close now; failed: the next open waits for a longer back-off. A call under way is cancelled. */
+extern void shard_peer_close(ShardPeer *peer, bool failed);
+
+/*
+ * Begin a call of function(bytea) RETURNS bytea of schema shard_peer: "receive". READY only; the bytes
+ * may go at once. After timeout_ms without an answer the connection fails.
+ */
+extern void
+shard_peer_call(ShardPeer *peer, const char *function, const char *bytes, int length, int timeout_ms);
+
+/* What happened since; call until NOTHING. */
+extern ShardPeerEvent shard_peer_poll(ShardPeer *peer);
+
+extern ShardPeerState shard_peer_state(const ShardPeer *peer);
+
+/* The answer's bytes, until the next call of any function but state. NULL: SQL NULL. */
+extern const char *shard_peer_answer(const ShardPeer *peer, int *length);
+
+/* Of the last failure: SQLSTATE (0: none came), and a text for people; until the next failure. */
+extern int shard_peer_error(const ShardPeer *peer, const char **text);
+
+/* When the connection needs to be polled though no socket is ready; 0: never. */
+extern TimestampTz shard_peer_due(const ShardPeer *peer);
+
+/* The same of all connections of this process, as ms from now; -1: none. */
+extern long shard_peer_next_due(void);
+
+/*
+ * Waits for the latch, the sockets of this process's connections, or so many ms (-1: no limit). For
+ * worker.c: what shard_worker_wait() sleeps in. Returns when anything happened; does not reset the latch.
+ */
+extern void shard_peer_wait(long timeout_ms, uint32 wait_event);
+
+/*
+ * Error 22023 with a hint unless the text is a connection string that names only options of the
+ * allow-list (doc/operations.md), and no password. what: "own_dsn".
+ */
+extern void shard_peer_check_dsn(const char *dsn, const char *what);

@@ -1,0 +1,70 @@
+/*
+ * plane.h
+ *		What the coordinator worker and the rest of a node tell each other through shared memory.
+ *
+ * The coordinator worker says who the node is and what its region workers may do (ShardPlane); region
+ * workers report to it which homes they want and which shards are active (events). Nothing here is
+ * durable: after a crash of the server the coordinator worker says it anew; events may be lost, since
+ * whoever wants something asks again. Decided homes do not go this way: they are rows of the log
+ * (SHARD_KIND_FACT), appended by the coordinator worker or with a peer's call.
+ */
+#pragma once
+
+#include "core/node.h"
+#include "shmem.h"
+
+/* What the node is at the moment; a copy. */
+typedef struct ShardPlaneView
+{
+	uint32 generation; /* rises with each change of what follows, but for learned_n and lease */
+	bool known;		   /* the coordinator worker has spoken since the server started */
+	bool handle;	   /* local messages may be handled (I4) */
+	bool push;		   /* and messages go to peers and come from them */
+	bool fenced;
+	int32 node;
+	int32 inc_no;
+	ShardUuid incarnation;
+	ShardUuid cluster;
+	int32 era;
+	int32 coordinator; /* as far as heard of; 0: none */
+	int32 gate;		   /* ShardGateKind, as decided */
+	int32 members;	   /* that are not removed or written off */
+	int64 learned_n;
+	int64 lease_until; /* microseconds of CLOCK_BOOTTIME */
+	char why[160];	   /* why nothing is handled, when handle is false */
+} ShardPlaneView;
+
+/* A copy of the view; all zero if the database has no slot. */
+extern void shard_plane_get(ShardDatabase *db, ShardPlaneView *view);
+
+/* Its generation alone: cheap, for each turn. */
+extern uint32 shard_plane_generation(ShardDatabase *db);
+
+/* Coordinator worker: publish; wakes all region workers if the generation changes. */
+extern void shard_plane_set(ShardDatabase *db, const ShardPlaneView *view);
+
+/* Rises when the record of any member was learned (directory.h). */
+extern uint32 shard_plane_directory(ShardDatabase *db);
+extern void shard_plane_directory_changed(ShardDatabase *db);
+
+/* An event of a region worker or of a command, for shard_node_event(). */
+typedef struct ShardPlaneEvent
+{
+	ShardNodeEventKind kind; /* HOMES_WANTED, SHARDS_STARTED */
+	ShardShardRef shard;
+} ShardPlaneEvent;
+
+/* Region worker: report; wakes the coordinator worker. False: the queue is full, ask again later. */
+extern bool shard_plane_report(ShardDatabase *db, const ShardPlaneEvent *event);
+
+/* Coordinator worker: takes at most so many, oldest first; returns how many. */
+extern int shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most);
+
+/*
+ * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server
+ * runs, and begins above SHARD_FIRST_RSEQ(inc_no). The lane's worker only.
+ */
+extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no);
+
+/* Microseconds of a clock that runs on while the machine sleeps; what core/ calls now. */
+extern int64 shard_plane_now(void);

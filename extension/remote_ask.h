@@ -1,0 +1,28 @@
+/*
+ * remote_ask.h
+ *		Asks for entities whose home is another node (X8): the asker's side, in a region worker.
+ *
+ * A few connections per peer, opened when needed and closed after a while, each with one ask at a
+ * time. The asker's backend waits in its slot of the ring as for a local ask. An ask that was written
+ * to a socket is never repeated, unless the home answers that it was certainly not executed.
+ */
+#pragma once
+
+#include "core/packet.h"
+#include "ring.h"
+
+/* At start of a region worker. */
+extern void shard_remote_ask_start(ShardDatabase *db, int worker);
+
+/*
+ * Begin: the request belongs to this file from now on (it copies it). call: to whom; its texts are
+ * taken from the request. False: all connections and places are taken; try again later.
+ */
+extern bool
+shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCall *call);
+
+/*
+ * Polls; answers askers by shard_ring_reply(). again(): an ask that was certainly not executed, whose
+ * home has to be looked up anew; the callee takes a copy. True: come again at once.
+ */
+extern bool shard_remote_ask_run(void (*again)(const ShardRequest *request, void *arg), void *arg);

@@ -1,0 +1,36 @@
+/*
+ * transport.h
+ *		A region worker's links to the other nodes: hello, pushing, answers, marks (section 7).
+ *
+ * Per peer one connection (peer.h) and one call at a time, which carries packets of all lanes of this
+ * worker, the marks and refusals that the peer as origin has to hear, and the facts that it may lack.
+ * The receiver's answer tells what it has received; that it is done it tells by a call of its own to
+ * us, whose marks come as rows of the log (SHARD_KIND_DONE).
+ */
+#pragma once
+
+#include "core/packet.h"
+#include "shmem.h"
+
+/* At start of a region worker. */
+extern void shard_transport_start(ShardDatabase *db, int worker, uint32 lanes, ShardRoutes *routes);
+
+/*
+ * Between turns, no transaction open: connects, polls, takes answers, sends what the gate has
+ * released. Cheap when there is nothing to do. True: come again at once. Errors are its own matter:
+ * logged once for a run of the same failure, and shown in shard_peers.
+ */
+extern bool shard_transport_run(void);
+
+/* When it has to run again, in ms; -1: when something happens. */
+extern long shard_transport_due(void);
+
+/*
+ * To be told to a node as origin after the commit at lsn is released: its items for the shard are
+ * taken in up to rseq; they were refused, and this is the newest fact here.
+ */
+extern void shard_transport_announce(int32 origin, const ShardDone *done, XLogRecPtr lsn);
+extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecPtr lsn);
+
+/* Is the link to a node up? For the limit of what may wait (X7), and for people. */
+extern bool shard_transport_is_open(int32 node);
