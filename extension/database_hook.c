@@ -14,6 +14,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
@@ -115,6 +116,25 @@ before_drop(DropdbStmt *statement)
 }
 
 /*
+ * Whether the current user may make databases. Not every minor release of the
+ * server exports its own function.
+ */
+static bool
+may_create_databases(void)
+{
+	HeapTuple role;
+	bool may = superuser();
+
+	role = may ? NULL : SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	if (HeapTupleIsValid(role))
+	{
+		may = ((Form_pg_authid) GETSTRUCT(role))->rolcreatedb;
+		ReleaseSysCache(role);
+	}
+	return may;
+}
+
+/*
  * CREATE DATABASE: its template, which may be the database of this session. The
  * copy may have the extension.
  */
@@ -124,7 +144,7 @@ before_create(CreatedbStmt *statement)
 	const char *source = string_option(statement->options, "template");
 	Oid dboid = get_database_oid(source ? source : "template1", true);
 
-	if (!OidIsValid(dboid) || !have_createdb_privilege() || !may_copy(dboid))
+	if (!OidIsValid(dboid) || !may_create_databases() || !may_copy(dboid))
 		return;
 	shard_bar_raise(dboid);
 	shard_bar_announce();
@@ -155,7 +175,7 @@ before_rename(RenameStmt *statement)
 {
 	Oid dboid = owned_database(statement->subname);
 
-	if (OidIsValid(dboid) && dboid != MyDatabaseId && have_createdb_privilege())
+	if (OidIsValid(dboid) && dboid != MyDatabaseId && may_create_databases())
 		shard_bar_raise(dboid);
 }
 

@@ -43,8 +43,7 @@ extern void shard_outbox_aborted(void);
  * row's memory lasts until visit returns.
  */
 typedef void (*ShardOutboxVisit)(const ShardItem *item, const ShardRow *row, void *arg);
-extern void
-shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *arg);
+extern void shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *arg);
 
 /* The home told marks, or a route changed: packets of which nothing is kept may go. */
 extern void shard_outbox_look_again(int32 type_id, int32 shard);

@@ -48,8 +48,8 @@ extern void shard_peer_close(ShardPeer *peer, bool failed);
  * Begin a call of function(bytea) RETURNS bytea of schema shard_peer: "receive". READY only; the bytes
  * may go at once. After timeout_ms without an answer the connection fails.
  */
-extern void
-shard_peer_call(ShardPeer *peer, const char *function, const char *bytes, int length, int timeout_ms);
+extern void shard_peer_call(ShardPeer *peer, const char *function, const char *bytes, int length,
+							int timeout_ms);
 
 /* What happened since; call until NOTHING. */
 extern ShardPeerEvent shard_peer_poll(ShardPeer *peer);

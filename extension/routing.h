@@ -39,9 +39,9 @@ extern void shard_routing_ask(void);
 /* Where an ask for a shard goes now. */
 typedef enum ShardRoutingAnswer
 {
-	SHARD_ROUTING_HERE,	  /* active here, and nothing of the shard is parked */
-	SHARD_ROUTING_THERE,  /* *node, *epoch; and nothing of the shard is parked */
-	SHARD_ROUTING_LATER	  /* not known yet (it was asked for), or messages go first */
+	SHARD_ROUTING_HERE,	 /* active here, and nothing of the shard is parked */
+	SHARD_ROUTING_THERE, /* *node, *epoch; and nothing of the shard is parked */
+	SHARD_ROUTING_LATER	 /* not known yet (it was asked for), or messages go first */
 } ShardRoutingAnswer;
 
 extern ShardRoutingAnswer

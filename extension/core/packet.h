@@ -78,7 +78,7 @@ typedef struct ShardCallHeader
 	int32 from_inc;
 	ShardUuid incarnation; /* of from */
 	int32 to;
-	int32 to_inc; /* 0: not known */
+	int32 to_inc;  /* 0: not known */
 	int64 known_n; /* the sender has learned the map up to here */
 } ShardCallHeader;
 
@@ -88,11 +88,11 @@ extern bool shard_packet_get_header(ShardReader *reader, ShardCallHeader *header
 /* Stored nowhere; part of the protocol version, never renumbered. */
 typedef enum ShardSectionKind
 {
-	SHARD_SECTION_STREAM = 1, /* ShardStreamSection, then its rows as a packet */
-	SHARD_SECTION_FACTS = 2,  /* facts; they come before the rows */
-	SHARD_SECTION_DONE = 3,	  /* marks for the receiver as origin */
-	SHARD_SECTION_REFUSED = 4, /* newest facts of shards whose items were refused (H2) */
-	SHARD_SECTION_GREET = 5,   /* hello: ShardStreamSection without rows, for each stream */
+	SHARD_SECTION_STREAM = 1,	 /* ShardStreamSection, then its rows as a packet */
+	SHARD_SECTION_FACTS = 2,	 /* facts; they come before the rows */
+	SHARD_SECTION_DONE = 3,		 /* marks for the receiver as origin */
+	SHARD_SECTION_REFUSED = 4,	 /* newest facts of shards whose items were refused (H2) */
+	SHARD_SECTION_GREET = 5,	 /* hello: ShardStreamSection without rows, for each stream */
 	SHARD_SECTION_RECEIVED = 65, /* answer: ShardReceived */
 	SHARD_SECTION_POSITION = 66	 /* answer to hello: ShardPositionSection */
 } ShardSectionKind;
