@@ -4,8 +4,13 @@
  *
  * A call is a header and a list of sections; so is its answer. A section has a kind, a length and
  * bytes, so that one that is not known can be skipped, or refuses the call if it is marked mandatory.
- * Whole numbers are those of core/wire.h. Decoders take bytes from anywhere: they answer false, or fail
- * their reader, and never read beyond its end; texts point into the bytes that were read.
+ * Whole numbers are those of core/wire.h. Decoders take bytes from anywhere, never read beyond their
+ * end, and take only values that an encoder may be given (packet.c says which, for each struct); so what
+ * they hand out needs no second look, but for two things: whether texts are valid in the database's
+ * encoding, and whether a payload is jsonb. Texts point into the bytes that were read.
+ *
+ * Every getter answers false at the end of its reader, and also, then with reader->failed, if what
+ * stands there is damaged; the struct is all zero then.
  */
 #pragma once
 
@@ -14,7 +19,13 @@
 #include "core/wire.h"
 #include "shard.h"
 
-/* A message on its way from one node to another. */
+/* Numbers of streams, stamps and logs are below this, so that one more is always a number. */
+#define SHARD_PACKET_MAX_SEQ (INT64CONST(1) << 62)
+
+/* Bytes of an entity id on the wire; an encoding may need more bytes for it than another. */
+#define SHARD_PACKET_MAX_ENTITY (4 * SHARD_MAX_ENTITY_ID)
+
+/* A message on its way from one node to another; of a VOID only the kind counts. */
 typedef struct ShardParcel
 {
 	int32 kind; /* ShardKind: a message's, or VOID */
@@ -29,14 +40,13 @@ typedef struct ShardParcel
 	int src_entity_len;
 	int32 mid_node; /* where the message first became durable */
 	int64 mid_seq;
-	const char *payload; /* jsonb without varlena header; not compressed */
+	const char *payload; /* jsonb without varlena header, not compressed; NULL: none */
 	int payload_len;
 } ShardParcel;
 
 /* Appends one; a packet is any number of them, one after the other. */
 extern void shard_packet_put(StringInfo out, const ShardParcel *parcel);
 
-/* The next one; false at the end or if the bytes are damaged (then reader->failed). */
 extern bool shard_packet_get(ShardReader *reader, ShardParcel *parcel);
 
 /* A decided home, as routes need it. */
@@ -68,7 +78,10 @@ typedef struct ShardDone
 extern void shard_packet_put_done(StringInfo out, const ShardDone *done);
 extern bool shard_packet_get_done(ShardReader *reader, ShardDone *done);
 
-/* Front of every call and answer (I5). */
+/*
+ * Front of every call and answer (I5). Of another protocol version only protocol_version is read, the
+ * rest is 0: that version may have put it differently.
+ */
 typedef struct ShardCallHeader
 {
 	int32 protocol_version;
@@ -103,7 +116,7 @@ typedef enum ShardSectionKind
 extern void shard_packet_put_section(StringInfo out, ShardSectionKind kind, int flags,
 									 const char *bytes, int length);
 
-/* The next section's kind, flags and reader; false at the end or if damaged. */
+/* The next section's kind, which may be an unknown one, its flags and a reader of its bytes. */
 extern bool
 shard_packet_get_section(ShardReader *reader, int32 *kind, int32 *flags, ShardReader *section);
 
@@ -113,8 +126,8 @@ typedef struct ShardStreamSection
 	int32 lane;
 	int32 channel;
 	int32 gen;
-	int64 first_seq; /* GREET: the last seq before this generation */
-	int32 n_rows;
+	int64 first_seq; /* GREET: the last seq before this generation; else at least 1 */
+	int32 n_rows;	 /* no more than bytes are left in the section */
 	ShardUuid writer;
 } ShardStreamSection;
 
