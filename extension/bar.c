@@ -141,7 +141,7 @@ has_attached_workers(Oid dboid)
 	ShardDatabase *db = shard_shmem_find_database(dboid);
 	bool attached = false;
 
-	for (int i = 0; db != NULL && i < SHARD_MAX_WORKERS; i++)
+	for (int i = 0; db != NULL && i < SHARD_WORKER_SLOTS; i++)
 	{
 		SpinLockAcquire(&db->worker[i].mutex);
 		attached = attached || db->worker[i].in_use;

@@ -37,9 +37,9 @@
 static bool
 at_standby(void)
 {
-	if (shard_gate == SHARD_GATE_AUTO)
+	if (shard_gate == SHARD_GATE_SET_AUTO)
 		return max_wal_senders > 0 && ShardSyncStandbysDefined();
-	return shard_gate == SHARD_GATE_STANDBY;
+	return shard_gate == SHARD_GATE_SET_STANDBY;
 }
 
 /*

@@ -18,11 +18,11 @@ bool shard_enabled = true;
 int shard_region_workers = 1;
 int shard_inbox_max_size = 8 * 1024 * 1024;
 int shard_handler_lock_timeout = 500;
-int shard_gate = SHARD_GATE_AUTO;
+int shard_gate = SHARD_GATE_SET_AUTO;
 
-static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_AUTO, false},
-														{"local", SHARD_GATE_LOCAL, false},
-														{"standby", SHARD_GATE_STANDBY, false},
+static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_SET_AUTO, false},
+														{"local", SHARD_GATE_SET_LOCAL, false},
+														{"standby", SHARD_GATE_SET_STANDBY, false},
 														{NULL, 0, false}};
 
 /*
@@ -51,6 +51,6 @@ shard_guc_init(void)
 	DefineCustomEnumVariable(
 		"shard.gate", "Sets where a commit must be durable before its results leave the database.",
 		"auto means on the synchronous standbys if there are any, else here.", &shard_gate,
-		SHARD_GATE_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
+		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("shard");
 }

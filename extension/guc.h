@@ -5,12 +5,12 @@
 #pragma once
 
 /* How long a commit waits before it may be told outside the database (G1). */
-typedef enum ShardGate
+typedef enum ShardGateSetting
 {
-	SHARD_GATE_AUTO,   /* as synchronous replication is configured */
-	SHARD_GATE_LOCAL,  /* flushed here */
-	SHARD_GATE_STANDBY /* flushed on the synchronous standbys */
-} ShardGate;
+	SHARD_GATE_SET_AUTO,   /* as synchronous replication is configured */
+	SHARD_GATE_SET_LOCAL,  /* flushed here */
+	SHARD_GATE_SET_STANDBY /* flushed on the synchronous standbys */
+} ShardGateSetting;
 
 /* off: no worker of ours runs; honoured before any table is touched */
 extern PGDLLIMPORT bool shard_enabled;
@@ -24,7 +24,7 @@ extern PGDLLIMPORT int shard_inbox_max_size;
 /* ms a handler waits for a lock of somebody else; the workers' lock_timeout */
 extern PGDLLIMPORT int shard_handler_lock_timeout;
 
-extern PGDLLIMPORT int shard_gate; /* a ShardGate */
+extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */
 
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);

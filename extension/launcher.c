@@ -31,6 +31,7 @@
 #include "databases.h"
 #include "guc.h"
 #include "launcher.h"
+#include "plane.h"
 #include "supervisor.h"
 #include "worker.h"
 
@@ -163,13 +164,16 @@ static void
 drive(ShardDatabase *db)
 {
 	int wanted;
+	bool coordinator;
 
 	advance(db, shard_supervisor_reap(db));
 	wanted = OidIsValid(db->dboid) ? workers_wanted(db) : 0;
+	/* Not to be needed to find out whether the extension is here. */
+	coordinator = wanted > 0 && db->state == SHARD_DATABASE_ACTIVE;
 
-	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+	for (int worker = 0; worker < SHARD_WORKER_SLOTS; worker++)
 	{
-		if (worker < wanted)
+		if (worker < wanted || (worker == SHARD_COORDINATOR && coordinator))
 			shard_supervisor_ensure(db, worker);
 		else
 			shard_supervisor_stop(db, worker);
@@ -236,6 +240,7 @@ begin_probe(ShardDatabase *db)
 	db->probe_wanted = false;
 	db->probe_outcome = SHARD_PROBE_NONE;
 	shard_shmem_forget_lanes(db);
+	shard_plane_forget(db);
 }
 
 /*

@@ -68,3 +68,18 @@ extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no);
 
 /* Microseconds of a clock that runs on while the machine sleeps; what core/ calls now. */
 extern int64 shard_plane_now(void);
+
+/*
+ * The incarnation of this start of the server, and what kind of start it was: the same for all
+ * coordinator workers of that extension, however often they start (I1). False: not said yet; keep
+ * says it.
+ */
+extern bool shard_plane_incarnation(ShardDatabase *db, Oid extension, ShardUuid *incarnation,
+									ShardStartKind *kind);
+extern void
+shard_plane_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardStartKind kind);
+
+/* For shmem.c and the launcher: the memory; and that nobody runs, so nothing said is in force. */
+extern Size shard_plane_shmem_size(void);
+extern void shard_plane_shmem_startup(void);
+extern void shard_plane_forget(ShardDatabase *db);

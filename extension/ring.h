@@ -1,6 +1,6 @@
 /*
  * ring.h
- *		Requests from a backend to a region worker and their replies.
+ *		Requests from a backend to a worker and their replies.
  *
  * One slot per backend, in shared memory, so a backend has one request under
  * way at most. A worker's submitted slots form a list (ShardWorkerSlot
@@ -19,7 +19,11 @@ typedef enum ShardRequestKind
 {
 	SHARD_REQUEST_ASK,		/* a message for an entity, payload = jsonb body */
 	SHARD_REQUEST_ENTITIES, /* rows of shard_region_state, see shard_executor_report() */
-	SHARD_REQUEST_STATS		/* rows of shard_region_stats */
+	SHARD_REQUEST_STATS,	/* rows of shard_region_stats */
+	/* to the coordinator worker, see coordinator.h */
+	SHARD_REQUEST_CONTROL,
+	SHARD_REQUEST_COMMAND,
+	SHARD_REQUEST_MEMBERS
 } ShardRequestKind;
 
 /* A request as its worker took it: a private copy. */

@@ -182,6 +182,16 @@ wait_for_answer(Call *call)
 }
 
 /*
+ * Whom the call was for, as people know it.
+ */
+static const char *
+worker_name(const Call *call)
+{
+	return call->worker == SHARD_COORDINATOR ? "coordinator worker"
+											 : psprintf("shard worker %d", call->worker);
+}
+
+/*
  * Raises the error of a request that got no answer.
  */
 static void
@@ -191,19 +201,19 @@ report_outcome(const Call *call, Outcome outcome)
 	bool ask = call->request->kind == SHARD_REQUEST_ASK;
 
 	if (!ask || outcome == OUTCOME_NOT_TAKEN)
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						ask ? errmsg("ask timed out, it was not executed")
-							: errmsg("shard worker %d did not answer in time", call->worker),
-						call->pid == 0
-							? errdetail("Shard worker %d does not run.", call->worker)
-							: errdetail("Shard worker %d was busy for %s.", call->worker, limit),
-						errhint("See shard_health() and shard_stat_workers.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 ask ? errmsg("ask timed out, it was not executed")
+					 : errmsg("%s did not answer in time", worker_name(call)),
+				 call->pid == 0 ? errdetail("The %s does not run.", worker_name(call))
+								: errdetail("The %s was busy for %s.", worker_name(call), limit),
+				 errhint("See shard_health() and shard_stat_workers.")));
 	if (outcome == OUTCOME_DEADLOCK)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected in an ask"),
-				 errdetail("Shard worker %d (process %d) waits for a lock of this transaction, "
+				 errdetail("The %s (process %d) waits for a lock of this transaction, "
 						   "which waits for its answer.",
-						   call->worker, call->pid),
+						   worker_name(call), call->pid),
 				 errhint("Ask before you lock rows that handlers need, or in a transaction of its "
 						 "own. The message may still be handled.")));
 	ereport(ERROR,

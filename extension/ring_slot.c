@@ -91,14 +91,14 @@ shard_ring_slot_number(const ShardRingSlot *slot)
 static int
 target_of(const ShardDatabase *db, int worker)
 {
-	return shard_shmem_database_index(db) * SHARD_MAX_WORKERS + worker;
+	return shard_shmem_database_index(db) * SHARD_WORKER_SLOTS + worker;
 }
 
 static ShardWorkerSlot *
 worker_of(const ShardRingSlot *slot)
 {
-	return &shard_control->database[slot->target / SHARD_MAX_WORKERS]
-				.worker[slot->target % SHARD_MAX_WORKERS];
+	return &shard_control->database[slot->target / SHARD_WORKER_SLOTS]
+				.worker[slot->target % SHARD_WORKER_SLOTS];
 }
 
 /*

@@ -14,6 +14,7 @@
 #include "storage/shmem.h"
 
 #include "guc.h"
+#include "plane.h"
 #include "ring.h"
 #include "shmem.h"
 
@@ -21,7 +22,7 @@
 
 #define TRANCHE_NAME "shard"
 
-ShardControl *shard_control = NULL;
+ShardShared *shard_control = NULL;
 bool shard_preloaded = false;
 
 static shmem_request_hook_type previous_request_hook = NULL;
@@ -32,7 +33,7 @@ static ShardDatabase *my_database = NULL;
 
 static void request(void);
 static void startup(void);
-static void init_control(ShardControl *control);
+static void init_control(ShardShared *control);
 static void init_database(ShardDatabase *db);
 static ShardTypeCounter *find_counter(Oid dboid, int32 type_id);
 static ShardTypeCounter *make_counter(Oid dboid, int32 type_id);
@@ -59,8 +60,9 @@ request(void)
 {
 	if (previous_request_hook)
 		previous_request_hook();
-	RequestAddinShmemSpace(MAXALIGN(sizeof(ShardControl)));
+	RequestAddinShmemSpace(MAXALIGN(sizeof(ShardShared)));
 	RequestAddinShmemSpace(shard_ring_shmem_size());
+	RequestAddinShmemSpace(shard_plane_shmem_size());
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1 + SHARD_MAX_DATABASES);
 }
 
@@ -77,7 +79,8 @@ startup(void)
 		previous_startup_hook();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shard_control = ShmemInitStruct("shard", sizeof(ShardControl), &found);
+	shard_plane_shmem_startup();
+	shard_control = ShmemInitStruct("shard", sizeof(ShardShared), &found);
 	if (!found)
 		init_control(shard_control);
 	shard_ring_shmem_startup();
@@ -88,11 +91,11 @@ startup(void)
  * Fills the block for the first time.
  */
 static void
-init_control(ShardControl *control)
+init_control(ShardShared *control)
 {
 	LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE_NAME);
 
-	memset(control, 0, sizeof(ShardControl));
+	memset(control, 0, sizeof(ShardShared));
 	control->lock = &locks[0].lock;
 	SpinLockInit(&control->launcher_mutex);
 	pg_atomic_init_u32(&control->launcher_wake, 0);
@@ -104,7 +107,7 @@ init_control(ShardControl *control)
 		ShardDatabase *db = &control->database[i];
 
 		db->append_lock = &locks[1 + i].lock;
-		for (int j = 0; j < SHARD_MAX_WORKERS; j++)
+		for (int j = 0; j < SHARD_WORKER_SLOTS; j++)
 			SpinLockInit(&db->worker[j].mutex);
 		init_database(db);
 	}
@@ -131,7 +134,7 @@ init_database(ShardDatabase *db)
 	pg_atomic_init_u64(&db->log.last_seq, 0);
 	pg_atomic_init_u64(&db->log.bytes, 0);
 
-	for (int i = 0; i < SHARD_MAX_WORKERS; i++)
+	for (int i = 0; i < SHARD_WORKER_SLOTS; i++)
 	{
 		ShardWorkerSlot *slot = &db->worker[i];
 
@@ -153,6 +156,7 @@ init_database(ShardDatabase *db)
 		pg_atomic_init_u64(&slot->caught_up_at, 0);
 	}
 	shard_shmem_forget_lanes(db);
+	shard_plane_forget(db);
 }
 
 /*

@@ -134,7 +134,7 @@ typedef struct ShardDatabase
 
 	LWLock *append_lock;
 	ShardLog log;
-	ShardWorkerSlot worker[SHARD_MAX_WORKERS];
+	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the coordinator worker */
 	ShardLane lane[SHARD_LANES];
 } ShardDatabase;
 
@@ -162,7 +162,7 @@ typedef struct ShardBar
 
 #define SHARD_MAX_BARS 64
 
-typedef struct ShardControl
+typedef struct ShardShared
 {
 	LWLock *lock; /* "the control lock" */
 
@@ -178,9 +178,9 @@ typedef struct ShardControl
 	int databases; /* high-water mark of slots ever used */
 	ShardDatabase database[SHARD_MAX_DATABASES];
 	ShardTypeCounter counter[SHARD_TYPE_COUNTERS];
-} ShardControl;
+} ShardShared;
 
-extern PGDLLIMPORT ShardControl *shard_control;
+extern PGDLLIMPORT ShardShared *shard_control;
 
 /* Whether the library was loaded at server start; without, there is no shared memory. */
 extern PGDLLIMPORT bool shard_preloaded;

@@ -1,6 +1,6 @@
 /*
  * supervisor.c
- *		The launcher's region workers: starting, stopping, noticing their end.
+ *		The launcher's workers, region and coordinator: starting, stopping, noticing their end.
  *
  * Workers are dynamic background workers that the postmaster never restarts:
  * only we know whether one is wanted, and the postmaster knows no back-off. It
@@ -47,7 +47,7 @@ typedef struct Supervised
 	TimestampTz stop_asked_at; /* 0: it was not asked to leave */
 } Supervised;
 
-static Supervised supervised[SHARD_MAX_DATABASES][SHARD_MAX_WORKERS];
+static Supervised supervised[SHARD_MAX_DATABASES][SHARD_WORKER_SLOTS];
 
 static TimestampTz next_wake = DT_NOEND;
 
@@ -57,7 +57,7 @@ static bool warned_of_slots = false;
 static Supervised *entry_of(ShardDatabase *db, int worker);
 static bool is_alive(const Supervised *entry);
 static void note_end(ShardDatabase *db, int worker);
-static void fail(ShardWorkerSlot *slot);
+static void fail(ShardWorkerSlot *slot, int worker);
 static void start(ShardDatabase *db, int worker);
 static void describe(ShardDatabase *db, int worker, BackgroundWorker *description);
 static void terminate(Supervised *entry);
@@ -81,7 +81,7 @@ shard_supervisor_adopt(void)
 		ShardDatabase *db = &shard_control->database[i];
 
 		db->probe_wanted = OidIsValid(db->dboid);
-		for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+		for (int worker = 0; worker < SHARD_WORKER_SLOTS; worker++)
 		{
 			Supervised *entry = entry_of(db, worker);
 			ShardWorkerSlot *slot = &db->worker[worker];
@@ -103,7 +103,7 @@ shard_supervisor_adopt(void)
 int
 shard_supervisor_reap(ShardDatabase *db)
 {
-	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+	for (int worker = 0; worker < SHARD_WORKER_SLOTS; worker++)
 	{
 		Supervised *entry = entry_of(db, worker);
 
@@ -126,7 +126,7 @@ shard_supervisor_alive(ShardDatabase *db)
 {
 	int alive = 0;
 
-	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+	for (int worker = 0; worker < SHARD_WORKER_SLOTS; worker++)
 		alive += entry_of(db, worker)->alive ? 1 : 0;
 	return alive;
 }
@@ -172,7 +172,7 @@ note_end(ShardDatabase *db, int worker)
 	{
 		if (shard_supervisor_age(db, worker) >= LONG_LIFE_MS)
 			slot->failures = 0;
-		fail(slot);
+		fail(slot, worker);
 	}
 	if (entry->handle != NULL)
 		pfree(entry->handle);
@@ -183,11 +183,15 @@ note_end(ShardDatabase *db, int worker)
  * Counts a failure and sets the time of the next attempt.
  */
 static void
-fail(ShardWorkerSlot *slot)
+fail(ShardWorkerSlot *slot, int worker)
 {
-	slot->failures++;
+	int failures = ++slot->failures;
+
+	/* Without the coordinator worker leases end: the first time it comes back at once. */
+	if (worker == SHARD_COORDINATOR)
+		failures--;
 	slot->next_start =
-		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), shard_worker_backoff(slot->failures));
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), shard_worker_backoff(failures));
 }
 
 /*
@@ -231,17 +235,15 @@ start(ShardDatabase *db, int worker)
 		return;
 	}
 	entry->handle = NULL;
-	fail(slot);
+	fail(slot, worker);
 	if (!warned_of_slots)
-		ereport(
-			WARNING,
-			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-			 errmsg(
-				 "could not start region worker %d of database %u: no background worker slot is free",
-				 worker, db->dboid),
-			 errdetail("Its messages wait; it is tried again."),
-			 errhint("Increase max_worker_processes, which is %s, and restart the server.",
-					 GetConfigOption("max_worker_processes", false, false))));
+		ereport(WARNING,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not start %s of database %u: no background worker slot is free",
+						description.bgw_type, db->dboid),
+				 errdetail("Messages wait; it is tried again."),
+				 errhint("Increase max_worker_processes, which is %s, and restart the server.",
+						 GetConfigOption("max_worker_processes", false, false))));
 	warned_of_slots = true;
 }
 
@@ -267,10 +269,19 @@ describe(ShardDatabase *db, int worker, BackgroundWorker *description)
 	description->bgw_main_arg = shard_worker_argument(shard_shmem_database_index(db), worker);
 	description->bgw_notify_pid = MyProcPid;
 	strlcpy(description->bgw_library_name, "shard", BGW_MAXLEN);
-	strlcpy(description->bgw_function_name, "ShardRegionMain", BGW_MAXLEN);
-	strlcpy(description->bgw_type, "shard region", BGW_MAXLEN);
-	snprintf(description->bgw_name, BGW_MAXLEN, "shard region %d of database %u", worker,
-			 db->dboid);
+	if (worker == SHARD_COORDINATOR)
+	{
+		strlcpy(description->bgw_function_name, "ShardCoordinatorMain", BGW_MAXLEN);
+		strlcpy(description->bgw_type, "shard coordinator", BGW_MAXLEN);
+		snprintf(description->bgw_name, BGW_MAXLEN, "shard coordinator of database %u", db->dboid);
+	}
+	else
+	{
+		strlcpy(description->bgw_function_name, "ShardRegionMain", BGW_MAXLEN);
+		strlcpy(description->bgw_type, "shard region", BGW_MAXLEN);
+		snprintf(description->bgw_name, BGW_MAXLEN, "shard region %d of database %u", worker,
+				 db->dboid);
+	}
 	memcpy(description->bgw_extra, &token, sizeof(token));
 }
 

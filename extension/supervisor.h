@@ -1,6 +1,6 @@
 /*
  * supervisor.h
- *		The launcher's region workers: starting, stopping, noticing their end.
+ *		The launcher's workers, region and coordinator: starting, stopping, noticing their end.
  */
 #pragma once
 

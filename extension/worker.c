@@ -49,10 +49,10 @@ ShardDatabase *
 shard_worker_start(Datum argument, int *worker)
 {
 	int packed = DatumGetInt32(argument);
-	ShardDatabase *db = &shard_control->database[packed / SHARD_MAX_WORKERS];
+	ShardDatabase *db = &shard_control->database[packed / SHARD_WORKER_SLOTS];
 	Oid dboid;
 
-	*worker = packed % SHARD_MAX_WORKERS;
+	*worker = packed % SHARD_WORKER_SLOTS;
 	shard_worker_signals();
 	dboid = attach(db, *worker);
 	my_database = db;

@@ -10,7 +10,7 @@
 static inline Datum
 shard_worker_argument(int database, int worker)
 {
-	return Int32GetDatum(database * SHARD_MAX_WORKERS + worker);
+	return Int32GetDatum(database * SHARD_WORKER_SLOTS + worker);
 }
 
 /*

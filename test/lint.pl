@@ -11,14 +11,15 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate)],
+	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
-		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload)],
-	[qw(session worker peer transport)],
+		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
+		outbox outbox_* position position_*)],
+	[qw(session worker peer peer_* transport transport_* remote_ask remote_ask_* control_link)],
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
-		failure coordinator)],
+		failure routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health admin admin_* plan plan_*
-		internal init)],
+		receive receive_* internal init)],
 );
 
 # Processes talk through tables, shared memory, rings and latches.

@@ -1,0 +1,94 @@
+/*
+ * coordinator.h
+ *		What SQL functions ask of the coordinator worker, through the ring.
+ *
+ * The coordinator worker (coordinator.c) drives the node's control plane, core/node.h. It is asked for
+ * three things: to take control messages that a peer brought (SHARD_REQUEST_CONTROL), to carry out an
+ * operator's command (SHARD_REQUEST_COMMAND), and what it knows of the members (SHARD_REQUEST_MEMBERS).
+ * Whoever calls must hold no lock that a step of the coordinator worker needs: none on shard.control,
+ * shard.node, or, after writing it, shard.type.
+ */
+#pragma once
+
+#include "core/record.h"
+#include "core/wire.h"
+#include "nodes/pg_list.h"
+
+/*
+ * For shard_peer.control(bytea): a list of control messages, each as shard_wire_put_bytes() writes it;
+ * the answers come back over the same link, in the same form. palloc'd; never NULL.
+ */
+extern char *shard_coordinator_control(const char *bytes, int length, int *answer_length);
+
+typedef enum ShardCommandKind
+{
+	SHARD_COMMAND_JOIN = 1,		/* text: address of any member; text2: own address, "": none */
+	SHARD_COMMAND_LEAVE,		/* nothing */
+	SHARD_COMMAND_DOWN,			/* node */
+	SHARD_COMMAND_WRITE_OFF,	/* node */
+	SHARD_COMMAND_ADMIT,		/* node */
+	SHARD_COMMAND_MOVE,			/* type_id, shard, node: the target */
+	SHARD_COMMAND_GIVE_UP,		/* type_id, shard */
+	SHARD_COMMAND_REBALANCE,	/* nothing */
+	SHARD_COMMAND_LEASE_TTL,	/* number: milliseconds */
+	SHARD_COMMAND_FORCE_VOTERS, /* nodes */
+	SHARD_COMMAND_TYPE			/* type: wanted here; the result is the id that the cluster gave */
+} ShardCommandKind;
+
+typedef struct ShardCommand
+{
+	ShardCommandKind kind;
+	int32 node;
+	int32 type_id;
+	int32 shard;
+	int64 number;
+	int n_nodes;
+	int32 nodes[SHARD_MAX_VOTERS];
+	const char *text;
+	const char *text2;
+	ShardTypeRecord type;
+} ShardCommand;
+
+/*
+ * Has a command carried out and returns its result, 0 if it has none. Refused: error 55000 with the
+ * reason and a hint. No answer in time: error 55P03, and the command may still be carried out.
+ */
+extern int64 shard_coordinator_command(const ShardCommand *command, int64 timeout_us);
+
+/* A member as the coordinator worker of this node sees it, beside its record (directory.h). */
+typedef struct ShardMemberReport
+{
+	int32 node;
+	bool reachable;			/* by this node's failure detector; the node itself always is */
+	bool voter;				/* votes now, or will */
+	bool coordinator;		/* as far as heard of */
+	bool link;				/* the control link to it is open */
+	int64 heard_us;			/* how long ago it was heard of; -1: never since the worker started */
+	const char *link_error; /* of the last failure of the link; "": none, or it works again */
+} ShardMemberReport;
+
+/* All of them, palloc'd ShardMemberReport *, by node id. Errors as above. */
+extern List *shard_coordinator_members(int64 timeout_us);
+
+/*
+ * For shard_peer.who(): who is here. False: nobody can say yet (the worker has not spoken since the
+ * server started), or this is a copy that is not to be taken for a node: answer SQL NULL.
+ */
+typedef struct ShardWho
+{
+	ShardUuid cluster;
+	int32 node;
+	int32 inc_no;
+	ShardUuid incarnation;
+} ShardWho;
+
+extern bool shard_coordinator_who(ShardWho *who);
+extern void shard_coordinator_put_who(StringInfo out, const ShardWho *who);
+extern bool shard_coordinator_get_who(ShardReader *reader, ShardWho *who);
+
+/*
+ * Codecs, for coordinator.c: what goes through the ring.
+ */
+extern void shard_coordinator_put_command(StringInfo out, const ShardCommand *command);
+extern bool shard_coordinator_get_command(ShardReader *reader, ShardCommand *command);
+extern void shard_coordinator_put_report(StringInfo out, const ShardMemberReport *report);

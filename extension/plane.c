@@ -1,0 +1,241 @@
+/*
+ * plane.c
+ *		What the coordinator worker and the rest of a node tell each other through shared memory.
+ *
+ * One block per database slot. The view is copied under a spinlock; its generation is read without, so
+ * that a turn can see cheaply that nothing changed. Events wait in a ring of fixed size: whoever finds
+ * it full asks again later, as he would after a lost one.
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "core/route.h"
+#include "storage/shmem.h"
+
+#include "plane.h"
+
+#include "compat.h"
+
+#define QUEUE_SIZE 4096
+
+typedef struct ShardPlane
+{
+	slock_t mutex; /* guards view, queue and incarnation */
+	ShardPlaneView view;
+	pg_atomic_uint32 generation; /* of the view */
+	pg_atomic_uint32 directory;
+	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker */
+
+	/* of this start of the server */
+	Oid extension; /* InvalidOid: not said yet */
+	ShardUuid incarnation;
+	ShardStartKind kind;
+
+	/* first is the oldest event */
+	int first;
+	int count;
+	ShardPlaneEvent queue[QUEUE_SIZE];
+} ShardPlane;
+
+static ShardPlane *planes = NULL;
+
+static ShardPlane *
+plane_of(const ShardDatabase *db)
+{
+	return &planes[shard_shmem_database_index(db)];
+}
+
+Size
+shard_plane_shmem_size(void)
+{
+	return mul_size(SHARD_MAX_DATABASES, sizeof(ShardPlane));
+}
+
+void
+shard_plane_shmem_startup(void)
+{
+	bool found;
+
+	planes = ShmemInitStruct("shard plane", shard_plane_shmem_size(), &found);
+	if (found)
+		return;
+	memset(planes, 0, shard_plane_shmem_size());
+	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
+	{
+		SpinLockInit(&planes[i].mutex);
+		pg_atomic_init_u32(&planes[i].generation, 0);
+		pg_atomic_init_u32(&planes[i].directory, 0);
+		for (int lane = 0; lane < SHARD_LANES; lane++)
+			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
+	}
+}
+
+/*
+ * Nothing that was said is in force any more; but numbers rise on, and an incarnation is one until the
+ * server ends.
+ */
+void
+shard_plane_forget(ShardDatabase *db)
+{
+	ShardPlane *plane = plane_of(db);
+
+	SpinLockAcquire(&plane->mutex);
+	memset(&plane->view, 0, sizeof(ShardPlaneView));
+	plane->view.generation = pg_atomic_read_u32(&plane->generation) + 1;
+	plane->first = plane->count = 0;
+	SpinLockRelease(&plane->mutex);
+	pg_atomic_fetch_add_u32(&plane->generation, 1);
+}
+
+/* ---- the view --------------------------------------------------------------------------------- */
+
+void
+shard_plane_get(ShardDatabase *db, ShardPlaneView *view)
+{
+	ShardPlane *plane;
+
+	memset(view, 0, sizeof(ShardPlaneView));
+	if (db == NULL)
+		return;
+	plane = plane_of(db);
+	SpinLockAcquire(&plane->mutex);
+	*view = plane->view;
+	SpinLockRelease(&plane->mutex);
+}
+
+uint32
+shard_plane_generation(ShardDatabase *db)
+{
+	return pg_atomic_read_u32(&plane_of(db)->generation);
+}
+
+/*
+ * Whether two views differ in more than what may change without anybody's notice.
+ */
+static bool
+differs(const ShardPlaneView *a, const ShardPlaneView *b)
+{
+	return a->known != b->known || a->handle != b->handle || a->push != b->push ||
+		   a->fenced != b->fenced || a->node != b->node || a->inc_no != b->inc_no ||
+		   !shard_record_uuid_equal(a->incarnation, b->incarnation) ||
+		   !shard_record_uuid_equal(a->cluster, b->cluster) || a->era != b->era ||
+		   a->coordinator != b->coordinator || a->gate != b->gate || a->members != b->members ||
+		   strcmp(a->why, b->why) != 0;
+}
+
+void
+shard_plane_set(ShardDatabase *db, const ShardPlaneView *view)
+{
+	ShardPlane *plane = plane_of(db);
+	uint32 generation;
+	bool changed;
+
+	SpinLockAcquire(&plane->mutex);
+	generation = plane->view.generation;
+	changed = differs(&plane->view, view);
+	plane->view = *view;
+	plane->view.generation = changed ? generation + 1 : generation;
+	SpinLockRelease(&plane->mutex);
+
+	if (!changed)
+		return;
+	pg_atomic_write_u32(&plane->generation, generation + 1);
+	for (int worker = 0; worker < db->workers; worker++)
+		shard_shmem_wake_worker(db, worker);
+}
+
+uint32
+shard_plane_directory(ShardDatabase *db)
+{
+	return pg_atomic_read_u32(&plane_of(db)->directory);
+}
+
+void
+shard_plane_directory_changed(ShardDatabase *db)
+{
+	pg_atomic_fetch_add_u32(&plane_of(db)->directory, 1);
+}
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+bool
+shard_plane_report(ShardDatabase *db, const ShardPlaneEvent *event)
+{
+	ShardPlane *plane = plane_of(db);
+	bool taken;
+
+	SpinLockAcquire(&plane->mutex);
+	taken = plane->count < QUEUE_SIZE;
+	if (taken)
+		plane->queue[(plane->first + plane->count++) % QUEUE_SIZE] = *event;
+	SpinLockRelease(&plane->mutex);
+	shard_shmem_wake_worker(db, SHARD_COORDINATOR);
+	return taken;
+}
+
+int
+shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most)
+{
+	ShardPlane *plane = plane_of(db);
+	int taken;
+
+	SpinLockAcquire(&plane->mutex);
+	taken = Min(plane->count, most);
+	for (int i = 0; i < taken; i++)
+		events[i] = plane->queue[(plane->first + i) % QUEUE_SIZE];
+	plane->first = (plane->first + taken) % QUEUE_SIZE;
+	plane->count -= taken;
+	SpinLockRelease(&plane->mutex);
+	return taken;
+}
+
+/* ---- numbers and clock ------------------------------------------------------------------------ */
+
+int64
+shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no)
+{
+	pg_atomic_uint64 *last = &plane_of(db)->rseq[lane];
+	int64 next = Max((int64) pg_atomic_read_u64(last), SHARD_FIRST_RSEQ(inc_no)) + 1;
+
+	pg_atomic_write_u64(last, (uint64) next);
+	return next;
+}
+
+int64
+shard_plane_now(void)
+{
+	struct timespec now;
+
+	(void) clock_gettime(CLOCK_BOOTTIME, &now);
+	return (int64) now.tv_sec * INT64CONST(1000000) + now.tv_nsec / 1000;
+}
+
+/* ---- the incarnation -------------------------------------------------------------------------- */
+
+bool
+shard_plane_incarnation(ShardDatabase *db, Oid extension, ShardUuid *incarnation,
+						ShardStartKind *kind)
+{
+	ShardPlane *plane = plane_of(db);
+	bool known;
+
+	SpinLockAcquire(&plane->mutex);
+	known = plane->extension == extension;
+	*incarnation = plane->incarnation;
+	*kind = plane->kind;
+	SpinLockRelease(&plane->mutex);
+	return known;
+}
+
+void
+shard_plane_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardStartKind kind)
+{
+	ShardPlane *plane = plane_of(db);
+
+	SpinLockAcquire(&plane->mutex);
+	plane->extension = extension;
+	plane->incarnation = incarnation;
+	plane->kind = kind;
+	SpinLockRelease(&plane->mutex);
+}
