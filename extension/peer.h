@@ -45,10 +45,15 @@ extern bool shard_peer_open(ShardPeer *peer, const char *dsn);
 extern void shard_peer_close(ShardPeer *peer, bool failed);
 
 /*
- * Begin a call of function(bytea) RETURNS bytea of schema shard_peer: "receive". READY only; the bytes
- * may go at once. After timeout_ms without an answer the connection fails.
+ * Begin a call of a procedure of schema shard_peer, name(call bytea, INOUT answer bytea): "receive".
+ * READY only; the bytes may go at once. After timeout_ms without an answer the connection fails.
+ *
+ * The statement is "CALL shard_peer.NAME($1, NULL)", by itself and outside of a transaction block, with
+ * the parameter and the result in binary: the procedure commits what it has to, waits for the release
+ * gate without a snapshot, and only then answers (T3). So the answer may be believed once the
+ * connection is ready again (PQgetResult has given NULL) without an error.
  */
-extern void shard_peer_call(ShardPeer *peer, const char *function, const char *bytes, int length,
+extern void shard_peer_call(ShardPeer *peer, const char *procedure, const char *bytes, int length,
 							int timeout_ms);
 
 /* What happened since; call until NOTHING. */

@@ -70,6 +70,9 @@ copy_request(ShardRingSlot *slot)
 	request->generation = slot->generation;
 	request->kind = slot->kind;
 	request->after = slot->after;
+	request->tagged = slot->tagged;
+	request->epoch = slot->epoch;
+	request->timeout_us = slot->timeout_us;
 	request->type_id = slot->type_id;
 	request->shard = slot->shard;
 	request->entity_len = slot->entity_len;

@@ -32,7 +32,10 @@ typedef struct ShardRequest
 	int slot;
 	uint32 generation; /* of the slot: an answer to another one is dropped */
 	ShardRequestKind kind;
-	int64 after; /* to be executed when the scan has passed this seq */
+	int64 after;	  /* to be executed when the scan has passed this seq */
+	bool tagged;	  /* of a peer: its shard must be active here in this epoch, ... */
+	int32 epoch;	  /* ... or the answer is error SHARD_ERRCODE_NOT_HERE (peer_errors.h) */
+	int64 timeout_us; /* how long the asker waits, from the submission on */
 	int32 type_id;
 	int32 shard;
 	int entity_len;

@@ -260,6 +260,9 @@ submit_and_wait(Call *call, Outcome *outcome)
 
 	slot->kind = request->kind;
 	slot->after = request->after;
+	slot->tagged = request->tagged;
+	slot->epoch = request->epoch;
+	slot->timeout_us = call->timeout;
 	slot->type_id = request->type_id;
 	slot->shard = request->shard;
 	slot->entity_len = request->entity_len;

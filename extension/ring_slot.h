@@ -38,6 +38,9 @@ typedef struct ShardRingSlot
 	int target; /* number of a worker slot, over all databases; -1: none yet */
 	ShardRequestKind kind;
 	int64 after;
+	bool tagged;
+	int32 epoch;
+	int64 timeout_us;
 	int32 type_id;
 	int32 shard;
 	int entity_len;

@@ -9,17 +9,17 @@ use warnings FATAL => 'all';
 # Pure decisions below, durable state in the middle, processes above, SQL on top: a file includes
 # files of its own level or below. A new file gets its place here.
 my @levels = (
-	[qw(shard compat)],
+	[qw(shard compat peer_errors)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane)],
+	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane position)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
 		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
-		outbox outbox_* position position_*)],
-	[qw(session worker peer peer_* transport transport_* remote_ask remote_ask_* control_link)],
+		outbox outbox_* position_*)],
+	[qw(session worker callee peer peer_* transport transport_* remote_ask remote_ask_* control_link)],
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
 		failure routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health admin admin_* plan plan_*
-		receive receive_* internal init)],
+		receive receive_* peer_ask link_accept internal init)],
 );
 
 # Processes talk through tables, shared memory, rings and latches.

@@ -101,13 +101,14 @@ extern bool shard_packet_get_header(ShardReader *reader, ShardCallHeader *header
 /* Stored nowhere; part of the protocol version, never renumbered. */
 typedef enum ShardSectionKind
 {
-	SHARD_SECTION_STREAM = 1,	 /* ShardStreamSection, then its rows as a packet */
-	SHARD_SECTION_FACTS = 2,	 /* facts; they come before the rows */
-	SHARD_SECTION_DONE = 3,		 /* marks for the receiver as origin */
-	SHARD_SECTION_REFUSED = 4,	 /* newest facts of shards whose items were refused (H2) */
-	SHARD_SECTION_GREET = 5,	 /* hello: ShardStreamSection without rows, for each stream */
-	SHARD_SECTION_RECEIVED = 65, /* answer: ShardReceived */
-	SHARD_SECTION_POSITION = 66	 /* answer to hello: ShardPositionSection */
+	SHARD_SECTION_STREAM = 1,	  /* ShardStreamSection, then its rows as a packet */
+	SHARD_SECTION_FACTS = 2,	  /* facts; they come before the rows */
+	SHARD_SECTION_DONE = 3,		  /* marks for the receiver as origin */
+	SHARD_SECTION_REFUSED = 4,	  /* newest facts of shards whose items were refused (H2) */
+	SHARD_SECTION_GREET = 5,	  /* hello: ShardStreamSection without rows, for each stream */
+	SHARD_SECTION_QUARANTINE = 6, /* ShardQuarantineSection: the sender's side of a stream (X4) */
+	SHARD_SECTION_RECEIVED = 65,  /* answer: ShardReceived */
+	SHARD_SECTION_POSITION = 66	  /* answer to hello: ShardPositionSection */
 } ShardSectionKind;
 
 #define SHARD_SECTION_MANDATORY 1
@@ -157,6 +158,17 @@ typedef struct ShardPositionSection
 
 extern void shard_packet_put_position(StringInfo out, const ShardPositionSection *position);
 extern bool shard_packet_get_position(ShardReader *reader, ShardPositionSection *position);
+
+/* That the sender's stream to the receiver is quarantined, so that both sides show it (X4). Optional. */
+typedef struct ShardQuarantineSection
+{
+	int32 lane;
+	int32 channel;
+	int32 why; /* ShardStreamState: which of the two */
+} ShardQuarantineSection;
+
+extern void shard_packet_put_quarantine(StringInfo out, const ShardQuarantineSection *quarantine);
+extern bool shard_packet_get_quarantine(ShardReader *reader, ShardQuarantineSection *quarantine);
 
 /* An ask, and its answer (X8). */
 typedef struct ShardAskCall
