@@ -123,3 +123,10 @@ shard_init_range_table(EState *estate, Relation rel)
 #else
 #define ShardEvalPlanQualInit(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1, NIL)
 #endif
+
+/* A set of events that lives as long as the process. */
+#if PG_VERSION_NUM < 170000
+#define ShardCreateWaitEventSet(size) CreateWaitEventSet(TopMemoryContext, size)
+#else
+#define ShardCreateWaitEventSet(size) CreateWaitEventSet(NULL, size)
+#endif

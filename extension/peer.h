@@ -2,7 +2,8 @@
  * peer.h
  *		An asynchronous libpq connection to another node: one call at a time.
  *
- * Used by background processes only (coordinator, region workers). Nothing here blocks: the owner calls
+ * Used by background processes (coordinator, region workers), and by backends whose client waits
+ * (peer_client.h). Nothing here blocks, but for the look-up of a host's name: the owner calls
  * shard_peer_poll() when it was woken, and sleeps with shard_worker_wait(), which also wakes for the
  * sockets of all connections of this process. After any error or time-out the connection is closed, with
  * a bounded attempt to cancel the call; nobody reuses a connection that is in doubt (X5). A new one is
@@ -66,6 +67,12 @@ extern const char *shard_peer_answer(const ShardPeer *peer, int *length);
 
 /* Of the last failure: SQLSTATE (0: none came), and a text for people; until the next failure. */
 extern int shard_peer_error(const ShardPeer *peer, const char **text);
+
+/*
+ * Raises the last failure, for a client's backend: SQLSTATE, detail and hint as they came. context says
+ * to whom which call was. Close the connection before.
+ */
+extern void shard_peer_throw(const ShardPeer *peer, const char *context);
 
 /* When the connection needs to be polled though no socket is ready; 0: never. */
 extern TimestampTz shard_peer_due(const ShardPeer *peer);

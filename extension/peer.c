@@ -1,0 +1,646 @@
+/*
+ * peer.c
+ *		An asynchronous libpq connection to another node: one call at a time.
+ *
+ * A connection is a small machine (peer_private.h): connect, settings, idle, prepare, execute. Its owner
+ * moves it on by shard_peer_poll(). Nothing is durable. After any error, time-out or close in the midst
+ * of a call the connection is gone, and nobody knows whether the call was executed: that is the
+ * callers' affair (X5, X8). The backend over there ends within a second (peer_dsn.c), or at its next
+ * attempt to write to us.
+ *
+ * Nothing here raises an error but for lack of memory; a descriptor is reserved for each connection.
+ */
+#include "postgres.h"
+
+#include <poll.h>
+
+#include "catalog/pg_type.h"
+#include "common/pg_prng.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+
+#include "peer_private.h"
+
+#include "compat.h"
+
+#define FIRST_BACKOFF (100 * 1000)
+#define LAST_BACKOFF (30 * 1000 * 1000)
+
+/* Encrypted connections may have read more than they show; in ms. */
+#define ENCRYPTED_POLL 100
+
+dlist_head shard_peer_list = DLIST_STATIC_INIT(shard_peer_list);
+
+static ShardPeerEvent poll_connect(ShardPeer *peer);
+static ShardPeerEvent poll_step(ShardPeer *peer);
+static ShardPeerEvent end_connect(ShardPeer *peer);
+static ShardPeerEvent end_step(ShardPeer *peer);
+static bool send_prepare(ShardPeer *peer);
+static bool send_execute(ShardPeer *peer, const char *bytes, int length);
+static ShardPeerEvent fail(ShardPeer *peer);
+static ShardPeerEvent fail_by_result(ShardPeer *peer);
+
+/*
+ * Now, on a clock that nobody sets.
+ */
+int64
+shard_peer_now(void)
+{
+	instr_time now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MICROSEC(now);
+}
+
+ShardPeer *
+shard_peer_create(const char *purpose)
+{
+	ShardPeer *peer = MemoryContextAllocZero(TopMemoryContext, sizeof(ShardPeer));
+
+	strlcpy(peer->purpose, purpose, sizeof(peer->purpose));
+	peer->position = -1;
+	dlist_push_tail(&shard_peer_list, &peer->link);
+	return peer;
+}
+
+static void
+drop_result(ShardPeer *peer)
+{
+	PQclear(peer->result);
+	peer->result = NULL;
+}
+
+static void
+drop_argument(ShardPeer *peer)
+{
+	if (peer->argument != NULL)
+		pfree(peer->argument);
+	peer->argument = NULL;
+}
+
+/*
+ * Closes the connection, if there is one. What it had to send is not waited for.
+ */
+static void
+disconnect(ShardPeer *peer)
+{
+	drop_result(peer);
+	drop_argument(peer);
+	peer->n_prepared = 0;
+	peer->deadline = 0;
+	if (peer->conn == NULL)
+		return;
+	PQfinish(peer->conn);
+	peer->conn = NULL;
+	ReleaseExternalFD();
+	shard_peer_wait_changed();
+}
+
+void
+shard_peer_destroy(ShardPeer *peer)
+{
+	disconnect(peer);
+	dlist_delete(&peer->link);
+	pfree(peer);
+}
+
+/*
+ * The next open waits: twice as long as after the failure before, less some chance, so that nodes which
+ * lost the same peer do not come back together.
+ */
+static void
+back_off(ShardPeer *peer)
+{
+	int64 longest = FIRST_BACKOFF;
+
+	for (int i = 0; i < peer->failures && longest < LAST_BACKOFF; i++)
+		longest *= 2;
+	longest = Min(longest, LAST_BACKOFF);
+	peer->failures++;
+	peer->backoff = (int64) (longest * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
+	peer->next_open = shard_peer_now() + peer->backoff;
+}
+
+/*
+ * Closes; see peer.h.
+ */
+void
+shard_peer_close(ShardPeer *peer, bool failed)
+{
+	disconnect(peer);
+	peer->unreported = false;
+	if (failed)
+		back_off(peer);
+	else
+	{
+		peer->failures = 0;
+		peer->next_open = 0;
+	}
+}
+
+/*
+ * Begins to connect; see peer.h. A failure on the spot is told by the next poll.
+ */
+bool
+shard_peer_open(ShardPeer *peer, const char *dsn)
+{
+	int timeout_ms;
+
+	peer->open_refused = false;
+	if (peer->conn != NULL)
+		return true;
+	if (peer->unreported || shard_peer_now() < peer->next_open)
+	{
+		peer->open_refused = true;
+		return false;
+	}
+	if (!AcquireExternalFD())
+	{
+		shard_peer_set_failure(&peer->failure, ERRCODE_INSUFFICIENT_RESOURCES,
+							   "could not connect: too many open files", NULL,
+							   "Raise max_files_per_process, or \"ulimit -n\" of the server.");
+		(void) fail(peer);
+		return true;
+	}
+	peer->conn =
+		shard_peer_dsn_connect(dsn, peer->purpose, peer->turn, &timeout_ms, &peer->failure);
+	if (peer->conn == NULL)
+	{
+		ReleaseExternalFD();
+		(void) fail(peer);
+		return true;
+	}
+	shard_peer_wait_changed();
+	peer->step = SHARD_PEER_STEP_CONNECT;
+	peer->connecting = PGRES_POLLING_WRITING;
+	peer->deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
+	peer->timeout_ms = timeout_ms;
+	if (PQstatus(peer->conn) == CONNECTION_BAD)
+		(void) fail_by_result(peer);
+	return true;
+}
+
+static bool
+is_prepared(const ShardPeer *peer)
+{
+	for (int i = 0; i < peer->n_prepared; i++)
+		if (strcmp(peer->prepared[i], peer->function) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Begins a call; see peer.h. A function is prepared at its first call over a connection.
+ */
+void
+shard_peer_call(ShardPeer *peer, const char *function, const char *bytes, int length,
+				int timeout_ms)
+{
+	bool sent;
+
+	if (shard_peer_state(peer) != SHARD_PEER_READY)
+		elog(ERROR, "connection \"%s\" is not ready for a call", peer->purpose);
+	drop_result(peer);
+	strlcpy(peer->function, function, sizeof(peer->function));
+	peer->timeout_ms = timeout_ms;
+	peer->deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
+	if (is_prepared(peer))
+		sent = send_execute(peer, bytes, length);
+	else
+	{
+		drop_argument(peer);
+		peer->argument = MemoryContextAllocHuge(TopMemoryContext, Max(length, 1));
+		memcpy(peer->argument, bytes, length);
+		peer->argument_length = length;
+		sent = send_prepare(peer);
+	}
+	if (!sent)
+		(void) fail_by_result(peer);
+}
+
+/*
+ * Writes as much as the socket takes.
+ */
+static bool
+flush(ShardPeer *peer)
+{
+	int left = PQflush(peer->conn);
+
+	peer->flushed = left == 0;
+	return left >= 0;
+}
+
+static bool
+send_prepare(ShardPeer *peer)
+{
+	char query[64 + SHARD_PEER_FUNCTION_NAME];
+	Oid type = BYTEAOID;
+
+	snprintf(query, sizeof(query), "SELECT shard_peer.%s($1)", peer->function);
+	peer->step = SHARD_PEER_STEP_PREPARE;
+	return PQsendPrepare(peer->conn, peer->function, query, 1, &type) && flush(peer);
+}
+
+static bool
+send_execute(ShardPeer *peer, const char *bytes, int length)
+{
+	const char *values[1] = {bytes};
+	int lengths[1] = {length};
+	int formats[1] = {1};
+
+	peer->step = SHARD_PEER_STEP_EXECUTE;
+	return PQsendQueryPrepared(peer->conn, peer->function, 1, values, lengths, formats, 1) &&
+		   flush(peer);
+}
+
+/*
+ * What happened; see peer.h.
+ */
+ShardPeerEvent
+shard_peer_poll(ShardPeer *peer)
+{
+	if (peer->unreported)
+	{
+		peer->unreported = false;
+		return SHARD_PEER_FAILED;
+	}
+	if (peer->conn == NULL)
+		return SHARD_PEER_NOTHING;
+	if (peer->step == SHARD_PEER_STEP_IDLE)
+		drop_result(peer);
+	if (peer->step == SHARD_PEER_STEP_CONNECT)
+		return poll_connect(peer);
+	return poll_step(peer);
+}
+
+static bool
+is_late(const ShardPeer *peer)
+{
+	return peer->deadline != 0 && shard_peer_now() >= peer->deadline;
+}
+
+static ShardPeerEvent
+fail_late(ShardPeer *peer)
+{
+	char text[128];
+
+	if (peer->step == SHARD_PEER_STEP_CONNECT)
+	{
+		snprintf(text, sizeof(text), "could not connect within %d ms", peer->timeout_ms);
+		peer->turn++;
+	}
+	else
+		snprintf(text, sizeof(text), "no answer within %d ms", peer->timeout_ms);
+	shard_peer_set_failure(&peer->failure, ERRCODE_CONNECTION_FAILURE, text, NULL, NULL);
+	return fail(peer);
+}
+
+/*
+ * Whether the socket is ready for the next step of connecting: libpq would wait if it were not. The
+ * wait before may have ended for another reason, or may not have looked at sockets at all.
+ */
+static bool
+is_ready_to_connect(const ShardPeer *peer)
+{
+	struct pollfd fd = {.fd = PQsocket(peer->conn)};
+
+	fd.events = peer->connecting == PGRES_POLLING_WRITING ? POLLOUT : POLLIN;
+	return poll(&fd, 1, 0) > 0;
+}
+
+static ShardPeerEvent
+poll_connect(ShardPeer *peer)
+{
+	while (peer->connecting != PGRES_POLLING_OK)
+	{
+		if (peer->connecting == PGRES_POLLING_FAILED)
+			return fail_by_result(peer);
+		if (!is_ready_to_connect(peer))
+			return is_late(peer) ? fail_late(peer) : SHARD_PEER_NOTHING;
+		peer->connecting = PQconnectPoll(peer->conn);
+		shard_peer_wait_changed();
+	}
+	return end_connect(peer);
+}
+
+/*
+ * The connection stands. What older servers do not know cannot be told them while connecting.
+ */
+static ShardPeerEvent
+end_connect(ShardPeer *peer)
+{
+	peer->opened_at = shard_peer_now();
+	peer->flushed = true;
+	if (PQsetnonblocking(peer->conn, 1) != 0)
+		return fail_by_result(peer);
+	if (PQserverVersion(peer->conn) < 170000)
+	{
+		peer->step = SHARD_PEER_STEP_IDLE;
+		peer->deadline = 0;
+		return SHARD_PEER_OPENED;
+	}
+	peer->step = SHARD_PEER_STEP_SETTINGS;
+	peer->deadline = peer->opened_at + peer->timeout_ms * INT64CONST(1000);
+	if (!PQsendQuery(peer->conn, "SET transaction_timeout = 0") || !flush(peer))
+		return fail_by_result(peer);
+	return SHARD_PEER_NOTHING;
+}
+
+static bool
+is_encrypted(const ShardPeer *peer)
+{
+	return PQsslInUse(peer->conn) || PQgssEncInUse(peer->conn);
+}
+
+/*
+ * Reads what has come. Encrypted, a part of what was read may be left where the socket does not show
+ * it, so look more than once.
+ */
+static bool
+receive(ShardPeer *peer)
+{
+	int looks = is_encrypted(peer) ? 4 : 1;
+
+	for (int i = 0; i < looks; i++)
+	{
+		if (!PQconsumeInput(peer->conn))
+			return false;
+		if (!PQisBusy(peer->conn))
+			break;
+	}
+	return true;
+}
+
+/*
+ * Keeps the last result of a step, but an error above all.
+ */
+static void
+keep_result(ShardPeer *peer, PGresult *result)
+{
+	if (peer->result != NULL && PQresultStatus(peer->result) == PGRES_FATAL_ERROR)
+		PQclear(result);
+	else
+	{
+		drop_result(peer);
+		peer->result = result;
+	}
+}
+
+static ShardPeerEvent
+poll_step(ShardPeer *peer)
+{
+	if (!receive(peer) || (!peer->flushed && !flush(peer)))
+		return fail_by_result(peer);
+	while (peer->step != SHARD_PEER_STEP_IDLE && !PQisBusy(peer->conn))
+	{
+		PGresult *result = PQgetResult(peer->conn);
+		ShardPeerEvent event;
+
+		if (result != NULL)
+		{
+			keep_result(peer, result);
+			continue;
+		}
+		event = end_step(peer);
+		if (event != SHARD_PEER_NOTHING)
+			return event;
+	}
+	return is_late(peer) ? fail_late(peer) : SHARD_PEER_NOTHING;
+}
+
+/*
+ * The server has answered a step.
+ */
+static ShardPeerEvent
+end_step(ShardPeer *peer)
+{
+	ExecStatusType status = PQresultStatus(peer->result);
+
+	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
+		return fail_by_result(peer);
+	if (peer->step == SHARD_PEER_STEP_PREPARE)
+	{
+		bool sent;
+
+		drop_result(peer);
+		if (peer->n_prepared < SHARD_PEER_FUNCTIONS)
+			strlcpy(peer->prepared[peer->n_prepared++], peer->function, SHARD_PEER_FUNCTION_NAME);
+		sent = send_execute(peer, peer->argument, peer->argument_length);
+		drop_argument(peer);
+		return sent ? SHARD_PEER_NOTHING : fail_by_result(peer);
+	}
+	peer->deadline = 0;
+	if (peer->step == SHARD_PEER_STEP_SETTINGS)
+	{
+		peer->step = SHARD_PEER_STEP_IDLE;
+		drop_result(peer);
+		return SHARD_PEER_OPENED;
+	}
+	peer->step = SHARD_PEER_STEP_IDLE;
+	/* An owner may close after its first answers, again and again: then pauses go on to grow. */
+	if (shard_peer_now() - peer->opened_at >= peer->backoff)
+	{
+		peer->failures = 0;
+		peer->backoff = 0;
+	}
+	return SHARD_PEER_ANSWER;
+}
+
+/*
+ * The failure has been noted: close, and wait before the next attempt.
+ */
+static ShardPeerEvent
+fail(ShardPeer *peer)
+{
+	disconnect(peer);
+	back_off(peer);
+	peer->unreported = true;
+	return SHARD_PEER_FAILED;
+}
+
+/*
+ * Notes what the server or libpq says, and fails.
+ */
+static ShardPeerEvent
+fail_by_result(ShardPeer *peer)
+{
+	const PGresult *result = peer->result;
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+	if (text == NULL)
+		text = PQresultErrorMessage(result);
+	if (text[0] == '\0')
+		text = PQerrorMessage(peer->conn);
+	if (text[0] == '\0')
+		text = "the connection failed";
+	shard_peer_set_failure(&peer->failure,
+						   state != NULL && strlen(state) == 5
+							   ? MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4])
+							   : 0,
+						   text, PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL),
+						   PQresultErrorField(result, PG_DIAG_MESSAGE_HINT));
+	return fail(peer);
+}
+
+/*
+ * Copies a text that came from anywhere: cut, without line ends, valid in our encoding. What is said
+ * before a connection stands comes in the encoding of the other server.
+ */
+static void
+copy_text(char *to, size_t size, const char *from)
+{
+	int length;
+
+	to[0] = '\0';
+	if (from == NULL)
+		return;
+	strlcpy(to, from, size);
+	length = pg_mbcliplen(to, strlen(to), size - 1);
+	to[length] = '\0';
+	if (!pg_verifymbstr(to, length, true))
+		for (char *c = to; *c != '\0'; c++)
+			if (IS_HIGHBIT_SET(*c))
+				*c = '?';
+	while (length > 0 && (to[length - 1] == '\n' || to[length - 1] == ' '))
+		to[--length] = '\0';
+	for (char *c = to; *c != '\0'; c++)
+		if (*c == '\n' || *c == '\t')
+			*c = ' ';
+}
+
+/*
+ * Notes a failure; see peer_private.h.
+ */
+void
+shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text,
+					   const char *detail, const char *hint)
+{
+	failure->sqlstate = sqlstate;
+	copy_text(failure->text, sizeof(failure->text), text);
+	copy_text(failure->detail, sizeof(failure->detail), detail);
+	copy_text(failure->hint, sizeof(failure->hint), hint);
+}
+
+ShardPeerState
+shard_peer_state(const ShardPeer *peer)
+{
+	if (peer->conn == NULL)
+		return SHARD_PEER_CLOSED;
+	switch (peer->step)
+	{
+		case SHARD_PEER_STEP_CONNECT:
+		case SHARD_PEER_STEP_SETTINGS:
+			return SHARD_PEER_CONNECTING;
+		case SHARD_PEER_STEP_IDLE:
+			return SHARD_PEER_READY;
+		case SHARD_PEER_STEP_PREPARE:
+		case SHARD_PEER_STEP_EXECUTE:
+			break;
+	}
+	return SHARD_PEER_BUSY;
+}
+
+const char *
+shard_peer_answer(const ShardPeer *peer, int *length)
+{
+	const PGresult *result = peer->result;
+
+	*length = 0;
+	if (result == NULL || PQntuples(result) != 1 || PQnfields(result) != 1 ||
+		PQgetisnull(result, 0, 0))
+		return NULL;
+	*length = PQgetlength(result, 0, 0);
+	return PQgetvalue(result, 0, 0);
+}
+
+int
+shard_peer_error(const ShardPeer *peer, const char **text)
+{
+	if (text != NULL)
+		*text = peer->failure.text;
+	return peer->failure.sqlstate;
+}
+
+/*
+ * Raises the last failure; see peer.h.
+ */
+void
+shard_peer_throw(const ShardPeer *peer, const char *context)
+{
+	const ShardPeerFailure *failure = &peer->failure;
+
+	ereport(ERROR,
+			(errcode(failure->sqlstate != 0 ? failure->sqlstate
+											: ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+			 errmsg_internal("%s", failure->text),
+			 failure->detail[0] != '\0' ? errdetail_internal("%s", failure->detail) : 0,
+			 failure->hint[0] != '\0' ? errhint("%s", failure->hint) : 0,
+			 errcontext("%s", context)));
+}
+
+uint32
+shard_peer_wanted_events(const ShardPeer *peer)
+{
+	if (peer->conn == NULL || PQsocket(peer->conn) < 0)
+		return 0;
+	if (peer->step == SHARD_PEER_STEP_CONNECT)
+		return peer->connecting == PGRES_POLLING_WRITING ? WL_SOCKET_WRITEABLE : WL_SOCKET_READABLE;
+	return WL_SOCKET_READABLE | (peer->flushed ? 0 : WL_SOCKET_WRITEABLE);
+}
+
+/*
+ * Microseconds until the connection needs to be polled, or may be opened again by who wanted to; -1:
+ * never.
+ */
+static int64
+time_left(const ShardPeer *peer)
+{
+	int64 left;
+
+	if (peer->unreported)
+		return 0;
+	if (peer->conn == NULL)
+		return peer->open_refused ? Max(peer->next_open - shard_peer_now(), 0) : -1;
+	if (peer->deadline == 0)
+		return -1;
+	left = Max(peer->deadline - shard_peer_now(), 0);
+	if (peer->step != SHARD_PEER_STEP_CONNECT && is_encrypted(peer))
+		left = Min(left, ENCRYPTED_POLL * 1000);
+	return left;
+}
+
+TimestampTz
+shard_peer_due(const ShardPeer *peer)
+{
+	int64 left = time_left(peer);
+
+	return left < 0 ? 0 : GetCurrentTimestamp() + left;
+}
+
+/*
+ * The least of all; see peer.h. Who does not open again when the time has come is not reminded of it
+ * once more.
+ */
+long
+shard_peer_next_due(void)
+{
+	int64 least = -1;
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_peer_list)
+	{
+		ShardPeer *peer = dlist_container(ShardPeer, link, iter.cur);
+		int64 left = time_left(peer);
+
+		if (left == 0 && peer->conn == NULL)
+			peer->open_refused = false;
+		if (left >= 0 && (least < 0 || left < least))
+			least = left;
+	}
+	return least < 0 ? -1 : (long) ((least + 999) / 1000);
+}

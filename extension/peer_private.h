@@ -1,0 +1,88 @@
+/*
+ * peer_private.h
+ *		A connection from the inside. For peer.c, peer_dsn.c and peer_wait.c only.
+ */
+#pragma once
+
+#include "lib/ilist.h"
+#include "libpq-fe.h"
+
+#include "peer.h"
+
+/* What is under way on a connection; each error and each close ends it. */
+typedef enum ShardPeerStep
+{
+	SHARD_PEER_STEP_CONNECT,  /* PQconnectPoll; -> SETTINGS, IDLE */
+	SHARD_PEER_STEP_SETTINGS, /* what cannot be said while connecting; -> IDLE */
+	SHARD_PEER_STEP_IDLE,	  /* -> PREPARE, EXECUTE */
+	SHARD_PEER_STEP_PREPARE,  /* first call of a function; -> EXECUTE */
+	SHARD_PEER_STEP_EXECUTE	  /* -> IDLE */
+} ShardPeerStep;
+
+/* Functions that a connection may have called. */
+#define SHARD_PEER_FUNCTIONS 8
+#define SHARD_PEER_FUNCTION_NAME 32
+
+typedef struct ShardPeerFailure
+{
+	int sqlstate; /* 0: none came */
+	char text[1024];
+	char detail[1024];
+	char hint[512];
+} ShardPeerFailure;
+
+struct ShardPeer
+{
+	dlist_node link; /* in shard_peer_list */
+	char purpose[NAMEDATALEN];
+
+	PGconn *conn; /* NULL: closed; else a descriptor is reserved for it */
+	ShardPeerStep step;
+	PostgresPollingStatusType connecting; /* CONNECT: what the socket is waited for */
+	bool flushed;						  /* nothing is left to be written */
+	int64 opened_at;					  /* CONNECT is over since */
+	int64 deadline;						  /* of the step; 0: none */
+	int timeout_ms;						  /* of the call */
+	PGresult *result;					  /* of the step, or the answer */
+	char function[SHARD_PEER_FUNCTION_NAME];
+	char *argument; /* of a call that waits for PREPARE; in TopMemoryContext */
+	int argument_length;
+	int n_prepared;
+	char prepared[SHARD_PEER_FUNCTIONS][SHARD_PEER_FUNCTION_NAME];
+
+	int turn;		   /* how often connecting took too long: the host to begin with */
+	int failures;	   /* in a row */
+	int64 backoff;	   /* of the last failure, microseconds */
+	int64 next_open;   /* not before */
+	bool open_refused; /* somebody waits for next_open */
+	bool unreported;   /* failed since the last poll */
+	ShardPeerFailure failure;
+
+	/* peer_wait.c */
+	int position;	 /* in the set; -1: not in it */
+	pgsocket socket; /* as it is there */
+	uint32 events;
+};
+
+/* All connections of this process. */
+extern dlist_head shard_peer_list;
+
+/* A connection came, went, or has another socket: the set is to be made anew. */
+extern void shard_peer_wait_changed(void);
+
+/* What its socket is to be waited for; 0: nothing. */
+extern uint32 shard_peer_wanted_events(const ShardPeer *peer);
+
+/* Microseconds of a clock that nobody sets. */
+extern int64 shard_peer_now(void);
+
+/* Notes a failure; SQL fields may be NULL. Texts are cut, and made valid. */
+extern void shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text,
+								   const char *detail, const char *hint);
+
+/*
+ * Begins to connect: the options of the dsn and ours. turn: the host to begin with. NULL, with
+ * *failure set: it may not be used, or there is no memory.
+ */
+extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, int turn,
+									  int *timeout_ms, ShardPeerFailure *failure);
