@@ -344,7 +344,10 @@ add_row(const ShardRow *row, const char *payload, int payload_len, int flags, in
 	pending.bytes += tuple->t_len;
 }
 
-/* A message that fits no row: compressed if that helps, cut into rows of one seq. */
+/*
+ * A message that fits no row: compressed if that helps, cut into rows of one seq. Packets are never
+ * compressed: many messages at a time, they cost a multiple of what the room is worth.
+ */
 static void
 add_chunks(const ShardRow *row)
 {
@@ -352,10 +355,14 @@ add_chunks(const ShardRow *row)
 	int length = row->payload_len;
 	int flags = 0;
 	int chunks;
-	char *packed = palloc(PGLZ_MAX_OUTPUT(length) + sizeof(int32));
-	int32 packed_len =
-		pglz_compress(payload, length, packed + sizeof(int32), PGLZ_strategy_default);
+	char *packed = NULL;
+	int32 packed_len = -1;
 
+	if (row->kind != SHARD_KIND_PACKET)
+	{
+		packed = palloc(PGLZ_MAX_OUTPUT(length) + sizeof(int32));
+		packed_len = pglz_compress(payload, length, packed + sizeof(int32), PGLZ_strategy_default);
+	}
 	if (packed_len >= 0)
 	{
 		memcpy(packed, &length, sizeof(int32));
@@ -371,7 +378,8 @@ add_chunks(const ShardRow *row)
 	for (int chunk = 0; chunk < chunks; chunk++)
 		add_row(row, payload + (Size) chunk * CHUNK_BYTES,
 				Min(CHUNK_BYTES, length - chunk * CHUNK_BYTES), flags, chunk, chunks);
-	pfree(packed);
+	if (packed != NULL)
+		pfree(packed);
 }
 
 void

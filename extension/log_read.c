@@ -37,6 +37,7 @@ typedef struct Reader
 	PGAlignedBlock page; /* a private copy */
 	PageItem item[MaxHeapTuplesPerPage];
 	int items;
+	int64 lowest;	 /* seq on the page, wanted or not; 0: none */
 	int chunks_read; /* of the message at hand */
 	StringInfoData assembly;
 	MemoryContext scratch; /* of one visit */
@@ -149,6 +150,8 @@ list_items(Reader *reader, Buffer buffer, BlockNumber block)
 		tuple.t_tableOid = RelationGetRelid(reader->rel);
 		ItemPointerSet(&tuple.t_self, block, o);
 		row = shard_log_fixed(tuple.t_data);
+		if (reader->lowest == 0 || row->seq < reader->lowest)
+			reader->lowest = row->seq;
 		if (!scan->want(row, scan->arg) ||
 			!HeapTupleSatisfiesVisibility(&tuple, scan->snapshot, buffer))
 			continue;
@@ -165,6 +168,7 @@ load_page(Reader *reader, BlockNumber block)
 	Buffer buffer = ReadBuffer(reader->rel, block);
 
 	reader->items = 0;
+	reader->lowest = 0;
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (!PageIsNew(BufferGetPage(buffer)))
 		list_items(reader, buffer, block);
@@ -252,12 +256,13 @@ read_segment(Reader *reader, Oid relid)
 {
 	BlockNumber blocks;
 	MemoryContext old;
+	int beyond = 0;
 
 	reader->rel = table_open(relid, AccessShareLock);
 	blocks = RelationGetNumberOfBlocks(reader->rel);
 	old = MemoryContextSwitchTo(reader->scratch);
-	for (BlockNumber block = find_block(reader->rel, blocks, reader->scan->from); block < blocks;
-		 block++)
+	for (BlockNumber block = find_block(reader->rel, blocks, reader->scan->from);
+		 block < blocks && beyond < 2; block++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		load_page(reader, block);
@@ -268,6 +273,10 @@ read_segment(Reader *reader, Oid relid)
 			take_row(reader, tuple_at(reader, &tuple, reader->item[i].offset));
 			MemoryContextReset(reader->scratch);
 		}
+
+		/* one page more, as in find_block() */
+		if (reader->scan->upto > 0 && reader->lowest > reader->scan->upto)
+			beyond++;
 	}
 	MemoryContextSwitchTo(old);
 	table_close(reader->rel, AccessShareLock);

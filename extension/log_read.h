@@ -24,6 +24,7 @@ typedef struct ShardLogScan
 {
 	Snapshot snapshot;
 	int64 from;	  /* rows below are not wanted: a hint that saves reading */
+	int64 upto;	  /* the same for rows above; 0: no limit */
 	bool payload; /* false: visits get none, and no chunk is put together */
 	ShardLogWant want;
 	ShardLogVisit visit;

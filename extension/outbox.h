@@ -5,10 +5,10 @@
  * What one turn sends to one node on one lane is a packet: one row of the log, of kind PACKET, in the
  * turn's transaction. So nothing is written per message, the bytes that go on the wire are those that
  * are stored, and the log's rotation (lane's "needed") keeps a packet as long as any of its messages
- * is kept: not received, or not known to be done. After KEEP_MS, or when rotation asks, the packets of
+ * is kept: not received, or not known to be done. When rotation wants their segment, the packets of
  * a laggard move to table shard.outbox_kept. Streams' durable facts are in table shard.stream, written
- * when an incarnation begins, at rotation, and by shard_link_accept(); what changed since is found in
- * the packets.
+ * when a stream or an incarnation begins, at rotation, and by shard_link_accept(); what changed since
+ * is found in the packets.
  *
  * One region worker uses it, for its lanes. All of it happens in the worker; nothing waits.
  */
@@ -19,41 +19,51 @@
 #include "core/stream.h"
 #include "log.h"
 
-/* At start, in the load transaction, after the cursor was loaded: streams, packets, kept ones. */
+/* At start, in the load transaction, before the lanes' "needed" is published: streams and packets. */
 extern void shard_outbox_load(ShardDatabase *db, uint32 lanes, ShardRoutes *routes);
 
 /*
- * Before the first packet under an incarnation, in a transaction of its own: writes the lineage (X4).
- * Whatever was stored before counts as possibly sent (H10).
+ * Before the first packet under an incarnation: writes the lineage (X4), in a transaction of its own
+ * if there is anything to write. Whatever was stored before counts as possibly sent (H10).
  */
 extern void shard_outbox_begin_incarnation(int32 self, int32 inc_no, ShardUuid incarnation);
 
 /* In a turn: an item for the stream to a node; item->body is a ShardRow. */
 extern void shard_outbox_append(int32 node, const ShardItem *item);
 
-/* Before the turn's cursor row: appends the packets to the log. */
+/*
+ * At the end of each turn, before the cursor row: appends the packets to the log. User code has ended.
+ */
 extern void shard_outbox_flush(void);
 
-/* After the turn's commit (its LSN), or its abort. */
+/* After the turn's commit (its LSN), or its abort; each is harmless if there was nothing. */
 extern void shard_outbox_committed(XLogRecPtr lsn);
 extern void shard_outbox_aborted(void);
 
 /*
  * In a turn: every stored item of a shard, in any order, for ShardRouteHost.collect. sent: possibly.
- * row's memory lasts until visit returns.
+ * row's memory lasts until visit returns. visit must not append.
  */
 typedef void (*ShardOutboxVisit)(const ShardItem *item, const ShardRow *row, void *arg);
-extern void shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *arg);
+extern void
+shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *arg);
 
 /* The home told marks, or a route changed: packets of which nothing is kept may go. */
 extern void shard_outbox_look_again(int32 type_id, int32 shard);
 
-/* Lowest seq of the log that a lane's packets need; PG_INT64_MAX: none. */
+/*
+ * Lowest seq of the log that a lane's packets need; PG_INT64_MAX: none. It also rises without a turn
+ * that writes: to be published again whenever shard_outbox_changed() says so.
+ */
 extern int64 shard_outbox_needed(int lane);
 
+/* Between turns: lets packets go that are received and not kept. True: a lane's "needed" rose. */
+extern bool shard_outbox_changed(void);
+
 /*
- * Rotation wants everything up to seq left behind: in the turn's transaction moves packets that are in
- * the way to shard.outbox_kept, and writes shard.stream. True: something was written.
+ * In each turn, before shard_outbox_flush(). Rotation wants everything up to seq left behind (0:
+ * nothing): moves packets that are in the way to shard.outbox_kept, writes shard.stream, and removes
+ * kept ones that may go. True: something was written, so the turn has to be committed.
  */
 extern bool shard_outbox_leave(int64 seq);
 
@@ -66,3 +76,52 @@ extern int64 shard_outbox_last(int lane, int32 node);
  */
 extern uint64 shard_outbox_mark(void);
 extern bool shard_outbox_passed(uint64 mark);
+
+/*
+ * For transport.c, between turns.
+ */
+
+/* What is stored for a node, over all lanes of this worker. */
+typedef struct ShardOutboxStatus
+{
+	int32 node;
+	int64 messages; /* not received yet */
+	int64 bytes;
+	int64 packets;		/* stored */
+	int64 unconfirmed;	/* packets received, but not known to be done */
+	TimestampTz oldest; /* of those not received, or else of the others; 0: none */
+} ShardOutboxStatus;
+
+/* The number of nodes that anything is stored for, or was; and each of them. */
+extern int shard_outbox_nodes(void);
+extern void shard_outbox_status(int number, ShardOutboxStatus *status);
+
+/* Was the lineage of that incarnation written? */
+extern bool shard_outbox_is_ready(ShardUuid incarnation);
+
+/* The stream to a node on a lane of this worker, made if need be. */
+extern ShardStream *shard_outbox_stream(int32 node, int lane);
+
+/*
+ * Appends to parcels the next rows of an open stream that the gate has released, of one incarnation, up
+ * to about so many rows and bytes; says in section what they are, and calls shard for each shard in
+ * them. They count as handed to the connection. False: there are none. *waiting rises to the LSN of the
+ * rows that wait for the gate.
+ */
+typedef void (*ShardOutboxShard)(const ShardRoute *route, void *arg);
+extern bool shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int max_bytes,
+							  ShardStreamSection *section, ShardOutboxShard shard, void *arg,
+							  XLogRecPtr *waiting);
+
+/* The receiver has everything up to seq (answer to a call, or to hello). */
+extern void shard_outbox_received(int32 node, int lane, int64 seq);
+
+/* A link of a lane is quarantined: why, durably; NULL: it is not any more. Runs a transaction. */
+extern void shard_outbox_quarantine(int32 node, int lane, const char *why);
+extern const char *shard_outbox_quarantined(int32 node, int lane);
+
+/* All streams to a node begin again with hello. */
+extern void shard_outbox_close(int32 node);
+
+/* While a node cannot be reached, what waits for it counts for buffer_size of its type (X7). */
+extern void shard_outbox_reachable(int32 node, bool reachable);
