@@ -188,16 +188,16 @@ static bool
 is_prepared(const ShardPeer *peer)
 {
 	for (int i = 0; i < peer->n_prepared; i++)
-		if (strcmp(peer->prepared[i], peer->function) == 0)
+		if (strcmp(peer->prepared[i], peer->procedure) == 0)
 			return true;
 	return false;
 }
 
 /*
- * Begins a call; see peer.h. A function is prepared at its first call over a connection.
+ * Begins a call; see peer.h. A procedure is prepared at its first call over a connection.
  */
 void
-shard_peer_call(ShardPeer *peer, const char *function, const char *bytes, int length,
+shard_peer_call(ShardPeer *peer, const char *procedure, const char *bytes, int length,
 				int timeout_ms)
 {
 	bool sent;
@@ -205,7 +205,7 @@ shard_peer_call(ShardPeer *peer, const char *function, const char *bytes, int le
 	if (shard_peer_state(peer) != SHARD_PEER_READY)
 		elog(ERROR, "connection \"%s\" is not ready for a call", peer->purpose);
 	drop_result(peer);
-	strlcpy(peer->function, function, sizeof(peer->function));
+	strlcpy(peer->procedure, procedure, sizeof(peer->procedure));
 	peer->timeout_ms = timeout_ms;
 	peer->deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
 	if (is_prepared(peer))
@@ -237,12 +237,12 @@ flush(ShardPeer *peer)
 static bool
 send_prepare(ShardPeer *peer)
 {
-	char query[64 + SHARD_PEER_FUNCTION_NAME];
+	char query[64 + SHARD_PEER_PROCEDURE_NAME];
 	Oid type = BYTEAOID;
 
-	snprintf(query, sizeof(query), "SELECT shard_peer.%s($1)", peer->function);
+	snprintf(query, sizeof(query), "CALL shard_peer.%s($1, NULL)", peer->procedure);
 	peer->step = SHARD_PEER_STEP_PREPARE;
-	return PQsendPrepare(peer->conn, peer->function, query, 1, &type) && flush(peer);
+	return PQsendPrepare(peer->conn, peer->procedure, query, 1, &type) && flush(peer);
 }
 
 static bool
@@ -253,7 +253,7 @@ send_execute(ShardPeer *peer, const char *bytes, int length)
 	int formats[1] = {1};
 
 	peer->step = SHARD_PEER_STEP_EXECUTE;
-	return PQsendQueryPrepared(peer->conn, peer->function, 1, values, lengths, formats, 1) &&
+	return PQsendQueryPrepared(peer->conn, peer->procedure, 1, values, lengths, formats, 1) &&
 		   flush(peer);
 }
 
@@ -427,8 +427,8 @@ end_step(ShardPeer *peer)
 		bool sent;
 
 		drop_result(peer);
-		if (peer->n_prepared < SHARD_PEER_FUNCTIONS)
-			strlcpy(peer->prepared[peer->n_prepared++], peer->function, SHARD_PEER_FUNCTION_NAME);
+		if (peer->n_prepared < SHARD_PEER_PROCEDURES)
+			strlcpy(peer->prepared[peer->n_prepared++], peer->procedure, SHARD_PEER_PROCEDURE_NAME);
 		sent = send_execute(peer, peer->argument, peer->argument_length);
 		drop_argument(peer);
 		return sent ? SHARD_PEER_NOTHING : fail_by_result(peer);

@@ -15,13 +15,13 @@ typedef enum ShardPeerStep
 	SHARD_PEER_STEP_CONNECT,  /* PQconnectPoll; -> SETTINGS, IDLE */
 	SHARD_PEER_STEP_SETTINGS, /* what cannot be said while connecting; -> IDLE */
 	SHARD_PEER_STEP_IDLE,	  /* -> PREPARE, EXECUTE */
-	SHARD_PEER_STEP_PREPARE,  /* first call of a function; -> EXECUTE */
+	SHARD_PEER_STEP_PREPARE,  /* first call of a procedure; -> EXECUTE */
 	SHARD_PEER_STEP_EXECUTE	  /* -> IDLE */
 } ShardPeerStep;
 
-/* Functions that a connection may have called. */
-#define SHARD_PEER_FUNCTIONS 8
-#define SHARD_PEER_FUNCTION_NAME 32
+/* Procedures that a connection may have called. */
+#define SHARD_PEER_PROCEDURES 8
+#define SHARD_PEER_PROCEDURE_NAME 32
 
 typedef struct ShardPeerFailure
 {
@@ -44,11 +44,11 @@ struct ShardPeer
 	int64 deadline;						  /* of the step; 0: none */
 	int timeout_ms;						  /* of the call */
 	PGresult *result;					  /* of the step, or the answer */
-	char function[SHARD_PEER_FUNCTION_NAME];
+	char procedure[SHARD_PEER_PROCEDURE_NAME];
 	char *argument; /* of a call that waits for PREPARE; in TopMemoryContext */
 	int argument_length;
 	int n_prepared;
-	char prepared[SHARD_PEER_FUNCTIONS][SHARD_PEER_FUNCTION_NAME];
+	char prepared[SHARD_PEER_PROCEDURES][SHARD_PEER_PROCEDURE_NAME];
 
 	int turn;		   /* how often connecting took too long: the host to begin with */
 	int failures;	   /* in a row */
