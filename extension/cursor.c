@@ -42,6 +42,8 @@ shard_cursor_create(int worker, uint32 lanes)
 	c->resume.segment = -1;
 	initStringInfo(&c->assembly);
 	shard_senders_init(&c->senders);
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		c->keep[lane] = PG_INT64_MAX;
 	MemoryContextSwitchTo(old);
 	return c;
 }
@@ -152,7 +154,7 @@ shard_cursor_would_help(const ShardCursor *c, int64 seq)
 			continue;
 		if ((int64) pg_atomic_read_u64(&c->db->lane[lane].cursor_seq) <= seq)
 			return true;
-		if (needed <= seq &&
+		if (needed <= seq && c->keep[lane] > needed &&
 			Min(Max(c->q[lane], c->upto) + 1, shard_senders_first(&c->senders, lane)) > needed)
 			return true;
 	}
@@ -215,9 +217,33 @@ shard_cursor_save(ShardCursor *c)
 	shard_log_append(&row);
 }
 
-/* Makes the durable position known to rotation and views. */
+/* What a lane needs of the log, to shared memory. */
 static void
-publish(ShardCursor *c, int64 record_seq)
+publish_needed(ShardCursor *c, int lane)
+{
+	pg_atomic_write_u64(&c->db->lane[lane].needed, Min(c->needed[lane], c->keep[lane]));
+}
+
+void
+shard_cursor_keep(ShardCursor *c, int lane, int64 seq)
+{
+	if (c->keep[lane] == seq)
+		return;
+	c->keep[lane] = seq;
+	publish_needed(c, lane);
+}
+
+bool
+shard_cursor_has_left(const ShardCursor *c, int64 seq)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (owns(c, lane) && (c->q[lane] < seq || shard_senders_first(&c->senders, lane) <= seq))
+			return false;
+	return true;
+}
+
+void
+shard_cursor_publish(ShardCursor *c)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
@@ -226,9 +252,8 @@ publish(ShardCursor *c, int64 record_seq)
 		if (!owns(c, lane))
 			continue;
 		pg_atomic_write_u64(&shared->q, c->q[lane]);
-		pg_atomic_write_u64(&shared->needed,
-							Min(c->q[lane] + 1, shard_senders_first(&c->senders, lane)));
-		pg_atomic_write_u64(&shared->cursor_seq, record_seq);
+		publish_needed(c, lane);
+		pg_atomic_write_u64(&shared->cursor_seq, c->record_seq[lane]);
 		pg_atomic_write_u64(&shared->turn, c->turn[lane]);
 	}
 }
@@ -244,7 +269,11 @@ shard_cursor_committed(ShardCursor *c, int64 record_seq)
 		{
 			c->q[lane] = Max(c->q[lane], c->upto);
 			if (record_seq != 0)
+			{
 				c->turn[lane]++;
+				c->record_seq[lane] = record_seq;
+				c->needed[lane] = Min(c->q[lane] + 1, shard_senders_first(&c->senders, lane));
+			}
 		}
 	if (c->begun && c->phase == PHASE_FORWARD)
 	{
@@ -252,9 +281,7 @@ shard_cursor_committed(ShardCursor *c, int64 record_seq)
 		c->void_places = false;
 	}
 	if (record_seq != 0)
-	{
-		publish(c, record_seq);
-	}
+		shard_cursor_publish(c);
 	shard_cursor_forget_turn(c);
 }
 

@@ -20,9 +20,38 @@ extern ShardCursor *shard_cursor_create(int worker, uint32 lanes);
 
 /*
  * Reads the newest committed positions of the lanes from the log, with the
- * active snapshot, and publishes them. Cost: one pass over the segments.
+ * active snapshot. Cost: reading the newest segment, as a rule.
  */
 extern void shard_cursor_load(ShardCursor *cursor);
+
+/*
+ * What others rebuild from the log when a worker starts. Register before shard_cursor_revisit(), which
+ * reads the whole log once, in order of seq, with the active snapshot, and shows each of these rows of
+ * the worker's lanes to whoever registered for its kind:
+ * - of kind PACKET and POSITION, all;
+ * - of kind TELL, START and PASSIVATE those that came from a stream (they have a tag) and are handled,
+ *	 that is, that the position has passed; registered for as TELL.
+ * row's memory lasts until the visit returns.
+ */
+typedef void (*ShardCursorVisit)(const ShardRow *row);
+extern void shard_cursor_register(ShardKind kind, ShardCursorVisit visit);
+
+/* After shard_cursor_load, with the same snapshot. */
+extern void shard_cursor_revisit(ShardCursor *cursor);
+
+/*
+ * Makes the position known to rotation and views: not before it is known what others need of the log.
+ */
+extern void shard_cursor_publish(ShardCursor *cursor);
+
+/*
+ * Others need a lane's log from this seq on (PG_INT64_MAX: not), as of the last commit: it is kept as
+ * long as the cursor or they need it. Published at once if it changed.
+ */
+extern void shard_cursor_keep(ShardCursor *cursor, int lane, int64 seq);
+
+/* Whether the cursor itself has left every row up to a seq behind, as of the last commit. */
+extern bool shard_cursor_has_left(const ShardCursor *cursor, int64 seq);
 
 /* Notes what can be read in this turn. Call before the turn's snapshot is taken. */
 extern void shard_cursor_open(ShardCursor *cursor);

@@ -1,6 +1,6 @@
 /*
  * cursor_load.c
- *		Reading a worker's position from the log, when it starts.
+ *		Reading a worker's position from the log, when it starts, and what else is rebuilt from it.
  *
  * For each lane the newest committed cursor row that names it counts, whoever
  * wrote it: the number of workers may have changed.
@@ -14,6 +14,9 @@
 #include "cursor_record.h"
 
 #include "compat.h"
+
+/* Who wants to see what, by kind. */
+static ShardCursorVisit visits[SHARD_KIND_VOID + 1];
 
 /* Newest cursor row that names a lane. */
 typedef struct Found
@@ -75,6 +78,16 @@ take_senders(ShardCursor *c, Found *found)
 	}
 }
 
+/* Whether each lane has its cursor row: older segments have older ones only. */
+static bool
+has_all(const ShardCursor *c, const Found *found)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (owns(c, lane) && found[lane].seq == 0)
+			return false;
+	return true;
+}
+
 void
 shard_cursor_load(ShardCursor *c)
 {
@@ -85,28 +98,51 @@ shard_cursor_load(ShardCursor *c)
 
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		initStringInfo(&found[lane].payload);
-	shard_cursor_rewind(c, PHASE_LOAD);
-	while (shard_cursor_advance(c, snapshot))
+	for (int i = c->segments - 1; i >= 0 && !has_all(c, found); i--)
 	{
-		take_record(c, found, &c->row, scratch);
-		c->next_item++;
+		shard_cursor_rewind(c, PHASE_LOAD);
+		c->next_segment = i;
+		c->end_segment = i + 1;
+		while (shard_cursor_advance(c, snapshot))
+		{
+			take_record(c, found, &c->row, scratch);
+			c->next_item++;
+		}
 	}
 	take_senders(c, found);
 	c->void_places = true;
 	c->resume.segment = -1;
 	c->upto = 0;
 	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (owns(c, lane))
-		{
-			ShardLane *shared = &c->db->lane[lane];
-
-			pg_atomic_write_u64(&shared->q, c->q[lane]);
-			pg_atomic_write_u64(&shared->needed,
-								Min(c->q[lane] + 1, shard_senders_first(&c->senders, lane)));
-			pg_atomic_write_u64(&shared->cursor_seq, found[lane].seq);
-			pg_atomic_write_u64(&shared->turn, c->turn[lane]);
-		}
+	{
+		c->record_seq[lane] = found[lane].seq;
+		c->needed[lane] = Min(c->q[lane] + 1, shard_senders_first(&c->senders, lane));
+	}
 	shard_cursor_forget_turn(c);
 	shard_cursor_close(c);
 	MemoryContextDelete(scratch);
+}
+
+void
+shard_cursor_register(ShardKind kind, ShardCursorVisit visit)
+{
+	visits[kind] = visit;
+}
+
+void
+shard_cursor_revisit(ShardCursor *c)
+{
+	Snapshot snapshot = GetActiveSnapshot();
+
+	shard_cursor_rewind(c, PHASE_REVISIT);
+	while (shard_cursor_advance(c, snapshot))
+	{
+		ShardKind kind = c->row.type_id == 0 ? c->row.kind : SHARD_KIND_TELL;
+
+		if (visits[kind] != NULL)
+			visits[kind](&c->row);
+		c->next_item++;
+	}
+	shard_cursor_forget_turn(c);
+	shard_cursor_close(c);
 }

@@ -12,10 +12,11 @@
 /* What the pages are read for. */
 typedef enum ShardCursorPhase
 {
-	PHASE_LOAD,	  /* cursor rows; at start */
-	PHASE_REFILL, /* pages of the senders in P, after places became void; -> DRAIN */
-	PHASE_DRAIN,  /* rows of ended senders; -> FORWARD */
-	PHASE_FORWARD /* rows above q */
+	PHASE_LOAD,	   /* cursor rows; at start */
+	PHASE_REVISIT, /* what others rebuild from; at start */
+	PHASE_REFILL,  /* pages of the senders in P, after places became void; -> DRAIN */
+	PHASE_DRAIN,   /* rows of ended senders; -> FORWARD */
+	PHASE_FORWARD  /* rows above q */
 } ShardCursorPhase;
 
 typedef enum ItemState
@@ -51,6 +52,9 @@ struct ShardCursor
 	/* position: in memory as of the last commit */
 	int64 q[SHARD_LANES];
 	uint64 turn[SHARD_LANES];
+	int64 record_seq[SHARD_LANES]; /* of the newest cursor row; 0: none */
+	int64 needed[SHARD_LANES];	   /* by the cursor, as of that row */
+	int64 keep[SHARD_LANES];	   /* by others */
 	ShardSenders senders;
 	bool void_places;  /* scan from the oldest segment, fill P's pages anew */
 	bool refilled;	   /* P's pages are known again, as of this turn */
@@ -67,6 +71,7 @@ struct ShardCursor
 	int segments;
 	OpenSegment segment[SHARD_SEGMENTS];
 	int next_segment; /* index into segment */
+	int end_segment;  /* where the phase ends */
 	BlockNumber next_block;
 	ShardPlace *drain; /* pages of ended senders, in order */
 	int drain_count;

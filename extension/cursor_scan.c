@@ -19,7 +19,6 @@
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
-#include "core/message.h"
 #include "cursor_private.h"
 #include "log_read.h"
 
@@ -30,6 +29,7 @@ shard_cursor_rewind(ShardCursor *c, ShardCursorPhase phase)
 {
 	c->phase = phase;
 	c->next_segment = 0;
+	c->end_segment = c->segments;
 	c->next_block = 0;
 }
 
@@ -65,6 +65,42 @@ in_progress(ShardCursor *c, uint64 xid, Snapshot snapshot)
 	return c->memo_answer;
 }
 
+/* The log's own rows, which are nobody's messages. */
+static inline bool
+is_own(int16 kind)
+{
+	return kind == SHARD_KIND_CURSOR || kind == SHARD_KIND_PACKET || kind == SHARD_KIND_POSITION;
+}
+
+/* Whether a message came from a stream: it has a home epoch tag. */
+static inline bool
+is_tagged(HeapTupleHeader tuple)
+{
+	return (tuple->t_infomask & HEAP_HASNULL) == 0 ||
+		   !att_isnull(SHARD_LOG_EPOCH - 1, tuple->t_bits);
+}
+
+/* The rows of a start: newest cursors, or what others rebuild from (cursor.h). */
+static bool
+classify_start(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot)
+{
+	const ShardRowFixed *row = shard_log_fixed(tuple->t_data);
+	int lane;
+
+	if (c->phase == PHASE_LOAD)
+		return row->kind == SHARD_KIND_CURSOR && !in_progress(c, row->sender, snapshot) &&
+			   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
+	lane = shard_log_lane(row);
+	if (row->kind == SHARD_KIND_CURSOR || !owns(c, lane))
+		return false;
+	if (!is_own(row->kind) &&
+		(row->kind >= SHARD_KIND_PACKET || !is_tagged(tuple->t_data) || row->seq > c->q[lane] ||
+		 shard_senders_open(&c->senders, row->sender, lane, row->seq)))
+		return false;
+	return !in_progress(c, row->sender, snapshot) &&
+		   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
+}
+
 /* Decides what a row is to this scan; false if it is not listed at all. */
 static bool
 classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint8 *state)
@@ -77,18 +113,18 @@ classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint
 		*state = ITEM_STOP;
 		return c->phase == PHASE_FORWARD;
 	}
-	if (row->kind == SHARD_KIND_CURSOR)
+	if (c->phase == PHASE_LOAD || c->phase == PHASE_REVISIT)
 	{
-		*state = c->phase == PHASE_LOAD ? ITEM_READ : ITEM_PASS;
-		if (c->phase == PHASE_LOAD)
-			return !in_progress(c, row->sender, snapshot) &&
-				   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
+		*state = ITEM_READ;
+		return classify_start(c, tuple, buffer, snapshot);
+	}
+	if (is_own(row->kind))
+	{
+		*state = ITEM_PASS;
 		return c->phase == PHASE_FORWARD && row->seq > c->floor;
 	}
-	if (c->phase == PHASE_LOAD)
-		return false;
 
-	lane = shard_message_lane(row->type_id, row->shard);
+	lane = shard_log_lane(row);
 	if (c->phase == PHASE_FORWARD)
 	{
 		*state = ITEM_PASS;
@@ -219,7 +255,7 @@ next_page(ShardCursor *c, Snapshot snapshot)
 		}
 		start_forward(c);
 	}
-	while (c->next_segment < c->segments)
+	while (c->next_segment < c->end_segment)
 	{
 		OpenSegment *segment = &c->segment[c->next_segment];
 
@@ -251,8 +287,7 @@ refill(ShardCursor *c, Snapshot snapshot)
 				(HeapTupleHeader) PageGetItem(page, PageGetItemId(page, c->item[i].offset));
 			const ShardRowFixed *row = shard_log_fixed(tuple);
 
-			shard_senders_note(&c->senders, row->sender,
-							   shard_message_lane(row->type_id, row->shard), row->seq, c->place);
+			shard_senders_note(&c->senders, row->sender, shard_log_lane(row), row->seq, c->place);
 		}
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -377,8 +412,7 @@ shard_cursor_advance(ShardCursor *c, Snapshot snapshot)
 		else
 		{
 			if (item->state == ITEM_IN_PROGRESS)
-				shard_senders_note(&c->senders, row->sender,
-								   shard_message_lane(row->type_id, row->shard), row->seq,
+				shard_senders_note(&c->senders, row->sender, shard_log_lane(row), row->seq,
 								   c->place);
 			pass(c, row);
 		}

@@ -255,6 +255,37 @@ shard_log_last_seq(ShardDatabase *db)
 	return (int64) pg_atomic_read_u64(&db->log.last_seq);
 }
 
+void
+shard_log_put_stamp(char bytes[SHARD_LOG_STAMP_BYTES], ShardStamp stamp)
+{
+	memcpy(bytes, &stamp.seq, 8);
+	memcpy(bytes + 8, &stamp.a, 4);
+	memcpy(bytes + 12, &stamp.b, 4);
+	memcpy(bytes + 16, &stamp.kind, 4);
+}
+
+ShardStamp
+shard_log_get_stamp(const char bytes[SHARD_LOG_STAMP_BYTES])
+{
+	ShardStamp stamp;
+
+	memcpy(&stamp.seq, bytes, 8);
+	memcpy(&stamp.a, bytes + 8, 4);
+	memcpy(&stamp.b, bytes + 12, 4);
+	memcpy(&stamp.kind, bytes + 16, 4);
+	return stamp;
+}
+
+/* Column stamp, palloc'd. */
+static Datum
+form_stamp(ShardStamp stamp)
+{
+	char bytes[SHARD_LOG_STAMP_BYTES];
+
+	shard_log_put_stamp(bytes, stamp);
+	return PointerGetDatum(cstring_to_text_with_len(bytes, sizeof(bytes)));
+}
+
 /* Builds the tuple of one (chunk) row in the pending context. */
 static HeapTuple
 form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_len, int flags,
@@ -276,7 +307,9 @@ form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_l
 	values[SHARD_LOG_PAYLOAD - 1] = PointerGetDatum(cstring_to_text_with_len(payload, payload_len));
 	values[SHARD_LOG_EPOCH - 1] = Int32GetDatum(row->epoch);
 	nulls[SHARD_LOG_EPOCH - 1] = row->epoch < 0;
-	nulls[SHARD_LOG_STAMP - 1] = true;
+	nulls[SHARD_LOG_STAMP - 1] = row->stamp.kind == SHARD_PREFIX_NONE;
+	if (row->stamp.kind != SHARD_PREFIX_NONE)
+		values[SHARD_LOG_STAMP - 1] = form_stamp(row->stamp);
 	values[SHARD_LOG_SRC_TYPE - 1] = Int32GetDatum(row->src_type);
 	nulls[SHARD_LOG_SRC_TYPE - 1] = nulls[SHARD_LOG_SRC_ENTITY - 1] = row->src_type == 0;
 	if (row->src_type != 0)

@@ -9,6 +9,8 @@
 #include "storage/block.h"
 #include "utils/rel.h"
 
+#include "core/mark.h"
+#include "core/message.h"
 #include "shard.h"
 #include "shmem.h"
 
@@ -50,6 +52,9 @@ typedef struct ShardRowFixed
 	int16 chunks;
 } ShardRowFixed;
 
+/* Bytes of column stamp: seq, a, b, kind, in this machine's order. */
+#define SHARD_LOG_STAMP_BYTES 20
+
 /* A message as it is appended, and as the cursor hands it out. */
 typedef struct ShardRow
 {
@@ -62,13 +67,18 @@ typedef struct ShardRow
 	int entity_len;
 	const char *payload; /* without varlena header */
 	int payload_len;
-	int32 epoch;	/* -1: not yet routed */
-	int32 src_type; /* 0: a client sent */
+	int32 epoch;	  /* home epoch tag; -1: not yet routed */
+	ShardStamp stamp; /* kind 0: none */
+	int32 src_type;	  /* 0: a client sent */
 	const char *src_entity;
 	int src_entity_len;
 	int32 mid_node; /* 0: this node, at seq */
 	int64 mid_seq;
 } ShardRow;
+
+/* The stamp as column stamp has it, and back. */
+extern void shard_log_put_stamp(char bytes[SHARD_LOG_STAMP_BYTES], ShardStamp stamp);
+extern ShardStamp shard_log_get_stamp(const char bytes[SHARD_LOG_STAMP_BYTES]);
 
 /*
  * Appends a row for the current (sub)transaction. It is formed and kept in this
@@ -107,6 +117,13 @@ extern int64 shard_log_last_seq(ShardDatabase *db);
 
 /* Lowest and highest seq on a page of a segment; false if it has no row. */
 extern bool shard_log_page_seqs(Relation rel, BlockNumber block, int64 *first, int64 *last);
+
+/* The lane of a row: rows of the log itself name it. */
+static inline int
+shard_log_lane(const ShardRowFixed *row)
+{
+	return row->type_id == 0 ? row->shard : shard_message_lane(row->type_id, row->shard);
+}
 
 /* For the row at tuple: the fixed columns. */
 static inline const ShardRowFixed *

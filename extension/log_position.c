@@ -126,7 +126,7 @@ shard_log_position_read(Snapshot snapshot, ShardLogPositions *positions)
 bool
 shard_log_position_handled(const ShardLogPositions *positions, const ShardRowFixed *row)
 {
-	int lane = shard_message_lane(row->type_id, row->shard);
+	int lane = shard_log_lane(row);
 	const ShardLogPosition *position = &positions->lane[lane];
 
 	if (row->seq > position->q)

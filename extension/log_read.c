@@ -69,6 +69,8 @@ shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row)
 	row->payload = VARDATA_ANY(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
 	row->payload_len = VARSIZE_ANY_EXHDR(DatumGetPointer(values[SHARD_LOG_PAYLOAD - 1]));
 	row->epoch = nulls[SHARD_LOG_EPOCH - 1] ? -1 : DatumGetInt32(values[SHARD_LOG_EPOCH - 1]);
+	if (!nulls[SHARD_LOG_STAMP - 1])
+		row->stamp = shard_log_get_stamp(VARDATA_ANY(DatumGetPointer(values[SHARD_LOG_STAMP - 1])));
 	if (!nulls[SHARD_LOG_SRC_TYPE - 1])
 	{
 		Pointer src = DatumGetPointer(values[SHARD_LOG_SRC_ENTITY - 1]);

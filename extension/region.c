@@ -613,6 +613,8 @@ load(Region *region, uint32 wait_event)
 			shard_cursor_open(region->cursor);
 			PushActiveSnapshot(GetTransactionSnapshot());
 			shard_cursor_load(region->cursor);
+			shard_cursor_revisit(region->cursor);
+			shard_cursor_publish(region->cursor);
 			PopActiveSnapshot();
 		}
 		CommitTransactionCommand();

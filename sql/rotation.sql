@@ -39,7 +39,7 @@ UNION ALL SELECT tableoid, xmax, * FROM shard.inbox_2 UNION ALL SELECT tableoid,
 UNION ALL SELECT tableoid, xmax, * FROM shard.inbox_4 UNION ALL SELECT tableoid, xmax, * FROM shard.inbox_5
 UNION ALL SELECT tableoid, xmax, * FROM shard.inbox_6 UNION ALL SELECT tableoid, xmax, * FROM shard.inbox_7;
 SELECT count(*) >= 300 AS positions, count(*) FILTER (WHERE xmax <> '0') AS changed FROM log WHERE type_id = 0;
-SELECT count(*) AS tables FROM pg_class WHERE relnamespace = 'shard'::regnamespace AND relname ~ 'cursor|position';
+SELECT count(*) AS tables FROM pg_class WHERE relnamespace = 'shard'::regnamespace AND relname ~ 'cursor';
 SELECT max(seq) AS seq FROM log \gset
 CREATE FUNCTION silent(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN state;
 SELECT shard_start('silent', 'silent');
