@@ -9,6 +9,8 @@
  * - when it is not current,
  * - when the committed cursor of every lane has passed it, open senders included,
  * - when no lane's newest cursor row is in it,
+ * - when no worker has to read a row of it to know where a peer's stream was received up to: such
+ *	 positions are saved in the same transaction (position_table.c),
  * - when nobody has it locked now: senders keep their lock to the end of their
  *	 transaction, so none of them has rows in it.
  *
@@ -22,6 +24,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -30,6 +33,7 @@
 #include "catalog.h"
 #include "guc.h"
 #include "log.h"
+#include "position_table.h"
 #include "rotation.h"
 
 #include "compat.h"
@@ -184,15 +188,16 @@ shard_rotation_is_emptying(void)
 	return emptying;
 }
 
-/* Truncates a segment that is locked already. */
+/* Truncates a segment that is locked already; positions that are rows of it go to their table. */
 static void
-truncate_segment(int number)
+truncate_segment(int number, int64 last_seq)
 {
 	char command[64];
 
 	snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
+	(void) shard_position_save(last_seq);
 	emptying = true;
 	PG_TRY();
 	{
@@ -209,10 +214,23 @@ truncate_segment(int number)
 	CommandCounterIncrement();
 }
 
+/* Highest seq of a segment that nobody writes to. */
+static int64
+last_seq_of(ShardDatabase *db, int number)
+{
+	int64 last;
+
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	last = db->log.segment[number].last_seq;
+	LWLockRelease(db->append_lock);
+	return last;
+}
+
 /* Empties a segment unless somebody has it locked. Returns whether it did. */
 static bool
 empty_segment(ShardDatabase *db, int number, Oid extension)
 {
+	int64 last_seq = 0;
 	Oid filenumber = InvalidOid;
 	bool emptied = false;
 
@@ -226,7 +244,8 @@ empty_segment(ShardDatabase *db, int number, Oid extension)
 		{
 			Relation rel;
 
-			truncate_segment(number);
+			last_seq = last_seq_of(db, number);
+			truncate_segment(number, last_seq);
 			rel = table_open(relid, NoLock);
 			filenumber = ShardFileNumber(rel);
 			table_close(rel, NoLock);
@@ -235,7 +254,10 @@ empty_segment(ShardDatabase *db, int number, Oid extension)
 	}
 	CommitTransactionCommand();
 	if (emptied)
+	{
+		shard_position_saved(MyDatabaseId, last_seq);
 		publish_empty(db, number, filenumber);
+	}
 	return emptied;
 }
 

@@ -15,6 +15,7 @@
 
 #include "guc.h"
 #include "plane.h"
+#include "position.h"
 #include "ring.h"
 #include "shmem.h"
 
@@ -63,6 +64,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(sizeof(ShardShared)));
 	RequestAddinShmemSpace(shard_ring_shmem_size());
 	RequestAddinShmemSpace(shard_plane_shmem_size());
+	shard_position_shmem_request();
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1 + SHARD_MAX_DATABASES);
 }
 
@@ -80,6 +82,7 @@ startup(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shard_plane_shmem_startup();
+	shard_position_shmem_startup();
 	shard_control = ShmemInitStruct("shard", sizeof(ShardShared), &found);
 	if (!found)
 		init_control(shard_control);
@@ -302,6 +305,7 @@ shard_shmem_free_database(ShardDatabase *db)
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
 		if (shard_control->counter[i].dboid == db->dboid)
 			shard_control->counter[i].dboid = InvalidOid;
+	shard_position_free(db, db->dboid);
 	init_database(db);
 }
 

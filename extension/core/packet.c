@@ -13,6 +13,7 @@
 #endif
 
 #include "core/packet.h"
+#include "core/stream.h"
 
 #define MIN_ROW_BYTES 1 /* a VOID */
 
@@ -108,6 +109,14 @@ good_position(const ShardPositionSection *position)
 {
 	return good_lane(position->lane) && position->channel >= 0 && position->inc >= 0 &&
 		   position->gen >= 0 && good_seq(position->seq);
+}
+
+static bool
+good_quarantine(const ShardQuarantineSection *quarantine)
+{
+	return good_lane(quarantine->lane) && quarantine->channel >= 0 &&
+		   (quarantine->why == SHARD_STREAM_ORIGIN_REGRESSED ||
+			quarantine->why == SHARD_STREAM_RECEIVER_REGRESSED);
 }
 
 static bool
@@ -478,6 +487,26 @@ shard_packet_get_position(ShardReader *reader, ShardPositionSection *position)
 	position->seq = shard_wire_get_int(reader);
 	position->writer = get_uuid(reader);
 	return taken(reader, good_position(position), position, sizeof(*position));
+}
+
+void
+shard_packet_put_quarantine(StringInfo out, const ShardQuarantineSection *quarantine)
+{
+	Assert(good_quarantine(quarantine));
+	shard_wire_put_int(out, quarantine->lane);
+	shard_wire_put_int(out, quarantine->channel);
+	shard_wire_put_int(out, quarantine->why);
+}
+
+bool
+shard_packet_get_quarantine(ShardReader *reader, ShardQuarantineSection *quarantine)
+{
+	if (!more(reader, quarantine, sizeof(*quarantine)))
+		return false;
+	quarantine->lane = shard_wire_get_int32(reader);
+	quarantine->channel = shard_wire_get_int32(reader);
+	quarantine->why = shard_wire_get_int32(reader);
+	return taken(reader, good_quarantine(quarantine), quarantine, sizeof(*quarantine));
 }
 
 /* ---- asks ------------------------------------------------------------------------------------ */

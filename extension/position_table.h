@@ -1,0 +1,31 @@
+/*
+ * position_table.h
+ *		Positions of streams from peers as they are stored: table shard.position, rows of the log.
+ *
+ * A position is a row of the log. Before the segment with a stream's newest row is emptied, the
+ * position goes to the table, in the same transaction. So the table is never newer than the log, and
+ * the newest row of the log counts, if there is one.
+ */
+#pragma once
+
+#include "log.h"
+#include "position.h"
+
+/*
+ * A region worker at its start, in the load transaction and with a snapshot: begin reads the table;
+ * then the worker shows each row of kind POSITION of its lanes; then its lanes are ready, which is
+ * said once the transaction has seen all of it. (shard_cursor_register() with shard_position_row.)
+ */
+extern void shard_position_load(ShardDatabase *db);
+extern void shard_position_row(const ShardRow *row);
+extern void shard_position_loaded(ShardDatabase *db, uint32 lanes);
+
+/*
+ * Rotation, within SPI, in the transaction that empties a segment and holds its lock: writes the
+ * positions whose newest row is there, or below. Returns whether there were any. After the commit
+ * shard_position_saved().
+ */
+extern bool shard_position_save(int64 last_seq);
+
+/* What people call a quarantine; NULL: there is none. */
+extern const char *shard_position_quarantine(int32 state);
