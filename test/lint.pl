@@ -19,7 +19,7 @@ my @levels = (
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
 		failure routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health admin admin_* plan plan_*
-		receive receive_* peer_ask link_accept internal init)],
+		receive receive_* peer_ask link_accept internal way_back init)],
 );
 
 # Processes talk through tables, shared memory, rings and latches.

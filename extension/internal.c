@@ -1,0 +1,371 @@
+/*
+ * internal.c
+ *		What only other nodes call: messages of the control plane, who is here, what runs here.
+ *
+ * A peer's backend is a go-between: it carries messages to the coordinator worker and back, and
+ * writes nothing itself, so there is nothing to leave behind. The bytes come from anywhere; whoever may
+ * call may also be mistaken about who we are (I5), which the control plane judges for its messages, and
+ * we for the rest.
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+#include "catalog.h"
+#include "coordinator.h"
+#include "core/entity.h"
+#include "core/message.h"
+#include "core/packet.h"
+#include "internal.h"
+#include "libpq/pqformat.h"
+#include "peer_client.h"
+#include "peer_errors.h"
+#include "plane.h"
+#include "ring.h"
+#include "security.h"
+#include "way_back.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_internal_control);
+PG_FUNCTION_INFO_V1(shard_internal_who);
+PG_FUNCTION_INFO_V1(shard_internal_call_back);
+PG_FUNCTION_INFO_V1(shard_internal_stats);
+PG_FUNCTION_INFO_V1(shard_internal_allow_peer);
+
+/* The joining node waits for longer. */
+#define CALL_BACK_TIMEOUT_MS 8000
+
+/* A worker answers after its turn. */
+#define REPORT_TIMEOUT (3 * 1000 * 1000)
+
+/*
+ * The bytes of the call; error 22004 if there are none.
+ */
+static ShardReader
+call_of(FunctionCallInfo fcinfo)
+{
+	bytea *call;
+
+	shard_shmem_require();
+	if (PG_ARGISNULL(0))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("call cannot be null")));
+	call = PG_GETARG_BYTEA_PP(0);
+	return (ShardReader){VARDATA_ANY(call), VARDATA_ANY(call) + VARSIZE_ANY_EXHDR(call), false};
+}
+
+/*
+ * The result of a procedure: its one INOUT argument. bytes NULL: SQL NULL.
+ */
+static Datum
+answer(FunctionCallInfo fcinfo, const char *bytes, int length)
+{
+	bool isnull = bytes == NULL;
+	Datum value = (Datum) 0;
+	TupleDesc desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (!isnull)
+	{
+		bytea *copy = palloc(VARHDRSZ + length);
+
+		SET_VARSIZE(copy, VARHDRSZ + length);
+		memcpy(VARDATA(copy), bytes, length);
+		value = PointerGetDatum(copy);
+	}
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), &value, &isnull));
+}
+
+static void
+refuse_bytes(void)
+{
+	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION), errmsg("malformed call from another node"),
+					errhint("Compare the versions of the extension on both nodes.")));
+}
+
+/*
+ * shard_peer.control(call bytea, INOUT answer bytea)
+ */
+Datum
+shard_internal_control(PG_FUNCTION_ARGS)
+{
+	ShardReader call = call_of(fcinfo);
+	char *bytes;
+	int length;
+
+	bytes = shard_coordinator_control(call.at, (int) (call.end - call.at), &length);
+	return answer(fcinfo, bytes, length);
+}
+
+/*
+ * shard_peer.who(call bytea, INOUT answer bytea)
+ */
+Datum
+shard_internal_who(PG_FUNCTION_ARGS)
+{
+	StringInfoData out;
+	ShardWho who;
+
+	shard_shmem_require();
+	if (!shard_coordinator_who(&who))
+		return answer(fcinfo, NULL, 0);
+	initStringInfo(&out);
+	shard_coordinator_put_who(&out, &who);
+	return answer(fcinfo, out.data, out.len);
+}
+
+/* ---- call back -------------------------------------------------------------------------------- */
+
+/*
+ * The client's address, NULL if it comes by a socket of this machine.
+ */
+static const char *
+client_host(void)
+{
+	LOCAL_FCINFO(info, 0);
+	Datum address;
+
+	InitFunctionCallInfoData(*info, NULL, 0, InvalidOid, NULL, NULL);
+	address = inet_client_addr(info);
+	if (info->isnull)
+		return NULL;
+	return TextDatumGetCString(DirectFunctionCall1(network_host, address));
+}
+
+/*
+ * The address to try: as given, or that by which the caller comes.
+ */
+static const char *
+address_of(const ShardWayBackCall *call)
+{
+	const char *host;
+
+	if (call->dsn[0] != '\0')
+		return call->dsn;
+	host = client_host();
+	return psprintf("host=%s %s", host != NULL ? host : call->socket, call->rest);
+}
+
+/*
+ * Asks who is at the address. Not reached: error, for the one who wants to join.
+ */
+static void
+look(ShardWayBack *back)
+{
+	ShardPeerQuestion question = {.dsn = back->dsn, .bytes = "", .length = 0};
+	ShardReader reader;
+
+	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
+	if (!question.answered)
+		ereport(ERROR,
+				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+				 errmsg("the joining node cannot be reached at its own address"),
+				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, question.error),
+				 errhint("Name an address by which all members reach it in own_dsn, and have its "
+						 "server let the role in that was given to shard_allow_peer().")));
+	if (question.answer == NULL)
+		return;
+	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
+	back->found = shard_coordinator_get_who(&reader, &back->there);
+}
+
+/*
+ * shard_peer.call_back(call bytea, INOUT answer bytea)
+ */
+Datum
+shard_internal_call_back(PG_FUNCTION_ARGS)
+{
+	ShardReader reader = call_of(fcinfo);
+	ShardWayBack back = {.protocol_version = SHARD_PROTOCOL_VERSION};
+	ShardWayBackCall call;
+	StringInfoData out;
+
+	if (!shard_way_back_get_call(&reader, &call) ||
+		!pg_verifymbstr(call.dsn, strlen(call.dsn), true) ||
+		!pg_verifymbstr(call.rest, strlen(call.rest), true) ||
+		!pg_verifymbstr(call.socket, strlen(call.socket), true))
+		refuse_bytes();
+	back.encoding = GetDatabaseEncodingName();
+	back.dsn = address_of(&call);
+	back.known = shard_coordinator_who(&back.seed);
+	look(&back);
+	initStringInfo(&out);
+	shard_way_back_put(&out, &back);
+	return answer(fcinfo, out.data, out.len);
+}
+
+/* ---- stats ------------------------------------------------------------------------------------ */
+
+void
+shard_internal_put_header(StringInfo out, int32 to)
+{
+	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION, .to = to};
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	header.cluster = view.cluster;
+	header.era = view.era;
+	header.from = view.node;
+	header.from_inc = view.inc_no;
+	header.incarnation = view.incarnation;
+	header.known_n = view.learned_n;
+	shard_packet_put_header(out, &header);
+}
+
+/*
+ * Errors unless the call is from a member of our cluster, and for us. Nothing is written for it, so
+ * its incarnation does not matter.
+ */
+static void
+check_header(ShardReader *reader)
+{
+	ShardCallHeader header;
+	ShardPlaneView view;
+
+	if (!shard_packet_get_header(reader, &header))
+		refuse_bytes();
+	shard_plane_get(shard_shmem_database(), &view);
+	if (header.protocol_version != SHARD_PROTOCOL_VERSION || !view.known ||
+		!shard_record_uuid_equal(header.cluster, view.cluster) || header.to != view.node)
+		ereport(ERROR,
+				(errcode(SHARD_ERRCODE_STRANGER),
+				 errmsg("call is for another node, cluster or protocol version"),
+				 errdetail("This is node %d, of protocol version %d; the call is for node %d, "
+						   "of version %d.",
+						   view.node, SHARD_PROTOCOL_VERSION, header.to, header.protocol_version)));
+}
+
+/*
+ * All shards that have run anything here: name of the type, shard, entities.
+ */
+static void
+put_shards(StringInfo out)
+{
+	ShardSecurity security = {0};
+	MemoryContext context = CurrentMemoryContext;
+
+	shard_security_begin_system(&security);
+	SPI_connect();
+	if (SPI_execute("SELECT t.type_name::text, s.shard, sum(s.entities)::int8"
+					" FROM shard.region_shards() s JOIN shard.type t USING (type_id)"
+					" GROUP BY t.type_name, s.shard",
+					true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.region_shards()");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple row = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		MemoryContext old = MemoryContextSwitchTo(context);
+		char *name = SPI_getvalue(row, desc, 1);
+		bool isnull;
+
+		shard_wire_put_bytes(out, name, strlen(name));
+		shard_wire_put_int(out, DatumGetInt32(SPI_getbinval(row, desc, 2, &isnull)));
+		shard_wire_put_int(out, DatumGetInt64(SPI_getbinval(row, desc, 3, &isnull)));
+		pfree(name);
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+	shard_security_end(&security);
+}
+
+/*
+ * Whether an entity is in memory here. Its lane's worker lists all of its entities, so this is for
+ * people, not for programs.
+ */
+bool
+shard_internal_is_running(int32 type_id, int32 shard, const char *entity, int length)
+{
+	ShardDatabase *db = shard_shmem_database();
+	ShardRequest request = {.kind = SHARD_REQUEST_ENTITIES};
+	StringInfoData rows = {0};
+
+	if (db == NULL)
+		return false;
+	rows.data = shard_ring_call(db, shard_shmem_lane_worker(db, shard_message_lane(type_id, shard)),
+								&request, REPORT_TIMEOUT, &rows.len);
+	while (rows.data != NULL && rows.cursor < rows.len)
+	{
+		int32 row_type = (int32) pq_getmsgint(&rows, 4);
+		int32 row_shard = (int32) pq_getmsgint(&rows, 4);
+		int row_length;
+
+		(void) pq_getmsgbytes(&rows, 4 + 8 + 8);
+		row_length = (int) pq_getmsgint(&rows, 4);
+		if (memcmp(pq_getmsgbytes(&rows, row_length), entity, Min(row_length, length)) == 0 &&
+			row_length == length && row_type == type_id && row_shard == shard)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * shard_peer.stats(call bytea, INOUT answer bytea)
+ */
+Datum
+shard_internal_stats(PG_FUNCTION_ARGS)
+{
+	ShardReader reader = call_of(fcinfo);
+	StringInfoData out;
+	const char *entity;
+	size_t length;
+	int32 type_id;
+	int32 shard;
+
+	check_header(&reader);
+	initStringInfo(&out);
+	switch (shard_wire_get_int32(&reader))
+	{
+		case SHARD_INTERNAL_SHARDS:
+			put_shards(&out);
+			break;
+		case SHARD_INTERNAL_RUNNING:
+			type_id = shard_wire_get_int32(&reader);
+			shard = shard_wire_get_int32(&reader);
+			entity = shard_wire_get_bytes(&reader, &length);
+			if (reader.failed || shard < 0)
+				refuse_bytes();
+			shard_wire_put_uint(
+				&out, shard_internal_is_running(type_id, shard, entity, (int) length) ? 1 : 0);
+			break;
+		default:
+			refuse_bytes();
+	}
+	return answer(fcinfo, out.data, out.len);
+}
+
+/* ---- rights ----------------------------------------------------------------------------------- */
+
+/*
+ * shard_allow_peer(role regrole) returns void
+ */
+Datum
+shard_internal_allow_peer(PG_FUNCTION_ARGS)
+{
+	Oid role = PG_GETARG_OID(0);
+	const char *name = quote_identifier(GetUserNameFromId(role, false));
+	ShardSecurity security = {0};
+	const char *commands[2];
+
+	PreventCommandIfReadOnly("shard_allow_peer()");
+	PreventCommandIfParallelMode("shard_allow_peer()");
+	shard_catalog_lock(false);
+	commands[0] = psprintf("GRANT USAGE ON SCHEMA shard_peer TO %s", name);
+	commands[1] = psprintf("GRANT EXECUTE ON ALL ROUTINES IN SCHEMA shard_peer TO %s", name);
+	SPI_connect();
+	shard_security_begin_system(&security);
+	for (int i = 0; i < lengthof(commands); i++)
+		if (SPI_execute(commands[i], false, 0) != SPI_OK_UTILITY)
+			elog(ERROR, "could not execute \"%s\"", commands[i]);
+	shard_security_end(&security);
+	SPI_finish();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,21 @@
+/*
+ * internal.h
+ *		What procedures of shard_peer and the functions that call them share.
+ */
+#pragma once
+
+#include "core/wire.h"
+#include "shard.h"
+
+/* What shard_peer.stats() is asked, after the header. */
+typedef enum ShardInternalQuestion
+{
+	SHARD_INTERNAL_SHARDS = 1, /* answer, repeated: name of the type, shard, entities */
+	SHARD_INTERNAL_RUNNING	   /* type_id, shard, entity; answer: 1 if it is in memory, else 0 */
+} ShardInternalQuestion;
+
+/* The front of a call to that node. */
+extern void shard_internal_put_header(StringInfo out, int32 to);
+
+/* Whether an entity is in memory on this node. */
+extern bool shard_internal_is_running(int32 type_id, int32 shard, const char *entity, int length);
