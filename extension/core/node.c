@@ -656,6 +656,30 @@ shard_node_era(const ShardNode *node)
 	return node->era;
 }
 
+ShardUuid
+shard_node_cluster(const ShardNode *node)
+{
+	return node->cluster;
+}
+
+int32
+shard_node_coordinator(const ShardNode *node)
+{
+	return node->coordinator;
+}
+
+/* By this node's own failure detector; the node itself always is. */
+bool
+shard_node_reachable(const ShardNode *node, int32 id, int64 now)
+{
+	for (int i = 0; i < node->n_peers; i++)
+	{
+		if (node->peers[i].node == id)
+			return shard_detector_available(&node->peers[i].detector, now);
+	}
+	return id == node->id;
+}
+
 bool
 shard_node_admitted(const ShardNode *node)
 {

@@ -355,6 +355,15 @@ ask_to_join(ShardNode *node, int64 now)
 		shard_arena_copy(node->out->arena, node->join.address, strlen(node->join.address) + 1);
 	member.inc_uuid = node->inc_uuid;
 	member.join_token = node->join.token;
+	/* What the settings say now, not what they said when the node was founded. */
+	member.dsn = node->config.dsn ? node->config.dsn : "";
+	member.app_version = node->config.app_version ? node->config.app_version : "";
+	member.gate = node->config.gate;
+	member.identity_lease = node->config.identity_lease;
+	member.features = node->config.features;
+	member.n_roles = node->config.n_roles;
+	for (int i = 0; i < node->config.n_roles; i++)
+		member.roles[i] = node->config.roles[i];
 	entry = shard_arena_alloc(node->out->arena, sizeof(ShardMapEntry) * (node->n_types + 1));
 	entry[0] = shard_record_put_member(0, &member, 0, node->out->arena);
 	for (int i = 0; i < node->n_types; i++)
