@@ -13,7 +13,6 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/allocation.h"
 #include "core/homes_private.h"
 #include "core/membership.h"
 
@@ -77,7 +76,15 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided)
 	homes->n_closed = 0;
 	/* Quick ends of regions are heard of before anything is placed. */
 	homes->next_host = now + SHARD_RESEND_INTERVAL;
-	homes->next_rebalance = now + homes->settings.rebalance_interval;
+	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
+}
+
+/* When the next round of rebalancing is due. */
+int64
+shard_homes_next_rebalance(const ShardHomes *homes, int64 now)
+{
+	return homes->settings.rebalance_interval > 0 ? now + homes->settings.rebalance_interval
+												  : PG_INT64_MAX;
 }
 
 /* The region of a node, NULL if it has not registered here. */
@@ -278,9 +285,38 @@ follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 	}
 }
 
-/* Read what was decided since the last time. */
+/* The home of a shard is no more: its type was dropped. */
 static void
-follow_decisions(ShardHomes *homes, int64 now)
+forget_shard(ShardHomes *homes, HomesShardKey key)
+{
+	HomesShard *shard = homes_shard_lookup(homes->shards, key);
+
+	if (!shard)
+		return;
+	count_home(homes, shard, -1);
+	if (shard->move != SHARD_MOVE_NONE)
+		homes->n_moves--;
+	homes_shard_delete_item(homes->shards, shard);
+}
+
+/* Nobody waits any more for homes of a type that was dropped. */
+static void
+forget_requests(ShardHomes *homes, int32 type_id)
+{
+	homes_request_iterator iterator;
+	HomesRequest *request;
+
+	homes_request_start_iterate(homes->requests, &iterator);
+	while ((request = homes_request_iterate(homes->requests, &iterator)) != NULL)
+	{
+		if (request->key.type_id == type_id)
+			homes_request_delete_item(homes->requests, request);
+	}
+}
+
+/* Read what was decided since the last time. */
+void
+shard_homes_follow(ShardHomes *homes, int64 now)
 {
 	int count;
 	ShardMapEntry *entries = shard_map_since(homes->decided, homes->seen_n, homes->arena, &count);
@@ -296,6 +332,10 @@ follow_decisions(ShardHomes *homes, int64 now)
 
 		if (key.kind == SHARD_MAP_MEMBER)
 			follow_member(homes, &entries[i]);
+		if (key.kind == SHARD_MAP_TYPE && entries[i].deleted)
+			forget_requests(homes, key.a);
+		if (key.kind == SHARD_MAP_HOME && entries[i].deleted)
+			forget_shard(homes, shard_key);
 		if (key.kind != SHARD_MAP_HOME || !shard_record_get_home(&entries[i], &record))
 			continue;
 		shard = homes_shard_insert(homes->shards, shard_key, &found);
@@ -360,82 +400,7 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	}
 	reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
 	reply->commit_n = shard_map_point(homes->decided).n;
-}
-
-static void
-answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const char *why)
-{
-	ShardControl *reply = shard_action_send(out, message->from, SHARD_CONTROL_TYPE_STARTED);
-
-	reply->type_id = type_id;
-	reply->flag = why == NULL;
-	reply->text = why;
-	/* By its name the region knows its type again. */
-	reply->entries = message->entries;
-	reply->n_entries = message->n_entries;
-}
-
-/* A type that the cluster does not know gets an id; one that it knows has to be the same. */
-static void
-start_type(ShardHomes *homes, const ShardControl *message, ShardProposer *proposer,
-		   ShardActions *out)
-{
-	const ShardMapEntry *entry =
-		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
-	ShardCountersRecord counters;
-	ShardTypeRecord wanted;
-	ShardMapEntry changes[2];
-	ShardMapEntry *known;
-	int count;
-
-	if (message->n_entries != 1 ||
-		!shard_record_get_type(&message->entries[0], &wanted, homes->arena) || !entry ||
-		!shard_record_get_counters(entry, &counters))
-		return;
-	known = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
-	for (int i = 0; i < count; i++)
-	{
-		ShardTypeRecord type;
-
-		if (!shard_record_get_type(&known[i], &type, homes->arena) ||
-			strcmp(type.name, wanted.name) != 0)
-			continue;
-		answer_type(out, message, known[i].key.a,
-					type.settings_hash == wanted.settings_hash
-						? NULL
-						: "the cluster has a type of that name with other settings");
-		return;
-	}
-	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 || wanted.strategy < 0 ||
-		wanted.strategy > SHARD_ALLOCATION_LOCALITY || counters.last_type_id == PG_INT32_MAX)
-	{
-		answer_type(out, message, 0, "its settings are not valid here");
-		return;
-	}
-	counters.last_type_id++;
-	changes[0] = shard_record_put_counters(&counters, entry->n, homes->arena);
-	changes[1] = shard_record_put_type(counters.last_type_id, &wanted, 0, homes->arena);
-	/* If another change comes first, the region asks again. */
-	(void) shard_proposer_propose(proposer, changes, lengthof(changes));
-}
-
-/*
- * The number of shards that a type has, 0 if there is no such type. Lists name few types: the last one
- * is remembered in *type_id and *number.
- */
-static int32
-number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_id, int32 *number)
-{
-	const ShardMapEntry *entry;
-	ShardTypeRecord type;
-
-	if (wanted == *type_id)
-		return *number;
-	entry = shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, wanted, 0});
-	*type_id = wanted;
-	*number =
-		entry && shard_record_get_type(entry, &type, homes->arena) ? type.number_of_shards : 0;
-	return *number;
+	reply->token = message->token;
 }
 
 /*
@@ -470,7 +435,7 @@ get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *p
 			continue;
 		}
 		/* Nobody can have such a shard; it would be waited for for ever. */
-		if (key.b < 0 || key.b >= number_of_shards(homes, key.a, &type_id, &number))
+		if (key.b < 0 || key.b >= shard_homes_number_of_shards(homes, key.a, &type_id, &number))
 			continue;
 		request = homes_request_insert(homes->requests, (HomesShardKey){key.a, key.b}, &found);
 		if (!found)
@@ -521,7 +486,7 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 	HomesRegion *region;
 
 	shard_arena_reset(homes->arena);
-	follow_decisions(homes, now);
+	shard_homes_follow(homes, now);
 	if (!is_from_member(homes, message))
 		return;
 	switch (message->kind)
@@ -530,7 +495,7 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 			register_region(homes, now, message, out);
 			break;
 		case SHARD_CONTROL_START_TYPE:
-			start_type(homes, message, proposer, out);
+			shard_homes_start_type(homes, message, proposer, out);
 			break;
 		case SHARD_CONTROL_GET_SHARD_HOMES:
 			get_homes(homes, message, proposer, out);
@@ -610,7 +575,7 @@ shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRos
 				 ShardActions *out)
 {
 	shard_arena_reset(homes->arena);
-	follow_decisions(homes, now);
+	shard_homes_follow(homes, now);
 	host_unconfirmed(homes, now, out);
 	shard_homes_replace_lost(homes, now, proposer, roster);
 	shard_homes_evacuate(homes, now, proposer, roster);
@@ -635,7 +600,7 @@ shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_num
 	HomesShard *shard;
 
 	shard_arena_reset(homes->arena);
-	follow_decisions(homes, now);
+	shard_homes_follow(homes, now);
 	shard = shard_homes_shard(homes, type_id, shard_number);
 	if (!shard || (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING))
 		*why = "the shard has no home, or is moving";
@@ -661,7 +626,7 @@ shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 shard_number
 	HomesShard *shard;
 
 	shard_arena_reset(homes->arena);
-	follow_decisions(homes, now);
+	shard_homes_follow(homes, now);
 	shard = shard_homes_shard(homes, type_id, shard_number);
 	if (!shard)
 	{

@@ -14,7 +14,8 @@ typedef struct ShardHomes ShardHomes;
 
 typedef struct ShardHomesSettings
 {
-	int64 rebalance_interval;
+	int64 rebalance_interval; /* 0: no shard moves unless an operator says so, not even for a member
+							   * that leaves; it stays until it is empty */
 	int64 handoff_timeout;
 	int64 start_timeout;
 	int32 absolute_limit;  /* of least_shard; 20 */
@@ -53,6 +54,13 @@ extern bool shard_homes_rebalance(ShardHomes *homes, int64 now);
 extern bool
 shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard,
 					ShardProposer *proposer, const ShardRoster *roster, const char **why);
+
+/*
+ * The node is alone in its cluster, and the type is no more: it goes, with all its homes and pins, as
+ * one batch. False: a change of it is under way; try again. Its id is not given again.
+ */
+extern bool
+shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer);
 
 /* Homes that a member has, moves towards it included. */
 extern int shard_homes_count(const ShardHomes *homes, int32 node);

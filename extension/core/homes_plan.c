@@ -292,7 +292,9 @@ allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_
 	ShardAllocationView view;
 	ShardAllocation *allocation;
 
-	if (!make_view(&plan, homes, now, type_id, roster) || !is_formed(homes, &plan, proposer))
+	/* A type that is about to go gets no home that its removal does not know of. */
+	if (shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) ||
+		!make_view(&plan, homes, now, type_id, roster) || !is_formed(homes, &plan, proposer))
 		return;
 	view = good_regions(&plan, homes->arena);
 	if (view.n_regions == 0)
@@ -392,7 +394,7 @@ shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const Sh
 
 	if (now < homes->next_rebalance)
 		return;
-	homes->next_rebalance = now + homes->settings.rebalance_interval;
+	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
 	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
 	for (int i = 0; i < count; i++)
 		plan_type(homes, now, types[i].key.a, proposer, roster);
@@ -513,8 +515,11 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 					 const ShardRoster *roster)
 {
 	int count;
-	ShardMapEntry *members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
+	ShardMapEntry *members;
 
+	if (homes->settings.rebalance_interval <= 0)
+		return;
+	members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
 	for (int i = 0; i < count; i++)
 	{
 		ShardMemberRecord member;

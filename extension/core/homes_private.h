@@ -122,12 +122,21 @@ struct ShardHomes
 extern HomesRegion *shard_homes_region(ShardHomes *homes, int32 node);
 extern bool shard_homes_hosts(const HomesRegion *region, int32 type_id);
 extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
+extern int64 shard_homes_next_rebalance(const ShardHomes *homes, int64 now);
 extern HomesShard *shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard);
 extern bool shard_homes_record(const ShardHomes *homes, const HomesShard *shard,
 							   ShardHomeRecord *record, int64 *n);
 extern bool shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *member);
 extern void shard_homes_asked(HomesShard *shard, int64 now);
 extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
+
+extern void shard_homes_follow(ShardHomes *homes, int64 now);
+
+/* homes_type.c */
+extern void shard_homes_start_type(ShardHomes *homes, const ShardControl *message,
+								   ShardProposer *proposer, ShardActions *out);
+extern int32
+shard_homes_number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_id, int32 *number);
 
 /* homes_move.c */
 extern bool

@@ -163,6 +163,7 @@ void
 shard_node_destroy(ShardNode *node)
 {
 	shard_node_region_destroy(node);
+	shard_node_type_destroy(node);
 	shard_node_journal_new_era(node);
 	if (node->past)
 		shard_map_destroy(node->past);
@@ -494,6 +495,7 @@ receive(ShardNode *node, int64 now, const char *bytes, size_t length)
 	shard_node_journal_receive(node, now, &message);
 	shard_node_learn_receive(node, now, &message);
 	shard_node_member_receive(node, now, &message);
+	shard_node_type_receive(node, &message);
 	shard_node_region_receive(node, &message);
 	shard_node_office_receive(node, now, &message);
 }
@@ -516,6 +518,11 @@ shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 	{
 		shard_node_member_tick(node, now);
 		shard_node_region_tick(node, now);
+		/* What the node asks itself as coordinator is met by the office's tick. */
+		end(node, now);
+	}
+	if (node->running && !node->fenced)
+	{
 		shard_node_office_tick(node, now);
 		shard_node_journal_tick(node, now);
 	}
@@ -587,6 +594,7 @@ shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardA
 	else
 	{
 		shard_node_member_event(node, event);
+		shard_node_type_event(node, event);
 		shard_node_region_event(node, now, event);
 		shard_node_office_event(node, now, event);
 	}

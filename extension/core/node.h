@@ -51,7 +51,8 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_STAGED,			  /* shards[0]: staged durably for that move */
 	SHARD_EVENT_IMPORT_FAILED,	  /* shards[0], text */
 	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address */
-	SHARD_EVENT_TYPE,			  /* type: a type is to run here; flag: as proxy only */
+	SHARD_EVENT_TYPE,			  /* type: it is to run here; flag: as proxy only; number: the id
+								   * wished for, 0: any. Again: when it has changed */
 	SHARD_EVENT_JOIN,			  /* text: seed's address; uuid: token; token; flag: has data */
 	SHARD_EVENT_LEAVE,			  /* token */
 	SHARD_EVENT_DOWN,			  /* node; token */
@@ -63,7 +64,9 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_LEASE_TTL,		  /* number: milliseconds from now on; token (L3) */
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
 	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
-	SHARD_EVENT_WORKERS_STOPPED	  /* the node is going down in good order */
+	SHARD_EVENT_WORKERS_STOPPED,  /* the node is going down in good order */
+	SHARD_EVENT_DROP_TYPE /* text: name of a type that is no more, of a node that is alone in
+								   * its cluster; also at start, for what only the map still has */
 } ShardNodeEventKind;
 
 typedef struct ShardNodeEvent

@@ -25,13 +25,16 @@ write_point(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_LEARNED, &entry);
 }
 
-/* Tell the workers one home; they ignore what they know. */
+/* Tell the workers one home; they ignore what they know. Of a type that goes they hear nothing. */
 void
 shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *entry)
 {
-	ShardMapEntry *copy = shard_arena_copy(node->out->arena, entry, sizeof(ShardMapEntry));
+	ShardMapEntry *copy;
 	ShardAction *action;
 
+	if (shard_node_type_is_dropped(node, entry->key.a))
+		return;
+	copy = shard_arena_copy(node->out->arena, entry, sizeof(ShardMapEntry));
 	copy->value = shard_arena_copy(node->out->arena, entry->value, entry->length);
 	action = shard_action_add(node->out, SHARD_ACTION_FACT);
 	action->entry = copy;
@@ -189,6 +192,8 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 		shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
 		if (entry->key.kind == SHARD_MAP_HOME && !entry->deleted)
 			shard_node_learn_tell_home(node, entry);
+		if (entry->key.kind == SHARD_MAP_TYPE)
+			shard_node_type_learned(node, entry);
 		self |= entry->key.kind == SHARD_MAP_MEMBER && entry->key.a == node->id;
 		counters |= entry->key.kind == SHARD_MAP_COUNTERS;
 	}

@@ -115,6 +115,14 @@ follow_office(ShardNode *node, int64 now)
 	node->in_office = held;
 	if (held)
 	{
+		/* It need not wait for its own heartbeat. */
+		if (shard_proposer_ballot(node->proposer) > node->coordinator_ballot)
+		{
+			node->coordinator = node->id;
+			node->coordinator_ballot = shard_proposer_ballot(node->proposer);
+			node->coordinator_heard = now;
+			shard_node_region_new_coordinator(node);
+		}
 		shard_roster_take_office(node->roster, now, node->proposer);
 		shard_homes_take_office(node->homes, now, shard_proposer_decided(node->proposer));
 		shard_action_log(node->out, 15 /* LOG */, "node %d is the coordinator", node->id);
@@ -284,6 +292,10 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 			shard_roster_heard(node->roster, now, message->from,
 							   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
 	}
+	/* What this node itself no longer wishes for may still have been on its way. */
+	if (message->kind == SHARD_CONTROL_START_TYPE && message->from == node->id &&
+		!shard_node_type_is_wished(node, message))
+		return;
 	if (message->kind == SHARD_CONTROL_REGISTER)
 		note_gate(node, message);
 	shard_roster_receive(node->roster, now, message, node->proposer, node->out);

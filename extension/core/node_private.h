@@ -29,9 +29,16 @@ typedef struct NodeType
 	bool proxy;
 	bool refused;		/* the cluster has another type of that name */
 	int32 type_id;		/* 0: not learned yet */
-	ShardMapEntry wish; /* the type's value as this node would have it; owned */
+	ShardMapEntry wish; /* the type's value and number as this node would have it; owned */
 	uint64 settings_hash;
 } NodeType;
+
+/* A type that was dropped here, while the map may still have it. */
+typedef struct NodeDrop
+{
+	char *name;
+	int32 type_id; /* 0: not in the map, as far as known */
+} NodeDrop;
 
 /* A message that waits for a transaction to be durable (T3), or to be looped back to ourselves. */
 typedef struct NodeHeld
@@ -133,7 +140,10 @@ struct ShardNode
 	/* The region's side. */
 	NodeType *types;
 	int n_types;
+	NodeDrop *drops;
+	int n_drops;
 	bool registered;
+	int64 registration; /* number of the last one that was sent */
 	int64 next_register;
 	struct node_shards_hash *wanted; /* by workers; no home is known */
 	int64 next_want;
@@ -204,7 +214,20 @@ extern void shard_node_journal_new_era(ShardNode *node);
 extern void shard_node_journal_late(ShardNode *node, const ShardControl *message);
 extern void shard_node_journal_claimed(ShardNode *node, const ShardControl *message);
 
-/* node_region.c: registration, wanted homes, starts and stops of shards */
+/* node_type.c: types that run here, registration */
+extern void shard_node_type_event(ShardNode *node, const ShardNodeEvent *event);
+extern void shard_node_type_receive(ShardNode *node, const ShardControl *message);
+extern void shard_node_type_announce(ShardNode *node, int64 now);
+extern void shard_node_type_finish_drops(ShardNode *node, int64 now);
+extern void shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry);
+extern bool shard_node_type_is_dropped(const ShardNode *node, int32 type_id);
+extern bool shard_node_type_is_wished(const ShardNode *node, const ShardControl *message);
+extern void shard_node_type_new_coordinator(ShardNode *node);
+extern void shard_node_type_forget(ShardNode *node);
+extern void shard_node_type_destroy(ShardNode *node);
+
+/* node_region.c: wanted homes, starts and stops of shards */
+extern void shard_node_region_drop(ShardNode *node, int32 type_id);
 extern void shard_node_region_tick(ShardNode *node, int64 now);
 extern void shard_node_region_receive(ShardNode *node, const ShardControl *message);
 extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event);

@@ -3,8 +3,8 @@
  *		The region's side of the sharding protocol: what the workers of a node want from the
  *		coordinator, and what the coordinator wants from them.
  *
- * Everything here is volatile and asked again: registration until it is acknowledged, homes until
- * they are learned, starts and stops whenever the coordinator repeats its question. The workers answer
+ * Everything here is volatile and asked again: homes until they are learned, starts and stops
+ * whenever the coordinator repeats its question. Types and registration: node_type.c. The workers answer
  * from their durable rows, so a repeated command gets the same answer (M11).
  */
 #ifndef FRONTEND
@@ -47,145 +47,17 @@ typedef struct NodeShardEntry
 /* Shards in one message; larger lists are cut. */
 #define LIST_LIMIT 1000
 
-/* ---- types and registration ------------------------------------------------------------------- */
-
-/* A type is to run here, or to be known here as a proxy. The same name again replaces nothing. */
-static void
-add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy)
-{
-	NodeType *type;
-	ShardMapEntry wish;
-
-	for (int i = 0; i < node->n_types; i++)
-	{
-		if (strcmp(node->types[i].name, record->name) == 0)
-			return;
-	}
-	node->types = node->types ? repalloc(node->types, (node->n_types + 1) * sizeof(NodeType))
-							  : palloc(sizeof(NodeType));
-	type = &node->types[node->n_types++];
-	memset(type, 0, sizeof(NodeType));
-	type->name = pstrdup(record->name);
-	type->proxy = proxy;
-	type->settings_hash = record->settings_hash;
-	wish = shard_record_put_type(0, record, 0, node->out->arena);
-	type->wish = wish;
-	type->wish.value = memcpy(palloc(Max(wish.length, 1)), wish.value, wish.length);
-	node->registered = false;
-	node->next_register = 0;
-}
-
-/* Give each type of this node the id that the cluster knows it by. */
-static void
-resolve_types(ShardNode *node)
-{
-	int count = -1;
-	ShardMapEntry *known = NULL;
-
-	for (int i = 0; i < node->n_types; i++)
-	{
-		NodeType *type = &node->types[i];
-
-		if (type->type_id != 0 || type->refused)
-			continue;
-		if (count < 0)
-			known = shard_map_list(node->learned, SHARD_MAP_TYPE, node->out->arena, &count);
-		for (int k = 0; k < count; k++)
-		{
-			ShardTypeRecord record;
-
-			if (!shard_record_get_type(&known[k], &record, node->arena) ||
-				strcmp(record.name, type->name) != 0)
-				continue;
-			if (record.settings_hash == type->settings_hash)
-				type->type_id = known[k].key.a;
-			else
-			{
-				type->refused = true;
-				shard_action_log(node->out, 19 /* WARNING */,
-								 "entity type \"%s\" has other settings in the cluster",
-								 type->name);
-			}
-			node->registered = false;
-		}
-	}
-}
-
-/* Announce what runs here, until the coordinator of the day has acknowledged it (C3). */
-static void
-announce(ShardNode *node, int64 now)
-{
-	ShardControl *message;
-
-	if (!node->admitted || now < node->next_register)
-		return;
-	resolve_types(node);
-	for (int i = 0; i < node->n_types; i++)
-	{
-		NodeType *type = &node->types[i];
-
-		if (type->type_id != 0 || type->refused)
-			continue;
-		message = shard_node_to_coordinator(node, SHARD_CONTROL_START_TYPE);
-		if (!message)
-			return;
-		message->entries = &type->wish;
-		message->n_entries = 1;
-		node->next_register = now + SHARD_RESEND_INTERVAL;
-	}
-	if (node->registered)
-		return;
-	message = shard_node_to_coordinator(node, SHARD_CONTROL_REGISTER);
-	if (!message)
-		return;
-	node->next_register = now + SHARD_RESEND_INTERVAL;
-	message->n = shard_map_point(node->learned).n;
-	message->status = node->config.gate;
-	message->nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
-	message->nodes2 = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
-	for (int i = 0; i < node->n_types; i++)
-	{
-		if (node->types[i].type_id == 0)
-			continue;
-		if (node->types[i].proxy)
-			message->nodes2[message->n_nodes2++] = node->types[i].type_id;
-		else
-			message->nodes[message->n_nodes++] = node->types[i].type_id;
-	}
-}
-
-/* The cluster does not take the type as this node has it: it is not asked again, nor hosted here. */
-static void
-type_answered(ShardNode *node, const ShardControl *message)
-{
-	ShardTypeRecord record;
-
-	if (message->flag || message->n_entries != 1 ||
-		!shard_record_get_type(&message->entries[0], &record, node->arena))
-		return;
-	for (int i = 0; i < node->n_types; i++)
-	{
-		NodeType *type = &node->types[i];
-
-		if (strcmp(type->name, record.name) != 0 || type->refused || type->type_id != 0)
-			continue;
-		type->refused = true;
-		shard_action_log(node->out, 19 /* WARNING */, "entity type \"%s\" is refused: %s",
-						 type->name, message->text ? message->text : "");
-	}
-}
+/* ---- coordinators and eras -------------------------------------------------------------------- */
 
 /* Another coordinator knows nothing of this node yet. */
 void
 shard_node_region_new_coordinator(ShardNode *node)
 {
-	node->registered = false;
-	node->next_register = 0;
+	shard_node_type_new_coordinator(node);
 	node->next_want = 0;
 	node->next_leave = 0;
 	node->next_renewal = 0;
-	for (int i = 0; i < node->n_types; i++)
-		node->types[i].refused = false;
+	node->next_admit = 0;
 }
 
 /* Nothing runs any more of what was started. */
@@ -200,12 +72,36 @@ shard_node_region_stopped(ShardNode *node)
 void
 shard_node_region_forget(ShardNode *node)
 {
-	for (int i = 0; i < node->n_types; i++)
-		node->types[i].type_id = 0;
+	shard_node_type_forget(node);
 	if (node->wanted)
 		node_shards_reset(node->wanted);
 	shard_node_region_stopped(node);
 	shard_node_region_new_coordinator(node);
+}
+
+/* Forget the shards of one type. */
+static void
+drop_shards(struct node_shards_hash *shards, int32 type_id)
+{
+	node_shards_iterator iterator;
+	NodeShardEntry *entry;
+
+	if (!shards)
+		return;
+	node_shards_start_iterate(shards, &iterator);
+	while ((entry = node_shards_iterate(shards, &iterator)) != NULL)
+	{
+		if (entry->key.type_id == type_id)
+			node_shards_delete_item(shards, entry);
+	}
+}
+
+/* The type with that id was dropped: nobody waits for its homes, nothing of it runs. */
+void
+shard_node_region_drop(ShardNode *node, int32 type_id)
+{
+	drop_shards(node->wanted, type_id);
+	drop_shards(node->started, type_id);
 }
 
 /* ---- wanted homes ----------------------------------------------------------------------------- */
@@ -239,13 +135,18 @@ want(ShardNode *node, const ShardShardRef *shards, int n_shards)
 	}
 }
 
-/* Ask for the homes that are still wanted; the workers were told of those that were learned meanwhile. */
+/*
+ * Ask for the homes that are still wanted; the workers were told of those that were learned meanwhile.
+ * Nobody can answer for a type that is not in the map: its shards wait until it was learned.
+ */
 static void
 ask_homes(ShardNode *node, int64 now)
 {
 	node_shards_iterator iterator;
 	NodeShardEntry *entry;
 	ShardControl *message = NULL;
+	int32 type_id = 0;
+	bool known = false;
 
 	if (!node->admitted || node->coordinator == 0 || !node->wanted || node->wanted->members == 0 ||
 		now < node->next_want)
@@ -259,6 +160,14 @@ ask_homes(ShardNode *node, int64 now)
 			node_shards_delete_item(node->wanted, entry);
 			continue;
 		}
+		if (entry->key.type_id != type_id)
+		{
+			type_id = entry->key.type_id;
+			known =
+				shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) != NULL;
+		}
+		if (!known)
+			continue;
 		if (!message || message->n_shards == LIST_LIMIT)
 		{
 			message = shard_node_to_coordinator(node, SHARD_CONTROL_GET_SHARD_HOMES);
@@ -365,7 +274,8 @@ shard_node_region_tick(ShardNode *node, int64 now)
 
 	if (node->join.address || node->fenced)
 		return;
-	announce(node, now);
+	shard_node_type_finish_drops(node, now);
+	shard_node_type_announce(node, now);
 	ask_homes(node, now);
 	if (node->leave_wished && now >= node->next_leave && node->status < SHARD_MEMBER_LEAVING)
 	{
@@ -380,13 +290,6 @@ shard_node_region_receive(ShardNode *node, const ShardControl *message)
 {
 	switch (message->kind)
 	{
-		case SHARD_CONTROL_REGISTER_ACK:
-			if (message->from == node->coordinator)
-				node->registered = true;
-			break;
-		case SHARD_CONTROL_TYPE_STARTED:
-			type_answered(node, message);
-			break;
 		case SHARD_CONTROL_HOST_SHARDS:
 			host_shards(node, message);
 			break;
@@ -409,9 +312,6 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
 	switch (event->kind)
 	{
-		case SHARD_EVENT_TYPE:
-			add_type(node, event->type, event->flag);
-			break;
 		case SHARD_EVENT_HOMES_WANTED:
 			want(node, event->shards, event->n_shards);
 			break;
@@ -443,13 +343,6 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 void
 shard_node_region_destroy(ShardNode *node)
 {
-	for (int i = 0; i < node->n_types; i++)
-	{
-		pfree(node->types[i].name);
-		pfree(unconstify(char *, node->types[i].wish.value));
-	}
-	if (node->types)
-		pfree(node->types);
 	if (node->wanted)
 		node_shards_destroy(node->wanted);
 	if (node->started)

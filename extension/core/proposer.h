@@ -68,6 +68,10 @@ extern void shard_proposer_flush(ShardProposer *proposer, int64 now, ShardAction
 /* Is a change of the key gathered or outstanding (C2)? */
 extern bool shard_proposer_pending(const ShardProposer *proposer, ShardMapKey key);
 
+/* The same for any change of a type, its homes or its pins, removals but for the type's aside. */
+extern bool
+shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardArena *arena);
+
 extern ShardOffice shard_proposer_office(const ShardProposer *proposer);
 extern int64 shard_proposer_ballot(const ShardProposer *proposer);
 

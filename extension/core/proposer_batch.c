@@ -246,6 +246,32 @@ shard_proposer_pending(const ShardProposer *proposer, ShardMapKey key)
 		   shard_map_find(proposer->outstanding, key) != NULL;
 }
 
+/* Does a batch change a home or pin of a type? */
+static bool
+has_shard_of(const ShardMap *batch, ShardMapKind kind, int32 type_id, ShardArena *arena)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_list(batch, kind, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (entries[i].key.a == type_id)
+			return true;
+	}
+	return false;
+}
+
+/* See proposer.h. */
+bool
+shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardArena *arena)
+{
+	return shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) ||
+		   has_shard_of(proposer->gathered, SHARD_MAP_HOME, type_id, arena) ||
+		   has_shard_of(proposer->outstanding, SHARD_MAP_HOME, type_id, arena) ||
+		   has_shard_of(proposer->gathered, SHARD_MAP_PIN, type_id, arena) ||
+		   has_shard_of(proposer->outstanding, SHARD_MAP_PIN, type_id, arena);
+}
+
 /*
  * A change of voters that was begun, maybe by a coordinator before, is brought to its end (R9).
  */

@@ -22,7 +22,9 @@
 typedef struct Machine
 {
 	ShardNode *node;
-	bool cut; /* nothing comes or goes */
+	bool cut;	  /* nothing comes or goes */
+	bool slow;	  /* its disk: what was asked for becomes durable with settle() */
+	int64 ticket; /* the last one that waits for that */
 	char dsn[8];
 	ShardUuid incarnation;
 	ShardMap *rows[STORES]; /* durable */
@@ -195,11 +197,22 @@ act(int at, int link)
 				break;
 		}
 	}
-	if (ticket > 0)
+	machine->ticket = Max(machine->ticket, ticket);
+	if (machine->ticket > 0 && !machine->slow)
 	{
+		ticket = machine->ticket;
+		machine->ticket = 0;
 		shard_node_persisted(machine->node, now, ticket, out);
 		act(at, link);
 	}
+}
+
+/* The disk of a machine has done what it was asked for. */
+pg_attribute_unused() static void settle(int at)
+{
+	machines[at].slow = false;
+	shard_action_reset(out);
+	act(at, NO_LINK);
 }
 
 /* Something happens at a machine. */
@@ -271,6 +284,8 @@ run(int64 time)
 /* What a cluster that is founded here asks for before it places anything. */
 static int min_members;
 
+static int64 rebalance_interval = SHARD_REBALANCE_INTERVAL;
+
 /* A machine's process begins, with what is durable there. */
 static void
 start(int at)
@@ -283,7 +298,7 @@ start(int at)
 	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
 	config.min_members = min_members;
 	config.roster.stable_after = 20 * SHARD_SECOND;
-	config.homes.rebalance_interval = SHARD_REBALANCE_INTERVAL;
+	config.homes.rebalance_interval = rebalance_interval;
 	config.homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config.homes.start_timeout = SHARD_START_TIMEOUT;
 	machine->node = shard_node_create(&config);
@@ -316,6 +331,7 @@ stop(int at)
 {
 	shard_node_destroy(machines[at].node);
 	machines[at].node = NULL;
+	machines[at].ticket = 0;
 }
 
 /* A machine joins the cluster of another one. */
@@ -330,8 +346,7 @@ join(int at, int seed)
 }
 
 /* Every machine runs a type. */
-static void
-add_type(int at, const char *name, int32 number_of_shards)
+pg_attribute_unused() static void add_type(int at, const char *name, int32 number_of_shards)
 {
 	ShardTypeRecord type = {.name = name, .number_of_shards = number_of_shards, .role = ""};
 	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
@@ -359,8 +374,7 @@ count_homes(int at, int32 node)
 	return n;
 }
 
-static bool
-is_coordinator(int at)
+pg_attribute_unused() static bool is_coordinator(int at)
 {
 	return shard_proposer_office(shard_node_proposer(machines[at].node)) == SHARD_OFFICE_HELD;
 }

@@ -1,0 +1,384 @@
+/*
+ * core/node_type.c
+ *		The types that run on a node: their ids in the cluster, registration, and dropping them.
+ *
+ * A type is known by its name until the cluster has given it an id. A host that had to give it a number
+ * before wishes for that number; it is granted if nobody can have had it. Registration is volatile and
+ * repeated until it is acknowledged (C3); a later one replaces what an earlier one said.
+ *
+ * A type that is dropped leaves the map if this node is its cluster: one batch, the type with all its
+ * homes and pins, so that nobody can meet one without the other. It waits until no change of the type
+ * is under way; meanwhile the workers hear nothing of it, and a new type of that name waits. If the
+ * process dies before the batch is decided, the map still has a type that its host lacks: the host
+ * compares them when it starts, and drops it again.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+
+static NodeType *
+find_type(const ShardNode *node, const char *name)
+{
+	for (int i = 0; i < node->n_types; i++)
+	{
+		if (strcmp(node->types[i].name, name) == 0)
+			return &node->types[i];
+	}
+	return NULL;
+}
+
+static NodeDrop *
+find_drop(const ShardNode *node, const char *name)
+{
+	for (int i = 0; i < node->n_drops; i++)
+	{
+		if (strcmp(node->drops[i].name, name) == 0)
+			return &node->drops[i];
+	}
+	return NULL;
+}
+
+/* The id of a type in a map, 0 if it is not there. */
+static int32
+find_id(const ShardNode *node, const ShardMap *map, const char *name)
+{
+	int count;
+	ShardMapEntry *known = shard_map_list(map, SHARD_MAP_TYPE, node->out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord record;
+
+		if (shard_record_get_type(&known[i], &record, node->arena) &&
+			strcmp(record.name, name) == 0)
+			return known[i].key.a;
+	}
+	return 0;
+}
+
+/* What runs here has changed: the coordinator has to be told. */
+static void
+changed(ShardNode *node)
+{
+	node->registered = false;
+	node->next_register = 0;
+	node->registration++;
+}
+
+/* ---- types ------------------------------------------------------------------------------------ */
+
+/* The type's value and number as this node would have it. */
+static void
+set_wish(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 number)
+{
+	ShardMapEntry wish = shard_record_put_type(number, record, 0, node->out->arena);
+
+	if (type->wish.value)
+		pfree(unconstify(char *, type->wish.value));
+	type->wish = wish;
+	type->wish.value = memcpy(palloc(Max(wish.length, 1)), wish.value, wish.length);
+	type->settings_hash = record->settings_hash;
+	type->refused = false;
+}
+
+/*
+ * A type is to run here, or to be known here as a proxy. The same name again: what the cluster has not
+ * granted yet is wished for as it is now; of what it has, only whether it is a proxy can change.
+ */
+static void
+add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 number)
+{
+	NodeType *type = find_type(node, record->name);
+
+	if (!type)
+	{
+		node->types = node->types ? repalloc(node->types, (node->n_types + 1) * sizeof(NodeType))
+								  : palloc(sizeof(NodeType));
+		type = &node->types[node->n_types++];
+		memset(type, 0, sizeof(NodeType));
+		type->name = pstrdup(record->name);
+	}
+	else if (type->proxy == proxy &&
+			 (type->type_id != 0 ||
+			  (type->settings_hash == record->settings_hash && type->wish.key.a == number)))
+		return;
+	type->proxy = proxy;
+	if (type->type_id == 0)
+		set_wish(node, type, record, number);
+	changed(node);
+}
+
+/* Give each type of this node the id that the cluster knows it by. */
+static void
+resolve_types(ShardNode *node)
+{
+	int count = -1;
+	ShardMapEntry *known = NULL;
+
+	for (int i = 0; i < node->n_types; i++)
+	{
+		NodeType *type = &node->types[i];
+
+		if (type->type_id != 0 || type->refused || find_drop(node, type->name))
+			continue;
+		if (count < 0)
+			known = shard_map_list(node->learned, SHARD_MAP_TYPE, node->out->arena, &count);
+		for (int k = 0; k < count; k++)
+		{
+			ShardTypeRecord record;
+
+			if (!shard_record_get_type(&known[k], &record, node->arena) ||
+				strcmp(record.name, type->name) != 0)
+				continue;
+			if (record.settings_hash == type->settings_hash)
+				type->type_id = known[k].key.a;
+			else
+			{
+				type->refused = true;
+				shard_action_log(node->out, 19 /* WARNING */,
+								 "entity type \"%s\" has other settings in the cluster",
+								 type->name);
+			}
+			changed(node);
+		}
+	}
+}
+
+/* Wish for the types that the cluster does not know. False: there is nobody to be asked. */
+static bool
+ask_for_types(ShardNode *node, int64 now)
+{
+	for (int i = 0; i < node->n_types; i++)
+	{
+		NodeType *type = &node->types[i];
+		ShardControl *message;
+
+		if (type->type_id != 0 || type->refused || find_drop(node, type->name))
+			continue;
+		message = shard_node_to_coordinator(node, SHARD_CONTROL_START_TYPE);
+		if (!message)
+			return false;
+		message->entries = &type->wish;
+		message->n_entries = 1;
+		node->next_register = now + SHARD_RESEND_INTERVAL;
+	}
+	return true;
+}
+
+/* Announce what runs here, until the coordinator of the day has acknowledged it (C3). */
+void
+shard_node_type_announce(ShardNode *node, int64 now)
+{
+	ShardControl *message;
+
+	if (!node->admitted || now < node->next_register)
+		return;
+	resolve_types(node);
+	if (!ask_for_types(node, now) || node->registered)
+		return;
+	message = shard_node_to_coordinator(node, SHARD_CONTROL_REGISTER);
+	if (!message)
+		return;
+	node->next_register = now + SHARD_RESEND_INTERVAL;
+	message->n = shard_map_point(node->learned).n;
+	message->token = node->registration;
+	message->status = node->config.gate;
+	message->nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
+	message->nodes2 = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
+	for (int i = 0; i < node->n_types; i++)
+	{
+		if (node->types[i].type_id == 0)
+			continue;
+		if (node->types[i].proxy)
+			message->nodes2[message->n_nodes2++] = node->types[i].type_id;
+		else
+			message->nodes[message->n_nodes++] = node->types[i].type_id;
+	}
+}
+
+/* The cluster does not take the type as this node has it: it is not asked again, nor hosted here. */
+static void
+type_answered(ShardNode *node, const ShardControl *message)
+{
+	ShardTypeRecord record;
+	NodeType *type;
+
+	if (message->flag || message->n_entries != 1 ||
+		!shard_record_get_type(&message->entries[0], &record, node->arena))
+		return;
+	type = find_type(node, record.name);
+	if (!type || type->refused || type->type_id != 0 || type->settings_hash != record.settings_hash)
+		return;
+	type->refused = true;
+	shard_action_log(node->out, 19 /* WARNING */, "entity type \"%s\" is refused: %s", type->name,
+					 message->text ? message->text : "");
+}
+
+/* ---- types that go ---------------------------------------------------------------------------- */
+
+/* A type is dropped here. */
+static void
+drop_type(ShardNode *node, const char *name)
+{
+	NodeType *type = find_type(node, name);
+	NodeDrop *drop;
+
+	if (type)
+	{
+		pfree(type->name);
+		pfree(unconstify(char *, type->wish.value));
+		*type = node->types[--node->n_types];
+		changed(node);
+	}
+	if (find_drop(node, name))
+		return;
+	node->drops = node->drops ? repalloc(node->drops, (node->n_drops + 1) * sizeof(NodeDrop))
+							  : palloc(sizeof(NodeDrop));
+	drop = &node->drops[node->n_drops++];
+	drop->name = pstrdup(name);
+	drop->type_id = find_id(node, node->learned, name);
+	if (drop->type_id != 0)
+		shard_node_region_drop(node, drop->type_id);
+}
+
+/* A drop is done, or cannot be: a type of that name may come again. */
+static void
+end_drop(ShardNode *node, NodeDrop *drop)
+{
+	pfree(drop->name);
+	*drop = node->drops[--node->n_drops];
+	node->next_register = 0;
+}
+
+/*
+ * Take the types that were dropped out of the map, if this node is its cluster. A type whose id is
+ * just being decided is met when it has been.
+ */
+void
+shard_node_type_finish_drops(ShardNode *node, int64 now)
+{
+	for (int i = node->n_drops - 1; i >= 0; i--)
+	{
+		NodeDrop *drop = &node->drops[i];
+
+		if (!shard_node_is_alone(node))
+		{
+			end_drop(node, drop);
+			continue;
+		}
+		if (!node->in_office)
+			continue;
+		drop->type_id = find_id(node, shard_proposer_decided(node->proposer), drop->name);
+		if (drop->type_id != 0)
+		{
+			shard_node_region_drop(node, drop->type_id);
+			(void) shard_homes_drop_type(node->homes, now, drop->type_id, node->proposer);
+		}
+		else if (!shard_proposer_pending(node->proposer, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0}))
+			end_drop(node, drop);
+	}
+}
+
+/* Is it being dropped here? */
+bool
+shard_node_type_is_dropped(const ShardNode *node, int32 type_id)
+{
+	for (int i = 0; i < node->n_drops; i++)
+	{
+		if (node->drops[i].type_id == type_id)
+			return true;
+	}
+	return false;
+}
+
+/* START_TYPE of this very node: does it still wish for the type, as it said then? */
+bool
+shard_node_type_is_wished(const ShardNode *node, const ShardControl *message)
+{
+	for (int i = 0; message->n_entries == 1 && i < node->n_types; i++)
+	{
+		const ShardMapEntry *wish = &node->types[i].wish;
+
+		if (wish->key.a == message->entries[0].key.a &&
+			wish->length == message->entries[0].length &&
+			memcmp(wish->value, message->entries[0].value, wish->length) == 0)
+			return !find_drop(node, node->types[i].name);
+	}
+	return false;
+}
+
+/* ---- events ----------------------------------------------------------------------------------- */
+
+void
+shard_node_type_event(ShardNode *node, const ShardNodeEvent *event)
+{
+	if (event->kind == SHARD_EVENT_TYPE)
+		add_type(node, event->type, event->flag, (int32) Min(Max(event->number, 0), PG_INT32_MAX));
+	else if (event->kind == SHARD_EVENT_DROP_TYPE)
+		drop_type(node, event->text);
+}
+
+void
+shard_node_type_receive(ShardNode *node, const ShardControl *message)
+{
+	if (message->kind == SHARD_CONTROL_TYPE_STARTED)
+		type_answered(node, message);
+	/* An answer to an earlier registration says nothing of what was told since. */
+	else if (message->kind == SHARD_CONTROL_REGISTER_ACK && message->from == node->coordinator &&
+			 message->token == node->registration)
+		node->registered = true;
+}
+
+/* A type was learned, or that it is gone: what waited for it goes on. */
+void
+shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
+{
+	for (int i = 0; i < node->n_types; i++)
+	{
+		if (!entry->deleted || node->types[i].type_id != entry->key.a)
+			continue;
+		node->types[i].type_id = 0;
+		changed(node);
+	}
+	node->next_register = 0;
+	node->next_want = 0;
+}
+
+/* Another coordinator knows nothing of what runs here, and may take what the one before refused. */
+void
+shard_node_type_new_coordinator(ShardNode *node)
+{
+	changed(node);
+	for (int i = 0; i < node->n_types; i++)
+		node->types[i].refused = false;
+}
+
+/* The ids of types belong to a cluster, and an era, that is no more. */
+void
+shard_node_type_forget(ShardNode *node)
+{
+	for (int i = 0; i < node->n_types; i++)
+		node->types[i].type_id = 0;
+	for (int i = 0; i < node->n_drops; i++)
+		node->drops[i].type_id = 0;
+}
+
+void
+shard_node_type_destroy(ShardNode *node)
+{
+	for (int i = 0; i < node->n_types; i++)
+	{
+		pfree(node->types[i].name);
+		pfree(unconstify(char *, node->types[i].wish.value));
+	}
+	if (node->types)
+		pfree(node->types);
+	for (int i = 0; i < node->n_drops; i++)
+		pfree(node->drops[i].name);
+	if (node->drops)
+		pfree(node->drops);
+}

@@ -1,0 +1,367 @@
+/*
+ * type_test.c
+ *		Unit tests of types on whole nodes: ids that are wished for, registration, types that go; and how
+ *		many steps lie between a start and the first home.
+ */
+#include "postgres_fe.h"
+
+#include "node_world.h"
+
+/* A type with an id that the machine wishes for. */
+static void
+wish(int at, const char *name, int32 number, bool proxy, uint64 settings_hash)
+{
+	ShardTypeRecord type = {.name = name, .number_of_shards = 100, .role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = proxy};
+
+	type.settings_hash = settings_hash;
+	event.number = number;
+	happen(at, &event);
+	deliver();
+}
+
+static void
+drop(int at, const char *name)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_DROP_TYPE, .text = name};
+
+	happen(at, &event);
+	deliver();
+}
+
+static void
+want(int at, int32 type_id, int32 shard)
+{
+	ShardShardRef ref = {.type_id = type_id, .shard = shard};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = &ref};
+
+	happen(at, &event);
+	deliver();
+}
+
+/* What a machine has learned of a type; 0: no such name. */
+static int32
+id_of(int at, const char *name)
+{
+	ShardArena *arena = shard_arena_create();
+	int count;
+	ShardMapEntry *types =
+		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, arena, &count);
+	int32 id = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (shard_record_get_type(&types[i], &type, arena) && strcmp(type.name, name) == 0)
+			id = types[i].key.a;
+	}
+	shard_arena_destroy(arena);
+	return id;
+}
+
+static int
+homes_of_type(int at, int32 type_id)
+{
+	int count;
+	int n = 0;
+	ShardMapEntry *homes =
+		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_HOME, out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+		n += homes[i].key.a == type_id;
+	return n;
+}
+
+static void
+tick(int at)
+{
+	shard_node_tick(machines[at].node, now, out);
+	act(at, NO_LINK);
+	deliver();
+}
+
+/* Ticks without any time between them, until a machine knows so many homes; how many. */
+static int
+ticks_until(int at, int homes)
+{
+	int ticks = 0;
+
+	for (; count_homes(at, 0) < homes && ticks < 50; ticks++)
+		tick(at);
+	return ticks;
+}
+
+static void
+fresh_world(void)
+{
+	end_world();
+	begin_world();
+	min_members = 1;
+	for (int i = 0; i < MACHINES; i++)
+		memset(&machines[i], 0, sizeof(Machine));
+}
+
+/* A cluster of one is there, and gives homes, without waiting for anything but its own disk. */
+static void
+test_no_waiting(void)
+{
+	int persists;
+
+	fresh_world();
+	start(0);
+	wish(0, "thing", 1, false, 1);
+	want(0, 1, 0);
+	is_int(ticks_until(0, 1), 4, "ticks from the start of a new node to the first home");
+	is_int(machines[0].facts, 1, "the workers hear of it");
+	ok(machines[0].persists <= 10, "with few transactions: %d", machines[0].persists);
+	persists = machines[0].persists;
+	want(0, 1, 1);
+	is_int(ticks_until(0, 2), 1, "ticks to the next home");
+	is_int(machines[0].persists - persists, 2, "transactions for it");
+	wish(0, "other", 2, false, 1);
+	want(0, 2, 0);
+	ok(ticks_until(0, 3) <= 4, "a home of another type follows at once");
+
+	stop(0);
+	start(0);
+	wish(0, "thing", 1, false, 1);
+	wish(0, "other", 2, false, 1);
+	want(0, 1, 2);
+	ok(ticks_until(0, 4) <= 6, "and a new home after a restart");
+}
+
+static void
+test_wishes(void)
+{
+	fresh_world();
+	start(0);
+	wish(0, "seven", 7, false, 1);
+	run(2 * SHARD_SECOND);
+	is_int(id_of(0, "seven"), 7, "a wish is granted");
+	wish(0, "three", 3, false, 1);
+	run(SHARD_SECOND);
+	is_int(id_of(0, "three"), 8, "but no number that may have been given before");
+	wish(0, "any", 0, false, 1);
+	run(SHARD_SECOND);
+	is_int(id_of(0, "any"), 9, "no wish: the next one");
+	wish(0, "huge", PG_INT32_MAX, false, 1);
+	run(SHARD_SECOND);
+	is_int(id_of(0, "huge"), 10, "a wish that would use up the numbers is none");
+	wish(0, "a", 20, false, 1);
+	wish(0, "b", 21, false, 1);
+	wish(0, "c", 22, false, 1);
+	for (int i = 0; i < 10; i++)
+		run(1);
+	ok(id_of(0, "a") == 20 && id_of(0, "b") == 21 && id_of(0, "c") == 22,
+	   "several at once, each with its number, without waiting");
+}
+
+/* The same name again, as a proxy or not, with other settings. */
+static void
+test_again(void)
+{
+	fresh_world();
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	wish(0, "thing", 1, false, 1);
+	wish(1, "thing", 1, true, 1);
+	run(2 * SHARD_SECOND);
+	for (int i = 0; i < 10; i++)
+		want(0, 1, i);
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 1), 10, "a proxy gets no homes");
+	wish(1, "thing", 1, false, 1);
+	wish(0, "thing", 1, true, 1);
+	run(2 * SHARD_SECOND);
+	for (int i = 10; i < 20; i++)
+		want(0, 1, i);
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 2), 10, "after it has changed places with the other, it does");
+
+	wish(1, "thing", 1, false, 2);
+	run(SHARD_SECOND);
+	is_int(id_of(1, "thing"), 1, "what was granted stays");
+	wish(0, "new", 5, false, 1);
+	run(SHARD_SECOND);
+	wish(1, "new", 5, false, 2);
+	run(SHARD_SECOND);
+	want(1, 5, 1);
+	run(SHARD_SECOND);
+	is_int(homes_of_type(1, 5), 1, "a type with other settings is not hosted here");
+	is_int(count_homes(1, 1), 11, "but there");
+	wish(1, "new", 5, false, 1);
+	run(SHARD_SECOND);
+	for (int i = 2; i < 8; i++)
+		want(1, 5, i);
+	run(SHARD_SECOND);
+	is_int(homes_of_type(1, 5), 7, "with the same settings it is");
+	ok(count_homes(1, 1) < 17, "hosted here");
+}
+
+/* Everything that can still name a type that is gone. */
+static void
+say_old_things(int at, int32 type_id)
+{
+	ShardShardRef ref = {.type_id = type_id, .shard = 2};
+	ShardNodeEvent started = {.kind = SHARD_EVENT_SHARDS_STARTED, .n_shards = 1, .shards = &ref};
+
+	happen(at, &started);
+	deliver();
+	want(at, type_id, 3);
+}
+
+static void
+test_drop(void)
+{
+	fresh_world();
+	start(0);
+	wish(0, "thing", 4, false, 1);
+	wish(0, "other", 5, false, 1);
+	run(2 * SHARD_SECOND);
+	for (int i = 0; i < 50; i++)
+		want(0, 4, i);
+	want(0, 5, 0);
+	run(SHARD_SECOND);
+	is_int(homes_of_type(0, 4), 50, "a type with homes");
+
+	/* Of the last ones it is not decided yet where they are; some are only wished for. */
+	machines[0].slow = true;
+	for (int i = 50; i < 60; i++)
+		want(0, 4, i);
+	tick(0);
+	want(0, 4, 60);
+	tick(0);
+	want(0, 4, 61);
+	drop(0, "thing");
+	machines[0].facts = 0;
+	want(0, 4, 1);
+	is_int(machines[0].facts, 0, "of a type that goes the workers hear nothing");
+	tick(0);
+	settle(0);
+	ok(homes_of_type(0, 4) > 50, "decided is what was on its way");
+	run(SHARD_SECOND);
+	is_int(homes_of_type(0, 4), 0, "goes with all of them");
+	is_int(id_of(0, "thing"), 0, "and is gone");
+	is_int(homes_of_type(0, 5), 1, "others stay");
+	say_old_things(0, 4);
+	run(SHARD_START_TIMEOUT + SHARD_SECOND);
+	is_int(homes_of_type(0, 4), 0, "nothing of it comes back");
+	stop(0);
+	start(0);
+	wish(0, "other", 5, false, 1);
+	run(2 * SHARD_SECOND);
+	say_old_things(0, 4);
+	run(SHARD_START_TIMEOUT);
+	is_int(homes_of_type(0, 4) + id_of(0, "thing"), 0, "not after a restart either");
+
+	wish(0, "thing", 4, false, 1);
+	run(SHARD_SECOND);
+	is_int(id_of(0, "thing"), 6, "its number is not given again");
+	is_int(homes_of_type(0, 6), 0, "it begins anew");
+}
+
+/* Dropped and made again before anything of it was decided. */
+static void
+test_drop_at_once(void)
+{
+	fresh_world();
+	start(0);
+	run(2 * SHARD_SECOND);
+	machines[0].slow = true;
+	wish(0, "thing", 1, false, 1);
+	tick(0);
+	drop(0, "thing");
+	wish(0, "thing", 2, false, 7);
+	tick(0);
+	want(0, 1, 0);
+	want(0, 2, 0);
+	settle(0);
+	run(2 * SHARD_SECOND);
+	is_int(id_of(0, "thing"), 2, "the second one stays");
+	is_int(homes_of_type(0, 1), 0, "nothing of the first one");
+	is_int(homes_of_type(0, 2), 1, "what was asked of the second one was answered");
+
+	drop(0, "never was");
+	drop(0, "thing");
+	drop(0, "thing");
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 0) + id_of(0, "thing"), 0, "twice is once");
+
+	/* The host lacks a type that the map has: it died between the two. */
+	wish(0, "left over", 3, false, 1);
+	run(SHARD_SECOND);
+	stop(0);
+	start(0);
+	drop(0, "left over");
+	run(3 * SHARD_SECOND);
+	is_int(id_of(0, "left over"), 0, "it can be dropped at the next start");
+}
+
+/* In a cluster with others the type is the cluster's. */
+static void
+test_drop_of_many(void)
+{
+	fresh_world();
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	wish(0, "thing", 1, false, 1);
+	wish(1, "thing", 1, false, 1);
+	run(2 * SHARD_SECOND);
+	want(0, 1, 0);
+	run(SHARD_SECOND);
+	drop(0, "thing");
+	run(SHARD_SECOND);
+	is_int(id_of(0, "thing"), 1, "a type that others have stays");
+	is_int(count_homes(0, 0), 1, "with its homes");
+	for (int i = 1; i < 20; i++)
+		want(1, 1, i);
+	run(SHARD_SECOND);
+	ok(count_homes(0, 2) >= 19, "which this node gets no more of");
+}
+
+/* Shards do not move by themselves if that was turned off. */
+static void
+test_no_rebalance(void)
+{
+	fresh_world();
+	rebalance_interval = 0;
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	wish(0, "thing", 1, false, 1);
+	run(SHARD_SECOND);
+	for (int i = 0; i < 60; i++)
+		want(0, 1, i);
+	run(SHARD_SECOND);
+	join(1, 0);
+	wish(1, "thing", 1, false, 1);
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 1), 60, "no shard goes to a newcomer");
+	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 3});
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(1, 1), 60, "nor away from one that leaves");
+	ok(machines[0].command != 3, "which stays until it is empty");
+	rebalance_interval = SHARD_REBALANCE_INTERVAL;
+}
+
+int
+main(void)
+{
+	begin_world();
+	test_no_waiting();
+	test_wishes();
+	test_again();
+	test_drop();
+	test_drop_at_once();
+	test_drop_of_many();
+	test_no_rebalance();
+	end_world();
+	return unit_done();
+}
