@@ -5,6 +5,7 @@
 #   make check             every test; also check-matrix (15, 17, 18) and check-long (an hour)
 #   make lint, make indent, make bench
 #   make sim-night        simulated histories for HOURS (8) on all cores
+#   make fault-night      random faults in a real cluster for HOURS (8)
 #   make models           searches the models of the protocol; make models-long larger scopes
 #
 # Variables: PG_CONFIG; SHARD_ASSERTIONS=1 turns on our own assertions and fault points;
@@ -14,7 +15,7 @@ PG_CONFIG ?= pg_config
 
 # These run on a machine that has no PostgreSQL yet, so they come before PGXS.
 SCRIPTS_ONLY = check check-matrix check-long demo demo-stop bench lint indent models models-long \
-	sim-night
+	sim-night fault-night
 
 ifneq (,$(filter $(SCRIPTS_ONLY),$(MAKECMDGOALS)))
 
@@ -46,6 +47,8 @@ models-long:
 	@test/setup.sh model && test/model/run.sh --long
 sim-night:
 	@test/setup.sh build && test/sim/night.sh
+fault-night:
+	@test/check.sh night
 
 else
 

@@ -2,8 +2,9 @@
 # usage: check.sh [TIER ...]
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
-# runs the tiers: lint unit models regress isolation tap sim mutants (default: all of them), or long:
-# the crash loops for an hour. A failed tier does not stop the others. The last line is "N passed, N failed".
+# runs the tiers: lint unit models regress isolation tap cluster nemesis sim mutants (default: all of
+# them), or long: the crash loops for an hour, or night: random faults in a cluster for HOURS (8). A
+# failed tier does not stop the others. The last line is "N passed, N failed".
 #
 # Root does not run servers: then everything after the build runs as an unprivileged account.
 #
@@ -17,7 +18,7 @@ set -euo pipefail
 cd "$root"
 
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap sim mutants)
+[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster nemesis sim mutants)
 limit=${CHECK_TIMEOUT:-3600}
 build=build/${MUTANT:+mutant-}${MUTANT:-check}
 [ -z "${MUTANT:-}" ] || export SHARD_MUTANT=$MUTANT
@@ -228,11 +229,33 @@ run_tap() {  # files
   done
 }
 
-tier_tap() {
+run_tap_of() {  # default files
   local files
-  read -ra files <<<"${PROVE_TESTS:-$(printf '%s ' test/t/*.pl)}"
+  read -ra files <<<"${PROVE_TESTS:-$*}"
   [ -e "${files[0]}" ] || return 0
   run_tap "${files[@]}"
+}
+
+# Tests of one node and of the links between nodes.
+tier_tap() {
+  run_tap_of test/t/0*.pl
+}
+
+# Tests of clusters.
+tier_cluster() {
+  run_tap_of test/t/1*.pl
+}
+
+# Random faults in a cluster under load.
+tier_nemesis() {
+  run_tap_of test/nemesis/[0-9]*.pl
+}
+
+tier_night() {
+  local seconds=$((${HOURS:-8} * 3600))
+  limit=$((SECONDS + seconds + limit))
+  export SHARD_SECONDS=$seconds
+  run_tap test/nemesis/[0-9]*.pl
 }
 
 # The crash loops, those TAP tests whose length SHARD_SECONDS sets, for an hour in all.

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$root"
 
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-tiers=(unit regress isolation tap)
+tiers=(unit regress isolation tap cluster)
 
 release_of() {
   case $1 in

@@ -14,7 +14,7 @@ wanted=()
 for group in "${@:-build}"; do
   case $group in
     build) wanted+=("$server" "$headers" libpq-dev gcc make) ;;
-    test) wanted+=(perl libipc-run-perl procps) ;;
+    test) wanted+=(perl libipc-run-perl procps iproute2) ;;
     model) wanted+=(spin gcc) ;;
     lint) wanted+=(clang-format cppcheck binutils) ;;
     *) die "unknown package group \"$group\": use build, test, lint or model" ;;

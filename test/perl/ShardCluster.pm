@@ -44,17 +44,24 @@ shared_buffers = 32MB
 };
 
 # A running node with the extension in database "postgres". Options: conf (text), fsync, dbs (more
-# databases, each with the extension), extension => 0 (without it).
+# databases, each with the extension), extension => 0 (without it), tcp => address to listen at, too,
+# port, within (see start).
 sub create
 {
 	my ($class, $name, %opt) = @_;
-	my $node = $class->new($name);
+	my $node = $class->new($name, defined $opt{port} ? (port => $opt{port}) : ());
+	$node->{within} = $opt{within};
 
 	$node->init(extra => ['--no-sync']);
 	# What all tests of the project share, where the runner says.
 	$node->append_conf('postgresql.conf', slurp_file($ENV{SHARD_TEST_CONF})) if $ENV{SHARD_TEST_CONF};
 	$node->append_conf('postgresql.conf', $common_conf);
 	$node->append_conf('postgresql.conf', 'fsync = on') if $opt{fsync};
+	if ($opt{tcp})
+	{
+		$node->append_conf('postgresql.conf', "listen_addresses = '$opt{tcp}'");
+		$node->append_conf('pg_hba.conf', 'host all all samenet trust');
+	}
 	$node->append_conf('postgresql.conf', $opt{conf}) if $opt{conf};
 	$node->start;
 
@@ -178,10 +185,10 @@ sub crash
 
 	# Stopped, it can start no child between our look and our blow.
 	kill 'STOP', $postmaster;
-	wait_for_condition(sub { my ($s) = _process($postmaster); !defined $s || $s eq 'T' },
-		'the postmaster to stop');
+	_wait_stopped($postmaster);
 	my @children = _children($postmaster);
 	kill 'KILL', @children;
+	delete $self->{frozen};
 	$self->kill9;
 	_wait_gone(@children);
 	_wait_reaped($postmaster);
@@ -199,6 +206,71 @@ sub crash_postmaster
 	_wait_gone(@children);
 	_wait_reaped($postmaster);
 	return;
+}
+
+# Stops every process of the server where it is, as a machine that hangs; nothing of it can tell.
+sub freeze
+{
+	my ($self) = @_;
+	my $postmaster = $self->{_pid};
+
+	kill 'STOP', $postmaster;
+	_wait_stopped($postmaster);
+	$self->{frozen} = [ _children($postmaster) ];
+	kill 'STOP', @{ $self->{frozen} };
+	_wait_stopped(@{ $self->{frozen} });
+	return;
+}
+
+# Lets them go on as if nothing had happened.
+sub thaw
+{
+	my ($self) = @_;
+	my $frozen = delete $self->{frozen} or return;
+	kill 'CONT', @$frozen, $self->{_pid};
+	return;
+}
+
+sub _wait_stopped
+{
+	my (@pids) = @_;
+	for my $pid (@pids)
+	{
+		wait_for_condition(sub { my ($s) = _process($pid); !defined $s || $s =~ /[TZX]/ },
+			"process $pid to stop");
+	}
+	return;
+}
+
+# A frozen server would not hear that it is to stop.
+sub stop
+{
+	my ($self, @args) = @_;
+	$self->thaw;
+	return $self->SUPER::stop(@args);
+}
+
+# Option within of create(): a command that runs another one elsewhere, such as in a network of its
+# own.
+sub start
+{
+	my ($self, %params) = @_;
+	return $self->SUPER::start(%params) unless $self->{within};
+	local %ENV = $self->_get_env(PGAPPNAME => undef);
+	my $status = PostgreSQL::Test::Utils::system_log(@{ $self->{within} }, 'pg_ctl', '-w', '-D',
+		$self->data_dir, '-l', $self->logfile, '-o', '--cluster-name=' . $self->name, 'start');
+	die 'server ' . $self->name . ' does not start' if $status != 0;
+	$self->_update_pid(1);
+	return 1;
+}
+
+# Calls $self->{told}, if it is there, when the server has another postmaster, or none.
+sub _update_pid
+{
+	my ($self, @args) = @_;
+	my $result = $self->SUPER::_update_pid(@args);
+	$self->{told}->($self) if $self->{told};
+	return $result;
 }
 
 # Starts the server after a crash.

@@ -65,6 +65,7 @@ CREATE TABLE sent (
     entity    text NOT NULL,
     message   jsonb NOT NULL,
     called_at timestamptz NOT NULL,
+    node      int NOT NULL DEFAULT 0,    -- where it was sent; in a cluster, of which others are merged here
     PRIMARY KEY (session, txn, n)
 );
 CREATE TABLE committed (
@@ -77,7 +78,8 @@ CREATE TABLE committed (
 CREATE TABLE handled (
     entity  text NOT NULL,
     pos     bigint NOT NULL,
-    message jsonb NOT NULL
+    message jsonb NOT NULL,
+    node    int NOT NULL DEFAULT 0
 );
 
 CREATE FUNCTION ledger_step(hash text, message jsonb) RETURNS text LANGUAGE sql IMMUTABLE
@@ -178,7 +180,7 @@ WITH seen AS (
     FROM handled h
     JOIN sent s ON (s.session, s.txn, s.n) = (h.message->>'s', (h.message->>'t')::bigint, (h.message->>'n')::int)
     LEFT JOIN committed c ON (c.session, c.txn) = (s.session, s.txn)
-    WINDOW before AS (PARTITION BY h.entity ORDER BY h.pos
+    WINDOW before AS (PARTITION BY h.entity, s.node ORDER BY h.pos
                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            session_before AS (PARTITION BY h.entity, s.session ORDER BY h.pos
                               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
@@ -238,6 +240,10 @@ WITH seen AS (
     SELECT 'P3: handled after what was sent after its commit', session, txn, n, entity
     FROM ordered WHERE latest_call_before > committed_at
     UNION ALL
+    -- No shard moves here, and none is written off.
+    SELECT 'P4: an entity ran on several nodes', NULL, NULL, NULL, entity
+    FROM handled GROUP BY entity HAVING count(DISTINCT node) > 1
+    UNION ALL
     SELECT 'P5: a message that no transaction sent', f.session, f.txn, f.n, f.entity
     FROM fate f LEFT JOIN sent s USING (session, txn, n)
     WHERE s.session IS NULL
@@ -275,6 +281,10 @@ sub new
 	];
 	return $self;
 }
+
+# SQL of the books, and of the entity type.
+sub books { return $books }
+sub entity_type { return $entity_type }
 
 # The books without the entity type: all that the audit needs.
 sub install_books
@@ -402,11 +412,11 @@ sub _start_script
 	my ($self, $client) = @_;
 	my $file = $client->{file};
 	open my $script, '>', "$file.sql" or die "cannot write $file.sql: $!";
-	print $script ShardLoad::script($self->_round, $client);
+	print $script $self->script_of($client);
 	close $script or die "cannot write $file.sql: $!";
 
 	my @psql = ('psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-v', 'VERBOSITY=verbose',
-		'-d', $self->{node}->connstr($self->{db}), '-f', "$file.sql");
+		'-d', $self->connstr_of($client), '-f', "$file.sql");
 	my $pid = fork // die "cannot fork: $!";
 	return $pid if $pid;
 	open STDIN,  '<',  '/dev/null' or POSIX::_exit(126);
@@ -416,6 +426,10 @@ sub _start_script
 	{ exec { $psql[0] } @psql }
 	POSIX::_exit(127);
 }
+
+# What a client runs next, and where.
+sub script_of { my ($self, $client) = @_; return ShardLoad::script($self->_round, $client) }
+sub connstr_of { my ($self, $client) = @_; return $self->{node}->connstr($self->{db}) }
 
 # Transactions that lost their client after PREPARE, perhaps across crashes.
 sub _resolve_prepared

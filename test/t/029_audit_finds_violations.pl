@@ -93,6 +93,7 @@ my @cases = (
 	[ 'a session\'s transactions reversed', "DELETE FROM committed;" . swapped('r0-a', 4, 5), 'P3: handled after what its session sent later' ],
 	[ 'a tell after the ask that followed it', swapped('r0-b', 2, 3), 'P3: handled after what its session sent later' ],
 	[ 'a commit seen before a call, reversed', swapped('r0-b', 1, 2), 'P3: handled after what was sent after its commit' ],
+	[ 'an entity on two nodes', "UPDATE handled SET node = 2 WHERE (entity, pos) = ('r0-a', 6);", 'P4: an entity ran on several nodes' ],
 	[ 'a rolled back message handled', "DELETE FROM sent WHERE (session, txn) = ('c1', 3); DELETE FROM committed WHERE (session, txn) = ('c1', 3);",
 		'P5: a message that no transaction sent' ],
 	[ 'a rolled back message waiting', "INSERT INTO shard_inbox VALUES ('ledger', 'r0-a', '{\"s\": \"c9\", \"t\": 1, \"n\": 0}');",
@@ -118,6 +119,8 @@ is(found(), '', 'clean books');
 # What may be: overlapping transactions in either order, an unanswered ask done or not.
 $node->safe_psql('postgres', $clean . swapped('r0-a', 3, 4) . $state);
 is(found(), '', 'overlapping transactions have no order');
+$node->safe_psql('postgres', "$clean UPDATE sent SET node = 2 WHERE session = 'c2'; " . swapped('r0-b', 1, 2) . $state);
+is(found(), '', 'senders on different nodes have no order');
 $node->safe_psql('postgres', "$clean INSERT INTO handled VALUES ('r0-a', 7, @{[message('c2', 2, 0)]}); $state");
 is(found(), '', 'an unanswered ask may have been done');
 

@@ -1,0 +1,291 @@
+package ShardClusterLedger;
+
+=head1 NAME
+
+ShardClusterLedger - ShardLedger for several nodes: each keeps its own books, the audit is of all of them
+
+=head1 SYNOPSIS
+
+  my $ledger = ShardClusterLedger->new(cluster => $cluster, seed => 42);
+  $ledger->install;
+  $ledger->prove(seconds => 30);
+
+=head1 DESCRIPTION
+
+Clients send on every node, each to entities that live anywhere; a node enters in its C<sent> what was
+sent there and in its C<handled> what was handled there. After a round the books of all nodes are put
+together in a database without the extension, and audited there as those of one node are. Order is
+only asked for among what was sent on one node; and an entity must have run on one node only (P4), as
+long as no shard moves.
+
+Other clients ask registers, from every node; their answers must be those of one copy (ShardHistory).
+
+=cut
+
+use strict;
+use warnings FATAL => 'all';
+use parent 'ShardLedger';
+
+use POSIX ();
+use PostgreSQL::Test::Utils;
+use ShardHistory;
+use ShardLoad;
+use ShardNemesis;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+my $patience = $PostgreSQL::Test::Utils::timeout_default // 180;
+
+# Arguments: cluster, seed; senders and askers: of each per node.
+sub new
+{
+	my ($class, %arg) = @_;
+	my $self = bless { db => 'audit', rounds => 0, sent => 0, senders => 2, askers => 1, %arg,
+		chance => ShardLoad::random_stream($arg{seed}) }, $class;
+	$self->{node} = $arg{cluster}->node(1)->server;
+	$self->{clients} = [ map { ($self->_clients_of($_)) } $arg{cluster}->nodes ];
+	return $self;
+}
+
+sub _clients_of
+{
+	my ($self, $node) = @_;
+	my $n = $node->n;
+	my @names = ((map { "n${n}c$_" } 1 .. $self->{senders}), (map { "n${n}a$_" } 1 .. $self->{askers}));
+	my $place = 0;
+	return map {
+		my $seed = $self->{seed} * 100 + $n * 10 + $place++;
+		{
+			name => $_, node => $node, txn => 0, asks => 0,
+			asker => scalar($_ =~ /a/),
+			chance => ShardLoad::random_stream($seed),
+			file => "$PostgreSQL::Test::Utils::tmp_check/cluster_$_",
+		}
+	} @names;
+}
+
+sub install
+{
+	my ($self) = @_;
+	for my $node ($self->{cluster}->nodes)
+	{
+		$node->sql($self->books);
+		my $n = $node->n;
+		$node->sql("ALTER TABLE sent ALTER node SET DEFAULT $n; ALTER TABLE handled ALTER node SET DEFAULT $n;");
+	}
+	for my $type ($self->entity_type, $ShardHistory::type)
+	{
+		$_->sql($type) for $self->{cluster}->nodes;
+	}
+	$self->_install_audit;
+	return;
+}
+
+# A database with books and imitations of what the audit reads of the extension.
+sub _install_audit
+{
+	my ($self) = @_;
+	$self->{node}->safe_psql('postgres', "CREATE DATABASE $self->{db}");
+	$self->{node}->safe_psql($self->{db}, $self->books . <<'SQL');
+CREATE TABLE shard_inbox (type_name text, entity_id text, message jsonb);
+CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb, sqlstate text);
+CREATE SCHEMA shard_entity;
+CREATE TABLE shard_entity.ledger (entity_id text, state jsonb);
+SQL
+	return;
+}
+
+# --- a round -------------------------------------------------------------------------------------
+
+# One round: new books, load on every node while the nemesis does its work, recovery, all drained.
+# Options: seconds, seed of the nemesis, kinds, every.
+sub round
+{
+	my ($self, %opt) = @_;
+	my $cluster = $self->{cluster};
+	$_->sql('TRUNCATE sent, handled') for $cluster->nodes;
+	$self->{rounds}++;
+	for my $client (@{ $self->{clients} })
+	{
+		unlink "$client->{file}.out";
+	}
+
+	my $nemesis = ShardNemesis->new(cluster => $cluster, %opt);
+	note("faults of seed $opt{seed}:\n" . $nemesis->story);
+	$nemesis->run(sub { $self->_keep_busy });
+	my $healed = time;
+	$nemesis->heal;
+	$self->{times} = { $self->_recovery($healed) };
+	$self->_wait_for_clients;
+	$self->_resolve_everywhere;
+	$cluster->drain;
+	$self->{times}{drained} = time - $healed;
+	$self->_collect;
+	$self->{sent} += $self->{node}->safe_psql($self->{db}, 'SELECT count(*) FROM sent');
+	return;
+}
+
+# Starts what is idle, takes the ends of what has ended.
+sub _keep_busy
+{
+	my ($self) = @_;
+	for my $client (@{ $self->{clients} })
+	{
+		my $server = $client->{node}->server;
+		next if $client->{pid} || !defined $server->{_pid} || $server->{frozen} || time < ($client->{pause} // 0);
+		$client->{pid} = $self->_start_script($client);
+		$client->{pause} = time + 0.2;
+	}
+	$self->_reap_ended;
+	usleep(20_000);
+	return;
+}
+
+sub _reap_ended
+{
+	my ($self) = @_;
+	for my $client (@{ $self->{clients} })
+	{
+		next unless $client->{pid} && waitpid($client->{pid}, POSIX::WNOHANG()) != 0;
+		$client->{pid} = undef;
+	}
+	return;
+}
+
+sub _wait_for_clients
+{
+	my ($self) = @_;
+	my $deadline = time + $patience;
+	while (grep { $_->{pid} } @{ $self->{clients} })
+	{
+		die 'clients did not come back: ' . join ' ', map { $_->{name} } grep { $_->{pid} } @{ $self->{clients} }
+		  if time > $deadline;
+		$self->_reap_ended;
+		usleep(20_000);
+	}
+	return;
+}
+
+sub script_of
+{
+	my ($self, $client) = @_;
+	return ShardHistory::script($client, 12, 'r' . $self->{rounds}) if $client->{asker};
+	return ShardLoad::script('r' . $self->{rounds}, $client);
+}
+
+sub connstr_of { my ($self, $client) = @_; return $client->{node}->server->connstr($client->{node}->db) }
+
+# Times from healing until: every node answers; every node sees all the others; an entity at each node
+# is asked from each node; a new shard gets a home.
+sub _recovery
+{
+	my ($self, $healed) = @_;
+	my $cluster = $self->{cluster};
+	my %at;
+	$_->wait_until('SELECT true', 'node ' . $_->n) for $cluster->nodes;
+	$at{up} = time - $healed;
+	for my $node ($cluster->nodes)
+	{
+		for my $i (0 .. 3)
+		{
+			$node->wait_until("SELECT shard_ask('register', 'r$self->{rounds}-$i', '{}', '2 s') IS NOT NULL",
+				'an answer to node ' . $node->n);
+		}
+	}
+	$at{answers} = time - $healed;
+	my $fresh = "fresh-$self->{rounds}";
+	$_->wait_until("SELECT shard_ask('register', '$fresh', '{}', '2 s') IS NOT NULL",
+		'a new shard, from node ' . $_->n) for $cluster->nodes;
+	$at{'new shard'} = time - $healed;
+	$cluster->wait_reachable;
+	$at{reachable} = time - $healed;
+	return %at;
+}
+
+sub _resolve_everywhere
+{
+	my ($self) = @_;
+	for my $node ($self->{cluster}->nodes)
+	{
+		for my $gid (split /\n/, $node->sql('SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid'))
+		{
+			$node->sql(($self->{chance}->(2) ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$gid'");
+		}
+	}
+	return;
+}
+
+# --- the audit -----------------------------------------------------------------------------------
+
+# What the audit reads of each node: table there, query here.
+my %collected = (
+	'sent' => 'SELECT * FROM sent',
+	'handled' => 'SELECT * FROM handled',
+	'shard_inbox' => q{SELECT type_name, entity_id, message FROM shard_inbox WHERE type_name = 'ledger'},
+	'shard_dead_letters' => q{SELECT type_name, entity_id, message, sqlstate FROM shard_dead_letters WHERE type_name = 'ledger'},
+	'shard_entity.ledger' => 'SELECT entity_id, state FROM shard_entity.ledger',
+);
+
+sub _collect
+{
+	my ($self) = @_;
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/collected";
+	$self->{node}->safe_psql($self->{db}, 'TRUNCATE committed, ' . join ', ', sort keys %collected);
+	for my $table (sort keys %collected)
+	{
+		for my $node ($self->{cluster}->nodes)
+		{
+			$node->sql("\\copy ($collected{$table}) to '$file'");
+			$self->{node}->safe_psql($self->{db}, "\\copy $table from '$file'");
+		}
+	}
+	$self->_load_committed;
+	return;
+}
+
+# Those of the audit, and asks that contradict one another.
+sub violations
+{
+	my ($self) = @_;
+	my $history = ShardHistory->new;
+	$history->read_file("$_->{file}.out") for grep { $_->{asker} } @{ $self->{clients} };
+	my ($asks, $answered) = $history->counts;
+	$self->{asks} += $asks;
+	$self->{answered} += $answered;
+	return ($self->SUPER::violations, $history->violations);
+}
+
+# What recovery may take, in seconds (I6): crash recovery of a server, then suspicion, admission and
+# back-off of connections. Draining depends on the load.
+our %bound = (answers => 45, 'new shard' => 45, reachable => 60);
+
+# Rounds for some seconds, each audited. first: the faults of the first round; those of the others come
+# from the seed of the load.
+sub prove
+{
+	my ($self, %opt) = @_;
+	my $length = $opt{length} // 20;
+	my $until = time + $opt{seconds};
+	my @seeds = defined $opt{first} ? $opt{first} : ();
+	my $next = $self->{seed};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @violations;
+
+	while (!@violations && time < $until)
+	{
+		my $left = $until - time;
+		my $seed = @seeds ? shift @seeds : $next++;
+		$self->round(kinds => $opt{kinds}, every => $opt{every} // 2, seed => $seed, seconds => $left < $length ? ($left > 3 ? $left : 3) : $length);
+		@violations = $self->violations;
+		is(join("\n", @violations), '', "no violation after $self->{sent} messages and $self->{asks} asks");
+		my %times = %{ $self->{times} };
+		note('recovery: ' . join ', ', map { sprintf '%s %.1f s', $_, $times{$_} } sort keys %times);
+		my @late = grep { $times{$_} > $bound{$_} } sort keys %bound;
+		is("@late", '', 'recovered within the bounds');
+	}
+	cmp_ok($self->{answered}, '>', 0, 'asks were answered');
+	is(join("\n", $self->_unexpected_client_errors), '', 'clients met only what the faults explain');
+	return;
+}
+
+1;

@@ -1,0 +1,423 @@
+package ShardNodes;
+
+=head1 NAME
+
+ShardNodes - several nodes that are one cluster
+
+=head1 SYNOPSIS
+
+  my $cluster = ShardNodes->create(3, conf => 'shard.region_workers = 2', proxy => 1);
+  $cluster->start_recorder;
+  my $entity = $cluster->entity_at('recorder', 2);    # an id whose home is node 2
+  $cluster->node(1)->sql(ShardCluster::tell_recorder($entity, 1, 10));
+  $cluster->drain;
+  $cluster->coordinator->server->crash;
+
+=head1 DESCRIPTION
+
+Nodes are numbered from 1 in order of joining, which is what the cluster calls them. Each is a server
+(ShardCluster) of its own; with option C<databases> all are databases of one server. They reach one
+another over TCP, as a role that may do nothing else; with option C<proxy> through proxies (ShardProxy)
+that can lose, delay and cut what passes between two of them.
+
+=cut
+
+use strict;
+use warnings FATAL => 'all';
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ShardCluster;
+use ShardProxy;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# The role as which nodes call one another.
+our $peer_role = 'link';
+
+# A cluster of so many nodes, joined and all up. Options: conf; confs => { number => text };
+# databases; proxy; join => 0 (leave them apart); network (ShardNetwork); fsync.
+sub create
+{
+	my ($class, $count, %opt) = @_;
+	my $self = bless { nodes => [], %opt }, $class;
+	$self->{proxy} = ShardProxy->start if $opt{proxy};
+	$self->add_node for 1 .. $count;
+	$self->join_all unless defined $opt{join} && !$opt{join};
+	return $self;
+}
+
+# --- making nodes --------------------------------------------------------------------------------
+
+# One more node, not joined.
+sub add_node
+{
+	my ($self, %opt) = @_;
+	my $n = @{ $self->{nodes} } + 1;
+	my $node = $self->{databases} ? $self->_database($n) : $self->_server($n, %opt);
+
+	$node->sql(<<SQL);
+DO \$\$ BEGIN CREATE ROLE $peer_role LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END \$\$;
+SELECT shard_allow_peer('$peer_role');
+SQL
+	push @{ $self->{nodes} }, $node;
+	return $node;
+}
+
+sub _server
+{
+	my ($self, $n, %opt) = @_;
+	my $network = $self->{network};
+	my $host = $network ? $network->address($n) : '127.0.0.1';
+	my $conf = join "\n", $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '';
+	my $server = ShardCluster->create("node$n", conf => $conf, tcp => $host, fsync => $self->{fsync},
+		$network ? (within => $network->enter($n)) : ());
+	my $node = ShardNodes::Node->new(n => $n, server => $server, db => 'postgres', host => $host,
+		port => $server->port);
+	if ($self->{proxy})
+	{
+		$node->{port} = PostgreSQL::Test::Cluster::get_free_port();
+		$self->{proxy}->node($n, listen => $node->{port}, server => $server);
+		$server->{told} = sub { $self->{proxy}->node($n, listen => $node->{port}, server => $server) };
+	}
+	return $node;
+}
+
+sub _database
+{
+	my ($self, $n) = @_;
+	my $conf = join "\n", 'max_worker_processes = 64', $self->{conf} // '';
+	$self->{server} //= ShardCluster->create('nodes', conf => $conf, tcp => '127.0.0.1',
+		extension => 0, fsync => $self->{fsync});
+	my $db = "node$n";
+	$self->{server}->safe_psql('postgres', "CREATE DATABASE $db");
+	$self->{server}->safe_psql($db, 'CREATE EXTENSION shard');
+	return ShardNodes::Node->new(n => $n, server => $self->{server}, db => $db, host => '127.0.0.1',
+		port => $self->{server}->port);
+}
+
+# Joins every node to the first one, in order, and waits until all agree that all are up.
+sub join_all
+{
+	my ($self) = @_;
+	$self->join_node($_) for 2 .. @{ $self->{nodes} };
+	$self->wait_up;
+	return;
+}
+
+# Returns the id that it got.
+sub join_node
+{
+	my ($self, $n, %opt) = @_;
+	my $seed = $self->node($opt{seed} // 1)->dsn;
+	my $own  = $self->node($n)->dsn;
+	return $self->node($n)->sql("SELECT shard_join('$seed', '$own')");
+}
+
+# --- the nodes -----------------------------------------------------------------------------------
+
+sub node  { my ($self, $n) = @_; return $self->{nodes}[ $n - 1 ] }
+sub nodes { my ($self) = @_; return @{ $self->{nodes} } }
+sub proxy { my ($self) = @_; return $self->{proxy} }
+
+# The nodes but for these numbers.
+sub others
+{
+	my ($self, @but) = @_;
+	my %but = map { $_ => 1 } @but;
+	return grep { !$but{ $_->n } } $self->nodes;
+}
+
+# The same SQL on every node.
+sub sql_everywhere
+{
+	my ($self, $sql) = @_;
+	return map { $_->sql($sql) } $self->nodes;
+}
+
+# The node that is coordinator, as a node sees it (any that answers); nothing if it knows none.
+sub coordinator
+{
+	my ($self, $witness) = @_;
+	$witness //= ($self->nodes)[0];
+	my $n = $witness->sql('SELECT node FROM shard_members WHERE coordinator');
+	return $n ? $self->node($n) : undef;
+}
+
+# --- waiting -------------------------------------------------------------------------------------
+
+# Members of these statuses, by this node's view: "1 up, 2 up".
+our $statuses = q{SELECT string_agg(node || ' ' || status, ', ' ORDER BY node) FROM shard_members};
+
+# Waits until these nodes (default: all) see every node up and know a coordinator.
+sub wait_up
+{
+	my ($self, @witnesses) = @_;
+	my $expected = join ', ', map { $_->n . ' up' } $self->nodes;
+	for my $node (@witnesses ? @witnesses : $self->nodes)
+	{
+		$node->wait_value($statuses, $expected, 'all to be up, as node ' . $node->n . ' sees it');
+		$node->wait_until('SELECT count(*) > 0 FROM shard_members WHERE coordinator',
+			'node ' . $node->n . ' to know the coordinator');
+	}
+	return;
+}
+
+# Waits until every member is reachable, as these nodes see it: after faults have healed.
+sub wait_reachable
+{
+	my ($self, @witnesses) = @_;
+	for my $node (@witnesses ? @witnesses : $self->nodes)
+	{
+		$node->wait_until(q{SELECT bool_and(reachable) FROM shard_members WHERE status NOT IN ('removed', 'written_off')},
+			'everybody to be reachable from node ' . $node->n);
+	}
+	return;
+}
+
+# Waits until everything sent anywhere is handled, what handlers sent included: a pass over all
+# nodes that finds nothing, twice.
+sub drain
+{
+	my ($self) = @_;
+	my $deadline = time + $ShardCluster::patience;
+	my $calm = 0;
+	while ($calm < 2)
+	{
+		die 'timed out waiting for all nodes to be drained: ' . $self->_waiting if time > $deadline;
+		my $busy = grep { $_->sql(q{SELECT shard_drain('10 s') AND NOT EXISTS (SELECT FROM shard_inbox)}) ne 't' }
+		  $self->nodes;
+		$calm = $busy ? 0 : $calm + 1;
+	}
+	return;
+}
+
+# What waits where, for the error of a drain in vain.
+sub _waiting
+{
+	my ($self) = @_;
+	return join '; ', map {
+		my $node = $_;
+		my $what = eval { $node->sql(q{SELECT string_agg(place || ' ' || count, ', ') FROM
+			(SELECT place, count(*) FROM shard_inbox GROUP BY place) p}) } // 'no answer';
+		'node ' . $node->n . ": $what"
+	} $self->nodes;
+}
+
+# --- homes ---------------------------------------------------------------------------------------
+
+# shard => node, as a node knows it.
+sub homes
+{
+	my ($self, $type, $witness) = @_;
+	$witness //= ($self->nodes)[0];
+	return map { split /\|/ }
+	  split /\n/, $witness->sql("SELECT shard, node FROM shard_homes WHERE type_name = '$type' AND node IS NOT NULL");
+}
+
+# The node at which an entity lives; nothing if it has no home yet.
+sub home_of
+{
+	my ($self, $type, $entity, $witness) = @_;
+	$witness //= ($self->nodes)[0];
+	return $witness->sql("SELECT node FROM shard_location('$type', '$entity')");
+}
+
+# Ids of entities that live at a node, one or $count, of shards that have a home; homes are allocated
+# for more of them as needed.
+sub entities_at
+{
+	my ($self, $type, $n, $count, $prefix) = @_;
+	$prefix //= 'e';
+	my @found;
+	for my $batch (0 .. 20)
+	{
+		my ($from, $to) = ($batch * 20, $batch * 20 + 19);
+		$self->allocate($type, map { "$prefix$_" } $from .. $to);
+		push @found, split /\n/, ($self->nodes)[0]->sql(<<SQL);
+SELECT entity FROM generate_series($from, $to) i, concat('$prefix', i) AS entity,
+	shard_location('$type', entity) WHERE node = $n ORDER BY i
+SQL
+		return @found[ 0 .. $count - 1 ] if @found >= $count;
+	}
+	die "node $n gets no homes of type $type";
+}
+
+sub entity_at
+{
+	my ($self, $type, $n, $prefix) = @_;
+	return ($self->entities_at($type, $n, 1, $prefix))[0];
+}
+
+# Sends each of these entities a message that does nothing, so that its shard gets a home; returns
+# when every one has it.
+sub allocate
+{
+	my ($self, $type, @entities) = @_;
+	my $list = join ', ', map { "'$_'" } @entities;
+	my $node = ($self->nodes)[0];
+	$node->sql("SELECT shard_start_entity('$type', e) FROM unnest(ARRAY[$list]) e") if 0;
+	$node->sql("SELECT shard_tell('$type', e, '{\"noop\": true}') FROM unnest(ARRAY[$list]) e");
+	$node->wait_until("SELECT bool_and((shard_location('$type', e)).node IS NOT NULL) FROM unnest(ARRAY[$list]) e",
+		"homes of type $type");
+	return;
+}
+
+# --- a simple entity type ------------------------------------------------------------------------
+
+# As ShardCluster's recorder, on all nodes. A message "noop" leaves no trace.
+my $recorder = q{
+CREATE TABLE seen (pos bigserial, entity text, what text, at timestamptz DEFAULT clock_timestamp());
+CREATE TABLE gate AS SELECT 1 AS one;
+CREATE FUNCTION recorder(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF message ? 'noop' THEN
+        RETURN state;
+    END IF;
+    IF message ? 'gate' THEN
+        PERFORM FROM gate FOR SHARE;
+    END IF;
+    INSERT INTO seen (entity, what) SELECT entity_id, message->>'what' FROM shard_self();
+    RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1, 'last', message->>'what');
+END $$;
+};
+
+sub start_recorder
+{
+	my ($self, %opt) = @_;
+	my $shards = $opt{shards} // 64;
+	$self->sql_everywhere($recorder);
+	$_->sql("SELECT shard_start('recorder', 'recorder(jsonb,jsonb)', $shards, handler_timeout => '180 s')")
+	  for grep { !$opt{proxy} || $_->n != $opt{proxy} } $self->nodes;
+	$self->node($opt{proxy})->sql(q{SELECT shard_start_proxy('recorder', handler => 'recorder(jsonb,jsonb)')}) if $opt{proxy};
+	return;
+}
+
+# What an entity has handled on any node: "1 2 3 = 3 at 2", with the count in its state and where.
+sub recorded
+{
+	my ($self, $entity, @nodes) = @_;
+	my @found;
+	for my $node (@nodes ? @nodes : $self->nodes)
+	{
+		my $text = $node->sql(ShardCluster::recorded($entity));
+		push @found, "$text at " . $node->n if $text ne '';
+	}
+	return join '; ', @found;
+}
+
+# Waits until an entity has handled exactly these, at one node.
+sub wait_recorded
+{
+	my ($self, $entity, $n, @what) = @_;
+	$self->node($n)->wait_value(ShardCluster::recorded($entity), join(' ', @what) . ' = ' . @what,
+		"entity $entity to handle @what at node $n");
+	return;
+}
+
+# --- the end -------------------------------------------------------------------------------------
+
+# What workers may report while peers come and go: once for each run of the same failure.
+our @link_troubles = (qr/could not connect to/, qr/connection to .* (?:was lost|failed)/, qr/peer/);
+
+sub logs_are_clean
+{
+	my ($self, @allowed) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %done;
+	for my $node ($self->nodes)
+	{
+		next if $done{ $node->server }++;
+		$node->server->log_is_clean(@allowed);
+	}
+	return;
+}
+
+# =================================================================================================
+
+package ShardNodes::Node;
+
+use strict;
+use warnings FATAL => 'all';
+
+sub new
+{
+	my ($class, %arg) = @_;
+	return bless {%arg}, $class;
+}
+
+sub n      { my ($self) = @_; return $self->{n} }
+sub server { my ($self) = @_; return $self->{server} }
+sub db     { my ($self) = @_; return $self->{db} }
+
+# The address that the node registers, for peers.
+sub dsn
+{
+	my ($self) = @_;
+	my @extra = grep { defined } $self->{extra};
+	return join ' ', "host=$self->{host}", "port=$self->{port}", "dbname=$self->{db}",
+	  "user=$ShardNodes::peer_role", @extra;
+}
+
+sub sql
+{
+	my ($self, $sql) = @_;
+	return $self->{server}->safe_psql($self->{db}, $sql);
+}
+
+# Status, output, errors: of SQL that may fail.
+sub try
+{
+	my ($self, $sql, %opt) = @_;
+	my ($status, $out, $err) = $self->{server}->psql($self->{db}, $sql, %opt);
+	return ($status, $out, $err);
+}
+
+# The error message of SQL that has to fail; undefined if it does not. SQLSTATE is in front.
+sub error_of
+{
+	my ($self, $sql) = @_;
+	my ($status, $out, $err) = $self->{server}->psql($self->{db}, "\\set VERBOSITY verbose\n$sql");
+	return undef if $status == 0;
+	return $err;
+}
+
+sub wait_until
+{
+	my ($self, $query, $what) = @_;
+	return $self->{server}->wait_until($query, $what, $self->{db});
+}
+
+# Waits until the query returns exactly this text; dies saying what it returned instead.
+sub wait_value
+{
+	my ($self, $query, $value, $what) = @_;
+	my $deadline = Time::HiRes::time + $ShardCluster::patience;
+	my $got;
+	while (Time::HiRes::time < $deadline)
+	{
+		(my $status, $got) = $self->try($query);
+		return if $status == 0 && $got eq $value;
+		Time::HiRes::usleep(50_000);
+	}
+	die "timed out waiting for $what: expected \"$value\", got \"" . ($got // '') . '"';
+}
+
+sub session { my ($self) = @_; return $self->{server}->session($self->{db}) }
+
+# Pids of the extension's processes of this node.
+sub workers
+{
+	my ($self, $like) = @_;
+	$like //= 'shard%';
+	return split /\n/, $self->sql("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type LIKE '$like'");
+}
+
+# Backends that serve peers.
+sub peer_backends
+{
+	my ($self) = @_;
+	return split /\n/, $self->sql("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = '$ShardNodes::peer_role'");
+}
+
+1;
