@@ -34,3 +34,20 @@ extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecP
 
 /* Is the link to a node up? For the limit of what may wait (X7), and for people. */
 extern bool shard_transport_is_open(int32 node);
+
+/*
+ * Appends the rows of shard_peers to out, for SHARD_REQUEST_PEERS, in network byte order as
+ * shard_executor_report() does; per node that this worker has a link or rows for: int32 node, int32
+ * state (ShardTransportState), int64 connected_since (TimestampTz, 0: it is not), int64 messages and
+ * int64 bytes in its outbox, int64 oldest (TimestampTz since when the oldest waits, 0: none or not
+ * known), int32 length and bytes of the last error (0: none since the link came up).
+ */
+typedef enum ShardTransportState
+{
+	SHARD_TRANSPORT_CLOSED = 0,
+	SHARD_TRANSPORT_CONNECTING,
+	SHARD_TRANSPORT_OPEN,
+	SHARD_TRANSPORT_QUARANTINED
+} ShardTransportState;
+
+extern void shard_transport_report(StringInfo out);
