@@ -91,3 +91,9 @@ extern void shard_peer_wait(long timeout_ms, uint32 wait_event);
  * allow-list (doc/operations.md), and no password. what: "own_dsn".
  */
 extern void shard_peer_check_dsn(const char *dsn, const char *what);
+
+/*
+ * The address of this database without its host, with the user and the security options of another
+ * address; palloc'd. NULL if that cannot be told from it: it names a service.
+ */
+extern char *shard_peer_own_dsn(const char *dsn, const char *database);

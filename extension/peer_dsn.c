@@ -12,6 +12,7 @@
 
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "postmaster/postmaster.h"
 #include "utils/builtins.h"
 
 #include "peer_private.h"
@@ -277,6 +278,68 @@ collect(Options *all, const PQconninfoOption *given, const char *purpose, int tu
 	add(all, "application_name", psprintf("shard %s", purpose));
 	add(all, "client_encoding", GetDatabaseEncodingName());
 	add(all, "options", server_options);
+}
+
+/*
+ * Appends option = 'value', quoted.
+ */
+static void
+append_option(StringInfo out, const char *keyword, const char *value)
+{
+	appendStringInfo(out, "%s%s='", out->len > 0 ? " " : "", keyword);
+	for (; *value != '\0'; value++)
+	{
+		if (*value == '\'' || *value == '\\')
+			appendStringInfoChar(out, '\\');
+		appendStringInfoChar(out, *value);
+	}
+	appendStringInfoChar(out, '\'');
+}
+
+/* What says where a node is, and which one of several. */
+static bool
+is_place(const char *keyword)
+{
+	static const char *const places[] = {
+		"host",
+		"hostaddr",
+		"port",
+		"dbname",
+		"service",
+		"target_session_attrs",
+		"load_balance_hosts",
+	};
+
+	for (int i = 0; i < lengthof(places); i++)
+		if (strcmp(places[i], keyword) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * The address of this database but for its host, in the manner of another address; see peer.h.
+ */
+char *
+shard_peer_own_dsn(const char *dsn, const char *database)
+{
+	ShardPeerFailure failure;
+	PQconninfoOption *options = parse(dsn, &failure);
+	StringInfoData own;
+
+	if (options == NULL || given_value(options, "service") != NULL)
+	{
+		if (options != NULL)
+			PQconninfoFree(options);
+		return NULL;
+	}
+	initStringInfo(&own);
+	append_option(&own, "port", psprintf("%d", PostPortNumber));
+	append_option(&own, "dbname", database);
+	for (PQconninfoOption *option = options; option->keyword != NULL; option++)
+		if (is_given(option) && !is_place(option->keyword))
+			append_option(&own, option->keyword, option->val);
+	PQconninfoFree(options);
+	return own.data;
 }
 
 static void
