@@ -19,11 +19,14 @@
 #include "core/stream.h"
 #include "log.h"
 
-/* At start, in the load transaction, before the lanes' "needed" is published: streams and packets. */
+/*
+ * At start, in the load transaction, with the routes of the lanes, before shard_cursor_revisit(), which
+ * shows it the packets of the log. The lanes' "needed" is published after that only.
+ */
 extern void shard_outbox_load(ShardDatabase *db, uint32 lanes, ShardRoutes *routes);
 
 /*
- * Before the first packet under an incarnation: writes the lineage (X4), in a transaction of its own
+ * When the load is done, and before the first packet under an incarnation: writes the lineage (X4), in a transaction of its own
  * if there is anything to write. Whatever was stored before counts as possibly sent (H10).
  */
 extern void shard_outbox_begin_incarnation(int32 self, int32 inc_no, ShardUuid incarnation);
@@ -45,8 +48,7 @@ extern void shard_outbox_aborted(void);
  * row's memory lasts until visit returns. visit must not append.
  */
 typedef void (*ShardOutboxVisit)(const ShardItem *item, const ShardRow *row, void *arg);
-extern void
-shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *arg);
+extern void shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *arg);
 
 /* The home told marks, or a route changed: packets of which nothing is kept may go. */
 extern void shard_outbox_look_again(int32 type_id, int32 shard);
@@ -81,7 +83,13 @@ extern bool shard_outbox_passed(uint64 mark);
  * For transport.c, between turns.
  */
 
-/* What is stored for a node, over all lanes of this worker. */
+/*
+ * Cheap: are there rows for a node that it has not received? And since when are there some that it has,
+ * but that are not known to be done (0: none)?
+ */
+extern bool shard_outbox_waits(int32 node, TimestampTz *unconfirmed);
+
+/* What is stored for a node, over all lanes of this worker. Counts; for people. */
 typedef struct ShardOutboxStatus
 {
 	int32 node;
@@ -94,6 +102,7 @@ typedef struct ShardOutboxStatus
 
 /* The number of nodes that anything is stored for, or was; and each of them. */
 extern int shard_outbox_nodes(void);
+extern int32 shard_outbox_node(int number);
 extern void shard_outbox_status(int number, ShardOutboxStatus *status);
 
 /* Was the lineage of that incarnation written? */

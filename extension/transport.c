@@ -1,0 +1,388 @@
+/*
+ * transport.c
+ *		A region worker's links to the other nodes: when to connect, call, and give up (section 7).
+ *
+ * A link has one connection, and on it one call at a time. It is opened when there is something to say
+ * and stays open; without anything to say nothing is called. All that a link knows is volatile: after
+ * any failure the connection is closed, and hello tells where to go on (X5).
+ *
+ * If the process dies right here: as after a failure.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "libpq/pqformat.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "transport_private.h"
+
+#include "compat.h"
+
+/*
+ * Packets that were received, but are not known to be done for so long: hello asks once more for what
+ * the home has told nobody, as its memory of that may have been lost.
+ */
+#define HELLO_AGAIN_MS 5000
+#define LAST_HELLO_AGAIN_MS 60000
+
+/* Marks that go alone wait so long for others (transport_call.c), and a little more. */
+#define NEWS_DUE_MS 21
+
+Transport shard_transport;
+
+void
+shard_transport_start(ShardDatabase *db, int worker, uint32 lanes, ShardRoutes *routes)
+{
+	shard_transport.db = db;
+	shard_transport.worker = worker;
+	shard_transport.lanes = lanes;
+	shard_transport.routes = routes;
+}
+
+Link *
+link_of(int32 node)
+{
+	Transport *t = &shard_transport;
+	MemoryContext old;
+	char purpose[32];
+	Link *link;
+
+	for (int i = 0; i < t->n_links; i++)
+		if (t->links[i]->node == node)
+			return t->links[i];
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	link = palloc0(sizeof(Link));
+	link->node = node;
+	snprintf(purpose, sizeof(purpose), "region %d", t->worker);
+	link->peer = shard_peer_create(purpose);
+	link->hello_again_ms = HELLO_AGAIN_MS;
+	t->links = t->links == NULL ? palloc(sizeof(Link *))
+								: repalloc(t->links, (t->n_links + 1) * sizeof(Link *));
+	t->links[t->n_links++] = link;
+	MemoryContextSwitchTo(old);
+	return link;
+}
+
+/* The connection is gone: what it knew is void. */
+static void
+forget_connection(Link *link)
+{
+	link->call = LINK_CALL_NONE;
+	link->greeted = false;
+	link->poll_gate = false;
+	link->naps = 0;
+	link->known_n = 0;
+	if (link->told != NULL)
+		hash_destroy(link->told);
+	link->told = NULL;
+	shard_outbox_close(link->node);
+	link_news_lost(link);
+}
+
+/* Said once in a run of failures of a kind. */
+void
+link_failed(Link *link, int sqlstate, const char *text)
+{
+	bool news = !link->failing || link->sqlstate != sqlstate;
+
+	link->failing = true;
+	link->sqlstate = sqlstate;
+	link->failed_at = GetCurrentTimestamp();
+	strlcpy(link->error, text == NULL ? "" : text, sizeof(link->error));
+	forget_connection(link);
+	shard_outbox_reachable(link->node, false);
+	if (news)
+		ereport(LOG, (errcode(sqlstate == 0 ? ERRCODE_CONNECTION_FAILURE : sqlstate),
+					  errmsg("link to node %d failed: %s", link->node, link->error),
+					  errdetail("Messages for it wait. The link is tried again, and shard_peers "
+								"shows how it goes.")));
+}
+
+/* Hello was answered. */
+static void
+link_is_open(Link *link)
+{
+	link->open_since = GetCurrentTimestamp();
+	shard_outbox_reachable(link->node, true);
+	if (link->failing)
+		ereport(LOG, (errmsg("link to node %d is open again", link->node)));
+	link->failing = false;
+	link->sqlstate = 0;
+}
+
+static void
+poll_link(Link *link)
+{
+	for (;;)
+	{
+		const char *text;
+		int sqlstate;
+		bool greeted = link->greeted;
+
+		switch (shard_peer_poll(link->peer))
+		{
+			case SHARD_PEER_NOTHING:
+				return;
+			case SHARD_PEER_OPENED:
+				break;
+			case SHARD_PEER_ANSWER:
+				link_take_answer(link);
+				if (link->greeted && !greeted)
+					link_is_open(link);
+				break;
+			case SHARD_PEER_FAILED:
+				sqlstate = shard_peer_error(link->peer, &text);
+				link_failed(link, sqlstate, text);
+				break;
+		}
+	}
+}
+
+/* Can that member be called at all? NULL: no. */
+static const char *
+address_of(int32 node)
+{
+	const ShardDirectoryMember *member = shard_directory_find(node);
+
+	if (member == NULL || member->record.dsn == NULL || member->record.dsn[0] == '\0')
+		return NULL;
+	switch (member->record.status)
+	{
+		case SHARD_MEMBER_NONE:
+		case SHARD_MEMBER_DOWN:
+		case SHARD_MEMBER_REMOVED:
+		case SHARD_MEMBER_WRITTEN_OFF:
+			return NULL;
+		default:
+			return member->record.dsn;
+	}
+}
+
+/* Is it time to ask once more for marks? */
+static bool
+hello_is_due(Link *link, TimestampTz unconfirmed, TimestampTz now)
+{
+	if (unconfirmed == 0)
+	{
+		link->hello_again_ms = HELLO_AGAIN_MS;
+		return false;
+	}
+	if (!TimestampDifferenceExceeds(Max(unconfirmed, link->hello_at), now, link->hello_again_ms))
+		return false;
+	link->hello_again_ms = Min(link->hello_again_ms * 2, LAST_HELLO_AGAIN_MS);
+	return true;
+}
+
+/* What happened on a link, and what follows. */
+static void
+run_link(Link *link, TimestampTz now)
+{
+	TimestampTz unconfirmed;
+	bool wanted;
+	const char *dsn;
+
+	poll_link(link);
+	wanted = shard_outbox_waits(link->node, &unconfirmed) || unconfirmed != 0 || link->n_news > 0;
+	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)
+	{
+		dsn = address_of(link->node);
+		if (dsn == NULL)
+			shard_outbox_reachable(link->node, false);
+		else if (shard_peer_open(link->peer, dsn))
+			poll_link(link);
+	}
+	if (shard_peer_state(link->peer) != SHARD_PEER_READY)
+		return;
+	if (!link->greeted || hello_is_due(link, unconfirmed, now))
+		link_say_hello(link);
+	else if (!link_send(link, now))
+		return;
+
+	/* small calls go at once; and the kernel may have taken this one */
+	poll_link(link);
+}
+
+static void
+close_all(void)
+{
+	for (int i = 0; i < shard_transport.n_links; i++)
+	{
+		Link *link = shard_transport.links[i];
+
+		if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
+			continue;
+		shard_peer_close(link->peer, false);
+		forget_connection(link);
+	}
+}
+
+/* Who this node is, if that changed. False: nothing may leave now. */
+static bool
+follow_view(void)
+{
+	Transport *t = &shard_transport;
+	ShardPlaneView *view = &t->view;
+	uint32 generation = shard_plane_generation(t->db);
+
+	if (generation != t->generation)
+	{
+		ShardPlaneView before = *view;
+
+		shard_plane_get(t->db, view);
+		t->generation = view->generation;
+		if (before.node != view->node || before.inc_no != view->inc_no || before.era != view->era ||
+			!shard_record_uuid_equal(before.cluster, view->cluster) ||
+			!shard_record_uuid_equal(before.incarnation, view->incarnation))
+			close_all();
+	}
+	if (view->push && !view->fenced && shard_outbox_is_ready(view->incarnation))
+		return true;
+	close_all();
+	return false;
+}
+
+/* Reads the members' records, if they changed. */
+static void
+refresh_directory(void)
+{
+	uint32 directory = shard_plane_directory(shard_transport.db);
+
+	if (shard_transport.refreshed && directory == shard_transport.directory)
+		return;
+	StartTransactionCommand();
+	if (shard_catalog_lock(true))
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		(void) shard_directory_refresh();
+		PopActiveSnapshot();
+		shard_transport.directory = directory;
+		shard_transport.refreshed = true;
+	}
+	CommitTransactionCommand();
+}
+
+bool
+shard_transport_run(void)
+{
+	TimestampTz now;
+
+	if (shard_outbox_nodes() == 0 && shard_transport.n_links == 0)
+		return false;
+	if (!follow_view())
+		return false;
+	refresh_directory();
+	now = GetCurrentTimestamp();
+	for (int i = 0; i < shard_outbox_nodes(); i++)
+		(void) link_of(shard_outbox_node(i));
+	for (int i = 0; i < shard_transport.n_links; i++)
+		run_link(shard_transport.links[i], now);
+	return false;
+}
+
+static long
+earlier(long a, long b)
+{
+	if (a < 0 || b < 0)
+		return Max(a, b);
+	return Min(a, b);
+}
+
+/* When a link has to be looked at, though nothing happened. */
+static long
+link_due(Link *link, TimestampTz now)
+{
+	TimestampTz unconfirmed;
+	bool waits = shard_outbox_waits(link->node, &unconfirmed);
+	long due = -1;
+
+	if (shard_peer_state(link->peer) != SHARD_PEER_READY)
+		return waits || link->n_news > 0 ? 1000 : -1;
+	if (link->poll_gate)
+		due = Max(link->naps, 1);
+	if (link->news_since != 0)
+		due = earlier(due,
+					  Max(0, NEWS_DUE_MS - TimestampDifferenceMilliseconds(link->news_since, now)));
+	if (unconfirmed != 0)
+		due = earlier(due, link->hello_again_ms);
+	return due;
+}
+
+long
+shard_transport_due(void)
+{
+	TimestampTz now;
+	long due;
+
+	if (shard_transport.n_links == 0)
+		return -1;
+	now = GetCurrentTimestamp();
+	due = shard_peer_next_due();
+	for (int i = 0; i < shard_transport.n_links; i++)
+		due = earlier(due, link_due(shard_transport.links[i], now));
+	return due;
+}
+
+bool
+shard_transport_is_open(int32 node)
+{
+	for (int i = 0; i < shard_transport.n_links; i++)
+		if (shard_transport.links[i]->node == node)
+			return shard_transport.links[i]->greeted;
+	return false;
+}
+
+/* ---- for people ------------------------------------------------------------------------------- */
+
+/* Why lanes of a link are quarantined; NULL: none is. */
+static const char *
+quarantine_of(int32 node)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if ((shard_transport.lanes & (1u << lane)) != 0 &&
+			shard_outbox_quarantined(node, lane) != NULL)
+			return shard_outbox_quarantined(node, lane);
+	return NULL;
+}
+
+static void
+report_link(const Link *link, const ShardOutboxStatus *status, StringInfo out)
+{
+	ShardTransportState state = SHARD_TRANSPORT_CLOSED;
+	const char *text = quarantine_of(link->node);
+
+	if (text != NULL)
+		state = SHARD_TRANSPORT_QUARANTINED;
+	else if (link->greeted)
+		state = SHARD_TRANSPORT_OPEN;
+	else if (shard_peer_state(link->peer) != SHARD_PEER_CLOSED)
+		state = SHARD_TRANSPORT_CONNECTING;
+	if (text == NULL)
+		text = link->failing ? link->error : "";
+	pq_sendint32(out, link->node);
+	pq_sendint32(out, state);
+	pq_sendint64(out, link->greeted ? link->open_since : 0);
+	pq_sendint64(out, status->messages);
+	pq_sendint64(out, status->bytes);
+	pq_sendint64(out, status->oldest);
+	pq_sendint32(out, strlen(text));
+	appendBinaryStringInfo(out, text, strlen(text));
+}
+
+void
+shard_transport_report(StringInfo out)
+{
+	for (int i = 0; i < shard_outbox_nodes(); i++)
+		(void) link_of(shard_outbox_node(i));
+	for (int i = 0; i < shard_transport.n_links; i++)
+	{
+		ShardOutboxStatus status = {0};
+
+		for (int n = 0; n < shard_outbox_nodes(); n++)
+			if (shard_outbox_node(n) == shard_transport.links[i]->node)
+				shard_outbox_status(n, &status);
+		report_link(shard_transport.links[i], &status, out);
+	}
+}
