@@ -535,25 +535,7 @@ shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out
 {
 	begin(node, out);
 	node->persisted = Max(node->persisted, ticket);
-	while (node->held.first && node->held.first->ticket <= node->persisted)
-	{
-		NodeHeld *held = node->held.first;
-
-		node->held.first = held->next;
-		if (!held->next)
-			node->held.last = NULL;
-		if (held->to == node->id)
-			shard_node_step_queue(&node->loop, 0, held->to, held->bytes, held->length);
-		else
-		{
-			ShardAction *action = shard_action_add(out, SHARD_ACTION_SEND);
-
-			action->node = held->to;
-			action->bytes = shard_arena_copy(out->arena, held->bytes, held->length);
-			action->length = held->length;
-		}
-		pfree(held);
-	}
+	shard_node_step_release(node);
 	end(node, now);
 }
 
@@ -561,8 +543,6 @@ shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out
 static void
 refuse_command(ShardNode *node, const ShardNodeEvent *event)
 {
-	ShardAction *done;
-
 	switch (event->kind)
 	{
 		case SHARD_EVENT_JOIN:
@@ -575,9 +555,9 @@ refuse_command(ShardNode *node, const ShardNodeEvent *event)
 		case SHARD_EVENT_REBALANCE:
 		case SHARD_EVENT_LEASE_TTL:
 		case SHARD_EVENT_FORCE_VOTERS:
-			done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
-			done->token = event->token;
-			done->text = node->fenced ? "this node is fenced" : "this incarnation was downed";
+			shard_node_step_done(node, event->token, false,
+								 node->fenced ? "this node is fenced"
+											  : "this incarnation was downed");
 			break;
 		default:
 			break;

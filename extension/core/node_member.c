@@ -128,13 +128,9 @@ admitted(ShardNode *node, int32 inc_no)
 static void
 left(ShardNode *node)
 {
-	ShardAction *done;
-
 	if (!node->leave_wished)
 		return;
-	done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
-	done->token = node->leave_command;
-	done->flag = true;
+	shard_node_step_done(node, node->leave_command, true, NULL);
 	node->leave_wished = false;
 }
 
@@ -283,11 +279,7 @@ shard_node_member_who(ShardNode *node, ShardUuid uuid)
 static void
 end_join(ShardNode *node, bool good, const char *why)
 {
-	ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
-
-	done->token = node->join.command;
-	done->flag = good;
-	done->text = why;
+	shard_node_step_done(node, node->join.command, good, why);
 	pfree(node->join.address);
 	node->join.address = NULL;
 }
@@ -322,10 +314,7 @@ begin_join(ShardNode *node, const ShardNodeEvent *event)
 		why = "the database has entities or messages";
 	if (why || !may_join(node, &why))
 	{
-		ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
-
-		done->token = event->token;
-		done->text = why;
+		shard_node_step_done(node, event->token, false, why);
 		return;
 	}
 	node->join.token = event->uuid;
@@ -337,7 +326,7 @@ begin_join(ShardNode *node, const ShardNodeEvent *event)
 	update_workers(node, "joining another cluster");
 }
 
-/* Ask the seed, or whom it named, again. */
+/* Ask the seed, or whom it named, again; not before it is durable that this node joins (R16). */
 static void
 ask_to_join(ShardNode *node, int64 now)
 {
@@ -346,7 +335,8 @@ ask_to_join(ShardNode *node, int64 now)
 	ShardAction *action;
 	ShardMapEntry *entry;
 
-	if (now < node->join.next_try || !shard_node_get_member(node, node->id, &member))
+	if (now < node->join.next_try || node->last_ticket > node->persisted ||
+		!shard_node_get_member(node, node->id, &member))
 		return;
 	node->join.next_try = now + SHARD_RESEND_INTERVAL;
 	message = shard_action_send(node->out, 0, SHARD_CONTROL_JOIN);

@@ -304,16 +304,6 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 
 /* ---- operator's acts -------------------------------------------------------------------------- */
 
-static void
-command_done(ShardNode *node, const ShardNodeEvent *event, bool good, const char *why)
-{
-	ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
-
-	done->token = event->token;
-	done->flag = good;
-	done->text = why;
-}
-
 /* Are these nodes voters that may be forced: an odd number of members, each once, this node among them? */
 static bool
 may_be_forced(const ShardNode *node, const int32 *nodes, int n_nodes)
@@ -349,8 +339,8 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 
 	if (!may_be_forced(node, event->nodes, event->n_nodes))
 	{
-		command_done(node, event, false,
-					 "voters are an odd number of members, this node among them");
+		shard_node_step_done(node, event->token, false,
+							 "voters are an odd number of members, this node among them");
 		return;
 	}
 	ballot = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
@@ -363,7 +353,7 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	node->coordinator_ballot = 0;
 	node->coordinator_heard = now - SHARD_ELECTION_TIMEOUT;
 	node->next_campaign = now;
-	command_done(node, event, true, NULL);
+	shard_node_step_done(node, event->token, true, NULL);
 }
 
 void
@@ -434,5 +424,5 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		default:
 			return;
 	}
-	command_done(node, event, good, good ? NULL : why);
+	shard_node_step_done(node, event->token, good, good ? NULL : why);
 }

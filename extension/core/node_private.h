@@ -40,12 +40,18 @@ typedef struct NodeDrop
 	int32 type_id; /* 0: not in the map, as far as known */
 } NodeDrop;
 
-/* A message that waits for a transaction to be durable (T3), or to be looped back to ourselves. */
+/*
+ * A message that waits for a transaction to be durable (T3), or to be looped back to ourselves; or the
+ * end of a command, whose bytes are its text.
+ */
 typedef struct NodeHeld
 {
 	struct NodeHeld *next;
 	int64 ticket;
 	int32 to;
+	bool is_done;
+	bool good;	 /* of a command, */
+	int64 token; /* and which */
 	size_t length;
 	char bytes[FLEXIBLE_ARRAY_MEMBER];
 } NodeHeld;
@@ -176,7 +182,9 @@ extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind
 /* node_step.c */
 extern void
 shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length);
+extern void shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why);
 extern void shard_node_step_finish(ShardNode *node);
+extern void shard_node_step_release(ShardNode *node);
 
 /* node_member.c: admission, joining, heartbeats, leases, learning facts */
 extern void shard_node_member_start(ShardNode *node, int64 now);

@@ -328,6 +328,9 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 			report(node, SHARD_CONTROL_IMPORT_FAILED, event);
 			break;
 		case SHARD_EVENT_LEAVE:
+			if (node->leave_wished && node->leave_command != event->token)
+				shard_node_step_done(node, node->leave_command, false,
+									 "a later shard_leave() waits for the end instead");
 			node->leave_wished = true;
 			node->leave_command = event->token;
 			node->next_leave = now;

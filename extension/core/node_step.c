@@ -11,22 +11,91 @@
 #include "core/node_private.h"
 #include "shard.h"
 
-/* Put a message at the end of a queue. */
-void
-shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length)
+/* Put something at the end of a queue. */
+static NodeHeld *
+put_held(NodeQueue *queue, int64 ticket, const char *bytes, size_t length)
 {
-	NodeHeld *held = palloc(offsetof(NodeHeld, bytes) + length);
+	NodeHeld *held = palloc0(offsetof(NodeHeld, bytes) + length);
 
-	held->next = NULL;
 	held->ticket = ticket;
-	held->to = to;
 	held->length = length;
-	memcpy(held->bytes, bytes, length);
+	if (length > 0)
+		memcpy(held->bytes, bytes, length);
 	if (queue->last)
 		queue->last->next = held;
 	else
 		queue->first = held;
 	queue->last = held;
+	return held;
+}
+
+/* Put a message at the end of a queue. */
+void
+shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length)
+{
+	put_held(queue, ticket, bytes, length)->to = to;
+}
+
+/* A command is over, once this step is durable. */
+void
+shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why)
+{
+	ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
+
+	done->token = token;
+	done->flag = good;
+	done->text = why;
+}
+
+/*
+ * The end of a command presupposes what its step wrote, and a good one all that was written before; a
+ * refusal that changed nothing is told at once.
+ */
+static void
+finish_done(ShardNode *node, ShardAction *done, bool wrote)
+{
+	NodeHeld *held;
+
+	if (node->last_ticket <= node->persisted || (!done->flag && !wrote))
+		return;
+	held = put_held(&node->held, node->last_ticket, done->text,
+					done->text ? strlen(done->text) + 1 : 0);
+	held->is_done = true;
+	held->good = done->flag;
+	held->token = done->token;
+	done->kind = SHARD_ACTION_NONE;
+}
+
+/* What waited for transactions that are durable now goes on its way. */
+void
+shard_node_step_release(ShardNode *node)
+{
+	ShardActions *out = node->out;
+
+	while (node->held.first && node->held.first->ticket <= node->persisted)
+	{
+		NodeHeld *held = node->held.first;
+		char *bytes = shard_arena_copy(out->arena, held->bytes, held->length);
+
+		node->held.first = held->next;
+		if (!held->next)
+			node->held.last = NULL;
+		if (held->is_done)
+			shard_node_step_done(node, held->token, held->good, held->length > 0 ? bytes : NULL);
+		else if (held->to == node->id)
+			shard_node_step_queue(&node->loop, 0, held->to, held->bytes, held->length);
+		else
+		{
+			ShardAction *action = shard_action_add(out, SHARD_ACTION_SEND);
+
+			action->node = held->to;
+			action->bytes = bytes;
+			action->length = held->length;
+		}
+		pfree(held);
+	}
+	/* They are not to be held again, for what this step writes. */
+	node->first_action = out->n_actions;
 }
 
 /*
@@ -130,8 +199,9 @@ shard_node_step_finish(ShardNode *node)
 	ShardActions *out = node->out;
 	StringInfoData buffer;
 	bool any = false;
+	bool wrote = out->n_writes > 0;
 
-	if (out->n_writes > 0)
+	if (wrote)
 	{
 		ShardAction *persist = shard_action_add(out, SHARD_ACTION_PERSIST);
 
@@ -143,6 +213,8 @@ shard_node_step_finish(ShardNode *node)
 	}
 	for (int i = node->first_action; i < out->n_actions; i++)
 	{
+		if (out->actions[i].kind == SHARD_ACTION_COMMAND_DONE)
+			finish_done(node, &out->actions[i], wrote);
 		if (out->actions[i].kind != SHARD_ACTION_SEND || out->actions[i].bytes)
 			continue;
 		if (!any)

@@ -10,6 +10,7 @@
 #include "world.h"
 
 #include "core/timing.h"
+#include "shard.h"
 
 /* Behind the data plane's tables. */
 #define CONTROL_TABLE (STORE_MAX_TABLES - 1)
@@ -381,6 +382,8 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	cluster.low = world_random64(world);
 	shard_node_start(instance->node, world_clock(instance), kind, cluster, instance->incarnation,
 					 instance->out);
+	/* It may have died between its welcome and hearing that this was durable. */
+	instance->joined |= !instance->journal && shard_node_id(instance->node) > SHARD_FIRST_NODE;
 	host_after(world, instance);
 	if (!instance->journal)
 		start_types(world, instance);

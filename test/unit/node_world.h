@@ -355,9 +355,18 @@ pg_attribute_unused() static void add_type(int at, const char *name, int32 numbe
 	deliver();
 }
 
+/* Number of members that a machine has learned. */
+pg_attribute_unused() static int count_members(int at)
+{
+	int count;
+
+	(void) shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_MEMBER, out->arena,
+						  &count);
+	return count;
+}
+
 /* Number of homes that a machine has learned, of one node or of all (0). */
-static int
-count_homes(int at, int32 node)
+pg_attribute_unused() static int count_homes(int at, int32 node)
 {
 	int count;
 	int n = 0;

@@ -1,0 +1,73 @@
+/*
+ * disk_test.c
+ *		Unit tests of whole nodes whose disk is slow: what has to wait for it.
+ */
+#include "postgres_fe.h"
+
+#include "node_world.h"
+
+/* The end of a command is told when what it did is durable. */
+static void
+test_commands(void)
+{
+	static const int32 self[] = {1};
+	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .nodes = self};
+
+	for (int i = 0; i < 3; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	machines[1].slow = true;
+	join(1, 0);
+	ok(machines[1].command == 0, "a join that is under way is not answered");
+	run(SHARD_SECOND);
+	is_int(count_members(0), 1, "nor is it asked for before its beginning is durable");
+	settle(1);
+	machines[1].slow = true;
+	for (int i = 0; i < 40 && shard_node_id(machines[1].node) == 1; i++)
+		run(STEP);
+	is_int(shard_node_id(machines[1].node), 2, "when it is welcome,");
+	ok(machines[1].command == 0, "but has not written that down, it is not done");
+	settle(1);
+	ok(machines[1].command == 1 && machines[1].command_good, "then it is");
+	run(10 * SHARD_SECOND);
+
+	machines[2].slow = true;
+	force.token = 3;
+	happen(2, &force);
+	ok(machines[2].command == 0, "what is not durable is not done");
+	force.n_nodes = 0;
+	force.token = 4;
+	happen(2, &force);
+	ok(machines[2].command == 4 && !machines[2].command_good, "a refusal says so at once");
+	settle(2);
+	ok(machines[2].command == 3 && machines[2].command_good, "done is told later");
+}
+
+/* Who leaves twice is told that the first call ends. */
+static void
+test_leave_twice(void)
+{
+	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+
+	run(5 * SHARD_SECOND);
+	machines[1].cut = true;
+	happen(1, &leave);
+	happen(1, &leave);
+	ok(machines[1].command == 1, "a repeated wish is the same one");
+	leave.token = 12;
+	happen(1, &leave);
+	ok(machines[1].command == 11 && !machines[1].command_good, "a second one ends the first");
+	machines[1].cut = false;
+	run(20 * SHARD_SECOND);
+	ok(machines[1].command == 12 && machines[1].command_good, "and is answered when it has left");
+}
+
+int
+main(void)
+{
+	begin_world();
+	test_commands();
+	test_leave_twice();
+	end_world();
+	return unit_done();
+}
