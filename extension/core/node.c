@@ -351,9 +351,12 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	begin(node, out);
 	node->running = true;
 	node->start_kind = kind;
+	node->disk_moved = now;
 	if (!node->has_identity)
 	{
 		node->has_identity = true;
+		/* Whatever the database was before, as a node it begins here: nothing can be forgotten. */
+		node->start_kind = SHARD_START_RESTART;
 		node->inc_uuid = incarnation;
 		node->found_itself = true;
 		if (node->config.journal_voter)
@@ -514,6 +517,8 @@ void
 shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 {
 	begin(node, out);
+	if (node->last_ticket <= node->persisted)
+		node->disk_moved = now;
 	if (node->running && !node->fenced)
 	{
 		shard_node_member_tick(node, now);
@@ -534,6 +539,8 @@ void
 shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out)
 {
 	begin(node, out);
+	if (ticket > node->persisted)
+		node->disk_moved = now;
 	node->persisted = Max(node->persisted, ticket);
 	shard_node_step_release(node);
 	end(node, now);

@@ -203,6 +203,16 @@ shard_node_office_tick(ShardNode *node, int64 now)
 
 	if (node->join.address || node->fenced)
 		return;
+	if (shard_node_step_is_stuck(node, now))
+	{
+		if (node->in_office)
+			shard_action_log(node->out, 19 /* WARNING */,
+							 "the database of node %d has not made anything durable for a while",
+							 node->id);
+		shard_proposer_step_down(node->proposer);
+		follow_office(node, now);
+		return;
+	}
 	maybe_campaign(node, now);
 	if (shard_proposer_office(node->proposer) == SHARD_OFFICE_NONE)
 		return;

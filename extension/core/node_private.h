@@ -163,6 +163,7 @@ struct ShardNode
 	/* Durability. */
 	int64 last_ticket;
 	int64 persisted;
+	int64 disk_moved; /* when a transaction became durable, or none waited */
 	NodeQueue held;
 	NodeQueue loop;
 
@@ -185,6 +186,7 @@ shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *byte
 extern void shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why);
 extern void shard_node_step_finish(ShardNode *node);
 extern void shard_node_step_release(ShardNode *node);
+extern bool shard_node_step_is_stuck(const ShardNode *node, int64 now);
 
 /* node_member.c: admission, joining, heartbeats, leases, learning facts */
 extern void shard_node_member_start(ShardNode *node, int64 now);

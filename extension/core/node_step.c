@@ -190,6 +190,17 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 }
 
 /*
+ * Does the disk make no progress, with something to be done? Then this node can decide nothing: as
+ * coordinator it would only keep others from doing so, since its heartbeats presuppose nothing durable.
+ */
+bool
+shard_node_step_is_stuck(const ShardNode *node, int64 now)
+{
+	return node->last_ticket > node->persisted &&
+		   now - node->disk_moved > 2 * SHARD_ELECTION_TIMEOUT;
+}
+
+/*
  * End a step: its writes become one transaction, its messages get their headers. An answer over the
  * link it came by (node 0) is never held: none of them says more than what is durable already.
  */

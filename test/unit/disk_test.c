@@ -62,12 +62,81 @@ test_leave_twice(void)
 	ok(machines[1].command == 12 && machines[1].command_good, "and is answered when it has left");
 }
 
+/* A coordinator whose disk does nothing any more makes way for one who can decide. */
+static void
+test_stuck(void)
+{
+	int64 stuck_at;
+
+	end_world();
+	begin_world();
+	memset(machines, 0, sizeof(machines));
+	for (int i = 0; i < 3; i++)
+	{
+		start(i);
+		run(SHARD_SECOND);
+		if (i > 0)
+			join(i, 0);
+	}
+	run(20 * SHARD_SECOND);
+	add_type(0, "thing", 100);
+	add_type(1, "thing", 100);
+	run(2 * SHARD_SECOND);
+	ok(is_coordinator(0), "a coordinator");
+	machines[0].slow = true;
+	run(10 * SHARD_SECOND);
+	ok(is_coordinator(0), "with a slow disk, and nothing to write, stays");
+	add_type(0, "other", 100);
+	stuck_at = now;
+	while (!is_coordinator(1) && !is_coordinator(2) && now - stuck_at < 20 * SHARD_SECOND)
+		run(STEP);
+	ok(is_coordinator(1) || is_coordinator(2), "when it cannot write, another one takes its place");
+	ok(now - stuck_at < 6 * SHARD_SECOND, "soon");
+	ok(!is_coordinator(0), "and it is none");
+	run(20 * SHARD_SECOND);
+	ok(!is_coordinator(0) && shard_proposer_office(shard_node_proposer(machines[0].node)) == 0,
+	   "nor wants to be");
+	settle(0);
+	run(10 * SHARD_SECOND);
+	ok(is_coordinator(0) + is_coordinator(1) + is_coordinator(2) == 1, "then there is one");
+
+	/* A node alone has nobody to make way for; it goes on when it can. */
+	start(3);
+	run(SHARD_SECOND);
+	machines[3].slow = true;
+	add_type(3, "thing", 100);
+	run(10 * SHARD_SECOND);
+	ok(!is_coordinator(3), "a node alone that cannot write is no coordinator");
+	settle(3);
+	run(SHARD_SECOND);
+	ok(is_coordinator(3), "and is one again at once");
+}
+
+/* A database without any record is a new node, whatever it was copied from. */
+static void
+test_empty_copy(void)
+{
+	end_world();
+	begin_world();
+	memset(machines, 0, sizeof(machines));
+	start_as(0, SHARD_START_COPY);
+	run(SHARD_SECOND);
+	ok(is_coordinator(0), "a copy without a past founds its cluster");
+	ok(shard_node_admitted(machines[0].node), "as its member");
+	stop(0);
+	start_as(0, SHARD_START_COPY);
+	run(5 * SHARD_SECOND);
+	ok(!is_coordinator(0), "one with a past does not go on with it");
+}
+
 int
 main(void)
 {
 	begin_world();
 	test_commands();
 	test_leave_twice();
+	test_stuck();
+	test_empty_copy();
 	end_world();
 	return unit_done();
 }

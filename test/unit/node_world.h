@@ -288,7 +288,7 @@ static int64 rebalance_interval = SHARD_REBALANCE_INTERVAL;
 
 /* A machine's process begins, with what is durable there. */
 static void
-start(int at)
+start_as(int at, ShardStartKind kind)
 {
 	Machine *machine = &machines[at];
 	ShardNodeConfig config = {.app_version = "1"};
@@ -319,10 +319,15 @@ start(int at)
 		}
 	}
 	machine->incarnation = new_uuid();
-	shard_node_start(machine->node, now, SHARD_START_RESTART, new_uuid(), machine->incarnation,
-					 out);
+	shard_node_start(machine->node, now, kind, new_uuid(), machine->incarnation, out);
 	act(at, NO_LINK);
 	deliver();
+}
+
+static void
+start(int at)
+{
+	start_as(at, SHARD_START_RESTART);
 }
 
 /* It dies with what is not durable. */
