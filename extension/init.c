@@ -14,6 +14,7 @@
 #include "guc.h"
 #include "install.h"
 #include "launcher.h"
+#include "receive.h"
 #include "shmem.h"
 
 #include "compat.h"
@@ -40,4 +41,5 @@ _PG_init(void)
 	shard_launcher_init();
 	shard_database_hook_init();
 	shard_api_init();
+	shard_receive_init();
 }

@@ -40,6 +40,7 @@
 #include "executor.h"
 #include "log.h"
 #include "node.h"
+#include "position_table.h"
 #include "region.h"
 #include "registry.h"
 #include "ring.h"
@@ -605,6 +606,7 @@ load(Region *region, uint32 wait_event)
 				own_lanes(region);
 				shard_registry_refresh();
 				shard_executor_load_stash(region->lanes);
+				shard_position_load(region->db);
 			}
 			PopActiveSnapshot();
 		}
@@ -614,6 +616,7 @@ load(Region *region, uint32 wait_event)
 			PushActiveSnapshot(GetTransactionSnapshot());
 			shard_cursor_load(region->cursor);
 			shard_cursor_revisit(region->cursor);
+			shard_position_loaded(region->db, region->lanes);
 			shard_cursor_publish(region->cursor);
 			PopActiveSnapshot();
 		}
@@ -648,6 +651,7 @@ ShardRegionMain(Datum argument)
 		region.limit = CAREFUL_MESSAGES;
 	}
 	region.cursor = shard_cursor_create(region.number, region.lanes);
+	shard_cursor_register(SHARD_KIND_POSITION, shard_position_row);
 	MemoryContextSwitchTo(TopMemoryContext);
 	load(&region, wait_event);
 	for (;;)

@@ -135,6 +135,12 @@ shard_ring_begin(const ShardRequest *request)
 	return shard_ring_slot_begin(shard_ring_slot_get(request->slot), request->generation);
 }
 
+void
+shard_ring_unbegin(const ShardRequest *request)
+{
+	shard_ring_slot_unbegin(shard_ring_slot_get(request->slot), request->generation);
+}
+
 /*
  * Hands a reply over, if its asker still waits. When memory for a large one is
  * short, the asker gets that as an error instead.

@@ -65,6 +65,9 @@ extern bool shard_ring_alive(const ShardRequest *request);
  */
 extern bool shard_ring_begin(const ShardRequest *request);
 
+/* Worker: it was certainly not executed, so the asker may withdraw it again. */
+extern void shard_ring_unbegin(const ShardRequest *request);
+
 /*
  * Worker, after commit: answers. lsn: the asker flushes WAL up to it before it
  * believes the answer; InvalidXLogRecPtr if nothing was written. data NULL: SQL

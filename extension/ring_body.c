@@ -6,6 +6,8 @@
 
 #include "lib/stringinfo.h"
 #include "libpq/pqformat.h"
+#include "mb/pg_wchar.h"
+#include "port/pg_bswap.h"
 #include "utils/memutils.h"
 
 #include "ring_body.h"
@@ -148,4 +150,47 @@ shard_ring_body_throw(const char *data, int len)
 			(errcode(sqlstate), errmsg_internal("%s", message ? message : "missing error text"),
 			 detail ? errdetail_internal("%s", detail) : 0, hint ? errhint("%s", hint) : 0,
 			 context ? errcontext_msg("%s", context) : 0));
+}
+
+/*
+ * A text of bytes that may be anything; moves *at on. False: there is none.
+ */
+static bool
+unpack_string(const char **at, const char *end, char **string)
+{
+	const char *begin = *at;
+	const char *terminator;
+
+	*string = NULL;
+	if (begin == end || (*begin != 0 && *begin != 1))
+		return false;
+	*at = begin + 1;
+	if (*begin == 0)
+		return true;
+	begin = *at;
+	terminator = memchr(begin, '\0', end - begin);
+	if (terminator == NULL ||
+		!pg_verify_mbstr(GetDatabaseEncoding(), begin, (int) (terminator - begin), true))
+		return false;
+	*string = pstrdup(begin);
+	*at = terminator + 1;
+	return true;
+}
+
+bool
+shard_ring_body_unpack_error(const char *data, int len, ErrorData *error)
+{
+	const char *at = data + sizeof(uint32);
+	const char *end = data + len;
+	uint32 sqlstate;
+
+	memset(error, 0, sizeof(ErrorData));
+	if (len < (int) sizeof(sqlstate))
+		return false;
+	memcpy(&sqlstate, data, sizeof(sqlstate));
+	error->sqlerrcode = (int) pg_ntoh32(sqlstate);
+	return unpack_string(&at, end, &error->message) && unpack_string(&at, end, &error->detail) &&
+		   unpack_string(&at, end, &error->hint) && unpack_string(&at, end, &error->context) &&
+		   at == end && error->message != NULL &&
+		   ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_SUCCESSFUL_COMPLETION;
 }

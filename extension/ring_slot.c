@@ -340,6 +340,17 @@ shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation)
 	return waits;
 }
 
+void
+shard_ring_slot_unbegin(ShardRingSlot *slot, uint32 generation)
+{
+	ShardWorkerSlot *worker = shard_shmem_my_worker();
+
+	SpinLockAcquire(&worker->mutex);
+	if (slot->generation == generation && slot->state == SHARD_RING_TAKEN)
+		slot->begun = false;
+	SpinLockRelease(&worker->mutex);
+}
+
 /*
  * A slot of this generation was taken by us and by nobody else, so our mutex
  * is the right one; and if the generation has risen, any answer is "no".

@@ -89,6 +89,9 @@ extern bool shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation);
 /* Worker: the same, and it is begun: no way back. */
 extern bool shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation);
 
+/* Worker: and back, if it is still TAKEN. */
+extern void shard_ring_slot_unbegin(ShardRingSlot *slot, uint32 generation);
+
 /* Worker: TAKEN -> REPLYING; false if the owner of this generation gave up. */
 extern bool shard_ring_slot_claim(ShardRingSlot *slot, uint32 generation);
 

@@ -35,6 +35,12 @@ shard_session_told(const ShardType *type, int shard)
 	}
 }
 
+void
+shard_session_appended(int lane)
+{
+	told_lanes |= 1u << lane;
+}
+
 bool
 shard_session_has_told(const ShardType *type)
 {

@@ -12,5 +12,8 @@ extern void shard_session_init(void);
 /* A message for the type and shard was appended: its worker is woken at commit. */
 extern void shard_session_told(const ShardType *type, int shard);
 
+/* Rows for a lane were appended: its worker is woken at commit. */
+extern void shard_session_appended(int lane);
+
 /* Whether this transaction, not ended yet, has told something to the type. */
 extern bool shard_session_has_told(const ShardType *type);

@@ -1,0 +1,44 @@
+/*
+ * callee.h
+ *		The called side of a call between nodes: who calls, transactions, the answer (I5, T3).
+ *
+ * Peers call procedures, name(call bytea, INOUT answer bytea), outside of a transaction block. So the
+ * procedure ends its transactions itself: it waits without a snapshot and without locks, and answers
+ * when what it did is committed and past the release gate. The work may be done by any role that may
+ * execute the procedure: it needs no right on a table, and what it calls asks for none.
+ */
+#pragma once
+
+#include "fmgr.h"
+
+#include "core/packet.h"
+#include "plane.h"
+
+typedef struct ShardCallee
+{
+	ShardDatabase *db;
+	ShardPlaneView view;	/* of this node, when the call was checked */
+	ShardCallHeader header; /* of the call */
+	ShardReader reader;		/* the call's bytes behind the header; they live as long as the call */
+	MemoryContext context;	/* the caller's, for the answer */
+} ShardCallee;
+
+/*
+ * First: ends the statement's transaction, begins one of our own, READ COMMITTED and with the lock on
+ * the extension object, and checks that the call is from whom it says, for this node and incarnation.
+ * Errors as in peer_errors.h. Nothing else of ours was locked or read in the transaction.
+ */
+extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
+
+/*
+ * Ends the transaction, and with it all locks, and begins another one that holds nothing. The commit is
+ * asynchronous: shard_gate_wait() for its LSN makes it durable.
+ */
+extern void shard_callee_commit(ShardCallee *callee);
+extern void shard_callee_rollback(ShardCallee *callee);
+
+/* Appends the header of the answer: as far as this node has learned the map by now. */
+extern void shard_callee_put_header(const ShardCallee *callee, StringInfo out);
+
+/* Last: the procedure's result. */
+extern Datum shard_callee_answer(ShardCallee *callee, const StringInfoData *answer);
