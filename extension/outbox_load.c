@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -22,6 +23,21 @@
 #include "outbox_private.h"
 
 #include "compat.h"
+
+/*
+ * Everything that is visible now was committed before this point of the WAL. At the very begin of a page
+ * the server names a place behind its header, where nothing is yet that could be flushed.
+ */
+static XLogRecPtr
+end_of_wal(void)
+{
+	XLogRecPtr lsn = GetXLogInsertRecPtr();
+	uint32 offset = (uint32) (lsn % XLOG_BLCKSZ);
+
+	if (offset == SizeOfXLogShortPHD || offset == SizeOfXLogLongPHD)
+		lsn -= offset;
+	return lsn;
+}
 
 /* For out_table_streams. */
 static void
@@ -59,7 +75,7 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 	packet->low = packet->high = seq;
 	packet->kept = seq == 0;
 	packet->at = at;
-	packet->lsn = GetXLogInsertRecPtr();
+	packet->lsn = shard_outbox.loaded_lsn;
 	packet->serial = ++shard_outbox.serial;
 	stream->stream.acked = Max(stream->stream.acked, header->acked);
 	if (packet->kept)
@@ -168,6 +184,7 @@ shard_outbox_load(ShardDatabase *db, uint32 lanes, ShardRoutes *routes)
 	dlist_init(&shard_outbox.turn);
 
 	shard_outbox.loading = true;
+	shard_outbox.loaded_lsn = end_of_wal();
 	out_table_streams(load_stream);
 	out_table_kept(load_kept);
 	shard_cursor_register(SHARD_KIND_PACKET, load_logged);

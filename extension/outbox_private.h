@@ -98,8 +98,9 @@ typedef struct Outbox
 	uint32 lanes;
 	ShardRoutes *routes;
 	MemoryContext context;
-	bool loading; /* not all that is stored was seen yet */
-	bool begun;	  /* incarnation is known */
+	XLogRecPtr loaded_lsn; /* what was loaded is older */
+	bool loading;		   /* not all that is stored was seen yet */
+	bool begun;			   /* incarnation is known */
 	ShardUuid incarnation;
 	int n_peers;
 	OutPeer **peers;

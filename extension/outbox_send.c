@@ -260,7 +260,9 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 		if (!shard_gate_released(0, 0, 0, packet->lsn))
 		{
 			/* the newest of them: one flush is as good for all */
-			*waiting = Max(*waiting, dlist_tail_element(OutPacket, link, &stream->logged)->lsn);
+			*waiting = Max(*waiting, packet->lsn);
+			if (!dlist_is_empty(&stream->logged))
+				*waiting = Max(*waiting, dlist_tail_element(OutPacket, link, &stream->logged)->lsn);
 			break;
 		}
 		if (!fits(packet, section, parcels->len, max_rows, max_bytes) ||
