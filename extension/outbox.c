@@ -231,6 +231,11 @@ shard_outbox_committed(XLogRecPtr lsn)
 	while (!dlist_is_empty(&shard_outbox.deleting))
 		out_free_packet(
 			dlist_container(OutPacket, link, dlist_pop_head_node(&shard_outbox.deleting)));
+	EACH_STREAM(stream)
+	{
+		if (stream->accepting)
+			out_accepted(stream);
+	}
 	keep_turn(lsn);
 	EACH_STREAM(stream)
 	{
@@ -270,6 +275,8 @@ shard_outbox_aborted(void)
 		dlist_push_head(&shard_outbox.gone, dlist_pop_head_node(&shard_outbox.deleting));
 	EACH_STREAM(stream)
 	{
+		if (stream->accepting)
+			out_not_accepted(stream);
 		if (stream->touched)
 		{
 			stream->stream.last = stream->last;
@@ -281,19 +288,10 @@ shard_outbox_aborted(void)
 	}
 }
 
-/* Who collects a shard's items. */
-typedef struct Collect
-{
-	int32 type_id;
-	int32 shard;
-	ShardOutboxVisit visit;
-	void *arg;
-} Collect;
-
-/* Shows the items of the shard among some parcels of a stream. */
-static void
-visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int length,
-			  const Collect *collect)
+/* Shows the items among some parcels of a stream, of which the first has that seq. */
+void
+out_visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int length,
+				  ShardOutboxVisit visit, void *arg)
 {
 	ShardReader reader = {parcels, parcels + length, false};
 	ShardParcel parcel;
@@ -309,6 +307,7 @@ visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int lengt
 						.payload = parcel.payload == NULL ? "" : parcel.payload,
 						.payload_len = parcel.payload_len,
 						.epoch = parcel.epoch,
+						.stamp = parcel.stamp,
 						.src_type = parcel.src_type,
 						.src_entity = parcel.src_entity,
 						.src_entity_len = parcel.src_entity_len,
@@ -321,18 +320,35 @@ visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int lengt
 						  .stamp = parcel.stamp,
 						  .body = &row};
 
-		if (parcel.kind != SHARD_KIND_VOID && parcel.type_id == collect->type_id &&
-			parcel.shard == collect->shard)
-			collect->visit(&item, &row, collect->arg);
+		if (parcel.kind != SHARD_KIND_VOID)
+			visit(&item, &row, arg);
 	}
 	if (reader.failed)
 		out_damaged(stream, first_seq);
 }
 
+/* Who collects a shard's items. */
+typedef struct Collect
+{
+	int32 type_id;
+	int32 shard;
+	ShardOutboxVisit visit;
+	void *arg;
+} Collect;
+
+static void
+visit_item(const ShardItem *item, const ShardRow *row, void *arg)
+{
+	const Collect *collect = arg;
+
+	if (item->type_id == collect->type_id && item->shard == collect->shard)
+		collect->visit(item, row, collect->arg);
+}
+
 static void
 visit_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 {
-	visit_parcels(packet->stream, packet->first_seq, parcels, length, arg);
+	out_visit_parcels(packet->stream, packet->first_seq, parcels, length, visit_item, arg);
 }
 
 static bool
@@ -380,10 +396,11 @@ shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *a
 
 		if (stream == NULL)
 			continue;
-		collect_stored(stream, &collect);
+		if (!stream->accepting)
+			collect_stored(stream, &collect);
 		if (stream->build.n_rows > 0)
-			visit_parcels(stream, stream->build.first_seq, stream->build.parcels.data,
-						  stream->build.parcels.len, &collect);
+			out_visit_parcels(stream, stream->build.first_seq, stream->build.parcels.data,
+							  stream->build.parcels.len, visit_item, &collect);
 	}
 	dlist_foreach (iter, &shard_outbox.turn)
 	{

@@ -80,6 +80,15 @@ extern uint64 shard_outbox_mark(void);
 extern bool shard_outbox_passed(uint64 mark);
 
 /*
+ * In a turn: ends the quarantine of the streams to a node, by shard_link_accept() (X4). They begin anew,
+ * empty; save is called for each item that they store and this origin still keeps: to be parked, or
+ * in_doubt, and then a dead letter. True: there was such a stream.
+ */
+typedef void (*ShardOutboxSave)(const ShardItem *item, const ShardRow *row, bool in_doubt,
+								void *arg);
+extern bool shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg);
+
+/*
  * For transport.c, between turns.
  */
 
@@ -125,8 +134,12 @@ extern bool shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_
 /* The receiver has everything up to seq (answer to a call, or to hello). */
 extern void shard_outbox_received(int32 node, int lane, int64 seq);
 
-/* A link of a lane is quarantined: why, durably; NULL: it is not any more. Runs a transaction. */
-extern void shard_outbox_quarantine(int32 node, int lane, const char *why);
+/*
+ * A link of a lane is quarantined: why, durably, and what the receiver has; NULL: it is not any more.
+ * Runs a transaction.
+ */
+extern void
+shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStreamPosition *position);
 extern const char *shard_outbox_quarantined(int32 node, int lane);
 
 /* All streams to a node begin again with hello. */

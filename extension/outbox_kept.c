@@ -184,16 +184,20 @@ move_packets(OutStream *stream, int64 seq, TimestampTz before, int64 *room)
 static bool
 delete_gone(void)
 {
+	dlist_mutable_iter iter;
 	int n = 0;
 
-	while (n < DELETE_ROWS && !dlist_is_empty(&shard_outbox.gone))
+	dlist_foreach_modify (iter, &shard_outbox.gone)
 	{
-		OutPacket *packet =
-			dlist_container(OutPacket, link, dlist_pop_head_node(&shard_outbox.gone));
+		OutPacket *packet = dlist_container(OutPacket, link, iter.cur);
 
+		if (packet->stream->accepting)
+			continue;
+		if (n++ == DELETE_ROWS)
+			break;
+		dlist_delete(&packet->link);
 		dlist_push_tail(&shard_outbox.deleting, &packet->link);
 		out_table_forget(packet);
-		n++;
 	}
 	return n > 0;
 }
@@ -213,7 +217,7 @@ leave_log(int64 seq)
 		{
 			OutStream *stream = shard_outbox.peers[i]->streams[lane];
 
-			if (stream == NULL || stream_needs(stream) > seq)
+			if (stream == NULL || stream->accepting || stream_needs(stream) > seq)
 				continue;
 			wrote |= move_packets(stream, seq, before, &room);
 			if (stream->saved_last >= 0 && stream->saved_last < stream->last &&

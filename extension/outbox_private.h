@@ -56,10 +56,11 @@ typedef struct OutStream
 	ShardStream stream; /* core/stream.h */
 	struct OutPeer *peer;
 	int lane;
-	dlist_head kept;   /* packets of the table, by seq; older than */
-	dlist_head logged; /* those of the log, by seq */
-	OutPacket *next;   /* the first one that was not sent; NULL: look for it */
-	char *quarantine;  /* NULL: none */
+	dlist_head kept;		   /* packets of the table, by seq; older than */
+	dlist_head logged;		   /* those of the log, by seq */
+	OutPacket *next;		   /* the first one that was not sent; NULL: look for it */
+	char *quarantine;		   /* NULL: none */
+	ShardStreamPosition heard; /* what the receiver said then */
 
 	/* as of the last commit */
 	int64 last;		  /* stream.last */
@@ -70,6 +71,9 @@ typedef struct OutStream
 	bool touched;
 	bool saving; /* shard.stream is written with last */
 	int64 saving_last;
+	bool accepting; /* the stream begins anew; it was: */
+	ShardStream before;
+	char *quarantine_before;
 	OutBuild build;
 } OutStream;
 
@@ -131,6 +135,8 @@ extern void out_add_shard(OutBuild *build, const ShardParcel *parcel);
 extern OutPacket *out_make_packet(OutStream *stream, const OutBuild *build, bool cache);
 extern bool out_parse(OutBuild *build, ShardReader *reader);
 extern void out_free_packet(OutPacket *packet);
+extern void out_visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int length,
+							  ShardOutboxVisit visit, void *arg);
 extern void out_forget_parcels(OutPacket *packet);
 extern bool out_is_kept(const OutPacket *packet);
 extern OutPacket *out_after(OutPacket *packet);
@@ -141,6 +147,10 @@ extern void out_damaged(const OutStream *stream, int64 first_seq) pg_attribute_n
 /* The parcels of packets of one stream, in order of seq. Needs a transaction and a snapshot. */
 typedef void (*OutBytes)(OutPacket *packet, const char *parcels, int length, void *arg);
 extern void out_each_parcels(OutPacket **packets, int n, OutBytes visit, void *arg);
+
+/* outbox_accept.c */
+extern void out_accepted(OutStream *stream);
+extern void out_not_accepted(OutStream *stream);
 
 /* outbox_send.c: what counts for buffer_size */
 extern void out_count(OutPacket *packet);
@@ -155,4 +165,5 @@ extern void out_table_store_stream(const OutStream *stream);
 extern void out_table_kept(OutKeptVisit visit);
 extern void out_table_keep(const OutPacket *packet, const char *payload, int length);
 extern void out_table_forget(const OutPacket *packet);
+extern void out_table_forget_all(const OutStream *stream);
 extern bool out_table_read(const OutPacket *packet, OutBytes visit, void *arg);

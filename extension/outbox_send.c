@@ -330,10 +330,11 @@ shard_outbox_quarantined(int32 node, int lane)
 }
 
 void
-shard_outbox_quarantine(int32 node, int lane, const char *why)
+shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStreamPosition *position)
 {
 	OutStream *stream = out_stream(node, lane, true);
 
+	stream->heard = *position;
 	if ((why == NULL && stream->quarantine == NULL) ||
 		(why != NULL && stream->quarantine != NULL && strcmp(why, stream->quarantine) == 0))
 		return;

@@ -64,6 +64,12 @@ static Statement delete_kept = {
 	{INT4OID, INT2OID, INT8OID},
 	NULL};
 
+static Statement delete_all_kept = {
+	"DELETE FROM shard.outbox_kept WHERE node = $1 AND lane = $2 AND channel = 0",
+	2,
+	{INT4OID, INT2OID},
+	NULL};
+
 static Statement read_kept = {
 	"SELECT payload FROM shard.outbox_kept WHERE node = $1 AND lane = $2 AND channel = 0"
 	" AND first_seq = $3",
@@ -261,6 +267,16 @@ out_table_forget(const OutPacket *packet)
 
 	key_of(packet, values);
 	change_one(&delete_kept, values, NULL, SPI_OK_DELETE);
+}
+
+void
+out_table_forget_all(const OutStream *stream)
+{
+	Datum values[2] = {Int32GetDatum(stream->peer->node), Int16GetDatum(stream->lane)};
+
+	SPI_connect();
+	run(&delete_all_kept, values, NULL, SPI_OK_DELETE);
+	SPI_finish();
 }
 
 bool

@@ -289,6 +289,7 @@ take_position(Link *link, const ShardPositionSection *section, Verdicts *verdict
 	ShardStreamPosition position = {section->inc, section->gen, section->seq, section->writer};
 	ShardStream *stream;
 	ShardStreamState state;
+	bool known;
 
 	if (section->channel != 0 || (shard_transport.lanes & (1u << section->lane)) == 0)
 		return;
@@ -297,11 +298,13 @@ take_position(Link *link, const ShardPositionSection *section, Verdicts *verdict
 	if (state == SHARD_STREAM_OPEN)
 	{
 		shard_outbox_received(link->node, section->lane, section->seq);
-		shard_outbox_quarantine(link->node, section->lane, NULL);
+		shard_outbox_quarantine(link->node, section->lane, NULL, &position);
 		return;
 	}
 	link->quarantined |= 1u << section->lane;
-	if (shard_outbox_quarantined(link->node, section->lane) != NULL)
+	known = shard_outbox_quarantined(link->node, section->lane) != NULL;
+	shard_outbox_quarantine(link->node, section->lane, why_of(state), &position);
+	if (known)
 		return;
 	if (state == SHARD_STREAM_ORIGIN_REGRESSED)
 		verdicts->origin |= 1u << section->lane;
@@ -310,7 +313,6 @@ take_position(Link *link, const ShardPositionSection *section, Verdicts *verdict
 	verdicts->example = position;
 	verdicts->acked = Max(stream->acked, stream->truncated);
 	verdicts->last = stream->last;
-	shard_outbox_quarantine(link->node, section->lane, why_of(state));
 }
 
 static void
