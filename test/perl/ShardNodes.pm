@@ -36,7 +36,8 @@ use Time::HiRes qw(time usleep);
 our $peer_role = 'link';
 
 # A cluster of so many nodes, joined and all up. Options: conf; confs => { number => text };
-# databases; proxy; join => 0 (leave them apart); network (ShardNetwork); fsync.
+# databases; proxy; join => 0 (leave them apart); network (ShardNetwork); fsync; standbys => [numbers]:
+# nodes that will have a standby.
 sub create
 {
 	my ($class, $count, %opt) = @_;
@@ -69,11 +70,13 @@ sub _server
 	my ($self, $n, %opt) = @_;
 	my $network = $self->{network};
 	my $host = $network ? $network->address($n) : '127.0.0.1';
-	my $conf = join "\n", $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '';
+	my $conf = join "\n", $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '', 'max_wal_senders = 5';
 	my $server = ShardCluster->create("node$n", conf => $conf, tcp => $host, fsync => $self->{fsync},
 		$network ? (within => $network->enter($n)) : ());
 	my $node = ShardNodes::Node->new(n => $n, server => $server, db => 'postgres', host => $host,
 		port => $server->port);
+	$node->{standby_port} = PostgreSQL::Test::Cluster::get_free_port()
+	  if grep { $_ == $n } @{ $self->{standbys} // [] };
 	if ($self->{proxy})
 	{
 		$node->{port} = PostgreSQL::Test::Cluster::get_free_port();
@@ -94,6 +97,43 @@ sub _database
 	$self->{server}->safe_psql($db, 'CREATE EXTENSION shard');
 	return ShardNodes::Node->new(n => $n, server => $self->{server}, db => $db, host => '127.0.0.1',
 		port => $self->{server}->port);
+}
+
+# The standby of a node that was named by option standbys of create: its address is in the node's
+# already. Caught up when this returns.
+sub add_standby
+{
+	my ($self, $n) = @_;
+	my $node = $self->node($n);
+	my $standby = ShardCluster->new("node${n}b", port => $node->{standby_port});
+	$node->server->backup('base');
+	$standby->init_from_backup($node->server, 'base', has_streaming => 1);
+	# The backup has the port of the original, too.
+	$standby->append_conf('postgresql.conf', 'port = ' . $node->{standby_port});
+	$standby->start;
+	$node->{standby} = $standby;
+	$self->wait_standby($n);
+	return $standby;
+}
+
+sub wait_standby
+{
+	my ($self, $n) = @_;
+	my $node = $self->node($n);
+	$node->wait_until(q{SELECT count(*) = 1 AND bool_and(replay_lsn >= pg_current_wal_flush_lsn()) FROM pg_stat_replication},
+		'the standby to catch up');
+	return;
+}
+
+# The standby becomes the node's server; returns the old one, which is as it was: dead, frozen, alive.
+sub promote
+{
+	my ($self, $n) = @_;
+	my $node = $self->node($n);
+	my $old = $node->{server};
+	$node->{server} = delete $node->{standby};
+	$node->{server}->promote;
+	return $old;
 }
 
 # Joins every node to the first one, in order, and waits until all agree that all are up.
@@ -256,7 +296,6 @@ sub allocate
 	my ($self, $type, @entities) = @_;
 	my $list = join ', ', map { "'$_'" } @entities;
 	my $node = ($self->nodes)[0];
-	$node->sql("SELECT shard_start_entity('$type', e) FROM unnest(ARRAY[$list]) e") if 0;
 	$node->sql("SELECT shard_tell('$type', e, '{\"noop\": true}') FROM unnest(ARRAY[$list]) e");
 	$node->wait_until("SELECT bool_and((shard_location('$type', e)).node IS NOT NULL) FROM unnest(ARRAY[$list]) e",
 		"homes of type $type");
@@ -315,6 +354,34 @@ sub wait_recorded
 	return;
 }
 
+# Type "counter", with ids that are numbers and twelve shards, id modulo twelve: adds what a message says
+# and answers with the count and with where it runs.
+my $counter = q{
+CREATE FUNCTION counter(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    total int := coalesce((state->>'count')::int, 0) + coalesce((message->>'add')::int, 0);
+BEGIN
+    PERFORM shard_reply(jsonb_build_object('count', total, 'at', current_setting('cluster_name'),
+        'id', (SELECT entity_id FROM shard_self())));
+    RETURN CASE WHEN total <> 0 OR state IS NOT NULL THEN jsonb_build_object('count', total) END;
+END $$;
+CREATE FUNCTION modulo_twelve(id text) RETURNS int LANGUAGE sql IMMUTABLE RETURN id::int % 12;
+};
+
+sub start_counter
+{
+	my ($self, %opt) = @_;
+	my $settings = "number_of_shards => 12, shard_id_extractor => 'modulo_twelve'" . ($opt{settings} // '');
+	$self->sql_everywhere($counter);
+	for my $node ($self->nodes)
+	{
+		my $proxy = grep { $_ == $node->n } @{ $opt{proxies} // [] };
+		$node->sql($proxy ? q{SELECT shard_start_proxy('counter', handler => 'counter(jsonb,jsonb)')}
+			: "SELECT shard_start('counter', 'counter(jsonb,jsonb)', $settings)");
+	}
+	return;
+}
+
 # --- the end -------------------------------------------------------------------------------------
 
 # What workers may report while peers come and go: once for each run of the same failure.
@@ -354,9 +421,10 @@ sub db     { my ($self) = @_; return $self->{db} }
 sub dsn
 {
 	my ($self) = @_;
-	my @extra = grep { defined } $self->{extra};
-	return join ' ', "host=$self->{host}", "port=$self->{port}", "dbname=$self->{db}",
-	  "user=$ShardNodes::peer_role", @extra;
+	my ($host, $port, @extra) = @$self{qw(host port)};
+	($host, $port, @extra) = ("$host,$host", "$port,$self->{standby_port}", 'target_session_attrs=read-write')
+	  if $self->{standby_port};
+	return join ' ', "host=$host", "port=$port", "dbname=$self->{db}", "user=$ShardNodes::peer_role", @extra;
 }
 
 sub sql
@@ -380,6 +448,22 @@ sub error_of
 	my ($status, $out, $err) = $self->{server}->psql($self->{db}, "\\set VERBOSITY verbose\n$sql");
 	return undef if $status == 0;
 	return $err;
+}
+
+# Adds to a counter by a tell.
+sub add
+{
+	my ($self, $id, @amounts) = @_;
+	$self->sql(join '', map { qq{SELECT shard_tell('counter', '$id', '{"add": $_}');\n} } @amounts);
+	return;
+}
+
+# Asks a counter: "3 from node2". Waits with an ask until its home is known and answers.
+sub get
+{
+	my ($self, $id, $timeout) = @_;
+	$timeout //= '30 s';
+	return $self->sql("SELECT (a->>'count') || ' from ' || (a->>'at') FROM shard_ask('counter', '$id', '{}', '$timeout') a");
 }
 
 sub wait_until
