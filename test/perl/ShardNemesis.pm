@@ -251,6 +251,7 @@ sub _make_plan
 	my @all = map { $_->n } $self->{cluster}->nodes;
 	my %busy;    # server => until when
 	my @plan;
+	return unless @bag;
 
 	for (my $at = 0.5; $at < $self->{seconds}; $at += $uniform->(0.2, 2 * $self->{every} - 0.2))
 	{
