@@ -113,7 +113,7 @@ shard_homes_hosts(const HomesRegion *region, int32 type_id)
 HomesShard *
 shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard)
 {
-	return homes_shard_lookup(homes->shards, (HomesShardKey){type_id, shard});
+	return homes_shard_lookup(homes->shards, (ShardShardKey){type_id, shard});
 }
 
 /* The decided record of a home, and the n of its key. False: there is none. */
@@ -287,7 +287,7 @@ follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 
 /* The home of a shard is no more: its type was dropped. */
 static void
-forget_shard(ShardHomes *homes, HomesShardKey key)
+forget_shard(ShardHomes *homes, ShardShardKey key)
 {
 	HomesShard *shard = homes_shard_lookup(homes->shards, key);
 
@@ -324,7 +324,7 @@ shard_homes_follow(ShardHomes *homes, int64 now)
 	for (int i = 0; i < count; i++)
 	{
 		ShardMapKey key = entries[i].key;
-		HomesShardKey shard_key = {key.a, key.b};
+		ShardShardKey shard_key = {key.a, key.b};
 		ShardHomeRecord record;
 		HomesShard *shard;
 		bool found;
@@ -437,7 +437,7 @@ get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *p
 		/* Nobody can have such a shard; it would be waited for for ever. */
 		if (key.b < 0 || key.b >= shard_homes_number_of_shards(homes, key.a, &type_id, &number))
 			continue;
-		request = homes_request_insert(homes->requests, (HomesShardKey){key.a, key.b}, &found);
+		request = homes_request_insert(homes->requests, (ShardShardKey){key.a, key.b}, &found);
 		if (!found)
 			request->requester = message->from;
 	}

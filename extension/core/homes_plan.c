@@ -318,8 +318,8 @@ allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_
 static int
 compare_requests(const void *a, const void *b)
 {
-	const HomesShardKey *x = &((const HomesRequest *) a)->key;
-	const HomesShardKey *y = &((const HomesRequest *) b)->key;
+	const ShardShardKey *x = &((const HomesRequest *) a)->key;
+	const ShardShardKey *y = &((const HomesRequest *) b)->key;
 
 	if (x->type_id != y->type_id)
 		return x->type_id < y->type_id ? -1 : 1;

@@ -6,6 +6,7 @@
 
 #include "core/homes.h"
 #include "core/move.h"
+#include "core/shard_key.h"
 #include "core/timing.h"
 
 #define HOMES_MAX_CLOSED 16
@@ -35,16 +36,10 @@ typedef struct HomesNode
 	int n_coming; /* by moves that are not decided */
 } HomesNode;
 
-typedef struct HomesShardKey
-{
-	int32 type_id;
-	int32 shard;
-} HomesShardKey;
-
 /* What the coordinator knows of one home beyond the key itself. */
 typedef struct HomesShard
 {
-	HomesShardKey key;
+	ShardShardKey key;
 	char status; /* of the hash */
 	int64 n;	 /* of the key's last change seen */
 	int32 epoch;
@@ -62,23 +57,17 @@ typedef struct HomesShard
 /* A shard without a home, and who asked first. */
 typedef struct HomesRequest
 {
-	HomesShardKey key;
+	ShardShardKey key;
 	char status;
 	int32 requester;
 } HomesRequest;
 
-/* simplehash reports its own failures, in programs without a server by this */
-#ifdef FRONTEND
-#include "common/logging.h"
-#endif
-
 #define SH_PREFIX homes_shard
 #define SH_ELEMENT_TYPE HomesShard
-#define SH_KEY_TYPE HomesShardKey
+#define SH_KEY_TYPE ShardShardKey
 #define SH_KEY key
-#define SH_HASH_KEY(table, k) \
-	((uint32) (k).type_id * 0x9E3779B1U ^ (uint32) (k).shard * 0x85EBCA6BU)
-#define SH_EQUAL(table, a, b) ((a).type_id == (b).type_id && (a).shard == (b).shard)
+#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
+#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
 #define SH_SCOPE static inline
 #define SH_RAW_ALLOCATOR palloc0
 #define SH_DECLARE
@@ -87,11 +76,10 @@ typedef struct HomesRequest
 
 #define SH_PREFIX homes_request
 #define SH_ELEMENT_TYPE HomesRequest
-#define SH_KEY_TYPE HomesShardKey
+#define SH_KEY_TYPE ShardShardKey
 #define SH_KEY key
-#define SH_HASH_KEY(table, k) \
-	((uint32) (k).type_id * 0x9E3779B1U ^ (uint32) (k).shard * 0x85EBCA6BU)
-#define SH_EQUAL(table, a, b) ((a).type_id == (b).type_id && (a).shard == (b).shard)
+#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
+#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
 #define SH_SCOPE static inline
 #define SH_RAW_ALLOCATOR palloc0
 #define SH_DECLARE

@@ -34,6 +34,10 @@ answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const
 static int32
 next_type_id(int32 last, int32 wish)
 {
+#ifdef SHARD_MUTANT_TYPE_ID_REUSED
+	if (wish > 0)
+		return wish;
+#endif
 	if (wish > last && wish <= MAX_TYPE_WISH)
 		return wish;
 	return last < PG_INT32_MAX ? last + 1 : 0;
@@ -111,8 +115,10 @@ shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer
 
 	shard_arena_reset(homes->arena);
 	shard_homes_follow(homes, now);
+#ifndef SHARD_MUTANT_DROP_WHILE_HOMES_COME
 	if (shard_proposer_pending_type(proposer, type_id, homes->arena))
 		return false;
+#endif
 	changes =
 		shard_arena_alloc(homes->arena, sizeof(ShardMapEntry) * shard_map_count(homes->decided));
 	end = put_removals(homes, SHARD_MAP_TYPE, type_id, changes);

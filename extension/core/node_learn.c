@@ -154,17 +154,8 @@ readmit_voter(ShardNode *node)
 	/* Who votes may have changed in what was accepted and not learned yet. */
 	if (shard_map_point(node->learned).n < shard_map_point(shard_voter_map(node->voter)).n)
 		return;
-	for (int i = 0; i < voters.n_current; i++)
-	{
-		if (voters.current[i] == node->id)
-			return;
-	}
-	for (int i = 0; i < voters.n_next; i++)
-	{
-		if (voters.next[i] == node->id)
-			return;
-	}
-	shard_voter_readmit(node->voter, node->out);
+	if (!shard_record_votes(&voters, node->id))
+		shard_voter_readmit(node->voter, node->out);
 }
 
 /*

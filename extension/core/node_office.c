@@ -47,7 +47,6 @@ candidate_rank(const ShardNode *node)
 	ShardMemberRecord self;
 	const ShardMapEntry *entry =
 		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
-	bool votes = false;
 
 	if (!entry || !shard_record_get_voters(entry, &voters) ||
 		!shard_node_get_member(node, node->id, &self) || node->config.journal_voter ||
@@ -56,12 +55,8 @@ candidate_rank(const ShardNode *node)
 	if (!node->admitted && node->start_kind != SHARD_START_RESTART &&
 		self.gate != SHARD_GATE_STANDBY && !shard_node_is_alone(node))
 		return -1;
-	for (int i = 0; i < voters.n_current; i++)
-		votes |= voters.current[i] == node->id;
-	for (int i = 0; i < voters.n_next; i++)
-		votes |= voters.next[i] == node->id;
-	if (!shard_node_journal_votes(node) &&
-		(!votes || shard_voter_state(node->voter) != SHARD_VOTER_OK))
+	if (!shard_node_journal_votes(node) && (!shard_record_votes(&voters, node->id) ||
+											shard_voter_state(node->voter) != SHARD_VOTER_OK))
 		return -1;
 	if (self.status != SHARD_MEMBER_UP && self.status != SHARD_MEMBER_LEAVING &&
 		self.status != SHARD_MEMBER_DOWN)

@@ -173,8 +173,11 @@ struct ShardNode
 	ShardArena *arena; /* of received messages */
 };
 
-/* node.c */
+/* node_identity.c */
 extern void shard_node_write_identity(ShardNode *node);
+extern bool shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry);
+
+/* node.c */
 extern void shard_node_new_voter(ShardNode *node);
 extern bool shard_node_is_alone(const ShardNode *node);
 extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);

@@ -14,30 +14,21 @@
 #endif
 
 #include "core/node_private.h"
-
-typedef struct NodeShardKey
-{
-	int32 type_id;
-	int32 shard;
-} NodeShardKey;
+#include "core/shard_key.h"
 
 typedef struct NodeShardEntry
 {
-	NodeShardKey key;
+	ShardShardKey key;
 	int32 epoch;
 	char status;
 } NodeShardEntry;
 
-#ifdef FRONTEND
-#include "common/logging.h" /* simplehash reports its failures by it */
-#endif
 #define SH_PREFIX node_shards
 #define SH_ELEMENT_TYPE NodeShardEntry
-#define SH_KEY_TYPE NodeShardKey
+#define SH_KEY_TYPE ShardShardKey
 #define SH_KEY key
-#define SH_HASH_KEY(table, k) \
-	((uint32) (k).type_id * 0x9E3779B1U ^ (uint32) (k).shard * 0x85EBCA6BU)
-#define SH_EQUAL(table, a, b) ((a).type_id == (b).type_id && (a).shard == (b).shard)
+#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
+#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
 #define SH_SCOPE static inline
 #define SH_RAW_ALLOCATOR palloc0
 #define SH_DECLARE
@@ -107,7 +98,7 @@ shard_node_region_drop(ShardNode *node, int32 type_id)
 /* ---- wanted homes ----------------------------------------------------------------------------- */
 
 static const ShardMapEntry *
-find_home(const ShardNode *node, NodeShardKey key)
+find_home(const ShardNode *node, ShardShardKey key)
 {
 	return shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_HOME, key.type_id, key.shard});
 }
@@ -120,7 +111,7 @@ want(ShardNode *node, const ShardShardRef *shards, int n_shards)
 		node->wanted = node_shards_create(64, NULL);
 	for (int i = 0; i < n_shards; i++)
 	{
-		NodeShardKey key = {shards[i].type_id, shards[i].shard};
+		ShardShardKey key = {shards[i].type_id, shards[i].shard};
 		const ShardMapEntry *home = find_home(node, key);
 		bool found;
 
@@ -194,7 +185,7 @@ shards_started(ShardNode *node, const ShardShardRef *shards, int n_shards)
 	for (int i = 0; i < n_shards; i++)
 	{
 		bool found;
-		NodeShardKey key = {shards[i].type_id, shards[i].shard};
+		ShardShardKey key = {shards[i].type_id, shards[i].shard};
 		NodeShardEntry *entry = node_shards_insert(node->started, key, &found);
 
 		entry->epoch = shards[i].epoch;
@@ -216,7 +207,7 @@ host_shards(ShardNode *node, const ShardControl *message)
 
 	for (int i = 0; i < message->n_shards; i++)
 	{
-		NodeShardKey key = {message->shards[i].type_id, message->shards[i].shard};
+		ShardShardKey key = {message->shards[i].type_id, message->shards[i].shard};
 		NodeShardEntry *entry = node->started ? node_shards_lookup(node->started, key) : NULL;
 		const ShardMapEntry *fact = find_home(node, key);
 

@@ -56,6 +56,9 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 {
 	NodeHeld *held;
 
+#ifdef SHARD_MUTANT_DONE_BEFORE_DURABLE
+	return;
+#endif
 	if (node->last_ticket <= node->persisted || (!done->flag && !wrote))
 		return;
 	held = put_held(&node->held, node->last_ticket, done->text,

@@ -222,18 +222,6 @@ shard_proposer_voter(const ShardVotersRecord *voters, int i)
 	return i < voters->n_next ? voters->next[i] : 0;
 }
 
-/* Is the node one of them? */
-bool
-shard_proposer_votes(const ShardVotersRecord *voters, int32 node)
-{
-	for (int i = 0; i < voters->n_current + voters->n_next; i++)
-	{
-		if (shard_proposer_voter(voters, i) == node)
-			return true;
-	}
-	return false;
-}
-
 /*
  * Does more than half of the nodes count?
  */
@@ -346,24 +334,6 @@ deadline(const ShardProposer *proposer)
 	if (proposer->office == SHARD_OFFICE_HELD)
 		since = Max(since, shard_proposer_majority_heartbeat(proposer));
 	return since + SHARD_ELECTION_TIMEOUT;
-}
-
-/* See proposer.h. */
-int64
-shard_proposer_wake(const ShardProposer *proposer)
-{
-	int64 wake;
-
-	if (proposer->office == SHARD_OFFICE_NONE)
-		return PG_INT64_MAX;
-	wake = deadline(proposer) + 1;
-	if (proposer->office == SHARD_OFFICE_TERM || proposer->office == SHARD_OFFICE_HELD)
-	{
-		wake = Min(wake, proposer->heartbeat_at + SHARD_HEARTBEAT_INTERVAL);
-		if (shard_map_count(proposer->outstanding) == 0)
-			return wake;
-	}
-	return Min(wake, proposer->sent_at + SHARD_RESEND_INTERVAL);
 }
 
 /* See proposer.h. */

@@ -48,9 +48,6 @@ extern void shard_proposer_receive(ShardProposer *proposer, int64 now, const Sha
 extern void shard_proposer_tick(ShardProposer *proposer, int64 now, const int32 *members,
 								int n_members, ShardActions *out);
 
-/* When shard_proposer_tick() has something to do next, if nothing comes; PG_INT64_MAX: never. */
-extern int64 shard_proposer_wake(const ShardProposer *proposer);
-
 /* Greatest ballot met anywhere, so that the next campaign outbids it. */
 extern void shard_proposer_saw_ballot(ShardProposer *proposer, int64 ballot);
 

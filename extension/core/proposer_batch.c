@@ -129,8 +129,8 @@ shard_proposer_push_all(ShardProposer *proposer, int64 now, ShardActions *out)
 	{
 		ProposerPeer *peer = &proposer->peers[i];
 
-		if (shard_proposer_votes(&proposer->voters, peer->node) ||
-			shard_proposer_votes(&proposer->after, peer->node))
+		if (shard_record_votes(&proposer->voters, peer->node) ||
+			shard_record_votes(&proposer->after, peer->node))
 			shard_proposer_push(proposer, peer, now, out);
 	}
 }

@@ -39,8 +39,8 @@ shard_proposer_heartbeats(ShardProposer *proposer, int64 now, const int32 *membe
 		const ProposerPeer *peer = &proposer->peers[i];
 		ShardControl *message;
 
-		if (!peer->member && !shard_proposer_votes(&proposer->voters, peer->node) &&
-			!shard_proposer_votes(&proposer->after, peer->node))
+		if (!peer->member && !shard_record_votes(&proposer->voters, peer->node) &&
+			!shard_record_votes(&proposer->after, peer->node))
 			continue;
 		message = shard_action_send(out, peer->node, SHARD_CONTROL_HEARTBEAT);
 		message->b = proposer->ballot;
@@ -132,7 +132,7 @@ shard_proposer_heartbeat_ack(ShardProposer *proposer, int64 now, const ShardCont
 #endif
 		peer->heartbeat = message->token;
 	peer->learned = message->n;
-	if (shard_proposer_votes(&proposer->voters, peer->node) &&
+	if (shard_record_votes(&proposer->voters, peer->node) &&
 		shard_map_count(proposer->outstanding) == 0 &&
 		peer->accepted_n < shard_map_point(proposer->map).n)
 	{
@@ -176,7 +176,7 @@ passed_by_all(const ShardProposer *proposer)
 	{
 		const ProposerPeer *peer = &proposer->peers[i];
 
-		if (shard_proposer_votes(&proposer->voters, peer->node))
+		if (shard_record_votes(&proposer->voters, peer->node))
 			n = Min(n, peer->accepted_n > 0 ? peer->accepted_n : -1);
 		if (peer->member)
 			n = Min(n, peer->learned);

@@ -81,7 +81,6 @@ extern void shard_proposer_move(ShardProposer *proposer, OfficeEvent event);
 extern ProposerPeer *shard_proposer_peer(const ShardProposer *proposer, int32 node);
 extern ProposerPeer *shard_proposer_add_peer(ShardProposer *proposer, int32 node);
 extern int32 shard_proposer_voter(const ShardVotersRecord *voters, int i);
-extern bool shard_proposer_votes(const ShardVotersRecord *voters, int32 node);
 extern bool
 shard_proposer_quorum(const ShardProposer *proposer, const ShardVotersRecord *voters,
 					  bool (*counts)(const ProposerPeer *peer, int64 number), int64 number);

@@ -470,6 +470,23 @@ shard_record_append_term(const ShardMap *map, int64 b, int64 first_n, ShardArena
 	return shard_record_put_term(&record, old ? old->n : 0, arena);
 }
 
+/* See record.h. */
+bool
+shard_record_votes(const ShardVotersRecord *voters, int32 node)
+{
+	for (int i = 0; i < voters->n_current; i++)
+	{
+		if (voters->current[i] == node)
+			return true;
+	}
+	for (int i = 0; i < voters->n_next; i++)
+	{
+		if (voters->next[i] == node)
+			return true;
+	}
+	return false;
+}
+
 bool
 shard_record_uuid_equal(ShardUuid a, ShardUuid b)
 {

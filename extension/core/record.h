@@ -185,4 +185,7 @@ extern int32 shard_record_role(const char *role);
 /* The node that a pin names, 0 if the value is none. */
 extern int32 shard_record_get_pin(const ShardMapEntry *entry);
 
+/* Is the node a voter, of today's or of those to come? */
+extern bool shard_record_votes(const ShardVotersRecord *voters, int32 node);
+
 extern bool shard_record_uuid_equal(ShardUuid a, ShardUuid b);

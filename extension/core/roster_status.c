@@ -65,15 +65,7 @@ is_voter(const ShardMap *decided, int32 node)
 	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 	ShardVotersRecord voters;
 
-	if (!entry || !shard_record_get_voters(entry, &voters))
-		return false;
-	for (int i = 0; i < voters.n_current; i++)
-		if (voters.current[i] == node)
-			return true;
-	for (int i = 0; i < voters.n_next; i++)
-		if (voters.next[i] == node)
-			return true;
-	return false;
+	return entry && shard_record_get_voters(entry, &voters) && shard_record_votes(&voters, node);
 }
 
 /*

@@ -154,25 +154,6 @@ shard_voter_load(ShardVoter *voter, const ShardWrite *write)
 }
 
 /*
- * Is the node one of the voters, today's or those to come?
- */
-static bool
-is_voter(const ShardVotersRecord *voters, int32 node)
-{
-	for (int i = 0; i < voters->n_current; i++)
-	{
-		if (voters->current[i] == node)
-			return true;
-	}
-	for (int i = 0; i < voters->n_next; i++)
-	{
-		if (voters->next[i] == node)
-			return true;
-	}
-	return false;
-}
-
-/*
  * Forget those who do not vote any more: should one return, it returns as a new voter, that may know
  * less than it did (R12).
  */
@@ -186,7 +167,7 @@ forget_removed(ShardVoter *voter)
 		return;
 	for (int i = 0; i < voter->n_memory; i++)
 	{
-		if (is_voter(&voters, voter->memory[i].node))
+		if (shard_record_votes(&voters, voter->memory[i].node))
 			voter->memory[kept++] = voter->memory[i];
 	}
 	voter->n_memory = kept;
@@ -580,7 +561,8 @@ shard_voter_observe(ShardVoter *voter, const ShardControl *message)
 	if (message->from == voter->self)
 		return;
 	/* Of who was removed, a late message must not bring back what was forgotten on purpose. */
-	if (!entry || !shard_record_get_voters(entry, &voters) || !is_voter(&voters, message->from))
+	if (!entry || !shard_record_get_voters(entry, &voters) ||
+		!shard_record_votes(&voters, message->from))
 		return;
 	if (message->kind == SHARD_CONTROL_PROMISE || message->kind == SHARD_CONTROL_SYNCED)
 		point = message->point;

@@ -449,19 +449,7 @@ names_voter(const ShardMap *map, int32 node)
 	ShardVotersRecord voters;
 	const ShardMapEntry *entry = shard_map_value(map, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 
-	if (!entry || !shard_record_get_voters(entry, &voters))
-		return false;
-	for (int i = 0; i < voters.n_current; i++)
-	{
-		if (voters.current[i] == node)
-			return true;
-	}
-	for (int i = 0; i < voters.n_next; i++)
-	{
-		if (voters.next[i] == node)
-			return true;
-	}
-	return false;
+	return entry && shard_record_get_voters(entry, &voters) && shard_record_votes(&voters, node);
 }
 
 /* May a node have voted lately, by what it has learned or has accepted as a voter? */

@@ -3,7 +3,8 @@
 #
 # Proves that the checkers of the simulator notice what they are there to notice: each mutant is the
 # core or the model with one rule broken (SHARD_MUTANT_<name> in the sources), and must be caught within
-# a bounded number of seeds. Only the files that know a mutant are compiled anew.
+# a bounded number of seeds. Only the files that know a mutant are compiled anew. So that being caught
+# means something, each program first runs without a mutant, with the same options and seeds.
 #
 # Prints TAP. JOBS is the number of mutants that run at the same time.
 set -euo pipefail
@@ -20,14 +21,33 @@ make -s -j "$jobs"
 work=$(mktemp -d "${TMPDIR:-/tmp}/shard-sim-mutants.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# A unit test catches a mutant by failing, a simulator by finding a violation, which it is told to expect.
-caught() {  # program, seeds, options
-  local program=$1 seeds=$2
-  shift 2
+# A unit test catches a mutant by a failed test or assertion, not by ending in any other way; a
+# simulator by finding a violation, which it is told to expect.
+caught() {  # log, program, seeds, options
+  local log=$1 program=$2 seeds=$3
+  shift 3
   case $program in
-    *_test) ! timeout 100 "$program" ;;
-    *) timeout 100 "$program" --expect-violation --no-shrink --seeds "$seeds" "$@" ;;
+    *_test)
+      ! timeout 100 "$program" >"$log" 2>&1 && grep -qE '^not ok|Assertion .* failed|^TRAP' "$log"
+      ;;
+    *)
+      timeout 100 "$program" --expect-violation --no-shrink --seeds "$seeds" "$@" >"$log" 2>&1
+      ;;
   esac
+}
+
+# The same programs as they are find nothing.
+sound() {  # number, program, seeds, options
+  local number=$1 program=$2 seeds=$3 log=$work/sound-$1.log
+  shift 3
+  local command=("build/sound/$program")
+  [[ $program == *_test ]] || command+=(--no-shrink --seeds "$seeds" "$@")
+  if timeout 200 "${command[@]}" >"$log" 2>&1; then
+    echo "ok $number - without a mutant $program${*:+ $*} finds nothing"
+  else
+    echo "not ok $number - without a mutant $program${*:+ $*} finds something"
+    grep -E '^(# )?seed|^not ok' "$log" | head -5 | sed 's/^/# /' || tail -3 "$log" | sed 's/^/# /'
+  fi
 }
 
 run_one() {  # number, name, program, seeds, options
@@ -38,7 +58,7 @@ run_one() {  # number, name, program, seeds, options
   elif ! make -s MUTANT="$name" "build/$name/$program" >"$log" 2>&1; then
     echo "not ok $number - mutant $name does not build"
     tail -20 "$log" | sed 's/^/# /'
-  elif caught "build/$name/$program" "$seeds" "$@" >"$log" 2>&1; then
+  elif caught "$log" "build/$name/$program" "$seeds" "$@"; then
     echo "ok $number - mutant $name is caught by $program"
     grep -m1 -E '^(# )?seed|^not ok' "$log" | cut -c1-150 | sed 's/^\(# \)\?/# /' || true
   else
@@ -48,12 +68,29 @@ run_one() {  # number, name, program, seeds, options
   rm -rf "build/$name"
 }
 
-count=$(grep -c . <<<"$mutants")
+# Each program with each of its options, and as many seeds as any mutant is given with them.
+programs=$(awk '{ program = $2; seeds = $3; $1 = $2 = $3 = ""; sub(/^ +/, "")
+                  key = program " " $0; if (seeds > most[key]) most[key] = seeds }
+                END { for (key in most) { split(key, part, " "); options = key
+                        sub(/^[^ ]+ ?/, "", options); print part[1], most[key], options } }' <<<"$mutants" |
+  sort)
+mapfile -t tests < <(awk '$1 ~ /_test$/ { print "build/sound/" $1 }' <<<"$programs")
+[ ${#tests[@]} = 0 ] || make -s -j "$jobs" "${tests[@]}"
+
+count=$(($(grep -c . <<<"$programs") + $(grep -c . <<<"$mutants")))
 echo "1..$count"
 number=0
-while read -r name program seeds options; do
+one_more() {
   number=$((number + 1))
   while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+}
+while read -r program seeds options; do
+  one_more
+  # shellcheck disable=SC2086
+  sound "$number" "$program" "$seeds" $options >"$work/$number.tap" 2>&1 &
+done <<<"$programs"
+while read -r name program seeds options; do
+  one_more
   # shellcheck disable=SC2086
   run_one "$number" "$name" "$program" "$seeds" $options >"$work/$number.tap" 2>&1 &
 done <<<"$mutants"
