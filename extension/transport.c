@@ -71,6 +71,7 @@ static void
 forget_connection(Link *link)
 {
 	link->call = LINK_CALL_NONE;
+	link->gathering = false;
 	link->greeted = false;
 	link->poll_gate = false;
 	link->naps = 0;
@@ -184,6 +185,11 @@ run_link(Link *link, TimestampTz now)
 	bool wanted;
 	const char *dsn;
 
+	if (link->gathering)
+	{
+		shard_peer_close(link->peer, true);
+		forget_connection(link);
+	}
 	poll_link(link);
 	wanted = shard_outbox_waits(link->node, &unconfirmed) || unconfirmed != 0 || link->n_news > 0;
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)

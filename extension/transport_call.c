@@ -244,6 +244,7 @@ link_send(Link *link, TimestampTz now)
 		return false;
 	initStringInfo(&draft.facts);
 	initStringInfo(&draft.sections);
+	link->gathering = true;
 	any = gather(&draft, news_due, &waiting);
 	if (!any && waiting > GetFlushRecPtr(NULL))
 	{
@@ -257,6 +258,7 @@ link_send(Link *link, TimestampTz now)
 		link->poll_gate = !XLogRecPtrIsInvalid(waiting);
 		link->naps = link->poll_gate ? Min(link->naps + 1, LONGEST_NAP) : 0;
 	}
+	link->gathering = false;
 	pfree(draft.facts.data);
 	pfree(draft.sections.data);
 	return any;

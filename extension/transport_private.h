@@ -68,6 +68,7 @@ typedef struct Link
 	long n_news;
 	TimestampTz news_since; /* 0: nothing that was not sent */
 
+	bool gathering; /* rows were taken for a call that was not made: an error came between */
 	bool poll_gate; /* something waits for the gate */
 	int naps;		/* so often in a row */
 
