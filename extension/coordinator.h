@@ -32,6 +32,7 @@ typedef enum ShardCommandKind
 	SHARD_COMMAND_REBALANCE,	/* nothing */
 	SHARD_COMMAND_LEASE_TTL,	/* number: milliseconds */
 	SHARD_COMMAND_FORCE_VOTERS, /* nodes */
+	SHARD_COMMAND_ADDRESS,		/* text: where this node was reached, if it has no address yet */
 	SHARD_COMMAND_TYPE			/* type: wanted here; the result is the id that the cluster gave */
 } ShardCommandKind;
 

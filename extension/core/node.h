@@ -65,6 +65,7 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
 	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
 	SHARD_EVENT_WORKERS_STOPPED,  /* the node is going down in good order */
+	SHARD_EVENT_ADDRESS,		  /* text: of this node, which has none yet; token */
 	SHARD_EVENT_DROP_TYPE /* text: name of a type that is no more, of a node that is alone in
 								   * its cluster; also at start, for what only the map still has */
 } ShardNodeEventKind;

@@ -405,6 +405,10 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 				   shard_roster_set_status(node->roster, now, event->node, SHARD_MEMBER_WRITTEN_OFF,
 										   node->proposer, &why);
 			break;
+		case SHARD_EVENT_ADDRESS:
+			good = node->in_office && shard_roster_set_address(node->roster, node->id, event->text,
+															   node->proposer, &why);
+			break;
 		case SHARD_EVENT_ADMIT:
 			good = node->in_office &&
 				   shard_roster_admit(node->roster, now, event->node, node->proposer, &why);

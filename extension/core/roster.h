@@ -62,6 +62,10 @@ extern bool
 shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberStatus status,
 						ShardProposer *proposer, const char **why);
 
+/* The founder of a cluster has no address until somebody has reached it. False: it has one, *why. */
+extern bool shard_roster_set_address(ShardRoster *roster, int32 node, const char *address,
+									 ShardProposer *proposer, const char **why);
+
 /* shard_admit(): admit a waiting claim of a node although a rule refuses it. */
 extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
 							   const char **why);
