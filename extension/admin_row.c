@@ -12,12 +12,14 @@
 
 #include "admin.h"
 #include "catalog.h"
+#include "plane.h"
 
 /* Tells all processes, this one too, that a type has changed. */
 static void
 tell_everybody(void)
 {
 	CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
+	shard_plane_types_change();
 }
 
 /* Column of the first row of the last result; null is an internal error. */

@@ -1,31 +1,476 @@
 /*
  * coordinator.c
  *		The coordinator worker: drives the node's control plane, core/node.h.
+ *
+ * One process for a database, by a lock as region workers have one for each lane (W2). It reads the
+ * durable records, starts the machine, and then feeds it with what comes: control messages that
+ * peers' backends hand over through the ring, operators' commands, what region workers report, answers
+ * from other nodes, and time. What the machine wants done is carried out after each step
+ * (coordinator_actions.c). Whatever happened is followed by a tick at once, so that nothing waits for
+ * the timer; without events there is a tick each 0.1 s, or each second where a node alone has nothing to
+ * do. A tick without news writes nothing.
+ *
+ * If the process dies right here: region workers run on, with what they were told last. The next
+ * process starts the machine from the durable records, under the same incarnation, which is kept in
+ * shared memory until the server ends (I1).
  */
 #include "postgres.h"
 
-#include "fmgr.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
-#include "coordinator.h"
-#include "plane.h"
-#include "ring.h"
+#include "catalog.h"
+#include "coordinator_link.h"
+#include "control_store.h"
+#include "coordinator_private.h"
+#include "guc.h"
+#include "registry.h"
 #include "worker.h"
 
 #include "compat.h"
 
+/* A node that is alone, with nothing to do, looks so often. */
+#define IDLE_TICK (1 * SHARD_SECOND)
+
+/* Nobody wakes us when the gate has released a commit. */
+#define GATE_NAP_MS 2
+
+/* Somebody has the extension locked: look again so soon. */
+#define BUSY_MS 20
+
+/* A copy is looked at again so often: the extension may be made anew. */
+#define PAUSED_MS 1000
+
+/* Region workers' events that are taken at once. */
+#define EVENTS 1000
+
+CoordinatorState shard_coordinator;
+
+static uint32 wait_event = 0;
+
 PGDLLEXPORT void ShardCoordinatorMain(Datum argument);
+
+/* ---- transactions ----------------------------------------------------------------------------- */
+
+/*
+ * Begins a transaction with a snapshot. Waits, without one, while somebody has the extension to
+ * himself.
+ */
+void
+shard_coordinator_begin(void)
+{
+	for (;;)
+	{
+		const ShardCatalog *catalog;
+
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		catalog = shard_catalog_find();
+		if (catalog == NULL || (OidIsValid(shard_coordinator.extension) &&
+								catalog->extension != shard_coordinator.extension))
+		{
+			CommitTransactionCommand();
+			shard_worker_leave_absent();
+		}
+		if (shard_catalog_lock(true))
+			break;
+		CommitTransactionCommand();
+		shard_worker_wait(BUSY_MS, wait_event);
+	}
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+void
+shard_coordinator_commit(void)
+{
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(shard_coordinator.step_context);
+}
+
+/*
+ * Takes the lock of the only coordinator worker, or ends the process: another one has it still.
+ */
+static void
+own_node(void)
+{
+	LOCKTAG tag;
+	LockAcquireResult result;
+
+	shard_coordinator_begin();
+	shard_coordinator.extension = shard_catalog_get()->extension;
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, shard_catalog_get()->node, SHARD_COORDINATOR, 3);
+	result = LockAcquire(&tag, ExclusiveLock, true, true);
+	shard_coordinator_commit();
+	if (result == LOCKACQUIRE_NOT_AVAIL)
+		ereport(FATAL, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("another coordinator worker of this database is still there")));
+}
+
+/* ---- start ------------------------------------------------------------------------------------ */
+
+static void
+load_one(const ShardWrite *write, void *arg)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_coordinator.context);
+	bool good = shard_node_load(shard_coordinator.node, write);
+
+	MemoryContextSwitchTo(old);
+	if (!good)
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+						errmsg("a record of table shard.control cannot be read"),
+						errdetail("Store %d, kind %d, key %d, %d.", (int) write->store,
+								  write->entry.key.kind, write->entry.key.a, write->entry.key.b),
+						errhint("The node takes no part in its cluster until this is mended.")));
+}
+
+/*
+ * Copies of the row's texts that live as long as the process.
+ */
+static void
+keep_row(const ShardNodeRow *row)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	ShardNodeRow *kept = &shard_coordinator.row;
+
+	*kept = *row;
+	kept->voter_state = pstrdup(row->voter_state);
+	kept->fenced = row->fenced ? pstrdup(row->fenced) : NULL;
+	kept->dsn = pstrdup(row->dsn);
+	MemoryContextSwitchTo(old);
+}
+
+static ShardUuid
+random_uuid(void)
+{
+	ShardUuid uuid;
+
+	if (!pg_strong_random(&uuid, sizeof(uuid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));
+	return uuid;
+}
+
+/*
+ * Is this node the only member that it knows? With others it has to be careful after a restore.
+ */
+static bool
+is_alone(void)
+{
+	int count;
+	ShardArena *arena = shard_arena_create();
+
+	(void) shard_map_list(shard_node_learned(shard_coordinator.node), SHARD_MAP_MEMBER, arena,
+						  &count);
+	shard_arena_destroy(arena);
+	return count <= 1;
+}
+
+/*
+ * The kind of this start of the server (I2). The timeline that the row names is that of the last
+ * admission. A node that nobody else knows goes on after a restore, too: there is nobody whom it
+ * could have promised anything.
+ */
+static ShardStartKind
+start_kind(void)
+{
+	int32 timeline = shard_node_timeline();
+
+	if (timeline == shard_coordinator.row.timeline)
+		return SHARD_START_RESTART;
+	if (!is_alone() && shard_node_was_restored(timeline))
+		return SHARD_START_COPY;
+	return SHARD_START_PROMOTED;
+}
+
+/*
+ * Makes the machine, gives it what is durable, and starts it.
+ */
+static void
+start_machine(void)
+{
+	CoordinatorState *state = &shard_coordinator;
+	ShardNodeConfig config;
+	ShardNodeRow row;
+	ShardUuid incarnation;
+	ShardStartKind kind;
+	MemoryContext old;
+
+	shard_coordinator_begin();
+	shard_node_row_read(&row);
+	keep_row(&row);
+	shard_coordinator_config(&config, state->row.dsn);
+	old = MemoryContextSwitchTo(state->context);
+	state->node = shard_node_create(&config);
+	MemoryContextSwitchTo(old);
+	shard_control_store_load(load_one, NULL);
+	shard_coordinator_commit();
+
+	if (!shard_plane_incarnation(state->db, state->extension, &incarnation, &kind))
+	{
+		incarnation = random_uuid();
+		kind = start_kind();
+		shard_plane_keep(state->db, state->extension, incarnation, kind);
+	}
+	shard_plane_directory_changed(state->db);
+	old = MemoryContextSwitchTo(state->context);
+	shard_node_start(state->node, shard_plane_now(), kind, random_uuid(), incarnation, state->out);
+	MemoryContextSwitchTo(old);
+	shard_coordinator_types_forget();
+	shard_coordinator_carry_out();
+}
+
+void
+shard_coordinator_restart(bool revive)
+{
+	CoordinatorState *state = &shard_coordinator;
+
+	if (revive)
+		shard_plane_keep(state->db, InvalidOid, (ShardUuid){0, 0}, SHARD_START_RESTART);
+	shard_coordinator_link_forget();
+	state->revive_at = 0;
+	state->n_tickets = 0;
+	state->starting = false;
+	state->node = NULL;
+	MemoryContextReset(state->context);
+	state->out = NULL;
+	MemoryContextSwitchTo(state->context);
+	state->out = shard_action_create();
+	MemoryContextSwitchTo(state->step_context);
+	start_machine();
+}
+
+/*
+ * Waits while this is a copy of another node: it takes no part in anything.
+ */
+static void
+wait_until_clear(void)
+{
+	for (;;)
+	{
+		ShardPlaneView view = {.known = true};
+		bool clear;
+
+		shard_coordinator_begin();
+		clear = shard_node_is_clear(shard_coordinator.db);
+		shard_coordinator_commit();
+		if (clear)
+			return;
+		strlcpy(view.why, "this database is a copy of another node", sizeof(view.why));
+		shard_plane_set(shard_coordinator.db, &view);
+		shard_worker_wait(PAUSED_MS, wait_event);
+	}
+}
+
+/* ---- steps ------------------------------------------------------------------------------------ */
+
+void
+shard_coordinator_event(const ShardNodeEvent *event)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_coordinator.context);
+
+	shard_node_event(shard_coordinator.node, shard_plane_now(), event, shard_coordinator.out);
+	MemoryContextSwitchTo(old);
+	shard_coordinator.again = true;
+	shard_coordinator_carry_out();
+}
+
+void
+shard_coordinator_receive(const char *bytes, int length)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_coordinator.context);
+
+	shard_node_receive(shard_coordinator.node, shard_plane_now(), bytes, (size_t) length,
+					   shard_coordinator.out);
+	MemoryContextSwitchTo(old);
+	shard_coordinator.again = true;
+	shard_coordinator_carry_out();
+}
+
+static void
+tick(int64 now)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_coordinator.context);
+
+	shard_node_tick(shard_coordinator.node, now, shard_coordinator.out);
+	MemoryContextSwitchTo(old);
+	shard_coordinator_carry_out();
+}
+
+/*
+ * Homes of types that the cluster does not know yet would be asked for in vain: they wait until it
+ * does.
+ */
+static void
+ask_later(const ShardPlaneEvent *event)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	ShardPlaneEvent *copy = palloc(sizeof(ShardPlaneEvent));
+
+	*copy = *event;
+	shard_coordinator.asked = lappend(shard_coordinator.asked, copy);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Those that are known by now become events.
+ */
+static void
+ask_now(void)
+{
+	ListCell *cell;
+
+	foreach (cell, shard_coordinator.asked)
+	{
+		ShardPlaneEvent *asked = lfirst(cell);
+		ShardNodeEvent event = {.kind = asked->kind, .n_shards = 1, .shards = &asked->shard};
+
+		if (!shard_coordinator_types_known(asked->shard.type_id))
+			continue;
+		shard_coordinator_event(&event);
+		shard_coordinator.asked = foreach_delete_current(shard_coordinator.asked, cell);
+		pfree(asked);
+	}
+}
+
+/*
+ * What region workers report: one event for each kind.
+ */
+static void
+take_events(void)
+{
+	ShardPlaneEvent *events = palloc(sizeof(ShardPlaneEvent) * EVENTS);
+	ShardShardRef *wanted = palloc(sizeof(ShardShardRef) * EVENTS);
+	ShardShardRef *started = palloc(sizeof(ShardShardRef) * EVENTS);
+	int taken = shard_plane_take(shard_coordinator.db, events, EVENTS);
+	int n_wanted = 0;
+	int n_started = 0;
+
+	for (int i = 0; i < taken; i++)
+	{
+		if (events[i].kind == SHARD_EVENT_SHARDS_STARTED)
+			started[n_started++] = events[i].shard;
+		else if (shard_coordinator_types_known(events[i].shard.type_id))
+			wanted[n_wanted++] = events[i].shard;
+		else if (list_length(shard_coordinator.asked) < EVENTS)
+			ask_later(&events[i]);
+	}
+	if (n_started > 0)
+		shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_SHARDS_STARTED,
+												  .n_shards = n_started,
+												  .shards = started});
+	if (n_wanted > 0)
+		shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_HOMES_WANTED,
+												  .n_shards = n_wanted,
+												  .shards = wanted});
+	if (taken == EVENTS)
+		shard_coordinator.again = true;
+}
+
+/*
+ * The gate that is wished for may have changed with the configuration (G3).
+ */
+static void
+follow_settings(void)
+{
+	static int32 last = -1;
+	int32 gate = shard_coordinator_gate();
+
+	if (last >= 0 && gate != last)
+		shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_GATE, .number = gate});
+	last = gate;
+}
+
+/*
+ * Has this node nothing to do but to be there?
+ */
+static bool
+is_idle(void)
+{
+	CoordinatorState *state = &shard_coordinator;
+
+	return state->view.handle && state->view.push && state->view.members == 1 &&
+		   state->asked == NIL && state->commands == NIL && state->n_tickets == 0 &&
+		   shard_coordinator_types_settled() && shard_node_proposer(state->node) != NULL &&
+		   shard_proposer_office(shard_node_proposer(state->node)) == SHARD_OFFICE_HELD;
+}
+
+/*
+ * One round: everything that came, then time.
+ */
+static void
+run_round(void)
+{
+	CoordinatorState *state = &shard_coordinator;
+	int64 now;
+
+	MemoryContextReset(state->step_context);
+	MemoryContextSwitchTo(state->step_context);
+	follow_settings();
+	state->again |= shard_coordinator_types_run();
+	state->again |= shard_coordinator_requests();
+	take_events();
+	ask_now();
+	state->again |= shard_coordinator_link_run();
+	state->again |= shard_coordinator_report_tickets();
+
+	now = shard_plane_now();
+	if (state->revive_at != 0 && now >= state->revive_at)
+		shard_coordinator_restart(true);
+	if (state->again || now >= state->next_tick)
+	{
+		state->again = false;
+		tick(now);
+		shard_coordinator_commands_look();
+		state->next_tick = now + (is_idle() ? IDLE_TICK : SHARD_TICK_INTERVAL);
+	}
+	shard_coordinator_publish();
+}
+
+/*
+ * How long there is nothing to do, in ms.
+ */
+static long
+sleep_time(void)
+{
+	CoordinatorState *state = &shard_coordinator;
+	long left = (long) ((state->next_tick - shard_plane_now() + 999) / 1000);
+
+	if (state->again)
+		return 0;
+	if (state->n_tickets > 0)
+		left = Min(left, GATE_NAP_MS);
+	return Max(left, 0);
+}
 
 void
 ShardCoordinatorMain(Datum argument)
 {
-	uint32 wait_event;
+	CoordinatorState *state = &shard_coordinator;
 	int number;
-	ShardDatabase *db = shard_worker_start(argument, &number);
 
+	state->db = shard_worker_start(argument, &number);
 	wait_event = ShardWaitEvent("ShardCoordinatorMain");
-	shard_ring_attach(db, number);
-	MemoryContextSwitchTo(TopMemoryContext);
+	state->context = AllocSetContextCreate(TopMemoryContext, "shard node", ALLOCSET_DEFAULT_SIZES);
+	state->step_context =
+		AllocSetContextCreate(TopMemoryContext, "shard node step", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(state->step_context);
+	/* Its commits are told outside; whether a standby has them is the gate's affair. */
+	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
+	own_node();
+	shard_ring_attach(state->db, number);
+	wait_until_clear();
+	shard_coordinator_restart(false);
 	for (;;)
-		shard_worker_wait(-1, wait_event);
+	{
+		run_round();
+		if (sleep_time() == 0)
+			shard_worker_interrupts();
+		else
+			shard_worker_wait(sleep_time(), wait_event);
+	}
 }

@@ -11,6 +11,8 @@
 
 #include "utils/guc.h"
 
+#include "core/downing.h"
+#include "core/lease.h"
 #include "guc.h"
 #include "shard.h"
 
@@ -19,11 +21,85 @@ int shard_region_workers = 1;
 int shard_inbox_max_size = 8 * 1024 * 1024;
 int shard_handler_lock_timeout = 500;
 int shard_gate = SHARD_GATE_SET_AUTO;
+char *shard_roles = NULL;
+char *shard_app_version = NULL;
+int shard_min_members = 1;
+char *shard_role_min_members = NULL;
+int shard_downing_strategy = SHARD_DOWNING_MANUAL;
+int shard_stable_after = 20 * 1000;
+int shard_lease_ttl = SHARD_LEASE_TTL_MS;
+int shard_voters = 0;
+int shard_voter_replace_after = 60 * 1000;
 
 static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_SET_AUTO, false},
 														{"local", SHARD_GATE_SET_LOCAL, false},
 														{"standby", SHARD_GATE_SET_STANDBY, false},
 														{NULL, 0, false}};
+
+static const struct config_enum_entry downing_options[] = {{"manual", SHARD_DOWNING_MANUAL, false},
+														   {"auto", SHARD_DOWNING_AUTO, false},
+														   {"keep_majority",
+															SHARD_DOWNING_KEEP_MAJORITY, false},
+														   {"keep_oldest",
+															SHARD_DOWNING_KEEP_OLDEST, false},
+														   {"down_all", SHARD_DOWNING_ALL, false},
+														   {NULL, 0, false}};
+
+/*
+ * Two voters are worse than one, and four than three.
+ */
+static bool
+check_voters(int *value, void **extra, GucSource source)
+{
+	if (*value == 0 || *value % 2 == 1)
+		return true;
+	GUC_check_errdetail("The number of voters must be odd, or 0.");
+	return false;
+}
+
+/*
+ * Settings of this node's part in its cluster.
+ */
+static void
+define_cluster(void)
+{
+	DefineCustomStringVariable("shard.roles", "Sets the roles of this node in its cluster.",
+							   "A list; entity types with a role run on members that have it.",
+							   &shard_roles, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("shard.app_version",
+							   "Sets the version of the application that this node runs.",
+							   "Members with a newer one are preferred when shards are allocated.",
+							   &shard_app_version, "0.0.0", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("shard.min_members",
+							"Sets how many members a cluster must have before it hosts shards.",
+							"Counts in a cluster that is founded here.", &shard_min_members, 1, 1,
+							1000, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("shard.role_min_members", "Sets the same for members of a role.",
+							   "A list of role=number. Counts in a cluster that is founded here.",
+							   &shard_role_min_members, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("shard.downing_strategy",
+							 "Sets which members are given up when some cannot be reached.",
+							 "manual means that operators do it.", &shard_downing_strategy,
+							 SHARD_DOWNING_MANUAL, downing_options, PGC_POSTMASTER, 0, NULL, NULL,
+							 NULL);
+	DefineCustomIntVariable("shard.stable_after",
+							"Sets how long nothing may change before a downing strategy decides.",
+							NULL, &shard_stable_after, 20 * 1000, 1000, 3600 * 1000, PGC_POSTMASTER,
+							GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("shard.lease_ttl", "Sets how long a lease of a member lasts.",
+							"Counts in a cluster that is founded here.", &shard_lease_ttl,
+							SHARD_LEASE_TTL_MS, 1000, SHARD_LEASE_MAX_TTL_MS, PGC_POSTMASTER,
+							GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("shard.voters", "Sets how many members vote on the cluster's map.",
+							"0 means by the number of members: 1, 3 or 5. Else 1, 3, 5 or 7.",
+							&shard_voters, 0, 0, SHARD_MAX_VOTERS, PGC_POSTMASTER, 0, check_voters,
+							NULL, NULL);
+	DefineCustomIntVariable(
+		"shard.voter_replace_after",
+		"Sets after which time a voter that cannot be reached is replaced by another member.", NULL,
+		&shard_voter_replace_after, 60 * 1000, 1000, 24 * 3600 * 1000, PGC_POSTMASTER, GUC_UNIT_MS,
+		NULL, NULL, NULL);
+}
 
 /*
  * Defines the settings. From _PG_init, if the library is preloaded.
@@ -52,5 +128,6 @@ shard_guc_init(void)
 		"shard.gate", "Sets where a commit must be durable before its results leave the database.",
 		"auto means on the synchronous standbys if there are any, else here.", &shard_gate,
 		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	define_cluster();
 	MarkGUCPrefixReserved("shard");
 }

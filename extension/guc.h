@@ -26,5 +26,16 @@ extern PGDLLIMPORT int shard_handler_lock_timeout;
 
 extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */
 
+/* This node's part in its cluster; read when the control plane starts (coordinator_config.c). */
+extern PGDLLIMPORT char *shard_roles;
+extern PGDLLIMPORT char *shard_app_version;
+extern PGDLLIMPORT int shard_min_members;
+extern PGDLLIMPORT char *shard_role_min_members;
+extern PGDLLIMPORT int shard_downing_strategy;	  /* a ShardDowningKind */
+extern PGDLLIMPORT int shard_stable_after;		  /* ms */
+extern PGDLLIMPORT int shard_lease_ttl;			  /* ms */
+extern PGDLLIMPORT int shard_voters;			  /* 0: by the number of members */
+extern PGDLLIMPORT int shard_voter_replace_after; /* ms */
+
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);

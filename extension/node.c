@@ -7,13 +7,24 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
+#include "access/timeline.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "storage/fd.h"
+#include "utils/builtins.h"
+#include "utils/uuid.h"
 
 #include "node.h"
 
 #include "compat.h"
+
+/* What recovery writes when nobody told it where to stop: a standby that was promoted. */
+#define NO_TARGET "no recovery target specified"
 
 bool
 shard_node_is_clear(ShardDatabase *db)
@@ -43,4 +54,123 @@ shard_node_is_clear(ShardDatabase *db)
 				 errhint("In a copy that is to work on its own, drop and create the extension.")));
 	db->paused = !clear;
 	return clear;
+}
+
+/* ---- the row ---------------------------------------------------------------------------------- */
+
+static ShardUuid
+get_uuid(HeapTuple row, TupleDesc desc, int column)
+{
+	bool isnull;
+	pg_uuid_t *uuid = DatumGetUUIDP(SPI_getbinval(row, desc, column, &isnull));
+	uint64 half[2];
+
+	memcpy(half, uuid->data, sizeof(half));
+	return (ShardUuid){pg_ntoh64(half[0]), pg_ntoh64(half[1])};
+}
+
+static Datum
+make_uuid(ShardUuid uuid)
+{
+	pg_uuid_t *result = palloc(sizeof(pg_uuid_t));
+	uint64 half[2] = {pg_hton64(uuid.high), pg_hton64(uuid.low)};
+
+	memcpy(result->data, half, sizeof(half));
+	return UUIDPGetDatum(result);
+}
+
+/*
+ * A text of the row as palloc'd in the caller's context; NULL for SQL NULL.
+ */
+static const char *
+get_text(MemoryContext context, HeapTuple row, TupleDesc desc, int column)
+{
+	char *text = SPI_getvalue(row, desc, column);
+
+	return text == NULL ? NULL : MemoryContextStrdup(context, text);
+}
+
+void
+shard_node_row_read(ShardNodeRow *row)
+{
+	MemoryContext context = CurrentMemoryContext;
+	HeapTuple tuple;
+	TupleDesc desc;
+	bool isnull;
+
+	SPI_connect();
+	if (SPI_execute(
+			"SELECT cluster_id, node_id, inc_no, inc_uuid, timeline, voter_state, fenced, dsn "
+			"FROM shard.node",
+			true, 1) != SPI_OK_SELECT ||
+		SPI_processed != 1)
+		elog(ERROR, "could not read shard.node");
+	tuple = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	row->cluster = get_uuid(tuple, desc, 1);
+	row->node = DatumGetInt32(SPI_getbinval(tuple, desc, 2, &isnull));
+	row->inc_no = DatumGetInt32(SPI_getbinval(tuple, desc, 3, &isnull));
+	row->incarnation = get_uuid(tuple, desc, 4);
+	row->timeline = DatumGetInt32(SPI_getbinval(tuple, desc, 5, &isnull));
+	row->voter_state = get_text(context, tuple, desc, 6);
+	row->fenced = get_text(context, tuple, desc, 7);
+	row->dsn = get_text(context, tuple, desc, 8);
+	SPI_finish();
+}
+
+void
+shard_node_row_write(const ShardNodeRow *row)
+{
+	Oid types[8] = {UUIDOID, INT4OID, INT4OID, UUIDOID, INT4OID, TEXTOID, TEXTOID, TEXTOID};
+	Datum values[8];
+	char nulls[8] = "        ";
+
+	SPI_connect();
+	values[0] = make_uuid(row->cluster);
+	values[1] = Int32GetDatum(row->node);
+	values[2] = Int32GetDatum(row->inc_no);
+	values[3] = make_uuid(row->incarnation);
+	values[4] = Int32GetDatum(row->timeline);
+	values[5] = CStringGetTextDatum(row->voter_state);
+	values[6] = CStringGetTextDatum(row->fenced ? row->fenced : "");
+	nulls[6] = row->fenced ? ' ' : 'n';
+	values[7] = CStringGetTextDatum(row->dsn);
+	if (SPI_execute_with_args(
+			"UPDATE shard.node SET cluster_id = $1, node_id = $2, inc_no = $3, "
+			"inc_uuid = $4, timeline = $5, voter_state = $6, fenced = $7, dsn = $8",
+			8, types, values, nulls, false, 0) != SPI_OK_UPDATE ||
+		SPI_processed != 1)
+		elog(ERROR, "could not write shard.node");
+	SPI_finish();
+}
+
+/* ---- timelines -------------------------------------------------------------------------------- */
+
+int32
+shard_node_timeline(void)
+{
+	return (int32) GetWALInsertionTimeLine();
+}
+
+/*
+ * Looks into the timeline's history: its last line says why the one before was left. A copy that was
+ * put back up to a point in time is no promoted standby: it may lack what was promised (I2).
+ */
+bool
+shard_node_was_restored(int32 timeline)
+{
+	char path[MAXPGPATH];
+	char line[MAXPGPATH];
+	bool restored = true;
+	FILE *file;
+
+	TLHistoryFilePath(path, (TimeLineID) timeline);
+	file = AllocateFile(path, "r");
+	if (file == NULL)
+		return true;
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (line[0] != '\n' && line[0] != '#')
+			restored = strstr(line, NO_TARGET) == NULL;
+	FreeFile(file);
+	return restored;
 }

@@ -1,9 +1,13 @@
 /*
  * node.h
  *		Who this database is: table shard.node (doc/protocol.md section 1).
+ *
+ * The identity that the control plane works with is in table shard.control; this row tells it to
+ * people, and says by which a copy is recognized: server, database, timeline.
  */
 #pragma once
 
+#include "core/record.h"
 #include "shmem.h"
 
 /*
@@ -13,3 +17,26 @@
  * snapshot.
  */
 extern bool shard_node_is_clear(ShardDatabase *db);
+
+/* The columns that the control plane fills in. */
+typedef struct ShardNodeRow
+{
+	ShardUuid cluster;
+	int32 node;
+	int32 inc_no;
+	ShardUuid incarnation;
+	int32 timeline;			 /* at the last admission */
+	const char *voter_state; /* "ok", "amnesiac" */
+	const char *fenced;		 /* NULL: it is not */
+	const char *dsn;		 /* own address; "": none */
+} ShardNodeRow;
+
+/* Reads the row; texts are palloc'd. Writes it. Both need a snapshot. */
+extern void shard_node_row_read(ShardNodeRow *row);
+extern void shard_node_row_write(const ShardNodeRow *row);
+
+/* The server's timeline now. */
+extern int32 shard_node_timeline(void);
+
+/* Whether recovery that began this timeline ended at a recovery target, or nobody can say. */
+extern bool shard_node_was_restored(int32 timeline);

@@ -10,6 +10,7 @@
 
 #include <time.h>
 
+#include "access/xact.h"
 #include "core/route.h"
 #include "storage/shmem.h"
 
@@ -25,6 +26,7 @@ typedef struct ShardPlane
 	ShardPlaneView view;
 	pg_atomic_uint32 generation; /* of the view */
 	pg_atomic_uint32 directory;
+	pg_atomic_uint32 closed;			/* to senders */
 	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker */
 
 	/* of this start of the server */
@@ -39,6 +41,9 @@ typedef struct ShardPlane
 } ShardPlane;
 
 static ShardPlane *planes = NULL;
+
+/* In this transaction. */
+static bool types_change = false;
 
 static ShardPlane *
 plane_of(const ShardDatabase *db)
@@ -66,6 +71,7 @@ shard_plane_shmem_startup(void)
 		SpinLockInit(&planes[i].mutex);
 		pg_atomic_init_u32(&planes[i].generation, 0);
 		pg_atomic_init_u32(&planes[i].directory, 0);
+		pg_atomic_init_u32(&planes[i].closed, 0);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
 	}
@@ -85,6 +91,7 @@ shard_plane_forget(ShardDatabase *db)
 	plane->view.generation = pg_atomic_read_u32(&plane->generation) + 1;
 	plane->first = plane->count = 0;
 	SpinLockRelease(&plane->mutex);
+	pg_atomic_write_u32(&plane->closed, 0);
 	pg_atomic_fetch_add_u32(&plane->generation, 1);
 }
 
@@ -145,6 +152,18 @@ shard_plane_set(ShardDatabase *db, const ShardPlaneView *view)
 		shard_shmem_wake_worker(db, worker);
 }
 
+void
+shard_plane_close(ShardDatabase *db, bool closed)
+{
+	pg_atomic_write_u32(&plane_of(db)->closed, closed ? 1 : 0);
+}
+
+bool
+shard_plane_is_closed(ShardDatabase *db)
+{
+	return pg_atomic_read_u32(&plane_of(db)->closed) != 0;
+}
+
 uint32
 shard_plane_directory(ShardDatabase *db)
 {
@@ -188,6 +207,33 @@ shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most)
 	plane->count -= taken;
 	SpinLockRelease(&plane->mutex);
 	return taken;
+}
+
+/*
+ * Transaction callback.
+ */
+static void
+wake_at_commit(XactEvent event, void *arg)
+{
+	ShardDatabase *db = shard_shmem_database();
+
+	if (!types_change)
+		return;
+	if (event == XACT_EVENT_COMMIT && db != NULL)
+		shard_shmem_wake_worker(db, SHARD_COORDINATOR);
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		types_change = false;
+}
+
+void
+shard_plane_types_change(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(wake_at_commit, NULL);
+	registered = true;
+	types_change = true;
 }
 
 /* ---- numbers and clock ------------------------------------------------------------------------ */

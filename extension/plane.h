@@ -43,6 +43,13 @@ extern uint32 shard_plane_generation(ShardDatabase *db);
 /* Coordinator worker: publish; wakes all region workers if the generation changes. */
 extern void shard_plane_set(ShardDatabase *db, const ShardPlaneView *view);
 
+/*
+ * While a node joins a cluster nobody may send: its types are about to get other numbers. Closed under an
+ * exclusive lock on the extension, and looked at by senders under their shared one.
+ */
+extern void shard_plane_close(ShardDatabase *db, bool closed);
+extern bool shard_plane_is_closed(ShardDatabase *db);
+
 /* Rises when the record of any member was learned (directory.h). */
 extern uint32 shard_plane_directory(ShardDatabase *db);
 extern void shard_plane_directory_changed(ShardDatabase *db);
@@ -65,6 +72,9 @@ extern int shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most
  * runs, and begins above SHARD_FIRST_RSEQ(inc_no). The lane's worker only.
  */
 extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no);
+
+/* When this transaction commits, the coordinator worker looks at table shard.type. */
+extern void shard_plane_types_change(void);
 
 /* Microseconds of a clock that runs on while the machine sleeps; what core/ calls now. */
 extern int64 shard_plane_now(void);

@@ -192,6 +192,16 @@ worker_name(const Call *call)
 }
 
 /*
+ * The same at the beginning of a sentence.
+ */
+static const char *
+worker_title(const Call *call)
+{
+	return call->worker == SHARD_COORDINATOR ? "The coordinator worker"
+											 : psprintf("Shard worker %d", call->worker);
+}
+
+/*
  * Raises the error of a request that got no answer.
  */
 static void
@@ -205,15 +215,15 @@ report_outcome(const Call *call, Outcome outcome)
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 ask ? errmsg("ask timed out, it was not executed")
 					 : errmsg("%s did not answer in time", worker_name(call)),
-				 call->pid == 0 ? errdetail("The %s does not run.", worker_name(call))
-								: errdetail("The %s was busy for %s.", worker_name(call), limit),
+				 call->pid == 0 ? errdetail("%s does not run.", worker_title(call))
+								: errdetail("%s was busy for %s.", worker_title(call), limit),
 				 errhint("See shard_health() and shard_stat_workers.")));
 	if (outcome == OUTCOME_DEADLOCK)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected in an ask"),
-				 errdetail("The %s (process %d) waits for a lock of this transaction, "
+				 errdetail("%s (process %d) waits for a lock of this transaction, "
 						   "which waits for its answer.",
-						   worker_name(call), call->pid),
+						   worker_title(call), call->pid),
 				 errhint("Ask before you lock rows that handlers need, or in a transaction of its "
 						 "own. The message may still be handled.")));
 	ereport(ERROR,

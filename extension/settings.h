@@ -80,5 +80,11 @@ extern void shard_settings_check(const ShardSettings *settings);
 extern Jsonb *shard_settings_to_jsonb(const ShardSettings *settings);
 extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
 
+/*
+ * A hash over what all members of a cluster must agree on: name, shards, how ids come to shards, role,
+ * allocation (settings_store.c).
+ */
+extern uint64 shard_settings_hash(const char *type_name, const ShardSettings *settings);
+
 /* The number of a numeric setting; of a duration, microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

@@ -89,3 +89,33 @@ shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored)
 		settings->value[id] = json == NULL ? shard_settings_default(id) : stored_text(id, json);
 	}
 }
+
+/* FNV-1a, the same on every machine; a byte 0 ends each text. */
+static uint64
+hash_text(uint64 hash, const char *text)
+{
+	for (;; text++)
+	{
+		hash ^= text == NULL ? 0xff : (unsigned char) *text;
+		hash *= UINT64CONST(0x100000001b3);
+		if (text == NULL || *text == '\0')
+			return hash;
+	}
+}
+
+/* See settings.h. */
+uint64
+shard_settings_hash(const char *type_name, const ShardSettings *settings)
+{
+	static const ShardSettingId agreed[] = {SHARD_SETTING_NUMBER_OF_SHARDS,
+											SHARD_SETTING_HASH,
+											SHARD_SETTING_SHARD_ID_EXTRACTOR,
+											SHARD_SETTING_ROLE,
+											SHARD_SETTING_ALLOCATION_STRATEGY,
+											SHARD_SETTING_ALLOCATION_SETTINGS};
+	uint64 hash = hash_text(UINT64CONST(0xcbf29ce484222325), type_name);
+
+	for (int i = 0; i < (int) lengthof(agreed); i++)
+		hash = hash_text(hash, settings->value[agreed[i]]);
+	return hash;
+}

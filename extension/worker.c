@@ -25,6 +25,7 @@
 #include "bar.h"
 #include "catalog.h"
 #include "guc.h"
+#include "peer.h"
 #include "worker.h"
 
 #include "compat.h"
@@ -244,7 +245,6 @@ void
 shard_worker_wait(long timeout_ms, uint32 wait_event)
 {
 	ShardWorkerSlot *slot = shard_shmem_my_worker();
-	int events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
 	long flush;
 
 	ShardAssert(!IsTransactionState());
@@ -253,12 +253,10 @@ shard_worker_wait(long timeout_ms, uint32 wait_event)
 	flush = report_statistics();
 	if (flush > 0 && (timeout_ms < 0 || flush < timeout_ms))
 		timeout_ms = flush;
-	if (timeout_ms >= 0)
-		events |= WL_TIMEOUT;
 
 	/* Lock waits use the same latch, so the flag decides. */
 	if (slot == NULL || pg_atomic_read_u32(&slot->wake) == 0)
-		(void) WaitLatch(MyLatch, events, timeout_ms, wait_event);
+		shard_peer_wait(timeout_ms, wait_event);
 	ResetLatch(MyLatch);
 	shard_worker_interrupts();
 	if (slot != NULL)

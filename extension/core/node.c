@@ -583,16 +583,10 @@ shard_node_coordinator(const ShardNode *node)
 	return node->coordinator;
 }
 
-/* By this node's own failure detector; the node itself always is. */
 bool
-shard_node_reachable(const ShardNode *node, int32 id, int64 now)
+shard_node_joining(const ShardNode *node)
 {
-	for (int i = 0; i < node->n_peers; i++)
-	{
-		if (node->peers[i].node == id)
-			return shard_detector_available(&node->peers[i].detector, now);
-	}
-	return id == node->id;
+	return node->join.address != NULL;
 }
 
 bool

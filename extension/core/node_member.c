@@ -441,6 +441,18 @@ shard_node_member_heard(ShardNode *node, int64 now, int32 from)
 	shard_detector_heartbeat(&peer_of(node, now, from)->detector, now);
 }
 
+/* See node.h: by this node's own failure detector; the node itself always is. */
+bool
+shard_node_reachable(const ShardNode *node, int32 id, int64 now)
+{
+	for (int i = 0; i < node->n_peers; i++)
+	{
+		if (node->peers[i].node == id)
+			return shard_detector_available(&node->peers[i].detector, now);
+	}
+	return id == node->id;
+}
+
 /* Whom this node cannot reach, in the step's arena. */
 int
 shard_node_member_unreachable(ShardNode *node, int32 **nodes)

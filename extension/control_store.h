@@ -1,0 +1,18 @@
+/*
+ * control_store.h
+ *		Durable records of the control plane: table shard.control (core/action.h).
+ */
+#pragma once
+
+#include "core/action.h"
+
+/* Hands out all records, in any order; a value is valid during its call. Needs a snapshot. */
+extern void shard_control_store_load(void (*visit)(const ShardWrite *write, void *arg), void *arg);
+
+/* Makes the writes, in their order. Needs a transaction. */
+extern void shard_control_store_apply(const ShardWrite *writes, int count);
+
+/* The records of a kind of map entry among those that were learned; values as above. */
+extern void
+shard_control_store_learned(ShardMapKind kind, void (*visit)(const ShardMapEntry *entry, void *arg),
+							void *arg);

@@ -1,0 +1,89 @@
+/*
+ * coordinator_config.c
+ *		What the server's settings say about this node's part in its cluster.
+ */
+#include "postgres.h"
+
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "utils/builtins.h"
+#include "utils/varlena.h"
+
+#include "coordinator_private.h"
+#include "guc.h"
+
+#include "compat.h"
+
+/*
+ * The names of a list; those that do not fit are left out.
+ */
+static void
+read_roles(ShardNodeConfig *config)
+{
+	List *names;
+	ListCell *cell;
+
+	if (!SplitIdentifierString(pstrdup(shard_roles), ',', &names))
+		return;
+	foreach (cell, names)
+		if (config->n_roles < SHARD_MAX_ROLES)
+			config->roles[config->n_roles++] = lfirst(cell);
+}
+
+/*
+ * "role=number, …"
+ */
+static void
+read_role_minimums(ShardNodeConfig *config)
+{
+	char *rest = NULL;
+
+	for (char *item = strtok_r(pstrdup(shard_role_min_members), ", ", &rest); item != NULL;
+		 item = strtok_r(NULL, ", ", &rest))
+	{
+		char *number = strchr(item, '=');
+
+		if (number == NULL || config->n_role_minimums == SHARD_MAX_ROLES)
+			continue;
+		*number++ = '\0';
+		config->role_minimums[config->n_role_minimums++] =
+			(ShardRoleMinimum){shard_record_role(item), atoi(number)};
+	}
+}
+
+/*
+ * "auto" follows synchronous_standby_names, as in gate.c.
+ */
+int32
+shard_coordinator_gate(void)
+{
+	if (shard_gate == SHARD_GATE_SET_AUTO)
+		return max_wal_senders > 0 && ShardSyncStandbysDefined() ? SHARD_GATE_STANDBY
+																 : SHARD_GATE_LOCAL;
+	return shard_gate == SHARD_GATE_SET_STANDBY ? SHARD_GATE_STANDBY : SHARD_GATE_LOCAL;
+}
+
+void
+shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
+{
+	memset(config, 0, sizeof(ShardNodeConfig));
+	config->dsn = dsn;
+	config->app_version = shard_app_version;
+	read_roles(config);
+	config->gate = shard_coordinator_gate();
+	config->lease_ttl_ms = shard_lease_ttl;
+	config->min_members = shard_min_members;
+	read_role_minimums(config);
+	config->roster.voters = shard_voters;
+	config->roster.downing = shard_downing_strategy;
+	config->roster.stable_after = shard_stable_after * SHARD_MS;
+	config->roster.voter_replace_after = shard_voter_replace_after * SHARD_MS;
+	config->roster.weakly_up_after = SHARD_WEAKLY_UP_AFTER;
+	/* Shards do not move yet. */
+	config->homes.rebalance_interval = 0;
+	config->homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
+	config->homes.start_timeout = SHARD_START_TIMEOUT;
+	config->homes.absolute_limit = 20;
+	config->homes.relative_limit = 0.1;
+}

@@ -1,0 +1,80 @@
+/*
+ * coordinator_data.c
+ *		Whether this database has entities or messages: then it cannot join a cluster (R16).
+ *
+ * Asked under an exclusive lock on the extension, so nothing is in the making. Messages of the log that
+ * were handled count, too, until their segment is emptied: whoever has handled one has homes, and could
+ * not join anyway.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "coordinator_private.h"
+
+#include "compat.h"
+
+static bool
+finds(const char *query)
+{
+	if (SPI_execute(query, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for data");
+	return SPI_processed > 0;
+}
+
+bool
+shard_coordinator_data_in_log(int32 type_id)
+{
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+	{
+		char *query = psprintf("SELECT 1 FROM shard.inbox_%d WHERE kind OPERATOR(pg_catalog.=) "
+							   "ANY (ARRAY[%d, %d, %d]::int2[])",
+							   i, SHARD_KIND_TELL, SHARD_KIND_START, SHARD_KIND_PASSIVATE);
+
+		if (type_id != 0)
+			query = psprintf("%s AND type_id OPERATOR(pg_catalog.=) %d", query, type_id);
+		if (finds(psprintf("%s LIMIT 1", query)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has any state table a row?
+ */
+static bool
+has_entities(void)
+{
+	SPITupleTable *tables;
+	uint64 count;
+	bool isnull;
+
+	if (SPI_execute("SELECT c.oid FROM shard.type t "
+					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid",
+					true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for state tables");
+	tables = SPI_tuptable;
+	count = SPI_processed;
+	for (uint64 i = 0; i < count; i++)
+	{
+		Oid table = DatumGetObjectId(SPI_getbinval(tables->vals[i], tables->tupdesc, 1, &isnull));
+
+		if (finds(psprintf("SELECT 1 FROM %s LIMIT 1",
+						   quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
+													  get_rel_name(table)))))
+			return true;
+	}
+	return false;
+}
+
+bool
+shard_coordinator_data(void)
+{
+	return finds("SELECT 1 FROM shard.held LIMIT 1") ||
+		   finds("SELECT 1 FROM shard.parked LIMIT 1") ||
+		   finds("SELECT 1 FROM shard.outbox_kept LIMIT 1") ||
+		   finds("SELECT 1 FROM shard.own LIMIT 1") || has_entities() ||
+		   shard_coordinator_data_in_log(0);
+}

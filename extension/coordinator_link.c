@@ -1,0 +1,404 @@
+/*
+ * coordinator_link.c
+ *		The coordinator worker's connections to other nodes: control messages, and who is there.
+ *
+ * A call carries all messages that have gathered, and its answer brings what the other side says over
+ * the same link. Nothing is durable here. A link on which nothing is to be sent for a while is closed.
+ */
+#include "postgres.h"
+
+#include "lib/ilist.h"
+#include "utils/memutils.h"
+
+#include "coordinator_link.h"
+#include "coordinator_private.h"
+#include "peer.h"
+
+#include "compat.h"
+
+/* Bounds of a queue; beyond, the oldest are forgotten. */
+#define QUEUE_MESSAGES 1000
+#define QUEUE_BYTES (32 * 1024 * 1024)
+
+/* Messages of one call, at most so many bytes unless a single one is longer. */
+#define CALL_BYTES (1024 * 1024)
+
+#define CALL_TIMEOUT_MS 5000
+#define WHO_TIMEOUT_MS 3000
+
+/* A link without messages is closed after this. */
+#define IDLE (60 * SHARD_SECOND)
+
+typedef struct Message
+{
+	dlist_node link;
+	int length;
+	char bytes[FLEXIBLE_ARRAY_MEMBER];
+} Message;
+
+typedef struct Link
+{
+	dlist_node link;
+	int32 node; /* 0: by address, whoever is there */
+	bool who;	/* asks who is there, and no more */
+	char *dsn;	/* as last tried */
+	ShardPeer *peer;
+	dlist_head queue;
+	int n_messages;
+	int64 n_bytes;
+	int64 heard; /* when a message of the node came; 0: never */
+	int64 used;
+	char error[256]; /* of the last failure; "": it works */
+} Link;
+
+static dlist_head links = DLIST_STATIC_INIT(links);
+static Link *feeding = NULL;	   /* whose answer is being looked at */
+static ShardArena *scratch = NULL; /* to decode headers */
+
+/* ---- links ------------------------------------------------------------------------------------ */
+
+static Link *
+find_link(int32 node, const char *dsn, bool who)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &links)
+	{
+		Link *link = dlist_container(Link, link, iter.cur);
+
+		if (link->who == who && link->node == node && (node != 0 || strcmp(link->dsn, dsn) == 0))
+			return link;
+	}
+	return NULL;
+}
+
+static Link *
+make_link(int32 node, const char *dsn, bool who)
+{
+	Link *link = find_link(node, dsn, who);
+
+	if (link != NULL)
+		return link;
+	link = MemoryContextAllocZero(TopMemoryContext, sizeof(Link));
+	link->node = node;
+	link->who = who;
+	link->dsn = MemoryContextStrdup(TopMemoryContext, dsn);
+	link->peer = shard_peer_create(who ? "who" : "coordinator");
+	link->used = shard_plane_now();
+	dlist_init(&link->queue);
+	dlist_push_tail(&links, &link->link);
+	return link;
+}
+
+static void
+drop_oldest(Link *link)
+{
+	Message *message = dlist_container(Message, link, dlist_pop_head_node(&link->queue));
+
+	link->n_messages--;
+	link->n_bytes -= message->length;
+	pfree(message);
+}
+
+static void
+drop_queue(Link *link)
+{
+	while (!dlist_is_empty(&link->queue))
+		drop_oldest(link);
+}
+
+static void
+destroy_link(Link *link)
+{
+	drop_queue(link);
+	shard_peer_destroy(link->peer);
+	dlist_delete(&link->link);
+	pfree(link->dsn);
+	pfree(link);
+}
+
+void
+shard_coordinator_link_forget(void)
+{
+	dlist_mutable_iter iter;
+
+	feeding = NULL;
+	dlist_foreach_modify (iter, &links)
+		destroy_link(dlist_container(Link, link, iter.cur));
+}
+
+/*
+ * The registered address of a member, in the current memory context; "" if it is not known.
+ */
+static const char *
+address_of(int32 node)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(shard_coordinator.node),
+												 (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	ShardArena *arena = shard_arena_create();
+	ShardMemberRecord member;
+	const char *dsn = "";
+
+	if (entry != NULL && shard_record_get_member(entry, &member, arena))
+		dsn = pstrdup(member.dsn);
+	shard_arena_destroy(arena);
+	return dsn;
+}
+
+/* ---- sending ---------------------------------------------------------------------------------- */
+
+static void
+enqueue(Link *link, const char *bytes, int length)
+{
+	Message *message = MemoryContextAllocHuge(TopMemoryContext, offsetof(Message, bytes) + length);
+
+	message->length = length;
+	memcpy(message->bytes, bytes, length);
+	dlist_push_tail(&link->queue, &message->link);
+	link->n_messages++;
+	link->n_bytes += length;
+	while (link->n_messages > 1 &&
+		   (link->n_messages > QUEUE_MESSAGES || link->n_bytes > QUEUE_BYTES))
+		drop_oldest(link);
+	link->used = shard_plane_now();
+}
+
+void
+shard_coordinator_link_send(int32 node, const char *bytes, int length)
+{
+	const char *dsn = address_of(node);
+
+	if (dsn[0] != '\0')
+		enqueue(make_link(node, dsn, false), bytes, length);
+}
+
+void
+shard_coordinator_link_send_to(const char *dsn, const char *bytes, int length)
+{
+	enqueue(make_link(0, dsn, false), bytes, length);
+}
+
+void
+shard_coordinator_link_send_back(const char *bytes, int length)
+{
+	if (feeding != NULL)
+		enqueue(feeding, bytes, length);
+}
+
+void
+shard_coordinator_link_who(int32 node)
+{
+	const char *dsn = address_of(node);
+
+	if (dsn[0] != '\0')
+		make_link(node, dsn, true)->used = shard_plane_now();
+}
+
+/*
+ * One call with what has gathered.
+ */
+static void
+call(Link *link)
+{
+	StringInfoData out;
+
+	if (link->who)
+	{
+		shard_peer_call(link->peer, "who", "", 0, WHO_TIMEOUT_MS);
+		return;
+	}
+	initStringInfo(&out);
+	while (!dlist_is_empty(&link->queue))
+	{
+		Message *message = dlist_head_element(Message, link, &link->queue);
+
+		if (out.len > 0 && out.len + message->length > CALL_BYTES)
+			break;
+		shard_wire_put_bytes(&out, message->bytes, message->length);
+		drop_oldest(link);
+	}
+	shard_peer_call(link->peer, "control", out.data, out.len, CALL_TIMEOUT_MS);
+	pfree(out.data);
+}
+
+/* ---- hearing ---------------------------------------------------------------------------------- */
+
+/*
+ * A member that speaks can be spoken to: its link need not wait any longer.
+ */
+static void
+heard_of(int32 node)
+{
+	const char *dsn = address_of(node);
+	Link *link;
+
+	if (node == shard_node_id(shard_coordinator.node) || dsn[0] == '\0')
+		return;
+	link = make_link(node, dsn, false);
+	link->heard = shard_plane_now();
+	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && link->error[0] != '\0')
+		shard_peer_close(link->peer, false);
+}
+
+void
+shard_coordinator_link_heard(const char *bytes, int length)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	ShardControl message;
+	bool good;
+
+	if (scratch == NULL)
+		scratch = shard_arena_create();
+	shard_arena_reset(scratch);
+	good = shard_control_decode(bytes, (size_t) length, scratch, &message);
+	MemoryContextSwitchTo(old);
+	if (good && message.from > 0 &&
+		shard_record_uuid_equal(message.cluster, shard_node_cluster(shard_coordinator.node)))
+		heard_of(message.from);
+}
+
+/*
+ * What came back over a link.
+ */
+static void
+take_answer(Link *link)
+{
+	int length;
+	const char *answer = shard_peer_answer(link->peer, &length);
+	ShardReader reader;
+	char *copy;
+
+	link->error[0] = '\0';
+	if (answer == NULL)
+		return;
+	/* Steps may send over this link, which ends the answer's life. */
+	copy = palloc(Max(length, 1));
+	memcpy(copy, answer, length);
+	reader = (ShardReader){copy, copy + length, false};
+	if (link->who)
+	{
+		ShardWho who;
+
+		if (shard_coordinator_get_who(&reader, &who))
+			shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_WHO_ANSWERED,
+													  .node = link->node,
+													  .uuid = who.incarnation});
+		return;
+	}
+	feeding = link;
+	while (reader.at < reader.end)
+	{
+		size_t bytes_length;
+		const char *bytes = shard_wire_get_bytes(&reader, &bytes_length);
+
+		if (reader.failed)
+			break;
+		shard_coordinator_link_heard(bytes, (int) bytes_length);
+		shard_coordinator_receive(bytes, (int) bytes_length);
+	}
+	feeding = NULL;
+}
+
+/*
+ * The connection failed: said once for a run of the same failure.
+ */
+static void
+take_failure(Link *link)
+{
+	const char *text;
+	int sqlstate = shard_peer_error(link->peer, &text);
+
+	if (strncmp(link->error, text, sizeof(link->error) - 1) != 0)
+		ereport(LOG, (errcode(sqlstate != 0 ? sqlstate : ERRCODE_CONNECTION_FAILURE),
+					  link->node != 0 ? errmsg("shard: no control link to node %d", link->node)
+									  : errmsg("shard: no control link to another node"),
+					  errdetail_internal("%s", text)));
+	strlcpy(link->error, text, sizeof(link->error));
+	drop_queue(link);
+}
+
+/*
+ * Opens the link if it is not; anew, if the member's address has changed.
+ */
+static void
+connect(Link *link)
+{
+	const char *dsn = link->node != 0 ? address_of(link->node) : link->dsn;
+
+	if (strcmp(dsn, link->dsn) != 0)
+	{
+		pfree(link->dsn);
+		link->dsn = MemoryContextStrdup(TopMemoryContext, dsn);
+		shard_peer_close(link->peer, false);
+	}
+	if (shard_peer_state(link->peer) != SHARD_PEER_CLOSED)
+		return;
+	/* Out of date by the time it could be sent: whoever needs it sends it again. */
+	if (dsn[0] == '\0' || !shard_peer_open(link->peer, dsn))
+		drop_queue(link);
+}
+
+/*
+ * Brings one link forward. True: something came. *over: it is not needed any more.
+ */
+static bool
+run_link(Link *link, int64 now, bool *over)
+{
+	ShardPeerEvent event;
+	bool any = false;
+
+	if (link->who || link->n_messages > 0)
+		connect(link);
+	while ((event = shard_peer_poll(link->peer)) != SHARD_PEER_NOTHING)
+	{
+		any = true;
+		if (event == SHARD_PEER_ANSWER)
+			take_answer(link);
+		else if (event == SHARD_PEER_FAILED)
+			take_failure(link);
+		if (link->who && event != SHARD_PEER_OPENED)
+		{
+			*over = true;
+			return true;
+		}
+	}
+	if (shard_peer_state(link->peer) == SHARD_PEER_READY && (link->who || link->n_messages > 0))
+		call(link);
+	*over = now - link->used > IDLE;
+	return any;
+}
+
+bool
+shard_coordinator_link_run(void)
+{
+	dlist_mutable_iter iter;
+	int64 now = shard_plane_now();
+	bool any = false;
+
+	dlist_foreach_modify (iter, &links)
+	{
+		Link *link = dlist_container(Link, link, iter.cur);
+		bool over = false;
+
+		any |= run_link(link, now, &over);
+		if (over)
+			destroy_link(link);
+	}
+	return any;
+}
+
+void
+shard_coordinator_link_report(int32 node, int64 now, ShardMemberReport *report)
+{
+	const Link *link = find_link(node, "", false);
+
+	report->heard_us = -1;
+	report->link_error = "";
+	if (link == NULL)
+		return;
+	report->link = shard_peer_state(link->peer) == SHARD_PEER_READY ||
+				   shard_peer_state(link->peer) == SHARD_PEER_BUSY;
+	if (link->heard != 0)
+		report->heard_us = now - link->heard;
+	report->link_error = link->error;
+}

@@ -1,0 +1,31 @@
+/*
+ * coordinator_link.h
+ *		The coordinator worker's connections to other nodes: control messages, and who is there.
+ *
+ * One connection for a node, by its registered address, and some for addresses of nodes that are not
+ * known yet. Messages may be lost, as the control plane expects: a queue that is full forgets its
+ * oldest, and a connection that breaks forgets what it had.
+ */
+#pragma once
+
+#include "coordinator.h"
+
+/* Send to a member; to an address; back to where the message came from that is being looked at. */
+extern void shard_coordinator_link_send(int32 node, const char *bytes, int length);
+extern void shard_coordinator_link_send_to(const char *dsn, const char *bytes, int length);
+extern void shard_coordinator_link_send_back(const char *bytes, int length);
+
+/* Ask who is at a member's registered address; the answer is an event. */
+extern void shard_coordinator_link_who(int32 node);
+
+/* A peer's backend brought this message: its sender lives. */
+extern void shard_coordinator_link_heard(const char *bytes, int length);
+
+/* Connects, polls, sends; takes answers as steps of the machine. True: something came. */
+extern bool shard_coordinator_link_run(void);
+
+/* Fills in what is known of the link to a member. */
+extern void shard_coordinator_link_report(int32 node, int64 now, ShardMemberReport *report);
+
+/* Closes all, and forgets whom it has heard. */
+extern void shard_coordinator_link_forget(void);

@@ -1,0 +1,115 @@
+/*
+ * coordinator_private.h
+ *		What the files of the coordinator worker share.
+ */
+#pragma once
+
+#include "access/xlogdefs.h"
+#include "core/node.h"
+#include "core/timing.h"
+
+#include "coordinator.h"
+#include "node.h"
+#include "plane.h"
+#include "ring.h"
+
+/* A transaction of the control plane that is committed, and waits for the gate. */
+typedef struct CoordinatorTicket
+{
+	int64 ticket;
+	XLogRecPtr lsn;
+} CoordinatorTicket;
+
+/* A command that somebody in the ring waits for. */
+typedef struct CoordinatorCommand
+{
+	ShardCommandKind kind;
+	int64 token;
+	int64 since;		  /* shard_plane_now() */
+	ShardRequest request; /* its payload is not kept */
+	char *type_name;	  /* of TYPE: until the cluster has given it an id; else NULL */
+	uint64 settings_hash;
+} CoordinatorCommand;
+
+typedef struct CoordinatorState
+{
+	ShardDatabase *db;
+	Oid extension;
+	MemoryContext context;		/* the machine's, for its life */
+	MemoryContext step_context; /* reset at each round */
+	ShardNode *node;
+	ShardActions *out;
+	ShardNodeRow row; /* as stored in shard.node; texts in TopMemoryContext */
+	ShardPlaneView view;
+
+	int n_tickets;
+	int ticket_space;
+	CoordinatorTicket *tickets; /* oldest first */
+
+	/* the ring request that is being served: answers over its link */
+	bool serving;
+	StringInfoData answers; /* in step_context */
+
+	List *commands; /* CoordinatorCommand *, in TopMemoryContext */
+	int64 last_token;
+
+	List *asked;	   /* ShardPlaneEvent *: homes of types that are not known yet */
+	bool starting;	   /* workers may run, as soon as all types have their ids, */
+	bool pushing;	   /* and exchange messages with peers */
+	char stopped[160]; /* why they were stopped; "": they were not */
+	int64 revive_at;   /* when this node starts anew, which was downed; 0: it was not */
+	bool again;		   /* something happened: tick at once */
+	int64 next_tick;   /* shard_plane_now() */
+} CoordinatorState;
+
+extern CoordinatorState shard_coordinator;
+
+/*
+ * coordinator.c: one step of the machine, and what follows from it. They leave again set.
+ */
+extern void shard_coordinator_event(const ShardNodeEvent *event);
+extern void shard_coordinator_receive(const char *bytes, int length);
+
+/*
+ * Starts the machine anew from what is durable, because settings have changed; or as another incarnation,
+ * because this one was downed.
+ */
+extern void shard_coordinator_restart(bool revive);
+
+/* A transaction with the extension locked; ends the process if the extension is gone. */
+extern void shard_coordinator_begin(void);
+extern void shard_coordinator_commit(void);
+
+/* coordinator_actions.c: what a step left in out. */
+extern void shard_coordinator_carry_out(void);
+extern bool shard_coordinator_report_tickets(void);
+extern void shard_coordinator_publish(void);
+
+/* coordinator_types.c: shard.type and the cluster's types. True: something was done. */
+extern void shard_coordinator_types_forget(void);
+extern bool shard_coordinator_types_run(void);
+extern bool shard_coordinator_types_known(int32 type_id);
+extern bool shard_coordinator_types_settled(void);
+
+/* The id that the cluster knows a type by, 0: it does not. */
+extern int32 shard_coordinator_types_learned(const char *name, uint64 *settings_hash);
+
+/* A transaction that has the extension to itself; false if somebody uses it now. */
+extern bool shard_coordinator_begin_alone(void);
+
+/* coordinator_request.c: requests of the ring. */
+extern bool shard_coordinator_requests(void);
+extern void shard_coordinator_command_done(int64 token, bool good, const char *why);
+extern void shard_coordinator_commands_look(void);
+
+/* coordinator_data.c: whether the database has anything that a join would lose. */
+extern bool shard_coordinator_data(void);
+
+/* The same of the log and one type; 0: of all types. Both connected to SPI, alone. */
+extern bool shard_coordinator_data_in_log(int32 type_id);
+
+/* What the settings say; texts are valid until the next reload. */
+extern void shard_coordinator_config(ShardNodeConfig *config, const char *dsn);
+
+/* The gate that is wished for, a ShardGateKind (G3). */
+extern int32 shard_coordinator_gate(void);

@@ -1,0 +1,416 @@
+/*
+ * coordinator_request.c
+ *		Requests of the ring to the coordinator worker: peers' messages, commands, questions.
+ *
+ * A peer's messages are steps of the machine, one after the other; what it answers over the same link is
+ * the reply. A command waits, in a list, until the machine says what became of it, or the one who
+ * waits has given up.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/memutils.h"
+
+#include "coordinator_link.h"
+#include "coordinator_private.h"
+#include "worker.h"
+
+#include "compat.h"
+
+/* No coordinator was reached in this time: whoever wants a type's number is told so. */
+#define TYPE_PATIENCE (4 * SHARD_SECOND)
+
+/* How long a join waits for senders to end. */
+#define JOIN_PATIENCE (3 * SHARD_SECOND)
+#define JOIN_NAP_MS 20
+
+/* ---- replies ---------------------------------------------------------------------------------- */
+
+static void
+reply_error(const ShardRequest *request, int sqlstate, const char *message, const char *detail,
+			const char *hint)
+{
+	ErrorData error = {0};
+
+	error.sqlerrcode = sqlstate;
+	error.message = unconstify(char *, message);
+	error.detail = unconstify(char *, detail);
+	error.hint = unconstify(char *, hint);
+	shard_ring_reply_error(request, &error);
+}
+
+static void
+reply_number(const ShardRequest *request, int64 number)
+{
+	StringInfoData out;
+
+	initStringInfo(&out);
+	shard_wire_put_int(&out, number);
+	shard_ring_reply(request, out.data, out.len, InvalidXLogRecPtr);
+}
+
+/* ---- messages of peers ------------------------------------------------------------------------ */
+
+/*
+ * A list of messages, as a peer's backend has it.
+ */
+static void
+serve_control(const ShardRequest *request)
+{
+	CoordinatorState *state = &shard_coordinator;
+	ShardReader reader = {request->payload, request->payload + request->payload_len, false};
+
+	initStringInfo(&state->answers);
+	state->serving = true;
+	while (request->payload != NULL && reader.at < reader.end)
+	{
+		size_t length;
+		const char *bytes = shard_wire_get_bytes(&reader, &length);
+
+		if (reader.failed)
+			break;
+		shard_coordinator_link_heard(bytes, (int) length);
+		shard_coordinator_receive(bytes, (int) length);
+	}
+	state->serving = false;
+	shard_ring_reply(request, state->answers.data, state->answers.len, InvalidXLogRecPtr);
+}
+
+/* ---- members ---------------------------------------------------------------------------------- */
+
+/*
+ * Does a node vote, or will it?
+ */
+static bool
+votes(int32 node)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(shard_coordinator.node),
+												 (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	ShardVotersRecord voters;
+	bool found = false;
+
+	if (!entry || !shard_record_get_voters(entry, &voters))
+		return false;
+	for (int i = 0; i < voters.n_current; i++)
+		found |= voters.current[i] == node;
+	for (int i = 0; i < voters.n_next; i++)
+		found |= voters.next[i] == node;
+	return found;
+}
+
+static void
+serve_members(const ShardRequest *request)
+{
+	const ShardNode *node = shard_coordinator.node;
+	ShardArena *arena = shard_arena_create();
+	int64 now = shard_plane_now();
+	StringInfoData out;
+	int count;
+	ShardMapEntry *members =
+		shard_map_list(shard_node_learned(node), SHARD_MAP_MEMBER, arena, &count);
+
+	initStringInfo(&out);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberReport report = {.node = members[i].key.a};
+
+		report.reachable = shard_node_reachable(node, report.node, now);
+		report.voter = votes(report.node);
+		report.coordinator = shard_node_coordinator(node) == report.node;
+		shard_coordinator_link_report(report.node, now, &report);
+		if (report.node == shard_node_id(node))
+			report.heard_us = 0;
+		shard_coordinator_put_report(&out, &report);
+	}
+	shard_arena_destroy(arena);
+	shard_ring_reply(request, out.data, out.len, InvalidXLogRecPtr);
+}
+
+/* ---- commands --------------------------------------------------------------------------------- */
+
+static CoordinatorCommand *
+remember(const ShardRequest *request)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	CoordinatorCommand *command = palloc0(sizeof(CoordinatorCommand));
+
+	command->token = ++shard_coordinator.last_token;
+	command->since = shard_plane_now();
+	command->request = *request;
+	command->request.payload = NULL;
+	shard_coordinator.commands = lappend(shard_coordinator.commands, command);
+	MemoryContextSwitchTo(old);
+	return command;
+}
+
+static void
+forget(CoordinatorCommand *command)
+{
+	shard_coordinator.commands = list_delete_ptr(shard_coordinator.commands, command);
+	if (command->type_name != NULL)
+		pfree(command->type_name);
+	pfree(command);
+}
+
+/*
+ * What somebody can do about a refusal.
+ */
+static const char *
+hint_for(const char *why)
+{
+	if (strstr(why, "not the coordinator") != NULL)
+	{
+		int32 node = shard_node_coordinator(shard_coordinator.node);
+
+		return node == 0 ? "No coordinator is known here. See shard_members and shard_health()."
+						 : psprintf("Call it at node %d, see shard_members.", node);
+	}
+	if (strstr(why, "entities or messages") != NULL || strstr(why, "hosts shards") != NULL)
+		return "Join with a database in which the extension was just created; its entity types may "
+			   "have been started.";
+	if (strstr(why, "other members") != NULL)
+		return "A node can be in one cluster. In another one, drop and create the extension first.";
+	return NULL;
+}
+
+void
+shard_coordinator_command_done(int64 token, bool good, const char *why)
+{
+	ListCell *cell;
+
+	foreach (cell, shard_coordinator.commands)
+	{
+		CoordinatorCommand *command = lfirst(cell);
+
+		if (command->token != token)
+			continue;
+		if (good)
+			reply_number(&command->request, command->kind == SHARD_COMMAND_JOIN
+												? shard_node_id(shard_coordinator.node)
+												: 0);
+		else
+		{
+			const char *text = why ? why : "refused";
+
+			reply_error(&command->request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, text, NULL,
+						hint_for(text));
+		}
+		forget(command);
+		return;
+	}
+}
+
+/*
+ * A type that is wanted here: as a proxy until its row is committed, for shard_start may be rolled back.
+ */
+static void
+begin_type(const ShardRequest *request, const ShardCommand *command)
+{
+	CoordinatorCommand *waiting = remember(request);
+
+	waiting->kind = command->kind;
+	waiting->type_name = MemoryContextStrdup(TopMemoryContext, command->type.name);
+	waiting->settings_hash = command->type.settings_hash;
+	shard_coordinator_event(
+		&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = &command->type, .flag = true});
+}
+
+/*
+ * Looks whether the database is empty, and closes it to senders. False: they are at work.
+ */
+static bool
+close_for_join(const char *own_dsn, bool *data)
+{
+	if (!shard_coordinator_begin_alone())
+		return false;
+	SPI_connect();
+	*data = shard_coordinator_data();
+	SPI_finish();
+	if (!*data)
+	{
+		ShardNodeRow row = shard_coordinator.row;
+
+		row.dsn = own_dsn;
+		shard_node_row_write(&row);
+		shard_plane_close(shard_coordinator.db, true);
+	}
+	shard_coordinator_commit();
+	return true;
+}
+
+/*
+ * Joins: the machine starts anew with the own address, and then asks the seed.
+ */
+static void
+begin_join(const ShardRequest *request, const ShardCommand *command)
+{
+	int64 give_up = shard_plane_now() + JOIN_PATIENCE;
+	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = command->text};
+	CoordinatorCommand *waiting;
+	bool data = false;
+
+	while (!close_for_join(command->text2, &data))
+	{
+		if (shard_plane_now() >= give_up)
+		{
+			reply_error(request, ERRCODE_OBJECT_IN_USE, "cannot join while messages are being sent",
+						"Transactions that have sent messages, or that started entity types, are "
+						"still open.",
+						"Let them end, and join again.");
+			return;
+		}
+		shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
+	}
+	if (!data)
+		shard_coordinator_restart(false);
+	waiting = remember(request);
+	waiting->kind = command->kind;
+	event.token = waiting->token;
+	event.flag = data;
+	if (!pg_strong_random(&event.uuid, sizeof(event.uuid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));
+	shard_coordinator_event(&event);
+}
+
+/*
+ * The machine's event for a command that is nothing but one.
+ */
+static bool
+event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *event)
+{
+	static const int kinds[] = {[SHARD_COMMAND_LEAVE] = SHARD_EVENT_LEAVE,
+								[SHARD_COMMAND_DOWN] = SHARD_EVENT_DOWN,
+								[SHARD_COMMAND_WRITE_OFF] = SHARD_EVENT_WRITE_OFF,
+								[SHARD_COMMAND_ADMIT] = SHARD_EVENT_ADMIT,
+								[SHARD_COMMAND_MOVE] = SHARD_EVENT_MOVE,
+								[SHARD_COMMAND_GIVE_UP] = SHARD_EVENT_GIVE_UP,
+								[SHARD_COMMAND_REBALANCE] = SHARD_EVENT_REBALANCE,
+								[SHARD_COMMAND_LEASE_TTL] = SHARD_EVENT_LEASE_TTL,
+								[SHARD_COMMAND_FORCE_VOTERS] = SHARD_EVENT_FORCE_VOTERS};
+
+	if (command->kind < 0 || command->kind >= (int) lengthof(kinds) || kinds[command->kind] == 0)
+		return false;
+	*shard = (ShardShardRef){command->type_id, command->shard, 0, 0};
+	*event = (ShardNodeEvent){.kind = (ShardNodeEventKind) kinds[command->kind],
+							  .n_shards = 1,
+							  .shards = shard,
+							  .n_nodes = command->n_nodes,
+							  .nodes = command->nodes,
+							  .node = command->node,
+							  .number = command->number};
+	return true;
+}
+
+static void
+serve_command(const ShardRequest *request)
+{
+	ShardReader reader = {request->payload, request->payload + request->payload_len, false};
+	ShardCommand command;
+	ShardShardRef shard;
+	ShardNodeEvent event;
+	CoordinatorCommand *waiting;
+
+	if (!shard_coordinator_get_command(&reader, &command))
+	{
+		reply_error(request, ERRCODE_INTERNAL_ERROR, "a command could not be read", NULL, NULL);
+		return;
+	}
+	if (command.kind == SHARD_COMMAND_TYPE)
+		begin_type(request, &command);
+	else if (command.kind == SHARD_COMMAND_JOIN)
+		begin_join(request, &command);
+	else if (event_of(&command, &shard, &event))
+	{
+		waiting = remember(request);
+		waiting->kind = command.kind;
+		event.token = waiting->token;
+		shard_coordinator_event(&event);
+	}
+	else
+		reply_error(request, ERRCODE_INTERNAL_ERROR, "an unknown command", NULL, NULL);
+}
+
+/*
+ * What became of a wish for a type. True: it was answered.
+ */
+static bool
+look_at_type(const CoordinatorCommand *command)
+{
+	uint64 settings_hash;
+	int32 type_id = shard_coordinator_types_learned(command->type_name, &settings_hash);
+
+	if (type_id != 0 && settings_hash == command->settings_hash)
+		reply_number(&command->request, type_id);
+	else if (type_id != 0)
+		reply_error(&command->request, ERRCODE_DUPLICATE_OBJECT,
+					psprintf("the cluster has entity type \"%s\" with other settings",
+							 command->type_name),
+					"Members must agree on number_of_shards, hash, shard_id_extractor, role, "
+					"allocation_strategy and allocation_settings.",
+					"Start it with the settings that shard_types shows at another member, or take "
+					"another name.");
+	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
+		reply_error(&command->request, ERRCODE_LOCK_NOT_AVAILABLE,
+					psprintf("the cluster did not give entity type \"%s\" a number",
+							 command->type_name),
+					"No coordinator was reached, or it has no majority of the voters.",
+					"See shard_members, and try again.");
+	else
+		return false;
+	return true;
+}
+
+/*
+ * Commands whose end the machine does not tell, or for which nobody waits any more.
+ */
+void
+shard_coordinator_commands_look(void)
+{
+	List *all = list_copy(shard_coordinator.commands);
+	ListCell *cell;
+
+	foreach (cell, all)
+	{
+		CoordinatorCommand *command = lfirst(cell);
+
+		if (!shard_ring_alive(&command->request) ||
+			(command->type_name != NULL && look_at_type(command)))
+			forget(command);
+	}
+	list_free(all);
+}
+
+/*
+ * Takes what is in the ring. True: there was something.
+ */
+bool
+shard_coordinator_requests(void)
+{
+	List *requests =
+		shard_ring_take(shard_coordinator.db, SHARD_COORDINATOR, shard_coordinator.step_context);
+	ListCell *cell;
+
+	foreach (cell, requests)
+	{
+		ShardRequest *request = lfirst(cell);
+
+		switch (request->kind)
+		{
+			case SHARD_REQUEST_CONTROL:
+				serve_control(request);
+				break;
+			case SHARD_REQUEST_COMMAND:
+				serve_command(request);
+				break;
+			case SHARD_REQUEST_MEMBERS:
+				serve_members(request);
+				break;
+			default:
+				reply_error(request, ERRCODE_INTERNAL_ERROR, "not a request for this worker", NULL,
+							NULL);
+				break;
+		}
+	}
+	return requests != NIL;
+}

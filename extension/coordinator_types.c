@@ -1,0 +1,457 @@
+/*
+ * coordinator_types.c
+ *		Entity types of this database, and those of the cluster.
+ *
+ * What shard.type holds is told to the machine: types that run here, with the numbers that they have,
+ * and those that are gone. Where this node is alone, its numbers are granted as they are. A node that
+ * joins a cluster takes the cluster's numbers: its types are renumbered, in one transaction under an
+ * exclusive lock on the extension, which keeps all senders and turns out. That needs types without
+ * entities and messages, as every joiner's are; until it is done the node handles nothing, since a
+ * number of its own may mean another type to the others.
+ *
+ * If the process dies right here: the renumbering is one transaction, or is done by the next process.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_extension.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "catalog.h"
+#include "coordinator_private.h"
+#include "core/allocation.h"
+#include "core/membership.h"
+#include "guc.h"
+#include "registry.h"
+#include "settings.h"
+
+#include "compat.h"
+
+/* A type of this database, as the machine was told. */
+typedef struct LocalType
+{
+	int32 type_id;
+	char *name;
+	char *role;
+	int32 number_of_shards;
+	uint64 settings_hash;
+	bool proxy;
+} LocalType;
+
+static List *local = NIL; /* LocalType *, by id */
+static MemoryContext local_context = NULL;
+static uint64 seen = 0; /* of the registry */
+static bool read_once = false;
+static bool settled = false; /* no number of ours means another type to the cluster */
+static int64 settled_n = -1; /* as of that version of the map */
+
+void
+shard_coordinator_types_forget(void)
+{
+	read_once = false;
+	settled = false;
+	settled_n = -1;
+}
+
+/* ---- what is here ----------------------------------------------------------------------------- */
+
+/*
+ * Does this node have the role that a type wants?
+ */
+static bool
+has_role(const char *role)
+{
+	ShardNodeConfig config;
+
+	if (role[0] == '\0')
+		return true;
+	shard_coordinator_config(&config, "");
+	for (int i = 0; i < config.n_roles; i++)
+		if (strcmp(config.roles[i], role) == 0)
+			return true;
+	return false;
+}
+
+static LocalType *
+read_type(HeapTuple row, TupleDesc desc)
+{
+	LocalType *type = palloc0(sizeof(LocalType));
+	ShardSettings settings;
+	const char *role;
+	bool isnull;
+
+	type->type_id = DatumGetInt32(SPI_getbinval(row, desc, 1, &isnull));
+	type->name = pstrdup(SPI_getvalue(row, desc, 2));
+	shard_settings_from_jsonb(&settings, DatumGetJsonbP(SPI_getbinval(row, desc, 6, &isnull)));
+	settings.value[SHARD_SETTING_NUMBER_OF_SHARDS] = SPI_getvalue(row, desc, 4);
+	settings.value[SHARD_SETTING_HASH] = SPI_getvalue(row, desc, 5);
+	role = settings.value[SHARD_SETTING_ROLE];
+	type->role = pstrdup(role ? role : "");
+	type->number_of_shards = pg_strtoint32(settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
+	type->settings_hash = shard_settings_hash(type->name, &settings);
+	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0 || !has_role(type->role);
+	return type;
+}
+
+/*
+ * The rows of shard.type, ordered by id, in a context of their own.
+ */
+static List *
+read_types(MemoryContext context)
+{
+	List *types = NIL;
+	MemoryContext old;
+
+	SPI_connect();
+	if (SPI_execute("SELECT type_id, type_name, mode, number_of_shards::text, hash, settings "
+					"FROM shard.type ORDER BY type_id",
+					true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.type");
+	old = MemoryContextSwitchTo(context);
+	for (uint64 i = 0; i < SPI_processed; i++)
+		types = lappend(types, read_type(SPI_tuptable->vals[i], SPI_tuptable->tupdesc));
+	MemoryContextSwitchTo(old);
+	SPI_finish();
+	return types;
+}
+
+static LocalType *
+find_local(List *types, const char *name)
+{
+	ListCell *cell;
+
+	foreach (cell, types)
+		if (strcmp(((LocalType *) lfirst(cell))->name, name) == 0)
+			return lfirst(cell);
+	return NULL;
+}
+
+static void
+tell_type(const LocalType *type)
+{
+	ShardTypeRecord record = {.name = type->name,
+							  .number_of_shards = type->number_of_shards,
+							  .settings_hash = type->settings_hash,
+							  .strategy = SHARD_ALLOCATION_LEAST_SHARD,
+							  .role = type->role};
+
+	shard_coordinator_event(&(ShardNodeEvent){
+		.kind = SHARD_EVENT_TYPE, .type = &record, .flag = type->proxy, .number = type->type_id});
+}
+
+static void
+tell_gone(const char *name)
+{
+	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = name});
+}
+
+static bool
+same_type(const LocalType *a, const LocalType *b)
+{
+	return a->type_id == b->type_id && strcmp(a->name, b->name) == 0 &&
+		   a->settings_hash == b->settings_hash && a->proxy == b->proxy;
+}
+
+/* ---- what the cluster has --------------------------------------------------------------------- */
+
+/* A type that was learned, by name or by id. */
+typedef struct Learned
+{
+	int32 type_id;
+	const char *name;
+	uint64 settings_hash;
+} Learned;
+
+/*
+ * All learned types, in the current memory context.
+ */
+static Learned *
+learned_types(int *count)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry *entries =
+		shard_map_list(shard_node_learned(shard_coordinator.node), SHARD_MAP_TYPE, arena, count);
+	Learned *types = palloc(sizeof(Learned) * Max(*count, 1));
+
+	for (int i = 0; i < *count; i++)
+	{
+		ShardTypeRecord record;
+
+		if (!shard_record_get_type(&entries[i], &record, arena))
+			record.name = "";
+		types[i].type_id = entries[i].key.a;
+		types[i].name = pstrdup(record.name);
+		types[i].settings_hash = record.settings_hash;
+	}
+	shard_arena_destroy(arena);
+	return types;
+}
+
+bool
+shard_coordinator_types_known(int32 type_id)
+{
+	return shard_map_value(shard_node_learned(shard_coordinator.node),
+						   (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) != NULL;
+}
+
+int32
+shard_coordinator_types_learned(const char *name, uint64 *settings_hash)
+{
+	int count;
+	Learned *types = learned_types(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (strcmp(types[i].name, name) != 0)
+			continue;
+		*settings_hash = types[i].settings_hash;
+		return types[i].type_id;
+	}
+	return 0;
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------- */
+
+/*
+ * Whether anything is kept here by the number of the type. Under the exclusive lock, nothing is in
+ * the making.
+ */
+static bool
+has_data(int32 type_id)
+{
+	static const char *const queries[] = {
+		"SELECT 1 FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
+		"SELECT 1 FROM shard.parked WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
+		"SELECT 1 FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
+		"SELECT 1 FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1"};
+	Oid types[1] = {INT4OID};
+	Datum values[1] = {Int32GetDatum(type_id)};
+
+	for (int i = 0; i < (int) lengthof(queries); i++)
+	{
+		if (SPI_execute_with_args(queries[i], 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
+			elog(ERROR, "could not look for data of an entity type");
+		if (SPI_processed > 0)
+			return true;
+	}
+	return shard_coordinator_data_in_log(type_id);
+}
+
+static void
+update_number(int32 from, int32 to)
+{
+	Oid types[2] = {INT4OID, INT4OID};
+	Datum values[2] = {Int32GetDatum(from), Int32GetDatum(to)};
+
+	if (SPI_execute_with_args("UPDATE shard.type SET type_id = $2 "
+							  "WHERE type_id OPERATOR(pg_catalog.=) $1",
+							  2, types, values, NULL, false, 0) != SPI_OK_UPDATE ||
+		SPI_processed != 1)
+		elog(ERROR, "could not renumber an entity type");
+}
+
+/*
+ * Begins a transaction that has the extension to itself; false if somebody uses it now.
+ */
+bool
+shard_coordinator_begin_alone(void)
+{
+	LOCKTAG tag;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	if (shard_catalog_find() == NULL ||
+		shard_catalog_get()->extension != shard_coordinator.extension)
+	{
+		/* Gone, or another one: the next common transaction sees to it. */
+		CommitTransactionCommand();
+		return false;
+	}
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, shard_coordinator.extension, 0);
+	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+	{
+		CommitTransactionCommand();
+		return false;
+	}
+	PushActiveSnapshot(GetTransactionSnapshot());
+	return true;
+}
+
+/*
+ * Gives the types of this database the numbers that the cluster knows them by. Two steps, so that
+ * numbers may change places: the first goes to numbers that nobody has. True: it is done.
+ */
+static bool
+renumber(List *types, const Learned *learned, int count)
+{
+	ListCell *cell;
+	bool good = true;
+
+	if (!shard_coordinator_begin_alone())
+		return false;
+	SPI_connect();
+	foreach (cell, types)
+	{
+		LocalType *type = lfirst(cell);
+
+		for (int i = 0; i < count && good; i++)
+			if (strcmp(learned[i].name, type->name) == 0 && learned[i].type_id != type->type_id)
+			{
+				good = !has_data(type->type_id);
+				if (good)
+					update_number(type->type_id, -learned[i].type_id);
+			}
+	}
+	if (good && SPI_execute("UPDATE shard.type SET type_id = OPERATOR(pg_catalog.-) type_id "
+							"WHERE type_id OPERATOR(pg_catalog.<) 0",
+							false, 0) != SPI_OK_UPDATE)
+		elog(ERROR, "could not renumber entity types");
+	SPI_finish();
+	if (good)
+	{
+		CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
+		shard_coordinator_commit();
+	}
+	else
+	{
+		PopActiveSnapshot();
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(shard_coordinator.step_context);
+	}
+	return good;
+}
+
+/*
+ * Does a number of ours mean another type to the cluster?
+ */
+static bool
+has_conflict(const LocalType *type, const Learned *learned, int count)
+{
+	for (int i = 0; i < count; i++)
+		if ((strcmp(learned[i].name, type->name) == 0) != (learned[i].type_id == type->type_id))
+			return true;
+	return false;
+}
+
+/*
+ * Has the cluster given a number to each type whose own means another one? Before, places are not free.
+ */
+static bool
+all_known(List *types, const Learned *learned, int count)
+{
+	ListCell *cell;
+
+	foreach (cell, types)
+	{
+		const LocalType *type = lfirst(cell);
+		bool known = false;
+
+		for (int i = 0; i < count; i++)
+			known |= strcmp(learned[i].name, type->name) == 0;
+		if (!known && has_conflict(type, learned, count))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Compares with what was learned meanwhile. True: numbers were changed.
+ */
+static bool
+settle(void)
+{
+	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
+	Learned *learned;
+	ListCell *cell;
+	int count;
+	bool conflict = false;
+
+	if (settled_n == n)
+		return false;
+	learned = learned_types(&count);
+	foreach (cell, local)
+		conflict |= has_conflict(lfirst(cell), learned, count);
+	/* Of another cluster's map there are only addresses at first, whose n is 0. */
+	settled = !conflict && n > 0;
+	if (!conflict)
+		settled_n = n;
+	return conflict && all_known(local, learned, count) && renumber(local, learned, count);
+}
+
+bool
+shard_coordinator_types_settled(void)
+{
+	return settled;
+}
+
+/* ---- rounds ----------------------------------------------------------------------------------- */
+
+/*
+ * Tells the machine what has changed in shard.type. At its start it hears of all, and of those that
+ * only the map still has.
+ */
+static void
+tell_changes(List *types)
+{
+	ListCell *cell;
+
+	foreach (cell, types)
+	{
+		LocalType *type = lfirst(cell);
+		LocalType *before = read_once ? find_local(local, type->name) : NULL;
+
+		if (before == NULL || !same_type(type, before))
+			tell_type(type);
+	}
+	foreach (cell, local)
+		if (find_local(types, ((LocalType *) lfirst(cell))->name) == NULL)
+			tell_gone(((LocalType *) lfirst(cell))->name);
+	if (!read_once && shard_coordinator.view.members <= 1)
+	{
+		int count;
+		Learned *learned = learned_types(&count);
+
+		for (int i = 0; i < count; i++)
+			if (find_local(types, learned[i].name) == NULL)
+				tell_gone(learned[i].name);
+	}
+}
+
+/*
+ * Looks whether shard.type has changed; then, whether our numbers are the cluster's. True: something
+ * was done.
+ */
+bool
+shard_coordinator_types_run(void)
+{
+	List *types = NIL;
+	MemoryContext context = NULL;
+
+	shard_coordinator_begin();
+	shard_registry_refresh();
+	if (!read_once || seen != shard_registry_generation())
+	{
+		seen = shard_registry_generation();
+		context = AllocSetContextCreate(TopMemoryContext, "shard types of the coordinator",
+										ALLOCSET_SMALL_SIZES);
+		types = read_types(context);
+	}
+	shard_coordinator_commit();
+	if (context != NULL)
+	{
+		tell_changes(types);
+		if (local_context != NULL)
+			MemoryContextDelete(local_context);
+		local_context = context;
+		local = types;
+		read_once = true;
+		settled_n = -1;
+	}
+	return settle() || context != NULL;
+}
