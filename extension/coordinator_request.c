@@ -283,6 +283,7 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 								[SHARD_COMMAND_DOWN] = SHARD_EVENT_DOWN,
 								[SHARD_COMMAND_WRITE_OFF] = SHARD_EVENT_WRITE_OFF,
 								[SHARD_COMMAND_ADMIT] = SHARD_EVENT_ADMIT,
+								[SHARD_COMMAND_ADDRESS] = SHARD_EVENT_ADDRESS,
 								[SHARD_COMMAND_MOVE] = SHARD_EVENT_MOVE,
 								[SHARD_COMMAND_GIVE_UP] = SHARD_EVENT_GIVE_UP,
 								[SHARD_COMMAND_REBALANCE] = SHARD_EVENT_REBALANCE,
@@ -298,7 +299,8 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 							  .n_nodes = command->n_nodes,
 							  .nodes = command->nodes,
 							  .node = command->node,
-							  .number = command->number};
+							  .number = command->number,
+							  .text = command->text};
 	return true;
 }
 
