@@ -17,6 +17,7 @@
 
 #include "catalog.h"
 #include "guc.h"
+#include "health.h"
 #include "inbox_segments.h"
 #include "log.h"
 #include "security.h"
@@ -39,20 +40,35 @@ static const char *const table_query =
 	"shard_inbox', count(*), t.type_name, date_trunc('second', min(h.held_at)))"
 	" FROM shard.held h JOIN shard.type t USING (type_id)"
 	" WHERE h.place = 'stash' AND t.mode = 'hosting' GROUP BY t.type_name"
-	" HAVING min(h.held_at) < clock_timestamp() - interval '5 minutes'";
+	" HAVING min(h.held_at) < clock_timestamp() - interval '5 minutes'"
+	" UNION ALL "
+	"SELECT format('%s messages of entity type \"%s\" are parked, the oldest since %s: their shards "
+	"have no home, or it is not ready', count(*), t.type_name, date_trunc('second', min(p.parked_at)))"
+	" FROM shard.parked p JOIN shard.type t USING (type_id) GROUP BY t.type_name"
+	" HAVING min(p.parked_at) < clock_timestamp() - interval '5 minutes'"
+	" UNION ALL "
+	"SELECT format('messages for node %s wait since %s; see shard_peers', k.node,"
+	" date_trunc('second', min(k.kept_at)))"
+	" FROM shard.outbox_kept k GROUP BY k.node"
+	" HAVING min(k.kept_at) < clock_timestamp() - interval '5 minutes'"
+	" UNION ALL "
+	"SELECT format('the link %s is quarantined: %s; see shard_link_accept()', q.link, min(q.why))"
+	" FROM (SELECT format('to node %s', s.node), s.quarantine FROM shard.stream s UNION ALL"
+	" SELECT format('from node %s', p.origin), p.quarantine FROM shard.position p) q (link, why)"
+	" WHERE q.why IS NOT NULL GROUP BY q.link";
 
-typedef struct Problems
+struct ShardHealth
 {
 	Datum *text;
 	int count;
 	int capacity;
-} Problems;
+};
 
 /*
- * Adds a problem, which the caller has made for it.
+ * Adds a problem; see health.h.
  */
-static void
-add(Problems *problems, const char *text)
+void
+shard_health_add(ShardHealth *problems, const char *text)
 {
 	if (problems->count >= problems->capacity)
 	{
@@ -88,35 +104,38 @@ worker_runs(ShardWorkerSlot *slot)
  * Processes that should run and do not.
  */
 static void
-check_processes(Problems *problems, ShardDatabase *db)
+check_processes(ShardHealth *problems, ShardDatabase *db)
 {
 	if (!shard_enabled)
 	{
-		add(problems, "shard.enabled is off: messages wait");
+		shard_health_add(problems, "shard.enabled is off: messages wait");
 		return;
 	}
 	if (!launcher_runs())
-		add(problems, "the launcher does not run; see the server log");
+		shard_health_add(problems, "the launcher does not run; see the server log");
 	if (db == NULL)
 	{
-		add(problems, "the launcher has not found this database yet");
+		shard_health_add(problems, "the launcher has not found this database yet");
 		return;
 	}
 	if (db->paused)
-		add(problems, "this node is paused: the database is a copy, its messages are not handled");
+		shard_health_add(
+			problems, "this node is paused: the database is a copy, its messages are not handled");
 	if (db->state == SHARD_DATABASE_BARRED)
-		add(problems, "workers are kept out while somebody drops, renames or copies the database");
+		shard_health_add(
+			problems, "workers are kept out while somebody drops, renames or copies the database");
 	else
 		for (int worker = 0; worker < db->workers; worker++)
 			if (!worker_runs(&db->worker[worker]))
-				add(problems, psprintf("worker %d does not run; see the server log", worker));
+				shard_health_add(problems,
+								 psprintf("worker %d does not run; see the server log", worker));
 }
 
 /*
  * An inbox that fills up, or that has no empty segment to go on with.
  */
 static void
-check_inbox(Problems *problems, ShardDatabase *db)
+check_inbox(ShardHealth *problems, ShardDatabase *db)
 {
 	int64 limit = (int64) shard_inbox_max_size * 1024;
 	int64 bytes = shard_inbox_segments_bytes();
@@ -125,9 +144,10 @@ check_inbox(Problems *problems, ShardDatabase *db)
 	const char *reason;
 
 	if (limit > 0 && bytes > limit / 100 * NEARLY_FULL)
-		add(problems, psprintf("the inbox has " INT64_FORMAT
-							   " MB, shard.inbox_max_size is %d MB; see shard_stat_inbox",
-							   bytes / (1024 * 1024), shard_inbox_max_size / 1024));
+		shard_health_add(problems,
+						 psprintf("the inbox has " INT64_FORMAT
+								  " MB, shard.inbox_max_size is %d MB; see shard_stat_inbox",
+								  bytes / (1024 * 1024), shard_inbox_max_size / 1024));
 	if (db == NULL)
 		return;
 
@@ -138,15 +158,16 @@ check_inbox(Problems *problems, ShardDatabase *db)
 	if (!full)
 		return;
 	reason = shard_inbox_segments_reason(db, oldest.first_seq, oldest.last_seq);
-	add(problems, psprintf("no segment of the inbox is empty, the oldest is kept by %s",
-						   reason ? reason : "a lock; see shard_stat_inbox"));
+	shard_health_add(problems,
+					 psprintf("no segment of the inbox is empty, the oldest is kept by %s",
+							  reason ? reason : "a lock; see shard_stat_inbox"));
 }
 
 /*
  * Types that cannot run, and messages that have waited for long.
  */
 static void
-check_tables(Problems *problems)
+check_tables(ShardHealth *problems)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
@@ -160,7 +181,7 @@ check_tables(Problems *problems)
 		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
-		add(problems, text);
+		shard_health_add(problems, text);
 		MemoryContextSwitchTo(old);
 	}
 	SPI_finish();
@@ -173,7 +194,7 @@ check_tables(Problems *problems)
 Datum
 shard_health(PG_FUNCTION_ARGS)
 {
-	Problems problems = {.capacity = 8};
+	ShardHealth problems = {.capacity = 8};
 	TupleDesc desc;
 	Datum values[2];
 	bool nulls[2] = {false};
@@ -182,13 +203,18 @@ shard_health(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	problems.text = palloc(problems.capacity * sizeof(Datum));
 	if (!shard_preloaded)
-		add(&problems, "shard is not in shared_preload_libraries: nothing is sent or handled");
+		shard_health_add(&problems,
+						 "shard is not in shared_preload_libraries: nothing is sent or handled");
 	else
 	{
 		ShardDatabase *db = shard_shmem_database();
 
 		if (!RecoveryInProgress())
+		{
 			check_processes(&problems, db);
+			if (shard_enabled)
+				shard_health_cluster(&problems);
+		}
 		check_inbox(&problems, db);
 	}
 	check_tables(&problems);

@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
@@ -19,6 +19,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "catalog.h"
+#include "cluster_view.h"
 #include "coordinator.h"
 #include "core/entity.h"
 #include "core/message.h"
@@ -41,7 +42,10 @@ PG_FUNCTION_INFO_V1(shard_internal_stats);
 PG_FUNCTION_INFO_V1(shard_internal_allow_peer);
 
 /* The joining node waits for longer. */
-#define CALL_BACK_TIMEOUT_MS 8000
+#define CALL_BACK_TIMEOUT_MS 5000
+
+/* The address is decided by the cluster, mostly of one. */
+#define ADDRESS_TIMEOUT (5 * 1000 * 1000)
 
 /* A worker answers after its turn. */
 #define REPORT_TIMEOUT (3 * 1000 * 1000)
@@ -155,26 +159,74 @@ address_of(const ShardWayBackCall *call)
 }
 
 /*
- * Asks who is at the address. Not reached: error, for the one who wants to join.
+ * Asks who is at an address. False: nobody who knows; *error if it was not reached.
  */
-static void
-look(ShardWayBack *back)
+static bool
+look_at(const char *dsn, ShardWho *who, const char **error)
 {
-	ShardPeerQuestion question = {.dsn = back->dsn, .bytes = "", .length = 0};
+	ShardPeerQuestion question = {.dsn = dsn, .bytes = "", .length = 0};
 	ShardReader reader;
 
 	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
-	if (!question.answered)
+	*error = question.error;
+	if (!question.answered || question.answer == NULL)
+		return false;
+	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
+	return shard_coordinator_get_who(&reader, who);
+}
+
+/*
+ * The joining node has to be reached; error, for its operator, if it is not.
+ */
+static void
+look_back(ShardWayBack *back)
+{
+	const char *error;
+
+	back->found = look_at(back->dsn, &back->there, &error);
+	if (error != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
 				 errmsg("the joining node cannot be reached at its own address"),
-				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, question.error),
+				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, error),
 				 errhint("Name an address by which all members reach it in own_dsn, and have its "
 						 "server let the role in that was given to shard_allow_peer().")));
-	if (question.answer == NULL)
+}
+
+static bool
+has_address(int32 node)
+{
+	const ShardDirectoryMember *member;
+	int count;
+
+	(void) shard_cluster_view_directory(&count);
+	member = shard_directory_find(node);
+	return member == NULL || member->record.dsn[0] != '\0';
+}
+
+/*
+ * A founder of a cluster has no address yet: it is known by that under which the first one reached it,
+ * if it reaches itself there, as all other members will have to.
+ */
+static void
+take_address(const char *dsn, const ShardWho *me)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .text = dsn};
+	const char *error;
+	ShardWho there;
+
+	if (has_address(me->node))
 		return;
-	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
-	back->found = shard_coordinator_get_who(&reader, &back->there);
+	if (!look_at(dsn, &there, &error) ||
+		!shard_record_uuid_equal(there.incarnation, me->incarnation))
+		ereport(ERROR,
+				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+				 errmsg("the seed does not find itself at seed_dsn"),
+				 errdetail("Tried from the seed: \"%s\": %s", dsn,
+						   error != NULL ? error : "another node answered"),
+				 errhint("It becomes the seed's address for all members: name a host, database and "
+						 "role that work from everywhere, the seed itself included.")));
+	(void) shard_coordinator_command(&command, ADDRESS_TIMEOUT);
 }
 
 /*
@@ -188,15 +240,16 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 	ShardWayBackCall call;
 	StringInfoData out;
 
-	if (!shard_way_back_get_call(&reader, &call) ||
-		!pg_verifymbstr(call.dsn, strlen(call.dsn), true) ||
-		!pg_verifymbstr(call.rest, strlen(call.rest), true) ||
-		!pg_verifymbstr(call.socket, strlen(call.socket), true))
+	if (!shard_way_back_get_call(&reader, &call))
 		refuse_bytes();
 	back.encoding = GetDatabaseEncodingName();
 	back.dsn = address_of(&call);
 	back.known = shard_coordinator_who(&back.seed);
-	look(&back);
+	if (back.known)
+	{
+		look_back(&back);
+		take_address(call.seed, &back.seed);
+	}
 	initStringInfo(&out);
 	shard_way_back_put(&out, &back);
 	return answer(fcinfo, out.data, out.len);
@@ -243,36 +296,52 @@ check_header(ShardReader *reader)
 						   view.node, SHARD_PROTOCOL_VERSION, header.to, header.protocol_version)));
 }
 
+/* Questions about all of the node: rows, whose first column is a text. */
+static const char *const queries[] = {
+	[SHARD_INTERNAL_SHARDS] = "SELECT t.type_name::text, s.shard, sum(s.entities)::int8"
+							  " FROM shard.region_shards() s JOIN shard.type t USING (type_id)"
+							  " GROUP BY t.type_name, s.shard",
+	[SHARD_INTERNAL_REGIONS] = "SELECT t.type_name::text, t.mode FROM shard.type t",
+};
+
 /*
- * All shards that have run anything here: name of the type, shard, entities.
+ * A column as its type goes over the wire.
  */
 static void
-put_shards(StringInfo out)
+put_column(StringInfo out, HeapTuple row, TupleDesc desc, int column)
+{
+	bool isnull;
+	Datum value = SPI_getbinval(row, desc, column, &isnull);
+
+	switch (SPI_gettypeid(desc, column))
+	{
+		case INT4OID:
+			shard_wire_put_int(out, DatumGetInt32(value));
+			break;
+		case INT8OID:
+			shard_wire_put_int(out, DatumGetInt64(value));
+			break;
+		default:
+			shard_wire_put_bytes(out, VARDATA_ANY(DatumGetPointer(value)),
+								 VARSIZE_ANY_EXHDR(DatumGetPointer(value)));
+	}
+}
+
+/*
+ * Answers a question about all of this node; see internal.h.
+ */
+void
+shard_internal_put_answer(StringInfo out, ShardInternalQuestion question)
 {
 	ShardSecurity security = {0};
-	MemoryContext context = CurrentMemoryContext;
 
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute("SELECT t.type_name::text, s.shard, sum(s.entities)::int8"
-					" FROM shard.region_shards() s JOIN shard.type t USING (type_id)"
-					" GROUP BY t.type_name, s.shard",
-					true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.region_shards()");
+	if (SPI_execute(queries[question], true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", queries[question]);
 	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		HeapTuple row = SPI_tuptable->vals[i];
-		TupleDesc desc = SPI_tuptable->tupdesc;
-		MemoryContext old = MemoryContextSwitchTo(context);
-		char *name = SPI_getvalue(row, desc, 1);
-		bool isnull;
-
-		shard_wire_put_bytes(out, name, strlen(name));
-		shard_wire_put_int(out, DatumGetInt32(SPI_getbinval(row, desc, 2, &isnull)));
-		shard_wire_put_int(out, DatumGetInt64(SPI_getbinval(row, desc, 3, &isnull)));
-		pfree(name);
-		MemoryContextSwitchTo(old);
-	}
+		for (int column = 1; column <= SPI_tuptable->tupdesc->natts; column++)
+			put_column(out, SPI_tuptable->vals[i], SPI_tuptable->tupdesc, column);
 	SPI_finish();
 	shard_security_end(&security);
 }
@@ -317,15 +386,18 @@ shard_internal_stats(PG_FUNCTION_ARGS)
 	StringInfoData out;
 	const char *entity;
 	size_t length;
+	int32 question;
 	int32 type_id;
 	int32 shard;
 
 	check_header(&reader);
 	initStringInfo(&out);
-	switch (shard_wire_get_int32(&reader))
+	question = shard_wire_get_int32(&reader);
+	switch (question)
 	{
 		case SHARD_INTERNAL_SHARDS:
-			put_shards(&out);
+		case SHARD_INTERNAL_REGIONS:
+			shard_internal_put_answer(&out, question);
 			break;
 		case SHARD_INTERNAL_RUNNING:
 			type_id = shard_wire_get_int32(&reader);

@@ -11,6 +11,7 @@
 typedef enum ShardInternalQuestion
 {
 	SHARD_INTERNAL_SHARDS = 1, /* answer, repeated: name of the type, shard, entities */
+	SHARD_INTERNAL_REGIONS,	   /* answer, repeated: name of the type, mode */
 	SHARD_INTERNAL_RUNNING	   /* type_id, shard, entity; answer: 1 if it is in memory, else 0 */
 } ShardInternalQuestion;
 
@@ -19,3 +20,6 @@ extern void shard_internal_put_header(StringInfo out, int32 to);
 
 /* Whether an entity is in memory on this node. */
 extern bool shard_internal_is_running(int32 type_id, int32 shard, const char *entity, int length);
+
+/* The answer of this node to a question about all of it. */
+extern void shard_internal_put_answer(StringInfo out, ShardInternalQuestion question);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "core/packet.h"
+#include "core/route.h"
 #include "shmem.h"
 
 /* At start of a region worker. */

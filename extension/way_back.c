@@ -6,6 +6,8 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
+
 #include "way_back.h"
 
 #include "compat.h"
@@ -17,7 +19,7 @@ put_text(StringInfo out, const char *text)
 }
 
 /*
- * A copy, in the current memory context.
+ * A copy, in the current memory context. What is no text of this database fails the reader.
  */
 static const char *
 get_text(ShardReader *reader)
@@ -25,6 +27,8 @@ get_text(ShardReader *reader)
 	size_t length;
 	const char *bytes = shard_wire_get_bytes(reader, &length);
 
+	if (!reader->failed && !pg_verifymbstr(bytes, (int) length, true))
+		reader->failed = true;
 	return reader->failed ? "" : pnstrdup(bytes, length);
 }
 
@@ -37,6 +41,7 @@ is_whole(const ShardReader *reader)
 void
 shard_way_back_put_call(StringInfo out, const ShardWayBackCall *call)
 {
+	put_text(out, call->seed);
 	put_text(out, call->dsn);
 	put_text(out, call->rest);
 	put_text(out, call->socket);
@@ -45,6 +50,7 @@ shard_way_back_put_call(StringInfo out, const ShardWayBackCall *call)
 bool
 shard_way_back_get_call(ShardReader *reader, ShardWayBackCall *call)
 {
+	call->seed = get_text(reader);
 	call->dsn = get_text(reader);
 	call->rest = get_text(reader);
 	call->socket = get_text(reader);

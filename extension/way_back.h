@@ -10,7 +10,8 @@
 /* The call: whom to look for, and where. */
 typedef struct ShardWayBackCall
 {
-	const char *dsn;	/* the address given by the operator; "": by which the caller comes */
+	const char *seed;	/* the address by which the seed was reached */
+	const char *dsn;	/* the caller's, given by its operator; "": by which it comes */
 	const char *rest;	/* then: the options beside the host */
 	const char *socket; /* and the folder of sockets, if it comes by one */
 } ShardWayBackCall;

@@ -18,8 +18,8 @@ my @levels = (
 	[qw(session worker callee peer peer_* transport transport_* remote_ask remote_ask_* control_link)],
 	[qw(launcher supervisor databases install database_hook region executor executor_* call
 		failure routing routing_* coordinator coordinator_*)],
-	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health admin admin_* plan plan_*
-		receive receive_* peer_ask link_accept internal way_back init)],
+	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health health_* admin admin_* plan plan_*
+		receive receive_* peer_ask link_accept internal way_back cluster_* init)],
 );
 
 # Processes talk through tables, shared memory, rings and latches.

@@ -1,0 +1,351 @@
+/*
+ * cluster_stats.c
+ *		What the other nodes say of themselves: shard_cluster_stats, shard_current_regions,
+ *		shard_location.
+ *
+ * All members are asked at the same time, each over a connection of its own that ends with the
+ * question. Who does not answer in time is named, not waited for.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "cluster_view.h"
+#include "core/action.h"
+#include "core/membership.h"
+#include "duration.h"
+#include "executor.h"
+#include "internal.h"
+#include "peer_client.h"
+#include "plane.h"
+#include "registry.h"
+#include "security.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_cluster_stats_shards);
+PG_FUNCTION_INFO_V1(shard_cluster_stats_regions);
+PG_FUNCTION_INFO_V1(shard_cluster_stats_location);
+
+/* For a view, and for one node that is asked for one entity. */
+#define VIEW_TIMEOUT_MS 3000
+
+#define MAX_TIMEOUT_MS (24 * 3600 * 1000)
+
+/* Members that are asked, this node among them. */
+typedef struct Survey
+{
+	int count;
+	int32 *node;
+	ShardPeerQuestion *question; /* of this node: answered from the start */
+} Survey;
+
+static void
+check_place(const char *function)
+{
+	shard_shmem_require();
+	if (shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot execute %s from within a handler", function)));
+}
+
+/*
+ * What this node answers itself.
+ */
+static void
+answer_here(ShardPeerQuestion *question, ShardInternalQuestion kind)
+{
+	StringInfoData out;
+
+	initStringInfo(&out);
+	shard_internal_put_answer(&out, kind);
+	question->answered = true;
+	question->answer = out.data;
+	question->answer_length = out.len;
+}
+
+/*
+ * Asks all members, from joining to exiting.
+ */
+static Survey
+survey(ShardInternalQuestion kind, int timeout_ms)
+{
+	Survey all = {0};
+	const ShardDirectoryMember *members;
+	ShardPlaneView view;
+	int count;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	members = shard_cluster_view_directory(&count);
+	all.node = palloc(Max(count, 1) * sizeof(int32));
+	all.question = palloc0(Max(count, 1) * sizeof(ShardPeerQuestion));
+	for (int i = 0; i < count; i++)
+	{
+		ShardPeerQuestion *question = &all.question[all.count];
+		StringInfoData call;
+
+		if (!shard_membership_is_member(members[i].record.status))
+			continue;
+		all.node[all.count++] = members[i].node;
+		if (members[i].node == view.node)
+		{
+			answer_here(question, kind);
+			continue;
+		}
+		initStringInfo(&call);
+		shard_internal_put_header(&call, members[i].node);
+		shard_wire_put_int(&call, kind);
+		question->dsn = pstrdup(members[i].record.dsn);
+		question->bytes = call.data;
+		question->length = call.len;
+	}
+	shard_peer_client_ask(all.question, all.count, "stats", timeout_ms);
+	return all;
+}
+
+static Datum
+get_text(ShardReader *reader)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+
+	return PointerGetDatum(cstring_to_text_with_len(bytes, reader->failed ? 0 : (int) length));
+}
+
+/*
+ * The rest of a row that is all there is of a node: why. Only who may see addresses is told.
+ */
+static void
+put_error(ReturnSetInfo *result, int32 node, const char *error)
+{
+	int columns = result->setDesc->natts;
+	Datum values[5];
+	bool nulls[5];
+
+	memset(nulls, true, sizeof(nulls));
+	values[0] = Int32GetDatum(node);
+	nulls[0] = false;
+	values[columns - 1] = CStringGetTextDatum(error);
+	nulls[columns - 1] = false;
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/*
+ * The rows of a node: its number, the columns that read_row reads, no error.
+ */
+static void
+put_answers(ReturnSetInfo *result, const Survey *all,
+			void (*read_row)(ShardReader *reader, Datum *values))
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		const ShardPeerQuestion *question = &all->question[i];
+		ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+
+		if (!question->answered)
+			put_error(result, all->node[i], question->error);
+		while (question->answered && reader.at < reader.end)
+		{
+			Datum values[5];
+			bool nulls[5] = {false};
+
+			values[0] = Int32GetDatum(all->node[i]);
+			read_row(&reader, &values[1]);
+			nulls[result->setDesc->natts - 1] = true;
+			if (reader.failed)
+			{
+				put_error(result, all->node[i], "malformed answer");
+				break;
+			}
+			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		}
+	}
+}
+
+static void
+read_shard(ShardReader *reader, Datum *values)
+{
+	values[0] = get_text(reader);
+	values[1] = Int32GetDatum(shard_wire_get_int32(reader));
+	values[2] = Int64GetDatum(shard_wire_get_int(reader));
+}
+
+static void
+read_region(ShardReader *reader, Datum *values)
+{
+	values[0] = get_text(reader);
+	values[1] = get_text(reader);
+}
+
+/*
+ * shard_cluster_stats(timeout interval = '3 s') returns table (node, type_name, shard, entities, error)
+ */
+Datum
+shard_cluster_stats_shards(PG_FUNCTION_ARGS)
+{
+	int64 timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
+	Survey all;
+
+	check_place("shard_cluster_stats()");
+	if (timeout <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must be positive")));
+	InitMaterializedSRF(fcinfo, 0);
+	all = survey(SHARD_INTERNAL_SHARDS, (int) Min(Max(timeout / 1000, 1), MAX_TIMEOUT_MS));
+	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, read_shard);
+	return (Datum) 0;
+}
+
+/*
+ * shard.current_regions() returns setof (node, type_name, mode, error)
+ */
+Datum
+shard_cluster_stats_regions(PG_FUNCTION_ARGS)
+{
+	Survey all;
+
+	check_place("shard_current_regions");
+	InitMaterializedSRF(fcinfo, 0);
+	all = survey(SHARD_INTERNAL_REGIONS, VIEW_TIMEOUT_MS);
+	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, read_region);
+	return (Datum) 0;
+}
+
+/* ---- where an entity is ----------------------------------------------------------------------- */
+
+typedef struct Home
+{
+	int32 shard;
+	bool found;
+	ShardHomeRecord record;
+} Home;
+
+/*
+ * The home of a shard as decided and learned; false: it has none.
+ */
+static bool
+find_home(int32 type_id, int32 shard, Home *home)
+{
+	Oid types[4] = {INT2OID, INT4OID, INT4OID, INT4OID};
+	Datum values[4] = {Int16GetDatum(SHARD_STORE_LEARNED), Int32GetDatum(SHARD_MAP_HOME),
+					   Int32GetDatum(type_id), Int32GetDatum(shard)};
+	ShardSecurity security = {0};
+
+	home->shard = shard;
+	home->found = false;
+	shard_security_begin_system(&security);
+	SPI_connect();
+	if (SPI_execute_with_args("SELECT value FROM shard.control WHERE store = $1 AND kind = $2"
+							  " AND a = $3 AND b = $4 AND NOT deleted",
+							  4, types, values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.control");
+	if (SPI_processed == 1)
+	{
+		bool isnull;
+		bytea *value = DatumGetByteaPP(
+			SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+		ShardMapEntry entry = {.key = {SHARD_MAP_HOME, type_id, shard},
+							   .length = VARSIZE_ANY_EXHDR(value),
+							   .value = VARDATA_ANY(value)};
+
+		home->found = shard_record_get_home(&entry, &home->record);
+	}
+	SPI_finish();
+	shard_security_end(&security);
+	return home->found;
+}
+
+/*
+ * Whether an entity runs on another node; false if that node does not say.
+ */
+static bool
+ask_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entity, bool *running)
+{
+	ShardPeerQuestion question = {.dsn = dsn};
+	StringInfoData call;
+	ShardReader reader;
+
+	initStringInfo(&call);
+	shard_internal_put_header(&call, node);
+	shard_wire_put_int(&call, SHARD_INTERNAL_RUNNING);
+	shard_wire_put_int(&call, type_id);
+	shard_wire_put_int(&call, shard);
+	shard_wire_put_bytes(&call, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity));
+	question.bytes = call.data;
+	question.length = call.len;
+	shard_peer_client_ask(&question, 1, "stats", VIEW_TIMEOUT_MS);
+	if (!question.answered || question.answer == NULL)
+		return false;
+	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
+	*running = shard_wire_get_uint(&reader) != 0;
+	return !reader.failed;
+}
+
+/*
+ * Whether an entity runs at its home; false: nobody knows.
+ */
+static bool
+is_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entity, bool *running)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (node != view.node)
+		return dsn != NULL && ask_running(node, dsn, type_id, shard, entity, running);
+	*running =
+		shard_internal_is_running(type_id, shard, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity));
+	return true;
+}
+
+static const char *
+dsn_of(int32 node)
+{
+	const ShardDirectoryMember *member;
+	int count;
+
+	(void) shard_cluster_view_directory(&count);
+	member = shard_directory_find(node);
+	return member != NULL ? pstrdup(member->record.dsn) : NULL;
+}
+
+/*
+ * shard_location(type_name text, entity_id text, OUT shard int, OUT node int, OUT dsn text, OUT running
+ * boolean)
+ */
+Datum
+shard_cluster_stats_location(PG_FUNCTION_ARGS)
+{
+	ShardType *type;
+	text *entity = PG_GETARG_TEXT_PP(1);
+	Datum values[4];
+	bool nulls[4] = {false, true, true, true};
+	bool running = false;
+	TupleDesc desc;
+	Home home;
+
+	check_place("shard_location()");
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	type = shard_registry_get(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	shard_security_check_send(type);
+	values[0] = Int32GetDatum(
+		shard_registry_shard_id(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity)));
+	if (find_home(type->type_id, DatumGetInt32(values[0]), &home))
+	{
+		int32 node = shard_record_home_node(&home.record);
+		const char *dsn = dsn_of(node);
+
+		values[1] = Int32GetDatum(node);
+		nulls[1] = false;
+		nulls[2] = dsn == NULL || !shard_cluster_view_may_see_dsn();
+		if (!nulls[2])
+			values[2] = CStringGetTextDatum(dsn);
+		nulls[3] = !is_running(node, dsn, type->type_id, home.shard, entity, &running);
+		values[3] = BoolGetDatum(running);
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

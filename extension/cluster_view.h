@@ -1,0 +1,21 @@
+/*
+ * cluster_view.h
+ *		What this node knows of its cluster, for views and functions that show it.
+ */
+#pragma once
+
+#include "coordinator.h"
+#include "directory.h"
+#include "shmem.h"
+
+/* Addresses, and errors that name them, are for who may read all statistics. */
+extern bool shard_cluster_view_may_see_dsn(void);
+
+/* The members as decided and learned, by node id; valid until the next call. Needs a snapshot. */
+extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
+
+/* What the coordinator worker has observed; NIL if it does not run, or from within a handler. */
+extern List *shard_cluster_view_reports(void);
+extern const ShardMemberReport *shard_cluster_view_report_of(List *reports, int32 node);
+
+extern bool shard_cluster_view_worker_runs(ShardDatabase *db, int worker);

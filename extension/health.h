@@ -1,0 +1,13 @@
+/*
+ * health.h
+ *		shard_health in parts: each adds its problems, one sentence each.
+ */
+#pragma once
+
+typedef struct ShardHealth ShardHealth;
+
+/* Adds a problem; the text is copied. */
+extern void shard_health_add(ShardHealth *health, const char *text);
+
+/* health_cluster.c: what is wrong with the cluster, as this node knows it. */
+extern void shard_health_cluster(ShardHealth *health);

@@ -1,0 +1,138 @@
+/*
+ * health_cluster.c
+ *		What is wrong with the cluster, as this node knows it; a part of shard_health.
+ *
+ * Read from shared memory and from what was decided; the coordinator worker is asked for what it has
+ * observed. Other nodes are not asked: who cannot be reached must not make this slow.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "cluster_view.h"
+#include "core/membership.h"
+#include "health.h"
+#include "plane.h"
+
+#include "compat.h"
+
+/* Silent for so long counts as a problem even before the failure detector says so; in seconds. */
+#define NOT_HEARD 60
+
+/*
+ * This node itself: may it handle messages, and does it hear of a coordinator?
+ */
+static void
+check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
+{
+	if (!shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+		shard_health_add(health, "the coordinator worker does not run; see the server log");
+	else if (!view->known)
+		shard_health_add(health, "the coordinator worker has not spoken yet: messages wait");
+	if (!view->known)
+		return;
+	if (view->fenced)
+		shard_health_add(health,
+						 psprintf("this node is fenced, its data can only be read: %s", view->why));
+	else if (!view->handle)
+		shard_health_add(health, psprintf("this node handles no messages: %s",
+										  view->why[0] != '\0' ? view->why : "not admitted yet"));
+	else if (!view->push)
+		shard_health_add(health, "this node is not admitted to its cluster yet: it handles its own "
+								 "messages, and exchanges none with other nodes");
+}
+
+/*
+ * What is lost while nobody is coordinator; known homes go on (L1). Of two members one votes (R11).
+ */
+static void
+check_coordinator(ShardHealth *health, const ShardPlaneView *view)
+{
+	if (!view->known || view->fenced || view->coordinator != 0)
+		return;
+	shard_health_add(
+		health, view->members == 2
+					? "there is no coordinator: shards without a home get none and nodes cannot "
+					  "join. Of two members only the older one votes, so this lasts until it is "
+					  "back; a third member, which need not host anything, would let the others "
+					  "go on"
+					: "there is no coordinator, or no majority of the voters: shards without a "
+					  "home get none and nodes cannot join; see shard_members");
+}
+
+static const char *
+since(const ShardMemberReport *report)
+{
+	if (report->heard_us < 0)
+		return "since the coordinator worker started";
+	return psprintf("for " INT64_FORMAT " s", report->heard_us / 1000000);
+}
+
+/*
+ * One other member.
+ */
+static void
+check_member(ShardHealth *health, const ShardDirectoryMember *member,
+			 const ShardMemberReport *report)
+{
+	int32 node = member->node;
+
+	switch ((ShardMemberStatus) member->record.status)
+	{
+		case SHARD_MEMBER_DOWN:
+			shard_health_add(
+				health, psprintf("node %d is down: its shards wait for it; restart its server, or "
+								 "give it up with shard_write_off(%d)",
+								 node, node));
+			return;
+		case SHARD_MEMBER_NONE:
+		case SHARD_MEMBER_REMOVED:
+		case SHARD_MEMBER_WRITTEN_OFF:
+			return;
+		case SHARD_MEMBER_JOINING:
+		case SHARD_MEMBER_WEAKLY_UP:
+		case SHARD_MEMBER_UP:
+		case SHARD_MEMBER_LEAVING:
+		case SHARD_MEMBER_EXITING:
+			break;
+	}
+	if (report == NULL)
+		return;
+	if (!report->reachable || report->heard_us > NOT_HEARD * INT64CONST(1000000))
+		shard_health_add(health,
+						 psprintf("node %d has not been heard %s%s%s; see shard_members", node,
+								  since(report), report->link_error[0] != '\0' ? ": " : "",
+								  shard_cluster_view_may_see_dsn() ? report->link_error : ""));
+}
+
+static void
+check_members(ShardHealth *health, const ShardPlaneView *view)
+{
+	List *reports = shard_cluster_view_reports();
+	const ShardDirectoryMember *members;
+	int count;
+
+	members = shard_cluster_view_directory(&count);
+	for (int i = 0; i < count; i++)
+		if (members[i].node != view->node)
+			check_member(health, &members[i],
+						 shard_cluster_view_report_of(reports, members[i].node));
+}
+
+/*
+ * Adds what is wrong; see health.h.
+ */
+void
+shard_health_cluster(ShardHealth *health)
+{
+	ShardDatabase *db = shard_shmem_database();
+	ShardPlaneView view;
+
+	if (db == NULL || db->paused)
+		return;
+	shard_plane_get(db, &view);
+	check_self(health, db, &view);
+	check_coordinator(health, &view);
+	if (view.known)
+		check_members(health, &view);
+}

@@ -1,0 +1,132 @@
+/*
+ * The cluster as this node knows it. Addresses are shown to members of pg_read_all_stats.
+ */
+
+/* As decided and learned; what is observed is NULL while the coordinator worker does not run. */
+CREATE FUNCTION shard.members(
+    OUT node        int4,
+    OUT dsn         text,
+    OUT status      text,
+    OUT roles       text[],
+    OUT age         int8,
+    OUT incarnation int4,
+    OUT voter       boolean,
+    OUT coordinator boolean,
+    OUT reachable   boolean,
+    OUT last_seen   timestamptz,
+    OUT last_error  text,
+    OUT self        boolean,
+    OUT app_version text,
+    OUT gate        text,
+    OUT inc_uuid    uuid
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_view_members';
+GRANT EXECUTE ON FUNCTION shard.members() TO PUBLIC;
+COMMENT ON FUNCTION shard.members() IS 'members of the cluster, as this node knows them';
+
+/* age: the smaller the older; NULL: never up. last_error: of the link between the control planes. */
+CREATE VIEW @extschema@.shard_members AS
+SELECT m.node, m.dsn, m.status, m.roles, m.age, m.incarnation, m.voter, m.coordinator, m.reachable,
+       m.last_seen, m.self, m.last_error, m.app_version, m.gate
+FROM shard.members() m;
+GRANT SELECT ON @extschema@.shard_members TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_members IS 'members of the cluster, as this node knows them';
+
+CREATE FUNCTION shard.homes(
+    OUT type_name text,
+    OUT shard     int4,
+    OUT node      int4,
+    OUT epoch     int4,
+    OUT phase     text,
+    OUT to_node   int4,
+    OUT type_id   int4
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_view_homes';
+GRANT EXECUTE ON FUNCTION shard.homes() TO PUBLIC;
+COMMENT ON FUNCTION shard.homes() IS 'homes of shards, as far as this node has learned them';
+
+/* Shards that nobody has sent a message to have no home yet. to_node: where it moves. */
+CREATE VIEW @extschema@.shard_homes AS
+SELECT h.type_name, h.shard, h.node, h.epoch, h.phase, h.to_node
+FROM shard.homes() h;
+GRANT SELECT ON @extschema@.shard_homes TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_homes IS 'homes of shards, as far as this node has learned them';
+
+/* Links of the region workers, each for its own lanes. */
+CREATE FUNCTION shard.peers(
+    OUT node            int4,
+    OUT worker          int4,
+    OUT state           text,
+    OUT connected_since timestamptz,
+    OUT outbox_messages int8,
+    OUT outbox_bytes    int8,
+    OUT oldest          timestamptz,
+    OUT last_error      text
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_view_peers';
+GRANT EXECUTE ON FUNCTION shard.peers() TO PUBLIC;
+COMMENT ON FUNCTION shard.peers() IS 'links of the region workers to other nodes';
+
+/*
+ * The links to a node as one; state is the worst of its workers'. oldest: since when the oldest message
+ * waits that the node has not received, or not yet told to be done.
+ */
+CREATE VIEW @extschema@.shard_peers AS
+SELECT p.node,
+       CASE
+           WHEN pg_catalog.bool_or(p.state = 'quarantined') THEN 'quarantined'
+           WHEN pg_catalog.bool_or(p.state = 'closed') THEN 'closed'
+           WHEN pg_catalog.bool_or(p.state = 'connecting') THEN 'connecting'
+           ELSE 'open'
+       END AS state,
+       CASE WHEN pg_catalog.bool_and(p.state = 'open') THEN max(p.connected_since) END AS connected_since,
+       sum(p.outbox_messages)::int8 AS outbox_messages,
+       sum(p.outbox_bytes)::int8    AS outbox_bytes,
+       min(p.oldest)                AS oldest,
+       max(p.last_error)            AS last_error
+FROM shard.peers() p
+GROUP BY p.node;
+GRANT SELECT ON @extschema@.shard_peers TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_peers IS 'links to other nodes, and what waits for them';
+
+/* Asks all members; connects to them, so it is not for everybody. */
+CREATE FUNCTION shard.current_regions(
+    OUT node      int4,
+    OUT type_name text,
+    OUT mode      text,
+    OUT error     text
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_stats_regions';
+REVOKE ALL ON FUNCTION shard.current_regions() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION shard.current_regions() TO pg_read_all_stats;
+COMMENT ON FUNCTION shard.current_regions() IS 'entity types that each member hosts or routes';
+
+CREATE VIEW @extschema@.shard_current_regions AS
+SELECT r.node, r.type_name, r.mode, r.error FROM shard.current_regions() r;
+REVOKE ALL ON @extschema@.shard_current_regions FROM PUBLIC;
+GRANT SELECT ON @extschema@.shard_current_regions TO pg_read_all_stats;
+COMMENT ON VIEW @extschema@.shard_current_regions IS 'entity types that each member hosts or routes; error: a member that did not answer';
+
+/* Entities in memory per shard, of all members. error: why a member has not told. */
+CREATE FUNCTION @extschema@.shard_cluster_stats(timeout interval DEFAULT '3 s')
+RETURNS TABLE (node int4, type_name text, shard int4, entities int8, error text)
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_stats_shards';
+REVOKE ALL ON FUNCTION @extschema@.shard_cluster_stats(interval) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.shard_cluster_stats(interval) TO pg_read_all_stats;
+COMMENT ON FUNCTION @extschema@.shard_cluster_stats(interval) IS 'entities in memory per shard of all members';
+
+/*
+ * Where an entity lives, and whether it is in memory there (NULL: that node does not say). Starts
+ * nothing and allocates no home: node is NULL if the shard has none. Caller: who may send to the type, too.
+ */
+CREATE FUNCTION @extschema@.shard_location(
+    type_name   text,
+    entity_id   text,
+    OUT shard   int4,
+    OUT node    int4,
+    OUT dsn     text,
+    OUT running boolean
+) RETURNS record
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_stats_location';
+REVOKE ALL ON FUNCTION @extschema@.shard_location(text, text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_location(text, text) IS 'where an entity lives';
