@@ -248,7 +248,9 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 	if (back.known)
 	{
 		look_back(&back);
-		take_address(call.seed, &back.seed);
+		/* A node that asks itself is told so, and changes nothing. */
+		if (!shard_record_uuid_equal(back.there.incarnation, back.seed.incarnation))
+			take_address(call.seed, &back.seed);
 	}
 	initStringInfo(&out);
 	shard_way_back_put(&out, &back);

@@ -488,6 +488,24 @@ fail_by_result(ShardPeer *peer)
 }
 
 /*
+ * Line ends and tabs become one blank each.
+ */
+static void
+one_line(char *text)
+{
+	char *to = text;
+
+	for (const char *from = text; *from != '\0'; from++)
+	{
+		bool space = *from == '\n' || *from == '\t' || *from == ' ';
+
+		if (!space || (to > text && to[-1] != ' '))
+			*to++ = space ? ' ' : *from;
+	}
+	*to = '\0';
+}
+
+/*
  * Copies a text that came from anywhere: cut, without line ends, valid in our encoding. What is said
  * before a connection stands comes in the encoding of the other server.
  */
@@ -508,9 +526,7 @@ copy_text(char *to, size_t size, const char *from)
 				*c = '?';
 	while (length > 0 && (to[length - 1] == '\n' || to[length - 1] == ' '))
 		to[--length] = '\0';
-	for (char *c = to; *c != '\0'; c++)
-		if (*c == '\n' || *c == '\t')
-			*c = ' ';
+	one_line(to);
 }
 
 /*
@@ -573,6 +589,10 @@ void
 shard_peer_throw(const ShardPeer *peer, const char *context)
 {
 	const ShardPeerFailure *failure = &peer->failure;
+	const char *hint = failure->hint;
+
+	if (hint[0] == '\0' && failure->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE)
+		hint = "Call shard_allow_peer() in that database for the role that connects.";
 
 	ereport(ERROR,
 			(errcode(failure->sqlstate != 0 ? failure->sqlstate

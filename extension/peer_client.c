@@ -40,6 +40,12 @@ begin(ShardPeer **peer, const ShardPeerQuestion *question)
 	(void) shard_peer_open(*peer, question->dsn);
 }
 
+static bool
+has_ended(const ShardPeerQuestion *question)
+{
+	return question->answered || question->error != NULL;
+}
+
 /*
  * The time is up, or was before the answer came.
  */
@@ -98,7 +104,8 @@ run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *proc
 	int64 deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
 
 	for (int i = 0; i < count; i++)
-		begin(&peers[i], &questions[i]);
+		if (!has_ended(&questions[i]))
+			begin(&peers[i], &questions[i]);
 	for (;;)
 	{
 		int64 left = deadline - shard_peer_now();
@@ -108,7 +115,7 @@ run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *proc
 		{
 			ShardPeerQuestion *question = &questions[i];
 
-			if (question->answered || question->error != NULL)
+			if (has_ended(question))
 				continue;
 			if (proceed(peers[i], question, procedure, Max((int) (left / 1000), 1)))
 				shard_peer_close(peers[i], false);

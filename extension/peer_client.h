@@ -22,13 +22,16 @@ typedef struct ShardPeerQuestion
 	const char *bytes;
 	int length;
 
-	/* how it ended */
+	/* how it ended: all zeroes at first */
 	bool answered;
 	char *answer; /* palloc'd; NULL: SQL NULL */
 	int answer_length;
 	const char *error; /* palloc'd; NULL: none */
 } ShardPeerQuestion;
 
-/* Asks all of them at once and returns when all have answered, failed, or time is up. */
+/*
+ * Asks all of them at once, but for those that are answered already, and returns when all have
+ * answered, failed, or time is up.
+ */
 extern void shard_peer_client_ask(ShardPeerQuestion *questions, int count, const char *procedure,
 								  int timeout_ms);
