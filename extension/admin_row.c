@@ -111,13 +111,31 @@ common_values(const ShardAdminType *type, Datum *value)
 	value[6] = PointerGetDatum(buildoidvector(type->extractor, SHARD_EXTRACTORS));
 }
 
+/*
+ * A number that no type here has; the sequence does not know those that a cluster gave.
+ */
+static int32
+next_number(void)
+{
+	if (SPI_execute("SELECT GREATEST(pg_catalog.nextval(pg_catalog.pg_get_serial_sequence("
+					"'shard.type', 'type_id'))::int4, "
+					"(SELECT pg_catalog.max(type_id) OPERATOR(pg_catalog.+) 1 FROM shard.type))",
+					false, 1) != SPI_OK_SELECT ||
+		SPI_processed != 1)
+		elog(ERROR, "could not number an entity type");
+	return DatumGetInt32(result_column(1));
+}
+
 /* Stores a new type. */
 void
 shard_admin_row_insert(ShardAdminType *type)
 {
 	Oid types[] = {TEXTOID, OIDOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID, OIDVECTOROID,
-				   TEXTOID, OIDOID, OIDOID,	 OIDOID,  TEXTOID, TEXTOID};
+				   TEXTOID, OIDOID, OIDOID,	 OIDOID,  TEXTOID, TEXTOID,	 INT4OID};
 	Datum values[lengthof(types)];
+
+	if (type->type_id == 0)
+		type->type_id = next_number();
 
 	common_values(type, values);
 	values[7] = CStringGetTextDatum(type->name);
@@ -126,15 +144,15 @@ shard_admin_row_insert(ShardAdminType *type)
 	values[10] = ObjectIdGetDatum(type->state_table);
 	values[11] = CStringGetTextDatum(type->settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
 	values[12] = CStringGetTextDatum(type->settings.value[SHARD_SETTING_HASH]);
+	values[13] = Int32GetDatum(type->type_id);
 
 	if (SPI_execute_with_args(
 			"INSERT INTO shard.type (handler, handler_oid, batch, mode, search_path, settings,"
-			"  extractors, type_name, owner, state_type, state_table, number_of_shards, hash)"
-			" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::int4, $13)"
-			" RETURNING type_id",
-			lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT_RETURNING)
+			"  extractors, type_name, owner, state_type, state_table, number_of_shards, hash,"
+			"  type_id)"
+			" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::int4, $13, $14)",
+			lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT)
 		elog(ERROR, "could not insert into shard.type");
-	type->type_id = DatumGetInt32(result_column(1));
 	tell_everybody();
 }
 

@@ -16,6 +16,9 @@
 #include "utils/varlena.h"
 
 #include "admin.h"
+#include "coordinator.h"
+#include "core/allocation.h"
+#include "plane.h"
 #include "registry.h"
 
 #include "compat.h"
@@ -27,6 +30,9 @@ PG_FUNCTION_INFO_V1(shard_shard_id);
 #define ARGUMENT_NAME 0
 #define ARGUMENT_HANDLER 1
 #define ARGUMENT_SETTINGS 2
+
+/* How long the cluster may take to give a type its number, in microseconds. */
+#define NUMBER_TIMEOUT (5 * INT64CONST(1000000))
 
 /* Refuses a name that cannot be a table's. */
 static void
@@ -191,6 +197,29 @@ start_again(const ShardAdminType *wanted)
 }
 
 /*
+ * The number of a new type: a node alone takes one of its own, which its coordinator worker has
+ * registered; in a cluster with others it is asked for. 0: one of its own.
+ */
+static int32
+number_in_cluster(const ShardAdminType *type)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
+	ShardPlaneView view;
+	const char *role = type->settings.value[SHARD_SETTING_ROLE];
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (!view.known || view.members <= 1)
+		return 0;
+	command.type.name = type->name;
+	command.type.number_of_shards =
+		(int32) shard_settings_number(&type->settings, SHARD_SETTING_NUMBER_OF_SHARDS);
+	command.type.settings_hash = shard_settings_hash(type->name, &type->settings);
+	command.type.strategy = SHARD_ALLOCATION_LEAST_SHARD;
+	command.type.role = role ? role : "";
+	return (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
+}
+
+/*
  * shard_start(type_name text, handler text, settings…): makes an entity type
  * and its state table, or resumes it. Whoever has CREATE on the database and
  * EXECUTE on the functions; becomes the type's owner.
@@ -214,6 +243,8 @@ shard_start(PG_FUNCTION_ARGS)
 		shard_admin_table_check(&wanted);
 	}
 
+	if (type == NULL)
+		wanted.type_id = number_in_cluster(&wanted);
 	shard_admin_open(&security);
 	if (type != NULL)
 		start_again(&wanted);

@@ -288,7 +288,8 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 								[SHARD_COMMAND_GIVE_UP] = SHARD_EVENT_GIVE_UP,
 								[SHARD_COMMAND_REBALANCE] = SHARD_EVENT_REBALANCE,
 								[SHARD_COMMAND_LEASE_TTL] = SHARD_EVENT_LEASE_TTL,
-								[SHARD_COMMAND_FORCE_VOTERS] = SHARD_EVENT_FORCE_VOTERS};
+								[SHARD_COMMAND_FORCE_VOTERS] = SHARD_EVENT_FORCE_VOTERS,
+								[SHARD_COMMAND_ADDRESS] = SHARD_EVENT_ADDRESS};
 
 	if (command->kind < 0 || command->kind >= (int) lengthof(kinds) || kinds[command->kind] == 0)
 		return false;
@@ -302,6 +303,23 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 							  .number = command->number,
 							  .text = command->text};
 	return true;
+}
+
+/*
+ * A founder's first address is what it says at later starts, too.
+ */
+static void
+keep_address(const char *dsn)
+{
+	ShardNodeRow row = shard_coordinator.row;
+
+	if (row.dsn[0] != '\0')
+		return;
+	row.dsn = MemoryContextStrdup(TopMemoryContext, dsn);
+	shard_coordinator_begin();
+	shard_node_row_write(&row);
+	shard_coordinator_commit();
+	shard_coordinator.row = row;
 }
 
 static void
@@ -324,6 +342,8 @@ serve_command(const ShardRequest *request)
 		begin_join(request, &command);
 	else if (event_of(&command, &shard, &event))
 	{
+		if (command.kind == SHARD_COMMAND_ADDRESS)
+			keep_address(command.text);
 		waiting = remember(request);
 		waiting->kind = command.kind;
 		event.token = waiting->token;

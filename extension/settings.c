@@ -51,7 +51,7 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_ENTITY_ID_EXTRACTOR] = {"entity_id_extractor", KIND_FUNCTION},
 	[SHARD_SETTING_MESSAGE_EXTRACTOR] = {"message_extractor", KIND_FUNCTION},
 	[SHARD_SETTING_SHARD_ID_EXTRACTOR] = {"shard_id_extractor", KIND_FUNCTION, .fixed = true},
-	[SHARD_SETTING_ROLE] = {"role", KIND_TEXT, .reserved = true},
+	[SHARD_SETTING_ROLE] = {"role", KIND_TEXT, .fixed = true},
 	[SHARD_SETTING_ALLOCATION_STRATEGY] =
 		{"allocation_strategy", KIND_CHOICE, "least_shard", .choices = "least_shard,",
 		 .later = "least_shard_threshold,consistent_hashing,external,locality,function,",
