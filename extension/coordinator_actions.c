@@ -516,7 +516,7 @@ why_not(void)
 	if (shard_node_fenced(state->node))
 		return "the node is fenced";
 	if (shard_node_joining(state->node))
-		return "the node joins another cluster";
+		return "joining another cluster";
 	if (state->starting)
 		return "entity types are not registered yet";
 	if (state->stopped[0] != '\0')
