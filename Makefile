@@ -6,6 +6,7 @@
 #   make lint, make indent, make bench
 #   make sim-night        simulated histories for HOURS (8) on all cores
 #   make fault-night      random faults in a real cluster for HOURS (8)
+#   make fuzz-long        fuzzes decoders and nodes for HOURS (8)
 #   make models           searches the models of the protocol; make models-long larger scopes
 #
 # Variables: PG_CONFIG; SHARD_ASSERTIONS=1 turns on our own assertions and fault points;
@@ -15,7 +16,7 @@ PG_CONFIG ?= pg_config
 
 # These run on a machine that has no PostgreSQL yet, so they come before PGXS.
 SCRIPTS_ONLY = check check-matrix check-long demo demo-stop bench lint indent models models-long \
-	sim-night fault-night
+	sim-night fault-night fuzz-long
 
 ifneq (,$(filter $(SCRIPTS_ONLY),$(MAKECMDGOALS)))
 
@@ -47,6 +48,8 @@ models-long:
 	@test/setup.sh model && test/model/run.sh --long
 sim-night:
 	@test/setup.sh build && test/sim/night.sh
+fuzz-long:
+	@test/setup.sh build fuzz && test/fuzz/run.sh --keep $$(($${HOURS:-8} * 3600))
 fault-night:
 	@test/check.sh night
 

@@ -2,7 +2,7 @@
 # usage: check.sh [TIER ...]
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
-# runs the tiers: lint unit models regress isolation tap cluster nemesis sim mutants (default: all of
+# runs the tiers: lint unit models regress isolation tap cluster nemesis sim fuzz mutants (default: all of
 # them), or long: the crash loops for an hour, or night: random faults in a cluster for HOURS (8). A
 # failed tier does not stop the others. The last line is "N passed, N failed".
 #
@@ -18,7 +18,7 @@ set -euo pipefail
 cd "$root"
 
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster nemesis sim mutants)
+[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster nemesis sim fuzz mutants)
 limit=${CHECK_TIMEOUT:-3600}
 build=build/${MUTANT:+mutant-}${MUTANT:-check}
 [ -z "${MUTANT:-}" ] || export SHARD_MUTANT=$MUTANT
@@ -28,6 +28,7 @@ failed=0
 packages=(build test)
 [[ " ${tiers[*]} " != *" lint "* ]] || packages+=(lint)
 [[ " ${tiers[*]} " != *" models "* ]] || packages+=(model)
+[[ " ${tiers[*]} " != *" fuzz "* ]] || packages+=(fuzz)
 test/setup.sh "${packages[@]}"
 PG_CONFIG=$(pg_config_path)
 export PG_CONFIG
@@ -273,6 +274,11 @@ tier_sim() {
   run_script sim 120 test/sim/run.sh
 }
 
+# Any bytes at the decoders, any messages at a node: a minute.
+tier_fuzz() {
+  run_script fuzz 120 test/fuzz/run.sh
+}
+
 # Builds that are broken on purpose: the tests of a running server have to notice the first ones, the
 # simulator's checkers the others.
 tier_mutants() {
@@ -293,7 +299,7 @@ timed build build_all
 for tier in "${tiers[@]}"; do
   declare -F "tier_$tier" >/dev/null || die "unknown tier \"$tier\""
   case $tier in
-    lint | models | mutants | sim | unit) timed "$tier" "tier_$tier" ;;
+    fuzz | lint | models | mutants | sim | unit) timed "$tier" "tier_$tier" ;;
     # Without a build these cannot run, which must not look like success.
     *) if [ -n "$bindir" ]; then timed "$tier" "tier_$tier"; else
          say "$tier: not run, there is no build"; count 0 1

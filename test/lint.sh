@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-mapfile -t c_files < <(find extension test/unit test/sim bench -name build -prune -o \
+mapfile -t c_files < <(find extension test/unit test/sim test/fuzz bench -name build -prune -o \
   -name '*.[ch]' -print 2>/dev/null | sort)
 mapfile -t scripts < <(find test bench .ci/run -name build -prune -o \
   \( -name '*.sh' -o -path .ci/run \) -print 2>/dev/null | sort)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what is needed from Debian's packages. Arguments are groups: build (default), test, lint, model.
+# Installs what is needed from Debian's packages. Arguments are groups: build (default), test, lint, model, fuzz.
 # Returns at once when everything is there; otherwise needs root or sudo.
 #
 # An existing PostgreSQL of the user is left alone: no cluster is created, none is restarted.
@@ -16,8 +16,9 @@ for group in "${@:-build}"; do
     build) wanted+=("$server" "$headers" libpq-dev gcc make) ;;
     test) wanted+=(perl libipc-run-perl procps iproute2) ;;
     model) wanted+=(spin gcc) ;;
+    fuzz) wanted+=(clang libclang-rt-dev make) ;;
     lint) wanted+=(clang-format cppcheck binutils) ;;
-    *) die "unknown package group \"$group\": use build, test, lint or model" ;;
+    *) die "unknown package group \"$group\": use build, test, lint, model or fuzz" ;;
   esac
 done
 

@@ -1,0 +1,219 @@
+/*
+ * seeds.c
+ *		Writes inputs for the fuzzers to begin with: one good message of each kind, one good packet of
+ *		each form, and conversations with a node.
+ *
+ * usage: seeds FOLDER     makes FOLDER/control, FOLDER/packet, FOLDER/node
+ */
+#include "fuzz.h"
+
+#include <sys/stat.h>
+
+#include "core/control.h"
+#include "core/packet.h"
+
+static const char *folder;
+
+static void
+save(const char *what, const char *name, int number, const StringInfo bytes)
+{
+	char path[1024];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, what);
+	(void) mkdir(path, 0777);
+	snprintf(path, sizeof(path), "%s/%s/%s-%d", folder, what, name, number);
+	file = fopen(path, "wb");
+	if (!file || fwrite(bytes->data, 1, bytes->len, file) != (size_t) bytes->len ||
+		fclose(file) != 0)
+	{
+		perror(path);
+		exit(1);
+	}
+}
+
+/* Values of the map, one of each kind. */
+static int
+make_entries(ShardMapEntry *entries, ShardArena *arena)
+{
+	ShardTermRecord term = {.n_terms = 1, .terms = {{65537, 1}}};
+	ShardVotersRecord voters = {.n_current = 1, .current = {1}};
+	ShardCountersRecord counters = {.last_node_id = 2, .last_type_id = 1, .last_age = 2};
+	ShardSettingsRecord settings = {.lease_ttl_ms = 4000, .min_members = 1};
+	ShardMemberRecord member = {.status = SHARD_MEMBER_UP, .inc_no = 1, .age = 2, .dsn = "host=b"};
+	ShardTypeRecord type = {.name = "other", .number_of_shards = 8, .role = ""};
+	ShardHomeRecord home = {.n_nodes = 1, .nodes = {2}, .want = 1};
+	int n = 0;
+
+	member.app_version = "1";
+	member.protocol_version = SHARD_PROTOCOL_VERSION;
+	entries[n++] = shard_record_put_member(0, &member, 0, arena);
+	entries[n++] = shard_record_put_type(3, &type, 5, arena);
+	entries[n++] = shard_record_put_term(&term, 5, arena);
+	entries[n++] = shard_record_put_voters(&voters, 5, arena);
+	entries[n++] = shard_record_put_counters(&counters, 5, arena);
+	entries[n++] = shard_record_put_settings(&settings, 5, arena);
+	entries[n++] = shard_record_put_member(2, &member, 5, arena);
+	entries[n++] = shard_record_put_home(1, 2, &home, 5, arena);
+	entries[n++] = shard_record_put_pin(1, 2, 1, 5, arena);
+	entries[n++] = shard_record_put_formed(0, 5, arena);
+	return n;
+}
+
+/* A message of a kind that uses most fields. */
+static ShardControl
+make_message(int kind, ShardMapEntry *entries, int n_entries)
+{
+	static ShardShardRef shards[] = {{1, 1, 0, 0}, {1, 2, 1, 1}};
+	static int32 nodes[] = {1, 2};
+	ShardControl message = {.kind = (ShardControlKind) kind, .from = 2, .from_inc = 1, .b = 131073};
+
+	message.point.b = 131073;
+	message.point.n = 3;
+	message.n = 4;
+	message.commit_n = 6;
+	message.token = 1;
+	message.node = 2;
+	message.uuid.low = 14;
+	message.uuid.high = 13;
+	message.text = "host=b";
+	message.entries = entries;
+	message.n_entries = n_entries;
+	message.shards = shards;
+	message.n_shards = lengthof(shards);
+	message.nodes = nodes;
+	message.n_nodes = lengthof(nodes);
+	message.nodes2 = nodes;
+	message.n_nodes2 = 1;
+	return message;
+}
+
+static void
+put_piece(StringInfo out, int how, const ShardControl *message)
+{
+	StringInfoData bytes;
+
+	initStringInfo(&bytes);
+	shard_control_encode(&bytes, message);
+	appendStringInfoChar(out, (char) how);
+	appendStringInfoChar(out, (char) (bytes.len & 0xff));
+	appendStringInfoChar(out, (char) (bytes.len >> 8));
+	appendBinaryStringInfo(out, bytes.data, bytes.len);
+	pfree(bytes.data);
+}
+
+static void
+write_control(void)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entries[16];
+	int n_entries = make_entries(entries, arena);
+	StringInfoData out;
+
+	initStringInfo(&out);
+	for (int kind = 0; kind < 100; kind++)
+	{
+		ShardControl message = make_message(kind, entries, kind % 2 == 0 ? 1 : n_entries);
+
+		if (!shard_control_name((ShardControlKind) kind))
+			continue;
+		resetStringInfo(&out);
+		shard_control_encode(&out, &message);
+		save("control", "message", kind, &out);
+
+		/* From a stranger, from the node itself, and from the node as coordinator. */
+		resetStringInfo(&out);
+		put_piece(&out, 0x21, &message);
+		put_piece(&out, 0x27, &message);
+		put_piece(&out, 0x3f, &message);
+		message.n_entries = 1;
+		put_piece(&out, 0x2f, &message);
+		save("node", "message", kind, &out);
+	}
+	for (int i = 0; i < n_entries; i++)
+	{
+		resetStringInfo(&out);
+		appendBinaryStringInfo(&out, entries[i].value, (int) entries[i].length);
+		save("control", "value", i, &out);
+	}
+	pfree(out.data);
+	shard_arena_destroy(arena);
+}
+
+/* The parts of a call, behind the byte that the fuzzer knows them by. */
+static void
+write_parts(void)
+{
+	ShardParcel parcel = {.kind = SHARD_KIND_TELL, .type_id = 1, .entity = "e", .entity_len = 1};
+	ShardFact fact = {1, 2, 3, 4, 5, 0, 7};
+	ShardDone done = {1, 2, 3};
+	ShardReceived received = {1, 0, 3};
+	ShardPositionSection position = {1, 0, 1, 0, 3, {1, 2}};
+	ShardStreamSection stream = {1, 0, 0, 3, 0, {1, 2}};
+	ShardAskCall ask = {1, 2, 3, 4, 5, 6, "e", 1, "p", 1};
+	ShardAskAnswer answer = {SHARD_ASK_REPLY, true, "p", 1};
+	StringInfoData out[9];
+
+	parcel.stamp = (ShardStamp){SHARD_PREFIX_NODE, 1, 2, 3};
+	parcel.src_entity = "f";
+	parcel.src_entity_len = 1;
+	parcel.src_type = 1;
+	parcel.payload = "{}";
+	parcel.payload_len = 2;
+	for (int i = 0; i < (int) lengthof(out); i++)
+	{
+		initStringInfo(&out[i]);
+		appendStringInfoChar(&out[i], (char) i);
+	}
+	for (int i = 0; i < 2; i++)
+	{
+		shard_packet_put(&out[1], &parcel);
+		shard_packet_put_fact(&out[2], &fact);
+		shard_packet_put_done(&out[3], &done);
+		shard_packet_put_received(&out[4], &received);
+		shard_packet_put_position(&out[5], &position);
+		shard_packet_put_stream(&out[6], &stream);
+	}
+	shard_packet_put_ask(&out[7], &ask);
+	shard_packet_put_answer(&out[8], &answer);
+	for (int i = 1; i < (int) lengthof(out); i++)
+		save("packet", "part", i, &out[i]);
+
+	/* A call with a section of each kind; the parts follow their byte. */
+	{
+		ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION, .from = 1, .to = 2};
+		static const int kinds[][2] = {{SHARD_SECTION_FACTS, 2},	{SHARD_SECTION_DONE, 3},
+									   {SHARD_SECTION_REFUSED, 2},	{SHARD_SECTION_GREET, 6},
+									   {SHARD_SECTION_RECEIVED, 4}, {SHARD_SECTION_POSITION, 5}};
+		StringInfoData rows;
+
+		initStringInfo(&rows);
+		stream.n_rows = 2;
+		shard_packet_put_stream(&rows, &stream);
+		appendBinaryStringInfo(&rows, out[1].data + 1, out[1].len - 1);
+		shard_packet_put_header(&out[0], &header);
+		shard_packet_put_section(&out[0], SHARD_SECTION_STREAM, SHARD_SECTION_MANDATORY, rows.data,
+								 rows.len);
+		for (int i = 0; i < (int) lengthof(kinds); i++)
+			shard_packet_put_section(&out[0], (ShardSectionKind) kinds[i][0], 0,
+									 out[kinds[i][1]].data + 1, out[kinds[i][1]].len - 1);
+		save("packet", "call", 0, &out[0]);
+		pfree(rows.data);
+	}
+	for (int i = 0; i < (int) lengthof(out); i++)
+		pfree(out[i].data);
+}
+
+int
+main(int argc, char **argv)
+{
+	if (argc != 2)
+	{
+		fprintf(stderr, "usage: seeds FOLDER\n");
+		return 2;
+	}
+	folder = argv[1];
+	write_control();
+	write_parts();
+	return 0;
+}
