@@ -142,6 +142,21 @@ poll_link(Link *link)
 	}
 }
 
+void
+shard_transport_restart(int32 node)
+{
+	for (int i = 0; i < shard_transport.n_links; i++)
+	{
+		Link *link = shard_transport.links[i];
+
+		if (link->node != node)
+			continue;
+		shard_peer_close(link->peer, false);
+		forget_connection(link);
+		link->quarantined = 0;
+	}
+}
+
 /* Can that member be called at all? NULL: no. */
 static const char *
 address_of(int32 node)

@@ -33,6 +33,9 @@ extern long shard_transport_due(void);
 extern void shard_transport_announce(int32 origin, const ShardDone *done, XLogRecPtr lsn);
 extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecPtr lsn);
 
+/* Between turns: streams to a node changed from outside (shard_link_accept()), hello is to be said anew. */
+extern void shard_transport_restart(int32 node);
+
 /* Is the link to a node up? For the limit of what may wait (X7), and for people. */
 extern bool shard_transport_is_open(int32 node);
 

@@ -33,3 +33,9 @@ CREATE FUNCTION shard.streams_in(
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_receive_streams';
 GRANT EXECUTE ON FUNCTION shard.streams_in() TO PUBLIC;
 COMMENT ON FUNCTION shard.streams_in() IS 'streams from other nodes, and up to where each was received';
+
+/* An operator ends the quarantine of the link to a node. */
+CREATE FUNCTION @extschema@.shard_link_accept(node int4) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_link_accept';
+REVOKE ALL ON FUNCTION @extschema@.shard_link_accept(int4) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_link_accept(int4) IS 'ends the quarantine of the link to a node: messages for it begin anew';
