@@ -30,6 +30,7 @@
 #include "catalog.h"
 #include "directory.h"
 #include "peer_errors.h"
+#include "security.h"
 
 #include "compat.h"
 
@@ -137,16 +138,27 @@ judge_target(const ShardCallHeader *header, const ShardPlaneView *view)
 	return VERDICT_GOOD;
 }
 
-/* Is it the admitted incarnation of a member? Needs a transaction, and takes a snapshot for a moment. */
+/* Members as of now, whatever the caller's role may read. Takes a snapshot for a moment. */
+static void
+refresh_directory(void)
+{
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&security);
+	(void) shard_directory_refresh();
+	shard_security_end(&security);
+	PopActiveSnapshot();
+}
+
+/* Is it the admitted incarnation of a member? */
 static Verdict
 judge_sender(const ShardCallHeader *header)
 {
 	const ShardDirectoryMember *member;
 	const ShardMemberRecord *record;
 
-	PushActiveSnapshot(GetTransactionSnapshot());
-	(void) shard_directory_refresh();
-	PopActiveSnapshot();
+	refresh_directory();
 	member = shard_directory_find(header->from);
 	if (member == NULL)
 		return VERDICT_LATER;

@@ -18,6 +18,7 @@
 #include "directory.h"
 #include "executor.h"
 #include "ring.h"
+#include "security.h"
 
 #include "compat.h"
 
@@ -30,6 +31,7 @@ PG_FUNCTION_INFO_V1(shard_link_accept);
 static void
 check(int32 node)
 {
+	ShardSecurity security = {0};
 	bool known;
 
 	shard_shmem_require();
@@ -40,7 +42,9 @@ check(int32 node)
 						errdetail("The worker that runs the handler would wait for itself.")));
 	(void) shard_catalog_lock(false);
 	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&security);
 	(void) shard_directory_refresh();
+	shard_security_end(&security);
 	known = shard_directory_find(node) != NULL;
 	PopActiveSnapshot();
 	if (!known)

@@ -1,0 +1,154 @@
+package ShardWire;
+
+=head1 NAME
+
+ShardWire - calls between nodes as bytes, made by hand (extension/core/packet.h)
+
+=head1 SYNOPSIS
+
+  my $call = header(%who, from => 2, to => 1) . section(5, stream(lane => 3), 1);
+  $node->psql('postgres', call_sql('hello', $call));
+
+=cut
+
+use strict;
+use warnings FATAL => 'all';
+
+use Exporter qw(import);
+
+our @EXPORT = qw(call_sql greeting header mutate parcel random_bytes rows section stream wire_bytes wire_int wire_uint);
+
+use constant { TELL => 1, STREAM => 1, FACTS => 2, DONE => 3, REFUSED => 4, GREET => 5, QUARANTINE => 6 };
+
+# Seven bits a byte, lowest first. Numbers above 2^63 come as hexadecimal text.
+sub wire_uint
+{
+	my ($value) = @_;
+	my $out = '';
+	while ($value >= 0x80)
+	{
+		$out .= chr(($value & 0x7f) | 0x80);
+		$value >>= 7;
+	}
+	return $out . chr($value);
+}
+
+sub wire_int
+{
+	my ($value) = @_;
+	return wire_uint($value < 0 ? ~($value << 1) : $value << 1);
+}
+
+sub wire_bytes { my ($bytes) = @_; return wire_uint(length $bytes) . $bytes; }
+
+# A uuid as text, in its two halves.
+sub _uuid
+{
+	my ($text) = @_;
+	my $hex = $text =~ s/-//gr;
+	return join '', map { wire_uint(unpack('Q>', pack('H16', $_))) } substr($hex, 0, 16), substr($hex, 16);
+}
+
+# Who calls whom: cluster, incarnation (uuids as text), from, from_inc, to, to_inc.
+sub header
+{
+	my (%h) = @_;
+	return
+		wire_int($h{version} // 1)
+	  . _uuid($h{cluster})
+	  . wire_int($h{era} // 0)
+	  . wire_int($h{from})
+	  . wire_int($h{from_inc} // 1)
+	  . _uuid($h{incarnation})
+	  . wire_int($h{to})
+	  . wire_int($h{to_inc} // 0)
+	  . wire_int($h{known_n} // 0);
+}
+
+sub section
+{
+	my ($kind, $bytes, $mandatory) = @_;
+	return wire_uint($kind) . wire_uint($mandatory ? 1 : 0) . wire_bytes($bytes);
+}
+
+# The front of a stream's rows, or of a greeting: lane, gen, first_seq, n_rows, writer.
+sub stream
+{
+	my (%s) = @_;
+	return
+		wire_int($s{lane})
+	  . wire_int($s{channel} // 0)
+	  . wire_int($s{gen} // 0)
+	  . wire_int($s{first_seq} // 0)
+	  . wire_int($s{n_rows} // 0)
+	  . _uuid($s{writer} // '00000000-0000-0000-0000-000000000001');
+}
+
+# Hello on these lanes.
+sub greeting
+{
+	my (@lanes) = @_;
+	return join '', map { section(GREET, stream(lane => $_), 1) } @lanes;
+}
+
+# {"what": "..."} as the server stores it.
+sub _jsonb
+{
+	my ($what) = @_;
+	return pack('VVV', 0x20000001, 0x80000004, length $what) . 'what' . $what;
+}
+
+# A message: type_id, shard, lane, origin, rseq, entity, what (or payload); others have defaults.
+sub parcel
+{
+	my (%p) = @_;
+	return
+		wire_uint($p{kind} // TELL)
+	  . wire_int($p{type_id})
+	  . wire_int($p{shard})
+	  . wire_int($p{epoch} // 0)
+	  . wire_int(1)
+	  . wire_int($p{origin})
+	  . wire_int($p{lane})
+	  . wire_int($p{rseq})
+	  . wire_bytes($p{entity})
+	  . wire_int(0)
+	  . wire_bytes('')
+	  . wire_int($p{origin})
+	  . wire_int($p{rseq})
+	  . wire_bytes($p{payload} // _jsonb($p{what} // ''));
+}
+
+# Rows of a stream as a section.
+sub rows
+{
+	my ($stream, @parcels) = @_;
+	return section(STREAM, stream(%$stream, n_rows => scalar @parcels) . join('', @parcels), 1);
+}
+
+sub call_sql
+{
+	my ($procedure, $bytes) = @_;
+	return "CALL shard_peer.$procedure('\\x" . unpack('H*', $bytes) . "', NULL);\n";
+}
+
+sub random_bytes { my ($length) = @_; return join '', map { chr(int(rand(256))) } 1 .. $length; }
+
+# Some bytes changed, lost or added, from a place on.
+sub mutate
+{
+	my ($bytes, $from) = @_;
+	$from //= 0;
+	for (0 .. rand(3))
+	{
+		my $at = $from + int(rand(length($bytes) - $from));
+		my $how = rand(4);
+		if ($how < 2) { substr($bytes, $at, 1) = chr(int(rand(256))); }
+		elsif ($how < 3) { substr($bytes, $at, int(rand(8))) = ''; }
+		else { substr($bytes, $at, 0) = random_bytes(1 + int(rand(8))); }
+		last if length($bytes) <= $from;
+	}
+	return $bytes;
+}
+
+1;
