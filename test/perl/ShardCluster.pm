@@ -45,11 +45,11 @@ shared_buffers = 32MB
 
 # A running node with the extension in database "postgres". Options: conf (text), fsync, dbs (more
 # databases, each with the extension), extension => 0 (without it), tcp => address to listen at, too,
-# port, within (see start).
+# port, install_path, within (see start).
 sub create
 {
 	my ($class, $name, %opt) = @_;
-	my $node = $class->new($name, defined $opt{port} ? (port => $opt{port}) : ());
+	my $node = $class->new($name, map { defined $opt{$_} ? ($_ => $opt{$_}) : () } qw(port install_path));
 	$node->{within} = $opt{within};
 
 	$node->init(extra => ['--no-sync']);

@@ -335,7 +335,7 @@ sub _end
 sub heal
 {
 	my ($self) = @_;
-	$self->_end($_) for @{ $self->{active} };
+	$self->_end($_) for my @all = @{ $self->{active} };
 	$self->{cluster}->proxy->heal if $self->{cluster}->proxy;
 	$_->server->recover for $self->{cluster}->nodes;
 	return;

@@ -37,7 +37,7 @@ our $peer_role = 'link';
 
 # A cluster of so many nodes, joined and all up. Options: conf; confs => { number => text };
 # databases; proxy; join => 0 (leave them apart); network (ShardNetwork); fsync; standbys => [numbers]:
-# nodes that will have a standby.
+# nodes that will have a standby; install => { number => installation of another server }.
 sub create
 {
 	my ($class, $count, %opt) = @_;
@@ -72,6 +72,7 @@ sub _server
 	my $host = $network ? $network->address($n) : '127.0.0.1';
 	my $conf = join "\n", $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '', 'max_wal_senders = 5';
 	my $server = ShardCluster->create("node$n", conf => $conf, tcp => $host, fsync => $self->{fsync},
+		install_path => $self->{install}{$n},
 		$network ? (within => $network->enter($n)) : ());
 	my $node = ShardNodes::Node->new(n => $n, server => $server, db => 'postgres', host => $host,
 		port => $server->port);
