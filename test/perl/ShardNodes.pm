@@ -190,16 +190,21 @@ sub coordinator
 # Members of these statuses, by this node's view: "1 up, 2 up".
 our $statuses = q{SELECT string_agg(node || ' ' || status, ', ' ORDER BY node) FROM shard_members};
 
-# Waits until these nodes (default: all) see every node up and know a coordinator.
+# Waits until these nodes (default: all) see every node up, as many voters as there should be (R11), and
+# a coordinator.
 sub wait_up
 {
 	my ($self, @witnesses) = @_;
 	my $expected = join ', ', map { $_->n . ' up' } $self->nodes;
+	my $count = $self->nodes;
+	my $voters = $count >= 5 ? 5 : $count >= 3 ? 3 : 1;
 	for my $node (@witnesses ? @witnesses : $self->nodes)
 	{
 		$node->wait_value($statuses, $expected, 'all to be up, as node ' . $node->n . ' sees it');
-		$node->wait_until('SELECT count(*) > 0 FROM shard_members WHERE coordinator',
-			'node ' . $node->n . ' to know the coordinator');
+		$node->wait_until("SELECT count(*) FILTER (WHERE coordinator) = 1 AND count(*) FILTER (WHERE voter) = $voters FROM shard_members",
+			'node ' . $node->n . ' to know the coordinator and the voters');
+		$node->wait_until(q{SELECT array_to_string(problems, ' ') !~ 'admitted' FROM shard_health()},
+			'node ' . $node->n . ' to be admitted');
 	}
 	return;
 }
