@@ -36,10 +36,15 @@ make_wrappers() {  # folder of the release, programs' folder in it
     cat >"$work/bin/$program" <<WRAPPER
 #!/bin/sh
 exec unshare --user --map-root-user --mount sh -ec '
+  mount --rbind "$1" "$1"
   mount --rbind /dev "$1/dev"
   mount --rbind /proc "$1/proc"
   mount --rbind /tmp "$1/tmp"
-  exec chroot "$1" unshare --user --map-user=$user --map-group=$group \\
+  # Not chroot: nobody gets a user namespace inside of one.
+  cd "$1"
+  pivot_root . .
+  umount -l .
+  exec unshare --user --map-user=$user --map-group=$group \\
     env --chdir=/tmp PATH="$2:/usr/bin:/bin" LC_ALL=C.UTF-8 "$2/$program" "\$@"' $program "\$@"
 WRAPPER
     chmod 755 "$work/bin/$program"
