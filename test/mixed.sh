@@ -40,6 +40,8 @@ exec unshare --user --map-root-user --mount sh -ec '
   mount --rbind /dev "$1/dev"
   mount --rbind /proc "$1/proc"
   mount --rbind /tmp "$1/tmp"
+  mount --bind /etc/passwd "$1/etc/passwd"
+  mount --bind /etc/group "$1/etc/group"
   # Not chroot: nobody gets a user namespace inside of one.
   cd "$1"
   pivot_root . .
