@@ -173,12 +173,16 @@ hint_for(const char *why)
 	return NULL;
 }
 
+/*
+ * What became of a command; of a join, for all that wait for it.
+ */
 void
 shard_coordinator_command_done(int64 token, bool good, const char *why)
 {
+	List *all = list_copy(shard_coordinator.commands);
 	ListCell *cell;
 
-	foreach (cell, shard_coordinator.commands)
+	foreach (cell, all)
 	{
 		CoordinatorCommand *command = lfirst(cell);
 
@@ -196,8 +200,8 @@ shard_coordinator_command_done(int64 token, bool good, const char *why)
 						hint_for(text));
 		}
 		forget(command);
-		return;
 	}
+	list_free(all);
 }
 
 /*
@@ -214,6 +218,9 @@ begin_type(const ShardRequest *request, const ShardCommand *command)
 	shard_coordinator_event(
 		&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = &command->type, .flag = true});
 }
+
+/* Of the join that is under way; 0: it was begun before this worker started. */
+static int64 join_token = 0;
 
 /*
  * Looks whether the database is empty, and closes it to senders. False: they are at work.
@@ -249,6 +256,14 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	CoordinatorCommand *waiting;
 	bool data = false;
 
+	/* The caller before was cancelled, or this worker began anew: the end is the same for all. */
+	if (shard_node_joining(shard_coordinator.node))
+	{
+		waiting = remember(request);
+		waiting->kind = command->kind;
+		waiting->token = join_token;
+		return;
+	}
 	while (!close_for_join(command->text2, &data))
 	{
 		if (shard_plane_now() >= give_up)
@@ -265,7 +280,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 		shard_coordinator_restart(false);
 	waiting = remember(request);
 	waiting->kind = command->kind;
-	event.token = waiting->token;
+	event.token = join_token = waiting->token;
 	event.flag = data;
 	if (!pg_strong_random(&event.uuid, sizeof(event.uuid)))
 		ereport(ERROR,
