@@ -260,21 +260,6 @@ check_way_to_self(const ShardWayBack *back, const ShardWho *me)
 }
 
 /*
- * The cluster is asked, unless an earlier call that was cancelled has done so.
- */
-static void
-ask_to_join(const char *seed_dsn, const char *own_dsn)
-{
-	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .text = seed_dsn, .text2 = own_dsn};
-	ShardPlaneView view;
-
-	shard_plane_get(shard_shmem_database(), &view);
-	if (!view.handle && strcmp(view.why, "joining another cluster") == 0)
-		return;
-	(void) shard_coordinator_command(&command, JOIN_TIMEOUT);
-}
-
-/*
  * Waits until we are a member of that cluster and up, and returns our number.
  */
 static int32
@@ -316,6 +301,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 {
 	char *seed_dsn = shard_admin_text(fcinfo, 0, "seed_dsn");
 	char *own_dsn = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
+	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .text = seed_dsn};
 	ShardWayBack back;
 	ShardWho me;
 
@@ -335,7 +321,8 @@ shard_admin_join(PG_FUNCTION_ARGS)
 	{
 		check_way_back(&back, &me);
 		check_way_to_self(&back, &me);
-		ask_to_join(seed_dsn, back.dsn);
+		command.text2 = back.dsn;
+		(void) shard_coordinator_command(&command, JOIN_TIMEOUT);
 	}
 	PG_RETURN_INT32(wait_until_up(back.seed.cluster));
 }

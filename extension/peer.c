@@ -599,8 +599,7 @@ shard_peer_throw(const ShardPeer *peer, const char *context)
 											: ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
 			 errmsg_internal("%s", failure->text),
 			 failure->detail[0] != '\0' ? errdetail_internal("%s", failure->detail) : 0,
-			 failure->hint[0] != '\0' ? errhint("%s", failure->hint) : 0,
-			 errcontext("%s", context)));
+			 hint[0] != '\0' ? errhint("%s", hint) : 0, errcontext("%s", context)));
 }
 
 uint32
