@@ -322,15 +322,28 @@ shard_proposer_receive(ShardProposer *proposer, int64 now, const ShardControl *m
 	}
 }
 
+/* Is the own voter the only one, so that nobody else can take the office without its word? */
+static bool
+votes_alone(const ShardProposer *proposer)
+{
+	const ShardVotersRecord *voters = &proposer->voters;
+
+	return voters->n_current == 1 && voters->n_next == 0 && voters->current[0] == proposer->self &&
+		   shard_map_count(proposer->outstanding) == 0;
+}
+
 /*
  * Until when the stage or office may go on as it is (R10): a stage of the campaign that comes no
- * further, an office whose heartbeats no majority acknowledges.
+ * further, an office whose heartbeats no majority acknowledges. A node that votes alone and has nothing
+ * to decide may sleep longer than that; it would only take the same office again, and write for it.
  */
 static int64
 deadline(const ShardProposer *proposer)
 {
 	int64 since = proposer->stage_at;
 
+	if (proposer->office == SHARD_OFFICE_HELD && votes_alone(proposer))
+		return PG_INT64_MAX;
 	if (proposer->office == SHARD_OFFICE_HELD)
 		since = Max(since, shard_proposer_majority_heartbeat(proposer));
 	return since + SHARD_ELECTION_TIMEOUT;

@@ -1009,7 +1009,13 @@ test_proposals(void)
 
 	now += 2 * SHARD_ELECTION_TIMEOUT;
 	shard_proposer_tick(proposer, now, NULL, 0, out);
-	is_int(shard_proposer_office(proposer), SHARD_OFFICE_NONE, "without heartbeats it ends");
+	is_int(shard_proposer_office(proposer), SHARD_OFFICE_HELD, "who votes alone may sleep");
+	entries[0] = change_of_voters(map, 1, 1, 1, 2);
+	ok(shard_proposer_propose(proposer, entries, 1), "when others are to vote,");
+	settle(voter, proposer, out);
+	now += 2 * SHARD_ELECTION_TIMEOUT;
+	shard_proposer_tick(proposer, now, NULL, 0, out);
+	is_int(shard_proposer_office(proposer), SHARD_OFFICE_NONE, "it ends without heartbeats");
 	ok(shard_proposer_decided(proposer) == NULL, "with all that it knew");
 	shard_arena_reset(arena);
 	shard_voter_destroy(voter);

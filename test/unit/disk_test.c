@@ -112,6 +112,32 @@ test_stuck(void)
 	ok(is_coordinator(3), "and is one again at once");
 }
 
+/* A node alone may sleep: it keeps its office, and writes nothing. */
+static void
+test_asleep(void)
+{
+	int64 ballot;
+	int persists;
+
+	end_world();
+	begin_world();
+	memset(machines, 0, sizeof(machines));
+	start(0);
+	run(SHARD_SECOND);
+	ballot = shard_proposer_ballot(shard_node_proposer(machines[0].node));
+	persists = machines[0].persists;
+	for (int i = 0; i < 10; i++)
+	{
+		now += 60 * SHARD_SECOND;
+		shard_node_tick(machines[0].node, now, out);
+		act(0, NO_LINK);
+	}
+	ok(is_coordinator(0), "a node alone that slept is coordinator still");
+	ok(shard_proposer_ballot(shard_node_proposer(machines[0].node)) == ballot,
+	   "in the same office");
+	is_int(machines[0].persists, persists, "and wrote nothing");
+}
+
 /* A database without any record is a new node, whatever it was copied from. */
 static void
 test_empty_copy(void)
@@ -137,6 +163,7 @@ main(void)
 	test_leave_twice();
 	test_stuck();
 	test_empty_copy();
+	test_asleep();
 	end_world();
 	return unit_done();
 }
