@@ -196,21 +196,16 @@ shard_position_set(ShardDatabase *db, const ShardPosition *position)
 		ConditionVariableBroadcast(&database->moved);
 }
 
-bool
+void
 shard_position_set_quarantine(const ShardPositionKey *key, int32 quarantine)
 {
 	ShardPosition *entry;
-	bool news = false;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	entry = hash_search(streams, key, HASH_FIND, NULL);
 	if (entry != NULL)
-	{
-		news = entry->quarantine != quarantine;
 		entry->quarantine = quarantine;
-	}
 	LWLockRelease(shared->lock);
-	return news;
 }
 
 /* Copies the streams of a database into room for so many; returns how many there are. */

@@ -59,8 +59,8 @@ extern void shard_position_reserve(const ShardPositionKey *key);
 /* After commit, under the stream's lock; the entry was reserved. Wakes who waits. Never fails. */
 extern void shard_position_set(ShardDatabase *db, const ShardPosition *position);
 
-/* What the origin said about the link; the entry was reserved. True: that is news. */
-extern bool shard_position_set_quarantine(const ShardPositionKey *key, int32 quarantine);
+/* What the origin said about the link; the entry was reserved. Never fails. */
+extern void shard_position_set_quarantine(const ShardPositionKey *key, int32 quarantine);
 
 /* All streams of a database, palloc'd, in no order. */
 extern ShardPosition *shard_position_list(Oid dboid, int *count);

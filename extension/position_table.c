@@ -131,10 +131,10 @@ shard_position_loaded(ShardDatabase *db, uint32 lanes)
 	shard_position_ready(db, shard_catalog_get()->node, lanes);
 }
 
-/* ---- rotation --------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
-static void
-save(const ShardPosition *position)
+void
+shard_position_store(const ShardPosition *position)
 {
 	static const Oid types[UPSERT_PARAMETERS] = {INT4OID, INT2OID, INT2OID, INT4OID,
 												 INT4OID, INT8OID, UUIDOID, TEXTOID};
@@ -168,7 +168,7 @@ shard_position_save(int64 last_seq)
 	{
 		if (list[i].row_seq == 0 || list[i].row_seq > last_seq || list[i].in_table)
 			continue;
-		save(&list[i]);
+		shard_position_store(&list[i]);
 		any = true;
 	}
 	pfree(list);

@@ -27,5 +27,11 @@ extern void shard_position_loaded(ShardDatabase *db, uint32 lanes);
  */
 extern bool shard_position_save(int64 last_seq);
 
+/*
+ * Within SPI and as the system: writes a position that the log has already, or gets in this transaction,
+ * with what its origin says about the link.
+ */
+extern void shard_position_store(const ShardPosition *position);
+
 /* What people call a quarantine; NULL: there is none. */
 extern const char *shard_position_quarantine(int32 state);

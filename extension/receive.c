@@ -40,6 +40,7 @@
 #include "peer_errors.h"
 #include "position_table.h"
 #include "receive.h"
+#include "security.h"
 #include "session.h"
 
 #include "compat.h"
@@ -60,6 +61,7 @@ typedef struct Receive
 	uint32 changed;	 /* of the positions that changed */
 	ShardPosition position[SHARD_LANES]; /* as of this transaction */
 	uint32 goes_on;						 /* of those that are certainly not quarantined */
+	uint32 news;						 /* of those whose quarantine began or ended */
 	int32 quarantine[SHARD_LANES];		 /* as the origin says now; 0: nothing */
 } Receive;
 
@@ -535,31 +537,51 @@ append_positions(Receive *receive)
 	pfree(bytes.data);
 }
 
-/*
- * Says loudly what the origin found out about a stream: no message comes on it until somebody decides
- * (X4). Nothing durable: the origin says it with each hello.
- */
+/* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
 static void
-note_quarantine(Receive *receive)
+report_quarantine(const ShardPosition *position)
 {
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("stream from node %d on lane %d is quarantined: %s", position->key.origin,
+					position->key.lane, shard_position_quarantine(position->quarantine)),
+			 errdetail("Received up to " INT64_FORMAT " here.", position->stream.seq),
+			 errhint("Find out which of the two databases was put back from a copy, then call "
+					 "shard_link_accept() on both nodes.")));
+}
+
+/* Stores what the origin says about its streams, or that they go on, where that is news (X4). */
+static void
+store_quarantines(Receive *receive)
+{
+	ShardSecurity security = {0};
+
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		ShardPositionKey key = key_of(receive, lane);
+		ShardPosition *position = &receive->position[lane];
 		int32 why = receive->quarantine[lane];
 
-		if ((why == 0 && (receive->goes_on & (1u << lane)) == 0) ||
-			!shard_position_set_quarantine(&key, why) || why == 0)
+		if (why == position->quarantine || (why == 0 && (receive->goes_on & (1u << lane)) == 0))
 			continue;
-		ereport(WARNING,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("stream from node %d on lane %d is quarantined: %s", key.origin, lane,
-						shard_position_quarantine(why)),
-				 errdetail("Received up to " INT64_FORMAT " here.",
-						   receive->position[lane].stream.seq),
-				 errhint("Find out which of the two databases was put back from a copy, then call "
-						 "shard_link_accept() on node %d.",
-						 key.origin)));
+		position->key = key_of(receive, lane);
+		position->quarantine = why;
+		receive->news |= 1u << lane;
+		shard_security_begin_system(&security);
+		shard_position_store(position);
+		shard_security_end(&security);
+		if (why != 0)
+			report_quarantine(position);
 	}
+}
+
+/* After the commit: what is stored is known. */
+static void
+publish_quarantines(const Receive *receive)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (receive->news & (1u << lane))
+			shard_position_set_quarantine(&receive->position[lane].key,
+										  receive->position[lane].quarantine);
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------- */
@@ -577,8 +599,9 @@ run(Receive *receive)
 	append_positions(receive);
 	if (receive->hello)
 		append_hello(receive);
-	note_quarantine(receive);
+	store_quarantines(receive);
 	shard_callee_commit(&receive->callee);
+	publish_quarantines(receive);
 }
 
 /* What is told is past the gate: positions as they are now, by whomever. Holds nothing while it waits. */

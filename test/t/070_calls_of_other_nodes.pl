@@ -129,6 +129,7 @@ is(position($lane), '1|1|20', 'a new generation begins where it says');
 # The other side says that the link is quarantined; it goes on when it does.
 answers(call_sql('receive', head() . section(6, wire_int($lane) . wire_int(0) . wire_int(3), 0)));
 is($node->safe_psql('postgres', "SELECT quarantine FROM shard.streams_in() WHERE lane = $lane"), 'receiver regressed', 'a quarantine is shown');
+is($node->safe_psql('postgres', "SELECT quarantine FROM shard.position WHERE lane = $lane"), 'receiver regressed', 'and stored');
 sub go_on { return call_sql('receive', head() . rows({ lane => $lane, gen => 1, first_seq => 21 }, "\x15")); }
 answers(go_on());
 is($node->safe_psql('postgres', "SELECT quarantine IS NULL FROM shard.streams_in() WHERE lane = $lane"), 't', 'and its end');
@@ -150,7 +151,7 @@ for (1 .. 20)
 {
 	$node->safe_psql('postgres', q{SELECT shard_tell('recorder', 'f' || i, jsonb_build_object('what', repeat(md5(i::text), 20))) FROM generate_series(1, 300) i});
 	$node->drain;
-	last if $node->safe_psql('postgres', 'SELECT count(*) FROM shard.position') > 0;
+	last if $node->safe_psql('postgres', 'SELECT count(*) FROM shard.position') > 1;
 }
 $node->wait_until('SELECT count(*) = 16 FROM shard.position', 'rotation to save the positions');
 pass('rotation saves positions');
