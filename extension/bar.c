@@ -259,7 +259,8 @@ shard_bar_acknowledge(bool (*has_workers)(Oid dboid))
 	{
 		ShardBar *bar = &shard_control->bar[i];
 
-		if (!OidIsValid(bar->dboid) || bar->ready || has_workers(bar->dboid))
+		/* Also behind ready ones: sessions of other nodes may come at any time. */
+		if (!OidIsValid(bar->dboid) || has_workers(bar->dboid) || bar->ready)
 			continue;
 		bar->ready = true;
 		any = true;

@@ -31,6 +31,7 @@
 #include "directory.h"
 #include "peer_errors.h"
 #include "security.h"
+#include "visitor.h"
 
 #include "compat.h"
 
@@ -249,6 +250,7 @@ shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee)
 	bytea *call;
 
 	check_place(fcinfo);
+	shard_visitor_here();
 	memset(callee, 0, sizeof(ShardCallee));
 	callee->context = CurrentMemoryContext;
 	call = PG_GETARG_BYTEA_PP(0);

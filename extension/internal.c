@@ -31,6 +31,7 @@
 #include "plane.h"
 #include "ring.h"
 #include "security.h"
+#include "visitor.h"
 #include "way_back.h"
 
 #include "compat.h"
@@ -59,6 +60,7 @@ call_of(FunctionCallInfo fcinfo)
 	bytea *call;
 
 	shard_shmem_require();
+	shard_visitor_here();
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("call cannot be null")));
 	call = PG_GETARG_BYTEA_PP(0);
@@ -119,6 +121,7 @@ shard_internal_who(PG_FUNCTION_ARGS)
 	ShardWho who;
 
 	shard_shmem_require();
+	shard_visitor_here();
 	if (!shard_coordinator_who(&who))
 		return answer(fcinfo, NULL, 0);
 	initStringInfo(&out);

@@ -33,6 +33,7 @@
 #include "launcher.h"
 #include "plane.h"
 #include "supervisor.h"
+#include "visitor.h"
 #include "worker.h"
 
 #include "compat.h"
@@ -336,12 +337,19 @@ probe_next(void)
 }
 
 /*
- * Whether a database has workers that are not gone yet. Under the control lock.
+ * Whether a database has workers that are not gone yet, or sessions of other nodes, which are ended.
+ * Under the control lock.
  */
 static bool
 has_workers(Oid dboid)
 {
 	ShardDatabase *db = shard_shmem_find_database(dboid);
 
+	if (shard_visitor_end(dboid) > 0)
+	{
+		/* New ones may have come in before they found the door closed. */
+		shard_supervisor_come_back(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 100));
+		return true;
+	}
 	return db != NULL && shard_supervisor_alive(db) > 0;
 }

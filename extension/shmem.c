@@ -18,6 +18,7 @@
 #include "position.h"
 #include "ring.h"
 #include "shmem.h"
+#include "visitor.h"
 
 #include "compat.h"
 
@@ -64,6 +65,7 @@ request(void)
 	RequestAddinShmemSpace(MAXALIGN(sizeof(ShardShared)));
 	RequestAddinShmemSpace(shard_ring_shmem_size());
 	RequestAddinShmemSpace(shard_plane_shmem_size());
+	RequestAddinShmemSpace(shard_visitor_shmem_size());
 	shard_position_shmem_request();
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1 + SHARD_MAX_DATABASES);
 }
@@ -82,6 +84,7 @@ startup(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shard_plane_shmem_startup();
+	shard_visitor_shmem_startup();
 	shard_position_shmem_startup();
 	shard_control = ShmemInitStruct("shard", sizeof(ShardShared), &found);
 	if (!found)

@@ -11,7 +11,7 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat peer_errors)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane position payload_check)],
+	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane visitor position payload_check)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
 		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
 		outbox outbox_* position_*)],

@@ -1,0 +1,118 @@
+/*
+ * visitor.c
+ *		Backends in which other nodes call: they leave when somebody wants the database for himself.
+ *
+ * One place per backend, written by that backend alone; the launcher reads them. Should a backend have
+ * no time to clear its place, the server restarts, and all of it with it.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/shmem.h"
+
+#include "bar.h"
+#include "visitor.h"
+
+#include "compat.h"
+
+typedef struct Visitor
+{
+	pg_atomic_uint32 pid; /* 0: none */
+	pg_atomic_uint32 dboid;
+} Visitor;
+
+static Visitor *visitors = NULL;
+
+static int
+place_count(void)
+{
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+}
+
+Size
+shard_visitor_shmem_size(void)
+{
+	return mul_size(place_count(), sizeof(Visitor));
+}
+
+void
+shard_visitor_shmem_startup(void)
+{
+	bool found;
+
+	visitors = ShmemInitStruct("shard visitors", shard_visitor_shmem_size(), &found);
+	if (found)
+		return;
+	for (int i = 0; i < place_count(); i++)
+	{
+		pg_atomic_init_u32(&visitors[i].pid, 0);
+		pg_atomic_init_u32(&visitors[i].dboid, 0);
+	}
+}
+
+static void
+leave_at_exit(int code, Datum arg)
+{
+	pg_atomic_write_u32(&visitors[ShardMyProcNumber].pid, 0);
+	shard_shmem_wake_launcher();
+}
+
+void
+shard_visitor_here(void)
+{
+	static bool noted = false;
+	Visitor *place = &visitors[ShardMyProcNumber];
+	bool barred;
+
+	if (!noted)
+	{
+		pg_atomic_write_u32(&place->dboid, MyDatabaseId);
+		pg_atomic_write_u32(&place->pid, (uint32) MyProcPid);
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+		noted = true;
+	}
+	/* Whoever raised the bar before sees us noted, or we see his bar. */
+	LWLockAcquire(shard_control->lock, LW_SHARED);
+	barred = shard_bar_stands(MyDatabaseId);
+	LWLockRelease(shard_control->lock);
+	if (barred)
+		ereport(FATAL, (errcode(ERRCODE_ADMIN_SHUTDOWN),
+						errmsg("the database is being dropped, altered or copied")));
+}
+
+/*
+ * The process of a place, if it serves that database now; 0: it does not.
+ */
+static int
+pid_of(const Visitor *place, Oid dboid)
+{
+	int pid = (int) pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &place->pid));
+	PGPROC *proc;
+
+	if (pid == 0 || pg_atomic_read_u32(unconstify(pg_atomic_uint32 *, &place->dboid)) != dboid)
+		return 0;
+	proc = BackendPidGetProc(pid);
+	return proc != NULL && proc->databaseId == dboid ? pid : 0;
+}
+
+int
+shard_visitor_end(Oid dboid)
+{
+	int count = 0;
+
+	for (int i = 0; i < place_count(); i++)
+	{
+		int pid = pid_of(&visitors[i], dboid);
+
+		if (pid == 0)
+			continue;
+		count++;
+		(void) kill(pid, SIGTERM);
+	}
+	return count;
+}

@@ -1,0 +1,22 @@
+/*
+ * visitor.h
+ *		Backends in which other nodes call: they leave when somebody wants the database for himself.
+ *
+ * DROP DATABASE and its like wait for nobody's session. Our workers leave by themselves (bar.h); the
+ * connections of other nodes are sessions of this server, and have to be ended.
+ */
+#pragma once
+
+#include "shmem.h"
+
+extern Size shard_visitor_shmem_size(void);
+extern void shard_visitor_shmem_startup(void);
+
+/*
+ * First thing in each procedure that other nodes call: notes that this backend serves one. Ends it
+ * while a bar stands.
+ */
+extern void shard_visitor_here(void);
+
+/* Launcher: asks those of a database to end; returns how many are there still. */
+extern int shard_visitor_end(Oid dboid);
