@@ -23,6 +23,7 @@
 #include "executor.h"
 #include "guc.h"
 #include "log.h"
+#include "plane.h"
 #include "registry.h"
 #include "ring.h"
 #include "security.h"
@@ -55,7 +56,7 @@ check_place(void)
  * something. That workers do not run at the moment is no such thing.
  */
 static void
-check_node(const ShardDatabase *db)
+check_node(const ShardDatabase *db, const ShardPlaneView *view)
 {
 	if (!shard_enabled)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -66,22 +67,29 @@ check_node(const ShardDatabase *db)
 						errmsg("cannot ask while this node is paused"),
 						errdetail("The database is a copy: its positions speak of another server."),
 						errhint("See shard_health(). Messages sent with shard_tell() wait.")));
+	if (view->fenced)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node is fenced"),
+				 errdetail("%s", view->why), errhint("Ask through another node of the cluster.")));
 }
 
 /*
- * Errors unless messages of the type are handled here, and the ask would not
- * overtake what this transaction has told.
+ * Errors unless messages of the type are handled here, or maybe elsewhere, and the
+ * ask would not overtake what this transaction has told. What keeps a type from
+ * running at the entity's home is told by the worker there.
  */
 static void
-check_type(const ShardType *type)
+check_type(const ShardType *type, const ShardPlaneView *view)
 {
-	if (type->mode != SHARD_MODE_HOSTING)
+	bool alone = view->members <= 1;
+
+	if (type->mode == SHARD_MODE_STOPPED || (type->mode == SHARD_MODE_PROXY && alone))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("entity type \"%s\" is not handled here", type->name),
 				 errdetail("It is %s.", type->mode == SHARD_MODE_STOPPED ? "stopped" : "a proxy"),
 				 errhint("Start it with shard_start().")));
-	if (type->problem != NULL)
+	if (type->problem != NULL && alone)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("entity type \"%s\" is suspended", type->name),
 						errdetail("%s", type->problem),
@@ -155,6 +163,7 @@ Datum
 shard_ask(PG_FUNCTION_ARGS)
 {
 	ShardRequest request = {.kind = SHARD_REQUEST_ASK};
+	ShardPlaneView view;
 	ShardType *type;
 	ShardDatabase *db;
 	int worker;
@@ -170,9 +179,10 @@ shard_ask(PG_FUNCTION_ARGS)
 	shard_security_check_send(type);
 	set_entity(&request, PG_GETARG_TEXT_PP(1));
 	set_message(&request, type, PG_GETARG_JSONB_P(2));
-	check_type(type);
 	db = shard_shmem_database_or_make(MyDatabaseId);
-	check_node(db);
+	shard_plane_get(db, &view);
+	check_type(type, &view);
+	check_node(db, &view);
 
 	(void) shard_log_attach();
 	request.type_id = type->type_id;
