@@ -1,0 +1,111 @@
+# The role as which nodes connect may call the peer procedures and nothing else; what it sends, be it
+# any bytes, is refused without harm; no password is in a catalog, a view or pg_stat_activity: it is in
+# a password file or a service file.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $secret = 'open-sesame';
+my $cluster = ShardNodes->create(3, databases => 1, join => 0);
+my ($first, $second, $third) = $cluster->nodes;
+my $server = $first->server;
+my ($port, $role) = ($server->port, $ShardNodes::peer_role);
+
+# SQL as the peer role that has to fail so.
+sub fails
+{
+	my ($sql, $pattern, $why) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my (undef, undef, $err) = $server->psql($first->db, $sql,
+		extra_params => [ '-v', 'VERBOSITY=verbose', '-U', $role ]);
+	like($err, $pattern, $why);
+	return;
+}
+
+# --- rights --------------------------------------------------------------------------------------
+
+is($first->sql(<<SQL), '', 'nothing else was granted to the role');
+SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'shard'::regnamespace
+	AND c.relkind = 'r' AND has_table_privilege('$role', c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE')
+SQL
+is($first->sql("SELECT string_agg(n, ' ') FROM unnest(ARRAY['shard', 'shard_peer']) n WHERE has_schema_privilege('$role', n, 'USAGE')"),
+	'shard_peer', 'it may look into one schema');
+is($first->sql("SELECT bool_and(has_function_privilege('$role', oid, 'EXECUTE')) FROM pg_proc WHERE pronamespace = 'shard_peer'::regnamespace"),
+	't', 'and call all that is there');
+is($first->sql("SELECT bool_or(has_function_privilege('public', oid, 'EXECUTE')) FROM pg_proc WHERE pronamespace = 'shard_peer'::regnamespace"),
+	'f', 'which nobody else may');
+fails('SELECT * FROM shard.control', qr/42501/, 'tables are closed to it');
+fails(q{SELECT shard_tell('keep', 'a', '{}')}, qr/42704|42501/, 'it cannot send as a client');
+fails(q{SELECT shard_down(1)}, qr/42501/, 'it is no operator');
+fails(q{SELECT shard_allow_peer('link')}, qr/42501/, 'it cannot pass its rights on');
+
+# --- any bytes -----------------------------------------------------------------------------------
+
+my @procedures = split /\n/, $first->sql(
+	q{SELECT proname FROM pg_proc WHERE pronamespace = 'shard_peer'::regnamespace ORDER BY 1});
+cmp_ok(@procedures, '>=', 4, "procedures: @procedures");
+my $pid = join ' ', sort($first->workers);
+for my $procedure (@procedures)
+{
+	fails("CALL shard_peer.$procedure(NULL, NULL)", qr/^(?:psql.*ERROR:  (?:22004|08P01)|$)/, "$procedure(NULL)");
+	my $before = $server->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+	# One session each, many calls; errors do not end it.
+	my $calls = $first->sql(<<SQL);
+SELECT setseed(0.4);
+SELECT string_agg(format('CALL shard_peer.$procedure(%L, NULL);', bytes), ' ')
+FROM (SELECT decode(string_agg(lpad(to_hex((random() * 255)::int), 2, '0'), ''), 'hex') AS bytes
+	FROM generate_series(1, 200) call, generate_series(1, 40) at WHERE at <= call % 40 + 1 GROUP BY call) b
+SQL
+	$calls =~ s/^\s+//;
+	$server->psql($first->db, "SET statement_timeout = '20 s'; $calls", on_error_stop => 0,
+		extra_params => [ '-U', $role ]);
+	is($server->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $before, "$procedure: no harm by random bytes");
+}
+is(join(' ', sort($first->workers)), $pid, 'and the workers are those from before');
+
+# --- passwords -----------------------------------------------------------------------------------
+
+my $folder = PostgreSQL::Test::Utils::tempdir;
+append_to_file("$folder/pass", "*:*:*:$role:$secret\n");
+chmod 0600, "$folder/pass" or die "chmod: $!";
+append_to_file("$folder/services",
+	join "\n", map { ("[node$_]", 'host=127.0.0.1', "port=$port", "dbname=node$_", "user=$role", "password=$secret", '') } 1 .. 3);
+$server->safe_psql('postgres', "ALTER ROLE $role PASSWORD '$secret'");
+my $hba = slurp_file($server->data_dir . '/pg_hba.conf');
+unlink $server->data_dir . '/pg_hba.conf';
+append_to_file($server->data_dir . '/pg_hba.conf', "host all $role samehost scram-sha-256\n$hba");
+# The server's libpq finds services by the environment that it was started with.
+$ENV{PGSERVICEFILE} = "$folder/services";
+$server->restart;
+delete $ENV{PGSERVICEFILE};
+
+sub by_file { my ($node) = @_; return $node->dsn . " passfile=$folder/pass" }
+
+my ($status, undef, $err) = $second->try("SELECT shard_join('" . $first->dsn . "')");
+isnt($status, 0, 'without the password there is no way in');
+like($err, qr/password/, 'and libpq says what is missing');
+is($second->sql("SELECT shard_join('" . by_file($first) . "')"), 2, 'with a password file there is');
+like($second->sql('SELECT dsn FROM shard_members WHERE node = 2'), qr/passfile/, "the way back is like the way there");
+is($third->sql(q{SELECT shard_join('service=node1', 'service=node3')}), 3, 'a service file does, too');
+($status, undef, $err) = $third->try(q{SELECT shard_join('service=node1')});
+isnt($status, 0, 'but then the own address cannot be made up') or diag($err);
+
+$first->wait_until(q{SELECT count(*) = 3 AND bool_and(reachable AND status = 'up') FROM shard_members}, 'three members');
+unlike($first->sql(q{SELECT string_agg(a::text, ' ') FROM pg_stat_activity a}), qr/$secret/,
+	'no password in pg_stat_activity');
+unlike($first->sql(q{SELECT string_agg(encode(value, 'escape'), ' ') FROM shard.control}), qr/$secret/,
+	'nor in what the cluster knows');
+unlike($first->sql(q{SELECT string_agg(m::text, ' ') FROM shard_members m}), qr/$secret/, 'nor in views');
+unlike(slurp_file($server->logfile), qr/connection .*$secret/, 'nor in errors of connections');
+
+# Addresses are for operators and monitors.
+$server->safe_psql('postgres', 'CREATE ROLE somebody LOGIN; CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
+my $query = q{SELECT count(dsn) FROM shard_members};
+is($server->safe_psql($first->db, $query, extra_params => [ '-U', 'somebody' ]), 0, 'others see no addresses');
+is($server->safe_psql($first->db, $query, extra_params => [ '-U', 'monitor' ]), 3, 'monitors do');
+
+done_testing();

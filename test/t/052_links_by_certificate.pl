@@ -1,0 +1,98 @@
+# Links by TLS with verify-full and client certificates: no password anywhere, and a server or a client
+# without the right certificate is refused. With a certification authority made for the test.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+plan skip_all => 'needs the program openssl' if system('openssl version >/dev/null 2>&1') != 0;
+
+my $cluster = ShardNodes->create(3, databases => 1, join => 0);
+my ($first, $second, $third) = $cluster->nodes;
+my $server = $first->server;
+my $role = $ShardNodes::peer_role;
+my $folder = PostgreSQL::Test::Utils::tempdir;
+my $data = $server->data_dir;
+
+plan skip_all => 'the server was built without TLS'
+  if $server->psql('postgres', "ALTER SYSTEM SET ssl_min_protocol_version = 'TLSv1.2'") != 0
+  || $server->safe_psql('postgres', q{SELECT count(*) FROM pg_settings WHERE name = 'ssl_library' AND setting <> ''}) == 0;
+
+# --- certificates --------------------------------------------------------------------------------
+
+# An authority, or with $signer a certificate of that one for a name.
+sub certificate
+{
+	my ($name, $subject, $signer) = @_;
+	system_or_bail('openssl', 'req', '-new', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '3',
+		'-subj', "/CN=$subject", '-keyout', "$folder/$name.key", '-out', "$folder/$name.crt")
+	  unless $signer;
+	if ($signer)
+	{
+		append_to_file("$folder/$name.ext", "subjectAltName=IP:127.0.0.1,DNS:localhost\n");
+		system_or_bail('openssl', 'req', '-new', '-newkey', 'rsa:2048', '-nodes', '-subj', "/CN=$subject",
+			'-keyout', "$folder/$name.key", '-out', "$folder/$name.csr");
+		system_or_bail('openssl', 'x509', '-req', '-in', "$folder/$name.csr", '-CA', "$folder/$signer.crt",
+			'-CAkey', "$folder/$signer.key", '-CAcreateserial', '-days', '3', '-extfile', "$folder/$name.ext",
+			'-out', "$folder/$name.crt");
+	}
+	chmod 0600, "$folder/$name.key" or die "chmod: $!";
+	return;
+}
+
+certificate('authority', 'authority of a test');
+certificate('server', '127.0.0.1', 'authority');
+certificate('client', $role, 'authority');
+certificate('somebody', 'somebody', 'authority');
+certificate('stranger', 'another authority');
+
+$server->append_conf('postgresql.conf', <<CONF);
+ssl = on
+ssl_ca_file = '$folder/authority.crt'
+ssl_cert_file = '$folder/server.crt'
+ssl_key_file = '$folder/server.key'
+CONF
+my $hba = slurp_file("$data/pg_hba.conf");
+unlink "$data/pg_hba.conf";
+append_to_file("$data/pg_hba.conf", "hostssl all $role samehost cert\nhostnossl all $role samehost reject\n$hba");
+$server->restart;
+
+sub dsn_of
+{
+	my ($node, %but) = @_;
+	my %option = (sslmode => 'verify-full', sslrootcert => "$folder/authority.crt", sslcert => "$folder/client.crt",
+		sslkey => "$folder/client.key", %but);
+	return join ' ', $node->dsn, map { "$_=$option{$_}" } grep { defined $option{$_} } sort keys %option;
+}
+
+# --- refused -------------------------------------------------------------------------------------
+
+sub fails
+{
+	my ($seed, $pattern, $why) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($status, undef, $err) = $second->try("SELECT shard_join('$seed')");
+	isnt($status, 0, "$why: refused");
+	like($err, $pattern, "$why: says so");
+	return;
+}
+
+fails($first->dsn . ' sslmode=disable', qr/pg_hba\.conf rejects/, 'without TLS');
+fails(dsn_of($first, sslcert => undef, sslkey => undef), qr/requires a valid client certificate|certificate/, 'without a certificate');
+fails(dsn_of($first, sslcert => "$folder/somebody.crt", sslkey => "$folder/somebody.key"),
+	qr/certificate authentication failed/, "with somebody else's certificate");
+fails(dsn_of($first, sslrootcert => "$folder/stranger.crt"), qr/certificate verify failed/, 'a server that another authority vouches for');
+
+# --- joined --------------------------------------------------------------------------------------
+
+is($second->sql("SELECT shard_join('@{[dsn_of($first)]}')"), 2, 'with the certificate there is a way in, and back');
+is($third->sql("SELECT shard_join('@{[dsn_of($second)]}', '@{[dsn_of($third)]}')"), 3, 'also for a third one');
+$cluster->wait_up;
+$cluster->wait_reachable;
+is($first->sql("SELECT count(*) > 0 AND bool_and(ssl AND client_dn = '/CN=$role') FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.usename = '$role'"),
+	't', 'all links are encrypted and known by their certificate');
+
+done_testing();
