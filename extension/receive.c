@@ -502,7 +502,7 @@ append_hello(Receive *receive)
 	StringInfoData bytes;
 
 	initStringInfo(&bytes);
-	shard_wire_put_int(&bytes, receive->callee.header.from);
+	appendBinaryStringInfo(&bytes, (const char *) &receive->callee.header.from, sizeof(int32));
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (receive->answered & (1u << lane))
 			append_bytes(SHARD_KIND_HELLO, 0, lane, lane, &bytes);

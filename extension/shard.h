@@ -64,7 +64,7 @@ typedef enum ShardKind
 	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */
 	SHARD_KIND_POSITION = 17, /* up to where a stream from a peer was received (receive.c) */
 	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */
-	SHARD_KIND_DONE = 19,	  /* a home's marks for this origin: one or more ShardDone of the lane */
-	SHARD_KIND_HELLO = 20,	  /* a peer asks for all marks of its own, payload: its node (wire int) */
-	SHARD_KIND_VOID = 21	  /* in packets only: holds a place in the stream, without content */
+	SHARD_KIND_DONE = 19,  /* a home's marks for this origin: one or more ShardDone of the lane */
+	SHARD_KIND_HELLO = 20, /* a peer asks for all marks of its own, payload: int32 node */
+	SHARD_KIND_VOID = 21   /* in packets only: holds a place in the stream, without content */
 } ShardKind;
