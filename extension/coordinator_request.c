@@ -277,7 +277,11 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 		shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
 	}
 	if (!data)
+	{
 		shard_coordinator_restart(false);
+		/* The cluster judges by the types whether the node fits. */
+		(void) shard_coordinator_types_run();
+	}
 	waiting = remember(request);
 	waiting->kind = command->kind;
 	event.token = join_token = waiting->token;

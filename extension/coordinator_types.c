@@ -284,6 +284,24 @@ shard_coordinator_begin_alone(void)
 }
 
 /*
+ * Said once by a process: the node handles nothing until somebody has seen to it.
+ */
+static void
+warn_of_data(void)
+{
+	static bool warned = false;
+
+	if (!warned)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("an entity type has messages under a number that means another type to the "
+						"cluster"),
+				 errdetail("It cannot be renumbered, so this node handles nothing."),
+				 errhint("Drop the type with shard_drop_type(), and start it again.")));
+	warned = true;
+}
+
+/*
  * Gives the types of this database the numbers that the cluster knows them by. Two steps, so that
  * numbers may change places: the first goes to numbers that nobody has. True: it is done.
  */
@@ -323,6 +341,7 @@ renumber(List *types, const Learned *learned, int count)
 		PopActiveSnapshot();
 		AbortCurrentTransaction();
 		MemoryContextSwitchTo(shard_coordinator.step_context);
+		warn_of_data();
 	}
 	return good;
 }

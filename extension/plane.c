@@ -158,10 +158,17 @@ shard_plane_close(ShardDatabase *db, bool closed)
 	pg_atomic_write_u32(&plane_of(db)->closed, closed ? 1 : 0);
 }
 
-bool
-shard_plane_is_closed(ShardDatabase *db)
+void
+shard_plane_check_open(void)
 {
-	return pg_atomic_read_u32(&plane_of(db)->closed) != 0;
+	ShardDatabase *db = shard_shmem_database();
+
+	if (db == NULL || pg_atomic_read_u32(&plane_of(db)->closed) == 0)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("this node is joining a cluster and takes no messages"),
+					errdetail("Its entity types are about to get the cluster's numbers."),
+					errhint("Try again when shard_join() has returned.")));
 }
 
 uint32

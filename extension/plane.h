@@ -48,7 +48,7 @@ extern void shard_plane_set(ShardDatabase *db, const ShardPlaneView *view);
  * exclusive lock on the extension, and looked at by senders under their shared one.
  */
 extern void shard_plane_close(ShardDatabase *db, bool closed);
-extern bool shard_plane_is_closed(ShardDatabase *db);
+extern void shard_plane_check_open(void); /* error 55000 */
 
 /* Rises when the record of any member was learned (directory.h). */
 extern uint32 shard_plane_directory(ShardDatabase *db);
