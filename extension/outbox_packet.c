@@ -151,6 +151,17 @@ out_free_packet(OutPacket *packet)
 	pfree(packet);
 }
 
+/* Entries live where the routes live, not in the memory of whoever asks. */
+static ShardRoute *
+get_route(int32 type_id, int32 shard)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(shard_outbox.routes));
+	ShardRoute *route = shard_route_get(shard_outbox.routes, type_id, shard);
+
+	MemoryContextSwitchTo(old);
+	return route;
+}
+
 /* The route of a shard, read if it was not; NULL: not now. */
 ShardRoute *
 out_route(int32 type_id, int32 shard)
@@ -160,13 +171,13 @@ out_route(int32 type_id, int32 shard)
 	if (route != NULL && route->loaded)
 		return route;
 	if (IsTransactionState())
-		return shard_route_get(shard_outbox.routes, type_id, shard);
+		return get_route(type_id, shard);
 	StartTransactionCommand();
 	route = NULL;
 	if (shard_catalog_lock(true))
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		route = shard_route_get(shard_outbox.routes, type_id, shard);
+		route = get_route(type_id, shard);
 		PopActiveSnapshot();
 	}
 	CommitTransactionCommand();
