@@ -33,6 +33,8 @@ typedef struct FuzzHost
 	int64 now;
 	int64 ticket; /* waits to become durable */
 	bool later;
+	int32 who; /* somebody is looked for at this node's address; 0: nobody */
+	ShardUuid who_uuid;
 } FuzzHost;
 
 /* Do what a step wants done, as far as there is anything to do. */
@@ -49,6 +51,11 @@ act(FuzzHost *host)
 
 			if (action->kind == SHARD_ACTION_PERSIST)
 				host->ticket = action->ticket;
+			if (action->kind == SHARD_ACTION_WHO_AT)
+			{
+				host->who = action->node;
+				host->who_uuid = action->uuid;
+			}
 			if (action->kind == SHARD_ACTION_SEND)
 				FUZZ_CHECK(action->length > 0 && action->bytes != NULL);
 		}
@@ -58,6 +65,20 @@ act(FuzzHost *host)
 		host->ticket = 0;
 		shard_node_persisted(host->node, host->now, ticket, out);
 	}
+}
+
+/* Whoever claims to be a node is found at its address. */
+static void
+answer_who(FuzzHost *host)
+{
+	ShardNodeEvent found = {.kind = SHARD_EVENT_WHO_ANSWERED, .node = host->who};
+
+	if (host->who == 0)
+		return;
+	found.uuid = host->who_uuid;
+	host->who = 0;
+	shard_node_event(host->node, host->now, &found, out);
+	act(host);
 }
 
 static void
@@ -75,6 +96,7 @@ ticks(FuzzHost *host, int count)
 		host->now += SHARD_TICK_INTERVAL;
 		shard_node_tick(host->node, host->now, out);
 		act(host);
+		answer_who(host);
 	}
 }
 

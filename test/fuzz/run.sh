@@ -5,7 +5,7 @@
 # corpus/, then with what libFuzzer makes of them. Prints TAP. An input that breaks a program stays in
 # build/, is printed, and is run again by "build/PROGRAM FILE".
 #
-# --keep: afterwards what reached new code is added to corpus/.
+# --keep: afterwards corpus/ becomes the fewest inputs that reach all code that was reached.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -55,7 +55,12 @@ for i in "${!programs[@]}"; do
 done
 if [ -n "$keep" ] && [ "$failed" = 0 ]; then
   for program in "${programs[@]}"; do
-    "build/$program" -merge=1 -max_len=1024 "corpus/$program" "$work/$program" >/dev/null 2>&1
+    mkdir "$work/fewest"
+    "build/$program" -use_counters=0 -set_cover_merge=1 -max_len=2048 "$work/fewest" \
+      "corpus/$program" "$work/$program" >/dev/null 2>&1
+    rm -f "corpus/$program"/*
+    mv "$work/fewest"/* "corpus/$program/"
+    rmdir "$work/fewest"
     echo "# corpus/$program: $(find "corpus/$program" -type f | wc -l) inputs, $(du -sb "corpus/$program" | cut -f1) bytes"
   done
 fi

@@ -140,6 +140,56 @@ write_control(void)
 	shard_arena_destroy(arena);
 }
 
+/* A second member joins, is admitted, comes up, hosts the type and asks for homes. */
+static void
+write_join(void)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entries[16];
+	int n_entries = make_entries(entries, arena);
+	ShardShardRef shards[] = {{1, 2, 0, 0}, {1, 3, 0, 0}, {1, 4, 0, 0}};
+	int32 types[] = {1};
+	StringInfoData out;
+	ShardControl join = {.kind = SHARD_CONTROL_JOIN, .entries = entries, .n_entries = 1};
+	ShardControl admit = {.kind = SHARD_CONTROL_ADMIT, .from = 2, .node = 2};
+	ShardControl ack = {.kind = SHARD_CONTROL_HEARTBEAT_ACK, .from = 2, .from_inc = 1, .n = 20};
+	ShardControl host = {.kind = SHARD_CONTROL_REGISTER, .from = 2, .from_inc = 1, .n = 20};
+	ShardControl homes = {.kind = SHARD_CONTROL_GET_SHARD_HOMES, .from = 2, .from_inc = 1};
+
+	Assert(n_entries > 1);
+	join.uuid = (ShardUuid){21, 22};
+	admit.uuid = (ShardUuid){23, 24};
+	host.nodes = types;
+	host.n_nodes = 1;
+	homes.shards = shards;
+	homes.n_shards = lengthof(shards);
+	initStringInfo(&out);
+	for (int i = 0; i < 2; i++)
+		put_piece(&out, 0x41, &join);
+	for (int i = 0; i < 2; i++)
+		put_piece(&out, 0x61, &admit);
+	for (int i = 0; i < 6; i++)
+	{
+		/* Heartbeats are numbered by their time. */
+		ack.token = INT64CONST(100000000) + (i + 4) * 400000;
+		put_piece(&out, 0xe9, &ack);
+	}
+	put_piece(&out, 0x21, &host);
+	put_piece(&out, 0x41, &homes);
+	homes.kind = SHARD_CONTROL_SHARDS_STARTED;
+	put_piece(&out, 0x41, &homes);
+	for (int i = 0; i < 20; i++)
+	{
+		ack.token = INT64CONST(100000000) + (i + 11) * 400000;
+		put_piece(&out, 0xe9, &ack);
+	}
+	host.kind = SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ;
+	put_piece(&out, 0x61, &host);
+	save("node", "join", 0, &out);
+	pfree(out.data);
+	shard_arena_destroy(arena);
+}
+
 /* The parts of a call, behind the byte that the fuzzer knows them by. */
 static void
 write_parts(void)
@@ -214,6 +264,7 @@ main(int argc, char **argv)
 	}
 	folder = argv[1];
 	write_control();
+	write_join();
 	write_parts();
 	return 0;
 }

@@ -284,6 +284,9 @@ run(int64 time)
 /* What a cluster that is founded here asks for before it places anything. */
 static int min_members;
 
+/* Whoever is founded here has no address yet. */
+static bool no_address;
+
 static int64 rebalance_interval = SHARD_REBALANCE_INTERVAL;
 
 /* A machine's process begins, with what is durable there. */
@@ -294,7 +297,7 @@ start_as(int at, ShardStartKind kind)
 	ShardNodeConfig config = {.app_version = "1"};
 
 	snprintf(machine->dsn, sizeof(machine->dsn), "m%d", at);
-	config.dsn = machine->dsn;
+	config.dsn = no_address ? "" : machine->dsn;
 	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
 	config.min_members = min_members;
 	config.roster.stable_after = 20 * SHARD_SECOND;
