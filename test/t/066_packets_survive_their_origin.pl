@@ -16,7 +16,7 @@ $cluster->drain;
 
 $there->server->stop('immediate');
 $here->sql(ShardCluster::tell_recorder($far, 1, 200));
-$here->wait_until('SELECT sum(messages) >= 200 FROM shard_peers WHERE node = 2', 'packets in the outbox');
+$here->wait_until('SELECT sum(outbox_messages) >= 200 FROM shard_peers WHERE node = 2', 'packets in the outbox');
 $here->server->crash;
 $here->server->recover;
 $here->sql(ShardCluster::tell_recorder($far, 201, 220));
