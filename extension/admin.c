@@ -27,7 +27,6 @@
 
 #include "compat.h"
 
-PG_FUNCTION_INFO_V1(shard_start_proxy);
 PG_FUNCTION_INFO_V1(shard_alter);
 PG_FUNCTION_INFO_V1(shard_stop_type);
 PG_FUNCTION_INFO_V1(shard_drop_type);
@@ -90,18 +89,6 @@ open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
 		elog(ERROR, "entity type \"%s\" has no row", type->name);
 	stored->name = type->name;
 	stored->owner = type->owner;
-}
-
-/*
- * shard_start_proxy(type_name text, role text, handler text): there is nobody
- * to route to yet.
- */
-Datum
-shard_start_proxy(PG_FUNCTION_ARGS)
-{
-	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("proxies are not supported yet"),
-					errdetail("This database is no member of a cluster, so every entity is here."),
-					errhint("Start the type with shard_start().")));
 }
 
 /* Error unless the type's owner, as whom it will run, may execute a function. */
@@ -318,10 +305,10 @@ shard_type_problem(PG_FUNCTION_ARGS)
 
 	if (type == NULL)
 		PG_RETURN_NULL();
-	if (!OidIsValid(type->handler))
+	if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
 		problem =
 			psprintf("handler %s does not exist, or a stranger made it anew", type->handler_name);
-	else if (get_rel_relkind(type->state_table) == '\0')
+	else if (type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0')
 		problem = pstrdup("state table does not exist");
 	else if (type->missing_extractor != NULL)
 		problem = psprintf("extractor %s does not exist", type->missing_extractor);

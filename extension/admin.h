@@ -55,5 +55,10 @@ extern void shard_admin_begin(const char *function);
 extern void shard_admin_open(ShardSecurity *security);
 extern void shard_admin_close(ShardSecurity *security);
 
+/* admin_start.c, for admin_proxy.c, too. */
+extern void shard_admin_check_name(const char *name);
+extern void shard_admin_check_create(const char *name);
+extern const char *shard_admin_search_path(void);
+
 /* A text argument; error 22004 if it is null. what names it. */
 extern char *shard_admin_text(FunctionCallInfo fcinfo, int number, const char *what);

@@ -35,8 +35,8 @@ PG_FUNCTION_INFO_V1(shard_shard_id);
 #define NUMBER_TIMEOUT (5 * INT64CONST(1000000))
 
 /* Refuses a name that cannot be a table's. */
-static void
-check_type_name(const char *name)
+void
+shard_admin_check_name(const char *name)
 {
 	if (name[0] == '\0')
 		ereport(ERROR,
@@ -54,8 +54,8 @@ check_type_name(const char *name)
  * otherwise a sender could put tables of his own before those that an
  * extractor means.
  */
-static const char *
-present_search_path(void)
+const char *
+shard_admin_search_path(void)
 {
 	const char *path = GetConfigOption("search_path", false, false);
 	List *names;
@@ -94,7 +94,7 @@ static void
 read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 {
 	type->name = shard_admin_text(fcinfo, ARGUMENT_NAME, "type name");
-	check_type_name(type->name);
+	shard_admin_check_name(type->name);
 	shard_routine_resolve_handler(shard_admin_text(fcinfo, ARGUMENT_HANDLER, "handler"),
 								  &type->handler);
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
@@ -102,12 +102,12 @@ read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 	shard_settings_check(&type->settings);
 	type->owner = GetUserId();
 	type->mode = "hosting";
-	type->search_path = present_search_path();
+	type->search_path = shard_admin_search_path();
 }
 
 /* Error unless the current user may make an entity type. */
-static void
-check_may_create(const char *name)
+void
+shard_admin_check_create(const char *name)
 {
 	if (shard_database_aclcheck(MyDatabaseId, GetUserId(), ACL_CREATE) == ACLCHECK_OK)
 		return;
@@ -186,6 +186,10 @@ start_again(const ShardAdminType *wanted)
 	if (difference.setting != NULL)
 		refuse_differences(wanted->name, &difference);
 
+	if (strcmp(stored.mode, "proxy") == 0)
+		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT),
+						errmsg("entity type \"%s\" is a proxy on this node", wanted->name),
+						errhint("Drop it here first, with shard_drop_type().")));
 	if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 		stored.handler.function == wanted->handler.function &&
 		memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
@@ -216,6 +220,7 @@ number_in_cluster(const ShardAdminType *type)
 	command.type.settings_hash = shard_settings_hash(type->name, &type->settings);
 	command.type.strategy = SHARD_ALLOCATION_LEAST_SHARD;
 	command.type.role = role ? role : "";
+	command.type.hashing = shard_settings_hashing(&type->settings);
 	return (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
 }
 
@@ -239,7 +244,7 @@ shard_start(PG_FUNCTION_ARGS)
 		shard_security_check_owner(type, "start entity type");
 	else
 	{
-		check_may_create(wanted.name);
+		shard_admin_check_create(wanted.name);
 		shard_admin_table_check(&wanted);
 	}
 

@@ -57,6 +57,7 @@ shard_coordinator_put_command(StringInfo out, const ShardCommand *command)
 	shard_wire_put_int(out, type->strategy);
 	put_text(out, type->role);
 	shard_wire_put_uint(out, type->features);
+	put_text(out, type->hashing);
 }
 
 /*
@@ -87,6 +88,7 @@ shard_coordinator_get_command(ShardReader *reader, ShardCommand *command)
 	type->strategy = shard_wire_get_int32(reader);
 	type->role = get_text(reader);
 	type->features = shard_wire_get_uint(reader);
+	type->hashing = get_text(reader);
 	return !reader->failed && reader->at == reader->end;
 }
 

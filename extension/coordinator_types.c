@@ -41,6 +41,7 @@ typedef struct LocalType
 	char *role;
 	int32 number_of_shards;
 	uint64 settings_hash;
+	char *hashing;
 	bool proxy;
 } LocalType;
 
@@ -95,6 +96,7 @@ read_type(HeapTuple row, TupleDesc desc)
 	type->role = pstrdup(role ? role : "");
 	type->number_of_shards = pg_strtoint32(settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
 	type->settings_hash = shard_settings_hash(type->name, &settings);
+	type->hashing = shard_settings_hashing(&settings);
 	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0 || !has_role(type->role);
 	return type;
 }
@@ -139,7 +141,8 @@ tell_type(const LocalType *type)
 							  .number_of_shards = type->number_of_shards,
 							  .settings_hash = type->settings_hash,
 							  .strategy = SHARD_ALLOCATION_LEAST_SHARD,
-							  .role = type->role};
+							  .role = type->role,
+							  .hashing = type->hashing};
 
 	shard_coordinator_event(&(ShardNodeEvent){
 		.kind = SHARD_EVENT_TYPE, .type = &record, .flag = type->proxy, .number = type->type_id});

@@ -126,8 +126,10 @@ read_identity(const Datum *value, ShardType *type, Oid handler)
 	type->state_type = DatumGetObjectId(value[COLUMN_STATE_TYPE]);
 	type->composite = get_typtype(type->state_type) == TYPTYPE_COMPOSITE;
 	type->handler_name = TextDatumGetCString(value[COLUMN_HANDLER]);
-	type->handler = shard_routine_find_handler(type->handler_name, handler, type->owner,
-											   type->state_type, type->batch);
+	/* A proxy may have none: then only its owner may send. */
+	if (type->handler_name[0] != '\0')
+		type->handler = shard_routine_find_handler(type->handler_name, handler, type->owner,
+												   type->state_type, type->batch);
 }
 
 /* Reads a row; see registry_row.h. */

@@ -86,5 +86,12 @@ extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
  */
 extern uint64 shard_settings_hash(const char *type_name, const ShardSettings *settings);
 
+/*
+ * How entity ids come to shards, as a text for other members, palloc'd; and back. The extractor is named
+ * as in shard.type; NULL: none.
+ */
+extern char *shard_settings_hashing(const ShardSettings *settings);
+extern void shard_settings_from_hashing(ShardSettings *settings, const char *hashing);
+
 /* The number of a numeric setting; of a duration, microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

@@ -119,3 +119,26 @@ shard_settings_hash(const char *type_name, const ShardSettings *settings)
 		hash = hash_text(hash, settings->value[agreed[i]]);
 	return hash;
 }
+
+/* "murmur2", or "murmur2 public.my_shard(text)". */
+char *
+shard_settings_hashing(const ShardSettings *settings)
+{
+	const char *extractor = settings->value[SHARD_SETTING_SHARD_ID_EXTRACTOR];
+
+	return psprintf("%s%s%s", settings->value[SHARD_SETTING_HASH], extractor ? " " : "",
+					extractor ? extractor : "");
+}
+
+/* The reverse. */
+void
+shard_settings_from_hashing(ShardSettings *settings, const char *hashing)
+{
+	char *hash = pstrdup(hashing);
+	char *extractor = strchr(hash, ' ');
+
+	if (extractor != NULL)
+		*extractor++ = '\0';
+	settings->value[SHARD_SETTING_HASH] = hash;
+	settings->value[SHARD_SETTING_SHARD_ID_EXTRACTOR] = extractor;
+}

@@ -228,6 +228,7 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 	record->strategy = shard_wire_get_int32(&reader);
 	record->role = get_text(&reader, arena);
 	record->features = shard_wire_get_uint(&reader);
+	record->hashing = get_text(&reader, arena);
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -405,6 +406,7 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	shard_wire_put_int(&out, record->strategy);
 	put_text(&out, record->role);
 	shard_wire_put_uint(&out, record->features);
+	put_text(&out, record->hashing);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }
 

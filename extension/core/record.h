@@ -119,6 +119,7 @@ typedef struct ShardTypeRecord
 	int32 strategy;		  /* ShardAllocationKind */
 	const char *role;	  /* "" = any */
 	uint64 features;	  /* that a member needs to host it */
+	const char *hashing;  /* how entity ids come to shards, in the hosts' own form: for proxies */
 	ShardExtra extra;
 } ShardTypeRecord;
 

@@ -379,10 +379,11 @@ sub start_counter
 	my ($self, %opt) = @_;
 	my $settings = "number_of_shards => 12, shard_id_extractor => 'modulo_twelve'" . ($opt{settings} // '');
 	$self->sql_everywhere($counter);
-	for my $node ($self->nodes)
+	my %proxy = map { $_ => 1 } @{ $opt{proxies} // [] };
+	# A proxy learns from the cluster what the type is like.
+	for my $node (sort { ($proxy{ $a->n } // 0) <=> ($proxy{ $b->n } // 0) } $self->nodes)
 	{
-		my $proxy = grep { $_ == $node->n } @{ $opt{proxies} // [] };
-		$node->sql($proxy ? q{SELECT shard_start_proxy('counter', handler => 'counter(jsonb,jsonb)')}
+		$node->sql($proxy{ $node->n } ? q{SELECT shard_start_proxy('counter', handler => 'counter(jsonb,jsonb)')}
 			: "SELECT shard_start('counter', 'counter(jsonb,jsonb)', $settings)");
 	}
 	return;

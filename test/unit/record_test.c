@@ -103,7 +103,7 @@ test_others(void)
 	ShardCountersRecord counters2;
 	ShardSettingsRecord settings = {4000, 5000, 3, 1, {{7, 2}}, {NULL, 0}};
 	ShardSettingsRecord settings2;
-	ShardTypeRecord type = {"cart", 10, 77, true, 2, "front", 8, {NULL, 0}};
+	ShardTypeRecord type = {"cart", 10, 77, true, 2, "front", 8, "java", {NULL, 0}};
 	ShardTypeRecord type2;
 	ShardHomeRecord home = {6, 1, {2}, 1, SHARD_HOME_MOVING, 9, 3, 5, {NULL, 0}};
 	ShardHomeRecord home2;
@@ -123,7 +123,8 @@ test_others(void)
 	   "settings");
 	entry = shard_record_put_type(5, &type, 1, arena);
 	ok(shard_record_get_type(&entry, &type2, arena) && strcmp(type2.name, "cart") == 0 &&
-		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0,
+		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0 &&
+		   strcmp(type2.hashing, "java") == 0,
 	   "a type");
 	entry = shard_record_put_home(5, 8, &home, 1, arena);
 	ok(shard_record_get_home(&entry, &home2) && home2.epoch == 6 && home2.to == 3 &&

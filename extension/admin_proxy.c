@@ -1,0 +1,161 @@
+/*
+ * admin_proxy.c
+ *		SQL function shard_start_proxy: an entity type of the cluster that does not run here.
+ *
+ * Its row has the cluster's number and what is needed to know the shard of an entity, but no state
+ * table. See admin.c for locks and privileges.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "admin.h"
+#include "control_store.h"
+#include "core/record.h"
+#include "registry.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_start_proxy);
+
+/* What is looked for among the learned types. */
+typedef struct Wanted
+{
+	const char *name;
+	MemoryContext context;
+	int32 type_id; /* 0: not found */
+	ShardTypeRecord record;
+} Wanted;
+
+static void
+look_at_type(const ShardMapEntry *entry, void *arg)
+{
+	Wanted *wanted = arg;
+	ShardTypeRecord record;
+	ShardArena *arena = shard_arena_create();
+	MemoryContext old = MemoryContextSwitchTo(wanted->context);
+
+	if (shard_record_get_type(entry, &record, arena) && strcmp(record.name, wanted->name) == 0)
+	{
+		wanted->type_id = entry->key.a;
+		wanted->record = record;
+		wanted->record.role = pstrdup(record.role);
+		wanted->record.hashing = pstrdup(record.hashing);
+	}
+	MemoryContextSwitchTo(old);
+	shard_arena_destroy(arena);
+}
+
+/*
+ * The type as the cluster knows it.
+ */
+static void
+find_in_cluster(Wanted *wanted)
+{
+	ShardSecurity security = {0};
+
+	wanted->context = CurrentMemoryContext;
+	shard_admin_open(&security);
+	shard_control_store_learned(SHARD_MAP_TYPE, look_at_type, wanted);
+	shard_admin_close(&security);
+	if (wanted->type_id == 0)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("the cluster has no entity type \"%s\"", wanted->name),
+						errhint("Start it first with shard_start(), at a member that hosts it.")));
+}
+
+/*
+ * What the row shall be.
+ */
+static void
+fill_in(ShardAdminType *type, const Wanted *wanted)
+{
+	const char *extractor;
+
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		type->settings.value[id] = shard_settings_default((ShardSettingId) id);
+	shard_settings_from_hashing(&type->settings, wanted->record.hashing);
+	type->settings.value[SHARD_SETTING_NUMBER_OF_SHARDS] =
+		psprintf("%d", wanted->record.number_of_shards);
+	if (wanted->record.role[0] != '\0')
+		type->settings.value[SHARD_SETTING_ROLE] = wanted->record.role;
+	extractor = type->settings.value[SHARD_SETTING_SHARD_ID_EXTRACTOR];
+	if (extractor != NULL)
+	{
+		char *name;
+
+		type->extractor[SHARD_EXTRACTOR_SHARD_ID] =
+			shard_routine_resolve_extractor(SHARD_EXTRACTOR_SHARD_ID, extractor, &name);
+		type->settings.value[SHARD_SETTING_SHARD_ID_EXTRACTOR] = name;
+	}
+	type->type_id = wanted->type_id;
+	type->owner = GetUserId();
+	type->mode = "proxy";
+	type->search_path = shard_admin_search_path();
+}
+
+/*
+ * The function whose EXECUTE lets one send; none: only the owner may.
+ */
+static void
+take_handler(FunctionCallInfo fcinfo, ShardAdminType *type)
+{
+	if (PG_ARGISNULL(2))
+		type->handler = (ShardRoutine){.name = "", .state_type = JSONBOID};
+	else
+		shard_routine_resolve_handler(text_to_cstring(PG_GETARG_TEXT_PP(2)), &type->handler);
+}
+
+/*
+ * The type is here: good, if it is a proxy.
+ */
+static void
+check_again(const ShardType *type)
+{
+	shard_security_check_owner(type, "start entity type");
+	if (type->mode != SHARD_MODE_PROXY)
+		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT),
+						errmsg("entity type \"%s\" runs on this node", type->name),
+						errhint("To make it a proxy here, drop it with shard_drop_type() first.")));
+}
+
+/*
+ * shard_start_proxy(type_name text, role text = NULL, handler text = NULL): a type that members with
+ * that role host. Whoever has CREATE on the database; becomes the type's owner here.
+ */
+Datum
+shard_start_proxy(PG_FUNCTION_ARGS)
+{
+	ShardAdminType type = {0};
+	Wanted wanted = {0};
+	ShardSecurity security = {0};
+	ShardType *known;
+
+	shard_admin_begin("shard_start_proxy()");
+	type.name = shard_admin_text(fcinfo, 0, "type name");
+	shard_admin_check_name(type.name);
+	known = shard_registry_find(type.name);
+	if (known != NULL)
+	{
+		check_again(known);
+		PG_RETURN_VOID();
+	}
+	shard_admin_check_create(type.name);
+	wanted.name = type.name;
+	find_in_cluster(&wanted);
+	if (!PG_ARGISNULL(1) && strcmp(text_to_cstring(PG_GETARG_TEXT_PP(1)), wanted.record.role) != 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("entity type \"%s\" has another role in the cluster", type.name),
+						errdetail("It is \"%s\".", wanted.record.role)));
+	fill_in(&type, &wanted);
+	take_handler(fcinfo, &type);
+
+	shard_admin_open(&security);
+	shard_admin_row_insert(&type);
+	shard_admin_close(&security);
+	PG_RETURN_VOID();
+}
