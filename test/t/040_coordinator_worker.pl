@@ -1,0 +1,162 @@
+# The coordinator worker of a database: comes and goes with the region workers, keeps the node's
+# identity, is replaced when it ends, and is in nobody's way.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = ShardCluster->create('coordinator', dbs => [qw(one two three)]);
+
+# Processes of a kind in a database.
+sub pids
+{
+	my ($kind, $db) = @_;
+	return $node->safe_psql('postgres',
+		qq{SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity
+			WHERE backend_type = 'shard $kind' AND datname = '$db'});
+}
+
+# Who the node of a database is.
+sub identity
+{
+	my ($db) = @_;
+	return $node->safe_psql($db, q{SELECT cluster_id, node_id, inc_no, inc_uuid, voter_state, fenced FROM shard.node});
+}
+
+sub wait_known
+{
+	my ($db) = @_;
+	$node->wait_until(q{SELECT count(*) > 0 FROM shard.control}, "$db to have a control plane", $db);
+	$node->wait_until(q{SELECT count(*) = 1 AND bool_and(coordinator) FROM shard_members}, "$db to be a cluster of one", $db);
+	return;
+}
+
+sub types
+{
+	my ($db) = @_;
+	return $node->safe_psql($db, q{SELECT string_agg(type_id || ' ' || type_name, ', ' ORDER BY type_name) FROM shard.type});
+}
+
+$node->safe_psql($_, q{CREATE FUNCTION h(s int, m jsonb) RETURNS int LANGUAGE sql RETURN coalesce(s, 0) + 1}) for qw(one two three);
+wait_known($_) for qw(one two three);
+
+# --- it ends ---------------------------------------------------------------------------------------
+
+{
+	my $before = identity('one');
+	my $region = pids('region', 'one');
+	my $old = pids('coordinator', 'one');
+
+	like($before, qr/^[0-9a-f-]{36}\|1\|1\|[0-9a-f-]{36}\|ok\|$/, 'a new node is node 1 of its own cluster');
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($old)");
+	$node->wait_until(qq{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard coordinator' AND datname = 'one' AND pid <> $old},
+		'another coordinator worker');
+	$node->wait_until(q{SELECT bool_and(coordinator) FROM shard_members}, 'the office is held again', 'one');
+	is(identity('one'), $before, 'the same incarnation goes on when only its coordinator worker ended');
+	is(pids('region', 'one'), $region, 'region workers run on meanwhile');
+}
+
+# --- the server restarts -----------------------------------------------------------------------------
+
+{
+	my ($cluster, $id, $inc, $uuid) = split /\|/, identity('one');
+
+	$node->safe_psql('one', q{SELECT shard_start('kept', 'h')});
+	$node->wait_until(q{SELECT count(*) = 2 FROM shard.control WHERE kind = 7 AND NOT deleted}, 'the type to be registered', 'one');
+	$node->restart;
+	$node->wait_until(q{SELECT inc_no > 1 FROM shard.node}, 'the new incarnation to be admitted', 'one');
+	my ($cluster2, $id2, $inc2, $uuid2) = split /\|/, identity('one');
+	is("$cluster2 $id2 $inc2", "$cluster $id " . ($inc + 1), 'the same node of the same cluster, one incarnation later');
+	isnt($uuid2, $uuid, 'under a random number of its own');
+	is($node->safe_psql('one', q{SELECT count(*) FROM shard.control WHERE kind = 7 AND NOT deleted}), 2, 'its types are still registered');
+}
+
+# --- it is killed ------------------------------------------------------------------------------------
+
+{
+	my ($cluster) = split /\|/, identity('one');
+
+	$node->crash_process(pids('coordinator', 'one'));
+	wait_known('one');
+	is((split /\|/, identity('one'))[0], $cluster, 'the node comes back after kill -9');
+}
+
+# --- idle ----------------------------------------------------------------------------------------------
+
+{
+	my $quiet = q{SELECT pg_current_wal_insert_lsn(), pg_snapshot_xmax(pg_current_snapshot())};
+	my $before = '';
+
+	# What others write settles first: hint bits, statistics, a checkpoint.
+	for (1 .. 20)
+	{
+		$node->safe_psql('postgres', 'CHECKPOINT');
+		my $now = $node->safe_psql('postgres', $quiet);
+		$node->safe_psql('postgres', 'SELECT pg_sleep(3)');
+		$before = $node->safe_psql('postgres', $quiet);
+		last if $before eq $now;
+	}
+	$node->safe_psql('postgres', 'SELECT pg_sleep(4)');
+	is($node->safe_psql('postgres', $quiet), $before, 'idle nodes write no WAL and take no transaction id');
+}
+
+# --- a copy ----------------------------------------------------------------------------------------------
+
+{
+	my $original = identity('one');
+
+	$node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE one');
+	ShardCluster::wait_for_condition(sub { pids('coordinator', 'copied') ne '' }, 'the workers of the copy');
+	is(identity('copied'), $original, 'a copy does not change what it says it is');
+	is($node->safe_psql('copied', q{SELECT shard_tell('kept', 'a', '1'); SELECT pg_sleep(1); SELECT count(*) FROM shard_entity.kept}) =~ s/\s//gr, '0',
+		'and handles nothing');
+	$node->safe_psql('copied', 'DROP EXTENSION shard CASCADE; CREATE EXTENSION shard');
+	wait_known('copied');
+	isnt((split /\|/, identity('copied'))[0], (split /\|/, $original)[0], 'made anew, it is a node of its own');
+	$node->safe_psql('postgres', 'DROP DATABASE copied');
+}
+
+# --- joining -----------------------------------------------------------------------------------------------
+
+my $seed = sprintf "host=%s port=%d user=%s dbname=one", $node->host, $node->port, $node->safe_psql('postgres', 'SELECT current_user');
+{
+	$node->safe_psql('one', q{SELECT shard_start('other', 'h')});
+	$node->safe_psql('two', q{SELECT shard_start('other', 'h'); SELECT shard_start('third', 'h'); SELECT shard_start('kept', 'h')});
+	is(types('two'), '3 kept, 1 other, 2 third', 'a node alone numbers its types itself');
+	is($node->safe_psql('two', "SELECT shard_join('$seed')"), 2, 'it joins');
+	is(types('one'), '1 kept, 2 other', 'the cluster keeps its numbers');
+	$node->wait_until(q{SELECT string_agg(type_id || ' ' || type_name, ', ' ORDER BY type_name) = '1 kept, 2 other, 3 third' FROM shard.type},
+		'the joiner to have the numbers of the cluster', 'two');
+	$node->safe_psql('one', q{SELECT shard_start('third', 'h')});
+	$node->safe_psql('two', q{SELECT shard_start('fourth', 'h')});
+	is(types('one') . '; ' . types('two'), '1 kept, 2 other, 3 third; 4 fourth, 1 kept, 2 other, 3 third', 'later types are numbered by the cluster');
+	my ($status, undef, $err) = $node->psql('one', q{SELECT shard_start('fourth', 'h', number_of_shards => 5)});
+	like($err, qr/the cluster has entity type "fourth" with other settings/, 'other settings are refused');
+}
+{
+	$node->safe_psql('three', q{SELECT shard_start('kept', 'h', number_of_shards => 5)});
+	my (undef, undef, $err) = $node->psql('three', "SELECT shard_join('$seed')");
+	like($err, qr/type "kept" has other settings in the cluster/, 'a node with other settings may not join');
+	$node->safe_psql('three', q{SELECT shard_drop_type('kept'); SELECT shard_start('full', 'h')});
+	$node->safe_psql('three', q{SELECT shard_tell('full', 'a', '1')});
+	$node->drain('three');
+	(undef, undef, $err) = $node->psql('three', "SELECT shard_join('$seed')");
+	like($err, qr/entities or messages|hosts shards/, 'nor one that has entities');
+	is($node->safe_psql('three', q{SELECT shard_tell('full', 'a', '1')}), '', 'which goes on as before');
+}
+
+# --- in nobody's way ---------------------------------------------------------------------------------------
+
+{
+	$node->safe_psql('postgres', 'DROP DATABASE two');
+	ok(1, 'a member that others are connected to can be dropped');
+	$node->safe_psql('one', 'DROP EXTENSION shard CASCADE');
+	ok(1, 'and the extension');
+	ShardCluster::wait_for_condition(sub { pids('coordinator', 'one') eq '' }, 'its coordinator worker to leave');
+}
+
+$node->stop;
+done_testing();
