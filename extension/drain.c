@@ -2,13 +2,13 @@
  * drain.c
  *		shard_drain: wait until what was sent is handled.
  *
- * A round: each worker is given a number, and publishes it after a turn that
- * began later, passed every row that it could read, and drained ended senders.
- * Under a load that never lets it come so far, it is enough that its lanes'
- * positions have passed the newest row from before the call. Then no stash row
- * from before the call may be left, but those of types that cannot run. Two
- * rounds lie around the look at the stash, so that the last turn's position in
- * WAL is known when it is flushed.
+ * A round: each worker is given a number, and publishes it when all that was
+ * there before is passed (a turn that began later left nothing to read, or its
+ * lanes' positions are beyond the newest row of before), and then what this has
+ * put into the outbox is done at its homes (region.c). Then no parked message
+ * and no stash row from before the call may be left, but those of types that
+ * cannot run. Another round follows: parked messages may have gone to the
+ * outbox, and the last turn's position in WAL is to be known when it is flushed.
  */
 #include "postgres.h"
 
@@ -40,8 +40,9 @@ PG_FUNCTION_INFO_V1(shard_drain);
 #define LONGEST_NAP 20
 
 static const char *const waiting_query =
-	"SELECT 1 FROM shard.held h JOIN shard.type t USING (type_id)"
-	" WHERE h.place = 'stash' AND h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL LIMIT 1";
+	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held h JOIN shard.type t USING (type_id)"
+	" WHERE h.place = 'stash' AND h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
+	" OR EXISTS (SELECT FROM shard.parked p WHERE p.arrival <= $1)";
 
 typedef struct Drain
 {
@@ -56,8 +57,7 @@ typedef struct Drain
 typedef struct Round
 {
 	int workers;
-	uint64 wanted[SHARD_MAX_WORKERS]; /* drain_done to reach, or */
-	uint64 turns[SHARD_MAX_WORKERS];  /* turns, since the positions have passed; 0: not yet */
+	uint64 wanted[SHARD_MAX_WORKERS]; /* drain_done to reach */
 } Round;
 
 /*
@@ -94,40 +94,6 @@ sleep_a_little(Drain *drain)
 }
 
 /*
- * Whether a worker's lanes have passed every row from before the call.
- */
-static bool
-has_passed(const Drain *drain, int worker)
-{
-	uint32 lanes = shard_shmem_worker_lanes(drain->db, worker);
-
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if ((lanes & (1u << lane)) != 0 &&
-			(int64) pg_atomic_read_u64(&drain->db->lane[lane].needed) <= drain->mark)
-			return false;
-	return true;
-}
-
-/*
- * Whether a worker is done. A worker publishes positions first, then its
- * number of turns, then the turn's position in WAL; so two turns later the
- * latter is known.
- */
-static bool
-is_done(const Drain *drain, Round *round, int worker)
-{
-	ShardWorkerSlot *slot = &drain->db->worker[worker];
-
-	if (pg_atomic_read_u64(&slot->drain_done) >= round->wanted[worker])
-		return true;
-	if (round->turns[worker] != 0)
-		return pg_atomic_read_u64(&slot->turns) >= round->turns[worker];
-	if (has_passed(drain, worker))
-		round->turns[worker] = pg_atomic_read_u64(&slot->turns) + 2;
-	return false;
-}
-
-/*
  * Gives each worker its number.
  */
 static void
@@ -139,16 +105,15 @@ begin_round(const Drain *drain, Round *round)
 		ShardWorkerSlot *slot = &drain->db->worker[worker];
 
 		round->wanted[worker] = pg_atomic_fetch_add_u64(&slot->drain_wanted, 1) + 1;
-		round->turns[worker] = 0;
 		shard_shmem_wake_worker(drain->db, worker);
 	}
 }
 
 static bool
-is_over(const Drain *drain, Round *round)
+is_over(const Drain *drain, const Round *round)
 {
 	for (int worker = 0; worker < round->workers; worker++)
-		if (!is_done(drain, round, worker))
+		if (pg_atomic_read_u64(&drain->db->worker[worker].drain_done) < round->wanted[worker])
 			return false;
 	return true;
 }
@@ -173,11 +138,11 @@ run_round(Drain *drain)
 }
 
 /*
- * Whether a message from before the call is in the stash of a type that runs;
- * as committed now, whatever the transaction's own snapshot is.
+ * Whether a message from before the call is parked, or in the stash of a type
+ * that runs; as committed now, whatever the transaction's own snapshot is.
  */
 static bool
-stash_waits(const Drain *drain)
+message_waits(const Drain *drain)
 {
 	static SPIPlanPtr plan = NULL;
 	ShardSecurity security = {0};
@@ -253,9 +218,14 @@ shard_drain(PG_FUNCTION_ARGS)
 
 	if (!run_round(&drain))
 		PG_RETURN_BOOL(false);
-	while (stash_waits(&drain))
-		if (!sleep_a_little(&drain))
+	do
+	{
+		while (message_waits(&drain))
+			if (!sleep_a_little(&drain))
+				PG_RETURN_BOOL(false);
+		drain.nap = FIRST_NAP;
+		if (!run_round(&drain))
 			PG_RETURN_BOOL(false);
-	drain.nap = FIRST_NAP;
-	PG_RETURN_BOOL(run_round(&drain) && pass_gate(&drain));
+	} while (message_waits(&drain));
+	PG_RETURN_BOOL(pass_gate(&drain));
 }

@@ -16,10 +16,12 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/lsyscache.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -28,6 +30,7 @@
 
 #include "core/message.h"
 #include "executor_private.h"
+#include "routing.h"
 #include "shmem.h"
 
 #include "compat.h"
@@ -276,6 +279,8 @@ shard_executor_next_due(void)
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 		TimestampTz at = Max(entity->wait.not_before, 1);
 
+		if (!shard_routing_is_active(entity->run->type->type_id, entity->shard))
+			continue;
 		if (result == 0 || at < result)
 			result = at;
 	}
@@ -420,6 +425,53 @@ shard_executor_finish(void)
 	slist_foreach (iter, &shard_turn.runs)
 		finish_run(slist_container(ShardRun, turn_link, iter.cur));
 	shard_turn_end_user_code();
+}
+
+void
+shard_executor_end_user_code(void)
+{
+	shard_turn_end_user_code();
+}
+
+/* Deletes a shard's rows of a state table, as its owner: triggers of his may fire. */
+static void
+delete_states(const ShardType *type, int shard)
+{
+	const char *table =
+		quote_qualified_identifier(get_namespace_name(get_rel_namespace(type->state_table)),
+								   get_rel_name(type->state_table));
+	char *command = psprintf("DELETE FROM %s WHERE shard = %d", table, shard);
+
+	shard_security_begin(&shard_turn.security, type);
+	SPI_connect();
+	if (SPI_execute(command, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not run \"%s\"", command);
+	SPI_finish();
+	shard_turn_end_user_code();
+}
+
+void
+shard_executor_discard(int32 type_id, int shard)
+{
+	ShardRun *run = shard_turn_ready_run(type_id);
+	dlist_iter iter;
+
+	if (run == NULL)
+		return;
+	if (get_rel_name(run->type->state_table) != NULL)
+		delete_states(run->type, shard);
+	dlist_foreach (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		if (entity->shard != shard)
+			continue;
+		shard_cache_forget(entity);
+		shard_turn_enlist(entity);
+		entity->now = entity->saved;
+		entity->checked = entity->dirty = false;
+		entity->wait = (ShardWait){0};
+	}
 }
 
 bool

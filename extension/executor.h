@@ -58,6 +58,18 @@ extern int shard_executor_stash(int limit);
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_executor_row(const ShardRow *row);
 
+/* Whether the type of a row is known here, and has its shard. In a turn. */
+extern bool shard_executor_knows(const ShardRow *row);
+
+/* A row was passed that is not for an entity here: it counts for the turn's length. */
+extern void shard_executor_pass(void);
+
+/* Ends user code, so that SQL of ours may follow. */
+extern void shard_executor_end_user_code(void);
+
+/* A shard begins anew without its state: its entities are gone, in this turn. */
+extern void shard_executor_discard(int32 type_id, int shard);
+
 /* Whether an ask may run now, or has to wait for the entity's stash. */
 extern bool shard_executor_can_ask(const ShardRequest *request);
 

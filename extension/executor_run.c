@@ -12,6 +12,7 @@
 
 #include "executor_private.h"
 #include "registry.h"
+#include "routing.h"
 #include "shmem.h"
 
 #include "compat.h"
@@ -270,6 +271,21 @@ run_of(const ShardRow *row)
 	return shard_turn_ready_run(row->type_id);
 }
 
+bool
+shard_executor_knows(const ShardRow *row)
+{
+	ShardRun *run = run_of(row);
+
+	return run != NULL && row->shard >= 0 && row->shard < run->type->number_of_shards;
+}
+
+void
+shard_executor_pass(void)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+}
+
 void
 shard_executor_row(const ShardRow *row)
 {
@@ -369,7 +385,8 @@ shard_executor_stash(int limit)
 		if (done >= limit || shard_turn.full)
 			break;
 		if (entity->saved_wait.not_before <= shard_turn.now &&
-			shard_turn_ready_run(entity->run->type->type_id))
+			shard_turn_ready_run(entity->run->type->type_id) &&
+			shard_routing_is_active(entity->run->type->type_id, entity->shard))
 			done += run_stash(entity, Min(STASH_ROWS, limit - done));
 	}
 	return done;

@@ -50,6 +50,15 @@ typedef struct Segment
 	int64 first_seq;
 } Segment;
 
+/* This node's id, for messages that became durable here. */
+static int32 self = SHARD_FIRST_NODE;
+
+void
+shard_log_read_set_self(int32 node)
+{
+	self = node;
+}
+
 void
 shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row)
 {
@@ -79,7 +88,7 @@ shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row)
 		row->src_entity = VARDATA_ANY(src);
 		row->src_entity_len = VARSIZE_ANY_EXHDR(src);
 	}
-	row->mid_node = SHARD_FIRST_NODE;
+	row->mid_node = self;
 	row->mid_seq = fixed->seq;
 	if (!nulls[SHARD_LOG_MID_NODE - 1])
 	{

@@ -37,6 +37,9 @@ typedef struct ShardLogScan
 /* Visits the wanted messages that the snapshot sees, in each segment in order of seq. */
 extern void shard_log_read(const ShardLogScan *scan);
 
+/* A worker says its node's id, which messages that have no other get as theirs. */
+extern void shard_log_read_set_self(int32 node);
+
 /* Points row at the columns of a tuple of the log; mid is filled in if it has none. */
 extern void shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row);
 

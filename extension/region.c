@@ -29,6 +29,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
+#include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
@@ -36,15 +37,18 @@
 #include "utils/timestamp.h"
 
 #include "catalog.h"
-#include "cursor.h"
 #include "executor.h"
 #include "log.h"
 #include "node.h"
+#include "outbox.h"
 #include "position_table.h"
 #include "region.h"
+#include "region_private.h"
 #include "registry.h"
-#include "ring.h"
+#include "remote_ask.h"
 #include "rotation.h"
+#include "routing.h"
+#include "transport.h"
 #include "worker.h"
 
 #include "compat.h"
@@ -55,7 +59,6 @@
 
 /* Messages of a careful turn: each costs a subtransaction, and 64 overflow. */
 #define CAREFUL_MESSAGES 32
-#define ASKS_PER_TURN 32
 
 /* The safety net for lost wake-ups, and for COMMIT PREPARED. */
 #define POLL_MS 1000
@@ -63,35 +66,12 @@
 /* Somebody has the extension or a lane: look again so soon. */
 #define BUSY_MS 20
 
-typedef struct Region
-{
-	ShardDatabase *db;
-	int number;
-	uint32 lanes;
-	Oid extension;
-	ShardWorkerSlot *slot;
-	ShardCursor *cursor;
-	MemoryContext ask_context;	 /* of requests */
-	MemoryContext spare_context; /* empty, for compact_asks() */
-	List *asks;					 /* ShardRequest *, oldest first */
-	bool busy;					 /* the turn found a lock taken */
-
-	/* how the next turn is to be run */
-	bool careful;
-	bool careful_next; /* the one after it */
-	int limit;
-	int streak;	   /* failures since the last clean careful turn */
-	int overtaken; /* turns in a row */
-	int troubles;  /* failures in a row that are no message's */
-} Region;
-
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
-	int limit;	  /* of messages */
-	bool more;	  /* there is more to do at once */
-	bool clean;	  /* everything that could be seen is passed */
-	uint64 drain; /* request that was there before the snapshot */
+	int limit;	/* of messages */
+	bool more;	/* there is more to do at once */
+	bool clean; /* everything that could be seen is passed */
 	int64 record_seq;
 	int64 pass_wanted; /* rotation's wish, */
 	bool in_the_way;   /* which was not fulfilled yet */
@@ -99,96 +79,6 @@ typedef struct TurnResult
 	uint64 errors;
 	TimestampTz start;
 } TurnResult;
-
-/*
- * The owner's lock of a lane (W2). A session lock of the user method, because
- * an abort releases session locks of the default one. SQL has no name for its
- * last field, but pg_advisory_unlock_all() releases it: see still_owns().
- */
-static void
-owner_tag(LOCKTAG *tag, int lane)
-{
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, shard_catalog_get()->node, lane, 3);
-}
-
-/* Takes all lanes, or ends the process: another worker has one still. */
-static void
-own_lanes(Region *region)
-{
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-	{
-		LOCKTAG tag;
-
-		if ((region->lanes & (1u << lane)) == 0)
-			continue;
-		owner_tag(&tag, lane);
-		if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-			ereport(FATAL, (errcode(ERRCODE_OBJECT_IN_USE),
-							errmsg("lane %d is still owned by another region worker", lane)));
-	}
-}
-
-/*
- * The turn locks (W3). Their mode conflicts with itself, so turns of two
- * workers, and the reading of a position, can never overlap, whatever became
- * of the owners' locks; and with that of a seal.
- */
-static bool
-lock_turn(Region *region)
-{
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-	{
-		LOCKTAG tag;
-
-		if ((region->lanes & (1u << lane)) == 0)
-			continue;
-		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->node, lane, 0);
-		if (LockAcquire(&tag, ShareUpdateExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-			return false;
-	}
-	return true;
-}
-
-/*
- * At the start of a turn. A handler of the last one may have released the
- * owners' locks; another worker may have been at work since, so what is known
- * here is void.
- */
-static void
-check_lanes(Region *region)
-{
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-	{
-		LOCKTAG tag;
-
-		if ((region->lanes & (1u << lane)) == 0)
-			continue;
-		owner_tag(&tag, lane);
-		if (!ShardLockHeldByMe(&tag, ExclusiveLock))
-			ereport(FATAL, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-							errmsg("a handler released the region worker's locks"),
-							errhint("Do not call pg_advisory_unlock_all() in a handler.")));
-	}
-}
-
-/*
- * Releases advisory locks that handlers left behind, which survive commit and
- * abort. Ours go with them for a moment, in which the turn locks keep others out.
- */
-static bool
-release_advisory_locks(Region *region)
-{
-	StartTransactionCommand();
-	if (shard_catalog_lock(true) && shard_catalog_get()->extension == region->extension &&
-		lock_turn(region))
-	{
-		check_lanes(region);
-		LockReleaseAll(USER_LOCKMETHOD, true);
-		own_lanes(region);
-	}
-	CommitTransactionCommand();
-	return false;
-}
 
 /*
  * No constraint is deferred, from the start: a deferred trigger of a user's
@@ -204,67 +94,9 @@ make_constraints_immediate(void)
 	AfterTriggerSetState(statement);
 }
 
-/* Takes new requests; reports are answered at once. */
-static void
-take_requests(Region *region)
-{
-	MemoryContext old;
-	List *taken;
-	ListCell *cell;
-
-	taken = shard_ring_take(region->db, region->number, region->ask_context);
-	old = MemoryContextSwitchTo(region->ask_context);
-	foreach (cell, taken)
-	{
-		ShardRequest *request = lfirst(cell);
-
-		if (request->kind == SHARD_REQUEST_ASK)
-			region->asks = lappend(region->asks, request);
-		else
-		{
-			StringInfoData report;
-
-			initStringInfo(&report);
-			shard_executor_report(request->kind, &report);
-			shard_ring_reply(request, report.data, report.len, InvalidXLogRecPtr);
-			pfree(report.data);
-		}
-	}
-	MemoryContextSwitchTo(old);
-}
-
-/* Moves the asks that wait on into fresh memory, so that those answered leave none behind. */
-static void
-compact_asks(Region *region)
-{
-	MemoryContext fresh = region->spare_context;
-	MemoryContext old = MemoryContextSwitchTo(fresh);
-	List *kept = NIL;
-	ListCell *cell;
-
-	foreach (cell, region->asks)
-	{
-		ShardRequest *request = lfirst(cell);
-		ShardRequest *copy = palloc(sizeof(ShardRequest));
-
-		*copy = *request;
-		if (request->payload != NULL)
-		{
-			copy->payload = palloc(request->payload_len);
-			memcpy(copy->payload, request->payload, request->payload_len);
-		}
-		kept = lappend(kept, copy);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(region->ask_context);
-	region->spare_context = region->ask_context;
-	region->ask_context = fresh;
-	region->asks = kept;
-}
-
 /* Handles rows until the turn is long enough; *all: nothing readable is left. */
 static void
-run_rows(Region *region, Snapshot snapshot, TimestampTz start, int limit, bool *all)
+run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, bool *all)
 {
 	ShardRow row;
 
@@ -276,73 +108,114 @@ run_rows(Region *region, Snapshot snapshot, TimestampTz start, int limit, bool *
 			*all = true;
 			return;
 		}
-		shard_executor_row(&row);
+		shard_routing_row(&row);
 		shard_cursor_accept(region->cursor);
 		if ((shard_executor_count() & 15) == 0 && GetCurrentTimestamp() - start > TURN_MICROSECONDS)
 			return;
 	}
 }
 
-/* Runs the asks whose turn it is; returns how many of the list are done. */
-static int
-run_asks(Region *region, bool all)
+/* Parked messages that can go on; those of a careful turn are few. Returns whether some are left. */
+static bool
+run_parked(ShardRegion *region, TimestampTz start, int limit)
 {
-	int done = 0;
-	List *later = NIL;
-	List *now = NIL;
-	ListCell *cell;
-	MemoryContext old = MemoryContextSwitchTo(region->ask_context);
+	bool left;
 
-	foreach (cell, region->asks)
-	{
-		ShardRequest *request = lfirst(cell);
-
-		if (!shard_ring_alive(request))
-			continue;
-		if (done < ASKS_PER_TURN &&
-			(all || shard_cursor_has_passed(region->cursor, request->after)) &&
-			shard_executor_can_ask(request))
-		{
-			now = lappend(now, request);
-			done++;
-		}
-		else
-			later = lappend(later, request);
-	}
-	region->asks = list_concat(list_copy(now), later);
-	MemoryContextSwitchTo(old);
-	foreach (cell, now)
-		shard_executor_ask(lfirst(cell));
-	return done;
+	if (shard_executor_count() >= limit || shard_executor_is_full())
+		return true;
+	left = shard_routing_drain();
+	while (left && !region->careful && shard_executor_count() < limit &&
+		   !shard_executor_is_full() && GetCurrentTimestamp() - start < TURN_MICROSECONDS)
+		left = shard_routing_drain();
+	return left;
 }
 
-/* The turn's work between its snapshot and its commit. */
+/* Writes what the turn has to write beside states: packets, what rotation waits for, the cursor. */
 static void
-handle(Region *region, TimestampTz start, TurnResult *result)
+write_log(ShardRegion *region, TurnResult *result)
 {
-	Snapshot snapshot = GetActiveSnapshot();
-	bool all = false;
-
-	(void) shard_executor_stash(result->limit);
-	run_rows(region, snapshot, start, result->limit, &all);
-	result->asks = run_asks(region, all);
-	shard_executor_finish();
+	int64 leave;
+	bool wrote;
 
 	result->pass_wanted = pg_atomic_read_u64(&region->slot->pass_wanted);
 	result->in_the_way = !shard_cursor_is_past(region->cursor, result->pass_wanted);
-	if (shard_executor_has_passed() ||
+	leave = result->in_the_way ? result->pass_wanted : 0;
+	wrote = shard_routing_leave(leave);
+	wrote |= shard_outbox_leave(leave);
+	shard_outbox_flush();
+	if (shard_executor_has_passed() || wrote ||
 		(result->in_the_way && shard_cursor_would_help(region->cursor, result->pass_wanted)))
 	{
 		shard_cursor_save(region->cursor);
 		result->record_seq = shard_log_flush();
 	}
-	result->more = !all || result->asks == ASKS_PER_TURN;
+}
+
+/* The turn's work between its snapshot and its commit. */
+static void
+handle(ShardRegion *region, TimestampTz start, TurnResult *result)
+{
+	Snapshot snapshot = GetActiveSnapshot();
+	bool all = false;
+	bool parked;
+
+	(void) shard_executor_stash(result->limit);
+	parked = run_parked(region, start, result->limit);
+	run_rows(region, snapshot, start, result->limit, &all);
+	result->asks = shard_region_run_asks(region, all);
+	shard_executor_finish();
+	write_log(region, result);
+	result->more = !all || parked || result->asks + region->forwards == SHARD_ASKS_PER_TURN;
 	result->clean = all;
+}
+
+/* The newest request of shard_drain; one at a time. Before the turn's snapshot. */
+static void
+begin_drain(ShardRegion *region)
+{
+	ShardRegionDrain *drain = &region->drain;
+	uint64 wanted = pg_atomic_read_u64(&region->slot->drain_wanted);
+
+	if (drain->number != 0 || pg_atomic_read_u64(&region->slot->drain_done) >= wanted)
+		return;
+	*drain = (ShardRegionDrain){.number = wanted, .seq = shard_log_last_seq(region->db)};
+}
+
+/*
+ * After a turn's commit, and when the outbox changed: is the request of shard_drain fulfilled? First
+ * all that was there before must be passed, then what that put into the outbox must be done.
+ */
+static void
+follow_drain(ShardRegion *region, bool clean)
+{
+	ShardRegionDrain *drain = &region->drain;
+
+	if (drain->number == 0)
+		return;
+	if (!drain->passed && (clean || shard_cursor_has_left(region->cursor, drain->seq)))
+	{
+		drain->passed = true;
+		drain->outbox = shard_outbox_mark();
+	}
+	if (!drain->passed || !shard_outbox_passed(drain->outbox))
+		return;
+	pg_atomic_write_u64(&region->slot->drain_done, drain->number);
+	drain->number = 0;
+}
+
+/* What others than the cursor need of the log, for rotation. */
+static void
+keep_log(ShardRegion *region)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if ((region->lanes & (1u << lane)) != 0)
+			shard_cursor_keep(region->cursor, lane,
+							  Min(shard_outbox_needed(lane), shard_routing_needed(lane)));
 }
 
 /* Publishes what the turn did. */
 static void
-publish(Region *region, const TurnResult *result, XLogRecPtr lsn)
+publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 {
 	ShardWorkerSlot *slot = region->slot;
 
@@ -356,17 +229,16 @@ publish(Region *region, const TurnResult *result, XLogRecPtr lsn)
 		pg_atomic_write_u64(&slot->commit_lsn, lsn);
 	}
 	if (result->clean)
-	{
-		pg_atomic_write_u64(&slot->drain_done, result->drain);
 		pg_atomic_write_u64(&slot->caught_up_at, result->start);
-	}
+	follow_drain(region, result->clean);
+	keep_log(region);
 	if (result->in_the_way && shard_cursor_is_past(region->cursor, result->pass_wanted))
 		shard_shmem_wake_worker(region->db, shard_shmem_lane_worker(region->db, 0));
 }
 
 /* How the turn after a good one is to be run. */
 static void
-plan_after_success(Region *region, bool failed)
+plan_after_success(ShardRegion *region, bool failed)
 {
 	region->overtaken = region->troubles = 0;
 	if (region->careful_next)
@@ -389,7 +261,7 @@ plan_after_success(Region *region, bool failed)
 
 /* One turn. Raises whatever happens in it. */
 static bool
-turn(Region *region)
+turn(ShardRegion *region)
 {
 	TurnResult result = {0};
 	TimestampTz start;
@@ -399,7 +271,7 @@ turn(Region *region)
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	start = GetCurrentTransactionStartTimestamp();
-	if (!shard_catalog_lock(true) || !lock_turn(region))
+	if (!shard_catalog_lock(true) || !shard_region_lock_turn(region))
 	{
 		CommitTransactionCommand();
 		region->busy = true;
@@ -410,17 +282,18 @@ turn(Region *region)
 		CommitTransactionCommand();
 		shard_worker_leave_absent();
 	}
-	check_lanes(region);
+	shard_region_check_lanes(region);
 	make_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_registry_refresh();
 	result.limit = region->limit;
 	if (shard_executor_begin(region->careful))
 		result.limit = Min(result.limit, CAREFUL_MESSAGES);
+	shard_routing_begin();
 	PopActiveSnapshot();
 
-	take_requests(region);
-	result.drain = pg_atomic_read_u64(&region->slot->drain_wanted);
+	shard_region_take_requests(region);
+	begin_drain(region);
 	result.errors = shard_executor_errors();
 	result.start = start;
 	shard_cursor_open(region->cursor);
@@ -438,8 +311,9 @@ turn(Region *region)
 
 	shard_cursor_committed(region->cursor, result.record_seq);
 	shard_executor_committed(lsn);
-	region->asks = list_delete_first_n(region->asks, result.asks);
-	compact_asks(region);
+	shard_outbox_committed(lsn);
+	shard_routing_committed(lsn);
+	shard_region_forward_asks(region, result.asks);
 	publish(region, &result, lsn);
 	plan_after_success(region, shard_executor_errors() != result.errors);
 	return result.more || region->careful || region->careful_next;
@@ -447,8 +321,10 @@ turn(Region *region)
 
 /* How the turn after a failed one is to be run. */
 static void
-plan_after_failure(Region *region, ErrorData *error, int count, bool blamed, bool overtaken)
+plan_after_failure(ShardRegion *region, ErrorData *error, int count, bool blamed, bool overtaken)
 {
+	int before;
+
 	region->careful_next = false;
 	if (overtaken && ++region->overtaken < 3)
 		return;
@@ -460,13 +336,15 @@ plan_after_failure(Region *region, ErrorData *error, int count, bool blamed, boo
 			ThrowErrorData(error);
 		return;
 	}
+	if (shard_routing_was_draining(&before))
+		count = before + 1;
 	region->streak++;
 	if (blamed && count > 1)
 	{
 		region->limit = count - 1;
 		region->careful_next = true;
 	}
-	else if (blamed || count <= CAREFUL_MESSAGES)
+	else if (blamed || count <= CAREFUL_MESSAGES || shard_routing_has_drained())
 	{
 		region->careful = true;
 		region->limit = blamed && region->streak < 3 ? 1 : CAREFUL_MESSAGES;
@@ -477,7 +355,7 @@ plan_after_failure(Region *region, ErrorData *error, int count, bool blamed, boo
 
 /* Ends the process if the extension is gone or another one. */
 static void
-check_extension(Region *region)
+check_extension(ShardRegion *region)
 {
 	const ShardCatalog *catalog;
 	bool gone;
@@ -492,7 +370,7 @@ check_extension(Region *region)
 
 /* Cleans up after an error in a turn. */
 static void
-recover(Region *region, MemoryContext context)
+recover(ShardRegion *region, MemoryContext context)
 {
 	ErrorData *error;
 	int count = shard_executor_count();
@@ -507,6 +385,8 @@ recover(Region *region, MemoryContext context)
 	shard_executor_explain(error);
 	shard_cursor_aborted(region->cursor);
 	shard_executor_aborted();
+	shard_outbox_aborted();
+	shard_routing_aborted();
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(context);
 	check_extension(region);
@@ -517,7 +397,7 @@ recover(Region *region, MemoryContext context)
 
 /* A turn that survives its errors. Returns whether to come again at once. */
 static bool
-fenced_turn(Region *region)
+fenced_turn(ShardRegion *region)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool more = true;
@@ -535,16 +415,9 @@ fenced_turn(Region *region)
 	return more;
 }
 
-/* Rotation, whose failure harms nobody: it is tried again later. */
-static bool
-rotate(Region *region)
-{
-	return (region->lanes & 1) != 0 && shard_rotation_run(region->db, region->extension);
-}
-
 /* Housekeeping that survives its errors. Returns whether to come again at once. */
 static bool
-fenced_chore(Region *region, bool (*chore)(Region *region))
+fenced_chore(ShardRegion *region, bool (*chore)(ShardRegion *region))
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool more = false;
@@ -565,9 +438,73 @@ fenced_chore(Region *region, bool (*chore)(Region *region))
 	return more;
 }
 
+/* Rotation, whose failure harms nobody: it is tried again later. */
+static bool
+rotate(ShardRegion *region)
+{
+	return (region->lanes & 1) != 0 && shard_rotation_run(region->db, region->extension);
+}
+
+/* Links to other nodes. */
+static bool
+talk(ShardRegion *region)
+{
+	bool more = shard_transport_run();
+
+	more |= shard_region_poll_asks(region);
+	if (shard_outbox_changed())
+	{
+		keep_log(region);
+		follow_drain(region, false);
+	}
+	return more;
+}
+
+/*
+ * Ends the process, because another node id was given to this database: what is in memory belongs to
+ * the old one. The launcher starts another worker.
+ */
+static void
+leave_node(const ShardRegion *region, int32 node)
+{
+	ereport(LOG,
+			(errmsg("region worker %d begins anew: this database is node %d now, and was node %d",
+					region->number, node, region->self)));
+	proc_exit(1);
+}
+
+/*
+ * Looks who the node is, and whether turns may be run (I4). Before the first message for another node
+ * under an incarnation its lineage is written (X4). A chore: returns whether to come again at once.
+ */
+static bool
+follow_plane(ShardRegion *region)
+{
+	ShardPlaneView view;
+
+	if (shard_plane_generation(region->db) == region->generation)
+		return false;
+	shard_plane_get(region->db, &view);
+	region->handles = false;
+	if (view.handle)
+	{
+		if (view.node != region->self)
+			leave_node(region, view.node);
+		if (view.push && !shard_record_uuid_equal(view.incarnation, region->incarnation))
+		{
+			shard_outbox_begin_incarnation(view.node, view.inc_no, view.incarnation);
+			region->incarnation = view.incarnation;
+		}
+		shard_routing_follow(&view);
+		region->handles = true;
+	}
+	region->generation = view.generation;
+	return true;
+}
+
 /* How long there is nothing to do, in ms. */
 static long
-idle_time(Region *region)
+idle_time(ShardRegion *region)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = TimestampTzPlusMilliseconds(now, POLL_MS);
@@ -585,9 +522,64 @@ idle_time(Region *region)
 	return Max(0, TimestampDifferenceMilliseconds(now, next));
 }
 
-/* Reads position and stash; waits while the node's identity is not clear. */
+/* The shorter of two pauses; -1: none. */
+static long
+shorter(long pause, long other)
+{
+	return other >= 0 && (pause < 0 || other < pause) ? other : pause;
+}
+
+/* How long to wait for something to happen. */
+static long
+pause_of(ShardRegion *region)
+{
+	long pause = region->handles ? idle_time(region) : POLL_MS;
+
+	pause = shorter(pause, shard_transport_due());
+	if (region->handles)
+		pause = shorter(pause, shard_routing_ask());
+	return pause;
+}
+
+/* Reads what is durable, in a transaction. */
 static void
-load(Region *region, uint32 wait_event)
+read_all(ShardRegion *region)
+{
+	ShardRoutes *routes;
+
+	shard_region_own_lanes(region);
+	shard_registry_refresh();
+	routes = shard_routing_load(region->db, region->lanes, region->self);
+	shard_executor_load_stash(region->lanes);
+	shard_position_load(region->db);
+	PopActiveSnapshot();
+
+	shard_cursor_open(region->cursor);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_cursor_load(region->cursor);
+	shard_outbox_load(region->db, region->lanes, routes);
+	shard_cursor_revisit(region->cursor);
+	shard_position_loaded(region->db, region->lanes);
+	keep_log(region);
+	shard_cursor_publish(region->cursor);
+	shard_transport_start(region->db, region->number, region->lanes, routes);
+	shard_remote_ask_start(region->db, region->number);
+}
+
+/* Does the coordinator worker say that messages may be handled here? Notes who the node is. */
+static bool
+may_handle(ShardRegion *region)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(region->db, &view);
+	region->self = view.node;
+	return view.handle;
+}
+
+/* Reads position, routes and stash; waits while the node's identity is not clear. */
+static void
+load(ShardRegion *region, uint32 wait_event)
 {
 	for (;;)
 	{
@@ -595,42 +587,43 @@ load(Region *region, uint32 wait_event)
 
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
-		clear = shard_catalog_lock(true) && lock_turn(region);
+		clear = shard_catalog_lock(true) && shard_region_lock_turn(region);
 		if (clear)
 		{
 			region->extension = shard_catalog_get()->extension;
 			PushActiveSnapshot(GetTransactionSnapshot());
-			clear = shard_node_is_clear(region->db);
+			clear = shard_node_is_clear(region->db) && may_handle(region);
 			if (clear)
-			{
-				own_lanes(region);
-				shard_registry_refresh();
-				shard_executor_load_stash(region->lanes);
-				shard_position_load(region->db);
-			}
-			PopActiveSnapshot();
-		}
-		if (clear)
-		{
-			shard_cursor_open(region->cursor);
-			PushActiveSnapshot(GetTransactionSnapshot());
-			shard_cursor_load(region->cursor);
-			shard_cursor_revisit(region->cursor);
-			shard_position_loaded(region->db, region->lanes);
-			shard_cursor_publish(region->cursor);
+				read_all(region);
 			PopActiveSnapshot();
 		}
 		CommitTransactionCommand();
 		if (clear)
 			return;
+		(void) fenced_chore(region, shard_region_answer_reports);
 		shard_worker_wait(POLL_MS, wait_event);
 	}
+}
+
+/* Turns and all around them, until there is nothing to do at once. */
+static bool
+work(ShardRegion *region)
+{
+	bool more = fenced_chore(region, follow_plane);
+
+	if (region->handles)
+		more |= fenced_turn(region);
+	else
+		(void) fenced_chore(region, shard_region_answer_reports);
+	more |= fenced_chore(region, talk);
+	more |= fenced_chore(region, rotate);
+	return more;
 }
 
 void
 ShardRegionMain(Datum argument)
 {
-	Region region = {.limit = TURN_MESSAGES};
+	ShardRegion region = {.limit = TURN_MESSAGES};
 	uint32 wait_event;
 	uint64 cleaned = 0;
 	TimestampTz cleaned_at = 0;
@@ -656,13 +649,12 @@ ShardRegionMain(Datum argument)
 	load(&region, wait_event);
 	for (;;)
 	{
-		bool more = fenced_turn(&region);
+		bool more = work(&region);
 
-		more |= fenced_chore(&region, rotate);
 		if (shard_executor_messages() != cleaned &&
 			(!more || TimestampDifferenceExceeds(cleaned_at, GetCurrentTimestamp(), POLL_MS)))
 		{
-			(void) fenced_chore(&region, release_advisory_locks);
+			(void) fenced_chore(&region, shard_region_release_locks);
 			cleaned = shard_executor_messages();
 			cleaned_at = GetCurrentTimestamp();
 		}
@@ -672,6 +664,6 @@ ShardRegionMain(Datum argument)
 			continue;
 		}
 		shard_executor_sleep();
-		shard_worker_wait(idle_time(&region), wait_event);
+		shard_worker_wait(pause_of(&region), wait_event);
 	}
 }

@@ -13,13 +13,14 @@
 #include "log.h"
 #include "plane.h"
 
-/* At start: makes the routes of the lanes; loads what is durable, in a transaction. */
-extern ShardRoutes *shard_routing_load(ShardDatabase *db, int worker, uint32 lanes);
+/*
+ * At start, in the load transaction, before shard_cursor_revisit(), which then gives back the marks
+ * (H7): makes the routes of the lanes for this node, and loads what is durable. They live as long as
+ * the process.
+ */
+extern ShardRoutes *shard_routing_load(ShardDatabase *db, uint32 lanes, int32 self);
 
-/* Start: a row of the log that the cursor has passed, with a tag of its own (H7). */
-extern void shard_routing_rebuild(const ShardRow *row);
-
-/* The identity as of this turn; view->handle is true. Between two transactions. */
+/* The identity as of this turn; view->handle is true, its node is that of the load. Between turns. */
 extern void shard_routing_follow(const ShardPlaneView *view);
 
 /* In a turn. row: of the log, any kind but CURSOR, PACKET and POSITION. */
@@ -29,12 +30,24 @@ extern void shard_routing_row(const ShardRow *row);
 /* Parked messages that can go on; true: some are left that could, too. */
 extern bool shard_routing_drain(void);
 
-/* After the turn's commit at lsn, or its abort. */
+/*
+ * Whether parked messages were being handled when the turn failed: they are not counted one by one
+ * against its limit. *before: what it had begun by then.
+ */
+extern bool shard_routing_was_draining(int *before);
+
+/* Whether parked messages were handled here in this turn. */
+extern bool shard_routing_has_drained(void);
+
+/* After the turn's commit at lsn (invalid: it wrote nothing), or its abort. */
 extern void shard_routing_committed(XLogRecPtr lsn);
 extern void shard_routing_aborted(void);
 
-/* Now and then, between turns: ask once more for homes that messages wait for. */
-extern void shard_routing_ask(void);
+/*
+ * Between turns, now and then: tells the coordinator worker what its queue had no room for, and asks
+ * once more for homes that messages wait for. When to come again, in ms; -1: when something happens.
+ */
+extern long shard_routing_ask(void);
 
 /* Where an ask for a shard goes now. */
 typedef enum ShardRoutingAnswer
@@ -44,14 +57,18 @@ typedef enum ShardRoutingAnswer
 	SHARD_ROUTING_LATER	 /* not known yet (it was asked for), or messages go first */
 } ShardRoutingAnswer;
 
+/* In a turn. */
 extern ShardRoutingAnswer
 shard_routing_where(int32 type_id, int32 shard, int32 *node, int32 *epoch);
 
-/* Lowest seq of the log that the lane's unsaved marks need; PG_INT64_MAX: none. */
+/* Whether the shard is active here in that epoch. In a turn. */
+extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
+
+/* Whether the shard is active here: else nothing of its stash may run. */
+extern bool shard_routing_is_active(int32 type_id, int32 shard);
+
+/* Lowest seq of the log that the lane's unsaved marks need; PG_INT64_MAX: none. As committed. */
 extern int64 shard_routing_needed(int lane);
 
 /* Rotation: saves marks that rows up to seq stand for, in the turn's transaction. True: wrote. */
 extern bool shard_routing_leave(int64 seq);
-
-/* Is anything parked of these lanes? For shard_drain. */
-extern bool shard_routing_parked(void);

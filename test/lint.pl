@@ -14,9 +14,9 @@ my @levels = (
 	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane visitor position payload_check)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
 		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
-		outbox outbox_* position_*)],
+		outbox outbox_* position_* statement routing_store)],
 	[qw(session worker callee peer peer_* transport transport_* remote_ask remote_ask_* control_link)],
-	[qw(launcher supervisor databases install database_hook region executor executor_* call
+	[qw(launcher supervisor databases install database_hook region region_* executor executor_* call
 		failure routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health health_* admin admin_* plan plan_*
 		receive receive_* peer_ask link_accept internal way_back cluster_* init)],

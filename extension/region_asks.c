@@ -1,0 +1,219 @@
+/*
+ * region_asks.c
+ *		Asks in a region worker: of sessions here, and of peers' backends (doc/protocol.md D19, X8).
+ *
+ * An ask waits until the turn has passed what its session told before, until its shard's home is known
+ * and nothing of the shard is parked. Then it is run, or, after the turn's commit, sent to its home.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "lib/stringinfo.h"
+#include "utils/memutils.h"
+
+#include "catalog.h"
+#include "core/message.h"
+#include "executor.h"
+#include "outbox.h"
+#include "peer_errors.h"
+#include "region_private.h"
+#include "remote_ask.h"
+#include "routing.h"
+
+#include "compat.h"
+
+/* What becomes of an ask in this turn. */
+typedef enum Decision
+{
+	ASK_LATER,
+	ASK_NOW,
+	ASK_THERE,
+	ASK_ANSWERED
+} Decision;
+
+void
+shard_region_take_requests(ShardRegion *region)
+{
+	MemoryContext old;
+	List *taken;
+	ListCell *cell;
+
+	taken = shard_ring_take(region->db, region->number, region->ask_context);
+	old = MemoryContextSwitchTo(region->ask_context);
+	foreach (cell, taken)
+	{
+		ShardRequest *request = lfirst(cell);
+
+		if (request->kind == SHARD_REQUEST_ASK)
+			region->asks = lappend(region->asks, request);
+		else
+		{
+			StringInfoData report;
+
+			initStringInfo(&report);
+			shard_executor_report(request->kind, &report);
+			shard_ring_reply(request, report.data, report.len, InvalidXLogRecPtr);
+			pfree(report.data);
+		}
+	}
+	MemoryContextSwitchTo(old);
+}
+
+bool
+shard_region_answer_reports(ShardRegion *region)
+{
+	StartTransactionCommand();
+	shard_region_take_requests(region);
+	CommitTransactionCommand();
+	return false;
+}
+
+/* A copy of a request in current memory. */
+static ShardRequest *
+copy_request(const ShardRequest *request)
+{
+	ShardRequest *copy = palloc(sizeof(ShardRequest));
+
+	*copy = *request;
+	if (request->payload != NULL)
+	{
+		copy->payload = palloc(request->payload_len);
+		memcpy(copy->payload, request->payload, request->payload_len);
+	}
+	return copy;
+}
+
+/* Moves the asks that wait on into fresh memory, so that those answered leave none behind. */
+static void
+compact_asks(ShardRegion *region)
+{
+	MemoryContext fresh = region->spare_context;
+	MemoryContext old = MemoryContextSwitchTo(fresh);
+	List *kept = NIL;
+	ListCell *cell;
+
+	foreach (cell, region->asks)
+		kept = lappend(kept, copy_request(lfirst(cell)));
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(region->ask_context);
+	region->spare_context = region->ask_context;
+	region->ask_context = fresh;
+	region->asks = kept;
+}
+
+/* A peer's ask that this node is not the home for, in that epoch: certainly not executed. */
+static void
+refuse(const ShardRequest *request)
+{
+	ErrorData error = {.sqlerrcode = SHARD_ERRCODE_NOT_HERE,
+					   .message = "the shard of the ask is not active here"};
+
+	shard_ring_reply_error(request, &error);
+}
+
+static Decision
+decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward *forward)
+{
+	if (!all && !shard_cursor_has_passed(region->cursor, request->after))
+		return ASK_LATER;
+	if (request->tagged && !shard_routing_is_home(request->type_id, request->shard, request->epoch))
+	{
+		refuse(request);
+		return ASK_ANSWERED;
+	}
+	switch (shard_routing_where(request->type_id, request->shard, &forward->node, &forward->epoch))
+	{
+		case SHARD_ROUTING_HERE:
+			return shard_executor_can_ask(request) ? ASK_NOW : ASK_LATER;
+		case SHARD_ROUTING_THERE:
+			return ASK_THERE;
+		case SHARD_ROUTING_LATER:
+			break;
+	}
+	return ASK_LATER;
+}
+
+int
+shard_region_run_asks(ShardRegion *region, bool all)
+{
+	int done = 0;
+	List *later = NIL;
+	List *now = NIL;
+	ListCell *cell;
+	MemoryContext old = MemoryContextSwitchTo(region->ask_context);
+
+	region->forwards = 0;
+	foreach (cell, region->asks)
+	{
+		ShardRequest *request = lfirst(cell);
+		ShardForward forward = {.request = request};
+		Decision decision = ASK_LATER;
+
+		if (!shard_ring_alive(request))
+			continue;
+		if (done + region->forwards < SHARD_ASKS_PER_TURN)
+			decision = decide(region, request, all, &forward);
+		if (decision == ASK_THERE)
+			region->forward[region->forwards++] = forward;
+		if (decision == ASK_NOW)
+		{
+			now = lappend(now, request);
+			done++;
+		}
+		else if (decision != ASK_ANSWERED)
+			later = lappend(later, request);
+	}
+	region->asks = list_concat(list_copy(now), later);
+	MemoryContextSwitchTo(old);
+	foreach (cell, now)
+		shard_executor_ask(lfirst(cell));
+	return done;
+}
+
+/* Sends an ask to its home; false: not now. */
+static bool
+send_ask(const ShardForward *forward)
+{
+	const ShardRequest *request = forward->request;
+	int lane = shard_message_lane(request->type_id, request->shard);
+	ShardAskCall call = {.type_id = request->type_id,
+						 .shard = request->shard,
+						 .epoch = forward->epoch,
+						 .lane = lane,
+						 .after = shard_outbox_last(lane, forward->node),
+						 .timeout_us = request->timeout_us,
+						 .entity = request->entity,
+						 .entity_len = request->entity_len,
+						 .payload = request->payload,
+						 .payload_len = request->payload_len};
+
+	return shard_remote_ask_begin(request, forward->node, &call);
+}
+
+void
+shard_region_forward_asks(ShardRegion *region, int done)
+{
+	region->asks = list_delete_first_n(region->asks, done);
+	for (int i = 0; i < region->forwards; i++)
+		if (send_ask(&region->forward[i]))
+			region->asks = list_delete_ptr(region->asks, region->forward[i].request);
+	region->forwards = 0;
+	compact_asks(region);
+}
+
+/* An ask came back unexecuted: its home has to be looked up anew. */
+static void
+ask_again(const ShardRequest *request, void *arg)
+{
+	ShardRegion *region = arg;
+	MemoryContext old = MemoryContextSwitchTo(region->ask_context);
+
+	region->asks = lappend(region->asks, copy_request(request));
+	MemoryContextSwitchTo(old);
+}
+
+bool
+shard_region_poll_asks(ShardRegion *region)
+{
+	return shard_remote_ask_run(ask_again, region);
+}

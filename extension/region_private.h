@@ -1,0 +1,97 @@
+/*
+ * region_private.h
+ *		What the files of the region worker share.
+ */
+#pragma once
+
+#include "cursor.h"
+#include "plane.h"
+#include "ring.h"
+
+#define SHARD_ASKS_PER_TURN 32
+
+/* An ask for another node, to be begun after the turn's commit. */
+typedef struct ShardForward
+{
+	ShardRequest *request;
+	int32 node;
+	int32 epoch;
+} ShardForward;
+
+/* A request of shard_drain that is being waited for; number 0: none. */
+typedef struct ShardRegionDrain
+{
+	uint64 number;
+	int64 seq;	   /* rows up to here have to be passed first, */
+	bool passed;   /* then this is true, */
+	uint64 outbox; /* and what the outbox has up to here has to be done */
+} ShardRegionDrain;
+
+typedef struct ShardRegion
+{
+	ShardDatabase *db;
+	int number;
+	uint32 lanes;
+	Oid extension;
+	ShardWorkerSlot *slot;
+	ShardCursor *cursor;
+	MemoryContext ask_context;	 /* of requests */
+	MemoryContext spare_context; /* empty, for compaction */
+	List *asks;					 /* ShardRequest *, oldest first */
+	int forwards;				 /* of this turn */
+	ShardForward forward[SHARD_ASKS_PER_TURN];
+	ShardRegionDrain drain;
+	bool busy; /* the turn found a lock taken */
+
+	/* who the node is, as of the last look */
+	int32 self;
+	uint32 generation;	   /* of the view */
+	bool handles;		   /* turns may be run */
+	ShardUuid incarnation; /* whose lineage is written */
+
+	/* how the next turn is to be run */
+	bool careful;
+	bool careful_next; /* the one after it */
+	int limit;
+	int streak;	   /* failures since the last clean careful turn */
+	int overtaken; /* turns in a row */
+	int troubles;  /* failures in a row that are no message's */
+} ShardRegion;
+
+/*
+ * Locks (region_lanes.c).
+ */
+
+/* Takes the owners' locks of all lanes, or ends the process: another worker has one still. */
+extern void shard_region_own_lanes(const ShardRegion *region);
+
+/* At the start of each transaction; false if one is taken. */
+extern bool shard_region_lock_turn(const ShardRegion *region);
+
+/* Ends the process if a handler has released the owners' locks. */
+extern void shard_region_check_lanes(const ShardRegion *region);
+
+/* Releases advisory locks that handlers left behind. A chore: returns false. */
+extern bool shard_region_release_locks(ShardRegion *region);
+
+/*
+ * Asks (region_asks.c).
+ */
+
+/* Takes new requests; reports are answered at once. */
+extern void shard_region_take_requests(ShardRegion *region);
+
+/* The same while there are no turns, in a transaction of its own. A chore: returns false. */
+extern bool shard_region_answer_reports(ShardRegion *region);
+
+/*
+ * Runs the asks whose turn it is, and notes those for other nodes; returns how many at the front of the
+ * list are done. all: every row that could be read was passed.
+ */
+extern int shard_region_run_asks(ShardRegion *region, bool all);
+
+/* After the turn's commit: the first ones are done, others are sent to their nodes. */
+extern void shard_region_forward_asks(ShardRegion *region, int done);
+
+/* What comes from links of asks. A chore: true if an ask has to be looked at again. */
+extern bool shard_region_poll_asks(ShardRegion *region);

@@ -1,0 +1,320 @@
+/*
+ * routing_host.c
+ *		What the routes of a worker want done in its turn: durable changes, in the turn's transaction.
+ *
+ * The core calls with routing's own memory as the current one, where entries and marks live; what is
+ * done for it uses the turn's.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/lsyscache.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "core/message.h"
+#include "executor.h"
+#include "held.h"
+#include "outbox.h"
+#include "routing_private.h"
+#include "transport.h"
+
+#include "compat.h"
+
+/* Parked messages that are read at once. */
+#define READ_AHEAD 100
+
+/* Ends user code and enters memory for one statement. */
+static MemoryContext
+begin_sql(void)
+{
+	shard_executor_end_user_code();
+	return MemoryContextSwitchTo(shard_routing.scratch);
+}
+
+static void
+end_sql(MemoryContext old)
+{
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(shard_routing.scratch);
+}
+
+static void
+do_load(void *context, ShardRoute *route)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_load(route);
+	end_sql(old);
+}
+
+static void
+do_load_base(void *context, ShardRoute *route)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_load_base(route, shard_routing.context);
+	end_sql(old);
+}
+
+static void
+do_write_route(void *context, const ShardRoute *route)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_write_route(route);
+	end_sql(old);
+}
+
+static void
+do_write_own(void *context, const ShardRoute *route, const ShardOwn *before)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_write_own(route);
+	end_sql(old);
+}
+
+static void
+do_write_base(void *context, const ShardRoute *route)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_write_base(route);
+	shard_routing_store_flush_base();
+	end_sql(old);
+}
+
+static void
+do_discard(void *context, const ShardRoute *route)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_discard(route);
+	shard_executor_discard(route->type_id, route->shard);
+	end_sql(old);
+}
+
+static int64
+do_next_rseq(void *context, int32 lane)
+{
+	return shard_plane_next_rseq(shard_routing.db, lane, shard_routing.inc_no);
+}
+
+static int32
+do_lane(void *context, int32 type_id, int32 shard)
+{
+	return shard_message_lane(type_id, shard);
+}
+
+static void
+do_append(void *context, int32 node, const ShardItem *item)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
+
+	shard_outbox_append(node, item);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+do_park(void *context, const ShardItem *item)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_park(item, item->body);
+	shard_routing_count(item->type_id, 1);
+	shard_routing_forget_ahead();
+	end_sql(old);
+}
+
+/* Reads the first parked messages of a shard. */
+static void
+read_ahead(const ShardRoute *route)
+{
+	MemoryContext old;
+
+	shard_executor_end_user_code();
+	shard_routing_forget_ahead();
+	old = MemoryContextSwitchTo(shard_routing.ahead);
+	shard_routing.parked = shard_routing_store_parked(route->type_id, route->shard, READ_AHEAD,
+													  &shard_routing.parked_count);
+	shard_routing.ahead_of = route;
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
+{
+	if (shard_routing.ahead_of != route ||
+		(shard_routing.parked_next == shard_routing.parked_count &&
+		 shard_routing.parked_count == READ_AHEAD))
+		read_ahead(route);
+	if (shard_routing.parked_next == shard_routing.parked_count)
+		return false;
+	*item = shard_routing.parked[shard_routing.parked_next].item;
+	return true;
+}
+
+static void
+do_unpark(void *context, const ShardRoute *route, const ShardItem *item)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_store_unpark(&shard_routing.parked[shard_routing.parked_next++]);
+	shard_routing_count(route->type_id, -1);
+	end_sql(old);
+	shard_executor_pass();
+}
+
+/* Parks an item of the outbox that is still ours to keep. */
+static void
+collect_item(const ShardItem *item, const ShardRow *row, void *arg)
+{
+	const ShardRoute *route = arg;
+	ShardItem kept = *item;
+
+	if (!shard_route_kept(route, item))
+		return;
+	kept.body = row;
+	do_park(NULL, &kept);
+}
+
+static void
+do_collect(void *context, const ShardRoute *route)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
+
+	shard_executor_end_user_code();
+	shard_outbox_collect(route->type_id, route->shard, collect_item,
+						 unconstify(ShardRoute *, route));
+	shard_outbox_look_again(route->type_id, route->shard);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+do_take(void *context, const ShardRoute *route, const ShardItem *item)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
+
+	shard_routing.drained |= shard_routing.draining;
+	shard_executor_row(item->body);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+do_in_doubt(void *context, const ShardRoute *route, const ShardItem *item)
+{
+	ErrorData error = {.sqlerrcode = ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN,
+					   .message = "nobody knows whether the message was handled",
+					   .detail = "It was sent to a node that was given up since.",
+					   .hint = "Find out what became of it; shard_redrive() sends it again."};
+	MemoryContext old = begin_sql();
+
+	shard_held_dead_letter(item->body, 0, &error);
+	end_sql(old);
+}
+
+static void
+do_refused(void *context, const ShardRoute *route, const ShardItem *item)
+{
+	MemoryContext old;
+	ShardRefusal *refusal;
+
+	/* without a fact there is nothing to tell; the one that came with the row must have been older */
+	if (route->node == 0 || item->stamp.kind != SHARD_PREFIX_NODE)
+		return;
+	refusal = shard_routing.refusals == NIL ? NULL : llast(shard_routing.refusals);
+	if (refusal != NULL && refusal->origin == item->stamp.a &&
+		refusal->fact.type_id == route->type_id && refusal->fact.shard == route->shard)
+		return;
+	old = MemoryContextSwitchTo(shard_routing.later);
+	refusal = palloc(sizeof(ShardRefusal));
+	*refusal = (ShardRefusal){.origin = item->stamp.a,
+							  .fact = {.type_id = route->type_id,
+									   .shard = route->shard,
+									   .n = route->n,
+									   .node = route->node,
+									   .epoch = route->epoch,
+									   .lost = route->lost}};
+	shard_routing.refusals = lappend(shard_routing.refusals, refusal);
+	MemoryContextSwitchTo(old);
+}
+
+/* After the commit whose LSN is known by then. */
+static void
+do_announce(void *context, const ShardRoute *route, ShardStamp mark)
+{
+	ShardDone done = {route->type_id, route->shard, mark.seq};
+
+	if (mark.kind == SHARD_PREFIX_NODE && mark.a != shard_routing.self)
+		shard_transport_announce(mark.a, &done, shard_routing.lsn);
+}
+
+static void
+do_want_home(void *context, const ShardRoute *route)
+{
+	ShardShardRef ref = {.type_id = route->type_id, .shard = route->shard};
+
+	shard_routing_report(SHARD_EVENT_HOMES_WANTED, &ref);
+}
+
+static void
+do_started(void *context, const ShardRoute *route)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.later);
+	ShardShardRef *ref = palloc(sizeof(ShardShardRef));
+
+	*ref = (ShardShardRef){route->type_id, route->shard, route->own.epoch, route->own.move_id};
+	shard_routing.started = lappend(shard_routing.started, ref);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
+{
+	static const char *const states[] = {"nothing", "active", "stopping", "sealed", "staged"};
+
+	ereport(
+		LOG,
+		(errcode(ERRCODE_DATA_CORRUPTED),
+		 errmsg(
+			 "shard %d of entity type %d stands still: the cluster says that it is here in epoch "
+			 "%d, which cannot be",
+			 route->shard, route->type_id, home->epoch),
+		 errdetail("Here it is %s, of epoch %d. This database may have been restored from a copy "
+				   "that is older than the shard's arrival.",
+				   states[route->own.state], route->own.epoch),
+		 errhint("See shard_health().")));
+}
+
+/* There is no setting on_write_off: what is in doubt is never sent again by itself. */
+static bool
+do_resend_lost(void *context, const ShardRoute *route)
+{
+	return false;
+}
+
+const ShardRouteHost shard_routing_host = {
+	.load = do_load,
+	.load_base = do_load_base,
+	.write_route = do_write_route,
+	.write_own = do_write_own,
+	.write_base = do_write_base,
+	.discard = do_discard,
+	.next_rseq = do_next_rseq,
+	.lane = do_lane,
+	.append = do_append,
+	.park = do_park,
+	.first_parked = do_first_parked,
+	.unpark = do_unpark,
+	.collect = do_collect,
+	.take = do_take,
+	.in_doubt = do_in_doubt,
+	.refused = do_refused,
+	.announce = do_announce,
+	.want_home = do_want_home,
+	.started = do_started,
+	.wrong = do_wrong,
+	.resend_lost = do_resend_lost,
+};

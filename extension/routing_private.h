@@ -1,0 +1,77 @@
+/*
+ * routing_private.h
+ *		What the files of routing share: one worker's routes, and what a turn has to carry over its end.
+ */
+#pragma once
+
+#include "routing.h"
+#include "routing_store.h"
+
+/* Parked messages of one type, for its buffer_size. */
+typedef struct ShardParkedCount
+{
+	int32 type_id;
+	struct ShardTypeCounter *counter;
+	int64 committed;
+	int64 change; /* of the running turn */
+} ShardParkedCount;
+
+/* To be told to an origin after commit. */
+typedef struct ShardRefusal
+{
+	int32 origin;
+	ShardFact fact;
+} ShardRefusal;
+
+typedef struct ShardRouting
+{
+	ShardDatabase *db;
+	uint32 lanes;
+	int32 self;
+	int32 inc_no;
+	bool held; /* nothing goes to other nodes */
+	ShardRoutes *routes;
+	MemoryContext context; /* lives as long as the routes */
+	MemoryContext turn;	   /* current when the turn began */
+	MemoryContext scratch; /* of one statement */
+
+	/* parked messages of one shard that were read ahead, in the turn's own memory */
+	MemoryContext ahead;
+	const ShardRoute *ahead_of; /* NULL: none */
+	ShardParked *parked;
+	int parked_count;
+	int parked_next;
+
+	bool drained;				/* parked messages were handled in this turn */
+	bool draining;				/* parked messages are being handled, */
+	int before;					/* after so many others of the turn */
+	XLogRecPtr lsn;				/* of the newest commit */
+	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
+	int64 passed[SHARD_LANES];	/* and the first one of this turn */
+	bool saved;					/* marks were written in this turn */
+	MemoryContext later;		/* of the next three: to be told after commit */
+	List *refusals;				/* ShardRefusal * */
+	List *hellos;				/* nodes that want all marks */
+	List *started;				/* ShardShardRef * */
+
+	/* told to the coordinator worker as soon as its queue has room */
+	ShardPlaneEvent *reports;
+	int report_count;
+	int report_space;
+	TimestampTz asked_at;
+
+	ShardParkedCount *counts;
+	int count_count;
+} ShardRouting;
+
+extern ShardRouting shard_routing;
+extern const ShardRouteHost shard_routing_host;
+
+/* Tells the coordinator worker, now or soon. */
+extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard);
+
+/* The turn parks (1) or takes away (-1) a message of a type. */
+extern void shard_routing_count(int32 type_id, int64 change);
+
+/* What was read ahead may not be what is first any more. */
+extern void shard_routing_forget_ahead(void);

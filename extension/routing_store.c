@@ -1,0 +1,387 @@
+/*
+ * routing_store.c
+ *		What is durable of routing: tables shard.route, own, shard_input and parked.
+ *
+ * All of it happens in a turn's transaction. If the process dies right here, nothing of the turn
+ * happened: the next worker reads the tables as of the turn before, and meets the same rows of the log
+ * once more.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "routing_store.h"
+#include "statement.h"
+
+#include "compat.h"
+
+/* Key of parked messages that have no stamp: behind all that have one. */
+#define NOT_STAMPED PG_INT64_MAX
+
+/* Marks that are written by one statement. */
+#define BASE_ROWS 1000
+
+static ShardStatement select_route = {
+	"SELECT r.node, r.epoch, r.lost, r.n, o.state, o.epoch, o.move_id, o.next_node, o.next_epoch,"
+	" o.turn, o.oseq,"
+	" EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2)"
+	" FROM (VALUES ($1, $2)) AS k (type_id, shard)"
+	" LEFT JOIN shard.route r ON r.type_id = k.type_id AND r.shard = k.shard"
+	" LEFT JOIN shard.own o ON o.type_id = k.type_id AND o.shard = k.shard",
+	2,
+	{INT4OID, INT4OID}};
+
+static ShardStatement select_base = {
+	"SELECT prefix_kind, a, b, seq FROM shard.shard_input WHERE type_id = $1 AND shard = $2",
+	2,
+	{INT4OID, INT4OID}};
+
+static ShardStatement insert_route = {
+	"INSERT INTO shard.route AS r (type_id, shard, node, epoch, lost, n)"
+	" VALUES ($1, $2, $3, $4, $5, $6)"
+	" ON CONFLICT (type_id, shard) DO UPDATE SET node = EXCLUDED.node, epoch = EXCLUDED.epoch,"
+	" lost = EXCLUDED.lost, n = EXCLUDED.n",
+	6,
+	{INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, INT8OID}};
+
+static ShardStatement insert_own = {
+	"INSERT INTO shard.own AS o (type_id, shard, epoch, state, move_id, next_node, next_epoch, turn,"
+	" oseq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+	" ON CONFLICT (type_id, shard) DO UPDATE SET epoch = EXCLUDED.epoch, state = EXCLUDED.state,"
+	" move_id = EXCLUDED.move_id, next_node = EXCLUDED.next_node,"
+	" next_epoch = EXCLUDED.next_epoch, turn = EXCLUDED.turn, oseq = EXCLUDED.oseq",
+	9,
+	{INT4OID, INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, INT4OID, INT8OID, INT8OID}};
+
+static ShardStatement delete_own = {"DELETE FROM shard.own WHERE type_id = $1 AND shard = $2",
+									2,
+									{INT4OID, INT4OID}};
+
+static ShardStatement insert_base = {
+	"INSERT INTO shard.shard_input AS i (type_id, shard, prefix_kind, a, b, seq)"
+	" SELECT * FROM pg_catalog.unnest($1, $2, $3, $4, $5, $6)"
+	" ON CONFLICT (type_id, shard, prefix_kind, a, b) DO UPDATE SET seq = EXCLUDED.seq"
+	" WHERE i.seq < EXCLUDED.seq",
+	6,
+	{INT4ARRAYOID, INT4ARRAYOID, INT2ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, INT8ARRAYOID}};
+
+static ShardStatement delete_base = {
+	"DELETE FROM shard.shard_input WHERE type_id = $1 AND shard = $2", 2, {INT4OID, INT4OID}};
+
+static ShardStatement delete_stash = {"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2",
+									  2,
+									  {INT4OID, INT4OID}};
+
+static ShardStatement insert_parked = {
+	"INSERT INTO shard.parked (type_id, shard, rseq, arrival, kind, epoch, sent, stamp, entity,"
+	" src_type, src_entity, mid_node, mid_seq, payload)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+	14,
+	{INT4OID, INT4OID, INT8OID, INT8OID, INT2OID, INT4OID, BOOLOID, BYTEAOID, TEXTOID, INT4OID,
+	 TEXTOID, INT4OID, INT8OID, BYTEAOID}};
+
+static ShardStatement select_parked = {
+	"SELECT rseq, arrival, kind, epoch, sent, stamp, entity, src_type, src_entity, mid_node, mid_seq,"
+	" payload FROM shard.parked WHERE type_id = $1 AND shard = $2 ORDER BY rseq, arrival LIMIT $3",
+	3,
+	{INT4OID, INT4OID, INT4OID}};
+
+static ShardStatement delete_parked = {
+	"DELETE FROM shard.parked WHERE type_id = $1 AND shard = $2 AND rseq = $3 AND arrival = $4",
+	4,
+	{INT4OID, INT4OID, INT8OID, INT8OID}};
+
+static ShardStatement select_shards = {
+	"SELECT type_id, shard, coalesce(p.messages, 0) FROM shard.own FULL JOIN"
+	" (SELECT type_id, shard, pg_catalog.count(*) AS messages FROM shard.parked"
+	" GROUP BY type_id, shard) p USING (type_id, shard)",
+	0,
+	{0}};
+
+static const char *const state_names[] = {NULL, "active", "stopping", "sealed", "staged"};
+
+/* Marks that wait for flush_base, column by column. */
+static Datum base[6][BASE_ROWS];
+static int base_rows = 0;
+
+static void
+add_key(ShardArguments *arguments, int32 type_id, int32 shard)
+{
+	shard_statement_add(arguments, Int32GetDatum(type_id), false);
+	shard_statement_add(arguments, Int32GetDatum(shard), false);
+}
+
+/* The ownership row of a result of select_route, none if there is none. */
+static void
+read_own(ShardOwn *own)
+{
+	int len;
+	char *state = shard_statement_bytes(0, 5, CurrentMemoryContext, &len);
+
+	if (state == NULL)
+		return;
+	for (int i = SHARD_HOME_ACTIVE; i <= SHARD_HOME_STAGED; i++)
+		if (strcmp(state, state_names[i]) == 0)
+			own->state = i;
+	own->epoch = shard_statement_int4(0, 6);
+	own->move_id = shard_statement_int8(0, 7);
+	own->next_node = shard_statement_int4(0, 8);
+	own->next_epoch = shard_statement_int4(0, 9);
+	own->turn = shard_statement_int8(0, 10);
+	own->oseq = shard_statement_int8(0, 11);
+}
+
+void
+shard_routing_store_load(ShardRoute *route)
+{
+	ShardArguments arguments = {0};
+	bool isnull;
+
+	SPI_connect();
+	add_key(&arguments, route->type_id, route->shard);
+	shard_statement_run(&select_route, &arguments, SPI_OK_SELECT);
+	route->node = shard_statement_int4(0, 1);
+	route->epoch = shard_statement_int4(0, 2);
+	route->lost = shard_statement_int4(0, 3);
+	route->n = shard_statement_int8(0, 4);
+	read_own(&route->own);
+	route->parked = DatumGetBool(shard_statement_column(0, 12, &isnull));
+	SPI_finish();
+}
+
+void
+shard_routing_store_load_base(ShardRoute *route, MemoryContext memory)
+{
+	ShardArguments arguments = {0};
+
+	SPI_connect();
+	add_key(&arguments, route->type_id, route->shard);
+	shard_statement_run(&select_base, &arguments, SPI_OK_SELECT);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool isnull;
+		ShardStamp stamp = {DatumGetInt16(shard_statement_column(i, 1, &isnull)),
+							shard_statement_int4(i, 2), shard_statement_int4(i, 3),
+							shard_statement_int8(i, 4)};
+		MemoryContext old = MemoryContextSwitchTo(memory);
+
+		shard_mark_raise(&route->marks, stamp);
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+}
+
+void
+shard_routing_store_write_route(const ShardRoute *route)
+{
+	ShardArguments arguments = {0};
+
+	add_key(&arguments, route->type_id, route->shard);
+	shard_statement_add(&arguments, Int32GetDatum(route->node), false);
+	shard_statement_add(&arguments, Int32GetDatum(route->epoch), false);
+	shard_statement_add(&arguments, Int32GetDatum(route->lost), false);
+	shard_statement_add(&arguments, Int64GetDatum(route->n), false);
+	shard_statement_change_one(&insert_route, &arguments, SPI_OK_INSERT);
+}
+
+void
+shard_routing_store_write_own(const ShardRoute *route)
+{
+	const ShardOwn *own = &route->own;
+	ShardArguments arguments = {0};
+
+	add_key(&arguments, route->type_id, route->shard);
+	if (own->state == SHARD_HOME_NONE)
+	{
+		shard_statement_change(&delete_own, &arguments, SPI_OK_DELETE);
+		return;
+	}
+	shard_statement_add(&arguments, Int32GetDatum(own->epoch), false);
+	shard_statement_add_string(&arguments, state_names[own->state]);
+	shard_statement_add(&arguments, Int64GetDatum(own->move_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(own->next_node), false);
+	shard_statement_add(&arguments, Int32GetDatum(own->next_epoch), false);
+	shard_statement_add(&arguments, Int64GetDatum(own->turn), false);
+	shard_statement_add(&arguments, Int64GetDatum(own->oseq), false);
+	shard_statement_change_one(&insert_own, &arguments, SPI_OK_INSERT);
+}
+
+/* A column of what waits for flush_base, as an array. */
+static Datum
+base_column(int column, Oid type, int length, bool by_value, char align)
+{
+	return PointerGetDatum(construct_array(base[column], base_rows, type, length, by_value, align));
+}
+
+void
+shard_routing_store_flush_base(void)
+{
+	ShardArguments arguments = {0};
+
+	if (base_rows == 0)
+		return;
+	for (int column = 0; column < lengthof(base); column++)
+	{
+		Datum array;
+
+		if (column == 2)
+			array = base_column(column, INT2OID, sizeof(int16), true, TYPALIGN_SHORT);
+		else if (column == 5)
+			array = base_column(column, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
+		else
+			array = base_column(column, INT4OID, sizeof(int32), true, TYPALIGN_INT);
+		shard_statement_add(&arguments, array, false);
+	}
+	base_rows = 0;
+	shard_statement_change(&insert_base, &arguments, SPI_OK_INSERT);
+}
+
+void
+shard_routing_store_forget_base(void)
+{
+	base_rows = 0;
+}
+
+void
+shard_routing_store_write_base(const ShardRoute *route)
+{
+	for (int i = 0; i < route->marks.n_marks; i++)
+	{
+		const ShardStamp *stamp = &route->marks.marks[i].stamp;
+
+		if (stamp->seq <= 0)
+			continue;
+		base[0][base_rows] = Int32GetDatum(route->type_id);
+		base[1][base_rows] = Int32GetDatum(route->shard);
+		base[2][base_rows] = Int16GetDatum(stamp->kind);
+		base[3][base_rows] = Int32GetDatum(stamp->a);
+		base[4][base_rows] = Int32GetDatum(stamp->b);
+		base[5][base_rows++] = Int64GetDatum(stamp->seq);
+		if (base_rows == BASE_ROWS)
+			shard_routing_store_flush_base();
+	}
+}
+
+void
+shard_routing_store_discard(const ShardRoute *route)
+{
+	ShardArguments stash = {0};
+	ShardArguments marks = {0};
+
+	add_key(&stash, route->type_id, route->shard);
+	shard_statement_change(&delete_stash, &stash, SPI_OK_DELETE);
+	add_key(&marks, route->type_id, route->shard);
+	shard_statement_change(&delete_base, &marks, SPI_OK_DELETE);
+}
+
+void
+shard_routing_store_park(const ShardItem *item, const ShardRow *row)
+{
+	ShardArguments arguments = {0};
+	bool stamped = item->stamp.kind != SHARD_PREFIX_NONE;
+	char stamp[SHARD_LOG_STAMP_BYTES];
+
+	shard_log_put_stamp(stamp, item->stamp);
+	add_key(&arguments, item->type_id, item->shard);
+	shard_statement_add(&arguments, Int64GetDatum(stamped ? item->stamp.seq : NOT_STAMPED), false);
+	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
+	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
+	shard_statement_add(&arguments, Int32GetDatum(item->epoch), item->epoch < 0);
+	shard_statement_add(&arguments, BoolGetDatum(item->sent), false);
+	shard_statement_add_text(&arguments, stamped ? stamp : NULL, sizeof(stamp));
+	shard_statement_add_text(&arguments, row->entity, row->entity_len);
+	shard_statement_add(&arguments, Int32GetDatum(row->src_type), row->src_type == 0);
+	shard_statement_add_text(&arguments, row->src_type == 0 ? NULL : row->src_entity,
+							 row->src_entity_len);
+	shard_statement_add(&arguments, Int32GetDatum(row->mid_node), false);
+	shard_statement_add(&arguments, Int64GetDatum(row->mid_seq), false);
+	shard_statement_add_text(&arguments, row->payload == NULL ? "" : row->payload,
+							 row->payload_len);
+	shard_statement_change_one(&insert_parked, &arguments, SPI_OK_INSERT);
+}
+
+/* A row of select_parked. */
+static void
+read_parked(uint64 number, ShardParked *parked, MemoryContext context)
+{
+	ShardRow *row = &parked->row;
+	char *stamp;
+	int len;
+	bool isnull;
+
+	parked->rseq = shard_statement_int8(number, 1);
+	parked->arrival = shard_statement_int8(number, 2);
+	row->kind = DatumGetInt16(shard_statement_column(number, 3, &isnull));
+	row->epoch = DatumGetInt32(shard_statement_column(number, 4, &isnull));
+	if (isnull)
+		row->epoch = SHARD_NO_EPOCH;
+	parked->item.sent = DatumGetBool(shard_statement_column(number, 5, &isnull));
+	stamp = shard_statement_bytes(number, 6, context, &len);
+	if (stamp != NULL)
+		row->stamp = shard_log_get_stamp(stamp);
+	row->entity = shard_statement_bytes(number, 7, context, &row->entity_len);
+	row->src_type = shard_statement_int4(number, 8);
+	row->src_entity = shard_statement_bytes(number, 9, context, &row->src_entity_len);
+	row->mid_node = shard_statement_int4(number, 10);
+	row->mid_seq = shard_statement_int8(number, 11);
+	row->payload = shard_statement_bytes(number, 12, context, &row->payload_len);
+
+	/* should it have to wait in the stash: stamped ones first, then by arrival, as here */
+	row->seq = parked->rseq == NOT_STAMPED ? parked->arrival : PG_INT64_MIN + parked->rseq;
+}
+
+ShardParked *
+shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardArguments arguments = {0};
+	ShardParked *result;
+
+	SPI_connect();
+	add_key(&arguments, type_id, shard);
+	shard_statement_add(&arguments, Int32GetDatum(limit), false);
+	shard_statement_run(&select_parked, &arguments, SPI_OK_SELECT);
+	*count = (int) SPI_processed;
+	result = MemoryContextAllocZero(context, Max(*count, 1) * sizeof(ShardParked));
+	for (int i = 0; i < *count; i++)
+	{
+		ShardParked *parked = &result[i];
+
+		read_parked(i, parked, context);
+		parked->row.type_id = parked->item.type_id = type_id;
+		parked->row.shard = parked->item.shard = shard;
+		parked->item.epoch = parked->row.epoch;
+		parked->item.stamp = parked->row.stamp;
+		parked->item.body = &parked->row;
+	}
+	SPI_finish();
+	return result;
+}
+
+void
+shard_routing_store_unpark(const ShardParked *parked)
+{
+	ShardArguments arguments = {0};
+
+	add_key(&arguments, parked->item.type_id, parked->item.shard);
+	shard_statement_add(&arguments, Int64GetDatum(parked->rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(parked->arrival), false);
+	shard_statement_change(&delete_parked, &arguments, SPI_OK_DELETE);
+}
+
+void
+shard_routing_store_each(ShardRoutingVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+
+	SPI_connect();
+	shard_statement_run(&select_shards, &arguments, SPI_OK_SELECT);
+	for (uint64 i = 0; i < SPI_processed; i++)
+		visit(shard_statement_int4(i, 1), shard_statement_int4(i, 2), shard_statement_int8(i, 3),
+			  arg);
+	SPI_finish();
+}

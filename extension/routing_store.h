@@ -1,0 +1,50 @@
+/*
+ * routing_store.h
+ *		What is durable of routing: tables shard.route, own, shard_input and parked.
+ *
+ * The exceptional path: SQL, within the worker's running turn. The caller has ended any stretch of user
+ * code.
+ */
+#pragma once
+
+#include "core/route.h"
+#include "log.h"
+
+/* Reads the durable part of an entry; what is not there stays 0. */
+extern void shard_routing_store_load(ShardRoute *route);
+
+/* Raises the entry's marks by the base (H7). memory: where marks live. */
+extern void shard_routing_store_load_base(ShardRoute *route, MemoryContext memory);
+
+extern void shard_routing_store_write_route(const ShardRoute *route);
+extern void shard_routing_store_write_own(const ShardRoute *route);
+
+/* Marks as base rows: those of several shards are gathered, and written by flush. */
+extern void shard_routing_store_write_base(const ShardRoute *route);
+extern void shard_routing_store_flush_base(void);
+extern void shard_routing_store_forget_base(void); /* after an abort */
+
+/* Deletes the shard's stash and base marks. */
+extern void shard_routing_store_discard(const ShardRoute *route);
+
+/* A parked message, as it is stored; its strings live in the memory of the load. */
+typedef struct ShardParked
+{
+	ShardItem item; /* body: row */
+	ShardRow row;	/* seq: where it belongs in a stash */
+	int64 rseq;		/* key */
+	int64 arrival;
+} ShardParked;
+
+/* Adds one. row: item's body. */
+extern void shard_routing_store_park(const ShardItem *item, const ShardRow *row);
+
+/* The first ones of a shard, at most limit, in current memory; how many in *count. */
+extern ShardParked *shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count);
+
+/* Removes one. */
+extern void shard_routing_store_unpark(const ShardParked *parked);
+
+/* Each shard that has an ownership row or parked messages, and how many. */
+typedef void (*ShardRoutingVisit)(int32 type_id, int32 shard, int64 parked, void *arg);
+extern void shard_routing_store_each(ShardRoutingVisit visit, void *arg);
