@@ -237,9 +237,9 @@ shard_stop_type(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Deletes the type's messages from a table of ours and returns how many there were. */
+/* Deletes the rows of the type from a table of ours and returns how many there were. */
 static uint64
-delete_messages(const ShardAdminType *type, const char *table)
+delete_rows(const ShardAdminType *type, const char *table)
 {
 	Oid types[] = {INT4OID};
 	Datum values[] = {Int32GetDatum(type->type_id)};
@@ -270,8 +270,11 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	open_type(fcinfo, "drop entity type", &type, &security);
 	/* Waits for turns that use the table; from here on no worker handles the type. */
 	has_state = shard_admin_table_lock(&type);
-	waiting = delete_messages(&type, "held");
-	dead = delete_messages(&type, "dead_letter");
+	waiting = delete_rows(&type, "held") + delete_rows(&type, "parked");
+	dead = delete_rows(&type, "dead_letter");
+	(void) delete_rows(&type, "route");
+	(void) delete_rows(&type, "own");
+	(void) delete_rows(&type, "shard_input");
 	if (!force && (has_state || waiting > 0 || dead > 0))
 		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 						errmsg("cannot drop entity type \"%s\" because it is in use", type.name),

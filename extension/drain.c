@@ -42,7 +42,7 @@ PG_FUNCTION_INFO_V1(shard_drain);
 static const char *const waiting_query =
 	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held h JOIN shard.type t USING (type_id)"
 	" WHERE h.place = 'stash' AND h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
-	" OR EXISTS (SELECT FROM shard.parked p WHERE p.arrival <= $1)";
+	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1)";
 
 typedef struct Drain
 {

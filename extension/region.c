@@ -165,7 +165,8 @@ handle(ShardRegion *region, TimestampTz start, TurnResult *result)
 	result->asks = shard_region_run_asks(region, all);
 	shard_executor_finish();
 	write_log(region, result);
-	result->more = !all || parked || result->asks + region->forwards == SHARD_ASKS_PER_TURN;
+	result->more = !all || parked || shard_routing_is_left() ||
+				   result->asks + region->forwards == SHARD_ASKS_PER_TURN;
 	result->clean = all;
 }
 

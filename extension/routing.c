@@ -224,7 +224,7 @@ void
 shard_routing_begin(void)
 {
 	shard_routing.turn = CurrentMemoryContext;
-	shard_routing.draining = shard_routing.drained = false;
+	shard_routing.draining = shard_routing.drained = shard_routing.left = false;
 	shard_routing.saved = false;
 	forget_news();
 	shard_routing_forget_ahead();
@@ -258,6 +258,8 @@ take_fact(const ShardRow *row)
 		ShardHomeRecord home = shard_packet_fact_home(&fact);
 
 		shard_route_fact(shard_routing.routes, fact.type_id, fact.shard, &home, fact.n);
+		shard_routing.left |=
+			shard_route_get(shard_routing.routes, fact.type_id, fact.shard)->parked;
 	}
 	shard_routing.draining = false;
 	if (reader.failed)
@@ -368,6 +370,12 @@ shard_routing_drain(void)
 	shard_routing.draining = false;
 	MemoryContextSwitchTo(old);
 	return more;
+}
+
+bool
+shard_routing_is_left(void)
+{
+	return shard_routing.left;
 }
 
 bool

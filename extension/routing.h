@@ -30,6 +30,9 @@ extern void shard_routing_row(const ShardRow *row);
 /* Parked messages that can go on; true: some are left that could, too. */
 extern bool shard_routing_drain(void);
 
+/* Whether a home that was learned in this turn left some that can go on in the next one. */
+extern bool shard_routing_is_left(void);
+
 /*
  * Whether parked messages were being handled when the turn failed: they are not counted one by one
  * against its limit. *before: what it had begun by then.

@@ -658,5 +658,10 @@ shard_route_abort(ShardRoutes *routes)
 		route->loaded = false;
 		route->touched = false;
 		dlist_delete(iter.cur);
+
+		/* maybe it had parked messages, and they are there again: the next drain looks */
+		if (!route->drains)
+			dlist_push_tail(&routes->drains, &route->drains_node);
+		route->drains = true;
 	}
 }

@@ -62,6 +62,8 @@ FROM (
         FROM shard.region_shards()
         UNION ALL
         SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.held GROUP BY type_id, shard
+        UNION ALL
+        SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.parked GROUP BY type_id, shard
     ) r
     GROUP BY r.type_id, r.shard
 ) s JOIN shard.type t USING (type_id);
@@ -145,7 +147,7 @@ COMMENT ON FUNCTION shard.inbox_blocker(int4, int4, text) IS 'process that keeps
 
 /*
  * What waits on this node. place: inbox, not looked at yet; stash, waits for
- * its entity or its type; parked, kept: as in shard.held. type_name is NULL for
+ * its entity or its type; parked, waits for its shard's home. type_name is NULL for
  * a type that was dropped. INSERT and COPY of the first three columns send, as
  * shard_tell() does.
  */
@@ -163,6 +165,11 @@ FROM (
            CASE WHEN shard.payload_readable(h.type_id) THEN h.error END,
            shard.inbox_blocker(h.type_id, h.shard, h.entity)
     FROM shard.held h
+    UNION ALL
+    SELECT p.type_id, p.entity, shard.payload_json(p.type_id, p.payload), p.arrival, 'parked', 0,
+           NULL, NULL, NULL, NULL
+    FROM shard.parked p
+    WHERE p.kind = 1
 ) r LEFT JOIN shard.type t USING (type_id);
 GRANT SELECT, INSERT ON @extschema@.shard_inbox TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_inbox IS 'messages that wait on this node; INSERT and COPY send';

@@ -339,6 +339,31 @@ test_held(void)
 	shard_route_destroy(routes);
 }
 
+/* Parked messages that went on in a turn that was aborted go on in the next one, though nothing comes. */
+static void
+test_aborted_drain(void)
+{
+	Host host = {0};
+	Host before;
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 1);
+
+	tell_local(routes, "a");
+	tell_local(routes, "b");
+	tell_home(routes, 2, 0, 0, 10);
+	shard_route_commit(routes);
+	is_int(host.n_parked, 1, "one is left");
+	before = host;
+	shard_route_drain(routes);
+	is_int(host.n_parked, 0, "none is left, for now");
+	host = before;
+	shard_route_abort(routes);
+	shard_route_drain(routes);
+	shard_route_commit(routes);
+	is_int(host.n_outbox, 2, "the last one left");
+	ok(!shard_route_drain(routes), "nothing is left");
+	shard_route_destroy(routes);
+}
+
 /* A home: own tag only, no repeats, refusal; a move away; an abort. */
 static void
 test_home(void)
@@ -450,6 +475,7 @@ main(void)
 {
 	test_origin();
 	test_held();
+	test_aborted_drain();
 	test_home();
 	test_return();
 	return unit_done();
