@@ -63,7 +63,9 @@ static ShardStatement delete_own = {"DELETE FROM shard.own WHERE type_id = $1 AN
 
 static ShardStatement insert_base = {
 	"INSERT INTO shard.shard_input AS i (type_id, shard, prefix_kind, a, b, seq)"
-	" SELECT * FROM pg_catalog.unnest($1, $2, $3, $4, $5, $6)"
+	/* unnest() of several arrays is a matter of its bare name, which is not safe to use. */
+	" SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3),"
+	" pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6))"
 	" ON CONFLICT (type_id, shard, prefix_kind, a, b) DO UPDATE SET seq = EXCLUDED.seq"
 	" WHERE i.seq < EXCLUDED.seq",
 	6,
