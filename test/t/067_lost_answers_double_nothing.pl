@@ -28,7 +28,7 @@ sub tell_all
 # Answers that are lost after the commit.
 for my $round (1 .. 5)
 {
-	$cluster->proxy->cut_reply(1, 2, 1, 'shard_peer.receive');
+	$cluster->proxy->cut_reply(1, 2, 1, '^receive$');
 	tell_all(20);
 	ShardCluster::wait_for_condition(sub { $cluster->proxy->fired =~ /[1-9]/ }, 'an answer to be lost')
 	  if $round == 1;
@@ -40,7 +40,7 @@ pass('answers that are lost lose and double nothing');
 # Calls that are lost before.
 for my $round (1 .. 3)
 {
-	$cluster->proxy->cut_query(1, 2, 1, 'shard_peer.receive');
+	$cluster->proxy->cut_query(1, 2, 1, '^receive$');
 	tell_all(20);
 	usleep(100_000);
 }
