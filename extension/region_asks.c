@@ -19,6 +19,7 @@
 #include "region_private.h"
 #include "remote_ask.h"
 #include "routing.h"
+#include "transport.h"
 
 #include "compat.h"
 
@@ -51,7 +52,10 @@ shard_region_take_requests(ShardRegion *region)
 			StringInfoData report;
 
 			initStringInfo(&report);
-			shard_executor_report(request->kind, &report);
+			if (request->kind == SHARD_REQUEST_PEERS)
+				shard_transport_report(&report);
+			else
+				shard_executor_report(request->kind, &report);
 			shard_ring_reply(request, report.data, report.len, InvalidXLogRecPtr);
 			pfree(report.data);
 		}
