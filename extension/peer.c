@@ -167,7 +167,7 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 		return true;
 	}
 	peer->conn =
-		shard_peer_dsn_connect(dsn, peer->purpose, peer->turn, &timeout_ms, &peer->failure);
+		shard_peer_dsn_connect(dsn, peer->purpose, &peer->address, &timeout_ms, &peer->failure);
 	if (peer->conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -291,7 +291,8 @@ fail_late(ShardPeer *peer)
 	if (peer->step == SHARD_PEER_STEP_CONNECT)
 	{
 		snprintf(text, sizeof(text), "could not connect within %d ms", peer->timeout_ms);
-		peer->turn++;
+		peer->silent++;
+		shard_peer_dsn_silent(peer->address);
 	}
 	else
 		snprintf(text, sizeof(text), "no answer within %d ms", peer->timeout_ms);

@@ -30,16 +30,6 @@ nap(int64 microseconds)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/*
- * Opens, unless that is forbidden by the address; notes a failure.
- */
-static void
-begin(ShardPeer **peer, const ShardPeerQuestion *question)
-{
-	*peer = shard_peer_create("client");
-	(void) shard_peer_open(*peer, question->dsn);
-}
-
 static bool
 has_ended(const ShardPeerQuestion *question)
 {
@@ -87,6 +77,12 @@ proceed(ShardPeer *peer, ShardPeerQuestion *question, const char *procedure, int
 				}
 				return true;
 			case SHARD_PEER_FAILED:
+				/* A host was silent: the next one, if there are several. */
+				if (peer->silent > 0 && peer->silent < shard_peer_dsn_hosts(question->dsn))
+				{
+					(void) shard_peer_open(peer, question->dsn);
+					return false;
+				}
 				(void) shard_peer_error(peer, &text);
 				question->error = pstrdup(text);
 				return true;
@@ -105,7 +101,7 @@ run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *proc
 
 	for (int i = 0; i < count; i++)
 		if (!has_ended(&questions[i]))
-			begin(&peers[i], &questions[i]);
+			peers[i] = shard_peer_create("client");
 	for (;;)
 	{
 		int64 left = deadline - shard_peer_now();
@@ -117,6 +113,8 @@ run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *proc
 
 			if (has_ended(question))
 				continue;
+			if (shard_peer_state(peers[i]) == SHARD_PEER_CLOSED)
+				(void) shard_peer_open(peers[i], question->dsn);
 			if (proceed(peers[i], question, procedure, Max((int) (left / 1000), 1)))
 				shard_peer_close(peers[i], false);
 			else if (left <= 0)

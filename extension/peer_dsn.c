@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
@@ -82,6 +83,13 @@ static const char *const server_options =
 	" -c default_transaction_deferrable=off"
 	" -c client_connection_check_interval=1000"
 	" -c client_min_messages=error -c plan_cache_mode=force_generic_plan -c jit=off";
+
+/*
+ * How often nobody answered at an address, by its hash. Two that share a place only begin with another
+ * host than need be.
+ */
+#define TURNS 64
+static uint32 turns[TURNS];
 
 /* Of the address, of ours, and the end. */
 #define MAX_OPTIONS 96
@@ -236,14 +244,39 @@ count_elements(const char *list)
 	return count;
 }
 
+void
+shard_peer_dsn_silent(uint32 address)
+{
+	turns[address % TURNS]++;
+}
+
+int
+shard_peer_dsn_hosts(const char *dsn)
+{
+	ShardPeerFailure failure;
+	PQconninfoOption *options = parse(dsn, &failure);
+	const char *hosts;
+	int count = 1;
+
+	if (options == NULL)
+		return 0;
+	hosts = given_value(options, "hostaddr");
+	if (hosts == NULL)
+		hosts = given_value(options, "host");
+	if (hosts != NULL)
+		count = count_elements(hosts);
+	PQconninfoFree(options);
+	return count;
+}
+
 /*
  * A list that begins with another of its elements. libpq goes on to the next host when one refuses,
  * but not, in asynchronous use, when one is silent: then we begin with the next one ourselves.
  */
 static const char *
-rotated(const char *list, int turn)
+rotated(const char *list, uint32 turn)
 {
-	int first = turn % count_elements(list);
+	int first = turn % (uint32) count_elements(list);
 	const char *begin = list;
 
 	if (first == 0)
@@ -257,7 +290,7 @@ rotated(const char *list, int turn)
  * The options of an address, and ours. The numbers are those of the first host if there are several.
  */
 static void
-collect(Options *all, const PQconninfoOption *given, const char *purpose, int turn)
+collect(Options *all, const PQconninfoOption *given, const char *purpose, uint32 turn)
 {
 	all->count = 0;
 	for (const PQconninfoOption *option = given; option->keyword != NULL; option++)
@@ -352,7 +385,7 @@ ignore_notice(void *arg, const PGresult *notice)
  * resolver, which may wait.
  */
 PGconn *
-shard_peer_dsn_connect(const char *dsn, const char *purpose, int turn, int *timeout_ms,
+shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address, int *timeout_ms,
 					   ShardPeerFailure *failure)
 {
 	PQconninfoOption *given = parse(dsn, failure);
@@ -365,7 +398,8 @@ shard_peer_dsn_connect(const char *dsn, const char *purpose, int turn, int *time
 		return NULL;
 	context = AllocSetContextCreate(CurrentMemoryContext, "shard peer dsn", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(context);
-	collect(&options, given, purpose, turn);
+	*address = hash_bytes((const unsigned char *) dsn, (int) strlen(dsn));
+	collect(&options, given, purpose, turns[*address % TURNS]);
 	*timeout_ms = limited(given, &limits[0]) * 1000;
 	conn = PQconnectStartParams(options.keyword, options.value, 0);
 	MemoryContextSwitchTo(old);

@@ -50,7 +50,8 @@ struct ShardPeer
 	int n_prepared;
 	char prepared[SHARD_PEER_PROCEDURES][SHARD_PEER_PROCEDURE_NAME];
 
-	int turn;		   /* how often connecting took too long: the host to begin with */
+	uint32 address;	   /* hash of the dsn */
+	int silent;		   /* how often connecting took too long */
 	int failures;	   /* in a row */
 	int64 backoff;	   /* of the last failure, microseconds */
 	int64 next_open;   /* not before */
@@ -80,9 +81,15 @@ extern int64 shard_peer_now(void);
 extern void shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text,
 								   const char *detail, const char *hint);
 
+/* Number of hosts that an address names. */
+extern int shard_peer_dsn_hosts(const char *dsn);
+
 /*
- * Begins to connect: the options of the dsn and ours. turn: the host to begin with. NULL, with
- * *failure set: it may not be used, or there is no memory.
+ * Begins to connect: the options of the dsn and ours. NULL, with *failure set: it may not be used, or
+ * there is no memory. *address: what to tell shard_peer_dsn_silent().
  */
-extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, int turn,
+extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address,
 									  int *timeout_ms, ShardPeerFailure *failure);
+
+/* Nobody answered there in time: the next connection of this process begins with the next host. */
+extern void shard_peer_dsn_silent(uint32 address);
