@@ -73,8 +73,12 @@ extern int shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most
  */
 extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no);
 
-/* When this transaction commits, the coordinator worker looks at table shard.type. */
+/*
+ * When this transaction commits, the coordinator worker looks at table shard.type. The number rises then;
+ * invalidations come a moment later.
+ */
 extern void shard_plane_types_change(void);
+extern uint32 shard_plane_types(ShardDatabase *db);
 
 /* Microseconds of a clock that runs on while the machine sleeps; what core/ calls now. */
 extern int64 shard_plane_now(void);
