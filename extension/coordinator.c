@@ -27,6 +27,7 @@
 #include "coordinator_link.h"
 #include "control_store.h"
 #include "coordinator_private.h"
+#include "gate.h"
 #include "guc.h"
 #include "registry.h"
 #include "worker.h"
@@ -440,7 +441,8 @@ sleep_time(void)
 	CoordinatorState *state = &shard_coordinator;
 	long left = (long) ((state->next_tick - shard_plane_now() + 999) / 1000);
 
-	if (state->again)
+	if (state->again ||
+		(state->n_tickets > 0 && shard_gate_released(0, 0, 0, state->tickets[0].lsn)))
 		return 0;
 	if (state->n_tickets > 0)
 		left = Min(left, GATE_NAP_MS);

@@ -47,7 +47,8 @@ typedef struct LocalType
 
 static List *local = NIL; /* LocalType *, by id */
 static MemoryContext local_context = NULL;
-static uint64 seen = 0; /* of the registry */
+static uint64 seen = 0;			/* of the registry */
+static uint32 seen_changes = 0; /* of the plane */
 static bool read_once = false;
 static bool settled = false; /* no number of ours means another type to the cluster */
 static int64 settled_n = -1; /* as of that version of the map */
@@ -454,11 +455,13 @@ shard_coordinator_types_run(void)
 {
 	List *types = NIL;
 	MemoryContext context = NULL;
+	uint32 changes = shard_plane_types(shard_coordinator.db);
 
 	shard_coordinator_begin();
 	shard_registry_refresh();
-	if (!read_once || seen != shard_registry_generation())
+	if (!read_once || changes != seen_changes || seen != shard_registry_generation())
 	{
+		seen_changes = changes;
 		seen = shard_registry_generation();
 		context = AllocSetContextCreate(TopMemoryContext, "shard types of the coordinator",
 										ALLOCSET_SMALL_SIZES);

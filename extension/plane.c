@@ -27,6 +27,7 @@ typedef struct ShardPlane
 	pg_atomic_uint32 generation; /* of the view */
 	pg_atomic_uint32 directory;
 	pg_atomic_uint32 closed;			/* to senders */
+	pg_atomic_uint32 types;				/* changes of shard.type */
 	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker */
 
 	/* of this start of the server */
@@ -72,6 +73,7 @@ shard_plane_shmem_startup(void)
 		pg_atomic_init_u32(&planes[i].generation, 0);
 		pg_atomic_init_u32(&planes[i].directory, 0);
 		pg_atomic_init_u32(&planes[i].closed, 0);
+		pg_atomic_init_u32(&planes[i].types, 0);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
 	}
@@ -227,7 +229,10 @@ wake_at_commit(XactEvent event, void *arg)
 	if (!types_change)
 		return;
 	if (event == XACT_EVENT_COMMIT && db != NULL)
+	{
+		pg_atomic_fetch_add_u32(&plane_of(db)->types, 1);
 		shard_shmem_wake_worker(db, SHARD_COORDINATOR);
+	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		types_change = false;
 }
@@ -241,6 +246,12 @@ shard_plane_types_change(void)
 		RegisterXactCallback(wake_at_commit, NULL);
 	registered = true;
 	types_change = true;
+}
+
+uint32
+shard_plane_types(ShardDatabase *db)
+{
+	return pg_atomic_read_u32(&plane_of(db)->types);
 }
 
 /* ---- numbers and clock ------------------------------------------------------------------------ */
