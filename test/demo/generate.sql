@@ -174,14 +174,15 @@ $$;
 
 SELECT generate(:events, :games, :seed) AS events_made;
 
--- Every event as the message that the service emits.
+-- Every event as the message that the service emits. A game comes in at one server, by
+-- one session there: half of the games by the one that copies, half by two that tell.
 INSERT INTO outgoing
-SELECT game_id, seq, event_time,
+SELECT game_id % 3, (ARRAY[0, 1, 0, 2])[1 + game_id / 3 % 4],
+       floor(extract(epoch FROM event_time - min(event_time) OVER ()) / 10), game_id, seq, event_time,
        jsonb_strip_nulls(jsonb_build_object(
            'kind', kind, 'seq', seq, 'time', event_time, 'player', player_id,
            'x', x, 'y', y, 'damage', damage, 'by', by_player))
 FROM event;
 
 ALTER TABLE event ADD PRIMARY KEY (game_id, seq);
-CREATE INDEX ON outgoing (event_time);
 ANALYZE player, event, outgoing;

@@ -161,4 +161,5 @@ END
 $$;
 
 -- An idle judge leaves memory by itself; its game goes on with the next event.
-SELECT shard_start('judge', 'judge(game,jsonb)');
+SELECT shard_start('judge', 'judge(game,jsonb)',
+                   buffer_size => 1000000);  -- what may wait here for a server that is away

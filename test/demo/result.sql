@@ -1,5 +1,13 @@
--- What came out, for people.
+-- What came out, for people. In the service's database, where everything was gathered.
 \pset footer off
+
+\pset title 'Who judged'
+SELECT server, count(DISTINCT shard) AS shards, count(*) AS games,
+       (SELECT count(*) FROM verdict v
+        WHERE EXISTS (SELECT FROM judged g WHERE g.game_id = v.game_id AND g.server = j.server)) AS verdicts
+FROM judged j
+GROUP BY server
+ORDER BY server;
 
 \pset title 'Verdicts'
 SELECT kind, count(*) AS verdicts, count(DISTINCT player_id) AS players,
@@ -30,8 +38,7 @@ JOIN player v ON v.id = e.player_id
 JOIN player a ON a.id = e.by_player
 ORDER BY e.seq;
 
-\pset title 'Its judge: a row of shard_entity.judge'
-SELECT entity_id, last_seq, disorder, started::time(0), ended::time(0),
-       cardinality(players) AS players, cardinality(offences) AS offences
-FROM shard_entity.judge
-WHERE entity_id = (SELECT game_id::text FROM verdict WHERE kind = 'fed' ORDER BY game_id LIMIT 1);
+\pset title 'Its judge'
+SELECT server, shard, game_id, last_seq, disorder, started::time(0), ended::time(0), players, offences
+FROM judged
+WHERE game_id = (SELECT min(game_id) FROM verdict WHERE kind = 'fed');

@@ -1,186 +1,418 @@
 #!/bin/bash
 # Runs the worked example, from a bare machine to the result; README.md explains it.
 #
-# DEMO_EVENTS, DEMO_GAMES and DEMO_SEED choose the input. Exits non-zero unless the judges and plain
-# SQL agree.
+# DEMO_EVENTS, DEMO_GAMES and DEMO_SEED choose the input; the senders take DEMO_SECONDS at least.
+# DEMO_BINDIR: programs of a PostgreSQL that has shard, instead of building one. Exits non-zero unless
+# the judges and plain SQL agree.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 
 events=${DEMO_EVENTS:-1000000}
 games=${DEMO_GAMES:-5000}
 seed=${DEMO_SEED:-1}
-sessions=4   # that tell, beside the one that copies
-patience=60  # seconds without progress until we give up
+seconds=${DEMO_SECONDS:-20}
+service=events_${events}_${games}_$seed  # the game service's own database
+keeper=third                             # the server that has it; it is not killed
+sessions=2    # that tell at each server, beside the one that copies
+patience=120  # seconds without progress until we give up
 
 main() {
-  say 'packages, build, server'
-  "$root/test/setup.sh"
-  ensure_user
-  build
-  start_server
+  prepare
+  start_servers
   say "$events events of $games games, seed $seed"
   generate
-  load_judge
-  say "judging; half of the games come by COPY, half from $sessions sessions with shard_tell"
-  ingest
+  say 'three databases become one cluster'
+  make_nodes
+  join
+  say 'judging: each server takes the events of a third of the games'
+  load_gateways
+  play
   say 'result'
-  "$bindir/psql" -Xq -P pager=off -v ON_ERROR_STOP=1 -f "$here/result.sql" -f "$here/verify.sql"
+  gather
+  "$bindir/psql" -Xq -P pager=off -v ON_ERROR_STOP=1 -p "$(port $keeper)" -d "$service" \
+    -f "$here/result.sql" -f "$here/verify.sql"
   goodbye
 }
 
-# The server runs on from one run to the next, which then has its events already. It belongs to the
+# ---- servers ----------------------------------------------------------------------------------
+
+# The servers run on from one run to the next, which then has its events already. They belong to the
 # folder's private PostgreSQL; the one of the system is left alone.
-build() {
+prepare() {
   local library before after
+  if [ -z "${DEMO_BINDIR:-}" ]; then
+    say 'packages, build, servers'
+    "$root/test/setup.sh"
+    ensure_user
+  fi
   if [ ! -s "$note" ] || [ ! -d "$(<"$note")" ]; then
     mktemp -d "${TMPDIR:-/tmp}/shard-demo.XXXXXX" >"$note"
+    if [ "$(id -u)" = 0 ]; then chown "$TEST_USER" "$(<"$note")"; fi
   fi
   use_folder "$(<"$note")"
+  [ -z "${DEMO_BINDIR:-}" ] || return 0
   library=$folder/tree$("$(pg_config_path)" --pkglibdir)/shard.so
   before=$(cksum "$library" 2>/dev/null) || :
   "$root/test/private.sh" "$root/build/demo" "$folder/tree" >/dev/null
   after=$(cksum "$library")
   # A server keeps the library that it was started with.
-  if [ "$before" != "$after" ] && pg_ctl status >/dev/null 2>&1; then
-    pg_ctl stop -m fast
-  fi
+  if [ "$before" != "$after" ]; then stop_servers; fi
 }
 
-start_server() {
-  if [ ! -s "$folder/data/PG_VERSION" ]; then
-    if [ "$(id -u)" = 0 ]; then chown "$TEST_USER" "$folder"; fi
-    pg_ctl initdb -o '-U postgres -A trust -E UTF8 --locale=C.UTF-8' >/dev/null
-    as_user tee -a "$folder/data/postgresql.conf" >/dev/null <<END
-listen_addresses = ''
+start_servers() {
+  local server
+  if [ ! -s "$folder/passfile" ]; then
+    password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+    as_user sh -c "umask 077; cat >'$folder/passfile'" <<<"127.0.0.1:*:*:link:$password"
+  fi
+  for server in "${servers[@]}"; do
+    [ -s "$folder/$server/PG_VERSION" ] || make_server "$server"
+    is_up "$server" || start_server "$server"
+  done
+  echo "first, second and third run in $folder"
+}
+
+make_server() { # SERVER
+  free_port >"$folder/$1.port"
+  pg_ctl "$1" initdb -o '-U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync' >/dev/null
+  as_user tee -a "$folder/$1/postgresql.conf" >/dev/null <<END
+listen_addresses = '127.0.0.1'
 unix_socket_directories = '$folder'
-port = $PGPORT
+port = $(port "$1")
+cluster_name = '$1'
 shared_preload_libraries = 'shard'
-shard.region_workers = $(( ($(nproc) + 1) / 2 ))  # the other cores are for the senders
-shared_buffers = 256MB
+shared_buffers = 128MB
 max_wal_size = 4GB
 END
-  fi
-  if ! pg_ctl status >/dev/null; then
-    if ! pg_ctl start -l "$folder/log" >/dev/null; then
-      tail "$folder/log" >&2
-      die 'the server does not start'
-    fi
-  fi
-  echo "the server runs in $folder"
+  as_user tee "$folder/$1/pg_hba.conf" >/dev/null <<END
+local all   all                trust
+host  demo  link 127.0.0.1/32  scram-sha-256
+END
 }
 
-# The events are made once, in a database that serves as template. It gets its name last, so it is
-# whole if it exists.
+start_server() { # SERVER
+  if ! pg_ctl "$1" start -l "$folder/$1.log" >/dev/null 2>&1; then
+    tail "$folder/$1.log" >&2
+    die "server $1 does not start"
+  fi
+}
+
+# A port that nobody listens on and nobody of us has.
+free_port() {
+  local candidate
+  while true; do
+    candidate=$((20000 + RANDOM % 10000))
+    grep -qsx "$candidate" "$folder"/*.port && continue
+    (exec 3<>"/dev/tcp/127.0.0.1/$candidate") 2>/dev/null || break
+  done
+  echo "$candidate"
+}
+
+# ---- the service's events, and the cluster ------------------------------------------------------
+
+# The events are made once. Their database gets its name last, so it is whole if it exists.
 generate() {
   local unfinished=unfinished_events
-  generated=events_${events}_${games}_$seed
-  if [ "$(sql -d postgres -c "SELECT count(*) FROM pg_database WHERE datname = '$generated'")" = 1 ]
+  if [ "$(sql $keeper -d postgres -c "SELECT count(*) FROM pg_database WHERE datname = '$service'")" = 1 ]
   then
     echo 'kept from an earlier run'
     return
   fi
-  sql -d postgres -c "DROP DATABASE IF EXISTS $unfinished" -c "CREATE DATABASE $unfinished" \
-    2>/dev/null
+  sql $keeper -d postgres -c "DROP DATABASE IF EXISTS $unfinished" \
+    -c "CREATE DATABASE $unfinished" 2>/dev/null
   SECONDS=0
-  sql -d $unfinished --single-transaction -v events="$events" -v games="$games" -v seed="$seed" \
-    -f "$here/schema.sql" -f "$here/generate.sql" >/dev/null
-  sql -d postgres -c "ALTER DATABASE $unfinished RENAME TO \"$generated\""
+  sql $keeper -d $unfinished --single-transaction -v events="$events" -v games="$games" \
+    -v seed="$seed" -f "$here/schema.sql" -f "$here/generate.sql" >/dev/null
+  sql $keeper -d postgres -c "ALTER DATABASE $unfinished RENAME TO \"$service\""
   echo "made in $SECONDS s"
 }
 
-# Every run has a new database.
-load_judge() {
-  sql -d postgres -c 'SET client_min_messages = warning' \
-    -c 'DROP DATABASE IF EXISTS demo WITH (FORCE)' -c "CREATE DATABASE demo TEMPLATE \"$generated\""
-  sql -c 'CREATE EXTENSION shard' -f "$here/judge.sql" >/dev/null
+# Every run has new databases.
+make_nodes() {
+  local server password
+  password=$(cut -d : -f 5 "$folder/passfile")
+  for server in "${servers[@]}"; do
+    sql "$server" -d postgres -c 'SET client_min_messages = warning' \
+      -c 'DROP DATABASE IF EXISTS demo WITH (FORCE)' -c 'CREATE DATABASE demo'
+    sql "$server" >/dev/null <<END
+SET client_min_messages = warning;
+CREATE EXTENSION shard;
+DROP ROLE IF EXISTS link;
+CREATE ROLE link LOGIN PASSWORD '$password';
+SELECT shard_allow_peer('link');
+END
+  done
 }
 
-ingest() {
-  local senders=() sender session
-  began=$(now) progress=0 progress_at=$began tenths=-1
-  # Senders learn that we were interrupted by losing their connections.
+join() {
+  local server
+  for server in second third; do
+    show "$server" "SELECT shard_join('$(address first)', '$(address "$server")');"
+    sql "$server" -o /dev/null \
+      -c "SELECT shard_join('$(address first)', '$(address "$server")')"
+  done
+  for server in "${servers[@]}"; do
+    sql "$server" -f "$here/judge.sql" >/dev/null
+  done
+  until [ "$(sql first -c "SELECT count(*) FROM shard_members WHERE status = 'up'")" = 3 ]; do
+    sleep 0.1
+  done
+  echo
+  "$bindir/psql" -Xq -P footer=off -p "$(port first)" -c "
+    SELECT node, substring(dsn FROM 'port=\d+') AS at, status, voter, coordinator
+    FROM shard_members ORDER BY node"
+}
+
+# A statement as one would type it; the folder is left out, being the same in all of them.
+show() { # SERVER STATEMENT
+  printf '%s=# %s\n' "$1" "${2//"$folder"/…}"
+}
+
+load_gateways() {
+  local i loader loaders=()
+  for i in 0 1 2; do
+    {
+      sql "${servers[i]}" -v sessions="$sessions" -f "$here/gateway.sql"
+      copy $keeper "$service" "SELECT session, slice, game_id, seq, event_time, message FROM outgoing
+                               WHERE server = $i" "${servers[i]}" demo outgoing
+      sql "${servers[i]}" -c 'CREATE INDEX ON outgoing (session, slice)' -c 'ANALYZE outgoing'
+    } & loaders+=($!)
+  done
+  for loader in "${loaders[@]}"; do
+    wait "$loader" || die 'the events could not be brought to the servers'
+  done
+}
+
+copy() { # SERVER DATABASE QUERY SERVER DATABASE TABLE
+  sql "$1" -d "$2" -c "COPY ($3) TO STDOUT" | sql "$4" -d "$5" -c "COPY $6 FROM STDIN"
+}
+
+# ---- senders ------------------------------------------------------------------------------------
+
+# One session of the game service at a server. When it has lost its server it waits for its return,
+# and goes on where the table "sent" says.
+stream() { # SERVER SESSION
+  local status
+  while true; do
+    status=0
+    if [ "$2" = 0 ]; then
+      copy_games "$1" || status=$?
+    else
+      PGAPPNAME='demo sender' sql "$1" -v session="$2" -v began="$start" -v step="$step" \
+        -f "$here/tell.sql" >/dev/null 2>>"$folder/senders" || status=$?
+    fi
+    [ "$status" = 0 ] && return
+    if [ "$status" != $LOST ]; then
+      tail -n 5 "$folder/senders" >&2
+      return "$status"
+    fi
+    until sql "$1" -c 'SELECT' >/dev/null 2>&1; do sleep 0.2; done
+  done
+}
+
+# Reads a script of COPY commands with their rows, a transaction for each slice. It may break off
+# anywhere: without its COMMIT a slice was not sent.
+copy_games() { # SERVER
+  local status
+  {
+    sql "$1" -c "COPY (SELECT slice, 'judge', game_id, message FROM outgoing
+                       WHERE session = 0 AND slice > (SELECT slice FROM sent WHERE session = 0)
+                       ORDER BY slice, event_time, game_id, seq) TO STDOUT" 2>>"$folder/senders" &&
+      echo 'whole'
+  } | awk -F '\t' -v OFS='\t' '
+      BEGIN { slice = "" }  # a text, which no number equals
+      function finish() { printf "\\.\nUPDATE sent SET slice = %d WHERE session = 0;\nCOMMIT;\n", slice }
+      $0 == "whole" { if (slice != "") finish(); exit }
+      $1 != slice {
+        if (slice != "") finish()
+        slice = $1
+        printf "SELECT pace(%d, :'\''began'\'', :step);\nBEGIN;\n", slice
+        print "COPY shard_inbox (type_name, entity_id, message) FROM STDIN;"
+      }
+      { print $2, $3, $4 }' |
+    PGAPPNAME='demo sender' sql "$1" -v began="$start" -v step="$step" -f - \
+      >/dev/null 2>>"$folder/senders" || status=("${PIPESTATUS[@]}")
+  [ -n "${status:-}" ] || return 0
+  [ "${status[2]}" != 0 ] || return "${status[0]}"
+  return "${status[2]}"
+}
+
+stop_senders() {
+  local server
+  for server in "${servers[@]}"; do
+    sql "$server" -o /dev/null -c "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                                   WHERE application_name = 'demo sender'" 2>/dev/null || :
+  done
+  kill "${senders[@]}" 2>/dev/null || :
+}
+
+# ---- the play -----------------------------------------------------------------------------------
+
+# All sessions send; meanwhile the coordinator's server is killed, and comes back.
+play() {
+  local server session sender slices
+  declare -gA handled=([first]=0 [second]=0 [third]=0) homes=([first]=0 [second]=0 [third]=0)
+  senders=() victim='' progress=0 told=-1
+  : >"$folder/senders"
+  slices=$(sql first -c 'SELECT max(slice) + 1 FROM outgoing')
+  step=$(awk -v s="$seconds" -v n="$slices" 'BEGIN { print s / n }')
+  start=$(sql first -c 'SELECT clock_timestamp()')
+  began=$(now) progress_at=$began
   trap stop_senders EXIT
-  copy_games & senders+=($!)
-  for (( session = 1; session <= sessions; session++ )); do
-    tell_games "$session" & senders+=($!)
+  for server in "${servers[@]}"; do
+    for ((session = 0; session <= sessions; session++)); do
+      stream "$server" "$session" & senders+=($!)
+    done
   done
 
+  printf '%s\n' '                                        shards whose home is' \
+    '   time    handled      %   events/s    first  second  third'
+  until_handled 30
+  kill_coordinator
+  until_survivors 10
+  bring_back
   while [ -n "$(jobs -rp)" ]; do
-    show_progress
-    sleep 0.2  # the pace of the bar
+    tick
   done
   for sender in "${senders[@]}"; do
     wait "$sender" || die 'a sender failed'
   done
-  until [ "$(sql -c "SELECT shard_drain('500 ms')")" = t ]; do
-    show_progress
+  for server in "${servers[@]}"; do
+    until [ "$(sql "$server" -c "SELECT shard_drain('500 ms')")" = t ]; do
+      tick
+    done
   done
-  show_progress end
+  told=-1
+  look
   trap - EXIT
 }
 
-# One session. It reads a script of COPY commands with their rows, each a transaction.
-copy_games() {
-  sql -c "COPY (SELECT 'judge', game_id, message FROM outgoing WHERE game_id % 2 = 0
-                ORDER BY event_time, game_id, seq) TO STDOUT" |
-    awk 'NR % 5000 == 1 {
-           if (NR > 1) print "\\."
-           print "COPY shard_inbox (type_name, entity_id, message) FROM STDIN;"
-         }
-         { print }
-         END { if (NR) print "\\." }' |
-    PGAPPNAME='demo sender' sql -f -
+until_handled() { # PERCENT
+  while ((progress * 100 < events * $1)); do tick; done
 }
 
-tell_games() {
-  PGAPPNAME='demo sender' sql -v session="$1" -v sessions="$sessions" -f "$here/tell.sql" >/dev/null
+# As if its machine had lost its power, but for the disks' caches.
+kill_coordinator() {
+  local node
+  node=$(sql second -c 'SELECT node FROM shard_members WHERE coordinator')
+  victim=${servers[node - 1]}
+  look
+  postmaster=$(head -n 1 "$folder/$victim/postmaster.pid")
+  # shellcheck disable=SC2046 # a list of process ids
+  as_user kill -9 "$postmaster" $(ps -o pid= --ppid "$postmaster")
+  killed=$(now) killed_at=$progress
+  event "kill -9: server $victim, the coordinator, is gone; the others go on"
 }
 
-stop_senders() {
-  sql -o /dev/null -c "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                       WHERE application_name = 'demo sender'" || :
+# Lets the other two handle so much without it, and choose another coordinator.
+until_survivors() { # PERCENT
+  local node='' patient=20000000
+  until [ -n "$node" ] && ((progress - killed_at > events * $1 / 100 || $(now) - killed > patient)); do
+    tick
+    [ -z "$node" ] || continue
+    node=$(sql $keeper -c "SELECT node FROM shard_members
+                           WHERE coordinator AND node <> $(node_of "$victim")")
+    [ -z "$node" ] || event "server ${servers[node - 1]} is the coordinator now"
+  done
+}
+
+node_of() { # SERVER
+  local i
+  for i in 0 1 2; do
+    [ "${servers[i]}" != "$1" ] || echo $((i + 1))
+  done
+}
+
+bring_back() {
+  local meanwhile=$((progress - killed_at)) away=$(($(now) - killed))
+  while as_user kill -0 "$postmaster" 2>/dev/null; do sleep 0.1; done  # till the system is rid of it
+  start_server "$victim"
+  event "server $victim is back; $meanwhile events were handled without it in $((away / 1000000)) s"
+  victim=''
 }
 
 now() { echo "${EPOCHREALTIME/[.,]/}"; }  # in microseconds
 
-# Handled is what the committed states say: each knows the number of its last event.
-show_progress() {
-  local handled time rate bar
-  handled=$(sql -c 'SELECT coalesce(sum(last_seq), 0) FROM shard_entity.judge')
+stamp() { awk -v us=$(($(now) - began)) 'BEGIN { printf "%5.1f s", us / 1e6 }'; }
+
+event() { printf '%s   ---- %s\n' "$(stamp)" "$1"; }
+
+tick() {
+  sleep 0.2  # the pace of the display
+  look
+}
+
+# Handled is what the committed states say: each knows the number of its last event. A line for each
+# second.
+look() {
+  local server time sum=0 line
+  for server in "${servers[@]}"; do
+    [ "$server" = "$victim" ] || handled[$server]=$(
+      sql "$server" -c 'SELECT coalesce(sum(last_seq), 0) FROM shard_entity.judge')
+    sum=$((sum + handled[$server]))
+  done
   time=$(now)
-  if [ "$handled" != "$progress" ]; then
-    progress=$handled progress_at=$time
-  elif (( time - progress_at > patience * 1000000 )); then
-    die "no progress for $patience s; see shard_health() and $folder/log"
+  if ((sum != progress)); then
+    progress=$sum progress_at=$time
+  elif ((time - progress_at > patience * 1000000)); then
+    die "no progress for $patience s; see shard_health() and $folder/*.log"
   fi
-  rate=$(( handled * 1000000 / (time - began + 1) ))
-  if [ -t 1 ]; then
-    bar=$(printf '%*s' $(( handled * 40 / events )) '')
-    bar=$(printf '%-40s' "${bar// /#}")
-    printf '\r[%s] %d / %d events, %d/s ' "${bar// /.}" "$handled" "$events" "$rate"
-    if [ "${1-}" = end ]; then echo; fi
-  elif [ "${1-}" = end ] || (( handled * 10 / events > tenths )); then
-    tenths=$(( handled * 10 / events ))
-    echo "$handled / $events events, $rate/s"
-  fi
+  (((time - began) / 1000000 > told)) || return 0
+  told=$(((time - began) / 1000000))
+  count_homes
+  line=$(printf '%10d %5d %% %10d    %5d %7d %6d' "$progress" $((progress * 100 / events)) \
+    $((progress * 1000000 / (time - began + 1))) "${homes[first]}" "${homes[second]}" "${homes[third]}")
+  printf '%s %s\n' "$(stamp)" "$line"
+}
+
+# As one of them knows it.
+count_homes() {
+  local node count
+  while IFS='|' read -r node count; do
+    homes[${servers[node - 1]}]=$count
+  done < <(sql $keeper -c "SELECT node, count(*) FROM shard_homes WHERE type_name = 'judge' GROUP BY 1")
+}
+
+# ---- the end ------------------------------------------------------------------------------------
+
+# Verdicts and states are where their judges are; for one answer they come to one place.
+gather() {
+  local server node
+  sql $keeper -d "$service" -c 'TRUNCATE verdict, judged, home, remains'
+  for server in "${servers[@]}"; do
+    copy "$server" demo 'TABLE verdict' $keeper "$service" verdict
+    copy "$server" demo "SELECT '$server', shard, entity_id, last_seq, disorder, started, ended,
+                           cardinality(players), cardinality(offences) FROM shard_entity.judge" \
+      $keeper "$service" judged
+    copy "$server" demo "SELECT '$server', (SELECT count(*) FROM shard_region_state),
+                           (SELECT count(*) FROM shard_inbox),
+                           (SELECT count(*) FROM shard_dead_letters)" $keeper "$service" remains
+    node=$(node_of "$server")
+    copy first demo "SELECT shard, '$server' FROM shard_homes WHERE type_name = 'judge' AND node = $node" \
+      $keeper "$service" home
+  done
 }
 
 goodbye() {
-  say 'the server runs on; play with it:'
+  say 'the servers run on; play with them:'
   cat <<END
 
-psql -h $folder -p $PGPORT -U $PGUSER $PGDATABASE
+psql -h $folder -p $(port first) -U postgres demo         # first
+psql -h $folder -p $(port second) -U postgres demo         # second
+psql -h $folder -p $(port third) -U postgres demo         # third
 
-  SELECT * FROM shard_entity.judge LIMIT 1 \\gx
-  SELECT shard_ask('judge', '17', '{"kind": "look"}');        -- ask the judge of game 17
+  SELECT * FROM shard_members;
+  SELECT node, count(*) FROM shard_homes GROUP BY node;
+  SELECT * FROM shard_location('judge', '17');                -- where is the judge of game 17?
+  SELECT shard_ask('judge', '17', '{"kind": "look"}');        -- ask it, from any of them
   -- a game of your own
   SELECT shard_tell('judge', '-1', '{"kind": "game_start", "seq": 1, "time": "now"}');
   SELECT shard_tell('judge', '-1', '{"kind": "join", "seq": 2, "time": "now", "player": 1}');
-  SELECT * FROM shard_region_state;                           -- its judge is at work
+  SELECT shard_ask('judge', '-1', '{"kind": "look"}');
   SELECT shard_tell('judge', '-1', '{"kind": "game_end", "seq": 3, "time": "now"}');
 
-make demo         runs it again in a new database: yours is dropped, the events are kept
-make demo-stop    stops the server and removes its folder
+make demo         runs it again in new databases: yours are dropped, the events are kept
+make demo-stop    stops the servers and removes their folder
 END
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stops the server of the worked example and removes its folder.
+# Stops the servers of the worked example and removes their folder.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/server.sh"
 
@@ -8,8 +8,6 @@ if [ ! -s "$note" ]; then
   exit
 fi
 use_folder "$(<"$note")"
-if pg_ctl status >/dev/null 2>&1; then
-  pg_ctl stop -m fast
-fi
+stop_servers
 rm -rf "$folder" "$note"
 echo 'The demo is stopped, its folder removed.'

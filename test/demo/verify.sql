@@ -70,16 +70,19 @@ UNION ALL
 (SELECT 'only plain SQL', * FROM (TABLE expected EXCEPT ALL TABLE verdict) b);
 
 CREATE TEMP TABLE checked AS
-VALUES (1, 'events that the judges saw', (SELECT sum(last_seq) FROM shard_entity.judge),
-        (SELECT count(*) FROM event)),
-       (2, 'events out of order', (SELECT sum(disorder) FROM shard_entity.judge), 0),
-       (3, 'games that ended', (SELECT count(ended) FROM shard_entity.judge),
+VALUES (1, 'events that the judges saw', (SELECT sum(last_seq) FROM judged), (SELECT count(*) FROM event)),
+       (2, 'events out of order', (SELECT sum(disorder) FROM judged), 0),
+       (3, 'games that ended', (SELECT count(ended) FROM judged),
         (SELECT count(DISTINCT game_id) FROM event)),
-       (4, 'judges still running',
-        (SELECT count(*) FROM shard_region_state WHERE type_name = 'judge'), 0),
-       (5, 'dead letters', (SELECT count(*) FROM shard_dead_letters), 0),
-       (6, 'verdicts', (SELECT count(*) FROM verdict), (SELECT count(*) FROM expected)),
-       (7, 'verdicts that differ', (SELECT count(*) FROM difference), 0);
+       (4, 'games with two judges', (SELECT count(*) - count(DISTINCT game_id) FROM judged), 0),
+       (5, 'judges away from their shard',
+        (SELECT count(*) FROM judged j
+         WHERE NOT EXISTS (SELECT FROM home h WHERE (h.shard, h.server) = (j.shard, j.server))), 0),
+       (6, 'judges still running', (SELECT sum(running) FROM remains), 0),
+       (7, 'messages that wait', (SELECT sum(waiting) FROM remains), 0),
+       (8, 'dead letters', (SELECT sum(dead_letters) FROM remains), 0),
+       (9, 'verdicts', (SELECT count(*) FROM verdict), (SELECT count(*) FROM expected)),
+       (10, 'verdicts that differ', (SELECT count(*) FROM difference), 0);
 
 \pset footer off
 \pset title 'The judges, checked against plain SQL'

@@ -1,0 +1,55 @@
+# The worked example keeps its word, in small: three servers, one cluster; the coordinator's server is
+# killed while events come in, and comes back; the judges' verdicts are those of plain SQL.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use File::Temp qw(tempdir);
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $demo = dirname(abs_path(__FILE__)) . '/../demo';
+plan skip_all => 'the worked example was not copied beside the tests' unless -e "$demo/run.sh";
+
+my $bindir;
+run_command_into(\$bindir, 'pg_config', '--bindir');
+chomp $bindir;
+
+# A short path: sockets are in a folder below it.
+my $folder = tempdir('demoXXXX', TMPDIR => 1, CLEANUP => 1);
+local %ENV = (
+	%ENV,
+	DEMO_BINDIR => $bindir,
+	DEMO_NOTE => "$folder/note",
+	DEMO_EVENTS => 30000,
+	DEMO_GAMES => 150,
+	DEMO_SECONDS => 6);
+
+sub run_command_into
+{
+	my ($output, @command) = @_;
+	return IPC::Run::run(\@command, '>', $output, '2>', \my $errors) || die "@command: $errors";
+}
+
+my ($said, $errors);
+my $ok = eval {
+	IPC::Run::run([ 'bash', "$demo/run.sh" ],
+		'>', \$said, '2>', \$errors, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+};
+ok($ok, 'the worked example ends well') or diag("$said\n$errors");
+like($said, qr/---- kill -9: server \w+, the coordinator, is gone/, 'the coordinator was killed');
+like($said, qr/---- server \w+ is the coordinator now/, 'another one took over');
+like($said, qr/---- server \w+ is back; [1-9]\d* events/, 'events were handled meanwhile');
+like($said, qr/events that the judges saw +\| +30000 +\| +30000/, 'no event was lost');
+like($said, qr/verdicts that differ +\| +0 /, 'the judges and plain SQL agree');
+
+my @shares = $said =~ /^ (?:first|second|third) +\| +([1-9]\d*) \|/mg;
+is(scalar @shares, 3, 'each server had judges');
+
+# Servers run as long as somebody plays with them; whatever became of the run, these must end.
+ok(IPC::Run::run([ 'bash', "$demo/stop.sh" ], '>', \$said, '2>', \$errors), 'it is removed again')
+  or diag($errors);
+done_testing();
