@@ -12,21 +12,33 @@ bindir=$("$pg_config" --bindir)
 
 # ---- server ---------------------------------------------------------------------------------
 
-stop_server() {
-  local status=$?
-  if ((status != 0)) && [[ -f $temp/log ]]; then
-    echo "bench: failed; the end of the server's log:" >&2
-    tail -n 20 "$temp/log" >&2
+# Stops all servers and removes everything.
+clean_up() {
+  local status=$? log
+  if ((status != 0)); then
+    for log in "$temp"/*.log; do
+      [[ -f $log ]] || continue
+      echo "bench: failed; the end of $(basename "$log"):" >&2
+      tail -n 20 "$log" >&2
+    done
   fi
-  if [[ -f $temp/data/postmaster.pid ]]; then
-    as_user "$bindir/pg_ctl" -D "$temp/data" -m fast -s stop || true
-  fi
+  stop_servers
   rm -rf "$temp"
 }
 
-start_server() {
+stop_servers() {
+  local pidfile
+  for pidfile in "$temp"/*/postmaster.pid; do
+    [[ -f $pidfile ]] || continue
+    as_user "$bindir/pg_ctl" -D "${pidfile%/*}" -m fast -s stop || true
+  done
+}
+
+# Builds, once, into a folder of its own.
+prepare() {
+  [[ -z ${temp:-} ]] || return 0
   temp=$(mktemp -d "${TMPDIR:-/tmp}/shard-bench.XXXXXX")
-  trap stop_server EXIT
+  trap clean_up EXIT
   ensure_user
   if ((EUID == 0)); then
     chown "$TEST_USER" "$temp"
@@ -41,17 +53,33 @@ start_server() {
     die "the C handler does not build: $(cat "$temp/make")"
   # The server's user may have no access to the source tree.
   install -m 755 "$bench/handler.so" "$temp/"
+  export PGHOST=$temp PGUSER=postgres PGDATABASE=bench
+}
 
-  as_user "$bindir/initdb" -D "$temp/data" -U postgres -A trust -E UTF8 \
-    --locale=C.UTF-8 >/dev/null
-  as_user tee -a "$temp/data/postgresql.conf" <"$bench/server.conf" >/dev/null
-  # No TCP, and a folder of its own: no port can be taken.
-  as_user "$bindir/pg_ctl" -D "$temp/data" -l "$temp/log" -w -s start \
-    -o "-k $temp -c listen_addresses= ${BENCH_OPTIONS:-}"
-
-  export PGHOST=$temp PGPORT=5432 PGUSER=postgres PGDATABASE=bench
+# One server. No TCP, and a folder of its own: no port can be taken.
+start_server() {
+  prepare
+  stop_servers
+  export PGPORT=5432
+  if [[ -d $temp/single ]]; then
+    run_server single
+    return
+  fi
+  make_server single "listen_addresses = ''"
+  run_server single
   "$bindir/createdb" bench
   sql_file schema.sql -v handler="$temp/handler" >/dev/null
+}
+
+make_server() { # NAME SETTINGS
+  as_user "$bindir/initdb" -D "$temp/$1" -U postgres -A trust -E UTF8 \
+    --locale=C.UTF-8 >/dev/null
+  { cat "$bench/server.conf"; printf '%s\n' "unix_socket_directories = '$temp'" "$2"; } |
+    as_user tee -a "$temp/$1/postgresql.conf" >/dev/null
+}
+
+run_server() { # NAME
+  as_user "$bindir/pg_ctl" -D "$temp/$1" -l "$temp/$1.log" -w -s start -o "${BENCH_OPTIONS:-}"
 }
 
 # ---- SQL ------------------------------------------------------------------------------------
@@ -144,7 +172,7 @@ start_results() {
   results=$bench/results/$(date -u +%Y%m%dT%H%M%SZ)
   mkdir -p "$results"
   {
-    echo "PostgreSQL $(sql 'SHOW server_version'), $(nproc) cores, $runs runs"
+    echo "$("$bindir/postgres" --version), $(nproc) cores, $runs runs"
     grep -v '^#' "$bench/server.conf"
     echo "${BENCH_OPTIONS:-}"
   } >"$results/environment"

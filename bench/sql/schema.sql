@@ -1,6 +1,6 @@
--- Everything the scenarios share: baselines, handlers in several languages, entity types, senders.
+-- What the scenarios of one node share: baselines, handlers in several languages, entity types, senders.
 CREATE EXTENSION shard;
-CREATE SCHEMA bench;
+\ir common.sql
 
 -- Baselines.
 CREATE TABLE bench.bare (type_name text, entity_id text, message jsonb);
@@ -9,17 +9,7 @@ CREATE TABLE bench.keyed (entity_id text PRIMARY KEY, count int8);
 CREATE TABLE bench.plain (entity_id text PRIMARY KEY, count int8) WITH (fillfactor = 50);
 INSERT INTO bench.plain SELECT 'e' || i, 0 FROM generate_series(0, 999) i;
 
--- The same 100 bytes every time.
-CREATE FUNCTION bench.message() RETURNS jsonb IMMUTABLE LANGUAGE sql
-RETURN format('{"pad": "%s", "delta": 1}', repeat('x', 77))::jsonb;
-
 -- Handlers: a counter each.
-CREATE FUNCTION bench.counter(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN jsonb_build_object('count',
-                            coalesce((state->>'count')::int8, 0) + (message->>'delta')::int8);
-END $$;
-
 CREATE TYPE bench.tally AS (count int8, last_delta int8);
 CREATE FUNCTION bench.composite(state bench.tally, message jsonb) RETURNS bench.tally
 LANGUAGE plpgsql AS $$
@@ -33,15 +23,6 @@ CREATE FUNCTION bench.batch(state jsonb, messages jsonb[]) RETURNS jsonb LANGUAG
 BEGIN
   RETURN jsonb_build_object('count', coalesce((state->>'count')::int8, 0)
                             + (SELECT sum((m->>'delta')::int8) FROM unnest(messages) m));
-END $$;
-
-CREATE FUNCTION bench.account(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-BEGIN
-  IF message ? 'get' THEN
-    RETURN state;
-  END IF;
-  RETURN jsonb_build_object('count',
-                            coalesce((state->>'count')::int8, 0) + (message->>'delta')::int8);
 END $$;
 
 CREATE FUNCTION bench.counter_c(state int8, message jsonb) RETURNS int8
@@ -79,17 +60,6 @@ BEGIN
   RETURN result;
 END $$;
 
--- Waits until everything is handled and durable; returns the milliseconds it took.
-CREATE FUNCTION bench.drain() RETURNS float8 LANGUAGE plpgsql AS $$
-DECLARE
-  started timestamptz := clock_timestamp();
-BEGIN
-  IF NOT shard_drain('10 min') THEN
-    RAISE 'not all messages were handled';
-  END IF;
-  RETURN extract(epoch FROM clock_timestamp() - started) * 1000;
-END $$;
-
 -- Fails unless every message of a batched run had its effect, exactly once.
 CREATE FUNCTION bench.verify(how text, type_name text, before int8, messages int) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -103,12 +73,6 @@ BEGIN
     RAISE '% to %: % messages sent, % handled', how, type_name, messages, found;
   END IF;
 END $$;
-
--- CPU time of the region workers so far, in µs.
-CREATE FUNCTION bench.worker_cpu() RETURNS float8 LANGUAGE sql AS $$
-  SELECT sum(split_part(pg_read_file('/proc/' || pid || '/schedstat'), ' ', 1)::float8) / 1000
-  FROM (SELECT DISTINCT pid FROM shard_stat_workers) worker
-$$;
 
 CREATE FUNCTION bench.inbox_size() RETURNS int8 LANGUAGE sql AS $$
   SELECT sum(pg_relation_size(oid))::int8 FROM pg_class
