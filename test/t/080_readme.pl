@@ -1,5 +1,5 @@
 # The README tells the truth: its sql blocks, run in order on a fresh server, print what the lines
-# marked "-->" behind a statement say.
+# marked "-->" behind a statement say. A line "\\c name" goes to another database, to the end of its block.
 
 use strict;
 use warnings FATAL => 'all';
@@ -48,10 +48,10 @@ my @blocks = slurp_file($readme) =~ /^```sql\n(.*?)^```$/msg;
 cmp_ok(scalar @blocks, '>=', 1, 'the README has sql blocks');
 
 my $node = ShardCluster->create('reader', extension => 0);
-my $session = $node->session;
 my $quoted = 0;
 for my $block (@blocks)
 {
+	my $session = $node->session;
 	for my $statement (statements($block))
 	{
 		my ($text, $expected) = @$statement;
@@ -61,9 +61,9 @@ for my $block (@blocks)
 		# Of a statement whose output is not quoted only errors matter: query dies of them.
 		is($output, printed(join "\n", @$expected), ($text =~ /(\S.*)/)[0]) if @$expected;
 	}
+	$session->close;
 }
 cmp_ok($quoted, '>=', 3, 'the README quotes results');
 
-$session->close;
 $node->log_is_clean(qr/became a dead letter/);
 done_testing();
