@@ -1,5 +1,5 @@
 # The README tells the truth: its sql blocks, run in order on a fresh server, print what the lines
-# marked "-->" behind a statement say. A line "\\c name" goes to another database, to the end of its block.
+# marked "-->" behind a statement say. A line "\c name" goes to another database, to the end of its block.
 
 use strict;
 use warnings FATAL => 'all';
