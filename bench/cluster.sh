@@ -40,6 +40,7 @@ END
     PGPORT=${port[node]} sql_file cluster.sql >/dev/null
   done
   await_members 1
+  export PGPORT=${port[1]}  # for what needs any server
 }
 
 declare -a port
@@ -113,13 +114,14 @@ total() { # TYPE
 # Sets rate (messages/s), wal (bytes/message, of all nodes), sender and receiver (µs of the region
 # workers of node 1 and of the others, per message). Fails if a message is missing.
 spread() {
-  local type=$1 place=$2 node before after started senders=() sent=0
+  local type=$1 place=$2 node before after started mark w c senders=() sent=0
   shift 2
   on_all 'CHECKPOINT'
   before=$(total "$type")
   local -a wal_before cpu_before
   for node in "${nodes[@]}"; do
-    read -r "wal_before[node]" "cpu_before[node]" <<<"$(on "$node" 'SELECT * FROM bench.mark()')"
+    mark=$(on "$node" 'SELECT * FROM bench.mark()')
+    read -r "wal_before[node]" "cpu_before[node]" <<<"$mark"
   done
   started=${EPOCHREALTIME/[.,]/}
   for node; do
@@ -132,7 +134,8 @@ spread() {
   rate=$(ratio "$sent" "$(ratio "$((${EPOCHREALTIME/[.,]/} - started))" 1000000)")
   wal=0 sender=0 receiver=0
   for node in "${nodes[@]}"; do
-    read -r w c <<<"$(on "$node" 'SELECT * FROM bench.mark()')"
+    mark=$(on "$node" 'SELECT * FROM bench.mark()')
+    read -r w c <<<"$mark"
     wal=$(sum "$wal" "$(ratio "$((w - wal_before[node]))" "$sent")")
     c=$(awk -v a="$c" -v b="${cpu_before[node]}" -v n="$sent" 'BEGIN { print (a - b) / n }')
     if ((node == 1)); then sender=$c; else receiver=$(sum "$receiver" "$c"); fi

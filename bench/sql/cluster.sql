@@ -20,7 +20,7 @@ END $$;
 
 -- WAL written and CPU time of the region workers so far.
 CREATE FUNCTION bench.mark(OUT wal int8, OUT cpu float8) LANGUAGE sql
-RETURN (pg_current_wal_insert_lsn() - '0/0', bench.worker_cpu());
+RETURN ((pg_current_wal_insert_lsn() - '0/0')::int8, bench.worker_cpu());
 
 -- One message to each of so many entities.
 CREATE FUNCTION bench.touch(type_name text, entities int) RETURNS int8 LANGUAGE sql AS $$
