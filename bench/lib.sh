@@ -79,7 +79,8 @@ make_server() { # NAME SETTINGS
 }
 
 run_server() { # NAME
-  as_user "$bindir/pg_ctl" -D "$temp/$1" -l "$temp/$1.log" -w -s start -o "${BENCH_OPTIONS:-}"
+  as_user "$bindir/pg_ctl" -D "$temp/$1" -l "$temp/$1.log" -w -s start -o "${BENCH_OPTIONS:-}" \
+    2>"$temp/pg_ctl" || die "$1 does not start: $(<"$temp/pg_ctl")"
 }
 
 # ---- SQL ------------------------------------------------------------------------------------
