@@ -69,9 +69,9 @@ on_all() { # STATEMENT
   for node in "${nodes[@]}"; do on "$node" "$1"; done
 }
 
-# Until every member is there and reachable, as this node sees it.
+# Until every member is there, reachable, and votes, as this node sees it.
 await_members() { # NODE
-  until [[ $(on "$1" "SELECT count(*) FILTER (WHERE status = 'up' AND reachable) FROM shard_members") == 3 ]]
+  until [[ $(on "$1" "SELECT count(*) FROM shard_members WHERE status = 'up' AND reachable AND voter") == 3 ]]
   do
     sleep 0.05
   done

@@ -154,7 +154,7 @@ join() {
   for server in "${servers[@]}"; do
     sql "$server" -f "$here/judge.sql" >/dev/null
   done
-  until [ "$(sql first -c "SELECT count(*) FROM shard_members WHERE status = 'up'")" = 3 ]; do
+  until [ "$(sql first -c "SELECT count(*) FROM shard_members WHERE status = 'up' AND voter")" = 3 ]; do
     sleep 0.1
   done
   echo
@@ -327,7 +327,7 @@ bring_back() {
   local meanwhile=$((progress - killed_at)) away=$(($(now) - killed))
   while as_user kill -0 "$postmaster" 2>/dev/null; do sleep 0.1; done  # till the system is rid of it
   start_server "$victim"
-  event "server $victim is back; $meanwhile events were handled without it in $((away / 1000000)) s"
+  event "server $victim is back; $meanwhile events were handled without it in $((away / 1000000)).$((away / 100000 % 10)) s"
   victim=''
 }
 
