@@ -159,6 +159,7 @@ handle(ShardRegion *region, TimestampTz start, TurnResult *result)
 	bool all = false;
 	bool parked;
 
+	shard_region_accept_link(region);
 	(void) shard_executor_stash(result->limit);
 	parked = run_parked(region, start, result->limit);
 	run_rows(region, snapshot, start, result->limit, &all);
@@ -314,7 +315,7 @@ turn(ShardRegion *region)
 	shard_executor_committed(lsn);
 	shard_outbox_committed(lsn);
 	shard_routing_committed(lsn);
-	shard_region_forward_asks(region, result.asks);
+	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);
 	plan_after_success(region, shard_executor_errors() != result.errors);
 	return result.more || region->careful || region->careful_next;

@@ -45,7 +45,7 @@ shard_region_take_requests(ShardRegion *region)
 	{
 		ShardRequest *request = lfirst(cell);
 
-		if (request->kind == SHARD_REQUEST_ASK)
+		if (request->kind == SHARD_REQUEST_ASK || request->kind == SHARD_REQUEST_ACCEPT)
 			region->asks = lappend(region->asks, request);
 		else
 		{
@@ -137,6 +137,52 @@ decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward 
 	return ASK_LATER;
 }
 
+/* The node that shard_link_accept() names. */
+static int32
+accepted_node(const ShardRequest *request)
+{
+	ShardReader reader = {request->payload, request->payload + request->payload_len};
+
+	return shard_wire_get_int32(&reader);
+}
+
+void
+shard_region_accept_link(ShardRegion *region)
+{
+	ListCell *cell;
+
+	region->accept = NULL;
+	foreach (cell, region->asks)
+	{
+		ShardRequest *request = lfirst(cell);
+
+		if (request->kind != SHARD_REQUEST_ACCEPT || !shard_ring_begin(request))
+			continue;
+		region->accept = request;
+		shard_routing_accept(accepted_node(request), &region->accepted);
+		return;
+	}
+}
+
+/* The same after the turn's commit: the links say hello anew, and the operator is told. */
+static void
+answer_accept(ShardRegion *region, XLogRecPtr lsn)
+{
+	StringInfoData answer;
+
+	if (region->accept == NULL)
+		return;
+	shard_transport_restart(accepted_node(region->accept));
+	initStringInfo(&answer);
+	shard_wire_put_uint(&answer, region->accepted.any);
+	shard_wire_put_int(&answer, region->accepted.again);
+	shard_wire_put_int(&answer, region->accepted.in_doubt);
+	shard_ring_reply(region->accept, answer.data, answer.len, lsn);
+	pfree(answer.data);
+	region->asks = list_delete_ptr(region->asks, region->accept);
+	region->accept = NULL;
+}
+
 int
 shard_region_run_asks(ShardRegion *region, bool all)
 {
@@ -155,7 +201,7 @@ shard_region_run_asks(ShardRegion *region, bool all)
 
 		if (!shard_ring_alive(request))
 			continue;
-		if (done + region->forwards < SHARD_ASKS_PER_TURN)
+		if (request->kind == SHARD_REQUEST_ASK && done + region->forwards < SHARD_ASKS_PER_TURN)
 			decision = decide(region, request, all, &forward);
 		if (decision == ASK_THERE)
 			region->forward[region->forwards++] = forward;
@@ -195,9 +241,10 @@ send_ask(const ShardForward *forward)
 }
 
 void
-shard_region_forward_asks(ShardRegion *region, int done)
+shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn)
 {
 	region->asks = list_delete_first_n(region->asks, done);
+	answer_accept(region, lsn);
 	for (int i = 0; i < region->forwards; i++)
 		if (send_ask(&region->forward[i]))
 			region->asks = list_delete_ptr(region->asks, region->forward[i].request);

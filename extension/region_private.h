@@ -7,6 +7,7 @@
 #include "cursor.h"
 #include "plane.h"
 #include "ring.h"
+#include "routing.h"
 
 #define SHARD_ASKS_PER_TURN 32
 
@@ -37,9 +38,11 @@ typedef struct ShardRegion
 	ShardCursor *cursor;
 	MemoryContext ask_context;	 /* of requests */
 	MemoryContext spare_context; /* empty, for compaction */
-	List *asks;					 /* ShardRequest *, oldest first */
+	List *asks;					 /* ShardRequest *, oldest first; shard_link_accept() too */
 	int forwards;				 /* of this turn */
 	ShardForward forward[SHARD_ASKS_PER_TURN];
+	ShardRequest *accept; /* shard_link_accept() in this turn, to be answered; NULL: none */
+	ShardRoutingAccepted accepted; /* what it did */
 	ShardRegionDrain drain;
 	bool busy; /* the turn found a lock taken */
 
@@ -84,6 +87,9 @@ extern void shard_region_take_requests(ShardRegion *region);
 /* The same while there are no turns, in a transaction of its own. A chore: returns false. */
 extern bool shard_region_answer_reports(ShardRegion *region);
 
+/* The first thing of a turn: shard_link_accept(), if it was called; one at a time. */
+extern void shard_region_accept_link(ShardRegion *region);
+
 /*
  * Runs the asks whose turn it is, and notes those for other nodes; returns how many at the front of the
  * list are done. all: every row that could be read was passed.
@@ -91,7 +97,7 @@ extern bool shard_region_answer_reports(ShardRegion *region);
 extern int shard_region_run_asks(ShardRegion *region, bool all);
 
 /* After the turn's commit: the first ones are done, others are sent to their nodes. */
-extern void shard_region_forward_asks(ShardRegion *region, int done);
+extern void shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn);
 
 /* What comes from links of asks. A chore: true if an ask has to be looked at again. */
 extern bool shard_region_poll_asks(ShardRegion *region);

@@ -126,7 +126,7 @@ is_deadlocked(Call *call)
 
 	if (now_us() < call->deadlock_check)
 		return false;
-	call->deadlock_check = now_us() + LIVENESS_INTERVAL;
+	call->deadlock_check = now_us() + Min(LIVENESS_INTERVAL, DeadlockTimeout * INT64CONST(1000));
 	if (call->pid == 0)
 		return false;
 	blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(call->pid)));

@@ -548,6 +548,16 @@ shard_routing_is_active(int32 type_id, int32 shard)
 	return route != NULL && route->loaded && route->own.state == SHARD_HOME_ACTIVE;
 }
 
+void
+shard_routing_accept(int32 node, ShardRoutingAccepted *accepted)
+{
+	shard_executor_end_user_code();
+	memset(accepted, 0, sizeof(*accepted));
+	accepted->any = shard_outbox_accept(node, shard_routing_save_item, accepted);
+	shard_routing.left = true;
+	shard_executor_pass();
+}
+
 int64
 shard_routing_needed(int lane)
 {

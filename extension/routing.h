@@ -70,6 +70,17 @@ extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
 /* Whether the shard is active here: else nothing of its stash may run. */
 extern bool shard_routing_is_active(int32 type_id, int32 shard);
 
+/* What shard_link_accept() did: items that are sent again, and those that became dead letters. */
+typedef struct ShardRoutingAccepted
+{
+	bool any; /* a stream was quarantined */
+	int64 again;
+	int64 in_doubt;
+} ShardRoutingAccepted;
+
+/* In a turn: begins the quarantined streams to a node anew; what they stored is parked. */
+extern void shard_routing_accept(int32 node, ShardRoutingAccepted *accepted);
+
 /* Lowest seq of the log that the lane's unsaved marks need; PG_INT64_MAX: none. As committed. */
 extern int64 shard_routing_needed(int lane);
 

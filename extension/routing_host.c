@@ -207,12 +207,36 @@ do_in_doubt(void *context, const ShardRoute *route, const ShardItem *item)
 {
 	ErrorData error = {.sqlerrcode = ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN,
 					   .message = "nobody knows whether the message was handled",
-					   .detail = "It was sent to a node that was given up since.",
+					   .detail =
+						   "It was sent to a node whose state was given up since, or by a database "
+						   "that was restored from an older copy.",
 					   .hint = "Find out what became of it; shard_redrive() sends it again."};
 	MemoryContext old = begin_sql();
 
 	shard_held_dead_letter(item->body, 0, &error);
 	end_sql(old);
+}
+
+void
+shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doubt, void *arg)
+{
+	ShardRoutingAccepted *accepted = arg;
+	ShardItem kept = *item;
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
+
+	kept.body = row;
+	if (in_doubt)
+	{
+		do_in_doubt(NULL, NULL, &kept);
+		accepted->in_doubt++;
+	}
+	else
+	{
+		do_park(NULL, &kept);
+		shard_route_reload(shard_routing.routes, item->type_id, item->shard);
+		accepted->again++;
+	}
+	MemoryContextSwitchTo(old);
 }
 
 static void

@@ -74,5 +74,9 @@ extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *s
 /* The turn parks (1) or takes away (-1) a message of a type. */
 extern void shard_routing_count(int32 type_id, int64 change);
 
+/* For shard_outbox_accept(): what a stream that begins anew stored; arg: ShardRoutingAccepted. */
+extern void
+shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doubt, void *arg);
+
 /* What was read ahead may not be what is first any more. */
 extern void shard_routing_forget_ahead(void);

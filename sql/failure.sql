@@ -77,6 +77,9 @@ SELECT attempts, array_agg(sqlstate ORDER BY sqlstate) FROM letters WHERE entity
 SELECT shard_alter('fragile', 'max_attempts', '5');
 SELECT shard_alter('fragile', 'max_retry_backoff', '1 hour');
 SELECT shard_alter('fragile', 'retry_backoff', '1 hour');
+-- (its shard has its home by then)
+SELECT shard_start_entity('fragile', 'f');
+SELECT shard_drain();
 SELECT tell('f', '1'), tell('f', '{"gate": true}'), tell('f', '2');
 SELECT shard_ask('fragile', 'g', '1');
 SELECT message, place, attempts, next_at > now() + '59 min' AS later, sqlstate, error FROM shard_inbox

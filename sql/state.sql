@@ -52,6 +52,9 @@ FROM shard_entity.account WHERE entity_id = 'long';
 ALTER TABLE shard_entity.account ADD CONSTRAINT solvent CHECK (balance >= 0);
 CREATE UNIQUE INDEX account_unique ON shard_entity.account ((note)) WHERE note LIKE 'unique%';
 SELECT tell('check', '{"add": 5}'), tell('check', '{"add": -6}'), tell('check', '{"add": -4}');
+-- (of two shards, whose homes are known by then: so the first one is handled first)
+SELECT shard_start_entity('account', 'u1'), shard_start_entity('account', 'u2');
+SELECT shard_drain();
 SELECT tell('u1', '{"note": "unique"}'), tell('u2', '{"note": "unique"}');
 SELECT shard_drain();
 SELECT entity_id, balance FROM shard_entity.account WHERE entity_id IN ('check', 'u1', 'u2') ORDER BY 1;
