@@ -549,8 +549,12 @@ shard_coordinator_publish(void)
 	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
 	view->push = view->handle && state->pushing;
 	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
-	shard_plane_close(state->db,
-					  shard_node_joining(state->node) || !shard_coordinator_types_settled());
+	if (view->fenced)
+		shard_plane_close(state->db, SHARD_PLANE_FENCED);
+	else if (shard_node_joining(state->node) || !shard_coordinator_types_settled())
+		shard_plane_close(state->db, SHARD_PLANE_JOINING);
+	else
+		shard_plane_close(state->db, SHARD_PLANE_OPEN);
 	if (changed)
 		shard_plane_directory_changed(state->db);
 	shard_plane_set(state->db, view);

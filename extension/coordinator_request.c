@@ -239,7 +239,7 @@ close_for_join(const char *own_dsn, bool *data)
 
 		row.dsn = own_dsn;
 		shard_node_row_write(&row);
-		shard_plane_close(shard_coordinator.db, true);
+		shard_plane_close(shard_coordinator.db, SHARD_PLANE_JOINING);
 	}
 	shard_coordinator_commit();
 	return true;

@@ -26,7 +26,7 @@ typedef struct ShardPlane
 	ShardPlaneView view;
 	pg_atomic_uint32 generation; /* of the view */
 	pg_atomic_uint32 directory;
-	pg_atomic_uint32 closed;			/* to senders */
+	pg_atomic_uint32 door;				/* ShardPlaneDoor: may anybody send? */
 	pg_atomic_uint32 types;				/* changes of shard.type */
 	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker */
 
@@ -72,7 +72,7 @@ shard_plane_shmem_startup(void)
 		SpinLockInit(&planes[i].mutex);
 		pg_atomic_init_u32(&planes[i].generation, 0);
 		pg_atomic_init_u32(&planes[i].directory, 0);
-		pg_atomic_init_u32(&planes[i].closed, 0);
+		pg_atomic_init_u32(&planes[i].door, SHARD_PLANE_OPEN);
 		pg_atomic_init_u32(&planes[i].types, 0);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
@@ -93,7 +93,7 @@ shard_plane_forget(ShardDatabase *db)
 	plane->view.generation = pg_atomic_read_u32(&plane->generation) + 1;
 	plane->first = plane->count = 0;
 	SpinLockRelease(&plane->mutex);
-	pg_atomic_write_u32(&plane->closed, 0);
+	pg_atomic_write_u32(&plane->door, SHARD_PLANE_OPEN);
 	pg_atomic_fetch_add_u32(&plane->generation, 1);
 }
 
@@ -155,18 +155,28 @@ shard_plane_set(ShardDatabase *db, const ShardPlaneView *view)
 }
 
 void
-shard_plane_close(ShardDatabase *db, bool closed)
+shard_plane_close(ShardDatabase *db, ShardPlaneDoor door)
 {
-	pg_atomic_write_u32(&plane_of(db)->closed, closed ? 1 : 0);
+	pg_atomic_write_u32(&plane_of(db)->door, door);
 }
 
 void
 shard_plane_check_open(void)
 {
 	ShardDatabase *db = shard_shmem_database();
+	uint32 door = db == NULL ? SHARD_PLANE_OPEN : pg_atomic_read_u32(&plane_of(db)->door);
 
-	if (db == NULL || pg_atomic_read_u32(&plane_of(db)->closed) == 0)
+	if (likely(door == SHARD_PLANE_OPEN))
 		return;
+	if (door == SHARD_PLANE_FENCED)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this node is fenced and takes no messages"),
+			 errdetail(
+				 "It was written off or has left its cluster, or another incarnation of it lives."),
+			 errhint("Send at another member. What is here can be read; to work on its own, "
+					 "drop and create the extension.")));
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("this node is joining a cluster and takes no messages"),
 					errdetail("Its entity types are about to get the cluster's numbers."),

@@ -45,9 +45,17 @@ extern void shard_plane_set(ShardDatabase *db, const ShardPlaneView *view);
 
 /*
  * While a node joins a cluster nobody may send: its types are about to get other numbers. Closed under an
- * exclusive lock on the extension, and looked at by senders under their shared one.
+ * exclusive lock on the extension, and looked at by senders under their shared one. A fenced node takes
+ * no messages for good (I6).
  */
-extern void shard_plane_close(ShardDatabase *db, bool closed);
+typedef enum ShardPlaneDoor
+{
+	SHARD_PLANE_OPEN = 0,
+	SHARD_PLANE_JOINING,
+	SHARD_PLANE_FENCED
+} ShardPlaneDoor;
+
+extern void shard_plane_close(ShardDatabase *db, ShardPlaneDoor door);
 extern void shard_plane_check_open(void); /* error 55000 */
 
 /* Rises when the record of any member was learned (directory.h). */
