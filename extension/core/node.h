@@ -67,7 +67,8 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_WORKERS_STOPPED,  /* the node is going down in good order */
 	SHARD_EVENT_ADDRESS,		  /* text: of this node, which has none yet; token */
 	SHARD_EVENT_DROP_TYPE /* text: name of a type that is no more, of a node that is alone in
-								   * its cluster; also at start, for what only the map still has */
+								   * its cluster; also at start, for what only the map still has, or has
+								   * under another number */
 } ShardNodeEventKind;
 
 typedef struct ShardNodeEvent

@@ -148,24 +148,43 @@ resolve_types(ShardNode *node)
 	}
 }
 
-/* Wish for the types that the cluster does not know. False: there is nobody to be asked. */
-static bool
-ask_for_types(ShardNode *node, int64 now)
+/* Of the types that the cluster does not know, the one with the lowest wish; one without comes last. */
+static NodeType *
+next_wish(const ShardNode *node)
 {
+	NodeType *next = NULL;
+
 	for (int i = 0; i < node->n_types; i++)
 	{
 		NodeType *type = &node->types[i];
-		ShardControl *message;
 
-		if (type->type_id != 0 || type->refused || find_drop(node, type->name))
+		if (type->type_id != 0 || type->refused)
 			continue;
-		message = shard_node_to_coordinator(node, SHARD_CONTROL_START_TYPE);
-		if (!message)
-			return false;
-		message->entries = &type->wish;
-		message->n_entries = 1;
-		node->next_register = now + SHARD_RESEND_INTERVAL;
+		if (!next || (uint32) type->wish.key.a - 1 < (uint32) next->wish.key.a - 1)
+			next = type;
 	}
+	return next;
+}
+
+/*
+ * Wish for a type that the cluster does not know. One after the other, in the order of the wishes: of
+ * two the greater one, granted first, would use up the other one's number. False: there is nobody to
+ * be asked.
+ */
+static bool
+ask_for_type(ShardNode *node, int64 now)
+{
+	NodeType *type = next_wish(node);
+	ShardControl *message;
+
+	if (!type || find_drop(node, type->name))
+		return true;
+	message = shard_node_to_coordinator(node, SHARD_CONTROL_START_TYPE);
+	if (!message)
+		return false;
+	message->entries = &type->wish;
+	message->n_entries = 1;
+	node->next_register = now + SHARD_RESEND_INTERVAL;
 	return true;
 }
 
@@ -178,7 +197,7 @@ shard_node_type_announce(ShardNode *node, int64 now)
 	if (!node->admitted || now < node->next_register)
 		return;
 	resolve_types(node);
-	if (!ask_for_types(node, now) || node->registered)
+	if (!ask_for_type(node, now) || node->registered)
 		return;
 	message = shard_node_to_coordinator(node, SHARD_CONTROL_REGISTER);
 	if (!message)
@@ -214,6 +233,7 @@ type_answered(ShardNode *node, const ShardControl *message)
 	if (!type || type->refused || type->type_id != 0 || type->settings_hash != record.settings_hash)
 		return;
 	type->refused = true;
+	node->next_register = 0;
 	shard_action_log(node->out, 19 /* WARNING */, "entity type \"%s\" is refused: %s", type->name,
 					 message->text ? message->text : "");
 }

@@ -5,6 +5,7 @@
  */
 #include "postgres_fe.h"
 
+#include "common/pg_prng.h"
 #include "node_world.h"
 
 /* A type with an id that the machine wishes for. */
@@ -351,6 +352,117 @@ test_no_rebalance(void)
 	rebalance_interval = SHARD_REBALANCE_INTERVAL;
 }
 
+/* ---- any of these in any order ------------------------------------------------------------------ */
+
+#define NAMES 4
+
+static const char *const names[NAMES] = {"a", "b", "c", "d"};
+
+/* What the host has, and the ids that it saw. */
+typedef struct HostTypes
+{
+	bool there[NAMES];
+	int32 number[NAMES]; /* the host's own, rising */
+	int32 last;
+} HostTypes;
+
+static void
+host_tells_all(const HostTypes *host)
+{
+	for (int i = 0; i < NAMES; i++)
+	{
+		int32 known = id_of(0, names[i]);
+
+		if (known != 0 && !(host->there[i] && host->number[i] == known))
+			drop(0, names[i]);
+		if (host->there[i])
+			wish(0, names[i], host->number[i], false, host->number[i]);
+	}
+}
+
+static void
+random_step(HostTypes *host, pg_prng_state *random)
+{
+	int i = (int) pg_prng_uint64_range(random, 0, NAMES - 1);
+
+	switch (pg_prng_uint64_range(random, 0, 7))
+	{
+		case 0:
+			if (host->there[i])
+				break;
+			host->there[i] = true;
+			host->number[i] = ++host->last;
+			wish(0, names[i], host->number[i], false, host->number[i]);
+			break;
+		case 1:
+			host->there[i] = false;
+			drop(0, names[i]);
+			break;
+		case 2:
+			settle(0);
+			machines[0].slow = pg_prng_bool(random);
+			break;
+		case 3:
+			settle(0);
+			stop(0);
+			start(0);
+			host_tells_all(host);
+			break;
+		case 4:
+			run(pg_prng_uint64_range(random, 1, 10) * STEP);
+			break;
+		default:
+			for (int k = 0; k < 4; k++)
+				want(0, (int32) pg_prng_uint64_range(random, 1, host->last + 1),
+					 (int32) pg_prng_uint64_range(random, 0, 99));
+			tick(0);
+			break;
+	}
+}
+
+/* The map has the types that the host has, under their numbers, and no home of any other. */
+static bool
+agree(const HostTypes *host)
+{
+	int homes = 0;
+
+	for (int i = 0; i < NAMES; i++)
+	{
+		if (id_of(0, names[i]) != (host->there[i] ? host->number[i] : 0))
+			return false;
+		if (host->there[i])
+			homes += homes_of_type(0, host->number[i]);
+	}
+	return homes == count_homes(0, 0);
+}
+
+static void
+test_random(void)
+{
+	int64 homes = 0;
+
+	for (uint64 seed = 1; seed <= 150; seed++)
+	{
+		HostTypes host = {.last = 0};
+		pg_prng_state random;
+
+		pg_prng_seed(&random, seed);
+		fresh_world();
+		start(0);
+		for (int i = 0; i < 60; i++)
+			random_step(&host, &random);
+		settle(0);
+		run(3 * SHARD_SECOND);
+		homes += count_homes(0, 0);
+		if (!agree(&host))
+			ok(false, "seed %d: host and map agree", (int) seed);
+		run(SHARD_START_TIMEOUT + SHARD_SECOND);
+		if (!agree(&host))
+			ok(false, "seed %d: they do later", (int) seed);
+	}
+	ok(homes > 1000, "host and map agree after any steps; %d homes", (int) homes);
+}
+
 int
 main(void)
 {
@@ -362,6 +474,7 @@ main(void)
 	test_drop_at_once();
 	test_drop_of_many();
 	test_no_rebalance();
+	test_random();
 	end_world();
 	return unit_done();
 }
