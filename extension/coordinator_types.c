@@ -173,25 +173,29 @@ typedef struct Learned
 } Learned;
 
 /*
- * All learned types, in the current memory context.
+ * All learned types but those that leave the map now, in the current memory context.
  */
 static Learned *
 learned_types(int *count)
 {
 	ShardArena *arena = shard_arena_create();
-	ShardMapEntry *entries =
-		shard_map_list(shard_node_learned(shard_coordinator.node), SHARD_MAP_TYPE, arena, count);
-	Learned *types = palloc(sizeof(Learned) * Max(*count, 1));
+	int n_entries;
+	ShardMapEntry *entries = shard_map_list(shard_node_learned(shard_coordinator.node),
+											SHARD_MAP_TYPE, arena, &n_entries);
+	Learned *types = palloc(sizeof(Learned) * Max(n_entries, 1));
 
-	for (int i = 0; i < *count; i++)
+	*count = 0;
+	for (int i = 0; i < n_entries; i++)
 	{
 		ShardTypeRecord record;
 
+		if (shard_node_drops_type(shard_coordinator.node, entries[i].key.a))
+			continue;
 		if (!shard_record_get_type(&entries[i], &record, arena))
 			record.name = "";
-		types[i].type_id = entries[i].key.a;
-		types[i].name = pstrdup(record.name);
-		types[i].settings_hash = record.settings_hash;
+		types[*count].type_id = entries[i].key.a;
+		types[*count].name = pstrdup(record.name);
+		types[(*count)++].settings_hash = record.settings_hash;
 	}
 	shard_arena_destroy(arena);
 	return types;
@@ -416,14 +420,39 @@ shard_coordinator_types_settled(void)
 /* ---- rounds ----------------------------------------------------------------------------------- */
 
 /*
- * Tells the machine what has changed in shard.type. At its start it hears of all, and of those that
- * only the map still has.
+ * Is a type of the map one that this database dropped, maybe to make another one of that name? At the
+ * start whatever the map has beside our types was dropped by a process that died; later, what changed
+ * its number and is not the one that the map has.
+ */
+static bool
+was_dropped(const Learned *learned, const LocalType *mine)
+{
+	const LocalType *before = read_once ? find_local(local, learned->name) : NULL;
+
+	if (mine != NULL && mine->type_id == learned->type_id)
+		return false;
+	if (!read_once)
+		return shard_coordinator.view.members <= 1;
+	return mine != NULL && before != NULL && before->type_id == learned->type_id;
+}
+
+/*
+ * Tells the machine what has changed in shard.type: first what is gone, since a type of the same name
+ * may have come. At its start it hears of all, and of those that only the map still has.
  */
 static void
 tell_changes(List *types)
 {
 	ListCell *cell;
+	int count;
+	Learned *learned = learned_types(&count);
 
+	foreach (cell, local)
+		if (find_local(types, ((LocalType *) lfirst(cell))->name) == NULL)
+			tell_gone(((LocalType *) lfirst(cell))->name);
+	for (int i = 0; i < count; i++)
+		if (was_dropped(&learned[i], find_local(types, learned[i].name)))
+			tell_gone(learned[i].name);
 	foreach (cell, types)
 	{
 		LocalType *type = lfirst(cell);
@@ -431,18 +460,6 @@ tell_changes(List *types)
 
 		if (before == NULL || !same_type(type, before))
 			tell_type(type);
-	}
-	foreach (cell, local)
-		if (find_local(types, ((LocalType *) lfirst(cell))->name) == NULL)
-			tell_gone(((LocalType *) lfirst(cell))->name);
-	if (!read_once && shard_coordinator.view.members <= 1)
-	{
-		int count;
-		Learned *learned = learned_types(&count);
-
-		for (int i = 0; i < count; i++)
-			if (find_local(types, learned[i].name) == NULL)
-				tell_gone(learned[i].name);
 	}
 }
 

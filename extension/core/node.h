@@ -121,6 +121,8 @@ extern ShardUuid shard_node_cluster(const ShardNode *node);
 extern int32 shard_node_coordinator(const ShardNode *node); /* as heard of; 0: nobody */
 extern bool shard_node_reachable(const ShardNode *node, int32 id, int64 now);
 extern bool shard_node_joining(const ShardNode *node);
+extern bool
+shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */
 extern bool shard_node_admitted(const ShardNode *node);
 extern bool shard_node_fenced(const ShardNode *node);
 extern const ShardMap *shard_node_learned(const ShardNode *node); /* decided as far as known (R7) */

@@ -32,7 +32,7 @@ shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *entry)
 	ShardMapEntry *copy;
 	ShardAction *action;
 
-	if (shard_node_type_is_dropped(node, entry->key.a))
+	if (shard_node_drops_type(node, entry->key.a))
 		return;
 	copy = shard_arena_copy(node->out->arena, entry, sizeof(ShardMapEntry));
 	copy->value = shard_arena_copy(node->out->arena, entry->value, entry->length);

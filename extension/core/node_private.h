@@ -233,7 +233,6 @@ extern void shard_node_type_receive(ShardNode *node, const ShardControl *message
 extern void shard_node_type_announce(ShardNode *node, int64 now);
 extern void shard_node_type_finish_drops(ShardNode *node, int64 now);
 extern void shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry);
-extern bool shard_node_type_is_dropped(const ShardNode *node, int32 type_id);
 extern bool shard_node_type_is_wished(const ShardNode *node, const ShardControl *message);
 extern void shard_node_type_new_coordinator(ShardNode *node);
 extern void shard_node_type_forget(ShardNode *node);

@@ -303,9 +303,9 @@ shard_node_type_finish_drops(ShardNode *node, int64 now)
 	}
 }
 
-/* Is it being dropped here? */
+/* See node.h: it was dropped here, and the map still has it. */
 bool
-shard_node_type_is_dropped(const ShardNode *node, int32 type_id)
+shard_node_drops_type(const ShardNode *node, int32 type_id)
 {
 	for (int i = 0; i < node->n_drops; i++)
 	{

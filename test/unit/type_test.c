@@ -463,6 +463,44 @@ test_random(void)
 	ok(homes > 1000, "host and map agree after any steps; %d homes", (int) homes);
 }
 
+/* However events and the disk interleave, no type waits for time to pass. */
+static void
+test_random_no_waiting(void)
+{
+	pg_prng_state random;
+
+	fresh_world();
+	start(0);
+	run(SHARD_SECOND);
+	pg_prng_seed(&random, 5);
+	for (int i = 1; i <= 500; i++)
+	{
+		char name[16];
+		int rounds = 0;
+
+		snprintf(name, sizeof(name), "t%d", i);
+		if (i % 5 != 0)
+			wish(0, name, i, false, 1);
+		for (int k = (int) pg_prng_uint64_range(&random, 0, 3); k > 0; k--)
+		{
+			if (pg_prng_bool(&random))
+				settle(0);
+			machines[0].slow = pg_prng_bool(&random);
+			tick(0);
+		}
+		if (i % 20 != 0)
+			continue;
+		wish(0, name, i, false, 1);
+		settle(0);
+		while (id_of(0, name) != i && rounds++ < 100)
+			tick(0);
+		if (id_of(0, name) != i)
+			ok(false, "type %d has its number without time passing", i);
+		run(SHARD_SECOND);
+	}
+	ok(true, "types that come at any moment");
+}
+
 int
 main(void)
 {
@@ -475,6 +513,7 @@ main(void)
 	test_drop_of_many();
 	test_no_rebalance();
 	test_random();
+	test_random_no_waiting();
 	end_world();
 	return unit_done();
 }
