@@ -111,7 +111,7 @@ stream_needs(const OutStream *stream)
 
 	if (!dlist_is_empty(logged))
 		needed = dlist_head_element(OutPacket, link, logged)->low;
-	if (stream->saved_last < stream->last)
+	if (stream->last > Max(stream->saved_last, 0))
 		needed = Min(needed, stream->newest_low);
 	return needed;
 }
