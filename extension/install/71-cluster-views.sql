@@ -68,13 +68,14 @@ GRANT EXECUTE ON FUNCTION shard.peers() TO PUBLIC;
 COMMENT ON FUNCTION shard.peers() IS 'links of the region workers to other nodes';
 
 /*
- * The links to a node as one; state is the worst of its workers'. oldest: since when the oldest message
+ * The links to a node as one; state is the worst of its workers', or quarantined if the node has said so
+ * of its streams to this one. oldest: since when the oldest message
  * waits that the node has not received, or not yet told to be done.
  */
 CREATE VIEW @extschema@.shard_peers AS
 SELECT p.node,
        CASE
-           WHEN pg_catalog.bool_or(p.state = 'quarantined') THEN 'quarantined'
+           WHEN pg_catalog.bool_or(p.state = 'quarantined') OR count(q.why) > 0 THEN 'quarantined'
            WHEN pg_catalog.bool_or(p.state = 'closed') THEN 'closed'
            WHEN pg_catalog.bool_or(p.state = 'connecting') THEN 'connecting'
            ELSE 'open'
@@ -83,8 +84,12 @@ SELECT p.node,
        sum(p.outbox_messages)::int8 AS outbox_messages,
        sum(p.outbox_bytes)::int8    AS outbox_bytes,
        min(p.oldest)                AS oldest,
-       max(p.last_error)            AS last_error
+       coalesce(max(p.last_error), min(q.why)) AS last_error
 FROM shard.peers() p
+LEFT JOIN (
+    SELECT s.origin, 'messages from there are quarantined: ' || min(s.quarantine) AS why
+    FROM shard.position s WHERE s.quarantine IS NOT NULL GROUP BY s.origin
+) q ON q.origin = p.node
 GROUP BY p.node;
 GRANT SELECT ON @extschema@.shard_peers TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_peers IS 'links to other nodes, and what waits for them';

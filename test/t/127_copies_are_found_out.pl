@@ -73,6 +73,8 @@ copy('early');
 exchange(5);
 put_back('early');
 $two->server->recover;
+$two->wait_until('SELECT NOT ok FROM shard_health()', 'the copy to be refused');
+$one->sql('SELECT shard_admit(2, incarnation + 1) FROM shard_members WHERE node = 2');
 $two->sql(ShardCluster::tell_recorder($there, 'after'));
 is_quarantined('put back');
 is($cluster->recorded($there, $one), join(' ', 1 .. $handled) . " = $handled at 1", 'nothing of it arrives');
