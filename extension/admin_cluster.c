@@ -33,6 +33,7 @@
 
 #include "admin.h"
 #include "catalog.h"
+#include "cluster_view.h"
 #include "coordinator.h"
 #include "core/membership.h"
 #include "directory.h"
@@ -337,11 +338,13 @@ check_coordinator(const char *function)
 {
 	const ShardMemberRecord *record;
 	ShardPlaneView view;
+	int32 node;
 
 	shard_plane_get(shard_shmem_database(), &view);
-	if (view.coordinator == view.node)
+	node = shard_cluster_view_coordinator(shard_cluster_view_reports(), &view);
+	if (node == view.node)
 		return;
-	record = view.coordinator != 0 ? find_member(view.coordinator) : NULL;
+	record = node != 0 ? find_member(node) : NULL;
 	if (record == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot execute %s: there is no coordinator", function),
@@ -350,7 +353,7 @@ check_coordinator(const char *function)
 								"shard_force_voters().")));
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("cannot execute %s here: this node is not the coordinator", function),
-					errhint("Call it on node %d, \"%s\".", view.coordinator, record->dsn)));
+					errhint("Call it on node %d, \"%s\".", node, record->dsn)));
 }
 
 /*

@@ -120,6 +120,19 @@ shard_cluster_view_report_of(List *reports, int32 node)
 	return NULL;
 }
 
+/*
+ * Who has the office: as heard of, unless he is not heard any more. Without reports nobody knows.
+ */
+int32
+shard_cluster_view_coordinator(List *reports, const ShardPlaneView *view)
+{
+	const ShardMemberReport *report = shard_cluster_view_report_of(reports, view->coordinator);
+
+	if (view->coordinator == view->node)
+		return view->node;
+	return report != NULL && report->reachable ? view->coordinator : 0;
+}
+
 /* ---- members ---------------------------------------------------------------------------------- */
 
 static Datum
@@ -160,7 +173,7 @@ put_observed(const ShardMemberReport *report, bool self, Datum *values, bool *nu
 	if (report == NULL)
 		return;
 	values[0] = BoolGetDatum(report->voter);
-	values[1] = BoolGetDatum(report->coordinator);
+	values[1] = BoolGetDatum(report->coordinator && (self || report->reachable));
 	values[2] = BoolGetDatum(self || report->reachable);
 	values[3] = TimestampTzGetDatum(self ? now : now - report->heard_us);
 	values[4] = CStringGetTextDatum(report->link_error);

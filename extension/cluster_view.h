@@ -6,6 +6,7 @@
 
 #include "coordinator.h"
 #include "directory.h"
+#include "plane.h"
 #include "shmem.h"
 
 /* Addresses, and errors that name them, are for who may read all statistics. */
@@ -17,5 +18,8 @@ extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
 /* What the coordinator worker has observed; NIL if it does not run, or from within a handler. */
 extern List *shard_cluster_view_reports(void);
 extern const ShardMemberReport *shard_cluster_view_report_of(List *reports, int32 node);
+
+/* The coordinator, as far as this node hears it; 0: none. */
+extern int32 shard_cluster_view_coordinator(List *reports, const ShardPlaneView *view);
 
 extern bool shard_cluster_view_worker_runs(ShardDatabase *db, int worker);

@@ -46,9 +46,9 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
  * What is lost while nobody is coordinator; known homes go on (L1). Of two members one votes (R11).
  */
 static void
-check_coordinator(ShardHealth *health, const ShardPlaneView *view)
+check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports)
 {
-	if (!view->known || view->fenced || view->coordinator != 0)
+	if (view->fenced || shard_cluster_view_coordinator(reports, view) != 0)
 		return;
 	shard_health_add(
 		health, view->members == 2
@@ -106,9 +106,8 @@ check_member(ShardHealth *health, const ShardDirectoryMember *member,
 }
 
 static void
-check_members(ShardHealth *health, const ShardPlaneView *view)
+check_members(ShardHealth *health, const ShardPlaneView *view, List *reports)
 {
-	List *reports = shard_cluster_view_reports();
 	const ShardDirectoryMember *members;
 	int count;
 
@@ -132,7 +131,11 @@ shard_health_cluster(ShardHealth *health)
 		return;
 	shard_plane_get(db, &view);
 	check_self(health, db, &view);
-	check_coordinator(health, &view);
-	if (view.known)
-		check_members(health, &view);
+	if (view.known && shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+	{
+		List *reports = shard_cluster_view_reports();
+
+		check_coordinator(health, &view, reports);
+		check_members(health, &view, reports);
+	}
 }

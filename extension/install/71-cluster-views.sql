@@ -69,28 +69,31 @@ COMMENT ON FUNCTION shard.peers() IS 'links of the region workers to other nodes
 
 /*
  * The links to a node as one; state is the worst of its workers', or quarantined if the node has said so
- * of its streams to this one. oldest: since when the oldest message
- * waits that the node has not received, or not yet told to be done.
+ * of its streams to this one; idle: nothing was to be sent yet. oldest: since when the oldest message waits
+ * that the node has not received, or not yet told to be done.
  */
 CREATE VIEW @extschema@.shard_peers AS
-SELECT p.node,
+SELECT node,
        CASE
            WHEN pg_catalog.bool_or(p.state = 'quarantined') OR count(q.why) > 0 THEN 'quarantined'
            WHEN pg_catalog.bool_or(p.state = 'closed') THEN 'closed'
            WHEN pg_catalog.bool_or(p.state = 'connecting') THEN 'connecting'
-           ELSE 'open'
+           WHEN pg_catalog.bool_or(p.state = 'open') THEN 'open'
+           ELSE 'idle'
        END AS state,
        CASE WHEN pg_catalog.bool_and(p.state = 'open') THEN max(p.connected_since) END AS connected_since,
-       sum(p.outbox_messages)::int8 AS outbox_messages,
-       sum(p.outbox_bytes)::int8    AS outbox_bytes,
-       min(p.oldest)                AS oldest,
-       coalesce(max(p.last_error), min(q.why)) AS last_error
-FROM shard.peers() p
-LEFT JOIN (
-    SELECT s.origin, 'messages from there are quarantined: ' || min(s.quarantine) AS why
-    FROM shard.position s WHERE s.quarantine IS NOT NULL GROUP BY s.origin
-) q ON q.origin = p.node
-GROUP BY p.node;
+       coalesce(sum(p.outbox_messages), 0)::int8 AS outbox_messages,
+       coalesce(sum(p.outbox_bytes), 0)::int8    AS outbox_bytes,
+       min(p.oldest)                             AS oldest,
+       coalesce(max(p.last_error), min(q.why))   AS last_error
+FROM (SELECT m.node FROM shard.members() m
+      WHERE NOT m.self AND m.status NOT IN ('removed', 'written_off')) m
+     FULL JOIN shard.peers() p USING (node)
+     LEFT JOIN (
+         SELECT s.origin AS node, 'messages from there are quarantined: ' || min(s.quarantine) AS why
+         FROM shard.position s WHERE s.quarantine IS NOT NULL GROUP BY s.origin
+     ) q USING (node)
+GROUP BY node;
 GRANT SELECT ON @extschema@.shard_peers TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_peers IS 'links to other nodes, and what waits for them';
 
