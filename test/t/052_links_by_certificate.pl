@@ -95,4 +95,20 @@ $cluster->wait_reachable;
 is($first->sql("SELECT count(*) > 0 AND bool_and(ssl AND client_dn = '/CN=$role') FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.usename = '$role'"),
 	't', 'all links are encrypted and known by their certificate');
 
+# --- and messages flow, large ones, too ----------------------------------------------------------
+
+$first->sql(q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS
+	$$BEGIN PERFORM shard_reply(jsonb_build_object('length', length(message->>'text'), 'text', message->>'text')); RETURN message - 'text'; END$$});
+$_->sql(q{CREATE OR REPLACE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS
+	$$BEGIN PERFORM shard_reply(jsonb_build_object('length', length(message->>'text'), 'text', message->>'text')); RETURN message - 'text'; END$$;
+	SELECT shard_start('keep', 'keep(jsonb,jsonb)', 12)}) for $cluster->nodes;
+for my $length (1, 8000, 16384, 100_000, 900_000)
+{
+	is($first->sql(<<SQL), "$length $length $length $length $length $length", "asks and answers of $length characters");
+SELECT string_agg(length(a->>'text')::text, ' ')
+FROM generate_series(1, 6) i, shard_ask('keep', i::text, jsonb_build_object('text', repeat('x', $length)), '60 s') a
+SQL
+}
+ok($first->sql(q{SELECT count(DISTINCT node) FROM shard_homes}) > 1, 'of entities on several nodes');
+
 done_testing();
