@@ -26,6 +26,7 @@
 #include "executor.h"
 #include "log_read.h"
 #include "outbox.h"
+#include "registry.h"
 #include "routing_private.h"
 #include "transport.h"
 
@@ -220,6 +221,38 @@ forget_news(void)
 	MemoryContextReset(shard_routing.later);
 }
 
+/* For shard_route_each: what was parked of a dropped type is gone. */
+static void
+reload_dropped(void *context, ShardRoute *route)
+{
+	if (route->type_id == *(int32 *) context && route->parked)
+		shard_route_reload(shard_routing.routes, route->type_id, route->shard);
+}
+
+/*
+ * A message may have been parked in the very moment in which its type was dropped. As one that was
+ * still in the inbox it becomes a dead letter.
+ */
+static void
+bury_dropped(void)
+{
+	for (int i = 0; i < shard_routing.count_count; i++)
+	{
+		ShardParkedCount *count = &shard_routing.counts[i];
+		int32 type_id = count->type_id;
+		MemoryContext old;
+
+		if (count->committed <= 0 || shard_registry_by_id(type_id) != NULL)
+			continue;
+		shard_executor_end_user_code();
+		(void) shard_routing_store_bury(type_id);
+		count->change = -count->committed;
+		old = MemoryContextSwitchTo(shard_routing.context);
+		shard_route_each(shard_routing.routes, reload_dropped, &type_id);
+		MemoryContextSwitchTo(old);
+	}
+}
+
 void
 shard_routing_begin(void)
 {
@@ -228,6 +261,8 @@ shard_routing_begin(void)
 	shard_routing.saved = false;
 	forget_news();
 	shard_routing_forget_ahead();
+	if (shard_routing.types_seen != shard_registry_generation())
+		bury_dropped();
 }
 
 /* A row of the log that names what nobody can have written. */
@@ -443,6 +478,7 @@ shard_routing_committed(XLogRecPtr lsn)
 		r->unsaved[lane] = r->saved ? PG_INT64_MAX : Min(r->unsaved[lane], r->passed[lane]);
 		r->passed[lane] = PG_INT64_MAX;
 	}
+	r->types_seen = shard_registry_generation();
 	shard_route_commit(r->routes);
 	tell_others();
 	publish_counts();

@@ -61,6 +61,7 @@ typedef struct ShardRouting
 	int report_space;
 	TimestampTz asked_at;
 
+	uint64 types_seen; /* generation of the registry that the next was compared with */
 	ShardParkedCount *counts;
 	int count_count;
 } ShardRouting;

@@ -97,6 +97,16 @@ static ShardStatement delete_parked = {
 	4,
 	{INT4OID, INT4OID, INT8OID, INT8OID}};
 
+static ShardStatement bury_parked = {
+	"WITH gone AS (DELETE FROM shard.parked WHERE type_id = $1 RETURNING *)"
+	" INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
+	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
+	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
+	" payload, '42704', 'the entity type of the message was dropped',"
+	" 'Start the type again and send the message anew.', 0 FROM gone ORDER BY shard, rseq, arrival",
+	1,
+	{INT4OID}};
+
 static ShardStatement select_shards = {
 	"SELECT type_id, shard, coalesce(p.messages, 0) FROM shard.own FULL JOIN"
 	" (SELECT type_id, shard, pg_catalog.count(*) AS messages FROM shard.parked"
@@ -373,6 +383,20 @@ shard_routing_store_unpark(const ShardParked *parked)
 	shard_statement_add(&arguments, Int64GetDatum(parked->rseq), false);
 	shard_statement_add(&arguments, Int64GetDatum(parked->arrival), false);
 	shard_statement_change(&delete_parked, &arguments, SPI_OK_DELETE);
+}
+
+int64
+shard_routing_store_bury(int32 type_id)
+{
+	ShardArguments arguments = {0};
+	int64 rows;
+
+	SPI_connect();
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_run(&bury_parked, &arguments, SPI_OK_INSERT);
+	rows = (int64) SPI_processed;
+	SPI_finish();
+	return rows;
 }
 
 void

@@ -45,6 +45,9 @@ extern ShardParked *shard_routing_store_parked(int32 type_id, int32 shard, int l
 /* Removes one. */
 extern void shard_routing_store_unpark(const ShardParked *parked);
 
+/* Those of a type that was dropped become dead letters; how many. */
+extern int64 shard_routing_store_bury(int32 type_id);
+
 /* Each shard that has an ownership row or parked messages, and how many. */
 typedef void (*ShardRoutingVisit)(int32 type_id, int32 shard, int64 parked, void *arg);
 extern void shard_routing_store_each(ShardRoutingVisit visit, void *arg);
