@@ -32,7 +32,7 @@
 /* A node that never joined a cluster is node 1 of its own. */
 #define SHARD_FIRST_NODE 1
 
-/* There is no coordinator yet: every shard is active here in this epoch. */
+/* The epoch of a shard's first home. */
 #define SHARD_FIRST_EPOCH 0
 
 /*

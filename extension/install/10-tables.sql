@@ -54,9 +54,8 @@ CREATE TABLE shard.type (
 REVOKE ALL ON shard.type FROM PUBLIC;
 
 /*
- * Ownership of shards (W4) and input positions (H7, N3). Nothing moves on a
- * single node, so both stay empty: a shard without a row is active here in
- * epoch 0.
+ * Ownership of shards (W4) and base marks (H7, N3), written by the lane's
+ * worker. Without a row in state active nothing of a shard is handled here.
  */
 CREATE TABLE shard.own (
     type_id    int4 NOT NULL,
@@ -122,12 +121,13 @@ END
 $$;
 
 /*
- * Messages that cannot be handled now. place: 'stash' waits for its entity or
- * for its type (D5); 'parked' and 'kept' belong to routing. seq is the inbox
- * seq at which the message was met: an entity's rows are handled in its order.
+ * Messages that cannot be handled now: they wait for their entity or for its
+ * type (D5). seq is the inbox seq at which the message was met, and below all of
+ * these for one that was sent from here to another node before: an entity's rows
+ * are handled in its order.
  */
 CREATE TABLE shard.held (
-    place      text NOT NULL CHECK (place IN ('stash', 'parked', 'kept')),
+    place      text NOT NULL CHECK (place = 'stash'),
     type_id    int4 NOT NULL,
     shard      int4 NOT NULL,
     entity     text NOT NULL,

@@ -44,6 +44,10 @@ sub wait_at
 	return;
 }
 
+# Their shards have a home, so nothing has to wait for one.
+$node->safe_psql('postgres', q{SELECT shard_start_entity('counter', 'a'), shard_start_entity('guard', 'g')});
+$node->drain;
+
 # Behind the first gate gathers what the second turn is to be: a message, the second gate, an ask.
 my ($first, $second) = (shut(1), shut(2));
 $node->safe_psql('postgres', q{SELECT shard_tell('guard', 'g', '1')});
