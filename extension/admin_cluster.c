@@ -295,6 +295,24 @@ wait_until_up(ShardUuid cluster)
 }
 
 /*
+ * Of two members one votes (R11); whoever makes a cluster of two should know now.
+ */
+static void
+notice_two(void)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (view.members == 2)
+		ereport(NOTICE,
+				(errmsg("of two members only the older one votes"),
+				 errdetail("If it is lost, known shards go on, but no shard gets a home and nobody "
+						   "joins until it is back."),
+				 errhint(
+					 "With a third member, which need not host anything, any one may be lost.")));
+}
+
+/*
  * shard_join(seed_dsn text, own_dsn text = NULL) returns int
  */
 Datum
@@ -305,6 +323,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .text = seed_dsn};
 	ShardWayBack back;
 	ShardWho me;
+	int32 node;
 
 	begin("shard_join()");
 	shard_peer_check_dsn(seed_dsn, "seed_dsn");
@@ -325,7 +344,9 @@ shard_admin_join(PG_FUNCTION_ARGS)
 		command.text2 = back.dsn;
 		(void) shard_coordinator_command(&command, JOIN_TIMEOUT);
 	}
-	PG_RETURN_INT32(wait_until_up(back.seed.cluster));
+	node = wait_until_up(back.seed.cluster);
+	notice_two();
+	PG_RETURN_INT32(node);
 }
 
 /* ---- the rest --------------------------------------------------------------------------------- */

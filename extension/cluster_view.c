@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
@@ -16,6 +17,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -37,7 +39,7 @@ PG_FUNCTION_INFO_V1(shard_cluster_view_homes);
 PG_FUNCTION_INFO_V1(shard_cluster_view_peers);
 
 /* The coordinator worker answers between two steps, a region worker after its turn. */
-#define MEMBERS_TIMEOUT (5 * INT64CONST(1000000))
+#define MEMBERS_TIMEOUT (2 * INT64CONST(1000000))
 #define REPORT_TIMEOUT (10 * INT64CONST(1000000))
 
 /* The bodies of the SRFs, once the result has been made. */
@@ -92,7 +94,45 @@ shard_cluster_view_worker_runs(ShardDatabase *db, int worker)
 }
 
 /*
- * What the coordinator worker has observed; NIL if it does not run.
+ * Asks the coordinator worker; NIL if it does not answer in time. That must not keep anybody from seeing
+ * the rest, least of all when something is wrong.
+ */
+static List *
+ask_for_reports(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	List *volatile reports = NIL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		reports = shard_coordinator_members(MEMBERS_TIMEOUT);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+			ReThrowError(error);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	return reports;
+}
+
+/*
+ * What the coordinator worker has observed; NIL if it does not run or answer.
  */
 List *
 shard_cluster_view_reports(void)
@@ -102,7 +142,7 @@ shard_cluster_view_reports(void)
 	if (db == NULL || shard_executor_in_handler() ||
 		!shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
 		return NIL;
-	return shard_coordinator_members(MEMBERS_TIMEOUT);
+	return ask_for_reports();
 }
 
 const ShardMemberReport *

@@ -15,7 +15,7 @@ extern bool shard_cluster_view_may_see_dsn(void);
 /* The members as decided and learned, by node id; valid until the next call. Needs a snapshot. */
 extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
 
-/* What the coordinator worker has observed; NIL if it does not run, or from within a handler. */
+/* What the coordinator worker has observed; NIL if it does not run or answer, and in a handler. */
 extern List *shard_cluster_view_reports(void);
 extern const ShardMemberReport *shard_cluster_view_report_of(List *reports, int32 node);
 

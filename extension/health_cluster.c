@@ -135,6 +135,11 @@ shard_health_cluster(ShardHealth *health)
 	{
 		List *reports = shard_cluster_view_reports();
 
+		if (reports == NIL)
+		{
+			shard_health_add(health, "the coordinator worker does not answer; see the server log");
+			return;
+		}
 		check_coordinator(health, &view, reports);
 		check_members(health, &view, reports);
 	}

@@ -8,8 +8,8 @@ use ShardNodes;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $cluster = ShardNodes->create(4, databases => 1, join => 0);
-my ($first, $second, $third, $fourth) = $cluster->nodes;
+my $cluster = ShardNodes->create(5, databases => 1, join => 0);
+my ($first, $second, $third, $fourth, $fifth) = $cluster->nodes;
 my $server = $first->server;
 my ($port, $role) = ($server->port, $ShardNodes::peer_role);
 
@@ -96,6 +96,20 @@ is($fourth->sql("SELECT shard_join('" . dsn_of($second->db) . "')"), 3,
 	'called again it goes on; any member is a seed, and the number was given once');
 is($first->sql('SELECT string_agg(node || status, $$ $$ ORDER BY node) FROM shard_members'), '1up 2up 3up',
 	'nobody joined twice');
+
+# --- types: equal ones are one, others are refused -----------------------------------------------
+
+my $keep = 'CREATE FUNCTION keep2(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message';
+$first->sql("$keep; SELECT shard_start('other', 'keep2(jsonb,jsonb)', 4); SELECT shard_start('same', 'keep2(jsonb,jsonb)', 4)");
+$fifth->sql("$keep; SELECT shard_start('same', 'keep2(jsonb,jsonb)', 8)");
+fails($fifth, quoted($seed), qr/55000: .*"same" has other settings/, 'a type with other settings');
+is($fifth->sql('SELECT string_agg(node || status, $$ $$) FROM shard_members'), '1up', 'and nothing has changed');
+$fifth->sql("SELECT shard_drop_type('same'); SELECT shard_start('same', 'keep2(jsonb,jsonb)', 4)");
+is($fifth->sql("SELECT shard_join('$seed')"), 4, 'with equal settings it joins');
+$first->sql(q{SELECT shard_tell('same', 'e' || i, '{"a": 1}') FROM generate_series(1, 50) i});
+$first->wait_value(q{SELECT sum(entities), count(DISTINCT node) FROM shard_cluster_stats() WHERE type_name = 'same'}, '50|2',
+	'all to be handled, at both nodes that have the type');
+pass('and the type is one, though its numbers were two');
 
 # --- who may -------------------------------------------------------------------------------------
 

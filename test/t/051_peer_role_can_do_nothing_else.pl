@@ -75,6 +75,10 @@ chmod 0600, "$folder/pass" or die "chmod: $!";
 append_to_file("$folder/services",
 	join "\n", map { ("[node$_]", 'host=127.0.0.1', "port=$port", "dbname=node$_", "user=$role", "password=$secret", '') } 1 .. 3);
 $server->safe_psql('postgres', "ALTER ROLE $role PASSWORD '$secret'");
+# What its sessions begin with does not matter, either.
+$server->safe_psql('postgres', "ALTER ROLE $role SET $_") for q{statement_timeout = '1ms'}, q{search_path = nowhere},
+  'default_transaction_read_only = on', q{default_transaction_isolation = 'serializable'},
+  q{idle_session_timeout = '1ms'}, q{lock_timeout = '1ms'};
 my $hba = slurp_file($server->data_dir . '/pg_hba.conf');
 unlink $server->data_dir . '/pg_hba.conf';
 append_to_file($server->data_dir . '/pg_hba.conf', "host all $role samehost scram-sha-256\n$hba");
