@@ -6,8 +6,8 @@ ShardWire - calls between nodes as bytes, made by hand (extension/core/packet.h)
 
 =head1 SYNOPSIS
 
-  my $call = header(%who, from => 2, to => 1) . section(5, stream(lane => 3), 1);
-  $node->psql('postgres', call_sql('hello', $call));
+  my $peer = ShardWire::Peer->new($node);       # node 2, as far as this node has learned
+  my ($answers, $errors) = $peer->call(call_sql('hello', $peer->head . greeting(0 .. 15)));
 
 =cut
 
@@ -149,6 +149,54 @@ sub mutate
 		last if length($bytes) <= $from;
 	}
 	return $bytes;
+}
+
+# Node 2, which does not exist, though node 1 takes it for a member.
+package ShardWire::Peer;
+
+use strict;
+use warnings FATAL => 'all';
+
+sub new
+{
+	my ($class, $node) = @_;
+	my $self = bless { node => $node }, $class;
+
+	$node->wait_until('SELECT EXISTS (SELECT FROM shard.control WHERE store = 4 AND kind = 6)', 'the control plane');
+	$node->safe_psql('postgres', q{
+INSERT INTO shard.control SELECT store, kind, 2, b, n, deleted, value FROM shard.control WHERE store = 4 AND kind = 6 AND a = 1;
+CREATE ROLE peer LOGIN;
+SELECT shard_allow_peer('peer');
+});
+	$self->{incarnation} = $node->safe_psql('postgres', 'SELECT inc_uuid FROM shard.node');
+	$self->look;
+	return $self;
+}
+
+# Who node 1 is by now: after each start another incarnation.
+sub look
+{
+	my ($self) = @_;
+	$self->{node}->wait_until('SELECT ok FROM shard_health()', 'the node to be up');
+	@$self{qw(cluster inc_no)} = split /\|/, $self->{node}->safe_psql('postgres', 'SELECT cluster_id, inc_no FROM shard.node');
+	return;
+}
+
+# The header of a call of its own; options as for header.
+sub head
+{
+	my ($self, @options) = @_;
+	return ShardWire::header(cluster => $self->{cluster}, from => 2, incarnation => $self->{incarnation}, to => 1, @options);
+}
+
+# Runs calls; returns the answers, and the errors as SQLSTATEs.
+sub call
+{
+	my ($self, @sql) = @_;
+	my ($out, $err) = ('', '');
+	$self->{node}->psql('postgres', join('', "\\set VERBOSITY verbose\n", @sql),
+		stdout => \$out, stderr => \$err, on_error_stop => 0, extra_params => [ '-U', 'peer' ]);
+	return ($out, join ' ', $err =~ /(?:ERROR|FATAL):  (\w{5}):/g);
 }
 
 1;

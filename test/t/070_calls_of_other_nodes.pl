@@ -15,36 +15,11 @@ log_statement = none
 log_min_error_statement = panic
 });
 $node->start_recorder;
-$node->wait_until(q{SELECT EXISTS (SELECT FROM shard.control WHERE store = 4 AND kind = 6)}, 'the control plane');
+my $peer = ShardWire::Peer->new($node);
+my ($cluster, $inc_no, $other) = @$peer{qw(cluster inc_no incarnation)};
 
-# Node 2, as far as node 1 has learned.
-$node->safe_psql('postgres', q{
-INSERT INTO shard.control SELECT store, kind, 2, b, n, deleted, value FROM shard.control WHERE store = 4 AND kind = 6 AND a = 1;
-CREATE ROLE peer LOGIN;
-SELECT shard_allow_peer('peer');
-});
-
-my ($cluster, $inc_no, $incarnation);
-my $other = $node->safe_psql('postgres', 'SELECT inc_uuid FROM shard.node');
-
-sub identity
-{
-	$node->wait_until(q{SELECT ok FROM shard_health()}, 'the node to be up');
-	($cluster, $inc_no) = split /\|/, $node->safe_psql('postgres', 'SELECT cluster_id, inc_no FROM shard.node');
-	return;
-}
-
-sub head { return header(cluster => $cluster, from => 2, incarnation => $other, to => 1, to_inc => 0, @_); }
-
-# Runs calls as the peer; returns the answers, or the errors as SQLSTATE.
-sub call
-{
-	my (@sql) = @_;
-	my ($out, $err) = ('', '');
-	$node->psql('postgres', join('', "\\set VERBOSITY verbose\n", @sql),
-		stdout => \$out, stderr => \$err, on_error_stop => 0, extra_params => [ '-U', 'peer' ]);
-	return ($out, join ' ', $err =~ /(?:ERROR|FATAL):  (\w{5}):/g);
-}
+sub head { return $peer->head(@_); }
+sub call { return $peer->call(@_); }
 
 sub answers { my ($out, $err) = call(@_); is($err, '', 'no error'); return $out; }
 
@@ -58,8 +33,6 @@ sub refused
 
 sub position { return $node->safe_psql('postgres', "SELECT inc, gen, seq FROM shard.streams_in() WHERE origin = 2 AND lane = $_[0]"); }
 sub in_log { return $node->safe_psql('postgres', "SELECT count(*) FROM (SELECT kind FROM shard.inbox_0 UNION ALL SELECT kind FROM shard.inbox_1) s WHERE kind = $_[0]"); }
-
-identity();
 
 # --- who may call --------------------------------------------------------------------------------
 
@@ -160,7 +133,7 @@ $node->crash;
 $node->recover;
 $node->wait_until("SELECT count(*) = 16 FROM shard.streams_in()", 'the positions');
 is($node->safe_psql('postgres', 'SELECT origin, lane, inc, gen, seq FROM shard.streams_in() ORDER BY 1, 2'), $before, 'they are read from their table');
-identity();
+$peer->look;
 answers(call_sql('hello', head() . greeting($lane)));
 is(position($lane), '1|1|21', 'and go on');
 
