@@ -46,8 +46,25 @@ typedef struct FactEntry
 } FactEntry;
 
 static HTAB *told = NULL;
+static ShardUuid told_of; /* the cluster whose facts they are */
 
 /* ---- facts ------------------------------------------------------------------------------------ */
+
+/*
+ * Versions count within one cluster: what was told of another says nothing.
+ */
+static void
+follow_cluster(void)
+{
+	ShardUuid cluster = shard_node_cluster(shard_coordinator.node);
+
+	if (told != NULL && !shard_record_uuid_equal(cluster, told_of))
+	{
+		hash_destroy(told);
+		told = NULL;
+	}
+	told_of = cluster;
+}
 
 static FactEntry *
 fact_entry(const ShardFact *fact, bool *found)
@@ -144,6 +161,7 @@ take_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_acti
 {
 	uint32 lanes = 0;
 
+	follow_cluster();
 	SPI_connect();
 	for (int i = 0; i < count; i++)
 	{
