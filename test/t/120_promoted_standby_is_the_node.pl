@@ -9,13 +9,15 @@ use warnings FATAL => 'all';
 use ShardNodes;
 use Test::More;
 
-my $cluster = ShardNodes->create(3, standbys => [2], confs => { 2 => q{shard.gate = 'standby'} });
+my $cluster = ShardNodes->create(3, standbys => [2]);
 my ($one, $two, $three) = $cluster->nodes;
 $cluster->start_recorder;
 my ($here, $there) = ($cluster->entity_at('recorder', 2), $cluster->entity_at('recorder', 1));
 $cluster->add_standby(2);
+# The gate follows, and the cluster decides so (G3).
 $two->server->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
 $two->server->reload;
+$one->wait_until(q{SELECT gate = 'standby' FROM shard_members WHERE node = 2}, 'the gate at the standby');
 $one->sql(ShardCluster::tell_recorder($here, 1, 10));
 $two->sql(ShardCluster::tell_recorder($there, 1, 10));
 $cluster->wait_recorded($here, 2, 1 .. 10);
