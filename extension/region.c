@@ -453,6 +453,7 @@ talk(ShardRegion *region)
 {
 	bool more = shard_transport_run();
 
+	(void) shard_routing_ask();
 	more |= shard_region_poll_asks(region);
 	if (shard_outbox_changed())
 	{

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -39,7 +40,10 @@
 #define ASK_MS 2000
 
 /* How soon again when the coordinator worker's queue was full. */
-#define FULL_MS 20
+#define FULL_MS 100
+
+/* Shards that asks wait for, and of which it is remembered when their home was asked for. */
+#define ASKED_SHARDS 64
 
 ShardRouting shard_routing;
 
@@ -184,6 +188,8 @@ shard_routing_load(ShardDatabase *db, uint32 lanes, int32 self)
 	r->lanes = lanes;
 	r->self = self;
 	r->held = true;
+	/* what a worker before this one has committed may not be flushed yet */
+	r->lsn = GetXLogInsertRecPtr();
 	r->turn = CurrentMemoryContext;
 	r->context = AllocSetContextCreate(TopMemoryContext, "shard routes", ALLOCSET_DEFAULT_SIZES);
 	r->scratch = AllocSetContextCreate(TopMemoryContext, "shard routing", ALLOCSET_DEFAULT_SIZES);
@@ -526,17 +532,27 @@ shard_routing_ask(void)
 static void
 want_for_ask(const ShardRoute *route)
 {
-	static ShardShardRef last;
-	static TimestampTz last_at;
+	static struct
+	{
+		ShardShardRef shard;
+		TimestampTz at;
+	} asked[ASKED_SHARDS];
 	ShardShardRef ref = {.type_id = route->type_id, .shard = route->shard};
+	TimestampTz now = GetCurrentTimestamp();
+	int oldest = 0;
 
 	if (route->parked)
 		return;
-	if (last.type_id == ref.type_id && last.shard == ref.shard &&
-		!TimestampDifferenceExceeds(last_at, GetCurrentTimestamp(), ASK_MS))
-		return;
-	last = ref;
-	last_at = GetCurrentTimestamp();
+	for (int i = 0; i < ASKED_SHARDS; i++)
+	{
+		if (asked[i].shard.type_id == ref.type_id && asked[i].shard.shard == ref.shard &&
+			!TimestampDifferenceExceeds(asked[i].at, now, ASK_MS))
+			return;
+		if (asked[i].at < asked[oldest].at)
+			oldest = i;
+	}
+	asked[oldest].shard = ref;
+	asked[oldest].at = now;
 	shard_routing_report(SHARD_EVENT_HOMES_WANTED, &ref);
 }
 
@@ -604,6 +620,9 @@ shard_routing_needed(int lane)
 static void
 save_marks(void *context, ShardRoute *route)
 {
+	/* not read again since an abort: its marks are those of the last commit */
+	if (!route->loaded && route->marks.n_marks > 0)
+		(void) shard_route_get(shard_routing.routes, route->type_id, route->shard);
 	if (route->loaded && route->own.state == SHARD_HOME_ACTIVE)
 		shard_routing_store_write_base(route);
 }
@@ -611,6 +630,7 @@ save_marks(void *context, ShardRoute *route)
 bool
 shard_routing_leave(int64 seq)
 {
+	MemoryContext old;
 	bool wanted = false;
 
 	for (int lane = 0; lane < SHARD_LANES; lane++)
@@ -618,8 +638,12 @@ shard_routing_leave(int64 seq)
 	if (!wanted)
 		return false;
 	shard_executor_end_user_code();
+	old = MemoryContextSwitchTo(shard_routing.context);
 	shard_route_each(shard_routing.routes, save_marks, NULL);
+	MemoryContextSwitchTo(shard_routing.scratch);
 	shard_routing_store_flush_base();
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(shard_routing.scratch);
 	shard_routing.saved = true;
 	return true;
 }

@@ -73,7 +73,7 @@ SELECT tell('f', '[{"do": "write", "what": "one"}, {"do": "tell", "to": "g", "me
 SELECT shard_drain('30 s'), shard_drain('30 s');
 SELECT * FROM states WHERE entity_id IN ('f', 'g', 'new');
 SELECT who, what FROM diary ORDER BY n;
-SELECT entity_id, sqlstate, error, attempts FROM shard_dead_letters WHERE type_name = 'actor' ORDER BY id;
+SELECT entity_id, sqlstate, error, attempts FROM shard_dead_letters WHERE type_name = 'actor' ORDER BY entity_id;
 -- an exception block undoes its part only
 SELECT tell('h', '[{"do": "note", "note": 1}, {"do": "try", "to": "i"}, {"do": "write", "what": "kept"}, {"do": "tell", "to": "i", "message": [{"do": "note", "note": "kept"}]}]');
 SELECT shard_drain('30 s'), shard_drain('30 s');
