@@ -290,8 +290,8 @@ shard_outbox_aborted(void)
 
 /* Shows the items among some parcels of a stream, of which the first has that seq. */
 void
-out_visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int length,
-				  ShardOutboxVisit visit, void *arg)
+shard_outbox_visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int length,
+						   ShardOutboxVisit visit, void *arg)
 {
 	ShardReader reader = {parcels, parcels + length, false};
 	ShardParcel parcel;
@@ -348,7 +348,7 @@ visit_item(const ShardItem *item, const ShardRow *row, void *arg)
 static void
 visit_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 {
-	out_visit_parcels(packet->stream, packet->first_seq, parcels, length, visit_item, arg);
+	shard_outbox_visit_parcels(packet->stream, packet->first_seq, parcels, length, visit_item, arg);
 }
 
 static bool
@@ -399,8 +399,8 @@ shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *a
 		if (!stream->accepting)
 			collect_stored(stream, &collect);
 		if (stream->build.n_rows > 0)
-			out_visit_parcels(stream, stream->build.first_seq, stream->build.parcels.data,
-							  stream->build.parcels.len, visit_item, &collect);
+			shard_outbox_visit_parcels(stream, stream->build.first_seq, stream->build.parcels.data,
+									   stream->build.parcels.len, visit_item, &collect);
 	}
 	dlist_foreach (iter, &shard_outbox.turn)
 	{

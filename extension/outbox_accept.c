@@ -40,7 +40,7 @@ visit_item(const ShardItem *item, const ShardRow *row, void *arg)
 static void
 visit_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 {
-	out_visit_parcels(packet->stream, packet->first_seq, parcels, length, visit_item, arg);
+	shard_outbox_visit_parcels(packet->stream, packet->first_seq, parcels, length, visit_item, arg);
 }
 
 /* Shows what is stored of a stream. */

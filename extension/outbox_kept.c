@@ -48,7 +48,7 @@ let_go(OutPacket *packet)
 	ShardAssert(stream->next != packet);
 	dlist_delete(&packet->link);
 	stream->stream.truncated = Max(stream->stream.truncated, out_last_seq(packet));
-	out_uncount(packet);
+	shard_outbox_uncount(packet);
 	if (packet->kept)
 		dlist_push_tail(&shard_outbox.gone, &packet->link);
 	else

@@ -144,7 +144,7 @@ out_forget_parcels(OutPacket *packet)
 void
 out_free_packet(OutPacket *packet)
 {
-	out_uncount(packet);
+	shard_outbox_uncount(packet);
 	out_forget_parcels(packet);
 	if (packet->shards != NULL)
 		pfree(packet->shards);

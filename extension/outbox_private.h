@@ -135,8 +135,8 @@ extern void out_add_shard(OutBuild *build, const ShardParcel *parcel);
 extern OutPacket *out_make_packet(OutStream *stream, const OutBuild *build, bool cache);
 extern bool out_parse(OutBuild *build, ShardReader *reader);
 extern void out_free_packet(OutPacket *packet);
-extern void out_visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int length,
-							  ShardOutboxVisit visit, void *arg);
+extern void shard_outbox_visit_parcels(const OutStream *stream, int64 seq, const char *parcels,
+									   int length, ShardOutboxVisit visit, void *arg);
 extern void out_forget_parcels(OutPacket *packet);
 extern bool out_is_kept(const OutPacket *packet);
 extern OutPacket *out_after(OutPacket *packet);
@@ -154,7 +154,7 @@ extern void out_not_accepted(OutStream *stream);
 
 /* outbox_send.c: what counts for buffer_size */
 extern void out_count(OutPacket *packet);
-extern void out_uncount(OutPacket *packet);
+extern void shard_outbox_uncount(OutPacket *packet);
 
 /* outbox_table.c: SQL. Each needs a transaction and a snapshot. */
 typedef void (*OutStreamVisit)(int32 node, int lane, const ShardStream *stream,

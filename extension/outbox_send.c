@@ -303,7 +303,7 @@ shard_outbox_received(int32 node, int lane, int64 seq)
 	{
 		if (out_last_seq(packet) <= before)
 			continue;
-		out_uncount(packet);
+		shard_outbox_uncount(packet);
 		out_forget_parcels(packet);
 	}
 }
@@ -375,7 +375,7 @@ out_count(OutPacket *packet)
 }
 
 void
-out_uncount(OutPacket *packet)
+shard_outbox_uncount(OutPacket *packet)
 {
 	if (!packet->counted)
 		return;
@@ -397,7 +397,7 @@ count_peer(OutPeer *peer, bool count)
 			if (count)
 				out_count(packet);
 			else
-				out_uncount(packet);
+				shard_outbox_uncount(packet);
 		}
 	}
 }

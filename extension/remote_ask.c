@@ -274,11 +274,14 @@ read_answer(const ShardPeer *peer, ShardAskAnswer *answer)
 {
 	int length;
 	const char *bytes = shard_peer_answer(peer, &length);
-	ShardReader reader = {.at = bytes, .end = bytes + length};
+	ShardReader reader;
 	ShardCallHeader header;
 
-	return bytes != NULL && shard_packet_get_header(&reader, &header) &&
-		   shard_packet_get_answer(&reader, answer) && reader.at == reader.end;
+	if (bytes == NULL)
+		return false;
+	reader = (ShardReader){.at = bytes, .end = bytes + length};
+	return shard_packet_get_header(&reader, &header) && shard_packet_get_answer(&reader, answer) &&
+		   reader.at == reader.end;
 }
 
 static void

@@ -95,7 +95,8 @@ DROP ROLE regress_shard_nobody;
 CREATE ROLE regress_shard_link;
 SELECT shard_allow_peer('regress_shard_link');
 SET ROLE regress_shard_link;
-CALL shard_peer.who(NULL, NULL);
+CALL shard_peer.who(NULL, NULL) \gset
+SELECT length(:'answer') > 20 AS answered;
 CALL shard_peer.stats('', NULL);
 CALL shard_peer.call_back('\x01', NULL);
 SELECT count(*) FROM shard.control;
