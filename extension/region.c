@@ -539,6 +539,7 @@ pause_of(ShardRegion *region)
 	long pause = region->handles ? idle_time(region) : POLL_MS;
 
 	pause = shorter(pause, shard_transport_due());
+	pause = shorter(pause, shard_remote_ask_due());
 	if (region->handles)
 		pause = shorter(pause, shard_routing_ask());
 	return pause;

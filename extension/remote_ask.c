@@ -42,6 +42,9 @@
 /* A connection that was not used for so long is closed; in microseconds. */
 #define IDLE_LIMIT (60 * INT64CONST(1000000))
 
+/* An ask that was not executed is looked at again after so long: home and asker learn of a move apart. */
+#define AGAIN_AFTER (20 * INT64CONST(1000))
+
 /* How often a queue is looked through, in microseconds. */
 #define SWEEP_EVERY INT64CONST(1000000)
 
@@ -53,11 +56,12 @@
 /* One ask; a memory context of its own holds it. */
 typedef struct RemoteAsk
 {
-	dlist_node link; /* in its peer's queue */
+	dlist_node link; /* in its peer's queue, or among those to be looked at again */
 	MemoryContext context;
 	ShardRequest request;
 	ShardAskCall call;
 	int64 deadline; /* on shard_plane_now() */
+	int64 again_at; /* the same */
 } RemoteAsk;
 
 typedef struct Link
@@ -79,6 +83,7 @@ typedef struct RemotePeer
 static ShardDatabase *database;
 static int worker_number;
 static dlist_head peers = DLIST_STATIC_INIT(peers);
+static dlist_head postponed = DLIST_STATIC_INIT(postponed); /* by again_at */
 static int n_queued = 0;
 
 void
@@ -244,26 +249,54 @@ reply_answer(RemoteAsk *ask, int32 node, const ShardAskAnswer *answer)
 	MemoryContextSwitchTo(old);
 }
 
-/* What to do with asks whose home has to be looked up anew. */
-typedef struct Again
-{
-	void (*call)(const ShardRequest *request, void *arg);
-	void *arg;
-} Again;
-
+/* It was certainly not executed: its home is to be looked up anew, soon. */
 static void
-ask_again(RemoteAsk *ask, const Again *again)
+postpone(RemoteAsk *ask)
 {
 	shard_ring_unbegin(&ask->request);
-	if (shard_ring_alive(&ask->request))
-		again->call(&ask->request, again->arg);
+	ask->again_at = shard_plane_now() + AGAIN_AFTER;
+	dlist_push_tail(&postponed, &ask->link);
 }
 
-/* The link's ask is over. */
-static void
-end_ask(Link *link)
+/* Gives those whose time has come back; true: there were some. */
+static bool
+give_back(void (*again)(const ShardRequest *request, void *arg), void *arg)
 {
-	MemoryContextDelete(link->ask->context);
+	int64 now = shard_plane_now();
+	bool any = false;
+
+	while (!dlist_is_empty(&postponed))
+	{
+		RemoteAsk *ask = dlist_head_element(RemoteAsk, link, &postponed);
+
+		if (ask->again_at > now)
+			break;
+		dlist_delete(&ask->link);
+		if (shard_ring_alive(&ask->request))
+			again(&ask->request, arg);
+		MemoryContextDelete(ask->context);
+		any = true;
+	}
+	return any;
+}
+
+long
+shard_remote_ask_due(void)
+{
+	int64 left;
+
+	if (dlist_is_empty(&postponed))
+		return -1;
+	left = dlist_head_element(RemoteAsk, link, &postponed)->again_at - shard_plane_now();
+	return (long) (Max(left, 0) + 999) / 1000;
+}
+
+/* The link's ask is over; it is gone, or among the postponed ones. */
+static void
+end_ask(Link *link, bool gone)
+{
+	if (gone)
+		MemoryContextDelete(link->ask->context);
 	link->ask = NULL;
 	link->used = shard_plane_now();
 }
@@ -285,17 +318,21 @@ read_answer(const ShardPeer *peer, ShardAskAnswer *answer)
 }
 
 static void
-take_answer(RemotePeer *peer, Link *link, const Again *again)
+take_answer(RemotePeer *peer, Link *link)
 {
 	ShardAskAnswer answer;
+	bool gone = true;
 
 	if (!read_answer(link->peer, &answer))
 		reply_unknown(link->ask, peer->node, "Its answer was damaged.");
 	else if (answer.outcome == SHARD_ASK_NOT_HERE)
-		ask_again(link->ask, again);
+	{
+		postpone(link->ask);
+		gone = false;
+	}
 	else
 		reply_answer(link->ask, peer->node, &answer);
-	end_ask(link);
+	end_ask(link, gone);
 }
 
 /* Refusals that speak of the moment, or of what this node does not know yet. */
@@ -329,20 +366,24 @@ is_refusal(int sqlstate)
 
 /* The connection is gone, maybe in the midst of an ask. */
 static void
-take_failure(RemotePeer *peer, Link *link, const Again *again)
+take_failure(RemotePeer *peer, Link *link)
 {
+	bool gone = true;
 	const char *text;
 	int sqlstate = shard_peer_error(link->peer, &text);
 
 	if (link->ask == NULL)
 		return;
 	if (may_pass(sqlstate))
-		ask_again(link->ask, again);
+	{
+		postpone(link->ask);
+		gone = false;
+	}
 	else if (is_refusal(sqlstate))
 		reply_refused(link->ask, peer->node, sqlstate, text);
 	else
 		reply_unknown(link->ask, peer->node, text);
-	end_ask(link);
+	end_ask(link, gone);
 }
 
 /* ---- links ------------------------------------------------------------------------------------ */
@@ -436,7 +477,7 @@ open_links(RemotePeer *peer, const ShardDirectoryMember *member)
 
 /* What happened on a link. */
 static bool
-poll_link(RemotePeer *peer, Link *link, const Again *again)
+poll_link(RemotePeer *peer, Link *link)
 {
 	bool any = false;
 	ShardPeerEvent event;
@@ -444,15 +485,15 @@ poll_link(RemotePeer *peer, Link *link, const Again *again)
 	if (link->ask != NULL && !shard_ring_alive(&link->ask->request))
 	{
 		shard_peer_close(link->peer, false);
-		end_ask(link);
+		end_ask(link, true);
 	}
 	while ((event = shard_peer_poll(link->peer)) != SHARD_PEER_NOTHING)
 	{
 		any = true;
 		if (event == SHARD_PEER_ANSWER && link->ask != NULL)
-			take_answer(peer, link, again);
+			take_answer(peer, link);
 		else if (event == SHARD_PEER_FAILED)
-			take_failure(peer, link, again);
+			take_failure(peer, link);
 	}
 	if (link->ask == NULL && shard_peer_state(link->peer) == SHARD_PEER_READY &&
 		shard_plane_now() - link->used > IDLE_LIMIT)
@@ -486,7 +527,7 @@ refresh_directory(void)
 
 /* Moves the asks of one peer on. */
 static bool
-run_peer(RemotePeer *peer, const Again *again)
+run_peer(RemotePeer *peer)
 {
 	bool any = false;
 	ShardPlaneView view;
@@ -494,7 +535,7 @@ run_peer(RemotePeer *peer, const Again *again)
 
 	for (int i = 0; i < MAX_LINKS; i++)
 		if (peer->link[i].peer != NULL)
-			any |= poll_link(peer, &peer->link[i], again);
+			any |= poll_link(peer, &peer->link[i]);
 	sweep(peer);
 	if (dlist_is_empty(&peer->queue))
 		return any;
@@ -509,11 +550,10 @@ run_peer(RemotePeer *peer, const Again *again)
 bool
 shard_remote_ask_run(void (*again)(const ShardRequest *request, void *arg), void *arg)
 {
-	Again list = {.call = again, .arg = arg};
 	dlist_iter iter;
 	bool any = false;
 
 	dlist_foreach (iter, &peers)
-		any |= run_peer(dlist_container(RemotePeer, node_link, iter.cur), &list);
-	return any;
+		any |= run_peer(dlist_container(RemotePeer, node_link, iter.cur));
+	return give_back(again, arg) || any;
 }

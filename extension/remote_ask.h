@@ -26,3 +26,6 @@ shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCa
  * home has to be looked up anew; the callee takes a copy. True: come again at once.
  */
 extern bool shard_remote_ask_run(void (*again)(const ShardRequest *request, void *arg), void *arg);
+
+/* When it has to run again, in ms, though nothing happens; -1: not. */
+extern long shard_remote_ask_due(void);
