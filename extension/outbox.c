@@ -113,6 +113,16 @@ close_packet(OutStream *stream)
 	resetStringInfo(&build->parcels);
 	shard_log_append(&row);
 	pfree(payload.data);
+
+	/* one long message does not take its room for ever */
+	if (build->parcels.maxlen > 4 * PACKET_BYTES)
+	{
+		MemoryContext old = MemoryContextSwitchTo(shard_outbox.context);
+
+		pfree(build->parcels.data);
+		initStringInfo(&build->parcels);
+		MemoryContextSwitchTo(old);
+	}
 }
 
 void

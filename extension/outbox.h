@@ -145,5 +145,11 @@ extern const char *shard_outbox_quarantined(int32 node, int lane);
 /* All streams to a node begin again with hello. */
 extern void shard_outbox_close(int32 node);
 
+/*
+ * A node is no member any more: nobody will ever receive what waits for it. What is not kept goes; what
+ * is kept is sent elsewhere when the homes of its shards are known.
+ */
+extern void shard_outbox_gone(int32 node);
+
 /* While a node cannot be reached, what waits for it counts for buffer_size of its type (X7). */
 extern void shard_outbox_reachable(int32 node, bool reachable);

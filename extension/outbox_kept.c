@@ -45,7 +45,11 @@ let_go(OutPacket *packet)
 {
 	OutStream *stream = packet->stream;
 
-	ShardAssert(stream->next != packet);
+	if (stream->next == packet)
+	{
+		ShardAssert(stream->peer->gone);
+		stream->next = NULL;
+	}
 	dlist_delete(&packet->link);
 	stream->stream.truncated = Max(stream->stream.truncated, out_last_seq(packet));
 	shard_outbox_uncount(packet);
@@ -67,7 +71,8 @@ sweep(OutStream *stream, dlist_head *list)
 	{
 		OutPacket *packet = dlist_container(OutPacket, link, iter.cur);
 
-		if (out_last_seq(packet) > stream->stream.acked || stayed >= LOOK_BEHIND)
+		if ((out_last_seq(packet) > stream->stream.acked && !stream->peer->gone) ||
+			stayed >= LOOK_BEHIND)
 			break;
 		if (out_is_kept(packet))
 			stayed++;
@@ -100,6 +105,17 @@ shard_outbox_changed(void)
 			any |= sweep(stream, &stream->logged);
 		}
 	return any;
+}
+
+void
+shard_outbox_gone(int32 node)
+{
+	OutPeer *peer = out_peer(node, false);
+
+	if (peer == NULL || peer->gone)
+		return;
+	peer->gone = true;
+	shard_outbox.dirty = shard_outbox.lanes;
 }
 
 /* What a stream needs of the log: its packets, and the newest one, which alone knows its last seq. */

@@ -167,6 +167,7 @@ ShardRoute *
 out_route(int32 type_id, int32 shard)
 {
 	ShardRoute *route = shard_route_known(shard_outbox.routes, type_id, shard);
+	MemoryContext old = CurrentMemoryContext;
 
 	if (route != NULL && route->loaded)
 		return route;
@@ -181,6 +182,7 @@ out_route(int32 type_id, int32 shard)
 		PopActiveSnapshot();
 	}
 	CommitTransactionCommand();
+	MemoryContextSwitchTo(old);
 	return route;
 }
 

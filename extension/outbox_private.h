@@ -81,6 +81,7 @@ typedef struct OutPeer
 {
 	int32 node;
 	bool unreachable;
+	bool gone; /* from the cluster */
 	OutStream *streams[SHARD_LANES];
 } OutPeer;
 

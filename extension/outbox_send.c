@@ -144,6 +144,8 @@ read_back(OutPacket *packet)
 	OutPacket *some[READ_PACKETS];
 	int n = 0;
 	int64 bytes = 0;
+	MemoryContext old = CurrentMemoryContext;
+	bool locked;
 
 	for (; packet != NULL && n < READ_PACKETS && bytes < READ_BYTES; packet = out_after(packet))
 	{
@@ -153,16 +155,16 @@ read_back(OutPacket *packet)
 		some[n++] = packet;
 	}
 	StartTransactionCommand();
-	if (!shard_catalog_lock(true))
+	locked = shard_catalog_lock(true);
+	if (locked)
 	{
-		CommitTransactionCommand();
-		return false;
+		PushActiveSnapshot(GetTransactionSnapshot());
+		out_each_parcels(some, n, cache_parcels, NULL);
+		PopActiveSnapshot();
 	}
-	PushActiveSnapshot(GetTransactionSnapshot());
-	out_each_parcels(some, n, cache_parcels, NULL);
-	PopActiveSnapshot();
 	CommitTransactionCommand();
-	return true;
+	MemoryContextSwitchTo(old);
+	return locked;
 }
 
 static bool
@@ -333,6 +335,7 @@ void
 shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStreamPosition *position)
 {
 	OutStream *stream = out_stream(node, lane, true);
+	MemoryContext old = CurrentMemoryContext;
 
 	stream->heard = *position;
 	if ((why == NULL && stream->quarantine == NULL) ||
@@ -347,6 +350,7 @@ shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStream
 	out_table_store_stream(stream);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	MemoryContextSwitchTo(old);
 	stream->saved_last = stream->last;
 }
 

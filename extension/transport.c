@@ -163,6 +163,9 @@ address_of(int32 node)
 {
 	const ShardDirectoryMember *member = shard_directory_find(node);
 
+	if (member != NULL && (member->record.status == SHARD_MEMBER_REMOVED ||
+						   member->record.status == SHARD_MEMBER_WRITTEN_OFF))
+		shard_outbox_gone(node);
 	if (member == NULL || member->record.dsn == NULL || member->record.dsn[0] == '\0')
 		return NULL;
 	switch (member->record.status)
@@ -285,21 +288,35 @@ refresh_directory(void)
 	CommitTransactionCommand();
 }
 
+/* Links, with memory that goes in any case. */
+static void
+run_links(void)
+{
+	Transport *t = &shard_transport;
+	TimestampTz now = GetCurrentTimestamp();
+	MemoryContext old;
+
+	for (int i = 0; i < shard_outbox_nodes(); i++)
+		(void) link_of(shard_outbox_node(i));
+	if (t->scratch == NULL)
+		t->scratch =
+			AllocSetContextCreate(TopMemoryContext, "shard transport", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(t->scratch);
+	for (int i = 0; i < t->n_links; i++)
+		run_link(t->links[i], now);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(t->scratch);
+}
+
 bool
 shard_transport_run(void)
 {
-	TimestampTz now;
-
 	if (shard_outbox_nodes() == 0 && shard_transport.n_links == 0)
 		return false;
 	if (!follow_view())
 		return false;
 	refresh_directory();
-	now = GetCurrentTimestamp();
-	for (int i = 0; i < shard_outbox_nodes(); i++)
-		(void) link_of(shard_outbox_node(i));
-	for (int i = 0; i < shard_transport.n_links; i++)
-		run_link(shard_transport.links[i], now);
+	run_links();
 	return false;
 }
 

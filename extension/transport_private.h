@@ -89,6 +89,7 @@ typedef struct Transport
 	uint32 directory;  /* as of the last refresh */
 	bool refreshed;
 	ShardPlaneView view;
+	MemoryContext scratch; /* of one run */
 	int n_links;
 	Link **links;
 } Transport;
