@@ -448,6 +448,21 @@ sub try
 	return ($status, $out, $err);
 }
 
+# Repeats SQL until it succeeds: what the cluster refuses for now.
+sub eventually
+{
+	my ($self, $sql) = @_;
+	my ($status, $out, $err);
+	my $deadline = Time::HiRes::time + $ShardCluster::patience;
+	while (Time::HiRes::time < $deadline)
+	{
+		($status, $out, $err) = $self->try($sql);
+		return $out if $status == 0;
+		Time::HiRes::usleep(50_000);
+	}
+	die "timed out: $sql: $err";
+}
+
 # The error message of SQL that has to fail; undefined if it does not. SQLSTATE is in front.
 sub error_of
 {

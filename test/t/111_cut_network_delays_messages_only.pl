@@ -37,7 +37,8 @@ for my $name (sort keys %fault)
 	$one->sql(ShardCluster::tell_recorder($at[$_], $from, $to)) for 0 .. 2;
 	$cluster->wait_recorded($at[0], 1, 1 .. $sent);
 	pass("$name: a node's own entities run on");
-	isnt($cluster->recorded($at[1], $two), join(' ', 1 .. $sent) . " = $sent at 2", "$name: others wait");
+	# The other way only the answers do not come back.
+	isnt($cluster->recorded($at[1], $two), join(' ', 1 .. $sent) . " = $sent at 2", "$name: others wait") if $name ne 'the other way';
 	# A backlog of adds, too.
 	$one->add(20, 1);
 	$three->add(21, 1);
