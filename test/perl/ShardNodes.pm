@@ -37,7 +37,7 @@ our $peer_role = 'link';
 
 # A cluster of so many nodes, joined and all up. Options: conf; confs => { number => text };
 # databases; proxy; join => 0 (leave them apart); network (ShardNetwork); fsync; standbys => [numbers]:
-# nodes that will have a standby; install => { number => installation of another server }.
+# nodes that will have a standby; suffix of the servers' names, for a second cluster; install => { number => installation of another server }.
 sub create
 {
 	my ($class, $count, %opt) = @_;
@@ -71,7 +71,7 @@ sub _server
 	my $network = $self->{network};
 	my $host = $network ? $network->address($n) : '127.0.0.1';
 	my $conf = join "\n", $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '', 'max_wal_senders = 5';
-	my $server = ShardCluster->create("node$n", conf => $conf, tcp => $host, fsync => $self->{fsync},
+	my $server = ShardCluster->create("node$n" . ($self->{suffix} // ''), conf => $conf, tcp => $host, fsync => $self->{fsync},
 		install_path => $self->{install}{$n},
 		$network ? (within => $network->enter($n)) : ());
 	my $node = ShardNodes::Node->new(n => $n, server => $server, db => 'postgres', host => $host,
@@ -106,7 +106,7 @@ sub add_standby
 {
 	my ($self, $n) = @_;
 	my $node = $self->node($n);
-	my $standby = ShardCluster->new("node${n}b", port => $node->{standby_port});
+	my $standby = ShardCluster->new($node->server->name . 'b', port => $node->{standby_port});
 	$node->server->backup('base');
 	$standby->init_from_backup($node->server, 'base', has_streaming => 1);
 	# The backup has the port of the original, too.
@@ -267,6 +267,18 @@ sub home_of
 	my ($self, $type, $entity, $witness) = @_;
 	$witness //= ($self->nodes)[0];
 	return $witness->sql("SELECT node FROM shard_location('$type', '$entity')");
+}
+
+# Of these entities those whose shard has no home yet, by what a node knows without asking another one.
+sub homeless
+{
+	my ($self, $type, $witness, @entities) = @_;
+	my $list = join ', ', map { "'$_'" } @entities;
+	return split /\n/, $witness->sql(<<SQL);
+SELECT e FROM unnest(ARRAY[$list]) WITH ORDINALITY AS u(e, i)
+LEFT JOIN shard_homes h ON h.type_name = '$type' AND h.shard = shard_shard_id('$type', e)
+WHERE h.node IS NULL ORDER BY i
+SQL
 }
 
 # Ids of entities that live at a node, one or $count, of shards that have a home; homes are allocated

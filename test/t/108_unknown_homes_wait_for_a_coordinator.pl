@@ -20,7 +20,7 @@ pass('C25: a shard whose home is here runs on');
 
 # Of 64 shards these meet some that have no home.
 my @fresh = map { "fresh$_" } 1 .. 100;
-my $unknown = (grep { ($three->sql("SELECT node FROM shard_location('recorder', '$_')") // '') eq '' } @fresh)[0];
+my ($unknown) = $cluster->homeless('recorder', $three, @fresh);
 ok($unknown, 'some shard has no home yet');
 $three->sql(ShardCluster::tell_recorder($unknown, 1, 5));
 $three->wait_until("SELECT count(*) = 5 FROM shard_inbox WHERE entity_id = '$unknown'", 'messages to wait');

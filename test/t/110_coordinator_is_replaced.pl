@@ -37,11 +37,10 @@ for my $name (sort keys %loss)
 
 	# Entities of many shards, so that some have no home; none can be on the lost node.
 	my @fresh = map { "fresh$round-$_" } 1 .. 20;
-	my @unknown = grep { ($sender->sql("SELECT node FROM shard_location('recorder', '$_')") // '') eq '' } @fresh;
+	my @unknown = $cluster->homeless('recorder', $sender, @fresh);
 	cmp_ok(scalar @unknown, '>', 0, "$name: there are shards without a home");
 	$sender->sql(join '', map { ShardCluster::tell_recorder($_, 1, 2) } @unknown);
-	my $list = join ', ', map { "'$_'" } @unknown;
-	$sender->wait_until("SELECT bool_and((shard_location('recorder', e)).node IS NOT NULL) FROM unnest(ARRAY[$list]) e", "new homes after $name");
+	ShardCluster::wait_for_condition(sub { !$cluster->homeless('recorder', $sender, @unknown) }, "new homes after $name");
 	note(sprintf '%s: new shards had homes %.1f s after the loss', $name, time - $lost);
 	my $new = $cluster->coordinator($sender);
 	isnt($new->n, $coordinator->n, "$name: another node coordinates");

@@ -21,8 +21,10 @@ $session->send(join '', map { ShardCluster::tell_recorder("e$_", 1) } 16 .. 35);
 $session->receive;
 
 # Whoever has a home elsewhere answers.
-$sender->wait_until(q{SELECT count(*) >= 10 FROM generate_series(1, 35) i, shard_location('recorder', 'e' || i) l WHERE l.node <> } . $lost->n, 'homes');
-my @others = split /\n/, $sender->sql(q{SELECT 'e' || i FROM generate_series(1, 35) i, shard_location('recorder', 'e' || i) l WHERE l.node <> } . $lost->n);
+my $others = q{SELECT 'e' || i FROM generate_series(1, 35) i, shard_homes h
+	WHERE h.type_name = 'recorder' AND h.shard = shard_shard_id('recorder', 'e' || i) AND h.node <> } . $lost->n;
+$sender->wait_until("SELECT count(*) >= 10 FROM ($others) o", 'homes');
+my @others = split /\n/, $sender->sql($others);
 is($sender->sql("SELECT count(shard_ask('recorder', e, '{\"what\": 2}', '30 s')) FROM unnest(string_to_array('@others', ' ')) e"), scalar @others, 'F09: others answer meanwhile');
 note(scalar(@others) . ' of 35 live elsewhere');
 

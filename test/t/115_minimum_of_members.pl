@@ -27,7 +27,7 @@ like($one->get(1), qr/^1 from/, 'Y01: the message that waited is handled when th
 
 $three->server->crash;
 $two->wait_until('SELECT NOT reachable FROM shard_members WHERE node = 3', 'node 3 to be unreachable');
-my $fresh = (grep { ($one->sql("SELECT node FROM shard_location('counter', '$_')") // '') eq '' } 2 .. 12)[0];
+my ($fresh) = $cluster->homeless('counter', $one, 2 .. 12);
 like($one->get($fresh, '60 s'), qr/^0 from node[123]$/, 'Y03: after a loss new homes are still given');
 $three->server->recover;
 $cluster->wait_up;

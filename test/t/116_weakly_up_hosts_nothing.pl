@@ -23,7 +23,7 @@ pass('Y11: weakly up');
 
 my @fresh = map { "w$_" } 1 .. 60;
 $one->sql(join '', map { ShardCluster::tell_recorder($_, 1) } @fresh);
-$one->wait_until(q{SELECT count(*) >= 30 FROM generate_series(1, 60) i, shard_location('recorder', 'w' || i) l WHERE l.node IS NOT NULL}, 'homes');
+ShardCluster::wait_for_condition(sub { $cluster->homeless('recorder', $one, @fresh) <= 30 }, 'homes');
 is($one->sql('SELECT count(*) FROM shard_homes WHERE node = 4'), 0, 'Y11: it is home of nothing');
 is($one->sql('SELECT voter FROM shard_members WHERE node = 4'), 'f', 'Y11: it has no vote');
 
