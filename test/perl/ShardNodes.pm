@@ -126,6 +126,17 @@ sub wait_standby
 	return;
 }
 
+# The standby gets nothing any more: not even what would still be on its way.
+sub stop_replication
+{
+	my ($self, $n) = @_;
+	my $standby = $self->node($n)->{standby};
+	$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
+	$standby->reload;
+	$standby->wait_until('SELECT count(*) = 0 FROM pg_stat_wal_receiver', 'the end of replication');
+	return;
+}
+
 # The standby becomes the node's server; returns the old one, which is as it was: dead, frozen, alive.
 sub promote
 {
