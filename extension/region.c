@@ -464,15 +464,15 @@ talk(ShardRegion *region)
 }
 
 /*
- * Ends the process, because another node id was given to this database: what is in memory belongs to
- * the old one. The launcher starts another worker.
+ * Ends the process, because this database has become a node of another cluster: what is in memory
+ * belongs to the old one. The launcher starts another worker.
  */
 static void
 leave_node(const ShardRegion *region, int32 node)
 {
 	ereport(LOG,
-			(errmsg("region worker %d begins anew: this database is node %d now, and was node %d",
-					region->number, node, region->self)));
+			(errmsg("region worker %d begins anew: this database is node %d of another cluster now",
+					region->number, node)));
 	proc_exit(1);
 }
 
@@ -491,7 +491,7 @@ follow_plane(ShardRegion *region)
 	region->handles = false;
 	if (view.handle)
 	{
-		if (view.node != region->self)
+		if (view.node != region->self || !shard_record_uuid_equal(view.cluster, region->cluster))
 			leave_node(region, view.node);
 		if (view.push && !shard_record_uuid_equal(view.incarnation, region->incarnation))
 		{
@@ -578,6 +578,7 @@ may_handle(ShardRegion *region)
 
 	shard_plane_get(region->db, &view);
 	region->self = view.node;
+	region->cluster = view.cluster;
 	return view.handle;
 }
 

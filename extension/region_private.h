@@ -48,6 +48,7 @@ typedef struct ShardRegion
 
 	/* who the node is, as of the last look */
 	int32 self;
+	ShardUuid cluster;
 	uint32 generation;	   /* of the view */
 	bool handles;		   /* turns may be run */
 	ShardUuid incarnation; /* whose lineage is written */

@@ -240,14 +240,33 @@ shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doub
 }
 
 static void
+do_want_home(void *context, const ShardRoute *route)
+{
+	ShardShardRef ref = {.type_id = route->type_id, .shard = route->shard};
+
+	shard_routing_report(SHARD_EVENT_HOMES_WANTED, &ref);
+}
+
+static void
 do_refused(void *context, const ShardRoute *route, const ShardItem *item)
 {
 	MemoryContext old;
 	ShardRefusal *refusal;
 
-	/* without a fact there is nothing to tell; the one that came with the row must have been older */
-	if (route->node == 0 || item->stamp.kind != SHARD_PREFIX_NODE)
+	if (item->stamp.kind != SHARD_PREFIX_NODE)
 		return;
+	if (route->node == 0 || item->epoch > route->epoch)
+	{
+		ereport(
+			LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("node %d sent a message for shard %d of entity type %d in epoch %d, which is "
+					"not known here",
+					item->stamp.a, route->shard, route->type_id, item->epoch),
+			 errdetail("Its home should have come before it (H3). The message stays there.")));
+		do_want_home(NULL, route);
+		return;
+	}
 	refusal = shard_routing.refusals == NIL ? NULL : llast(shard_routing.refusals);
 	if (refusal != NULL && refusal->origin == item->stamp.a &&
 		refusal->fact.type_id == route->type_id && refusal->fact.shard == route->shard)
@@ -273,14 +292,6 @@ do_announce(void *context, const ShardRoute *route, ShardStamp mark)
 
 	if (mark.kind == SHARD_PREFIX_NODE && mark.a != shard_routing.self)
 		shard_transport_announce(mark.a, &done, shard_routing.lsn);
-}
-
-static void
-do_want_home(void *context, const ShardRoute *route)
-{
-	ShardShardRef ref = {.type_id = route->type_id, .shard = route->shard};
-
-	shard_routing_report(SHARD_EVENT_HOMES_WANTED, &ref);
 }
 
 static void
