@@ -34,6 +34,7 @@
 #include "admin.h"
 #include "catalog.h"
 #include "cluster_view.h"
+#include "control_store.h"
 #include "coordinator.h"
 #include "core/membership.h"
 #include "directory.h"
@@ -394,6 +395,45 @@ command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind ki
 	(void) shard_coordinator_command(&command, COMMAND_TIMEOUT);
 }
 
+typedef struct HomeCount
+{
+	int32 node;
+	int64 count;
+} HomeCount;
+
+static void
+count_home(const ShardMapEntry *entry, void *arg)
+{
+	HomeCount *homes = arg;
+	ShardHomeRecord record;
+
+	if (shard_record_get_home(entry, &record) && shard_record_home_node(&record) == homes->node)
+		homes->count++;
+}
+
+/*
+ * Errors if shards live here: they would have to move first, and the node would be leaving for ever.
+ */
+static void
+check_no_homes(int32 node)
+{
+	HomeCount homes = {.node = node};
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_admin_open(&security);
+	shard_control_store_learned(SHARD_MAP_HOME, count_home, &homes);
+	shard_admin_close(&security);
+	PopActiveSnapshot();
+	if (homes.count > 0)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("a node that is home of shards cannot leave"),
+						errdetail("This one is home of " INT64_FORMAT
+								  " shards, and moving shards is not supported yet.",
+								  homes.count),
+						errhint("See shard_homes.")));
+}
+
 /*
  * shard_leave(timeout interval = '60 s') returns boolean
  */
@@ -413,6 +453,7 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
 						errhint("There is nobody to leave to; drop the extension to end it.")));
+	check_no_homes(view.node);
 	(void) shard_coordinator_command(&command, timeout);
 	PG_RETURN_BOOL(true);
 }

@@ -1,0 +1,80 @@
+# shard_down fences a start of a node, which comes back with everything at its next one; shard_leave takes
+# a node without shards out for good, and refuses where shards would be lost; both are decided once, by the
+# coordinator, and seen by everybody.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(4, databases => 1);
+my ($first, $second, $third, $fourth) = $cluster->nodes;
+my $server = $first->server;
+
+sub fails
+{
+	my ($node, $sql, $pattern, $why) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	like($node->error_of($sql), $pattern, $why);
+	return;
+}
+
+my $keep = q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
+	RETURN to_jsonb(coalesce(state::int, 0) + 1)};
+$_->sql($keep) for $first, $second, $third;
+$_->sql(q{SELECT shard_start('keep', 'keep(jsonb,jsonb)', 12)}) for $first, $second, $third;
+$first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
+my $count = q{SELECT sum(entities), count(DISTINCT node), count(error) FROM shard_cluster_stats() WHERE entities > 0 OR error IS NOT NULL};
+$first->wait_value($count, '60|3|0', 'three nodes to have entities');
+
+# --- who may be given up, and where to say so ----------------------------------------------------
+
+my ($coordinator) = $cluster->coordinator;
+is($coordinator->n, 1, 'the oldest is coordinator');
+fails($second, 'SELECT shard_down(3)', qr/55000: .*not the coordinator.*HINT: .*node 1/s, 'elsewhere, the hint says where to call it');
+fails($first, 'SELECT shard_down(1)', qr/55000: /, 'the coordinator cannot give itself up');
+fails($first, 'SELECT shard_down(9)', qr/42704: /, 'nor anybody whom nobody knows');
+fails($first, 'SELECT shard_admit(3, 7)', qr/22023: .*incarnation of node 3/, 'the incarnation is checked');
+
+# --- down, and back ------------------------------------------------------------------------------
+
+$first->sql('SELECT shard_down(3)');
+$_->wait_value('SELECT status FROM shard_members WHERE node = 3', 'down', 'node ' . $_->n . ' to see that node 3 is down')
+  for $first, $second, $third;
+$third->wait_until(q{SELECT problems::text ~ 'handles no messages' FROM shard_health()}, 'node 3 to say so');
+$first->wait_until(q{SELECT problems::text ~ 'node 3 is down.*shard_write_off' FROM shard_health()}, 'and the others');
+pass('a node that was downed stops');
+$first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
+my $told = q{SELECT count(*) FROM shard_entity.keep WHERE state::int = 2};
+my $mine = q{SELECT count(*) FROM shard_entity.keep};
+$_->wait_value("SELECT ($told) = ($mine)", 't', 'messages at node ' . $_->n) for $first, $second;
+is($third->sql($told), 0, 'messages for it wait');
+$server->restart;
+$_->wait_value('SELECT status FROM shard_members WHERE node = 3', 'up', 'node ' . $_->n . ' to see node 3 again')
+  for $first, $second, $third;
+$third->wait_value("SELECT ($told) = ($mine) AND ($mine) > 0", 't', 'what waited for node 3');
+pass('the next start of its server is another incarnation, with all its shards and messages');
+
+# --- leave ---------------------------------------------------------------------------------------
+
+fails($third, q{SELECT shard_leave('5 s')}, qr/0A000: .*home of shards.*DETAIL: .*\d+ shards/s, 'a node with shards cannot leave');
+is($first->sql('SELECT status FROM shard_members WHERE node = 4'), 'up', 'a node without any');
+is($fourth->sql('SELECT shard_leave()'), 't', 'can');
+$_->wait_value('SELECT status FROM shard_members WHERE node = 4', 'removed', 'node ' . $_->n . ' to see that it has left')
+  for $first, $second;
+$fourth->wait_until(q{SELECT problems::text ~ 'fenced' FROM shard_health()}, 'the node itself to say so');
+fails($fourth, q{SELECT shard_tell('keep', 'e1', '{}')}, qr/55000|42704/, 'it sends nothing any more');
+$first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
+$first->wait_value($count, '60|3|0', 'the others to have all');
+is($first->sql('SELECT string_agg(concat_ws($$ $$, node, status), $$, $$ ORDER BY node) FROM shard_members'),
+	'1 up, 2 up, 3 up, 4 removed', 'who was refused is up as before');
+is($first->sql('SELECT ok, problems FROM shard_health()'), 't|{}', 'and nothing is wrong with them');
+
+# A database that was a node once can be another one.
+$fourth->sql('DROP EXTENSION shard CASCADE; CREATE EXTENSION shard');
+$fourth->sql("SELECT shard_allow_peer('$ShardNodes::peer_role')");
+is($cluster->join_node(4), 5, 'dropped and created anew it joins under a number of its own')
+  or diag($first->sql('SELECT node, status, dsn FROM shard_members'));
+
+done_testing();
