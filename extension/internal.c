@@ -104,9 +104,15 @@ Datum
 shard_internal_control(PG_FUNCTION_ARGS)
 {
 	ShardReader call = call_of(fcinfo);
+	ShardDatabase *db = shard_shmem_database();
 	char *bytes;
 	int length;
 
+	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */
+	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("the coordinator worker of this node does not run"),
+						errhint("See shard_health() here, and the server's log.")));
 	bytes = shard_coordinator_control(call.at, (int) (call.end - call.at), &length);
 	return answer(fcinfo, bytes, length);
 }
