@@ -309,7 +309,8 @@ sub run
 	while (time < $start + $self->{seconds})
 	{
 		my $now = time - $start;
-		for my $fault (grep { $_->{until} <= $now } @{ $self->{active} }) { $self->_end($fault) }
+		my @over = grep { $_->{until} <= $now } @{ $self->{active} };
+		$self->_end($_) for @over;
 		if (@coming && $coming[0]{at} <= $now)
 		{
 			my $fault = shift @coming;
@@ -335,7 +336,8 @@ sub _end
 sub heal
 {
 	my ($self) = @_;
-	$self->_end($_) for my @all = @{ $self->{active} };
+	my @under_way = @{ $self->{active} };
+	$self->_end($_) for @under_way;
 	$self->{cluster}->proxy->heal if $self->{cluster}->proxy;
 	$_->server->recover for $self->{cluster}->nodes;
 	return;
