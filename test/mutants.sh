@@ -1,16 +1,16 @@
 #!/bin/bash
 # usage: mutants.sh [NAME ...]
 #
-# Proves that the crash ledger notices what it is there to notice: builds the extension broken in one
-# way at a time and runs the ledger test, which then passes only if its audit reports violations. A
-# build or a server that does not work at all counts as not noticed.
+# Proves that the ledgers notice what they are there to notice: builds the extension broken in one way
+# at a time and runs a ledger test, which then passes only if its audit reports violations. A build or a
+# server that does not work at all counts as not noticed.
 #
 # Prints TAP. MUTANT_SECONDS is how long a mutant may go unnoticed.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-# Switches SHARD_MUTANT_<name> in the C sources:
+# Switches SHARD_MUTANT_<name> in the C sources, of what one node does:
 mutants=(
   CURSOR_BY_ID        # rows of senders still open are passed for ever, as by a plain increasing id
   NO_DEDUP            # rows at or below the cursor are handled again
@@ -19,6 +19,16 @@ mutants=(
   STASH_KEPT          # a stashed row is still there after it was handled, and is handled again
   CURSOR_BEFORE_LATE  # q moves on while rows of an ended sender are still being drained
 )
+# And of what nodes do to one another, with the test that has to notice:
+declare -A cluster_mutants=(
+  # rows are sent again from what the origin heard, and the receiver compares neither position nor mark
+  [AT_LEAST_ONCE]=test/t/134_lost_replies_under_load.pl
+  # a row leaves before its turn is flushed
+  [PUSH_BEFORE_RELEASE]=test/t/133_crashes_of_a_cluster_lose_nothing.pl
+  # messages for another node go before those that still wait for its name
+  [NEWER_BEFORE_RESENT]=test/t/134_lost_replies_under_load.pl
+)
+mutants+=("${!cluster_mutants[@]}")
 [ $# -eq 0 ] || mutants=("$@")
 
 # A load under which the broken server hangs altogether proves nothing about the audit: then another
@@ -26,7 +36,7 @@ mutants=(
 noticed() {  # name
   local attempt
   for attempt in 1 2 3; do
-    MUTANT=$1 PROVE_TESTS=test/t/020_crash_ledger.pl SHARD_SECONDS=${MUTANT_SECONDS:-30} \
+    MUTANT=$1 PROVE_TESTS=${cluster_mutants[$1]:-test/t/020_crash_ledger.pl} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-20} CHECK_TIMEOUT=${CHECK_TIMEOUT:-100} \
       test/check.sh tap >"$log" 2>&1 && return 0
   done
