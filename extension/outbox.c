@@ -205,7 +205,8 @@ keep_turn(XLogRecPtr lsn)
 		packet->serial = ++shard_outbox.serial;
 		stream->newest_low = packet->low;
 		dlist_push_tail(&stream->logged, &packet->link);
-		if (stream->next == NULL && packet->first_seq == stream->stream.sent + 1)
+		if (stream->next == NULL && stream->stream.state == SHARD_STREAM_OPEN &&
+			packet->first_seq == stream->stream.sent + 1)
 			stream->next = packet;
 		if (stream->peer->unreachable)
 			out_count(packet);
