@@ -104,6 +104,7 @@ own_node(void)
 
 	shard_coordinator_begin();
 	shard_coordinator.extension = shard_catalog_get()->extension;
+	shard_coordinator.journal = shard_coordinator_is_journal();
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, shard_catalog_get()->node, SHARD_COORDINATOR, 3);
 	result = LockAcquire(&tag, ExclusiveLock, true, true);
 	shard_coordinator_commit();
@@ -189,6 +190,23 @@ start_kind(void)
 }
 
 /*
+ * A journal cannot become a member, nor a member a journal.
+ */
+static void
+check_kind(void)
+{
+	int32 id = shard_node_id(shard_coordinator.node);
+
+	if (id == 0 || (id == SHARD_JOURNAL_NODE) == shard_coordinator.journal)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					shard_coordinator.journal
+						? errmsg("this database has been a node, and cannot be a journal")
+						: errmsg("this database has been a journal, and cannot be a node"),
+					errhint("Drop and create the extension, or mend shard.journal_database.")));
+}
+
+/*
  * Makes the machine, gives it what is durable, and starts it.
  */
 static void
@@ -210,6 +228,7 @@ start_machine(void)
 	MemoryContextSwitchTo(old);
 	shard_control_store_load(load_one, NULL);
 	shard_coordinator_commit();
+	check_kind();
 
 	if (!shard_plane_incarnation(state->db, state->extension, &incarnation, &kind))
 	{
@@ -255,13 +274,19 @@ wait_until_clear(void)
 	{
 		ShardPlaneView view = {.known = true};
 		bool clear;
+		bool copy;
 
 		shard_coordinator_begin();
 		clear = shard_node_is_clear(shard_coordinator.db);
+		copy = !clear;
+		clear = clear && (!shard_coordinator.journal || shard_coordinator_journal_may_run());
 		shard_coordinator_commit();
 		if (clear)
 			return;
-		strlcpy(view.why, "this database is a copy of another node", sizeof(view.why));
+		strlcpy(view.why,
+				copy ? "this database is a copy of another node"
+					 : "this database is to be a journal without a standby",
+				sizeof(view.why));
 		shard_plane_set(shard_coordinator.db, &view);
 		shard_worker_wait(PAUSED_MS, wait_event);
 	}

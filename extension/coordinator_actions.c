@@ -206,6 +206,9 @@ wake_lanes(uint32 lanes)
 static void
 present_row(ShardNodeRow *row)
 {
+	static const char *const voter_states[] = {[SHARD_VOTER_OK] = "ok",
+											   [SHARD_VOTER_AMNESIAC] = "amnesiac",
+											   [SHARD_VOTER_UNUSED] = "unused"};
 	const ShardNode *node = shard_coordinator.node;
 	ShardStartKind kind;
 
@@ -217,8 +220,7 @@ present_row(ShardNodeRow *row)
 								   &row->incarnation, &kind);
 	if (shard_node_admitted(node))
 		row->timeline = shard_node_timeline();
-	row->voter_state =
-		shard_voter_state(shard_node_voter(node)) == SHARD_VOTER_OK ? "ok" : "amnesiac";
+	row->voter_state = voter_states[shard_voter_state(shard_node_voter(node))];
 	if (!shard_node_fenced(node))
 		row->fenced = NULL;
 	else if (row->fenced == NULL)
@@ -531,6 +533,8 @@ why_not(void)
 {
 	CoordinatorState *state = &shard_coordinator;
 
+	if (state->journal)
+		return "this database is the journal of a cluster";
 	if (shard_node_fenced(state->node))
 		return "the node is fenced";
 	if (shard_node_joining(state->node))
@@ -567,7 +571,9 @@ shard_coordinator_publish(void)
 	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
 	view->push = view->handle && state->pushing;
 	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
-	if (view->fenced)
+	if (state->journal)
+		shard_plane_close(state->db, SHARD_PLANE_JOURNAL);
+	else if (view->fenced)
 		shard_plane_close(state->db, SHARD_PLANE_FENCED);
 	else if (shard_node_joining(state->node) || !shard_coordinator_types_settled())
 		shard_plane_close(state->db, SHARD_PLANE_JOINING);

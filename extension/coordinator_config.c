@@ -4,6 +4,8 @@
  */
 #include "postgres.h"
 
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
@@ -64,9 +66,38 @@ shard_coordinator_gate(void)
 	return shard_gate == SHARD_GATE_SET_STANDBY ? SHARD_GATE_STANDBY : SHARD_GATE_LOCAL;
 }
 
+bool
+shard_coordinator_is_journal(void)
+{
+	return strcmp(shard_journal_database, get_database_name(MyDatabaseId)) == 0;
+}
+
+/*
+ * A journal that could forget what it had accepted is run only by somebody who says so.
+ */
+bool
+shard_coordinator_journal_may_run(void)
+{
+	static bool said = false;
+
+	if (shard_coordinator_gate() == SHARD_GATE_STANDBY || !shard_journal_ha)
+		return true;
+	if (!said)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is to be a journal, and has no synchronous standby"),
+				 errdetail("What it forgot after a failure would have to be collected from all "
+						   "members."),
+				 errhint("Set synchronous_standby_names, or shard.journal_ha = off.")));
+	said = true;
+	return false;
+}
+
 void
 shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 {
+	const CoordinatorState *state = &shard_coordinator;
+
 	memset(config, 0, sizeof(ShardNodeConfig));
 	config->dsn = dsn;
 	config->app_version = shard_app_version;
@@ -80,6 +111,9 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	config->roster.stable_after = shard_stable_after * SHARD_MS;
 	config->roster.voter_replace_after = shard_voter_replace_after * SHARD_MS;
 	config->roster.weakly_up_after = SHARD_WEAKLY_UP_AFTER;
+	if (state->journal || shard_state_store_mode == SHARD_STATE_STORE_JOURNAL)
+		config->journal_node = SHARD_JOURNAL_NODE;
+	config->journal_voter = state->journal;
 	/* Shards do not move yet. */
 	config->homes.rebalance_interval = 0;
 	config->homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;

@@ -12,6 +12,7 @@
 
 #include "coordinator_link.h"
 #include "coordinator_private.h"
+#include "guc.h"
 #include "peer.h"
 
 #include "compat.h"
@@ -133,12 +134,17 @@ shard_coordinator_link_forget(void)
 static const char *
 address_of(int32 node)
 {
-	const ShardMapEntry *entry = shard_map_value(shard_node_learned(shard_coordinator.node),
-												 (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	const ShardMapKey key = {SHARD_MAP_MEMBER, node, 0};
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(shard_coordinator.node), key);
 	ShardArena *arena = shard_arena_create();
 	ShardMemberRecord member;
 	const char *dsn = "";
 
+	if (node == SHARD_JOURNAL_NODE)
+		return shard_journal_dsn;
+	/* A journal may not have learned yet what it has accepted. */
+	if (entry == NULL && shard_coordinator.journal)
+		entry = shard_map_value(shard_voter_map(shard_node_voter(shard_coordinator.node)), key);
 	if (entry != NULL && shard_record_get_member(entry, &member, arena))
 		dsn = pstrdup(member.dsn);
 	shard_arena_destroy(arena);

@@ -13,6 +13,9 @@
 #include "plane.h"
 #include "ring.h"
 
+/* The id of a journal: no member has it (R14). */
+#define SHARD_JOURNAL_NODE PG_UINT16_MAX
+
 /* A transaction of the control plane that is committed, and waits for the gate. */
 typedef struct CoordinatorTicket
 {
@@ -35,6 +38,7 @@ typedef struct CoordinatorState
 {
 	ShardDatabase *db;
 	Oid extension;
+	bool journal;				/* this database is a journal, no member */
 	MemoryContext context;		/* the machine's, for its life */
 	MemoryContext step_context; /* reset at each round */
 	ShardNode *node;
@@ -110,6 +114,10 @@ extern bool shard_coordinator_data_in_log(int32 type_id);
 
 /* What the settings say; texts are valid until the next reload. */
 extern void shard_coordinator_config(ShardNodeConfig *config, const char *dsn);
+
+/* Is this database the journal of a cluster, and may it be (R14)? */
+extern bool shard_coordinator_is_journal(void);
+extern bool shard_coordinator_journal_may_run(void);
 
 /* The gate that is wished for, a ShardGateKind (G3). */
 extern int32 shard_coordinator_gate(void);

@@ -474,6 +474,8 @@ shard_coordinator_types_run(void)
 	MemoryContext context = NULL;
 	uint32 changes = shard_plane_types(shard_coordinator.db);
 
+	if (shard_coordinator.journal)
+		return false;
 	shard_coordinator_begin();
 	shard_registry_refresh();
 	if (!read_once || changes != seen_changes || seen != shard_registry_generation())

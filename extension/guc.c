@@ -30,6 +30,10 @@ int shard_stable_after = 20 * 1000;
 int shard_lease_ttl = SHARD_LEASE_TTL_MS;
 int shard_voters = 0;
 int shard_voter_replace_after = 60 * 1000;
+int shard_state_store_mode = SHARD_STATE_STORE_DDATA;
+char *shard_journal_dsn = NULL;
+char *shard_journal_database = NULL;
+bool shard_journal_ha = true;
 
 static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_SET_AUTO, false},
 														{"local", SHARD_GATE_SET_LOCAL, false},
@@ -55,6 +59,35 @@ check_voters(int *value, void **extra, GucSource source)
 		return true;
 	GUC_check_errdetail("The number of voters must be odd, or 0.");
 	return false;
+}
+
+static const struct config_enum_entry store_options[] = {{"ddata", SHARD_STATE_STORE_DDATA, false},
+														 {"persistence", SHARD_STATE_STORE_JOURNAL,
+														  false},
+														 {NULL, 0, false}};
+
+/*
+ * Settings of the journal that keeps the map of a cluster, if members do not.
+ */
+static void
+define_journal(void)
+{
+	DefineCustomEnumVariable(
+		"shard.state_store_mode",
+		"Sets who keeps the map of the cluster: members that vote, or a journal.",
+		"It must be the same at all members.", &shard_state_store_mode, SHARD_STATE_STORE_DDATA,
+		store_options, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("shard.journal_dsn", "Sets the address of the journal's database.",
+							   "For shard.state_store_mode = persistence.", &shard_journal_dsn, "",
+							   PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("shard.journal_database",
+							   "Sets which database of this server is a journal, and no member.",
+							   NULL, &shard_journal_database, "", PGC_POSTMASTER, 0, NULL, NULL,
+							   NULL);
+	DefineCustomBoolVariable("shard.journal_ha",
+							 "Sets whether a journal has to have a synchronous standby.",
+							 "off: if it is put back from a copy, all members have to be asked.",
+							 &shard_journal_ha, true, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }
 
 /*
@@ -129,5 +162,6 @@ shard_guc_init(void)
 		"auto means on the synchronous standbys if there are any, else here.", &shard_gate,
 		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	define_cluster();
+	define_journal();
 	MarkGUCPrefixReserved("shard");
 }

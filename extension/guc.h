@@ -37,5 +37,17 @@ extern PGDLLIMPORT int shard_lease_ttl;			  /* ms */
 extern PGDLLIMPORT int shard_voters;			  /* 0: by the number of members */
 extern PGDLLIMPORT int shard_voter_replace_after; /* ms */
 
+/* Who keeps the cluster's map (R14). */
+typedef enum ShardStateStore
+{
+	SHARD_STATE_STORE_DDATA,  /* a majority of members that vote */
+	SHARD_STATE_STORE_JOURNAL /* "persistence": one database, which is no member */
+} ShardStateStore;
+
+extern PGDLLIMPORT int shard_state_store_mode; /* a ShardStateStore */
+extern PGDLLIMPORT char *shard_journal_dsn;
+extern PGDLLIMPORT char *shard_journal_database; /* of this server; "": none */
+extern PGDLLIMPORT bool shard_journal_ha;		 /* off: the journal needs no standby */
+
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);

@@ -26,7 +26,7 @@ typedef struct ShardNodeRow
 	int32 inc_no;
 	ShardUuid incarnation;
 	int32 timeline;			 /* at the last admission */
-	const char *voter_state; /* "ok", "amnesiac" */
+	const char *voter_state; /* "ok", "amnesiac", "unused" */
 	const char *fenced;		 /* NULL: it is not */
 	const char *dsn;		 /* own address; "": none */
 } ShardNodeRow;

@@ -177,6 +177,10 @@ shard_plane_check_open(void)
 				 "It was written off or has left its cluster, or another incarnation of it lives."),
 			 errhint("Send at another member. What is here can be read; to work on its own, "
 					 "drop and create the extension.")));
+	if (door == SHARD_PLANE_JOURNAL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("this database is a journal and takes no messages"),
+						errhint("Send at a member of the cluster.")));
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("this node is joining a cluster and takes no messages"),
 					errdetail("Its entity types are about to get the cluster's numbers."),

@@ -52,7 +52,8 @@ typedef enum ShardPlaneDoor
 {
 	SHARD_PLANE_OPEN = 0,
 	SHARD_PLANE_JOINING,
-	SHARD_PLANE_FENCED
+	SHARD_PLANE_FENCED,
+	SHARD_PLANE_JOURNAL /* no node at all (R14) */
 } ShardPlaneDoor;
 
 extern void shard_plane_close(ShardDatabase *db, ShardPlaneDoor door);
