@@ -20,6 +20,32 @@
 #define NOT_HEARD 60
 
 /*
+ * Why this node is fenced, as far as it has learned.
+ */
+static const char *
+why_fenced(int32 self)
+{
+	const ShardDirectoryMember *member;
+	int count;
+
+	(void) shard_cluster_view_directory(&count);
+	member = shard_directory_find(self);
+	if (member == NULL)
+		return "its cluster does not know it any more; see the server log";
+	switch ((ShardMemberStatus) member->record.status)
+	{
+		case SHARD_MEMBER_REMOVED:
+			return "it has left its cluster";
+		case SHARD_MEMBER_WRITTEN_OFF:
+			return "it was written off";
+		case SHARD_MEMBER_DOWN:
+			return "this start of it was downed; the next one will be admitted";
+		default:
+			return "another start of it was admitted; see the server log";
+	}
+}
+
+/*
  * This node itself: may it handle messages, and does it hear of a coordinator?
  */
 static void
@@ -32,8 +58,8 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 	if (!view->known)
 		return;
 	if (view->fenced)
-		shard_health_add(health,
-						 psprintf("this node is fenced, its data can only be read: %s", view->why));
+		shard_health_add(health, psprintf("this node is fenced, its data can only be read: %s",
+										  why_fenced(view->node)));
 	else if (!view->handle)
 		shard_health_add(health, psprintf("this node handles no messages: %s",
 										  view->why[0] != '\0' ? view->why : "not admitted yet"));

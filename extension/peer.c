@@ -30,6 +30,9 @@
 #define FIRST_BACKOFF (100 * 1000)
 #define LAST_BACKOFF (30 * 1000 * 1000)
 
+/* A connection that answers after that is a good one; in microseconds. */
+#define SETTLED (1000 * 1000)
+
 /* Encrypted connections may have read more than they show; in ms. */
 #define ENCRYPTED_POLL 100
 
@@ -443,7 +446,7 @@ end_step(ShardPeer *peer)
 	}
 	peer->step = SHARD_PEER_STEP_IDLE;
 	/* An owner may close after its first answers, again and again: then pauses go on to grow. */
-	if (shard_peer_now() - peer->opened_at >= peer->backoff)
+	if (shard_peer_now() - peer->opened_at >= Min(peer->backoff, SETTLED))
 	{
 		peer->failures = 0;
 		peer->backoff = 0;

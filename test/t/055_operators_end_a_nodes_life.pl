@@ -63,7 +63,7 @@ is($first->sql('SELECT status FROM shard_members WHERE node = 4'), 'up', 'a node
 is($fourth->sql('SELECT shard_leave()'), 't', 'can');
 $_->wait_value('SELECT status FROM shard_members WHERE node = 4', 'removed', 'node ' . $_->n . ' to see that it has left')
   for $first, $second;
-$fourth->wait_until(q{SELECT problems::text ~ 'fenced' FROM shard_health()}, 'the node itself to say so');
+$fourth->wait_until(q{SELECT problems::text ~ 'fenced.*has left its cluster' FROM shard_health()}, 'the node itself to say so');
 fails($fourth, q{SELECT shard_tell('keep', 'e1', '{}')}, qr/55000|42704/, 'it sends nothing any more');
 $first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
 $first->wait_value($count, '60|3|0', 'the others to have all');
