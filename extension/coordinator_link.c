@@ -30,6 +30,9 @@
 /* A link without messages is closed after this. */
 #define IDLE (60 * SHARD_SECOND)
 
+/* Members are missed, and heard of again, by these links: a peer that is back must not be kept waiting. */
+#define LONGEST_BACKOFF_MS 1000
+
 typedef struct Message
 {
 	dlist_node link;
@@ -85,6 +88,7 @@ make_link(int32 node, const char *dsn, bool who)
 	link->who = who;
 	link->dsn = MemoryContextStrdup(TopMemoryContext, dsn);
 	link->peer = shard_peer_create(who ? "who" : "coordinator");
+	shard_peer_limit_backoff(link->peer, LONGEST_BACKOFF_MS);
 	link->used = shard_plane_now();
 	dlist_init(&link->queue);
 	dlist_push_tail(&links, &link->link);

@@ -28,7 +28,7 @@
 #include "compat.h"
 
 #define FIRST_BACKOFF (100 * 1000)
-#define LAST_BACKOFF (30 * 1000 * 1000)
+#define LAST_BACKOFF (5 * 1000 * 1000)
 
 /* A connection that answers after that is a good one; in microseconds. */
 #define SETTLED (1000 * 1000)
@@ -66,6 +66,7 @@ shard_peer_create(const char *purpose)
 
 	strlcpy(peer->purpose, purpose, sizeof(peer->purpose));
 	peer->position = -1;
+	peer->last_backoff = LAST_BACKOFF;
 	dlist_push_tail(&shard_peer_list, &peer->link);
 	return peer;
 }
@@ -120,12 +121,31 @@ back_off(ShardPeer *peer)
 {
 	int64 longest = FIRST_BACKOFF;
 
-	for (int i = 0; i < peer->failures && longest < LAST_BACKOFF; i++)
+	for (int i = 0; i < peer->failures && longest < peer->last_backoff; i++)
 		longest *= 2;
-	longest = Min(longest, LAST_BACKOFF);
+	longest = Min(longest, peer->last_backoff);
 	peer->failures++;
 	peer->backoff = (int64) (longest * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
 	peer->next_open = shard_peer_now() + peer->backoff;
+}
+
+/*
+ * Ends a back-off when the other node has started anew; see peer.h.
+ */
+void
+shard_peer_heard(ShardPeer *peer, int32 incarnation)
+{
+	if (peer->incarnation == incarnation)
+		return;
+	peer->incarnation = incarnation;
+	peer->failures = 0;
+	peer->next_open = 0;
+}
+
+void
+shard_peer_limit_backoff(ShardPeer *peer, int longest_ms)
+{
+	peer->last_backoff = (int64) longest_ms * 1000;
 }
 
 /*

@@ -42,6 +42,15 @@ extern void shard_peer_destroy(ShardPeer *peer);
  */
 extern bool shard_peer_open(ShardPeer *peer, const char *dsn);
 
+/*
+ * The other node lives, under this incarnation number: if it was another one when this was last said,
+ * what kept it away is over, and so is a back-off.
+ */
+extern void shard_peer_heard(ShardPeer *peer, int32 incarnation);
+
+/* The longest back-off, in ms; 5 s if it was never said. For calls that are how a node is missed. */
+extern void shard_peer_limit_backoff(ShardPeer *peer, int longest_ms);
+
 /* Close now; failed: the next open waits for a longer back-off. A call under way is cancelled. */
 extern void shard_peer_close(ShardPeer *peer, bool failed);
 

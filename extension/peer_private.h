@@ -50,13 +50,15 @@ struct ShardPeer
 	int n_prepared;
 	char prepared[SHARD_PEER_PROCEDURES][SHARD_PEER_PROCEDURE_NAME];
 
-	uint32 address;	   /* hash of the dsn */
-	int silent;		   /* how often connecting took too long */
-	int failures;	   /* in a row */
-	int64 backoff;	   /* of the last failure, microseconds */
-	int64 next_open;   /* not before */
-	bool open_refused; /* somebody waits for next_open */
-	bool unreported;   /* failed since the last poll */
+	uint32 address;		/* hash of the dsn */
+	int silent;			/* how often connecting took too long */
+	int failures;		/* in a row */
+	int32 incarnation;	/* of the other node, as last heard of */
+	int64 last_backoff; /* the longest one, microseconds */
+	int64 backoff;		/* of the last failure, microseconds */
+	int64 next_open;	/* not before */
+	bool open_refused;	/* somebody waits for next_open */
+	bool unreported;	/* failed since the last poll */
 	ShardPeerFailure failure;
 
 	/* peer_wait.c */

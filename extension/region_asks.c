@@ -128,10 +128,16 @@ decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward 
 	switch (shard_routing_where(request->type_id, request->shard, &forward->node, &forward->epoch))
 	{
 		case SHARD_ROUTING_HERE:
-			return shard_executor_can_ask(request) ? ASK_NOW : ASK_LATER;
+			if (shard_executor_can_ask(request))
+				return ASK_NOW;
+			shard_ring_waits_for(request, 0);
+			return ASK_LATER;
 		case SHARD_ROUTING_THERE:
 			return ASK_THERE;
 		case SHARD_ROUTING_LATER:
+			shard_ring_waits_for(request, shard_routing_is_known(request->type_id, request->shard)
+											  ? 0
+											  : SHARD_RING_NO_HOME);
 			break;
 	}
 	return ASK_LATER;

@@ -145,6 +145,7 @@ shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCa
 		ask->deadline = PG_INT64_MAX;
 	dlist_push_tail(&peer->queue, &ask->link);
 	n_queued++;
+	shard_ring_waits_for(request, node);
 	return true;
 }
 
@@ -466,6 +467,8 @@ open_links(RemotePeer *peer, const ShardDirectoryMember *member)
 			continue;
 		if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
 		{
+			shard_peer_heard(link->peer, member->record.inc_no);
+
 			/* a peer that cannot be reached is tried with one connection */
 			if (!shard_peer_open(link->peer, member->record.dsn))
 				return;

@@ -129,6 +129,13 @@ shard_ring_alive(const ShardRequest *request)
 	return shard_ring_slot_waits(shard_ring_slot_get(request->slot), request->generation);
 }
 
+void
+shard_ring_waits_for(const ShardRequest *request, int32 node)
+{
+	if (shard_ring_alive(request))
+		shard_ring_slot_get(request->slot)->waits_for = node;
+}
+
 bool
 shard_ring_begin(const ShardRequest *request)
 {

@@ -61,6 +61,13 @@ extern void shard_ring_attach(ShardDatabase *db, int worker);
 extern bool shard_ring_alive(const ShardRequest *request);
 
 /*
+ * Worker: what an ask waits for, for the error of one that waits in vain: the node that is its home, or
+ * that no home is known; 0: nothing of the kind.
+ */
+#define SHARD_RING_NO_HOME (-1)
+extern void shard_ring_waits_for(const ShardRequest *request, int32 node);
+
+/*
  * Worker, before it executes a request: the same, and the asker cannot withdraw
  * it any more. May be called again, after an abort.
  */

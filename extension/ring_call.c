@@ -202,6 +202,20 @@ worker_title(const Call *call)
 }
 
 /*
+ * Raises the error of an ask that could not even be sent to its entity's home.
+ */
+static void
+report_no_home(const Call *call, int32 node)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("ask timed out, it was not executed"),
+			 node == SHARD_RING_NO_HOME
+				 ? errdetail("The entity's shard has no home yet, and no coordinator gave it one.")
+				 : errdetail("The entity's home, node %d, could not be reached.", node),
+			 errhint("See shard_health(), shard_members and shard_peers.")));
+}
+
+/*
  * Raises the error of a request that got no answer.
  */
 static void
@@ -210,6 +224,8 @@ report_outcome(const Call *call, Outcome outcome)
 	char *limit = shard_duration_format(call->timeout);
 	bool ask = call->request->kind == SHARD_REQUEST_ASK;
 
+	if (ask && outcome == OUTCOME_NOT_TAKEN && call->slot->waits_for != 0)
+		report_no_home(call, call->slot->waits_for);
 	if (!ask || outcome == OUTCOME_NOT_TAKEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),

@@ -171,6 +171,7 @@ shard_ring_slot_submit(ShardRingSlot *slot, ShardDatabase *db, int worker)
 	SpinLockAcquire(&target->mutex);
 	slot->target = target_of(db, worker);
 	slot->begun = false;
+	slot->waits_for = 0;
 	step(slot, SHARD_RING_SUBMITTED);
 	link_newest(slot, target);
 	SpinLockRelease(&target->mutex);

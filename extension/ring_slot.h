@@ -46,6 +46,9 @@ typedef struct ShardRingSlot
 	int entity_len;
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 
+	/* written by the worker in TAKEN: what the ask waits for, ring.h; for the owner's error */
+	int32 waits_for;
+
 	/* written by the worker in REPLYING */
 	bool failed; /* reply is an error (ring_body.h) */
 	XLogRecPtr lsn;

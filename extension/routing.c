@@ -576,6 +576,14 @@ shard_routing_where(int32 type_id, int32 shard, int32 *node, int32 *epoch)
 }
 
 bool
+shard_routing_is_known(int32 type_id, int32 shard)
+{
+	const ShardRoute *route = shard_route_known(shard_routing.routes, type_id, shard);
+
+	return route != NULL && route->loaded && route->node != 0;
+}
+
+bool
 shard_routing_is_home(int32 type_id, int32 shard, int32 epoch)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.context);

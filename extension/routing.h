@@ -61,6 +61,7 @@ typedef enum ShardRoutingAnswer
 } ShardRoutingAnswer;
 
 /* In a turn. */
+extern bool shard_routing_is_known(int32 type_id, int32 shard); /* has it a home? */
 extern ShardRoutingAnswer
 shard_routing_where(int32 type_id, int32 shard, int32 *node, int32 *epoch);
 

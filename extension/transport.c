@@ -213,6 +213,8 @@ run_link(Link *link, TimestampTz now)
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)
 	{
 		dsn = address_of(link->node);
+		if (dsn != NULL)
+			shard_peer_heard(link->peer, shard_directory_find(link->node)->record.inc_no);
 		if (dsn == NULL)
 			shard_outbox_reachable(link->node, false);
 		else if (shard_peer_open(link->peer, dsn))
