@@ -15,11 +15,11 @@ my ($here, $there) = ($cluster->entity_at('recorder', 1), $cluster->entity_at('r
 $cluster->drain;
 
 my $sent = 0;
-for my $procedure ('receive', 'hello', 'done', 'control', '.')
+for my $procedure ('receive', 'hello', 'control')
 {
 	for my $how ('cut_reply', 'cut_query')
 	{
-		for my $nth (1, 2)
+		for my $nth ($procedure eq 'receive' ? (1, 2) : 1)
 		{
 			$proxy->$how(1, 2, $nth, $procedure);
 			$proxy->$how(2, 1, $nth, $procedure);
@@ -38,6 +38,6 @@ $cluster->drain;
 $cluster->wait_recorded($there, 2, 1 .. $sent);
 $cluster->wait_recorded($here, 1, 1 .. $sent);
 pass('nothing is handled twice afterwards');
-cmp_ok($proxy->fired, '>=', 8, 'connections were cut indeed');
+cmp_ok($proxy->fired, '>=', 6, 'connections were cut indeed');
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();
