@@ -337,27 +337,6 @@ take_hello(const ShardRow *row)
 	MemoryContextSwitchTo(old);
 }
 
-/*
- * A message of a shard whose home is not known: if nobody knows its type, it is given up at once, and
- * nobody is asked.
- */
-static bool
-is_lost(const ShardRow *row)
-{
-	const ShardRoute *route = shard_route_known(shard_routing.routes, row->type_id, row->shard);
-	MemoryContext old;
-	bool known;
-
-	if (route != NULL && route->loaded && route->node != 0)
-		return false;
-	old = MemoryContextSwitchTo(shard_routing.turn);
-	known = shard_executor_knows(row);
-	if (!known)
-		shard_executor_row(row);
-	MemoryContextSwitchTo(old);
-	return !known;
-}
-
 static void
 take_message(const ShardRow *row)
 {
@@ -370,8 +349,13 @@ take_message(const ShardRow *row)
 		shard_routing.passed[lane] = Min(shard_routing.passed[lane], row->seq);
 		shard_route_arrived(shard_routing.routes, &item);
 	}
-	else if (!is_lost(row))
+	else
+	{
+		shard_routing.buried = false;
 		shard_route_local(shard_routing.routes, &item);
+		if (shard_routing.buried)
+			shard_route_reload(shard_routing.routes, row->type_id, row->shard);
+	}
 }
 
 void

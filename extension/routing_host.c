@@ -117,11 +117,28 @@ do_append(void *context, int32 node, const ShardItem *item)
 	MemoryContextSwitchTo(old);
 }
 
+/* A message of a type that nobody knows any more needs no home: it is given up at once. */
+static bool
+bury(const ShardItem *item)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
+	bool unknown = item->stamp.kind == SHARD_PREFIX_NONE && !shard_executor_knows(item->body);
+
+	if (unknown)
+		shard_executor_row(item->body);
+	shard_routing.buried |= unknown;
+	MemoryContextSwitchTo(old);
+	return unknown;
+}
+
 static void
 do_park(void *context, const ShardItem *item)
 {
-	MemoryContext old = begin_sql();
+	MemoryContext old;
 
+	if (bury(item))
+		return;
+	old = begin_sql();
 	shard_routing_store_park(item, item->body);
 	shard_routing_count(item->type_id, 1);
 	shard_routing_forget_ahead();

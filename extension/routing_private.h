@@ -42,6 +42,7 @@ typedef struct ShardRouting
 	int parked_count;
 	int parked_next;
 
+	bool buried;				/* the message was not parked: nobody knows its type */
 	bool left;					/* and some can go on in the next one */
 	bool drained;				/* parked messages were handled in this turn */
 	bool draining;				/* parked messages are being handled, */
