@@ -31,7 +31,7 @@
 Outbox shard_outbox;
 
 OutPeer *
-out_peer(int32 node, bool make)
+shard_out_peer(int32 node, bool make)
 {
 	MemoryContext old;
 	OutPeer *peer;
@@ -54,9 +54,9 @@ out_peer(int32 node, bool make)
 }
 
 OutStream *
-out_stream(int32 node, int lane, bool make)
+shard_out_stream(int32 node, int lane, bool make)
 {
-	OutPeer *peer = out_peer(node, make);
+	OutPeer *peer = shard_out_peer(node, make);
 	OutStream *stream;
 	MemoryContext old;
 
@@ -102,11 +102,11 @@ close_packet(OutStream *stream)
 	OutPacket *packet;
 
 	initStringInfo(&payload);
-	out_put_header(&payload, &header);
+	shard_out_put_header(&payload, &header);
 	appendBinaryStringInfo(&payload, build->parcels.data, build->parcels.len);
 	row.payload = payload.data;
 	row.payload_len = payload.len;
-	packet = out_make_packet(stream, build, true);
+	packet = shard_out_make_packet(stream, build, true);
 	packet->low = shard_log_last_seq(shard_outbox.db) + 1;
 	dlist_push_tail(&shard_outbox.turn, &packet->link);
 	build->n_rows = build->n_shards = 0;
@@ -129,7 +129,8 @@ void
 shard_outbox_append(int32 node, const ShardItem *item)
 {
 	const ShardRow *row = item->body;
-	OutStream *stream = out_stream(node, shard_message_lane(item->type_id, item->shard), true);
+	OutStream *stream =
+		shard_out_stream(node, shard_message_lane(item->type_id, item->shard), true);
 	OutBuild *build = &stream->build;
 	ShardParcel parcel = {.kind = row->kind,
 						  .type_id = item->type_id,
@@ -152,7 +153,7 @@ shard_outbox_append(int32 node, const ShardItem *item)
 	(void) shard_stream_next(&stream->stream);
 	build->n_rows++;
 	shard_packet_put(&build->parcels, &parcel);
-	out_add_shard(build, &parcel);
+	shard_out_add_shard(build, &parcel);
 	if (build->parcels.len >= PACKET_BYTES)
 		close_packet(stream);
 }
@@ -168,7 +169,7 @@ store_new(OutStream *stream)
 		return;
 	stream->saving = true;
 	stream->saving_last = stream->stream.last;
-	out_table_store_stream(stream);
+	shard_out_table_store_stream(stream);
 }
 
 void
@@ -209,9 +210,9 @@ keep_turn(XLogRecPtr lsn)
 			packet->first_seq == stream->stream.sent + 1)
 			stream->next = packet;
 		if (stream->peer->unreachable)
-			out_count(packet);
+			shard_out_count(packet);
 		if (shard_outbox.cached > CACHE_BYTES)
-			out_forget_parcels(packet);
+			shard_out_forget_parcels(packet);
 	}
 }
 
@@ -228,7 +229,7 @@ keep_moved(OutStream *stream)
 		dlist_delete(&packet->link);
 		packet->moving = false;
 		packet->kept = true;
-		out_forget_parcels(packet);
+		shard_out_forget_parcels(packet);
 		dlist_push_tail(&stream->kept, &packet->link);
 		shard_outbox.dirty |= 1u << stream->lane;
 	}
@@ -240,12 +241,12 @@ shard_outbox_committed(XLogRecPtr lsn)
 	OutStream *stream;
 
 	while (!dlist_is_empty(&shard_outbox.deleting))
-		out_free_packet(
+		shard_out_free_packet(
 			dlist_container(OutPacket, link, dlist_pop_head_node(&shard_outbox.deleting)));
 	EACH_STREAM(stream)
 	{
 		if (stream->accepting)
-			out_accepted(stream);
+			shard_out_accepted(stream);
 	}
 	keep_turn(lsn);
 	EACH_STREAM(stream)
@@ -281,13 +282,14 @@ shard_outbox_aborted(void)
 	OutStream *stream;
 
 	while (!dlist_is_empty(&shard_outbox.turn))
-		out_free_packet(dlist_container(OutPacket, link, dlist_pop_head_node(&shard_outbox.turn)));
+		shard_out_free_packet(
+			dlist_container(OutPacket, link, dlist_pop_head_node(&shard_outbox.turn)));
 	while (!dlist_is_empty(&shard_outbox.deleting))
 		dlist_push_head(&shard_outbox.gone, dlist_pop_head_node(&shard_outbox.deleting));
 	EACH_STREAM(stream)
 	{
 		if (stream->accepting)
-			out_not_accepted(stream);
+			shard_out_not_accepted(stream);
 		if (stream->touched)
 		{
 			stream->stream.last = stream->last;
@@ -335,7 +337,7 @@ shard_outbox_visit_parcels(const OutStream *stream, int64 seq, const char *parce
 			visit(&item, &row, arg);
 	}
 	if (reader.failed)
-		out_damaged(stream, first_seq);
+		shard_out_damaged(stream, first_seq);
 }
 
 /* Who collects a shard's items. */
@@ -378,19 +380,20 @@ collect_stored(OutStream *stream, const Collect *collect)
 	OutPacket *some[64];
 	int n = 0;
 
-	for (OutPacket *packet = out_first(stream); packet != NULL; packet = out_after(packet))
+	for (OutPacket *packet = shard_out_first(stream); packet != NULL;
+		 packet = shard_out_after(packet))
 	{
 		if (!has_shard(packet, collect->type_id, collect->shard))
 			continue;
 		some[n++] = packet;
 		if (n == lengthof(some))
 		{
-			out_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
+			shard_out_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
 			n = 0;
 		}
 	}
 	if (n > 0)
-		out_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
+		shard_out_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
 }
 
 /* Packets of this very turn may not be written yet, but have their bytes. */
@@ -425,7 +428,7 @@ shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *a
 int64
 shard_outbox_last(int lane, int32 node)
 {
-	OutStream *stream = out_stream(node, lane, false);
+	OutStream *stream = shard_out_stream(node, lane, false);
 
 	return stream == NULL ? 0 : stream->stream.last;
 }
@@ -443,9 +446,9 @@ shard_outbox_passed(uint64 mark)
 
 	EACH_STREAM(stream)
 	{
-		for (OutPacket *packet = out_first(stream); packet != NULL && packet->serial <= mark;
-			 packet = out_after(packet))
-			if (out_is_kept(packet))
+		for (OutPacket *packet = shard_out_first(stream); packet != NULL && packet->serial <= mark;
+			 packet = shard_out_after(packet))
+			if (shard_out_is_kept(packet))
 				return false;
 	}
 	return true;

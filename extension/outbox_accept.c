@@ -29,7 +29,7 @@ static void
 visit_item(const ShardItem *item, const ShardRow *row, void *arg)
 {
 	const Accept *accept = arg;
-	const ShardRoute *route = out_route(item->type_id, item->shard);
+	const ShardRoute *route = shard_out_route(item->type_id, item->shard);
 
 	if (route != NULL && shard_route_kept(route, item))
 		accept->save(item, row,
@@ -50,16 +50,17 @@ save_stream(Accept *accept)
 	OutPacket *some[SOME_PACKETS];
 	int n = 0;
 
-	for (OutPacket *packet = out_first(accept->stream); packet != NULL; packet = out_after(packet))
+	for (OutPacket *packet = shard_out_first(accept->stream); packet != NULL;
+		 packet = shard_out_after(packet))
 	{
 		some[n++] = packet;
 		if (n < SOME_PACKETS)
 			continue;
-		out_each_parcels(some, n, visit_packet, accept);
+		shard_out_each_parcels(some, n, visit_packet, accept);
 		n = 0;
 	}
 	if (n > 0)
-		out_each_parcels(some, n, visit_packet, accept);
+		shard_out_each_parcels(some, n, visit_packet, accept);
 }
 
 /* Begins the stream anew: what it appends in the rest of this turn is of the new generation. */
@@ -71,13 +72,13 @@ begin_anew(OutStream *stream)
 	stream->accepting = true;
 	stream->quarantine = NULL;
 	shard_stream_accept(&stream->stream, &stream->heard);
-	out_table_store_stream(stream);
+	shard_out_table_store_stream(stream);
 }
 
 bool
 shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg)
 {
-	OutPeer *peer = out_peer(node, false);
+	OutPeer *peer = shard_out_peer(node, false);
 	bool any = false;
 
 	for (int lane = 0; peer != NULL && lane < SHARD_LANES; lane++)
@@ -90,7 +91,7 @@ shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg)
 			continue;
 		ShardAssert(!accept.stream->touched);
 		save_stream(&accept);
-		out_table_forget_all(accept.stream);
+		shard_out_table_forget_all(accept.stream);
 		begin_anew(accept.stream);
 		any = true;
 	}
@@ -109,13 +110,13 @@ free_packets(OutStream *stream, dlist_head *list)
 		if (packet->stream != stream)
 			continue;
 		dlist_delete(&packet->link);
-		out_free_packet(packet);
+		shard_out_free_packet(packet);
 	}
 }
 
 /* After the commit, before the turn's own packets are taken over. */
 void
-out_accepted(OutStream *stream)
+shard_out_accepted(OutStream *stream)
 {
 	free_packets(stream, &stream->kept);
 	free_packets(stream, &stream->logged);
@@ -130,7 +131,7 @@ out_accepted(OutStream *stream)
 
 /* After an abort. */
 void
-out_not_accepted(OutStream *stream)
+shard_out_not_accepted(OutStream *stream)
 {
 	stream->stream = stream->before;
 	stream->quarantine = stream->quarantine_before;

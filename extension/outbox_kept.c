@@ -56,7 +56,7 @@ let_go(OutPacket *packet)
 	if (packet->kept)
 		dlist_push_tail(&shard_outbox.gone, &packet->link);
 	else
-		out_free_packet(packet);
+		shard_out_free_packet(packet);
 }
 
 /* Lets packets at the front of a list go. */
@@ -74,7 +74,7 @@ sweep(OutStream *stream, dlist_head *list)
 		if ((out_last_seq(packet) > stream->stream.acked && !stream->peer->gone) ||
 			stayed >= LOOK_BEHIND)
 			break;
-		if (out_is_kept(packet))
+		if (shard_out_is_kept(packet))
 			stayed++;
 		else
 		{
@@ -110,7 +110,7 @@ shard_outbox_changed(void)
 void
 shard_outbox_gone(int32 node)
 {
-	OutPeer *peer = out_peer(node, false);
+	OutPeer *peer = shard_out_peer(node, false);
 
 	if (peer == NULL || peer->gone)
 		return;
@@ -167,9 +167,9 @@ move_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 	StringInfoData payload;
 
 	initStringInfo(&payload);
-	out_put_header(&payload, &header);
+	shard_out_put_header(&payload, &header);
 	appendBinaryStringInfo(&payload, parcels, length);
-	out_table_keep(packet, payload.data, payload.len);
+	shard_out_table_keep(packet, payload.data, payload.len);
 	pfree(payload.data);
 }
 
@@ -192,7 +192,7 @@ move_packets(OutStream *stream, int64 seq, TimestampTz before, int64 *room)
 		some[n++] = packet;
 	}
 	if (n > 0)
-		out_each_parcels(some, n, move_packet, NULL);
+		shard_out_each_parcels(some, n, move_packet, NULL);
 	return n > 0;
 }
 
@@ -213,7 +213,7 @@ delete_gone(void)
 			break;
 		dlist_delete(&packet->link);
 		dlist_push_tail(&shard_outbox.deleting, &packet->link);
-		out_table_forget(packet);
+		shard_out_table_forget(packet);
 	}
 	return n > 0;
 }
@@ -241,7 +241,7 @@ leave_log(int64 seq)
 			{
 				stream->saving = true;
 				stream->saving_last = stream->stream.last;
-				out_table_store_stream(stream);
+				shard_out_table_store_stream(stream);
 				wrote = true;
 			}
 		}

@@ -48,7 +48,7 @@ load_stream(int32 node, int lane, const ShardStream *stored, const char *quarant
 
 	if (lane < 0 || lane >= SHARD_LANES || !(shard_outbox.lanes & (1u << lane)))
 		return;
-	stream = out_stream(node, lane, true);
+	stream = shard_out_stream(node, lane, true);
 	old = MemoryContextSwitchTo(shard_outbox.context);
 	stream->stream = *stored;
 	stream->stream.begins = palloc(Max(stored->begin_space, 1) * sizeof(ShardStreamBegin));
@@ -68,9 +68,9 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 	OutPacket *packet;
 
 	build->first_seq = header->first_seq;
-	if (!out_parse(build, parcels) || build->n_rows != header->n_rows)
-		out_damaged(stream, header->first_seq);
-	packet = out_make_packet(stream, build, false);
+	if (!shard_out_parse(build, parcels) || build->n_rows != header->n_rows)
+		shard_out_damaged(stream, header->first_seq);
+	packet = shard_out_make_packet(stream, build, false);
 	build->n_rows = build->n_shards = 0;
 	packet->low = packet->high = seq;
 	packet->kept = seq == 0;
@@ -89,7 +89,7 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 
 	/* so that what is asked of its shards later needs no transaction */
 	for (int i = 0; i < packet->n_shards; i++)
-		(void) out_route(packet->shards[i].type_id, packet->shards[i].shard);
+		(void) shard_out_route(packet->shards[i].type_id, packet->shards[i].shard);
 }
 
 /* For both: the header, and the stream that it belongs to; NULL: of a generation that is over. */
@@ -98,10 +98,10 @@ stream_of(ShardReader *reader, int lane, OutHeader *header)
 {
 	OutStream *stream;
 
-	if (!out_get_header(reader, header) || header->channel != 0)
+	if (!shard_out_get_header(reader, header) || header->channel != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("a packet of lane %d is damaged", lane)));
-	stream = out_stream(header->node, lane, true);
+	stream = shard_out_stream(header->node, lane, true);
 	return header->gen == stream->stream.gen ? stream : NULL;
 }
 
@@ -186,7 +186,7 @@ shard_outbox_load(ShardDatabase *db, uint32 lanes, ShardRoutes *routes)
 	shard_outbox.loading = true;
 	shard_outbox.loaded_lsn = end_of_wal();
 	out_table_streams(load_stream);
-	out_table_kept(load_kept);
+	shard_out_table_kept(load_kept);
 	shard_cursor_register(SHARD_KIND_PACKET, load_logged);
 }
 
@@ -228,7 +228,7 @@ store_lineage(OutStream **streams, int n)
 	(void) shard_catalog_lock(false);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	for (int i = 0; i < n; i++)
-		out_table_store_stream(streams[i]);
+		shard_out_table_store_stream(streams[i]);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	for (int i = 0; i < n; i++)

@@ -19,7 +19,7 @@
 #include "compat.h"
 
 void
-out_put_header(StringInfo out, const OutHeader *header)
+shard_out_put_header(StringInfo out, const OutHeader *header)
 {
 	shard_wire_put_int(out, header->node);
 	shard_wire_put_int(out, header->channel);
@@ -31,7 +31,7 @@ out_put_header(StringInfo out, const OutHeader *header)
 }
 
 bool
-out_get_header(ShardReader *reader, OutHeader *header)
+shard_out_get_header(ShardReader *reader, OutHeader *header)
 {
 	header->node = shard_wire_get_int32(reader);
 	header->channel = shard_wire_get_int32(reader);
@@ -44,7 +44,7 @@ out_get_header(ShardReader *reader, OutHeader *header)
 }
 
 void
-out_damaged(const OutStream *stream, int64 first_seq)
+shard_out_damaged(const OutStream *stream, int64 first_seq)
 {
 	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
 					errmsg("packet " INT64_FORMAT " for node %d, lane %d, is damaged", first_seq,
@@ -53,7 +53,7 @@ out_damaged(const OutStream *stream, int64 first_seq)
 
 /* Notes the item's shard in the summary. */
 void
-out_add_shard(OutBuild *build, const ShardParcel *parcel)
+shard_out_add_shard(OutBuild *build, const ShardParcel *parcel)
 {
 	uint32 hash = ((uint32) parcel->shard * 31 + (uint32) parcel->type_id) % lengthof(build->place);
 	int i = build->place[hash];
@@ -91,13 +91,13 @@ out_add_shard(OutBuild *build, const ShardParcel *parcel)
 
 /* Builds the summary of parcels that were stored; false if they are damaged. */
 bool
-out_parse(OutBuild *build, ShardReader *reader)
+shard_out_parse(OutBuild *build, ShardReader *reader)
 {
 	ShardParcel parcel;
 
 	while (shard_packet_get(reader, &parcel))
 	{
-		out_add_shard(build, &parcel);
+		shard_out_add_shard(build, &parcel);
 		build->n_rows++;
 	}
 	return !reader->failed;
@@ -105,7 +105,7 @@ out_parse(OutBuild *build, ShardReader *reader)
 
 /* A packet of what was built, in no list yet. cache: with its bytes. */
 OutPacket *
-out_make_packet(OutStream *stream, const OutBuild *build, bool cache)
+shard_out_make_packet(OutStream *stream, const OutBuild *build, bool cache)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_outbox.context);
 	OutPacket *packet = palloc0(sizeof(OutPacket));
@@ -131,7 +131,7 @@ out_make_packet(OutStream *stream, const OutBuild *build, bool cache)
 }
 
 void
-out_forget_parcels(OutPacket *packet)
+shard_out_forget_parcels(OutPacket *packet)
 {
 	if (packet->parcels == NULL)
 		return;
@@ -142,10 +142,10 @@ out_forget_parcels(OutPacket *packet)
 
 /* It is in no list. */
 void
-out_free_packet(OutPacket *packet)
+shard_out_free_packet(OutPacket *packet)
 {
 	shard_outbox_uncount(packet);
-	out_forget_parcels(packet);
+	shard_out_forget_parcels(packet);
 	if (packet->shards != NULL)
 		pfree(packet->shards);
 	pfree(packet);
@@ -164,7 +164,7 @@ get_route(int32 type_id, int32 shard)
 
 /* The route of a shard, read if it was not; NULL: not now. */
 ShardRoute *
-out_route(int32 type_id, int32 shard)
+shard_out_route(int32 type_id, int32 shard)
 {
 	ShardRoute *route = shard_route_known(shard_outbox.routes, type_id, shard);
 	MemoryContext old = CurrentMemoryContext;
@@ -188,12 +188,12 @@ out_route(int32 type_id, int32 shard)
 
 /* Is any item still this origin's to keep (X6)? */
 bool
-out_is_kept(const OutPacket *packet)
+shard_out_is_kept(const OutPacket *packet)
 {
 	for (int i = 0; i < packet->n_shards; i++)
 	{
 		const OutShard *shard = &packet->shards[i];
-		const ShardRoute *route = out_route(shard->type_id, shard->shard);
+		const ShardRoute *route = shard_out_route(shard->type_id, shard->shard);
 		ShardItem item = {.type_id = shard->type_id,
 						  .shard = shard->shard,
 						  .epoch = shard->epoch,
@@ -207,7 +207,7 @@ out_is_kept(const OutPacket *packet)
 
 /* Packets of a stream in order of seq: those of the table, then those of the log. */
 OutPacket *
-out_first(OutStream *stream)
+shard_out_first(OutStream *stream)
 {
 	if (!dlist_is_empty(&stream->kept))
 		return dlist_head_element(OutPacket, link, &stream->kept);
@@ -217,7 +217,7 @@ out_first(OutStream *stream)
 }
 
 OutPacket *
-out_after(OutPacket *packet)
+shard_out_after(OutPacket *packet)
 {
 	OutStream *stream = packet->stream;
 	dlist_head *list = packet->kept ? &stream->kept : &stream->logged;
@@ -255,8 +255,8 @@ visit_row(const ShardRow *row, void *arg)
 	ShardReader reader = {row->payload, row->payload + row->payload_len, false};
 	OutHeader header;
 
-	if (!out_get_header(&reader, &header))
-		out_damaged(search->stream, 0);
+	if (!shard_out_get_header(&reader, &header))
+		shard_out_damaged(search->stream, 0);
 	if (header.node != search->stream->peer->node || header.gen != search->stream->stream.gen)
 		return;
 	while (search->at < search->n && search->packets[search->at]->first_seq < header.first_seq)
@@ -284,11 +284,11 @@ read_logged(OutPacket **packets, int n, OutBytes visit, void *arg)
 	shard_log_read(&scan);
 	for (int i = 0; i < n; i++)
 		if (packets[i] != NULL)
-			out_damaged(packets[i]->stream, packets[i]->first_seq);
+			shard_out_damaged(packets[i]->stream, packets[i]->first_seq);
 }
 
 void
-out_each_parcels(OutPacket **packets, int n, OutBytes visit, void *arg)
+shard_out_each_parcels(OutPacket **packets, int n, OutBytes visit, void *arg)
 {
 	OutPacket **logged = palloc(n * sizeof(OutPacket *));
 	int to_read = 0;
@@ -301,8 +301,8 @@ out_each_parcels(OutPacket **packets, int n, OutBytes visit, void *arg)
 			visit(packet, packet->parcels, packet->length, arg);
 		else if (!packet->kept)
 			logged[to_read++] = packet;
-		else if (!out_table_read(packet, visit, arg))
-			out_damaged(packet->stream, packet->first_seq);
+		else if (!shard_out_table_read(packet, visit, arg))
+			shard_out_damaged(packet->stream, packet->first_seq);
 	}
 	if (to_read > 0)
 		read_logged(logged, to_read, visit, arg);

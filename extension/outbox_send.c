@@ -26,7 +26,7 @@
 ShardStream *
 shard_outbox_stream(int32 node, int lane)
 {
-	return &out_stream(node, lane, true)->stream;
+	return &shard_out_stream(node, lane, true)->stream;
 }
 
 int
@@ -44,14 +44,14 @@ shard_outbox_node(int number)
 bool
 shard_outbox_waits(int32 node, TimestampTz *unconfirmed)
 {
-	OutPeer *peer = out_peer(node, false);
+	OutPeer *peer = shard_out_peer(node, false);
 	bool waits = false;
 
 	*unconfirmed = 0;
 	for (int lane = 0; peer != NULL && lane < SHARD_LANES; lane++)
 	{
 		OutStream *stream = peer->streams[lane];
-		OutPacket *packet = stream == NULL ? NULL : out_first(stream);
+		OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream);
 
 		if (packet == NULL)
 			continue;
@@ -87,8 +87,8 @@ shard_outbox_status(int number, ShardOutboxStatus *status)
 	{
 		OutStream *stream = peer->streams[lane];
 
-		for (OutPacket *packet = stream == NULL ? NULL : out_first(stream); packet != NULL;
-			 packet = out_after(packet))
+		for (OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream); packet != NULL;
+			 packet = shard_out_after(packet))
 		{
 			bool received = out_last_seq(packet) <= stream->stream.acked;
 			TimestampTz *oldest = received ? &received_at : &status->oldest;
@@ -147,7 +147,8 @@ read_back(OutPacket *packet)
 	MemoryContext old = CurrentMemoryContext;
 	bool locked;
 
-	for (; packet != NULL && n < READ_PACKETS && bytes < READ_BYTES; packet = out_after(packet))
+	for (; packet != NULL && n < READ_PACKETS && bytes < READ_BYTES;
+		 packet = shard_out_after(packet))
 	{
 		if (packet->parcels != NULL)
 			break;
@@ -159,7 +160,7 @@ read_back(OutPacket *packet)
 	if (locked)
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		out_each_parcels(some, n, cache_parcels, NULL);
+		shard_out_each_parcels(some, n, cache_parcels, NULL);
 		PopActiveSnapshot();
 	}
 	CommitTransactionCommand();
@@ -170,7 +171,7 @@ read_back(OutPacket *packet)
 static bool
 is_superseded(const OutShard *shard)
 {
-	const ShardRoute *route = out_route(shard->type_id, shard->shard);
+	const ShardRoute *route = shard_out_route(shard->type_id, shard->shard);
 	ShardItem item = {.type_id = shard->type_id, .shard = shard->shard, .epoch = shard->epoch};
 
 	return route != NULL && shard_route_superseded(route, &item);
@@ -208,7 +209,7 @@ put_with_voids(const OutPacket *packet, StringInfo out)
 		begin = reader.at;
 	}
 	if (reader.failed)
-		out_damaged(packet->stream, packet->first_seq);
+		shard_out_damaged(packet->stream, packet->first_seq);
 }
 
 /* Appends a packet that is released, and in memory. */
@@ -217,7 +218,8 @@ put_packet(const OutPacket *packet, StringInfo out, ShardOutboxShard visit, void
 {
 	for (int i = 0; i < packet->n_shards; i++)
 	{
-		const ShardRoute *route = out_route(packet->shards[i].type_id, packet->shards[i].shard);
+		const ShardRoute *route =
+			shard_out_route(packet->shards[i].type_id, packet->shards[i].shard);
 
 		if (route != NULL)
 			visit(route, arg);
@@ -248,7 +250,7 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 				  ShardStreamSection *section, ShardOutboxShard shard, void *arg,
 				  XLogRecPtr *waiting)
 {
-	OutStream *stream = out_stream(node, lane, false);
+	OutStream *stream = shard_out_stream(node, lane, false);
 	OutPacket *packet;
 
 	memset(section, 0, sizeof(*section));
@@ -257,7 +259,7 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 		return false;
 	if (stream->next == NULL)
 		stream->next = find_next(stream);
-	for (packet = stream->next; packet != NULL; packet = out_after(packet))
+	for (packet = stream->next; packet != NULL; packet = shard_out_after(packet))
 	{
 #ifndef SHARD_MUTANT_PUSH_BEFORE_RELEASE
 		if (!shard_gate_released(0, 0, 0, packet->lsn))
@@ -291,7 +293,7 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 void
 shard_outbox_received(int32 node, int lane, int64 seq)
 {
-	OutStream *stream = out_stream(node, lane, false);
+	OutStream *stream = shard_out_stream(node, lane, false);
 	int64 before;
 
 	if (stream == NULL)
@@ -301,21 +303,22 @@ shard_outbox_received(int32 node, int lane, int64 seq)
 		return;
 	shard_outbox.dirty |= 1u << lane;
 	while (stream->next != NULL && out_last_seq(stream->next) <= stream->stream.sent)
-		stream->next = out_after(stream->next);
-	for (OutPacket *packet = out_first(stream);
-		 packet != NULL && out_last_seq(packet) <= stream->stream.acked; packet = out_after(packet))
+		stream->next = shard_out_after(stream->next);
+	for (OutPacket *packet = shard_out_first(stream);
+		 packet != NULL && out_last_seq(packet) <= stream->stream.acked;
+		 packet = shard_out_after(packet))
 	{
 		if (out_last_seq(packet) <= before)
 			continue;
 		shard_outbox_uncount(packet);
-		out_forget_parcels(packet);
+		shard_out_forget_parcels(packet);
 	}
 }
 
 void
 shard_outbox_close(int32 node)
 {
-	OutPeer *peer = out_peer(node, false);
+	OutPeer *peer = shard_out_peer(node, false);
 
 	for (int lane = 0; peer != NULL && lane < SHARD_LANES; lane++)
 		if (peer->streams[lane] != NULL)
@@ -328,7 +331,7 @@ shard_outbox_close(int32 node)
 const char *
 shard_outbox_quarantined(int32 node, int lane)
 {
-	OutStream *stream = out_stream(node, lane, false);
+	OutStream *stream = shard_out_stream(node, lane, false);
 
 	return stream == NULL ? NULL : stream->quarantine;
 }
@@ -336,7 +339,7 @@ shard_outbox_quarantined(int32 node, int lane)
 void
 shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStreamPosition *position)
 {
-	OutStream *stream = out_stream(node, lane, true);
+	OutStream *stream = shard_out_stream(node, lane, true);
 	MemoryContext old = CurrentMemoryContext;
 
 	stream->heard = *position;
@@ -349,7 +352,7 @@ shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStream
 	StartTransactionCommand();
 	(void) shard_catalog_lock(false);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	out_table_store_stream(stream);
+	shard_out_table_store_stream(stream);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(old);
@@ -372,7 +375,7 @@ add_to_counters(const OutPacket *packet, int sign)
 }
 
 void
-out_count(OutPacket *packet)
+shard_out_count(OutPacket *packet)
 {
 	if (packet->counted || out_last_seq(packet) <= packet->stream->stream.acked)
 		return;
@@ -397,11 +400,11 @@ count_peer(OutPeer *peer, bool count)
 	{
 		OutStream *stream = peer->streams[lane];
 
-		for (OutPacket *packet = stream == NULL ? NULL : out_first(stream); packet != NULL;
-			 packet = out_after(packet))
+		for (OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream); packet != NULL;
+			 packet = shard_out_after(packet))
 		{
 			if (count)
-				out_count(packet);
+				shard_out_count(packet);
 			else
 				shard_outbox_uncount(packet);
 		}
@@ -420,7 +423,7 @@ void
 shard_outbox_reachable(int32 node, bool reachable)
 {
 	static bool registered = false;
-	OutPeer *peer = out_peer(node, false);
+	OutPeer *peer = shard_out_peer(node, false);
 
 	if (peer == NULL || peer->unreachable == !reachable)
 		return;

@@ -43,7 +43,7 @@ shard_transport_start(ShardDatabase *db, int worker, uint32 lanes, ShardRoutes *
 }
 
 Link *
-link_of(int32 node)
+shard_transport_link_of(int32 node)
 {
 	Transport *t = &shard_transport;
 	MemoryContext old;
@@ -80,12 +80,12 @@ forget_connection(Link *link)
 		hash_destroy(link->told);
 	link->told = NULL;
 	shard_outbox_close(link->node);
-	link_news_lost(link);
+	shard_transport_link_news_lost(link);
 }
 
 /* Said once in a run of failures of a kind. */
 void
-link_failed(Link *link, int sqlstate, const char *text)
+shard_transport_link_failed(Link *link, int sqlstate, const char *text)
 {
 	bool news = !link->failing || link->sqlstate != sqlstate;
 
@@ -130,13 +130,13 @@ poll_link(Link *link)
 			case SHARD_PEER_OPENED:
 				break;
 			case SHARD_PEER_ANSWER:
-				link_take_answer(link);
+				shard_transport_link_take_answer(link);
 				if (link->greeted && !greeted)
 					link_is_open(link);
 				break;
 			case SHARD_PEER_FAILED:
 				sqlstate = shard_peer_error(link->peer, &text);
-				link_failed(link, sqlstate, text);
+				shard_transport_link_failed(link, sqlstate, text);
 				break;
 		}
 	}
@@ -223,8 +223,8 @@ run_link(Link *link, TimestampTz now)
 	if (shard_peer_state(link->peer) != SHARD_PEER_READY)
 		return;
 	if (!link->greeted || hello_is_due(link, unconfirmed, now))
-		link_say_hello(link);
-	else if (!link_send(link, now))
+		shard_transport_link_say_hello(link);
+	else if (!shard_transport_link_send(link, now))
 		return;
 
 	/* small calls go at once; and the kernel may have taken this one */
@@ -299,7 +299,7 @@ run_links(void)
 	MemoryContext old;
 
 	for (int i = 0; i < shard_outbox_nodes(); i++)
-		(void) link_of(shard_outbox_node(i));
+		(void) shard_transport_link_of(shard_outbox_node(i));
 	if (t->scratch == NULL)
 		t->scratch =
 			AllocSetContextCreate(TopMemoryContext, "shard transport", ALLOCSET_DEFAULT_SIZES);
@@ -415,7 +415,7 @@ void
 shard_transport_report(StringInfo out)
 {
 	for (int i = 0; i < shard_outbox_nodes(); i++)
-		(void) link_of(shard_outbox_node(i));
+		(void) shard_transport_link_of(shard_outbox_node(i));
 	for (int i = 0; i < shard_transport.n_links; i++)
 	{
 		ShardOutboxStatus status = {0};

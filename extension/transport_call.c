@@ -50,7 +50,7 @@ put_header(const Link *link, StringInfo out, int32 to_inc)
 
 /* Where each stream of this worker's lanes stands; also of those that are empty yet. */
 void
-link_say_hello(Link *link)
+shard_transport_link_say_hello(Link *link)
 {
 	StringInfoData out;
 	StringInfoData section;
@@ -198,7 +198,7 @@ gather(Draft *draft, bool news_due, XLogRecPtr *waiting)
 	resetStringInfo(&draft->sections);
 	put_rows(draft, waiting);
 	if (draft->sections.len > 0 || news_due)
-		link_put_news(draft->link, &draft->sections, waiting);
+		shard_transport_link_put_news(draft->link, &draft->sections, waiting);
 	put_quarantines(draft->link, &draft->sections);
 	return draft->sections.len > 0;
 }
@@ -231,7 +231,7 @@ send_draft(Draft *draft)
  * here: by then the turns since the last call have gathered behind one flush.
  */
 bool
-link_send(Link *link, TimestampTz now)
+shard_transport_link_send(Link *link, TimestampTz now)
 {
 	Draft draft = {.link = link};
 	XLogRecPtr waiting = InvalidXLogRecPtr;
@@ -374,7 +374,7 @@ take_received(Link *link, ShardReader *reader)
 			shard_outbox_received(link->node, received.lane, received.seq);
 		reader->failed |= section.failed;
 	}
-	link_news_answered(link);
+	shard_transport_link_news_answered(link);
 }
 
 /* The peer has learned more of the map: facts up to there need not be told. */
@@ -396,7 +396,7 @@ take_known(Link *link, int64 known_n)
 }
 
 void
-link_take_answer(Link *link)
+shard_transport_link_take_answer(Link *link)
 {
 	int length = 0;
 	const char *bytes = shard_peer_answer(link->peer, &length);
@@ -428,6 +428,7 @@ link_take_answer(Link *link)
 	if (reader.failed)
 	{
 		shard_peer_close(link->peer, true);
-		link_failed(link, ERRCODE_PROTOCOL_VIOLATION, "the peer's answer is damaged");
+		shard_transport_link_failed(link, ERRCODE_PROTOCOL_VIOLATION,
+									"the peer's answer is damaged");
 	}
 }

@@ -58,7 +58,7 @@ move_up(LinkNews *news)
 void
 shard_transport_announce(int32 origin, const ShardDone *done, XLogRecPtr lsn)
 {
-	LinkNews *news = find_news(link_of(origin), done->type_id, done->shard);
+	LinkNews *news = find_news(shard_transport_link_of(origin), done->type_id, done->shard);
 
 	move_up(news);
 	if (news->waiting == 0)
@@ -81,7 +81,7 @@ shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecPtr lsn)
 	/* what was refused for lack of any knowledge needs no answer: the fact will come here, too */
 	if (fact->n == 0)
 		return;
-	news = find_news(link_of(origin), fact->type_id, fact->shard);
+	news = find_news(shard_transport_link_of(origin), fact->type_id, fact->shard);
 	if (fact->n <= news->fact.n)
 		return;
 	news->fact = *fact;
@@ -115,7 +115,7 @@ put_one(LinkNews *news, StringInfo done, StringInfo refused, XLogRecPtr *waiting
 
 /* Appends sections DONE and REFUSED, if there is anything that the gate has released. */
 void
-link_put_news(Link *link, StringInfo out, XLogRecPtr *waiting)
+shard_transport_link_put_news(Link *link, StringInfo out, XLogRecPtr *waiting)
 {
 	HASH_SEQ_STATUS all;
 	StringInfoData done;
@@ -140,7 +140,7 @@ link_put_news(Link *link, StringInfo out, XLogRecPtr *waiting)
 
 /* The peer has heard what was sent. */
 void
-link_news_answered(Link *link)
+shard_transport_link_news_answered(Link *link)
 {
 	HASH_SEQ_STATUS all;
 	LinkNews *news;
@@ -165,7 +165,7 @@ link_news_answered(Link *link)
 
 /* Nobody knows whether it did: once more. */
 void
-link_news_lost(Link *link)
+shard_transport_link_news_lost(Link *link)
 {
 	HASH_SEQ_STATUS all;
 	LinkNews *news;

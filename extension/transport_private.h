@@ -97,15 +97,15 @@ typedef struct Transport
 extern Transport shard_transport;
 
 /* transport.c */
-extern Link *link_of(int32 node);
-extern void link_failed(Link *link, int sqlstate, const char *text);
+extern Link *shard_transport_link_of(int32 node);
+extern void shard_transport_link_failed(Link *link, int sqlstate, const char *text);
 
 /* transport_call.c */
-extern void link_say_hello(Link *link);
-extern bool link_send(Link *link, TimestampTz now);
-extern void link_take_answer(Link *link);
+extern void shard_transport_link_say_hello(Link *link);
+extern bool shard_transport_link_send(Link *link, TimestampTz now);
+extern void shard_transport_link_take_answer(Link *link);
 
 /* transport_news.c */
-extern void link_put_news(Link *link, StringInfo out, XLogRecPtr *waiting);
-extern void link_news_answered(Link *link);
-extern void link_news_lost(Link *link);
+extern void shard_transport_link_put_news(Link *link, StringInfo out, XLogRecPtr *waiting);
+extern void shard_transport_link_news_answered(Link *link);
+extern void shard_transport_link_news_lost(Link *link);
