@@ -863,7 +863,8 @@ operator_looks(World *world, Instance *none, int64 a, int64 b, const char *bytes
 	}
 	if (world->restored)
 		give_up_shards(world);
-	if (!world->options.liveness && !host_coordinator(world) && ++world->without_coordinator >= 4)
+	/* Where some are lost for ever, the others have a majority: it must do without him. */
+	if (world->n_lost == 0 && !host_coordinator(world) && ++world->without_coordinator >= 4)
 	{
 		world->without_coordinator = 0;
 		force_voters(world);
