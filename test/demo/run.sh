@@ -12,7 +12,8 @@ games=${DEMO_GAMES:-5000}
 seed=${DEMO_SEED:-1}
 seconds=${DEMO_SECONDS:-20}
 service=events_${events}_${games}_$seed  # the game service's own database
-keeper=third                             # the server that has it; it is not killed
+keeper=third                             # the server that has it
+watch=second                             # whose view of the cluster is shown; never the killed one
 sessions=2    # that tell at each server, beside the one that copies
 patience=120  # seconds without progress until we give up
 
@@ -293,9 +294,12 @@ until_handled() { # PERCENT
 
 # As if its machine had lost its power, but for the disks' caches.
 kill_coordinator() {
-  local node
-  node=$(sql second -c 'SELECT node FROM shard_members WHERE coordinator')
+  local node=''
+  until [ -n "$node" ]; do
+    node=$(sql $watch -c 'SELECT node FROM shard_members WHERE coordinator')
+  done
   victim=${servers[node - 1]}
+  [ $watch != "$victim" ] || watch=third
   look
   postmaster=$(head -n 1 "$folder/$victim/postmaster.pid")
   # shellcheck disable=SC2046 # a list of process ids
@@ -310,7 +314,7 @@ until_survivors() { # PERCENT
   until [ -n "$node" ] && ((progress - killed_at > events * $1 / 100 || $(now) - killed > patient)); do
     tick
     [ -z "$node" ] || continue
-    node=$(sql $keeper -c "SELECT node FROM shard_members
+    node=$(sql $watch -c "SELECT node FROM shard_members
                            WHERE coordinator AND node <> $(node_of "$victim")")
     [ -z "$node" ] || event "server ${servers[node - 1]} is the coordinator now"
   done
@@ -370,7 +374,7 @@ count_homes() {
   local node count
   while IFS='|' read -r node count; do
     homes[${servers[node - 1]}]=$count
-  done < <(sql $keeper -c "SELECT node, count(*) FROM shard_homes WHERE type_name = 'judge' GROUP BY 1")
+  done < <(sql $watch -c "SELECT node, count(*) FROM shard_homes WHERE type_name = 'judge' GROUP BY 1")
 }
 
 # ---- the end ------------------------------------------------------------------------------------
