@@ -39,7 +39,7 @@ end_of_wal(void)
 	return lsn;
 }
 
-/* For out_table_streams. */
+/* For shard_out_table_streams. */
 static void
 load_stream(int32 node, int lane, const ShardStream *stored, const char *quarantine)
 {
@@ -185,7 +185,7 @@ shard_outbox_load(ShardDatabase *db, uint32 lanes, ShardRoutes *routes)
 
 	shard_outbox.loading = true;
 	shard_outbox.loaded_lsn = end_of_wal();
-	out_table_streams(load_stream);
+	shard_out_table_streams(load_stream);
 	shard_out_table_kept(load_kept);
 	shard_cursor_register(SHARD_KIND_PACKET, load_logged);
 }

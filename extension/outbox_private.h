@@ -161,7 +161,7 @@ extern void shard_outbox_uncount(OutPacket *packet);
 typedef void (*OutStreamVisit)(int32 node, int lane, const ShardStream *stream,
 							   const char *quarantine);
 typedef void (*OutKeptVisit)(int32 node, int lane, const char *payload, int length, TimestampTz at);
-extern void out_table_streams(OutStreamVisit visit);
+extern void shard_out_table_streams(OutStreamVisit visit);
 extern void shard_out_table_store_stream(const OutStream *stream);
 extern void shard_out_table_kept(OutKeptVisit visit);
 extern void shard_out_table_keep(const OutPacket *packet, const char *payload, int length);

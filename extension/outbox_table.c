@@ -171,7 +171,7 @@ unpack_begins(ShardStream *stream, Datum datum)
 }
 
 void
-out_table_streams(OutStreamVisit visit)
+shard_out_table_streams(OutStreamVisit visit)
 {
 	SPI_connect();
 	run(&select_streams, NULL, NULL, SPI_OK_SELECT);
