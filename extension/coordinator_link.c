@@ -246,8 +246,10 @@ heard_of(int32 node)
 		return;
 	link = make_link(node, dsn, false);
 	link->heard = shard_plane_now();
-	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && link->error[0] != '\0')
-		shard_peer_close(link->peer, false);
+	if (shard_peer_state(link->peer) != SHARD_PEER_CLOSED || link->error[0] == '\0')
+		return;
+	shard_peer_close(link->peer, false);
+	shard_plane_returned(shard_coordinator.db);
 }
 
 void
@@ -278,6 +280,8 @@ take_answer(Link *link)
 	ShardReader reader;
 	char *copy;
 
+	if (link->error[0] != '\0' && !link->who)
+		shard_plane_returned(shard_coordinator.db);
 	link->error[0] = '\0';
 	if (answer == NULL)
 		return;

@@ -166,6 +166,24 @@ shard_peer_close(ShardPeer *peer, bool failed)
 }
 
 /*
+ * Back-offs end; see peer.h.
+ */
+void
+shard_peer_hurry(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_peer_list)
+	{
+		ShardPeer *peer = dlist_container(ShardPeer, link, iter.cur);
+
+		peer->failures = 0;
+		peer->backoff = 0;
+		peer->next_open = 0;
+	}
+}
+
+/*
  * Begins to connect; see peer.h. A failure on the spot is told by the next poll.
  */
 bool

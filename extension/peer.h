@@ -66,6 +66,9 @@ extern void shard_peer_close(ShardPeer *peer, bool failed);
 extern void shard_peer_call(ShardPeer *peer, const char *procedure, const char *bytes, int length,
 							int timeout_ms);
 
+/* A node was heard again: no connection of this process waits any longer before its next open. */
+extern void shard_peer_hurry(void);
+
 /* What happened since; call until NOTHING. */
 extern ShardPeerEvent shard_peer_poll(ShardPeer *peer);
 

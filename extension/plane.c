@@ -26,6 +26,7 @@ typedef struct ShardPlane
 	ShardPlaneView view;
 	pg_atomic_uint32 generation; /* of the view */
 	pg_atomic_uint32 directory;
+	pg_atomic_uint32 returns;
 	pg_atomic_uint32 door;				/* ShardPlaneDoor: may anybody send? */
 	pg_atomic_uint32 types;				/* changes of shard.type */
 	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker */
@@ -72,6 +73,7 @@ shard_plane_shmem_startup(void)
 		SpinLockInit(&planes[i].mutex);
 		pg_atomic_init_u32(&planes[i].generation, 0);
 		pg_atomic_init_u32(&planes[i].directory, 0);
+		pg_atomic_init_u32(&planes[i].returns, 0);
 		pg_atomic_init_u32(&planes[i].door, SHARD_PLANE_OPEN);
 		pg_atomic_init_u32(&planes[i].types, 0);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
@@ -197,6 +199,20 @@ void
 shard_plane_directory_changed(ShardDatabase *db)
 {
 	pg_atomic_fetch_add_u32(&plane_of(db)->directory, 1);
+}
+
+uint32
+shard_plane_returns(ShardDatabase *db)
+{
+	return pg_atomic_read_u32(&plane_of(db)->returns);
+}
+
+void
+shard_plane_returned(ShardDatabase *db)
+{
+	pg_atomic_fetch_add_u32(&plane_of(db)->returns, 1);
+	for (int worker = 0; worker < db->workers; worker++)
+		shard_shmem_wake_worker(db, worker);
 }
 
 /* ---- events ----------------------------------------------------------------------------------- */

@@ -63,6 +63,10 @@ extern void shard_plane_check_open(void); /* error 55000 */
 extern uint32 shard_plane_directory(ShardDatabase *db);
 extern void shard_plane_directory_changed(ShardDatabase *db);
 
+/* Rises when a node is heard again that could not be reached; wakes region workers. */
+extern uint32 shard_plane_returns(ShardDatabase *db);
+extern void shard_plane_returned(ShardDatabase *db);
+
 /* An event of a region worker or of a command, for shard_node_event(). */
 typedef struct ShardPlaneEvent
 {

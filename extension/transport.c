@@ -290,6 +290,18 @@ refresh_directory(void)
 	CommitTransactionCommand();
 }
 
+/* A node is back: links that wait with their next attempt need not. */
+static void
+follow_returns(void)
+{
+	uint32 returns = shard_plane_returns(shard_transport.db);
+
+	if (returns == shard_transport.returns)
+		return;
+	shard_transport.returns = returns;
+	shard_peer_hurry();
+}
+
 /* Links, with memory that goes in any case. */
 static void
 run_links(void)
@@ -318,6 +330,7 @@ shard_transport_run(void)
 	if (!follow_view())
 		return false;
 	refresh_directory();
+	follow_returns();
 	run_links();
 	return false;
 }

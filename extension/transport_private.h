@@ -88,6 +88,7 @@ typedef struct Transport
 	uint32 generation; /* of the view */
 	uint32 directory;  /* as of the last refresh */
 	bool refreshed;
+	uint32 returns; /* of nodes, that links have heard of */
 	ShardPlaneView view;
 	MemoryContext scratch; /* of one run */
 	int n_links;
