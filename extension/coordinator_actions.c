@@ -347,7 +347,11 @@ shard_coordinator_report_tickets(void)
 static void
 send(const ShardAction *action)
 {
-	if (action->node != 0)
+	/* Whoever speaks for an incarnation that is over does not sit at the registered address any more. */
+	if (shard_coordinator.serving && action->message != NULL &&
+		action->message->kind == SHARD_CONTROL_FENCED)
+		shard_wire_put_bytes(&shard_coordinator.answers, action->bytes, action->length);
+	else if (action->node != 0)
 		shard_coordinator_link_send(action->node, action->bytes, (int) action->length);
 	else if (action->text != NULL && action->text[0] != '\0')
 		shard_coordinator_link_send_to(action->text, action->bytes, (int) action->length);
