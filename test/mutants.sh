@@ -21,8 +21,6 @@ mutants=(
 )
 # And of what nodes do to one another, with the test that has to notice:
 declare -A cluster_mutants=(
-  # rows are sent again from what the origin heard, and the receiver compares neither position nor mark
-  [AT_LEAST_ONCE]=test/t/134_lost_replies_under_load.pl
   # a row leaves before its turn is flushed
   [PUSH_BEFORE_RELEASE]=test/t/133_crashes_of_a_cluster_lose_nothing.pl
   # messages for another node go before those that still wait for its name

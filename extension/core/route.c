@@ -327,9 +327,7 @@ shard_route_arrived(ShardRoutes *routes, const ShardItem *item)
 		return;
 	}
 	touch(routes, route);
-#ifndef SHARD_MUTANT_AT_LEAST_ONCE
 	if (!shard_mark_passed(&route->marks, item->stamp))
-#endif
 		routes->host->take(routes->context, route, item);
 	shard_mark_raise(&route->marks, item->stamp);
 }

@@ -120,9 +120,6 @@ shard_stream_greeted(ShardStream *stream, const ShardStreamPosition *position)
 	{
 		stream->state = SHARD_STREAM_OPEN;
 		stream->sent = position->seq;
-#ifdef SHARD_MUTANT_AT_LEAST_ONCE
-		stream->sent = Max(stream->acked, stream->truncated);
-#endif
 	}
 	return stream->state;
 }
@@ -196,10 +193,8 @@ shard_stream_receive(const ShardStreamPosition *position, int32 from_inc, int32 
 	if (first_seq > position->seq + 1)
 		return SHARD_STREAM_GAP;
 #endif
-#ifndef SHARD_MUTANT_AT_LEAST_ONCE
 	if (first_seq <= position->seq)
 		*skip = (int) Min(position->seq - first_seq + 1, (int64) n_rows);
-#endif
 #ifdef SHARD_MUTANT_SKIP_OFF_BY_ONE
 	if (*skip > 0)
 		(*skip)--;
