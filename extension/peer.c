@@ -16,7 +16,6 @@
 
 #include "catalog/pg_type.h"
 #include "common/pg_prng.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "storage/fd.h"
@@ -529,61 +528,6 @@ fail_by_result(ShardPeer *peer)
 	return fail(peer);
 }
 
-/*
- * Line ends and tabs become one blank each.
- */
-static void
-one_line(char *text)
-{
-	char *to = text;
-
-	for (const char *from = text; *from != '\0'; from++)
-	{
-		bool space = *from == '\n' || *from == '\t' || *from == ' ';
-
-		if (!space || (to > text && to[-1] != ' '))
-			*to++ = space ? ' ' : *from;
-	}
-	*to = '\0';
-}
-
-/*
- * Copies a text that came from anywhere: cut, without line ends, valid in our encoding. What is said
- * before a connection stands comes in the encoding of the other server.
- */
-static void
-copy_text(char *to, size_t size, const char *from)
-{
-	int length;
-
-	to[0] = '\0';
-	if (from == NULL)
-		return;
-	strlcpy(to, from, size);
-	length = pg_mbcliplen(to, strlen(to), size - 1);
-	to[length] = '\0';
-	if (!pg_verifymbstr(to, length, true))
-		for (char *c = to; *c != '\0'; c++)
-			if (IS_HIGHBIT_SET(*c))
-				*c = '?';
-	while (length > 0 && (to[length - 1] == '\n' || to[length - 1] == ' '))
-		to[--length] = '\0';
-	one_line(to);
-}
-
-/*
- * Notes a failure; see peer_private.h.
- */
-void
-shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text,
-					   const char *detail, const char *hint)
-{
-	failure->sqlstate = sqlstate;
-	copy_text(failure->text, sizeof(failure->text), text);
-	copy_text(failure->detail, sizeof(failure->detail), detail);
-	copy_text(failure->hint, sizeof(failure->hint), hint);
-}
-
 ShardPeerState
 shard_peer_state(const ShardPeer *peer)
 {
@@ -614,34 +558,6 @@ shard_peer_answer(const ShardPeer *peer, int *length)
 		return NULL;
 	*length = PQgetlength(result, 0, 0);
 	return PQgetvalue(result, 0, 0);
-}
-
-int
-shard_peer_error(const ShardPeer *peer, const char **text)
-{
-	if (text != NULL)
-		*text = peer->failure.text;
-	return peer->failure.sqlstate;
-}
-
-/*
- * Raises the last failure; see peer.h.
- */
-void
-shard_peer_throw(const ShardPeer *peer, const char *context)
-{
-	const ShardPeerFailure *failure = &peer->failure;
-	const char *hint = failure->hint;
-
-	if (hint[0] == '\0' && failure->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE)
-		hint = "Call shard_allow_peer() in that database for the role that connects.";
-
-	ereport(ERROR,
-			(errcode(failure->sqlstate != 0 ? failure->sqlstate
-											: ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-			 errmsg_internal("%s", failure->text),
-			 failure->detail[0] != '\0' ? errdetail_internal("%s", failure->detail) : 0,
-			 hint[0] != '\0' ? errhint("%s", hint) : 0, errcontext("%s", context)));
 }
 
 uint32
