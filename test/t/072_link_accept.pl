@@ -105,6 +105,8 @@ is($two->sql('SELECT count(*) FROM shard.position WHERE quarantine IS NOT NULL')
 # Node 1 is away, so that messages for it are stored, and are in the copy.
 $one->server->stop('fast');
 send_to($two, $here, 'b4', 'b6');
+# They are on their way, and not only in the inbox: what a copy has not routed yet it sends as its own.
+$two->wait_until('SELECT outbox_messages = 3 FROM shard_peers WHERE node = 1', 'the outbox');
 copy_alone('stored');
 $one->server->recover;
 $cluster->wait_up;
