@@ -143,8 +143,9 @@ check_room(ShardType *type, int payload_len)
 				 errdetail(INT64_FORMAT
 						   " messages cannot be handled now, buffer_size is " INT64_FORMAT ".",
 						   (int64) pg_atomic_read_u64(&type->counter->held), type->buffer_size),
-				 errhint("See shard_inbox for what they wait for, or raise buffer_size with "
-						 "shard_alter().")));
+				 errhint(
+					 "See shard_inbox for what they wait for, and shard_peers if nodes are away; "
+					 "or raise buffer_size with shard_alter().")));
 	if (limit > 0 && pg_atomic_read_u64(&db->log.bytes) + shard_log_pending_bytes() > limit)
 		refuse(db);
 }

@@ -10,9 +10,11 @@
 #include "miscadmin.h"
 
 #include "cluster_view.h"
+#include "control_store.h"
 #include "core/membership.h"
 #include "health.h"
 #include "plane.h"
+#include "security.h"
 
 #include "compat.h"
 
@@ -144,6 +146,44 @@ check_members(ShardHealth *health, const ShardPlaneView *view, List *reports)
 						 shard_cluster_view_report_of(reports, members[i].node));
 }
 
+/* For shard_control_store_learned: the minimum of members, 0 once it was met. */
+static void
+see_minimum(const ShardMapEntry *entry, void *arg)
+{
+	ShardSettingsRecord settings;
+	int *minimum = arg;
+
+	if (entry->key.kind == SHARD_MAP_FORMED && entry->key.a == 0 && !entry->deleted)
+		*minimum = 0;
+	else if (entry->key.kind == SHARD_MAP_SETTINGS && shard_record_get_settings(entry, &settings))
+		*minimum = settings.min_members;
+}
+
+/*
+ * Too few members have ever been there for the first homes (C4).
+ */
+static void
+check_minimum(ShardHealth *health)
+{
+	ShardSecurity security = {0};
+	const ShardDirectoryMember *members;
+	int minimum = 0;
+	int up = 0;
+	int count;
+
+	members = shard_cluster_view_directory(&count);
+	for (int i = 0; i < count; i++)
+		up += members[i].record.status == SHARD_MEMBER_UP;
+	shard_security_begin_system(&security);
+	shard_control_store_learned(SHARD_MAP_SETTINGS, see_minimum, &minimum);
+	shard_control_store_learned(SHARD_MAP_FORMED, see_minimum, &minimum);
+	shard_security_end(&security);
+	if (up < minimum)
+		shard_health_add(health, psprintf("%d of the %d members that shard.min_members wants are "
+										  "up: shards get no homes before",
+										  up, minimum));
+}
+
 /*
  * Adds what is wrong; see health.h.
  */
@@ -168,5 +208,6 @@ shard_health_cluster(ShardHealth *health)
 		}
 		check_coordinator(health, &view, reports);
 		check_members(health, &view, reports);
+		check_minimum(health);
 	}
 }

@@ -19,11 +19,7 @@ $one->add(1, 1);
 my $error = $one->error_of(q{SELECT shard_ask('counter', '1', '{}', '2 s')});
 like($error, qr/ERROR/, 'Y01: no answer with two of three');
 is($one->sql(q{SELECT count(*) FROM shard_homes WHERE type_name = 'counter' AND node IS NOT NULL}), 0, 'Y01: and no home');
-TODO:
-{
-	local $TODO = 'shard_health does not speak of shard.min_members';
-	like($one->sql('SELECT array_to_string(problems, $$; $$) FROM shard_health()'), qr/member/, 'shard_health says what is missing');
-}
+like($one->sql('SELECT array_to_string(problems, $$; $$) FROM shard_health()'), qr/member/, 'shard_health says what is missing');
 
 $cluster->join_node(3);
 $cluster->wait_up;
