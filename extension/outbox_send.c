@@ -261,7 +261,6 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 		stream->next = find_next(stream);
 	for (packet = stream->next; packet != NULL; packet = shard_out_after(packet))
 	{
-#ifndef SHARD_MUTANT_PUSH_BEFORE_RELEASE
 		if (!shard_gate_released(0, 0, 0, packet->lsn))
 		{
 			/* the newest of them: one flush is as good for all */
@@ -270,7 +269,6 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 				*waiting = Max(*waiting, dlist_tail_element(OutPacket, link, &stream->logged)->lsn);
 			break;
 		}
-#endif
 		if (!fits(packet, section, parcels->len, max_rows, max_bytes) ||
 			(packet->parcels == NULL && !read_back(packet)))
 			break;

@@ -352,6 +352,9 @@ take_stream(Receive *receive, ShardReader *section)
 			continue;
 		check_parcel(receive, &parcel, stream.lane);
 		append_parcel(&parcel, stream.lane);
+#ifdef SHARD_MUTANT_RECEIVED_TWICE
+		append_parcel(&parcel, stream.lane);
+#endif
 		CHECK_FOR_INTERRUPTS();
 	}
 	if (section->at != section->end)
