@@ -134,6 +134,19 @@ left(ShardNode *node)
 	node->leave_wished = false;
 }
 
+/*
+ * This start was admitted in an era that is over, by voters that were given up: this era knows the
+ * incarnation before it. The node claims anew what it follows (R13).
+ */
+static void
+not_admitted_here(ShardNode *node, int32 inc_no)
+{
+	node->admitted = false;
+	node->inc_no = inc_no;
+	node->next_admit = 0;
+	shard_node_write_identity(node);
+}
+
 /* See node_private.h. */
 void
 shard_node_member_self(ShardNode *node)
@@ -186,6 +199,8 @@ shard_node_member_self(ShardNode *node)
 	}
 	else if (node->admitted && self.inc_no > node->inc_no)
 		fence(node, "another incarnation of the node lives");
+	else if (node->admitted && self.inc_no < node->inc_no)
+		not_admitted_here(node, self.inc_no);
 	update_workers(node, "not admitted");
 }
 

@@ -122,6 +122,55 @@ test_forced_voters(void)
 	is_int(shard_node_era(machines[2].node), 1, "in a new era");
 }
 
+/*
+ * The only voter of two was given up, though it lived: it starts in its own era, where it admits itself,
+ * and then meets the new one, which knows its former incarnation. It is admitted there, too (R13).
+ */
+static void
+test_voter_given_up(void)
+{
+	static const int32 second[] = {2};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS,
+							.n_nodes = 1,
+							.nodes = second,
+							.token = 31};
+	ShardArena *arena = shard_arena_create();
+	const ShardMapEntry *entry;
+	ShardMemberRecord record;
+
+	end_world();
+	begin_world();
+	start(0);
+	start(1);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	run(5 * SHARD_SECOND);
+	is_int(shard_node_id(machines[1].node), 2, "two are a cluster");
+	stop(0);
+	run(5 * SHARD_SECOND);
+	happen(1, &event);
+	machines[0].cut = true;
+	start(0);
+	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_WHO_ANSWERED,
+								.node = 1,
+								.uuid = machines[0].incarnation});
+	run(5 * SHARD_SECOND);
+	is_int(shard_node_incarnation(machines[0].node), 2, "the lost one admits itself");
+	is_int(shard_node_era(machines[0].node), 0, "in its own era");
+	machines[0].cut = false;
+	run(20 * SHARD_SECOND);
+	is_int(shard_node_era(machines[0].node), 1, "it enters the new era");
+	ok(shard_node_admitted(machines[0].node) && !shard_node_fenced(machines[0].node),
+	   "and is admitted there");
+	entry = shard_map_value(shard_node_learned(machines[1].node),
+							(ShardMapKey){SHARD_MAP_MEMBER, 1, 0});
+	ok(entry && shard_record_get_member(entry, &record, arena) &&
+		   shard_record_uuid_equal(record.inc_uuid, machines[0].incarnation) &&
+		   record.inc_no == shard_node_incarnation(machines[0].node),
+	   "as what it is");
+	shard_arena_destroy(arena);
+}
+
 /* A node that joins brings its types by name; the ids that its own cluster gave them are gone. */
 static void
 test_types_of_joiner(void)
@@ -243,6 +292,7 @@ main(void)
 	test_foreign_hint();
 	test_era_ends_office();
 	test_forced_voters();
+	test_voter_given_up();
 	test_types_of_joiner();
 	test_impossible_ballot();
 	test_not_in_copy();
