@@ -32,10 +32,12 @@
 static void
 put_header(const Link *link, StringInfo out, int32 to_inc)
 {
-	ShardPlaneView *view = &shard_transport.view;
+	const ShardPlaneView *view = &shard_transport.view;
+	ShardPlaneView newest;
 	ShardCallHeader header;
 
-	shard_plane_get(shard_transport.db, view);
+	/* only what rises without a generation: the rest is for follow_view() to notice */
+	shard_plane_get(shard_transport.db, &newest);
 	header = (ShardCallHeader){.protocol_version = SHARD_PROTOCOL_VERSION,
 							   .cluster = view->cluster,
 							   .era = view->era,
@@ -44,7 +46,7 @@ put_header(const Link *link, StringInfo out, int32 to_inc)
 							   .incarnation = view->incarnation,
 							   .to = link->node,
 							   .to_inc = to_inc,
-							   .known_n = view->learned_n};
+							   .known_n = newest.learned_n};
 	shard_packet_put_header(out, &header);
 }
 
