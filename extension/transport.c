@@ -76,6 +76,7 @@ forget_connection(Link *link)
 	link->poll_gate = false;
 	link->naps = 0;
 	link->known_n = 0;
+	link->quarantined = 0;
 	if (link->told != NULL)
 		hash_destroy(link->told);
 	link->told = NULL;
@@ -153,7 +154,6 @@ shard_transport_restart(int32 node)
 			continue;
 		shard_peer_close(link->peer, false);
 		forget_connection(link);
-		link->quarantined = 0;
 	}
 }
 

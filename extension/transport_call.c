@@ -301,6 +301,7 @@ take_position(Link *link, const ShardPositionSection *section, Verdicts *verdict
 	state = shard_stream_greeted(stream, &position);
 	if (state == SHARD_STREAM_OPEN)
 	{
+		link->quarantined &= ~(1u << section->lane);
 		shard_outbox_received(link->node, section->lane, section->seq);
 		shard_outbox_quarantine(link->node, section->lane, NULL, &position);
 		return;
