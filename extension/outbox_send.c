@@ -338,22 +338,27 @@ void
 shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStreamPosition *position)
 {
 	OutStream *stream = shard_out_stream(node, lane, true);
+	OutStream stored;
 	MemoryContext old = CurrentMemoryContext;
 
 	stream->heard = *position;
 	if ((why == NULL && stream->quarantine == NULL) ||
 		(why != NULL && stream->quarantine != NULL && strcmp(why, stream->quarantine) == 0))
 		return;
-	if (stream->quarantine != NULL)
-		pfree(stream->quarantine);
-	stream->quarantine = why == NULL ? NULL : MemoryContextStrdup(shard_outbox.context, why);
+
+	/* in memory after the commit: what failed is written with the next hello */
+	stored = *stream;
+	stored.quarantine = unconstify(char *, why);
 	StartTransactionCommand();
 	(void) shard_catalog_lock(false);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	shard_out_table_store_stream(stream);
+	shard_out_table_store_stream(&stored);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(old);
+	if (stream->quarantine != NULL)
+		pfree(stream->quarantine);
+	stream->quarantine = why == NULL ? NULL : MemoryContextStrdup(shard_outbox.context, why);
 	stream->saved_last = stream->last;
 }
 
