@@ -224,6 +224,7 @@ static void
 forget_news(void)
 {
 	shard_routing.refusals = shard_routing.hellos = shard_routing.started = NIL;
+	shard_routing.unheard = NIL;
 	MemoryContextReset(shard_routing.later);
 }
 

@@ -264,6 +264,26 @@ do_want_home(void *context, const ShardRoute *route)
 	shard_routing_report(SHARD_EVENT_HOMES_WANTED, &ref);
 }
 
+/* A message came without its home: logged once per shard and turn. */
+static void
+log_unheard(const ShardRoute *route, const ShardItem *item)
+{
+	MemoryContext old;
+
+	if (list_member_ptr(shard_routing.unheard, route))
+		return;
+	old = MemoryContextSwitchTo(shard_routing.later);
+	shard_routing.unheard = lappend(shard_routing.unheard, unconstify(ShardRoute *, route));
+	MemoryContextSwitchTo(old);
+	ereport(LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("node %d sent a message for shard %d of entity type %d in epoch %d, which is "
+					"not known here",
+					item->stamp.a, route->shard, route->type_id, item->epoch),
+			 errdetail("Its home should have come before it (H3). The message stays there.")));
+	do_want_home(NULL, route);
+}
+
 static void
 do_refused(void *context, const ShardRoute *route, const ShardItem *item)
 {
@@ -274,14 +294,7 @@ do_refused(void *context, const ShardRoute *route, const ShardItem *item)
 		return;
 	if (route->node == 0 || item->epoch > route->epoch)
 	{
-		ereport(
-			LOG,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("node %d sent a message for shard %d of entity type %d in epoch %d, which is "
-					"not known here",
-					item->stamp.a, route->shard, route->type_id, item->epoch),
-			 errdetail("Its home should have come before it (H3). The message stays there.")));
-		do_want_home(NULL, route);
+		log_unheard(route, item);
 		return;
 	}
 	refusal = shard_routing.refusals == NIL ? NULL : llast(shard_routing.refusals);

@@ -51,8 +51,9 @@ typedef struct ShardRouting
 	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
 	int64 passed[SHARD_LANES];	/* and the first one of this turn */
 	bool saved;					/* marks were written in this turn */
-	MemoryContext later;		/* of the next three: to be told after commit */
-	List *refusals;				/* ShardRefusal * */
+	MemoryContext later;		/* of the next four, which the turn's end empties */
+	List *unheard;				/* ShardRoute *: refused for lack of their home, and logged */
+	List *refusals;				/* ShardRefusal *, the rest is to be told after commit */
 	List *hellos;				/* nodes that want all marks */
 	List *started;				/* ShardShardRef * */
 
