@@ -451,16 +451,27 @@ rotate(ShardRegion *region)
 static bool
 talk(ShardRegion *region)
 {
-	bool more = shard_transport_run();
+	return shard_transport_run();
+}
 
+/* Homes that are still wanted. */
+static bool
+want_homes(ShardRegion *region)
+{
 	(void) shard_routing_ask();
-	more |= shard_region_poll_asks(region);
+	return false;
+}
+
+/* What the outbox needs no more. */
+static bool
+follow_outbox(ShardRegion *region)
+{
 	if (shard_outbox_changed())
 	{
 		keep_log(region);
 		follow_drain(region, false);
 	}
-	return more;
+	return false;
 }
 
 /*
@@ -621,6 +632,9 @@ work(ShardRegion *region)
 	else
 		(void) fenced_chore(region, shard_region_answer_reports);
 	more |= fenced_chore(region, talk);
+	(void) fenced_chore(region, want_homes);
+	more |= fenced_chore(region, shard_region_poll_asks);
+	(void) fenced_chore(region, follow_outbox);
 	more |= fenced_chore(region, rotate);
 	return more;
 }

@@ -88,7 +88,8 @@ forget_connection(Link *link)
 void
 shard_transport_link_failed(Link *link, int sqlstate, const char *text)
 {
-	bool news = !link->failing || link->sqlstate != sqlstate;
+	bool news = (!link->failing || link->sqlstate != sqlstate) &&
+				(link->erred == 0 || link->erred != sqlstate);
 
 	link->failing = true;
 	link->sqlstate = sqlstate;
@@ -109,7 +110,7 @@ link_is_open(Link *link)
 {
 	link->open_since = GetCurrentTimestamp();
 	shard_outbox_reachable(link->node, true);
-	if (link->failing)
+	if (link->failing && link->erred == 0)
 		ereport(LOG, (errmsg("link to node %d is open again", link->node)));
 	link->failing = false;
 	link->sqlstate = 0;
@@ -231,6 +232,38 @@ run_link(Link *link, TimestampTz now)
 	poll_link(link);
 }
 
+/*
+ * A link that survives its errors: a packet that cannot be read harms the node alone that it is for. Each
+ * attempt meets it again, which is reported once.
+ */
+static void
+run_fenced_link(Link *link, TimestampTz now)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		run_link(link, now);
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (link->erred != error->sqlerrcode)
+			EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(context);
+		shard_peer_close(link->peer, true);
+		shard_transport_link_failed(link, error->sqlerrcode, error->message);
+		link->erred = error->sqlerrcode;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+}
+
 static void
 close_all(void)
 {
@@ -317,7 +350,7 @@ run_links(void)
 			AllocSetContextCreate(TopMemoryContext, "shard transport", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(t->scratch);
 	for (int i = 0; i < t->n_links; i++)
-		run_link(t->links[i], now);
+		run_fenced_link(t->links[i], now);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(t->scratch);
 }

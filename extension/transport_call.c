@@ -377,6 +377,11 @@ take_received(Link *link, ShardReader *reader)
 			shard_outbox_received(link->node, received.lane, received.seq);
 		reader->failed |= section.failed;
 	}
+	if (reader->failed)
+		return;
+	if (link->erred != 0)
+		ereport(LOG, (errmsg("link to node %d is open again", link->node)));
+	link->erred = 0;
 	shard_transport_link_news_answered(link);
 }
 

@@ -77,6 +77,7 @@ typedef struct Link
 	int sqlstate;
 	TimestampTz failed_at;
 	char error[256];
+	int erred; /* SQLSTATE of an error here since the peer last received something; 0: none */
 } Link;
 
 typedef struct Transport
