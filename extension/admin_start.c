@@ -18,8 +18,9 @@
 #include "admin.h"
 #include "coordinator.h"
 #include "core/allocation.h"
-#include "plane.h"
+#include "directory.h"
 #include "registry.h"
+#include "security.h"
 
 #include "compat.h"
 
@@ -201,18 +202,33 @@ start_again(const ShardAdminType *wanted)
 }
 
 /*
- * The number of a new type: a node alone takes one of its own, which its coordinator worker has
+ * Whether the cluster has, or had, other members, as far as this database knows durably: what they
+ * called types is in the map, whoever is left, and whether or not the coordinator worker runs.
+ */
+static bool
+had_others(void)
+{
+	ShardSecurity security = {0};
+	int count;
+
+	shard_security_begin_system(&security);
+	(void) shard_directory_refresh();
+	shard_security_end(&security);
+	(void) shard_directory_list(&count);
+	return count > 1;
+}
+
+/*
+ * The number of a new type: a node that was always alone takes one of its own, which its coordinator worker has
  * registered; in a cluster with others it is asked for. 0: one of its own.
  */
 static int32
 number_in_cluster(const ShardAdminType *type)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
-	ShardPlaneView view;
 	const char *role = type->settings.value[SHARD_SETTING_ROLE];
 
-	shard_plane_get(shard_shmem_database(), &view);
-	if (!view.known || view.members <= 1)
+	if (!had_others())
 		return 0;
 	command.type.name = type->name;
 	command.type.number_of_shards =

@@ -158,10 +158,10 @@ random_uuid(void)
 }
 
 /*
- * Is this node the only member that it knows? With others it has to be careful after a restore.
+ * See coordinator_private.h. Not the view: that is empty until the first round is over.
  */
-static bool
-is_alone(void)
+bool
+shard_coordinator_was_always_alone(void)
 {
 	int count;
 	ShardArena *arena = shard_arena_create();
@@ -184,7 +184,7 @@ start_kind(void)
 
 	if (timeline == shard_coordinator.row.timeline)
 		return SHARD_START_RESTART;
-	if (!is_alone() && shard_node_was_restored(timeline))
+	if (!shard_coordinator_was_always_alone() && shard_node_was_restored(timeline))
 		return SHARD_START_COPY;
 	return SHARD_START_PROMOTED;
 }

@@ -82,6 +82,10 @@ extern void shard_coordinator_restart(bool revive);
 
 /* A transaction with the extension locked; ends the process if the extension is gone. */
 extern void shard_coordinator_begin(void);
+
+/* Is this node the only member that its map has ever had? */
+extern bool shard_coordinator_was_always_alone(void);
+
 extern void shard_coordinator_commit(void);
 
 /* coordinator_actions.c: what a step left in out. */

@@ -432,7 +432,7 @@ was_dropped(const Learned *learned, const LocalType *mine)
 	if (mine != NULL && mine->type_id == learned->type_id)
 		return false;
 	if (!read_once)
-		return shard_coordinator.view.members <= 1;
+		return shard_coordinator_was_always_alone();
 	return mine != NULL && before != NULL && before->type_id == learned->type_id;
 }
 

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "control_store.h"
 #include "directory.h"
@@ -62,7 +63,10 @@ shard_directory_refresh(void)
 		texts = shard_arena_create();
 	shard_arena_reset(texts);
 	MemoryContextSwitchTo(context);
+	/* What was announced by that number is committed: the caller's snapshot may be older. */
+	PushActiveSnapshot(GetLatestSnapshot());
 	shard_control_store_learned(SHARD_MAP_MEMBER, add, NULL);
+	PopActiveSnapshot();
 	generation = now;
 	valid = true;
 	return true;

@@ -311,12 +311,17 @@ turn(ShardRegion *region)
 	else
 		CommitTransactionCommand();
 
-	shard_cursor_committed(region->cursor, result.record_seq);
-	shard_executor_committed(lsn);
+	region->committed = true;
+
+	/* what they need of the log is published before the position, which lets rotation take it */
 	shard_outbox_committed(lsn);
 	shard_routing_committed(lsn);
+	keep_log(region);
+	shard_cursor_committed(region->cursor, result.record_seq);
+	shard_executor_committed(lsn);
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);
+	region->committed = false;
 	plan_after_success(region, shard_executor_errors() != result.errors);
 	return result.more || region->careful || region->careful_next;
 }
@@ -382,6 +387,13 @@ recover(ShardRegion *region, MemoryContext context)
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
 	FlushErrorState();
+
+	/* What is in memory tells neither of the time before the commit nor after it: the next worker reads. */
+	if (region->committed)
+	{
+		error->elevel = FATAL;
+		ThrowErrorData(error);
+	}
 	HOLD_INTERRUPTS();
 	AbortCurrentTransaction();
 	shard_executor_explain(error);

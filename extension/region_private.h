@@ -44,7 +44,8 @@ typedef struct ShardRegion
 	ShardRequest *accept; /* shard_link_accept() in this turn, to be answered; NULL: none */
 	ShardRoutingAccepted accepted; /* what it did */
 	ShardRegionDrain drain;
-	bool busy; /* the turn found a lock taken */
+	bool busy;		/* the turn found a lock taken */
+	bool committed; /* the turn has, but not everything in memory knows it yet */
 
 	/* who the node is, as of the last look */
 	int32 self;

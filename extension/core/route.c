@@ -162,12 +162,13 @@ ShardRoute *
 shard_route_get(ShardRoutes *routes, int32 type_id, int32 shard)
 {
 	RouteKey key = {type_id, shard};
-	RouteEntry *entry;
+	RouteEntry *entry = routemap_lookup(routes->map, key);
 	bool found;
 
-	entry = routemap_insert(routes->map, key, &found);
-	if (!found)
+	/* An insert may make the table grow though the key is there; somebody may be iterating. */
+	if (entry == NULL)
 	{
+		entry = routemap_insert(routes->map, key, &found);
 		entry->route = palloc0(sizeof(ShardRoute));
 		entry->route->type_id = type_id;
 		entry->route->shard = shard;
