@@ -247,17 +247,28 @@ shard_position_list(Oid dboid, int *count)
 	}
 }
 
-void
-shard_position_saved(Oid dboid, int64 row_seq)
+/*
+ * Does an entry say what was written? It may have moved since, to a row of another segment, though its
+ * row_seq, a lower bound, may not tell.
+ */
+static bool
+is_written(const ShardPosition *entry, const ShardPosition *written)
 {
-	HASH_SEQ_STATUS scan;
-	ShardPosition *entry;
+	return entry->row_seq == written->row_seq && entry->stream.inc == written->stream.inc &&
+		   entry->stream.gen == written->stream.gen && entry->stream.seq == written->stream.seq;
+}
 
+void
+shard_position_set_in_table(const ShardPosition *list, int count)
+{
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	hash_seq_init(&scan, streams);
-	while ((entry = hash_seq_search(&scan)) != NULL)
-		if (entry->key.dboid == dboid && entry->row_seq <= row_seq)
+	for (int i = 0; i < count; i++)
+	{
+		ShardPosition *entry = hash_search(streams, &list[i].key, HASH_FIND, NULL);
+
+		if (entry != NULL && is_written(entry, &list[i]))
 			entry->in_table = true;
+	}
 	LWLockRelease(shared->lock);
 }
 

@@ -65,8 +65,11 @@ extern void shard_position_set_quarantine(const ShardPositionKey *key, int32 qua
 /* All streams of a database, palloc'd, in no order. */
 extern ShardPosition *shard_position_list(Oid dboid, int *count);
 
-/* After the commit of a rotation: rows up to a seq are gone, table shard.position has them. */
-extern void shard_position_saved(Oid dboid, int64 row_seq);
+/*
+ * After the commit of a rotation that wrote these to table shard.position: the table has those that
+ * are still the same.
+ */
+extern void shard_position_set_in_table(const ShardPosition *list, int count);
 
 /*
  * Waits until the stream was received up to a seq, for some microseconds at most; false: it was not.

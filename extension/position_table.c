@@ -12,6 +12,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/uuid.h"
 
 #include "catalog.h"
@@ -29,6 +30,10 @@ static const char *const upsert_position =
 	" seq = EXCLUDED.seq, writer = EXCLUDED.writer, quarantine = EXCLUDED.quarantine";
 
 #define UPSERT_PARAMETERS 8
+
+/* What the last shard_position_save() wrote, until its transaction has committed. */
+static ShardPosition *written = NULL;
+static int n_written = 0;
 
 static const char *const origin_regressed = "origin regressed";
 static const char *const receiver_regressed = "receiver regressed";
@@ -157,20 +162,37 @@ shard_position_store(const ShardPosition *position)
 		elog(ERROR, "could not write shard.position");
 }
 
-bool
+/* Forgets what the last save wrote. */
+static void
+forget_written(void)
+{
+	if (written != NULL)
+		pfree(written);
+	written = NULL;
+	n_written = 0;
+}
+
+void
 shard_position_save(int64 last_seq)
 {
 	int count;
-	ShardPosition *list = shard_position_list(MyDatabaseId, &count);
-	bool any = false;
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
+	forget_written();
+	written = shard_position_list(MyDatabaseId, &count);
+	MemoryContextSwitchTo(old);
 	for (int i = 0; i < count; i++)
 	{
-		if (list[i].row_seq == 0 || list[i].row_seq > last_seq || list[i].in_table)
+		if (written[i].row_seq == 0 || written[i].row_seq > last_seq || written[i].in_table)
 			continue;
-		shard_position_store(&list[i]);
-		any = true;
+		shard_position_store(&written[i]);
+		written[n_written++] = written[i];
 	}
-	pfree(list);
-	return any;
+}
+
+void
+shard_position_saved(void)
+{
+	shard_position_set_in_table(written, n_written);
+	forget_written();
 }

@@ -22,10 +22,11 @@ extern void shard_position_loaded(ShardDatabase *db, uint32 lanes);
 
 /*
  * Rotation, within SPI, in the transaction that empties a segment and holds its lock: writes the
- * positions whose newest row is there, or below. Returns whether there were any. After the commit
- * shard_position_saved().
+ * positions whose newest row is there, or below. After the commit shard_position_saved(), which is
+ * about what the last save wrote.
  */
-extern bool shard_position_save(int64 last_seq);
+extern void shard_position_save(int64 last_seq);
+extern void shard_position_saved(void);
 
 /*
  * Within SPI and as the system: writes a position that the log has already, or gets in this transaction,

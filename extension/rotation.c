@@ -197,7 +197,7 @@ truncate_segment(int number, int64 last_seq)
 	snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
-	(void) shard_position_save(last_seq);
+	shard_position_save(last_seq);
 	emptying = true;
 	PG_TRY();
 	{
@@ -255,7 +255,7 @@ empty_segment(ShardDatabase *db, int number, Oid extension)
 	CommitTransactionCommand();
 	if (emptied)
 	{
-		shard_position_saved(MyDatabaseId, last_seq);
+		shard_position_saved();
 		publish_empty(db, number, filenumber);
 	}
 	return emptied;
