@@ -88,7 +88,7 @@ await_stream(const ShardCallee *callee, const ShardAskCall *ask, int64 deadline)
 			 errhint("See shard_peers.")));
 }
 
-/* Runs the ask; raises what it ends with if that is no reply. */
+/* Runs the ask; raises what it ends with if that is no reply. SHARD_RING_NOT_HERE as there. */
 static char *
 run_ask(const ShardCallee *callee, const ShardAskCall *ask, int *length)
 {
@@ -115,11 +115,6 @@ static void
 answer_error(const ErrorData *error, ShardAskAnswer *answer)
 {
 	memset(answer, 0, sizeof(*answer));
-	if (error->sqlerrcode == SHARD_ERRCODE_NOT_HERE)
-	{
-		answer->outcome = SHARD_ASK_NOT_HERE;
-		return;
-	}
 	answer->outcome = SHARD_ASK_ERROR;
 	answer->has_payload = true;
 	answer->payload = shard_ring_body_pack_error(error, &answer->payload_len);
@@ -136,7 +131,7 @@ run_answered(ShardCallee *callee, const ShardAskCall *ask, ShardAskAnswer *answe
 		int length = 0;
 
 		answer->payload = run_ask(callee, ask, &length);
-		answer->outcome = SHARD_ASK_REPLY;
+		answer->outcome = length == SHARD_RING_NOT_HERE ? SHARD_ASK_NOT_HERE : SHARD_ASK_REPLY;
 		answer->has_payload = answer->payload != NULL;
 		answer->payload_len = answer->has_payload ? length : 0;
 	}

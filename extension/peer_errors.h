@@ -13,8 +13,6 @@
  *					   caller's incarnation: again after a short pause
  * SH004  STRANGER     another cluster, era, protocol version or node than the caller thinks: again
  *					   after a long pause, and an operator should look
- * SH005  NOT_HERE     the shard of an ask is not active here in that epoch; from the region worker to
- *					   the peer's backend only, which answers SHARD_ASK_NOT_HERE
  * 08P01  (PostgreSQL's protocol_violation) the bytes are damaged
  * 0A000  (feature_not_supported) a mandatory section that this version does not know
  */
@@ -24,4 +22,3 @@
 #define SHARD_ERRCODE_HELLO_FIRST MAKE_SQLSTATE('S', 'H', '0', '0', '2')
 #define SHARD_ERRCODE_NOT_YET MAKE_SQLSTATE('S', 'H', '0', '0', '3')
 #define SHARD_ERRCODE_STRANGER MAKE_SQLSTATE('S', 'H', '0', '0', '4')
-#define SHARD_ERRCODE_NOT_HERE MAKE_SQLSTATE('S', 'H', '0', '0', '5')

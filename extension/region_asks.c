@@ -15,7 +15,6 @@
 #include "core/message.h"
 #include "executor.h"
 #include "outbox.h"
-#include "peer_errors.h"
 #include "region_private.h"
 #include "remote_ask.h"
 #include "routing.h"
@@ -105,16 +104,6 @@ compact_asks(ShardRegion *region)
 	region->asks = kept;
 }
 
-/* A peer's ask that this node is not the home for, in that epoch: certainly not executed. */
-static void
-refuse(const ShardRequest *request)
-{
-	ErrorData error = {.sqlerrcode = SHARD_ERRCODE_NOT_HERE,
-					   .message = "the shard of the ask is not active here"};
-
-	shard_ring_reply_error(request, &error);
-}
-
 static Decision
 decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward *forward)
 {
@@ -122,7 +111,7 @@ decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward 
 		return ASK_LATER;
 	if (request->tagged && !shard_routing_is_home(request->type_id, request->shard, request->epoch))
 	{
-		refuse(request);
+		shard_ring_reply_not_here(request);
 		return ASK_ANSWERED;
 	}
 	switch (shard_routing_where(request->type_id, request->shard, &forward->node, &forward->epoch))

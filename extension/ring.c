@@ -161,6 +161,7 @@ send_reply(const ShardRequest *request, bool failed, const char *data, int len, 
 	if (!shard_ring_slot_claim(slot, request->generation))
 		return;
 	slot->failed = failed;
+	slot->not_here = false;
 	slot->lsn = lsn;
 	PG_TRY();
 	{
@@ -199,4 +200,17 @@ shard_ring_reply_error(const ShardRequest *request, const ErrorData *error)
 
 	send_reply(request, true, packed, len, InvalidXLogRecPtr);
 	pfree(packed);
+}
+
+void
+shard_ring_reply_not_here(const ShardRequest *request)
+{
+	ShardRingSlot *slot = shard_ring_slot_get(request->slot);
+
+	if (!shard_ring_slot_claim(slot, request->generation))
+		return;
+	slot->failed = false;
+	slot->not_here = true;
+	slot->lsn = InvalidXLogRecPtr;
+	shard_ring_slot_done(slot);
 }

@@ -36,7 +36,7 @@ typedef struct ShardRequest
 	ShardRequestKind kind;
 	int64 after;	  /* to be executed when the scan has passed this seq */
 	bool tagged;	  /* of a peer: its shard must be active here in this epoch, ... */
-	int32 epoch;	  /* ... or the answer is error SHARD_ERRCODE_NOT_HERE (peer_errors.h) */
+	int32 epoch;	  /* ... or the answer is SHARD_RING_NOT_HERE */
 	int64 timeout_us; /* how long the asker waits, from the submission on */
 	int32 type_id;
 	int32 shard;
@@ -86,11 +86,17 @@ extern void
 shard_ring_reply(const ShardRequest *request, const char *data, int len, XLogRecPtr lsn);
 extern void shard_ring_reply_error(const ShardRequest *request, const ErrorData *error);
 
+/* Worker: the answer to a tagged ask that its shard is not active here in that epoch. */
+extern void shard_ring_reply_not_here(const ShardRequest *request);
+
 /*
  * Backend: submits a request to a worker and waits for the answer, which is
  * palloc'd (NULL: SQL NULL). Raises the worker's error with its SQLSTATE,
  * message, detail, hint and context; a time-out, a cancel or the worker's death
- * after it took the request is reported as "outcome unknown".
+ * after it took the request is reported as "outcome unknown". *len is
+ * SHARD_RING_NOT_HERE, beside NULL, if a tagged ask was refused: it was
+ * certainly not executed.
  */
+#define SHARD_RING_NOT_HERE (-2)
 extern char *shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request,
 							 int64 timeout_us, int *len);

@@ -325,6 +325,7 @@ shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int6
 	Outcome outcome = OUTCOME_LOST;
 	XLogRecPtr lsn = InvalidXLogRecPtr;
 	bool failed = false;
+	bool not_here = false;
 	char *data = NULL;
 
 	call.timeout = timeout_us;
@@ -337,6 +338,7 @@ shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int6
 		{
 			lsn = call.slot->lsn;
 			failed = call.slot->failed;
+			not_here = call.slot->not_here;
 			if (!shard_ring_body_read(&call.slot->reply, &data, len))
 				outcome = OUTCOME_LOST;
 		}
@@ -355,5 +357,7 @@ shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int6
 	pass_gate(&call, lsn);
 	if (failed)
 		shard_ring_body_throw(data, *len);
+	if (not_here)
+		*len = SHARD_RING_NOT_HERE;
 	return data;
 }

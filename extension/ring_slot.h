@@ -50,7 +50,8 @@ typedef struct ShardRingSlot
 	int32 waits_for;
 
 	/* written by the worker in REPLYING */
-	bool failed; /* reply is an error (ring_body.h) */
+	bool failed;   /* reply is an error (ring_body.h) */
+	bool not_here; /* no reply: the ask's shard is not active here; certainly not executed */
 	XLogRecPtr lsn;
 
 	ShardRingBody request;

@@ -1,5 +1,6 @@
 # Whatever jsonb a sender may tell, the home takes: its check of what comes over a link refuses nothing
-# that PostgreSQL makes. Messages and replies of asks come out as they went in.
+# that PostgreSQL makes. Messages and replies of asks come out as they went in, and errors of handlers
+# whatever their SQLSTATE.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,6 +19,14 @@ BEGIN
 	RETURN '{}';
 END $$;
 SELECT shard_start('echo', 'echo', max_message_size => 64000000);
+CREATE SEQUENCE raised;
+CREATE FUNCTION fail(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	IF message ? 'noop' THEN RETURN '{}'; END IF;
+	PERFORM nextval('raised');
+	RAISE 'failed with %', message USING ERRCODE = message->>0;
+END $$;
+SELECT shard_start('fail', 'fail');
 });
 my $there = $cluster->entity_at('echo', 2);
 $two->sql('TRUNCATE got');
@@ -64,5 +73,14 @@ is($two->sql('SELECT count(*) FROM got'), $one->sql('SELECT count(*) FROM sent')
 ok($sent eq $got, 'as it was sent, in order');
 is($one->sql(qq{SELECT count(*) FROM (SELECT * FROM sent ORDER BY pos % 7, pos LIMIT 60) s WHERE shard_ask('echo', '$there', message, '60 s') IS DISTINCT FROM message}), 0, 'replies are what was asked');
 is($one->sql(qq{SELECT count(*) FROM sent WHERE octet_length(message::text) > 100000 AND shard_ask('echo', '$there', message, '60 s') IS DISTINCT FROM message}), 0, 'long ones, too');
+
+# The codes that nodes answer each other are a handler's to raise, too: nobody takes its error for theirs.
+my $failing = $cluster->entity_at('fail', 2);
+for my $code (qw(SH001 SH002 SH003 SH005 08P01))
+{
+	$two->sql(q{ALTER SEQUENCE raised RESTART});
+	like($one->error_of(qq{SELECT shard_ask('fail', '$failing', '["$code"]', '10 s')}) // '', qr/$code.*failed with/, "error $code comes back");
+	is($two->sql(q{SELECT nextval('raised')}), 2, 'of one execution');
+}
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();
