@@ -122,7 +122,10 @@ decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward 
 			shard_ring_waits_for(request, 0);
 			return ASK_LATER;
 		case SHARD_ROUTING_THERE:
-			return ASK_THERE;
+			if (shard_remote_ask_room() > region->forwards)
+				return ASK_THERE;
+			shard_ring_waits_for(request, forward->node);
+			return ASK_LATER;
 		case SHARD_ROUTING_LATER:
 			shard_ring_waits_for(request, shard_routing_is_known(request->type_id, request->shard)
 											  ? 0
@@ -215,8 +218,8 @@ shard_region_run_asks(ShardRegion *region, bool all)
 	return done;
 }
 
-/* Sends an ask to its home; false: not now. */
-static bool
+/* Sends an ask to its home. */
+static void
 send_ask(const ShardForward *forward)
 {
 	const ShardRequest *request = forward->request;
@@ -232,7 +235,7 @@ send_ask(const ShardForward *forward)
 						 .payload = request->payload,
 						 .payload_len = request->payload_len};
 
-	return shard_remote_ask_begin(request, forward->node, &call);
+	shard_remote_ask_begin(request, forward->node, &call);
 }
 
 void
@@ -241,8 +244,10 @@ shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn)
 	region->asks = list_delete_first_n(region->asks, done);
 	answer_accept(region, lsn);
 	for (int i = 0; i < region->forwards; i++)
-		if (send_ask(&region->forward[i]))
-			region->asks = list_delete_ptr(region->asks, region->forward[i].request);
+	{
+		send_ask(&region->forward[i]);
+		region->asks = list_delete_ptr(region->asks, region->forward[i].request);
+	}
 	region->forwards = 0;
 	compact_asks(region);
 }

@@ -114,15 +114,19 @@ peer_of(int32 node)
 	return peer;
 }
 
-bool
+int
+shard_remote_ask_room(void)
+{
+	return MAX_QUEUED - n_queued;
+}
+
+void
 shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCall *call)
 {
 	MemoryContext context;
 	RemoteAsk *ask;
 	RemotePeer *peer;
 
-	if (n_queued >= MAX_QUEUED)
-		return false;
 	peer = peer_of(node);
 	context = AllocSetContextCreate(TopMemoryContext, "shard remote ask", ALLOCSET_SMALL_SIZES);
 	ask = MemoryContextAllocZero(context, sizeof(RemoteAsk));
@@ -146,7 +150,6 @@ shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCa
 	dlist_push_tail(&peer->queue, &ask->link);
 	n_queued++;
 	shard_ring_waits_for(request, node);
-	return true;
 }
 
 /* The oldest of a queue whose asker still waits, out of the queue; NULL: none. */

@@ -16,10 +16,13 @@ extern void shard_remote_ask_start(ShardDatabase *db, int worker);
 
 /*
  * Begin: the request belongs to this file from now on (it copies it). call: to whom; its texts are
- * taken from the request. False: all connections and places are taken; try again later.
+ * taken from the request. The caller has looked that there is room.
  */
-extern bool
+extern void
 shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCall *call);
+
+/* How many asks can be begun before the next poll. */
+extern int shard_remote_ask_room(void);
 
 /*
  * Polls; answers askers by shard_ring_reply(). again(): an ask that was certainly not executed, whose
