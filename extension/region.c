@@ -643,6 +643,8 @@ work(ShardRegion *region)
 		more |= fenced_turn(region);
 	else
 		(void) fenced_chore(region, shard_region_answer_reports);
+	if (region->troubles > 0)
+		(void) fenced_chore(region, shard_region_drop_asks);
 	more |= fenced_chore(region, talk);
 	(void) fenced_chore(region, want_homes);
 	more |= fenced_chore(region, shard_region_poll_asks);

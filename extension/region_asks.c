@@ -57,18 +57,13 @@ shard_region_take_requests(ShardRegion *region)
 				shard_executor_report(request->kind, &report);
 			shard_ring_reply(request, report.data, report.len, InvalidXLogRecPtr);
 			pfree(report.data);
+			if (request->payload != NULL)
+				pfree(request->payload);
+			pfree(request);
 		}
 	}
+	list_free(taken);
 	MemoryContextSwitchTo(old);
-}
-
-bool
-shard_region_answer_reports(ShardRegion *region)
-{
-	StartTransactionCommand();
-	shard_region_take_requests(region);
-	CommitTransactionCommand();
-	return false;
 }
 
 /* A copy of a request in current memory. */
@@ -102,6 +97,31 @@ compact_asks(ShardRegion *region)
 	region->spare_context = region->ask_context;
 	region->ask_context = fresh;
 	region->asks = kept;
+}
+
+bool
+shard_region_drop_asks(ShardRegion *region)
+{
+	int count = list_length(region->asks);
+	ListCell *cell;
+
+	region->accept = NULL;
+	region->forwards = 0;
+	foreach (cell, region->asks)
+		if (!shard_ring_alive(lfirst(cell)))
+			region->asks = foreach_delete_current(region->asks, cell);
+	if (list_length(region->asks) < count)
+		compact_asks(region);
+	return false;
+}
+
+bool
+shard_region_answer_reports(ShardRegion *region)
+{
+	StartTransactionCommand();
+	shard_region_take_requests(region);
+	CommitTransactionCommand();
+	return shard_region_drop_asks(region);
 }
 
 static Decision
