@@ -641,10 +641,8 @@ work(ShardRegion *region)
 
 	if (region->handles)
 		more |= fenced_turn(region);
-	else
+	if (!region->handles || region->troubles > 0)
 		(void) fenced_chore(region, shard_region_answer_reports);
-	if (region->troubles > 0)
-		(void) fenced_chore(region, shard_region_drop_asks);
 	more |= fenced_chore(region, talk);
 	(void) fenced_chore(region, want_homes);
 	more |= fenced_chore(region, shard_region_poll_asks);

@@ -99,8 +99,9 @@ compact_asks(ShardRegion *region)
 	region->asks = kept;
 }
 
-bool
-shard_region_drop_asks(ShardRegion *region)
+/* Lets go of asks whose askers are gone; no turn is under way. */
+static void
+drop_asks(ShardRegion *region)
 {
 	int count = list_length(region->asks);
 	ListCell *cell;
@@ -112,7 +113,6 @@ shard_region_drop_asks(ShardRegion *region)
 			region->asks = foreach_delete_current(region->asks, cell);
 	if (list_length(region->asks) < count)
 		compact_asks(region);
-	return false;
 }
 
 bool
@@ -121,7 +121,8 @@ shard_region_answer_reports(ShardRegion *region)
 	StartTransactionCommand();
 	shard_region_take_requests(region);
 	CommitTransactionCommand();
-	return shard_region_drop_asks(region);
+	drop_asks(region);
+	return false;
 }
 
 static Decision

@@ -86,10 +86,10 @@ extern bool shard_region_release_locks(ShardRegion *region);
 /* Takes new requests; reports are answered at once. */
 extern void shard_region_take_requests(ShardRegion *region);
 
-/* Lets go of asks whose askers are gone, where no turn does or it failed. A chore: returns false. */
-extern bool shard_region_drop_asks(ShardRegion *region);
-
-/* Both while there are no turns, in a transaction of its own. A chore: returns false. */
+/*
+ * The same while there are no turns, or they fail, in a transaction of its own; asks whose askers are gone
+ * are dropped. A chore: returns false.
+ */
 extern bool shard_region_answer_reports(ShardRegion *region);
 
 /* The first thing of a turn: shard_link_accept(), if it was called; one at a time. */
