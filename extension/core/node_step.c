@@ -119,6 +119,7 @@ is_free(ShardControlKind kind)
 		case SHARD_CONTROL_GET_SHARD_HOMES:
 		case SHARD_CONTROL_BEGIN_HAND_OFF:
 		case SHARD_CONTROL_COORDINATOR_HINT:
+		case SHARD_CONTROL_FENCED:
 			return true;
 		default:
 			return false;
