@@ -184,7 +184,8 @@ start_kind(void)
 
 	if (timeline == shard_coordinator.row.timeline)
 		return SHARD_START_RESTART;
-	if (!shard_coordinator_was_always_alone() && shard_node_was_restored(timeline))
+	if (!shard_coordinator_was_always_alone() &&
+		shard_node_was_restored(timeline, shard_coordinator.row.timeline))
 		return SHARD_START_COPY;
 	return SHARD_START_PROMOTED;
 }

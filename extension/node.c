@@ -153,15 +153,17 @@ shard_node_timeline(void)
 }
 
 /*
- * Looks into the timeline's history: its last line says why the one before was left. A copy that was
- * put back up to a point in time is no promoted standby: it may lack what was promised (I2).
+ * Looks into the timeline's history: each line says why a timeline was left. A copy that was put back up
+ * to a point in time is no promoted standby: it may lack what was promised (I2). So is one that was
+ * promoted later; lines before the timeline that the caller knows say nothing about it.
  */
 bool
-shard_node_was_restored(int32 timeline)
+shard_node_was_restored(int32 timeline, int32 since)
 {
 	char path[MAXPGPATH];
 	char line[MAXPGPATH];
-	bool restored = true;
+	bool known = false;
+	bool restored = false;
 	FILE *file;
 
 	TLHistoryFilePath(path, (TimeLineID) timeline);
@@ -169,8 +171,19 @@ shard_node_was_restored(int32 timeline)
 	if (file == NULL)
 		return true;
 	while (fgets(line, sizeof(line), file) != NULL)
-		if (line[0] != '\n' && line[0] != '#')
-			restored = strstr(line, NO_TARGET) == NULL;
+	{
+		unsigned int parent;
+
+		if (line[0] == '\n' || line[0] == '#')
+			continue;
+		if (sscanf(line, "%u", &parent) != 1)
+			restored = true;
+		else if (parent >= (unsigned int) since)
+		{
+			known = true;
+			restored |= strstr(line, NO_TARGET) == NULL;
+		}
+	}
 	FreeFile(file);
-	return restored;
+	return restored || !known;
 }

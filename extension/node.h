@@ -38,5 +38,8 @@ extern void shard_node_row_write(const ShardNodeRow *row);
 /* The server's timeline now. */
 extern int32 shard_node_timeline(void);
 
-/* Whether recovery that began this timeline ended at a recovery target, or nobody can say. */
-extern bool shard_node_was_restored(int32 timeline);
+/*
+ * Whether any recovery that left the timeline since, or one after it, on the way to this one ended at a
+ * recovery target, or nobody can say.
+ */
+extern bool shard_node_was_restored(int32 timeline, int32 since);
