@@ -216,6 +216,25 @@ report_no_home(const Call *call, int32 node)
 }
 
 /*
+ * Raises the error of a command that the coordinator worker took, and has not answered.
+ */
+static void
+report_command(const Call *call, Outcome outcome, const char *limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
+			 outcome == OUTCOME_LOST
+				 ? errmsg("coordinator worker ended during a command, outcome unknown")
+				 : errmsg("command timed out, outcome unknown"),
+			 outcome == OUTCOME_LOST
+				 ? errdetail("It may have carried out the command.")
+				 : errdetail("The command was taken, but not answered within %s. The coordinator "
+							 "worker may still carry it out.",
+							 limit),
+			 errhint("See shard_health() and shard_members before you try again.")));
+}
+
+/*
  * Raises the error of a request that got no answer.
  */
 static void
@@ -226,6 +245,8 @@ report_outcome(const Call *call, Outcome outcome)
 
 	if (ask && outcome == OUTCOME_NOT_TAKEN && call->slot->waits_for != 0)
 		report_no_home(call, call->slot->waits_for);
+	if (call->request->kind == SHARD_REQUEST_COMMAND && outcome != OUTCOME_NOT_TAKEN)
+		report_command(call, outcome, limit);
 	if (!ask || outcome == OUTCOME_NOT_TAKEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
