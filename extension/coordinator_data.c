@@ -4,7 +4,7 @@
  *
  * Asked under an exclusive lock on the extension, so nothing is in the making. Messages of the log that
  * were handled count, too, until their segment is emptied: whoever has handled one has homes, and could
- * not join anyway.
+ * not join anyway. Dead letters count: by their type's number they would be another type's in a cluster.
  */
 #include "postgres.h"
 
@@ -75,6 +75,8 @@ shard_coordinator_data(void)
 	return finds("SELECT 1 FROM shard.held LIMIT 1") ||
 		   finds("SELECT 1 FROM shard.parked LIMIT 1") ||
 		   finds("SELECT 1 FROM shard.outbox_kept LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.own LIMIT 1") || has_entities() ||
+		   finds("SELECT 1 FROM shard.own LIMIT 1") ||
+		   finds("SELECT 1 FROM shard.dead_letter LIMIT 1") ||
+		   finds("SELECT 1 FROM shard.shard_input LIMIT 1") || has_entities() ||
 		   shard_coordinator_data_in_log(0);
 }

@@ -236,6 +236,8 @@ has_data(int32 type_id)
 	static const char *const queries[] = {
 		"SELECT 1 FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
 		"SELECT 1 FROM shard.parked WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
+		"SELECT 1 FROM shard.dead_letter WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
+		"SELECT 1 FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
 		"SELECT 1 FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
 		"SELECT 1 FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1"};
 	Oid types[1] = {INT4OID};
@@ -300,12 +302,13 @@ warn_of_data(void)
 	static bool warned = false;
 
 	if (!warned)
-		ereport(WARNING,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("an entity type has messages under a number that means another type to the "
-						"cluster"),
-				 errdetail("It cannot be renumbered, so this node handles nothing."),
-				 errhint("Drop the type with shard_drop_type(), and start it again.")));
+		ereport(
+			WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("an entity type has messages or dead letters under a number that means another "
+					"type to the cluster"),
+			 errdetail("It cannot be renumbered, so this node handles nothing."),
+			 errhint("Drop the type with shard_drop_type(), and start it again.")));
 	warned = true;
 }
 

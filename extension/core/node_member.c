@@ -326,7 +326,7 @@ begin_join(ShardNode *node, const ShardNodeEvent *event)
 	const char *why = NULL;
 
 	if (event->flag)
-		why = "the database has entities or messages";
+		why = "the database has entities or messages, or dead letters";
 	if (why || !may_join(node, &why))
 	{
 		shard_node_step_done(node, event->token, false, why);
