@@ -173,6 +173,46 @@ hint_for(const char *why)
 	return NULL;
 }
 
+/* Of the join that is under way; 0: it was begun before this worker started. */
+static int64 join_token = 0;
+
+/* The address before that join, NULL: none is under way, or it was begun before this worker started. */
+static char *former_dsn = NULL;
+static bool has_former_dsn = false; /* the row has it, the machine does not yet */
+
+/*
+ * The address that this node says it has, durably. If the process dies before a join is refused, the next
+ * one knows that of the join only.
+ */
+static void
+write_address(const char *dsn)
+{
+	ShardNodeRow row = shard_coordinator.row;
+
+	row.dsn = MemoryContextStrdup(TopMemoryContext, dsn);
+	shard_coordinator_begin();
+	shard_node_row_write(&row);
+	shard_coordinator_commit();
+	shard_coordinator.row = row;
+}
+
+/*
+ * A join has ended: if it was refused, this node has the address again that it had.
+ */
+static void
+end_join(bool good)
+{
+	if (former_dsn == NULL)
+		return;
+	if (!good)
+	{
+		write_address(former_dsn);
+		has_former_dsn = true;
+	}
+	pfree(former_dsn);
+	former_dsn = NULL;
+}
+
 /*
  * What became of a command; of a join, for all that wait for it.
  */
@@ -182,6 +222,8 @@ shard_coordinator_command_done(int64 token, bool good, const char *why)
 	List *all = list_copy(shard_coordinator.commands);
 	ListCell *cell;
 
+	if (token == join_token)
+		end_join(good);
 	foreach (cell, all)
 	{
 		CoordinatorCommand *command = lfirst(cell);
@@ -219,9 +261,6 @@ begin_type(const ShardRequest *request, const ShardCommand *command)
 		&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = &command->type, .flag = true});
 }
 
-/* Of the join that is under way; 0: it was begun before this worker started. */
-static int64 join_token = 0;
-
 /*
  * Looks whether the database is empty, and closes it to senders. False: they are at work.
  */
@@ -246,6 +285,20 @@ close_for_join(const char *own_dsn, bool *data)
 }
 
 /*
+ * Why this node cannot join, whatever is in its database; NULL: it may. The machine would say so, too, but
+ * only after senders were waited for, and the own address was changed.
+ */
+static const char *
+why_no_join(void)
+{
+	if (shard_node_fenced(shard_coordinator.node))
+		return "this node is fenced";
+	if (!shard_coordinator_was_always_alone())
+		return "the node's own cluster has other members";
+	return NULL;
+}
+
+/*
  * Joins: the machine starts anew with the own address, and then asks the seed.
  */
 static void
@@ -253,6 +306,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 {
 	int64 give_up = shard_plane_now() + JOIN_PATIENCE;
 	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = command->text};
+	const char *why = why_no_join();
 	CoordinatorCommand *waiting;
 	bool data = false;
 
@@ -262,6 +316,11 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 		waiting = remember(request);
 		waiting->kind = command->kind;
 		waiting->token = join_token;
+		return;
+	}
+	if (why != NULL)
+	{
+		reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, why, NULL, hint_for(why));
 		return;
 	}
 	while (!close_for_join(command->text2, &data))
@@ -278,6 +337,8 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	}
 	if (!data)
 	{
+		former_dsn = MemoryContextStrdup(TopMemoryContext, shard_coordinator.row.dsn);
+		has_former_dsn = false;
 		shard_coordinator_restart(false);
 		/* The cluster judges by the types whether the node fits. */
 		(void) shard_coordinator_types_run();
@@ -329,15 +390,8 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 static void
 keep_address(const char *dsn)
 {
-	ShardNodeRow row = shard_coordinator.row;
-
-	if (row.dsn[0] != '\0')
-		return;
-	row.dsn = MemoryContextStrdup(TopMemoryContext, dsn);
-	shard_coordinator_begin();
-	shard_node_row_write(&row);
-	shard_coordinator_commit();
-	shard_coordinator.row = row;
+	if (shard_coordinator.row.dsn[0] == '\0')
+		write_address(dsn);
 }
 
 static void
@@ -410,6 +464,11 @@ shard_coordinator_commands_look(void)
 	List *all = list_copy(shard_coordinator.commands);
 	ListCell *cell;
 
+	if (has_former_dsn)
+	{
+		has_former_dsn = false;
+		shard_coordinator_restart(false);
+	}
 	foreach (cell, all)
 	{
 		CoordinatorCommand *command = lfirst(cell);

@@ -140,12 +140,28 @@ my $seed = sprintf "host=%s port=%d user=%s dbname=one", $node->host, $node->por
 	$node->safe_psql('three', q{SELECT shard_start('kept', 'h', number_of_shards => 5)});
 	my (undef, undef, $err) = $node->psql('three', "SELECT shard_join('$seed')");
 	like($err, qr/type "kept" has other settings in the cluster/, 'a node with other settings may not join');
-	$node->safe_psql('three', q{SELECT shard_drop_type('kept'); SELECT shard_start('full', 'h')});
+	is($node->safe_psql('three', 'SELECT dsn FROM shard.node'), '', 'and has the address again that it had');
+	$node->safe_psql('three', q{SELECT shard_drop_type('kept')});
+	$node->safe_psql('three', q{INSERT INTO shard.dead_letter (type_id, shard, entity, kind, mid_node, mid_seq, payload, sqlstate, error, attempts)
+		VALUES (99, 0, 'a', 1, 1, 1, '', '42704', 'dropped', 0)});
+	(undef, undef, $err) = $node->psql('three', "SELECT shard_join('$seed')");
+	like($err, qr/entities or messages, or dead letters/, 'nor one that has dead letters, which would become those of another type');
+	$node->safe_psql('three', q{DELETE FROM shard.dead_letter; SELECT shard_start('full', 'h')});
 	$node->safe_psql('three', q{SELECT shard_tell('full', 'a', '1')});
 	$node->drain('three');
 	(undef, undef, $err) = $node->psql('three', "SELECT shard_join('$seed')");
 	like($err, qr/entities or messages|hosts shards/, 'nor one that has entities');
 	is($node->safe_psql('three', q{SELECT shard_tell('full', 'a', '1')}), '', 'which goes on as before');
+}
+{
+	my $address = $node->safe_psql('two', 'SELECT dsn FROM shard.node');
+	my $sender = $node->session('two');
+
+	$sender->query(q{BEGIN; SELECT shard_tell('kept', 'a', '1')});
+	my (undef, undef, $err) = $node->psql('two', "SELECT shard_join('" . $seed =~ s/dbname=one/dbname=three/r . "')");
+	like($err, qr/own cluster has other members/, 'a member of a cluster is refused, and waits for no sender');
+	is($node->safe_psql('two', 'SELECT dsn FROM shard.node'), $address, 'it keeps its address');
+	$sender->query('ROLLBACK');
 }
 
 # --- in nobody's way ---------------------------------------------------------------------------------------
