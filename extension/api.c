@@ -23,7 +23,7 @@
 #include "extractor.h"
 #include "guc.h"
 #include "log.h"
-#include "plane.h"
+#include "node.h"
 #include "registry.h"
 #include "rotation.h"
 #include "run.h"
@@ -83,7 +83,7 @@ open_type(const char *name)
 	PreventCommandIfReadOnly("shard_tell()");
 	PreventCommandIfParallelMode("shard_tell()");
 	(void) shard_catalog_lock(false);
-	shard_plane_check_open();
+	shard_node_check_open();
 	type = shard_registry_get(name);
 	shard_security_check_send(type);
 	return type;

@@ -23,7 +23,7 @@
 #include "executor.h"
 #include "guc.h"
 #include "log.h"
-#include "plane.h"
+#include "node.h"
 #include "plane.h"
 #include "registry.h"
 #include "ring.h"
@@ -176,7 +176,7 @@ shard_ask(PG_FUNCTION_ARGS)
 	shard_shmem_require();
 	check_place();
 	(void) shard_catalog_lock(false);
-	shard_plane_check_open();
+	shard_node_check_open();
 	type = shard_registry_get(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	shard_security_check_send(type);
 	set_entity(&request, PG_GETARG_TEXT_PP(1));

@@ -17,9 +17,12 @@
 #include "port/pg_bswap.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
+#include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
 #include "node.h"
+#include "plane.h"
+#include "security.h"
 
 #include "compat.h"
 
@@ -116,6 +119,27 @@ shard_node_row_read(ShardNodeRow *row)
 	row->fenced = get_text(context, tuple, desc, 7);
 	row->dsn = get_text(context, tuple, desc, 8);
 	SPI_finish();
+}
+
+void
+shard_node_check_open(void)
+{
+	ShardSecurity security = {0};
+	ShardNodeRow row;
+
+	if (likely(shard_plane_check_open()))
+		return;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&security);
+	shard_node_row_read(&row);
+	shard_security_end(&security);
+	PopActiveSnapshot();
+	if (row.fenced != NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("this node is fenced and takes no messages"),
+						errdetail("The coordinator worker has not spoken yet since the server "
+								  "started, but table shard.node says so."),
+						errhint("Send at another member.")));
 }
 
 void

@@ -35,6 +35,12 @@ typedef struct ShardNodeRow
 extern void shard_node_row_read(ShardNodeRow *row);
 extern void shard_node_row_write(const ShardNodeRow *row);
 
+/*
+ * Error 55000 unless senders may send here: as the coordinator worker says, or, before it has spoken
+ * since the server started, as the row says.
+ */
+extern void shard_node_check_open(void);
+
 /* The server's timeline now. */
 extern int32 shard_node_timeline(void);
 

@@ -74,7 +74,7 @@ shard_plane_shmem_startup(void)
 		pg_atomic_init_u32(&planes[i].generation, 0);
 		pg_atomic_init_u32(&planes[i].directory, 0);
 		pg_atomic_init_u32(&planes[i].returns, 0);
-		pg_atomic_init_u32(&planes[i].door, SHARD_PLANE_OPEN);
+		pg_atomic_init_u32(&planes[i].door, SHARD_PLANE_UNSAID);
 		pg_atomic_init_u32(&planes[i].types, 0);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
@@ -95,7 +95,7 @@ shard_plane_forget(ShardDatabase *db)
 	plane->view.generation = pg_atomic_read_u32(&plane->generation) + 1;
 	plane->first = plane->count = 0;
 	SpinLockRelease(&plane->mutex);
-	pg_atomic_write_u32(&plane->door, SHARD_PLANE_OPEN);
+	pg_atomic_write_u32(&plane->door, SHARD_PLANE_UNSAID);
 	pg_atomic_fetch_add_u32(&plane->generation, 1);
 }
 
@@ -162,14 +162,16 @@ shard_plane_close(ShardDatabase *db, ShardPlaneDoor door)
 	pg_atomic_write_u32(&plane_of(db)->door, door);
 }
 
-void
+bool
 shard_plane_check_open(void)
 {
 	ShardDatabase *db = shard_shmem_database();
-	uint32 door = db == NULL ? SHARD_PLANE_OPEN : pg_atomic_read_u32(&plane_of(db)->door);
+	uint32 door = db == NULL ? SHARD_PLANE_UNSAID : pg_atomic_read_u32(&plane_of(db)->door);
 
 	if (likely(door == SHARD_PLANE_OPEN))
-		return;
+		return true;
+	if (door == SHARD_PLANE_UNSAID)
+		return false;
 	if (door == SHARD_PLANE_FENCED)
 		ereport(
 			ERROR,
@@ -187,6 +189,7 @@ shard_plane_check_open(void)
 					errmsg("this node is joining a cluster and takes no messages"),
 					errdetail("Its entity types are about to get the cluster's numbers."),
 					errhint("Try again when shard_join() has returned.")));
+	return false;
 }
 
 uint32

@@ -53,11 +53,14 @@ typedef enum ShardPlaneDoor
 	SHARD_PLANE_OPEN = 0,
 	SHARD_PLANE_JOINING,
 	SHARD_PLANE_FENCED,
-	SHARD_PLANE_JOURNAL /* no node at all (R14) */
+	SHARD_PLANE_JOURNAL, /* no node at all (R14) */
+	SHARD_PLANE_UNSAID	 /* the coordinator worker has not spoken yet since the server started */
 } ShardPlaneDoor;
 
 extern void shard_plane_close(ShardDatabase *db, ShardPlaneDoor door);
-extern void shard_plane_check_open(void); /* error 55000 */
+
+/* Error 55000 if closed. False: nobody has said yet whether it is open. */
+extern bool shard_plane_check_open(void);
 
 /* Rises when the record of any member was learned (directory.h). */
 extern uint32 shard_plane_directory(ShardDatabase *db);
