@@ -2,7 +2,7 @@
  * peer.c
  *		An asynchronous libpq connection to another node: one call at a time.
  *
- * A connection is a small machine (peer_private.h): connect, settings, idle, prepare, execute. Its owner
+ * A connection is a small machine (peer_private.h): connect, check, idle, prepare, execute. Its owner
  * moves it on by shard_peer_poll(). Nothing is durable. After any error, time-out or close in the midst
  * of a call the connection is gone, and nobody knows whether the call was executed: that is the
  * callers' affair (X5, X8). The backend over there ends within a second (peer_dsn.c), or at its next
@@ -34,6 +34,17 @@
 
 /* Encrypted connections may have read more than they show; in ms. */
 #define ENCRYPTED_POLL 100
+
+/*
+ * Who may make schemas over there must not be called as whoever connects. Only superusers make C
+ * procedures, and who did not make "who" cannot replace it, so what holds once goes on to hold. Columns:
+ * the extension is there; something in its schema is not from it. 13 is language C, 17 bytea.
+ */
+static const char *const check_query =
+	"SELECT pg_catalog.bool_or(p.prolang = 13 AND p.prokind = 'p' AND p.proname = 'who'"
+	" AND p.proargtypes = '17 17'::pg_catalog.oidvector), pg_catalog.bool_or(p.prolang <> 13)"
+	" FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
+	" WHERE n.nspname = 'shard_peer'";
 
 dlist_head shard_peer_list = DLIST_STATIC_INIT(shard_peer_list);
 
@@ -374,21 +385,53 @@ poll_connect(ShardPeer *peer)
 static ShardPeerEvent
 end_connect(ShardPeer *peer)
 {
+	char query[1024];
+
 	peer->opened_at = shard_peer_now();
 	peer->flushed = true;
 	if (PQsetnonblocking(peer->conn, 1) != 0)
 		return fail_by_result(peer);
-	if (PQserverVersion(peer->conn) < 170000)
+	snprintf(query, sizeof(query), "%s%s",
+			 PQserverVersion(peer->conn) < 170000 ? "" : "SET transaction_timeout = 0; ",
+			 check_query);
+	peer->step = SHARD_PEER_STEP_CHECK;
+	peer->deadline = peer->opened_at + peer->timeout_ms * INT64CONST(1000);
+	if (!PQsendQuery(peer->conn, query) || !flush(peer))
+		return fail_by_result(peer);
+	return SHARD_PEER_NOTHING;
+}
+
+/*
+ * It may be called if what is there is ours.
+ */
+static ShardPeerEvent
+end_check(ShardPeer *peer)
+{
+	const PGresult *result = peer->result;
+	bool whole = PQntuples(result) == 1 && PQnfields(result) == 2;
+	bool here = whole && PQgetvalue(result, 0, 0)[0] == 't';
+	bool others = whole && PQgetvalue(result, 0, 1)[0] == 't';
+
+	drop_result(peer);
+	if (here && !others)
 	{
 		peer->step = SHARD_PEER_STEP_IDLE;
 		peer->deadline = 0;
 		return SHARD_PEER_OPENED;
 	}
-	peer->step = SHARD_PEER_STEP_SETTINGS;
-	peer->deadline = peer->opened_at + peer->timeout_ms * INT64CONST(1000);
-	if (!PQsendQuery(peer->conn, "SET transaction_timeout = 0") || !flush(peer))
-		return fail_by_result(peer);
-	return SHARD_PEER_NOTHING;
+	if (others)
+		shard_peer_set_failure(
+			&peer->failure, ERRCODE_INSUFFICIENT_PRIVILEGE,
+			"the database at the address has procedures of schema shard_peer "
+			"that are not the extension's",
+			"Nothing was called there.",
+			"Drop them, and find out who made them: they would have run with the "
+			"rights of the role that connects.");
+	else
+		shard_peer_set_failure(&peer->failure, ERRCODE_INVALID_SCHEMA_NAME,
+							   "the database at the address does not have extension \"shard\"",
+							   NULL, "Correct the address, or run CREATE EXTENSION shard there.");
+	return fail(peer);
 }
 
 static bool
@@ -474,13 +517,9 @@ end_step(ShardPeer *peer)
 		drop_argument(peer);
 		return sent ? SHARD_PEER_NOTHING : fail_by_result(peer);
 	}
+	if (peer->step == SHARD_PEER_STEP_CHECK)
+		return end_check(peer);
 	peer->deadline = 0;
-	if (peer->step == SHARD_PEER_STEP_SETTINGS)
-	{
-		peer->step = SHARD_PEER_STEP_IDLE;
-		drop_result(peer);
-		return SHARD_PEER_OPENED;
-	}
 	peer->step = SHARD_PEER_STEP_IDLE;
 	/* An owner may close after its first answers, again and again: then pauses go on to grow. */
 	if (shard_peer_now() - peer->opened_at >= Min(peer->backoff, SETTLED))
@@ -536,7 +575,7 @@ shard_peer_state(const ShardPeer *peer)
 	switch (peer->step)
 	{
 		case SHARD_PEER_STEP_CONNECT:
-		case SHARD_PEER_STEP_SETTINGS:
+		case SHARD_PEER_STEP_CHECK:
 			return SHARD_PEER_CONNECTING;
 		case SHARD_PEER_STEP_IDLE:
 			return SHARD_PEER_READY;

@@ -12,11 +12,11 @@
 /* What is under way on a connection; each error and each close ends it. */
 typedef enum ShardPeerStep
 {
-	SHARD_PEER_STEP_CONNECT,  /* PQconnectPoll; -> SETTINGS, IDLE */
-	SHARD_PEER_STEP_SETTINGS, /* what cannot be said while connecting; -> IDLE */
-	SHARD_PEER_STEP_IDLE,	  /* -> PREPARE, EXECUTE */
-	SHARD_PEER_STEP_PREPARE,  /* first call of a procedure; -> EXECUTE */
-	SHARD_PEER_STEP_EXECUTE	  /* -> IDLE */
+	SHARD_PEER_STEP_CONNECT, /* PQconnectPoll; -> CHECK */
+	SHARD_PEER_STEP_CHECK,	 /* what is called is ours; settings that come late; -> IDLE */
+	SHARD_PEER_STEP_IDLE,	 /* -> PREPARE, EXECUTE */
+	SHARD_PEER_STEP_PREPARE, /* first call of a procedure; -> EXECUTE */
+	SHARD_PEER_STEP_EXECUTE	 /* -> IDLE */
 } ShardPeerStep;
 
 /* Procedures that a connection may have called. */

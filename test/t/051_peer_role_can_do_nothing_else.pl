@@ -67,6 +67,46 @@ SQL
 }
 is(join(' ', sort($first->workers)), $pid, 'and the workers are those from before');
 
+# --- procedures of somebody else -----------------------------------------------------------------
+
+my $strong = $server->safe_psql('postgres', 'SELECT current_user');
+$server->safe_psql('postgres', "CREATE DATABASE lair OWNER $role");
+my $lair = "host=127.0.0.1 port=$port dbname=lair user=$strong";
+my ($at_seed, $at_itself) = map { "SELECT shard_join($_)" } "'$lair', '@{[$second->dsn]}'", "'@{[$first->dsn]}', '$lair'";
+
+# Both ways, asked by the joining node and by its seed, are refused.
+sub refused
+{
+	my ($pattern, $why) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	for my $join ($at_seed, $at_itself)
+	{
+		my ($status, undef, $err) = $second->try($join);
+		isnt($status, 0, "$why: refused");
+		like($err, $pattern, "$why: says so");
+	}
+	return;
+}
+
+refused(qr/does not have extension "shard"/, 'a database without the extension');
+$server->safe_psql('lair', <<'SQL', extra_params => [ '-U', $role ]);
+CREATE SCHEMA shard_peer;
+CREATE TABLE shard_peer.loot (who text);
+CREATE PROCEDURE shard_peer.who(call bytea, INOUT answer bytea) LANGUAGE plpgsql AS
+	$$BEGIN INSERT INTO shard_peer.loot VALUES (current_user); END$$;
+CREATE PROCEDURE shard_peer.call_back(call bytea, INOUT answer bytea) LANGUAGE plpgsql AS
+	$$BEGIN INSERT INTO shard_peer.loot VALUES (current_user); END$$;
+SQL
+refused(qr/procedures of schema shard_peer that are not the extension's/, 'procedures of the role');
+is($server->safe_psql('lair', 'SELECT count(*) FROM shard_peer.loot'), 0, 'and were not called');
+$server->safe_psql('lair', q{CALL shard_peer.who('', NULL)});
+is($server->safe_psql('lair', 'SELECT who FROM shard_peer.loot'), $strong, 'though they could have been');
+$server->safe_psql('lair', 'DROP SCHEMA shard_peer CASCADE');
+$server->safe_psql('lair', 'CREATE EXTENSION shard');
+$server->safe_psql('lair', q{CREATE FUNCTION shard_peer.more() RETURNS int LANGUAGE sql RETURN 1});
+refused(qr/procedures of schema shard_peer that are not the extension's/, 'one more beside those of the extension');
+$server->safe_psql('postgres', 'DROP DATABASE lair WITH (FORCE)');
+
 # --- passwords -----------------------------------------------------------------------------------
 
 my $folder = PostgreSQL::Test::Utils::tempdir;
