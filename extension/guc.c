@@ -79,7 +79,7 @@ define_journal(void)
 		store_options, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("shard.journal_dsn", "Sets the address of the journal's database.",
 							   "For shard.state_store_mode = persistence.", &shard_journal_dsn, "",
-							   PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomStringVariable("shard.journal_database",
 							   "Sets which database of this server is a journal, and no member.",
 							   NULL, &shard_journal_database, "", PGC_POSTMASTER, 0, NULL, NULL,
