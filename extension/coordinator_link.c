@@ -45,6 +45,7 @@ typedef struct Link
 	dlist_node link;
 	int32 node; /* 0: by address, whoever is there */
 	bool who;	/* asks who is there, and no more */
+	bool asked; /* who: and waits for the answer */
 	char *dsn;	/* as last tried */
 	ShardPeer *peer;
 	dlist_head queue;
@@ -199,9 +200,13 @@ void
 shard_coordinator_link_who(int32 node)
 {
 	const char *dsn = address_of(node);
+	Link *link;
 
-	if (dsn[0] != '\0')
-		make_link(node, dsn, true)->used = shard_plane_now();
+	if (dsn[0] == '\0')
+		return;
+	link = make_link(node, dsn, true);
+	link->asked = true;
+	link->used = shard_plane_now();
 }
 
 /*
@@ -353,7 +358,8 @@ connect(Link *link)
 }
 
 /*
- * Brings one link forward. True: something came. *over: it is not needed any more.
+ * Brings one link forward. True: something came. *over: it is not needed any more. One that asked in
+ * vain stays for its back-off, and for what it said already.
  */
 static bool
 run_link(Link *link, int64 now, bool *over)
@@ -361,7 +367,7 @@ run_link(Link *link, int64 now, bool *over)
 	ShardPeerEvent event;
 	bool any = false;
 
-	if (link->who || link->n_messages > 0)
+	if (link->asked || link->n_messages > 0)
 		connect(link);
 	while ((event = shard_peer_poll(link->peer)) != SHARD_PEER_NOTHING)
 	{
@@ -372,11 +378,12 @@ run_link(Link *link, int64 now, bool *over)
 			take_failure(link);
 		if (link->who && event != SHARD_PEER_OPENED)
 		{
-			*over = true;
+			link->asked = false;
+			*over = event == SHARD_PEER_ANSWER;
 			return true;
 		}
 	}
-	if (shard_peer_state(link->peer) == SHARD_PEER_READY && (link->who || link->n_messages > 0))
+	if (shard_peer_state(link->peer) == SHARD_PEER_READY && (link->asked || link->n_messages > 0))
 		call(link);
 	*over = now - link->used > IDLE;
 	return any;
