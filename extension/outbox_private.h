@@ -143,7 +143,7 @@ extern bool shard_out_is_kept(const OutPacket *packet);
 extern OutPacket *shard_out_after(OutPacket *packet);
 extern OutPacket *shard_out_first(OutStream *stream);
 extern ShardRoute *shard_out_route(int32 type_id, int32 shard);
-extern void shard_out_damaged(const OutStream *stream, int64 first_seq) pg_attribute_noreturn();
+extern void shard_out_damaged(const OutStream *stream, int64 first_seq);
 
 /* The parcels of packets of one stream, in order of seq. Needs a transaction and a snapshot. */
 typedef void (*OutBytes)(OutPacket *packet, const char *parcels, int length, void *arg);
