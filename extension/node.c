@@ -147,7 +147,7 @@ shard_node_row_write(const ShardNodeRow *row)
 {
 	Oid types[8] = {UUIDOID, INT4OID, INT4OID, UUIDOID, INT4OID, TEXTOID, TEXTOID, TEXTOID};
 	Datum values[8];
-	char nulls[8] = "        ";
+	char nulls[9] = "        ";
 
 	SPI_connect();
 	values[0] = make_uuid(row->cluster);
