@@ -33,6 +33,9 @@
 
 #include "compat.h"
 
+/* Types that could not be renumbered are looked at again so soon. */
+#define RENUMBER_AGAIN (200 * SHARD_MS)
+
 /* A type of this database, as the machine was told. */
 typedef struct LocalType
 {
@@ -396,11 +399,13 @@ all_known(List *types, const Learned *learned, int count)
 static bool
 settle(void)
 {
+	static int64 next_try = 0;
 	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
 	Learned *learned;
 	ListCell *cell;
 	int count;
 	bool conflict = false;
+	bool done;
 
 	if (settled_n == n)
 		return false;
@@ -411,7 +416,13 @@ settle(void)
 	settled = !conflict && n > 0;
 	if (!conflict)
 		settled_n = n;
-	return conflict && all_known(local, learned, count) && renumber(local, learned, count);
+	if (!conflict || !all_known(local, learned, count) || shard_plane_now() < next_try)
+		return false;
+
+	/* what keeps it from being done may last: the lock that it needs is a strong one */
+	done = renumber(local, learned, count);
+	next_try = done ? 0 : shard_plane_now() + RENUMBER_AGAIN;
+	return done;
 }
 
 bool
