@@ -71,8 +71,10 @@ on_all() { # STATEMENT
 
 # Until every member is there, reachable, and votes, as this node sees it.
 await_members() { # NODE
+  local deadline=$((SECONDS + 60))
   until [[ $(on "$1" "SELECT count(*) FROM shard_members WHERE status = 'up' AND reachable AND voter") == 3 ]]
   do
+    [ "$SECONDS" -lt "$deadline" ] || die "node $1 did not see three voters in a minute"
     sleep 0.05
   done
 }

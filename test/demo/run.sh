@@ -155,7 +155,9 @@ join() {
   for server in "${servers[@]}"; do
     sql "$server" -f "$here/judge.sql" >/dev/null
   done
+  deadline=$((SECONDS + 60))
   until [ "$(sql first -c "SELECT count(*) FROM shard_members WHERE status = 'up' AND voter")" = 3 ]; do
+    [ "$SECONDS" -lt "$deadline" ] || die "the servers did not become a cluster of three voters in a minute"
     sleep 0.1
   done
   echo
@@ -207,7 +209,11 @@ stream() { # SERVER SESSION
       tail -n 5 "$folder/senders" >&2
       return "$status"
     fi
-    until sql "$1" -c 'SELECT' >/dev/null 2>&1; do sleep 0.2; done
+    deadline=$((SECONDS + 120))
+    until sql "$1" -c 'SELECT' >/dev/null 2>&1; do
+      [ "$SECONDS" -lt "$deadline" ] || return "$status"
+      sleep 0.2
+    done
   done
 }
 
