@@ -27,12 +27,14 @@ typedef enum ShardCommandKind
 	SHARD_COMMAND_DOWN,			/* node */
 	SHARD_COMMAND_WRITE_OFF,	/* node */
 	SHARD_COMMAND_ADMIT,		/* node */
-	SHARD_COMMAND_MOVE,			/* type_id, shard, node: the target */
+	SHARD_COMMAND_MOVE,			/* type_id, shard, node: the target; text: who */
 	SHARD_COMMAND_GIVE_UP,		/* type_id, shard */
-	SHARD_COMMAND_REBALANCE,	/* nothing */
+	SHARD_COMMAND_REBALANCE,	/* type_id, 0: all; text: who. Returns how many moves begin */
 	SHARD_COMMAND_LEASE_TTL,	/* number: milliseconds */
 	SHARD_COMMAND_FORCE_VOTERS, /* nodes */
 	SHARD_COMMAND_ADDRESS,		/* text: where this node was reached, if it has no address yet */
+	SHARD_COMMAND_PIN,			/* type_id, shard, node: the wish, 0: none; text: who */
+	SHARD_COMMAND_EVACUATE,		/* node, number: 1 empty it, 0 no more; text: who */
 	SHARD_COMMAND_TYPE			/* type: wanted here; the result is the id that the cluster gave */
 } ShardCommandKind;
 

@@ -31,6 +31,7 @@ typedef struct ShardPlaneView
 	int32 members;	   /* that are not removed or written off */
 	int64 learned_n;
 	int64 lease_until; /* microseconds of CLOCK_BOOTTIME */
+	bool leased;	   /* nothing may run here but under that lease (L7) */
 	char why[160];	   /* why nothing is handled, when handle is false */
 } ShardPlaneView;
 
@@ -73,7 +74,7 @@ extern void shard_plane_returned(ShardDatabase *db);
 /* An event of a region worker or of a command, for shard_node_event(). */
 typedef struct ShardPlaneEvent
 {
-	ShardNodeEventKind kind; /* HOMES_WANTED, SHARDS_STARTED */
+	ShardNodeEventKind kind; /* HOMES_WANTED, SHARDS_STARTED, SHARD_STOPPED */
 	ShardShardRef shard;
 } ShardPlaneEvent;
 
@@ -82,6 +83,29 @@ extern bool shard_plane_report(ShardDatabase *db, const ShardPlaneEvent *event);
 
 /* Coordinator worker: takes at most so many, oldest first; returns how many. */
 extern int shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most);
+
+/*
+ * What the coordinator worker wants of the region worker of a shard's lane. Volatile: the coordinator of
+ * the cluster repeats its question until it is answered (M11), so an order may be lost.
+ */
+typedef enum ShardPlaneOrderKind
+{
+	SHARD_PLANE_STOP = 1, /* M2 and M3: stop, seal; reported by SHARD_EVENT_SHARD_STOPPED */
+	SHARD_PLANE_PARK	  /* a hint that the shard is about to move: park its messages early */
+} ShardPlaneOrderKind;
+
+typedef struct ShardPlaneOrder
+{
+	ShardPlaneOrderKind kind;
+	ShardShardRef shard; /* its present epoch, and the move */
+} ShardPlaneOrder;
+
+/* Coordinator worker: give an order; wakes the lane's worker. False: no room, the order is lost. */
+extern bool shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order);
+
+/* Region worker: takes at most so many orders for these lanes, oldest first; returns how many. */
+extern int
+shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders, int most);
 
 /*
  * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server

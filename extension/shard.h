@@ -53,7 +53,7 @@
 /*
  * What a row of the log is, and an item of a packet (X2); stored, never renumbered. 3 and 4 are
  * reserved. Rows of kind CURSOR, PACKET, POSITION and HELLO belong to the log itself: type 0, shard =
- * the lane. FACT and DONE name a shard of the lane whose worker they are for.
+ * the lane. FACT, DONE and OWN name a shard of the lane whose worker they are for.
  */
 typedef enum ShardKind
 {
@@ -66,5 +66,6 @@ typedef enum ShardKind
 	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */
 	SHARD_KIND_DONE = 19,  /* a home's marks for this origin: one or more ShardDone of the lane */
 	SHARD_KIND_HELLO = 20, /* a peer asks for all marks of its own, payload: int32 node */
-	SHARD_KIND_VOID = 21   /* in packets only: holds a place in the stream, without content */
+	SHARD_KIND_VOID = 21,  /* in packets only: holds a place in the stream, without content */
+	SHARD_KIND_OWN = 22	   /* another process changed the shard's ownership row: read it again */
 } ShardKind;

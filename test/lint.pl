@@ -9,9 +9,9 @@ use warnings FATAL => 'all';
 # Pure decisions below, durable state in the middle, processes above, SQL on top: a file includes
 # files of its own level or below. A new file gets its place here.
 my @levels = (
-	[qw(shard compat peer_errors)],
+	[qw(shard compat peer_errors fault)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane visitor position payload_check)],
+	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane visitor position payload_check import_progress)],
 	[qw(registry registry_* routine settings settings_store security extractor handler
 		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
 		outbox outbox_* position_* statement routing_store)],
@@ -19,7 +19,7 @@ my @levels = (
 	[qw(launcher supervisor databases install database_hook region region_* executor executor_* call
 		failure routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health health_* admin admin_* plan plan_*
-		receive receive_* peer_ask link_accept internal way_back cluster_* init)],
+		receive receive_* import import_* export export_* strategy peer_ask link_accept internal way_back cluster_* init)],
 );
 
 # Processes talk through tables, shared memory, rings and latches.

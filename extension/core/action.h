@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "core/allocation.h"
 #include "core/control.h"
 
 typedef enum ShardActionKind
@@ -17,9 +18,13 @@ typedef enum ShardActionKind
 	SHARD_ACTION_PERSIST,  /* ticket, writes: one transaction, durable and past the gate; then tell
 							* shard_node_persisted(ticket). Until then other events may come. */
 	SHARD_ACTION_FACT,	   /* entry, n: a decided home; for the workers of this node */
-	SHARD_ACTION_STOP_SHARD,	/* shard: stop and seal it (M2, M3) */
-	SHARD_ACTION_PARK_SHARD,	/* shard: messages to it may park from now on; a hint */
-	SHARD_ACTION_IMPORT_SHARD,	/* shard (new epoch), node: copy it from there, staged (M4) */
+	SHARD_ACTION_STOP_SHARD,	 /* shard: stop and seal it (M2, M3) */
+	SHARD_ACTION_PARK_SHARD,	 /* shard: messages to it may park from now on; a hint */
+	SHARD_ACTION_IMPORT_SHARD,	 /* shard (new epoch), node: copy it from there, staged (M4) */
+	SHARD_ACTION_PREPARE_IMPORT, /* shard (epoch and move to come), node: may it be copied from there?
+								  * Nothing changes (M16) */
+	SHARD_ACTION_STRATEGY,		 /* token, shard.type_id, strategy: ask the type's own functions */
+	SHARD_ACTION_DECISION, /* shard, node: from, to, status: ShardDecision, text: why; for people */
 	SHARD_ACTION_START_WORKERS, /* handle; flag: push and receive, too (I4) */
 	SHARD_ACTION_STOP_WORKERS,	/* text: why; fenced, or removed */
 	SHARD_ACTION_LEASE,			/* until: leased shards may run up to then, monotonic time */
@@ -29,6 +34,29 @@ typedef enum ShardActionKind
 								 * what was decided */
 	SHARD_ACTION_LOG			/* status: a level, text */
 } ShardActionKind;
+
+/* What a decision was about; stored as its name. */
+typedef enum ShardDecision
+{
+	SHARD_DECISION_MOVE_BEGUN = 1, /* M1 is decided; text: by whom or what */
+	SHARD_DECISION_MOVED,		   /* M5 is decided */
+	SHARD_DECISION_MOVE_ABORTED,   /* stays after all; text: why */
+	SHARD_DECISION_MOVE_REFUSED,   /* did not begin: could not be prepared; text: why */
+	SHARD_DECISION_STATE_LOST,	   /* begins anew; text: written off, or given up */
+	SHARD_DECISION_PINNED,		   /* to: the wish; 0: none any more */
+	SHARD_DECISION_EVACUATION,	   /* node: begins or ends to be emptied; text */
+	SHARD_DECISION_MEMBER		   /* node: its status changed; text: to what, and by whom */
+} ShardDecision;
+
+/* Arguments of a type's own strategy functions (allocation strategy "function"). */
+typedef struct ShardStrategyCall
+{
+	bool rebalance;					 /* which shards should move; else: where shards go */
+	const ShardAllocationView *view; /* with the settings: what the planners in SQL take */
+	int n_shards;
+	const int32 *shards;	 /* allocate: these; rebalance: those that move already */
+	const int32 *requesters; /* allocate: who asked first, 0: nobody */
+} ShardStrategyCall;
 
 /* Where a durable record lives. Hosts know no more of it than this. */
 typedef enum ShardStore
@@ -63,6 +91,8 @@ typedef struct ShardAction
 	ShardShardRef shard;
 	int64 until;
 	int64 token;
+	int32 to;
+	const ShardStrategyCall *strategy;
 	bool flag;
 	int32 status;
 	ShardUuid uuid;

@@ -133,6 +133,7 @@ choose(const ShardAllocation *allocation, int32 shard, int32 requester)
 			break;
 		case SHARD_ALLOCATION_LEAST_SHARD:
 		case SHARD_ALLOCATION_LEAST_SHARD_THRESHOLD:
+		case SHARD_ALLOCATION_FUNCTION: /* asked here only when the user's functions fail */
 			break;
 	}
 	return wanted != NULL ? wanted : find_most_suitable(allocation);

@@ -22,7 +22,8 @@ typedef enum ShardAllocationKind
 	SHARD_ALLOCATION_LEAST_SHARD_THRESHOLD = 2,
 	SHARD_ALLOCATION_CONSISTENT_HASHING = 3,
 	SHARD_ALLOCATION_EXTERNAL = 4,
-	SHARD_ALLOCATION_LOCALITY = 5
+	SHARD_ALLOCATION_LOCALITY = 5,
+	SHARD_ALLOCATION_FUNCTION = 6 /* the user's own: asked through the host, see core/action.h */
 } ShardAllocationKind;
 
 /* What allocation needs to know of a member's status; who is removed is not in the view. */

@@ -325,6 +325,7 @@ choose_moves(Rebalance *rebalance)
 			move_misplaced(rebalance, pinned_node);
 			break;
 		case SHARD_ALLOCATION_LOCALITY:
+		case SHARD_ALLOCATION_FUNCTION:
 			break;
 	}
 }

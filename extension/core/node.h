@@ -50,6 +50,10 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_SHARD_STOPPED,	  /* shards[0]: sealed durably for that move; number: rows */
 	SHARD_EVENT_STAGED,			  /* shards[0]: staged durably for that move */
 	SHARD_EVENT_IMPORT_FAILED,	  /* shards[0], text */
+	SHARD_EVENT_IMPORT_READY,	  /* shards[0]: can be copied here for that move (M16) */
+	SHARD_EVENT_STRATEGY,		  /* number: token of the action; flag: rebalance; shards: of which
+								   * type_id and shard count; nodes: for allocate, as many, 0: none;
+								   * text: why there is no answer, else NULL */
 	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address */
 	SHARD_EVENT_TYPE,			  /* type: it is to run here; flag: as proxy only; number: the id
 								   * wished for, 0: any. Again: when it has changed */
@@ -58,14 +62,19 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_DOWN,			  /* node; token */
 	SHARD_EVENT_WRITE_OFF,		  /* node; token */
 	SHARD_EVENT_ADMIT,			  /* node; token */
-	SHARD_EVENT_MOVE,			  /* shards[0], node: the target; token */
+	SHARD_EVENT_MOVE,			  /* shards[0], node: the target; token; text: who wants it */
+	SHARD_EVENT_PIN,			  /* shards[0], node: the wish, 0: none; token; text: who */
+	SHARD_EVENT_EVACUATE,		  /* node: to be emptied, flag: or no more; token; text: who */
 	SHARD_EVENT_GIVE_UP,		  /* shards[0]: its state is lost; token */
-	SHARD_EVENT_REBALANCE,		  /* token */
+	SHARD_EVENT_REBALANCE,		  /* shards[0].type_id, 0: all types; token; text: who. Done:
+								   * number of moves that begin, as COMMAND_DONE's until */
 	SHARD_EVENT_LEASE_TTL,		  /* number: milliseconds from now on; token (L3) */
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
 	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
 	SHARD_EVENT_WORKERS_STOPPED,  /* the node is going down in good order */
 	SHARD_EVENT_ADDRESS,		  /* text: of this node, which has none yet; token */
+	SHARD_EVENT_STOPPING, /* number: until when; the server is going down: give up the office, say
+						   * that no shard can be given here */
 	SHARD_EVENT_DROP_TYPE /* text: name of a type that is no more, of a node that is alone in
 								   * its cluster; also at start, for what only the map still has, or has
 								   * under another number */

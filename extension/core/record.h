@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "core/allocation.h"
 #include "core/map.h"
 
 #define SHARD_MAX_VOTERS 7
@@ -101,6 +102,7 @@ typedef struct ShardMemberRecord
 	int64 age;			  /* smaller is older; 0 until up for the first time */
 	int32 gate;			  /* ShardGateKind */
 	bool identity_lease;  /* a standby may be promoted unsupervised (L7) */
+	bool evacuated;		  /* is to have no shards, until it is started again (shard_evacuate) */
 	int32 protocol_version;
 	uint64 features;
 	const char *dsn;
@@ -117,9 +119,11 @@ typedef struct ShardTypeRecord
 	uint64 settings_hash; /* members must agree on it */
 	bool leased;		  /* no durable state: may be started without its owner's consent */
 	int32 strategy;		  /* ShardAllocationKind */
-	const char *role;	  /* "" = any */
-	uint64 features;	  /* that a member needs to host it */
-	const char *hashing;  /* how entity ids come to shards, in the hosts' own form: for proxies */
+	ShardAllocationSettings allocation; /* of that strategy; kind 0: its defaults */
+	int32 handoff_timeout_ms;			/* 0: the default */
+	const char *role;					/* "" = any */
+	uint64 features;					/* that a member needs to host it */
+	const char *hashing; /* how entity ids come to shards, in the hosts' own form: for proxies */
 	ShardExtra extra;
 } ShardTypeRecord;
 
@@ -128,6 +132,20 @@ typedef enum ShardHomePhase
 	SHARD_HOME_STABLE = 0,
 	SHARD_HOME_MOVING = 1
 } ShardHomePhase;
+
+/* Why a home is as it is; stored, never renumbered. */
+typedef enum ShardHomeReason
+{
+	SHARD_HOME_REASON_NONE = 0,
+	SHARD_HOME_REASON_FIRST = 1,	 /* its first message came */
+	SHARD_HOME_REASON_REBALANCE = 2, /* the strategy */
+	SHARD_HOME_REASON_OPERATOR = 3,	 /* shard_move() */
+	SHARD_HOME_REASON_PIN = 4,		 /* shard_pin() */
+	SHARD_HOME_REASON_LEAVING = 5,	 /* its home leaves the cluster */
+	SHARD_HOME_REASON_EVACUATION = 6,
+	SHARD_HOME_REASON_ABORTED = 7, /* of a move */
+	SHARD_HOME_REASON_LOST = 8	   /* its home was written off, or its state given up */
+} ShardHomeReason;
 
 typedef struct ShardHomeRecord
 {
@@ -138,6 +156,7 @@ typedef struct ShardHomeRecord
 	int32 phase;
 	int64 move_id; /* of the last move */
 	int32 to;	   /* where it moves; 0 while stable */
+	int32 reason;  /* ShardHomeReason: of the last change */
 	int32 lost;	   /* the newest epoch that began without the state of the one before; 0: none */
 	ShardExtra extra;
 } ShardHomeRecord;
