@@ -3,14 +3,15 @@
  *		What the coordinator worker and the rest of a node tell each other through shared memory.
  *
  * One block per database slot. The view is copied under a spinlock; its generation is read without, so
- * that a turn can see cheaply that nothing changed. Events wait in a ring of fixed size: whoever finds
- * it full asks again later, as he would after a lost one.
+ * that a turn can see cheaply that nothing changed. Events and orders wait in rings of fixed size:
+ * whoever finds his full asks again later, as he would after a lost one.
  */
 #include "postgres.h"
 
 #include <time.h>
 
 #include "access/xact.h"
+#include "core/message.h"
 #include "core/route.h"
 #include "storage/shmem.h"
 
@@ -20,9 +21,19 @@
 
 #define QUEUE_SIZE 4096
 
+/* Orders that wait for the worker of one lane. */
+#define LANE_ORDERS 128
+
+typedef struct ShardLaneOrders
+{
+	int first;
+	int count;
+	ShardPlaneOrder queue[LANE_ORDERS];
+} ShardLaneOrders;
+
 typedef struct ShardPlane
 {
-	slock_t mutex; /* guards view, queue and incarnation */
+	slock_t mutex; /* guards view, queues and incarnation */
 	ShardPlaneView view;
 	pg_atomic_uint32 generation; /* of the view */
 	pg_atomic_uint32 directory;
@@ -40,6 +51,10 @@ typedef struct ShardPlane
 	int first;
 	int count;
 	ShardPlaneEvent queue[QUEUE_SIZE];
+
+	/* one queue for each lane: a worker that is not there is in nobody else's way */
+	pg_atomic_uint32 ordered; /* lanes that have some, as a mask; written under the mutex */
+	ShardLaneOrders orders[SHARD_LANES];
 } ShardPlane;
 
 static ShardPlane *planes = NULL;
@@ -76,6 +91,7 @@ shard_plane_shmem_startup(void)
 		pg_atomic_init_u32(&planes[i].returns, 0);
 		pg_atomic_init_u32(&planes[i].door, SHARD_PLANE_UNSAID);
 		pg_atomic_init_u32(&planes[i].types, 0);
+		pg_atomic_init_u32(&planes[i].ordered, 0);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
 	}
@@ -94,6 +110,9 @@ shard_plane_forget(ShardDatabase *db)
 	memset(&plane->view, 0, sizeof(ShardPlaneView));
 	plane->view.generation = pg_atomic_read_u32(&plane->generation) + 1;
 	plane->first = plane->count = 0;
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		plane->orders[lane].first = plane->orders[lane].count = 0;
+	pg_atomic_write_u32(&plane->ordered, 0);
 	SpinLockRelease(&plane->mutex);
 	pg_atomic_write_u32(&plane->door, SHARD_PLANE_UNSAID);
 	pg_atomic_fetch_add_u32(&plane->generation, 1);
@@ -247,6 +266,76 @@ shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most)
 		events[i] = plane->queue[(plane->first + i) % QUEUE_SIZE];
 	plane->first = (plane->first + taken) % QUEUE_SIZE;
 	plane->count -= taken;
+	SpinLockRelease(&plane->mutex);
+	return taken;
+}
+
+/* ---- orders ----------------------------------------------------------------------------------- */
+
+/*
+ * Whether the same order waits already: it is repeated as long as nobody has carried it out.
+ */
+static bool
+is_ordered(const ShardLaneOrders *orders, const ShardPlaneOrder *order)
+{
+	for (int i = 0; i < orders->count; i++)
+	{
+		const ShardPlaneOrder *other = &orders->queue[(orders->first + i) % LANE_ORDERS];
+
+		if (other->kind == order->kind && other->shard.type_id == order->shard.type_id &&
+			other->shard.shard == order->shard.shard && other->shard.epoch == order->shard.epoch &&
+			other->shard.move_id == order->shard.move_id)
+			return true;
+	}
+	return false;
+}
+
+bool
+shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order)
+{
+	ShardPlane *plane = plane_of(db);
+	int lane = shard_message_lane(order->shard.type_id, order->shard.shard);
+	ShardLaneOrders *orders = &plane->orders[lane];
+	bool taken;
+
+	SpinLockAcquire(&plane->mutex);
+	taken = is_ordered(orders, order);
+	if (!taken && orders->count < LANE_ORDERS)
+	{
+		orders->queue[(orders->first + orders->count++) % LANE_ORDERS] = *order;
+		pg_atomic_fetch_or_u32(&plane->ordered, 1u << lane);
+		taken = true;
+	}
+	SpinLockRelease(&plane->mutex);
+	shard_shmem_wake_worker(db, shard_shmem_lane_worker(db, lane));
+	return taken;
+}
+
+int
+shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders, int most)
+{
+	ShardPlane *plane = plane_of(db);
+	int taken = 0;
+
+	/* whoever gives one wakes the worker after it */
+	if ((pg_atomic_read_u32(&plane->ordered) & lanes) == 0)
+		return 0;
+	SpinLockAcquire(&plane->mutex);
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+	{
+		ShardLaneOrders *waiting = &plane->orders[lane];
+
+		if ((lanes & (1u << lane)) == 0)
+			continue;
+		while (waiting->count > 0 && taken < most)
+		{
+			orders[taken++] = waiting->queue[waiting->first];
+			waiting->first = (waiting->first + 1) % LANE_ORDERS;
+			waiting->count--;
+		}
+		if (waiting->count == 0)
+			pg_atomic_fetch_and_u32(&plane->ordered, ~(1u << lane));
+	}
 	SpinLockRelease(&plane->mutex);
 	return taken;
 }

@@ -100,10 +100,16 @@ typedef struct ShardPlaneOrder
 	ShardShardRef shard; /* its present epoch, and the move */
 } ShardPlaneOrder;
 
-/* Coordinator worker: give an order; wakes the lane's worker. False: no room, the order is lost. */
+/*
+ * Coordinator worker: give an order; wakes the lane's worker. False: no room, the order is lost. Each lane
+ * has its own room, and an order that waits already is not given twice.
+ */
 extern bool shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order);
 
-/* Region worker: takes at most so many orders for these lanes, oldest first; returns how many. */
+/*
+ * Region worker: takes at most so many orders for these lanes, those of a lane oldest first; returns how
+ * many. Cheap if there is none.
+ */
 extern int
 shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders, int most);
 
