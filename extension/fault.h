@@ -5,7 +5,8 @@
  * Only in builds with SHARD_ASSERTIONS; in others nothing of it exists. shard.fault_point names one
  * point and what happens there, "import_before_commit crash": crash (kill -9: the server restarts), exit
  * (FATAL), freeze (SIGSTOP to itself) or error. It happens once: file shard_fault.<point> in the data
- * directory, made before, keeps it from happening again until the test removes it.
+ * directory, made before, keeps it from happening again until the test removes it. Set for the server,
+ * or by ALTER DATABASE ... SET for processes of one database that start from then on.
  */
 #pragma once
 
@@ -21,3 +22,6 @@ extern void shard_fault_reached(const char *point);
 #else
 #define shard_fault(point) ((void) 0)
 #endif
+
+/* Defines the setting, if there is one; from guc.c. */
+extern void shard_fault_define(void);

@@ -13,6 +13,7 @@
 
 #include "core/downing.h"
 #include "core/lease.h"
+#include "fault.h"
 #include "guc.h"
 #include "shard.h"
 
@@ -163,5 +164,6 @@ shard_guc_init(void)
 		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	define_cluster();
 	define_journal();
+	shard_fault_define();
 	MarkGUCPrefixReserved("shard");
 }
