@@ -116,6 +116,9 @@ extern const ShardAllocationSetting shard_allocation_setting_list[];
 extern const int shard_allocation_n_settings;
 
 extern ShardAllocationSettings shard_allocation_defaults(ShardAllocationKind kind);
+
+/* Is every setting within its bounds, and the strategy one that is known? */
+extern bool shard_allocation_settings_valid(const ShardAllocationSettings *settings);
 extern int shard_allocation_compare_versions(const char *a, const char *b);
 
 extern ShardAllocation *

@@ -11,7 +11,14 @@
 #include "core/allocation.h"
 
 const char *const shard_allocation_kind_names[] = {
-	"", "least_shard", "least_shard_threshold", "consistent_hashing", "external", "locality", NULL,
+	"",
+	"least_shard",
+	"least_shard_threshold",
+	"consistent_hashing",
+	"external",
+	"locality",
+	"function",
+	NULL,
 };
 
 #define SETTING(name, type, least, most) \
@@ -47,6 +54,30 @@ shard_allocation_defaults(ShardAllocationKind kind)
 	};
 
 	return settings;
+}
+
+/* See allocation.h. */
+bool
+shard_allocation_settings_valid(const ShardAllocationSettings *settings)
+{
+	if ((int) settings->kind < SHARD_ALLOCATION_LEAST_SHARD ||
+		settings->kind > SHARD_ALLOCATION_FUNCTION)
+		return false;
+	for (int i = 0; i < shard_allocation_n_settings; i++)
+	{
+		const ShardAllocationSetting *setting = &shard_allocation_setting_list[i];
+		const void *at = (const char *) settings + setting->offset;
+		double value = 0;
+
+		if (setting->type == SHARD_ALLOCATION_INTEGER)
+			value = *(const int32 *) at;
+		else if (setting->type == SHARD_ALLOCATION_FRACTION)
+			value = *(const double *) at;
+		/* What is no number is within no bounds. */
+		if (!(value >= setting->least && value <= setting->most))
+			return false;
+	}
+	return true;
 }
 
 static bool

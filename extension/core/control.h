@@ -67,7 +67,17 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_IMPORT,		   /* shard, epoch: the new one, move, node: copy from */
 	SHARD_CONTROL_STAGED,		   /* shard, epoch, move */
 	SHARD_CONTROL_IMPORT_FAILED,   /* shard, epoch, move; text: why */
-	SHARD_CONTROL_REGION_STOPPED   /* nothing: the node's workers end now */
+	SHARD_CONTROL_REGION_STOPPED,  /* nothing: the node's workers end now */
+	SHARD_CONTROL_PREPARE_IMPORT, /* shard, epoch and move to come, node: may it be copied from there
+									* (M16)? */
+	SHARD_CONTROL_IMPORT_READY,	  /* shard, epoch, move: it may */
+
+	/* Operators' commands, from any member to the coordinator (M18) */
+	SHARD_CONTROL_COMMAND =
+		96, /* token; status: ShardNodeEventKind; node, n: its number; flag; text;
+								 * shards; nodes */
+	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; n: its number; text: why not */
+	SHARD_CONTROL_RESIGN		  /* b: the office of that ballot is given up (R32) */
 } ShardControlKind;
 
 /* One shard of a list. */

@@ -77,7 +77,8 @@ shard_homes_start_type(ShardHomes *homes, const ShardControl *message, ShardProp
 	}
 	type_id = next_type_id(counters.last_type_id, message->entries[0].key.a);
 	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 || wanted.strategy < 0 ||
-		wanted.strategy > SHARD_ALLOCATION_LOCALITY || type_id == 0)
+		wanted.strategy > SHARD_ALLOCATION_FUNCTION || wanted.handoff_timeout_ms < 0 ||
+		type_id == 0)
 	{
 		answer_type(out, message, 0, "its settings are not valid here");
 		return;

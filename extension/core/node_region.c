@@ -290,6 +290,9 @@ shard_node_region_receive(ShardNode *node, const ShardControl *message)
 		case SHARD_CONTROL_HAND_OFF:
 			command(node, SHARD_ACTION_STOP_SHARD, message);
 			break;
+		case SHARD_CONTROL_PREPARE_IMPORT:
+			command(node, SHARD_ACTION_PREPARE_IMPORT, message);
+			break;
 		case SHARD_CONTROL_IMPORT:
 			command(node, SHARD_ACTION_IMPORT_SHARD, message);
 			break;
@@ -314,6 +317,9 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 			break;
 		case SHARD_EVENT_STAGED:
 			report(node, SHARD_CONTROL_STAGED, event);
+			break;
+		case SHARD_EVENT_IMPORT_READY:
+			report(node, SHARD_CONTROL_IMPORT_READY, event);
 			break;
 		case SHARD_EVENT_IMPORT_FAILED:
 			report(node, SHARD_CONTROL_IMPORT_FAILED, event);

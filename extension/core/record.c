@@ -93,6 +93,16 @@ get_bool(ShardReader *reader)
 	return get_count(reader, 1) == 1;
 }
 
+/*
+ * Does the value go on? A field that was added at the end is not there in what an older version wrote;
+ * then it says what 0 says.
+ */
+static bool
+goes_on(const ShardReader *reader)
+{
+	return !reader->failed && reader->end > reader->at;
+}
+
 static int
 get_nodes(ShardReader *reader, int32 *nodes, int limit)
 {
@@ -211,8 +221,34 @@ shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, S
 	record->n_roles = get_count(&reader, SHARD_MAX_ROLES);
 	for (int i = 0; i < record->n_roles; i++)
 		record->roles[i] = get_text(&reader, arena);
+	if (goes_on(&reader))
+		record->evacuated = get_bool(&reader);
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
+}
+
+/*
+ * Settings of an allocation strategy; kind 0 has none.
+ */
+static ShardAllocationSettings
+get_allocation(ShardReader *reader)
+{
+	ShardAllocationSettings settings = {.kind = shard_wire_get_int32(reader)};
+	uint64 bits;
+
+	if (settings.kind == 0)
+		return settings;
+	settings.rebalance_absolute_limit = shard_wire_get_int32(reader);
+	bits = shard_wire_get_uint(reader);
+	memcpy(&settings.rebalance_relative_limit, &bits, sizeof(bits));
+	settings.rebalance_threshold = shard_wire_get_int32(reader);
+	settings.max_simultaneous_rebalance = shard_wire_get_int32(reader);
+	settings.rebalance_limit = shard_wire_get_int32(reader);
+	settings.virtual_nodes = shard_wire_get_int32(reader);
+	settings.weighted = get_bool(reader);
+	if (!shard_allocation_settings_valid(&settings))
+		reader->failed = true;
+	return settings;
 }
 
 bool
@@ -229,6 +265,11 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 	record->role = get_text(&reader, arena);
 	record->features = shard_wire_get_uint(&reader);
 	record->hashing = get_text(&reader, arena);
+	if (goes_on(&reader))
+	{
+		record->allocation = get_allocation(&reader);
+		record->handoff_timeout_ms = shard_wire_get_int32(&reader);
+	}
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -249,6 +290,8 @@ shard_record_get_home(const ShardMapEntry *entry, ShardHomeRecord *record)
 	record->move_id = shard_wire_get_int(&reader);
 	record->to = shard_wire_get_int32(&reader);
 	record->lost = shard_wire_get_int32(&reader);
+	if (goes_on(&reader))
+		record->reason = shard_wire_get_int32(&reader);
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -390,7 +433,26 @@ shard_record_put_member(int32 node, const ShardMemberRecord *record, int64 n, Sh
 	shard_wire_put_uint(&out, record->n_roles);
 	for (int i = 0; i < record->n_roles; i++)
 		put_text(&out, record->roles[i]);
+	shard_wire_put_uint(&out, record->evacuated ? 1 : 0);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_MEMBER, node, 0), n, arena);
+}
+
+static void
+put_allocation(StringInfo out, const ShardAllocationSettings *settings)
+{
+	uint64 bits;
+
+	shard_wire_put_int(out, settings->kind);
+	if (settings->kind == 0)
+		return;
+	shard_wire_put_int(out, settings->rebalance_absolute_limit);
+	memcpy(&bits, &settings->rebalance_relative_limit, sizeof(bits));
+	shard_wire_put_uint(out, bits);
+	shard_wire_put_int(out, settings->rebalance_threshold);
+	shard_wire_put_int(out, settings->max_simultaneous_rebalance);
+	shard_wire_put_int(out, settings->rebalance_limit);
+	shard_wire_put_int(out, settings->virtual_nodes);
+	shard_wire_put_uint(out, settings->weighted ? 1 : 0);
 }
 
 ShardMapEntry
@@ -407,6 +469,8 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	put_text(&out, record->role);
 	shard_wire_put_uint(&out, record->features);
 	put_text(&out, record->hashing);
+	put_allocation(&out, &record->allocation);
+	shard_wire_put_int(&out, record->handoff_timeout_ms);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }
 
@@ -424,6 +488,7 @@ shard_record_put_home(int32 type_id, int32 shard, const ShardHomeRecord *record,
 	shard_wire_put_int(&out, record->move_id);
 	shard_wire_put_int(&out, record->to);
 	shard_wire_put_int(&out, record->lost);
+	shard_wire_put_int(&out, record->reason);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_HOME, type_id, shard), n, arena);
 }
 

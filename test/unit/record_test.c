@@ -62,6 +62,7 @@ sample_member(void)
 	member.n_roles = 2;
 	member.roles[0] = "front";
 	member.roles[1] = "back";
+	member.evacuated = true;
 	member.extra.bytes = "newer";
 	member.extra.length = 5;
 	return shard_record_put_member(3, &member, 41, arena);
@@ -78,7 +79,7 @@ test_member(void)
 	ok(shard_record_get_member(&entry, &member, arena), "a member is read");
 	ok(member.status == SHARD_MEMBER_UP && member.inc_no == 7 && member.age == 12 &&
 		   member.inc_uuid.high == PG_UINT64_MAX && member.join_token.low == 99 &&
-		   member.identity_lease && member.features == 5,
+		   member.identity_lease && member.features == 5 && member.evacuated,
 	   "with its numbers");
 	ok(strcmp(member.dsn, "host=a") == 0 && strcmp(member.app_version, "1.2") == 0 &&
 		   member.n_roles == 2 && strcmp(member.roles[1], "back") == 0,
@@ -103,9 +104,17 @@ test_others(void)
 	ShardCountersRecord counters2;
 	ShardSettingsRecord settings = {4000, 5000, 3, 1, {{7, 2}}, {NULL, 0}};
 	ShardSettingsRecord settings2;
-	ShardTypeRecord type = {"cart", 10, 77, true, 2, "front", 8, "java", {NULL, 0}};
+	ShardTypeRecord type = {.name = "cart",
+							.number_of_shards = 10,
+							.settings_hash = 77,
+							.leased = true,
+							.strategy = 2,
+							.role = "front",
+							.features = 8,
+							.hashing = "java"};
 	ShardTypeRecord type2;
-	ShardHomeRecord home = {6, 1, {2}, 1, SHARD_HOME_MOVING, 9, 3, 5, {NULL, 0}};
+	ShardHomeRecord home = {
+		6, 1, {2}, 1, SHARD_HOME_MOVING, 9, 3, SHARD_HOME_REASON_OPERATOR, 5, {NULL, 0}};
 	ShardHomeRecord home2;
 
 	entry = shard_record_put_voters(&voters, 1, arena);
@@ -128,8 +137,12 @@ test_others(void)
 	   "a type");
 	entry = shard_record_put_home(5, 8, &home, 1, arena);
 	ok(shard_record_get_home(&entry, &home2) && home2.epoch == 6 && home2.to == 3 &&
-		   home2.lost == 5 && shard_record_home_node(&home2) == 2 && entry.key.b == 8,
+		   home2.lost == 5 && home2.reason == SHARD_HOME_REASON_OPERATOR &&
+		   shard_record_home_node(&home2) == 2 && entry.key.b == 8,
 	   "a home");
+	entry.length--;
+	ok(shard_record_get_home(&entry, &home2) && home2.lost == 5 && home2.reason == 0,
+	   "one of an older version has no reason");
 	home.n_nodes = 0;
 	entry = shard_record_put_home(5, 8, &home, 1, arena);
 	ok(!shard_record_get_home(&entry, &home2), "a home without a node is none");
@@ -137,6 +150,45 @@ test_others(void)
 	is_int(shard_record_get_pin(&entry), 4, "a pin");
 	entry = shard_record_put_formed(2, 0, arena);
 	ok(entry.key.kind == SHARD_MAP_FORMED && entry.key.a == 2 && entry.length == 0, "formed");
+}
+
+/* The settings of a type's strategy, and what is none. */
+static void
+test_allocation(void)
+{
+	ShardTypeRecord type = {.name = "cart", .role = "", .hashing = "", .handoff_timeout_ms = 7000};
+	ShardTypeRecord read;
+	ShardMapEntry entry = shard_record_put_type(5, &type, 1, arena);
+	uint32 length = entry.length;
+
+	ok(shard_record_get_type(&entry, &read, arena) && read.allocation.kind == 0 &&
+		   read.handoff_timeout_ms == 7000,
+	   "a type need not set anything");
+	entry.length = length - 3;
+	ok(shard_record_get_type(&entry, &read, arena) && read.handoff_timeout_ms == 0 &&
+		   read.extra.length == 0,
+	   "in an older version it did not");
+	type.allocation = shard_allocation_defaults(SHARD_ALLOCATION_FUNCTION);
+	type.allocation.rebalance_relative_limit = 0.25;
+	type.allocation.virtual_nodes = 17;
+	type.allocation.weighted = true;
+	entry = shard_record_put_type(5, &type, 1, arena);
+	ok(shard_record_get_type(&entry, &read, arena) &&
+		   read.allocation.kind == SHARD_ALLOCATION_FUNCTION &&
+		   read.allocation.rebalance_relative_limit == 0.25 &&
+		   read.allocation.virtual_nodes == 17 && read.allocation.weighted &&
+		   read.allocation.rebalance_threshold == 1 && read.handoff_timeout_ms == 7000,
+	   "its settings are read");
+	type.allocation.virtual_nodes = 100000;
+	entry = shard_record_put_type(5, &type, 1, arena);
+	ok(!shard_record_get_type(&entry, &read, arena), "a setting has bounds");
+	type.allocation.virtual_nodes = 1;
+	type.allocation.rebalance_relative_limit = strtod("nan", NULL);
+	entry = shard_record_put_type(5, &type, 1, arena);
+	ok(!shard_record_get_type(&entry, &read, arena), "and is a number");
+	type.allocation = shard_allocation_defaults((ShardAllocationKind) 7);
+	entry = shard_record_put_type(5, &type, 1, arena);
+	ok(!shard_record_get_type(&entry, &read, arena), "of a strategy that is known");
 }
 
 static void
@@ -193,6 +245,7 @@ main(void)
 	arena = shard_arena_create();
 	test_member();
 	test_others();
+	test_allocation();
 	test_lineage();
 	test_damage();
 	shard_arena_destroy(arena);
