@@ -275,6 +275,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	(void) delete_rows(&type, "route");
 	(void) delete_rows(&type, "own");
 	(void) delete_rows(&type, "shard_input");
+	(void) delete_rows(&type, "ordered");
 	if (!force && (has_state || waiting > 0 || dead > 0))
 		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 						errmsg("cannot drop entity type \"%s\" because it is in use", type.name),

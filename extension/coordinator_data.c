@@ -77,6 +77,7 @@ shard_coordinator_data(void)
 		   finds("SELECT 1 FROM shard.outbox_kept LIMIT 1") ||
 		   finds("SELECT 1 FROM shard.own LIMIT 1") ||
 		   finds("SELECT 1 FROM shard.dead_letter LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.shard_input LIMIT 1") || has_entities() ||
+		   finds("SELECT 1 FROM shard.shard_input LIMIT 1") ||
+		   finds("SELECT 1 FROM shard.ordered LIMIT 1") || has_entities() ||
 		   shard_coordinator_data_in_log(0);
 }

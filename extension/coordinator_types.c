@@ -241,6 +241,7 @@ has_data(int32 type_id)
 		"SELECT 1 FROM shard.parked WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
 		"SELECT 1 FROM shard.dead_letter WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
 		"SELECT 1 FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
+		"SELECT 1 FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
 		"SELECT 1 FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
 		"SELECT 1 FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1"};
 	Oid types[1] = {INT4OID};

@@ -122,12 +122,13 @@ $$;
 
 /*
  * Messages that cannot be handled now: they wait for their entity or for its
- * type (D5). seq is the inbox seq at which the message was met, and below all of
- * these for one that was sent from here to another node before: an entity's rows
- * are handled in its order.
+ * type (D5, place stash), or for messages of the entity with lower numbers (D25,
+ * place ordered). seq is the inbox seq at which the message was met, and below all of
+ * these for one that was sent from here to another node before: an entity's stash
+ * is handled in its order. number is that of the type's ordered_by.
  */
 CREATE TABLE shard.held (
-    place      text NOT NULL CHECK (place = 'stash'),
+    place      text NOT NULL CHECK (place IN ('stash', 'ordered')),
     type_id    int4 NOT NULL,
     shard      int4 NOT NULL,
     entity     text NOT NULL,
@@ -145,9 +146,28 @@ CREATE TABLE shard.held (
     sqlstate   text,                         -- of the last failure
     error      text,
     held_at    timestamptz NOT NULL DEFAULT pg_catalog.now(),
-    PRIMARY KEY (type_id, shard, entity, place, seq)
+    number     int8,                         -- of place ordered
+    PRIMARY KEY (type_id, shard, entity, place, seq),
+    CHECK ((place = 'ordered') = (number IS NOT NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.held FROM PUBLIC;
+CREATE UNIQUE INDEX held_ordered ON shard.held (type_id, shard, entity, number) WHERE place = 'ordered';
+
+/*
+ * How far entities of types with ordered_by are in their messages' numbers (D25).
+ * Part of the shard, as the stash is; written by turns that passed a message.
+ */
+CREATE TABLE shard.ordered (
+    type_id    int4 NOT NULL,
+    shard      int4 NOT NULL,
+    entity     text NOT NULL,
+    began      int8 NOT NULL,                -- the first number that was seen
+    expected   int8 NOT NULL,                -- all below it is passed
+    skipped    int8 NOT NULL DEFAULT 0,      -- numbers of gaps that were given up
+    late       int8 NOT NULL DEFAULT 0,      -- messages whose number was passed when they came
+    PRIMARY KEY (type_id, shard, entity)
+) WITH (fillfactor = 70);
+REVOKE ALL ON shard.ordered FROM PUBLIC;
 
 /* Messages that were given up (P8): nothing is dropped in silence. */
 CREATE TABLE shard.dead_letter (
