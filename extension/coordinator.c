@@ -253,6 +253,8 @@ shard_coordinator_restart(bool revive)
 	if (revive)
 		shard_plane_keep(state->db, InvalidOid, (ShardUuid){0, 0}, SHARD_START_RESTART);
 	shard_coordinator_link_forget();
+	shard_coordinator_import_forget();
+	shard_coordinator_move_forget();
 	state->revive_at = 0;
 	state->n_tickets = 0;
 	state->starting = false;
@@ -365,7 +367,7 @@ ask_now(void)
 }
 
 /*
- * What region workers report: one event for each kind.
+ * What region workers report: one event for each kind, and for each shard that was stopped.
  */
 static void
 take_events(void)
@@ -379,7 +381,9 @@ take_events(void)
 
 	for (int i = 0; i < taken; i++)
 	{
-		if (events[i].kind == SHARD_EVENT_SHARDS_STARTED)
+		if (events[i].kind == SHARD_EVENT_SHARD_STOPPED)
+			shard_coordinator_shard_stopped(&events[i].shard);
+		else if (events[i].kind == SHARD_EVENT_SHARDS_STARTED)
 			started[n_started++] = events[i].shard;
 		else if (shard_coordinator_types_known(events[i].shard.type_id))
 			wanted[n_wanted++] = events[i].shard;
@@ -443,6 +447,8 @@ run_round(void)
 	take_events();
 	ask_now();
 	state->again |= shard_coordinator_link_run();
+	state->again |= shard_coordinator_import_run();
+	state->again |= shard_coordinator_move_run();
 	state->again |= shard_coordinator_report_tickets();
 
 	now = shard_plane_now();

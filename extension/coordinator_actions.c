@@ -32,172 +32,6 @@
 /* A downed incarnation's workers have seen by then that it is no more. */
 #define REVIVE_AFTER (1 * SHARD_SECOND)
 
-/* Homes that were appended to the log by this process. */
-typedef struct FactKey
-{
-	int32 type_id;
-	int32 shard;
-} FactKey;
-
-typedef struct FactEntry
-{
-	FactKey key;
-	int64 n;
-} FactEntry;
-
-static HTAB *told = NULL;
-static ShardUuid told_of; /* the cluster whose facts they are */
-
-/* ---- facts ------------------------------------------------------------------------------------ */
-
-/*
- * Versions count within one cluster: what was told of another says nothing.
- */
-static void
-follow_cluster(void)
-{
-	ShardUuid cluster = shard_node_cluster(shard_coordinator.node);
-
-	if (told != NULL && !shard_record_uuid_equal(cluster, told_of))
-	{
-		hash_destroy(told);
-		told = NULL;
-	}
-	told_of = cluster;
-}
-
-static FactEntry *
-fact_entry(const ShardFact *fact, bool *found)
-{
-	FactKey key = {fact->type_id, fact->shard};
-
-	if (told == NULL)
-	{
-		HASHCTL control = {.keysize = sizeof(FactKey), .entrysize = sizeof(FactEntry)};
-
-		control.hcxt = TopMemoryContext;
-		told = hash_create("shard facts", 256, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	}
-	return hash_search(told, &key, HASH_ENTER, found);
-}
-
-/*
- * One number about a shard, or a default.
- */
-static int64
-look_up(SPIPlanPtr *plan, const char *query, const ShardFact *fact, int64 otherwise)
-{
-	Oid types[2] = {INT4OID, INT4OID};
-	Datum values[2] = {Int32GetDatum(fact->type_id), Int32GetDatum(fact->shard)};
-	bool isnull;
-
-	if (*plan == NULL)
-	{
-		*plan = SPI_prepare(query, 2, types);
-		if (*plan == NULL)
-			elog(ERROR, "could not prepare a look-up of a shard");
-		SPI_keepplan(*plan);
-	}
-	if (SPI_execute_plan(*plan, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not look up a shard");
-	if (SPI_processed == 0)
-		return otherwise;
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-}
-
-/*
- * Is the shard active here in that epoch, durably?
- */
-static bool
-is_active(const ShardFact *fact)
-{
-	static SPIPlanPtr plan = NULL;
-
-	return look_up(&plan,
-				   "SELECT epoch::int8 FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1 "
-				   "AND shard OPERATOR(pg_catalog.=) $2 "
-				   "AND state OPERATOR(pg_catalog.=) 'active'",
-				   fact, -1) == fact->epoch;
-}
-
-/*
- * Does the lane's worker know the fact, or will it when it has read the log?
- */
-static bool
-is_known(const ShardFact *fact)
-{
-	static SPIPlanPtr plan = NULL;
-
-	return look_up(&plan,
-				   "SELECT n FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1 "
-				   "AND shard OPERATOR(pg_catalog.=) $2",
-				   fact, -1) >= fact->n;
-}
-
-static void
-append_fact(const ShardFact *fact)
-{
-	StringInfoData payload;
-	ShardRow row = {.type_id = fact->type_id,
-					.shard = fact->shard,
-					.kind = SHARD_KIND_FACT,
-					.entity = "",
-					.epoch = -1};
-
-	initStringInfo(&payload);
-	shard_packet_put_fact(&payload, fact);
-	row.payload = payload.data;
-	row.payload_len = payload.len;
-	shard_log_append(&row);
-	pfree(payload.data);
-}
-
-/*
- * The facts of a step: newer ones become rows of the log. The others are told again because the
- * coordinator asks whether the shard runs: that is answered here. Returns the lanes that have news.
- */
-static uint32
-take_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active)
-{
-	uint32 lanes = 0;
-
-	follow_cluster();
-	SPI_connect();
-	for (int i = 0; i < count; i++)
-	{
-		bool found;
-		FactEntry *entry = fact_entry(&facts[i], &found);
-
-		if (!found)
-			entry->n = -1;
-		if (facts[i].node == shard_node_id(shard_coordinator.node) && is_active(&facts[i]))
-			active[(*n_active)++] =
-				(ShardShardRef){facts[i].type_id, facts[i].shard, facts[i].epoch, 0};
-		if (entry->n >= facts[i].n || is_known(&facts[i]))
-			continue;
-		append_fact(&facts[i]);
-		entry->n = facts[i].n;
-		lanes |= 1u << shard_message_lane(facts[i].type_id, facts[i].shard);
-	}
-	(void) shard_log_flush();
-	SPI_finish();
-	return lanes;
-}
-
-static void
-wake_lanes(uint32 lanes)
-{
-	ShardDatabase *db = shard_coordinator.db;
-	uint32 workers = 0;
-
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (lanes & (1u << lane))
-			workers |= 1u << shard_shmem_lane_worker(db, lane);
-	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
-		if (workers & (1u << worker))
-			shard_shmem_wake_worker(db, worker);
-}
-
 /* ---- the transaction -------------------------------------------------------------------------- */
 
 /*
@@ -275,6 +109,7 @@ make_durable(ShardShardRef **active, int *n_active)
 	const ShardActions *out = shard_coordinator.out;
 	ShardFact *facts = palloc(sizeof(ShardFact) * Max(out->n_actions, 1));
 	int n_facts = 0;
+	bool decided = false;
 	int64 ticket = 0;
 	uint32 lanes;
 
@@ -285,6 +120,7 @@ make_durable(ShardShardRef **active, int *n_active)
 
 		if (action->kind == SHARD_ACTION_PERSIST)
 			ticket = action->ticket;
+		decided |= action->kind == SHARD_ACTION_DECISION;
 		if (action->kind == SHARD_ACTION_FACT && action->entry->key.kind == SHARD_MAP_HOME &&
 			!action->entry->deleted && shard_record_get_home(action->entry, &home))
 			facts[n_facts++] = (ShardFact){.type_id = action->entry->key.a,
@@ -295,7 +131,7 @@ make_durable(ShardShardRef **active, int *n_active)
 										   .lost = home.lost,
 										   .move_id = home.move_id};
 	}
-	if (ticket == 0 && n_facts == 0)
+	if (ticket == 0 && n_facts == 0 && !decided)
 		return;
 
 	*active = palloc(sizeof(ShardShardRef) * Max(n_facts, 1));
@@ -303,11 +139,12 @@ make_durable(ShardShardRef **active, int *n_active)
 	for (int i = 0; i < out->n_actions; i++)
 		if (out->actions[i].kind == SHARD_ACTION_PERSIST)
 			shard_control_store_apply(out->actions[i].writes, out->actions[i].n_writes);
-	lanes = take_facts(facts, n_facts, *active, n_active);
+	lanes = shard_coordinator_facts(facts, n_facts, *active, n_active);
 	if (ticket != 0)
 		mirror_identity();
+	(void) shard_coordinator_decisions(out);
 	shard_coordinator_commit();
-	wake_lanes(lanes);
+	shard_coordinator_wake_lanes(lanes);
 	if (ticket != 0)
 		add_ticket(ticket, XactLastCommitEnd);
 }
@@ -392,19 +229,8 @@ stop_workers(const ShardAction *action)
 		state->revive_at = shard_plane_now() + REVIVE_AFTER;
 }
 
-static void
-import_failed(const ShardAction *action)
-{
-	ShardNodeEvent event = {.kind = SHARD_EVENT_IMPORT_FAILED, .n_shards = 1};
-	ShardShardRef shard = action->shard;
-
-	event.shards = &shard;
-	event.text = "moving shards is not supported yet";
-	shard_coordinator_event(&event);
-}
-
 /*
- * One action. STOP_SHARD is not answered: a coordinator that knows what this version can does not ask.
+ * One action.
  */
 static void
 carry_out(const ShardAction *action)
@@ -430,8 +256,15 @@ carry_out(const ShardAction *action)
 		case SHARD_ACTION_WHO_AT:
 			shard_coordinator_link_who(action->node);
 			break;
+		case SHARD_ACTION_STOP_SHARD:
+			shard_coordinator_stop_shard(&action->shard);
+			break;
+		case SHARD_ACTION_PARK_SHARD:
+			shard_coordinator_park_shard(&action->shard);
+			break;
 		case SHARD_ACTION_COMMAND_DONE:
-			shard_coordinator_command_done(action->token, action->flag, action->text);
+			shard_coordinator_command_done(action->token, action->flag, action->until,
+										   action->text);
 			break;
 		case SHARD_ACTION_LOG:
 			log_line(action);
@@ -439,6 +272,15 @@ carry_out(const ShardAction *action)
 		default:
 			break;
 	}
+}
+
+/*
+ * What has events of its own at once: those begin when the list has been read to its end.
+ */
+static bool
+comes_last(const ShardAction *action)
+{
+	return action->kind == SHARD_ACTION_IMPORT_SHARD || action->kind == SHARD_ACTION_PREPARE_IMPORT;
 }
 
 /*
@@ -450,140 +292,26 @@ shard_coordinator_carry_out(void)
 {
 	CoordinatorState *state = &shard_coordinator;
 	ShardShardRef *active = NULL;
-	ShardAction *imports;
+	ShardAction *last;
 	int n_active = 0;
-	int n_imports = 0;
+	int n_last = 0;
 
 	if (state->out->n_actions == 0)
 		return;
 	make_durable(&active, &n_active);
-	imports = palloc(sizeof(ShardAction) * state->out->n_actions);
+	last = palloc(sizeof(ShardAction) * state->out->n_actions);
 	for (int i = 0; i < state->out->n_actions; i++)
 	{
-		carry_out(&state->out->actions[i]);
-		if (state->out->actions[i].kind == SHARD_ACTION_IMPORT_SHARD)
-			imports[n_imports++] = state->out->actions[i];
+		if (comes_last(&state->out->actions[i]))
+			last[n_last++] = state->out->actions[i];
+		else
+			carry_out(&state->out->actions[i]);
 	}
 	state->out->n_actions = 0;
-	for (int i = 0; i < n_imports; i++)
-		import_failed(&imports[i]);
+	for (int i = 0; i < n_last; i++)
+		shard_coordinator_import(&last[i]);
 	if (n_active > 0)
 		shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_SHARDS_STARTED,
 												  .n_shards = n_active,
 												  .shards = active});
-}
-
-/* ---- what is told ----------------------------------------------------------------------------- */
-
-/*
- * How many members there are, and whether any record of one has changed since the last time.
- */
-static int
-look_at_members(bool *changed)
-{
-	static int64 newest_n = -1;
-	static int newest_count = -1;
-	static ShardUuid cluster;
-	ShardArena *arena = shard_arena_create();
-	int count;
-	int alive = 0;
-	int64 n = 0;
-	ShardMapEntry *members =
-		shard_map_list(shard_node_learned(shard_coordinator.node), SHARD_MAP_MEMBER, arena, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord member;
-
-		n = Max(n, members[i].n);
-		if (shard_record_get_member(&members[i], &member, arena) &&
-			member.status != SHARD_MEMBER_REMOVED && member.status != SHARD_MEMBER_WRITTEN_OFF)
-			alive++;
-	}
-	shard_arena_destroy(arena);
-	*changed = n != newest_n || count != newest_count ||
-			   !shard_record_uuid_equal(cluster, shard_node_cluster(shard_coordinator.node));
-	newest_n = n;
-	newest_count = count;
-	cluster = shard_node_cluster(shard_coordinator.node);
-	return alive;
-}
-
-/*
- * The decided gate of this node.
- */
-static int32
-decided_gate(void)
-{
-	const ShardNode *node = shard_coordinator.node;
-	const ShardMapEntry *entry =
-		shard_map_value(shard_node_learned(node),
-						(ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(node), 0});
-	ShardArena *arena = shard_arena_create();
-	ShardMemberRecord member;
-	int32 gate = SHARD_GATE_LOCAL;
-
-	if (entry && shard_record_get_member(entry, &member, arena))
-		gate = member.gate;
-	shard_arena_destroy(arena);
-	return gate;
-}
-
-/*
- * Why nothing is handled, for people.
- */
-static const char *
-why_not(void)
-{
-	CoordinatorState *state = &shard_coordinator;
-
-	if (state->journal)
-		return "this database is the journal of a cluster";
-	if (shard_node_fenced(state->node))
-		return "the node is fenced";
-	if (shard_node_joining(state->node))
-		return "joining another cluster";
-	if (state->starting)
-		return "entity types are not registered yet";
-	if (state->stopped[0] != '\0')
-		return state->stopped;
-	return "the node was not admitted yet";
-}
-
-/*
- * Tells region workers and backends what the node is now.
- */
-void
-shard_coordinator_publish(void)
-{
-	CoordinatorState *state = &shard_coordinator;
-	ShardPlaneView *view = &state->view;
-	ShardStartKind kind;
-	bool changed;
-
-	view->known = true;
-	view->members = look_at_members(&changed);
-	view->fenced = shard_node_fenced(state->node);
-	view->node = shard_node_id(state->node);
-	view->inc_no = shard_node_incarnation(state->node);
-	view->cluster = shard_node_cluster(state->node);
-	view->era = shard_node_era(state->node);
-	view->coordinator = shard_node_coordinator(state->node);
-	view->gate = decided_gate();
-	view->learned_n = shard_map_point(shard_node_learned(state->node)).n;
-	(void) shard_plane_incarnation(state->db, state->extension, &view->incarnation, &kind);
-	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
-	view->push = view->handle && state->pushing;
-	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
-	if (state->journal)
-		shard_plane_close(state->db, SHARD_PLANE_JOURNAL);
-	else if (view->fenced)
-		shard_plane_close(state->db, SHARD_PLANE_FENCED);
-	else if (shard_node_joining(state->node) || !shard_coordinator_types_settled())
-		shard_plane_close(state->db, SHARD_PLANE_JOINING);
-	else
-		shard_plane_close(state->db, SHARD_PLANE_OPEN);
-	if (changed)
-		shard_plane_directory_changed(state->db);
-	shard_plane_set(state->db, view);
 }

@@ -18,7 +18,7 @@
 #include "compat.h"
 
 /*
- * The names of a list; those that do not fit are left out.
+ * The names of the list, which guc.c has checked.
  */
 static void
 read_roles(ShardNodeConfig *config)
@@ -27,14 +27,13 @@ read_roles(ShardNodeConfig *config)
 	ListCell *cell;
 
 	if (!SplitIdentifierString(pstrdup(shard_roles), ',', &names))
-		return;
+		elog(ERROR, "invalid shard.roles \"%s\"", shard_roles);
 	foreach (cell, names)
-		if (config->n_roles < SHARD_MAX_ROLES)
-			config->roles[config->n_roles++] = lfirst(cell);
+		config->roles[config->n_roles++] = lfirst(cell);
 }
 
 /*
- * "role=number, …"
+ * "role=number, …", checked as well.
  */
 static void
 read_role_minimums(ShardNodeConfig *config)
@@ -47,7 +46,7 @@ read_role_minimums(ShardNodeConfig *config)
 		char *number = strchr(item, '=');
 
 		if (number == NULL || config->n_role_minimums == SHARD_MAX_ROLES)
-			continue;
+			elog(ERROR, "invalid shard.role_min_members \"%s\"", shard_role_min_members);
 		*number++ = '\0';
 		config->role_minimums[config->n_role_minimums++] =
 			(ShardRoleMinimum){shard_record_role(item), atoi(number)};
@@ -103,6 +102,7 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	config->app_version = shard_app_version;
 	read_roles(config);
 	config->gate = shard_coordinator_gate();
+	config->identity_lease = shard_identity_lease;
 	config->lease_ttl_ms = shard_lease_ttl;
 	config->min_members = shard_min_members;
 	read_role_minimums(config);
@@ -114,8 +114,7 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	if (state->journal || shard_state_store_mode == SHARD_STATE_STORE_JOURNAL)
 		config->journal_node = SHARD_JOURNAL_NODE;
 	config->journal_voter = state->journal;
-	/* Shards do not move yet. */
-	config->homes.rebalance_interval = 0;
+	config->homes.rebalance_interval = shard_rebalance_interval * SHARD_MS;
 	config->homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config->homes.start_timeout = SHARD_START_TIMEOUT;
 	config->homes.absolute_limit = 20;

@@ -6,6 +6,7 @@
 
 #include "access/xlogdefs.h"
 #include "core/node.h"
+#include "core/packet.h"
 #include "core/timing.h"
 
 #include "coordinator.h"
@@ -91,6 +92,35 @@ extern void shard_coordinator_commit(void);
 /* coordinator_actions.c: what a step left in out. */
 extern void shard_coordinator_carry_out(void);
 extern bool shard_coordinator_report_tickets(void);
+
+/*
+ * coordinator_fact.c: makes newer facts rows of the log, in the step's transaction; returns the lanes that
+ * have news. active: those that run here already, as the facts say.
+ */
+extern uint32
+shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active);
+extern void shard_coordinator_wake_lanes(uint32 lanes);
+
+/* coordinator_decision.c: writes the decisions among the actions, in the step's transaction; their number. */
+extern int shard_coordinator_decisions(const ShardActions *actions);
+extern const char *shard_coordinator_decision_name(int32 kind);
+
+/* coordinator_move.c: orders for region workers; their answer; whoever does not answer; forget all. */
+extern void shard_coordinator_stop_shard(const ShardShardRef *shard);
+extern void shard_coordinator_park_shard(const ShardShardRef *shard);
+extern void shard_coordinator_shard_stopped(const ShardShardRef *shard);
+extern bool shard_coordinator_move_run(void);
+extern void shard_coordinator_move_forget(void);
+
+/*
+ * coordinator_import.c: IMPORT_SHARD or PREPARE_IMPORT, after the list of actions has been read. Each
+ * round; true: something came.
+ */
+extern void shard_coordinator_import(const ShardAction *action);
+extern bool shard_coordinator_import_run(void);
+extern void shard_coordinator_import_forget(void);
+
+/* coordinator_publish.c: the view in shared memory. */
 extern void shard_coordinator_publish(void);
 
 /* coordinator_types.c: shard.type and the cluster's types. True: something was done. */
@@ -107,7 +137,7 @@ extern bool shard_coordinator_begin_alone(void);
 
 /* coordinator_request.c: requests of the ring. */
 extern bool shard_coordinator_requests(void);
-extern void shard_coordinator_command_done(int64 token, bool good, const char *why);
+extern void shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why);
 extern void shard_coordinator_commands_look(void);
 
 /* coordinator_data.c: whether the database has anything that a join would lose. */

@@ -214,10 +214,10 @@ end_join(bool good)
 }
 
 /*
- * What became of a command; of a join, for all that wait for it.
+ * What became of a command; of a join, for all that wait for it. number: what else there is to say.
  */
 void
-shard_coordinator_command_done(int64 token, bool good, const char *why)
+shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why)
 {
 	List *all = list_copy(shard_coordinator.commands);
 	ListCell *cell;
@@ -233,7 +233,7 @@ shard_coordinator_command_done(int64 token, bool good, const char *why)
 		if (good)
 			reply_number(&command->request, command->kind == SHARD_COMMAND_JOIN
 												? shard_node_id(shard_coordinator.node)
-												: 0);
+												: number);
 		else
 		{
 			const char *text = why ? why : "refused";
@@ -368,7 +368,9 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 								[SHARD_COMMAND_REBALANCE] = SHARD_EVENT_REBALANCE,
 								[SHARD_COMMAND_LEASE_TTL] = SHARD_EVENT_LEASE_TTL,
 								[SHARD_COMMAND_FORCE_VOTERS] = SHARD_EVENT_FORCE_VOTERS,
-								[SHARD_COMMAND_ADDRESS] = SHARD_EVENT_ADDRESS};
+								[SHARD_COMMAND_ADDRESS] = SHARD_EVENT_ADDRESS,
+								[SHARD_COMMAND_PIN] = SHARD_EVENT_PIN,
+								[SHARD_COMMAND_EVACUATE] = SHARD_EVENT_EVACUATE};
 
 	if (command->kind < 0 || command->kind >= (int) lengthof(kinds) || kinds[command->kind] == 0)
 		return false;
@@ -380,6 +382,7 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 							  .nodes = command->nodes,
 							  .node = command->node,
 							  .number = command->number,
+							  .flag = command->number != 0,
 							  .text = command->text};
 	return true;
 }

@@ -10,9 +10,11 @@
 #include <limits.h>
 
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 #include "core/downing.h"
 #include "core/lease.h"
+#include "core/record.h"
 #include "fault.h"
 #include "guc.h"
 #include "shard.h"
@@ -31,6 +33,9 @@ int shard_stable_after = 20 * 1000;
 int shard_lease_ttl = SHARD_LEASE_TTL_MS;
 int shard_voters = 0;
 int shard_voter_replace_after = 60 * 1000;
+bool shard_identity_lease = false;
+int shard_rebalance_interval = 10 * 1000;
+int shard_shutdown_timeout = 0;
 int shard_state_store_mode = SHARD_STATE_STORE_DDATA;
 char *shard_journal_dsn = NULL;
 char *shard_journal_database = NULL;
@@ -60,6 +65,108 @@ check_voters(int *value, void **extra, GucSource source)
 		return true;
 	GUC_check_errdetail("The number of voters must be odd, or 0.");
 	return false;
+}
+
+/*
+ * Error detail of a check that found one name of a list wanting.
+ */
+static bool
+is_role(const char *name)
+{
+	size_t length = strlen(name);
+
+	if (length == 0 || length >= NAMEDATALEN)
+		GUC_check_errdetail("A role has between 1 and %d bytes.", NAMEDATALEN - 1);
+	else if (strpbrk(name, "=, ") != NULL)
+		GUC_check_errdetail("Role \"%s\" contains a space, a comma or an equals sign.", name);
+	else
+		return true;
+	return false;
+}
+
+/*
+ * A list of at most so many roles, each of them once.
+ */
+static bool
+check_roles(char **value, void **extra, GucSource source)
+{
+	char *copy;
+	List *names;
+	ListCell *cell;
+	bool good = true;
+
+	if (*value == NULL)
+		return true;
+	copy = pstrdup(*value);
+	if (!SplitIdentifierString(copy, ',', &names))
+	{
+		GUC_check_errdetail("It must be a list of names, separated by commas.");
+		return false;
+	}
+	if (list_length(names) > SHARD_MAX_ROLES)
+	{
+		GUC_check_errdetail("A node can have %d roles, not %d.", SHARD_MAX_ROLES,
+							list_length(names));
+		good = false;
+	}
+	foreach (cell, names)
+		good = good && is_role(lfirst(cell));
+	list_free(names);
+	pfree(copy);
+	return good;
+}
+
+/*
+ * "role=number": a number of members.
+ */
+static bool
+is_role_minimum(char *item)
+{
+	char *number = strchr(item, '=');
+	char *end;
+	long members;
+
+	if (number == NULL)
+	{
+		GUC_check_errdetail("\"%s\" is not role=number.", item);
+		return false;
+	}
+	*number++ = '\0';
+	members = strtol(number, &end, 10);
+	if (*number == '\0' || *end != '\0' || members < 1 || members > 1000)
+	{
+		GUC_check_errdetail("\"%s\" is not a number of members between 1 and 1000.", number);
+		return false;
+	}
+	return is_role(item);
+}
+
+/*
+ * A list of at most so many of them.
+ */
+static bool
+check_role_min_members(char **value, void **extra, GucSource source)
+{
+	char *copy;
+	char *rest = NULL;
+	bool good = true;
+	int count = 0;
+
+	if (*value == NULL)
+		return true;
+	copy = pstrdup(*value);
+	for (char *item = strtok_r(copy, ", ", &rest); good && item != NULL;
+		 item = strtok_r(NULL, ", ", &rest))
+	{
+		good = is_role_minimum(item);
+		if (good && ++count > SHARD_MAX_ROLES)
+		{
+			GUC_check_errdetail("There can be %d roles.", SHARD_MAX_ROLES);
+			good = false;
+		}
+	}
+	pfree(copy);
+	return good;
 }
 
 static const struct config_enum_entry store_options[] = {{"ddata", SHARD_STATE_STORE_DDATA, false},
@@ -99,7 +206,7 @@ define_cluster(void)
 {
 	DefineCustomStringVariable("shard.roles", "Sets the roles of this node in its cluster.",
 							   "A list; entity types with a role run on members that have it.",
-							   &shard_roles, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   &shard_roles, "", PGC_POSTMASTER, 0, check_roles, NULL, NULL);
 	DefineCustomStringVariable("shard.app_version",
 							   "Sets the version of the application that this node runs.",
 							   "Members with a newer one are preferred when shards are allocated.",
@@ -110,7 +217,8 @@ define_cluster(void)
 							1000, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("shard.role_min_members", "Sets the same for members of a role.",
 							   "A list of role=number. Counts in a cluster that is founded here.",
-							   &shard_role_min_members, "", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							   &shard_role_min_members, "", PGC_POSTMASTER, 0,
+							   check_role_min_members, NULL, NULL);
 	DefineCustomEnumVariable("shard.downing_strategy",
 							 "Sets which members are given up when some cannot be reached.",
 							 "manual means that operators do it.", &shard_downing_strategy,
@@ -133,6 +241,29 @@ define_cluster(void)
 		"Sets after which time a voter that cannot be reached is replaced by another member.", NULL,
 		&shard_voter_replace_after, 60 * 1000, 1000, 24 * 3600 * 1000, PGC_POSTMASTER, GUC_UNIT_MS,
 		NULL, NULL, NULL);
+	DefineCustomBoolVariable(
+		"shard.identity_lease", "Sets whether this node runs under a lease of its identity.",
+		"Its standby may then be promoted unattended: the cluster admits it when "
+		"the lease has ended.",
+		&shard_identity_lease, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+}
+
+/*
+ * Settings of moves.
+ */
+static void
+define_moves(void)
+{
+	DefineCustomIntVariable(
+		"shard.rebalance_interval",
+		"Sets how often this node, as coordinator, looks whether shards should move.",
+		"0 means never; shard_rebalance() does it at once.", &shard_rebalance_interval, 10 * 1000,
+		0, 24 * 3600 * 1000, PGC_POSTMASTER, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"shard.shutdown_timeout",
+		"Sets how long a shutdown of the server waits until messages and the office are handed over.",
+		"0 means that it does not wait.", &shard_shutdown_timeout, 0, 0, 3600 * 1000, PGC_SIGHUP,
+		GUC_UNIT_MS, NULL, NULL, NULL);
 }
 
 /*
@@ -163,6 +294,7 @@ shard_guc_init(void)
 		"auto means on the synchronous standbys if there are any, else here.", &shard_gate,
 		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	define_cluster();
+	define_moves();
 	define_journal();
 	shard_fault_define();
 	MarkGUCPrefixReserved("shard");

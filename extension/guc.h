@@ -36,6 +36,11 @@ extern PGDLLIMPORT int shard_stable_after;		  /* ms */
 extern PGDLLIMPORT int shard_lease_ttl;			  /* ms */
 extern PGDLLIMPORT int shard_voters;			  /* 0: by the number of members */
 extern PGDLLIMPORT int shard_voter_replace_after; /* ms */
+extern PGDLLIMPORT bool shard_identity_lease;
+extern PGDLLIMPORT int shard_rebalance_interval; /* ms; 0: never */
+
+/* ms that workers linger when the server shuts down; 0: they do not */
+extern PGDLLIMPORT int shard_shutdown_timeout;
 
 /* Who keeps the cluster's map (R14). */
 typedef enum ShardStateStore

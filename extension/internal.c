@@ -313,6 +313,10 @@ static const char *const queries[] = {
 							  " FROM shard.region_shards() s JOIN shard.type t USING (type_id)"
 							  " GROUP BY t.type_name, s.shard",
 	[SHARD_INTERNAL_REGIONS] = "SELECT t.type_name::text, t.mode FROM shard.type t",
+	[SHARD_INTERNAL_DECISIONS] =
+		"SELECT kind, (EXTRACT(epoch FROM at) OPERATOR(pg_catalog.*) 1000000)::int8,"
+		" coalesce(type_id, -1), coalesce(shard, -1), coalesce(from_node, -1),"
+		" coalesce(to_node, -1), coalesce(epoch, -1), why FROM shard.decision ORDER BY id DESC",
 };
 
 /*
@@ -408,6 +412,7 @@ shard_internal_stats(PG_FUNCTION_ARGS)
 	{
 		case SHARD_INTERNAL_SHARDS:
 		case SHARD_INTERNAL_REGIONS:
+		case SHARD_INTERNAL_DECISIONS:
 			shard_internal_put_answer(&out, question);
 			break;
 		case SHARD_INTERNAL_RUNNING:

@@ -94,6 +94,23 @@ CREATE TABLE shard.outbox_kept (
 REVOKE ALL ON shard.outbox_kept FROM PUBLIC;
 
 /*
+ * What this node decided as coordinator of the cluster, and why: for people (shard_decisions). Bounded:
+ * the newest 10 000.
+ */
+CREATE TABLE shard.decision (
+    id        int8 PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    kind      text NOT NULL,
+    type_id   int4,          -- NULL: about a node
+    shard     int4,
+    from_node int4,
+    to_node   int4,
+    epoch     int4,
+    why       text NOT NULL
+);
+REVOKE ALL ON shard.decision FROM PUBLIC;
+
+/*
  * What peers may call, and nothing else: a schema of its own, so that USAGE on it gives no sight of
  * schema shard. Granted by shard_allow_peer().
  */

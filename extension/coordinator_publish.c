@@ -1,0 +1,122 @@
+/*
+ * coordinator_publish.c
+ *		What the coordinator worker tells the rest of this node: the view in shared memory.
+ */
+#include "postgres.h"
+
+#include "coordinator_private.h"
+
+#include "compat.h"
+
+/*
+ * How many members there are, and whether any record of one has changed since the last time.
+ */
+static int
+look_at_members(bool *changed)
+{
+	static int64 newest_n = -1;
+	static int newest_count = -1;
+	static ShardUuid cluster;
+	ShardArena *arena = shard_arena_create();
+	int count;
+	int alive = 0;
+	int64 n = 0;
+	ShardMapEntry *members =
+		shard_map_list(shard_node_learned(shard_coordinator.node), SHARD_MAP_MEMBER, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		n = Max(n, members[i].n);
+		if (shard_record_get_member(&members[i], &member, arena) &&
+			member.status != SHARD_MEMBER_REMOVED && member.status != SHARD_MEMBER_WRITTEN_OFF)
+			alive++;
+	}
+	shard_arena_destroy(arena);
+	*changed = n != newest_n || count != newest_count ||
+			   !shard_record_uuid_equal(cluster, shard_node_cluster(shard_coordinator.node));
+	newest_n = n;
+	newest_count = count;
+	cluster = shard_node_cluster(shard_coordinator.node);
+	return alive;
+}
+
+/*
+ * The decided gate of this node.
+ */
+static int32
+decided_gate(void)
+{
+	const ShardNode *node = shard_coordinator.node;
+	const ShardMapEntry *entry =
+		shard_map_value(shard_node_learned(node),
+						(ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(node), 0});
+	ShardArena *arena = shard_arena_create();
+	ShardMemberRecord member;
+	int32 gate = SHARD_GATE_LOCAL;
+
+	if (entry && shard_record_get_member(entry, &member, arena))
+		gate = member.gate;
+	shard_arena_destroy(arena);
+	return gate;
+}
+
+/*
+ * Why nothing is handled, for people.
+ */
+static const char *
+why_not(void)
+{
+	CoordinatorState *state = &shard_coordinator;
+
+	if (state->journal)
+		return "this database is the journal of a cluster";
+	if (shard_node_fenced(state->node))
+		return "the node is fenced";
+	if (shard_node_joining(state->node))
+		return "joining another cluster";
+	if (state->starting)
+		return "entity types are not registered yet";
+	if (state->stopped[0] != '\0')
+		return state->stopped;
+	return "the node was not admitted yet";
+}
+
+/*
+ * Tells region workers and backends what the node is now.
+ */
+void
+shard_coordinator_publish(void)
+{
+	CoordinatorState *state = &shard_coordinator;
+	ShardPlaneView *view = &state->view;
+	ShardStartKind kind;
+	bool changed;
+
+	view->known = true;
+	view->members = look_at_members(&changed);
+	view->fenced = shard_node_fenced(state->node);
+	view->node = shard_node_id(state->node);
+	view->inc_no = shard_node_incarnation(state->node);
+	view->cluster = shard_node_cluster(state->node);
+	view->era = shard_node_era(state->node);
+	view->coordinator = shard_node_coordinator(state->node);
+	view->gate = decided_gate();
+	view->learned_n = shard_map_point(shard_node_learned(state->node)).n;
+	(void) shard_plane_incarnation(state->db, state->extension, &view->incarnation, &kind);
+	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
+	view->push = view->handle && state->pushing;
+	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
+	if (state->journal)
+		shard_plane_close(state->db, SHARD_PLANE_JOURNAL);
+	else if (view->fenced)
+		shard_plane_close(state->db, SHARD_PLANE_FENCED);
+	else if (shard_node_joining(state->node) || !shard_coordinator_types_settled())
+		shard_plane_close(state->db, SHARD_PLANE_JOINING);
+	else
+		shard_plane_close(state->db, SHARD_PLANE_OPEN);
+	if (changed)
+		shard_plane_directory_changed(state->db);
+	shard_plane_set(state->db, view);
+}
