@@ -1,14 +1,21 @@
-# Three servers, one cluster, for the scenarios that need it; sourced by run.sh after lib.sh.
+# Several servers, one cluster, for the scenarios that need it; sourced by run.sh after lib.sh.
 # shellcheck shell=bash
 
 nodes=(1 2 3)
 cores=${BENCH_CORES:-0,1}
 kills=${BENCH_KILLS:-20}
+moves=${BENCH_MOVES:-20}
+move_gap=${BENCH_MOVE_GAP:-1.5}
+residents=${BENCH_RESIDENTS:-10000}
+shards=${BENCH_SHARDS:-1000}
+entities=${BENCH_ENTITIES:-1000000}
+load=${BENCH_LOAD:-2000}
+join_limit=${BENCH_JOIN_LIMIT:-600}
 
 # ---- servers ----------------------------------------------------------------------------------
 
-# A new cluster. Its servers reach one another by TCP on the loopback address, as role "link".
-start_cluster() {
+# A new cluster of so many nodes. Its servers reach one another by TCP on the loopback address, as role "link".
+start_cluster() { # [NODES]
   local node password
   prepare
   stop_servers
@@ -18,29 +25,41 @@ start_cluster() {
   password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
   (umask 077 && echo "127.0.0.1:*:*:link:$password" >"$temp/passfile")
   if ((EUID == 0)); then chown "$TEST_USER" "$temp/passfile"; fi
-  for node in "${nodes[@]}"; do
-    port[node]=$(free_port)
-    make_server "node$node" "
-      listen_addresses = '127.0.0.1'
-      port = ${port[node]}
-      cluster_name = 'node$node'"
-    as_user tee "$temp/node$node/pg_hba.conf" >/dev/null <<END
-local all   all               trust
-host  bench link 127.0.0.1/32 scram-sha-256
-END
-    run_server "node$node"
-    PGPORT=${port[node]} "$bindir/createdb" bench
-    on "$node" "CREATE EXTENSION shard"
-    on "$node" "CREATE ROLE link LOGIN PASSWORD '$password'"
-    on "$node" "SELECT shard_allow_peer('link')" >/dev/null
-    ((node == 1)) ||
-      on "$node" "SELECT shard_join('$(address 1)', '$(address "$node")')" >/dev/null
+  nodes=()
+  for ((node = 1; node <= ${1:-3}; node++)); do
+    start_node "$node"
+    ((node == 1)) || join_node "$node"
   done
   for node in "${nodes[@]}"; do
     PGPORT=${port[node]} sql_file cluster.sql >/dev/null
   done
-  await_members 1
   export PGPORT=${port[1]}  # for what needs any server
+  ((${#nodes[@]} == 2)) || await_members 1
+}
+
+# A server with the extension, for itself as yet.
+start_node() { # NODE
+  local node=$1 password
+  password=$(cut -d : -f 5 "$temp/passfile")
+  port[node]=$(free_port)
+  make_server "node$node" "
+    listen_addresses = '127.0.0.1'
+    port = ${port[node]}
+    cluster_name = 'node$node'"
+  as_user tee "$temp/node$node/pg_hba.conf" >/dev/null <<END
+local all   all               trust
+host  bench link 127.0.0.1/32 scram-sha-256
+END
+  run_server "node$node"
+  PGPORT=${port[node]} "$bindir/createdb" bench
+  on "$node" "CREATE EXTENSION shard"
+  on "$node" "CREATE ROLE link LOGIN PASSWORD '$password'"
+  on "$node" "SELECT shard_allow_peer('link')" >/dev/null
+  nodes+=("$node")
+}
+
+join_node() { # NODE
+  on "$1" "SELECT shard_join('$(address 1)', '$(address "$1")')" >/dev/null
 }
 
 declare -a port
@@ -146,6 +165,25 @@ spread() {
   if ((after - before != sent)); then
     die "$type, $place: $sent messages sent, $((after - before)) handled"
   fi
+}
+
+# What move.sql noted at each node comes to one of them.
+gather() { # NODE
+  local node
+  for node in "${nodes[@]}"; do
+    on "$node" "COPY (SELECT $node, * FROM bench.seen) TO STDOUT" | PGPORT=${port[$1]} sql 'COPY bench.all_seen FROM STDIN'
+    on "$node" "COPY (SELECT $node, * FROM bench.sample) TO STDOUT" |
+      PGPORT=${port[$1]} sql 'COPY bench.all_samples FROM STDIN'
+  done
+  on "$1" 'ANALYZE bench.all_seen, bench.all_samples'
+}
+
+# Fails unless every message told or asked by move.sql has had its effect, once.
+verify_told() { # TYPE
+  local told handled
+  told=$(on_all "SELECT coalesce(sum(messages), 0) FROM bench.told WHERE type_name = '$1'" | awk '{ n += $1 } END { print n }')
+  handled=$(total "$1")
+  [[ $told == "$handled" ]] || die "$1: $told messages sent, $handled handled"
 }
 
 sum() { awk -v a="$1" -v b="$2" 'BEGIN { print a + b }'; }

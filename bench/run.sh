@@ -8,7 +8,7 @@ source "$bench/cluster.sh"
 
 scenarios=("$@")
 if ((${#scenarios[@]} == 0)); then
-  scenarios=(A B C D E L N R Q H K)
+  scenarios=(A B C D E L N R Q H K M J)
 fi
 for scenario in "${scenarios[@]}"; do
   [[ -f $bench/scenarios/$scenario.sh ]] || die "no scenario \"$scenario\"; there are: $(
@@ -19,7 +19,8 @@ prepare
 start_results
 for scenario in "${scenarios[@]}"; do
   case $scenario in
-    R | Q | H | K) start_cluster ;;
+    R | Q | H | K | M) start_cluster ;;
+    J) ;;  # begins by itself, several times
     *) start_server ;;
   esac
   source "$bench/scenarios/$scenario.sh"
