@@ -27,9 +27,9 @@ CREATE TABLE bench.told (type_name text, messages int8);
 -- Tells a message to each of the entities from one to before another one, in transactions of 1 000.
 CREATE PROCEDURE bench.populate(wanted text, since int, until int) LANGUAGE plpgsql AS $$
 BEGIN
-  FOR first IN since .. until - 1 BY 1000 LOOP
+  FOR start IN since .. until - 1 BY 1000 LOOP
     PERFORM shard_tell_many(wanted, array_agg('e' || i), array_agg(bench.message()))
-    FROM generate_series(first, least(first + 999, until - 1)) i;
+    FROM generate_series(start, least(start + 999, until - 1)) i;
     COMMIT;
   END LOOP;
   INSERT INTO bench.told VALUES (wanted, until - since);
