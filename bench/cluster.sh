@@ -9,7 +9,7 @@ move_gap=${BENCH_MOVE_GAP:-1.5}
 residents=${BENCH_RESIDENTS:-10000}
 shards=${BENCH_SHARDS:-1000}
 entities=${BENCH_ENTITIES:-1000000}
-load=${BENCH_LOAD:-2000}
+load=${BENCH_LOAD:-5000}
 join_limit=${BENCH_JOIN_LIMIT:-600}
 
 # ---- servers ----------------------------------------------------------------------------------

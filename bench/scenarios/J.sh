@@ -59,6 +59,7 @@ for limit in default unlimited; do
   balanced=$(moment)
   on 1 'SELECT pg_sleep(10)' >/dev/null
   ended=$(moment)
+  on 1 'SELECT pg_sleep(1)' >/dev/null  # for the last samples
   on_all 'INSERT INTO bench.stop DEFAULT VALUES'
   for process in "${processes[@]}"; do wait "$process"; done
   drain_all
