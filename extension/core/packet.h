@@ -108,7 +108,13 @@ typedef enum ShardSectionKind
 	SHARD_SECTION_GREET = 5,	  /* hello: ShardStreamSection without rows, for each stream */
 	SHARD_SECTION_QUARANTINE = 6, /* ShardQuarantineSection: the sender's side of a stream (X4) */
 	SHARD_SECTION_RECEIVED = 65,  /* answer: ShardReceived */
-	SHARD_SECTION_POSITION = 66	  /* answer to hello: ShardPositionSection */
+	SHARD_SECTION_POSITION = 66,  /* answer to hello: ShardPositionSection */
+
+	/* answers to the copying of a shard, by core/copy.h */
+	SHARD_SECTION_COLUMNS = 96, /* ShardCopyColumn, any number */
+	SHARD_SECTION_COUNTS = 97,	/* ShardCopyCount, any number */
+	SHARD_SECTION_CHUNK = 98,	/* ShardCopyChunk */
+	SHARD_SECTION_NEXT = 99		/* ShardCopyPosition */
 } ShardSectionKind;
 
 #define SHARD_SECTION_MANDATORY 1
