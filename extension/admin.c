@@ -181,7 +181,7 @@ alter_setting(ShardAdminType *type, const Change *change)
 				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
 				 errmsg("setting \"%s\" of entity type \"%s\" cannot be altered", change->setting,
 						type->name),
-				 errdetail("It says in which shard an entity is."),
+				 errdetail("%s", shard_settings_why_fixed(change->id)),
 				 errhint("Start another entity type, or drop this one with shard_drop_type().")));
 	}
 	if (shard_settings_is_function(change->id))

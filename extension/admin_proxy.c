@@ -78,11 +78,7 @@ fill_in(ShardAdminType *type, const Wanted *wanted)
 
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		type->settings.value[id] = shard_settings_default((ShardSettingId) id);
-	shard_settings_from_hashing(&type->settings, wanted->record.hashing);
-	type->settings.value[SHARD_SETTING_NUMBER_OF_SHARDS] =
-		psprintf("%d", wanted->record.number_of_shards);
-	if (wanted->record.role[0] != '\0')
-		type->settings.value[SHARD_SETTING_ROLE] = wanted->record.role;
+	shard_settings_from_record(&type->settings, &wanted->record);
 	extractor = type->settings.value[SHARD_SETTING_SHARD_ID_EXTRACTOR];
 	if (extractor != NULL)
 	{

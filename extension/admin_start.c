@@ -17,7 +17,6 @@
 
 #include "admin.h"
 #include "coordinator.h"
-#include "core/allocation.h"
 #include "directory.h"
 #include "registry.h"
 #include "security.h"
@@ -100,6 +99,7 @@ read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 								  &type->handler);
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		read_setting(fcinfo, (ShardSettingId) id, type);
+	shard_settings_resolve_allocation(&type->settings);
 	shard_settings_check(&type->settings);
 	type->owner = GetUserId();
 	type->mode = "hosting";
@@ -226,17 +226,10 @@ static int32
 number_in_cluster(const ShardAdminType *type)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
-	const char *role = type->settings.value[SHARD_SETTING_ROLE];
 
 	if (!had_others())
 		return 0;
-	command.type.name = type->name;
-	command.type.number_of_shards =
-		(int32) shard_settings_number(&type->settings, SHARD_SETTING_NUMBER_OF_SHARDS);
-	command.type.settings_hash = shard_settings_hash(type->name, &type->settings);
-	command.type.strategy = SHARD_ALLOCATION_LEAST_SHARD;
-	command.type.role = role ? role : "";
-	command.type.hashing = shard_settings_hashing(&type->settings);
+	shard_settings_to_record(type->name, &type->settings, &command.type);
 	return (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
 }
 

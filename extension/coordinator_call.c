@@ -35,11 +35,42 @@ get_text(ShardReader *reader)
 	return reader->failed ? "" : pnstrdup(bytes, length);
 }
 
+/* A type as it stands in the map. */
+static void
+put_type(StringInfo out, const ShardTypeRecord *type)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entry = shard_record_put_type(0, type, 0, arena);
+
+	shard_wire_put_bytes(out, entry.value, entry.length);
+	shard_arena_destroy(arena);
+}
+
+static bool
+get_type(ShardReader *reader, ShardTypeRecord *type)
+{
+	ShardMapEntry entry = {.key = {SHARD_MAP_TYPE, 0, 0}};
+	ShardArena *arena = shard_arena_create();
+	size_t length;
+	bool good;
+
+	entry.value = shard_wire_get_bytes(reader, &length);
+	entry.length = (uint32) length;
+	good = !reader->failed && shard_record_get_type(&entry, type, arena);
+	if (good)
+	{
+		type->name = pstrdup(type->name);
+		type->role = pstrdup(type->role);
+		type->hashing = pstrdup(type->hashing);
+		type->extra = (ShardExtra){0};
+	}
+	shard_arena_destroy(arena);
+	return good;
+}
+
 void
 shard_coordinator_put_command(StringInfo out, const ShardCommand *command)
 {
-	const ShardTypeRecord *type = &command->type;
-
 	shard_wire_put_int(out, command->kind);
 	shard_wire_put_int(out, command->node);
 	shard_wire_put_int(out, command->type_id);
@@ -50,14 +81,8 @@ shard_coordinator_put_command(StringInfo out, const ShardCommand *command)
 		shard_wire_put_int(out, command->nodes[i]);
 	put_text(out, command->text);
 	put_text(out, command->text2);
-	put_text(out, type->name);
-	shard_wire_put_int(out, type->number_of_shards);
-	shard_wire_put_uint(out, type->settings_hash);
-	shard_wire_put_uint(out, type->leased ? 1 : 0);
-	shard_wire_put_int(out, type->strategy);
-	put_text(out, type->role);
-	shard_wire_put_uint(out, type->features);
-	put_text(out, type->hashing);
+	if (command->kind == SHARD_COMMAND_TYPE)
+		put_type(out, &command->type);
 }
 
 /*
@@ -66,8 +91,6 @@ shard_coordinator_put_command(StringInfo out, const ShardCommand *command)
 bool
 shard_coordinator_get_command(ShardReader *reader, ShardCommand *command)
 {
-	ShardTypeRecord *type = &command->type;
-
 	memset(command, 0, sizeof(ShardCommand));
 	command->kind = (ShardCommandKind) shard_wire_get_int32(reader);
 	command->node = shard_wire_get_int32(reader);
@@ -81,14 +104,8 @@ shard_coordinator_get_command(ShardReader *reader, ShardCommand *command)
 		command->nodes[i] = shard_wire_get_int32(reader);
 	command->text = get_text(reader);
 	command->text2 = get_text(reader);
-	type->name = get_text(reader);
-	type->number_of_shards = shard_wire_get_int32(reader);
-	type->settings_hash = shard_wire_get_uint(reader);
-	type->leased = shard_wire_get_uint(reader) != 0;
-	type->strategy = shard_wire_get_int32(reader);
-	type->role = get_text(reader);
-	type->features = shard_wire_get_uint(reader);
-	type->hashing = get_text(reader);
+	if (command->kind == SHARD_COMMAND_TYPE && !get_type(reader, &command->type))
+		return false;
 	return !reader->failed && reader->at == reader->end;
 }
 

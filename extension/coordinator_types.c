@@ -40,11 +40,7 @@
 typedef struct LocalType
 {
 	int32 type_id;
-	char *name;
-	char *role;
-	int32 number_of_shards;
-	uint64 settings_hash;
-	char *hashing;
+	ShardTypeRecord record;
 	bool proxy;
 } LocalType;
 
@@ -88,20 +84,14 @@ read_type(HeapTuple row, TupleDesc desc)
 {
 	LocalType *type = palloc0(sizeof(LocalType));
 	ShardSettings settings;
-	const char *role;
 	bool isnull;
 
 	type->type_id = DatumGetInt32(SPI_getbinval(row, desc, 1, &isnull));
-	type->name = pstrdup(SPI_getvalue(row, desc, 2));
 	shard_settings_from_jsonb(&settings, DatumGetJsonbP(SPI_getbinval(row, desc, 6, &isnull)));
 	settings.value[SHARD_SETTING_NUMBER_OF_SHARDS] = SPI_getvalue(row, desc, 4);
 	settings.value[SHARD_SETTING_HASH] = SPI_getvalue(row, desc, 5);
-	role = settings.value[SHARD_SETTING_ROLE];
-	type->role = pstrdup(role ? role : "");
-	type->number_of_shards = pg_strtoint32(settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
-	type->settings_hash = shard_settings_hash(type->name, &settings);
-	type->hashing = shard_settings_hashing(&settings);
-	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0 || !has_role(type->role);
+	shard_settings_to_record(SPI_getvalue(row, desc, 2), &settings, &type->record);
+	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0 || !has_role(type->record.role);
 	return type;
 }
 
@@ -133,7 +123,7 @@ find_local(List *types, const char *name)
 	ListCell *cell;
 
 	foreach (cell, types)
-		if (strcmp(((LocalType *) lfirst(cell))->name, name) == 0)
+		if (strcmp(((LocalType *) lfirst(cell))->record.name, name) == 0)
 			return lfirst(cell);
 	return NULL;
 }
@@ -141,15 +131,10 @@ find_local(List *types, const char *name)
 static void
 tell_type(const LocalType *type)
 {
-	ShardTypeRecord record = {.name = type->name,
-							  .number_of_shards = type->number_of_shards,
-							  .settings_hash = type->settings_hash,
-							  .strategy = SHARD_ALLOCATION_LEAST_SHARD,
-							  .role = type->role,
-							  .hashing = type->hashing};
-
-	shard_coordinator_event(&(ShardNodeEvent){
-		.kind = SHARD_EVENT_TYPE, .type = &record, .flag = type->proxy, .number = type->type_id});
+	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE,
+											  .type = &type->record,
+											  .flag = type->proxy,
+											  .number = type->type_id});
 }
 
 static void
@@ -161,8 +146,8 @@ tell_gone(const char *name)
 static bool
 same_type(const LocalType *a, const LocalType *b)
 {
-	return a->type_id == b->type_id && strcmp(a->name, b->name) == 0 &&
-		   a->settings_hash == b->settings_hash && a->proxy == b->proxy;
+	return a->type_id == b->type_id && strcmp(a->record.name, b->record.name) == 0 &&
+		   a->record.settings_hash == b->record.settings_hash && a->proxy == b->proxy;
 }
 
 /* ---- what the cluster has --------------------------------------------------------------------- */
@@ -334,7 +319,8 @@ renumber(List *types, const Learned *learned, int count)
 		LocalType *type = lfirst(cell);
 
 		for (int i = 0; i < count && good; i++)
-			if (strcmp(learned[i].name, type->name) == 0 && learned[i].type_id != type->type_id)
+			if (strcmp(learned[i].name, type->record.name) == 0 &&
+				learned[i].type_id != type->type_id)
 			{
 				good = !has_data(type->type_id);
 				if (good)
@@ -368,7 +354,8 @@ static bool
 has_conflict(const LocalType *type, const Learned *learned, int count)
 {
 	for (int i = 0; i < count; i++)
-		if ((strcmp(learned[i].name, type->name) == 0) != (learned[i].type_id == type->type_id))
+		if ((strcmp(learned[i].name, type->record.name) == 0) !=
+			(learned[i].type_id == type->type_id))
 			return true;
 	return false;
 }
@@ -387,7 +374,7 @@ all_known(List *types, const Learned *learned, int count)
 		bool known = false;
 
 		for (int i = 0; i < count; i++)
-			known |= strcmp(learned[i].name, type->name) == 0;
+			known |= strcmp(learned[i].name, type->record.name) == 0;
 		if (!known && has_conflict(type, learned, count))
 			return false;
 	}
@@ -463,15 +450,15 @@ tell_changes(List *types)
 	Learned *learned = learned_types(&count);
 
 	foreach (cell, local)
-		if (find_local(types, ((LocalType *) lfirst(cell))->name) == NULL)
-			tell_gone(((LocalType *) lfirst(cell))->name);
+		if (find_local(types, ((LocalType *) lfirst(cell))->record.name) == NULL)
+			tell_gone(((LocalType *) lfirst(cell))->record.name);
 	for (int i = 0; i < count; i++)
 		if (was_dropped(&learned[i], find_local(types, learned[i].name)))
 			tell_gone(learned[i].name);
 	foreach (cell, types)
 	{
 		LocalType *type = lfirst(cell);
-		LocalType *before = read_once ? find_local(local, type->name) : NULL;
+		LocalType *before = read_once ? find_local(local, type->record.name) : NULL;
 
 		if (before == NULL || !same_type(type, before))
 			tell_type(type);

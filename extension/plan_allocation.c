@@ -15,6 +15,7 @@
 #include "core/allocation.h"
 #include "core/message.h"
 #include "plan_json.h"
+#include "settings.h"
 
 #include "compat.h"
 
@@ -116,27 +117,6 @@ setting_names(void)
 	return names;
 }
 
-/* Sets what the core knows by name. */
-static void
-read_setting(ShardAllocationSettings *settings, const ShardAllocationSetting *setting,
-			 const ShardPlanValue *value)
-{
-	void *place = (char *) settings + setting->offset;
-
-	switch (setting->type)
-	{
-		case SHARD_ALLOCATION_INTEGER:
-			*(int32 *) place = shard_plan_json_int(value, setting->least, setting->most);
-			break;
-		case SHARD_ALLOCATION_FRACTION:
-			*(double *) place = shard_plan_json_double(value, setting->least, setting->most);
-			break;
-		case SHARD_ALLOCATION_SWITCH:
-			*(bool *) place = shard_plan_json_bool(value);
-			break;
-	}
-}
-
 /* Pins, {"shard": node}: jsonb keeps such keys in the order of their numbers. */
 static void
 read_pins(ShardPlanAllocation *plan, const ShardPlanValue *value)
@@ -194,7 +174,7 @@ read_settings(ShardPlanAllocation *plan, Jsonb *json)
 
 		value = shard_plan_json_find(fields, n, setting->name);
 		if (value != NULL)
-			read_setting(&plan->settings, setting, value);
+			shard_settings_read_allocation(&plan->settings, setting, value);
 	}
 	value = shard_plan_json_find(fields, n, "role");
 	if (value != NULL)

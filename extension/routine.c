@@ -15,7 +15,9 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
@@ -309,4 +311,120 @@ shard_routine_find_extractor(ShardExtractor which, const char *name, Oid bound, 
 	if (OidIsValid(found) && can_extract(which, found))
 		return found;
 	return can_extract(which, bound) ? bound : InvalidOid;
+}
+
+/* ---- strategies ------------------------------------------------------------------------------- */
+
+/*
+ * Types of the arguments, and how many there are.
+ */
+static const struct
+{
+	const char *what; /* for errors */
+	const char *form; /* for hints */
+	int n_arguments;
+	Oid arguments[6];
+} strategy_table[] = {
+	[SHARD_STRATEGY_ALLOCATE] = {"allocation function",
+								 "f(shard int, requester int, allocations jsonb, strategy text, "
+								 "settings jsonb, members jsonb) RETURNS int",
+								 6,
+								 {INT4OID, INT4OID, JSONBOID, TEXTOID, JSONBOID, JSONBOID}},
+	[SHARD_STRATEGY_REBALANCE] = {"rebalance function",
+								  "g(allocations jsonb, strategy text, settings jsonb, members "
+								  "jsonb, in_progress int[]) RETURNS TABLE (shard int, from_node "
+								  "int)",
+								  5,
+								  {JSONBOID, TEXTOID, JSONBOID, JSONBOID, INT4ARRAYOID}}};
+
+/*
+ * Rows that begin with two integers?
+ */
+static bool
+returns_moves(HeapTuple tuple)
+{
+	Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(tuple);
+	TupleDesc desc = NULL;
+
+	if (proc->proretset)
+		(void) get_func_result_type(proc->oid, NULL, &desc);
+	return desc != NULL && desc->natts >= 2 && TupleDescAttr(desc, 0)->atttypid == INT4OID &&
+		   TupleDescAttr(desc, 1)->atttypid == INT4OID;
+}
+
+static bool
+is_strategy(ShardStrategyFunction which, HeapTuple tuple)
+{
+	Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(tuple);
+
+	if (proc->prokind != PROKIND_FUNCTION || proc->pronargs != strategy_table[which].n_arguments ||
+		memcmp(proc->proargtypes.values, strategy_table[which].arguments,
+			   proc->pronargs * sizeof(Oid)) != 0)
+		return false;
+	if (which == SHARD_STRATEGY_ALLOCATE)
+		return !proc->proretset && proc->prorettype == INT4OID;
+	return returns_moves(tuple);
+}
+
+/*
+ * Refuses a function that somebody could change into one that does more than the user may.
+ */
+static void
+check_strategy_owner(HeapTuple tuple, const char *what, const char *name)
+{
+	Oid owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+
+	if (has_privs_of_role(owner, GetUserId()))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("%s %s belongs to another role", what, name),
+			 errdetail("It would run as \"%s\", but \"%s\" could change it.",
+					   GetUserNameFromId(GetUserId(), false), GetUserNameFromId(owner, true)),
+			 errhint("Make a function of your own that calls it.")));
+}
+
+/* See routine.h. */
+Oid
+shard_routine_resolve_strategy(ShardStrategyFunction which, const char *text, char **name)
+{
+	const char *what = strategy_table[which].what;
+	Oid function = look_up(text, what);
+	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	*name = format_signature(tuple);
+	if (!is_strategy(which, tuple))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+						errmsg("function %s cannot be the %s", *name, what),
+						errhint("Write %s.", strategy_table[which].form)));
+	if (isAnyTempNamespace(((Form_pg_proc) GETSTRUCT(tuple))->pronamespace))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+						errmsg("function %s cannot be the %s", *name, what),
+						errdetail("It is temporary, so other sessions cannot see it."),
+						errhint("Create it in an ordinary schema.")));
+	check_execute(function, what, *name);
+	check_strategy_owner(tuple, what, *name);
+	ReleaseSysCache(tuple);
+	return function;
+}
+
+/* See routine.h. */
+Oid
+shard_routine_find_strategy(ShardStrategyFunction which, const char *name, Oid owner)
+{
+	Oid function = find_by_name(name, strategy_table[which].arguments,
+								strategy_table[which].n_arguments, InvalidOid, owner);
+	HeapTuple tuple;
+
+	if (!OidIsValid(function))
+		return InvalidOid;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	if (!is_strategy(which, tuple))
+		function = InvalidOid;
+	ReleaseSysCache(tuple);
+	return function;
 }

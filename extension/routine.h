@@ -33,6 +33,23 @@ extern void shard_routine_resolve_handler(const char *text, ShardRoutine *routin
 /* The same for an extractor; *name is its qualified name. */
 extern Oid shard_routine_resolve_extractor(ShardExtractor which, const char *text, char **name);
 
+/* Functions of allocation strategy "function"; their arguments are those of the planners. */
+typedef enum ShardStrategyFunction
+{
+	SHARD_STRATEGY_ALLOCATE, /* as shard_plan_allocation */
+	SHARD_STRATEGY_REBALANCE /* as shard_plan_rebalance: rows of which the first two columns count */
+} ShardStrategyFunction;
+
+/*
+ * The same for a function of a strategy. Its name alone is kept, so it must belong to a role that has
+ * the rights of the current user, as whom it will run.
+ */
+extern Oid
+shard_routine_resolve_strategy(ShardStrategyFunction which, const char *text, char **name);
+
+/* What its qualified name means today, for a type with that owner; InvalidOid if there is none. */
+extern Oid shard_routine_find_strategy(ShardStrategyFunction which, const char *name, Oid owner);
+
 /*
  * What a stored name means today. bound is the function's OID when the name
  * was given. Another function of that name is taken only if its owner has the

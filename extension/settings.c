@@ -53,11 +53,11 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_SHARD_ID_EXTRACTOR] = {"shard_id_extractor", KIND_FUNCTION, .fixed = true},
 	[SHARD_SETTING_ROLE] = {"role", KIND_TEXT, .fixed = true},
 	[SHARD_SETTING_ALLOCATION_STRATEGY] =
-		{"allocation_strategy", KIND_CHOICE, "least_shard", .choices = "least_shard,",
-		 .later = "least_shard_threshold,consistent_hashing,external,locality,function,",
-		 .reserved = true},
-	[SHARD_SETTING_ALLOCATION_SETTINGS] = {"allocation_settings", KIND_JSON, "{}",
-										   .reserved = true},
+		{"allocation_strategy", KIND_CHOICE, "least_shard",
+		 .choices = "least_shard,least_shard_threshold,consistent_hashing,external,locality,"
+					"function,",
+		 .fixed = true},
+	[SHARD_SETTING_ALLOCATION_SETTINGS] = {"allocation_settings", KIND_JSON, "{}", .fixed = true},
 	[SHARD_SETTING_PASSIVATION_STRATEGY] = {"passivation_strategy", KIND_CHOICE, "idle",
 											.choices = "idle,none,",
 											.later = "lru,slru,mru,lfu,lfu_aging,composite,"},
@@ -75,7 +75,7 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 										 DAYS(7)},
 	[SHARD_SETTING_HANDLER_TIMEOUT] = {"handler_timeout", KIND_DURATION, "5 s", MS(10), DAYS(1)},
 	[SHARD_SETTING_HANDOFF_TIMEOUT] = {"handoff_timeout", KIND_DURATION, "1 min", MS(1), DAYS(1),
-									   .reserved = true},
+									   .fixed = true},
 	[SHARD_SETTING_ENTITY_RESTART_BACKOFF] = {"entity_restart_backoff", KIND_DURATION, "10 s",
 											  MS(1), DAYS(1), .reserved = true},
 	[SHARD_SETTING_REMEMBER_ENTITIES] = {"remember_entities", KIND_BOOL, "false", .reserved = true},
@@ -105,6 +105,14 @@ shard_settings_is_fixed(ShardSettingId id)
 	return setting_table[id].fixed;
 }
 
+/* Why it is so; for errors. */
+const char *
+shard_settings_why_fixed(ShardSettingId id)
+{
+	return id <= SHARD_SETTING_SHARD_ID_EXTRACTOR ? "It says in which shard an entity is."
+												  : "All members of a cluster agree on it.";
+}
+
 /* Whether a setting belongs into the stored settings: no column, no feature to come. */
 bool
 shard_settings_is_stored(ShardSettingId id)
@@ -124,6 +132,13 @@ const char *
 shard_settings_default(ShardSettingId id)
 {
 	return setting_table[id].boot;
+}
+
+/* Whether its canonical text is a JSON object. */
+bool
+shard_settings_is_object(ShardSettingId id)
+{
+	return setting_table[id].kind == KIND_JSON && !setting_table[id].reserved;
 }
 
 /* Whether a setting names a function of the user's. */

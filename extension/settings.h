@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "core/record.h"
 #include "utils/jsonb.h"
 
 typedef enum ShardSettingId
@@ -55,10 +56,12 @@ extern ShardSettingId shard_settings_find(const char *name);
 
 /* Whether the value is for ever that of shard_start. */
 extern bool shard_settings_is_fixed(ShardSettingId id);
+extern const char *shard_settings_why_fixed(ShardSettingId id);
 
-/* Whether the value is kept in shard.type.settings, and there as a number. */
+/* Whether the value is kept in shard.type.settings, and there as a number, or as an object. */
 extern bool shard_settings_is_stored(ShardSettingId id);
 extern bool shard_settings_is_number(ShardSettingId id);
+extern bool shard_settings_is_object(ShardSettingId id);
 
 /* The default; NULL: null. */
 extern const char *shard_settings_default(ShardSettingId id);
@@ -82,16 +85,42 @@ extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
 
 /*
  * A hash over what all members of a cluster must agree on: name, shards, how ids come to shards, role,
- * allocation (settings_store.c).
+ * allocation, time for a move (settings_store.c).
  */
 extern uint64 shard_settings_hash(const char *type_name, const ShardSettings *settings);
 
 /*
- * How entity ids come to shards, as a text for other members, palloc'd; and back. The extractor is named
- * as in shard.type; NULL: none.
+ * The type as the cluster knows it, and what of the settings the cluster knows; all texts are palloc'd
+ * (settings_store.c). features, leased and extra are the caller's.
  */
-extern char *shard_settings_hashing(const ShardSettings *settings);
-extern void shard_settings_from_hashing(ShardSettings *settings, const char *hashing);
+extern void shard_settings_to_record(const char *type_name, const ShardSettings *settings,
+									 ShardTypeRecord *record);
+extern void shard_settings_from_record(ShardSettings *settings, const ShardTypeRecord *record);
+
+/*
+ * Checks allocation_settings against allocation_strategy, and makes it canonical: what differs from the
+ * strategy's defaults; functions by their qualified signatures, as the present search_path finds them,
+ * which the current user must be allowed to execute (settings_allocation.c).
+ */
+extern void shard_settings_resolve_allocation(ShardSettings *settings);
+
+/* The strategy with its settings, of a canonical text. */
+extern void
+shard_settings_allocation(const ShardSettings *settings, ShardAllocationSettings *allocation);
+
+/* The reverse: both settings, of a record and the signatures of the functions, NULL: none. */
+extern void
+shard_settings_allocation_from_record(ShardSettings *settings, const ShardTypeRecord *record,
+									  const char *allocate, const char *rebalance);
+
+/* Strategy "function": the signature of its function, palloc'd; NULL: it has none. */
+extern char *shard_settings_strategy_function(const ShardSettings *settings, bool rebalance);
+
+/* Reads one setting, an error if it is out of its bounds. */
+struct ShardPlanValue;
+extern void shard_settings_read_allocation(ShardAllocationSettings *allocation,
+										   const ShardAllocationSetting *setting,
+										   const struct ShardPlanValue *value);
 
 /* The number of a numeric setting; of a duration, microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

@@ -7,6 +7,7 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
+#include "core/allocation.h"
 #include "duration.h"
 #include "settings.h"
 
@@ -30,6 +31,17 @@ set_string(JsonbValue *json, const char *text)
 	json->val.string.len = (int) strlen(text);
 }
 
+/* A JSON object of its text. */
+static void
+set_object(JsonbValue *json, const char *text)
+{
+	Jsonb *object = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+
+	json->type = jbvBinary;
+	json->val.binary.data = &object->root;
+	json->val.binary.len = VARSIZE(object) - VARHDRSZ;
+}
+
 /* The settings that are stored and not null, as a jsonb object; palloc'd. */
 Jsonb *
 shard_settings_to_jsonb(const ShardSettings *settings)
@@ -51,6 +63,8 @@ shard_settings_to_jsonb(const ShardSettings *settings)
 			json.type = jbvNumeric;
 			json.val.numeric = int64_to_numeric(strtoll(text, NULL, 10));
 		}
+		else if (shard_settings_is_object(id))
+			set_object(&json, text);
 		else
 			set_string(&json, text);
 		pushJsonbValue(&state, WJB_VALUE, &json);
@@ -67,6 +81,8 @@ stored_text(ShardSettingId id, const JsonbValue *json)
 	if (json->type == jbvNumeric)
 		return DatumGetCString(
 			DirectFunctionCall1(numeric_out, NumericGetDatum(json->val.numeric)));
+	if (json->type == jbvBinary)
+		return JsonbToCString(NULL, json->val.binary.data, json->val.binary.len);
 	elog(ERROR, "unexpected stored value of setting \"%s\"", shard_settings_name(id));
 }
 
@@ -112,7 +128,8 @@ shard_settings_hash(const char *type_name, const ShardSettings *settings)
 											SHARD_SETTING_SHARD_ID_EXTRACTOR,
 											SHARD_SETTING_ROLE,
 											SHARD_SETTING_ALLOCATION_STRATEGY,
-											SHARD_SETTING_ALLOCATION_SETTINGS};
+											SHARD_SETTING_ALLOCATION_SETTINGS,
+											SHARD_SETTING_HANDOFF_TIMEOUT};
 	uint64 hash = hash_text(UINT64CONST(0xcbf29ce484222325), type_name);
 
 	for (int i = 0; i < (int) lengthof(agreed); i++)
@@ -120,25 +137,79 @@ shard_settings_hash(const char *type_name, const ShardSettings *settings)
 	return hash;
 }
 
-/* "murmur2", or "murmur2 public.my_shard(text)". */
-char *
-shard_settings_hashing(const ShardSettings *settings)
+/*
+ * What members need to be told as a text: "murmur2", or "murmur2 public.my_shard(text)"; then, each on a
+ * line of its own, the functions that allocate and rebalance.
+ */
+static char *
+make_hashing(const ShardSettings *settings)
 {
 	const char *extractor = settings->value[SHARD_SETTING_SHARD_ID_EXTRACTOR];
+	StringInfoData out;
 
-	return psprintf("%s%s%s", settings->value[SHARD_SETTING_HASH], extractor ? " " : "",
-					extractor ? extractor : "");
+	initStringInfo(&out);
+	appendStringInfoString(&out, settings->value[SHARD_SETTING_HASH]);
+	if (extractor != NULL)
+		appendStringInfo(&out, " %s", extractor);
+	for (int i = 0; i < 2; i++)
+	{
+		const char *function = shard_settings_strategy_function(settings, i == 1);
+
+		if (function != NULL)
+			appendStringInfo(&out, "\n%s", function);
+	}
+	return out.data;
 }
 
-/* The reverse. */
-void
-shard_settings_from_hashing(ShardSettings *settings, const char *hashing)
+/* Takes the text up to a sign out of the front; NULL if there is no more. */
+static char *
+take_part(char **text, char sign)
 {
-	char *hash = pstrdup(hashing);
-	char *extractor = strchr(hash, ' ');
+	char *part = *text;
+	char *end = part != NULL ? strchr(part, sign) : NULL;
 
-	if (extractor != NULL)
-		*extractor++ = '\0';
-	settings->value[SHARD_SETTING_HASH] = hash;
-	settings->value[SHARD_SETTING_SHARD_ID_EXTRACTOR] = extractor;
+	*text = NULL;
+	if (end != NULL)
+	{
+		*end = '\0';
+		*text = end + 1;
+	}
+	return part;
+}
+
+/* See settings.h. */
+void
+shard_settings_to_record(const char *type_name, const ShardSettings *settings,
+						 ShardTypeRecord *record)
+{
+	const char *role = settings->value[SHARD_SETTING_ROLE];
+
+	record->name = pstrdup(type_name);
+	record->number_of_shards =
+		(int32) shard_settings_number(settings, SHARD_SETTING_NUMBER_OF_SHARDS);
+	record->settings_hash = shard_settings_hash(type_name, settings);
+	shard_settings_allocation(settings, &record->allocation);
+	record->strategy = record->allocation.kind;
+	record->handoff_timeout_ms =
+		(int32) Max(shard_settings_number(settings, SHARD_SETTING_HANDOFF_TIMEOUT) / 1000, 1);
+	record->role = pstrdup(role != NULL ? role : "");
+	record->hashing = make_hashing(settings);
+}
+
+/* The reverse, as far as the record knows; the rest of the settings is left as it is. */
+void
+shard_settings_from_record(ShardSettings *settings, const ShardTypeRecord *record)
+{
+	char *functions = pstrdup(record->hashing);
+	char *hash = take_part(&functions, '\n');
+	char *allocate = take_part(&functions, '\n');
+
+	settings->value[SHARD_SETTING_NUMBER_OF_SHARDS] = psprintf("%d", record->number_of_shards);
+	settings->value[SHARD_SETTING_ROLE] = record->role[0] != '\0' ? pstrdup(record->role) : NULL;
+	settings->value[SHARD_SETTING_HASH] = take_part(&hash, ' ');
+	settings->value[SHARD_SETTING_SHARD_ID_EXTRACTOR] = hash;
+	if (record->handoff_timeout_ms > 0)
+		settings->value[SHARD_SETTING_HANDOFF_TIMEOUT] =
+			shard_duration_format(record->handoff_timeout_ms * INT64CONST(1000));
+	shard_settings_allocation_from_record(settings, record, allocate, functions);
 }
