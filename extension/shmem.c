@@ -14,6 +14,7 @@
 #include "storage/shmem.h"
 
 #include "guc.h"
+#include "import_progress.h"
 #include "plane.h"
 #include "position.h"
 #include "ring.h"
@@ -66,6 +67,7 @@ request(void)
 	RequestAddinShmemSpace(shard_ring_shmem_size());
 	RequestAddinShmemSpace(shard_plane_shmem_size());
 	RequestAddinShmemSpace(shard_visitor_shmem_size());
+	RequestAddinShmemSpace(shard_import_shmem_size());
 	shard_position_shmem_request();
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1 + SHARD_MAX_DATABASES);
 }
@@ -85,6 +87,7 @@ startup(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shard_plane_shmem_startup();
 	shard_visitor_shmem_startup();
+	shard_import_shmem_startup();
 	shard_position_shmem_startup();
 	shard_control = ShmemInitStruct("shard", sizeof(ShardShared), &found);
 	if (!found)
@@ -163,6 +166,7 @@ init_database(ShardDatabase *db)
 	}
 	shard_shmem_forget_lanes(db);
 	shard_plane_forget(db);
+	shard_import_forget(db);
 }
 
 /*
