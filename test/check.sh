@@ -42,10 +42,12 @@ chmod 755 "$work"
 
 # Ends what this run started and nothing else: the command that runs, and servers that a test left,
 # which their folders tell.
-child=
+children=()
 clean_up() {
-  local pidfile
-  if [ -n "$child" ]; then kill "$child" 2>/dev/null && wait "$child" || true; fi
+  local pidfile child
+  for child in "${children[@]}"; do
+    if kill "$child" 2>/dev/null; then wait "$child" || true; fi
+  done
   while IFS= read -r pidfile; do
     as_user "$bindir/pg_ctl" -D "${pidfile%/*}" -m immediate -s stop || true
   done < <([ -z "${bindir:-}" ] || find "$work" -name postmaster.pid)
@@ -75,9 +77,9 @@ run_logged() {  # log, command ...
   local log=$1 status=0 left=$((limit - SECONDS))
   shift
   timeout --kill-after=30 "$((left > 1 ? left : 1))" "$@" >"$log" 2>&1 </dev/null &
-  child=$!
-  wait "$child" || status=$?
-  child=
+  children=("$!")
+  wait "$!" || status=$?
+  children=()
   [ "$status" != 124 ] || echo "# stopped: no time left of $limit s" >>"$log"
   return "$status"
 }
@@ -206,57 +208,85 @@ tier_isolation() {
   run_regress isolation isolation/pg_isolation_regress "$work/src/test/isolation" "${tests[@]}"
 }
 
-run_tap() {  # files
-  local file name log status trace
-  for file in "$@"; do
-    name=$(basename "$file" .pl)
-    log=$work/$name.log
-    status=0
-    as_user mkdir -p "$work/tap/$name"
-    # A folder for each file keeps its servers' logs apart.
-    run_as_user "$log" "$work/src" PATH="$bindir:$PATH" TESTDIR="$work/tap/$name" \
-      TESTDATADIR="$work/tap/$name/tmp_check" TESTLOGDIR="$work/tap/$name/tmp_check/log" \
-      PG_TEST_PORT_DIR="$work/tap" PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
-      SHARD_TEST_CONF="$work/src/test/shard.conf" \
-      prove -v -I "$pgxs/src/test/perl" -I "$work/src/test/perl" "$file" || status=$?
-    count_tap "$log" "$status"
-    report "$file" "$log" "$status"
-    [ "$status" != 0 ] || continue
-    grep -A6 '^not ok' "$log" | head -60 || true
-    excerpt "$file" "$log" 40
-    for trace in "$work/tap/$name"/tmp_check/log/*; do
-      [ ! -f "$trace" ] || excerpt "$(basename "$trace")" "$trace" 40
-    done
+# Starts a TAP file in the background: pid in $started. A folder for each keeps its servers' logs apart;
+# ports are shared out by files in the common one.
+start_tap() {  # file, log
+  local name left=$((limit - SECONDS))
+  name=$(basename "$1" .pl)
+  as_user mkdir -p "$work/tap/$name"
+  timeout --kill-after=30 "$((left > 1 ? left : 1))" \
+    "${user_prefix[@]}" env --chdir="$work/src" HOME="$work" TMPDIR="$work" \
+    PATH="$bindir:$PATH" TESTDIR="$work/tap/$name" \
+    TESTDATADIR="$work/tap/$name/tmp_check" TESTLOGDIR="$work/tap/$name/tmp_check/log" \
+    PG_TEST_PORT_DIR="$work/tap" PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
+    SHARD_TEST_CONF="$work/src/test/shard.conf" \
+    prove -v -I "$pgxs/src/test/perl" -I "$work/src/test/perl" "$1" >"$2" 2>&1 </dev/null &
+  started=$!
+}
+
+end_tap() {  # file, log, exit status
+  local name trace
+  name=$(basename "$1" .pl)
+  [ "$3" != 124 ] || echo "# stopped: no time left of $limit s" >>"$2"
+  count_tap "$2" "$3"
+  report "$1" "$2" "$3"
+  [ "$3" != 0 ] || return 0
+  grep -A6 '^not ok' "$2" | head -60 || true
+  excerpt "$1" "$2" 40
+  for trace in "$work/tap/$name"/tmp_check/log/*; do
+    [ ! -f "$trace" ] || excerpt "$(basename "$trace")" "$trace" 40
   done
 }
 
-run_tap_of() {  # default files
-  local files
+run_tap() {  # how many at a time, files
+  local most=$1 ended status
+  local -A file_of=()
+  shift
+  while [ $# -gt 0 ] || [ ${#file_of[@]} -gt 0 ]; do
+    if [ $# -gt 0 ] && [ ${#file_of[@]} -lt "$most" ]; then
+      start_tap "$1" "$work/$(basename "$1" .pl).log"
+      file_of[$started]=$1
+      children+=("$started")
+      shift
+      continue
+    fi
+    status=0
+    wait -n -p ended "${!file_of[@]}" || status=$?
+    end_tap "${file_of[$ended]}" "$work/$(basename "${file_of[$ended]}" .pl).log" "$status"
+    unset "file_of[$ended]"
+    children=("${!file_of[@]}")
+  done
+}
+
+run_tap_of() {  # how many at a time, default files
+  local files most=$1
+  shift
   read -ra files <<<"${PROVE_TESTS:-$*}"
   [ -e "${files[0]}" ] || return 0
-  run_tap "${files[@]}"
+  run_tap "$most" "${files[@]}"
 }
 
 # Tests of one node and of the links between nodes.
 tier_tap() {
-  run_tap_of test/t/0*.pl
+  run_tap_of 1 test/t/0*.pl
 }
 
-# Tests of clusters.
+# Tests of clusters; they wait more than they work.
 tier_cluster() {
-  run_tap_of test/t/1*.pl
+  run_tap_of 2 test/t/1*.pl
 }
 
 # Random faults in a cluster under load.
 tier_nemesis() {
-  run_tap_of test/nemesis/[0-9]*.pl
+  run_tap_of 1 test/nemesis/[0-9]*.pl
 }
 
 tier_night() {
-  local seconds=$((${HOURS:-8} * 3600))
+  local seconds=$((${HOURS:-8} * 3600)) files
+  files=(test/nemesis/[0-9]*.pl)
   limit=$((SECONDS + seconds + limit))
-  export SHARD_SECONDS=$seconds
-  run_tap test/nemesis/[0-9]*.pl
+  export SHARD_SECONDS=$((seconds / ${#files[@]}))
+  run_tap 1 "${files[@]}"
 }
 
 # The crash loops, those TAP tests whose length SHARD_SECONDS sets, for an hour in all.
@@ -266,7 +296,7 @@ tier_long() {
   [ ${#files[@]} -gt 0 ] || { echo "no test is a crash loop"; count 0 1; return; }
   limit=$((SECONDS + total + limit))
   export SHARD_SECONDS=$((total / ${#files[@]}))
-  run_tap "${files[@]}"
+  run_tap 1 "${files[@]}"
 }
 
 # Histories of simulated clusters, under the sanitizers.
