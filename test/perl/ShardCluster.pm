@@ -294,6 +294,65 @@ sub crash_process
 	return $self->wait_until("SELECT ($witness) <> $before", 'the server to restart itself');
 }
 
+# --- fault points (extension/fault.h) --------------------------------------------------------------
+
+# The next process of this server that reaches the point dies (crash, exit), stops (freeze) or fails
+# (error) there, once. Processes hear of it at their next look at the settings, so the first one to come
+# by may still pass: have it come again until fault_happened.
+sub set_fault
+{
+	my ($self, $point, $action) = @_;
+	$self->{fault} = { point => $point, action => $action };
+	unlink $self->_fault_file;
+	$self->_tell_fault("$point $action");
+	return;
+}
+
+sub _fault_file { my ($self) = @_; return $self->data_dir . '/shard_fault.' . $self->{fault}{point} }
+
+# Not by SQL: the server may be down, or at its last process.
+sub _tell_fault
+{
+	my ($self, $value) = @_;
+	$self->append_conf('postgresql.conf', "shard.fault_point = '$value'");
+	kill 'HUP', $self->{_pid} if defined $self->{_pid};
+	return;
+}
+
+sub fault_happened
+{
+	my ($self) = @_;
+	return unless -e $self->_fault_file;
+	return 1 if $self->{fault}{action} ne 'freeze';
+	return scalar $self->_stopped;
+}
+
+# Processes of this server that are stopped, while the server as a whole is not.
+sub _stopped
+{
+	my ($self) = @_;
+	return grep { my ($state) = _process($_); defined $state && $state eq 'T' } _children($self->{_pid});
+}
+
+# What froze at its fault point goes on.
+sub thaw_fault
+{
+	my ($self) = @_;
+	kill 'CONT', $self->_stopped if defined $self->{_pid};
+	return;
+}
+
+sub clear_fault
+{
+	my ($self) = @_;
+	return unless $self->{fault};
+	$self->_tell_fault('');
+	$self->thaw_fault;
+	unlink $self->_fault_file;
+	delete $self->{fault};
+	return;
+}
+
 # --- a simple entity type ------------------------------------------------------------------------
 
 # Type "recorder": enters what it handles in table seen, and counts in its state. A message with a

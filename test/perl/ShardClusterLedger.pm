@@ -36,7 +36,7 @@ use Time::HiRes qw(time usleep);
 
 my $patience = $PostgreSQL::Test::Utils::timeout_default // 180;
 
-# Arguments: cluster, seed; senders and askers: of each per node.
+# Arguments: cluster, seed; senders and askers: of each per node; moves: shards may move; light: little load.
 sub new
 {
 	my ($class, %arg) = @_;
@@ -56,7 +56,7 @@ sub _clients_of
 	return map {
 		my $seed = $self->{seed} * 100 + $n * 10 + $place++;
 		{
-			name => $_, node => $node, txn => 0, asks => 0,
+			name => $_, node => $node, txn => 0, asks => 0, light => $self->{light},
 			asker => scalar($_ =~ /a/),
 			chance => ShardLoad::random_stream($seed),
 			file => "$PostgreSQL::Test::Utils::tmp_check/cluster_$_",
@@ -103,28 +103,114 @@ sub round
 {
 	my ($self, %opt) = @_;
 	my $cluster = $self->{cluster};
-	$_->sql('TRUNCATE sent, handled') for $cluster->nodes;
+	$self->_open_books;
+
+	my $nemesis = ShardNemesis->new(cluster => $cluster, entities => [ $self->entities ], %opt);
+	note("faults of seed $opt{seed}:\n" . $nemesis->story);
+	$nemesis->run(sub { $self->_keep_busy });
+	my $healed = time;
+	$nemesis->heal;
+	$self->{commanded} += $nemesis->{moved} // 0;
+	$self->{times} = { $self->_recovery($healed) };
+	$self->_wait_for_clients;
+	$self->_close_books;
+	$self->{times}{drained} = time - $healed;
+	return;
+}
+
+sub _open_books
+{
+	my ($self) = @_;
+	$_->sql('TRUNCATE sent, handled') for $self->{cluster}->nodes;
 	$self->{rounds}++;
 	for my $client (@{ $self->{clients} })
 	{
 		unlink "$client->{file}.out";
 	}
+	return;
+}
 
-	my $nemesis = ShardNemesis->new(cluster => $cluster, %opt);
-	note("faults of seed $opt{seed}:\n" . $nemesis->story);
-	$nemesis->run(sub { $self->_keep_busy });
-	my $healed = time;
-	$nemesis->heal;
-	$self->{times} = { $self->_recovery($healed) };
-	$self->_wait_for_clients;
+# Waits until all is handled where it belongs, and puts the books together.
+sub _close_books
+{
+	my ($self) = @_;
+	my $cluster = $self->{cluster};
 	$self->_resolve_everywhere;
 	# A build that is broken on purpose may have lost what it would have to drain.
-	my $drained = eval { $cluster->drain; 1 };
+	my $drained = eval { $cluster->drain; $cluster->wait_settled if $self->{moves}; 1 };
 	die $@ unless $drained || $ENV{SHARD_MUTANT};
 	$self->{undrained} = !$drained;
-	$self->{times}{drained} = time - $healed;
 	$self->_collect;
 	$self->{sent} += $self->{node}->safe_psql($self->{db}, 'SELECT count(*) FROM sent');
+	$self->{moved} += $self->{node}->safe_psql($self->{db},
+		'SELECT count(*) FROM (SELECT FROM handled GROUP BY entity HAVING count(DISTINCT node) > 1) e');
+	return;
+}
+
+# Entities of this round that get most of its messages, as "type entity".
+sub entities
+{
+	my ($self) = @_;
+	my $round = "r$self->{rounds}";
+	return map({ "ledger $round-hot$_" } 0, 1), map({ "register $round-$_" } 0 .. 3), map({ "ledger $round-e$_" } 0 .. 9);
+}
+
+# --- load beside a test --------------------------------------------------------------------------
+
+# New books, and load that goes on by itself, in a process of its own, while the test does other things.
+sub begin_load
+{
+	my ($self) = @_;
+	$self->_open_books;
+	my $test = $$;
+	my $pid = fork // die "cannot fork: $!";
+	if ($pid)
+	{
+		$self->{driver} = $pid;
+		return;
+	}
+	my $ends = 0;
+	local $SIG{TERM} = sub { $ends = 1 };
+	# Not exit nor die: those would run the test's END blocks, which stop the servers.
+	my $done = eval {
+		until ($ends || getppid() != $test) { $self->_keep_busy }
+		$self->_wait_for_clients;
+		1;
+	};
+	print STDERR $@ unless $done;
+	POSIX::_exit($done ? 0 : 1);
+}
+
+# Ends it, and closes the books.
+sub end_load
+{
+	my ($self) = @_;
+	my $pid = delete $self->{driver} or return;
+	kill 'TERM', $pid;
+	waitpid $pid, 0;
+	die 'the clients of the load did not come back' if $?;
+	$self->_close_books;
+	return;
+}
+
+# One test: the books of a load that has ended are in order, asks were answered.
+sub is_in_order
+{
+	my ($self, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->end_load;
+	is(join("\n", $self->violations), '', "$what: no violation after $self->{sent} messages and $self->{asks} asks");
+	is(join("\n", $self->_unexpected_client_errors), '', "$what: clients met only what the faults explain");
+	return;
+}
+
+sub DESTROY
+{
+	my ($self) = @_;
+	local ($?, $@, $!);
+	my $pid = delete $self->{driver} or return;
+	kill 'TERM', $pid;
+	waitpid $pid, 0;
 	return;
 }
 
@@ -267,14 +353,14 @@ our %bound = (answers => 45, 'new shard' => 45, reachable => 60);
 
 # Rounds for some seconds, each audited; with SHARD_MUTANT the audit has to find something, as in
 # ShardLedger. first: the faults of the first round; those of the others come
-# from the seed of the load.
+# from the seed of the load. kinds, every: as the nemesis takes them; moving: moves are among the kinds.
 sub prove
 {
 	my ($self, %opt) = @_;
 	my $length = $opt{length} // 20;
 	my $until = time + $opt{seconds};
 	my @seeds = defined $opt{first} ? $opt{first} : ();
-	my $next = $self->{seed};
+	my $next = $self->{seed} + $self->{rounds};
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @violations;
 
@@ -284,14 +370,17 @@ sub prove
 	{
 		my $left = $until - time;
 		my $seed = @seeds ? shift @seeds : $next++;
-		$self->round(kinds => $opt{kinds}, every => $opt{every} // 2, seed => $seed, seconds => $left < $length ? ($left > 3 ? $left : 3) : $length);
+		$self->round(
+			kinds => $opt{kinds}, moves => $opt{moving}, every => $opt{every} // 2, seed => $seed,
+			seconds => $left < $length ? ($left > 3 ? $left : 3) : $length);
 		@violations = $self->violations;
 		next if $mutant;
-		is(join("\n", @violations), '', "no violation after $self->{sent} messages and $self->{asks} asks");
+		my $what = $opt{what} ? "$opt{what}: " : '';
+		is(join("\n", @violations), '', "${what}no violation after $self->{sent} messages and $self->{asks} asks");
 		my %times = %{ $self->{times} };
 		note('recovery: ' . join ', ', map { sprintf '%s %.1f s', $_, $times{$_} } sort keys %times);
 		my @late = grep { $times{$_} > $bound{$_} } sort keys %bound;
-		is("@late", '', 'recovered within the bounds');
+		is("@late", '', "${what}recovered within the bounds");
 	}
 	if ($mutant)
 	{

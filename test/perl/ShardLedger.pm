@@ -240,9 +240,11 @@ WITH seen AS (
     SELECT 'P3: handled after what was sent after its commit', session, txn, n, entity
     FROM ordered WHERE latest_call_before > committed_at
     UNION ALL
-    -- No shard moves here, and none is written off.
     SELECT 'P4: an entity ran on several nodes', NULL, NULL, NULL, entity
-    FROM handled GROUP BY entity HAVING count(DISTINCT node) > 1
+    FROM handled WHERE NOT :'moves'::boolean GROUP BY entity HAVING count(DISTINCT node) > 1
+    UNION ALL
+    SELECT 'P4: two nodes had an entity at once', NULL, NULL, NULL, entity
+    FROM handled GROUP BY entity, pos HAVING count(DISTINCT node) > 1
     UNION ALL
     SELECT 'P5: a message that no transaction sent', f.session, f.txn, f.n, f.entity
     FROM fate f LEFT JOIN sent s USING (session, txn, n)
@@ -307,7 +309,7 @@ sub violations
 {
 	my ($self) = @_;
 	my $out = $self->{node}->safe_psql($self->{db}, $audit,
-		extra_params => [ '-v', 'round=' . $self->_round ]);
+		extra_params => [ '-v', 'round=' . $self->_round, '-v', 'moves=' . ($self->{moves} ? 't' : 'f') ]);
 	return split /\n/, $out;
 }
 

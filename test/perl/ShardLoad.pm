@@ -39,24 +39,30 @@ my @mixture = (
 	[ 2, \&_two_phase ], [ 4, \&_ask ], [ 1, \&_lock_state ], [ 1, \&_touch_state ],
 	[ 2, \&_vacuum ],
 );
-my $weights = 0;
-$weights += $_->[0] for @mixture;
+
+# A load that leaves a machine time for other things: nothing large, and pauses.
+my @light = ([ 8, \&_tells ], [ 2, \&_savepoints ], [ 1, \&_rolled_back ], [ 3, \&_ask ], [ 1, \&_touch_state ], [ 4, \&_pause ]);
 
 # A script of transactions for a client: its name, its stream of chance, the number of its last
-# transaction. $round prefixes the names of entities.
+# transaction; light: of the light load. $round prefixes the names of entities.
 sub script
 {
 	my ($round, $client) = @_;
+	my @kinds = $client->{light} ? @light : @mixture;
+	my $weights = 0;
+	$weights += $_->[0] for @kinds;
 	my $sql = "SET statement_timeout = '90 s';\n";
 	for (1 .. 12)
 	{
 		my $ticket = $client->{chance}->($weights);
 		my $kind = 0;
-		$ticket -= $mixture[ $kind++ ][0] while $ticket >= $mixture[$kind][0];
-		$sql .= $mixture[$kind][1]->($round, $client);
+		$ticket -= $kinds[ $kind++ ][0] while $ticket >= $kinds[$kind][0];
+		$sql .= $kinds[$kind][1]->($round, $client);
 	}
 	return $sql;
 }
+
+sub _pause { my ($round, $client) = @_; return 'SELECT pg_sleep(0.0' . (1 + $client->{chance}->(9)) . ");\n" }
 
 # A transaction being written: number, number of the next message, messages that will count.
 sub _begin

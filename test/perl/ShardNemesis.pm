@@ -18,7 +18,8 @@ concerns. What it meets depends on how fast the machine is, so a seed does not r
 it repeats the faults.
 
 Faults of servers (dead, frozen) never overlap at one server. Faults of the network may. A cluster
-without proxies has no faults of the network.
+without proxies has no faults of the network. Where shards may move, moves, pins and evacuations are
+among the kinds: commands that no fault may hinder for ever.
 
 =cut
 
@@ -26,6 +27,8 @@ use strict;
 use warnings FATAL => 'all';
 
 use IO::Socket::UNIX;
+use POSIX ();
+use PostgreSQL::Test::Utils;
 use ShardCluster;
 use ShardLoad;
 use Test::More;
@@ -63,6 +66,15 @@ my %kind = (
 			$f->{node}->server->crash;
 		},
 		end => sub { my ($self, $f) = @_; $f->{node}->server->recover if $f->{node} },
+	},
+	'coordinator frozen' => {
+		weight => 2, whom => 'all', length => [ 1, 6 ],
+		begin => sub {
+			my ($self, $f) = @_;
+			$f->{node} = $self->_coordinator or return;
+			$f->{node}->server->freeze;
+		},
+		end => sub { my ($self, $f) = @_; $f->{node}->server->thaw if $f->{node} },
 	},
 	'partition' => {
 		weight => 3, whom => 'group', length => [ 1, 8 ], network => 1,
@@ -134,9 +146,136 @@ my %kind = (
 		begin => sub { my ($self, $f) = @_; $f->{held} = fill_connections($f->{node}->server) },
 		end   => sub { my ($self, $f) = @_; close $_ for @{ delete $f->{held} // [] } },
 	},
+	# All lose their power at once.
+	'all killed' => {
+		weight => 1, whom => 'all', length => [ 0.5, 1 ],
+		begin => sub { my ($self, $f) = @_; $_->server->crash for $self->{cluster}->nodes },
+		end   => sub { my ($self, $f) = @_; $_->server->recover for $self->{cluster}->nodes },
+	},
+	# A transaction that sends, stays open with an old snapshot, and commits late, while what another one
+	# has prepared waits for its decision, which comes with the end of the load.
+	'old transactions' => {
+		weight => 1, whom => 'free', length => [ 3, 8 ],
+		begin => sub { my ($self, $f) = @_; $self->_open_old($f) },
+		end   => sub { my ($self, $f) = @_; $self->_close_old($f) },
+	},
+	# From here on shards move, if the test allows it.
+	'moves' => {
+		weight => 10, whom => 'free', length => [ 0, 0 ], moves => 1,
+		begin => sub {
+			my ($self, $f) = @_;
+			my $count = 1 + int($f->{size} * 6);
+			$self->_in_background($f->{node}, map { $self->_move } 1 .. $count);
+		},
+		end => sub { },
+	},
+	'there and back' => {
+		weight => 4, whom => 'free', length => [ 0, 0 ], moves => 1,
+		begin => sub {
+			my ($self, $f) = @_;
+			my ($type, $entity) = split / /, $self->{entities}[ $f->{chance}->(3) ];
+			my @n = map { $_->n } $self->{cluster}->nodes;
+			my $first = $f->{chance}->(scalar @n);
+			$self->_in_background($f->{node}, map { _move_to($type, $entity, $n[ ($first + $_) % @n ]) } 0, 1, 0, 1, 2, 0);
+		},
+		end => sub { },
+	},
+	'a pin' => {
+		weight => 1, whom => 'free', length => [ 2, 6 ], moves => 1,
+		begin => sub {
+			my ($self, $f) = @_;
+			$f->{pinned} = $self->{entities}[ $f->{chance}->(2) ];
+			my ($type, $entity) = split / /, $f->{pinned};
+			$self->_in_background($f->{node}, "SELECT shard_pin('$type', shard_shard_id('$type', '$entity'), " . $f->{node}->n . ');');
+		},
+		end => sub {
+			my ($self, $f) = @_;
+			my ($type, $entity) = split / /, $f->{pinned};
+			$self->_in_background($f->{node}, "SELECT shard_unpin('$type', shard_shard_id('$type', '$entity'));");
+		},
+	},
+	'an evacuation' => {
+		weight => 2, whom => 'free', length => [ 2, 6 ], moves => 1,
+		begin => sub { my ($self, $f) = @_; $self->_in_background($f->{node}, 'SELECT shard_evacuate(' . $f->{node}->n . ');') },
+		end   => sub { my ($self, $f) = @_; $self->_in_background($f->{node}, 'SELECT shard_rebalance();') },
+	},
 );
 
 sub kinds { return sort keys %kind }
+
+# --- commands that take their time ---------------------------------------------------------------
+
+# SQL that moves a shard somewhere; chance chooses both.
+sub _move
+{
+	my ($self) = @_;
+	my $entities = $self->{entities};
+	my ($type, $entity) = split / /, $entities->[ $self->{moving}->(scalar @$entities) ];
+	my @nodes = $self->{cluster}->nodes;
+	return _move_to($type, $entity, $nodes[ $self->{moving}->(scalar @nodes) ]->n);
+}
+
+sub _move_to
+{
+	my ($type, $entity, $n) = @_;
+	return "SELECT 'MOVED' FROM (SELECT shard_move('$type', shard_shard_id('$type', '$entity'), $n)) m;";
+}
+
+# Statements at a node, by a process of their own; each may fail. They end by themselves.
+sub _in_background
+{
+	my ($self, $node, @statements) = @_;
+	return unless defined $node->server->{_pid} && !$node->server->{frozen};
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/commands";
+	my $pid = fork // die "cannot fork: $!";
+	if ($pid)
+	{
+		$self->{background}{$pid} = 1;
+		return;
+	}
+	open STDIN,  '<',  '/dev/null' or POSIX::_exit(126);
+	open STDOUT, '>>', "$file.out" or POSIX::_exit(126);
+	open STDERR, '>>', "$file.err" or POSIX::_exit(126);
+	my @psql = ('psql', '-XAtq', '-d', $node->server->connstr($node->db), map { ('-c', $_) } "SET statement_timeout = '10 s'", @statements);
+	{ exec { $psql[0] } @psql }
+	POSIX::_exit(127);
+}
+
+# Waits for them; returns how many moves were reported as done.
+sub _end_background
+{
+	my ($self) = @_;
+	waitpid $_, 0 for keys %{ delete $self->{background} // {} };
+	my $file = "$PostgreSQL::Test::Utils::tmp_check/commands.out";
+	return unless -e $file;
+	$self->{moved} = () = PostgreSQL::Test::Utils::slurp_file($file) =~ /^MOVED$/mg;
+	unlink $file;
+	return;
+}
+
+sub _open_old
+{
+	my ($self, $f) = @_;
+	my $name = 'old' . $f->{node}->n . '_' . ++$self->{old};
+	my ($type, $entity) = split / /, $self->{entities}[0];
+	my $note = sub { my ($txn, $n, $kind) = @_;
+		"SELECT shard_tell('$type', '$entity', ledger_note('$name', $txn, $n, '$kind', '$entity', 'plain'));" };
+	return if _calm($f->{node}, join "\n", 'BEGIN;', $note->(1, 0, 'prepared'), "PREPARE TRANSACTION '$name';") // 1;
+	$f->{session} = $f->{node}->session;
+	$f->{late} = $note->(2, 1, 'tell');
+	$f->{session}->send(join "\n", 'BEGIN ISOLATION LEVEL REPEATABLE READ;', $note->(2, 0, 'tell'));
+	return;
+}
+
+# The server may have died with it: then it has not happened.
+sub _close_old
+{
+	my ($self, $f) = @_;
+	my $session = delete $f->{session} or return;
+	eval { $session->receive; $session->query("$f->{late}\nCOMMIT;"); 1 } or note("an old transaction ended before its time: $@");
+	$session->close;
+	return;
+}
 
 # --- helpers of the kinds ------------------------------------------------------------------------
 
@@ -231,13 +370,16 @@ sub _unrule
 
 # --- the plan ------------------------------------------------------------------------------------
 
-# Arguments: cluster, seed, seconds; kinds (default: all that are possible); every (mean seconds between
+# Arguments: cluster, seed, seconds; kinds (default: all that are possible); moves: shards may move;
+# entities whose shards do, as "type entity", those with most messages first; every (mean seconds between
 # beginnings, default 2).
 sub new
 {
 	my ($class, %arg) = @_;
 	my $self = bless { every => 2, active => [], %arg }, $class;
-	$self->{kinds} //= [ grep { $arg{cluster}->proxy || !$kind{$_}{network} } kinds() ];
+	$self->{kinds} //= [ grep { ($arg{cluster}->proxy || !$kind{$_}{network}) && ($arg{moves} || !$kind{$_}{moves}) } kinds() ];
+	# What is moved depends on the seed, too.
+	$self->{moving} = ShardLoad::random_stream($self->{seed} * 11 + 5);
 	$self->{plan} = [ $self->_make_plan ];
 	return $self;
 }
@@ -257,7 +399,7 @@ sub _make_plan
 	{
 		my $name = $bag[ $chance->(scalar @bag) ];
 		my $kind = $kind{$name};
-		my $fault = { kind => $name, at => $at, size => $uniform->(0, 1) };
+		my $fault = { kind => $name, at => $at, size => $uniform->(0, 1), chance => $self->{moving} };
 		$fault->{until} = $at + $uniform->(@{ $kind->{length} });
 		my $n = $all[ $chance->(scalar @all) ];
 		my $m = (grep { $_ != $n } @all)[ $chance->(@all - 1) ];
@@ -340,6 +482,7 @@ sub heal
 	$self->_end($_) for @under_way;
 	$self->{cluster}->proxy->heal if $self->{cluster}->proxy;
 	$_->server->recover for $self->{cluster}->nodes;
+	$self->_end_background;
 	return;
 }
 

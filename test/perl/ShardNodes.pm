@@ -94,7 +94,7 @@ sub _database
 	$self->{server} //= ShardCluster->create('nodes', conf => $conf, tcp => '127.0.0.1',
 		extension => 0, fsync => $self->{fsync});
 	my $db = "node$n";
-	$self->{server}->safe_psql('postgres', "CREATE DATABASE $db");
+	$self->{server}->safe_psql('postgres', "CREATE DATABASE $db; ALTER DATABASE $db SET test.node = '$db'");
 	$self->{server}->safe_psql($db, 'CREATE EXTENSION shard');
 	return ShardNodes::Node->new(n => $n, server => $self->{server}, db => $db, host => '127.0.0.1',
 		port => $self->{server}->port);
@@ -152,7 +152,7 @@ sub promote
 sub join_all
 {
 	my ($self) = @_;
-	$self->join_node($_) for 2 .. @{ $self->{nodes} };
+	$self->join_node($_->n) for $self->others(1);
 	$self->wait_up;
 	return;
 }
@@ -169,8 +169,16 @@ sub join_node
 # --- the nodes -----------------------------------------------------------------------------------
 
 sub node  { my ($self, $n) = @_; return $self->{nodes}[ $n - 1 ] }
-sub nodes { my ($self) = @_; return @{ $self->{nodes} } }
+sub nodes { my ($self) = @_; return grep { !$_->{left} } @{ $self->{nodes} } }
 sub proxy { my ($self) = @_; return $self->{proxy} }
+
+# A node that is no member any more: nothing is expected of it.
+sub has_left
+{
+	my ($self, $n) = @_;
+	$self->node($n)->{left} = 1;
+	return;
+}
 
 # The nodes but for these numbers.
 sub others
@@ -199,7 +207,8 @@ sub coordinator
 # --- waiting -------------------------------------------------------------------------------------
 
 # Members of these statuses, by this node's view: "1 up, 2 up".
-our $statuses = q{SELECT string_agg(node || ' ' || status, ', ' ORDER BY node) FROM shard_members};
+our $statuses = q{SELECT string_agg(node || ' ' || status, ', ' ORDER BY node) FROM shard_members
+	WHERE status NOT IN ('removed', 'written_off')};
 
 # Waits until these nodes (default: all) see every node up, as many voters as there should be (R11), and
 # a coordinator.
@@ -331,6 +340,99 @@ sub allocate
 	return;
 }
 
+# --- moves ---------------------------------------------------------------------------------------
+
+# The shard of an entity.
+sub shard_of
+{
+	my ($self, $type, $entity) = @_;
+	return ($self->nodes)[0]->sql("SELECT shard_shard_id('$type', '$entity')");
+}
+
+# Asks a node (default: the first) to move a shard to node $n; returns when that is decided.
+sub move
+{
+	my ($self, $type, $shard, $n, $by) = @_;
+	$by //= ($self->nodes)[0];
+	$by->sql("SELECT shard_move('$type', $shard, $n)");
+	return;
+}
+
+# Waits until these nodes (default: all) know that shards live at a node and are not on the move.
+sub wait_home
+{
+	my ($self, $type, $shards, $n, @witnesses) = @_;
+	my @shards = ref $shards ? @$shards : ($shards);
+	my $list = join ', ', @shards;
+	for my $witness (@witnesses ? @witnesses : $self->nodes)
+	{
+		$witness->wait_until("SELECT count(*) = " . @shards . " FROM shard_homes
+			WHERE type_name = '$type' AND shard IN ($list) AND node = $n AND phase = 'stable'",
+			"shards $list of type $type to be at node $n, as node " . $witness->n . ' knows it');
+	}
+	return;
+}
+
+# Waits until no shard is on the move and nothing is left of those that have moved.
+sub wait_settled
+{
+	my ($self) = @_;
+	my @nodes = $self->nodes;
+	my $deadline = time + $ShardCluster::patience;
+	my @wrong;
+	while (time < $deadline)
+	{
+		@wrong = $self->ownership_faults;
+		return unless @wrong;
+		usleep(50_000);
+	}
+	die 'timed out waiting for the shards to settle: ' . join '; ', @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ];
+}
+
+# What is not as it has to be when nothing moves: every node knows the same homes, and each shard that
+# has one is active there, under that epoch, and nowhere else; no other node has any row of it.
+sub ownership_faults
+{
+	my ($self) = @_;
+	my (%home, @wrong);
+	for my $node ($self->nodes)
+	{
+		my $n = $node->n;
+		# Of one node's rows and homes in one statement: one snapshot.
+		my $rows = $node->sql(<<'SQL');
+SELECT coalesce(h.type_name, t.type_name), coalesce(h.shard, o.shard), coalesce(h.node, 0), h.epoch, h.phase, o.epoch, o.state
+FROM (shard.own o JOIN shard.type t USING (type_id)) FULL JOIN shard_homes h ON h.type_name = t.type_name AND h.shard = o.shard
+WHERE h.node IS NOT NULL OR o.shard IS NOT NULL
+SQL
+		for my $row (split /\n/, $rows)
+		{
+			my ($type, $shard, $at, $epoch, $phase, $own, $state) = split /\|/, $row, -1;
+			my $name = "$type/$shard";
+			my $known = "$at, epoch $epoch, $phase";
+			push @wrong, "$name: node $n knows $known, another one $home{$name}" if ($home{$name} //= $known) ne $known;
+			push @wrong, "$name is moving from node $at" if $phase eq 'moving';
+			push @wrong, "$name lives at node $at under epoch $epoch, and there is $state under epoch $own"
+			  if $at eq $n && "$state $own" ne "active $epoch";
+			push @wrong, "$name lives at node $at and is $state at node $n" if $at ne $n && $state ne '';
+		}
+		push @wrong, map { "node $n has states of $_, which lives elsewhere" } $self->_foreign_states($node);
+	}
+	return @wrong;
+}
+
+# Shards of which a node has states though they live elsewhere.
+sub _foreign_states
+{
+	my ($self, $node) = @_;
+	my @types = split /\n/, $node->sql(q{SELECT type_name FROM shard_types WHERE mode = 'hosting'
+		AND to_regclass(format('shard_entity.%I', type_name)) IS NOT NULL});
+	return unless @types;
+	return split /\n/, $node->sql(join ' UNION ALL ', map {
+		"SELECT DISTINCT '$_/' || s.shard FROM shard_entity.\"$_\" s WHERE NOT EXISTS (SELECT FROM shard_homes h
+			WHERE h.type_name = '$_' AND h.shard = s.shard AND h.node = " . $node->n . ')'
+	} @types);
+}
+
 # --- a simple entity type ------------------------------------------------------------------------
 
 # As ShardCluster's recorder, on all nodes. A message "noop" leaves no trace.
@@ -355,7 +457,8 @@ sub start_recorder
 	my ($self, %opt) = @_;
 	my $shards = $opt{shards} // 64;
 	$self->sql_everywhere($recorder);
-	$_->sql("SELECT shard_start('recorder', 'recorder(jsonb,jsonb)', $shards, handler_timeout => '180 s')")
+	my $settings = "handler_timeout => '180 s'" . ($opt{settings} // '');
+	$_->sql("SELECT shard_start('recorder', 'recorder(jsonb,jsonb)', $shards, $settings)")
 	  for grep { !$opt{proxy} || $_->n != $opt{proxy} } $self->nodes;
 	$self->node($opt{proxy})->sql(q{SELECT shard_start_proxy('recorder', handler => 'recorder(jsonb,jsonb)')}) if $opt{proxy};
 	return;
@@ -390,7 +493,8 @@ CREATE FUNCTION counter(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgs
 DECLARE
     total int := coalesce((state->>'count')::int, 0) + coalesce((message->>'add')::int, 0);
 BEGIN
-    PERFORM shard_reply(jsonb_build_object('count', total, 'at', current_setting('cluster_name'),
+    PERFORM shard_reply(jsonb_build_object('count', total,
+        'at', coalesce(current_setting('test.node', true), current_setting('cluster_name')),
         'id', (SELECT entity_id FROM shard_self())));
     RETURN CASE WHEN total <> 0 OR state IS NOT NULL THEN jsonb_build_object('count', total) END;
 END $$;
@@ -400,15 +504,22 @@ CREATE FUNCTION modulo_twelve(id text) RETURNS int LANGUAGE sql IMMUTABLE RETURN
 sub start_counter
 {
 	my ($self, %opt) = @_;
-	my $settings = "number_of_shards => 12, shard_id_extractor => 'modulo_twelve'" . ($opt{settings} // '');
-	$self->sql_everywhere($counter);
 	my %proxy = map { $_ => 1 } @{ $opt{proxies} // [] };
 	# A proxy learns from the cluster what the type is like.
 	for my $node (sort { ($proxy{ $a->n } // 0) <=> ($proxy{ $b->n } // 0) } $self->nodes)
 	{
-		$node->sql($proxy{ $node->n } ? q{SELECT shard_start_proxy('counter', handler => 'counter(jsonb,jsonb)')}
-			: "SELECT shard_start('counter', 'counter(jsonb,jsonb)', $settings)");
+		$self->start_counter_at($node, %opt, proxy => $proxy{ $node->n });
 	}
+	return;
+}
+
+sub start_counter_at
+{
+	my ($self, $node, %opt) = @_;
+	my $settings = "number_of_shards => 12, shard_id_extractor => 'modulo_twelve'" . ($opt{settings} // '');
+	$node->sql($counter);
+	$node->sql($opt{proxy} ? q{SELECT shard_start_proxy('counter', handler => 'counter(jsonb,jsonb)')}
+		: "SELECT shard_start('counter', 'counter(jsonb,jsonb)', $settings)");
 	return;
 }
 
