@@ -254,6 +254,7 @@ shard_coordinator_restart(bool revive)
 		shard_plane_keep(state->db, InvalidOid, (ShardUuid){0, 0}, SHARD_START_RESTART);
 	shard_coordinator_link_forget();
 	shard_coordinator_import_forget();
+	shard_coordinator_strategy_forget();
 	shard_coordinator_move_forget();
 	state->revive_at = 0;
 	state->n_tickets = 0;
@@ -448,6 +449,7 @@ run_round(void)
 	ask_now();
 	state->again |= shard_coordinator_link_run();
 	state->again |= shard_coordinator_import_run();
+	state->again |= shard_coordinator_strategy_run();
 	state->again |= shard_coordinator_move_run();
 	state->again |= shard_coordinator_report_tickets();
 

@@ -21,6 +21,7 @@
 #include "coordinator_private.h"
 #include "core/message.h"
 #include "core/packet.h"
+#include "fault.h"
 #include "gate.h"
 #include "log.h"
 
@@ -262,6 +263,9 @@ carry_out(const ShardAction *action)
 		case SHARD_ACTION_PARK_SHARD:
 			shard_coordinator_park_shard(&action->shard);
 			break;
+		case SHARD_ACTION_STRATEGY:
+			shard_coordinator_strategy(action);
+			break;
 		case SHARD_ACTION_COMMAND_DONE:
 			shard_coordinator_command_done(action->token, action->flag, action->until,
 										   action->text);
@@ -271,6 +275,25 @@ carry_out(const ShardAction *action)
 			break;
 		default:
 			break;
+	}
+}
+
+/*
+ * Points of tests: a decision is durable, and nobody has been told.
+ */
+static void
+reach_faults(const ShardActions *out)
+{
+	for (int i = 0; i < out->n_actions; i++)
+	{
+		if (out->actions[i].kind != SHARD_ACTION_DECISION)
+			continue;
+		if (out->actions[i].status == SHARD_DECISION_MOVE_BEGUN)
+			shard_fault("move_begun");
+		else if (out->actions[i].status == SHARD_DECISION_MOVED)
+			shard_fault("moved");
+		else if (out->actions[i].status == SHARD_DECISION_MOVE_ABORTED)
+			shard_fault("move_aborted");
 	}
 }
 
@@ -299,6 +322,7 @@ shard_coordinator_carry_out(void)
 	if (state->out->n_actions == 0)
 		return;
 	make_durable(&active, &n_active);
+	reach_faults(state->out);
 	last = palloc(sizeof(ShardAction) * state->out->n_actions);
 	for (int i = 0; i < state->out->n_actions; i++)
 	{

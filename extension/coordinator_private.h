@@ -120,6 +120,11 @@ extern void shard_coordinator_import(const ShardAction *action);
 extern bool shard_coordinator_import_run(void);
 extern void shard_coordinator_import_forget(void);
 
+/* coordinator_strategy.c: SHARD_ACTION_STRATEGY, at once; each round, true: something came; forget all. */
+extern void shard_coordinator_strategy(const ShardAction *action);
+extern bool shard_coordinator_strategy_run(void);
+extern void shard_coordinator_strategy_forget(void);
+
 /* coordinator_publish.c: the view in shared memory. */
 extern void shard_coordinator_publish(void);
 

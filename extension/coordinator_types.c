@@ -84,6 +84,7 @@ read_type(HeapTuple row, TupleDesc desc)
 {
 	LocalType *type = palloc0(sizeof(LocalType));
 	ShardSettings settings;
+	uint64 hash;
 	bool isnull;
 
 	type->type_id = DatumGetInt32(SPI_getbinval(row, desc, 1, &isnull));
@@ -91,7 +92,11 @@ read_type(HeapTuple row, TupleDesc desc)
 	settings.value[SHARD_SETTING_NUMBER_OF_SHARDS] = SPI_getvalue(row, desc, 4);
 	settings.value[SHARD_SETTING_HASH] = SPI_getvalue(row, desc, 5);
 	shard_settings_to_record(SPI_getvalue(row, desc, 2), &settings, &type->record);
-	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0 || !has_role(type->record.role);
+	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0;
+	/* A proxy has only what it needs to find a shard, and that from the cluster. */
+	if (type->proxy && shard_coordinator_types_learned(type->record.name, &hash) != 0)
+		type->record.settings_hash = hash;
+	type->proxy |= !has_role(type->record.role);
 	return type;
 }
 

@@ -43,6 +43,7 @@ typedef struct ShardPlane
 	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker */
 
 	/* of this start of the server */
+	uint64 secret; /* set once */
 	Oid extension; /* InvalidOid: not said yet */
 	ShardUuid incarnation;
 	ShardStartKind kind;
@@ -86,6 +87,9 @@ shard_plane_shmem_startup(void)
 	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
 	{
 		SpinLockInit(&planes[i].mutex);
+		if (!pg_strong_random(&planes[i].secret, sizeof(planes[i].secret)))
+			ereport(FATAL, (errcode(ERRCODE_INTERNAL_ERROR),
+							errmsg("could not generate a random number")));
 		pg_atomic_init_u32(&planes[i].generation, 0);
 		pg_atomic_init_u32(&planes[i].directory, 0);
 		pg_atomic_init_u32(&planes[i].returns, 0);
@@ -424,4 +428,10 @@ shard_plane_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardS
 	plane->incarnation = incarnation;
 	plane->kind = kind;
 	SpinLockRelease(&plane->mutex);
+}
+
+uint64
+shard_plane_secret(ShardDatabase *db)
+{
+	return plane_of(db)->secret;
 }

@@ -139,6 +139,12 @@ extern bool shard_plane_incarnation(ShardDatabase *db, Oid extension, ShardUuid 
 extern void
 shard_plane_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardStartKind kind);
 
+/*
+ * A random number that only processes of this server know, as long as it runs: who calls a procedure of
+ * shard_peer with it is one of them.
+ */
+extern uint64 shard_plane_secret(ShardDatabase *db);
+
 /* For shmem.c and the launcher: the memory; and that nobody runs, so nothing said is in force. */
 extern Size shard_plane_shmem_size(void);
 extern void shard_plane_shmem_startup(void);
