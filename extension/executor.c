@@ -16,19 +16,15 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "utils/builtins.h"
 #include "utils/datum.h"
-#include "utils/lsyscache.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
-#include "core/message.h"
 #include "executor_private.h"
 #include "routing.h"
 #include "shmem.h"
@@ -46,9 +42,8 @@ shard_executor_in_handler(void)
 	return is_worker || shard_executor_current() != NULL;
 }
 
-/* Takes a run's waiting messages off (sign -1) or onto the shared counter. */
-static void
-count_held(ShardRun *run, int64 delta)
+void
+shard_turn_count_held(ShardRun *run, int64 delta)
 {
 	if (run->type->counter == NULL)
 		run->type->counter = shard_shmem_type_counter(MyDatabaseId, run->type->type_id);
@@ -98,8 +93,8 @@ shard_turn_ready_run(int32 type_id)
 	return run;
 }
 
-static void
-set_due(ShardEntity *entity, bool was, bool is)
+void
+shard_turn_set_due(ShardEntity *entity, bool was, bool is)
 {
 	if (is && !was)
 		dlist_push_tail(&shard_turn.due, &entity->due);
@@ -107,51 +102,11 @@ set_due(ShardEntity *entity, bool was, bool is)
 		dlist_delete(&entity->due);
 }
 
-static inline bool
-is_due(const ShardWait *wait)
-{
-	return wait->deferred && !wait->suspended;
-}
-
-static void
-load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, int attempts,
-			TimestampTz next_at, void *arg)
-{
-	uint32 lanes = *(uint32 *) arg;
-	ShardRun *run;
-	ShardEntity *entity;
-
-	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0)
-		return;
-	run = shard_turn_ready_run(type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
-		return;
-	entity = shard_cache_get(run, shard, id, id_len, true);
-
-	/* a clock that was set back must not hold a message for ever (D16) */
-	if (next_at > GetCurrentTimestamp() + run->type->max_retry_backoff)
-		next_at = GetCurrentTimestamp() + run->type->max_retry_backoff;
-	entity->wait = (ShardWait){.deferred = true,
-							   .suspended = !run->runnable,
-							   .attempts = attempts,
-							   .not_before = next_at,
-							   .waiting = rows};
-	entity->saved_wait = entity->wait;
-	count_held(run, rows);
-	set_due(entity, false, is_due(&entity->wait));
-}
-
-void
-shard_executor_load_stash(uint32 lanes)
-{
-	shard_held_each_entity(load_entity, &lanes);
-}
-
 /* An entity that waited for its type does so no longer, or begins to. */
 static void
 follow_type(ShardEntity *entity, void *arg)
 {
-	bool was = is_due(&entity->saved_wait);
+	bool was = shard_turn_is_due(&entity->saved_wait);
 
 	if (!entity->saved_wait.deferred)
 		return;
@@ -159,7 +114,7 @@ follow_type(ShardEntity *entity, void *arg)
 	if (entity->run->runnable && !was)
 		entity->saved_wait.not_before = 0;
 	entity->wait = entity->saved_wait;
-	set_due(entity, was, is_due(&entity->saved_wait));
+	shard_turn_set_due(entity, was, shard_turn_is_due(&entity->saved_wait));
 }
 
 /* Copies of a composite state are read anew when its type was altered: they look different now. */
@@ -175,6 +130,15 @@ follow_state_type(ShardRun *run)
 	run->state_version = version;
 }
 
+void
+shard_turn_forget(ShardEntity *entity)
+{
+	shard_turn_set_due(entity, shard_turn_is_due(&entity->saved_wait), false);
+	if (entity->saved_wait.waiting != 0)
+		shard_turn_count_held(entity->run, -entity->saved_wait.waiting);
+	shard_cache_remove(entity);
+}
+
 /* Its type was dropped: whatever of it waited is gone from the tables, too. */
 static void
 forget_entities(ShardRun *run)
@@ -185,10 +149,7 @@ forget_entities(ShardRun *run)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
-		set_due(entity, is_due(&entity->saved_wait), false);
-		if (entity->saved_wait.waiting != 0)
-			count_held(run, -entity->saved_wait.waiting);
-		shard_cache_remove(entity);
+		shard_turn_forget(entity);
 	}
 }
 
@@ -433,47 +394,6 @@ shard_executor_end_user_code(void)
 	shard_turn_end_user_code();
 }
 
-/* Deletes a shard's rows of a state table, as its owner: triggers of his may fire. */
-static void
-delete_states(const ShardType *type, int shard)
-{
-	const char *table =
-		quote_qualified_identifier(get_namespace_name(get_rel_namespace(type->state_table)),
-								   get_rel_name(type->state_table));
-	char *command = psprintf("DELETE FROM %s WHERE shard = %d", table, shard);
-
-	shard_security_begin(&shard_turn.security, type);
-	SPI_connect();
-	if (SPI_execute(command, false, 0) != SPI_OK_DELETE)
-		elog(ERROR, "could not run \"%s\"", command);
-	SPI_finish();
-	shard_turn_end_user_code();
-}
-
-void
-shard_executor_discard(int32 type_id, int shard)
-{
-	ShardRun *run = shard_turn_ready_run(type_id);
-	dlist_iter iter;
-
-	if (run == NULL)
-		return;
-	if (get_rel_name(run->type->state_table) != NULL)
-		delete_states(run->type, shard);
-	dlist_foreach (iter, &run->lru)
-	{
-		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
-
-		if (entity->shard != shard)
-			continue;
-		shard_cache_forget(entity);
-		shard_turn_enlist(entity);
-		entity->now = entity->saved;
-		entity->checked = entity->dirty = false;
-		entity->wait = (ShardWait){0};
-	}
-}
-
 bool
 shard_executor_is_full(void)
 {
@@ -496,8 +416,9 @@ keep_entity(ShardEntity *entity)
 	if (entity->checked)
 		shard_cache_keep(entity);
 	if (held != 0)
-		count_held(run, held);
-	set_due(entity, is_due(&entity->saved_wait), is_due(&entity->wait));
+		shard_turn_count_held(run, held);
+	shard_turn_set_due(entity, shard_turn_is_due(&entity->saved_wait),
+					   shard_turn_is_due(&entity->wait));
 	entity->saved_wait = entity->wait;
 	entity->in_turn = false;
 	run->count[entity->shard].handled += entity->handled;

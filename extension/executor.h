@@ -67,6 +67,12 @@ extern void shard_executor_pass(void);
 /* Ends user code, so that SQL of ours may follow. */
 extern void shard_executor_end_user_code(void);
 
+/* A shard has become active in this turn: entities with rows in its stash are to be known. */
+extern void shard_executor_load_shard(int32 type_id, int shard);
+
+/* Between turns: a shard is not here any more. Its entities leave memory. */
+extern void shard_executor_forget_shard(int32 type_id, int shard);
+
 /* A shard begins anew without its state: its entities are gone, in this turn. */
 extern void shard_executor_discard(int32 type_id, int shard);
 

@@ -46,6 +46,21 @@ extern void shard_turn_init(uint32 lanes);
 /* The run of a type, ready to be used; NULL if the type was dropped. */
 extern ShardRun *shard_turn_ready_run(int32 type_id);
 
+/* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
+extern void shard_turn_count_held(ShardRun *run, int64 delta);
+
+/* An entity joins or leaves those whose stash is looked at when its time has come. */
+static inline bool
+shard_turn_is_due(const ShardWait *wait)
+{
+	return wait->deferred && !wait->suspended;
+}
+
+extern void shard_turn_set_due(ShardEntity *entity, bool was, bool is);
+
+/* An entity leaves memory, with what is known of its stash. Between turns. */
+extern void shard_turn_forget(ShardEntity *entity);
+
 /* Takes an entity into the turn. */
 extern void shard_turn_enlist(ShardEntity *entity);
 

@@ -54,13 +54,20 @@ static ShardStatement insert_dead = {
 	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID, INT8OID,
 	 BYTEAOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID}};
 
-static ShardStatement select_entities = {
-	"SELECT type_id, shard, entity, pg_catalog.count(*),"
-	" (pg_catalog.array_agg(attempts ORDER BY seq))[1],"
-	" (pg_catalog.array_agg(next_at ORDER BY seq))[1]"
-	" FROM shard.held WHERE place = 'stash' GROUP BY type_id, shard, entity",
-	0,
-	{0}};
+#define SELECT_ENTITIES \
+	"SELECT type_id, shard, entity, pg_catalog.count(*)," \
+	" (pg_catalog.array_agg(attempts ORDER BY seq))[1]," \
+	" (pg_catalog.array_agg(next_at ORDER BY seq))[1]" \
+	" FROM shard.held WHERE place = 'stash'"
+
+static ShardStatement select_entities = {SELECT_ENTITIES " GROUP BY type_id, shard, entity",
+										 0,
+										 {0}};
+
+static ShardStatement select_of_shard = {
+	SELECT_ENTITIES " AND type_id = $1 AND shard = $2 GROUP BY type_id, shard, entity",
+	2,
+	{INT4OID, INT4OID}};
 
 /* type_id, shard, entity */
 static void
@@ -211,14 +218,15 @@ shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, in
 	return result;
 }
 
-void
-shard_held_each_entity(ShardHeldVisit visit, void *arg)
+/* Visits what a statement finds. */
+static void
+visit_entities(ShardStatement *statement, ShardArguments *arguments, ShardHeldVisit visit,
+			   void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
-	ShardArguments arguments = {0};
 
 	SPI_connect();
-	shard_statement_run(&select_entities, &arguments, SPI_OK_SELECT);
+	shard_statement_run(statement, arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		bool isnull;
@@ -234,4 +242,22 @@ shard_held_each_entity(ShardHeldVisit visit, void *arg)
 			  DatumGetInt32(shard_statement_column(i, 5, &isnull)), next_at, arg);
 	}
 	SPI_finish();
+}
+
+void
+shard_held_each_entity(ShardHeldVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+
+	visit_entities(&select_entities, &arguments, visit, arg);
+}
+
+void
+shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard), false);
+	visit_entities(&select_of_shard, &arguments, visit, arg);
 }

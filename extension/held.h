@@ -45,3 +45,6 @@ extern void shard_held_dead_letter(const ShardRow *row, int attempts, const Erro
 typedef void (*ShardHeldVisit)(int32 type_id, int shard, const char *entity, int entity_len,
 							   int64 rows, int attempts, TimestampTz next_at, void *arg);
 extern void shard_held_each_entity(ShardHeldVisit visit, void *arg);
+
+/* The same for one shard. */
+extern void shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *arg);

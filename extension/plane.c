@@ -36,6 +36,7 @@ typedef struct ShardPlane
 	slock_t mutex; /* guards view, queues and incarnation */
 	ShardPlaneView view;
 	pg_atomic_uint32 generation; /* of the view */
+	pg_atomic_uint64 lease;		 /* the view's; 0: there is none */
 	pg_atomic_uint32 directory;
 	pg_atomic_uint32 returns;
 	pg_atomic_uint32 door;				/* ShardPlaneDoor: may anybody send? */
@@ -91,6 +92,7 @@ shard_plane_shmem_startup(void)
 			ereport(FATAL, (errcode(ERRCODE_INTERNAL_ERROR),
 							errmsg("could not generate a random number")));
 		pg_atomic_init_u32(&planes[i].generation, 0);
+		pg_atomic_init_u64(&planes[i].lease, 0);
 		pg_atomic_init_u32(&planes[i].directory, 0);
 		pg_atomic_init_u32(&planes[i].returns, 0);
 		pg_atomic_init_u32(&planes[i].door, SHARD_PLANE_UNSAID);
@@ -112,6 +114,7 @@ shard_plane_forget(ShardDatabase *db)
 
 	SpinLockAcquire(&plane->mutex);
 	memset(&plane->view, 0, sizeof(ShardPlaneView));
+	pg_atomic_write_u64(&plane->lease, 0);
 	plane->view.generation = pg_atomic_read_u32(&plane->generation) + 1;
 	plane->first = plane->count = 0;
 	for (int lane = 0; lane < SHARD_LANES; lane++)
@@ -144,6 +147,14 @@ shard_plane_generation(ShardDatabase *db)
 	return pg_atomic_read_u32(&plane_of(db)->generation);
 }
 
+int64
+shard_plane_lease(ShardDatabase *db)
+{
+	uint64 until = pg_atomic_read_u64(&plane_of(db)->lease);
+
+	return until == 0 ? PG_INT64_MAX : (int64) until;
+}
+
 /*
  * Whether two views differ in more than what may change without anybody's notice.
  */
@@ -155,7 +166,7 @@ differs(const ShardPlaneView *a, const ShardPlaneView *b)
 		   !shard_record_uuid_equal(a->incarnation, b->incarnation) ||
 		   !shard_record_uuid_equal(a->cluster, b->cluster) || a->era != b->era ||
 		   a->coordinator != b->coordinator || a->gate != b->gate || a->members != b->members ||
-		   strcmp(a->why, b->why) != 0;
+		   a->leased != b->leased || strcmp(a->why, b->why) != 0;
 }
 
 void
@@ -170,6 +181,7 @@ shard_plane_set(ShardDatabase *db, const ShardPlaneView *view)
 	changed = differs(&plane->view, view);
 	plane->view = *view;
 	plane->view.generation = changed ? generation + 1 : generation;
+	pg_atomic_write_u64(&plane->lease, view->leased ? (uint64) Max(view->lease_until, 1) : 0);
 	SpinLockRelease(&plane->mutex);
 
 	if (!changed)

@@ -41,6 +41,12 @@ extern void shard_plane_get(ShardDatabase *db, ShardPlaneView *view);
 /* Its generation alone: cheap, for each turn. */
 extern uint32 shard_plane_generation(ShardDatabase *db);
 
+/*
+ * Until when turns may be run here, on shard_plane_now(); PG_INT64_MAX: as long as the node handles at all.
+ * Cheap, for each turn.
+ */
+extern int64 shard_plane_lease(ShardDatabase *db);
+
 /* Coordinator worker: publish; wakes all region workers if the generation changes. */
 extern void shard_plane_set(ShardDatabase *db, const ShardPlaneView *view);
 

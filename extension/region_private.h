@@ -11,6 +11,12 @@
 
 #define SHARD_ASKS_PER_TURN 32
 
+/* A turn ends at this many messages, if there are so many. */
+#define SHARD_TURN_MESSAGES 50000
+
+/* Messages of a careful turn: each costs a subtransaction, and 64 overflow. */
+#define SHARD_CAREFUL_MESSAGES 32
+
 /* An ask for another node, to be begun after the turn's commit. */
 typedef struct ShardForward
 {
@@ -47,6 +53,19 @@ typedef struct ShardRegion
 	bool busy;		/* the turn found a lock taken */
 	bool committed; /* the turn has, but not everything in memory knows it yet */
 
+	/* shards that leave (region_move.c) */
+	int move_count;
+	int move_space;
+	struct ShardRegionMove *moves;
+	bool moves_wait;	  /* the next turn has something to do for them */
+	bool flush_wanted;	  /* and their last one is to be flushed */
+	ShardShardRef purged; /* whose rows are being deleted, or were last */
+	ShardStatePurge purge;
+	TimestampTz purge_at; /* not before */
+
+	int64 lease;	 /* until when this turn may commit, on shard_plane_now() */
+	bool lease_over; /* it failed for that */
+
 	/* who the node is, as of the last look */
 	int32 self;
 	ShardUuid cluster;
@@ -64,6 +83,22 @@ typedef struct ShardRegion
 } ShardRegion;
 
 /*
+ * Turns (region_turn.c).
+ */
+
+/* A turn that survives its errors. Returns whether to come again at once. */
+extern bool shard_region_turn(ShardRegion *region);
+
+/* What others than the cursor need of the log, for rotation. */
+extern void shard_region_keep_log(ShardRegion *region);
+
+/*
+ * After a turn's commit, and when the outbox changed: is the request of shard_drain fulfilled? First
+ * all that was there before must be passed, then what that put into the outbox must be done.
+ */
+extern void shard_region_follow_drain(ShardRegion *region, bool clean);
+
+/*
  * Locks (region_lanes.c).
  */
 
@@ -78,6 +113,30 @@ extern void shard_region_check_lanes(const ShardRegion *region);
 
 /* Releases advisory locks that handlers left behind. A chore: returns false. */
 extern bool shard_region_release_locks(ShardRegion *region);
+
+/*
+ * Moves (region_move.c).
+ */
+
+/* At start, when the routes are known: shards that were stopping go on to be sealed. */
+extern void shard_region_load_moves(ShardRegion *region);
+
+/* The first thing of a turn: shards that are to leave are stopped, and those that were are sealed. */
+extern void shard_region_move(ShardRegion *region);
+
+/* Before and after the turn's commit, and after its abort. */
+extern void shard_region_moves_before_commit(const ShardRegion *region);
+extern void shard_region_moves_committed(ShardRegion *region, XLogRecPtr lsn);
+extern void shard_region_moves_aborted(ShardRegion *region);
+
+/* Tells which shards are sealed, past the gate. A chore: returns false. */
+extern bool shard_region_report_sealed(ShardRegion *region);
+
+/* Deletes some rows of shards that live elsewhere. A chore: true if there is more. */
+extern bool shard_region_purge(ShardRegion *region);
+
+/* When to come again for these two, in ms; -1: when something happens. */
+extern long shard_region_moves_due(const ShardRegion *region);
 
 /*
  * Asks (region_asks.c).

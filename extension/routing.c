@@ -204,6 +204,7 @@ shard_routing_load(ShardDatabase *db, uint32 lanes, int32 self)
 	MemoryContextSwitchTo(old);
 	shard_route_hold(r->routes, true);
 	shard_routing_store_each(load_shard, NULL);
+	r->sealed = true;
 	publish_counts();
 	before_shmem_exit(at_exit, 0);
 	shard_cursor_register(SHARD_KIND_TELL, rebuild);
@@ -224,7 +225,7 @@ static void
 forget_news(void)
 {
 	shard_routing.refusals = shard_routing.hellos = shard_routing.started = NIL;
-	shard_routing.unheard = NIL;
+	shard_routing.unheard = shard_routing.ended = NIL;
 	MemoryContextReset(shard_routing.later);
 }
 
@@ -265,7 +266,8 @@ shard_routing_begin(void)
 {
 	shard_routing.turn = CurrentMemoryContext;
 	shard_routing.draining = shard_routing.drained = shard_routing.left = false;
-	shard_routing.saved = false;
+	shard_routing.saved = shard_routing.overtaken = false;
+	shard_routing.arrived = shard_routing.resent = false;
 	forget_news();
 	shard_routing_forget_ahead();
 	if (shard_routing.types_seen != shard_registry_generation())
@@ -376,6 +378,9 @@ shard_routing_row(const ShardRow *row)
 		case SHARD_KIND_HELLO:
 			take_hello(row);
 			break;
+		case SHARD_KIND_OWN:
+			shard_route_reload(shard_routing.routes, row->type_id, row->shard);
+			break;
 		default:
 			take_message(row);
 			break;
@@ -453,7 +458,7 @@ tell_others(void)
 	}
 	foreach (cell, shard_routing.started)
 		shard_routing_report(SHARD_EVENT_SHARDS_STARTED, lfirst(cell));
-	forget_news();
+	shard_routing.refusals = shard_routing.hellos = shard_routing.started = NIL;
 }
 
 void

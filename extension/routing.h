@@ -12,6 +12,7 @@
 #include "core/route.h"
 #include "log.h"
 #include "plane.h"
+#include "state_purge.h"
 
 /*
  * At start, in the load transaction, before shard_cursor_revisit(), which then gives back the marks
@@ -70,6 +71,51 @@ extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
 
 /* Whether the shard is active here: else nothing of its stash may run. */
 extern bool shard_routing_is_active(int32 type_id, int32 shard);
+
+/* Whether a shard is here, but about to leave or to come: nothing of its stash is in memory. */
+extern bool shard_routing_is_moving(int32 type_id, int32 shard);
+
+/*
+ * Moves (routing_move.c). Each of the first three within a transaction that holds the lanes' turn locks,
+ * before it handles anything.
+ */
+
+/* HandOff (M2): DO, it is stopping now; DONE, it is sealed; else nothing is to be said. */
+extern ShardHandoffAnswer shard_routing_stop(const ShardShardRef *ref);
+
+/* The last turn of a stopping shard is over (M3). False: it is no longer stopping for that move. */
+extern bool shard_routing_seal(const ShardShardRef *ref);
+
+/*
+ * M7: deletes at most so many rows of a shard that was sealed and lives elsewhere, at last the ownership
+ * row. purge: all zero but for its memory at first. False: that shard is done, or no longer to be deleted.
+ */
+extern bool shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limit);
+extern void shard_routing_purge_committed(XLogRecPtr lsn);
+extern void shard_routing_purge_aborted(void);
+
+/* Each shard that is stopping. */
+typedef void (*ShardRoutingEach)(const ShardShardRef *ref, void *arg);
+extern void shard_routing_each_stopping(ShardRoutingEach visit, void *arg);
+
+/*
+ * A sealed shard whose rows may be deleted, as far as is known without looking: another one than *ref, if
+ * there is one. False: none.
+ */
+extern bool shard_routing_next_purge(ShardShardRef *ref);
+
+/* The newest commit that is known here, at least. */
+extern XLogRecPtr shard_routing_lsn(void);
+
+/* Whether the turn found that another process had changed an ownership row: nobody is to blame. */
+extern bool shard_routing_was_overtaken(void);
+
+/* Before and after the turn's commit at lsn: where tests may have it fail. */
+extern void shard_routing_before_commit(void);
+extern void shard_routing_after_commit(XLogRecPtr lsn);
+
+/* After the executor has heard of the commit: entities of shards that are not here any more are forgotten. */
+extern void shard_routing_forget_ended(void);
 
 /* What shard_link_accept() did: items that are sent again, and those that became dead letters. */
 typedef struct ShardRoutingAccepted

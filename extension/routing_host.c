@@ -72,7 +72,9 @@ do_write_own(void *context, const ShardRoute *route, const ShardOwn *before)
 {
 	MemoryContext old = begin_sql();
 
-	shard_routing_store_write_own(route);
+	if (!shard_routing_store_write_own(route->type_id, route->shard, &route->own, before))
+		shard_routing_overtaken(route);
+	shard_routing_own_changed(route, before);
 	end_sql(old);
 }
 
@@ -91,7 +93,7 @@ do_discard(void *context, const ShardRoute *route)
 {
 	MemoryContext old = begin_sql();
 
-	shard_routing_store_discard(route);
+	(void) shard_routing_store_discard(route->type_id, route->shard, PG_INT64_MAX);
 	shard_executor_discard(route->type_id, route->shard);
 	end_sql(old);
 }
@@ -202,6 +204,7 @@ do_collect(void *context, const ShardRoute *route)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
 
+	shard_routing.resent = true;
 	shard_executor_end_user_code();
 	shard_outbox_collect(route->type_id, route->shard, collect_item,
 						 unconstify(ShardRoute *, route));

@@ -51,11 +51,18 @@ typedef struct ShardRouting
 	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
 	int64 passed[SHARD_LANES];	/* and the first one of this turn */
 	bool saved;					/* marks were written in this turn */
-	MemoryContext later;		/* of the next four, which the turn's end empties */
+	MemoryContext later;		/* of the next five, which the turn's end empties */
 	List *unheard;				/* ShardRoute *: refused for lack of their home, and logged */
 	List *refusals;				/* ShardRefusal *, the rest is to be told after commit */
 	List *hellos;				/* nodes that want all marks */
 	List *started;				/* ShardShardRef * */
+	List *ended;				/* ShardRoute *: their entities leave memory */
+
+	/* what the turn did about moves */
+	bool overtaken; /* another process changed an ownership row: the turn is to begin anew */
+	bool arrived;	/* a staged shard became active */
+	bool resent;	/* a newer home was learned of a shard that had one */
+	bool sealed;	/* a sealed shard may have rows to delete */
 
 	/* told to the coordinator worker as soon as its queue has room */
 	ShardPlaneEvent *reports;
@@ -76,6 +83,12 @@ extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *s
 
 /* The turn parks (1) or takes away (-1) a message of a type. */
 extern void shard_routing_count(int32 type_id, int64 change);
+
+/* Raises: the ownership row is not what was read. The turn begins anew. */
+extern void shard_routing_overtaken(const ShardRoute *route) pg_attribute_noreturn();
+
+/* The turn has changed the ownership row: what follows for entities. */
+extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before);
 
 /* For shard_outbox_accept(): what a stream that begins anew stored; arg: ShardRoutingAccepted. */
 extern void

@@ -48,18 +48,27 @@ static ShardStatement insert_route = {
 	6,
 	{INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, INT8OID}};
 
+/* All three change one row, or none if it is not what was read before (W4). */
 static ShardStatement insert_own = {
-	"INSERT INTO shard.own AS o (type_id, shard, epoch, state, move_id, next_node, next_epoch, turn,"
-	" oseq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-	" ON CONFLICT (type_id, shard) DO UPDATE SET epoch = EXCLUDED.epoch, state = EXCLUDED.state,"
-	" move_id = EXCLUDED.move_id, next_node = EXCLUDED.next_node,"
-	" next_epoch = EXCLUDED.next_epoch, turn = EXCLUDED.turn, oseq = EXCLUDED.oseq",
+	"INSERT INTO shard.own (type_id, shard, epoch, state, move_id, next_node, next_epoch, turn, oseq)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (type_id, shard) DO NOTHING",
 	9,
 	{INT4OID, INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, INT4OID, INT8OID, INT8OID}};
 
-static ShardStatement delete_own = {"DELETE FROM shard.own WHERE type_id = $1 AND shard = $2",
-									2,
-									{INT4OID, INT4OID}};
+static ShardStatement update_own = {
+	"UPDATE shard.own SET epoch = $3, state = $4, move_id = $5, next_node = $6, next_epoch = $7,"
+	" turn = $8, oseq = $9"
+	" WHERE type_id = $1 AND shard = $2 AND epoch = $10 AND state = $11"
+	" AND coalesce(move_id, 0) = $12",
+	12,
+	{INT4OID, INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, INT4OID, INT8OID, INT8OID, INT4OID,
+	 TEXTOID, INT8OID}};
+
+static ShardStatement delete_own = {
+	"DELETE FROM shard.own"
+	" WHERE type_id = $1 AND shard = $2 AND epoch = $3 AND state = $4 AND coalesce(move_id, 0) = $5",
+	5,
+	{INT4OID, INT4OID, INT4OID, TEXTOID, INT8OID}};
 
 static ShardStatement insert_base = {
 	"INSERT INTO shard.shard_input AS i (type_id, shard, prefix_kind, a, b, seq)"
@@ -74,9 +83,17 @@ static ShardStatement insert_base = {
 static ShardStatement delete_base = {
 	"DELETE FROM shard.shard_input WHERE type_id = $1 AND shard = $2", 2, {INT4OID, INT4OID}};
 
-static ShardStatement delete_stash = {"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2",
-									  2,
-									  {INT4OID, INT4OID}};
+static ShardStatement delete_ordered = {
+	"DELETE FROM shard.ordered WHERE ctid = ANY (ARRAY(SELECT ctid FROM shard.ordered"
+	" WHERE type_id = $1 AND shard = $2 LIMIT $3))",
+	3,
+	{INT4OID, INT4OID, INT8OID}};
+
+static ShardStatement delete_stash = {
+	"DELETE FROM shard.held WHERE ctid = ANY (ARRAY(SELECT ctid FROM shard.held"
+	" WHERE type_id = $1 AND shard = $2 LIMIT $3))",
+	3,
+	{INT4OID, INT4OID, INT8OID}};
 
 static ShardStatement insert_parked = {
 	"INSERT INTO shard.parked (type_id, shard, rseq, arrival, kind, epoch, sent, stamp, entity,"
@@ -205,26 +222,45 @@ shard_routing_store_write_route(const ShardRoute *route)
 	shard_statement_change_one(&insert_route, &arguments, SPI_OK_INSERT);
 }
 
-void
-shard_routing_store_write_own(const ShardRoute *route)
+/* epoch, state, move_id: what no two different rows of a shard have in common. */
+static void
+add_version(ShardArguments *arguments, const ShardOwn *own)
 {
-	const ShardOwn *own = &route->own;
-	ShardArguments arguments = {0};
+	shard_statement_add(arguments, Int32GetDatum(own->epoch), false);
+	shard_statement_add_string(arguments, state_names[own->state]);
+	shard_statement_add(arguments, Int64GetDatum(own->move_id), false);
+}
 
-	add_key(&arguments, route->type_id, route->shard);
+bool
+shard_routing_store_write_own(int32 type_id, int32 shard, const ShardOwn *own,
+							  const ShardOwn *before)
+{
+	ShardArguments arguments = {0};
+	ShardStatement *statement = before->state == SHARD_HOME_NONE ? &insert_own : &update_own;
+	int expected = before->state == SHARD_HOME_NONE ? SPI_OK_INSERT : SPI_OK_UPDATE;
+	bool changed;
+
+	add_key(&arguments, type_id, shard);
 	if (own->state == SHARD_HOME_NONE)
 	{
-		shard_statement_change(&delete_own, &arguments, SPI_OK_DELETE);
-		return;
+		statement = &delete_own;
+		expected = SPI_OK_DELETE;
 	}
-	shard_statement_add(&arguments, Int32GetDatum(own->epoch), false);
-	shard_statement_add_string(&arguments, state_names[own->state]);
-	shard_statement_add(&arguments, Int64GetDatum(own->move_id), false);
-	shard_statement_add(&arguments, Int32GetDatum(own->next_node), false);
-	shard_statement_add(&arguments, Int32GetDatum(own->next_epoch), false);
-	shard_statement_add(&arguments, Int64GetDatum(own->turn), false);
-	shard_statement_add(&arguments, Int64GetDatum(own->oseq), false);
-	shard_statement_change_one(&insert_own, &arguments, SPI_OK_INSERT);
+	else
+	{
+		add_version(&arguments, own);
+		shard_statement_add(&arguments, Int32GetDatum(own->next_node), false);
+		shard_statement_add(&arguments, Int32GetDatum(own->next_epoch), false);
+		shard_statement_add(&arguments, Int64GetDatum(own->turn), false);
+		shard_statement_add(&arguments, Int64GetDatum(own->oseq), false);
+	}
+	if (before->state != SHARD_HOME_NONE)
+		add_version(&arguments, before);
+	SPI_connect();
+	shard_statement_run(statement, &arguments, expected);
+	changed = SPI_processed == 1;
+	SPI_finish();
+	return changed;
 }
 
 /* A column of what waits for flush_base, as an array. */
@@ -283,16 +319,35 @@ shard_routing_store_write_base(const ShardRoute *route)
 	}
 }
 
-void
-shard_routing_store_discard(const ShardRoute *route)
+/* Deletes rows of a shard, at most limit; returns how many. */
+static int64
+delete_some(ShardStatement *statement, int32 type_id, int32 shard, int64 limit)
 {
-	ShardArguments stash = {0};
-	ShardArguments marks = {0};
+	ShardArguments arguments = {0};
 
-	add_key(&stash, route->type_id, route->shard);
-	shard_statement_change(&delete_stash, &stash, SPI_OK_DELETE);
-	add_key(&marks, route->type_id, route->shard);
-	shard_statement_change(&delete_base, &marks, SPI_OK_DELETE);
+	add_key(&arguments, type_id, shard);
+	shard_statement_add(&arguments, Int64GetDatum(limit), false);
+	shard_statement_run(statement, &arguments, SPI_OK_DELETE);
+	return (int64) SPI_processed;
+}
+
+bool
+shard_routing_store_discard(int32 type_id, int32 shard, int64 limit)
+{
+	ShardArguments marks = {0};
+	bool all;
+
+	SPI_connect();
+	all = delete_some(&delete_stash, type_id, shard, limit) < limit &&
+		  delete_some(&delete_ordered, type_id, shard, limit) < limit;
+	if (all)
+	{
+		/* one per origin and lane: few */
+		add_key(&marks, type_id, shard);
+		shard_statement_run(&delete_base, &marks, SPI_OK_DELETE);
+	}
+	SPI_finish();
+	return all;
 }
 
 void

@@ -17,15 +17,24 @@ extern void shard_routing_store_load(ShardRoute *route);
 extern void shard_routing_store_load_base(ShardRoute *route, MemoryContext memory);
 
 extern void shard_routing_store_write_route(const ShardRoute *route);
-extern void shard_routing_store_write_own(const ShardRoute *route);
+
+/*
+ * Writes an ownership row (state none: removes it) if it still is as it was before. False: another process
+ * changed it, and nothing is written.
+ */
+extern bool shard_routing_store_write_own(int32 type_id, int32 shard, const ShardOwn *own,
+										  const ShardOwn *before);
 
 /* Marks as base rows: those of several shards are gathered, and written by flush. */
 extern void shard_routing_store_write_base(const ShardRoute *route);
 extern void shard_routing_store_flush_base(void);
 extern void shard_routing_store_forget_base(void); /* after an abort */
 
-/* Deletes the shard's stash and base marks. */
-extern void shard_routing_store_discard(const ShardRoute *route);
+/*
+ * Deletes what a shard has beside its states: held messages, places in an order, base marks; about limit rows
+ * at most. True: all of it is gone.
+ */
+extern bool shard_routing_store_discard(int32 type_id, int32 shard, int64 limit);
 
 /* A parked message, as it is stored; its strings live in the memory of the load. */
 typedef struct ShardParked

@@ -615,6 +615,18 @@ shard_route_stop(ShardRoutes *routes, const ShardShardRef *ref)
 	return answer;
 }
 
+bool
+shard_route_step(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event)
+{
+	ShardHomeRecord home = {.epoch = route->own.epoch, .move_id = route->own.move_id};
+
+	if (shard_machine_next(&shard_home_machine, route->own.state, event) < 0)
+		return false;
+	touch(routes, route);
+	change_own(routes, route, event, &home);
+	return true;
+}
+
 /* For shard_mark_commit. */
 typedef struct TellContext
 {

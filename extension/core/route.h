@@ -187,6 +187,12 @@ extern void shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, in
  */
 extern ShardHandoffAnswer shard_route_stop(ShardRoutes *routes, const ShardShardRef *ref);
 
+/*
+ * A step that no fact brings, in a transaction that holds the turn lock exclusively: SEAL (M3) or DELETED
+ * (M7). The host has looked whether it may be. False: the row's state has no such step.
+ */
+extern bool shard_route_step(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event);
+
 /* The ownership row was changed by another process. */
 extern void shard_route_reload(ShardRoutes *routes, int32 type_id, int32 shard);
 
