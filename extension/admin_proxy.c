@@ -8,63 +8,27 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
 #include "admin.h"
-#include "control_store.h"
-#include "core/record.h"
+#include "cluster_map.h"
 #include "registry.h"
 
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(shard_start_proxy);
 
-/* What is looked for among the learned types. */
-typedef struct Wanted
-{
-	const char *name;
-	MemoryContext context;
-	int32 type_id; /* 0: not found */
-	ShardTypeRecord record;
-} Wanted;
-
-static void
-look_at_type(const ShardMapEntry *entry, void *arg)
-{
-	Wanted *wanted = arg;
-	ShardTypeRecord record;
-	ShardArena *arena = shard_arena_create();
-	MemoryContext old = MemoryContextSwitchTo(wanted->context);
-
-	if (shard_record_get_type(entry, &record, arena) && strcmp(record.name, wanted->name) == 0)
-	{
-		wanted->type_id = entry->key.a;
-		wanted->record = record;
-		wanted->record.role = pstrdup(record.role);
-		wanted->record.hashing = pstrdup(record.hashing);
-	}
-	MemoryContextSwitchTo(old);
-	shard_arena_destroy(arena);
-}
-
 /*
  * The type as the cluster knows it.
  */
 static void
-find_in_cluster(Wanted *wanted)
+find_in_cluster(const char *name, ShardClusterType *type)
 {
-	ShardSecurity security = {0};
-
-	wanted->context = CurrentMemoryContext;
-	shard_admin_open(&security);
-	shard_control_store_learned(SHARD_MAP_TYPE, look_at_type, wanted);
-	shard_admin_close(&security);
-	if (wanted->type_id == 0)
+	if (!shard_cluster_map_type(name, type))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-						errmsg("the cluster has no entity type \"%s\"", wanted->name),
+						errmsg("the cluster has no entity type \"%s\"", name),
 						errhint("Start it first with shard_start(), at a member that hosts it.")));
 }
 
@@ -72,7 +36,7 @@ find_in_cluster(Wanted *wanted)
  * What the row shall be.
  */
 static void
-fill_in(ShardAdminType *type, const Wanted *wanted)
+fill_in(ShardAdminType *type, const ShardClusterType *wanted)
 {
 	const char *extractor;
 
@@ -127,7 +91,7 @@ Datum
 shard_start_proxy(PG_FUNCTION_ARGS)
 {
 	ShardAdminType type = {0};
-	Wanted wanted = {0};
+	ShardClusterType wanted;
 	ShardSecurity security = {0};
 	ShardType *known;
 
@@ -141,8 +105,7 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 		PG_RETURN_VOID();
 	}
 	shard_admin_check_create(type.name);
-	wanted.name = type.name;
-	find_in_cluster(&wanted);
+	find_in_cluster(type.name, &wanted);
 	if (!PG_ARGISNULL(1) && strcmp(text_to_cstring(PG_GETARG_TEXT_PP(1)), wanted.record.role) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("entity type \"%s\" has another role in the cluster", type.name),

@@ -9,11 +9,11 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
+#include "cluster_map.h"
 #include "cluster_view.h"
 #include "core/action.h"
 #include "core/membership.h"
@@ -217,48 +217,6 @@ shard_cluster_stats_regions(PG_FUNCTION_ARGS)
 
 /* ---- where an entity is ----------------------------------------------------------------------- */
 
-typedef struct Home
-{
-	int32 shard;
-	bool found;
-	ShardHomeRecord record;
-} Home;
-
-/*
- * The home of a shard as decided and learned; false: it has none.
- */
-static bool
-find_home(int32 type_id, int32 shard, Home *home)
-{
-	Oid types[4] = {INT2OID, INT4OID, INT4OID, INT4OID};
-	Datum values[4] = {Int16GetDatum(SHARD_STORE_LEARNED), Int32GetDatum(SHARD_MAP_HOME),
-					   Int32GetDatum(type_id), Int32GetDatum(shard)};
-	ShardSecurity security = {0};
-
-	home->shard = shard;
-	home->found = false;
-	shard_security_begin_system(&security);
-	SPI_connect();
-	if (SPI_execute_with_args("SELECT value FROM shard.control WHERE store = $1 AND kind = $2"
-							  " AND a = $3 AND b = $4 AND NOT deleted",
-							  4, types, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.control");
-	if (SPI_processed == 1)
-	{
-		bool isnull;
-		bytea *value = DatumGetByteaPP(
-			SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-		ShardMapEntry entry = {.key = {SHARD_MAP_HOME, type_id, shard},
-							   .length = VARSIZE_ANY_EXHDR(value),
-							   .value = VARDATA_ANY(value)};
-
-		home->found = shard_record_get_home(&entry, &home->record);
-	}
-	SPI_finish();
-	shard_security_end(&security);
-	return home->found;
-}
-
 /*
  * Whether an entity runs on another node; false if that node does not say.
  */
@@ -325,18 +283,19 @@ shard_cluster_stats_location(PG_FUNCTION_ARGS)
 	bool nulls[4] = {false, true, true, true};
 	bool running = false;
 	TupleDesc desc;
-	Home home;
+	ShardHomeRecord home;
+	int32 shard;
 
 	check_place("shard_location()");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	type = shard_registry_get(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	shard_security_check_send(type);
-	values[0] = Int32GetDatum(
-		shard_registry_shard_id(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity)));
-	if (find_home(type->type_id, DatumGetInt32(values[0]), &home))
+	shard = shard_registry_shard_id(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity));
+	values[0] = Int32GetDatum(shard);
+	if (shard_cluster_map_home(type->type_id, shard, &home))
 	{
-		int32 node = shard_record_home_node(&home.record);
+		int32 node = shard_record_home_node(&home);
 		const char *dsn = dsn_of(node);
 
 		values[1] = Int32GetDatum(node);
@@ -344,7 +303,7 @@ shard_cluster_stats_location(PG_FUNCTION_ARGS)
 		nulls[2] = dsn == NULL || !shard_cluster_view_may_see_dsn();
 		if (!nulls[2])
 			values[2] = CStringGetTextDatum(dsn);
-		nulls[3] = !is_running(node, dsn, type->type_id, home.shard, entity, &running);
+		nulls[3] = !is_running(node, dsn, type->type_id, shard, entity, &running);
 		values[3] = BoolGetDatum(running);
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));

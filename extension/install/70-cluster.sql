@@ -13,11 +13,14 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_join';
 REVOKE ALL ON FUNCTION @extschema@.shard_join(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_join(text, text) IS 'makes this node a member of a cluster';
 
-/* Leaves the cluster for good, when all of this node's shards live elsewhere. */
+/*
+ * Leaves the cluster for good: its shards move to other members, it is removed, and what it still has of
+ * them is deleted. Returns whether all that was done within timeout; it goes on in any case.
+ */
 CREATE FUNCTION @extschema@.shard_leave(timeout interval DEFAULT '60 s') RETURNS boolean
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_leave';
 REVOKE ALL ON FUNCTION @extschema@.shard_leave(interval) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_leave(interval) IS 'has this node leave its cluster for good';
+COMMENT ON FUNCTION @extschema@.shard_leave(interval) IS 'has this node leave its cluster for good; true: it has left';
 
 /* Gives up the present start of a node: it is fenced; it may come back, with all its data, as a new one. */
 CREATE FUNCTION @extschema@.shard_down(node int4) RETURNS void
@@ -45,3 +48,47 @@ CREATE FUNCTION @extschema@.shard_force_voters(nodes int4[]) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_force_voters';
 REVOKE ALL ON FUNCTION @extschema@.shard_force_voters(int4[]) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_force_voters(int4[]) IS 'makes these nodes the voters when the old ones are lost';
+
+/*
+ * Where shards live. All of these may be called at any member. Who cancels one that waits does not cancel
+ * what it asked for.
+ */
+
+/*
+ * Moves a shard to a node with its state; returns when that is decided, raises if it has failed: then it
+ * is where it was. If the shard moves already, after that move.
+ */
+CREATE FUNCTION @extschema@.shard_move(type_name text, shard int4, node int4) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_move';
+REVOKE ALL ON FUNCTION @extschema@.shard_move(text, int4, int4) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_move(text, int4, int4) IS 'moves a shard to a node; returns when it is decided';
+
+/* The shard goes to that node, and stays while the node can have it, whatever the strategy. */
+CREATE FUNCTION @extschema@.shard_pin(type_name text, shard int4, node int4) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_pin';
+REVOKE ALL ON FUNCTION @extschema@.shard_pin(text, int4, int4) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_pin(text, int4, int4) IS 'says at which node a shard should be';
+
+CREATE FUNCTION @extschema@.shard_unpin(type_name text, shard int4) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_unpin';
+REVOKE ALL ON FUNCTION @extschema@.shard_unpin(text, int4) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_unpin(text, int4) IS 'leaves a shard to the strategy of its type again';
+
+/*
+ * Moves all shards of a node elsewhere, and gives it none until its server is started again, or evacuate
+ * is false. Returns whether none is left there; waits for that for as long as timeout.
+ */
+CREATE FUNCTION @extschema@.shard_evacuate(
+    node     int4,
+    evacuate boolean DEFAULT true,
+    timeout  interval DEFAULT '0 s'
+) RETURNS boolean
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_evacuate';
+REVOKE ALL ON FUNCTION @extschema@.shard_evacuate(int4, boolean, interval) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_evacuate(int4, boolean, interval) IS 'empties a node of its shards; true: none is left there';
+
+/* One round of rebalancing of a type, NULL: of all types, now; returns how many moves begin. */
+CREATE FUNCTION @extschema@.shard_rebalance(type_name text DEFAULT NULL) RETURNS int4
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_rebalance';
+REVOKE ALL ON FUNCTION @extschema@.shard_rebalance(text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_rebalance(text) IS 'has shards rebalanced now; the number of moves that begin';

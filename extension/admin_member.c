@@ -1,11 +1,6 @@
 /*
- * admin_cluster.c
- *		SQL functions of operators: join a cluster, leave it, and what to do about a lost node.
- *
- * Called by clients. All of it is decided by the control plane: these functions check what only the
- * client's backend can find out, hand a command to the coordinator worker, and wait for its answer. They
- * write nothing themselves, so a cancel or a crash on the way leaves it to the control plane to go on
- * with the command or not; calling the function again tells, and is harmless.
+ * admin_member.c
+ *		SQL functions of operators: join a cluster, and leave it.
  *
  * shard_join in steps:
  * 1. the seed is asked to call back at our own address, and has to find this very incarnation there;
@@ -13,33 +8,30 @@
  *    the cluster's id (R16). If anything dies before: nothing has happened, or "joining" is durable and
  *    the coordinator worker goes on by itself. After: this is a member that is not up yet;
  * 3. wait until it is.
+ *
+ * Leaving is decided by the cluster at once, and goes on whoever waits for it: shards move away, the
+ * node is removed, then what it still has of them is deleted.
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
-#include "storage/latch.h"
-#include "tcop/utility.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/resowner.h"
+#include "access/xact.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
 #include "admin.h"
-#include "catalog.h"
+#include "admin_command.h"
 #include "cluster_view.h"
-#include "control_store.h"
-#include "coordinator.h"
 #include "core/membership.h"
-#include "directory.h"
 #include "duration.h"
-#include "executor.h"
 #include "peer.h"
 #include "peer_client.h"
 #include "plane.h"
@@ -49,76 +41,15 @@
 
 PG_FUNCTION_INFO_V1(shard_admin_join);
 PG_FUNCTION_INFO_V1(shard_admin_leave);
-PG_FUNCTION_INFO_V1(shard_admin_down);
-PG_FUNCTION_INFO_V1(shard_admin_write_off);
-PG_FUNCTION_INFO_V1(shard_admin_admit);
-PG_FUNCTION_INFO_V1(shard_admin_force_voters);
 
 /* The seed itself connects to us in that time (internal.c). */
 #define CALL_BACK_TIMEOUT_MS 15000
 
 /* A coordinator worker that has just been started knows its node after that. */
-#define START_TIMEOUT (10 * SECOND)
+#define START_TIMEOUT (10 * SHARD_COMMAND_SECOND)
 
 /* The cluster's answer, and then the first time up. */
-#define JOIN_TIMEOUT (60 * SECOND)
-#define COMMAND_TIMEOUT (10 * SECOND)
-
-#define SECOND INT64CONST(1000000)
-
-/* How often a state that nobody announces is looked at, in ms. */
-#define LOOK_INTERVAL 50
-
-/*
- * What each command needs. A lock of the caller's on our tables would keep the coordinator worker from
- * answering, so he must not have written in this transaction.
- */
-static void
-begin(const char *function)
-{
-	PreventCommandDuringRecovery(function);
-	PreventCommandIfParallelMode(function);
-	shard_shmem_require();
-	if (InSecurityRestrictedOperation() || shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot execute %s from within a handler", function)));
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-						errmsg("cannot execute %s in a transaction that has written", function),
-						errhint("Commit first.")));
-	(void) shard_catalog_get();
-}
-
-static void
-nap(void)
-{
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardCluster");
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_INTERVAL,
-					 wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
-/*
- * The record of a member as decided now; NULL if there is none. Valid until the next call.
- */
-static const ShardMemberRecord *
-find_member(int32 node)
-{
-	const ShardDirectoryMember *member;
-	ShardSecurity security = {0};
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
-	(void) shard_directory_refresh();
-	shard_admin_close(&security);
-	PopActiveSnapshot();
-	member = shard_directory_find(node);
-	return member != NULL ? &member->record : NULL;
-}
+#define JOIN_TIMEOUT (60 * SHARD_COMMAND_SECOND)
 
 /* ---- join ------------------------------------------------------------------------------------- */
 
@@ -138,7 +69,7 @@ who_am_i(void)
 							errmsg("this node does not know yet who it is"),
 							errdetail("Its coordinator worker has not spoken."),
 							errhint("See shard_health() and the server's log.")));
-		nap();
+		shard_command_nap();
 	}
 	return who;
 }
@@ -276,13 +207,13 @@ wait_until_up(ShardUuid cluster)
 
 		shard_plane_get(shard_shmem_database(), &view);
 		if (view.known && shard_record_uuid_equal(view.cluster, cluster))
-			record = find_member(view.node);
+			record = shard_command_member(view.node);
 		if (record != NULL && view.push &&
 			(record->status == SHARD_MEMBER_UP || record->status == SHARD_MEMBER_WEAKLY_UP))
 			return view.node;
 		if (shard_plane_now() >= deadline)
 			break;
-		nap();
+		shard_command_nap();
 	}
 	if (!shard_record_uuid_equal(view.cluster, cluster))
 		ereport(ERROR,
@@ -326,7 +257,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 	ShardWho me;
 	int32 node;
 
-	begin("shard_join()");
+	shard_command_begin("shard_join()");
 	shard_peer_check_dsn(seed_dsn, "seed_dsn");
 	if (own_dsn != NULL)
 		shard_peer_check_dsn(own_dsn, "own_dsn");
@@ -350,101 +281,78 @@ shard_admin_join(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(node);
 }
 
-/* ---- the rest --------------------------------------------------------------------------------- */
+/* ---- leave ------------------------------------------------------------------------------------ */
 
 /*
- * Errors unless this node is the coordinator, and so can carry out such a command.
+ * Has the cluster decide that this node leaves. True: it has left; false: time is up before that.
  */
-static void
-check_coordinator(const char *function)
+static bool
+send_leave(int64 timeout)
 {
-	const ShardMemberRecord *record;
-	ShardPlaneView view;
-	int32 node;
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ShardCommand command = {.kind = SHARD_COMMAND_LEAVE, .text = shard_command_who()};
+	volatile bool left = true;
 
-	shard_plane_get(shard_shmem_database(), &view);
-	node = shard_cluster_view_coordinator(shard_cluster_view_reports(), &view);
-	if (node == view.node)
-		return;
-	record = node != 0 ? find_member(node) : NULL;
-	if (record == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot execute %s: there is no coordinator", function),
-						errdetail("A coordinator needs a majority of the voters."),
-						errhint("See shard_members. If the voters are lost for good, see "
-								"shard_force_voters().")));
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("cannot execute %s here: this node is not the coordinator", function),
-					errhint("Call it on node %d, \"%s\".", node, record->dsn)));
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		(void) shard_command_send(&command, timeout, "cannot leave the cluster");
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+			ReThrowError(error);
+		FreeErrorData(error);
+		left = false;
+	}
+	PG_END_TRY();
+	return left;
 }
 
 /*
- * A command about one node, carried out by the coordinator.
+ * Whether rows of shards are still here that live elsewhere now.
  */
-static void
-command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind kind)
+static bool
+has_old_rows(void)
 {
-	ShardCommand command = {.kind = kind, .node = PG_GETARG_INT32(0)};
-
-	begin(function);
-	if (find_member(command.node) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("there is no node %d", command.node),
-				 errhint("See shard_members.")));
-	check_coordinator(function);
-	(void) shard_coordinator_command(&command, COMMAND_TIMEOUT);
-}
-
-typedef struct HomeCount
-{
-	int32 node;
-	int64 count;
-} HomeCount;
-
-static void
-count_home(const ShardMapEntry *entry, void *arg)
-{
-	HomeCount *homes = arg;
-	ShardHomeRecord record;
-
-	if (shard_record_get_home(entry, &record) && shard_record_home_node(&record) == homes->node)
-		homes->count++;
-}
-
-/*
- * Errors if shards live here: they would have to move first, and the node would be leaving for ever.
- */
-static void
-check_no_homes(int32 node)
-{
-	HomeCount homes = {.node = node};
 	ShardSecurity security = {0};
+	bool found;
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_admin_open(&security);
-	shard_control_store_learned(SHARD_MAP_HOME, count_home, &homes);
+	if (SPI_execute("SELECT FROM shard.own LIMIT 1", true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.own");
+	found = SPI_processed > 0;
 	shard_admin_close(&security);
 	PopActiveSnapshot();
-	if (homes.count > 0)
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("a node that is home of shards cannot leave"),
-						errdetail("This one is home of " INT64_FORMAT
-								  " shards, and moving shards is not supported yet.",
-								  homes.count),
-						errhint("See shard_homes.")));
+	return found;
 }
 
 /*
- * shard_leave(timeout interval = '60 s') returns boolean
+ * shard_leave(timeout interval = '60 s') returns boolean: whether it has left in that time. It goes on in
+ * any case.
  */
 Datum
 shard_admin_leave(PG_FUNCTION_ARGS)
 {
-	ShardCommand command = {.kind = SHARD_COMMAND_LEAVE};
 	int64 timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
+	int64 deadline = shard_plane_now() + Min(timeout, PG_INT64_MAX / 2);
 	ShardPlaneView view;
 
-	begin("shard_leave()");
+	shard_command_begin("shard_leave()");
 	if (timeout < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
@@ -453,77 +361,13 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
 						errhint("There is nobody to leave to; drop the extension to end it.")));
-	check_no_homes(view.node);
-	(void) shard_coordinator_command(&command, timeout);
-	PG_RETURN_BOOL(true);
-}
-
-/*
- * shard_down(node int) returns void
- */
-Datum
-shard_admin_down(PG_FUNCTION_ARGS)
-{
-	command_about(fcinfo, "shard_down()", SHARD_COMMAND_DOWN);
-	PG_RETURN_VOID();
-}
-
-/*
- * shard_write_off(node int) returns void
- */
-Datum
-shard_admin_write_off(PG_FUNCTION_ARGS)
-{
-	command_about(fcinfo, "shard_write_off()", SHARD_COMMAND_WRITE_OFF);
-	PG_RETURN_VOID();
-}
-
-/*
- * shard_admit(node int, incarnation int) returns void. The number says which newcomer is meant: that
- * which would follow the one that the caller knows.
- */
-Datum
-shard_admin_admit(PG_FUNCTION_ARGS)
-{
-	int32 node = PG_GETARG_INT32(0);
-	int32 incarnation = PG_GETARG_INT32(1);
-	const ShardMemberRecord *record;
-
-	begin("shard_admit()");
-	record = find_member(node);
-	if (record != NULL && incarnation != record->inc_no + 1)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("the next incarnation of node %d is %d, not %d", node,
-							   record->inc_no + 1, incarnation),
-						errhint("See shard_members; somebody may have been admitted meanwhile.")));
-	command_about(fcinfo, "shard_admit()", SHARD_COMMAND_ADMIT);
-	PG_RETURN_VOID();
-}
-
-/*
- * shard_force_voters(nodes int[]) returns void
- */
-Datum
-shard_admin_force_voters(PG_FUNCTION_ARGS)
-{
-	ShardCommand command = {.kind = SHARD_COMMAND_FORCE_VOTERS};
-	Datum *nodes;
-	bool *nulls;
-	int count;
-
-	begin("shard_force_voters()");
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &nodes,
-					  &nulls, &count);
-	if (count < 1 || count > SHARD_MAX_VOTERS)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("voters must be between 1 and %d nodes", SHARD_MAX_VOTERS)));
-	for (int i = 0; i < count; i++)
+	if (!send_leave(Max(timeout, 1)))
+		PG_RETURN_BOOL(false);
+	while (has_old_rows())
 	{
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a voter cannot be null")));
-		command.nodes[command.n_nodes++] = DatumGetInt32(nodes[i]);
+		if (shard_plane_now() >= deadline)
+			PG_RETURN_BOOL(false);
+		shard_command_nap();
 	}
-	(void) shard_coordinator_command(&command, COMMAND_TIMEOUT);
-	PG_RETURN_VOID();
+	PG_RETURN_BOOL(true);
 }

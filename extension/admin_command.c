@@ -1,0 +1,221 @@
+/*
+ * admin_command.c
+ *		What operators' functions share: they hand a command to the coordinator worker and wait.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "tcop/utility.h"
+#include "utils/snapmgr.h"
+
+#include "admin.h"
+#include "admin_command.h"
+#include "catalog.h"
+#include "cluster_view.h"
+#include "control_store.h"
+#include "directory.h"
+#include "executor.h"
+#include "plane.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+/* How often a state that nobody announces is looked at, in ms. */
+#define LOOK_INTERVAL 50
+
+/*
+ * A lock of the caller's on our tables would keep the coordinator worker from answering, so he must not
+ * have written in this transaction.
+ */
+void
+shard_command_begin(const char *function)
+{
+	PreventCommandDuringRecovery(function);
+	PreventCommandIfParallelMode(function);
+	shard_shmem_require();
+	if (InSecurityRestrictedOperation() || shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot execute %s from within a handler", function)));
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+						errmsg("cannot execute %s in a transaction that has written", function),
+						errhint("Commit first.")));
+	(void) shard_catalog_get();
+}
+
+/* See admin_command.h. */
+void
+shard_command_nap(void)
+{
+	static uint32 wait_event = 0;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardCluster");
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_INTERVAL,
+					 wait_event);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* See admin_command.h. */
+const ShardMemberRecord *
+shard_command_member(int32 node)
+{
+	const ShardDirectoryMember *member;
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_admin_open(&security);
+	(void) shard_directory_refresh();
+	shard_admin_close(&security);
+	PopActiveSnapshot();
+	member = shard_directory_find(node);
+	return member != NULL ? &member->record : NULL;
+}
+
+/* See admin_command.h. */
+const ShardMemberRecord *
+shard_command_get_member(int32 node)
+{
+	const ShardMemberRecord *record = shard_command_member(node);
+
+	if (record == NULL)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("there is no node %d", node),
+						errhint("See shard_members.")));
+	return record;
+}
+
+/* See admin_command.h. */
+void
+shard_command_need_coordinator(const char *function)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (shard_cluster_view_coordinator(shard_cluster_view_reports(), &view) != 0)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("cannot execute %s: there is no coordinator", function),
+					errdetail("A coordinator needs a majority of the voters."),
+					errhint("See shard_members. If the voters are lost for good, see "
+							"shard_force_voters().")));
+}
+
+/* See admin_command.h. */
+char *
+shard_command_who(void)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	return psprintf("%s@%d", GetUserNameFromId(GetUserId(), false), view.node);
+}
+
+/* ---- refusals --------------------------------------------------------------------------------- */
+
+/* What somebody can do about a refusal of the control plane. */
+static const char *
+hint_for(const char *why)
+{
+	static const struct
+	{
+		const char *part;
+		const char *hint;
+	} hints[] = {
+		{"coordinator", "See shard_members and shard_health()."},
+		{"member that is up", "See shard_members; a node that is down has to be started first."},
+		{"does not host",
+		 "Start the type there with shard_start(), at a member that has its role."},
+		{"cannot be reached", "See shard_members and shard_peers there."},
+		{"reached", "See shard_members and shard_peers."},
+		{"moving", "See shard_rebalances, and try again."},
+		{"not started", "It is being started; try again. See shard_homes and shard_health()."},
+		{"lost", "See shard_homes, whether it was carried out."},
+	};
+
+	for (int i = 0; i < (int) lengthof(hints); i++)
+		if (strstr(why, hints[i].part) != NULL)
+			return hints[i].hint;
+	return "See shard_health() and shard_decisions.";
+}
+
+/* The error of a command in words of the function that was called. */
+static void
+explain(ErrorData *error, const char *what)
+{
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		error->detail = error->message;
+		error->message = psprintf("%s: no answer in time", what);
+		error->hint = pstrdup("It may still be carried out: see shard_rebalances and "
+							  "shard_decisions.");
+	}
+	else if (error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE && error->detail == NULL)
+	{
+		error->hint = pstrdup(hint_for(error->message));
+		error->detail = psprintf("Reason: %s.", error->message);
+		error->message = pstrdup(what);
+	}
+}
+
+/* See admin_command.h. */
+int64
+shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
+{
+	MemoryContext context = CurrentMemoryContext;
+	int64 result = 0;
+
+	PG_TRY();
+	{
+		result = shard_coordinator_command(command, timeout_us);
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		explain(error, what);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+/* ---- homes ------------------------------------------------------------------------------------ */
+
+typedef struct HomeCount
+{
+	int32 node;
+	int64 count;
+} HomeCount;
+
+static void
+count_home(const ShardMapEntry *entry, void *arg)
+{
+	HomeCount *homes = arg;
+	ShardHomeRecord record;
+
+	if (shard_record_get_home(entry, &record) &&
+		(shard_record_home_node(&record) == homes->node || record.to == homes->node))
+		homes->count++;
+}
+
+/* See admin_command.h. */
+int64
+shard_command_homes_of(int32 node)
+{
+	HomeCount homes = {.node = node};
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_admin_open(&security);
+	shard_control_store_learned(SHARD_MAP_HOME, count_home, &homes);
+	shard_admin_close(&security);
+	PopActiveSnapshot();
+	return homes.count;
+}

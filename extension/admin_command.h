@@ -1,0 +1,42 @@
+/*
+ * admin_command.h
+ *		What operators' functions share: they hand a command to the coordinator worker and wait.
+ *
+ * They write nothing themselves, so a cancel or a crash on the way leaves it to the control plane to go on
+ * with the command or not; calling the function again tells, and is harmless.
+ */
+#pragma once
+
+#include "coordinator.h"
+
+/* What a command needs; raises where it cannot be given. function: its name, for errors. */
+extern void shard_command_begin(const char *function);
+
+/* Raises unless there is a coordinator, as far as this node hears. */
+extern void shard_command_need_coordinator(const char *function);
+
+/* The record of a member as decided now; NULL: there is none. Valid until the next call. */
+extern const ShardMemberRecord *shard_command_member(int32 node);
+
+/* The same; error if there is none. */
+extern const ShardMemberRecord *shard_command_get_member(int32 node);
+
+/* "role@node" of the one who asks. */
+extern char *shard_command_who(void);
+
+/*
+ * Has a command carried out, at whatever node the coordinator is; its result. what: "cannot move ..."; the
+ * reason for which it is refused becomes the detail of the error, with a hint.
+ */
+extern int64 shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what);
+
+/* The number of a shard's home, moves towards it included, that a node has. */
+extern int64 shard_command_homes_of(int32 node);
+
+/* Waits for a short time, with interrupts served. */
+extern void shard_command_nap(void);
+
+#define SHARD_COMMAND_SECOND INT64CONST(1000000)
+
+/* A decision, with an election before it. */
+#define SHARD_COMMAND_TIMEOUT (20 * SHARD_COMMAND_SECOND)

@@ -1,0 +1,106 @@
+/*
+ * admin_lost.c
+ *		SQL functions of operators: what to do about a lost node, or lost voters.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+#include "admin_command.h"
+#include "core/membership.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_admin_down);
+PG_FUNCTION_INFO_V1(shard_admin_write_off);
+PG_FUNCTION_INFO_V1(shard_admin_admit);
+PG_FUNCTION_INFO_V1(shard_admin_force_voters);
+
+/*
+ * A command about one node.
+ */
+static void
+command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind kind)
+{
+	ShardCommand command = {.kind = kind, .node = PG_GETARG_INT32(0)};
+
+	shard_command_begin(function);
+	command.text = shard_command_who();
+	(void) shard_command_get_member(command.node);
+	shard_command_need_coordinator(function);
+	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
+							  psprintf("%s is refused for node %d", function, command.node));
+}
+
+/*
+ * shard_down(node int) returns void
+ */
+Datum
+shard_admin_down(PG_FUNCTION_ARGS)
+{
+	command_about(fcinfo, "shard_down()", SHARD_COMMAND_DOWN);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_write_off(node int) returns void
+ */
+Datum
+shard_admin_write_off(PG_FUNCTION_ARGS)
+{
+	command_about(fcinfo, "shard_write_off()", SHARD_COMMAND_WRITE_OFF);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_admit(node int, incarnation int) returns void. The number says which newcomer is meant: that
+ * which would follow the one that the caller knows.
+ */
+Datum
+shard_admin_admit(PG_FUNCTION_ARGS)
+{
+	int32 node = PG_GETARG_INT32(0);
+	int32 incarnation = PG_GETARG_INT32(1);
+	const ShardMemberRecord *record;
+
+	shard_command_begin("shard_admit()");
+	record = shard_command_member(node);
+	if (record != NULL && incarnation != record->inc_no + 1)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("the next incarnation of node %d is %d, not %d", node,
+							   record->inc_no + 1, incarnation),
+						errhint("See shard_members; somebody may have been admitted meanwhile.")));
+	command_about(fcinfo, "shard_admit()", SHARD_COMMAND_ADMIT);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_force_voters(nodes int[]) returns void
+ */
+Datum
+shard_admin_force_voters(PG_FUNCTION_ARGS)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_FORCE_VOTERS};
+	Datum *nodes;
+	bool *nulls;
+	int count;
+
+	shard_command_begin("shard_force_voters()");
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &nodes,
+					  &nulls, &count);
+	if (count < 1 || count > SHARD_MAX_VOTERS)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("voters must be between 1 and %d nodes", SHARD_MAX_VOTERS)));
+	for (int i = 0; i < count; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a voter cannot be null")));
+		command.nodes[command.n_nodes++] = DatumGetInt32(nodes[i]);
+	}
+	(void) shard_coordinator_command(&command, SHARD_COMMAND_TIMEOUT);
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,247 @@
+/*
+ * admin_move.c
+ *		SQL functions of operators: move shards, say where they should be, empty a node.
+ *
+ * The caller's mistakes are found here, as far as this node knows the cluster; the coordinator judges
+ * again. See admin_command.h: who cancels a function that waits does not cancel the move.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "admin.h"
+#include "admin_command.h"
+#include "cluster_map.h"
+#include "core/membership.h"
+#include "duration.h"
+#include "plane.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_admin_move);
+PG_FUNCTION_INFO_V1(shard_admin_pin);
+PG_FUNCTION_INFO_V1(shard_admin_unpin);
+PG_FUNCTION_INFO_V1(shard_admin_evacuate);
+PG_FUNCTION_INFO_V1(shard_admin_rebalance);
+
+/* To be prepared, to wait for others, and to be aborted, beyond the time that the type allows. */
+#define MOVE_SLACK (120 * SHARD_COMMAND_SECOND)
+#define DEFAULT_HANDOFF_MS 60000
+
+/*
+ * The type as the cluster knows it; error if it does not.
+ */
+static void
+get_type(const char *name, ShardClusterType *type)
+{
+	if (!shard_cluster_map_type(name, type))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the cluster has no entity type \"%s\"", name),
+				 errhint("See shard_types; a type that was just started takes a moment to be "
+						 "known.")));
+}
+
+static void
+check_shard(const ShardClusterType *type, int32 shard)
+{
+	if (shard < 0 || shard >= type->record.number_of_shards)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("entity type \"%s\" has no shard %d", type->record.name, shard),
+						errdetail("Its shards are 0 to %d.", type->record.number_of_shards - 1),
+						errhint("shard_shard_id() tells the shard of an entity.")));
+}
+
+/*
+ * Errors unless the node may be given shards of the type, as far as this is decided.
+ */
+static void
+check_target(const ShardClusterType *type, int32 node)
+{
+	const ShardMemberRecord *member = shard_command_get_member(node);
+
+	if (member->status != SHARD_MEMBER_UP)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("node %d cannot be given shards", node),
+						errdetail("It is %s.", shard_membership_status_name(member->status)),
+						errhint("Only members that are up can; see shard_members.")));
+	if (!shard_membership_has_role(member, type->record.role))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("node %d does not host entity type \"%s\"", node, type->record.name),
+				 errdetail("The type is hosted by members with role \"%s\".", type->record.role),
+				 errhint("Set shard.roles there, and restart its server.")));
+}
+
+/*
+ * Errors where there is nothing to be moved.
+ */
+static void
+check_home(const ShardClusterType *type, int32 shard, int32 node)
+{
+	ShardHomeRecord home;
+
+	if (!shard_cluster_map_home(type->type_id, shard, &home))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("shard %d of entity type \"%s\" has no home yet", shard, type->record.name),
+				 errdetail("Its first message gives it one."),
+				 errhint("shard_pin() says where that should be.")));
+	if (home.phase != SHARD_HOME_MOVING && shard_record_home_node(&home) == node)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("shard %d of entity type \"%s\" is on node %d already", shard,
+							   type->record.name, node),
+						errhint("See shard_homes.")));
+}
+
+/*
+ * shard_move(type_name text, shard int, node int) returns void: when the move is decided, or has failed.
+ */
+Datum
+shard_admin_move(PG_FUNCTION_ARGS)
+{
+	char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	ShardCommand command = {.kind = SHARD_COMMAND_MOVE,
+							.shard = PG_GETARG_INT32(1),
+							.node = PG_GETARG_INT32(2)};
+	ShardClusterType type;
+	int32 timeout_ms;
+
+	shard_command_begin("shard_move()");
+	get_type(name, &type);
+	check_shard(&type, command.shard);
+	check_target(&type, command.node);
+	check_home(&type, command.shard, command.node);
+	shard_command_need_coordinator("shard_move()");
+	command.type_id = type.type_id;
+	command.text = shard_command_who();
+	timeout_ms = type.record.handoff_timeout_ms;
+	/* The move before it, if any, and its own. */
+	(void) shard_command_send(&command,
+							  2 * (timeout_ms > 0 ? timeout_ms : DEFAULT_HANDOFF_MS) *
+									  INT64CONST(1000) +
+								  MOVE_SLACK,
+							  psprintf("could not move shard %d of entity type \"%s\" to node %d",
+									   command.shard, name, command.node));
+	PG_RETURN_VOID();
+}
+
+/*
+ * Tells the cluster where a shard should be; node 0: anywhere.
+ */
+static void
+pin(FunctionCallInfo fcinfo, const char *function, int32 node)
+{
+	char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	ShardCommand command = {.kind = SHARD_COMMAND_PIN, .shard = PG_GETARG_INT32(1), .node = node};
+	ShardClusterType type;
+
+	shard_command_begin(function);
+	get_type(name, &type);
+	check_shard(&type, command.shard);
+	if (node != 0)
+		check_target(&type, node);
+	shard_command_need_coordinator(function);
+	command.type_id = type.type_id;
+	command.text = shard_command_who();
+	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
+							  psprintf("could not %s shard %d of entity type \"%s\"",
+									   node != 0 ? "pin" : "unpin", command.shard, name));
+}
+
+/*
+ * shard_pin(type_name text, shard int, node int) returns void
+ */
+Datum
+shard_admin_pin(PG_FUNCTION_ARGS)
+{
+	int32 node = PG_GETARG_INT32(2);
+
+	/* 0 would mean that there is no wish. */
+	if (node <= 0)
+		(void) shard_command_get_member(node);
+	pin(fcinfo, "shard_pin()", node);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_unpin(type_name text, shard int) returns void; harmless if it is not pinned
+ */
+Datum
+shard_admin_unpin(PG_FUNCTION_ARGS)
+{
+	pin(fcinfo, "shard_unpin()", 0);
+	PG_RETURN_VOID();
+}
+
+/*
+ * Waits until no shard lives at the node. False: time is up.
+ */
+static bool
+wait_until_empty(int32 node, int64 timeout)
+{
+	int64 deadline = shard_plane_now() + Min(timeout, PG_INT64_MAX / 2);
+
+	while (shard_command_homes_of(node) > 0)
+	{
+		if (shard_plane_now() >= deadline)
+			return false;
+		shard_command_nap();
+	}
+	return true;
+}
+
+/*
+ * shard_evacuate(node int, evacuate boolean = true, timeout interval = '0 s') returns boolean: whether no
+ * shard lives there any more after that time.
+ */
+Datum
+shard_admin_evacuate(PG_FUNCTION_ARGS)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_EVACUATE,
+							.node = PG_GETARG_INT32(0),
+							.number = PG_GETARG_BOOL(1) ? 1 : 0};
+	int64 timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(2));
+	const ShardMemberRecord *member;
+
+	shard_command_begin("shard_evacuate()");
+	if (timeout < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
+	member = shard_command_get_member(command.node);
+	if (!shard_membership_is_member(member->status))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("node %d cannot be evacuated", command.node),
+				 errdetail("It is %s.", shard_membership_status_name(member->status)),
+				 errhint("Shards are copied from a node that runs; see shard_write_off() for "
+						 "one that is lost.")));
+	shard_command_need_coordinator("shard_evacuate()");
+	command.text = shard_command_who();
+	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
+							  psprintf("could not evacuate node %d", command.node));
+	PG_RETURN_BOOL(wait_until_empty(command.node, command.number != 0 ? timeout : 0));
+}
+
+/*
+ * shard_rebalance(type_name text = NULL) returns int: how many moves begin
+ */
+Datum
+shard_admin_rebalance(PG_FUNCTION_ARGS)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_REBALANCE};
+	ShardClusterType type;
+
+	shard_command_begin("shard_rebalance()");
+	if (!PG_ARGISNULL(0))
+	{
+		get_type(text_to_cstring(PG_GETARG_TEXT_PP(0)), &type);
+		command.type_id = type.type_id;
+	}
+	shard_command_need_coordinator("shard_rebalance()");
+	command.text = shard_command_who();
+	PG_RETURN_INT32(
+		(int32) shard_command_send(&command, 2 * SHARD_COMMAND_TIMEOUT, "could not rebalance"));
+}

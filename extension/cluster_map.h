@@ -1,0 +1,26 @@
+/*
+ * cluster_map.h
+ *		What was decided and learned (table shard.control), for functions and views: one key, or all.
+ *
+ * Read from the table, so it is there when no worker runs; a node that is cut off may be behind.
+ */
+#pragma once
+
+#include "core/map.h"
+#include "core/record.h"
+
+typedef struct ShardClusterType
+{
+	int32 type_id;
+	ShardTypeRecord record; /* its texts are palloc'd */
+} ShardClusterType;
+
+/* The newest there is, not that of the statement's snapshot. False: there is none. */
+extern bool shard_cluster_map_type(const char *name, ShardClusterType *type);
+extern bool shard_cluster_map_home(int32 type_id, int32 shard, ShardHomeRecord *home);
+
+/* The node that an operator wishes for a shard; 0: none. */
+extern int32 shard_cluster_map_pin(int32 type_id, int32 shard);
+
+/* A copy of all members, types, homes and pins; the caller destroys it. */
+extern ShardMap *shard_cluster_map_read(void);
