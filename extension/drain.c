@@ -40,7 +40,7 @@ PG_FUNCTION_INFO_V1(shard_drain);
 #define LONGEST_NAP 20
 
 static const char *const waiting_query =
-	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held h JOIN shard.type t USING (type_id)"
+	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held_here h JOIN shard.type t USING (type_id)"
 	" WHERE h.place = 'stash' AND h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
 	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1)";
 

@@ -38,7 +38,7 @@ static const char *const table_query =
 	" UNION ALL "
 	"SELECT format('%s messages of entity type \"%s\" are in the stash, the oldest since %s; see "
 	"shard_inbox', count(*), t.type_name, date_trunc('second', min(h.held_at)))"
-	" FROM shard.held h JOIN shard.type t USING (type_id)"
+	" FROM shard.held_here h JOIN shard.type t USING (type_id)"
 	" WHERE h.place = 'stash' AND t.mode = 'hosting' GROUP BY t.type_name"
 	" HAVING min(h.held_at) < clock_timestamp() - interval '5 minutes'"
 	" UNION ALL "

@@ -48,6 +48,22 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_shards';
 GRANT EXECUTE ON FUNCTION shard.region_shards() TO PUBLIC;
 COMMENT ON FUNCTION shard.region_shards() IS 'what the region workers did, per shard';
 
+/*
+ * Held messages of shards that live here as far as this node knows. Copies at a shard's new home that is
+ * not decided yet, and what was left behind at its former home, are nobody's messages (M12).
+ */
+CREATE VIEW shard.held_here AS
+SELECT h.*
+FROM shard.held h
+WHERE NOT EXISTS (
+    SELECT
+    FROM shard.own o LEFT JOIN shard.route r ON r.type_id = o.type_id AND r.shard = o.shard
+    WHERE o.type_id = h.type_id AND o.shard = h.shard
+      AND (o.state = 'staged' OR o.state = 'sealed' AND r.epoch > o.epoch)
+);
+REVOKE ALL ON shard.held_here FROM PUBLIC;
+COMMENT ON VIEW shard.held_here IS 'held messages of shards that live here';
+
 /* parked: messages of the shard that cannot be handled now, whatever they wait for. */
 CREATE VIEW @extschema@.shard_region_stats AS
 SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked
@@ -61,7 +77,7 @@ FROM (
         SELECT type_id, shard, entities, messages_handled, errors, 0::int8 AS parked
         FROM shard.region_shards()
         UNION ALL
-        SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.held GROUP BY type_id, shard
+        SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.held_here GROUP BY type_id, shard
         UNION ALL
         SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.parked GROUP BY type_id, shard
     ) r
@@ -164,7 +180,7 @@ FROM (
            h.attempts, h.next_at, h.sqlstate,
            CASE WHEN shard.payload_readable(h.type_id) THEN h.error END,
            shard.inbox_blocker(h.type_id, h.shard, h.entity)
-    FROM shard.held h
+    FROM shard.held_here h
     UNION ALL
     SELECT p.type_id, p.entity, shard.payload_json(p.type_id, p.payload), p.arrival, 'parked', 0,
            NULL, NULL, NULL, NULL
