@@ -29,10 +29,11 @@ typedef enum ShardActionKind
 	SHARD_ACTION_STOP_WORKERS,	/* text: why; fenced, or removed */
 	SHARD_ACTION_LEASE,			/* until: leased shards may run up to then, monotonic time */
 	SHARD_ACTION_WHO_AT,		/* node, uuid: ask at the registered address (I3) */
-	SHARD_ACTION_COMMAND_DONE,	/* token, flag, text: what became of an operator's command, durably.
-								 * Of one that changes the map, done means proposed: the map tells
-								 * what was decided */
-	SHARD_ACTION_LOG			/* status: a level, text */
+	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, until: its number: what became of an operator's
+								 * command, durably. Of one that changes the map, done means proposed:
+								 * the map tells what was decided; of a move, that it is decided. Not
+								 * done and status 1: nobody knows whether it was carried out */
+	SHARD_ACTION_LOG		   /* status: a level, text */
 } ShardActionKind;
 
 /* What a decision was about; stored as its name. */

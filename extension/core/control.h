@@ -53,7 +53,7 @@ typedef enum ShardControlKind
 
 	/* Shards (sections 4 and 9) */
 	SHARD_CONTROL_REGISTER = 64,   /* n: learned; nodes: type ids hosted here; nodes2: proxied ones;
-								  * token: to be answered */
+								  * token: to be answered; flag: the node is going down */
 	SHARD_CONTROL_REGISTER_ACK,	   /* commit_n, token */
 	SHARD_CONTROL_START_TYPE,	   /* entries: one type value, key.a: the id wished for, or 0 */
 	SHARD_CONTROL_TYPE_STARTED,	   /* type_id; flag: equal or new; text: why not */

@@ -51,6 +51,8 @@ forget_regions(ShardHomes *homes)
 void
 shard_homes_destroy(ShardHomes *homes)
 {
+	shard_homes_forget_moves(homes);
+	shard_homes_forget_strategies(homes);
 	homes_shard_destroy(homes->shards);
 	homes_request_destroy(homes->requests);
 	forget_regions(homes);
@@ -58,6 +60,14 @@ shard_homes_destroy(ShardHomes *homes)
 		pfree(homes->regions);
 	if (homes->nodes)
 		pfree(homes->nodes);
+	if (homes->moves)
+		pfree(homes->moves);
+	if (homes->waiters)
+		pfree(homes->waiters);
+	if (homes->answers)
+		pfree(homes->answers);
+	if (homes->strategies)
+		pfree(homes->strategies);
 	shard_arena_destroy(homes->arena);
 	pfree(homes);
 }
@@ -68,15 +78,27 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided)
 {
 	homes->decided = decided;
 	homes->seen_n = 0;
+	homes->told_n = shard_map_point(decided).n;
+	shard_homes_forget_moves(homes);
+	shard_homes_forget_strategies(homes);
 	homes_shard_reset(homes->shards);
 	homes_request_reset(homes->requests);
 	forget_regions(homes);
 	homes->n_nodes = 0;
-	homes->n_moves = 0;
 	homes->n_closed = 0;
+	homes->next_pins = 0;
 	/* Quick ends of regions are heard of before anything is placed. */
 	homes->next_host = now + SHARD_RESEND_INTERVAL;
 	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
+}
+
+/* Every call begins so: what was decided meanwhile is taken in. */
+void
+shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out)
+{
+	shard_arena_reset(homes->arena);
+	homes->out = out;
+	shard_homes_follow(homes, now);
 }
 
 /* When the next round of rebalancing is due. */
@@ -141,80 +163,14 @@ shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *membe
 	return entry && shard_record_get_member(entry, member, homes->arena);
 }
 
-/* Take an event into a shard's move. */
-void
-shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event)
+/* A type's decided record; its texts live in the arena of this call. */
+bool
+shard_homes_type(const ShardHomes *homes, int32 type_id, ShardTypeRecord *type)
 {
-	ShardMoveState before = shard->move;
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
 
-	shard->move = shard_move_step(before, event);
-	if (shard->move == before)
-		return;
-	shard->next_send = 0;
-	if (before == SHARD_MOVE_NONE)
-		homes->n_moves++;
-	if (shard->move == SHARD_MOVE_NONE)
-		homes->n_moves--;
-}
-
-/* What is counted of a node, NULL if it is not known. */
-static HomesNode *
-find_node(const ShardHomes *homes, int32 node)
-{
-	for (int i = 0; i < homes->n_nodes; i++)
-	{
-		if (homes->nodes[i].node == node)
-			return &homes->nodes[i];
-	}
-	return NULL;
-}
-
-/* The same, made if it is not there; valid until another one is made. */
-static HomesNode *
-make_node(ShardHomes *homes, int32 node)
-{
-	HomesNode *known = find_node(homes, node);
-	size_t size = sizeof(HomesNode) * (homes->n_nodes + 1);
-
-	if (known)
-		return known;
-	homes->nodes = homes->nodes ? repalloc(homes->nodes, size) : palloc(size);
-	known = &homes->nodes[homes->n_nodes++];
-	memset(known, 0, sizeof(*known));
-	known->node = node;
-	return known;
-}
-
-/* Count a home where it is and where it comes to: +1, or -1 before either changes. */
-static void
-count_home(ShardHomes *homes, const HomesShard *shard, int by)
-{
-	if (shard->node != 0 && shard->leased)
-		make_node(homes, shard->node)->n_leased += by;
-	else if (shard->node != 0)
-		make_node(homes, shard->node)->n_durable += by;
-	if (shard->to != 0)
-		make_node(homes, shard->to)->n_coming += by;
-}
-
-/* Homes of leased types at a node, or of all others. */
-int
-shard_homes_number(const ShardHomes *homes, int32 node, bool leased)
-{
-	const HomesNode *known = find_node(homes, node);
-
-	if (!known)
-		return 0;
-	return leased ? known->n_leased : known->n_durable;
-}
-
-/* See homes.h. */
-int
-shard_homes_count(const ShardHomes *homes, int32 node)
-{
-	const HomesNode *known = find_node(homes, node);
-
-	return known ? known->n_durable + known->n_leased + known->n_coming : 0;
+	return entry && shard_record_get_type(entry, type, homes->arena);
 }
 
 /* The home is asked to start the shard. */
@@ -223,148 +179,6 @@ shard_homes_asked(HomesShard *shard, int64 now)
 {
 	if (shard->asked == 0)
 		shard->asked = now;
-}
-
-/* ---- decided changes -------------------------------------------------------------------------- */
-
-/* Is it a type that may be started without its owner's consent? */
-static bool
-is_leased(const ShardHomes *homes, int32 type_id)
-{
-	const ShardMapEntry *entry =
-		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
-	ShardTypeRecord type;
-
-	return entry && shard_record_get_type(entry, &type, homes->arena) && type.leased;
-}
-
-/* What a decided change means for the move that this coordinator drives. */
-static void
-follow_move(ShardHomes *homes, int64 now, HomesShard *shard, const ShardHomeRecord *record,
-			int32 old_epoch)
-{
-	if (record->phase == SHARD_HOME_MOVING)
-	{
-		shard_homes_set_move(homes, shard,
-							 shard->move == SHARD_MOVE_NONE ? SHARD_MOVE_FOUND
-															: SHARD_MOVE_M1_DECIDED);
-		shard->move_id = record->move_id;
-		shard->deadline = now + homes->settings.handoff_timeout;
-		return;
-	}
-	if (shard->move == SHARD_MOVE_NONE)
-		return;
-	if (record->epoch == old_epoch + 1 &&
-		(shard->move == SHARD_MOVE_DECIDING || shard->move == SHARD_MOVE_ABORTING) &&
-		record->lost != record->epoch)
-		shard_homes_set_move(homes, shard, SHARD_MOVE_DECIDED);
-	else
-		shard_homes_set_move(homes, shard, SHARD_MOVE_OVERTAKEN);
-}
-
-/* Another incarnation may have forgotten what the one before had started. */
-static void
-follow_member(ShardHomes *homes, const ShardMapEntry *entry)
-{
-	int32 node = entry->key.a;
-	homes_shard_iterator iterator;
-	HomesShard *shard;
-	ShardMemberRecord member;
-
-	if (!shard_record_get_member(entry, &member, homes->arena) ||
-		make_node(homes, node)->inc_no == member.inc_no)
-		return;
-	make_node(homes, node)->inc_no = member.inc_no;
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-	{
-		if (shard->node != node)
-			continue;
-		shard->confirmed = false;
-		shard->asked = 0;
-	}
-}
-
-/* The home of a shard is no more: its type was dropped. */
-static void
-forget_shard(ShardHomes *homes, ShardShardKey key)
-{
-	HomesShard *shard = homes_shard_lookup(homes->shards, key);
-
-	if (!shard)
-		return;
-	count_home(homes, shard, -1);
-	if (shard->move != SHARD_MOVE_NONE)
-		homes->n_moves--;
-	homes_shard_delete_item(homes->shards, shard);
-}
-
-/* Nobody waits any more for homes of a type that was dropped. */
-static void
-forget_requests(ShardHomes *homes, int32 type_id)
-{
-	homes_request_iterator iterator;
-	HomesRequest *request;
-
-	homes_request_start_iterate(homes->requests, &iterator);
-	while ((request = homes_request_iterate(homes->requests, &iterator)) != NULL)
-	{
-		if (request->key.type_id == type_id)
-			homes_request_delete_item(homes->requests, request);
-	}
-}
-
-/* Read what was decided since the last time. */
-void
-shard_homes_follow(ShardHomes *homes, int64 now)
-{
-	int count;
-	ShardMapEntry *entries = shard_map_since(homes->decided, homes->seen_n, homes->arena, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMapKey key = entries[i].key;
-		ShardShardKey shard_key = {key.a, key.b};
-		ShardHomeRecord record;
-		HomesShard *shard;
-		bool found;
-		int32 old_epoch;
-
-		if (key.kind == SHARD_MAP_MEMBER)
-			follow_member(homes, &entries[i]);
-		if (key.kind == SHARD_MAP_TYPE && entries[i].deleted)
-			forget_requests(homes, key.a);
-		if (key.kind == SHARD_MAP_HOME && entries[i].deleted)
-			forget_shard(homes, shard_key);
-		if (key.kind != SHARD_MAP_HOME || !shard_record_get_home(&entries[i], &record))
-			continue;
-		shard = homes_shard_insert(homes->shards, shard_key, &found);
-		if (!found)
-		{
-			char status = shard->status;
-
-			memset(shard, 0, sizeof(HomesShard));
-			shard->key = shard_key;
-			shard->status = status;
-			shard->epoch = -1;
-			shard->leased = is_leased(homes, key.a);
-		}
-		count_home(homes, shard, -1);
-		old_epoch = shard->epoch;
-		shard->n = entries[i].n;
-		shard->epoch = record.epoch;
-		shard->node = shard_record_home_node(&record);
-		shard->to = record.phase == SHARD_HOME_MOVING ? record.to : 0;
-		count_home(homes, shard, 1);
-		if (record.epoch != old_epoch)
-		{
-			shard->confirmed = false;
-			shard->asked = 0;
-		}
-		follow_move(homes, now, shard, &record, old_epoch);
-		(void) homes_request_delete(homes->requests, shard_key);
-	}
-	homes->seen_n = shard_map_point(homes->decided).n;
 }
 
 /* ---- messages --------------------------------------------------------------------------------- */
@@ -388,7 +202,7 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 		memset(region, 0, sizeof(HomesRegion));
 		region->node = message->from;
 	}
-	region->stopped = false;
+	region->stopped = message->flag;
 	if (region->hosted)
 		pfree(region->hosted);
 	region->hosted = NULL;
@@ -478,17 +292,13 @@ is_from_member(const ShardHomes *homes, const ShardControl *message)
 		   message->from_inc == member.inc_no && shard_membership_is_member(member.status);
 }
 
-/* See homes.h. */
-void
-shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
-					ShardProposer *proposer, ShardActions *out)
+/* A message of a member. */
+static void
+take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *proposer,
+	 ShardActions *out)
 {
 	HomesRegion *region;
 
-	shard_arena_reset(homes->arena);
-	shard_homes_follow(homes, now);
-	if (!is_from_member(homes, message))
-		return;
 	switch (message->kind)
 	{
 		case SHARD_CONTROL_REGISTER:
@@ -503,6 +313,9 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 		case SHARD_CONTROL_SHARDS_STARTED:
 			started(homes, message);
 			break;
+		case SHARD_CONTROL_IMPORT_READY:
+			shard_homes_ready(homes, message);
+			break;
 		case SHARD_CONTROL_SHARD_STOPPED:
 			shard_homes_stopped(homes, message);
 			break;
@@ -510,7 +323,7 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 			shard_homes_staged(homes, message);
 			break;
 		case SHARD_CONTROL_IMPORT_FAILED:
-			shard_homes_import_failed(homes, message);
+			shard_homes_import_failed(homes, now, message);
 			break;
 		case SHARD_CONTROL_REGION_STOPPED:
 			region = shard_homes_region(homes, message->from);
@@ -520,6 +333,19 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 		default:
 			break;
 	}
+}
+
+/* See homes.h. */
+void
+shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
+					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)
+{
+	shard_homes_begin(homes, now, out);
+	if (is_from_member(homes, message))
+		take(homes, now, message, proposer, out);
+	/* Messages wait for a shard that moves: its next step is not left to the tick. */
+	if (homes->urgent)
+		shard_homes_drive(homes, now, proposer, roster);
 }
 
 /* ---- due work --------------------------------------------------------------------------------- */
@@ -574,64 +400,13 @@ void
 shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster,
 				 ShardActions *out)
 {
-	shard_arena_reset(homes->arena);
-	shard_homes_follow(homes, now);
+	shard_homes_begin(homes, now, out);
 	host_unconfirmed(homes, now, out);
 	shard_homes_replace_lost(homes, now, proposer, roster);
+	shard_homes_strategy_late(homes, now, proposer, roster);
+	shard_homes_serve(homes, now, roster);
 	shard_homes_evacuate(homes, now, proposer, roster);
 	shard_homes_allocate(homes, now, proposer, roster);
-	shard_homes_plan(homes, now, proposer, roster);
-	shard_homes_drive(homes, now, proposer, out);
-}
-
-/* See homes.h. */
-bool
-shard_homes_rebalance(ShardHomes *homes, int64 now)
-{
-	homes->next_rebalance = now;
-	return true;
-}
-
-/* See homes.h. */
-bool
-shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_number,
-					ShardProposer *proposer, const ShardRoster *roster, const char **why)
-{
-	HomesShard *shard;
-
-	shard_arena_reset(homes->arena);
-	shard_homes_follow(homes, now);
-	shard = shard_homes_shard(homes, type_id, shard_number);
-	if (!shard || (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING))
-		*why = "the shard has no home, or is moving";
-	else if (shard->confirmed)
-		*why = "the shard runs at its home";
-	else if (!shard_roster_reachable(roster, shard->node, now))
-		*why = "the shard's home cannot be reached: nobody knows whether it runs there";
-	else if (shard->asked == 0 || now - shard->asked < SHARD_RETRY_INTERVAL)
-		*why = "the shard's home was asked just now whether it runs; try again";
-	else
-	{
-		shard_homes_replace(homes, shard, shard->node, SHARD_EPOCH_LEAP, proposer);
-		return true;
-	}
-	return false;
-}
-
-/* See homes.h. */
-bool
-shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 shard_number, int32 to,
-				 ShardProposer *proposer, const ShardRoster *roster, const char **why)
-{
-	HomesShard *shard;
-
-	shard_arena_reset(homes->arena);
-	shard_homes_follow(homes, now);
-	shard = shard_homes_shard(homes, type_id, shard_number);
-	if (!shard)
-	{
-		*why = "the shard has no home yet";
-		return false;
-	}
-	return shard_homes_begin_move(homes, now, shard, to, proposer, roster, why);
+	shard_homes_plan(homes, now, roster);
+	shard_homes_drive(homes, now, proposer, roster);
 }

@@ -1,6 +1,10 @@
 /*
  * core/homes_move.c
- *		Driving moves of shards (M1 to M10), from the coordinator's side.
+ *		Driving moves of shards (M1 to M10, M16), from the coordinator's side.
+ *
+ * Before anything changes the target is asked whether it can have the shard. That is forgotten with
+ * the office, and costs nothing: the shard is where it was, and handles its messages. Of those that are
+ * ready only a few at a time begin to move to one node, since their messages wait from then on.
  *
  * The coordinator only asks and decides. It repeats its question to the old or the new home until the
  * answer of this very move comes; when a decision of its own is needed it proposes it, and if that
@@ -28,6 +32,8 @@ is_target(ShardHomes *homes, int64 now, int32 node, int32 type_id, const ShardRo
 
 	if (!shard_homes_member(homes, node, &member) || member.status != SHARD_MEMBER_UP)
 		*why = "the target is not a member that is up";
+	else if (member.evacuated)
+		*why = "the target is being emptied";
 	else if (!region || region->stopped || !shard_homes_hosts(region, type_id))
 		*why = "the target does not host the type";
 	else if (!shard_roster_reachable(roster, node, now))
@@ -37,45 +43,136 @@ is_target(ShardHomes *homes, int64 now, int32 node, int32 type_id, const ShardRo
 	return false;
 }
 
-/* Propose M1. False and a reason if the shard cannot move there now. */
+/* Can the shard's home change now, by handing over? */
+static bool
+is_settled(const ShardHomes *homes, const HomesShard *shard, ShardHomeRecord *record, int64 *n,
+		   const char **why)
+{
+	if (!shard_homes_record(homes, shard, record, n) || record->phase != SHARD_HOME_STABLE)
+		*why = "the shard is moving";
+	else if (!shard->confirmed)
+		*why = "the shard's home has not started it yet";
+	else
+		return true;
+	return false;
+}
+
+/*
+ * Begin a move: the target is asked first (M16), and nothing else changes before it is ready. False
+ * and a reason if the shard cannot move there now. who: NULL, or an operator.
+ */
 bool
 shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,
-					   ShardProposer *proposer, const ShardRoster *roster, const char **why)
+					   ShardHomeReason reason, const char *who, const ShardRoster *roster,
+					   const char **why)
 {
 	ShardHomeRecord record;
-	ShardMapEntry change;
 	int64 n;
 
-	if (shard->move != SHARD_MOVE_NONE || !shard_homes_record(homes, shard, &record, &n) ||
-		record.phase != SHARD_HOME_STABLE)
+	if (shard->move != SHARD_MOVE_NONE)
 	{
 		*why = "the shard is moving";
 		return false;
 	}
-	if (!shard->confirmed)
-	{
-		*why = "the shard's home has not started it yet";
+	if (!is_settled(homes, shard, &record, &n, why))
 		return false;
-	}
-	if (shard_record_home_node(&record) == to)
+	if (shard->node == to)
 	{
 		*why = "the shard is there already";
 		return false;
 	}
 	if (!is_target(homes, now, to, shard->key.type_id, roster, why))
 		return false;
+	shard_homes_set_move(homes, shard, SHARD_MOVE_PREPARE);
+	shard->target = to;
+	shard->reason = reason;
+	shard->move_id = record.move_id + 1;
+	shard->who = who && who[0] != '\0' ? pstrdup(who) : NULL;
+	shard->deadline = now + SHARD_PREPARE_TIMEOUT;
+	return true;
+}
+
+/* Why a shard moves, for people. */
+const char *
+shard_homes_reason_text(const HomesShard *shard, ShardArena *arena)
+{
+	static const char *const texts[] = {
+		[SHARD_HOME_REASON_REBALANCE] = "rebalancing",
+		[SHARD_HOME_REASON_OPERATOR] = "operator",
+		[SHARD_HOME_REASON_PIN] = "pinned",
+		[SHARD_HOME_REASON_LEAVING] = "its home leaves",
+		[SHARD_HOME_REASON_EVACUATION] = "its home is emptied",
+	};
+	const char *text = NULL;
+	char buffer[HOMES_WHO + 64];
+
+	if (shard->reason >= 0 && shard->reason < (int) lengthof(texts))
+		text = texts[shard->reason];
+	snprintf(buffer, sizeof(buffer), "%s%s%s", text ? text : "", shard->who ? ", by " : "",
+			 shard->who ? shard->who : "");
+	return shard_arena_copy(arena, buffer, strlen(buffer) + 1);
+}
+
+/* A move failed: after a pause that grows, the next one may begin by itself. */
+void
+shard_homes_failed(HomesShard *shard, int64 now)
+{
+	shard->pause =
+		shard->pause == 0 ? SHARD_MOVE_PAUSE : Min(2 * shard->pause, SHARD_MOVE_LONGEST_PAUSE);
+	shard->not_before = now + shard->pause;
+}
+
+/* The move does not begin. Nothing was changed for it. */
+static void
+refuse(ShardHomes *homes, int64 now, HomesShard *shard, const char *why)
+{
+	ShardShardRef ref = {shard->key.type_id, shard->key.shard, shard->epoch, shard->move_id};
+
+	shard_homes_decision(homes, SHARD_DECISION_MOVE_REFUSED, ref, shard->node, shard->target, why);
+	shard_homes_move_ended(homes, shard, false, why);
+	shard_homes_failed(shard, now);
+	shard_homes_set_move(homes, shard, SHARD_MOVE_REFUSED);
+}
+
+/* The move is given up; the first reason counts. */
+static void
+give_up(HomesShard *shard, const char *why)
+{
+	if (!shard->why)
+		shard->why = pstrdup(why);
+}
+
+/*
+ * Propose M1 for a shard whose target is ready, if the target has room and nothing has changed. What
+ * was asked long ago is checked again here, where it counts (C5).
+ */
+static void
+propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
+			  const ShardRoster *roster)
+{
+	HomesNode *target = shard_homes_node(homes, shard->target);
+	ShardHomeRecord record;
+	ShardMapEntry change;
+	const char *why;
+	int64 n;
+
+	if (target->n_copied >= HOMES_MOVES_AT_ONCE)
+		return;
+	if (!is_settled(homes, shard, &record, &n, &why) ||
+		!is_target(homes, now, shard->target, shard->key.type_id, roster, &why))
+	{
+		refuse(homes, now, shard, why);
+		return;
+	}
 	record.phase = SHARD_HOME_MOVING;
-	record.to = to;
-	record.move_id++;
+	record.to = shard->target;
+	record.move_id = shard->move_id;
+	record.reason = shard->reason;
 	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
 	if (!shard_proposer_propose(proposer, &change, 1))
-	{
-		*why = "another change of the shard's home is being decided";
-		return false;
-	}
+		return;
+	target->n_copied++;
 	shard_homes_set_move(homes, shard, SHARD_MOVE_PROPOSE);
-	shard->deadline = now + homes->settings.handoff_timeout;
-	return true;
 }
 
 /* The shard of a message about its move, if the message is about the move that is under way. */
@@ -91,6 +188,18 @@ shard_of(ShardHomes *homes, const ShardControl *message, int epoch_step)
 		shard->epoch + epoch_step != message->shards[0].epoch)
 		return NULL;
 	return shard;
+}
+
+/* ImportReady: the target can have it (M16). */
+void
+shard_homes_ready(ShardHomes *homes, const ShardControl *message)
+{
+	HomesShard *shard = shard_of(homes, message, 1);
+
+	if (!shard || shard->target != message->from || shard->move != SHARD_MOVE_PREPARING)
+		return;
+	shard->prepared = true;
+	homes->urgent = true;
 }
 
 /* ShardStopped: the old home has sealed it durably (M3). */
@@ -113,19 +222,29 @@ shard_homes_staged(ShardHomes *homes, const ShardControl *message)
 		shard_homes_set_move(homes, shard, SHARD_MOVE_STAGED);
 }
 
+/* ImportFailed: before it began, or on the way. */
 void
-shard_homes_import_failed(ShardHomes *homes, const ShardControl *message)
+shard_homes_import_failed(ShardHomes *homes, int64 now, const ShardControl *message)
 {
 	HomesShard *shard = shard_of(homes, message, 1);
+	const char *why = message->text ? message->text : "the target cannot copy it";
 
-	if (shard && shard->to == message->from)
+	if (!shard || shard->target != message->from)
+		return;
+	if (shard->move == SHARD_MOVE_PREPARING)
+		refuse(homes, now, shard, why);
+	else if (shard->move == SHARD_MOVE_IMPORTING)
+	{
+		give_up(shard, why);
 		shard_homes_set_move(homes, shard, SHARD_MOVE_IMPORT_FAILED);
+	}
 }
 
 /* A command about one shard. */
 static ShardControl *
-command(ShardActions *out, const HomesShard *shard, int32 to, ShardControlKind kind, int32 epoch)
+command(ShardHomes *homes, const HomesShard *shard, int32 to, ShardControlKind kind, int32 epoch)
 {
+	ShardActions *out = homes->out;
 	ShardControl *message = shard_action_send(out, to, kind);
 
 	message->shards = shard_arena_alloc(out->arena, sizeof(ShardShardRef));
@@ -137,10 +256,10 @@ command(ShardActions *out, const HomesShard *shard, int32 to, ShardControlKind k
 
 /* BeginHandOff: regions and proxies may park early; nobody waits for them. */
 static void
-hint_all(ShardHomes *homes, const HomesShard *shard, ShardActions *out)
+hint_all(ShardHomes *homes, const HomesShard *shard)
 {
 	for (int i = 0; i < homes->n_regions; i++)
-		(void) command(out, shard, homes->regions[i].node, SHARD_CONTROL_BEGIN_HAND_OFF,
+		(void) command(homes, shard, homes->regions[i].node, SHARD_CONTROL_BEGIN_HAND_OFF,
 					   shard->epoch);
 }
 
@@ -159,6 +278,8 @@ propose_end(ShardHomes *homes, const HomesShard *shard, bool forward, ShardPropo
 	record.n_nodes = 1;
 	if (forward)
 		record.nodes[0] = record.to;
+	else
+		record.reason = SHARD_HOME_REASON_ABORTED;
 	record.to = 0;
 	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
 	(void) shard_proposer_propose(proposer, &change, 1);
@@ -182,37 +303,78 @@ target_is_gone(ShardHomes *homes, const HomesShard *shard)
 		   (member.status != SHARD_MEMBER_UP && member.status != SHARD_MEMBER_LEAVING);
 }
 
+/* Give up a move that cannot end forward any more, or takes too long. */
+static void
+check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer *proposer)
+{
+	bool waits = shard->move == SHARD_MOVE_STOPPING || shard->move == SHARD_MOVE_IMPORTING;
+
+	if (!waits && (shard->move != SHARD_MOVE_DECIDING || is_pending(shard, proposer)))
+		return;
+	if (target_is_gone(homes, shard))
+		give_up(shard, "the target is gone");
+	else if (waits && now >= shard->deadline)
+		give_up(shard, shard->move == SHARD_MOVE_STOPPING
+						   ? "its home has not stopped it within handoff_timeout"
+						   : "the target has not copied it within handoff_timeout");
+	else
+		return;
+	shard_homes_set_move(homes, shard, SHARD_MOVE_TIMED_OUT);
+}
+
+/* Is the target asked, or may the move begin? */
+static void
+prepare(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
+		const ShardRoster *roster)
+{
+	const char *why;
+
+	if (shard->prepared)
+		propose_begin(homes, now, shard, proposer, roster);
+	else if (now >= shard->deadline)
+		refuse(homes, now, shard, "the target has not answered whether it can have the shard");
+	else if (now < shard->next_send)
+		return;
+	else if (!is_target(homes, now, shard->target, shard->key.type_id, roster, &why))
+		refuse(homes, now, shard, why);
+	else
+		command(homes, shard, shard->target, SHARD_CONTROL_PREPARE_IMPORT, shard->epoch + 1)->node =
+			shard->node;
+}
+
 /* The next command or decision of one move. */
 static void
-drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer, ShardActions *out)
+drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
+	  const ShardRoster *roster)
 {
 	bool due = now >= shard->next_send;
+	ShardMoveState before;
 
-	if (shard->move == SHARD_MOVE_STOPPING || shard->move == SHARD_MOVE_IMPORTING ||
-		(shard->move == SHARD_MOVE_DECIDING && !is_pending(shard, proposer)))
-	{
-		bool late = now >= shard->deadline && shard->move != SHARD_MOVE_DECIDING;
-
-		if (late || target_is_gone(homes, shard))
-			shard_homes_set_move(homes, shard, SHARD_MOVE_TIMED_OUT);
-	}
+	check_time(homes, now, shard, proposer);
+	before = shard->move;
 	switch (shard->move)
 	{
+		case SHARD_MOVE_PREPARING:
+			prepare(homes, now, shard, proposer, roster);
+			break;
 		case SHARD_MOVE_PROPOSED:
 			/* The proposal was lost with a change that came first. */
 			if (!is_pending(shard, proposer))
+			{
+				shard_homes_move_ended(homes, shard, false, "another change came first");
 				shard_homes_set_move(homes, shard, SHARD_MOVE_OVERTAKEN);
+			}
 			break;
 		case SHARD_MOVE_STOPPING:
 			if (!due)
 				break;
 			if (shard->next_send == 0)
-				hint_all(homes, shard, out);
-			(void) command(out, shard, shard->node, SHARD_CONTROL_HAND_OFF, shard->epoch);
+				hint_all(homes, shard);
+			(void) command(homes, shard, shard->node, SHARD_CONTROL_HAND_OFF, shard->epoch);
 			break;
 		case SHARD_MOVE_IMPORTING:
 			if (due)
-				command(out, shard, shard->to, SHARD_CONTROL_IMPORT, shard->epoch + 1)->node =
+				command(homes, shard, shard->to, SHARD_CONTROL_IMPORT, shard->epoch + 1)->node =
 					shard->node;
 			break;
 		case SHARD_MOVE_DECIDING:
@@ -225,28 +387,42 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer, 
 			if (!due)
 				break;
 			shard_homes_asked(shard, now);
-			(void) command(out, shard, shard->node, SHARD_CONTROL_HOST_SHARDS, shard->epoch);
+			(void) command(homes, shard, shard->node, SHARD_CONTROL_HOST_SHARDS, shard->epoch);
 			break;
 		case SHARD_MOVE_NONE:
 			break;
 	}
-	if (due)
+	if (due && shard->move == before)
 		shard->next_send = now + SHARD_RESEND_INTERVAL;
 }
 
-/* See homes_private.h. */
-void
-shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardActions *out)
+/* How many shards each node is copying, or is about to. */
+static void
+count_copied(ShardHomes *homes)
 {
-	homes_shard_iterator iterator;
-	HomesShard *shard;
-
-	if (homes->n_moves == 0)
-		return;
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	for (int i = 0; i < homes->n_nodes; i++)
+		homes->nodes[i].n_copied = 0;
+	for (int i = 0; i < homes->n_moves; i++)
 	{
-		if (shard->move != SHARD_MOVE_NONE)
-			drive(homes, now, shard, proposer, out);
+		const HomesShard *shard = homes_shard_lookup(homes->shards, homes->moves[i]);
+
+		if (shard->move != SHARD_MOVE_PREPARING && shard->move != SHARD_MOVE_STARTING)
+			shard_homes_node(homes, shard->target)->n_copied++;
 	}
+}
+
+/* See homes_private.h. In the order in which they began. */
+void
+shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
+{
+	ShardShardKey *moves;
+	int n_moves = homes->n_moves;
+
+	homes->urgent = false;
+	if (n_moves == 0)
+		return;
+	count_copied(homes);
+	moves = shard_arena_copy(homes->arena, homes->moves, n_moves * sizeof(ShardShardKey));
+	for (int i = 0; i < n_moves; i++)
+		drive(homes, now, homes_shard_lookup(homes->shards, moves[i]), proposer, roster);
 }

@@ -1,11 +1,10 @@
 /*
  * core/homes_plan.c
- *		Where shards get their homes, and which ones should move: the coordinator's plans.
+ *		Where shards get their first homes, and which ones should move: the coordinator's plans.
  *
  * Plans are made from the decided state (C5), and each step of one is a compare-and-set on its key, so
- * a plan made from yesterday's state does no harm. A home without its old owner's consent is given
- * only in three cases: there never was one; the member was written off; or the type is leased and no
- * lease of the member can be valid any more (T4).
+ * a plan made from yesterday's state does no harm. What an operator wishes, a pin, goes before every
+ * strategy, as long as its node can have the shard.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -13,239 +12,22 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/allocation.h"
-#include "core/homes_private.h"
-#include "core/membership.h"
+#include "core/homes_plan.h"
 #include "core/message.h"
 
-/* A leaving member's shards that move at the same time. */
-#define EVACUATION_LIMIT 64
+/* Pinned shards that begin to move at a time. */
+#define PIN_LIMIT 64
 
-/* What allocation looks at, for one type; in the arena. */
-typedef struct PlanView
-{
-	ShardTypeRecord type;
-	ShardAllocationSettings settings;
-	ShardAllocationView view;
-	int32 *moving;
-	int n_moving;
-	const ShardHomes *homes;
-	int32 type_id;
-} PlanView;
-
-static ShardAllocationStage
-stage_of(int32 status)
-{
-	switch (status)
-	{
-		case SHARD_MEMBER_UP:
-			return SHARD_ALLOCATION_STAYING;
-		case SHARD_MEMBER_JOINING:
-		case SHARD_MEMBER_WEAKLY_UP:
-			return SHARD_ALLOCATION_JOINING;
-		default:
-			return SHARD_ALLOCATION_LEAVING;
-	}
-}
-
-/* The node that an operator wishes for a shard. */
-static int32
-pin_of(int32 shard, void *arg)
-{
-	const PlanView *plan = arg;
-	const ShardMapEntry *entry =
-		shard_map_value(plan->homes->decided, (ShardMapKey){SHARD_MAP_PIN, plan->type_id, shard});
-
-	return entry ? shard_record_get_pin(entry) : 0;
-}
-
+/* Where a region is in a view, -1 if it is not there. */
 static int
-compare_age(const void *a, const void *b)
+region_of(const ShardAllocationView *view, int32 node)
 {
-	const HomesShard *x = *(const HomesShard *const *) a;
-	const HomesShard *y = *(const HomesShard *const *) b;
-
-	if (x->n != y->n)
-		return x->n < y->n ? -1 : 1;
-	return x->key.shard < y->key.shard ? -1 : x->key.shard > y->key.shard;
-}
-
-/* Shards of a type in the order in which they got their homes. */
-static HomesShard **
-shards_of(ShardHomes *homes, int32 type_id, int *count)
-{
-	HomesShard **list =
-		shard_arena_alloc(homes->arena, sizeof(HomesShard *) * Max(homes->shards->members, 1));
-	homes_shard_iterator iterator;
-	HomesShard *shard;
-
-	*count = 0;
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	for (int i = 0; i < view->n_regions; i++)
 	{
-		if (shard->key.type_id == type_id)
-			list[(*count)++] = shard;
-	}
-	qsort(list, *count, sizeof(HomesShard *), compare_age);
-	return list;
-}
-
-/* The members, as allocation sees them. Those that are gone are not in the view. */
-static void
-view_members(PlanView *plan, ShardHomes *homes, int64 now, const ShardRoster *roster)
-{
-	int count;
-	ShardMapEntry *entries = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
-	ShardAllocationMember *members =
-		shard_arena_alloc(homes->arena, sizeof(ShardAllocationMember) * Max(count, 1));
-	int n = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord record;
-
-		if (!shard_record_get_member(&entries[i], &record, homes->arena) ||
-			record.status == SHARD_MEMBER_REMOVED || record.status == SHARD_MEMBER_WRITTEN_OFF)
-			continue;
-		members[n].node = entries[i].key.a;
-		members[n].stage = stage_of(record.status);
-		members[n].reachable = shard_roster_reachable(roster, entries[i].key.a, now);
-		/* A member that lacks a bit which the type's settings need cannot run it (I5). */
-		members[n].suitable = shard_membership_has_role(&record, plan->type.role) &&
-							  (plan->type.features & ~record.features) == 0;
-		members[n].weight = SHARD_ALLOCATION_WEIGHT_ONE;
-		members[n++].app_version = record.app_version;
-	}
-	plan->view.members = members;
-	plan->view.n_members = n;
-}
-
-/* Where a region is in the view, -1 if it is not there. */
-static int
-region_of(const ShardAllocationRegion *regions, int n_regions, int32 node)
-{
-	for (int i = 0; i < n_regions; i++)
-	{
-		if (regions[i].node == node)
+		if (view->regions[i].node == node)
 			return i;
 	}
 	return -1;
-}
-
-/*
- * The shards of each region of the view. A moving shard counts where it will be, and is among those
- * that move until that is decided.
- */
-static void
-view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, int n_regions)
-{
-	int n_shards;
-	HomesShard **shards = shards_of(homes, plan->type_id, &n_shards);
-	int *places = shard_arena_alloc(homes->arena, sizeof(int) * Max(n_shards, 1));
-	int32 **lists = shard_arena_alloc(homes->arena, sizeof(int32 *) * Max(n_regions, 1));
-
-	plan->moving = shard_arena_alloc(homes->arena, sizeof(int32) * Max(n_shards, 1));
-	for (int i = 0; i < n_shards; i++)
-	{
-		HomesShard *shard = shards[i];
-
-		if (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING)
-			plan->moving[plan->n_moving++] = shard->key.shard;
-		places[i] = region_of(regions, n_regions, shard->to != 0 ? shard->to : shard->node);
-		if (places[i] >= 0)
-			regions[places[i]].n_shards++;
-	}
-	for (int r = 0; r < n_regions; r++)
-	{
-		lists[r] = shard_arena_alloc(homes->arena, sizeof(int32) * Max(regions[r].n_shards, 1));
-		regions[r].shards = lists[r];
-	}
-	for (int i = 0; i < n_shards; i++)
-	{
-		if (places[i] >= 0)
-			*lists[places[i]]++ = shards[i]->key.shard;
-	}
-}
-
-/* The regions that host the type, with their shards. */
-static void
-view_regions(PlanView *plan, ShardHomes *homes)
-{
-	ShardAllocationRegion *regions =
-		shard_arena_alloc(homes->arena, sizeof(ShardAllocationRegion) * Max(homes->n_regions, 1));
-	int n = 0;
-
-	for (int r = 0; r < homes->n_regions && n < SHARD_ALLOCATION_MAX_REGIONS; r++)
-	{
-		if (!homes->regions[r].stopped && shard_homes_hosts(&homes->regions[r], plan->type_id))
-			regions[n++].node = homes->regions[r].node;
-	}
-	view_shards(plan, homes, regions, n);
-	plan->view.regions = regions;
-	plan->view.n_regions = n;
-}
-
-/* The view of a type; false if the type is not known. */
-static bool
-make_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
-{
-	const ShardMapEntry *entry =
-		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
-
-	memset(plan, 0, sizeof(PlanView));
-	plan->homes = homes;
-	plan->type_id = type_id;
-	if (!entry || !shard_record_get_type(entry, &plan->type, homes->arena))
-		return false;
-	plan->settings =
-		shard_allocation_defaults(plan->type.strategy ? (ShardAllocationKind) plan->type.strategy
-													  : SHARD_ALLOCATION_LEAST_SHARD);
-	if (homes->settings.absolute_limit > 0)
-		plan->settings.rebalance_absolute_limit = homes->settings.absolute_limit;
-	if (homes->settings.relative_limit > 0)
-		plan->settings.rebalance_relative_limit = homes->settings.relative_limit;
-	plan->view.pin = pin_of;
-	plan->view.pin_arg = plan;
-	view_members(plan, homes, now, roster);
-	view_regions(plan, homes);
-	return true;
-}
-
-/* May that node be given a shard now? Strategies order by suitability, they do not refuse. */
-static bool
-is_good(const PlanView *plan, int32 node)
-{
-	for (int i = 0; i < plan->view.n_members; i++)
-	{
-		const ShardAllocationMember *member = &plan->view.members[i];
-
-		if (member->node == node)
-			return member->stage == SHARD_ALLOCATION_STAYING && member->reachable &&
-				   member->suitable;
-	}
-	return false;
-}
-
-/*
- * A view without the regions that cannot be given anything: members that are unreachable, leaving or
- * not up yet.
- */
-static ShardAllocationView
-good_regions(const PlanView *plan, ShardArena *arena)
-{
-	ShardAllocationView view = plan->view;
-	ShardAllocationRegion *regions =
-		shard_arena_alloc(arena, sizeof(ShardAllocationRegion) * Max(view.n_regions, 1));
-	int n = 0;
-
-	for (int i = 0; i < view.n_regions; i++)
-	{
-		if (is_good(plan, view.regions[i].node))
-			regions[n++] = view.regions[i];
-	}
-	view.regions = regions;
-	view.n_regions = n;
-	return view;
 }
 
 /* ---- first homes ------------------------------------------------------------------------------ */
@@ -282,37 +64,60 @@ is_formed(ShardHomes *homes, const PlanView *plan, ShardProposer *proposer)
 	return false;
 }
 
-/* Homes for the requests of one type, as many as there are: one batch (C2). */
+/* A home for a shard that has none. */
+void
+shard_homes_give(ShardHomes *homes, int32 type_id, int32 shard, int32 node, ShardProposer *proposer)
+{
+	ShardHomeRecord record = {.n_nodes = 1, .want = 1, .reason = SHARD_HOME_REASON_FIRST};
+	ShardMapEntry change;
+
+	record.nodes[0] = node;
+	change = shard_record_put_home(type_id, shard, &record, 0, homes->arena);
+	(void) shard_proposer_propose(proposer, &change, 1);
+}
+
+/* Homes for the requests of one type, as many as there are, by a strategy: one batch (C2). */
+void
+shard_homes_allocate_type(ShardHomes *homes, const PlanView *plan,
+						  const ShardAllocationSettings *settings, const HomesRequest *requests,
+						  int n_requests, ShardProposer *proposer)
+{
+	ShardAllocationView view = shard_homes_view_good(plan, homes->arena);
+	ShardAllocation *allocation;
+
+	if (view.n_regions == 0)
+		return;
+	allocation = shard_allocation_begin(settings, &view);
+	for (int i = 0; i < n_requests; i++)
+	{
+		int32 shard = requests[i].key.shard;
+		int32 node = shard_homes_view_pin(plan, shard);
+
+		if (region_of(&view, node) < 0)
+			node = shard_allocation_next(allocation, shard, requests[i].requester);
+		if (node != 0)
+			shard_homes_give(homes, plan->type_id, shard, node, proposer);
+	}
+	shard_allocation_end(allocation);
+}
+
+/* The same by the type's own strategy. */
 static void
 allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_requests,
 			  ShardProposer *proposer, const ShardRoster *roster)
 {
 	int32 type_id = requests[0].key.type_id;
 	PlanView plan;
-	ShardAllocationView view;
-	ShardAllocation *allocation;
 
 	/* A type that is about to go gets no home that its removal does not know of. */
 	if (shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) ||
-		!make_view(&plan, homes, now, type_id, roster) || !is_formed(homes, &plan, proposer))
+		!shard_homes_view(&plan, homes, now, type_id, roster, homes->arena) ||
+		!is_formed(homes, &plan, proposer))
 		return;
-	view = good_regions(&plan, homes->arena);
-	if (view.n_regions == 0)
-		return;
-	allocation = shard_allocation_begin(&plan.settings, &view);
-	for (int i = 0; i < n_requests; i++)
-	{
-		int32 shard = requests[i].key.shard;
-		ShardHomeRecord record = {.n_nodes = 1, .want = 1};
-		ShardMapEntry change;
-
-		record.nodes[0] = shard_allocation_next(allocation, shard, requests[i].requester);
-		if (record.nodes[0] == 0)
-			continue;
-		change = shard_record_put_home(type_id, shard, &record, 0, homes->arena);
-		(void) shard_proposer_propose(proposer, &change, 1);
-	}
-	shard_allocation_end(allocation);
+	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
+		(void) shard_homes_ask_homes(homes, now, type_id, requests, n_requests, roster);
+	else
+		shard_homes_allocate_type(homes, &plan, &plan.settings, requests, n_requests, proposer);
 }
 
 static int
@@ -360,262 +165,147 @@ shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 
 /* ---- rebalancing ------------------------------------------------------------------------------ */
 
-static void
-plan_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer,
-		  const ShardRoster *roster)
+/*
+ * A view of the regions that stay: who leaves or is emptied has no share, and is emptied by other
+ * means.
+ */
+static ShardAllocationView
+settled_regions(const PlanView *plan, ShardArena *arena)
 {
-	PlanView plan;
-	ShardAllocationMove *moves;
-	int n_moves;
+	ShardAllocationView view = plan->view;
+	ShardAllocationRegion *regions =
+		shard_arena_alloc(arena, sizeof(ShardAllocationRegion) * Max(view.n_regions, 1));
+	int n = 0;
 
-	if (!make_view(&plan, homes, now, type_id, roster))
-		return;
-	moves = shard_allocation_rebalance(&plan.settings, &plan.view, plan.moving, plan.n_moving,
-									   &n_moves);
+	for (int i = 0; i < view.n_regions; i++)
+	{
+		for (int k = 0; k < view.n_members; k++)
+		{
+			if (view.members[k].node == view.regions[i].node &&
+				view.members[k].stage != SHARD_ALLOCATION_LEAVING)
+				regions[n++] = view.regions[i];
+		}
+	}
+	view.regions = regions;
+	view.n_regions = n;
+	return view;
+}
+
+/* Shards that do not move now: those that move already; where each has one right place, pinned ones. */
+static int32 *
+find_fixed(const ShardHomes *homes, const PlanView *plan, const ShardAllocationSettings *settings,
+		   int *count)
+{
+	int32 *fixed =
+		shard_arena_alloc(homes->arena, sizeof(int32) * Max(plan->n_moving + plan->n_pins, 1));
+
+	*count = plan->n_moving;
+	if (plan->n_moving > 0)
+		memcpy(fixed, plan->moving, sizeof(int32) * plan->n_moving);
+	if (settings->kind == SHARD_ALLOCATION_CONSISTENT_HASHING)
+	{
+		for (int i = 0; i < plan->n_pins; i++)
+			fixed[(*count)++] = plan->pins[i].shard;
+	}
+	return fixed;
+}
+
+/* A round for one type by a strategy. Returns how many moves begin. */
+int
+shard_homes_plan_type(ShardHomes *homes, int64 now, const PlanView *plan,
+					  const ShardAllocationSettings *settings, const char *who,
+					  const ShardRoster *roster)
+{
+	ShardAllocationView view = settled_regions(plan, homes->arena);
+	ShardAllocationMove *moves;
+	int32 *fixed;
+	int n_fixed;
+	int n_moves;
+	int n_begun = 0;
+
+	fixed = find_fixed(homes, plan, settings, &n_fixed);
+	moves = shard_allocation_rebalance(settings, &view, fixed, n_fixed, &n_moves);
 	for (int i = 0; i < n_moves; i++)
 	{
-		HomesShard *shard = shard_homes_shard(homes, type_id, moves[i].shard);
+		HomesShard *shard = shard_homes_shard(homes, plan->type_id, moves[i].shard);
+		int32 pin = shard_homes_view_pin(plan, moves[i].shard);
 		const char *why;
 
-		if (shard && moves[i].to != 0 && moves[i].to != moves[i].from &&
-			is_good(&plan, moves[i].to))
-			(void) shard_homes_begin_move(homes, now, shard, moves[i].to, proposer, roster, &why);
+		if (!shard || moves[i].to == 0 || moves[i].to == moves[i].from ||
+			(pin != 0 && pin != moves[i].to) || now < shard->not_before ||
+			!shard_homes_view_is_good(plan, moves[i].to))
+			continue;
+		n_begun += shard_homes_begin_move(homes, now, shard, moves[i].to,
+										  SHARD_HOME_REASON_REBALANCE, who, roster, &why);
 	}
 	if (moves)
 		pfree(moves);
+	return n_begun;
 }
 
-/* A round of rebalancing when it is due. */
-void
-shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
+/*
+ * A round of a type, 0: of all. Returns how many moves begin; *n_pending: types whose own functions are
+ * asked and will begin more.
+ */
+int
+shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
+				  const ShardRoster *roster, int *n_pending)
 {
 	int count;
-	ShardMapEntry *types;
+	int n_begun = 0;
+	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
 
+	*n_pending = 0;
+	for (int i = 0; i < count; i++)
+	{
+		PlanView plan;
+
+		if ((type_id != 0 && types[i].key.a != type_id) ||
+			!shard_homes_view(&plan, homes, now, types[i].key.a, roster, homes->arena))
+			continue;
+		if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
+			*n_pending += shard_homes_ask_moves(homes, now, plan.type_id, who, roster);
+		else
+			n_begun += shard_homes_plan_type(homes, now, &plan, &plan.settings, who, roster);
+	}
+	return n_begun;
+}
+
+/* Shards go where an operator wishes them, as soon as they can. */
+static void
+follow_pins(ShardHomes *homes, int64 now, const ShardRoster *roster)
+{
+	int count;
+	ShardMapEntry *pins = shard_map_list(homes->decided, SHARD_MAP_PIN, homes->arena, &count);
+	int room = PIN_LIMIT;
+
+	for (int i = 0; i < count && room > 0; i++)
+	{
+		HomesShard *shard = shard_homes_shard(homes, pins[i].key.a, pins[i].key.b);
+		int32 node = shard_record_get_pin(&pins[i]);
+		const char *why;
+
+		if (!shard || node == 0 || node == shard->node || shard->move != SHARD_MOVE_NONE ||
+			now < shard->not_before)
+			continue;
+		room -= shard_homes_begin_move(homes, now, shard, node, SHARD_HOME_REASON_PIN, NULL, roster,
+									   &why);
+	}
+}
+
+/* What is due of it: pins, and a round of rebalancing. */
+void
+shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster)
+{
+	int n_pending;
+
+	if (now >= homes->next_pins)
+	{
+		homes->next_pins = now + SHARD_RESEND_INTERVAL;
+		follow_pins(homes, now, roster);
+	}
 	if (now < homes->next_rebalance)
 		return;
 	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
-	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
-	for (int i = 0; i < count; i++)
-		plan_type(homes, now, types[i].key.a, proposer, roster);
-}
-
-/* ---- members that go or are lost -------------------------------------------------------------- */
-
-/* How the shards of a member get other homes. */
-typedef enum Resettlement
-{
-	BY_MOVE,	  /* it leaves: by handoff, with their state */
-	ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
-	ANEW_LEASED	  /* its lease has ended: those that may be started elsewhere */
-} Resettlement;
-
-/* Is that shard one to get another home? Not one whose move can still end forward (M9). */
-static bool
-goes(const HomesShard *shard, int32 node, Resettlement how)
-{
-	if (shard->node != node)
-		return false;
-	if (how == BY_MOVE)
-		return shard->move == SHARD_MOVE_NONE && shard->confirmed;
-	return shard->leased == (how == ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
-}
-
-/* A new home whose state begins empty: a newer epoch, marked as lost (N1). */
-void
-shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
-					ShardProposer *proposer)
-{
-	ShardHomeRecord record;
-	ShardMapEntry change;
-	int64 n;
-
-	if (!shard_homes_record(homes, shard, &record, &n))
-		return;
-	record.epoch += leap;
-	record.lost = record.epoch;
-	record.phase = SHARD_HOME_STABLE;
-	record.n_nodes = 1;
-	record.nodes[0] = to;
-	record.to = 0;
-	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
-	(void) shard_proposer_propose(proposer, &change, 1);
-}
-
-/*
- * How many of a member's shards may be given other homes now? Moves are counted that are not decided
- * yet: later, the new homes may start them when they like.
- */
-static int
-room_for(ShardHomes *homes, int32 node, Resettlement how)
-{
-	homes_shard_iterator iterator;
-	HomesShard *shard;
-	int under_way = 0;
-	int waiting = 0;
-
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-	{
-		if (goes(shard, node, how))
-			waiting++;
-		else if (shard->node == node && shard->move != SHARD_MOVE_NONE &&
-				 shard->move != SHARD_MOVE_STARTING)
-			under_way++;
-	}
-	return how == BY_MOVE ? Min(waiting, EVACUATION_LIMIT - under_way) : waiting;
-}
-
-/* Other homes for the shards of a member, among those that can be given any. */
-static void
-resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardProposer *proposer,
-		 const ShardRoster *roster)
-{
-	int n_types;
-	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
-	int room = room_for(homes, node, how);
-
-	for (int t = 0; t < n_types && room > 0; t++)
-	{
-		PlanView plan;
-		ShardAllocationView view;
-		ShardAllocation *allocation;
-		int n_shards;
-		HomesShard **shards;
-
-		if (!make_view(&plan, homes, now, types[t].key.a, roster))
-			continue;
-		view = good_regions(&plan, homes->arena);
-		if (view.n_regions == 0)
-			continue;
-		shards = shards_of(homes, types[t].key.a, &n_shards);
-		allocation = shard_allocation_begin(&plan.settings, &view);
-		for (int i = 0; i < n_shards && room > 0; i++)
-		{
-			const char *why;
-			int32 to;
-
-			if (!goes(shards[i], node, how))
-				continue;
-			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
-			if (to == 0 || to == node)
-				continue;
-			if (how == BY_MOVE)
-				room -= shard_homes_begin_move(homes, now, shards[i], to, proposer, roster, &why);
-			else
-				shard_homes_replace(homes, shards[i], to, 1, proposer);
-		}
-		shard_allocation_end(allocation);
-	}
-}
-
-/* See homes_private.h. */
-void
-shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
-					 const ShardRoster *roster)
-{
-	int count;
-	ShardMapEntry *members;
-
-	if (homes->settings.rebalance_interval <= 0)
-		return;
-	members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord member;
-
-		if (shard_record_get_member(&members[i], &member, homes->arena) &&
-			member.status == SHARD_MEMBER_LEAVING && shard_homes_count(homes, members[i].key.a) > 0)
-			resettle(homes, now, members[i].key.a, BY_MOVE, proposer, roster);
-	}
-}
-
-/* Is a home of a leased shard of the member being changed? */
-static bool
-is_replacing(ShardHomes *homes, int32 node, const ShardProposer *proposer)
-{
-	homes_shard_iterator iterator;
-	HomesShard *shard;
-	bool any = false;
-
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-	{
-		if (shard->leased && shard->node == node)
-			any |=
-				shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_HOME, shard->key.type_id,
-															   shard->key.shard});
-	}
-	return any;
-}
-
-/* Is the lease of a member closed by us? Where in the list; -1: no. */
-static int
-find_closed(const ShardHomes *homes, int32 node)
-{
-	for (int i = 0; i < homes->n_closed; i++)
-	{
-		if (homes->closed[i] == node)
-			return i;
-	}
-	return -1;
-}
-
-/*
- * New homes for the leased shards of a member that is lost. No grant is given to it from before its
- * lease is found to have ended until the change is decided (L9).
- */
-static void
-replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer,
-			   ShardRoster *roster)
-{
-	if (find_closed(homes, node) < 0)
-	{
-		/* So many at a time; the others' turn comes when these are done. */
-		if (homes->n_closed == HOMES_MAX_CLOSED)
-			return;
-		homes->closed[homes->n_closed++] = node;
-		shard_roster_close_lease(roster, node);
-	}
-	if (shard_roster_lease_ended(roster, node, now, homes->decided))
-		resettle(homes, now, node, ANEW_LEASED, proposer, roster);
-}
-
-/* The member is there again, or has nothing leased any more: it may be granted a lease. */
-static void
-reopen(ShardHomes *homes, int32 node, const ShardProposer *proposer, ShardRoster *roster)
-{
-	int at = find_closed(homes, node);
-
-	if (at < 0 || is_replacing(homes, node, proposer))
-		return;
-	homes->closed[at] = homes->closed[--homes->n_closed];
-	shard_roster_open_lease(roster, node);
-}
-
-/* New homes for what nobody will hand off: see Resettlement. */
-void
-shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
-{
-	int count;
-	ShardMapEntry *members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord member;
-		int32 node = members[i].key.a;
-		bool gone;
-
-		if (!shard_record_get_member(&members[i], &member, homes->arena))
-			continue;
-		gone = member.status == SHARD_MEMBER_WRITTEN_OFF;
-		if (gone && shard_homes_number(homes, node, false) > 0)
-			resettle(homes, now, node, ANEW_DURABLE, proposer, roster);
-		if ((gone || member.status == SHARD_MEMBER_DOWN ||
-			 !shard_roster_reachable(roster, node, now)) &&
-			shard_homes_number(homes, node, true) > 0)
-			replace_leased(homes, now, node, proposer, roster);
-		else
-			reopen(homes, node, proposer, roster);
-	}
+	(void) shard_homes_round(homes, now, 0, NULL, roster, &n_pending);
 }

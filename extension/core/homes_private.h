@@ -12,6 +12,15 @@
 #define HOMES_MAX_CLOSED 16
 
 /*
+ * Moves towards one node that are decided and not over: as many as a host copies at the same time. The
+ * others wait with their messages still handled.
+ */
+#define HOMES_MOVES_AT_ONCE 4
+
+/* An operator, as people see him. */
+#define HOMES_WHO 64
+
+/*
  * A shard that is given up takes an epoch that nobody can know already, not even from decisions that
  * went with lost voters (R13): regions act on newer epochs only (T2).
  */
@@ -30,10 +39,14 @@ typedef struct HomesRegion
 typedef struct HomesNode
 {
 	int32 node;
-	int32 inc_no;  /* as decided */
-	int n_durable; /* homes of types that are not leased */
+	int32 inc_no; /* as decided */
+	int32 status;
+	bool evacuated;
+	char who[HOMES_WHO]; /* wants its status changed */
+	int n_durable;		 /* homes of types that are not leased */
 	int n_leased;
 	int n_coming; /* by moves that are not decided */
+	int n_copied; /* of them, those whose phase is decided, or about to be */
 } HomesNode;
 
 /* What the coordinator knows of one home beyond the key itself. */
@@ -50,9 +63,51 @@ typedef struct HomesShard
 	int64 asked; /* its home was first asked to start it then, in vain so far; 0: not yet */
 	ShardMoveState move;
 	int64 move_id;
-	int64 deadline;	 /* of the move */
-	int64 next_send; /* of its last command */
+	int64 deadline;	  /* of the move */
+	int64 next_send;  /* of its last command */
+	int32 target;	  /* of the move that is wished for or under way; 0: none */
+	int32 reason;	  /* ShardHomeReason of it */
+	bool prepared;	  /* the target is ready (M16) */
+	char *who;		  /* wants it, NULL: no person; owned */
+	char *why;		  /* it is given up; owned */
+	int64 not_before; /* no move begins by itself before that: the last one failed */
+	int64 pause;	  /* that long ago */
 } HomesShard;
+
+/* A command that waits for its end. */
+typedef struct HomesWaiter
+{
+	ShardAsker asker;
+	ShardShardKey key; /* of a round of rebalancing: type_id, 0: all; shard -1 */
+	int32 to;
+	bool begun;		/* the shard moves by this command */
+	int64 deadline; /* to begin */
+	int n_pending;	/* questions for strategies that a round waits for */
+	int64 number;
+	char who[HOMES_WHO];
+} HomesWaiter;
+
+/* What a type's own functions are asked for. */
+typedef enum HomesQuestion
+{
+	HOMES_ASK_NOTHING,
+	HOMES_ASK_HOMES,  /* homes for shards that have none */
+	HOMES_ASK_MOVES,  /* which shards should move */
+	HOMES_ASK_TARGETS /* and where to */
+} HomesQuestion;
+
+/* A type whose strategy is its own functions: one question at a time (C8). */
+typedef struct HomesStrategy
+{
+	int32 type_id;
+	HomesQuestion question;
+	int64 token;
+	int64 deadline;
+	int64 not_before; /* homes are not asked for again before that */
+	int n_shards;
+	int32 *shards;		 /* of the question; owned */
+	char who[HOMES_WHO]; /* wants the round; "": nobody */
+} HomesStrategy;
 
 /* A shard without a home, and who asked first. */
 typedef struct HomesRequest
@@ -98,27 +153,47 @@ struct ShardHomes
 	int n_regions;
 	HomesNode *nodes;
 	int n_nodes;
-	int n_moves; /* shards whose move is not NONE */
+	int n_moves; /* shards whose move is not NONE, */
+	int move_space;
+	ShardShardKey *moves; /* and which */
+	bool urgent;		  /* one of them has something to send */
+	int64 told_n;		  /* decisions up to this were told by others */
+	int n_waiters;
+	HomesWaiter *waiters;
+	int n_answers;
+	ShardHomesAnswer *answers;
+	int n_strategies;
+	HomesStrategy *strategies;
+	int64 next_token;
 	int64 next_host;
 	int64 next_rebalance;
+	int64 next_pins;
 	int n_closed;
 	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
 	ShardArena *arena;				/* of one call */
+	ShardActions *out;				/* of it */
 };
 
 /* homes.c */
+extern void shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out);
 extern HomesRegion *shard_homes_region(ShardHomes *homes, int32 node);
 extern bool shard_homes_hosts(const HomesRegion *region, int32 type_id);
-extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
 extern int64 shard_homes_next_rebalance(const ShardHomes *homes, int64 now);
 extern HomesShard *shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard);
 extern bool shard_homes_record(const ShardHomes *homes, const HomesShard *shard,
 							   ShardHomeRecord *record, int64 *n);
 extern bool shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *member);
+extern bool shard_homes_type(const ShardHomes *homes, int32 type_id, ShardTypeRecord *type);
 extern void shard_homes_asked(HomesShard *shard, int64 now);
-extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
 
+/* homes_follow.c: what was decided */
 extern void shard_homes_follow(ShardHomes *homes, int64 now);
+extern HomesNode *shard_homes_node(ShardHomes *homes, int32 node);
+extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
+extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
+extern void shard_homes_forget_moves(ShardHomes *homes);
+extern void shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef shard,
+								 int32 from, int32 to, const char *text);
 
 /* homes_type.c */
 extern void shard_homes_start_type(ShardHomes *homes, const ShardControl *message,
@@ -127,23 +202,46 @@ extern int32
 shard_homes_number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_id, int32 *number);
 
 /* homes_move.c */
-extern bool
-shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,
-					   ShardProposer *proposer, const ShardRoster *roster, const char **why);
+extern bool shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,
+								   ShardHomeReason reason, const char *who,
+								   const ShardRoster *roster, const char **why);
 extern void
-shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardActions *out);
+shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
+extern void shard_homes_ready(ShardHomes *homes, const ShardControl *message);
 extern void shard_homes_stopped(ShardHomes *homes, const ShardControl *message);
 extern void shard_homes_staged(ShardHomes *homes, const ShardControl *message);
-extern void shard_homes_import_failed(ShardHomes *homes, const ShardControl *message);
+extern void shard_homes_import_failed(ShardHomes *homes, int64 now, const ShardControl *message);
+extern void shard_homes_failed(HomesShard *shard, int64 now);
+extern const char *shard_homes_reason_text(const HomesShard *shard, ShardArena *arena);
 
-/* homes_plan.c */
+/* homes_command.c: operators' acts */
+extern void shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster);
+extern void
+shard_homes_move_ended(ShardHomes *homes, const HomesShard *shard, bool good, const char *why);
+extern void shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number);
+
+/* homes_plan.c: first homes, rebalancing */
 extern void shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 								 const ShardRoster *roster);
+extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
+							 const ShardRoster *roster, int *n_pending);
+extern void shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster);
+
+/* homes_resettle.c: members that go or are lost */
 extern void shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 								ShardProposer *proposer);
-extern void
-shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
 extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 								 const ShardRoster *roster);
 extern void shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer,
 									 ShardRoster *roster);
+
+/* homes_strategy.c: types with functions of their own */
+extern HomesStrategy *shard_homes_find_strategy(const ShardHomes *homes, int32 type_id);
+extern bool
+shard_homes_ask_homes(ShardHomes *homes, int64 now, int32 type_id, const HomesRequest *requests,
+					  int n_requests, const ShardRoster *roster);
+extern bool shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *who,
+								  const ShardRoster *roster);
+extern void shard_homes_strategy_late(ShardHomes *homes, int64 now, ShardProposer *proposer,
+									  const ShardRoster *roster);
+extern void shard_homes_forget_strategies(ShardHomes *homes);

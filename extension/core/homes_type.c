@@ -109,13 +109,13 @@ put_removals(const ShardHomes *homes, ShardMapKind kind, int32 type_id, ShardMap
 
 /* See homes.h. */
 bool
-shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer)
+shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer,
+					  ShardActions *out)
 {
 	ShardMapEntry *changes;
 	ShardMapEntry *end;
 
-	shard_arena_reset(homes->arena);
-	shard_homes_follow(homes, now);
+	shard_homes_begin(homes, now, out);
 #ifndef SHARD_MUTANT_DROP_WHILE_HOMES_COME
 	if (shard_proposer_pending_type(proposer, type_id, homes->arena))
 		return false;

@@ -11,14 +11,16 @@
 #include "core/move.h"
 
 static const char *const state_names[] = {
-	[SHARD_MOVE_NONE] = "none",			[SHARD_MOVE_PROPOSED] = "proposed",
-	[SHARD_MOVE_STOPPING] = "stopping", [SHARD_MOVE_IMPORTING] = "importing",
-	[SHARD_MOVE_DECIDING] = "deciding", [SHARD_MOVE_ABORTING] = "aborting",
-	[SHARD_MOVE_STARTING] = "starting",
+	[SHARD_MOVE_NONE] = "none",			  [SHARD_MOVE_PREPARING] = "preparing",
+	[SHARD_MOVE_PROPOSED] = "proposed",	  [SHARD_MOVE_STOPPING] = "stopping",
+	[SHARD_MOVE_IMPORTING] = "importing", [SHARD_MOVE_DECIDING] = "deciding",
+	[SHARD_MOVE_ABORTING] = "aborting",	  [SHARD_MOVE_STARTING] = "starting",
 };
 
 static const char *const event_names[] = {
+	[SHARD_MOVE_PREPARE] = "prepare",
 	[SHARD_MOVE_PROPOSE] = "propose",
+	[SHARD_MOVE_REFUSED] = "refused",
 	[SHARD_MOVE_FOUND] = "found",
 	[SHARD_MOVE_M1_DECIDED] = "moving decided",
 	[SHARD_MOVE_STOPPED] = "ShardStopped",
@@ -31,7 +33,14 @@ static const char *const event_names[] = {
 };
 
 static const ShardStep steps[] = {
-	{SHARD_MOVE_NONE, SHARD_MOVE_PROPOSE, SHARD_MOVE_PROPOSED, "phase moving is proposed (M1)"},
+	{SHARD_MOVE_NONE, SHARD_MOVE_PREPARE, SHARD_MOVE_PREPARING,
+	 "PrepareImport to the target (M16)"},
+	{SHARD_MOVE_PREPARING, SHARD_MOVE_PROPOSE, SHARD_MOVE_PROPOSED,
+	 "phase moving is proposed (M1)"},
+	{SHARD_MOVE_PREPARING, SHARD_MOVE_REFUSED, SHARD_MOVE_NONE,
+	 "nothing has changed; a pause before the next try"},
+	{SHARD_MOVE_PREPARING, SHARD_MOVE_OVERTAKEN, SHARD_MOVE_NONE, "another change came first"},
+	{SHARD_MOVE_PREPARING, SHARD_MOVE_FOUND, SHARD_MOVE_STOPPING, "HandOff is sent again (M2)"},
 	{SHARD_MOVE_NONE, SHARD_MOVE_FOUND, SHARD_MOVE_STOPPING, "HandOff is sent again (M2)"},
 	{SHARD_MOVE_PROPOSED, SHARD_MOVE_M1_DECIDED, SHARD_MOVE_STOPPING,
 	 "BeginHandOff to all, HandOff to the old home"},

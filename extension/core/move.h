@@ -12,6 +12,7 @@
 typedef enum ShardMoveState
 {
 	SHARD_MOVE_NONE,	  /* no move under way */
+	SHARD_MOVE_PREPARING, /* the target is asked whether the shard can be copied there (M16) */
 	SHARD_MOVE_PROPOSED,  /* M1 is being decided */
 	SHARD_MOVE_STOPPING,  /* HandOff was sent: waits for ShardStopped (M2, M3) */
 	SHARD_MOVE_IMPORTING, /* Import was sent: waits for Staged (M4) */
@@ -22,7 +23,9 @@ typedef enum ShardMoveState
 
 typedef enum ShardMoveEvent
 {
-	SHARD_MOVE_PROPOSE, /* a plan or an operator wants it */
+	SHARD_MOVE_PREPARE, /* a plan or an operator wants it */
+	SHARD_MOVE_PROPOSE, /* the target is ready, and has room */
+	SHARD_MOVE_REFUSED, /* the target cannot have it, or did not answer */
 	SHARD_MOVE_FOUND,	/* a new coordinator finds the phase "moving" */
 	SHARD_MOVE_M1_DECIDED,
 	SHARD_MOVE_STOPPED, /* ShardStopped of this move */

@@ -83,6 +83,7 @@ shard_node_destroy(ShardNode *node)
 {
 	shard_node_region_destroy(node);
 	shard_node_type_destroy(node);
+	shard_node_command_destroy(node);
 	shard_node_journal_new_era(node);
 	if (node->past)
 		shard_map_destroy(node->past);
@@ -450,6 +451,7 @@ shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 		shard_node_office_tick(node, now);
 		shard_node_journal_tick(node, now);
 	}
+	shard_node_command_tick(node, now);
 	end(node, now);
 }
 
@@ -477,6 +479,8 @@ refuse_command(ShardNode *node, const ShardNodeEvent *event)
 		case SHARD_EVENT_WRITE_OFF:
 		case SHARD_EVENT_ADMIT:
 		case SHARD_EVENT_MOVE:
+		case SHARD_EVENT_PIN:
+		case SHARD_EVENT_EVACUATE:
 		case SHARD_EVENT_GIVE_UP:
 		case SHARD_EVENT_REBALANCE:
 		case SHARD_EVENT_LEASE_TTL:

@@ -39,6 +39,18 @@ audience(const ShardNode *node, const ShardMap *map, int32 **members)
 	return n;
 }
 
+/* Is this node the only one that votes, so that it need not wait to hear of others? */
+static bool
+votes_alone(const ShardNode *node)
+{
+	ShardVotersRecord voters;
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+
+	return entry && shard_record_get_voters(entry, &voters) && voters.n_current == 1 &&
+		   voters.n_next == 0 && voters.current[0] == node->id;
+}
+
 /* May this node campaign, and how many older ones go before it? -1: it may not. */
 static int
 candidate_rank(const ShardNode *node)
@@ -50,6 +62,7 @@ candidate_rank(const ShardNode *node)
 
 	if (!entry || !shard_record_get_voters(entry, &voters) ||
 		!shard_node_get_member(node, node->id, &self) || node->config.journal_voter ||
+		(node->stopping && !votes_alone(node)) ||
 		(node->start_kind == SHARD_START_COPY && !node->admitted) || !node->found_itself)
 		return -1;
 	if (!node->admitted && node->start_kind != SHARD_START_RESTART &&
@@ -62,18 +75,6 @@ candidate_rank(const ShardNode *node)
 		self.status != SHARD_MEMBER_DOWN)
 		return -1;
 	return shard_membership_rank(node->learned, node->id, node->arena);
-}
-
-/* Is this node the only one that votes, so that it need not wait to hear of others? */
-static bool
-votes_alone(const ShardNode *node)
-{
-	ShardVotersRecord voters;
-	const ShardMapEntry *entry =
-		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
-
-	return entry && shard_record_get_voters(entry, &voters) && voters.n_current == 1 &&
-		   voters.n_next == 0 && voters.current[0] == node->id;
 }
 
 /* Campaign if the office seems to be empty. */
@@ -123,7 +124,10 @@ follow_office(ShardNode *node, int64 now)
 		shard_action_log(node->out, 15 /* LOG */, "node %d is the coordinator", node->id);
 	}
 	else
+	{
+		shard_homes_lose_office(node->homes);
 		shard_action_log(node->out, 15 /* LOG */, "node %d is no longer the coordinator", node->id);
+	}
 }
 
 /* What was decided here is learned here. */
@@ -154,12 +158,59 @@ shard_node_office_after(ShardNode *node, int64 now)
 	learn_decided(node);
 	if (node->in_office)
 		shard_proposer_flush(node->proposer, now, node->out);
+	shard_node_command_answer(node);
 }
 
 static int
 homes_of(const void *context, int32 node)
 {
 	return shard_homes_count(context, node);
+}
+
+/*
+ * Give up the office in good order: the members hear of it, so that one of them campaigns at once and
+ * not after a silence (R32). It is safe whoever hears of it, and when: who decides is settled by ballots
+ * alone, and leases are waited for by whoever takes office (L4), from the promises of its voters.
+ */
+static void
+resign(ShardNode *node, int64 now)
+{
+	int32 *members;
+	int n_members = audience(node, shard_proposer_decided(node->proposer), &members);
+	int64 ballot = shard_proposer_ballot(node->proposer);
+
+	for (int i = 0; i < n_members; i++)
+	{
+		if (members[i] != node->id)
+			shard_action_send(node->out, members[i], SHARD_CONTROL_RESIGN)->b = ballot;
+	}
+	shard_action_log(node->out, 15 /* LOG */, "node %d hands over the office", node->id);
+	shard_proposer_step_down(node->proposer);
+	follow_office(node, now);
+}
+
+/* The coordinator gives up its office: whoever is next need not wait. */
+static void
+resigned(ShardNode *node, int64 now, const ShardControl *message)
+{
+	if (message->b != node->coordinator_ballot || message->from != node->coordinator)
+		return;
+	node->coordinator_heard = Min(node->coordinator_heard, now - SHARD_ELECTION_TIMEOUT);
+	node->next_campaign = now;
+}
+
+/*
+ * The server is going down. No shards come here any more, and the office goes to another node, if there
+ * is one that could take it: a node that votes alone keeps it to its end.
+ */
+static void
+stop(ShardNode *node, int64 now)
+{
+	node->stopping = true;
+	shard_node_region_new_coordinator(node);
+	(void) shard_node_to_coordinator(node, SHARD_CONTROL_REGION_STOPPED);
+	if (node->in_office && !votes_alone(node))
+		resign(node, now);
 }
 
 /*
@@ -184,9 +235,7 @@ hand_over(ShardNode *node, int64 now)
 		if (shard_proposer_learned_by(node->proposer, voters.current[i]) < self->n)
 			return;
 	}
-	shard_action_log(node->out, 15 /* LOG */, "node %d hands over the office", node->id);
-	shard_proposer_step_down(node->proposer);
-	follow_office(node, now);
+	resign(node, now);
 }
 
 void
@@ -277,6 +326,13 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 				shard_proposer_receive(node->proposer, now, message, node->out);
 			follow_office(node, now);
 			break;
+		case SHARD_CONTROL_RESIGN:
+			resigned(node, now, message);
+			break;
+		case SHARD_CONTROL_COMMAND:
+		case SHARD_CONTROL_COMMAND_ANSWER:
+			shard_node_command_receive(node, now, message);
+			break;
 		case SHARD_CONTROL_JOIN:
 			if (node->join.address)
 				return;
@@ -304,7 +360,7 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	if (message->kind == SHARD_CONTROL_REGISTER)
 		note_gate(node, message);
 	shard_roster_receive(node->roster, now, message, node->proposer, node->out);
-	shard_homes_receive(node->homes, now, message, node->proposer, node->out);
+	shard_homes_receive(node->homes, now, message, node->proposer, node->roster, node->out);
 }
 
 /* ---- operator's acts -------------------------------------------------------------------------- */
@@ -364,9 +420,10 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 void
 shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
-	const char *why = "this node is not the coordinator";
-	bool good = false;
+	ShardHomesStrategy strategy;
 
+	if (shard_node_command_event(node, now, event))
+		return;
 	switch (event->kind)
 	{
 		case SHARD_EVENT_FORCE_VOTERS:
@@ -390,48 +447,22 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 				shard_roster_receive(node->roster, now, &message, node->proposer, node->out);
 			}
 			return;
-		case SHARD_EVENT_DOWN:
-			good =
-				node->in_office && shard_roster_set_status(node->roster, now, event->node,
-														   SHARD_MEMBER_DOWN, node->proposer, &why);
-			break;
-		case SHARD_EVENT_WRITE_OFF:
-			if (shard_node_journal_give_up(node, event->node))
-			{
-				why = "the journal is restored without that node; then it can be written off";
-				break;
-			}
-			good = node->in_office &&
-				   shard_roster_set_status(node->roster, now, event->node, SHARD_MEMBER_WRITTEN_OFF,
-										   node->proposer, &why);
-			break;
-		case SHARD_EVENT_ADDRESS:
-			good = node->in_office && shard_roster_set_address(node->roster, node->id, event->text,
-															   node->proposer, &why);
-			break;
-		case SHARD_EVENT_ADMIT:
-			good = node->in_office &&
-				   shard_roster_admit(node->roster, now, event->node, node->proposer, &why);
-			break;
-		case SHARD_EVENT_MOVE:
-			good = node->in_office && shard_homes_move(node->homes, now, event->shards[0].type_id,
-													   event->shards[0].shard, event->node,
-													   node->proposer, node->roster, &why);
-			break;
-		case SHARD_EVENT_GIVE_UP:
-			good = node->in_office &&
-				   shard_homes_give_up(node->homes, now, event->shards[0].type_id,
-									   event->shards[0].shard, node->proposer, node->roster, &why);
-			break;
-		case SHARD_EVENT_REBALANCE:
-			good = node->in_office && shard_homes_rebalance(node->homes, now);
-			break;
-		case SHARD_EVENT_LEASE_TTL:
-			good = node->in_office &&
-				   shard_roster_change_ttl(node->roster, event->number, node->proposer, &why);
-			break;
+		case SHARD_EVENT_STRATEGY:
+			strategy = (ShardHomesStrategy){.token = event->number,
+											.rebalance = event->flag,
+											.n_shards = event->n_shards,
+											.shards = event->shards,
+											.n_nodes = event->n_nodes,
+											.nodes = event->nodes,
+											.error = event->text};
+			if (node->in_office)
+				shard_homes_strategy(node->homes, now, &strategy, node->proposer, node->roster,
+									 node->out);
+			return;
+		case SHARD_EVENT_STOPPING:
+			stop(node, now);
+			return;
 		default:
 			return;
 	}
-	shard_node_step_done(node, event->token, good, good ? NULL : why);
 }

@@ -50,8 +50,10 @@ typedef struct NodeHeld
 	int64 ticket;
 	int32 to;
 	bool is_done;
-	bool good;	 /* of a command, */
-	int64 token; /* and which */
+	bool good;	  /* of a command, */
+	bool unknown; /* whether it was carried out */
+	int64 number; /* its result, */
+	int64 token;  /* and which it was */
 	size_t length;
 	char bytes[FLEXIBLE_ARRAY_MEMBER];
 } NodeHeld;
@@ -77,6 +79,25 @@ typedef struct NodeAnswer
 	int32 node;
 	bool given_up;
 } NodeAnswer;
+
+/* A command of this node's operator, for the coordinator (M18). */
+typedef struct NodeCommand
+{
+	ShardNodeEvent event; /* its text is owned */
+	ShardShardRef shard;
+	int64 number;
+	int64 ballot; /* of the coordinator that it was sent to; 0: to nobody */
+	int64 next_send;
+	int64 deadline;
+} NodeCommand;
+
+/* The newest command that came from a node. */
+typedef struct NodeAsked
+{
+	int32 node;
+	int32 inc_no;
+	int64 token;
+} NodeAsked;
 
 /* What is known in a cluster whose journal forgot (R14). */
 typedef struct NodeJournal
@@ -154,6 +175,12 @@ struct ShardNode
 	struct node_shards_hash *wanted; /* by workers; no home is known */
 	int64 next_want;
 	struct node_shards_hash *started; /* epochs of the shards that are active here */
+	NodeCommand *commands;
+	int n_commands;
+	int64 last_command;
+	NodeAsked *asked;
+	int n_asked;
+	bool stopping; /* the server is going down */
 	bool leave_wished;
 	int64 leave_command;
 	int64 next_leave;
@@ -187,6 +214,8 @@ extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind
 extern void
 shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length);
 extern void shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why);
+extern void shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number,
+								   bool unknown, const char *why);
 extern void shard_node_step_finish(ShardNode *node);
 extern void shard_node_step_release(ShardNode *node);
 extern bool shard_node_step_is_stuck(const ShardNode *node, int64 now);
@@ -247,6 +276,14 @@ extern void shard_node_region_new_coordinator(ShardNode *node);
 extern void shard_node_region_stopped(ShardNode *node);
 extern void shard_node_region_forget(ShardNode *node);
 extern void shard_node_region_destroy(ShardNode *node);
+
+/* node_command.c: operators' commands, from this node or another one */
+extern bool shard_node_command_forwards(ShardNodeEventKind kind);
+extern bool shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_command_tick(ShardNode *node, int64 now);
+extern void shard_node_command_answer(ShardNode *node);
+extern void shard_node_command_destroy(ShardNode *node);
 
 /* node_office.c: campaigns, and the coordinator's duties */
 extern void shard_node_office_tick(ShardNode *node, int64 now);

@@ -40,11 +40,21 @@ shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *byte
 void
 shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why)
 {
+	shard_node_step_answer(node, token, good, 0, false, why);
+}
+
+/* The same, with a result, or because nobody knows what became of it. */
+void
+shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number, bool unknown,
+					   const char *why)
+{
 	ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
 
 	done->token = token;
 	done->flag = good;
-	done->text = why;
+	done->until = number;
+	done->status = unknown ? 1 : 0;
+	done->text = good ? NULL : why;
 }
 
 /*
@@ -65,6 +75,8 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 					done->text ? strlen(done->text) + 1 : 0);
 	held->is_done = true;
 	held->good = done->flag;
+	held->unknown = done->status != 0;
+	held->number = done->until;
 	held->token = done->token;
 	done->kind = SHARD_ACTION_NONE;
 }
@@ -84,7 +96,8 @@ shard_node_step_release(ShardNode *node)
 		if (!held->next)
 			node->held.last = NULL;
 		if (held->is_done)
-			shard_node_step_done(node, held->token, held->good, held->length > 0 ? bytes : NULL);
+			shard_node_step_answer(node, held->token, held->good, held->number, held->unknown,
+								   held->length > 0 ? bytes : NULL);
 		else if (held->to == node->id)
 			shard_node_step_queue(&node->loop, 0, held->to, held->bytes, held->length);
 		else

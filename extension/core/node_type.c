@@ -206,6 +206,7 @@ shard_node_type_announce(ShardNode *node, int64 now)
 	message->n = shard_map_point(node->learned).n;
 	message->token = node->registration;
 	message->status = node->config.gate;
+	message->flag = node->stopping;
 	message->nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
 	message->nodes2 = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
 	for (int i = 0; i < node->n_types; i++)
@@ -296,7 +297,8 @@ shard_node_type_finish_drops(ShardNode *node, int64 now)
 		if (drop->type_id != 0)
 		{
 			shard_node_region_drop(node, drop->type_id);
-			(void) shard_homes_drop_type(node->homes, now, drop->type_id, node->proposer);
+			(void) shard_homes_drop_type(node->homes, now, drop->type_id, node->proposer,
+										 node->out);
 		}
 		else if (!shard_proposer_pending(node->proposer, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0}))
 			end_drop(node, drop);

@@ -179,6 +179,26 @@ shard_roster_propose(ShardRoster *roster, ShardProposer *proposer, const ShardMa
 
 /* ---- operators' acts ---------------------------------------------------------------------------- */
 
+/* Is a member up beside a node, and not to be emptied? */
+static bool
+has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 node)
+{
+	int count;
+	ShardMapEntry *entries =
+		shard_map_list(shard_proposer_decided(proposer), SHARD_MAP_MEMBER, roster->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+
+		if (entries[i].key.a != node &&
+			shard_record_get_member(&entries[i], &record, roster->arena) &&
+			record.status == SHARD_MEMBER_UP && !record.evacuated)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Is a change of any member under way, or is none up beside a node? Two that leave at once, each
  * counting on the other, would leave nobody who can take over.
@@ -356,6 +376,30 @@ shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberS
 		return false;
 	*why = "another change of the node is being decided; try again";
 	return record.status == before || shard_roster_propose(roster, proposer, entry, &record);
+}
+
+/* See roster.h. */
+bool
+shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated, ShardProposer *proposer,
+					  const char **why)
+{
+	ShardMemberRecord record;
+	const ShardMapEntry *entry;
+
+	shard_arena_reset(roster->arena);
+	entry = shard_roster_record(roster, shard_proposer_decided(proposer), node, &record);
+	*why = "the node is no member of the cluster";
+	if (!entry ||
+		(!shard_membership_is_member(record.status) && record.status != SHARD_MEMBER_DOWN))
+		return false;
+	if (record.evacuated == evacuated)
+		return true;
+	*why = "no other member is up that could have its shards";
+	if (evacuated && !has_other_up(roster, proposer, node))
+		return false;
+	*why = "another change of the node is being decided; try again";
+	record.evacuated = evacuated;
+	return shard_roster_propose(roster, proposer, entry, &record);
 }
 
 /* See roster.h. */

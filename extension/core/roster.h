@@ -62,6 +62,10 @@ extern bool
 shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberStatus status,
 						ShardProposer *proposer, const char **why);
 
+/* A member is to have no shards, until it is started again; or no more so. */
+extern bool shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated,
+								  ShardProposer *proposer, const char **why);
+
 /* The founder of a cluster has no address until somebody has reached it. False: it has one, *why. */
 extern bool shard_roster_set_address(ShardRoster *roster, int32 node, const char *address,
 									 ShardProposer *proposer, const char **why);

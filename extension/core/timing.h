@@ -39,3 +39,14 @@
 #define SHARD_START_TIMEOUT (10 * SHARD_SECOND)
 #define SHARD_HANDOFF_TIMEOUT (60 * SHARD_SECOND)
 #define SHARD_REBALANCE_INTERVAL (10 * SHARD_SECOND)
+
+/* A target's answer whether a shard can be copied to it, and the pauses after a move that failed (M16). */
+#define SHARD_PREPARE_TIMEOUT (15 * SHARD_SECOND)
+#define SHARD_MOVE_PAUSE (1 * SHARD_SECOND)
+#define SHARD_MOVE_LONGEST_PAUSE (300 * SHARD_SECOND)
+
+/* The answer of a type's own strategy functions (C8). */
+#define SHARD_STRATEGY_TIMEOUT (10 * SHARD_SECOND)
+
+/* An operator's command that another node carries out (M18). */
+#define SHARD_COMMAND_PATIENCE (15 * SHARD_SECOND)

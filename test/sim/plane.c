@@ -534,6 +534,14 @@ plane_action(Plane *plane, const ShardAction *action)
 			/* Now and then an entity does not come to its end, and the stop is forced. */
 			plane_operation(plane, plane_percent(plane, 15) ? OP_FORCE : OP_STOP, &action->shard);
 			break;
+		case SHARD_ACTION_PREPARE_IMPORT:
+			/* Now and then the tables do not fit, or nobody answers. */
+			if (!plane_percent(plane, 5))
+				plane_event(plane,
+							plane_percent(plane, 5) ? SHARD_EVENT_IMPORT_FAILED
+													: SHARD_EVENT_IMPORT_READY,
+							&action->shard);
+			break;
 		case SHARD_ACTION_IMPORT_SHARD:
 			operation = plane_operation(plane, OP_IMPORT, &action->shard);
 			if (operation != NULL)

@@ -36,6 +36,17 @@ typedef struct Machine
 	ShardShardRef started[MANY];
 	int64 command; /* the last one that was answered */
 	bool command_good;
+	bool command_unknown;
+	int64 command_number;
+	char command_text[200];
+	bool unfit;								  /* no shard can be copied here */
+	bool deaf;								  /* nor does it say so */
+	int decisions[SHARD_DECISION_MEMBER + 1]; /* that it told, */
+	ShardAction decision;					  /* and the last one */
+	char decision_text[200];
+	ShardAction question; /* the last one for a strategy; what it points to is gone */
+	bool question_rebalances;
+	int question_shards;
 } Machine;
 
 typedef struct Letter
@@ -183,6 +194,23 @@ act(int at, int link)
 			case SHARD_ACTION_STOP_SHARD:
 				post_event(at, SHARD_EVENT_SHARD_STOPPED, action->shard, 0);
 				break;
+			case SHARD_ACTION_PREPARE_IMPORT:
+				if (!machine->deaf)
+					post_event(at,
+							   machine->unfit ? SHARD_EVENT_IMPORT_FAILED
+											  : SHARD_EVENT_IMPORT_READY,
+							   action->shard, 0);
+				break;
+			case SHARD_ACTION_DECISION:
+				machine->decisions[action->status]++;
+				machine->decision = *action;
+				strlcpy(machine->decision_text, action->text, sizeof(machine->decision_text));
+				break;
+			case SHARD_ACTION_STRATEGY:
+				machine->question = *action;
+				machine->question_rebalances = action->strategy->rebalance;
+				machine->question_shards = action->strategy->n_shards;
+				break;
 			case SHARD_ACTION_IMPORT_SHARD:
 				post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
@@ -192,6 +220,10 @@ act(int at, int link)
 			case SHARD_ACTION_COMMAND_DONE:
 				machine->command = action->token;
 				machine->command_good = action->flag;
+				machine->command_unknown = action->status != 0;
+				machine->command_number = action->until;
+				strlcpy(machine->command_text, action->text ? action->text : "",
+						sizeof(machine->command_text));
 				break;
 			default:
 				break;

@@ -1,0 +1,249 @@
+/*
+ * core/homes_resettle.c
+ *		Other homes for the shards of members that go, are emptied, or are lost.
+ *
+ * A home without its old owner's consent is given only in two cases: the member was written off; or the
+ * type is leased and no lease of the member can be valid any more (T4).
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/homes_plan.h"
+#include "core/membership.h"
+
+/* A leaving member's shards that move, or wait for their targets, at the same time. */
+#define EVACUATION_LIMIT 64
+
+/* How the shards of a member get other homes. */
+typedef enum Resettlement
+{
+	BY_MOVE,	  /* it leaves: by handoff, with their state */
+	ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
+	ANEW_LEASED	  /* its lease has ended: those that may be started elsewhere */
+} Resettlement;
+
+/*
+ * Is that shard one to get another home? Not one whose move can still end forward (M9): what is being
+ * copied may be staged already, with all of its state.
+ */
+static bool
+goes(const HomesShard *shard, int32 node, Resettlement how, int64 now)
+{
+	if (shard->node != node)
+		return false;
+	if (how == BY_MOVE)
+		return shard->move == SHARD_MOVE_NONE && shard->confirmed && now >= shard->not_before;
+	if (how == ANEW_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
+		return false;
+	return shard->leased == (how == ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
+}
+
+/* A new home whose state begins empty: a newer epoch, marked as lost (N1). */
+void
+shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
+					ShardProposer *proposer)
+{
+	ShardHomeRecord record;
+	ShardMapEntry change;
+	int64 n;
+
+	if (!shard_homes_record(homes, shard, &record, &n))
+		return;
+	record.epoch += leap;
+	record.lost = record.epoch;
+	record.reason = SHARD_HOME_REASON_LOST;
+	record.phase = SHARD_HOME_STABLE;
+	record.n_nodes = 1;
+	record.nodes[0] = to;
+	record.to = 0;
+	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
+	(void) shard_proposer_propose(proposer, &change, 1);
+}
+
+/*
+ * How many of a member's shards may be given other homes now? Moves are counted that are not decided
+ * yet: later, the new homes may start them when they like.
+ */
+static int
+room_for(ShardHomes *homes, int32 node, Resettlement how, int64 now)
+{
+	homes_shard_iterator iterator;
+	HomesShard *shard;
+	int under_way = 0;
+	int waiting = 0;
+
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	{
+		if (goes(shard, node, how, now))
+			waiting++;
+		else if (shard->node == node && shard->move != SHARD_MOVE_NONE &&
+				 shard->move != SHARD_MOVE_STARTING)
+			under_way++;
+	}
+	return how == BY_MOVE ? Min(waiting, EVACUATION_LIMIT - under_way) : waiting;
+}
+
+/* Other homes for the shards of a member, among those that can be given any. */
+static void
+resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardHomeReason reason,
+		 ShardProposer *proposer, const ShardRoster *roster)
+{
+	int n_types;
+	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
+	int room = room_for(homes, node, how, now);
+
+	for (int t = 0; t < n_types && room > 0; t++)
+	{
+		PlanView plan;
+		ShardAllocationView view;
+		ShardAllocation *allocation;
+		int n_shards;
+		HomesShard **shards;
+
+		if (!shard_homes_view(&plan, homes, now, types[t].key.a, roster, homes->arena))
+			continue;
+		view = shard_homes_view_good(&plan, homes->arena);
+		if (view.n_regions == 0)
+			continue;
+		shards = shard_homes_view_shards(homes, types[t].key.a, &n_shards);
+		allocation = shard_allocation_begin(&plan.settings, &view);
+		for (int i = 0; i < n_shards && room > 0; i++)
+		{
+			const char *why;
+			int32 to;
+
+			if (!goes(shards[i], node, how, now))
+				continue;
+			to = shard_homes_view_pin(&plan, shards[i]->key.shard);
+			if (to == 0 || !shard_homes_view_is_good(&plan, to))
+				to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
+			if (to == 0 || to == node)
+				continue;
+			if (how == BY_MOVE)
+				room -=
+					shard_homes_begin_move(homes, now, shards[i], to, reason, NULL, roster, &why);
+			else
+				shard_homes_replace(homes, shards[i], to, 1, proposer);
+		}
+		shard_allocation_end(allocation);
+	}
+}
+
+/* See homes_private.h. */
+void
+shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
+					 const ShardRoster *roster)
+{
+	int count;
+	ShardMapEntry *members;
+
+	members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+		bool leaves;
+
+		if (!shard_record_get_member(&members[i], &member, homes->arena) ||
+			shard_homes_count(homes, members[i].key.a) == 0)
+			continue;
+		leaves = member.status == SHARD_MEMBER_LEAVING;
+		if (leaves || (member.evacuated && shard_membership_is_member(member.status)))
+			resettle(homes, now, members[i].key.a, BY_MOVE,
+					 leaves ? SHARD_HOME_REASON_LEAVING : SHARD_HOME_REASON_EVACUATION, proposer,
+					 roster);
+	}
+}
+
+/* Is a home of a leased shard of the member being changed? */
+static bool
+is_replacing(ShardHomes *homes, int32 node, const ShardProposer *proposer)
+{
+	homes_shard_iterator iterator;
+	HomesShard *shard;
+	bool any = false;
+
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	{
+		if (shard->leased && shard->node == node)
+			any |=
+				shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_HOME, shard->key.type_id,
+															   shard->key.shard});
+	}
+	return any;
+}
+
+/* Is the lease of a member closed by us? Where in the list; -1: no. */
+static int
+find_closed(const ShardHomes *homes, int32 node)
+{
+	for (int i = 0; i < homes->n_closed; i++)
+	{
+		if (homes->closed[i] == node)
+			return i;
+	}
+	return -1;
+}
+
+/*
+ * New homes for the leased shards of a member that is lost. No grant is given to it from before its
+ * lease is found to have ended until the change is decided (L9).
+ */
+static void
+replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer,
+			   ShardRoster *roster)
+{
+	if (find_closed(homes, node) < 0)
+	{
+		/* So many at a time; the others' turn comes when these are done. */
+		if (homes->n_closed == HOMES_MAX_CLOSED)
+			return;
+		homes->closed[homes->n_closed++] = node;
+		shard_roster_close_lease(roster, node);
+	}
+	if (shard_roster_lease_ended(roster, node, now, homes->decided))
+		resettle(homes, now, node, ANEW_LEASED, SHARD_HOME_REASON_LOST, proposer, roster);
+}
+
+/* The member is there again, or has nothing leased any more: it may be granted a lease. */
+static void
+reopen(ShardHomes *homes, int32 node, const ShardProposer *proposer, ShardRoster *roster)
+{
+	int at = find_closed(homes, node);
+
+	if (at < 0 || is_replacing(homes, node, proposer))
+		return;
+	homes->closed[at] = homes->closed[--homes->n_closed];
+	shard_roster_open_lease(roster, node);
+}
+
+/* New homes for what nobody will hand off: see Resettlement. */
+void
+shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
+{
+	int count;
+	ShardMapEntry *members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+		int32 node = members[i].key.a;
+		bool gone;
+
+		if (!shard_record_get_member(&members[i], &member, homes->arena))
+			continue;
+		gone = member.status == SHARD_MEMBER_WRITTEN_OFF;
+		if (gone && shard_homes_number(homes, node, false) > 0)
+			resettle(homes, now, node, ANEW_DURABLE, SHARD_HOME_REASON_LOST, proposer, roster);
+		if ((gone || member.status == SHARD_MEMBER_DOWN ||
+			 !shard_roster_reachable(roster, node, now)) &&
+			shard_homes_number(homes, node, true) > 0)
+			replace_leased(homes, now, node, proposer, roster);
+		else
+			reopen(homes, node, proposer, roster);
+	}
+}

@@ -1,0 +1,296 @@
+/*
+ * core/homes_view.c
+ *		One type as allocation sees it: its regions, their shards, pins, and the members.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/homes_plan.h"
+#include "core/membership.h"
+
+/* Who is to be emptied is treated as if it left. */
+static ShardAllocationStage
+stage_of(const ShardMemberRecord *member)
+{
+	switch (member->status)
+	{
+		case SHARD_MEMBER_UP:
+			return member->evacuated ? SHARD_ALLOCATION_LEAVING : SHARD_ALLOCATION_STAYING;
+		case SHARD_MEMBER_JOINING:
+		case SHARD_MEMBER_WEAKLY_UP:
+			return SHARD_ALLOCATION_JOINING;
+		default:
+			return SHARD_ALLOCATION_LEAVING;
+	}
+}
+
+/* ---- pins ------------------------------------------------------------------------------------- */
+
+static int
+compare_pins(const void *a, const void *b)
+{
+	const PlanPin *x = a;
+	const PlanPin *y = b;
+
+	return x->shard < y->shard ? -1 : x->shard > y->shard;
+}
+
+/* The node that an operator wishes for a shard, 0: none. */
+int32
+shard_homes_view_pin(const PlanView *plan, int32 shard)
+{
+	PlanPin wanted = {shard, 0};
+	const PlanPin *pin =
+		plan->n_pins > 0 ? bsearch(&wanted, plan->pins, plan->n_pins, sizeof(PlanPin), compare_pins)
+						 : NULL;
+
+	return pin ? pin->node : 0;
+}
+
+/* The same, for the strategy that goes by pins alone. */
+static int32
+pin_of(int32 shard, void *arg)
+{
+	return shard_homes_view_pin(arg, shard);
+}
+
+/* The pins of the type. */
+static void
+view_pins(PlanView *plan, ShardHomes *homes, ShardArena *arena)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_list(homes->decided, SHARD_MAP_PIN, homes->arena, &count);
+
+	plan->pins = shard_arena_alloc(arena, sizeof(PlanPin) * Max(count, 1));
+	for (int i = 0; i < count; i++)
+	{
+		if (entries[i].key.a == plan->type_id)
+			plan->pins[plan->n_pins++] =
+				(PlanPin){entries[i].key.b, shard_record_get_pin(&entries[i])};
+	}
+	if (plan->n_pins > 1)
+		qsort(plan->pins, plan->n_pins, sizeof(PlanPin), compare_pins);
+}
+
+/* ---- shards and members ----------------------------------------------------------------------- */
+
+static int
+compare_age(const void *a, const void *b)
+{
+	const HomesShard *x = *(const HomesShard *const *) a;
+	const HomesShard *y = *(const HomesShard *const *) b;
+
+	if (x->n != y->n)
+		return x->n < y->n ? -1 : 1;
+	return x->key.shard < y->key.shard ? -1 : x->key.shard > y->key.shard;
+}
+
+/* Shards of a type in the order in which they got their homes. */
+HomesShard **
+shard_homes_view_shards(ShardHomes *homes, int32 type_id, int *count)
+{
+	HomesShard **list =
+		shard_arena_alloc(homes->arena, sizeof(HomesShard *) * Max(homes->shards->members, 1));
+	homes_shard_iterator iterator;
+	HomesShard *shard;
+
+	*count = 0;
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	{
+		if (shard->key.type_id == type_id)
+			list[(*count)++] = shard;
+	}
+	qsort(list, *count, sizeof(HomesShard *), compare_age);
+	return list;
+}
+
+/* The members, as allocation sees them. Those that are gone are not in the view. */
+static void
+view_members(PlanView *plan, ShardHomes *homes, int64 now, const ShardRoster *roster,
+			 ShardArena *arena)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
+	ShardAllocationMember *members =
+		shard_arena_alloc(arena, sizeof(ShardAllocationMember) * Max(count, 1));
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+
+		if (!shard_record_get_member(&entries[i], &record, arena) ||
+			record.status == SHARD_MEMBER_REMOVED || record.status == SHARD_MEMBER_WRITTEN_OFF)
+			continue;
+		members[n].node = entries[i].key.a;
+		members[n].stage = stage_of(&record);
+		members[n].reachable = shard_roster_reachable(roster, entries[i].key.a, now);
+		/* A member that lacks a bit which the type's settings need cannot run it (I5). */
+		members[n].suitable = shard_membership_has_role(&record, plan->type.role) &&
+							  (plan->type.features & ~record.features) == 0;
+		members[n].weight = SHARD_ALLOCATION_WEIGHT_ONE;
+		members[n++].app_version = record.app_version;
+	}
+	plan->view.members = members;
+	plan->view.n_members = n;
+}
+
+/* Where a region is in the view, -1 if it is not there. */
+static int
+region_of(const ShardAllocationRegion *regions, int n_regions, int32 node)
+{
+	for (int i = 0; i < n_regions; i++)
+	{
+		if (regions[i].node == node)
+			return i;
+	}
+	return -1;
+}
+
+/* Where the shard is, or will be. */
+static int32
+place_of(const HomesShard *shard)
+{
+	bool moves = shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_ABORTING &&
+				 shard->move != SHARD_MOVE_STARTING;
+
+	return moves ? shard->target : shard->node;
+}
+
+/*
+ * The shards of each region of the view, oldest first, and behind them those that are pinned: they are
+ * not the ones to be moved away. A moving shard counts where it will be, and is among those that move
+ * until that is decided.
+ */
+static void
+view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, int n_regions,
+			ShardArena *arena)
+{
+	int n_shards;
+	HomesShard **shards = shard_homes_view_shards(homes, plan->type_id, &n_shards);
+	int *places = shard_arena_alloc(homes->arena, sizeof(int) * Max(n_shards, 1));
+	int32 **lists = shard_arena_alloc(homes->arena, sizeof(int32 *) * Max(n_regions, 1));
+
+	plan->moving = shard_arena_alloc(arena, sizeof(int32) * Max(n_shards, 1));
+	for (int i = 0; i < n_shards; i++)
+	{
+		HomesShard *shard = shards[i];
+
+		if (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING)
+			plan->moving[plan->n_moving++] = shard->key.shard;
+		places[i] = region_of(regions, n_regions, place_of(shard));
+		if (places[i] >= 0)
+			regions[places[i]].n_shards++;
+	}
+	for (int r = 0; r < n_regions; r++)
+	{
+		lists[r] = shard_arena_alloc(arena, sizeof(int32) * Max(regions[r].n_shards, 1));
+		regions[r].shards = lists[r];
+	}
+	for (int pinned = 0; pinned <= 1; pinned++)
+	{
+		for (int i = 0; i < n_shards; i++)
+		{
+			bool is_pinned = shard_homes_view_pin(plan, shards[i]->key.shard) != 0;
+
+			if (places[i] >= 0 && is_pinned == (pinned == 1))
+				*lists[places[i]]++ = shards[i]->key.shard;
+		}
+	}
+}
+
+/* The regions that host the type, with their shards. */
+static void
+view_regions(PlanView *plan, ShardHomes *homes, ShardArena *arena)
+{
+	ShardAllocationRegion *regions =
+		shard_arena_alloc(arena, sizeof(ShardAllocationRegion) * Max(homes->n_regions, 1));
+	int n = 0;
+
+	for (int r = 0; r < homes->n_regions && n < SHARD_ALLOCATION_MAX_REGIONS; r++)
+	{
+		if (!homes->regions[r].stopped && shard_homes_hosts(&homes->regions[r], plan->type_id))
+			regions[n++].node = homes->regions[r].node;
+	}
+	view_shards(plan, homes, regions, n, arena);
+	plan->view.regions = regions;
+	plan->view.n_regions = n;
+}
+
+/* The settings of the type's strategy: its own, or those of this coordinator's node. */
+static ShardAllocationSettings
+settings_of(const ShardHomes *homes, const ShardTypeRecord *type)
+{
+	ShardAllocationSettings settings = shard_allocation_defaults(
+		type->strategy ? (ShardAllocationKind) type->strategy : SHARD_ALLOCATION_LEAST_SHARD);
+
+	if (type->allocation.kind != 0)
+		return type->allocation;
+	if (homes->settings.absolute_limit > 0)
+		settings.rebalance_absolute_limit = homes->settings.absolute_limit;
+	if (homes->settings.relative_limit > 0)
+		settings.rebalance_relative_limit = homes->settings.relative_limit;
+	return settings;
+}
+
+/* The view of a type, in the arena; false if the type is not known. */
+bool
+shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
+				 const ShardRoster *roster, ShardArena *arena)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+
+	memset(plan, 0, sizeof(PlanView));
+	plan->type_id = type_id;
+	if (!entry || !shard_record_get_type(entry, &plan->type, arena))
+		return false;
+	plan->settings = settings_of(homes, &plan->type);
+	plan->view.pin = pin_of;
+	plan->view.pin_arg = plan;
+	view_pins(plan, homes, arena);
+	view_members(plan, homes, now, roster, arena);
+	view_regions(plan, homes, arena);
+	return true;
+}
+
+/* May that node be given a shard now? Strategies order by suitability, they do not refuse. */
+bool
+shard_homes_view_is_good(const PlanView *plan, int32 node)
+{
+	for (int i = 0; i < plan->view.n_members; i++)
+	{
+		const ShardAllocationMember *member = &plan->view.members[i];
+
+		if (member->node == node)
+			return member->stage == SHARD_ALLOCATION_STAYING && member->reachable &&
+				   member->suitable;
+	}
+	return false;
+}
+
+/*
+ * A view without the regions that cannot be given anything: members that are unreachable, leaving or
+ * not up yet.
+ */
+ShardAllocationView
+shard_homes_view_good(const PlanView *plan, ShardArena *arena)
+{
+	ShardAllocationView view = plan->view;
+	ShardAllocationRegion *regions =
+		shard_arena_alloc(arena, sizeof(ShardAllocationRegion) * Max(view.n_regions, 1));
+	int n = 0;
+
+	for (int i = 0; i < view.n_regions; i++)
+	{
+		if (shard_homes_view_is_good(plan, view.regions[i].node))
+			regions[n++] = view.regions[i];
+	}
+	view.regions = regions;
+	view.n_regions = n;
+	return view;
+}

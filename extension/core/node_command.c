@@ -1,0 +1,405 @@
+/*
+ * core/node_command.c
+ *		Operators' commands, from any node: carried out by the coordinator, which may be another one.
+ *
+ * A command is carried out at most once (M18). It is sent to the coordinator of one ballot, again until
+ * that one answers, under a number that rises; the coordinator carries out a number that is greater
+ * than all before of that incarnation, and nothing else. When the coordinator changes while a command is
+ * with it, nobody knows whether it was carried out, and the operator is told so. A command that was not
+ * sent yet waits for a coordinator.
+ *
+ * All of this is volatile: if a process dies, its operators have lost their connections anyway, or hear
+ * from the other side that the outcome is unknown.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+
+/* Commands that wait at the same time; more are refused. */
+#define MAX_COMMANDS 1000
+
+/* COMMAND_ANSWER's status. */
+#define ANSWER_KNOWN 0
+#define ANSWER_UNKNOWN 1 /* it may be carried out */
+#define ANSWER_NOT_ME 2	 /* the one that was asked does not hold that office: nothing was done */
+
+/* ---- answers ---------------------------------------------------------------------------------- */
+
+/* The end of a command, for whoever wants it: this node, or another one. */
+static void
+answer(ShardNode *node, ShardAsker asker, bool good, int status, int64 number, const char *why)
+{
+	ShardControl *message;
+
+	if (asker.node == 0)
+	{
+		shard_node_step_answer(node, asker.token, good, number, status == ANSWER_UNKNOWN, why);
+		return;
+	}
+	message = shard_action_send(node->out, asker.node, SHARD_CONTROL_COMMAND_ANSWER);
+	message->token = asker.token;
+	message->flag = good;
+	message->status = status;
+	message->n = Max(number, 0);
+	message->text = why && !good ? shard_arena_copy(node->out->arena, why, strlen(why) + 1) : NULL;
+}
+
+/* Commands whose end has come meanwhile. */
+void
+shard_node_command_answer(ShardNode *node)
+{
+	ShardHomesAnswer end;
+
+	while (node->homes && shard_homes_next_answer(node->homes, &end))
+		answer(node, end.asker, end.good, end.unknown ? ANSWER_UNKNOWN : ANSWER_KNOWN, end.number,
+			   shard_arena_copy(node->out->arena, end.why, strlen(end.why) + 1));
+}
+
+/* ---- the coordinator's side ------------------------------------------------------------------- */
+
+/* Change the status of a member. */
+static bool
+set_status(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardMemberStatus status,
+		   const char **why)
+{
+	bool good =
+		shard_roster_set_status(node->roster, now, event->node, status, node->proposer, why);
+
+	if (good)
+		shard_homes_note_who(node->homes, event->node, event->text);
+	return good;
+}
+
+/* Empty a member, or no more. */
+static bool
+evacuate(ShardNode *node, const ShardNodeEvent *event, const char **why)
+{
+	bool good = shard_roster_evacuate(node->roster, event->node, event->flag, node->proposer, why);
+
+	if (good)
+		shard_homes_note_who(node->homes, event->node, event->text);
+	return good;
+}
+
+static ShardHomesResult
+result_of(bool good)
+{
+	return good ? SHARD_HOMES_DONE : SHARD_HOMES_REFUSED;
+}
+
+/* Carry out a command; the office is held. */
+static ShardHomesResult
+carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, int64 *number,
+		  const char **why)
+{
+	ShardShardRef shard = event->n_shards > 0 ? event->shards[0] : (ShardShardRef){0};
+
+	switch (event->kind)
+	{
+		case SHARD_EVENT_DOWN:
+			return result_of(set_status(node, now, event, SHARD_MEMBER_DOWN, why));
+		case SHARD_EVENT_WRITE_OFF:
+			return result_of(set_status(node, now, event, SHARD_MEMBER_WRITTEN_OFF, why));
+		case SHARD_EVENT_EVACUATE:
+			return result_of(evacuate(node, event, why));
+		case SHARD_EVENT_ADMIT:
+			return result_of(
+				shard_roster_admit(node->roster, now, event->node, node->proposer, why));
+		case SHARD_EVENT_ADDRESS:
+			return result_of(
+				shard_roster_set_address(node->roster, node->id, event->text, node->proposer, why));
+		case SHARD_EVENT_LEASE_TTL:
+			return result_of(
+				shard_roster_change_ttl(node->roster, event->number, node->proposer, why));
+		case SHARD_EVENT_MOVE:
+			return shard_homes_move(node->homes, now, shard.type_id, shard.shard, event->node,
+									event->text, asker, node->roster, node->out, why);
+		case SHARD_EVENT_PIN:
+			return result_of(shard_homes_pin(node->homes, now, shard.type_id, shard.shard,
+											 event->node, event->text, node->proposer, node->out,
+											 why));
+		case SHARD_EVENT_GIVE_UP:
+			return result_of(shard_homes_give_up(node->homes, now, shard.type_id, shard.shard,
+												 node->proposer, node->roster, node->out, why));
+		case SHARD_EVENT_REBALANCE:
+			return shard_homes_rebalance(node->homes, now, shard.type_id, event->text, asker,
+										 node->roster, node->out, number, why);
+		default:
+			*why = "there is no such command";
+			return SHARD_HOMES_REFUSED;
+	}
+}
+
+/* Carry out a command and tell its end, if that is known at once. */
+static void
+execute(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker)
+{
+	const char *why = NULL;
+	int64 number = 0;
+	ShardHomesResult result = carry_out(node, now, event, asker, &number, &why);
+
+	if (result != SHARD_HOMES_WAITS)
+		answer(node, asker, result == SHARD_HOMES_DONE, ANSWER_KNOWN, number, why);
+}
+
+/* Is the command newer than all that came of that incarnation? */
+static bool
+is_new(ShardNode *node, const ShardControl *message)
+{
+	NodeAsked *asked = NULL;
+
+	for (int i = 0; i < node->n_asked; i++)
+	{
+		if (node->asked[i].node == message->from)
+			asked = &node->asked[i];
+	}
+	if (!asked)
+	{
+		node->asked = node->asked ? repalloc(node->asked, (node->n_asked + 1) * sizeof(NodeAsked))
+								  : palloc(sizeof(NodeAsked));
+		asked = &node->asked[node->n_asked++];
+		*asked = (NodeAsked){.node = message->from};
+	}
+	if (asked->inc_no > message->from_inc ||
+		(asked->inc_no == message->from_inc && asked->token >= message->token))
+		return false;
+	asked->inc_no = message->from_inc;
+	asked->token = message->token;
+	return true;
+}
+
+/* A command of another member's operator. */
+static void
+commanded(ShardNode *node, int64 now, const ShardControl *message)
+{
+	ShardAsker asker = {message->from, message->token};
+	ShardNodeEvent event = {.kind = (ShardNodeEventKind) message->status,
+							.node = message->node,
+							.number = message->n,
+							.flag = message->flag,
+							.text = message->text,
+							.n_shards = message->n_shards,
+							.shards = message->shards,
+							.n_nodes = message->n_nodes,
+							.nodes = message->nodes};
+	ShardMemberRecord member;
+
+	if (!shard_node_get_member(node, message->from, &member) || message->from_inc == 0 ||
+		member.inc_no != message->from_inc || !shard_membership_is_member(member.status) ||
+		!shard_node_command_forwards(event.kind))
+		return;
+	if (!node->in_office || shard_proposer_ballot(node->proposer) != message->b)
+		answer(node, asker, false, ANSWER_NOT_ME, 0, NULL);
+	else if (is_new(node, message))
+		execute(node, now, &event, asker);
+}
+
+/* ---- the side of the operator ----------------------------------------------------------------- */
+
+/* Is it a command that any node takes, for the coordinator? */
+bool
+shard_node_command_forwards(ShardNodeEventKind kind)
+{
+	switch (kind)
+	{
+		case SHARD_EVENT_DOWN:
+		case SHARD_EVENT_WRITE_OFF:
+		case SHARD_EVENT_ADMIT:
+		case SHARD_EVENT_MOVE:
+		case SHARD_EVENT_PIN:
+		case SHARD_EVENT_EVACUATE:
+		case SHARD_EVENT_GIVE_UP:
+		case SHARD_EVENT_REBALANCE:
+		case SHARD_EVENT_LEASE_TTL:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* How long the end of a command may take. */
+static int64
+patience(const ShardNode *node, const ShardNodeEvent *event)
+{
+	const ShardMapEntry *entry;
+	ShardTypeRecord type;
+	int64 handoff = node->config.homes.handoff_timeout;
+
+	if (event->kind != SHARD_EVENT_MOVE || event->n_shards == 0)
+		return SHARD_COMMAND_PATIENCE;
+	entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, event->shards[0].type_id, 0});
+	if (entry && shard_record_get_type(entry, &type, node->arena))
+		handoff = Max(handoff, type.handoff_timeout_ms * SHARD_MS);
+	/* The move before it, the question to the target, and the move itself. */
+	return SHARD_COMMAND_PATIENCE + SHARD_PREPARE_TIMEOUT + 2 * handoff;
+}
+
+/* Send a command to the coordinator of the day, if there is one. */
+static void
+send_command(ShardNode *node, int64 now, NodeCommand *command)
+{
+	ShardControl *message;
+
+	if (node->coordinator == 0 || node->coordinator == node->id || !node->admitted ||
+		now - node->coordinator_heard >= SHARD_ELECTION_TIMEOUT)
+		return;
+	message = shard_action_send(node->out, node->coordinator, SHARD_CONTROL_COMMAND);
+	message->b = command->ballot = node->coordinator_ballot;
+	message->token = command->number;
+	message->status = command->event.kind;
+	message->node = command->event.node;
+	message->n = Max(command->event.number, 0);
+	message->flag = command->event.flag;
+	message->text = command->event.text ? shard_arena_copy(node->out->arena, command->event.text,
+														   strlen(command->event.text) + 1)
+										: NULL;
+	message->n_shards = command->event.n_shards;
+	message->shards = shard_arena_copy(node->out->arena, &command->shard, sizeof(ShardShardRef));
+	command->next_send = now + SHARD_RETRY_INTERVAL;
+}
+
+/* The command at that place of the list is over. */
+static void
+drop_command(ShardNode *node, int at)
+{
+	if (node->commands[at].event.text)
+		pfree(unconstify(char *, node->commands[at].event.text));
+	node->n_commands--;
+	memmove(&node->commands[at], &node->commands[at + 1],
+			sizeof(NodeCommand) * (node->n_commands - at));
+}
+
+static void
+end_command(ShardNode *node, int at, bool good, int status, int64 number, const char *why)
+{
+	answer(node, (ShardAsker){0, node->commands[at].event.token}, good, status, number, why);
+	drop_command(node, at);
+}
+
+/* Keep a command until its end is known. */
+static void
+keep_command(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	size_t size = sizeof(NodeCommand) * (node->n_commands + 1);
+	NodeCommand *command;
+
+	if (node->n_commands == MAX_COMMANDS)
+	{
+		answer(node, (ShardAsker){0, event->token}, false, ANSWER_KNOWN, 0,
+			   "too many commands wait for the coordinator");
+		return;
+	}
+	node->commands = node->commands ? repalloc(node->commands, size) : palloc(size);
+	command = &node->commands[node->n_commands++];
+	memset(command, 0, sizeof(*command));
+	command->event = *event;
+	command->event.text = event->text ? pstrdup(event->text) : NULL;
+	if (event->n_shards > 0)
+		command->shard = event->shards[0];
+	command->event.n_shards = Min(event->n_shards, 1);
+	command->event.shards = NULL;
+	command->event.nodes = NULL;
+	command->event.n_nodes = 0;
+	/* Rises beyond what an earlier process of this incarnation gave out. */
+	command->number = node->last_command = Max(node->last_command + 1, now);
+	command->deadline = now + patience(node, event);
+	send_command(node, now, command);
+}
+
+/* A command of this node's operator. True: it was one. */
+bool
+shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	if (event->kind == SHARD_EVENT_ADDRESS && !node->in_office)
+		shard_node_step_done(node, event->token, false, "this node is not the coordinator");
+	else if (event->kind == SHARD_EVENT_WRITE_OFF && shard_node_journal_give_up(node, event->node))
+		shard_node_step_done(
+			node, event->token, false,
+			"the journal is restored without that node; then it can be written off");
+	else if (event->kind == SHARD_EVENT_ADDRESS ||
+			 (shard_node_command_forwards(event->kind) && node->in_office))
+		execute(node, now, event, (ShardAsker){0, event->token});
+	else if (shard_node_command_forwards(event->kind))
+		keep_command(node, now, event);
+	else
+		return false;
+	return true;
+}
+
+/* The coordinator's answer. */
+static void
+answered(ShardNode *node, const ShardControl *message)
+{
+	for (int i = 0; i < node->n_commands; i++)
+	{
+		NodeCommand *command = &node->commands[i];
+
+		if (command->number != message->token || command->ballot == 0)
+			continue;
+		if (message->status == ANSWER_NOT_ME)
+			/* Sure not to have been carried out: it may go to another one. */
+			command->ballot = 0;
+		else
+			end_command(node, i, message->flag, message->status, message->n, message->text);
+		return;
+	}
+}
+
+void
+shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message)
+{
+	if (message->kind == SHARD_CONTROL_COMMAND)
+		commanded(node, now, message);
+	else if (message->kind == SHARD_CONTROL_COMMAND_ANSWER)
+		answered(node, message);
+}
+
+/* Commands that wait: for a coordinator, for its answer, or in vain. */
+void
+shard_node_command_tick(ShardNode *node, int64 now)
+{
+	for (int i = node->n_commands - 1; i >= 0; i--)
+	{
+		NodeCommand *command = &node->commands[i];
+		bool sent = command->ballot != 0;
+
+		if (!node->running || node->fenced)
+			end_command(node, i, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
+						node->fenced ? "this node is fenced" : "this incarnation was downed");
+		else if (sent && command->ballot != node->coordinator_ballot)
+			end_command(
+				node, i, false, ANSWER_UNKNOWN, 0,
+				"the coordinator has changed meanwhile: perhaps it is carried out all the same");
+		else if (!sent && node->in_office)
+		{
+			ShardNodeEvent event = command->event;
+
+			event.shards = &command->shard;
+			execute(node, now, &event, (ShardAsker){0, event.token});
+			drop_command(node, i);
+		}
+		else if (now >= command->deadline)
+			end_command(
+				node, i, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
+				sent ? "the coordinator has not answered: perhaps it is carried out all the same"
+					 : "the cluster has no coordinator that could carry it out");
+		else if (!sent || now >= command->next_send)
+			send_command(node, now, command);
+	}
+}
+
+void
+shard_node_command_destroy(ShardNode *node)
+{
+	while (node->n_commands > 0)
+		drop_command(node, 0);
+	if (node->commands)
+		pfree(node->commands);
+	if (node->asked)
+		pfree(node->asked);
+}
