@@ -106,7 +106,7 @@ report_fenced(const ShardCallHeader *header, const ShardMemberRecord *record)
 
 /* Of the cluster and for this node? */
 static Verdict
-judge_target(const ShardCallHeader *header, const ShardPlaneView *view)
+judge_target(const ShardCallHeader *header, const ShardPlaneView *view, bool own)
 {
 	if (!view->known || !view->push)
 		return VERDICT_LATER;
@@ -125,7 +125,11 @@ judge_target(const ShardCallHeader *header, const ShardPlaneView *view)
 		ereport(ERROR, (errcode(SHARD_ERRCODE_STRANGER),
 						errmsg("this is node %d, not node %d", view->node, header->to),
 						errhint("See the addresses in shard_members.")));
-	if (header->from == view->node)
+	if (own && header->from != view->node)
+		ereport(ERROR, (errcode(SHARD_ERRCODE_STRANGER),
+						errmsg("node %d must not call what node %d calls itself", header->from,
+							   view->node)));
+	if (!own && header->from == view->node)
 		ereport(ERROR, (errcode(SHARD_ERRCODE_STRANGER),
 						errmsg("node %d is called by another node %d", view->node, header->from),
 						errhint("One of the two is a copy of the other.")));
@@ -220,7 +224,7 @@ check_caller(ShardCallee *callee)
 		(void) shard_catalog_lock(false);
 		callee->db = shard_shmem_database_or_make(MyDatabaseId);
 		shard_plane_get(callee->db, &callee->view);
-		if (judge_target(&callee->header, &callee->view) == VERDICT_GOOD &&
+		if (judge_target(&callee->header, &callee->view, callee->own) == VERDICT_GOOD &&
 			judge_sender(&callee->header) == VERDICT_GOOD)
 			return;
 		if (shard_plane_now() > deadline)
@@ -244,14 +248,15 @@ read_header(ShardCallee *callee)
 						errhint("Update the extension on the older node.")));
 }
 
-void
-shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee)
+static void
+begin(FunctionCallInfo fcinfo, ShardCallee *callee, bool own)
 {
 	bytea *call;
 
 	check_place(fcinfo);
 	shard_visitor_here();
 	memset(callee, 0, sizeof(ShardCallee));
+	callee->own = own;
 	callee->context = CurrentMemoryContext;
 	call = PG_GETARG_BYTEA_PP(0);
 	callee->reader.at = VARDATA_ANY(call);
@@ -263,6 +268,18 @@ shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee)
 	/* the statement's own transaction has a snapshot */
 	shard_callee_commit(callee);
 	check_caller(callee);
+}
+
+void
+shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee)
+{
+	begin(fcinfo, callee, false);
+}
+
+void
+shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee)
+{
+	begin(fcinfo, callee, true);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------- */

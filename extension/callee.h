@@ -21,6 +21,7 @@ typedef struct ShardCallee
 	ShardCallHeader header; /* of the call */
 	ShardReader reader;		/* the call's bytes behind the header; they live as long as the call */
 	MemoryContext context;	/* the caller's, for the answer */
+	bool own;				/* the caller is this node itself */
 } ShardCallee;
 
 /*
@@ -29,6 +30,12 @@ typedef struct ShardCallee
  * Errors as in peer_errors.h. Nothing else of ours was locked or read in the transaction.
  */
 extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
+
+/*
+ * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may
+ * execute it can say so: the procedure asks for a proof of its own.
+ */
+extern void shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee);
 
 /*
  * Ends the transaction, and with it all locks, and begins another one that holds nothing. The commit is

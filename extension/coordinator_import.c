@@ -1,31 +1,361 @@
 /*
  * coordinator_import.c
- *		Copying shards to this node (M4), over connections of the coordinator worker's own.
+ *		Copying shards to this node (M4): who does it, how many at a time, what came of it.
+ *
+ * The coordinator worker must not wait, nor run user code. So it calls shard_peer.import() of its own
+ * database, by asynchronous connections to the node's registered address; each call runs in a backend
+ * (import.c). One call for a shard at a time, a few at once, the rest in a queue. The coordinator of the
+ * cluster asks again until it is answered or has decided otherwise (M11): what is under way is not begun
+ * twice, and what nobody wants any more is cancelled, by closing its connection.
+ *
+ * Nothing is durable here. A call that was cancelled or cut may have staged the shard all the same: then
+ * the next one is told so by the ownership row, and a newer fact ends what is staged (M14).
  */
 #include "postgres.h"
 
+#include "lib/ilist.h"
+#include "utils/memutils.h"
+
+#include "coordinator_link.h"
 #include "coordinator_private.h"
+#include "core/copy.h"
+#include "fault.h"
+#include "import_progress.h"
+#include "peer.h"
 
 #include "compat.h"
 
+/* Copies at a time. More would only share the disks, and a shard that is being copied stands still. */
+#define SLOTS 4
+
+/* For all of a call: the backend has time-outs for each step, so this is for one that is frozen. */
+#define PREPARE_TIMEOUT_MS (60 * 1000)
+#define ROWS_TIMEOUT_MS (3600 * 1000)
+
+/* This server's own connections: there is nobody to be spared. */
+#define LONGEST_BACKOFF_MS 200
+
+/* A connection without a call is closed after this. */
+#define IDLE (60 * SHARD_SECOND)
+
+/* How often it is looked whether a copy is still wanted. */
+#define LOOK_EVERY (200 * SHARD_MS)
+
+typedef struct Job
+{
+	dlist_node link; /* in the queue, oldest first; not while it has a slot */
+	ShardCopyKind kind;
+	ShardShardRef shard;
+	int32 node;
+} Job;
+
+typedef struct Slot
+{
+	ShardPeer *peer;
+	Job *job; /* NULL: free */
+	bool called;
+	int64 used; /* when a call ended */
+} Slot;
+
+static dlist_head queue = DLIST_STATIC_INIT(queue);
+static Slot slots[SLOTS];
+static ShardUuid key;
+static bool has_key = false;
+static int64 look_at = 0;
+
+/* ---- jobs ------------------------------------------------------------------------------------- */
+
+static bool
+is_of(const Job *job, const ShardShardRef *shard)
+{
+	return job->shard.type_id == shard->type_id && job->shard.shard == shard->shard;
+}
+
+static Slot *
+slot_of(const ShardShardRef *shard)
+{
+	for (int i = 0; i < SLOTS; i++)
+		if (slots[i].job != NULL && is_of(slots[i].job, shard))
+			return &slots[i];
+	return NULL;
+}
+
+static Job *
+queued(const ShardShardRef *shard)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &queue)
+	{
+		Job *job = dlist_container(Job, link, iter.cur);
+
+		if (is_of(job, shard))
+			return job;
+	}
+	return NULL;
+}
+
+static void
+free_slot(Slot *slot)
+{
+	if (slot->job != NULL)
+		pfree(slot->job);
+	slot->job = NULL;
+	slot->called = false;
+	slot->used = shard_plane_now();
+}
+
+/* Ends a call that nobody waits for: its backend notices. */
+static void
+cancel(Slot *slot)
+{
+	shard_peer_close(slot->peer, false);
+	free_slot(slot);
+}
+
+static void
+drop(Job *job)
+{
+	dlist_delete(&job->link);
+	pfree(job);
+}
+
+/* Tells the machine what came of a job. It may give new ones, so the job is over before. */
+static void
+report(const ShardShardRef *shard, ShardNodeEventKind kind, const char *text)
+{
+	ShardShardRef copy = *shard;
+
+	shard_coordinator_event(
+		&(ShardNodeEvent){.kind = kind, .n_shards = 1, .shards = &copy, .text = text});
+}
+
+/*
+ * IMPORT_SHARD or PREPARE_IMPORT. Asked again while it is under way: it will be answered.
+ */
 void
 shard_coordinator_import(const ShardAction *action)
 {
-	ShardShardRef shard = action->shard;
+	ShardCopyKind kind =
+		action->kind == SHARD_ACTION_PREPARE_IMPORT ? SHARD_COPY_PREPARE : SHARD_COPY_ROWS;
+	Slot *slot = slot_of(&action->shard);
+	Job *job = slot != NULL ? slot->job : queued(&action->shard);
 
-	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_IMPORT_FAILED,
-											  .n_shards = 1,
-											  .shards = &shard,
-											  .text = "moving shards is not supported yet"});
-}
-
-bool
-shard_coordinator_import_run(void)
-{
-	return false;
+	if (job != NULL)
+	{
+		if (job->shard.move_id > action->shard.move_id || job->shard.epoch > action->shard.epoch ||
+			(job->shard.move_id == action->shard.move_id &&
+			 job->shard.epoch == action->shard.epoch && job->kind >= kind))
+			return;
+		if (slot != NULL)
+			cancel(slot);
+		else
+			drop(job);
+	}
+	job = MemoryContextAllocZero(TopMemoryContext, sizeof(Job));
+	job->kind = kind;
+	job->shard = action->shard;
+	job->node = action->node;
+	dlist_push_tail(&queue, &job->link);
+	shard_coordinator.again = true;
 }
 
 void
 shard_coordinator_import_forget(void)
 {
+	dlist_mutable_iter iter;
+
+	for (int i = 0; i < SLOTS; i++)
+	{
+		if (slots[i].peer != NULL)
+			shard_peer_destroy(slots[i].peer);
+		slots[i].peer = NULL;
+		free_slot(&slots[i]);
+	}
+	dlist_foreach_modify (iter, &queue)
+		drop(dlist_container(Job, link, iter.cur));
+}
+
+/* ---- what is wanted --------------------------------------------------------------------------- */
+
+/* Whether the cluster has not decided otherwise, as far as this node has learned. */
+static bool
+is_wanted(const Job *job)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(shard_node_learned(shard_coordinator.node),
+						(ShardMapKey){SHARD_MAP_HOME, job->shard.type_id, job->shard.shard});
+	ShardHomeRecord home;
+
+	if (entry == NULL || !shard_record_get_home(entry, &home))
+		return true;
+	return home.epoch < job->shard.epoch && home.move_id <= job->shard.move_id;
+}
+
+static void
+drop_unwanted(void)
+{
+	dlist_mutable_iter iter;
+
+	for (int i = 0; i < SLOTS; i++)
+		if (slots[i].job != NULL && !is_wanted(slots[i].job))
+			cancel(&slots[i]);
+	dlist_foreach_modify (iter, &queue)
+	{
+		Job *job = dlist_container(Job, link, iter.cur);
+
+		if (!is_wanted(job))
+			drop(job);
+	}
+}
+
+/* ---- calls ------------------------------------------------------------------------------------ */
+
+static void
+call(Slot *slot)
+{
+	CoordinatorState *state = &shard_coordinator;
+	const ShardPlaneView *view = &state->view;
+	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
+							  .cluster = view->cluster,
+							  .era = view->era,
+							  .from = view->node,
+							  .from_inc = view->inc_no,
+							  .incarnation = view->incarnation,
+							  .to = view->node,
+							  .to_inc = view->inc_no,
+							  .known_n = view->learned_n};
+	ShardImportCall what = {.kind = slot->job->kind,
+							.shard = slot->job->shard,
+							.node = slot->job->node};
+	StringInfoData out;
+
+	if (!has_key)
+		shard_import_make_key(state->db, &key);
+	has_key = true;
+	what.key = key;
+	initStringInfo(&out);
+	shard_packet_put_header(&out, &header);
+	shard_copy_put_import(&out, &what);
+	slot->called = true;
+	shard_peer_call(slot->peer, "import", out.data, out.len,
+					what.kind == SHARD_COPY_PREPARE ? PREPARE_TIMEOUT_MS : ROWS_TIMEOUT_MS);
+	pfree(out.data);
+	shard_fault("import_called");
+}
+
+/* The copy is there, or can be made. */
+static void
+take_answer(Slot *slot)
+{
+	ShardShardRef shard = slot->job->shard;
+	ShardCopyKind kind = slot->job->kind;
+
+	free_slot(slot);
+	shard_fault("import_answered");
+	report(&shard, kind == SHARD_COPY_PREPARE ? SHARD_EVENT_IMPORT_READY : SHARD_EVENT_STAGED,
+		   NULL);
+}
+
+static void
+take_failure(Slot *slot)
+{
+	ShardShardRef shard = slot->job->shard;
+	const char *text;
+	char *copy;
+
+	(void) shard_peer_error(slot->peer, &text);
+	copy = pstrdup(text);
+	free_slot(slot);
+	report(&shard, SHARD_EVENT_IMPORT_FAILED, copy);
+}
+
+/* Gives the oldest job of the queue to a free slot. */
+static void
+take_job(Slot *slot)
+{
+	if (slot->job != NULL || dlist_is_empty(&queue))
+		return;
+	slot->job = dlist_container(Job, link, dlist_pop_head_node(&queue));
+	if (slot->peer == NULL)
+	{
+		slot->peer = shard_peer_create("import");
+		shard_peer_limit_backoff(slot->peer, LONGEST_BACKOFF_MS);
+	}
+}
+
+/* Brings one forward. True: something came. */
+static bool
+run_slot(Slot *slot, const char *dsn)
+{
+	ShardPeerEvent event;
+	bool any = false;
+
+	if (slot->peer == NULL)
+		return false;
+	if (slot->job != NULL && shard_peer_state(slot->peer) == SHARD_PEER_CLOSED)
+		(void) shard_peer_open(slot->peer, dsn);
+	while ((event = shard_peer_poll(slot->peer)) != SHARD_PEER_NOTHING)
+	{
+		any = true;
+		if (slot->job == NULL)
+			continue;
+		if (event == SHARD_PEER_ANSWER)
+			take_answer(slot);
+		else if (event == SHARD_PEER_FAILED)
+			take_failure(slot);
+	}
+	if (slot->job != NULL && !slot->called && shard_peer_state(slot->peer) == SHARD_PEER_READY)
+		call(slot);
+	if (slot->job == NULL && shard_plane_now() - slot->used > IDLE)
+		shard_peer_close(slot->peer, false);
+	return any;
+}
+
+/* Without an address of its own a node is alone: nothing can be copied to it. */
+static bool
+fail_all(void)
+{
+	bool any = false;
+
+	while (!dlist_is_empty(&queue))
+	{
+		Job *job = dlist_container(Job, link, dlist_pop_head_node(&queue));
+		ShardShardRef shard = job->shard;
+
+		pfree(job);
+		report(&shard, SHARD_EVENT_IMPORT_FAILED, "this node has no address of its own");
+		any = true;
+	}
+	return any;
+}
+
+bool
+shard_coordinator_import_run(void)
+{
+	int64 now = shard_plane_now();
+	bool any = false;
+	const char *dsn = NULL;
+
+	if (now >= look_at)
+	{
+		look_at = now + LOOK_EVERY;
+		drop_unwanted();
+	}
+	for (int i = 0; i < SLOTS; i++)
+	{
+		take_job(&slots[i]);
+		if (slots[i].job == NULL && slots[i].peer == NULL)
+			continue;
+		if (dsn == NULL)
+			dsn = shard_coordinator_link_address(shard_node_id(shard_coordinator.node));
+		if (dsn[0] == '\0' && slots[i].job != NULL)
+		{
+			dlist_push_head(&queue, &slots[i].job->link);
+			slots[i].job = NULL;
+			return fail_all();
+		}
+		any |= run_slot(&slots[i], dsn);
+	}
+	return any;
 }

@@ -136,8 +136,8 @@ shard_coordinator_link_forget(void)
 /*
  * The registered address of a member, in the current memory context; "" if it is not known.
  */
-static const char *
-address_of(int32 node)
+const char *
+shard_coordinator_link_address(int32 node)
 {
 	const ShardMapKey key = {SHARD_MAP_MEMBER, node, 0};
 	const ShardMapEntry *entry = shard_map_value(shard_node_learned(shard_coordinator.node), key);
@@ -177,7 +177,7 @@ enqueue(Link *link, const char *bytes, int length)
 void
 shard_coordinator_link_send(int32 node, const char *bytes, int length)
 {
-	const char *dsn = address_of(node);
+	const char *dsn = shard_coordinator_link_address(node);
 
 	if (dsn[0] != '\0')
 		enqueue(make_link(node, dsn, false), bytes, length);
@@ -199,7 +199,7 @@ shard_coordinator_link_send_back(const char *bytes, int length)
 void
 shard_coordinator_link_who(int32 node)
 {
-	const char *dsn = address_of(node);
+	const char *dsn = shard_coordinator_link_address(node);
 	Link *link;
 
 	if (dsn[0] == '\0')
@@ -244,7 +244,7 @@ call(Link *link)
 static void
 heard_of(int32 node)
 {
-	const char *dsn = address_of(node);
+	const char *dsn = shard_coordinator_link_address(node);
 	Link *link;
 
 	if (node == shard_node_id(shard_coordinator.node) || dsn[0] == '\0')
@@ -342,7 +342,7 @@ take_failure(Link *link)
 static void
 connect(Link *link)
 {
-	const char *dsn = link->node != 0 ? address_of(link->node) : link->dsn;
+	const char *dsn = link->node != 0 ? shard_coordinator_link_address(link->node) : link->dsn;
 
 	if (strcmp(dsn, link->dsn) != 0)
 	{

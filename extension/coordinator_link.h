@@ -27,5 +27,8 @@ extern bool shard_coordinator_link_run(void);
 /* Fills in what is known of the link to a member. */
 extern void shard_coordinator_link_report(int32 node, int64 now, ShardMemberReport *report);
 
+/* The registered address of a member, in the current memory context; "" if it is not known. */
+extern const char *shard_coordinator_link_address(int32 node);
+
 /* Closes all, and forgets whom it has heard. */
 extern void shard_coordinator_link_forget(void);

@@ -244,9 +244,8 @@ shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, 
 	return is_free(table, copy, blocked_by) ? SHARD_ROW_OK : SHARD_ROW_CONTENDED;
 }
 
-/* Prepares the executor for writes, once per turn and table. */
-static void
-begin_write(ShardStateTable *table)
+void
+shard_state_begin_write(ShardStateTable *table)
 {
 	EState *estate;
 
@@ -380,7 +379,7 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	}
 	else if (now->state_null)
 		return true;
-	begin_write(table);
+	shard_state_begin_write(table);
 	table->estate->es_output_cid = GetCurrentCommandId(true);
 	table->estate->es_snapshot = GetActiveSnapshot();
 	ItemPointerCopy(&now->tid, &table->row->tts_tid);

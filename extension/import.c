@@ -1,0 +1,445 @@
+/*
+ * import.c
+ *		shard_peer.import: copies a shard from its old home to this node, its new one (M4, M16, M17).
+ *
+ * Called by this node's own coordinator worker, over a connection to the node's own address; so it runs in
+ * an ordinary backend, which may run user code as the type's owner, and may die without harm to others.
+ *
+ * prepare: compares the state tables of both nodes and counts rows; nothing is written. The connection to
+ * the old home is kept for the copy that follows.
+ * rows: while an answer of the old home is stored here, the next one is made there. All is stored in one
+ * transaction (import_stage.c), which waits for nothing but the answers that it has asked for, each with a
+ * time-out. Asked again, the ownership row answers.
+ *
+ * If the process dies right here: before the commit nothing of the copy is here. After it the shard is
+ * staged; who asked gets no answer, asks again, and hears so. The commit is asynchronous, under the turn
+ * lock; the answer waits for the release gate with nothing held.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "callee.h"
+#include "catalog.h"
+#include "directory.h"
+#include "fault.h"
+#include "gate.h"
+#include "import_progress.h"
+#include "import_source.h"
+#include "import_stage.h"
+#include "peer_errors.h"
+#include "registry.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_import_shard);
+
+#define CONNECT_TIMEOUT_MS 5000
+
+/* For one answer of the old home, which may have to count rows, or wait for a lock. */
+#define CALL_TIMEOUT_MS 15000
+
+/* Rows of one answer, about; enough that a call costs little, and little enough to keep in memory. */
+#define CALL_BYTES (512 * 1024)
+
+typedef struct Import
+{
+	ShardCallee callee;
+	ShardImportCall call;
+	ShardImportStage stage;
+	ShardImportProgress progress;
+	char *dsn;		/* of the old home */
+	int32 node_inc; /* its incarnation */
+} Import;
+
+/* An answer of the old home; the readers point into bytes. */
+typedef struct Answer
+{
+	char *bytes;
+	ShardReader sections;
+	ShardReader columns;
+	ShardReader counts;
+	ShardCopyPosition next;
+	bool has_next;
+} Answer;
+
+/* ---- the call --------------------------------------------------------------------------------- */
+
+static void
+read_call(Import *import)
+{
+	ShardCallee *callee = &import->callee;
+
+	if (!shard_copy_get_import(&callee->reader, &import->call) ||
+		callee->reader.at != callee->reader.end)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION), errmsg("the call of an import is damaged")));
+	if (!shard_import_is_key(callee->db, &import->call.key))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to import a shard"),
+				 errdetail("Only the coordinator worker of node %d does so.", callee->view.node)));
+}
+
+static void
+note(Import *import, ShardImportPhase phase)
+{
+	import->progress.phase = phase;
+	shard_import_note(import->callee.db, &import->progress);
+}
+
+static void
+begin_progress(Import *import)
+{
+	ShardImportProgress *progress = &import->progress;
+
+	progress->shard = import->call.shard;
+	progress->node = import->call.node;
+	progress->started = GetCurrentTimestamp();
+	note(import,
+		 import->call.kind == SHARD_COPY_PREPARE ? SHARD_IMPORT_PREPARING : SHARD_IMPORT_COPYING);
+}
+
+/* The type and the old home's address, as known here; errors unless the shard can run here. */
+static void
+look_around(Import *import)
+{
+	const ShardShardRef *shard = &import->call.shard;
+	const ShardDirectoryMember *member;
+	const ShardType *type;
+
+	shard_registry_refresh();
+	type = shard_registry_by_id(shard->type_id);
+	if (type == NULL || !type->exists || type->mode == SHARD_MODE_PROXY)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("entity type %d does not run on node %d", shard->type_id,
+							   import->callee.view.node),
+						errhint("Call shard_start() for it on that node.")));
+	(void) shard_directory_refresh();
+	member = shard_directory_find(import->call.node);
+	if (member == NULL || member->record.dsn[0] == '\0')
+		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
+						errmsg("node %d has no address that node %d knows", import->call.node,
+							   import->callee.view.node)));
+	import->stage.type = type;
+	import->stage.shard = *shard;
+	import->stage.node = import->call.node;
+	import->dsn = MemoryContextStrdup(import->callee.context, member->record.dsn);
+	import->node_inc = member->record.inc_no;
+}
+
+/* What the ownership row says of the import, in the transaction that has begun. */
+static ShardHandoffAnswer
+look(Import *import)
+{
+	ShardHandoffAnswer answer;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&import->stage.security);
+	look_around(import);
+	shard_security_end(&import->stage.security);
+	answer = shard_import_stage_judge(&import->stage, NULL);
+	PopActiveSnapshot();
+	return answer;
+}
+
+/* Raises that the shard is not to be copied here any more. */
+static void
+report_stale(const Import *import)
+{
+	ereport(ERROR,
+			(errcode(SHARD_ERRCODE_NOT_YET),
+			 errmsg("shard %d of entity type \"%s\" cannot be copied to node %d now",
+					import->call.shard.shard, import->stage.type->name, import->callee.view.node),
+			 errdetail("The node has the shard, or knows of a later home.")));
+}
+
+/* ---- the old home ----------------------------------------------------------------------------- */
+
+/* Begins a call to the old home. */
+static void
+ask(Import *import, const ShardCopyPosition *position)
+{
+	const ShardPlaneView *view = &import->callee.view;
+	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
+							  .cluster = view->cluster,
+							  .era = view->era,
+							  .from = view->node,
+							  .from_inc = view->inc_no,
+							  .incarnation = view->incarnation,
+							  .to = import->call.node,
+							  .to_inc = import->node_inc,
+							  .known_n = view->learned_n};
+	ShardExportCall call = {.kind = import->call.kind,
+							.shard = import->call.shard,
+							.type_name = import->stage.type->name,
+							.type_name_len = (int) strlen(import->stage.type->name),
+							.max_bytes = CALL_BYTES,
+							.position = *position};
+	StringInfoData out;
+
+	initStringInfo(&out);
+	shard_packet_put_header(&out, &header);
+	shard_copy_put_export(&out, &call);
+	shard_import_source_ask(&out, CALL_TIMEOUT_MS);
+	pfree(out.data);
+}
+
+static void
+damaged(const Import *import, const char *what)
+{
+	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
+					errmsg("the answer of node %d is damaged, in %s", import->call.node, what),
+					errdetail("Nothing of the shard was stored."),
+					errhint("Both nodes should run the same version of the extension.")));
+}
+
+/* Where the old home stopped. */
+static void
+read_next(const Import *import, Answer *answer, ShardReader section)
+{
+	if (!shard_copy_get_position(&section, &answer->next) || section.at != section.end)
+		damaged(import, "the place to go on from");
+	answer->has_next = true;
+}
+
+/* First reading: what is there, but for the rows. */
+static void
+survey(const Import *import, Answer *answer)
+{
+	ShardReader reader = answer->sections;
+	ShardReader section;
+	int32 kind;
+	int32 flags;
+
+	while (shard_packet_get_section(&reader, &kind, &flags, &section))
+	{
+		switch (kind)
+		{
+			case SHARD_SECTION_COLUMNS:
+				answer->columns = section;
+				break;
+			case SHARD_SECTION_COUNTS:
+				answer->counts = section;
+				break;
+			case SHARD_SECTION_NEXT:
+				read_next(import, answer, section);
+				break;
+			case SHARD_SECTION_CHUNK:
+				break;
+			default:
+				if (flags & SHARD_SECTION_MANDATORY)
+					ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+									errmsg("node %d sends a part of a shard that is not known here",
+										   import->call.node),
+									errdetail("It is a section of kind %d.", kind),
+									errhint("Update the extension on this node.")));
+		}
+	}
+	if (reader.failed || (import->call.kind == SHARD_COPY_ROWS && !answer->has_next))
+		damaged(import, "its sections");
+}
+
+/* Waits for the answer to the call under way. */
+static void
+take(const Import *import, Answer *answer)
+{
+	ShardCallHeader header;
+	int length;
+
+	memset(answer, 0, sizeof(*answer));
+	answer->bytes = shard_import_source_take(&length);
+	answer->sections = (ShardReader){answer->bytes, answer->bytes + length, false};
+	if (!shard_packet_get_header(&answer->sections, &header) ||
+		header.protocol_version != SHARD_PROTOCOL_VERSION || header.from != import->call.node)
+		damaged(import, "its header");
+	survey(import, answer);
+}
+
+/* How many rows there are, of parts that are known here. */
+static void
+read_counts(Import *import, const Answer *answer)
+{
+	ShardReader counts = answer->counts;
+	ShardCopyCount count;
+
+	while (shard_copy_get_count(&counts, &count))
+	{
+		if (count.part < SHARD_COPY_PARTS)
+			import->stage.wanted[count.part] = count.rows;
+		else if (count.rows > 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("shard %d of entity type \"%s\" has a part that node %d does not know",
+							import->call.shard.shard, import->stage.type->name,
+							import->callee.view.node),
+					 errdetail("On node %d it has " INT64_FORMAT " rows of kind %d.",
+							   import->call.node, count.rows, count.part),
+					 errhint("Update the extension on this node.")));
+	}
+	if (counts.failed || answer->counts.at == NULL || answer->columns.at == NULL)
+		damaged(import, "the description of the shard");
+	import->progress.rows_total = 0;
+	for (int part = 0; part < SHARD_COPY_PARTS; part++)
+		import->progress.rows_total += import->stage.wanted[part];
+}
+
+/* ---- copying ---------------------------------------------------------------------------------- */
+
+/* Stores the rows of an answer. */
+static void
+store(Import *import, const Answer *answer)
+{
+	ShardReader reader = answer->sections;
+	ShardReader section;
+	int32 kind;
+	int32 flags;
+
+	while (shard_packet_get_section(&reader, &kind, &flags, &section))
+	{
+		ShardCopyChunk chunk;
+
+		if (kind != SHARD_SECTION_CHUNK)
+			continue;
+		if (!shard_copy_get_chunk(&section, &chunk) || section.at != section.end)
+			damaged(import, "its rows");
+		shard_import_stage_take(&import->stage, &chunk);
+		import->progress.rows_copied += chunk.n_rows;
+		import->progress.bytes_copied += chunk.rows_len;
+	}
+	note(import, SHARD_IMPORT_COPYING);
+}
+
+/* Copies all rows; answer is the first one. In the transaction that has begun. */
+static void
+copy_rows(Import *import, Answer *answer)
+{
+	shard_import_stage_begin(&import->stage, answer->columns);
+	for (;;)
+	{
+		bool last = answer->next.part == SHARD_COPY_NONE;
+
+		if (!last)
+			ask(import, &answer->next);
+		store(import, answer);
+		pfree(answer->bytes);
+		if (last)
+			break;
+		take(import, answer);
+	}
+	shard_import_stage_complete(&import->stage);
+}
+
+/* Everything is stored: the shard is staged, if it still may be. */
+static void
+end_copy(Import *import)
+{
+	note(import, SHARD_IMPORT_STAGING);
+	shard_fault("import_after_copy");
+	switch (shard_import_stage_own(&import->stage))
+	{
+		case SHARD_HANDOFF_DO:
+			break;
+		case SHARD_HANDOFF_DONE: /* by whom, if copies of a shard wait for one another? */
+		case SHARD_HANDOFF_IGNORE:
+			report_stale(import);
+	}
+	shard_fault("import_before_commit");
+}
+
+/* It is staged already: what the row says is told again, once it is released. */
+static void
+announce_again(Import *import)
+{
+	shard_import_stage_announce(&import->stage);
+}
+
+static void
+carry_out(Import *import)
+{
+	ShardHandoffAnswer verdict = look(import);
+	bool prepare = import->call.kind == SHARD_COPY_PREPARE;
+	Answer answer;
+
+	if (verdict == SHARD_HANDOFF_IGNORE)
+		report_stale(import);
+	if (verdict == SHARD_HANDOFF_DONE)
+	{
+		announce_again(import);
+		return;
+	}
+	/* what is waited for before anything is written, is waited for with nothing held */
+	shard_callee_commit(&import->callee);
+	shard_import_source_open(import->call.node, import->dsn, CONNECT_TIMEOUT_MS);
+	ask(import, &(ShardCopyPosition){.part = SHARD_COPY_NONE, .after = ""});
+	take(import, &answer);
+	read_counts(import, &answer);
+	(void) shard_catalog_lock(false);
+	if (prepare)
+		shard_import_stage_check(&import->stage, answer.columns);
+	else
+	{
+		copy_rows(import, &answer);
+		end_copy(import);
+	}
+}
+
+static void
+note_failure(Import *import)
+{
+	MemoryContext old = MemoryContextSwitchTo(import->callee.context);
+	ErrorData *error = CopyErrorData();
+
+	strlcpy(import->progress.error, error->message != NULL ? error->message : "",
+			sizeof(import->progress.error));
+	note(import, SHARD_IMPORT_FAILED);
+	FreeErrorData(error);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * shard_peer.import(call bytea, INOUT answer bytea)
+ *
+ * Its answer is nothing but a header: that it answers says that the shard is staged, or may be copied.
+ */
+Datum
+shard_import_shard(PG_FUNCTION_ARGS)
+{
+	Import *import = palloc0(sizeof(Import));
+	StringInfoData answer;
+
+	shard_callee_begin_own(fcinfo, &import->callee);
+	read_call(import);
+	begin_progress(import);
+	PG_TRY();
+	{
+		MemoryContext old = MemoryContextSwitchTo(import->callee.context);
+
+		carry_out(import);
+		MemoryContextSwitchTo(old);
+	}
+	PG_CATCH();
+	{
+		note_failure(import);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	shard_callee_commit(&import->callee);
+	if (import->call.kind == SHARD_COPY_ROWS)
+	{
+		shard_fault("import_after_commit");
+		shard_gate_wait(import->call.shard.type_id, import->call.shard.shard, 0, XactLastCommitEnd);
+		note(import, SHARD_IMPORT_STAGED);
+	}
+	shard_fault("import_before_answer");
+	initStringInfo(&answer);
+	shard_callee_put_header(&import->callee, &answer);
+	return shard_callee_answer(&import->callee, &answer);
+}

@@ -1,0 +1,435 @@
+/*
+ * import_stage.c
+ *		A shard that is copied to this node, in the one transaction that stages it (M4).
+ *
+ * Rows of the state table are written through the executor, as their owner, with
+ * session_replication_role = replica: a copy is no change of state, so ordinary triggers and foreign keys
+ * say nothing to it, as in logical replication; triggers ENABLE REPLICA and ENABLE ALWAYS do. Messages that
+ * wait get numbers below all that this node gives itself (H6), and what the old home had taken in becomes
+ * the base of the marks (H7).
+ *
+ * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker
+ * looks at it without waiting, and goes on with its other shards in a moment. So this transaction takes
+ * table locks before a turn lock, against the order of W3; what could wait for it while it holds the turn
+ * lock writes rows of the same shard, and is kept out by shard_import_lock().
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "core/message.h"
+#include "import_progress.h"
+#include "import_stage.h"
+#include "log.h"
+#include "payload_check.h"
+#include "routing_store.h"
+#include "session.h"
+#include "statement.h"
+
+#include "compat.h"
+
+/* A turn is over by then; or a user's lock on the state table is not let go. */
+#define LOCK_TIMEOUT "10s"
+
+/* Messages that wait are numbered from here on: below those that were parked here (routing_store.c). */
+#define FIRST_SEQ (PG_INT64_MIN + 1)
+
+static ShardStatement delete_held = {"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2",
+									 2,
+									 {INT4OID, INT4OID}};
+
+static ShardStatement delete_marks = {
+	"DELETE FROM shard.shard_input WHERE type_id = $1 AND shard = $2", 2, {INT4OID, INT4OID}};
+
+static ShardStatement delete_ordered = {
+	"DELETE FROM shard.ordered WHERE type_id = $1 AND shard = $2", 2, {INT4OID, INT4OID}};
+
+static ShardStatement insert_held = {
+	"INSERT INTO shard.held (type_id, shard, entity, seq, kind, epoch, stamp, src_type, src_entity,"
+	" mid_node, mid_seq, payload, attempts, next_at, sqlstate, error, held_at, number, place)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
+	" CASE WHEN $18 IS NULL THEN 'stash' ELSE 'ordered' END)",
+	18,
+	{INT4OID, INT4OID, TEXTOID, INT8OID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID,
+	 INT8OID, BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, INT8OID}};
+
+static ShardStatement insert_mark = {
+	"INSERT INTO shard.shard_input (type_id, shard, prefix_kind, a, b, seq)"
+	" VALUES ($1, $2, $3, $4, $5, $6)",
+	6,
+	{INT4OID, INT4OID, INT2OID, INT4OID, INT4OID, INT8OID}};
+
+static ShardStatement insert_ordered = {
+	"INSERT INTO shard.ordered (type_id, shard, entity, began, expected, skipped, late)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7)",
+	7,
+	{INT4OID, INT4OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID}};
+
+static ShardStatement insert_own = {
+	"INSERT INTO shard.own (type_id, shard, epoch, state, move_id, next_node, next_epoch)"
+	" VALUES ($1, $2, $3, 'staged', $4, 0, 0) ON CONFLICT DO NOTHING",
+	4,
+	{INT4OID, INT4OID, INT4OID, INT8OID}};
+
+static ShardStatement update_own = {
+	"UPDATE shard.own SET epoch = $3, state = 'staged', move_id = $4, next_node = 0, next_epoch = 0"
+	" WHERE type_id = $1 AND shard = $2 AND epoch = $5 AND state = $6 AND coalesce(move_id, 0) = $7",
+	7,
+	{INT4OID, INT4OID, INT4OID, INT8OID, INT4OID, TEXTOID, INT8OID}};
+
+static void
+add_shard(const ShardImportStage *stage, ShardArguments *arguments)
+{
+	shard_statement_add(arguments, Int32GetDatum(stage->shard.type_id), false);
+	shard_statement_add(arguments, Int32GetDatum(stage->shard.shard), false);
+}
+
+static void
+damaged(const ShardImportStage *stage, const char *what)
+{
+	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
+					errmsg("what node %d sends of shard %d of entity type \"%s\" is damaged, in %s",
+						   stage->node, stage->shard.shard, stage->type->name, what),
+					errdetail("Nothing of it was stored."),
+					errhint("Both nodes should run the same version of the extension.")));
+}
+
+/* ---- settings and locks ----------------------------------------------------------------------- */
+
+static void
+set_local(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0,
+							 false);
+}
+
+/* A constraint's trigger must not wait for the commit, where another user would run it. */
+static void
+set_constraints_immediate(void)
+{
+	ConstraintsSetStmt *statement = makeNode(ConstraintsSetStmt);
+
+	statement->constraints = NIL;
+	statement->deferred = false;
+	AfterTriggerSetState(statement);
+}
+
+/* The turn lock of the shard's lane (region_lanes.c): waits until the worker's turn is over. */
+static void
+lock_turn(const ShardImportStage *stage)
+{
+	LOCKTAG tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->node,
+					   shard_message_lane(stage->shard.type_id, stage->shard.shard), 0);
+	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
+}
+
+/* ---- begin ------------------------------------------------------------------------------------ */
+
+static void
+open_states(ShardImportStage *stage, ShardReader columns)
+{
+	shard_security_begin(&stage->security, stage->type);
+	shard_state_copy_open(&stage->copy, stage->type);
+	shard_state_copy_match(&stage->copy, &columns, stage->node);
+}
+
+void
+shard_import_stage_check(ShardImportStage *stage, ShardReader columns)
+{
+	set_local("lock_timeout", LOCK_TIMEOUT);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	open_states(stage, columns);
+	shard_state_copy_close(&stage->copy);
+	shard_security_end(&stage->security);
+	PopActiveSnapshot();
+}
+
+/* Removes what a former home of the shard, or a former copy, has left here. */
+static void
+delete_leftovers(ShardImportStage *stage)
+{
+	ShardStatement *const statements[] = {&delete_held, &delete_marks, &delete_ordered};
+
+	shard_state_copy_delete(&stage->copy, stage->shard.shard);
+	shard_security_end(&stage->security);
+	shard_security_begin_system(&stage->security);
+	for (int i = 0; i < lengthof(statements); i++)
+	{
+		ShardArguments arguments = {0};
+
+		add_shard(stage, &arguments);
+		shard_statement_change(statements[i], &arguments, SPI_OK_DELETE);
+	}
+	shard_security_end(&stage->security);
+}
+
+void
+shard_import_stage_begin(ShardImportStage *stage, ShardReader columns)
+{
+	set_local("lock_timeout", LOCK_TIMEOUT);
+	set_local("session_replication_role", "replica");
+	set_constraints_immediate();
+	if (!shard_import_lock(stage->shard.type_id, stage->shard.shard, true))
+		elog(ERROR, "could not lock the shard");
+	stage->seq = FIRST_SEQ - 1;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	open_states(stage, columns);
+	delete_leftovers(stage);
+	PopActiveSnapshot();
+}
+
+/* ---- rows ------------------------------------------------------------------------------------- */
+
+static bool
+is_text(const char *text, int length)
+{
+	return pg_verify_mbstr(GetDatabaseEncoding(), text, length, true);
+}
+
+/* Errors unless a message that waits is fit to be handled. */
+static void
+check_held(const ShardImportStage *stage, const ShardCopyHeld *held)
+{
+	bool good = shard_payload_is_entity(held->entity, held->entity_len) &&
+				is_text(held->error, held->error_len) &&
+				is_text(held->sqlstate, held->sqlstate_len);
+
+	if (good && held->src_type != 0)
+		good = shard_payload_is_entity(held->src_entity, held->src_entity_len);
+	if (good && (held->kind == SHARD_KIND_TELL || held->payload_len > 0))
+		good = shard_payload_is_jsonb(held->payload, held->payload_len);
+	if (!good)
+		damaged(stage, "a message");
+}
+
+static void
+store_held(ShardImportStage *stage, const ShardCopyHeld *held)
+{
+	TimestampTz now = GetCurrentTransactionStartTimestamp();
+	ShardArguments arguments = {0};
+	char stamp[SHARD_LOG_STAMP_BYTES];
+
+	shard_log_put_stamp(stamp, held->stamp);
+	add_shard(stage, &arguments);
+	shard_statement_add_text(&arguments, held->entity, held->entity_len);
+	shard_statement_add(&arguments, Int64GetDatum(++stage->seq), false);
+	shard_statement_add(&arguments, Int16GetDatum((int16) held->kind), false);
+	shard_statement_add(&arguments, Int32GetDatum(held->epoch), held->epoch < 0);
+	shard_statement_add_text(&arguments, held->stamp.kind == SHARD_PREFIX_NONE ? NULL : stamp,
+							 sizeof(stamp));
+	shard_statement_add(&arguments, Int32GetDatum(held->src_type), held->src_type == 0);
+	shard_statement_add_text(&arguments, held->src_type == 0 ? NULL : held->src_entity,
+							 held->src_entity_len);
+	shard_statement_add(&arguments, Int32GetDatum(held->mid_node), false);
+	shard_statement_add(&arguments, Int64GetDatum(held->mid_seq), false);
+	shard_statement_add_text(&arguments, held->payload, held->payload_len);
+	shard_statement_add(&arguments, Int32GetDatum(held->attempts), false);
+	shard_statement_add(&arguments, TimestampTzGetDatum(now + held->next_us), !held->has_next);
+	shard_statement_add_text(&arguments, held->sqlstate_len == 0 ? NULL : held->sqlstate,
+							 held->sqlstate_len);
+	shard_statement_add_text(&arguments, held->sqlstate_len == 0 ? NULL : held->error,
+							 held->error_len);
+	shard_statement_add(&arguments, TimestampTzGetDatum(now - held->waited_us), false);
+	shard_statement_add(&arguments, Int64GetDatum(held->number), !held->ordered);
+	shard_statement_change_one(&insert_held, &arguments, SPI_OK_INSERT);
+}
+
+static int
+take_held(ShardImportStage *stage, ShardReader *rows)
+{
+	ShardCopyHeld held;
+	int count = 0;
+
+	while (shard_copy_get_held(rows, &held))
+	{
+		check_held(stage, &held);
+		store_held(stage, &held);
+		count++;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return count;
+}
+
+static int
+take_marks(ShardImportStage *stage, ShardReader *rows)
+{
+	ShardStamp mark;
+	int count = 0;
+
+	while (shard_copy_get_mark(rows, &mark))
+	{
+		ShardArguments arguments = {0};
+
+		add_shard(stage, &arguments);
+		shard_statement_add(&arguments, Int16GetDatum((int16) mark.kind), false);
+		shard_statement_add(&arguments, Int32GetDatum(mark.a), false);
+		shard_statement_add(&arguments, Int32GetDatum(mark.b), false);
+		shard_statement_add(&arguments, Int64GetDatum(mark.seq), false);
+		shard_statement_change_one(&insert_mark, &arguments, SPI_OK_INSERT);
+		count++;
+	}
+	return count;
+}
+
+static int
+take_ordered(ShardImportStage *stage, ShardReader *rows)
+{
+	ShardCopyOrdered ordered;
+	int count = 0;
+
+	while (shard_copy_get_ordered(rows, &ordered))
+	{
+		ShardArguments arguments = {0};
+
+		if (!shard_payload_is_entity(ordered.entity, ordered.entity_len))
+			damaged(stage, "an entity id");
+		add_shard(stage, &arguments);
+		shard_statement_add_text(&arguments, ordered.entity, ordered.entity_len);
+		shard_statement_add(&arguments, Int64GetDatum(ordered.began), false);
+		shard_statement_add(&arguments, Int64GetDatum(ordered.expected), false);
+		shard_statement_add(&arguments, Int64GetDatum(ordered.skipped), false);
+		shard_statement_add(&arguments, Int64GetDatum(ordered.late), false);
+		shard_statement_change_one(&insert_ordered, &arguments, SPI_OK_INSERT);
+		count++;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return count;
+}
+
+static int (*const takers[SHARD_COPY_PARTS])(ShardImportStage *, ShardReader *) = {
+	[SHARD_COPY_STASH] = take_held,
+	[SHARD_COPY_MARKS] = take_marks,
+	[SHARD_COPY_ORDERED] = take_ordered,
+};
+
+void
+shard_import_stage_take(ShardImportStage *stage, const ShardCopyChunk *chunk)
+{
+	ShardReader rows = {chunk->rows, chunk->rows + chunk->rows_len, false};
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (chunk->part == SHARD_COPY_STATE)
+	{
+		shard_security_begin(&stage->security, stage->type);
+		shard_state_copy_insert(&stage->copy, stage->shard.shard, &rows, chunk->n_rows);
+	}
+	else
+	{
+		shard_security_begin_system(&stage->security);
+		if (takers[chunk->part](stage, &rows) != chunk->n_rows || rows.failed)
+			damaged(stage, shard_copy_part_names[chunk->part]);
+	}
+	shard_security_end(&stage->security);
+	PopActiveSnapshot();
+	stage->rows[chunk->part] += chunk->n_rows;
+}
+
+void
+shard_import_stage_complete(ShardImportStage *stage)
+{
+	for (int part = 0; part < SHARD_COPY_PARTS; part++)
+		if (stage->rows[part] != stage->wanted[part])
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("the copy of shard %d of entity type \"%s\" from node %d is incomplete",
+							stage->shard.shard, stage->type->name, stage->node),
+					 errdetail("Of its %s, " INT64_FORMAT " rows came, not " INT64_FORMAT ".",
+							   shard_copy_part_names[part], stage->rows[part], stage->wanted[part]),
+					 errhint("Nobody but the extension may change rows of a sealed shard.")));
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin(&stage->security, stage->type);
+	shard_state_copy_close(&stage->copy);
+	shard_security_end(&stage->security);
+	PopActiveSnapshot();
+}
+
+/* ---- the ownership row ------------------------------------------------------------------------ */
+
+ShardHandoffAnswer
+shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own)
+{
+	ShardRoute route = {.type_id = stage->shard.type_id, .shard = stage->shard.shard};
+
+	shard_security_begin_system(&stage->security);
+	shard_routing_store_load(&route);
+	shard_security_end(&stage->security);
+	if (own != NULL)
+		*own = route.own;
+	return shard_handoff_import(&route.own, route.n == 0 ? SHARD_NO_EPOCH : route.epoch,
+								&stage->shard);
+}
+
+/* Says staged, if the row is still what it was. */
+static void
+write_own(ShardImportStage *stage, const ShardOwn *before)
+{
+	ShardStatement *statement = before->state == SHARD_HOME_NONE ? &insert_own : &update_own;
+	ShardArguments arguments = {0};
+
+	add_shard(stage, &arguments);
+	shard_statement_add(&arguments, Int32GetDatum(stage->shard.epoch), false);
+	shard_statement_add(&arguments, Int64GetDatum(stage->shard.move_id), false);
+	if (before->state != SHARD_HOME_NONE)
+	{
+		shard_statement_add(&arguments, Int32GetDatum(before->epoch), false);
+		shard_statement_add_string(&arguments, shard_home_machine.state_names[before->state]);
+		shard_statement_add(&arguments, Int64GetDatum(before->move_id), false);
+	}
+	shard_security_begin_system(&stage->security);
+	SPI_connect();
+	shard_statement_run(statement, &arguments,
+						before->state == SHARD_HOME_NONE ? SPI_OK_INSERT : SPI_OK_UPDATE);
+	if (SPI_processed != 1)
+		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						errmsg("the ownership of shard %d of entity type \"%s\" has changed",
+							   stage->shard.shard, stage->type->name)));
+	SPI_finish();
+	shard_security_end(&stage->security);
+}
+
+void
+shard_import_stage_announce(const ShardImportStage *stage)
+{
+	ShardRow row = {.type_id = stage->shard.type_id,
+					.shard = stage->shard.shard,
+					.kind = SHARD_KIND_OWN,
+					.entity = "",
+					.payload = "",
+					.epoch = SHARD_NO_EPOCH};
+
+	shard_log_append(&row);
+	shard_session_appended(shard_message_lane(row.type_id, row.shard));
+}
+
+ShardHandoffAnswer
+shard_import_stage_own(ShardImportStage *stage)
+{
+	ShardHandoffAnswer answer;
+	ShardOwn before;
+	ShardOwn after;
+
+	lock_turn(stage);
+	answer = shard_import_stage_judge(stage, &before);
+	if (answer != SHARD_HANDOFF_DO)
+		return answer;
+	after = before;
+	if (!shard_handoff_step(&after, SHARD_HOME_IMPORT, stage->shard.epoch, stage->shard.move_id))
+		elog(ERROR, "an import is no step from state %s",
+			 shard_home_machine.state_names[before.state]);
+	write_own(stage, &before);
+	shard_import_stage_announce(stage);
+	return answer;
+}

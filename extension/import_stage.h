@@ -1,0 +1,51 @@
+/*
+ * import_stage.h
+ *		A shard that is copied to this node, in the one transaction that stages it (M4).
+ *
+ * The caller has begun the transaction, with the lock on the extension object; no snapshot is pushed.
+ */
+#pragma once
+
+#include "core/copy.h"
+#include "core/route.h"
+#include "security.h"
+#include "state_copy.h"
+
+typedef struct ShardImportStage
+{
+	const ShardType *type;
+	ShardShardRef shard; /* the epoch to come, and the move */
+	int32 node;			 /* copied from there */
+	ShardStateCopy copy;
+	ShardSecurity security;
+	int64 seq; /* of the last message that waits */
+	int64 wanted[SHARD_COPY_PARTS];
+	int64 rows[SHARD_COPY_PARTS]; /* stored so far */
+} ShardImportStage;
+
+/*
+ * Errors unless the type's table here can take the old home's columns. In a transaction of its own, or
+ * before begin.
+ */
+extern void shard_import_stage_check(ShardImportStage *stage, ShardReader columns);
+
+/* Makes room: locks the shard against other copies, removes what is left of it here. */
+extern void shard_import_stage_begin(ShardImportStage *stage, ShardReader columns);
+
+/* Stores the rows of a chunk. */
+extern void shard_import_stage_take(ShardImportStage *stage, const ShardCopyChunk *chunk);
+
+/* All rows have come: errors unless they are all that there should be. Triggers fire. */
+extern void shard_import_stage_complete(ShardImportStage *stage);
+
+/*
+ * Last: takes the lane's turn lock, looks at the ownership row once more, and says staged there. What
+ * the row says of the import is the result, and nothing was changed unless it is DO. Commit at once.
+ */
+extern ShardHandoffAnswer shard_import_stage_own(ShardImportStage *stage);
+
+/* Reads the ownership row, and judges the import by it. own: NULL, or the row. */
+extern ShardHandoffAnswer shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own);
+
+/* Has the lane's worker read the ownership row again; a row of the log, in the running transaction. */
+extern void shard_import_stage_announce(const ShardImportStage *stage);

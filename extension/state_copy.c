@@ -1,0 +1,494 @@
+/*
+ * state_copy.c
+ *		Rows of state tables on their way from one node to another (M4, M17).
+ *
+ * Columns are matched by name and type, so that tables may differ in the order of their columns, in
+ * indexes, triggers and storage. Values go in the binary form of their types, as COPY has it, or as
+ * text where a type has none, or where that would be a number of this database's catalogs.
+ *
+ * Rows are read by the primary key, not by SQL, and written through the executor: indexes, constraints
+ * and generated columns hold; views, rules and row security have no say.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/stratnum.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "state_copy.h"
+
+#include "compat.h"
+
+/* ---- the table -------------------------------------------------------------------------------- */
+
+void
+shard_state_copy_open(ShardStateCopy *copy, const ShardType *type)
+{
+	int sqlstate = 0;
+	char *problem;
+
+	memset(copy, 0, sizeof(*copy));
+	copy->type = type;
+	copy->row =
+		AllocSetContextCreate(CurrentMemoryContext, "shard state copy", ALLOCSET_DEFAULT_SIZES);
+	LockRelationOid(type->state_table, RowExclusiveLock);
+	problem = shard_state_problem(type, &sqlstate);
+	if (problem != NULL)
+		ereport(ERROR, (errcode(sqlstate),
+						errmsg("states of entity type \"%s\" cannot be copied", type->name),
+						errdetail_internal("%s", problem)));
+	if (!shard_state_open(&copy->table, type))
+		elog(ERROR, "could not open the state table of entity type \"%s\"", type->name);
+}
+
+void
+shard_state_copy_close(ShardStateCopy *copy)
+{
+	shard_state_close(&copy->table);
+	MemoryContextDelete(copy->row);
+	memset(copy, 0, sizeof(*copy));
+}
+
+static const char *
+table_name(const ShardStateCopy *copy)
+{
+	return RelationGetRelationName(copy->table.rel);
+}
+
+/* Begins to look at rows of a shard, in the order of their ids, behind one of them. */
+static SysScanDesc
+begin_scan(ShardStateCopy *copy, Relation index, int32 shard, const char *after, int after_len)
+{
+	ShardStateTable *table = &copy->table;
+	ScanKeyData key[2];
+	int keys = 1;
+
+	ScanKeyInit(&key[0], table->shard_column, BTEqualStrategyNumber, F_INT4EQ,
+				Int32GetDatum(shard));
+	if (after != NULL)
+		ScanKeyEntryInitialize(
+			&key[keys++], 0, table->entity_column, BTGreaterStrategyNumber, TEXTOID,
+			TupleDescAttr(RelationGetDescr(table->rel), table->entity_column - 1)->attcollation,
+			F_TEXT_GT, PointerGetDatum(cstring_to_text_with_len(after, after_len)));
+	return systable_beginscan_ordered(table->rel, index, GetActiveSnapshot(), keys, key);
+}
+
+/* ---- the old home ----------------------------------------------------------------------------- */
+
+/* Types whose binary form is a number of this database's catalogs. */
+static bool
+is_catalog_number(Oid type)
+{
+	switch (type)
+	{
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGCLASSOID:
+		case REGTYPEOID:
+		case REGROLEOID:
+		case REGNAMESPACEOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+		case REGCOLLATIONOID:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Whether values of a type go as text: it lacks a function for the binary form. */
+static bool
+goes_as_text(Oid type)
+{
+	HeapTuple tuple;
+	Form_pg_type form;
+	bool text;
+
+	if (is_catalog_number(getBaseType(type)))
+		return true;
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for type %u", type);
+	form = (Form_pg_type) GETSTRUCT(tuple);
+	text = !OidIsValid(form->typsend) || !OidIsValid(form->typreceive);
+	ReleaseSysCache(tuple);
+	return text;
+}
+
+/* How the values of a column are written. */
+static void
+add_output(ShardStateCopy *copy, Form_pg_attribute att, bool text)
+{
+	ShardStateField *field = &copy->fields[copy->n_fields++];
+	Oid function;
+	bool varlena;
+
+	field->number = att->attnum;
+	field->text = text;
+	if (text)
+		getTypeOutputInfo(att->atttypid, &function, &varlena);
+	else
+		getTypeBinaryOutputInfo(att->atttypid, &function, &varlena);
+	fmgr_info(function, &field->function);
+}
+
+/* The type of a column as people write it; palloc'd. */
+static char *
+type_name(Form_pg_attribute att)
+{
+	return format_type_extended(att->atttypid, att->atttypmod,
+								FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+}
+
+void
+shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out)
+{
+	TupleDesc desc = RelationGetDescr(copy->table.rel);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		ShardCopyColumn column = {.name = NameStr(att->attname)};
+
+		if (att->attisdropped)
+			continue;
+		column.name_len = (int) strlen(column.name);
+		column.type = type_name(att);
+		column.type_len = (int) strlen(column.type);
+		if (att->attgenerated != '\0')
+			column.flags |= SHARD_COPY_COLUMN_GENERATED;
+		else if (goes_as_text(att->atttypid))
+			column.flags |= SHARD_COPY_COLUMN_TEXT;
+		shard_copy_put_column(out, &column);
+	}
+}
+
+/* The fields of rows, in the order in which columns are told. */
+static void
+prepare_output(ShardStateCopy *copy)
+{
+	TupleDesc desc = RelationGetDescr(copy->table.rel);
+
+	if (copy->fields != NULL)
+		return;
+	copy->fields = palloc0(desc->natts * sizeof(ShardStateField));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && att->attgenerated == '\0')
+			add_output(copy, att, goes_as_text(att->atttypid));
+	}
+}
+
+int64
+shard_state_copy_count(ShardStateCopy *copy, int32 shard)
+{
+	Relation index = index_open(copy->table.primary_key, AccessShareLock);
+	SysScanDesc scan = begin_scan(copy, index, shard, NULL, 0);
+	int64 count = 0;
+
+	while (HeapTupleIsValid(systable_getnext_ordered(scan, ForwardScanDirection)))
+	{
+		CHECK_FOR_INTERRUPTS();
+		count++;
+	}
+	systable_endscan_ordered(scan);
+	index_close(index, NoLock);
+	return count;
+}
+
+/* A row as fields. */
+static void
+put_row(ShardStateCopy *copy, HeapTuple tuple, StringInfo out, StringInfo entity)
+{
+	TupleDesc desc = RelationGetDescr(copy->table.rel);
+	MemoryContext old = MemoryContextSwitchTo(copy->row);
+	Datum *values = palloc(desc->natts * sizeof(Datum));
+	bool *nulls = palloc(desc->natts * sizeof(bool));
+	text *id;
+
+	heap_deform_tuple(tuple, desc, values, nulls);
+	for (int i = 0; i < copy->n_fields; i++)
+	{
+		ShardStateField *field = &copy->fields[i];
+		Datum value = values[field->number - 1];
+
+		if (nulls[field->number - 1])
+			shard_copy_put_field(out, NULL, 0);
+		else if (field->text)
+		{
+			char *string = OutputFunctionCall(&field->function, value);
+
+			shard_copy_put_field(out, string, (int) strlen(string));
+		}
+		else
+		{
+			bytea *bytes = SendFunctionCall(&field->function, value);
+
+			shard_copy_put_field(out, VARDATA(bytes), VARSIZE(bytes) - VARHDRSZ);
+		}
+	}
+	id = DatumGetTextPP(values[copy->table.entity_column - 1]);
+	resetStringInfo(entity);
+	appendBinaryStringInfo(entity, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id));
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(copy->row);
+}
+
+int
+shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, int after_len,
+						  int max_bytes, StringInfo out, StringInfo entity, bool *all)
+{
+	Relation index = index_open(copy->table.primary_key, AccessShareLock);
+	SysScanDesc scan = begin_scan(copy, index, shard, after, after_len);
+	int begin = out->len;
+	int count = 0;
+
+	prepare_output(copy);
+	*all = false;
+	while (out->len - begin < max_bytes || count == 0)
+	{
+		HeapTuple tuple = systable_getnext_ordered(scan, ForwardScanDirection);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!HeapTupleIsValid(tuple))
+		{
+			*all = true;
+			break;
+		}
+		put_row(copy, tuple, out, entity);
+		count++;
+	}
+	systable_endscan_ordered(scan);
+	index_close(index, NoLock);
+	return count;
+}
+
+/* ---- the new home ----------------------------------------------------------------------------- */
+
+/* Column of the table by its name; NULL: there is none. */
+static Form_pg_attribute
+find_column(ShardStateCopy *copy, const char *name)
+{
+	TupleDesc desc = RelationGetDescr(copy->table.rel);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped && strcmp(NameStr(att->attname), name) == 0)
+			return att;
+	}
+	return NULL;
+}
+
+/* Errors unless the column here can take what the other node's has. */
+static void
+check_column(ShardStateCopy *copy, const char *name, const char *type, bool generated, int32 node)
+{
+	Form_pg_attribute att = find_column(copy, name);
+
+	if (att == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("state table \"%s\" lacks column \"%s\" here", table_name(copy), name),
+				 errdetail("On node %d it is of type %s.", node, type),
+				 errhint("Add the column to the state table of this node.")));
+	if (strcmp(type_name(att), type) != 0)
+		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+						errmsg("column \"%s\" of state table \"%s\" is of type %s here, and of "
+							   "type %s on node %d",
+							   name, table_name(copy), type_name(att), type, node),
+						errhint("Give the column the same type on both nodes.")));
+	if ((att->attgenerated != '\0') != generated)
+		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+						errmsg("column \"%s\" of state table \"%s\" is %s here, and %s on node %d",
+							   name, table_name(copy), generated ? "stored" : "generated",
+							   generated ? "generated" : "stored", node),
+						errhint("Define the column in the same way on both nodes.")));
+}
+
+/* How the values of a column are read. */
+static void
+add_input(ShardStateCopy *copy, Form_pg_attribute att, bool text)
+{
+	ShardStateField *field = &copy->fields[copy->n_fields++];
+	Oid function;
+
+	field->number = att->attnum;
+	field->text = text;
+	field->modifier = att->atttypmod;
+	if (text)
+		getTypeInputInfo(att->atttypid, &function, &field->parameter);
+	else
+		getTypeBinaryInputInfo(att->atttypid, &function, &field->parameter);
+	fmgr_info(function, &field->function);
+}
+
+/* A column that the other node does not have: what rows get there. */
+static void
+check_own_column(ShardStateCopy *copy, Form_pg_attribute att, int32 node)
+{
+	if (att->attisdropped || !att->attnotnull || att->atthasdef || att->attidentity != '\0')
+		return;
+	for (int i = 0; i < copy->n_fields; i++)
+		if (copy->fields[i].number == att->attnum)
+			return;
+	ereport(ERROR,
+			(errcode(ERRCODE_NOT_NULL_VIOLATION),
+			 errmsg("column \"%s\" of state table \"%s\" is missing on node %d",
+					NameStr(att->attname), table_name(copy), node),
+			 errdetail("Here it must not be null, and has no default."),
+			 errhint(
+				 "Add the column to the state table of that node, or give it a default here.")));
+}
+
+void
+shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node)
+{
+	TupleDesc desc = RelationGetDescr(copy->table.rel);
+	ShardCopyColumn column;
+
+	copy->fields = palloc0(desc->natts * sizeof(ShardStateField));
+	copy->n_fields = 0;
+	while (shard_copy_get_column(columns, &column))
+	{
+		char *name = pnstrdup(column.name, column.name_len);
+		bool generated = (column.flags & SHARD_COPY_COLUMN_GENERATED) != 0;
+
+		check_column(copy, name, pnstrdup(column.type, column.type_len), generated, node);
+		if (generated)
+			continue;
+		if (copy->n_fields == desc->natts)
+			ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
+							errmsg("node %d names column \"%s\" twice", node, name)));
+		add_input(copy, find_column(copy, name), (column.flags & SHARD_COPY_COLUMN_TEXT) != 0);
+	}
+	if (columns->failed || copy->n_fields == 0)
+		ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
+						errmsg("the columns that node %d tells are damaged", node)));
+	for (int i = 0; i < desc->natts; i++)
+		check_own_column(copy, TupleDescAttr(desc, i), node);
+}
+
+static void
+damaged_row(ShardStateCopy *copy)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROTOCOL_VIOLATION),
+			 errmsg("a row for state table \"%s\" is damaged", table_name(copy)),
+			 errhint("Compare the versions of the extension, and of the types, on both nodes.")));
+}
+
+/* The next field as a value; bytes NULL: null, which domains want to see, too. */
+static Datum
+read_value(ShardStateCopy *copy, ShardStateField *field, const char *bytes, int length)
+{
+	StringInfoData buffer;
+	Datum value;
+
+	if (field->text)
+		return InputFunctionCall(&field->function, bytes == NULL ? NULL : pnstrdup(bytes, length),
+								 field->parameter, field->modifier);
+	if (bytes == NULL)
+		return ReceiveFunctionCall(&field->function, NULL, field->parameter, field->modifier);
+	/* receive functions may want a zero behind the last byte */
+	buffer = (StringInfoData){.data = palloc(length + 1), .len = length, .maxlen = length + 1};
+	memcpy(buffer.data, bytes, length);
+	buffer.data[length] = '\0';
+	value = ReceiveFunctionCall(&field->function, &buffer, field->parameter, field->modifier);
+	if (buffer.cursor != buffer.len)
+		damaged_row(copy);
+	return value;
+}
+
+/* Fills the slot "next" with a row. */
+static void
+form_row(ShardStateCopy *copy, int32 shard, ShardReader *rows)
+{
+	TupleTableSlot *slot = copy->table.next;
+	int n = slot->tts_tupleDescriptor->natts;
+
+	ExecClearTuple(slot);
+	memset(slot->tts_values, 0, n * sizeof(Datum));
+	memset(slot->tts_isnull, true, n * sizeof(bool));
+	shard_state_fill_defaults(&copy->table, slot);
+	for (int i = 0; i < copy->n_fields; i++)
+	{
+		ShardStateField *field = &copy->fields[i];
+		const char *bytes;
+		int length;
+
+		if (!shard_copy_get_field(rows, &bytes, &length))
+			damaged_row(copy);
+		slot->tts_values[field->number - 1] = read_value(copy, field, bytes, length);
+		slot->tts_isnull[field->number - 1] = bytes == NULL;
+	}
+	if (slot->tts_isnull[copy->table.shard_column - 1] ||
+		DatumGetInt32(slot->tts_values[copy->table.shard_column - 1]) != shard)
+		damaged_row(copy);
+	ItemPointerSetInvalid(&slot->tts_tid);
+	ExecStoreVirtualTuple(slot);
+}
+
+void
+shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, int count)
+{
+	ShardStateTable *table = &copy->table;
+
+	shard_state_begin_write(table);
+	for (int i = 0; i < count; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(copy->row);
+
+		form_row(copy, shard, rows);
+		ExecSimpleRelationInsert(table->result, table->estate, table->next);
+		if (!ItemPointerIsValid(&table->next->tts_tid))
+			ereport(ERROR,
+					(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
+					 errmsg("a trigger on state table \"%s\" suppressed a row that was copied",
+							table_name(copy)),
+					 errhint("Let BEFORE triggers that are enabled always return the row.")));
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(copy->row);
+		ResetPerTupleExprContext(table->estate);
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (rows->at != rows->end || rows->failed)
+		damaged_row(copy);
+}
+
+void
+shard_state_copy_delete(ShardStateCopy *copy, int32 shard)
+{
+	ShardStateTable *table = &copy->table;
+	Relation index = index_open(table->primary_key, AccessShareLock);
+	SysScanDesc scan = begin_scan(copy, index, shard, NULL, 0);
+	HeapTuple tuple;
+
+	shard_state_begin_write(table);
+	while (HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
+	{
+		ExecForceStoreHeapTuple(tuple, table->row, false);
+		table->row->tts_tid = tuple->t_self;
+		ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
+		ResetPerTupleExprContext(table->estate);
+		CHECK_FOR_INTERRUPTS();
+	}
+	ExecClearTuple(table->row);
+	systable_endscan_ordered(scan);
+	index_close(index, NoLock);
+}
