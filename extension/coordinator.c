@@ -256,6 +256,7 @@ shard_coordinator_restart(bool revive)
 	shard_coordinator_import_forget();
 	shard_coordinator_strategy_forget();
 	shard_coordinator_move_forget();
+	shard_coordinator_leave_forget();
 	state->revive_at = 0;
 	state->n_tickets = 0;
 	state->starting = false;
@@ -451,6 +452,7 @@ run_round(void)
 	state->again |= shard_coordinator_import_run();
 	state->again |= shard_coordinator_strategy_run();
 	state->again |= shard_coordinator_move_run();
+	state->again |= shard_coordinator_leave_run();
 	state->again |= shard_coordinator_report_tickets();
 
 	now = shard_plane_now();

@@ -36,6 +36,20 @@
 /* ---- the transaction -------------------------------------------------------------------------- */
 
 /*
+ * Why the node is fenced in this step, in TopMemoryContext.
+ */
+static const char *
+why_fenced(void)
+{
+	const ShardActions *out = shard_coordinator.out;
+
+	for (int i = 0; i < out->n_actions; i++)
+		if (out->actions[i].kind == SHARD_ACTION_STOP_WORKERS && out->actions[i].text != NULL)
+			return MemoryContextStrdup(TopMemoryContext, out->actions[i].text);
+	return "fenced";
+}
+
+/*
  * What the row of shard.node should say. A start on another timeline is one until it is admitted.
  */
 static void
@@ -59,7 +73,7 @@ present_row(ShardNodeRow *row)
 	if (!shard_node_fenced(node))
 		row->fenced = NULL;
 	else if (row->fenced == NULL)
-		row->fenced = "fenced";
+		row->fenced = why_fenced();
 }
 
 static bool

@@ -111,6 +111,7 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	config->roster.stable_after = shard_stable_after * SHARD_MS;
 	config->roster.voter_replace_after = shard_voter_replace_after * SHARD_MS;
 	config->roster.weakly_up_after = SHARD_WEAKLY_UP_AFTER;
+	config->roster.leave_confirmed = true;
 	if (state->journal || shard_state_store_mode == SHARD_STATE_STORE_JOURNAL)
 		config->journal_node = SHARD_JOURNAL_NODE;
 	config->journal_voter = state->journal;

@@ -125,6 +125,16 @@ extern void shard_coordinator_strategy(const ShardAction *action);
 extern bool shard_coordinator_strategy_run(void);
 extern void shard_coordinator_strategy_forget(void);
 
+/* coordinator_leave.c: when this node exits; each round, true: the machine was told; begin anew. */
+extern bool shard_coordinator_leave_run(void);
+extern void shard_coordinator_leave_forget(void);
+
+/* The status of this node as learned, a ShardMemberStatus. */
+extern int32 shard_coordinator_own_status(void);
+
+/* coordinator_members.c: log what changed among the members, and who is coordinator. */
+extern void shard_coordinator_members_follow(bool changed);
+
 /* coordinator_publish.c: the view in shared memory. */
 extern void shard_coordinator_publish(void);
 

@@ -43,10 +43,10 @@ look_at_members(bool *changed)
 }
 
 /*
- * The decided gate of this node.
+ * The record of this node as learned; all zero if there is none. Its texts are gone.
  */
-static int32
-decided_gate(void)
+static ShardMemberRecord
+own_record(void)
 {
 	const ShardNode *node = shard_coordinator.node;
 	const ShardMapEntry *entry =
@@ -54,12 +54,17 @@ decided_gate(void)
 						(ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(node), 0});
 	ShardArena *arena = shard_arena_create();
 	ShardMemberRecord member;
-	int32 gate = SHARD_GATE_LOCAL;
 
-	if (entry && shard_record_get_member(entry, &member, arena))
-		gate = member.gate;
+	if (entry == NULL || !shard_record_get_member(entry, &member, arena))
+		memset(&member, 0, sizeof(member));
 	shard_arena_destroy(arena);
-	return gate;
+	return member;
+}
+
+int32
+shard_coordinator_own_status(void)
+{
+	return own_record().status;
 }
 
 /*
@@ -84,6 +89,27 @@ why_not(void)
 }
 
 /*
+ * Whether anybody may send here, and why not.
+ */
+static ShardPlaneDoor
+door(int32 status)
+{
+	const CoordinatorState *state = &shard_coordinator;
+
+	if (state->journal)
+		return SHARD_PLANE_JOURNAL;
+	if (state->view.fenced && status == SHARD_MEMBER_REMOVED)
+		return SHARD_PLANE_LEFT;
+	if (state->view.fenced)
+		return status == SHARD_MEMBER_WRITTEN_OFF ? SHARD_PLANE_WRITTEN_OFF : SHARD_PLANE_FENCED;
+	if (status == SHARD_MEMBER_EXITING)
+		return SHARD_PLANE_LEAVING;
+	if (shard_node_joining(state->node) || !shard_coordinator_types_settled())
+		return SHARD_PLANE_JOINING;
+	return SHARD_PLANE_OPEN;
+}
+
+/*
  * Tells region workers and backends what the node is now.
  */
 void
@@ -91,6 +117,7 @@ shard_coordinator_publish(void)
 {
 	CoordinatorState *state = &shard_coordinator;
 	ShardPlaneView *view = &state->view;
+	ShardMemberRecord self = own_record();
 	ShardStartKind kind;
 	bool changed;
 
@@ -102,21 +129,16 @@ shard_coordinator_publish(void)
 	view->cluster = shard_node_cluster(state->node);
 	view->era = shard_node_era(state->node);
 	view->coordinator = shard_node_coordinator(state->node);
-	view->gate = decided_gate();
+	view->gate = self.gate;
+	view->leased = self.identity_lease;
 	view->learned_n = shard_map_point(shard_node_learned(state->node)).n;
 	(void) shard_plane_incarnation(state->db, state->extension, &view->incarnation, &kind);
 	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
 	view->push = view->handle && state->pushing;
 	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
-	if (state->journal)
-		shard_plane_close(state->db, SHARD_PLANE_JOURNAL);
-	else if (view->fenced)
-		shard_plane_close(state->db, SHARD_PLANE_FENCED);
-	else if (shard_node_joining(state->node) || !shard_coordinator_types_settled())
-		shard_plane_close(state->db, SHARD_PLANE_JOINING);
-	else
-		shard_plane_close(state->db, SHARD_PLANE_OPEN);
+	shard_plane_close(state->db, door(self.status));
 	if (changed)
 		shard_plane_directory_changed(state->db);
+	shard_coordinator_members_follow(changed);
 	shard_plane_set(state->db, view);
 }

@@ -137,8 +137,7 @@ shard_node_check_open(void)
 	if (row.fenced != NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is fenced and takes no messages"),
-						errdetail("The coordinator worker has not spoken yet since the server "
-								  "started, but table shard.node says so."),
+						errdetail("Table shard.node says: %s.", row.fenced),
 						errhint("Send at another member.")));
 }
 

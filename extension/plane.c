@@ -197,6 +197,37 @@ shard_plane_close(ShardDatabase *db, ShardPlaneDoor door)
 	pg_atomic_write_u32(&plane_of(db)->door, door);
 }
 
+/* Why nobody may send here, by door. */
+static const struct
+{
+	const char *message;
+	const char *detail;
+	const char *hint;
+} door_errors[] = {
+	[SHARD_PLANE_JOINING] = {"this node is joining a cluster and takes no messages",
+							 "Its entity types are about to get the cluster's numbers.",
+							 "Try again when shard_join() has returned."},
+	[SHARD_PLANE_FENCED] = {"this node is fenced and takes no messages",
+							"Another incarnation of it lives.",
+							"Send at another member. What is here can be read; to work on its own, "
+							"drop and create the extension."},
+	[SHARD_PLANE_WRITTEN_OFF] =
+		{"this node was written off and takes no messages",
+		 "Its shards begin empty at other members; what is here can be read.",
+		 "Send at another member. When nothing of what is here is wanted any "
+		 "more, drop the extension or the database."},
+	[SHARD_PLANE_LEAVING] = {"this node is leaving its cluster and takes no messages",
+							 "Its shards live at other members already.",
+							 "Send at another member."},
+	[SHARD_PLANE_LEFT] =
+		{"this node has left its cluster and takes no messages",
+		 "Its shards live at other members.",
+		 "Send at one of them. Here, drop the extension or the database; an extension "
+		 "that is created anew is a node of its own."},
+	[SHARD_PLANE_JOURNAL] = {"this database is a journal and takes no messages",
+							 "It keeps the map of a cluster, and is no member.",
+							 "Send at a member of the cluster."}};
+
 bool
 shard_plane_check_open(void)
 {
@@ -207,23 +238,10 @@ shard_plane_check_open(void)
 		return true;
 	if (door == SHARD_PLANE_UNSAID)
 		return false;
-	if (door == SHARD_PLANE_FENCED)
-		ereport(
-			ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("this node is fenced and takes no messages"),
-			 errdetail(
-				 "It was written off or has left its cluster, or another incarnation of it lives."),
-			 errhint("Send at another member. What is here can be read; to work on its own, "
-					 "drop and create the extension.")));
-	if (door == SHARD_PLANE_JOURNAL)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("this database is a journal and takes no messages"),
-						errhint("Send at a member of the cluster.")));
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("this node is joining a cluster and takes no messages"),
-					errdetail("Its entity types are about to get the cluster's numbers."),
-					errhint("Try again when shard_join() has returned.")));
+					errmsg_internal("%s", door_errors[door].message),
+					errdetail_internal("%s", door_errors[door].detail),
+					errhint("%s", door_errors[door].hint)));
 	return false;
 }
 

@@ -60,8 +60,11 @@ typedef enum ShardPlaneDoor
 	SHARD_PLANE_OPEN = 0,
 	SHARD_PLANE_JOINING,
 	SHARD_PLANE_FENCED,
-	SHARD_PLANE_JOURNAL, /* no node at all (R14) */
-	SHARD_PLANE_UNSAID	 /* the coordinator worker has not spoken yet since the server started */
+	SHARD_PLANE_WRITTEN_OFF, /* fenced as well */
+	SHARD_PLANE_LEAVING,	 /* its shards live elsewhere, the rest is on its way */
+	SHARD_PLANE_LEFT,		 /* no member any more: fenced as well */
+	SHARD_PLANE_JOURNAL,	 /* no node at all (R14) */
+	SHARD_PLANE_UNSAID /* the coordinator worker has not spoken yet since the server started */
 } ShardPlaneDoor;
 
 extern void shard_plane_close(ShardDatabase *db, ShardPlaneDoor door);

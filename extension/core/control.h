@@ -29,7 +29,8 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n */
 	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
-								  * ballot: promised; status: ShardVoterState */
+								  * ballot: promised; status: ShardVoterState; flag: it exits, and has
+								  * not left everything yet (M20) */
 	SHARD_CONTROL_LEARN,		 /* n: delta above this, 0 = full; commit_n: up to; entries */
 	SHARD_CONTROL_GET_DELTA,	 /* n: I have learned up to this */
 	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; epoch: the era to come: say

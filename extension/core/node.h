@@ -75,6 +75,8 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_ADDRESS,		  /* text: of this node, which has none yet; token */
 	SHARD_EVENT_STOPPING, /* number: until when; the server is going down: give up the office, say
 						   * that no shard can be given here */
+	SHARD_EVENT_EMPTIED, /* this node exits, and nothing of it is left: no sender may begin, all that it
+						   * had for others is taken in, no rows of shards are here (M20) */
 	SHARD_EVENT_DROP_TYPE /* text: name of a type that is no more, of a node that is alone in
 								   * its cluster; also at start, for what only the map still has, or has
 								   * under another number */

@@ -554,6 +554,8 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 	reply->ballot = shard_voter_promised(node->voter);
 	reply->status = shard_voter_state(node->voter);
 	reply->n_nodes = shard_node_member_unreachable(node, &reply->nodes);
+	reply->flag = node->config.roster.leave_confirmed && node->status == SHARD_MEMBER_EXITING &&
+				  !node->emptied;
 }
 
 /* ---- lease ------------------------------------------------------------------------------------ */
@@ -662,4 +664,6 @@ shard_node_member_event(ShardNode *node, const ShardNodeEvent *event)
 {
 	if (event->kind == SHARD_EVENT_JOIN)
 		begin_join(node, event);
+	else if (event->kind == SHARD_EVENT_EMPTIED)
+		node->emptied = node->status == SHARD_MEMBER_EXITING;
 }

@@ -182,6 +182,7 @@ struct ShardNode
 	int n_asked;
 	bool stopping; /* the server is going down */
 	bool leave_wished;
+	bool emptied; /* it exits, and has left nothing undone (M20) */
 	int64 leave_command;
 	int64 next_leave;
 	int64 next_admit;

@@ -455,6 +455,8 @@ note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardCon
 	if (!admitted)
 		return;
 	member->vouched = member->amnesiac ? 0 : message->from_inc;
+	if (!message->flag)
+		member->confirmed = Max(member->confirmed, message->n);
 	member->n_reports = 0;
 	for (int i = 0; i < message->n_nodes && i < SHARD_DOWNING_MAX_MEMBERS; i++)
 		member->reports[member->n_reports++] = message->nodes[i];

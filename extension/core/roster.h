@@ -22,6 +22,7 @@ typedef struct ShardRosterSettings
 	int64 voter_replace_after; /* 0: at once */
 	int64 weakly_up_after;	   /* 0: never */
 	int32 static_quorum_size;
+	bool leave_confirmed; /* hosts tell when a node that exits has left nothing undone (M20) */
 } ShardRosterSettings;
 
 extern ShardRoster *shard_roster_create(int32 self, const ShardRosterSettings *settings);

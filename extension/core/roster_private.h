@@ -33,10 +33,11 @@
 typedef struct RosterMember
 {
 	int32 node;
-	bool heard;		/* in this office */
-	int64 heard_at; /* or watched since, if it was not */
-	bool amnesiac;	/* its voter says so */
-	int32 vouched;	/* incarnation that said in this office that its voter is well */
+	bool heard;		 /* in this office */
+	int64 heard_at;	 /* or watched since, if it was not */
+	bool amnesiac;	 /* its voter says so */
+	int32 vouched;	 /* incarnation that said in this office that its voter is well */
+	int64 confirmed; /* what it has learned, and left nothing undone: of one that exits (M20) */
 	bool unsettled;
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;

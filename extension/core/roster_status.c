@@ -119,12 +119,17 @@ bring_up(ShardRoster *roster, int64 now, const ShardMapEntry *entries, int count
 }
 
 /*
- * Does the member know that it exits, or is it not there to hear of it?
+ * Does the member know that it exits, or is it not there to hear of it? One whose host tells has to say,
+ * besides, that it has left nothing undone, and is waited for (M20).
  */
 static bool
 has_confirmed(const ShardRoster *roster, int64 now, const ShardMapEntry *entry,
 			  const ShardProposer *proposer)
 {
+	const RosterMember *member = shard_roster_member(roster, entry->key.a);
+
+	if (roster->settings.leave_confirmed && entry->key.a != roster->self)
+		return member && member->confirmed >= entry->n;
 	return entry->key.a == roster->self ||
 		   shard_proposer_learned_by(proposer, entry->key.a) >= entry->n ||
 		   !shard_roster_reachable(roster, entry->key.a, now);

@@ -1,0 +1,148 @@
+/*
+ * coordinator_leave.c
+ *		A node that exits its cluster: nothing of it may be left when it is removed (M20).
+ *
+ * All its shards live elsewhere by then. The door is closed to senders, and when those that had begun have
+ * ended, what is in the log is passed and what it put into the outbox is taken in by its homes (the rounds
+ * of drain.c); the rows of former shards are deleted, and nothing is parked. Then the machine is told, and
+ * the coordinator removes the node. Nothing here is durable: another process begins anew.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+
+#include "coordinator_private.h"
+
+#include "compat.h"
+
+#define LOOK_INTERVAL (50 * SHARD_MS)
+
+/* The lock that keeps senders out is a strong one, and somebody may hold his for long. */
+#define ALONE_INTERVAL (200 * SHARD_MS)
+
+/* What was parked at the first may have gone to the outbox since. */
+#define CLEAN_ROUNDS 2
+
+static struct
+{
+	bool closed;  /* no sender is left */
+	int workers;  /* of the round; 0: none is under way */
+	int clean;	  /* rounds that left nothing, in a row */
+	bool emptied; /* it was told */
+	int64 next_look;
+	uint64 wanted[SHARD_MAX_WORKERS]; /* drain_done to reach */
+} leaving;
+
+void
+shard_coordinator_leave_forget(void)
+{
+	memset(&leaving, 0, sizeof(leaving));
+}
+
+/*
+ * Closes the door, and looks whether all who came in before have gone.
+ */
+static bool
+close_door(void)
+{
+	shard_plane_close(shard_coordinator.db, SHARD_PLANE_LEAVING);
+	if (!shard_coordinator_begin_alone())
+		return false;
+	shard_coordinator_commit();
+	return true;
+}
+
+static void
+begin_round(void)
+{
+	ShardDatabase *db = shard_coordinator.db;
+
+	leaving.workers = db->workers;
+	for (int worker = 0; worker < leaving.workers; worker++)
+	{
+		leaving.wanted[worker] = pg_atomic_fetch_add_u64(&db->worker[worker].drain_wanted, 1) + 1;
+		shard_shmem_wake_worker(db, worker);
+	}
+}
+
+/*
+ * Have all workers done what there was when the round began?
+ */
+static bool
+round_is_over(void)
+{
+	ShardDatabase *db = shard_coordinator.db;
+
+	if (leaving.workers != db->workers)
+		return false;
+	for (int worker = 0; worker < leaving.workers; worker++)
+		if (pg_atomic_read_u64(&db->worker[worker].drain_done) < leaving.wanted[worker])
+			return false;
+	return true;
+}
+
+/*
+ * Is anything of a shard left, or a message for another node? Messages of types that are dropped are not:
+ * nobody could take them.
+ */
+static bool
+has_remains(void)
+{
+	bool any;
+
+	shard_coordinator_begin();
+	SPI_connect();
+	if (SPI_execute("SELECT 1 WHERE EXISTS (SELECT FROM shard.own)"
+					" OR EXISTS (SELECT FROM shard.outbox_kept)"
+					" OR EXISTS (SELECT FROM shard.parked p WHERE EXISTS"
+					" (SELECT FROM shard.type t WHERE t.type_id OPERATOR(pg_catalog.=) p.type_id))",
+					true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for remains of shards");
+	any = SPI_processed > 0;
+	SPI_finish();
+	shard_coordinator_commit();
+	return any;
+}
+
+static void
+look(void)
+{
+	if (!leaving.closed)
+	{
+		leaving.closed = close_door();
+		leaving.next_look = shard_plane_now() + (leaving.closed ? 0 : ALONE_INTERVAL);
+	}
+	else if (leaving.workers == 0 || leaving.workers != shard_coordinator.db->workers)
+		begin_round();
+	else if (round_is_over())
+	{
+		leaving.workers = 0;
+		leaving.clean = has_remains() ? 0 : leaving.clean + 1;
+		leaving.emptied = leaving.clean == CLEAN_ROUNDS;
+	}
+}
+
+/*
+ * True: the machine was told.
+ */
+bool
+shard_coordinator_leave_run(void)
+{
+	int64 now = shard_plane_now();
+
+	if (leaving.emptied || now < leaving.next_look || shard_coordinator.journal ||
+		shard_node_fenced(shard_coordinator.node))
+		return false;
+	if (shard_coordinator_own_status() != SHARD_MEMBER_EXITING)
+	{
+		shard_coordinator_leave_forget();
+		leaving.next_look = now + LOOK_INTERVAL;
+		return false;
+	}
+	leaving.next_look = now + LOOK_INTERVAL;
+	look();
+	if (!leaving.emptied)
+		return false;
+	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_EMPTIED});
+	return true;
+}

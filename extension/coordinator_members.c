@@ -1,0 +1,141 @@
+/*
+ * coordinator_members.c
+ *		What changes among the members, for the log of every node.
+ */
+#include "postgres.h"
+
+#include "core/membership.h"
+#include "utils/memutils.h"
+
+#include "coordinator_private.h"
+
+#include "compat.h"
+
+/* A member as it was seen last. */
+typedef struct Seen
+{
+	int32 node;
+	int32 status;
+	int32 inc_no;
+} Seen;
+
+static Seen *seen = NULL;
+static int n_seen = 0;
+static int space = 0;
+static ShardUuid cluster; /* whose members they are */
+static int32 coordinator = 0;
+
+static Seen *
+find(int32 node)
+{
+	for (int i = 0; i < n_seen; i++)
+		if (seen[i].node == node)
+			return &seen[i];
+	return NULL;
+}
+
+static Seen *
+add(int32 node)
+{
+	if (n_seen == space)
+	{
+		space = Max(2 * space, 8);
+		seen = seen ? repalloc(seen, space * sizeof(Seen))
+					: MemoryContextAlloc(TopMemoryContext, space * sizeof(Seen));
+	}
+	seen[n_seen] = (Seen){.node = node};
+	return &seen[n_seen++];
+}
+
+/*
+ * One line for each thing that an operator would like to find in the log.
+ */
+static void
+tell(const Seen *before, int32 node, const ShardMemberRecord *record)
+{
+	switch (record->status)
+	{
+		case SHARD_MEMBER_JOINING:
+			ereport(LOG, (errmsg("shard: node %d joins, at \"%s\"", node, record->dsn)));
+			break;
+		case SHARD_MEMBER_UP:
+			if (before->status == SHARD_MEMBER_UP)
+				ereport(LOG, (errmsg("shard: node %d has started anew, as incarnation %d", node,
+									 record->inc_no)));
+			else
+				ereport(LOG, (errmsg("shard: node %d is up, at \"%s\"", node, record->dsn)));
+			break;
+		case SHARD_MEMBER_REMOVED:
+			ereport(LOG, (errmsg("shard: node %d has left", node)));
+			break;
+		case SHARD_MEMBER_DOWN:
+			ereport(LOG, (errmsg("shard: node %d is down: its shards wait for it", node),
+						  errhint("It comes back at its next start. If it is lost for good, call "
+								  "shard_write_off(%d).",
+								  node)));
+			break;
+		case SHARD_MEMBER_WRITTEN_OFF:
+			ereport(LOG, (errmsg("shard: node %d is written off: its shards begin empty elsewhere",
+								 node)));
+			break;
+		default:
+			ereport(LOG, (errmsg("shard: node %d is %s", node,
+								 shard_membership_status_name(record->status))));
+			break;
+	}
+}
+
+/*
+ * Compares the members with those of the last time; the first time there is nothing to tell.
+ */
+static void
+follow_members(void)
+{
+	const ShardNode *node = shard_coordinator.node;
+	bool first = seen == NULL || !shard_record_uuid_equal(cluster, shard_node_cluster(node));
+	ShardArena *arena = shard_arena_create();
+	int count;
+	ShardMapEntry *entries =
+		shard_map_list(shard_node_learned(node), SHARD_MAP_MEMBER, arena, &count);
+
+	if (first)
+		n_seen = 0;
+	cluster = shard_node_cluster(node);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+		Seen *before = find(entries[i].key.a);
+
+		if (!shard_record_get_member(&entries[i], &record, arena))
+			continue;
+		if (before == NULL)
+			before = add(entries[i].key.a);
+		if (!first && (before->status != record.status || before->inc_no != record.inc_no))
+			tell(before, entries[i].key.a, &record);
+		before->status = record.status;
+		before->inc_no = record.inc_no;
+	}
+	shard_arena_destroy(arena);
+}
+
+static void
+follow_coordinator(void)
+{
+	int32 now = shard_node_coordinator(shard_coordinator.node);
+
+	if (now == coordinator)
+		return;
+	if (now != 0 && now == shard_node_id(shard_coordinator.node))
+		ereport(LOG, (errmsg("shard: this node, %d, is the coordinator", now)));
+	else if (now != 0)
+		ereport(LOG, (errmsg("shard: node %d is the coordinator", now)));
+	coordinator = now;
+}
+
+void
+shard_coordinator_members_follow(bool changed)
+{
+	if (changed)
+		follow_members();
+	follow_coordinator();
+}
