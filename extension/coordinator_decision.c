@@ -91,7 +91,7 @@ shard_coordinator_decisions(const ShardActions *actions)
 		return 0;
 	execute(&plan,
 			"DELETE FROM shard.decision WHERE id OPERATOR(pg_catalog.<=) "
-			"(SELECT pg_catalog.max(d.id) FROM shard.decision d) OPERATOR(pg_catalog.-) $1",
+			"(SELECT pg_catalog.max(d.id) OPERATOR(pg_catalog.-) $1 FROM shard.decision d)",
 			1, types, values, NULL);
 	SPI_finish();
 	return count;
