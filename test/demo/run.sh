@@ -13,7 +13,10 @@ seed=${DEMO_SEED:-1}
 seconds=${DEMO_SECONDS:-20}
 service=events_${events}_${games}_$seed  # the game service's own database
 keeper=third                             # the server that has it
-watch=second                             # whose view of the cluster is shown; never the killed one
+watch=third                              # whose view of the cluster is shown; never the killed one
+members=(first second third)             # who is in the cluster: events come in there
+newcomer=fourth                          # joins later ...
+leaver=second                            # ... and takes over the events of this one, which leaves
 sessions=2    # that tell at each server, beside the one that copies
 patience=120  # seconds without progress until we give up
 
@@ -67,14 +70,26 @@ start_servers() {
     as_user sh -c "umask 077; cat >'$folder/passfile'" <<<"127.0.0.1:*:*:link:$password"
   fi
   for server in "${servers[@]}"; do
-    [ -s "$folder/$server/PG_VERSION" ] || make_server "$server"
-    is_up "$server" || start_server "$server"
+    [ -s "$folder/$server.port" ] || free_port >"$folder/$server.port"
   done
-  echo "first, second and third run in $folder"
+  each make_server
+  each start_server
+  echo "first, second, third and fourth run in $folder"
+}
+
+# Does something with all servers at the same time.
+each() { # FUNCTION
+  local server process processes=()
+  for server in "${servers[@]}"; do
+    "$1" "$server" & processes+=($!)
+  done
+  for process in "${processes[@]}"; do
+    wait "$process" || exit 1
+  done
 }
 
 make_server() { # SERVER
-  free_port >"$folder/$1.port"
+  [ ! -s "$folder/$1/PG_VERSION" ] || return 0
   pg_ctl "$1" initdb -o '-U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync' >/dev/null
   as_user tee -a "$folder/$1/postgresql.conf" >/dev/null <<END
 listen_addresses = '127.0.0.1'
@@ -92,6 +107,7 @@ END
 }
 
 start_server() { # SERVER
+  ! is_up "$1" || return 0
   if ! pg_ctl "$1" start -l "$folder/$1.log" >/dev/null 2>&1; then
     tail "$folder/$1.log" >&2
     die "server $1 does not start"
@@ -130,29 +146,29 @@ generate() {
 
 # Every run has new databases.
 make_nodes() {
-  local server password
   password=$(cut -d : -f 5 "$folder/passfile")
-  for server in "${servers[@]}"; do
-    sql "$server" -d postgres -c 'SET client_min_messages = warning' \
-      -c 'DROP DATABASE IF EXISTS demo WITH (FORCE)' -c 'CREATE DATABASE demo'
-    sql "$server" >/dev/null <<END
+  each make_node
+}
+
+make_node() { # SERVER
+  sql "$1" -d postgres -c 'SET client_min_messages = warning' \
+    -c 'DROP DATABASE IF EXISTS demo WITH (FORCE)' -c 'CREATE DATABASE demo'
+  sql "$1" >/dev/null <<END
 SET client_min_messages = warning;
 CREATE EXTENSION shard;
 DROP ROLE IF EXISTS link;
 CREATE ROLE link LOGIN PASSWORD '$password';
 SELECT shard_allow_peer('link');
 END
-  done
 }
 
 join() {
   local server
   for server in second third; do
     show "$server" "SELECT shard_join('$(address first)', '$(address "$server")');"
-    sql "$server" -o /dev/null \
-      -c "SELECT shard_join('$(address first)', '$(address "$server")')"
+    join_to first "$server"
   done
-  for server in "${servers[@]}"; do
+  for server in "${members[@]}"; do
     sql "$server" -f "$here/judge.sql" >/dev/null
   done
   deadline=$((SECONDS + 60))
@@ -166,6 +182,10 @@ join() {
     FROM shard_members ORDER BY node"
 }
 
+join_to() { # MEMBER SERVER
+  sql "$2" -o /dev/null -c "SELECT shard_join('$(address "$1")', '$(address "$2")')"
+}
+
 # A statement as one would type it; the folder is left out, being the same in all of them.
 show() { # SERVER STATEMENT
   printf '%s=# %s\n' "$1" "${2//"$folder"/…}"
@@ -174,16 +194,19 @@ show() { # SERVER STATEMENT
 load_gateways() {
   local i loader loaders=()
   for i in 0 1 2; do
-    {
-      sql "${servers[i]}" -v sessions="$sessions" -f "$here/gateway.sql"
-      copy $keeper "$service" "SELECT session, slice, game_id, seq, event_time, message FROM outgoing
-                               WHERE server = $i" "${servers[i]}" demo outgoing
-      sql "${servers[i]}" -c 'CREATE INDEX ON outgoing (session, slice)' -c 'ANALYZE outgoing'
-    } & loaders+=($!)
+    load_gateway "$i" "${members[i]}" & loaders+=($!)
+    if [ "${members[i]}" = $leaver ]; then load_gateway "$i" $newcomer & loaders+=($!); fi
   done
   for loader in "${loaders[@]}"; do
     wait "$loader" || die 'the events could not be brought to the servers'
   done
+}
+
+load_gateway() { # PART SERVER
+  sql "$2" -v sessions="$sessions" -f "$here/gateway.sql"
+  copy $keeper "$service" "SELECT session, slice, game_id, seq, event_time, message FROM outgoing
+                           WHERE server = $1" "$2" demo outgoing
+  sql "$2" -c 'CREATE INDEX ON outgoing (session, slice)' -c 'ANALYZE outgoing'
 }
 
 copy() { # SERVER DATABASE QUERY SERVER DATABASE TABLE
@@ -192,16 +215,16 @@ copy() { # SERVER DATABASE QUERY SERVER DATABASE TABLE
 
 # ---- senders ------------------------------------------------------------------------------------
 
-# One session of the game service at a server. When it has lost its server it waits for its return,
-# and goes on where the table "sent" says.
-stream() { # SERVER SESSION
-  local status
+# One session of the game service, for a part of the games. When it has lost its server it waits for its return, or
+# for another one to take over the part, and goes on where the table "sent" says.
+stream() { # PART SESSION
+  local status server
   while true; do
-    status=0
+    status=0 server=$(<"$folder/gateway.$1")
     if [ "$2" = 0 ]; then
-      copy_games "$1" || status=$?
+      copy_games "$server" || status=$?
     else
-      PGAPPNAME='demo sender' sql "$1" -v session="$2" -v began="$start" -v step="$step" \
+      PGAPPNAME='demo sender' sql "$server" -v session="$2" -v began="$start" -v step="$step" \
         -f "$here/tell.sql" >/dev/null 2>>"$folder/senders" || status=$?
     fi
     [ "$status" = 0 ] && return
@@ -210,7 +233,8 @@ stream() { # SERVER SESSION
       return "$status"
     fi
     deadline=$((SECONDS + 120))
-    until sql "$1" -c 'SELECT' >/dev/null 2>&1; do
+    until server=$(<"$folder/gateway.$1") && [ "$server" != nobody ] && sql "$server" -c 'SELECT' >/dev/null 2>&1
+    do
       [ "$SECONDS" -lt "$deadline" ] || return "$status"
       sleep 0.2
     done
@@ -255,10 +279,10 @@ stop_senders() {
 
 # ---- the play -----------------------------------------------------------------------------------
 
-# All sessions send; meanwhile the coordinator's server is killed, and comes back.
+# All sessions send; meanwhile the coordinator's server is killed, and comes back; a fourth one joins; and one leaves.
 play() {
-  local server session sender slices
-  declare -gA handled=([first]=0 [second]=0 [third]=0) homes=([first]=0 [second]=0 [third]=0)
+  local server session part sender slices
+  declare -gA handled=([first]=0 [second]=0 [third]=0 [fourth]=0)
   senders=() victim='' progress=0 told=-1
   : >"$folder/senders"
   slices=$(sql first -c 'SELECT max(slice) + 1 FROM outgoing')
@@ -266,31 +290,37 @@ play() {
   start=$(sql first -c 'SELECT clock_timestamp()')
   began=$(now) progress_at=$began
   trap stop_senders EXIT
-  for server in "${servers[@]}"; do
+  for part in 0 1 2; do
+    echo "${members[part]}" >"$folder/gateway.$part"
     for ((session = 0; session <= sessions; session++)); do
-      stream "$server" "$session" & senders+=($!)
+      stream "$part" "$session" & senders+=($!)
     done
   done
 
   printf '%s\n' '                                        shards whose home is' \
-    '   time    handled      %   events/s    first  second  third'
+    '   time    handled      %   events/s    first  second  third  fourth'
   until_handled 30
   kill_coordinator
   until_survivors 10
   bring_back
+  draw_map
+  add_newcomer
+  reassign
+  leave
   while [ -n "$(jobs -rp)" ]; do
     tick
   done
   for sender in "${senders[@]}"; do
     wait "$sender" || die 'a sender failed'
   done
-  for server in "${servers[@]}"; do
+  for server in "${members[@]}"; do
     until [ "$(sql "$server" -c "SELECT shard_drain('500 ms')")" = t ]; do
       tick
     done
   done
   told=-1
   look
+  draw_map
   trap - EXIT
 }
 
@@ -305,7 +335,7 @@ kill_coordinator() {
     node=$(sql $watch -c 'SELECT node FROM shard_members WHERE coordinator')
   done
   victim=${servers[node - 1]}
-  [ $watch != "$victim" ] || watch=third
+  [ $watch != "$victim" ] || watch=first
   look
   postmaster=$(head -n 1 "$folder/$victim/postmaster.pid")
   # shellcheck disable=SC2046 # a list of process ids
@@ -328,7 +358,7 @@ until_survivors() { # PERCENT
 
 node_of() { # SERVER
   local i
-  for i in 0 1 2; do
+  for i in 0 1 2 3; do
     [ "${servers[i]}" != "$1" ] || echo $((i + 1))
   done
 }
@@ -339,6 +369,53 @@ bring_back() {
   start_server "$victim"
   event "server $victim is back; $meanwhile events were handled without it in $((away / 1000000)).$((away / 100000 % 10)) s"
   victim=''
+}
+
+# A character for each shard: its home as one of them knows it, a dot while it has none.
+draw_map() {
+  event 'the shards, 0 to 999, each by the number of its node'
+  sql $watch -c "SELECT string_agg(coalesce(node::text, '.'), '' ORDER BY shard)
+                 FROM generate_series(0, 999) shard
+                      LEFT JOIN (SELECT * FROM shard_homes WHERE type_name = 'judge') h USING (shard)
+                 GROUP BY shard / 100 ORDER BY shard / 100" | sed 's/^/          /'
+}
+
+add_newcomer() {
+  join_to $watch $newcomer 2>/dev/null
+  sql $newcomer -f "$here/judge.sql" >/dev/null
+  members+=($newcomer)
+  event "server $newcomer has joined, and may have judges"
+}
+
+# The events of the games that came in at one server come in at another one from now on. What was sent says the
+# table "sent" there, as soon as nobody sends any more.
+reassign() {
+  local part
+  for part in 0 1 2; do
+    [ "$(<"$folder/gateway.$part")" = $leaver ] || continue
+    echo nobody >"$folder/gateway.$part"
+    until [ "$(sql $leaver -c "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                               WHERE application_name = 'demo sender'")" = 0 ]; do sleep 0.05; done
+    # Senders at different nodes have no order between them: what came before is to be handled first.
+    until [ "$(sql $leaver -c "SELECT shard_drain('500 ms')")" = t ]; do tick; done
+    sql $newcomer -c 'TRUNCATE sent'
+    copy $leaver demo 'TABLE sent' $newcomer demo sent
+    echo $newcomer >"$folder/gateway.$part"
+    event "the events that came in at $leaver come in at $newcomer"
+  done
+}
+
+# Its shards move to the others while events flow on; then it is no member any more.
+leave() {
+  local left before=$progress from=$(now) shards
+  count_homes
+  shards=${homes[$(node_of $leaver)]}
+  sql $leaver -c "SELECT shard_leave('60 s')" >"$folder/leave" 2>&1 & left=$!
+  while kill -0 "$left" 2>/dev/null; do tick; done
+  wait "$left" && [ "$(<"$folder/leave")" = t ] || die "server $leaver could not leave: $(<"$folder/leave")"
+  look
+  event "server $leaver has left; its $shards shards moved in $((($(now) - from) / 1000)) ms, while $((progress - before)) events were handled"
+  members=(first third fourth)
 }
 
 now() { echo "${EPOCHREALTIME/[.,]/}"; }  # in microseconds
@@ -356,9 +433,11 @@ tick() {
 # second.
 look() {
   local server time sum=0 line
-  for server in "${servers[@]}"; do
+  for server in "${members[@]}"; do
     [ "$server" = "$victim" ] || handled[$server]=$(
-      sql "$server" -c 'SELECT coalesce(sum(last_seq), 0) FROM shard_entity.judge')
+      sql "$server" -c "SELECT coalesce(sum(last_seq), 0) FROM shard_entity.judge WHERE shard IN (
+                          SELECT shard FROM shard_homes
+                          WHERE type_name = 'judge' AND node = $(node_of "$server"))")
     sum=$((sum + handled[$server]))
   done
   time=$(now)
@@ -370,16 +449,17 @@ look() {
   (((time - began) / 1000000 > told)) || return 0
   told=$(((time - began) / 1000000))
   count_homes
-  line=$(printf '%10d %5d %% %10d    %5d %7d %6d' "$progress" $((progress * 100 / events)) \
-    $((progress * 1000000 / (time - began + 1))) "${homes[first]}" "${homes[second]}" "${homes[third]}")
+  line=$(printf '%10d %5d %% %10d    %5d %7d %6d %7d' "$progress" $((progress * 100 / events)) \
+    $((progress * 1000000 / (time - began + 1))) "${homes[@]:1:4}")
   printf '%s %s\n' "$(stamp)" "$line"
 }
 
 # As one of them knows it.
 count_homes() {
   local node count
+  homes=(0 0 0 0 0)
   while IFS='|' read -r node count; do
-    homes[${servers[node - 1]}]=$count
+    homes[node]=$count
   done < <(sql $watch -c "SELECT node, count(*) FROM shard_homes WHERE type_name = 'judge' GROUP BY 1")
 }
 
@@ -398,7 +478,7 @@ gather() {
                            (SELECT count(*) FROM shard_inbox),
                            (SELECT count(*) FROM shard_dead_letters)" $keeper "$service" remains
     node=$(node_of "$server")
-    copy first demo "SELECT shard, '$server' FROM shard_homes WHERE type_name = 'judge' AND node = $node" \
+    copy $watch demo "SELECT shard, '$server' FROM shard_homes WHERE type_name = 'judge' AND node = $node" \
       $keeper "$service" home
   done
 }
@@ -408,8 +488,9 @@ goodbye() {
   cat <<END
 
 psql -h $folder -p $(port first) -U postgres demo         # first
-psql -h $folder -p $(port second) -U postgres demo         # second
+psql -h $folder -p $(port second) -U postgres demo         # second, which has left
 psql -h $folder -p $(port third) -U postgres demo         # third
+psql -h $folder -p $(port fourth) -U postgres demo         # fourth
 
   SELECT * FROM shard_members;
   SELECT node, count(*) FROM shard_homes GROUP BY node;

@@ -4,7 +4,7 @@
 
 here=$root/test/demo
 note=${DEMO_NOTE:-$here/.server}  # names the folder of the servers, while there is one
-servers=(first second third)
+servers=(first second third fourth)
 
 # Everything is in one folder, which only its owner and root may enter. People come in by the sockets
 # there and need no password. The servers reach one another by TCP on the loopback address, as role
