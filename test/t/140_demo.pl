@@ -1,5 +1,6 @@
 # The worked example keeps its word, in small: three servers, one cluster; the coordinator's server is
-# killed while events come in, and comes back; the judges' verdicts are those of plain SQL.
+# killed while events come in, and comes back; a fourth one joins, one leaves; the judges' verdicts are those of
+# plain SQL.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,7 +27,7 @@ local %ENV = (
 	DEMO_NOTE => "$folder/note",
 	DEMO_EVENTS => 30000,
 	DEMO_GAMES => 150,
-	DEMO_SECONDS => 6);
+	DEMO_SECONDS => 10);
 
 my $ok = eval {
 	IPC::Run::run([ 'bash', "$demo/run.sh" ],
@@ -36,11 +37,13 @@ ok($ok, 'the worked example ends well') or diag("$said\n$errors");
 like($said, qr/---- kill -9: server \w+, the coordinator, is gone/, 'the coordinator was killed');
 like($said, qr/---- server \w+ is the coordinator now/, 'another one took over');
 like($said, qr/---- server \w+ is back; [1-9]\d* events/, 'events were handled meanwhile');
+like($said, qr/---- server fourth has joined/, 'a fourth server joined');
+like($said, qr/---- server second has left; its [1-9]\d* shards moved in \d+ ms/, 'one left with its shards');
 like($said, qr/events that the judges saw +\| +30000 +\| +30000/, 'no event was lost');
 like($said, qr/verdicts that differ +\| +0 /, 'the judges and plain SQL agree');
 
-my @shares = $said =~ /^ (?:first|second|third) +\| +([1-9]\d*) \| +\d+ \| +\d+$/mg;
-is(scalar @shares, 3, 'each server had judges');
+my @shares = $said =~ /^ (first|second|third|fourth) +\| +[1-9]\d* \| +\d+ \| +\d+$/mg;
+is("@shares", 'first fourth third', 'the judges are on the members that are left');
 
 # Servers run as long as somebody plays with them; whatever became of the run, these must end.
 ok(IPC::Run::run([ 'bash', "$demo/stop.sh" ], '>', \$said, '2>', \$errors), 'it is removed again')
