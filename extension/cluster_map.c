@@ -161,3 +161,22 @@ shard_cluster_map_read(void)
 		visit(kinds[i], put_entry, &filling);
 	return filling.map;
 }
+
+/* ---- words ------------------------------------------------------------------------------------ */
+
+static const char *const reason_names[] = {[SHARD_HOME_REASON_NONE] = "none",
+										   [SHARD_HOME_REASON_FIRST] = "first message",
+										   [SHARD_HOME_REASON_REBALANCE] = "rebalance",
+										   [SHARD_HOME_REASON_OPERATOR] = "operator",
+										   [SHARD_HOME_REASON_PIN] = "pin",
+										   [SHARD_HOME_REASON_LEAVING] = "leaving",
+										   [SHARD_HOME_REASON_EVACUATION] = "evacuation",
+										   [SHARD_HOME_REASON_ABORTED] = "aborted",
+										   [SHARD_HOME_REASON_LOST] = "lost"};
+
+/* See cluster_map.h. */
+const char *
+shard_cluster_map_reason(int32 reason)
+{
+	return reason >= 0 && reason < (int) lengthof(reason_names) ? reason_names[reason] : "unknown";
+}

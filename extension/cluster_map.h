@@ -22,5 +22,8 @@ extern bool shard_cluster_map_home(int32 type_id, int32 shard, ShardHomeRecord *
 /* The node that an operator wishes for a shard; 0: none. */
 extern int32 shard_cluster_map_pin(int32 type_id, int32 shard);
 
+/* Why a home is as it is (ShardHomeReason), in words. */
+extern const char *shard_cluster_map_reason(int32 reason);
+
 /* A copy of all members, types, homes and pins; the caller destroys it. */
 extern ShardMap *shard_cluster_map_read(void);

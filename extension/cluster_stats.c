@@ -14,6 +14,7 @@
 #include "utils/builtins.h"
 
 #include "cluster_map.h"
+#include "cluster_survey.h"
 #include "cluster_view.h"
 #include "core/action.h"
 #include "core/membership.h"
@@ -36,14 +37,6 @@ PG_FUNCTION_INFO_V1(shard_cluster_stats_location);
 
 #define MAX_TIMEOUT_MS (24 * 3600 * 1000)
 
-/* Members that are asked, this node among them. */
-typedef struct Survey
-{
-	int count;
-	int32 *node;
-	ShardPeerQuestion *question; /* of this node: answered from the start */
-} Survey;
-
 static void
 check_place(const char *function)
 {
@@ -51,69 +44,6 @@ check_place(const char *function)
 	if (shard_executor_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot execute %s from within a handler", function)));
-}
-
-/*
- * What this node answers itself.
- */
-static void
-answer_here(ShardPeerQuestion *question, ShardInternalQuestion kind)
-{
-	StringInfoData out;
-
-	initStringInfo(&out);
-	shard_internal_put_answer(&out, kind);
-	question->answered = true;
-	question->answer = out.data;
-	question->answer_length = out.len;
-}
-
-/*
- * Asks all members, from joining to exiting.
- */
-static Survey
-survey(ShardInternalQuestion kind, int timeout_ms)
-{
-	Survey all = {0};
-	const ShardDirectoryMember *members;
-	ShardPlaneView view;
-	int count;
-
-	shard_plane_get(shard_shmem_database(), &view);
-	members = shard_cluster_view_directory(&count);
-	all.node = palloc(Max(count, 1) * sizeof(int32));
-	all.question = palloc0(Max(count, 1) * sizeof(ShardPeerQuestion));
-	for (int i = 0; i < count; i++)
-	{
-		ShardPeerQuestion *question = &all.question[all.count];
-		StringInfoData call;
-
-		if (!shard_membership_is_member(members[i].record.status))
-			continue;
-		all.node[all.count++] = members[i].node;
-		if (members[i].node == view.node)
-		{
-			answer_here(question, kind);
-			continue;
-		}
-		initStringInfo(&call);
-		shard_internal_put_header(&call, members[i].node);
-		shard_wire_put_int(&call, kind);
-		question->dsn = pstrdup(members[i].record.dsn);
-		question->bytes = call.data;
-		question->length = call.len;
-	}
-	shard_peer_client_ask(all.question, all.count, "stats", timeout_ms);
-	return all;
-}
-
-static Datum
-get_text(ShardReader *reader)
-{
-	size_t length;
-	const char *bytes = shard_wire_get_bytes(reader, &length);
-
-	return PointerGetDatum(cstring_to_text_with_len(bytes, reader->failed ? 0 : (int) length));
 }
 
 /*
@@ -138,7 +68,7 @@ put_error(ReturnSetInfo *result, int32 node, const char *error)
  * The rows of a node: its number, the columns that read_row reads, no error.
  */
 static void
-put_answers(ReturnSetInfo *result, const Survey *all,
+put_answers(ReturnSetInfo *result, const ShardSurvey *all,
 			void (*read_row)(ShardReader *reader, Datum *values))
 {
 	for (int i = 0; i < all->count; i++)
@@ -169,7 +99,7 @@ put_answers(ReturnSetInfo *result, const Survey *all,
 static void
 read_shard(ShardReader *reader, Datum *values)
 {
-	values[0] = get_text(reader);
+	values[0] = shard_cluster_survey_text(reader);
 	values[1] = Int32GetDatum(shard_wire_get_int32(reader));
 	values[2] = Int64GetDatum(shard_wire_get_int(reader));
 }
@@ -177,8 +107,8 @@ read_shard(ShardReader *reader, Datum *values)
 static void
 read_region(ShardReader *reader, Datum *values)
 {
-	values[0] = get_text(reader);
-	values[1] = get_text(reader);
+	values[0] = shard_cluster_survey_text(reader);
+	values[1] = shard_cluster_survey_text(reader);
 }
 
 /*
@@ -188,14 +118,15 @@ Datum
 shard_cluster_stats_shards(PG_FUNCTION_ARGS)
 {
 	int64 timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
-	Survey all;
+	ShardSurvey all;
 
 	check_place("shard_cluster_stats()");
 	if (timeout <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must be positive")));
 	InitMaterializedSRF(fcinfo, 0);
-	all = survey(SHARD_INTERNAL_SHARDS, (int) Min(Max(timeout / 1000, 1), MAX_TIMEOUT_MS));
+	all = shard_cluster_survey(SHARD_INTERNAL_SHARDS,
+							   (int) Min(Max(timeout / 1000, 1), MAX_TIMEOUT_MS));
 	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, read_shard);
 	return (Datum) 0;
 }
@@ -206,11 +137,11 @@ shard_cluster_stats_shards(PG_FUNCTION_ARGS)
 Datum
 shard_cluster_stats_regions(PG_FUNCTION_ARGS)
 {
-	Survey all;
+	ShardSurvey all;
 
 	check_place("shard_current_regions");
 	InitMaterializedSRF(fcinfo, 0);
-	all = survey(SHARD_INTERNAL_REGIONS, VIEW_TIMEOUT_MS);
+	all = shard_cluster_survey(SHARD_INTERNAL_REGIONS, VIEW_TIMEOUT_MS);
 	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, read_region);
 	return (Datum) 0;
 }

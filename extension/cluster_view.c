@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "cluster_map.h"
 #include "cluster_view.h"
 #include "control_store.h"
 #include "coordinator.h"
@@ -227,8 +228,8 @@ put_member(ReturnSetInfo *result, const ShardDirectoryMember *member,
 		   const ShardMemberReport *report, bool self, bool see_dsn)
 {
 	const ShardMemberRecord *record = &member->record;
-	Datum values[15];
-	bool nulls[15] = {false};
+	Datum values[16];
+	bool nulls[16] = {false};
 
 	values[0] = Int32GetDatum(member->node);
 	nulls[1] = !see_dsn || record->dsn == NULL || record->dsn[0] == '\0';
@@ -245,6 +246,7 @@ put_member(ReturnSetInfo *result, const ShardDirectoryMember *member,
 	values[12] = CStringGetTextDatum(record->app_version != NULL ? record->app_version : "");
 	values[13] = CStringGetTextDatum(record->gate == SHARD_GATE_STANDBY ? "standby" : "local");
 	values[14] = uuid_of(record->inc_uuid);
+	values[15] = BoolGetDatum(record->evacuated);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
@@ -318,8 +320,8 @@ put_home(const ShardMapEntry *entry, void *arg)
 {
 	View *view = arg;
 	ShardHomeRecord record;
-	Datum values[7];
-	bool nulls[7] = {false};
+	Datum values[8];
+	bool nulls[8] = {false};
 	char *name = type_name(view, entry->key.a);
 
 	if (!shard_record_get_home(entry, &record))
@@ -334,6 +336,8 @@ put_home(const ShardMapEntry *entry, void *arg)
 	values[5] = Int32GetDatum(record.to);
 	nulls[5] = record.to == 0;
 	values[6] = Int32GetDatum(entry->key.a);
+	values[7] = CStringGetTextDatum(shard_cluster_map_reason(record.reason));
+	nulls[7] = record.reason == SHARD_HOME_REASON_NONE;
 	tuplestore_putvalues(view->result->setResult, view->result->setDesc, values, nulls);
 }
 

@@ -313,6 +313,19 @@ static const char *const queries[] = {
 							  " FROM shard.region_shards() s JOIN shard.type t USING (type_id)"
 							  " GROUP BY t.type_name, s.shard",
 	[SHARD_INTERNAL_REGIONS] = "SELECT t.type_name::text, t.mode FROM shard.type t",
+	[SHARD_INTERNAL_MOVES] =
+		"SELECT i.phase, 1, i.type_id, i.shard, i.epoch, i.from_node, n.node_id,"
+		" i.rows_copied, i.rows_total,"
+		" coalesce(EXTRACT(epoch FROM i.started) OPERATOR(pg_catalog.*) 1000000, 0)::int8,"
+		" coalesce(EXTRACT(epoch FROM i.changed) OPERATOR(pg_catalog.*) 1000000, 0)::int8,"
+		" coalesce(i.error, '') FROM shard.imports() i CROSS JOIN shard.node n"
+		" UNION ALL "
+		"(SELECT d.kind, 0, d.type_id, d.shard, coalesce(d.epoch, -1), coalesce(d.from_node, -1),"
+		" coalesce(d.to_node, -1), 0::int8, 0::int8, 0::int8,"
+		" (EXTRACT(epoch FROM d.at) OPERATOR(pg_catalog.*) 1000000)::int8, d.why"
+		" FROM (SELECT DISTINCT ON (type_id, shard) * FROM shard.decision WHERE shard IS NOT NULL"
+		" AND kind LIKE 'move%' ORDER BY type_id, shard, id DESC) d"
+		" WHERE d.at > clock_timestamp() - interval '1 hour' ORDER BY d.id DESC LIMIT 2000)",
 	[SHARD_INTERNAL_DECISIONS] =
 		"SELECT kind, (EXTRACT(epoch FROM at) OPERATOR(pg_catalog.*) 1000000)::int8,"
 		" coalesce(type_id, -1), coalesce(shard, -1), coalesce(from_node, -1),"
@@ -413,6 +426,7 @@ shard_internal_stats(PG_FUNCTION_ARGS)
 		case SHARD_INTERNAL_SHARDS:
 		case SHARD_INTERNAL_REGIONS:
 		case SHARD_INTERNAL_DECISIONS:
+		case SHARD_INTERNAL_MOVES:
 			shard_internal_put_answer(&out, question);
 			break;
 		case SHARD_INTERNAL_RUNNING:

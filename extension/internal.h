@@ -13,6 +13,10 @@ typedef enum ShardInternalQuestion
 	SHARD_INTERNAL_SHARDS = 1, /* answer, repeated: name of the type, shard, entities */
 	SHARD_INTERNAL_REGIONS,	   /* answer, repeated: name of the type, mode */
 	SHARD_INTERNAL_RUNNING,	   /* type_id, shard, entity; answer: 1 if it is in memory, else 0 */
+	SHARD_INTERNAL_MOVES,	   /* answer, repeated: phase of an import, or kind of decision, of the
+								* last hour; 1 for imports, else 0; type_id, shard, epoch, from, to,
+								* rows copied, rows in all, started, changed (microseconds since 1970,
+								* 0: unknown); error, or why */
 	SHARD_INTERNAL_DECISIONS /* answer, repeated, newest first: kind, at in microseconds since 1970,
 								* type_id, shard, from_node, to_node, epoch (-1: null), why */
 } ShardInternalQuestion;

@@ -18,16 +18,20 @@ CREATE FUNCTION shard.members(
     OUT self        boolean,
     OUT app_version text,
     OUT gate        text,
-    OUT inc_uuid    uuid
+    OUT inc_uuid    uuid,
+    OUT evacuated   boolean
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_view_members';
 GRANT EXECUTE ON FUNCTION shard.members() TO PUBLIC;
 COMMENT ON FUNCTION shard.members() IS 'members of the cluster, as this node knows them';
 
-/* age: the smaller the older; NULL: never up. last_error: of the link between the control planes. */
+/*
+ * age: the smaller the older; NULL: never up. last_error: of the link between the control planes.
+ * evacuated: it is to have no shards until its server starts again (shard_evacuate).
+ */
 CREATE VIEW @extschema@.shard_members AS
 SELECT m.node, m.dsn, m.status, m.roles, m.age, m.incarnation, m.voter, m.coordinator, m.reachable,
-       m.last_seen, m.self, m.last_error, m.app_version, m.gate
+       m.last_seen, m.self, m.last_error, m.app_version, m.gate, m.evacuated
 FROM shard.members() m;
 GRANT SELECT ON @extschema@.shard_members TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_members IS 'members of the cluster, as this node knows them';
@@ -39,16 +43,21 @@ CREATE FUNCTION shard.homes(
     OUT epoch     int4,
     OUT phase     text,
     OUT to_node   int4,
-    OUT type_id   int4
+    OUT type_id   int4,
+    OUT reason    text
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_view_homes';
 GRANT EXECUTE ON FUNCTION shard.homes() TO PUBLIC;
 COMMENT ON FUNCTION shard.homes() IS 'homes of shards, as far as this node has learned them';
 
-/* Shards that nobody has sent a message to have no home yet. to_node: where it moves. */
+/*
+ * Shards that nobody has sent a message to have no home yet. to_node: where it moves. here: what the
+ * shard is on this node: active, it is handled; stopping, sealed, its home before or during a move; staged,
+ * copied here, but not decided yet; NULL: nothing of it. reason: of the last change.
+ */
 CREATE VIEW @extschema@.shard_homes AS
-SELECT h.type_name, h.shard, h.node, h.epoch, h.phase, h.to_node
-FROM shard.homes() h;
+SELECT h.type_name, h.shard, h.node, h.epoch, h.phase, h.to_node, o.state AS here, h.reason
+FROM shard.homes() h LEFT JOIN shard.own o ON o.type_id = h.type_id AND o.shard = h.shard;
 GRANT SELECT ON @extschema@.shard_homes TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_homes IS 'homes of shards, as far as this node has learned them';
 
@@ -138,3 +147,85 @@ CREATE FUNCTION @extschema@.shard_location(
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_stats_location';
 REVOKE ALL ON FUNCTION @extschema@.shard_location(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_location(text, text) IS 'where an entity lives';
+
+/* Copies of shards to this node, under way or of the last; in memory only. */
+CREATE FUNCTION shard.imports(
+    OUT type_id      int4,
+    OUT shard        int4,
+    OUT epoch        int4,
+    OUT move_id      int8,
+    OUT from_node    int4,
+    OUT phase        text,
+    OUT rows_copied  int8,
+    OUT rows_total   int8,
+    OUT bytes_copied int8,
+    OUT started      timestamptz,
+    OUT changed      timestamptz,
+    OUT error        text
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_moves_imports';
+REVOKE ALL ON FUNCTION shard.imports() FROM PUBLIC;
+COMMENT ON FUNCTION shard.imports() IS 'copies of shards to this node';
+
+CREATE FUNCTION shard.rebalances(
+    OUT type_name   text,
+    OUT shard       int4,
+    OUT from_node   int4,
+    OUT to_node     int4,
+    OUT phase       text,
+    OUT rows_copied int8,
+    OUT rows_total  int8,
+    OUT started     timestamptz,
+    OUT reason      text,
+    OUT eta         interval,
+    OUT error       text,
+    OUT type_id     int4
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_moves_list';
+GRANT EXECUTE ON FUNCTION shard.rebalances() TO PUBLIC;
+COMMENT ON FUNCTION shard.rebalances() IS 'moves of shards, under way or failed';
+
+/*
+ * Moves under way, on every node the same; for members of pg_read_all_stats with what the other nodes say:
+ * how far the copy is, and moves that are being prepared or have failed in the last hour. phase: preparing,
+ * stopping, copying, staging, staged, failed. parked: messages that wait for the shard on this node.
+ */
+CREATE VIEW @extschema@.shard_rebalances AS
+SELECT r.type_name, r.shard, r.from_node, r.to_node, r.phase, r.rows_copied, r.rows_total,
+       (SELECT count(*) FROM shard.parked p
+        WHERE p.type_id = r.type_id AND p.shard = r.shard) AS parked,
+       r.started, r.reason, r.eta, r.error
+FROM shard.rebalances() r;
+GRANT SELECT ON @extschema@.shard_rebalances TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_rebalances IS 'moves of shards, under way or failed';
+
+/* Asks all members; connects to them, so it is not for everybody. */
+CREATE FUNCTION shard.decisions(
+    OUT what      text,
+    OUT at        timestamptz,
+    OUT type_id   int4,
+    OUT shard     int4,
+    OUT from_node int4,
+    OUT to_node   int4,
+    OUT epoch     int4,
+    OUT why       text,
+    OUT node      int4
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_moves_decisions';
+REVOKE ALL ON FUNCTION shard.decisions() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION shard.decisions() TO pg_read_all_stats;
+COMMENT ON FUNCTION shard.decisions() IS 'what the coordinators of the cluster decided, and why';
+
+/*
+ * Newest first. node: who decided it, as coordinator. A member that did not answer has one row, what is
+ * "no answer". type_name is NULL of types that are no more.
+ */
+CREATE VIEW @extschema@.shard_decisions AS
+SELECT d.at, d.what, t.type_name, d.shard, d.from_node, d.to_node, d.why, d.node
+FROM shard.decisions() d
+     LEFT JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h
+                UNION SELECT y.type_id, y.type_name FROM shard.type y) t USING (type_id)
+ORDER BY d.at DESC NULLS LAST, d.node;
+REVOKE ALL ON @extschema@.shard_decisions FROM PUBLIC;
+GRANT SELECT ON @extschema@.shard_decisions TO pg_read_all_stats;
+COMMENT ON VIEW @extschema@.shard_decisions IS 'what the coordinators of the cluster decided, and why';

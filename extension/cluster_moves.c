@@ -1,0 +1,492 @@
+/*
+ * cluster_moves.c
+ *		Moves of shards, for people: rows behind shard_rebalances and shard_decisions.
+ *
+ * Which shards move is decided, so every node knows it (shard.control). How far a copy is only its target
+ * knows, and why a move failed only the coordinator and the target: they are asked, all at the same
+ * time, if the reader may have this node connect to others; else there is what this node itself knows.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "cluster_map.h"
+#include "cluster_survey.h"
+#include "core/action.h"
+#include "executor.h"
+#include "import_progress.h"
+#include "security.h"
+#include "shmem.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_cluster_moves_imports);
+PG_FUNCTION_INFO_V1(shard_cluster_moves_list);
+PG_FUNCTION_INFO_V1(shard_cluster_moves_decisions);
+
+#define VIEW_TIMEOUT_MS 2000
+
+/* A line of an answer: how far a copy is, or the last decision about a shard. */
+typedef struct MoveNote
+{
+	const char
+		*what; /* a phase of an import, or "move begun", "moved", "move aborted", "move refused" */
+	bool import;
+	int32 type_id;
+	int32 shard;
+	int32 epoch; /* of an import: that to come */
+	int32 from;
+	int32 to;
+	int64 rows_copied;
+	int64 rows_total;
+	TimestampTz started;
+	TimestampTz changed;
+	const char *text;
+} MoveNote;
+
+typedef struct MoveView
+{
+	ReturnSetInfo *result;
+	ShardMap *map; /* types and homes */
+	ShardArena *arena;
+	List *notes; /* MoveNote * */
+	bool see_errors;
+} MoveView;
+
+/*
+ * Whether this node may ask others for the current user, and show him what they say of errors.
+ */
+static bool
+may_ask(void)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+/* ---- imports of this node --------------------------------------------------------------------- */
+
+static Datum
+time_of(TimestampTz at, bool *isnull)
+{
+	*isnull = at == 0;
+	return TimestampTzGetDatum(at);
+}
+
+/*
+ * shard.imports() returns setof record: copies of shards to this node, under way or of the last.
+ */
+Datum
+shard_cluster_moves_imports(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	ShardDatabase *db = shard_shmem_database();
+	ShardImportProgress *list;
+	int count = 0;
+
+	InitMaterializedSRF(fcinfo, 0);
+	list = db != NULL ? shard_import_list(db, &count) : NULL;
+	for (int i = 0; i < count; i++)
+	{
+		const ShardImportProgress *import = &list[i];
+		Datum values[12];
+		bool nulls[12] = {false};
+
+		values[0] = Int32GetDatum(import->shard.type_id);
+		values[1] = Int32GetDatum(import->shard.shard);
+		values[2] = Int32GetDatum(import->shard.epoch);
+		values[3] = Int64GetDatum(import->shard.move_id);
+		values[4] = Int32GetDatum(import->node);
+		values[5] = CStringGetTextDatum(shard_import_phase_names[import->phase]);
+		values[6] = Int64GetDatum(import->rows_copied);
+		values[7] = Int64GetDatum(import->rows_total);
+		values[8] = Int64GetDatum(import->bytes_copied);
+		values[9] = time_of(import->started, &nulls[9]);
+		values[10] = time_of(import->changed, &nulls[10]);
+		values[11] = CStringGetTextDatum(import->error);
+		nulls[11] = import->phase != SHARD_IMPORT_FAILED;
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* ---- what nodes say --------------------------------------------------------------------------- */
+
+static const char *
+read_text(ShardReader *reader)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+
+	return reader->failed ? "" : pnstrdup(bytes, length);
+}
+
+/* Microseconds since 1970. */
+static TimestampTz
+read_time(ShardReader *reader)
+{
+	int64 at = shard_wire_get_int(reader);
+
+	return at == 0 ? 0 : at - (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+}
+
+/*
+ * One line of the answer to SHARD_INTERNAL_MOVES; NULL: it is malformed.
+ */
+static MoveNote *
+read_note(ShardReader *reader)
+{
+	MoveNote *note = palloc0(sizeof(MoveNote));
+
+	note->what = read_text(reader);
+	note->import = shard_wire_get_int32(reader) != 0;
+	note->type_id = shard_wire_get_int32(reader);
+	note->shard = shard_wire_get_int32(reader);
+	note->epoch = shard_wire_get_int32(reader);
+	note->from = shard_wire_get_int32(reader);
+	note->to = shard_wire_get_int32(reader);
+	note->rows_copied = shard_wire_get_int(reader);
+	note->rows_total = shard_wire_get_int(reader);
+	note->started = read_time(reader);
+	note->changed = read_time(reader);
+	note->text = read_text(reader);
+	return reader->failed ? NULL : note;
+}
+
+static List *
+read_notes(const char *bytes, int length, List *notes)
+{
+	ShardReader reader = {bytes, bytes + length, false};
+
+	while (reader.at < reader.end)
+	{
+		MoveNote *note = read_note(&reader);
+
+		if (note == NULL)
+			break;
+		notes = lappend(notes, note);
+	}
+	return notes;
+}
+
+/*
+ * What this node knows, and, if the reader may ask, what the others do. Who does not answer is missing.
+ */
+static List *
+collect(bool ask)
+{
+	List *notes = NIL;
+	StringInfoData here;
+	ShardSurvey all;
+
+	if (!ask)
+	{
+		initStringInfo(&here);
+		shard_internal_put_answer(&here, SHARD_INTERNAL_MOVES);
+		return read_notes(here.data, here.len, NIL);
+	}
+	all = shard_cluster_survey(SHARD_INTERNAL_MOVES, VIEW_TIMEOUT_MS);
+	for (int i = 0; i < all.count; i++)
+		if (all.question[i].answered && all.question[i].answer != NULL)
+			notes = read_notes(all.question[i].answer, all.question[i].answer_length, notes);
+	return notes;
+}
+
+/* ---- moves ------------------------------------------------------------------------------------ */
+
+/*
+ * The newest note about a shard, of imports or of decisions; NULL: there is none.
+ */
+static MoveNote *
+newest(const MoveView *view, int32 type_id, int32 shard, bool import)
+{
+	MoveNote *found = NULL;
+	ListCell *cell;
+
+	foreach (cell, view->notes)
+	{
+		MoveNote *note = lfirst(cell);
+
+		if (note->type_id == type_id && note->shard == shard && note->import == import &&
+			(found == NULL || note->changed > found->changed))
+			found = note;
+	}
+	return found;
+}
+
+/*
+ * The name of a type, NULL: it is not known any more.
+ */
+static char *
+name_of(const MoveView *view, int32 type_id)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(view->map, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+	ShardTypeRecord record;
+
+	if (entry == NULL || !shard_record_get_type(entry, &record, view->arena))
+		return NULL;
+	return pstrdup(record.name);
+}
+
+/*
+ * How long a copy will still take, at the speed that it had so far.
+ */
+static bool
+guess_rest(const MoveNote *import, Interval **rest)
+{
+	int64 spent;
+
+	if (import == NULL || import->started == 0 || import->rows_copied <= 0 ||
+		import->rows_total < import->rows_copied)
+		return false;
+	spent = Max(import->changed - import->started, 0);
+	*rest = palloc0(sizeof(Interval));
+	(*rest)->time = (int64) ((double) spent * (double) (import->rows_total - import->rows_copied) /
+							 (double) import->rows_copied);
+	return true;
+}
+
+/* What a row of shard.rebalances() says beside what the import does. */
+typedef struct MoveRow
+{
+	int32 type_id;
+	int32 shard;
+	int32 from;
+	int32 to;
+	const char *phase;
+	TimestampTz started;
+	const char *reason; /* NULL: not known */
+	const char *error;	/* NULL: none */
+} MoveRow;
+
+static void
+put_move(const MoveView *view, const MoveRow *row, const MoveNote *import)
+{
+	Interval *rest = NULL;
+	Datum values[12];
+	bool nulls[12] = {false};
+	char *name = name_of(view, row->type_id);
+
+	nulls[0] = name == NULL;
+	if (name != NULL)
+		values[0] = CStringGetTextDatum(name);
+	values[1] = Int32GetDatum(row->shard);
+	values[2] = Int32GetDatum(row->from);
+	nulls[2] = row->from <= 0;
+	values[3] = Int32GetDatum(row->to);
+	nulls[3] = row->to <= 0;
+	values[4] = CStringGetTextDatum(row->phase);
+	values[5] = Int64GetDatum(import != NULL ? import->rows_copied : 0);
+	values[6] = Int64GetDatum(import != NULL ? import->rows_total : 0);
+	nulls[5] = nulls[6] = import == NULL;
+	values[7] = time_of(row->started, &nulls[7]);
+	nulls[8] = row->reason == NULL;
+	if (row->reason != NULL)
+		values[8] = CStringGetTextDatum(row->reason);
+	nulls[9] = !guess_rest(import, &rest);
+	values[9] = IntervalPGetDatum(rest);
+	nulls[10] = row->error == NULL || row->error[0] == '\0' || !view->see_errors;
+	if (!nulls[10])
+		values[10] = CStringGetTextDatum(row->error);
+	values[11] = Int32GetDatum(row->type_id);
+	tuplestore_putvalues(view->result->setResult, view->result->setDesc, values, nulls);
+}
+
+/*
+ * A home that is moving, with what its target says.
+ */
+static void
+put_moving(const MoveView *view, const ShardMapEntry *entry, const ShardHomeRecord *home)
+{
+	MoveNote *import = newest(view, entry->key.a, entry->key.b, true);
+	MoveNote *decision = newest(view, entry->key.a, entry->key.b, false);
+	MoveRow row = {.type_id = entry->key.a,
+				   .shard = entry->key.b,
+				   .from = shard_record_home_node(home),
+				   .to = home->to,
+				   .phase = "stopping",
+				   .reason = home->reason == SHARD_HOME_REASON_NONE
+								 ? NULL
+								 : shard_cluster_map_reason(home->reason)};
+
+	/* An import of an earlier move says nothing of this one. */
+	if (import != NULL && (import->to != home->to || import->epoch != home->epoch + 1))
+		import = NULL;
+	if (import != NULL &&
+		strcmp(import->what, shard_import_phase_names[SHARD_IMPORT_PREPARING]) != 0)
+	{
+		row.phase = import->what;
+		row.error = import->text;
+		row.started = import->started;
+	}
+	if (decision != NULL && strcmp(decision->what, "move begun") == 0)
+	{
+		row.started = decision->changed;
+		if (decision->text[0] != '\0')
+			row.reason = decision->text;
+	}
+	put_move(view, &row, import);
+}
+
+static bool
+is_moving(const MoveView *view, int32 type_id, int32 shard)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(view->map, (ShardMapKey){SHARD_MAP_HOME, type_id, shard});
+	ShardHomeRecord home;
+
+	return entry != NULL && shard_record_get_home(entry, &home) && home.phase == SHARD_HOME_MOVING;
+}
+
+/*
+ * A move that is not decided: the target prepares, or it has failed and nothing came after.
+ */
+static void
+put_undecided(const MoveView *view, const MoveNote *note)
+{
+	const MoveNote *decision = newest(view, note->type_id, note->shard, false);
+	const MoveNote *import = newest(view, note->type_id, note->shard, true);
+	MoveRow row = {.type_id = note->type_id,
+				   .shard = note->shard,
+				   .from = note->from,
+				   .to = note->to,
+				   .phase = "failed",
+				   .started = note->changed,
+				   .error = note->text};
+
+	if (is_moving(view, note->type_id, note->shard))
+		return;
+	if (note->import)
+	{
+		if (note != import || (decision != NULL && decision->changed >= note->changed))
+			return;
+		row.phase = note->what;
+		row.started = note->started;
+		if (strcmp(row.phase, "failed") != 0 && strcmp(row.phase, "preparing") != 0)
+			return;
+		put_move(view, &row, note);
+		return;
+	}
+	/* What an import says after the decision is shown instead. */
+	if (note != decision ||
+		(import != NULL && import->changed > note->changed &&
+		 (strcmp(import->what, "failed") == 0 || strcmp(import->what, "preparing") == 0)))
+		return;
+	if (strcmp(note->what, "move aborted") == 0 || strcmp(note->what, "move refused") == 0)
+		put_move(view, &row, NULL);
+}
+
+/*
+ * shard.rebalances() returns setof record
+ */
+Datum
+shard_cluster_moves_list(PG_FUNCTION_ARGS)
+{
+	MoveView view = {0};
+	ShardMapEntry *homes;
+	ListCell *cell;
+	int count;
+
+	InitMaterializedSRF(fcinfo, 0);
+	view.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	view.arena = shard_arena_create();
+	view.see_errors = may_ask();
+	view.map = shard_cluster_map_read();
+	view.notes = collect(view.see_errors && shard_preloaded && !shard_executor_in_handler());
+	homes = shard_map_list(view.map, SHARD_MAP_HOME, view.arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardHomeRecord home;
+
+		if (shard_record_get_home(&homes[i], &home) && home.phase == SHARD_HOME_MOVING)
+			put_moving(&view, &homes[i], &home);
+	}
+	foreach (cell, view.notes)
+		put_undecided(&view, lfirst(cell));
+	shard_map_destroy(view.map);
+	shard_arena_destroy(view.arena);
+	return (Datum) 0;
+}
+
+/* ---- decisions -------------------------------------------------------------------------------- */
+
+static Datum
+number_of(int32 number, bool *isnull)
+{
+	*isnull = number < 0;
+	return Int32GetDatum(number);
+}
+
+/*
+ * The decisions of one node: kind, at, type_id, shard, from_node, to_node, epoch, why, node.
+ */
+static void
+put_decisions(ReturnSetInfo *result, int32 node, ShardReader *reader)
+{
+	while (reader->at < reader->end)
+	{
+		Datum values[9];
+		bool nulls[9] = {false};
+
+		values[0] = shard_cluster_survey_text(reader);
+		values[1] = time_of(read_time(reader), &nulls[1]);
+		values[2] = number_of(shard_wire_get_int32(reader), &nulls[2]);
+		values[3] = number_of(shard_wire_get_int32(reader), &nulls[3]);
+		values[4] = number_of(shard_wire_get_int32(reader), &nulls[4]);
+		values[5] = number_of(shard_wire_get_int32(reader), &nulls[5]);
+		values[6] = number_of(shard_wire_get_int32(reader), &nulls[6]);
+		values[7] = shard_cluster_survey_text(reader);
+		values[8] = Int32GetDatum(node);
+		if (reader->failed)
+			break;
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+}
+
+/*
+ * A node that did not tell its decisions, and why.
+ */
+static void
+put_silent(ReturnSetInfo *result, int32 node, const char *error)
+{
+	Datum values[9] = {0};
+	bool nulls[9] = {false, true, true, true, true, true, true, false, false};
+
+	values[0] = CStringGetTextDatum("no answer");
+	values[7] = CStringGetTextDatum(error != NULL ? error : "");
+	values[8] = Int32GetDatum(node);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/*
+ * shard.decisions() returns setof record
+ */
+Datum
+shard_cluster_moves_decisions(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	ShardSurvey all;
+
+	shard_shmem_require();
+	if (shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot read shard_decisions from within a handler")));
+	InitMaterializedSRF(fcinfo, 0);
+	all = shard_cluster_survey(SHARD_INTERNAL_DECISIONS, VIEW_TIMEOUT_MS);
+	for (int i = 0; i < all.count; i++)
+	{
+		const ShardPeerQuestion *question = &all.question[i];
+		ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+
+		if (question->answered && question->answer != NULL)
+			put_decisions(result, all.node[i], &reader);
+		else
+			put_silent(result, all.node[i], question->error);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,76 @@
+/*
+ * cluster_survey.c
+ *		A question to all members at the same time.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+
+#include "cluster_survey.h"
+#include "cluster_view.h"
+#include "core/membership.h"
+#include "plane.h"
+
+#include "compat.h"
+
+/*
+ * What this node answers itself.
+ */
+static void
+answer_here(ShardPeerQuestion *question, ShardInternalQuestion kind)
+{
+	StringInfoData out;
+
+	initStringInfo(&out);
+	shard_internal_put_answer(&out, kind);
+	question->answered = true;
+	question->answer = out.data;
+	question->answer_length = out.len;
+}
+
+/* See cluster_survey.h. */
+ShardSurvey
+shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
+{
+	ShardSurvey all = {0};
+	const ShardDirectoryMember *members;
+	ShardPlaneView view;
+	int count;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	members = shard_cluster_view_directory(&count);
+	all.node = palloc(Max(count, 1) * sizeof(int32));
+	all.question = palloc0(Max(count, 1) * sizeof(ShardPeerQuestion));
+	for (int i = 0; i < count; i++)
+	{
+		ShardPeerQuestion *question = &all.question[all.count];
+		StringInfoData call;
+
+		if (!shard_membership_is_member(members[i].record.status))
+			continue;
+		all.node[all.count++] = members[i].node;
+		if (members[i].node == view.node)
+		{
+			answer_here(question, kind);
+			continue;
+		}
+		initStringInfo(&call);
+		shard_internal_put_header(&call, members[i].node);
+		shard_wire_put_int(&call, kind);
+		question->dsn = pstrdup(members[i].record.dsn);
+		question->bytes = call.data;
+		question->length = call.len;
+	}
+	shard_peer_client_ask(all.question, all.count, "stats", timeout_ms);
+	return all;
+}
+
+/* See cluster_survey.h. */
+Datum
+shard_cluster_survey_text(ShardReader *reader)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+
+	return PointerGetDatum(cstring_to_text_with_len(bytes, reader->failed ? 0 : (int) length));
+}

@@ -1,0 +1,26 @@
+/*
+ * cluster_survey.h
+ *		A question to all members at the same time.
+ *
+ * Each is asked over a connection of its own that ends with the question. Who does not answer in time is
+ * named, not waited for.
+ */
+#pragma once
+
+#include "core/wire.h"
+#include "internal.h"
+#include "peer_client.h"
+
+/* Members that were asked, this node among them, and what they said. */
+typedef struct ShardSurvey
+{
+	int count;
+	int32 *node;
+	ShardPeerQuestion *question;
+} ShardSurvey;
+
+/* Asks all members, from joining to exiting. Needs a snapshot, and must not run in a handler. */
+extern ShardSurvey shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms);
+
+/* A text of an answer as a Datum. */
+extern Datum shard_cluster_survey_text(ShardReader *reader);
