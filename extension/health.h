@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "nodes/pg_list.h"
+
 typedef struct ShardHealth ShardHealth;
 
 /* Adds a problem; the text is copied. */
@@ -11,3 +13,6 @@ extern void shard_health_add(ShardHealth *health, const char *text);
 
 /* health_cluster.c: what is wrong with the cluster, as this node knows it. */
 extern void shard_health_cluster(ShardHealth *health);
+
+/* health_moves.c: where shards live; reports as of shard_cluster_view_reports(). */
+extern void shard_health_moves(ShardHealth *health, List *reports);

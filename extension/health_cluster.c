@@ -209,5 +209,6 @@ shard_health_cluster(ShardHealth *health)
 		check_coordinator(health, &view, reports);
 		check_members(health, &view, reports);
 		check_minimum(health);
+		shard_health_moves(health, reports);
 	}
 }

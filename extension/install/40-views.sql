@@ -17,17 +17,6 @@ LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_payloa
 GRANT EXECUTE ON FUNCTION shard.payload_readable(int4) TO PUBLIC;
 COMMENT ON FUNCTION shard.payload_readable(int4) IS 'whether the current user may read messages of a type';
 
-/*
- * Messages that wait here, of shards that live here: not what a move left behind, or has copied here before
- * it is decided (M12).
- */
-CREATE VIEW shard.held_here AS
-SELECT h.* FROM shard.held h
-WHERE NOT EXISTS (SELECT FROM shard.own o
-                  WHERE o.type_id = h.type_id AND o.shard = h.shard
-                    AND o.state IN ('sealed', 'staged'));
-REVOKE ALL ON shard.held_here FROM PUBLIC;
-
 /* Entities in the memory of the region workers, which are asked for them. */
 CREATE FUNCTION shard.region_entities(
     OUT type_id         int4,

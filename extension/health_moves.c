@@ -1,0 +1,204 @@
+/*
+ * health_moves.c
+ *		What is wrong with where shards live; a part of shard_health.
+ *
+ * Shards whose home is away, moves that fail again and again, nodes that take long to leave. Read from
+ * what was decided, and what this node itself decided or tried: the coordinator and the target of a move
+ * know why it failed.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+
+#include "cluster_map.h"
+#include "cluster_view.h"
+#include "core/membership.h"
+#include "health.h"
+#include "plane.h"
+#include "security.h"
+
+#include "compat.h"
+
+/* Shards that were moved in vain, twice or more in the last hour and not with success since. $1: say why. */
+static const char *const failing_query =
+	"SELECT format('%s of entity type \"%s\" could not be moved to node %s, tried %s times in the last "
+	"hour%s; see shard_rebalances',"
+	" CASE count(*) WHEN 1 THEN 'shard ' || min(f.shard) ELSE count(*) || ' shards' END,"
+	" t.type_name, f.to_node, sum(f.failures), CASE WHEN $1 THEN ': ' || max(f.why) END)"
+	" FROM (SELECT d.type_id, d.shard, (array_agg(d.to_node ORDER BY d.id DESC))[1] AS to_node,"
+	"   count(*) FILTER (WHERE d.kind IN ('move aborted', 'move refused')) AS failures,"
+	"   (array_agg(d.kind ORDER BY d.id DESC) FILTER (WHERE d.kind <> 'move begun'))[1] AS last,"
+	"   (array_agg(d.why ORDER BY d.id DESC) FILTER (WHERE d.kind <> 'move begun'))[1] AS why"
+	"  FROM shard.decision d WHERE d.shard IS NOT NULL AND d.kind LIKE 'move%'"
+	"   AND d.at > clock_timestamp() - interval '1 hour' GROUP BY d.type_id, d.shard) f"
+	" JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h) t USING (type_id)"
+	" WHERE f.failures > 1 AND f.last <> 'moved' GROUP BY t.type_name, f.to_node";
+
+/* Shards of one type at one node. */
+typedef struct Stranded
+{
+	int32 node;
+	int32 type_id;
+	int count;
+} Stranded;
+
+/*
+ * Adds one to what is counted for a node and a type; homes come by type.
+ */
+static List *
+count_home(List *list, int32 node, int32 type_id)
+{
+	Stranded *stranded;
+	ListCell *cell;
+
+	foreach (cell, list)
+	{
+		stranded = lfirst(cell);
+		if (stranded->node == node && stranded->type_id == type_id)
+		{
+			stranded->count++;
+			return list;
+		}
+	}
+	stranded = palloc0(sizeof(Stranded));
+	stranded->node = node;
+	stranded->type_id = type_id;
+	stranded->count = 1;
+	return lappend(list, stranded);
+}
+
+static List *
+count_homes(const ShardMap *map, ShardArena *arena)
+{
+	List *list = NIL;
+	int count;
+	ShardMapEntry *homes = shard_map_list(map, SHARD_MAP_HOME, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardHomeRecord record;
+
+		if (shard_record_get_home(&homes[i], &record))
+			list = count_home(list, shard_record_home_node(&record), homes[i].key.a);
+	}
+	return list;
+}
+
+/*
+ * "12 shards wait"
+ */
+static char *
+shards_wait(int count)
+{
+	return count == 1 ? pstrdup("1 shard waits") : psprintf("%d shards wait", count);
+}
+
+/*
+ * Since when a node was not heard, in words.
+ */
+static char *
+for_how_long(const ShardMemberReport *report)
+{
+	return report == NULL || report->heard_us < 0
+			   ? pstrdup("")
+			   : psprintf(", not heard for " INT64_FORMAT " s", report->heard_us / 1000000);
+}
+
+/*
+ * Shards that stand still because their home does, or that are still at a node that wants to go.
+ */
+static void
+check_stranded(ShardHealth *health, const char *type_name, const Stranded *stranded,
+			   const ShardMemberRecord *member, const ShardMemberReport *report)
+{
+	int32 node = stranded->node;
+
+	if (member->status == SHARD_MEMBER_DOWN || (report != NULL && !report->reachable))
+		shard_health_add(
+			health,
+			psprintf("entity type \"%s\": %s for node %d (%s%s): start its server, or promote "
+					 "its standby (shard_admit); shard_write_off(%d) gives up their state",
+					 type_name, shards_wait(stranded->count), node,
+					 member->status == SHARD_MEMBER_DOWN ? "down" : "unreachable",
+					 for_how_long(report), node));
+	else if (member->status == SHARD_MEMBER_LEAVING)
+		shard_health_add(
+			health, psprintf("node %d is leaving: entity type \"%s\" still has %d shards there; "
+							 "see shard_rebalances",
+							 node, type_name, stranded->count));
+}
+
+static void
+check_homes(ShardHealth *health, List *reports, int32 self)
+{
+	ShardMap *map = shard_cluster_map_read();
+	ShardArena *arena = shard_arena_create();
+	List *all = count_homes(map, arena);
+	ListCell *cell;
+
+	foreach (cell, all)
+	{
+		const Stranded *stranded = lfirst(cell);
+		const ShardMapEntry *entry =
+			shard_map_value(map, (ShardMapKey){SHARD_MAP_TYPE, stranded->type_id, 0});
+		const ShardMapEntry *node =
+			shard_map_value(map, (ShardMapKey){SHARD_MAP_MEMBER, stranded->node, 0});
+		ShardTypeRecord type;
+		ShardMemberRecord member;
+
+		if (entry != NULL && node != NULL && shard_record_get_type(entry, &type, arena) &&
+			shard_record_get_member(node, &member, arena))
+			check_stranded(health, type.name, stranded, &member,
+						   stranded->node == self
+							   ? NULL
+							   : shard_cluster_view_report_of(reports, stranded->node));
+	}
+	shard_arena_destroy(arena);
+	shard_map_destroy(map);
+}
+
+/*
+ * Moves that fail again and again.
+ */
+static void
+check_failing(ShardHealth *health)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardSecurity security = {0};
+	Oid types[1] = {BOOLOID};
+	Datum values[1] = {BoolGetDatum(shard_cluster_view_may_see_dsn())};
+
+	shard_security_begin_system(&security);
+	SPI_connect();
+	if (SPI_execute_with_args(failing_query, 1, types, values, NULL, true, 20) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", failing_query);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		MemoryContext old = MemoryContextSwitchTo(context);
+
+		shard_health_add(health, text);
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+	shard_security_end(&security);
+}
+
+/*
+ * Adds what is wrong; see health.h.
+ */
+void
+shard_health_moves(ShardHealth *health, List *reports)
+{
+	ShardDatabase *db = shard_shmem_database();
+	ShardPlaneView view;
+
+	shard_plane_get(db, &view);
+	if (view.leased && shard_plane_lease(db) <= shard_plane_now())
+		shard_health_add(health, "the lease of this node has ended: it handles nothing until the "
+								 "coordinator renews it; see shard_members");
+	check_homes(health, reports, view.node);
+	check_failing(health);
+}
