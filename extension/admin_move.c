@@ -30,20 +30,6 @@ PG_FUNCTION_INFO_V1(shard_admin_rebalance);
 #define MOVE_SLACK (120 * SHARD_COMMAND_SECOND)
 #define DEFAULT_HANDOFF_MS 60000
 
-/*
- * The type as the cluster knows it; error if it does not.
- */
-static void
-get_type(const char *name, ShardClusterType *type)
-{
-	if (!shard_cluster_map_type(name, type))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the cluster has no entity type \"%s\"", name),
-				 errhint("See shard_types; a type that was just started takes a moment to be "
-						 "known.")));
-}
-
 static void
 check_shard(const ShardClusterType *type, int32 shard)
 {
@@ -110,7 +96,7 @@ shard_admin_move(PG_FUNCTION_ARGS)
 	int32 timeout_ms;
 
 	shard_command_begin("shard_move()");
-	get_type(name, &type);
+	shard_cluster_map_get_type(name, &type);
 	check_shard(&type, command.shard);
 	check_target(&type, command.node);
 	check_home(&type, command.shard, command.node);
@@ -139,7 +125,7 @@ pin(FunctionCallInfo fcinfo, const char *function, int32 node)
 	ShardClusterType type;
 
 	shard_command_begin(function);
-	get_type(name, &type);
+	shard_cluster_map_get_type(name, &type);
 	check_shard(&type, command.shard);
 	if (node != 0)
 		check_target(&type, node);
@@ -237,7 +223,7 @@ shard_admin_rebalance(PG_FUNCTION_ARGS)
 	shard_command_begin("shard_rebalance()");
 	if (!PG_ARGISNULL(0))
 	{
-		get_type(text_to_cstring(PG_GETARG_TEXT_PP(0)), &type);
+		shard_cluster_map_get_type(text_to_cstring(PG_GETARG_TEXT_PP(0)), &type);
 		command.type_id = type.type_id;
 	}
 	shard_command_need_coordinator("shard_rebalance()");

@@ -131,6 +131,18 @@ shard_cluster_map_type(const char *name, ShardClusterType *type)
 	return type->type_id != 0;
 }
 
+/* See cluster_map.h. */
+void
+shard_cluster_map_get_type(const char *name, ShardClusterType *type)
+{
+	if (!shard_cluster_map_type(name, type))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the cluster has no entity type \"%s\"", name),
+				 errhint("See shard_types; a type that was just started takes a moment to be "
+						 "known.")));
+}
+
 /* ---- all of it -------------------------------------------------------------------------------- */
 
 typedef struct Filling

@@ -85,21 +85,24 @@ check_number_of_nodes(int n, const ShardPlanValue *argument)
 								  SHARD_ALLOCATION_MAX_REGIONS)));
 }
 
-/* A strategy by name. */
+/* A strategy by name; not "function", which is for the user to plan. */
 static ShardAllocationKind
 read_kind(FunctionCallInfo fcinfo, int n)
 {
+	const char *known[SHARD_ALLOCATION_FUNCTION + 1] = {NULL};
 	char *name;
 
 	check_not_null(fcinfo, n, "strategy");
 	name = text_to_cstring(PG_GETARG_TEXT_PP(n));
-	for (int kind = 1; shard_allocation_kind_names[kind] != NULL; kind++)
-		if (strcmp(shard_allocation_kind_names[kind], name) == 0)
+	for (int kind = 1; kind < SHARD_ALLOCATION_FUNCTION; kind++)
+	{
+		known[kind - 1] = shard_allocation_kind_names[kind];
+		if (strcmp(known[kind - 1], name) == 0)
 			return (ShardAllocationKind) kind;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("allocation strategy \"%s\" does not exist", name),
-			 errhint("Strategies are: %s.", shard_plan_json_list(shard_allocation_kind_names))));
+	}
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("allocation strategy \"%s\" does not exist", name),
+					errhint("Strategies are: %s.", shard_plan_json_list(known))));
 }
 
 /* The names of all settings, ended by NULL. */

@@ -31,15 +31,6 @@ static const char *const setting_names[][5] = {
 	[SHARD_ALLOCATION_FUNCTION] = {"allocate", "rebalance"},
 };
 
-static const char *const strategy_names[] = {
-	[SHARD_ALLOCATION_LEAST_SHARD] = "least_shard",
-	[SHARD_ALLOCATION_LEAST_SHARD_THRESHOLD] = "least_shard_threshold",
-	[SHARD_ALLOCATION_CONSISTENT_HASHING] = "consistent_hashing",
-	[SHARD_ALLOCATION_EXTERNAL] = "external",
-	[SHARD_ALLOCATION_LOCALITY] = "locality",
-	[SHARD_ALLOCATION_FUNCTION] = "function",
-};
-
 static const char *const function_names[] = {"allocate", "rebalance"};
 
 static ShardAllocationKind
@@ -48,7 +39,7 @@ kind_of(const ShardSettings *settings)
 	const char *name = settings->value[SHARD_SETTING_ALLOCATION_STRATEGY];
 
 	for (int kind = 1; kind < (int) lengthof(setting_names); kind++)
-		if (strcmp(strategy_names[kind], name) == 0)
+		if (strcmp(shard_allocation_kind_names[kind], name) == 0)
 			return (ShardAllocationKind) kind;
 	elog(ERROR, "unexpected allocation strategy \"%s\"", name);
 }
@@ -207,7 +198,7 @@ shard_settings_allocation_from_record(ShardSettings *settings, const ShardTypeRe
 		kind = SHARD_ALLOCATION_LEAST_SHARD;
 	if (allocation.kind == 0)
 		allocation = shard_allocation_defaults((ShardAllocationKind) kind);
-	settings->value[SHARD_SETTING_ALLOCATION_STRATEGY] = strategy_names[kind];
+	settings->value[SHARD_SETTING_ALLOCATION_STRATEGY] = shard_allocation_kind_names[kind];
 	settings->value[SHARD_SETTING_ALLOCATION_SETTINGS] =
 		canonical_text(&allocation, allocate, rebalance);
 }
@@ -230,8 +221,8 @@ check_names(ShardAllocationKind kind, const ShardPlanValue *fields, int n)
 			continue;
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("allocation strategy \"%s\" has no setting \"%s\"", strategy_names[kind],
-						fields[i].name),
+				 errmsg("allocation strategy \"%s\" has no setting \"%s\"",
+						shard_allocation_kind_names[kind], fields[i].name),
 				 names[0] != NULL ? errhint("Its settings are: %s.", shard_plan_json_list(names))
 								  : errhint("It has no settings: give '{}'.")));
 	}

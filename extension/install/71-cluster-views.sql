@@ -229,3 +229,14 @@ ORDER BY d.at DESC NULLS LAST, d.node;
 REVOKE ALL ON @extschema@.shard_decisions FROM PUBLIC;
 GRANT SELECT ON @extschema@.shard_decisions TO pg_read_all_stats;
 COMMENT ON VIEW @extschema@.shard_decisions IS 'what the coordinators of the cluster decided, and why';
+
+/*
+ * The moves that the coordinator would make now, of one type or of all, if it sees the cluster as this
+ * node does. Strategies that are functions of the user's are not asked. Asks all members what they host.
+ */
+CREATE FUNCTION @extschema@.shard_rebalance_plan(type_name text DEFAULT NULL)
+RETURNS TABLE (type_name text, shard int4, from_node int4, to_node int4, reason text)
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_plan';
+REVOKE ALL ON FUNCTION @extschema@.shard_rebalance_plan(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.shard_rebalance_plan(text) TO pg_read_all_stats;
+COMMENT ON FUNCTION @extschema@.shard_rebalance_plan(text) IS 'the moves of shards that the coordinator would make now';
