@@ -160,8 +160,8 @@ read_change(FunctionCallInfo fcinfo, Change *change)
 	{
 		change->id = shard_settings_find(change->setting);
 		if (value != NULL && shard_settings_is_function(change->id))
-			change->extractor = shard_routine_resolve_extractor(
-				(ShardExtractor) (change->id - SHARD_SETTING_ENTITY_ID_EXTRACTOR), value, &value);
+			change->extractor =
+				shard_routine_resolve_extractor(shard_admin_extractor(change->id), value, &value);
 		change->value = shard_settings_from_text(change->id, value);
 	}
 }
@@ -188,7 +188,7 @@ alter_setting(ShardAdminType *type, const Change *change)
 	{
 		if (change->value != NULL)
 			check_owner_executes(type, change->extractor, change->value);
-		type->extractor[change->id - SHARD_SETTING_ENTITY_ID_EXTRACTOR] = change->extractor;
+		type->extractor[shard_admin_extractor(change->id)] = change->extractor;
 	}
 	*place = change->value;
 	shard_settings_check(&type->settings);
@@ -316,6 +316,8 @@ shard_type_problem(PG_FUNCTION_ARGS)
 		problem = pstrdup("state table does not exist");
 	else if (type->missing_extractor != NULL)
 		problem = psprintf("extractor %s does not exist", type->missing_extractor);
+	else if (type->ordered_by_name != NULL && !OidIsValid(type->ordered_by))
+		problem = psprintf("function %s of ordered_by does not exist", type->ordered_by_name);
 	else
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(problem));

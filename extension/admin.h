@@ -25,6 +25,15 @@ typedef struct ShardAdminType
 	bool problem;					 /* one is stored */
 } ShardAdminType;
 
+/* Which function of the type a setting names. */
+static inline ShardExtractor
+shard_admin_extractor(ShardSettingId id)
+{
+	return id == SHARD_SETTING_ORDERED_BY
+			   ? SHARD_EXTRACTOR_ORDERED_BY
+			   : (ShardExtractor) (id - SHARD_SETTING_ENTITY_ID_EXTRACTOR);
+}
+
 /*
  * admin_row.c: the row. Read locks it to the end of the transaction; false if
  * there is none. Insert fills in type_id; insert and update tell all

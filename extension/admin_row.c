@@ -92,7 +92,8 @@ shard_admin_row_read(const char *name, ShardAdminType *type)
 	type->search_path = result_text(9);
 	result_settings(&type->settings);
 	extractors = (oidvector *) DatumGetPointer(result_column(11));
-	memcpy(type->extractor, extractors->values, sizeof(type->extractor));
+	memcpy(type->extractor, extractors->values,
+		   Min(extractors->dim1, SHARD_EXTRACTORS) * sizeof(Oid));
 	type->mode = result_text(12);
 	type->problem = DatumGetBool(result_column(13));
 	return true;

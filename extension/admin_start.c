@@ -79,11 +79,10 @@ read_setting(FunctionCallInfo fcinfo, ShardSettingId id, ShardAdminType *type)
 
 	if (value != NULL && shard_settings_is_function(id))
 	{
-		int which = id - SHARD_SETTING_ENTITY_ID_EXTRACTOR;
+		ShardExtractor which = shard_admin_extractor(id);
 		char *name;
 
-		type->extractor[which] =
-			shard_routine_resolve_extractor((ShardExtractor) which, value, &name);
+		type->extractor[which] = shard_routine_resolve_extractor(which, value, &name);
 		value = name;
 	}
 	type->settings.value[id] = value;

@@ -224,6 +224,41 @@ make_visible(void)
 	UpdateActiveSnapshotCommandId();
 }
 
+/* User code begins to run, under the timer. */
+static void
+enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
+{
+	start_ticking();
+	allowed_ms = run->type->handler_timeout / 1000;
+	calls++;
+	current = execution;
+	called = function;
+	running = true;
+}
+
+/* It has come back. */
+static void
+leave(void)
+{
+	if (overdue)
+		CHECK_FOR_INTERRUPTS();
+	running = false;
+	called = NULL;
+	current = NULL;
+}
+
+/* What the handler asked for the entity. */
+static void
+heed(ShardEntity *entity, const ShardExecution *execution)
+{
+	if (execution->stop || execution->passivate)
+		entity->let_go = true;
+	if (execution->stop)
+		entity->now.remembered = false;
+	if (entity->ordering != NULL)
+		entity->ordering->ended = execution->stop && entity->now.state_null;
+}
+
 /* The call itself, as the type's owner, under the timer. */
 static void
 call(ShardEntity *entity, Datum message, ShardExecution *execution)
@@ -235,19 +270,10 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 	shard_security_begin(&shard_turn.security, run->type);
 	if (!shard_handler_valid(&run->handler))
 		shard_handler_compile(&run->handler, run->type);
-	start_ticking();
-	allowed_ms = run->type->handler_timeout / 1000;
-	calls++;
-	current = execution;
-	called = &run->handler;
-	running = true;
+	enter(run, &run->handler, execution);
 	state = shard_handler_call(&run->handler, entity->now.state, entity->now.state_null, message,
 							   &isnull);
-	if (overdue)
-		CHECK_FOR_INTERRUPTS();
-	running = false;
-	called = NULL;
-	current = NULL;
+	leave();
 	set_state(entity, state, isnull);
 	if (execution->ask != NULL && !execution->replied && !isnull)
 	{
@@ -258,6 +284,32 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 		memcpy(execution->reply, DatumGetPointer(json), VARSIZE_ANY(DatumGetPointer(json)));
 	}
 	make_visible();
+}
+
+bool
+shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number)
+{
+	ShardRun *run = entity->run;
+	ShardExecution execution = {.entity = entity,
+								.message = row,
+								.batch = true,
+								.memory = shard_turn.context};
+	bool numbered;
+
+	shard_security_begin(&shard_turn.security, run->type);
+	if (!shard_handler_valid(&run->ordered_by))
+		shard_handler_compile_ordered_by(&run->ordered_by, run->type);
+	enter(run, &run->ordered_by, &execution);
+	numbered = shard_handler_call_ordered_by(&run->ordered_by,
+											 message_datum(row->payload, row->payload_len), number);
+	leave();
+	if (numbered && *number == PG_INT64_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("ordered_by of entity type \"%s\" returned a number that has no successor",
+						run->type->name),
+				 errhint("Number the messages of an entity 1, 2, 3 and so on.")));
+	return numbered;
 }
 
 void
@@ -278,10 +330,7 @@ shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest 
 		message = PointerGetDatum(construct_array(&message, 1, JSONBOID, -1, false, TYPALIGN_INT));
 	}
 	call(entity, message, execution);
-	if (execution->stop || execution->passivate)
-		entity->let_go = true;
-	if (execution->stop)
-		entity->now.remembered = false;
+	heed(entity, execution);
 }
 
 void
@@ -322,8 +371,5 @@ shard_call_batch(ShardEntity *entity)
 	for (int i = 0; i < entity->batch_count; i++)
 		pfree(DatumGetPointer(entity->batch[i]));
 	entity->batch_count = 0;
-	if (execution.stop || execution.passivate)
-		entity->let_go = true;
-	if (execution.stop)
-		entity->now.remembered = false;
+	heed(entity, &execution);
 }

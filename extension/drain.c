@@ -6,7 +6,7 @@
  * there before is passed (a turn that began later left nothing to read, or its
  * lanes' positions are beyond the newest row of before), and then what this has
  * put into the outbox is done at its homes (region.c). Then no parked message
- * and no stash row from before the call may be left, but those of types that
+ * and no held row from before the call may be left, but those of types that
  * cannot run. Another round follows: parked messages may have gone to the
  * outbox, and the last turn's position in WAL is to be known when it is flushed.
  */
@@ -41,7 +41,7 @@ PG_FUNCTION_INFO_V1(shard_drain);
 
 static const char *const waiting_query =
 	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held_here h JOIN shard.type t USING (type_id)"
-	" WHERE h.place = 'stash' AND h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
+	" WHERE h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
 	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1)";
 
 typedef struct Drain
@@ -138,8 +138,8 @@ run_round(Drain *drain)
 }
 
 /*
- * Whether a message from before the call is parked, or in the stash of a type
- * that runs; as committed now, whatever the transaction's own snapshot is.
+ * Whether a message from before the call is parked, or held for a type that
+ * runs; as committed now, whatever the transaction's own snapshot is.
  */
 static bool
 message_waits(const Drain *drain)

@@ -145,6 +145,14 @@ shard_cache_forget(ShardEntity *entity)
 }
 
 void
+shard_cache_make_ordering(ShardEntity *entity)
+{
+	entity->ordering = MemoryContextAllocZero(context, sizeof(ShardOrdering));
+	entity->bytes += sizeof(ShardOrdering);
+	total_bytes += sizeof(ShardOrdering);
+}
+
+void
 shard_cache_remove(ShardEntity *entity)
 {
 	CacheKey key = {entity->run->type->type_id, entity->shard, entity->id_len, entity->id};
@@ -156,6 +164,8 @@ shard_cache_remove(ShardEntity *entity)
 	cache_delete(table, key);
 	if (entity->batch != NULL)
 		pfree(entity->batch);
+	if (entity->ordering != NULL)
+		pfree(entity->ordering);
 	pfree(entity);
 }
 
@@ -185,7 +195,7 @@ passivate_run(ShardRun *run, void *arg)
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 		TimestampTz due = entity->last_message_at + run->type->passivate_idle_after;
 
-		if (entity->wait.deferred)
+		if (entity->wait.deferred || entity->wait.waiting > 0)
 			continue;
 		if (total_bytes <= CACHE_BYTES)
 		{

@@ -34,8 +34,30 @@ typedef struct ShardWait
 	int attempts;			/* of the message in front; 0: it has not failed */
 	TimestampTz not_before; /* the stash is not looked at earlier */
 	int blocked_by;			/* pid that holds the row, 0: none */
-	int64 waiting;			/* rows in the stash */
+	int64 waiting;			/* rows in the stash, and those that wait for their number */
 } ShardWait;
+
+/* How far an entity is in the numbers of its messages (D25). */
+typedef struct ShardOrder
+{
+	bool known; /* its row was looked for; else the next four mean nothing */
+	bool begun;
+	int64 began;
+	int64 expected;
+	int64 skipped;
+	int64 late;
+	int64 waiting;	   /* messages that wait for lower numbers; 0: the next two mean nothing */
+	int64 lowest;	   /* their lowest number */
+	TimestampTz since; /* the oldest waits since then, or has been known of */
+} ShardOrder;
+
+typedef struct ShardOrdering
+{
+	ShardOrder now;	  /* in this turn */
+	ShardOrder saved; /* as of the last commit */
+	bool dirty;		  /* its row has to be written */
+	bool ended;		  /* the handler has said that nothing more comes */
+} ShardOrdering;
 
 typedef struct ShardEntity
 {
@@ -57,7 +79,10 @@ typedef struct ShardEntity
 
 	ShardWait wait;		  /* in this turn */
 	ShardWait saved_wait; /* as of the last commit */
-	dlist_node due;		  /* in the executor's list, while wait.deferred */
+	bool listed;
+	dlist_node due; /* in the executor's list, while listed */
+
+	ShardOrdering *ordering; /* NULL: its type never had ordered_by */
 
 	/* batch handlers: this turn's messages */
 	Datum *batch;
@@ -81,7 +106,10 @@ extern void shard_cache_keep(ShardEntity *entity);
 /* Drops the saved copy, so that it is read anew. */
 extern void shard_cache_forget(ShardEntity *entity);
 
-/* Removes an entity, which must not be deferred. */
+/* Gives an entity its ordering. */
+extern void shard_cache_make_ordering(ShardEntity *entity);
+
+/* Removes an entity, of which nothing may wait. */
 extern void shard_cache_remove(ShardEntity *entity);
 
 /* A message came: it is the most recently used of its type. */

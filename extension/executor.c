@@ -93,13 +93,21 @@ shard_turn_ready_run(int32 type_id)
 	return run;
 }
 
-void
-shard_turn_set_due(ShardEntity *entity, bool was, bool is)
+/* Puts an entity into the list of those that wait for a time to come, or takes it out. */
+static void
+set_due(ShardEntity *entity, bool is)
 {
-	if (is && !was)
+	if (is && !entity->listed)
 		dlist_push_tail(&shard_turn.due, &entity->due);
-	else if (was && !is)
+	else if (entity->listed && !is)
 		dlist_delete(&entity->due);
+	entity->listed = is;
+}
+
+void
+shard_turn_follow_due(ShardEntity *entity)
+{
+	set_due(entity, shard_turn_is_due(&entity->saved_wait) || shard_ordered_is_due(entity));
 }
 
 /* An entity that waited for its type does so no longer, or begins to. */
@@ -114,7 +122,7 @@ follow_type(ShardEntity *entity, void *arg)
 	if (entity->run->runnable && !was)
 		entity->saved_wait.not_before = 0;
 	entity->wait = entity->saved_wait;
-	shard_turn_set_due(entity, was, shard_turn_is_due(&entity->saved_wait));
+	shard_turn_follow_due(entity);
 }
 
 /* Copies of a composite state are read anew when its type was altered: they look different now. */
@@ -133,7 +141,7 @@ follow_state_type(ShardRun *run)
 void
 shard_turn_forget(ShardEntity *entity)
 {
-	shard_turn_set_due(entity, shard_turn_is_due(&entity->saved_wait), false);
+	set_due(entity, false);
 	if (entity->saved_wait.waiting != 0)
 		shard_turn_count_held(entity->run, -entity->saved_wait.waiting);
 	shard_cache_remove(entity);
@@ -229,6 +237,26 @@ shard_executor_begin(bool careful)
 	return shard_turn.careful;
 }
 
+void
+shard_executor_set_limit(int limit)
+{
+	shard_turn.limit = limit;
+}
+
+void
+shard_executor_has_read(TimestampTz until)
+{
+	shard_turn.read_until = until;
+}
+
+TimestampTz
+shard_turn_due_at(const ShardEntity *entity)
+{
+	if (entity->wait.deferred)
+		return Max(entity->wait.not_before, 1);
+	return shard_ordered_due_at(entity);
+}
+
 TimestampTz
 shard_executor_next_due(void)
 {
@@ -238,9 +266,10 @@ shard_executor_next_due(void)
 	dlist_foreach (iter, &shard_turn.due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
-		TimestampTz at = Max(entity->wait.not_before, 1);
+		TimestampTz at = shard_turn_due_at(entity);
 
-		if (!shard_routing_is_active(entity->run->type->type_id, entity->shard))
+		if (!entity->run->runnable ||
+			!shard_routing_is_active(entity->run->type->type_id, entity->shard))
 			continue;
 		if (result == 0 || at < result)
 			result = at;
@@ -260,6 +289,7 @@ shard_turn_enlist(ShardEntity *entity)
 	entity->handled = 0;
 	entity->now = entity->saved;
 	entity->wait = entity->saved_wait;
+	shard_ordered_begin(entity);
 	if (!run->in_turn)
 	{
 		run->in_turn = true;
@@ -386,6 +416,7 @@ shard_executor_finish(void)
 	slist_foreach (iter, &shard_turn.runs)
 		finish_run(slist_container(ShardRun, turn_link, iter.cur));
 	shard_turn_end_user_code();
+	shard_ordered_write();
 }
 
 void
@@ -417,13 +448,13 @@ keep_entity(ShardEntity *entity)
 		shard_cache_keep(entity);
 	if (held != 0)
 		shard_turn_count_held(run, held);
-	shard_turn_set_due(entity, shard_turn_is_due(&entity->saved_wait),
-					   shard_turn_is_due(&entity->wait));
 	entity->saved_wait = entity->wait;
+	shard_ordered_keep(entity);
+	shard_turn_follow_due(entity);
 	entity->in_turn = false;
 	run->count[entity->shard].handled += entity->handled;
 	shard_turn.messages += entity->handled;
-	if (entity->let_go && !entity->wait.deferred)
+	if (entity->let_go && !entity->wait.deferred && entity->wait.waiting == 0)
 		shard_cache_remove(entity);
 }
 
@@ -482,6 +513,7 @@ shard_executor_aborted(void)
 			entity->in_turn = false;
 			entity->batch_count = 0;
 			entity->wait = entity->saved_wait;
+			shard_ordered_begin(entity);
 			if (entity->stale)
 				shard_cache_forget(entity);
 			entity->now = entity->saved;

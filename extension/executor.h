@@ -39,7 +39,7 @@ extern bool shard_executor_in_handler(void);
 /* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. */
 extern void shard_executor_init(uint32 lanes);
 
-/* The entities of these lanes with rows in the stash; in a transaction. */
+/* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
 extern void shard_executor_load_stash(uint32 lanes);
 
 /*
@@ -49,10 +49,16 @@ extern void shard_executor_load_stash(uint32 lanes);
  */
 extern bool shard_executor_begin(bool careful);
 
+/* Messages that the turn may handle. */
+extern void shard_executor_set_limit(int limit);
+
+/* Everything that could be read at that time was looked at, by turns that have committed. */
+extern void shard_executor_has_read(TimestampTz until);
+
 /* Whether any entity's stash is due; and when the next one will be, 0: none. */
 extern TimestampTz shard_executor_next_due(void);
 
-/* Handles what is due in stashes, at most limit messages. Returns how many. */
+/* Handles what is due in stashes or by its number, at most limit messages. Returns how many. */
 extern int shard_executor_stash(int limit);
 
 /* Handles a row of the log: runs, stashes or buries it. */

@@ -25,13 +25,15 @@ typedef struct ShardTurn
 	bool fenced; /* a message runs in a subtransaction of its own */
 	TimestampTz now;
 	int count;		  /* messages begun */
+	int limit;		  /* of these */
 	bool blames_last; /* a handler is running */
 	bool overtaken;
-	bool reloaded;	 /* the registry, for a type that it did not know */
-	bool passed;	 /* a message was handled, stashed or buried */
-	bool full;		 /* ends here, so that what was done is committed */
-	slist_head runs; /* whose entities are in the turn */
-	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
+	bool reloaded;			/* the registry, for a type that it did not know */
+	bool passed;			/* a message was handled, stashed or buried */
+	bool full;				/* ends here, so that what was done is committed */
+	slist_head runs;		/* whose entities are in the turn */
+	dlist_head due;			/* entities that wait, but not for their type; outlives turns */
+	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
 	List *replies;
 	ShardSecurity security;
 	uint64 messages; /* since start */
@@ -56,7 +58,7 @@ shard_turn_is_due(const ShardWait *wait)
 	return wait->deferred && !wait->suspended;
 }
 
-extern void shard_turn_set_due(ShardEntity *entity, bool was, bool is);
+extern void shard_turn_follow_due(ShardEntity *entity);
 
 /* An entity leaves memory, with what is known of its stash. Between turns. */
 extern void shard_turn_forget(ShardEntity *entity);
@@ -79,9 +81,73 @@ extern bool shard_turn_check(ShardEntity *entity);
 /* Writes a dirty entity; false if it was overtaken. The caller closes the table. */
 extern bool shard_turn_write(ShardEntity *entity);
 
+/* From when on an entity of the due list may be looked at, if its type runs and its shard is here. */
+extern TimestampTz shard_turn_due_at(const ShardEntity *entity);
+
+/* What happened to a message that was to be run. */
+typedef enum ShardOutcome
+{
+	SHARD_MESSAGE_DONE, /* handled */
+	SHARD_MESSAGE_GONE, /* is elsewhere: a dead letter, or it waits for its number */
+	SHARD_MESSAGE_RESTS /* is held, to be tried again; the entity's others wait */
+} ShardOutcome;
+
+/* Runs a message as the turn's mode wants it. */
+extern ShardOutcome
+shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+
+/* The entity cannot run now: its message is held. */
+extern ShardOutcome shard_turn_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
+
+/* Whether a held message has to wait for its next attempt: its entity, too, then. */
+extern bool shard_turn_is_early(ShardEntity *entity, const ShardHeld *held);
+
+/* A held message was handled, or is put elsewhere. */
+extern void shard_turn_handled(ShardEntity *entity, const ShardRow *row);
+
+/* Whether a worker before this one got stuck in the message. */
+extern bool shard_turn_is_stuck(const ShardRow *row);
+
+/*
+ * Messages in the order of their numbers (executor_ordered.c).
+ */
+
+/* The same as shard_turn_run, if it is the message's turn; ..._GONE: it waits, or came too late. */
+extern ShardOutcome
+shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+
+/*
+ * Runs what waits and is expected now, as far as the turn's limit goes. Returns how many messages;
+ * *rests: one of them cannot run now.
+ */
+extern int shard_ordered_run_ready(ShardEntity *entity, bool *rests);
+
+/* Gives up the gap in front of what waits, if that has waited for too long. */
+extern void shard_ordered_time_out(ShardEntity *entity);
+
+/* As of the last commit: whether messages wait for their number; and when they are to be looked at. */
+extern bool shard_ordered_is_due(const ShardEntity *entity);
+extern TimestampTz shard_ordered_due_at(const ShardEntity *entity);
+
+/* An entity comes into the turn, or the turn was undone; it was committed. */
+extern void shard_ordered_begin(ShardEntity *entity);
+extern void shard_ordered_keep(ShardEntity *entity);
+
+/* In a turn or at start: what of an entity waits. */
+extern void shard_ordered_load(ShardEntity *entity, const ShardHeldOrdered *ordered);
+
+/* Writes the positions that the turn has changed. */
+extern void shard_ordered_write(void);
+
+/* A shard begins anew: an entity of it has no position any more. */
+extern void shard_ordered_forget(ShardEntity *entity);
+
 /* Calls the handler with one message (call.c): sets the entity's state, execution's reply. */
 extern void shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 							   ShardExecution *execution);
+
+/* The message's number, by the type's ordered_by; false: it has none. */
+extern bool shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number);
 
 /* Calls a batch handler with the messages kept for the entity. */
 extern void shard_call_batch(ShardEntity *entity);

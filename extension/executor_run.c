@@ -132,29 +132,34 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	return error;
 }
 
-/* What happened to a message that was to be run. */
-typedef enum Outcome
-{
-	MESSAGE_DONE,	/* handled */
-	MESSAGE_BURIED, /* became a dead letter */
-	MESSAGE_RESTS	/* is in the stash; the entity's others wait */
-} Outcome;
-
-/* The entity cannot run now: its message waits in the stash. */
-static Outcome
-rest(ShardEntity *entity, const ShardRow *row, bool from_stash)
+ShardOutcome
+shard_turn_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
 {
 	shard_turn_end_user_code();
-	if (from_stash)
+	if (is_held)
+	{
+		entity->wait.deferred = true;
 		entity->wait.not_before = shard_turn.now + CONTENDED_PAUSE;
+	}
 	else
 		shard_failure_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
-	return MESSAGE_RESTS;
+	return SHARD_MESSAGE_RESTS;
+}
+
+/* Whether an entity's messages have numbers. */
+static inline bool
+is_ordered(const ShardEntity *entity)
+{
+#ifdef SHARD_MUTANT_ORDER_IGNORED
+	return false;
+#else
+	return entity->run->type->ordered_by_name != NULL;
+#endif
 }
 
 /* Runs a message in a careful turn. */
-static Outcome
-run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
+static ShardOutcome
+run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	ShardExecution execution;
 	bool overtaken;
@@ -165,12 +170,12 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 		shard_cache_forget(entity);
 		entity->checked = false;
 		entity->now = entity->saved;
-		return rest(entity, row, from_stash);
+		return shard_turn_rest(entity, row, is_held);
 	}
 	if (error == NULL)
-		return MESSAGE_DONE;
-	return shard_failure_dispose(entity, row, attempts, from_stash, error) ? MESSAGE_BURIED
-																		   : MESSAGE_RESTS;
+		return SHARD_MESSAGE_DONE;
+	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
+																		: SHARD_MESSAGE_RESTS;
 }
 
 /* Messages that workers before this one got stuck in. */
@@ -189,9 +194,8 @@ shard_turn_init(uint32 lanes)
 	}
 }
 
-/* Whether a worker before this one got stuck in the message. */
-static bool
-is_stuck(const ShardRow *row)
+bool
+shard_turn_is_stuck(const ShardRow *row)
 {
 	for (int i = 0; i < stuck_count; i++)
 		if (stuck[i] == row->seq)
@@ -204,8 +208,8 @@ is_stuck(const ShardRow *row)
  * with it: should another message get stuck in the same turn, this one would be
  * forgotten and run again.
  */
-static Outcome
-bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
+static ShardOutcome
+bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	ErrorData error = {.sqlerrcode = ERRCODE_QUERY_CANCELED,
 					   .message = "the handler ran longer than its handler_timeout, and could not "
@@ -213,33 +217,32 @@ bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool from_sta
 					   .hint = "Do not catch query_canceled in a handler."};
 
 	shard_turn.full = true;
-	return shard_failure_dispose(entity, row, attempts, from_stash, &error) ? MESSAGE_BURIED
-																			: MESSAGE_RESTS;
+	return shard_failure_dispose(entity, row, attempts, is_held, &error) ? SHARD_MESSAGE_GONE
+																		 : SHARD_MESSAGE_RESTS;
 }
 
-/* Runs a message as the turn's mode wants it. */
-static Outcome
-run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash)
+ShardOutcome
+shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	ShardExecution execution;
 
 	if (!shard_turn_check(entity))
-		return rest(entity, row, from_stash);
+		return shard_turn_rest(entity, row, is_held);
 	shard_cache_touch(entity, shard_turn.now);
 	if (row->kind == SHARD_KIND_START)
-		return MESSAGE_DONE;
+		return SHARD_MESSAGE_DONE;
 	if (row->kind == SHARD_KIND_PASSIVATE)
 	{
 		entity->let_go = true;
-		return MESSAGE_DONE;
+		return SHARD_MESSAGE_DONE;
 	}
-	if (is_stuck(row))
-		return bury_stuck(entity, row, attempts, from_stash);
+	if (shard_turn_is_stuck(row))
+		return bury_stuck(entity, row, attempts, is_held);
 	if (shard_turn.careful)
 	{
-		Outcome outcome = run_careful(entity, row, attempts, from_stash);
+		ShardOutcome outcome = run_careful(entity, row, attempts, is_held);
 
-		if (outcome != MESSAGE_DONE)
+		if (outcome != SHARD_MESSAGE_DONE)
 			return outcome;
 	}
 	else if (entity->run->type->batch)
@@ -251,7 +254,7 @@ run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool from_st
 		shard_turn.blames_last = false;
 	}
 	entity->handled++;
-	return MESSAGE_DONE;
+	return SHARD_MESSAGE_DONE;
 }
 
 /*
@@ -286,6 +289,21 @@ shard_executor_pass(void)
 	shard_turn.passed = true;
 }
 
+/* Runs a message of an entity that can run, and what waited for it. */
+static void
+run_next(ShardEntity *entity, const ShardRow *row)
+{
+	bool rests;
+
+	if (is_ordered(entity))
+	{
+		if (shard_ordered_run(entity, row, 0, false) != SHARD_MESSAGE_RESTS)
+			(void) shard_ordered_run_ready(entity, &rests);
+	}
+	else
+		(void) shard_turn_run(entity, row, 0, false);
+}
+
 void
 shard_executor_row(const ShardRow *row)
 {
@@ -312,20 +330,58 @@ shard_executor_row(const ShardRow *row)
 		shard_failure_defer(entity, row, 0, false);
 #endif
 	else
-		(void) run_message(entity, row, 0, false);
+		run_next(entity, row);
 }
 
-/* Handles what is due in one entity's stash; returns how many messages. */
+/* Runs a message of the stash as the entity's type wants it. */
+static ShardOutcome
+run_held(ShardEntity *entity, const ShardHeld *held)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+	if (is_ordered(entity))
+		return shard_ordered_run(entity, &held->row, held->attempts, true);
+	return shard_turn_run(entity, &held->row, held->attempts, true);
+}
+
+/*
+ * Whether a message has to wait for its next attempt. The time in memory counts, if there is one: it is
+ * over, and never was farther ahead than max_retry_backoff, unlike that in the row, should the clock have
+ * been set back or the limit lowered (D16).
+ */
+bool
+shard_turn_is_early(ShardEntity *entity, const ShardHeld *held)
+{
+	if (held->next_at <= shard_turn.now || entity->saved_wait.not_before != 0)
+		return false;
+	entity->wait.deferred = true;
+	entity->wait.not_before =
+		Min(held->next_at, shard_turn.now + entity->run->type->max_retry_backoff);
+	entity->wait.attempts = held->attempts;
+	return true;
+}
+
+void
+shard_turn_handled(ShardEntity *entity, const ShardRow *row)
+{
+	shard_turn_end_user_code();
+	shard_held_delete(row);
+	entity->wait.waiting--;
+	entity->wait.attempts = 0;
+}
+
+/* Handles an entity's stash, and what waits for its messages; returns how many. */
 static int
 run_stash(ShardEntity *entity, int limit)
 {
 	List *rows;
 	ListCell *cell;
 	int done = 0;
+	int gone = 0;
+	bool rests = false;
 	MemoryContext old;
 
 	shard_turn_end_user_code();
-	shard_turn_enlist(entity);
 	old = MemoryContextSwitchTo(shard_turn.context);
 	rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id, entity->id_len,
 						   limit);
@@ -333,42 +389,42 @@ run_stash(ShardEntity *entity, int limit)
 	foreach (cell, rows)
 	{
 		ShardHeld *held = lfirst(cell);
-		Outcome outcome;
+		ShardOutcome outcome;
 
-		/*
-		 * The time in memory counts, if there is one: it is over, and never was
-		 * farther ahead than max_retry_backoff, unlike that in the row, should
-		 * the clock have been set back or the limit lowered (D16).
-		 */
-		if (held->next_at > shard_turn.now && entity->saved_wait.not_before == 0)
-		{
-			entity->wait.not_before =
-				Min(held->next_at, shard_turn.now + entity->run->type->max_retry_backoff);
-			entity->wait.attempts = held->attempts;
+		if (shard_turn_is_early(entity, held))
 			break;
-		}
-		shard_turn.count++;
-		shard_turn.passed = true;
-		outcome = run_message(entity, &held->row, held->attempts, true);
+		outcome = run_held(entity, held);
 #ifdef SHARD_MUTANT_STASH_KEPT
-		if (outcome == MESSAGE_DONE)
-			outcome = run_message(entity, &held->row, held->attempts, true);
+		if (outcome == SHARD_MESSAGE_DONE)
+			outcome = run_held(entity, held);
 #endif
-		if (outcome == MESSAGE_RESTS)
+		if (outcome == SHARD_MESSAGE_RESTS)
 			break;
-		if (outcome == MESSAGE_DONE)
-		{
-			shard_turn_end_user_code();
-			shard_held_delete(&held->row);
-			entity->wait.waiting--;
-			entity->wait.attempts = 0;
-		}
-		done++;
-		if (shard_turn.full)
+		if (outcome == SHARD_MESSAGE_DONE)
+			shard_turn_handled(entity, &held->row);
+		gone++;
+		done += 1 + shard_ordered_run_ready(entity, &rests);
+		if (rests || done >= limit || shard_turn.full)
 			break;
 	}
-	if (done == list_length(rows) && done < limit)
-		entity->wait = (ShardWait){0};
+	if (gone == list_length(rows) && gone < limit && !rests)
+		entity->wait = (ShardWait){.waiting = entity->wait.waiting};
+	return done;
+}
+
+/* Handles what is due of one entity; returns how many messages. */
+static int
+run_due(ShardEntity *entity, int limit)
+{
+	bool rests;
+	int done;
+
+	shard_turn_enlist(entity);
+	if (!entity->wait.deferred)
+		shard_ordered_time_out(entity);
+	done = shard_ordered_run_ready(entity, &rests);
+	if (entity->wait.deferred && !rests && done < limit && !shard_turn.full)
+		done += run_stash(entity, limit - done);
 	return done;
 }
 
@@ -384,10 +440,10 @@ shard_executor_stash(int limit)
 
 		if (done >= limit || shard_turn.full)
 			break;
-		if (entity->saved_wait.not_before <= shard_turn.now &&
-			shard_turn_ready_run(entity->run->type->type_id) &&
+		if (shard_turn_due_at(entity) <= shard_turn.now &&
+			shard_turn_ready_run(entity->run->type->type_id) && entity->run->runnable &&
 			shard_routing_is_active(entity->run->type->type_id, entity->shard))
-			done += run_stash(entity, Min(STASH_ROWS, limit - done));
+			done += run_due(entity, Min(STASH_ROWS, limit - done));
 	}
 	return done;
 }

@@ -51,13 +51,37 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, in
 	entity = shard_cache_get(run, shard, id, id_len, true);
 	entity->wait = entity->saved_wait = wait_of(run, rows, attempts, next_at);
 	shard_turn_count_held(run, rows);
-	shard_turn_set_due(entity, false, shard_turn_is_due(&entity->wait));
+	shard_turn_follow_due(entity);
+}
+
+/* The same for one of which messages wait for lower numbers; comes after it. */
+static void
+load_ordered(int32 type_id, int shard, const char *id, int id_len, const ShardHeldOrdered *ordered,
+			 void *arg)
+{
+	uint32 lanes = *(uint32 *) arg;
+	ShardRun *run;
+	ShardEntity *entity;
+
+	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
+		shard_routing_is_moving(type_id, shard))
+		return;
+	run = shard_turn_ready_run(type_id);
+	if (run == NULL || shard >= run->type->number_of_shards)
+		return;
+	entity = shard_cache_get(run, shard, id, id_len, true);
+	shard_ordered_load(entity, ordered);
+	shard_ordered_keep(entity);
+	entity->saved_wait = entity->wait;
+	shard_turn_count_held(run, ordered->waiting);
+	shard_turn_follow_due(entity);
 }
 
 void
 shard_executor_load_stash(uint32 lanes)
 {
 	shard_held_each_entity(load_entity, &lanes);
+	shard_held_each_ordered(load_ordered, &lanes);
 }
 
 /* In a turn: the same, which the turn's commit makes true. */
@@ -73,13 +97,26 @@ load_arrived(int32 type_id, int shard, const char *id, int id_len, int64 rows, i
 		entity->wait = wait_of(run, rows, attempts, next_at);
 }
 
+static void
+load_arrived_ordered(int32 type_id, int shard, const char *id, int id_len,
+					 const ShardHeldOrdered *ordered, void *arg)
+{
+	ShardRun *run = arg;
+	ShardEntity *entity = shard_cache_get(run, shard, id, id_len, true);
+
+	shard_turn_enlist(entity);
+	shard_ordered_load(entity, ordered);
+}
+
 void
 shard_executor_load_shard(int32 type_id, int shard)
 {
 	ShardRun *run = shard_turn_ready_run(type_id);
 
-	if (run != NULL && shard < run->type->number_of_shards)
-		shard_held_each_of_shard(type_id, shard, load_arrived, run);
+	if (run == NULL || shard >= run->type->number_of_shards)
+		return;
+	shard_held_each_of_shard(type_id, shard, load_arrived, run);
+	shard_held_each_ordered_of_shard(type_id, shard, load_arrived_ordered, run);
 }
 
 void
@@ -135,5 +172,6 @@ shard_executor_discard(int32 type_id, int shard)
 		entity->now = entity->saved;
 		entity->checked = entity->dirty = false;
 		entity->wait = (ShardWait){0};
+		shard_ordered_forget(entity);
 	}
 }

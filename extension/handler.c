@@ -75,6 +75,25 @@ shard_handler_problem(const ShardType *type, int *sqlstate)
 	return problem;
 }
 
+char *
+shard_handler_ordered_by_problem(const ShardType *type, int *sqlstate)
+{
+	if (type->ordered_by_name == NULL)
+		return NULL;
+	if (!OidIsValid(type->ordered_by))
+	{
+		*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
+		return psprintf("function %s of ordered_by does not exist", type->ordered_by_name);
+	}
+	if (shard_proc_aclcheck(type->ordered_by, type->owner, ACL_EXECUTE) != ACLCHECK_OK)
+	{
+		*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+		return psprintf("owner of the entity type may not execute function %s of ordered_by",
+						type->ordered_by_name);
+	}
+	return NULL;
+}
+
 /* Plans an expression and prepares it for execution in the current memory context. */
 static ExprState *
 prepare(Node *expr, ParamListInfo params, CachedExpression **cached)
@@ -83,23 +102,34 @@ prepare(Node *expr, ParamListInfo params, CachedExpression **cached)
 	return ExecInitExprWithParams((Expr *) (*cached)->expr, params);
 }
 
-void
-shard_handler_compile(ShardHandler *handler, const ShardType *type)
+/* Makes memory and parameters of these types for what is to be compiled; returns the caller's context. */
+static MemoryContext
+begin(ShardHandler *handler, int count, const Oid *types)
 {
 	MemoryContext old;
-	Oid message_type = type->batch ? JSONBARRAYOID : JSONBOID;
-	FuncExpr *call;
 
 	shard_handler_free(handler);
 	handler->context =
 		AllocSetContextCreate(TopMemoryContext, "shard handler", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(handler->context);
-	handler->params = makeParamList(2);
-	handler->params->params[0].ptype = type->state_type;
-	handler->params->params[1].ptype = message_type;
-	handler->params->params[0].pflags = handler->params->params[1].pflags = 0;
+	handler->params = makeParamList(count);
+	for (int i = 0; i < count; i++)
+	{
+		handler->params->params[i].ptype = types[i];
+		handler->params->params[i].pflags = 0;
+	}
 	handler->econtext = CreateStandaloneExprContext();
 	handler->econtext->ecxt_param_list_info = handler->params;
+	return old;
+}
+
+void
+shard_handler_compile(ShardHandler *handler, const ShardType *type)
+{
+	Oid message_type = type->batch ? JSONBARRAYOID : JSONBOID;
+	Oid types[2] = {type->state_type, message_type};
+	MemoryContext old = begin(handler, 2, types);
+	FuncExpr *call;
 
 	call = makeFuncExpr(type->handler, type->state_type,
 						list_make2(make_param(1, type->state_type), make_param(2, message_type)),
@@ -112,6 +142,18 @@ shard_handler_compile(ShardHandler *handler, const ShardType *type)
 							InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
 		handler->to_jsonb = prepare((Node *) call, handler->params, &handler->cached_to_jsonb);
 	}
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_handler_compile_ordered_by(ShardHandler *handler, const ShardType *type)
+{
+	Oid types[1] = {JSONBOID};
+	MemoryContext old = begin(handler, 1, types);
+	FuncExpr *call = makeFuncExpr(type->ordered_by, INT8OID, list_make1(make_param(1, JSONBOID)),
+								  InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+
+	handler->expr = prepare((Node *) call, handler->params, &handler->cached);
 	MemoryContextSwitchTo(old);
 }
 
@@ -146,6 +188,18 @@ shard_handler_call(ShardHandler *handler, Datum state, bool state_null, Datum me
 	handler->params->params[1].value = message;
 	handler->params->params[1].isnull = false;
 	return ExecEvalExprSwitchContext(handler->expr, handler->econtext, isnull);
+}
+
+bool
+shard_handler_call_ordered_by(ShardHandler *handler, Datum message, int64 *number)
+{
+	bool isnull;
+
+	ResetExprContext(handler->econtext);
+	handler->params->params[0].value = message;
+	handler->params->params[0].isnull = false;
+	*number = DatumGetInt64(ExecEvalExprSwitchContext(handler->expr, handler->econtext, &isnull));
+	return !isnull;
 }
 
 Datum

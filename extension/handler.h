@@ -27,8 +27,12 @@ typedef struct ShardHandler
  */
 extern char *shard_handler_problem(const ShardType *type, int *sqlstate);
 
-/* Compiles, in the owner's context. */
+/* The same for the type's ordered_by, if it has one. */
+extern char *shard_handler_ordered_by_problem(const ShardType *type, int *sqlstate);
+
+/* Compiles, in the owner's context; the second the type's ordered_by. */
 extern void shard_handler_compile(ShardHandler *handler, const ShardType *type);
+extern void shard_handler_compile_ordered_by(ShardHandler *handler, const ShardType *type);
 
 /* Whether it is compiled and nothing it was planned with has changed. */
 extern bool shard_handler_valid(const ShardHandler *handler);
@@ -41,6 +45,9 @@ extern void shard_handler_free(ShardHandler *handler);
  */
 extern Datum shard_handler_call(ShardHandler *handler, Datum state, bool state_null, Datum message,
 								bool *isnull);
+
+/* Calls ordered_by: false if it answers NULL. The same holds. */
+extern bool shard_handler_call_ordered_by(ShardHandler *handler, Datum message, int64 *number);
 
 /* The state as a jsonb datum, in memory that the next call resets. */
 extern Datum shard_handler_state_to_jsonb(ShardHandler *handler, Datum state);

@@ -1,9 +1,10 @@
 /*
  * held.c
- *		The stash and the dead letters (doc/protocol.md D5, H6).
+ *		The stash, what waits for its number, and the dead letters (doc/protocol.md D5, D25, H6).
  *
  * All of it happens inside the worker's turn, so a message is in exactly one
- * place: the log above the cursor, the stash, a dead letter, or handled.
+ * place: the log above the cursor, the stash, that of its number, a dead letter,
+ * or handled.
  */
 #include "postgres.h"
 
@@ -26,23 +27,48 @@ static ShardStatement insert_stash = {
 	{INT4OID, INT4OID, TEXTOID, INT8OID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID,
 	 INT8OID, BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}};
 
+static ShardStatement insert_ordered = {
+	"INSERT INTO shard.held (place, type_id, shard, entity, seq, kind, epoch, stamp, src_type,"
+	" src_entity, mid_node, mid_seq, payload, number)"
+	" VALUES ('ordered', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
+	" ON CONFLICT (type_id, shard, entity, number) WHERE place = 'ordered' DO NOTHING",
+	13,
+	{INT4OID, INT4OID, TEXTOID, INT8OID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID,
+	 INT8OID, BYTEAOID, INT8OID}};
+
 static ShardStatement select_stash = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
-	" next_at"
+	" next_at, number"
 	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'stash'"
 	" ORDER BY seq LIMIT $4",
 	4,
 	{INT4OID, INT4OID, TEXTOID, INT4OID}};
 
-static ShardStatement delete_stash = {
+static ShardStatement select_ordered = {
+	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
+	" next_at, number"
+	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'ordered'"
+	" ORDER BY number LIMIT $4",
+	4,
+	{INT4OID, INT4OID, TEXTOID, INT4OID}};
+
+static ShardStatement count_ordered = {
+	"SELECT pg_catalog.count(*), pg_catalog.min(number), pg_catalog.min(held_at)"
+	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'ordered'",
+	3,
+	{INT4OID, INT4OID, TEXTOID}};
+
+/* A message is in one place, whichever. */
+static ShardStatement delete_held = {
 	"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3"
-	" AND place = 'stash' AND seq = $4",
+	" AND place IN ('stash', 'ordered') AND seq = $4",
 	4,
 	{INT4OID, INT4OID, TEXTOID, INT8OID}};
 
-static ShardStatement update_stash = {
+static ShardStatement update_held = {
 	"UPDATE shard.held SET attempts = $5, next_at = $6, sqlstate = $7, error = $8"
-	" WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'stash' AND seq = $4",
+	" WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place IN ('stash', 'ordered')"
+	" AND seq = $4",
 	8,
 	{INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}};
 
@@ -66,6 +92,20 @@ static ShardStatement select_entities = {SELECT_ENTITIES " GROUP BY type_id, sha
 
 static ShardStatement select_of_shard = {
 	SELECT_ENTITIES " AND type_id = $1 AND shard = $2 GROUP BY type_id, shard, entity",
+	2,
+	{INT4OID, INT4OID}};
+
+#define SELECT_ORDERED \
+	"SELECT type_id, shard, entity, pg_catalog.count(*), pg_catalog.min(number)," \
+	" pg_catalog.min(held_at)" \
+	" FROM shard.held WHERE place = 'ordered'"
+
+static ShardStatement select_ordered_entities = {SELECT_ORDERED " GROUP BY type_id, shard, entity",
+												 0,
+												 {0}};
+
+static ShardStatement select_ordered_of_shard = {
+	SELECT_ORDERED " AND type_id = $1 AND shard = $2 GROUP BY type_id, shard, entity",
 	2,
 	{INT4OID, INT4OID}};
 
@@ -120,6 +160,24 @@ shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const E
 	shard_statement_change_one(&insert_stash, &arguments, SPI_OK_INSERT);
 }
 
+bool
+shard_held_insert_ordered(const ShardRow *row, int64 number)
+{
+	ShardArguments arguments = {0};
+	bool inserted;
+
+	add_entity(&arguments, row);
+	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
+	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
+	add_message(&arguments, row);
+	shard_statement_add(&arguments, Int64GetDatum(number), false);
+	SPI_connect();
+	shard_statement_run(&insert_ordered, &arguments, SPI_OK_INSERT);
+	inserted = SPI_processed == 1;
+	SPI_finish();
+	return inserted;
+}
+
 void
 shard_held_delete(const ShardRow *row)
 {
@@ -127,7 +185,7 @@ shard_held_delete(const ShardRow *row)
 
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
-	shard_statement_change_one(&delete_stash, &arguments, SPI_OK_DELETE);
+	shard_statement_change_one(&delete_held, &arguments, SPI_OK_DELETE);
 }
 
 void
@@ -138,7 +196,7 @@ shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const 
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
 	add_failure(&arguments, attempts, next_at, error);
-	shard_statement_change_one(&update_stash, &arguments, SPI_OK_UPDATE);
+	shard_statement_change_one(&update_held, &arguments, SPI_OK_UPDATE);
 }
 
 void
@@ -158,7 +216,7 @@ shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error
 	shard_statement_change_one(&insert_dead, &arguments, SPI_OK_INSERT);
 }
 
-/* A row of select_stash. */
+/* A row of select_stash or select_ordered. */
 static ShardHeld *
 read_held(uint64 number, MemoryContext context)
 {
@@ -185,11 +243,14 @@ read_held(uint64 number, MemoryContext context)
 	held->next_at = DatumGetTimestampTz(shard_statement_column(number, 11, &isnull));
 	if (isnull)
 		held->next_at = 0;
+	held->number = shard_statement_int8(number, 12);
 	return held;
 }
 
-List *
-shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int limit)
+/* Rows of an entity, by one of the two statements. */
+static List *
+load(ShardStatement *statement, int32 type_id, int shard, const char *entity, int entity_len,
+	 int limit)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardArguments arguments = {0};
@@ -201,7 +262,7 @@ shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, in
 	shard_statement_add(&arguments, Int32GetDatum(shard), false);
 	shard_statement_add_text(&arguments, entity, entity_len);
 	shard_statement_add(&arguments, Int32GetDatum(limit), false);
-	shard_statement_run(&select_stash, &arguments, SPI_OK_SELECT);
+	shard_statement_run(statement, &arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		ShardHeld *held = read_held(i, context);
@@ -216,6 +277,84 @@ shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, in
 	}
 	SPI_finish();
 	return result;
+}
+
+List *
+shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int limit)
+{
+	return load(&select_stash, type_id, shard, entity, entity_len, limit);
+}
+
+List *
+shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len, int limit)
+{
+	return load(&select_ordered, type_id, shard, entity, entity_len, limit);
+}
+
+/* Three columns of a result. */
+static ShardHeldOrdered
+read_ordered(uint64 number, int column)
+{
+	bool isnull;
+
+	return (ShardHeldOrdered){.waiting = shard_statement_int8(number, column),
+							  .lowest = shard_statement_int8(number, column + 1),
+							  .oldest = DatumGetTimestampTz(
+								  shard_statement_column(number, column + 2, &isnull))};
+}
+
+ShardHeldOrdered
+shard_held_count_ordered(int32 type_id, int shard, const char *entity, int entity_len)
+{
+	ShardArguments arguments = {0};
+	ShardHeldOrdered result;
+
+	SPI_connect();
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard), false);
+	shard_statement_add_text(&arguments, entity, entity_len);
+	shard_statement_run(&count_ordered, &arguments, SPI_OK_SELECT);
+	result = read_ordered(0, 1);
+	SPI_finish();
+	return result;
+}
+
+/* Visits what a statement finds. */
+static void
+visit_ordered(ShardStatement *statement, ShardArguments *arguments, ShardHeldOrderedVisit visit,
+			  void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	SPI_connect();
+	shard_statement_run(statement, arguments, SPI_OK_SELECT);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		int len;
+		char *id = shard_statement_bytes(i, 3, context, &len);
+		ShardHeldOrdered ordered = read_ordered(i, 4);
+
+		visit(shard_statement_int4(i, 1), shard_statement_int4(i, 2), id, len, &ordered, arg);
+	}
+	SPI_finish();
+}
+
+void
+shard_held_each_ordered(ShardHeldOrderedVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+
+	visit_ordered(&select_ordered_entities, &arguments, visit, arg);
+}
+
+void
+shard_held_each_ordered_of_shard(int32 type_id, int shard, ShardHeldOrderedVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard), false);
+	visit_ordered(&select_ordered_of_shard, &arguments, visit, arg);
 }
 
 /* Visits what a statement finds. */

@@ -34,6 +34,13 @@ typedef struct ShardRegionDrain
 	uint64 outbox; /* and what the outbox has up to here has to be done */
 } ShardRegionDrain;
 
+/* How far the log went at some time; seq 0: no mark is set. */
+typedef struct ShardRegionReading
+{
+	int64 seq;
+	TimestampTz at;
+} ShardRegionReading;
+
 typedef struct ShardRegion
 {
 	ShardDatabase *db;
@@ -50,6 +57,7 @@ typedef struct ShardRegion
 	ShardRequest *accept; /* shard_link_accept() in this turn, to be answered; NULL: none */
 	ShardRoutingAccepted accepted; /* what it did */
 	ShardRegionDrain drain;
+	ShardRegionReading reading;
 	bool busy;		/* the turn found a lock taken */
 	bool committed; /* the turn has, but not everything in memory knows it yet */
 

@@ -51,9 +51,10 @@
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
-	int limit;	/* of messages */
-	bool more;	/* there is more to do at once */
-	bool clean; /* everything that could be seen is passed */
+	int limit;	 /* of messages */
+	bool more;	 /* there is more to do at once */
+	bool clean;	 /* everything that could be seen is passed */
+	bool parked; /* parked messages are left that could go on */
 	int64 record_seq;
 	int64 pass_wanted; /* rotation's wish, */
 	bool in_the_way;   /* which was not fulfilled yet */
@@ -139,17 +140,16 @@ handle(ShardRegion *region, TimestampTz start, TurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
 	bool all = false;
-	bool parked;
 
 	shard_region_move(region);
 	shard_region_accept_link(region);
 	(void) shard_executor_stash(result->limit);
-	parked = run_parked(region, start, result->limit);
+	result->parked = run_parked(region, start, result->limit);
 	run_rows(region, snapshot, start, result->limit, &all);
 	result->asks = shard_region_run_asks(region, all);
 	shard_executor_finish();
 	write_log(region, result);
-	result->more = !all || parked || shard_routing_is_left() ||
+	result->more = !all || result->parked || shard_routing_is_left() ||
 				   result->asks + region->forwards == SHARD_ASKS_PER_TURN;
 	result->clean = all;
 }
@@ -184,6 +184,27 @@ shard_region_follow_drain(ShardRegion *region, bool clean)
 	drain->number = 0;
 }
 
+/*
+ * Until when the log was looked at: while turns leave something to read, up to where it went at some
+ * time, once that is passed.
+ */
+static void
+follow_reading(ShardRegion *region, const TurnResult *result)
+{
+	if (result->clean && !result->parked)
+	{
+		shard_executor_has_read(result->start);
+		region->reading.seq = 0;
+	}
+	else if (region->reading.seq == 0)
+		region->reading = (ShardRegionReading){shard_log_last_seq(region->db), result->start};
+	else if (!result->parked && shard_cursor_has_left(region->cursor, region->reading.seq))
+	{
+		shard_executor_has_read(region->reading.at);
+		region->reading.seq = 0;
+	}
+}
+
 void
 shard_region_keep_log(ShardRegion *region)
 {
@@ -211,6 +232,7 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 	if (result->clean)
 		pg_atomic_write_u64(&slot->caught_up_at, result->start);
 	shard_region_follow_drain(region, result->clean);
+	follow_reading(region, result);
 	shard_region_keep_log(region);
 	if (result->in_the_way && shard_cursor_is_past(region->cursor, result->pass_wanted))
 		shard_shmem_wake_worker(region->db, shard_shmem_lane_worker(region->db, 0));
@@ -300,6 +322,7 @@ turn(ShardRegion *region)
 	result.limit = region->limit;
 	if (shard_executor_begin(region->careful))
 		result.limit = Min(result.limit, SHARD_CAREFUL_MESSAGES);
+	shard_executor_set_limit(result.limit);
 	shard_routing_begin();
 	PopActiveSnapshot();
 

@@ -172,6 +172,7 @@ take_over(const ShardType *row)
 	merged.handler_name = type->handler_name;
 	merged.problem = type->problem;
 	merged.missing_extractor = type->missing_extractor;
+	merged.ordered_by_name = type->ordered_by_name;
 	merged.search_path = intern_path(row->search_path);
 	merged.counter = type->counter;
 	merged.shard_id_call = type->shard_id_call;
@@ -184,6 +185,7 @@ take_over(const ShardType *row)
 	replace_string(&type->handler_name, row->handler_name);
 	replace_string(&type->problem, row->problem);
 	replace_string(&type->missing_extractor, row->missing_extractor);
+	replace_string(&type->ordered_by_name, row->ordered_by_name);
 }
 
 /* Notes what the rows were made from, for the callbacks, in a context of its own. */
@@ -203,7 +205,8 @@ watch_rows(List *rows, Oid type_table)
 	{
 		const Row *row = lfirst(cell);
 		const Oid found[] = {row->type.handler, row->type.entity_id_extractor,
-							 row->type.message_extractor, row->type.shard_id_extractor};
+							 row->type.message_extractor, row->type.shard_id_extractor,
+							 row->type.ordered_by};
 
 		fresh.table[fresh.tables++] = row->type.state_table;
 		if (row->type.composite)
@@ -215,7 +218,8 @@ watch_rows(List *rows, Oid type_table)
 			fresh.function[fresh.functions++] =
 				GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(found[i]));
 		}
-		if (!OidIsValid(row->type.handler) || row->type.missing_extractor != NULL)
+		if (!OidIsValid(row->type.handler) || row->type.missing_extractor != NULL ||
+			(row->type.ordered_by_name != NULL && !OidIsValid(row->type.ordered_by)))
 			fresh.any_function = true;
 	}
 

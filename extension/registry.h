@@ -54,6 +54,11 @@ typedef struct ShardType
 	int64 max_message_size; /* bytes */
 	int64 buffer_size;		/* messages */
 
+	char *ordered_by_name; /* schema-qualified, with argument types; NULL: in no order */
+	Oid ordered_by;		   /* InvalidOid: dropped or renamed, messages wait */
+	int ordered_window;
+	int64 ordered_timeout; /* microseconds */
+
 	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
 
 	/* cache of "this role may send"; see shard_security_check_send() */

@@ -81,6 +81,8 @@ apply_settings(ShardType *type, const ShardSettings *settings)
 	type->handler_timeout = shard_settings_number(settings, SHARD_SETTING_HANDLER_TIMEOUT);
 	type->max_message_size = shard_settings_number(settings, SHARD_SETTING_MAX_MESSAGE_SIZE);
 	type->buffer_size = shard_settings_number(settings, SHARD_SETTING_BUFFER_SIZE);
+	type->ordered_window = (int) shard_settings_number(settings, SHARD_SETTING_ORDERED_WINDOW);
+	type->ordered_timeout = shard_settings_number(settings, SHARD_SETTING_ORDERED_TIMEOUT);
 }
 
 /* Finds out what the names of the type's extractors mean today. */
@@ -91,7 +93,7 @@ find_extractors(ShardType *type, const ShardSettings *settings, const Oid *bound
 									[SHARD_EXTRACTOR_MESSAGE] = &type->message_extractor,
 									[SHARD_EXTRACTOR_SHARD_ID] = &type->shard_id_extractor};
 
-	for (int i = 0; i < SHARD_EXTRACTORS; i++)
+	for (int i = 0; i <= SHARD_EXTRACTOR_SHARD_ID; i++)
 	{
 		const char *name = settings->value[SHARD_SETTING_ENTITY_ID_EXTRACTOR + i];
 
@@ -103,15 +105,29 @@ find_extractors(ShardType *type, const ShardSettings *settings, const Oid *bound
 	}
 }
 
-/* Copies the extractors' OIDs out of the row's vector. */
+/* The same for ordered_by, which senders can do without: its type waits while it is missing. */
+static void
+find_ordered_by(ShardType *type, const ShardSettings *settings, const Oid *bound)
+{
+	const char *name = settings->value[SHARD_SETTING_ORDERED_BY];
+
+	if (name == NULL)
+		return;
+	type->ordered_by_name = pstrdup(name);
+	type->ordered_by = shard_routine_find_extractor(SHARD_EXTRACTOR_ORDERED_BY, name,
+													bound[SHARD_EXTRACTOR_ORDERED_BY], type->owner);
+}
+
+/* Copies the extractors' OIDs out of the row's vector, which is shorter if of an older version. */
 static void
 read_extractors(Datum value, Oid bound[SHARD_EXTRACTORS])
 {
 	oidvector *vector = (oidvector *) DatumGetPointer(value);
 
-	if (vector->dim1 != SHARD_EXTRACTORS)
+	if (vector->dim1 > SHARD_EXTRACTORS)
 		elog(ERROR, "unexpected number of extractors in shard.type: %d", vector->dim1);
-	memcpy(bound, vector->values, SHARD_EXTRACTORS * sizeof(Oid));
+	memset(bound, 0, SHARD_EXTRACTORS * sizeof(Oid));
+	memcpy(bound, vector->values, vector->dim1 * sizeof(Oid));
 }
 
 /* Fills in what says which code runs as whom: owner, handler, state. */
@@ -161,6 +177,7 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 	shard_settings_from_jsonb(&settings, DatumGetJsonbP(value[COLUMN_SETTINGS]));
 	apply_settings(type, &settings);
 	find_extractors(type, &settings, bound + 1);
+	find_ordered_by(type, &settings, bound + 1);
 }
 
 /*

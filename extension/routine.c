@@ -39,7 +39,8 @@ static const struct
 								   TEXTOID},
 	[SHARD_EXTRACTOR_MESSAGE] = {"message_extractor", "f(jsonb) RETURNS jsonb", JSONBOID, JSONBOID},
 	[SHARD_EXTRACTOR_SHARD_ID] = {"shard_id_extractor", "f(text) RETURNS int IMMUTABLE", TEXTOID,
-								  INT4OID}};
+								  INT4OID},
+	[SHARD_EXTRACTOR_ORDERED_BY] = {"ordered_by", "f(jsonb) RETURNS int8", JSONBOID, INT8OID}};
 
 #define HANDLER_HINT \
 	"Write h(state T, message jsonb) RETURNS T, or for batches " \

@@ -17,9 +17,10 @@ typedef struct ShardRoutine
 /* Functions that an entity type may have beside its handler. */
 typedef enum ShardExtractor
 {
-	SHARD_EXTRACTOR_ENTITY_ID, /* f(jsonb) returns text */
-	SHARD_EXTRACTOR_MESSAGE,   /* f(jsonb) returns jsonb */
-	SHARD_EXTRACTOR_SHARD_ID,  /* f(text) returns int, immutable */
+	SHARD_EXTRACTOR_ENTITY_ID,	/* f(jsonb) returns text */
+	SHARD_EXTRACTOR_MESSAGE,	/* f(jsonb) returns jsonb */
+	SHARD_EXTRACTOR_SHARD_ID,	/* f(text) returns int, immutable */
+	SHARD_EXTRACTOR_ORDERED_BY, /* f(jsonb) returns int8; runs at the home */
 	SHARD_EXTRACTORS
 } ShardExtractor;
 

@@ -105,10 +105,13 @@ shard_run_refresh(ShardRun *run)
 	run->looked_at = shard_registry_generation();
 	problem = shard_handler_problem(type, &sqlstate);
 	if (problem == NULL)
+		problem = shard_handler_ordered_by_problem(type, &sqlstate);
+	if (problem == NULL)
 		problem = shard_state_problem(type, &sqlstate);
 
 	/* Compiled anew by its next call, whose fault it is if that fails. */
 	shard_handler_free(&run->handler);
+	shard_handler_free(&run->ordered_by);
 	say_problem(run, sqlstate, problem);
 	run->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING;
 }

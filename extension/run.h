@@ -22,6 +22,7 @@ typedef struct ShardRun
 	int16 length;
 	uint64 state_version; /* of a composite state type's definition */
 	ShardHandler handler;
+	ShardHandler ordered_by;
 	ShardStateTable table;
 	dlist_head lru;
 	bool runnable;			/* messages are handled, as of this turn */

@@ -85,11 +85,9 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 										256 * 1024 * 1024},
 	[SHARD_SETTING_BUFFER_SIZE] = {"buffer_size", KIND_INT, "100000", 1, PG_INT32_MAX},
 	[SHARD_SETTING_DURABILITY] = {"durability", KIND_TEXT, "logged", .reserved = true},
-	[SHARD_SETTING_ORDERED_BY] = {"ordered_by", KIND_TEXT, .reserved = true},
-	[SHARD_SETTING_ORDERED_WINDOW] = {"ordered_window", KIND_INT, "1000", 1, PG_INT32_MAX,
-									  .reserved = true},
-	[SHARD_SETTING_ORDERED_TIMEOUT] = {"ordered_timeout", KIND_DURATION, "10 s", MS(1), DAYS(1),
-									   .reserved = true}};
+	[SHARD_SETTING_ORDERED_BY] = {"ordered_by", KIND_FUNCTION},
+	[SHARD_SETTING_ORDERED_WINDOW] = {"ordered_window", KIND_INT, "1000", 1, PG_INT32_MAX},
+	[SHARD_SETTING_ORDERED_TIMEOUT] = {"ordered_timeout", KIND_DURATION, "10 s", MS(1), DAYS(1)}};
 
 /* The name of a setting, as in shard_start. */
 const char *

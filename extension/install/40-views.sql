@@ -163,27 +163,29 @@ COMMENT ON FUNCTION shard.inbox_blocker(int4, int4, text) IS 'process that keeps
 
 /*
  * What waits on this node. place: inbox, not looked at yet; stash, waits for
- * its entity or its type; parked, waits for its shard's home. type_name is NULL for
+ * its entity or its type; ordered, waits for lower numbers than its number; parked, waits
+ * for its shard's home. type_name is NULL for
  * a type that was dropped. INSERT and COPY of the first three columns send, as
  * shard_tell() does.
  */
 CREATE VIEW @extschema@.shard_inbox AS
 SELECT t.type_name, r.entity_id, r.message, r.seq, r.place, r.attempts, r.next_at, r.sqlstate,
-       r.error, r.blocked_by
+       r.error, r.blocked_by, r.number
 FROM (
     SELECT i.type_id, i.entity_id, i.message, i.seq, 'inbox' AS place, 0 AS attempts,
            NULL::timestamptz AS next_at, NULL::text AS sqlstate, NULL::text AS error,
-           NULL::int4 AS blocked_by
+           NULL::int4 AS blocked_by, NULL::int8 AS number
     FROM shard.inbox_rows() i
     UNION ALL
     SELECT h.type_id, h.entity, shard.payload_json(h.type_id, h.payload), h.seq, h.place,
            h.attempts, h.next_at, h.sqlstate,
            CASE WHEN shard.payload_readable(h.type_id) THEN h.error END,
-           shard.inbox_blocker(h.type_id, h.shard, h.entity)
+           CASE h.place WHEN 'stash' THEN shard.inbox_blocker(h.type_id, h.shard, h.entity) END,
+           h.number
     FROM shard.held_here h
     UNION ALL
     SELECT p.type_id, p.entity, shard.payload_json(p.type_id, p.payload), p.arrival, 'parked', 0,
-           NULL, NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL
     FROM shard.parked p
     WHERE p.kind = 1
 ) r LEFT JOIN shard.type t USING (type_id);

@@ -1,0 +1,216 @@
+--
+-- Types with ordered_by: messages are handled in the order of their numbers,
+-- whoever sent them and in whatever order they came.
+--
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS shard;
+RESET client_min_messages;
+CREATE SCHEMA ordered_test;
+SET search_path = ordered_test, public;
+
+CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    CASE message->>'do'
+    WHEN 'fail' THEN RAISE EXCEPTION 'no';
+    WHEN 'later' THEN
+        IF NOT EXISTS (SELECT FROM ordered_test.now_is_later) THEN
+            RAISE EXCEPTION 'later' USING ERRCODE = '40001';
+        END IF;
+    WHEN 'forget' THEN RETURN NULL;
+    WHEN 'end' THEN PERFORM shard_stop(); RETURN NULL;
+    ELSE NULL;
+    END CASE;
+    RETURN coalesce(state, '[]') || coalesce(message->'n', message);
+END
+$$;
+CREATE TABLE now_is_later (yes boolean);
+CREATE FUNCTION number(message jsonb) RETURNS int8 LANGUAGE sql RETURN (message->>'n')::int8;
+CREATE FUNCTION n(VARIADIC n int[]) RETURNS void LANGUAGE sql AS $$
+    SELECT count(shard_tell('note', 'e', jsonb_build_object('n', m))) FROM unnest(n) m;
+$$;
+CREATE FUNCTION until(condition text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    met boolean;
+BEGIN
+    FOR i IN 1 .. 3000 LOOP
+        EXECUTE 'SELECT ' || condition INTO met;
+        IF met THEN
+            RETURN;
+        END IF;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RAISE 'never: %', condition;
+END
+$$;
+CREATE VIEW dead AS
+SELECT message, sqlstate, error FROM shard_dead_letters WHERE type_name = 'note' ORDER BY id;
+
+-- What cannot be one.
+CREATE FUNCTION wrong(message jsonb) RETURNS int LANGUAGE sql RETURN 1;
+SELECT shard_start('note', 'note', ordered_by => 'wrong');
+SELECT shard_start('note', 'note', ordered_by => 'none');
+SELECT shard_start('note', 'note', ordered_by => 'number', ordered_window => 0);
+SELECT shard_start('note', 'note', ordered_by => 'number', ordered_timeout => '1 h');
+SELECT settings->>'ordered_by' AS ordered_by, settings->'ordered_window' AS ordered_window,
+       settings->>'ordered_timeout' AS ordered_timeout
+FROM shard_types WHERE type_name = 'note';
+CREATE VIEW e AS
+SELECT (SELECT state FROM shard_entity.note WHERE entity_id = 'e') AS handled,
+       began, expected, skipped, late, waiting, first_waiting
+FROM shard_ordered WHERE (type_name, entity_id) = ('note', 'e');
+
+-- It begins with the first that is seen. Whatever the order is in which they come:
+SELECT n(1, 4, 3, 2);
+SELECT shard_drain();
+SELECT * FROM e;
+
+-- Later ones wait, and are seen to wait; they do not hold up asks or messages without a number.
+SELECT n(6, 8, 7);
+SELECT until('(SELECT waiting = 3 FROM e)');
+SELECT * FROM e;
+SELECT entity_id, message, place, number FROM shard_inbox WHERE type_name = 'note' ORDER BY number;
+SELECT sum(parked) FROM shard_region_stats WHERE type_name = 'note';
+SELECT shard_ask('note', 'e', '"asked"');
+SELECT shard_tell('note', 'e', '"told"');
+SELECT shard_ask('note', 'e', '"asked"');
+SELECT n(5);
+SELECT shard_drain();
+SELECT * FROM e;
+
+-- One that was there before is a dead letter; also one that is there twice and waits.
+SELECT n(3, 10, 10, 9);
+SELECT shard_drain();
+SELECT * FROM e;
+SELECT * FROM dead;
+
+-- A message that fails for good is passed, one that may succeed later holds up the others.
+SELECT shard_tell('note', 'e', '{"n": 12, "do": "later"}'), n(13), shard_tell('note', 'e', '{"n": 11, "do": "fail"}');
+SELECT until('(SELECT count(*) = 1 FROM shard_inbox WHERE type_name = ''note'' AND attempts > 0)');
+SELECT expected, waiting FROM e;
+INSERT INTO now_is_later VALUES (true);
+SELECT n(15, 14);
+SELECT shard_drain();
+SELECT * FROM e;
+
+-- A function that fails makes a dead letter of the message, whose number nobody knows.
+SELECT shard_tell('note', 'e', '{"n": "sixteen"}'), n(16);
+SELECT shard_drain();
+SELECT * FROM e;
+SELECT shard_tell('note', 'e', '{"n": 9223372036854775807}');
+SELECT shard_drain();
+SELECT * FROM dead OFFSET 2;
+
+-- It goes on where it was when the entity has left memory.
+SELECT n(18);
+SELECT shard_passivate('note', 'e');
+SELECT until('(SELECT waiting = 1 FROM e)');
+SELECT shard_ask('note', 'e', '"asked"') IS NOT NULL;
+SELECT n(17);
+SELECT shard_drain();
+SELECT shard_passivate('note', 'e');
+SELECT shard_drain();
+SELECT count(*) FROM shard_region_state WHERE type_name = 'note';
+SELECT n(20);
+SELECT until('(SELECT waiting = 1 FROM e)');
+SELECT n(19);
+SELECT shard_drain();
+SELECT expected, skipped, late, waiting FROM e;
+
+-- A gap is given up after ordered_timeout; who comes after all comes too late.
+SELECT shard_alter('note', 'ordered_timeout', '100 ms');
+SELECT n(23, 26);
+SELECT shard_drain();
+SELECT n(22, 27, 0);
+SELECT shard_drain();
+SELECT * FROM e;
+SELECT * FROM dead OFFSET 4;
+
+-- So it is when more than ordered_window wait.
+SELECT shard_alter('note', 'ordered_timeout', '1 h');
+SELECT shard_alter('note', 'ordered_window', '3');
+SELECT n(30, 32, 34);
+SELECT until('(SELECT waiting = 3 FROM e)');
+SELECT expected, skipped, waiting FROM e;
+SELECT n(35);
+SELECT until('(SELECT expected = 31 FROM e)');
+SELECT expected, skipped, waiting, first_waiting FROM e;
+SELECT n(31, 33);
+SELECT shard_drain();
+SELECT expected, skipped, waiting FROM e;
+
+-- In a turn that runs messages one by one, too.
+SELECT shard_alter('note', 'ordered_window', '1000');
+SELECT count(shard_tell('note', 'many', jsonb_build_object('n', CASE WHEN i < 100 THEN i ELSE 349 - i END)
+                        || CASE WHEN i % 50 = 7 THEN '{"do": "fail"}' ELSE '{}' END::jsonb))
+FROM generate_series(0, 249) i;
+SELECT shard_drain();
+SELECT state = (SELECT jsonb_agg(i) FROM generate_series(0, 249) i
+                WHERE NOT CASE WHEN i < 100 THEN i ELSE 349 - i END % 50 = 7) AS in_order
+FROM shard_entity.note WHERE entity_id = 'many';
+SELECT expected, skipped, late, waiting FROM shard_ordered WHERE entity_id = 'many';
+
+-- The function is missing: all wait, in the stash, until it is back.
+DROP FUNCTION number(jsonb);
+SELECT problem FROM shard_types WHERE type_name = 'note';
+SELECT n(38, 37);
+SELECT shard_drain();
+SELECT place, number FROM shard_inbox WHERE type_name = 'note';
+CREATE FUNCTION number(message jsonb) RETURNS int8 LANGUAGE plpgsql AS $$
+BEGIN
+    IF message->>'n' = '40' AND NOT EXISTS (SELECT FROM ordered_test.now_is_later) THEN
+        RAISE EXCEPTION 'later' USING ERRCODE = '40001';
+    END IF;
+    RETURN (message->>'n')::int8;
+END
+$$;
+SELECT n(36);
+SELECT shard_drain();
+SELECT expected, waiting FROM e;
+
+-- An error of the function that may pass is tried again.
+DELETE FROM now_is_later;
+SELECT n(40, 39);
+SELECT until('(SELECT count(*) = 2 AND max(attempts) > 0 FROM shard_inbox WHERE type_name = ''note'' AND place = ''stash'')');
+SELECT expected, waiting FROM e;
+SELECT place, attempts > 0 AS tried FROM shard_inbox WHERE type_name = 'note' ORDER BY seq;
+INSERT INTO now_is_later VALUES (true);
+SELECT shard_drain();
+SELECT expected, waiting FROM e;
+
+-- Without ordered_by what waits is handled at once.
+SELECT n(43, 42);
+SELECT until('(SELECT waiting = 2 FROM e)');
+SELECT shard_alter('note', 'ordered_by', NULL);
+SELECT shard_drain();
+SELECT handled->-1 AS last, expected, waiting FROM e;
+SELECT n(1);
+SELECT shard_drain();
+SELECT handled->-1 AS last, expected, late FROM e;
+SELECT shard_alter('note', 'ordered_by', 'number');
+
+-- Who is forgotten keeps its place, unless it says that it has ended.
+SELECT shard_tell('note', 'e', '{"n": 44, "do": "forget"}'), n(46);
+SELECT until('(SELECT waiting = 1 FROM e)');
+SELECT * FROM e;
+SELECT shard_tell('note', 'e', '{"n": 45, "do": "forget"}'), shard_tell('note', 'e', '{"n": 47, "do": "end"}');
+SELECT shard_drain();
+SELECT * FROM e;
+SELECT n(3);
+SELECT shard_drain();
+SELECT * FROM e;
+
+-- A batch handler.
+CREATE FUNCTION batch(state jsonb, messages jsonb[]) RETURNS jsonb LANGUAGE sql
+RETURN coalesce(state, '[]') || (SELECT jsonb_agg((m->>'n')::int ORDER BY o) FROM unnest(messages) WITH ORDINALITY u (m, o));
+SELECT shard_start('batch', 'batch', ordered_by => 'number');
+SELECT count(shard_tell('batch', 'b' || i % 3, jsonb_build_object('n', i / 3 + CASE i / 3 % 10 WHEN 3 THEN 4 WHEN 7 THEN -4 ELSE 0 END)))
+FROM generate_series(0, 2999) i;
+SELECT shard_drain();
+SELECT entity_id, state = (SELECT jsonb_agg(i) FROM generate_series(0, 999) i) AS in_order
+FROM shard_entity.batch ORDER BY 1;
+
+SET client_min_messages = warning;
+DROP VIEW e;
+SELECT shard_drop_type('note', force => true), shard_drop_type('batch', force => true);
+SELECT count(*) FROM shard_ordered;
+DROP SCHEMA ordered_test CASCADE;
