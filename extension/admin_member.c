@@ -252,15 +252,20 @@ shard_admin_join(PG_FUNCTION_ARGS)
 {
 	char *seed_dsn = shard_admin_text(fcinfo, 0, "seed_dsn");
 	char *own_dsn = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
-	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .text = seed_dsn};
+	ShardCommand command = {.kind = SHARD_COMMAND_JOIN};
 	ShardWayBack back;
 	ShardWho me;
 	int32 node;
 
 	shard_command_begin("shard_join()");
 	shard_peer_check_dsn(seed_dsn, "seed_dsn");
+	seed_dsn = shard_peer_complete_dsn(seed_dsn, socket_folder());
 	if (own_dsn != NULL)
+	{
 		shard_peer_check_dsn(own_dsn, "own_dsn");
+		own_dsn = shard_peer_complete_dsn(own_dsn, socket_folder());
+	}
+	command.text = seed_dsn;
 	me = who_am_i();
 	back = try_way_back(seed_dsn, own_dsn);
 	check_seed(&back, seed_dsn);

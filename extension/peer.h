@@ -109,3 +109,9 @@ extern void shard_peer_check_dsn(const char *dsn, const char *what);
  * address; palloc'd. NULL if that cannot be told from it: it names a service.
  */
 extern char *shard_peer_own_dsn(const char *dsn, const char *database);
+
+/*
+ * An address, palloc'd, that has been checked: if it names neither host nor service, it means this
+ * server, and gets its socket folder ("": it has none) and port.
+ */
+extern char *shard_peer_complete_dsn(const char *dsn, const char *socket_folder);

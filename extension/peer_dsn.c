@@ -375,6 +375,34 @@ shard_peer_own_dsn(const char *dsn, const char *database)
 	return own.data;
 }
 
+/*
+ * An address that names no server means this very one, wherever it listens; see peer.h.
+ */
+char *
+shard_peer_complete_dsn(const char *dsn, const char *socket_folder)
+{
+	ShardPeerFailure failure;
+	PQconninfoOption *options = parse(dsn, &failure);
+	StringInfoData whole;
+
+	if (options == NULL || given_value(options, "service") != NULL ||
+		given_value(options, "host") != NULL || given_value(options, "hostaddr") != NULL)
+	{
+		if (options != NULL)
+			PQconninfoFree(options);
+		return pstrdup(dsn);
+	}
+	initStringInfo(&whole);
+	append_option(&whole, "host", socket_folder[0] != '\0' ? socket_folder : "localhost");
+	if (given_value(options, "port") == NULL)
+		append_option(&whole, "port", psprintf("%d", PostPortNumber));
+	for (PQconninfoOption *option = options; option->keyword != NULL; option++)
+		if (is_given(option))
+			append_option(&whole, option->keyword, option->val);
+	PQconninfoFree(options);
+	return whole.data;
+}
+
 static void
 ignore_notice(void *arg, const PGresult *notice)
 {

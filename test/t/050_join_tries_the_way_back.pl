@@ -50,6 +50,8 @@ fails($second, 'NULL', qr/22004: /, 'NULL');
 
 # --- seeds that are none -------------------------------------------------------------------------
 
+fails($second, quoted('dbname=nowhere'), qr/socket "\S+\.$port".*database "nowhere" does not exist/s,
+	'no host: this server, where it listens');
 fails($second, quoted(dsn_of('nowhere')), qr/08001: .*does not exist.*CONTEXT: .*seed/s, 'no such database');
 fails($second, quoted(dsn_of($second->db)), qr/22023: .*this node itself.*HINT/s, 'the node itself');
 $server->safe_psql('postgres', 'CREATE DATABASE plain');
