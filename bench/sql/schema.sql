@@ -46,8 +46,11 @@ INSERT INTO bench.types VALUES
   ('counter_c', 'bench.counter_c(bigint,jsonb)', 'sum(state)'),
   ('counter_plpgsql', 'bench.counter_plpgsql(bigint,jsonb)', 'sum(state)'),
   ('counter_sql', 'bench.counter_sql(bigint,jsonb)', 'sum(state)'),
+  ('ordered', 'bench.counter(jsonb,jsonb)', $$sum((state->>'count')::int8)$$),
   ('fresh', 'bench.counter(jsonb,jsonb)', $$sum((state->>'count')::int8)$$);
-SELECT shard_start(type_name, handler) FROM bench.types;
+CREATE FUNCTION bench.number(message jsonb) RETURNS int8 LANGUAGE sql RETURN (message->>'n')::int8;
+SELECT shard_start(type_name, handler,
+  ordered_by => CASE type_name WHEN 'ordered' THEN 'bench.number(jsonb)' END) FROM bench.types;
 
 -- The sum of all states of a type: the number of messages handled.
 CREATE FUNCTION bench.total(type_name text) RETURNS int8 LANGUAGE plpgsql AS $$
@@ -87,7 +90,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
   batch CONSTANT int := 1000;
   message CONSTANT jsonb := bench.message();
-  bodies CONSTANT jsonb[] := array_fill(message, ARRAY[batch]);
+  bodies jsonb[] := array_fill(message, ARRAY[batch]);
+  numbered CONSTANT boolean := how IN ('numbered', 'swapped');
+  -- Numbers go on where they were; 'swapped': the second before the first, the fourth before the third.
+  base CONSTANT int8 := coalesce((SELECT max(o.expected) FROM shard_ordered o
+                                  WHERE o.type_name = $2 AND o.entity_id ^@ prefix), 1);
   ids text[];
   first int;
 BEGIN
@@ -97,8 +104,13 @@ BEGIN
       ids := ARRAY(SELECT prefix || (k % entities)
                    FROM generate_series(first, first + batch - 1) k);
     END IF;
+    IF numbered THEN
+      bodies := ARRAY(SELECT message || jsonb_build_object('n',
+                               base + CASE how WHEN 'swapped' THEN k / entities # 1 ELSE k / entities END)
+                      FROM generate_series(first, first + batch - 1) k);
+    END IF;
     CASE how
-      WHEN 'tell_many' THEN
+      WHEN 'tell_many', 'numbered', 'swapped' THEN
         PERFORM shard_tell_many(type_name, ids, bodies);
       WHEN 'tell' THEN
         PERFORM shard_tell(type_name, prefix || (k % entities), message)
@@ -166,4 +178,5 @@ FROM bench.types, generate_series(0, 999) i
 WHERE type_name NOT IN ('fresh', 'ping')
 GROUP BY type_name;
 SELECT shard_tell('ping', 'e0', bench.message());
+SELECT count(shard_tell('ordered', 'e' || i, bench.message() || '{"n": 0}')) FROM generate_series(0, 999) i;
 SELECT bench.drain();
