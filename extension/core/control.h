@@ -43,7 +43,8 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */
 	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types */
 	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not */
-	SHARD_CONTROL_ADMIT, /* node, epoch: previous inc_no, uuid: new incarnation, status: ShardStartKind */
+	SHARD_CONTROL_ADMIT, /* node, epoch: previous inc_no, uuid: new incarnation, status: ShardStartKind;
+						  * entries: one member value, as its settings are now */
 	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; epoch: inc_no; uuid; text: why not */
 	SHARD_CONTROL_I_AM = 38,   /* uuid: of the claim; uuid2: my own incarnation */
 	SHARD_CONTROL_FENCED,	   /* epoch: the inc_no that lives; status: member's */
@@ -51,6 +52,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_GRANT, /* token: k; n: facts that the lease presupposes; status: ttl in ms */
 	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave */
 	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
+	SHARD_CONTROL_CANNOT_LEAVE,		/* token of the wish; text: why */
 
 	/* Shards (sections 4 and 9) */
 	SHARD_CONTROL_REGISTER = 64,   /* n: learned; nodes: type ids hosted here; nodes2: proxied ones;

@@ -114,9 +114,8 @@ allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_
 		!shard_homes_view(&plan, homes, now, type_id, roster, homes->arena) ||
 		!is_formed(homes, &plan, proposer))
 		return;
-	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
-		(void) shard_homes_ask_homes(homes, now, type_id, requests, n_requests, roster);
-	else
+	if (plan.settings.kind != SHARD_ALLOCATION_FUNCTION ||
+		!shard_homes_ask_homes(homes, now, type_id, requests, n_requests, roster))
 		shard_homes_allocate_type(homes, &plan, &plan.settings, requests, n_requests, proposer);
 }
 

@@ -153,7 +153,14 @@ make_view(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster
 	return shard_homes_view(plan, homes, now, type_id, roster, homes->out->arena) ? plan : NULL;
 }
 
-/* Homes for shards of a type that have none; pins need no question. False: not now. */
+/* With one region, or none, there is nothing to choose. */
+static bool
+has_choice(const ShardHomes *homes, const PlanView *plan)
+{
+	return shard_homes_view_good(plan, homes->arena).n_regions > 1;
+}
+
+/* Homes for shards of a type that have none. False: there is nothing to ask. */
 bool
 shard_homes_ask_homes(ShardHomes *homes, int64 now, int32 type_id, const HomesRequest *requests,
 					  int n_requests, const ShardRoster *roster)
@@ -165,9 +172,9 @@ shard_homes_ask_homes(ShardHomes *homes, int64 now, int32 type_id, const HomesRe
 	int n = Min(n_requests, QUESTION_LIMIT);
 
 	if (strategy->question != HOMES_ASK_NOTHING || now < strategy->not_before)
-		return false;
+		return true;
 	plan = make_view(homes, now, type_id, roster);
-	if (!plan || shard_homes_view_good(plan, homes->arena).n_regions == 0)
+	if (!plan || !has_choice(homes, plan))
 		return false;
 	shards = shard_arena_alloc(homes->arena, sizeof(int32) * n);
 	requesters = shard_arena_alloc(homes->arena, sizeof(int32) * n);
@@ -194,7 +201,7 @@ shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *w
 	if (strategy->question != HOMES_ASK_NOTHING)
 		return false;
 	plan = make_view(homes, now, type_id, roster);
-	if (!plan)
+	if (!plan || !has_choice(homes, plan))
 		return false;
 	strlcpy(strategy->who, who ? who : "", sizeof(strategy->who));
 	ask(homes, now, strategy, HOMES_ASK_MOVES, plan, plan->moving, NULL, plan->n_moving);

@@ -504,6 +504,7 @@ shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardA
 		refuse_command(node, event);
 	else
 	{
+		shard_node_join_event(node, event);
 		shard_node_member_event(node, event);
 		shard_node_type_event(node, event);
 		shard_node_region_event(node, now, event);

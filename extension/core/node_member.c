@@ -1,6 +1,6 @@
 /*
  * core/node_member.c
- *		A node as member of its cluster: joining, admission, heartbeats, lease.
+ *		A node as member of its cluster: admission, heartbeats, lease.
  *
  * An incarnation is a fresh random number at each start. It is written down before it is claimed, and
  * it is granted by a decided fact (I1, I3). If the node dies after the grant was decided and before it
@@ -57,8 +57,8 @@ may_handle_early(const ShardNode *node)
 }
 
 /* Tell the workers what they may do, if that changed. */
-static void
-update_workers(ShardNode *node, const char *why)
+void
+shard_node_member_workers(ShardNode *node, const char *why)
 {
 	bool may_run = !node->fenced && !node->join.address;
 	bool push = may_run && node->admitted && shard_membership_is_member(node->status);
@@ -110,7 +110,7 @@ fence(ShardNode *node, const char *why)
 	shard_node_write_identity(node);
 	shard_proposer_step_down(node->proposer);
 	shard_action_log(node->out, 19 /* WARNING */, "node %d is fenced: %s", node->id, why);
-	update_workers(node, why);
+	shard_node_member_workers(node, why);
 }
 
 /* The grant of this start's incarnation was learned. */
@@ -201,7 +201,7 @@ shard_node_member_self(ShardNode *node)
 		fence(node, "another incarnation of the node lives");
 	else if (node->admitted && self.inc_no < node->inc_no)
 		not_admitted_here(node, self.inc_no);
-	update_workers(node, "not admitted");
+	shard_node_member_workers(node, "not admitted");
 }
 
 /* The coordinator does not admit this start; each reason is told once. */
@@ -222,10 +222,15 @@ claim(ShardNode *node, int64 now)
 {
 	int count;
 	ShardMapEntry *members;
+	ShardMapEntry *self;
+	ShardMemberRecord record = {0};
 
 	if (node->admitted || node->id == 0 || node->config.journal_voter || now < node->next_admit)
 		return;
 	node->next_admit = now + SHARD_RESEND_INTERVAL;
+	shard_node_join_describe(node, &record);
+	self = shard_arena_alloc(node->out->arena, sizeof(ShardMapEntry));
+	*self = shard_record_put_member(node->id, &record, 0, node->out->arena);
 	members = shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -241,6 +246,8 @@ claim(ShardNode *node, int64 now)
 		message->uuid = node->inc_uuid;
 		message->status = node->start_kind;
 		message->token = node->config.gate;
+		message->entries = self;
+		message->n_entries = 1;
 	}
 }
 
@@ -258,7 +265,7 @@ look_for_itself(ShardNode *node, int64 now)
 	{
 		/* A node that has no address was never seen by anybody. */
 		node->found_itself = true;
-		update_workers(node, "");
+		shard_node_member_workers(node, "");
 		return;
 	}
 	action = shard_action_add(node->out, SHARD_ACTION_WHO_AT);
@@ -278,7 +285,7 @@ shard_node_member_who(ShardNode *node, ShardUuid uuid)
 	if (shard_record_uuid_equal(uuid, node->inc_uuid))
 	{
 		node->found_itself = true;
-		update_workers(node, "");
+		shard_node_member_workers(node, "");
 	}
 	else if (node->refusal[0] == '\0')
 	{
@@ -287,140 +294,6 @@ shard_node_member_who(ShardNode *node, ShardUuid uuid)
 						 "another database answers at the address of node %d: this one is a copy",
 						 node->id);
 	}
-}
-
-/* ---- joining ---------------------------------------------------------------------------------- */
-
-static void
-end_join(ShardNode *node, bool good, const char *why)
-{
-	shard_node_step_done(node, node->join.command, good, why);
-	pfree(node->join.address);
-	node->join.address = NULL;
-}
-
-/* Does this cluster consist of this node alone, with nothing that a join would lose? */
-static bool
-may_join(const ShardNode *node, const char **why)
-{
-	int members;
-	int homes;
-
-	(void) shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &members);
-	(void) shard_map_list(node->learned, SHARD_MAP_HOME, node->out->arena, &homes);
-	if (node->join.address)
-		*why = "another join is under way";
-	else if (members > 1)
-		*why = "the node's own cluster has other members";
-	else if (homes > 0)
-		*why = "the node hosts shards";
-	else
-		return true;
-	return false;
-}
-
-/* Begin to join: from now on the node is no seed for others, whatever happens (R16). */
-static void
-begin_join(ShardNode *node, const ShardNodeEvent *event)
-{
-	const char *why = NULL;
-
-	if (event->flag)
-		why = "the database has entities or messages, or dead letters";
-	if (why || !may_join(node, &why))
-	{
-		shard_node_step_done(node, event->token, false, why);
-		return;
-	}
-	node->join.token = event->uuid;
-	node->join.address = pstrdup(event->text);
-	node->join.command = event->token;
-	node->join.next_try = 0;
-	shard_node_write_identity(node);
-	shard_proposer_step_down(node->proposer);
-	update_workers(node, "joining another cluster");
-}
-
-/* Ask the seed, or whom it named, again; not before it is durable that this node joins (R16). */
-static void
-ask_to_join(ShardNode *node, int64 now)
-{
-	ShardMemberRecord member;
-	ShardControl *message;
-	ShardAction *action;
-	ShardMapEntry *entry;
-
-	if (now < node->join.next_try || node->last_ticket > node->persisted ||
-		!shard_node_get_member(node, node->id, &member))
-		return;
-	node->join.next_try = now + SHARD_RESEND_INTERVAL;
-	message = shard_action_send(node->out, 0, SHARD_CONTROL_JOIN);
-	action = &node->out->actions[node->out->n_actions - 1];
-	action->text =
-		shard_arena_copy(node->out->arena, node->join.address, strlen(node->join.address) + 1);
-	member.inc_uuid = node->inc_uuid;
-	member.join_token = node->join.token;
-	/* What the settings say now, not what they said when the node was founded. */
-	member.dsn = node->config.dsn ? node->config.dsn : "";
-	member.app_version = node->config.app_version ? node->config.app_version : "";
-	member.gate = node->config.gate;
-	member.identity_lease = node->config.identity_lease;
-	member.features = node->config.features;
-	member.n_roles = node->config.n_roles;
-	for (int i = 0; i < node->config.n_roles; i++)
-		member.roles[i] = node->config.roles[i];
-	entry = shard_arena_alloc(node->out->arena, sizeof(ShardMapEntry) * (node->n_types + 1));
-	entry[0] = shard_record_put_member(0, &member, 0, node->out->arena);
-	for (int i = 0; i < node->n_types; i++)
-		entry[i + 1] = node->types[i].wish;
-	message->uuid = node->join.token;
-	message->uuid2 = node->inc_uuid;
-	message->entries = entry;
-	message->n_entries = node->n_types + 1;
-}
-
-/* The cluster's answer. Welcome: in one transaction this node's own map goes, the cluster's id comes. */
-static void
-join_answered(ShardNode *node, int64 now, const ShardControl *message)
-{
-	if (!node->join.address || !shard_record_uuid_equal(message->uuid2, node->join.token))
-		return;
-	if (!message->flag)
-	{
-		end_join(node, false,
-				 message->text
-					 ? shard_arena_copy(node->out->arena, message->text, strlen(message->text) + 1)
-					 : "refused");
-		shard_node_write_identity(node);
-		update_workers(node, "");
-		return;
-	}
-	end_join(node, true, NULL);
-	node->cluster = message->uuid;
-	node->era = message->era;
-	shard_node_journal_new_era(node);
-	shard_node_learn_drop_past(node);
-	node->id = message->node;
-	node->found_itself = true;
-	node->inc_no = 0;
-	node->admitted = false;
-	node->status = SHARD_MEMBER_JOINING;
-	shard_node_write_identity(node);
-	shard_node_learn_addresses(node, message->entries, message->n_entries);
-	/* A voter of the old cluster of one; nothing it promised there matters here. */
-	shard_node_new_voter(node);
-	shard_proposer_destroy(node->proposer);
-	shard_roster_destroy(node->roster);
-	shard_homes_destroy(node->homes);
-	node->proposer = shard_proposer_create(node->id);
-	node->roster = shard_roster_create(node->id, &node->config.roster);
-	node->homes = shard_homes_create(node->id, &node->config.homes);
-	node->in_office = false;
-	node->coordinator = message->from;
-	node->coordinator_ballot = 0;
-	node->coordinator_heard = now;
-	shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n = 0;
-	shard_node_region_forget(node);
 }
 
 /* ---- heartbeats ------------------------------------------------------------------------------- */
@@ -604,7 +477,7 @@ shard_node_member_start(ShardNode *node, int64 now)
 	node->next_look = now;
 	if (!node->join.address)
 		shard_node_member_self(node);
-	update_workers(node, "");
+	shard_node_member_workers(node, "");
 }
 
 void
@@ -612,7 +485,7 @@ shard_node_member_tick(ShardNode *node, int64 now)
 {
 	if (node->join.address)
 	{
-		ask_to_join(node, now);
+		shard_node_join_tick(node, now);
 		return;
 	}
 	look_for_itself(node, now);
@@ -627,16 +500,8 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 	switch (message->kind)
 	{
 		case SHARD_CONTROL_JOIN_REPLY:
-			join_answered(node, now, message);
-			break;
 		case SHARD_CONTROL_COORDINATOR_HINT:
-			if (node->join.address && message->text && message->text[0] &&
-				shard_record_uuid_equal(message->uuid2, node->join.token))
-			{
-				pfree(node->join.address);
-				node->join.address = pstrdup(message->text);
-				node->join.next_try = now;
-			}
+			shard_node_join_receive(node, now, message);
 			break;
 		case SHARD_CONTROL_HEARTBEAT:
 			heartbeat(node, now, message);
@@ -659,11 +524,10 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 		tell_lease(node);
 }
 
+/* Nothing is left here of a node that leaves (M20). */
 void
 shard_node_member_event(ShardNode *node, const ShardNodeEvent *event)
 {
-	if (event->kind == SHARD_EVENT_JOIN)
-		begin_join(node, event);
-	else if (event->kind == SHARD_EVENT_EMPTIED)
+	if (event->kind == SHARD_EVENT_EMPTIED)
 		node->emptied = node->status == SHARD_MEMBER_EXITING;
 }

@@ -221,11 +221,18 @@ extern void shard_node_step_finish(ShardNode *node);
 extern void shard_node_step_release(ShardNode *node);
 extern bool shard_node_step_is_stuck(const ShardNode *node, int64 now);
 
-/* node_member.c: admission, joining, heartbeats, leases, learning facts */
+/* node_join.c */
+extern void shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member);
+extern void shard_node_join_tick(ShardNode *node, int64 now);
+extern void shard_node_join_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_join_event(ShardNode *node, const ShardNodeEvent *event);
+
+/* node_member.c: admission, heartbeats, leases */
 extern void shard_node_member_start(ShardNode *node, int64 now);
 extern void shard_node_member_tick(ShardNode *node, int64 now);
 extern void shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_member_event(ShardNode *node, const ShardNodeEvent *event);
+extern void shard_node_member_workers(ShardNode *node, const char *why);
 extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
 extern int shard_node_member_unreachable(ShardNode *node, int32 **nodes);
 

@@ -256,6 +256,19 @@ report(ShardNode *node, ShardControlKind kind, const ShardNodeEvent *event)
 						: NULL;
 }
 
+/* This node cannot leave: the operator need not wait. */
+static void
+cannot_leave(ShardNode *node, const ShardControl *message)
+{
+	if (!node->leave_wished || node->leave_command != message->token)
+		return;
+	node->leave_wished = false;
+	shard_node_step_done(node, message->token, false,
+						 message->text ? shard_arena_copy(node->out->arena, message->text,
+														  strlen(message->text) + 1)
+									   : "");
+}
+
 /* ---- events ----------------------------------------------------------------------------------- */
 
 void
@@ -272,7 +285,10 @@ shard_node_region_tick(ShardNode *node, int64 now)
 	{
 		message = shard_node_to_coordinator(node, SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ);
 		if (message)
+		{
+			message->token = node->leave_command;
 			node->next_leave = now + SHARD_RESEND_INTERVAL;
+		}
 	}
 }
 
@@ -286,6 +302,9 @@ shard_node_region_receive(ShardNode *node, const ShardControl *message)
 			break;
 		case SHARD_CONTROL_BEGIN_HAND_OFF:
 			command(node, SHARD_ACTION_PARK_SHARD, message);
+			break;
+		case SHARD_CONTROL_CANNOT_LEAVE:
+			cannot_leave(node, message);
 			break;
 		case SHARD_CONTROL_HAND_OFF:
 			command(node, SHARD_ACTION_STOP_SHARD, message);

@@ -221,6 +221,27 @@ shard_node_step_is_stuck(const ShardNode *node, int64 now)
 }
 
 /*
+ * What people are to know of a decision goes before what is told to other nodes because of it: hosts
+ * write it down first.
+ */
+static void
+put_decisions_first(ShardNode *node)
+{
+	ShardAction *actions = node->out->actions;
+	int first = node->first_action;
+
+	for (int i = first; i < node->out->n_actions; i++)
+	{
+		ShardAction decision = actions[i];
+
+		if (decision.kind != SHARD_ACTION_DECISION)
+			continue;
+		memmove(&actions[first + 1], &actions[first], (i - first) * sizeof(ShardAction));
+		actions[first++] = decision;
+	}
+}
+
+/*
  * End a step: its writes become one transaction, its messages get their headers. An answer over the
  * link it came by (node 0) is never held: none of them says more than what is durable already.
  */
@@ -232,6 +253,7 @@ shard_node_step_finish(ShardNode *node)
 	bool any = false;
 	bool wrote = out->n_writes > 0;
 
+	put_decisions_first(node);
 	if (wrote)
 	{
 		ShardAction *persist = shard_action_add(out, SHARD_ACTION_PERSIST);

@@ -39,6 +39,7 @@ shard_roster_destroy(ShardRoster *roster)
 {
 	if (roster->members)
 		pfree(roster->members);
+	shard_roster_forget_claims(roster);
 	shard_lease_book_destroy(roster->leases);
 	shard_arena_destroy(roster->arena);
 	pfree(roster);
@@ -129,7 +130,7 @@ shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *pr
 
 	shard_arena_reset(roster->arena);
 	roster->n_members = 0;
-	roster->n_claims = 0;
+	shard_roster_forget_claims(roster);
 	shard_lease_book_destroy(roster->leases);
 	roster->leases = shard_lease_book_create(shard_proposer_last_promise(proposer));
 	roster->ttl_n = 0;
@@ -179,9 +180,9 @@ shard_roster_propose(ShardRoster *roster, ShardProposer *proposer, const ShardMa
 
 /* ---- operators' acts ---------------------------------------------------------------------------- */
 
-/* Is a member up beside a node, and not to be emptied? */
+/* Is a member up beside a node, perhaps one that is to be emptied? */
 static bool
-has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 node)
+has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 node, bool any)
 {
 	int count;
 	ShardMapEntry *entries =
@@ -193,7 +194,7 @@ has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 nod
 
 		if (entries[i].key.a != node &&
 			shard_record_get_member(&entries[i], &record, roster->arena) &&
-			record.status == SHARD_MEMBER_UP && !record.evacuated)
+			record.status == SHARD_MEMBER_UP && (any || !record.evacuated))
 			return true;
 	}
 	return false;
@@ -395,7 +396,7 @@ shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated, ShardProp
 	if (record.evacuated == evacuated)
 		return true;
 	*why = "no other member is up that could have its shards";
-	if (evacuated && !has_other_up(roster, proposer, node))
+	if (evacuated && !has_other_up(roster, proposer, node, false))
 		return false;
 	*why = "another change of the node is being decided; try again";
 	record.evacuated = evacuated;
@@ -463,14 +464,26 @@ note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardCon
 }
 
 /*
- * A member repeats its wish to leave until it is decided; why it cannot be is logged now and then.
+ * A member repeats its wish to leave until it is decided. If nobody would be left it hears so; what
+ * else is in the way passes.
  */
 static void
-leave_wished(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer, ShardActions *out)
+leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardProposer *proposer,
+			 ShardActions *out)
 {
+	int32 node = message->from;
 	const char *why;
 
-	if (shard_roster_leave(roster, proposer, node, &why) || now < roster->next_leave_log)
+	if (shard_roster_leave(roster, proposer, node, &why))
+		return;
+	if (!has_other_up(roster, proposer, node, true))
+	{
+		ShardControl *reply = shard_action_send(out, node, SHARD_CONTROL_CANNOT_LEAVE);
+
+		reply->token = message->token;
+		reply->text = "no other member is up; the last one cannot leave";
+	}
+	if (now < roster->next_leave_log)
 		return;
 	roster->next_leave_log = now + ROSTER_TELL_INTERVAL;
 	shard_action_log(out, ROSTER_LOG, "node %d cannot leave now: %s", node, why);
@@ -502,7 +515,7 @@ shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message
 			break;
 		case SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ:
 			if (is_from_member(roster, shard_proposer_decided(proposer), message))
-				leave_wished(roster, now, message->from, proposer, out);
+				leave_wished(roster, now, message, proposer, out);
 			break;
 		case SHARD_CONTROL_HEARTBEAT_ACK:
 			if (message->from == roster->settings.journal_node)

@@ -158,6 +158,9 @@ shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardPropose
 		allot(roster, message, &joiner, proposer);
 }
 
+/* What a claimant says of its settings is no longer than that. */
+#define CLAIM_MAX_SETTINGS 8192
+
 /* ---- claims ------------------------------------------------------------------------------------- */
 
 static RosterClaim *
@@ -172,11 +175,44 @@ find_claim(ShardRoster *roster, int32 node, ShardUuid uuid)
 }
 
 static void
+forget_settings(RosterClaim *claim)
+{
+	if (claim->settings)
+		pfree(claim->settings);
+	claim->settings = NULL;
+}
+
+static void
 drop_claim(ShardRoster *roster, int at)
 {
+	forget_settings(&roster->claims[at]);
 	roster->n_claims--;
 	memmove(&roster->claims[at], &roster->claims[at + 1],
 			sizeof(RosterClaim) * (roster->n_claims - at));
+}
+
+/* The office begins anew, or ends: claims are made again. */
+void
+shard_roster_forget_claims(ShardRoster *roster)
+{
+	for (int i = 0; i < roster->n_claims; i++)
+		forget_settings(&roster->claims[i]);
+	roster->n_claims = 0;
+}
+
+/* The settings that the claimant has, as it says. */
+static void
+note_settings(RosterClaim *claim, const ShardControl *message)
+{
+	const ShardMapEntry *entry = &message->entries[0];
+
+	if (message->n_entries != 1 || entry->key.kind != SHARD_MAP_MEMBER || entry->deleted ||
+		entry->length > CLAIM_MAX_SETTINGS)
+		return;
+	forget_settings(claim);
+	claim->settings = palloc(Max(entry->length, 1));
+	memcpy(claim->settings, entry->value, entry->length);
+	claim->settings_length = entry->length;
 }
 
 /*
@@ -225,6 +261,7 @@ note_claim(ShardRoster *roster, int64 now, const ShardControl *message, ShardAct
 	claim->previous = message->epoch;
 	claim->kind = message->status;
 	claim->seen = now;
+	note_settings(claim, message);
 	show_rivals(roster, claim, now, out);
 	return claim;
 }
@@ -302,6 +339,27 @@ describe_claim(const ShardRoster *roster, const RosterClaim *claim, int64 now,
 }
 
 /*
+ * With a new start come its settings: version of the application, roles, features. Its address stays the
+ * registered one, at which it was found.
+ */
+static void
+take_settings(const ShardRoster *roster, const RosterClaim *claim, ShardMemberRecord *record)
+{
+	ShardMapEntry entry = {.key = {SHARD_MAP_MEMBER, claim->node, 0},
+						   .length = claim->settings_length,
+						   .value = claim->settings};
+	ShardMemberRecord said;
+
+	if (!claim->settings || !shard_record_get_member(&entry, &said, roster->arena))
+		return;
+	record->app_version = said.app_version;
+	record->features = said.features;
+	record->protocol_version = said.protocol_version;
+	record->n_roles = said.n_roles;
+	memcpy(record->roles, said.roles, sizeof(record->roles));
+}
+
+/*
  * Make the claimant its node's incarnation. Its number is one more than the one before, so all that
  * the old one sends from now on is known for old.
  */
@@ -313,6 +371,8 @@ grant(ShardRoster *roster, RosterClaim *claim, const ShardMapEntry *entry,
 		return;
 	record->inc_no++;
 	record->inc_uuid = claim->uuid;
+	record->evacuated = false;
+	take_settings(roster, claim, record);
 	claim->proposed |= shard_roster_propose(roster, proposer, entry, record);
 }
 

@@ -56,6 +56,8 @@ typedef struct RosterClaim
 	int64 seen; /* lately */
 	ShardCallback callback;
 	int64 next_ask;
+	char *settings; /* the member value that it would have; owned, NULL: none */
+	uint32 settings_length;
 	bool forced;
 	bool contested; /* the log shows it beside another one */
 	bool proposed;
@@ -113,6 +115,7 @@ extern void shard_roster_called_back(ShardRoster *roster, int64 now, const Shard
 									 ShardProposer *proposer, ShardActions *out);
 extern void
 shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_forget_claims(ShardRoster *roster);
 extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
 
 /* roster_lease.c: grants, and the time that they are given */

@@ -39,6 +39,7 @@ typedef struct Machine
 	bool command_unknown;
 	int64 command_number;
 	char command_text[200];
+	bool mute;								  /* it stops and copies nothing */
 	bool unfit;								  /* no shard can be copied here */
 	bool deaf;								  /* nor does it say so */
 	int decisions[SHARD_DECISION_MEMBER + 1]; /* that it told, */
@@ -192,7 +193,8 @@ act(int at, int link)
 				take_fact(at, action->entry);
 				break;
 			case SHARD_ACTION_STOP_SHARD:
-				post_event(at, SHARD_EVENT_SHARD_STOPPED, action->shard, 0);
+				if (!machine->mute)
+					post_event(at, SHARD_EVENT_SHARD_STOPPED, action->shard, 0);
 				break;
 			case SHARD_ACTION_PREPARE_IMPORT:
 				if (!machine->deaf)
@@ -212,7 +214,8 @@ act(int at, int link)
 				machine->question_shards = action->strategy->n_shards;
 				break;
 			case SHARD_ACTION_IMPORT_SHARD:
-				post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
+				if (!machine->mute)
+					post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
 			case SHARD_ACTION_WHO_AT:
 				post_event(at, SHARD_EVENT_WHO_ANSWERED, (ShardShardRef){0}, action->node);
@@ -321,15 +324,21 @@ static bool no_address;
 
 static int64 rebalance_interval = SHARD_REBALANCE_INTERVAL;
 
+/* Settings of those that start from now on. */
+static const char *app_version = "1";
+static const char *role;
+
 /* A machine's process begins, with what is durable there. */
 static void
 start_as(int at, ShardStartKind kind)
 {
 	Machine *machine = &machines[at];
-	ShardNodeConfig config = {.app_version = "1"};
+	ShardNodeConfig config = {.app_version = app_version};
 
 	snprintf(machine->dsn, sizeof(machine->dsn), "m%d", at);
 	config.dsn = no_address ? "" : machine->dsn;
+	config.roles[0] = role;
+	config.n_roles = role ? 1 : 0;
 	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
 	config.min_members = min_members;
 	config.roster.stable_after = 20 * SHARD_SECOND;

@@ -1,0 +1,613 @@
+/*
+ * moves_test.c
+ *		Unit tests of moves, by whole nodes: what is asked before they begin, who may begin them, and what
+ *		those who wait are told.
+ */
+#include "postgres_fe.h"
+
+#include "node_world.h"
+
+#define SHARDS 12
+
+/* A cluster of three that are up, all with the type and homes for its shards. */
+static void
+three(int64 interval)
+{
+	static ShardShardRef refs[SHARDS];
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
+
+	end_world();
+	memset(machines, 0, sizeof(machines));
+	for (int i = 0; i < MACHINES; i++)
+	{
+		for (int k = 0; k < MANY; k++)
+			machines[i].epochs[k] = -1;
+	}
+	begin_world();
+	rebalance_interval = interval;
+	min_members = 3;
+	for (int i = 0; i < 3; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	join(2, 0);
+	run(10 * SHARD_SECOND);
+	for (int i = 0; i < 3; i++)
+		add_type(i, "thing", SHARDS);
+	run(3 * SHARD_SECOND);
+	for (int i = 0; i < SHARDS; i++)
+		refs[i] = (ShardShardRef){.type_id = 1, .shard = i};
+	happen(0, &wanted);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 0), SHARDS, "three nodes with homes");
+	for (int i = 0; i < 3; i++)
+		memset(machines[i].decisions, 0, sizeof(machines[i].decisions));
+}
+
+/* The decided home of a shard. */
+static ShardHomeRecord
+home_of(int32 shard)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
+												 (ShardMapKey){SHARD_MAP_HOME, 1, shard});
+	ShardHomeRecord home = {0};
+
+	if (!entry || !shard_record_get_home(entry, &home))
+		ok(false, "shard %d has a home", shard);
+	return home;
+}
+
+static int32
+node_of(int32 shard)
+{
+	ShardHomeRecord home = home_of(shard);
+
+	return shard_record_home_node(&home);
+}
+
+/* A shard of a node. */
+static int32
+shard_at(int32 node)
+{
+	for (int32 shard = 0; shard < SHARDS; shard++)
+	{
+		if (node_of(shard) == node)
+			return shard;
+	}
+	ok(false, "node %d has a shard", node);
+	return 0;
+}
+
+/* An operator's word about a shard, or none (-1). */
+static void
+command(int at, ShardNodeEventKind kind, int32 shard, int32 node, int64 token)
+{
+	ShardShardRef ref = {.type_id = 1, .shard = shard};
+	ShardNodeEvent event = {.kind = kind, .node = node, .token = token, .text = "eve@somewhere"};
+
+	event.n_shards = shard >= 0 ? 1 : 0;
+	event.shards = &ref;
+	event.flag = true;
+	happen(at, &event);
+	deliver();
+}
+
+/* Is a command over, with that outcome? */
+static bool
+ended(int at, int64 token, bool good)
+{
+	return machines[at].command == token && machines[at].command_good == good;
+}
+
+/* Wait for the end of a command. */
+static void
+wait_for(int at, int64 token, int64 most)
+{
+	for (int64 end = now + most; now < end && machines[at].command != token;)
+		run(STEP);
+}
+
+/* A move is done when it is decided, and the next one waits for it. */
+static void
+test_move(void)
+{
+	int32 shard;
+
+	three(0);
+	shard = shard_at(1);
+	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
+	ok(!ended(0, 1, true), "a move is not done at once");
+	command(0, SHARD_EVENT_MOVE, shard, 3, 2);
+	wait_for(0, 1, 10 * SHARD_SECOND);
+	ok(ended(0, 1, true), "it is when it is decided");
+	is_int(node_of(shard), 2, "that it is there");
+	is_int(home_of(shard).reason, SHARD_HOME_REASON_OPERATOR, "by an operator's word");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 1, "its begin was told");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVED], 1, "and its end");
+	ok(strstr(machines[0].decision_text, "eve@somewhere") != NULL, "and who wanted it: %s",
+	   machines[0].decision_text);
+	wait_for(0, 2, 10 * SHARD_SECOND);
+	ok(ended(0, 2, true) && node_of(shard) == 3, "the second one comes after the first");
+	command(0, SHARD_EVENT_MOVE, shard, 3, 3);
+	wait_for(0, 3, 10 * SHARD_SECOND);
+	ok(ended(0, 3, true), "where it is it stays");
+	command(0, SHARD_EVENT_MOVE, shard, 9, 4);
+	ok(ended(0, 4, false), "nobody is there");
+	command(0, SHARD_EVENT_MOVE, SHARDS, 1, 5);
+	ok(ended(0, 5, false), "there is no such shard");
+}
+
+/* A target that cannot have the shard costs nothing, and is not asked all the time (M16). */
+static void
+test_refused(void)
+{
+	int32 shard;
+	ShardHomeRecord before;
+
+	three(0);
+	shard = shard_at(1);
+	before = home_of(shard);
+	machines[1].unfit = true;
+	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
+	wait_for(0, 1, 10 * SHARD_SECOND);
+	ok(ended(0, 1, false), "the target cannot have it: %s", machines[0].command_text);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED], 1, "which is told");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "nothing began");
+	is_int(home_of(shard).move_id, before.move_id, "nor was anything decided");
+	command(0, SHARD_EVENT_PIN, shard, 2, 2);
+	ok(ended(0, 2, true), "a pin");
+	run(60 * SHARD_SECOND);
+	ok(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED] >= 4 &&
+		   machines[0].decisions[SHARD_DECISION_MOVE_REFUSED] <= 9,
+	   "is tried again after pauses that grow: %d times",
+	   machines[0].decisions[SHARD_DECISION_MOVE_REFUSED]);
+	machines[1].unfit = false;
+	command(0, SHARD_EVENT_MOVE, shard, 2, 3);
+	wait_for(0, 3, 5 * SHARD_SECOND);
+	ok(ended(0, 3, true), "an operator's move does not wait for that");
+	machines[2].deaf = true;
+	command(0, SHARD_EVENT_MOVE, shard, 3, 4);
+	wait_for(0, 4, 60 * SHARD_SECOND);
+	ok(ended(0, 4, false), "no answer is one, too: %s", machines[0].command_text);
+	is_int(node_of(shard), 2, "the shard stays");
+}
+
+/* A pin goes before the strategy, as long as its node can have the shard. */
+static void
+test_pin(void)
+{
+	int32 shard;
+
+	three(SHARD_SECOND);
+	shard = shard_at(1);
+	command(2, SHARD_EVENT_PIN, shard, 3, 1);
+	wait_for(2, 1, 5 * SHARD_SECOND);
+	ok(ended(2, 1, true), "any node takes a pin");
+	run(10 * SHARD_SECOND);
+	is_int(node_of(shard), 3, "the shard goes there");
+	is_int(home_of(shard).reason, SHARD_HOME_REASON_PIN, "because of it");
+	for (int32 i = 0; i < SHARDS; i++)
+		command(0, SHARD_EVENT_PIN, i, 3, 100 + i);
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS, "all, against the strategy");
+	stop(2);
+	run(5 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS, "also while it is away");
+	start(2);
+	add_type(2, "thing", SHARDS);
+	run(20 * SHARD_SECOND);
+	for (int32 i = 0; i < SHARDS; i++)
+		command(0, SHARD_EVENT_PIN, i, 0, 200 + i);
+	command(0, SHARD_EVENT_PIN, 3, 0, 300);
+	ok(ended(0, 300, true), "what is not pinned need not be unpinned");
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS / 3, "then the strategy has its way again");
+	command(0, SHARD_EVENT_PIN, SHARDS, 1, 301);
+	ok(ended(0, 301, false), "there is no such shard to be pinned");
+	command(0, SHARD_EVENT_PIN, 1, 9, 302);
+	ok(ended(0, 302, false), "nor such a node");
+}
+
+/* A member is emptied, gets nothing, and may have shards again when it starts anew. */
+static void
+test_evacuate(void)
+{
+	three(SHARD_SECOND);
+	command(1, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	wait_for(1, 1, 5 * SHARD_SECOND);
+	ok(ended(1, 1, true), "any node takes the wish");
+	run(20 * SHARD_SECOND);
+	is_int(count_homes(0, 3), 0, "it is emptied");
+	is_int(machines[0].decisions[SHARD_DECISION_EVACUATION], 1, "which is told");
+	run(20 * SHARD_SECOND);
+	is_int(count_homes(0, 3), 0, "and gets nothing");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], SHARDS / 3, "the others keep theirs");
+	command(0, SHARD_EVENT_MOVE, shard_at(1), 3, 2);
+	ok(ended(0, 2, false), "not even by an operator's word");
+	stop(2);
+	run(3 * SHARD_SECOND);
+	start(2);
+	add_type(2, "thing", SHARDS);
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS / 3, "until it starts anew");
+	command(0, SHARD_EVENT_EVACUATE, -1, 1, 3);
+	command(0, SHARD_EVENT_EVACUATE, -1, 2, 4);
+	run(5 * SHARD_SECOND);
+	command(0, SHARD_EVENT_EVACUATE, -1, 3, 5);
+	ok(ended(0, 5, false), "somebody must be left: %s", machines[0].command_text);
+}
+
+/* The number of moves that begin, from any node. */
+static void
+test_rebalance(void)
+{
+	three(0);
+	for (int32 i = 0; i < SHARDS; i++)
+	{
+		command(0, SHARD_EVENT_MOVE, i, 1, 100 + i);
+		wait_for(0, 100 + i, 10 * SHARD_SECOND);
+	}
+	run(2 * SHARD_SECOND);
+	is_int(count_homes(0, 1), SHARDS, "all in one place");
+	command(2, SHARD_EVENT_REBALANCE, 0, 0, 1);
+	wait_for(2, 1, 5 * SHARD_SECOND);
+	ok(ended(2, 1, true), "a round by hand");
+	is_int(machines[2].command_number, 1, "begins as many moves as the strategy wants");
+	run(10 * SHARD_SECOND);
+	is_int(count_homes(0, 1), SHARDS - 1, "and they are done");
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 1), SHARDS - 1, "no more without one");
+}
+
+/* A command that another node carries out: once, or nobody knows. */
+static void
+test_forwarded(void)
+{
+	int32 shard;
+
+	three(0);
+	shard = shard_at(1);
+	command(1, SHARD_EVENT_MOVE, shard, 3, 1);
+	wait_for(1, 1, 10 * SHARD_SECOND);
+	ok(ended(1, 1, true) && node_of(shard) == 3, "a move, by way of another node");
+	ok(strstr(machines[0].decision_text, "eve@somewhere") != NULL, "the coordinator knows whose");
+	command(1, SHARD_EVENT_DOWN, -1, 1, 2);
+	wait_for(1, 2, 5 * SHARD_SECOND);
+	ok(ended(1, 2, false) && strstr(machines[1].command_text, "coordinator") != NULL,
+	   "its reasons come back: %s", machines[1].command_text);
+
+	/* The coordinator dies with the command. */
+	machines[2].deaf = true;
+	command(1, SHARD_EVENT_MOVE, shard_at(2), 3, 3);
+	run(SHARD_SECOND);
+	stop(0);
+	wait_for(1, 3, 30 * SHARD_SECOND);
+	ok(ended(1, 3, false) && machines[1].command_unknown, "then nobody knows: %s",
+	   machines[1].command_text);
+
+	/* What was not sent yet waits for the next one. */
+	machines[2].deaf = false;
+	start(0);
+	run(15 * SHARD_SECOND);
+	stop(0);
+	stop(2);
+	run(5 * SHARD_SECOND);
+	command(1, SHARD_EVENT_LEASE_TTL, -1, 0, 4);
+	run(5 * SHARD_SECOND);
+	ok(machines[1].command != 4, "a command without a coordinator waits");
+	start(0);
+	wait_for(1, 4, 20 * SHARD_SECOND);
+	ok(machines[1].command == 4, "until there is one");
+	ok(!machines[1].command_unknown, "and is carried out then");
+}
+
+/* The same command twice on the wire is carried out once. */
+static void
+test_once(void)
+{
+	ShardControl message = {.kind = SHARD_CONTROL_COMMAND, .from = 2, .from_inc = 0, .to = 1};
+	ShardMemberRecord member;
+	StringInfoData buffer;
+	const ShardMapEntry *entry;
+	ShardArena *arena = shard_arena_create();
+	ShardShardRef ref = {.type_id = 1};
+
+	three(0);
+	entry = shard_map_value(shard_node_learned(machines[0].node),
+							(ShardMapKey){SHARD_MAP_MEMBER, 2, 0});
+	(void) shard_record_get_member(entry, &member, arena);
+	ref.shard = shard_at(1);
+	message.cluster = shard_node_cluster(machines[0].node);
+	message.protocol_version = SHARD_PROTOCOL_VERSION;
+	message.from_inc = member.inc_no;
+	message.b = shard_proposer_ballot(shard_node_proposer(machines[0].node));
+	message.token = 77;
+	message.status = SHARD_EVENT_PIN;
+	message.node = 3;
+	message.shards = &ref;
+	message.n_shards = 1;
+	for (int i = 0; i < 3; i++)
+	{
+		initStringInfo(&buffer);
+		shard_control_encode(&buffer, &message);
+		shard_node_receive(machines[0].node, now, buffer.data, buffer.len, out);
+		act(0, NO_LINK);
+		pfree(buffer.data);
+		run(2 * SHARD_SECOND);
+		/* In between somebody else has another wish. */
+		if (i == 0)
+			command(0, SHARD_EVENT_PIN, ref.shard, 2, 5);
+		run(10 * SHARD_SECOND);
+	}
+	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 2, "a command is carried out once");
+	is_int(node_of(ref.shard), 2, "not again when it comes again");
+	message.token = 78;
+	message.b--;
+	initStringInfo(&buffer);
+	shard_control_encode(&buffer, &message);
+	shard_node_receive(machines[0].node, now, buffer.data, buffer.len, out);
+	act(0, NO_LINK);
+	pfree(buffer.data);
+	run(5 * SHARD_SECOND);
+	is_int(node_of(ref.shard), 2, "nor one for another office");
+	shard_arena_destroy(arena);
+}
+
+/* Somebody's word about a type whose strategy is its functions. */
+static void
+say(bool rebalance, int n, const int32 *shards, const int32 *nodes, const char *error)
+{
+	ShardShardRef refs[SHARDS];
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STRATEGY, .flag = rebalance, .text = error};
+
+	for (int i = 0; i < n; i++)
+		refs[i] =
+			(ShardShardRef){.type_id = machines[0].question.shard.type_id, .shard = shards[i]};
+	event.number = machines[0].question.token;
+	event.n_shards = n;
+	event.shards = refs;
+	event.n_nodes = nodes ? n : 0;
+	event.nodes = nodes;
+	happen(0, &event);
+	deliver();
+}
+
+/* A type with functions of its own: asked, believed within limits, and done without. */
+static void
+test_function(void)
+{
+	ShardTypeRecord type = {.name = "own",
+							.number_of_shards = SHARDS,
+							.strategy = SHARD_ALLOCATION_FUNCTION,
+							.role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+	ShardShardRef refs[3] = {{2, 0, 0, 0}, {2, 1, 0, 0}, {2, 2, 0, 0}};
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 2, .shards = refs};
+	const int32 shards[] = {0, 1};
+	const int32 nodes[] = {3, 3};
+	const int32 wrong[] = {3, 8};
+	const int32 first[] = {0};
+	const int32 target[] = {2};
+	int64 token;
+
+	three(0);
+	for (int i = 0; i < 3; i++)
+		happen(i, &event);
+	run(3 * SHARD_SECOND);
+	happen(1, &wanted);
+	run(SHARD_SECOND);
+	is_int(machines[0].question.shard.type_id, 2, "the functions are asked");
+	ok(!machines[0].question_rebalances && machines[0].question_shards == 2, "where shards go");
+	is_int(count_homes(0, 0), SHARDS, "until then they have no home");
+	token = machines[0].question.token;
+	run(2 * SHARD_SECOND);
+	is_int(machines[0].question.token, token, "one question at a time");
+	say(false, 2, shards, nodes, NULL);
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS / 3 + 2, "they get what was said");
+
+	/* Nonsense and errors. */
+	wanted.shards = &refs[2];
+	wanted.n_shards = 1;
+	happen(1, &wanted);
+	run(2 * SHARD_SECOND);
+	ok(machines[0].question.token > token, "the next question");
+	token = machines[0].question.token;
+	say(false, 2, shards, wrong, NULL);
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 0), SHARDS + 3, "nonsense is done without");
+	say(false, 1, first, target, NULL);
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 0), SHARDS + 3, "a late answer finds nobody");
+
+	/* Moves: which, and then where to. */
+	command(0, SHARD_EVENT_REBALANCE, -1, 0, 50);
+	ok(machines[0].command != 50, "a round waits for the functions");
+	ok(machines[0].question_rebalances, "which are asked for moves");
+	say(true, 1, first, NULL, NULL);
+	ok(!machines[0].question_rebalances && machines[0].question_shards == 1, "and for targets");
+	say(false, 1, first, target, NULL);
+	ok(ended(0, 50, true), "then it is over");
+	ok(machines[0].command_number == 1, "with one move");
+	run(5 * SHARD_SECOND);
+	command(0, SHARD_EVENT_REBALANCE, -1, 0, 51);
+	wait_for(0, 51, 30 * SHARD_SECOND);
+	ok(ended(0, 51, true), "functions that never answer are done without");
+	command(0, SHARD_EVENT_REBALANCE, -1, 0, 52);
+	say(true, 0, NULL, NULL, "division by zero");
+	ok(ended(0, 52, true), "nor do errors keep anybody waiting");
+}
+
+/* A coordinator that goes down in good order is followed at once, and gets no shards. */
+static void
+test_stopping(void)
+{
+	ShardNodeEvent stopping = {.kind = SHARD_EVENT_STOPPING};
+	ShardShardRef ref = {.type_id = 2};
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = &ref};
+	int next = NO_LINK;
+
+	three(0);
+	happen(0, &stopping);
+	ok(!is_coordinator(0), "the office is given up");
+	run(700 * SHARD_MS);
+	for (int i = 1; i < 3; i++)
+	{
+		if (is_coordinator(i))
+			next = i;
+	}
+	ok(next != NO_LINK, "and taken before the election time-out");
+	run(3 * SHARD_SECOND);
+	ok(!is_coordinator(0), "by another node");
+	for (int i = 0; i < 3; i++)
+		add_type(i, "later", SHARDS);
+	run(3 * SHARD_SECOND);
+	for (ref.shard = 0; ref.shard < SHARDS; ref.shard++)
+	{
+		happen(1, &wanted);
+		deliver();
+	}
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(1, 0), 2 * SHARDS, "new shards have homes");
+	is_int(count_homes(1, 1), count_homes(0, 1), "as all know");
+	for (int i = 0; i < SHARDS; i++)
+		ok(machines[0].epochs[i] < 0 || node_of(i) == 1, "what runs there was there before");
+	is_int(count_homes(1, 2) + count_homes(1, 3), 2 * SHARDS - SHARDS / 3, "but not there");
+	ok(next != NO_LINK && shard_node_coordinator(machines[0].node) != 1, "who goes follows");
+}
+
+/* A new start brings its settings along. */
+static void
+test_settings_at_start(void)
+{
+	ShardMemberRecord member;
+	ShardArena *arena = shard_arena_create();
+
+	three(0);
+	stop(2);
+	run(3 * SHARD_SECOND);
+	app_version = "2";
+	role = "back";
+	start(2);
+	run(10 * SHARD_SECOND);
+	app_version = "1";
+	role = NULL;
+	(void) shard_record_get_member(shard_map_value(shard_node_learned(machines[0].node),
+												   (ShardMapKey){SHARD_MAP_MEMBER, 3, 0}),
+								   &member, arena);
+	ok(strcmp(member.app_version, "2") == 0, "the version of the application");
+	ok(member.n_roles == 1 && strcmp(member.roles[0], "back") == 0, "and roles");
+	ok(strcmp(member.dsn, "m2") == 0, "not the address");
+	shard_arena_destroy(arena);
+}
+
+/* The only other one leaves: the last one hears that it cannot. */
+static void
+test_last_one(void)
+{
+	three(0);
+	command(1, SHARD_EVENT_LEAVE, -1, 0, 1);
+	command(2, SHARD_EVENT_LEAVE, -1, 0, 2);
+	wait_for(1, 1, 120 * SHARD_SECOND);
+	wait_for(2, 2, 120 * SHARD_SECOND);
+	ok(ended(1, 1, true) && ended(2, 2, true), "two leave together");
+	is_int(count_homes(0, 1), SHARDS, "all shards are with the third");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 2 * SHARDS / 3, "which kept its own");
+	command(0, SHARD_EVENT_LEAVE, -1, 0, 3);
+	wait_for(0, 3, 5 * SHARD_SECOND);
+	ok(ended(0, 3, false), "which cannot: %s", machines[0].command_text);
+}
+
+/* The coordinator, the oldest, leaves together with the next. */
+static void
+test_oldest_leave(void)
+{
+	three(0);
+	command(0, SHARD_EVENT_LEAVE, -1, 0, 1);
+	command(1, SHARD_EVENT_LEAVE, -1, 0, 2);
+	wait_for(0, 1, 120 * SHARD_SECOND);
+	wait_for(1, 2, 120 * SHARD_SECOND);
+	ok(ended(0, 1, true) && ended(1, 2, true), "the two oldest leave together");
+	is_int(count_homes(2, 3), SHARDS, "all shards are with the youngest");
+	ok(is_coordinator(2), "and the office");
+}
+
+/* What is moving when its home, or its target, is written off. */
+static void
+test_write_off(void)
+{
+	int32 shard;
+
+	/* The old home, before it was sealed: its state is lost. */
+	three(0);
+	shard = shard_at(2);
+	machines[1].mute = true;
+	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	run(SHARD_SECOND);
+	stop(1);
+	run(20 * SHARD_SECOND);
+	command(0, SHARD_EVENT_WRITE_OFF, -1, 2, 2);
+	ok(ended(0, 2, true), "a home is written off: %s", machines[0].command_text);
+	run(5 * SHARD_SECOND);
+	ok(machines[0].command == 1 || home_of(shard).lost > 0, "its shard begins anew");
+	is_int(home_of(shard).lost, home_of(shard).epoch, "without its state");
+	is_int(home_of(shard).reason, SHARD_HOME_REASON_LOST, "for that reason");
+
+	/* After it was staged: nothing is lost. */
+	three(0);
+	shard = shard_at(2);
+	machines[2].mute = true;
+	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	run(SHARD_SECOND);
+	stop(1);
+	run(15 * SHARD_SECOND);
+	command(0, SHARD_EVENT_WRITE_OFF, -1, 2, 2);
+	ok(ended(0, 2, true), "a home is written off while it is copied: %s", machines[0].command_text);
+	run(3 * SHARD_SECOND);
+	machines[2].mute = false;
+	wait_for(0, 1, 60 * SHARD_SECOND);
+	ok(ended(0, 1, true), "its copy may be complete");
+	is_int(home_of(shard).lost, 0, "then nothing is lost");
+	is_int(node_of(shard), 3, "and it moved");
+
+	/* The node comes back, and learns that it is out. */
+	start(1);
+	run(10 * SHARD_SECOND);
+	ok(shard_node_fenced(machines[1].node), "who comes back hears that it was written off");
+
+	/* The target: the shard stays. */
+	three(0);
+	shard = shard_at(2);
+	machines[2].mute = true;
+	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	run(SHARD_SECOND);
+	stop(2);
+	run(15 * SHARD_SECOND);
+	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 2);
+	wait_for(0, 1, 5 * SHARD_SECOND);
+	ok(ended(0, 1, false), "a target is written off");
+	is_int(node_of(shard), 2, "the shard stays");
+	is_int(home_of(shard).lost, 0, "with its state");
+	is_int(home_of(shard).reason, SHARD_HOME_REASON_ABORTED, "the move was aborted");
+}
+
+int
+main(void)
+{
+	begin_world();
+	test_move();
+	test_refused();
+	test_pin();
+	test_evacuate();
+	test_rebalance();
+	test_forwarded();
+	test_once();
+	test_function();
+	test_stopping();
+	test_settings_at_start();
+	test_last_one();
+	test_oldest_leave();
+	test_write_off();
+	end_world();
+	return unit_done();
+}
