@@ -465,6 +465,8 @@ run_round(void)
 		shard_coordinator_commands_look();
 		state->next_tick = now + (is_idle() ? IDLE_TICK : SHARD_TICK_INTERVAL);
 	}
+	/* What the steps have to say goes out now, not after the next nap. */
+	state->again |= shard_coordinator_link_run();
 	shard_coordinator_publish();
 }
 
