@@ -428,7 +428,8 @@ is_idle(void)
 
 	return state->view.handle && state->view.push && state->view.members == 1 &&
 		   state->asked == NIL && state->commands == NIL && state->n_tickets == 0 &&
-		   shard_coordinator_types_settled() && shard_node_proposer(state->node) != NULL &&
+		   !shard_worker_lingers() && shard_coordinator_types_settled() &&
+		   shard_node_proposer(state->node) != NULL &&
 		   shard_proposer_office(shard_node_proposer(state->node)) == SHARD_OFFICE_HELD;
 }
 
@@ -453,6 +454,7 @@ run_round(void)
 	state->again |= shard_coordinator_strategy_run();
 	state->again |= shard_coordinator_move_run();
 	state->again |= shard_coordinator_leave_run();
+	shard_coordinator_stop_run();
 	state->again |= shard_coordinator_report_tickets();
 
 	now = shard_plane_now();
@@ -505,6 +507,7 @@ ShardCoordinatorMain(Datum argument)
 	shard_ring_attach(state->db, number);
 	wait_until_clear();
 	shard_coordinator_restart(false);
+	shard_worker_at_stop(shard_coordinator_last_words);
 	for (;;)
 	{
 		run_round();

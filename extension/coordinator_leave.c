@@ -26,11 +26,11 @@
 static struct
 {
 	bool closed;  /* no sender is left */
-	int workers;  /* of the round; 0: none is under way */
+	bool round;	  /* one is under way */
 	int clean;	  /* rounds that left nothing, in a row */
 	bool emptied; /* it was told */
 	int64 next_look;
-	uint64 wanted[SHARD_MAX_WORKERS]; /* drain_done to reach */
+	CoordinatorDrain drain;
 } leaving;
 
 void
@@ -49,35 +49,6 @@ close_door(void)
 	if (!shard_coordinator_begin_alone())
 		return false;
 	shard_coordinator_commit();
-	return true;
-}
-
-static void
-begin_round(void)
-{
-	ShardDatabase *db = shard_coordinator.db;
-
-	leaving.workers = db->workers;
-	for (int worker = 0; worker < leaving.workers; worker++)
-	{
-		leaving.wanted[worker] = pg_atomic_fetch_add_u64(&db->worker[worker].drain_wanted, 1) + 1;
-		shard_shmem_wake_worker(db, worker);
-	}
-}
-
-/*
- * Have all workers done what there was when the round began?
- */
-static bool
-round_is_over(void)
-{
-	ShardDatabase *db = shard_coordinator.db;
-
-	if (leaving.workers != db->workers)
-		return false;
-	for (int worker = 0; worker < leaving.workers; worker++)
-		if (pg_atomic_read_u64(&db->worker[worker].drain_done) < leaving.wanted[worker])
-			return false;
 	return true;
 }
 
@@ -112,11 +83,14 @@ look(void)
 		leaving.closed = close_door();
 		leaving.next_look = shard_plane_now() + (leaving.closed ? 0 : ALONE_INTERVAL);
 	}
-	else if (leaving.workers == 0 || leaving.workers != shard_coordinator.db->workers)
-		begin_round();
-	else if (round_is_over())
+	else if (!leaving.round || leaving.drain.workers != shard_coordinator.db->workers)
 	{
-		leaving.workers = 0;
+		shard_coordinator_drain_begin(&leaving.drain);
+		leaving.round = true;
+	}
+	else if (shard_coordinator_drain_over(&leaving.drain))
+	{
+		leaving.round = false;
 		leaving.clean = has_remains() ? 0 : leaving.clean + 1;
 		leaving.emptied = leaving.clean == CLEAN_ROUNDS;
 	}

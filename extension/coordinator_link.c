@@ -408,6 +408,22 @@ shard_coordinator_link_run(void)
 	return any;
 }
 
+bool
+shard_coordinator_link_waits(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &links)
+	{
+		Link *link = dlist_container(Link, link, iter.cur);
+		ShardPeerState state = shard_peer_state(link->peer);
+
+		if (state == SHARD_PEER_BUSY || (state == SHARD_PEER_READY && link->n_messages > 0))
+			return true;
+	}
+	return false;
+}
+
 void
 shard_coordinator_link_report(int32 node, int64 now, ShardMemberReport *report)
 {

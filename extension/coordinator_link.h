@@ -24,6 +24,9 @@ extern void shard_coordinator_link_heard(const char *bytes, int length);
 /* Connects, polls, sends; takes answers as steps of the machine. True: something came. */
 extern bool shard_coordinator_link_run(void);
 
+/* Has a link that is open messages that have not been sent, or not been answered? */
+extern bool shard_coordinator_link_waits(void);
+
 /* Fills in what is known of the link to a member. */
 extern void shard_coordinator_link_report(int32 node, int64 now, ShardMemberReport *report);
 

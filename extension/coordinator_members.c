@@ -56,6 +56,8 @@ tell(const Seen *before, int32 node, const ShardMemberRecord *record)
 	switch (record->status)
 	{
 		case SHARD_MEMBER_JOINING:
+			if (before->status == SHARD_MEMBER_JOINING)
+				break;
 			ereport(LOG, (errmsg("shard: node %d joins, at \"%s\"", node, record->dsn)));
 			break;
 		case SHARD_MEMBER_UP:

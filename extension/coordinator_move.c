@@ -149,6 +149,12 @@ terminate_worker(const ShardShardRef *shard)
 }
 
 bool
+shard_coordinator_move_waits(void)
+{
+	return !dlist_is_empty(&stops);
+}
+
+bool
 shard_coordinator_move_run(void)
 {
 	int64 now = shard_plane_now();

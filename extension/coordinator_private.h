@@ -110,6 +110,7 @@ extern void shard_coordinator_stop_shard(const ShardShardRef *shard);
 extern void shard_coordinator_park_shard(const ShardShardRef *shard);
 extern void shard_coordinator_shard_stopped(const ShardShardRef *shard);
 extern bool shard_coordinator_move_run(void);
+extern bool shard_coordinator_move_waits(void);
 extern void shard_coordinator_move_forget(void);
 
 /*
@@ -124,6 +125,23 @@ extern void shard_coordinator_import_forget(void);
 extern void shard_coordinator_strategy(const ShardAction *action);
 extern bool shard_coordinator_strategy_run(void);
 extern void shard_coordinator_strategy_forget(void);
+
+/* coordinator_drain.c: a round of all region workers; workers other than the database's: begin anew. */
+typedef struct CoordinatorDrain
+{
+	int workers;
+	uint64 wanted[SHARD_MAX_WORKERS];
+} CoordinatorDrain;
+
+extern void shard_coordinator_drain_begin(CoordinatorDrain *drain);
+extern bool shard_coordinator_drain_over(const CoordinatorDrain *drain);
+
+/* What region workers have committed becomes durable here. */
+extern void shard_coordinator_drain_flush(void);
+
+/* coordinator_stop.c: when the server shuts down; each round; at the end of the process. */
+extern void shard_coordinator_stop_run(void);
+extern void shard_coordinator_last_words(void);
 
 /* coordinator_leave.c: when this node exits; each round, true: the machine was told; begin anew. */
 extern bool shard_coordinator_leave_run(void);

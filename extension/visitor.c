@@ -116,3 +116,12 @@ shard_visitor_end(Oid dboid)
 	}
 	return count;
 }
+
+bool
+shard_visitor_is(int pid)
+{
+	for (int i = 0; i < place_count(); i++)
+		if ((int) pg_atomic_read_u32(&visitors[i].pid) == pid)
+			return true;
+	return false;
+}

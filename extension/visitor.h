@@ -18,5 +18,8 @@ extern void shard_visitor_shmem_startup(void);
  */
 extern void shard_visitor_here(void);
 
-/* Launcher: asks those of a database to end; returns how many are there still. */
+/* Does that process serve another node? */
+extern bool shard_visitor_is(int pid);
+
+/* Asks those of a database to end; returns how many are there still. */
 extern int shard_visitor_end(Oid dboid);

@@ -9,6 +9,10 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include "access/xact.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
@@ -16,9 +20,11 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/pmsignal.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
+#include "utils/pidfile.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -32,9 +38,22 @@
 
 #define MAX_BACKOFF_MS (30 * 1000)
 
+/* The coordinator worker ends the others; they end by themselves only if it does not. */
+#define LINGER_MARGIN_MS 2000
+
+/* A signal handler does not look at the clock. */
+#define LINGER_SOON 1
+
 /* This worker's database; NULL in the launcher. */
 static ShardDatabase *my_database = NULL;
 
+/* The server shuts down, and this worker goes on until then; 0: it does not. */
+static volatile TimestampTz lingers_until = 0;
+
+static void (*at_stop)(void) = NULL;
+
+static void handle_sigterm(SIGNAL_ARGS);
+static void end_if_due(void);
 static Oid attach(ShardDatabase *db, int worker);
 static bool is_wanted(ShardDatabase *db, int worker);
 static void look_for_extension(void);
@@ -65,14 +84,92 @@ shard_worker_start(Datum argument, int *worker)
 }
 
 /*
+ * What the postmaster says in its lock file. Uses nothing that a signal handler may not.
+ */
+bool
+shard_worker_server_stops(void)
+{
+	char text[1024];
+	const char *line = text;
+	int fd = open("postmaster.pid", O_RDONLY, 0); /* the working folder is the data directory */
+	ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[Max(length, 0)] = '\0';
+	for (int i = 1; line != NULL && i < LOCK_FILE_LINE_PM_STATUS; i++)
+	{
+		line = strchr(line, '\n');
+		line = line ? line + 1 : NULL;
+	}
+	return line != NULL && strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
+}
+
+/*
+ * Handler of SIGTERM: the first one of a shutdown lets a worker linger.
+ */
+static void
+handle_sigterm(SIGNAL_ARGS)
+{
+	int saved_errno = errno;
+
+	if (my_database != NULL && lingers_until == 0 && shard_shutdown_timeout > 0 &&
+		shard_worker_server_stops())
+	{
+		lingers_until = LINGER_SOON;
+		SetLatch(MyLatch);
+	}
+	else
+		die(postgres_signal_arg);
+	errno = saved_errno;
+}
+
+bool
+shard_worker_lingers(void)
+{
+	return lingers_until != 0;
+}
+
+void
+shard_worker_at_stop(void (*callback)(void))
+{
+	at_stop = callback;
+}
+
+/*
+ * Ends a worker that was to end: by a shutdown of the server, or by somebody.
+ */
+static void
+end_if_due(void)
+{
+	void (*last)(void) = at_stop;
+	TimestampTz now;
+
+	if (ProcDiePending)
+	{
+		at_stop = NULL;
+		if (last != NULL && shard_worker_server_stops())
+			last();
+		proc_exit(1);
+	}
+	if (lingers_until == 0)
+		return;
+	now = GetCurrentTimestamp();
+	if (lingers_until == LINGER_SOON)
+		lingers_until = TimestampTzPlusMilliseconds(now, shard_shutdown_timeout + LINGER_MARGIN_MS);
+	else if (now >= lingers_until)
+		proc_exit(1);
+}
+
+/*
  * Installs the signal handlers. SIGTERM acts at the next interrupt check, also
- * in the midst of user code; SIGINT and SIGUSR1 are as the server set them.
+ * in the midst of user code, unless the worker may linger; SIGINT and SIGUSR1 are as the server set them.
  */
 void
 shard_worker_signals(void)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
+	pqsignal(SIGTERM, handle_sigterm);
 	BackgroundWorkerUnblockSignals();
 }
 
@@ -223,8 +320,7 @@ shard_worker_interrupts(void)
 	if (!PostmasterIsAlive())
 		proc_exit(1);
 	/* Nothing was interrupted, so there is nothing to say about it. */
-	if (ProcDiePending)
-		proc_exit(1);
+	end_if_due();
 	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();
 

@@ -36,6 +36,20 @@ extern void shard_worker_settings(void);
 extern void shard_worker_interrupts(void);
 
 /*
+ * Is the server shutting down, as far as the postmaster has said? Looks into a file.
+ */
+extern bool shard_worker_server_stops(void);
+
+/*
+ * Was this worker asked to end by a shutdown of the server, and may it go on for shard.shutdown_timeout?
+ * It ends when the launcher or the coordinator worker says so, or somewhat after that time.
+ */
+extern bool shard_worker_lingers(void);
+
+/* What is called once, outside a transaction, before this worker ends in a shutdown of the server. */
+extern void shard_worker_at_stop(void (*callback)(void));
+
+/*
  * Waits until somebody wakes this worker or time is up (-1: no limit), then
  * does shard_worker_interrupts and clears the wake flag: look for work after
  * it. Returns at once if the flag is set. Must hold no transaction, snapshot or

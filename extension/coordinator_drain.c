@@ -1,0 +1,49 @@
+/*
+ * coordinator_drain.c
+ *		A round of all region workers: what was there at its begin is passed, and what this put into the
+ *		outbox is taken in by its homes. As for shard_drain() (drain.c).
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+
+#include "coordinator_private.h"
+
+#include "compat.h"
+
+void
+shard_coordinator_drain_begin(CoordinatorDrain *drain)
+{
+	ShardDatabase *db = shard_coordinator.db;
+
+	drain->workers = db->workers;
+	for (int worker = 0; worker < drain->workers; worker++)
+	{
+		drain->wanted[worker] = pg_atomic_fetch_add_u64(&db->worker[worker].drain_wanted, 1) + 1;
+		shard_shmem_wake_worker(db, worker);
+	}
+}
+
+bool
+shard_coordinator_drain_over(const CoordinatorDrain *drain)
+{
+	ShardDatabase *db = shard_coordinator.db;
+
+	if (drain->workers != db->workers)
+		return false;
+	for (int worker = 0; worker < drain->workers; worker++)
+		if (pg_atomic_read_u64(&db->worker[worker].drain_done) < drain->wanted[worker])
+			return false;
+	return true;
+}
+
+void
+shard_coordinator_drain_flush(void)
+{
+	XLogRecPtr newest = InvalidXLogRecPtr;
+
+	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+		newest = Max(newest, pg_atomic_read_u64(&shard_coordinator.db->worker[worker].commit_lsn));
+	if (!XLogRecPtrIsInvalid(newest))
+		XLogFlush(newest);
+}

@@ -1,0 +1,193 @@
+/*
+ * coordinator_stop.c
+ *		The server shuts down: hand over the office, and what else can be done in shard.shutdown_timeout.
+ *
+ * Nobody can connect any more, so no shard can be copied from here: what this node is home of stays until
+ * it is started again. But what it has for others can still be pushed, seals of moves that are under way
+ * are finished, and another node takes the office at once. Without the setting only the office is handed
+ * over, in passing.
+ *
+ * A smart shutdown waits for clients, and takes the connections of other nodes for such: when nobody else
+ * is left, they are ended here.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+
+#include "coordinator_link.h"
+#include "coordinator_private.h"
+#include "guc.h"
+#include "visitor.h"
+#include "worker.h"
+
+#include "compat.h"
+
+/* How often the coordinator worker looks whether the server waits for clients. */
+#define LOOK_INTERVAL (1 * SHARD_SECOND)
+
+/* Without shard.shutdown_timeout: for the office alone. */
+#define PASSING_MS 300
+
+#define NAP_MS 10
+
+static bool told = false; /* the machine knows that the server goes down */
+static int64 deadline = 0;
+static CoordinatorDrain drain;
+
+/* ---- the office ------------------------------------------------------------------------------- */
+
+static void
+tell_machine(int64 until)
+{
+	if (told)
+		return;
+	told = true;
+	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_STOPPING, .number = until});
+}
+
+/*
+ * At the end of the process, whose server shuts down: the last words of this node's control plane, as far
+ * as they go out at once.
+ */
+void
+shard_coordinator_last_words(void)
+{
+	int64 until = shard_plane_now() + PASSING_MS * SHARD_MS;
+
+	if (told || shard_coordinator.node == NULL)
+		return;
+	HOLD_INTERRUPTS();
+	MemoryContextSwitchTo(shard_coordinator.step_context);
+	tell_machine(until);
+	while (shard_coordinator.view.members > 1 && shard_plane_now() < until)
+	{
+		(void) shard_coordinator_link_run();
+		if (!shard_coordinator_link_waits())
+			break;
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, NAP_MS, PG_WAIT_EXTENSION);
+	}
+	RESUME_INTERRUPTS();
+}
+
+/* ---- lingering -------------------------------------------------------------------------------- */
+
+/*
+ * How many shards live here.
+ */
+static int64
+count_shards(void)
+{
+	int64 count = 0;
+	bool isnull;
+
+	shard_coordinator_begin();
+	SPI_connect();
+	if (SPI_execute("SELECT pg_catalog.count(*) FROM shard.own "
+					"WHERE state OPERATOR(pg_catalog.=) 'active'",
+					true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not count shards");
+	count = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_finish();
+	shard_coordinator_commit();
+	return count;
+}
+
+/*
+ * Says what was managed, has the region workers end, and ends.
+ */
+static void
+end(bool drained)
+{
+	ShardDatabase *db = shard_coordinator.db;
+	int64 shards = count_shards();
+
+	ereport(LOG,
+			(errmsg("shard: node %d goes down; " INT64_FORMAT
+					" shards stay here until it is started again",
+					shard_node_id(shard_coordinator.node), shards),
+			 drained ? errdetail("Messages for other nodes were delivered.")
+					 : errdetail("Messages wait here, some of them for other nodes perhaps: "
+								 "shard.shutdown_timeout was over before they were delivered.")));
+	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+	{
+		ShardWorkerSlot *slot = &db->worker[worker];
+
+		SpinLockAcquire(&slot->mutex);
+		slot->stop_wanted = true;
+		SpinLockRelease(&slot->mutex);
+		shard_shmem_wake_worker(db, worker);
+	}
+	proc_exit(0);
+}
+
+/*
+ * One look while the server goes down.
+ */
+static void
+linger(void)
+{
+	int64 now = shard_plane_now();
+	bool drained;
+
+	if (deadline == 0)
+	{
+		deadline = now + shard_shutdown_timeout * SHARD_MS;
+		tell_machine(deadline);
+		shard_coordinator_drain_begin(&drain);
+	}
+	/* The WAL writer is gone, on whom commits of region workers rely. */
+	shard_coordinator_drain_flush();
+	if (drain.workers != shard_coordinator.db->workers)
+		shard_coordinator_drain_begin(&drain);
+	drained = shard_coordinator_drain_over(&drain);
+	if (now >= deadline ||
+		(drained && !shard_coordinator_move_waits() && !shard_coordinator_link_waits()))
+		end(drained);
+}
+
+/* ---- smart shutdown --------------------------------------------------------------------------- */
+
+/*
+ * Is a client connected that is no other node?
+ */
+static bool
+has_clients(void)
+{
+	bool any = false;
+	bool isnull;
+
+	shard_coordinator_begin();
+	SPI_connect();
+	if (SPI_execute("SELECT pid FROM pg_catalog.pg_stat_activity "
+					"WHERE backend_type OPERATOR(pg_catalog.=) 'client backend'",
+					true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for clients");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		any |= !shard_visitor_is(
+			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+	SPI_finish();
+	shard_coordinator_commit();
+	return any;
+}
+
+void
+shard_coordinator_stop_run(void)
+{
+	static int64 next_look = 0;
+	int64 now = shard_plane_now();
+
+	if (shard_worker_lingers())
+	{
+		linger();
+		return;
+	}
+	if (now < next_look)
+		return;
+	next_look = now + LOOK_INTERVAL;
+	if (shard_worker_server_stops() && !has_clients())
+		(void) shard_visitor_end(MyDatabaseId);
+}
