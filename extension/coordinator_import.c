@@ -20,7 +20,6 @@
 #include "coordinator_private.h"
 #include "core/copy.h"
 #include "fault.h"
-#include "import_progress.h"
 #include "peer.h"
 
 #include "compat.h"
@@ -59,8 +58,6 @@ typedef struct Slot
 
 static dlist_head queue = DLIST_STATIC_INIT(queue);
 static Slot slots[SLOTS];
-static ShardUuid key;
-static bool has_key = false;
 static int64 look_at = 0;
 
 /* ---- jobs ------------------------------------------------------------------------------------- */
@@ -227,13 +224,10 @@ call(Slot *slot)
 							  .known_n = view->learned_n};
 	ShardImportCall what = {.kind = slot->job->kind,
 							.shard = slot->job->shard,
-							.node = slot->job->node};
+							.node = slot->job->node,
+							.secret = shard_plane_secret(state->db)};
 	StringInfoData out;
 
-	if (!has_key)
-		shard_import_make_key(state->db, &key);
-	has_key = true;
-	what.key = key;
 	initStringInfo(&out);
 	shard_packet_put_header(&out, &header);
 	shard_copy_put_import(&out, &what);
@@ -252,7 +246,7 @@ take_answer(Slot *slot)
 	ShardCopyKind kind = slot->job->kind;
 
 	free_slot(slot);
-	shard_fault("import_answered");
+	shard_fault(kind == SHARD_COPY_PREPARE ? "ready_reported" : "staged_reported");
 	report(&shard, kind == SHARD_COPY_PREPARE ? SHARD_EVENT_IMPORT_READY : SHARD_EVENT_STAGED,
 		   NULL);
 }

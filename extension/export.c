@@ -519,7 +519,9 @@ shard_export_rows(PG_FUNCTION_ARGS)
 	look(export);
 	shard_callee_commit(&export->callee);
 	shard_gate_wait(export->call.shard.type_id, export->call.shard.shard, 0, export->sealed_at);
-	shard_fault("export_before_answer");
+	shard_fault(export->call.kind == SHARD_COPY_PREPARE			? "export_prepare"
+				: export->call.position.part == SHARD_COPY_NONE ? "export_begin"
+																: "export_chunk");
 
 	initStringInfo(&answer);
 	shard_callee_put_header(&export->callee, &answer);

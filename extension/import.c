@@ -81,7 +81,7 @@ read_call(Import *import)
 		callee->reader.at != callee->reader.end)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION), errmsg("the call of an import is damaged")));
-	if (!shard_import_is_key(callee->db, &import->call.key))
+	if (import->call.secret != shard_plane_secret(callee->db))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to import a shard"),
@@ -311,6 +311,7 @@ store(Import *import, const Answer *answer)
 		if (!shard_copy_get_chunk(&section, &chunk) || section.at != section.end)
 			damaged(import, "its rows");
 		shard_import_stage_take(&import->stage, &chunk);
+		shard_fault("import_chunk");
 		import->progress.rows_copied += chunk.n_rows;
 		import->progress.bytes_copied += chunk.rows_len;
 	}
@@ -342,7 +343,6 @@ static void
 end_copy(Import *import)
 {
 	note(import, SHARD_IMPORT_STAGING);
-	shard_fault("import_after_copy");
 	switch (shard_import_stage_own(&import->stage))
 	{
 		case SHARD_HANDOFF_DO:
@@ -381,6 +381,7 @@ carry_out(Import *import)
 	ask(import, &(ShardCopyPosition){.part = SHARD_COPY_NONE, .after = ""});
 	take(import, &answer);
 	read_counts(import, &answer);
+	shard_fault(prepare ? "import_prepare" : "import_begin");
 	(void) shard_catalog_lock(false);
 	if (prepare)
 		shard_import_stage_check(&import->stage, answer.columns);
@@ -438,7 +439,6 @@ shard_import_shard(PG_FUNCTION_ARGS)
 		shard_gate_wait(import->call.shard.type_id, import->call.shard.shard, 0, XactLastCommitEnd);
 		note(import, SHARD_IMPORT_STAGED);
 	}
-	shard_fault("import_before_answer");
 	initStringInfo(&answer);
 	shard_callee_put_header(&import->callee, &answer);
 	return shard_callee_answer(&import->callee, &answer);

@@ -1,6 +1,6 @@
 /*
  * import_progress.c
- *		How far the copying of shards to this node is, in shared memory; who may copy them.
+ *		How far the copying of shards to this node is, in shared memory; one copy at a time.
  *
  * Nothing here is durable. Each backend that copies changes its own note; the view reads copies.
  */
@@ -21,8 +21,7 @@
 
 typedef struct ImportDatabase
 {
-	slock_t mutex; /* guards all of it */
-	ShardUuid key;
+	slock_t mutex;					 /* guards all of it */
 	ShardImportProgress note[NOTES]; /* phase NONE: unused */
 } ImportDatabase;
 
@@ -64,7 +63,6 @@ shard_import_forget(ShardDatabase *db)
 	ImportDatabase *database = database_of(db);
 
 	SpinLockAcquire(&database->mutex);
-	database->key = (ShardUuid){0, 0};
 	memset(database->note, 0, sizeof(database->note));
 	SpinLockRelease(&database->mutex);
 }
@@ -129,30 +127,6 @@ shard_import_list(ShardDatabase *db, int *count)
 	SpinLockRelease(&database->mutex);
 	*count = n;
 	return result;
-}
-
-void
-shard_import_make_key(ShardDatabase *db, ShardUuid *key)
-{
-	ImportDatabase *database = database_of(db);
-
-	if (!pg_strong_random(key, sizeof(*key)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not get random bytes")));
-	SpinLockAcquire(&database->mutex);
-	database->key = *key;
-	SpinLockRelease(&database->mutex);
-}
-
-bool
-shard_import_is_key(ShardDatabase *db, const ShardUuid *key)
-{
-	ImportDatabase *database = database_of(db);
-	ShardUuid made;
-
-	SpinLockAcquire(&database->mutex);
-	made = database->key;
-	SpinLockRelease(&database->mutex);
-	return (made.high != 0 || made.low != 0) && made.high == key->high && made.low == key->low;
 }
 
 bool

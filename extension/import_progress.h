@@ -46,13 +46,6 @@ extern ShardImportProgress *shard_import_list(ShardDatabase *db, int *count);
 extern const char *const shard_import_phase_names[];
 
 /*
- * The coordinator worker's alone: whoever names the key in his call is this node's own coordinator
- * worker, not another node that may execute the procedure.
- */
-extern void shard_import_make_key(ShardDatabase *db, ShardUuid *key);
-extern bool shard_import_is_key(ShardDatabase *db, const ShardUuid *key);
-
-/*
  * Whoever inserts or deletes all rows of a shard that does not run here, until the end of the
  * transaction: an import of it, and the deleting of what it left (M7). Two shards may share a lock.
  * False: somebody has it.

@@ -35,6 +35,7 @@
 #include "payload_check.h"
 #include "routing_store.h"
 #include "session.h"
+#include "state_purge.h"
 #include "statement.h"
 
 #include "compat.h"
@@ -44,16 +45,6 @@
 
 /* Messages that wait are numbered from here on: below those that were parked here (routing_store.c). */
 #define FIRST_SEQ (PG_INT64_MIN + 1)
-
-static ShardStatement delete_held = {"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2",
-									 2,
-									 {INT4OID, INT4OID}};
-
-static ShardStatement delete_marks = {
-	"DELETE FROM shard.shard_input WHERE type_id = $1 AND shard = $2", 2, {INT4OID, INT4OID}};
-
-static ShardStatement delete_ordered = {
-	"DELETE FROM shard.ordered WHERE type_id = $1 AND shard = $2", 2, {INT4OID, INT4OID}};
 
 static ShardStatement insert_held = {
 	"INSERT INTO shard.held (type_id, shard, entity, seq, kind, epoch, stamp, src_type, src_entity,"
@@ -75,18 +66,6 @@ static ShardStatement insert_ordered = {
 	" VALUES ($1, $2, $3, $4, $5, $6, $7)",
 	7,
 	{INT4OID, INT4OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID}};
-
-static ShardStatement insert_own = {
-	"INSERT INTO shard.own (type_id, shard, epoch, state, move_id, next_node, next_epoch)"
-	" VALUES ($1, $2, $3, 'staged', $4, 0, 0) ON CONFLICT DO NOTHING",
-	4,
-	{INT4OID, INT4OID, INT4OID, INT8OID}};
-
-static ShardStatement update_own = {
-	"UPDATE shard.own SET epoch = $3, state = 'staged', move_id = $4, next_node = 0, next_epoch = 0"
-	" WHERE type_id = $1 AND shard = $2 AND epoch = $5 AND state = $6 AND coalesce(move_id, 0) = $7",
-	7,
-	{INT4OID, INT4OID, INT4OID, INT8OID, INT4OID, TEXTOID, INT8OID}};
 
 static void
 add_shard(const ShardImportStage *stage, ShardArguments *arguments)
@@ -161,18 +140,18 @@ shard_import_stage_check(ShardImportStage *stage, ShardReader columns)
 static void
 delete_leftovers(ShardImportStage *stage)
 {
-	ShardStatement *const statements[] = {&delete_held, &delete_marks, &delete_ordered};
+	const ShardShardRef *shard = &stage->shard;
+	ShardStatePurge purge = {0};
 
-	shard_state_copy_delete(&stage->copy, stage->shard.shard);
 	shard_security_end(&stage->security);
 	shard_security_begin_system(&stage->security);
-	for (int i = 0; i < lengthof(statements); i++)
-	{
-		ShardArguments arguments = {0};
-
-		add_shard(stage, &arguments);
-		shard_statement_change(statements[i], &arguments, SPI_OK_DELETE);
-	}
+	shard_state_purge(&purge, stage->type->state_table, shard->shard, PG_INT64_MAX);
+	if (purge.left)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						errmsg("states of shard %d of entity type \"%s\" are in use here",
+							   shard->shard, stage->type->name),
+						errdetail("They are left from when the shard lived on this node before.")));
+	(void) shard_routing_store_discard(shard->type_id, shard->shard, PG_INT64_MAX);
 	shard_security_end(&stage->security);
 }
 
@@ -374,29 +353,15 @@ shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own)
 
 /* Says staged, if the row is still what it was. */
 static void
-write_own(ShardImportStage *stage, const ShardOwn *before)
+write_own(ShardImportStage *stage, const ShardOwn *before, const ShardOwn *after)
 {
-	ShardStatement *statement = before->state == SHARD_HOME_NONE ? &insert_own : &update_own;
-	ShardArguments arguments = {0};
+	const ShardShardRef *shard = &stage->shard;
 
-	add_shard(stage, &arguments);
-	shard_statement_add(&arguments, Int32GetDatum(stage->shard.epoch), false);
-	shard_statement_add(&arguments, Int64GetDatum(stage->shard.move_id), false);
-	if (before->state != SHARD_HOME_NONE)
-	{
-		shard_statement_add(&arguments, Int32GetDatum(before->epoch), false);
-		shard_statement_add_string(&arguments, shard_home_machine.state_names[before->state]);
-		shard_statement_add(&arguments, Int64GetDatum(before->move_id), false);
-	}
 	shard_security_begin_system(&stage->security);
-	SPI_connect();
-	shard_statement_run(statement, &arguments,
-						before->state == SHARD_HOME_NONE ? SPI_OK_INSERT : SPI_OK_UPDATE);
-	if (SPI_processed != 1)
+	if (!shard_routing_store_write_own(shard->type_id, shard->shard, after, before))
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("the ownership of shard %d of entity type \"%s\" has changed",
-							   stage->shard.shard, stage->type->name)));
-	SPI_finish();
+							   shard->shard, stage->type->name)));
 	shard_security_end(&stage->security);
 }
 
@@ -429,7 +394,7 @@ shard_import_stage_own(ShardImportStage *stage)
 	if (!shard_handoff_step(&after, SHARD_HOME_IMPORT, stage->shard.epoch, stage->shard.move_id))
 		elog(ERROR, "an import is no step from state %s",
 			 shard_home_machine.state_names[before.state]);
-	write_own(stage, &before);
+	write_own(stage, &before, &after);
 	shard_import_stage_announce(stage);
 	return answer;
 }

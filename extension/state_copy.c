@@ -470,25 +470,3 @@ shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, in
 	if (rows->at != rows->end || rows->failed)
 		damaged_row(copy);
 }
-
-void
-shard_state_copy_delete(ShardStateCopy *copy, int32 shard)
-{
-	ShardStateTable *table = &copy->table;
-	Relation index = index_open(table->primary_key, AccessShareLock);
-	SysScanDesc scan = begin_scan(copy, index, shard, NULL, 0);
-	HeapTuple tuple;
-
-	shard_state_begin_write(table);
-	while (HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
-	{
-		ExecForceStoreHeapTuple(tuple, table->row, false);
-		table->row->tts_tid = tuple->t_self;
-		ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
-		ResetPerTupleExprContext(table->estate);
-		CHECK_FOR_INTERRUPTS();
-	}
-	ExecClearTuple(table->row);
-	systable_endscan_ordered(scan);
-	index_close(index, NoLock);
-}

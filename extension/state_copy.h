@@ -51,7 +51,6 @@ shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, 
 /* New home: errors unless rows of those columns, of that node's table, can be stored here. */
 extern void shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node);
 
-/* New home: removes all rows of a shard; stores rows, whose fields the reader has, all of them. */
-extern void shard_state_copy_delete(ShardStateCopy *copy, int32 shard);
+/* New home: stores rows, whose fields the reader has, all of them. */
 extern void
 shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, int count);

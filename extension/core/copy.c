@@ -271,8 +271,7 @@ shard_copy_put_import(StringInfo out, const ShardImportCall *call)
 	shard_wire_put_int(out, call->kind);
 	put_shard(out, &call->shard);
 	shard_wire_put_int(out, call->node);
-	shard_wire_put_uint(out, call->key.high);
-	shard_wire_put_uint(out, call->key.low);
+	shard_wire_put_uint(out, call->secret);
 }
 
 bool
@@ -283,8 +282,7 @@ shard_copy_get_import(ShardReader *reader, ShardImportCall *call)
 	call->kind = shard_wire_get_int32(reader);
 	get_shard(reader, &call->shard);
 	call->node = shard_wire_get_int32(reader);
-	call->key.high = shard_wire_get_uint(reader);
-	call->key.low = shard_wire_get_uint(reader);
+	call->secret = shard_wire_get_uint(reader);
 	return taken(reader, good_import(call), call, sizeof(*call));
 }
 

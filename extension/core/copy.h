@@ -64,7 +64,7 @@ typedef struct ShardImportCall
 	int32 kind;
 	ShardShardRef shard;
 	int32 node;	   /* the old home */
-	ShardUuid key; /* known to the processes of this node only */
+	uint64 secret; /* known to the processes of this node only */
 } ShardImportCall;
 
 extern void shard_copy_put_import(StringInfo out, const ShardImportCall *call);

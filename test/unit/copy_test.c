@@ -154,7 +154,7 @@ test_round_trips(void)
 	any.export.kind = SHARD_COPY_PREPARE;
 	check_good("export", &any, "a first one");
 	memset(&any, 0, sizeof(any));
-	any.import = (ShardImportCall){SHARD_COPY_ROWS, shard, 3, {PG_UINT64_MAX, 1}};
+	any.import = (ShardImportCall){SHARD_COPY_ROWS, shard, 3, PG_UINT64_MAX};
 	check_good("import", &any, "one");
 	memset(&any, 0, sizeof(any));
 	any.column = (ShardCopyColumn){"state", 5, "jsonb", 5, SHARD_COPY_COLUMN_TEXT};
