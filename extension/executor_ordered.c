@@ -194,17 +194,15 @@ late_error(const ShardOrder *order, int64 number)
 	else if (number >= order->began && order->skipped == 0)
 		error.message = psprintf("a message with number " INT64_FORMAT " was there before", number);
 	else
-	{
 		error.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
-		error.message = number < order->began ? psprintf("message number " INT64_FORMAT
-														 " comes after the entity had begun with "
-														 "a later one",
-														 number)
-											  : psprintf("message number " INT64_FORMAT
-														 " comes too late: that number was handled "
-														 "or skipped",
-														 number);
-	}
+	if (error.message == NULL && number < order->began)
+		error.message = psprintf("message number " INT64_FORMAT " is below " INT64_FORMAT
+								 ", with which the entity began",
+								 number, order->began);
+	else if (error.message == NULL)
+		error.message = psprintf("message number " INT64_FORMAT
+								 " comes too late: that number was handled or skipped",
+								 number);
 	return error;
 }
 
@@ -313,6 +311,22 @@ judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_he
 																		: SHARD_MESSAGE_RESTS;
 }
 
+/* The entity begins, with the first number that its type gives, or else with this one. */
+static void
+begin(ShardEntity *entity, int64 number)
+{
+	const ShardType *type = entity->run->type;
+	ShardOrder *order = &entity->ordering->now;
+
+	order->begun = true;
+	if (type->has_ordered_from)
+		order->began = type->ordered_from;
+	else
+		order->began = order->waiting > 0 ? Min(number, order->lowest) : number;
+	order->expected = order->began;
+	entity->ordering->dirty = true;
+}
+
 /* Runs a message with a number, or finds it another place. */
 static ShardOutcome
 run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts, bool is_held)
@@ -321,11 +335,7 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 	ShardOutcome outcome;
 
 	if (!order->begun)
-	{
-		order->begun = true;
-		order->began = order->expected = order->waiting > 0 ? Min(number, order->lowest) : number;
-		entity->ordering->dirty = true;
-	}
+		begin(entity, number);
 	if (number != order->expected || is_ready(entity))
 	{
 		if (is_held)

@@ -58,6 +58,8 @@ typedef struct ShardType
 	Oid ordered_by;		   /* InvalidOid: dropped or renamed, messages wait */
 	int ordered_window;
 	int64 ordered_timeout; /* microseconds */
+	bool has_ordered_from;
+	int64 ordered_from; /* the first number of an entity; else the first that is seen */
 
 	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
 

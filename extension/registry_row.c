@@ -83,6 +83,9 @@ apply_settings(ShardType *type, const ShardSettings *settings)
 	type->buffer_size = shard_settings_number(settings, SHARD_SETTING_BUFFER_SIZE);
 	type->ordered_window = (int) shard_settings_number(settings, SHARD_SETTING_ORDERED_WINDOW);
 	type->ordered_timeout = shard_settings_number(settings, SHARD_SETTING_ORDERED_TIMEOUT);
+	type->has_ordered_from = settings->value[SHARD_SETTING_ORDERED_FROM] != NULL;
+	if (type->has_ordered_from)
+		type->ordered_from = shard_settings_number(settings, SHARD_SETTING_ORDERED_FROM);
 }
 
 /* Finds out what the names of the type's extractors mean today. */

@@ -87,7 +87,8 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_DURABILITY] = {"durability", KIND_TEXT, "logged", .reserved = true},
 	[SHARD_SETTING_ORDERED_BY] = {"ordered_by", KIND_FUNCTION},
 	[SHARD_SETTING_ORDERED_WINDOW] = {"ordered_window", KIND_INT, "1000", 1, PG_INT32_MAX},
-	[SHARD_SETTING_ORDERED_TIMEOUT] = {"ordered_timeout", KIND_DURATION, "10 s", MS(1), DAYS(1)}};
+	[SHARD_SETTING_ORDERED_TIMEOUT] = {"ordered_timeout", KIND_DURATION, "10 s", MS(1), DAYS(1)},
+	[SHARD_SETTING_ORDERED_FROM] = {"ordered_from", KIND_INT, NULL, PG_INT32_MIN, PG_INT32_MAX}};
 
 /* The name of a setting, as in shard_start. */
 const char *

@@ -40,11 +40,12 @@ CREATE FUNCTION @extschema@.shard_start(
     durability               text DEFAULT 'logged',
     ordered_by               text DEFAULT NULL,
     ordered_window           int4 DEFAULT 1000,
-    ordered_timeout          interval DEFAULT '10 s'
+    ordered_timeout          interval DEFAULT '10 s',
+    ordered_from             int4 DEFAULT NULL
 ) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_start';
-GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval) IS 'starts an entity type: messages to its entities are handled by the given function';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval, int4) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval, int4) IS 'starts an entity type: messages to its entities are handled by the given function';
 
 /* Routes messages of a type without running its entities; there is no other node yet. */
 CREATE FUNCTION @extschema@.shard_start_proxy(
