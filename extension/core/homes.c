@@ -338,12 +338,21 @@ take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *p
 /* See homes.h. */
 void
 shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
-					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)
+					ShardProposer *proposer, ShardActions *out)
 {
 	shard_homes_begin(homes, now, out);
 	if (is_from_member(homes, message))
 		take(homes, now, message, proposer, out);
-	/* Messages wait for a shard that moves: its next step is not left to the tick. */
+}
+
+/* See homes.h. Messages wait for a shard that moves: its next step is not left to the tick. */
+void
+shard_homes_settle(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster,
+				   ShardActions *out)
+{
+	if (!homes->urgent && shard_map_point(homes->decided).n == homes->seen_n)
+		return;
+	shard_homes_begin(homes, now, out);
 	if (homes->urgent)
 		shard_homes_drive(homes, now, proposer, roster);
 }

@@ -71,9 +71,8 @@ extern void shard_homes_lose_office(ShardHomes *homes);
  * IMPORT_FAILED, REGION_STOPPED. Stale and repeated ones are harmless. Any other message only has what
  * was decided meanwhile taken in.
  */
-extern void
-shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
-					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
+extern void shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
+								ShardProposer *proposer, ShardActions *out);
 
 /*
  * Due work: answers that waited for a decision, allocation, HostShard again, drivers of moves,
@@ -82,6 +81,10 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
  */
 extern void shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer,
 							 ShardRoster *roster, ShardActions *out);
+
+/* The end of a step: what was decided in it is taken in, and moves go on at once. */
+extern void shard_homes_settle(ShardHomes *homes, int64 now, ShardProposer *proposer,
+							   const ShardRoster *roster, ShardActions *out);
 
 /* The answer to a question for a strategy (SHARD_ACTION_STRATEGY). */
 extern void

@@ -157,7 +157,10 @@ shard_node_office_after(ShardNode *node, int64 now)
 	follow_office(node, now);
 	learn_decided(node);
 	if (node->in_office)
+	{
+		shard_homes_settle(node->homes, now, node->proposer, node->roster, node->out);
 		shard_proposer_flush(node->proposer, now, node->out);
+	}
 	shard_node_command_answer(node);
 }
 
@@ -360,7 +363,7 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	if (message->kind == SHARD_CONTROL_REGISTER)
 		note_gate(node, message);
 	shard_roster_receive(node->roster, now, message, node->proposer, node->out);
-	shard_homes_receive(node->homes, now, message, node->proposer, node->roster, node->out);
+	shard_homes_receive(node->homes, now, message, node->proposer, node->out);
 }
 
 /* ---- operator's acts -------------------------------------------------------------------------- */

@@ -115,11 +115,14 @@ test_move(void)
 
 	three(0);
 	shard = shard_at(1);
+	machines[1].mute = true;
 	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
-	ok(!ended(0, 1, true), "a move is not done at once");
 	command(0, SHARD_EVENT_MOVE, shard, 3, 2);
+	run(SHARD_SECOND);
+	ok(machines[0].command != 1, "a move is not done before it is decided");
+	machines[1].mute = false;
 	wait_for(0, 1, 10 * SHARD_SECOND);
-	ok(ended(0, 1, true), "it is when it is decided");
+	ok(ended(0, 1, true), "it is when that is so");
 	is_int(node_of(shard), 2, "that it is there");
 	is_int(home_of(shard).reason, SHARD_HOME_REASON_OPERATOR, "by an operator's word");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 1, "its begin was told");
@@ -135,6 +138,28 @@ test_move(void)
 	ok(ended(0, 4, false), "nobody is there");
 	command(0, SHARD_EVENT_MOVE, SHARDS, 1, 5);
 	ok(ended(0, 5, false), "there is no such shard");
+}
+
+/* A move does not wait for the time to pass: all its steps follow from one another. */
+static void
+test_no_ticks(void)
+{
+	int64 begun;
+	int32 shard;
+
+	three(0);
+	run(5 * SHARD_SECOND);
+	shard = shard_at(2);
+	begun = now;
+	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	ok(ended(0, 1, true), "a move is done at once if all answer at once");
+	is_int(now - begun, 0, "without a tick");
+	shard = shard_at(1);
+	command(0, SHARD_EVENT_MOVE, shard, 2, 2);
+	ok(ended(0, 2, true), "from the coordinator's own node, too");
+	command(0, SHARD_EVENT_MOVE, shard, 1, 3);
+	run(STEP);
+	ok(ended(0, 3, true) || machines[0].command == 2, "and back");
 }
 
 /* A target that cannot have the shard costs nothing, and is not asked all the time (M16). */
@@ -596,6 +621,7 @@ main(void)
 {
 	begin_world();
 	test_move();
+	test_no_ticks();
 	test_refused();
 	test_pin();
 	test_evacuate();
