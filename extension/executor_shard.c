@@ -122,7 +122,8 @@ shard_executor_load_shard(int32 type_id, int shard)
 void
 shard_executor_forget_shard(int32 type_id, int shard)
 {
-	ShardRun *run = shard_run_get(type_id);
+	/* after a commit: a type that this worker has not met yet has nothing to be forgotten */
+	ShardRun *run = shard_run_known(type_id);
 	dlist_mutable_iter iter;
 
 	if (run == NULL || shard >= run->type->number_of_shards || run->count[shard].entities == 0)

@@ -43,12 +43,20 @@ make_run(ShardType *type)
 }
 
 ShardRun *
+shard_run_known(int32 type_id)
+{
+	if (type_id >= run_count || runs[type_id] == NULL || !runs[type_id]->type->exists)
+		return NULL;
+	return runs[type_id];
+}
+
+ShardRun *
 shard_run_get(int32 type_id)
 {
 	ShardType *type;
 
 	if (type_id < run_count && runs[type_id] != NULL)
-		return runs[type_id]->type->exists ? runs[type_id] : NULL;
+		return shard_run_known(type_id);
 	type = shard_registry_by_id(type_id);
 	if (type == NULL || !type->exists)
 		return NULL;

@@ -37,6 +37,9 @@ typedef struct ShardRun
 /* The run of a type, made on first use; NULL for an unknown type id. */
 extern ShardRun *shard_run_get(int32 type_id);
 
+/* The same, but NULL if it was not used yet: outside transactions, too. */
+extern ShardRun *shard_run_known(int32 type_id);
+
 /* Calls visit for each run. */
 extern void shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg);
 
