@@ -125,21 +125,29 @@ hint_for(const char *why)
 		const char *part;
 		const char *hint;
 	} hints[] = {
+		{"let it leave, or stop", "Call shard_leave() there, or stop its server."},
+		{"is reachable", "Call shard_down() first, or shard_leave() there."},
+		{"changed meanwhile", "See shard_decisions."},
+		{"office was lost", "See shard_members, and shard_decisions."},
 		{"coordinator", "See shard_members and shard_health()."},
+		{"majority",
+		 "Bring a voter back; if the voters are lost for good, see shard_force_voters()."},
+		{"being emptied", "shard_evacuate() with evacuate => false ends that."},
+		{"could have its shards", "See shard_members, and roles of the entity types."},
 		{"member that is up", "See shard_members; a node that is down has to be started first."},
-		{"does not host",
-		 "Start the type there with shard_start(), at a member that has its role."},
-		{"cannot be reached", "See shard_members and shard_peers there."},
+		{"does not host", "Start the type there with shard_start(); the node needs its role."},
 		{"reached", "See shard_members and shard_peers."},
 		{"moving", "See shard_rebalances, and try again."},
 		{"not started", "It is being started; try again. See shard_homes and shard_health()."},
-		{"lost", "See shard_homes, whether it was carried out."},
+		{"asks to be admitted", "See shard_members, and the log of the coordinator's server."},
+		{"try again", NULL},
+		{"no member", "See shard_members."},
 	};
 
 	for (int i = 0; i < (int) lengthof(hints); i++)
 		if (strstr(why, hints[i].part) != NULL)
 			return hints[i].hint;
-	return "See shard_health() and shard_decisions.";
+	return "See shard_rebalances, shard_decisions and shard_health().";
 }
 
 /* The error of a command in words of the function that was called. */
@@ -155,9 +163,11 @@ explain(ErrorData *error, const char *what)
 	}
 	else if (error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE && error->detail == NULL)
 	{
-		error->hint = pstrdup(hint_for(error->message));
-		error->detail = psprintf("Reason: %s.", error->message);
-		error->message = pstrdup(what);
+		const char *why = error->message;
+
+		error->hint = unconstify(char *, hint_for(why));
+		error->detail = psprintf("%c%s.", pg_toupper((unsigned char) why[0]), why + 1);
+		error->message = unconstify(char *, what);
 	}
 }
 

@@ -40,6 +40,17 @@ check_shard(const ShardClusterType *type, int32 shard)
 						errhint("shard_shard_id() tells the shard of an entity.")));
 }
 
+static void
+check_role(const ShardClusterType *type, int32 node, const ShardMemberRecord *member)
+{
+	if (!shard_membership_has_role(member, type->record.role))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("node %d does not host entity type \"%s\"", node, type->record.name),
+				 errdetail("The type is hosted by members with role \"%s\".", type->record.role),
+				 errhint("Set shard.roles there, and restart its server.")));
+}
+
 /*
  * Errors unless the node may be given shards of the type, as far as this is decided.
  */
@@ -53,12 +64,12 @@ check_target(const ShardClusterType *type, int32 node)
 						errmsg("node %d cannot be given shards", node),
 						errdetail("It is %s.", shard_membership_status_name(member->status)),
 						errhint("Only members that are up can; see shard_members.")));
-	if (!shard_membership_has_role(member, type->record.role))
+	if (member->evacuated)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("node %d does not host entity type \"%s\"", node, type->record.name),
-				 errdetail("The type is hosted by members with role \"%s\".", type->record.role),
-				 errhint("Set shard.roles there, and restart its server.")));
+				 errmsg("node %d cannot be given shards", node), errdetail("It is being emptied."),
+				 errhint("Call shard_evacuate(%d, false) first.", node)));
+	check_role(type, node, member);
 }
 
 /*
@@ -115,6 +126,22 @@ shard_admin_move(PG_FUNCTION_ARGS)
 }
 
 /*
+ * Errors unless the node may ever have shards of the type; it need not be up now.
+ */
+static void
+check_pin(const ShardClusterType *type, int32 node)
+{
+	const ShardMemberRecord *member = shard_command_get_member(node);
+
+	if (member->status == SHARD_MEMBER_REMOVED || member->status == SHARD_MEMBER_WRITTEN_OFF)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("shards cannot be pinned to node %d", node),
+						errdetail("It is %s.", shard_membership_status_name(member->status)),
+						errhint("See shard_members.")));
+	check_role(type, node, member);
+}
+
+/*
  * Tells the cluster where a shard should be; node 0: anywhere.
  */
 static void
@@ -128,7 +155,7 @@ pin(FunctionCallInfo fcinfo, const char *function, int32 node)
 	shard_cluster_map_get_type(name, &type);
 	check_shard(&type, command.shard);
 	if (node != 0)
-		check_target(&type, node);
+		check_pin(&type, node);
 	shard_command_need_coordinator(function);
 	command.type_id = type.type_id;
 	command.text = shard_command_who();
