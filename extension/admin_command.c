@@ -10,6 +10,7 @@
 #include "storage/latch.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "admin.h"
 #include "admin_command.h"
@@ -17,6 +18,7 @@
 #include "cluster_view.h"
 #include "control_store.h"
 #include "directory.h"
+#include "duration.h"
 #include "executor.h"
 #include "plane.h"
 #include "shmem.h"
@@ -44,6 +46,36 @@ shard_command_begin(const char *function)
 						errmsg("cannot execute %s in a transaction that has written", function),
 						errhint("Commit first.")));
 	(void) shard_catalog_get();
+}
+
+static void
+check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what)));
+}
+
+/* See admin_command.h. */
+int32
+shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	check_not_null(fcinfo, number, what);
+	return PG_GETARG_INT32(number);
+}
+
+/* See admin_command.h. */
+int64
+shard_command_timeout(FunctionCallInfo fcinfo, int number)
+{
+	int64 timeout;
+
+	check_not_null(fcinfo, number, "timeout");
+	timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(number));
+	if (timeout < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
+	return Min(timeout, PG_INT64_MAX / 4);
 }
 
 /* See admin_command.h. */

@@ -8,9 +8,16 @@
 #pragma once
 
 #include "coordinator.h"
+#include "fmgr.h"
 
 /* What a command needs; raises where it cannot be given. function: its name, for errors. */
 extern void shard_command_begin(const char *function);
+
+/* An argument that must not be null; error 22004 if it is. */
+extern int32 shard_command_int(FunctionCallInfo fcinfo, int number, const char *what);
+
+/* A time that must not be negative, in microseconds; the same if it is null. */
+extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
 
 /* Raises unless there is a coordinator, as far as this node hears. */
 extern void shard_command_need_coordinator(const char *function);

@@ -25,7 +25,7 @@ PG_FUNCTION_INFO_V1(shard_admin_force_voters);
 static void
 command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind kind)
 {
-	ShardCommand command = {.kind = kind, .node = PG_GETARG_INT32(0)};
+	ShardCommand command = {.kind = kind, .node = shard_command_int(fcinfo, 0, "node")};
 
 	shard_command_begin(function);
 	command.text = shard_command_who();
@@ -62,8 +62,8 @@ shard_admin_write_off(PG_FUNCTION_ARGS)
 Datum
 shard_admin_admit(PG_FUNCTION_ARGS)
 {
-	int32 node = PG_GETARG_INT32(0);
-	int32 incarnation = PG_GETARG_INT32(1);
+	int32 node = shard_command_int(fcinfo, 0, "node");
+	int32 incarnation = shard_command_int(fcinfo, 1, "incarnation");
 	const ShardMemberRecord *record;
 
 	shard_command_begin("shard_admit()");
@@ -89,6 +89,8 @@ shard_admin_force_voters(PG_FUNCTION_ARGS)
 	int count;
 
 	shard_command_begin("shard_force_voters()");
+	if (PG_ARGISNULL(0))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("nodes cannot be null")));
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &nodes,
 					  &nulls, &count);
 	if (count < 1 || count > SHARD_MAX_VOTERS)

@@ -353,14 +353,11 @@ has_old_rows(void)
 Datum
 shard_admin_leave(PG_FUNCTION_ARGS)
 {
-	int64 timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
-	int64 deadline = shard_plane_now() + Min(timeout, PG_INT64_MAX / 2);
+	int64 timeout = shard_command_timeout(fcinfo, 0);
+	int64 deadline = shard_plane_now() + timeout;
 	ShardPlaneView view;
 
 	shard_command_begin("shard_leave()");
-	if (timeout < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
 	shard_plane_get(shard_shmem_database(), &view);
 	if (view.known && view.members <= 1)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -99,10 +99,10 @@ check_home(const ShardClusterType *type, int32 shard, int32 node)
 Datum
 shard_admin_move(PG_FUNCTION_ARGS)
 {
-	char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	char *name = shard_admin_text(fcinfo, 0, "type_name");
 	ShardCommand command = {.kind = SHARD_COMMAND_MOVE,
-							.shard = PG_GETARG_INT32(1),
-							.node = PG_GETARG_INT32(2)};
+							.shard = shard_command_int(fcinfo, 1, "shard"),
+							.node = shard_command_int(fcinfo, 2, "node")};
 	ShardClusterType type;
 	int32 timeout_ms;
 
@@ -147,8 +147,10 @@ check_pin(const ShardClusterType *type, int32 node)
 static void
 pin(FunctionCallInfo fcinfo, const char *function, int32 node)
 {
-	char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	ShardCommand command = {.kind = SHARD_COMMAND_PIN, .shard = PG_GETARG_INT32(1), .node = node};
+	char *name = shard_admin_text(fcinfo, 0, "type_name");
+	ShardCommand command = {.kind = SHARD_COMMAND_PIN,
+							.shard = shard_command_int(fcinfo, 1, "shard"),
+							.node = node};
 	ShardClusterType type;
 
 	shard_command_begin(function);
@@ -170,7 +172,7 @@ pin(FunctionCallInfo fcinfo, const char *function, int32 node)
 Datum
 shard_admin_pin(PG_FUNCTION_ARGS)
 {
-	int32 node = PG_GETARG_INT32(2);
+	int32 node = shard_command_int(fcinfo, 2, "node");
 
 	/* 0 would mean that there is no wish. */
 	if (node <= 0)
@@ -195,7 +197,7 @@ shard_admin_unpin(PG_FUNCTION_ARGS)
 static bool
 wait_until_empty(int32 node, int64 timeout)
 {
-	int64 deadline = shard_plane_now() + Min(timeout, PG_INT64_MAX / 2);
+	int64 deadline = shard_plane_now() + timeout;
 
 	while (shard_command_homes_of(node) > 0)
 	{
@@ -214,15 +216,12 @@ Datum
 shard_admin_evacuate(PG_FUNCTION_ARGS)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_EVACUATE,
-							.node = PG_GETARG_INT32(0),
-							.number = PG_GETARG_BOOL(1) ? 1 : 0};
-	int64 timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(2));
+							.node = shard_command_int(fcinfo, 0, "node"),
+							.number = PG_ARGISNULL(1) || PG_GETARG_BOOL(1) ? 1 : 0};
+	int64 timeout = shard_command_timeout(fcinfo, 2);
 	const ShardMemberRecord *member;
 
 	shard_command_begin("shard_evacuate()");
-	if (timeout < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
 	member = shard_command_get_member(command.node);
 	if (!shard_membership_is_member(member->status))
 		ereport(ERROR,

@@ -18,19 +18,19 @@ COMMENT ON FUNCTION @extschema@.shard_join(text, text) IS 'makes this node a mem
  * them is deleted. Returns whether all that was done within timeout; it goes on in any case.
  */
 CREATE FUNCTION @extschema@.shard_leave(timeout interval DEFAULT '60 s') RETURNS boolean
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_leave';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_leave';
 REVOKE ALL ON FUNCTION @extschema@.shard_leave(interval) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_leave(interval) IS 'has this node leave its cluster for good; true: it has left';
 
 /* Gives up the present start of a node: it is fenced; it may come back, with all its data, as a new one. */
 CREATE FUNCTION @extschema@.shard_down(node int4) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_down';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_down';
 REVOKE ALL ON FUNCTION @extschema@.shard_down(int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_down(int4) IS 'gives up the present incarnation of a node';
 
 /* Gives up a node with its data, for good: its shards begin empty elsewhere. */
 CREATE FUNCTION @extschema@.shard_write_off(node int4) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_write_off';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_write_off';
 REVOKE ALL ON FUNCTION @extschema@.shard_write_off(int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_write_off(int4) IS 'gives up a node and its data for good';
 
@@ -39,13 +39,13 @@ COMMENT ON FUNCTION @extschema@.shard_write_off(int4) IS 'gives up a node and it
  * that was moved. The operator knows that the one before is gone.
  */
 CREATE FUNCTION @extschema@.shard_admit(node int4, incarnation int4) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_admit';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_admit';
 REVOKE ALL ON FUNCTION @extschema@.shard_admit(int4, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_admit(int4, int4) IS 'admits an incarnation of a node that the cluster has refused';
 
 /* When all voters are lost: what this node knows goes on, with these voters, itself among them. */
 CREATE FUNCTION @extschema@.shard_force_voters(nodes int4[]) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_force_voters';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_force_voters';
 REVOKE ALL ON FUNCTION @extschema@.shard_force_voters(int4[]) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_force_voters(int4[]) IS 'makes these nodes the voters when the old ones are lost';
 
@@ -59,18 +59,18 @@ COMMENT ON FUNCTION @extschema@.shard_force_voters(int4[]) IS 'makes these nodes
  * is where it was. If the shard moves already, after that move.
  */
 CREATE FUNCTION @extschema@.shard_move(type_name text, shard int4, node int4) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_move';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_move';
 REVOKE ALL ON FUNCTION @extschema@.shard_move(text, int4, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_move(text, int4, int4) IS 'moves a shard to a node; returns when it is decided';
 
 /* The shard goes to that node, and stays while the node can have it, whatever the strategy. */
 CREATE FUNCTION @extschema@.shard_pin(type_name text, shard int4, node int4) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_pin';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_pin';
 REVOKE ALL ON FUNCTION @extschema@.shard_pin(text, int4, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_pin(text, int4, int4) IS 'says at which node a shard should be';
 
 CREATE FUNCTION @extschema@.shard_unpin(type_name text, shard int4) RETURNS void
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_unpin';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_unpin';
 REVOKE ALL ON FUNCTION @extschema@.shard_unpin(text, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_unpin(text, int4) IS 'leaves a shard to the strategy of its type again';
 
@@ -83,7 +83,7 @@ CREATE FUNCTION @extschema@.shard_evacuate(
     evacuate boolean DEFAULT true,
     timeout  interval DEFAULT '0 s'
 ) RETURNS boolean
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_evacuate';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_evacuate';
 REVOKE ALL ON FUNCTION @extschema@.shard_evacuate(int4, boolean, interval) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_evacuate(int4, boolean, interval) IS 'empties a node of its shards; true: none is left there';
 

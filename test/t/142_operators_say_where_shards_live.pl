@@ -66,6 +66,8 @@ fails($two, q{SELECT shard_evacuate(9)}, qr/42704: .*no node 9/, 'emptying an un
 fails($two, q{SELECT shard_evacuate(2, timeout => '-1 s')}, qr/22023: .*negative/, 'a negative time');
 fails($two, q{BEGIN; CREATE TABLE written (); SELECT shard_move('external', 0, 2)},
 	qr/25001: .*has written.*HINT: .*Commit/s, 'in a transaction that has written');
+fails($two, "SELECT $_", qr/22004: .*cannot be null/, "$_") for q{shard_move('external', 0, NULL)}, q{shard_move(NULL, 0, 2)},
+  q{shard_pin('external', NULL, 2)}, 'shard_evacuate(NULL)', 'shard_down(NULL)';
 is($two->sql(q{SELECT shard_unpin('external', 3)}), '', 'what is not pinned can be unpinned');
 
 # --- moves ---------------------------------------------------------------------------------------
