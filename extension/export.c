@@ -16,12 +16,15 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "callee.h"
+#include "catalog.h"
 #include "core/copy.h"
 #include "core/message.h"
 #include "core/route.h"
@@ -40,6 +43,10 @@ PG_FUNCTION_INFO_V1(shard_export_rows);
 
 /* Rows of one answer, at most, unless a single one has more. */
 #define MAX_BYTES (1024 * 1024)
+
+/* How long users may take who change states of the shard by SQL, when it is sealed already. */
+#define WRITERS_PATIENCE (5000 * INT64CONST(1000))
+#define WRITERS_NAP_MS 10
 
 /* Rows of our own tables that one statement reads. */
 #define BATCH 200
@@ -176,9 +183,9 @@ put_count(StringInfo out, ShardCopyPart part, int64 rows)
 	shard_copy_put_count(out, &count);
 }
 
-/* Columns of the state table, and how many rows each part has. */
+/* Columns of the state table, and how many rows each part has. The writer is as state_copy.h has it. */
 static void
-put_manifest(Export *export)
+put_manifest(Export *export, TransactionId *writer)
 {
 	ShardArguments arguments = {0};
 	StringInfoData columns;
@@ -190,7 +197,8 @@ put_manifest(Export *export)
 	shard_security_begin(&export->security, export->type);
 	shard_state_copy_open(&copy, export->type);
 	shard_state_copy_put_columns(&copy, &columns);
-	put_count(&counts, SHARD_COPY_STATE, shard_state_copy_count(&copy, export->call.shard.shard));
+	put_count(&counts, SHARD_COPY_STATE,
+			  shard_state_copy_count(&copy, export->call.shard.shard, writer));
 	shard_state_copy_close(&copy);
 
 	SPI_connect();
@@ -476,15 +484,18 @@ put_rows(Export *export)
 	put_next(export, SHARD_COPY_NONE);
 }
 
-/* What the call asks for, in the transaction that has begun. */
-static void
+/* What the call asks for, in the transaction that has begun; a writer of a sealed shard: nothing yet. */
+static TransactionId
 look(Export *export)
 {
 	MemoryContext old = MemoryContextSwitchTo(export->callee.context);
 	ShardDatabase *db = export->callee.db;
 	const ShardShardRef *shard = &export->call.shard;
 	int lane = shard_message_lane(shard->type_id, shard->shard);
+	bool rows = export->call.kind == SHARD_COPY_ROWS;
+	TransactionId writer = InvalidTransactionId;
 
+	resetStringInfo(&export->sections);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&export->security);
 	find_type(export);
@@ -494,11 +505,53 @@ look(Export *export)
 	export->sealed_at =
 		pg_atomic_read_u64(&db->worker[shard_shmem_lane_worker(db, lane)].commit_lsn);
 	if (export->call.position.part == SHARD_COPY_NONE)
-		put_manifest(export);
-	if (export->call.kind == SHARD_COPY_ROWS)
+		put_manifest(export, rows ? &writer : NULL);
+	if (rows && !TransactionIdIsValid(writer))
 		put_rows(export);
 	PopActiveSnapshot();
 	MemoryContextSwitchTo(old);
+	return writer;
+}
+
+/* Raises that somebody's transaction keeps the shard from being copied. */
+static void
+report_writer(const Export *export, TransactionId writer)
+{
+	int pid = BackendXidGetPid(writer);
+
+	ereport(ERROR,
+			(errcode(SHARD_ERRCODE_NOT_YET),
+			 errmsg("states of shard %d of entity type \"%s\" are being changed by SQL on node %d",
+					export->call.shard.shard, export->type->name, export->callee.view.node),
+			 pid != 0 ? errdetail("By process %d, whose transaction is open.", pid)
+					  : errdetail("The transaction is open."),
+			 errhint("End it there.")));
+}
+
+/*
+ * Looks until no user is in the midst of changing a state of the shard, with nothing held meanwhile. What
+ * he has not committed would be missing at the new home.
+ */
+static void
+look_patiently(Export *export)
+{
+	static uint32 wait_event = 0;
+	int64 deadline = shard_plane_now() + WRITERS_PATIENCE;
+	TransactionId writer;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardExport");
+	while (TransactionIdIsValid(writer = look(export)))
+	{
+		if (shard_plane_now() > deadline)
+			report_writer(export, writer);
+		shard_callee_commit(&export->callee);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, WRITERS_NAP_MS,
+						 wait_event);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		(void) shard_catalog_lock(false);
+	}
 }
 
 /*
@@ -516,7 +569,7 @@ shard_export_rows(PG_FUNCTION_ARGS)
 	shard_callee_begin(fcinfo, &export->callee);
 	read_call(export);
 	export->left = Min(export->call.max_bytes, MAX_BYTES);
-	look(export);
+	look_patiently(export);
 	shard_callee_commit(&export->callee);
 	shard_gate_wait(export->call.shard.type_id, export->call.shard.shard, 0, export->sealed_at);
 	shard_fault(export->call.kind == SHARD_COPY_PREPARE			? "export_prepare"

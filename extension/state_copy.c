@@ -44,9 +44,9 @@ shard_state_copy_open(ShardStateCopy *copy, const ShardType *type)
 	LockRelationOid(type->state_table, RowExclusiveLock);
 	problem = shard_state_problem(type, &sqlstate);
 	if (problem != NULL)
-		ereport(ERROR, (errcode(sqlstate),
-						errmsg("states of entity type \"%s\" cannot be copied", type->name),
-						errdetail_internal("%s", problem)));
+		ereport(ERROR,
+				(errcode(sqlstate),
+				 errmsg("states of entity type \"%s\" cannot be copied: %s", type->name, problem)));
 	if (!shard_state_open(&copy->table, type))
 		elog(ERROR, "could not open the state table of entity type \"%s\"", type->name);
 }
@@ -67,7 +67,8 @@ table_name(const ShardStateCopy *copy)
 
 /* Begins to look at rows of a shard, in the order of their ids, behind one of them. */
 static SysScanDesc
-begin_scan(ShardStateCopy *copy, Relation index, int32 shard, const char *after, int after_len)
+begin_scan(ShardStateCopy *copy, Relation index, Snapshot snapshot, int32 shard, const char *after,
+		   int after_len)
 {
 	ShardStateTable *table = &copy->table;
 	ScanKeyData key[2];
@@ -80,7 +81,7 @@ begin_scan(ShardStateCopy *copy, Relation index, int32 shard, const char *after,
 			&key[keys++], 0, table->entity_column, BTGreaterStrategyNumber, TEXTOID,
 			TupleDescAttr(RelationGetDescr(table->rel), table->entity_column - 1)->attcollation,
 			F_TEXT_GT, PointerGetDatum(cstring_to_text_with_len(after, after_len)));
-	return systable_beginscan_ordered(table->rel, index, GetActiveSnapshot(), keys, key);
+	return systable_beginscan_ordered(table->rel, index, snapshot, keys, key);
 }
 
 /* ---- the old home ----------------------------------------------------------------------------- */
@@ -194,16 +195,25 @@ prepare_output(ShardStateCopy *copy)
 }
 
 int64
-shard_state_copy_count(ShardStateCopy *copy, int32 shard)
+shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer)
 {
 	Relation index = index_open(copy->table.primary_key, AccessShareLock);
-	SysScanDesc scan = begin_scan(copy, index, shard, NULL, 0);
+	SnapshotData dirty;
+	SysScanDesc scan;
 	int64 count = 0;
 
+	InitDirtySnapshot(dirty);
+	scan = begin_scan(copy, index, writer != NULL ? &dirty : GetActiveSnapshot(), shard, NULL, 0);
 	while (HeapTupleIsValid(systable_getnext_ordered(scan, ForwardScanDirection)))
 	{
 		CHECK_FOR_INTERRUPTS();
 		count++;
+		if (writer == NULL)
+			continue;
+		if (TransactionIdIsValid(dirty.xmin))
+			*writer = dirty.xmin;
+		else if (TransactionIdIsValid(dirty.xmax))
+			*writer = dirty.xmax;
 	}
 	systable_endscan_ordered(scan);
 	index_close(index, NoLock);
@@ -253,7 +263,7 @@ shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, 
 						  int max_bytes, StringInfo out, StringInfo entity, bool *all)
 {
 	Relation index = index_open(copy->table.primary_key, AccessShareLock);
-	SysScanDesc scan = begin_scan(copy, index, shard, after, after_len);
+	SysScanDesc scan = begin_scan(copy, index, GetActiveSnapshot(), shard, after, after_len);
 	int begin = out->len;
 	int count = 0;
 

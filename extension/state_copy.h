@@ -35,9 +35,12 @@ typedef struct ShardStateCopy
 extern void shard_state_copy_open(ShardStateCopy *copy, const ShardType *type);
 extern void shard_state_copy_close(ShardStateCopy *copy);
 
-/* Old home: the table's columns; how many rows a shard has. */
+/*
+ * Old home: the table's columns; how many rows a shard has. writer: NULL, or set to a transaction that
+ * changes one of them at the moment, by SQL, if there is one.
+ */
 extern void shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out);
-extern int64 shard_state_copy_count(ShardStateCopy *copy, int32 shard);
+extern int64 shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer);
 
 /*
  * Old home: appends rows behind the one of that entity (NULL: from the first one), until there are

@@ -1,0 +1,104 @@
+# What keeps a shard from being copied is found before anything moves, and said: tables that differ, a type
+# that does not run there. Whoever changes a state in a transaction of his own is waited for. A process that
+# dies in the midst of a copy, on either side, leaves nothing behind, and the move goes on.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(2, databases => 1);
+my ($here, $there) = $cluster->nodes;
+my $server = $here->server;
+$cluster->start_recorder;
+my ($id) = $cluster->entity_at('recorder', 1);
+my $shard = $cluster->shard_of('recorder', $id);
+$here->sql(ShardCluster::tell_recorder($id, 1, 3));
+$cluster->drain;
+
+# The error of a move that does not begin.
+sub refused
+{
+	my ($what, $expected) = @_;
+	my (undef, undef, $error) = $here->server->psql($here->db, "SELECT shard_move('recorder', $shard, 2)");
+	like($error, $expected, $what);
+	is($here->sql("SELECT state || epoch FROM shard.own WHERE shard = $shard AND type_id = (SELECT type_id FROM shard.type WHERE type_name = 'recorder')"),
+		'active0', '... the shard is where it was');
+	return;
+}
+
+# --- tables that differ ------------------------------------------------------------------------------
+
+$here->sql('ALTER TABLE shard_entity.recorder ADD extra numeric(5, 2)');
+refused('a column that is missing', qr/state table "recorder" lacks column "extra" here/);
+$there->sql('ALTER TABLE shard_entity.recorder ADD extra int');
+refused('a column of another type', qr/column "extra" of state table "recorder" is of type integer here, and of type numeric\(5,2\) on node 1/);
+$cluster->sql_everywhere('ALTER TABLE shard_entity.recorder DROP extra');
+$there->sql('ALTER TABLE shard_entity.recorder ADD wanted int NOT NULL');
+refused('a column that only the new home has, and must not be null', qr/column "wanted" of state table "recorder" is missing on node 1/);
+$there->sql('ALTER TABLE shard_entity.recorder DROP wanted');
+$there->sql('ALTER TABLE shard_entity.recorder DROP state');
+refused('a table that is broken', qr/states of entity type "recorder" cannot be copied.*lacks column "state"/s);
+$there->sql('ALTER TABLE shard_entity.recorder ADD state jsonb');
+# An old refusal must not be the answer to a new question.
+$cluster->move('recorder', $shard, 2);
+$cluster->wait_home('recorder', $shard, 2);
+$cluster->wait_settled;
+is($there->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$id'"), 3, 'mended, it moves');
+
+# --- states that somebody changes --------------------------------------------------------------------
+
+my $writer = $there->session;
+my $mover = $here->session;
+$writer->query("BEGIN; UPDATE shard_entity.recorder SET state = state || '{\"by\": \"hand\"}' WHERE entity_id = '$id';");
+$mover->send("SELECT shard_move('recorder', $shard, 1);");
+$there->wait_until("SELECT count(*) = 1 FROM shard.own WHERE shard = $shard AND state = 'sealed'", 'the shard to be sealed');
+$writer->query('COMMIT;');
+$mover->receive;
+$_->close for $writer, $mover;
+$cluster->wait_home('recorder', $shard, 1);
+is($here->sql("SELECT state->>'by' FROM shard_entity.recorder WHERE entity_id = '$id'"), 'hand', 'a change that was on its way is not lost');
+$cluster->wait_settled;
+
+# The shard is at a node in the end, and nothing of it anywhere else.
+sub arrive
+{
+	my ($to) = @_;
+	$cluster->wait_up;
+	$cluster->wait_settled;
+	return if $here->sql("SELECT node FROM shard_homes WHERE type_name = 'recorder' AND shard = $shard") == $to;
+	$cluster->move('recorder', $shard, $to);
+	$cluster->wait_home('recorder', $shard, $to);
+	$cluster->wait_settled;
+	return;
+}
+
+# --- ends of processes -------------------------------------------------------------------------------
+
+$here->sql("INSERT INTO shard_entity.recorder (shard, entity_id, state) SELECT $shard, 'bulk' || i, jsonb_build_object('x', repeat('x', 1000)) FROM generate_series(1, 2000) i");
+my $at = 1;
+my $told = 3;
+for my $fault (map { my $point = $_; map { [ $point, $_ ] } qw(error exit crash) }
+	qw(export_begin export_chunk import_begin import_chunk import_before_commit import_after_commit staged_reported))
+{
+	my ($point, $action) = @$fault;
+	# What fails in the coordinator worker itself ends it.
+	next if $point eq 'staged_reported' && $action eq 'error';
+	my $to = 3 - $at;
+	$server->set_fault($point, $action);
+	$here->server->psql($here->db, "SELECT shard_move('recorder', $shard, $to)");
+	ShardCluster::wait_for_condition(sub { $server->fault_happened }, "$action at $point");
+	$server->clear_fault;
+	# The server may not have noticed yet that it is to begin anew; and an abort is as good an end as any.
+	ShardCluster::wait_for_condition(sub { eval { arrive($to); 1 } }, "the shard to come to node $to");
+	$at = $to;
+	$here->sql(ShardCluster::tell_recorder($id, $told + 1));
+	$told++;
+	$cluster->drain;
+	is($cluster->node($at)->sql("SELECT (SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$id'), count(*) FROM shard_entity.recorder WHERE shard = $shard"),
+		"$told|2001", "$action at $point: all is there, once");
+}
+
+done_testing();
