@@ -6,6 +6,7 @@
  */
 #include "fuzz.h"
 
+#include "core/copy.h"
 #include "core/packet.h"
 
 /* What was read from "from" to "to" is what would have been written. */
@@ -122,6 +123,102 @@ read_answer(ShardReader *reader, StringInfo out)
 			 look_at(record.payload, record.payload_len));
 }
 
+static void
+read_export(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardExportCall, shard_copy_get_export, shard_copy_put_export, reader, out,
+			 (look_at(record.type_name, record.type_name_len),
+			  look_at(record.position.after, record.position.after_len)));
+}
+
+static void
+read_import(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardImportCall, shard_copy_get_import, shard_copy_put_import, reader, out, (void) 0);
+}
+
+static void
+read_columns(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardCopyColumn, shard_copy_get_column, shard_copy_put_column, reader, out,
+			 (look_at(record.name, record.name_len), look_at(record.type, record.type_len)));
+}
+
+static void
+read_counts(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardCopyCount, shard_copy_get_count, shard_copy_put_count, reader, out, (void) 0);
+}
+
+static void
+read_next(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardCopyPosition, shard_copy_get_position, shard_copy_put_position, reader, out,
+			 look_at(record.after, record.after_len));
+}
+
+static void
+read_held(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardCopyHeld, shard_copy_get_held, shard_copy_put_held, reader, out,
+			 (look_at(record.entity, record.entity_len),
+			  look_at(record.payload, record.payload_len),
+			  look_at(record.error, record.error_len)));
+}
+
+static void
+read_ordered(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardCopyOrdered, shard_copy_get_ordered, shard_copy_put_ordered, reader, out,
+			 look_at(record.entity, record.entity_len));
+}
+
+static void
+read_copy_marks(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardStamp, shard_copy_get_mark, shard_copy_put_mark, reader, out, (void) 0);
+}
+
+/* Fields of state rows have one form, too. */
+static void
+read_fields(ShardReader *reader, StringInfo out)
+{
+	const char *from = reader->at;
+	const char *bytes;
+	int length;
+
+	while (shard_copy_get_field(reader, &bytes, &length))
+	{
+		look_at(bytes, length);
+		shard_copy_put_field(out, bytes, length);
+		check_same(out, from, reader->at);
+		from = reader->at;
+	}
+	FUZZ_CHECK(reader->failed || reader->at == reader->end);
+}
+
+/* Rows of a shard, as what their part says. Their checksum is right seldom enough by chance. */
+static void
+read_chunks(ShardReader *reader, StringInfo out)
+{
+	static void (*const parts[SHARD_COPY_PARTS])(ShardReader *,
+												 StringInfo) = {NULL, read_fields, read_held,
+																read_copy_marks, read_ordered};
+	const char *from = reader->at;
+	ShardCopyChunk chunk;
+
+	while (shard_copy_get_chunk(reader, &chunk))
+	{
+		ShardReader rows = {chunk.rows, chunk.rows + chunk.rows_len, false};
+
+		shard_copy_put_chunk(out, &chunk);
+		check_same(out, from, reader->at);
+		from = reader->at;
+		parts[chunk.part](&rows, out);
+	}
+	FUZZ_CHECK(reader->failed || reader->at == reader->end);
+}
+
 /* A whole call or answer: its header, and each section as what its kind says. */
 static void
 read_call(ShardReader *reader, StringInfo out)
@@ -166,6 +263,18 @@ read_call(ShardReader *reader, StringInfo out)
 			case SHARD_SECTION_POSITION:
 				read_positions(&section, out);
 				break;
+			case SHARD_SECTION_COLUMNS:
+				read_columns(&section, out);
+				break;
+			case SHARD_SECTION_COUNTS:
+				read_counts(&section, out);
+				break;
+			case SHARD_SECTION_CHUNK:
+				read_chunks(&section, out);
+				break;
+			case SHARD_SECTION_NEXT:
+				read_next(&section, out);
+				break;
 			default:
 				break;
 		}
@@ -175,10 +284,11 @@ read_call(ShardReader *reader, StringInfo out)
 int
 LLVMFuzzerTestOneInput(const uint8 *data, size_t size)
 {
-	static void (*const readers[])(ShardReader *,
-								   StringInfo) = {read_call,	read_parcels,  read_facts,
-												  read_done,	read_received, read_positions,
-												  read_streams, read_ask,	   read_answer};
+	static void (*const readers[])(ShardReader *, StringInfo) = {
+		read_call,		read_parcels, read_facts,	   read_done,	read_received,
+		read_positions, read_streams, read_ask,		   read_answer, read_export,
+		read_import,	read_columns, read_counts,	   read_chunks, read_next,
+		read_held,		read_ordered, read_copy_marks, read_fields};
 	ShardReader reader;
 	StringInfoData out;
 

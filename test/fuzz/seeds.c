@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "core/control.h"
+#include "core/copy.h"
 #include "core/packet.h"
 
 static const char *folder;
@@ -254,6 +255,72 @@ write_parts(void)
 		pfree(out[i].data);
 }
 
+/* The parts of what copies shards, behind their bytes, and an answer that has them all. */
+static void
+write_copy(void)
+{
+	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION, .from = 1, .to = 2};
+	ShardExportCall export = {SHARD_COPY_ROWS, {1, 2, 3, 4}, "t", 1, 1000, {1, "e", 1}};
+	ShardImportCall import = {SHARD_COPY_ROWS, {1, 2, 3, 4}, 1, 5};
+	ShardCopyColumn column = {"state", 5, "jsonb", 5, 0};
+	ShardCopyCount count = {SHARD_COPY_STATE, 2};
+	ShardCopyPosition next = {SHARD_COPY_STASH, "e", 1};
+	ShardCopyOrdered ordered = {"e", 1, 1, 2, 0, 0};
+	ShardStamp mark = {SHARD_PREFIX_NODE, 1, 2, 3};
+	ShardCopyHeld held = {.entity = "e", .entity_len = 1, .kind = SHARD_KIND_TELL, .mid_node = 1};
+	StringInfoData out[10];
+	StringInfoData answer;
+
+	held.stamp = mark;
+	held.payload = "{}";
+	held.payload_len = 2;
+	held.has_next = true;
+	held.sqlstate = "22012";
+	held.sqlstate_len = 5;
+	held.error = "no";
+	held.error_len = 2;
+	for (int i = 0; i < (int) lengthof(out); i++)
+	{
+		initStringInfo(&out[i]);
+		appendStringInfoChar(&out[i], (char) (9 + i));
+	}
+	shard_copy_put_export(&out[0], &export);
+	shard_copy_put_import(&out[1], &import);
+	shard_copy_put_column(&out[2], &column);
+	shard_copy_put_count(&out[3], &count);
+	shard_copy_put_position(&out[5], &next);
+	shard_copy_put_held(&out[6], &held);
+	shard_copy_put_ordered(&out[7], &ordered);
+	shard_copy_put_mark(&out[8], &mark);
+	shard_copy_put_field(&out[9], "x", 1);
+	shard_copy_put_field(&out[9], NULL, 0);
+
+	initStringInfo(&answer);
+	appendStringInfoChar(&answer, '\0');
+	shard_packet_put_header(&answer, &header);
+	shard_packet_put_section(&answer, SHARD_SECTION_COLUMNS, 1, out[2].data + 1, out[2].len - 1);
+	shard_packet_put_section(&answer, SHARD_SECTION_COUNTS, 1, out[3].data + 1, out[3].len - 1);
+	for (int part = SHARD_COPY_STATE; part < SHARD_COPY_PARTS; part++)
+	{
+		static const int rows_of[SHARD_COPY_PARTS] = {0, 9, 6, 8, 7};
+		const StringInfoData *rows = &out[rows_of[part]];
+		ShardCopyChunk chunk = {part, 1, rows->data + 1, rows->len - 1};
+		int begin = out[4].len;
+
+		shard_copy_put_chunk(&out[4], &chunk);
+		shard_packet_put_section(&answer, SHARD_SECTION_CHUNK, 1, out[4].data + begin,
+								 out[4].len - begin);
+	}
+	shard_packet_put_section(&answer, SHARD_SECTION_NEXT, 1, out[5].data + 1, out[5].len - 1);
+	save("packet", "copy", 0, &answer);
+	for (int i = 0; i < (int) lengthof(out); i++)
+	{
+		save("packet", "part", 9 + i, &out[i]);
+		pfree(out[i].data);
+	}
+	pfree(answer.data);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -266,5 +333,6 @@ main(int argc, char **argv)
 	write_control();
 	write_join();
 	write_parts();
+	write_copy();
 	return 0;
 }
