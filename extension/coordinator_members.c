@@ -127,9 +127,8 @@ follow_coordinator(void)
 
 	if (now == coordinator)
 		return;
-	if (now != 0 && now == shard_node_id(shard_coordinator.node))
-		ereport(LOG, (errmsg("shard: this node, %d, is the coordinator", now)));
-	else if (now != 0)
+	/* Of itself a node says so when it takes office. */
+	if (now != 0 && now != shard_node_id(shard_coordinator.node))
 		ereport(LOG, (errmsg("shard: node %d is the coordinator", now)));
 	coordinator = now;
 }

@@ -355,6 +355,7 @@ take_settings(const ShardRoster *roster, const RosterClaim *claim, ShardMemberRe
 	record->app_version = said.app_version;
 	record->features = said.features;
 	record->protocol_version = said.protocol_version;
+	record->identity_lease = said.identity_lease;
 	record->n_roles = said.n_roles;
 	memcpy(record->roles, said.roles, sizeof(record->roles));
 }
