@@ -92,3 +92,13 @@ CREATE FUNCTION @extschema@.shard_rebalance(type_name text DEFAULT NULL) RETURNS
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_rebalance';
 REVOKE ALL ON FUNCTION @extschema@.shard_rebalance(text) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_rebalance(text) IS 'has shards rebalanced now; the number of moves that begin';
+
+/*
+ * This database forgets its cluster: with shard.enabled = off. Entities keep their states, messages that
+ * wait are handled by the new node; what is for other members is lost, and that needs force. With names:
+ * only the homes of these types are forgotten, on a node that was always alone.
+ */
+CREATE FUNCTION @extschema@.shard_reset_cluster_data(type_names text[] DEFAULT NULL, force boolean DEFAULT false) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_reset';
+REVOKE ALL ON FUNCTION @extschema@.shard_reset_cluster_data(text[], boolean) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_reset_cluster_data(text[], boolean) IS 'makes this database a node of a cluster of its own, with its entities, while no workers run';
