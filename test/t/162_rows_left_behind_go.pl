@@ -1,0 +1,75 @@
+# What is left at the old home of a shard is deleted whatever its users do: triggers and foreign keys that
+# forbid it, rows and tables that somebody holds, a worker that starts anew meanwhile. Nobody's messages
+# wait for it.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(2, conf => 'shard.rebalance_interval = 0');
+$cluster->start_counter;
+my ($one, $two) = $cluster->nodes;
+my @here = grep { $one->get($_); $cluster->home_of('counter', $_) == 1 } 0 .. 11;
+my ($first, $second, $third) = @here;
+$one->add($_, 1) for map { $_, $_ + 12, $_ + 24 } $first, $second, $third;
+$cluster->drain;
+
+sub left { my ($shard) = @_; return "SELECT count(*) FROM shard_entity.counter WHERE shard = $shard" }
+my $own = sub { my ($shard) = @_; return "SELECT coalesce(max(state), 'none') FROM shard.own WHERE shard = $shard" };
+
+# A user's trigger and a user's foreign key.
+$one->sql(q{
+CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'never'; END $$;
+CREATE TRIGGER never BEFORE DELETE ON shard_entity.counter FOR EACH ROW EXECUTE FUNCTION never();
+CREATE TRIGGER never_ever BEFORE DELETE ON shard_entity.counter FOR EACH ROW EXECUTE FUNCTION never();
+ALTER TABLE shard_entity.counter ENABLE ALWAYS TRIGGER never_ever;
+CREATE TABLE notes (shard int, entity_id text, note text, FOREIGN KEY (shard, entity_id) REFERENCES shard_entity.counter);
+INSERT INTO notes SELECT shard, entity_id, 'mine' FROM shard_entity.counter;
+});
+$cluster->move('counter', $first, 2);
+$cluster->wait_home('counter', $first, 2);
+$one->wait_value(left($first), 0, 'rows to go that a trigger and a foreign key keep');
+$one->wait_value($own->($first), 'none', 'and the ownership row after them');
+is($one->sql('SELECT count(*) FROM notes'), 9, "the user's own rows are not touched");
+
+# A row that somebody holds: the others go, it waits; messages do not.
+my $holder = $one->session;
+$holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$second' FOR UPDATE");
+$cluster->move('counter', $second, 2);
+$cluster->wait_home('counter', $second, 2);
+$one->wait_value(left($second), 1, 'all rows to go but the one that somebody holds');
+is($one->sql($own->($second)), 'sealed', 'the shard is not forgotten');
+is($one->get($third), '1 from node1', 'other shards go on');
+is($one->get($second), '1 from node2', 'and the shard itself, at its new home');
+is($one->sql('SELECT count(*) FROM shard_region_state WHERE shard = ' . $second), 0, 'nothing of it is in memory');
+pg_terminate($one);
+is($one->get($third), '1 from node1', 'a new worker is there');
+is($one->sql(left($second)), 1, 'the row is still held');
+$holder->query('COMMIT');
+$one->wait_value(left($second), 0, 'the row to go when nobody holds it');
+$one->wait_value($own->($second), 'none', 'and the ownership row');
+
+# A new home that is written off: the shard begins anew where rows of it are left.
+$holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$third' FOR UPDATE");
+$cluster->move('counter', $third, 2);
+$cluster->wait_home('counter', $third, 2);
+$one->wait_value(left($third), 1, 'all rows to go but one');
+$two->server->crash;
+$one->eventually('SELECT shard_write_off(2)');
+$holder->query('COMMIT');
+is($one->get($third), '0 from node1', 'a shard whose state is lost begins empty, trigger or not');
+is($one->sql(left($third)), 0, 'and nothing is left of what it was here before');
+$one->server->log_is_clean(@ShardNodes::link_troubles, qr/which begins anew/);
+done_testing();
+
+# Ends all region workers of a node; others start.
+sub pg_terminate
+{
+	my ($node) = @_;
+	my $before = join ' ', $node->workers;
+	$node->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'shard region'");
+	$node->wait_until("SELECT count(*) FILTER (WHERE pid IN (0)) = 0 AND count(*) > 0 FROM shard_stat_workers WHERE pid <> ALL ('{" . join(',', split ' ', $before) . "}')", 'other region workers');
+	return;
+}
