@@ -147,6 +147,10 @@ delete_states(Oid table, int shard)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_state_purge(&purge, table, shard, PG_INT64_MAX);
 	PopActiveSnapshot();
+
+	/* so that what follows in the turn finds no state, instead of a row that it may not touch */
+	CommandCounterIncrement();
+	UpdateActiveSnapshotCommandId();
 	if (purge.left)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						errmsg("could not delete the states of shard %d, which begins anew", shard),
