@@ -1,6 +1,6 @@
 # Three nodes take events of games, as the consumers of a group take the partitions of a stream: each partition
 # comes in at one of them, and now and then at another one, which goes on where the last one stopped and waits for
-# nobody. Shards move meanwhile, and one node after the other stands still for a while. Each game is judged by one
+# nobody. Shards move meanwhile, and of one node after the other the workers stand still, into the next round. Each game is judged by one
 # entity with all events, in order: its home puts them in order by their numbers.
 #
 # Built with the mutant ORDER_IGNORED it has to find that they are not.
@@ -46,10 +46,13 @@ sub move_between
 }
 
 my $moves = 0;
+my @frozen;
 for my $round (0 .. $rounds - 1)
 {
-	my ($sleeper, @others) = @nodes[ map { ($round + $_) % 3 } 0 .. 2 ];
-	my @frozen = $sleeper->workers('%region%');
+	# Who takes over the sleeper's partitions in the next round is awake then; the sleeper is not yet.
+	my ($sleeper, $awake, $last) = @nodes[ map { $_ - $round % 3 } 2, 1, 0 ];
+	my @before = @frozen;
+	@frozen = $sleeper->workers('%region%');
 	kill 'STOP', @frozen;
 	for my $node (@nodes)
 	{
@@ -62,10 +65,11 @@ for my $round (0 .. $rounds - 1)
 		$sessions[ $node->n - 1 ]->send($sql);
 	}
 	$_->receive for @sessions;
-	# The next round may begin before this one's events have left the sleeper.
-	$moves += move_between(@others) if $round > 0;
-	kill 'CONT', @frozen;
+	$awake->wait_until(q{SELECT NOT EXISTS (SELECT FROM shard_inbox WHERE place = 'inbox')}, 'its events to leave') if $round > 0;
+	kill 'CONT', @before;
+	$moves += move_between($awake, $last) if $round > 0;
 }
+kill 'CONT', @frozen;
 note("moves: $moves");
 $cluster->drain;
 $cluster->wait_settled;
