@@ -86,6 +86,7 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided)
 	forget_regions(homes);
 	homes->n_nodes = 0;
 	homes->n_closed = 0;
+	homes->n_pin_notes = 0;
 	homes->next_pins = 0;
 	/* Quick ends of regions are heard of before anything is placed. */
 	homes->next_host = now + SHARD_RESEND_INTERVAL;

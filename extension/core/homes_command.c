@@ -219,6 +219,20 @@ shard_homes_note_who(ShardHomes *homes, int32 node, const char *who)
 	strlcpy(shard_homes_node(homes, node)->who, who ? who : "", HOMES_WHO);
 }
 
+/* Remember who wants a pin, until it is decided. */
+static void
+note_pin(ShardHomes *homes, ShardShardKey key, const char *who)
+{
+	HomesPinNote *note;
+
+	if (homes->n_pin_notes == HOMES_MAX_PIN_NOTES)
+		memmove(&homes->pin_notes[0], &homes->pin_notes[1],
+				--homes->n_pin_notes * sizeof(HomesPinNote));
+	note = &homes->pin_notes[homes->n_pin_notes++];
+	note->key = key;
+	strlcpy(note->who, who ? who : "", sizeof(note->who));
+}
+
 /* See homes.h. */
 bool
 shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 node,
@@ -250,9 +264,7 @@ shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 
 	*why = "another change of the pin is being decided; try again";
 	if (!shard_proposer_propose(proposer, &change, 1))
 		return false;
-	if (who && who[0] != '\0')
-		shard_action_log(out, 15 /* LOG */, "shard %d of type %d is pinned to node %d by %s", shard,
-						 type_id, node, who);
+	note_pin(homes, (ShardShardKey){type_id, shard}, who);
 	return true;
 }
 

@@ -329,6 +329,9 @@ prepare(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer
 {
 	const char *why;
 
+#ifdef SHARD_MUTANT_MOVE_UNPREPARED
+	shard->prepared = true;
+#endif
 	if (shard->prepared)
 		propose_begin(homes, now, shard, proposer, roster);
 	else if (now >= shard->deadline)

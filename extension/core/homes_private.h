@@ -17,6 +17,9 @@
  */
 #define HOMES_MOVES_AT_ONCE 4
 
+/* Pins of which it is remembered who wants them, until they are decided. */
+#define HOMES_MAX_PIN_NOTES 64
+
 /* An operator, as people see him. */
 #define HOMES_WHO 64
 
@@ -73,6 +76,13 @@ typedef struct HomesShard
 	int64 not_before; /* no move begins by itself before that: the last one failed */
 	int64 pause;	  /* that long ago */
 } HomesShard;
+
+/* Who wants a pin that is being decided. */
+typedef struct HomesPinNote
+{
+	ShardShardKey key;
+	char who[HOMES_WHO];
+} HomesPinNote;
 
 /* A command that waits for its end. */
 typedef struct HomesWaiter
@@ -158,6 +168,8 @@ struct ShardHomes
 	ShardShardKey *moves; /* and which */
 	bool urgent;		  /* one of them has something to send */
 	int64 told_n;		  /* decisions up to this were told by others */
+	int n_pin_notes;
+	HomesPinNote pin_notes[HOMES_MAX_PIN_NOTES]; /* the last of them */
 	int n_waiters;
 	HomesWaiter *waiters;
 	int n_answers;

@@ -265,6 +265,9 @@ plane_action(Plane *plane, const ShardAction *action)
 			if (plane->handles)
 				stop(plane, &action->shard);
 			break;
+		case SHARD_ACTION_PREPARE_IMPORT:
+			repeat(plane, SHARD_EVENT_IMPORT_READY, &action->shard);
+			break;
 		case SHARD_ACTION_IMPORT_SHARD:
 			if (plane->handles)
 				import(plane, &action->shard);

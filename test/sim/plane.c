@@ -167,6 +167,7 @@ forget_memory(Plane *plane)
 	plane->n_peers = 0;
 	plane->flush_at = 0;
 	plane->n_facts = 0;
+	plane->n_notices = 0;
 	plane->n_releases = 0;
 	plane->n_reloads = 0;
 	plane->exclusive = 0;
@@ -448,6 +449,7 @@ plane_learn(Plane *plane, const FactItem *fact)
 	}
 	plane->facts[plane->n_facts] = *fact;
 	plane->facts[plane->n_facts].taken = false;
+	plane->facts[plane->n_facts].seq = plane->seq;
 	plane->n_facts++;
 	plane_poke(plane);
 }
@@ -531,8 +533,11 @@ plane_action(Plane *plane, const ShardAction *action)
 			confirm_start(plane, action->entry);
 			break;
 		case SHARD_ACTION_STOP_SHARD:
-			/* Now and then an entity does not come to its end, and the stop is forced. */
-			plane_operation(plane, plane_percent(plane, 15) ? OP_FORCE : OP_STOP, &action->shard);
+			/* A worker that does not come to its end is terminated; the next one is asked again. */
+			if (plane_percent(plane, 10))
+				plane_kill_worker(plane,
+								  plane_lane(plane, action->shard.type_id, action->shard.shard));
+			plane_operation(plane, OP_STOP, &action->shard);
 			break;
 		case SHARD_ACTION_PREPARE_IMPORT:
 			/* Now and then the tables do not fit, or nobody answers. */
@@ -596,6 +601,20 @@ plane_reload(Plane *plane, int32 type_id, int32 shard)
 	plane->reloads[plane->n_reloads].lanes = 1u << lane;
 	plane->n_reloads++;
 	plane_poke(plane);
+}
+
+/* The worker of a lane dies; another one will take its lanes. */
+void
+plane_kill_worker(Plane *plane, int lane)
+{
+	int owner = plane->owner[lane];
+
+	if (owner < 0)
+		return;
+	plane_note(plane, "worker %d is terminated", owner);
+	if (plane->workers[owner].phase != TURN_NONE)
+		turn_abort(&plane->workers[owner]);
+	turn_stop_worker(&plane->workers[owner]);
 }
 
 /* Is a turn of that lane open? Whoever takes the turn lock exclusively waits for it (W3). */
@@ -780,30 +799,11 @@ lanes_free(const Plane *plane, uint32 lanes)
 	return true;
 }
 
-/* The first operation that a worker is to carry out. */
-static Operation *
-stop_operation(const Worker *worker)
-{
-	Plane *plane = worker->plane;
-
-	for (int i = 0; i < plane->n_operations; i++)
-	{
-		Operation *operation = &plane->operations[i];
-
-		if (operation->kind == OP_STOP &&
-			(worker->lanes &
-			 (1u << plane_lane(plane, operation->ref.type_id, operation->ref.shard))))
-			return operation;
-	}
-	return NULL;
-}
-
-/* One step: changes of the lanes first, then stops, turns, pushes, tidying up. False: nothing to do. */
+/* One step: changes of the lanes first, then turns, pushes, tidying up. False: nothing to do. */
 static bool
 worker_step(Worker *worker)
 {
 	Plane *plane = worker->plane;
-	Operation *operation;
 	uint32 wanted;
 
 	if (worker->phase != TURN_NONE)
@@ -829,9 +829,6 @@ worker_step(Worker *worker)
 		worker->wake_at = PG_INT64_MAX;
 		return false;
 	}
-	operation = stop_operation(worker);
-	if (operation != NULL && turn_stop_shard(worker, operation))
-		return true;
 	if (turn_due(worker))
 	{
 		turn_step(worker);

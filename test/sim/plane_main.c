@@ -62,6 +62,7 @@ typedef struct Home
 	MoveStep step;
 	int64 deadline;
 	int64 command_at;
+	int32 again; /* moves there once more as soon as it can; 0: nowhere */
 } Home;
 
 typedef struct World World;
@@ -80,6 +81,7 @@ typedef struct Node
 	bool cut; /* hears no facts */
 	bool isolated;
 	int64 frozen[PLANE_PROCESSES];
+	int64 traps_until; /* until then its workers freeze in the middle of turns */
 	int64 known_n[TYPES * SHARDS];
 	ShardHomeRecord known[TYPES * SHARDS];
 	int64 sync_at;
@@ -306,13 +308,14 @@ allocate(World *world, int i)
 }
 
 static void
-begin_move(World *world, int i)
+begin_move(World *world, int i, int32 to)
 {
 	Home *home = &world->homes[i];
-	int32 to = draw_target(world, home->home.nodes[0]);
 
-	if (!home->known || !home->started || home->step != MOVE_NONE || to == 0)
+	if (!home->known || !home->started || home->step != MOVE_NONE || to == 0 ||
+		to == home->home.nodes[0])
 		return;
+	home->again = 0;
 	home->home.phase = SHARD_HOME_MOVING;
 	home->home.to = to;
 	home->home.move_id = ++world->moves;
@@ -334,6 +337,26 @@ end_move(World *world, int i, int32 node)
 	home->home.to = 0;
 	home->home.epoch++;
 	decide(world, i);
+}
+
+/*
+ * A move is given up although its target has all, and begins anew soon after that: the workers of the
+ * target may have read nothing in between, or stand in the middle of it.
+ */
+static void
+abort_staged(World *world, int i)
+{
+	Home *home = &world->homes[i];
+	Node *target = node_of(world, home->home.to);
+
+	home->again = home->home.to;
+	end_move(world, i, home->home.nodes[0]);
+	if (target == NULL || percent(world, 30))
+		return;
+	if (percent(world, 50))
+		target->traps_until = world->now + 1000 * MS;
+	for (int p = 0; p < PLANE_WORKERS && target->traps_until <= world->now; p++)
+		target->frozen[p] = world->now + 2000 * MS;
 }
 
 static void
@@ -368,12 +391,17 @@ drive_moves(World *world)
 		Home *home = &world->homes[i];
 		int32 owner = home->home.nodes[0];
 
+		if (home->step == MOVE_NONE && home->again != 0)
+			begin_move(world, i, home->again);
 		if (home->step == MOVE_NONE)
 			continue;
 		if (home->step == MOVE_STAGED)
 		{
 			/* Now and then something comes between. */
-			end_move(world, i, world->chaos && percent(world, 10) ? owner : home->home.to);
+			if (world->chaos && percent(world, 15))
+				abort_staged(world, i);
+			else
+				end_move(world, i, home->home.to);
 			continue;
 		}
 		if (world->now > home->deadline)
@@ -730,7 +758,11 @@ fault_step(World *world)
 	else if (what < 360)
 		node->isolated = !node->isolated;
 	else if (what < 800)
-		begin_move(world, (int) draw(world, TYPES * SHARDS));
+	{
+		int i = (int) draw(world, TYPES * SHARDS);
+
+		begin_move(world, i, draw_target(world, world->homes[i].home.nodes[0]));
+	}
 	else if (what < 830 && world->with_restore && !world->special_done)
 	{
 		if (node->backup == NULL && world->now < CHAOS / 2)
@@ -776,18 +808,23 @@ process_step(World *world)
 		uint32 ready;
 		int candidates[PLANE_PROCESSES];
 		int n = 0;
+		int p;
 
 		if (node->gone || !plane_running(node->plane))
 			continue;
 		ready = plane_ready(node->plane);
-		for (int p = 0; p < PLANE_PROCESSES; p++)
+		for (p = 0; p < PLANE_PROCESSES; p++)
 		{
 			if ((ready & (1u << p)) && node->frozen[p] <= world->now)
 				candidates[n++] = p;
 		}
 		if (n == 0)
 			continue;
-		plane_step(node->plane, candidates[draw(world, n)]);
+		p = candidates[draw(world, n)];
+		plane_step(node->plane, p);
+		if (world->now < node->traps_until && p < PLANE_WORKERS && plane_midway(node->plane, p) &&
+			percent(world, 30))
+			node->frozen[p] = world->now + 2000 * MS;
 		return true;
 	}
 	return false;
@@ -829,6 +866,7 @@ heal(World *world)
 			continue;
 		store_set_full(node->store, false);
 		memset(node->frozen, 0, sizeof(node->frozen));
+		node->traps_until = 0;
 		plane_settings(node->plane)->no_tells_from_now = true;
 		for (int i = 0; i < PLANE_SESSIONS; i++)
 			plane_commit(node->plane, i);

@@ -1,9 +1,10 @@
 /*
  * plane_move.c
- *		The keeper: seals, imports, delayed deletes, rotation of the log (M2-M7, H7).
+ *		The keeper: imports, delayed deletes, rotation of the log (M4, M7, H7).
  *
- * All of it is done by other processes than the worker of the lane, so each takes the turn lock
- * exclusively: it waits until no turn of the lane is open (W3).
+ * An import is another process than the worker of the lane: it takes the turn lock exclusively, so it
+ * waits until no turn of the lane is open (W3), and it tells the worker by a row of the log, which is
+ * there before anything that follows from it. Deletes are the worker's own, between two turns.
  */
 #include "plane_private.h"
 
@@ -65,26 +66,24 @@ move_discard(StoreTransaction *tx, Store *store, int64 shard_key)
 	return delete_rows(tx, store, shard_key, PG_INT32_MAX, &left);
 }
 
-/* The committed marks of a shard become its base. False: its worker is not there. */
+/* The lane's worker meets it in the log, before anything that is appended from now on. */
 static bool
-write_marks(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref)
+append_own(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref)
 {
-	int owner = plane->owner[plane_lane(plane, ref->type_id, ref->shard)];
-	const ShardRoute *route;
+	PlaneRow row = {.kind = ROW_OWN};
 
-	if (owner < 0)
+#ifdef SHARD_MUTANT_OWN_ROW_MISSING
+	return true;
+#endif
+	row.item.type_id = ref->type_id;
+	row.item.shard = ref->shard;
+	row.item.epoch = SHARD_NO_EPOCH;
+	if (!plane_append(plane, tx, &row))
 		return false;
-	route = shard_route_known(plane->workers[owner].routes, ref->type_id, ref->shard);
-	for (int i = 0; route != NULL && i < route->marks.n_marks; i++)
-	{
-		const ShardMark *mark = &route->marks.marks[i];
-
-		if (mark->committed > 0)
-			store_put(tx, T_BASE,
-					  KEY(SHARD_KEY(ref->type_id, ref->shard), mark->stamp.kind, mark->stamp.a,
-						  mark->stamp.b),
-					  &mark->committed);
-	}
+	if (plane->n_notices == MAX_NOTICES)
+		memmove(&plane->notices[0], &plane->notices[1],
+				--plane->n_notices * sizeof(plane->notices[0]));
+	plane->notices[plane->n_notices++] = (OwnNotice){ref->type_id, ref->shard, plane->seq};
 	return true;
 }
 
@@ -101,7 +100,6 @@ commit_own(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref, const S
 		store_put(tx, T_OWN, KEY(ref->type_id, ref->shard), after);
 	lsn = store_commit(tx);
 	plane_own_changed(plane, ref->type_id, ref->shard, before, after, 0);
-	plane_reload(plane, ref->type_id, ref->shard);
 	return lsn;
 }
 
@@ -111,59 +109,6 @@ release_ref(Plane *plane, ReleaseKind kind, const ShardShardRef *ref, int64 lsn)
 	Release release = {.kind = kind, .ref = *ref, .lsn = lsn};
 
 	plane_release_at(plane, &release);
-}
-
-static void
-seal(Plane *plane, Operation *operation)
-{
-	ShardOwn before = read_own(plane, &operation->ref);
-	ShardOwn own = before;
-	StoreTransaction *tx;
-
-	operation->kind = OP_NONE;
-	if (own.epoch != operation->ref.epoch || own.move_id != operation->ref.move_id ||
-		!shard_handoff_step(&own, SHARD_HOME_SEAL, own.epoch, own.move_id))
-		return;
-	tx = store_begin(plane->store);
-#ifdef SHARD_MUTANT_MARKS_AT_SEAL
-	write_marks(plane, tx, &operation->ref);
-#endif
-	release_ref(plane, R_STOPPED, &operation->ref,
-				commit_own(plane, tx, &operation->ref, &before, &own));
-}
-
-/* Stop and seal at once, without the worker: what it has committed counts. */
-static void
-force(Plane *plane, Operation *operation)
-{
-	ShardOwn before = read_own(plane, &operation->ref);
-	ShardOwn own = before;
-	RouteRow route = read_route(plane, &operation->ref);
-	ShardHandoffAnswer answer = shard_handoff_stop(&own, route.epoch, &operation->ref);
-	StoreTransaction *tx;
-
-	if (answer != SHARD_HANDOFF_DO)
-	{
-		operation->kind = OP_NONE;
-		if (answer == SHARD_HANDOFF_DONE)
-			release_ref(plane, R_STOPPED, &operation->ref, store_last_lsn(plane->store));
-		return;
-	}
-	tx = store_begin(plane->store);
-	if (own.state == SHARD_HOME_ACTIVE)
-	{
-		if (!write_marks(plane, tx, &operation->ref))
-		{
-			store_abort(tx);
-			operation->not_before = plane_now(plane) + 50 * MS;
-			return;
-		}
-		shard_handoff_step(&own, SHARD_HOME_STOP, own.epoch, operation->ref.move_id);
-	}
-	shard_handoff_step(&own, SHARD_HOME_SEAL, own.epoch, own.move_id);
-	operation->kind = OP_NONE;
-	release_ref(plane, R_STOPPED, &operation->ref,
-				commit_own(plane, tx, &operation->ref, &before, &own));
 }
 
 /* ---- the new home's side ---------------------------------------------------------------------- */
@@ -251,7 +196,8 @@ import(Plane *plane, Operation *operation)
 		return;
 	}
 	tx = store_begin(plane->store);
-	if (!insert_copy(plane, tx, operation->copy, SHARD_KEY(ref.type_id, ref.shard)))
+	if (!insert_copy(plane, tx, operation->copy, SHARD_KEY(ref.type_id, ref.shard)) ||
+		!append_own(plane, tx, &ref))
 	{
 		store_abort(tx);
 		operation->not_before = plane_now(plane) + 100 * MS;
@@ -259,6 +205,7 @@ import(Plane *plane, Operation *operation)
 	}
 	shard_handoff_step(&own, SHARD_HOME_IMPORT, ref.epoch, ref.move_id);
 	release_ref(plane, R_STAGED, &ref, commit_own(plane, tx, &ref, &before, &own));
+	plane_poke(plane);
 	end_import(plane, operation, false);
 }
 
@@ -394,7 +341,10 @@ delete_shard(Plane *plane, Operation *operation)
 	}
 	operation->kind = OP_NONE;
 	if (shard_handoff_step(&own, SHARD_HOME_DELETED, own.epoch, own.move_id))
+	{
 		commit_own(plane, tx, &ref, &before, &own);
+		plane_reload(plane, ref.type_id, ref.shard);
+	}
 	else
 		store_commit(tx);
 }
@@ -464,7 +414,8 @@ due_operation(Plane *plane, int64 now)
 	{
 		Operation *operation = &plane->operations[i];
 
-		if (operation->kind == OP_NONE || operation->kind == OP_STOP || operation->not_before > now)
+		if ((operation->kind != OP_IMPORT && operation->kind != OP_DELETE) ||
+			operation->not_before > now)
 			continue;
 		if (operation->kind == OP_IMPORT && operation->copy == NULL)
 			return operation;
@@ -512,12 +463,6 @@ move_step(Plane *plane)
 	}
 	switch (operation->kind)
 	{
-		case OP_SEAL:
-			seal(plane, operation);
-			break;
-		case OP_FORCE:
-			force(plane, operation);
-			break;
 		case OP_IMPORT:
 			import(plane, operation);
 			break;
@@ -540,7 +485,7 @@ move_wake(Plane *plane)
 	{
 		const Operation *operation = &plane->operations[i];
 
-		if (operation->kind != OP_NONE && operation->kind != OP_STOP)
+		if (operation->kind != OP_NONE)
 			wake = Min(wake, Max(operation->not_before, now + 10 * MS));
 	}
 	for (int i = 0; i < plane->n_peers; i++)

@@ -47,7 +47,8 @@ typedef enum RowKind
 	ROW_FACT,
 	ROW_FLOOR,
 	ROW_VOID,
-	ROW_MARK /* a mark saved before rotation */
+	ROW_MARK, /* a mark saved before rotation */
+	ROW_OWN	  /* another process changed the shard's ownership row: read it again */
 } RowKind;
 
 /* A row of the inbox, an outbox, or held. item.body is not used. */
@@ -147,6 +148,7 @@ typedef struct FactItem
 	int32 shard;
 	int64 n;
 	ShardHomeRecord home;
+	int64 seq;	/* where it is in the log: it is met there */
 	bool taken; /* by a running turn */
 } FactItem;
 
@@ -359,9 +361,10 @@ typedef struct Session
 typedef enum OperationKind
 {
 	OP_NONE = 0,
-	OP_STOP,   /* worker: stopping; next: SEAL */
-	OP_FORCE,  /* keeper: stopping and sealed at once; ends */
-	OP_SEAL,   /* keeper; ends */
+	OP_STOP, /* worker: stopping; next: SEAL, TELL, OVER */
+	OP_SEAL, /* worker, in a later turn: sealed; next: TELL, OVER */
+	OP_TELL, /* that it is sealed */
+	OP_OVER,
 	OP_IMPORT, /* keeper: asks the old home, then copies; ends */
 	OP_DELETE  /* keeper; ends */
 } OperationKind;
@@ -369,6 +372,7 @@ typedef enum OperationKind
 typedef struct Operation
 {
 	OperationKind kind;
+	OperationKind next; /* by the running turn, when it commits */
 	ShardShardRef ref;
 	int32 node;
 	int64 not_before;
@@ -379,6 +383,16 @@ typedef struct Operation
 } Operation;
 
 #define MAX_OPERATIONS 64
+
+/* A row of the log that says that a shard's ownership row is to be read again. */
+typedef struct OwnNotice
+{
+	int32 type_id;
+	int32 shard;
+	int64 seq;
+} OwnNotice;
+
+#define MAX_NOTICES 256
 
 typedef struct PendingNote
 {
@@ -442,6 +456,8 @@ struct Plane
 	int n_facts;
 	int fact_space;
 	FactItem *facts;
+	int n_notices; /* the last of them */
+	OwnNotice notices[MAX_NOTICES];
 	int n_releases;
 	int release_space;
 	Release *releases;
@@ -478,6 +494,7 @@ extern void plane_let_go(Plane *plane);
 extern void plane_reload(Plane *plane, int32 type_id, int32 shard);
 extern void plane_event(Plane *plane, ShardNodeEventKind kind, const ShardShardRef *ref);
 extern void plane_learn(Plane *plane, const FactItem *fact);
+extern void plane_kill_worker(Plane *plane, int lane);
 extern bool plane_turn_runs(const Plane *plane, int lane);
 extern Operation *plane_operation(Plane *plane, OperationKind kind, const ShardShardRef *ref);
 extern void plane_own_changed(Plane *plane, int32 type_id, int32 shard, const ShardOwn *before,
@@ -489,7 +506,7 @@ extern void turn_step(Worker *worker);
 extern void turn_abort(Worker *worker);
 extern void turn_start_worker(Worker *worker);
 extern void turn_stop_worker(Worker *worker);
-extern bool turn_stop_shard(Worker *worker, Operation *operation);
+extern bool turn_has_orders(const Worker *worker);
 extern int64 turn_wake(Worker *worker);
 
 /* plane_link.c */

@@ -93,11 +93,33 @@ do_write_route(void *context, const ShardRoute *route)
 	put(worker, T_ROUTE, KEY(route->type_id, route->shard), &row);
 }
 
+/* Is the ownership row as it was read? If not, somebody else changed it: the turn reads it anew. */
+static bool
+is_still(Worker *worker, const ShardRoute *route, const ShardOwn *before)
+{
+	const ShardOwn *row =
+		store_get(worker->plane->store, worker->tx, T_OWN, KEY(route->type_id, route->shard));
+
+	if (row == NULL)
+		return before->state == SHARD_HOME_NONE;
+	return row->state == before->state && row->epoch == before->epoch &&
+		   row->move_id == before->move_id;
+}
+
 static void
 do_write_own(void *context, const ShardRoute *route, const ShardOwn *before)
 {
 	Worker *worker = context;
 
+#ifndef SHARD_MUTANT_OWN_WRITE_WITHOUT_COMPARE
+	if (!is_still(worker, route, before))
+	{
+		plane_note(worker->plane, "worker %d: shard %d/%d was changed by another process",
+				   worker->index, route->type_id, route->shard);
+		worker->failed = true;
+		return;
+	}
+#endif
 	if (route->own.state == SHARD_HOME_NONE)
 		drop(worker, T_OWN, KEY(route->type_id, route->shard));
 	else

@@ -154,6 +154,34 @@ stash_due(Worker *worker)
 	return due;
 }
 
+/*
+ * May the worker take a fact? All facts are rows of the log, behind what they follow from; of that order
+ * one thing counts here: a row that says that another process changed the shard's ownership row, which
+ * the worker has not come to yet, goes before the fact.
+ */
+static bool
+is_met(const Worker *worker, const FactItem *fact)
+{
+	const Plane *plane = worker->plane;
+	int lane = plane_lane(plane, fact->type_id, fact->shard);
+	const CursorRow *cursor;
+	int64 q;
+
+	if (!is_mine(worker, lane))
+		return false;
+	cursor = store_get(plane->store, NULL, T_CURSOR, KEY(lane));
+	q = cursor != NULL ? cursor->q : 0;
+	for (int i = 0; i < plane->n_notices; i++)
+	{
+		const OwnNotice *notice = &plane->notices[i];
+
+		if (notice->type_id == fact->type_id && notice->shard == fact->shard && notice->seq > q &&
+			notice->seq <= fact->seq)
+			return false;
+	}
+	return true;
+}
+
 bool
 turn_due(Worker *worker)
 {
@@ -163,11 +191,11 @@ turn_due(Worker *worker)
 	if ((plane->exclusive & worker->lanes) != 0 || now < worker->not_before ||
 		store_full(plane->store) || lease_is_missing(worker))
 		return false;
-	if (worker->more || plane->seq > worker->seen)
+	if (worker->more || plane->seq > worker->seen || turn_has_orders(worker))
 		return true;
 	for (int i = 0; i < plane->n_facts; i++)
 	{
-		if (is_mine(worker, plane_lane(plane, plane->facts[i].type_id, plane->facts[i].shard)))
+		if (is_met(worker, &plane->facts[i]))
 			return true;
 	}
 	for (int i = 0; i < plane->n_reloads; i++)
@@ -351,6 +379,9 @@ process_row(Worker *worker, const PlaneRow *stored)
 		case ROW_FLOOR:
 			shard_route_floor(worker->routes, row.item.stamp);
 			break;
+		case ROW_OWN:
+			shard_route_reload(worker->routes, row.item.type_id, row.item.shard);
+			break;
 		default:
 			break;
 	}
@@ -384,7 +415,7 @@ apply_facts(Worker *worker)
 	{
 		FactItem fact = plane->facts[i];
 
-		if (!is_mine(worker, plane_lane(plane, fact.type_id, fact.shard)))
+		if (!is_met(worker, &fact))
 			continue;
 		plane->facts[i].taken = true;
 #ifndef SHARD_MUTANT_FACTS_ONE_BY_ONE
@@ -433,6 +464,99 @@ apply_reloads(Worker *worker)
 	plane->n_reloads = kept;
 }
 
+/* An order for one of the worker's shards, due now. */
+static bool
+is_order(const Worker *worker, const Operation *operation)
+{
+	const Plane *plane = worker->plane;
+
+	return (operation->kind == OP_STOP || operation->kind == OP_SEAL) &&
+		   operation->not_before <= plane_now(plane) &&
+		   is_mine(worker, plane_lane(plane, operation->ref.type_id, operation->ref.shard));
+}
+
+bool
+turn_has_orders(const Worker *worker)
+{
+	const Plane *plane = worker->plane;
+
+	for (int i = 0; i < plane->n_operations; i++)
+	{
+		if (is_order(worker, &plane->operations[i]))
+			return true;
+	}
+	return false;
+}
+
+static OperationKind
+stop_shard(Worker *worker, const ShardShardRef *ref)
+{
+	switch (shard_route_stop(worker->routes, ref))
+	{
+		case SHARD_HANDOFF_DO:
+			return OP_SEAL;
+		case SHARD_HANDOFF_DONE:
+			return OP_TELL;
+		default:
+			return OP_OVER;
+	}
+}
+
+static OperationKind
+seal_shard(Worker *worker, const ShardShardRef *ref)
+{
+	ShardRoute *route = shard_route_get(worker->routes, ref->type_id, ref->shard);
+
+	if (route->own.state != SHARD_HOME_STOPPING || route->own.epoch != ref->epoch ||
+		route->own.move_id != ref->move_id)
+		return OP_OVER;
+#ifdef SHARD_MUTANT_MARKS_AT_SEAL
+	turn_route_host.write_base(worker, route);
+#endif
+	return shard_route_step(worker->routes, route, SHARD_HOME_SEAL) ? OP_TELL : OP_OVER;
+}
+
+/* Shards that are to be stopped, and those that stop: a step of each, with what else the turn does. */
+static void
+take_orders(Worker *worker)
+{
+	Plane *plane = worker->plane;
+
+	for (int i = 0; i < plane->n_operations; i++)
+	{
+		Operation *operation = &plane->operations[i];
+
+		if (!is_order(worker, operation))
+			continue;
+		worker->fact_lost = 0;
+		operation->next = operation->kind == OP_STOP ? stop_shard(worker, &operation->ref)
+													 : seal_shard(worker, &operation->ref);
+	}
+}
+
+/* The turn with the orders ended. That a shard is sealed is told past the gate. */
+static void
+end_orders(Worker *worker, bool committed, int64 lsn)
+{
+	Plane *plane = worker->plane;
+
+	for (int i = 0; i < plane->n_operations; i++)
+	{
+		Operation *operation = &plane->operations[i];
+		Release stopped = {.kind = R_STOPPED, .ref = operation->ref, .lsn = lsn};
+
+		if (operation->next == OP_NONE ||
+			!is_mine(worker, plane_lane(plane, operation->ref.type_id, operation->ref.shard)))
+			continue;
+		if (committed && operation->next == OP_TELL)
+			plane_release_at(plane, &stopped);
+		if (committed)
+			operation->kind = operation->next == OP_SEAL ? OP_SEAL : OP_NONE;
+		operation->not_before = plane_now(plane) + plane_random(plane, 100) * MS;
+		operation->next = OP_NONE;
+	}
+}
+
 /* The tail of the log first, then who is open: a row below it is of a known sender. */
 static void
 begin_turn(Worker *worker)
@@ -453,6 +577,7 @@ begin_turn(Worker *worker)
 	read_cursors(worker);
 	shard_route_hold(worker->routes, !plane->pushes);
 	apply_facts(worker);
+	take_orders(worker);
 	worker->phase = TURN_SENDERS;
 }
 
@@ -729,6 +854,7 @@ publish_turn(Worker *worker, int64 lsn)
 	}
 	worker->n_outputs = 0;
 	end_facts(worker, true);
+	end_orders(worker, true, lsn != 0 ? lsn : store_last_lsn(plane->store));
 }
 
 /* Was an output made by a turn of a leased shard? */
@@ -864,6 +990,7 @@ turn_abort(Worker *worker)
 		}
 	}
 	end_facts(worker, false);
+	end_orders(worker, false, 0);
 	worker->more = true;
 	worker->seen = 0;
 	worker->not_before = plane_now(plane) + 50 * MS;
@@ -921,48 +1048,6 @@ turn_step(Worker *worker)
 	}
 	if (worker->phase != TURN_NONE && worker->failed)
 		turn_abort(worker);
-}
-
-/*
- * HandOff, between two turns: the worker itself holds the lock that turns need. False: nothing was
- * done, the disk is full.
- */
-bool
-turn_stop_shard(Worker *worker, Operation *operation)
-{
-	Plane *plane = worker->plane;
-	ShardHandoffAnswer answer;
-	Release stopped = {.kind = R_STOPPED, .ref = operation->ref};
-
-	if (store_full(plane->store) || plane_now(plane) < worker->not_before)
-		return false;
-	worker->n_outputs = worker->n_owned = worker->n_children = 0;
-	worker->failed = false;
-	worker->fact_lost = 0;
-	worker->tx = store_begin(plane->store);
-	apply_reloads(worker);
-	answer = shard_route_stop(worker->routes, &operation->ref);
-	if (worker->failed)
-	{
-		worker->appended = 0;
-		turn_abort(worker);
-		return true;
-	}
-	publish_turn(worker, store_commit(worker->tx));
-	worker->tx = NULL;
-	if (answer == SHARD_HANDOFF_DO)
-	{
-		operation->kind = OP_SEAL;
-		operation->not_before = plane_now(plane) + plane_random(plane, 100) * MS;
-		return true;
-	}
-	operation->kind = OP_NONE;
-	if (answer == SHARD_HANDOFF_DONE)
-	{
-		stopped.lsn = store_last_lsn(plane->store);
-		plane_release_at(plane, &stopped);
-	}
-	return true;
 }
 
 /* Was a row of the log taken in before the worker started, as far as the cursor says? */

@@ -208,6 +208,7 @@ test_pin(void)
 	command(2, SHARD_EVENT_PIN, shard, 3, 1);
 	wait_for(2, 1, 5 * SHARD_SECOND);
 	ok(ended(2, 1, true), "any node takes a pin");
+	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 1, "which is told");
 	run(10 * SHARD_SECOND);
 	is_int(node_of(shard), 3, "the shard goes there");
 	is_int(home_of(shard).reason, SHARD_HOME_REASON_PIN, "because of it");
