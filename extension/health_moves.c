@@ -123,11 +123,12 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 					 type_name, shards_wait(stranded->count), node,
 					 member->status == SHARD_MEMBER_DOWN ? "down" : "unreachable",
 					 for_how_long(report), node));
-	else if (member->status == SHARD_MEMBER_LEAVING)
-		shard_health_add(
-			health, psprintf("node %d is leaving: entity type \"%s\" still has %d shards there; "
-							 "see shard_rebalances",
-							 node, type_name, stranded->count));
+	else if (member->status == SHARD_MEMBER_LEAVING || member->evacuated)
+		shard_health_add(health,
+						 psprintf("node %d is %s: entity type \"%s\" still has %d shards there; "
+								  "see shard_rebalances",
+								  node, member->evacuated ? "being emptied" : "leaving", type_name,
+								  stranded->count));
 }
 
 static void
