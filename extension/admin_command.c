@@ -174,6 +174,7 @@ hint_for(const char *why)
 		{"asks to be admitted", "See shard_members, and the log of the coordinator's server."},
 		{"try again", NULL},
 		{"no member", "See shard_members."},
+		{"of the node", "See shard_members."},
 	};
 
 	for (int i = 0; i < (int) lengthof(hints); i++)

@@ -444,7 +444,7 @@ look_at_type(const CoordinatorCommand *command)
 					psprintf("the cluster has entity type \"%s\" with other settings",
 							 command->type_name),
 					"Members must agree on number_of_shards, hash, shard_id_extractor, role, "
-					"allocation_strategy and allocation_settings.",
+					"allocation_strategy, allocation_settings and handoff_timeout.",
 					"Start it with the settings that shard_types shows at another member, or take "
 					"another name.");
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
