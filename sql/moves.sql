@@ -5,7 +5,8 @@ CREATE EXTENSION IF NOT EXISTS shard;
 CREATE FUNCTION moves_same(text) RETURNS int IMMUTABLE LANGUAGE sql RETURN $1::int;
 CREATE FUNCTION moves_h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
 SELECT shard_start('moves', 'moves_h', 4, shard_id_extractor => 'moves_same', allocation_strategy => 'external');
-SELECT shard_tell('moves', '1', '{}'), shard_drain();
+SELECT shard_tell('moves', '1', '{}');
+SELECT shard_drain();
 
 -- What there is, and where.
 SELECT shard, node, epoch, phase, to_node, here, reason FROM shard_homes WHERE type_name = 'moves';
