@@ -1,0 +1,67 @@
+# A node that leaves is removed when nothing of it is left: what it has for others is taken in, whoever was
+# sending has ended, the rows of its shards are gone. Until then it is exiting, and takes no messages. A
+# leave whose time is up goes on, and can be waited for again. A node that was written off while it was away
+# says so when it returns, and keeps its data.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(4, conf => 'shard.rebalance_interval = 0');
+my ($one, $two, $three, $four) = $cluster->nodes;
+$cluster->start_recorder;
+my ($there, $mine) = ($cluster->entity_at('recorder', 2, 't'), $cluster->entity_at('recorder', 3, 'm'));
+$one->sql(ShardCluster::tell_recorder($mine, 1, 10));
+$cluster->wait_recorded($mine, 3, 1 .. 10);
+
+# --- leave, while a message cannot be delivered ----------------------------------------------------
+
+my $state = q{SELECT status FROM shard_members WHERE node = 3};
+$two->server->freeze;
+$three->sql(ShardCluster::tell_recorder($there, 1, 10));
+my $open = $three->session;
+$open->query('BEGIN;');
+$open->query(ShardCluster::tell_recorder($there, 11));
+is($three->sql(q{SELECT shard_leave('4 s')}), 'f', 'a leave whose time is up returns false');
+$one->wait_value($state, 'exiting', 'the node to exit: its shards have moved, to those that could be reached');
+like($three->error_of(ShardCluster::tell_recorder($mine, 11)), qr/55000: .*leaving its cluster.*HINT: .*another member/s, 'it takes no messages any more');
+$one->sql(ShardCluster::tell_recorder($mine, 11, 20));
+$two->server->thaw;
+$cluster->wait_recorded($there, 2, 1 .. 10);
+is($one->sql($state), 'exiting', 'what it had is delivered, but a transaction is still sending');
+$open->query('COMMIT;');
+$open->close;
+is($three->sql(q{SELECT shard_leave('60 s')}), 't', 'then it has left');
+is($one->sql($state) || 'removed', 'removed', 'it is no member');
+$cluster->wait_recorded($there, 2, 1 .. 11);
+pass('all that it had was delivered');
+is($three->sql('SELECT count(*) FROM shard.own') + $three->sql('SELECT count(*) FROM shard_entity.recorder'), 0, 'no row of a shard is left');
+like($three->error_of(ShardCluster::tell_recorder($mine, 21)), qr/55000: .*has left its cluster.*HINT: .*drop the extension/s, 'and says that it has left');
+$three->server->restart;
+$three->wait_until(q{SELECT problems::text ~ 'left' FROM shard_health()}, 'the node to say so after a restart');
+like($three->error_of(ShardCluster::tell_recorder($mine, 21)), qr/55000: /, 'also after a restart');
+my ($home) = grep { $_->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$mine'") eq '20' } $one, $two, $four;
+ok($home, 'an entity of it went on elsewhere');
+
+# --- written off, and back ---------------------------------------------------------------------------
+
+my $lost = $cluster->entity_at('recorder', 4, 'l');
+$one->sql(ShardCluster::tell_recorder($lost, 1, 5));
+$cluster->wait_recorded($lost, 4, 1 .. 5);
+$four->server->crash;
+$one->sql(ShardCluster::tell_recorder($lost, 6));
+$one->wait_until(q{SELECT NOT reachable FROM shard_members WHERE node = 4}, 'the node to be missed');
+$one->eventually('SELECT shard_down(4)');
+$one->wait_until(q{SELECT problems::text ~ 'node 4 is down.*shard_write_off' FROM shard_health()}, 'the hint what to do');
+$one->sql('SELECT shard_write_off(4)');
+$one->sql(ShardCluster::tell_recorder($lost, 7, 9));
+my $new;
+ShardCluster::wait_for_condition(sub { ($new) = grep { $_->sql(ShardCluster::recorded($lost)) =~ /7 8 9/ } $one, $two; $new }, 'the entity to begin anew');
+pass('an entity of a node that was written off begins anew');
+$four->server->recover;
+$four->wait_until(q{SELECT problems::text ~ 'written off' FROM shard_health()}, 'the node to hear it');
+like($four->error_of(ShardCluster::tell_recorder($lost, 10)), qr/55000: .*written off/s, 'one that returns is fenced, and says why');
+is($four->sql(ShardCluster::recorded($lost)), '1 2 3 4 5 = 5', 'its data is there to be read');
+done_testing();
