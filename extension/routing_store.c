@@ -70,6 +70,9 @@ static ShardStatement delete_own = {
 	5,
 	{INT4OID, INT4OID, INT4OID, TEXTOID, INT8OID}};
 
+static ShardStatement select_writer = {
+	"SELECT xmin FROM shard.own WHERE type_id = $1 AND shard = $2", 2, {INT4OID, INT4OID}};
+
 static ShardStatement insert_base = {
 	"INSERT INTO shard.shard_input AS i (type_id, shard, prefix_kind, a, b, seq)"
 	/* unnest() of several arrays is a matter of its bare name, which is not safe to use. */
@@ -240,6 +243,9 @@ shard_routing_store_write_own(int32 type_id, int32 shard, const ShardOwn *own,
 	int expected = before->state == SHARD_HOME_NONE ? SPI_OK_INSERT : SPI_OK_UPDATE;
 	bool changed;
 
+	/* its writer is that of the seal as long as it is sealed */
+	if (memcmp(own, before, sizeof(*own)) == 0)
+		return true;
 	add_key(&arguments, type_id, shard);
 	if (own->state == SHARD_HOME_NONE)
 	{
@@ -261,6 +267,22 @@ shard_routing_store_write_own(int32 type_id, int32 shard, const ShardOwn *own,
 	changed = SPI_processed == 1;
 	SPI_finish();
 	return changed;
+}
+
+TransactionId
+shard_routing_store_own_writer(int32 type_id, int32 shard)
+{
+	ShardArguments arguments = {0};
+	TransactionId writer = InvalidTransactionId;
+	bool isnull;
+
+	SPI_connect();
+	add_key(&arguments, type_id, shard);
+	shard_statement_run(&select_writer, &arguments, SPI_OK_SELECT);
+	if (SPI_processed == 1)
+		writer = DatumGetTransactionId(shard_statement_column(0, 1, &isnull));
+	SPI_finish();
+	return writer;
 }
 
 /* A column of what waits for flush_base, as an array. */

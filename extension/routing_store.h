@@ -30,6 +30,9 @@ extern void shard_routing_store_write_base(const ShardRoute *route);
 extern void shard_routing_store_flush_base(void);
 extern void shard_routing_store_forget_base(void); /* after an abort */
 
+/* The transaction that wrote the ownership row last; invalid: there is none. */
+extern TransactionId shard_routing_store_own_writer(int32 type_id, int32 shard);
+
 /*
  * Deletes what a shard has beside its states: held messages, places in an order, base marks; about limit rows
  * at most. True: all of it is gone.

@@ -11,6 +11,7 @@
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -148,6 +149,9 @@ purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
 			continue;
 		}
 		purge->deleted++;
+		if (TransactionIdIsNormal(purge->since) &&
+			TransactionIdFollows(HeapTupleHeaderGetRawXmin(tuple->t_data), purge->since))
+			purge->changed++;
 		if (purge->deleted == limit)
 			last = heap_copytuple(tuple);
 		CHECK_FOR_INTERRUPTS();
@@ -161,7 +165,7 @@ shard_state_purge(ShardStatePurge *purge, Oid table, int32 shard, int64 limit)
 {
 	PurgeScan scan = {0};
 
-	purge->deleted = 0;
+	purge->deleted = purge->changed = 0;
 	purge->left = purge->busy = false;
 	scan.rel = open_table(purge, table);
 	if (scan.rel == NULL)

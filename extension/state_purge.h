@@ -14,6 +14,9 @@ typedef struct ShardStatePurge
 	int64 deleted;		  /* by the last call */
 	bool left;			  /* after it there are more rows, */
 	bool busy;			  /* of which some are held by other transactions */
+	TransactionId
+		since;	   /* the shard was closed by then; invalid: does not matter. In the last call, */
+	int64 changed; /* rows that somebody had changed since, by SQL */
 } ShardStatePurge;
 
 /*

@@ -36,7 +36,7 @@ is($one->sql('SELECT count(*) FROM notes'), 9, "the user's own rows are not touc
 
 # A row that somebody holds: the others go, it waits; messages do not.
 my $holder = $one->session;
-$holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$second' FOR UPDATE;");
+$holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$second' FOR KEY SHARE;");
 $cluster->move('counter', $second, 2);
 $cluster->wait_home('counter', $second, 2);
 $one->wait_value(left($second), 1, 'all rows to go but the one that somebody holds');
@@ -47,9 +47,13 @@ is($one->sql('SELECT count(*) FROM shard_region_state WHERE shard = ' . $second)
 pg_terminate($one);
 is($one->get($third), '1 from node1', 'a new worker is there');
 is($one->sql(left($second)), 1, 'the row is still held');
+$one->sql(qq{UPDATE shard_entity.counter SET state = '{"count": 7}' WHERE entity_id = '$second'});
 $holder->query('COMMIT;');
 $one->wait_value(left($second), 0, 'the row to go when nobody holds it');
 $one->wait_value($own->($second), 'none', 'and the ownership row');
+like(PostgreSQL::Test::Utils::slurp_file($one->server->logfile), qr/WARNING:.* states of shard $second of entity type "counter" were changed by SQL/,
+	'who changed what had left is not left in the dark');
+is($one->get($second), '1 from node2', 'it changed nothing');
 
 # A new home that is written off: the shard begins anew where rows of it are left.
 $holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$third' FOR UPDATE;");
@@ -61,7 +65,7 @@ $one->eventually('SELECT shard_write_off(2)');
 $holder->query('COMMIT;');
 is($one->get($third), '0 from node1', 'a shard whose state is lost begins empty, trigger or not');
 is($one->sql(left($third)), 0, 'and nothing is left of what it was here before');
-$one->server->log_is_clean(@ShardNodes::link_troubles, qr/which begins anew/);
+$one->server->log_is_clean(@ShardNodes::link_troubles, qr/which begins anew|were changed by SQL/);
 done_testing();
 
 # Ends all region workers of a node; others start.
