@@ -1,7 +1,8 @@
 -- Where events come in at one server of the game service.
 
--- The events of the games that are played through this server.
+-- The events that come in here now, or from some time on: the stream has three parts, by games.
 CREATE TABLE outgoing (
+  part       int,
   session    int,                    -- 0 copies, the others tell
   slice      int,                    -- ten seconds of play
   game_id    int,
@@ -10,13 +11,15 @@ CREATE TABLE outgoing (
   message    jsonb
 );
 
--- How far each session has come. It says so in the transaction that sends, so after
+-- How far each session of a part has come here. It says so in the transaction that sends, so after
 -- a crash it knows what was sent, even if it never heard of the COMMIT.
 CREATE TABLE sent (
-  session int PRIMARY KEY,
-  slice   int NOT NULL
+  part    int,
+  session int,
+  slice   int NOT NULL,
+  PRIMARY KEY (part, session)
 ) WITH (fillfactor = 10);
-INSERT INTO sent SELECT i, -1 FROM generate_series(0, :sessions) i;
+INSERT INTO sent SELECT part, i, -1 FROM generate_series(0, 2) part, generate_series(0, :sessions) i;
 
 -- Waits until it is time for a slice: the play began then, and a slice takes so many
 -- seconds at least. Who is late, does not wait.

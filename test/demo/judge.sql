@@ -160,6 +160,13 @@ BEGIN
 END
 $$;
 
+-- Events of a game come in at one server and later at another one, and nobody knows which are here first: its
+-- judge gets them by their numbers, beginning with 1.
+CREATE FUNCTION seq_of(message jsonb) RETURNS int8 LANGUAGE sql RETURN (message->>'seq')::int8;
+
 -- An idle judge leaves memory by itself; its game goes on with the next event.
 SELECT shard_start('judge', 'judge(game,jsonb)',
+                   ordered_by => 'seq_of(jsonb)', ordered_from => 1,
+                   ordered_timeout => '2 min',          -- then an event that never came is given up
+                   allocation_strategy => 'locality',   -- a judge lives where its first event came in
                    buffer_size => 1000000);  -- what may wait here for a server that is away

@@ -16,7 +16,7 @@ keeper=third                             # the server that has it
 watch=third                              # whose view of the cluster is shown; never the killed one
 members=(first second third)             # who is in the cluster: events come in there
 newcomer=fourth                          # joins later ...
-leaver=second                            # ... and takes over the events of this one, which leaves
+leaver=second                            # ... and takes over the part of this one, which leaves
 sessions=2    # that tell at each server, beside the one that copies
 patience=120  # seconds without progress until we give up
 
@@ -191,22 +191,27 @@ show() { # SERVER STATEMENT
   printf '%s=# %s\n' "$1" "${2//"$folder"/…}"
 }
 
+# Each has the part that it begins with, and the one that it takes over from the one before it.
 load_gateways() {
-  local i loader loaders=()
+  local i before loader loaders=()
   for i in 0 1 2; do
-    load_gateway "$i" "${members[i]}" & loaders+=($!)
-    if [ "${members[i]}" = $leaver ]; then load_gateway "$i" $newcomer & loaders+=($!); fi
+    before=$(((i + 2) % 3))
+    load_gateway "${members[i]}" "$i" "$before" & loaders+=($!)
+    if [ "${members[i]}" = $leaver ]; then load_gateway $newcomer "$before" & loaders+=($!); fi
   done
   for loader in "${loaders[@]}"; do
     wait "$loader" || die 'the events could not be brought to the servers'
   done
 }
 
-load_gateway() { # PART SERVER
-  sql "$2" -v sessions="$sessions" -f "$here/gateway.sql"
-  copy $keeper "$service" "SELECT session, slice, game_id, seq, event_time, message FROM outgoing
-                           WHERE server = $1" "$2" demo outgoing
-  sql "$2" -c 'CREATE INDEX ON outgoing (session, slice)' -c 'ANALYZE outgoing'
+load_gateway() { # SERVER PART …
+  local part
+  sql "$1" -v sessions="$sessions" -f "$here/gateway.sql"
+  for part in "${@:2}"; do
+    copy $keeper "$service" "SELECT server, session, slice, game_id, seq, event_time, message FROM outgoing
+                             WHERE server = $part" "$1" demo outgoing
+  done
+  sql "$1" -c 'CREATE INDEX ON outgoing (part, session, slice)' -c 'ANALYZE outgoing'
 }
 
 copy() { # SERVER DATABASE QUERY SERVER DATABASE TABLE
@@ -215,16 +220,16 @@ copy() { # SERVER DATABASE QUERY SERVER DATABASE TABLE
 
 # ---- senders ------------------------------------------------------------------------------------
 
-# One session of the game service, for a part of the games. When it has lost its server it waits for its return, or
+# One session of the game service, for a part of the stream. When it has lost its server it waits for its return, or
 # for another one to take over the part, and goes on where the table "sent" says.
 stream() { # PART SESSION
   local status server
   while true; do
     status=0 server=$(<"$folder/gateway.$1")
     if [ "$2" = 0 ]; then
-      copy_games "$server" || status=$?
+      copy_games "$1" "$server" || status=$?
     else
-      PGAPPNAME='demo sender' sql "$server" -v session="$2" -v began="$start" -v step="$step" \
+      PGAPPNAME='demo sender' sql "$server" -v part="$1" -v session="$2" -v began="$start" -v step="$step" \
         -f "$here/tell.sql" >/dev/null 2>>"$folder/senders" || status=$?
     fi
     [ "$status" = 0 ] && return
@@ -243,16 +248,17 @@ stream() { # PART SESSION
 
 # Reads a script of COPY commands with their rows, a transaction for each slice. It may break off
 # anywhere: without its COMMIT a slice was not sent.
-copy_games() { # SERVER
+copy_games() { # PART SERVER
   local status
   {
-    sql "$1" -c "COPY (SELECT slice, 'judge', game_id, message FROM outgoing
-                       WHERE session = 0 AND slice > (SELECT slice FROM sent WHERE session = 0)
+    sql "$2" -c "COPY (SELECT slice, 'judge', game_id, message FROM outgoing
+                       WHERE part = $1 AND session = 0
+                         AND slice > (SELECT slice FROM sent WHERE part = $1 AND session = 0)
                        ORDER BY slice, event_time, game_id, seq) TO STDOUT" 2>>"$folder/senders" &&
       echo 'whole'
-  } | awk -F '\t' -v OFS='\t' '
+  } | awk -F '\t' -v OFS='\t' -v part="$1" '
       BEGIN { slice = "" }  # a text, which no number equals
-      function finish() { printf "\\.\nUPDATE sent SET slice = %d WHERE session = 0;\nCOMMIT;\n", slice }
+      function finish() { printf "\\.\nUPDATE sent SET slice = %d WHERE part = %d AND session = 0;\nCOMMIT;\n", slice, part }
       $0 == "whole" { if (slice != "") finish(); exit }
       $1 != slice {
         if (slice != "") finish()
@@ -261,7 +267,7 @@ copy_games() { # SERVER
         print "COPY shard_inbox (type_name, entity_id, message) FROM STDIN;"
       }
       { print $2, $3, $4 }' |
-    PGAPPNAME='demo sender' sql "$1" -v began="$start" -v step="$step" -f - \
+    PGAPPNAME='demo sender' sql "$2" -v began="$start" -v step="$step" -f - \
       >/dev/null 2>>"$folder/senders" || status=("${PIPESTATUS[@]}")
   [ -n "${status:-}" ] || return 0
   [ "${status[2]}" != 0 ] || return "${status[0]}"
@@ -302,9 +308,10 @@ play() {
   kill_coordinator
   until_survivors 10
   bring_back
+  rotate
   draw_map
   add_newcomer
-  reassign
+  replace_leaver
   leave
   while [ -n "$(jobs -rp)" ]; do
     tick
@@ -386,21 +393,37 @@ add_newcomer() {
   event "server $newcomer has joined, and may have judges"
 }
 
-# The events of the games that came in at one server come in at another one from now on. What was sent says the
-# table "sent" there, as soon as nobody sends any more.
-reassign() {
+# Parts of the stream come in at other servers from now on, as when the consumers of a group are given others. What
+# was sent of them says the table "sent", as soon as nobody sends. Nobody waits until it has reached the judges.
+reassign() { # PART=SERVER …
+  local change part from to was
+  was=("$(<"$folder/gateway.0")" "$(<"$folder/gateway.1")" "$(<"$folder/gateway.2")")
+  for change in "$@"; do
+    echo nobody >"$folder/gateway.${change%=*}"
+  done
+  for from in "${members[@]}"; do
+    until [ "$(sql "$from" -c "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                               WHERE application_name = 'demo sender'")" = 0 ]; do sleep 0.05; done
+  done
+  for change in "$@"; do
+    part=${change%=*} to=${change#*=}
+    sql "$to" -c "DELETE FROM sent WHERE part = $part"
+    copy "${was[part]}" demo "SELECT * FROM sent WHERE part = $part" "$to" demo sent
+    echo "$to" >"$folder/gateway.$part"
+    event "the events that came in at ${was[part]} come in at $to"
+  done
+}
+
+# Each server takes over the part of the one before it.
+rotate() {
+  reassign "0=${members[1]}" "1=${members[2]}" "2=${members[0]}"
+}
+
+# The newcomer takes over the part of the one that is about to leave.
+replace_leaver() {
   local part
   for part in 0 1 2; do
-    [ "$(<"$folder/gateway.$part")" = $leaver ] || continue
-    echo nobody >"$folder/gateway.$part"
-    until [ "$(sql $leaver -c "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                               WHERE application_name = 'demo sender'")" = 0 ]; do sleep 0.05; done
-    # Senders at different nodes have no order between them: what came before is to be handled first.
-    until [ "$(sql $leaver -c "SELECT shard_drain('500 ms')")" = t ]; do tick; done
-    sql $newcomer -c 'TRUNCATE sent'
-    copy $leaver demo 'TABLE sent' $newcomer demo sent
-    echo $newcomer >"$folder/gateway.$part"
-    event "the events that came in at $leaver come in at $newcomer"
+    [ "$(<"$folder/gateway.$part")" != $leaver ] || reassign "$part=$newcomer"
   done
 }
 

@@ -1,6 +1,6 @@
 # The worked example keeps its word, in small: three servers, one cluster; the coordinator's server is
-# killed while events come in, and comes back; a fourth one joins, one leaves; the judges' verdicts are those of
-# plain SQL.
+# killed while events come in, and comes back; the parts of the stream get other servers; a fourth one joins, one
+# leaves; the judges' verdicts are those of plain SQL.
 
 use strict;
 use warnings FATAL => 'all';
@@ -37,6 +37,7 @@ ok($ok, 'the worked example ends well') or diag("$said\n$errors");
 like($said, qr/---- kill -9: server \w+, the coordinator, is gone/, 'the coordinator was killed');
 like($said, qr/---- server \w+ is the coordinator now/, 'another one took over');
 like($said, qr/---- server \w+ is back; [1-9]\d* events/, 'events were handled meanwhile');
+is(scalar(() = $said =~ /---- the events that came in at \w+ come in at \w+/g), 4, 'parts of the stream got other servers');
 like($said, qr/---- server fourth has joined/, 'a fourth server joined');
 like($said, qr/---- server second has left; its [1-9]\d* shards moved in \d+ ms/, 'one left with its shards');
 like($said, qr/events that the judges saw +\| +30000 +\| +30000/, 'no event was lost');
