@@ -131,6 +131,7 @@ look_around(Import *import)
 	import->stage.type = type;
 	import->stage.shard = *shard;
 	import->stage.node = import->call.node;
+	import->stage.self = import->callee.view.node;
 	import->dsn = MemoryContextStrdup(import->callee.context, member->record.dsn);
 	import->node_inc = member->record.inc_no;
 }

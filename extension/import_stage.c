@@ -122,7 +122,7 @@ open_states(ShardImportStage *stage, ShardReader columns)
 {
 	shard_security_begin(&stage->security, stage->type);
 	shard_state_copy_open(&stage->copy, stage->type);
-	shard_state_copy_match(&stage->copy, &columns, stage->node);
+	shard_state_copy_match(&stage->copy, &columns, stage->node, stage->self);
 }
 
 void

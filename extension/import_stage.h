@@ -15,7 +15,8 @@ typedef struct ShardImportStage
 {
 	const ShardType *type;
 	ShardShardRef shard; /* the epoch to come, and the move */
-	int32 node;			 /* copied from there */
+	int32 node;			 /* copied from there, */
+	int32 self;			 /* to here */
 	ShardStateCopy copy;
 	ShardSecurity security;
 	int64 seq; /* of the last message that waits */

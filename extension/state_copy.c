@@ -307,28 +307,31 @@ find_column(ShardStateCopy *copy, const char *name)
 
 /* Errors unless the column here can take what the other node's has. */
 static void
-check_column(ShardStateCopy *copy, const char *name, const char *type, bool generated, int32 node)
+check_column(ShardStateCopy *copy, const char *name, const char *type, bool generated)
 {
 	Form_pg_attribute att = find_column(copy, name);
 
 	if (att == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("state table \"%s\" lacks column \"%s\" here", table_name(copy), name),
-				 errdetail("On node %d it is of type %s.", node, type),
-				 errhint("Add the column to the state table of this node.")));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+						errmsg("state table \"%s\" on node %d lacks column \"%s\"",
+							   table_name(copy), copy->self, name),
+						errdetail("On node %d the column is of type %s.", copy->node, type),
+						errhint("Add the column to the state table on node %d.", copy->self)));
 	if (strcmp(type_name(att), type) != 0)
-		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-						errmsg("column \"%s\" of state table \"%s\" is of type %s here, and of "
-							   "type %s on node %d",
-							   name, table_name(copy), type_name(att), type, node),
-						errhint("Give the column the same type on both nodes.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" of state table \"%s\" is of type %s on node %d, and of "
+						"type %s on node %d",
+						name, table_name(copy), type_name(att), copy->self, type, copy->node),
+				 errhint("Give the column the same type on both nodes.")));
 	if ((att->attgenerated != '\0') != generated)
-		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-						errmsg("column \"%s\" of state table \"%s\" is %s here, and %s on node %d",
-							   name, table_name(copy), generated ? "stored" : "generated",
-							   generated ? "generated" : "stored", node),
-						errhint("Define the column in the same way on both nodes.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" of state table \"%s\" is generated on node %d, and not on "
+						"node %d",
+						name, table_name(copy), generated ? copy->node : copy->self,
+						generated ? copy->self : copy->node),
+				 errhint("Define the column in the same way on both nodes.")));
 }
 
 /* How the values of a column are read. */
@@ -350,28 +353,28 @@ add_input(ShardStateCopy *copy, Form_pg_attribute att, bool text)
 
 /* A column that the other node does not have: what rows get there. */
 static void
-check_own_column(ShardStateCopy *copy, Form_pg_attribute att, int32 node)
+check_own_column(ShardStateCopy *copy, Form_pg_attribute att)
 {
 	if (att->attisdropped || !att->attnotnull || att->atthasdef || att->attidentity != '\0')
 		return;
 	for (int i = 0; i < copy->n_fields; i++)
 		if (copy->fields[i].number == att->attnum)
 			return;
-	ereport(ERROR,
-			(errcode(ERRCODE_NOT_NULL_VIOLATION),
-			 errmsg("column \"%s\" of state table \"%s\" is missing on node %d",
-					NameStr(att->attname), table_name(copy), node),
-			 errdetail("Here it must not be null, and has no default."),
-			 errhint(
-				 "Add the column to the state table of that node, or give it a default here.")));
+	ereport(ERROR, (errcode(ERRCODE_NOT_NULL_VIOLATION),
+					errmsg("state table \"%s\" on node %d lacks column \"%s\"", table_name(copy),
+						   copy->node, NameStr(att->attname)),
+					errdetail("On node %d it must not be null, and has no default.", copy->self),
+					errhint("Add the column there, or give it a default on node %d.", copy->self)));
 }
 
 void
-shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node)
+shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, int32 self)
 {
 	TupleDesc desc = RelationGetDescr(copy->table.rel);
 	ShardCopyColumn column;
 
+	copy->node = node;
+	copy->self = self;
 	copy->fields = palloc0(desc->natts * sizeof(ShardStateField));
 	copy->n_fields = 0;
 	while (shard_copy_get_column(columns, &column))
@@ -379,7 +382,7 @@ shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node)
 		char *name = pnstrdup(column.name, column.name_len);
 		bool generated = (column.flags & SHARD_COPY_COLUMN_GENERATED) != 0;
 
-		check_column(copy, name, pnstrdup(column.type, column.type_len), generated, node);
+		check_column(copy, name, pnstrdup(column.type, column.type_len), generated);
 		if (generated)
 			continue;
 		if (copy->n_fields == desc->natts)
@@ -391,7 +394,7 @@ shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node)
 		ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
 						errmsg("the columns that node %d tells are damaged", node)));
 	for (int i = 0; i < desc->natts; i++)
-		check_own_column(copy, TupleDescAttr(desc, i), node);
+		check_own_column(copy, TupleDescAttr(desc, i));
 }
 
 static void

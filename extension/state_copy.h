@@ -23,6 +23,8 @@ typedef struct ShardStateCopy
 {
 	const ShardType *type;
 	ShardStateTable table;
+	int32 self; /* this node, and the other one, for errors */
+	int32 node;
 	int n_fields;
 	ShardStateField *fields; /* as the old home's table has them */
 	MemoryContext row;
@@ -51,8 +53,9 @@ extern int
 shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, int after_len,
 						  int max_bytes, StringInfo out, StringInfo entity, bool *all);
 
-/* New home: errors unless rows of those columns, of that node's table, can be stored here. */
-extern void shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node);
+/* New home, node self: errors unless rows of those columns, of node's table, can be stored here. */
+extern void
+shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, int32 self);
 
 /* New home: stores rows, whose fields the reader has, all of them. */
 extern void

@@ -20,7 +20,8 @@ sub move_away
 	my ($type, $shard) = @_;
 	my $from = $cluster->node($here->sql("SELECT node FROM shard_homes WHERE type_name = '$type' AND shard = $shard"));
 	my $to = other($from);
-	$cluster->move($type, $shard, $to->n);
+	# The coordinator may not have heard yet that the type was started there.
+	ShardCluster::wait_for_condition(sub { eval { $cluster->move($type, $shard, $to->n); 1 } }, "type $type at node " . $to->n);
 	$cluster->wait_home($type, $shard, $to->n);
 	$cluster->wait_settled;
 	return $to;
@@ -161,5 +162,29 @@ $cluster->sql_everywhere('DELETE FROM broken');
 $there->sql(q{UPDATE shard.held SET next_at = NULL});
 $cluster->node($_)->server->restart for 1;
 $there->wait_value(q{SELECT string_agg(what, ' ' ORDER BY pos) FROM seen}, '1-1 2-1 1-2 2-2 1-3 2-3 last', 'all of them to be handled in order');
+
+
+# --- messages in the order of their numbers ------------------------------------------------------------
+
+$cluster->sql_everywhere(<<'SQL');
+CREATE FUNCTION number_of(message jsonb) RETURNS int8 LANGUAGE sql IMMUTABLE RETURN (message->>'n')::int8;
+CREATE FUNCTION numbered(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN jsonb_build_object('n', concat_ws(' ', state->>'n', message->>'n'));
+END $$;
+SELECT shard_start('numbered', 'numbered', 8, ordered_by => 'number_of', ordered_timeout => '1 hour');
+SQL
+sub tell_numbered { my ($node, @n) = @_; $node->sql(join '', map { qq{SELECT shard_tell('numbered', 'm', '{"n": $_}');\n} } @n); return; }
+tell_numbered($here, 1, 2);
+$here->wait_until(q{SELECT (shard_location('numbered', 'm')).node IS NOT NULL}, 'a home');
+$shard = $cluster->shard_of('numbered', 'm');
+my $home = $cluster->node($here->sql("SELECT node FROM shard_homes WHERE type_name = 'numbered' AND shard = $shard"));
+tell_numbered($home, 5, 4, 7);
+$home->wait_value(q{SELECT count(*) FROM shard.held WHERE place = 'ordered'}, 3, 'three to wait for lower numbers');
+$home = move_away('numbered', $shard);
+is($home->sql(q{SELECT (SELECT string_agg(number::text, ' ' ORDER BY number) FROM shard.held WHERE place = 'ordered'), (SELECT began || ' ' || expected FROM shard.ordered)}),
+	'4 5 7|1 3', 'messages that wait for lower numbers move, and how far the entity is');
+tell_numbered($home, 6, 3);
+$home->wait_value(q{SELECT state->>'n' FROM shard_entity.numbered WHERE entity_id = 'm'}, '1 2 3 4 5 6 7', 'all of them in order');
 
 done_testing();
