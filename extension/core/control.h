@@ -75,7 +75,7 @@ typedef enum ShardControlKind
 									* (M16)? */
 	SHARD_CONTROL_IMPORT_READY,	  /* shard, epoch, move: it may */
 
-	/* Operators' commands, from any member to the coordinator (M18) */
+	/* Operators' commands, from any member to the coordinator (C12) */
 	SHARD_CONTROL_COMMAND =
 		96, /* token; status: ShardNodeEventKind; node, n: its number; flag; text;
 								 * shards; nodes */

@@ -106,7 +106,7 @@ typedef enum HomesQuestion
 	HOMES_ASK_TARGETS /* and where to */
 } HomesQuestion;
 
-/* A type whose strategy is its own functions: one question at a time (C8). */
+/* A type whose strategy is its own functions: one question at a time (C11). */
 typedef struct HomesStrategy
 {
 	int32 type_id;

@@ -1,6 +1,6 @@
 /*
  * core/homes_strategy.c
- *		Types whose strategy is the user's own pair of functions (C8).
+ *		Types whose strategy is the user's own pair of functions (C11).
  *
  * They are asked through the host and answer later, or not at all: there is one question at a time for
  * a type, and it has an end. What they say is wanted, not trusted: each node must be one that may host

@@ -2,7 +2,7 @@
  * core/node_command.c
  *		Operators' commands, from any node: carried out by the coordinator, which may be another one.
  *
- * A command is carried out at most once (M18). It is sent to the coordinator of one ballot, again until
+ * A command is carried out at most once (C12). It is sent to the coordinator of one ballot, again until
  * that one answers, under a number that rises; the coordinator carries out a number that is greater
  * than all before of that incarnation, and nothing else. When the coordinator changes while a command is
  * with it, nobody knows whether it was carried out, and the operator is told so. A command that was not

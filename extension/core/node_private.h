@@ -80,7 +80,7 @@ typedef struct NodeAnswer
 	bool given_up;
 } NodeAnswer;
 
-/* A command of this node's operator, for the coordinator (M18). */
+/* A command of this node's operator, for the coordinator (C12). */
 typedef struct NodeCommand
 {
 	ShardNodeEvent event; /* its text is owned */

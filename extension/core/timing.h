@@ -45,8 +45,8 @@
 #define SHARD_MOVE_PAUSE (1 * SHARD_SECOND)
 #define SHARD_MOVE_LONGEST_PAUSE (300 * SHARD_SECOND)
 
-/* The answer of a type's own strategy functions (C8). */
+/* The answer of a type's own strategy functions (C11). */
 #define SHARD_STRATEGY_TIMEOUT (10 * SHARD_SECOND)
 
-/* An operator's command that another node carries out (M18). */
+/* An operator's command that another node carries out (C12). */
 #define SHARD_COMMAND_PATIENCE (15 * SHARD_SECOND)

@@ -36,6 +36,10 @@ static const char *const names[] = {
 	[FAULT_RESTORE_UNNOTICED] = "restore_unnoticed",
 	[FAULT_JOURNAL_RESTORE] = "journal_restore",
 	[FAULT_LEASE_TTL] = "lease_ttl",
+	[FAULT_PIN] = "pin",
+	[FAULT_EVACUATE] = "evacuate",
+	[FAULT_STOP] = "stop",
+	[FAULT_STOP_COORDINATOR] = "stop_coordinator",
 };
 
 /* How often each kind is chosen, relative to the others; rare ones end a node for good. */
@@ -66,6 +70,10 @@ static const int weights[] = {
 	[FAULT_RESTORE_UNNOTICED] = 1,
 	[FAULT_JOURNAL_RESTORE] = 8,
 	[FAULT_LEASE_TTL] = 3,
+	[FAULT_PIN] = 6,
+	[FAULT_EVACUATE] = 3,
+	[FAULT_STOP] = 5,
+	[FAULT_STOP_COORDINATOR] = 4,
 };
 
 const char *
@@ -284,31 +292,108 @@ partition(World *world, uint32 mask, int64 duration)
 	world_later(world, duration, links_heal, NULL, false, mask, -1, NULL, 0);
 }
 
-/* The operator's word to whoever holds the office. */
+/* Where an operator speaks: at the coordinator, or at any node. */
+static Instance *
+operators_node(World *world)
+{
+	Instance *instance = &world->instances[world_random(world, (uint32) world->n_instances)];
+
+	if (world_random(world, 2) == 0 && instance->up && instance->node && instance->joined &&
+		!instance->retired && !instance->shadow && !instance->frozen)
+		return instance;
+	return host_coordinator(world);
+}
+
+/* The operator's word. */
 static void
 operate(World *world, ShardNodeEventKind kind, int32 node, const ShardShardRef *shard)
 {
-	Instance *coordinator = host_coordinator(world);
+	Instance *instance = operators_node(world);
 	ShardNodeEvent event = {.kind = kind, .node = node, .token = WORLD_COMMAND, .shards = shard};
 
 	event.number = node; /* what a setting is to be */
+	event.flag = true;
 	event.n_shards = shard ? 1 : 0;
-	if (coordinator && !coordinator->frozen)
-		host_event(world, coordinator, &event);
+	if (instance && !instance->frozen)
+		host_event(world, instance, &event);
 }
 
-/* A shard that is known to the coordinator goes to some other node. */
+/* A shard that is known to the coordinator. False: there is no coordinator. */
+static bool
+choose_shard(World *world, uint32 number, ShardShardRef *shard)
+{
+	Instance *coordinator = host_coordinator(world);
+
+	if (!coordinator)
+		return false;
+	memset(shard, 0, sizeof(*shard));
+	shard->type_id = host_type_id(coordinator, WORLD_TYPE);
+	shard->shard = (int32) (number % (uint32) world->options.shards);
+	return true;
+}
+
+/* It goes to some other node. */
 static void
 move(World *world, uint32 number, int32 to)
 {
-	Instance *coordinator = host_coordinator(world);
-	ShardShardRef shard = {0};
+	ShardShardRef shard;
 
-	if (!coordinator)
-		return;
-	shard.type_id = host_type_id(coordinator, WORLD_TYPE);
-	shard.shard = (int32) (number % (uint32) world->options.shards);
-	operate(world, SHARD_EVENT_MOVE, to, &shard);
+	if (choose_shard(world, number, &shard))
+		operate(world, SHARD_EVENT_MOVE, to, &shard);
+}
+
+/* Or is to be there for a while. */
+static void
+pin(World *world, uint32 number, int32 node)
+{
+	ShardShardRef shard;
+
+	if (choose_shard(world, number, &shard))
+		operate(world, SHARD_EVENT_PIN, node, &shard);
+}
+
+/* Wishes of operators end with the troubles; an operator repeats his word until it is heard. */
+void
+fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
+				 size_t length)
+{
+	Instance *coordinator = host_coordinator(world);
+	ShardArena *arena = shard_arena_create();
+	bool any = coordinator == NULL;
+	int n_pins = 0;
+	int n_members = 0;
+	ShardMapEntry *pins = NULL;
+	ShardMapEntry *members = NULL;
+
+	if (coordinator)
+	{
+		const ShardMap *map = shard_node_learned(coordinator->node);
+
+		pins = shard_map_list(map, SHARD_MAP_PIN, arena, &n_pins);
+		members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &n_members);
+	}
+	for (int i = 0; i < n_pins; i++)
+	{
+		ShardShardRef shard = {.type_id = pins[i].key.a, .shard = pins[i].key.b};
+
+		any = true;
+		operate(world, SHARD_EVENT_PIN, 0, &shard);
+	}
+	for (int i = 0; i < n_members; i++)
+	{
+		ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE, .token = WORLD_COMMAND};
+		ShardMemberRecord member;
+
+		event.node = members[i].key.a;
+		if (!shard_record_get_member(&members[i], &member, arena) || !member.evacuated ||
+			coordinator->frozen || !coordinator->node)
+			continue;
+		any = true;
+		host_event(world, coordinator, &event);
+	}
+	shard_arena_destroy(arena);
+	if (any)
+		world_later(world, 2 * SHARD_SECOND, fault_end_wishes, NULL, false, 0, 0, NULL, 0);
 }
 
 static void
@@ -361,6 +446,27 @@ leave(World *world, Instance *instance)
 	if (instance->index == 0 || !instance->node)
 		return;
 	host_event(world, instance, &event);
+}
+
+static void
+goes_down(World *world, Instance *instance, int64 duration, int64 b, const char *bytes,
+		  size_t length)
+{
+	if (instance->up && !instance->frozen)
+		crash(world, instance, duration);
+}
+
+/* A server that is told to stop: it says so, and goes down a moment later. */
+static void
+stop_in_order(World *world, Instance *instance, const Fault *fault)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STOPPING};
+
+	if (!instance->up || instance->frozen || !instance->node)
+		return;
+	host_event(world, instance, &event);
+	world_later(world, 20000 + fault->number % 2000000, goes_down, instance, true, fault->duration,
+				0, NULL, 0);
 }
 
 /* A node whose machine is lost; its operator says so a while later, until it is heard. */
@@ -730,6 +836,19 @@ fault_apply(World *world, const Fault *fault)
 			break;
 		case FAULT_REBALANCE:
 			operate(world, SHARD_EVENT_REBALANCE, 0, NULL);
+			break;
+		case FAULT_PIN:
+			pin(world, fault->number, fault->b + 1);
+			break;
+		case FAULT_EVACUATE:
+			operate(world, SHARD_EVENT_EVACUATE, fault->b + 1, NULL);
+			break;
+		case FAULT_STOP:
+			stop_in_order(world, instance, fault);
+			break;
+		case FAULT_STOP_COORDINATOR:
+			if (coordinator)
+				stop_in_order(world, coordinator, fault);
 			break;
 		case FAULT_LEASE_TTL:
 			operate(world, SHARD_EVENT_LEASE_TTL, 1500 + (int32) (fault->number % 6500), NULL);

@@ -328,6 +328,7 @@ start_types(World *world, Instance *instance)
 	ShardTypeRecord type = {.name = WORLD_TYPE,
 							.number_of_shards = world->options.shards,
 							.settings_hash = 1,
+							.strategy = world->options.functions ? SHARD_ALLOCATION_FUNCTION : 0,
 							.role = ""};
 	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
 
@@ -335,6 +336,8 @@ start_types(World *world, Instance *instance)
 	if (!world->options.leased)
 		return;
 	type.name = WORLD_LEASED_TYPE;
+	type.strategy = 0;
+	type.handoff_timeout_ms = 4000;
 	type.leased = true;
 	host_event(world, instance, &event);
 }
@@ -581,6 +584,9 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 			world_trace(world, "%s: %s", instance->dsn, action->text);
 			if (strstr(action->text, "is the coordinator"))
 				world->n_offices++;
+			break;
+		case SHARD_ACTION_STRATEGY:
+			host_asks_functions(world, instance, action);
 			break;
 		case SHARD_ACTION_STOP_WORKERS:
 			instance->downed_restart = action->flag;

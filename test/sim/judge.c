@@ -291,7 +291,7 @@ is_settled(World *world, char *why, size_t size)
 	}
 	return members_rest(world, coordinator, why, size) &&
 		   homes_are_active(world, coordinator, why, size) &&
-		   is_balanced(coordinator, WORLD_TYPE, why, size) &&
+		   (world->options.functions || is_balanced(coordinator, WORLD_TYPE, why, size)) &&
 		   is_balanced(coordinator, WORLD_LEASED_TYPE, why, size);
 }
 

@@ -83,6 +83,7 @@ options_of(const Arguments *arguments, uint64 seed)
 		options.loss_percent += (int) (PICK(8));
 		options.kinds &= fault_storm();
 	}
+	options.functions = PICK(3) == 0;
 	options.journal = arguments->journal;
 	if (!options.journal)
 		options.kinds &= ~(UINT64CONST(1) << FAULT_JOURNAL_RESTORE);
@@ -156,12 +157,12 @@ report(const WorldOptions *options, const char *text)
 {
 	printf("seed %llu: %s\n", (unsigned long long) options->seed, text);
 	printf(
-		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s%s\n",
+		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s%s%s\n",
 		options->nodes, options->shards, options->entities,
 		(long long) (options->duration / SHARD_SECOND), options->loss_percent,
 		(long long) options->delay, options->clock_ppm, options->leased ? ", leased type" : "",
 		options->journal ? ", journal" : "", options->standby_gate ? ", standbys" : "",
-		options->storm ? ", storm" : "", options->liveness ? ", liveness" : "");
+		options->storm ? ", storm" : "", options->functions ? ", functions" : "", options->liveness ? ", liveness" : "");
 	for (int i = 0; i < options->n_faults; i++)
 	{
 		if (options->faults[i].off)

@@ -403,6 +403,7 @@ world_run(World *world)
 	for (int i = 0; i < world->options.n_faults; i++)
 		world_later(world, world->options.faults[i].at, fault_due, NULL, false, i, 0, NULL, 0);
 	world_later(world, world->options.duration, heal_due, NULL, false, 0, 0, NULL, 0);
+	world_later(world, world->options.duration, fault_end_wishes, NULL, false, 0, 0, NULL, 0);
 	world_later(world, world->options.duration + 5 * SHARD_SECOND, quiet_due, NULL, false, 0, 0,
 				NULL, 0);
 

@@ -62,6 +62,10 @@ typedef enum FaultKind
 	FAULT_RESTORE_UNNOTICED, /* the same with files that look like the node's own */
 	FAULT_JOURNAL_RESTORE, /* the journal is put back from an older copy, or its standby takes over */
 	FAULT_LEASE_TTL,	   /* leases get another time */
+	FAULT_PIN,			   /* an operator wishes a shard at a node, for a while */
+	FAULT_EVACUATE,		   /* a node is to be emptied, for a while */
+	FAULT_STOP,			   /* a server goes down in good order */
+	FAULT_STOP_COORDINATOR,
 	FAULT_KINDS
 } FaultKind;
 
@@ -99,6 +103,7 @@ typedef struct WorldOptions
 	bool liveness;	   /* some nodes are lost for ever; the majority has to make progress */
 	bool storm;		   /* short troubles without a pause */
 	bool leased;	   /* with a type that needs leases */
+	bool functions;	   /* the durable type has strategy functions of its own */
 	bool journal;	   /* state_store_mode = persistence */
 	bool standby_gate; /* nodes are HA pairs with gate = standby */
 	int loss_percent;  /* of messages, always */
@@ -247,10 +252,15 @@ extern Instance *host_of(World *world, int32 node);		  /* the registered instanc
 extern Instance *host_coordinator(World *world);
 extern int32 host_type_id(Instance *instance, const char *name);
 
+/* functions.c: a type's own strategy functions are asked */
+extern void host_asks_functions(World *world, Instance *instance, const ShardAction *action);
+
 /* faults.c */
 extern void fault_plan(WorldOptions *options);
 extern void fault_apply(World *world, const Fault *fault);
 extern void fault_heal(World *world);
+extern void fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
+							 size_t length);
 extern uint64 fault_storm(void);	/* kinds of a storm */
 extern uint64 fault_operator(void); /* kinds that only an operator ends */
 extern const char *fault_name(FaultKind kind);
