@@ -77,7 +77,8 @@ void
 host_asks_functions(World *world, Instance *instance, const ShardAction *action)
 {
 	FunctionAnswer answer = {.token = action->token, .type_id = action->shard.type_id};
-	world_trace(world, "%s: functions are asked, %d", instance->dsn, (int) action->strategy->rebalance);
+	world_trace(world, "%s: functions are asked, %d", instance->dsn,
+				(int) action->strategy->rebalance);
 	int64 delay = 1000 + world_random(world, 200000);
 
 	if (world_random(world, 20) == 0)

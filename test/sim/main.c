@@ -162,7 +162,8 @@ report(const WorldOptions *options, const char *text)
 		(long long) (options->duration / SHARD_SECOND), options->loss_percent,
 		(long long) options->delay, options->clock_ppm, options->leased ? ", leased type" : "",
 		options->journal ? ", journal" : "", options->standby_gate ? ", standbys" : "",
-		options->storm ? ", storm" : "", options->functions ? ", functions" : "", options->liveness ? ", liveness" : "");
+		options->storm ? ", storm" : "", options->functions ? ", functions" : "",
+		options->liveness ? ", liveness" : "");
 	for (int i = 0; i < options->n_faults; i++)
 	{
 		if (options->faults[i].off)
