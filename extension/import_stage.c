@@ -24,6 +24,7 @@
 #include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -307,9 +308,16 @@ shard_import_stage_take(ShardImportStage *stage, const ShardCopyChunk *chunk)
 	}
 	else
 	{
+		MemoryContext chunk_context =
+			AllocSetContextCreate(CurrentMemoryContext, "shard import chunk",
+								  ALLOCSET_DEFAULT_SIZES);
+		MemoryContext old = MemoryContextSwitchTo(chunk_context);
+
 		shard_security_begin_system(&stage->security);
 		if (takers[chunk->part](stage, &rows) != chunk->n_rows || rows.failed)
 			damaged(stage, shard_copy_part_names[chunk->part]);
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(chunk_context);
 	}
 	shard_security_end(&stage->security);
 	PopActiveSnapshot();

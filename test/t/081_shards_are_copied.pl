@@ -164,6 +164,18 @@ $cluster->node($_)->server->restart for 1;
 $there->wait_value(q{SELECT string_agg(what, ' ' ORDER BY pos) FROM seen}, '1-1 2-1 1-2 2-2 1-3 2-3 last', 'all of them to be handled in order');
 
 
+# A worker that takes a shard in goes on with its messages by itself.
+$cluster->sql_everywhere(q{SELECT shard_alter('fragile', 'retry_backoff', '10 ms'), shard_alter('fragile', 'max_retry_backoff', '100 ms'); INSERT INTO broken VALUES (1)});
+$cluster->drain;
+my $another = (grep { $cluster->shard_of('fragile', $_) != $shard } $cluster->entities_at('fragile', 1, 8))[0];
+$here->sql("SELECT shard_tell('fragile', '$another', jsonb_build_object('what', 'a' || i)) FROM generate_series(1, 5) i");
+$here->wait_until('SELECT max(attempts) > 1 FROM shard.held', 'some attempts');
+move_away('fragile', $cluster->shard_of('fragile', $another));
+$here->sql("SELECT shard_tell('fragile', '$another', jsonb_build_object('what', 'a6'))");
+$there->wait_until('SELECT max(attempts) > 3 FROM shard.held', 'attempts at the new home');
+$there->sql('DELETE FROM broken');
+$there->wait_value("SELECT string_agg(what, ' ' ORDER BY pos) FROM seen WHERE entity = '$another'", 'a1 a2 a3 a4 a5 a6', 'them to be handled in order');
+
 # --- messages in the order of their numbers ------------------------------------------------------------
 
 $cluster->sql_everywhere(<<'SQL');
