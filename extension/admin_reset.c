@@ -306,6 +306,13 @@ delete_strangers(void)
 	SPITupleTable *found;
 	uint64 count;
 
+	execute(
+		"DELETE FROM shard.ordered x WHERE EXISTS (SELECT FROM shard.own o LEFT JOIN shard.route r "
+		"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard "
+		"WHERE o.type_id OPERATOR(pg_catalog.=) x.type_id AND o.shard OPERATOR(pg_catalog.=) x.shard "
+		"AND (o.state OPERATOR(pg_catalog.=) 'staged' OR (o.state OPERATOR(pg_catalog.=) 'sealed' "
+		"AND r.epoch OPERATOR(pg_catalog.>) o.epoch)))",
+		SPI_OK_DELETE);
 	execute(strangers, SPI_OK_SELECT);
 	found = SPI_tuptable;
 	count = SPI_processed;
