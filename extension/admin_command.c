@@ -157,6 +157,9 @@ hint_for(const char *why)
 		const char *part;
 		const char *hint;
 	} hints[] = {
+		{"tate table", "Make the state tables of both nodes alike, then try again."},
+		{"cannot be copied",
+		 "Make the type and its state table alike at both nodes, then try again."},
 		{"let it leave, or stop", "Call shard_leave() there, or stop its server."},
 		{"is reachable", "Call shard_down() first, or shard_leave() there."},
 		{"changed meanwhile", "See shard_decisions."},
@@ -169,7 +172,7 @@ hint_for(const char *why)
 		{"member that is up", "See shard_members; a node that is down has to be started first."},
 		{"does not host", "Start the type there with shard_start(); the node needs its role."},
 		{"reached", "See shard_members and shard_peers."},
-		{"moving", "See shard_rebalances, and try again."},
+		{"is moving", "See shard_rebalances, and try again."},
 		{"not started", "It is being started; try again. See shard_homes and shard_health()."},
 		{"asks to be admitted", "See shard_members, and the log of the coordinator's server."},
 		{"try again", NULL},

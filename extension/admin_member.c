@@ -347,6 +347,59 @@ has_old_rows(void)
 }
 
 /*
+ * Rows of one text each, as one text; "" if there are none.
+ */
+static char *
+list_of(const char *query, const char *separator)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardSecurity security = {0};
+	StringInfoData list;
+
+	initStringInfo(&list);
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_admin_open(&security);
+	if (SPI_execute(query, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", query);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		MemoryContext old = MemoryContextSwitchTo(context);
+
+		appendStringInfo(&list, "%s%s", list.len > 0 ? separator : "", text != NULL ? text : "");
+		MemoryContextSwitchTo(old);
+	}
+	shard_admin_close(&security);
+	PopActiveSnapshot();
+	return list.data;
+}
+
+/*
+ * Says what keeps this node: whoever waited for it would stop the server now.
+ */
+static void
+warn_of_rest(void)
+{
+	char *shards = list_of("SELECT format('%s of entity type \"%s\"', count(*), h.type_name)"
+						   " FROM shard.homes() h CROSS JOIN shard.node n"
+						   " WHERE h.node = n.node_id GROUP BY h.type_name ORDER BY h.type_name",
+						   ", ");
+	char *errors = list_of("SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
+						   " FROM shard.rebalances() r CROSS JOIN shard.node n"
+						   " WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5",
+						   "\n");
+
+	if (shards[0] == '\0')
+		ereport(WARNING, (errmsg("this node has no shards any more, but has not left yet"),
+						  errhint("It goes on; see shard_members, or call shard_leave() again.")));
+	else
+		ereport(WARNING,
+				(errmsg("this node still has shards: %s", shards),
+				 errors[0] != '\0' ? errdetail_internal("%s", errors) : 0,
+				 errhint("They go on moving; see shard_rebalances, or call shard_leave() again.")));
+}
+
+/*
  * shard_leave(timeout interval = '60 s') returns boolean: whether it has left in that time. It goes on in
  * any case.
  */
@@ -356,6 +409,7 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 	int64 timeout = shard_command_timeout(fcinfo, 0);
 	int64 deadline = shard_plane_now() + timeout;
 	ShardPlaneView view;
+	bool left;
 
 	shard_command_begin("shard_leave()");
 	shard_plane_get(shard_shmem_database(), &view);
@@ -363,13 +417,15 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
 						errhint("There is nobody to leave to; drop the extension to end it.")));
-	if (!send_leave(Max(timeout, 1)))
-		PG_RETURN_BOOL(false);
-	while (has_old_rows())
+	left = send_leave(Max(timeout, 1));
+	while (left && has_old_rows())
 	{
 		if (shard_plane_now() >= deadline)
-			PG_RETURN_BOOL(false);
-		shard_command_nap();
+			left = false;
+		else
+			shard_command_nap();
 	}
-	PG_RETURN_BOOL(true);
+	if (!left)
+		warn_of_rest();
+	PG_RETURN_BOOL(left);
 }

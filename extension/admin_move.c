@@ -78,6 +78,7 @@ check_target(const ShardClusterType *type, int32 node)
 static void
 check_home(const ShardClusterType *type, int32 shard, int32 node)
 {
+	int32 pin = shard_cluster_map_pin(type->type_id, shard);
 	ShardHomeRecord home;
 
 	if (!shard_cluster_map_home(type->type_id, shard, &home))
@@ -86,6 +87,13 @@ check_home(const ShardClusterType *type, int32 shard, int32 node)
 				 errmsg("shard %d of entity type \"%s\" has no home yet", shard, type->record.name),
 				 errdetail("Its first message gives it one."),
 				 errhint("shard_pin() says where that should be.")));
+	if (pin != 0 && pin != node)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("shard %d of entity type \"%s\" is pinned to node %d", shard,
+						type->record.name, pin),
+				 errdetail("It would be moved back at once."),
+				 errhint("Pin it to node %d with shard_pin(), or shard_unpin() it first.", node)));
 	if (home.phase != SHARD_HOME_MOVING && shard_record_home_node(&home) == node)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("shard %d of entity type \"%s\" is on node %d already", shard,

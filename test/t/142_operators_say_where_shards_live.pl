@@ -90,6 +90,7 @@ is($three->sql('SELECT count(*) FROM shard_rebalances'), 0, 'nothing moves');
 $one->sql(q{SELECT shard_pin('external', 1, 2)});
 $three->wait_until(q{SELECT node = 2 AND phase = 'stable' AND reason = 'pin' FROM shard_homes
 	WHERE type_name = 'external' AND shard = 1}, 'a pinned shard to go where it is pinned');
+fails($one, q{SELECT shard_move('external', 1, 1)}, qr/55000: .*pinned to node 2.*HINT: .*shard_unpin/s, 'what is pinned stays there');
 is($one->sql(q{SELECT count(*) FROM shard_rebalance_plan()}), 0, 'nothing else would move');
 is($one->sql(q{SELECT shard_rebalance('external')}), 0, 'nor does it');
 
@@ -108,7 +109,7 @@ $three->wait_until(q{SELECT node = 2 AND phase = 'stable' FROM shard_homes WHERE
 
 $one->sql(q{SELECT shard_unpin('external', 2)});
 $one->sql(q{ALTER TABLE shard_entity.external ADD COLUMN other int});
-fails($one, q{SELECT shard_move('external', 2, 2)}, qr/55000: .*could not move shard 2.*DETAIL: .*HINT: .*shard_rebalances/s,
+fails($one, q{SELECT shard_move('external', 2, 2)}, qr/55000: .*could not move shard 2.*DETAIL: .*lacks column.*HINT: .*state tables of both/s,
 	'a table that does not fit is told');
 like($three->sql(q{SELECT concat_ws(' ', phase, from_node, to_node, error) FROM shard_rebalances WHERE shard = 2}),
 	qr/^failed 1 2 .*lacks column/, 'and shown');
@@ -131,7 +132,12 @@ is($one->sql('SET ROLE nobody; SELECT count(*) FROM shard_rebalances'), 0, 'move
 
 # --- a node leaves with its shards ---------------------------------------------------------------
 
-is($two->sql(q{SELECT shard_leave('60 s')}), 't', 'a node leaves');
+$two->sql(q{ALTER TABLE shard_entity.external ADD COLUMN other int});
+my ($status, $out, $err) = $two->try(q{SELECT shard_leave('2 s')});
+is("$status $out", '0 f', 'a node whose shards cannot move does not leave in time');
+like($err, qr/WARNING: .*still has shards: \d of entity type "external".*HINT: .*shard_rebalances/s, 'and says what stays');
+$two->sql(q{ALTER TABLE shard_entity.external DROP COLUMN other});
+is($two->sql(q{SELECT shard_leave('120 s')}), 't', 'when they can, it leaves');
 $one->wait_value($homes, '0@1 stable active evacuation, 1@1 stable active leaving, 2@1 stable active leaving', 'its shards have moved');
 is($two->sql('SELECT count(*) FROM shard_entity.external'), 0, 'it has nothing left of them');
 is($one->sql('SELECT count(*) FROM shard_entity.external'), 3, 'which is all here');
