@@ -51,6 +51,7 @@ $one->wait_value($homes, '0@1 stable active first message, 1@1 stable active fir
 
 # --- mistakes ------------------------------------------------------------------------------------
 
+$two->sql(q{SELECT shard_unpin('external', 0)});
 fails($two, q{SELECT shard_move('nothing', 0, 2)}, qr/42704: .*no entity type "nothing".*HINT: .*shard_types/s, 'unknown type');
 fails($two, q{SELECT shard_move('external', 4, 2)}, qr/22023: .*no shard 4.*DETAIL: .*0 to 3.*HINT: /s, 'shard out of range');
 fails($two, q{SELECT shard_pin('external', -1, 2)}, qr/22023: .*no shard -1/s, 'below it, too');
@@ -72,7 +73,6 @@ is($two->sql(q{SELECT shard_unpin('external', 3)}), '', 'what is not pinned can 
 
 # --- moves ---------------------------------------------------------------------------------------
 
-$two->sql(q{SELECT shard_unpin('external', 0)});
 $three->sql(q{SELECT shard_move('external', 0, 2)});
 $_->wait_until(q{SELECT node = 2 AND phase = 'stable' AND reason = 'operator' FROM shard_homes
 	WHERE type_name = 'external' AND shard = 0}, 'a move that a proxy asked for') for $cluster->nodes;
