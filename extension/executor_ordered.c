@@ -25,8 +25,9 @@
 
 #include "compat.h"
 
-/* Rows of one entity that are read at once. */
-#define READ_ROWS 1000
+/* Rows of one entity that are read at once: few at first, since often few are ready. */
+#define FIRST_ROWS 4
+#define MOST_ROWS 1000
 
 #define COLUMNS 7
 
@@ -388,28 +389,9 @@ load_lowest(const ShardEntity *entity, int limit)
 	return rows;
 }
 
-/* Looks what waits now, after some of it was handled. */
-static void
-look_again(ShardEntity *entity)
-{
-	ShardOrder *order = &entity->ordering->now;
-	ShardHeldOrdered ordered;
-
-	if (order->waiting == 0)
-		return;
-	shard_turn_end_user_code();
-	ordered = shard_held_count_ordered(entity->run->type->type_id, entity->shard, entity->id,
-									   entity->id_len);
-	order->waiting = ordered.waiting;
-	order->lowest = ordered.lowest;
-
-	/* what came before this process knew of it, counts from then on */
-	order->since = Min(Max(order->since, ordered.oldest), shard_turn.now);
-}
-
-/* Runs rows that wait, as long as each is the expected one; returns how many. */
+/* Runs rows that wait, but the last, as long as each is the expected one; returns how many. */
 static int
-run_rows(ShardEntity *entity, List *rows, bool *rests)
+run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
 {
 	ShardOrder *order = &entity->ordering->now;
 	ListCell *cell;
@@ -421,7 +403,7 @@ run_rows(ShardEntity *entity, List *rows, bool *rests)
 		ShardOutcome outcome;
 
 		order->lowest = held->number;
-		if (!is_ready(entity) || shard_turn.full)
+		if (done == limit || !is_ready(entity) || shard_turn.full)
 			break;
 		*rests = shard_turn_is_early(entity, held);
 		if (*rests)
@@ -447,34 +429,58 @@ run_rows(ShardEntity *entity, List *rows, bool *rests)
 int
 shard_ordered_run_ready(ShardEntity *entity, bool *rests)
 {
+	int read = FIRST_ROWS;
 	int done = 0;
 
 	*rests = false;
 	if (entity->ordering == NULL || entity->ordering->now.waiting == 0)
 		return 0;
 	(void) order_of(entity);
-	while (is_ready(entity) && shard_turn.count < shard_turn.limit && !shard_turn.full)
+	while (!*rests && is_ready(entity) && shard_turn.count < shard_turn.limit && !shard_turn.full)
 	{
-		done += run_rows(entity,
-						 load_lowest(entity, Min(READ_ROWS, shard_turn.limit - shard_turn.count)),
-						 rests);
-		if (*rests)
-			break;
-		look_again(entity);
+		int limit = Min(read, shard_turn.limit - shard_turn.count);
+
+		/* one more, whose number is the lowest then */
+		done += run_rows(entity, load_lowest(entity, limit + 1), limit, rests);
+		read = Min(read * 4, MOST_ROWS);
 	}
 	return done;
+}
+
+/* Some that waited are handled: since when the oldest of the others waits. */
+static void
+look_at_oldest(ShardEntity *entity)
+{
+	ShardOrder *order = &entity->ordering->now;
+	ShardHeldOrdered ordered;
+
+	shard_turn_end_user_code();
+	ordered = shard_held_count_ordered(entity->run->type->type_id, entity->shard, entity->id,
+									   entity->id_len);
+	ShardAssert(ordered.waiting == order->waiting && ordered.lowest == order->lowest);
+
+	/* what came before this process knew of it, counts from then on */
+	order->since = Min(Max(order->since, ordered.oldest), shard_turn.now);
+}
+
+/* Whether the oldest message has waited for too long, as far as the log was read. */
+static bool
+is_over(const ShardEntity *entity)
+{
+	return entity->ordering->now.since + entity->run->type->ordered_timeout <=
+		   shard_turn.read_until;
 }
 
 void
 shard_ordered_time_out(ShardEntity *entity)
 {
-	ShardOrder *order;
-
 	if (entity->ordering == NULL || entity->ordering->now.waiting == 0)
 		return;
-	order = order_of(entity);
-	if (!is_ready(entity) &&
-		order->since + entity->run->type->ordered_timeout <= shard_turn.read_until)
+	(void) order_of(entity);
+	if (is_ready(entity) || !is_over(entity))
+		return;
+	look_at_oldest(entity);
+	if (is_over(entity))
 		skip_gap(entity, true);
 }
 
