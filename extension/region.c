@@ -79,27 +79,27 @@ rotate(ShardRegion *region)
 	return (region->lanes & 1) != 0 && shard_rotation_run(region->db, region->extension);
 }
 
-/* Whether the node's lease, if it runs under one, has not ended (L5, L7). */
+/* Whether the node's lease, if it runs under one, holds for so long at least (L5, L7). */
 static bool
-lease_holds(const ShardRegion *region)
+lease_holds(const ShardRegion *region, int64 microseconds)
 {
 	int64 until = shard_plane_lease(region->db);
 
-	return until == PG_INT64_MAX || shard_plane_now() < until;
+	return until == PG_INT64_MAX || shard_plane_now() + microseconds < until;
 }
 
 /* Links to other nodes. */
 static bool
 talk(ShardRegion *region)
 {
-	return lease_holds(region) && shard_transport_run();
+	return lease_holds(region, 0) && shard_transport_run();
 }
 
 /* Asks that are on their way to other nodes. */
 static bool
 poll_asks(ShardRegion *region)
 {
-	return lease_holds(region) && shard_region_poll_asks(region);
+	return lease_holds(region, 0) && shard_region_poll_asks(region);
 }
 
 /* Homes that are still wanted. */
@@ -204,7 +204,7 @@ pause_of(ShardRegion *region)
 		pause = shorter(pause, shard_routing_ask());
 		pause = shorter(pause, shard_region_moves_due(region));
 	}
-	if (!lease_holds(region))
+	if (!lease_holds(region, SHARD_LEASE_RESERVE))
 		pause = shorter(pause, LEASE_MS);
 	return pause;
 }
@@ -280,7 +280,7 @@ static bool
 work(ShardRegion *region)
 {
 	bool more = fenced_chore(region, follow_plane);
-	bool runs = region->handles && lease_holds(region);
+	bool runs = region->handles && lease_holds(region, SHARD_LEASE_RESERVE);
 
 	if (runs)
 		more |= shard_region_turn(region);

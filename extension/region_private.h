@@ -90,6 +90,9 @@ typedef struct ShardRegion
 	int troubles;  /* failures in a row that are no message's */
 } ShardRegion;
 
+/* A turn is not begun, and not committed, with less than this left of its lease, in microseconds (L5). */
+#define SHARD_LEASE_RESERVE (50 * INT64CONST(1000))
+
 /*
  * Turns (region_turn.c).
  */

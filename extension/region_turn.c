@@ -32,6 +32,7 @@
 
 #include "catalog.h"
 #include "executor.h"
+#include "fault.h"
 #include "log.h"
 #include "outbox.h"
 #include "region_private.h"
@@ -41,9 +42,6 @@
 #include "worker.h"
 
 #include "compat.h"
-
-/* A turn is not committed with less than this left of its lease, in microseconds (L5). */
-#define LEASE_RESERVE (50 * INT64CONST(1000))
 
 /* A turn ends after this time. */
 #define TURN_MICROSECONDS (100 * INT64CONST(1000))
@@ -269,7 +267,7 @@ plan_after_success(ShardRegion *region, bool failed)
 static void
 check_lease(ShardRegion *region)
 {
-	if (region->lease == PG_INT64_MAX || shard_plane_now() + LEASE_RESERVE < region->lease)
+	if (region->lease == PG_INT64_MAX || shard_plane_now() + SHARD_LEASE_RESERVE < region->lease)
 		return;
 	region->lease_over = true;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -337,6 +335,7 @@ turn(ShardRegion *region)
 	PopActiveSnapshot();
 	shard_region_moves_before_commit(region);
 	check_lease(region);
+	shard_fault("turn_checked");
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 	{
 		CommitTransactionCommand();
