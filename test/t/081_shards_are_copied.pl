@@ -176,6 +176,29 @@ $there->wait_until('SELECT max(attempts) > 3 FROM shard.held', 'attempts at the 
 $there->sql('DELETE FROM broken');
 $there->wait_value("SELECT string_agg(what, ' ' ORDER BY pos) FROM seen WHERE entity = '$another'", 'a1 a2 a3 a4 a5 a6', 'them to be handled in order');
 
+# Nor do messages that were sent while it was on its way, at the new home, overtake those that move.
+$cluster->sql_everywhere('INSERT INTO broken VALUES (1)');
+my $server = $here->server;
+$another = (grep { $cluster->home_of('fragile', $_) == 1 } $cluster->entities_at('fragile', 1, 8))[0];
+$shard = $cluster->shard_of('fragile', $another);
+sub tell_another { my ($node, $what) = @_; $node->sql("SELECT shard_tell('fragile', '$another', jsonb_build_object('what', '$what'))"); return; }
+tell_another($there, $_) for 'b1', 'b2';
+$here->wait_until(q{SELECT count(*) = 2 AND max(attempts) > 1 FROM shard.held}, 'two to wait, one of them tried');
+$server->set_fault('import_begin', 'freeze');
+my $mover = $here->session;
+$mover->send("SELECT shard_move('fragile', $shard, 2);");
+ShardCluster::wait_for_condition(sub { $server->fault_happened }, 'the copy to stand still');
+tell_another($there, $_) for 'b3', 'b4';
+$server->clear_fault;
+$mover->receive;
+$mover->close;
+$cluster->wait_home('fragile', $shard, 2);
+tell_another($there, 'b5');
+$there->wait_until('SELECT count(*) = 5 FROM shard.held', 'all five to wait');
+$there->sql('DELETE FROM broken');
+$there->wait_value("SELECT string_agg(what, ' ' ORDER BY pos) FROM seen WHERE entity = '$another' AND what LIKE 'b%'", 'b1 b2 b3 b4 b5', 'them to be handled in order');
+$cluster->sql_everywhere('DELETE FROM broken');
+
 # --- messages in the order of their numbers ------------------------------------------------------------
 
 $cluster->sql_everywhere(<<'SQL');
