@@ -44,6 +44,7 @@ my @checks = (
 	[ sizes => 'files and functions are of readable size', \&check_sizes ],
 	[ privileges => 'SQL functions have a privilege line', \&check_privileges ],
 	[ comments => 'SQL functions have a comment', \&check_comments ],
+	[ faults => 'tests drive all fault points, and no others', \&check_faults ],
 );
 
 my $findings = 0;
@@ -134,6 +135,29 @@ sub concept
 	$path =~ s{^extension/}{};
 	$path =~ s{\.[ch]$}{};
 	return $path;
+}
+
+# A point that no test drives proves nothing; a test of one that is gone waits in vain.
+sub check_faults
+{
+	my $tests = join '', map { slurp($_) } glob('test/t/*.pl test/isolation/specs/*.spec sql/*.sql');
+	my %point;
+	for my $file (source_files())
+	{
+		my $text = slurp($file);
+		while ($text =~ /\bshard_fault\("(\w+)"\)/g)
+		{
+			my ($name, $offset) = ($1, $-[0]);
+			finding($file, line_of($text, $offset), "no test drives fault point \"$name\"") unless $tests =~ /\b$name\b/;
+			$point{$name} = 1;
+		}
+	}
+	my $matrix = 'test/t/150_moves_survive_a_crash_at_each_step.pl';
+	my $text = slurp($matrix);
+	while ($text =~ /^\t\[ M\d => '[a-z ]+', '(\w+)' \]/mg)
+	{
+		finding($matrix, line_of($text, $-[0]), "there is no fault point \"$1\"") unless $point{$1};
+	}
 }
 
 sub check_includes

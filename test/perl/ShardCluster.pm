@@ -346,9 +346,9 @@ sub clear_fault
 {
 	my ($self) = @_;
 	return unless $self->{fault};
+	# The file stays: processes may not have heard of it yet.
 	$self->_tell_fault('');
 	$self->thaw_fault;
-	unlink $self->_fault_file;
 	delete $self->{fault};
 	return;
 }

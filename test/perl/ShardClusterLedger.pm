@@ -36,14 +36,15 @@ use Time::HiRes qw(time usleep);
 
 my $patience = $PostgreSQL::Test::Utils::timeout_default // 180;
 
-# Arguments: cluster, seed; senders and askers: of each per node; moves: shards may move; light: little load.
+# Arguments: cluster, seed; senders and askers: of each per node; quiet: numbers of nodes without any;
+# moves: shards may move; light: little load.
 sub new
 {
 	my ($class, %arg) = @_;
-	my $self = bless { db => 'audit', rounds => 0, sent => 0, senders => 2, askers => 1, %arg,
+	my $self = bless { db => 'audit', rounds => 0, sent => 0, moved => 0, senders => 2, askers => 1, %arg,
 		chance => ShardLoad::random_stream($arg{seed}) }, $class;
 	$self->{node} = $arg{cluster}->node(1)->server;
-	$self->{clients} = [ map { ($self->_clients_of($_)) } $arg{cluster}->nodes ];
+	$self->{clients} = [ map { ($self->_clients_of($_)) } $arg{cluster}->others(@{ $arg{quiet} // [] }) ];
 	return $self;
 }
 
@@ -67,17 +68,19 @@ sub _clients_of
 sub install
 {
 	my ($self) = @_;
-	for my $node ($self->{cluster}->nodes)
-	{
-		$node->sql($self->books);
-		my $n = $node->n;
-		$node->sql("ALTER TABLE sent ALTER node SET DEFAULT $n; ALTER TABLE handled ALTER node SET DEFAULT $n;");
-	}
-	for my $type ($self->entity_type, $ShardHistory::type)
-	{
-		$_->sql($type) for $self->{cluster}->nodes;
-	}
+	$self->install_at($_) for $self->{cluster}->nodes;
 	$self->_install_audit;
+	return;
+}
+
+# Books and entity types at a node.
+sub install_at
+{
+	my ($self, $node) = @_;
+	my $n = $node->n;
+	$node->sql($self->books);
+	$node->sql("ALTER TABLE sent ALTER node SET DEFAULT $n; ALTER TABLE handled ALTER node SET DEFAULT $n;");
+	$node->sql($_) for $self->entity_type, $ShardHistory::type;
 	return;
 }
 
@@ -110,8 +113,9 @@ sub round
 	$nemesis->run(sub { $self->_keep_busy });
 	my $healed = time;
 	$nemesis->heal;
-	$self->{commanded} += $nemesis->{moved} // 0;
 	$self->{times} = { $self->_recovery($healed) };
+	$nemesis->finish;
+	$self->{commanded} += $nemesis->{moved} // 0;
 	$self->_wait_for_clients;
 	$self->_close_books;
 	$self->{times}{drained} = time - $healed;
@@ -121,7 +125,7 @@ sub round
 sub _open_books
 {
 	my ($self) = @_;
-	$_->sql('TRUNCATE sent, handled') for $self->{cluster}->nodes;
+	$_->sql('TRUNCATE sent, handled') for $self->{cluster}->all_nodes;
 	$self->{rounds}++;
 	for my $client (@{ $self->{clients} })
 	{
@@ -322,7 +326,8 @@ sub _collect
 	$self->{node}->safe_psql($self->{db}, 'TRUNCATE committed, ' . join ', ', sort keys %collected);
 	for my $table (sort keys %collected)
 	{
-		for my $node ($self->{cluster}->nodes)
+		# Those that have left keep their books.
+		for my $node ($self->{cluster}->all_nodes)
 		{
 			$node->sql("\\copy ($collected{$table}) to '$file'");
 			$self->{node}->safe_psql($self->{db}, "\\copy $table from '$file'");

@@ -149,7 +149,7 @@ BEGIN
 END $$;
 
 SELECT shard_start('ledger', 'ledger_handler(jsonb,jsonb)',
-                   retry_backoff => '10 ms', max_retry_backoff => '100 ms');
+                   retry_backoff => '10 ms', max_retry_backoff => '100 ms'/*settings*/);
 SQL
 
 # --- SQL: the audit ------------------------------------------------------------------------------
@@ -182,7 +182,8 @@ WITH seen AS (
     LEFT JOIN committed c ON (c.session, c.txn) = (s.session, s.txn)
     WINDOW before AS (PARTITION BY h.entity, s.node ORDER BY h.pos
                       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-           session_before AS (PARTITION BY h.entity, s.session ORDER BY h.pos
+           -- An entity that moves is another sender at each of its homes (H8).
+           session_before AS (PARTITION BY h.entity, s.session, s.node ORDER BY h.pos
                               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            txn_before AS (PARTITION BY h.entity, s.session, s.txn ORDER BY h.pos
                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
@@ -257,7 +258,7 @@ SQL
 
 # --- life of a ledger ----------------------------------------------------------------------------
 
-# Arguments: node, seed; db (default postgres).
+# Arguments: node, seed; db (default postgres); settings of the entity type.
 sub new
 {
 	my ($class, %arg) = @_;
@@ -284,9 +285,9 @@ sub new
 	return $self;
 }
 
-# SQL of the books, and of the entity type.
+# SQL of the books, and of the entity type with this ledger's settings (", name => value").
 sub books { return $books }
-sub entity_type { return $entity_type }
+sub entity_type { my ($self) = @_; return $entity_type =~ s{/\*settings\*/}{$self->{settings} // ''}er }
 
 # The books without the entity type: all that the audit needs.
 sub install_books
@@ -300,7 +301,7 @@ sub install
 {
 	my ($self) = @_;
 	$self->install_books;
-	$self->{node}->safe_psql($self->{db}, $entity_type);
+	$self->{node}->safe_psql($self->{db}, $self->entity_type);
 	return;
 }
 

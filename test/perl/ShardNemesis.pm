@@ -197,7 +197,7 @@ my %kind = (
 	'an evacuation' => {
 		weight => 2, whom => 'free', length => [ 2, 6 ], moves => 1,
 		begin => sub { my ($self, $f) = @_; $self->_in_background($f->{node}, 'SELECT shard_evacuate(' . $f->{node}->n . ');') },
-		end   => sub { my ($self, $f) = @_; $self->_in_background($f->{node}, 'SELECT shard_rebalance();') },
+		end   => sub { my ($self, $f) = @_; $self->_in_background($f->{node}, 'SELECT shard_evacuate(' . $f->{node}->n . ', false);', 'SELECT shard_rebalance();') },
 	},
 );
 
@@ -241,8 +241,8 @@ sub _in_background
 	POSIX::_exit(127);
 }
 
-# Waits for them; returns how many moves were reported as done.
-sub _end_background
+# Waits for them, and counts the moves that were reported as done.
+sub finish
 {
 	my ($self) = @_;
 	waitpid $_, 0 for keys %{ delete $self->{background} // {} };
@@ -482,7 +482,6 @@ sub heal
 	$self->_end($_) for @under_way;
 	$self->{cluster}->proxy->heal if $self->{cluster}->proxy;
 	$_->server->recover for $self->{cluster}->nodes;
-	$self->_end_background;
 	return;
 }
 

@@ -172,6 +172,8 @@ sub node  { my ($self, $n) = @_; return $self->{nodes}[ $n - 1 ] }
 sub nodes { my ($self) = @_; return grep { !$_->{left} } @{ $self->{nodes} } }
 sub proxy { my ($self) = @_; return $self->{proxy} }
 
+sub all_nodes { my ($self) = @_; return @{ $self->{nodes} } }
+
 # A node that is no member any more: nothing is expected of it.
 sub has_left
 {
@@ -349,12 +351,13 @@ sub shard_of
 	return ($self->nodes)[0]->sql("SELECT shard_shard_id('$type', '$entity')");
 }
 
-# Asks a node (default: the first) to move a shard to node $n; returns when that is decided.
+# Asks a node (default: the first) to move a shard to node $n, unless it is there; returns when that is decided.
 sub move
 {
 	my ($self, $type, $shard, $n, $by) = @_;
 	$by //= ($self->nodes)[0];
-	$by->sql("SELECT shard_move('$type', $shard, $n)");
+	$by->sql("SELECT shard_move(type_name, shard, $n) FROM shard_homes
+		WHERE type_name = '$type' AND shard = $shard AND NOT (node = $n AND phase = 'stable')");
 	return;
 }
 

@@ -10,7 +10,7 @@ ShardProxy - drives test/nemesis/proxy.pl: what happens on each directed edge be
   $proxy->node(1, listen => $port, server => $node);
   $proxy->hold(1, 2);               # nothing from 1 reaches 2, both ways of connecting
   $proxy->partition([1], [2, 3]);   # both directions
-  $proxy->cut_reply(1, 2, 1, 'shard_peer.receive');
+  $proxy->cut_reply(1, 2, 1, '^receive$');
   $proxy->heal;
 
 =cut

@@ -1,0 +1,166 @@
+# A move of a shard under load, and at each of its steps (M1 to M8, abort) something happens: the process that does
+# the step is killed and its server with it; or it stops there while the server of another party - old home,
+# new home, coordinator - is killed; or it stops for a while, and nothing else. The move comes to an end by
+# itself, back or forward: one home, active under its epoch, nothing left elsewhere; and nothing of what was
+# sent meanwhile is lost, doubled or out of order.
+#
+# SHARD_SECONDS makes it longer, that is, as many of the cases as fit: all of them take some minutes.
+# SHARD_CASES=pattern chooses.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardClusterLedger;
+use ShardLedger;
+use ShardNodes;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# Step, who does it, its point in the program. "origin" is any node that sends.
+my @points = (
+	[ M1 => 'coordinator', 'move_begun' ],
+	[ M2 => 'old home', 'stop_ordered' ],
+	[ M2 => 'old home', 'm2_before_commit' ],
+	[ M2 => 'old home', 'm2_after_commit' ],
+	[ M3 => 'old home', 'm3_before_commit' ],
+	[ M3 => 'old home', 'm3_after_commit' ],
+	[ M3 => 'old home', 'm3_after_report' ],
+	[ M3 => 'old home', 'stop_reported' ],
+	[ M4 => 'new home', 'import_called' ],
+	[ M4 => 'old home', 'export_chunk' ],
+	[ M4 => 'new home', 'import_chunk' ],
+	[ M4 => 'new home', 'import_before_commit' ],
+	[ M4 => 'new home', 'import_after_commit' ],
+	[ M4 => 'new home', 'staged_reported' ],
+	[ M5 => 'coordinator', 'moved' ],
+	[ M6 => 'new home', 'm6_before_commit' ],
+	[ M6 => 'new home', 'm6_after_commit' ],
+	[ M7 => 'old home', 'm7_before_commit' ],
+	[ M7 => 'old home', 'm7_after_commit' ],
+	[ M7 => 'old home', 'm7_before_own' ],
+	[ M8 => 'origin', 'm8_before_commit' ],
+	[ M8 => 'origin', 'm8_after_commit' ],
+	[ M9 => 'coordinator', 'move_aborted' ]);
+
+# What has to happen elsewhere for a point to be met: the new home is not ready in time.
+my %before = (move_aborted => [ 'new home', 'import_before_commit' ]);
+
+# Those that do the steps are killed first, so that the short run has each point.
+my @cases;
+push @cases, map { [ @$_, $_->[1] ] } @points;
+for my $victim ('old home', 'new home', 'coordinator', 'nobody')
+{
+	push @cases, map { [ @$_, $victim ] } grep { $_->[1] ne $victim } @points;
+}
+my $pattern = $ENV{SHARD_CASES};
+@cases = grep { join(' ', @$_) =~ /$pattern/ } @cases if $pattern;
+
+my $cluster = ShardNodes->create(3, conf => 'shard.region_workers = 2');
+my $handoff_timeout = 3;
+my $ledger = ShardClusterLedger->new(cluster => $cluster, seed => ShardLedger::seed(), moves => 1, light => 1, senders => 1,
+	settings => ", handoff_timeout => '$handoff_timeout s'");
+$ledger->install;
+my $seconds = ShardLedger::seconds(100);
+my $until = time + $seconds;
+my ($done, $left) = (0, scalar @cases);
+
+# Shards that move, and what was moved of them is asked for.
+my @shards;
+
+sub begin
+{
+	$ledger->begin_load;
+	my @hot = map { (split / /)[1] } ($ledger->entities)[ 0, 1 ];
+	$cluster->node(1)->wait_until("SELECT (shard_location('ledger', '$_')).node IS NOT NULL", "a home of $_") for @hot;
+	@shards = map { $cluster->shard_of('ledger', $_) } @hot;
+	# So many states that they are deleted in more than one transaction (M7). Nobody sends to these entities.
+	for my $shard (@shards)
+	{
+		my $home = {$cluster->homes('ledger')}->{$shard};
+		$cluster->node($home)->sql("INSERT INTO shard_entity.ledger (shard, entity_id, state)
+			SELECT $shard, 'filler' || i, '{}' FROM generate_series(1, 1500) i ON CONFLICT DO NOTHING");
+	}
+	return;
+}
+
+sub asynchronously
+{
+	my ($node, $n) = @_;
+	my $session = $node->session;
+	$session->send(join "\n", "SET statement_timeout = '20 s';", map { "SELECT shard_move('ledger', $_, $n);" } @shards);
+	return $session;
+}
+
+# Moves the shards from one node to the other, again and again, until the point is met on the way there.
+sub move_until_it_happens
+{
+	my ($from, $to, $performer, $point) = @_;
+	my ($asker) = grep { $_ != $performer } $cluster->nodes;
+	my $deadline = time + $ShardCluster::patience;
+	until ($performer->server->fault_happened)
+	{
+		my $session = asynchronously($asker, $to->n);
+		my $ended = "SELECT count(*) = @{[scalar @shards]} FROM shard_homes WHERE type_name = 'ledger'
+			AND shard IN (@{[join ', ', @shards]}) AND node = @{[$to->n]} AND phase = 'stable'";
+		until ($performer->server->fault_happened || ($asker->try($ended))[1] eq 't')
+		{
+			die "no process comes by the point $point" if time > $deadline;
+			usleep(20_000);
+		}
+		usleep(20_000) until $performer->server->fault_happened || time > $deadline || !$cluster->ownership_faults;
+		$session->close;
+		last if $performer->server->fault_happened;
+		$cluster->move('ledger', $_, $from->n, $asker) for @shards;
+		$cluster->wait_home('ledger', \@shards, $from->n);
+	}
+	return;
+}
+
+begin();
+for my $case (@cases)
+{
+	last if time > $until;
+	my ($step, $who, $point, $victim) = @$case;
+	my $coordinator = $cluster->coordinator;
+	my ($old, $new) = $cluster->others($coordinator->n);
+	($old, $new) = ($new, $old) if $done % 2;
+	my %party = ('old home' => $old, 'new home' => $new, coordinator => $coordinator, origin => $coordinator);
+	my $performer = $party{$who};
+	$cluster->move('ledger', $_, $old->n) for @shards;
+	$cluster->wait_home('ledger', \@shards, $old->n);
+
+	my $also = $before{$point};
+	$party{ $also->[0] }->server->set_fault($also->[1], 'freeze') if $also;
+	$performer->server->set_fault($point, $who eq $victim ? 'crash' : 'freeze');
+	move_until_it_happens($old, $new, $performer, $point);
+	my $start = time;
+	if ($victim eq 'nobody')
+	{
+		# Long enough that others have to do without it.
+		usleep(1_000_000 * ($done % 2 ? 1 : $handoff_timeout + 2));
+	}
+	elsif ($performer != $party{$victim})
+	{
+		$party{$victim}->server->crash;
+	}
+	$_->server->thaw_fault for $cluster->nodes;
+	$_->server->recover for $cluster->nodes;
+	$_->server->clear_fault for $cluster->nodes;
+	$cluster->wait_up;
+	$cluster->wait_settled;
+	my %at = $cluster->homes('ledger');
+	my $end = join ' and ', map { $at{$_} == $old->n ? 'back' : $at{$_} == $new->n ? 'forward' : 'elsewhere' } @shards;
+	unlike($end, qr/elsewhere/, sprintf '%s, %s at %s, %s: %s, settled after %.1f s', $step, $who, $point,
+		$victim eq 'nobody' ? 'which goes on later' : $victim eq $who ? 'which is killed' : "$victim is killed", $end, time - $start);
+	$done++;
+	$left--;
+	next if $done % 12 && $left;
+	$ledger->is_in_order("$done cases");
+	begin() if $left;
+}
+$ledger->is_in_order("$done cases") if $ledger->{driver};
+note("$left of the cases were not tried for lack of time");
+cmp_ok($done, '>=', $pattern ? 1 : 12, 'cases were tried');
+cmp_ok($ledger->{moved}, '>', 0, 'shards moved');
+$cluster->logs_are_clean(qr/ledger: told to fail/, qr/due to lock timeout/, @ShardNodes::link_troubles);
+done_testing();
