@@ -145,16 +145,20 @@ sub check_faults
 	for my $file (source_files())
 	{
 		my $text = slurp($file);
-		while ($text =~ /\bshard_fault\("(\w+)"\)/g)
+		# One name, or several of which a condition chooses.
+		while ($text =~ /\bshard_fault\(([^;]*"[^;]*)\);/g)
 		{
-			my ($name, $offset) = ($1, $-[0]);
-			finding($file, line_of($text, $offset), "no test drives fault point \"$name\"") unless $tests =~ /\b$name\b/;
-			$point{$name} = 1;
+			my ($names, $line) = ($1, line_of($text, $-[0]));
+			for my $name ($names =~ /"(\w+)"/g)
+			{
+				finding($file, $line, "no test drives fault point \"$name\"") unless $tests =~ /\b$name\b/;
+				$point{$name} = 1;
+			}
 		}
 	}
 	my $matrix = 'test/t/150_moves_survive_a_crash_at_each_step.pl';
 	my $text = slurp($matrix);
-	while ($text =~ /^\t\[ M\d => '[a-z ]+', '(\w+)' \]/mg)
+	while ($text =~ /^\t\[ M\d+ => '[a-z ]+', '(\w+)' \]/mg)
 	{
 		finding($matrix, line_of($text, $-[0]), "there is no fault point \"$1\"") unless $point{$1};
 	}

@@ -1,4 +1,4 @@
-# A move of a shard under load, and at each of its steps (M1 to M8, abort) something happens: the process that does
+# A move of a shard under load, and at each of its steps (preparation, M1 to M8, abort) something happens: the process that does
 # the step is killed and its server with it; or it stops there while the server of another party - old home,
 # new home, coordinator - is killed; or it stops for a while, and nothing else. The move comes to an end by
 # itself, back or forward: one home, active under its epoch, nothing left elsewhere; and nothing of what was
@@ -18,6 +18,9 @@ use Time::HiRes qw(time usleep);
 
 # Step, who does it, its point in the program. "origin" is any node that sends.
 my @points = (
+	[ M16 => 'old home', 'export_prepare' ],
+	[ M16 => 'new home', 'import_prepare' ],
+	[ M16 => 'new home', 'ready_reported' ],
 	[ M1 => 'coordinator', 'move_begun' ],
 	[ M2 => 'old home', 'stop_ordered' ],
 	[ M2 => 'old home', 'm2_before_commit' ],
@@ -27,6 +30,8 @@ my @points = (
 	[ M3 => 'old home', 'm3_after_report' ],
 	[ M3 => 'old home', 'stop_reported' ],
 	[ M4 => 'new home', 'import_called' ],
+	[ M4 => 'old home', 'export_begin' ],
+	[ M4 => 'new home', 'import_begin' ],
 	[ M4 => 'old home', 'export_chunk' ],
 	[ M4 => 'new home', 'import_chunk' ],
 	[ M4 => 'new home', 'import_before_commit' ],
@@ -73,12 +78,14 @@ sub begin
 	my @hot = map { (split / /)[1] } ($ledger->entities)[ 0, 1 ];
 	$cluster->node(1)->wait_until("SELECT (shard_location('ledger', '$_')).node IS NOT NULL", "a home of $_") for @hot;
 	@shards = map { $cluster->shard_of('ledger', $_) } @hot;
-	# So many states that they are deleted in more than one transaction (M7). Nobody sends to these entities.
+	# So many states, and so large, that they are copied by more than one call (M4) and deleted in more than one
+	# transaction (M7). Nobody sends to these entities.
 	for my $shard (@shards)
 	{
 		my $home = {$cluster->homes('ledger')}->{$shard};
 		$cluster->node($home)->sql("INSERT INTO shard_entity.ledger (shard, entity_id, state)
-			SELECT $shard, 'filler' || i, '{}' FROM generate_series(1, 1500) i ON CONFLICT DO NOTHING");
+			SELECT $shard, 'filler' || i, jsonb_build_object('pad', repeat('x', 500)) FROM generate_series(1, 1500) i
+			ON CONFLICT DO NOTHING");
 	}
 	return;
 }
