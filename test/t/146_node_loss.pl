@@ -56,6 +56,8 @@ $cluster->proxy->hold($lost->n, $sender->n);
 $sender->sql(ShardCluster::tell_recorder($there[0], 'in doubt'));
 $cluster->wait_recorded($there[0], $lost->n, 1 .. 3, 'doubtful', 'late', 'in doubt');
 $lost->server->crash;
+# With what was on its way.
+$cluster->proxy->cut($lost->n, $sender->n);
 $cluster->proxy->heal;
 $sender->sql(join '', map { ShardCluster::tell_recorder($_, 'unsent') } @there);
 $sender->eventually('SELECT shard_write_off(' . $lost->n . ')');
