@@ -347,7 +347,6 @@ has_old_rows(void)
 }
 
 /*
-<<<<<<< HEAD
  * Rows of one text each, as one text; "" if there are none.
  */
 static char *
@@ -398,34 +397,6 @@ warn_of_rest(void)
 				(errmsg("this node still has shards: %s", shards),
 				 errors[0] != '\0' ? errdetail_internal("%s", errors) : 0,
 				 errhint("They go on moving; see shard_rebalances, or call shard_leave() again.")));
-=======
- * Says what keeps this node from leaving: the types of whose shards it still has rows. Returns false.
- */
-static bool
-say_what_stays(void)
-{
-	MemoryContext memory = CurrentMemoryContext;
-	ShardSecurity security = {0};
-	char *shards;
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
-	if (SPI_execute(
-			"SELECT pg_catalog.string_agg(pg_catalog.format('%s of type \"%s\"', s.n, s.type_name), ', ' "
-			"ORDER BY s.type_name COLLATE \"C\") FROM (SELECT t.type_name, pg_catalog.count(*) AS n "
-			"FROM shard.own o JOIN shard.type t USING (type_id) GROUP BY t.type_name) s",
-			true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.own");
-	shards = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	shards = shards == NULL ? NULL : MemoryContextStrdup(memory, shards);
-	shard_admin_close(&security);
-	PopActiveSnapshot();
-	ereport(WARNING,
-			(errcode(ERRCODE_WARNING), errmsg("this node has not left its cluster yet"),
-			 shards == NULL ? 0 : errdetail("It still has shards: %s.", shards),
-			 errhint("It goes on; shard_rebalances and shard_decisions show what hinders it.")));
-	return false;
->>>>>>> 3131d53 (wip)
 }
 
 /*
@@ -446,7 +417,6 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
 						errhint("There is nobody to leave to; drop the extension to end it.")));
-<<<<<<< HEAD
 	left = send_leave(Max(timeout, 1));
 	while (left && has_old_rows())
 	{
@@ -454,15 +424,6 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 			left = false;
 		else
 			shard_command_nap();
-=======
-	if (!send_leave(Max(timeout, 1)))
-		PG_RETURN_BOOL(say_what_stays());
-	while (has_old_rows())
-	{
-		if (shard_plane_now() >= deadline)
-			PG_RETURN_BOOL(say_what_stays());
-		shard_command_nap();
->>>>>>> 3131d53 (wip)
 	}
 	if (!left)
 		warn_of_rest();
