@@ -105,10 +105,10 @@ shard_coordinator_shard_stopped(const ShardShardRef *shard)
 }
 
 /*
- * The time that a type's shards may take to stop.
+ * The time that a type's shards may take to stop; and its name, in the current memory context.
  */
 static int64
-handoff_timeout(int32 type_id)
+handoff_timeout(int32 type_id, const char **name)
 {
 	const ShardMapEntry *entry = shard_map_value(shard_node_learned(shard_coordinator.node),
 												 (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
@@ -116,8 +116,13 @@ handoff_timeout(int32 type_id)
 	ShardTypeRecord type;
 	int64 timeout = SHARD_HANDOFF_TIMEOUT;
 
-	if (entry != NULL && shard_record_get_type(entry, &type, arena) && type.handoff_timeout_ms > 0)
-		timeout = type.handoff_timeout_ms * SHARD_MS;
+	*name = "";
+	if (entry != NULL && shard_record_get_type(entry, &type, arena))
+	{
+		*name = pstrdup(type.name);
+		if (type.handoff_timeout_ms > 0)
+			timeout = type.handoff_timeout_ms * SHARD_MS;
+	}
 	shard_arena_destroy(arena);
 	return timeout;
 }
@@ -126,7 +131,7 @@ handoff_timeout(int32 type_id)
  * Terminates the worker of a shard's lane, if it runs. One that is stopped by a signal ends when it goes on.
  */
 static void
-terminate_worker(const ShardShardRef *shard)
+terminate_worker(const ShardShardRef *shard, const char *type_name)
 {
 	ShardDatabase *db = shard_coordinator.db;
 	int number = shard_shmem_lane_worker(db, shard_message_lane(shard->type_id, shard->shard));
@@ -142,8 +147,9 @@ terminate_worker(const ShardShardRef *shard)
 	ereport(
 		WARNING,
 		(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-		 errmsg("region worker %d did not stop shard %d of entity type %d for its handoff_timeout",
-				number, shard->shard, shard->type_id),
+		 errmsg(
+			 "region worker %d did not stop shard %d of entity type \"%s\" for its handoff_timeout",
+			 number, shard->shard, type_name),
 		 pid != 0 ? errdetail("Process %d is terminated; its successor stops the shard.", (int) pid)
 				  : errdetail("It does not run.")));
 }
@@ -163,15 +169,16 @@ shard_coordinator_move_run(void)
 	dlist_foreach_modify (iter, &stops)
 	{
 		Stop *stop = dlist_container(Stop, link, iter.cur);
+		const char *type_name;
 
 		if (now - stop->asked > FORGOTTEN)
 			forget(stop);
-		else if (now - stop->since > handoff_timeout(stop->shard.type_id))
+		else if (now - stop->since > handoff_timeout(stop->shard.type_id, &type_name))
 		{
 			ShardShardRef shard = stop->shard;
 
 			forget(stop);
-			terminate_worker(&shard);
+			terminate_worker(&shard, type_name);
 		}
 	}
 	return false;

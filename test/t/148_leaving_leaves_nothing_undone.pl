@@ -64,4 +64,18 @@ $four->server->recover;
 $four->wait_until(q{SELECT problems::text ~ 'written off' FROM shard_health()}, 'the node to hear it');
 like($four->error_of(ShardCluster::tell_recorder($lost, 10)), qr/55000: .*written off/s, 'one that returns is fenced, and says why');
 is($four->sql(ShardCluster::recorded($lost)), '1 2 3 4 5 = 5', 'its data is there to be read');
+# --- the coordinator leaves --------------------------------------------------------------------------
+
+# Of two members it alone votes: the other one votes first, and takes the office.
+is($cluster->coordinator($two)->n, 1, 'node 1 is the coordinator, and the only voter');
+is($one->sql('SELECT string_agg(node::text, $$ $$) FROM shard_members WHERE voter'), '1', 'of two');
+my $own = $cluster->entity_at('recorder', 1, 'c');
+$two->sql(ShardCluster::tell_recorder($own, 1, 10));
+$cluster->wait_recorded($own, 1, 1 .. 10);
+is($one->sql(q{SELECT shard_leave('60 s')}), 't', 'it leaves');
+$two->wait_value('SELECT string_agg(node || $$ $$ || status, $$, $$) FROM shard_members WHERE coordinator AND voter', '2 up', 'the last one to be alone');
+$two->sql(ShardCluster::tell_recorder($own, 11, 20));
+$two->wait_value("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$own'", 20, 'the entity to go on there');
+pass('its shards go on at the last one');
+like($two->error_of('SELECT shard_leave()'), qr/55000: .*only member/s, 'which cannot leave');
 done_testing();
