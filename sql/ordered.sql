@@ -17,6 +17,7 @@ BEGIN
             RAISE EXCEPTION 'later' USING ERRCODE = '40001';
         END IF;
     WHEN 'forget' THEN RETURN NULL;
+    WHEN 'sleep' THEN PERFORM pg_sleep(0.01);
     WHEN 'end' THEN PERFORM shard_stop(); RETURN NULL;
     ELSE NULL;
     END CASE;
@@ -124,6 +125,13 @@ SELECT n(22, 27, 0);
 SELECT shard_drain();
 SELECT * FROM e;
 SELECT * FROM dead OFFSET 4;
+
+-- A missing one that is in the inbox already is not given up, however long it takes to come to it.
+SELECT count(shard_tell('note', 'slow', m))
+FROM (SELECT '{"n": 1}'::jsonb UNION ALL SELECT '{"n": 3}' UNION ALL
+      SELECT '{"do": "sleep"}' FROM generate_series(1, 48) UNION ALL SELECT '{"n": 2}') s (m);
+SELECT shard_drain();
+SELECT expected, skipped, late FROM shard_ordered WHERE entity_id = 'slow';
 
 -- So it is when more than ordered_window wait.
 SELECT shard_alter('note', 'ordered_timeout', '1 h');
