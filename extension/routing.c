@@ -379,7 +379,7 @@ shard_routing_row(const ShardRow *row)
 			take_hello(row);
 			break;
 		case SHARD_KIND_OWN:
-			shard_route_reload(shard_routing.routes, row->type_id, row->shard);
+			shard_route_own_changed(shard_routing.routes, row->type_id, row->shard);
 			break;
 		default:
 			take_message(row);

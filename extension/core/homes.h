@@ -44,7 +44,7 @@ typedef struct ShardHomesAnswer
 	bool good;
 	bool unknown; /* the office was lost meanwhile: perhaps it is carried out */
 	int64 number;
-	char why[160];
+	char why[600];
 } ShardHomesAnswer;
 
 /* What the functions of a type with the strategy "function" said. */

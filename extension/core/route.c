@@ -402,6 +402,23 @@ change_own(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event,
 		routes->host->started(routes->context, route);
 }
 
+/* See route.h. A fact that was met before it may have ended what is found staged only now (M14). */
+void
+shard_route_own_changed(ShardRoutes *routes, int32 type_id, int32 shard)
+{
+	ShardRoute *route = shard_route_get(routes, type_id, shard);
+	ShardHomeRecord home = {.n_nodes = 1};
+
+	load_route(routes, route);
+	home.epoch = route->epoch;
+	home.nodes[0] = route->node;
+	if (route->node == 0 || route->own.state != SHARD_HOME_STAGED ||
+		shard_handoff_read(&route->own, routes->self, &home) != SHARD_HOME_ELSEWHERE)
+		return;
+	touch(routes, route);
+	change_own(routes, route, SHARD_HOME_ELSEWHERE, &home);
+}
+
 /* What the fact says of the shard here. False: it cannot be true, and nothing is changed. */
 static bool
 own_fact(ShardRoutes *routes, ShardRoute *route, const ShardHomeRecord *home)

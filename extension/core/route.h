@@ -193,7 +193,10 @@ extern ShardHandoffAnswer shard_route_stop(ShardRoutes *routes, const ShardShard
  */
 extern bool shard_route_step(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event);
 
-/* The ownership row was changed by another process. */
+/* The log says, in a turn, that another process changed the ownership row (kind OWN). */
+extern void shard_route_own_changed(ShardRoutes *routes, int32 type_id, int32 shard);
+
+/* What is durable of the shard is read again. */
 extern void shard_route_reload(ShardRoutes *routes, int32 type_id, int32 shard);
 
 /* End of a transaction. */

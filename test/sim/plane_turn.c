@@ -380,7 +380,8 @@ process_row(Worker *worker, const PlaneRow *stored)
 			shard_route_floor(worker->routes, row.item.stamp);
 			break;
 		case ROW_OWN:
-			shard_route_reload(worker->routes, row.item.type_id, row.item.shard);
+			worker->fact_lost = 0;
+			shard_route_own_changed(worker->routes, row.item.type_id, row.item.shard);
 			break;
 		default:
 			break;

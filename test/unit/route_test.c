@@ -459,6 +459,21 @@ test_return(void)
 	is_int(host.own.epoch, 1, "older facts are ignored");
 	shard_route_destroy(routes);
 
+	/* A copy that was staged after its epoch was decided elsewhere, unheard of, goes. */
+	memset(&host, 0, sizeof(host));
+	routes = shard_route_create(ME, &host_table, &host, 10);
+	tell_home(routes, 2, 1, 0, 10);
+	shard_route_commit(routes);
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = 3};
+	shard_route_own_changed(routes, 1, 1);
+	shard_route_commit(routes);
+	is_int(host.own.state, SHARD_HOME_NONE, "nothing stays staged for an epoch that is decided");
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 2, .move_id = 4};
+	shard_route_own_changed(routes, 1, 1);
+	shard_route_commit(routes);
+	is_int(host.own.state, SHARD_HOME_STAGED, "for one to come it does");
+	shard_route_destroy(routes);
+
 	/* A home that has nothing of the shard stops, loud, and keeps what comes. */
 	memset(&host, 0, sizeof(host));
 	routes = shard_route_create(ME, &host_table, &host, 10);
