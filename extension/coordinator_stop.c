@@ -12,7 +12,8 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
+#include <signal.h>
+
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -97,12 +98,54 @@ count_shards(void)
 }
 
 /*
+ * Asks a region worker to end after its turn, or at once. False: it has ended.
+ */
+static bool
+end_worker(int worker, bool at_once)
+{
+	ShardWorkerSlot *slot = &shard_coordinator.db->worker[worker];
+	bool running;
+
+	SpinLockAcquire(&slot->mutex);
+	running = slot->in_use;
+	slot->stop_wanted = true;
+	if (running && at_once)
+		(void) kill(slot->pid, SIGTERM);
+	SpinLockRelease(&slot->mutex);
+	if (running && !at_once)
+		shard_shmem_wake_worker(shard_coordinator.db, worker);
+	return running;
+}
+
+/*
+ * All of them; one that is in a handler for long may not keep the server from going down.
+ */
+static void
+end_workers(void)
+{
+	int64 patience = shard_plane_now() + PASSING_MS * SHARD_MS;
+	bool running = true;
+
+	while (running)
+	{
+		bool at_once = shard_plane_now() >= patience;
+
+		running = false;
+		for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+			running |= end_worker(worker, at_once);
+		if (at_once)
+			break;
+		if (running)
+			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, NAP_MS, PG_WAIT_EXTENSION);
+	}
+}
+
+/*
  * Says what was managed, has the region workers end, and ends.
  */
 static void
 end(bool drained)
 {
-	ShardDatabase *db = shard_coordinator.db;
 	int64 shards = count_shards();
 
 	ereport(LOG,
@@ -112,15 +155,7 @@ end(bool drained)
 			 drained ? errdetail("Messages for other nodes were delivered.")
 					 : errdetail("Messages wait here, some of them for other nodes perhaps: "
 								 "shard.shutdown_timeout was over before they were delivered.")));
-	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
-	{
-		ShardWorkerSlot *slot = &db->worker[worker];
-
-		SpinLockAcquire(&slot->mutex);
-		slot->stop_wanted = true;
-		SpinLockRelease(&slot->mutex);
-		shard_shmem_wake_worker(db, worker);
-	}
+	end_workers();
 	proc_exit(0);
 }
 

@@ -92,4 +92,15 @@ $two->server->start;
 $cluster->wait_up;
 $cluster->wait_recorded($there, 3, 1 .. 60);
 pass('what was not delivered is after the next start');
+
+# --- a handler that takes long ---------------------------------------------------------------------
+
+$two->sql(q{CREATE FUNCTION slow(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+		BEGIN PERFORM pg_sleep(1000); RETURN message; END $$});
+$two->sql(q{SELECT shard_start('slow', 'slow(jsonb,jsonb)', 1, handler_timeout => '1 h')});
+$two->sql(q{SELECT shard_tell('slow', 'e', '{}')});
+$two->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard region' AND wait_event = 'PgSleep'}, 'the handler to run');
+$begin = time;
+$two->server->stop('fast');
+cmp_ok(time - $begin, '<', 8, 'a handler that takes long is not waited for');
 done_testing();
