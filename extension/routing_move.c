@@ -171,6 +171,13 @@ is_left_behind(const ShardRoute *route)
 								route->epoch);
 }
 
+/* The same of one that an undone transaction has changed: it is read again before anything is deleted. */
+static bool
+may_be_left_behind(const ShardRoute *route)
+{
+	return route->own.state == SHARD_HOME_SEALED || route->own.state == SHARD_HOME_NONE;
+}
+
 /* For shard_route_each: finds the one that comes after another, or the first. */
 typedef struct Search
 {
@@ -186,7 +193,7 @@ find_left_behind(void *context, ShardRoute *route)
 	Search *search = context;
 	ShardShardRef ref = {route->type_id, route->shard, route->own.epoch, route->own.move_id};
 
-	if (!route->loaded || !is_left_behind(route))
+	if (route->loaded ? !is_left_behind(route) : !may_be_left_behind(route))
 		return;
 	if (search->first.type_id == 0)
 		search->first = ref;
