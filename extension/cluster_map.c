@@ -165,8 +165,8 @@ put_entry(const ShardMapEntry *entry, void *arg)
 ShardMap *
 shard_cluster_map_read(void)
 {
-	static const ShardMapKind kinds[] = {SHARD_MAP_MEMBER, SHARD_MAP_TYPE, SHARD_MAP_HOME,
-										 SHARD_MAP_PIN};
+	static const ShardMapKind kinds[] = {SHARD_MAP_SETTINGS, SHARD_MAP_FORMED, SHARD_MAP_MEMBER,
+										 SHARD_MAP_TYPE,	 SHARD_MAP_HOME,   SHARD_MAP_PIN};
 	Filling filling = {.map = shard_map_create(), .context = CurrentMemoryContext};
 
 	for (int i = 0; i < (int) lengthof(kinds); i++)

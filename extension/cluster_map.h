@@ -26,5 +26,5 @@ extern int32 shard_cluster_map_pin(int32 type_id, int32 shard);
 /* Why a home is as it is (ShardHomeReason), in words. */
 extern const char *shard_cluster_map_reason(int32 reason);
 
-/* A copy of all members, types, homes and pins; the caller destroys it. */
+/* A copy of all settings, members, types, homes and pins; the caller destroys it. */
 extern ShardMap *shard_cluster_map_read(void);

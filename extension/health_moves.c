@@ -2,7 +2,7 @@
  * health_moves.c
  *		What is wrong with where shards live; a part of shard_health.
  *
- * Shards whose home is away, moves that fail again and again, nodes that take long to leave. Read from
+ * Shards whose home is away, or that get none yet, moves that fail again and again, nodes that leave. Read from
  * what was decided, and what this node itself decided or tried: the coordinator and the target of a move
  * know why it failed.
  */
@@ -132,10 +132,8 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 }
 
 static void
-check_homes(ShardHealth *health, List *reports, int32 self)
+check_homes(ShardHealth *health, const ShardMap *map, ShardArena *arena, List *reports, int32 self)
 {
-	ShardMap *map = shard_cluster_map_read();
-	ShardArena *arena = shard_arena_create();
 	List *all = count_homes(map, arena);
 	ListCell *cell;
 
@@ -156,8 +154,71 @@ check_homes(ShardHealth *health, List *reports, int32 self)
 							   ? NULL
 							   : shard_cluster_view_report_of(reports, stranded->node));
 	}
-	shard_arena_destroy(arena);
-	shard_map_destroy(map);
+}
+
+/*
+ * Members that are up and have a role.
+ */
+static int
+count_up(const ShardMap *map, ShardArena *arena, const char *role)
+{
+	int count;
+	int up = 0;
+	ShardMapEntry *members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		up += shard_record_get_member(&members[i], &member, arena) &&
+			  member.status == SHARD_MEMBER_UP && shard_membership_has_role(&member, role);
+	}
+	return up;
+}
+
+/*
+ * Too few members with the role of a type have ever been there for its first homes (C4).
+ */
+static void
+check_role(ShardHealth *health, const ShardMap *map, ShardArena *arena,
+		   const ShardSettingsRecord *settings, const ShardTypeRecord *type)
+{
+	int32 number = shard_record_role(type->role);
+	int minimum = 0;
+	int up;
+
+	for (int i = 0; i < settings->n_role_minimums; i++)
+		if (settings->role_minimums[i].role == number)
+			minimum = settings->role_minimums[i].members;
+	if (type->role[0] == '\0' || minimum == 0 ||
+		shard_map_value(map, (ShardMapKey){SHARD_MAP_FORMED, number, 0}) != NULL)
+		return;
+	up = count_up(map, arena, type->role);
+	if (up < minimum)
+		shard_health_add(
+			health, psprintf("%d of the %d members with role \"%s\" that shard.role_min_members "
+							 "wants are up: shards of entity type \"%s\" get no homes before",
+							 up, minimum, type->role, type->name));
+}
+
+static void
+check_roles(ShardHealth *health, const ShardMap *map, ShardArena *arena)
+{
+	const ShardMapEntry *entry = shard_map_value(map, (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0});
+	ShardSettingsRecord settings;
+	ShardMapEntry *types;
+	int count;
+
+	if (entry == NULL || !shard_record_get_settings(entry, &settings))
+		return;
+	types = shard_map_list(map, SHARD_MAP_TYPE, arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (shard_record_get_type(&types[i], &type, arena))
+			check_role(health, map, arena, &settings, &type);
+	}
 }
 
 /*
@@ -194,12 +255,17 @@ void
 shard_health_moves(ShardHealth *health, List *reports)
 {
 	ShardDatabase *db = shard_shmem_database();
+	ShardMap *map = shard_cluster_map_read();
+	ShardArena *arena = shard_arena_create();
 	ShardPlaneView view;
 
 	shard_plane_get(db, &view);
 	if (view.leased && shard_plane_lease(db) <= shard_plane_now())
 		shard_health_add(health, "the lease of this node has ended: it handles nothing until the "
 								 "coordinator renews it; see shard_members");
-	check_homes(health, reports, view.node);
+	check_homes(health, map, arena, reports, view.node);
+	check_roles(health, map, arena);
+	shard_arena_destroy(arena);
+	shard_map_destroy(map);
 	check_failing(health);
 }

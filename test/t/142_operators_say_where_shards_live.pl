@@ -7,7 +7,8 @@ use warnings FATAL => 'all';
 use ShardNodes;
 use Test::More;
 
-my $cluster = ShardNodes->create(3, databases => 1, conf => "shard.rebalance_interval = '1 h'");
+my $cluster = ShardNodes->create(3, databases => 1, 
+	conf => "shard.rebalance_interval = '1 h'\nshard.roles = 'hot'\nshard.role_min_members = 'hot=4'");
 my ($one, $two, $three) = $cluster->nodes;
 
 sub fails
@@ -129,6 +130,13 @@ fails($one, "SET ROLE nobody; SELECT $_", qr/42501: permission denied for functi
   'shard_rebalance()', q{shard_rebalance_plan()}, 'shard_leave()';
 fails($one, 'SET ROLE nobody; SELECT * FROM shard_decisions', qr/42501: permission denied for view/, 'nor are decisions');
 is($one->sql('SET ROLE nobody; SELECT count(*) FROM shard_rebalances'), 0, 'moves are for everybody');
+
+# --- too few of a role ---------------------------------------------------------------------------
+
+$one->eventually(q{SELECT shard_start('hot', 'external', 4, role => 'hot')});
+$two->wait_until(q{SELECT problems::text ~ '3 of the 4 members with role .*hot.* that shard.role_min_members wants' FROM shard_health()},
+	'health to say that the role has too few members');
+pass('a role with too few members is a problem');
 
 # --- a node leaves with its shards ---------------------------------------------------------------
 
