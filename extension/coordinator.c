@@ -405,13 +405,20 @@ take_events(void)
 }
 
 /*
- * The gate that is wished for may have changed with the configuration (G3).
+ * The gate that is wished for may have changed with the configuration (G3), or how often shards are
+ * rebalanced.
  */
 static void
 follow_settings(void)
 {
 	static int32 last = -1;
+	static int interval = -1;
 	int32 gate = shard_coordinator_gate();
+
+	if (interval >= 0 && interval != shard_rebalance_interval)
+		shard_node_set_interval(shard_coordinator.node, shard_plane_now(),
+								shard_rebalance_interval * SHARD_MS);
+	interval = shard_rebalance_interval;
 
 	if (last >= 0 && gate != last)
 		shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_GATE, .number = gate});

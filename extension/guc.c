@@ -258,7 +258,7 @@ define_moves(void)
 		"shard.rebalance_interval",
 		"Sets how often this node, as coordinator, looks whether shards should move.",
 		"0 means never; shard_rebalance() does it at once.", &shard_rebalance_interval, 10 * 1000,
-		0, 24 * 3600 * 1000, PGC_POSTMASTER, GUC_UNIT_MS, NULL, NULL, NULL);
+		0, 24 * 3600 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"shard.shutdown_timeout",
 		"Sets how long a shutdown of the server waits until messages and the office are handed over.",

@@ -110,6 +110,14 @@ shard_homes_next_rebalance(const ShardHomes *homes, int64 now)
 												  : PG_INT64_MAX;
 }
 
+/* See homes.h. */
+void
+shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval)
+{
+	homes->settings.rebalance_interval = rebalance_interval;
+	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
+}
+
 /* The region of a node, NULL if it has not registered here. */
 HomesRegion *
 shard_homes_region(ShardHomes *homes, int32 node)

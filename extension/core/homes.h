@@ -61,6 +61,9 @@ typedef struct ShardHomesStrategy
 
 extern ShardHomes *shard_homes_create(int32 self, const ShardHomesSettings *settings);
 extern void shard_homes_destroy(ShardHomes *homes);
+
+/* The setting has changed: from now on. */
+extern void shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval);
 extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided);
 
 /* The office is lost: nobody will end what still waits here. */

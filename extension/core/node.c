@@ -513,6 +513,15 @@ shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardA
 	end(node, now);
 }
 
+/* See node.h. */
+void
+shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval)
+{
+	node->config.homes.rebalance_interval = rebalance_interval;
+	if (node->homes)
+		shard_homes_set_interval(node->homes, now, rebalance_interval);
+}
+
 /* ---- questions -------------------------------------------------------------------------------- */
 
 /*

@@ -131,6 +131,10 @@ extern int32 shard_node_era(const ShardNode *node); /* R13 */
 extern ShardUuid shard_node_cluster(const ShardNode *node);
 extern int32 shard_node_coordinator(const ShardNode *node); /* as heard of; 0: nobody */
 extern bool shard_node_reachable(const ShardNode *node, int32 id, int64 now);
+
+/* The setting has changed: from now on. */
+extern void shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval);
+
 extern bool shard_node_joining(const ShardNode *node);
 extern bool
 shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */

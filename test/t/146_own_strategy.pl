@@ -10,7 +10,7 @@ use ShardNodes;
 use Test::More;
 use feature q(state);
 
-my $cluster = ShardNodes->create(3, conf => "shard.rebalance_interval = '1s'");
+my $cluster = ShardNodes->create(3, conf => 'shard.rebalance_interval = 0');
 my ($one, $two, $three) = $cluster->nodes;
 $cluster->sql_everywhere(<<'SQL');
 CREATE ROLE shop LOGIN;
@@ -73,6 +73,12 @@ is($one->sql($homes), 2, 'shards go where the function says, run as the owner, r
 # --- which move -----------------------------------------------------------------------------------
 
 wish('node = 3');
+# It is in force after a reload.
+for my $node ($cluster->nodes)
+{
+	$node->sql(q{ALTER SYSTEM SET shard.rebalance_interval = '1s'});
+	$node->server->reload;
+}
 $one->wait_value($homes, 3, 'all shards to move');
 pass('shards move when the function says so');
 $three->wait_value(q{SELECT sum((state->>'n')::int) FROM shard_entity.keep}, 3, 'the states');
