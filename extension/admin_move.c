@@ -14,6 +14,7 @@
 #include "admin.h"
 #include "admin_command.h"
 #include "cluster_map.h"
+#include "cluster_view.h"
 #include "core/membership.h"
 #include "duration.h"
 #include "plane.h"
@@ -200,6 +201,24 @@ shard_admin_unpin(PG_FUNCTION_ARGS)
 }
 
 /*
+ * Shards are copied from a node that runs; the mark would end with its next start.
+ */
+static void
+check_reachable(int32 node)
+{
+	const ShardMemberReport *report =
+		shard_cluster_view_report_of(shard_cluster_view_reports(), node);
+
+	if (report == NULL || report->reachable)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("node %d cannot be evacuated", node), errdetail("It is not reached from here."),
+			 errhint("Start its server first; see shard_members. If only this node does not "
+					 "reach it, call shard_evacuate() at another member.")));
+}
+
+/*
  * Waits until no shard lives at the node. False: time is up.
  */
 static bool
@@ -239,6 +258,8 @@ shard_admin_evacuate(PG_FUNCTION_ARGS)
 				 errhint("Shards are copied from a node that runs; see shard_write_off() for "
 						 "one that is lost.")));
 	shard_command_need_coordinator("shard_evacuate()");
+	if (command.number != 0)
+		check_reachable(command.node);
 	command.text = shard_command_who();
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
 							  psprintf("could not evacuate node %d", command.node));
