@@ -54,7 +54,9 @@ shard_node_is_clear(ShardDatabase *db)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is a copy of another node and handles no messages"),
 				 errdetail("shard.node names another server or database."),
-				 errhint("In a copy that is to work on its own, drop and create the extension.")));
+				 errhint(
+					 "In a copy that is to work on its own, drop and create the extension; or, to "
+					 "keep its entities, call shard_reset_cluster_data().")));
 	db->paused = !clear;
 	return clear;
 }

@@ -81,4 +81,18 @@ enable($three, 'on');
 $three->sql(ShardCluster::tell_recorder('new', 6, 9));
 $three->wait_value(ShardCluster::recorded('new'), '1 2 3 4 5 6 7 8 9 = 9', 'the entity to go on');
 pass('and given anew');
+
+# --- a copy -----------------------------------------------------------------------------------------
+
+# In a copy nothing is handled; what was told to it before waits.
+$three->server->safe_psql('template1', 'CREATE DATABASE twin TEMPLATE postgres');
+$three->server->wait_until(q{SELECT problems::text ~ 'copy' FROM shard_health()}, 'the copy to be recognized', 'twin');
+$three->server->safe_psql('twin', ShardCluster::tell_recorder('new', 10, 12));
+enable($three, 'off');
+$three->server->safe_psql('twin', 'SELECT shard_reset_cluster_data()');
+enable($three, 'on');
+$three->server->wait_until("SELECT 't' WHERE (" . ShardCluster::recorded('new') . ") = '1 2 3 4 5 6 7 8 9 10 11 12 = 12'", 'the copy to be a node of its own', 'twin');
+pass('a copy becomes a node of its own');
+is($three->sql(ShardCluster::recorded('new')), '1 2 3 4 5 6 7 8 9 = 9', 'which has nothing to do with the original');
+isnt($three->server->safe_psql('twin', 'SELECT cluster_id FROM shard.node'), $three->sql('SELECT cluster_id FROM shard.node'), 'nor its cluster');
 done_testing();
