@@ -91,10 +91,13 @@ compare_nodes(const void *left, const void *right)
 }
 
 /*
- * Are most of the given voters there to decide? Amnesiac ones are there, but do not vote.
+ * Are most of the given voters there to decide? Amnesiac ones are there, but do not vote. Of those to
+ * come it has to be known that they are well, also of those that vote already: a coordinator that has
+ * just taken office has not heard from all of them (R28).
  */
 static bool
-has_majority(const ShardVoterCandidate *candidates, int n_candidates, const int32 *nodes, int n)
+has_majority(const ShardVoterCandidate *candidates, int n_candidates, const int32 *nodes, int n,
+			 bool known)
 {
 	int present = 0;
 
@@ -102,7 +105,7 @@ has_majority(const ShardVoterCandidate *candidates, int n_candidates, const int3
 		for (int j = 0; j < n_candidates; j++)
 		{
 			if (candidates[j].node == nodes[i] && candidates[j].silent == 0 &&
-				!candidates[j].amnesiac)
+				!candidates[j].amnesiac && (candidates[j].caught_up || !known))
 				present++;
 		}
 	return present * 2 > n;
@@ -166,8 +169,8 @@ shard_membership_plan_voters(ShardVoterCandidate *candidates, int n_candidates, 
 	if (n > 1)
 		qsort(next, n, sizeof(int32), compare_nodes);
 	if (n == 0 || voters->n_next != 0 || same_voters(voters, next, n) ||
-		!has_majority(candidates, n_candidates, voters->current, voters->n_current) ||
-		!has_majority(candidates, n_candidates, next, n))
+		!has_majority(candidates, n_candidates, voters->current, voters->n_current, false) ||
+		!has_majority(candidates, n_candidates, next, n, true))
 		return 0;
 	return n;
 }

@@ -66,7 +66,7 @@ choose_homes(World *world, const ShardStrategyCall *call, FunctionAnswer *answer
 		if (call->view->n_regions > 0)
 			answer->nodes[i] =
 				call->view->regions[world_random(world, (uint32) call->view->n_regions)].node;
-		if (world_random(world, 40) == 0)
+		if (!world->quiet && world_random(world, 40) == 0)
 			answer->nodes[i] = 77;
 		answer->n_shards++;
 	}
@@ -77,16 +77,14 @@ void
 host_asks_functions(World *world, Instance *instance, const ShardAction *action)
 {
 	FunctionAnswer answer = {.token = action->token, .type_id = action->shard.type_id};
-	world_trace(world, "%s: functions are asked, %d", instance->dsn,
-				(int) action->strategy->rebalance);
 	int64 delay = 1000 + world_random(world, 200000);
 
-	if (world_random(world, 20) == 0)
+	if (!world->quiet && world_random(world, 20) == 0)
 		return;
-	if (world_random(world, 20) == 0)
+	if (!world->quiet && world_random(world, 20) == 0)
 		delay += SHARD_STRATEGY_TIMEOUT;
 	answer.rebalance = action->strategy->rebalance;
-	answer.failed = world_random(world, 10) == 0;
+	answer.failed = !world->quiet && world_random(world, 10) == 0;
 	if (answer.rebalance)
 		choose_moves(world, action->strategy->view, &answer);
 	else

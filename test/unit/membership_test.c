@@ -378,6 +378,9 @@ test_voters(void)
 	ShardVotersRecord changing = {.n_current = 1, .current = {2}, .n_next = 3, .next = {1, 2, 3}};
 	int32 next[SHARD_MAX_VOTERS];
 
+	/* A coordinator that leaves, and has heard of nobody yet, does not leave the office to them. */
+	is_plan_for("lljl", 3, 0, "234", "");
+
 	for (int i = 0; i < (int) lengthof(counts); i++)
 		is_int(shard_membership_voter_count(i, 0), counts[i], "voters of %d members", i);
 	is_int(shard_membership_voter_count(9, 7), 7, "seven if wished");
