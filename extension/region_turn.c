@@ -32,7 +32,6 @@
 
 #include "catalog.h"
 #include "executor.h"
-#include "fault.h"
 #include "log.h"
 #include "outbox.h"
 #include "region_private.h"
@@ -335,7 +334,6 @@ turn(ShardRegion *region)
 	PopActiveSnapshot();
 	shard_region_moves_before_commit(region);
 	check_lease(region);
-	shard_fault("turn_checked");
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 	{
 		CommitTransactionCommand();
