@@ -12,7 +12,7 @@ use Test::More;
 my $cluster = ShardNodes->create(2, databases => 1);
 my ($here, $there) = $cluster->nodes;
 my $server = $here->server;
-$cluster->start_recorder;
+$cluster->start_recorder(settings => q{, handoff_timeout => '2 s'});
 my ($id) = $cluster->entity_at('recorder', 1);
 my $shard = $cluster->shard_of('recorder', $id);
 $here->sql(ShardCluster::tell_recorder($id, 1, 3));
@@ -101,5 +101,23 @@ for my $fault (map { my $point = $_; map { [ $point, $_ ] } qw(error exit crash)
 	is($cluster->node($at)->sql("SELECT (SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$id'), count(*) FROM shard_entity.recorder WHERE shard = $shard"),
 		"$told|2001", "$action at $point: all is there, once");
 }
+
+# --- a copy that nobody wants any more ------------------------------------------------------------------
+
+# It stands still before its commit, with the lane's turn lock, until the move is given up; then it commits.
+my $to = 3 - $at;
+my $copier = $cluster->node($to);
+my $epoch = $here->sql("SELECT epoch FROM shard_homes WHERE type_name = 'recorder' AND shard = $shard");
+$server->set_fault('import_before_commit', 'freeze');
+$mover = $here->session;
+$mover->send("SELECT shard_move('recorder', $shard, $to);");
+ShardCluster::wait_for_condition(sub { $server->fault_happened }, 'the copy to stand still');
+$_->wait_until("SELECT epoch > $epoch AND phase = 'stable' FROM shard_homes WHERE type_name = 'recorder' AND shard = $shard", 'the move to be given up')
+  for $here, $there;
+$server->clear_fault;
+$cluster->wait_settled;
+is($cluster->node($at)->sql("SELECT state FROM shard.own WHERE shard = $shard AND type_id = (SELECT type_id FROM shard.type WHERE type_name = 'recorder')"), 'active',
+	'the shard stays where it is');
+is($copier->sql("SELECT count(*) FROM shard_entity.recorder WHERE shard = $shard"), 0, 'nothing is left of a copy that came too late');
 
 done_testing();
