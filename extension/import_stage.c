@@ -235,6 +235,10 @@ take_held(ShardImportStage *stage, ShardReader *rows)
 
 	while (shard_copy_get_held(rows, &held))
 	{
+#ifdef SHARD_MUTANT_IMPORT_WITHOUT_STASH
+		count++;
+		continue;
+#endif
 		check_held(stage, &held);
 		store_held(stage, &held);
 		count++;
@@ -253,6 +257,10 @@ take_marks(ShardImportStage *stage, ShardReader *rows)
 	{
 		ShardArguments arguments = {0};
 
+#ifdef SHARD_MUTANT_IMPORT_WITHOUT_MARKS
+		count++;
+		continue;
+#endif
 		add_shard(stage, &arguments);
 		shard_statement_add(&arguments, Int16GetDatum((int16) mark.kind), false);
 		shard_statement_add(&arguments, Int32GetDatum(mark.a), false);
