@@ -1,5 +1,6 @@
 title="ordered_by: numbered messages of 120 bytes, otherwise as in A"
 
+sql_file ordered.sql >/dev/null
 for ((run = 1; run <= runs; run++)); do
   batched numbered counter 1000
   plain=$rate

@@ -46,11 +46,8 @@ INSERT INTO bench.types VALUES
   ('counter_c', 'bench.counter_c(bigint,jsonb)', 'sum(state)'),
   ('counter_plpgsql', 'bench.counter_plpgsql(bigint,jsonb)', 'sum(state)'),
   ('counter_sql', 'bench.counter_sql(bigint,jsonb)', 'sum(state)'),
-  ('ordered', 'bench.counter(jsonb,jsonb)', $$sum((state->>'count')::int8)$$),
   ('fresh', 'bench.counter(jsonb,jsonb)', $$sum((state->>'count')::int8)$$);
-CREATE FUNCTION bench.number(message jsonb) RETURNS int8 LANGUAGE sql RETURN (message->>'n')::int8;
-SELECT shard_start(type_name, handler,
-  ordered_by => CASE type_name WHEN 'ordered' THEN 'bench.number(jsonb)' END) FROM bench.types;
+SELECT shard_start(type_name, handler) FROM bench.types;
 
 -- The sum of all states of a type: the number of messages handled.
 CREATE FUNCTION bench.total(type_name text) RETURNS int8 LANGUAGE plpgsql AS $$
@@ -93,11 +90,15 @@ DECLARE
   bodies jsonb[] := array_fill(message, ARRAY[batch]);
   numbered CONSTANT boolean := how IN ('numbered', 'swapped');
   -- Numbers go on where they were; 'swapped': the second before the first, the fourth before the third.
-  base CONSTANT int8 := coalesce((SELECT max(o.expected) FROM shard_ordered o
-                                  WHERE o.type_name = $2 AND o.entity_id ^@ prefix), 1);
+  base int8;
   ids text[];
   first int;
 BEGIN
+  -- Not looked at by others: compare.sh runs this with commits that have no such view.
+  IF numbered THEN
+    base := coalesce((SELECT max(o.expected) FROM shard_ordered o
+                      WHERE o.type_name = $2 AND o.entity_id ^@ prefix), 1);
+  END IF;
   FOR i IN 0 .. messages / batch - 1 LOOP
     first := i * batch;
     IF i = 0 OR entities > batch THEN
@@ -178,5 +179,4 @@ FROM bench.types, generate_series(0, 999) i
 WHERE type_name NOT IN ('fresh', 'ping')
 GROUP BY type_name;
 SELECT shard_tell('ping', 'e0', bench.message());
-SELECT count(shard_tell('ordered', 'e' || i, bench.message() || '{"n": 0}')) FROM generate_series(0, 999) i;
 SELECT bench.drain();
