@@ -252,9 +252,14 @@ next_page(ShardCursor *c, Snapshot snapshot)
 {
 	if (c->phase == PHASE_DRAIN)
 	{
-		if (c->drain_next < c->drain_count)
+		while (c->drain_next < c->drain_count)
 		{
-			load_page(c, c->drain[c->drain_next++], snapshot);
+			ShardPlace place = c->drain[c->drain_next++];
+
+			/* what was on it was drained in turns before: its segment has been emptied since */
+			if (place.block >= c->blocks[place.segment])
+				continue;
+			load_page(c, place, snapshot);
 			return true;
 		}
 		start_forward(c);
