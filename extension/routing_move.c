@@ -163,10 +163,15 @@ shard_routing_lsn(void)
 
 /* ---- rows of shards that live elsewhere ------------------------------------------------------- */
 
-/* Are the shard's rows here of no use to anybody, for ever (M7)? */
+/*
+ * Are the shard's rows here of no use to anybody, for ever (M7)? Those of a state that was given up, with
+ * this node or without it, are nowhere else: they stay, for whoever wants to look at them (N1).
+ */
 static bool
 is_left_behind(const ShardRoute *route)
 {
+	if (route->lost > route->own.epoch)
+		return false;
 	return shard_handoff_delete(&route->own, route->own.epoch, shard_routing.self, route->node,
 								route->epoch);
 }
