@@ -215,7 +215,7 @@ WITH seen AS (
     FROM sent s JOIN fate f USING (session, txn, n)
     WHERE f.entity <> s.entity OR f.other_entity <> s.entity OR f.message <> s.message
     UNION ALL
-    SELECT 'P1: a message was given up without need', message->>'s', (message->>'t')::bigint, (message->>'n')::int, entity_id
+    SELECT 'P1: a message was given up without need, ' || sqlstate, message->>'s', (message->>'t')::bigint, (message->>'n')::int, entity_id
     FROM shard_dead_letters
     WHERE type_name = 'ledger' AND entity_id LIKE :'round' || '-%'
           AND (message->>'act', sqlstate) NOT IN (('fail', '22023'), ('flaky', '40001'))

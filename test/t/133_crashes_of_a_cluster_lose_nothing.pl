@@ -9,7 +9,7 @@ use ShardLedger;
 use ShardNodes;
 use Test::More;
 
-my $cluster = ShardNodes->create(3, conf => 'shard.region_workers = 2');
+my $cluster = ShardNodes->create(3, conf => "shard.region_workers = 2\nshard.rebalance_interval = 0");
 my $ledger  = ShardClusterLedger->new(cluster => $cluster, seed => ShardLedger::seed());
 $ledger->install;
 $ledger->prove(seconds => ShardLedger::seconds(30), length => 15, every => 3);
