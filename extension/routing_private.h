@@ -85,7 +85,7 @@ extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *s
 extern void shard_routing_count(int32 type_id, int64 change);
 
 /* Raises: the ownership row is not what was read. The turn begins anew. */
-extern void shard_routing_overtaken(const ShardRoute *route) pg_attribute_noreturn();
+extern void shard_routing_overtaken(const ShardRoute *route);
 
 /* The turn has changed the ownership row: what follows for entities. */
 extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before);

@@ -77,7 +77,14 @@ sub create
 sub wait_until
 {
 	my ($self, $query, $what, $db) = @_;
-	$self->poll_query_until($db // 'postgres', $query) or die "timed out waiting for $what";
+	my $met;
+
+	# A psql that a starting server turns away may be gone before it was given its query.
+	until (defined($met = eval { $self->poll_query_until($db // 'postgres', $query) }))
+	{
+		die $@ unless $@ =~ /Broken pipe/;
+	}
+	die "timed out waiting for $what" unless $met;
 	return;
 }
 

@@ -22,6 +22,8 @@ my $sent = 0;
 for my $options ('TRUNCATE on', 'FULL', 'TRUNCATE on')
 {
 	$session->query(ShardCluster::tell_recorder('a', $sent + 1, $sent + 5));
+	# The worker's position, behind what is rolled back, would keep that from being cut off.
+	$node->wait_recorded('a', 1 .. $sent + 5);
 	$session->query($rolled_back);
 	my $before = $session->query("$size;");
 
