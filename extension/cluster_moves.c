@@ -327,7 +327,7 @@ put_moving(const MoveView *view, const ShardMapEntry *entry, const ShardHomeReco
 	if (decision != NULL && strcmp(decision->what, "move begun") == 0)
 	{
 		row.started = decision->changed;
-		if (decision->text[0] != '\0')
+		if (view->see_errors && decision->text[0] != '\0')
 			row.reason = decision->text;
 	}
 	put_move(view, &row, import);

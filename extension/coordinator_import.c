@@ -24,8 +24,12 @@
 
 #include "compat.h"
 
-/* Copies at a time. More would only share the disks, and a shard that is being copied stands still. */
-#define SLOTS 4
+/*
+ * Copies at a time. More would only share the disks, and a shard that is being copied stands still. The
+ * other slots only prepare: a copy may take long, and moves wait for that answer for some seconds only.
+ */
+#define COPIES 4
+#define SLOTS (COPIES + 2)
 
 /* For all of a call: the backend has time-outs for each step, so this is for one that is frozen. */
 #define PREPARE_TIMEOUT_MS (60 * 1000)
@@ -268,9 +272,23 @@ take_failure(Slot *slot)
 static void
 take_job(Slot *slot)
 {
-	if (slot->job != NULL || dlist_is_empty(&queue))
+	dlist_iter iter;
+
+	if (slot->job != NULL)
 		return;
-	slot->job = dlist_container(Job, link, dlist_pop_head_node(&queue));
+	dlist_foreach (iter, &queue)
+	{
+		Job *job = dlist_container(Job, link, iter.cur);
+
+		if ((job->kind == SHARD_COPY_ROWS) == (slot < &slots[COPIES]))
+		{
+			slot->job = job;
+			break;
+		}
+	}
+	if (slot->job == NULL)
+		return;
+	dlist_delete(&slot->job->link);
 	if (slot->peer == NULL)
 	{
 		slot->peer = shard_peer_create("import");

@@ -136,8 +136,20 @@ shard_coordinator_strategy(const ShardAction *action)
 								 .n_shards = call->n_shards,
 								 .shards = unconstify(int32 *, call->shards),
 								 .requesters = unconstify(int32 *, call->requesters)};
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	Question *question = palloc0(sizeof(Question));
+	MemoryContext old;
+	Question *question;
+	dlist_mutable_iter iter;
+
+	/* The core has one question of a type open: an older one that waits still is answered in vain. */
+	dlist_foreach_modify (iter, &questions)
+	{
+		Question *former = dlist_container(Question, link, iter.cur);
+
+		if (!former->sent && former->type_id == action->shard.type_id)
+			forget(former);
+	}
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	question = palloc0(sizeof(Question));
 
 	question->token = action->token;
 	question->type_id = action->shard.type_id;

@@ -507,7 +507,12 @@ look(Export *export)
 	if (export->call.position.part == SHARD_COPY_NONE)
 		put_manifest(export, rows ? &writer : NULL);
 	if (rows && !TransactionIdIsValid(writer))
+	{
+		/* whoever was seen to have ended must have ended for what reads, too */
+		PopActiveSnapshot();
+		PushActiveSnapshot(GetTransactionSnapshot());
 		put_rows(export);
+	}
 	PopActiveSnapshot();
 	MemoryContextSwitchTo(old);
 	return writer;

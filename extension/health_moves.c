@@ -123,7 +123,8 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 					 type_name, shards_wait(stranded->count), node,
 					 member->status == SHARD_MEMBER_DOWN ? "down" : "unreachable",
 					 for_how_long(report), node));
-	else if (member->status == SHARD_MEMBER_LEAVING || member->evacuated)
+	else if (member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING ||
+			 member->evacuated)
 		shard_health_add(health,
 						 psprintf("node %d is %s: entity type \"%s\" still has %d shards there; "
 								  "see shard_rebalances",

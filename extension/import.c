@@ -21,6 +21,7 @@
 #include "access/xlog.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -405,9 +406,13 @@ note_failure(Import *import)
 {
 	MemoryContext old = MemoryContextSwitchTo(import->callee.context);
 	ErrorData *error = CopyErrorData();
+	int length = 0;
 
-	strlcpy(import->progress.error, error->message != NULL ? error->message : "",
-			sizeof(import->progress.error));
+	if (error->message != NULL)
+		length = pg_mbcliplen(error->message, (int) strlen(error->message),
+							  sizeof(import->progress.error) - 1);
+	memcpy(import->progress.error, error->message != NULL ? error->message : "", length);
+	import->progress.error[length] = '\0';
 	note(import, SHARD_IMPORT_FAILED);
 	FreeErrorData(error);
 	MemoryContextSwitchTo(old);

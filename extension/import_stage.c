@@ -160,7 +160,6 @@ void
 shard_import_stage_begin(ShardImportStage *stage, ShardReader columns)
 {
 	set_local("lock_timeout", LOCK_TIMEOUT);
-	set_local("session_replication_role", "replica");
 	set_constraints_immediate();
 	if (!shard_import_lock(stage->shard.type_id, stage->shard.shard, true))
 		elog(ERROR, "could not lock the shard");

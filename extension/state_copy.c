@@ -15,6 +15,7 @@
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -24,6 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "state_copy.h"
 
@@ -109,6 +111,30 @@ is_catalog_number(Oid type)
 	}
 }
 
+static bool goes_as_text(Oid type);
+
+/* Whether values of an array's elements or of a composite's columns do. */
+static bool
+has_text_part(Oid type)
+{
+	Oid element = get_element_type(type);
+	bool text = false;
+
+	check_stack_depth();
+	if (OidIsValid(element))
+		return goes_as_text(element);
+	if (get_typtype(type) == TYPTYPE_COMPOSITE)
+	{
+		TupleDesc desc = lookup_rowtype_tupdesc(type, -1);
+
+		for (int i = 0; i < desc->natts && !text; i++)
+			text = !TupleDescAttr(desc, i)->attisdropped &&
+				   goes_as_text(TupleDescAttr(desc, i)->atttypid);
+		ReleaseTupleDesc(desc);
+	}
+	return text;
+}
+
 /* Whether values of a type go as text: it lacks a function for the binary form. */
 static bool
 goes_as_text(Oid type)
@@ -117,7 +143,7 @@ goes_as_text(Oid type)
 	Form_pg_type form;
 	bool text;
 
-	if (is_catalog_number(getBaseType(type)))
+	if (is_catalog_number(getBaseType(type)) || has_text_part(getBaseType(type)))
 		return true;
 	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
 	if (!HeapTupleIsValid(tuple))
@@ -457,12 +483,34 @@ form_row(ShardStateCopy *copy, int32 shard, ShardReader *rows)
 	ExecStoreVirtualTuple(slot);
 }
 
+/*
+ * A copy fires what a replica fires, of this table alone: session_replication_role would hold for all
+ * that the owner's triggers do elsewhere, too.
+ */
+static void
+fire_as_replica(ShardStateCopy *copy)
+{
+	TriggerDesc *triggers = copy->table.result->ri_TrigDesc;
+
+	for (int i = 0; triggers != NULL && !copy->as_replica && i < triggers->numtriggers; i++)
+	{
+		Trigger *trigger = &triggers->triggers[i];
+
+		if (trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA)
+			trigger->tgenabled = TRIGGER_FIRES_ALWAYS;
+		else if (trigger->tgenabled != TRIGGER_FIRES_ALWAYS)
+			trigger->tgenabled = TRIGGER_DISABLED;
+	}
+	copy->as_replica = true;
+}
+
 void
 shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, int count)
 {
 	ShardStateTable *table = &copy->table;
 
 	shard_state_begin_write(table);
+	fire_as_replica(copy);
 	for (int i = 0; i < count; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(copy->row);

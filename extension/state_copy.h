@@ -28,6 +28,7 @@ typedef struct ShardStateCopy
 	int n_fields;
 	ShardStateField *fields; /* as the old home's table has them */
 	MemoryContext row;
+	bool as_replica; /* new home: the table's triggers are those of a replica */
 } ShardStateCopy;
 
 /*

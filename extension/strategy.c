@@ -168,6 +168,8 @@ ask_allocate(Strategy *strategy)
 	ShardStrategyQuestion *question = &strategy->question;
 	Oid types[6] = {INT4OID, INT4OID, JSONBOID, TEXTOID, JSONBOID, JSONBOID};
 	char *query = psprintf("SELECT %s($1, $2, $3, $4, $5, $6)", strategy->function);
+	MemoryContext step = AllocSetContextCreate(CurrentMemoryContext, "shard strategy allocations",
+											   ALLOCSET_DEFAULT_SIZES);
 	Datum values[6];
 
 	values[3] = CStringGetTextDatum("function");
@@ -179,10 +181,13 @@ ask_allocate(Strategy *strategy)
 		const char *nulls = question->requesters[i] == 0 ? " n    " : "      ";
 		int32 *node = &strategy->answer.numbers[strategy->answer.n++];
 		bool isnull = true;
+		MemoryContext old;
 
 		values[0] = Int32GetDatum(question->shards[i]);
 		values[1] = Int32GetDatum(question->requesters[i]);
+		old = MemoryContextSwitchTo(step);
 		values[2] = allocations_of(question);
+		MemoryContextSwitchTo(old);
 		if (SPI_execute_with_args(query, 6, types, values, nulls, true, 1) != SPI_OK_SELECT)
 			elog(ERROR, "could not execute \"%s\"", query);
 		check_column(strategy);
@@ -193,6 +198,7 @@ ask_allocate(Strategy *strategy)
 			*node = 0;
 		SPI_freetuptable(SPI_tuptable);
 		note_home(question, question->shards[i], *node);
+		MemoryContextReset(step);
 	}
 }
 
@@ -217,7 +223,9 @@ ask_rebalance(Strategy *strategy)
 	values[3] = json_of(question->members);
 	values[4] = PointerGetDatum(
 		construct_array(moving, question->n_shards, INT4OID, sizeof(int32), true, TYPALIGN_INT));
-	if (SPI_execute_with_args(query, 5, types, values, NULL, true, 0) != SPI_OK_SELECT)
+	/* as many as there can be */
+	if (SPI_execute_with_args(query, 5, types, values, NULL, true,
+							  strategy->type->number_of_shards) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute \"%s\"", query);
 	check_column(strategy);
 	strategy->answer.numbers = palloc0(sizeof(int32) * Max(SPI_processed, 1));

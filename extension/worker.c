@@ -89,7 +89,7 @@ shard_worker_start(Datum argument, int *worker)
 bool
 shard_worker_server_stops(void)
 {
-	char text[1024];
+	char text[4 * MAXPGPATH];
 	const char *line = text;
 	int fd = open("postmaster.pid", O_RDONLY, 0); /* the working folder is the data directory */
 	ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
@@ -113,8 +113,9 @@ handle_sigterm(SIGNAL_ARGS)
 {
 	int saved_errno = errno;
 
+	/* Without a coordinator worker nobody would end a handler that takes long. */
 	if (my_database != NULL && lingers_until == 0 && shard_shutdown_timeout > 0 &&
-		shard_worker_server_stops())
+		my_database->worker[SHARD_COORDINATOR].in_use && shard_worker_server_stops())
 	{
 		lingers_until = LINGER_SOON;
 		SetLatch(MyLatch);

@@ -83,6 +83,11 @@ shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to
 	}
 	if (!is_target(homes, now, to, shard->key.type_id, roster, why))
 		return false;
+	if (!shard_roster_reachable(roster, shard->node, now))
+	{
+		*why = "the shard's home cannot be reached";
+		return false;
+	}
 	shard_homes_set_move(homes, shard, SHARD_MOVE_PREPARE);
 	shard->target = to;
 	shard->reason = reason;

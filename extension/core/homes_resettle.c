@@ -150,7 +150,8 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 		if (!shard_record_get_member(&members[i], &member, homes->arena) ||
 			shard_homes_count(homes, members[i].key.a) == 0)
 			continue;
-		leaves = member.status == SHARD_MEMBER_LEAVING;
+		/* A home that was being decided when the member was found empty may have come after that. */
+		leaves = member.status == SHARD_MEMBER_LEAVING || member.status == SHARD_MEMBER_EXITING;
 		if (leaves || (member.evacuated && shard_membership_is_member(member.status)))
 			resettle(homes, now, members[i].key.a, BY_MOVE,
 					 leaves ? SHARD_HOME_REASON_LEAVING : SHARD_HOME_REASON_EVACUATION, proposer,

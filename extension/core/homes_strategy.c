@@ -20,7 +20,7 @@
 #define MOVE_LIMIT 64
 
 /* Shards of one question. */
-#define QUESTION_LIMIT 10000
+#define QUESTION_LIMIT 500
 
 /* What is known of a type's functions, NULL: nothing was asked yet. */
 HomesStrategy *
