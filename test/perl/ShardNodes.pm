@@ -35,6 +35,9 @@ use Time::HiRes qw(time usleep);
 # The role as which nodes call one another.
 our $peer_role = 'link';
 
+# Shards stay where they are, unless a test's conf says otherwise.
+my $stay = 'shard.rebalance_interval = 0';
+
 # A cluster of so many nodes, joined and all up. Options: conf; confs => { number => text };
 # databases; proxy; join => 0 (leave them apart); network (ShardNetwork); fsync; standbys => [numbers]:
 # nodes that will have a standby; suffix of the servers' names, for a second cluster; install => { number => installation of another server }.
@@ -70,7 +73,7 @@ sub _server
 	my ($self, $n, %opt) = @_;
 	my $network = $self->{network};
 	my $host = $network ? $network->address($n) : '127.0.0.1';
-	my $conf = join "\n", $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '', 'max_wal_senders = 5';
+	my $conf = join "\n", $stay, $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '', 'max_wal_senders = 5';
 	my $server = ShardCluster->create("node$n" . ($self->{suffix} // ''), conf => $conf, tcp => $host, fsync => $self->{fsync},
 		install_path => $self->{install}{$n},
 		$network ? (within => $network->enter($n)) : ());
@@ -90,7 +93,7 @@ sub _server
 sub _database
 {
 	my ($self, $n) = @_;
-	my $conf = join "\n", 'max_worker_processes = 64', $self->{conf} // '';
+	my $conf = join "\n", $stay, 'max_worker_processes = 64', $self->{conf} // '';
 	$self->{server} //= ShardCluster->create('nodes', conf => $conf, tcp => '127.0.0.1',
 		extension => 0, fsync => $self->{fsync});
 	my $db = "node$n";
