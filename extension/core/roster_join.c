@@ -204,7 +204,7 @@ shard_roster_forget_claims(ShardRoster *roster)
 static void
 note_settings(RosterClaim *claim, const ShardControl *message)
 {
-	const ShardMapEntry *entry = &message->entries[0];
+	const ShardMapEntry *entry = message->entries;
 
 	if (message->n_entries != 1 || entry->key.kind != SHARD_MAP_MEMBER || entry->deleted ||
 		entry->length > CLAIM_MAX_SETTINGS)
