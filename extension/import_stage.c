@@ -2,11 +2,10 @@
  * import_stage.c
  *		A shard that is copied to this node, in the one transaction that stages it (M4).
  *
- * Rows of the state table are written through the executor, as their owner, with
- * session_replication_role = replica: a copy is no change of state, so ordinary triggers and foreign keys
- * say nothing to it, as in logical replication; triggers ENABLE REPLICA and ENABLE ALWAYS do. Messages that
- * wait get numbers below all that this node gives itself (H6), and what the old home had taken in becomes
- * the base of the marks (H7).
+ * Rows of the state table are written through the executor, as their owner. A copy is no change of state,
+ * so ordinary triggers and foreign keys of that table say nothing to it, as in logical replication; its
+ * triggers ENABLE REPLICA and ENABLE ALWAYS do (state_copy.c). Messages that wait get numbers below all that
+ * this node gives itself (H6), and what the old home had taken in becomes the base of the marks (H7).
  *
  * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker
  * looks at it without waiting, and goes on with its other shards in a moment. So this transaction takes

@@ -35,11 +35,13 @@ $cluster->sql_everywhere(<<'SQL');
 CREATE TYPE colour AS ENUM ('red', 'green');
 CREATE DOMAIN small AS int CHECK (VALUE < 1000);
 CREATE TYPE point3 AS (x float8, y float8, z small);
+CREATE TYPE named AS (n int, rel regclass);
 CREATE TABLE kinds (id int PRIMARY KEY, name text);
 INSERT INTO kinds VALUES (1, 'one');
 CREATE TYPE thing AS (
 	n small, t text, j jsonb, b bytea, ts timestamptz, d numeric(20, 5), a int[], c colour, cs colour[],
-	p point3, r int4range, u uuid, i interval, v varchar(7), k int, rel regclass, nothing text);
+	p point3, r int4range, u uuid, i interval, v varchar(7), k int, rel regclass,
+	rels regclass[], nm named, nms named[], nothing text);
 CREATE FUNCTION thing(state thing, message jsonb) RETURNS thing LANGUAGE plpgsql AS $$
 BEGIN
 	IF message ? 'noop' THEN
@@ -47,7 +49,8 @@ BEGIN
 	END IF;
 	RETURN (coalesce((state).n, 0) + 1, E'tab\t"quote"\\', '{"a": [1, null]}', '\x00ff', '2026-01-02 03:04:05.678901+00',
 		1234567.00005, '{{1,2},{3,4}}', 'green', '{red,green}', (0.1, 'Infinity', 7), '[2,5)',
-		'6d1a1b74-36a5-4f0f-8f55-7a2cf9a4b52c', '1 mon 2 days 03:04:05', 'seven..', 1, 'kinds', NULL)::thing;
+		'6d1a1b74-36a5-4f0f-8f55-7a2cf9a4b52c', '1 mon 2 days 03:04:05', 'seven..', 1, 'kinds',
+		'{kinds,fired}', (1, 'kinds'), ARRAY[(2, 'fired')::named], NULL)::thing;
 END $$;
 SELECT shard_start('thing', 'thing', 8);
 ALTER TABLE shard_entity.thing ADD CONSTRAINT kind FOREIGN KEY (k) REFERENCES kinds;
@@ -56,11 +59,18 @@ $here->sql(q{ALTER TABLE shard_entity.thing ADD own text DEFAULT 'mine', ADD twi
 $there->sql(q{ALTER TABLE shard_entity.thing ADD twice int GENERATED ALWAYS AS (n * 2) STORED, ADD own text DEFAULT 'theirs'});
 $cluster->sql_everywhere(<<'SQL');
 CREATE TABLE fired (what text);
+CREATE TABLE fired_again (what text);
 CREATE FUNCTION note_fired() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO fired VALUES (TG_NAME);
 	RETURN coalesce(NEW, OLD);
 END $$;
+CREATE FUNCTION note_again() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO fired_again VALUES (NEW.what);
+	RETURN NEW;
+END $$;
+CREATE TRIGGER again AFTER INSERT ON fired FOR EACH ROW EXECUTE FUNCTION note_again();
 CREATE TRIGGER ordinary AFTER INSERT OR UPDATE OR DELETE ON shard_entity.thing FOR EACH ROW EXECUTE FUNCTION note_fired();
 CREATE TRIGGER always AFTER INSERT OR DELETE ON shard_entity.thing FOR EACH ROW EXECUTE FUNCTION note_fired();
 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON shard_entity.thing DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_fired();
@@ -73,11 +83,11 @@ $cluster->sql_everywhere('ALTER TABLE shard_entity.thing DISABLE ROW LEVEL SECUR
 my ($thing, $second) = $cluster->entities_at('thing', 1, 2);
 $here->sql(qq{SELECT shard_tell('thing', e, '{}') FROM unnest(ARRAY['$thing', '$second', '$thing']) e});
 $cluster->drain;
-my $row = qq{SELECT entity_id, n, t, j, b, extract(epoch FROM ts), d, a, c, cs, p, r, u, i, v, k, rel, nothing IS NULL, version, own, twice,
+my $row = qq{SELECT entity_id, n, t, j, b, extract(epoch FROM ts), d, a, c, cs, p, r, u, i, v, k, rel, rels, nm, nms, nothing IS NULL, version, own, twice,
 	extract(epoch FROM updated_at) FROM shard_entity.thing WHERE entity_id = '$thing'};
 my $before = $here->sql($row);
 like($before, qr/^\Q$thing\E\|2\|/, 'there is a state');
-$cluster->sql_everywhere('DELETE FROM fired');
+$cluster->sql_everywhere('DELETE FROM fired; DELETE FROM fired_again');
 # A value that is not there any more would be no obstacle to its row, as it is for none of a subscription.
 $there->sql('DELETE FROM kinds');
 $cluster->sql_everywhere('ALTER TABLE shard_entity.thing ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY');
@@ -87,6 +97,8 @@ is($there->sql($row), $before, 'its row is the same at the new home, column by c
 my $count = $there->sql('SELECT count(*) FROM shard_entity.thing');
 is($there->sql('SELECT string_agg(what, \' \' ORDER BY what) FROM (SELECT what, count(*) = ' . $count . ' AS good FROM fired GROUP BY what) f WHERE good'),
 	'always late', 'triggers of replicas fired for each row, ordinary ones did not');
+is($there->sql('SELECT string_agg(what, \' \' ORDER BY what) FROM (SELECT DISTINCT what FROM fired_again) f'), 'always late',
+	'ordinary triggers of another table, to which these wrote, fired');
 is($here->sql('SELECT count(*) FROM fired'), 0, 'and none for rows that left');
 $there->sql("INSERT INTO kinds VALUES (1, 'one'); SELECT shard_tell('thing', '$thing', '{}')");
 $there->wait_value("SELECT n || ' ' || twice FROM shard_entity.thing WHERE entity_id = '$thing'", '3 6', 'the entity to go on');
