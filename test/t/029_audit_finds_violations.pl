@@ -88,7 +88,7 @@ my @cases = (
 	[ 'handled by another entity', "UPDATE sent SET entity = 'r0-z' WHERE (session, txn) = ('c2', 1);", 'P2: a message was changed' ],
 	[ 'another payload', "UPDATE handled SET message = message || '{\"act\": \"x\"}' WHERE (entity, pos) = ('r0-a', 3);", 'P2: a message was changed' ],
 	[ 'an ask among the dead letters', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', @{[message('c2', 2, 0)]}, '22023');", 'P2: an ask was kept' ],
-	[ 'dead for no reason of its own', "UPDATE shard_dead_letters SET sqlstate = '23505';", 'P1: a message was given up without need' ],
+	[ 'dead for no reason of its own', "UPDATE shard_dead_letters SET sqlstate = '23505';", 'P1: a message was given up without need, 23505' ],
 	[ 'a transaction\'s messages reversed', swapped('r0-a', 1, 2), 'P3: handled after what was sent later in its transaction' ],
 	[ 'a session\'s transactions reversed', "DELETE FROM committed;" . swapped('r0-a', 4, 5), 'P3: handled after what its session sent later' ],
 	[ 'a tell after the ask that followed it', swapped('r0-b', 2, 3), 'P3: handled after what its session sent later' ],
