@@ -29,6 +29,9 @@
 #define FIRST_ROWS 4
 #define MOST_ROWS 1000
 
+/* A number that leaves out more than these is none, but a mistake: it would end the order for good. */
+#define LONGEST_GAP PG_INT32_MAX
+
 #define COLUMNS 7
 
 static ShardStatement select_position = {"SELECT began, expected, skipped, late FROM shard.ordered"
@@ -208,7 +211,7 @@ late_error(const ShardOrder *order, int64 number)
 }
 
 static void
-report_late(const ShardEntity *entity, const ErrorData *error)
+report_dead_letter(const ShardEntity *entity, const ErrorData *error)
 {
 	static TimestampTz last = 0;
 	static int silent = 0;
@@ -223,7 +226,32 @@ report_late(const ShardEntity *entity, const ErrorData *error)
 	silent = 0;
 }
 
-/* The message's number was passed, or is taken: it is given up. */
+/* Why a number cannot be one of the entity's. */
+static ErrorData
+far_error(const ShardOrder *order, int64 number)
+{
+	ErrorData error = {0};
+
+	error.sqlerrcode = ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE;
+	error.message =
+		psprintf("message number " INT64_FORMAT " is too far ahead: " INT64_FORMAT " is expected",
+				 number, order->expected);
+	error.detail = psprintf("A message may leave out %d numbers at most.", LONGEST_GAP);
+	error.hint = "Number the messages of an entity 1, 2, 3 and so on.";
+	return error;
+}
+
+/* The message is given up for its number. */
+static ShardOutcome
+bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
+{
+	shard_turn_end_user_code();
+	shard_held_dead_letter(row, 0, error);
+	report_dead_letter(entity, error);
+	return SHARD_MESSAGE_GONE;
+}
+
+/* Its number was passed, or is taken. */
 static ShardOutcome
 bury_late(ShardEntity *entity, const ShardRow *row, int64 number)
 {
@@ -232,12 +260,29 @@ bury_late(ShardEntity *entity, const ShardRow *row, int64 number)
 	ErrorData error = late_error(order, number);
 
 	MemoryContextSwitchTo(old);
-	shard_turn_end_user_code();
-	shard_held_dead_letter(row, 0, &error);
 	order->late++;
 	entity->ordering->dirty = true;
-	report_late(entity, &error);
-	return SHARD_MESSAGE_GONE;
+	return bury(entity, row, &error);
+}
+
+static ShardOutcome
+bury_far(ShardEntity *entity, const ShardRow *row, int64 number)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ErrorData error = far_error(&entity->ordering->now, number);
+
+	MemoryContextSwitchTo(old);
+	return bury(entity, row, &error);
+}
+
+/* Whether a number is so far ahead that it cannot be meant. */
+static bool
+is_far_ahead(const ShardOrder *order, int64 number)
+{
+	int64 gap;
+
+	return number > order->expected &&
+		   (pg_sub_s64_overflow(number, order->expected, &gap) || gap > LONGEST_GAP);
 }
 
 /* The message waits for lower numbers. Too many that wait make an end of the gap before them. */
@@ -341,6 +386,8 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 	{
 		if (is_held)
 			shard_turn_handled(entity, row);
+		if (is_far_ahead(order, number))
+			return bury_far(entity, row, number);
 		return number > order->expected ? wait_for_lower(entity, row, number)
 										: bury_late(entity, row, number);
 	}
