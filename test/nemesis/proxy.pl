@@ -12,8 +12,9 @@
 #
 # Commands, one a line; each is answered with one line, "ok ..." or "error ...":
 #
-#   node N LISTEN PORT PID   node N: listen here, connect there; PID of its postmaster (0: it is down).
-#                            Again with another PID: it was restarted.
+#   node N LISTEN PORT FILE  node N: listen here, connect there; the lock file of its postmaster, which
+#                            is read for each connection: a server may be restarted, and its first ones
+#                            come before anybody else has heard of that
 #   hold F T                 bytes from F to T stop, on the connections of both, as if all packets were
 #                            lost; new connections hang. What was held goes on with "heal".
 #   cut F T                  connections between F and T are reset, and new ones too
@@ -37,7 +38,7 @@ use IO::Socket::INET;
 use Socket qw(SOL_SOCKET SO_LINGER SO_ERROR IPPROTO_TCP TCP_NODELAY);
 use Time::HiRes qw(time);
 
-my %node;       # number => { listen, port, pid, socket }
+my %node;       # number => { listen, port, lock, socket }
 my %rule;       # "F>T" => { hold, cut, delay, stutter }
 my @cuts;       # { edge, n, text, when => 'query' | 'reply' }
 my @links;      # connections under way
@@ -61,6 +62,15 @@ sub inode_of
 		return $field[9] if $field[1] eq $local && $field[2] eq $remote;
 	}
 	return;
+}
+
+# The postmaster of a node; nothing if there is none.
+sub postmaster_of
+{
+	my ($n) = @_;
+	open my $file, '<', $node{$n}{lock} or return;
+	my $pid = <$file> // '';
+	return $pid =~ /^(\d+)$/ ? $1 : undef;
 }
 
 sub children_of
@@ -89,9 +99,9 @@ sub source_of
 	my $inode = inode_of($port, $listen) or return 0;
 	for my $n (keys %node)
 	{
-		next unless $node{$n}{pid};
+		my $postmaster = postmaster_of($n) or next;
 		# The newest processes first: a peer connects soon after it was started, or often.
-		return $n if grep { has_inode($_, $inode) } reverse children_of($node{$n}{pid});
+		return $n if grep { has_inode($_, $inode) } reverse children_of($postmaster);
 	}
 	return 0;
 }
@@ -305,15 +315,11 @@ sub pump_out
 
 sub add_node
 {
-	my ($n, $listen, $port, $pid) = @_;
-	my $known = $node{$n} // {};
-	if (!$known->{socket})
-	{
-		$known->{socket} = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $listen,
-			Proto => 'tcp', Listen => 128, ReuseAddr => 1) or return "error cannot listen on $listen: $!";
-		$known->{socket}->blocking(0);
-	}
-	$node{$n} = { %$known, listen => $listen, port => $port, pid => $pid };
+	my ($n, $listen, $port, $lock) = @_;
+	my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $listen,
+		Proto => 'tcp', Listen => 128, ReuseAddr => 1) or return "error cannot listen on $listen: $!";
+	$socket->blocking(0);
+	$node{$n} = { socket => $socket, listen => $listen, port => $port, lock => $lock };
 	return 'ok';
 }
 

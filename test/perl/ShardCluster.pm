@@ -271,15 +271,6 @@ sub start
 	return 1;
 }
 
-# Calls $self->{told}, if it is there, when the server has another postmaster, or none.
-sub _update_pid
-{
-	my ($self, @args) = @_;
-	my $result = $self->SUPER::_update_pid(@args);
-	$self->{told}->($self) if $self->{told};
-	return $result;
-}
-
 # Starts the server after a crash.
 sub recover
 {

@@ -85,7 +85,6 @@ sub _server
 	{
 		$node->{port} = PostgreSQL::Test::Cluster::get_free_port();
 		$self->{proxy}->node($n, listen => $node->{port}, server => $server);
-		$server->{told} = sub { $self->{proxy}->node($n, listen => $node->{port}, server => $server) };
 	}
 	return $node;
 }

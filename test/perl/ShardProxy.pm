@@ -48,12 +48,12 @@ sub command
 	return $answer;
 }
 
-# Node n is behind this port; to be said again when its server has another postmaster.
+# Node n is behind this port.
 sub node
 {
 	my ($self, $n, %opt) = @_;
 	my $server = $opt{server};
-	return $self->command(join ' ', 'node', $n, $opt{listen}, $server->port, $server->{_pid} // 0);
+	return $self->command(join ' ', 'node', $n, $opt{listen}, $server->port, $server->data_dir . '/postmaster.pid');
 }
 
 sub hold      { my ($self, $from, $to) = @_; return $self->command("hold $from $to") }
