@@ -269,7 +269,7 @@ make_view(RebalancePlan *plan)
 		members[i].reachable = member->reachable;
 		members[i].suitable = shard_membership_has_role(&member->record, plan->type.role) &&
 							  (plan->type.features & ~member->record.features) == 0;
-		members[i].weight = SHARD_ALLOCATION_WEIGHT_ONE;
+		members[i].weight = shard_membership_weight(&member->record);
 		members[i].app_version = member->record.app_version;
 		if (hosts(plan, member) && plan->view.n_regions < SHARD_ALLOCATION_MAX_REGIONS)
 		{

@@ -17,6 +17,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/numeric.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -223,13 +224,22 @@ put_observed(const ShardMemberReport *report, bool self, Datum *values, bool *nu
 	nulls[4] = report->link_error[0] == '\0';
 }
 
+/* Thousandths as a number that reads as it was set: 1, 1.5. */
+static Datum
+weight_of(const ShardMemberRecord *record)
+{
+	Numeric weight = int64_div_fast_to_numeric(shard_membership_weight(record), 3);
+
+	return DirectFunctionCall1(numeric_trim_scale, NumericGetDatum(weight));
+}
+
 static void
 put_member(ReturnSetInfo *result, const ShardDirectoryMember *member,
 		   const ShardMemberReport *report, bool self, bool see_dsn)
 {
 	const ShardMemberRecord *record = &member->record;
-	Datum values[16];
-	bool nulls[16] = {false};
+	Datum values[17];
+	bool nulls[17] = {false};
 
 	values[0] = Int32GetDatum(member->node);
 	nulls[1] = !see_dsn || record->dsn == NULL || record->dsn[0] == '\0';
@@ -247,6 +257,7 @@ put_member(ReturnSetInfo *result, const ShardDirectoryMember *member,
 	values[13] = CStringGetTextDatum(record->gate == SHARD_GATE_STANDBY ? "standby" : "local");
 	values[14] = uuid_of(record->inc_uuid);
 	values[15] = BoolGetDatum(record->evacuated);
+	values[16] = weight_of(record);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 

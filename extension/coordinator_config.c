@@ -4,6 +4,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
@@ -100,6 +102,7 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	memset(config, 0, sizeof(ShardNodeConfig));
 	config->dsn = dsn;
 	config->app_version = shard_app_version;
+	config->weight = (int32) rint(shard_weight * SHARD_ALLOCATION_WEIGHT_ONE);
 	read_roles(config);
 	config->gate = shard_coordinator_gate();
 	config->identity_lease = shard_identity_lease;

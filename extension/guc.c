@@ -26,6 +26,7 @@ int shard_handler_lock_timeout = 500;
 int shard_gate = SHARD_GATE_SET_AUTO;
 char *shard_roles = NULL;
 char *shard_app_version = NULL;
+double shard_weight = 1;
 int shard_min_members = 1;
 char *shard_role_min_members = NULL;
 int shard_downing_strategy = SHARD_DOWNING_MANUAL;
@@ -211,6 +212,10 @@ define_cluster(void)
 							   "Sets the version of the application that this node runs.",
 							   "Members with a newer one are preferred when shards are allocated.",
 							   &shard_app_version, "0.0.0", PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomRealVariable(
+		"shard.weight", "Sets the share of shards that this node takes, compared with others.",
+		"Counts for entity types whose allocation_settings have weighted = true.", &shard_weight, 1,
+		0.001, 1000, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.min_members",
 							"Sets how many members a cluster must have before it hosts shards.",
 							"Counts in a cluster that is founded here.", &shard_min_members, 1, 1,

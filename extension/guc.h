@@ -29,6 +29,7 @@ extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */
 /* This node's part in its cluster; read when the control plane starts (coordinator_config.c). */
 extern PGDLLIMPORT char *shard_roles;
 extern PGDLLIMPORT char *shard_app_version;
+extern PGDLLIMPORT double shard_weight;
 extern PGDLLIMPORT int shard_min_members;
 extern PGDLLIMPORT char *shard_role_min_members;
 extern PGDLLIMPORT int shard_downing_strategy;	  /* a ShardDowningKind */

@@ -259,12 +259,6 @@ shard_settings_resolve_allocation(ShardSettings *settings)
 
 	check_names(kind, fields, n);
 	shard_settings_allocation(settings, &allocation);
-	if (allocation.weighted)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("setting \"weighted\" of an allocation strategy is not supported yet"),
-				 errdetail("All members have the same weight."),
-				 errhint("Leave it at its default, false.")));
 	allocate = resolve_function(fields, n, false);
 	rebalance = resolve_function(fields, n, true);
 	if (kind == SHARD_ALLOCATION_FUNCTION && allocate == NULL)

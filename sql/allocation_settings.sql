@@ -12,7 +12,7 @@ SELECT shard_start('alloc', 'alloc', allocation_strategy => NULL);
 SELECT shard_start('alloc', 'alloc', allocation_settings => '{"rebalance_limit": 3}');
 SELECT shard_start('alloc', 'alloc', allocation_strategy => 'locality', allocation_settings => '{"rebalance_limit": 3}');
 SELECT shard_start('alloc', 'alloc', allocation_strategy => 'consistent_hashing', allocation_settings => '{"virtual_nodes": 0}');
-SELECT shard_start('alloc', 'alloc', allocation_strategy => 'consistent_hashing', allocation_settings => '{"weighted": true}');
+SELECT shard_start('alloc', 'alloc', allocation_strategy => 'consistent_hashing', allocation_settings => '{"weighted": 2}');
 SELECT shard_start('alloc', 'alloc', allocation_strategy => 'least_shard_threshold', allocation_settings => '{"rebalance_threshold": 0}');
 SELECT shard_start('alloc', 'alloc', allocation_strategy => 'external', allocation_settings => '{"pins": {}}');
 SELECT shard_start('alloc', 'alloc', allocation_settings => '{"rebalance_absolute_limit": -1}');

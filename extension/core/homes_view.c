@@ -132,7 +132,7 @@ view_members(PlanView *plan, ShardHomes *homes, int64 now, const ShardRoster *ro
 		/* A member that lacks a bit which the type's settings need cannot run it (I5). */
 		members[n].suitable = shard_membership_has_role(&record, plan->type.role) &&
 							  (plan->type.features & ~record.features) == 0;
-		members[n].weight = SHARD_ALLOCATION_WEIGHT_ONE;
+		members[n].weight = shard_membership_weight(&record);
 		members[n++].app_version = record.app_version;
 	}
 	plan->view.members = members;

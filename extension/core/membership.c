@@ -300,3 +300,9 @@ shard_membership_rank(const ShardMap *map, int32 node, ShardArena *arena)
 	}
 	return rank;
 }
+
+int32
+shard_membership_weight(const ShardMemberRecord *record)
+{
+	return record->weight != 0 ? record->weight : SHARD_ALLOCATION_WEIGHT_ONE;
+}

@@ -118,6 +118,9 @@ shard_membership_reason(ShardAdmission admission, const ShardMemberRecord *recor
 /* Does a member have a role? "" is everybody's. */
 extern bool shard_membership_has_role(const ShardMemberRecord *record, const char *role);
 
+/* Its weight in thousandths, 1 .. SHARD_ALLOCATION_MAX_WEIGHT. */
+extern int32 shard_membership_weight(const ShardMemberRecord *record);
+
 /* How many members that are up go before a node as candidates (R15). */
 extern int shard_membership_rank(const ShardMap *map, int32 node, ShardArena *arena);
 

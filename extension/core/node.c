@@ -206,15 +206,7 @@ found_cluster(ShardNode *node)
 
 	memcpy(settings.role_minimums, node->config.role_minimums, sizeof(settings.role_minimums));
 	member.inc_uuid = node->inc_uuid;
-	member.gate = node->config.gate;
-	member.identity_lease = node->config.identity_lease;
-	member.protocol_version = SHARD_PROTOCOL_VERSION;
-	member.features = node->config.features;
-	member.dsn = node->config.dsn ? node->config.dsn : "";
-	member.app_version = node->config.app_version ? node->config.app_version : "";
-	member.n_roles = node->config.n_roles;
-	for (int i = 0; i < node->config.n_roles; i++)
-		member.roles[i] = node->config.roles[i];
+	shard_node_join_describe(node, &member);
 
 	entries[0] = shard_record_put_term(&term, 1, arena);
 	entries[1] = shard_record_put_voters(&voters, 1, arena);

@@ -26,6 +26,7 @@ typedef struct ShardNodeConfig
 {
 	const char *dsn; /* its own address */
 	const char *app_version;
+	int32 weight; /* of this node, as ShardAllocationMember has it; 0: one */
 	int n_roles;
 	const char *roles[SHARD_MAX_ROLES];
 	int32 gate; /* ShardGateKind: the wish of the setting shard.gate */

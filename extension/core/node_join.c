@@ -71,6 +71,7 @@ shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member)
 {
 	member->dsn = node->config.dsn ? node->config.dsn : "";
 	member->app_version = node->config.app_version ? node->config.app_version : "";
+	member->weight = node->config.weight;
 	member->gate = node->config.gate;
 	member->identity_lease = node->config.identity_lease;
 	member->features = node->config.features;

@@ -223,6 +223,12 @@ shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, S
 		record->roles[i] = get_text(&reader, arena);
 	if (goes_on(&reader))
 		record->evacuated = get_bool(&reader);
+	if (goes_on(&reader))
+	{
+		record->weight = shard_wire_get_int32(&reader);
+		if (record->weight < 0 || record->weight > SHARD_ALLOCATION_MAX_WEIGHT)
+			reader.failed = true;
+	}
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -434,6 +440,7 @@ shard_record_put_member(int32 node, const ShardMemberRecord *record, int64 n, Sh
 	for (int i = 0; i < record->n_roles; i++)
 		put_text(&out, record->roles[i]);
 	shard_wire_put_uint(&out, record->evacuated ? 1 : 0);
+	shard_wire_put_int(&out, record->weight);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_MEMBER, node, 0), n, arena);
 }
 

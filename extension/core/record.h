@@ -103,6 +103,7 @@ typedef struct ShardMemberRecord
 	int32 gate;			  /* ShardGateKind */
 	bool identity_lease;  /* a standby may be promoted unsupervised (L7) */
 	bool evacuated;		  /* is to have no shards, until it is started again (shard_evacuate) */
+	int32 weight;		  /* its share of weighted types, as ShardAllocationMember has it; 0: one */
 	int32 protocol_version;
 	uint64 features;
 	const char *dsn;

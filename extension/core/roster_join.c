@@ -339,7 +339,7 @@ describe_claim(const ShardRoster *roster, const RosterClaim *claim, int64 now,
 }
 
 /*
- * With a new start come its settings: version of the application, roles, features. Its address stays the
+ * With a new start come its settings: version of the application, weight, roles, features. Its address stays the
  * registered one, at which it was found.
  */
 static void
@@ -353,6 +353,7 @@ take_settings(const ShardRoster *roster, const RosterClaim *claim, ShardMemberRe
 	if (!claim->settings || !shard_record_get_member(&entry, &said, roster->arena))
 		return;
 	record->app_version = said.app_version;
+	record->weight = said.weight;
 	record->features = said.features;
 	record->protocol_version = said.protocol_version;
 	record->identity_lease = said.identity_lease;

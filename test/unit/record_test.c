@@ -63,6 +63,7 @@ sample_member(void)
 	member.roles[0] = "front";
 	member.roles[1] = "back";
 	member.evacuated = true;
+	member.weight = 1500;
 	member.extra.bytes = "newer";
 	member.extra.length = 5;
 	return shard_record_put_member(3, &member, 41, arena);
@@ -79,7 +80,8 @@ test_member(void)
 	ok(shard_record_get_member(&entry, &member, arena), "a member is read");
 	ok(member.status == SHARD_MEMBER_UP && member.inc_no == 7 && member.age == 12 &&
 		   member.inc_uuid.high == PG_UINT64_MAX && member.join_token.low == 99 &&
-		   member.identity_lease && member.features == 5 && member.evacuated,
+		   member.identity_lease && member.features == 5 && member.evacuated &&
+		   member.weight == 1500,
 	   "with its numbers");
 	ok(strcmp(member.dsn, "host=a") == 0 && strcmp(member.app_version, "1.2") == 0 &&
 		   member.n_roles == 2 && strcmp(member.roles[1], "back") == 0,

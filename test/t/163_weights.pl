@@ -1,0 +1,41 @@
+# Nodes of different size: with weighted = true a type's shards go by shard.weight, when they get their first
+# home, when they are rebalanced, and when a node has another weight after a restart; a type without it shares equally.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(3, confs => { 3 => 'shard.weight = 2' });
+my ($one, $two, $three) = $cluster->nodes;
+$_->sql(<<'SQL') for $cluster->nodes;
+CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE RETURN message;
+SELECT shard_start('heavy', 'keep', number_of_shards => 16,
+    allocation_settings => '{"weighted": true, "rebalance_absolute_limit": 100, "rebalance_relative_limit": 1.0}');
+SELECT shard_start('plain', 'keep', number_of_shards => 12);
+SQL
+my $shares = q{SELECT string_agg(n::text, ' ' ORDER BY node) FROM
+	(SELECT node, count(*) AS n FROM shard_homes WHERE type_name = '%s' AND phase = 'stable' GROUP BY node) h};
+
+sub shares { return $one->sql(sprintf $shares, @_) }
+
+is($two->sql(q{SELECT string_agg(weight::text, ' ' ORDER BY node) FROM shard_members}), '1 1 2', 'all know the weights');
+$two->sql(q{SELECT shard_tell(t, i::text, '{}') FROM generate_series(1, 300) i, unnest('{heavy,plain}'::text[]) t});
+$cluster->drain;
+is(shares('heavy'), '4 4 8', 'the node of weight 2 gets twice as many');
+is(shares('plain'), '4 4 4', 'but not of a type that does not look at weights');
+is($one->sql('SELECT count(*) FROM shard_rebalance_plan()'), 0, 'both are balanced');
+
+$one->server->append_conf('postgresql.conf', 'shard.weight = 2.5');
+$one->server->restart;
+$cluster->wait_up;
+$cluster->wait_reachable($cluster->nodes);
+$two->wait_value('SELECT weight FROM shard_members WHERE node = 1', '2.5', 'its weight is decided with its start');
+is($two->sql(q{SELECT count(*) > 0 FROM shard_rebalance_plan('heavy')}), 't', 'shards are to move');
+$two->sql(q{SELECT shard_rebalance('heavy')});
+$two->wait_until(sprintf("SELECT (%s) = '7 3 6'", sprintf $shares, 'heavy'), 'shares by weights 2.5, 1 and 2');
+is(shares('plain'), '4 4 4', 'the other type stays as it is');
+is($two->sql(q{SELECT count(*) FROM shard_rebalance_plan()}), 0, 'no more is planned');
+$cluster->logs_are_clean(@ShardNodes::link_troubles);
+done_testing();
