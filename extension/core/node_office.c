@@ -164,10 +164,17 @@ shard_node_office_after(ShardNode *node, int64 now)
 	shard_node_command_answer(node);
 }
 
+/* Homes that a node has, that come to it, and one more for those that are being decided. */
 static int
-homes_of(const void *context, int32 node)
+homes_of(const void *context, int32 member)
 {
-	return shard_homes_count(context, node);
+	const ShardNode *node = context;
+
+#ifdef SHARD_MUTANT_EMPTY_WHILE_UNDECIDED
+	return shard_homes_count(node->homes, member);
+#endif
+	return shard_homes_count(node->homes, member) +
+		   shard_proposer_pending_home(node->proposer, member, node->out->arena);
 }
 
 /*
@@ -271,7 +278,7 @@ shard_node_office_tick(ShardNode *node, int64 now)
 	if (!node->in_office)
 		return;
 	shard_roster_heard(node->roster, now, node->id, true);
-	shard_roster_tick(node->roster, now, node->proposer, homes_of, node->homes, node->out);
+	shard_roster_tick(node->roster, now, node->proposer, homes_of, node, node->out);
 	shard_homes_tick(node->homes, now, node->proposer, node->roster, node->out);
 	hand_over(node, now);
 }

@@ -69,6 +69,10 @@ extern bool shard_proposer_pending(const ShardProposer *proposer, ShardMapKey ke
 extern bool
 shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardArena *arena);
 
+/* Is a home gathered or outstanding that is at the node, or comes to it? */
+extern bool
+shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardArena *arena);
+
 extern ShardOffice shard_proposer_office(const ShardProposer *proposer);
 extern int64 shard_proposer_ballot(const ShardProposer *proposer);
 

@@ -272,6 +272,33 @@ shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardA
 		   has_shard_of(proposer->outstanding, SHARD_MAP_PIN, type_id, arena);
 }
 
+/* Does a batch give a node a home, or have one come to it? */
+static bool
+has_home_at(const ShardMap *batch, int32 node, ShardArena *arena)
+{
+	int count;
+	ShardMapEntry *entries = shard_map_list(batch, SHARD_MAP_HOME, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardHomeRecord home;
+
+		if (shard_record_get_home(&entries[i], &home) &&
+			(shard_record_home_node(&home) == node ||
+			 (home.phase == SHARD_HOME_MOVING && home.to == node)))
+			return true;
+	}
+	return false;
+}
+
+/* See proposer.h. */
+bool
+shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardArena *arena)
+{
+	return has_home_at(proposer->gathered, node, arena) ||
+		   has_home_at(proposer->outstanding, node, arena);
+}
+
 /*
  * A change of voters that was begun, maybe by a coordinator before, is brought to its end (R9).
  */

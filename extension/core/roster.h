@@ -49,7 +49,7 @@ extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardCont
 
 /*
  * Due work: answer what was decided, steps of members' status, grants whose majority heartbeat came
- * (L2), downing, voter changes. homes_of(context, node): number of homes that a member still has.
+ * (L2), downing, voter changes. homes_of(context, node): number of homes that a member still has, or may get.
  */
 extern void shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
 							  int (*homes_of)(const void *context, int32 node), const void *context,

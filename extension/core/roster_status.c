@@ -159,7 +159,8 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 				   shard_membership_step(record, SHARD_MEMBERSHIP_EMPTIED);
 		case SHARD_MEMBER_EXITING:
 			/* The coordinator hands over its office first, or its removal might be known to nobody. */
-			return node != roster->self && has_confirmed(roster, now, entry, proposer) &&
+			return node != roster->self && n_homes == 0 &&
+				   has_confirmed(roster, now, entry, proposer) &&
 				   shard_membership_step(record, SHARD_MEMBERSHIP_CONFIRMED);
 		default:
 			return false;
@@ -186,7 +187,10 @@ shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
 		if (!shard_record_get_member(&entries[i], &record, roster->arena) ||
 			shard_roster_pending(proposer, SHARD_MAP_MEMBER, node) ||
 			!take_step(roster, now, &entries[i], &record, converged, proposer,
-					   record.status == SHARD_MEMBER_LEAVING ? homes_of(context, node) : 0))
+					   record.status == SHARD_MEMBER_LEAVING ||
+							   record.status == SHARD_MEMBER_EXITING
+						   ? homes_of(context, node)
+						   : 0))
 			continue;
 		(void) shard_roster_propose(roster, proposer, &entries[i], &record);
 	}

@@ -324,6 +324,9 @@ static bool no_address;
 
 static int64 rebalance_interval = SHARD_REBALANCE_INTERVAL;
 
+/* Do hosts say when nothing is left of a node that leaves (M20)? */
+static bool leave_confirmed;
+
 /* Settings of those that start from now on. */
 static const char *app_version = "1";
 static const char *role;
@@ -342,6 +345,8 @@ start_as(int at, ShardStartKind kind)
 	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
 	config.min_members = min_members;
 	config.roster.stable_after = 20 * SHARD_SECOND;
+	config.roster.voter_replace_after = 60 * SHARD_SECOND;
+	config.roster.leave_confirmed = leave_confirmed;
 	config.homes.rebalance_interval = rebalance_interval;
 	config.homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config.homes.start_timeout = SHARD_START_TIMEOUT;

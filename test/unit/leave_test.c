@@ -1,0 +1,170 @@
+/*
+ * leave_test.c
+ *		Unit tests of members that leave, by whole nodes: what is decided while they do.
+ */
+#include "postgres_fe.h"
+
+#include "node_world.h"
+
+#define SHARDS 30
+
+static ShardShardRef refs[SHARDS];
+
+/* Who votes beside the coordinator, and a machine that does not. */
+static int voters[2];
+static int other;
+
+static void
+find_voters(void)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
+												 (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
+	ShardVotersRecord record;
+	int n = 0;
+
+	if (!entry || !shard_record_get_voters(entry, &record) || record.n_current != 3)
+		ok(false, "three of them vote");
+	for (int i = 1; i < 4; i++)
+	{
+		if (shard_record_votes(&record, shard_node_id(machines[i].node)))
+		{
+			voters[n] = i;
+			n = 1;
+		}
+		else
+			other = i;
+	}
+}
+
+/* Four members, three of which vote, that run a type; it has its first home. */
+static void
+four(bool confirmed)
+{
+	end_world();
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	leave_confirmed = confirmed;
+	for (int i = 0; i < 4; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	join(2, 0);
+	run(10 * SHARD_SECOND);
+	join(3, 0);
+	run(10 * SHARD_SECOND);
+	for (int i = 0; i < 4; i++)
+		add_type(i, "thing", SHARDS);
+	run(3 * SHARD_SECOND);
+	for (int i = 0; i < SHARDS; i++)
+		refs[i] = (ShardShardRef){.type_id = 1, .shard = i};
+	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = refs});
+	run(3 * SHARD_SECOND);
+	find_voters();
+	is_int(count_homes(0, 0), 1, "four nodes, one home,");
+	is_int(count_homes(0, shard_node_id(machines[other].node)), 0,
+		   "which is not at the one that does not vote");
+}
+
+/* What the slow disk of a machine was asked for so far is done, no more. */
+static void
+settle_once(int at)
+{
+	settle(at);
+	machines[at].slow = true;
+	deliver();
+}
+
+/* Its status, as the coordinator has learned it, */
+static int32
+status_there(void)
+{
+	int32 node = shard_node_id(machines[other].node);
+	ShardMemberRecord member = {0};
+	ShardArena *arena = shard_arena_create();
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
+												 (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+
+	if (!entry || !shard_record_get_member(entry, &member, arena))
+		ok(false, "node %d is known", node);
+	shard_arena_destroy(arena);
+	return member.status;
+}
+
+/* and the homes that it has. */
+static int
+homes_there(void)
+{
+	return count_homes(0, shard_node_id(machines[other].node));
+}
+
+/* A member leaves, and gets homes from before that was decided, which are decided after it. */
+static void
+leave_with_homes_pending(void)
+{
+	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
+
+	machines[voters[0]].slow = machines[voters[1]].slow = true;
+	happen(other, &leave);
+	deliver();
+	run(2 * STEP);
+	is_int(status_there(), SHARD_MEMBER_UP, "that it leaves is not decided yet");
+	happen(0, &wanted);
+	run(2 * STEP);
+	settle_once(voters[0]);
+	is_int(status_there(), SHARD_MEMBER_LEAVING, "now it is");
+	is_int(count_homes(0, 0), 1, "and homes are not, some of them there");
+	run(4 * STEP);
+	settle_once(voters[0]);
+	ok(homes_there() > 0, "they are decided later");
+	run(4 * STEP);
+	settle_once(voters[0]);
+	run(4 * STEP);
+	settle_once(voters[0]);
+	is_int(status_there(), SHARD_MEMBER_LEAVING, "it goes on leaving until they are elsewhere");
+	settle(voters[0]);
+	settle(voters[1]);
+	deliver();
+}
+
+/* Nobody is removed who was given a home meanwhile. */
+static void
+test_pending(void)
+{
+	four(false);
+	leave_with_homes_pending();
+	for (int i = 0; i < 60 && machines[other].command != 11; i++)
+		run(SHARD_SECOND);
+	ok(machines[other].command == 11 && machines[other].command_good, "it has left");
+	is_int(homes_there(), 0, "and nothing is at a node that is gone");
+	is_int(count_homes(0, 0), SHARDS, "all have homes");
+}
+
+/* The same where hosts say that nothing is left (M20): too early a word removes nobody with homes. */
+static void
+test_confirmed(void)
+{
+	ShardNodeEvent emptied = {.kind = SHARD_EVENT_EMPTIED};
+
+	four(true);
+	leave_with_homes_pending();
+	for (int i = 0; i < 60 && status_there() != SHARD_MEMBER_EXITING; i++)
+		run(SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_EXITING, "it exits");
+	is_int(homes_there(), 0, "without homes");
+	run(10 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_EXITING, "until it says that nothing is left");
+	happen(other, &emptied);
+	run(5 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_REMOVED, "then it is removed");
+}
+
+int
+main(void)
+{
+	begin_world();
+	test_pending();
+	test_confirmed();
+	end_world();
+	return unit_done();
+}
