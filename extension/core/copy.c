@@ -142,19 +142,6 @@ good_ordered(const ShardCopyOrdered *ordered)
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Bytes of at most PG_INT32_MAX; "" if there are none. */
-static const char *
-get_bytes(ShardReader *reader, int *length)
-{
-	size_t size;
-	const char *bytes = shard_wire_get_bytes(reader, &size);
-
-	if (size > PG_INT32_MAX)
-		reader->failed = true;
-	*length = reader->failed ? 0 : (int) size;
-	return *length > 0 ? bytes : "";
-}
-
 /* 0 or 1. */
 static bool
 get_bool(ShardReader *reader)
@@ -164,26 +151,6 @@ get_bool(ShardReader *reader)
 	if (value > 1)
 		reader->failed = true;
 	return value == 1;
-}
-
-/* End of a getter: what could not be read, or is not good, fails the reader and is all zero. */
-static bool
-taken(ShardReader *reader, bool good, void *record, size_t size)
-{
-	if (!reader->failed && good)
-		return true;
-	reader->failed = true;
-	reader->at = reader->end;
-	memset(record, 0, size);
-	return false;
-}
-
-/* Begin of a getter: is there anything? */
-static bool
-more(const ShardReader *reader, void *record, size_t size)
-{
-	memset(record, 0, size);
-	return !reader->failed && reader->at < reader->end;
 }
 
 static void
@@ -253,15 +220,15 @@ shard_copy_put_export(StringInfo out, const ShardExportCall *call)
 bool
 shard_copy_get_export(ShardReader *reader, ShardExportCall *call)
 {
-	if (!more(reader, call, sizeof(*call)))
+	if (!shard_wire_more(reader, call, sizeof(*call)))
 		return false;
 	call->kind = shard_wire_get_int32(reader);
 	get_shard(reader, &call->shard);
-	call->type_name = get_bytes(reader, &call->type_name_len);
+	call->type_name = shard_wire_get_piece(reader, &call->type_name_len);
 	call->max_bytes = shard_wire_get_int32(reader);
 	if (!shard_copy_get_position(reader, &call->position))
 		reader->failed = true;
-	return taken(reader, good_export(call), call, sizeof(*call));
+	return shard_wire_taken(reader, good_export(call), call, sizeof(*call));
 }
 
 void
@@ -277,13 +244,13 @@ shard_copy_put_import(StringInfo out, const ShardImportCall *call)
 bool
 shard_copy_get_import(ShardReader *reader, ShardImportCall *call)
 {
-	if (!more(reader, call, sizeof(*call)))
+	if (!shard_wire_more(reader, call, sizeof(*call)))
 		return false;
 	call->kind = shard_wire_get_int32(reader);
 	get_shard(reader, &call->shard);
 	call->node = shard_wire_get_int32(reader);
 	call->secret = shard_wire_get_uint(reader);
-	return taken(reader, good_import(call), call, sizeof(*call));
+	return shard_wire_taken(reader, good_import(call), call, sizeof(*call));
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -300,12 +267,12 @@ shard_copy_put_column(StringInfo out, const ShardCopyColumn *column)
 bool
 shard_copy_get_column(ShardReader *reader, ShardCopyColumn *column)
 {
-	if (!more(reader, column, sizeof(*column)))
+	if (!shard_wire_more(reader, column, sizeof(*column)))
 		return false;
-	column->name = get_bytes(reader, &column->name_len);
-	column->type = get_bytes(reader, &column->type_len);
+	column->name = shard_wire_get_piece(reader, &column->name_len);
+	column->type = shard_wire_get_piece(reader, &column->type_len);
 	column->flags = shard_wire_get_int32(reader);
-	return taken(reader, good_column(column), column, sizeof(*column));
+	return shard_wire_taken(reader, good_column(column), column, sizeof(*column));
 }
 
 void
@@ -319,11 +286,11 @@ shard_copy_put_count(StringInfo out, const ShardCopyCount *count)
 bool
 shard_copy_get_count(ShardReader *reader, ShardCopyCount *count)
 {
-	if (!more(reader, count, sizeof(*count)))
+	if (!shard_wire_more(reader, count, sizeof(*count)))
 		return false;
 	count->part = shard_wire_get_int32(reader);
 	count->rows = shard_wire_get_int(reader);
-	return taken(reader, good_count(count), count, sizeof(*count));
+	return shard_wire_taken(reader, good_count(count), count, sizeof(*count));
 }
 
 void
@@ -341,14 +308,15 @@ shard_copy_get_chunk(ShardReader *reader, ShardCopyChunk *chunk)
 {
 	uint64 crc;
 
-	if (!more(reader, chunk, sizeof(*chunk)))
+	if (!shard_wire_more(reader, chunk, sizeof(*chunk)))
 		return false;
 	chunk->part = shard_wire_get_int32(reader);
 	chunk->n_rows = shard_wire_get_int32(reader);
 	crc = shard_wire_get_uint(reader);
-	chunk->rows = get_bytes(reader, &chunk->rows_len);
-	return taken(reader, good_chunk(chunk) && crc == checksum(chunk->rows, chunk->rows_len), chunk,
-				 sizeof(*chunk));
+	chunk->rows = shard_wire_get_piece(reader, &chunk->rows_len);
+	return shard_wire_taken(reader,
+							good_chunk(chunk) && crc == checksum(chunk->rows, chunk->rows_len),
+							chunk, sizeof(*chunk));
 }
 
 void
@@ -362,11 +330,11 @@ shard_copy_put_position(StringInfo out, const ShardCopyPosition *position)
 bool
 shard_copy_get_position(ShardReader *reader, ShardCopyPosition *position)
 {
-	if (!more(reader, position, sizeof(*position)))
+	if (!shard_wire_more(reader, position, sizeof(*position)))
 		return false;
 	position->part = shard_wire_get_int32(reader);
-	position->after = get_bytes(reader, &position->after_len);
-	return taken(reader, good_position(position), position, sizeof(*position));
+	position->after = shard_wire_get_piece(reader, &position->after_len);
+	return shard_wire_taken(reader, good_position(position), position, sizeof(*position));
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -435,26 +403,26 @@ shard_copy_put_held(StringInfo out, const ShardCopyHeld *held)
 bool
 shard_copy_get_held(ShardReader *reader, ShardCopyHeld *held)
 {
-	if (!more(reader, held, sizeof(*held)))
+	if (!shard_wire_more(reader, held, sizeof(*held)))
 		return false;
-	held->entity = get_bytes(reader, &held->entity_len);
+	held->entity = shard_wire_get_piece(reader, &held->entity_len);
 	held->kind = shard_wire_get_int32(reader);
 	held->epoch = shard_wire_get_int32(reader);
 	get_stamp(reader, &held->stamp);
 	held->src_type = shard_wire_get_int32(reader);
-	held->src_entity = get_bytes(reader, &held->src_entity_len);
+	held->src_entity = shard_wire_get_piece(reader, &held->src_entity_len);
 	held->mid_node = shard_wire_get_int32(reader);
 	held->mid_seq = shard_wire_get_int(reader);
-	held->payload = get_bytes(reader, &held->payload_len);
+	held->payload = shard_wire_get_piece(reader, &held->payload_len);
 	held->ordered = get_bool(reader);
 	held->number = shard_wire_get_int(reader);
 	held->attempts = shard_wire_get_int32(reader);
 	held->has_next = get_bool(reader);
 	held->next_us = shard_wire_get_int(reader);
 	held->waited_us = shard_wire_get_int(reader);
-	held->sqlstate = get_bytes(reader, &held->sqlstate_len);
-	held->error = get_bytes(reader, &held->error_len);
-	return taken(reader, good_held(held), held, sizeof(*held));
+	held->sqlstate = shard_wire_get_piece(reader, &held->sqlstate_len);
+	held->error = shard_wire_get_piece(reader, &held->error_len);
+	return shard_wire_taken(reader, good_held(held), held, sizeof(*held));
 }
 
 void
@@ -467,10 +435,10 @@ shard_copy_put_mark(StringInfo out, const ShardStamp *mark)
 bool
 shard_copy_get_mark(ShardReader *reader, ShardStamp *mark)
 {
-	if (!more(reader, mark, sizeof(*mark)))
+	if (!shard_wire_more(reader, mark, sizeof(*mark)))
 		return false;
 	get_stamp(reader, mark);
-	return taken(reader, good_stamp(mark), mark, sizeof(*mark));
+	return shard_wire_taken(reader, good_stamp(mark), mark, sizeof(*mark));
 }
 
 void
@@ -487,12 +455,12 @@ shard_copy_put_ordered(StringInfo out, const ShardCopyOrdered *ordered)
 bool
 shard_copy_get_ordered(ShardReader *reader, ShardCopyOrdered *ordered)
 {
-	if (!more(reader, ordered, sizeof(*ordered)))
+	if (!shard_wire_more(reader, ordered, sizeof(*ordered)))
 		return false;
-	ordered->entity = get_bytes(reader, &ordered->entity_len);
+	ordered->entity = shard_wire_get_piece(reader, &ordered->entity_len);
 	ordered->began = shard_wire_get_int(reader);
 	ordered->expected = shard_wire_get_int(reader);
 	ordered->skipped = shard_wire_get_int(reader);
 	ordered->late = shard_wire_get_int(reader);
-	return taken(reader, good_ordered(ordered), ordered, sizeof(*ordered));
+	return shard_wire_taken(reader, good_ordered(ordered), ordered, sizeof(*ordered));
 }

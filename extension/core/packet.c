@@ -166,53 +166,14 @@ get_uuid(ShardReader *reader)
 }
 
 /*
- * Bytes of at most PG_INT32_MAX; NULL if there are none.
+ * NULL if it is empty.
  */
 static const char *
-get_bytes(ShardReader *reader, int *length)
+get_payload(ShardReader *reader, int *length)
 {
-	size_t size;
-	const char *bytes = shard_wire_get_bytes(reader, &size);
+	const char *bytes = shard_wire_get_piece(reader, length);
 
-	if (size > PG_INT32_MAX)
-		reader->failed = true;
-	*length = reader->failed ? 0 : (int) size;
 	return *length > 0 ? bytes : NULL;
-}
-
-/*
- * A text, "" if it is empty.
- */
-static const char *
-get_entity(ShardReader *reader, int *length)
-{
-	const char *bytes = get_bytes(reader, length);
-
-	return bytes != NULL ? bytes : "";
-}
-
-/*
- * End of a getter: what could not be read, or is not good, fails the reader and is all zero.
- */
-static bool
-taken(ShardReader *reader, bool good, void *record, size_t size)
-{
-	if (!reader->failed && good)
-		return true;
-	reader->failed = true;
-	reader->at = reader->end;
-	memset(record, 0, size);
-	return false;
-}
-
-/*
- * Begin of a getter: false at the end.
- */
-static bool
-more(const ShardReader *reader, void *record, size_t size)
-{
-	memset(record, 0, size);
-	return !reader->failed && reader->at < reader->end;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -245,7 +206,7 @@ shard_packet_get(ShardReader *reader, ShardParcel *parcel)
 {
 	uint64 kind;
 
-	if (!more(reader, parcel, sizeof(*parcel)))
+	if (!shard_wire_more(reader, parcel, sizeof(*parcel)))
 		return false;
 	kind = shard_wire_get_uint(reader);
 	parcel->kind = (int32) Min(kind, PG_INT32_MAX);
@@ -258,13 +219,13 @@ shard_packet_get(ShardReader *reader, ShardParcel *parcel)
 	parcel->stamp.a = shard_wire_get_int32(reader);
 	parcel->stamp.b = shard_wire_get_int32(reader);
 	parcel->stamp.seq = shard_wire_get_int(reader);
-	parcel->entity = get_entity(reader, &parcel->entity_len);
+	parcel->entity = shard_wire_get_piece(reader, &parcel->entity_len);
 	parcel->src_type = shard_wire_get_int32(reader);
-	parcel->src_entity = get_entity(reader, &parcel->src_entity_len);
+	parcel->src_entity = shard_wire_get_piece(reader, &parcel->src_entity_len);
 	parcel->mid_node = shard_wire_get_int32(reader);
 	parcel->mid_seq = shard_wire_get_int(reader);
-	parcel->payload = get_bytes(reader, &parcel->payload_len);
-	return taken(reader, good_parcel(parcel), parcel, sizeof(*parcel));
+	parcel->payload = get_payload(reader, &parcel->payload_len);
+	return shard_wire_taken(reader, good_parcel(parcel), parcel, sizeof(*parcel));
 }
 
 /* ---- facts and marks ------------------------------------------------------------------------- */
@@ -285,7 +246,7 @@ shard_packet_put_fact(StringInfo out, const ShardFact *fact)
 bool
 shard_packet_get_fact(ShardReader *reader, ShardFact *fact)
 {
-	if (!more(reader, fact, sizeof(*fact)))
+	if (!shard_wire_more(reader, fact, sizeof(*fact)))
 		return false;
 	fact->type_id = shard_wire_get_int32(reader);
 	fact->shard = shard_wire_get_int32(reader);
@@ -294,7 +255,7 @@ shard_packet_get_fact(ShardReader *reader, ShardFact *fact)
 	fact->epoch = shard_wire_get_int32(reader);
 	fact->lost = shard_wire_get_int32(reader);
 	fact->move_id = shard_wire_get_int(reader);
-	return taken(reader, good_fact(fact), fact, sizeof(*fact));
+	return shard_wire_taken(reader, good_fact(fact), fact, sizeof(*fact));
 }
 
 /* See packet.h. Routes do not look at a move that is under way. */
@@ -326,12 +287,12 @@ shard_packet_put_done(StringInfo out, const ShardDone *done)
 bool
 shard_packet_get_done(ShardReader *reader, ShardDone *done)
 {
-	if (!more(reader, done, sizeof(*done)))
+	if (!shard_wire_more(reader, done, sizeof(*done)))
 		return false;
 	done->type_id = shard_wire_get_int32(reader);
 	done->shard = shard_wire_get_int32(reader);
 	done->rseq = shard_wire_get_int(reader);
-	return taken(reader, good_done(done), done, sizeof(*done));
+	return shard_wire_taken(reader, good_done(done), done, sizeof(*done));
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -354,7 +315,7 @@ shard_packet_put_header(StringInfo out, const ShardCallHeader *header)
 bool
 shard_packet_get_header(ShardReader *reader, ShardCallHeader *header)
 {
-	if (!more(reader, header, sizeof(*header)))
+	if (!shard_wire_more(reader, header, sizeof(*header)))
 		return false;
 	header->protocol_version = shard_wire_get_int32(reader);
 	if (header->protocol_version != SHARD_PROTOCOL_VERSION)
@@ -362,7 +323,7 @@ shard_packet_get_header(ShardReader *reader, ShardCallHeader *header)
 		bool good = header->protocol_version > 0;
 
 		reader->at = reader->end;
-		return taken(reader, good, header, sizeof(*header));
+		return shard_wire_taken(reader, good, header, sizeof(*header));
 	}
 	header->cluster = get_uuid(reader);
 	header->era = shard_wire_get_int32(reader);
@@ -372,7 +333,7 @@ shard_packet_get_header(ShardReader *reader, ShardCallHeader *header)
 	header->to = shard_wire_get_int32(reader);
 	header->to_inc = shard_wire_get_int32(reader);
 	header->known_n = shard_wire_get_int(reader);
-	return taken(reader, good_header(header), header, sizeof(*header));
+	return shard_wire_taken(reader, good_header(header), header, sizeof(*header));
 }
 
 void
@@ -395,17 +356,17 @@ shard_packet_get_section(ShardReader *reader, int32 *kind, int32 *flags, ShardRe
 
 	*kind = 0;
 	*flags = 0;
-	if (!more(reader, section, sizeof(*section)))
+	if (!shard_wire_more(reader, section, sizeof(*section)))
 		return false;
 	number = shard_wire_get_uint(reader);
 	bits = shard_wire_get_uint(reader);
 	bytes = shard_wire_get_bytes(reader, &length);
 	section->at = bytes;
 	section->end = bytes + length;
-	if (!taken(reader,
-			   number > 0 && number <= PG_INT32_MAX &&
-				   (bits & ~(uint64) SHARD_SECTION_MANDATORY) == 0,
-			   section, sizeof(*section)))
+	if (!shard_wire_taken(reader,
+						  number > 0 && number <= PG_INT32_MAX &&
+							  (bits & ~(uint64) SHARD_SECTION_MANDATORY) == 0,
+						  section, sizeof(*section)))
 		return false;
 	*kind = (int32) number;
 	*flags = (int32) bits;
@@ -429,7 +390,7 @@ shard_packet_put_stream(StringInfo out, const ShardStreamSection *stream)
 bool
 shard_packet_get_stream(ShardReader *reader, ShardStreamSection *stream)
 {
-	if (!more(reader, stream, sizeof(*stream)))
+	if (!shard_wire_more(reader, stream, sizeof(*stream)))
 		return false;
 	stream->lane = shard_wire_get_int32(reader);
 	stream->channel = shard_wire_get_int32(reader);
@@ -437,10 +398,10 @@ shard_packet_get_stream(ShardReader *reader, ShardStreamSection *stream)
 	stream->first_seq = shard_wire_get_int(reader);
 	stream->n_rows = shard_wire_get_int32(reader);
 	stream->writer = get_uuid(reader);
-	return taken(reader,
-				 good_stream(stream) &&
-					 stream->n_rows <= (reader->end - reader->at) / MIN_ROW_BYTES,
-				 stream, sizeof(*stream));
+	return shard_wire_taken(reader,
+							good_stream(stream) &&
+								stream->n_rows <= (reader->end - reader->at) / MIN_ROW_BYTES,
+							stream, sizeof(*stream));
 }
 
 void
@@ -455,12 +416,12 @@ shard_packet_put_received(StringInfo out, const ShardReceived *received)
 bool
 shard_packet_get_received(ShardReader *reader, ShardReceived *received)
 {
-	if (!more(reader, received, sizeof(*received)))
+	if (!shard_wire_more(reader, received, sizeof(*received)))
 		return false;
 	received->lane = shard_wire_get_int32(reader);
 	received->channel = shard_wire_get_int32(reader);
 	received->seq = shard_wire_get_int(reader);
-	return taken(reader, good_received(received), received, sizeof(*received));
+	return shard_wire_taken(reader, good_received(received), received, sizeof(*received));
 }
 
 void
@@ -478,7 +439,7 @@ shard_packet_put_position(StringInfo out, const ShardPositionSection *position)
 bool
 shard_packet_get_position(ShardReader *reader, ShardPositionSection *position)
 {
-	if (!more(reader, position, sizeof(*position)))
+	if (!shard_wire_more(reader, position, sizeof(*position)))
 		return false;
 	position->lane = shard_wire_get_int32(reader);
 	position->channel = shard_wire_get_int32(reader);
@@ -486,7 +447,7 @@ shard_packet_get_position(ShardReader *reader, ShardPositionSection *position)
 	position->gen = shard_wire_get_int32(reader);
 	position->seq = shard_wire_get_int(reader);
 	position->writer = get_uuid(reader);
-	return taken(reader, good_position(position), position, sizeof(*position));
+	return shard_wire_taken(reader, good_position(position), position, sizeof(*position));
 }
 
 void
@@ -501,12 +462,12 @@ shard_packet_put_quarantine(StringInfo out, const ShardQuarantineSection *quaran
 bool
 shard_packet_get_quarantine(ShardReader *reader, ShardQuarantineSection *quarantine)
 {
-	if (!more(reader, quarantine, sizeof(*quarantine)))
+	if (!shard_wire_more(reader, quarantine, sizeof(*quarantine)))
 		return false;
 	quarantine->lane = shard_wire_get_int32(reader);
 	quarantine->channel = shard_wire_get_int32(reader);
 	quarantine->why = shard_wire_get_int32(reader);
-	return taken(reader, good_quarantine(quarantine), quarantine, sizeof(*quarantine));
+	return shard_wire_taken(reader, good_quarantine(quarantine), quarantine, sizeof(*quarantine));
 }
 
 /* ---- asks ------------------------------------------------------------------------------------ */
@@ -528,7 +489,7 @@ shard_packet_put_ask(StringInfo out, const ShardAskCall *ask)
 bool
 shard_packet_get_ask(ShardReader *reader, ShardAskCall *ask)
 {
-	if (!more(reader, ask, sizeof(*ask)))
+	if (!shard_wire_more(reader, ask, sizeof(*ask)))
 		return false;
 	ask->type_id = shard_wire_get_int32(reader);
 	ask->shard = shard_wire_get_int32(reader);
@@ -536,9 +497,9 @@ shard_packet_get_ask(ShardReader *reader, ShardAskCall *ask)
 	ask->lane = shard_wire_get_int32(reader);
 	ask->after = shard_wire_get_int(reader);
 	ask->timeout_us = shard_wire_get_int(reader);
-	ask->entity = get_entity(reader, &ask->entity_len);
-	ask->payload = get_bytes(reader, &ask->payload_len);
-	return taken(reader, good_ask(ask), ask, sizeof(*ask));
+	ask->entity = shard_wire_get_piece(reader, &ask->entity_len);
+	ask->payload = get_payload(reader, &ask->payload_len);
+	return shard_wire_taken(reader, good_ask(ask), ask, sizeof(*ask));
 }
 
 void
@@ -556,12 +517,12 @@ shard_packet_get_answer(ShardReader *reader, ShardAskAnswer *answer)
 {
 	uint64 has;
 
-	if (!more(reader, answer, sizeof(*answer)))
+	if (!shard_wire_more(reader, answer, sizeof(*answer)))
 		return false;
 	answer->outcome = shard_wire_get_int32(reader);
 	has = shard_wire_get_uint(reader);
 	answer->has_payload = has == 1;
 	if (answer->has_payload)
-		answer->payload = get_bytes(reader, &answer->payload_len);
-	return taken(reader, has <= 1 && good_answer(answer), answer, sizeof(*answer));
+		answer->payload = get_payload(reader, &answer->payload_len);
+	return shard_wire_taken(reader, has <= 1 && good_answer(answer), answer, sizeof(*answer));
 }

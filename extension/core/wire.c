@@ -137,3 +137,36 @@ shard_wire_get_bytes(ShardReader *reader, size_t *length)
 	*length = (size_t) wanted;
 	return bytes;
 }
+
+/* See wire.h. */
+const char *
+shard_wire_get_piece(ShardReader *reader, int *length)
+{
+	size_t size;
+	const char *bytes = shard_wire_get_bytes(reader, &size);
+
+	if (size > PG_INT32_MAX)
+		reader->failed = true;
+	*length = reader->failed ? 0 : (int) size;
+	return *length > 0 ? bytes : "";
+}
+
+/* See wire.h. */
+bool
+shard_wire_more(const ShardReader *reader, void *record, size_t size)
+{
+	memset(record, 0, size);
+	return !reader->failed && reader->at < reader->end;
+}
+
+/* See wire.h. */
+bool
+shard_wire_taken(ShardReader *reader, bool good, void *record, size_t size)
+{
+	if (!reader->failed && good)
+		return true;
+	reader->failed = true;
+	reader->at = reader->end;
+	memset(record, 0, size);
+	return false;
+}

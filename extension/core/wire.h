@@ -29,3 +29,13 @@ extern int32 shard_wire_get_int32(ShardReader *reader);
 
 /* Points into the reader's buffer; *length bytes. */
 extern const char *shard_wire_get_bytes(ShardReader *reader, size_t *length);
+
+/* As above, at most PG_INT32_MAX of them; "" if there are none. */
+extern const char *shard_wire_get_piece(ShardReader *reader, int *length);
+
+/*
+ * Begin and end of a function that reads a record: whether there is one more; whether it could be read and
+ * is good. If not the record is all zero, and at the end nothing more is read.
+ */
+extern bool shard_wire_more(const ShardReader *reader, void *record, size_t size);
+extern bool shard_wire_taken(ShardReader *reader, bool good, void *record, size_t size);

@@ -6,106 +6,28 @@
 
 #include "common/pg_prng.h"
 #include "core/copy.h"
-#include "unit.h"
+#include "forms.h"
 
-typedef union AnyStruct
-{
-	ShardExportCall export;
-	ShardImportCall import;
-	ShardCopyColumn column;
-	ShardCopyCount count;
-	ShardCopyChunk chunk;
-	ShardCopyPosition position;
-	ShardCopyHeld held;
-	ShardCopyOrdered ordered;
-	ShardStamp mark;
-} AnyStruct;
+FORM_FUNCTIONS(shard_copy, export, ShardExportCall, _export)
+FORM_FUNCTIONS(shard_copy, import, ShardImportCall, _import)
+FORM_FUNCTIONS(shard_copy, column, ShardCopyColumn, _column)
+FORM_FUNCTIONS(shard_copy, count, ShardCopyCount, _count)
+FORM_FUNCTIONS(shard_copy, chunk, ShardCopyChunk, _chunk)
+FORM_FUNCTIONS(shard_copy, position, ShardCopyPosition, _position)
+FORM_FUNCTIONS(shard_copy, held, ShardCopyHeld, _held)
+FORM_FUNCTIONS(shard_copy, ordered, ShardCopyOrdered, _ordered)
+FORM_FUNCTIONS(shard_copy, mark, ShardStamp, _mark)
 
-typedef struct Form
-{
-	const char *name;
-	bool (*get)(ShardReader *, AnyStruct *);
-	void (*put)(StringInfo, const AnyStruct *);
-} Form;
+static const Form forms[] = {FORM(export, ShardExportCall), FORM(import, ShardImportCall),
+							 FORM(column, ShardCopyColumn), FORM(count, ShardCopyCount),
+							 FORM(chunk, ShardCopyChunk),	FORM(position, ShardCopyPosition),
+							 FORM(held, ShardCopyHeld),		FORM(ordered, ShardCopyOrdered),
+							 FORM(mark, ShardStamp)};
 
-#define MEMBER(member) \
-	static bool get_##member(ShardReader *reader, AnyStruct *any) \
-	{ \
-		return shard_copy_get_##member(reader, &any->member); \
-	} \
-	static void put_##member(StringInfo out, const AnyStruct *any) \
-	{ \
-		shard_copy_put_##member(out, &any->member); \
-	}
-#define FORM(member) \
-	{ \
-#member, get_##member, put_##member \
-	}
-
-MEMBER(export)
-MEMBER(import)
-MEMBER(column)
-MEMBER(count)
-MEMBER(chunk)
-MEMBER(position)
-MEMBER(held)
-MEMBER(ordered)
-MEMBER(mark)
-
-static const Form forms[] = {FORM(export),	 FORM(import), FORM(column),  FORM(count), FORM(chunk),
-							 FORM(position), FORM(held),   FORM(ordered), FORM(mark)};
-
-/* A reader of bytes that are the whole of their own allocation; free(*copy) afterwards. */
-static ShardReader
-reader_of(const char *bytes, size_t length, char **copy)
-{
-	*copy = malloc(Max(length, 1));
-	memcpy(*copy, bytes, length);
-	return (ShardReader){*copy, *copy + length, false};
-}
-
-static bool
-same_again(const Form *form, const AnyStruct *got, const char *bytes, size_t length)
-{
-	StringInfoData out;
-	bool same;
-
-	initStringInfo(&out);
-	form->put(&out, got);
-	same = (size_t) out.len == length && memcmp(out.data, bytes, length) == 0;
-	pfree(out.data);
-	return same;
-}
-
-/* A good struct comes back from its bytes, and from no beginning of them. */
 static void
-check_good(const char *name, const AnyStruct *any, const char *what)
+check_good(const char *name, const void *record, const char *what)
 {
-	const Form *form = NULL;
-	StringInfoData out;
-	AnyStruct got;
-	ShardReader reader;
-	char *copy;
-
-	for (size_t i = 0; i < lengthof(forms); i++)
-		if (strcmp(forms[i].name, name) == 0)
-			form = &forms[i];
-	initStringInfo(&out);
-	form->put(&out, any);
-	reader = reader_of(out.data, out.len, &copy);
-	ok(form->get(&reader, &got) && !reader.failed && reader.at == reader.end &&
-		   same_again(form, &got, out.data, out.len),
-	   "%s: %s comes back", name, what);
-	ok(!form->get(&reader, &got) && !reader.failed, "%s: then comes the end", name);
-	free(copy);
-	for (int length = 1; length < out.len; length++)
-	{
-		reader = reader_of(out.data, length, &copy);
-		if (form->get(&reader, &got) || !reader.failed || reader.at != reader.end)
-			ok(false, "%s: %d of %d bytes are none", name, length, out.len);
-		free(copy);
-	}
-	pfree(out.data);
+	check_round_trip(find_form(forms, lengthof(forms), name), record, what);
 }
 
 static const ShardShardRef shard = {7, 999999, 4, 5};
@@ -144,49 +66,33 @@ full_held(void)
 static void
 test_round_trips(void)
 {
-	AnyStruct any;
+	ShardExportCall export = {
+		SHARD_COPY_ROWS, shard, "counter", 7, 1000, {SHARD_COPY_STATE, "\0a", 2}};
+	ShardCopyHeld held = full_held();
 
-	memset(&any, 0, sizeof(any));
-	any.export =
-		(ShardExportCall){SHARD_COPY_ROWS, shard, "counter", 7, 1000, {SHARD_COPY_STATE, "\0a", 2}};
-	check_good("export", &any, "one that goes on");
-	any.export.position = (ShardCopyPosition){SHARD_COPY_NONE, "", 0};
-	any.export.kind = SHARD_COPY_PREPARE;
-	check_good("export", &any, "a first one");
-	memset(&any, 0, sizeof(any));
-	any.import = (ShardImportCall){SHARD_COPY_ROWS, shard, 3, PG_UINT64_MAX};
-	check_good("import", &any, "one");
-	memset(&any, 0, sizeof(any));
-	any.column = (ShardCopyColumn){"state", 5, "jsonb", 5, SHARD_COPY_COLUMN_TEXT};
-	check_good("column", &any, "one");
-	memset(&any, 0, sizeof(any));
-	any.count = (ShardCopyCount){77, SHARD_PACKET_MAX_SEQ - 1};
-	check_good("count", &any, "one of a part that is not known");
-	memset(&any, 0, sizeof(any));
-	any.chunk = (ShardCopyChunk){SHARD_COPY_MARKS, 2, "abc", 3};
-	check_good("chunk", &any, "one");
-	memset(&any, 0, sizeof(any));
-	any.position = (ShardCopyPosition){SHARD_COPY_ORDERED, "x", 1};
-	check_good("position", &any, "one");
-	memset(&any, 0, sizeof(any));
-	any.held = full_held();
-	check_good("held", &any, "one with all fields");
-	any.held = (ShardCopyHeld){.entity = "e",
-							   .entity_len = 1,
-							   .kind = SHARD_KIND_PASSIVATE,
-							   .epoch = -1,
-							   .mid_node = 1,
-							   .src_entity = "",
-							   .payload = "",
-							   .sqlstate = "",
-							   .error = ""};
-	check_good("held", &any, "one with few fields");
-	memset(&any, 0, sizeof(any));
-	any.ordered = (ShardCopyOrdered){"e", 1, PG_INT64_MIN, PG_INT64_MAX, 2, 3};
-	check_good("ordered", &any, "one");
-	memset(&any, 0, sizeof(any));
-	any.mark = (ShardStamp){SHARD_PREFIX_NODE, 1, 0, 1};
-	check_good("mark", &any, "one");
+	check_good("export", &export, "one that goes on");
+	export.position = (ShardCopyPosition){SHARD_COPY_NONE, "", 0};
+	export.kind = SHARD_COPY_PREPARE;
+	check_good("export", &export, "a first one");
+	check_good("import", &(ShardImportCall){SHARD_COPY_ROWS, shard, 3, PG_UINT64_MAX}, "one");
+	check_good("column", &(ShardCopyColumn){"state", 5, "jsonb", 5, SHARD_COPY_COLUMN_TEXT}, "one");
+	check_good("count", &(ShardCopyCount){77, SHARD_PACKET_MAX_SEQ - 1},
+			   "one of a part that is not known");
+	check_good("chunk", &(ShardCopyChunk){SHARD_COPY_MARKS, 2, "abc", 3}, "one");
+	check_good("position", &(ShardCopyPosition){SHARD_COPY_ORDERED, "x", 1}, "one");
+	check_good("held", &held, "one with all fields");
+	held = (ShardCopyHeld){.entity = "e",
+						   .entity_len = 1,
+						   .kind = SHARD_KIND_PASSIVATE,
+						   .epoch = -1,
+						   .mid_node = 1,
+						   .src_entity = "",
+						   .payload = "",
+						   .sqlstate = "",
+						   .error = ""};
+	check_good("held", &held, "one with few fields");
+	check_good("ordered", &(ShardCopyOrdered){"e", 1, PG_INT64_MIN, PG_INT64_MAX, 2, 3}, "one");
+	check_good("mark", &(ShardStamp){SHARD_PREFIX_NODE, 1, 0, 1}, "one");
 }
 
 /* Any bit of a chunk that changes is noticed. */
@@ -278,15 +184,16 @@ test_noise(void)
 		int length = 1 + (int) (pg_prng_uint32(&state) % sizeof(bytes));
 		const Form *form = &forms[i % lengthof(forms)];
 		ShardReader reader;
-		AnyStruct got;
+		char *got = malloc(form->size);
 		char *copy;
 
 		for (int j = 0; j < length; j++)
 			bytes[j] = (char) (pg_prng_uint32(&state) % (i % 2 ? 256 : 6));
 		reader = reader_of(bytes, length, &copy);
-		while (form->get(&reader, &got))
+		while (form->get(&reader, got))
 			;
 		free(copy);
+		free(got);
 	}
 	ok(true, "noise harms nobody");
 }

@@ -6,23 +6,9 @@
 
 #include "common/pg_prng.h"
 #include "core/packet.h"
-#include "unit.h"
+#include "forms.h"
 
 #define BIG (SHARD_PACKET_MAX_SEQ - 1)
-
-/* A reader of bytes that are the whole of their own allocation; free(*copy) afterwards. */
-static ShardReader
-reader_of(const char *bytes, size_t length, char **copy)
-{
-	ShardReader reader;
-
-	*copy = malloc(Max(length, 1));
-	memcpy(*copy, bytes, length);
-	reader.at = *copy;
-	reader.end = *copy + length;
-	reader.failed = false;
-	return reader;
-}
 
 static ShardParcel
 full_parcel(void)
@@ -70,164 +56,64 @@ full_header(void)
 
 /* ---- all structs, one way ---------------------------------------------------------------------- */
 
-typedef union AnyStruct
-{
-	ShardParcel parcel;
-	ShardFact fact;
-	ShardDone done;
-	ShardCallHeader header;
-	ShardStreamSection stream;
-	ShardReceived received;
-	ShardPositionSection position;
-	ShardAskCall ask;
-	ShardAskAnswer answer;
-} AnyStruct;
+FORM_FUNCTIONS(shard_packet, parcel, ShardParcel, )
+FORM_FUNCTIONS(shard_packet, fact, ShardFact, _fact)
+FORM_FUNCTIONS(shard_packet, done, ShardDone, _done)
+FORM_FUNCTIONS(shard_packet, header, ShardCallHeader, _header)
+FORM_FUNCTIONS(shard_packet, stream, ShardStreamSection, _stream)
+FORM_FUNCTIONS(shard_packet, received, ShardReceived, _received)
+FORM_FUNCTIONS(shard_packet, position, ShardPositionSection, _position)
+FORM_FUNCTIONS(shard_packet, ask, ShardAskCall, _ask)
+FORM_FUNCTIONS(shard_packet, answer, ShardAskAnswer, _answer)
 
-typedef bool (*Getter)(ShardReader *, AnyStruct *);
-typedef void (*Putter)(StringInfo, const AnyStruct *);
-
-typedef struct Form
-{
-	const char *name;
-	Getter get;
-	Putter put;
-} Form;
-
-/* Calls through another type of pointer are not quite C; so one function for each. */
-#define MEMBER(member, suffix) \
-	static bool get_##member(ShardReader *reader, AnyStruct *any) \
-	{ \
-		return shard_packet_get##suffix(reader, &any->member); \
-	} \
-	static void put_##member(StringInfo out, const AnyStruct *any) \
-	{ \
-		shard_packet_put##suffix(out, &any->member); \
-	}
-#define FORM(member) \
-	{ \
-#member, get_##member, put_##member \
-	}
-
-MEMBER(parcel, )
-MEMBER(fact, _fact)
-MEMBER(done, _done)
-MEMBER(header, _header)
-MEMBER(stream, _stream)
-MEMBER(received, _received)
-MEMBER(position, _position)
-MEMBER(ask, _ask)
-MEMBER(answer, _answer)
-
-static const Form forms[] = {FORM(parcel),	 FORM(fact),	 FORM(done), FORM(header), FORM(stream),
-							 FORM(received), FORM(position), FORM(ask),	 FORM(answer)};
+static const Form forms[] = {FORM(parcel, ShardParcel),
+							 FORM(fact, ShardFact),
+							 FORM(done, ShardDone),
+							 FORM(header, ShardCallHeader),
+							 FORM(stream, ShardStreamSection),
+							 FORM(received, ShardReceived),
+							 FORM(position, ShardPositionSection),
+							 FORM(ask, ShardAskCall),
+							 FORM(answer, ShardAskAnswer)};
 
 static const Form *
 form_of(const char *name)
 {
-	for (size_t i = 0; i < lengthof(forms); i++)
-	{
-		if (strcmp(forms[i].name, name) == 0)
-			return &forms[i];
-	}
-	return NULL;
+	return find_form(forms, lengthof(forms), name);
 }
 
-/* Encode what was decoded again: the same bytes? */
-static bool
-same_again(const Form *form, const AnyStruct *got, const char *bytes, size_t length)
-{
-	StringInfoData out;
-	bool same;
-
-	initStringInfo(&out);
-	form->put(&out, got);
-	same = (size_t) out.len == length && memcmp(out.data, bytes, length) == 0;
-	pfree(out.data);
-	return same;
-}
-
-/* A good struct comes back from its bytes, and from no beginning of them. */
 static void
-check_good(const char *name, AnyStruct any, const char *what)
+check_good(const char *name, const void *record, const char *what)
 {
-	const Form *form = form_of(name);
-	StringInfoData out;
-	AnyStruct got;
-	ShardReader reader;
-	char *copy;
-
-	initStringInfo(&out);
-	form->put(&out, &any);
-	reader = reader_of(out.data, out.len, &copy);
-	ok(form->get(&reader, &got) && !reader.failed && reader.at == reader.end &&
-		   same_again(form, &got, out.data, out.len),
-	   "%s: %s comes back", name, what);
-	ok(!form->get(&reader, &got) && !reader.failed, "%s: then comes the end", name);
-	free(copy);
-
-	for (int length = 1; length < out.len; length++)
-	{
-		AnyStruct zero;
-
-		memset(&zero, 0, sizeof(zero));
-		memset(&got, 0, sizeof(got));
-		reader = reader_of(out.data, length, &copy);
-		if (form->get(&reader, &got) || !reader.failed || reader.at != reader.end ||
-			memcmp(&got, &zero, sizeof(zero)) != 0)
-			ok(false, "%s: %d of %d bytes are none", name, length, out.len);
-		free(copy);
-	}
-	pfree(out.data);
+	check_round_trip(form_of(name), record, what);
 }
 
 static void
 test_round_trips(void)
 {
-	AnyStruct any;
+	ShardParcel parcel = full_parcel();
+	ShardCallHeader header = full_header();
 
-	memset(&any, 0, sizeof(any));
-	any.parcel = full_parcel();
-	check_good("parcel", any, "one with all fields");
-	any.parcel.payload_len = 0;
-	any.parcel.entity_len = 0;
-	any.parcel.src_type = 0;
-	any.parcel.src_entity_len = 0;
-	any.parcel.kind = SHARD_KIND_PASSIVATE;
-	check_good("parcel", any, "one with few fields");
-	memset(&any, 0, sizeof(any));
-	any.parcel.kind = SHARD_KIND_VOID;
-	check_good("parcel", any, "void");
-
-	memset(&any, 0, sizeof(any));
-	any.fact = (ShardFact){1, 2, BIG, 4, 5, 5, 7};
-	check_good("fact", any, "one");
-	memset(&any, 0, sizeof(any));
-	any.done = (ShardDone){1, 2, BIG};
-	check_good("done", any, "one");
-	memset(&any, 0, sizeof(any));
-	any.header = full_header();
-	check_good("header", any, "one");
-	memset(&any, 0, sizeof(any));
-	any.stream = (ShardStreamSection){15, 1, 2, BIG, 0, {8, 9}};
-	check_good("stream", any, "one without rows");
-	memset(&any, 0, sizeof(any));
-	any.received = (ShardReceived){15, 0, BIG};
-	check_good("received", any, "one");
-	memset(&any, 0, sizeof(any));
-	any.position = (ShardPositionSection){0, 1, 2, 3, BIG, {PG_UINT64_MAX, 1}};
-	check_good("position", any, "one");
-	memset(&any, 0, sizeof(any));
-	any.ask = (ShardAskCall){1, 2, 3, 4, BIG, PG_INT64_MAX, "e", 1, "p\0", 2};
-	check_good("ask", any, "one");
-	memset(&any, 0, sizeof(any));
-	any.answer = (ShardAskAnswer){SHARD_ASK_REPLY, true, "xyz", 3};
-	check_good("answer", any, "a reply");
-	any.answer = (ShardAskAnswer){SHARD_ASK_REPLY, false, NULL, 0};
-	check_good("answer", any, "a reply that is NULL");
-	any.answer = (ShardAskAnswer){SHARD_ASK_ERROR, true, "e", 1};
-	check_good("answer", any, "an error");
-	any.answer = (ShardAskAnswer){SHARD_ASK_NOT_HERE, false, NULL, 0};
-	check_good("answer", any, "not here");
+	check_good("parcel", &parcel, "one with all fields");
+	parcel.payload_len = 0;
+	parcel.entity_len = 0;
+	parcel.src_type = 0;
+	parcel.src_entity_len = 0;
+	parcel.kind = SHARD_KIND_PASSIVATE;
+	check_good("parcel", &parcel, "one with few fields");
+	check_good("parcel", &(ShardParcel){.kind = SHARD_KIND_VOID}, "void");
+	check_good("fact", &(ShardFact){1, 2, BIG, 4, 5, 5, 7}, "one");
+	check_good("done", &(ShardDone){1, 2, BIG}, "one");
+	check_good("header", &header, "one");
+	check_good("stream", &(ShardStreamSection){15, 1, 2, BIG, 0, {8, 9}}, "one without rows");
+	check_good("received", &(ShardReceived){15, 0, BIG}, "one");
+	check_good("position", &(ShardPositionSection){0, 1, 2, 3, BIG, {PG_UINT64_MAX, 1}}, "one");
+	check_good("ask", &(ShardAskCall){1, 2, 3, 4, BIG, PG_INT64_MAX, "e", 1, "p\0", 2}, "one");
+	check_good("answer", &(ShardAskAnswer){SHARD_ASK_REPLY, true, "xyz", 3}, "a reply");
+	check_good("answer", &(ShardAskAnswer){SHARD_ASK_REPLY, false, NULL, 0},
+			   "a reply that is NULL");
+	check_good("answer", &(ShardAskAnswer){SHARD_ASK_ERROR, true, "e", 1}, "an error");
+	check_good("answer", &(ShardAskAnswer){SHARD_ASK_NOT_HERE, false, NULL, 0}, "not here");
 }
 
 static void
@@ -277,7 +163,7 @@ takes(const char *name, const int64 *numbers, int count, int zeros)
 	const Form *form = form_of(name);
 	StringInfoData out;
 	ShardReader reader;
-	AnyStruct got;
+	char *got = malloc(form->size);
 	char *copy;
 	bool took;
 
@@ -287,10 +173,11 @@ takes(const char *name, const int64 *numbers, int count, int zeros)
 	for (int i = 0; i < zeros; i++)
 		appendStringInfoChar(&out, '\0');
 	reader = reader_of(out.data, out.len, &copy);
-	took = form->get(&reader, &got);
+	took = form->get(&reader, got);
 	if (took == reader.failed)
 		ok(false, "%s: failed and the answer agree", name);
 	free(copy);
+	free(got);
 	pfree(out.data);
 	return took;
 }
@@ -500,25 +387,26 @@ static int
 read_all(const Form *form, const char *bytes, size_t length)
 {
 	ShardReader reader;
-	AnyStruct got;
+	void *got = calloc(1, form->size);
 	char *copy;
 	int taken = 0;
 
-	memset(&got, 0, sizeof(got));
 	reader = reader_of(bytes, length, &copy);
 	for (;;)
 	{
 		const char *from = reader.at;
 
-		if (!form->get(&reader, &got))
+		if (!form->get(&reader, got))
 			break;
-		if (form->get == get_header && got.header.protocol_version != SHARD_PROTOCOL_VERSION)
+		if (form->get == get_header &&
+			((ShardCallHeader *) got)->protocol_version != SHARD_PROTOCOL_VERSION)
 			break;
 		taken++;
-		if (!same_again(form, &got, from, reader.at - from))
+		if (!same_again(form, got, from, reader.at - from))
 			ok(false, "%s: bytes and values are the same thing", form->name);
 	}
 	free(copy);
+	free(got);
 	return taken;
 }
 
