@@ -21,14 +21,13 @@
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
 #include "utils/builtins.h"
-#include "utils/resowner.h"
-#include "access/xact.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
 #include "admin.h"
 #include "admin_command.h"
+#include "attempt.h"
 #include "cluster_view.h"
 #include "core/membership.h"
 #include "duration.h"
@@ -288,43 +287,25 @@ shard_admin_join(PG_FUNCTION_ARGS)
 
 /* ---- leave ------------------------------------------------------------------------------------ */
 
+static void
+send_leave(void *timeout)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_LEAVE, .text = shard_command_who()};
+
+	(void) shard_command_send(&command, *(int64 *) timeout, "cannot leave the cluster");
+}
+
 /*
  * Has the cluster decide that this node leaves. True: it has left; false: time is up before that.
  */
 static bool
-send_leave(int64 timeout)
+leave(int64 timeout)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ShardCommand command = {.kind = SHARD_COMMAND_LEAVE, .text = shard_command_who()};
-	volatile bool left = true;
+	ErrorData *error = shard_attempt(send_leave, &timeout);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		(void) shard_command_send(&command, timeout, "cannot leave the cluster");
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-			ReThrowError(error);
-		FreeErrorData(error);
-		left = false;
-	}
-	PG_END_TRY();
-	return left;
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
 }
 
 /*
@@ -417,7 +398,7 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
 						errhint("There is nobody to leave to; drop the extension to end it.")));
-	left = send_leave(Max(timeout, 1));
+	left = leave(Max(timeout, 1));
 	while (left && has_old_rows())
 	{
 		if (shard_plane_now() >= deadline)

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
@@ -18,10 +17,10 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "attempt.h"
 #include "cluster_map.h"
 #include "cluster_view.h"
 #include "control_store.h"
@@ -95,56 +94,30 @@ shard_cluster_view_worker_runs(ShardDatabase *db, int worker)
 	return runs;
 }
 
-/*
- * Asks the coordinator worker; NIL if it does not answer in time. That must not keep anybody from seeing
- * the rest, least of all when something is wrong.
- */
-static List *
-ask_for_reports(void)
+static void
+ask_for_reports(void *reports)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	List *volatile reports = NIL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		reports = shard_coordinator_members(MEMBERS_TIMEOUT);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-			ReThrowError(error);
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
-	return reports;
+	*(List **) reports = shard_coordinator_members(MEMBERS_TIMEOUT);
 }
 
 /*
- * What the coordinator worker has observed; NIL if it does not run or answer.
+ * What the coordinator worker has observed; NIL if it does not run, or answer in time. That must not keep
+ * anybody from seeing the rest, least of all when something is wrong.
  */
 List *
 shard_cluster_view_reports(void)
 {
 	ShardDatabase *db = shard_shmem_database();
+	List *reports = NIL;
+	ErrorData *error;
 
 	if (db == NULL || shard_executor_in_handler() ||
 		!shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
 		return NIL;
-	return ask_for_reports();
+	error = shard_attempt(ask_for_reports, &reports);
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return reports;
 }
 
 const ShardMemberReport *

@@ -18,9 +18,9 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/resowner.h"
 #include "utils/timeout.h"
 
+#include "attempt.h"
 #include "peer_errors.h"
 #include "plane.h"
 #include "routine.h"
@@ -43,6 +43,7 @@ typedef struct Strategy
 	char *settings; /* setting allocation_settings of the type */
 	char *function; /* qualified and quoted, for SQL */
 	ShardStrategyAnswer answer;
+	StringInfoData out; /* the answer as it is told */
 } Strategy;
 
 /* ---- what is to be called --------------------------------------------------------------------- */
@@ -259,43 +260,29 @@ ask(Strategy *strategy)
 	shard_security_end(&security);
 }
 
+static void
+ask_read_only(void *strategy)
+{
+	XactReadOnly = true;
+	ask(strategy);
+	shard_strategy_put_answer(&((Strategy *) strategy)->out, &((Strategy *) strategy)->answer);
+	SPI_finish();
+}
+
 /*
- * The same in a subtransaction that ends in any case, so that an error is an answer.
+ * The same so that an error is an answer.
  */
 static void
-ask_safely(Strategy *strategy, StringInfo out)
+ask_safely(Strategy *strategy)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData *error = shard_attempt(ask_read_only, strategy);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		XactReadOnly = true;
-		ask(strategy);
-		shard_strategy_put_answer(out, &strategy->answer);
-		SPI_finish();
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
-			ReThrowError(error);
-		resetStringInfo(out);
-		shard_strategy_put_answer(out, &(ShardStrategyAnswer){.error = error->message});
-	}
-	PG_END_TRY();
+	if (error == NULL)
+		return;
+	if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+		ReThrowError(error);
+	resetStringInfo(&strategy->out);
+	shard_strategy_put_answer(&strategy->out, &(ShardStrategyAnswer){.error = error->message});
 }
 
 /*
@@ -323,7 +310,6 @@ Datum
 shard_strategy_call(PG_FUNCTION_ARGS)
 {
 	Strategy strategy = {0};
-	StringInfoData out;
 	ShardReader reader;
 	bytea *call;
 	bool timed;
@@ -343,12 +329,12 @@ shard_strategy_call(PG_FUNCTION_ARGS)
 						errmsg("only this node itself may ask its allocation functions"),
 						errhint("Use shard_rebalance_plan() to see what they would do.")));
 
-	initStringInfo(&out);
+	initStringInfo(&strategy.out);
 	timed = !get_timeout_active(STATEMENT_TIMEOUT);
 	if (timed)
 		enable_timeout_after(STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MS);
-	ask_safely(&strategy, &out);
+	ask_safely(&strategy);
 	if (timed)
 		disable_timeout(STATEMENT_TIMEOUT, false);
-	return result_of(fcinfo, &out);
+	return result_of(fcinfo, &strategy.out);
 }
