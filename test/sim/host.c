@@ -358,6 +358,7 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 
 	config.roster.stable_after = 20 * SHARD_SECOND;
 	config.roster.voter_replace_after = 15 * SHARD_SECOND;
+	config.roster.leave_confirmed = true;
 	config.roster.weakly_up_after = SHARD_WEAKLY_UP_AFTER;
 	config.homes.rebalance_interval = SHARD_REBALANCE_INTERVAL;
 	config.homes.handoff_timeout = 10 * SHARD_SECOND;
@@ -365,6 +366,8 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	config.homes.absolute_limit = 20;
 	config.homes.relative_limit = 0.5;
 	instance->node = shard_node_create(&config);
+	instance->leaving = false;
+	instance->clean = 0;
 	instance->n_tickets = 0;
 	instance->control_generation++;
 	while ((row = store_next(instance->store, NULL, CONTROL_TABLE, &key)) != NULL)
@@ -745,10 +748,48 @@ host_after(World *world, Instance *instance)
 
 /* ---- events of the control plane -------------------------------------------------------------- */
 
+/* The status of an instance's node, as it has learned it itself. */
+static int32
+own_status(Instance *instance)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(shard_node_learned(instance->node),
+						(ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(instance->node), 0});
+	ShardArena *arena = shard_arena_create();
+	ShardMemberRecord member;
+	int32 status = SHARD_MEMBER_NONE;
+
+	if (entry && shard_record_get_member(entry, &member, arena))
+		status = member.status;
+	shard_arena_destroy(arena);
+	return status;
+}
+
+/* Who exits takes no messages, and says when nothing is left, by two looks in a row (M20). */
+static void
+look_whether_empty(World *world, Instance *instance)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_EMPTIED};
+
+	instance->leaving = !instance->journal && own_status(instance) == SHARD_MEMBER_EXITING;
+	if (!instance->leaving || shard_node_fenced(instance->node))
+		instance->clean = 0;
+	else if (!plane_is_empty(instance->plane))
+		instance->clean = 0;
+	else if (++instance->clean == 2)
+	{
+		world_trace(world, "%s: nothing is left here", instance->dsn);
+		host_event(world, instance, &event);
+	}
+}
+
 static void
 tick(World *world, Instance *instance, int64 generation, int64 b, const char *bytes, size_t length)
 {
 	if (!instance->node || generation != instance->control_generation)
+		return;
+	look_whether_empty(world, instance);
+	if (!instance->node)
 		return;
 	shard_node_tick(instance->node, world_clock(instance), instance->out);
 	world_later(world, TICK, tick, instance, true, generation, 0, NULL, 0);

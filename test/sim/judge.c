@@ -143,6 +143,27 @@ counts(const Instance *instance)
 		   instance->joined && !(instance->node && shard_node_fenced(instance->node));
 }
 
+/* Has the instance's node left the cluster, as those who go on know? */
+static bool
+has_left(World *world, const Instance *instance)
+{
+	const Instance *coordinator = host_coordinator(world);
+	ShardMemberRecord member;
+	ShardArena *arena;
+	const ShardMapEntry *entry;
+	bool left;
+
+	if (!coordinator || !instance->joined)
+		return false;
+	arena = shard_arena_create();
+	entry = shard_map_value(shard_node_learned(coordinator->node),
+							(ShardMapKey){SHARD_MAP_MEMBER, instance->node_id, 0});
+	left = entry && shard_record_get_member(entry, &member, arena) &&
+		   member.status == SHARD_MEMBER_REMOVED;
+	shard_arena_destroy(arena);
+	return left;
+}
+
 /* Is every home's shard active where the map says, and nowhere waiting? */
 static bool
 homes_are_active(World *world, Instance *coordinator, char *why, size_t size)
@@ -161,6 +182,9 @@ homes_are_active(World *world, Instance *coordinator, char *why, size_t size)
 		if (!shard_record_get_home(&homes[i], &home))
 			continue;
 		at = host_of(world, shard_record_home_node(&home));
+		if (at && has_left(world, at))
+			check_fail(world->check, "M20: shard %d/%d has its home at node %d, which has left",
+					   homes[i].key.a, homes[i].key.b, shard_record_home_node(&home));
 		if (home.phase != SHARD_HOME_STABLE)
 		{
 			snprintf(why, size, "shard %d still moves", homes[i].key.b);
@@ -324,7 +348,10 @@ judge_settled(World *world, char *why, size_t size)
 	return world->now >= world->settled_at + watch;
 }
 
-/* The end of a history that went well. */
+/*
+ * The end of a history that went well. What is at a node that has left is nowhere: it left nothing
+ * undone (M20).
+ */
 void
 judge_end(World *world)
 {
@@ -334,7 +361,7 @@ judge_end(World *world)
 	for (int i = 0; i < world->n_instances; i++)
 	{
 		if (world->instances[i].plane && !world->instances[i].retired &&
-			!world->instances[i].shadow)
+			!world->instances[i].shadow && !has_left(world, &world->instances[i]))
 			planes[n_planes++] = world->instances[i].plane;
 	}
 	plane_check_end(planes, n_planes, world->check);

@@ -200,7 +200,8 @@ probe_due(World *world, Instance *instance, int64 number, int64 b, const char *b
 		return;
 	while (session < PLANE_SESSIONS && !plane_session_idle(instance->plane, session))
 		session++;
-	if (type_id == 0 || session == PLANE_SESSIONS || liveness->n_probes == MAX_PROBES)
+	if (type_id == 0 || instance->leaving || session == PLANE_SESSIONS ||
+		liveness->n_probes == MAX_PROBES)
 	{
 		world_later(world, 10 * PROBE_PAUSE, probe_due, instance, false, number, 0, NULL, 0);
 		return;

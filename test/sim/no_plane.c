@@ -360,6 +360,21 @@ plane_pending(Plane *plane, char *text, size_t size)
 	return plane->n_notes;
 }
 
+/* What was copied elsewhere is left where it is, here. */
+bool
+plane_is_empty(Plane *plane)
+{
+	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
+	const OwnRow *row;
+
+	while ((row = store_next(plane->store, NULL, OWN_TABLE, &key)) != NULL)
+	{
+		if (row->own.state != SHARD_HOME_NONE && row->own.state != SHARD_HOME_SEALED)
+			return false;
+	}
+	return plane->n_notes == 0;
+}
+
 bool
 plane_midway(const Plane *plane pg_attribute_unused(), int process pg_attribute_unused())
 {

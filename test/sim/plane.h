@@ -137,6 +137,9 @@ extern void plane_link_accept(Plane *plane, int32 peer);
  */
 extern int plane_pending(Plane *plane, char *text, size_t size);
 
+/* Is nothing here of any shard, and no message for another node? Workers run. */
+extern bool plane_is_empty(Plane *plane);
+
 /* Questions of the checkers. The epoch, or -1 if the shard is not active here (durably). */
 extern int32 plane_active_epoch(Plane *plane, int32 type_id, int32 shard);
 extern bool plane_quarantined(Plane *plane);

@@ -153,6 +153,18 @@ plane_pending(Plane *plane, char *text, size_t size)
 }
 
 bool
+plane_is_empty(Plane *plane)
+{
+	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
+
+#ifdef SHARD_MUTANT_LEAVES_MESSAGES
+	return store_at_or_next(plane->store, NULL, T_OWN, &key) == NULL;
+#endif
+	return plane_running(plane) && plane_pending(plane, NULL, 0) == 0 &&
+		   store_at_or_next(plane->store, NULL, T_OWN, &key) == NULL;
+}
+
+bool
 plane_midway(const Plane *plane, int process)
 {
 	if (process < PLANE_WORKERS)

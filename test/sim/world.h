@@ -171,6 +171,8 @@ typedef struct Instance
 	int32 leased_type; /* id of the leased type, as last known */
 	bool downed_restart;
 	int64 next_tell;
+	bool leaving; /* it exits: its clients are refused */
+	int clean;	  /* looks in a row that found nothing left then */
 	WorldCache cache;
 } Instance;
 
