@@ -35,8 +35,11 @@
 #define PREPARE_TIMEOUT_MS (60 * 1000)
 #define ROWS_TIMEOUT_MS (3600 * 1000)
 
-/* This server's own connections: there is nobody to be spared. */
-#define LONGEST_BACKOFF_MS 200
+/*
+ * This server's own connections: there is nobody to be spared. An error that a call raises, as every refusal
+ * is, ends its connection, too; and whoever makes us try again pauses himself.
+ */
+#define LONGEST_BACKOFF_MS 20
 
 /* A connection without a call is closed after this. */
 #define IDLE (60 * SHARD_SECOND)

@@ -14,7 +14,10 @@
 #include "core/homes_plan.h"
 #include "core/membership.h"
 
-/* A leaving member's shards that move, or wait for their targets, at the same time. */
+/*
+ * A leaving member's shards that move, or wait for their targets, at the same time. Types share them evenly:
+ * one whose targets refuse, or do not answer, may not keep the others here.
+ */
 #define EVACUATION_LIMIT 64
 
 /* How the shards of a member get other homes. */
@@ -63,28 +66,59 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
-/*
- * How many of a member's shards may be given other homes now? Moves are counted that are not decided
- * yet: later, the new homes may start them when they like.
- */
+/* Shards of a member, of one type. */
+typedef struct TypeShards
+{
+	int waiting; /* to be given another home */
+	int under_way; /* their move is not decided yet: later, the new homes may start them when they like */
+} TypeShards;
+
 static int
-room_for(ShardHomes *homes, int32 node, Resettlement how, int64 now)
+compare_type(const void *a, const void *b)
+{
+	int32 type_a = *(const int32 *) a;
+	int32 type_b = ((const ShardMapEntry *) b)->key.a;
+
+	return (type_a > type_b) - (type_a < type_b);
+}
+
+/* Shards of a member, by type as in the list. Returns how many types have any. */
+static int
+count_shards(ShardHomes *homes, int32 node, Resettlement how, int64 now, const ShardMapEntry *types,
+			 int n_types, TypeShards *counts)
 {
 	homes_shard_iterator iterator;
 	HomesShard *shard;
-	int under_way = 0;
-	int waiting = 0;
+	int busy = 0;
 
+	memset(counts, 0, sizeof(TypeShards) * n_types);
 	homes_shard_start_iterate(homes->shards, &iterator);
 	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
 	{
+		const ShardMapEntry *type;
+
+		if (shard->node != node)
+			continue;
+		type = bsearch(&shard->key.type_id, types, n_types, sizeof(*types), compare_type);
+		if (!type)
+			continue;
 		if (goes(shard, node, how, now))
-			waiting++;
-		else if (shard->node == node && shard->move != SHARD_MOVE_NONE &&
-				 shard->move != SHARD_MOVE_STARTING)
-			under_way++;
+			counts[type - types].waiting++;
+		else if (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING)
+			counts[type - types].under_way++;
 	}
-	return how == BY_MOVE ? Min(waiting, EVACUATION_LIMIT - under_way) : waiting;
+	for (int t = 0; t < n_types; t++)
+		busy += counts[t].waiting > 0 || counts[t].under_way > 0;
+	return busy;
+}
+
+/* How many of them may be given other homes now? */
+static int
+room_for(const TypeShards *shards, int n_busy, Resettlement how)
+{
+	int share = Max(EVACUATION_LIMIT / Max(n_busy, 1), 1);
+
+	return how == BY_MOVE ? Min(shards->waiting, share - shards->under_way) : shards->waiting;
 }
 
 /* Other homes for the shards of a member, among those that can be given any. */
@@ -94,17 +128,19 @@ resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardHomeRe
 {
 	int n_types;
 	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
-	int room = room_for(homes, node, how, now);
+	TypeShards *counts = shard_arena_alloc(homes->arena, sizeof(TypeShards) * Max(n_types, 1));
+	int n_busy = count_shards(homes, node, how, now, types, n_types, counts);
 
-	for (int t = 0; t < n_types && room > 0; t++)
+	for (int t = 0; t < n_types; t++)
 	{
+		int room = room_for(&counts[t], n_busy, how);
 		PlanView plan;
 		ShardAllocationView view;
 		ShardAllocation *allocation;
 		int n_shards;
 		HomesShard **shards;
 
-		if (!shard_homes_view(&plan, homes, now, types[t].key.a, roster, homes->arena))
+		if (room <= 0 || !shard_homes_view(&plan, homes, now, types[t].key.a, roster, homes->arena))
 			continue;
 		view = shard_homes_view_good(&plan, homes->arena);
 		if (view.n_regions == 0)

@@ -263,6 +263,55 @@ test_evacuate(void)
 	ok(ended(0, 5, false), "somebody must be left: %s", machines[0].command_text);
 }
 
+/* Homes that a type has at a node. */
+static int
+count_of_type(int32 type_id, int n_shards, int32 node)
+{
+	int count = 0;
+
+	for (int i = 0; i < n_shards; i++)
+	{
+		ShardHomeRecord home;
+
+		if (!shard_record_get_home(shard_map_value(shard_node_learned(machines[0].node),
+												   (ShardMapKey){SHARD_MAP_HOME, type_id, i}),
+								   &home))
+			ok(false, "shard %d of type %d has a home", i, type_id);
+		count += shard_record_home_node(&home) == node;
+	}
+	return count;
+}
+
+/* A type whose shards cannot go keeps no others from leaving. */
+static void
+test_types_share(void)
+{
+	static ShardShardRef refs[300 + SHARDS];
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED,
+							 .n_shards = lengthof(refs),
+							 .shards = refs};
+
+	three(0);
+	for (int i = 0; i < 3; i++)
+	{
+		add_type(i, "stuck", 300);
+		add_type(i, "free", SHARDS);
+	}
+	run(3 * SHARD_SECOND);
+	for (int i = 0; i < (int) lengthof(refs); i++)
+		refs[i] = i < 300 ? (ShardShardRef){.type_id = 2, .shard = i}
+						  : (ShardShardRef){.type_id = 3, .shard = i - 300};
+	happen(0, &wanted);
+	run(5 * SHARD_SECOND);
+	is_int(count_of_type(2, 300, 3), 100, "a third of a type's shards");
+	is_int(count_of_type(3, SHARDS, 3), SHARDS / 3, "and of another one's");
+	machines[0].deaf_type = machines[1].deaf_type = 2;
+	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	run(5 * SHARD_SECOND);
+	is_int(count_of_type(3, SHARDS, 3), 0, "a type that can leaves");
+	is_int(count_of_type(2, 300, 3), 100, "though one that comes before it cannot");
+}
+
 /* The number of moves that begin, from any node. */
 static void
 test_rebalance(void)
@@ -626,6 +675,7 @@ main(void)
 	test_refused();
 	test_pin();
 	test_evacuate();
+	test_types_share();
 	test_rebalance();
 	test_forwarded();
 	test_once();

@@ -42,6 +42,7 @@ typedef struct Machine
 	bool mute;								  /* it stops and copies nothing */
 	bool unfit;								  /* no shard can be copied here */
 	bool deaf;								  /* nor does it say so */
+	int32 deaf_type;						  /* of this type; 0: none */
 	int decisions[SHARD_DECISION_MEMBER + 1]; /* that it told, */
 	ShardAction decision;					  /* and the last one */
 	char decision_text[200];
@@ -197,7 +198,7 @@ act(int at, int link)
 					post_event(at, SHARD_EVENT_SHARD_STOPPED, action->shard, 0);
 				break;
 			case SHARD_ACTION_PREPARE_IMPORT:
-				if (!machine->deaf)
+				if (!machine->deaf && machine->deaf_type != action->shard.type_id)
 					post_event(at,
 							   machine->unfit ? SHARD_EVENT_IMPORT_FAILED
 											  : SHARD_EVENT_IMPORT_READY,
