@@ -3,7 +3,7 @@
 #   make, make install     build for the PostgreSQL of PG_CONFIG and install there
 #   make demo              a throw-away server with a worked example; make demo-stop ends it
 #   make check             every test; also check-matrix (15, 17, 18) and check-long (an hour)
-#   make lint, make indent, make bench
+#   make lint, make indent, make bench; make bench SCENARIOS='M J O' only these
 #   make sim-night        simulated histories for HOURS (8) on all cores
 #   make fault-night      random faults in a real cluster for HOURS (8)
 #   make fuzz-long        fuzzes decoders and nodes for HOURS (8)
@@ -37,7 +37,7 @@ demo:
 demo-stop:
 	@test/demo/stop.sh
 bench:
-	@bench/run.sh
+	@bench/run.sh $(SCENARIOS)
 lint:
 	@test/lint.sh
 indent:

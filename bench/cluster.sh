@@ -88,14 +88,14 @@ on_all() { # STATEMENT
   for node in "${nodes[@]}"; do on "$node" "$1"; done
 }
 
+# Until a condition holds, as this node sees it.
+await() { # NODE CONDITION [SECONDS]
+  on "$1" "CALL bench.await(\$condition\$$2\$condition\$, ${3:-60})"
+}
+
 # Until every member is there, reachable, and votes, as this node sees it.
 await_members() { # NODE
-  local deadline=$((SECONDS + 60))
-  until [[ $(on "$1" "SELECT count(*) FROM shard_members WHERE status = 'up' AND reachable AND voter") == 3 ]]
-  do
-    [ "$SECONDS" -lt "$deadline" ] || die "node $1 did not see three voters in a minute"
-    sleep 0.05
-  done
+  await "$1" "(SELECT count(*) = 3 FROM shard_members WHERE status = 'up' AND reachable AND voter)"
 }
 
 kill_node() { # NODE
@@ -104,6 +104,7 @@ kill_node() { # NODE
   # shellcheck disable=SC2046 # a list of process ids
   as_user kill -9 "$postmaster" $(ps -o pid= --ppid "$postmaster")
   killed=${EPOCHREALTIME/,/.}
+  # It is no child of ours, so we can only look.
   while as_user kill -0 "$postmaster" 2>/dev/null; do sleep 0.01; done
 }
 

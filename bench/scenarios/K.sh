@@ -4,9 +4,8 @@ on_all "SELECT shard_start('many', 'bench.counter(jsonb,jsonb)', number_of_shard
 entity=0
 runs_before=$runs runs=$kills
 for ((run = 1; run <= kills; run++)); do
-  until coordinator=$(on 1 'SELECT node FROM shard_members WHERE coordinator') && [[ -n $coordinator ]]; do
-    sleep 0.05
-  done
+  await 1 'EXISTS (SELECT FROM shard_members WHERE coordinator)'
+  coordinator=$(on 1 'SELECT node FROM shard_members WHERE coordinator')
   survivor=$((coordinator % 3 + 1))
   # An entity whose shard has no home.
   while true; do

@@ -59,8 +59,26 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Waits until a condition holds, as this node sees it, for so many seconds at most. Nobody is told when a view
+-- changes, so it looks again and again; each time in a transaction of its own.
+CREATE PROCEDURE bench.await(condition text, at_most_s float8) LANGUAGE plpgsql AS $$
+DECLARE
+  ends CONSTANT timestamptz := clock_timestamp() + at_most_s * interval '1 s';
+  holds boolean;
+BEGIN
+  LOOP
+    EXECUTE 'SELECT ' || condition INTO holds;
+    COMMIT;
+    EXIT WHEN holds;
+    IF clock_timestamp() > ends THEN
+      RAISE 'not within % s: %', at_most_s, condition;
+    END IF;
+    PERFORM pg_sleep(0.02);
+  END LOOP;
+END $$;
+
 -- Waits until another node than that is the coordinator, and the shard's home is known here; returns the
--- milliseconds since then of both.
+-- milliseconds since then of both. It looks each 5 ms: that is how exact the times are.
 CREATE PROCEDURE bench.await_home(wanted text, missing int, dead int, since timestamptz,
   INOUT office float8 = NULL, INOUT home float8 = NULL)
 LANGUAGE plpgsql AS $$

@@ -35,8 +35,8 @@ BEGIN
   INSERT INTO bench.told VALUES (wanted, until - since);
 END $$;
 
--- Tells messages to random ones of the entities at a steady pace, in a transaction for each 5 ms; who is late,
--- catches up. Every so many of them (0: none) says when it was sent.
+-- Tells messages to random ones of the entities at a steady pace, in a transaction for each 5 ms, for which it
+-- sleeps; who is late, catches up. Every so many of them (0: none) says when it was sent.
 CREATE PROCEDURE bench.trickle(wanted text, entities int, per_second int, marked int, seconds float8)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -62,7 +62,8 @@ BEGIN
   INSERT INTO bench.told VALUES (wanted, told);
 END $$;
 
--- Tells as fast as the entities that live here handle it, with at most 20 000 messages waiting.
+-- Tells as fast as the entities that live here handle it, with at most 20 000 messages waiting: who finds so many
+-- looks again after 2 ms, in which not even a tenth of them is handled.
 CREATE PROCEDURE bench.pump(wanted text, there text, seconds float8) LANGUAGE plpgsql AS $$
 DECLARE
   batch CONSTANT int := 1000;
@@ -88,7 +89,8 @@ BEGIN
   INSERT INTO bench.told VALUES (wanted, told);
 END $$;
 
--- Asks random ones of the entities, one after the other, and notes how long it took; or what went wrong.
+-- Asks random ones of the entities, one after the other, with 2 ms between them as somebody has who thinks, and notes
+-- how long it took; or what went wrong.
 CREATE TABLE bench.asked (sent timestamptz, answered timestamptz, error text);
 CREATE PROCEDURE bench.question(wanted text, entities int, seconds float8) LANGUAGE plpgsql AS $$
 DECLARE
@@ -114,7 +116,8 @@ BEGIN
   INSERT INTO bench.told VALUES (wanted, answered);
 END $$;
 
--- What has been handled here, and who has how many shards of a type, as this node knows it; several times a second.
+-- What has been handled here, and who has how many shards of a type, as this node knows it: a sample
+-- each so many seconds.
 CREATE TABLE bench.sample (at timestamptz, handled int8);
 CREATE TABLE bench.shards (at timestamptz, node int, shards int);
 CREATE PROCEDURE bench.watch(wanted text, interval_s float8, seconds float8) LANGUAGE plpgsql AS $$
@@ -133,7 +136,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Moves a shard back and forth between two nodes, with a pause after each move. Ended: when the home is decided, and
+-- Moves a shard back and forth between two nodes. The pause after each move is a window in which is measured: what it
+-- costs others that the old rows are deleted, and how long messages wait when nothing moves. Ended: when the home is decided, and
 -- the call has returned. The message that the target handles first comes later; bench.seen has it.
 CREATE TABLE bench.move (no int, target int, asked timestamptz, ended timestamptz);
 CREATE PROCEDURE bench.move_back_and_forth(wanted text, wanted_shard int, one int, other int, moves int,
