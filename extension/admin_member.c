@@ -192,6 +192,27 @@ check_way_to_self(const ShardWayBack *back, const ShardWho *me)
 }
 
 /*
+ * A member already, when an earlier call came that far. Errors if it is to be none any more: nobody
+ * comes back under his number.
+ */
+static void
+check_stays(void)
+{
+	const ShardMemberRecord *record;
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	record = shard_command_member(view.node);
+	if (record != NULL && record->status > SHARD_MEMBER_UP && record->status != SHARD_MEMBER_DOWN)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node cannot join that cluster again"),
+				 errdetail("It was node %d there, which is %s.", view.node,
+						   shard_membership_status_name(record->status)),
+				 errhint("Join an empty database; here, drop the extension and create it anew.")));
+}
+
+/*
  * Waits until we are a member of that cluster and up, and returns our number.
  */
 static int32
@@ -272,8 +293,9 @@ shard_admin_join(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("seed_dsn is the address of this node itself"),
 						errhint("Give the address of a member of the cluster to be joined.")));
-	/* A member already: an earlier call came that far. */
-	if (!shard_record_uuid_equal(back.seed.cluster, me.cluster))
+	if (shard_record_uuid_equal(back.seed.cluster, me.cluster))
+		check_stays();
+	else
 	{
 		check_way_back(&back, &me);
 		check_way_to_self(&back, &me);
@@ -365,10 +387,16 @@ warn_of_rest(void)
 						   " FROM shard.homes() h CROSS JOIN shard.node n"
 						   " WHERE h.node = n.node_id GROUP BY h.type_name ORDER BY h.type_name",
 						   ", ");
-	char *errors = list_of("SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
-						   " FROM shard.rebalances() r CROSS JOIN shard.node n"
-						   " WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5",
-						   "\n");
+	char *reasons =
+		list_of("(SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
+				" FROM shard.rebalances() r CROSS JOIN shard.node n"
+				" WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5)"
+				" UNION ALL"
+				" (SELECT DISTINCT format('No shard of entity type \"%s\" is moving.', h.type_name)"
+				" FROM shard.homes() h CROSS JOIN shard.node n"
+				" WHERE h.node = n.node_id AND NOT EXISTS (SELECT FROM shard.rebalances() r"
+				" WHERE r.from_node = n.node_id AND r.type_name = h.type_name) LIMIT 5)",
+				"\n");
 
 	if (shards[0] == '\0')
 		ereport(WARNING, (errmsg("this node has no shards any more, but has not left yet"),
@@ -376,8 +404,10 @@ warn_of_rest(void)
 	else
 		ereport(WARNING,
 				(errmsg("this node still has shards: %s", shards),
-				 errors[0] != '\0' ? errdetail_internal("%s", errors) : 0,
-				 errhint("They go on moving; see shard_rebalances, or call shard_leave() again.")));
+				 reasons[0] != '\0' ? errdetail_internal("%s", reasons) : 0,
+				 errhint(
+					 "They move as soon as a member that is up and has started their type can have "
+					 "them; see shard_rebalances, or call shard_leave() again.")));
 }
 
 /*

@@ -126,8 +126,9 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 	else if (member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING ||
 			 member->evacuated)
 		shard_health_add(health,
-						 psprintf("node %d is %s: entity type \"%s\" still has %d shards there; "
-								  "see shard_rebalances",
+						 psprintf("node %d is %s: entity type \"%s\" still has %d shard(s) there; "
+								  "they move to members that are up and have started it; see "
+								  "shard_rebalances",
 								  node, member->evacuated ? "being emptied" : "leaving", type_name,
 								  stranded->count));
 }

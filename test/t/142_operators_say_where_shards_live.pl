@@ -141,9 +141,16 @@ pass('a role with too few members is a problem');
 # --- a node leaves with its shards ---------------------------------------------------------------
 
 $two->sql(q{ALTER TABLE shard_entity.external ADD COLUMN other int});
+$two->sql(q{SELECT shard_start('alone', 'external', 1)});
+$two->sql(q{SELECT shard_tell('alone', 'e', '{}')});
+$two->wait_value(q{SELECT node FROM shard_homes WHERE type_name = 'alone'}, 2, 'a type of its own');
 my ($status, $out, $err) = $two->try(q{SELECT shard_leave('2 s')});
 is("$status $out", '0 f', 'a node whose shards cannot move does not leave in time');
-like($err, qr/WARNING: .*still has shards: \d of entity type "external".*HINT: .*shard_rebalances/s, 'and says what stays');
+like($err, qr/WARNING: .*still has shards: 1 of entity type "alone", \d of entity type "external".*HINT: .*shard_rebalances/s, 'and says what stays');
+like($err, qr/DETAIL: .*lacks column "other".*No shard of entity type "alone" is moving.*HINT: .*has started/s, '... and why');
+$one->wait_until(q{SELECT problems::text ~ 'entity type .*alone.* still has 1 shard.s. there; they move to members that are up and have started it' FROM shard_health()},
+	'health to say it, too');
+$one->sql(q{SELECT shard_start('alone', 'external', 1)});
 $two->sql(q{ALTER TABLE shard_entity.external DROP COLUMN other});
 is($two->sql(q{SELECT shard_leave('120 s')}), 't', 'when they can, it leaves');
 $one->wait_value($homes, '0@1 stable active evacuation, 1@1 stable active leaving, 2@1 stable active leaving', 'its shards have moved');
