@@ -64,10 +64,12 @@ check_node(const ShardDatabase *db, const ShardPlaneView *view)
 						errmsg("cannot ask while shard.enabled is off"),
 						errhint("Messages sent with shard_tell() wait until it is on.")));
 	if (db->paused)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot ask while this node is paused"),
-						errdetail("The database is a copy: its positions speak of another server."),
-						errhint("See shard_health(). Messages sent with shard_tell() wait.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot ask while this node is paused"),
+				 errdetail("The database is a copy: its positions speak of another server."),
+				 errhint("shard_reset_cluster_data() makes it a node of its own. Messages sent "
+						 "with shard_tell() wait.")));
 	if (view->fenced)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node is fenced"),

@@ -129,7 +129,8 @@ check_processes(ShardHealth *problems, ShardDatabase *db)
 	}
 	if (db->paused)
 		shard_health_add(
-			problems, "this node is paused: the database is a copy, its messages are not handled");
+			problems, "this node is paused: the database is a copy, its messages are not handled; "
+					  "shard_reset_cluster_data() makes it a node of its own");
 	if (db->state == SHARD_DATABASE_BARRED)
 		shard_health_add(
 			problems, "workers are kept out while somebody drops, renames or copies the database");

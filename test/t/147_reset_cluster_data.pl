@@ -86,7 +86,7 @@ pass('and given anew');
 
 # In a copy nothing is handled; what was told to it before waits.
 $three->server->safe_psql('template1', 'CREATE DATABASE twin TEMPLATE postgres');
-$three->server->wait_until(q{SELECT problems::text ~ 'copy' FROM shard_health()}, 'the copy to be recognized', 'twin');
+$three->server->wait_until(q{SELECT problems::text ~ 'copy.*shard_reset_cluster_data' FROM shard_health()}, 'the copy to be recognized', 'twin');
 $three->server->safe_psql('twin', ShardCluster::tell_recorder('new', 10, 12));
 enable($three, 'off');
 $three->server->safe_psql('twin', 'SELECT shard_reset_cluster_data()');
