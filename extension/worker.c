@@ -52,7 +52,7 @@ static volatile TimestampTz lingers_until = 0;
 
 static void (*at_stop)(void) = NULL;
 
-static void handle_sigterm(SIGNAL_ARGS);
+static void handle_sigterm(int signo, siginfo_t *info, void *context);
 static void end_if_due(void);
 static Oid attach(ShardDatabase *db, int worker);
 static bool is_wanted(ShardDatabase *db, int worker);
@@ -106,12 +106,16 @@ shard_worker_server_stops(void)
 }
 
 /*
- * Handler of SIGTERM: the first one of a shutdown lets a worker linger.
+ * Handler of SIGTERM: the first one of a shutdown lets a worker linger. The postmaster signals a child and
+ * then the child's process group, so what it says once may be heard twice.
  */
 static void
-handle_sigterm(SIGNAL_ARGS)
+handle_sigterm(int signo, siginfo_t *info, void *context)
 {
 	int saved_errno = errno;
+
+	if (lingers_until != 0 && info->si_pid == PostmasterPid)
+		return;
 
 	/* Without a coordinator worker nobody would end a handler that takes long. */
 	if (my_database != NULL && lingers_until == 0 && shard_shutdown_timeout > 0 &&
@@ -121,7 +125,7 @@ handle_sigterm(SIGNAL_ARGS)
 		SetLatch(MyLatch);
 	}
 	else
-		die(postgres_signal_arg);
+		die(signo);
 	errno = saved_errno;
 }
 
@@ -169,8 +173,14 @@ end_if_due(void)
 void
 shard_worker_signals(void)
 {
+	struct sigaction term = {.sa_sigaction = handle_sigterm, .sa_flags = SA_RESTART | SA_SIGINFO};
+
+	sigemptyset(&term.sa_mask);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, handle_sigterm);
+
+	/* pqsignal() does not tell who sent it */
+	if (sigaction(SIGTERM, &term, NULL) != 0)
+		elog(FATAL, "could not set the handler of SIGTERM: %m");
 	BackgroundWorkerUnblockSignals();
 }
 
