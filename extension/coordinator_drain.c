@@ -1,7 +1,8 @@
 /*
  * coordinator_drain.c
  *		A round of all region workers: what was there at its begin is passed, and what this put into the
- *		outbox is taken in by its homes. As for shard_drain() (drain.c).
+ *		outbox is taken in by its homes, as for shard_drain() (drain.c); or, when the server goes down, is
+ *		stored there.
  */
 #include "postgres.h"
 

@@ -12,6 +12,7 @@
 #include "executor/spi.h"
 
 #include "coordinator_private.h"
+#include "worker.h"
 
 #include "compat.h"
 
@@ -90,6 +91,9 @@ look(void)
 	}
 	else if (shard_coordinator_drain_over(&leaving.drain))
 	{
+		/* while the server goes down it says too little (coordinator_drain.c) */
+		if (shard_worker_server_stops())
+			return;
 		leaving.round = false;
 		leaving.clean = has_remains() ? 0 : leaving.clean + 1;
 		leaving.emptied = leaving.clean == CLEAN_ROUNDS;

@@ -4,8 +4,9 @@
  *
  * Nobody can connect any more, so no shard can be copied from here: what this node is home of stays until
  * it is started again. But what it has for others can still be pushed, seals of moves that are under way
- * are finished, and another node takes the office at once. Without the setting only the office is handed
- * over, in passing.
+ * are finished, and another node takes the office at once. Pushed is enough: that messages which others
+ * have stored are done, they can only tell after the next start, as that takes a connection to here. Without
+ * the setting only the office is handed over, in passing.
  *
  * A smart shutdown waits for clients, and takes the connections of other nodes for such: when nobody else
  * is left, they are ended here.

@@ -440,7 +440,7 @@ shard_outbox_mark(void)
 }
 
 bool
-shard_outbox_passed(uint64 mark)
+shard_outbox_passed(uint64 mark, bool stored_there)
 {
 	OutStream *stream;
 
@@ -448,7 +448,8 @@ shard_outbox_passed(uint64 mark)
 	{
 		for (OutPacket *packet = shard_out_first(stream); packet != NULL && packet->serial <= mark;
 			 packet = shard_out_after(packet))
-			if (shard_out_is_kept(packet))
+			if (!(stored_there && out_last_seq(packet) <= stream->stream.acked) &&
+				shard_out_is_kept(packet))
 				return false;
 	}
 	return true;

@@ -74,10 +74,10 @@ extern int64 shard_outbox_last(int lane, int32 node);
 
 /*
  * Nothing that was appended up to now is kept any more? For shard_drain: mark() at the request, and
- * then passed(mark) until it is true.
+ * then passed(mark) until it is true. stored_there: it is enough that the receiver has stored it.
  */
 extern uint64 shard_outbox_mark(void);
-extern bool shard_outbox_passed(uint64 mark);
+extern bool shard_outbox_passed(uint64 mark, bool stored_there);
 
 /*
  * In a turn: ends the quarantine of the streams to a node, by shard_link_accept() (X4). They begin anew,

@@ -114,11 +114,12 @@ want_homes(ShardRegion *region)
 static bool
 follow_outbox(ShardRegion *region)
 {
-	if (shard_outbox_changed())
-	{
+	bool changed = shard_outbox_changed();
+
+	if (changed)
 		shard_region_keep_log(region);
+	if (changed || shard_worker_lingers())
 		shard_region_follow_drain(region, false);
-	}
 	return false;
 }
 

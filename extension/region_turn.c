@@ -175,7 +175,12 @@ shard_region_follow_drain(ShardRegion *region, bool clean)
 		drain->passed = true;
 		drain->outbox = shard_outbox_mark();
 	}
-	if (!drain->passed || !shard_outbox_passed(drain->outbox))
+
+	/*
+	 * A server that goes down lets nobody in to tell it marks. Messages that are stored at their home
+	 * need it no more; what of them is still kept here, the next start asks for.
+	 */
+	if (!drain->passed || !shard_outbox_passed(drain->outbox, shard_worker_lingers()))
 		return;
 	pg_atomic_write_u64(&region->slot->drain_done, drain->number);
 	drain->number = 0;
