@@ -155,7 +155,7 @@ my %kind = (
 	# A transaction that sends, stays open with an old snapshot, and commits late, while what another one
 	# has prepared waits for its decision, which comes with the end of the load.
 	'old transactions' => {
-		weight => 1, whom => 'free', length => [ 3, 8 ],
+		weight => 1, whom => 'free', length => [ 3, 8 ], answers => 1,
 		begin => sub { my ($self, $f) = @_; $self->_open_old($f) },
 		end   => sub { my ($self, $f) = @_; $self->_close_old($f) },
 	},
@@ -451,7 +451,7 @@ sub run
 	while (time < $start + $self->{seconds})
 	{
 		my $now = time - $start;
-		my @over = grep { $_->{until} <= $now } @{ $self->{active} };
+		my @over = grep { $_->{until} <= $now && !_hangs($_) } @{ $self->{active} };
 		$self->_end($_) for @over;
 		if (@coming && $coming[0]{at} <= $now)
 		{
@@ -474,11 +474,18 @@ sub _end
 	return;
 }
 
-# Ends everything that is under way.
+# Does its end need an answer of a server that is frozen now?
+sub _hangs
+{
+	my ($fault) = @_;
+	return $kind{ $fault->{kind} }{answers} && $fault->{node}->server->{frozen};
+}
+
+# Ends everything that is under way; first what may keep servers from answering.
 sub heal
 {
 	my ($self) = @_;
-	my @under_way = @{ $self->{active} };
+	my @under_way = sort { ($kind{ $a->{kind} }{answers} // 0) <=> ($kind{ $b->{kind} }{answers} // 0) } @{ $self->{active} };
 	$self->_end($_) for @under_way;
 	$self->{cluster}->proxy->heal if $self->{cluster}->proxy;
 	$_->server->recover for $self->{cluster}->nodes;
