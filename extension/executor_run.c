@@ -396,7 +396,10 @@ run_stash(ShardEntity *entity, int limit)
 		outcome = run_held(entity, held);
 #ifdef SHARD_MUTANT_STASH_KEPT
 		if (outcome == SHARD_MESSAGE_DONE)
+		{
+			shard_turn.count--; /* or no later turn would end before one that failed here */
 			outcome = run_held(entity, held);
+		}
 #endif
 		if (outcome == SHARD_MESSAGE_RESTS)
 			break;

@@ -37,7 +37,7 @@ noticed() {  # name
   local attempt
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${cluster_mutants[$1]:-test/t/020_crash_ledger.pl} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
-      PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-20} CHECK_TIMEOUT=${CHECK_TIMEOUT:-150} \
+      PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-20} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \
       test/check.sh tap >"$logs/$1" 2>&1 && return 0
   done
   return 1
