@@ -2,8 +2,9 @@
  * coordinator_strategy.c
  *		Allocation strategy "function": asks a type's own functions, in a backend of this node.
  *
- * User code never runs in this process: it is called over a connection of our own to this node's
- * registered address (shard_peer.strategy(), strategy.c), one question after the other. Whatever goes
+ * User code never runs in this process: it is called over connections of our own to this node's
+ * registered address (shard_peer.strategy(), strategy.c). A few questions are asked at the same time, but
+ * of each owner of types only one: whose functions are slow makes nobody wait but himself. Whatever goes
  * wrong is an answer, too: the machine then takes the default strategy. Nothing is durable; if the process
  * dies, the next one asks anew.
  */
@@ -15,6 +16,7 @@
 
 #include "coordinator_private.h"
 #include "peer.h"
+#include "registry.h"
 #include "strategy_call.h"
 
 #include "compat.h"
@@ -22,28 +24,62 @@
 /* More than the statement may take there. */
 #define CALL_TIMEOUT_MS 8000
 
-/* No connection in this time: there is no answer. */
+/* No connection in this time from when it was its turn: there is no answer. */
 #define PATIENCE (10 * SHARD_SECOND)
+
+/* Its turn has not come in this time: it will not be asked. */
+#define LONGEST_WAIT (20 * SHARD_SECOND)
+
+StaticAssertDecl(LONGEST_WAIT + PATIENCE + CALL_TIMEOUT_MS * SHARD_MS < SHARD_STRATEGY_TIMEOUT,
+				 "the machine waits longer than all of it takes together");
+
+/* A connection that nobody needs is closed after this time. */
+#define IDLE_TIME (60 * SHARD_SECOND)
+
+/* Questions that are asked at the same time. */
+#define MAX_ASKED 4
 
 typedef struct Question
 {
 	dlist_node link;
 	int64 token;
 	int32 type_id;
+	Oid owner; /* of the type; 0: not looked at, or unknown */
 	bool rebalance;
-	bool sent;
-	int64 since;
+	int64 since;  /* it waits for its turn; then: it is its turn */
 	int n_shards; /* of allocate */
 	int32 *shards;
 	StringInfoData bytes;
 } Question;
 
+/* A connection, and what is asked, or about to be asked, over it. */
+typedef struct Slot
+{
+	ShardPeer *peer;	/* NULL: never needed yet */
+	Question *question; /* NULL: none */
+	bool sent;
+	int64 used; /* when it was asked something last */
+} Slot;
+
 static dlist_head questions = DLIST_STATIC_INIT(questions); /* oldest first */
-static ShardPeer *peer = NULL;
+static Slot slots[MAX_ASKED];
+
+static Slot *
+slot_of(const Question *question)
+{
+	for (int i = 0; i < MAX_ASKED; i++)
+		if (slots[i].question == question)
+			return &slots[i];
+	return NULL;
+}
 
 static void
 forget(Question *question)
 {
+	Slot *slot = slot_of(question);
+
+	if (slot != NULL)
+		slot->question = NULL;
 	dlist_delete(&question->link);
 	pfree(question->bytes.data);
 	pfree(question->shards);
@@ -57,8 +93,9 @@ shard_coordinator_strategy_forget(void)
 
 	dlist_foreach_modify (iter, &questions)
 		forget(dlist_container(Question, link, iter.cur));
-	if (peer != NULL)
-		shard_peer_close(peer, false);
+	for (int i = 0; i < MAX_ASKED; i++)
+		if (slots[i].peer != NULL)
+			shard_peer_close(slots[i].peer, false);
 }
 
 /* ---- the question ----------------------------------------------------------------------------- */
@@ -145,7 +182,7 @@ shard_coordinator_strategy(const ShardAction *action)
 	{
 		Question *former = dlist_container(Question, link, iter.cur);
 
-		if (!former->sent && former->type_id == action->shard.type_id)
+		if (former->type_id == action->shard.type_id && slot_of(former) == NULL)
 			forget(former);
 	}
 	old = MemoryContextSwitchTo(TopMemoryContext);
@@ -165,71 +202,151 @@ shard_coordinator_strategy(const ShardAction *action)
 	MemoryContextSwitchTo(old);
 }
 
+/* ---- turns ------------------------------------------------------------------------------------ */
+
+/*
+ * Who owns the type, 0: that is not known; then the answer will say so.
+ */
+static Oid
+owner_of(int32 type_id)
+{
+	const ShardType *type;
+	Oid owner;
+
+	shard_coordinator_begin();
+	type = shard_registry_by_id(type_id);
+	owner = type != NULL ? type->owner : InvalidOid;
+	shard_coordinator_commit();
+	return owner;
+}
+
+/*
+ * Is a question of that owner being asked?
+ */
+static bool
+is_asked(Oid owner)
+{
+	for (int i = 0; i < MAX_ASKED; i++)
+		if (slots[i].question != NULL && slots[i].question->owner == owner)
+			return true;
+	return false;
+}
+
+/*
+ * The next question for a free connection, NULL: none.
+ */
+static Question *
+next_question(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &questions)
+	{
+		Question *question = dlist_container(Question, link, iter.cur);
+
+		if (slot_of(question) != NULL)
+			continue;
+		if (!OidIsValid(question->owner))
+			question->owner = owner_of(question->type_id);
+		if (!is_asked(question->owner))
+			return question;
+	}
+	return NULL;
+}
+
+/*
+ * One that has waited for too long is not asked any more. True: there was one.
+ */
+static bool
+end_late(void)
+{
+	int64 now = shard_plane_now();
+	dlist_iter iter;
+
+	dlist_foreach (iter, &questions)
+	{
+		Question *question = dlist_container(Question, link, iter.cur);
+
+		if (slot_of(question) == NULL && now - question->since > LONGEST_WAIT)
+		{
+			answer(question, NULL, 0, "functions of other types took too long before it");
+			return true;
+		}
+	}
+	return false;
+}
+
 /* ---- the answer ------------------------------------------------------------------------------- */
 
 static void
-take_answer(Question *question)
+take_answer(Slot *slot)
 {
 	ShardStrategyAnswer got = {0};
 	int length;
-	const char *bytes = shard_peer_answer(peer, &length);
+	const char *bytes = shard_peer_answer(slot->peer, &length);
 	ShardReader reader = {bytes, bytes + (bytes ? length : 0), false};
 
 	if (bytes == NULL || !shard_strategy_get_answer(&reader, &got))
 		got = (ShardStrategyAnswer){.error = "the answer could not be read"};
-	answer(question, got.numbers, got.n, got.error);
+	answer(slot->question, got.numbers, got.n, got.error);
 }
 
 /*
  * Where this node is to be reached: by itself, too.
  */
 static void
-connect(void)
+connect(Slot *slot)
 {
-	if (peer == NULL)
+	if (slot->peer == NULL)
 	{
-		peer = shard_peer_create("strategy");
-		shard_peer_limit_backoff(peer, 1000);
+		slot->peer = shard_peer_create("strategy");
+		shard_peer_limit_backoff(slot->peer, 1000);
 	}
-	if (shard_peer_state(peer) == SHARD_PEER_CLOSED && shard_coordinator.row.dsn[0] != '\0')
-		(void) shard_peer_open(peer, shard_coordinator.row.dsn);
+	if (shard_peer_state(slot->peer) == SHARD_PEER_CLOSED && shard_coordinator.row.dsn[0] != '\0')
+		(void) shard_peer_open(slot->peer, shard_coordinator.row.dsn);
 }
 
 /*
- * Brings the oldest question forward. True: something came.
+ * What came over a connection; in vain if nothing was asked. True: something came.
  */
-bool
-shard_coordinator_strategy_run(void)
+static bool
+listen_to(Slot *slot)
 {
-	Question *question;
 	ShardPeerEvent event;
 	const char *why;
 
-	if (dlist_is_empty(&questions))
-		return false;
-	question = dlist_head_element(Question, link, &questions);
-	connect();
-	while ((event = shard_peer_poll(peer)) != SHARD_PEER_NOTHING)
+	while ((event = shard_peer_poll(slot->peer)) != SHARD_PEER_NOTHING)
 	{
 		if (event == SHARD_PEER_OPENED)
 			continue;
-		if (!question->sent)
+		if (slot->question == NULL || !slot->sent)
 			return true; /* it could not be connected: tried again while there is patience */
 		if (event == SHARD_PEER_ANSWER)
-			take_answer(question);
+			take_answer(slot);
 		else
 		{
-			(void) shard_peer_error(peer, &why);
-			answer(question, NULL, 0, pstrdup(why));
+			(void) shard_peer_error(slot->peer, &why);
+			answer(slot->question, NULL, 0, pstrdup(why));
 		}
 		return true;
 	}
-	if (question->sent)
-		return false;
-	if (shard_peer_state(peer) == SHARD_PEER_READY)
+	return false;
+}
+
+/*
+ * Asks, as soon as there is a connection. True: something was done.
+ */
+static bool
+ask(Slot *slot)
+{
+	Question *question = slot->question;
+
+	connect(slot);
+	if (shard_peer_state(slot->peer) == SHARD_PEER_READY)
 	{
-		question->sent = true;
-		shard_peer_call(peer, "strategy", question->bytes.data, question->bytes.len,
+		slot->sent = true;
+		slot->used = shard_plane_now();
+		shard_peer_call(slot->peer, "strategy", question->bytes.data, question->bytes.len,
 						CALL_TIMEOUT_MS);
 	}
 	else if (shard_coordinator.row.dsn[0] == '\0')
@@ -239,4 +356,39 @@ shard_coordinator_strategy_run(void)
 	else
 		return false;
 	return true;
+}
+
+/*
+ * Brings a connection forward. True: something came, or was done.
+ */
+static bool
+run_slot(Slot *slot)
+{
+	bool any = slot->peer != NULL && listen_to(slot);
+
+	if (slot->question == NULL && (slot->question = next_question()) != NULL)
+	{
+		slot->question->since = shard_plane_now();
+		slot->sent = false;
+	}
+	if (slot->question != NULL && !slot->sent)
+		any |= ask(slot);
+	else if (slot->question == NULL && slot->peer != NULL &&
+			 shard_peer_state(slot->peer) != SHARD_PEER_CLOSED &&
+			 shard_plane_now() - slot->used > IDLE_TIME)
+		shard_peer_close(slot->peer, false);
+	return any;
+}
+
+/*
+ * Brings the questions forward. True: something came.
+ */
+bool
+shard_coordinator_strategy_run(void)
+{
+	bool any = end_late();
+
+	for (int i = 0; i < MAX_ASKED; i++)
+		any |= run_slot(&slots[i]);
+	return any;
 }

@@ -45,8 +45,8 @@
 #define SHARD_MOVE_PAUSE (1 * SHARD_SECOND)
 #define SHARD_MOVE_LONGEST_PAUSE (300 * SHARD_SECOND)
 
-/* The answer of a type's own strategy functions (C11). */
-#define SHARD_STRATEGY_TIMEOUT (10 * SHARD_SECOND)
+/* The answer of a type's own strategy functions (C11): hosts have one in less, with the time until its turn. */
+#define SHARD_STRATEGY_TIMEOUT (40 * SHARD_SECOND)
 
 /* An operator's command that another node carries out (C12). */
 #define SHARD_COMMAND_PATIENCE (15 * SHARD_SECOND)

@@ -103,4 +103,45 @@ like($two->error_of(q{CALL shard_peer.strategy('\x00', NULL)}), qr/08P01|42501/,
 $one->wait_value($homes, 1, 'all shards to come to node 1');
 pass('and when the functions are well again they are followed');
 is($one->sql(q{SELECT count(*) FROM shop.wish}), 1, 'nothing was written');
+
+# --- slow functions -------------------------------------------------------------------------------
+
+# Of somebody else, and several types of his; nothing is asked but for homes.
+for my $node ($cluster->nodes)
+{
+	$node->sql(q{ALTER SYSTEM SET shard.rebalance_interval = 0});
+	$node->server->reload;
+}
+$cluster->sql_everywhere(<<'SQL');
+CREATE ROLE snail LOGIN;
+GRANT CREATE ON DATABASE postgres TO snail;
+CREATE SCHEMA AUTHORIZATION snail;
+SET ROLE snail;
+SET search_path = snail, public;
+CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
+CREATE FUNCTION put(shard int, requester int, allocations jsonb, strategy text, settings jsonb, members jsonb) RETURNS int
+LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3.5); RETURN 2; END $$;
+CREATE FUNCTION shift(allocations jsonb, strategy text, settings jsonb, members jsonb, in_progress int[])
+RETURNS TABLE (shard int, from_node int) LANGUAGE sql AS $$ SELECT 0, 0 WHERE false $$;
+SQL
+for my $node ($cluster->nodes)
+{
+	$node->sql(q{SET ROLE snail; SET search_path = snail, public;
+		SELECT shard_start('slow' || i, 'keep(jsonb,jsonb)', 12, allocation_strategy => 'function',
+			allocation_settings => '{"allocate": "put", "rebalance": "shift"}') FROM generate_series(1, 4) i});
+	$node->sql(q{SET ROLE shop; SET search_path = shop, public;
+		SELECT shard_start('quick', 'keep(jsonb,jsonb)', 12, allocation_strategy => 'function',
+			allocation_settings => '{"allocate": "put", "rebalance": "shift"}')});
+}
+wish('node = 3');
+$one->sql(q{SELECT shard_tell('slow' || i, 'e', '{}') FROM generate_series(1, 4) i});
+$one->wait_value(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name LIKE '%strategy%'},
+	1, 'a slow function, one at a time');
+$one->sql(q{SELECT shard_tell('quick', 'e', '{}')});
+$one->wait_value(q{SELECT count(*) FROM shard_homes WHERE type_name = 'quick'}, 1, 'a home of the quick type');
+is($one->sql(q{SELECT node FROM shard_homes WHERE type_name = 'quick'}), 3, 'the slow functions of others delay nobody');
+cmp_ok($one->sql(q{SELECT count(*) FROM shard_homes WHERE type_name LIKE 'slow_'}), '<', 4, 'who were still asked');
+$one->wait_value(q{SELECT count(*) FROM shard_homes WHERE type_name LIKE 'slow_'}, 4, 'homes of the slow types');
+is($one->sql(q{SELECT string_agg(DISTINCT node::text, ' ') FROM shard_homes WHERE type_name LIKE 'slow_'}), 2,
+	'each of them was asked, however long it had to wait for its turn');
 done_testing();

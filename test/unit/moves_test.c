@@ -506,7 +506,7 @@ test_function(void)
 	ok(machines[0].command_number == 1, "with one move");
 	run(5 * SHARD_SECOND);
 	command(0, SHARD_EVENT_REBALANCE, -1, 0, 51);
-	wait_for(0, 51, 30 * SHARD_SECOND);
+	wait_for(0, 51, 2 * SHARD_STRATEGY_TIMEOUT + 10 * SHARD_SECOND);
 	ok(ended(0, 51, true), "functions that never answer are done without");
 	command(0, SHARD_EVENT_REBALANCE, -1, 0, 52);
 	say(true, 0, NULL, NULL, "division by zero");
