@@ -76,7 +76,7 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 static void
 check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports)
 {
-	if (view->fenced || shard_cluster_view_coordinator(reports, view) != 0)
+	if (shard_cluster_view_coordinator(reports, view) != 0)
 		return;
 	shard_health_add(
 		health, view->members == 2
@@ -197,6 +197,9 @@ shard_health_cluster(ShardHealth *health)
 		return;
 	shard_plane_get(db, &view);
 	check_self(health, db, &view);
+	/* Nobody talks to a fenced node: that it hears of none says nothing about them. */
+	if (view.fenced)
+		return;
 	if (view.known && shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
 	{
 		List *reports = shard_cluster_view_reports();

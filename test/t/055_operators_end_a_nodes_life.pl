@@ -63,6 +63,8 @@ is($fourth->sql('SELECT shard_leave()'), 't', 'can');
 $_->wait_value('SELECT status FROM shard_members WHERE node = 4', 'removed', 'node ' . $_->n . ' to see that it has left')
   for $first, $second;
 $fourth->wait_until(q{SELECT problems::text ~ 'fenced.*has left its cluster' FROM shard_health()}, 'the node itself to say so');
+$fourth->wait_until(q{SELECT NOT bool_or(reachable) FROM shard_members WHERE NOT self AND status = 'up'}, 'it to hear nobody any more');
+is($fourth->sql('SELECT cardinality(problems) FROM shard_health()'), 1, 'and it does not take the others for lost');
 fails($fourth, q{SELECT shard_tell('keep', 'e1', '{}')}, qr/55000|42704/, 'it sends nothing any more');
 $first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
 $first->wait_value($count, '60|3|0', 'the others to have all');
