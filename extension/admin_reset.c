@@ -77,13 +77,13 @@ static const char *const waiting_queries[] = {
 	"SELECT type_id, shard, kind::int4, entity, payload, src_type, src_entity, mid_node, mid_seq "
 	"FROM shard.parked ORDER BY rseq, arrival"};
 
-/* Copies of shards that do not live here: their rows would become states. */
+/* Copies of shards that do not live here, and what is left of a state that was given up: rows would become states. */
 static const char *const strangers =
 	"SELECT t.state_table::oid, pg_catalog.array_agg(o.shard) "
 	"FROM shard.own o JOIN shard.type t USING (type_id) LEFT JOIN shard.route r "
 	"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard "
-	"WHERE (o.state OPERATOR(pg_catalog.=) 'staged' OR (o.state OPERATOR(pg_catalog.=) 'sealed' "
-	"AND r.epoch OPERATOR(pg_catalog.>) o.epoch)) "
+	"WHERE (o.state OPERATOR(pg_catalog.=) 'staged' OR o.state OPERATOR(pg_catalog.=) 'clearing' "
+	"OR (o.state OPERATOR(pg_catalog.=) 'sealed' AND r.epoch OPERATOR(pg_catalog.>) o.epoch)) "
 	"AND EXISTS (SELECT FROM pg_catalog.pg_class c "
 	"WHERE c.oid OPERATOR(pg_catalog.=) t.state_table::oid) GROUP BY 1";
 

@@ -64,6 +64,9 @@ extern int shard_executor_stash(int limit);
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_executor_row(const ShardRow *row);
 
+/* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins anew. */
+extern void shard_executor_hold(const ShardRow *row);
+
 /* Whether the type of a row is known here, and has its shard. In a turn. */
 extern bool shard_executor_knows(const ShardRow *row);
 
@@ -79,7 +82,7 @@ extern void shard_executor_load_shard(int32 type_id, int shard);
 /* Between turns: a shard is not here any more. Its entities leave memory. */
 extern void shard_executor_forget_shard(int32 type_id, int shard);
 
-/* A shard begins anew without its state: its entities are gone, in this turn. */
+/* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
 extern void shard_executor_discard(int32 type_id, int shard);
 
 /* Whether an ask may run now, or has to wait for the entity's stash. */

@@ -304,11 +304,11 @@ run_next(ShardEntity *entity, const ShardRow *row)
 		(void) shard_turn_run(entity, row, 0, false);
 }
 
-void
-shard_executor_row(const ShardRow *row)
+/* The message's entity, in the turn; NULL: its type was dropped, and it is a dead letter. */
+static inline ShardEntity *
+entity_of(const ShardRow *row)
 {
 	ShardRun *run = run_of(row);
-	ShardEntity *entity;
 
 	shard_turn.count++;
 	shard_turn.passed = true;
@@ -320,10 +320,19 @@ shard_executor_row(const ShardRow *row)
 
 		shard_turn_end_user_code();
 		shard_held_dead_letter(row, 0, &error);
-		return;
+		return NULL;
 	}
-	entity = shard_turn_entity(run, row);
-	if (!run->runnable)
+	return shard_turn_entity(run, row);
+}
+
+void
+shard_executor_row(const ShardRow *row)
+{
+	ShardEntity *entity = entity_of(row);
+
+	if (entity == NULL)
+		return;
+	if (!entity->run->runnable)
 		shard_failure_defer(entity, row, 0, true);
 #ifndef SHARD_MUTANT_STASH_OVERTAKEN
 	else if (entity->wait.deferred)
@@ -331,6 +340,15 @@ shard_executor_row(const ShardRow *row)
 #endif
 	else
 		run_next(entity, row);
+}
+
+void
+shard_executor_hold(const ShardRow *row)
+{
+	ShardEntity *entity = entity_of(row);
+
+	if (entity != NULL)
+		shard_failure_defer(entity, row, 0, !entity->run->runnable);
 }
 
 /* Runs a message of the stash as the entity's type wants it. */

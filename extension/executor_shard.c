@@ -4,19 +4,17 @@
  *
  * In memory an entity is known to have messages in the stash as long as its shard is here. When the
  * shard has been sealed all of it is forgotten; when it becomes active, after an import or since it stays
- * after all, its stash is looked at anew.
+ * after all, its stash is looked at anew. While it is clearing, what comes joins the stash, and nothing of
+ * it runs.
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "core/message.h"
 #include "executor_private.h"
 #include "routing.h"
-#include "state_purge.h"
 
 #include "compat.h"
 
@@ -137,26 +135,6 @@ shard_executor_forget_shard(int32 type_id, int shard)
 	}
 }
 
-/* Deletes the rows of a shard's states, in this turn. */
-static void
-delete_states(Oid table, int shard)
-{
-	ShardStatePurge purge = {0};
-
-	CommandCounterIncrement();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	shard_state_purge(&purge, table, shard, PG_INT64_MAX);
-	PopActiveSnapshot();
-
-	/* so that what follows in the turn finds no state, instead of a row that it may not touch */
-	CommandCounterIncrement();
-	UpdateActiveSnapshotCommandId();
-	if (purge.left)
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						errmsg("could not delete the states of shard %d, which begins anew", shard),
-						errdetail("Another transaction holds some of them, or the whole table.")));
-}
-
 void
 shard_executor_discard(int32 type_id, int shard)
 {
@@ -165,7 +143,6 @@ shard_executor_discard(int32 type_id, int shard)
 
 	if (run == NULL)
 		return;
-	delete_states(run->type->state_table, shard);
 	dlist_foreach (iter, &run->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);

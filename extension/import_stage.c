@@ -9,8 +9,13 @@
  *
  * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker
  * looks at it without waiting, and goes on with its other shards in a moment. So this transaction takes
- * table locks before a turn lock, against the order of W3; what could wait for it while it holds the turn
- * lock writes rows of the same shard, and is kept out by shard_import_lock().
+ * table locks before a turn lock, against the order of W3. What could wait for it while it holds the turn
+ * lock is the deletion of rows of the same shard, which first tries shard_import_lock(), and waits for nobody
+ * (M23); no turn writes rows of a shard that is not active there.
+ *
+ * If the process dies right here: nothing of the copy is here. After the commit it waits for the decision.
+ * Should that be for another home, the lane's worker deletes the copy between its turns, like what is left
+ * of a shard that has moved, or the next import of the shard does.
  */
 #include "postgres.h"
 

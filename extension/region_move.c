@@ -5,7 +5,8 @@
  * An order of the coordinator worker stops a shard in the next turn, and the turn after that seals it;
  * each is a step of its ownership row (routing_move.c). Many orders share their turns and one flush.
  * That a shard is sealed is told as soon as the gate has let that commit pass; nobody waits for it. Later
- * its rows are deleted, some at a time, between turns.
+ * its rows are deleted, some at a time, between turns. So are those of a copy whose move was aborted, and
+ * those that a shard has here from before it began anew, which it does in the turn after that.
  *
  * A hint that a shard is about to be stopped is not used: origins keep what is refused, and send it to
  * the new home as soon as they hear of it.
@@ -50,6 +51,7 @@ typedef enum MoveStep
 {
 	MOVE_ORDERED = 1, /* to be stopped; -> STOPPING, SEALED, OVER */
 	MOVE_STOPPING,	  /* is stopping, to be sealed; -> SEALED, OVER */
+	MOVE_CLEARED,	  /* does not leave: its rows from before are gone, and it may begin; -> OVER */
 	MOVE_SEALED,	  /* to be told; -> OVER */
 	MOVE_OVER		  /* leaves the list */
 } MoveStep;
@@ -143,6 +145,11 @@ shard_region_move(ShardRegion *region)
 			move->next = stop(move);
 		else if (move->step == MOVE_STOPPING)
 			move->next = shard_routing_seal(&move->ref) ? MOVE_SEALED : MOVE_OVER;
+		else if (move->step == MOVE_CLEARED)
+		{
+			shard_routing_begin_anew(&move->ref);
+			move->next = MOVE_OVER;
+		}
 	}
 }
 
@@ -256,7 +263,7 @@ shard_region_report_sealed(ShardRegion *region)
 	return false;
 }
 
-/* ---- rows of shards that live elsewhere ------------------------------------------------------- */
+/* ---- rows that are left ----------------------------------------------------------------------- */
 
 /* One transaction of it, under the turn locks. Returns whether the shard has more. */
 static bool
@@ -285,6 +292,11 @@ purge_some(ShardRegion *region)
 	shard_routing_purge_committed(wrote ? XactLastCommitEnd : InvalidXLogRecPtr);
 	if (left)
 		shard_fault("m7_after_commit");
+	else if (shard_routing_is_clearing(&region->purged))
+	{
+		shard_fault("cleared");
+		add_move(region, &region->purged, MOVE_CLEARED);
+	}
 	return left;
 }
 

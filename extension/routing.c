@@ -204,7 +204,7 @@ shard_routing_load(ShardDatabase *db, uint32 lanes, int32 self)
 	MemoryContextSwitchTo(old);
 	shard_route_hold(r->routes, true);
 	shard_routing_store_each(load_shard, NULL);
-	r->sealed = true;
+	r->leftovers = true;
 	publish_counts();
 	before_shmem_exit(at_exit, 0);
 	shard_cursor_register(SHARD_KIND_TELL, rebuild);
@@ -614,14 +614,14 @@ shard_routing_needed(int lane)
 	return shard_routing.unsaved[lane];
 }
 
-/* For shard_route_each: the marks of an active shard, those of this turn included. */
+/* For shard_route_each: the marks of a shard whose home is here, those of this turn included. */
 static void
 save_marks(void *context, ShardRoute *route)
 {
 	/* not read again since an abort: its marks are those of the last commit */
 	if (!route->loaded && route->marks.n_marks > 0)
 		(void) shard_route_get(shard_routing.routes, route->type_id, route->shard);
-	if (route->loaded && route->own.state == SHARD_HOME_ACTIVE)
+	if (route->loaded && shard_handoff_takes(&route->own))
 		shard_routing_store_write_base(route);
 }
 

@@ -87,8 +87,9 @@ extern ShardHandoffAnswer shard_routing_stop(const ShardShardRef *ref);
 extern bool shard_routing_seal(const ShardShardRef *ref);
 
 /*
- * M7: deletes at most so many rows of a shard that was sealed and lives elsewhere, at last the ownership
- * row. purge: all zero but for its memory at first. False: that shard is done, or no longer to be deleted.
+ * M7: deletes at most so many rows that a shard has left here: that was sealed and lives elsewhere, or was
+ * copied for a move that was aborted, at last the ownership row; of one that begins anew, its states from
+ * before. purge: all zero but for its memory at first. False: that shard is done, or no longer to be deleted.
  */
 extern bool shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limit);
 extern void shard_routing_purge_committed(XLogRecPtr lsn);
@@ -98,8 +99,12 @@ extern void shard_routing_purge_aborted(void);
 typedef void (*ShardRoutingEach)(const ShardShardRef *ref, void *arg);
 extern void shard_routing_each_stopping(ShardRoutingEach visit, void *arg);
 
+/* Is it home here, and begins anew when its rows from before are gone? After that, in a turn: it does so. */
+extern bool shard_routing_is_clearing(const ShardShardRef *ref);
+extern void shard_routing_begin_anew(const ShardShardRef *ref);
+
 /*
- * A sealed shard whose rows may be deleted, as far as is known without looking: another one than *ref, if
+ * A shard whose rows may be deleted, as far as is known without looking: another one than *ref, if
  * there is one. False: none.
  */
 extern bool shard_routing_next_purge(ShardShardRef *ref);

@@ -46,6 +46,7 @@ do_load(void *context, ShardRoute *route)
 	MemoryContext old = begin_sql();
 
 	shard_routing_store_load(route);
+	shard_routing_note_left(route);
 	end_sql(old);
 }
 
@@ -64,6 +65,7 @@ do_write_route(void *context, const ShardRoute *route)
 	MemoryContext old = begin_sql();
 
 	shard_routing_store_write_route(route);
+	shard_routing_note_left(route);
 	end_sql(old);
 }
 
@@ -218,7 +220,10 @@ do_take(void *context, const ShardRoute *route, const ShardItem *item)
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
 
 	shard_routing.drained |= shard_routing.draining;
-	shard_executor_row(item->body);
+	if (route->own.state == SHARD_HOME_CLEARING)
+		shard_executor_hold(item->body);
+	else
+		shard_executor_row(item->body);
 	MemoryContextSwitchTo(old);
 }
 
@@ -341,8 +346,6 @@ do_started(void *context, const ShardRoute *route)
 static void
 do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 {
-	static const char *const states[] = {"nothing", "active", "stopping", "sealed", "staged"};
-
 	ereport(
 		LOG,
 		(errcode(ERRCODE_DATA_CORRUPTED),
@@ -352,7 +355,10 @@ do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 			 route->shard, route->type_id, home->epoch),
 		 errdetail("Here it is %s, of epoch %d. This database may have been restored from a copy "
 				   "that is older than the shard's arrival.",
-				   states[route->own.state], route->own.epoch),
+				   route->own.state == SHARD_HOME_NONE
+					   ? "nothing"
+					   : shard_home_machine.state_names[route->own.state],
+				   route->own.epoch),
 		 errhint("See shard_health().")));
 }
 

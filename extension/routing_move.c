@@ -1,6 +1,7 @@
 /*
  * routing_move.c
- *		A shard leaves this node: stopped, sealed, its rows deleted (M2, M3, M7); and one that comes (M6).
+ *		A shard leaves this node: stopped, sealed, its rows deleted (M2, M3, M7); and one that comes (M6), or
+ *		begins anew.
  *
  * The region worker of the shard's lane does all of it, in its own transactions, so that no turn of the
  * lane can be under way, and the marks are at hand. Every ownership row is written only if it is still
@@ -8,7 +9,8 @@
  *
  * If the process dies right here: the ownership row says how far it came. A stopping shard is sealed by
  * the next worker, a sealed one is reported when the coordinator asks again, and rows of one that lives
- * elsewhere are found by every worker that starts.
+ * elsewhere, of a copy whose move was aborted, or from before a shard began anew are found by every worker
+ * that starts.
  */
 #include "postgres.h"
 
@@ -33,6 +35,14 @@ route_of(const ShardShardRef *ref)
 
 	MemoryContextSwitchTo(old);
 	return route;
+}
+
+/* Is it a state in which rows may wait to be deleted? */
+static bool
+may_be_left(const ShardRoute *route)
+{
+	return route->own.state == SHARD_HOME_SEALED || route->own.state == SHARD_HOME_STAGED ||
+		   route->own.state == SHARD_HOME_CLEARING;
 }
 
 static bool
@@ -83,18 +93,31 @@ shard_routing_was_overtaken(void)
 }
 
 void
+shard_routing_note_left(const ShardRoute *route)
+{
+	shard_routing.leftovers |= may_be_left(route);
+}
+
+/* Does nothing of the shard run or wait here any more? */
+static bool
+leaves_memory(const ShardRoute *route)
+{
+	return !shard_handoff_takes(&route->own) && route->own.state != SHARD_HOME_STOPPING;
+}
+
+void
 shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before)
 {
 	bool was = before->state == SHARD_HOME_ACTIVE;
 	bool is = route->own.state == SHARD_HOME_ACTIVE;
 
-	shard_routing.sealed |= route->own.state == SHARD_HOME_SEALED;
+	shard_routing_note_left(route);
 	shard_routing.arrived |= is && before->state == SHARD_HOME_STAGED;
 
-	/* its stash came with it, or was let go when it was sealed */
-	if (is && !was && before->state != SHARD_HOME_NONE)
+	/* its stash came with it, or was let go when it was sealed; that of one that was clearing is known */
+	if (is && !was && before->state != SHARD_HOME_NONE && before->state != SHARD_HOME_CLEARING)
 		shard_executor_load_shard(route->type_id, route->shard);
-	if (!is && route->own.state != SHARD_HOME_STOPPING)
+	if (leaves_memory(route))
 	{
 		MemoryContext old = MemoryContextSwitchTo(shard_routing.later);
 
@@ -114,7 +137,7 @@ shard_routing_forget_ended(void)
 		const ShardRoute *route = lfirst(cell);
 
 		/* it may have come back in the same turn */
-		if (route->own.state != SHARD_HOME_ACTIVE && route->own.state != SHARD_HOME_STOPPING)
+		if (leaves_memory(route))
 			shard_executor_forget_shard(route->type_id, route->shard);
 	}
 	shard_routing.ended = shard_routing.unheard = NIL;
@@ -161,11 +184,12 @@ shard_routing_lsn(void)
 	return shard_routing.lsn;
 }
 
-/* ---- rows of shards that live elsewhere ------------------------------------------------------- */
+/* ---- rows that are left ----------------------------------------------------------------------- */
 
 /*
  * Are the shard's rows here of no use to anybody, for ever (M7)? Those of a state that was given up, with
- * this node or without it, are nowhere else: they stay, for whoever wants to look at them (N1).
+ * this node or without it, are nowhere else: they stay, for whoever wants to look at them (N1), unless the
+ * shard begins anew here.
  */
 static bool
 is_left_behind(const ShardRoute *route)
@@ -180,7 +204,7 @@ is_left_behind(const ShardRoute *route)
 static bool
 may_be_left_behind(const ShardRoute *route)
 {
-	return route->own.state == SHARD_HOME_SEALED || route->own.state == SHARD_HOME_NONE;
+	return may_be_left(route) || route->own.state == SHARD_HOME_NONE;
 }
 
 /* For shard_route_each: finds the one that comes after another, or the first. */
@@ -212,11 +236,11 @@ shard_routing_next_purge(ShardShardRef *ref)
 {
 	Search search = {.after = *ref};
 
-	if (shard_routing.routes == NULL || !shard_routing.sealed)
+	if (shard_routing.routes == NULL || !shard_routing.leftovers)
 		return false;
 	shard_route_each(shard_routing.routes, find_left_behind, &search);
 	*ref = search.next.type_id != 0 ? search.next : search.first;
-	shard_routing.sealed = ref->type_id != 0;
+	shard_routing.leftovers = ref->type_id != 0;
 	return ref->type_id != 0;
 }
 
@@ -257,17 +281,41 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 	}
 	if (type != NULL)
 	{
-		purge->since = shard_routing_store_own_writer(ref->type_id, ref->shard);
+		/* of a copy, or of a state that was given up, nobody asks who changed it */
+		if (route->own.state == SHARD_HOME_SEALED)
+			purge->since = shard_routing_store_own_writer(ref->type_id, ref->shard);
 		shard_state_purge(purge, type->state_table, ref->shard, limit);
 		report_changed(type, ref->shard, purge->changed);
 	}
 	if (type != NULL && purge->left)
 		return true;
+
+	/* what waits is that of its new life, which the next turn begins */
+	if (route->own.state == SHARD_HOME_CLEARING)
+		return false;
 	if (!shard_routing_store_discard(ref->type_id, ref->shard, limit))
 		return true;
 	shard_fault("m7_before_own");
 	(void) take_step(route, SHARD_HOME_DELETED);
 	return false;
+}
+
+bool
+shard_routing_is_clearing(const ShardShardRef *ref)
+{
+	const ShardRoute *route = shard_route_known(shard_routing.routes, ref->type_id, ref->shard);
+
+	return route != NULL && route->loaded && route->own.state == SHARD_HOME_CLEARING &&
+		   route->own.epoch == ref->epoch;
+}
+
+void
+shard_routing_begin_anew(const ShardShardRef *ref)
+{
+	ShardRoute *route = route_of(ref);
+
+	if (route->own.state == SHARD_HOME_CLEARING && route->own.epoch == ref->epoch)
+		(void) take_step(route, SHARD_HOME_DELETED);
 }
 
 void

@@ -62,7 +62,7 @@ typedef struct ShardRouting
 	bool overtaken; /* another process changed an ownership row: the turn is to begin anew */
 	bool arrived;	/* a staged shard became active */
 	bool resent;	/* a newer home was learned of a shard that had one */
-	bool sealed;	/* a sealed shard may have rows to delete */
+	bool leftovers; /* a shard may have rows to delete */
 
 	/* told to the coordinator worker as soon as its queue has room */
 	ShardPlaneEvent *reports;
@@ -86,6 +86,9 @@ extern void shard_routing_count(int32 type_id, int64 change);
 
 /* Raises: the ownership row is not what was read. The turn begins anew. */
 extern void shard_routing_overtaken(const ShardRoute *route);
+
+/* The shard's rows may be left to be deleted: the chore looks (routing_move.c). */
+extern void shard_routing_note_left(const ShardRoute *route);
 
 /* The turn has changed the ownership row: what follows for entities. */
 extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before);

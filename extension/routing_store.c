@@ -139,8 +139,6 @@ static ShardStatement select_shards = {
 	0,
 	{0}};
 
-static const char *const state_names[] = {NULL, "active", "stopping", "sealed", "staged"};
-
 /* Marks that wait for flush_base, column by column. */
 static Datum base[6][BASE_ROWS];
 static int base_rows = 0;
@@ -161,8 +159,8 @@ read_own(ShardOwn *own)
 
 	if (state == NULL)
 		return;
-	for (int i = SHARD_HOME_ACTIVE; i <= SHARD_HOME_STAGED; i++)
-		if (strcmp(state, state_names[i]) == 0)
+	for (int i = SHARD_HOME_ACTIVE; i <= SHARD_HOME_CLEARING; i++)
+		if (strcmp(state, shard_home_machine.state_names[i]) == 0)
 			own->state = i;
 	own->epoch = shard_statement_int4(0, 6);
 	own->move_id = shard_statement_int8(0, 7);
@@ -230,7 +228,7 @@ static void
 add_version(ShardArguments *arguments, const ShardOwn *own)
 {
 	shard_statement_add(arguments, Int32GetDatum(own->epoch), false);
-	shard_statement_add_string(arguments, state_names[own->state]);
+	shard_statement_add_string(arguments, shard_home_machine.state_names[own->state]);
 	shard_statement_add(arguments, Int64GetDatum(own->move_id), false);
 }
 

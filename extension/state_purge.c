@@ -2,6 +2,9 @@
  * state_purge.c
  *		Rows of a shard leave this database: it lives elsewhere, or its state is lost.
  *
+ * Between turns of a region worker (M23), or before a copy comes in their place (import_stage.c); never in a
+ * turn, since a user may hold them for as long as he likes.
+ *
  * If the process dies right here: what the transaction deleted is there again. Whoever deletes goes by
  * the shard's ownership row, which is deleted last.
  */

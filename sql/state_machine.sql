@@ -30,7 +30,8 @@ SELECT state, event FROM shard_state_machine('member') GROUP BY state, event HAV
 -- Ownership of a shard on one node.
 SELECT * FROM shard_state_machine('home');
 
--- V2, M3: what is sealed becomes active by a decided fact alone; nothing starts without one.
+-- V2, M3: what is sealed becomes active by a decided fact alone; nothing starts without one, at once or
+-- (M23) when what was left here is deleted.
 SELECT DISTINCT event FROM shard_state_machine('home') WHERE next_state = 'active' ORDER BY event;
 SELECT state, event FROM shard_state_machine('home') GROUP BY state, event HAVING count(*) > 1;
 

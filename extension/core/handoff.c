@@ -11,7 +11,8 @@
 #include "core/handoff.h"
 #include "shard.h"
 
-static const char *const state_names[] = {"none", "active", "stopping", "sealed", "staged", NULL};
+static const char *const state_names[] = {"none",	"active",	"stopping", "sealed",
+										  "staged", "clearing", NULL};
 
 static const char *const event_names[] = {"nothing", "first",	  "lost",  "decided",
 										  "back",	 "elsewhere", "stop",  "seal",
@@ -23,26 +24,33 @@ static const ShardStep steps[] = {
 	{SHARD_HOME_NONE, SHARD_HOME_IMPORT, SHARD_HOME_STAGED, "rows, stash and marks are copied"},
 
 	{SHARD_HOME_ACTIVE, SHARD_HOME_BACK, SHARD_HOME_ACTIVE, "newer epoch; marks become its base"},
-	{SHARD_HOME_ACTIVE, SHARD_HOME_LOST, SHARD_HOME_ACTIVE, "begins empty, rows are deleted"},
+	{SHARD_HOME_ACTIVE, SHARD_HOME_LOST, SHARD_HOME_CLEARING, "rows are deleted first"},
 	{SHARD_HOME_ACTIVE, SHARD_HOME_ELSEWHERE, SHARD_HOME_SEALED, "its lease had ended"},
 	{SHARD_HOME_ACTIVE, SHARD_HOME_STOP, SHARD_HOME_STOPPING, "marks are written down"},
 
 	{SHARD_HOME_STOPPING, SHARD_HOME_BACK, SHARD_HOME_ACTIVE, "aborted move"},
-	{SHARD_HOME_STOPPING, SHARD_HOME_LOST, SHARD_HOME_ACTIVE, "begins empty, rows are deleted"},
+	{SHARD_HOME_STOPPING, SHARD_HOME_LOST, SHARD_HOME_CLEARING, "rows are deleted first"},
 	{SHARD_HOME_STOPPING, SHARD_HOME_ELSEWHERE, SHARD_HOME_SEALED, "its lease had ended"},
 	{SHARD_HOME_STOPPING, SHARD_HOME_SEAL, SHARD_HOME_SEALED, "may be copied now"},
 
 	{SHARD_HOME_SEALED, SHARD_HOME_BACK, SHARD_HOME_ACTIVE, "aborted move, newer epoch"},
-	{SHARD_HOME_SEALED, SHARD_HOME_LOST, SHARD_HOME_ACTIVE, "begins empty, rows are deleted"},
+	{SHARD_HOME_SEALED, SHARD_HOME_LOST, SHARD_HOME_CLEARING, "rows are deleted first"},
 	{SHARD_HOME_SEALED, SHARD_HOME_ELSEWHERE, SHARD_HOME_SEALED, "rows are deleted later"},
 	{SHARD_HOME_SEALED, SHARD_HOME_IMPORT, SHARD_HOME_STAGED,
 	 "returns before its rows were deleted"},
 	{SHARD_HOME_SEALED, SHARD_HOME_DELETED, SHARD_HOME_NONE, "the row itself goes last"},
 
 	{SHARD_HOME_STAGED, SHARD_HOME_DECIDED, SHARD_HOME_ACTIVE, "home from now on"},
-	{SHARD_HOME_STAGED, SHARD_HOME_LOST, SHARD_HOME_ACTIVE, "begins empty, rows are deleted"},
-	{SHARD_HOME_STAGED, SHARD_HOME_ELSEWHERE, SHARD_HOME_NONE, "aborted move, rows are deleted"},
+	{SHARD_HOME_STAGED, SHARD_HOME_LOST, SHARD_HOME_CLEARING, "rows are deleted first"},
 	{SHARD_HOME_STAGED, SHARD_HOME_IMPORT, SHARD_HOME_STAGED, "another move, copied anew"},
+	{SHARD_HOME_STAGED, SHARD_HOME_DELETED, SHARD_HOME_NONE,
+	 "aborted move; the row itself goes last"},
+
+	{SHARD_HOME_CLEARING, SHARD_HOME_LOST, SHARD_HOME_CLEARING, "once more"},
+	{SHARD_HOME_CLEARING, SHARD_HOME_BACK, SHARD_HOME_CLEARING,
+	 "newer epoch; marks become its base"},
+	{SHARD_HOME_CLEARING, SHARD_HOME_ELSEWHERE, SHARD_HOME_SEALED, "its lease had ended"},
+	{SHARD_HOME_CLEARING, SHARD_HOME_DELETED, SHARD_HOME_ACTIVE, "begins empty"},
 };
 
 const ShardMachine shard_home_machine = {
@@ -68,7 +76,7 @@ read_home_here(const ShardOwn *own, const ShardHomeRecord *home)
 	if (own->state == SHARD_HOME_NONE && home->epoch == SHARD_FIRST_EPOCH)
 		return SHARD_HOME_FIRST;
 	if (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING ||
-		own->state == SHARD_HOME_SEALED)
+		own->state == SHARD_HOME_SEALED || own->state == SHARD_HOME_CLEARING)
 	{
 		if (home->epoch > own->epoch)
 			return SHARD_HOME_BACK;
@@ -97,10 +105,9 @@ shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home)
 	if (home->n_nodes > 0 && shard_record_home_node(home) == self)
 		return read_home_here(own, home);
 
-	/* A staged row waits for its own epoch: another home of that epoch ends it, too. */
-	if (own->state == SHARD_HOME_STAGED)
-		return home->epoch >= own->epoch ? SHARD_HOME_ELSEWHERE : SHARD_HOME_NOTHING;
-	if (own->state != SHARD_HOME_NONE && home->epoch > own->epoch)
+	/* What is staged is of no use once its epoch has another home: its rows wait to be deleted (M23). */
+	if (own->state != SHARD_HOME_NONE && own->state != SHARD_HOME_STAGED &&
+		home->epoch > own->epoch)
 		return SHARD_HOME_ELSEWHERE;
 	return SHARD_HOME_NOTHING;
 }
@@ -155,15 +162,17 @@ ShardHandoffAnswer
 shard_handoff_import(const ShardOwn *own, int32 known_epoch, const ShardShardRef *ref)
 {
 	if (own->epoch == ref->epoch && own->move_id == ref->move_id &&
-		(own->state == SHARD_HOME_STAGED || own->state == SHARD_HOME_ACTIVE))
+		(own->state == SHARD_HOME_ACTIVE ||
+		 (own->state == SHARD_HOME_STAGED && known_epoch < ref->epoch)))
 		return SHARD_HANDOFF_DONE;
 
 	/* That epoch is decided: an import for it is late. */
 	if (known_epoch >= ref->epoch || (own->state != SHARD_HOME_NONE && own->epoch >= ref->epoch))
 		return SHARD_HANDOFF_IGNORE;
 
-	/* Still active here in an older epoch: the facts since then must come first. */
-	if (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING)
+	/* Still home here in an older epoch: the facts since then must come first. */
+	if (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING ||
+		own->state == SHARD_HOME_CLEARING)
 		return SHARD_HANDOFF_IGNORE;
 	return SHARD_HANDOFF_DO;
 }
@@ -182,6 +191,22 @@ shard_handoff_delete(const ShardOwn *own, int32 epoch, int32 self, int32 known_n
 #ifdef SHARD_MUTANT_DELETE_WITHOUT_EPOCH
 	return true;
 #endif
-	return own->state == SHARD_HOME_SEALED && own->epoch == epoch && known_epoch > epoch &&
-		   known_node != self;
+	if (own->epoch != epoch)
+		return false;
+	switch (own->state)
+	{
+		case SHARD_HOME_SEALED:
+			return known_epoch > epoch && known_node != self;
+		case SHARD_HOME_STAGED:
+#ifdef SHARD_MUTANT_DELETE_STAGED_EARLY
+			return true;
+#endif
+
+			/* one home per epoch: nobody will decide it any more (M14) */
+			return known_epoch >= epoch && known_node != self;
+		case SHARD_HOME_CLEARING:
+			return true;
+		default:
+			return false;
+	}
 }

@@ -19,7 +19,8 @@ typedef enum ShardHomeState
 	SHARD_HOME_ACTIVE = 1,	 /* home: handles what is tagged with its epoch */
 	SHARD_HOME_STOPPING = 2, /* refuses; entities come to their end */
 	SHARD_HOME_SEALED = 3,	 /* nothing of this epoch is ever handled here again */
-	SHARD_HOME_STAGED = 4	 /* copied here, waits for the decision */
+	SHARD_HOME_STAGED = 4,	 /* copied here, waits for the decision, or to be deleted */
+	SHARD_HOME_CLEARING = 5	 /* home; waits until rows of a former life are deleted */
 } ShardHomeState;
 
 typedef enum ShardHomeEvent
@@ -29,7 +30,7 @@ typedef enum ShardHomeEvent
 	SHARD_HOME_LOST,		/* fact: begins anew, the state of the former home is lost */
 	SHARD_HOME_DECIDED,		/* fact: what is staged here is home now (M6) */
 	SHARD_HOME_BACK,		/* fact: stays here after all, under a newer epoch (abort) */
-	SHARD_HOME_ELSEWHERE,	/* fact: another node is home, of a newer epoch (M7) */
+	SHARD_HOME_ELSEWHERE,	/* fact: another node is home of what was here, of a newer epoch (M7) */
 	SHARD_HOME_STOP,		/* the coordinator asks to hand it off (M2) */
 	SHARD_HOME_SEAL,		/* the last turn is over (M3) */
 	SHARD_HOME_IMPORT,		/* copied from the old home (M4) */
@@ -52,6 +53,10 @@ typedef struct ShardOwn
 extern const ShardMachine shard_home_machine;
 
 #define shard_handoff_active(own, e) ((own)->state == SHARD_HOME_ACTIVE && (own)->epoch == (e))
+
+/* Home, with marks that rise: what comes is taken in, handled or not. */
+#define shard_handoff_takes(own) \
+	((own)->state == SHARD_HOME_ACTIVE || (own)->state == SHARD_HOME_CLEARING)
 
 /* What a decided home means for the node self. Facts that are not newer do not come here. */
 extern ShardHomeEvent
@@ -82,6 +87,9 @@ shard_handoff_import(const ShardOwn *own, int32 known_epoch, const ShardShardRef
 /* May the rows be copied from here for this move? ref as of the import. */
 extern bool shard_handoff_export(const ShardOwn *own, const ShardShardRef *ref);
 
-/* May the rows of that epoch be deleted here? node and epoch: of the newest fact. */
+/*
+ * May the rows of that epoch be deleted here; of a shard that is clearing, those from before it? node and
+ * epoch: of the newest fact.
+ */
 extern bool shard_handoff_delete(const ShardOwn *own, int32 epoch, int32 self, int32 known_node,
 								 int32 known_epoch);

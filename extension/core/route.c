@@ -209,14 +209,14 @@ shard_route_reload(ShardRoutes *routes, int32 type_id, int32 shard)
 
 /*
  * Only what was passed under the own epoch was taken in; rows of other tags were refused, and a shard
- * that is not active takes nothing: its base says all.
+ * whose home is not here takes nothing: its base says all.
  */
 void
 shard_route_rebuild(ShardRoutes *routes, const ShardItem *item)
 {
 	ShardRoute *route = shard_route_get(routes, item->type_id, item->shard);
 
-	if (route->own.state != SHARD_HOME_ACTIVE || item->stamp.kind == SHARD_PREFIX_NONE)
+	if (!shard_handoff_takes(&route->own) || item->stamp.kind == SHARD_PREFIX_NONE)
 		return;
 #ifndef SHARD_MUTANT_REBUILD_ANY_TAG
 	if (route->own.epoch != item->epoch)
@@ -306,7 +306,10 @@ takes_tag(const ShardRoute *route, const ShardItem *item)
 	if (route->own.state == SHARD_HOME_ACTIVE)
 		return true;
 #endif
+#ifdef SHARD_MUTANT_CLEARING_REFUSES
 	return shard_handoff_active(&route->own, item->epoch);
+#endif
+	return shard_handoff_takes(&route->own) && route->own.epoch == item->epoch;
 }
 
 /*
@@ -336,8 +339,8 @@ shard_route_arrived(ShardRoutes *routes, const ShardItem *item)
 }
 
 /*
- * Called per floor row, of which there are few: all entries are visited. Marks of shards that are not
- * active are history, which a move takes along as it is.
+ * Called per floor row, of which there are few: all entries are visited. Marks of shards whose home is
+ * not here are history, which a move takes along as it is.
  */
 void
 shard_route_floor(ShardRoutes *routes, ShardStamp floor)
@@ -350,7 +353,7 @@ shard_route_floor(ShardRoutes *routes, ShardStamp floor)
 	{
 		ShardRoute *route = entry->route;
 
-		if (route->own.state != SHARD_HOME_ACTIVE)
+		if (!shard_handoff_takes(&route->own))
 			continue;
 		touch(routes, route);
 		shard_mark_floor(&route->marks, floor);
@@ -358,8 +361,9 @@ shard_route_floor(ShardRoutes *routes, ShardStamp floor)
 }
 
 /*
- * The ownership row takes a step, with what belongs to it in the same transaction: rows that end,
- * marks that become the base of the new epoch.
+ * The ownership row takes a step, with what belongs to it in the same transaction: messages that end,
+ * marks that become the base of the new epoch. States are not touched: whoever deletes them must not keep
+ * the lane's other shards waiting (M23).
  */
 static void
 change_own(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event,
@@ -391,8 +395,6 @@ change_own(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event,
 			break;
 		case SHARD_HOME_ELSEWHERE:
 			shard_mark_drop(&route->marks);
-			if (before.state == SHARD_HOME_STAGED)
-				routes->host->discard(routes->context, route);
 			break;
 		default:
 			break;
@@ -402,21 +404,10 @@ change_own(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event,
 		routes->host->started(routes->context, route);
 }
 
-/* See route.h. A fact that was met before it may have ended what is found staged only now (M14). */
 void
 shard_route_own_changed(ShardRoutes *routes, int32 type_id, int32 shard)
 {
-	ShardRoute *route = shard_route_get(routes, type_id, shard);
-	ShardHomeRecord home = {.n_nodes = 1};
-
-	load_route(routes, route);
-	home.epoch = route->epoch;
-	home.nodes[0] = route->node;
-	if (route->node == 0 || route->own.state != SHARD_HOME_STAGED ||
-		shard_handoff_read(&route->own, routes->self, &home) != SHARD_HOME_ELSEWHERE)
-		return;
-	touch(routes, route);
-	change_own(routes, route, SHARD_HOME_ELSEWHERE, &home);
+	load_route(routes, shard_route_get(routes, type_id, shard));
 }
 
 /* What the fact says of the shard here. False: it cannot be true, and nothing is changed. */

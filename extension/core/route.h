@@ -81,7 +81,7 @@ typedef struct ShardRouteHost
 	void (*write_own)(void *context, const ShardRoute *route, const ShardOwn *before);
 	void (*write_base)(void *context, const ShardRoute *route);
 
-	/* Delete the shard's rows here: states, stash, base marks. */
+	/* What the shard had taken in and not handled ends, and its base marks: it begins anew, clearing. */
 	void (*discard)(void *context, const ShardRoute *route);
 
 	/* Next number for a stamp of that lane, and the lane of a shard. */
@@ -105,7 +105,10 @@ typedef struct ShardRouteHost
 	 */
 	void (*collect)(void *context, const ShardRoute *route);
 
-	/* Handle it now, or put it into the stash; either way it is taken in. */
+	/*
+	 * Handle it now, or put it into the stash, as it must if the shard is clearing; either way it is taken
+	 * in.
+	 */
 	void (*take)(void *context, const ShardRoute *route, const ShardItem *item);
 
 	/* Nobody knows whether it had its effect: a dead letter (N2). */
@@ -189,14 +192,15 @@ extern ShardHandoffAnswer shard_route_stop(ShardRoutes *routes, const ShardShard
 
 /*
  * A step that no fact brings, in a transaction that holds the turn lock exclusively: SEAL (M3) or DELETED
- * (M7). The host has looked whether it may be. False: the row's state has no such step.
+ * (M7; of a shard that was clearing: it is active now). The host has looked whether it may be. False: the
+ * row's state has no such step.
  */
 extern bool shard_route_step(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event);
 
-/* The log says, in a turn, that another process changed the ownership row (kind OWN). */
+/* The log says, in a turn, that another process changed the ownership row (kind OWN): it is read again. */
 extern void shard_route_own_changed(ShardRoutes *routes, int32 type_id, int32 shard);
 
-/* What is durable of the shard is read again. */
+/* What is durable of the shard is read again, if it is known. */
 extern void shard_route_reload(ShardRoutes *routes, int32 type_id, int32 shard);
 
 /* End of a transaction. */

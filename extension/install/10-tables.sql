@@ -61,7 +61,7 @@ CREATE TABLE shard.own (
     type_id    int4 NOT NULL,
     shard      int4 NOT NULL,
     epoch      int4 NOT NULL,
-    state      text NOT NULL CHECK (state IN ('active', 'stopping', 'sealed', 'staged')),
+    state      text NOT NULL CHECK (state IN ('active', 'stopping', 'sealed', 'staged', 'clearing')),
     move_id    int8,
     next_node  int4,
     next_epoch int4,

@@ -411,7 +411,7 @@ find_owner(Check *check, int instance, int32 type_id, int32 shard)
 	return owner;
 }
 
-/* V1: nobody else is active. */
+/* V1: nobody else takes messages in. */
 static void
 check_alone(Check *check, const Owner *owner)
 {
@@ -420,7 +420,7 @@ check_alone(Check *check, const Owner *owner)
 		const Owner *other = &check->owners[i];
 
 		if (other != owner && other->type_id == owner->type_id && other->shard == owner->shard &&
-			other->own.state == SHARD_HOME_ACTIVE)
+			shard_handoff_takes(&other->own))
 			check_fail(check, "V1: shard %d/%d active on %d in epoch %d and on %d in epoch %d",
 					   owner->type_id, owner->shard, other->instance, other->own.epoch,
 					   owner->instance, owner->own.epoch);
@@ -436,7 +436,8 @@ check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardO
 	if (is_excused(check, instance))
 		return;
 	if (after->state == SHARD_HOME_ACTIVE && before->state != SHARD_HOME_NONE &&
-		before->epoch == after->epoch && before->state != SHARD_HOME_STAGED)
+		before->epoch == after->epoch && before->state != SHARD_HOME_STAGED &&
+		before->state != SHARD_HOME_CLEARING)
 		check_fail(check, "V2, V11: shard %d/%d on %d goes back from %s to active in epoch %d",
 				   type_id, shard, instance, shard_home_machine.state_names[before->state],
 				   after->epoch);
@@ -444,13 +445,13 @@ check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardO
 		after->epoch != SHARD_FIRST_EPOCH && lost != after->epoch)
 		check_fail(check, "M6: shard %d/%d on %d begins in epoch %d with nothing staged", type_id,
 				   shard, instance, after->epoch);
-	if (after->state == SHARD_HOME_ACTIVE && lost > 0 && lost == after->epoch)
+	if (shard_handoff_takes(after) && lost > 0 && lost == after->epoch)
 		note_lost(check, type_id, shard, lost);
 	owner = find_owner(check, instance, type_id, shard);
 	if (owner == NULL)
 		return;
 	owner->own = *after;
-	if (after->state == SHARD_HOME_ACTIVE && !leased)
+	if (shard_handoff_takes(after) && !leased)
 		check_alone(check, owner);
 }
 

@@ -168,6 +168,21 @@ repeat(Plane *plane, ShardNodeEventKind kind, const ShardShardRef *ref)
 		plane->notes[plane->n_notes++] = (Note){kind, *ref, store_last_lsn(plane->store)};
 }
 
+/*
+ * Rows that are left: those of a shard that begins anew are gone at once. A copy that is not needed any more
+ * goes, too, or stays for the next one to find.
+ */
+static void
+delete_left(OwnRow *row, int32 self)
+{
+	bool due = row->own.state == SHARD_HOME_CLEARING ||
+			   (row->own.state == SHARD_HOME_STAGED && row->n % 2 == 0);
+
+	if (due &&
+		shard_handoff_delete(&row->own, row->own.epoch, self, row->known_node, row->known_epoch))
+		(void) shard_handoff_step(&row->own, SHARD_HOME_DELETED, 0, 0);
+}
+
 /* See plane.h. */
 void
 plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n)
@@ -195,6 +210,7 @@ plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home
 				   type_id, shard, plane->instance);
 	if (event != SHARD_HOME_NOTHING)
 		(void) shard_handoff_step(&row.own, event, home->epoch, home->move_id);
+	delete_left(&row, self);
 	(void) write_own(plane, &ref, &row,
 					 row.own.state == SHARD_HOME_ACTIVE && row.own.epoch == home->epoch
 						 ? SHARD_EVENT_SHARDS_STARTED

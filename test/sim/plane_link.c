@@ -925,7 +925,7 @@ collect_marks(void *context, ShardRoute *route)
 {
 	CollectMarks *collect = context;
 
-	if (!route->loaded || route->own.state != SHARD_HOME_ACTIVE)
+	if (!route->loaded || !shard_handoff_takes(&route->own))
 		return;
 	for (int i = 0; i < route->marks.n_marks; i++)
 	{

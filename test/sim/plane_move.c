@@ -1,6 +1,6 @@
 /*
  * plane_move.c
- *		The keeper: imports, delayed deletes, rotation of the log (M4, M7, H7).
+ *		The keeper: imports, delayed deletes, rotation of the log (M4, M7, M23, H7).
  *
  * An import is another process than the worker of the lane: it takes the turn lock exclusively, so it
  * waits until no turn of the lane is open (W3), and it tells the worker by a row of the log, which is
@@ -12,7 +12,10 @@
 #define DELETE_CHUNK 6
 #define IMPORT_TRIES 6
 
+/* States first. */
 static const int shard_tables[] = {T_STATE, T_LEDGER, T_STASH, T_BASE};
+
+#define STATE_TABLES 2
 
 static ShardOwn
 read_own(const Plane *plane, const ShardShardRef *ref)
@@ -34,12 +37,13 @@ read_route(const Plane *plane, const ShardShardRef *ref)
 	return route != NULL ? *route : none;
 }
 
-/* Delete up to limit rows of a shard; *left: there are more. False: disk full. */
+/* Delete up to limit rows of a shard from some of its tables; *left: there are more. False: disk full. */
 static bool
-delete_rows(StoreTransaction *tx, Store *store, int64 shard_key, int limit, bool *left)
+delete_rows(StoreTransaction *tx, Store *store, int64 shard_key, int first, int end, int limit,
+			bool *left)
 {
 	*left = false;
-	for (int i = 0; i < (int) lengthof(shard_tables); i++)
+	for (int i = first; i < end; i++)
 	{
 		StoreKey key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
 
@@ -59,11 +63,25 @@ delete_rows(StoreTransaction *tx, Store *store, int64 shard_key, int limit, bool
 }
 
 bool
-move_discard(StoreTransaction *tx, Store *store, int64 shard_key)
+move_forget_waiting(StoreTransaction *tx, Store *store, int64 shard_key)
 {
 	bool left;
 
-	return delete_rows(tx, store, shard_key, PG_INT32_MAX, &left);
+	return delete_rows(tx, store, shard_key, STATE_TABLES, lengthof(shard_tables), PG_INT32_MAX,
+					   &left);
+}
+
+bool
+move_has_states(const Store *store, int64 shard_key)
+{
+	for (int i = 0; i < STATE_TABLES; i++)
+	{
+		StoreKey key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
+
+		if (store_at_or_next(store, NULL, shard_tables[i], &key) != NULL && key.k[0] == shard_key)
+			return true;
+	}
+	return false;
 }
 
 /* The lane's worker meets it in the log, before anything that is appended from now on. */
@@ -148,7 +166,9 @@ ask_for_copy(Plane *plane, Operation *operation)
 static bool
 insert_copy(Plane *plane, StoreTransaction *tx, const Letter *copy, int64 shard_key)
 {
-	if (!move_discard(tx, plane->store, shard_key))
+	bool left;
+
+	if (!delete_rows(tx, plane->store, shard_key, 0, lengthof(shard_tables), PG_INT32_MAX, &left))
 		return false;
 	for (int i = 0; i < copy->head.n_exports; i++)
 	{
@@ -320,6 +340,7 @@ delete_shard(Plane *plane, Operation *operation)
 	ShardOwn own = before;
 	RouteRow route = read_route(plane, &ref);
 	StoreTransaction *tx;
+	bool clearing = own.state == SHARD_HOME_CLEARING;
 	bool left;
 
 	if (!shard_handoff_delete(&own, ref.epoch, plane->node, route.node, route.epoch))
@@ -327,8 +348,16 @@ delete_shard(Plane *plane, Operation *operation)
 		operation->kind = OP_NONE;
 		return;
 	}
+#ifdef SHARD_MUTANT_BEGIN_BEFORE_CLEARED
+	if (clearing)
+	{
+		operation->kind = OP_BEGIN;
+		return;
+	}
+#endif
 	tx = store_begin(plane->store);
-	if (!delete_rows(tx, plane->store, SHARD_KEY(ref.type_id, ref.shard), DELETE_CHUNK, &left))
+	if (!delete_rows(tx, plane->store, SHARD_KEY(ref.type_id, ref.shard), 0,
+					 clearing ? STATE_TABLES : (int) lengthof(shard_tables), DELETE_CHUNK, &left))
 	{
 		store_abort(tx);
 		return;
@@ -337,6 +366,12 @@ delete_shard(Plane *plane, Operation *operation)
 	{
 		store_commit(tx);
 		operation->not_before = plane_now(plane) + 50 * MS;
+		return;
+	}
+	if (clearing)
+	{
+		store_commit(tx);
+		operation->kind = OP_BEGIN;
 		return;
 	}
 	operation->kind = OP_NONE;
@@ -349,7 +384,7 @@ delete_shard(Plane *plane, Operation *operation)
 		store_commit(tx);
 }
 
-/* Sealed shards whose new home is decided: their rows go, some time. */
+/* Rows that are left: of a shard that lives elsewhere, of an aborted move, of a former life. They go, some time. */
 static void
 plan_deletes(Plane *plane)
 {
@@ -363,8 +398,8 @@ plan_deletes(Plane *plane)
 		Operation *operation;
 
 		key.k[3]++;
-		if (own->state != SHARD_HOME_SEALED || route.epoch <= own->epoch ||
-			route.node == plane->node)
+		if (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING ||
+			!shard_handoff_delete(own, own->epoch, plane->node, route.node, route.epoch))
 			continue;
 		operation = plane_operation(plane, OP_DELETE, &ref);
 		if (operation != NULL)

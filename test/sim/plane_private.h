@@ -366,7 +366,8 @@ typedef enum OperationKind
 	OP_TELL, /* that it is sealed */
 	OP_OVER,
 	OP_IMPORT, /* keeper: asks the old home, then copies; ends */
-	OP_DELETE  /* keeper; ends */
+	OP_DELETE, /* keeper; ends, or next: BEGIN */
+	OP_BEGIN   /* worker: the shard begins anew; next: OVER */
 } OperationKind;
 
 typedef struct Operation
@@ -528,4 +529,5 @@ extern bool move_due(Plane *plane);
 extern void move_step(Plane *plane);
 extern int64 move_wake(Plane *plane);
 extern void move_receive(Plane *plane, const Letter *letter);
-extern bool move_discard(StoreTransaction *tx, Store *store, int64 shard_key);
+extern bool move_forget_waiting(StoreTransaction *tx, Store *store, int64 shard_key);
+extern bool move_has_states(const Store *store, int64 shard_key);

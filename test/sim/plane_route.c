@@ -157,15 +157,15 @@ do_discard(void *context, const ShardRoute *route)
 	StoreKey key = KEY(SHARD_KEY(route->type_id, route->shard), PG_INT64_MIN);
 	const StashRow *row;
 
-	/* A shard that begins anew: what it had taken in and not handled goes with its state. */
-	while (route->own.state == SHARD_HOME_ACTIVE &&
-		   (row = store_at_or_next(worker->plane->store, worker->tx, T_STASH, &key)) != NULL &&
+	/* What it had taken in and not handled goes with its state, which is deleted later. */
+	while ((row = store_at_or_next(worker->plane->store, worker->tx, T_STASH, &key)) != NULL &&
 		   key.k[0] == SHARD_KEY(route->type_id, route->shard))
 	{
 		check_stranded(worker->plane->check, row->row.id);
 		key.k[3]++;
 	}
-	if (!move_discard(worker->tx, worker->plane->store, SHARD_KEY(route->type_id, route->shard)))
+	if (!move_forget_waiting(worker->tx, worker->plane->store,
+							 SHARD_KEY(route->type_id, route->shard)))
 		worker->failed = true;
 }
 

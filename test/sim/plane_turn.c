@@ -95,7 +95,7 @@ lease_is_missing(const Worker *worker)
 		return false;
 	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
 	{
-		if (own->state == SHARD_HOME_ACTIVE && plane_is_leased(plane, (int32) key.k[0]) &&
+		if (shard_handoff_takes(own) && plane_is_leased(plane, (int32) key.k[0]) &&
 			is_mine(worker, plane_lane(plane, (int32) key.k[0], (int32) key.k[1])))
 			return true;
 		key.k[3]++;
@@ -340,7 +340,7 @@ turn_take(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 		check_fail(plane->check, "V9: message " INT64_FORMAT " with tag %d taken in epoch %d",
 				   row->id, row->item.epoch, route->own.epoch);
 	worker->handled++;
-	if (entity_has_stash(worker, row))
+	if (entity_has_stash(worker, row) || route->own.state == SHARD_HOME_CLEARING)
 		stash(worker, route, row, 0);
 	else if (!plane->settings.no_tells_from_now &&
 			 plane_percent(plane, plane->settings.defer_percent))
@@ -471,7 +471,8 @@ is_order(const Worker *worker, const Operation *operation)
 {
 	const Plane *plane = worker->plane;
 
-	return (operation->kind == OP_STOP || operation->kind == OP_SEAL) &&
+	return (operation->kind == OP_STOP || operation->kind == OP_SEAL ||
+			operation->kind == OP_BEGIN) &&
 		   operation->not_before <= plane_now(plane) &&
 		   is_mine(worker, plane_lane(plane, operation->ref.type_id, operation->ref.shard));
 }
@@ -517,7 +518,23 @@ seal_shard(Worker *worker, const ShardShardRef *ref)
 	return shard_route_step(worker->routes, route, SHARD_HOME_SEAL) ? OP_TELL : OP_OVER;
 }
 
-/* Shards that are to be stopped, and those that stop: a step of each, with what else the turn does. */
+/* What was left of the shard's former life is gone (M23). */
+static OperationKind
+begin_anew(Worker *worker, const ShardShardRef *ref)
+{
+	Plane *plane = worker->plane;
+	ShardRoute *route = shard_route_get(worker->routes, ref->type_id, ref->shard);
+
+	if (route->own.state != SHARD_HOME_CLEARING || route->own.epoch != ref->epoch)
+		return OP_OVER;
+	if (!plane->retired && move_has_states(plane->store, SHARD_KEY(ref->type_id, ref->shard)))
+		check_fail(plane->check, "M23: shard %d/%d on %d begins anew with states of before",
+				   ref->type_id, ref->shard, plane->instance);
+	(void) shard_route_step(worker->routes, route, SHARD_HOME_DELETED);
+	return OP_OVER;
+}
+
+/* Shards that are to be stopped, that stop, or begin anew: a step of each, with what else the turn does. */
 static void
 take_orders(Worker *worker)
 {
@@ -530,8 +547,12 @@ take_orders(Worker *worker)
 		if (!is_order(worker, operation))
 			continue;
 		worker->fact_lost = 0;
-		operation->next = operation->kind == OP_STOP ? stop_shard(worker, &operation->ref)
-													 : seal_shard(worker, &operation->ref);
+		if (operation->kind == OP_STOP)
+			operation->next = stop_shard(worker, &operation->ref);
+		else if (operation->kind == OP_SEAL)
+			operation->next = seal_shard(worker, &operation->ref);
+		else
+			operation->next = begin_anew(worker, &operation->ref);
 	}
 }
 
@@ -773,13 +794,13 @@ scan_forward(Worker *worker)
 	worker->phase = TURN_COMMIT;
 }
 
-/* For shard_route_each: a mark of an active shard becomes a row of the log. */
+/* For shard_route_each: a mark of a shard whose home is here becomes a row of the log. */
 static void
 save_marks_of(void *context, ShardRoute *route)
 {
 	Worker *worker = context;
 
-	if (!route->loaded || route->own.state != SHARD_HOME_ACTIVE)
+	if (!route->loaded || !shard_handoff_takes(&route->own))
 		return;
 	for (int i = 0; i < route->marks.n_marks; i++)
 	{
@@ -841,7 +862,7 @@ publish_turn(Worker *worker, int64 lsn)
 
 		plane_own_changed(plane, type_id, shard, &worker->owned[i].before, after, lost);
 		/* Before what the same turn handled in that epoch: what was lost cannot come before it. */
-		if (after->state == SHARD_HOME_ACTIVE && lost > 0 && after->epoch == lost)
+		if (shard_handoff_takes(after) && lost > 0 && after->epoch == lost)
 			plane_release_at(plane, &(Release){.kind = R_LOST,
 											   .lsn = lsn,
 											   .epoch = after->epoch,

@@ -51,8 +51,15 @@ static const FactCase fact_cases[] = {
 	{SHARD_HOME_STAGED, 5, ME, 6, 0, SHARD_HOME_WRONG},
 	{SHARD_HOME_STAGED, 5, ME, 6, 6, SHARD_HOME_LOST},
 	{SHARD_HOME_STAGED, 5, OTHER, 4, 0, SHARD_HOME_NOTHING},
-	{SHARD_HOME_STAGED, 5, OTHER, 5, 0, SHARD_HOME_ELSEWHERE},
-	{SHARD_HOME_STAGED, 5, OTHER, 6, 0, SHARD_HOME_ELSEWHERE},
+	{SHARD_HOME_STAGED, 5, OTHER, 5, 0, SHARD_HOME_NOTHING},
+	{SHARD_HOME_STAGED, 5, OTHER, 6, 0, SHARD_HOME_NOTHING},
+	/* clearing */
+	{SHARD_HOME_CLEARING, 4, ME, 4, 4, SHARD_HOME_LOST},
+	{SHARD_HOME_CLEARING, 4, ME, 5, 4, SHARD_HOME_BACK},
+	{SHARD_HOME_CLEARING, 4, ME, 6, 6, SHARD_HOME_LOST},
+	{SHARD_HOME_CLEARING, 4, ME, 3, 0, SHARD_HOME_NOTHING},
+	{SHARD_HOME_CLEARING, 4, OTHER, 5, 0, SHARD_HOME_ELSEWHERE},
+	{SHARD_HOME_CLEARING, 4, OTHER, 4, 0, SHARD_HOME_NOTHING},
 };
 
 static void
@@ -72,8 +79,11 @@ test_facts(void)
 			   shard_home_machine.state_names[c->state], c->epoch, c->home, c->home_epoch, c->lost);
 		if (event != SHARD_HOME_NOTHING && event != SHARD_HOME_WRONG)
 			ok(shard_handoff_step(&own, event, home.epoch, 7), "the step is legal");
-		ok(own.state != SHARD_HOME_ACTIVE || own.epoch == Max(c->epoch, c->home_epoch),
-		   "active in the newer epoch");
+		ok(!shard_handoff_takes(&own) || own.epoch == Max(c->epoch, c->home_epoch),
+		   "takes messages in the newer epoch");
+		ok(event != SHARD_HOME_LOST || c->state == SHARD_HOME_NONE ||
+			   own.state == SHARD_HOME_CLEARING,
+		   "what was here before goes first");
 	}
 }
 
@@ -88,6 +98,7 @@ test_commands(void)
 	ShardOwn stopping = {.state = SHARD_HOME_STOPPING, .epoch = 4, .move_id = 7};
 	ShardOwn sealed = {.state = SHARD_HOME_SEALED, .epoch = 4, .move_id = 7};
 	ShardOwn staged = {.state = SHARD_HOME_STAGED, .epoch = 5, .move_id = 7};
+	ShardOwn clearing = {.state = SHARD_HOME_CLEARING, .epoch = 4};
 	ShardOwn none = {0};
 
 	is_int(shard_handoff_stop(&active, 4, &stop), SHARD_HANDOFF_DO, "active stops");
@@ -97,10 +108,15 @@ test_commands(void)
 	is_int(shard_handoff_stop(&sealed, 4, &stop), SHARD_HANDOFF_DONE, "sealed says so again");
 	is_int(shard_handoff_stop(&staged, 4, &stop), SHARD_HANDOFF_IGNORE, "staged is not home");
 	is_int(shard_handoff_stop(&none, 4, &stop), SHARD_HANDOFF_IGNORE, "neither is none");
+	is_int(shard_handoff_stop(&clearing, 4, &stop), SHARD_HANDOFF_IGNORE,
+		   "what has not begun cannot be stopped");
 
 	is_int(shard_handoff_import(&none, 4, &import), SHARD_HANDOFF_DO, "import");
 	is_int(shard_handoff_import(&none, 5, &import), SHARD_HANDOFF_IGNORE, "decided already");
 	is_int(shard_handoff_import(&staged, 4, &import), SHARD_HANDOFF_DONE, "staged says so again");
+	is_int(shard_handoff_import(&staged, 5, &import), SHARD_HANDOFF_IGNORE,
+		   "not when its epoch is another's: it may be half deleted");
+	is_int(shard_handoff_import(&clearing, 4, &import), SHARD_HANDOFF_IGNORE, "not while clearing");
 	sealed.epoch = 2;
 	is_int(shard_handoff_import(&sealed, 4, &import), SHARD_HANDOFF_DO, "over what was left here");
 	sealed.epoch = 5;
@@ -134,10 +150,17 @@ test_commands(void)
 	ok(shard_handoff_delete(&sealed, 4, ME, OTHER, 5), "old rows may be deleted");
 	ok(!shard_handoff_delete(&sealed, 4, ME, OTHER, 4), "not before the decision");
 	ok(!shard_handoff_delete(&sealed, 3, ME, OTHER, 5), "not those of another epoch");
-	ok(!shard_handoff_delete(&staged, 4, ME, OTHER, 5), "not staged ones");
+	ok(!shard_handoff_delete(&sealed, 4, ME, ME, 5), "nor if the home is here again");
+	ok(shard_handoff_delete(&staged, 5, ME, OTHER, 5), "a copy whose epoch is another's");
+	ok(!shard_handoff_delete(&staged, 5, ME, OTHER, 4), "not one that waits for the decision");
+	ok(!shard_handoff_delete(&staged, 5, ME, ME, 5), "nor one that is decided for this node");
+	ok(!shard_handoff_delete(&staged, 4, ME, OTHER, 5), "nor one that is copied anew");
+	ok(shard_handoff_delete(&clearing, 4, ME, ME, 4), "what was here before it began anew");
+	ok(!shard_handoff_delete(&clearing, 3, ME, ME, 4), "of that epoch alone");
+	ok(!shard_handoff_delete(&active, 4, ME, OTHER, 5), "never those of an active one");
 }
 
-/* The table itself: sealed never becomes active without an event of a fact. */
+/* The table itself: nothing but what a fact had begin anew becomes active without an event of a fact. */
 static void
 test_machine(void)
 {
@@ -147,7 +170,7 @@ test_machine(void)
 	{
 		const ShardStep *step = &machine->steps[i];
 
-		if (step->to == SHARD_HOME_ACTIVE)
+		if (step->to == SHARD_HOME_ACTIVE && step->from != SHARD_HOME_CLEARING)
 			ok(step->event <= SHARD_HOME_BACK, "%s: %s by a fact", machine->state_names[step->from],
 			   machine->event_names[step->event]);
 	}

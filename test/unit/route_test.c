@@ -459,7 +459,7 @@ test_return(void)
 	is_int(host.own.epoch, 1, "older facts are ignored");
 	shard_route_destroy(routes);
 
-	/* A copy that was staged after its epoch was decided elsewhere, unheard of, goes. */
+	/* A copy whose epoch was decided elsewhere stays, for the host to delete; one that comes replaces it. */
 	memset(&host, 0, sizeof(host));
 	routes = shard_route_create(ME, &host_table, &host, 10);
 	tell_home(routes, 2, 1, 0, 10);
@@ -467,11 +467,20 @@ test_return(void)
 	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = 3};
 	shard_route_own_changed(routes, 1, 1);
 	shard_route_commit(routes);
-	is_int(host.own.state, SHARD_HOME_NONE, "nothing stays staged for an epoch that is decided");
-	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 2, .move_id = 4};
+	is_int(host.own.state, SHARD_HOME_STAGED, "a turn does not touch what another process staged");
+	ok(shard_handoff_delete(&shard_route_get(routes, 1, 1)->own, 1, ME, 2, 1),
+	   "it is to be deleted, since its epoch is decided");
+	tell_home(routes, 2, 2, 0, 11);
+	shard_route_commit(routes);
+	is_int(host.own.state, SHARD_HOME_STAGED, "nor does a fact");
+	ok(shard_route_step(routes, shard_route_get(routes, 1, 1), SHARD_HOME_DELETED), "deleted");
+	shard_route_commit(routes);
+	is_int(host.own.state, SHARD_HOME_NONE, "it is gone");
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 3, .move_id = 4};
 	shard_route_own_changed(routes, 1, 1);
 	shard_route_commit(routes);
-	is_int(host.own.state, SHARD_HOME_STAGED, "for one to come it does");
+	ok(!shard_handoff_delete(&shard_route_get(routes, 1, 1)->own, 3, ME, 2, 2),
+	   "a copy for an epoch to come stays");
 	shard_route_destroy(routes);
 
 	/* A home that has nothing of the shard stops, loud, and keeps what comes. */
@@ -485,6 +494,55 @@ test_return(void)
 	shard_route_destroy(routes);
 }
 
+/*
+ * A state that was given up begins anew where rows of it are left: what comes meanwhile is taken in, and not
+ * handled before they are gone; what is sent from here waits.
+ */
+static void
+test_clearing(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+
+	tell_home(routes, ME, 0, 0, 10);
+	tell_arrived(routes, "a", 0, 2, 1);
+	shard_route_commit(routes);
+	is_int(host.n_started, 1, "active");
+	tell_home(routes, ME, 1, 1, 11);
+	is_int(host.own.state, SHARD_HOME_CLEARING, "its rows are to be deleted");
+	is_int(host.own.epoch, 1, "in the new epoch");
+	is_int(host.n_started, 1, "not started yet");
+	tell_local(routes, "l");
+	tell_arrived(routes, "o", 0, 2, 2);
+	is_int(host.n_refused, 1, "old tags are refused");
+	tell_arrived(routes, "b", 1, 2, 3);
+	tell_arrived(routes, "b", 1, 2, 3);
+	shard_route_commit(routes);
+	ok(strcmp(host.taken, "ab") == 0, "taken: %s", host.taken);
+	is_int(host.n_parked, 1, "messages from here wait");
+	is_int(host.announced, 3, "the origin hears that its message was taken in");
+	ok(!shard_route_drain(routes), "nothing goes on");
+	shard_route_destroy(routes);
+
+	/* The worker starts anew: what was taken in while it was clearing is known. */
+	routes = shard_route_create(ME, &host_table, &host, 10);
+	{
+		ShardItem own = arrived("b", 1, 2, 3);
+
+		shard_route_rebuild(routes, &own);
+	}
+	tell_arrived(routes, "b", 1, 2, 3);
+	ok(strcmp(host.taken, "ab") == 0, "nothing is taken twice: %s", host.taken);
+	ok(shard_route_step(routes, shard_route_get(routes, 1, 1), SHARD_HOME_DELETED), "cleared");
+	is_int(host.n_started, 2, "now it has begun");
+	(void) shard_route_drain(routes);
+	shard_route_commit(routes);
+	is_int(host.own.state, SHARD_HOME_ACTIVE, "active");
+	tell_arrived(routes, "b", 1, 2, 3);
+	ok(strcmp(host.taken, "abl") == 0, "taken: %s", host.taken);
+	shard_route_destroy(routes);
+}
+
 int
 main(void)
 {
@@ -493,5 +551,6 @@ main(void)
 	test_aborted_drain();
 	test_home();
 	test_return();
+	test_clearing();
 	return unit_done();
 }
