@@ -376,16 +376,19 @@ plane_pending(Plane *plane, char *text, size_t size)
 	return plane->n_notes;
 }
 
-/* What was copied elsewhere is left where it is, here. */
+/* What was copied elsewhere, or for a move that was aborted, is left where it is, here. */
 bool
 plane_is_empty(Plane *plane)
 {
 	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
+	int32 self = plane->host.node(plane->host.context);
 	const OwnRow *row;
 
 	while ((row = store_next(plane->store, NULL, OWN_TABLE, &key)) != NULL)
 	{
-		if (row->own.state != SHARD_HOME_NONE && row->own.state != SHARD_HOME_SEALED)
+		if (row->own.state != SHARD_HOME_NONE && row->own.state != SHARD_HOME_SEALED &&
+			!shard_handoff_delete(&row->own, row->own.epoch, self, row->known_node,
+								  row->known_epoch))
 			return false;
 	}
 	return plane->n_notes == 0;
