@@ -58,19 +58,18 @@ static ShardStatement count_ordered = {
 	3,
 	{INT4OID, INT4OID, TEXTOID}};
 
-/* A message is in one place, whichever. */
+/* The whole key: what leaves place open reads all that is held of the entity. */
 static ShardStatement delete_held = {
-	"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3"
-	" AND place IN ('stash', 'ordered') AND seq = $4",
-	4,
-	{INT4OID, INT4OID, TEXTOID, INT8OID}};
+	"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND seq = $4"
+	" AND place = $5",
+	5,
+	{INT4OID, INT4OID, TEXTOID, INT8OID, TEXTOID}};
 
 static ShardStatement update_held = {
 	"UPDATE shard.held SET attempts = $5, next_at = $6, sqlstate = $7, error = $8"
-	" WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place IN ('stash', 'ordered')"
-	" AND seq = $4",
-	8,
-	{INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}};
+	" WHERE type_id = $1 AND shard = $2 AND entity = $3 AND seq = $4 AND place = $9",
+	9,
+	{INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID}};
 
 static ShardStatement insert_dead = {
 	"INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
@@ -178,6 +177,25 @@ shard_held_insert_ordered(const ShardRow *row, int64 number)
 	return inserted;
 }
 
+/* Changes a held message, whose place is the last argument, still missing. It is in one, whichever. */
+static void
+change_held(ShardStatement *statement, const ShardArguments *arguments, int expected)
+{
+	ShardArguments stash = *arguments;
+	ShardArguments ordered = *arguments;
+	bool found;
+
+	SPI_connect();
+	shard_statement_add_string(&stash, "stash");
+	shard_statement_run(statement, &stash, expected);
+	found = SPI_processed == 1;
+	SPI_finish();
+	if (found)
+		return;
+	shard_statement_add_string(&ordered, "ordered");
+	shard_statement_change_one(statement, &ordered, expected);
+}
+
 void
 shard_held_delete(const ShardRow *row)
 {
@@ -185,7 +203,7 @@ shard_held_delete(const ShardRow *row)
 
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
-	shard_statement_change_one(&delete_held, &arguments, SPI_OK_DELETE);
+	change_held(&delete_held, &arguments, SPI_OK_DELETE);
 }
 
 void
@@ -196,7 +214,7 @@ shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const 
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
 	add_failure(&arguments, attempts, next_at, error);
-	shard_statement_change_one(&update_held, &arguments, SPI_OK_UPDATE);
+	change_held(&update_held, &arguments, SPI_OK_UPDATE);
 }
 
 void
