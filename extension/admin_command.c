@@ -167,6 +167,8 @@ hint_for(const char *why)
 		{"coordinator", "See shard_members and shard_health()."},
 		{"majority",
 		 "Bring a voter back; if the voters are lost for good, see shard_force_voters()."},
+		{"odd number",
+		 "Name this node, and beside it an even number of members that are there, or none."},
 		{"being emptied", "shard_evacuate() with evacuate => false ends that."},
 		{"could have its shards", "See shard_members, and roles of the entity types."},
 		{"member that is up", "See shard_members; a node that is down has to be started first."},

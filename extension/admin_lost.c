@@ -103,6 +103,7 @@ shard_admin_force_voters(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a voter cannot be null")));
 		command.nodes[command.n_nodes++] = DatumGetInt32(nodes[i]);
 	}
-	(void) shard_coordinator_command(&command, SHARD_COMMAND_TIMEOUT);
+	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
+							  "these nodes cannot be made the voters");
 	PG_RETURN_VOID();
 }

@@ -64,6 +64,22 @@ fact_entry(const ShardFact *fact, bool *found)
 	return hash_search(told, &key, HASH_ENTER, found);
 }
 
+void
+shard_coordinator_facts_forget(int32 type_id)
+{
+	HASH_SEQ_STATUS status;
+	FactEntry *entry;
+
+	if (told == NULL)
+		return;
+	hash_seq_init(&status, told);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->key.type_id == type_id)
+			(void) hash_search(told, &entry->key, HASH_REMOVE, NULL);
+	}
+}
+
 /*
  * One number about a shard, or a default.
  */

@@ -101,6 +101,9 @@ extern uint32
 shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active);
 extern void shard_coordinator_wake_lanes(uint32 lanes);
 
+/* The type was dropped here: its facts need not be remembered any more. */
+extern void shard_coordinator_facts_forget(int32 type_id);
+
 /* coordinator_decision.c: writes the decisions among the actions, in the step's transaction; their number. */
 extern int shard_coordinator_decisions(const ShardActions *actions);
 extern const char *shard_coordinator_decision_name(int32 kind);
@@ -141,6 +144,7 @@ extern void shard_coordinator_drain_flush(void);
 
 /* coordinator_stop.c: when the server shuts down; each round; at the end of the process. */
 extern void shard_coordinator_stop_run(void);
+extern void shard_coordinator_stop_forget(void);
 extern void shard_coordinator_last_words(void);
 
 /* coordinator_leave.c: when this node exits; each round, true: the machine was told; begin anew. */

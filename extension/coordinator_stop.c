@@ -40,6 +40,13 @@ static bool told = false; /* the machine knows that the server goes down */
 static int64 deadline = 0;
 static CoordinatorDrain drain;
 
+/* Another machine does not know yet. */
+void
+shard_coordinator_stop_forget(void)
+{
+	told = false;
+}
+
 /* ---- the office ------------------------------------------------------------------------------- */
 
 static void
@@ -142,6 +149,17 @@ end_workers(void)
 }
 
 /*
+ * However this process ends, an error included: nobody else would tell region workers to end, and the server
+ * would wait for them as long as they may linger.
+ */
+static void
+end_workers_at_exit(int code, Datum argument)
+{
+	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+		(void) end_worker(worker, true);
+}
+
+/*
  * Says what was managed, has the region workers end, and ends.
  */
 static void
@@ -171,10 +189,11 @@ linger(void)
 
 	if (deadline == 0)
 	{
+		before_shmem_exit(end_workers_at_exit, (Datum) 0);
 		deadline = now + shard_shutdown_timeout * SHARD_MS;
-		tell_machine(deadline);
 		shard_coordinator_drain_begin(&drain);
 	}
+	tell_machine(deadline);
 	/* The WAL writer is gone, on whom commits of region workers rely. */
 	shard_coordinator_drain_flush();
 	if (drain.workers != shard_coordinator.db->workers)

@@ -143,8 +143,9 @@ tell_type(const LocalType *type)
 }
 
 static void
-tell_gone(const char *name)
+tell_gone(const char *name, int32 type_id)
 {
+	shard_coordinator_facts_forget(type_id);
 	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = name});
 }
 
@@ -455,11 +456,15 @@ tell_changes(List *types)
 	Learned *learned = learned_types(&count);
 
 	foreach (cell, local)
-		if (find_local(types, ((LocalType *) lfirst(cell))->record.name) == NULL)
-			tell_gone(((LocalType *) lfirst(cell))->record.name);
+	{
+		const LocalType *type = lfirst(cell);
+
+		if (find_local(types, type->record.name) == NULL)
+			tell_gone(type->record.name, type->type_id);
+	}
 	for (int i = 0; i < count; i++)
 		if (was_dropped(&learned[i], find_local(types, learned[i].name)))
-			tell_gone(learned[i].name);
+			tell_gone(learned[i].name, learned[i].type_id);
 	foreach (cell, types)
 	{
 		LocalType *type = lfirst(cell);

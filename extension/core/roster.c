@@ -180,7 +180,27 @@ shard_roster_propose(ShardRoster *roster, ShardProposer *proposer, const ShardMa
 
 /* ---- operators' acts ---------------------------------------------------------------------------- */
 
-/* Is a member up beside a node, perhaps one that is to be emptied? */
+/* Is a change of any member under way? */
+static bool
+is_changing(const ShardRoster *roster, const ShardProposer *proposer, const char **why)
+{
+	int count;
+	ShardMapEntry *entries =
+		shard_map_list(shard_proposer_decided(proposer), SHARD_MAP_MEMBER, roster->arena, &count);
+
+	*why = "another change of the members is being decided; try again";
+	for (int i = 0; i < count; i++)
+	{
+		if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, entries[i].key.a))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Is a member up beside a node, perhaps one that is to be emptied? Otherwise one of which nothing is being
+ * decided: of members that are to be emptied at once each would count on the others.
+ */
 static bool
 has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 node, bool any)
 {
@@ -194,7 +214,9 @@ has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 nod
 
 		if (entries[i].key.a != node &&
 			shard_record_get_member(&entries[i], &record, roster->arena) &&
-			record.status == SHARD_MEMBER_UP && (any || !record.evacuated))
+			record.status == SHARD_MEMBER_UP &&
+			(any || (!record.evacuated &&
+					 !shard_roster_pending(proposer, SHARD_MAP_MEMBER, entries[i].key.a))))
 			return true;
 	}
 	return false;
@@ -207,27 +229,10 @@ has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 nod
 static bool
 may_leave(const ShardRoster *roster, const ShardProposer *proposer, int32 node, const char **why)
 {
-	int count;
-	int others = 0;
-	ShardMapEntry *entries =
-		shard_map_list(shard_proposer_decided(proposer), SHARD_MAP_MEMBER, roster->arena, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardMemberRecord record;
-
-		if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, entries[i].key.a))
-		{
-			*why = "another change of the members is being decided; try again";
-			return false;
-		}
-		if (entries[i].key.a != node &&
-			shard_record_get_member(&entries[i], &record, roster->arena) &&
-			record.status == SHARD_MEMBER_UP)
-			others++;
-	}
+	if (is_changing(roster, proposer, why))
+		return false;
 	*why = "no other member is up; the last one cannot leave";
-	return others > 0;
+	return has_other_up(roster, proposer, node, true);
 }
 
 /*

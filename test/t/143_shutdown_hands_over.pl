@@ -95,6 +95,27 @@ $cluster->wait_up;
 $cluster->wait_recorded($there, 3, 1 .. 60);
 pass('what was not delivered is after the next start');
 
+# --- a coordinator worker that ends before its time ------------------------------------------------
+
+$two->sql(q{ALTER SYSTEM SET shard.shutdown_timeout = '60s'});
+$two->server->reload;
+$three->server->freeze;
+$two->sql(ShardCluster::tell_recorder($there, 61, 70));
+my $worker = $two->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator'});
+$stopped = begin_stop($two, 'fast');
+usleep(500_000);
+ok(!$stopped->(), 'it lingers again');
+kill 'TERM', $worker;
+$begin = time;
+usleep(50_000) while !$stopped->() && time - $begin < 90;
+cmp_ok(time - $begin, '<', 20, 'without the coordinator worker nobody lingers');
+$three->server->thaw;
+$two->server->start;
+$cluster->wait_up;
+$two->sql(q{ALTER SYSTEM SET shard.shutdown_timeout = '1s'});
+$two->server->reload;
+$cluster->wait_recorded($there, 3, 1 .. 70);
+
 # --- a handler that takes long ---------------------------------------------------------------------
 
 $two->sql(q{CREATE FUNCTION slow(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$

@@ -263,6 +263,24 @@ test_evacuate(void)
 	ok(ended(0, 5, false), "somebody must be left: %s", machines[0].command_text);
 }
 
+/* All are to be emptied at the same time: somebody is left who has the shards. */
+static void
+test_evacuate_all(void)
+{
+	three(SHARD_SECOND);
+	machines[1].slow = machines[2].slow = true;
+	for (int i = 0; i < 3; i++)
+	{
+		command(0, SHARD_EVENT_EVACUATE, -1, i + 1, i + 1);
+		ok(ended(0, i + 1, i < 2), "all but one: %s", machines[0].command_text);
+	}
+	settle(1);
+	settle(2);
+	deliver();
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS, "the last has all, and keeps them");
+}
+
 /* Homes that a type has at a node. */
 static int
 count_of_type(int32 type_id, int n_shards, int32 node)
@@ -675,6 +693,7 @@ main(void)
 	test_refused();
 	test_pin();
 	test_evacuate();
+	test_evacuate_all();
 	test_types_share();
 	test_rebalance();
 	test_forwarded();
