@@ -345,6 +345,12 @@ shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order)
 	return taken;
 }
 
+bool
+shard_plane_is_ordered(ShardDatabase *db, uint32 lanes)
+{
+	return (pg_atomic_read_u32(&plane_of(db)->ordered) & lanes) != 0;
+}
+
 int
 shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders, int most)
 {
@@ -352,7 +358,7 @@ shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders
 	int taken = 0;
 
 	/* whoever gives one wakes the worker after it */
-	if ((pg_atomic_read_u32(&plane->ordered) & lanes) == 0)
+	if (!shard_plane_is_ordered(db, lanes))
 		return 0;
 	SpinLockAcquire(&plane->mutex);
 	for (int lane = 0; lane < SHARD_LANES; lane++)

@@ -116,6 +116,11 @@ typedef struct ShardPlaneOrder
 extern bool shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order);
 
 /*
+ * Region worker: whether an order for one of these lanes waits. Cheap.
+ */
+extern bool shard_plane_is_ordered(ShardDatabase *db, uint32 lanes);
+
+/*
  * Region worker: takes at most so many orders for these lanes, those of a lane oldest first; returns how
  * many. Cheap if there is none.
  */

@@ -74,7 +74,10 @@ make_constraints_immediate(void)
 	AfterTriggerSetState(statement);
 }
 
-/* Handles rows until the turn is long enough; *all: nothing readable is left. */
+/*
+ * Handles rows until the turn is long enough, or a shard is to be stopped, whose messages wait from that on;
+ * *all: nothing readable is left.
+ */
 static void
 run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, bool *all)
 {
@@ -90,6 +93,8 @@ run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, b
 		}
 		shard_routing_row(&row);
 		shard_cursor_accept(region->cursor);
+		if (shard_plane_is_ordered(region->db, region->lanes))
+			return;
 		if ((shard_executor_count() & 15) == 0 && GetCurrentTimestamp() - start > TURN_MICROSECONDS)
 			return;
 	}
@@ -140,9 +145,14 @@ handle(ShardRegion *region, TimestampTz start, TurnResult *result)
 
 	shard_region_move(region);
 	shard_region_accept_link(region);
-	(void) shard_executor_stash(result->limit);
-	result->parked = run_parked(region, start, result->limit);
-	run_rows(region, snapshot, start, result->limit, &all);
+	/* a turn that stops or seals does nothing else, so that it ends soon */
+	result->parked = region->moves_wait;
+	if (!region->moves_wait)
+	{
+		(void) shard_executor_stash(result->limit);
+		result->parked = run_parked(region, start, result->limit);
+		run_rows(region, snapshot, start, result->limit, &all);
+	}
 	result->asks = shard_region_run_asks(region, all);
 	shard_executor_finish();
 	write_log(region, result);
