@@ -256,7 +256,7 @@ next_page(ShardCursor *c, Snapshot snapshot)
 		{
 			ShardPlace place = c->drain[c->drain_next++];
 
-			/* what was on it was drained in turns before: its segment has been emptied since */
+			/* drained in turns before: the segment was emptied since, and is in use again */
 			if (place.block >= c->blocks[place.segment])
 				continue;
 			load_page(c, place, snapshot);

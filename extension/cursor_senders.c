@@ -132,7 +132,7 @@ shard_senders_forget_places(ShardSenders *senders)
 		senders->list[i].places = senders->list[i].kept = 0;
 }
 
-/* Place with the age of its segment in the high bits, to sort by. */
+/* By the age of the segment, which is another one for each, and block. */
 static int
 compare_places(const void *a, const void *b, void *arg)
 {
@@ -148,11 +148,13 @@ compare_places(const void *a, const void *b, void *arg)
 ShardPlace *
 shard_senders_ended_places(const ShardSenders *senders, const int *order, int segments, int *count)
 {
-	int age[SHARD_SEGMENTS] = {0};
+	int age[SHARD_SEGMENTS];
 	int total = 0;
 	int kept = 0;
 	ShardPlace *result;
 
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+		age[i] = -1;
 	for (int i = 0; i < segments; i++)
 		age[order[i]] = i;
 	for (int i = 0; i < senders->count; i++)
@@ -166,12 +168,13 @@ shard_senders_ended_places(const ShardSenders *senders, const int *order, int se
 	{
 		const ShardSender *s = &senders->list[i];
 
-		if (s->ended && s->places > 0)
-		{
-			memcpy(result + kept, s->place, s->places * sizeof(ShardPlace));
-			kept += s->places;
-		}
+		/* what was in a segment that is empty now was drained in turns before */
+		for (int p = 0; s->ended && p < s->places; p++)
+			if (age[s->place[p].segment] >= 0)
+				result[kept++] = s->place[p];
 	}
+	if (kept == 0)
+		return NULL;
 	qsort_arg(result, kept, sizeof(ShardPlace), compare_places, age);
 	*count = 1;
 	for (int i = 1; i < kept; i++)
