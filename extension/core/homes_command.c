@@ -219,7 +219,7 @@ shard_homes_note_who(ShardHomes *homes, int32 node, const char *who)
 	strlcpy(shard_homes_node(homes, node)->who, who ? who : "", HOMES_WHO);
 }
 
-/* Remember who wants a pin, until it is decided. */
+/* Remember who wants a pin. */
 static void
 note_pin(ShardHomes *homes, ShardShardKey key, const char *who)
 {

@@ -345,19 +345,16 @@ follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 	}
 }
 
-/* Who wanted the pin that was decided; "": nobody knows. */
-static void
-take_pin_note(ShardHomes *homes, ShardShardKey key, char who[HOMES_WHO])
+/* Who wanted the pin of a shard, "" if nobody in this office knows. */
+const char *
+shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key)
 {
-	who[0] = '\0';
 	for (int i = homes->n_pin_notes - 1; i >= 0; i--)
 	{
-		if (!SHARD_SHARD_KEY_EQUAL(NULL, homes->pin_notes[i].key, key))
-			continue;
-		strlcpy(who, homes->pin_notes[i].who, HOMES_WHO);
-		memmove(&homes->pin_notes[i], &homes->pin_notes[i + 1],
-				(--homes->n_pin_notes - i) * sizeof(HomesPinNote));
+		if (SHARD_SHARD_KEY_EQUAL(NULL, homes->pin_notes[i].key, key))
+			return homes->pin_notes[i].who;
 	}
+	return "";
 }
 
 /* A pin was decided, or that there is none any more. */
@@ -365,13 +362,12 @@ static void
 follow_pin(ShardHomes *homes, const ShardMapEntry *entry)
 {
 	ShardShardRef shard = {.type_id = entry->key.a, .shard = entry->key.b};
-	char who[HOMES_WHO];
+	const char *who = shard_homes_pinned_by(homes, (ShardShardKey){entry->key.a, entry->key.b});
 	char text[HOMES_WHO + 32];
 
 	homes->next_pins = 0;
 	if (entry->n <= homes->told_n)
 		return;
-	take_pin_note(homes, (ShardShardKey){entry->key.a, entry->key.b}, who);
 	snprintf(text, sizeof(text), "%s%s%s", entry->deleted ? "no longer pinned" : "pinned",
 			 who[0] != '\0' ? ", by " : "", who);
 	shard_homes_decision(homes, SHARD_DECISION_PINNED, shard, 0,

@@ -17,7 +17,7 @@
  */
 #define HOMES_MOVES_AT_ONCE 4
 
-/* Pins of which it is remembered who wants them, until they are decided. */
+/* Pins of which it is remembered who wanted them: the last ones. */
 #define HOMES_MAX_PIN_NOTES 64
 
 /* An operator, as people see him. */
@@ -77,7 +77,7 @@ typedef struct HomesShard
 	int64 pause;	  /* that long ago */
 } HomesShard;
 
-/* Who wants a pin that is being decided. */
+/* Who wants a pin, or an end of it. */
 typedef struct HomesPinNote
 {
 	ShardShardKey key;
@@ -203,6 +203,7 @@ extern void shard_homes_follow(ShardHomes *homes, int64 now);
 extern HomesNode *shard_homes_node(ShardHomes *homes, int32 node);
 extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
 extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
+extern const char *shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key);
 extern void shard_homes_forget_moves(ShardHomes *homes);
 extern void shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef shard,
 								 int32 from, int32 to, const char *text);

@@ -232,6 +232,13 @@ test_pin(void)
 	ok(ended(0, 301, false), "there is no such shard to be pinned");
 	command(0, SHARD_EVENT_PIN, 1, 9, 302);
 	ok(ended(0, 302, false), "nor such a node");
+
+	three(0);
+	command(0, SHARD_EVENT_PIN, shard_at(1), 3, 1);
+	run(10 * SHARD_SECOND);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVED], 1, "a pinned shard moves");
+	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0,
+	   "by whose wish is told: %s", machines[0].decision_text);
 }
 
 /* A member is emptied, gets nothing, and may have shards again when it starts anew. */
