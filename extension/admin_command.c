@@ -167,6 +167,7 @@ hint_for(const char *why)
 		{"coordinator", "See shard_members and shard_health()."},
 		{"majority",
 		 "Bring a voter back; if the voters are lost for good, see shard_force_voters()."},
+		{"is locked on node", "End the transaction that locks it; see pg_locks there."},
 		{"odd number",
 		 "Name this node, and beside it an even number of members that are there, or none."},
 		{"being emptied", "shard_evacuate() with evacuate => false ends that."},

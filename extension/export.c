@@ -17,6 +17,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -44,7 +45,7 @@ PG_FUNCTION_INFO_V1(shard_export_rows);
 /* Rows of one answer, at most, unless a single one has more. */
 #define MAX_BYTES (1024 * 1024)
 
-/* How long users may take who change states of the shard by SQL, when it is sealed already. */
+/* How long users may take who lock the state table, or change states by SQL of a shard that is sealed. */
 #define WRITERS_PATIENCE (5000 * INT64CONST(1000))
 #define WRITERS_NAP_MS 10
 
@@ -57,6 +58,7 @@ typedef struct Export
 	ShardExportCall call;
 	const ShardType *type;
 	ShardSecurity security;
+	bool locked;			 /* somebody's lock keeps the state table from being read */
 	XLogRecPtr sealed_at;	 /* the seal is in force when the gate has released this */
 	StringInfoData sections; /* of the answer */
 	StringInfoData rows;	 /* of the chunk that is being made */
@@ -484,7 +486,10 @@ put_rows(Export *export)
 	put_next(export, SHARD_COPY_NONE);
 }
 
-/* What the call asks for, in the transaction that has begun; a writer of a sealed shard: nothing yet. */
+/*
+ * What the call asks for, in the transaction that has begun. Somebody's lock is not waited for, with a snapshot
+ * in hand. A writer of a sealed shard, or locked: nothing yet.
+ */
 static TransactionId
 look(Export *export)
 {
@@ -501,12 +506,13 @@ look(Export *export)
 	find_type(export);
 	check_owned(export);
 	shard_security_end(&export->security);
+	export->locked = !ConditionalLockRelationOid(export->type->state_table, RowExclusiveLock);
 	/* of the lane's newest turn that wrote: the seal was one of them, or is durable since the start */
 	export->sealed_at =
 		pg_atomic_read_u64(&db->worker[shard_shmem_lane_worker(db, lane)].commit_lsn);
-	if (export->call.position.part == SHARD_COPY_NONE)
+	if (!export->locked && export->call.position.part == SHARD_COPY_NONE)
 		put_manifest(export, rows ? &writer : NULL);
-	if (rows && !TransactionIdIsValid(writer))
+	if (!export->locked && rows && !TransactionIdIsValid(writer))
 	{
 		/* whoever was seen to have ended must have ended for what reads, too */
 		PopActiveSnapshot();
@@ -524,6 +530,12 @@ report_writer(const Export *export, TransactionId writer)
 {
 	int pid = BackendXidGetPid(writer);
 
+	if (export->locked)
+		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
+						errmsg("the table of entity type \"%s\" is locked on node %d",
+							   export->type->name, export->callee.view.node),
+						errdetail("Another transaction there holds a lock on it."),
+						errhint("End it; see pg_locks.")));
 	ereport(ERROR,
 			(errcode(SHARD_ERRCODE_NOT_YET),
 			 errmsg("states of shard %d of entity type \"%s\" are being changed by SQL on node %d",
@@ -534,8 +546,8 @@ report_writer(const Export *export, TransactionId writer)
 }
 
 /*
- * Looks until no user is in the midst of changing a state of the shard, with nothing held meanwhile. What
- * he has not committed would be missing at the new home.
+ * Looks until no user has locked the state table, or is in the midst of changing a state of the shard, with
+ * nothing held meanwhile. What he has not committed would be missing at the new home.
  */
 static void
 look_patiently(Export *export)
@@ -546,7 +558,7 @@ look_patiently(Export *export)
 
 	if (wait_event == 0)
 		wait_event = ShardWaitEvent("ShardExport");
-	while (TransactionIdIsValid(writer = look(export)))
+	while (TransactionIdIsValid(writer = look(export)) || export->locked)
 	{
 		if (shard_plane_now() > deadline)
 			report_writer(export, writer);

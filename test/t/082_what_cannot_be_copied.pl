@@ -48,6 +48,26 @@ $cluster->wait_home('recorder', $shard, 2);
 $cluster->wait_settled;
 is($there->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$id'"), 3, 'mended, it moves');
 
+# --- a table that somebody locks ---------------------------------------------------------------------
+
+my $locker = $there->session;
+$locker->query('BEGIN; LOCK TABLE shard_entity.recorder IN SHARE MODE;');
+my (undef, undef, $locked) = $here->server->psql($here->db, "SELECT shard_move('recorder', $shard, 1)");
+like($locked, qr/the table of entity type "recorder" is locked on node 2.*HINT: .*pg_locks/si, 'a lock is waited for not long');
+my $waiting = $here->session;
+$waiting->send("SELECT shard_move('recorder', $shard, 1);");
+$there->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'ShardExport' OR
+	query ~ 'shard_peer.export' AND wait_event_type = 'Extension'}, 'a copy that waits');
+is($there->sql(q{SELECT count(*) FROM pg_stat_activity WHERE query ~ 'shard_peer.export' AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND wait_event_type = 'Lock'}),
+	0, 'with no snapshot in hand, and in no queue for the lock');
+$locker->query('COMMIT;');
+$waiting->receive;
+$_->close for $locker, $waiting;
+$cluster->wait_home('recorder', $shard, 1);
+$cluster->move('recorder', $shard, 2);
+$cluster->wait_home('recorder', $shard, 2);
+$cluster->wait_settled;
+
 # --- states that somebody changes --------------------------------------------------------------------
 
 my $writer = $there->session;
