@@ -44,14 +44,14 @@ PG_FUNCTION_INFO_V1(shard_import_shard);
 
 #define CONNECT_TIMEOUT_MS 5000
 
-/* For the first answer of the old home, which may have to count rows, or wait for a lock. */
-#define FIRST_TIMEOUT_MS 15000
+/* For the old home's answer whether it can be done. */
+#define PREPARE_TIMEOUT_MS 15000
 
 /*
- * For the next ones, while which rows are stored here, by triggers and constraints of any length. Who
- * gives the move up ends the call sooner.
+ * For rows. Before the first ones they are all counted; before later ones those that came are stored here, by
+ * triggers and constraints of any length. Who gives the move up ends the call sooner.
  */
-#define NEXT_TIMEOUT_MS (120 * 1000)
+#define ROWS_TIMEOUT_MS (120 * 1000)
 
 /* Rows of one answer, about; enough that a call costs little, and little enough to keep in memory. */
 #define CALL_BYTES (512 * 1024)
@@ -197,7 +197,7 @@ ask(Import *import, const ShardCopyPosition *position)
 	shard_packet_put_header(&out, &header);
 	shard_copy_put_export(&out, &call);
 	shard_import_source_ask(&out,
-							position->part == SHARD_COPY_NONE ? FIRST_TIMEOUT_MS : NEXT_TIMEOUT_MS);
+							call.kind == SHARD_COPY_PREPARE ? PREPARE_TIMEOUT_MS : ROWS_TIMEOUT_MS);
 	pfree(out.data);
 }
 

@@ -25,11 +25,16 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
 #include "state_copy.h"
 
 #include "compat.h"
+
+/* Rows are counted for so long when nothing depends on it; the clock is looked at after so many. */
+#define COUNT_PATIENCE_MS 5000
+#define COUNT_LOOK 4096
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
@@ -224,6 +229,7 @@ int64
 shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer)
 {
 	Relation index = index_open(copy->table.primary_key, AccessShareLock);
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), COUNT_PATIENCE_MS);
 	SnapshotData dirty;
 	SysScanDesc scan;
 	int64 count = 0;
@@ -234,6 +240,8 @@ shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer)
 	{
 		CHECK_FOR_INTERRUPTS();
 		count++;
+		if (writer == NULL && count % COUNT_LOOK == 0 && GetCurrentTimestamp() > end)
+			break;
 		if (writer == NULL)
 			continue;
 		if (TransactionIdIsValid(dirty.xmin))

@@ -40,7 +40,8 @@ extern void shard_state_copy_close(ShardStateCopy *copy);
 
 /*
  * Old home: the table's columns; how many rows a shard has. writer: NULL, or set to a transaction that
- * changes one of them at the moment, by SQL, if there is one.
+ * changes one of them at the moment, by SQL, if there is one. Without it a very large shard is not counted to
+ * its end: the number says that there are so many at least.
  */
 extern void shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out);
 extern int64 shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer);
