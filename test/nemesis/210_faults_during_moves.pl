@@ -22,7 +22,9 @@ my @pairs = (
 	[ '12 + 30, lost replies and handlers that fail', 'reply lost', @moves ],
 	[ '24 + 35, old transactions and rebalancing', 'old transactions', @moves ]);
 
-my $cluster = ShardNodes->create(3, proxy => 1, conf => "shard.region_workers = 2\nshard.rebalance_interval = '2s'");
+# A small inbox: its segments are emptied again and again. Not so small that handlers would be refused.
+my $cluster = ShardNodes->create(3, proxy => 1,
+	conf => "shard.region_workers = 2\nshard.rebalance_interval = '2s'\nshard.inbox_max_size = '64MB'");
 my $ledger = ShardClusterLedger->new(cluster => $cluster, seed => ShardLedger::seed(), moves => 1, senders => 1);
 $ledger->install;
 my $seconds = ShardLedger::seconds(45);
