@@ -35,6 +35,8 @@ ShardTurn shard_turn;
 
 static bool is_worker = false;
 static uint64 refreshed_at = 0; /* registry generation the runs were looked at */
+static bool bury_wanted =
+	false; /* a type was dropped, and what joined its stash meanwhile is there */
 
 bool
 shard_executor_in_handler(void)
@@ -147,7 +149,7 @@ shard_turn_forget(ShardEntity *entity)
 	shard_cache_remove(entity);
 }
 
-/* Its type was dropped: whatever of it waited is gone from the tables, too. */
+/* Its type was dropped: whatever of it waited is gone from the tables, too, or will be buried. */
 static void
 forget_entities(ShardRun *run)
 {
@@ -169,6 +171,7 @@ refresh_run(ShardRun *run, void *arg)
 	if (!run->type->exists)
 	{
 		forget_entities(run);
+		bury_wanted |= !run->buried;
 		return;
 	}
 	shard_run_refresh(run);
@@ -177,6 +180,24 @@ refresh_run(ShardRun *run, void *arg)
 	if (run->runnable != run->followed)
 		*changed = true;
 	run->followed = run->runnable;
+}
+
+/*
+ * A message may have joined the stash behind the back of who dropped its type. As one that was still in
+ * the inbox it becomes a dead letter. If the process dies right here, the next one finds it at its start.
+ */
+static void
+bury_run(ShardRun *run, void *arg)
+{
+	if (!run->type->exists && !run->buried)
+		shard_held_bury(run->type->type_id);
+}
+
+/* The turn that did it was committed. */
+static void
+note_buried(ShardRun *run, void *arg)
+{
+	run->buried = !run->type->exists;
 }
 
 /* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
@@ -233,6 +254,8 @@ shard_executor_begin(bool careful)
 		shorten_waits();
 		refreshed_at = shard_registry_generation();
 	}
+	if (bury_wanted)
+		shard_run_each(bury_run, NULL);
 	shard_turn.careful = careful || retry_is_due();
 	return shard_turn.careful;
 }
@@ -488,6 +511,9 @@ shard_executor_committed(XLogRecPtr lsn)
 		slist_foreach_modify (iter, &run->touched)
 			keep_entity(slist_container(ShardEntity, turn_link, iter.cur));
 	}
+	if (bury_wanted)
+		shard_run_each(note_buried, NULL);
+	bury_wanted = false;
 	send_replies(lsn);
 	MemoryContextReset(shard_turn.context);
 }

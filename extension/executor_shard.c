@@ -31,6 +31,17 @@ wait_of(const ShardRun *run, int64 rows, int attempts, TimestampTz next_at)
 					   .waiting = rows};
 }
 
+/* At start: the run of a type of which something is held. Of one that was dropped nothing stays. */
+static ShardRun *
+run_of_held(int32 type_id)
+{
+	ShardRun *run = shard_turn_ready_run(type_id);
+
+	if (run == NULL)
+		shard_held_bury(type_id);
+	return run;
+}
+
 /* At start: one that has rows in the stash. */
 static void
 load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, int attempts,
@@ -43,7 +54,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, in
 	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
 		shard_routing_is_moving(type_id, shard))
 		return;
-	run = shard_turn_ready_run(type_id);
+	run = run_of_held(type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
 	entity = shard_cache_get(run, shard, id, id_len, true);
@@ -64,7 +75,7 @@ load_ordered(int32 type_id, int shard, const char *id, int id_len, const ShardHe
 	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
 		shard_routing_is_moving(type_id, shard))
 		return;
-	run = shard_turn_ready_run(type_id);
+	run = run_of_held(type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
 	entity = shard_cache_get(run, shard, id, id_len, true);

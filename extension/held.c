@@ -79,6 +79,19 @@ static ShardStatement insert_dead = {
 	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID, INT8OID,
 	 BYTEAOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID}};
 
+static ShardStatement bury_held = {
+	"WITH gone AS (DELETE FROM shard.held WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.held h"
+	" WHERE h.type_id = $1 AND NOT EXISTS (SELECT FROM shard.type t WHERE t.type_id = $1)"
+	" FOR UPDATE OF h SKIP LOCKED)) RETURNING *)"
+	" INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
+	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
+	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
+	" payload, '42704', 'the entity type of the message was dropped',"
+	" 'Start the type again and send the message anew.', attempts"
+	" FROM gone ORDER BY shard, entity, seq",
+	1,
+	{INT4OID}};
+
 #define SELECT_ENTITIES \
 	"SELECT type_id, shard, entity, pg_catalog.count(*)," \
 	" (pg_catalog.array_agg(attempts ORDER BY seq))[1]," \
@@ -232,6 +245,15 @@ shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error
 	shard_statement_add_string(&arguments, error->context);
 	shard_statement_add(&arguments, Int32GetDatum(attempts), false);
 	shard_statement_change_one(&insert_dead, &arguments, SPI_OK_INSERT);
+}
+
+void
+shard_held_bury(int32 type_id)
+{
+	ShardArguments arguments = {0};
+
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_change(&bury_held, &arguments, SPI_OK_INSERT);
 }
 
 /* A row of select_stash or select_ordered. */

@@ -161,7 +161,10 @@ handle(ShardRegion *region, TimestampTz start, TurnResult *result)
 	result->clean = all;
 }
 
-/* The newest request of shard_drain; one at a time. Before the turn's snapshot. */
+/*
+ * The newest request of shard_drain; one at a time. Before the turn's transaction: so that sees what was
+ * committed before the request, messages as well as the end of a type.
+ */
 static void
 begin_drain(ShardRegion *region)
 {
@@ -313,6 +316,7 @@ turn(ShardRegion *region)
 
 	region->busy = region->lease_over = false;
 	region->lease = shard_plane_lease(region->db);
+	begin_drain(region);
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	start = GetCurrentTransactionStartTimestamp();
@@ -339,7 +343,6 @@ turn(ShardRegion *region)
 	PopActiveSnapshot();
 
 	shard_region_take_requests(region);
-	begin_drain(region);
 	result.errors = shard_executor_errors();
 	result.start = start;
 	shard_cursor_open(region->cursor);

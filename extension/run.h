@@ -28,6 +28,7 @@ typedef struct ShardRun
 	bool runnable;			/* messages are handled, as of this turn */
 	bool followed;			/* the same, as its entities were told */
 	uint64 looked_at;		/* registry generation of that */
+	bool buried;			/* the type was dropped, and nothing is held of it */
 	ShardShardCount *count; /* one per shard */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */

@@ -65,4 +65,6 @@ SELECT * FROM waiting();
 SELECT shard_ask('bystander', 'b', '"runs"');
 
 SELECT shard_drop_type('bystander', force => true);
+-- What came to the worker after the drop only, was given up.
+DELETE FROM shard.dead_letter;
 DROP SCHEMA dropped_test CASCADE;
