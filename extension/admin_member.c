@@ -331,7 +331,7 @@ leave(int64 timeout)
 }
 
 /*
- * Whether rows of shards are still here that live elsewhere now.
+ * Whether rows of shards are still here that live elsewhere now, and are to be deleted.
  */
 static bool
 has_old_rows(void)
@@ -341,8 +341,8 @@ has_old_rows(void)
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_admin_open(&security);
-	if (SPI_execute("SELECT FROM shard.own LIMIT 1", true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.own");
+	if (SPI_execute("SELECT FROM shard.own_remains LIMIT 1", true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.own_remains");
 	found = SPI_processed > 0;
 	shard_admin_close(&security);
 	PopActiveSnapshot();

@@ -4,8 +4,9 @@
  *
  * All its shards live elsewhere by then. The door is closed to senders, and when those that had begun have
  * ended, what is in the log is passed and what it put into the outbox is taken in by its homes (the rounds
- * of drain.c); the rows of former shards are deleted, and nothing is parked. Then the machine is told, and
- * the coordinator removes the node. Nothing here is durable: another process begins anew.
+ * of drain.c); the rows of former shards are deleted, but for those of a state that was given up since, and
+ * nothing is parked. Then the machine is told, and the coordinator removes the node. Nothing here is durable:
+ * another process begins anew.
  */
 #include "postgres.h"
 
@@ -64,7 +65,7 @@ has_remains(void)
 
 	shard_coordinator_begin();
 	SPI_connect();
-	if (SPI_execute("SELECT 1 WHERE EXISTS (SELECT FROM shard.own)"
+	if (SPI_execute("SELECT 1 WHERE EXISTS (SELECT FROM shard.own_remains)"
 					" OR EXISTS (SELECT FROM shard.outbox_kept)"
 					" OR EXISTS (SELECT FROM shard.parked p WHERE EXISTS"
 					" (SELECT FROM shard.type t WHERE t.type_id OPERATOR(pg_catalog.=) p.type_id))",

@@ -64,6 +64,17 @@ WHERE NOT EXISTS (
 REVOKE ALL ON shard.held_here FROM PUBLIC;
 COMMENT ON VIEW shard.held_here IS 'held messages of shards that live here';
 
+/*
+ * Shards of which something is here that lives here, or is to be deleted. What is left of a state that was
+ * given up since stays for ever, for whoever wants to look at it (N1, M23).
+ */
+CREATE VIEW shard.own_remains AS
+SELECT o.type_id, o.shard
+FROM shard.own o LEFT JOIN shard.route r ON r.type_id = o.type_id AND r.shard = o.shard
+WHERE (o.state IN ('sealed', 'staged') AND r.lost > o.epoch) IS NOT TRUE;
+REVOKE ALL ON shard.own_remains FROM PUBLIC;
+COMMENT ON VIEW shard.own_remains IS 'shards that keep this node from leaving';
+
 /* parked: messages of the shard that cannot be handled now, whatever they wait for. */
 CREATE VIEW @extschema@.shard_region_stats AS
 SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked
