@@ -196,16 +196,17 @@ shorter(long pause, long other)
 static long
 pause_of(ShardRegion *region)
 {
-	long pause = region->handles ? idle_time(region) : POLL_MS;
+	bool leased = lease_holds(region, SHARD_LEASE_RESERVE);
+	bool runs = region->handles && leased;
+	long pause = runs ? idle_time(region) : POLL_MS;
 
 	pause = shorter(pause, shard_transport_due());
 	pause = shorter(pause, shard_remote_ask_due());
 	if (region->handles)
-	{
 		pause = shorter(pause, shard_routing_ask());
+	if (runs)
 		pause = shorter(pause, shard_region_moves_due(region));
-	}
-	if (!lease_holds(region, SHARD_LEASE_RESERVE))
+	if (!leased)
 		pause = shorter(pause, LEASE_MS);
 	return pause;
 }

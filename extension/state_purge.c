@@ -132,20 +132,23 @@ delete_row(Relation rel, HeapTuple tuple)
 							  InvalidSnapshot, false, &failure, false) == TM_Ok;
 }
 
-/* Deletes what the scan finds. */
+/* Deletes what the scan finds. A row that somebody holds counts, too: trying costs no less than deleting. */
 static void
 purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
 {
 	HeapTuple tuple;
 	HeapTuple last = NULL;
+	int64 tried = 0;
 
 	while ((tuple = systable_getnext(scan->desc)) != NULL)
 	{
-		if (purge->deleted == limit)
+		CHECK_FOR_INTERRUPTS();
+		if (tried == limit)
 		{
 			purge->left = true;
 			break;
 		}
+		tried++;
 		if (!delete_row(scan->rel, tuple))
 		{
 			purge->busy = true;
@@ -155,9 +158,8 @@ purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
 		if (TransactionIdIsNormal(purge->since) &&
 			TransactionIdFollows(HeapTupleHeaderGetRawXmin(tuple->t_data), purge->since))
 			purge->changed++;
-		if (purge->deleted == limit)
+		if (tried == limit)
 			last = heap_copytuple(tuple);
-		CHECK_FOR_INTERRUPTS();
 	}
 	if (last != NULL && purge->left && !purge->busy)
 		remember(purge, scan, last);
