@@ -279,7 +279,6 @@ purge_some(ShardRegion *region)
 	{
 		CommitTransactionCommand();
 		region->purge.busy = true;
-		region->purge.deleted = 0;
 		return true;
 	}
 	shard_region_check_lanes(region);
@@ -339,7 +338,7 @@ shard_region_purge(ShardRegion *region)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	held = left && region->purge.busy && region->purge.deleted == 0;
+	held = left && region->purge.busy;
 	if (held || !left)
 		purge_next(region);
 	if (!held)

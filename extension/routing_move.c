@@ -276,7 +276,6 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 	if (!shard_import_lock(ref->type_id, ref->shard, false))
 	{
 		purge->left = purge->busy = true;
-		purge->deleted = 0;
 		return true;
 	}
 	if (type != NULL)

@@ -132,8 +132,11 @@ delete_row(Relation rel, HeapTuple tuple)
 							  InvalidSnapshot, false, &failure, false) == TM_Ok;
 }
 
-/* Deletes what the scan finds. A row that somebody holds counts, too: trying costs no less than deleting. */
-static void
+/*
+ * Deletes what the scan finds. Returns whether that was all. A row that somebody holds counts, too, where the next
+ * call can go on behind it: trying costs no less than deleting.
+ */
+static bool
 purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
 {
 	HeapTuple tuple;
@@ -145,24 +148,35 @@ purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
 		CHECK_FOR_INTERRUPTS();
 		if (tried == limit)
 		{
-			purge->left = true;
-			break;
+			if (last != NULL)
+				remember(purge, scan, last);
+			return false;
 		}
-		tried++;
 		if (!delete_row(scan->rel, tuple))
 		{
-			purge->busy = true;
-			continue;
+			purge->held = true;
+			if (scan->entity_column == 0)
+				continue;
 		}
-		purge->deleted++;
-		if (TransactionIdIsNormal(purge->since) &&
-			TransactionIdFollows(HeapTupleHeaderGetRawXmin(tuple->t_data), purge->since))
+		else if (TransactionIdIsNormal(purge->since) &&
+				 TransactionIdFollows(HeapTupleHeaderGetRawXmin(tuple->t_data), purge->since))
 			purge->changed++;
-		if (tried == limit)
+		if (++tried == limit)
 			last = heap_copytuple(tuple);
 	}
-	if (last != NULL && purge->left && !purge->busy)
-		remember(purge, scan, last);
+	return true;
+}
+
+/* All rows have been met: those that are held, and what was left behind, are looked for from the first row on. */
+static void
+end_round(ShardStatePurge *purge)
+{
+	purge->busy = purge->held;
+	purge->left = purge->held || purge->after != NULL;
+	purge->held = false;
+	if (purge->after != NULL)
+		pfree(purge->after);
+	purge->after = NULL;
 }
 
 void
@@ -170,24 +184,20 @@ shard_state_purge(ShardStatePurge *purge, Oid table, int32 shard, int64 limit)
 {
 	PurgeScan scan = {0};
 
-	purge->deleted = purge->changed = 0;
+	purge->changed = 0;
 	purge->left = purge->busy = false;
 	scan.rel = open_table(purge, table);
 	if (scan.rel == NULL)
 		return;
-	if (begin_scan(&scan, purge, shard))
+	if (!begin_scan(&scan, purge, shard))
+		end_round(purge);
+	else
 	{
-		purge_rows(purge, &scan, limit);
+		if (purge_rows(purge, &scan, limit))
+			end_round(purge);
+		else
+			purge->left = true;
 		systable_endscan(scan.desc);
-	}
-	purge->left |= purge->busy;
-
-	/* what was left behind is looked for once more, from the first row on */
-	if (!purge->left && purge->after != NULL)
-	{
-		pfree(purge->after);
-		purge->after = NULL;
-		purge->left = true;
 	}
 	table_close(scan.rel, NoLock);
 }

@@ -55,6 +55,19 @@ like(PostgreSQL::Test::Utils::slurp_file($one->server->logfile), qr/WARNING:.* s
 	'who changed what had left is not left in the dark');
 is($one->get($second), '1 from node2', 'it changed nothing');
 
+# So many held rows that one transaction tries no more: those behind them go all the same.
+$one->sql("INSERT INTO shard_entity.counter (shard, entity_id, state)
+	SELECT $fourth, left(i::text, 1) || '-' || i, '{}' FROM generate_series(1000, 3999) i");
+$holder->query("BEGIN; SELECT count(*) FROM (SELECT FROM shard_entity.counter
+	WHERE shard = $fourth AND entity_id LIKE '2-%' FOR UPDATE) h;");
+$cluster->move('counter', $fourth, 2);
+$cluster->wait_home('counter', $fourth, 2);
+$one->wait_value(left($fourth), 1000, 'rows before and behind those that somebody holds to go');
+$holder->query('COMMIT;');
+$one->wait_value($own->($fourth), 'none', 'the others to follow');
+$cluster->move('counter', $fourth, 1);
+$cluster->wait_home('counter', $fourth, 1);
+
 # A new home that is written off: the shard begins anew where rows of it are left.
 $holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$third' FOR UPDATE;");
 $cluster->move('counter', $third, 2);
