@@ -21,19 +21,33 @@ my $shares = q{SELECT string_agg(n::text, ' ' ORDER BY node) FROM
 sub shares { return $one->sql(sprintf $shares, @_) }
 
 is($two->sql(q{SELECT string_agg(weight::text, ' ' ORDER BY node) FROM shard_members}), '1 1 2', 'all know the weights');
-$two->sql(q{SELECT shard_tell(t, i::text, '{}') FROM generate_series(1, 300) i, unnest('{heavy,plain}'::text[]) t});
-$cluster->drain;
-# First homes are given among the nodes that have announced the type so far; the rest is a matter of rebalancing.
+# First homes are given among the nodes that the coordinator knows to host a type. It is told of all types of a
+# node at once: where it sends a shard of one that was started later, it knows the others, too.
+$_->sql(q{SELECT shard_start('later', 'keep', number_of_shards => 1)}) for $cluster->nodes;
+$cluster->allocate('later', 0);
+for my $n (1 .. 3)
+{
+	$one->eventually("SELECT shard_move('later', 0, $n) FROM shard_homes WHERE type_name = 'later' AND NOT (node = $n AND phase = 'stable')");
+	$cluster->wait_home('later', 0, $n);
+}
+# One after the other: homes that are asked for together may be chosen before those just chosen are decided.
+for my $type (qw(heavy plain))
+{
+	$cluster->allocate($type, $_) for split /\n/,
+	  $one->sql("SELECT DISTINCT ON (shard_shard_id('$type', i::text)) i FROM generate_series(1, 1000) i");
+}
+is($one->sql(q{SELECT count(*) FROM shard_homes WHERE type_name IN ('heavy', 'plain') AND phase = 'stable'}), 28, 'all shards have homes');
+is(shares('heavy'), '4 4 8', 'the node of weight 2 gets twice as many');
+is(shares('plain'), '4 4 4', 'but not of a type that does not look at weights');
+is($one->sql('SELECT count(*) FROM shard_rebalance_plan()'), 0, 'both are balanced');
+
+# Rebalances until the shares are as wanted.
 sub wait_shares
 {
 	my ($type, $wanted, $name) = @_;
 	$two->wait_until("SELECT (@{[sprintf $shares, $type]}) = '$wanted' OR shard_rebalance('$type') IS NULL", $name);
 	return;
 }
-
-wait_shares('heavy', '4 4 8', 'the node of weight 2 gets twice as many');
-wait_shares('plain', '4 4 4', 'but not of a type that does not look at weights');
-is($one->sql('SELECT count(*) FROM shard_rebalance_plan()'), 0, 'both are balanced');
 
 $one->server->append_conf('postgresql.conf', 'shard.weight = 2.5');
 $one->server->restart;
