@@ -9,7 +9,8 @@
  * the old home is kept for the copy that follows.
  * rows: while an answer of the old home is stored here, the next one is made there. All is stored in one
  * transaction (import_stage.c), which waits for nothing but the answers that it has asked for, each with a
- * time-out. Asked again, the ownership row answers.
+ * time-out. Locks that somebody else has are waited for before it, with nothing held. Asked again, the
+ * ownership row answers.
  *
  * If the process dies right here: before the commit nothing of the copy is here. After it the shard is
  * staged; who asked gets no answer, asks again, and hears so. The commit is asynchronous, under the turn
@@ -23,6 +24,7 @@
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -55,6 +57,10 @@ PG_FUNCTION_INFO_V1(shard_import_shard);
 
 /* Rows of one answer, about; enough that a call costs little, and little enough to keep in memory. */
 #define CALL_BYTES (512 * 1024)
+
+/* How long somebody may have locked the state table, or an earlier copy the shard. */
+#define LOCK_PATIENCE (5000 * INT64CONST(1000))
+#define LOCK_NAP_MS 10
 
 typedef struct Import
 {
@@ -302,6 +308,50 @@ read_counts(Import *import, const Answer *answer)
 
 /* ---- copying ---------------------------------------------------------------------------------- */
 
+/* Raises that somebody's transaction keeps the shard from being copied to here. */
+static void
+report_busy(const Import *import, ShardImportBusy busy)
+{
+	if (busy == SHARD_IMPORT_TABLE_BUSY)
+		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
+						errmsg("the table of entity type \"%s\" is locked on node %d",
+							   import->stage.type->name, import->callee.view.node),
+						errdetail("Another transaction there holds a lock on it."),
+						errhint("End it; see pg_locks.")));
+	ereport(ERROR,
+			(errcode(SHARD_ERRCODE_NOT_YET),
+			 errmsg("rows of shard %d of entity type \"%s\" are in use on node %d",
+					import->call.shard.shard, import->stage.type->name, import->callee.view.node),
+			 errdetail(
+				 "An earlier copy of it, or the deletion of what it left, has not ended there.")));
+}
+
+/* Begins the transaction that stores, with all that others may have locked; waits for them with nothing held. */
+static void
+begin_patiently(Import *import)
+{
+	static uint32 wait_event = 0;
+	int64 deadline = shard_plane_now() + LOCK_PATIENCE;
+	ShardImportBusy busy;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardImport");
+	for (;;)
+	{
+		(void) shard_catalog_lock(false);
+		busy = shard_import_stage_lock(&import->stage, import->call.kind == SHARD_COPY_ROWS);
+		if (busy == SHARD_IMPORT_FREE)
+			return;
+		if (shard_plane_now() > deadline)
+			report_busy(import, busy);
+		shard_callee_commit(&import->callee);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCK_NAP_MS,
+						 wait_event);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 /* Stores the rows of an answer. */
 static void
 store(Import *import, const Answer *answer)
@@ -391,7 +441,7 @@ carry_out(Import *import)
 	take(import, &answer);
 	read_counts(import, &answer);
 	shard_fault(prepare ? "import_prepare" : "import_begin");
-	(void) shard_catalog_lock(false);
+	begin_patiently(import);
 	if (prepare)
 		shard_import_stage_check(&import->stage, answer.columns);
 	else

@@ -130,12 +130,12 @@ shard_import_list(ShardDatabase *db, int *count)
 }
 
 bool
-shard_import_lock(int32 type_id, int32 shard, bool wait)
+shard_import_lock(int32 type_id, int32 shard)
 {
 	LOCKTAG tag;
 
 	/* beside those of streams (receive.c), whose last field is small */
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->held, (Oid) type_id,
 					   (uint16) ((uint32) shard ^ (uint32) shard >> 16));
-	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }

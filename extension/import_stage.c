@@ -7,6 +7,9 @@
  * triggers ENABLE REPLICA and ENABLE ALWAYS do (state_copy.c). Messages that wait get numbers below all that
  * this node gives itself (H6), and what the old home had taken in becomes the base of the marks (H7).
  *
+ * The state table's lock and that of the shard are taken first, before any snapshot, and neither is waited
+ * for: whoever has the one or the other may have it for long, and others would wait for what was taken.
+ *
  * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker
  * looks at it without waiting, and goes on with its other shards in a moment. So this transaction takes
  * table locks before a turn lock, against the order of W3. What could wait for it while it holds the turn
@@ -25,6 +28,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -45,7 +49,7 @@
 
 #include "compat.h"
 
-/* A turn is over by then; or a user's lock on the state table is not let go. */
+/* A turn is over by then; or what the type's own triggers and constraints wait for is not let go. */
 #define LOCK_TIMEOUT "10s"
 
 /* Messages that wait are numbered from here on: below those that were parked here (routing_store.c). */
@@ -122,6 +126,17 @@ lock_turn(const ShardImportStage *stage)
 
 /* ---- begin ------------------------------------------------------------------------------------ */
 
+ShardImportBusy
+shard_import_stage_lock(const ShardImportStage *stage, bool rows)
+{
+	/* state_copy.c takes it once more, and does not wait then */
+	if (!ConditionalLockRelationOid(stage->type->state_table, RowExclusiveLock))
+		return SHARD_IMPORT_TABLE_BUSY;
+	if (rows && !shard_import_lock(stage->shard.type_id, stage->shard.shard))
+		return SHARD_IMPORT_SHARD_BUSY;
+	return SHARD_IMPORT_FREE;
+}
+
 static void
 open_states(ShardImportStage *stage, ShardReader columns)
 {
@@ -165,8 +180,6 @@ shard_import_stage_begin(ShardImportStage *stage, ShardReader columns)
 {
 	set_local("lock_timeout", LOCK_TIMEOUT);
 	set_constraints_immediate();
-	if (!shard_import_lock(stage->shard.type_id, stage->shard.shard, true))
-		elog(ERROR, "could not lock the shard");
 	stage->seq = FIRST_SEQ - 1;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	open_states(stage, columns);

@@ -2,7 +2,8 @@
  * import_stage.h
  *		A shard that is copied to this node, in the one transaction that stages it (M4).
  *
- * The caller has begun the transaction, with the lock on the extension object; no snapshot is pushed.
+ * The caller has begun the transaction, with the lock on the extension object; no snapshot is pushed. Before
+ * anything else it takes shard_import_stage_lock().
  */
 #pragma once
 
@@ -24,13 +25,27 @@ typedef struct ShardImportStage
 	int64 rows[SHARD_COPY_PARTS]; /* stored so far */
 } ShardImportStage;
 
+/* What somebody else has locked. */
+typedef enum ShardImportBusy
+{
+	SHARD_IMPORT_FREE = 0, /* nothing */
+	SHARD_IMPORT_TABLE_BUSY,
+	SHARD_IMPORT_SHARD_BUSY
+} ShardImportBusy;
+
+/*
+ * Locks the state table; for rows the shard too, against other copies. Waits for nobody: unless it says FREE,
+ * commit, wait with nothing held, and try again.
+ */
+extern ShardImportBusy shard_import_stage_lock(const ShardImportStage *stage, bool rows);
+
 /*
  * Errors unless the type's table here can take the old home's columns. In a transaction of its own, or
  * before begin.
  */
 extern void shard_import_stage_check(ShardImportStage *stage, ShardReader columns);
 
-/* Makes room: locks the shard against other copies, removes what is left of it here. */
+/* Makes room: removes what is left of the shard here. */
 extern void shard_import_stage_begin(ShardImportStage *stage, ShardReader columns);
 
 /* Stores the rows of a chunk. */

@@ -273,7 +273,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 		return false;
 
 	/* one that is coming back deletes the same rows */
-	if (!shard_import_lock(ref->type_id, ref->shard, false))
+	if (!shard_import_lock(ref->type_id, ref->shard))
 	{
 		purge->left = purge->busy = true;
 		return true;

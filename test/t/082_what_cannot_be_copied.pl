@@ -68,6 +68,46 @@ $cluster->move('recorder', $shard, 2);
 $cluster->wait_home('recorder', $shard, 2);
 $cluster->wait_settled;
 
+# The same of the new home: neither the question before a move nor the copy waits in a queue.
+$locker = $here->session;
+$locker->query('BEGIN; LOCK TABLE shard_entity.recorder IN SHARE MODE;');
+(undef, undef, $locked) = $here->server->psql($here->db, "SELECT shard_move('recorder', $shard, 1)");
+like($locked, qr/the table of entity type "recorder" is locked on node 1.*HINT: .*pg_locks/si, 'so is one at the new home');
+$waiting = $here->session;
+$waiting->send("SELECT shard_move('recorder', $shard, 1);");
+my $importer = q{query ~ 'shard_peer.import' AND pid <> pg_backend_pid()};
+my $copy_waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE $importer AND (wait_event = 'ShardImport' OR wait_event_type IN ('Extension', 'Lock'))";
+$here->wait_until($copy_waits, 'a copy that waits there');
+is($here->sql("SELECT count(*) FROM pg_stat_activity WHERE $importer AND (backend_xmin IS NOT NULL OR wait_event_type = 'Lock')"),
+	0, 'with no snapshot in hand, and in no queue for the lock, either');
+$locker->query('COMMIT;');
+$waiting->receive;
+$_->close for $locker, $waiting;
+$cluster->wait_home('recorder', $shard, 1);
+
+# When the shard is sealed already, the copy waits with nothing that others would wait for.
+$_->sql(q{SELECT shard_start('patient', 'recorder(jsonb,jsonb)', 1, handoff_timeout => '60 s')}) for $here, $there;
+$cluster->allocate('patient', 'e');
+my ($old, $new) = $here->sql(q{SELECT node FROM shard_homes WHERE type_name = 'patient'}) == 1 ? ($here, $there) : ($there, $here);
+$server->set_fault('export_begin', 'freeze');
+$waiting = $here->session;
+$waiting->send("SELECT shard_move('patient', 0, @{[$new->n]});");
+ShardCluster::wait_for_condition(sub { $server->fault_happened }, 'the copy to begin');
+$locker = $new->session;
+$locker->query('BEGIN; LOCK TABLE shard_entity.patient IN SHARE MODE;');
+$server->clear_fault;
+$new->wait_until($copy_waits, 'the copy to wait');
+is($new->sql("SELECT count(*) FROM pg_stat_activity LEFT JOIN pg_locks USING (pid)
+		WHERE $importer AND (backend_xmin IS NOT NULL OR NOT granted OR mode = 'ExclusiveLock' AND locktype = 'object')"),
+	0, 'a copy waits with no snapshot, in no queue, and without the lock of the shard');
+$locker->query('COMMIT;');
+$waiting->receive;
+$_->close for $locker, $waiting;
+$cluster->wait_home('patient', 0, $new->n);
+$cluster->move('recorder', $shard, 2);
+$cluster->wait_home('recorder', $shard, 2);
+$cluster->wait_settled;
+
 # --- states that somebody changes --------------------------------------------------------------------
 
 my $writer = $there->session;
