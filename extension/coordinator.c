@@ -504,6 +504,7 @@ ShardCoordinatorMain(Datum argument)
 	int number;
 
 	state->db = shard_worker_start(argument, &number);
+	shard_coordinator_stop_prepare();
 	wait_event = ShardWaitEvent("ShardCoordinatorMain");
 	state->context = AllocSetContextCreate(TopMemoryContext, "shard node", ALLOCSET_DEFAULT_SIZES);
 	state->step_context =

@@ -142,7 +142,8 @@ extern bool shard_coordinator_drain_over(const CoordinatorDrain *drain);
 /* What region workers have committed becomes durable here. */
 extern void shard_coordinator_drain_flush(void);
 
-/* coordinator_stop.c: when the server shuts down; each round; at the end of the process. */
+/* coordinator_stop.c: at the start of the process; each round; at the end of the process. */
+extern void shard_coordinator_stop_prepare(void);
 extern void shard_coordinator_stop_run(void);
 extern void shard_coordinator_stop_forget(void);
 extern void shard_coordinator_last_words(void);

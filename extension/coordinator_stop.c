@@ -22,6 +22,7 @@
 
 #include "coordinator_link.h"
 #include "coordinator_private.h"
+#include "fault.h"
 #include "guc.h"
 #include "visitor.h"
 #include "worker.h"
@@ -149,14 +150,22 @@ end_workers(void)
 }
 
 /*
- * However this process ends, an error included: nobody else would tell region workers to end, and the server
- * would wait for them as long as they may linger.
+ * However this process ends while it lingers, an error included, even before its first look: nobody else would
+ * end a handler that takes long, and the server would wait for it as long as region workers may linger.
  */
 static void
 end_workers_at_exit(int code, Datum argument)
 {
+	if (!shard_worker_lingers())
+		return;
 	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
 		(void) end_worker(worker, true);
+}
+
+void
+shard_coordinator_stop_prepare(void)
+{
+	before_shmem_exit(end_workers_at_exit, (Datum) 0);
 }
 
 /*
@@ -167,13 +176,13 @@ end(bool drained)
 {
 	int64 shards = count_shards();
 
-	ereport(LOG,
-			(errmsg("shard: node %d goes down; " INT64_FORMAT
-					" shards stay here until it is started again",
-					shard_node_id(shard_coordinator.node), shards),
-			 drained ? errdetail("Messages for other nodes were delivered.")
-					 : errdetail("Messages wait here, some of them for other nodes perhaps: "
-								 "shard.shutdown_timeout was over before they were delivered.")));
+	ereport(LOG, (errmsg("shard: node %d goes down; " INT64_FORMAT
+						 " shards stay here until it is started again",
+						 shard_node_id(shard_coordinator.node), shards),
+				  drained ? errdetail("Messages for other nodes were stored there.")
+						  : errdetail(
+								"Messages wait here, some of them for other nodes perhaps: "
+								"shard.shutdown_timeout was over before they were stored there.")));
 	end_workers();
 	proc_exit(0);
 }
@@ -189,8 +198,12 @@ linger(void)
 
 	if (deadline == 0)
 	{
-		before_shmem_exit(end_workers_at_exit, (Datum) 0);
+		shard_fault("linger_begin");
 		deadline = now + shard_shutdown_timeout * SHARD_MS;
+		ereport(LOG,
+				(errmsg("shard: node %d stays for up to %d ms, as its server shuts down",
+						shard_node_id(shard_coordinator.node), shard_shutdown_timeout),
+				 errdetail("It pushes what it has for other nodes; see shard.shutdown_timeout.")));
 		shard_coordinator_drain_begin(&drain);
 	}
 	tell_machine(deadline);

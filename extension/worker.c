@@ -38,7 +38,7 @@
 
 #define MAX_BACKOFF_MS (30 * 1000)
 
-/* The coordinator worker ends the others; they end by themselves only if it does not. */
+/* The coordinator worker ends the others; they end by themselves if it does not, or is gone. */
 #define LINGER_MARGIN_MS 2000
 
 /* A signal handler does not look at the clock. */
@@ -118,8 +118,9 @@ handle_sigterm(int signo, siginfo_t *info, void *context)
 		return;
 
 	/* Without a coordinator worker nobody would end a handler that takes long. */
-	if (my_database != NULL && lingers_until == 0 && shard_shutdown_timeout > 0 &&
-		my_database->worker[SHARD_COORDINATOR].in_use && shard_worker_server_stops())
+	if (my_database != NULL && lingers_until == 0 && info->si_pid == PostmasterPid &&
+		shard_shutdown_timeout > 0 && my_database->worker[SHARD_COORDINATOR].in_use &&
+		shard_worker_server_stops())
 	{
 		lingers_until = LINGER_SOON;
 		SetLatch(MyLatch);
@@ -142,7 +143,23 @@ shard_worker_at_stop(void (*callback)(void))
 }
 
 /*
- * Ends a worker that was to end: by a shutdown of the server, or by somebody.
+ * Is there a coordinator worker that could end this one?
+ */
+static bool
+is_looked_after(void)
+{
+	ShardWorkerSlot *slot = &my_database->worker[SHARD_COORDINATOR];
+	bool runs;
+
+	SpinLockAcquire(&slot->mutex);
+	runs = slot->in_use;
+	SpinLockRelease(&slot->mutex);
+	return runs;
+}
+
+/*
+ * Ends a worker that was to end: by a shutdown of the server, or by somebody. One that lingers ends, too,
+ * when the coordinator worker is gone, however that ended.
  */
 static void
 end_if_due(void)
@@ -159,6 +176,8 @@ end_if_due(void)
 	}
 	if (lingers_until == 0)
 		return;
+	if (!is_looked_after())
+		proc_exit(1);
 	now = GetCurrentTimestamp();
 	if (lingers_until == LINGER_SOON)
 		lingers_until = TimestampTzPlusMilliseconds(now, shard_shutdown_timeout + LINGER_MARGIN_MS);

@@ -32,6 +32,17 @@ sub begin_stop
 
 sub log_of { my ($node) = @_; return slurp_file($node->server->logfile) }
 
+# Begins a fast shutdown of node 2, and returns when it lingers.
+sub begin_linger
+{
+	my $before = () = log_of($two) =~ /node 2 stays for up to/g;
+	my $ended = () = log_of($two) =~ /node 2 goes down;/g;
+	my $function = begin_stop($two, 'fast');
+	ShardCluster::wait_for_condition(sub { (() = log_of($two) =~ /node 2 stays for up to/g) > $before }, 'node 2 to linger');
+	is(scalar(() = log_of($two) =~ /node 2 goes down;/g), $ended, 'there is more to do');
+	return $function;
+}
+
 # --- smart ---------------------------------------------------------------------------------------
 
 is($cluster->coordinator($two)->n, 1, 'node 1 is the coordinator');
@@ -68,14 +79,13 @@ $two->server->reload;
 # Node 3 cannot be reached for a while.
 $three->server->freeze;
 $two->sql(ShardCluster::tell_recorder($there, 1, 50));
-$stopped = begin_stop($two, 'fast');
-usleep(500_000);
+$stopped = begin_linger();
 ok(!$stopped->(), 'it lingers while there are messages for others');
 $three->server->thaw;
 $begin = time;
 usleep(50_000) while !$stopped->();
 cmp_ok(time - $begin, '<', 15, 'and no longer: what is stored there needs it no more');
-like(log_of($two), qr/node 2 goes down; \d+ shards stay here.*\n.*DETAIL:  Messages for other nodes were delivered/, 'it says what it managed');
+like(log_of($two), qr/node 2 goes down; \d+ shards stay here.*\n.*DETAIL:  Messages for other nodes were stored there/, 'it says what it managed');
 $cluster->wait_recorded($there, 3, 1 .. 50);
 pass('which it did');
 
@@ -102,8 +112,7 @@ $two->server->reload;
 $three->server->freeze;
 $two->sql(ShardCluster::tell_recorder($there, 61, 70));
 my $worker = $two->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator'});
-$stopped = begin_stop($two, 'fast');
-usleep(500_000);
+$stopped = begin_linger();
 ok(!$stopped->(), 'it lingers again');
 kill 'TERM', $worker;
 $begin = time;
@@ -112,17 +121,29 @@ cmp_ok(time - $begin, '<', 20, 'without the coordinator worker nobody lingers');
 $three->server->thaw;
 $two->server->start;
 $cluster->wait_up;
-$two->sql(q{ALTER SYSTEM SET shard.shutdown_timeout = '1s'});
-$two->server->reload;
 $cluster->wait_recorded($there, 3, 1 .. 70);
 
-# --- a handler that takes long ---------------------------------------------------------------------
-
+# Even before it has looked at anything; and no handler is waited for then.
 $two->sql(q{CREATE FUNCTION slow(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 		BEGIN PERFORM pg_sleep(1000); RETURN message; END $$});
 $two->sql(q{SELECT shard_start('slow', 'slow(jsonb,jsonb)', 1, handler_timeout => '1 h')});
 $two->sql(q{SELECT shard_tell('slow', 'e', '{}')});
-$two->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard region' AND wait_event = 'PgSleep'}, 'the handler to run');
+my $in_handler = q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard region' AND wait_event = 'PgSleep'};
+$two->wait_until($in_handler, 'the handler to run');
+$two->server->set_fault('linger_begin', 'exit');
+$begin = time;
+$two->server->stop('fast');
+cmp_ok(time - $begin, '<', 20, 'nor if it ends before its first look');
+ok($two->server->fault_happened, 'as it did');
+$two->server->clear_fault;
+$two->server->start;
+$cluster->wait_up;
+$two->sql(q{ALTER SYSTEM SET shard.shutdown_timeout = '1s'});
+$two->server->reload;
+
+# --- a handler that takes long ---------------------------------------------------------------------
+
+$two->wait_until($in_handler, 'the handler to run again');
 $begin = time;
 $two->server->stop('fast');
 cmp_ok(time - $begin, '<', 8, 'a handler that takes long is not waited for');
