@@ -189,15 +189,28 @@ refresh_run(ShardRun *run, void *arg)
 static void
 bury_run(ShardRun *run, void *arg)
 {
-	if (!run->type->exists && !run->buried)
-		shard_held_bury(run->type->type_id);
+	if (run->type->exists || run->buried)
+		return;
+	run->given_up = shard_held_bury(run->type->type_id);
+	run->burying = true;
 }
 
-/* The turn that did it was committed. */
+/* The turn that did it was committed; a type that was dropped meanwhile has its turn next. */
 static void
 note_buried(ShardRun *run, void *arg)
 {
-	run->buried = !run->type->exists;
+	if (!run->burying)
+		return;
+	run->burying = false;
+	run->buried = true;
+	shard_turn_tell_buried(run->type->type_id, run->given_up);
+}
+
+/* It was not: the next turn does it. */
+static void
+forget_burying(ShardRun *run, void *arg)
+{
+	run->burying = false;
 }
 
 /* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
@@ -545,6 +558,7 @@ shard_executor_aborted(void)
 			entity->now = entity->saved;
 		}
 	}
+	shard_run_each(forget_burying, NULL);
 	shard_turn.replies = NIL;
 	MemoryContextReset(shard_turn.context);
 }

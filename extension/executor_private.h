@@ -63,6 +63,9 @@ extern void shard_turn_follow_due(ShardEntity *entity);
 /* An entity leaves memory, with what is known of its stash. Between turns. */
 extern void shard_turn_forget(ShardEntity *entity);
 
+/* Tells how much was given up of a type that was dropped. */
+extern void shard_turn_tell_buried(int32 type_id, int64 messages);
+
 /* Takes an entity into the turn. */
 extern void shard_turn_enlist(ShardEntity *entity);
 

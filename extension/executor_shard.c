@@ -31,14 +31,27 @@ wait_of(const ShardRun *run, int64 rows, int attempts, TimestampTz next_at)
 					   .waiting = rows};
 }
 
-/* At start: the run of a type of which something is held. Of one that was dropped nothing stays. */
+/* Loading the stash at start. */
+typedef struct StashLoad
+{
+	uint32 lanes;
+	MemoryContext context;
+	Bitmapset *dropped; /* types of which something is held, and that are no more */
+} StashLoad;
+
+/* The run of a type of which something is held. */
 static ShardRun *
-run_of_held(int32 type_id)
+run_of_held(StashLoad *load, int32 type_id)
 {
 	ShardRun *run = shard_turn_ready_run(type_id);
 
 	if (run == NULL)
-		shard_held_bury(type_id);
+	{
+		MemoryContext old = MemoryContextSwitchTo(load->context);
+
+		load->dropped = bms_add_member(load->dropped, type_id);
+		MemoryContextSwitchTo(old);
+	}
 	return run;
 }
 
@@ -47,14 +60,14 @@ static void
 load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, int attempts,
 			TimestampTz next_at, void *arg)
 {
-	uint32 lanes = *(uint32 *) arg;
+	StashLoad *load = arg;
 	ShardRun *run;
 	ShardEntity *entity;
 
-	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
+	if ((load->lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
 		shard_routing_is_moving(type_id, shard))
 		return;
-	run = run_of_held(type_id);
+	run = run_of_held(load, type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
 	entity = shard_cache_get(run, shard, id, id_len, true);
@@ -68,14 +81,14 @@ static void
 load_ordered(int32 type_id, int shard, const char *id, int id_len, const ShardHeldOrdered *ordered,
 			 void *arg)
 {
-	uint32 lanes = *(uint32 *) arg;
+	StashLoad *load = arg;
 	ShardRun *run;
 	ShardEntity *entity;
 
-	if ((lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
+	if ((load->lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
 		shard_routing_is_moving(type_id, shard))
 		return;
-	run = run_of_held(type_id);
+	run = run_of_held(load, type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
 	entity = shard_cache_get(run, shard, id, id_len, true);
@@ -87,10 +100,28 @@ load_ordered(int32 type_id, int shard, const char *id, int id_len, const ShardHe
 }
 
 void
+shard_turn_tell_buried(int32 type_id, int64 messages)
+{
+	if (messages > 0)
+		ereport(
+			LOG,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("%lld messages in the stash of entity type %d became dead letters: the type "
+					"was dropped",
+					(long long) messages, type_id),
+			 errhint("See shard_dead_letters.")));
+}
+
+void
 shard_executor_load_stash(uint32 lanes)
 {
-	shard_held_each_entity(load_entity, &lanes);
-	shard_held_each_ordered(load_ordered, &lanes);
+	StashLoad load = {.lanes = lanes, .context = CurrentMemoryContext};
+
+	shard_held_each_entity(load_entity, &load);
+	shard_held_each_ordered(load_ordered, &load);
+	for (int type_id = -1; (type_id = bms_next_member(load.dropped, type_id)) >= 0;)
+		shard_turn_tell_buried(type_id, shard_held_bury(type_id));
+	bms_free(load.dropped);
 }
 
 /* In a turn: the same, which the turn's commit makes true. */

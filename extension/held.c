@@ -247,13 +247,18 @@ shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error
 	shard_statement_change_one(&insert_dead, &arguments, SPI_OK_INSERT);
 }
 
-void
+int64
 shard_held_bury(int32 type_id)
 {
 	ShardArguments arguments = {0};
+	int64 messages;
 
 	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
-	shard_statement_change(&bury_held, &arguments, SPI_OK_INSERT);
+	SPI_connect();
+	shard_statement_run(&bury_held, &arguments, SPI_OK_INSERT);
+	messages = SPI_processed;
+	SPI_finish();
+	return messages;
 }
 
 /* A row of select_stash or select_ordered. */

@@ -66,8 +66,8 @@ shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const 
 /* Gives a message up. */
 extern void shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error);
 
-/* Gives up what is held of a type, if that does not exist any more. */
-extern void shard_held_bury(int32 type_id);
+/* Gives up what is held of a type, if that does not exist any more. Returns how many messages. */
+extern int64 shard_held_bury(int32 type_id);
 
 /* Calls visit for each entity with rows in the stash; at start. */
 typedef void (*ShardHeldVisit)(int32 type_id, int shard, const char *entity, int entity_len,

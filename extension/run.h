@@ -28,7 +28,9 @@ typedef struct ShardRun
 	bool runnable;			/* messages are handled, as of this turn */
 	bool followed;			/* the same, as its entities were told */
 	uint64 looked_at;		/* registry generation of that */
-	bool buried;			/* the type was dropped, and nothing is held of it */
+	bool burying;			/* the type was dropped, and the turn gives up what is held of it, */
+	int64 given_up;			/* so many messages */
+	bool buried;			/* that was committed: nothing is held of it */
 	ShardShardCount *count; /* one per shard */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
