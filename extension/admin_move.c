@@ -16,6 +16,7 @@
 #include "cluster_map.h"
 #include "cluster_view.h"
 #include "core/membership.h"
+#include "core/timing.h"
 #include "duration.h"
 #include "plane.h"
 
@@ -29,6 +30,9 @@ PG_FUNCTION_INFO_V1(shard_admin_rebalance);
 
 /* To be prepared, to wait for others, and to be aborted, beyond the time that the type allows. */
 #define MOVE_SLACK (120 * SHARD_COMMAND_SECOND)
+
+/* Functions of types are asked twice: what should move, and where to. */
+#define REBALANCE_TIMEOUT (SHARD_COMMAND_TIMEOUT + 2 * SHARD_STRATEGY_TIMEOUT)
 #define DEFAULT_HANDOFF_MS 60000
 
 static void
@@ -283,6 +287,5 @@ shard_admin_rebalance(PG_FUNCTION_ARGS)
 	}
 	shard_command_need_coordinator("shard_rebalance()");
 	command.text = shard_command_who();
-	PG_RETURN_INT32(
-		(int32) shard_command_send(&command, 2 * SHARD_COMMAND_TIMEOUT, "could not rebalance"));
+	PG_RETURN_INT32((int32) shard_command_send(&command, REBALANCE_TIMEOUT, "could not rebalance"));
 }

@@ -229,6 +229,9 @@ patience(const ShardNode *node, const ShardNodeEvent *event)
 	ShardTypeRecord type;
 	int64 handoff = node->config.homes.handoff_timeout;
 
+	/* Functions of types are asked twice: what should move, and where to. */
+	if (event->kind == SHARD_EVENT_REBALANCE)
+		return SHARD_COMMAND_PATIENCE + 2 * SHARD_STRATEGY_TIMEOUT;
 	if (event->kind != SHARD_EVENT_MOVE || event->n_shards == 0)
 		return SHARD_COMMAND_PATIENCE;
 	entry =
