@@ -219,9 +219,9 @@ shard_homes_note_who(ShardHomes *homes, int32 node, const char *who)
 	strlcpy(shard_homes_node(homes, node)->who, who ? who : "", HOMES_WHO);
 }
 
-/* Remember who wants a pin. */
+/* Remember who wants a pin, or an end of it. */
 static void
-note_pin(ShardHomes *homes, ShardShardKey key, const char *who)
+note_pin(ShardHomes *homes, ShardShardKey key, bool pinned, const char *who)
 {
 	HomesPinNote *note;
 
@@ -230,6 +230,7 @@ note_pin(ShardHomes *homes, ShardShardKey key, const char *who)
 				--homes->n_pin_notes * sizeof(HomesPinNote));
 	note = &homes->pin_notes[homes->n_pin_notes++];
 	note->key = key;
+	note->pinned = pinned;
 	strlcpy(note->who, who ? who : "", sizeof(note->who));
 }
 
@@ -264,7 +265,7 @@ shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 
 	*why = "another change of the pin is being decided; try again";
 	if (!shard_proposer_propose(proposer, &change, 1))
 		return false;
-	note_pin(homes, (ShardShardKey){type_id, shard}, who);
+	note_pin(homes, (ShardShardKey){type_id, shard}, node != 0, who);
 	return true;
 }
 

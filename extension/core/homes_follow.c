@@ -345,14 +345,16 @@ follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 	}
 }
 
-/* Who wanted the pin of a shard, "" if nobody in this office knows. */
+/* Who wanted the pin of a shard, or its end; "": nobody in this office, as when its type was dropped. */
 const char *
-shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key)
+shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned)
 {
 	for (int i = homes->n_pin_notes - 1; i >= 0; i--)
 	{
-		if (SHARD_SHARD_KEY_EQUAL(NULL, homes->pin_notes[i].key, key))
-			return homes->pin_notes[i].who;
+		const HomesPinNote *note = &homes->pin_notes[i];
+
+		if (SHARD_SHARD_KEY_EQUAL(NULL, note->key, key))
+			return note->pinned == pinned ? note->who : "";
 	}
 	return "";
 }
@@ -362,7 +364,8 @@ static void
 follow_pin(ShardHomes *homes, const ShardMapEntry *entry)
 {
 	ShardShardRef shard = {.type_id = entry->key.a, .shard = entry->key.b};
-	const char *who = shard_homes_pinned_by(homes, (ShardShardKey){entry->key.a, entry->key.b});
+	const char *who =
+		shard_homes_pinned_by(homes, (ShardShardKey){entry->key.a, entry->key.b}, !entry->deleted);
 	char text[HOMES_WHO + 32];
 
 	homes->next_pins = 0;

@@ -287,8 +287,9 @@ follow_pins(ShardHomes *homes, int64 now, const ShardRoster *roster)
 		if (!shard || node == 0 || node == shard->node || shard->move != SHARD_MOVE_NONE ||
 			now < shard->not_before)
 			continue;
-		room -= shard_homes_begin_move(homes, now, shard, node, SHARD_HOME_REASON_PIN,
-									   shard_homes_pinned_by(homes, shard->key), roster, &why);
+		room -=
+			shard_homes_begin_move(homes, now, shard, node, SHARD_HOME_REASON_PIN,
+								   shard_homes_pinned_by(homes, shard->key, true), roster, &why);
 	}
 }
 

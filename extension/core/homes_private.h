@@ -81,6 +81,7 @@ typedef struct HomesShard
 typedef struct HomesPinNote
 {
 	ShardShardKey key;
+	bool pinned; /* false: an end of it */
 	char who[HOMES_WHO];
 } HomesPinNote;
 
@@ -203,7 +204,7 @@ extern void shard_homes_follow(ShardHomes *homes, int64 now);
 extern HomesNode *shard_homes_node(ShardHomes *homes, int32 node);
 extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
 extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
-extern const char *shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key);
+extern const char *shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned);
 extern void shard_homes_forget_moves(ShardHomes *homes);
 extern void shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef shard,
 								 int32 from, int32 to, const char *text);

@@ -265,6 +265,30 @@ test_drop(void)
 	is_int(homes_of_type(0, 6), 0, "it begins anew");
 }
 
+/* A pin that goes with its type was ended by nobody. */
+static void
+test_drop_pinned(void)
+{
+	ShardShardRef ref = {.type_id = 4, .shard = 2};
+	ShardNodeEvent pin = {.kind = SHARD_EVENT_PIN, .node = 1, .token = 1, .text = "eve@somewhere"};
+
+	fresh_world();
+	start(0);
+	wish(0, "thing", 4, false, 1);
+	run(2 * SHARD_SECOND);
+	pin.n_shards = 1;
+	pin.shards = &ref;
+	happen(0, &pin);
+	run(SHARD_SECOND);
+	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0, "who pins is told: %s",
+	   machines[0].decision_text);
+	drop(0, "thing");
+	run(SHARD_SECOND);
+	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 2, "a pin goes with its type");
+	ok(strcmp(machines[0].decision_text, "no longer pinned") == 0, "which nobody wished: %s",
+	   machines[0].decision_text);
+}
+
 /* Dropped and made again before anything of it was decided. */
 static void
 test_drop_at_once(void)
@@ -509,6 +533,7 @@ main(void)
 	test_wishes();
 	test_again();
 	test_drop();
+	test_drop_pinned();
 	test_drop_at_once();
 	test_drop_of_many();
 	test_no_rebalance();
