@@ -197,12 +197,9 @@ is_changing(const ShardRoster *roster, const ShardProposer *proposer, const char
 	return false;
 }
 
-/*
- * Is a member up beside a node, perhaps one that is to be emptied? Otherwise one of which nothing is being
- * decided: of members that are to be emptied at once each would count on the others.
- */
+/* Is a member up beside a node, perhaps one that is to be emptied? */
 static bool
-has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 node, bool any)
+has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 node)
 {
 	int count;
 	ShardMapEntry *entries =
@@ -214,10 +211,36 @@ has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 nod
 
 		if (entries[i].key.a != node &&
 			shard_record_get_member(&entries[i], &record, roster->arena) &&
-			record.status == SHARD_MEMBER_UP &&
-			(any || (!record.evacuated &&
-					 !shard_roster_pending(proposer, SHARD_MAP_MEMBER, entries[i].key.a))))
+			record.status == SHARD_MEMBER_UP)
 			return true;
+	}
+	return false;
+}
+
+/*
+ * Could another member have the shards of a node? Not one of which something is being decided: of members
+ * that are to be emptied at once each would count on the others.
+ */
+static bool
+may_be_emptied(const ShardRoster *roster, const ShardProposer *proposer, int32 node,
+			   const char **why)
+{
+	int count;
+	ShardMapEntry *entries =
+		shard_map_list(shard_proposer_decided(proposer), SHARD_MAP_MEMBER, roster->arena, &count);
+
+	*why = "no other member is up that could have its shards";
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord record;
+
+		if (entries[i].key.a == node ||
+			!shard_record_get_member(&entries[i], &record, roster->arena) ||
+			record.status != SHARD_MEMBER_UP || record.evacuated)
+			continue;
+		if (!shard_roster_pending(proposer, SHARD_MAP_MEMBER, entries[i].key.a))
+			return true;
+		*why = "another change of the members is being decided; try again";
 	}
 	return false;
 }
@@ -232,7 +255,7 @@ may_leave(const ShardRoster *roster, const ShardProposer *proposer, int32 node, 
 	if (is_changing(roster, proposer, why))
 		return false;
 	*why = "no other member is up; the last one cannot leave";
-	return has_other_up(roster, proposer, node, true);
+	return has_other_up(roster, proposer, node);
 }
 
 /*
@@ -400,8 +423,7 @@ shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated, ShardProp
 		return false;
 	if (record.evacuated == evacuated)
 		return true;
-	*why = "no other member is up that could have its shards";
-	if (evacuated && !has_other_up(roster, proposer, node, false))
+	if (evacuated && !may_be_emptied(roster, proposer, node, why))
 		return false;
 	*why = "another change of the node is being decided; try again";
 	record.evacuated = evacuated;
@@ -481,7 +503,7 @@ leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 
 	if (shard_roster_leave(roster, proposer, node, &why))
 		return;
-	if (!has_other_up(roster, proposer, node, true))
+	if (!has_other_up(roster, proposer, node))
 	{
 		ShardControl *reply = shard_action_send(out, node, SHARD_CONTROL_CANNOT_LEAVE);
 

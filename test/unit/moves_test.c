@@ -239,6 +239,11 @@ test_pin(void)
 	is_int(machines[0].decisions[SHARD_DECISION_MOVED], 1, "a pinned shard moves");
 	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0,
 	   "by whose wish is told: %s", machines[0].decision_text);
+	command(0, SHARD_EVENT_PIN, shard_at(2), 3, 2);
+	command(0, SHARD_EVENT_PIN, shard_at(2), 0, 3);
+	run(SHARD_SECOND);
+	ok(strcmp(machines[0].decision_text, "no longer pinned, by eve@somewhere") == 0,
+	   "who ends a pin is told: %s", machines[0].decision_text);
 }
 
 /* A member is emptied, gets nothing, and may have shards again when it starts anew. */
@@ -281,10 +286,14 @@ test_evacuate_all(void)
 		command(0, SHARD_EVENT_EVACUATE, -1, i + 1, i + 1);
 		ok(ended(0, i + 1, i < 2), "all but one: %s", machines[0].command_text);
 	}
+	ok(strstr(machines[0].command_text, "try again") != NULL, "which may change");
 	settle(1);
 	settle(2);
 	deliver();
 	run(60 * SHARD_SECOND);
+	command(0, SHARD_EVENT_EVACUATE, -1, 3, 4);
+	ok(ended(0, 4, false) && strstr(machines[0].command_text, "could have its shards") != NULL,
+	   "then there is nobody: %s", machines[0].command_text);
 	is_int(count_homes(0, 3), SHARDS, "the last has all, and keeps them");
 }
 
@@ -536,6 +545,21 @@ test_function(void)
 	command(0, SHARD_EVENT_REBALANCE, -1, 0, 52);
 	say(true, 0, NULL, NULL, "division by zero");
 	ok(ended(0, 52, true), "nor do errors keep anybody waiting");
+
+	/* A round by way of another node, as long as two answers may take. */
+	run(5 * SHARD_SECOND);
+	token = machines[0].question.token;
+	command(1, SHARD_EVENT_REBALANCE, -1, 0, 53);
+	run(SHARD_STRATEGY_TIMEOUT - 2 * SHARD_SECOND);
+	ok(machines[0].question.token == token + 1 && machines[0].question_rebalances, "asked once");
+	say(true, 1, first, NULL, NULL);
+	ok(machines[0].question.token == token + 2, "asked for targets");
+	run(SHARD_STRATEGY_TIMEOUT - 2 * SHARD_SECOND);
+	ok(machines[1].command != 53, "whoever wants it waits");
+	say(false, 1, first, nodes, NULL);
+	wait_for(1, 53, 5 * SHARD_SECOND);
+	ok(ended(1, 53, true) && machines[1].command_number == 1, "and hears how it ends: %s",
+	   machines[1].command_text);
 }
 
 /* A coordinator that goes down in good order is followed at once, and gets no shards. */
