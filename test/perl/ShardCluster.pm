@@ -52,7 +52,7 @@ sub create
 	my $node = $class->new($name, map { defined $opt{$_} ? ($_ => $opt{$_}) : () } qw(port install_path));
 	$node->{within} = $opt{within};
 
-	$node->init(extra => ['--no-sync']);
+	$node->init(extra => ['--no-sync', '--encoding=UTF8']);
 	# What all tests of the project share, where the runner says.
 	$node->append_conf('postgresql.conf', slurp_file($ENV{SHARD_TEST_CONF})) if $ENV{SHARD_TEST_CONF};
 	$node->append_conf('postgresql.conf', $common_conf);

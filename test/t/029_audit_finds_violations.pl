@@ -9,7 +9,7 @@ use ShardLedger;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('plain');
-$node->init(extra => ['--no-sync']);
+$node->init(extra => ['--no-sync', '--encoding=UTF8']);
 $node->start;
 my $ledger = ShardLedger->new(node => $node, seed => 1);
 $ledger->install_books;
