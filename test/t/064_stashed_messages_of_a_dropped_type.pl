@@ -9,10 +9,10 @@ use Test::More;
 
 my $node = ShardCluster->create('dropped', conf => 'shard.region_workers = 1');
 
-# A type without handler, of which a message waits.
+# A type without handler, of which a message waits; so many do then.
 sub start_mute
 {
-	my ($type) = @_;
+	my ($type, $count) = @_;
 	$node->safe_psql('postgres', qq{
 		CREATE FUNCTION $type(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
 		SELECT shard_start('$type', '$type');
@@ -20,7 +20,7 @@ sub start_mute
 		SELECT shard_drain();
 		DROP FUNCTION $type;
 		SELECT shard_tell('$type', 'a', '1')});
-	is_stashed(1);
+	is_stashed($count);
 	return;
 }
 
@@ -50,13 +50,13 @@ sub dead_letters
 
 my $buried = "a|2|42704|the entity type of the message was dropped\nb|3|42704|the entity type of the message was dropped";
 
-start_mute('mute');
+start_mute('mute', 1);
 drop_behind('mute')->query('COMMIT;');
 is_stashed(0);
 is(dead_letters(), $buried, 'what came behind the back of the drop is a dead letter');
 
 # The worker ends before it gets to know of it.
-start_mute('other');
+start_mute('other', 1);
 my $dropper = drop_behind('other');
 my ($worker) = $node->worker_pids('%region%');
 kill 'STOP', $worker;
@@ -65,6 +65,32 @@ kill 'KILL', $worker;
 $node->recover;
 is_stashed(0);
 is(dead_letters(), $buried, 'the same if the worker died before it got to know of it');
+
+my $told = () = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /LOG: +2 messages in the stash of entity type \d+ became dead letters/g;
+is($told, 2, 'the log tells how much was given up, once for each type');
+
+# Another type is dropped in the middle of the turn that buries what the first one had. The turn waits for a
+# lock then; after that it stashes a message of the second one, and gets to know that both are gone.
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION gate(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql AS $$
+		SELECT pg_advisory_xact_lock(1); SELECT message $$;
+	SELECT shard_start('gate', 'gate');
+	SELECT shard_tell('gate', 'a', '0');
+	SELECT shard_drain()});
+start_mute('first', 1);
+start_mute('second', 2);
+my $holder = $node->session;
+$holder->query('SELECT pg_advisory_lock(1);');
+($worker) = $node->worker_pids('%region%');
+kill 'STOP', $worker;
+$node->safe_psql('postgres', qq{SELECT shard_tell('$_', 'a', '"of $_"')}) for 'gate', 'second', 'first';
+$node->safe_psql('postgres', q{SET client_min_messages = warning; SELECT shard_drop_type('first', force => true)});
+kill 'CONT', $worker;
+$node->wait_until(q{SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}, 'the turn waits');
+$node->safe_psql('postgres', q{SET client_min_messages = warning; SELECT shard_drop_type('second', force => true)});
+$holder->query('SELECT pg_advisory_unlock(1);');
+$node->wait_until(q{SELECT count(*) = 2 FROM shard.dead_letter}, 'the messages of both are dead letters');
+is_stashed(0);
 
 is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_inbox}), 0, 'nothing waits');
 is($node->safe_psql('postgres', q{SELECT ok FROM shard_health()}), 't', 'and nothing is amiss');
