@@ -167,6 +167,9 @@ extern bool shard_coordinator_types_run(void);
 extern bool shard_coordinator_types_known(int32 type_id);
 extern bool shard_coordinator_types_settled(void);
 
+/* What the machine was told of: a number of shard_plane_types(). False: nothing yet. */
+extern bool shard_coordinator_types_told(uint32 *changes);
+
 /* The id that the cluster knows a type by, 0: it does not. */
 extern int32 shard_coordinator_types_learned(const char *name, uint64 *settings_hash);
 

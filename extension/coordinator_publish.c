@@ -136,6 +136,9 @@ shard_coordinator_publish(void)
 	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
 	view->push = view->handle && state->pushing;
 	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
+	strlcpy(view->refusal, shard_node_refusal(state->node), sizeof(view->refusal));
+	view->registered =
+		shard_coordinator_types_told(&view->types) && shard_node_registered(state->node);
 	shard_plane_close(state->db, door(self.status));
 	if (changed)
 		shard_plane_directory_changed(state->db);

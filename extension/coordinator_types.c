@@ -425,6 +425,16 @@ shard_coordinator_types_settled(void)
 	return settled;
 }
 
+/*
+ * The number was read before the snapshot, so whatever counts in it was seen.
+ */
+bool
+shard_coordinator_types_told(uint32 *changes)
+{
+	*changes = seen_changes;
+	return read_once;
+}
+
 /* ---- rounds ----------------------------------------------------------------------------------- */
 
 /*

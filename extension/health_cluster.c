@@ -48,6 +48,18 @@ why_fenced(int32 self)
 }
 
 /*
+ * What the coordinator says to the claim of this start, to be added to a sentence. It may name addresses.
+ */
+static const char *
+refusal(const ShardPlaneView *view)
+{
+	if (view->refusal[0] == '\0')
+		return "";
+	return shard_cluster_view_may_see_dsn() ? psprintf("; %s", view->refusal)
+											: "; see the server log";
+}
+
+/*
  * This node itself: may it handle messages, and does it hear of a coordinator?
  */
 static void
@@ -63,11 +75,14 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 		shard_health_add(health, psprintf("this node is fenced, its data can only be read: %s",
 										  why_fenced(view->node)));
 	else if (!view->handle)
-		shard_health_add(health, psprintf("this node handles no messages: %s",
-										  view->why[0] != '\0' ? view->why : "not admitted yet"));
+		shard_health_add(health, psprintf("this node handles no messages: %s%s",
+										  view->why[0] != '\0' ? view->why : "not admitted yet",
+										  refusal(view)));
 	else if (!view->push)
-		shard_health_add(health, "this node is not admitted to its cluster yet: it handles its own "
-								 "messages, and exchanges none with other nodes");
+		shard_health_add(
+			health, psprintf("this node is not admitted to its cluster yet: it handles its own "
+							 "messages, and exchanges none with other nodes%s",
+							 refusal(view)));
 }
 
 /*
@@ -86,6 +101,20 @@ check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports
 					  "go on"
 					: "there is no coordinator, or no majority of the voters: shards without a "
 					  "home get none and nodes cannot join; see shard_members");
+}
+
+/*
+ * Does the coordinator know what runs here? Homes that it gives before are at other nodes, and stay there
+ * until shards are rebalanced. Nobody else could get them while this node is alone.
+ */
+static void
+check_types(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view, List *reports)
+{
+	if (!view->push || view->members < 2 || shard_cluster_view_coordinator(reports, view) == 0)
+		return;
+	if (!view->registered || view->types != shard_plane_types(db))
+		shard_health_add(health, "the coordinator does not know all entity types of this node yet: "
+								 "their shards get no home here before");
 }
 
 static const char *
@@ -210,6 +239,7 @@ shard_health_cluster(ShardHealth *health)
 			return;
 		}
 		check_coordinator(health, &view, reports);
+		check_types(health, db, &view, reports);
 		check_members(health, &view, reports);
 		check_minimum(health);
 		shard_health_moves(health, reports);

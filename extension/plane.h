@@ -16,7 +16,7 @@
 /* What the node is at the moment; a copy. */
 typedef struct ShardPlaneView
 {
-	uint32 generation; /* rises with each change of what follows, but for learned_n and lease */
+	uint32 generation; /* rises with each change of what follows that workers have to notice */
 	bool known;		   /* the coordinator worker has spoken since the server started */
 	bool handle;	   /* local messages may be handled (I4) */
 	bool push;		   /* and messages go to peers and come from them */
@@ -33,6 +33,9 @@ typedef struct ShardPlaneView
 	int64 lease_until; /* microseconds of CLOCK_BOOTTIME */
 	bool leased;	   /* nothing may run here but under that lease (L7) */
 	char why[160];	   /* why nothing is handled, when handle is false */
+	char refusal[400]; /* why this start is not admitted, if the coordinator has said so */
+	uint32 types; /* the state of shard.type, by shard_plane_types(), that is told to the cluster */
+	bool registered; /* and that the coordinator has acknowledged */
 } ShardPlaneView;
 
 /* A copy of the view; all zero if the database has no slot. */

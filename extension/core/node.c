@@ -601,6 +601,12 @@ shard_node_admitted(const ShardNode *node)
 	return node->admitted;
 }
 
+const char *
+shard_node_refusal(const ShardNode *node)
+{
+	return node->admitted ? "" : node->refusal;
+}
+
 bool
 shard_node_fenced(const ShardNode *node)
 {

@@ -140,6 +140,15 @@ extern bool shard_node_joining(const ShardNode *node);
 extern bool
 shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */
 extern bool shard_node_admitted(const ShardNode *node);
+
+/* Why this start was not admitted, as the coordinator said last; "": it is, or nobody has said. */
+extern const char *shard_node_refusal(const ShardNode *node);
+
+/*
+ * The coordinator of the day has acknowledged what runs here: all types that were told (SHARD_EVENT_TYPE),
+ * but for those that the cluster refuses. Before, it gives none of their shards to this node.
+ */
+extern bool shard_node_registered(const ShardNode *node);
 extern bool shard_node_fenced(const ShardNode *node);
 extern const ShardMap *shard_node_learned(const ShardNode *node); /* decided as far as known (R7) */
 extern const ShardVoter *shard_node_voter(const ShardNode *node);

@@ -138,7 +138,7 @@ struct ShardNode
 	bool handling; /* workers were told to run */
 	bool pushing;
 	int32 status;	   /* ShardMemberStatus, as learned */
-	char refusal[160]; /* of the claim, as last told */
+	char refusal[400]; /* of the claim, as last told */
 
 	ShardVoter *voter;
 	ShardMap *learned;

@@ -355,6 +355,18 @@ shard_node_type_receive(ShardNode *node, const ShardControl *message)
 		node->registered = true;
 }
 
+/* See node.h. What the cluster has not given an id yet was in no registration. */
+bool
+shard_node_registered(const ShardNode *node)
+{
+	for (int i = 0; i < node->n_types; i++)
+	{
+		if (node->types[i].type_id == 0 && !node->types[i].refused)
+			return false;
+	}
+	return node->admitted && node->registered;
+}
+
 /* A type was learned, or that it is gone: what waited for it goes on. */
 void
 shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)

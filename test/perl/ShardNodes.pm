@@ -233,6 +233,21 @@ sub wait_up
 	return;
 }
 
+# Waits until the coordinator knows which entity types run at these nodes (default: all). Homes that it
+# gives before are at other nodes; so each test that starts a type at several nodes and cares where its
+# shards live waits for this before the first message.
+sub wait_registered
+{
+	my ($self, @nodes) = @_;
+	for my $node (@nodes ? @nodes : $self->nodes)
+	{
+		# Whatever else says "coordinator" or "this node" is a reason why it cannot know.
+		$node->wait_until(q{SELECT array_to_string(problems, ' ') !~ 'coordinator|this node|launcher' FROM shard_health()},
+			'the types of node ' . $node->n . ' to be known to the coordinator');
+	}
+	return;
+}
+
 # Waits until every member is reachable, as these nodes see it: after faults have healed.
 sub wait_reachable
 {
@@ -466,6 +481,7 @@ sub start_recorder
 	$_->sql("SELECT shard_start('recorder', 'recorder(jsonb,jsonb)', $shards, $settings)")
 	  for grep { !$opt{proxy} || $_->n != $opt{proxy} } $self->nodes;
 	$self->node($opt{proxy})->sql(q{SELECT shard_start_proxy('recorder', handler => 'recorder(jsonb,jsonb)')}) if $opt{proxy};
+	$self->wait_registered;
 	return;
 }
 
@@ -525,6 +541,7 @@ sub start_counter_at
 	$node->sql($counter);
 	$node->sql($opt{proxy} ? q{SELECT shard_start_proxy('counter', handler => 'counter(jsonb,jsonb)')}
 		: "SELECT shard_start('counter', 'counter(jsonb,jsonb)', $settings)");
+	$self->wait_registered($node);
 	return;
 }
 

@@ -32,7 +32,9 @@ for my $lag (0, 1)
 	$two->server->crash;
 	$cluster->promote(2);
 	$two->server->wait_for_log(qr/node 2 is not admitted: .*shard_admit/);
-	like($two->sql('SELECT array_to_string(problems, $$; $$) FROM shard_health()'), qr/admit/, "$case: the promoted standby waits for the operator");
+	$two->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'not admitted.*promoted standby of node 2.*shard_admit\(2, ' FROM shard_health()},
+		'health to say why, and what to do');
+	pass("$case: the promoted standby waits for the operator");
 	is($one->sql("SELECT incarnation = $incarnation FROM shard_members WHERE node = 2"), 't', "$case: it is not admitted by itself");
 
 	# The next one, as shard_health of the refused one says.

@@ -203,6 +203,59 @@ test_again(void)
 	ok(count_homes(1, 1) < 17, "hosted here");
 }
 
+static bool
+registered(int at)
+{
+	return shard_node_registered(machines[at].node);
+}
+
+/* The coordinator knows what runs at each node, and each node knows when it does. */
+static void
+test_registered(void)
+{
+	fresh_world();
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	ok(registered(0) && registered(1), "a node that hosts nothing is registered");
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	ok(registered(0) && registered(1), "in a cluster, too");
+
+	wish(0, "thing", 1, false, 1);
+	ok(!registered(0) && registered(1), "a type is not known at once");
+	run(SHARD_SECOND);
+	ok(registered(0), "but soon");
+	wish(1, "thing", 1, true, 1);
+	ok(!registered(1), "nor is a proxy");
+	run(SHARD_SECOND);
+	ok(registered(1), "but soon, too");
+	machines[0].cut = true;
+	wish(1, "thing", 1, false, 1);
+	run(SHARD_SECOND);
+	ok(!registered(1), "while the coordinator does not answer, nothing becomes known");
+	machines[0].cut = false;
+	run(2 * SHARD_SECOND);
+	ok(registered(1), "but when it does");
+	wish(1, "thing", 1, false, 1);
+	ok(registered(1), "nothing has changed");
+	wish(1, "other", 2, false, 2);
+	wish(0, "other", 2, false, 1);
+	run(2 * SHARD_SECOND);
+	ok(registered(0) && registered(1),
+	   "a type with other settings than the cluster's counts for nothing");
+	drop(1, "thing");
+	ok(!registered(1), "a type that goes is to be heard of");
+	run(SHARD_SECOND);
+	ok(registered(1), "as it is");
+
+	stop(0);
+	start(0);
+	ok(!registered(0), "nobody knows what a node has that has just started");
+	run(10 * SHARD_SECOND);
+	ok(registered(0) && registered(1), "nor a coordinator what there is, until it has heard it");
+}
+
 /* Everything that can still name a type that is gone. */
 static void
 say_old_things(int at, int32 type_id)
@@ -532,6 +585,7 @@ main(void)
 	test_no_waiting();
 	test_wishes();
 	test_again();
+	test_registered();
 	test_drop();
 	test_drop_pinned();
 	test_drop_at_once();
