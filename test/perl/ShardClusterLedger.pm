@@ -69,6 +69,7 @@ sub install
 {
 	my ($self) = @_;
 	$self->install_at($_) for $self->{cluster}->nodes;
+	$self->{cluster}->wait_registered;
 	$self->_install_audit;
 	return;
 }

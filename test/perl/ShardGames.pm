@@ -36,6 +36,7 @@ sub start
 	$cluster->sql_everywhere($type);
 	$_->sql("SELECT shard_start('game', 'game', ordered_by => 'number_of', ordered_from => 1,
 		allocation_strategy => 'locality', $settings)") for $cluster->nodes;
+	$cluster->wait_registered;
 	return;
 }
 

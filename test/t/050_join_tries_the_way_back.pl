@@ -108,12 +108,8 @@ fails($fifth, quoted($seed), qr/55000: .*"same" has other settings/, 'a type wit
 is($fifth->sql('SELECT string_agg(node || status, $$ $$) FROM shard_members'), '1up', 'and nothing has changed');
 $fifth->sql("SELECT shard_drop_type('same'); SELECT shard_start('same', 'keep2(jsonb,jsonb)', 4)");
 is($fifth->sql("SELECT shard_join('$seed')"), 4, 'with equal settings it joins');
-my $tell = q{SELECT shard_tell('same', 'e' || i, '{"a": 1}') FROM generate_series(1, 50) i};
-$first->sql($tell);
-# The coordinator may have given homes before it knew that the newcomer has the type, too.
-$first->wait_until(q{SELECT (SELECT count(DISTINCT node) = 2 AND count(*) = 4 FROM shard_homes
-	WHERE type_name = 'same' AND phase = 'stable') OR shard_rebalance('same') IS NULL}, 'homes at both nodes that have the type');
-$first->sql($tell);
+$cluster->wait_registered($first, $fifth);
+$first->sql(q{SELECT shard_tell('same', 'e' || i, '{"a": 1}') FROM generate_series(1, 50) i});
 $first->wait_value(q{SELECT sum(entities), count(DISTINCT node) FROM shard_cluster_stats() WHERE type_name = 'same'}, '50|2',
 	'all to be handled, at both nodes that have the type');
 pass('and the type is one, though its numbers were two');

@@ -102,6 +102,7 @@ $first->sql(q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LAN
 $_->sql(q{CREATE OR REPLACE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS
 	$$BEGIN PERFORM shard_reply(jsonb_build_object('length', length(message->>'text'), 'text', message->>'text')); RETURN message - 'text'; END$$;
 	SELECT shard_start('keep', 'keep(jsonb,jsonb)', 12)}) for $cluster->nodes;
+$cluster->wait_registered;
 for my $length (1, 8000, 16384, 100_000, 900_000)
 {
 	is($first->sql(<<SQL), "$length $length $length $length $length $length", "asks and answers of $length characters");

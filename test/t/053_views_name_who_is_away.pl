@@ -44,6 +44,7 @@ my $keep = q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANG
 $cluster->sql_everywhere($keep);
 $_->sql(q{SELECT shard_start('keep', 'keep(jsonb,jsonb)', 30)}) for $first, $second;
 $third->sql(q{SELECT shard_start_proxy('keep', handler => 'keep(jsonb,jsonb)')});
+$cluster->wait_registered;
 my $regions = q{SELECT string_agg(concat_ws(' ', node, type_name, mode, error), ', ' ORDER BY node) FROM shard_current_regions};
 is($_->sql($regions), '1 keep hosting, 2 keep hosting, 3 keep proxy', 'node ' . $_->n . ' sees who hosts and who routes')
   for $cluster->nodes;

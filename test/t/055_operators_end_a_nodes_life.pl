@@ -24,6 +24,7 @@ my $keep = q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANG
 	RETURN to_jsonb(coalesce(state::int, 0) + 1)};
 $_->sql($keep) for $first, $second, $third;
 $_->sql(q{SELECT shard_start('keep', 'keep(jsonb,jsonb)', 12)}) for $first, $second, $third;
+$cluster->wait_registered;
 $first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
 my $count = q{SELECT sum(entities), count(DISTINCT node), count(error) FROM shard_cluster_stats() WHERE entities > 0 OR error IS NOT NULL};
 $first->wait_value($count, '60|3|0', 'three nodes to have entities');

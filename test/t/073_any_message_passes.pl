@@ -28,6 +28,7 @@ BEGIN
 END $$;
 SELECT shard_start('fail', 'fail');
 });
+$cluster->wait_registered;
 my $there = $cluster->entity_at('echo', 2);
 $two->sql('TRUNCATE got');
 

@@ -19,6 +19,7 @@ BEGIN
 END $$;
 SELECT shard_start('total', 'total');
 });
+$cluster->wait_registered;
 my $there = $cluster->entity_at('total', 2);
 sub ask { my ($add, $timeout) = @_; return "SELECT shard_ask('total', '$there', '$add', '$timeout');"; }
 

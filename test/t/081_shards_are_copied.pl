@@ -80,6 +80,7 @@ ALTER TABLE shard_entity.thing ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURI
 SQL
 # Row security would hide rows even from the table's owner, and a copy must not care.
 $cluster->sql_everywhere('ALTER TABLE shard_entity.thing DISABLE ROW LEVEL SECURITY');
+$cluster->wait_registered;
 my ($thing, $second) = $cluster->entities_at('thing', 1, 2);
 $here->sql(qq{SELECT shard_tell('thing', e, '{}') FROM unnest(ARRAY['$thing', '$second', '$thing']) e});
 $cluster->drain;
@@ -142,6 +143,7 @@ BEGIN
 END $$;
 SELECT shard_start('fragile', 'fragile', 8, retry_backoff => '10 ms', max_retry_backoff => '1 hour', max_attempts => 100);
 SQL
+$cluster->wait_registered;
 my ($fragile) = $cluster->entity_at('fragile', 1);
 $shard = $cluster->shard_of('fragile', $fragile);
 # Of both nodes, so that some have a stamp and some have not.

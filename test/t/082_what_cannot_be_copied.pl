@@ -87,6 +87,7 @@ $cluster->wait_home('recorder', $shard, 1);
 
 # When the shard is sealed already, the copy waits with nothing that others would wait for.
 $_->sql(q{SELECT shard_start('patient', 'recorder(jsonb,jsonb)', 1, handoff_timeout => '60 s')}) for $here, $there;
+$cluster->wait_registered;
 $cluster->allocate('patient', 'e');
 my ($old, $new) = $here->sql(q{SELECT node FROM shard_homes WHERE type_name = 'patient'}) == 1 ? ($here, $there) : ($there, $here);
 $server->set_fault('export_begin', 'freeze');

@@ -14,6 +14,7 @@ CREATE FUNCTION backed(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
 RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1, 'at', current_setting('cluster_name'));
 SELECT shard_start('backed', 'backed(jsonb,jsonb)', role => 'back');
 });
+$cluster->wait_registered;
 my ($front) = $cluster->nodes;
 
 my %where;

@@ -16,6 +16,7 @@ BEGIN
 END $$;
 SELECT shard_start('echo', 'echo(jsonb,jsonb)', number_of_shards => 20);
 });
+$cluster->wait_registered;
 
 my @sessions;
 for my $node ($cluster->nodes)

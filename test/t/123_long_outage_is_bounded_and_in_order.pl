@@ -19,6 +19,7 @@ BEGIN
 END $$;
 SELECT shard_start('recorder', 'recorder', buffer_size => 100);
 });
+$cluster->wait_registered;
 my ($one, $two) = $cluster->nodes;
 my $there = $cluster->entity_at('recorder', 2);
 $cluster->drain;

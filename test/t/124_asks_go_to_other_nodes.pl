@@ -24,6 +24,7 @@ BEGIN
 END $$;
 SELECT shard_start('account', 'account', handler_timeout => '60 s');
 });
+$cluster->wait_registered;
 my ($one, $two) = $cluster->nodes;
 my $there = $cluster->entity_at('account', 2);
 sub ask { my ($message, $timeout) = @_; $timeout //= '30 s'; return "SELECT shard_ask('account', '$there', '$message', '$timeout')->>'total'" }

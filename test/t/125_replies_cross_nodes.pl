@@ -31,6 +31,7 @@ BEGIN
 END $$;
 SELECT shard_start('server', 'server'), shard_start('client', 'client');
 });
+$cluster->wait_registered;
 my @servers = map { $cluster->entity_at('server', $_) } 1 .. 3;
 my @clients = map { $cluster->entity_at('client', $_) } 1 .. 3;
 for my $c (0 .. 2)

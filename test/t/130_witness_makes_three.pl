@@ -12,6 +12,7 @@ my ($one, $two, $witness) = $cluster->nodes;
 $_->sql(q{
 CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
 SELECT shard_start('note', 'note');}) for $one, $two;
+$cluster->wait_registered;
 is($one->sql('SELECT count(*) FROM shard_members WHERE voter'), 3, 'three vote');
 
 for my $lost ($one, $two)

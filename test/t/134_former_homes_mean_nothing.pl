@@ -31,6 +31,7 @@ $two->wait_value(q{SELECT count(*) FROM shard_homes}, 0, 'they went with their t
 
 $one->sql($start);
 $one->sql(q{SELECT shard_tell('tally', g::text, '1') FROM generate_series(1, 40) g});
+$one->wait_value(q{SELECT count(*) FROM shard_homes WHERE phase = 'stable'}, 8, 'homes at the first node, which is alone');
 $cluster->join_all;
 $two->sql($start);
 $two->sql(q{SELECT shard_tell('tally', g::text, '1') FROM generate_series(1, 40) g});

@@ -29,6 +29,7 @@ $_->sql(q{CREATE FUNCTION external(state jsonb, message jsonb) RETURNS jsonb LAN
 $_->sql(q{SELECT shard_start('external', 'external', 4, shard_id_extractor => 'same',
 	allocation_strategy => 'external', allocation_settings => '{"rebalance_limit": 2}', handoff_timeout => '20 s')})
   for $one, $two;
+$cluster->wait_registered;
 
 # --- a type as the cluster knows it --------------------------------------------------------------
 

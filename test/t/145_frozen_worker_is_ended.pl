@@ -13,6 +13,7 @@ my ($one, $two) = $cluster->nodes;
 $_->sql(q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
 		RETURN jsonb_build_object('n', coalesce((state->>'n')::int, 0) + 1);
 	SELECT shard_start('keep', 'keep(jsonb,jsonb)', 8, handoff_timeout => '3 s')}) for $one, $two;
+$cluster->wait_registered;
 my $entity = $cluster->entity_at('keep', 2);
 my $shard = $one->sql("SELECT shard_shard_id('keep', '$entity')");
 my $before = $two->sql("SELECT state->>'n' FROM shard_entity.keep WHERE entity_id = '$entity'");

@@ -52,6 +52,7 @@ for my $node ($cluster->nodes)
 		SELECT shard_start('keep', 'keep(jsonb,jsonb)', 12, allocation_strategy => 'function',
 			allocation_settings => '{"allocate": "put", "rebalance": "shift"}')});
 }
+$cluster->wait_registered;
 
 sub wish
 {
@@ -133,6 +134,7 @@ for my $node ($cluster->nodes)
 		SELECT shard_start('quick', 'keep(jsonb,jsonb)', 12, allocation_strategy => 'function',
 			allocation_settings => '{"allocate": "put", "rebalance": "shift"}')});
 }
+$cluster->wait_registered;
 wish('node = 3');
 $one->sql(q{SELECT shard_tell('slow' || i, 'e', '{}') FROM generate_series(1, 4) i});
 $one->wait_value(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name LIKE '%strategy%'},

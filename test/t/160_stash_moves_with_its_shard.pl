@@ -26,6 +26,7 @@ END $$;
 SELECT shard_start('recorder', 'recorder(jsonb,jsonb)', number_of_shards => 8, max_attempts => 1000,
     retry_backoff => '100 ms', max_retry_backoff => '1 s');
 });
+$cluster->wait_registered;
 my $entity = $cluster->entity_at('recorder', 1);
 my $shard = $cluster->shard_of('recorder', $entity);
 $cluster->drain;

@@ -21,15 +21,7 @@ my $shares = q{SELECT string_agg(n::text, ' ' ORDER BY node) FROM
 sub shares { return $one->sql(sprintf $shares, @_) }
 
 is($two->sql(q{SELECT string_agg(weight::text, ' ' ORDER BY node) FROM shard_members}), '1 1 2', 'all know the weights');
-# First homes are given among the nodes that the coordinator knows to host a type. It is told of all types of a
-# node at once: where it sends a shard of one that was started later, it knows the others, too.
-$_->sql(q{SELECT shard_start('later', 'keep', number_of_shards => 1)}) for $cluster->nodes;
-$cluster->allocate('later', 0);
-for my $n (1 .. 3)
-{
-	$one->eventually("SELECT shard_move('later', 0, $n) FROM shard_homes WHERE type_name = 'later' AND NOT (node = $n AND phase = 'stable')");
-	$cluster->wait_home('later', 0, $n);
-}
+$cluster->wait_registered;
 # One after the other: homes that are asked for together may be chosen before those just chosen are decided.
 for my $type (qw(heavy plain))
 {
