@@ -64,6 +64,8 @@ sub create
 	}
 	$node->append_conf('postgresql.conf', $opt{conf}) if $opt{conf};
 	$node->start;
+	# The server only warns of a value that it does not take, and goes on with another one.
+	die "wrong setting: $1" if slurp_file($node->logfile) =~ /(WARNING: .*(?:outside the valid range|invalid value|unrecognized).*)/;
 
 	$node->safe_psql('postgres', "CREATE DATABASE $_") for @{ $opt{dbs} // [] };
 	return $node if defined $opt{extension} && !$opt{extension};

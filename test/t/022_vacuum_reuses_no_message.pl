@@ -8,7 +8,7 @@ use ShardCluster;
 use Test::More;
 
 # One worker, so that the gate holds all messages.
-my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.handler_lock_timeout = '180s'");
+my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.handler_lock_timeout = '60 s'");
 $node->start_recorder;
 
 sub rolled_back { my ($count) = @_; return 'BEGIN; ' . ShardCluster::tell_recorder('a', 1001, 1000 + $count) . 'ROLLBACK;' }

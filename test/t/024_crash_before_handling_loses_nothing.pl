@@ -8,7 +8,7 @@ use ShardCluster;
 use Test::More;
 
 my $node = ShardCluster->create('first', fsync => 1,
-	conf => "shard.region_workers = 1\nshard.handler_lock_timeout = '180s'");
+	conf => "shard.region_workers = 1\nshard.handler_lock_timeout = '60 s'");
 $node->start_recorder;
 
 my %death = (

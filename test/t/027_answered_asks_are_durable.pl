@@ -14,7 +14,7 @@ for my $n (1 .. 3)
 {
 	my $reply = $node->safe_psql('postgres',
 		qq{SELECT shard_tell('recorder', 'a', '{"what": "tell $n"}');
-		   SELECT shard_ask('recorder', 'a', '{"what": "ask $n"}')->>'count'});
+		   SELECT shard_ask('recorder', 'a', '{"what": "ask $n"}', '180 s')->>'count'});
 	$reply =~ s/^\n//;
 	is($reply, 2 * $n, 'an ask comes after the tell before it');
 	$node->crash;

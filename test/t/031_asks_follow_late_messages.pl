@@ -30,7 +30,7 @@ $node->wait_recorded('b', 1);
 my $keeper = $node->close_gate;
 $slow->query(q{COMMIT PREPARED 'slow';});
 $late->query(q{COMMIT PREPARED 'late';});
-$late->send(q{SELECT shard_ask('recorder', 'a', '{"what": "ask"}');});
+$late->send(q{SELECT shard_ask('recorder', 'a', '{"what": "ask"}', '180 s');});
 $node->wait_until(
 	q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT shard_ask%' AND wait_event_type = 'Extension'},
 	'the ask to wait');

@@ -34,9 +34,10 @@ BEGIN
 	END LOOP;
 	RETURN state;
 END $$;
-SELECT shard_start('single', 'single', handler_timeout => '100 ms'), shard_start('batch', 'batch', handler_timeout => '100 ms');
+SELECT shard_start('single', 'single', handler_timeout => '1 s'), shard_start('batch', 'batch', handler_timeout => '1 s');
 });
 my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+$node->wait_until('SELECT count(*) = 4 FROM shard_stat_workers WHERE pid IS NOT NULL', 'all workers');
 my $pids = $node->safe_psql('postgres', 'SELECT array_agg(pid) FROM shard_stat_workers');
 
 # They get stuck one after the other if they have the same worker, which takes longer.

@@ -8,18 +8,21 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.inbox_max_size = '2MB'\nautovacuum = off");
+my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.inbox_max_size = '2MB'\nshard.handler_lock_timeout = '60 s'\nautovacuum = off");
 $node->start_recorder;
-# A turn ends after 100 ms.
+# A turn ends after 100 ms. The last messages but a few wait until nobody holds table gate.
 $node->safe_psql('postgres', q{
 	CREATE TABLE slowly (what int, at timestamptz DEFAULT clock_timestamp());
 	CREATE FUNCTION slow(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	BEGIN
 		PERFORM pg_sleep(0.02);
+		IF (message->>'what')::int = 290 THEN
+			PERFORM FROM gate FOR SHARE;
+		END IF;
 		INSERT INTO slowly VALUES ((message->>'what')::int);
 		RETURN message;
 	END $$;
-	SELECT shard_start('slow', 'slow(jsonb,jsonb)', 1)});
+	SELECT shard_start('slow', 'slow(jsonb,jsonb)', 1, handler_timeout => '180 s')});
 
 # Long enough to be appended at once, and not with the commit.
 my $pad = q{(SELECT string_agg(md5((i * j)::text), '') FROM generate_series(1, 60) j)};
@@ -43,9 +46,12 @@ $late->query($tell->(101, 300));
 # Their rows, too, are passed while the sender is open.
 $node->safe_psql('postgres', ShardCluster::tell_recorder('noise', 'last'));
 $node->drain;
+my $keeper = $node->session;
+$keeper->query('BEGIN; SELECT FROM gate FOR UPDATE;');
 $late->query('COMMIT;');
 $node->wait_for_value("SELECT pg_relation_size('$first')", 0, 'the first segment to be emptied');
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM slowly'), '<', 301, 'it is emptied while the sender is drained');
+$keeper->query('COMMIT;');
 $node->drain;
 is($node->safe_psql('postgres', 'SELECT count(*), array_agg(what ORDER BY at) = array_agg(what ORDER BY what) FROM slowly'),
 	'301|t', 'all is handled, once and in order');

@@ -19,7 +19,7 @@ kill 'STOP', $coordinator;
 $node->safe_psql('postgres', ShardCluster::tell_recorder('known', 2, 20));
 $node->wait_recorded('known', 1 .. 20);
 pass('a known shard runs on');
-is($node->safe_psql('postgres', q{SELECT shard_ask('recorder', 'known', '{"what": "21"}')}), '{"count": 21}', 'and is asked');
+is($node->safe_psql('postgres', q{SELECT shard_ask('recorder', 'known', '{"what": "21"}', '180 s')}), '{"count": 21}', 'and is asked');
 
 my ($region) = $node->worker_pids('%region%');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($region)");
