@@ -48,6 +48,7 @@ fails(q{SELECT shard_allow_peer('link')}, qr/42501/, 'it cannot pass its rights 
 my @procedures = split /\n/, $first->sql(
 	q{SELECT proname FROM pg_proc WHERE pronamespace = 'shard_peer'::regnamespace ORDER BY 1});
 cmp_ok(@procedures, '>=', 4, "procedures: @procedures");
+$first->wait_until('SELECT ok FROM shard_health()', 'all workers to run');
 my $pid = join ' ', sort($first->workers);
 for my $procedure (@procedures)
 {

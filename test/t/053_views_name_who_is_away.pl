@@ -18,8 +18,9 @@ pass('both are well');
 is($_->sql('SELECT string_agg(concat_ws($$ $$, node, status, voter, coordinator), $$, $$ ORDER BY age) FROM shard_members'),
 	'1 up t t, 2 up f f', 'node ' . $_->n . ' knows that the older one alone votes')
   for $cluster->nodes;
-is($_->sql('SELECT string_agg(concat_ws($$ $$, node, state, outbox_messages), $$, $$) FROM shard_peers'),
-	3 - $_->n . ' idle 0', 'node ' . $_->n . ' has had nothing to send') for $cluster->nodes;
+$_->wait_value('SELECT string_agg(concat_ws($$ $$, node, state, outbox_messages), $$, $$) FROM shard_peers',
+	3 - $_->n . ' idle 0', 'node ' . $_->n . ' to know the other one') for $cluster->nodes;
+pass('who has had nothing to send has no links');
 
 $first->server->stop;
 $second->wait_until(q{SELECT NOT ok FROM shard_health()}, 'node 2 to notice');
@@ -46,8 +47,9 @@ $_->sql(q{SELECT shard_start('keep', 'keep(jsonb,jsonb)', 30)}) for $first, $sec
 $third->sql(q{SELECT shard_start_proxy('keep', handler => 'keep(jsonb,jsonb)')});
 $cluster->wait_registered;
 my $regions = q{SELECT string_agg(concat_ws(' ', node, type_name, mode, error), ', ' ORDER BY node) FROM shard_current_regions};
-is($_->sql($regions), '1 keep hosting, 2 keep hosting, 3 keep proxy', 'node ' . $_->n . ' sees who hosts and who routes')
+$_->wait_value($regions, '1 keep hosting, 2 keep hosting, 3 keep proxy', 'node ' . $_->n . ' to see who hosts and who routes')
   for $cluster->nodes;
+pass('all see who hosts and who routes');
 
 $third->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 100) i});
 my $count = q{SELECT sum(entities), count(DISTINCT node), count(error) FROM shard_cluster_stats()};
@@ -73,7 +75,7 @@ $second->server->thaw;
 $second->server->stop('immediate');
 is($first->sql(q{SELECT count(*) FROM shard_cluster_stats() WHERE node = 2 AND error IS NOT NULL AND shard IS NULL}),
 	1, 'so is one that is gone');
-like($first->sql($regions), qr/^1 keep hosting, 2 \S.*, 3 keep proxy$/, 'in the other view, too');
+$first->wait_until("SELECT ($regions) ~ '^1 keep hosting, 2 \\S.*, 3 keep proxy\$'", 'the other view to name it, too');
 $first->wait_until(q{SELECT problems::text ~ 'node 2 has not been heard' FROM shard_health()}, 'health to name it');
 $third->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 100) i});
 $third->wait_until(q{SELECT state <> 'open' AND outbox_messages > 0 AND oldest IS NOT NULL AND last_error IS NOT NULL FROM shard_peers WHERE node = 2},

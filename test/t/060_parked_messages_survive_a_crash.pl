@@ -11,6 +11,7 @@ my $node = ShardCluster->create('parked');
 $node->start_recorder;
 
 # No home without the coordinator worker: it stands still where it is.
+$node->wait_until('SELECT ok FROM shard_health()', 'all workers to run');
 my ($coordinator) = $node->worker_pids('%coordinator%');
 kill 'STOP', $coordinator;
 
@@ -19,7 +20,7 @@ $node->safe_psql('postgres', $_) for map { ShardCluster::tell_recorder('a', $_) 
 $node->wait_until(q{SELECT count(*) = 40 FROM shard_inbox WHERE place = 'parked'}, 'messages to be parked');
 is($node->safe_psql('postgres', q{SELECT string_agg(message->>'what', ' ' ORDER BY seq) FROM shard_inbox}),
 	join(' ', 1 .. 40), 'they are shown in their order');
-is($node->safe_psql('postgres', q{SELECT sum(parked) FROM shard_region_stats}), 40, 'and counted');
+$node->wait_for_value(q{SELECT sum(parked) FROM shard_region_stats}, 40, 'them to be counted, too');
 is($node->safe_psql('postgres', q{SELECT shard_drain('100 ms')}), 'f', 'they count as not handled');
 
 # The limit acts on what is parked as on what is stashed.

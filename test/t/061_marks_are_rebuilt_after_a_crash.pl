@@ -92,11 +92,14 @@ $node->safe_psql('postgres', q{
 DO $$
 BEGIN
     FOR i IN 1 .. 400 LOOP
-        BEGIN
-            PERFORM shard_tell('recorder', 'filler', jsonb_build_object('what', (SELECT string_agg(md5(j::text || i), '') FROM generate_series(1, 200) j)));
-        EXCEPTION WHEN configuration_limit_exceeded THEN
-            PERFORM pg_sleep(0.01);
-        END;
+        LOOP
+            BEGIN
+                PERFORM shard_tell('recorder', 'filler', jsonb_build_object('what', (SELECT string_agg(md5(j::text || i), '') FROM generate_series(1, 200) j)));
+                EXIT;
+            EXCEPTION WHEN configuration_limit_exceeded THEN
+                PERFORM pg_sleep(0.01);
+            END;
+        END LOOP;
         COMMIT;
     END LOOP;
 END $$;});

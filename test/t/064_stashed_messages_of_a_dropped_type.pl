@@ -7,7 +7,7 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-my $node = ShardCluster->create('dropped', conf => 'shard.region_workers = 1');
+my $node = ShardCluster->create('dropped', conf => "shard.region_workers = 1\nshard.handler_lock_timeout = '60 s'");
 
 # A type without handler, of which a message waits; so many do then.
 sub start_mute
@@ -66,8 +66,10 @@ $node->recover;
 is_stashed(0);
 is(dead_letters(), $buried, 'the same if the worker died before it got to know of it');
 
-my $told = () = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /LOG: +2 messages in the stash of entity type \d+ became dead letters/g;
-is($told, 2, 'the log tells how much was given up, once for each type');
+# It is told when it is done.
+sub told { my @lines = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /LOG: +(2 messages in the stash of entity type \d+ became dead letters)/g; return scalar @lines; }
+ShardCluster::wait_for_condition(sub { told() >= 2 }, 'two lines in the log');
+is(told(), 2, 'the log tells how much was given up, once for each type');
 
 # Another type is dropped in the middle of the turn that buries what the first one had. The turn waits for a
 # lock then; after that it stashes a message of the second one, and gets to know that both are gone.

@@ -45,7 +45,7 @@ $here->wait_until("SELECT shard_tell('recorder', '$near', '{\"noop\": true}') IS
 $here->sql(ShardCluster::tell_recorder($far, $told + 1, $told + 3));
 $cluster->wait_recorded($far, 2, 1 .. $told + 3);
 $cluster->drain;
-is($here->sql('SELECT coalesce(sum(outbox_messages), 0) FROM shard_peers'), 0, 'nothing waits any more');
+$here->wait_value('SELECT coalesce(sum(outbox_messages), 0) FROM shard_peers', 0, 'nothing to wait any more');
 
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();

@@ -87,8 +87,8 @@ put_back('before');
 send_to($one, $there, 'a10', 'a12');
 admit();
 quarantined('the receiver was put back');
-like($one->sql('SELECT string_agg(quarantine, $$ $$) FROM shard.stream WHERE node = 2'), qr/receiver regressed/, 'the sender knows who it was');
-like($two->sql('SELECT string_agg(quarantine, $$ $$) FROM shard.position WHERE origin = 1'), qr/receiver regressed/, 'so does the receiver');
+$one->wait_until(q{SELECT string_agg(quarantine, ' ') ~ 'receiver regressed' FROM shard.stream WHERE node = 2}, 'the sender to know who it was');
+$two->wait_until(q{SELECT string_agg(quarantine, ' ') ~ 'receiver regressed' FROM shard.position WHERE origin = 1}, 'the receiver to know it, too');
 $one->sql('SELECT shard_link_accept(2)');
 $one->wait_until("SELECT state = 'open' FROM shard_peers WHERE node = 2", 'the link');
 $two->wait_until("SELECT bool_or(what = 'a12') FROM seen WHERE entity = '$there'", 'the newest message');
@@ -99,7 +99,7 @@ is(join(' ', sort { $a <=> $b } $seen =~ /(\d+)/g), join(' ', $seen =~ /(\d+)/g)
 note($seen);
 is(dead($one), '', 'nothing is in doubt');
 is($one->sql("SELECT count(*) FROM shard.parked"), 0, 'nothing is left behind');
-is($two->sql('SELECT count(*) FROM shard.position WHERE quarantine IS NOT NULL'), 0, 'the receiver says that it goes on');
+$two->wait_value('SELECT count(*) FROM shard.position WHERE quarantine IS NOT NULL', 0, 'the receiver to say that it goes on');
 
 # --- the sender has forgotten --------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ put_back('stored');
 admit();
 send_to($two, $here, 'b9');
 quarantined('the sender was put back');
-like($one->sql('SELECT string_agg(quarantine, $$ $$) FROM shard.position WHERE origin = 2'), qr/origin regressed/, 'the receiver knows who it was');
+$one->wait_until(q{SELECT string_agg(quarantine, ' ') ~ 'origin regressed' FROM shard.position WHERE origin = 2}, 'the receiver to know who it was');
 is($cluster->recorded($here, $one), join(' ', map { "b$_" } 1 .. 8) . ' = 8 at 1', 'nothing comes');
 $two->sql('SELECT shard_link_accept(1)');
 $cluster->wait_recorded($here, 1, (map { "b$_" } 1 .. 8), 'b9');

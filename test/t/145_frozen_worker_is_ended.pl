@@ -16,6 +16,7 @@ $_->sql(q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAG
 $cluster->wait_registered;
 my $entity = $cluster->entity_at('keep', 2);
 my $shard = $one->sql("SELECT shard_shard_id('keep', '$entity')");
+$cluster->drain;
 my $before = $two->sql("SELECT state->>'n' FROM shard_entity.keep WHERE entity_id = '$entity'");
 
 my ($worker) = $two->workers('shard region');
