@@ -67,7 +67,7 @@ SCRIPT = $(EXTENSION)--$(EXTVERSION).sql
 SCRIPT_PARTS = $(sort $(wildcard extension/install/[0-9][0-9]-*.sql))
 DATA = $(wildcard extension/shard--*--*.sql)
 DATA_built = $(SCRIPT)
-EXTRA_CLEAN = .flags
+EXTRA_CLEAN = .flags .mutant
 
 # pg_regress runs them in this order, in one database.
 REGRESS_TESTS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
@@ -82,9 +82,6 @@ SHLIB_LINK = $(libpq)
 ifdef SHARD_ASSERTIONS
 PG_CPPFLAGS += -DSHARD_ASSERTIONS
 endif
-ifdef MUTANT
-PG_CPPFLAGS += -DSHARD_MUTANT_$(shell echo $(MUTANT) | tr 'a-z-' 'A-Z_')
-endif
 
 # For the scripts.
 print-%:
@@ -97,12 +94,25 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 # PGXS of a packaged server tracks no dependencies: any header rebuilds all. So do other flags or
-# another server version, through a file that changes only when they do.
+# another server version, through a file that changes only when they do. Where a private server's
+# folder is does not matter (TREE, of test/private.sh): its headers are links to the same ones.
+FLAGS := $(subst $(TREE),,$(CC) $(CPPFLAGS) $(CFLAGS) $(VERSION))
 .PHONY: FORCE
 .flags: FORCE
-	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(VERSION)' | cmp -s - $@ || \
-		echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(VERSION)' > $@
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 $(OBJS): $(ALL_HEADERS) Makefile .flags
+
+# A build that is broken on purpose differs in the files that know how, and in no other: so it may begin
+# as a copy of a sound one.
+ifdef MUTANT
+SWITCH := SHARD_MUTANT_$(MUTANT)
+KNOWING := $(shell grep -lw $(SWITCH) extension/*.[ch] extension/core/*.[ch])
+MUTANT_OBJS := $(if $(filter %.h,$(KNOWING)),$(OBJS),$(KNOWING:.c=.o))
+$(MUTANT_OBJS): override CPPFLAGS += -D$(SWITCH)
+$(MUTANT_OBJS): .mutant
+.mutant: FORCE
+	@echo '$(SWITCH)' | cmp -s - $@ || echo '$(SWITCH)' > $@
+endif
 
 # Unqualified names in the script can only be the server's own.
 $(SCRIPT): $(SCRIPT_PARTS) $(EXTENSION).control Makefile

@@ -102,6 +102,10 @@ excerpt() {  # title, file, lines
 
 build_all() {
   local log=$work/build.log
+  # A mutant differs in a few files from the sound build, if that is there.
+  if [ -n "${MUTANT:-}" ] && [ ! -e "$build" ] && [ -e build/check/shard.so ]; then
+    cp -a build/check "$build"
+  fi
   if ! bindir=$(test/private.sh "$build" "$work" SHARD_ASSERTIONS=1 ${MUTANT:+MUTANT="$MUTANT"} 2>"$log"); then
     bindir=
     excerpt "build" "$log" 60

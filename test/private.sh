@@ -45,5 +45,5 @@ version=$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" "$root/extension/shard.c
 tar -C "$root" --exclude='*.o' --exclude='*.so' --exclude="shard--$version.sql" --exclude=build \
   -cf - Makefile extension $(cd "$root" && ls -d test/unit 2>/dev/null) | tar -C "$build" -xf -
 
-make -s -C "$build" -j "$(nproc)" install PG_CONFIG="$tree$bindir/pg_config" "$@" >&2
+make -s -C "$build" -j "$(nproc)" install PG_CONFIG="$tree$bindir/pg_config" TREE="$tree" "$@" >&2
 echo "$tree$bindir"
