@@ -11,7 +11,8 @@ my $node = ShardCluster->create('first');
 $node->start_recorder;
 
 my $late = $node->session;
-$late->query('BEGIN; ' . ShardCluster::tell_recorder('a', 'late'));
+# With so many that the session does not keep them to itself until it commits.
+$late->query('BEGIN; ' . ShardCluster::tell_recorder('a', 'late') . ShardCluster::tell_recorder('d', 1, 100));
 
 # Others go on meanwhile, with the same entity and another.
 $node->safe_psql('postgres', ShardCluster::tell_recorder('a', 1, 3) . ShardCluster::tell_recorder('b', 1, 2));
@@ -32,7 +33,8 @@ $late->query(q{SELECT shard_tell_many('recorder', array_agg(text 'c'), array_agg
 $late->query('COMMIT;');
 $node->safe_psql('postgres', ShardCluster::tell_recorder('c', 20001));
 $node->wait_recorded('a', 1 .. 4, 'late');
-pass('the late message is handled after its commit');
+$node->wait_recorded('d', 1 .. 100);
+pass('the late messages are handled after their commit');
 
 $node->drain;
 is( $node->safe_psql('postgres',
