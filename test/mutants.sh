@@ -1,34 +1,36 @@
 #!/bin/bash
 # usage: mutants.sh [NAME ...]
 #
-# Proves that the ledgers notice what they are there to notice: builds the extension broken in one way
-# at a time and runs a ledger test, which then passes only if its audit reports violations. A build or a
-# server that does not work at all counts as not noticed.
+# Proves that the tests notice what they are there to notice: builds the extension broken in one way at a
+# time and runs a test, which then passes only if it finds what is wrong: a scenario in which the mistake must
+# show (test/perl/ShardMutant.pm), or the audit of a ledger, for mistakes that spoil thousands of messages
+# under any load. A build or a server that does not work at all counts as not noticed.
 #
-# Prints TAP. MUTANT_SECONDS is how long a mutant may go unnoticed.
+# Prints TAP. MUTANT_SECONDS is how long a ledger's load may go on.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-# Switches SHARD_MUTANT_<name> in the C sources, of what one node does:
-mutants=(
-  CURSOR_BY_ID        # rows of senders still open are passed for ever, as by a plain increasing id
-  NO_DEDUP            # rows at or below the cursor are handled again
-  NO_ORDER            # a batch is handled in reverse order
-  STASH_OVERTAKEN     # an entity's inbox row is handled before its stashed ones
-  STASH_KEPT          # a stashed row is still there after it was handled, and is handled again
-  CURSOR_BEFORE_LATE  # q moves on while rows of an ended sender are still being drained
-)
-# And of what nodes do to one another, with the test that has to notice:
-declare -A cluster_mutants=(
-  [NO_RESEND]=test/t/151_moves_under_load.pl  # what a former home has refused is not sent to the new one
-  [NEWER_BEFORE_RESENT]=test/t/151_moves_under_load.pl  # newer messages do not wait for what is sent again
-  [IMPORT_WITHOUT_MARKS]=test/t/151_moves_under_load.pl  # a new home does not learn what the old one has taken in
-  [IMPORT_WITHOUT_STASH]=test/t/151_moves_under_load.pl  # messages that wait at the old home stay there
+# Switches SHARD_MUTANT_<name> in the C sources, and the test that has to notice:
+one_node=test/t/038_order_in_narrow_places.pl
+move=test/t/167_order_across_a_move.pl
+declare -A noticed_by=(
+  # of what one node does
+  [CURSOR_BY_ID]=test/t/020_crash_ledger.pl  # rows of senders still open are passed for ever, as by a plain increasing id
+  [CURSOR_BEFORE_LATE]=$one_node  # q moves on while rows of an ended sender are still being drained
+  [NO_DEDUP]=$one_node            # rows at or below the cursor are handled again
+  [NO_ORDER]=$one_node            # a batch is handled in reverse order
+  [STASH_OVERTAKEN]=$one_node     # an entity's inbox row is handled before its stashed ones
+  [STASH_KEPT]=test/t/020_crash_ledger.pl  # a stashed row is still there after it was handled, and is handled again
+  # of what nodes do to one another
+  [NO_RESEND]=$move               # what a former home has refused is not sent to the new one
+  [NEWER_BEFORE_RESENT]=$move     # newer messages do not wait for what is sent again
+  [IMPORT_WITHOUT_MARKS]=$move    # a new home does not learn what the old one has taken in
+  [IMPORT_WITHOUT_STASH]=$move    # messages that wait at the old home stay there
   [ORDER_IGNORED]=test/t/159_partitions_are_reassigned.pl  # numbers of messages are not looked at
   [RECEIVED_TWICE]=test/t/109_load_without_faults.pl  # rows are stored twice, and marks are not looked at
 )
-mutants+=("${!cluster_mutants[@]}")
+mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$name]} $name"; done | sort | cut -d ' ' -f 2)
 [ $# -eq 0 ] || mutants=("$@")
 
 # A load under which the broken server hangs altogether proves nothing about the audit: then another
@@ -36,7 +38,7 @@ mutants+=("${!cluster_mutants[@]}")
 noticed() {  # name
   local attempt
   for attempt in 1 2 3; do
-    MUTANT=$1 PROVE_TESTS=${cluster_mutants[$1]:-test/t/020_crash_ledger.pl} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
+    MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-20} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \
       test/check.sh tap >"$logs/$1" 2>&1 && return 0
   done
@@ -46,8 +48,8 @@ noticed() {  # name
 # Tries one, and says in file NAME.result what came of it.
 try() {  # name
   # A name that no source knows would test the sound build.
-  if ! grep -rqw "SHARD_MUTANT_$1" --include='*.[ch]' extension; then
-    echo "is in no source" >"$logs/$1.result"
+  if ! grep -rqw "SHARD_MUTANT_$1" --include='*.[ch]' extension || [ -z "${noticed_by[$1]:-}" ]; then
+    echo "is in no source or has no test" >"$logs/$1.result"
   elif noticed "$1"; then
     echo "is noticed" >"$logs/$1.result"
   else

@@ -365,14 +365,13 @@ our %bound = (answers => 45, 'new shard' => 45, reachable => 60);
 sub prove
 {
 	my ($self, %opt) = @_;
-	my $length = $opt{length} // 20;
+	my $mutant = $ENV{SHARD_MUTANT};
+	my $length = $mutant ? 6 : $opt{length} // 20;
 	my $until = time + $opt{seconds};
 	my @seeds = defined $opt{first} ? $opt{first} : ();
 	my $next = $self->{seed} + $self->{rounds};
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @violations;
-
-	my $mutant = $ENV{SHARD_MUTANT};
 
 	while (!@violations && time < $until)
 	{
