@@ -368,14 +368,23 @@ sub shard_of
 	return ($self->nodes)[0]->sql("SELECT shard_shard_id('$type', '$entity')");
 }
 
-# Asks a node (default: the first) to move a shard to node $n, unless it is there; returns when that is decided.
+# Asks a node (default: the first) to move a shard to node $n, unless it is there; returns when that is decided: how
+# long the request took that was. One that a change of the coordinator ends is repeated, since nothing tells whether it is carried out.
 sub move
 {
 	my ($self, $type, $shard, $n, $by) = @_;
 	$by //= ($self->nodes)[0];
-	$by->sql("SELECT shard_move(type_name, shard, $n) FROM shard_homes
-		WHERE type_name = '$type' AND shard = $shard AND NOT (node = $n AND phase = 'stable')");
-	return;
+	my $deadline = time + $ShardCluster::patience;
+	while (1)
+	{
+		my $begun = time;
+		my ($status, undef, $error) = $by->try("SELECT shard_move(type_name, shard, $n) FROM shard_homes
+			WHERE type_name = '$type' AND shard = $shard AND NOT (node = $n AND phase = 'stable')");
+		return time - $begun if $status == 0;
+		die "shard $shard of type $type does not move to node $n: $error"
+		  if time > $deadline || $error !~ /coordinator has changed|no coordinator|office was lost/i;
+		usleep(50_000);
+	}
 }
 
 # Waits until these nodes (default: all) know that shards live at a node and are not on the move.
