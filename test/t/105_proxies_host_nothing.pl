@@ -32,8 +32,8 @@ is($front->sql('SELECT count(*) FROM shard_entity.counter'), 0, 'C13: and has no
 my $asked = join '', map { "SELECT shard_ask('backed', 'e$_', '1', '30 s')->>'at';\n" } 1 .. 20;
 my %seen = map { $_ => 1 } split /\n/, $front->sql($asked);
 is(join(' ', sort keys %seen), 'node2 node3', 'Y09: a type runs only on nodes with its role');
-is($front->sql(q{SELECT string_agg(node || ' ' || mode, ', ' ORDER BY node) FROM shard_current_regions WHERE type_name = 'counter'}),
-	'1 proxy, 2 hosting, 3 hosting', 'shard_current_regions tells them apart');
+$front->wait_value(q{SELECT string_agg(node || ' ' || mode, ', ' ORDER BY node) FROM shard_current_regions WHERE type_name = 'counter'},
+	'1 proxy, 2 hosting, 3 hosting', 'shard_current_regions to tell them apart');
 is($front->sql(q{SELECT string_agg(mode, ' ') FROM shard_types WHERE type_name = 'counter'}), 'proxy', 'so does shard_types');
 $cluster->logs_are_clean;
 done_testing();
