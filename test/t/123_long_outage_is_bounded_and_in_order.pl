@@ -38,7 +38,7 @@ note("refused after $sent messages");
 cmp_ok($sent, '>=', 100, 'the sender is refused, not before buffer_size');
 like($error, qr/53400.*buffer/, 'by the limit');
 like($error, qr/HINT/, 'with a hint');
-cmp_ok($one->sql('SELECT outbox_messages FROM shard_peers WHERE node = 2'), '>=', $sent, 'shard_peers counts what waits');
+$one->wait_until("SELECT outbox_messages >= $sent FROM shard_peers WHERE node = 2", 'shard_peers to count what waits');
 
 $one->server->crash;
 $one->server->recover;
@@ -49,6 +49,6 @@ $cluster->drain;
 $one->sql(ShardCluster::tell_recorder($there, $sent + 1, $sent + 10));
 $cluster->wait_recorded($there, 2, 1 .. $sent + 10);
 pass('sending goes on');
-is($one->sql('SELECT outbox_messages FROM shard_peers WHERE node = 2'), 0, 'nothing waits');
+$one->wait_value('SELECT outbox_messages FROM shard_peers WHERE node = 2', 0, 'nothing to wait any more');
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();

@@ -53,7 +53,7 @@ sub is_quarantined
 	$one->wait_until(q{SELECT state = 'quarantined' FROM shard_peers WHERE node = 2}, 'quarantine at node 1');
 	$two->wait_until(q{SELECT state = 'quarantined' FROM shard_peers WHERE node = 1}, 'quarantine at node 2');
 	pass("$what: quarantined on both sides");
-	like($_->sql('SELECT array_to_string(problems, $$; $$) FROM shard_health()'), qr/quarantine/, "$what: health of node " . $_->n)
+	$_->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'quarantine' FROM shard_health()}, 'health of node ' . $_->n . ' to say so')
 	  for $one, $two;
 	like($two->sql('SELECT last_error FROM shard_peers WHERE node = 1'), qr/./, "$what: with a reason");
 	return;
