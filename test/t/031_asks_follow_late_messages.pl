@@ -8,7 +8,7 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-my $node = ShardCluster->create('first', conf => "shard.handler_lock_timeout = '180 s'");
+my $node = ShardCluster->create('first', conf => "shard.handler_lock_timeout = '60 s'");
 $node->start_recorder;
 $node->safe_psql('postgres', q{
 	CREATE FUNCTION sleeper(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
