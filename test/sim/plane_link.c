@@ -11,6 +11,10 @@
 #define KEPT_AFTER (2000 * MS)
 #define TRUNCATE_EVERY (200 * MS)
 
+/* What a home told of its marks may be lost with its memory: hello asks for all of them once more (X13). */
+#define HELLO_AGAIN (5000 * MS)
+#define LAST_HELLO_AGAIN (60000 * MS)
+
 /* ---- streams as stored ------------------------------------------------------------------------ */
 
 /* Read the durable part; what the connection knows stays. */
@@ -193,6 +197,7 @@ say_hello(Worker *worker, int i)
 		letter->head.n_sections++;
 	}
 	link->state = LINK_HELLO;
+	link->hello_at = plane_now(plane);
 	link->req = 0;
 	memset(link->calls, 0, sizeof(link->calls));
 	link->deadline = plane_now(plane) + plane->settings.call_timeout;
@@ -340,6 +345,31 @@ send_call(Worker *worker, int i, bool even_empty)
 	return true;
 }
 
+/* Is it time to ask once more for marks? Not with a call on its way: its answer would be given up. */
+static bool
+hello_is_due(Worker *worker, int i)
+{
+	Plane *plane = worker->plane;
+	Link *link = &worker->links[i];
+
+	if (link->state != LINK_OPEN)
+		return false;
+	if (!has_rows(worker, &plane->peers[i]))
+	{
+		link->hello_again = 0;
+		return false;
+	}
+	if (plane_now(plane) - link->hello_at < Max(link->hello_again, HELLO_AGAIN))
+		return false;
+	for (int k = 0; k < LINK_CALLS; k++)
+	{
+		if (link->calls[k].req != 0)
+			return false;
+	}
+	link->hello_again = Min(2 * Max(link->hello_again, HELLO_AGAIN), LAST_HELLO_AGAIN);
+	return true;
+}
+
 bool
 link_push(Worker *worker)
 {
@@ -352,6 +382,8 @@ link_push(Worker *worker)
 
 		if (plane->peers[i].node == plane->node)
 			continue;
+		if (hello_is_due(worker, i))
+			close_link(worker, i, 0);
 		if (link->state == LINK_CLOSED && now >= link->not_before &&
 			has_rows(worker, &plane->peers[i]))
 		{

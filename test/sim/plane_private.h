@@ -253,6 +253,8 @@ typedef struct Link
 	} calls[LINK_CALLS]; /* that wait for their answers */
 	int64 not_before;	 /* for a new connection */
 	int64 last_call;
+	int64 hello_at;
+	int64 hello_again; /* so long after it marks are asked for once more; 0: the first time */
 	/* Facts told over this connection; of two that share a place, the later one. */
 	struct
 	{

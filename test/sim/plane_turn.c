@@ -375,6 +375,9 @@ process_row(Worker *worker, const PlaneRow *stored)
 			home.move_id = row.fact_move;
 			worker->fact_lost = row.fact_lost;
 			shard_route_fact(worker->routes, row.item.type_id, row.item.shard, &home, row.fact_n);
+			/* This turn has looked at parked messages already. */
+			worker->more |=
+				shard_route_get(worker->routes, row.item.type_id, row.item.shard)->parked;
 			break;
 		case ROW_FLOOR:
 			shard_route_floor(worker->routes, row.item.stamp);
