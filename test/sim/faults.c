@@ -352,14 +352,16 @@ pin(World *world, uint32 number, int32 node)
 		operate(world, SHARD_EVENT_PIN, node, &shard);
 }
 
-/* Wishes of operators end with the troubles; an operator repeats his word until it is heard. */
+/*
+ * Wishes of operators end with the troubles. An operator looks again and again: a word of before may have
+ * been on its way to a coordinator that was frozen, and be heard only now.
+ */
 void
 fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
 				 size_t length)
 {
 	Instance *coordinator = host_coordinator(world);
 	ShardArena *arena = shard_arena_create();
-	bool any = coordinator == NULL;
 	int n_pins = 0;
 	int n_members = 0;
 	ShardMapEntry *pins = NULL;
@@ -376,7 +378,6 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 	{
 		ShardShardRef shard = {.type_id = pins[i].key.a, .shard = pins[i].key.b};
 
-		any = true;
 		operate(world, SHARD_EVENT_PIN, 0, &shard);
 	}
 	for (int i = 0; i < n_members; i++)
@@ -388,12 +389,10 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 		if (!shard_record_get_member(&members[i], &member, arena) || !member.evacuated ||
 			coordinator->frozen || !coordinator->node)
 			continue;
-		any = true;
 		host_event(world, coordinator, &event);
 	}
 	shard_arena_destroy(arena);
-	if (any)
-		world_later(world, 2 * SHARD_SECOND, fault_end_wishes, NULL, false, 0, 0, NULL, 0);
+	world_later(world, 2 * SHARD_SECOND, fault_end_wishes, NULL, false, 0, 0, NULL, 0);
 }
 
 static void
