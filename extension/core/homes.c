@@ -74,11 +74,12 @@ shard_homes_destroy(ShardHomes *homes)
 
 /* See homes.h. */
 void
-shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided)
+shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer)
 {
-	homes->decided = decided;
+	homes->proposer = proposer;
+	homes->decided = shard_proposer_decided(proposer);
 	homes->seen_n = 0;
-	homes->told_n = shard_map_point(decided).n;
+	homes->told_n = shard_map_point(homes->decided).n;
 	shard_homes_forget_moves(homes);
 	shard_homes_forget_strategies(homes);
 	homes_shard_reset(homes->shards);

@@ -64,7 +64,7 @@ extern void shard_homes_destroy(ShardHomes *homes);
 
 /* The setting has changed: from now on. */
 extern void shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval);
-extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardMap *decided);
+extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer);
 
 /* The office is lost: nobody will end what still waits here. */
 extern void shard_homes_lose_office(ShardHomes *homes);

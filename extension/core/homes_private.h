@@ -156,8 +156,9 @@ struct ShardHomes
 {
 	int32 self;
 	ShardHomesSettings settings;
-	const ShardMap *decided; /* the proposer's, while the office is held */
-	int64 seen_n;			 /* changes of homes up to this are in shards */
+	const ShardProposer *proposer; /* while the office is held, */
+	const ShardMap *decided;	   /* and what it has decided */
+	int64 seen_n;				   /* changes of homes up to this are in shards */
 	homes_shard_hash *shards;
 	homes_request_hash *requests;
 	HomesRegion *regions; /* in the order of registration */

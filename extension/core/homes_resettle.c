@@ -112,6 +112,14 @@ count_shards(ShardHomes *homes, int32 node, Resettlement how, int64 now, const S
 	return busy;
 }
 
+/* Is a change of the home proposed already? */
+static bool
+is_changing(const ShardHomes *homes, const HomesShard *shard)
+{
+	return shard_proposer_pending(homes->proposer, (ShardMapKey){SHARD_MAP_HOME, shard->key.type_id,
+																 shard->key.shard});
+}
+
 /* How many of them may be given other homes now? */
 static int
 room_for(const TypeShards *shards, int n_busy, Resettlement how)
@@ -152,7 +160,8 @@ resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardHomeRe
 			const char *why;
 			int32 to;
 
-			if (!goes(shards[i], node, how, now))
+			/* What is proposed counts in the view already. */
+			if (!goes(shards[i], node, how, now) || is_changing(homes, shards[i]))
 				continue;
 			to = shard_homes_view_pin(&plan, shards[i]->key.shard);
 			if (to == 0 || !shard_homes_view_is_good(&plan, to))
@@ -197,7 +206,7 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 
 /* Is a home of a leased shard of the member being changed? */
 static bool
-is_replacing(ShardHomes *homes, int32 node, const ShardProposer *proposer)
+is_replacing(ShardHomes *homes, int32 node)
 {
 	homes_shard_iterator iterator;
 	HomesShard *shard;
@@ -207,9 +216,7 @@ is_replacing(ShardHomes *homes, int32 node, const ShardProposer *proposer)
 	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
 	{
 		if (shard->leased && shard->node == node)
-			any |=
-				shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_HOME, shard->key.type_id,
-															   shard->key.shard});
+			any |= is_changing(homes, shard);
 	}
 	return any;
 }
@@ -248,11 +255,11 @@ replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer
 
 /* The member is there again, or has nothing leased any more: it may be granted a lease. */
 static void
-reopen(ShardHomes *homes, int32 node, const ShardProposer *proposer, ShardRoster *roster)
+reopen(ShardHomes *homes, int32 node, ShardRoster *roster)
 {
 	int at = find_closed(homes, node);
 
-	if (at < 0 || is_replacing(homes, node, proposer))
+	if (at < 0 || is_replacing(homes, node))
 		return;
 	homes->closed[at] = homes->closed[--homes->n_closed];
 	shard_roster_open_lease(roster, node);
@@ -281,6 +288,6 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 			shard_homes_number(homes, node, true) > 0)
 			replace_leased(homes, now, node, proposer, roster);
 		else
-			reopen(homes, node, proposer, roster);
+			reopen(homes, node, roster);
 	}
 }

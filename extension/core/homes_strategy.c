@@ -227,7 +227,9 @@ find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *
 
 		if (answer->shards[i].type_id != strategy->type_id)
 			return "the answer is about another type";
-		if (moves && !shard_homes_shard(homes, strategy->type_id, shard))
+		if (moves && !shard_homes_shard(homes, strategy->type_id, shard) &&
+			!shard_proposer_pending(homes->proposer,
+									(ShardMapKey){SHARD_MAP_HOME, strategy->type_id, shard}))
 			return "a shard was named that has no home";
 		if (!moves && !is_among(strategy->shards, strategy->n_shards, shard))
 			return "a shard was named that was not asked about";
@@ -314,7 +316,8 @@ take_moves(ShardHomes *homes, int64 now, HomesStrategy *strategy, PlanView *plan
 		int32 number = answer->shards[i].shard;
 		const HomesShard *shard = shard_homes_shard(homes, strategy->type_id, number);
 
-		if (shard->move == SHARD_MOVE_NONE && now >= shard->not_before &&
+		/* The view names those, too, whose first home is not decided yet. */
+		if (shard && shard->move == SHARD_MOVE_NONE && now >= shard->not_before &&
 			shard_homes_view_pin(plan, number) == 0)
 			shards[n++] = number;
 	}

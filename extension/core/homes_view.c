@@ -151,40 +151,97 @@ region_of(const ShardAllocationRegion *regions, int n_regions, int32 node)
 	return -1;
 }
 
-/* Where the shard is, or will be. */
+/* The node of a home, or where it goes. */
 static int32
-place_of(const HomesShard *shard)
+end_of(const ShardMapEntry *entry)
+{
+	ShardHomeRecord home;
+
+	if (!shard_record_get_home(entry, &home))
+		return 0;
+	return home.phase == SHARD_HOME_MOVING ? home.to : shard_record_home_node(&home);
+}
+
+/* Where the shard is, or will be, as far as is decided or proposed. */
+static int32
+place_of(const ShardHomes *homes, const HomesShard *shard)
 {
 	bool moves = shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_ABORTING &&
 				 shard->move != SHARD_MOVE_STARTING;
+	const ShardMapEntry *proposed =
+		shard_proposer_undecided(homes->proposer, (ShardMapKey){SHARD_MAP_HOME, shard->key.type_id,
+																shard->key.shard});
 
+	if (proposed && !proposed->deleted)
+		return end_of(proposed);
 	return moves ? shard->target : shard->node;
+}
+
+/* A shard, and which region of the view has it; -1: none. */
+typedef struct PlacedShard
+{
+	int32 shard;
+	int place;
+	bool pinned;
+} PlacedShard;
+
+static void
+place(PlacedShard *list, int *count, int32 shard, int region, const PlanView *plan)
+{
+	list[(*count)++] = (PlacedShard){shard, region, shard_homes_view_pin(plan, shard) != 0};
+}
+
+/*
+ * The shards of the type, oldest first. First homes that are proposed and not decided yet are the newest:
+ * those that follow have to know of them. Those that move until that is decided are noted.
+ */
+static PlacedShard *
+place_shards(PlanView *plan, ShardHomes *homes, const ShardAllocationRegion *regions, int n_regions,
+			 ShardArena *arena, int *count)
+{
+	int n_shards;
+	int n_proposed;
+	HomesShard **shards = shard_homes_view_shards(homes, plan->type_id, &n_shards);
+	ShardMapEntry *proposed =
+		shard_proposer_list_undecided(homes->proposer, SHARD_MAP_HOME, homes->arena, &n_proposed);
+	PlacedShard *list =
+		shard_arena_alloc(homes->arena, sizeof(PlacedShard) * Max(n_shards + n_proposed, 1));
+
+	*count = 0;
+	plan->moving = shard_arena_alloc(arena, sizeof(int32) * Max(n_shards, 1));
+	for (int i = 0; i < n_shards; i++)
+	{
+		if (shards[i]->move != SHARD_MOVE_NONE && shards[i]->move != SHARD_MOVE_STARTING)
+			plan->moving[plan->n_moving++] = shards[i]->key.shard;
+		place(list, count, shards[i]->key.shard,
+			  region_of(regions, n_regions, place_of(homes, shards[i])), plan);
+	}
+	for (int i = 0; i < n_proposed; i++)
+	{
+		ShardMapKey key = proposed[i].key;
+
+		if (key.a == plan->type_id && !shard_homes_shard(homes, key.a, key.b))
+			place(list, count, key.b, region_of(regions, n_regions, end_of(&proposed[i])), plan);
+	}
+	return list;
 }
 
 /*
  * The shards of each region of the view, oldest first, and behind them those that are pinned: they are
- * not the ones to be moved away. A moving shard counts where it will be, and is among those that move
- * until that is decided.
+ * not the ones to be moved away. A moving shard counts where it will be.
  */
 static void
 view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, int n_regions,
 			ShardArena *arena)
 {
 	int n_shards;
-	HomesShard **shards = shard_homes_view_shards(homes, plan->type_id, &n_shards);
-	int *places = shard_arena_alloc(homes->arena, sizeof(int) * Max(n_shards, 1));
+	PlacedShard *shards = place_shards(plan, homes, regions, n_regions, arena, &n_shards);
 	int32 **lists = shard_arena_alloc(homes->arena, sizeof(int32 *) * Max(n_regions, 1));
 
-	plan->moving = shard_arena_alloc(arena, sizeof(int32) * Max(n_shards, 1));
 	for (int i = 0; i < n_shards; i++)
 	{
-		HomesShard *shard = shards[i];
-
-		if (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING)
-			plan->moving[plan->n_moving++] = shard->key.shard;
-		places[i] = region_of(regions, n_regions, place_of(shard));
-		if (places[i] >= 0)
-			regions[places[i]].n_shards++;
+		if (shards[i].place >= 0)
+			regions[shards[i].place].n_shards++;
 	}
 	for (int r = 0; r < n_regions; r++)
 	{
@@ -195,10 +252,8 @@ view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, i
 	{
 		for (int i = 0; i < n_shards; i++)
 		{
-			bool is_pinned = shard_homes_view_pin(plan, shards[i]->key.shard) != 0;
-
-			if (places[i] >= 0 && is_pinned == (pinned == 1))
-				*lists[places[i]]++ = shards[i]->key.shard;
+			if (shards[i].place >= 0 && shards[i].pinned == (pinned == 1))
+				*lists[shards[i].place]++ = shards[i].shard;
 		}
 	}
 }

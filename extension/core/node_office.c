@@ -120,7 +120,7 @@ follow_office(ShardNode *node, int64 now)
 			shard_node_region_new_coordinator(node);
 		}
 		shard_roster_take_office(node->roster, now, node->proposer);
-		shard_homes_take_office(node->homes, now, shard_proposer_decided(node->proposer));
+		shard_homes_take_office(node->homes, now, node->proposer);
 		shard_action_log(node->out, 15 /* LOG */, "node %d is the coordinator", node->id);
 	}
 	else

@@ -65,7 +65,16 @@ extern void shard_proposer_flush(ShardProposer *proposer, int64 now, ShardAction
 /* Is a change of the key gathered or outstanding (C2)? */
 extern bool shard_proposer_pending(const ShardProposer *proposer, ShardMapKey key);
 
-/* The same for any change of a type, its homes or its pins, removals but for the type's aside. */
+/* That change, NULL: none. */
+extern const ShardMapEntry *
+shard_proposer_undecided(const ShardProposer *proposer, ShardMapKey key);
+
+/* All such changes of a kind, removals aside, as by shard_map_list(). */
+extern ShardMapEntry *
+shard_proposer_list_undecided(const ShardProposer *proposer, ShardMapKind kind, ShardArena *arena,
+							  int *count);
+
+/* Is any change of a type, its homes or its pins under way, removals but for the type's aside? */
 extern bool
 shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardArena *arena);
 

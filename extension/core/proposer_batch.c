@@ -239,19 +239,47 @@ shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, in
 }
 
 /* See proposer.h. */
+const ShardMapEntry *
+shard_proposer_undecided(const ShardProposer *proposer, ShardMapKey key)
+{
+	const ShardMapEntry *entry = shard_map_find(proposer->gathered, key);
+
+	return entry ? entry : shard_map_find(proposer->outstanding, key);
+}
+
+/* See proposer.h. */
 bool
 shard_proposer_pending(const ShardProposer *proposer, ShardMapKey key)
 {
-	return shard_map_find(proposer->gathered, key) != NULL ||
-		   shard_map_find(proposer->outstanding, key) != NULL;
+	return shard_proposer_undecided(proposer, key) != NULL;
 }
 
-/* Does a batch change a home or pin of a type? */
+/* See proposer.h. */
+ShardMapEntry *
+shard_proposer_list_undecided(const ShardProposer *proposer, ShardMapKind kind, ShardArena *arena,
+							  int *count)
+{
+	int n_first;
+	int n_second;
+	ShardMapEntry *first = shard_map_list(proposer->outstanding, kind, arena, &n_first);
+	ShardMapEntry *second = shard_map_list(proposer->gathered, kind, arena, &n_second);
+	ShardMapEntry *both =
+		shard_arena_alloc(arena, sizeof(ShardMapEntry) * Max(n_first + n_second, 1));
+
+	if (n_first > 0)
+		memcpy(both, first, sizeof(ShardMapEntry) * n_first);
+	if (n_second > 0)
+		memcpy(both + n_first, second, sizeof(ShardMapEntry) * n_second);
+	*count = n_first + n_second;
+	return both;
+}
+
+/* Is a home or pin of a type gathered or outstanding? */
 static bool
-has_shard_of(const ShardMap *batch, ShardMapKind kind, int32 type_id, ShardArena *arena)
+has_shard_of(const ShardProposer *proposer, ShardMapKind kind, int32 type_id, ShardArena *arena)
 {
 	int count;
-	ShardMapEntry *entries = shard_map_list(batch, kind, arena, &count);
+	ShardMapEntry *entries = shard_proposer_list_undecided(proposer, kind, arena, &count);
 
 	for (int i = 0; i < count; i++)
 	{
@@ -266,18 +294,16 @@ bool
 shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardArena *arena)
 {
 	return shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) ||
-		   has_shard_of(proposer->gathered, SHARD_MAP_HOME, type_id, arena) ||
-		   has_shard_of(proposer->outstanding, SHARD_MAP_HOME, type_id, arena) ||
-		   has_shard_of(proposer->gathered, SHARD_MAP_PIN, type_id, arena) ||
-		   has_shard_of(proposer->outstanding, SHARD_MAP_PIN, type_id, arena);
+		   has_shard_of(proposer, SHARD_MAP_HOME, type_id, arena) ||
+		   has_shard_of(proposer, SHARD_MAP_PIN, type_id, arena);
 }
 
-/* Does a batch give a node a home, or have one come to it? */
-static bool
-has_home_at(const ShardMap *batch, int32 node, ShardArena *arena)
+/* See proposer.h. */
+bool
+shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardArena *arena)
 {
 	int count;
-	ShardMapEntry *entries = shard_map_list(batch, SHARD_MAP_HOME, arena, &count);
+	ShardMapEntry *entries = shard_proposer_list_undecided(proposer, SHARD_MAP_HOME, arena, &count);
 
 	for (int i = 0; i < count; i++)
 	{
@@ -289,14 +315,6 @@ has_home_at(const ShardMap *batch, int32 node, ShardArena *arena)
 			return true;
 	}
 	return false;
-}
-
-/* See proposer.h. */
-bool
-shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardArena *arena)
-{
-	return has_home_at(proposer->gathered, node, arena) ||
-		   has_home_at(proposer->outstanding, node, arena);
 }
 
 /*

@@ -346,6 +346,31 @@ test_types_share(void)
 	is_int(count_of_type(2, 300, 3), 100, "though one that comes before it cannot");
 }
 
+/* First homes that are asked for one after the other, while none of them is decided yet, are even, too. */
+static void
+test_undecided_count(void)
+{
+	ShardShardRef ref = {.type_id = 2};
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = &ref};
+
+	three(0);
+	for (int i = 0; i < 3; i++)
+		add_type(i, "next", SHARDS);
+	run(3 * SHARD_SECOND);
+	machines[1].slow = machines[2].slow = true;
+	for (ref.shard = 0; ref.shard < SHARDS; ref.shard++)
+	{
+		happen(0, &wanted);
+		run(STEP);
+	}
+	is_int(count_homes(0, 0), SHARDS, "of the new type no home is decided");
+	settle(1);
+	settle(2);
+	run(3 * SHARD_SECOND);
+	for (int i = 1; i <= 3; i++)
+		is_int(count_of_type(2, SHARDS, i), SHARDS / 3, "then each node has its share");
+}
+
 /* The number of moves that begin, from any node. */
 static void
 test_rebalance(void)
@@ -726,6 +751,7 @@ main(void)
 	test_evacuate();
 	test_evacuate_all();
 	test_types_share();
+	test_undecided_count();
 	test_rebalance();
 	test_forwarded();
 	test_once();
