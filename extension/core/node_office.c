@@ -71,8 +71,13 @@ candidate_rank(const ShardNode *node)
 	if (!shard_node_journal_votes(node) && (!shard_record_votes(&voters, node->id) ||
 											shard_voter_state(node->voter) != SHARD_VOTER_OK))
 		return -1;
-	if (self.status != SHARD_MEMBER_UP && self.status != SHARD_MEMBER_LEAVING &&
-		self.status != SHARD_MEMBER_DOWN)
+	/*
+	 * One that is not up yet votes only by an operator's word (R13): then it is the one that can. One that
+	 * is exiting leaves it to others, if there are any.
+	 */
+	if (!shard_membership_is_member(self.status) && self.status != SHARD_MEMBER_DOWN)
+		return -1;
+	if (self.status == SHARD_MEMBER_EXITING && !votes_alone(node))
 		return -1;
 	return shard_membership_rank(node->learned, node->id, node->arena);
 }
@@ -238,7 +243,8 @@ hand_over(ShardNode *node, int64 now)
 	ShardVotersRecord voters;
 
 	if (!self || !shard_record_get_member(self, &member, node->out->arena) ||
-		member.status != SHARD_MEMBER_EXITING || !entry || !shard_record_get_voters(entry, &voters))
+		member.status != SHARD_MEMBER_EXITING || !entry ||
+		!shard_record_get_voters(entry, &voters) || votes_alone(node))
 		return;
 	for (int i = 0; i < voters.n_current; i++)
 	{

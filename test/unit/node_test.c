@@ -284,6 +284,44 @@ test_address(void)
 	shard_arena_destroy(arena);
 }
 
+/* One that is not up yet, since others cannot be reached, takes office when it is made the only voter. */
+static void
+test_forced_newcomer(void)
+{
+	const int32 self[] = {3};
+	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS,
+							.n_nodes = 1,
+							.nodes = self,
+							.token = 31};
+	ShardArena *arena = shard_arena_create();
+	ShardMemberRecord member;
+
+	end_world();
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	for (int i = 0; i < 3; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	stop(1);
+	run(10 * SHARD_SECOND);
+	join(2, 0);
+	run(5 * SHARD_SECOND);
+	ok(shard_record_get_member(shard_map_value(shard_node_learned(machines[2].node),
+											   (ShardMapKey){SHARD_MAP_MEMBER, 3, 0}),
+							   &member, arena) &&
+		   member.status == SHARD_MEMBER_JOINING,
+	   "a third one is joining");
+	stop(0);
+	run(5 * SHARD_SECOND);
+	happen(2, &force);
+	ok(machines[2].command == 31 && machines[2].command_good, "it is made the only voter");
+	run(5 * SHARD_SECOND);
+	ok(is_coordinator(2), "and is the coordinator");
+	shard_arena_destroy(arena);
+}
+
 int
 main(void)
 {
@@ -297,6 +335,7 @@ main(void)
 	test_impossible_ballot();
 	test_not_in_copy();
 	test_address();
+	test_forced_newcomer();
 	end_world();
 	return unit_done();
 }
