@@ -42,9 +42,6 @@
 
 #include "compat.h"
 
-/* A turn ends after this time. */
-#define TURN_MICROSECONDS (100 * INT64CONST(1000))
-
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
@@ -56,6 +53,9 @@ typedef struct TurnResult
 	int64 pass_wanted; /* rotation's wish, */
 	bool in_the_way;   /* which was not fulfilled yet */
 	int asks;		   /* the first so many are answered */
+	bool moves;		   /* it stopped or sealed shards, and handled nothing */
+	bool ordered;	   /* a shard is to be stopped in the next one */
+	int rest; /* it ended so many messages before its limit, though there may have been some */
 	uint64 errors;
 	TimestampTz start;
 } TurnResult;
@@ -74,17 +74,22 @@ make_constraints_immediate(void)
 	AfterTriggerSetState(statement);
 }
 
-/*
- * Handles rows until the turn is long enough, or a shard is to be stopped, whose messages wait from that on;
- * *all: nothing readable is left.
- */
+/* Is a shard to be stopped? Then the turn ends. */
+static bool
+is_ordered(const ShardRegion *region)
+{
+	return shard_plane_is_ordered(region->db, region->lanes);
+}
+
+/* Handles rows until the turn is over; *all: nothing readable is left. */
 static void
-run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, bool *all)
+run_rows(ShardRegion *region, Snapshot snapshot, int limit, bool *all)
 {
 	ShardRow row;
+	int rows = 0;
 
 	*all = false;
-	while (shard_executor_count() < limit && !shard_executor_is_full())
+	while (shard_executor_count() < limit && !shard_executor_is_full() && !is_ordered(region))
 	{
 		if (!shard_cursor_peek(region->cursor, snapshot, &row))
 		{
@@ -93,24 +98,21 @@ run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, b
 		}
 		shard_routing_row(&row);
 		shard_cursor_accept(region->cursor);
-		if (shard_plane_is_ordered(region->db, region->lanes))
-			return;
-		if ((shard_executor_count() & 15) == 0 && GetCurrentTimestamp() - start > TURN_MICROSECONDS)
+		if ((++rows & 15) == 0 && shard_executor_is_over())
 			return;
 	}
 }
 
 /* Parked messages that can go on; those of a careful turn are few. Returns whether some are left. */
 static bool
-run_parked(ShardRegion *region, TimestampTz start, int limit)
+run_parked(ShardRegion *region, int limit)
 {
 	bool left;
 
-	if (shard_executor_count() >= limit || shard_executor_is_full())
+	if (shard_executor_count() >= limit || shard_executor_is_full() || is_ordered(region))
 		return true;
 	left = shard_routing_drain();
-	while (left && !region->careful && shard_executor_count() < limit &&
-		   !shard_executor_is_full() && GetCurrentTimestamp() - start < TURN_MICROSECONDS)
+	while (left && !region->careful && shard_executor_count() < limit && !shard_executor_is_over())
 		left = shard_routing_drain();
 	return left;
 }
@@ -138,26 +140,30 @@ write_log(ShardRegion *region, TurnResult *result)
 
 /* The turn's work between its snapshot and its commit. */
 static void
-handle(ShardRegion *region, TimestampTz start, TurnResult *result)
+handle(ShardRegion *region, TurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
 	bool all = false;
+	bool asks = false;
 
 	shard_region_move(region);
 	shard_region_accept_link(region);
 	/* a turn that stops or seals does nothing else, so that it ends soon */
-	result->parked = region->moves_wait;
-	if (!region->moves_wait)
+	result->moves = result->parked = region->moves_wait;
+	region->forwards = 0;
+	if (!result->moves)
 	{
 		(void) shard_executor_stash(result->limit);
-		result->parked = run_parked(region, start, result->limit);
-		run_rows(region, snapshot, start, result->limit, &all);
+		result->parked = run_parked(region, result->limit);
+		run_rows(region, snapshot, result->limit, &all);
+		if (is_ordered(region) || shard_executor_is_over())
+			result->rest = Max(result->limit - shard_executor_count(), 0);
+		result->asks = shard_region_run_asks(region, all, &asks);
+		result->ordered = is_ordered(region);
 	}
-	result->asks = shard_region_run_asks(region, all);
 	shard_executor_finish();
 	write_log(region, result);
-	result->more = !all || result->parked || shard_routing_is_left() ||
-				   result->asks + region->forwards == SHARD_ASKS_PER_TURN;
+	result->more = !all || result->parked || result->ordered || asks || shard_routing_is_left();
 	result->clean = all;
 }
 
@@ -253,11 +259,23 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 		shard_shmem_wake_worker(region->db, shard_shmem_lane_worker(region->db, 0));
 }
 
-/* How the turn after a good one is to be run. */
+/*
+ * How the turn after a good one is to be run. One that moves shards, or that ended early, may not have come to
+ * what failed before.
+ */
 static void
-plan_after_success(ShardRegion *region, bool failed)
+plan_after_success(ShardRegion *region, const TurnResult *result, bool failed)
 {
-	region->overtaken = region->troubles = 0;
+	region->troubles = 0;
+	if (result->moves)
+		return;
+	if (result->rest > 0 && (result->ordered || region->careful_next))
+	{
+		if (region->careful_next)
+			region->limit = result->rest;
+		return;
+	}
+	region->overtaken = 0;
 	if (region->careful_next)
 	{
 		region->careful_next = false;
@@ -347,7 +365,7 @@ turn(ShardRegion *region)
 	result.start = start;
 	shard_cursor_open(region->cursor);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	handle(region, start, &result);
+	handle(region, &result);
 	shard_cursor_close(region->cursor);
 	PopActiveSnapshot();
 	shard_region_moves_before_commit(region);
@@ -374,7 +392,7 @@ turn(ShardRegion *region)
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);
 	region->committed = false;
-	plan_after_success(region, shard_executor_errors() != result.errors);
+	plan_after_success(region, &result, shard_executor_errors() != result.errors);
 	return result.more || region->moves_wait || region->careful || region->careful_next;
 }
 
