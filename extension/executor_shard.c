@@ -195,6 +195,7 @@ shard_executor_discard(int32 type_id, int shard)
 		shard_turn_enlist(entity);
 		entity->now = entity->saved;
 		entity->checked = entity->dirty = false;
+		entity->batch_count = 0;
 		entity->wait = (ShardWait){0};
 		shard_ordered_forget(entity);
 	}
