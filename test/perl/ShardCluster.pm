@@ -307,6 +307,13 @@ sub set_fault
 	$self->{fault} = { point => $point, action => $action };
 	unlink $self->_fault_file;
 	$self->_tell_fault("$point $action");
+	# A session that begins with it was begun by a postmaster that has sent on the signal.
+	wait_for_condition(
+		sub {
+			my ($status, $out) = $self->psql('postgres', 'SHOW shard.fault_point', timeout => $patience);
+			return $status != 0 || $out eq "$point $action";
+		},
+		"processes to be told of fault $point") if defined $self->{_pid};
 	return;
 }
 

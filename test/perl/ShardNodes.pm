@@ -233,7 +233,7 @@ sub wait_up
 	return;
 }
 
-# Waits until the coordinator knows which entity types run at these nodes (default: all). Homes that it
+# Waits until the coordinator knows which entity types run at these nodes (default: all), whose workers run. Homes that it
 # gives before are at other nodes; so each test that starts a type at several nodes and cares where its
 # shards live waits for this before the first message.
 sub wait_registered
@@ -242,7 +242,7 @@ sub wait_registered
 	for my $node (@nodes ? @nodes : $self->nodes)
 	{
 		# Whatever else says "coordinator" or "this node" is a reason why it cannot know.
-		$node->wait_until(q{SELECT array_to_string(problems, ' ') !~ 'coordinator|this node|launcher' FROM shard_health()},
+		$node->wait_until(q{SELECT array_to_string(problems, ' ') !~ 'coordinator|this node|launcher|does not run' FROM shard_health()},
 			'the types of node ' . $node->n . ' to be known to the coordinator');
 	}
 	return;

@@ -56,7 +56,7 @@ $two->wait_value(ShardCluster::recorded($mine), join(' ', 1 .. 20) . ' = 20', 't
 pass('an entity keeps its state, and has handled what waited, in order');
 $two->wait_value(ShardCluster::recorded($other), join(' ', 11 .. 15) . ' = 5', 'an entity of a lost node');
 pass('one of a lost node begins anew');
-is($two->sql('SELECT ok, problems FROM shard_health()'), 't|{}', 'the node is well');
+$two->wait_value('SELECT ok, problems FROM shard_health()', 't|{}', 'the node to be well');
 
 # --- a node that has left -------------------------------------------------------------------------
 

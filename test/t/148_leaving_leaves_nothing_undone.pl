@@ -26,6 +26,7 @@ $open->query('BEGIN;');
 $open->query(ShardCluster::tell_recorder($there, 11));
 is($three->sql(q{SELECT shard_leave('4 s')}), 'f', 'a leave whose time is up returns false');
 $one->wait_value($state, 'exiting', 'the node to exit: its shards have moved, to those that could be reached');
+ShardCluster::wait_for_condition(sub { defined $three->error_of(ShardCluster::tell_recorder('probe', 0)) }, 'the node to hear it');
 like($three->error_of(ShardCluster::tell_recorder($mine, 11)), qr/55000: .*leaving its cluster.*HINT: .*another member/s, 'it takes no messages any more');
 $one->sql(ShardCluster::tell_recorder($mine, 11, 20));
 $two->server->thaw;
@@ -34,17 +35,20 @@ is($one->sql($state), 'exiting', 'what it had is delivered, but a transaction is
 $open->query('COMMIT;');
 $open->close;
 is($three->sql(q{SELECT shard_leave('60 s')}), 't', 'then it has left');
-is($one->sql($state) || 'removed', 'removed', 'it is no member');
+$one->wait_value("SELECT coalesce(($state), 'removed')", 'removed', 'it to be no member');
 $cluster->wait_recorded($there, 2, 1 .. 11);
 pass('all that it had was delivered');
 is($three->sql('SELECT count(*) FROM shard.own') + $three->sql('SELECT count(*) FROM shard_entity.recorder'), 0, 'no row of a shard is left');
 like($three->error_of("SELECT shard_join('" . $one->dsn . "')"), qr/55000: .*cannot join that cluster again.*It was node 3 there, which is removed/s, 'it does not come back');
+$three->wait_until(q{SELECT problems::text ~ 'left' FROM shard_health()}, 'the node to hear it');
 like($three->error_of(ShardCluster::tell_recorder($mine, 21)), qr/55000: .*has left its cluster.*HINT: .*drop the extension/s, 'and says that it has left');
 $three->server->restart;
 $three->wait_until(q{SELECT problems::text ~ 'left' FROM shard_health()}, 'the node to say so after a restart');
 like($three->error_of(ShardCluster::tell_recorder($mine, 21)), qr/55000: /, 'also after a restart');
-my ($home) = grep { $_->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$mine'") eq '20' } $one, $two, $four;
-ok($home, 'an entity of it went on elsewhere');
+ShardCluster::wait_for_condition(
+	sub { grep { $_->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$mine'") eq '20' } $one, $two, $four },
+	'an entity of it to go on');
+pass('an entity of it went on elsewhere');
 
 # --- written off, and back ---------------------------------------------------------------------------
 
@@ -69,7 +73,7 @@ is($four->sql(ShardCluster::recorded($lost)), '1 2 3 4 5 = 5', 'its data is ther
 
 # Of two members it alone votes: the other one votes first, and takes the office.
 is($cluster->coordinator($two)->n, 1, 'node 1 is the coordinator, and the only voter');
-is($one->sql('SELECT string_agg(node::text, $$ $$) FROM shard_members WHERE voter'), '1', 'of two');
+$one->wait_value('SELECT string_agg(node::text, $$ $$) FROM shard_members WHERE voter', '1', 'one of two to vote');
 my $own = $cluster->entity_at('recorder', 1, 'c');
 $two->sql(ShardCluster::tell_recorder($own, 1, 10));
 $cluster->wait_recorded($own, 1, 1 .. 10);

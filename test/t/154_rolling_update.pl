@@ -12,8 +12,12 @@ my $new = q{shard.app_version = '1.0.1'};
 my $cluster = ShardNodes->create(2, conf => q{shard.rebalance_interval = '1s'}, confs => { 1 => $old, 2 => $old, 3 => $new, 4 => $new });
 $cluster->start_counter;
 my ($one, $two) = $cluster->nodes;
-$one->add($_, $_) for 1, 2;
-my %at = map { $_ => $one->get($_) =~ /from (\S+)/ } 1, 2;
+my %at;
+for my $id (1, 2)
+{
+	$one->add($id, $id);
+	($at{$id}) = $one->get($id) =~ /from (\S+)/;
+}
 is(join(' ', sort values %at), 'node1 node2', 'G09: one on each');
 is($one->sql(q{SELECT string_agg(DISTINCT app_version, ' ') FROM shard_members}), '1.0.0', 'of the old version');
 
@@ -24,6 +28,7 @@ for my $n (3, 4)
 	$cluster->join_node($n);
 	$cluster->wait_up;
 }
+$cluster->wait_registered;
 my ($three, $four) = ($cluster->node(3), $cluster->node(4));
 is($three->sql(q{SELECT string_agg(app_version, ' ' ORDER BY node) FROM shard_members}), '1.0.0 1.0.0 1.0.1 1.0.1', 'both versions are members');
 # New shards go to the new version while both are there.

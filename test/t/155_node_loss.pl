@@ -28,7 +28,8 @@ ShardCluster::wait_for_condition(sub { $cluster->proxy->fired > 0 }, 'a reply to
 $lost->server->crash;
 $sender->sql(join '', map { ShardCluster::tell_recorder($_, 'late') } @there);
 $sender->wait_until('SELECT NOT reachable FROM shard_members WHERE node = ' . $lost->n, 'the loss to be noticed');
-like($sender->sql(q{SELECT array_to_string(problems, '; ') FROM shard_health()}), qr/@{[$lost->n]}/, 'G07: shard_health names the node');
+$sender->wait_until("SELECT array_to_string(problems, '; ') ~ 'node @{[$lost->n]}' FROM shard_health()", 'health to name it');
+pass('G07: shard_health names the node');
 $sender->wait_until("SELECT (SELECT count(*) FROM shard_inbox) + (SELECT outbox_messages FROM shard_peers WHERE node = @{[$lost->n]}) >= 4",
 	'what waits to be seen');
 pass('N1: what is for it waits, visibly');
@@ -40,7 +41,8 @@ pass('others go on');
 
 $sender->sql('SELECT shard_down(' . $lost->n . ')');
 $other->wait_value('SELECT status FROM shard_members WHERE node = ' . $lost->n, 'down', 'the node to be down');
-like($sender->sql(q{SELECT array_to_string(problems, '; ') FROM shard_health()}), qr/shard_write_off/, 'N1: the hint says what to do');
+$sender->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'is down.*shard_write_off' FROM shard_health()}, 'the hint');
+pass('N1: the hint says what to do');
 $lost->server->recover;
 $cluster->wait_up;
 $cluster->drain;

@@ -12,14 +12,18 @@ use Time::HiRes qw(time);
 my $cluster = ShardNodes->create(6, databases => 1, conf => "max_connections = 150\nshard.rebalance_interval = '1s'");
 $cluster->start_counter(proxies => [6]);
 my ($one, $two, $three, $four, $five, $proxy) = $cluster->nodes;
-$three->add($_, $_) for 1 .. 12;
-my %before = map { $_ => $three->get($_) } 1 .. 12;
+my %before;
+for my $id (1 .. 12)
+{
+	$three->add($id, $id);
+	$before{$id} = $three->get($id);
+}
 my %at = map { $_ => $before{$_} =~ /node(\d)/ } 1 .. 12;
 my %homes = map { $_ => 1 } values %at;
 is(join(' ', sort keys %homes), '1 2 3 4 5', 'G01: every node that hosts is a home');
 $cluster->drain;
-my $entities = sub { $_[0]->sql(q{SELECT count(DISTINCT node) FILTER (WHERE error IS NULL) || ' regions, ' || sum(entities)
-	FROM shard_cluster_stats() WHERE type_name = 'counter'}) };
+my $entities = q{SELECT count(DISTINCT node) FILTER (WHERE error IS NULL) || ' regions, ' || sum(entities)
+	FROM shard_cluster_stats() WHERE type_name = 'counter'};
 
 # G03
 my $start = time;
@@ -59,7 +63,8 @@ is($four->sql(q{SELECT string_agg(node || ' ' || status, ', ' ORDER BY node) FRO
 	'3 up, 4 up, 5 up', 'the others are the cluster');
 isnt($cluster->coordinator($three), undef, 'it has a coordinator');
 $three->get($_) for 1 .. 12;
-is($entities->($five), '3 regions, 12', 'Q05: fewer regions, the same entities');
+$five->wait_value($entities, '3 regions, 12', 'three to answer');
+pass('Q05: fewer regions, the same entities');
 is($three->sql(q{SELECT string_agg(epoch::text, ' ' ORDER BY shard) FROM shard_homes WHERE type_name = 'counter'}),
 	join(' ', map { $at{ $_ || 12 } <= 2 ? 1 : 0 } 0 .. 11), 'G05: each of their shards moved once');
 

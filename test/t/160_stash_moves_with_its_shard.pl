@@ -46,8 +46,8 @@ $cluster->wait_settled;
 $two->wait_value($waiting, '4|stash', 'the stash to be at the new home');
 $two->wait_value($in_memory, 1, 'the new home to know who waits');
 is($one->sql($waiting), '0|', 'nothing of it is left at the old home');
-is($one->sql($in_memory), 0, 'nor in its memory');
-is($one->sql($count), 0, 'nor in its counts');
+$one->wait_value($in_memory, 0, 'its memory to be rid of it, too');
+$one->wait_value($count, 0, 'and its counts');
 is($one->sql('SELECT count(*) FROM shard.held'), 0, 'nor in its tables');
 
 # Newer ones, from both nodes, wait behind; an ask waits for all of them.
