@@ -2,13 +2,14 @@
  * plane_main.c
  *		Histories of the data plane alone, under an oracle instead of a control plane.
  *
- * usage: plane [--seed N] [--seeds N] [--trace] [--keep-going] [--expect-violation] [--no-shrink]
+ * usage: plane [--seed N] [--seeds N] [--returns] [--trace] [--keep-going] [--expect-violation] [--no-shrink]
  *
  * Each seed is a history: two to four nodes, sessions that tell, shards that move, aborted moves,
  * crashes, freezes, a network that loses, repeats, delays and reorders, full disks, now and then a
  * node that is written off or put back from an old copy. Then everything heals, and all messages must
  * come to their end. The oracle knows all and decides homes at once; its commands and facts are late,
- * repeated, or do not come at all for a while.
+ * repeated, or do not come at all for a while. With --returns many shards come back to where they were before
+ * that node's workers have looked at anything.
  */
 #include "plane.h"
 
@@ -107,6 +108,7 @@ struct World
 	bool with_restore;
 	bool with_write_off;
 	bool with_standby;
+	bool with_returns;
 	bool ghost; /* a former primary makes a step: nobody listens to it */
 	bool special_done;
 	int n_events;
@@ -359,6 +361,25 @@ abort_staged(World *world, int i)
 		target->frozen[p] = world->now + 2000 * MS;
 }
 
+/*
+ * The shard comes back at once. The workers of its home hear of nothing before it is copied there again: then
+ * they find facts that are older than the ownership row.
+ */
+static void
+return_shard(World *world, int i, int32 from)
+{
+	Node *node = node_of(world, from);
+
+	if (node == NULL || node->gone || !plane_running(node->plane))
+		return;
+	world->homes[i].again = from;
+	for (int p = 0; p < PLANE_WORKERS; p++)
+	{
+		if (!plane_midway(node->plane, p))
+			node->frozen[p] = world->now + 2000 * MS;
+	}
+}
+
 static void
 send_command(World *world, int i, ShardActionKind kind, int32 to, int32 epoch, int32 source)
 {
@@ -401,7 +422,11 @@ drive_moves(World *world)
 			if (world->chaos && percent(world, 15))
 				abort_staged(world, i);
 			else
+			{
 				end_move(world, i, home->home.to);
+				if (world->with_returns && world->chaos && percent(world, 50))
+					return_shard(world, i, owner);
+			}
 			continue;
 		}
 		if (world->now > home->deadline)
@@ -453,6 +478,8 @@ host_event(void *context, const ShardNodeEvent *event)
 			case SHARD_EVENT_STAGED:
 				if (home->step == MOVE_IMPORTING && home->home.move_id == ref->move_id)
 					home->step = MOVE_STAGED;
+				if (world->with_returns)
+					memset(node->frozen, 0, sizeof(node->frozen));
 				break;
 			case SHARD_EVENT_IMPORT_FAILED:
 				if (home->step == MOVE_IMPORTING && home->home.move_id == ref->move_id)
@@ -935,7 +962,7 @@ look_at_places(World *world)
 }
 
 static void
-make_world(World *world, uint64 seed, bool tracing)
+make_world(World *world, uint64 seed, bool returns, bool tracing)
 {
 	memset(world, 0, sizeof(*world));
 	world->state = seed * UINT64CONST(0x2545f4914f6cdd1d) + 1;
@@ -947,6 +974,7 @@ make_world(World *world, uint64 seed, bool tracing)
 	world->with_restore = seed % 6 == 5;
 	world->with_write_off = seed % 6 == 2;
 	world->with_standby = seed % 6 == 1;
+	world->with_returns = returns;
 	for (int j = 0; j < world->n_nodes; j++)
 	{
 		Node *node = &world->nodes[j];
@@ -1002,7 +1030,7 @@ advance(World *world)
 
 /* One history. Returns the violation, to be freed, or NULL. */
 static char *
-run_history(uint64 seed, bool tracing, int *told)
+run_history(uint64 seed, bool returns, bool tracing, int *told)
 {
 	World *world = pg_malloc(sizeof(World));
 	Plane *alive[MAX_NODES];
@@ -1012,7 +1040,7 @@ run_history(uint64 seed, bool tracing, int *told)
 	int64 client_at = 0;
 	int64 fault_at = 0;
 
-	make_world(world, seed, tracing);
+	make_world(world, seed, returns, tracing);
 	while (world->now < CHAOS && check_violation(world->check) == NULL)
 	{
 		if (world->now >= client_at)
@@ -1065,6 +1093,7 @@ main(int argc, char **argv)
 {
 	uint64 first = 1;
 	uint64 seeds = 1;
+	bool returns = false;
 	bool tracing = false;
 	bool keep_going = false;
 	bool expected = false;
@@ -1077,6 +1106,8 @@ main(int argc, char **argv)
 			first = strtoull(argv[++i], NULL, 10);
 		else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc)
 			seeds = strtoull(argv[++i], NULL, 10);
+		else if (strcmp(argv[i], "--returns") == 0)
+			returns = true;
 		else if (strcmp(argv[i], "--trace") == 0)
 			tracing = true;
 		else if (strcmp(argv[i], "--keep-going") == 0)
@@ -1085,14 +1116,14 @@ main(int argc, char **argv)
 			expected = true;
 		else if (strcmp(argv[i], "--no-shrink") != 0) /* sim's; there is nothing to shrink here */
 		{
-			fprintf(stderr, "usage: plane [--seed N] [--seeds N] [--trace] [--keep-going] "
-							"[--expect-violation]\n");
+			fprintf(stderr, "usage: plane [--seed N] [--seeds N] [--returns] [--trace] "
+							"[--keep-going] [--expect-violation]\n");
 			return 2;
 		}
 	}
 	for (uint64 seed = first; seed < first + seeds; seed++)
 	{
-		char *violation = run_history(seed, tracing, &told);
+		char *violation = run_history(seed, returns, tracing, &told);
 
 		if (violation == NULL)
 			continue;
