@@ -249,7 +249,7 @@ shard_region_run_asks(ShardRegion *region, bool all, bool *more)
 
 	foreach (cell, now)
 	{
-		if (shard_plane_is_ordered(region->db, region->lanes) ||
+		if ((shard_executor_count() > 0 && shard_plane_is_ordered(region->db, region->lanes)) ||
 			(run > 0 && GetCurrentTimestamp() - start > SHARD_TURN_MICROSECONDS))
 			break;
 		shard_executor_ask(lfirst(cell));

@@ -66,6 +66,7 @@ typedef struct ShardRegion
 	int move_space;
 	struct ShardRegionMove *moves;
 	bool moves_wait;	  /* the next turn has something to do for them */
+	int moved;			  /* turns in a row that did nothing else */
 	bool flush_wanted;	  /* and their last one is to be flushed */
 	ShardShardRef purged; /* whose rows are being deleted, or were last */
 	ShardStatePurge purge;

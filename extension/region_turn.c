@@ -42,6 +42,9 @@
 
 #include "compat.h"
 
+/* So many turns in a row may handle nothing since they move shards. */
+#define MOVES_IN_A_ROW 16
+
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
@@ -74,11 +77,11 @@ make_constraints_immediate(void)
 	AfterTriggerSetState(statement);
 }
 
-/* Is a shard to be stopped? Then the turn ends. */
+/* Whether the turn ends since a shard is to be stopped; but not before something was handled. */
 static bool
 is_ordered(const ShardRegion *region)
 {
-	return shard_plane_is_ordered(region->db, region->lanes);
+	return shard_executor_count() > 0 && shard_plane_is_ordered(region->db, region->lanes);
 }
 
 /* Handles rows until the turn is over; *all: nothing readable is left. */
@@ -148,8 +151,9 @@ handle(ShardRegion *region, TurnResult *result)
 
 	shard_region_move(region);
 	shard_region_accept_link(region);
-	/* a turn that stops or seals does nothing else, so that it ends soon */
-	result->moves = result->parked = region->moves_wait;
+	/* a turn that stops or seals does nothing else, so that it ends soon; but not for ever */
+	result->moves = region->moves_wait && region->moved < MOVES_IN_A_ROW;
+	result->parked = result->moves;
 	region->forwards = 0;
 	if (!result->moves)
 	{
@@ -159,7 +163,7 @@ handle(ShardRegion *region, TurnResult *result)
 		if (is_ordered(region) || shard_executor_is_over())
 			result->rest = Max(result->limit - shard_executor_count(), 0);
 		result->asks = shard_region_run_asks(region, all, &asks);
-		result->ordered = is_ordered(region);
+		result->ordered = shard_plane_is_ordered(region->db, region->lanes);
 	}
 	shard_executor_finish();
 	write_log(region, result);
@@ -267,6 +271,7 @@ static void
 plan_after_success(ShardRegion *region, const TurnResult *result, bool failed)
 {
 	region->troubles = 0;
+	region->moved = result->moves ? region->moved + 1 : 0;
 	if (result->moves)
 		return;
 	if (result->rest > 0 && (result->ordered || region->careful_next))
