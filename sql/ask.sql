@@ -55,11 +55,11 @@ SELECT count(*) FROM shard_dead_letters WHERE type_name = 'teller';
 SELECT shard_ask('teller', 'a', '{"do": "add"}');
 
 -- Time-out and cancel of an ask that was taken: nobody knows what becomes of it.
-SELECT shard_ask('teller', 'a', '{"do": "sleep", "seconds": 0.5}', '100 ms');
+SELECT shard_ask('teller', 'a', '{"do": "sleep", "seconds": 3}', '1 s');
 \echo :LAST_ERROR_SQLSTATE
 SELECT shard_drain();
-SET statement_timeout = '100 ms';
-SELECT shard_ask('teller', 'a', '{"do": "sleep", "seconds": 0.5}');
+SET statement_timeout = '1 s';
+SELECT shard_ask('teller', 'a', '{"do": "sleep", "seconds": 3}');
 RESET statement_timeout;
 -- One that no worker has taken was certainly not executed.
 SELECT shard_ask('teller', 'a', '{"do": "add"}', '0 s');
@@ -77,6 +77,9 @@ BEGIN
 END
 $$;
 SELECT shard_start('keeper', 'keeper');
+-- (its own patience with locks would end first on a slow machine)
+ALTER SYSTEM SET shard.handler_lock_timeout = '30 s';
+SELECT pg_reload_conf();
 SET deadlock_timeout = '100 ms';
 BEGIN;
 LOCK TABLE shop;
@@ -84,6 +87,8 @@ SELECT shard_ask('keeper', 'a', 'null');
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
 RESET deadlock_timeout;
+ALTER SYSTEM RESET shard.handler_lock_timeout;
+SELECT pg_reload_conf();
 
 -- Refusals.
 SELECT shard_ask('no such type', 'a', '{}');
