@@ -67,8 +67,8 @@ sub reload
 
 # --- the extension -------------------------------------------------------------------------------
 
-is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'shard launcher'}),
-	1, 'there is a launcher');
+ok($node->poll_query_until('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'shard launcher'}, 1),
+	'there is a launcher');
 $node->safe_psql('postgres', 'CREATE DATABASE plain');
 $node->safe_psql('postgres', 'CREATE DATABASE one');
 $node->safe_psql('postgres', 'CREATE DATABASE two');
