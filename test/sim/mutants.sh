@@ -31,7 +31,7 @@ caught() {  # log, program, seeds, options
       ! timeout 100 "$program" >"$log" 2>&1 && grep -qE '^not ok|Assertion .* failed|^TRAP' "$log"
       ;;
     *)
-      timeout 100 "$program" --expect-violation --no-shrink --seeds "$seeds" "$@" >"$log" 2>&1
+      timeout 300 "$program" --expect-violation --no-shrink --seeds "$seeds" "$@" >"$log" 2>&1
       ;;
   esac
 }
@@ -42,7 +42,7 @@ sound() {  # number, program, seeds, options
   shift 3
   local command=("build/sound/$program")
   [[ $program == *_test ]] || command+=(--no-shrink --seeds "$seeds" "$@")
-  if timeout 200 "${command[@]}" >"$log" 2>&1; then
+  if timeout 600 "${command[@]}" >"$log" 2>&1; then
     echo "ok $number - without a mutant $program${*:+ $*} finds nothing"
   else
     echo "not ok $number - without a mutant $program${*:+ $*} finds something"

@@ -322,6 +322,49 @@ test_forced_newcomer(void)
 	shard_arena_destroy(arena);
 }
 
+/* A copy of a voter that lives promises nothing: another database is at its address (I3). */
+static void
+test_clone_does_not_vote(void)
+{
+	ShardControl prepare = {.kind = SHARD_CONTROL_PREPARE, .from = 1};
+	int persists;
+
+	end_world();
+	begin_world();
+	memset(machines, 0, sizeof(machines));
+	for (int i = 0; i < 3; i++)
+	{
+		start(i);
+		run(2 * SHARD_SECOND);
+		if (i > 0)
+			join(i, 0);
+	}
+	run(20 * SHARD_SECOND);
+	is_int(shard_node_id(machines[2].node), 3, "three are a cluster");
+	for (int s = SHARD_STORE_NODE; s < STORES; s++)
+	{
+		int count;
+		ShardMapEntry *entries = shard_map_since(machines[2].rows[s], -2, out->arena, &count);
+
+		machines[3].rows[s] = shard_map_create();
+		for (int i = 0; i < count; i++)
+			shard_map_put(machines[3].rows[s], &entries[i]);
+	}
+	prepare.b = shard_voter_promised(shard_node_voter(machines[2].node)) + (INT64CONST(1) << 16);
+	start(3);
+	run(5 * SHARD_SECOND);
+	ok(shard_voter_promised(shard_node_voter(machines[3].node)) < prepare.b,
+	   "a copy of the third one");
+	persists = machines[3].persists;
+	give(3, &prepare);
+	act(3, NO_LINK);
+	is_int(machines[3].persists, persists, "promises nothing");
+	give(2, &prepare);
+	act(2, NO_LINK);
+	ok(shard_voter_promised(shard_node_voter(machines[2].node)) >= prepare.b,
+	   "which the third one does");
+}
+
 int
 main(void)
 {
@@ -336,6 +379,7 @@ main(void)
 	test_not_in_copy();
 	test_address();
 	test_forced_newcomer();
+	test_clone_does_not_vote();
 	end_world();
 	return unit_done();
 }
