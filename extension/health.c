@@ -54,7 +54,7 @@ static const char *const table_query =
 	" coalesce(o.state || ' in epoch ' || o.epoch, 'not'))"
 	" FROM shard.node n JOIN shard.route r ON r.node = n.node_id JOIN shard.type t USING (type_id)"
 	" LEFT JOIN shard.own o USING (type_id, shard)"
-	" WHERE o.state IS NULL OR o.epoch < r.epoch AND o.state <> 'staged'"
+	" WHERE o.state IS NULL OR o.epoch < r.epoch"
 	" UNION ALL "
 	"SELECT format('messages for node %s wait since %s; see shard_peers', k.node,"
 	" date_trunc('second', min(k.kept_at)))"
