@@ -22,12 +22,9 @@ sub shares { return $one->sql(sprintf $shares, @_) }
 
 is($two->sql(q{SELECT string_agg(weight::text, ' ' ORDER BY node) FROM shard_members}), '1 1 2', 'all know the weights');
 $cluster->wait_registered;
-# One after the other: homes that are asked for together may be chosen before those just chosen are decided.
-for my $type (qw(heavy plain))
-{
-	$cluster->allocate($type, $_) for split /\n/,
-	  $one->sql("SELECT DISTINCT ON (shard_shard_id('$type', i::text)) i FROM generate_series(1, 1000) i");
-}
+# All at once: homes that are chosen before those just chosen are decided count them, too.
+$cluster->allocate($_, split /\n/, $one->sql("SELECT DISTINCT ON (shard_shard_id('$_', i::text)) i FROM generate_series(1, 1000) i"))
+  for qw(heavy plain);
 is($one->sql(q{SELECT count(*) FROM shard_homes WHERE type_name IN ('heavy', 'plain') AND phase = 'stable'}), 28, 'all shards have homes');
 is(shares('heavy'), '4 4 8', 'the node of weight 2 gets twice as many');
 is(shares('plain'), '4 4 4', 'but not of a type that does not look at weights');
