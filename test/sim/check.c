@@ -338,6 +338,19 @@ check_excuse(Check *check, int instance)
 }
 
 void
+check_excuse_shard(Check *check, int32 type_id, int32 shard)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+	{
+		Message *message = &check->messages[id];
+
+		if (message->type_id == type_id && message->shard == shard &&
+			message->fate == CHECK_HANDLED)
+			message->excused = true;
+	}
+}
+
+void
 check_replaced(Check *check, int instance)
 {
 	check_crashed(check, instance);

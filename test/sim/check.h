@@ -61,6 +61,9 @@ extern void check_crashed(Check *check, int instance);
  * owned does not count. Its node was written off: what it had may be lost, but nothing comes twice.
  */
 extern void check_excuse(Check *check, int instance);
+
+/* What was handled of a shard, here or elsewhere, went with such a database, to which it had moved. */
+extern void check_excuse_shard(Check *check, int32 type_id, int32 shard);
 extern bool check_any_excused(const Check *check);
 extern void check_written_off(Check *check, int instance);
 

@@ -623,6 +623,11 @@ restore(World *world, Node *node)
 	if (plane_running(node->plane))
 		plane_crash(node->plane);
 	check_excuse(world->check, instance_of(world, node->plane));
+	for (int i = 0; i < TYPES * SHARDS; i++)
+	{
+		if (world->homes[i].known && world->homes[i].home.nodes[0] == node->id)
+			check_excuse_shard(world->check, type_of(i), shard_of(i));
+	}
 	plane_strand(node->plane);
 	plane_retire(node->plane);
 	node->store = node->backup;
