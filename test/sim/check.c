@@ -490,12 +490,27 @@ find_begun(Check *check, int32 type_id, int32 shard)
 }
 
 void
-check_turn_began(Check *check, int32 type_id, int32 shard, int32 epoch)
+check_turn_began(Check *check, int instance, int32 type_id, int32 shard, int32 epoch)
 {
 	Owner *begun = find_begun(check, type_id, shard);
 
-	if (begun != NULL)
-		begun->own.epoch = Max(begun->own.epoch, epoch);
+	if (begun == NULL || epoch < begun->own.epoch)
+		return;
+	begun->own.epoch = epoch;
+	begun->instance = instance;
+}
+
+void
+check_forced(Check *check)
+{
+	int kept = 0;
+
+	for (int i = 0; i < check->n_begun; i++)
+	{
+		if (!is_excused(check, check->begun[i].instance))
+			check->begun[kept++] = check->begun[i];
+	}
+	check->n_begun = kept;
 }
 
 void

@@ -90,8 +90,11 @@ extern void check_owner(Check *check, int instance, int32 type_id, int32 shard,
  * Shards that need a lease: a turn began, or passed its last look at the lease before its commit. None
  * of an older epoch may do that after one of a newer epoch has begun (P4).
  */
-extern void check_turn_began(Check *check, int32 type_id, int32 shard, int32 epoch);
+extern void check_turn_began(Check *check, int instance, int32 type_id, int32 shard, int32 epoch);
 extern void check_turn_commits(Check *check, int instance, int32 type_id, int32 shard, int32 epoch);
+
+/* Voters were forced: epochs that began in databases which were put back since may be undone (R13). */
+extern void check_forced(Check *check);
 
 /* The row as it is after a crash. */
 extern void check_owns(Check *check, int instance, int32 type_id, int32 shard, const ShardOwn *own);

@@ -911,6 +911,7 @@ force_voters(World *world)
 	if (!best || names_voter(shard_node_learned(best->node), WORLD_JOURNAL))
 		return;
 	world->forced = true;
+	check_forced(world->check);
 	event.nodes = &best->node_id;
 	world_trace(world, "-- the operator makes node %d the only voter", best->node_id);
 	host_event(world, best, &event);

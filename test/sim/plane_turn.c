@@ -327,7 +327,8 @@ note_leased(Worker *worker, const ShardRoute *route)
 		return;
 	worker->leased = true;
 	if (!plane->retired)
-		check_turn_began(plane->check, route->type_id, route->shard, route->own.epoch);
+		check_turn_began(plane->check, plane->instance, route->type_id, route->shard,
+						 route->own.epoch);
 }
 
 void
