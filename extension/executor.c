@@ -26,7 +26,6 @@
 #include "utils/typcache.h"
 
 #include "executor_private.h"
-#include "plane.h"
 #include "routing.h"
 #include "shmem.h"
 
@@ -71,7 +70,6 @@ void
 shard_executor_init(uint32 lanes)
 {
 	is_worker = true;
-	shard_turn.lanes = lanes;
 	shard_turn.context =
 		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
 	slist_init(&shard_turn.runs);
@@ -467,22 +465,6 @@ bool
 shard_executor_is_full(void)
 {
 	return shard_turn.full;
-}
-
-bool
-shard_turn_is_over(void)
-{
-	if (shard_turn.full)
-		return true;
-	return shard_turn.count > 0 &&
-		   (shard_plane_is_ordered(shard_shmem_database(), shard_turn.lanes) ||
-			GetCurrentTimestamp() - shard_turn.now > SHARD_TURN_MICROSECONDS);
-}
-
-bool
-shard_executor_is_over(void)
-{
-	return shard_turn_is_over();
 }
 
 bool

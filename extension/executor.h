@@ -12,9 +12,6 @@
 #include "log.h"
 #include "ring.h"
 
-/* A turn ends after this time; so do its asks, after as long again. */
-#define SHARD_TURN_MICROSECONDS (100 * INT64CONST(1000))
-
 /* What the handler that is running may ask about; NULL outside of handlers. */
 typedef struct ShardExecution
 {
@@ -99,9 +96,6 @@ extern void shard_executor_finish(void);
 
 /* Whether no further message may be handled in the turn. */
 extern bool shard_executor_is_full(void);
-
-/* The same, or the turn is long enough, or a shard is to be stopped, whose messages wait from that on. */
-extern bool shard_executor_is_over(void);
 
 /* Whether the turn has to be written down: a message was passed. */
 extern bool shard_executor_has_passed(void);

@@ -450,7 +450,7 @@ run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
 		ShardOutcome outcome;
 
 		order->lowest = held->number;
-		if (done == limit || !is_ready(entity) || shard_turn_is_over())
+		if (done == limit || !is_ready(entity) || shard_turn.full)
 			break;
 		*rests = shard_turn_is_early(entity, held);
 		if (*rests)
@@ -483,8 +483,7 @@ shard_ordered_run_ready(ShardEntity *entity, bool *rests)
 	if (entity->ordering == NULL || entity->ordering->now.waiting == 0)
 		return 0;
 	(void) order_of(entity);
-	while (!*rests && is_ready(entity) && shard_turn.count < shard_turn.limit &&
-		   !shard_turn_is_over())
+	while (!*rests && is_ready(entity) && shard_turn.count < shard_turn.limit && !shard_turn.full)
 	{
 		int limit = Min(read, shard_turn.limit - shard_turn.count);
 

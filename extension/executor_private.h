@@ -36,7 +36,6 @@ typedef struct ShardTurn
 	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
 	List *replies;
 	ShardSecurity security;
-	uint32 lanes;	 /* of this worker */
 	uint64 messages; /* since start */
 	uint64 errors;
 } ShardTurn;
@@ -75,12 +74,6 @@ extern ShardEntity *shard_turn_entity(ShardRun *run, const ShardRow *row);
 
 /* Ends user code: what follows is ours. */
 extern void shard_turn_end_user_code(void);
-
-/*
- * Whether no further message may be begun in the turn: it is full, or, one at least was begun, long enough,
- * or a shard is to be stopped. What is left is due in the next turn.
- */
-extern bool shard_turn_is_over(void);
 
 /*
  * Makes the entity's copy tell the truth, once per turn; false if another

@@ -20,11 +20,8 @@
 /* How long an entity rests whose row somebody holds. */
 #define CONTENDED_PAUSE (100 * INT64CONST(1000))
 
-/* Messages of one entity's stash that a turn handles at most. */
+/* Rows of one entity's stash that are read at once. */
 #define STASH_ROWS 1000
-
-/* Rows of it that are read at first: a turn may not come to many. */
-#define FIRST_STASH_ROWS 16
 
 /* An error made up here, in the turn's memory; its strings are constants. */
 static ErrorData *
@@ -391,17 +388,22 @@ shard_turn_handled(ShardEntity *entity, const ShardRow *row)
 	entity->wait.attempts = 0;
 }
 
-/*
- * Handles these rows of an entity's stash, and what waits for their messages, until one of them cannot run, or
- * the turn is over. Returns whether none of them is left; *done: so many messages.
- */
-static bool
-run_stash_rows(ShardEntity *entity, List *rows, int limit, int *done)
+/* Handles an entity's stash, and what waits for its messages; returns how many. */
+static int
+run_stash(ShardEntity *entity, int limit)
 {
+	List *rows;
 	ListCell *cell;
+	int done = 0;
 	int gone = 0;
 	bool rests = false;
+	MemoryContext old;
 
+	shard_turn_end_user_code();
+	old = MemoryContextSwitchTo(shard_turn.context);
+	rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id, entity->id_len,
+						   limit);
+	MemoryContextSwitchTo(old);
 	foreach (cell, rows)
 	{
 		ShardHeld *held = lfirst(cell);
@@ -422,44 +424,13 @@ run_stash_rows(ShardEntity *entity, List *rows, int limit, int *done)
 		if (outcome == SHARD_MESSAGE_DONE)
 			shard_turn_handled(entity, &held->row);
 		gone++;
-		*done += 1 + shard_ordered_run_ready(entity, &rests);
-		if (rests || *done >= limit || shard_turn_is_over())
+		done += 1 + shard_ordered_run_ready(entity, &rests);
+		if (rests || done >= limit || shard_turn.full)
 			break;
 	}
-	return gone == list_length(rows) && !rests;
-}
-
-/* Handles an entity's stash, and what waits for its messages; returns how many. */
-static int
-run_stash(ShardEntity *entity, int limit)
-{
-	int read = FIRST_STASH_ROWS;
-	int64 after = PG_INT64_MIN;
-	int done = 0;
-
-	for (;;)
-	{
-		int most = Min(read, limit - done);
-		MemoryContext old;
-		List *rows;
-
-		shard_turn_end_user_code();
-		old = MemoryContextSwitchTo(shard_turn.context);
-		rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id,
-							   entity->id_len, after, most);
-		MemoryContextSwitchTo(old);
-		if (!run_stash_rows(entity, rows, limit, &done))
-			return done;
-		if (list_length(rows) < most)
-		{
-			entity->wait = (ShardWait){.waiting = entity->wait.waiting};
-			return done;
-		}
-		if (done >= limit || shard_turn_is_over())
-			return done;
-		after = ((ShardHeld *) llast(rows))->row.seq;
-		read = Min(read * 4, STASH_ROWS);
-	}
+	if (gone == list_length(rows) && gone < limit && !rests)
+		entity->wait = (ShardWait){.waiting = entity->wait.waiting};
+	return done;
 }
 
 /* Handles what is due of one entity; returns how many messages. */
@@ -473,32 +444,9 @@ run_due(ShardEntity *entity, int limit)
 	if (!entity->wait.deferred)
 		shard_ordered_time_out(entity);
 	done = shard_ordered_run_ready(entity, &rests);
-	if (entity->wait.deferred && !rests && done < limit && !shard_turn_is_over())
+	if (entity->wait.deferred && !rests && done < limit && !shard_turn.full)
 		done += run_stash(entity, limit - done);
 	return done;
-}
-
-/* The turn ended with this entity: the next one begins with those behind it, so that none waits for all its stash. */
-static void
-begin_behind(ShardEntity *entity)
-{
-	dlist_node *node;
-
-	do
-	{
-		node = dlist_pop_head_node(&shard_turn.due);
-		dlist_push_tail(&shard_turn.due, node);
-	} while (node != &entity->due);
-}
-
-/* Whether an entity that waits can go on. */
-static bool
-can_go_on(ShardEntity *entity)
-{
-	int32 type_id = entity->run->type->type_id;
-
-	return shard_turn_due_at(entity) <= shard_turn.now && shard_turn_ready_run(type_id) &&
-		   entity->run->runnable && shard_routing_is_active(type_id, entity->shard);
 }
 
 int
@@ -511,16 +459,12 @@ shard_executor_stash(int limit)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
-		if (!can_go_on(entity))
-			continue;
-		done += run_due(entity, Min(STASH_ROWS, limit - done));
-		if (done >= limit)
+		if (done >= limit || shard_turn.full)
 			break;
-		if (shard_turn_is_over())
-		{
-			begin_behind(entity);
-			break;
-		}
+		if (shard_turn_due_at(entity) <= shard_turn.now &&
+			shard_turn_ready_run(entity->run->type->type_id) && entity->run->runnable &&
+			shard_routing_is_active(entity->run->type->type_id, entity->shard))
+			done += run_due(entity, Min(STASH_ROWS, limit - done));
 	}
 	return done;
 }

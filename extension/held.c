@@ -40,9 +40,9 @@ static ShardStatement select_stash = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
 	" next_at, number"
 	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'stash'"
-	" AND seq > $5 ORDER BY seq LIMIT $4",
-	5,
-	{INT4OID, INT4OID, TEXTOID, INT4OID, INT8OID}};
+	" ORDER BY seq LIMIT $4",
+	4,
+	{INT4OID, INT4OID, TEXTOID, INT4OID}};
 
 static ShardStatement select_ordered = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
@@ -292,28 +292,22 @@ read_held(uint64 number, MemoryContext context)
 	return held;
 }
 
-/* The first arguments of the two statements. */
-static void
-add_limits(ShardArguments *arguments, int32 type_id, int shard, const char *entity, int entity_len,
-		   int limit)
-{
-	shard_statement_add(arguments, Int32GetDatum(type_id), false);
-	shard_statement_add(arguments, Int32GetDatum(shard), false);
-	shard_statement_add_text(arguments, entity, entity_len);
-	shard_statement_add(arguments, Int32GetDatum(limit), false);
-}
-
 /* Rows of an entity, by one of the two statements. */
 static List *
-load(ShardStatement *statement, ShardArguments *arguments, int32 type_id, int shard,
-	 const char *entity, int entity_len)
+load(ShardStatement *statement, int32 type_id, int shard, const char *entity, int entity_len,
+	 int limit)
 {
 	MemoryContext context = CurrentMemoryContext;
+	ShardArguments arguments = {0};
 	List *result = NIL;
 	char *id = pnstrdup(entity, entity_len);
 
 	SPI_connect();
-	shard_statement_run(statement, arguments, SPI_OK_SELECT);
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard), false);
+	shard_statement_add_text(&arguments, entity, entity_len);
+	shard_statement_add(&arguments, Int32GetDatum(limit), false);
+	shard_statement_run(statement, &arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		ShardHeld *held = read_held(i, context);
@@ -331,23 +325,15 @@ load(ShardStatement *statement, ShardArguments *arguments, int32 type_id, int sh
 }
 
 List *
-shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int64 after,
-				int limit)
+shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int limit)
 {
-	ShardArguments arguments = {0};
-
-	add_limits(&arguments, type_id, shard, entity, entity_len, limit);
-	shard_statement_add(&arguments, Int64GetDatum(after), false);
-	return load(&select_stash, &arguments, type_id, shard, entity, entity_len);
+	return load(&select_stash, type_id, shard, entity, entity_len, limit);
 }
 
 List *
 shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len, int limit)
 {
-	ShardArguments arguments = {0};
-
-	add_limits(&arguments, type_id, shard, entity, entity_len, limit);
-	return load(&select_ordered, &arguments, type_id, shard, entity, entity_len);
+	return load(&select_ordered, type_id, shard, entity, entity_len, limit);
 }
 
 /* Three columns of a result. */

@@ -36,12 +36,9 @@ typedef struct ShardHeldOrdered
 extern void
 shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
 
-/*
- * The first rows of an entity's stash with a greater seq, in order, at most limit: ShardHeld *. Who knows that
- * those up to a seq are gone says so: nobody has to look at them then.
- */
-extern List *shard_held_load(int32 type_id, int shard, const char *entity, int entity_len,
-							 int64 after, int limit);
+/* The first rows of an entity's stash, in order, at most limit: ShardHeld *. */
+extern List *
+shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int limit);
 
 /* Puts a message in the place of its number; false if there is one already. */
 extern bool shard_held_insert_ordered(const ShardRow *row, int64 number);

@@ -10,7 +10,6 @@
 #include "access/xact.h"
 #include "lib/stringinfo.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "catalog.h"
 #include "core/message.h"
@@ -203,9 +202,8 @@ answer_accept(ShardRegion *region, XLogRecPtr lsn)
 	region->accept = NULL;
 }
 
-/* Puts the asks that can be run now in front of the others and returns them; notes those for other nodes. */
-static List *
-choose_asks(ShardRegion *region, bool all)
+int
+shard_region_run_asks(ShardRegion *region, bool all)
 {
 	int done = 0;
 	List *later = NIL;
@@ -236,27 +234,9 @@ choose_asks(ShardRegion *region, bool all)
 	}
 	region->asks = list_concat(list_copy(now), later);
 	MemoryContextSwitchTo(old);
-	return now;
-}
-
-int
-shard_region_run_asks(ShardRegion *region, bool all, bool *more)
-{
-	List *now = choose_asks(region, all);
-	TimestampTz start = now == NIL ? 0 : GetCurrentTimestamp();
-	ListCell *cell;
-	int run = 0;
-
 	foreach (cell, now)
-	{
-		if ((shard_executor_count() > 0 && shard_plane_is_ordered(region->db, region->lanes)) ||
-			(run > 0 && GetCurrentTimestamp() - start > SHARD_TURN_MICROSECONDS))
-			break;
 		shard_executor_ask(lfirst(cell));
-		run++;
-	}
-	*more = run < list_length(now) || run + region->forwards == SHARD_ASKS_PER_TURN;
-	return run;
+	return done;
 }
 
 /* Sends an ask to its home. */

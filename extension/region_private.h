@@ -66,7 +66,6 @@ typedef struct ShardRegion
 	int move_space;
 	struct ShardRegionMove *moves;
 	bool moves_wait;	  /* the next turn has something to do for them */
-	int moved;			  /* turns in a row that did nothing else */
 	bool flush_wanted;	  /* and their last one is to be flushed */
 	ShardShardRef purged; /* whose rows are being deleted, or were last */
 	ShardStatePurge purge;
@@ -167,11 +166,10 @@ extern bool shard_region_answer_reports(ShardRegion *region);
 extern void shard_region_accept_link(ShardRegion *region);
 
 /*
- * Runs the asks whose turn it is, until they took as long as a turn may, or a shard is to be stopped, and notes
- * those for other nodes. Returns how many at the front of the list are done; *more: others may go on at once.
- * all: every row that could be read was passed.
+ * Runs the asks whose turn it is, and notes those for other nodes; returns how many at the front of the
+ * list are done. all: every row that could be read was passed.
  */
-extern int shard_region_run_asks(ShardRegion *region, bool all, bool *more);
+extern int shard_region_run_asks(ShardRegion *region, bool all);
 
 /* After the turn's commit: the first ones are done, others are sent to their nodes. */
 extern void shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn);

@@ -42,8 +42,8 @@
 
 #include "compat.h"
 
-/* So many turns in a row may handle nothing since they move shards. */
-#define MOVES_IN_A_ROW 16
+/* A turn ends after this time. */
+#define TURN_MICROSECONDS (100 * INT64CONST(1000))
 
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
@@ -56,9 +56,6 @@ typedef struct TurnResult
 	int64 pass_wanted; /* rotation's wish, */
 	bool in_the_way;   /* which was not fulfilled yet */
 	int asks;		   /* the first so many are answered */
-	bool moves;		   /* it stopped or sealed shards, and handled nothing */
-	bool ordered;	   /* a shard is to be stopped in the next one */
-	int rest; /* it ended so many messages before its limit, though there may have been some */
 	uint64 errors;
 	TimestampTz start;
 } TurnResult;
@@ -77,22 +74,17 @@ make_constraints_immediate(void)
 	AfterTriggerSetState(statement);
 }
 
-/* Whether the turn ends since a shard is to be stopped; but not before something was handled. */
-static bool
-is_ordered(const ShardRegion *region)
-{
-	return shard_executor_count() > 0 && shard_plane_is_ordered(region->db, region->lanes);
-}
-
-/* Handles rows until the turn is over; *all: nothing readable is left. */
+/*
+ * Handles rows until the turn is long enough, or a shard is to be stopped, whose messages wait from that on;
+ * *all: nothing readable is left.
+ */
 static void
-run_rows(ShardRegion *region, Snapshot snapshot, int limit, bool *all)
+run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, bool *all)
 {
 	ShardRow row;
-	int rows = 0;
 
 	*all = false;
-	while (shard_executor_count() < limit && !shard_executor_is_full() && !is_ordered(region))
+	while (shard_executor_count() < limit && !shard_executor_is_full())
 	{
 		if (!shard_cursor_peek(region->cursor, snapshot, &row))
 		{
@@ -101,21 +93,24 @@ run_rows(ShardRegion *region, Snapshot snapshot, int limit, bool *all)
 		}
 		shard_routing_row(&row);
 		shard_cursor_accept(region->cursor);
-		if ((++rows & 15) == 0 && shard_executor_is_over())
+		if (shard_plane_is_ordered(region->db, region->lanes))
+			return;
+		if ((shard_executor_count() & 15) == 0 && GetCurrentTimestamp() - start > TURN_MICROSECONDS)
 			return;
 	}
 }
 
 /* Parked messages that can go on; those of a careful turn are few. Returns whether some are left. */
 static bool
-run_parked(ShardRegion *region, int limit)
+run_parked(ShardRegion *region, TimestampTz start, int limit)
 {
 	bool left;
 
-	if (shard_executor_count() >= limit || shard_executor_is_full() || is_ordered(region))
+	if (shard_executor_count() >= limit || shard_executor_is_full())
 		return true;
 	left = shard_routing_drain();
-	while (left && !region->careful && shard_executor_count() < limit && !shard_executor_is_over())
+	while (left && !region->careful && shard_executor_count() < limit &&
+		   !shard_executor_is_full() && GetCurrentTimestamp() - start < TURN_MICROSECONDS)
 		left = shard_routing_drain();
 	return left;
 }
@@ -143,31 +138,26 @@ write_log(ShardRegion *region, TurnResult *result)
 
 /* The turn's work between its snapshot and its commit. */
 static void
-handle(ShardRegion *region, TurnResult *result)
+handle(ShardRegion *region, TimestampTz start, TurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
 	bool all = false;
-	bool asks = false;
 
 	shard_region_move(region);
 	shard_region_accept_link(region);
-	/* a turn that stops or seals does nothing else, so that it ends soon; but not for ever */
-	result->moves = region->moves_wait && region->moved < MOVES_IN_A_ROW;
-	result->parked = result->moves;
-	region->forwards = 0;
-	if (!result->moves)
+	/* a turn that stops or seals does nothing else, so that it ends soon */
+	result->parked = region->moves_wait;
+	if (!region->moves_wait)
 	{
 		(void) shard_executor_stash(result->limit);
-		result->parked = run_parked(region, result->limit);
-		run_rows(region, snapshot, result->limit, &all);
-		if (is_ordered(region) || shard_executor_is_over())
-			result->rest = Max(result->limit - shard_executor_count(), 0);
-		result->asks = shard_region_run_asks(region, all, &asks);
-		result->ordered = shard_plane_is_ordered(region->db, region->lanes);
+		result->parked = run_parked(region, start, result->limit);
+		run_rows(region, snapshot, start, result->limit, &all);
 	}
+	result->asks = shard_region_run_asks(region, all);
 	shard_executor_finish();
 	write_log(region, result);
-	result->more = !all || result->parked || result->ordered || asks || shard_routing_is_left();
+	result->more = !all || result->parked || shard_routing_is_left() ||
+				   result->asks + region->forwards == SHARD_ASKS_PER_TURN;
 	result->clean = all;
 }
 
@@ -263,24 +253,11 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 		shard_shmem_wake_worker(region->db, shard_shmem_lane_worker(region->db, 0));
 }
 
-/*
- * How the turn after a good one is to be run. One that moves shards, or that ended early, may not have come to
- * what failed before.
- */
+/* How the turn after a good one is to be run. */
 static void
-plan_after_success(ShardRegion *region, const TurnResult *result, bool failed)
+plan_after_success(ShardRegion *region, bool failed)
 {
-	region->troubles = 0;
-	region->moved = result->moves ? region->moved + 1 : 0;
-	if (result->moves)
-		return;
-	if (result->rest > 0 && (result->ordered || region->careful_next))
-	{
-		if (region->careful_next)
-			region->limit = result->rest;
-		return;
-	}
-	region->overtaken = 0;
+	region->overtaken = region->troubles = 0;
 	if (region->careful_next)
 	{
 		region->careful_next = false;
@@ -370,7 +347,7 @@ turn(ShardRegion *region)
 	result.start = start;
 	shard_cursor_open(region->cursor);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	handle(region, &result);
+	handle(region, start, &result);
 	shard_cursor_close(region->cursor);
 	PopActiveSnapshot();
 	shard_region_moves_before_commit(region);
@@ -397,7 +374,7 @@ turn(ShardRegion *region)
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);
 	region->committed = false;
-	plan_after_success(region, &result, shard_executor_errors() != result.errors);
+	plan_after_success(region, shard_executor_errors() != result.errors);
 	return result.more || region->moves_wait || region->careful || region->careful_next;
 }
 
