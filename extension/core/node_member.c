@@ -285,14 +285,15 @@ shard_node_member_who(ShardNode *node, ShardUuid uuid)
 	if (shard_record_uuid_equal(uuid, node->inc_uuid))
 	{
 		node->found_itself = true;
+		node->refusal[0] = '\0';
 		shard_node_member_workers(node, "");
 	}
 	else if (node->refusal[0] == '\0')
 	{
-		strlcpy(node->refusal, "clone", sizeof(node->refusal));
-		shard_action_log(node->out, 19 /* WARNING */,
-						 "another database answers at the address of node %d: this one is a copy",
-						 node->id);
+		snprintf(node->refusal, sizeof(node->refusal),
+				 "another database answers at the address of node %d: this one is a copy",
+				 node->id);
+		shard_action_log(node->out, 19 /* WARNING */, "%s", node->refusal);
 	}
 }
 
