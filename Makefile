@@ -93,25 +93,35 @@ override with_llvm := no
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
-# PGXS of a packaged server tracks no dependencies: any header rebuilds all. So do other flags or
-# another server version, through a file that changes only when they do. Where a private server's
+# PGXS of a packaged server tracks no dependencies: any header rebuilds all. So do other flags, another server
+# version, and sources that come or go, through a file that changes only when they do. Where a private server's
 # folder is does not matter (TREE, of test/private.sh): its headers are links to the same ones.
-FLAGS := $(subst $(TREE),,$(CC) $(CPPFLAGS) $(CFLAGS) $(VERSION))
+FLAGS := $(subst $(TREE),,$(CC) $(CPPFLAGS) $(CFLAGS) $(VERSION) $(OBJS))
 .PHONY: FORCE
 .flags: FORCE
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 $(OBJS): $(ALL_HEADERS) Makefile .flags
 
 # A build that is broken on purpose differs in the files that know how, and in no other: so it may begin
-# as a copy of a sound one.
+# as a copy of a sound one. It is no good for anything else: .mutant tells what was begun here.
+SWITCH := $(if $(MUTANT),SHARD_MUTANT_$(MUTANT))
+WAS := $(shell cat .mutant 2>/dev/null)
+ifeq ($(filter clean print-%,$(MAKECMDGOALS)),)
+ifneq ($(WAS),$(filter $(SWITCH),$(WAS)))
+$(error objects of $(WAS) are here: "make clean" removes them)
+endif
 ifdef MUTANT
-SWITCH := SHARD_MUTANT_$(MUTANT)
 KNOWING := $(shell grep -lw $(SWITCH) extension/*.[ch] extension/core/*.[ch])
+ifeq ($(KNOWING),)
+$(error no source knows $(SWITCH))
+endif
+ifeq ($(WAS),)
+$(shell echo $(SWITCH) > .mutant)
+endif
 MUTANT_OBJS := $(if $(filter %.h,$(KNOWING)),$(OBJS),$(KNOWING:.c=.o))
 $(MUTANT_OBJS): override CPPFLAGS += -D$(SWITCH)
 $(MUTANT_OBJS): .mutant
-.mutant: FORCE
-	@echo '$(SWITCH)' | cmp -s - $@ || echo '$(SWITCH)' > $@
+endif
 endif
 
 # Unqualified names in the script can only be the server's own.

@@ -102,9 +102,11 @@ excerpt() {  # title, file, lines
 
 build_all() {
   local log=$work/build.log
-  # A mutant differs in a few files from the sound build, if that is there.
-  if [ -n "${MUTANT:-}" ] && [ ! -e "$build" ] && [ -e build/check/shard.so ]; then
-    cp -a build/check "$build"
+  # A mutant differs in a few files from the sound build: it begins as a copy of the latest one.
+  if [ -n "${MUTANT:-}" ] && [ -e build/check/shard.so ] && [ ! build/check/shard.so -ot "$build/shard.so" ]; then
+    rm -rf "$build" "$build.new"
+    cp -a build/check "$build.new"
+    mv "$build.new" "$build"
   fi
   if ! bindir=$(test/private.sh "$build" "$work" SHARD_ASSERTIONS=1 ${MUTANT:+MUTANT="$MUTANT"} 2>"$log"); then
     bindir=

@@ -7,6 +7,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
+unset MUTANT
 
 mapfile -t c_files < <(find extension test/unit test/sim test/fuzz bench -name build -prune -o \
   -name '*.[ch]' -print 2>/dev/null | sort)
