@@ -102,7 +102,7 @@ BEGIN
         END LOOP;
         COMMIT;
     END LOOP;
-END $$;});
+END $$;}, timeout => $ShardCluster::patience);
 $node->wait_until("SELECT min(oldest) > $before FROM shard_stat_inbox", 'the log to be rid of them');
 is($node->safe_psql('postgres', "SELECT a, seq - $rseq FROM shard.shard_input WHERE type_id = $type AND shard = $shard"), '2|8', 'the mark is saved');
 
