@@ -95,7 +95,7 @@ my $clone = ShardCluster->new('clone');
 $clone->init_from_backup($two->server, 'clone');
 $clone->append_conf('postgresql.conf', 'port = ' . $clone->port);
 $clone->start;
-$clone->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'handles no messages.*another database answers.*this one is a copy' FROM shard_health()},
+$clone->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'handles no messages.*looks like an old copy.*shard_admit\(2, ' FROM shard_health()},
 	'the clone to notice');
 note($clone->safe_psql('postgres', 'SELECT array_to_string(problems, $$; $$) FROM shard_health()'));
 $clone->psql('postgres', ShardCluster::tell_recorder($there, 'clone'));
