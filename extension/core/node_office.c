@@ -72,8 +72,8 @@ candidate_rank(const ShardNode *node)
 											shard_voter_state(node->voter) != SHARD_VOTER_OK))
 		return -1;
 	/*
-	 * One that is not up yet votes only by an operator's word (R13): then it is the one that can. One that
-	 * is exiting leaves it to others, if there are any.
+	 * One that is not up yet votes only by an operator's word (R13): then it is the one that can; where a
+	 * journal votes anybody may campaign (R14). One that is exiting leaves it to others, if there are any.
 	 */
 	if (!shard_membership_is_member(self.status) && self.status != SHARD_MEMBER_DOWN)
 		return -1;
