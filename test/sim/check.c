@@ -50,10 +50,12 @@ struct Check
 	int n_owners;
 	Owner owners[MAX_OWNERS];
 	int n_begun;
-	Owner begun[MAX_OWNERS]; /* leased shards, and the newest epoch that ran a turn */
+	Owner
+		begun[MAX_OWNERS]; /* leased shards, and the newest epoch that ran a turn in an instance */
 	int n_lost;
 	Owner lost[MAX_OWNERS]; /* shards that began anew, and in which epoch last */
 	uint64 excused;			/* instances */
+	uint64 put_back;		/* those of them that were put back, and what they had replaced */
 	bool excused_any;		/* instances that were put back */
 };
 
@@ -326,6 +328,7 @@ void
 check_excuse(Check *check, int instance)
 {
 	check->excused_any = true;
+	check_put_back(check, instance);
 	for (int64 id = 1; id < check->n_messages; id++)
 	{
 		Message *message = &check->messages[id];
@@ -468,22 +471,23 @@ check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardO
 		check_alone(check, owner);
 }
 
-/* The newest epoch of a leased shard in which a turn began, NULL if there is no room. */
+/* The newest epoch of a leased shard in which a turn began in an instance, NULL if there is no room. */
 static Owner *
-find_begun(Check *check, int32 type_id, int32 shard)
+find_begun(Check *check, int instance, int32 type_id, int32 shard)
 {
 	Owner *begun;
 
 	for (int i = 0; i < check->n_begun; i++)
 	{
 		begun = &check->begun[i];
-		if (begun->type_id == type_id && begun->shard == shard)
+		if (begun->instance == instance && begun->type_id == type_id && begun->shard == shard)
 			return begun;
 	}
 	if (check->n_begun == MAX_OWNERS)
 		return NULL;
 	begun = &check->begun[check->n_begun++];
 	memset(begun, 0, sizeof(*begun));
+	begun->instance = instance;
 	begun->type_id = type_id;
 	begun->shard = shard;
 	return begun;
@@ -492,14 +496,19 @@ find_begun(Check *check, int32 type_id, int32 shard)
 void
 check_turn_began(Check *check, int instance, int32 type_id, int32 shard, int32 epoch)
 {
-	Owner *begun = find_begun(check, type_id, shard);
+	Owner *begun = find_begun(check, instance, type_id, shard);
 
-	if (begun == NULL || epoch < begun->own.epoch)
-		return;
-	begun->own.epoch = epoch;
-	begun->instance = instance;
+	if (begun != NULL)
+		begun->own.epoch = Max(begun->own.epoch, epoch);
 }
 
+void
+check_put_back(Check *check, int instance)
+{
+	check->put_back |= (uint64) 1 << instance;
+}
+
+/* What began elsewhere counts as before. */
 void
 check_forced(Check *check)
 {
@@ -507,7 +516,7 @@ check_forced(Check *check)
 
 	for (int i = 0; i < check->n_begun; i++)
 	{
-		if (!is_excused(check, check->begun[i].instance))
+		if (!((check->put_back >> check->begun[i].instance) & 1))
 			check->begun[kept++] = check->begun[i];
 	}
 	check->n_begun = kept;
@@ -516,12 +525,18 @@ check_forced(Check *check)
 void
 check_turn_commits(Check *check, int instance, int32 type_id, int32 shard, int32 epoch)
 {
-	const Owner *begun = find_begun(check, type_id, shard);
+	if (is_excused(check, instance))
+		return;
+	for (int i = 0; i < check->n_begun; i++)
+	{
+		const Owner *begun = &check->begun[i];
 
-	if (begun != NULL && begun->own.epoch > epoch && !is_excused(check, instance))
-		check_fail(check,
-				   "P4: shard %d/%d: %d commits a turn of epoch %d, and one of epoch %d has begun",
-				   type_id, shard, instance, epoch, begun->own.epoch);
+		if (begun->type_id == type_id && begun->shard == shard && begun->own.epoch > epoch)
+			check_fail(check,
+					   "P4: shard %d/%d: %d commits a turn of epoch %d, and one of epoch %d has "
+					   "begun on %d",
+					   type_id, shard, instance, epoch, begun->own.epoch, begun->instance);
+	}
 }
 
 void

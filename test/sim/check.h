@@ -93,7 +93,11 @@ extern void check_owner(Check *check, int instance, int32 type_id, int32 shard,
 extern void check_turn_began(Check *check, int instance, int32 type_id, int32 shard, int32 epoch);
 extern void check_turn_commits(Check *check, int instance, int32 type_id, int32 shard, int32 epoch);
 
-/* Voters were forced: epochs that began in databases which were put back since may be undone (R13). */
+/*
+ * Voters were forced: epochs that began in databases which were put back since may be undone (R13). One that
+ * had replaced another one, as its standby, was put back with what began in that one.
+ */
+extern void check_put_back(Check *check, int instance);
 extern void check_forced(Check *check);
 
 /* The row as it is after a crash. */

@@ -636,6 +636,13 @@ put_back(World *world, Instance *instance, int64 kind, int64 b, const char *byte
 	if (instance->up)
 		host_stop(world, instance);
 	check_excuse(world->check, instance->index);
+	for (int i = 0; i < world->n_instances; i++)
+	{
+		const Instance *before = &world->instances[i];
+
+		if (before->node_id == instance->node_id && before->retired && !before->shadow)
+			check_put_back(world->check, i);
+	}
 	lose_homes(world, instance->node_id);
 	plane_strand(instance->plane);
 	retire(world, instance);
