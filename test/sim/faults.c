@@ -9,6 +9,9 @@
 
 #include "core/timing.h"
 
+/* So long after all is mended a word of an operator may still be heard. */
+#define LAST_WORDS (SHARD_COMMAND_PATIENCE + 5 * SHARD_SECOND)
+
 static const char *const names[] = {
 	[FAULT_CRASH] = "crash",
 	[FAULT_CRASH_COORDINATOR] = "crash_coordinator",
@@ -188,6 +191,7 @@ thaws(World *world, Instance *instance, int64 a, int64 b, const char *bytes, siz
 	if (!instance->frozen || world->now < instance->thaw_at)
 		return;
 	instance->frozen = false;
+	world->mended_at = world->now;
 	world_trace(world, "%s thaws", instance->dsn);
 	host_after(world, instance);
 }
@@ -354,7 +358,8 @@ pin(World *world, uint32 number, int32 node)
 
 /*
  * Wishes of operators end with the troubles. An operator looks again and again: a word of before may have
- * been on its way to a coordinator that was frozen, and be heard only now.
+ * been on its way to a coordinator that was frozen, or wait for one as long as a command may (C12), and be
+ * heard only now. After that time none may turn up that was taken back.
  */
 void
 fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
@@ -362,6 +367,7 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 {
 	Instance *coordinator = host_coordinator(world);
 	ShardArena *arena = shard_arena_create();
+	bool any = coordinator == NULL;
 	int n_pins = 0;
 	int n_members = 0;
 	ShardMapEntry *pins = NULL;
@@ -378,6 +384,7 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 	{
 		ShardShardRef shard = {.type_id = pins[i].key.a, .shard = pins[i].key.b};
 
+		any = true;
 		operate(world, SHARD_EVENT_PIN, 0, &shard);
 	}
 	for (int i = 0; i < n_members; i++)
@@ -386,13 +393,16 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 		ShardMemberRecord member;
 
 		event.node = members[i].key.a;
-		if (!shard_record_get_member(&members[i], &member, arena) || !member.evacuated ||
-			coordinator->frozen || !coordinator->node)
+		if (!shard_record_get_member(&members[i], &member, arena) || !member.evacuated)
+			continue;
+		any = true;
+		if (coordinator->frozen || !coordinator->node)
 			continue;
 		host_event(world, coordinator, &event);
 	}
 	shard_arena_destroy(arena);
-	world_later(world, 2 * SHARD_SECOND, fault_end_wishes, NULL, false, 0, 0, NULL, 0);
+	if (any || world->now < world->mended_at + LAST_WORDS)
+		world_later(world, 2 * SHARD_SECOND, fault_end_wishes, NULL, false, 0, 0, NULL, 0);
 }
 
 static void
@@ -918,6 +928,7 @@ force_voters(World *world)
 	if (!best || names_voter(shard_node_learned(best->node), WORLD_JOURNAL))
 		return;
 	world->forced = true;
+	world->mended_at = world->now;
 	check_forced(world->check);
 	event.nodes = &best->node_id;
 	world_trace(world, "-- the operator makes node %d the only voter", best->node_id);
@@ -1004,6 +1015,7 @@ fault_heal(World *world)
 {
 	memset(world->blocked, 0, sizeof(world->blocked));
 	world->extra_loss = 0;
+	world->mended_at = world->now;
 	for (int i = 0; i < world->n_instances; i++)
 	{
 		Instance *instance = &world->instances[i];

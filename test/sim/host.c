@@ -393,6 +393,7 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	host_after(world, instance);
 	if (!instance->journal)
 		start_types(world, instance);
+	world->mended_at = world->now;
 	world_later(world, 1000 + world_random(world, 100000), tick, instance, true,
 				instance->control_generation, 0, NULL, 0);
 }

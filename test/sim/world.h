@@ -196,6 +196,7 @@ typedef struct World
 	bool healed;   /* the troubled part is over */
 	bool quiet;	   /* no new messages */
 	int64 healed_at;
+	int64 mended_at;  /* all healed, one thawed or started, or voters were forced */
 	int64 settled_at; /* 0: not yet */
 	int settled_homes;
 	int without_coordinator;   /* times that an operator saw none */
