@@ -345,6 +345,28 @@ send_call(Worker *worker, int i, bool even_empty)
 	return true;
 }
 
+/* Is there anything a peer has received, or somebody has, of which nobody has said that it is done? */
+static bool
+is_unconfirmed(const Worker *worker, const Peer *peer)
+{
+	Store *store = worker->plane->store;
+
+	for (int lane = 0; lane < PLANE_LANES; lane++)
+	{
+		StoreKey key = KEY(lane, peer->node);
+
+		if (!(worker->lanes & (1u << lane)))
+			continue;
+		if (store_at_or_next(store, NULL, T_OUTBOX, &key) != NULL && key.k[0] == lane &&
+			key.k[1] == peer->node && key.k[2] <= peer->streams[lane].acked)
+			return true;
+		key = KEY(lane, PG_INT64_MIN);
+		if (store_at_or_next(store, NULL, T_KEPT, &key) != NULL && key.k[0] == lane)
+			return true;
+	}
+	return false;
+}
+
 /* Is it time to ask once more for marks? Not with a call on its way: its answer would be given up. */
 static bool
 hello_is_due(Worker *worker, int i)
@@ -354,12 +376,16 @@ hello_is_due(Worker *worker, int i)
 
 	if (link->state != LINK_OPEN)
 		return false;
-	if (!has_rows(worker, &plane->peers[i]))
+	if (!is_unconfirmed(worker, &plane->peers[i]))
 	{
+		link->unconfirmed_at = 0;
 		link->hello_again = 0;
 		return false;
 	}
-	if (plane_now(plane) - link->hello_at < Max(link->hello_again, HELLO_AGAIN))
+	if (link->unconfirmed_at == 0)
+		link->unconfirmed_at = plane_now(plane);
+	if (plane_now(plane) - Max(link->unconfirmed_at, link->hello_at) <
+		Max(link->hello_again, HELLO_AGAIN))
 		return false;
 	for (int k = 0; k < LINK_CALLS; k++)
 	{

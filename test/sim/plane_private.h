@@ -254,6 +254,8 @@ typedef struct Link
 	int64 not_before;	 /* for a new connection */
 	int64 last_call;
 	int64 hello_at;
+	int64
+		unconfirmed_at; /* since then something was received that nobody has confirmed; 0: there is nothing */
 	int64 hello_again; /* so long after it marks are asked for once more; 0: the first time */
 	/* Facts told over this connection; of two that share a place, the later one. */
 	struct
