@@ -27,7 +27,8 @@ typedef struct Message
 	int64 session;
 	int64 called;	/* order of the calls of tell */
 	int64 returned; /* when COMMIT returned, by the same clock */
-	int64 next;		/* of those to the same bucket that are not handled */
+	int64 handled_at;
+	int64 next; /* of those to the same bucket that are not handled */
 } Message;
 
 typedef struct Owner
@@ -285,6 +286,7 @@ check_handled(Check *check, int64 id, int instance, int32 epoch)
 	message->needs_effect = epoch >= lost_epoch(check, message->type_id, message->shard);
 	message->handled_by = instance;
 	message->handled_epoch = epoch;
+	message->handled_at = ++check->clock;
 	check->handled++;
 }
 
@@ -340,15 +342,21 @@ check_excuse(Check *check, int instance)
 	forget_owner(check, instance);
 }
 
+int64
+check_clock(const Check *check)
+{
+	return check->clock;
+}
+
 void
-check_excuse_shard(Check *check, int32 type_id, int32 shard)
+check_excuse_shard(Check *check, int32 type_id, int32 shard, int64 since)
 {
 	for (int64 id = 1; id < check->n_messages; id++)
 	{
 		Message *message = &check->messages[id];
 
 		if (message->type_id == type_id && message->shard == shard &&
-			message->fate == CHECK_HANDLED)
+			message->fate == CHECK_HANDLED && message->handled_at > since)
 			message->excused = true;
 	}
 }

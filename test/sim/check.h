@@ -62,8 +62,12 @@ extern void check_crashed(Check *check, int instance);
  */
 extern void check_excuse(Check *check, int instance);
 
-/* What was handled of a shard, here or elsewhere, went with such a database, to which it had moved. */
-extern void check_excuse_shard(Check *check, int32 type_id, int32 shard);
+/*
+ * What was handled of a shard, here or elsewhere, since the copy was made went with such a database, to which
+ * it had moved. What was handled before is in the copy, or is not handled again.
+ */
+extern int64 check_clock(const Check *check);
+extern void check_excuse_shard(Check *check, int32 type_id, int32 shard, int64 since);
 extern bool check_any_excused(const Check *check);
 extern void check_written_off(Check *check, int instance);
 

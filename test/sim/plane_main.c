@@ -74,6 +74,7 @@ typedef struct Node
 	Plane *plane;
 	Store *store;
 	Store *backup;
+	int64 backup_at; /* by the clock of the checkers */
 	Store *standby;
 	Plane *old; /* the former primary, which does not know that it is */
 	int32 id;
@@ -626,7 +627,7 @@ restore(World *world, Node *node)
 	for (int i = 0; i < TYPES * SHARDS; i++)
 	{
 		if (world->homes[i].known && world->homes[i].home.nodes[0] == node->id)
-			check_excuse_shard(world->check, type_of(i), shard_of(i));
+			check_excuse_shard(world->check, type_of(i), shard_of(i), node->backup_at);
 	}
 	plane_strand(node->plane);
 	plane_retire(node->plane);
@@ -798,7 +799,10 @@ fault_step(World *world)
 	else if (what < 830 && world->with_restore && !world->special_done)
 	{
 		if (node->backup == NULL && world->now < CHAOS / 2)
+		{
 			node->backup = store_copy(node->store);
+			node->backup_at = check_clock(world->check);
+		}
 		else if (node->backup != NULL && world->now > CHAOS / 2)
 			restore(world, node);
 	}
