@@ -195,6 +195,11 @@ shard_executor_discard(int32 type_id, int shard)
 		shard_turn_enlist(entity);
 		entity->now = entity->saved;
 		entity->checked = entity->dirty = false;
+		if (entity->batch_count > 0)
+			ereport(LOG, (errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
+								 "that was given up",
+								 entity->batch_count, entity->id, run->type->name),
+						  errdetail("They were taken in for its batch handler in the same turn.")));
 		entity->batch_count = 0;
 		entity->wait = (ShardWait){0};
 		shard_ordered_forget(entity);
