@@ -28,6 +28,22 @@ use warnings FATAL => 'all';
 
 use Test::More;
 
+# An entity's messages are written down in table seen. One that is "fussy" fails for the moment as long as there
+# is a row in table closed.
+our $recorder = q{
+CREATE TABLE closed (one int);
+CREATE TABLE seen (pos bigserial, entity text, what text);
+CREATE FUNCTION recorder(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF message ? 'noop' THEN RETURN state; END IF;
+    IF message ? 'fussy' AND EXISTS (SELECT FROM closed) THEN
+        RAISE EXCEPTION 'closed' USING ERRCODE = 'serialization_failure';
+    END IF;
+    INSERT INTO seen (entity, what) SELECT entity_id, message->>'what' FROM shard_self();
+    RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1);
+END $$;
+};
+
 # One test for each scenario. With SHARD_MUTANT only those are run that must show the difference, and the test
 # is that they do. Returns whether the build is sound.
 sub prove

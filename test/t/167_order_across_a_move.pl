@@ -12,19 +12,7 @@ use Test::More;
 my $cluster = ShardNodes->create(3, proxy => 1, conf => 'shard.region_workers = 1');
 my $proxy = $cluster->proxy;
 
-# A message "fussy" fails for the moment as long as there is a row in table closed.
-$cluster->sql_everywhere(q{
-CREATE TABLE closed (one int);
-CREATE TABLE seen (pos bigserial, entity text, what text);
-CREATE FUNCTION recorder(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-BEGIN
-    IF message ? 'noop' THEN RETURN state; END IF;
-    IF message ? 'fussy' AND EXISTS (SELECT FROM closed) THEN
-        RAISE EXCEPTION 'closed' USING ERRCODE = 'serialization_failure';
-    END IF;
-    INSERT INTO seen (entity, what) SELECT entity_id, message->>'what' FROM shard_self();
-    RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1);
-END $$;
+$cluster->sql_everywhere($ShardMutant::recorder . q{
 SELECT shard_start('recorder', 'recorder(jsonb,jsonb)', number_of_shards => 64, max_attempts => 1000,
     retry_backoff => '100 ms', max_retry_backoff => '1 s');
 });
