@@ -22,6 +22,7 @@
 
 #include "admin.h"
 #include "catalog.h"
+#include "guc.h"
 #include "registry.h"
 #include "shmem.h"
 
@@ -30,6 +31,7 @@
 PG_FUNCTION_INFO_V1(shard_alter);
 PG_FUNCTION_INFO_V1(shard_stop_type);
 PG_FUNCTION_INFO_V1(shard_drop_type);
+PG_FUNCTION_INFO_V1(shard_type_mode);
 PG_FUNCTION_INFO_V1(shard_type_problem);
 
 /* Takes the locks for a change of a type; see admin.h. */
@@ -295,6 +297,24 @@ shard_drop_type(PG_FUNCTION_ARGS)
 		ereport(NOTICE, (errmsg("deleted dead letters of entity type \"%s\": " UINT64_FORMAT,
 								type.name, dead)));
 	PG_RETURN_VOID();
+}
+
+/*
+ * shard.type_mode(mode text, role text) RETURNS text: what a type is on this node, which hosts nothing whose
+ * role it lacks; the role may be NULL. NULL of NULL.
+ */
+Datum
+shard_type_mode(PG_FUNCTION_ARGS)
+{
+	text *mode;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	mode = PG_GETARG_TEXT_PP(0);
+	if (!PG_ARGISNULL(1) && strcmp(text_to_cstring(mode), "hosting") == 0 &&
+		!shard_guc_has_role(text_to_cstring(PG_GETARG_TEXT_PP(1))))
+		PG_RETURN_TEXT_P(cstring_to_text("proxy"));
+	PG_RETURN_TEXT_P(mode);
 }
 
 /*

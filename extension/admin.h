@@ -36,12 +36,13 @@ shard_admin_extractor(ShardSettingId id)
 
 /*
  * admin_row.c: the row. Read locks it to the end of the transaction; false if
- * there is none. Insert fills in type_id; insert and update tell all
- * processes, and update takes a stored problem away. Call between SPI_connect
+ * there is none. Insert fills in type_id; replace is for another row of that
+ * number; both and update tell all processes, and update takes a stored problem away. Call between SPI_connect
  * and SPI_finish, as the system (security.h); results outlive SPI_finish.
  */
 extern bool shard_admin_row_read(const char *name, ShardAdminType *type);
 extern void shard_admin_row_insert(ShardAdminType *type);
+extern void shard_admin_row_replace(ShardAdminType *type);
 extern void shard_admin_row_update(const ShardAdminType *type);
 extern void shard_admin_row_delete(const ShardAdminType *type);
 

@@ -124,10 +124,7 @@ shard_command_get_member(int32 node)
 void
 shard_command_need_coordinator(const char *function)
 {
-	ShardPlaneView view;
-
-	shard_plane_get(shard_shmem_database(), &view);
-	if (shard_cluster_view_coordinator(shard_cluster_view_reports(), &view) != 0)
+	if (shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0)
 		return;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("cannot execute %s: there is no coordinator", function),
@@ -157,6 +154,7 @@ hint_for(const char *why)
 		const char *part;
 		const char *hint;
 	} hints[] = {
+		{"was downed", "Restart its server, or call shard_admit() there."},
 		{"tate table", "Make the state tables of both nodes alike, then try again."},
 		{"cannot be copied",
 		 "Make the type and its state table alike at both nodes, then try again."},

@@ -11,6 +11,7 @@
 
 #include "admin_command.h"
 #include "core/membership.h"
+#include "plane.h"
 
 #include "compat.h"
 
@@ -65,6 +66,7 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 	int32 node = shard_command_int(fcinfo, 0, "node");
 	int32 incarnation = shard_command_int(fcinfo, 1, "incarnation");
 	const ShardMemberRecord *record;
+	ShardPlaneView view;
 
 	shard_command_begin("shard_admit()");
 	record = shard_command_member(node);
@@ -73,6 +75,15 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 						errmsg("the next incarnation of node %d is %d, not %d", node,
 							   record->inc_no + 1, incarnation),
 						errhint("See shard_members; somebody may have been admitted meanwhile.")));
+	shard_plane_get(shard_shmem_database(), &view);
+	if (view.downed && view.node == node)
+	{
+		/* No coordinator is heard here: it is this node that has to go on. */
+		ShardCommand command = {.kind = SHARD_COMMAND_ADMIT, .node = node};
+
+		(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT, "this node cannot go on now");
+		PG_RETURN_VOID();
+	}
 	command_about(fcinfo, "shard_admit()", SHARD_COMMAND_ADMIT);
 	PG_RETURN_VOID();
 }

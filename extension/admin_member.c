@@ -318,16 +318,47 @@ send_leave(void *timeout)
 }
 
 /*
- * Has the cluster decide that this node leaves. True: it has left; false: time is up before that.
+ * What this node is in its cluster, as far as it has learned.
  */
-static bool
+static ShardMemberStatus
+own_status(int32 node)
+{
+	const ShardMemberRecord *record = shard_command_member(node);
+
+	return record != NULL ? (ShardMemberStatus) record->status : SHARD_MEMBER_NONE;
+}
+
+/*
+ * Has the cluster decide that this node leaves, and waits for that or for its end. A second call, which
+ * waits instead, ends the wait of the first one's command, not of its caller.
+ */
+static void
 leave(int64 timeout)
 {
 	ErrorData *error = shard_attempt(send_leave, &timeout);
 
-	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
+		(error->detail == NULL || strstr(error->detail, "later shard_leave()") == NULL))
 		ReThrowError(error);
-	return error == NULL;
+}
+
+/*
+ * Whoever calls again is told how far it is.
+ */
+static void
+notice_progress(int32 node, ShardMemberStatus status)
+{
+	int64 homes = shard_command_homes_of(node);
+
+	if (status == SHARD_MEMBER_REMOVED)
+		ereport(NOTICE, (errmsg("this node has left its cluster")));
+	else if (homes > 0)
+		ereport(NOTICE, (errmsg("this node is leaving: " INT64_FORMAT " of its shards are still to "
+								"move",
+								homes),
+						 errhint("See shard_rebalances.")));
+	else
+		ereport(NOTICE, (errmsg("this node is leaving: all its shards have moved")));
 }
 
 /*
@@ -419,24 +450,29 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 {
 	int64 timeout = shard_command_timeout(fcinfo, 0);
 	int64 deadline = shard_plane_now() + timeout;
+	ShardMemberStatus status;
 	ShardPlaneView view;
-	bool left;
 
 	shard_command_begin("shard_leave()");
 	shard_plane_get(shard_shmem_database(), &view);
-	if (view.known && view.members <= 1)
+	status = own_status(view.node);
+	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
 						errhint("There is nobody to leave to; drop the extension to end it.")));
-	left = leave(Max(timeout, 1));
-	while (left && has_old_rows())
+	if (status == SHARD_MEMBER_LEAVING || status == SHARD_MEMBER_EXITING ||
+		status == SHARD_MEMBER_REMOVED)
+		notice_progress(view.node, status);
+	else
+		leave(Max(timeout, 1));
+	while (own_status(view.node) != SHARD_MEMBER_REMOVED || has_old_rows())
 	{
 		if (shard_plane_now() >= deadline)
-			left = false;
-		else
-			shard_command_nap();
+		{
+			warn_of_rest();
+			PG_RETURN_BOOL(false);
+		}
+		shard_command_nap();
 	}
-	if (!left)
-		warn_of_rest();
-	PG_RETURN_BOOL(left);
+	PG_RETURN_BOOL(true);
 }

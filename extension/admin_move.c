@@ -144,8 +144,13 @@ shard_admin_move(PG_FUNCTION_ARGS)
 static void
 check_pin(const ShardClusterType *type, int32 node)
 {
-	const ShardMemberRecord *member = shard_command_get_member(node);
+	const ShardMemberRecord *member = shard_command_member(node);
 
+	if (member == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("there is no node %d", node),
+				 errdetail("A shard can be pinned to a node that has joined; it need not be up."),
+				 errhint("Join it first, with shard_join(). See shard_members.")));
 	if (member->status == SHARD_MEMBER_REMOVED || member->status == SHARD_MEMBER_WRITTEN_OFF)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("shards cannot be pinned to node %d", node),

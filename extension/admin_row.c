@@ -127,6 +127,17 @@ next_number(void)
 	return DatumGetInt32(result_column(1));
 }
 
+/* Runs a command for the rows of one type. */
+static void
+delete_rows(const ShardAdminType *type, const char *command)
+{
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(type->type_id)};
+
+	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not delete from the tables of schema shard");
+}
+
 /* Stores a new type. */
 void
 shard_admin_row_insert(ShardAdminType *type)
@@ -157,6 +168,14 @@ shard_admin_row_insert(ShardAdminType *type)
 	tell_everybody();
 }
 
+/* Stores a type in the place of what was known by its number. */
+void
+shard_admin_row_replace(ShardAdminType *type)
+{
+	delete_rows(type, "DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1");
+	shard_admin_row_insert(type);
+}
+
 /* Stores what of a type may change. */
 void
 shard_admin_row_update(const ShardAdminType *type)
@@ -184,11 +203,8 @@ shard_admin_row_delete(const ShardAdminType *type)
 		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1"};
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type->type_id)};
 
 	for (int i = 0; i < lengthof(commands); i++)
-		if (SPI_execute_with_args(commands[i], 1, types, values, NULL, false, 0) != SPI_OK_DELETE)
-			elog(ERROR, "could not delete from the tables of schema shard");
+		delete_rows(type, commands[i]);
 	tell_everybody();
 }

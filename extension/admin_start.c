@@ -20,6 +20,7 @@
 #include "directory.h"
 #include "registry.h"
 #include "security.h"
+#include "state_structure.h"
 
 #include "compat.h"
 
@@ -186,10 +187,6 @@ start_again(const ShardAdminType *wanted)
 	if (difference.setting != NULL)
 		refuse_differences(wanted->name, &difference);
 
-	if (strcmp(stored.mode, "proxy") == 0)
-		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT),
-						errmsg("entity type \"%s\" is a proxy on this node", wanted->name),
-						errhint("Drop it here first, with shard_drop_type().")));
 	if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 		stored.handler.function == wanted->handler.function &&
 		memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
@@ -219,22 +216,32 @@ had_others(void)
 
 /*
  * The number of a new type: a node that was always alone takes one of its own, which its coordinator worker has
- * registered; in a cluster with others it is asked for. 0: one of its own.
+ * registered; in a cluster with others it is asked for. 0: one of its own. What waits here for a proxy's
+ * entities has its number, so a proxy keeps it.
  */
 static int32
-number_in_cluster(const ShardAdminType *type)
+number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
+	int32 number;
 
 	if (!had_others())
-		return 0;
+		return proxy != NULL ? proxy->type_id : 0;
 	shard_settings_to_record(type->name, &type->settings, &command.type);
-	return (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
+	command.type.state = shard_state_structure(type->handler.state_type);
+	number = (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
+	if (proxy != NULL && number != proxy->type_id)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("entity type \"%s\" is a proxy of another one of that name", type->name),
+				 errdetail("That one was dropped in the cluster meanwhile."),
+				 errhint("Drop it here with shard_drop_type(), too, and start it again.")));
+	return number;
 }
 
 /*
  * shard_start(type_name text, handler text, settings…): makes an entity type
- * and its state table, or resumes it. Whoever has CREATE on the database and
+ * and its state table, makes a proxy a host, or resumes it. Whoever has CREATE on the database and
  * EXECUTE on the functions; becomes the type's owner.
  */
 Datum
@@ -243,6 +250,7 @@ shard_start(PG_FUNCTION_ARGS)
 	ShardAdminType wanted = {0};
 	ShardSecurity security = {0};
 	ShardType *type;
+	bool is_new; /* here: there is no state table */
 
 	shard_admin_begin("shard_start()");
 	read_arguments(fcinfo, &wanted);
@@ -250,22 +258,24 @@ shard_start(PG_FUNCTION_ARGS)
 	type = shard_registry_find(wanted.name);
 	if (type != NULL)
 		shard_security_check_owner(type, "start entity type");
-	else
+	is_new = type == NULL || type->mode == SHARD_MODE_PROXY;
+	if (is_new)
 	{
 		shard_admin_check_create(wanted.name);
 		shard_admin_table_check(&wanted);
+		wanted.type_id = number_in_cluster(&wanted, type);
 	}
-
-	if (type == NULL)
-		wanted.type_id = number_in_cluster(&wanted);
 	shard_admin_open(&security);
-	if (type != NULL)
-		start_again(&wanted);
-	else
+	if (is_new)
 	{
 		shard_admin_table_create(&wanted);
-		shard_admin_row_insert(&wanted);
+		if (type == NULL)
+			shard_admin_row_insert(&wanted);
+		else
+			shard_admin_row_replace(&wanted);
 	}
+	else
+		start_again(&wanted);
 	shard_admin_close(&security);
 	PG_RETURN_VOID();
 }

@@ -18,6 +18,7 @@
 #include "utils/jsonb.h"
 
 #include "api.h"
+#include "buffer.h"
 #include "catalog.h"
 #include "executor.h"
 #include "extractor.h"
@@ -125,7 +126,7 @@ refuse(ShardDatabase *db)
 							"shard.inbox_max_size.")));
 }
 
-/* Errors when a limit is reached: nothing is dropped, and nothing more accepted. */
+/* Errors when a limit is reached that holds for all: nothing is dropped, and nothing more accepted. */
 static void
 check_room(ShardType *type, int payload_len)
 {
@@ -133,21 +134,26 @@ check_room(ShardType *type, int payload_len)
 	uint64 limit = (uint64) shard_inbox_max_size * 1024;
 
 	shard_api_check_size(type, payload_len);
-	if (type->counter == NULL || type->counter->dboid != MyDatabaseId ||
-		type->counter->type_id != type->type_id)
-		type->counter = shard_shmem_type_counter(MyDatabaseId, type->type_id);
-	if ((int64) pg_atomic_read_u64(&type->counter->held) >= type->buffer_size)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("buffer of entity type \"%s\" is full", type->name),
-				 errdetail(INT64_FORMAT
-						   " messages cannot be handled now, buffer_size is " INT64_FORMAT ".",
-						   (int64) pg_atomic_read_u64(&type->counter->held), type->buffer_size),
-				 errhint(
-					 "See shard_inbox for what they wait for, and shard_peers if nodes are away; "
-					 "or raise buffer_size with shard_alter().")));
 	if (limit > 0 && pg_atomic_read_u64(&db->log.bytes) + shard_log_pending_bytes() > limit)
 		refuse(db);
+}
+
+/* Errors when too many messages wait, and this one would wait, too. */
+static void
+check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len)
+{
+	int64 held = shard_buffer_enter(type);
+
+	if (held < type->buffer_size || !shard_buffer_takes(type, shard, entity, entity_len))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("buffer of entity type \"%s\" is full", type->name),
+			 errdetail(INT64_FORMAT " messages cannot be handled now, buffer_size is " INT64_FORMAT
+									".",
+					   held, type->buffer_size),
+			 errhint("See shard_inbox for what they wait for, and shard_peers if nodes are away; "
+					 "or raise buffer_size with shard_alter().")));
 }
 
 /*
@@ -211,6 +217,7 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 	shard_api_check_entity(entity_len);
 	check_room(type, payload_len);
 	row.shard = shard_of(type, entity, entity_len);
+	check_buffer(type, row.shard, entity, entity_len);
 	if (execution != NULL && execution->trial)
 	{
 		if (kind == SHARD_KIND_TELL)

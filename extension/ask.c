@@ -190,6 +190,7 @@ shard_ask(PG_FUNCTION_ARGS)
 
 	(void) shard_log_attach();
 	request.type_id = type->type_id;
+	request.type_name = type->name;
 	request.shard = shard_registry_shard_id(type, request.entity, request.entity_len);
 	request.after = shard_log_last_seq(db);
 	worker = shard_shmem_lane_worker(db, shard_message_lane(request.type_id, request.shard));

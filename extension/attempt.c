@@ -1,6 +1,6 @@
 /*
  * attempt.c
- *		What may fail without the transaction failing.
+ *		What may fail without the transaction failing, and errors that outlive it.
  */
 #include "postgres.h"
 
@@ -37,4 +37,23 @@ shard_attempt(void (*function)(void *argument), void *argument)
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
 	return error;
+}
+
+ErrorData *
+shard_attempt_take_error(void)
+{
+	MemoryContext context =
+		AllocSetContextCreate(TopMemoryContext, "shard error", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	ErrorData *error = CopyErrorData();
+
+	MemoryContextSwitchTo(old);
+	FlushErrorState();
+	return error;
+}
+
+void
+shard_attempt_free_error(ErrorData *error)
+{
+	MemoryContextDelete(error->assoc_context);
 }

@@ -1,6 +1,6 @@
 /*
  * attempt.h
- *		What may fail without the transaction failing.
+ *		What may fail without the transaction failing, and errors that outlive it.
  */
 #pragma once
 
@@ -9,3 +9,10 @@
  * has happened.
  */
 extern ErrorData *shard_attempt(void (*function)(void *argument), void *argument);
+
+/*
+ * In a PG_CATCH block: the error, in memory of its own, which ends with shard_attempt_free_error();
+ * FreeErrorData() does not free all that a copy has. What is added to it belongs into its assoc_context.
+ */
+extern ErrorData *shard_attempt_take_error(void);
+extern void shard_attempt_free_error(ErrorData *error);

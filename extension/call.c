@@ -29,17 +29,33 @@
 #include "core/message.h"
 #include "executor_private.h"
 #include "shmem.h"
+#include "worker.h"
+#include "worker_log.h"
 
 #include "compat.h"
 
 #define TICK_MS 50
+
+/* Others are told of a call that takes longer than this. */
+#define LONG_MS 1000
 
 /* The process ends when a handler ran so many times its handler_timeout, but not before so long. */
 #define OVERDUE_TIMES 4
 #define OVERDUE_MS 10000
 
 static ShardExecution *current = NULL;
-static ShardHandler *called = NULL; /* not come back from yet */
+
+/*
+ * The call that has not come back yet. A copy: current is NULL while an extractor runs within the handler, and
+ * what it points to lives in a frame that is gone after an error. Signal handlers read nothing else.
+ */
+static struct
+{
+	ShardHandler *function; /* NULL: there is none */
+	const ShardEntity *entity;
+	bool is_ask;
+	int64 seq; /* of the message; 0: an ask, or a batch */
+} called;
 
 /* read by the signal handler */
 static volatile sig_atomic_t calls = 0; /* rises with each call */
@@ -51,7 +67,8 @@ static volatile int64 allowed_ms = 0;
 static bool ticking = false;
 static TimeoutId timer;
 
-/* a message as a jsonb datum; kept, because most are small */
+/* a message as a jsonb datum; kept, because most are not large */
+#define LARGE_BYTES (64 * 1024)
 static char *buffer = NULL;
 static int buffer_size = 0;
 
@@ -67,6 +84,19 @@ shard_executor_set_current(ShardExecution *execution)
 	current = execution;
 }
 
+/* In the signal handler: the same call has been seen for so long. */
+static void
+tell_long(void)
+{
+	const ShardEntity *entity = called.entity;
+
+	if (called.function == NULL)
+		return;
+	shard_shmem_call_is_long(shard_shmem_my_worker(),
+							 GetCurrentTimestamp() - LONG_MS * INT64CONST(1000),
+							 entity->run->type->type_id, entity->id, entity->id_len);
+}
+
 /* In the signal handler: counts how long the same call has been seen. */
 static void
 on_tick(void)
@@ -78,16 +108,23 @@ on_tick(void)
 	{
 		seen = calls;
 		seen_ms = 0;
+		shard_shmem_call_ended(shard_shmem_my_worker());
 		return;
 	}
 	seen_ms += TICK_MS;
+	if (seen_ms == LONG_MS)
+		tell_long();
 	if (seen_ms < allowed_ms)
 		return;
 	timed_out = true;
 	InterruptPending = true;
 	QueryCancelPending = true;
 	if (seen_ms >= Max(OVERDUE_TIMES * allowed_ms, OVERDUE_MS))
+	{
+		shard_worker_log_why =
+			"a handler ran far beyond its handler_timeout and cannot be cancelled";
 		overdue = ProcDiePending = true;
+	}
 	SetLatch(MyLatch);
 }
 
@@ -95,18 +132,17 @@ on_tick(void)
 static void
 note_stuck(int code, Datum arg)
 {
-	const ShardEntity *entity;
+	const ShardEntity *entity = called.entity;
 
-	if (!overdue || called == NULL)
+	if (!overdue || called.function == NULL)
 		return;
-	entity = current->entity;
-	if (current->message != NULL)
+	if (called.seq != 0)
 		pg_atomic_write_u64(
 			&shard_shmem_database()
 				 ->lane[shard_message_lane(entity->run->type->type_id, entity->shard)]
 				 .stuck_seq,
-			current->message->seq);
-	else if (current->ask == NULL)
+			called.seq);
+	else if (!called.is_ask)
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 	ereport(WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
@@ -114,7 +150,7 @@ note_stuck(int code, Datum arg)
 					"region worker ends",
 					entity->id, entity->run->type->name),
 			 errhint("Do not catch query_canceled in a handler.")));
-	called = NULL;
+	called.function = NULL;
 }
 
 void
@@ -140,6 +176,15 @@ shard_call_sleep(void)
 	if (ticking)
 		disable_timeout(timer, false);
 	ticking = false;
+	shard_shmem_call_ended(shard_shmem_my_worker());
+}
+
+/* What the timer raised was for the call that is over; it must not hit who comes next. */
+static void
+forget_cancel(void)
+{
+	if (timed_out)
+		QueryCancelPending = false;
 }
 
 void
@@ -148,25 +193,46 @@ shard_call_aborted(void)
 	note_stuck(0, (Datum) 0);
 	current = NULL;
 	running = false;
+	forget_cancel();
 
 	/* functions keep private state in a call that they did not leave normally */
-	if (called != NULL)
-		shard_handler_free(called);
-	called = NULL;
+	if (called.function != NULL)
+		shard_handler_free(called.function);
+	called.function = NULL;
 
 	/* an abort may have disabled it */
 	ticking = false;
 }
+
+#define TIMEOUT_MESSAGE "the handler ran longer than its handler_timeout"
+#define TIMEOUT_HINT "Make the handler faster, or raise the limit with shard_alter."
 
 void
 shard_call_explain(ErrorData *error)
 {
 	if (timed_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 	{
-		error->message = pstrdup("the handler ran longer than its handler_timeout");
-		error->hint = pstrdup("Make the handler faster, or raise the limit with shard_alter.");
+		error->message = pstrdup(TIMEOUT_MESSAGE);
+		error->hint = pstrdup(TIMEOUT_HINT);
 	}
+	forget_cancel();
 	timed_out = false;
+}
+
+bool
+shard_call_was_cancelled(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED && !timed_out && shard_worker_take_cancel();
+}
+
+void
+shard_call_forget_large(void)
+{
+	if (buffer_size <= LARGE_BYTES)
+		return;
+	pfree(buffer);
+	buffer = NULL;
+	buffer_size = 0;
 }
 
 /* A message body as a jsonb datum, in the buffer. */
@@ -175,7 +241,7 @@ message_datum(const char *payload, int len)
 {
 	if (buffer_size < len + VARHDRSZ)
 	{
-		int size = Max(1024, (len + VARHDRSZ) * 2);
+		int size = Max(LARGE_BYTES, len + VARHDRSZ);
 
 		if (buffer != NULL)
 			pfree(buffer);
@@ -232,18 +298,31 @@ enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
 	allowed_ms = run->type->handler_timeout / 1000;
 	calls++;
 	current = execution;
-	called = function;
+	called.function = function;
+	called.entity = execution->entity;
+	called.is_ask = execution->ask != NULL;
+	called.seq = execution->message == NULL ? 0 : execution->message->seq;
+	timed_out = false;
 	running = true;
 }
 
-/* It has come back. */
+/*
+ * It has come back. If it took too long it has failed, whether or not it looked at the cancel: this is the last
+ * place where that is the fault of this message alone.
+ */
 static void
 leave(void)
 {
+	running = false;
 	if (overdue)
 		CHECK_FOR_INTERRUPTS();
-	running = false;
-	called = NULL;
+	if (timed_out)
+	{
+		QueryCancelPending = false;
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED), errmsg(TIMEOUT_MESSAGE), errhint(TIMEOUT_HINT)));
+	}
+	called.function = NULL;
 	current = NULL;
 }
 
@@ -255,6 +334,8 @@ heed(ShardEntity *entity, const ShardExecution *execution)
 		entity->let_go = true;
 	if (execution->stop)
 		entity->now.remembered = false;
+	if (entity->ordering == NULL && execution->stop && entity->run->type->ordered_by_name != NULL)
+		shard_cache_make_ordering(entity);
 	if (entity->ordering != NULL)
 		entity->ordering->ended = execution->stop && entity->now.state_null;
 }

@@ -99,6 +99,7 @@ look_at_type(const ShardMapEntry *entry, void *arg)
 		wanted->type->record.name = pstrdup(record.name);
 		wanted->type->record.role = pstrdup(record.role);
 		wanted->type->record.hashing = pstrdup(record.hashing);
+		wanted->type->record.state = pstrdup(record.state);
 		wanted->type->record.extra = (ShardExtra){0};
 	}
 	MemoryContextSwitchTo(old);

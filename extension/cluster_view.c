@@ -43,6 +43,9 @@ PG_FUNCTION_INFO_V1(shard_cluster_view_peers);
 #define MEMBERS_TIMEOUT (2 * INT64CONST(1000000))
 #define REPORT_TIMEOUT (10 * INT64CONST(1000000))
 
+/* A server that restarts is back in that time, in seconds. */
+#define SILENT 5
+
 /* The bodies of the SRFs, once the result has been made. */
 typedef struct View
 {
@@ -120,6 +123,13 @@ shard_cluster_view_reports(void)
 	return reports;
 }
 
+bool
+shard_cluster_view_is_silent(const ShardMemberReport *report)
+{
+	return !report->reachable &&
+		   (report->heard_us < 0 || report->heard_us > SILENT * INT64CONST(1000000));
+}
+
 const ShardMemberReport *
 shard_cluster_view_report_of(List *reports, int32 node)
 {
@@ -136,16 +146,21 @@ shard_cluster_view_report_of(List *reports, int32 node)
 }
 
 /*
- * Who has the office: as heard of, unless he is not heard any more. Without reports nobody knows.
+ * Who has the office, 0: nobody, as far as is heard. Without reports nobody knows.
  */
 int32
-shard_cluster_view_coordinator(List *reports, const ShardPlaneView *view)
+shard_cluster_view_coordinator(List *reports)
 {
-	const ShardMemberReport *report = shard_cluster_view_report_of(reports, view->coordinator);
+	ListCell *cell;
 
-	if (view->coordinator == view->node)
-		return view->node;
-	return report != NULL && report->reachable ? view->coordinator : 0;
+	foreach (cell, reports)
+	{
+		const ShardMemberReport *report = lfirst(cell);
+
+		if (report->coordinator)
+			return report->node;
+	}
+	return 0;
 }
 
 /* ---- members ---------------------------------------------------------------------------------- */
@@ -188,7 +203,7 @@ put_observed(const ShardMemberReport *report, bool self, Datum *values, bool *nu
 	if (report == NULL)
 		return;
 	values[0] = BoolGetDatum(report->voter);
-	values[1] = BoolGetDatum(report->coordinator && (self || report->reachable));
+	values[1] = BoolGetDatum(report->coordinator);
 	values[2] = BoolGetDatum(self || report->reachable);
 	values[3] = TimestampTzGetDatum(self ? now : now - report->heard_us);
 	values[4] = CStringGetTextDatum(report->link_error);

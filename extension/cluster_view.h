@@ -19,7 +19,10 @@ extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
 extern List *shard_cluster_view_reports(void);
 extern const ShardMemberReport *shard_cluster_view_report_of(List *reports, int32 node);
 
+/* Is it unreachable, and not only while its server restarts? One that goes down in good order says so at once. */
+extern bool shard_cluster_view_is_silent(const ShardMemberReport *report);
+
 /* The coordinator, as far as this node hears it; 0: none. */
-extern int32 shard_cluster_view_coordinator(List *reports, const ShardPlaneView *view);
+extern int32 shard_cluster_view_coordinator(List *reports);
 
 extern bool shard_cluster_view_worker_runs(ShardDatabase *db, int worker);

@@ -65,6 +65,11 @@
 #define DATCONNLIMIT_INVALID_DB (-2)
 #endif
 
+/* A generated column that is computed when read. */
+#ifndef ATTRIBUTE_GENERATED_VIRTUAL
+#define ATTRIBUTE_GENERATED_VIRTUAL 'v'
+#endif
+
 /* A qualified name as a list of strings; error if it is malformed. */
 #if PG_VERSION_NUM < 160000
 #define shard_qualified_name(text) stringToQualifiedNameList(text)

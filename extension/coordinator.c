@@ -258,7 +258,7 @@ shard_coordinator_restart(bool revive)
 	shard_coordinator_move_forget();
 	shard_coordinator_leave_forget();
 	shard_coordinator_stop_forget();
-	state->revive_at = 0;
+	state->downed_at = state->revive_at = 0;
 	state->n_tickets = 0;
 	state->starting = false;
 	state->node = NULL;

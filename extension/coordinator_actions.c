@@ -30,9 +30,6 @@
 /* The same line is not repeated within this time. */
 #define LOG_QUIET (60 * SHARD_SECOND)
 
-/* A downed incarnation's workers have seen by then that it is no more. */
-#define REVIVE_AFTER (1 * SHARD_SECOND)
-
 /* ---- the transaction -------------------------------------------------------------------------- */
 
 /*
@@ -239,9 +236,19 @@ stop_workers(const ShardAction *action)
 
 	state->starting = false;
 	strlcpy(state->stopped, action->text ? action->text : "", sizeof(state->stopped));
-	/* Region workers have to hear of it before the node comes back under a new number (I9). */
-	if (action->flag)
-		state->revive_at = shard_plane_now() + REVIVE_AFTER;
+	if (!action->flag)
+		return;
+	state->downed_at = shard_plane_now();
+	ereport(
+		WARNING,
+		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		 errmsg(
+			 "shard: this start of node %d was downed: it handles nothing, takes no messages and does not vote",
+			 shard_node_id(state->node)),
+		 errdetail("An operator has called shard_down(), or shard.downing_strategy gave it up. "
+				   "Its shards wait for it, with all they have."),
+		 errhint("Restart the server; or call shard_admit(%d, %d) here.",
+				 shard_node_id(state->node), shard_node_incarnation(state->node) + 1)));
 }
 
 /*

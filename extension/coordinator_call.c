@@ -62,6 +62,7 @@ get_type(ShardReader *reader, ShardTypeRecord *type)
 		type->name = pstrdup(type->name);
 		type->role = pstrdup(type->role);
 		type->hashing = pstrdup(type->hashing);
+		type->state = pstrdup(type->state);
 		type->extra = (ShardExtra){0};
 	}
 	shard_arena_destroy(arena);

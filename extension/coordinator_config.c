@@ -25,12 +25,9 @@
 static void
 read_roles(ShardNodeConfig *config)
 {
-	List *names;
 	ListCell *cell;
 
-	if (!SplitIdentifierString(pstrdup(shard_roles), ',', &names))
-		elog(ERROR, "invalid shard.roles \"%s\"", shard_roles);
-	foreach (cell, names)
+	foreach (cell, shard_guc_roles())
 		config->roles[config->n_roles++] = lfirst(cell);
 }
 

@@ -3,8 +3,8 @@
  *		Whether this database has entities or messages: then it cannot join a cluster (R16).
  *
  * Asked under an exclusive lock on the extension, so nothing is in the making. Messages of the log that
- * were handled count, too, until their segment is emptied: whoever has handled one has homes, and could
- * not join anyway. Dead letters count: by their type's number they would be another type's in a cluster.
+ * were handled do not count: only their type's shards, which go with the type. Dead letters count: by their
+ * type's number they would be another type's in a cluster.
  */
 #include "postgres.h"
 
@@ -42,16 +42,16 @@ shard_coordinator_data_in_log(int32 type_id)
 }
 
 /*
- * Has any state table a row?
+ * The entity type that has entities, by the rows of its state table, palloc'd; NULL: none has.
  */
-static bool
-has_entities(void)
+static char *
+type_with_entities(void)
 {
 	SPITupleTable *tables;
 	uint64 count;
 	bool isnull;
 
-	if (SPI_execute("SELECT c.oid FROM shard.type t "
+	if (SPI_execute("SELECT c.oid, t.type_name FROM shard.type t "
 					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid",
 					true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for state tables");
@@ -64,20 +64,38 @@ has_entities(void)
 		if (finds(psprintf("SELECT 1 FROM %s LIMIT 1",
 						   quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
 													  get_rel_name(table)))))
-			return true;
+			return SPI_getvalue(tables->vals[i], tables->tupdesc, 2);
 	}
-	return false;
+	return NULL;
 }
 
-bool
+/*
+ * What is here beside entities; each finds a row or none.
+ */
+static const struct
+{
+	const char *query;
+	const char *what;
+} remains[] = {
+	{"SELECT 1 FROM shard.inbox_rows() LIMIT 1", "the database has messages that are not handled"},
+	{"SELECT 1 FROM shard.held LIMIT 1", "the database has messages in the stash"},
+	{"SELECT 1 FROM shard.parked LIMIT 1", "the database has messages that wait for a home"},
+	{"SELECT 1 FROM shard.outbox_kept LIMIT 1", "the database has messages for other nodes"},
+	{"SELECT 1 FROM shard.dead_letter LIMIT 1", "the database has dead letters"},
+	{"SELECT 1 FROM shard.own UNION ALL SELECT 1 FROM shard.shard_input "
+	 "UNION ALL SELECT 1 FROM shard.ordered LIMIT 1",
+	 "the database has shards of entity types: messages of theirs were handled here"}};
+
+const char *
 shard_coordinator_data(void)
 {
-	return finds("SELECT 1 FROM shard.held LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.parked LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.outbox_kept LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.own LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.dead_letter LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.shard_input LIMIT 1") ||
-		   finds("SELECT 1 FROM shard.ordered LIMIT 1") || has_entities() ||
-		   shard_coordinator_data_in_log(0);
+	char *type = type_with_entities();
+
+	if (type != NULL)
+		return MemoryContextStrdup(shard_coordinator.step_context,
+								   psprintf("the database has entities of type \"%s\"", type));
+	for (int i = 0; i < (int) lengthof(remains); i++)
+		if (finds(remains[i].query))
+			return remains[i].what;
+	return NULL;
 }

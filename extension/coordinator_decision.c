@@ -8,6 +8,7 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 
 #include "coordinator_private.h"
@@ -21,7 +22,8 @@ static const char *const kinds[] = {
 	[SHARD_DECISION_MOVE_BEGUN] = "move begun",		[SHARD_DECISION_MOVED] = "moved",
 	[SHARD_DECISION_MOVE_ABORTED] = "move aborted", [SHARD_DECISION_MOVE_REFUSED] = "move refused",
 	[SHARD_DECISION_STATE_LOST] = "state lost",		[SHARD_DECISION_PINNED] = "pinned",
-	[SHARD_DECISION_EVACUATION] = "evacuation",		[SHARD_DECISION_MEMBER] = "member"};
+	[SHARD_DECISION_EVACUATION] = "evacuation",		[SHARD_DECISION_MEMBER] = "member",
+	[SHARD_DECISION_STRATEGY] = "strategy failed"};
 
 static void
 execute(SPIPlanPtr *plan, const char *query, int count, Oid *types, Datum *values,
@@ -51,7 +53,10 @@ insert(const ShardAction *action)
 {
 	static SPIPlanPtr plan = NULL;
 	Oid types[7] = {TEXTOID, INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, TEXTOID};
-	bool shard = action->shard.type_id != 0;
+	bool type = action->shard.type_id != 0;
+	bool shard = type && action->shard.shard >= 0;
+	const char *why = action->text ? action->text : "";
+	int length = (int) strlen(why);
 	Datum values[7];
 	char nulls[8] = "       ";
 
@@ -61,8 +66,10 @@ insert(const ShardAction *action)
 	values[3] = Int32GetDatum(action->node);
 	values[4] = Int32GetDatum(action->to);
 	values[5] = Int32GetDatum(action->shard.epoch);
-	values[6] = CStringGetTextDatum(action->text ? action->text : "");
-	nulls[1] = nulls[2] = nulls[5] = shard ? ' ' : 'n';
+	/* The machine cuts texts wherever they are too long. */
+	values[6] = PointerGetDatum(cstring_to_text_with_len(why, pg_mbcliplen(why, length, length)));
+	nulls[1] = type ? ' ' : 'n';
+	nulls[2] = nulls[5] = shard ? ' ' : 'n';
 	nulls[3] = action->node != 0 ? ' ' : 'n';
 	nulls[4] = action->to != 0 ? ' ' : 'n';
 	execute(&plan,

@@ -123,13 +123,17 @@ follow_members(void)
 static void
 follow_coordinator(void)
 {
-	int32 now = shard_node_coordinator(shard_coordinator.node);
+	int32 now = shard_coordinator.view.coordinator;
+	int32 self = shard_node_id(shard_coordinator.node);
 
 	if (now == coordinator)
 		return;
-	/* Of itself a node says so when it takes office. */
-	if (now != 0 && now != shard_node_id(shard_coordinator.node))
+	/* Of itself a node says so when it takes office, or loses it. */
+	if (now != 0 && now != self)
 		ereport(LOG, (errmsg("shard: node %d is the coordinator", now)));
+	else if (now == 0 && coordinator != self)
+		ereport(LOG,
+				(errmsg("shard: node %d, the coordinator, is not heard any more", coordinator)));
 	coordinator = now;
 }
 

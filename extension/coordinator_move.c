@@ -17,6 +17,7 @@
 #include "coordinator_private.h"
 #include "core/message.h"
 #include "fault.h"
+#include "worker_log.h"
 
 #include "compat.h"
 
@@ -135,15 +136,11 @@ terminate_worker(const ShardShardRef *shard, const char *type_name)
 {
 	ShardDatabase *db = shard_coordinator.db;
 	int number = shard_shmem_lane_worker(db, shard_message_lane(shard->type_id, shard->shard));
-	ShardWorkerSlot *slot = &db->worker[number];
-	pid_t pid;
+	pid_t pid = shard_worker_log_terminate(
+		&db->worker[number], psprintf("it did not stop shard %d of entity type \"%s\" within the "
+									  "type's handoff_timeout",
+									  shard->shard, type_name));
 
-	/* Under the mutex: who has the slot now is alive, so the pid is nobody else's. */
-	SpinLockAcquire(&slot->mutex);
-	pid = slot->in_use ? slot->pid : 0;
-	if (pid != 0)
-		(void) kill(pid, SIGTERM);
-	SpinLockRelease(&slot->mutex);
 	ereport(
 		WARNING,
 		(errcode(ERRCODE_LOCK_NOT_AVAILABLE),

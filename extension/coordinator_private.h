@@ -31,8 +31,7 @@ typedef struct CoordinatorCommand
 	int64 token;
 	int64 since;		  /* shard_plane_now() */
 	ShardRequest request; /* its payload is not kept */
-	char *type_name;	  /* of TYPE: until the cluster has given it an id; else NULL */
-	uint64 settings_hash;
+	ShardMapEntry type;	  /* of TYPE: until the cluster has given it an id; else without a value */
 } CoordinatorCommand;
 
 typedef struct CoordinatorState
@@ -62,7 +61,8 @@ typedef struct CoordinatorState
 	bool starting;	   /* workers may run, as soon as all types have their ids, */
 	bool pushing;	   /* and exchange messages with peers */
 	char stopped[160]; /* why they were stopped; "": they were not */
-	int64 revive_at;   /* when this node starts anew, which was downed; 0: it was not */
+	int64 downed_at;   /* when this start was downed; 0: it was not */
+	int64 revive_at;   /* when it is to go on as a new one, by an operator's word (I9); 0: never */
 	bool again;		   /* something happened: tick at once */
 	int64 next_tick;   /* shard_plane_now() */
 } CoordinatorState;
@@ -173,6 +173,13 @@ extern bool shard_coordinator_types_told(uint32 *changes);
 /* The id that the cluster knows a type by, 0: it does not. */
 extern int32 shard_coordinator_types_learned(const char *name, uint64 *settings_hash);
 
+/*
+ * The same; and in what its settings or states differ from those wanted, palloc'd; NULL: in nothing. 0 also while
+ * the coordinator is asked whether its states may be other ones.
+ */
+extern int32
+shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference);
+
 /* A transaction that has the extension to itself; false if somebody uses it now. */
 extern bool shard_coordinator_begin_alone(void);
 
@@ -182,7 +189,7 @@ extern void shard_coordinator_command_done(int64 token, bool good, int64 number,
 extern void shard_coordinator_commands_look(void);
 
 /* coordinator_data.c: whether the database has anything that a join would lose. */
-extern bool shard_coordinator_data(void);
+extern const char *shard_coordinator_data(void);
 
 /* The same of the log and one type; 0: of all types. Both connected to SPI, alone. */
 extern bool shard_coordinator_data_in_log(int32 type_id);

@@ -102,6 +102,8 @@ door(int32 status)
 		return SHARD_PLANE_LEFT;
 	if (state->view.fenced)
 		return status == SHARD_MEMBER_WRITTEN_OFF ? SHARD_PLANE_WRITTEN_OFF : SHARD_PLANE_FENCED;
+	if (state->view.downed)
+		return SHARD_PLANE_DOWNED;
 	if (status == SHARD_MEMBER_EXITING)
 		return SHARD_PLANE_LEAVING;
 	if (shard_node_joining(state->node) || !shard_coordinator_types_settled())
@@ -124,11 +126,12 @@ shard_coordinator_publish(void)
 	view->known = true;
 	view->members = look_at_members(&changed);
 	view->fenced = shard_node_fenced(state->node);
+	view->downed = state->downed_at != 0 && !view->fenced;
 	view->node = shard_node_id(state->node);
 	view->inc_no = shard_node_incarnation(state->node);
 	view->cluster = shard_node_cluster(state->node);
 	view->era = shard_node_era(state->node);
-	view->coordinator = shard_node_coordinator(state->node);
+	view->coordinator = shard_node_coordinator(state->node, shard_plane_now());
 	view->gate = self.gate;
 	view->leased = self.identity_lease;
 	view->learned_n = shard_map_point(shard_node_learned(state->node)).n;

@@ -24,6 +24,9 @@
 #define JOIN_PATIENCE (3 * SHARD_SECOND)
 #define JOIN_NAP_MS 20
 
+/* A downed incarnation's workers have seen by then that it is no more. */
+#define REVIVE_AFTER (1 * SHARD_SECOND)
+
 /* ---- replies ---------------------------------------------------------------------------------- */
 
 static void
@@ -36,7 +39,7 @@ reply_error(const ShardRequest *request, int sqlstate, const char *message, cons
 	error.message = unconstify(char *, message);
 	error.detail = unconstify(char *, detail);
 	error.hint = unconstify(char *, hint);
-	shard_ring_reply_error(request, &error);
+	shard_ring_reply_error(request, &error, InvalidXLogRecPtr);
 }
 
 static void
@@ -116,7 +119,7 @@ serve_members(const ShardRequest *request)
 
 		report.reachable = shard_node_reachable(node, report.node, now);
 		report.voter = votes(report.node);
-		report.coordinator = shard_node_coordinator(node) == report.node;
+		report.coordinator = shard_node_coordinator(node, now) == report.node;
 		shard_coordinator_link_report(report.node, now, &report);
 		if (report.node == shard_node_id(node))
 			report.heard_us = 0;
@@ -147,8 +150,8 @@ static void
 forget(CoordinatorCommand *command)
 {
 	shard_coordinator.commands = list_delete_ptr(shard_coordinator.commands, command);
-	if (command->type_name != NULL)
-		pfree(command->type_name);
+	if (command->type.value != NULL)
+		pfree(unconstify(char *, command->type.value));
 	pfree(command);
 }
 
@@ -160,14 +163,18 @@ hint_for(const char *why)
 {
 	if (strstr(why, "not the coordinator") != NULL)
 	{
-		int32 node = shard_node_coordinator(shard_coordinator.node);
+		int32 node = shard_node_coordinator(shard_coordinator.node, shard_plane_now());
 
 		return node == 0 ? "No coordinator is known here. See shard_members and shard_health()."
 						 : psprintf("Call it at node %d, see shard_members.", node);
 	}
-	if (strstr(why, "entities or messages") != NULL || strstr(why, "hosts shards") != NULL)
+	if (strstr(why, "the database has") != NULL || strstr(why, "hosts shards") != NULL)
 		return "Join with a database in which the extension was just created; its entity types may "
-			   "have been started.";
+			   "have been started. shard_drop_type() drops a type with all that it has here.";
+	if (strstr(why, "state_store_mode") != NULL)
+		return "Set it as the members have it, with shard.journal_dsn, and restart the server.";
+	if (strstr(why, "other settings") != NULL)
+		return "shard_types at a member shows its settings; shard_drop_type() drops the type here.";
 	if (strstr(why, "other members") != NULL)
 		return "A node can be in one cluster. In another one, drop and create the extension first.";
 	return NULL;
@@ -253,26 +260,30 @@ static void
 begin_type(const ShardRequest *request, const ShardCommand *command)
 {
 	CoordinatorCommand *waiting = remember(request);
+	ShardArena *arena = shard_arena_create();
 
 	waiting->kind = command->kind;
-	waiting->type_name = MemoryContextStrdup(TopMemoryContext, command->type.name);
-	waiting->settings_hash = command->type.settings_hash;
+	waiting->type = shard_record_put_type(0, &command->type, 0, arena);
+	waiting->type.value = memcpy(MemoryContextAlloc(TopMemoryContext, waiting->type.length),
+								 waiting->type.value, waiting->type.length);
+	shard_arena_destroy(arena);
 	shard_coordinator_event(
 		&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = &command->type, .flag = true});
 }
 
 /*
- * Looks whether the database is empty, and closes it to senders. False: they are at work.
+ * Looks whether the database is empty, and closes it to senders; what is in it otherwise. False: they are
+ * at work.
  */
 static bool
-close_for_join(const char *own_dsn, bool *data)
+close_for_join(const char *own_dsn, const char **data)
 {
 	if (!shard_coordinator_begin_alone())
 		return false;
 	SPI_connect();
 	*data = shard_coordinator_data();
 	SPI_finish();
-	if (!*data)
+	if (*data == NULL)
 	{
 		ShardNodeRow row = shard_coordinator.row;
 
@@ -308,7 +319,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = command->text};
 	const char *why = why_no_join();
 	CoordinatorCommand *waiting;
-	bool data = false;
+	const char *data = NULL;
 
 	/* The caller before was cancelled, or this worker began anew: the end is the same for all. */
 	if (shard_node_joining(shard_coordinator.node))
@@ -335,18 +346,19 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 		}
 		shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
 	}
-	if (!data)
+	if (data != NULL)
 	{
-		former_dsn = MemoryContextStrdup(TopMemoryContext, shard_coordinator.row.dsn);
-		has_former_dsn = false;
-		shard_coordinator_restart(false);
-		/* The cluster judges by the types whether the node fits. */
-		(void) shard_coordinator_types_run();
+		reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, data, NULL, hint_for(data));
+		return;
 	}
+	former_dsn = MemoryContextStrdup(TopMemoryContext, shard_coordinator.row.dsn);
+	has_former_dsn = false;
+	shard_coordinator_restart(false);
+	/* The cluster judges by the types whether the node fits. */
+	(void) shard_coordinator_types_run();
 	waiting = remember(request);
 	waiting->kind = command->kind;
 	event.token = join_token = waiting->token;
-	event.flag = data;
 	if (!pg_strong_random(&event.uuid, sizeof(event.uuid)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));
@@ -397,6 +409,18 @@ keep_address(const char *dsn)
 		write_address(dsn);
 }
 
+/*
+ * An operator says that this start, which was downed, may go on: as a new one. Its region workers have to hear
+ * that the old one is no more before that (I9). If the process dies right here, it has to be said again.
+ */
+static void
+go_on(const ShardRequest *request)
+{
+	shard_coordinator.revive_at =
+		Max(shard_plane_now(), shard_coordinator.downed_at + REVIVE_AFTER);
+	reply_number(request, 0);
+}
+
 static void
 serve_command(const ShardRequest *request)
 {
@@ -415,6 +439,9 @@ serve_command(const ShardRequest *request)
 		begin_type(request, &command);
 	else if (command.kind == SHARD_COMMAND_JOIN)
 		begin_join(request, &command);
+	else if (command.kind == SHARD_COMMAND_ADMIT && shard_coordinator.downed_at != 0 &&
+			 command.node == shard_node_id(shard_coordinator.node))
+		go_on(request);
 	else if (event_of(&command, &shard, &event))
 	{
 		if (command.kind == SHARD_COMMAND_ADDRESS)
@@ -434,28 +461,31 @@ serve_command(const ShardRequest *request)
 static bool
 look_at_type(const CoordinatorCommand *command)
 {
-	uint64 settings_hash;
-	int32 type_id = shard_coordinator_types_learned(command->type_name, &settings_hash);
+	ShardArena *arena = shard_arena_create();
+	const char *difference = NULL;
+	ShardTypeRecord wanted;
+	int32 type_id = 0;
+	bool answered = true;
 
-	if (type_id != 0 && settings_hash == command->settings_hash)
+	if (shard_record_get_type(&command->type, &wanted, arena))
+		type_id = shard_coordinator_types_compare(&wanted, &difference);
+	if (type_id != 0 && difference == NULL)
 		reply_number(&command->request, type_id);
 	else if (type_id != 0)
 		reply_error(&command->request, ERRCODE_DUPLICATE_OBJECT,
-					psprintf("the cluster has entity type \"%s\" with other settings",
-							 command->type_name),
-					"Members must agree on number_of_shards, hash, shard_id_extractor, role, "
-					"allocation_strategy, allocation_settings and handoff_timeout.",
-					"Start it with the settings that shard_types shows at another member, or take "
-					"another name.");
+					psprintf("the cluster has entity type \"%s\" with other settings", wanted.name),
+					psprintf("What differs: %s.", difference),
+					"Start it with the settings that shard_types shows at another member, and with "
+					"the same type of state; or take another name.");
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
 		reply_error(&command->request, ERRCODE_LOCK_NOT_AVAILABLE,
-					psprintf("the cluster did not give entity type \"%s\" a number",
-							 command->type_name),
+					psprintf("the cluster did not give entity type \"%s\" a number", wanted.name),
 					"No coordinator was reached, or it has no majority of the voters.",
 					"See shard_members, and try again.");
 	else
-		return false;
-	return true;
+		answered = false;
+	shard_arena_destroy(arena);
+	return answered;
 }
 
 /*
@@ -477,7 +507,7 @@ shard_coordinator_commands_look(void)
 		CoordinatorCommand *command = lfirst(cell);
 
 		if (!shard_ring_alive(&command->request) ||
-			(command->type_name != NULL && look_at_type(command)))
+			(command->type.value != NULL && look_at_type(command)))
 			forget(command);
 	}
 	list_free(all);

@@ -26,6 +26,7 @@
 #include "guc.h"
 #include "visitor.h"
 #include "worker.h"
+#include "worker_log.h"
 
 #include "compat.h"
 
@@ -60,6 +61,24 @@ tell_machine(int64 until)
 }
 
 /*
+ * Says good-bye to the other nodes, as far as that goes out at once.
+ */
+static void
+say_goodbye(void)
+{
+	int64 until = shard_plane_now() + PASSING_MS * SHARD_MS;
+
+	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_GOODBYE});
+	while (shard_coordinator.view.members > 1 && shard_plane_now() < until)
+	{
+		(void) shard_coordinator_link_run();
+		if (!shard_coordinator_link_waits())
+			break;
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, NAP_MS, PG_WAIT_EXTENSION);
+	}
+}
+
+/*
  * At the end of the process, whose server shuts down: the last words of this node's control plane, as far
  * as they go out at once.
  */
@@ -73,13 +92,7 @@ shard_coordinator_last_words(void)
 	HOLD_INTERRUPTS();
 	MemoryContextSwitchTo(shard_coordinator.step_context);
 	tell_machine(until);
-	while (shard_coordinator.view.members > 1 && shard_plane_now() < until)
-	{
-		(void) shard_coordinator_link_run();
-		if (!shard_coordinator_link_waits())
-			break;
-		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, NAP_MS, PG_WAIT_EXTENSION);
-	}
+	say_goodbye();
 	RESUME_INTERRUPTS();
 }
 
@@ -118,9 +131,10 @@ end_worker(int worker, bool at_once)
 	SpinLockAcquire(&slot->mutex);
 	running = slot->in_use;
 	slot->stop_wanted = true;
-	if (running && at_once)
-		(void) kill(slot->pid, SIGTERM);
 	SpinLockRelease(&slot->mutex);
+	if (running && at_once)
+		(void) shard_worker_log_terminate(
+			slot, "the server shuts down, and its turn did not end in time");
 	if (running && !at_once)
 		shard_shmem_wake_worker(shard_coordinator.db, worker);
 	return running;
@@ -184,6 +198,9 @@ end(bool drained)
 								"Messages wait here, some of them for other nodes perhaps: "
 								"shard.shutdown_timeout was over before they were stored there.")));
 	end_workers();
+	HOLD_INTERRUPTS();
+	say_goodbye();
+	RESUME_INTERRUPTS();
 	proc_exit(0);
 }
 

@@ -26,10 +26,12 @@
 #include "catalog.h"
 #include "coordinator_private.h"
 #include "core/allocation.h"
+#include "core/difference.h"
 #include "core/membership.h"
 #include "guc.h"
 #include "registry.h"
 #include "settings.h"
+#include "state_structure.h"
 
 #include "compat.h"
 
@@ -46,7 +48,8 @@ typedef struct LocalType
 
 static List *local = NIL; /* LocalType *, by id */
 static MemoryContext local_context = NULL;
-static uint64 seen = 0;			/* of the registry */
+static uint64 seen = 0; /* of the registry */
+static uint64 seen_structures = 0;
 static uint32 seen_changes = 0; /* of the plane */
 static bool read_once = false;
 static bool settled = false; /* no number of ours means another type to the cluster */
@@ -62,23 +65,6 @@ shard_coordinator_types_forget(void)
 
 /* ---- what is here ----------------------------------------------------------------------------- */
 
-/*
- * Does this node have the role that a type wants?
- */
-static bool
-has_role(const char *role)
-{
-	ShardNodeConfig config;
-
-	if (role[0] == '\0')
-		return true;
-	shard_coordinator_config(&config, "");
-	for (int i = 0; i < config.n_roles; i++)
-		if (strcmp(config.roles[i], role) == 0)
-			return true;
-	return false;
-}
-
 static LocalType *
 read_type(HeapTuple row, TupleDesc desc)
 {
@@ -93,10 +79,13 @@ read_type(HeapTuple row, TupleDesc desc)
 	settings.value[SHARD_SETTING_HASH] = SPI_getvalue(row, desc, 5);
 	shard_settings_to_record(SPI_getvalue(row, desc, 2), &settings, &type->record);
 	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0;
+	if (!type->proxy)
+		type->record.state =
+			shard_state_structure(DatumGetObjectId(SPI_getbinval(row, desc, 7, &isnull)));
 	/* A proxy has only what it needs to find a shard, and that from the cluster. */
 	if (type->proxy && shard_coordinator_types_learned(type->record.name, &hash) != 0)
 		type->record.settings_hash = hash;
-	type->proxy |= !has_role(type->record.role);
+	type->proxy |= !shard_guc_has_role(type->record.role);
 	return type;
 }
 
@@ -110,9 +99,10 @@ read_types(MemoryContext context)
 	MemoryContext old;
 
 	SPI_connect();
-	if (SPI_execute("SELECT type_id, type_name, mode, number_of_shards::text, hash, settings "
-					"FROM shard.type ORDER BY type_id",
-					true, 0) != SPI_OK_SELECT)
+	if (SPI_execute(
+			"SELECT type_id, type_name, mode, number_of_shards::text, hash, settings, state_type::oid "
+			"FROM shard.type ORDER BY type_id",
+			true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read shard.type");
 	old = MemoryContextSwitchTo(context);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -150,10 +140,17 @@ tell_gone(const char *name, int32 type_id)
 }
 
 static bool
+same_text(const char *a, const char *b)
+{
+	return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
+}
+
+static bool
 same_type(const LocalType *a, const LocalType *b)
 {
 	return a->type_id == b->type_id && strcmp(a->record.name, b->record.name) == 0 &&
-		   a->record.settings_hash == b->record.settings_hash && a->proxy == b->proxy;
+		   a->record.settings_hash == b->record.settings_hash && a->proxy == b->proxy &&
+		   same_text(a->record.state, b->record.state);
 }
 
 /* ---- what the cluster has --------------------------------------------------------------------- */
@@ -200,6 +197,40 @@ shard_coordinator_types_known(int32 type_id)
 {
 	return shard_map_value(shard_node_learned(shard_coordinator.node),
 						   (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) != NULL;
+}
+
+int32
+shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference)
+{
+	ShardArena *arena = shard_arena_create();
+	int count;
+	ShardMapEntry *entries =
+		shard_map_list(shard_node_learned(shard_coordinator.node), SHARD_MAP_TYPE, arena, &count);
+	int32 type_id = 0;
+
+	*difference = NULL;
+	for (int i = 0; i < count && type_id == 0; i++)
+	{
+		ShardTypeRecord record;
+
+		if (shard_node_drops_type(shard_coordinator.node, entries[i].key.a) ||
+			!shard_record_get_type(&entries[i], &record, arena) ||
+			strcmp(record.name, wanted->name) != 0)
+			continue;
+		*difference = shard_type_difference(&record, wanted, true, arena);
+		/* Whether the cluster holds on to its structure of the states, the coordinator says. */
+		if (*difference != NULL && shard_type_difference(&record, wanted, false, arena) == NULL &&
+			shard_node_asks_for_type(shard_coordinator.node, wanted->name))
+		{
+			*difference = NULL;
+			break;
+		}
+		type_id = entries[i].key.a;
+		if (*difference != NULL)
+			*difference = pstrdup(*difference);
+	}
+	shard_arena_destroy(arena);
+	return type_id;
 }
 
 int32
@@ -500,9 +531,11 @@ shard_coordinator_types_run(void)
 		return false;
 	shard_coordinator_begin();
 	shard_registry_refresh();
-	if (!read_once || changes != seen_changes || seen != shard_registry_generation())
+	if (!read_once || changes != seen_changes || seen != shard_registry_generation() ||
+		seen_structures != shard_state_structure_changes())
 	{
 		seen_changes = changes;
+		seen_structures = shard_state_structure_changes();
 		seen = shard_registry_generation();
 		context = AllocSetContextCreate(TopMemoryContext, "shard types of the coordinator",
 										ALLOCSET_SMALL_SIZES);

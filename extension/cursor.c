@@ -11,7 +11,8 @@
  * (cursor_scan.c).
  *
  * Places (segment, block) are hints only: when a file was replaced or got
- * shorter, everything is scanned again under the rule above.
+ * shorter, everything is scanned again under the rule above. Within a turn, too:
+ * between two openings of a segment VACUUM or the rotation may have had it.
  *
  * If the process dies right here: the next one reads the newest committed
  * cursor row and begins there. What this turn did was not committed either.
@@ -28,6 +29,9 @@
 #include "cursor_record.h"
 
 #include "compat.h"
+
+/* More than this for one message is not kept for the next turn. */
+#define LARGE_BYTES (256 * 1024)
 
 ShardCursor *
 shard_cursor_create(int worker, uint32 lanes)
@@ -48,9 +52,29 @@ shard_cursor_create(int worker, uint32 lanes)
 	return c;
 }
 
-/* Reads the list of segments and their sizes, the current one last. */
+/* Frees what a large message has left; between messages. */
+static void
+forget_large(ShardCursor *c)
+{
+	MemoryContext old = MemoryContextSwitchTo(c->context);
+
+	if (c->unpacked != NULL)
+		pfree(c->unpacked);
+	c->unpacked = NULL;
+	if (c->assembly.maxlen > LARGE_BYTES)
+	{
+		pfree(c->assembly.data);
+		initStringInfo(&c->assembly);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Reads the list of segments and their sizes, the current one last. Their locks are not kept in a turn: rotation
+ * would seldom find a segment free.
+ */
 void
-shard_cursor_open(ShardCursor *c)
+shard_cursor_open(ShardCursor *c, bool keep)
 {
 	const ShardCatalog *catalog = shard_catalog_get();
 	ShardLog *log = shard_log_attach();
@@ -81,13 +105,13 @@ shard_cursor_open(ShardCursor *c)
 			c->void_places = true;
 		c->file[segment->no] = file;
 		c->blocks[segment->no] = segment->blocks;
-		table_close(rel, AccessShareLock);
+		table_close(rel, keep ? NoLock : AccessShareLock);
 	}
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 		if (!live[i])
 			c->file[i] = c->blocks[i] = 0;
 
-	c->begun = false;
+	c->begun = c->overtaken = false;
 	c->peeked = false;
 	c->items = c->next_item = 0;
 	c->upto = 0;
@@ -107,6 +131,7 @@ shard_cursor_close(ShardCursor *c)
 	if (c->rel != NULL)
 		table_close(c->rel, AccessShareLock);
 	c->rel = NULL;
+	forget_large(c);
 }
 
 void
@@ -131,6 +156,12 @@ bool
 shard_cursor_has_passed(const ShardCursor *c, int64 seq)
 {
 	return (drained_all(c) || shard_senders_empty(&c->senders)) && seq <= Max(c->upto, c->floor);
+}
+
+bool
+shard_cursor_was_overtaken(const ShardCursor *c)
+{
+	return c->overtaken;
 }
 
 bool
@@ -290,6 +321,7 @@ shard_cursor_aborted(ShardCursor *c)
 {
 	/* the abort has closed it */
 	c->rel = NULL;
+	forget_large(c);
 	shard_senders_aborted(&c->senders);
 	c->upto = 0;
 	shard_cursor_forget_turn(c);

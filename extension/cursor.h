@@ -53,8 +53,11 @@ extern void shard_cursor_keep(ShardCursor *cursor, int lane, int64 seq);
 /* Whether the cursor itself has left every row up to a seq behind, as of the last commit. */
 extern bool shard_cursor_has_left(const ShardCursor *cursor, int64 seq);
 
-/* Notes what can be read in this turn. Call before the turn's snapshot is taken. */
-extern void shard_cursor_open(ShardCursor *cursor);
+/*
+ * Notes what can be read in this turn. Call before the turn's snapshot is taken. keep: the files stay what they
+ * are to the end of the transaction, and nobody empties a segment meanwhile; for a start.
+ */
+extern void shard_cursor_open(ShardCursor *cursor, bool keep);
 
 /*
  * The next message to handle, not yet passed; false if there is none. Rows of
@@ -63,6 +66,12 @@ extern void shard_cursor_open(ShardCursor *cursor);
  * an accept.
  */
 extern bool shard_cursor_peek(ShardCursor *cursor, Snapshot snapshot, ShardRow *row);
+
+/*
+ * Whether the last error was that a file has been replaced or cut since shard_cursor_open: the turn is to begin
+ * anew.
+ */
+extern bool shard_cursor_was_overtaken(const ShardCursor *cursor);
 
 /* Passes the message that was peeked. */
 extern void shard_cursor_accept(ShardCursor *cursor);

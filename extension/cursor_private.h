@@ -66,7 +66,8 @@ struct ShardCursor
 	BlockNumber blocks[SHARD_SEGMENTS];
 
 	/* this turn */
-	bool begun; /* the first peek has looked at P */
+	bool begun;		/* the first peek has looked at P */
+	bool overtaken; /* a file is not the one that this turn knows */
 	ShardCursorPhase phase;
 	int segments;
 	OpenSegment segment[SHARD_SEGMENTS];

@@ -172,6 +172,27 @@ compare_items(const void *a, const void *b)
 	return x->chunk - y->chunk;
 }
 
+/*
+ * A segment that was opened again must still be the file whose pages this turn counts on: not replaced, nor
+ * shorter, nor, as its next sender would have noted (log.c), cut and grown again. With the lock it stays so.
+ */
+static void
+check_file(ShardCursor *c)
+{
+	uint64 generation = *((volatile uint64 *) &c->db->log.generation);
+
+#ifdef SHARD_MUTANT_FILE_UNSEEN
+	return;
+#endif
+	if (ShardFileNumber(c->rel) == c->file[c->rel_no] &&
+		RelationGetNumberOfBlocks(c->rel) >= c->blocks[c->rel_no] && generation == c->generation)
+		return;
+	c->overtaken = true;
+	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					errmsg("segment %d of the inbox was emptied or rewritten during the turn",
+						   c->rel_no)));
+}
+
 /* Opens the segment of a page, closing the one before. */
 static void
 switch_relation(ShardCursor *c, int no)
@@ -183,6 +204,7 @@ switch_relation(ShardCursor *c, int no)
 	c->rel = NULL;
 	c->rel = table_open(shard_catalog_get()->segment[no], AccessShareLock);
 	c->rel_no = no;
+	check_file(c);
 }
 
 /*

@@ -2,9 +2,9 @@
  * dead_letter.c
  *		shard_redrive: sending messages again that were given up.
  *
- * A dead letter is appended to the inbox, at the end, under its old id, and
- * deleted by the same transaction (doc/protocol.md D16). In batches: there may
- * be many, and large ones.
+ * A dead letter is appended to the inbox, at the end, as a new message of this
+ * node under its old id, and deleted by the same transaction (doc/protocol.md
+ * D26). In batches: there may be many; and one by one in memory: large ones.
  */
 #include "postgres.h"
 
@@ -15,10 +15,12 @@
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 
 #include "catalog.h"
 #include "executor.h"
 #include "log.h"
+#include "node.h"
 #include "registry.h"
 #include "security.h"
 #include "session.h"
@@ -40,8 +42,8 @@ static const char *const bound_query =
 
 static const char *const delete_query =
 	"WITH dead AS (DELETE FROM shard.dead_letter d WHERE " IS_CHOSEN " AND d.id <= $4 RETURNING *)"
-	" SELECT type_id, shard, entity, kind, coalesce(epoch, -1), coalesce(src_type, 0),"
-	" coalesce(src_entity, ''), mid_node, mid_seq, payload FROM dead ORDER BY id";
+	" SELECT type_id, shard, entity, kind, coalesce(src_type, 0), coalesce(src_entity, ''),"
+	" mid_node, mid_seq, payload, coalesce(epoch, -1), stamp FROM dead ORDER BY id";
 
 /* What the call is about. */
 typedef struct Redrive
@@ -135,15 +137,15 @@ find_foreign(const Redrive *redrive, int64 *id)
 }
 
 /*
- * Appends a dead letter that was deleted. Strings live as long as the query's
- * result; the log copies them.
+ * Appends a dead letter that was deleted. Tag and stamp of its old way stay
+ * behind: by them a newer home would refuse it, or a mark drop it.
  */
 static void
 append_row(int number)
 {
 	text *entity = DatumGetTextPP(column(number, 3));
-	text *src_entity = DatumGetTextPP(column(number, 7));
-	bytea *payload = DatumGetByteaPP(column(number, 10));
+	text *src_entity = DatumGetTextPP(column(number, 6));
+	bytea *payload = DatumGetByteaPP(column(number, 9));
 	ShardType *type = shard_registry_by_id(DatumGetInt32(column(number, 1)));
 	ShardRow row = {
 		.type_id = DatumGetInt32(column(number, 1)),
@@ -151,19 +153,44 @@ append_row(int number)
 		.entity = VARDATA_ANY(entity),
 		.entity_len = VARSIZE_ANY_EXHDR(entity),
 		.kind = DatumGetInt16(column(number, 4)),
-		.epoch = DatumGetInt32(column(number, 5)),
-		.src_type = DatumGetInt32(column(number, 6)),
+		.epoch = -1,
+		.src_type = DatumGetInt32(column(number, 5)),
 		.src_entity = VARDATA_ANY(src_entity),
 		.src_entity_len = VARSIZE_ANY_EXHDR(src_entity),
-		.mid_node = DatumGetInt32(column(number, 8)),
-		.mid_seq = DatumGetInt64(column(number, 9)),
+		.mid_node = DatumGetInt32(column(number, 7)),
+		.mid_seq = DatumGetInt64(column(number, 8)),
 		.payload = VARDATA_ANY(payload),
 		.payload_len = VARSIZE_ANY_EXHDR(payload),
 	};
 
+#ifdef SHARD_MUTANT_REDRIVE_OLD_STAMP
+	row.epoch = DatumGetInt32(column(number, 10));
+	if (row.epoch >= 0)
+		row.stamp = shard_log_get_stamp(VARDATA_ANY(DatumGetByteaPP(column(number, 11))));
+#endif
 	shard_log_append(&row);
 	if (type != NULL)
 		shard_session_told(type, row.shard);
+}
+
+/*
+ * Appends what a query has deleted. The log copies; what was unpacked of one
+ * message is freed before the next.
+ */
+static void
+append_rows(uint64 count)
+{
+	MemoryContext scratch =
+		AllocSetContextCreate(CurrentMemoryContext, "shard redrive", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(scratch);
+
+	for (uint64 i = 0; i < count; i++)
+	{
+		append_row((int) i);
+		MemoryContextReset(scratch);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(scratch);
 }
 
 /*
@@ -183,8 +210,7 @@ move_batch(Redrive *redrive, int64 *last)
 		return false;
 	values[3] = Int64GetDatum(*last);
 	run_query(delete_query, 4, types, values, nulls);
-	for (uint64 i = 0; i < SPI_processed; i++)
-		append_row((int) i);
+	append_rows(SPI_processed);
 	redrive->count += SPI_processed;
 	SPI_freetuptable(SPI_tuptable);
 	return true;
@@ -245,6 +271,7 @@ shard_redrive(PG_FUNCTION_ARGS)
 	PreventCommandDuringRecovery("shard_redrive()");
 	PreventCommandIfReadOnly("shard_redrive()");
 	(void) shard_catalog_lock(false);
+	shard_node_check_open();
 	redrive.all = PG_ARGISNULL(0);
 	redrive.ids = redrive.all ? (Datum) 0 : PG_GETARG_DATUM(0);
 	redrive.types = choose_types(fcinfo);

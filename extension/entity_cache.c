@@ -13,7 +13,10 @@
 #include "utils/timestamp.h"
 
 #include "entity_cache.h"
+#include "guc.h"
 #include "run.h"
+
+#include "compat.h"
 
 typedef struct CacheKey
 {
@@ -53,8 +56,11 @@ hash_key(CacheKey key)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* Memory for entities beyond which the least recently used ones go, whatever their settings. */
-#define CACHE_BYTES ((Size) 512 * 1024 * 1024)
+/* Entities of one type that go at once when memory is short, before the next type is looked at. */
+#define EVICTED_AT_ONCE 64
+
+/* So many are looked at after one turn: more than it can have brought. */
+#define EVICTED_PER_TURN 100000
 
 static MemoryContext context;
 static cache_hash *table;
@@ -90,7 +96,7 @@ shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 	memcpy(entity->id, id, id_len);
 	entry->key.id = entity->id;
 	entry->entity = entity;
-	entity->bytes = sizeof(ShardEntity) + sizeof(CacheEntry) + id_len;
+	entity->bytes = GetMemoryChunkSpace(entity) + sizeof(CacheEntry);
 	total_bytes += entity->bytes;
 	dlist_push_tail(&run->lru, &entity->lru);
 	run->count[shard].entities++;
@@ -105,7 +111,7 @@ free_saved(ShardEntity *entity)
 
 	if (!run->by_value && entity->saved.known && !entity->saved.state_null)
 	{
-		Size size = datumGetSize(entity->saved.state, false, run->length);
+		Size size = GetMemoryChunkSpace(DatumGetPointer(entity->saved.state));
 
 		pfree(DatumGetPointer(entity->saved.state));
 		entity->bytes -= size;
@@ -124,7 +130,7 @@ shard_cache_keep(ShardEntity *entity)
 	{
 		MemoryContext old = MemoryContextSwitchTo(context);
 		Datum state = datumCopy(entity->now.state, false, run->length);
-		Size size = datumGetSize(state, false, run->length);
+		Size size = GetMemoryChunkSpace(DatumGetPointer(state));
 
 		MemoryContextSwitchTo(old);
 		free_saved(entity);
@@ -148,8 +154,8 @@ void
 shard_cache_make_ordering(ShardEntity *entity)
 {
 	entity->ordering = MemoryContextAllocZero(context, sizeof(ShardOrdering));
-	entity->bytes += sizeof(ShardOrdering);
-	total_bytes += sizeof(ShardOrdering);
+	entity->bytes += GetMemoryChunkSpace(entity->ordering);
+	total_bytes += GetMemoryChunkSpace(entity->ordering);
 }
 
 void
@@ -177,6 +183,19 @@ shard_cache_touch(ShardEntity *entity, TimestampTz now)
 	dlist_push_tail(&entity->run->lru, &entity->lru);
 }
 
+/* Whether an entity may leave memory between turns: nothing of it waits. */
+static inline bool
+is_idle(const ShardEntity *entity)
+{
+	return !entity->wait.deferred && entity->wait.waiting == 0 && !entity->listed;
+}
+
+static Size
+limit(void)
+{
+	return (Size) shard_cache_size * 1024;
+}
+
 typedef struct Passivation
 {
 	TimestampTz now;
@@ -195,18 +214,15 @@ passivate_run(ShardRun *run, void *arg)
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 		TimestampTz due = entity->last_message_at + run->type->passivate_idle_after;
 
-		if (entity->wait.deferred || entity->wait.waiting > 0)
+		if (!is_idle(entity))
 			continue;
-		if (total_bytes <= CACHE_BYTES)
+		if (!run->type->passivate_idle)
+			break;
+		if (due > pass->now)
 		{
-			if (!run->type->passivate_idle)
-				break;
-			if (due > pass->now)
-			{
-				if (pass->next == 0 || due < pass->next)
-					pass->next = due;
-				break;
-			}
+			if (pass->next == 0 || due < pass->next)
+				pass->next = due;
+			break;
 		}
 		shard_cache_remove(entity);
 	}
@@ -219,6 +235,63 @@ shard_cache_passivate(TimestampTz now)
 
 	shard_run_each(passivate_run, &pass);
 	return pass.next;
+}
+
+/* The type whose first entity in the list was not used for longest. */
+static void
+find_oldest(ShardRun *run, void *arg)
+{
+	ShardRun **oldest = arg;
+
+	if (dlist_is_empty(&run->lru))
+		return;
+	if (*oldest == NULL ||
+		dlist_head_element(ShardEntity, lru, &run->lru)->last_message_at <
+			dlist_head_element(ShardEntity, lru, &(*oldest)->lru)->last_message_at)
+		*oldest = run;
+}
+
+/* Removes the first entities of a type's list. Those that stay go to its end, so that they are not met again. */
+static void
+evict_some(ShardRun *run)
+{
+	for (int i = 0; i < EVICTED_AT_ONCE && total_bytes > limit(); i++)
+	{
+		ShardEntity *entity;
+
+		if (dlist_is_empty(&run->lru))
+			return;
+		entity = dlist_head_element(ShardEntity, lru, &run->lru);
+		if (is_idle(entity))
+			shard_cache_remove(entity);
+		else
+		{
+			dlist_delete(&entity->lru);
+			dlist_push_tail(&run->lru, &entity->lru);
+		}
+	}
+}
+
+void
+shard_cache_evict(void)
+{
+	int left = Min(table->members, EVICTED_PER_TURN) / EVICTED_AT_ONCE + 1;
+
+	while (total_bytes > limit() && left-- > 0)
+	{
+		ShardRun *run = NULL;
+
+		shard_run_each(find_oldest, &run);
+		if (run == NULL)
+			return;
+		evict_some(run);
+	}
+}
+
+Size
+shard_cache_turn_limit(void)
+{
+	return limit() / 8;
 }
 
 int64

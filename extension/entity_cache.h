@@ -37,26 +37,38 @@ typedef struct ShardWait
 	int64 waiting;			/* rows in the stash, and those that wait for their number */
 } ShardWait;
 
-/* How far an entity is in the numbers of its messages (D25). */
-typedef struct ShardOrder
+/* How far an entity is in the numbers of its messages: its row of shard.ordered (D25). */
+typedef struct ShardOrderedPosition
 {
-	bool known; /* its row was looked for; else the next four mean nothing */
-	bool begun;
+	bool known; /* the row was looked for; else nothing below means anything */
+	bool begun; /* there is one; else the next four mean nothing */
 	int64 began;
 	int64 expected;
 	int64 skipped;
 	int64 late;
-	int64 waiting;	   /* messages that wait for lower numbers; 0: the next two mean nothing */
+} ShardOrderedPosition;
+
+/* What waits of it for lower numbers: its rows of shard.held, place ordered. */
+typedef struct ShardOrderedQueue
+{
+	int64 waiting;	   /* messages; 0: the next two mean nothing */
 	int64 lowest;	   /* their lowest number */
 	TimestampTz since; /* the oldest waits since then, or has been known of */
+} ShardOrderedQueue;
+
+/* Two things, each known from a table of its own: who reads one leaves the other as it is. */
+typedef struct ShardOrder
+{
+	ShardOrderedPosition position;
+	ShardOrderedQueue queue;
 } ShardOrder;
 
 typedef struct ShardOrdering
 {
 	ShardOrder now;	  /* in this turn */
-	ShardOrder saved; /* as of the last commit */
-	bool dirty;		  /* its row has to be written */
-	bool ended;		  /* the handler has said that nothing more comes */
+	ShardOrder saved; /* as of the last commit, which alone sets it */
+	bool dirty;		  /* the position has to be written; if not begun, deleted */
+	bool ended;		  /* the message that ran last has said that nothing more comes */
 } ShardOrdering;
 
 typedef struct ShardEntity
@@ -115,7 +127,13 @@ extern void shard_cache_remove(ShardEntity *entity);
 /* A message came: it is the most recently used of its type. */
 extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
 
-/* Removes what was idle for too long, or more than memory allows. Returns when to look again, 0: never. */
+/* Between turns: the least recently used ones go as long as memory is short, but for those of which messages wait. */
+extern void shard_cache_evict(void);
+
+/* Bytes that one turn may add, but for those of its last message. */
+extern Size shard_cache_turn_limit(void);
+
+/* Between turns: removes what was idle for too long. Returns when to look again, 0: never. */
 extern TimestampTz shard_cache_passivate(TimestampTz now);
 
 extern int64 shard_cache_entities(void);

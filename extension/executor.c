@@ -47,16 +47,14 @@ shard_executor_in_handler(void)
 void
 shard_turn_count_held(ShardRun *run, int64 delta)
 {
-	if (run->type->counter == NULL)
-		run->type->counter = shard_shmem_type_counter(MyDatabaseId, run->type->type_id);
-	pg_atomic_fetch_add_u64(&run->type->counter->held, delta);
+	shard_shmem_count_held(&run->type->counter, MyDatabaseId, run->type->type_id, delta);
 }
 
 static void
 uncount_entity(ShardEntity *entity, void *arg)
 {
-	if (entity->saved_wait.waiting != 0 && entity->run->type->counter != NULL)
-		pg_atomic_fetch_sub_u64(&entity->run->type->counter->held, entity->saved_wait.waiting);
+	if (entity->saved_wait.waiting != 0)
+		shard_turn_count_held(entity->run, -entity->saved_wait.waiting);
 }
 
 /* A worker that ends takes its share off the counters; its successor counts anew. */
@@ -127,19 +125,6 @@ follow_type(ShardEntity *entity, void *arg)
 	shard_turn_follow_due(entity);
 }
 
-/* Copies of a composite state are read anew when its type was altered: they look different now. */
-static void
-follow_state_type(ShardRun *run)
-{
-	uint64 version = assign_record_type_identifier(run->type->state_type, -1);
-	dlist_iter iter;
-
-	if (version != run->state_version)
-		dlist_foreach (iter, &run->lru)
-			shard_cache_forget(dlist_container(ShardEntity, lru, iter.cur));
-	run->state_version = version;
-}
-
 void
 shard_turn_forget(ShardEntity *entity)
 {
@@ -175,8 +160,6 @@ refresh_run(ShardRun *run, void *arg)
 		return;
 	}
 	shard_run_refresh(run);
-	if (run->type->composite)
-		follow_state_type(run);
 	if (run->runnable != run->followed)
 		*changed = true;
 	run->followed = run->runnable;
@@ -211,6 +194,32 @@ static void
 forget_burying(ShardRun *run, void *arg)
 {
 	run->burying = false;
+}
+
+/*
+ * Gives back counters of types that are gone. The registry is read anew after the counters: a type that was
+ * counted by then is known to it.
+ */
+static void
+free_counters(void)
+{
+	ShardTypeCounter *counters[SHARD_TYPE_COUNTERS];
+	int64 held[SHARD_TYPE_COUNTERS];
+	int count = shard_shmem_list_counters(MyDatabaseId, counters, held);
+	bool reloaded = false;
+
+	for (int i = 0; i < count; i++)
+	{
+		int32 type_id = counters[i]->type_id;
+
+		if (shard_registry_by_id(type_id) != NULL)
+			continue;
+		if (!reloaded)
+			shard_registry_reload();
+		reloaded = true;
+		if (shard_registry_by_id(type_id) == NULL)
+			shard_shmem_free_counter(counters[i], MyDatabaseId, type_id, held[i]);
+	}
 }
 
 /* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
@@ -255,12 +264,15 @@ shard_executor_begin(bool careful)
 	shard_turn.overtaken = false;
 	shard_turn.reloaded = false;
 	shard_turn.passed = false;
-	shard_turn.full = false;
+	shard_turn.full = shard_turn.exactly = shard_turn.stash_left = false;
+	shard_turn.cached = shard_cache_bytes();
+	shard_turn.at = NULL;
 	shard_turn.replies = NIL;
 	if (refreshed_at != shard_registry_generation())
 	{
 		bool changed = false;
 
+		free_counters();
 		shard_run_each(refresh_run, &changed);
 		if (changed)
 			shard_cache_each(follow_type, NULL);
@@ -271,12 +283,6 @@ shard_executor_begin(bool careful)
 		shard_run_each(bury_run, NULL);
 	shard_turn.careful = careful || retry_is_due();
 	return shard_turn.careful;
-}
-
-void
-shard_executor_set_limit(int limit)
-{
-	shard_turn.limit = limit;
 }
 
 void
@@ -335,11 +341,23 @@ shard_turn_enlist(ShardEntity *entity)
 	slist_push_head(&run->touched, &entity->turn_link);
 }
 
+void
+shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg)
+{
+	slist_iter run_iter;
+	slist_iter iter;
+
+	slist_foreach (run_iter, &shard_turn.runs)
+		slist_foreach (iter, &slist_container(ShardRun, turn_link, run_iter.cur)->touched)
+			visit(slist_container(ShardEntity, turn_link, iter.cur), arg);
+}
+
 ShardEntity *
 shard_turn_entity(ShardRun *run, const ShardRow *row)
 {
 	ShardEntity *entity = shard_cache_get(run, row->shard, row->entity, row->entity_len, true);
 
+	shard_turn.at = entity;
 	shard_turn_enlist(entity);
 	return entity;
 }
@@ -350,6 +368,37 @@ shard_turn_end_user_code(void)
 	shard_security_end(&shard_turn.security);
 }
 
+/* All copies of a type's states are read anew: they cannot be read as its states are defined now. */
+static void
+forget_copies(ShardRun *run)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		ShardAssert(!entity->in_turn || !entity->checked);
+		shard_cache_forget(entity);
+		entity->now = entity->saved;
+	}
+}
+
+bool
+shard_turn_hold(ShardRun *run)
+{
+	switch (shard_state_hold(&run->parts, run->type))
+	{
+		case SHARD_STATE_BUSY:
+			return false;
+		case SHARD_STATE_ALTERED:
+			forget_copies(run);
+			return true;
+		default:
+			return true;
+	}
+}
+
 bool
 shard_turn_check(ShardEntity *entity)
 {
@@ -358,6 +407,7 @@ shard_turn_check(ShardEntity *entity)
 
 	if (entity->checked)
 		return true;
+	ShardAssert(entity->run->parts.held);
 	shard_security_begin(&shard_turn.security, entity->run->type);
 	if (!shard_state_open(&entity->run->table, entity->run->type))
 		return false;
@@ -392,6 +442,7 @@ shard_turn_write(ShardEntity *entity)
 
 	if (!entity->dirty)
 		return true;
+	shard_turn.at = entity;
 	if (!entity->now.exists && entity->now.state_null)
 		return true;
 	if (!shard_turn.careful && !differs(entity))
@@ -422,7 +473,12 @@ finish_run(ShardRun *run)
 	if (run->type->batch)
 	{
 		slist_foreach (iter, &run->touched)
-			shard_call_batch(slist_container(ShardEntity, turn_link, iter.cur));
+		{
+			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
+
+			shard_call_batch(entity);
+			shard_ordered_heed(entity);
+		}
 	}
 	slist_foreach (iter, &run->touched)
 	{
@@ -442,6 +498,7 @@ finish_run(ShardRun *run)
 		shard_security_begin(&shard_turn.security, run->type);
 		shard_state_close(&run->table);
 	}
+	shard_state_release(&run->parts);
 }
 
 void
@@ -452,6 +509,8 @@ shard_executor_finish(void)
 	slist_foreach (iter, &shard_turn.runs)
 		finish_run(slist_container(ShardRun, turn_link, iter.cur));
 	shard_turn_end_user_code();
+	shard_turn_recount_touched();
+	shard_turn.at = NULL;
 	shard_ordered_write();
 }
 
@@ -459,12 +518,6 @@ void
 shard_executor_end_user_code(void)
 {
 	shard_turn_end_user_code();
-}
-
-bool
-shard_executor_is_full(void)
-{
-	return shard_turn.full;
 }
 
 bool
@@ -504,7 +557,7 @@ send_replies(XLogRecPtr lsn)
 		ShardReply *reply = lfirst(cell);
 
 		if (reply->error != NULL)
-			shard_ring_reply_error(reply->request, reply->error);
+			shard_ring_reply_error(reply->request, reply->error, lsn);
 		else
 			shard_ring_reply(reply->request, reply->data, reply->len, lsn);
 	}
@@ -527,8 +580,12 @@ shard_executor_committed(XLogRecPtr lsn)
 	if (bury_wanted)
 		shard_run_each(note_buried, NULL);
 	bury_wanted = false;
+	shard_turn.at = NULL;
 	send_replies(lsn);
+	shard_turn_log_committed();
 	MemoryContextReset(shard_turn.context);
+	shard_call_forget_large();
+	shard_cache_evict();
 }
 
 void
@@ -545,6 +602,7 @@ shard_executor_aborted(void)
 		run->in_turn = false;
 		run->looked_at = refreshed_at = 0; /* maybe a change was not seen yet */
 		shard_state_forget(&run->table);
+		shard_state_release_forget(&run->parts);
 		slist_foreach (iter, &run->touched)
 		{
 			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
@@ -559,8 +617,22 @@ shard_executor_aborted(void)
 		}
 	}
 	shard_run_each(forget_burying, NULL);
+	shard_turn.at = NULL;
 	shard_turn.replies = NIL;
+	shard_turn_log_forget();
 	MemoryContextReset(shard_turn.context);
+	shard_call_forget_large();
+}
+
+bool
+shard_executor_at(int32 *type_id, const char **entity, int *entity_len)
+{
+	if (shard_turn.at == NULL)
+		return false;
+	*type_id = shard_turn.at->run->type->type_id;
+	*entity = shard_turn.at->id;
+	*entity_len = shard_turn.at->id_len;
+	return true;
 }
 
 int

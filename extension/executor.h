@@ -12,6 +12,19 @@
 #include "log.h"
 #include "ring.h"
 
+/*
+ * Where the messages of a turn come from, in the order in which they are taken. Each has its share of the
+ * turn's time, and one message at least: none keeps another one waiting for good.
+ */
+typedef enum ShardSource
+{
+	SHARD_SOURCE_HELD,	 /* stashes, and what waited for lower numbers */
+	SHARD_SOURCE_PARKED, /* what waited for the home of its shard */
+	SHARD_SOURCE_LOG,
+	SHARD_SOURCE_ASKS,
+	SHARD_SOURCES
+} ShardSource;
+
 /* What the handler that is running may ask about; NULL outside of handlers. */
 typedef struct ShardExecution
 {
@@ -36,6 +49,9 @@ extern void shard_executor_set_current(ShardExecution *execution);
 /* Whether a handler may be running: in a region worker, or in a trial. */
 extern bool shard_executor_in_handler(void);
 
+/* Has handlers refused what would harm others; from _PG_init. */
+extern void shard_executor_hook_init(void);
+
 /* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. */
 extern void shard_executor_init(uint32 lanes);
 
@@ -49,8 +65,17 @@ extern void shard_executor_load_stash(uint32 lanes);
  */
 extern bool shard_executor_begin(bool careful);
 
-/* Messages that the turn may handle. */
-extern void shard_executor_set_limit(int limit);
+/* Messages that the turn may handle. exactly: it goes that far, however long that takes. */
+extern void shard_executor_set_limit(int limit, bool exactly);
+
+/* What follows comes from there. */
+extern void shard_executor_begin_source(ShardSource source);
+
+/*
+ * Whether no further message of the source may be begun in the turn: it has had its limit, or, but for the
+ * source's first one, it is large or long enough.
+ */
+extern bool shard_executor_is_over(void);
 
 /* Everything that could be read at that time was looked at, by turns that have committed. */
 extern void shard_executor_has_read(TimestampTz until);
@@ -58,8 +83,11 @@ extern void shard_executor_has_read(TimestampTz until);
 /* Whether any entity's stash is due; and when the next one will be, 0: none. */
 extern TimestampTz shard_executor_next_due(void);
 
-/* Handles what is due in stashes or by its number, at most limit messages. Returns how many. */
-extern int shard_executor_stash(int limit);
+/* Handles what is due in stashes or by its number: of one entity after the other, in this turn and the next ones. */
+extern void shard_executor_run_held(void);
+
+/* Whether it left some of that for the next turn. */
+extern bool shard_executor_left_stash(void);
 
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_executor_row(const ShardRow *row);
@@ -85,8 +113,11 @@ extern void shard_executor_forget_shard(int32 type_id, int shard);
 /* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
 extern void shard_executor_discard(int32 type_id, int shard);
 
-/* Whether an ask may run now, or has to wait for the entity's stash. */
+/* Whether an ask may run now, or has to wait for what is held of the entity and can run. */
 extern bool shard_executor_can_ask(const ShardRequest *request);
+
+/* Why not: a sentence. */
+extern const char *shard_executor_why_not(const ShardRequest *request);
 
 /* Runs an ask, in a subtransaction. */
 extern void shard_executor_ask(ShardRequest *request);
@@ -94,24 +125,28 @@ extern void shard_executor_ask(ShardRequest *request);
 /* Runs batch handlers and writes the states. */
 extern void shard_executor_finish(void);
 
-/* Whether no further message may be handled in the turn. */
-extern bool shard_executor_is_full(void);
-
 /* Whether the turn has to be written down: a message was passed. */
 extern bool shard_executor_has_passed(void);
 
 /*
- * After commit: copies are kept, replies sent. lsn: of the commit,
- * InvalidXLogRecPtr if nothing was written.
+ * After commit: copies are kept, replies sent. lsn: of the newest commit that they
+ * may tell of, this turn's or one before it.
  */
 extern void shard_executor_committed(XLogRecPtr lsn);
 
 /* After an abort: everything is as after the last commit. */
 extern void shard_executor_aborted(void);
 
-/* Messages begun in this turn; of a failed one, the last is to blame if it is blamed. */
+/* Which entity the turn is at: of one that failed, before shard_executor_aborted. False: none. */
+extern bool shard_executor_at(int32 *type_id, const char **entity, int *entity_len);
+
+/*
+ * Messages begun in this turn; of a failed one, the last is to blame if it is blamed. Where that came from,
+ * and how many had been begun before the first one from there.
+ */
 extern int shard_executor_count(void);
 extern bool shard_executor_blames_last(void);
+extern ShardSource shard_executor_source(int *before);
 
 /* The turn failed because a state row was changed outside: nobody is to blame. */
 extern bool shard_executor_was_overtaken(void);
@@ -125,6 +160,14 @@ extern void shard_executor_sleep(void);
 /* Counters of this worker. */
 extern uint64 shard_executor_messages(void);
 extern uint64 shard_executor_errors(void);
+extern uint64 shard_executor_recounts(void);
+
+/*
+ * In a turn of a worker of these lanes: compares what memory counts of shard.held with the table, which is
+ * right (executor_recount.c). Another count turned out to be wrong: it is counted, and logged after commit.
+ */
+extern void shard_executor_recount(uint32 lanes);
+extern void shard_executor_counted_wrongly(const char *message, const char *detail);
 
 /*
  * Appends the rows of a report to out, in network byte order:

@@ -10,82 +10,24 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "common/int.h"
-#include "executor/spi.h"
-#include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "duration.h"
 #include "executor_private.h"
-#include "statement.h"
 
 #include "compat.h"
 
 /* Rows of one entity that are read at once: few at first, since often few are ready. */
-#define FIRST_ROWS 4
-#define MOST_ROWS 1000
+#define FIRST_ROWS 5
+#define MOST_ROWS 256
 
 /* A number that leaves out more than these is none, but a mistake: it would end the order for good. */
 #define LONGEST_GAP PG_INT32_MAX
 
-#define COLUMNS 7
-
-static ShardStatement select_position = {"SELECT began, expected, skipped, late FROM shard.ordered"
-										 " WHERE type_id = $1 AND shard = $2 AND entity = $3",
-										 3,
-										 {INT4OID, INT4OID, TEXTOID}};
-
-static ShardStatement write_positions = {
-	"INSERT INTO shard.ordered (type_id, shard, entity, began, expected, skipped, late)"
-	/* unnest() of several arrays is a matter of its bare name, which is not safe to use. */
-	" SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3),"
-	" pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6), pg_catalog.unnest($7))"
-	" ON CONFLICT (type_id, shard, entity) DO UPDATE SET began = EXCLUDED.began,"
-	" expected = EXCLUDED.expected, skipped = EXCLUDED.skipped, late = EXCLUDED.late",
-	COLUMNS,
-	{INT4ARRAYOID, INT4ARRAYOID, TEXTARRAYOID, INT8ARRAYOID, INT8ARRAYOID, INT8ARRAYOID,
-	 INT8ARRAYOID}};
-
-static ShardStatement delete_position = {
-	"DELETE FROM shard.ordered WHERE type_id = $1 AND shard = $2 AND entity = $3",
-	3,
-	{INT4OID, INT4OID, TEXTOID}};
-
-/* type_id, shard, entity */
-static void
-add_key(ShardArguments *arguments, const ShardEntity *entity)
-{
-	shard_statement_add(arguments, Int32GetDatum(entity->run->type->type_id), false);
-	shard_statement_add(arguments, Int32GetDatum(entity->shard), false);
-	shard_statement_add_text(arguments, entity->id, entity->id_len);
-}
-
-/* Reads where the entity is; what waits of it is known already. */
-static void
-read_position(const ShardEntity *entity, ShardOrder *order)
-{
-	ShardArguments arguments = {0};
-
-	SPI_connect();
-	add_key(&arguments, entity);
-	shard_statement_run(&select_position, &arguments, SPI_OK_SELECT);
-	order->known = true;
-	order->begun = SPI_processed > 0;
-	if (order->begun)
-	{
-		order->began = shard_statement_int8(0, 1);
-		order->expected = shard_statement_int8(0, 2);
-		order->skipped = shard_statement_int8(0, 3);
-		order->late = shard_statement_int8(0, 4);
-	}
-	SPI_finish();
-}
-
-/* The order of an entity in the turn, with its position. */
+/* The order of an entity in the turn, with its position; what waits of it is known already. */
 static ShardOrder *
 order_of(ShardEntity *entity)
 {
@@ -94,86 +36,83 @@ order_of(ShardEntity *entity)
 	if (entity->ordering == NULL)
 		shard_cache_make_ordering(entity);
 	ordering = entity->ordering;
-	if (!ordering->now.known)
+	if (!ordering->now.position.known)
 	{
-		/* nobody else writes the row, so it is that of the last commit */
 		shard_turn_end_user_code();
-		read_position(entity, &ordering->saved);
-		ordering->now = ordering->saved;
+		shard_ordered_read_position(entity, &ordering->now.position);
+#ifdef SHARD_MUTANT_QUEUE_FORGOTTEN
+		ordering->now.queue = ordering->saved.queue;
+#endif
 	}
 	return &ordering->now;
 }
 
-/* Whether what waits needs to wait no longer. A type may have lost its ordered_by meanwhile. */
+/* Has the type lost its ordered_by? Then what waits needs to wait no longer. */
+static inline bool
+is_free(const ShardEntity *entity)
+{
+	return entity->run->type->ordered_by_name == NULL;
+}
+
+/*
+ * Whether the first one that waits needs to wait no longer: it is expected, or begins; or its number was
+ * passed, by which it is too late.
+ */
 static bool
 is_ready(const ShardEntity *entity)
 {
-	const ShardOrder *order = &entity->ordering->now;
+	const ShardOrderedPosition *position = &entity->ordering->now.position;
+	const ShardOrderedQueue *queue = &entity->ordering->now.queue;
 
-	return order->waiting > 0 && (!order->begun || order->lowest == order->expected ||
-								  entity->run->type->ordered_by_name == NULL);
+	return queue->waiting > 0 &&
+		   (!position->begun || queue->lowest <= position->expected || is_free(entity));
 }
 
 /* A number is passed: handled, or given up. */
 static void
 pass(ShardEntity *entity, int64 number)
 {
-	entity->ordering->now.expected = number + 1;
+	entity->ordering->now.position.expected = number + 1;
 	entity->ordering->dirty = true;
-}
-
-/* One line in the log for each kind of event, but no more than one a second. */
-static bool
-may_report(TimestampTz *last, int *silent)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (now - *last >= USECS_PER_SEC)
-	{
-		*last = now;
-		return true;
-	}
-	(*silent)++;
-	return false;
 }
 
 static void
 report_gap(const ShardEntity *entity, bool timed_out)
 {
-	static TimestampTz last = 0;
-	static int silent = 0;
 	const ShardOrder *order = &entity->ordering->now;
 	const ShardType *type = entity->run->type;
 
-	if (!may_report(&last, &silent))
+	if (!shard_turn_log_counts(SHARD_TURN_LOG_GAP))
 		return;
-	ereport(
-		LOG,
-		(errmsg("messages " INT64_FORMAT " to " INT64_FORMAT
-				" of entity \"%s\" of type \"%s\" were skipped",
-				order->expected, order->lowest - 1, entity->id, type->name),
-		 timed_out ? errdetail("They did not come while later ones waited for %s; %d more "
-							   "gap(s) since the last such message in the log.",
-							   shard_duration_format(type->ordered_timeout), silent)
-				   : errdetail("More than %d later ones wait; %d more gap(s) since the last such "
-							   "message in the log.",
-							   type->ordered_window, silent),
-		 errhint("See view shard_ordered; a message that comes after all becomes a dead letter.")));
-	silent = 0;
+	shard_turn_log(SHARD_TURN_LOG_GAP, 0,
+				   psprintf("messages " INT64_FORMAT " to " INT64_FORMAT
+							" of entity \"%s\" of type \"%s\" "
+							"were skipped",
+							order->position.expected, order->queue.lowest - 1, entity->id,
+							type->name),
+				   timed_out ? psprintf("They did not come while later ones waited for %s;",
+										shard_duration_format(type->ordered_timeout))
+							 : psprintf("More than %d later ones wait;", type->ordered_window),
+				   "See view shard_ordered; a message that comes after all becomes a dead letter.");
 }
 
-/* Gives up the numbers in front of what waits, which is expected then. */
+/*
+ * Gives up the numbers in front of what waits, which is expected then. The caller has counted what waits:
+ * a mistake in memory must not cost messages.
+ */
 static void
 skip_gap(ShardEntity *entity, bool timed_out)
 {
 	ShardOrder *order = &entity->ordering->now;
 	int64 length;
 
+	if (order->queue.waiting == 0 || is_ready(entity))
+		return;
 	report_gap(entity, timed_out);
-	if (pg_sub_s64_overflow(order->lowest, order->expected, &length) ||
-		pg_add_s64_overflow(order->skipped, length, &order->skipped))
-		order->skipped = PG_INT64_MAX;
-	order->expected = order->lowest;
+	if (pg_sub_s64_overflow(order->queue.lowest, order->position.expected, &length) ||
+		pg_add_s64_overflow(order->position.skipped, length, &order->position.skipped))
+		order->position.skipped = PG_INT64_MAX;
+	order->position.expected = order->queue.lowest;
 	entity->ordering->dirty = true;
 }
 
@@ -181,28 +120,30 @@ skip_gap(ShardEntity *entity, bool timed_out)
 static ErrorData
 late_error(const ShardOrder *order, int64 number)
 {
-	bool waits = number > order->expected ||
-				 (order->waiting > 0 && number == order->lowest && number == order->expected);
+	const ShardOrderedPosition *position = &order->position;
+	bool waits =
+		number > position->expected ||
+		(order->queue.waiting > 0 && number == order->queue.lowest && number == position->expected);
 	ErrorData error = {0};
 
 	error.sqlerrcode = ERRCODE_UNIQUE_VIOLATION;
 	error.detail =
 		psprintf("The entity began with number " INT64_FORMAT " and expects " INT64_FORMAT
 				 "; " INT64_FORMAT " number(s) were skipped.",
-				 order->began, order->expected, order->skipped);
+				 position->began, position->expected, position->skipped);
 	error.hint = "If it has to be handled, send it in a form for which the type's ordered_by "
 				 "returns null.";
 	if (waits)
 		error.message =
 			psprintf("another message with number " INT64_FORMAT " waits already", number);
-	else if (number >= order->began && order->skipped == 0)
+	else if (number >= position->began && position->skipped == 0)
 		error.message = psprintf("a message with number " INT64_FORMAT " was there before", number);
 	else
 		error.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
-	if (error.message == NULL && number < order->began)
+	if (error.message == NULL && number < position->began)
 		error.message = psprintf("message number " INT64_FORMAT " is below " INT64_FORMAT
 								 ", with which the entity began",
-								 number, order->began);
+								 number, position->began);
 	else if (error.message == NULL)
 		error.message = psprintf("message number " INT64_FORMAT
 								 " comes too late: that number was handled or skipped",
@@ -213,29 +154,24 @@ late_error(const ShardOrder *order, int64 number)
 static void
 report_dead_letter(const ShardEntity *entity, const ErrorData *error)
 {
-	static TimestampTz last = 0;
-	static int silent = 0;
-
-	if (!may_report(&last, &silent))
-		return;
-	ereport(LOG, (errcode(error->sqlerrcode),
-				  errmsg("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
-						 entity->id, entity->run->type->name, error->message),
-				  errdetail("%d more of this kind since the last such message in the log.", silent),
-				  errhint("See shard_dead_letters and shard_ordered.")));
-	silent = 0;
+	if (shard_turn_log_counts(SHARD_TURN_LOG_NUMBER))
+		shard_turn_log(
+			SHARD_TURN_LOG_NUMBER, error->sqlerrcode,
+			psprintf("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
+					 entity->id, entity->run->type->name, error->message),
+			"", "See shard_dead_letters and shard_ordered.");
 }
 
 /* Why a number cannot be one of the entity's. */
 static ErrorData
-far_error(const ShardOrder *order, int64 number)
+far_error(const ShardOrderedPosition *position, int64 number)
 {
 	ErrorData error = {0};
 
 	error.sqlerrcode = ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE;
 	error.message =
 		psprintf("message number " INT64_FORMAT " is too far ahead: " INT64_FORMAT " is expected",
-				 number, order->expected);
+				 number, position->expected);
 	error.detail = psprintf("A message may leave out %d numbers at most.", LONGEST_GAP);
 	error.hint = "Number the messages of an entity 1, 2, 3 and so on.";
 	return error;
@@ -260,7 +196,7 @@ bury_late(ShardEntity *entity, const ShardRow *row, int64 number)
 	ErrorData error = late_error(order, number);
 
 	MemoryContextSwitchTo(old);
-	order->late++;
+	order->position.late++;
 	entity->ordering->dirty = true;
 	return bury(entity, row, &error);
 }
@@ -269,7 +205,7 @@ static ShardOutcome
 bury_far(ShardEntity *entity, const ShardRow *row, int64 number)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
-	ErrorData error = far_error(&entity->ordering->now, number);
+	ErrorData error = far_error(&entity->ordering->now.position, number);
 
 	MemoryContextSwitchTo(old);
 	return bury(entity, row, &error);
@@ -277,33 +213,36 @@ bury_far(ShardEntity *entity, const ShardRow *row, int64 number)
 
 /* Whether a number is so far ahead that it cannot be meant. */
 static bool
-is_far_ahead(const ShardOrder *order, int64 number)
+is_far_ahead(const ShardOrderedPosition *position, int64 number)
 {
 	int64 gap;
 
-	return number > order->expected &&
-		   (pg_sub_s64_overflow(number, order->expected, &gap) || gap > LONGEST_GAP);
+	return number > position->expected &&
+		   (pg_sub_s64_overflow(number, position->expected, &gap) || gap > LONGEST_GAP);
 }
 
 /* The message waits for lower numbers. Too many that wait make an end of the gap before them. */
 static ShardOutcome
 wait_for_lower(ShardEntity *entity, const ShardRow *row, int64 number)
 {
-	ShardOrder *order = &entity->ordering->now;
+	ShardOrderedQueue *queue = &entity->ordering->now.queue;
 
 	shard_turn_end_user_code();
 	if (!shard_held_insert_ordered(row, number))
 		return bury_late(entity, row, number);
 	entity->wait.waiting++;
-	if (order->waiting++ == 0)
+	if (queue->waiting++ == 0)
 	{
-		order->lowest = number;
-		order->since = shard_turn.now;
+		queue->lowest = number;
+		queue->since = shard_turn.now;
 	}
-	order->lowest = Min(order->lowest, number);
-	entity->ordering->dirty = true;
-	if (order->waiting > entity->run->type->ordered_window && !is_ready(entity))
-		skip_gap(entity, false);
+	queue->lowest = Min(queue->lowest, number);
+	if (queue->waiting > entity->run->type->ordered_window && !is_ready(entity))
+	{
+		shard_turn_recount(entity);
+		if (queue->waiting > entity->run->type->ordered_window)
+			skip_gap(entity, false);
+	}
 	return SHARD_MESSAGE_GONE;
 }
 
@@ -312,7 +251,8 @@ wait_for_lower(ShardEntity *entity, const ShardRow *row, int64 number)
  * *numbered: whether it has one.
  */
 static ErrorData *
-read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool *numbered)
+read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool *numbered,
+				   bool *cancelled)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -334,6 +274,7 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		*cancelled = shard_call_was_cancelled(error);
 		shard_call_aborted();
 		shard_call_explain(error);
 	}
@@ -346,12 +287,12 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 /* What becomes of a message whose number could not be found out. */
 static ShardOutcome
 judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held,
-			  ErrorData *error)
+			  ErrorData *error, bool cancelled)
 {
 	int sqlstate;
 
-	/* the function was dropped meanwhile: the message is not to blame */
-	if (shard_handler_ordered_by_problem(entity->run->type, &sqlstate) != NULL)
+	/* the function was dropped meanwhile, or the worker was cancelled: the message is not to blame */
+	if (cancelled || shard_handler_ordered_by_problem(entity->run->type, &sqlstate) != NULL)
 		return shard_turn_rest(entity, row, is_held);
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
@@ -362,38 +303,82 @@ static void
 begin(ShardEntity *entity, int64 number)
 {
 	const ShardType *type = entity->run->type;
-	ShardOrder *order = &entity->ordering->now;
+	const ShardOrderedQueue *queue = &entity->ordering->now.queue;
+	ShardOrderedPosition *position = &entity->ordering->now.position;
 
-	order->begun = true;
+	*position = (ShardOrderedPosition){.known = true, .begun = true};
 	if (type->has_ordered_from)
-		order->began = type->ordered_from;
+		position->began = type->ordered_from;
 	else
-		order->began = order->waiting > 0 ? Min(number, order->lowest) : number;
-	order->expected = order->began;
+		position->began = queue->waiting > 0 ? Min(number, queue->lowest) : number;
+	position->expected = position->began;
 	entity->ordering->dirty = true;
+}
+
+/* Whether anything waits for lower numbers; its entity has a position then. */
+static bool
+waits(ShardEntity *entity)
+{
+	if (entity->ordering == NULL || entity->ordering->now.queue.waiting == 0)
+		return false;
+	if (!order_of(entity)->position.begun)
+		begin(entity, entity->ordering->now.queue.lowest);
+	return true;
+}
+
+void
+shard_ordered_heed(ShardEntity *entity)
+{
+	ShardOrdering *ordering = entity->ordering;
+
+	if (ordering == NULL || !ordering->ended)
+		return;
+	ordering->ended = false;
+	if (ordering->now.queue.waiting > 0)
+		return;
+	ordering->now.position = (ShardOrderedPosition){.known = true};
+	ordering->dirty = true;
+}
+
+/* Runs a message as the turn's mode wants it, and ends the order if the handler says so. */
+static ShardOutcome
+run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ShardOutcome outcome = shard_turn_run(entity, row, attempts, is_held);
+
+	shard_ordered_heed(entity);
+	return outcome;
 }
 
 /* Runs a message with a number, or finds it another place. */
 static ShardOutcome
 run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts, bool is_held)
 {
-	ShardOrder *order = order_of(entity);
+	const ShardOrderedPosition *position = &order_of(entity)->position;
 	ShardOutcome outcome;
 
-	if (!order->begun)
+	/* a batch that its handler has not seen yet may be the end of the order, after which this one begins */
+	if (entity->batch_count > 0 && number != position->expected &&
+		entity->ordering->now.queue.waiting == 0)
+	{
+		shard_call_batch(entity);
+		shard_ordered_heed(entity);
+	}
+	if (!position->begun)
 		begin(entity, number);
-	if (number != order->expected || is_ready(entity))
+	if (number != position->expected || is_ready(entity))
 	{
 		if (is_held)
 			shard_turn_handled(entity, row);
-		if (is_far_ahead(order, number))
+		if (is_far_ahead(position, number))
 			return bury_far(entity, row, number);
-		return number > order->expected ? wait_for_lower(entity, row, number)
-										: bury_late(entity, row, number);
+		return number > position->expected ? wait_for_lower(entity, row, number)
+										   : bury_late(entity, row, number);
 	}
 	outcome = shard_turn_run(entity, row, attempts, is_held);
 	if (outcome != SHARD_MESSAGE_RESTS)
 		pass(entity, number);
+	shard_ordered_heed(entity);
 	return outcome;
 }
 
@@ -404,13 +389,14 @@ shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool i
 	bool numbered = false;
 
 	if (row->kind != SHARD_KIND_TELL || shard_turn_is_stuck(row))
-		return shard_turn_run(entity, row, attempts, is_held);
+		return run_message(entity, row, attempts, is_held);
 	if (shard_turn.careful)
 	{
-		ErrorData *error = read_number_fenced(entity, row, &number, &numbered);
+		bool cancelled = false;
+		ErrorData *error = read_number_fenced(entity, row, &number, &numbered, &cancelled);
 
 		if (error != NULL)
-			return judge_failure(entity, row, attempts, is_held, error);
+			return judge_failure(entity, row, attempts, is_held, error, cancelled);
 	}
 	else
 	{
@@ -419,122 +405,129 @@ shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool i
 		shard_turn.blames_last = false;
 	}
 	return numbered ? run_number(entity, row, number, attempts, is_held)
-					: shard_turn_run(entity, row, attempts, is_held);
+					: run_message(entity, row, attempts, is_held);
 }
 
-/* The first rows that wait of an entity, by number. */
+/* The first rows that wait of an entity, by number. *last: there are no others. */
 static List *
-load_lowest(const ShardEntity *entity, int limit)
+load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *last)
 {
-	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	MemoryContext old = MemoryContextSwitchTo(context);
 	List *rows;
 
 	shard_turn_end_user_code();
 	rows = shard_held_load_ordered(entity->run->type->type_id, entity->shard, entity->id,
-								   entity->id_len, limit);
+								   entity->id_len, limit, last);
 	MemoryContextSwitchTo(old);
 	return rows;
 }
 
-/* Runs rows that wait, but the last, as long as each is the expected one; returns how many. */
-static int
-run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
+/* Runs the first one that waits. Its number is passed, unless it rests. */
+static ShardOutcome
+run_first(ShardEntity *entity, const ShardHeld *held)
 {
 	ShardOrder *order = &entity->ordering->now;
+	ShardOutcome outcome;
+
+	if (order->position.begun && held->number < order->position.expected && !is_free(entity))
+	{
+		order->queue.waiting--;
+		shard_turn_handled(entity, &held->row);
+		return bury_late(entity, &held->row, held->number);
+	}
+	outcome = shard_turn_run(entity, &held->row, held->attempts, true);
+	if (outcome == SHARD_MESSAGE_RESTS)
+		return outcome;
+	if (outcome == SHARD_MESSAGE_DONE)
+		shard_turn_handled(entity, &held->row);
+	order->queue.waiting--;
+	pass(entity, held->number);
+	shard_ordered_heed(entity);
+	return outcome;
+}
+
+/* Runs the first of these rows, as long as each is ready. What follows them is the lowest then. */
+static void
+run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
+{
+	ShardOrderedQueue *queue = &entity->ordering->now.queue;
 	ListCell *cell;
 	int done = 0;
 
+	if (rows == NIL || ((ShardHeld *) linitial(rows))->number != queue->lowest)
+		shard_turn_recount(entity);
 	foreach (cell, rows)
 	{
-		ShardHeld *held = lfirst(cell);
-		ShardOutcome outcome;
+		const ShardHeld *held = lfirst(cell);
 
-		order->lowest = held->number;
-		if (done == limit || !is_ready(entity) || shard_turn.full)
+		queue->lowest = held->number;
+		if (done++ == limit || !is_ready(entity) || shard_executor_is_over())
 			break;
 		*rests = shard_turn_is_early(entity, held);
 		if (*rests)
 			break;
 		shard_turn.count++;
 		shard_turn.passed = true;
-		outcome = shard_turn_run(entity, &held->row, held->attempts, true);
-		*rests = outcome == SHARD_MESSAGE_RESTS;
+		*rests = run_first(entity, held) == SHARD_MESSAGE_RESTS;
 		if (*rests)
 			break;
-		if (outcome == SHARD_MESSAGE_DONE)
-			shard_turn_handled(entity, &held->row);
-		if (!order->begun)
-			order->began = held->number;
-		order->begun = true;
-		order->waiting--;
-		pass(entity, held->number);
-		done++;
 	}
-	return done;
 }
 
-int
+void
 shard_ordered_run_ready(ShardEntity *entity, bool *rests)
 {
+	MemoryContext piece = NULL;
 	int read = FIRST_ROWS;
-	int done = 0;
 
 	*rests = false;
-	if (entity->ordering == NULL || entity->ordering->now.waiting == 0)
-		return 0;
-	(void) order_of(entity);
-	while (!*rests && is_ready(entity) && shard_turn.count < shard_turn.limit && !shard_turn.full)
+	while (!*rests && shard_ordered_has_ready(entity) && !shard_executor_is_over())
 	{
-		int limit = Min(read, shard_turn.limit - shard_turn.count);
+		List *rows;
+		bool last;
 
-		/* one more, whose number is the lowest then */
-		done += run_rows(entity, load_lowest(entity, limit + 1), limit, rests);
+		if (piece == NULL)
+			piece = AllocSetContextCreate(shard_turn.context, "shard ordered messages",
+										  ALLOCSET_DEFAULT_SIZES);
+		MemoryContextReset(piece);
+		rows = load_lowest(entity, piece, read, &last);
+		run_rows(entity, rows, list_length(rows) - (last ? 0 : 1), rests);
 		read = Min(read * 4, MOST_ROWS);
 	}
-	return done;
+	if (piece != NULL)
+		MemoryContextDelete(piece);
 }
 
-/* Some that waited are handled: since when the oldest of the others waits. */
-static void
-look_at_oldest(ShardEntity *entity)
+bool
+shard_ordered_has_ready(ShardEntity *entity)
 {
-	ShardOrder *order = &entity->ordering->now;
-	ShardHeldOrdered ordered;
-
-	shard_turn_end_user_code();
-	ordered = shard_held_count_ordered(entity->run->type->type_id, entity->shard, entity->id,
-									   entity->id_len);
-	ShardAssert(ordered.waiting == order->waiting && ordered.lowest == order->lowest);
-
-	/* what came before this process knew of it, counts from then on */
-	order->since = Min(Max(order->since, ordered.oldest), shard_turn.now);
+	return waits(entity) && is_ready(entity);
 }
 
 /* Whether the oldest message has waited for too long, as far as the log was read. */
 static bool
 is_over(const ShardEntity *entity)
 {
-	return entity->ordering->now.since + entity->run->type->ordered_timeout <=
+	return entity->ordering->now.queue.since + entity->run->type->ordered_timeout <=
 		   shard_turn.read_until;
 }
 
 void
 shard_ordered_time_out(ShardEntity *entity)
 {
-	if (entity->ordering == NULL || entity->ordering->now.waiting == 0)
+	if (!waits(entity) || is_ready(entity) || !is_over(entity))
 		return;
-	(void) order_of(entity);
-	if (is_ready(entity) || !is_over(entity))
-		return;
-	look_at_oldest(entity);
-	if (is_over(entity))
+
+	/* some that waited may be handled: since when the oldest of the others waits */
+	shard_turn_recount(entity);
+	if (entity->ordering->now.queue.waiting > 0 && is_over(entity))
 		skip_gap(entity, true);
 }
 
 bool
 shard_ordered_is_due(const ShardEntity *entity)
 {
-	return entity->ordering != NULL && entity->ordering->saved.waiting > 0;
+	return entity->ordering != NULL && entity->ordering->saved.queue.waiting > 0;
 }
 
 TimestampTz
@@ -542,9 +535,9 @@ shard_ordered_due_at(const ShardEntity *entity)
 {
 	const ShardOrder *order = &entity->ordering->now;
 
-	if (!order->known || is_ready(entity))
+	if (!order->position.known || is_ready(entity))
 		return 1;
-	return order->since + entity->run->type->ordered_timeout;
+	return order->queue.since + entity->run->type->ordered_timeout;
 }
 
 void
@@ -565,117 +558,28 @@ shard_ordered_keep(ShardEntity *entity)
 		entity->ordering->saved = entity->ordering->now;
 }
 
-void
-shard_ordered_load(ShardEntity *entity, const ShardHeldOrdered *ordered)
-{
-	ShardOrder *order;
-
-	if (entity->ordering == NULL)
-		shard_cache_make_ordering(entity);
-	order = &entity->ordering->now;
-	entity->wait.waiting += ordered->waiting - order->waiting;
-	order->waiting = ordered->waiting;
-	order->lowest = ordered->lowest;
-	order->since = GetCurrentTimestamp();
-}
-
-/* A column for write_positions. */
-static Datum
-make_column(List *entities, int column)
-{
-	static const Oid types[COLUMNS] = {INT4OID, INT4OID, TEXTOID, INT8OID,
-									   INT8OID, INT8OID, INT8OID};
-	Datum *values = palloc(list_length(entities) * sizeof(Datum));
-	int count = 0;
-	ListCell *cell;
-
-	foreach (cell, entities)
-	{
-		const ShardEntity *entity = lfirst(cell);
-		const ShardOrder *order = &entity->ordering->now;
-		Datum *value = &values[count++];
-
-		switch (column)
-		{
-			case 0:
-				*value = Int32GetDatum(entity->run->type->type_id);
-				break;
-			case 1:
-				*value = Int32GetDatum(entity->shard);
-				break;
-			case 2:
-				*value = PointerGetDatum(cstring_to_text_with_len(entity->id, entity->id_len));
-				break;
-			case 3:
-				*value = Int64GetDatum(order->began);
-				break;
-			case 4:
-				*value = Int64GetDatum(order->expected);
-				break;
-			case 5:
-				*value = Int64GetDatum(order->skipped);
-				break;
-			default:
-				*value = Int64GetDatum(order->late);
-		}
-	}
-	if (types[column] == TEXTOID)
-		return PointerGetDatum(construct_array(values, count, TEXTOID, -1, false, TYPALIGN_INT));
-	return PointerGetDatum(
-		construct_array(values, count, types[column], types[column] == INT4OID ? 4 : 8,
-						types[column] == INT4OID || FLOAT8PASSBYVAL,
-						types[column] == INT4OID ? TYPALIGN_INT : TYPALIGN_DOUBLE));
-}
-
-/* Writes the positions of these entities with one statement. */
+/* Deletes a position that has ended; lists one that has changed, to be written with others. */
 static void
-write_all(List *entities)
+write_position(ShardEntity *entity, void *arg)
 {
-	ShardArguments arguments = {0};
+	List **changed = arg;
 
-	if (entities == NIL)
+	if (entity->ordering == NULL || !entity->ordering->dirty)
 		return;
-	for (int column = 0; column < COLUMNS; column++)
-		shard_statement_add(&arguments, make_column(entities, column), false);
-	shard_statement_change(&write_positions, &arguments, SPI_OK_INSERT);
-}
-
-/* Deletes the position of an entity that has come to its end. */
-static void
-end(ShardEntity *entity)
-{
-	ShardArguments arguments = {0};
-
-	add_key(&arguments, entity);
-	shard_statement_change(&delete_position, &arguments, SPI_OK_DELETE);
-	entity->ordering->now = (ShardOrder){.known = true};
+	if (entity->ordering->now.position.begun)
+		*changed = lappend(*changed, entity);
+	else
+		shard_ordered_delete_position(entity);
 }
 
 void
 shard_ordered_write(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
-	List *entities = NIL;
-	slist_iter run_iter;
-	slist_iter iter;
+	List *changed = NIL;
 
-	slist_foreach (run_iter, &shard_turn.runs)
-	{
-		ShardRun *run = slist_container(ShardRun, turn_link, run_iter.cur);
-
-		slist_foreach (iter, &run->touched)
-		{
-			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
-
-			if (entity->ordering == NULL || !entity->ordering->dirty)
-				continue;
-			if (entity->ordering->ended && entity->ordering->now.waiting == 0)
-				end(entity);
-			else
-				entities = lappend(entities, entity);
-		}
-	}
-	write_all(entities);
+	shard_turn_each(write_position, &changed);
+	shard_ordered_write_positions(changed);
 	MemoryContextSwitchTo(old);
 }
 
@@ -684,6 +588,6 @@ shard_ordered_forget(ShardEntity *entity)
 {
 	if (entity->ordering == NULL)
 		return;
-	entity->ordering->now = (ShardOrder){.known = true};
-	entity->ordering->dirty = false;
+	entity->ordering->now = (ShardOrder){.position = {.known = true}};
+	entity->ordering->dirty = entity->ordering->ended = false;
 }

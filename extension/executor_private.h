@@ -24,13 +24,21 @@ typedef struct ShardTurn
 	bool careful;
 	bool fenced; /* a message runs in a subtransaction of its own */
 	TimestampTz now;
-	int count;		  /* messages begun */
-	int limit;		  /* of these */
-	bool blames_last; /* a handler is running */
+	int count;	  /* messages begun */
+	int limit;	  /* of these */
+	bool exactly; /* it ends by that alone */
+	ShardSource source;
+	int before;			  /* messages begun before those of the source */
+	bool begun;			  /* of the source, too, something was done */
+	TimestampTz deadline; /* of the source */
+	bool blames_last;	  /* a handler is running */
 	bool overtaken;
 	bool reloaded;			/* the registry, for a type that it did not know */
 	bool passed;			/* a message was handled, stashed or buried */
 	bool full;				/* ends here, so that what was done is committed */
+	bool stash_left;		/* something due in stashes was not handled */
+	int64 cached;			/* bytes of entities in memory when it began */
+	const ShardEntity *at;	/* whose message, state or stash it is about; NULL: nobody's */
 	slist_head runs;		/* whose entities are in the turn */
 	dlist_head due;			/* entities that wait, but not for their type; outlives turns */
 	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
@@ -38,6 +46,7 @@ typedef struct ShardTurn
 	ShardSecurity security;
 	uint64 messages; /* since start */
 	uint64 errors;
+	uint64 recounts; /* of what was counted wrongly */
 } ShardTurn;
 
 extern ShardTurn shard_turn;
@@ -47,6 +56,12 @@ extern void shard_turn_init(uint32 lanes);
 
 /* The run of a type, ready to be used; NULL if the type was dropped. */
 extern ShardRun *shard_turn_ready_run(int32 type_id);
+
+/*
+ * The same, with the registry read anew for one that is not known: whoever starts a type and tells in one
+ * transaction shows us the message a moment before he lets us know of the type.
+ */
+extern ShardRun *shard_turn_known_run(int32 type_id);
 
 /* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
 extern void shard_turn_count_held(ShardRun *run, int64 delta);
@@ -69,6 +84,9 @@ extern void shard_turn_tell_buried(int32 type_id, int64 messages);
 /* Takes an entity into the turn. */
 extern void shard_turn_enlist(ShardEntity *entity);
 
+/* Calls visit for each entity in the turn. */
+extern void shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
 /* Entity of a message, enlisted. */
 extern ShardEntity *shard_turn_entity(ShardRun *run, const ShardRow *row);
 
@@ -76,8 +94,14 @@ extern ShardEntity *shard_turn_entity(ShardRun *run, const ShardRow *row);
 extern void shard_turn_end_user_code(void);
 
 /*
+ * Holds what the type's states are made of, once per turn and not in a subtransaction; false if another
+ * transaction has it locked. Before any copy of a state is used.
+ */
+extern bool shard_turn_hold(ShardRun *run);
+
+/*
  * Makes the entity's copy tell the truth, once per turn; false if another
- * transaction holds its row.
+ * transaction holds its row. May raise for this entity alone: it may have a row that cannot be read.
  */
 extern bool shard_turn_check(ShardEntity *entity);
 
@@ -119,11 +143,11 @@ extern bool shard_turn_is_stuck(const ShardRow *row);
 extern ShardOutcome
 shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
-/*
- * Runs what waits and is expected now, as far as the turn's limit goes. Returns how many messages;
- * *rests: one of them cannot run now.
- */
-extern int shard_ordered_run_ready(ShardEntity *entity, bool *rests);
+/* Runs what waits and is expected now, until the turn is over. *rests: one of them cannot run now. */
+extern void shard_ordered_run_ready(ShardEntity *entity, bool *rests);
+
+/* Whether some of what waits could run now: it goes before anything newer. */
+extern bool shard_ordered_has_ready(ShardEntity *entity);
 
 /* Gives up the gap in front of what waits, if that has waited for too long. */
 extern void shard_ordered_time_out(ShardEntity *entity);
@@ -136,14 +160,56 @@ extern TimestampTz shard_ordered_due_at(const ShardEntity *entity);
 extern void shard_ordered_begin(ShardEntity *entity);
 extern void shard_ordered_keep(ShardEntity *entity);
 
-/* In a turn or at start: what of an entity waits. */
-extern void shard_ordered_load(ShardEntity *entity, const ShardHeldOrdered *ordered);
+/*
+ * The message that ran last may have ended the entity (D25, 6): then the next one with a number begins
+ * anew. But what waits belongs to the old order, and it goes on.
+ */
+extern void shard_ordered_heed(ShardEntity *entity);
 
 /* Writes the positions that the turn has changed. */
 extern void shard_ordered_write(void);
 
+/* Rows of shard.ordered (executor_ordered_row.c): reads one; writes and deletes those of the turn. */
+extern void shard_ordered_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
+extern void shard_ordered_write_positions(List *entities);
+extern void shard_ordered_delete_position(const ShardEntity *entity);
+
 /* A shard begins anew: an entity of it has no position any more. */
 extern void shard_ordered_forget(ShardEntity *entity);
+
+/*
+ * What memory counts of shard.held (executor_recount.c).
+ */
+
+/* In a turn or at start: sets what is held of an entity. */
+extern void shard_turn_set_held(ShardEntity *entity, const ShardHeldCount *held);
+
+/* Counts it in the table; says so if memory was wrong. Ends user code. */
+extern void shard_turn_recount(ShardEntity *entity);
+
+/* The same for those of the turn whose counts contradict each other. */
+extern void shard_turn_recount_touched(void);
+
+/*
+ * Lines for the server's log, once the turn is committed (executor_log.c).
+ */
+typedef enum ShardTurnLogKind
+{
+	SHARD_TURN_LOG_GAP,			/* numbers were skipped */
+	SHARD_TURN_LOG_NUMBER,		/* a dead letter, because of its number */
+	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
+	SHARD_TURN_LOG_RECOUNT,
+	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
+	SHARD_TURN_LOG_KINDS
+} ShardTurnLogKind;
+
+/* An event of the kind. True: it is the turn's first one, and the caller gives it a line. */
+extern bool shard_turn_log_counts(ShardTurnLogKind kind);
+extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message,
+						   const char *detail, const char *hint);
+
+extern void shard_turn_log_committed(void);
+extern void shard_turn_log_forget(void);
 
 /* Calls the handler with one message (call.c): sets the entity's state, execution's reply. */
 extern void shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
@@ -163,6 +229,12 @@ extern void shard_call_init(void);
 extern void shard_call_sleep(void);
 extern void shard_call_explain(ErrorData *error);
 extern void shard_call_aborted(void);
+
+/* Whether somebody cancelled what the worker ran, which is not the handler's fault. Before the above. */
+extern bool shard_call_was_cancelled(const ErrorData *error);
+
+/* Between turns: frees what a large message has left. */
+extern void shard_call_forget_large(void);
 
 /* What becomes of a message that cannot run now, or failed (failure.c). */
 extern void

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "libpq/pqformat.h"
+#include "utils/timestamp.h"
 
 #include "core/entity.h"
 #include "executor_private.h"
@@ -52,6 +53,25 @@ report_run(ShardRun *run, void *arg)
 		pq_sendint64(out, count->handled);
 		pq_sendint64(out, count->errors);
 	}
+}
+
+const char *
+shard_executor_why_not(const ShardRequest *request)
+{
+	ShardRun *run = shard_turn_ready_run(request->type_id);
+	const ShardEntity *entity = run == NULL ? NULL
+											: shard_cache_get(run, request->shard, request->entity,
+															  request->entity_len, false);
+	const ShardWait *wait = entity == NULL ? NULL : &entity->wait;
+
+	if (wait == NULL)
+		return "";
+	if (wait->blocked_by != 0)
+		return psprintf("Process %d holds the entity's state row.", wait->blocked_by);
+	if (wait->attempts > 0)
+		return psprintf("The entity rests until %s: its first message has failed in %d attempt(s).",
+						timestamptz_to_str(wait->not_before), wait->attempts);
+	return psprintf("Messages of the entity go first: " INT64_FORMAT " wait.", wait->waiting);
 }
 
 void

@@ -20,7 +20,11 @@
 /* How long an entity rests whose row somebody holds. */
 #define CONTENDED_PAUSE (100 * INT64CONST(1000))
 
-/* Rows of one entity's stash that are read at once. */
+/* Rows of one entity's stash that are read at once: few at first, since a turn may not come to many. */
+#define FIRST_ROWS 4
+#define MOST_ROWS 256
+
+/* Of one entity the stash is handled so far at once, if there are others. */
 #define STASH_ROWS 1000
 
 /* An error made up here, in the turn's memory; its strings are constants. */
@@ -62,6 +66,53 @@ keep_reply(ShardRequest *request, char *reply, ErrorData *error)
 	MemoryContextSwitchTo(old);
 }
 
+/* Whether the type itself cannot run as it is now, so that no message of it is to blame. */
+static bool
+has_problem(const ShardType *type)
+{
+	int sqlstate;
+
+	return shard_handler_problem(type, &sqlstate) != NULL ||
+		   shard_state_problem(type, &sqlstate) != NULL;
+}
+
+/*
+ * Whether the state could not be written because somebody else has inserted, changed or locked the row since it was
+ * found to be so.
+ */
+static bool
+was_overtaken(ShardEntity *entity, ShardCopy *found)
+{
+	ShardRun *run = entity->run;
+	bool result;
+
+	shard_security_begin(&shard_turn.security, run->type);
+	result = shard_state_open(&run->table, run->type) &&
+			 shard_state_is_overtaken(&run->table, entity, found);
+	shard_state_close(&run->table);
+	return result;
+}
+
+/*
+ * What is done in the fence: in a careful turn all of it, from reading the state to writing it. False: somebody
+ * else has the row, or changed it.
+ */
+static bool
+run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+			 ShardExecution *execution, ShardCopy *found)
+{
+	bool good = shard_turn_check(entity);
+
+	if (good && (row == NULL || row->kind == SHARD_KIND_TELL))
+		shard_call_message(entity, row, ask, execution);
+	if (!shard_turn.careful)
+		return good;
+	*found = entity->now;
+	good = good && shard_turn_write(entity);
+	shard_state_close(&entity->run->table);
+	return good;
+}
+
 /* Runs a message in a subtransaction. Returns its error, NULL if it went well; *overtaken: try later. */
 static ErrorData *
 run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
@@ -69,13 +120,16 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	static ShardCopy found; /* before it was written; known: it was tried */
 	ShardCopy before = entity->now;
+	bool checked = entity->checked;
 	bool dirty = entity->dirty;
 	bool let_go = entity->let_go;
 	ErrorData *volatile error = NULL;
-	int sqlstate;
+	volatile bool cancelled = false;
 
 	*overtaken = false;
+	found.known = false;
 
 	/* what is opened in the subtransaction must be closed in it */
 	if (shard_turn.careful)
@@ -86,12 +140,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	PG_TRY();
 	{
 		shard_turn.fenced = true;
-		shard_call_message(entity, row, ask, execution);
-		if (shard_turn.careful)
-		{
-			*overtaken = !shard_turn_write(entity);
-			shard_state_close(&entity->run->table);
-		}
+		*overtaken = !run_in_fence(entity, row, ask, execution, &found);
 		if (*overtaken)
 			RollbackAndReleaseCurrentSubTransaction();
 		else
@@ -105,6 +154,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		RollbackAndReleaseCurrentSubTransaction();
 		if (shard_turn.careful)
 			shard_state_forget(&entity->run->table);
+		cancelled = shard_call_was_cancelled(error);
 		shard_call_aborted();
 		shard_call_explain(error);
 	}
@@ -114,20 +164,29 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	CurrentResourceOwner = owner;
 
 	/*
-	 * The handler was dropped or changed meanwhile: the message is not to blame.
-	 * An ask is not tried later: it may run in an optimistic turn, where going
-	 * back to the saved state would undo tells that are not written yet.
+	 * The type was changed meanwhile, or the row, or somebody cancelled the worker: the message is not to
+	 * blame. An ask is not tried later: it may run in an optimistic turn, where going back to the saved state would
+	 * undo tells that are not written yet.
 	 */
-	if (error != NULL && shard_handler_problem(entity->run->type, &sqlstate) != NULL)
+	if (error != NULL && has_problem(entity->run->type))
 	{
 		error = row == NULL ? type_problem() : NULL;
 		*overtaken = row != NULL;
 	}
+	else if (error != NULL &&
+			 ((cancelled && row != NULL) || (found.known && was_overtaken(entity, &found))))
+	{
+		error = NULL;
+		*overtaken = true;
+	}
 	if (error != NULL || *overtaken)
 	{
 		entity->now = before;
+		entity->checked = checked;
 		entity->dirty = dirty;
 		entity->let_go = let_go;
+		if (entity->ordering != NULL)
+			entity->ordering->ended = false;
 	}
 	return error;
 }
@@ -161,7 +220,7 @@ is_ordered(const ShardEntity *entity)
 static ShardOutcome
 run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	ShardExecution execution;
+	ShardExecution execution = {0};
 	bool overtaken;
 	ErrorData *error = run_fenced(entity, row, NULL, &execution, &overtaken);
 
@@ -174,8 +233,30 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
 	}
 	if (error == NULL)
 		return SHARD_MESSAGE_DONE;
+	if (row->kind == SHARD_KIND_START)
+	{
+		/* it was only to be in memory; who sends it a message will hear of it */
+		error->elevel = LOG;
+		ThrowErrorData(error);
+		return SHARD_MESSAGE_DONE;
+	}
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
+}
+
+/* Runs a message in an optimistic turn: what raises, also while its state is read, is its fault. */
+static bool
+run_optimistic(ShardEntity *entity, const ShardRow *row)
+{
+	ShardExecution execution;
+	bool good;
+
+	shard_turn.blames_last = true;
+	good = shard_turn_check(entity);
+	if (good && row->kind == SHARD_KIND_TELL && !entity->run->type->batch)
+		shard_call_message(entity, row, NULL, &execution);
+	shard_turn.blames_last = false;
+	return good;
 }
 
 /* Messages that workers before this one got stuck in. */
@@ -224,13 +305,6 @@ bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 ShardOutcome
 shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	ShardExecution execution;
-
-	if (!shard_turn_check(entity))
-		return shard_turn_rest(entity, row, is_held);
-	shard_cache_touch(entity, shard_turn.now);
-	if (row->kind == SHARD_KIND_START)
-		return SHARD_MESSAGE_DONE;
 	if (row->kind == SHARD_KIND_PASSIVATE)
 	{
 		entity->let_go = true;
@@ -238,6 +312,9 @@ shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_h
 	}
 	if (shard_turn_is_stuck(row))
 		return bury_stuck(entity, row, attempts, is_held);
+	if (!shard_turn_hold(entity->run))
+		return shard_turn_rest(entity, row, is_held);
+	shard_cache_touch(entity, shard_turn.now);
 	if (shard_turn.careful)
 	{
 		ShardOutcome outcome = run_careful(entity, row, attempts, is_held);
@@ -245,39 +322,33 @@ shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_h
 		if (outcome != SHARD_MESSAGE_DONE)
 			return outcome;
 	}
-	else if (entity->run->type->batch)
+	else if (!run_optimistic(entity, row))
+		return shard_turn_rest(entity, row, is_held);
+	if (row->kind == SHARD_KIND_START)
+		return SHARD_MESSAGE_DONE;
+	if (!shard_turn.careful && entity->run->type->batch)
 		shard_call_collect(entity, row);
-	else
-	{
-		shard_turn.blames_last = true;
-		shard_call_message(entity, row, NULL, &execution);
-		shard_turn.blames_last = false;
-	}
 	entity->handled++;
 	return SHARD_MESSAGE_DONE;
 }
 
-/*
- * The run of a message's type. Whoever starts a type and tells in one transaction
- * shows us the message a moment before he lets us know of the type.
- */
-static ShardRun *
-run_of(const ShardRow *row)
+ShardRun *
+shard_turn_known_run(int32 type_id)
 {
-	ShardRun *run = shard_turn_ready_run(row->type_id);
+	ShardRun *run = shard_turn_ready_run(type_id);
 
 	if (run != NULL || shard_turn.reloaded)
 		return run;
 	shard_turn.reloaded = true;
 	shard_turn_end_user_code();
 	shard_registry_reload();
-	return shard_turn_ready_run(row->type_id);
+	return shard_turn_ready_run(type_id);
 }
 
 bool
 shard_executor_knows(const ShardRow *row)
 {
-	ShardRun *run = run_of(row);
+	ShardRun *run = shard_turn_known_run(row->type_id);
 
 	return run != NULL && row->shard >= 0 && row->shard < run->type->number_of_shards;
 }
@@ -298,17 +369,20 @@ run_next(ShardEntity *entity, const ShardRow *row)
 	if (is_ordered(entity))
 	{
 		if (shard_ordered_run(entity, row, 0, false) != SHARD_MESSAGE_RESTS)
-			(void) shard_ordered_run_ready(entity, &rests);
+			shard_ordered_run_ready(entity, &rests);
 	}
 	else
+	{
 		(void) shard_turn_run(entity, row, 0, false);
+		shard_ordered_heed(entity);
+	}
 }
 
 /* The message's entity, in the turn; NULL: its type was dropped, and it is a dead letter. */
 static inline ShardEntity *
 entity_of(const ShardRow *row)
 {
-	ShardRun *run = run_of(row);
+	ShardRun *run = shard_turn_known_run(row->type_id);
 
 	shard_turn.count++;
 	shard_turn.passed = true;
@@ -335,7 +409,7 @@ shard_executor_row(const ShardRow *row)
 	if (!entity->run->runnable)
 		shard_failure_defer(entity, row, 0, true);
 #ifndef SHARD_MUTANT_STASH_OVERTAKEN
-	else if (entity->wait.deferred)
+	else if (entity->wait.deferred || shard_ordered_has_ready(entity))
 		shard_failure_defer(entity, row, 0, false);
 #endif
 	else
@@ -388,29 +462,43 @@ shard_turn_handled(ShardEntity *entity, const ShardRow *row)
 	entity->wait.attempts = 0;
 }
 
-/* Handles an entity's stash, and what waits for its messages; returns how many. */
-static int
-run_stash(ShardEntity *entity, int limit)
+/* A piece of an entity's stash, that is handled from its front. */
+typedef struct StashPiece
 {
+	MemoryContext context; /* of the rows */
 	List *rows;
-	ListCell *cell;
-	int done = 0;
-	int gone = 0;
-	bool rests = false;
+	int64 upto; /* seq of the last one that is not in the stash any more */
+	bool last;	/* nothing comes behind it */
+	bool ended; /* something of it stays, or what it made ready */
+} StashPiece;
+
+static void
+read_piece(const ShardEntity *entity, StashPiece *piece, int limit)
+{
 	MemoryContext old;
 
 	shard_turn_end_user_code();
-	old = MemoryContextSwitchTo(shard_turn.context);
-	rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id, entity->id_len,
-						   limit);
+	MemoryContextReset(piece->context);
+	old = MemoryContextSwitchTo(piece->context);
+	piece->rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id,
+								  entity->id_len, piece->upto, limit, &piece->last);
 	MemoryContextSwitchTo(old);
-	foreach (cell, rows)
+}
+
+/* Handles the first messages of a piece, and what waited for their numbers. */
+static void
+run_piece(ShardEntity *entity, StashPiece *piece)
+{
+	ListCell *cell;
+
+	foreach (cell, piece->rows)
 	{
 		ShardHeld *held = lfirst(cell);
 		ShardOutcome outcome;
 
-		if (shard_turn_is_early(entity, held))
-			break;
+		piece->ended = shard_executor_is_over() || shard_turn_is_early(entity, held);
+		if (piece->ended)
+			return;
 		outcome = run_held(entity, held);
 #ifdef SHARD_MUTANT_STASH_KEPT
 		if (outcome == SHARD_MESSAGE_DONE)
@@ -419,54 +507,90 @@ run_stash(ShardEntity *entity, int limit)
 			outcome = run_held(entity, held);
 		}
 #endif
-		if (outcome == SHARD_MESSAGE_RESTS)
-			break;
+		piece->ended = outcome == SHARD_MESSAGE_RESTS;
+		if (piece->ended)
+			return;
 		if (outcome == SHARD_MESSAGE_DONE)
 			shard_turn_handled(entity, &held->row);
-		gone++;
-		done += 1 + shard_ordered_run_ready(entity, &rests);
-		if (rests || done >= limit || shard_turn.full)
-			break;
+		piece->upto = held->row.seq;
+		shard_ordered_run_ready(entity, &piece->ended);
+		piece->ended |= shard_ordered_has_ready(entity);
+		if (piece->ended)
+			return;
 	}
-	if (gone == list_length(rows) && gone < limit && !rests)
-		entity->wait = (ShardWait){.waiting = entity->wait.waiting};
-	return done;
 }
 
-/* Handles what is due of one entity; returns how many messages. */
-static int
-run_due(ShardEntity *entity, int limit)
+/* Handles an entity's stash, as far as the turn goes. What stays is due, and goes before anything newer. */
+static void
+run_stash(ShardEntity *entity)
+{
+	StashPiece piece = {.upto = PG_INT64_MIN};
+	int before = shard_turn.count;
+	int limit = FIRST_ROWS;
+
+	piece.context =
+		AllocSetContextCreate(shard_turn.context, "shard stash", ALLOCSET_DEFAULT_SIZES);
+	while (!piece.last && !piece.ended && shard_turn.count - before < STASH_ROWS)
+	{
+		read_piece(entity, &piece, limit);
+		run_piece(entity, &piece);
+		limit = Min(limit * 4, MOST_ROWS);
+	}
+	if (piece.last && !piece.ended)
+		entity->wait = (ShardWait){.waiting = entity->wait.waiting};
+	MemoryContextDelete(piece.context);
+}
+
+/* Handles what is due of one entity. */
+static void
+run_due(ShardEntity *entity)
 {
 	bool rests;
-	int done;
 
 	shard_turn_enlist(entity);
+	shard_turn.at = entity;
 	if (!entity->wait.deferred)
 		shard_ordered_time_out(entity);
-	done = shard_ordered_run_ready(entity, &rests);
-	if (entity->wait.deferred && !rests && done < limit && !shard_turn.full)
-		done += run_stash(entity, limit - done);
-	return done;
+	shard_ordered_run_ready(entity, &rests);
+	if (entity->wait.deferred && !rests && !shard_ordered_has_ready(entity))
+		run_stash(entity);
+	shard_turn.begun = true;
 }
 
-int
-shard_executor_stash(int limit)
+static bool
+is_due(ShardEntity *entity)
 {
-	int done = 0;
+	return shard_turn_due_at(entity) <= shard_turn.now &&
+		   shard_turn_ready_run(entity->run->type->type_id) && entity->run->runnable &&
+		   shard_routing_is_active(entity->run->type->type_id, entity->shard);
+}
+
+void
+shard_executor_run_held(void)
+{
+	dlist_node *next = NULL;
 	dlist_iter iter;
 
+	shard_executor_begin_source(SHARD_SOURCE_HELD);
 	dlist_foreach (iter, &shard_turn.due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
-		if (done >= limit || shard_turn.full)
+		if (!is_due(entity))
+			continue;
+		shard_turn.stash_left |= shard_executor_is_over();
+		if (shard_turn.stash_left)
+		{
+			next = iter.cur;
 			break;
-		if (shard_turn_due_at(entity) <= shard_turn.now &&
-			shard_turn_ready_run(entity->run->type->type_id) && entity->run->runnable &&
-			shard_routing_is_active(entity->run->type->type_id, entity->shard))
-			done += run_due(entity, Min(STASH_ROWS, limit - done));
+		}
+		run_due(entity);
 	}
-	return done;
+
+	/* those that had their turn come last in the next one */
+	while (next != NULL && dlist_head_node(&shard_turn.due) != next)
+		dlist_push_tail(&shard_turn.due, dlist_pop_head_node(&shard_turn.due));
+	shard_turn.stash_left |= shard_executor_is_over();
 }
 
 bool
@@ -478,7 +602,7 @@ shard_executor_can_ask(const ShardRequest *request)
 	if (run == NULL || !run->runnable)
 		return true; /* it is told so */
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, false);
-	return entity == NULL || !entity->wait.deferred;
+	return entity == NULL || !(entity->wait.deferred || shard_ordered_has_ready(entity));
 }
 
 void
@@ -500,15 +624,17 @@ shard_executor_ask(ShardRequest *request)
 	}
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);
 	shard_turn_enlist(entity);
-	if (shard_turn_check(entity))
+	shard_turn.at = entity;
+	overtaken = !shard_turn_hold(run) || (!shard_turn.careful && !shard_turn_check(entity));
+	if (!overtaken)
 	{
 		shard_cache_touch(entity, shard_turn.now);
 		if (!shard_turn.careful)
 			shard_call_batch(entity);
+		shard_ordered_heed(entity);
 		error = run_fenced(entity, NULL, request, &execution, &overtaken);
+		shard_ordered_heed(entity);
 	}
-	else
-		overtaken = true;
 	if (overtaken)
 	{
 		ErrorData locked = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,

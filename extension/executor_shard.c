@@ -18,19 +18,6 @@
 
 #include "compat.h"
 
-/* What the stash says of an entity. A clock that was set back must not hold a message for ever (D16). */
-static ShardWait
-wait_of(const ShardRun *run, int64 rows, int attempts, TimestampTz next_at)
-{
-	TimestampTz latest = GetCurrentTimestamp() + run->type->max_retry_backoff;
-
-	return (ShardWait){.deferred = true,
-					   .suspended = !run->runnable,
-					   .attempts = attempts,
-					   .not_before = Min(next_at, latest),
-					   .waiting = rows};
-}
-
 /* Loading the stash at start. */
 typedef struct StashLoad
 {
@@ -55,10 +42,10 @@ run_of_held(StashLoad *load, int32 type_id)
 	return run;
 }
 
-/* At start: one that has rows in the stash. */
+/* At start: one of which something is held. */
 static void
-load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, int attempts,
-			TimestampTz next_at, void *arg)
+load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
+			void *arg)
 {
 	StashLoad *load = arg;
 	ShardRun *run;
@@ -71,45 +58,23 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, int64 rows, in
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
 	entity = shard_cache_get(run, shard, id, id_len, true);
-	entity->wait = entity->saved_wait = wait_of(run, rows, attempts, next_at);
-	shard_turn_count_held(run, rows);
-	shard_turn_follow_due(entity);
-}
-
-/* The same for one of which messages wait for lower numbers; comes after it. */
-static void
-load_ordered(int32 type_id, int shard, const char *id, int id_len, const ShardHeldOrdered *ordered,
-			 void *arg)
-{
-	StashLoad *load = arg;
-	ShardRun *run;
-	ShardEntity *entity;
-
-	if ((load->lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
-		shard_routing_is_moving(type_id, shard))
-		return;
-	run = run_of_held(load, type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
-		return;
-	entity = shard_cache_get(run, shard, id, id_len, true);
-	shard_ordered_load(entity, ordered);
-	shard_ordered_keep(entity);
+	shard_turn_set_held(entity, held);
 	entity->saved_wait = entity->wait;
-	shard_turn_count_held(run, ordered->waiting);
+	shard_ordered_keep(entity);
+	shard_turn_count_held(run, entity->wait.waiting);
 	shard_turn_follow_due(entity);
 }
+
+#define BURIED \
+	"%lld messages in the stash of entity type %d became dead letters: the type was dropped"
+#define BURIED_HINT "See shard_dead_letters."
 
 void
 shard_turn_tell_buried(int32 type_id, int64 messages)
 {
 	if (messages > 0)
-		ereport(
-			LOG,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("%lld messages in the stash of entity type %d became dead letters: the type "
-					"was dropped",
-					(long long) messages, type_id),
-			 errhint("See shard_dead_letters.")));
+		ereport(LOG, (errcode(ERRCODE_UNDEFINED_OBJECT),
+					  errmsg(BURIED, (long long) messages, type_id), errhint(BURIED_HINT)));
 }
 
 void
@@ -117,8 +82,7 @@ shard_executor_load_stash(uint32 lanes)
 {
 	StashLoad load = {.lanes = lanes, .context = CurrentMemoryContext};
 
-	shard_held_each_entity(load_entity, &load);
-	shard_held_each_ordered(load_ordered, &load);
+	shard_held_each(load_entity, &load);
 	for (int type_id = -1; (type_id = bms_next_member(load.dropped, type_id)) >= 0;)
 		shard_turn_tell_buried(type_id, shard_held_bury(type_id));
 	bms_free(load.dropped);
@@ -126,37 +90,58 @@ shard_executor_load_stash(uint32 lanes)
 
 /* In a turn: the same, which the turn's commit makes true. */
 static void
-load_arrived(int32 type_id, int shard, const char *id, int id_len, int64 rows, int attempts,
-			 TimestampTz next_at, void *arg)
+load_arrived(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
+			 void *arg)
 {
 	ShardRun *run = arg;
 	ShardEntity *entity = shard_cache_get(run, shard, id, id_len, true);
 
 	shard_turn_enlist(entity);
-	if (!entity->wait.deferred)
-		entity->wait = wait_of(run, rows, attempts, next_at);
+	shard_turn_set_held(entity, held);
 }
 
+/* Entities of the shard that memory still has, as of before: nothing is held of them, unless it is found. */
 static void
-load_arrived_ordered(int32 type_id, int shard, const char *id, int id_len,
-					 const ShardHeldOrdered *ordered, void *arg)
+forget_held(ShardRun *run, int shard)
 {
-	ShardRun *run = arg;
-	ShardEntity *entity = shard_cache_get(run, shard, id, id_len, true);
+	const ShardHeldCount nothing = {0};
+	dlist_iter iter;
 
-	shard_turn_enlist(entity);
-	shard_ordered_load(entity, ordered);
+	if (run->count[shard].entities == 0)
+		return;
+	dlist_foreach (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		if (entity->shard != shard)
+			continue;
+		shard_turn_enlist(entity);
+		shard_turn_set_held(entity, &nothing);
+	}
+}
+
+/* In a turn: what came here of a type that is being dropped is given up like all that is held of it. */
+static void
+bury_arrived(int32 type_id)
+{
+	int64 messages = shard_held_bury(type_id);
+
+	if (messages > 0 && shard_turn_log_counts(SHARD_TURN_LOG_BURIED))
+		shard_turn_log(SHARD_TURN_LOG_BURIED, ERRCODE_UNDEFINED_OBJECT,
+					   psprintf(BURIED, (long long) messages, type_id), "", BURIED_HINT);
 }
 
 void
 shard_executor_load_shard(int32 type_id, int shard)
 {
-	ShardRun *run = shard_turn_ready_run(type_id);
+	ShardRun *run = shard_turn_known_run(type_id);
 
+	if (run == NULL)
+		bury_arrived(type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
+	forget_held(run, shard);
 	shard_held_each_of_shard(type_id, shard, load_arrived, run);
-	shard_held_each_ordered_of_shard(type_id, shard, load_arrived_ordered, run);
 }
 
 void

@@ -42,29 +42,16 @@ is_transient(int sqlstate)
 		   sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
-/* One line in the log for each, but no more than one a second for a type. */
 static void
 report(ShardEntity *entity, const ErrorData *error, int attempts)
 {
-	static TimestampTz last = 0;
-	static int silent = 0;
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (now - last < USECS_PER_SEC)
-	{
-		silent++;
-		return;
-	}
-	ereport(WARNING,
-			(errcode(error->sqlerrcode),
-			 errmsg("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
-					entity->id, entity->run->type->name, error->message),
-			 errdetail("It failed after %d attempt(s); %d more dead letter(s) since the last such "
-					   "message in the log.",
-					   attempts, silent),
-			 errhint("See shard_dead_letters; mend the handler, then call shard_redrive().")));
-	last = now;
-	silent = 0;
+	if (shard_turn_log_counts(SHARD_TURN_LOG_DEAD_LETTER))
+		shard_turn_log(
+			SHARD_TURN_LOG_DEAD_LETTER, error->sqlerrcode,
+			psprintf("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
+					 entity->id, entity->run->type->name, error->message),
+			psprintf("It failed after %d attempt(s);", attempts),
+			"See shard_dead_letters; mend the handler, then call shard_redrive().");
 }
 
 bool

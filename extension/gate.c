@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "replication/syncrep.h"
@@ -69,6 +70,22 @@ shard_gate_released(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
 	if (lsn > GetFlushRecPtr(NULL))
 		return false;
 	return !at_standby() || lsn <= standby_flushed();
+}
+
+/*
+ * A position behind every commit so far. The next record may be on a new page: its header is not written yet, and
+ * nobody could flush it.
+ */
+XLogRecPtr
+shard_gate_newest(void)
+{
+	XLogRecPtr lsn = GetXLogInsertRecPtr();
+	uint64 on_page = lsn % XLOG_BLCKSZ;
+
+	if (on_page == SizeOfXLogShortPHD ||
+		XLogSegmentOffset(lsn, wal_segment_size) == SizeOfXLogLongPHD)
+		lsn -= on_page;
+	return lsn;
 }
 
 /*

@@ -14,6 +14,9 @@
 /* Whether it may be shown now. Takes no long lock and never waits. */
 extern bool shard_gate_released(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn);
 
+/* A position behind every commit so far, of all processes; one that can be flushed. */
+extern XLogRecPtr shard_gate_newest(void);
+
 /*
  * Waits until it may be shown; flushes WAL if need be. Serves interrupts, so an
  * error may end the wait: the commit stands, but may be forgotten by a crash.

@@ -22,6 +22,7 @@
 bool shard_enabled = true;
 int shard_region_workers = 1;
 int shard_inbox_max_size = 8 * 1024 * 1024;
+int shard_cache_size = 512 * 1024;
 int shard_handler_lock_timeout = 500;
 int shard_gate = SHARD_GATE_SET_AUTO;
 char *shard_roles = NULL;
@@ -35,6 +36,7 @@ int shard_lease_ttl = SHARD_LEASE_TTL_MS;
 int shard_voters = 0;
 int shard_voter_replace_after = 60 * 1000;
 bool shard_identity_lease = false;
+int shard_recount_interval = 60 * 1000;
 int shard_rebalance_interval = 10 * 1000;
 int shard_shutdown_timeout = 0;
 int shard_state_store_mode = SHARD_STATE_STORE_DDATA;
@@ -69,6 +71,38 @@ check_voters(int *value, void **extra, GucSource source)
 }
 
 /*
+ * The names of shard.roles, as they were written: "Front" is not "front" (C4). None if the server was started
+ * without the library.
+ */
+List *
+shard_guc_roles(void)
+{
+	List *names;
+
+	if (shard_roles == NULL)
+		return NIL;
+	if (!SplitGUCList(pstrdup(shard_roles), ',', &names))
+		elog(ERROR, "invalid shard.roles \"%s\"", shard_roles);
+	return names;
+}
+
+/*
+ * Does this node have a role? "" is everybody's.
+ */
+bool
+shard_guc_has_role(const char *role)
+{
+	ListCell *cell;
+
+	if (role[0] == '\0')
+		return true;
+	foreach (cell, shard_guc_roles())
+		if (strcmp(lfirst(cell), role) == 0)
+			return true;
+	return false;
+}
+
+/*
  * Error detail of a check that found one name of a list wanting.
  */
 static bool
@@ -99,7 +133,7 @@ check_roles(char **value, void **extra, GucSource source)
 	if (*value == NULL)
 		return true;
 	copy = pstrdup(*value);
-	if (!SplitIdentifierString(copy, ',', &names))
+	if (!SplitGUCList(copy, ',', &names))
 	{
 		GUC_check_errdetail("It must be a list of names, separated by commas.");
 		return false;
@@ -290,10 +324,20 @@ shard_guc_init(void)
 							"0 means no limit.", &shard_inbox_max_size, 8 * 1024 * 1024, 0,
 							MAX_KILOBYTES, PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable(
+		"shard.cache_size", "Sets the memory of a region worker for entities.",
+		"Beyond it the least recently used ones leave memory, whatever their type says.",
+		&shard_cache_size, 512 * 1024, 1024, MAX_KILOBYTES, PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL,
+		NULL);
+	DefineCustomIntVariable(
 		"shard.handler_lock_timeout",
 		"Sets how long a handler waits for a lock that somebody else holds.",
 		"Its message is tried again later. It is the lock_timeout of the workers.",
 		&shard_handler_lock_timeout, 500, 1, 60 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"shard.recount_interval",
+		"Sets how often an idle worker compares what it has counted with the tables.",
+		"0 means never.", &shard_recount_interval, 60 * 1000, 0, 24 * 3600 * 1000, PGC_SIGHUP,
+		GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable(
 		"shard.gate", "Sets where a commit must be durable before its results leave the database.",
 		"auto means on the synchronous standbys if there are any, else here.", &shard_gate,

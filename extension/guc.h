@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "nodes/pg_list.h"
+
 /* How long a commit waits before it may be told outside the database (G1). */
 typedef enum ShardGateSetting
 {
@@ -20,6 +22,9 @@ extern PGDLLIMPORT int shard_region_workers;
 
 /* kB of all segments of an inbox beyond which shard_tell refuses; 0: no limit */
 extern PGDLLIMPORT int shard_inbox_max_size;
+
+/* kB of entities in a region worker's memory beyond which the least recently used ones go */
+extern PGDLLIMPORT int shard_cache_size;
 
 /* ms a handler waits for a lock of somebody else; the workers' lock_timeout */
 extern PGDLLIMPORT int shard_handler_lock_timeout;
@@ -38,6 +43,7 @@ extern PGDLLIMPORT int shard_lease_ttl;			  /* ms */
 extern PGDLLIMPORT int shard_voters;			  /* 0: by the number of members */
 extern PGDLLIMPORT int shard_voter_replace_after; /* ms */
 extern PGDLLIMPORT bool shard_identity_lease;
+extern PGDLLIMPORT int shard_recount_interval;	 /* ms; 0: never */
 extern PGDLLIMPORT int shard_rebalance_interval; /* ms; 0: never */
 
 /* ms that workers linger when the server shuts down; 0: they do not */
@@ -57,3 +63,7 @@ extern PGDLLIMPORT bool shard_journal_ha;		 /* off: the journal needs no standby
 
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);
+
+/* The names of shard.roles; and whether this node has a role, "": everybody's. */
+extern List *shard_guc_roles(void);
+extern bool shard_guc_has_role(const char *role);

@@ -128,8 +128,15 @@ shard_handler_compile(ShardHandler *handler, const ShardType *type)
 {
 	Oid message_type = type->batch ? JSONBARRAYOID : JSONBOID;
 	Oid types[2] = {type->state_type, message_type};
-	MemoryContext old = begin(handler, 2, types);
+	int sqlstate;
+	char *problem = shard_handler_problem(type, &sqlstate);
+	MemoryContext old;
 	FuncExpr *call;
+
+	/* it may have changed since the turn began */
+	if (problem != NULL)
+		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", problem)));
+	old = begin(handler, 2, types);
 
 	call = makeFuncExpr(type->handler, type->state_type,
 						list_make2(make_param(1, type->state_type), make_param(2, message_type)),

@@ -15,11 +15,13 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
+#include "buffer.h"
 #include "catalog.h"
 #include "guc.h"
 #include "health.h"
 #include "inbox_segments.h"
 #include "log.h"
+#include "registry.h"
 #include "security.h"
 #include "shmem.h"
 
@@ -198,6 +200,17 @@ check_tables(ShardHealth *problems)
 	shard_security_end(&security);
 }
 
+static void
+check_buffer(ShardType *type, void *arg)
+{
+	if (shard_buffer_is_half(type))
+		shard_health_add(arg,
+						 psprintf("the buffer of entity type \"%s\" is half full: " INT64_FORMAT
+								  " messages cannot be handled now, buffer_size is " INT64_FORMAT
+								  "; see shard_inbox and shard_peers",
+								  type->name, shard_buffer_held(type), type->buffer_size));
+}
+
 /*
  * shard_health(OUT ok boolean, OUT problems text[]) returns record
  */
@@ -221,11 +234,16 @@ shard_health(PG_FUNCTION_ARGS)
 
 		if (!RecoveryInProgress())
 		{
+			/* the worst comes first */
+			if (shard_enabled)
+				shard_health_still(&problems);
 			check_processes(&problems, db);
 			if (shard_enabled)
 				shard_health_cluster(&problems);
 		}
 		check_inbox(&problems, db);
+		shard_registry_refresh();
+		shard_registry_each(check_buffer, &problems);
 	}
 	check_tables(&problems);
 	values[0] = BoolGetDatum(problems.count == 0);

@@ -11,6 +11,9 @@ typedef struct ShardHealth ShardHealth;
 /* Adds a problem; the text is copied. */
 extern void shard_health_add(ShardHealth *health, const char *text);
 
+/* health_still.c: messages that could be handled and are not, workers that do not move. Waits for turns. */
+extern void shard_health_still(ShardHealth *health);
+
 /* health_cluster.c: what is wrong with the cluster, as this node knows it. */
 extern void shard_health_cluster(ShardHealth *health);
 

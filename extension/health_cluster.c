@@ -74,6 +74,12 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 	if (view->fenced)
 		shard_health_add(health, psprintf("this node is fenced, its data can only be read: %s",
 										  why_fenced(view->node)));
+	else if (view->downed)
+		shard_health_add(
+			health, psprintf("this node was downed: it handles nothing, takes no messages and does "
+							 "not vote, and its shards wait; restart its server, or call "
+							 "shard_admit(%d, %d) here",
+							 view->node, view->inc_no + 1));
 	else if (!view->handle)
 		shard_health_add(health, psprintf("this node handles no messages: %s%s",
 										  view->why[0] != '\0' ? view->why : "not admitted yet",
@@ -85,22 +91,73 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 							 refusal(view)));
 }
 
+/* The voters, as far as this node knows. */
+typedef struct Voters
+{
+	int number;
+	int missing;
+	StringInfoData names; /* of those that are missing */
+} Voters;
+
 /*
- * What is lost while nobody is coordinator; known homes go on (L1). Of two members one votes (R11).
+ * Who of the voters is not reached. A start that was downed does not vote (C7).
+ */
+static void
+look_at_voters(Voters *voters, List *reports)
+{
+	ListCell *cell;
+	int count;
+
+	memset(voters, 0, sizeof(*voters));
+	initStringInfo(&voters->names);
+	(void) shard_cluster_view_directory(&count);
+	foreach (cell, reports)
+	{
+		const ShardMemberReport *report = lfirst(cell);
+		const ShardDirectoryMember *member = shard_directory_find(report->node);
+
+		if (!report->voter)
+			continue;
+		voters->number++;
+		if (report->reachable && (!member || member->record.status != SHARD_MEMBER_DOWN))
+			continue;
+		appendStringInfo(&voters->names, voters->missing++ == 0 ? "%d" : ", %d", report->node);
+	}
+}
+
+/*
+ * Why there is no coordinator. With a journal no member votes (R14); of two members one does (R11).
+ */
+static const char *
+why_no_coordinator(const ShardPlaneView *view, const Voters *voters)
+{
+	if (voters->number == 0)
+		return "nobody who is heard reaches the journal";
+	if (voters->missing <= (voters->number - 1) / 2)
+		return "none was elected yet, or the one that was is not heard";
+	return psprintf("there is no majority of the voters: node%s %s %s not heard%s",
+					voters->missing > 1 ? "s" : "", voters->names.data,
+					voters->missing > 1 ? "are" : "is",
+					view->members != 2 ? ""
+									   : ". Of two members only the older one votes, so this lasts "
+										 "until it is back; a third member, which need not host "
+										 "anything, would let the others go on");
+}
+
+/*
+ * What is lost while nobody is coordinator; known homes go on (L1).
  */
 static void
 check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports)
 {
-	if (shard_cluster_view_coordinator(reports, view) != 0)
+	Voters voters;
+
+	if (shard_cluster_view_coordinator(reports) != 0)
 		return;
-	shard_health_add(
-		health, view->members == 2
-					? "there is no coordinator: shards without a home get none and nodes cannot "
-					  "join. Of two members only the older one votes, so this lasts until it is "
-					  "back; a third member, which need not host anything, would let the others "
-					  "go on"
-					: "there is no coordinator, or no majority of the voters: shards without a "
-					  "home get none and nodes cannot join; see shard_members");
+	look_at_voters(&voters, reports);
+	shard_health_add(health, psprintf("there is no coordinator: shards without a home get none and "
+									  "nodes cannot join; %s",
+									  why_no_coordinator(view, &voters)));
 }
 
 /*
@@ -110,7 +167,7 @@ check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports
 static void
 check_types(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view, List *reports)
 {
-	if (!view->push || view->members < 2 || shard_cluster_view_coordinator(reports, view) == 0)
+	if (!view->push || view->members < 2 || shard_cluster_view_coordinator(reports) == 0)
 		return;
 	if (!view->registered || view->types != shard_plane_types(db))
 		shard_health_add(health, "the coordinator does not know all entity types of this node yet: "
@@ -155,7 +212,7 @@ check_member(ShardHealth *health, const ShardDirectoryMember *member,
 	}
 	if (report == NULL)
 		return;
-	if (!report->reachable || report->heard_us > NOT_HEARD * INT64CONST(1000000))
+	if (shard_cluster_view_is_silent(report) || report->heard_us > NOT_HEARD * INT64CONST(1000000))
 		shard_health_add(health,
 						 psprintf("node %d has not been heard %s%s%s; see shard_members", node,
 								  since(report), report->link_error[0] != '\0' ? ": " : "",
@@ -226,8 +283,8 @@ shard_health_cluster(ShardHealth *health)
 		return;
 	shard_plane_get(db, &view);
 	check_self(health, db, &view);
-	/* Nobody talks to a fenced node: that it hears of none says nothing about them. */
-	if (view.fenced)
+	/* Nobody talks to a fenced or downed node: that it hears of none says nothing about them. */
+	if (view.fenced || view.downed)
 		return;
 	if (view.known && shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
 	{

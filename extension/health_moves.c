@@ -17,11 +17,15 @@
 #include "core/membership.h"
 #include "health.h"
 #include "plane.h"
+#include "registry.h"
 #include "security.h"
 
 #include "compat.h"
 
-/* Shards that were moved in vain, twice or more in the last hour and not with success since. $1: say why. */
+/*
+ * Shards that were moved in vain, twice or more in the last hour, not with success since, and lately: who still
+ * wants such a move tries again within minutes. $1: say why.
+ */
 static const char *const failing_query =
 	"SELECT format('%s of entity type \"%s\" could not be moved to node %s, tried %s times in the last "
 	"hour%s; see shard_rebalances',"
@@ -29,12 +33,14 @@ static const char *const failing_query =
 	" t.type_name, f.to_node, sum(f.failures), CASE WHEN $1 THEN ': ' || max(f.why) END)"
 	" FROM (SELECT d.type_id, d.shard, (array_agg(d.to_node ORDER BY d.id DESC))[1] AS to_node,"
 	"   count(*) FILTER (WHERE d.kind IN ('move aborted', 'move refused')) AS failures,"
+	"   max(d.at) AS at,"
 	"   (array_agg(d.kind ORDER BY d.id DESC) FILTER (WHERE d.kind <> 'move begun'))[1] AS last,"
 	"   (array_agg(d.why ORDER BY d.id DESC) FILTER (WHERE d.kind <> 'move begun'))[1] AS why"
 	"  FROM shard.decision d WHERE d.shard IS NOT NULL AND d.kind LIKE 'move%'"
 	"   AND d.at > clock_timestamp() - interval '1 hour' GROUP BY d.type_id, d.shard) f"
 	" JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h) t USING (type_id)"
-	" WHERE f.failures > 1 AND f.last <> 'moved' GROUP BY t.type_name, f.to_node";
+	" WHERE f.failures > 1 AND f.last <> 'moved'"
+	" AND f.at > clock_timestamp() - interval '5 minutes' GROUP BY t.type_name, f.to_node";
 
 /* Shards of one type at one node. */
 typedef struct Stranded
@@ -115,7 +121,8 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 {
 	int32 node = stranded->node;
 
-	if (member->status == SHARD_MEMBER_DOWN || (report != NULL && !report->reachable))
+	if (member->status == SHARD_MEMBER_DOWN ||
+		(report != NULL && shard_cluster_view_is_silent(report)))
 		shard_health_add(
 			health,
 			psprintf("entity type \"%s\": %s for node %d (%s%s): start its server, or promote "
@@ -179,16 +186,48 @@ count_up(const ShardMap *map, ShardArena *arena, const char *role)
 }
 
 /*
- * Too few members with the role of a type have ever been there for its first homes (C4).
+ * Members that have a role, or will have it again.
+ */
+static int
+count_all(const ShardMap *map, ShardArena *arena, const char *role)
+{
+	int count;
+	int all = 0;
+	ShardMapEntry *members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		all += shard_record_get_member(&members[i], &member, arena) &&
+			   (shard_membership_is_member(member.status) || member.status == SHARD_MEMBER_DOWN) &&
+			   shard_membership_has_role(&member, role);
+	}
+	return all;
+}
+
+/*
+ * Nobody has the role of a type, or too few members with it have ever been there for its first homes (C4). The first
+ * is said where the type was started: the map keeps types that nobody has any more.
  */
 static void
 check_role(ShardHealth *health, const ShardMap *map, ShardArena *arena,
-		   const ShardSettingsRecord *settings, const ShardTypeRecord *type)
+		   const ShardSettingsRecord *settings, const ShardTypeRecord *type, bool is_here)
 {
 	int32 number = shard_record_role(type->role);
 	int minimum = 0;
 	int up;
 
+	if (count_all(map, arena, type->role) == 0)
+	{
+		if (is_here)
+			shard_health_add(
+				health,
+				psprintf("no member has role \"%s\" of entity type \"%s\": its shards get no "
+						 "homes; see shard.roles, where upper and lower case differ",
+						 type->role, type->name));
+		return;
+	}
 	for (int i = 0; i < settings->n_role_minimums; i++)
 		if (settings->role_minimums[i].role == number)
 			minimum = settings->role_minimums[i].members;
@@ -219,7 +258,8 @@ check_roles(ShardHealth *health, const ShardMap *map, ShardArena *arena)
 		ShardTypeRecord type;
 
 		if (shard_record_get_type(&types[i], &type, arena))
-			check_role(health, map, arena, &settings, &type);
+			check_role(health, map, arena, &settings, &type,
+					   shard_registry_by_id(types[i].key.a) != NULL);
 	}
 }
 

@@ -19,6 +19,9 @@
 
 #include "compat.h"
 
+/* Payload of held messages that is read at once, and the last row's. */
+#define LOAD_BYTES (1024 * 1024)
+
 static ShardStatement insert_stash = {
 	"INSERT INTO shard.held (place, type_id, shard, entity, seq, kind, epoch, stamp, src_type,"
 	" src_entity, mid_node, mid_seq, payload, attempts, next_at, sqlstate, error)"
@@ -40,9 +43,9 @@ static ShardStatement select_stash = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
 	" next_at, number"
 	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'stash'"
-	" ORDER BY seq LIMIT $4",
-	4,
-	{INT4OID, INT4OID, TEXTOID, INT4OID}};
+	" AND seq > $5 ORDER BY seq LIMIT $4",
+	5,
+	{INT4OID, INT4OID, TEXTOID, INT4OID, INT8OID}};
 
 static ShardStatement select_ordered = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
@@ -51,12 +54,6 @@ static ShardStatement select_ordered = {
 	" ORDER BY number LIMIT $4",
 	4,
 	{INT4OID, INT4OID, TEXTOID, INT4OID}};
-
-static ShardStatement count_ordered = {
-	"SELECT pg_catalog.count(*), pg_catalog.min(number), pg_catalog.min(held_at)"
-	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'ordered'",
-	3,
-	{INT4OID, INT4OID, TEXTOID}};
 
 /* The whole key: what leaves place open reads all that is held of the entity. */
 static ShardStatement delete_held = {
@@ -92,34 +89,26 @@ static ShardStatement bury_held = {
 	1,
 	{INT4OID}};
 
-#define SELECT_ENTITIES \
-	"SELECT type_id, shard, entity, pg_catalog.count(*)," \
-	" (pg_catalog.array_agg(attempts ORDER BY seq))[1]," \
-	" (pg_catalog.array_agg(next_at ORDER BY seq))[1]" \
-	" FROM shard.held WHERE place = 'stash'"
+#define SELECT_COUNTS \
+	"SELECT type_id, shard, entity, pg_catalog.count(*) FILTER (WHERE place = 'stash')," \
+	" (pg_catalog.array_agg(attempts ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
+	" (pg_catalog.array_agg(next_at ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
+	" pg_catalog.count(number), pg_catalog.min(number)," \
+	" pg_catalog.min(held_at) FILTER (WHERE place = 'ordered')" \
+	" FROM shard.held"
+#define GROUPED " GROUP BY type_id, shard, entity"
 
-static ShardStatement select_entities = {SELECT_ENTITIES " GROUP BY type_id, shard, entity",
-										 0,
-										 {0}};
+static ShardStatement select_counts = {SELECT_COUNTS GROUPED, 0, {0}};
 
-static ShardStatement select_of_shard = {
-	SELECT_ENTITIES " AND type_id = $1 AND shard = $2 GROUP BY type_id, shard, entity",
-	2,
-	{INT4OID, INT4OID}};
+static ShardStatement select_counts_of_shard = {SELECT_COUNTS
+												" WHERE type_id = $1 AND shard = $2" GROUPED,
+												2,
+												{INT4OID, INT4OID}};
 
-#define SELECT_ORDERED \
-	"SELECT type_id, shard, entity, pg_catalog.count(*), pg_catalog.min(number)," \
-	" pg_catalog.min(held_at)" \
-	" FROM shard.held WHERE place = 'ordered'"
-
-static ShardStatement select_ordered_entities = {SELECT_ORDERED " GROUP BY type_id, shard, entity",
-												 0,
-												 {0}};
-
-static ShardStatement select_ordered_of_shard = {
-	SELECT_ORDERED " AND type_id = $1 AND shard = $2 GROUP BY type_id, shard, entity",
-	2,
-	{INT4OID, INT4OID}};
+static ShardStatement select_count = {SELECT_COUNTS
+									  " WHERE type_id = $1 AND shard = $2 AND entity = $3" GROUPED,
+									  3,
+									  {INT4OID, INT4OID, TEXTOID}};
 
 /* type_id, shard, entity */
 static void
@@ -292,82 +281,119 @@ read_held(uint64 number, MemoryContext context)
 	return held;
 }
 
-/* Rows of an entity, by one of the two statements. */
-static List *
-load(ShardStatement *statement, int32 type_id, int shard, const char *entity, int entity_len,
-	 int limit)
+/* type_id, shard, entity, and how many rows */
+static void
+add_load(ShardArguments *arguments, int32 type_id, int shard, const char *entity, int entity_len,
+		 int limit)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ShardArguments arguments = {0};
-	List *result = NIL;
-	char *id = pnstrdup(entity, entity_len);
+	shard_statement_add(arguments, Int32GetDatum(type_id), false);
+	shard_statement_add(arguments, Int32GetDatum(shard), false);
+	shard_statement_add_text(arguments, entity, entity_len);
+	shard_statement_add(arguments, Int32GetDatum(limit), false);
+}
 
-	SPI_connect();
-	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
-	shard_statement_add(&arguments, Int32GetDatum(shard), false);
-	shard_statement_add_text(&arguments, entity, entity_len);
-	shard_statement_add(&arguments, Int32GetDatum(limit), false);
-	shard_statement_run(statement, &arguments, SPI_OK_SELECT);
+/*
+ * Rows of an entity that one of the two statements has found. Large ones are still where they were stored, and
+ * not more of them are read than have LOAD_BYTES; two at least.
+ */
+static List *
+take_rows(MemoryContext context, int32 type_id, int shard, const char *entity, int entity_len,
+		  int limit, bool *last)
+{
+	char *id = MemoryContextAlloc(context, entity_len);
+	List *result = NIL;
+	Size bytes = 0;
+
+	memcpy(id, entity, entity_len);
+	*last = SPI_processed < limit;
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		ShardHeld *held = read_held(i, context);
-		MemoryContext old = MemoryContextSwitchTo(context);
+		MemoryContext old;
+		ShardHeld *held;
 
+		if (bytes > LOAD_BYTES && i > 1)
+		{
+			*last = false;
+			break;
+		}
+		held = read_held(i, context);
 		held->row.type_id = type_id;
 		held->row.shard = shard;
 		held->row.entity = id;
 		held->row.entity_len = entity_len;
+		bytes += held->row.payload_len;
+		old = MemoryContextSwitchTo(context);
 		result = lappend(result, held);
 		MemoryContextSwitchTo(old);
 	}
+	return result;
+}
+
+List *
+shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int64 after,
+				int limit, bool *last)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardArguments arguments = {0};
+	List *result;
+
+	SPI_connect();
+	add_load(&arguments, type_id, shard, entity, entity_len, limit);
+	shard_statement_add(&arguments, Int64GetDatum(after), false);
+	shard_statement_run(&select_stash, &arguments, SPI_OK_SELECT);
+	result = take_rows(context, type_id, shard, entity, entity_len, limit, last);
 	SPI_finish();
 	return result;
 }
 
 List *
-shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int limit)
+shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len, int limit,
+						bool *last)
 {
-	return load(&select_stash, type_id, shard, entity, entity_len, limit);
+	MemoryContext context = CurrentMemoryContext;
+	ShardArguments arguments = {0};
+	List *result;
+
+	SPI_connect();
+	add_load(&arguments, type_id, shard, entity, entity_len, limit);
+	shard_statement_run(&select_ordered, &arguments, SPI_OK_SELECT);
+	result = take_rows(context, type_id, shard, entity, entity_len, limit, last);
+	SPI_finish();
+	return result;
 }
 
-List *
-shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len, int limit)
+/* What a row of SELECT_COUNTS says. */
+static ShardHeldCount
+read_count(uint64 number)
 {
-	return load(&select_ordered, type_id, shard, entity, entity_len, limit);
+	return (ShardHeldCount){.stash = shard_statement_int8(number, 4),
+							.attempts = shard_statement_int4(number, 5),
+							.next_at = shard_statement_int8(number, 6),
+							.ordered = shard_statement_int8(number, 7),
+							.lowest = shard_statement_int8(number, 8),
+							.oldest = shard_statement_int8(number, 9)};
 }
 
-/* Three columns of a result. */
-static ShardHeldOrdered
-read_ordered(uint64 number, int column)
-{
-	bool isnull;
-
-	return (ShardHeldOrdered){.waiting = shard_statement_int8(number, column),
-							  .lowest = shard_statement_int8(number, column + 1),
-							  .oldest = DatumGetTimestampTz(
-								  shard_statement_column(number, column + 2, &isnull))};
-}
-
-ShardHeldOrdered
-shard_held_count_ordered(int32 type_id, int shard, const char *entity, int entity_len)
+ShardHeldCount
+shard_held_count(int32 type_id, int shard, const char *entity, int entity_len)
 {
 	ShardArguments arguments = {0};
-	ShardHeldOrdered result;
+	ShardHeldCount result = {0};
 
 	SPI_connect();
 	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
 	shard_statement_add(&arguments, Int32GetDatum(shard), false);
 	shard_statement_add_text(&arguments, entity, entity_len);
-	shard_statement_run(&count_ordered, &arguments, SPI_OK_SELECT);
-	result = read_ordered(0, 1);
+	shard_statement_run(&select_count, &arguments, SPI_OK_SELECT);
+	if (SPI_processed > 0)
+		result = read_count(0);
 	SPI_finish();
 	return result;
 }
 
 /* Visits what a statement finds. */
 static void
-visit_ordered(ShardStatement *statement, ShardArguments *arguments, ShardHeldOrderedVisit visit,
-			  void *arg)
+visit_counts(ShardStatement *statement, ShardArguments *arguments, ShardHeldVisit visit, void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 
@@ -377,63 +403,20 @@ visit_ordered(ShardStatement *statement, ShardArguments *arguments, ShardHeldOrd
 	{
 		int len;
 		char *id = shard_statement_bytes(i, 3, context, &len);
-		ShardHeldOrdered ordered = read_ordered(i, 4);
+		ShardHeldCount held = read_count(i);
 
-		visit(shard_statement_int4(i, 1), shard_statement_int4(i, 2), id, len, &ordered, arg);
+		visit(shard_statement_int4(i, 1), shard_statement_int4(i, 2), id, len, &held, arg);
+		pfree(id);
 	}
 	SPI_finish();
 }
 
 void
-shard_held_each_ordered(ShardHeldOrderedVisit visit, void *arg)
+shard_held_each(ShardHeldVisit visit, void *arg)
 {
 	ShardArguments arguments = {0};
 
-	visit_ordered(&select_ordered_entities, &arguments, visit, arg);
-}
-
-void
-shard_held_each_ordered_of_shard(int32 type_id, int shard, ShardHeldOrderedVisit visit, void *arg)
-{
-	ShardArguments arguments = {0};
-
-	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
-	shard_statement_add(&arguments, Int32GetDatum(shard), false);
-	visit_ordered(&select_ordered_of_shard, &arguments, visit, arg);
-}
-
-/* Visits what a statement finds. */
-static void
-visit_entities(ShardStatement *statement, ShardArguments *arguments, ShardHeldVisit visit,
-			   void *arg)
-{
-	MemoryContext context = CurrentMemoryContext;
-
-	SPI_connect();
-	shard_statement_run(statement, arguments, SPI_OK_SELECT);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		bool isnull;
-		int len;
-		char *id = shard_statement_bytes(i, 3, context, &len);
-		TimestampTz next_at = DatumGetTimestampTz(shard_statement_column(i, 6, &isnull));
-
-		if (isnull)
-			next_at = 0;
-		visit(DatumGetInt32(shard_statement_column(i, 1, &isnull)),
-			  DatumGetInt32(shard_statement_column(i, 2, &isnull)), id, len,
-			  DatumGetInt64(shard_statement_column(i, 4, &isnull)),
-			  DatumGetInt32(shard_statement_column(i, 5, &isnull)), next_at, arg);
-	}
-	SPI_finish();
-}
-
-void
-shard_held_each_entity(ShardHeldVisit visit, void *arg)
-{
-	ShardArguments arguments = {0};
-
-	visit_entities(&select_entities, &arguments, visit, arg);
+	visit_counts(&select_counts, &arguments, visit, arg);
 }
 
 void
@@ -443,5 +426,5 @@ shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *a
 
 	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
 	shard_statement_add(&arguments, Int32GetDatum(shard), false);
-	visit_entities(&select_of_shard, &arguments, visit, arg);
+	visit_counts(&select_counts_of_shard, &arguments, visit, arg);
 }

@@ -21,13 +21,16 @@ typedef struct ShardHeld
 	int64 number;		 /* of place ordered */
 } ShardHeld;
 
-/* What waits of an entity for lower numbers. */
-typedef struct ShardHeldOrdered
+/* What is held of an entity. */
+typedef struct ShardHeldCount
 {
-	int64 waiting; /* messages; 0: the others mean nothing */
-	int64 lowest;
-	TimestampTz oldest; /* held since */
-} ShardHeldOrdered;
+	int64 stash;		 /* messages in the stash; 0: the next two mean nothing */
+	int attempts;		 /* of the first of them */
+	TimestampTz next_at; /* likewise; 0: as soon as the entity can run */
+	int64 ordered;		 /* messages that wait for lower numbers; 0: the next two mean nothing */
+	int64 lowest;		 /* their lowest number */
+	TimestampTz oldest;	 /* the first of them is held since then */
+} ShardHeldCount;
 
 /*
  * Puts a message behind the stash rows of its entity. error: its failure, NULL
@@ -36,25 +39,19 @@ typedef struct ShardHeldOrdered
 extern void
 shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
 
-/* The first rows of an entity's stash, in order, at most limit: ShardHeld *. */
-extern List *
-shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, int limit);
+/*
+ * The first rows of an entity's stash behind a seq, in order: ShardHeld *; at most limit, and fewer if they are
+ * large. *last: there are no others.
+ */
+extern List *shard_held_load(int32 type_id, int shard, const char *entity, int entity_len,
+							 int64 after, int limit, bool *last);
 
 /* Puts a message in the place of its number; false if there is one already. */
 extern bool shard_held_insert_ordered(const ShardRow *row, int64 number);
 
-/* The lowest of these of an entity, at most limit: ShardHeld *. And what there is of them. */
-extern List *
-shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len, int limit);
-extern ShardHeldOrdered
-shard_held_count_ordered(int32 type_id, int shard, const char *entity, int entity_len);
-
-/* Calls visit for each entity with any; at start. And for those of a shard that arrived. */
-typedef void (*ShardHeldOrderedVisit)(int32 type_id, int shard, const char *entity, int entity_len,
-									  const ShardHeldOrdered *ordered, void *arg);
-extern void shard_held_each_ordered(ShardHeldOrderedVisit visit, void *arg);
-extern void
-shard_held_each_ordered_of_shard(int32 type_id, int shard, ShardHeldOrderedVisit visit, void *arg);
+/* The lowest of these of an entity, likewise, but two at least if there are. */
+extern List *shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len,
+									 int limit, bool *last);
 
 /* Removes one that was handled. */
 extern void shard_held_delete(const ShardRow *row);
@@ -69,10 +66,14 @@ extern void shard_held_dead_letter(const ShardRow *row, int attempts, const Erro
 /* Gives up what is held of a type, if that does not exist any more. Returns how many messages. */
 extern int64 shard_held_bury(int32 type_id);
 
-/* Calls visit for each entity with rows in the stash; at start. */
+/* What is held of an entity, as the running transaction sees it. */
+extern ShardHeldCount
+shard_held_count(int32 type_id, int shard, const char *entity, int entity_len);
+
+/* Calls visit for each entity of which something is held. */
 typedef void (*ShardHeldVisit)(int32 type_id, int shard, const char *entity, int entity_len,
-							   int64 rows, int attempts, TimestampTz next_at, void *arg);
-extern void shard_held_each_entity(ShardHeldVisit visit, void *arg);
+							   const ShardHeldCount *held, void *arg);
+extern void shard_held_each(ShardHeldVisit visit, void *arg);
 
 /* The same for one shard. */
 extern void shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *arg);

@@ -33,12 +33,14 @@
 #include "log_read.h"
 #include "payload.h"
 #include "registry.h"
+#include "state.h"
 
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(shard_inbox_view_rows);
 PG_FUNCTION_INFO_V1(shard_inbox_view_blocker);
 PG_FUNCTION_INFO_V1(shard_inbox_view_insert);
+PG_FUNCTION_INFO_V1(shard_inbox_view_refuse);
 
 /* Columns of the view that a sender fills in; the others are ours. */
 enum
@@ -178,39 +180,51 @@ find_locker(Relation table, int32 shard, Datum entity)
 }
 
 /*
- * The process that holds a lock on the table which keeps the worker from
- * writing to it; 0 if there is none. A list of all locks is made only if so.
+ * The process that has one of those locks on a relation, or waits for it; 0 if there is none.
  */
 static int
-find_table_locker(Oid table)
+find_relation_locker(Oid relid, LOCKMASK strong)
 {
-	LOCKMASK strong = LOCKBIT_ON(ShareLock) | LOCKBIT_ON(ShareRowExclusiveLock) |
-					  LOCKBIT_ON(ExclusiveLock) | LOCKBIT_ON(AccessExclusiveLock);
 	LockData *locks;
 	LOCKTAG tag;
 
-	if (!RecoveryInProgress() && ConditionalLockRelationOid(table, RowExclusiveLock))
-	{
-		UnlockRelationOid(table, RowExclusiveLock);
-		return 0;
-	}
-	SET_LOCKTAG_RELATION(tag, MyDatabaseId, table);
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
 	locks = GetLockStatusData();
 	for (int i = 0; i < locks->nelements; i++)
 	{
 		const LockInstanceData *lock = &locks->locks[i];
 
-		if (memcmp(&lock->locktag, &tag, sizeof(tag)) == 0 && (lock->holdMask & strong) != 0)
+		if (memcmp(&lock->locktag, &tag, sizeof(tag)) == 0 &&
+			((lock->holdMask | LOCKBIT_ON(lock->waitLockMode)) & strong) != 0)
 			return lock->pid;
 	}
 	return 0;
 }
 
 /*
+ * The process that holds a lock on the table which keeps the worker from
+ * writing to it, or on a type of the state which keeps it from reading; 0 if
+ * there is none. A list of all locks is made only if so.
+ */
+static int
+find_table_locker(const ShardType *type)
+{
+	LOCKMASK strong = LOCKBIT_ON(ShareLock) | LOCKBIT_ON(ShareRowExclusiveLock) |
+					  LOCKBIT_ON(ExclusiveLock) | LOCKBIT_ON(AccessExclusiveLock);
+	Oid part;
+
+	if (RecoveryInProgress() || !ConditionalLockRelationOid(type->state_table, RowExclusiveLock))
+		return find_relation_locker(type->state_table, strong);
+	UnlockRelationOid(type->state_table, RowExclusiveLock);
+	part = shard_state_locked_type(type);
+	return OidIsValid(part) ? find_relation_locker(part, LOCKBIT_ON(AccessExclusiveLock)) : 0;
+}
+
+/*
  * shard.inbox_blocker(type_id int4, shard int4, entity_id text) returns int4
  *
- * For a message in the stash: the process that keeps its entity's state row
- * or the whole table locked; NULL if it waits for something else. Nobody is
+ * For a message in the stash: the process that keeps its entity's state row,
+ * the whole table or a type of the state locked; NULL if it waits for something else. Nobody is
  * waited for.
  */
 Datum
@@ -222,7 +236,7 @@ shard_inbox_view_blocker(PG_FUNCTION_ARGS)
 
 	if (type == NULL || type->mode != SHARD_MODE_HOSTING || type->problem != NULL)
 		PG_RETURN_NULL();
-	pid = find_table_locker(type->state_table);
+	pid = find_table_locker(type);
 	if (pid == 0 && ConditionalLockRelationOid(type->state_table, AccessShareLock))
 	{
 		table = try_table_open(type->state_table, NoLock);
@@ -283,4 +297,21 @@ shard_inbox_view_insert(PG_FUNCTION_ARGS)
 	shard_api_tell(TextDatumGetCString(slot->tts_values[COLUMN_TYPE - 1]), VARDATA_ANY(entity),
 				   VARSIZE_ANY_EXHDR(entity), DatumGetJsonbP(slot->tts_values[COLUMN_MESSAGE - 1]));
 	return PointerGetDatum(trigger->tg_trigtuple);
+}
+
+/*
+ * shard.inbox_refuse() returns int8
+ *
+ * Default of a column of the view. Raises where the trigger above does not fire.
+ */
+Datum
+shard_inbox_view_refuse(PG_FUNCTION_ARGS)
+{
+	if (SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot send by INSERT or COPY while session_replication_role is "
+							   "replica"),
+						errdetail("The trigger of shard_inbox that sends does not fire then."),
+						errhint("Use shard_tell().")));
+	PG_RETURN_NULL();
 }

@@ -11,11 +11,13 @@
 #include "bar.h"
 #include "catalog.h"
 #include "database_hook.h"
+#include "executor.h"
 #include "guc.h"
 #include "install.h"
 #include "launcher.h"
 #include "receive.h"
 #include "shmem.h"
+#include "table_hook.h"
 
 #include "compat.h"
 
@@ -40,6 +42,8 @@ _PG_init(void)
 	shard_install_init();
 	shard_launcher_init();
 	shard_database_hook_init();
+	shard_executor_hook_init();
+	shard_table_hook_init();
 	shard_api_init();
 	shard_receive_init();
 }

@@ -312,7 +312,9 @@ static const char *const queries[] = {
 	[SHARD_INTERNAL_SHARDS] = "SELECT t.type_name::text, s.shard, sum(s.entities)::int8"
 							  " FROM shard.region_shards() s JOIN shard.type t USING (type_id)"
 							  " GROUP BY t.type_name, s.shard",
-	[SHARD_INTERNAL_REGIONS] = "SELECT t.type_name::text, t.mode FROM shard.type t",
+	[SHARD_INTERNAL_REGIONS] =
+		"SELECT t.type_name::text,"
+		" shard.type_mode(t.mode, t.settings OPERATOR(pg_catalog.->>) 'role') FROM shard.type t",
 	[SHARD_INTERNAL_MOVES] =
 		"SELECT i.phase, 1, i.type_id, i.shard, i.epoch, i.from_node, n.node_id,"
 		" i.rows_copied, i.rows_total,"

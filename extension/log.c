@@ -30,6 +30,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "common/pg_lzcompress.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -233,6 +234,10 @@ shard_log_attach(void)
 	LWLockRelease(db->append_lock);
 	if (ready)
 		return log;
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the inbox cannot be read on a standby"), errhint("Look at the primary.")));
 
 	/*
 	 * The heavyweight lock serialises those who read the tables, so that no
@@ -286,6 +291,18 @@ form_stamp(ShardStamp stamp)
 	return PointerGetDatum(cstring_to_text_with_len(bytes, sizeof(bytes)));
 }
 
+/* Frees the values that form_row has made. */
+static void
+free_values(const Datum *values, const bool *nulls)
+{
+	static const int made[] = {SHARD_LOG_ENTITY, SHARD_LOG_PAYLOAD, SHARD_LOG_STAMP,
+							   SHARD_LOG_SRC_ENTITY};
+
+	for (int i = 0; i < lengthof(made); i++)
+		if (!nulls[made[i] - 1])
+			pfree(DatumGetPointer(values[made[i] - 1]));
+}
+
 /* Builds the tuple of one (chunk) row in the pending context. */
 static HeapTuple
 form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_len, int flags,
@@ -293,6 +310,7 @@ form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_l
 {
 	Datum values[SHARD_LOG_COLUMNS] = {0};
 	bool nulls[SHARD_LOG_COLUMNS] = {false};
+	HeapTuple tuple;
 
 	values[SHARD_LOG_SEQ - 1] = Int64GetDatum(0);
 	values[SHARD_LOG_SENDER - 1] = UInt64GetDatum(row->sender);
@@ -319,7 +337,9 @@ form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_l
 	values[SHARD_LOG_MID_SEQ - 1] = Int64GetDatum(row->mid_seq);
 	nulls[SHARD_LOG_MID_NODE - 1] = nulls[SHARD_LOG_MID_SEQ - 1] = row->mid_node == 0;
 
-	return heap_form_tuple(desc, values, nulls);
+	tuple = heap_form_tuple(desc, values, nulls);
+	free_values(values, nulls);
+	return tuple;
 }
 
 /* First use in this process. */
@@ -420,6 +440,9 @@ shard_log_append(const ShardRow *row)
 {
 	ShardRow stamped = *row;
 
+	/* a tag speaks of a stream, and whom to refuse it to is in the stamp */
+	ShardAssert((row->epoch < 0) == (row->stamp.kind == SHARD_PREFIX_NONE) ||
+				row->kind >= SHARD_KIND_PACKET);
 	if (pending.context == NULL)
 		init_pending();
 	stamped.sender = U64FromFullTransactionId(GetTopFullTransactionId());
@@ -451,13 +474,22 @@ shard_log_discard(void)
 	pending.bytes = 0;
 	if (pending.context != NULL)
 		MemoryContextReset(pending.context);
+
+	/* a large message has a slot for each of its rows */
+	while (pending.slots > BATCH_ROWS)
+		ExecDropSingleTupleTableSlot(pending.slot[--pending.slots]);
 }
 
 void
 shard_log_discard_level(SubTransactionId level)
 {
 	while (pending.rows > 0 && pending.level[pending.rows - 1] >= level)
-		pending.bytes -= pending.tuple[--pending.rows]->t_len;
+	{
+		HeapTuple tuple = pending.tuple[--pending.rows];
+
+		pending.bytes -= tuple->t_len;
+		heap_freetuple(tuple);
+	}
 	if (pending.rows == 0)
 		shard_log_discard();
 }

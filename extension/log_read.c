@@ -40,6 +40,7 @@ typedef struct Reader
 	int64 lowest;	 /* seq on the page, wanted or not; 0: none */
 	int chunks_read; /* of the message at hand */
 	StringInfoData assembly;
+	bool done;
 	MemoryContext scratch; /* of one visit */
 } Reader;
 
@@ -273,7 +274,7 @@ read_segment(Reader *reader, Oid relid)
 	blocks = RelationGetNumberOfBlocks(reader->rel);
 	old = MemoryContextSwitchTo(reader->scratch);
 	for (BlockNumber block = find_block(reader->rel, blocks, reader->scan->from);
-		 block < blocks && beyond < 2; block++)
+		 block < blocks && beyond < 2 && !reader->done; block++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		load_page(reader, block);
@@ -288,6 +289,7 @@ read_segment(Reader *reader, Oid relid)
 		/* one page more, as in find_block() */
 		if (reader->scan->upto > 0 && reader->lowest > reader->scan->upto)
 			beyond++;
+		reader->done = reader->scan->done != NULL && reader->scan->done(reader->scan->arg);
 	}
 	MemoryContextSwitchTo(old);
 	table_close(reader->rel, AccessShareLock);
@@ -347,6 +349,7 @@ make_reader(const ShardLogScan *scan)
 
 	reader->scan = scan;
 	reader->chunks_read = 0;
+	reader->done = false;
 	initStringInfo(&reader->assembly);
 	reader->scratch =
 		AllocSetContextCreate(CurrentMemoryContext, "shard log reader", ALLOCSET_DEFAULT_SIZES);
@@ -376,7 +379,7 @@ shard_log_read(const ShardLogScan *scan)
 		if (at + 1 < count && segments[at + 1].first_seq <= scan->from)
 			continue;
 		read_segment(reader, segments[at].relid);
-		if (scan->enough && scan->enough(scan->arg))
+		if (reader->done || (scan->enough && scan->enough(scan->arg)))
 			break;
 	}
 	free_reader(reader);

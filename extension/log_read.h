@@ -32,6 +32,9 @@ typedef struct ShardLogScan
 
 	/* if set: the newest segment goes first, and after each segment this may end the scan */
 	bool (*enough)(void *arg);
+
+	/* if set: after each page this may end the scan */
+	bool (*done)(void *arg);
 } ShardLogScan;
 
 /* Visits the wanted messages that the snapshot sees, in each segment in order of seq. */

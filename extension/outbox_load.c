@@ -13,13 +13,14 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
+#include "access/xlogdefs.h"
 #include "access/xlog_internal.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "cursor.h"
+#include "gate.h"
 #include "outbox_private.h"
 
 #include "compat.h"
@@ -31,7 +32,7 @@
 static XLogRecPtr
 end_of_wal(void)
 {
-	XLogRecPtr lsn = GetXLogInsertRecPtr();
+	XLogRecPtr lsn = shard_gate_newest();
 	uint32 offset = (uint32) (lsn % XLOG_BLCKSZ);
 
 	if (offset == SizeOfXLogShortPHD || offset == SizeOfXLogLongPHD)

@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "buffer.h"
 #include "catalog.h"
 #include "gate.h"
 #include "outbox_private.h"
@@ -371,9 +372,9 @@ add_to_counters(const OutPacket *packet, int sign)
 	for (int i = 0; i < packet->n_shards; i++)
 	{
 		const OutShard *shard = &packet->shards[i];
-		ShardTypeCounter *counter = shard_shmem_type_counter(MyDatabaseId, shard->type_id);
+		ShardTypeCounter *counter = NULL;
 
-		pg_atomic_fetch_add_u64(&counter->held, (int64) sign * shard->items);
+		shard_shmem_count_held(&counter, MyDatabaseId, shard->type_id, (int64) sign * shard->items);
 	}
 }
 
@@ -419,7 +420,14 @@ static void
 at_exit(int code, Datum arg)
 {
 	for (int i = 0; i < shard_outbox.n_peers; i++)
-		count_peer(shard_outbox.peers[i], false);
+	{
+		OutPeer *peer = shard_outbox.peers[i];
+
+		count_peer(peer, false);
+		if (peer->unreachable)
+			shard_buffer_away(peer->node, false);
+		peer->unreachable = false;
+	}
 }
 
 void
@@ -434,5 +442,6 @@ shard_outbox_reachable(int32 node, bool reachable)
 		before_shmem_exit(at_exit, 0);
 	registered = true;
 	peer->unreachable = !reachable;
+	shard_buffer_away(node, !reachable);
 	count_peer(peer, !reachable);
 }

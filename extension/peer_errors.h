@@ -1,8 +1,8 @@
 /*
  * peer_errors.h
- *		SQLSTATEs of our own, which one node answers another: class SH.
+ *		SQLSTATEs of our own: class SH.
  *
- * All of them mean that nothing was done. The caller closes the connection (X5) and begins anew with
+ * SH0nn: what one node answers another. All of them mean that nothing was done. The caller closes the connection (X5) and begins anew with
  * hello, at once or later, as the table says. Other errors it meets with back-off.
  *
  * code   name         meaning, and what the caller does
@@ -15,6 +15,12 @@
  *					   after a long pause, and an operator should look
  * 08P01  (PostgreSQL's protocol_violation) the bytes are damaged
  * 0A000  (feature_not_supported) a mandatory section that this version does not know
+ *
+ * SH1nn: what clients are told, and dead letters say.
+ *
+ * SH100  OUTCOME_UNKNOWN  it may have been done, or be done yet: not to be repeated blindly. SQL's own code
+ *		  for that, 08007, is of the class of broken connections: pools throw away what it came by, and
+ *		  drivers and frameworks repeat what got it. Of this class they know nothing.
  */
 #pragma once
 
@@ -22,3 +28,4 @@
 #define SHARD_ERRCODE_HELLO_FIRST MAKE_SQLSTATE('S', 'H', '0', '0', '2')
 #define SHARD_ERRCODE_NOT_YET MAKE_SQLSTATE('S', 'H', '0', '0', '3')
 #define SHARD_ERRCODE_STRANGER MAKE_SQLSTATE('S', 'H', '0', '0', '4')
+#define SHARD_ERRCODE_OUTCOME_UNKNOWN MAKE_SQLSTATE('S', 'H', '1', '0', '0')

@@ -15,6 +15,7 @@
 #include "core/allocation.h"
 #include "core/message.h"
 #include "plan_json.h"
+#include "registry.h"
 #include "settings.h"
 
 #include "compat.h"
@@ -485,23 +486,11 @@ shard_plan_shard_id(PG_FUNCTION_ARGS)
 	text *id = PG_GETARG_TEXT_PP(0);
 	int32 number_of_shards = PG_GETARG_INT32(1);
 	ShardHashKind hash = read_hash(text_to_cstring(PG_GETARG_TEXT_PP(2)));
-	char *bytes = VARDATA_ANY(id);
-	size_t len = VARSIZE_ANY_EXHDR(id);
-	int encoding = GetDatabaseEncoding();
 
 	if (number_of_shards < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("invalid value in number_of_shards"),
 						errdetail("It must be an integer from %d to %d.", 1, PG_INT32_MAX)));
-	/* As where messages are sent: hashes are over UTF-8. */
-	if (encoding != PG_UTF8 && encoding != PG_SQL_ASCII)
-	{
-		char *converted = pg_server_to_any(bytes, (int) len, PG_UTF8);
-
-		/* The same pointer comes back if there was nothing to convert; it has no end then. */
-		if (converted != bytes)
-			len = strlen(converted);
-		bytes = converted;
-	}
-	PG_RETURN_INT32(shard_message_shard_id(hash, bytes, len, number_of_shards));
+	PG_RETURN_INT32(
+		shard_registry_hash_id(hash, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id), number_of_shards));
 }

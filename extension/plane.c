@@ -162,8 +162,8 @@ static bool
 differs(const ShardPlaneView *a, const ShardPlaneView *b)
 {
 	return a->known != b->known || a->handle != b->handle || a->push != b->push ||
-		   a->fenced != b->fenced || a->node != b->node || a->inc_no != b->inc_no ||
-		   !shard_record_uuid_equal(a->incarnation, b->incarnation) ||
+		   a->fenced != b->fenced || a->downed != b->downed || a->node != b->node ||
+		   a->inc_no != b->inc_no || !shard_record_uuid_equal(a->incarnation, b->incarnation) ||
 		   !shard_record_uuid_equal(a->cluster, b->cluster) || a->era != b->era ||
 		   a->coordinator != b->coordinator || a->gate != b->gate || a->members != b->members ||
 		   a->leased != b->leased || strcmp(a->why, b->why) != 0;
@@ -226,7 +226,11 @@ static const struct
 		 "that is created anew is a node of its own."},
 	[SHARD_PLANE_JOURNAL] = {"this database is a journal and takes no messages",
 							 "It keeps the map of a cluster, and is no member.",
-							 "Send at a member of the cluster."}};
+							 "Send at a member of the cluster."},
+	[SHARD_PLANE_DOWNED] = {
+		"this node was downed and takes no messages", "Its shards wait for it, with all they have.",
+		"Send at another member. It comes back when its server is restarted, or by "
+		"shard_admit() here; see shard_health()."}};
 
 bool
 shard_plane_check_open(void)

@@ -21,6 +21,8 @@ typedef struct ShardPlaneView
 	bool handle;	   /* local messages may be handled (I4) */
 	bool push;		   /* and messages go to peers and come from them */
 	bool fenced;
+	bool
+		downed; /* this start was: the next one is admitted, or an operator's word lets it go on (I9) */
 	int32 node;
 	int32 inc_no;
 	ShardUuid incarnation;
@@ -67,6 +69,7 @@ typedef enum ShardPlaneDoor
 	SHARD_PLANE_LEAVING,	 /* its shards live elsewhere, the rest is on its way */
 	SHARD_PLANE_LEFT,		 /* no member any more: fenced as well */
 	SHARD_PLANE_JOURNAL,	 /* no node at all (R14) */
+	SHARD_PLANE_DOWNED,		 /* until its next start */
 	SHARD_PLANE_UNSAID /* the coordinator worker has not spoken yet since the server started */
 } ShardPlaneDoor;
 

@@ -224,7 +224,7 @@ read_all(ShardRegion *region)
 	shard_position_load(region->db);
 	PopActiveSnapshot();
 
-	shard_cursor_open(region->cursor);
+	shard_cursor_open(region->cursor, true);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_cursor_load(region->cursor);
 	shard_outbox_load(region->db, region->lanes, routes);
@@ -272,6 +272,8 @@ load(ShardRegion *region, uint32 wait_event)
 		CommitTransactionCommand();
 		if (clear)
 			return;
+		if (!may_handle(region))
+			shard_shmem_turn_done(region->slot, true, 0);
 		(void) fenced_chore(region, shard_region_answer_reports);
 		shard_worker_wait(POLL_MS, wait_event);
 	}
@@ -286,6 +288,8 @@ work(ShardRegion *region)
 
 	if (runs)
 		more |= shard_region_turn(region);
+	else
+		shard_shmem_turn_done(region->slot, true, 0);
 	if (!runs || region->troubles > 0)
 		(void) fenced_chore(region, shard_region_answer_reports);
 	if (runs)
@@ -304,7 +308,7 @@ work(ShardRegion *region)
 void
 ShardRegionMain(Datum argument)
 {
-	ShardRegion region = {.limit = SHARD_TURN_MESSAGES};
+	ShardRegion region = {.limit = SHARD_TURN_MESSAGES, .only = SHARD_SOURCES};
 	uint32 wait_event;
 	uint64 cleaned = 0;
 	TimestampTz cleaned_at = 0;

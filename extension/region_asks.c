@@ -125,11 +125,34 @@ shard_region_answer_reports(ShardRegion *region)
 	return false;
 }
 
+/* Why an ask cannot go to its shard's home. */
+static const char *
+why_later(const ShardRegion *region, const ShardRequest *request)
+{
+	ShardPlaneView view;
+
+	if (shard_routing_is_known(request->type_id, request->shard))
+		return psprintf(
+			"Shard %d of its type is about to move, or has messages that go first and wait.",
+			request->shard);
+	shard_plane_get(region->db, &view);
+	if (view.coordinator == 0)
+		return psprintf(
+			"Shard %d of its type has no home yet, and there is no coordinator to give it one.",
+			request->shard);
+	return psprintf(
+		"Shard %d of its type has no home yet: node %d, the coordinator, has given it none.",
+		request->shard, view.coordinator);
+}
+
 static Decision
 decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward *forward)
 {
 	if (!all && !shard_cursor_has_passed(region->cursor, request->after))
+	{
+		shard_ring_note(request, "Messages that were sent before it are not handled yet.");
 		return ASK_LATER;
+	}
 	if (request->tagged && !shard_routing_is_home(request->type_id, request->shard, request->epoch))
 	{
 		shard_ring_reply_not_here(request);
@@ -140,17 +163,15 @@ decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward 
 		case SHARD_ROUTING_HERE:
 			if (shard_executor_can_ask(request))
 				return ASK_NOW;
-			shard_ring_waits_for(request, 0);
+			shard_ring_note(request, shard_executor_why_not(request));
 			return ASK_LATER;
 		case SHARD_ROUTING_THERE:
 			if (shard_remote_ask_room() > region->forwards)
 				return ASK_THERE;
-			shard_ring_waits_for(request, forward->node);
+			shard_ring_note(request, "Too many asks wait for nodes that cannot be reached.");
 			return ASK_LATER;
 		case SHARD_ROUTING_LATER:
-			shard_ring_waits_for(request, shard_routing_is_known(request->type_id, request->shard)
-											  ? 0
-											  : SHARD_RING_NO_HOME);
+			shard_ring_note(request, why_later(region, request));
 			break;
 	}
 	return ASK_LATER;
@@ -202,10 +223,29 @@ answer_accept(ShardRegion *region, XLogRecPtr lsn)
 	region->accept = NULL;
 }
 
+/* Runs the first of these; returns how many. */
+static int
+run_asks(List *asks)
+{
+	ListCell *cell;
+	int run = 0;
+
+	shard_executor_begin_source(SHARD_SOURCE_ASKS);
+	foreach (cell, asks)
+	{
+		if (shard_executor_is_over())
+			break;
+		shard_executor_ask(lfirst(cell));
+		run++;
+	}
+	return run;
+}
+
 int
-shard_region_run_asks(ShardRegion *region, bool all)
+shard_region_run_asks(ShardRegion *region, bool all, bool *left)
 {
 	int done = 0;
+	int run;
 	List *later = NIL;
 	List *now = NIL;
 	ListCell *cell;
@@ -220,8 +260,12 @@ shard_region_run_asks(ShardRegion *region, bool all)
 
 		if (!shard_ring_alive(request))
 			continue;
+
+		/* in memory of the turn, since the asks' is not cleared by a turn that fails */
+		MemoryContextSwitchTo(old);
 		if (request->kind == SHARD_REQUEST_ASK && done + region->forwards < SHARD_ASKS_PER_TURN)
 			decision = decide(region, request, all, &forward);
+		MemoryContextSwitchTo(region->ask_context);
 		if (decision == ASK_THERE)
 			region->forward[region->forwards++] = forward;
 		if (decision == ASK_NOW)
@@ -234,9 +278,9 @@ shard_region_run_asks(ShardRegion *region, bool all)
 	}
 	region->asks = list_concat(list_copy(now), later);
 	MemoryContextSwitchTo(old);
-	foreach (cell, now)
-		shard_executor_ask(lfirst(cell));
-	return done;
+	run = run_asks(now);
+	*left = run < done || done + region->forwards == SHARD_ASKS_PER_TURN;
+	return run;
 }
 
 /* Sends an ask to its home. */

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cursor.h"
+#include "executor.h"
 #include "plane.h"
 #include "ring.h"
 #include "routing.h"
@@ -58,8 +59,10 @@ typedef struct ShardRegion
 	ShardRoutingAccepted accepted; /* what it did */
 	ShardRegionDrain drain;
 	ShardRegionReading reading;
-	bool busy;		/* the turn found a lock taken */
-	bool committed; /* the turn has, but not everything in memory knows it yet */
+	TimestampTz recounted_at; /* when memory was compared with tables, */
+	TimestampTz recount_took; /* which took so long */
+	bool busy;				  /* the turn found a lock taken */
+	bool committed;			  /* the turn has, but not everything in memory knows it yet */
 
 	/* shards that leave (region_move.c) */
 	int move_count;
@@ -83,11 +86,13 @@ typedef struct ShardRegion
 
 	/* how the next turn is to be run */
 	bool careful;
-	bool careful_next; /* the one after it */
+	bool careful_next; /* the one after it; this one goes exactly up to the message that failed */
+	ShardSource only;  /* it takes messages from there; SHARD_SOURCES: from everywhere */
 	int limit;
-	int streak;	   /* failures since the last clean careful turn */
-	int overtaken; /* turns in a row */
-	int troubles;  /* failures in a row that are no message's */
+	int streak;			 /* failures since the last clean careful turn */
+	int overtaken;		 /* turns in a row */
+	int troubles;		 /* failures in a row that are no message's */
+	TimestampTz told_at; /* when the log had the last of them; 0: none */
 } ShardRegion;
 
 /* A turn is not begun, and not committed, with less than this left of its lease, in microseconds (L5). */
@@ -167,9 +172,9 @@ extern void shard_region_accept_link(ShardRegion *region);
 
 /*
  * Runs the asks whose turn it is, and notes those for other nodes; returns how many at the front of the
- * list are done. all: every row that could be read was passed.
+ * list are done. all: every row that could be read was passed. *left: there may be others to be run.
  */
-extern int shard_region_run_asks(ShardRegion *region, bool all);
+extern int shard_region_run_asks(ShardRegion *region, bool all, bool *left);
 
 /* After the turn's commit: the first ones are done, others are sent to their nodes. */
 extern void shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn);

@@ -30,8 +30,11 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "attempt.h"
+#include "buffer.h"
 #include "catalog.h"
 #include "executor.h"
+#include "guc.h"
 #include "log.h"
 #include "outbox.h"
 #include "region_private.h"
@@ -42,20 +45,22 @@
 
 #include "compat.h"
 
-/* A turn ends after this time. */
-#define TURN_MICROSECONDS (100 * INT64CONST(1000))
+/* The log has a line of what goes on failing so often. */
+#define TELL_MICROSECONDS (60 * USECS_PER_SEC)
 
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
 	int limit;	 /* of messages */
+	bool moves;	 /* it stopped or sealed shards, and handled nothing */
 	bool more;	 /* there is more to do at once */
 	bool clean;	 /* everything that could be seen is passed */
 	bool parked; /* parked messages are left that could go on */
 	int64 record_seq;
 	int64 pass_wanted; /* rotation's wish, */
 	bool in_the_way;   /* which was not fulfilled yet */
-	int asks;		   /* the first so many are answered */
+	int asks;		   /* the first so many are answered, */
+	bool asks_left;	   /* and others wait for the next turn alone */
 	uint64 errors;
 	TimestampTz start;
 } TurnResult;
@@ -75,16 +80,26 @@ make_constraints_immediate(void)
 }
 
 /*
- * Handles rows until the turn is long enough, or a shard is to be stopped, whose messages wait from that on;
- * *all: nothing readable is left.
+ * Whether messages from there are handled in this turn. One that looks for a message that failed leaves the
+ * others alone, so that it comes to it.
+ */
+static bool
+takes(const ShardRegion *region, ShardSource source)
+{
+	return region->only == SHARD_SOURCES || region->only == source;
+}
+
+/*
+ * Handles rows until the turn is over, or a shard is to be stopped, whose messages wait from that on; *all:
+ * nothing readable is left.
  */
 static void
-run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, bool *all)
+run_rows(ShardRegion *region, Snapshot snapshot, bool *all)
 {
 	ShardRow row;
 
-	*all = false;
-	while (shard_executor_count() < limit && !shard_executor_is_full())
+	shard_executor_begin_source(SHARD_SOURCE_LOG);
+	while (!shard_executor_is_over())
 	{
 		if (!shard_cursor_peek(region->cursor, snapshot, &row))
 		{
@@ -93,24 +108,19 @@ run_rows(ShardRegion *region, Snapshot snapshot, TimestampTz start, int limit, b
 		}
 		shard_routing_row(&row);
 		shard_cursor_accept(region->cursor);
-		if (shard_plane_is_ordered(region->db, region->lanes))
-			return;
-		if ((shard_executor_count() & 15) == 0 && GetCurrentTimestamp() - start > TURN_MICROSECONDS)
+		if (!region->careful_next && shard_plane_is_ordered(region->db, region->lanes))
 			return;
 	}
 }
 
-/* Parked messages that can go on; those of a careful turn are few. Returns whether some are left. */
+/* Parked messages that can go on. Returns whether some are left. */
 static bool
-run_parked(ShardRegion *region, TimestampTz start, int limit)
+run_parked(void)
 {
-	bool left;
+	bool left = true;
 
-	if (shard_executor_count() >= limit || shard_executor_is_full())
-		return true;
-	left = shard_routing_drain();
-	while (left && !region->careful && shard_executor_count() < limit &&
-		   !shard_executor_is_full() && GetCurrentTimestamp() - start < TURN_MICROSECONDS)
+	shard_executor_begin_source(SHARD_SOURCE_PARKED);
+	while (left && !shard_executor_is_over())
 		left = shard_routing_drain();
 	return left;
 }
@@ -136,9 +146,27 @@ write_log(ShardRegion *region, TurnResult *result)
 	}
 }
 
+/*
+ * Compares what memory counts with the tables, if the turn has nothing else to do, and not for more than
+ * a hundredth of the time. Most of the time nothing is held or parked.
+ */
+static void
+recount(ShardRegion *region)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz pause = Max(shard_recount_interval * INT64CONST(1000), 100 * region->recount_took);
+
+	if (shard_recount_interval == 0 || now - region->recounted_at < pause)
+		return;
+	shard_executor_recount(region->lanes);
+	shard_routing_recount();
+	region->recounted_at = GetCurrentTimestamp();
+	region->recount_took = region->recounted_at - now;
+}
+
 /* The turn's work between its snapshot and its commit. */
 static void
-handle(ShardRegion *region, TimestampTz start, TurnResult *result)
+handle(ShardRegion *region, TurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
 	bool all = false;
@@ -146,18 +174,22 @@ handle(ShardRegion *region, TimestampTz start, TurnResult *result)
 	shard_region_move(region);
 	shard_region_accept_link(region);
 	/* a turn that stops or seals does nothing else, so that it ends soon */
-	result->parked = region->moves_wait;
-	if (!region->moves_wait)
+	result->moves = result->parked = region->moves_wait;
+	if (!result->moves)
 	{
-		(void) shard_executor_stash(result->limit);
-		result->parked = run_parked(region, start, result->limit);
-		run_rows(region, snapshot, start, result->limit, &all);
+		if (takes(region, SHARD_SOURCE_HELD))
+			shard_executor_run_held();
+		result->parked = !takes(region, SHARD_SOURCE_PARKED) || run_parked();
+		if (takes(region, SHARD_SOURCE_LOG))
+			run_rows(region, snapshot, &all);
 	}
-	result->asks = shard_region_run_asks(region, all);
+	result->asks = shard_region_run_asks(region, all, &result->asks_left);
+	if (all && !result->parked && shard_executor_count() == 0)
+		recount(region);
 	shard_executor_finish();
 	write_log(region, result);
-	result->more = !all || result->parked || shard_routing_is_left() ||
-				   result->asks + region->forwards == SHARD_ASKS_PER_TURN;
+	result->more = !all || result->parked || shard_executor_left_stash() ||
+				   shard_routing_is_left() || result->asks_left;
 	result->clean = all;
 }
 
@@ -229,6 +261,17 @@ shard_region_keep_log(ShardRegion *region)
 							  Min(shard_outbox_needed(lane), shard_routing_needed(lane)));
 }
 
+/* Tells how far the turn has brought things, for shard_health. */
+static void
+publish_progress(const ShardRegion *region, const TurnResult *result)
+{
+	bool moved = shard_executor_has_passed() || result->asks > 0 ||
+				 (result->clean && !result->parked && !shard_executor_left_stash());
+	bool looked = !result->parked && !shard_executor_left_stash();
+
+	shard_shmem_turn_done(region->slot, moved, looked ? result->start : 0);
+}
+
 /* Publishes what the turn did. */
 static void
 publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
@@ -237,6 +280,7 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 
 	pg_atomic_write_u64(&slot->messages, shard_executor_messages());
 	pg_atomic_write_u64(&slot->errors, shard_executor_errors());
+	pg_atomic_write_u64(&slot->recounts, shard_executor_recounts());
 	pg_atomic_write_u64(&slot->cache_entities, shard_cache_entities());
 	pg_atomic_write_u64(&slot->cache_bytes, shard_cache_bytes());
 	if (!XLogRecPtrIsInvalid(lsn))
@@ -246,6 +290,7 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 	}
 	if (result->clean)
 		pg_atomic_write_u64(&slot->caught_up_at, result->start);
+	publish_progress(region, result);
 	shard_region_follow_drain(region, result->clean);
 	follow_reading(region, result);
 	shard_region_keep_log(region);
@@ -253,11 +298,15 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 		shard_shmem_wake_worker(region->db, shard_shmem_lane_worker(region->db, 0));
 }
 
-/* How the turn after a good one is to be run. */
+/* How the turn after a good one is to be run. One that moves shards has not come to what failed before. */
 static void
-plan_after_success(ShardRegion *region, bool failed)
+plan_after_success(ShardRegion *region, const TurnResult *result, bool failed)
 {
-	region->overtaken = region->troubles = 0;
+	region->troubles = 0;
+	region->told_at = 0;
+	if (result->moves)
+		return;
+	region->overtaken = 0;
 	if (region->careful_next)
 	{
 		region->careful_next = false;
@@ -273,6 +322,7 @@ plan_after_success(ShardRegion *region, bool failed)
 		region->limit =
 			region->careful ? SHARD_CAREFUL_MESSAGES : Max(region->limit, SHARD_CAREFUL_MESSAGES);
 	}
+	region->only = SHARD_SOURCES;
 	if (!region->careful)
 		region->limit = Min(region->limit * 4, SHARD_TURN_MESSAGES);
 }
@@ -335,19 +385,21 @@ turn(ShardRegion *region)
 	make_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_registry_refresh();
+	if (region->number == 0)
+		shard_buffer_warn();
 	result.limit = region->limit;
 	if (shard_executor_begin(region->careful))
 		result.limit = Min(result.limit, SHARD_CAREFUL_MESSAGES);
-	shard_executor_set_limit(result.limit);
+	shard_executor_set_limit(result.limit, region->careful_next);
 	shard_routing_begin();
 	PopActiveSnapshot();
 
 	shard_region_take_requests(region);
 	result.errors = shard_executor_errors();
 	result.start = start;
-	shard_cursor_open(region->cursor);
+	shard_cursor_open(region->cursor, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	handle(region, start, &result);
+	handle(region, &result);
 	shard_cursor_close(region->cursor);
 	PopActiveSnapshot();
 	shard_region_moves_before_commit(region);
@@ -360,6 +412,8 @@ turn(ShardRegion *region)
 	else
 		CommitTransactionCommand();
 
+	/* nobody's cancel is to come between the commit and what memory makes of it */
+	HOLD_CANCEL_INTERRUPTS();
 	region->committed = true;
 	check_late(region);
 	shard_region_moves_committed(region, lsn);
@@ -369,41 +423,82 @@ turn(ShardRegion *region)
 	shard_routing_committed(lsn);
 	shard_region_keep_log(region);
 	shard_cursor_committed(region->cursor, result.record_seq);
+#ifdef SHARD_MUTANT_READS_UNGATED
 	shard_executor_committed(lsn);
+#else
+	/* of the newest commit that an answer may tell of, also if this turn wrote nothing (D20) */
+	shard_executor_committed(shard_routing_lsn());
+#endif
 	shard_routing_forget_ended();
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);
 	region->committed = false;
-	plan_after_success(region, shard_executor_errors() != result.errors);
+	RESUME_CANCEL_INTERRUPTS();
+	plan_after_success(region, &result, shard_executor_errors() != result.errors);
 	return result.more || region->moves_wait || region->careful || region->careful_next;
+}
+
+/*
+ * The log has a failure that is no message's: the disk, memory, a damaged table, an operator; the first one, and
+ * one a minute as long as they go on.
+ */
+static void
+tell_trouble(ShardRegion *region, ErrorData *error)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ShardWorkerTurns turns;
+	MemoryContext old;
+
+	if (region->told_at != 0 && now - region->told_at < TELL_MICROSECONDS)
+		return;
+	region->told_at = now;
+	shard_shmem_turns(region->slot, &turns);
+	old = MemoryContextSwitchTo(error->assoc_context);
+	error->context =
+		psprintf("%s%sturn of region worker %d%s%s%s, one of %d in a row that failed",
+				 error->context != NULL ? error->context : "", error->context != NULL ? "\n" : "",
+				 region->number, turns.type_id != 0 ? ", at entity \"" : "", turns.entity,
+				 turns.type_id != 0 ? "\"" : "", turns.failures);
+	MemoryContextSwitchTo(old);
+	ThrowErrorData(error);
 }
 
 /* How the turn after a failed one is to be run. */
 static void
 plan_after_failure(ShardRegion *region, ErrorData *error, int count, bool blamed, bool overtaken)
 {
+	ShardSource source;
 	int before;
+	int draining;
 
 	region->careful_next = false;
+	region->only = SHARD_SOURCES;
 	if (overtaken && ++region->overtaken < 3)
 		return;
 	if (region->careful)
 	{
-		/* no message's fault: the disk, memory, a damaged table, an operator */
 		region->troubles++;
-		if (region->troubles == 1 || region->troubles % 100 == 0)
-			ThrowErrorData(error);
+		tell_trouble(region, error);
 		return;
 	}
-	if (shard_routing_was_draining(&before))
-		count = before + 1;
+
+	/* those that a fact of the log lets go on are not met again one by one */
+	source = shard_executor_source(&before);
+	if (source == SHARD_SOURCE_LOG && shard_routing_was_draining(&draining))
+		count = draining + 1;
+	if (blamed)
+	{
+		region->only = source;
+		count -= before;
+	}
 	region->streak++;
 	if (blamed && count > 1)
 	{
 		region->limit = count - 1;
 		region->careful_next = true;
 	}
-	else if (blamed || count <= SHARD_CAREFUL_MESSAGES || shard_routing_has_drained())
+	else if (blamed || count <= SHARD_CAREFUL_MESSAGES || region->limit <= SHARD_CAREFUL_MESSAGES ||
+			 shard_routing_has_drained())
 	{
 		region->careful = true;
 		region->limit = blamed && region->streak < 3 ? 1 : SHARD_CAREFUL_MESSAGES;
@@ -427,6 +522,22 @@ check_extension(ShardRegion *region)
 		shard_worker_leave_absent();
 }
 
+/* Tells of a failed turn, and at which entity it was, for shard_health. */
+static void
+publish_failure(const ShardRegion *region, const ErrorData *error)
+{
+	int32 type_id = 0;
+	const char *entity = "";
+	int entity_len = 0;
+	char id[SHARD_MAX_ENTITY_ID + 1];
+
+	(void) shard_executor_at(&type_id, &entity, &entity_len);
+	memcpy(id, entity, entity_len);
+	id[entity_len] = '\0';
+	shard_shmem_turn_failed(region->slot, type_id, id,
+							error->message != NULL ? error->message : "");
+}
+
 /* Cleans up after an error in a turn. */
 static void
 recover(ShardRegion *region, MemoryContext context)
@@ -434,11 +545,11 @@ recover(ShardRegion *region, MemoryContext context)
 	ErrorData *error;
 	int count = shard_executor_count();
 	bool blamed = shard_executor_blames_last();
-	bool overtaken = shard_executor_was_overtaken() || shard_routing_was_overtaken();
+	bool overtaken = shard_executor_was_overtaken() || shard_routing_was_overtaken() ||
+					 shard_cursor_was_overtaken(region->cursor);
 
 	MemoryContextSwitchTo(context);
-	error = CopyErrorData();
-	FlushErrorState();
+	error = shard_attempt_take_error();
 
 	/* What is in memory tells neither of the time before the commit nor after it: the next worker reads. */
 	if (region->committed)
@@ -448,7 +559,9 @@ recover(ShardRegion *region, MemoryContext context)
 	}
 	HOLD_INTERRUPTS();
 	AbortCurrentTransaction();
+	MemoryContextSwitchTo(error->assoc_context);
 	shard_executor_explain(error);
+	publish_failure(region, error);
 	shard_cursor_aborted(region->cursor);
 	shard_executor_aborted();
 	shard_outbox_aborted();
@@ -460,7 +573,7 @@ recover(ShardRegion *region, MemoryContext context)
 	error->elevel = LOG;
 	if (!region->lease_over)
 		plan_after_failure(region, error, count, blamed, overtaken);
-	FreeErrorData(error);
+	shard_attempt_free_error(error);
 }
 
 bool

@@ -95,5 +95,9 @@ extern void shard_registry_each(void (*visit)(ShardType *type, void *arg), void 
  */
 extern int shard_registry_shard_id(ShardType *type, const char *id, size_t len);
 
+/* The same by hash alone. Hashes are over UTF-8, so that an id has the same shard everywhere. */
+extern int
+shard_registry_hash_id(ShardHashKind hash, const char *id, size_t len, int number_of_shards);
+
 /* Stores why messages of a type wait (NULL: they no longer do), and tells all processes. */
 extern void shard_registry_set_problem(ShardType *type, const char *sqlstate, const char *problem);

@@ -99,6 +99,23 @@ extracted_shard(ShardType *type, const char *id, size_t len)
 	return shard;
 }
 
+int
+shard_registry_hash_id(ShardHashKind hash, const char *id, size_t len, int number_of_shards)
+{
+	int encoding = GetDatabaseEncoding();
+
+	if (encoding != PG_UTF8 && encoding != PG_SQL_ASCII)
+	{
+		const char *converted = pg_server_to_any(id, (int) len, PG_UTF8);
+
+		/* the same pointer comes back if there was nothing to convert; it has no end then */
+		if (converted != id)
+			len = strlen(converted);
+		id = converted;
+	}
+	return shard_message_shard_id(hash, id, len, number_of_shards);
+}
+
 /*
  * The shard of an entity id that is no longer than SHARD_MAX_ENTITY_ID. Error
  * 55000 if any extractor of the type is missing, because without it the
@@ -107,8 +124,6 @@ extracted_shard(ShardType *type, const char *id, size_t len)
 int
 shard_registry_shard_id(ShardType *type, const char *id, size_t len)
 {
-	int encoding = GetDatabaseEncoding();
-
 	if (unlikely(type->missing_extractor != NULL))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("extractor %s of entity type \"%s\" does not exist",
@@ -116,12 +131,5 @@ shard_registry_shard_id(ShardType *type, const char *id, size_t len)
 						errhint("Create the function again.")));
 	if (OidIsValid(type->shard_id_extractor))
 		return extracted_shard(type, id, len);
-
-	/* Hashes are over UTF-8, so that an id has the same shard everywhere. */
-	if (encoding != PG_UTF8 && encoding != PG_SQL_ASCII)
-	{
-		id = pg_server_to_any(id, (int) len, PG_UTF8);
-		len = strlen(id);
-	}
-	return shard_message_shard_id(type->hash, id, len, type->number_of_shards);
+	return shard_registry_hash_id(type->hash, id, len, type->number_of_shards);
 }

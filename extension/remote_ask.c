@@ -7,7 +7,7 @@
  * - an answer: a reply, an error with all its parts, or NOT_HERE;
  * - the peer refuses the call by an SQLSTATE that says it looked at no more than the header: certainly
  *	 not executed, as with NOT_HERE; the home is looked up anew, after the connection's back-off;
- * - anything else: outcome unknown, 08007, never repeated.
+ * - anything else: outcome unknown, SH100, never repeated.
  * The asker waits in its slot of the ring and keeps the time itself; when it is gone the connection is
  * closed, and with it the call.
  *
@@ -75,7 +75,8 @@ typedef struct RemotePeer
 {
 	dlist_node node_link;
 	int32 node;
-	int64 swept; /* when askers that are gone were last looked for */
+	int64 swept;			/* when askers that are gone were last looked for */
+	TimestampTz away_since; /* no connection succeeded since; 0: the last one did */
 	dlist_head queue;
 	Link link[MAX_LINKS];
 } RemotePeer;
@@ -120,6 +121,33 @@ shard_remote_ask_room(void)
 	return MAX_QUEUED - n_queued;
 }
 
+/* What an ask waits for that is not sent yet. */
+static void
+note_wait(const RemotePeer *peer, const ShardRequest *request)
+{
+	char why[SHARD_RING_WHY];
+
+	if (peer->away_since == 0)
+		snprintf(why, sizeof(why), "Its home, node %d, could not be reached in time.", peer->node);
+	else
+		snprintf(why, sizeof(why), "Its home, node %d, cannot be reached since %s.", peer->node,
+				 timestamptz_to_str(peer->away_since));
+	shard_ring_note(request, why);
+}
+
+/* A connection failed, or one stands: those that wait are told. */
+static void
+note_reach(RemotePeer *peer, bool reached)
+{
+	dlist_iter iter;
+
+	if (reached == (peer->away_since == 0))
+		return;
+	peer->away_since = reached ? 0 : GetCurrentTimestamp();
+	dlist_foreach (iter, &peer->queue)
+		note_wait(peer, &dlist_container(RemoteAsk, link, iter.cur)->request);
+}
+
 void
 shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCall *call)
 {
@@ -149,7 +177,7 @@ shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCa
 		ask->deadline = PG_INT64_MAX;
 	dlist_push_tail(&peer->queue, &ask->link);
 	n_queued++;
-	shard_ring_waits_for(request, node);
+	note_wait(peer, request);
 }
 
 /* The oldest of a queue whose asker still waits, out of the queue; NULL: none. */
@@ -200,7 +228,7 @@ reply_error(RemoteAsk *ask, int32 node, ErrorData *error)
 	char *line = psprintf("ask of an entity at node %d", node);
 
 	error->context = error->context == NULL ? line : psprintf("%s\n%s", error->context, line);
-	shard_ring_reply_error(&ask->request, error);
+	shard_ring_reply_error(&ask->request, error, InvalidXLogRecPtr);
 	MemoryContextSwitchTo(old);
 }
 
@@ -209,7 +237,7 @@ static void
 reply_unknown(RemoteAsk *ask, int32 node, const char *why)
 {
 	ErrorData error = {
-		.sqlerrcode = ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN,
+		.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
 		.message = "connection to the entity's home was lost during an ask, outcome unknown",
 		.hint = "Look at the entity's state before you ask again."};
 	MemoryContext old = MemoryContextSwitchTo(ask->context);
@@ -258,6 +286,8 @@ static void
 postpone(RemoteAsk *ask)
 {
 	shard_ring_unbegin(&ask->request);
+	shard_ring_note(&ask->request,
+					"Its home is being looked up anew: its shard has moved, or its home starts.");
 	ask->again_at = shard_plane_now() + AGAIN_AFTER;
 	dlist_push_tail(&postponed, &ask->link);
 }
@@ -408,8 +438,12 @@ send_ask(const ShardPlaneView *view, const ShardDirectoryMember *member, Link *l
 	int64 left = Max(ask->deadline - shard_plane_now(), 0);
 	StringInfoData bytes;
 
+	char why[64];
+
 	if (!shard_ring_begin(&ask->request))
 		return false;
+	snprintf(why, sizeof(why), "It was sent to its home, node %d.", member->node);
+	shard_ring_note(&ask->request, why);
 	ask->call.timeout_us = left;
 	initStringInfo(&bytes);
 	shard_packet_put_header(&bytes, &header);
@@ -499,8 +533,13 @@ poll_link(RemotePeer *peer, Link *link)
 		if (event == SHARD_PEER_ANSWER && link->ask != NULL)
 			take_answer(peer, link);
 		else if (event == SHARD_PEER_FAILED)
+		{
 			take_failure(peer, link);
+			note_reach(peer, false);
+		}
 	}
+	if (shard_peer_state(link->peer) == SHARD_PEER_READY)
+		note_reach(peer, true);
 	if (link->ask == NULL && shard_peer_state(link->peer) == SHARD_PEER_READY &&
 		shard_plane_now() - link->used > IDLE_LIMIT)
 		shard_peer_close(link->peer, false);

@@ -93,7 +93,7 @@ copy_request(ShardRingSlot *slot)
 		return NULL;
 	if (failure == NULL)
 		return request;
-	shard_ring_reply_error(request, failure);
+	shard_ring_reply_error(request, failure, InvalidXLogRecPtr);
 	return NULL;
 }
 
@@ -130,10 +130,9 @@ shard_ring_alive(const ShardRequest *request)
 }
 
 void
-shard_ring_waits_for(const ShardRequest *request, int32 node)
+shard_ring_note(const ShardRequest *request, const char *why)
 {
-	if (shard_ring_alive(request))
-		shard_ring_slot_get(request->slot)->waits_for = node;
+	shard_ring_slot_note(shard_ring_slot_get(request->slot), request->generation, why);
 }
 
 bool
@@ -177,6 +176,7 @@ send_reply(const ShardRequest *request, bool failed, const char *data, int len, 
 		error = CopyErrorData();
 		FlushErrorState();
 		error->detail = "The message was handled, but its reply was too large to be handed over.";
+		error->context = NULL; /* it has to fit into the slot */
 		packed = shard_ring_body_pack_error(error, &packed_len);
 		slot->failed = true;
 		(void) shard_ring_body_write(&slot->reply, packed, Min(packed_len, SHARD_RING_INLINE),
@@ -193,12 +193,12 @@ shard_ring_reply(const ShardRequest *request, const char *data, int len, XLogRec
 }
 
 void
-shard_ring_reply_error(const ShardRequest *request, const ErrorData *error)
+shard_ring_reply_error(const ShardRequest *request, const ErrorData *error, XLogRecPtr lsn)
 {
 	int len;
 	char *packed = shard_ring_body_pack_error(error, &len);
 
-	send_reply(request, true, packed, len, InvalidXLogRecPtr);
+	send_reply(request, true, packed, len, lsn);
 	pfree(packed);
 }
 

@@ -42,7 +42,9 @@ typedef struct ShardRequest
 	int32 shard;
 	int entity_len;
 	char entity[SHARD_MAX_ENTITY_ID + 1];
-	char *payload; /* palloc'd; NULL if none */
+	const char *type_name; /* of an ask, for the asker's errors; not known to the worker */
+	int64 patience_us;	   /* the asker waits so much longer for one that has begun */
+	char *payload;		   /* palloc'd; NULL if none */
 	int payload_len;
 } ShardRequest;
 
@@ -61,11 +63,11 @@ extern void shard_ring_attach(ShardDatabase *db, int worker);
 extern bool shard_ring_alive(const ShardRequest *request);
 
 /*
- * Worker: what an ask waits for, for the error of one that waits in vain: the node that is its home, or
- * that no home is known; 0: nothing of the kind.
+ * Worker: what an ask waits for, a sentence for the error of one that waits in vain. It is cut at
+ * SHARD_RING_WHY bytes, and names no addresses.
  */
-#define SHARD_RING_NO_HOME (-1)
-extern void shard_ring_waits_for(const ShardRequest *request, int32 node);
+#define SHARD_RING_WHY 400
+extern void shard_ring_note(const ShardRequest *request, const char *why);
 
 /*
  * Worker, before it executes a request: the same, and the asker cannot withdraw
@@ -77,14 +79,15 @@ extern bool shard_ring_begin(const ShardRequest *request);
 extern void shard_ring_unbegin(const ShardRequest *request);
 
 /*
- * Worker, after commit: answers. lsn: the asker flushes WAL up to it before it
- * believes the answer; InvalidXLogRecPtr if nothing was written. data NULL: SQL
+ * Worker, after commit: answers. lsn: the asker flushes WAL up to it, and waits for
+ * the gate there, before it believes the answer; InvalidXLogRecPtr if that tells of no commit. data NULL: SQL
  * NULL. An answer nobody waits for any more is dropped. No error is raised but
  * for lack of memory.
  */
 extern void
 shard_ring_reply(const ShardRequest *request, const char *data, int len, XLogRecPtr lsn);
-extern void shard_ring_reply_error(const ShardRequest *request, const ErrorData *error);
+extern void
+shard_ring_reply_error(const ShardRequest *request, const ErrorData *error, XLogRecPtr lsn);
 
 /* Worker: the answer to a tagged ask that its shard is not active here in that epoch. */
 extern void shard_ring_reply_not_here(const ShardRequest *request);

@@ -95,15 +95,21 @@ shard_ring_body_drop(ShardRingBody *body)
 		dsm_unpin_segment(handle);
 }
 
+/* The texts of an error that its receiver is shown. */
+static const size_t error_texts[] = {
+	offsetof(ErrorData, message),		 offsetof(ErrorData, detail),
+	offsetof(ErrorData, hint),			 offsetof(ErrorData, context),
+	offsetof(ErrorData, schema_name),	 offsetof(ErrorData, table_name),
+	offsetof(ErrorData, column_name),	 offsetof(ErrorData, datatype_name),
+	offsetof(ErrorData, constraint_name)};
+
 /*
- * Appends a string that may be missing.
+ * One of them.
  */
-static void
-put_string(StringInfo out, const char *string)
+static inline char **
+text_of(const ErrorData *error, int number)
 {
-	pq_sendint8(out, string != NULL);
-	if (string != NULL)
-		appendBinaryStringInfo(out, string, strlen(string) + 1);
+	return (char **) ((char *) error + error_texts[number]);
 }
 
 /*
@@ -116,40 +122,16 @@ shard_ring_body_pack_error(const ErrorData *error, int *len)
 
 	initStringInfo(&out);
 	pq_sendint32(&out, error->sqlerrcode);
-	put_string(&out, error->message);
-	put_string(&out, error->detail);
-	put_string(&out, error->hint);
-	put_string(&out, error->context);
+	for (int i = 0; i < lengthof(error_texts); i++)
+	{
+		const char *text = *text_of(error, i);
+
+		pq_sendint8(&out, text != NULL);
+		if (text != NULL)
+			appendBinaryStringInfo(&out, text, strlen(text) + 1);
+	}
 	*len = out.len;
 	return out.data;
-}
-
-/*
- * Reads what put_string() wrote.
- */
-static const char *
-get_string(StringInfo in)
-{
-	return pq_getmsgbyte(in) ? pq_getmsgrawstring(in) : NULL;
-}
-
-/*
- * Raises an error that another process has packed.
- */
-void
-shard_ring_body_throw(const char *data, int len)
-{
-	StringInfoData in = {.data = unconstify(char *, data), .len = len, .maxlen = len};
-	int sqlstate = pq_getmsgint(&in, 4);
-	const char *message = get_string(&in);
-	const char *detail = get_string(&in);
-	const char *hint = get_string(&in);
-	const char *context = get_string(&in);
-
-	ereport(ERROR,
-			(errcode(sqlstate), errmsg_internal("%s", message ? message : "missing error text"),
-			 detail ? errdetail_internal("%s", detail) : 0, hint ? errhint("%s", hint) : 0,
-			 context ? errcontext_msg("%s", context) : 0));
 }
 
 /*
@@ -189,8 +171,26 @@ shard_ring_body_unpack_error(const char *data, int len, ErrorData *error)
 		return false;
 	memcpy(&sqlstate, data, sizeof(sqlstate));
 	error->sqlerrcode = (int) pg_ntoh32(sqlstate);
-	return unpack_string(&at, end, &error->message) && unpack_string(&at, end, &error->detail) &&
-		   unpack_string(&at, end, &error->hint) && unpack_string(&at, end, &error->context) &&
-		   at == end && error->message != NULL &&
+	for (int i = 0; i < lengthof(error_texts); i++)
+		if (!unpack_string(&at, end, text_of(error, i)))
+			return false;
+	return at == end && error->message != NULL &&
 		   ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_SUCCESSFUL_COMPLETION;
+}
+
+/*
+ * Raises an error that another process has packed.
+ */
+void
+shard_ring_body_throw(const char *data, int len)
+{
+	ErrorData error;
+
+	if (!shard_ring_body_unpack_error(data, len, &error))
+		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+						errmsg("the error of a shard worker could not be read"),
+						errdetail("It was raised by the handler, or on the way to it.")));
+	error.elevel = ERROR;
+	ThrowErrorData(&error);
+	pg_unreachable();
 }

@@ -41,12 +41,12 @@ extern bool shard_ring_body_read(const ShardRingBody *body, char **data, int *le
 /* Lets go of a segment that was pinned; no error. */
 extern void shard_ring_body_drop(ShardRingBody *body);
 
-/* An error as bytes, and raised again on the other side. */
+/* An error as bytes, with all that clients are shown of one, and raised again on the other side. */
 extern char *shard_ring_body_pack_error(const ErrorData *error, int *len);
 extern void shard_ring_body_throw(const char *data, int len);
 
 /*
- * The same fields of an error that came from another node; bytes from anywhere. The texts are copies.
- * False: the bytes are no error, or not in the database's encoding.
+ * The error that bytes from anywhere stand for; its texts are copies. False: they stand for none, or are
+ * not in the database's encoding.
  */
 extern bool shard_ring_body_unpack_error(const char *data, int len, ErrorData *error);

@@ -8,13 +8,16 @@
  * - time-out before a worker took the request: withdrawn, certainly not
  *   executed, SQLSTATE 55P03;
  * - time-out or end of the worker after that: the outcome is unknown, SQLSTATE
- *   08007. A cancel is 57014 as ever, and its detail says so;
+ *   SH100. A cancel is 57014 as ever, and its detail says so;
  * - the worker waits for a lock of the asker's transaction, which the server's
- *   own detector cannot see: 40P01.
+ *   own detector cannot see: 40P01 if the request was not begun, so that it may
+ *   be repeated like any transaction; else SH100 too, as the worker goes on when
+ *   the lock is gone.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "common/int.h"
 #include "portability/instr_time.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -27,6 +30,7 @@
 #include "core/message.h"
 #include "duration.h"
 #include "gate.h"
+#include "peer_errors.h"
 #include "ring.h"
 #include "ring_body.h"
 #include "ring_slot.h"
@@ -42,8 +46,10 @@ typedef enum Outcome
 	OUTCOME_ANSWERED,
 	OUTCOME_NOT_TAKEN, /* timed out, withdrawn */
 	OUTCOME_TIMED_OUT, /* timed out, taken */
+	OUTCOME_GATE,	   /* timed out, handled */
 	OUTCOME_LOST,	   /* the worker ended */
-	OUTCOME_DEADLOCK   /* it waits for a lock of ours */
+	OUTCOME_DEADLOCK,  /* it waits for a lock of ours; withdrawn */
+	OUTCOME_SELF_LOCK  /* the same, taken */
 } Outcome;
 
 /* One call of the asker's side. */
@@ -171,9 +177,15 @@ wait_for_answer(Call *call)
 			return OUTCOME_LOST;
 		left = call->deadline - now_us();
 		if (left <= 0)
-			return shard_ring_slot_withdraw(call->slot) ? OUTCOME_NOT_TAKEN : OUTCOME_TIMED_OUT;
+		{
+			if (shard_ring_slot_withdraw(call->slot))
+				return OUTCOME_NOT_TAKEN;
+			left += call->request->patience_us;
+			if (left <= 0)
+				return OUTCOME_TIMED_OUT;
+		}
 		if (is_deadlocked(call))
-			return OUTCOME_DEADLOCK;
+			return shard_ring_slot_withdraw(call->slot) ? OUTCOME_DEADLOCK : OUTCOME_SELF_LOCK;
 		if (state == SHARD_RING_SUBMITTED)
 			follow_lane(call);
 		left = Min(left, LIVENESS_INTERVAL);
@@ -202,17 +214,26 @@ worker_title(const Call *call)
 }
 
 /*
- * Raises the error of an ask that could not even be sent to its entity's home.
+ * Whom an ask was for.
  */
-static void
-report_no_home(const Call *call, int32 node)
+static const char *
+target_name(const Call *call)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("ask timed out, it was not executed"),
-			 node == SHARD_RING_NO_HOME
-				 ? errdetail("The entity's shard has no home yet, and no coordinator gave it one.")
-				 : errdetail("The entity's home, node %d, could not be reached.", node),
-			 errhint("See shard_health(), shard_members and shard_peers.")));
+	return psprintf("entity \"%s\" of type \"%s\"", call->request->entity,
+					call->request->type_name);
+}
+
+/*
+ * Why a request waited in vain.
+ */
+static const char *
+reason(const Call *call, const char *limit)
+{
+	if (call->slot->why[0] != '\0')
+		return pstrdup(call->slot->why);
+	if (call->pid == 0)
+		return psprintf("%s does not run.", worker_title(call));
+	return psprintf("%s was busy for %s.", worker_title(call), limit);
 }
 
 /*
@@ -222,7 +243,7 @@ static void
 report_command(const Call *call, Outcome outcome, const char *limit)
 {
 	ereport(ERROR,
-			(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
+			(errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
 			 outcome == OUTCOME_LOST
 				 ? errmsg("coordinator worker ended during a command, outcome unknown")
 				 : errmsg("command timed out, outcome unknown"),
@@ -235,6 +256,48 @@ report_command(const Call *call, Outcome outcome, const char *limit)
 }
 
 /*
+ * Raises the error of a request whose worker waits for a lock of ours.
+ */
+static void
+report_deadlock(const Call *call, bool taken)
+{
+	ereport(ERROR,
+			(errcode(taken ? SHARD_ERRCODE_OUTCOME_UNKNOWN : ERRCODE_T_R_DEADLOCK_DETECTED),
+			 taken ? errmsg("deadlock detected in an ask of %s, outcome unknown", target_name(call))
+				   : errmsg("deadlock detected in an ask of %s, it was not executed",
+							target_name(call)),
+			 errdetail("%s (process %d) waits for a lock of this transaction, "
+					   "which waits for its answer.%s",
+					   worker_title(call), call->pid,
+					   taken ? " When the lock is gone the message will be handled." : ""),
+			 errhint(
+				 "Ask before you lock rows that handlers need, or in a transaction of its own.")));
+}
+
+/*
+ * What is known of an ask whose outcome is not.
+ */
+static const char *
+what_became(const Call *call, Outcome outcome, const char *limit)
+{
+	switch (outcome)
+	{
+		case OUTCOME_LOST:
+			return "Its effect may have been committed.";
+		case OUTCOME_GATE:
+			return psprintf(
+				"The message was handled, but its commit has not passed the gate within "
+				"%s: see shard.gate.",
+				limit);
+		default:
+			return psprintf(
+				"The message was taken, but not answered within %s. Its effect may still "
+				"be committed.%s%s",
+				limit, call->slot->why[0] != '\0' ? " " : "", call->slot->why);
+	}
+}
+
+/*
  * Raises the error of a request that got no answer.
  */
 static void
@@ -243,36 +306,25 @@ report_outcome(const Call *call, Outcome outcome)
 	char *limit = shard_duration_format(call->timeout);
 	bool ask = call->request->kind == SHARD_REQUEST_ASK;
 
-	if (ask && outcome == OUTCOME_NOT_TAKEN && call->slot->waits_for != 0)
-		report_no_home(call, call->slot->waits_for);
 	if (call->request->kind == SHARD_REQUEST_COMMAND && outcome != OUTCOME_NOT_TAKEN)
 		report_command(call, outcome, limit);
 	if (!ask || outcome == OUTCOME_NOT_TAKEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 ask ? errmsg("ask timed out, it was not executed")
+				 ask ? errmsg("ask of %s timed out, it was not executed", target_name(call))
 					 : errmsg("%s did not answer in time", worker_name(call)),
-				 call->pid == 0 ? errdetail("%s does not run.", worker_title(call))
-								: errdetail("%s was busy for %s.", worker_title(call), limit),
-				 errhint("See shard_health() and shard_stat_workers.")));
-	if (outcome == OUTCOME_DEADLOCK)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected in an ask"),
-				 errdetail("%s (process %d) waits for a lock of this transaction, "
-						   "which waits for its answer.",
-						   worker_title(call), call->pid),
-				 errhint("Ask before you lock rows that handlers need, or in a transaction of its "
-						 "own. The message may still be handled.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN),
-			 outcome == OUTCOME_LOST ? errmsg("shard worker ended during an ask, outcome unknown")
-									 : errmsg("ask timed out, outcome unknown"),
-			 outcome == OUTCOME_LOST
-				 ? errdetail("Its effect may have been committed.")
-				 : errdetail("The message was taken, but not answered within %s. Its effect may "
-							 "still be committed.",
-							 limit),
-			 errhint("Look at the entity's state before you ask again.")));
+				 errdetail_internal("%s", reason(call, limit)),
+				 ask ? errhint("See shard_health(), shard_inbox, shard_members and shard_peers.")
+					 : errhint("See shard_health() and shard_stat_workers.")));
+	if (outcome == OUTCOME_DEADLOCK || outcome == OUTCOME_SELF_LOCK)
+		report_deadlock(call, outcome == OUTCOME_SELF_LOCK);
+	ereport(ERROR, (errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
+					outcome == OUTCOME_LOST
+						? errmsg("shard worker ended during an ask of %s, outcome unknown",
+								 target_name(call))
+						: errmsg("ask of %s timed out, outcome unknown", target_name(call)),
+					errdetail_internal("%s", what_became(call, outcome, limit)),
+					errhint("Look at the entity's state before you ask again.")));
 }
 
 /*
@@ -321,7 +373,7 @@ submit_and_wait(Call *call, Outcome *outcome)
 }
 
 /*
- * Waits for the gate with what is left of the time.
+ * Waits for the gate with what is left of the time, which may be over: the answer came with its patience.
  */
 static void
 pass_gate(const Call *call, XLogRecPtr lsn)
@@ -329,10 +381,12 @@ pass_gate(const Call *call, XLogRecPtr lsn)
 	const ShardRequest *request = call->request;
 	int lane = shard_message_lane(request->type_id, request->shard);
 	uint64 turn = pg_atomic_read_u64(&call->db->lane[lane].turn);
+	int64 left;
 
-	if (!shard_gate_wait_for(request->type_id, request->shard, turn, lsn,
-							 call->deadline - now_us()))
-		report_outcome(call, OUTCOME_TIMED_OUT);
+	if (pg_add_s64_overflow(call->deadline - now_us(), request->patience_us, &left))
+		left = PG_INT64_MAX;
+	if (!shard_gate_wait_for(request->type_id, request->shard, turn, lsn, left))
+		report_outcome(call, OUTCOME_GATE);
 }
 
 char *

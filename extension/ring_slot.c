@@ -171,7 +171,7 @@ shard_ring_slot_submit(ShardRingSlot *slot, ShardDatabase *db, int worker)
 	SpinLockAcquire(&target->mutex);
 	slot->target = target_of(db, worker);
 	slot->begun = false;
-	slot->waits_for = 0;
+	slot->why[0] = '\0';
 	step(slot, SHARD_RING_SUBMITTED);
 	link_newest(slot, target);
 	SpinLockRelease(&target->mutex);
@@ -325,6 +325,17 @@ shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation)
 	waits = slot->generation == generation && slot->state == SHARD_RING_TAKEN;
 	SpinLockRelease(&worker->mutex);
 	return waits;
+}
+
+void
+shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why)
+{
+	ShardWorkerSlot *worker = shard_shmem_my_worker();
+
+	SpinLockAcquire(&worker->mutex);
+	if (slot->generation == generation && slot->state == SHARD_RING_TAKEN)
+		strlcpy(slot->why, why, sizeof(slot->why));
+	SpinLockRelease(&worker->mutex);
 }
 
 bool

@@ -46,8 +46,8 @@ typedef struct ShardRingSlot
 	int entity_len;
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 
-	/* written by the worker in TAKEN: what the ask waits for, ring.h; for the owner's error */
-	int32 waits_for;
+	/* written by the worker in TAKEN, under the mutex: shard_ring_note(); read by the owner when it has left */
+	char why[SHARD_RING_WHY];
 
 	/* written by the worker in REPLYING */
 	bool failed;   /* reply is an error (ring_body.h) */
@@ -90,7 +90,10 @@ extern bool shard_ring_slot_taken(ShardRingSlot *slot);
 /* Worker: whether the request of this generation is still TAKEN. */
 extern bool shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation);
 
-/* Worker: the same, and it is begun: no way back. */
+/* Worker: what it waits for, if it is still TAKEN. */
+extern void shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why);
+
+/* Worker: whether it is TAKEN, and it is begun: no way back. */
 extern bool shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation);
 
 /* Worker: and back, if it is still TAKEN. */

@@ -85,7 +85,8 @@ switch_current(ShardDatabase *db)
 		for (int i = 0; i < log->live_count; i++)
 			used[log->live[i]] = true;
 		for (int i = 0; i < SHARD_SEGMENTS; i++)
-			if (!used[i] && log->segment[i].blocks == 0)
+			/* it may have pages, of senders that were rolled back */
+			if (!used[i] && log->segment[i].first_seq == 0)
 			{
 				log->live[log->live_count++] = i;
 				log->current = i;

@@ -16,7 +16,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -25,6 +24,7 @@
 #include "core/message.h"
 #include "cursor.h"
 #include "executor.h"
+#include "gate.h"
 #include "log_read.h"
 #include "outbox.h"
 #include "registry.h"
@@ -47,9 +47,8 @@
 
 ShardRouting shard_routing;
 
-/* The counter of a type's parked messages. */
-static ShardParkedCount *
-count_of(int32 type_id)
+ShardParkedCount *
+shard_routing_count_of(int32 type_id)
 {
 	ShardRouting *r = &shard_routing;
 	ShardParkedCount *count;
@@ -62,15 +61,14 @@ count_of(int32 type_id)
 	else
 		r->counts = repalloc(r->counts, (r->count_count + 1) * sizeof(ShardParkedCount));
 	count = &r->counts[r->count_count++];
-	*count = (ShardParkedCount){.type_id = type_id,
-								.counter = shard_shmem_type_counter(MyDatabaseId, type_id)};
+	*count = (ShardParkedCount){.type_id = type_id};
 	return count;
 }
 
 void
 shard_routing_count(int32 type_id, int64 change)
 {
-	count_of(type_id)->change += change;
+	shard_routing_count_of(type_id)->change += change;
 }
 
 /* Makes the turn's changes of the counters known; a type may have been dropped meanwhile. */
@@ -83,7 +81,7 @@ publish_counts(void)
 
 		if (count->change == 0)
 			continue;
-		pg_atomic_fetch_add_u64(&count->counter->held, count->change);
+		shard_shmem_count_held(&count->counter, MyDatabaseId, count->type_id, count->change);
 		count->committed += count->change;
 		count->change = 0;
 	}
@@ -94,8 +92,13 @@ static void
 at_exit(int code, Datum arg)
 {
 	for (int i = 0; i < shard_routing.count_count; i++)
-		pg_atomic_fetch_sub_u64(&shard_routing.counts[i].counter->held,
-								shard_routing.counts[i].committed);
+	{
+		ShardParkedCount *count = &shard_routing.counts[i];
+
+		if (count->committed != 0)
+			shard_shmem_count_held(&count->counter, MyDatabaseId, count->type_id,
+								   -count->committed);
+	}
 }
 
 void
@@ -189,7 +192,7 @@ shard_routing_load(ShardDatabase *db, uint32 lanes, int32 self)
 	r->self = self;
 	r->held = true;
 	/* what a worker before this one has committed may not be flushed yet */
-	r->lsn = GetXLogInsertRecPtr();
+	r->lsn = shard_gate_newest();
 	r->turn = CurrentMemoryContext;
 	r->context = AllocSetContextCreate(TopMemoryContext, "shard routes", ALLOCSET_DEFAULT_SIZES);
 	r->scratch = AllocSetContextCreate(TopMemoryContext, "shard routing", ALLOCSET_DEFAULT_SIZES);

@@ -75,6 +75,12 @@ extern bool shard_routing_is_active(int32 type_id, int32 shard);
 /* Whether a shard is here, but about to leave or to come: nothing of its stash is in memory. */
 extern bool shard_routing_is_moving(int32 type_id, int32 shard);
 
+/* Whether what is held of a shard is in memory: it is active here, or stops, or is clearing. */
+extern bool shard_routing_is_here(int32 type_id, int32 shard);
+
+/* In a turn: compares what memory believes to be parked with the table, which is right. */
+extern void shard_routing_recount(void);
+
 /*
  * Moves (routing_move.c). Each of the first three within a transaction that holds the lanes' turn locks,
  * before it handles anything.

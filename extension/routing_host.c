@@ -15,6 +15,7 @@
 
 #include "core/message.h"
 #include "executor.h"
+#include "peer_errors.h"
 #include "held.h"
 #include "outbox.h"
 #include "routing_private.h"
@@ -158,8 +159,9 @@ read_ahead(const ShardRoute *route)
 	shard_executor_end_user_code();
 	shard_routing_forget_ahead();
 	old = MemoryContextSwitchTo(shard_routing.ahead);
-	shard_routing.parked = shard_routing_store_parked(route->type_id, route->shard, READ_AHEAD,
-													  &shard_routing.parked_count);
+	shard_routing.parked =
+		shard_routing_store_parked(route->type_id, route->shard, READ_AHEAD,
+								   &shard_routing.parked_count, &shard_routing.parked_last);
 	shard_routing.ahead_of = route;
 	MemoryContextSwitchTo(old);
 }
@@ -168,8 +170,7 @@ static bool
 do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 {
 	if (shard_routing.ahead_of != route ||
-		(shard_routing.parked_next == shard_routing.parked_count &&
-		 shard_routing.parked_count == READ_AHEAD))
+		(shard_routing.parked_next == shard_routing.parked_count && !shard_routing.parked_last))
 		read_ahead(route);
 	if (shard_routing.parked_next == shard_routing.parked_count)
 		return false;
@@ -230,7 +231,7 @@ do_take(void *context, const ShardRoute *route, const ShardItem *item)
 static void
 do_in_doubt(void *context, const ShardRoute *route, const ShardItem *item)
 {
-	ErrorData error = {.sqlerrcode = ERRCODE_TRANSACTION_RESOLUTION_UNKNOWN,
+	ErrorData error = {.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
 					   .message = "nobody knows whether the message was handled",
 					   .detail =
 						   "It was sent to a node whose state was given up since, or by a database "
@@ -362,6 +363,12 @@ do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 		 errhint("See shard_health().")));
 }
 
+static bool
+do_is_over(void *context)
+{
+	return shard_executor_is_over();
+}
+
 /* There is no setting on_write_off: what is in doubt is never sent again by itself. */
 static bool
 do_resend_lost(void *context, const ShardRoute *route)
@@ -390,5 +397,6 @@ const ShardRouteHost shard_routing_host = {
 	.want_home = do_want_home,
 	.started = do_started,
 	.wrong = do_wrong,
+	.is_over = do_is_over,
 	.resend_lost = do_resend_lost,
 };

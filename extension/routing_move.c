@@ -153,6 +153,14 @@ shard_routing_is_moving(int32 type_id, int32 shard)
 		   (route->own.state == SHARD_HOME_SEALED || route->own.state == SHARD_HOME_STAGED);
 }
 
+bool
+shard_routing_is_here(int32 type_id, int32 shard)
+{
+	ShardShardRef ref = {.type_id = type_id, .shard = shard};
+
+	return !leaves_memory(route_of(&ref));
+}
+
 /* For shard_route_each. */
 typedef struct Visit
 {

@@ -10,6 +10,7 @@
 /* Parked messages of one type, for its buffer_size. */
 typedef struct ShardParkedCount
 {
+	int64 found; /* by a recount */
 	int32 type_id;
 	struct ShardTypeCounter *counter;
 	int64 committed;
@@ -41,6 +42,7 @@ typedef struct ShardRouting
 	ShardParked *parked;
 	int parked_count;
 	int parked_next;
+	bool parked_last; /* there are no others */
 
 	bool buried;				/* the message was not parked: nobody knows its type */
 	bool left;					/* and some can go on in the next one */
@@ -82,6 +84,7 @@ extern const ShardRouteHost shard_routing_host;
 extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard);
 
 /* The turn parks (1) or takes away (-1) a message of a type. */
+extern ShardParkedCount *shard_routing_count_of(int32 type_id);
 extern void shard_routing_count(int32 type_id, int64 change);
 
 /* Raises: the ownership row is not what was read. The turn begins anew. */

@@ -22,6 +22,9 @@
 /* Key of parked messages that have no stamp: behind all that have one. */
 #define NOT_STAMPED PG_INT64_MAX
 
+/* Payload of parked messages that is read at once, and the last one's. */
+#define PARKED_BYTES (1024 * 1024)
+
 /* Marks that are written by one statement. */
 #define BASE_ROWS 1000
 
@@ -427,29 +430,32 @@ read_parked(uint64 number, ShardParked *parked, MemoryContext context)
 }
 
 ShardParked *
-shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count)
+shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bool *last)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardArguments arguments = {0};
 	ShardParked *result;
+	Size bytes = 0;
 
 	SPI_connect();
 	add_key(&arguments, type_id, shard);
 	shard_statement_add(&arguments, Int32GetDatum(limit), false);
 	shard_statement_run(&select_parked, &arguments, SPI_OK_SELECT);
-	*count = (int) SPI_processed;
-	result = MemoryContextAllocZero(context, Max(*count, 1) * sizeof(ShardParked));
-	for (int i = 0; i < *count; i++)
+	result = MemoryContextAllocZero(context, Max(SPI_processed, 1) * sizeof(ShardParked));
+	for (*count = 0; *count < SPI_processed && bytes <= PARKED_BYTES; (*count)++)
 	{
-		ShardParked *parked = &result[i];
+		ShardParked *parked = &result[*count];
 
-		read_parked(i, parked, context);
+		/* a large one is still where it was stored */
+		read_parked(*count, parked, context);
+		bytes += parked->row.payload_len;
 		parked->row.type_id = parked->item.type_id = type_id;
 		parked->row.shard = parked->item.shard = shard;
 		parked->item.epoch = parked->row.epoch;
 		parked->item.stamp = parked->row.stamp;
 		parked->item.body = &parked->row;
 	}
+	*last = SPI_processed < limit && *count == SPI_processed;
 	SPI_finish();
 	return result;
 }

@@ -51,8 +51,12 @@ typedef struct ShardParked
 /* Adds one. row: item's body. */
 extern void shard_routing_store_park(const ShardItem *item, const ShardRow *row);
 
-/* The first ones of a shard, at most limit, in current memory; how many in *count. */
-extern ShardParked *shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count);
+/*
+ * The first ones of a shard, at most limit, and fewer if they are large, in current memory; how many in *count.
+ * *last: there are no others.
+ */
+extern ShardParked *
+shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bool *last);
 
 /* Removes one. */
 extern void shard_routing_store_unpark(const ShardParked *parked);

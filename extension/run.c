@@ -15,25 +15,31 @@
 static ShardRun **runs = NULL; /* by type id */
 static int run_count = 0;
 
+/* How states are passed; not always as the number was known first: a proxy may have become a host. */
+static void
+look_at_state_type(ShardRun *run)
+{
+	HeapTuple tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(run->type->state_type));
+
+	/* a dropped state type took the handler along, so nothing will be run */
+	run->length = -1;
+	run->by_value = false;
+	if (!HeapTupleIsValid(tuple))
+		return;
+	run->length = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
+	run->by_value = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
+	ReleaseSysCache(tuple);
+}
+
 /* A run for a type that this worker meets for the first time. */
 static ShardRun *
 make_run(ShardType *type)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 	ShardRun *run = palloc0(sizeof(ShardRun));
-	HeapTuple tuple;
 
 	run->type = type;
-	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type->state_type));
-
-	/* a dropped state type took the handler along, so nothing will be run */
-	run->length = -1;
-	if (HeapTupleIsValid(tuple))
-	{
-		run->length = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
-		run->by_value = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
-		ReleaseSysCache(tuple);
-	}
+	look_at_state_type(run);
 	dlist_init(&run->lru);
 	run->count = MemoryContextAllocExtended(TopMemoryContext,
 											(Size) type->number_of_shards * sizeof(ShardShardCount),
@@ -111,6 +117,7 @@ shard_run_refresh(ShardRun *run)
 	if (run->looked_at == shard_registry_generation())
 		return;
 	run->looked_at = shard_registry_generation();
+	look_at_state_type(run);
 	problem = shard_handler_problem(type, &sqlstate);
 	if (problem == NULL)
 		problem = shard_handler_ordered_by_problem(type, &sqlstate);

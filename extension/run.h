@@ -20,7 +20,7 @@ typedef struct ShardRun
 	ShardType *type;
 	bool by_value; /* of the state type */
 	int16 length;
-	uint64 state_version; /* of a composite state type's definition */
+	ShardStateParts parts;
 	ShardHandler handler;
 	ShardHandler ordered_by;
 	ShardStateTable table;

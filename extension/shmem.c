@@ -38,8 +38,6 @@ static void request(void);
 static void startup(void);
 static void init_control(ShardShared *control);
 static void init_database(ShardDatabase *db);
-static ShardTypeCounter *find_counter(Oid dboid, int32 type_id);
-static ShardTypeCounter *make_counter(Oid dboid, int32 type_id);
 
 /*
  * Chains the hooks that ask for shared memory and fill it. From _PG_init, in
@@ -116,6 +114,8 @@ init_control(ShardShared *control)
 		ShardDatabase *db = &control->database[i];
 
 		db->append_lock = &locks[1 + i].lock;
+		for (int node = 0; node < SHARD_AWAY_COUNTERS; node++)
+			pg_atomic_init_u32(&db->away[node], 0);
 		for (int j = 0; j < SHARD_WORKER_SLOTS; j++)
 			SpinLockInit(&db->worker[j].mutex);
 		init_database(db);
@@ -159,10 +159,14 @@ init_database(ShardDatabase *db)
 		pg_atomic_init_u64(&slot->messages, 0);
 		pg_atomic_init_u64(&slot->turns, 0);
 		pg_atomic_init_u64(&slot->errors, 0);
+		pg_atomic_init_u64(&slot->recounts, 0);
 		pg_atomic_init_u64(&slot->cache_entities, 0);
 		pg_atomic_init_u64(&slot->cache_bytes, 0);
 		pg_atomic_init_u64(&slot->commit_lsn, 0);
 		pg_atomic_init_u64(&slot->caught_up_at, 0);
+		memset(&slot->turns_now, 0, sizeof(ShardWorkerTurns));
+		memset(&slot->long_call, 0, sizeof(ShardLongCall));
+		pg_atomic_init_u64(&slot->long_call.since, 0);
 	}
 	shard_shmem_forget_lanes(db);
 	shard_plane_forget(db);
@@ -314,70 +318,4 @@ shard_shmem_free_database(ShardDatabase *db)
 			shard_control->counter[i].dboid = InvalidOid;
 	shard_position_free(db, db->dboid);
 	init_database(db);
-}
-
-/*
- * The counter of a type, made on first use. Error when all are taken.
- */
-ShardTypeCounter *
-shard_shmem_type_counter(Oid dboid, int32 type_id)
-{
-	ShardTypeCounter *counter;
-
-	shard_shmem_require();
-	LWLockAcquire(shard_control->lock, LW_SHARED);
-	counter = find_counter(dboid, type_id);
-	LWLockRelease(shard_control->lock);
-	if (counter != NULL)
-		return counter;
-
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
-	counter = find_counter(dboid, type_id);
-	if (counter == NULL)
-		counter = make_counter(dboid, type_id);
-	LWLockRelease(shard_control->lock);
-
-	if (counter == NULL)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg("too many entity types in this server"),
-						errdetail("At most %d entity types can be in use.", SHARD_TYPE_COUNTERS)));
-	return counter;
-}
-
-/*
- * Looks a counter up; needs the control lock.
- */
-static ShardTypeCounter *
-find_counter(Oid dboid, int32 type_id)
-{
-	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
-	{
-		ShardTypeCounter *counter = &shard_control->counter[i];
-
-		if (counter->dboid == dboid && counter->type_id == type_id)
-			return counter;
-	}
-	return NULL;
-}
-
-/*
- * Takes a free counter, or returns NULL; needs the control lock in exclusive
- * mode.
- */
-static ShardTypeCounter *
-make_counter(Oid dboid, int32 type_id)
-{
-	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
-	{
-		ShardTypeCounter *counter = &shard_control->counter[i];
-
-		if (OidIsValid(counter->dboid))
-			continue;
-		counter->type_id = type_id;
-		pg_atomic_write_u64(&counter->held, 0);
-		pg_write_barrier();
-		counter->dboid = dboid;
-		return counter;
-	}
-	return NULL;
 }

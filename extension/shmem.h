@@ -40,20 +40,50 @@ typedef enum ShardProbeOutcome
 } ShardProbeOutcome;
 
 /*
+ * How the turns of a region worker go (shmem_turns.c): for shard_health, which cannot ask a worker that does
+ * not come to answer.
+ */
+#define SHARD_TURN_ERROR 256
+
+typedef struct ShardWorkerTurns
+{
+	TimestampTz moved_at; /* a turn passed something or left nothing to do, or none was to be run */
+	TimestampTz looked_at; /* start of the last one that did all that was due but in the log */
+	int failures;		   /* in a row */
+	TimestampTz failing_since;
+	int32 type_id; /* at which entity the last one failed; 0: at none */
+	char entity[SHARD_MAX_ENTITY_ID + 1];
+	char error[SHARD_TURN_ERROR];
+} ShardWorkerTurns;
+
+/* A call of a handler that runs for long; entity and type are valid while since stays what it is. */
+typedef struct ShardLongCall
+{
+	pg_atomic_uint64 since; /* TimestampTz; 0: none */
+	int32 type_id;
+	int entity_len;
+	char entity[SHARD_MAX_ENTITY_ID];
+} ShardLongCall;
+
+/*
  * One background worker. generation rises at each attach, so whoever
  * remembers (slot, generation) notices a restart.
  */
+#define SHARD_AWAY_COUNTERS 64
+
 typedef struct ShardWorkerSlot
 {
 	slock_t mutex; /* guards the fields up to counters */
 	bool in_use;
 	uint32 generation;
 	pid_t pid;
-	Latch *latch;		/* NULL: nobody to wake */
-	uint32 lanes;		/* mask of the lanes held */
-	int ask_head;		/* newest ask slot handed to this worker, -1: none (ring.c) */
-	bool stop_wanted;	/* launcher: leave after this turn */
-	uint32 start_token; /* launcher: only the worker started with it may attach */
+	Latch *latch;				/* NULL: nobody to wake */
+	uint32 lanes;				/* mask of the lanes held */
+	int ask_head;				/* newest ask slot handed to this worker, -1: none (ring.c) */
+	bool stop_wanted;			/* launcher: leave after this turn */
+	uint32 start_token;			/* launcher: only the worker started with it may attach */
+	char why[192];				/* it was terminated; "": nobody has said (worker_log.c) */
+	ShardWorkerTurns turns_now; /* written by the worker alone */
 
 	/* the launcher's alone */
 	int failures;			/* ends in a row that nobody asked for */
@@ -71,10 +101,14 @@ typedef struct ShardWorkerSlot
 	/* a worker here had to be ended in a batch handler: the next one begins carefully */
 	pg_atomic_uint32 batch_stuck;
 
+	/* written by the worker's signal handler */
+	ShardLongCall long_call;
+
 	/* counters since start, written by the worker alone */
 	pg_atomic_uint64 messages;
 	pg_atomic_uint64 turns;
 	pg_atomic_uint64 errors;
+	pg_atomic_uint64 recounts; /* of what it had counted wrongly */
 	pg_atomic_uint64 cache_entities;
 	pg_atomic_uint64 cache_bytes;
 	pg_atomic_uint64 commit_lsn;   /* of the last turn that wrote */
@@ -132,6 +166,9 @@ typedef struct ShardDatabase
 	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe anew */
 	int installing;	   /* open transactions that run CREATE EXTENSION */
 
+	/* workers whose link to a node is down, by the node's number (buffer.c) */
+	pg_atomic_uint32 away[SHARD_AWAY_COUNTERS];
+
 	LWLock *append_lock;
 	ShardLog log;
 	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the coordinator worker */
@@ -141,9 +178,9 @@ typedef struct ShardDatabase
 /* Messages of a type that cannot be handled now, for buffer_size. */
 typedef struct ShardTypeCounter
 {
-	Oid dboid; /* key, first two fields; set once under the control lock */
+	Oid dboid; /* key, first two fields; InvalidOid: free. Changed under the control lock alone */
 	int32 type_id;
-	pg_atomic_uint64 held; /* written by workers, after commit */
+	pg_atomic_uint64 held; /* written by workers, after commit, under that lock in shared mode */
 } ShardTypeCounter;
 
 #define SHARD_TYPE_COUNTERS 1024
@@ -220,11 +257,39 @@ shard_shmem_database_index(const ShardDatabase *db)
 }
 
 /*
+ * Counters of types (shmem_counter.c).
+ */
+
+/* Whether a counter that was kept still is that of the type. */
+static inline bool
+shard_shmem_is_counter(const ShardTypeCounter *counter, Oid dboid, int32 type_id)
+{
+	return counter != NULL && counter->dboid == dboid && counter->type_id == type_id;
+}
+
+/*
  * The counter of a type, made on first use. Never NULL; error when all are
- * taken. Takes the control lock: callers keep the pointer, and compare its key
- * before each use, as a dropped extension gives its counters back.
+ * taken. Takes the control lock: callers keep the pointer, and look whether it
+ * still is the type's before each use.
  */
 extern ShardTypeCounter *shard_shmem_type_counter(Oid dboid, int32 type_id);
+
+/* What a type's counter says, which is kept in *counter; 0 if it has none. Makes none. No error. */
+extern int64 shard_shmem_held(ShardTypeCounter **counter, Oid dboid, int32 type_id);
+
+/*
+ * Adds to a type's counter, which is kept in *counter. Nothing is counted when all are taken, and nothing is
+ * taken off one that is gone. No error.
+ */
+extern void
+shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int64 change);
+
+/* Counters of a database, at most SHARD_TYPE_COUNTERS, with what they say; returns how many. */
+extern int shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int64 *held);
+
+/* Gives the counter of a type back that is gone, unless it says something else meanwhile. */
+extern void
+shard_shmem_free_counter(ShardTypeCounter *counter, Oid dboid, int32 type_id, int64 held);
 
 /* The worker of a lane under the present configuration. */
 static inline int
@@ -258,3 +323,24 @@ extern void shard_shmem_detach_worker(void);
 
 /* The slot that this process is attached to, or NULL. */
 extern ShardWorkerSlot *shard_shmem_my_worker(void);
+
+/*
+ * How turns go (shmem_turns.c). The worker: one was committed; moved: it passed something or left nothing to
+ * do; looked_at: its start, if it did all that was due in stashes and could go on of parked messages, else 0.
+ */
+extern void shard_shmem_turn_done(ShardWorkerSlot *slot, bool moved, TimestampTz looked_at);
+
+/* The worker: one failed (type_id 0: at no entity). */
+extern void shard_shmem_turn_failed(ShardWorkerSlot *slot, int32 type_id, const char *entity,
+									const char *error);
+
+/* Anybody: what the worker told last. */
+extern void shard_shmem_turns(ShardWorkerSlot *slot, ShardWorkerTurns *turns);
+
+/* The worker, in a signal handler: a call has been running for long; it has ended. */
+extern void shard_shmem_call_is_long(ShardWorkerSlot *slot, TimestampTz since, int32 type_id,
+									 const char *entity, int entity_len);
+extern void shard_shmem_call_ended(ShardWorkerSlot *slot);
+
+/* Anybody: since when one runs, 0: none; entity is palloc'd. */
+extern TimestampTz shard_shmem_long_call(ShardWorkerSlot *slot, int32 *type_id, char **entity);

@@ -6,6 +6,7 @@
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "utils/timestamp.h"
 
 #include "shmem.h"
 
@@ -81,6 +82,7 @@ void
 shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
 {
 	ShardWorkerSlot *slot = &db->worker[worker];
+	TimestampTz now = GetCurrentTimestamp();
 	pid_t holder = 0;
 
 	SpinLockAcquire(&slot->mutex);
@@ -92,6 +94,11 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
 		slot->generation++;
 		slot->pid = MyProcPid;
 		slot->latch = MyLatch;
+		slot->why[0] = '\0';
+		/* one that ended by itself, again and again, has not moved since it did last */
+		if (slot->turns_now.moved_at == 0)
+			slot->turns_now.moved_at = now;
+		slot->turns_now.failures = 0;
 	}
 	if (holder == 0 || holder == MyProcPid)
 		slot->lanes = lanes;
@@ -113,8 +120,10 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
 	pg_atomic_write_u64(&slot->messages, 0);
 	pg_atomic_write_u64(&slot->turns, 0);
 	pg_atomic_write_u64(&slot->errors, 0);
+	pg_atomic_write_u64(&slot->recounts, 0);
 	pg_atomic_write_u64(&slot->cache_entities, 0);
 	pg_atomic_write_u64(&slot->cache_bytes, 0);
+	shard_shmem_call_ended(slot);
 }
 
 /*
@@ -133,6 +142,8 @@ shard_shmem_detach_worker(void)
 	slot->pid = 0;
 	slot->latch = NULL;
 	slot->lanes = 0;
+	if (slot->stop_wanted)
+		slot->turns_now.moved_at = 0;
 	SpinLockRelease(&slot->mutex);
 	shard_shmem_wake_launcher();
 }

@@ -192,12 +192,63 @@ is_taken(ShardStateTable *table, ShardEntity *entity, int *blocked_by)
 	return taken;
 }
 
+/* Whether a member of a multixact keeps others from locking the row in this mode, or may do so. */
+static bool
+any_in_the_way(TransactionId multi, LockTupleMode mode)
+{
+	MultiXactMember *members;
+	int count = GetMultiXactIdMembers(multi, &members, false, true);
+	bool found = false;
+
+	for (int i = 0; i < count && !found; i++)
+		found = (mode == LockTupleExclusive || members[i].status != MultiXactStatusForKeyShare) &&
+				!TransactionIdIsCurrentTransactionId(members[i].xid) &&
+				TransactionIdIsInProgress(members[i].xid);
+	if (count > 0)
+		pfree(members);
+	return found;
+}
+
 /*
- * Whether nobody else holds the row in the slot. A lock of somebody else is
- * met without waiting for it.
+ * Whether the row in the slot carries no more than locks that are over, or of foreign keys that reference it,
+ * unless it is to be deleted. These stay on the row until it is written; taking a lock beside them would be a
+ * write, for each reader.
  */
 static bool
-is_free(ShardStateTable *table, ShardCopy *copy, int *blocked_by)
+is_at_most_locked(ShardStateTable *table, LockTupleMode mode)
+{
+	Buffer buffer = ((BufferHeapTupleTableSlot *) table->row)->buffer;
+	HeapTupleHeader header = ExecFetchSlotHeapTuple(table->row, false, NULL)->t_data;
+	TransactionId xmax;
+	uint16 infomask;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	xmax = HeapTupleHeaderGetRawXmax(header);
+	infomask = header->t_infomask;
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if ((infomask & HEAP_XMAX_INVALID) || HEAP_LOCKED_UPGRADED(infomask))
+		return true;
+	if (!HEAP_XMAX_IS_LOCKED_ONLY(infomask))
+		return false;
+	if (infomask & HEAP_XMAX_IS_MULTI)
+		return !any_in_the_way(xmax, mode);
+	return (mode != LockTupleExclusive && HEAP_XMAX_IS_KEYSHR_LOCKED(infomask)) ||
+		   TransactionIdIsCurrentTransactionId(xmax) || !TransactionIdIsInProgress(xmax);
+}
+
+/* How its next state locks the row: who deletes it waits for foreign keys, too. */
+static LockTupleMode
+mode_of_write(const ShardCopy *copy)
+{
+	return copy->state_null ? LockTupleExclusive : LockTupleNoKeyExclusive;
+}
+
+/*
+ * Whether nobody else holds the row in the slot such that a lock in this mode would wait. A lock of somebody
+ * else is met without waiting for it.
+ */
+static bool
+is_free(ShardStateTable *table, ShardCopy *copy, LockTupleMode mode, int *blocked_by)
 {
 	HeapTuple tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
 	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple->t_data);
@@ -206,11 +257,10 @@ is_free(ShardStateTable *table, ShardCopy *copy, int *blocked_by)
 	TM_FailureData failure;
 	TM_Result result;
 
-	if (tuple->t_data->t_infomask & HEAP_XMAX_INVALID)
+	if ((tuple->t_data->t_infomask & HEAP_XMAX_INVALID) || is_at_most_locked(table, mode))
 		return true;
 	result = table_tuple_lock(table->rel, &tid, GetActiveSnapshot(), table->row,
-							  GetCurrentCommandId(false), LockTupleNoKeyExclusive, LockWaitSkip, 0,
-							  &failure);
+							  GetCurrentCommandId(false), mode, LockWaitSkip, 0, &failure);
 	if (result == TM_Ok)
 		return true;
 	*blocked_by = multi ? 0 : BackendXidGetPid(xmax);
@@ -241,7 +291,19 @@ shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, 
 		if (!fetch_by_tid(table, entity, copy))
 			return SHARD_ROW_CONTENDED;
 	}
-	return is_free(table, copy, blocked_by) ? SHARD_ROW_OK : SHARD_ROW_CONTENDED;
+	return is_free(table, copy, LockTupleNoKeyExclusive, blocked_by) ? SHARD_ROW_OK
+																	 : SHARD_ROW_CONTENDED;
+}
+
+bool
+shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
+{
+	int blocked_by;
+
+	if (!copy->exists)
+		return is_taken(table, entity, &blocked_by);
+	return !fetch_by_tid(table, entity, copy) ||
+		   !is_free(table, copy, mode_of_write(copy), &blocked_by);
 }
 
 void
@@ -312,13 +374,24 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 	ExecStoreVirtualTuple(slot);
 }
 
-/* After a write: what the row says now; triggers may have changed it. */
+/* Whether the server may have written something else than the slot had. */
+static bool
+may_differ(Relation rel)
+{
+	const TriggerDesc *triggers = rel->trigdesc;
+	const TupleConstr *constraints = RelationGetDescr(rel)->constr;
+
+	return (triggers != NULL &&
+			(triggers->trig_insert_before_row || triggers->trig_update_before_row)) ||
+		   (constraints != NULL && constraints->has_generated_stored);
+}
+
+/* After a write: what the row says now; triggers and generated columns may have changed it. */
 static void
 take_written(ShardStateTable *table, ShardEntity *entity)
 {
 	TupleTableSlot *slot = table->next;
 	ShardCopy *now = &entity->now;
-	TriggerDesc *triggers = table->rel->trigdesc;
 
 	/* a trigger that suppresses the write leaves no TID behind */
 	if (!ItemPointerIsValid(&slot->tts_tid))
@@ -331,7 +404,7 @@ take_written(ShardStateTable *table, ShardEntity *entity)
 	now->tid = slot->tts_tid;
 	now->xmin = GetCurrentTransactionId();
 	now->version++;
-	if (triggers != NULL && (triggers->trig_insert_before_row || triggers->trig_update_before_row))
+	if (may_differ(table->rel))
 		now->state = read_state(table, entity->run, slot, &now->state_null);
 }
 
@@ -374,7 +447,7 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	{
 		if (!shard_state_is_current(table, entity))
 			return false;
-		if (!is_free(table, now, &blocked_by))
+		if (!is_free(table, now, mode_of_write(now), &blocked_by))
 			return false;
 	}
 	else if (now->state_null)

@@ -39,6 +39,23 @@ typedef struct ShardStateTable
 	ExprState **defaults; /* of the users' columns, where there is one; NULL: not prepared */
 } ShardStateTable;
 
+/* What a type's state is made of: its table, and the composite types in it, how deep ever (state_hold.c). */
+typedef struct ShardStateParts
+{
+	MemoryContext context; /* of the list */
+	List *list;
+	bool known; /* the list is complete */
+	bool held;	/* by this turn */
+	Oid busy;	/* what somebody had locked last */
+} ShardStateParts;
+
+typedef enum ShardStateHold
+{
+	SHARD_STATE_HELD,
+	SHARD_STATE_ALTERED, /* held; something differs from before, so values from then mean nothing */
+	SHARD_STATE_BUSY	 /* somebody has some of it locked */
+} ShardStateHold;
+
 typedef enum ShardRowStatus
 {
 	SHARD_ROW_OK,		/* copy is what the turn's snapshot shows */
@@ -50,6 +67,20 @@ typedef enum ShardRowStatus
  * its SQLSTATE; NULL if it can, or if somebody has it locked.
  */
 extern char *shard_state_problem(const ShardType *type, int *sqlstate);
+
+/*
+ * Sees to it that nobody alters what a state is made of until the transaction ends, and that the transaction
+ * itself does not until it releases it. Waits for nobody. Before any value is used, outside of subtransactions
+ * that may end before the use does.
+ */
+extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *type);
+
+/* A composite type in it that somebody has locked, by its pg_class; InvalidOid: none. Keeps no lock. */
+extern Oid shard_state_locked_type(const ShardType *type);
+
+/* Before commit; and after an abort, which has done it. */
+extern void shard_state_release(ShardStateParts *parts);
+extern void shard_state_release_forget(ShardStateParts *parts);
 
 /*
  * Opens the table, if it is not open; false if somebody has it locked, for
@@ -77,6 +108,12 @@ extern void shard_state_forget(ShardStateTable *table);
  */
 extern ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by);
+
+/*
+ * Whether somebody else has, or may be about to have, inserted, changed or deleted the entity's row since this
+ * turn's copy of it was found to be true. The table is open.
+ */
+extern bool shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy);
 
 /* Fills copy from the row as the active snapshot shows it, which need not be free. */
 extern void shard_state_read(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy);

@@ -47,6 +47,13 @@ column(Relation rel, const char *name, Oid type, Problem *problem)
 
 		if (att->attisdropped || strcmp(NameStr(att->attname), name) != 0)
 			continue;
+		if (att->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+		{
+			problem->sqlstate = ERRCODE_INVALID_TABLE_DEFINITION;
+			problem->message = psprintf("column \"%s\" of state table \"%s\" is not stored", name,
+										RelationGetRelationName(rel));
+			return 0;
+		}
 		if (att->atttypid == type)
 			return att->attnum;
 		problem->sqlstate = ERRCODE_DATATYPE_MISMATCH;
@@ -74,6 +81,23 @@ map_composite(ShardStateTable *table, const ShardType *type, Problem *problem)
 		if (!att->attisdropped)
 			table->attribute[i] = column(table->rel, NameStr(att->attname), att->atttypid, problem);
 	}
+}
+
+/* Whether ids are looked up byte by byte, as entities are told apart: else 'a' may find the row of 'A'. */
+static void
+check_collation(ShardStateTable *table, Problem *problem)
+{
+	Form_pg_attribute att;
+
+	if (problem->message != NULL)
+		return;
+	att = TupleDescAttr(RelationGetDescr(table->rel), table->entity_column - 1);
+	if (get_collation_isdeterministic(att->attcollation))
+		return;
+	problem->sqlstate = ERRCODE_INVALID_TABLE_DEFINITION;
+	problem->message =
+		psprintf("column \"entity_id\" of state table \"%s\" has a nondeterministic collation",
+				 RelationGetRelationName(table->rel));
 }
 
 /* Whether the primary key is that which rows are looked up by. */
@@ -120,6 +144,7 @@ map_columns(ShardStateTable *table, const ShardType *type, Problem *problem)
 	else
 		table->state_column = column(table->rel, "state", type->state_type, problem);
 	check_primary_key(table, problem);
+	check_collation(table, problem);
 }
 
 /* Opens what is locked already; without one, the problem says so. */

@@ -109,5 +109,7 @@ shard_statement_bytes(uint64 number, int column, MemoryContext context, int *len
 	copy = MemoryContextAlloc(context, *len + 1);
 	memcpy(copy, VARDATA_ANY(bytes), *len);
 	copy[*len] = '\0';
+	if ((Pointer) bytes != DatumGetPointer(value))
+		pfree(bytes);
 	return copy;
 }

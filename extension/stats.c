@@ -253,8 +253,8 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	uint64 messages = pg_atomic_read_u64(&slot->messages);
 	uint64 turns = pg_atomic_read_u64(&slot->turns);
 	int pid = worker_pid(slot);
-	Datum values[11];
-	bool nulls[11] = {false};
+	Datum values[12];
+	bool nulls[12] = {false};
 
 	values[0] = Int32GetDatum(worker);
 	values[1] = Int32GetDatum(pid);
@@ -270,6 +270,7 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	values[8] = lag_of(backlog, worker, &nulls[8]);
 	values[9] = Int64GetDatum(pg_atomic_read_u64(&slot->cache_entities));
 	values[10] = Int64GetDatum(pg_atomic_read_u64(&slot->cache_bytes));
+	values[11] = Int64GetDatum(pg_atomic_read_u64(&slot->recounts));
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 

@@ -26,6 +26,7 @@
 #include "guc.h"
 #include "supervisor.h"
 #include "worker.h"
+#include "worker_log.h"
 
 #include "compat.h"
 
@@ -60,7 +61,7 @@ static void note_end(ShardDatabase *db, int worker);
 static void fail(ShardWorkerSlot *slot, int worker);
 static void start(ShardDatabase *db, int worker);
 static void describe(ShardDatabase *db, int worker, BackgroundWorker *description);
-static void terminate(Supervised *entry);
+static void terminate(ShardDatabase *db, int worker);
 
 static Supervised *
 entry_of(ShardDatabase *db, int worker)
@@ -307,7 +308,7 @@ shard_supervisor_stop(ShardDatabase *db, int worker)
 	}
 	else if (TimestampDifferenceExceeds(entry->stop_asked_at, now, STOP_PATIENCE_MS))
 	{
-		terminate(entry);
+		terminate(db, worker);
 		entry->stop_asked_at = now;
 	}
 	shard_supervisor_come_back(TimestampTzPlusMilliseconds(entry->stop_asked_at, STOP_PATIENCE_MS));
@@ -317,8 +318,20 @@ shard_supervisor_stop(ShardDatabase *db, int worker)
  * Terminates a worker that was asked in vain.
  */
 static void
-terminate(Supervised *entry)
+terminate(ShardDatabase *db, int worker)
 {
+	Supervised *entry = entry_of(db, worker);
+	pid_t pid = shard_worker_log_terminate(
+		&db->worker[worker],
+		psprintf("it was asked to end, and its turn did not end within %d ms", STOP_PATIENCE_MS));
+
+	if (pid != 0)
+	{
+		ereport(LOG, (errmsg("shard: process %d of database %u does not end when asked, and is "
+							 "terminated",
+							 (int) pid, db->dboid)));
+		return;
+	}
 	if (entry->handle != NULL)
 		TerminateBackgroundWorker(entry->handle);
 	else if (BackendPidGetProc(entry->orphan) != NULL)

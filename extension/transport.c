@@ -16,6 +16,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "attempt.h"
 #include "catalog.h"
 #include "transport_private.h"
 
@@ -250,15 +251,15 @@ run_fenced_link(Link *link, TimestampTz now)
 		ErrorData *error;
 
 		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		if (link->erred != error->sqlerrcode)
+		if (link->erred != geterrcode())
 			EmitErrorReport();
-		FlushErrorState();
+		error = shard_attempt_take_error();
 		AbortCurrentTransaction();
 		MemoryContextSwitchTo(context);
 		shard_peer_close(link->peer, true);
 		shard_transport_link_failed(link, error->sqlerrcode, error->message);
 		link->erred = error->sqlerrcode;
+		shard_attempt_free_error(error);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);

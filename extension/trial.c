@@ -28,6 +28,8 @@
 
 #include "api.h"
 #include "catalog.h"
+#include "cluster_map.h"
+#include "plane.h"
 #include "run.h"
 #include "security.h"
 #include "shmem.h"
@@ -155,6 +157,10 @@ load_state(Trial *trial)
 	ShardType *type = trial->run.type;
 
 	LockRelationOid(type->state_table, RowExclusiveLock);
+	if (shard_state_hold(&trial->run.parts, type) == SHARD_STATE_BUSY)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						errmsg("the state type of entity type \"%s\" is being altered", type->name),
+						errhint("Try again when that transaction has ended.")));
 	if (!shard_state_open(&table, type))
 		elog(ERROR, "could not open state table of entity type \"%s\"", type->name);
 	shard_state_read(&table, trial->entity, &trial->entity->now);
@@ -217,6 +223,8 @@ run_trial(Trial *trial)
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
 	shard_handler_free(&handler);
+	if (trial->run.parts.context != NULL)
+		MemoryContextDelete(trial->run.parts.context);
 	if (error != NULL)
 		ReThrowError(error);
 }
@@ -252,6 +260,34 @@ open_type(const char *name)
 						errmsg("entity type \"%s\" cannot run: %s", type->name, problem),
 						errhint("Mend the function; shard_alter() names another handler.")));
 	return type;
+}
+
+/*
+ * Errors if the entity lives at another node: its state is there, and here it would seem to have none. A
+ * shard without a home has no state anywhere.
+ */
+static void
+check_home(const ShardType *type, int32 shard)
+{
+	ShardHomeRecord home;
+	ShardPlaneView view;
+	bool known;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	known = view.known && shard_cluster_map_home(type->type_id, shard, &home);
+	if (!known ? type->mode != SHARD_MODE_PROXY : shard_record_home_node(&home) == view.node)
+		return;
+	if (!known)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("entity type \"%s\" is not hosted on this node", type->name),
+						errdetail("States of its entities are at other members."),
+						errhint("Call shard_try() at a member that hosts it.")));
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("the entity lives at node %d", shard_record_home_node(&home)),
+					errdetail("A handler is tried on the state of the entity, and that of shard %d "
+							  "of entity type \"%s\" is there.",
+							  shard, type->name),
+					errhint("Call shard_try() at that node, see shard_members.")));
 }
 
 /* The entity that a trial is about, and its message, which has the id that no message has. */
@@ -336,6 +372,7 @@ shard_try(PG_FUNCTION_ARGS)
 	shard_api_check_entity(VARSIZE_ANY_EXHDR(entity));
 	shard_api_check_size(type, VARSIZE(trial.message) - VARHDRSZ);
 	set_entity(&trial, type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity));
+	check_home(type, trial.entity->shard);
 	run_trial(&trial);
 	return form_result(fcinfo, &trial);
 }

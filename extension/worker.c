@@ -33,6 +33,7 @@
 #include "guc.h"
 #include "peer.h"
 #include "worker.h"
+#include "worker_log.h"
 
 #include "compat.h"
 
@@ -52,11 +53,14 @@ static volatile TimestampTz lingers_until = 0;
 
 static void (*at_stop)(void) = NULL;
 
+/* Somebody called pg_cancel_backend(). */
+static volatile sig_atomic_t cancelled = false;
+
 static void handle_sigterm(int signo, siginfo_t *info, void *context);
 static void end_if_due(void);
 static Oid attach(ShardDatabase *db, int worker);
 static bool is_wanted(ShardDatabase *db, int worker);
-static void look_for_extension(void);
+static void look_for_extension(int worker);
 static void record_outcome(ShardProbeOutcome outcome);
 static void set_option(const char *name, const char *value);
 static void set_lock_timeout(void);
@@ -79,7 +83,7 @@ shard_worker_start(Datum argument, int *worker)
 
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	shard_worker_settings();
-	look_for_extension();
+	look_for_extension(*worker);
 	return db;
 }
 
@@ -130,6 +134,25 @@ handle_sigterm(int signo, siginfo_t *info, void *context)
 	errno = saved_errno;
 }
 
+/*
+ * Handler of SIGINT.
+ */
+static void
+handle_sigint(SIGNAL_ARGS)
+{
+	cancelled = true;
+	StatementCancelHandler(postgres_signal_arg);
+}
+
+bool
+shard_worker_take_cancel(void)
+{
+	bool result = cancelled;
+
+	cancelled = false;
+	return result;
+}
+
 bool
 shard_worker_lingers(void)
 {
@@ -172,6 +195,7 @@ end_if_due(void)
 		at_stop = NULL;
 		if (last != NULL && shard_worker_server_stops())
 			last();
+		shard_worker_log_end();
 		proc_exit(1);
 	}
 	if (lingers_until == 0)
@@ -187,7 +211,7 @@ end_if_due(void)
 
 /*
  * Installs the signal handlers. SIGTERM acts at the next interrupt check, also
- * in the midst of user code, unless the worker may linger; SIGINT and SIGUSR1 are as the server set them.
+ * in the midst of user code, unless the worker may linger; SIGUSR1 is as the server set it.
  */
 void
 shard_worker_signals(void)
@@ -196,6 +220,7 @@ shard_worker_signals(void)
 
 	sigemptyset(&term.sa_mask);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGINT, handle_sigint);
 
 	/* pqsignal() does not tell who sent it */
 	if (sigaction(SIGTERM, &term, NULL) != 0)
@@ -248,11 +273,13 @@ is_wanted(ShardDatabase *db, int worker)
  * if it is not.
  */
 static void
-look_for_extension(void)
+look_for_extension(int worker)
 {
 	bool present;
 
 	StartTransactionCommand();
+	shard_worker_log_begin(worker == SHARD_COORDINATOR ? "shard coordinator"
+													   : psprintf("shard region %d", worker));
 	present = shard_catalog_find() != NULL;
 	CommitTransactionCommand();
 
@@ -351,7 +378,7 @@ shard_worker_interrupts(void)
 		proc_exit(1);
 	/* Nothing was interrupted, so there is nothing to say about it. */
 	end_if_due();
-	QueryCancelPending = false;
+	QueryCancelPending = cancelled = false;
 	CHECK_FOR_INTERRUPTS();
 
 	if (ConfigReloadPending)

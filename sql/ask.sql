@@ -19,6 +19,9 @@ BEGIN
         WHEN 'fail' THEN
             RAISE EXCEPTION USING ERRCODE = 'SH001', MESSAGE = 'out of coins',
                 DETAIL = 'There are none.', HINT = 'Come back tomorrow.';
+        WHEN 'refuse' THEN
+            RAISE EXCEPTION USING ERRCODE = '23514', MESSAGE = 'refused', DETAIL = 'a detail', HINT = 'a hint',
+                SCHEMA = 'a schema', TABLE = 'a table', COLUMN = 'a column', DATATYPE = 'a type', CONSTRAINT = 'a constraint';
         WHEN 'forget' THEN RETURN NULL;
         WHEN 'ask' THEN PERFORM shard_ask('teller', 'b', '{"do": "add"}');
         WHEN 'sleep' THEN PERFORM pg_sleep((message->>'seconds')::float8);
@@ -51,6 +54,17 @@ ROLLBACK;
 -- An error comes back as it was raised, and is kept nowhere.
 SELECT shard_ask('teller', 'a', '{"do": "fail"}');
 \echo :LAST_ERROR_SQLSTATE
+DO $$
+DECLARE
+    detail text; hint text; of_schema text; of_table text; of_column text; of_type text; of_constraint text;
+BEGIN
+    PERFORM shard_ask('teller', 'a', '{"do": "refuse"}');
+EXCEPTION WHEN check_violation THEN
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT, of_schema = SCHEMA_NAME, of_table = TABLE_NAME,
+        of_column = COLUMN_NAME, of_type = PG_DATATYPE_NAME, of_constraint = CONSTRAINT_NAME;
+    RAISE NOTICE '%', concat_ws(', ', SQLERRM, detail, hint, of_schema, of_table, of_column, of_type, of_constraint);
+END
+$$;
 SELECT count(*) FROM shard_dead_letters WHERE type_name = 'teller';
 SELECT shard_ask('teller', 'a', '{"do": "add"}');
 
@@ -86,6 +100,9 @@ LOCK TABLE shop;
 SELECT shard_ask('keeper', 'a', 'null');
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
+-- (it was taken, so it is handled now)
+SELECT shard_drain();
+SELECT count(*) FROM shop;
 RESET deadlock_timeout;
 ALTER SYSTEM RESET shard.handler_lock_timeout;
 SELECT pg_reload_conf();

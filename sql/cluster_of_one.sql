@@ -81,7 +81,7 @@ SELECT shard_ask('one_operator', 'a', '{"do": "SELECT count(*) FROM shard_peers"
 CREATE ROLE regress_shard_nobody;
 SET ROLE regress_shard_nobody;
 SELECT shard_join('host=localhost');
-SELECT shard_location('one_count', 'a');
+SELECT shard, node, dsn FROM shard_location('one_count', 'a');
 SELECT count(*) FROM shard_cluster_stats();
 SELECT count(*) FROM shard_current_regions;
 SELECT count(*) > 0 FROM shard_members;

@@ -32,7 +32,7 @@ $$;
 SELECT shard_start('fragile', 'fragile', retry_backoff => '10 ms', max_retry_backoff => '40 ms');
 CREATE FUNCTION tell(entity text, message jsonb) RETURNS void LANGUAGE sql
 AS $$ SELECT public.shard_tell('fragile', entity, message) $$;
-CREATE VIEW letters AS SELECT id, entity_id, message, sqlstate, error, context, attempts FROM shard_dead_letters WHERE type_name = 'fragile';
+CREATE VIEW letters AS SELECT id, entity_id, message, sqlstate, error, detail, hint, context, attempts FROM shard_dead_letters WHERE type_name = 'fragile';
 
 -- A permanent error: given up at once, with everything that one has to know; others are not touched,
 -- the entity's own neither.
@@ -57,7 +57,13 @@ SELECT setval('attempt', 1);
 SELECT tell('e', '1'), tell('e', '{"state": "40P01", "until": 1000}'), tell('e', '2'), tell('e', '{"state": "53200", "until": 1000}'), tell('e', '3');
 SELECT shard_drain();
 SELECT state FROM shard_entity.fragile WHERE entity_id = 'e';
-SELECT message, sqlstate, error, attempts FROM letters WHERE entity_id = 'e' ORDER BY id;
+SELECT message, sqlstate, error, detail, hint, attempts FROM letters WHERE entity_id = 'e' ORDER BY id;
+-- (what an error says is for the type's owner)
+CREATE ROLE regress_shard_stranger;
+SET ROLE regress_shard_stranger;
+SELECT DISTINCT sqlstate, error, detail, hint, context FROM shard_dead_letters WHERE sqlstate = '40P01';
+RESET ROLE;
+DROP ROLE regress_shard_stranger;
 SELECT last_value >= 10 AS often FROM attempt;
 SELECT detail, hint FROM shard.dead_letter ORDER BY id DESC LIMIT 1;
 

@@ -88,7 +88,9 @@ FOR EACH ROW EXECUTE FUNCTION confined_test.grab();
 SELECT look('SELECT 1 AS one') IS NOT NULL AS before;
 SELECT run('INSERT INTO deferring VALUES (1)');
 SELECT note FROM notes;
-SELECT run('SET CONSTRAINTS ALL DEFERRED; INSERT INTO deferring VALUES (2)');
+SELECT run('SET CONSTRAINTS ALL DEFERRED');
+SELECT run('SET CONSTRAINTS late DEFERRED; INSERT INTO deferring VALUES (2)');
+SELECT shard_try('runner', 'a', '{"do": "SET CONSTRAINTS ALL DEFERRED"}');
 SELECT note FROM notes;
 -- the same from a trigger on the state table
 ALTER TABLE shard_entity.runner OWNER TO regress_shard_owner;

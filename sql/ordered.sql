@@ -216,6 +216,66 @@ SELECT n(3);
 SELECT shard_drain();
 SELECT * FROM e;
 
+-- It ends whatever the number of the message that says so: none, or an ask. What is sent after it begins anew,
+-- in the same turn, too.
+BEGIN;
+SELECT count(shard_tell('note', 'u', m::jsonb))
+FROM unnest(ARRAY['{"n": 5}', '{"n": 6}', '{"do": "end"}', '{"n": 3}', '{"n": 4}']) m;
+COMMIT;
+SELECT shard_drain();
+SELECT state, began, expected, late FROM shard_entity.note JOIN shard_ordered USING (entity_id) WHERE entity_id = 'u';
+SELECT shard_ask('note', 'u', '{"do": "end"}');
+SELECT count(*) FROM shard_ordered WHERE entity_id = 'u';
+SELECT shard_tell('note', 'u', '{"n": 8}');
+SELECT shard_drain();
+SELECT state, began, expected, late FROM shard_entity.note JOIN shard_ordered USING (entity_id) WHERE entity_id = 'u';
+
+-- But what waits belongs to the old order, which goes on.
+SELECT shard_tell('note', 'u', '{"n": 10}');
+SELECT until('(SELECT waiting = 1 FROM shard_ordered WHERE entity_id = ''u'')');
+SELECT shard_ask('note', 'u', '{"do": "end"}');
+SELECT shard_tell('note', 'u', '{"n": 9}');
+SELECT shard_drain();
+SELECT state, began, expected, late FROM shard_entity.note JOIN shard_ordered USING (entity_id) WHERE entity_id = 'u';
+
+-- One whose state cannot be removed has not ended.
+CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE check_violation USING MESSAGE = 'it stays';
+END
+$$;
+CREATE TRIGGER stays BEFORE DELETE ON shard_entity.note FOR EACH ROW EXECUTE FUNCTION stays();
+SELECT shard_tell('note', 'u', '{"n": 11, "do": "end"}');
+SELECT shard_drain();
+SELECT shard_tell('note', 'u', '{"n": 12}');
+SELECT shard_drain();
+SELECT shard_ask('note', 'u', '{"do": "end"}');
+SELECT state, began, expected, late FROM shard_entity.note JOIN shard_ordered USING (entity_id) WHERE entity_id = 'u';
+DROP TRIGGER stays ON shard_entity.note;
+
+-- What a worker has counted of tables is compared with them now and then: here they are changed by hand.
+SELECT sum(recounts) FROM shard_stat_workers;
+SELECT shard_tell('note', 'u', '{"n": 15}'), shard_tell('note', 'u', '{"n": 16}');
+SELECT until('(SELECT waiting = 2 FROM shard_ordered WHERE entity_id = ''u'')');
+ALTER SYSTEM SET shard.recount_interval = '1 ms';
+SELECT pg_reload_conf();
+UPDATE shard.held SET number = number - 2 WHERE entity = 'u';
+SELECT until('(SELECT expected = 15 FROM shard_ordered WHERE entity_id = ''u'')');
+SELECT sum(recounts) FROM shard_stat_workers;
+SELECT shard_tell('note', 'u', '{"n": 17}');
+SELECT until('(SELECT waiting = 1 FROM shard_ordered WHERE entity_id = ''u'')');
+WITH gone AS (DELETE FROM shard.held WHERE entity = 'u' RETURNING *)
+INSERT INTO shard.parked (type_id, shard, rseq, arrival, kind, sent, entity, mid_node, mid_seq, payload)
+SELECT type_id, shard, 9223372036854775807, seq, kind, false, entity, mid_node, mid_seq,
+       substring(payload FROM 1) FROM gone;
+SELECT until('(SELECT waiting = 1 AND NOT EXISTS (SELECT FROM shard.parked) FROM shard_ordered WHERE entity_id = ''u'')');
+SELECT sum(recounts) > 1 AS more FROM shard_stat_workers;
+ALTER SYSTEM RESET shard.recount_interval;
+SELECT pg_reload_conf();
+SELECT shard_tell('note', 'u', '{"n": 15}'), shard_tell('note', 'u', '{"n": 16}');
+SELECT shard_drain();
+SELECT state, began, expected, late FROM shard_entity.note JOIN shard_ordered USING (entity_id) WHERE entity_id = 'u';
+
 -- An entity may begin with a number that is known, so that not even its first ones need to come first.
 SELECT shard_alter('note', 'ordered_from', '1');
 SELECT count(shard_tell('note', 'first', jsonb_build_object('n', i))) FROM unnest(ARRAY[3, 0, 2, 1]) i;
@@ -234,8 +294,28 @@ SELECT shard_drain();
 SELECT entity_id, state = (SELECT jsonb_agg(i) FROM generate_series(0, 999) i) AS in_order
 FROM shard_entity.batch ORDER BY 1;
 
+-- It ends an order, too, and what is sent after it begins anew, in the same turn, be its number lower or higher.
+CREATE FUNCTION ends(state jsonb, messages jsonb[]) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF messages[cardinality(messages)]->>'do' = 'end' THEN
+        PERFORM shard_stop();
+        RETURN NULL;
+    END IF;
+    RETURN coalesce(state, '[]') || (SELECT jsonb_agg((m->>'n')::int ORDER BY o) FROM unnest(messages) WITH ORDINALITY u (m, o));
+END
+$$;
+SELECT shard_start('ends', 'ends', ordered_by => 'number');
+BEGIN;
+SELECT count(shard_tell('ends', e, m::jsonb))
+FROM unnest('{lower,higher}'::text[]) e, unnest(ARRAY['{"n": 5}', '{"n": 6, "do": "end"}']) m;
+SELECT count(shard_tell('ends', e, jsonb_build_object('n', n + i)))
+FROM (VALUES ('lower', 3), ('higher', 9)) v (e, n), generate_series(0, 1) i;
+COMMIT;
+SELECT shard_drain();
+SELECT entity_id, state, began, expected, late, waiting FROM shard_entity.ends JOIN shard_ordered USING (entity_id) ORDER BY 1;
+
 SET client_min_messages = warning;
 DROP VIEW e;
-SELECT shard_drop_type('note', force => true), shard_drop_type('batch', force => true);
+SELECT shard_drop_type('note', force => true), shard_drop_type('batch', force => true), shard_drop_type('ends', force => true);
 SELECT count(*) FROM shard_ordered;
 DROP SCHEMA ordered_test CASCADE;

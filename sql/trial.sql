@@ -176,6 +176,9 @@ SELECT * FROM shard_try('trial_owned', 'a', '1');
 SELECT current_user;
 RESET ROLE;
 
+-- Nothing stays in the session.
+SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'shard state types';
+
 SET client_min_messages = warning;
 SELECT shard_drain('30 s');
 SELECT shard_drop_type(t, true) FROM unnest(ARRAY['tried', 'trial_account', 'trial_total', 'trial_batch', 'trial_owned']) t;

@@ -34,6 +34,16 @@ INSERT INTO shard_inbox (type_name, entity_id, message, seq) VALUES ('account', 
 INSERT INTO shard_inbox (type_name, entity_id, message) VALUES ('no such type', 'a', '{}');
 UPDATE shard_inbox SET message = '{}';
 RESET ROLE;
+-- Where triggers do not fire nothing is lost in silence, and functions send.
+SET session_replication_role = replica;
+INSERT INTO shard_inbox (type_name, entity_id, message) VALUES ('account', 'replica', '{"add": 1}');
+COPY shard_inbox (type_name, entity_id, message) FROM stdin;
+account	replica	{"add": 1}
+\.
+SELECT shard_tell('account', 'replica', '{"add": 3}');
+RESET session_replication_role;
+SELECT shard_drain();
+DELETE FROM shard_entity.account WHERE entity_id = 'replica' RETURNING state;
 REVOKE EXECUTE ON FUNCTION account FROM PUBLIC;
 SET ROLE regress_shard_reader;
 INSERT INTO shard_inbox (type_name, entity_id, message) VALUES ('account', 'a', '{}');

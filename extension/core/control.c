@@ -108,6 +108,7 @@ static const char *const kind_names[] = {
 	[SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ] = "graceful shutdown request",
 	[SHARD_CONTROL_COORDINATOR_HINT] = "coordinator hint",
 	[SHARD_CONTROL_CANNOT_LEAVE] = "cannot leave",
+	[SHARD_CONTROL_GOODBYE] = "goodbye",
 	[SHARD_CONTROL_REGISTER] = "register",
 	[SHARD_CONTROL_REGISTER_ACK] = "register ack",
 	[SHARD_CONTROL_START_TYPE] = "start type",

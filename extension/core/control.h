@@ -41,7 +41,7 @@ typedef enum ShardControlKind
 
 	/* Members (sections 1 and 5) */
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */
-	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types */
+	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types; status: ShardStoreMode */
 	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not */
 	SHARD_CONTROL_ADMIT, /* node, epoch: previous inc_no, uuid: new incarnation, status: ShardStartKind;
 						  * entries: one member value, as its settings are now */
@@ -53,6 +53,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave */
 	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
 	SHARD_CONTROL_CANNOT_LEAVE,		/* token of the wish; text: why */
+	SHARD_CONTROL_GOODBYE,			/* nothing: this incarnation ends now */
 
 	/* Shards (sections 4 and 9) */
 	SHARD_CONTROL_REGISTER = 64,   /* n: learned; nodes: type ids hosted here; nodes2: proxied ones;
@@ -82,6 +83,14 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; n: its number; text: why not */
 	SHARD_CONTROL_RESIGN		  /* b: the office of that ballot is given up (R32) */
 } ShardControlKind;
+
+/* Who keeps the map (shard.state_store_mode), as a joiner says it. */
+typedef enum ShardStoreMode
+{
+	SHARD_STORE_MODE_UNSAID = 0,
+	SHARD_STORE_MODE_MEMBERS = 1, /* ddata */
+	SHARD_STORE_MODE_JOURNAL = 2  /* persistence (R14) */
+} ShardStoreMode;
 
 /* One shard of a list. */
 typedef struct ShardShardRef

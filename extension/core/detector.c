@@ -153,6 +153,13 @@ shard_detector_heartbeat(ShardDetector *detector, int64 now)
 	detector->deadline = detector->latest + bearable_silence(detector);
 }
 
+/* See detector.h. */
+void
+shard_detector_goodbye(ShardDetector *detector, int64 now)
+{
+	detector->deadline = now;
+}
+
 double
 shard_detector_phi(const ShardDetector *detector, int64 now)
 {

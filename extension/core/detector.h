@@ -61,6 +61,9 @@ extern bool shard_detector_init(ShardDetector *detector, const ShardDetectorSett
  */
 extern void shard_detector_heartbeat(ShardDetector *detector, int64 now);
 
+/* The peer has said that it ends: it is not available until it is heard again. */
+extern void shard_detector_goodbye(ShardDetector *detector, int64 now);
+
 /* Suspicion now; 0 for a peer that was never heard. For people: decisions use available(). */
 extern double shard_detector_phi(const ShardDetector *detector, int64 now);
 

@@ -92,6 +92,8 @@ shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef sh
 {
 	ShardAction *action = shard_action_add(homes->out, SHARD_ACTION_DECISION);
 
+	if (text[0] == '\0')
+		text = "no reason was given";
 	action->status = (int32) decision;
 	action->shard = shard;
 	action->node = from;
@@ -215,7 +217,7 @@ move_decided(ShardHomes *homes, int64 now, HomesShard *shard, int32 old_node)
 						 ref_of(shard), old_node, shard->target,
 						 moved		  ? shard_homes_reason_text(shard, homes->arena)
 						 : shard->why ? shard->why
-									  : "");
+									  : "it was given up");
 	shard_homes_move_ended(homes, shard, moved, shard->why ? shard->why : "it was given up");
 	if (moved)
 		shard->pause = 0;

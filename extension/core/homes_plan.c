@@ -13,6 +13,7 @@
 #endif
 
 #include "core/homes_plan.h"
+#include "core/membership.h"
 #include "core/message.h"
 
 /* Pinned shards that begin to move at a time. */
@@ -32,32 +33,64 @@ region_of(const ShardAllocationView *view, int32 node)
 
 /* ---- first homes ------------------------------------------------------------------------------ */
 
-/*
- * Has the role of the type had its minimum of members once (C4)? When it has just now, that is
- * proposed; homes are given after it is decided.
- */
-static bool
-is_formed(ShardHomes *homes, const PlanView *plan, ShardProposer *proposer)
+/* Members that are up and have a role, "": any. Whether they host a type makes no difference. */
+static int
+count_members(ShardHomes *homes, const char *role)
 {
-	int32 number = shard_record_role(plan->type.role);
-	int32 minimum = 0;
+	int count;
+	int up = 0;
+	ShardMapEntry *members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+#ifdef SHARD_MUTANT_MINIMUM_OF_HOSTS
+		const HomesRegion *region = shard_homes_region(homes, members[i].key.a);
+
+		if (!region || region->n_hosted == 0)
+			continue;
+#endif
+		up += shard_record_get_member(&members[i], &member, homes->arena) &&
+			  member.status == SHARD_MEMBER_UP && shard_membership_has_role(&member, role);
+	}
+	return up;
+}
+
+/* The minimum of members, or of those with a role; 0: none was asked for. */
+static int32
+minimum_of(const ShardHomes *homes, const char *role)
+{
+	int32 number = shard_record_role(role);
 	const ShardMapEntry *entry =
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0});
 	ShardSettingsRecord settings;
+
+	if (!entry || !shard_record_get_settings(entry, &settings))
+		return 0;
+	for (int i = 0; i < settings.n_role_minimums; i++)
+	{
+		if (settings.role_minimums[i].role == number)
+			return settings.role_minimums[i].members;
+	}
+	return number == 0 ? settings.min_members : 0;
+}
+
+/*
+ * Has a role, "": the cluster, had its minimum of members once (C4)? When it has just now, that is proposed;
+ * homes are given after it is decided.
+ */
+static bool
+is_formed(ShardHomes *homes, const char *role, ShardProposer *proposer)
+{
+	int32 number = shard_record_role(role);
+	int32 minimum = minimum_of(homes, role);
 	ShardMapEntry change;
 
-	if (shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_FORMED, number, 0}))
+	if ((number != 0 && minimum == 0) ||
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_FORMED, number, 0}))
 		return true;
-	if (entry && shard_record_get_settings(entry, &settings))
-	{
-		minimum = settings.min_members;
-		for (int i = 0; i < settings.n_role_minimums; i++)
-		{
-			if (settings.role_minimums[i].role == number)
-				minimum = Max(minimum, settings.role_minimums[i].members);
-		}
-	}
-	if (plan->view.n_regions < minimum)
+	if (count_members(homes, role) < minimum)
 		return false;
 	change = shard_record_put_formed(number, 0, homes->arena);
 	(void) shard_proposer_propose(proposer, &change, 1);
@@ -112,7 +145,7 @@ allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_
 	/* A type that is about to go gets no home that its removal does not know of. */
 	if (shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) ||
 		!shard_homes_view(&plan, homes, now, type_id, roster, homes->arena) ||
-		!is_formed(homes, &plan, proposer))
+		!is_formed(homes, "", proposer) || !is_formed(homes, plan.type.role, proposer))
 		return;
 	if (plan.settings.kind != SHARD_ALLOCATION_FUNCTION ||
 		!shard_homes_ask_homes(homes, now, type_id, requests, n_requests, roster))

@@ -118,6 +118,8 @@ typedef struct HomesStrategy
 	int n_shards;
 	int32 *shards;		 /* of the question; owned */
 	char who[HOMES_WHO]; /* wants the round; "": nobody */
+	char told[200];		 /* what people were told last of a failure, */
+	int64 told_until;	 /* which is not said again before that */
 } HomesStrategy;
 
 /* A shard without a home, and who asked first. */

@@ -22,6 +22,9 @@
 /* Shards of one question. */
 #define QUESTION_LIMIT 500
 
+/* The same failure is told again after that time. */
+#define TELL_AGAIN (60 * SHARD_SECOND)
+
 /* What is known of a type's functions, NULL: nothing was asked yet. */
 HomesStrategy *
 shard_homes_find_strategy(const ShardHomes *homes, int32 type_id)
@@ -210,6 +213,67 @@ shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *w
 
 /* ---- answers ---------------------------------------------------------------------------------- */
 
+/* A text that lives as long as the call. */
+static const char *say(const ShardHomes *homes, const char *format, ...) pg_attribute_printf(2, 3);
+
+static const char *
+say(const ShardHomes *homes, const char *format, ...)
+{
+	char text[200];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	return shard_arena_copy(homes->arena, text, strlen(text) + 1);
+}
+
+/* People are told that functions have failed, and what comes of it: in the log, and as a decision. */
+static void
+tell_failure(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanView *plan,
+			 const char *result, const char *why)
+{
+	ShardShardRef type = {.type_id = strategy->type_id, .shard = -1};
+	const char *text = say(homes, "%s: %s", result, why);
+
+	if (now < strategy->told_until && strcmp(strategy->told, text) == 0)
+		return;
+	strlcpy(strategy->told, text, sizeof(strategy->told));
+	strategy->told_until = now + TELL_AGAIN;
+	shard_homes_decision(homes, SHARD_DECISION_STRATEGY, type, 0, 0, text);
+	shard_action_log(homes->out, 19 /* WARNING */, "the strategy of entity type \"%s\" failed, %s",
+					 plan->type.name, text);
+}
+
+/*
+ * Shards that the functions have named no node for, though they were asked: with a first home they wait,
+ * to be asked about again; those that should have moved stay.
+ */
+static void
+tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanView *plan,
+			 bool first_homes, const ShardHomesStrategy *answer)
+{
+	int n_unnamed = 0;
+	int32 shard = 0;
+
+	for (int i = answer->n_shards - 1; i >= 0; i--)
+	{
+		int32 pin = shard_homes_view_pin(plan, answer->shards[i].shard);
+
+		/* Where it is pinned it goes in any case. */
+		if (answer->nodes[i] != 0 || (pin != 0 && shard_homes_view_is_good(plan, pin)))
+			continue;
+		n_unnamed++;
+		shard = answer->shards[i].shard;
+	}
+	if (n_unnamed > 0)
+		tell_failure(homes, now, strategy, plan,
+					 first_homes ? "these shards have no home, and are asked about again"
+								 : "these shards stay",
+					 say(homes, "no node was named (NULL) for shard %d%s", shard,
+						 n_unnamed > 1 ? say(homes, " and %d more", n_unnamed - 1) : ""));
+}
+
 /* What is wrong with an answer, NULL: nothing. */
 static const char *
 find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *plan,
@@ -234,7 +298,10 @@ find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *
 		if (!moves && !is_among(strategy->shards, strategy->n_shards, shard))
 			return "a shard was named that was not asked about";
 		if (!moves && answer->nodes[i] != 0 && !shard_homes_view_is_good(plan, answer->nodes[i]))
-			return "a node was named that cannot host the type now";
+			return say(homes,
+					   "node %d was named for shard %d, which does not host the type, or cannot "
+					   "have shards now",
+					   answer->nodes[i], shard);
 	}
 	return NULL;
 }
@@ -242,16 +309,13 @@ find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *
 /* What the functions were asked is done by least_shard. Returns how many moves begin. */
 static int
 fall_back(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanView *plan,
-		  const char *why, ShardProposer *proposer, const ShardRoster *roster)
+		  ShardProposer *proposer, const ShardRoster *roster)
 {
 	ShardAllocationSettings settings = plan->settings;
 	HomesRequest *requests;
 	int n = 0;
 
 	settings.kind = SHARD_ALLOCATION_LEAST_SHARD;
-	shard_action_log(homes->out, 19 /* WARNING */,
-					 "the strategy of entity type \"%s\" failed, least_shard is used: %s",
-					 plan->type.name, why);
 	if (strategy->question != HOMES_ASK_HOMES)
 		return shard_homes_plan_type(homes, now, plan, &settings, strategy->who, roster);
 	requests = shard_arena_alloc(homes->arena, sizeof(HomesRequest) * Max(strategy->n_shards, 1));
@@ -366,7 +430,10 @@ take_answer(ShardHomes *homes, int64 now, HomesStrategy *strategy, const ShardHo
 	if (!plan)
 		n_begun = 0;
 	else if (why)
-		n_begun = fall_back(homes, now, &asked, plan, why, proposer, roster);
+	{
+		tell_failure(homes, now, strategy, plan, "least_shard is used", why);
+		n_begun = fall_back(homes, now, &asked, plan, proposer, roster);
+	}
 	else if (asked.question == HOMES_ASK_HOMES)
 	{
 		take_homes(homes, now, &asked, plan, answer, proposer);
@@ -376,6 +443,8 @@ take_answer(ShardHomes *homes, int64 now, HomesStrategy *strategy, const ShardHo
 		n_begun = take_targets(homes, now, &asked, answer, roster);
 	else
 		(void) take_moves(homes, now, strategy, plan, answer);
+	if (plan && !why && asked.question != HOMES_ASK_MOVES)
+		tell_unnamed(homes, now, strategy, plan, asked.question == HOMES_ASK_HOMES, answer);
 	if (asked.question != HOMES_ASK_HOMES && strategy->question == HOMES_ASK_NOTHING)
 		shard_homes_round_ended(homes, asked.type_id, n_begun);
 	pfree(asked.shards);

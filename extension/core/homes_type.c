@@ -12,7 +12,9 @@
 #endif
 
 #include "core/allocation.h"
+#include "core/difference.h"
 #include "core/homes_private.h"
+#include "core/membership.h"
 
 /* Wishes beyond this are nonsense; one of them would use up the ids. */
 #define MAX_TYPE_WISH (PG_INT32_MAX / 2)
@@ -43,7 +45,78 @@ next_type_id(int32 last, int32 wish)
 	return last < PG_INT32_MAX ? last + 1 : 0;
 }
 
-/* A type that the cluster does not know gets an id; one that it knows has to be the same. */
+/* The type of that name: its key and value in the map; false: there is none. */
+static bool
+find_type(const ShardHomes *homes, const char *name, ShardMapEntry *entry, ShardTypeRecord *type)
+{
+	int count;
+	ShardMapEntry *known = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (!shard_record_get_type(&known[i], type, homes->arena) || strcmp(type->name, name) != 0)
+			continue;
+		*entry = known[i];
+		return true;
+	}
+	return false;
+}
+
+/* May a member other than that one host the type? Of who has not registered here that is not known. */
+static bool
+may_be_hosted(ShardHomes *homes, int32 type_id, int32 except)
+{
+	for (int i = 0; i < homes->n_nodes; i++)
+	{
+		const HomesNode *node = &homes->nodes[i];
+		const HomesRegion *region = shard_homes_region(homes, node->node);
+
+		if (node->node == except ||
+			(!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN))
+			continue;
+		if (!region || shard_homes_hosts(region, type_id))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A type that the cluster knows has to be the same. Only who hosts it may say that the structure of its
+ * states is another one now: a user has altered their type. That becomes what newcomers are held to. If
+ * nobody hosts it, a newcomer's is: it may have been dropped everywhere, or its start rolled back.
+ */
+static void
+compare_type(ShardHomes *homes, const ShardControl *message, const ShardMapEntry *entry,
+			 ShardTypeRecord *type, const ShardTypeRecord *wanted, ShardProposer *proposer,
+			 ShardActions *out)
+{
+	const HomesRegion *region = shard_homes_region(homes, message->from);
+	bool hosts = region && shard_homes_hosts(region, entry->key.a);
+	bool is_held = !hosts && may_be_hosted(homes, entry->key.a, message->from);
+	const char *difference = shard_type_difference(type, wanted, is_held, homes->arena);
+	ShardMapEntry change;
+	char text[4 * SHARD_DIFFERENCE_TEXT];
+
+	if (difference)
+	{
+		snprintf(text, sizeof(text), "the cluster has a type of that name with other settings: %s",
+				 difference);
+		answer_type(out, message, entry->key.a,
+					shard_arena_copy(out->arena, text, strlen(text) + 1));
+		return;
+	}
+	if (is_held || wanted->state[0] == '\0' || strcmp(type->state, wanted->state) == 0)
+	{
+		answer_type(out, message, entry->key.a, NULL);
+		return;
+	}
+	type->state = wanted->state;
+	change = shard_record_put_type(entry->key.a, type, entry->n, homes->arena);
+	/* If another change comes first, the region asks again; and it does, to hear that it is known. */
+	(void) shard_proposer_propose(proposer, &change, 1);
+}
+
+/* A type that the cluster does not know gets an id. */
 void
 shard_homes_start_type(ShardHomes *homes, const ShardControl *message, ShardProposer *proposer,
 					   ShardActions *out)
@@ -52,27 +125,18 @@ shard_homes_start_type(ShardHomes *homes, const ShardControl *message, ShardProp
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
 	ShardCountersRecord counters;
 	ShardTypeRecord wanted;
+	ShardTypeRecord type;
 	ShardMapEntry changes[2];
-	ShardMapEntry *known;
+	ShardMapEntry known;
 	int32 type_id;
-	int count;
 
 	if (message->n_entries != 1 ||
 		!shard_record_get_type(&message->entries[0], &wanted, homes->arena) || !entry ||
 		!shard_record_get_counters(entry, &counters))
 		return;
-	known = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
-	for (int i = 0; i < count; i++)
+	if (find_type(homes, wanted.name, &known, &type))
 	{
-		ShardTypeRecord type;
-
-		if (!shard_record_get_type(&known[i], &type, homes->arena) ||
-			strcmp(type.name, wanted.name) != 0)
-			continue;
-		answer_type(out, message, known[i].key.a,
-					type.settings_hash == wanted.settings_hash
-						? NULL
-						: "the cluster has a type of that name with other settings");
+		compare_type(homes, message, &known, &type, &wanted, proposer, out);
 		return;
 	}
 	type_id = next_type_id(counters.last_type_id, message->entries[0].key.a);

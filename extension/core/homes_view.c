@@ -313,10 +313,17 @@ shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 	return true;
 }
 
-/* May that node be given a shard now? Strategies order by suitability, they do not refuse. */
+/*
+ * May that node be given a shard now? Strategies order by suitability, they do not refuse. Nobody but a
+ * host of the type may (C16): not a proxy, nor a member that does not know the type.
+ */
 bool
 shard_homes_view_is_good(const PlanView *plan, int32 node)
 {
+#ifndef SHARD_MUTANT_HOME_AT_NON_HOST
+	if (region_of(plan->view.regions, plan->view.n_regions, node) < 0)
+		return false;
+#endif
 	for (int i = 0; i < plan->view.n_members; i++)
 	{
 		const ShardAllocationMember *member = &plan->view.members[i];

@@ -10,6 +10,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/difference.h"
 #include "core/membership.h"
 #include "shard.h"
 
@@ -151,17 +152,6 @@ find_type(const ShardMap *decided, const char *name, ShardTypeRecord *type, Shar
 }
 
 /*
- * Does a type differ from the cluster's in what all members must agree on?
- */
-static bool
-differs(const ShardTypeRecord *mine, const ShardTypeRecord *theirs)
-{
-	return mine->number_of_shards != theirs->number_of_shards ||
-		   mine->settings_hash != theirs->settings_hash || mine->leased != theirs->leased ||
-		   mine->strategy != theirs->strategy || strcmp(mine->role, theirs->role) != 0;
-}
-
-/*
  * The member that has an address, 0: none. One that is gone for good has none any more.
  */
 static int32
@@ -188,7 +178,7 @@ shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
 							const ShardMemberRecord *joiner, bool loaded,
 							const ShardMapEntry *types, int n_types, ShardArena *arena)
 {
-	char text[512];
+	char text[800];
 	int32 other = find_address(decided, joiner->dsn ? joiner->dsn : "", arena);
 
 	if (protocol_version != SHARD_PROTOCOL_VERSION)
@@ -214,16 +204,19 @@ shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
 	{
 		ShardTypeRecord mine;
 		ShardTypeRecord theirs;
+		const char *difference;
 
 		if (!shard_record_get_type(&types[i], &mine, arena))
 			return "the node's types cannot be read; install the same version of the extension";
-		if (!find_type(decided, mine.name, &theirs, arena) || !differs(&mine, &theirs))
+		difference = find_type(decided, mine.name, &theirs, arena)
+						 ? shard_type_difference(&theirs, &mine, true, arena)
+						 : NULL;
+		if (!difference)
 			continue;
-		snprintf(
-			text, sizeof(text),
-			"type \"%.100s\" has other settings in the cluster; make them equal, or drop it on "
-			"the node",
-			mine.name);
+		snprintf(text, sizeof(text),
+				 "type \"%.100s\" has other settings in the cluster: %s; make them equal, or drop "
+				 "it on the node",
+				 mine.name, difference);
 		return keep(arena, text);
 	}
 	return NULL;

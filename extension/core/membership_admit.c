@@ -82,6 +82,10 @@ shard_membership_judge(const ShardMemberRecord *record, const ShardClaim *claim)
 		return SHARD_ADMISSION_UNKNOWN;
 	if (record->status == SHARD_MEMBER_REMOVED || record->status == SHARD_MEMBER_WRITTEN_OFF)
 		return SHARD_ADMISSION_GONE;
+#ifdef SHARD_MUTANT_DOWN_UNDONE
+	if (record->status == SHARD_MEMBER_DOWN)
+		return SHARD_ADMISSION_GRANT;
+#endif
 	if (record->inc_no != 0 && shard_record_uuid_equal(record->inc_uuid, claim->uuid))
 		return record->status == SHARD_MEMBER_DOWN ? SHARD_ADMISSION_DOWNED
 												   : SHARD_ADMISSION_GRANTED;

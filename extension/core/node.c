@@ -322,7 +322,7 @@ numbers_are_good(const ShardControl *message)
 
 /* Is the message one that this node may act upon (I5)? Answers FENCED where that helps the sender. */
 static bool
-header_is_good(ShardNode *node, const ShardControl *message)
+header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 {
 	ShardMemberRecord member;
 	bool joining = message->kind == SHARD_CONTROL_JOIN ||
@@ -341,6 +341,10 @@ header_is_good(ShardNode *node, const ShardControl *message)
 	if (message->era < node->era)
 	{
 		shard_node_journal_late(node, message);
+		/* who was given up by voters that were forced knows nothing of their era, and has to be told */
+		if (shard_node_get_member(node, message->from, &member) &&
+			!shard_membership_is_member(member.status))
+			shard_node_member_heard(node, now, message->from);
 		return false;
 	}
 	if (message->to_inc != 0 && node->admitted && message->to_inc != node->inc_no &&
@@ -377,7 +381,7 @@ receive(ShardNode *node, int64 now, const char *bytes, size_t length)
 
 	shard_arena_reset(node->arena);
 	if (!node->running || !shard_control_decode(bytes, length, node->arena, &message) ||
-		!numbers_are_good(&message) || !header_is_good(node, &message))
+		!numbers_are_good(&message) || !header_is_good(node, now, &message))
 		return;
 	if (node->fenced && message.kind == SHARD_CONTROL_JOIN)
 	{
@@ -583,10 +587,18 @@ shard_node_cluster(const ShardNode *node)
 	return node->cluster;
 }
 
+/* See node.h. Whoever has lost the office, or is not heard any more, may not be shown in it (C15). */
 int32
-shard_node_coordinator(const ShardNode *node)
+shard_node_coordinator(const ShardNode *node, int64 now)
 {
+#ifdef SHARD_MUTANT_COORDINATOR_FOR_EVER
 	return node->coordinator;
+#endif
+	if (!node->running)
+		return 0;
+	if (node->coordinator == node->id)
+		return node->in_office ? node->id : 0;
+	return now - node->coordinator_heard < SHARD_COORDINATOR_FORGOTTEN ? node->coordinator : 0;
 }
 
 bool

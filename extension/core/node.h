@@ -76,6 +76,7 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_ADDRESS,		  /* text: of this node, which has none yet; token */
 	SHARD_EVENT_STOPPING, /* number: until when; the server is going down: give up the office, say
 						   * that no shard can be given here */
+	SHARD_EVENT_GOODBYE,  /* the process ends now: the last step of this machine */
 	SHARD_EVENT_EMPTIED, /* this node exits, and nothing of it is left: no sender may begin, all that it
 						   * had for others is taken in, no rows of shards are here (M20) */
 	SHARD_EVENT_DROP_TYPE /* text: name of a type that is no more, of a node that is alone in
@@ -130,7 +131,7 @@ extern int32 shard_node_id(const ShardNode *node);
 extern int32 shard_node_incarnation(const ShardNode *node);
 extern int32 shard_node_era(const ShardNode *node); /* R13 */
 extern ShardUuid shard_node_cluster(const ShardNode *node);
-extern int32 shard_node_coordinator(const ShardNode *node); /* as heard of; 0: nobody */
+extern int32 shard_node_coordinator(const ShardNode *node, int64 now); /* 0: none is heard of */
 extern bool shard_node_reachable(const ShardNode *node, int32 id, int64 now);
 
 /* The setting has changed: from now on. */
@@ -140,6 +141,9 @@ extern bool shard_node_joining(const ShardNode *node);
 extern bool
 shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */
 extern bool shard_node_admitted(const ShardNode *node);
+
+/* What the cluster says of a type that was told (SHARD_EVENT_TYPE) is still to come. */
+extern bool shard_node_asks_for_type(const ShardNode *node, const char *name);
 
 /* Why this start was not admitted, as the coordinator said last; "": it is, or nobody has said. */
 extern const char *shard_node_refusal(const ShardNode *node);

@@ -105,6 +105,8 @@ shard_node_join_tick(ShardNode *node, int64 now)
 	entry[0] = shard_record_put_member(0, &member, 0, node->out->arena);
 	for (int i = 0; i < node->n_types; i++)
 		entry[i + 1] = node->types[i].wish;
+	message->status =
+		node->config.journal_node != 0 ? SHARD_STORE_MODE_JOURNAL : SHARD_STORE_MODE_MEMBERS;
 	message->uuid = node->join.token;
 	message->uuid2 = node->inc_uuid;
 	message->entries = entry;

@@ -174,11 +174,13 @@ shard_node_member_self(ShardNode *node)
 	{
 		if (self.status == SHARD_MEMBER_DOWN)
 		{
-			/* Reversible: the node comes back as a new incarnation, which needs a new start. */
+			/* Reversible: the node comes back as a new incarnation, which needs a new start (I9). */
 			ShardAction *stop;
 
 			node->admitted = false;
+#ifndef SHARD_MUTANT_DOWN_UNDONE
 			node->running = false;
+#endif
 			stop = shard_action_add(node->out, SHARD_ACTION_STOP_WORKERS);
 			stop->text = "this incarnation was downed";
 			stop->flag = true;
@@ -432,6 +434,38 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 				  !node->emptied;
 }
 
+/* The process ends in good order: the others need not find out by its silence (R33). */
+static void
+say_goodbye(ShardNode *node)
+{
+	int count;
+	ShardMapEntry *members =
+		shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
+
+	if (!node->admitted || node->fenced)
+		return;
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+
+		if (members[i].key.a != node->id &&
+			shard_record_get_member(&members[i], &member, node->arena) &&
+			shard_membership_is_member(member.status))
+			shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_GOODBYE);
+	}
+}
+
+/* Said by the incarnation that is known; what an earlier one said means nothing. */
+static void
+heard_goodbye(ShardNode *node, int64 now, const ShardControl *message)
+{
+	ShardMemberRecord member;
+
+	if (message->from != node->id && message->from_inc != 0 &&
+		shard_node_get_member(node, message->from, &member) && member.inc_no == message->from_inc)
+		shard_detector_goodbye(&peer_of(node, now, message->from)->detector, now);
+}
+
 /* ---- lease ------------------------------------------------------------------------------------ */
 
 int64
@@ -513,6 +547,9 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 		case SHARD_CONTROL_ADMIT_REPLY:
 			admission_refused(node, message);
 			break;
+		case SHARD_CONTROL_GOODBYE:
+			heard_goodbye(node, now, message);
+			break;
 		case SHARD_CONTROL_FENCED:
 			if (node->admitted && message->epoch > node->inc_no &&
 				!shard_record_uuid_equal(message->uuid, node->inc_uuid))
@@ -531,4 +568,10 @@ shard_node_member_event(ShardNode *node, const ShardNodeEvent *event)
 {
 	if (event->kind == SHARD_EVENT_EMPTIED)
 		node->emptied = node->status == SHARD_MEMBER_EXITING;
+	else if (event->kind == SHARD_EVENT_GOODBYE)
+	{
+		say_goodbye(node);
+		/* Whatever it said from now on would show that it lives. */
+		node->running = false;
+	}
 }

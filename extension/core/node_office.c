@@ -15,9 +15,12 @@
 
 #include "core/node_private.h"
 
-/* Members that have to be told of decisions; those that just went have to hear of that, too. */
+/*
+ * Members that have to be told of decisions. Those that just went have to hear of that, too, if they are there:
+ * one that was written off is dialled again only when it was heard.
+ */
 static int
-audience(const ShardNode *node, const ShardMap *map, int32 **members)
+audience(const ShardNode *node, int64 now, const ShardMap *map, int32 **members)
 {
 	int count;
 	int n = 0;
@@ -30,7 +33,8 @@ audience(const ShardNode *node, const ShardMap *map, int32 **members)
 
 		if (shard_record_get_member(&entries[i], &member, node->arena) &&
 			(shard_membership_is_member(member.status) || member.status == SHARD_MEMBER_DOWN ||
-			 shard_proposer_learned_by(node->proposer, entries[i].key.a) < entries[i].n))
+			 (shard_proposer_learned_by(node->proposer, entries[i].key.a) < entries[i].n &&
+			  shard_node_reachable(node, entries[i].key.a, now))))
 			(*members)[n++] = entries[i].key.a;
 	}
 	/* The journal learns like a member; a node alone leaves it to others (R14). */
@@ -191,7 +195,7 @@ static void
 resign(ShardNode *node, int64 now)
 {
 	int32 *members;
-	int n_members = audience(node, shard_proposer_decided(node->proposer), &members);
+	int n_members = audience(node, now, shard_proposer_decided(node->proposer), &members);
 	int64 ballot = shard_proposer_ballot(node->proposer);
 
 	for (int i = 0; i < n_members; i++)
@@ -278,7 +282,7 @@ shard_node_office_tick(ShardNode *node, int64 now)
 		return;
 	if (shard_proposer_office(node->proposer) == SHARD_OFFICE_HELD)
 		map = shard_proposer_decided(node->proposer);
-	n_members = audience(node, map, &members);
+	n_members = audience(node, now, map, &members);
 	shard_proposer_tick(node->proposer, now, members, n_members, node->out);
 	follow_office(node, now);
 	if (!node->in_office)

@@ -31,6 +31,7 @@ typedef struct NodeType
 	int32 type_id;		/* 0: not learned yet */
 	ShardMapEntry wish; /* the type's value and number as this node would have it; owned */
 	uint64 settings_hash;
+	bool altered; /* its states have another structure than the cluster's, which is to be told */
 } NodeType;
 
 /* A type that was dropped here, while the map may still have it. */

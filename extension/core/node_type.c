@@ -18,6 +18,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/difference.h"
 #include "core/node_private.h"
 
 static NodeType *
@@ -71,28 +72,70 @@ changed(ShardNode *node)
 
 /* ---- types ------------------------------------------------------------------------------------ */
 
-/* The type's value and number as this node would have it. */
-static void
+/* The type's value and number as this node would have it. False: it is as it was. */
+static bool
 set_wish(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 number)
 {
 	ShardMapEntry wish = shard_record_put_type(number, record, 0, node->out->arena);
 
+	if (type->wish.value && type->wish.key.a == number && type->wish.length == wish.length &&
+		memcmp(type->wish.value, wish.value, wish.length) == 0)
+		return false;
 	if (type->wish.value)
 		pfree(unconstify(char *, type->wish.value));
 	type->wish = wish;
 	type->wish.value = memcpy(palloc(Max(wish.length, 1)), wish.value, wish.length);
 	type->settings_hash = record->settings_hash;
 	type->refused = false;
+	return true;
+}
+
+/* Do its states have another structure here than in the cluster? Only hosts, and who will be one, know. */
+static bool
+state_differs(const NodeType *type, const ShardTypeRecord *known, ShardArena *arena)
+{
+	ShardTypeRecord wish;
+
+	return shard_record_get_type(&type->wish, &wish, arena) && wish.state[0] != '\0' &&
+		   strcmp(wish.state, known->state) != 0;
+}
+
+/* The same, of what has an id. */
+static bool
+is_altered(const ShardNode *node, const NodeType *type)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, type->type_id, 0});
+	ShardTypeRecord known;
+
+	return entry && shard_record_get_type(entry, &known, node->arena) &&
+		   state_differs(type, &known, node->arena);
+}
+
+/* What has an id is told again: the coordinator hears of it if its states are other ones. */
+static void
+wish_again(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 number)
+{
+	bool other = set_wish(node, type, record, number);
+
+	if (other)
+		type->altered = !type->proxy;
+	if (type->proxy)
+		type->altered = is_altered(node, type);
+	if (other || type->altered)
+		node->next_register = 0;
 }
 
 /*
  * A type is to run here, or to be known here as a proxy. The same name again: what the cluster has not
- * granted yet is wished for as it is now; of what it has, only whether it is a proxy can change.
+ * granted yet is wished for as it is now; of what it has, only whether it is a proxy can change, and the
+ * structure of its states.
  */
 static void
 add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 number)
 {
 	NodeType *type = find_type(node, record->name);
+	bool other;
 
 	if (!type)
 	{
@@ -101,15 +144,39 @@ add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 numbe
 		type = &node->types[node->n_types++];
 		memset(type, 0, sizeof(NodeType));
 		type->name = pstrdup(record->name);
+		type->proxy = !proxy;
 	}
-	else if (type->proxy == proxy &&
-			 (type->type_id != 0 ||
-			  (type->settings_hash == record->settings_hash && type->wish.key.a == number)))
-		return;
+	other = type->proxy != proxy;
 	type->proxy = proxy;
 	if (type->type_id == 0)
-		set_wish(node, type, record, number);
-	changed(node);
+		other |= set_wish(node, type, record, number);
+	else if (record->settings_hash == type->settings_hash)
+		wish_again(node, type, record, number);
+	if (other)
+		changed(node);
+}
+
+/* A type of this node got its id. Was the type of its states altered while nobody could hear of it? */
+static void
+resolved(ShardNode *node, NodeType *type, int32 type_id, const ShardTypeRecord *known)
+{
+	type->type_id = type_id;
+	type->altered = state_differs(type, known, node->arena);
+}
+
+/* The cluster has a type of that name that is another one. */
+static void
+refused(ShardNode *node, NodeType *type, const ShardTypeRecord *known)
+{
+	ShardTypeRecord wish;
+	const char *difference = NULL;
+
+	if (shard_record_get_type(&type->wish, &wish, node->arena))
+		difference = shard_type_difference(known, &wish, false, node->arena);
+	type->refused = true;
+	shard_action_log(node->out, 19 /* WARNING */,
+					 "entity type \"%s\" has other settings in the cluster: %s", type->name,
+					 difference ? difference : "they differ");
 }
 
 /* Give each type of this node the id that the cluster knows it by. */
@@ -135,20 +202,18 @@ resolve_types(ShardNode *node)
 				strcmp(record.name, type->name) != 0)
 				continue;
 			if (record.settings_hash == type->settings_hash)
-				type->type_id = known[k].key.a;
+				resolved(node, type, known[k].key.a, &record);
 			else
-			{
-				type->refused = true;
-				shard_action_log(node->out, 19 /* WARNING */,
-								 "entity type \"%s\" has other settings in the cluster",
-								 type->name);
-			}
+				refused(node, type, &record);
 			changed(node);
 		}
 	}
 }
 
-/* Of the types that the cluster does not know, the one with the lowest wish; one without comes last. */
+/*
+ * Of the types that the cluster does not know, or not as they are now, the one with the lowest wish; one
+ * without comes last.
+ */
 static NodeType *
 next_wish(const ShardNode *node)
 {
@@ -158,7 +223,7 @@ next_wish(const ShardNode *node)
 	{
 		NodeType *type = &node->types[i];
 
-		if (type->type_id != 0 || type->refused)
+		if ((type->type_id != 0 && !type->altered) || type->refused)
 			continue;
 		if (!next || (uint32) type->wish.key.a - 1 < (uint32) next->wish.key.a - 1)
 			next = type;
@@ -227,11 +292,18 @@ type_answered(ShardNode *node, const ShardControl *message)
 	ShardTypeRecord record;
 	NodeType *type;
 
-	if (message->flag || message->n_entries != 1 ||
+	if (message->n_entries != 1 ||
 		!shard_record_get_type(&message->entries[0], &record, node->arena))
 		return;
 	type = find_type(node, record.name);
-	if (!type || type->refused || type->type_id != 0 || type->settings_hash != record.settings_hash)
+	if (!type)
+		return;
+	/* A host goes on until the cluster knows; who wants to be one, until it has learned that, or is refused. */
+	if ((message->flag || type->proxy) && message->entries[0].length == type->wish.length &&
+		memcmp(message->entries[0].value, type->wish.value, type->wish.length) == 0)
+		type->altered = message->flag && type->proxy && is_altered(node, type);
+	if (message->flag || type->refused || type->type_id != 0 ||
+		type->settings_hash != record.settings_hash)
 		return;
 	type->refused = true;
 	node->next_register = 0;
@@ -315,6 +387,15 @@ shard_node_drops_type(const ShardNode *node, int32 type_id)
 			return true;
 	}
 	return false;
+}
+
+/* See node.h. */
+bool
+shard_node_asks_for_type(const ShardNode *node, const char *name)
+{
+	const NodeType *type = find_type(node, name);
+
+	return type && (type->type_id == 0 ? !type->refused : type->altered);
 }
 
 /* START_TYPE of this very node: does it still wish for the type, as it said then? */

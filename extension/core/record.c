@@ -276,6 +276,7 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 		record->allocation = get_allocation(&reader);
 		record->handoff_timeout_ms = shard_wire_get_int32(&reader);
 	}
+	record->state = goes_on(&reader) ? get_text(&reader, arena) : "";
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -478,6 +479,7 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	put_text(&out, record->hashing);
 	put_allocation(&out, &record->allocation);
 	shard_wire_put_int(&out, record->handoff_timeout_ms);
+	put_text(&out, record->state);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }
 

@@ -125,6 +125,7 @@ typedef struct ShardTypeRecord
 	const char *role;					/* "" = any */
 	uint64 features;					/* that a member needs to host it */
 	const char *hashing; /* how entity ids come to shards, in the hosts' own form: for proxies */
+	const char *state;	 /* its structure as the hosts write it, by lines; "": not known */
 	ShardExtra extra;
 } ShardTypeRecord;
 

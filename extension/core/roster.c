@@ -544,6 +544,10 @@ shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message
 			if (is_from_member(roster, shard_proposer_decided(proposer), message))
 				leave_wished(roster, now, message, proposer, out);
 			break;
+		case SHARD_CONTROL_GOODBYE:
+			if (is_from_member(roster, shard_proposer_decided(proposer), message))
+				shard_detector_goodbye(&watch(roster, now, message->from)->detector, now);
+			break;
 		case SHARD_CONTROL_HEARTBEAT_ACK:
 			if (message->from == roster->settings.journal_node)
 				roster->journal_heard = message->status != SHARD_VOTER_AMNESIAC;

@@ -117,6 +117,23 @@ allot(ShardRoster *roster, const ShardControl *message, const ShardMemberRecord 
 	(void) shard_proposer_propose(proposer, changes, 2);
 }
 
+/*
+ * Members that look for the map in different places would be two clusters. NULL: the joiner looks where
+ * this coordinator does.
+ */
+static const char *
+judge_store_mode(const ShardRoster *roster, const ShardControl *message)
+{
+	bool journal = roster->settings.journal_node != 0;
+
+	if (message->status == SHARD_STORE_MODE_UNSAID ||
+		(message->status == SHARD_STORE_MODE_JOURNAL) == journal)
+		return NULL;
+	return journal
+			   ? "shard.state_store_mode is \"persistence\" in the cluster, \"ddata\" on the node"
+			   : "shard.state_store_mode is \"ddata\" in the cluster, \"persistence\" on the node";
+}
+
 /* Welcome a joiner whose node id is decided, refuse it, or see to it that it gets one. */
 void
 shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardProposer *proposer,
@@ -146,6 +163,12 @@ shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardPropose
 	if (!get_joiner(roster, message, &joiner))
 	{
 		refuse_join(message, "the node does not describe itself", out);
+		return;
+	}
+	why = judge_store_mode(roster, message);
+	if (why)
+	{
+		refuse_join(message, why, out);
 		return;
 	}
 	why = shard_membership_judge_join(decided, message->protocol_version, &joiner, message->flag,
@@ -540,6 +563,9 @@ shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *pr
 	*why = "no incarnation of that node asks to be admitted";
 	if (shard_proposer_office(proposer) != SHARD_OFFICE_HELD)
 		return false;
+	if (shard_roster_record(roster, shard_proposer_decided(proposer), node, &record) &&
+		record.status == SHARD_MEMBER_DOWN)
+		*why = "its present start was downed, and no other one asks to be admitted";
 	for (int i = 0; i < roster->n_claims; i++)
 	{
 		RosterClaim *claim = &roster->claims[i];

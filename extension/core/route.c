@@ -117,15 +117,15 @@ note_parked(ShardRoutes *routes, ShardRoute *route)
 }
 
 /*
- * Read the durable part. The marks in memory hold as long as the row is of the epoch that they belong
- * to; else they begin with the base.
+ * Read the durable part. The marks in memory hold as long as the row is of the epoch that they belong to, also
+ * one that began in this transaction, with what was taken in since; else they begin with the base.
  */
 static void
 load_route(ShardRoutes *routes, ShardRoute *route)
 {
-	route->node = 0;
-	route->epoch = 0;
-	route->lost = 0;
+	int32 marks_epoch = route->touched && route->loaded ? route->own.epoch : route->marks_epoch;
+
+	route->node = route->epoch = route->lost = 0;
 	route->n = 0;
 	route->parked = false;
 	memset(&route->own, 0, sizeof(route->own));
@@ -138,7 +138,7 @@ load_route(ShardRoutes *routes, ShardRoute *route)
 		shard_mark_clear(&route->marks);
 		route->marks_epoch = SHARD_NO_EPOCH;
 	}
-	else if (route->marks_epoch != route->own.epoch)
+	else if (marks_epoch != route->own.epoch)
 	{
 		shard_mark_clear(&route->marks);
 #ifndef SHARD_MUTANT_BASE_NOT_MERGED
@@ -526,9 +526,15 @@ taken_before(const ShardRoute *route, const ShardItem *item)
 	return shard_mark_passed(&route->marks, item->stamp);
 }
 
+static inline bool
+is_over(const ShardRoutes *routes)
+{
+	return routes->host->is_over != NULL && routes->host->is_over(routes->context);
+}
+
 /*
- * Let parked messages go on, at most limit of them, in their order: what is done is dropped, what is
- * in doubt is a dead letter, the rest goes to the home or is taken in here. Returns how many left.
+ * Let parked messages go on, at most limit of them, and one at least, in their order: what is done is dropped,
+ * what is in doubt is a dead letter, the rest goes to the home or is taken in here. Returns how many left.
  */
 static int
 drain_route(ShardRoutes *routes, ShardRoute *route, int limit)
@@ -548,7 +554,7 @@ drain_route(ShardRoutes *routes, ShardRoute *route, int limit)
 			route->parked = false;
 			break;
 		}
-		if (moved == limit)
+		if (moved == limit || (moved > 0 && is_over(routes)))
 			break;
 		touch(routes, route);
 		if (item.stamp.kind == SHARD_PREFIX_NODE && item.stamp.seq <= route->done)
@@ -578,8 +584,6 @@ shard_route_drain(ShardRoutes *routes)
 		ShardRoute *route = dlist_container(ShardRoute, drains_node, iter.cur);
 		int moved;
 
-		if (left == 0)
-			return true;
 		if (!route->loaded)
 			load_route(routes, route);
 		if (!route->parked)
@@ -587,6 +591,11 @@ shard_route_drain(ShardRoutes *routes)
 		moved = drain_route(routes, route, left);
 		left -= moved;
 		more |= moved > 0 && route->parked;
+		if (left > 0 && (moved == 0 || !is_over(routes)))
+			continue;
+		if (route->parked) /* the others come first then */
+			dlist_move_tail(&routes->drains, &route->drains_node);
+		return !dlist_is_empty(&routes->drains);
 	}
 	return more;
 }

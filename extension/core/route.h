@@ -125,6 +125,9 @@ typedef struct ShardRouteHost
 
 	/* N2: may items in doubt be sent again (on_write_off = resend)? */
 	bool (*resend_lost)(void *context, const ShardRoute *route);
+
+	/* Is the transaction long enough? Asked when parked items have left. NULL: never. */
+	bool (*is_over)(void *context);
 } ShardRouteHost;
 
 /* chunk: parked messages that one call moves at most (H4). */

@@ -103,12 +103,12 @@ BEGIN
                 flags      int2 NOT NULL,
                 chunk      int2 NOT NULL,   -- 0 .. chunks - 1, all of one seq
                 chunks     int2 NOT NULL,
-                entity     text NOT NULL,
+                entity     text COLLATE "C" NOT NULL,
                 payload    bytea NOT NULL,
                 epoch      int4,            -- home epoch tag; NULL: not yet routed
                 stamp      bytea,           -- X2; NULL: handled from the inbox of its own home
                 src_type   int4,            -- the entity that sent; NULL: a client
-                src_entity text,
+                src_entity text COLLATE "C",
                 mid_node   int4,            -- where the message first became durable; NULL: here, at this seq
                 mid_seq    int8
             ) WITH (autovacuum_enabled = off, vacuum_truncate = off)
@@ -131,13 +131,13 @@ CREATE TABLE shard.held (
     place      text NOT NULL CHECK (place IN ('stash', 'ordered')),
     type_id    int4 NOT NULL,
     shard      int4 NOT NULL,
-    entity     text NOT NULL,
+    entity     text COLLATE "C" NOT NULL,
     seq        int8 NOT NULL,
     kind       int2 NOT NULL,
     epoch      int4,
     stamp      bytea,
     src_type   int4,
-    src_entity text,
+    src_entity text COLLATE "C",
     mid_node   int4 NOT NULL,
     mid_seq    int8 NOT NULL,
     payload    bytea NOT NULL,
@@ -160,7 +160,7 @@ CREATE UNIQUE INDEX held_ordered ON shard.held (type_id, shard, entity, number) 
 CREATE TABLE shard.ordered (
     type_id    int4 NOT NULL,
     shard      int4 NOT NULL,
-    entity     text NOT NULL,
+    entity     text COLLATE "C" NOT NULL,
     began      int8 NOT NULL,                -- the first number that was seen
     expected   int8 NOT NULL,                -- all below it is passed
     skipped    int8 NOT NULL DEFAULT 0,      -- numbers of gaps that were given up
@@ -175,12 +175,12 @@ CREATE TABLE shard.dead_letter (
     at         timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     type_id    int4 NOT NULL,
     shard      int4 NOT NULL,
-    entity     text NOT NULL,
+    entity     text COLLATE "C" NOT NULL,
     kind       int2 NOT NULL,
     epoch      int4,
     stamp      bytea,
     src_type   int4,
-    src_entity text,
+    src_entity text COLLATE "C",
     mid_node   int4 NOT NULL,
     mid_seq    int8 NOT NULL,
     payload    bytea NOT NULL,

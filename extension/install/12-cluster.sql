@@ -40,9 +40,9 @@ CREATE TABLE shard.parked (
     epoch      int4,              -- last tag; NULL: none
     sent       boolean NOT NULL,  -- possibly on a wire (N2)
     stamp      bytea,
-    entity     text NOT NULL,
+    entity     text COLLATE "C" NOT NULL,
     src_type   int4,
-    src_entity text,
+    src_entity text COLLATE "C",
     mid_node   int4 NOT NULL,
     mid_seq    int8 NOT NULL,
     payload    bytea NOT NULL,

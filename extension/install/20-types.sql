@@ -102,11 +102,17 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'shard_type_problem
 GRANT EXECUTE ON FUNCTION shard.type_problem(int4) TO PUBLIC;
 COMMENT ON FUNCTION shard.type_problem(int4) IS 'why messages of an entity type wait';
 
+/* What a type is on this node: a proxy, where the node lacks its role. */
+CREATE FUNCTION shard.type_mode(mode text, role text) RETURNS text
+LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'shard_type_mode';
+GRANT EXECUTE ON FUNCTION shard.type_mode(text, text) TO PUBLIC;
+COMMENT ON FUNCTION shard.type_mode(text, text) IS 'whether an entity type runs on this node';
+
 CREATE VIEW @extschema@.shard_types AS
 SELECT t.type_name,
        t.handler,
        coalesce(c.relowner, t.owner)::regrole AS owner,
-       t.mode,
+       shard.type_mode(t.mode, t.settings->>'role') AS mode,
        t.number_of_shards,
        t.settings || jsonb_build_object('hash', t.hash, 'search_path', t.search_path) AS settings,
        coalesce(shard.type_problem(t.type_id), t.problem) AS problem

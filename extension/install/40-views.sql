@@ -109,7 +109,8 @@ CREATE FUNCTION shard.worker_stats(
     OUT inbox_lag_messages int8,
     OUT inbox_lag          interval,
     OUT cache_entities     int8,
-    OUT cache_bytes        int8
+    OUT cache_bytes        int8,
+    OUT recounts           int8
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_workers';
 GRANT EXECUTE ON FUNCTION shard.worker_stats() TO PUBLIC;
@@ -117,7 +118,7 @@ COMMENT ON FUNCTION shard.worker_stats() IS 'region workers of this database';
 
 CREATE VIEW @extschema@.shard_stat_workers AS
 SELECT w.worker, w.pid, w.lanes, w.messages_handled, w.turns, w.batch_avg, w.errors,
-       w.inbox_lag_messages, w.inbox_lag, w.cache_entities, w.cache_bytes
+       w.inbox_lag_messages, w.inbox_lag, w.cache_entities, w.cache_bytes, w.recounts
 FROM shard.worker_stats() w;
 GRANT SELECT ON @extschema@.shard_stat_workers TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_stat_workers IS 'region workers, their work since start, and what waits for them';
@@ -211,11 +212,24 @@ COMMENT ON FUNCTION shard.inbox_insert() IS 'sends the message that is inserted 
 CREATE TRIGGER inbox_insert INSTEAD OF INSERT ON @extschema@.shard_inbox
 FOR EACH ROW EXECUTE FUNCTION shard.inbox_insert();
 
+/*
+ * With session_replication_role = replica the trigger does not fire, and a trigger of a view cannot be made
+ * to fire always; so that a message is not lost in silence, a default is computed that refuses. It is of a
+ * column that no sender gives.
+ */
+CREATE FUNCTION shard.inbox_refuse() RETURNS int8
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'shard_inbox_view_refuse';
+GRANT EXECUTE ON FUNCTION shard.inbox_refuse() TO PUBLIC;
+COMMENT ON FUNCTION shard.inbox_refuse() IS 'NULL, or an error where messages inserted into view shard_inbox would not be sent';
+ALTER VIEW @extschema@.shard_inbox ALTER COLUMN number SET DEFAULT shard.inbox_refuse();
+
 CREATE VIEW @extschema@.shard_dead_letters AS
 SELECT d.id, d.at, t.type_name, d.entity AS entity_id,
        shard.payload_json(d.type_id, d.payload) AS message,
        d.sqlstate,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.error END AS error,
+       CASE WHEN shard.payload_readable(d.type_id) THEN d.detail END AS detail,
+       CASE WHEN shard.payload_readable(d.type_id) THEN d.hint END AS hint,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.context END AS context,
        d.attempts
 FROM shard.dead_letter d LEFT JOIN shard.type t USING (type_id);

@@ -6,7 +6,7 @@
  * Has an entity handle a message now, and returns its reply, or its new state
  * as jsonb if the handler does not reply. Waits for messages that this session
  * has told before, and until the effect is durable. The handler's error is
- * raised again. SQLSTATE after time-out: 55P03 not executed, 08007 outcome
+ * raised again. SQLSTATE after time-out: 55P03 not executed, SH100 outcome
  * unknown. Caller: EXECUTE on the type's handler, checked in C.
  */
 CREATE FUNCTION @extschema@.shard_ask(

@@ -6,7 +6,7 @@
  * Runs a type's handler on a message in this transaction, as the type's owner,
  * on the entity's present state, and keeps nothing of it. Returns the new state
  * as text (NULL: forgotten), the reply, and what was told:
- * [{"type": …, "entity": …, "message": …}, …]. The handler's error is raised.
+ * [{"type": ..., "entity": ..., "message": ...}, ...]. The handler's error is raised.
  * Caller: EXECUTE on the type's handler, checked in C; who is no member of the
  * type's owner is not shown more than shard_ask() would show.
  */

@@ -136,7 +136,7 @@ COMMENT ON FUNCTION @extschema@.shard_cluster_stats(interval) IS 'entities in me
 
 /*
  * Where an entity lives, and whether it is in memory there (NULL: that node does not say). Starts
- * nothing and allocates no home: node is NULL if the shard has none. Caller: who may send to the type, too.
+ * nothing and allocates no home: node is NULL if the shard has none. Caller: who may send to the type.
  */
 CREATE FUNCTION @extschema@.shard_location(
     type_name   text,
@@ -147,7 +147,7 @@ CREATE FUNCTION @extschema@.shard_location(
     OUT running boolean
 ) RETURNS record
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_stats_location';
-REVOKE ALL ON FUNCTION @extschema@.shard_location(text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.shard_location(text, text) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_location(text, text) IS 'where an entity lives';
 
 /* Copies of shards to this node, under way or of the last; in memory only. */

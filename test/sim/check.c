@@ -2,7 +2,7 @@
  * check.c
  *		Checkers of the data plane: they stand outside and see everything.
  */
-#include "check.h"
+#include "check_private.h"
 
 #include "shard.h"
 
@@ -24,6 +24,10 @@ typedef struct Message
 	int32 type_id;
 	int32 shard;
 	int32 entity;
+	int64 number;	 /* 0: none (D25) */
+	bool redriven;	 /* its order does not count */
+	int sent_by;	 /* first: put back, it sends it again, whoever redrives it meanwhile */
+	int given_up_by; /* instance that has it as a dead letter */
 	int64 session;
 	int64 called;	/* order of the calls of tell */
 	int64 returned; /* when COMMIT returned, by the same clock */
@@ -42,6 +46,7 @@ typedef struct Owner
 struct Check
 {
 	char *violation;
+	CheckOrders *orders;
 	int64 clock;
 	int64 n_messages;
 	int64 space;
@@ -66,6 +71,7 @@ check_create(void)
 	Check *check = pg_malloc0(sizeof(Check));
 
 	check->n_messages = 1;
+	check->orders = check_orders_create();
 	return check;
 }
 
@@ -74,6 +80,7 @@ check_destroy(Check *check)
 {
 	free(check->violation);
 	free(check->messages);
+	free(check->orders);
 	free(check);
 }
 
@@ -116,8 +123,8 @@ bucket(Check *check, int32 type_id, int32 shard, int32 entity)
 				->waiting[((uint32) type_id * 31 + (uint32) shard * 7 + (uint32) entity) % BUCKETS];
 }
 
-static bool
-is_excused(const Check *check, int instance)
+bool
+check_is_excused(const Check *check, int instance)
 {
 	return (check->excused >> instance) & 1;
 }
@@ -136,7 +143,7 @@ check_tell(Check *check, int instance, int64 session, int32 type_id, int32 shard
 	}
 	message = &check->messages[id];
 	memset(message, 0, sizeof(*message));
-	message->instance = instance;
+	message->instance = message->sent_by = instance;
 	message->session = session;
 	message->type_id = type_id;
 	message->shard = shard;
@@ -199,6 +206,64 @@ check_dead(Check *check, int64 id)
 	}
 }
 
+void
+check_given_up(Check *check, int64 id, int instance)
+{
+	Message *message = &check->messages[id];
+
+	if (check_is_excused(check, instance))
+		return;
+	if (message->fate != CHECK_HANDLED)
+		message->fate = CHECK_GIVEN_UP;
+	message->given_up_by = instance;
+	unlink_message(check, id);
+}
+
+void
+check_redriven(Check *check, int64 id, int instance)
+{
+	Message *message = &check->messages[id];
+
+	message->redriven = true;
+	message->instance = instance;
+	if (message->fate == CHECK_GIVEN_UP)
+		message->fate = CHECK_REPORTED;
+}
+
+/* Of those that were given up there. */
+static bool
+is_dead_in(const Message *message, int instance)
+{
+	return message->fate == CHECK_GIVEN_UP && message->given_up_by == instance;
+}
+
+void
+check_left(Check *check, int instance)
+{
+	for (int64 id = 1; id < check->n_messages; id++)
+		check->messages[id].may_be_lost |= is_dead_in(&check->messages[id], instance);
+}
+
+CheckOrders *
+check_orders(const Check *check)
+{
+	return check->orders;
+}
+
+CheckPlace
+check_place(const Check *check, int64 id)
+{
+	const Message *message = &check->messages[id];
+
+	return (CheckPlace){message->type_id, message->shard, message->entity, message->number};
+}
+
+void
+check_set_number(Check *check, int64 id, int64 number)
+{
+	check->messages[id].number = number;
+}
+
 CheckFate
 check_fate(const Check *check, int64 id)
 {
@@ -212,6 +277,9 @@ comes_before(const Message *first, const Message *second)
 	if (first->excused || first->may_be_lost || first->fate == CHECK_UNSURE ||
 		first->fate == CHECK_OPEN)
 		return false;
+	/* one with a number waits for others, and what was given up comes when it is sent again */
+	if (first->number != 0 || second->number != 0 || first->redriven || second->redriven)
+		return false;
 	if (first->instance != second->instance)
 		return false;
 	if (first->session == second->session)
@@ -219,9 +287,8 @@ comes_before(const Message *first, const Message *second)
 	return first->returned != 0 && first->returned < second->called;
 }
 
-/* The newest epoch in which a shard began without the state of the one before; 0: none. */
-static int32
-lost_epoch(const Check *check, int32 type_id, int32 shard)
+int32
+check_lost_epoch(const Check *check, int32 type_id, int32 shard)
 {
 	for (int i = 0; i < check->n_lost; i++)
 	{
@@ -256,7 +323,7 @@ check_handled(Check *check, int64 id, int instance, int32 epoch)
 {
 	Message *message = &check->messages[id];
 
-	if (is_excused(check, instance))
+	if (check_is_excused(check, instance))
 		return;
 	if (message->fate == CHECK_HANDLED)
 	{
@@ -283,7 +350,7 @@ check_handled(Check *check, int64 id, int instance, int32 epoch)
 					   other->fate);
 	}
 	message->fate = CHECK_HANDLED;
-	message->needs_effect = epoch >= lost_epoch(check, message->type_id, message->shard);
+	message->needs_effect = epoch >= check_lost_epoch(check, message->type_id, message->shard);
 	message->handled_by = instance;
 	message->handled_epoch = epoch;
 	message->handled_at = ++check->clock;
@@ -335,11 +402,13 @@ check_excuse(Check *check, int instance)
 	{
 		Message *message = &check->messages[id];
 
-		if (message->instance == instance ||
-			(message->fate == CHECK_HANDLED && message->handled_by == instance))
+		if (message->instance == instance || message->sent_by == instance ||
+			(message->fate == CHECK_HANDLED && message->handled_by == instance) ||
+			message->given_up_by == instance)
 			message->excused = true;
 	}
 	forget_owner(check, instance);
+	check_orders_forget(check);
 }
 
 int64
@@ -359,6 +428,7 @@ check_excuse_shard(Check *check, int32 type_id, int32 shard, int64 since)
 			message->fate == CHECK_HANDLED && message->handled_at > since)
 			message->excused = true;
 	}
+	check_orders_lost(check, type_id, shard);
 }
 
 void
@@ -375,7 +445,7 @@ check_written_off(Check *check, int instance)
 	{
 		Message *message = &check->messages[id];
 
-		if (message->instance == instance)
+		if (message->instance == instance || is_dead_in(message, instance))
 			message->may_be_lost = true;
 		if (message->fate == CHECK_HANDLED && message->handled_by == instance)
 			message->needs_effect = false;
@@ -396,7 +466,7 @@ check_stashed(Check *check, int64 id, int32 epoch)
 	Message *message = &check->messages[id];
 
 	message->stashed = true;
-	if (epoch < lost_epoch(check, message->type_id, message->shard))
+	if (epoch < check_lost_epoch(check, message->type_id, message->shard))
 		message->may_be_lost = true;
 }
 
@@ -412,6 +482,7 @@ check_lost(Check *check, int32 type_id, int32 shard)
 		message->needs_effect = false;
 		message->may_be_lost |= message->stashed;
 	}
+	check_orders_lost(check, type_id, shard);
 }
 
 static Owner *
@@ -457,7 +528,7 @@ check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardO
 {
 	Owner *owner;
 
-	if (is_excused(check, instance))
+	if (check_is_excused(check, instance))
 		return;
 	if (after->state == SHARD_HOME_ACTIVE && before->state != SHARD_HOME_NONE &&
 		before->epoch == after->epoch && before->state != SHARD_HOME_STAGED &&
@@ -528,12 +599,13 @@ check_forced(Check *check)
 			check->begun[kept++] = check->begun[i];
 	}
 	check->n_begun = kept;
+	check_orders_forget(check);
 }
 
 void
 check_turn_commits(Check *check, int instance, int32 type_id, int32 shard, int32 epoch)
 {
-	if (is_excused(check, instance))
+	if (check_is_excused(check, instance))
 		return;
 	for (int i = 0; i < check->n_begun; i++)
 	{
@@ -552,7 +624,7 @@ check_owns(Check *check, int instance, int32 type_id, int32 shard, const ShardOw
 {
 	Owner *owner;
 
-	if (is_excused(check, instance))
+	if (check_is_excused(check, instance))
 		return;
 	owner = find_owner(check, instance, type_id, shard);
 	if (owner != NULL)
@@ -592,10 +664,14 @@ check_end(Check *check)
 
 		if (message->excused)
 			continue;
-		if (message->fate == CHECK_REPORTED && !message->waiting && !message->may_be_lost)
+		if ((message->fate == CHECK_REPORTED || message->fate == CHECK_GIVEN_UP) &&
+			!message->waiting && !message->may_be_lost)
 			check_fail(check,
-					   "P1: message " INT64_FORMAT " of %d to shard %d/%d, entity %d, is lost", id,
-					   message->instance, message->type_id, message->shard, message->entity);
+					   "P1: message " INT64_FORMAT " of %d to shard %d/%d, entity %d, is lost%s",
+					   id, message->instance, message->type_id, message->shard, message->entity,
+					   message->fate == CHECK_GIVEN_UP ? " as a dead letter"
+					   : message->redriven			   ? ", sent again"
+													   : "");
 		if (message->effects > 1)
 			check_fail(check, "P2: message " INT64_FORMAT " has %d effects", id, message->effects);
 		if (message->fate == CHECK_HANDLED && message->needs_effect && message->effects == 0)

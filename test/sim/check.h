@@ -23,7 +23,8 @@ typedef enum CheckFate
 	CHECK_ABORTED,	 /* rolled back */
 	CHECK_UNSURE,	 /* its database crashed before COMMIT returned: once or never */
 	CHECK_HANDLED,
-	CHECK_DEAD /* dead letter: in doubt, so it may have had its effect */
+	CHECK_DEAD,	   /* dead letter: in doubt, so it may have had its effect */
+	CHECK_GIVEN_UP /* dead letter without an effect: it must not get lost either */
 } CheckFate;
 
 extern Check *check_create(void);
@@ -48,8 +49,36 @@ extern void check_reported(Check *check, int64 id);
 extern void check_aborted(Check *check, int64 id);
 extern void check_dead(Check *check, int64 id);
 
+/*
+ * It was given up in an instance, by a turn that is durable and past the gate; what was is sent again by
+ * one, which has returned.
+ */
+extern void check_given_up(Check *check, int64 id, int instance);
+extern void check_redriven(Check *check, int64 id, int instance);
+
+/* At the end: dead letters of this instance need not be seen, since it has left with them. */
+extern void check_left(Check *check, int instance);
+
 /* A turn that is durable and past the gate handled it. */
 extern void check_handled(Check *check, int64 id, int instance, int32 epoch);
+
+/*
+ * Order by number (D25). A message that was told gets a number, chance making of it what it likes; stops:
+ * its entity ends with it. Then what homes do: they handle it for its number, and the position of an entity
+ * changes; NULL: it has come to its end.
+ */
+typedef struct CheckPosition
+{
+	int64 began;
+	int64 expected;
+	int64 skipped;
+	int64 late;
+} CheckPosition;
+
+extern int64 check_draw_number(Check *check, int64 id, uint64 chance, bool *stops);
+extern void check_in_order(Check *check, int64 id, int instance, int32 epoch);
+extern void check_position(Check *check, int instance, int32 type_id, int32 shard, int32 entity,
+						   int32 epoch, const CheckPosition *position);
 
 extern CheckFate check_fate(const Check *check, int64 id);
 

@@ -289,6 +289,8 @@ host_create(World *world, Instance *instance, const char *dsn)
 							  .types = world->options.leased ? 2 : 1,
 							  .shards = world_told_shards(&world->options),
 							  .entities = world->options.entities,
+							  .ordered_timeout = world->options.gap_timeout,
+							  .ordered_from = world->options.gap_from_one,
 							  .no_tells_from_now = world->quiet};
 
 	if (world->options.trace)

@@ -363,6 +363,8 @@ judge_end(World *world)
 		if (world->instances[i].plane && !world->instances[i].retired &&
 			!world->instances[i].shadow && !has_left(world, &world->instances[i]))
 			planes[n_planes++] = world->instances[i].plane;
+		else if (world->instances[i].plane && has_left(world, &world->instances[i]))
+			check_left(world->check, i);
 	}
 	plane_check_end(planes, n_planes, world->check);
 }

@@ -341,6 +341,11 @@ plane_tell(Plane *plane, int session, int32 type_id, int32 shard, int32 entity)
 	return ++plane->told;
 }
 
+void
+plane_redrive(Plane *plane, int session)
+{
+}
+
 bool
 plane_session_open(const Plane *plane, int session)
 {

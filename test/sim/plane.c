@@ -7,6 +7,7 @@
 #include "core/message.h"
 
 #define FLUSH_MOST (3 * MS)
+#define MAX_REDRIVEN 4 /* by one transaction */
 
 int64
 plane_now(const Plane *plane)
@@ -72,6 +73,8 @@ define_tables(Store *store)
 	store_define(store, T_POSITION, "position", sizeof(ShardStreamPosition));
 	store_define(store, T_PARKED, "parked", sizeof(PlaneRow));
 	store_define(store, T_STASH, "stash", sizeof(StashRow));
+	store_define(store, T_WAITING, "waiting", sizeof(StashRow));
+	store_define(store, T_ORDERED, "ordered", sizeof(OrderedRow));
 	store_define(store, T_STATE, "state", sizeof(StateRow));
 	store_define(store, T_LEDGER, "ledger", sizeof(int64));
 	store_define(store, T_BASE, "base", sizeof(int64));
@@ -92,6 +95,8 @@ default_settings(PlaneSettings *settings)
 	DEFAULT(batch_rows, 8);
 	DEFAULT(defer_percent, 5);
 	DEFAULT(tell_percent, 15);
+	DEFAULT(bury_percent, 2);
+	DEFAULT(ordered_window, 4);
 	DEFAULT(call_timeout, 500 * MS);
 	DEFAULT(delete_delay, 3000 * MS);
 #undef DEFAULT
@@ -339,6 +344,18 @@ plane_start(Plane *plane, ShardStartKind kind, ShardUuid incarnation)
 		tell_owners(plane);
 }
 
+static void
+report_position(Plane *plane, const Release *release)
+{
+	CheckPosition position = {.began = release->position.began,
+							  .expected = release->position.expected,
+							  .skipped = release->position.skipped,
+							  .late = release->position.late};
+
+	check_position(plane->check, plane->instance, release->ref.type_id, release->ref.shard,
+				   release->entity, release->epoch, release->begun ? &position : NULL);
+}
+
 /* What only the checkers hear of. True: it was such a thing. */
 static bool
 report(Plane *plane, const Release *release)
@@ -349,6 +366,8 @@ report(Plane *plane, const Release *release)
 	{
 		case R_HANDLED:
 			check_handled(plane->check, release->id, plane->instance, release->epoch);
+			if (release->number > 0)
+				check_in_order(plane->check, release->id, plane->instance, release->epoch);
 			return true;
 		case R_STASHED:
 			check_stashed(plane->check, release->id, release->epoch);
@@ -358,6 +377,12 @@ report(Plane *plane, const Release *release)
 			return true;
 		case R_DEAD:
 			check_dead(plane->check, release->id);
+			return true;
+		case R_GIVEN_UP:
+			check_given_up(plane->check, release->id, plane->instance);
+			return true;
+		case R_POSITION:
+			report_position(plane, release);
 			return true;
 		case R_LOST:
 			check_lost(plane->check, release->ref.type_id, release->ref.shard);
@@ -390,7 +415,9 @@ return_commits(Plane *plane)
 			continue;
 		for (int j = 0; j < session->n_tells && !plane->retired; j++)
 			check_reported(plane->check, session->tells[j]);
-		session->n_tells = 0;
+		for (int j = 0; j < session->n_redriven && !plane->retired; j++)
+			check_redriven(plane->check, session->redriven[j], plane->instance);
+		session->n_tells = session->n_redriven = 0;
 		session->waits = false;
 	}
 }
@@ -424,7 +451,8 @@ plane_crash(Plane *plane)
 	store_crash(plane->store);
 	if (!plane->retired)
 		check_crashed(plane->check, plane->instance);
-	if (!plane->retired)
+	/* rows of an old copy that has not looked at anything yet are nobody's */
+	if (!plane->retired && !plane->copied)
 		tell_owners(plane);
 	forget_memory(plane);
 }
@@ -738,11 +766,50 @@ plane_tell(Plane *plane, int session, int32 type_id, int32 shard, int32 entity)
 	row.item.epoch = SHARD_NO_EPOCH;
 	row.id = check_tell(plane->check, plane->instance, plane->life * PLANE_SESSIONS + session,
 						type_id, shard, entity);
+	if (plane_is_ordered(plane, type_id, shard, entity))
+		row.number = check_draw_number(plane->check, row.id, plane_now(plane), &row.stops);
 	plane_append(plane, s->tx, &row);
-	plane_note(plane, "session %d tells message " INT64_FORMAT " to shard %d/%d entity %d", session,
-			   row.id, type_id, shard, entity);
+	plane_note(plane,
+			   "session %d tells message " INT64_FORMAT
+			   " to shard %d/%d entity %d, number " INT64_FORMAT,
+			   session, row.id, type_id, shard, entity, row.number);
 	s->tells[s->n_tells++] = row.id;
 	return row.id;
+}
+
+/* As a new message of this node, with nothing of the way that it went (D26). */
+void
+plane_redrive(Plane *plane, int session)
+{
+	Session *s = &plane->sessions[session];
+	StoreKey key = KEY(0);
+	const PlaneRow *dead;
+
+	if (!plane->up || s->waits || store_full(plane->store))
+		return;
+	if (s->tx == NULL)
+		s->tx = store_begin(plane->store);
+	while (s->n_redriven < MAX_REDRIVEN &&
+		   (dead = store_at_or_next(plane->store, s->tx, T_DEAD, &key)) != NULL)
+	{
+		PlaneRow row = *dead;
+
+		if (row.given_up && store_remove(s->tx, T_DEAD, key))
+		{
+			row.given_up = false;
+			row.item.sent = false;
+#ifndef SHARD_MUTANT_REDRIVE_OLD_STAMP
+			memset(&row.item.stamp, 0, sizeof(row.item.stamp));
+#ifndef SHARD_MUTANT_REDRIVE_OLD_TAG
+			row.item.epoch = SHARD_NO_EPOCH;
+#endif
+#endif
+			plane_append(plane, s->tx, &row);
+			plane_note(plane, "session %d redrives message " INT64_FORMAT, session, row.id);
+			s->redriven[s->n_redriven++] = row.id;
+		}
+		key.k[3]++;
+	}
 }
 
 void
@@ -771,7 +838,7 @@ plane_rollback(Plane *plane, int session)
 	s->tx = NULL;
 	for (int i = 0; i < s->n_tells; i++)
 		check_aborted(plane->check, s->tells[i]);
-	s->n_tells = 0;
+	s->n_tells = s->n_redriven = 0;
 	plane_poke(plane);
 }
 

@@ -21,8 +21,9 @@
 #include "core/node.h"
 #include "store.h"
 
-#define PLANE_LANES 4	 /* few, so that lanes are shared */
-#define PLANE_WORKERS 4	 /* at most */
+#define PLANE_NO_TIMEOUT (3600 * INT64CONST(1000000)) /* of a gap: it is kept */
+#define PLANE_LANES 4								  /* few, so that lanes are shared */
+#define PLANE_WORKERS 4								  /* at most */
 #define PLANE_BACKENDS 8 /* transactions of peers' calls at the same time, zombies included */
 #define PLANE_SESSIONS 8 /* clients' sessions */
 
@@ -61,11 +62,16 @@ typedef struct PlaneSettings
 	int batch_rows;			/* rows of a push; 8 */
 	int defer_percent;		/* messages that a handler defers to the stash; 5 */
 	int tell_percent;		/* messages whose handler tells another entity; 15 */
+	int bury_percent;		/* messages that a handler fails at until they are given up; 2 */
 	int64 call_timeout;		/* 500 ms */
 	int64 delete_delay;		/* of a moved shard's rows, at most; 3 s */
 	int types;				/* whom handlers tell: type ids 1..types, */
 	int shards;				/* shards 0..shards-1 of each, */
 	int entities;			/* entities 0..entities-1 of each; without types they tell nobody */
+	int64 ordered_timeout;	/* after which a gap is given up (D25); 0: no entity has an order */
+	int ordered_window;		/* messages that may wait; 4 */
+	bool ordered_from;		/* an entity begins with 1, not with what comes first */
+	bool ordered_no_more;	/* the type has no ordered_by any longer */
 	bool no_tells_from_now; /* handlers send nothing new, and defer nothing: a history is to end */
 } PlaneSettings;
 
@@ -127,6 +133,15 @@ extern bool plane_session_open(const Plane *plane, int session);
 extern bool plane_session_idle(const Plane *plane, int session);
 extern void plane_commit(Plane *plane, int session);
 extern void plane_rollback(Plane *plane, int session);
+
+/*
+ * Of entities that have an order the messages get numbers (check_draw_number); these are entity 0 of every
+ * other shard of a type without a lease.
+ */
+extern bool plane_is_ordered(const Plane *plane, int32 type_id, int32 shard, int32 entity);
+
+/* Dead letters that had no effect are sent again, some at a time. A transaction of the session does it. */
+extern void plane_redrive(Plane *plane, int session);
 
 /* shard_link_accept(): go on with a quarantined link, the gap is dead. */
 extern void plane_link_accept(Plane *plane, int32 peer);

@@ -102,6 +102,52 @@ look_at_rows(Plane *plane, Undone *undone)
 	}
 }
 
+/*
+ * Messages that wait for lower numbers; for a gap that will be given up, or while nothing else can come
+ * between: then they may well wait for ever.
+ */
+static void
+look_at_orders(Plane *plane, Undone *undone)
+{
+	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
+
+	while (store_at_or_next(plane->store, NULL, T_WAITING, &key) != NULL)
+	{
+		int32 type_id = (int32) (key.k[0] >> 32);
+		int32 shard = (int32) key.k[0];
+		const OrderedRow *row = store_get(plane->store, NULL, T_ORDERED, KEY(key.k[0], key.k[1]));
+
+		if (plane->settings.ordered_timeout < PLANE_NO_TIMEOUT || row == NULL ||
+			row->expected >= key.k[2] || plane->settings.ordered_no_more ||
+			plane_active_epoch(plane, type_id, shard) < 0)
+			add_undone(undone,
+					   "number " INT64_FORMAT " waits of %d/%d, where " INT64_FORMAT
+					   " is expected; ",
+					   key.k[2], type_id, shard, row != NULL ? row->expected : 0);
+		key = KEY(key.k[0], key.k[1] + 1, PG_INT64_MIN);
+	}
+}
+
+/* Rows of shards that live elsewhere: all of them go, some time (M7, M23). */
+static void
+look_at_leftovers(Plane *plane, Undone *undone)
+{
+	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
+	const ShardOwn *own;
+
+	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	{
+		const RouteRow *route = store_get(plane->store, NULL, T_ROUTE, KEY(key.k[0], key.k[1]));
+
+		if (route != NULL &&
+			shard_handoff_delete(own, own->epoch, plane->node, route->node, route->epoch))
+			add_undone(undone, "rows of %lld/%lld are left, %s(%d); ", (long long) key.k[0],
+					   (long long) key.k[1], shard_home_machine.state_names[own->state],
+					   own->epoch);
+		key.k[3]++;
+	}
+}
+
 static void
 look_at_stash(Plane *plane, Undone *undone)
 {
@@ -134,6 +180,8 @@ plane_pending(Plane *plane, char *text, size_t size)
 	look_at_log(plane, &undone);
 	look_at_rows(plane, &undone);
 	look_at_stash(plane, &undone);
+	look_at_orders(plane, &undone);
+	look_at_leftovers(plane, &undone);
 	for (int i = 0; i < MAX_OPERATIONS; i++)
 	{
 		if (plane->operations[i].kind != OP_NONE)
@@ -205,11 +253,14 @@ look_into(Plane *plane, Check *check)
 			key.k[3]++;
 		}
 	}
-	key = KEY(PG_INT64_MIN, PG_INT64_MIN);
-	while ((stash = store_at_or_next(plane->store, NULL, T_STASH, &key)) != NULL)
+	for (int table = T_STASH; table <= T_WAITING; table++)
 	{
-		check_seen_waiting(check, stash->row.id);
-		key.k[3]++;
+		key = KEY(PG_INT64_MIN, PG_INT64_MIN);
+		while ((stash = store_at_or_next(plane->store, NULL, table, &key)) != NULL)
+		{
+			check_seen_waiting(check, stash->row.id);
+			key.k[3]++;
+		}
 	}
 	key = KEY(PG_INT64_MIN, PG_INT64_MIN);
 	while ((id = store_at_or_next(plane->store, NULL, T_LEDGER, &key)) != NULL)
@@ -266,13 +317,17 @@ plane_check_places(Plane *plane)
 void
 plane_strand(Plane *plane)
 {
-	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
 	const StashRow *stash;
 
-	while ((stash = store_at_or_next(plane->store, NULL, T_STASH, &key)) != NULL)
+	for (int table = T_STASH; table <= T_WAITING; table++)
 	{
-		check_stranded(plane->check, stash->row.id);
-		key.k[3]++;
+		StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
+
+		while ((stash = store_at_or_next(plane->store, NULL, table, &key)) != NULL)
+		{
+			check_stranded(plane->check, stash->row.id);
+			key.k[3]++;
+		}
 	}
 }
 

@@ -110,7 +110,11 @@ struct World
 	bool with_write_off;
 	bool with_standby;
 	bool with_returns;
-	bool ghost; /* a former primary makes a step: nobody listens to it */
+	int64 gap_timeout;
+	int gap_window;
+	bool gap_from_one;
+	bool drops_order; /* ordered_by is taken back */
+	bool ghost;		  /* a former primary makes a step: nobody listens to it */
 	bool special_done;
 	int n_events;
 	Event events[MAX_EVENTS];
@@ -545,6 +549,9 @@ make_plane(World *world, Node *node)
 		.types = TYPES,
 		.shards = SHARDS,
 		.entities = ENTITIES,
+		.ordered_timeout = world->gap_timeout,
+		.ordered_window = world->gap_window,
+		.ordered_from = world->gap_from_one,
 	};
 
 	host.context = node;
@@ -762,8 +769,11 @@ client_step(World *world)
 	}
 	else if (plane_session_idle(node->plane, session))
 	{
-		plane_tell(node->plane, session, 1 + (int) draw(world, TYPES), (int) draw(world, SHARDS),
-				   (int) draw(world, ENTITIES));
+		if (percent(world, 4))
+			plane_redrive(node->plane, session);
+		else
+			plane_tell(node->plane, session, 1 + (int) draw(world, TYPES),
+					   (int) draw(world, SHARDS), (int) draw(world, ENTITIES));
 		if (percent(world, 50))
 			plane_commit(node->plane, session);
 	}
@@ -806,6 +816,8 @@ fault_step(World *world)
 		else if (node->backup != NULL && world->now > CHAOS / 2)
 			restore(world, node);
 	}
+	else if (what < 835 && world->drops_order && world->now > CHAOS / 2)
+		plane_settings(node->plane)->ordered_no_more = true;
 	else if (what < 840 && node->standby != NULL && world->now > CHAOS / 3)
 		promote(world, node);
 	else if (what < 845 && world->with_write_off && !world->special_done && world->now > CHAOS / 3)
@@ -984,6 +996,10 @@ make_world(World *world, uint64 seed, bool returns, bool tracing)
 	world->with_write_off = seed % 6 == 2;
 	world->with_standby = seed % 6 == 1;
 	world->with_returns = returns;
+	world->gap_timeout = seed % 4 == 3 ? PLANE_NO_TIMEOUT : (200 + (int64) (seed * 37 % 2000)) * MS;
+	world->gap_window = 3 + (int) (seed % 5);
+	world->gap_from_one = seed % 3 == 1;
+	world->drops_order = seed % 7 == 4;
 	for (int j = 0; j < world->n_nodes; j++)
 	{
 		Node *node = &world->nodes[j];

@@ -13,7 +13,7 @@
 #define IMPORT_TRIES 6
 
 /* States first. */
-static const int shard_tables[] = {T_STATE, T_LEDGER, T_STASH, T_BASE};
+static const int shard_tables[] = {T_STATE, T_LEDGER, T_STASH, T_WAITING, T_ORDERED, T_BASE};
 
 #define STATE_TABLES 2
 
@@ -287,6 +287,10 @@ give_copy(Plane *plane, const Letter *question)
 		export_table(plane, letter, T_STATE, shard_key, sizeof(StateRow));
 		export_table(plane, letter, T_LEDGER, shard_key, sizeof(int64));
 		export_table(plane, letter, T_STASH, shard_key, sizeof(StashRow));
+		export_table(plane, letter, T_WAITING, shard_key, sizeof(StashRow));
+#ifndef SHARD_MUTANT_COPY_WITHOUT_POSITIONS
+		export_table(plane, letter, T_ORDERED, shard_key, sizeof(OrderedRow));
+#endif
 		export_table(plane, letter, T_BASE, shard_key, sizeof(int64));
 #ifdef SHARD_MUTANT_COPY_PARKED_TOO
 		export_table(plane, letter, T_PARKED, shard_key, sizeof(PlaneRow));

@@ -32,6 +32,8 @@ typedef enum PlaneTable
 	T_POSITION,	 /* origin, lane: ShardStreamPosition */
 	T_PARKED,	 /* shard key, 0 stamped or 1, rseq or arrival: PlaneRow */
 	T_STASH,	 /* shard key, entity, order: StashRow */
+	T_WAITING,	 /* shard key, entity, number: StashRow; waits for lower numbers (D25) */
+	T_ORDERED,	 /* shard key, entity: OrderedRow */
 	T_STATE,	 /* shard key, entity: StateRow */
 	T_LEDGER,	 /* shard key, entity, version: int64, id of the message that made it */
 	T_BASE,		 /* shard key, kind, a, b: int64 */
@@ -58,7 +60,10 @@ typedef struct PlaneRow
 	int32 entity;
 	int64 xid; /* inbox: its sender */
 	int64 id;
-	int32 depth; /* tells that led to this one */
+	int32 depth;   /* tells that led to this one */
+	bool stops;	   /* its handler ends the entity */
+	bool given_up; /* a dead letter that had no effect */
+	int64 number;  /* within its entity (D25); 0: none */
 	int32 fact_node;
 	int32 fact_epoch;
 	int32 fact_lost;
@@ -95,6 +100,15 @@ typedef struct StashRow
 	int64 due;
 	PlaneRow row;
 } StashRow;
+
+/* How far an entity is in its numbers. */
+typedef struct OrderedRow
+{
+	int64 began;
+	int64 expected;
+	int64 skipped;
+	int64 late;
+} OrderedRow;
 
 typedef struct StateRow
 {
@@ -167,6 +181,7 @@ typedef struct ExportItem
 	union
 	{
 		StashRow stash;
+		OrderedRow ordered;
 		StateRow state;
 		PlaneRow row;
 		int64 number;
@@ -210,6 +225,8 @@ typedef enum ReleaseKind
 	R_STASHED,
 	R_REPORTED,
 	R_DEAD,
+	R_GIVEN_UP,
+	R_POSITION, /* of an entity in its numbers */
 	R_LOST,
 	R_MARK,
 	R_REFUSED,
@@ -226,6 +243,9 @@ typedef struct Release
 	int32 peer;
 	int32 epoch;
 	int64 number;
+	int32 entity;
+	bool begun; /* it has a position */
+	OrderedRow position;
 	ShardShardRef ref;
 } Release;
 
@@ -276,6 +296,31 @@ typedef enum TurnPhase
 	TURN_COMMIT,   /* next: NONE, or CHECKED if a leased shard is in it */
 	TURN_CHECKED   /* the lease was looked at for the last time; next: NONE */
 } TurnPhase;
+
+/* The order of an entity: its position, as in its row, and its queue, which is counted (D25). */
+typedef struct Order
+{
+	bool known; /* its row was looked for */
+	bool begun;
+	OrderedRow row;
+	int64 waiting; /* 0: the next two mean nothing */
+	int64 lowest;
+	int64 since;	  /* as long as this process knows of it */
+	int64 not_before; /* the first attempt of the one that is next failed */
+} Order;
+
+typedef struct OrderedEntity
+{
+	int64 shard_key;
+	int32 entity;
+	bool in_turn;
+	bool dirty;
+	bool ended;	 /* the message that was just handled stopped it */
+	Order now;	 /* in this turn */
+	Order saved; /* as of the last commit */
+} OrderedEntity;
+
+#define MAX_ORDERED 32
 
 typedef struct Worker
 {
@@ -329,6 +374,16 @@ typedef struct Worker
 	PlaneRow parked_row; /* the first parked one, last asked for */
 	StoreKey parked_at;
 	int64 marks_saved_at; /* seq when marks were written to the log */
+
+	/* order by number */
+	int n_ordered;
+	OrderedEntity ordered[MAX_ORDERED];
+	bool orders_done; /* in this turn */
+	int64 turn_at;	  /* when it began */
+	int64 read_until; /* the log is read up to what was there then, */
+	int64
+		reading_seq; /* and will be up to reading_at when this one is passed; 0: nothing is left */
+	int64 reading_at;
 } Worker;
 
 typedef enum BackendState
@@ -360,6 +415,8 @@ typedef struct Session
 	int64 lsn;
 	int n_tells;
 	int64 tells[MAX_SESSION_TELLS];
+	int n_redriven;
+	int64 redriven[MAX_SESSION_TELLS];
 } Session;
 
 typedef enum OperationKind

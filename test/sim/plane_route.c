@@ -120,6 +120,9 @@ do_write_own(void *context, const ShardRoute *route, const ShardOwn *before)
 		return;
 	}
 #endif
+	if (route->own.state == SHARD_HOME_ACTIVE && before->state != SHARD_HOME_ACTIVE &&
+		before->state != SHARD_HOME_NONE && before->state != SHARD_HOME_CLEARING)
+		order_load(worker, route);
 	if (route->own.state == SHARD_HOME_NONE)
 		drop(worker, T_OWN, KEY(route->type_id, route->shard));
 	else
@@ -154,18 +157,23 @@ static void
 do_discard(void *context, const ShardRoute *route)
 {
 	Worker *worker = context;
-	StoreKey key = KEY(SHARD_KEY(route->type_id, route->shard), PG_INT64_MIN);
+	int64 shard_key = SHARD_KEY(route->type_id, route->shard);
 	const StashRow *row;
+	StoreKey key;
 
 	/* What it had taken in and not handled goes with its state, which is deleted later. */
-	while ((row = store_at_or_next(worker->plane->store, worker->tx, T_STASH, &key)) != NULL &&
-		   key.k[0] == SHARD_KEY(route->type_id, route->shard))
+	for (int table = T_STASH; table <= T_WAITING; table++)
 	{
-		check_stranded(worker->plane->check, row->row.id);
-		key.k[3]++;
+		key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN);
+		while ((row = store_at_or_next(worker->plane->store, worker->tx, table, &key)) != NULL &&
+			   key.k[0] == shard_key)
+		{
+			check_stranded(worker->plane->check, row->row.id);
+			key.k[3]++;
+		}
 	}
-	if (!move_forget_waiting(worker->tx, worker->plane->store,
-							 SHARD_KEY(route->type_id, route->shard)))
+	order_discard(worker, route);
+	if (!move_forget_waiting(worker->tx, worker->plane->store, shard_key))
 		worker->failed = true;
 }
 

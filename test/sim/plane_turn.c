@@ -130,10 +130,16 @@ next_stash(Worker *worker, StoreKey *key, ShardRoute **route)
  * When is a deferred message due? Clocks are the databases' own here, so a time that no handler of
  * this one can have asked for came with a copy, from another clock: it is due at once.
  */
-static int64
-due_here(const StashRow *row, int64 now)
+int64
+turn_due_here(int64 due, int64 now)
 {
-	return row->due > now + DEFER_MOST ? now : row->due;
+	return due > now + DEFER_MOST ? now : due;
+}
+
+int64
+turn_again_at(const Plane *plane)
+{
+	return plane_now(plane) + plane_random(plane, DEFER_MOST / MS) * MS;
 }
 
 /* When is the first stashed message due? */
@@ -148,7 +154,7 @@ stash_due(Worker *worker)
 
 	while ((row = next_stash(worker, &key, &route)) != NULL)
 	{
-		due = Min(due, due_here(row, now));
+		due = Min(due, turn_due_here(row->due, now));
 		key = KEY(key.k[0], key.k[1] + 1);
 	}
 	return due;
@@ -220,13 +226,13 @@ turn_due(Worker *worker)
 		worker->ask_at = now + ASK_AGAIN;
 		shard_route_ask(worker->routes);
 	}
-	return stash_due(worker) <= now;
+	return stash_due(worker) <= now || order_due_at(worker) <= now;
 }
 
 int64
 turn_wake(Worker *worker)
 {
-	int64 wake = stash_due(worker);
+	int64 wake = Min(stash_due(worker), order_due_at(worker));
 	StoreKey key = KEY(PG_INT64_MIN);
 
 	if (store_full(worker->plane->store) || worker->plane->exclusive != 0)
@@ -297,7 +303,9 @@ handle(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 	if (!store_put(worker->tx, T_STATE, KEY(shard_key, row->entity), &state) ||
 		!store_put(worker->tx, T_LEDGER, KEY(shard_key, row->entity, state.version), &row->id))
 		worker->failed = true;
-	turn_output(worker, R_HANDLED, route, row->id, 0, 0);
+	turn_output(worker, R_HANDLED, route, row->id, 0,
+				plane->settings.ordered_no_more ? 0 : row->number);
+	order_handled(worker, row);
 	plane_note(plane,
 			   "handles message " INT64_FORMAT
 			   ", shard %d/%d entity %d, epoch %d, rseq " INT64_FORMAT,
@@ -308,18 +316,47 @@ handle(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 		tell_child(worker, route, row);
 }
 
-static bool
-entity_has_stash(Worker *worker, const PlaneRow *row)
+void
+turn_give_up(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 {
-	StoreKey key = KEY(row_shard_key(row), row->entity);
+	PlaneRow dead = *row;
+
+	dead.given_up = true;
+	dead.item.body = NULL;
+	if (!store_put(worker->tx, T_DEAD, KEY(row->id), &dead))
+		worker->failed = true;
+	turn_output(worker, R_GIVEN_UP, route, row->id, 0, 0);
+	plane_note(worker->plane, "gives up message " INT64_FORMAT ", number " INT64_FORMAT, row->id,
+			   row->number);
+}
+
+bool
+turn_run(Worker *worker, const ShardRoute *route, const PlaneRow *row, bool again)
+{
+	const PlaneSettings *settings = &worker->plane->settings;
+
+	if (!again && !settings->no_tells_from_now &&
+		plane_percent(worker->plane, settings->defer_percent))
+		return false;
+	if (!settings->no_tells_from_now && plane_percent(worker->plane, settings->bury_percent))
+		turn_give_up(worker, route, row);
+	else
+		handle(worker, route, row);
+	return true;
+}
+
+bool
+turn_has_stash(const Worker *worker, int64 shard_key, int32 entity)
+{
+	StoreKey key = KEY(shard_key, entity);
 
 	return store_at_or_next(worker->plane->store, worker->tx, T_STASH, &key) != NULL &&
-		   key.k[0] == row_shard_key(row) && key.k[1] == row->entity;
+		   key.k[0] == shard_key && key.k[1] == entity;
 }
 
 /* The turn runs a shard: a leased one needs the lease until the commit. */
-static void
-note_leased(Worker *worker, const ShardRoute *route)
+void
+turn_runs(Worker *worker, const ShardRoute *route)
 {
 	Plane *plane = worker->plane;
 
@@ -336,18 +373,16 @@ turn_take(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 {
 	Plane *plane = worker->plane;
 
-	note_leased(worker, route);
+	turn_runs(worker, route);
 	if (worker->arriving && row->item.epoch != route->own.epoch && !plane->retired)
 		check_fail(plane->check, "V9: message " INT64_FORMAT " with tag %d taken in epoch %d",
 				   row->id, row->item.epoch, route->own.epoch);
 	worker->handled++;
-	if (entity_has_stash(worker, row) || route->own.state == SHARD_HOME_CLEARING)
+	if (turn_has_stash(worker, row_shard_key(row), row->entity) ||
+		route->own.state == SHARD_HOME_CLEARING)
 		stash(worker, route, row, 0);
-	else if (!plane->settings.no_tells_from_now &&
-			 plane_percent(plane, plane->settings.defer_percent))
-		stash(worker, route, row, plane_now(plane) + plane_random(plane, DEFER_MOST / MS) * MS);
-	else
-		handle(worker, route, row);
+	else if (!order_take(worker, route, row, false))
+		stash(worker, route, row, turn_again_at(plane));
 }
 
 /* A row of the log, in its turn. */
@@ -598,6 +633,8 @@ begin_turn(Worker *worker)
 	worker->changed = worker->appended = 0;
 	worker->at = 0;
 	worker->stash_at = KEY(PG_INT64_MIN);
+	worker->orders_done = false;
+	worker->turn_at = plane_now(plane);
 	worker->n_children = worker->n_outputs = worker->n_owned = 0;
 	apply_reloads(worker);
 	read_cursors(worker);
@@ -696,19 +733,27 @@ drain_stash(Worker *worker)
 	const StashRow *row;
 	ShardRoute *route;
 
+	if (!worker->orders_done)
+		order_run_due(worker);
+	worker->orders_done = true;
 	while ((row = next_stash(worker, &worker->stash_at, &route)) != NULL)
 	{
 		StashRow stashed = *row;
 
-		if (due_here(&stashed, now) > now)
+		if (turn_due_here(stashed.due, now) > now)
 		{
 			worker->stash_at = KEY(worker->stash_at.k[0], worker->stash_at.k[1] + 1);
 			continue;
 		}
-		note_leased(worker, route);
+		turn_runs(worker, route);
+		if (order_goes_first(worker, route, stashed.row.entity))
+		{
+			worker->stash_at = KEY(worker->stash_at.k[0], worker->stash_at.k[1] + 1);
+			continue;
+		}
 		if (!store_remove(worker->tx, T_STASH, worker->stash_at))
 			worker->failed = true;
-		handle(worker, route, &stashed.row);
+		order_take(worker, route, &stashed.row, true);
 		worker->handled++;
 		if (worker->handled >= plane->settings.turn_messages)
 		{
@@ -836,6 +881,7 @@ write_turn(Worker *worker)
 {
 	Plane *plane = worker->plane;
 
+	order_write(worker);
 	for (int lane = 0; lane < PLANE_LANES; lane++)
 	{
 		if ((worker->changed & (1u << lane)) &&
@@ -846,6 +892,22 @@ write_turn(Worker *worker)
 			if (!link_store_stream(worker->tx, &plane->peers[i], lane))
 				worker->failed = true;
 		}
+	}
+}
+
+/* Shards that left memory in this turn, and did not come back in it. */
+static void
+forget_left(Worker *worker)
+{
+	for (int i = 0; i < worker->n_owned; i++)
+	{
+		const ShardRoute *route =
+			shard_route_get(worker->routes, worker->owned[i].type_id, worker->owned[i].shard);
+
+#ifndef SHARD_MUTANT_ORDER_REMEMBERED
+		if (!shard_handoff_takes(&route->own) && route->own.state != SHARD_HOME_STOPPING)
+			order_forget(worker, route);
+#endif
 	}
 }
 
@@ -872,6 +934,8 @@ publish_turn(Worker *worker, int64 lsn)
 											   .epoch = after->epoch,
 											   .ref = {.type_id = type_id, .shard = shard}});
 	}
+	order_end(worker, true);
+	forget_left(worker);
 	shard_route_commit(worker->routes);
 	for (int i = 0; i < worker->n_outputs; i++)
 	{
@@ -965,6 +1029,7 @@ end_turn(Worker *worker)
 	worker->phase = TURN_NONE;
 	hold_back(worker);
 	publish_turn(worker, lsn);
+	order_has_read(worker, worker->seen >= worker->tail && !worker->more, lowest_q(worker));
 	for (int lane = 0; worker->saves && lane < PLANE_LANES; lane++)
 	{
 		int64 q = worker->cursors[lane].q;
@@ -1007,6 +1072,7 @@ turn_abort(Worker *worker)
 	for (int i = 0; i < worker->n_children; i++)
 		check_aborted(plane->check, worker->children[i]);
 	shard_route_abort(worker->routes);
+	order_end(worker, false);
 	for (int i = 0; i < plane->n_peers; i++)
 	{
 		for (int lane = 0; lane < PLANE_LANES; lane++)
@@ -1034,7 +1100,8 @@ skip_phases(Worker *worker)
 		senders |= is_mine(worker, lane) && worker->cursors[lane].n_senders > 0;
 	if (worker->phase == TURN_SENDERS && !senders)
 		worker->phase = TURN_STASH;
-	if (worker->phase == TURN_STASH && store_count(store, T_STASH) == 0)
+	if (worker->phase == TURN_STASH && store_count(store, T_STASH) == 0 &&
+		order_due_at(worker) > plane_now(worker->plane))
 		worker->phase = TURN_PARKED;
 	if (worker->phase == TURN_PARKED && store_count(store, T_PARKED) == 0)
 	{
@@ -1152,6 +1219,7 @@ turn_start_worker(Worker *worker)
 	worker->n_outputs = worker->n_owned = worker->n_children = 0;
 	read_cursors(worker);
 	load_entries(worker);
+	order_load_all(worker);
 	rebuild_marks(worker);
 	publish_turn(worker, 0);
 	worker->more = worker->poke = true;

@@ -223,7 +223,11 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		int shard = (int) ((chance >> 12) % (uint64) world_told_shards(&world->options));
 		int entity = (int) ((chance >> 32) % (uint64) world->options.entities);
 
-		if (type_id != 0 && !instance->leaving && !shard_node_fenced(instance->node))
+		if (type_id == 0 || instance->leaving || shard_node_fenced(instance->node))
+			; /* refused */
+		else if (((chance >> 40) & 31) == 0)
+			plane_redrive(plane, session);
+		else
 			(void) plane_tell(plane, session, type_id, shard, entity);
 	}
 	host_after(world, instance);

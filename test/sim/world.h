@@ -109,6 +109,8 @@ typedef struct WorldOptions
 	int loss_percent;  /* of messages, always */
 	int64 delay;	   /* of messages, usually */
 	int clock_ppm;	   /* how wrong clocks may be */
+	int64 gap_timeout; /* after which missing numbers are given up */
+	bool gap_from_one; /* entities with numbers begin with 1 */
 	uint64 kinds;	   /* faults that may occur, a bit each */
 	int n_faults;
 	Fault faults[WORLD_MAX_FAULTS];

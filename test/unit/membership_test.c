@@ -291,9 +291,11 @@ test_join(void)
 	is_join(map, SHARD_PROTOCOL_VERSION, "host=1", false, NULL, 0, "node 1 has the same address");
 	is_join(map, SHARD_PROTOCOL_VERSION, "host=2", false, NULL, 0, "shard_write_off(2)");
 	is_join(map, SHARD_PROTOCOL_VERSION, "host=3", false, NULL, 0, NULL);
-	types[2] = type_value(arena, "cart", 17, 5);
-	is_join(map, SHARD_PROTOCOL_VERSION, "host=9", false, &types[1], 2,
-			"\"cart\" has other settings");
+	types[2] = type_value(arena, "cart", 17, 6);
+	is_join(
+		map, SHARD_PROTOCOL_VERSION, "host=9", false, &types[1], 2,
+		"\"cart\" has other settings in the cluster: number_of_shards is 16 in the cluster, 17 on "
+		"the node");
 	types[2] = type_value(arena, "cart", 16, 6);
 	is_join(map, SHARD_PROTOCOL_VERSION, "host=9", false, &types[2], 1,
 			"\"cart\" has other settings");

@@ -622,7 +622,57 @@ test_stopping(void)
 	for (int i = 0; i < SHARDS; i++)
 		ok(machines[0].epochs[i] < 0 || node_of(i) == 1, "what runs there was there before");
 	is_int(count_homes(1, 2) + count_homes(1, 3), 2 * SHARDS - SHARDS / 3, "but not there");
-	ok(next != NO_LINK && shard_node_coordinator(machines[0].node) != 1, "who goes follows");
+	ok(next != NO_LINK && shard_node_coordinator(machines[0].node, now) != 1, "who goes follows");
+}
+
+/* Who ends in good order is unreachable at once, until it is started again (R33). */
+static void
+test_goodbye(void)
+{
+	ShardNodeEvent goodbye = {.kind = SHARD_EVENT_GOODBYE};
+
+	three(0);
+	ok(shard_node_reachable(machines[0].node, 3, now) &&
+		   shard_node_reachable(machines[1].node, 3, now),
+	   "a node is reachable");
+	happen(2, &goodbye);
+	deliver();
+	ok(!shard_node_reachable(machines[0].node, 3, now) &&
+		   !shard_node_reachable(machines[1].node, 3, now),
+	   "until it says good-bye");
+	run(SHARD_SECOND);
+	ok(!shard_node_reachable(machines[0].node, 3, now), "then it says nothing more");
+	stop(2);
+	start(2);
+	run(3 * SHARD_SECOND);
+	ok(shard_node_reachable(machines[0].node, 3, now) &&
+		   shard_node_reachable(machines[1].node, 3, now),
+	   "its next start is heard");
+}
+
+/* Nobody calls a node that was written off; when it calls, it hears what became of it. */
+static void
+test_written_off_is_left_alone(void)
+{
+	int before;
+
+	three(0);
+	machines[2].cut = true;
+	run(15 * SHARD_SECOND);
+	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 61);
+	run(10 * SHARD_SECOND);
+	ok(ended(0, 61, true), "a node is written off: %s", machines[0].command_text);
+	before = machines[2].letters;
+	run(30 * SHARD_SECOND);
+	is_int(machines[2].letters - before, 0, "nothing is sent to it any more");
+	ok(!shard_node_fenced(machines[2].node), "of which it does not know");
+	machines[2].cut = false;
+	run(5 * SHARD_SECOND);
+	ok(shard_node_fenced(machines[2].node), "when it is back it hears of it");
+	run(10 * SHARD_SECOND);
+	before = machines[2].letters;
+	run(30 * SHARD_SECOND);
+	is_int(machines[2].letters - before, 0, "and is left alone then, too");
 }
 
 /* A new start brings its settings along. */
@@ -756,6 +806,8 @@ main(void)
 	test_forwarded();
 	test_once();
 	test_function();
+	test_goodbye();
+	test_written_off_is_left_alone();
 	test_stopping();
 	test_settings_at_start();
 	test_last_one();

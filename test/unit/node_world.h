@@ -31,6 +31,7 @@ typedef struct Machine
 	int persists;			/* transactions that the node asked for */
 	int writes;
 	int facts;
+	int letters;	  /* that others have sent to it, whether or not they came */
 	int epochs[MANY]; /* of shards that are active here; -1: not */
 	int n_started;	  /* to be reported */
 	ShardShardRef started[MANY];
@@ -39,12 +40,12 @@ typedef struct Machine
 	bool command_unknown;
 	int64 command_number;
 	char command_text[200];
-	bool mute;								  /* it stops and copies nothing */
-	bool unfit;								  /* no shard can be copied here */
-	bool deaf;								  /* nor does it say so */
-	int32 deaf_type;						  /* of this type; 0: none */
-	int decisions[SHARD_DECISION_MEMBER + 1]; /* that it told, */
-	ShardAction decision;					  /* and the last one */
+	bool mute;									/* it stops and copies nothing */
+	bool unfit;									/* no shard can be copied here */
+	bool deaf;									/* nor does it say so */
+	int32 deaf_type;							/* of this type; 0: none */
+	int decisions[SHARD_DECISION_STRATEGY + 1]; /* that it told, */
+	ShardAction decision;						/* and the last one */
 	char decision_text[200];
 	ShardAction question; /* the last one for a strategy; what it points to is gone */
 	bool question_rebalances;
@@ -183,6 +184,8 @@ act(int at, int link)
 					 : action->node == 0 ? link
 										 : machine_of(action->node, NULL);
 				letters++;
+				if (to != NO_LINK)
+					machines[to].letters++;
 				if (to != NO_LINK && !machine->cut && !machines[to].cut)
 					(void) post(at, to, action->bytes, action->length);
 				break;
@@ -320,6 +323,8 @@ run(int64 time)
 /* What a cluster that is founded here asks for before it places anything. */
 static int min_members;
 
+static ShardRoleMinimum role_minimum;
+
 /* Whoever is founded here has no address yet. */
 static bool no_address;
 
@@ -345,6 +350,8 @@ start_as(int at, ShardStartKind kind)
 	config.n_roles = role ? 1 : 0;
 	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
 	config.min_members = min_members;
+	config.role_minimums[0] = role_minimum;
+	config.n_role_minimums = role_minimum.members > 0 ? 1 : 0;
 	config.roster.stable_after = 20 * SHARD_SECOND;
 	config.roster.voter_replace_after = 60 * SHARD_SECOND;
 	config.roster.leave_confirmed = leave_confirmed;

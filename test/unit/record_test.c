@@ -166,7 +166,7 @@ test_allocation(void)
 	ok(shard_record_get_type(&entry, &read, arena) && read.allocation.kind == 0 &&
 		   read.handoff_timeout_ms == 7000,
 	   "a type need not set anything");
-	entry.length = length - 3;
+	entry.length = length - 4;
 	ok(shard_record_get_type(&entry, &read, arena) && read.handoff_timeout_ms == 0 &&
 		   read.extra.length == 0,
 	   "in an older version it did not");

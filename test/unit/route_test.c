@@ -18,6 +18,7 @@ typedef struct Host
 	int64 n;
 	ShardOwn own;
 	int64 rseq;
+	bool over;
 	int n_parked;
 	ShardItem parked[MAX_ROWS];
 	int n_outbox;
@@ -223,12 +224,18 @@ host_resend_lost(void *context pg_attribute_unused(), const ShardRoute *route pg
 	return false;
 }
 
+static bool
+host_is_over(void *context)
+{
+	return ((Host *) context)->over;
+}
+
 static const ShardRouteHost host_table = {
 	host_load,		   host_load_base, host_write_route, host_write_own, host_write_base,
 	host_discard,	   host_next_rseq, host_lane,		 host_append,	 host_park,
 	host_first_parked, host_unpark,	   host_collect,	 host_take,		 host_in_doubt,
 	host_refused,	   host_announce,  host_want_home,	 host_started,	 host_wrong,
-	host_resend_lost,
+	host_resend_lost,  host_is_over,
 };
 
 static ShardItem
@@ -312,6 +319,32 @@ test_origin(void)
 	while (shard_route_drain(routes))
 		;
 	ok(strcmp(host.doubt, "bcde") == 0, "in doubt: %s", host.doubt);
+	shard_route_commit(routes);
+	shard_route_destroy(routes);
+}
+
+/* Parked messages leave one by one when there is no time for more, and in order. */
+static void
+test_over(void)
+{
+	Host host = {.over = true};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+
+	tell_local(routes, "a");
+	tell_local(routes, "b");
+	tell_local(routes, "c");
+	tell_home(routes, 2, 0, 0, 10);
+	is_int(host.n_outbox, 1, "one leaves with the fact");
+	tell_local(routes, "d");
+	is_int(host.n_outbox, 1, "what is newer waits behind the others");
+	shard_route_commit(routes);
+	ok(shard_route_drain(routes), "some are left");
+	is_int(host.n_outbox, 2, "one more leaves");
+	host.over = false;
+	ok(!shard_route_drain(routes), "nothing is left");
+	is_int(host.n_outbox, 4, "all have left");
+	for (int i = 0; i < 4; i++)
+		ok(*(const char *) host.outbox[i].body == "abcd"[i], "number %d in order", i);
 	shard_route_commit(routes);
 	shard_route_destroy(routes);
 }
@@ -435,6 +468,29 @@ test_home(void)
 	shard_route_destroy(routes);
 }
 
+/* Read again in the transaction in which it became active, a shard has not forgotten what it has taken in there. */
+static void
+test_read_again(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+
+	tell_home(routes, 2, 0, 0, 10);
+	shard_route_commit(routes);
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = 3};
+	shard_route_own_changed(routes, 1, 1);
+	tell_home(routes, ME, 1, 0, 11);
+	tell_arrived(routes, "a", 1, 3, 1);
+	shard_route_own_changed(routes, 1, 1);
+	tell_arrived(routes, "a", 1, 3, 1);
+	shard_route_commit(routes);
+	ok(strcmp(host.taken, "a") == 0, "taken: %s", host.taken);
+	is_int(host.announced, 1, "its mark is told");
+	tell_arrived(routes, "a", 1, 3, 1);
+	ok(strcmp(host.taken, "a") == 0, "nor later: %s", host.taken);
+	shard_route_destroy(routes);
+}
+
 /* There and back: own messages wait, are checked against the imported mark, and go before new ones. */
 static void
 test_return(void)
@@ -547,9 +603,11 @@ int
 main(void)
 {
 	test_origin();
+	test_over();
 	test_held();
 	test_aborted_drain();
 	test_home();
+	test_read_again();
 	test_return();
 	test_clearing();
 	return unit_done();

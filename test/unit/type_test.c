@@ -6,6 +6,7 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
+#include "core/difference.h"
 #include "node_world.h"
 
 /* A type with an id that the machine wishes for. */
@@ -201,6 +202,175 @@ test_again(void)
 	run(SHARD_SECOND);
 	is_int(homes_of_type(1, 5), 7, "with the same settings it is");
 	ok(count_homes(1, 1) < 17, "hosted here");
+}
+
+static bool registered(int at);
+
+/* A type whose states have that structure. */
+static void
+wish_state(int at, const char *name, int32 number, bool proxy, const char *state)
+{
+	ShardTypeRecord type = {.name = name, .number_of_shards = 100, .settings_hash = 1};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = proxy};
+
+	type.state = state;
+	event.number = number;
+	happen(at, &event);
+	deliver();
+}
+
+/* The structure that the cluster knows, as a machine has learned it. */
+static bool
+state_is(int at, int32 type_id, const char *expected)
+{
+	ShardArena *arena = shard_arena_create();
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[at].node),
+												 (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+	ShardTypeRecord type;
+	bool is =
+		entry && shard_record_get_type(entry, &type, arena) && strcmp(type.state, expected) == 0;
+
+	shard_arena_destroy(arena);
+	return is;
+}
+
+/* The structure of states: of newcomers it has to be the cluster's; hosts say when it has changed. */
+static void
+test_structure(void)
+{
+	fresh_world();
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	wish_state(0, "thing", 1, false, "a\nx integer");
+	run(2 * SHARD_SECOND);
+	ok(state_is(1, 1, "a\nx integer"), "the cluster knows the structure of a state");
+	wish_state(0, "thing", 1, false, "a\nx integer\ny text");
+	run(2 * SHARD_SECOND);
+	ok(state_is(1, 1, "a\nx integer\ny text"), "and of one that was altered");
+	wish_state(1, "thing", 1, true, "");
+	run(2 * SHARD_SECOND);
+	ok(state_is(0, 1, "a\nx integer\ny text"), "a proxy says nothing of it");
+	wish_state(1, "thing", 1, false, "a\nx integer\ny text");
+	run(2 * SHARD_SECOND);
+	wish_state(1, "thing", 1, false, "a\nx bigint");
+	run(2 * SHARD_SECOND);
+	ok(state_is(0, 1, "a\nx bigint"), "the last word counts");
+	ok(registered(0) && registered(1), "and all is known");
+	stop(0);
+	start(0);
+	wish_state(0, "thing", 1, false, "a\nx text");
+	run(12 * SHARD_SECOND);
+	ok(state_is(1, 1, "a\nx text"), "also of one that was altered while its node was away");
+}
+
+/* What newcomers are held to: only what a member may host. A wish is a proxy's until the start is committed. */
+static void
+test_structure_of_nobody(void)
+{
+	fresh_world();
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	wish_state(0, "thing", 1, false, "a\nx integer");
+	run(2 * SHARD_SECOND);
+	wish_state(1, "thing", 0, true, "a\nx text");
+	run(5 * SHARD_SECOND);
+	ok(state_is(1, 1, "a\nx integer"), "a newcomer is held to what a member hosts");
+	ok(!shard_node_asks_for_type(machines[1].node, "thing"), "and hears so");
+	stop(0);
+	wish_state(1, "thing", 0, true, "a\nx text");
+	run(5 * SHARD_SECOND);
+	start(0);
+	run(12 * SHARD_SECOND);
+	wish_state(1, "thing", 0, true, "a\nx text");
+	run(5 * SHARD_SECOND);
+	ok(state_is(1, 1, "a\nx text"), "once no member hosts it, its own is what counts");
+	ok(!shard_node_asks_for_type(machines[1].node, "thing"), "and it hears so");
+	wish_state(1, "thing", 0, true, "a\nx bigint");
+	run(5 * SHARD_SECOND);
+	ok(state_is(0, 1, "a\nx bigint"), "also when its start was rolled back");
+	wish_state(1, "thing", 0, false, "a\nx bigint");
+	run(5 * SHARD_SECOND);
+	wish_state(0, "thing", 0, true, "a\nx integer");
+	run(5 * SHARD_SECOND);
+	ok(state_is(0, 1, "a\nx bigint"), "from then on others are held to it");
+}
+
+static bool
+differs(const ShardTypeRecord *cluster, const ShardTypeRecord *node, const char *expected)
+{
+	const char *text = shard_type_difference(cluster, node, true, out->arena);
+
+	return text && strcmp(text, expected) == 0;
+}
+
+/* What is said of types that differ. */
+static void
+test_differences(void)
+{
+	ShardTypeRecord cluster = {.name = "thing",
+							   .number_of_shards = 10,
+							   .settings_hash = 1,
+							   .strategy = SHARD_ALLOCATION_LEAST_SHARD,
+							   .role = "a",
+							   .hashing = "murmur2",
+							   .handoff_timeout_ms = 1000,
+							   .state = "public.s\nx integer"};
+	ShardTypeRecord node = cluster;
+	char longer[300];
+	char other[300];
+	const char *text;
+
+	ok(!shard_type_difference(&cluster, &node, true, out->arena), "equal types do not differ");
+	node.state = "public.s\nx integer\ny text";
+	ok(differs(
+		   &cluster, &node,
+		   "in the type of the state, an attribute is nothing in the cluster, y text on the node"),
+	   "an attribute more");
+	ok(!shard_type_difference(&cluster, &node, false, out->arena), "where it counts");
+	memset(longer, 'l', sizeof(longer));
+	memcpy(longer, "s\n", 2);
+	memcpy(&longer[SHARD_DIFFERENCE_TEXT], "\303\244", 2);
+	strlcpy(&longer[sizeof(longer) - 5], " int", 5);
+	strlcpy(other, longer, sizeof(other));
+	strlcpy(&other[sizeof(other) - 4], "oid", 4);
+	cluster.state = longer;
+	node.state = other;
+	text = shard_type_difference(&cluster, &node, true, out->arena);
+	ok(text && strstr(text, "llll in the cluster, l") && !strstr(text, "\303"),
+	   "what differs only at the end of a long name, which is cut before a character");
+	cluster.state = "public.s\nx integer";
+	node.state = "";
+	ok(!shard_type_difference(&cluster, &node, true, out->arena), "a state that is not known");
+	node.settings_hash = 2;
+	node.number_of_shards = 11;
+	ok(differs(&cluster, &node, "number_of_shards is 10 in the cluster, 11 on the node"),
+	   "a number");
+	node.number_of_shards = 10;
+	node.hashing = "murmur2 f(text)";
+	ok(differs(&cluster, &node,
+			   "hash and shard_id_extractor is \"murmur2\" in the cluster, \"murmur2 f(text)\" on "
+			   "the node"),
+	   "an extractor");
+	node.hashing = cluster.hashing;
+	node.role = "";
+	ok(differs(&cluster, &node, "role is \"a\" in the cluster, \"\" on the node"), "a role");
+	node.role = cluster.role;
+	node.allocation = shard_allocation_defaults(SHARD_ALLOCATION_LEAST_SHARD);
+	node.allocation.rebalance_relative_limit = 0.5;
+	ok(differs(&cluster, &node,
+			   "\"rebalance_relative_limit\" of allocation_settings is 0.1 in the cluster, 0.5 on "
+			   "the node"),
+	   "a setting of the strategy");
+	node.allocation = cluster.allocation;
+	node.handoff_timeout_ms = 5;
+	ok(differs(&cluster, &node, "handoff_timeout in ms is 1000 in the cluster, 5 on the node"),
+	   "a time");
 }
 
 static bool
@@ -584,6 +754,9 @@ main(void)
 	begin_world();
 	test_no_waiting();
 	test_wishes();
+	test_structure();
+	test_structure_of_nobody();
+	test_differences();
 	test_again();
 	test_registered();
 	test_drop();

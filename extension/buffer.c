@@ -1,0 +1,151 @@
+/*
+ * buffer.c
+ *		buffer_size: how many messages of a type that cannot be handled now this node keeps (D11).
+ *
+ * The counter is kept by the workers, after their commits. A full buffer refuses what would go into it, and
+ * nothing else: a message for an entity that can be handled, here or at a node that can be reached, needs
+ * no room in it. What that depends on is read when a buffer is full, and not before.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "buffer.h"
+#include "catalog/pg_type.h"
+#include "plane.h"
+#include "security.h"
+#include "shmem.h"
+#include "statement.h"
+
+#include "compat.h"
+
+/* How often buffers are looked at for the log. */
+#define LOOK_MS 500
+
+/* What is known of an entity's shard. */
+static ShardStatement look = {
+	"SELECT EXISTS (SELECT FROM shard.held h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3)"
+	" OR EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2),"
+	" (SELECT o.state = 'active' FROM shard.own o WHERE o.type_id = $1 AND o.shard = $2),"
+	" (SELECT r.node FROM shard.route r WHERE r.type_id = $1 AND r.shard = $2)",
+	3,
+	{INT4OID, INT4OID, TEXTOID}};
+
+int64
+shard_buffer_held(ShardType *type)
+{
+	return shard_shmem_held(&type->counter, MyDatabaseId, type->type_id);
+}
+
+int64
+shard_buffer_enter(ShardType *type)
+{
+	if (!shard_shmem_is_counter(type->counter, MyDatabaseId, type->type_id))
+		type->counter = shard_shmem_type_counter(MyDatabaseId, type->type_id);
+	return (int64) pg_atomic_read_u64(&type->counter->held);
+}
+
+static bool
+is_away(int32 node)
+{
+	ShardDatabase *db = shard_shmem_database();
+
+	return db == NULL || pg_atomic_read_u32(&db->away[node % SHARD_AWAY_COUNTERS]) != 0;
+}
+
+void
+shard_buffer_away(int32 node, bool away)
+{
+	ShardDatabase *db = shard_shmem_database();
+
+	if (db != NULL)
+		pg_atomic_fetch_add_u32(&db->away[node % SHARD_AWAY_COUNTERS], away ? 1 : -1);
+}
+
+bool
+shard_buffer_takes(const ShardType *type, int32 shard, const char *entity, int len)
+{
+	ShardArguments arguments = {0};
+	ShardSecurity security = {0};
+	ShardPlaneView view;
+	bool waits;
+	bool active;
+	bool no_own;
+	bool isnull;
+	int32 node;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_security_begin_system(&security);
+	SPI_connect();
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard), false);
+	shard_statement_add_text(&arguments, entity, len);
+	shard_statement_run(&look, &arguments, SPI_OK_SELECT);
+	waits = DatumGetBool(shard_statement_column(0, 1, &isnull));
+	active = DatumGetBool(shard_statement_column(0, 2, &no_own));
+	node = shard_statement_int4(0, 3);
+	SPI_finish();
+	shard_security_end(&security);
+	PopActiveSnapshot();
+
+	if (waits)
+		return true;
+	if (!no_own && active)
+		return type->mode != SHARD_MODE_HOSTING || type->problem != NULL || !view.handle;
+	return node == 0 || node == view.node || is_away(node);
+}
+
+bool
+shard_buffer_is_half(ShardType *type)
+{
+	return type->buffer_size > 1 && shard_buffer_held(type) >= (type->buffer_size + 1) / 2;
+}
+
+static void
+warn_of_type(ShardType *type, void *arg)
+{
+	List **warned = arg;
+
+	if (!shard_buffer_is_half(type))
+	{
+		/* Not at each message around the middle. */
+		if (shard_buffer_held(type) < type->buffer_size / 4)
+			*warned = list_delete_int(*warned, type->type_id);
+		return;
+	}
+	if (list_member_int(*warned, type->type_id))
+		return;
+	*warned = lappend_int(*warned, type->type_id);
+	ereport(WARNING,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("the buffer of entity type \"%s\" is half full", type->name),
+			 errdetail(INT64_FORMAT " messages cannot be handled now, buffer_size is " INT64_FORMAT
+									".",
+					   shard_buffer_held(type), type->buffer_size),
+			 errhint("At buffer_size senders of such messages get an error. See shard_health() for "
+					 "what they wait for.")));
+}
+
+void
+shard_buffer_warn(void)
+{
+	static List *warned = NIL;
+	static TimestampTz last = 0;
+	TimestampTz now = GetCurrentTransactionStartTimestamp();
+	MemoryContext old;
+
+	if (!TimestampDifferenceExceeds(last, now, LOOK_MS))
+		return;
+	last = now;
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	shard_registry_each(warn_of_type, &warned);
+	MemoryContextSwitchTo(old);
+}

@@ -1,0 +1,28 @@
+/*
+ * buffer.h
+ *		buffer_size: how many messages of a type that cannot be handled now this node keeps (D11).
+ */
+#pragma once
+
+#include "registry.h"
+
+/* Messages of the type that cannot be handled now, on this node. */
+extern int64 shard_buffer_held(ShardType *type);
+
+/* The same for a sender, from whose message on the type is counted; error if too many types are. */
+extern int64 shard_buffer_enter(ShardType *type);
+
+/*
+ * Whether a message for an entity could not be handled now, and would have to wait here. Reads tables, so
+ * it is for a sender that meets a full buffer.
+ */
+extern bool shard_buffer_takes(const ShardType *type, int32 shard, const char *entity, int len);
+
+/* Is the buffer half full? */
+extern bool shard_buffer_is_half(ShardType *type);
+
+/* Says in the log, once for each time, which buffers are half full; now and then. In a transaction. */
+extern void shard_buffer_warn(void);
+
+/* Region worker: a node can be reached by its link, or not. Whoever says "not" takes it back. */
+extern void shard_buffer_away(int32 node, bool away);

@@ -1,0 +1,18 @@
+/*
+ * core/difference.h
+ *		In what a type of a node differs from the cluster's type of that name.
+ */
+#pragma once
+
+#include "core/record.h"
+
+/* A setting, as text. */
+#define SHARD_DIFFERENCE_TEXT 160
+
+/*
+ * The first thing that members have to agree on and that differs, with both values, in the arena; NULL:
+ * nothing does. state: the structures of the states count, too, where both are known.
+ */
+extern const char *
+shard_type_difference(const ShardTypeRecord *cluster, const ShardTypeRecord *node, bool state,
+					  ShardArena *arena);

@@ -1,0 +1,100 @@
+/*
+ * executor_log.c
+ *		What a turn has to say in the server's log: once it is committed, and not too often.
+ *
+ * A turn that is undone runs again, and would say it again. Of each kind the turn's first event makes a
+ * line, at most one a second; the others are counted, and the next line tells how many they were.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "executor_private.h"
+
+#include "compat.h"
+
+/* What the turn has of a kind; strings in the turn's memory. */
+typedef struct TurnLine
+{
+	int events;
+	int sqlstate;
+	const char *message;
+	const char *detail;
+	const char *hint;
+} TurnLine;
+
+static TurnLine lines[SHARD_TURN_LOG_KINDS];
+
+/* since the last line of the kind */
+static TimestampTz logged_at[SHARD_TURN_LOG_KINDS];
+static int64 silent[SHARD_TURN_LOG_KINDS];
+
+static const struct
+{
+	int level;
+	const char *others;
+} kinds[SHARD_TURN_LOG_KINDS] = {
+	[SHARD_TURN_LOG_GAP] = {LOG, "more gap(s)"},
+	[SHARD_TURN_LOG_NUMBER] = {LOG, "more of this kind"},
+	[SHARD_TURN_LOG_DEAD_LETTER] = {WARNING, "more dead letter(s)"},
+	[SHARD_TURN_LOG_RECOUNT] = {WARNING, "more of this kind"},
+	[SHARD_TURN_LOG_BURIED] = {LOG, "more of this kind"},
+};
+
+bool
+shard_turn_log_counts(ShardTurnLogKind kind)
+{
+	return lines[kind].events++ == 0;
+}
+
+void
+shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message, const char *detail,
+			   const char *hint)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	TurnLine *line = &lines[kind];
+
+	line->sqlstate = sqlstate;
+	line->message = pstrdup(message);
+	line->detail = pstrdup(detail);
+	line->hint = pstrdup(hint);
+	MemoryContextSwitchTo(old);
+}
+
+/* Writes the line of a kind, unless there was one just now. */
+static void
+write_line(ShardTurnLogKind kind, TimestampTz now)
+{
+	const TurnLine *line = &lines[kind];
+
+	if (now - logged_at[kind] < USECS_PER_SEC)
+	{
+		silent[kind] += line->events;
+		return;
+	}
+	silent[kind] += line->events - 1;
+	ereport(kinds[kind].level,
+			(errcode(line->sqlstate), errmsg_internal("%s", line->message),
+			 errdetail_internal("%s%s" INT64_FORMAT " %s since the last such message in the log.",
+								line->detail, line->detail[0] == '\0' ? "" : " ", silent[kind],
+								kinds[kind].others),
+			 errhint("%s", line->hint)));
+	logged_at[kind] = now;
+	silent[kind] = 0;
+}
+
+void
+shard_turn_log_committed(void)
+{
+	for (int kind = 0; kind < SHARD_TURN_LOG_KINDS; kind++)
+		if (lines[kind].events > 0)
+			write_line(kind, GetCurrentTimestamp());
+	shard_turn_log_forget();
+}
+
+void
+shard_turn_log_forget(void)
+{
+	memset(lines, 0, sizeof(lines));
+}

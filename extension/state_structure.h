@@ -1,0 +1,16 @@
+/*
+ * state_structure.h
+ *		The structure of a type's states as text: what must be alike at all nodes of a cluster, for shards move.
+ */
+#pragma once
+
+#include "postgres.h"
+
+/*
+ * A line for the type and one for each attribute, nested ones behind theirs: "public.account",
+ * "balance numeric(10,2)". Palloc'd; "" if there is no such type. In a transaction.
+ */
+extern char *shard_state_structure(Oid type);
+
+/* Rises when a type that was described may have been altered. */
+extern uint64 shard_state_structure_changes(void);

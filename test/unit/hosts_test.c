@@ -1,0 +1,211 @@
+/*
+ * hosts_test.c
+ *		Unit tests of who may have shards (C16), by whole nodes: hosts of the type, whoever wishes something else.
+ */
+#include "postgres_fe.h"
+
+#include "node_world.h"
+
+#define SHARDS 12
+
+static int64 last_token = 100;
+
+/* Three members; the type "thing" runs at the first two, and the third does not know it, or is a proxy. */
+static void
+begin_three(ShardAllocationKind strategy, bool proxy)
+{
+	ShardTypeRecord type = {.name = "thing",
+							.number_of_shards = SHARDS,
+							.strategy = (int32) strategy,
+							.role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	rebalance_interval = 0;
+	for (int i = 0; i < 3; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	join(2, 0);
+	run(10 * SHARD_SECOND);
+	for (int i = 0; i < 3; i++)
+	{
+		event.flag = i == 2;
+		if (i < 2 || proxy)
+			happen(i, &event);
+		deliver();
+		run(SHARD_SECOND);
+	}
+	run(3 * SHARD_SECOND);
+}
+
+/* Somebody sends the first message to these shards, at a machine. */
+static void
+want(int at, int32 from, int n_shards)
+{
+	ShardShardRef refs[SHARDS];
+	ShardNodeEvent event = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = n_shards, .shards = refs};
+
+	for (int i = 0; i < n_shards; i++)
+		refs[i] = (ShardShardRef){.type_id = 1, .shard = from + i};
+	happen(at, &event);
+	deliver();
+	run(SHARD_SECOND);
+}
+
+/* The type's functions say that these shards are to be at a node; 0: they return NULL. */
+static void
+say(int32 from, int n_shards, int32 node)
+{
+	ShardShardRef refs[SHARDS];
+	int32 nodes[SHARDS];
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STRATEGY,
+							.number = machines[0].question.token,
+							.n_shards = n_shards,
+							.shards = refs,
+							.n_nodes = n_shards,
+							.nodes = nodes};
+
+	for (int i = 0; i < n_shards; i++)
+	{
+		refs[i] = (ShardShardRef){.type_id = 1, .shard = from + i};
+		nodes[i] = node;
+	}
+	happen(0, &event);
+	deliver();
+	run(SHARD_SECOND);
+}
+
+static void
+pin(int32 shard, int32 node)
+{
+	ShardShardRef ref = {.type_id = 1, .shard = shard};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_PIN, .node = node, .n_shards = 1, .shards = &ref};
+
+	event.token = ++last_token;
+	event.text = "eve@somewhere";
+	happen(0, &event);
+	deliver();
+	ok(machines[0].command == event.token && machines[0].command_good, "shard %d is pinned", shard);
+	run(SHARD_SECOND);
+}
+
+/* Where a shard lives, as decided; 0: nowhere yet. */
+static int32
+node_of(int32 shard)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
+												 (ShardMapKey){SHARD_MAP_HOME, 1, shard});
+	ShardHomeRecord home;
+
+	return entry && shard_record_get_home(entry, &home) ? shard_record_home_node(&home) : 0;
+}
+
+/* X12: functions that name a member which does not host the type have failed, for first homes, too. */
+static void
+test_functions(bool proxy)
+{
+	begin_three(SHARD_ALLOCATION_FUNCTION, proxy);
+	want(2, 0, 2);
+	ok(machines[0].question_shards == 2, "the functions are asked");
+	say(0, 2, 3);
+	is_int(count_homes(0, 3), 0, "a node that does not host the type gets nothing");
+	is_int(count_homes(0, 0), 2, "hosts do");
+	is_int(machines[0].decisions[SHARD_DECISION_STRATEGY], 1, "which is told");
+	ok(strstr(machines[0].decision_text, "node 3 was named for shard 0") != NULL,
+	   "with the reason: %s", machines[0].decision_text);
+	pin(2, 3);
+	want(0, 2, 1);
+	say(2, 1, 2);
+	is_int(node_of(2), 2, "nor does a pin to it count");
+
+	/* NULL is not nothing. */
+	want(0, 3, 2);
+	say(3, 2, 0);
+	is_int(node_of(3), 0, "a shard that got NULL waits");
+	is_int(machines[0].decisions[SHARD_DECISION_STRATEGY], 2, "and people are told");
+	ok(strstr(machines[0].decision_text, "(NULL) for shard 3 and 1 more") != NULL,
+	   "that it waits: %s", machines[0].decision_text);
+	run(3 * SHARD_SECOND);
+	say(3, 2, 0);
+	is_int(machines[0].decisions[SHARD_DECISION_STRATEGY], 2, "once");
+	run(3 * SHARD_SECOND);
+	say(3, 2, 2);
+	is_int(node_of(3), 2, "the functions are asked again until they name a node");
+
+	/* The pin waits for its node to host the type. */
+	add_type(2, "thing", SHARDS);
+	run(5 * SHARD_SECOND);
+	is_int(node_of(2), 3, "the pinned shard goes there then");
+	end_world();
+}
+
+/* The other strategies, and homes that are given anew. */
+static void
+test_others(ShardAllocationKind strategy)
+{
+	ShardNodeEvent gone = {.kind = SHARD_EVENT_WRITE_OFF, .node = 2, .token = 7};
+
+	begin_three(strategy, true);
+	pin(0, 3);
+	pin(1, 3);
+	want(2, 0, SHARDS);
+	is_int(count_homes(0, 0), SHARDS, "all have homes");
+	is_int(count_homes(0, 3), 0, "none at the proxy, though it asked, and is the place of some");
+	stop(1);
+	run(30 * SHARD_SECOND);
+	happen(0, &gone);
+	run(5 * SHARD_SECOND);
+	ok(machines[0].command == 7 && machines[0].command_good, "the other host is written off");
+	is_int(count_homes(0, 1), SHARDS, "its shards begin anew at a host");
+	end_world();
+}
+
+/* C4, Y05: minimums are of members that are up, and of those with a role; not of those that host the type. */
+static void
+test_minimum(void)
+{
+	ShardTypeRecord type = {.name = "thing", .number_of_shards = SHARDS, .role = "Back"};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	rebalance_interval = 0;
+	min_members = 4;
+	role_minimum = (ShardRoleMinimum){shard_record_role("Back"), 2};
+	for (int i = 0; i < MACHINES; i++)
+	{
+		role = i == 0 || i == 3 ? "Back" : "back";
+		start(i);
+	}
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	join(2, 0);
+	run(10 * SHARD_SECOND);
+	happen(0, &event);
+	deliver();
+	run(3 * SHARD_SECOND);
+	want(0, 0, SHARDS);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 0), 0, "three of four members are too few, and so is one with the role");
+	join(3, 0);
+	run(10 * SHARD_SECOND);
+	is_int(count_homes(0, 1), SHARDS,
+		   "four are enough, and two with the role, though one hosts the type");
+	role = NULL;
+	min_members = 0;
+	role_minimum = (ShardRoleMinimum){0};
+	end_world();
+}
+
+int
+main(void)
+{
+	test_minimum();
+	test_functions(true);
+	test_functions(false);
+	for (int kind = SHARD_ALLOCATION_LEAST_SHARD; kind <= SHARD_ALLOCATION_LOCALITY; kind++)
+		test_others((ShardAllocationKind) kind);
+	return unit_done();
+}

@@ -1,0 +1,128 @@
+/*
+ * office_test.c
+ *		Unit tests of who takes part, by whole nodes: who is shown as coordinator, who was downed.
+ */
+#include "postgres_fe.h"
+
+#include "node_world.h"
+
+/* Is node the one that a machine takes for the coordinator? */
+static int32
+shown(int at)
+{
+	return shard_node_coordinator(machines[at].node, now);
+}
+
+static void
+cut(int at, bool cut_off)
+{
+	machines[at].cut = cut_off;
+}
+
+/* Four members, the first three of which vote. */
+static void
+begin_four(void)
+{
+	for (int i = 0; i < MACHINES; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	for (int i = 1; i < MACHINES; i++)
+		join(i, 0);
+	run(10 * SHARD_SECOND);
+	for (int i = 0; i < MACHINES; i++)
+		is_int(shown(i), 1, "all know the coordinator");
+}
+
+/* Q09: cut off from all others it is none, and says so; the others have another one. */
+static void
+test_cut_off(void)
+{
+	cut(0, true);
+	run(2 * SHARD_ELECTION_TIMEOUT);
+	ok(!is_coordinator(0), "without a majority it holds no office");
+	is_int(shown(0), 0, "and does not show itself in it");
+	run(SHARD_COORDINATOR_FORGOTTEN);
+	is_int(shown(0), 0, "nor anybody else");
+	is_int(shown(1), 2, "the others have another one");
+	is_int(shown(3), 2, "and all know it");
+	cut(0, false);
+	run(3 * SHARD_SECOND);
+	is_int(shown(0), 2, "which is heard of when the network is well again");
+}
+
+/* C25: two of four cannot decide; who hears only the former coordinator does not take it for one. */
+static void
+test_minority(void)
+{
+	cut(0, true);
+	cut(2, true);
+	run(2 * SHARD_ELECTION_TIMEOUT);
+	is_int(shown(1), 0, "without a majority there is none");
+	run(SHARD_COORDINATOR_FORGOTTEN);
+	is_int(shown(3), 0, "and nobody shows one, though the one of before is heard");
+	ok(shard_node_reachable(machines[3].node, 2, now), "which is reached");
+	cut(0, false);
+	cut(2, false);
+	run(5 * SHARD_SECOND);
+	for (int i = 0; i < MACHINES; i++)
+		ok(shown(i) != 0 && shown(i) == shown(0), "then all know the same one");
+}
+
+static int32
+status_of(int32 node, int at)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[at].node),
+												 (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	ShardMemberRecord member;
+
+	return entry && shard_record_get_member(entry, &member, out->arena) ? member.status
+																		: SHARD_MEMBER_NONE;
+}
+
+/* G07, I9: who was downed is until its next start, though it lives and is heard; and does not vote. */
+static void
+test_down(void)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_DOWN, .node = 3, .token = 5};
+	ShardVotersRecord voters;
+	int at = machine_of(shown(0), NULL);
+
+	happen(at, &event);
+	deliver();
+	run(SHARD_VOTER_REPLACE_AFTER / 2);
+	is_int(status_of(3, 0), SHARD_MEMBER_DOWN, "a member that was downed");
+	is_int(status_of(3, 2), SHARD_MEMBER_DOWN, "knows it");
+	is_int(shown(2), 0, "and takes no part");
+	happen(2, &(ShardNodeEvent){.kind = SHARD_EVENT_REBALANCE, .token = 6});
+	ok(machines[2].command == 6 && !machines[2].command_good, "nor commands: %s",
+	   machines[2].command_text);
+	event = (ShardNodeEvent){.kind = SHARD_EVENT_ADMIT, .node = 3, .token = 7};
+	happen(at, &event);
+	ok(machines[at].command == 7 && !machines[at].command_good &&
+		   strstr(machines[at].command_text, "was downed"),
+	   "it cannot be admitted from elsewhere: %s", machines[at].command_text);
+	ok(shard_record_get_voters(shard_map_value(shard_node_learned(machines[0].node),
+											   (ShardMapKey){SHARD_MAP_VOTERS, 0, 0}),
+							   &voters) &&
+		   !shard_record_votes(&voters, 3),
+	   "another one votes in its place");
+	run(5 * SHARD_SECOND);
+	is_int(status_of(3, 0), SHARD_MEMBER_DOWN, "it is down still");
+	stop(2);
+	start(2);
+	run(10 * SHARD_SECOND);
+	is_int(status_of(3, 0), SHARD_MEMBER_UP, "its next start is admitted");
+	ok(shown(2) != 0 && shown(2) == shown(0), "and takes part");
+}
+
+int
+main(void)
+{
+	begin_world();
+	begin_four();
+	test_cut_off();
+	test_minority();
+	test_down();
+	end_world();
+	return unit_done();
+}
