@@ -4,6 +4,7 @@
 #   make demo              a throw-away server with a worked example; make demo-stop ends it
 #   make check             every test; also check-matrix (15, 17, 18) and check-long (an hour)
 #   make lint, make indent, make bench; make bench SCENARIOS='M J O' only these
+#   make check-outside    a checker that knows nothing of the inside, for OUTSIDE_SECONDS (1800)
 #   make sim-night        simulated histories for HOURS (8) on all cores
 #   make fault-night      random faults in a real cluster for HOURS (8)
 #   make fuzz-long        fuzzes decoders and nodes for HOURS (8)
@@ -16,7 +17,7 @@ PG_CONFIG ?= pg_config
 
 # These run on a machine that has no PostgreSQL yet, so they come before PGXS.
 SCRIPTS_ONLY = check check-matrix check-long demo demo-stop bench lint indent models models-long \
-	sim-night fault-night fuzz-long
+	sim-night fault-night fuzz-long check-outside
 
 ifneq (,$(filter $(SCRIPTS_ONLY),$(MAKECMDGOALS)))
 
@@ -32,6 +33,8 @@ check-matrix:
 	@test/matrix.sh
 check-long:
 	@test/check.sh long
+check-outside:
+	@OUTSIDE_SECONDS=$${OUTSIDE_SECONDS:-1800} CHECK_TIMEOUT=$$(($${OUTSIDE_SECONDS:-1800} * 2 + 600)) test/check.sh outside
 demo:
 	@test/demo/run.sh
 demo-stop:

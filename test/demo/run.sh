@@ -18,9 +18,10 @@ members=(first second third)             # who is in the cluster: events come in
 newcomer=fourth                          # joins later ...
 leaver=second                            # ... and takes over the part of this one, which leaves
 sessions=2    # that tell at each server, beside the one that copies
-patience=120  # seconds without progress until we give up
+patience=${DEMO_PATIENCE:-120}  # seconds in which nothing happens until we give up
 
 main() {
+  trap at_exit EXIT
   prepare
   start_servers
   say "$events events of $games games, seed $seed"
@@ -36,6 +37,51 @@ main() {
   "$bindir/psql" -Xq -P pager=off -v ON_ERROR_STOP=1 -p "$(port $keeper)" -d "$service" \
     -f "$here/result.sql" -f "$here/verify.sql"
   goodbye
+}
+
+senders=()
+
+# Whatever ends the run ends the senders; when it failed, it says what it knows.
+at_exit() {
+  local status=$?
+  trap - EXIT
+  set +e
+  [ ${#senders[@]} = 0 ] || stop_senders
+  [ "$status" = 0 ] || [ -z "${up:-}" ] || explain >&2
+  exit "$status"
+}
+
+# What the servers themselves say, which games wait for which event, and how to look on.
+explain() {
+  local server
+  for server in "${servers[@]}"; do
+    echo
+    if ! is_up "$server"; then
+      say "server $server is down; the end of $folder/$server.log:"
+      tail -n 5 "$folder/$server.log"
+      continue
+    fi
+    say "server $server"
+    PGOPTIONS='-c statement_timeout=60s -c client_min_messages=error' \
+      "$bindir/psql" -Xq -P pager=off -P footer=off -p "$(port "$server")" -f "$here/explain.sql"
+  done
+  echo
+  say 'the servers run on, to be looked at:'
+  connections
+  cat <<END
+
+$folder/*.log     what they say; $folder/senders: what ended senders
+make demo-stop    stops them and removes their folder
+END
+}
+
+# How to get in.
+connections() {
+  local server
+  echo
+  for server in "${servers[@]}"; do
+    printf 'psql -h %s -p %s -U postgres demo         # %s\n' "$folder" "$(port "$server")" "$server"
+  done
 }
 
 # ---- servers ----------------------------------------------------------------------------------
@@ -74,6 +120,7 @@ start_servers() {
   done
   each make_server
   each start_server
+  up=1
   echo "first, second, third and fourth run in $folder"
 }
 
@@ -108,7 +155,7 @@ END
 
 start_server() { # SERVER
   ! is_up "$1" || return 0
-  if ! pg_ctl "$1" start -l "$folder/$1.log" >/dev/null 2>&1; then
+  if ! pg_ctl "$1" start -t "$patience" -l "$folder/$1.log" >/dev/null 2>&1; then
     tail "$folder/$1.log" >&2
     die "server $1 does not start"
   fi
@@ -223,21 +270,27 @@ copy() { # SERVER DATABASE QUERY SERVER DATABASE TABLE
 # One session of the game service, for a part of the stream. When it has lost its server it waits for its return, or
 # for another one to take over the part, and goes on where the table "sent" says.
 stream() { # PART SESSION
-  local status server
+  local status server gateway
   while true; do
+    # as long as it sends, the part stays where it is
+    exec {gateway}<"$folder/gateway.$1"
+    flock -s "$gateway"
     status=0 server=$(<"$folder/gateway.$1")
-    if [ "$2" = 0 ]; then
+    if [ "$server" = nobody ]; then
+      status=$LOST
+    elif [ "$2" = 0 ]; then
       copy_games "$1" "$server" || status=$?
     else
-      PGAPPNAME='demo sender' sql "$server" -v part="$1" -v session="$2" -v began="$start" -v step="$step" \
-        -f "$here/tell.sql" >/dev/null 2>>"$folder/senders" || status=$?
+      PGAPPNAME="demo sender $1" sql "$server" -v part="$1" -v session="$2" -v began="$start" \
+        -v step="$step" -f "$here/tell.sql" >/dev/null 2>>"$folder/senders" || status=$?
     fi
+    exec {gateway}<&-
     [ "$status" = 0 ] && return
     if [ "$status" != $LOST ]; then
       tail -n 5 "$folder/senders" >&2
       return "$status"
     fi
-    deadline=$((SECONDS + 120))
+    deadline=$((SECONDS + patience))
     until server=$(<"$folder/gateway.$1") && [ "$server" != nobody ] && sql "$server" -c 'SELECT' >/dev/null 2>&1
     do
       [ "$SECONDS" -lt "$deadline" ] || return "$status"
@@ -267,7 +320,7 @@ copy_games() { # PART SERVER
         print "COPY shard_inbox (type_name, entity_id, message) FROM STDIN;"
       }
       { print $2, $3, $4 }' |
-    PGAPPNAME='demo sender' sql "$2" -v began="$start" -v step="$step" -f - \
+    PGAPPNAME="demo sender $1" sql "$2" -v began="$start" -v step="$step" -f - \
       >/dev/null 2>>"$folder/senders" || status=("${PIPESTATUS[@]}")
   [ -n "${status:-}" ] || return 0
   [ "${status[2]}" != 0 ] || return "${status[0]}"
@@ -278,9 +331,10 @@ stop_senders() {
   local server
   for server in "${servers[@]}"; do
     sql "$server" -o /dev/null -c "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                                   WHERE application_name = 'demo sender'" 2>/dev/null || :
+                                   WHERE application_name LIKE 'demo sender%'" 2>/dev/null || :
   done
   kill "${senders[@]}" 2>/dev/null || :
+  senders=()
 }
 
 # ---- the play -----------------------------------------------------------------------------------
@@ -288,13 +342,12 @@ stop_senders() {
 # All sessions send; meanwhile the coordinator's server is killed, and comes back; a fourth one joins; and one leaves.
 play() {
   local server session part sender slices
-  senders=() victim='' progress=0 told=-1
+  victim='' progress=0 told=-1 homes=() homes_then=''
   : >"$folder/senders"
   slices=$(sql first -c 'SELECT max(slice) + 1 FROM outgoing')
   step=$(awk -v s="$seconds" -v n="$slices" 'BEGIN { print s / n }')
   start=$(sql first -c 'SELECT clock_timestamp()')
   began=$(now) progress_at=$began
-  trap stop_senders EXIT
   for part in 0 1 2; do
     echo "${members[part]}" >"$folder/gateway.$part"
     for ((session = 0; session <= sessions; session++)); do
@@ -319,15 +372,21 @@ play() {
   for sender in "${senders[@]}"; do
     wait "$sender" || die 'a sender failed'
   done
-  for server in "${members[@]}"; do
-    until [ "$(sql "$server" -c "SELECT shard_drain('500 ms')")" = t ]; do
-      tick
-    done
-  done
+  senders=()
+  until ((progress == events)) && is_quiet; do tick; done
   told=-1
   look
   draw_map
-  trap - EXIT
+}
+
+# Nobody has anything to do for anybody, and no shard moves. One may give work to another one that had none when it was
+# asked: so each is asked twice.
+is_quiet() {
+  local server
+  for server in "${members[@]}" "${members[@]}"; do
+    [ "$(sql "$server" -c "SELECT shard_drain('500 ms') AND NOT EXISTS (SELECT FROM shard_rebalances)")" = t ] ||
+      return 1
+  done
 }
 
 until_handled() { # PERCENT
@@ -338,14 +397,17 @@ until_handled() { # PERCENT
 kill_coordinator() {
   local node=''
   until [ -n "$node" ]; do
+    tick
     node=$(sql $watch -c 'SELECT node FROM shard_members WHERE coordinator')
   done
   victim=${servers[node - 1]}
   [ $watch != "$victim" ] || watch=first
   look
   postmaster=$(head -n 1 "$folder/$victim/postmaster.pid")
-  # shellcheck disable=SC2046 # a list of process ids
-  as_user kill -9 "$postmaster" $(ps -o pid= --ppid "$postmaster")
+  as_user kill -STOP "$postmaster"  # so that it starts nobody whom we do not see
+  mapfile -t processes < <(ps -o pid= --ppid "$postmaster" | tr -d ' ')
+  processes+=("$postmaster")
+  as_user kill -9 "${processes[@]}"
   killed=$(now) killed_at=$progress
   event "kill -9: server $victim, the coordinator, is gone; the others go on"
 }
@@ -371,7 +433,8 @@ node_of() { # SERVER
 
 bring_back() {
   local meanwhile=$((progress - killed_at)) away=$(($(now) - killed))
-  while as_user kill -0 "$postmaster" 2>/dev/null; do sleep 0.1; done  # till the system is rid of it
+  # till the system is rid of it
+  while as_user kill -0 "$postmaster" 2>/dev/null; do sleep 0.1; done
   start_server "$victim"
   event "server $victim is back; $meanwhile events were handled without it in $((away / 1000000)).$((away / 100000 % 10)) s"
   victim=''
@@ -387,7 +450,7 @@ draw_map() {
 }
 
 add_newcomer() {
-  join_to $watch $newcomer 2>/dev/null
+  join_to $watch $newcomer 2>"$folder/join" || die "server $newcomer could not join: $(<"$folder/join")"
   sql $newcomer -f "$here/judge.sql" >/dev/null
   members+=($newcomer)
   event "server $newcomer has joined, and may have judges"
@@ -396,22 +459,25 @@ add_newcomer() {
 # Parts of the stream come in at other servers from now on, as when the consumers of a group are given others. What
 # was sent of them says the table "sent", as soon as nobody sends. Nobody waits until it has reached the judges.
 reassign() { # PART=SERVER …
-  local change part from to was
-  was=("$(<"$folder/gateway.0")" "$(<"$folder/gateway.1")" "$(<"$folder/gateway.2")")
+  local change part to from lock
   for change in "$@"; do
-    echo nobody >"$folder/gateway.${change%=*}"
-  done
-  for from in "${members[@]}"; do
-    until [ "$(sql "$from" -c "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                               WHERE application_name = 'demo sender'")" = 0 ]; do sleep 0.05; done
-  done
-  for change in "$@"; do
-    part=${change%=*} to=${change#*=}
+    part=${change%=*} to=${change#*=} from=$(<"$folder/gateway.${change%=*}")
+    echo nobody >"$folder/gateway.$part"
+    exec {lock}<"$folder/gateway.$part"
+    # nobody sends any more, nor is about to
+    until end_senders "$from" "$part" && flock -n "$lock"; do sleep 0.05; done
     sql "$to" -c "DELETE FROM sent WHERE part = $part"
-    copy "${was[part]}" demo "SELECT * FROM sent WHERE part = $part" "$to" demo sent
+    copy "$from" demo "SELECT * FROM sent WHERE part = $part" "$to" demo sent
     echo "$to" >"$folder/gateway.$part"
-    event "the events that came in at ${was[part]} come in at $to"
+    exec {lock}<&-
+    event "the events that came in at $from come in at $to"
   done
+}
+
+# True if there were none.
+end_senders() { # SERVER PART
+  [ "$(sql "$1" -c "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                    WHERE application_name = 'demo sender $2'")" = 0 ]
 }
 
 # Each server takes over the part of the one before it.
@@ -432,10 +498,11 @@ leave() {
   local left before=$progress from=$(now) shards
   count_homes
   shards=${homes[$(node_of $leaver)]}
-  sql $leaver -c "SELECT shard_leave('60 s')" >"$folder/leave" 2>&1 & left=$!
+  # how long it takes is a matter of the machine: as long as shards move, it is waited for
+  sql $leaver -c "SELECT shard_leave('1 h')" >"$folder/leave" 2>&1 & left=$!
   while kill -0 "$left" 2>/dev/null; do tick; done
   wait "$left" && [ "$(<"$folder/leave")" = t ] || die "server $leaver could not leave: $(<"$folder/leave")"
-  look
+  until count_homes && [ "${homes[$(node_of $leaver)]}" = 0 ]; do tick; done  # till $watch knows
   event "server $leaver has left; its $shards shards moved in $((($(now) - from) / 1000)) ms, while $((progress - before)) events were handled"
   members=(first third fourth)
 }
@@ -463,10 +530,10 @@ look() {
   sum=$(awk -F '|' '$2 > most[$1] { most[$1] = $2 } END { for (shard in most) sum += most[shard]; print sum + 0 }' \
     "${files[@]}")
   time=$(now)
-  if ((sum != progress)); then
-    progress=$sum progress_at=$time
+  if ((sum != progress)) || [ "${homes[*]}" != "$homes_then" ]; then
+    progress=$sum progress_at=$time homes_then=${homes[*]}
   elif ((time - progress_at > patience * 1000000)); then
-    die "no progress for $patience s; see shard_health() and $folder/*.log"
+    die "no event was handled and no shard moved for $patience s"
   fi
   (((time - began) / 1000000 > told)) || return 0
   told=$(((time - began) / 1000000))
@@ -506,13 +573,9 @@ gather() {
 }
 
 goodbye() {
-  say 'the servers run on; play with them:'
+  say 'the servers run on; play with them (the second one has left):'
+  connections
   cat <<END
-
-psql -h $folder -p $(port first) -U postgres demo         # first
-psql -h $folder -p $(port second) -U postgres demo         # second, which has left
-psql -h $folder -p $(port third) -U postgres demo         # third
-psql -h $folder -p $(port fourth) -U postgres demo         # fourth
 
   SELECT * FROM shard_members;
   SELECT node, count(*) FROM shard_homes GROUP BY node;
