@@ -2,8 +2,8 @@
 # usage: check.sh [TIER ...]
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
-# runs the tiers: lint unit models regress isolation tap cluster nemesis sim fuzz mutants (default: all of
-# them), or long: the crash loops for an hour, or night: random faults in a cluster for HOURS (8). A
+# runs the tiers: lint unit models regress isolation tap cluster demo nemesis outside sim fuzz mutants (default:
+# all of them), or long: the crash loops for an hour, or night: random faults in a cluster for HOURS (8). A
 # failed tier does not stop the others. The last line is "N passed, N failed".
 #
 # Root does not run servers: then everything after the build runs as an unprivileged account.
@@ -18,7 +18,7 @@ set -euo pipefail
 cd "$root"
 
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster nemesis sim fuzz mutants)
+[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster demo nemesis outside sim fuzz mutants)
 limit=${CHECK_TIMEOUT:-3600}
 build=build/${MUTANT:+mutant-}${MUTANT:-check}
 [ -z "${MUTANT:-}" ] || export SHARD_MUTANT=$MUTANT
@@ -28,6 +28,7 @@ failed=0
 packages=(build test)
 [[ " ${tiers[*]} " != *" lint "* ]] || packages+=(lint)
 [[ " ${tiers[*]} " != *" models "* ]] || packages+=(model)
+[[ " ${tiers[*]} " != *" outside "* ]] || packages+=(outside)
 [[ " ${tiers[*]} " != *" fuzz "* ]] || packages+=(fuzz)
 test/setup.sh "${packages[@]}"
 PG_CONFIG=$(pg_config_path)
@@ -286,9 +287,26 @@ tier_cluster() {
   run_tap_of 2 test/t/1*.pl
 }
 
+# The worked example, small; in a folder of its own, as everything here.
+tier_demo() {
+  run_tap 1 test/demo/demo.pl
+}
+
 # Random faults in a cluster under load.
 tier_nemesis() {
   run_tap_of 1 test/nemesis/[0-9]*.pl
+}
+
+# From outside, with a driver and books that know nothing of our tables; OUTSIDE_SECONDS is how long.
+tier_outside() {
+  local log=$work/outside.log status=0
+  as_user mkdir -p "$work/outside"
+  run_as_user "$log" "$work" /usr/bin/python3 "$work/src/test/outside/check.py" --bindir "$bindir" --dir "$work/outside" \
+    --seconds "${OUTSIDE_SECONDS:-60}" ${SHARD_SEED:+--seed "$SHARD_SEED"} || status=$?
+  if [ "$status" = 0 ]; then count 1 0; else count 0 1; fi
+  report outside "$log" "$status"
+  grep -E 'rounds,|verdict' "$log" || true
+  [ "$status" = 0 ] || excerpt outside "$log" 100
 }
 
 tier_night() {

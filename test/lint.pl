@@ -11,13 +11,13 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat peer_errors fault)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_worker ring ring_* bar catalog gate plane visitor position payload_check import_progress
+	[qw(guc duration shmem shmem_* ring ring_* bar catalog gate plane visitor position payload_check import_progress
 		plan_json attempt)],
-	[qw(registry registry_* routine settings settings_* security extractor handler
+	[qw(registry registry_* buffer routine settings settings_* security extractor handler
 		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
 		outbox outbox_* position_* statement routing_store)],
-	[qw(session worker callee peer peer_* strategy_call transport transport_* remote_ask remote_ask_* control_link)],
-	[qw(launcher supervisor databases install database_hook region region_* executor executor_* call
+	[qw(session worker worker_* callee peer peer_* strategy_call transport transport_* remote_ask remote_ask_* control_link)],
+	[qw(launcher supervisor databases install database_hook table_hook region region_* executor executor_* call
 		failure routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health health_* admin admin_* plan plan_*
 		receive receive_* import import_* export export_* strategy peer_ask link_accept internal way_back cluster_* init)],
@@ -44,6 +44,7 @@ my @checks = (
 	[ sizes => 'files and functions are of readable size', \&check_sizes ],
 	[ privileges => 'SQL functions have a privilege line', \&check_privileges ],
 	[ comments => 'SQL functions have a comment', \&check_comments ],
+	[ ascii => 'the install script is ASCII, for databases of any encoding', \&check_ascii ],
 	[ faults => 'tests drive all fault points, and no others', \&check_faults ],
 );
 
@@ -304,6 +305,19 @@ sub check_privileges
 {
 	check_functions('REVOKE or GRANT',
 		qr/^(?:GRANT|REVOKE)\b.*?\bON\s+(?:FUNCTION|PROCEDURE|ROUTINE)\b/is);
+}
+
+sub check_ascii
+{
+	for my $file (glob('extension/install/*.sql extension/*.control'))
+	{
+		my $number = 0;
+		for my $line (split /\n/, slurp($file))
+		{
+			$number++;
+			finding($file, $number, 'a character that is not ASCII') if $line =~ /[^\x00-\x7f]/;
+		}
+	}
 }
 
 sub check_comments

@@ -5,13 +5,15 @@
 # system does not package runs in a Debian release that does, debootstrapped once into
 # .matrix/<release>; --prepare stops after that. Needs root for the latter.
 #
+# MATRIX_TIERS names the tiers of check.sh to run, all that need a server by default.
+#
 # Mounts and processes live in namespaces of their own: they end with the run, however it ends.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-tiers=(unit regress isolation tap cluster)
+read -ra tiers <<<"${MATRIX_TIERS:-unit regress isolation tap cluster}"
 
 release_of() {
   case $1 in

@@ -14,6 +14,7 @@ cd "$root"
 # Switches SHARD_MUTANT_<name> in the C sources, and the tests, each of which has to notice:
 one_node=test/t/038_order_in_narrow_places.pl
 move=test/t/167_order_across_a_move.pl
+numbers=test/t/164_numbered_messages_move.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -22,11 +23,15 @@ declare -A noticed_by=(
   [NO_ORDER]=$one_node            # a batch is handled in reverse order
   [STASH_OVERTAKEN]=$one_node     # an entity's inbox row is handled before its stashed ones
   [STASH_KEPT]="$one_node test/t/020_crash_ledger.pl"  # a stashed row is still there after it was handled, and is handled again
+  [FILE_UNSEEN]=test/t/084_tables_are_rewritten.pl  # a turn goes on in a file of the inbox that was replaced meanwhile
+  [READS_UNGATED]=test/t/085_reads_wait_for_the_gate.pl  # an answer that only reads does not wait for the gate
   # of what nodes do to one another
   [NO_RESEND]=$move               # what a former home has refused is not sent to the new one
   [NEWER_BEFORE_RESENT]=$move     # newer messages do not wait for what is sent again
   [IMPORT_WITHOUT_MARKS]=$move    # a new home does not learn what the old one has taken in
   [IMPORT_WITHOUT_STASH]=$move    # messages that wait at the old home stay there
+  [REDRIVE_OLD_STAMP]=$move       # a dead letter that is sent again keeps the stamp that marks have passed
+  [QUEUE_FORGOTTEN]=$numbers      # what waits of an entity is forgotten when its position is read
   [ORDER_IGNORED]=test/t/159_partitions_are_reassigned.pl  # numbers of messages are not looked at
   [RECEIVED_TWICE]=test/t/109_load_without_faults.pl  # rows are stored twice, and marks are not looked at
 )
@@ -37,7 +42,7 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what is needed from Debian's packages. Arguments are groups: build (default), test, lint, model, fuzz.
+# Installs what is needed from Debian's packages. Arguments are groups: build (default), test, lint, model, fuzz, outside.
 # Returns at once when everything is there; otherwise needs root or sudo.
 #
 # An existing PostgreSQL of the user is left alone: no cluster is created, none is restarted.
@@ -17,8 +17,9 @@ for group in "${@:-build}"; do
     test) wanted+=(perl libipc-run-perl procps iproute2) ;;
     model) wanted+=(spin gcc) ;;
     fuzz) wanted+=(clang libclang-rt-dev make) ;;
+    outside) wanted+=(python3 python3-psycopg2 procps) ;;
     lint) wanted+=(clang-format cppcheck binutils) ;;
-    *) die "unknown package group \"$group\": use build, test, lint, model or fuzz" ;;
+    *) die "unknown package group \"$group\": use build, test, lint, model, fuzz or outside" ;;
   esac
 done
 

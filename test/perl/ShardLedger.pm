@@ -33,6 +33,10 @@ state also folds what it handled into a hash.
 
 =back
 
+Messages with act C<mend> fail at most places in their entity's life and become dead letters; clients send those again,
+at the node where they are, at any time. So they may be handled late, or still be dead letters in the end, but no
+other message may, and none twice.
+
 An ask is in C<sent> as kind C<ask>, committed before it is made: it may be handled or not until it
 is answered, but must have been when it was.
 
@@ -110,7 +114,7 @@ RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 ELSE '-e' || i % 41 END
 
 -- What the handler does with the message.
 CREATE FUNCTION ledger_act(i bigint) RETURNS text LANGUAGE sql IMMUTABLE
-RETURN CASE i % 101 WHEN 13 THEN 'fail' WHEN 31 THEN 'flaky' WHEN 47 THEN 'flaky'
+RETURN CASE i % 101 WHEN 7 THEN 'mend' WHEN 13 THEN 'fail' WHEN 29 THEN 'mend' WHEN 53 THEN 'mend' WHEN 97 THEN 'mend' WHEN 31 THEN 'flaky' WHEN 47 THEN 'flaky'
                     WHEN 64 THEN 'chain' WHEN 71 THEN 'relay' WHEN 89 THEN 'large' ELSE 'plain' END;
 SQL
 
@@ -134,6 +138,9 @@ BEGIN
 
     IF act = 'fail' THEN
         RAISE EXCEPTION 'ledger: told to fail' USING ERRCODE = 'invalid_parameter_value';
+    ELSIF act = 'mend' AND pos % 3 <> 0 THEN
+        -- A dead letter, until it is sent again at another place in its entity's life.
+        RAISE EXCEPTION 'ledger: told to fail here' USING ERRCODE = 'invalid_parameter_value';
     ELSIF act = 'flaky' AND nextval('ledger_flake') % 2 = 0 THEN
         RAISE EXCEPTION 'ledger: told to fail for now' USING ERRCODE = 'serialization_failure';
     ELSIF act IN ('chain', 'relay') THEN
@@ -173,7 +180,8 @@ WITH seen AS (
     FROM seen GROUP BY 1, 2, 3
 ), ordered AS (
     -- Every handled message beside the latest of what its entity handled before it.
-    SELECT s.*, c.at AS committed_at,
+    -- What may have been given up and sent again comes later than it was sent first.
+    SELECT s.*, c.at AS committed_at, s.message->>'act' = 'mend' AS again,
            max(s.called_at) FILTER (WHERE s.kind <> 'ask') OVER before AS latest_call_before,
            max(s.txn) OVER session_before AS latest_txn_before,
            max(s.n) OVER txn_before AS latest_n_before
@@ -218,7 +226,7 @@ WITH seen AS (
     SELECT 'P1: a message was given up without need, ' || sqlstate, message->>'s', (message->>'t')::bigint, (message->>'n')::int, entity_id
     FROM shard_dead_letters
     WHERE type_name = 'ledger' AND entity_id LIKE :'round' || '-%'
-          AND (message->>'act', sqlstate) NOT IN (('fail', '22023'), ('flaky', '40001'))
+          AND (message->>'act', sqlstate) NOT IN (('fail', '22023'), ('mend', '22023'), ('flaky', '40001'))
     UNION ALL
     SELECT 'P2: an ask was kept', s.session, s.txn, s.n, s.entity
     FROM sent s JOIN fate f USING (session, txn, n)
@@ -230,16 +238,16 @@ WITH seen AS (
     WHERE (f.count, f.hash, f.gapless) IS DISTINCT FROM ((e.state->>'count')::bigint, e.state->>'hash', true)
     UNION ALL
     SELECT 'P3: handled after what was sent later in its transaction', session, txn, n, entity
-    FROM ordered WHERE latest_n_before > n
+    FROM ordered WHERE latest_n_before > n AND NOT again
     UNION ALL
     -- What a session prepares may commit after what it sends next, and an ask without answer may
     -- have been given up; both only need to come after what came before them.
     SELECT 'P3: handled after what its session sent later', session, txn, n, entity
     FROM ordered
-    WHERE latest_txn_before > txn AND kind <> 'prepared' AND (kind <> 'ask' OR committed_at IS NOT NULL)
+    WHERE latest_txn_before > txn AND NOT again AND kind <> 'prepared' AND (kind <> 'ask' OR committed_at IS NOT NULL)
     UNION ALL
     SELECT 'P3: handled after what was sent after its commit', session, txn, n, entity
-    FROM ordered WHERE latest_call_before > committed_at
+    FROM ordered WHERE latest_call_before > committed_at AND NOT again
     UNION ALL
     SELECT 'P4: an entity ran on several nodes', NULL, NULL, NULL, entity
     FROM handled WHERE NOT :'moves'::boolean GROUP BY entity HAVING count(DISTINCT node) > 1
@@ -472,8 +480,8 @@ sub _load_committed
 }
 
 # What clients may be told while servers die under them: classes 08 and 57P, failed asks, asks of an
-# entity whose row somebody holds, and asks whose time ran out.
-my $expected = qr/ledger:\ told\ to\ fail|holds\ the\ state\ row|outcome\ unknown|tim(?:ed|e)?[\ -]?out|
+# entity whose row somebody holds, asks whose time ran out, or whose worker was cancelled.
+my $expected = qr/ledger:\ told\ to\ fail|due\ to\ user\ request|holds\ the\ state\ row|outcome\ unknown|tim(?:ed|e)?[\ -]?out|
 	connection\ to\ server|server\ closed\ the\ connection|terminat|
 	57P0\d:|08\d{3}:|the\ database\ system\ is/xi;
 
@@ -519,6 +527,32 @@ my %disturbance = (
 	},
 );
 
+# What users may do to a type that runs, and operators to its workers.
+my $definition = q{SELECT pg_get_functiondef('ledger_handler(jsonb,jsonb)'::regprocedure)};
+%disturbance = (
+	%disturbance,
+	'cancelled workers' => sub {
+		my ($node) = @_;
+		$node->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'shard%'");
+	},
+	'a handler replaced' => sub {
+		my ($node) = @_;
+		$node->safe_psql('postgres', $node->safe_psql('postgres', $definition));
+	},
+	'a state table rewritten' => sub { my ($node) = @_; $node->safe_psql('postgres', 'VACUUM FULL shard_entity.ledger') },
+	'a state table locked' => sub {
+		my ($node) = @_;
+		$node->safe_psql('postgres', 'BEGIN; LOCK TABLE shard_entity.ledger; SELECT pg_sleep(0.3); COMMIT');
+	},
+	'a state table altered' => sub {
+		my ($node) = @_;
+		$node->safe_psql('postgres', q{
+			ALTER TABLE shard_entity.ledger ADD COLUMN IF NOT EXISTS mine int DEFAULT 1;
+			ALTER TABLE shard_entity.ledger DROP COLUMN mine, ADD COLUMN mine text;
+			ALTER TABLE shard_entity.ledger DROP COLUMN mine});
+	},
+);
+
 # By name, as round() takes them. A name given twice comes twice as often.
 sub disturbances { return map { [ $_, $disturbance{$_} // die "no disturbance $_" ] } @_ }
 
@@ -527,6 +561,12 @@ sub crashes
 	return disturbances(
 		'kill -9 of everything', 'kill -9 of the postmaster', 'immediate stop', 'fast restart',
 		'kill -9 of a worker', ('terminated worker') x 3, 'all workers terminated');
+}
+
+sub users
+{
+	return disturbances('cancelled workers', 'a handler replaced', 'a state table rewritten', 'a state table locked',
+		'a state table altered');
 }
 
 # --- settings of a run ---------------------------------------------------------------------------

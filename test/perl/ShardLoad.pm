@@ -37,11 +37,11 @@ my @mixture = (
 	[ 6, \&_tells ], [ 3, \&_tell_many ], [ 3, \&_set_based ], [ 2, \&_copy ],
 	[ 4, \&_savepoints ], [ 3, \&_rolled_back ], [ 2, \&_late ], [ 1, \&_huge_late ],
 	[ 2, \&_two_phase ], [ 4, \&_ask ], [ 1, \&_lock_state ], [ 1, \&_touch_state ],
-	[ 2, \&_vacuum ],
+	[ 2, \&_vacuum ], [ 3, \&_redrive ],
 );
 
 # A load that leaves a machine time for other things: nothing large, and pauses.
-my @light = ([ 8, \&_tells ], [ 2, \&_savepoints ], [ 1, \&_rolled_back ], [ 3, \&_ask ], [ 1, \&_touch_state ], [ 4, \&_pause ]);
+my @light = ([ 8, \&_tells ], [ 2, \&_savepoints ], [ 1, \&_rolled_back ], [ 3, \&_ask ], [ 1, \&_touch_state ], [ 2, \&_redrive ], [ 4, \&_pause ]);
 
 # A script of transactions for a client: its name, its stream of chance, the number of its last
 # transaction; light: of the light load. $round prefixes the names of entities.
@@ -249,10 +249,30 @@ sub _touch_state
 	  . _tell($t, 'tell', $entity) . _report($t);
 }
 
-# Line pointers of rolled back messages are free again, the file perhaps shorter.
+# Dead letters of this round that are at this node are sent again; every fourth time not after all. Something is sent
+# in the same transaction.
+sub _redrive
+{
+	my $t = _begin(@_);
+	my $redrive = "SELECT shard_redrive((SELECT coalesce(array_agg(id), '{}') FROM shard_dead_letters\n"
+	  . "WHERE type_name = 'ledger' AND message->>'act' = 'mend' AND entity_id LIKE '$t->{round}-%'));\n";
+	return "BEGIN;\n" . _tell($t) . $redrive . "ROLLBACK;\n" if !$t->{client}{chance}->(4);
+	return "BEGIN;\n" . _tell($t) . $redrive . _tell($t) . _commit($t);
+}
+
+# Line pointers of rolled back messages are free again, the file perhaps shorter; or each internal table is
+# rewritten that nobody keeps locked for long.
 sub _vacuum
 {
 	my ($round, $client) = @_;
+	return <<'SQL' if !$client->{chance}->(3);
+SET lock_timeout = '50 ms';
+\set ON_ERROR_STOP 0
+SELECT format('VACUUM FULL %s', c.oid::regclass) FROM pg_class c
+WHERE c.relnamespace = 'shard'::regnamespace AND c.relkind = 'r' ORDER BY random() \gexec
+\set ON_ERROR_STOP 1
+RESET lock_timeout;
+SQL
 	my $options = $client->{chance}->(2) ? '' : '(TRUNCATE on) ';
 	return _rolled_back($round, $client) . <<SQL;
 SELECT format('VACUUM ${options}%s', c.oid::regclass) FROM pg_class c

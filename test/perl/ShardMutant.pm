@@ -28,8 +28,8 @@ use warnings FATAL => 'all';
 
 use Test::More;
 
-# An entity's messages are written down in table seen. One that is "fussy" fails for the moment as long as there
-# is a row in table closed.
+# An entity's messages are written down in table seen. As long as there is a row in table closed, one that is
+# "fussy" fails for the moment, and one that is "strict" for good.
 our $recorder = q{
 CREATE TABLE closed (one int);
 CREATE TABLE seen (pos bigserial, entity text, what text);
@@ -38,6 +38,8 @@ BEGIN
     IF message ? 'noop' THEN RETURN state; END IF;
     IF message ? 'fussy' AND EXISTS (SELECT FROM closed) THEN
         RAISE EXCEPTION 'closed' USING ERRCODE = 'serialization_failure';
+    ELSIF message ? 'strict' AND EXISTS (SELECT FROM closed) THEN
+        RAISE EXCEPTION 'closed';
     END IF;
     INSERT INTO seen (entity, what) SELECT entity_id, message->>'what' FROM shard_self();
     RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1);

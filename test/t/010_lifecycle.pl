@@ -219,6 +219,9 @@ fails('CREATE EXTENSION shard',
 	db => 'bare');
 is($node->safe_psql('bare', q{SELECT count(*) FROM pg_extension WHERE extname = 'shard'}), 0,
 	'bare: no extension');
+$node->safe_psql('first', 'SELECT * FROM shard_types');
+is($node->safe_psql('first', q{SELECT shard.type_mode('hosting', 'front'), shard.type_mode(NULL, NULL) IS NULL}), 'proxy|t',
+	'first: what a type is can be asked: a node without the library has no roles');
 succeeds('DROP DATABASE first');
 succeeds('DROP DATABASE plain WITH (FORCE)');
 

@@ -1,4 +1,4 @@
-# Through crashes of every kind under random load: nothing committed is lost (P1), nothing is handled
+# Through crashes of every kind, and what users do to a type that runs, under random load: nothing committed is lost (P1), nothing is handled
 # twice (P2), order is kept (P3), nothing rolled back is handled (P5).
 #
 # SHARD_SEED repeats a run, SHARD_SECONDS makes it longer.
@@ -15,6 +15,6 @@ my $ledger = ShardLedger->new(node => $node, seed => ShardLedger::seed());
 $ledger->install;
 $ledger->prove(
 	seconds      => ShardLedger::seconds(75),
-	disturbances => [ ShardLedger::crashes() ]);
+	disturbances => [ ShardLedger::crashes(), ShardLedger::users() ]);
 
 done_testing();

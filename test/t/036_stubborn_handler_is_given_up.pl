@@ -7,7 +7,7 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-my $node = ShardCluster->create('first', conf => 'shard.region_workers = 4');
+my $node = ShardCluster->create('first', conf => 'shard.region_workers = 8');
 $node->safe_psql('postgres', q{
 CREATE PROCEDURE obey(message jsonb) LANGUAGE plpgsql AS $$
 BEGIN
@@ -34,20 +34,39 @@ BEGIN
 	END LOOP;
 	RETURN state;
 END $$;
+-- it is the extractor of another type that cannot be stopped
+CREATE FUNCTION stubborn(id text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	WHILE id = 'never' LOOP
+		BEGIN
+			PERFORM pg_sleep(60);
+		EXCEPTION WHEN query_canceled THEN
+			NULL;
+		END;
+	END LOOP;
+	RETURN 0;
+END $$;
+CREATE FUNCTION teller(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM shard_tell('told', message #>> '{}', '{}');
+	RETURN coalesce(state, '[]') || message;
+END $$;
+CREATE FUNCTION told(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
+SELECT shard_start('told', 'told', shard_id_extractor => 'stubborn'), shard_start('teller', 'teller', handler_timeout => '1 s');
 SELECT shard_start('single', 'single', handler_timeout => '1 s'), shard_start('batch', 'batch', handler_timeout => '1 s');
 });
 my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
-$node->wait_until('SELECT count(*) = 4 FROM shard_stat_workers WHERE pid IS NOT NULL', 'all workers');
+$node->wait_until('SELECT count(*) = 8 FROM shard_stat_workers WHERE pid IS NOT NULL', 'all workers');
 my $pids = $node->safe_psql('postgres', 'SELECT array_agg(pid) FROM shard_stat_workers');
 
 # They get stuck one after the other if they have the same worker, which takes longer.
 my $asker = $node->session;
 $asker->send(q{SELECT shard_ask('single', 'asked', '"never"', '180 s');});
-$node->safe_psql('postgres', join '', map { qq{SELECT shard_tell('single', 'a', '$_'), shard_tell('batch', 'a', '$_');} } 1, '"never"', 2);
+$node->safe_psql('postgres', join '', map { my $message = $_; map { qq{SELECT shard_tell('$_', 'a', '$message');} } 'single', 'batch', 'teller' } 1, '"never"', 2);
 ok(!eval { $asker->receive; 1 }, 'an ask fails');
 $node->drain;
 
-for my $type ('single', 'batch')
+for my $type ('single', 'batch', 'teller')
 {
 	is($node->safe_psql('postgres', qq{SELECT state FROM shard_entity.$type WHERE entity_id <> 'asked'}),
 		'[1, 2]', "the other messages of type $type are handled");

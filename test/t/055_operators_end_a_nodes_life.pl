@@ -43,19 +43,40 @@ fails($first, 'SELECT shard_admit(3, 7)', qr/22023: .*incarnation of node 3/, 't
 $second->sql('SELECT shard_down(3)');
 $_->wait_value('SELECT status FROM shard_members WHERE node = 3', 'down', 'node ' . $_->n . ' to see that node 3 is down')
   for $first, $second, $third;
-$third->wait_until(q{SELECT problems::text ~ 'handles no messages' FROM shard_health()}, 'node 3 to say so');
+$third->wait_until(q{SELECT problems::text ~ 'was downed.*restart its server, or call shard_admit\(3, ' FROM shard_health()}, 'node 3 to say so');
+is($third->sql('SELECT cardinality(problems) FROM shard_health()'), 1, 'and that alone: nobody talks to it');
+is($third->sql('SELECT count(*) FROM shard_members WHERE coordinator'), 0, 'it follows no coordinator');
 $first->wait_until(q{SELECT problems::text ~ 'node 3 is down.*shard_write_off' FROM shard_health()}, 'and the others');
-pass('a node that was downed stops');
+fails($third, q{SELECT shard_tell('keep', 'e1', '{}')}, qr/55000: .*was downed and takes no messages/, 'a node that was downed takes no messages');
+fails($third, 'SELECT shard_rebalance()', qr/55000: /, 'nor commands');
 $first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
 my $told = q{SELECT count(*) FROM shard_entity.keep WHERE state::int = 2};
 my $mine = q{SELECT count(*) FROM shard_entity.keep};
 $_->wait_value("SELECT ($told) = ($mine)", 't', 'messages at node ' . $_->n) for $first, $second;
+# Downed is downed: neither time nor another process of it brings it back.
+my $worker = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator' AND datname = current_database()};
+my $pid = $third->sql($worker);
+$third->sql("SELECT pg_terminate_backend($pid)");
+$third->wait_until("SELECT pid <> $pid FROM ($worker) p", 'its next coordinator worker');
+$third->wait_until(q{SELECT problems::text ~ 'was downed' FROM shard_health()}, 'that to say so, too');
+fails($first, 'SELECT shard_admit(3, incarnation + 1) FROM shard_members WHERE node = 3', qr/55000: .*DETAIL: .*was downed.*HINT: .*shard_admit\(\) there/s,
+	'it cannot be let in from elsewhere');
+is($first->sql('SELECT status FROM shard_members WHERE node = 3'), 'down', 'it is down still');
 is($third->sql($told), 0, 'messages for it wait');
+$third->sql('SELECT shard_admit(3, incarnation + 1) FROM shard_members WHERE self');
+$_->wait_value('SELECT status FROM shard_members WHERE node = 3', 'up', 'node ' . $_->n . ' to see node 3 again')
+  for $first, $second, $third;
+$third->wait_value("SELECT ($told) = ($mine) AND ($mine) > 0", 't', 'what waited for node 3');
+pass('an operator can let it go on, with all its shards and messages');
+$second->sql('SELECT shard_down(3)');
+$third->wait_until(q{SELECT problems::text ~ 'was downed' FROM shard_health()}, 'node 3 to be down again');
+$first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
+$told =~ s/= 2/= 3/;
 $server->restart;
 $_->wait_value('SELECT status FROM shard_members WHERE node = 3', 'up', 'node ' . $_->n . ' to see node 3 again')
   for $first, $second, $third;
 $third->wait_value("SELECT ($told) = ($mine) AND ($mine) > 0", 't', 'what waited for node 3');
-pass('the next start of its server is another incarnation, with all its shards and messages');
+pass('and so is the next start of its server');
 
 # --- leave ---------------------------------------------------------------------------------------
 

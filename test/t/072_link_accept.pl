@@ -57,7 +57,7 @@ sub quarantined
 	return;
 }
 
-sub dead { my ($node) = @_; return $node->sql(q{SELECT coalesce(string_agg(message->>'what', ' ' ORDER BY id), '') FROM shard_dead_letters WHERE sqlstate = '08007'}); }
+sub dead { my ($node) = @_; return $node->sql(q{SELECT coalesce(string_agg(message->>'what', ' ' ORDER BY id), '') FROM shard_dead_letters WHERE sqlstate = 'SH100'}); }
 
 # --- rights, and nothing to do -------------------------------------------------------------------
 

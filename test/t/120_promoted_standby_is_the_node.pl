@@ -13,7 +13,8 @@ my $cluster = ShardNodes->create(3, standbys => [2]);
 my ($one, $two, $three) = $cluster->nodes;
 $cluster->start_recorder;
 my ($here, $there) = ($cluster->entity_at('recorder', 2), $cluster->entity_at('recorder', 1));
-$cluster->add_standby(2);
+my $standby = $cluster->add_standby(2);
+like(($standby->psql('postgres', 'SELECT * FROM shard_stat_inbox'))[2], qr/the inbox cannot be read on a standby/, 'a standby says that it cannot show the inbox');
 # The gate follows, and the cluster decides so (G3).
 $two->server->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
 $two->server->reload;

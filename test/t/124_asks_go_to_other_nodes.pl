@@ -58,7 +58,7 @@ $two->wait_until('SELECT shard_drain()', 'the end of what waited');
 my $before = $one->sql(ask('{}'));
 $cluster->proxy->cut_reply(1, 2, 1, 'ask');
 $error = $one->error_of(ask('{"add": 100}') . ';') // 'none';
-like($error, qr/ERROR:\s+(?:08|57)/, 'an ask whose answer is lost fails');
+like($error, qr/ERROR:\s+(?:SH100|57)/, 'an ask whose answer is lost fails');
 note($error);
 is($one->sql(ask('{}')), $before + 100, 'it was done once: its outcome was unknown');
 $cluster->proxy->cut_query(1, 2, 1, 'ask');

@@ -71,7 +71,7 @@ for my $entity (@there)
 {
 	like($cluster->recorded($entity), qr/^unsent = 1 at \d$/, "N2: $entity begins empty, with what was never sent to the lost node");
 }
-my $dead = q{SELECT string_agg(entity_id || ' ' || (message->>'what'), ', ' ORDER BY id) FROM shard_dead_letters WHERE sqlstate = '08007'};
+my $dead = q{SELECT string_agg(entity_id || ' ' || (message->>'what'), ', ' ORDER BY id) FROM shard_dead_letters WHERE sqlstate = 'SH100'};
 is($sender->sql($dead), "$there[0] in doubt", 'N2: what the lost node may have handled is a dead letter in doubt');
 is($other->sql('SELECT count(*) FROM shard_dead_letters'), 0, 'and nothing else is');
 cmp_ok($sender->sql(q{SELECT count(*) FROM shard_decisions WHERE what = 'state lost'}), '>=', 3, 'shard_decisions says which states are lost');

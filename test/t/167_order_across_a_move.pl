@@ -123,6 +123,22 @@ my @scenarios = (
 			wait_seen($entity, 6, $new);
 			return (summary($entity), '1 to 6');
 		},
+	},
+	{
+		promise => 'what was given up at the old home and is sent again there goes to the new one',
+		broken_by => ['REDRIVE_OLD_STAMP'],
+		run => sub {
+			my $entity = begin('redriven');
+			$old->sql('INSERT INTO closed VALUES (1)');
+			$origin->sql(qq{SELECT shard_tell('recorder', '$entity', '{"what": "2", "strict": true}')});
+			$old->wait_value("SELECT count(*) FROM shard_dead_letters WHERE entity_id = '$entity'", 1, 'message 2 to be given up');
+			$old->sql('DELETE FROM closed');
+			move($entity);
+			$old->sql('SELECT shard_redrive()');
+			$old->sql(ShardCluster::tell_recorder($entity, 3));
+			wait_seen($entity, 3, $new);
+			return (summary($entity), '1 to 3');
+		},
 	});
 
 if (ShardMutant::prove(@scenarios))
