@@ -26,6 +26,7 @@
 
 #include "catalog.h"
 #include "cursor_private.h"
+#include "fault.h"
 #include "cursor_record.h"
 
 #include "compat.h"
@@ -91,6 +92,9 @@ shard_cursor_open(ShardCursor *c, bool keep)
 	if (generation != c->generation)
 		c->void_places = true;
 	c->generation = generation;
+	c->kept = keep;
+	if (keep)
+		shard_fault("inbox_listed");
 	for (int i = 0; i < c->segments; i++)
 	{
 		OpenSegment *segment = &c->segment[i];

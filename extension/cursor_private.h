@@ -67,6 +67,7 @@ struct ShardCursor
 
 	/* this turn */
 	bool begun;		/* the first peek has looked at P */
+	bool kept;		/* the segments are locked until the end of the transaction */
 	bool overtaken; /* a file is not the one that this turn knows */
 	ShardCursorPhase phase;
 	int segments;

@@ -174,7 +174,8 @@ compare_items(const void *a, const void *b)
 
 /*
  * A segment that was opened again must still be the file whose pages this turn counts on: not replaced, nor
- * shorter, nor, as its next sender would have noted (log.c), cut and grown again. With the lock it stays so.
+ * shorter, nor, as its next sender would have noted (log.c), cut and grown again. With the lock it stays so; where it
+ * was locked when it was listed, a sender can only have noted what was before that.
  */
 static void
 check_file(ShardCursor *c)
@@ -185,7 +186,8 @@ check_file(ShardCursor *c)
 	return;
 #endif
 	if (ShardFileNumber(c->rel) == c->file[c->rel_no] &&
-		RelationGetNumberOfBlocks(c->rel) >= c->blocks[c->rel_no] && generation == c->generation)
+		RelationGetNumberOfBlocks(c->rel) >= c->blocks[c->rel_no] &&
+		(c->kept || generation == c->generation))
 		return;
 	c->overtaken = true;
 	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

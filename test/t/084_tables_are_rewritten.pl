@@ -97,6 +97,17 @@ kill 'CONT', @workers;
 $node->drain;
 is($node->safe_psql('postgres', in_order('ring')), '3000|t', 'nothing is lost by it');
 
+# A worker begins while a segment is rewritten, which the next sender notes when the worker has it listed.
+$node->set_fault('inbox_listed', 'freeze');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM shard_stat_workers");
+ShardCluster::wait_for_condition(sub { $node->fault_happened }, 'the next worker to list the segments');
+$node->vacuum_inbox('FULL');
+$node->safe_psql('postgres', tells('next', 100));
+$node->clear_fault;
+$node->drain;
+is($node->safe_psql('postgres', in_order('next')), '100|t', 'nothing is lost where a worker begins beside VACUUM FULL');
+is(scalar(grep { /ERROR:.*emptied or rewritten/ } split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile)), 0, 'and it does not fail');
+
 # Every internal table, with messages coming in.
 my @tables = split /\n/, $node->safe_psql('postgres',
 	q{SELECT c.oid::regclass FROM pg_class c WHERE relnamespace = 'shard'::regnamespace AND relkind = 'r' ORDER BY 1});
