@@ -200,8 +200,8 @@ shard_call_aborted(void)
 		shard_handler_free(called.function);
 	called.function = NULL;
 
-	/* an abort may have disabled it */
-	ticking = false;
+	/* the worker may rest now, and must not be woken by it */
+	shard_call_sleep();
 }
 
 #define TIMEOUT_MESSAGE "the handler ran longer than its handler_timeout"

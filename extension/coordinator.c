@@ -80,7 +80,7 @@ shard_coordinator_begin(void)
 		if (shard_catalog_lock(true))
 			break;
 		CommitTransactionCommand();
-		shard_worker_wait(BUSY_MS, wait_event);
+		(void) shard_worker_wait(BUSY_MS, wait_event);
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
 }
@@ -294,7 +294,7 @@ wait_until_clear(void)
 					 : "this database is to be a journal without a standby",
 				sizeof(view.why));
 		shard_plane_set(shard_coordinator.db, &view);
-		shard_worker_wait(PAUSED_MS, wait_event);
+		(void) shard_worker_wait(PAUSED_MS, wait_event);
 	}
 }
 
@@ -523,6 +523,6 @@ ShardCoordinatorMain(Datum argument)
 		if (sleep_time() == 0)
 			shard_worker_interrupts();
 		else
-			shard_worker_wait(sleep_time(), wait_event);
+			(void) shard_worker_wait(sleep_time(), wait_event);
 	}
 }

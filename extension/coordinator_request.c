@@ -344,7 +344,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 						"Let them end, and join again.");
 			return;
 		}
-		shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
+		(void) shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
 	}
 	if (data != NULL)
 	{

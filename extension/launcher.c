@@ -106,7 +106,7 @@ ShardLauncherMain(Datum arg)
 		/* A lock wait may have swallowed the latch, not the flag. */
 		sleep = shard_supervisor_sleep();
 		if (pg_atomic_read_u32(&shard_control->launcher_wake) == 0)
-			shard_worker_wait(sleep, wait_event);
+			(void) shard_worker_wait(sleep, wait_event);
 	}
 }
 

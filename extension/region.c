@@ -165,6 +165,19 @@ follow_plane(ShardRegion *region)
 	return true;
 }
 
+/*
+ * How long no turn is run after one that failed for no message's fault, in ms. Who wakes the worker waits for
+ * something, and the trouble may be over: that shortens the pause to that of a first failure.
+ */
+static long
+rest(const ShardRegion *region)
+{
+	int64 pause = shard_worker_backoff(region->news ? 1 : region->troubles) * INT64CONST(1000);
+	int64 left = region->troubled_at + pause - shard_plane_now();
+
+	return region->troubles == 0 || left <= 0 ? 0 : (left + 999) / 1000;
+}
+
 /* How long there is nothing to do, in ms. */
 static long
 idle_time(ShardRegion *region)
@@ -174,10 +187,10 @@ idle_time(ShardRegion *region)
 	TimestampTz due = shard_executor_next_due();
 	TimestampTz passivation = shard_cache_passivate(now);
 
-	if (region->troubles > 0)
-		return shard_worker_backoff(region->troubles);
 	if (region->busy)
 		return BUSY_MS;
+	if (region->troubles > 0)
+		return rest(region);
 	if (due != 0)
 		next = Min(next, due);
 	if (passivation != 0)
@@ -204,7 +217,7 @@ pause_of(ShardRegion *region)
 	pause = shorter(pause, shard_remote_ask_due());
 	if (region->handles)
 		pause = shorter(pause, shard_routing_ask());
-	if (runs)
+	if (runs && region->troubles == 0)
 		pause = shorter(pause, shard_region_moves_due(region));
 	if (!leased)
 		pause = shorter(pause, LEASE_MS);
@@ -275,7 +288,7 @@ load(ShardRegion *region, uint32 wait_event)
 		if (!may_handle(region))
 			shard_shmem_turn_done(region->slot, true, 0);
 		(void) fenced_chore(region, shard_region_answer_reports);
-		shard_worker_wait(POLL_MS, wait_event);
+		(void) shard_worker_wait(POLL_MS, wait_event);
 	}
 }
 
@@ -286,10 +299,10 @@ work(ShardRegion *region)
 	bool more = fenced_chore(region, follow_plane);
 	bool runs = region->handles && lease_holds(region, SHARD_LEASE_RESERVE);
 
-	if (runs)
-		more |= shard_region_turn(region);
-	else
+	if (!runs)
 		shard_shmem_turn_done(region->slot, true, 0);
+	else if (rest(region) == 0)
+		more |= shard_region_turn(region);
 	if (!runs || region->troubles > 0)
 		(void) fenced_chore(region, shard_region_answer_reports);
 	if (runs)
@@ -349,6 +362,6 @@ ShardRegionMain(Datum argument)
 			continue;
 		}
 		shard_executor_sleep();
-		shard_worker_wait(pause_of(&region), wait_event);
+		region.news |= shard_worker_wait(pause_of(&region), wait_event);
 	}
 }

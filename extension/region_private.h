@@ -91,7 +91,9 @@ typedef struct ShardRegion
 	int limit;
 	int streak;			 /* failures since the last clean careful turn */
 	int overtaken;		 /* turns in a row */
-	int troubles;		 /* failures in a row that are no message's */
+	int troubles;		 /* failures in a row that are no message's, */
+	int64 troubled_at;	 /* the last of them, on shard_plane_now(), */
+	bool news;			 /* and somebody has woken the worker since */
 	TimestampTz told_at; /* when the log had the last of them; 0: none */
 } ShardRegion;
 

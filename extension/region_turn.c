@@ -478,6 +478,8 @@ plan_after_failure(ShardRegion *region, ErrorData *error, int count, bool blamed
 	if (region->careful)
 	{
 		region->troubles++;
+		region->troubled_at = shard_plane_now();
+		region->news = false;
 		tell_trouble(region, error);
 		return;
 	}

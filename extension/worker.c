@@ -394,7 +394,7 @@ shard_worker_interrupts(void)
 /*
  * Waits to be woken; see worker.h.
  */
-void
+bool
 shard_worker_wait(long timeout_ms, uint32 wait_event)
 {
 	ShardWorkerSlot *slot = shard_shmem_my_worker();
@@ -412,8 +412,7 @@ shard_worker_wait(long timeout_ms, uint32 wait_event)
 		shard_peer_wait(timeout_ms, wait_event);
 	ResetLatch(MyLatch);
 	shard_worker_interrupts();
-	if (slot != NULL)
-		pg_atomic_exchange_u32(&slot->wake, 0);
+	return slot != NULL && pg_atomic_exchange_u32(&slot->wake, 0) != 0;
 }
 
 /*

@@ -58,9 +58,9 @@ extern void shard_worker_at_stop(void (*callback)(void));
  * Waits until somebody wakes this worker or time is up (-1: no limit), then
  * does shard_worker_interrupts and clears the wake flag: look for work after
  * it. Returns at once if the flag is set. Must hold no transaction, snapshot or
- * lock. wait_event: ShardWaitEvent of compat.h, kept by the caller.
+ * lock. wait_event: ShardWaitEvent of compat.h, kept by the caller. True: somebody woke it.
  */
-extern void shard_worker_wait(long timeout_ms, uint32 wait_event);
+extern bool shard_worker_wait(long timeout_ms, uint32 wait_event);
 
 /*
  * Ends the process because the extension is gone: final until CREATE EXTENSION
