@@ -316,3 +316,23 @@ shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg)
 	while ((entry = cache_iterate(table, &iterator)) != NULL)
 		visit(entry->entity, arg);
 }
+
+bool
+shard_cache_some(ShardCacheWalk *walk, int places, void (*visit)(ShardEntity *entity, void *arg),
+				 void *arg)
+{
+	if (walk->size != table->size)
+		*walk = (ShardCacheWalk){.size = table->size, .left = table->size};
+
+	/* downwards: what is removed lets others go there, and none of them is left out */
+	for (int i = 0; i < places && walk->left > 0; i++)
+	{
+		CacheEntry *entry = &table->data[--walk->left];
+
+		if (entry->status == cache_SH_IN_USE)
+			visit(entry->entity, arg);
+	}
+	if (walk->left == 0)
+		walk->size = 0;
+	return walk->left > 0;
+}

@@ -91,6 +91,7 @@ typedef struct ShardEntity
 
 	ShardWait wait;		  /* in this turn */
 	ShardWait saved_wait; /* as of the last commit */
+	uint32 recounted;	  /* the last recount that found something held of it */
 	bool listed;
 	dlist_node due; /* in the executor's list, while listed */
 
@@ -141,3 +142,14 @@ extern int64 shard_cache_bytes(void);
 
 /* Calls visit for each entity; it may not remove any. */
 extern void shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/* How far a walk over all of them is; all 0: it begins. It begins anew when the cache has grown. */
+typedef struct ShardCacheWalk
+{
+	uint64 size;
+	uint64 left;
+} ShardCacheWalk;
+
+/* The same for those in so many places of the cache. False: all were visited. */
+extern bool shard_cache_some(ShardCacheWalk *walk, int places,
+							 void (*visit)(ShardEntity *entity, void *arg), void *arg);

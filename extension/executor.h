@@ -163,10 +163,11 @@ extern uint64 shard_executor_errors(void);
 extern uint64 shard_executor_recounts(void);
 
 /*
- * In a turn of a worker of these lanes: compares what memory counts of shard.held with the table, which is
- * right (executor_recount.c). Another count turned out to be wrong: it is counted, and logged after commit.
+ * In a turn of a worker of these lanes: compares a piece of what memory counts of shard.held with the table, which is
+ * right (executor_recount.c), and adds how many messages there were. False: it was the last one, and the next begins
+ * anew. Another count turned out to be wrong: it is counted, and logged after commit.
  */
-extern void shard_executor_recount(uint32 lanes);
+extern bool shard_executor_recount(uint32 lanes, int64 *messages);
 extern void shard_executor_counted_wrongly(const char *message, const char *detail);
 
 /*

@@ -6,7 +6,7 @@
  * that wait for one; whom it believes to have none it never looks at. So a mistake in memory makes entities
  * stand still for ever, or gives messages up. Therefore two counts that are kept apart are compared at the
  * end of each turn that touched an entity; what is given up is counted in the table first; and now and then
- * an idle worker compares all of it. What differs is said, loudly, and the table is right.
+ * an idle worker compares all of it, a piece in each turn. What differs is said, loudly, and the table is right.
  *
  * Reading is all that is done. If the process dies right here, its successor reads the table.
  */
@@ -133,75 +133,67 @@ shard_turn_recount_touched(void)
 
 /* ---- all of them ------------------------------------------------------------------------------ */
 
-typedef struct Recount
+/* Messages, and places in memory, that are looked at in one piece. */
+#define HELD_AT_ONCE 1000
+#define PLACES_AT_ONCE 1000
+
+/*
+ * How far the recount is. First it goes over the table, then over memory, for entities of which that believes
+ * that something is held and the table has said nothing; of those that came to it meanwhile the table is asked again.
+ */
+static struct
 {
+	uint32 number; /* of the recount; 0: there was none yet */
 	uint32 lanes;
-	int64 found;  /* entities of which the table holds something */
-	int64 known;  /* those of which memory says so */
-	List *doubts; /* the latter, if they are not as many */
-} Recount;
+	bool in_memory;
+	ShardHeldPlace place;
+	ShardCacheWalk walk;
+} recount;
 
 /* One of which something is held. */
 static void
 compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held, void *arg)
 {
-	Recount *recount = arg;
 	ShardRun *run;
 	ShardEntity *entity;
 
-	if ((recount->lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
+	if ((recount.lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
 		!shard_routing_is_here(type_id, shard))
 		return;
 	run = shard_turn_ready_run(type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return; /* it was dropped: what is held of it is given up */
-	recount->found++;
 	entity = shard_cache_get(run, shard, id, id_len, true);
+	entity->recounted = recount.number;
 	if (agrees(entity, held))
 		return;
 	shard_turn_enlist(entity);
 	correct(entity, held);
 }
 
+/* One of which memory alone may believe that something is held. */
+static void
+collect_doubtful(ShardEntity *entity, void *arg)
+{
+	List **doubts = arg;
+
+	if (entity->wait.waiting > 0 && entity->recounted != recount.number &&
+		shard_routing_is_here(entity->run->type->type_id, entity->shard))
+		*doubts = lappend(*doubts, entity);
+}
+
+/* A piece of memory. Returns whether there is more. */
 static bool
-holds(const ShardEntity *entity)
+recount_memory(void)
 {
-	return entity->wait.waiting > 0 &&
-		   shard_routing_is_here(entity->run->type->type_id, entity->shard);
-}
-
-static void
-count_known(ShardEntity *entity, void *arg)
-{
-	((Recount *) arg)->known += holds(entity);
-}
-
-static void
-collect_known(ShardEntity *entity, void *arg)
-{
-	Recount *recount = arg;
-
-	if (holds(entity))
-		recount->doubts = lappend(recount->doubts, entity);
-}
-
-void
-shard_executor_recount(uint32 lanes)
-{
-	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
-	Recount recount = {.lanes = lanes};
+	List *doubts = NIL;
 	ListCell *cell;
+	bool more = shard_cache_some(&recount.walk, PLACES_AT_ONCE, collect_doubtful, &doubts);
 
-	shard_turn_end_user_code();
-	shard_held_each(compare, &recount);
-	shard_cache_each(count_known, &recount);
-	if (recount.known != recount.found)
-	{
-		/* a type may have been dropped just now, with what was held of it */
+	/* a type may have been dropped just now, with what was held of it */
+	if (doubts != NIL)
 		shard_registry_reload();
-		shard_cache_each(collect_known, &recount);
-	}
-	foreach (cell, recount.doubts)
+	foreach (cell, doubts)
 	{
 		ShardEntity *entity = lfirst(cell);
 
@@ -210,7 +202,31 @@ shard_executor_recount(uint32 lanes)
 		shard_turn_enlist(entity);
 		shard_turn_recount(entity);
 	}
+	return more;
+}
+
+bool
+shard_executor_recount(uint32 lanes, int64 *messages)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	bool more = true;
+
+	shard_turn_end_user_code();
+	recount.lanes = lanes;
+	if (recount.in_memory)
+		more = recount.in_memory = recount_memory();
+	else
+	{
+		if (recount.place.type_id == 0)
+			recount.number++;
+		*messages += shard_held_some(&recount.place, HELD_AT_ONCE, compare, NULL, &more);
+		if (!more)
+			recount.place = (ShardHeldPlace){0};
+		recount.in_memory = !more;
+		more = true;
+	}
 	MemoryContextSwitchTo(old);
+	return more;
 }
 
 uint64

@@ -89,13 +89,13 @@ static ShardStatement bury_held = {
 	1,
 	{INT4OID}};
 
-#define SELECT_COUNTS \
+#define COUNTS \
 	"SELECT type_id, shard, entity, pg_catalog.count(*) FILTER (WHERE place = 'stash')," \
 	" (pg_catalog.array_agg(attempts ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
 	" (pg_catalog.array_agg(next_at ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
 	" pg_catalog.count(number), pg_catalog.min(number)," \
-	" pg_catalog.min(held_at) FILTER (WHERE place = 'ordered')" \
-	" FROM shard.held"
+	" pg_catalog.min(held_at) FILTER (WHERE place = 'ordered')"
+#define SELECT_COUNTS COUNTS " FROM shard.held"
 #define GROUPED " GROUP BY type_id, shard, entity"
 
 static ShardStatement select_counts = {SELECT_COUNTS GROUPED, 0, {0}};
@@ -109,6 +109,15 @@ static ShardStatement select_count = {SELECT_COUNTS
 									  " WHERE type_id = $1 AND shard = $2 AND entity = $3" GROUPED,
 									  3,
 									  {INT4OID, INT4OID, TEXTOID}};
+
+/* So many rows, by their key. */
+static ShardStatement select_some_counts = {
+	COUNTS " FROM (SELECT type_id, shard, entity, place, seq, attempts, next_at, number, held_at"
+		   " FROM shard.held WHERE (type_id, shard, entity) > ($1, $2, $3)"
+		   " ORDER BY type_id, shard, entity LIMIT $4) h" GROUPED
+		   " ORDER BY type_id, shard, entity",
+	4,
+	{INT4OID, INT4OID, TEXTOID, INT4OID}};
 
 /* type_id, shard, entity */
 static void
@@ -409,6 +418,55 @@ visit_counts(ShardStatement *statement, ShardArguments *arguments, ShardHeldVisi
 		pfree(id);
 	}
 	SPI_finish();
+}
+
+/* What a row of SELECT_COUNTS is about. */
+static void
+read_place(uint64 number, ShardHeldPlace *place)
+{
+	char *id = shard_statement_bytes(number, 3, CurrentMemoryContext, &place->entity_len);
+
+	place->type_id = shard_statement_int4(number, 1);
+	place->shard = shard_statement_int4(number, 2);
+	memcpy(place->entity, id, place->entity_len);
+	pfree(id);
+}
+
+int64
+shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *arg, bool *more)
+{
+	ShardArguments arguments = {0};
+	int64 rows = 0;
+	int64 visited = 0;
+	uint64 whole;
+
+	SPI_connect();
+	add_load(&arguments, place->type_id, place->shard, place->entity, place->entity_len, limit);
+	shard_statement_run_in_order(&select_some_counts, &arguments);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		ShardHeldCount held = read_count(i);
+
+		rows += held.stash + held.ordered;
+	}
+
+	/* of the last one there may be more */
+	*more = rows >= limit;
+	whole = *more ? SPI_processed - 1 : SPI_processed;
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		ShardHeldCount held = read_count(i);
+
+		if (i == whole && whole > 0)
+			break;
+		read_place(i, place);
+		if (i == whole)
+			held = shard_held_count(place->type_id, place->shard, place->entity, place->entity_len);
+		visit(place->type_id, place->shard, place->entity, place->entity_len, &held, arg);
+		visited += held.stash + held.ordered;
+	}
+	SPI_finish();
+	return visited;
 }
 
 void

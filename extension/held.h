@@ -75,5 +75,21 @@ typedef void (*ShardHeldVisit)(int32 type_id, int shard, const char *entity, int
 							   const ShardHeldCount *held, void *arg);
 extern void shard_held_each(ShardHeldVisit visit, void *arg);
 
+/* How far a walk over all of them is; all 0: it begins. */
+typedef struct ShardHeldPlace
+{
+	int32 type_id;
+	int32 shard;
+	int entity_len;
+	char entity[SHARD_MAX_ENTITY_ID];
+} ShardHeldPlace;
+
+/*
+ * The same for the next of them by their keys, of which about so many messages are held in all; or for one of
+ * which more are. Returns how many there were.
+ */
+extern int64
+shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *arg, bool *more);
+
 /* The same for one shard. */
 extern void shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *arg);

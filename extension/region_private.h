@@ -59,8 +59,10 @@ typedef struct ShardRegion
 	ShardRoutingAccepted accepted; /* what it did */
 	ShardRegionDrain drain;
 	ShardRegionReading reading;
-	TimestampTz recounted_at; /* when memory was compared with tables, */
-	TimestampTz recount_took; /* which took so long */
+	TimestampTz recounted_at; /* when a turn compared memory with tables, */
+	TimestampTz recount_took; /* which took so long, */
+	bool recounts;			  /* and did not come to the end; */
+	bool recounts_parked;	  /* what is held was compared, what is parked was not */
 	bool busy;				  /* the turn found a lock taken */
 	bool committed;			  /* the turn has, but not everything in memory knows it yet */
 

@@ -48,6 +48,10 @@
 /* The log has a line of what goes on failing so often. */
 #define TELL_MICROSECONDS (60 * USECS_PER_SEC)
 
+/* What one turn recounts, at most; a piece is finished. */
+#define RECOUNT_MICROSECONDS 10000
+#define RECOUNT_MESSAGES 10000
+
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
 {
@@ -146,22 +150,39 @@ write_log(ShardRegion *region, TurnResult *result)
 	}
 }
 
+/* A piece of the next. Returns whether there is more. */
+static bool
+recount_some(ShardRegion *region, int64 *messages)
+{
+	if (region->recounts_parked)
+		return region->recounts_parked = shard_routing_recount(messages);
+	region->recounts_parked = !shard_executor_recount(region->lanes, messages);
+	return true;
+}
+
 /*
- * Compares what memory counts with the tables, if the turn has nothing else to do, and not for more than
- * a hundredth of the time. Most of the time nothing is held or parked.
+ * Compares what memory counts with the tables, if the turn has nothing else to do, and not for more than a
+ * hundredth of the time. What is held and parked may be much, so a turn takes some of it only.
  */
 static void
 recount(ShardRegion *region)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz pause = Max(shard_recount_interval * INT64CONST(1000), 100 * region->recount_took);
+	TimestampTz interval = region->recounts ? 0 : shard_recount_interval * INT64CONST(1000);
+	int64 messages = 0;
 
-	if (shard_recount_interval == 0 || now - region->recounted_at < pause)
+	if (shard_recount_interval == 0 ||
+		now - region->recounted_at < Max(interval, 100 * region->recount_took))
 		return;
-	shard_executor_recount(region->lanes);
-	shard_routing_recount();
-	region->recounted_at = GetCurrentTimestamp();
-	region->recount_took = region->recounted_at - now;
+	do
+	{
+		region->recounts = recount_some(region, &messages);
+		region->recounted_at = GetCurrentTimestamp();
+		region->recount_took = region->recounted_at - now;
+	} while (region->recounts && messages < RECOUNT_MESSAGES &&
+			 region->recount_took < RECOUNT_MICROSECONDS);
+	elog(DEBUG1, "region worker %d recounted " INT64_FORMAT " messages%s", region->number, messages,
+		 region->recounts ? "" : ", which were the last");
 }
 
 /* The turn's work between its snapshot and its commit. */

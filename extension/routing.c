@@ -68,7 +68,10 @@ shard_routing_count_of(int32 type_id)
 void
 shard_routing_count(int32 type_id, int64 change)
 {
-	shard_routing_count_of(type_id)->change += change;
+	ShardParkedCount *count = shard_routing_count_of(type_id);
+
+	count->change += change;
+	count->changes++;
 }
 
 /* Makes the turn's changes of the counters known; a type may have been dropped meanwhile. */
@@ -494,6 +497,7 @@ shard_routing_aborted(void)
 		r->passed[lane] = PG_INT64_MAX;
 	for (int i = 0; i < r->count_count; i++)
 		r->counts[i].change = 0;
+	shard_routing_forget_recount();
 	forget_news();
 	shard_routing_store_forget_base();
 	shard_routing_forget_ahead();

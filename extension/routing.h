@@ -78,8 +78,11 @@ extern bool shard_routing_is_moving(int32 type_id, int32 shard);
 /* Whether what is held of a shard is in memory: it is active here, or stops, or is clearing. */
 extern bool shard_routing_is_here(int32 type_id, int32 shard);
 
-/* In a turn: compares what memory believes to be parked with the table, which is right. */
-extern void shard_routing_recount(void);
+/*
+ * In a turn: compares a piece of what memory believes to be parked with the table, which is right, and adds how many
+ * messages there were. False: it was the last one, and the next begins anew.
+ */
+extern bool shard_routing_recount(int64 *messages);
 
 /*
  * Moves (routing_move.c). Each of the first three within a transaction that holds the lanes' turn locks,

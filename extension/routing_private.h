@@ -10,7 +10,9 @@
 /* Parked messages of one type, for its buffer_size. */
 typedef struct ShardParkedCount
 {
-	int64 found; /* by a recount */
+	int64 found;	/* by a recount, */
+	uint64 changes; /* which is worth something if this is still what it was then */
+	uint64 changes_then;
 	int32 type_id;
 	struct ShardTypeCounter *counter;
 	int64 committed;
@@ -99,6 +101,9 @@ extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *b
 /* For shard_outbox_accept(): what a stream that begins anew stored; arg: ShardRoutingAccepted. */
 extern void
 shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doubt, void *arg);
+
+/* A turn was undone, which a recount may have seen: it begins anew. */
+extern void shard_routing_forget_recount(void);
 
 /* What was read ahead may not be what is first any more. */
 extern void shard_routing_forget_ahead(void);

@@ -120,6 +120,13 @@ static ShardStatement select_parked = {
 	3,
 	{INT4OID, INT4OID, INT4OID}};
 
+static ShardStatement select_some_parked = {
+	"SELECT type_id, shard, rseq, arrival FROM shard.parked"
+	" WHERE (type_id, shard, rseq, arrival) > ($1, $2, $3, $4)"
+	" ORDER BY type_id, shard, rseq, arrival LIMIT $5",
+	5,
+	{INT4OID, INT4OID, INT8OID, INT8OID, INT4OID}};
+
 static ShardStatement delete_parked = {
 	"DELETE FROM shard.parked WHERE type_id = $1 AND shard = $2 AND rseq = $3 AND arrival = $4",
 	4,
@@ -496,4 +503,29 @@ shard_routing_store_each(ShardRoutingVisit visit, void *arg)
 		visit(shard_statement_int4(i, 1), shard_statement_int4(i, 2), shard_statement_int8(i, 3),
 			  arg);
 	SPI_finish();
+}
+
+int
+shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+	int rows;
+
+	SPI_connect();
+	add_key(&arguments, place->type_id, place->shard);
+	shard_statement_add(&arguments, Int64GetDatum(place->rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(place->arrival), false);
+	shard_statement_add(&arguments, Int32GetDatum(limit), false);
+	shard_statement_run_in_order(&select_some_parked, &arguments);
+	rows = (int) SPI_processed;
+	for (int i = 0; i < rows; i++)
+	{
+		*place = (ShardParkedPlace){.type_id = shard_statement_int4(i, 1),
+									.shard = shard_statement_int4(i, 2),
+									.rseq = shard_statement_int8(i, 3),
+									.arrival = shard_statement_int8(i, 4)};
+		visit(place->type_id, place->shard, 1, arg);
+	}
+	SPI_finish();
+	return rows;
 }

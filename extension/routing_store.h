@@ -67,3 +67,16 @@ extern int64 shard_routing_store_bury(int32 type_id);
 /* Each shard that has an ownership row or parked messages, and how many. */
 typedef void (*ShardRoutingVisit)(int32 type_id, int32 shard, int64 parked, void *arg);
 extern void shard_routing_store_each(ShardRoutingVisit visit, void *arg);
+
+/* How far a walk over all parked messages is; all 0: it begins. */
+typedef struct ShardParkedPlace
+{
+	int32 type_id;
+	int32 shard;
+	int64 rseq;
+	int64 arrival;
+} ShardParkedPlace;
+
+/* The next so many of them, by their keys; returns how many there were. */
+extern int
+shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit visit, void *arg);

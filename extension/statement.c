@@ -6,6 +6,7 @@
 
 #include "executor/spi.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "shard.h"
@@ -49,6 +50,19 @@ shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int ex
 	ShardAssert(arguments->count == statement->parameters);
 	if (SPI_execute_plan(statement->plan, arguments->value, arguments->null, false, 0) != expected)
 		elog(ERROR, "could not run \"%s\"", statement->sql);
+}
+
+void
+shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments)
+{
+	static const char *const ways[] = {"enable_seqscan", "enable_bitmapscan", "enable_sort"};
+	int level = NewGUCNestLevel();
+
+	for (int i = 0; i < lengthof(ways); i++)
+		(void) set_config_option(ways[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
+								 0, false);
+	shard_statement_run(statement, arguments, SPI_OK_SELECT);
+	AtEOXact_GUC(true, level);
 }
 
 void

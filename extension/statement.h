@@ -37,6 +37,12 @@ extern void shard_statement_add_string(ShardArguments *arguments, const char *te
 /* Runs it; the caller has connected to SPI. expected: SPI_OK_SELECT and the like. */
 extern void shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int expected);
 
+/*
+ * Runs a SELECT of the first rows by a key: by its index, also where the table was small when it was planned. What
+ * is behind them is not read.
+ */
+extern void shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments);
+
 /* Runs one that returns nothing; the second must change exactly one row. */
 extern void
 shard_statement_change(ShardStatement *statement, ShardArguments *arguments, int expected);
