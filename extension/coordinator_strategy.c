@@ -137,12 +137,13 @@ members_of(const ShardAllocationView *view)
 }
 
 static void
-answer(Question *question, const int32 *numbers, int n, const char *why)
+answer(Question *question, const int32 *numbers, int n, const char *why, int sqlstate)
 {
 	ShardNodeEvent event = {.kind = SHARD_EVENT_STRATEGY,
 							.number = question->token,
 							.flag = question->rebalance,
-							.text = why};
+							.text = why,
+							.node = sqlstate};
 	ShardShardRef *shards;
 	const int32 *asked = question->rebalance ? numbers : question->shards;
 
@@ -269,7 +270,7 @@ end_late(void)
 
 		if (slot_of(question) == NULL && now - question->since > LONGEST_WAIT)
 		{
-			answer(question, NULL, 0, "functions of other types took too long before it");
+			answer(question, NULL, 0, "functions of other types took too long before it", 0);
 			return true;
 		}
 	}
@@ -288,7 +289,7 @@ take_answer(Slot *slot)
 
 	if (bytes == NULL || !shard_strategy_get_answer(&reader, &got))
 		got = (ShardStrategyAnswer){.error = "the answer could not be read"};
-	answer(slot->question, got.numbers, got.n, got.error);
+	answer(slot->question, got.numbers, got.n, got.error, got.sqlstate);
 }
 
 /*
@@ -326,7 +327,7 @@ listen_to(Slot *slot)
 		else
 		{
 			(void) shard_peer_error(slot->peer, &why);
-			answer(slot->question, NULL, 0, pstrdup(why));
+			answer(slot->question, NULL, 0, pstrdup(why), 0);
 		}
 		return true;
 	}
@@ -350,9 +351,10 @@ ask(Slot *slot)
 						CALL_TIMEOUT_MS);
 	}
 	else if (shard_coordinator.row.dsn[0] == '\0')
-		answer(question, NULL, 0, "this node has no address at which it could ask its functions");
+		answer(question, NULL, 0, "this node has no address at which it could ask its functions",
+			   0);
 	else if (shard_plane_now() - question->since > PATIENCE)
-		answer(question, NULL, 0, "the coordinator's node cannot connect to its own address");
+		answer(question, NULL, 0, "the coordinator's node cannot connect to its own address", 0);
 	else
 		return false;
 	return true;

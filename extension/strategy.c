@@ -282,7 +282,9 @@ ask_safely(Strategy *strategy)
 	if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 		ReThrowError(error);
 	resetStringInfo(&strategy->out);
-	shard_strategy_put_answer(&strategy->out, &(ShardStrategyAnswer){.error = error->message});
+	shard_strategy_put_answer(&strategy->out,
+							  &(ShardStrategyAnswer){.error = error->message,
+													 .sqlstate = error->sqlerrcode});
 }
 
 /*

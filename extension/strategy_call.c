@@ -102,6 +102,7 @@ shard_strategy_put_answer(StringInfo out, const ShardStrategyAnswer *answer)
 	const char *error = answer->error ? answer->error : "";
 
 	shard_wire_put_uint(out, answer->error ? 1 : 0);
+	shard_wire_put_int(out, answer->sqlstate);
 	shard_wire_put_bytes(out, error, strlen(error));
 	put_numbers(out, answer->numbers, answer->n);
 }
@@ -111,6 +112,7 @@ shard_strategy_get_answer(ShardReader *reader, ShardStrategyAnswer *answer)
 {
 	bool failed = shard_wire_get_uint(reader) != 0;
 
+	answer->sqlstate = shard_wire_get_int32(reader);
 	answer->error = get_text(reader);
 	if (!failed)
 		answer->error = NULL;

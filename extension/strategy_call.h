@@ -24,6 +24,7 @@ typedef struct ShardStrategyQuestion
 typedef struct ShardStrategyAnswer
 {
 	const char *error; /* NULL: none */
+	int sqlstate;	   /* of that */
 	int n;
 	int32 *numbers;
 } ShardStrategyAnswer;

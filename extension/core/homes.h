@@ -57,6 +57,7 @@ typedef struct ShardHomesStrategy
 	int n_nodes; /* of an allocation: as many as shards */
 	const int32 *nodes;
 	const char *error; /* NULL: none */
+	int32 sqlstate;	   /* of that; 0: the functions did not raise it */
 } ShardHomesStrategy;
 
 extern ShardHomes *shard_homes_create(int32 self, const ShardHomesSettings *settings);

@@ -107,6 +107,27 @@ typedef enum HomesQuestion
 	HOMES_ASK_TARGETS /* and where to */
 } HomesQuestion;
 
+/* Kinds of failures of a type's functions; an error that they raise is of the kind of its SQLSTATE, which is more. */
+enum
+{
+	HOMES_FAILED_NO_ANSWER, /* it cannot be asked, or does not answer */
+	HOMES_FAILED_QUESTION,	/* it has answered another question */
+	HOMES_FAILED_SHARD,		/* a shard was named that is none of those */
+	HOMES_FAILED_NODE,		/* a node was named that cannot have it */
+	HOMES_FAILED_NONE,		/* no node was named */
+	HOMES_FAILED_RAISED
+};
+
+/* So many kinds are told of a type in TELL_AGAIN. */
+#define HOMES_TOLD 8
+
+/* One of them is not told again before that time. */
+typedef struct HomesTold
+{
+	int32 kind;
+	int64 until;
+} HomesTold;
+
 /* A type whose strategy is its own functions: one question at a time (C11). */
 typedef struct HomesStrategy
 {
@@ -118,8 +139,7 @@ typedef struct HomesStrategy
 	int n_shards;
 	int32 *shards;		 /* of the question; owned */
 	char who[HOMES_WHO]; /* wants the round; "": nobody */
-	char told[200];		 /* what people were told last of a failure, */
-	int64 told_until;	 /* which is not said again before that */
+	HomesTold told[HOMES_TOLD];
 } HomesStrategy;
 
 /* A shard without a home, and who asked first. */

@@ -22,7 +22,7 @@
 /* Shards of one question. */
 #define QUESTION_LIMIT 500
 
-/* The same failure is told again after that time. */
+/* A failure of the same kind is told again after that time, whatever its words. */
 #define TELL_AGAIN (60 * SHARD_SECOND)
 
 /* What is known of a type's functions, NULL: nothing was asked yet. */
@@ -228,18 +228,36 @@ say(const ShardHomes *homes, const char *format, ...)
 	return shard_arena_copy(homes->arena, text, strlen(text) + 1);
 }
 
+/* Is a failure of that kind to be told now? Then not again for a while. */
+static bool
+is_news(HomesStrategy *strategy, int64 now, int32 kind)
+{
+	HomesTold *free = NULL;
+
+	for (int i = 0; i < HOMES_TOLD; i++)
+	{
+		HomesTold *told = &strategy->told[i];
+
+		if (told->until <= now)
+			free = told;
+		else if (told->kind == kind)
+			return false;
+	}
+	if (free)
+		*free = (HomesTold){kind, now + TELL_AGAIN};
+	return free != NULL;
+}
+
 /* People are told that functions have failed, and what comes of it: in the log, and as a decision. */
 static void
 tell_failure(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanView *plan,
-			 const char *result, const char *why)
+			 int32 kind, const char *result, const char *why)
 {
 	ShardShardRef type = {.type_id = strategy->type_id, .shard = -1};
 	const char *text = say(homes, "%s: %s", result, why);
 
-	if (now < strategy->told_until && strcmp(strategy->told, text) == 0)
+	if (!is_news(strategy, now, kind))
 		return;
-	strlcpy(strategy->told, text, sizeof(strategy->told));
-	strategy->told_until = now + TELL_AGAIN;
 	shard_homes_decision(homes, SHARD_DECISION_STRATEGY, type, 0, 0, text);
 	shard_action_log(homes->out, 19 /* WARNING */, "the strategy of entity type \"%s\" failed, %s",
 					 plan->type.name, text);
@@ -267,22 +285,24 @@ tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 		shard = answer->shards[i].shard;
 	}
 	if (n_unnamed > 0)
-		tell_failure(homes, now, strategy, plan,
+		tell_failure(homes, now, strategy, plan, HOMES_FAILED_NONE,
 					 first_homes ? "these shards have no home, and are asked about again"
 								 : "these shards stay",
 					 say(homes, "no node was named (NULL) for shard %d%s", shard,
 						 n_unnamed > 1 ? say(homes, " and %d more", n_unnamed - 1) : ""));
 }
 
-/* What is wrong with an answer, NULL: nothing. */
+/* What is wrong with an answer, and of which kind that is; NULL: nothing. */
 static const char *
 find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *plan,
-			  const ShardHomesStrategy *answer)
+			  const ShardHomesStrategy *answer, int32 *kind)
 {
 	bool moves = strategy->question == HOMES_ASK_MOVES;
 
+	*kind = answer->sqlstate == 0 ? HOMES_FAILED_NO_ANSWER : HOMES_FAILED_RAISED + answer->sqlstate;
 	if (answer->error)
 		return answer->error;
+	*kind = HOMES_FAILED_QUESTION;
 	if (answer->rebalance != moves || (!moves && answer->n_nodes != answer->n_shards))
 		return "the answer is to another question";
 	for (int i = 0; i < answer->n_shards; i++)
@@ -291,12 +311,14 @@ find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *
 
 		if (answer->shards[i].type_id != strategy->type_id)
 			return "the answer is about another type";
+		*kind = HOMES_FAILED_SHARD;
 		if (moves && !shard_homes_shard(homes, strategy->type_id, shard) &&
 			!shard_proposer_pending(homes->proposer,
 									(ShardMapKey){SHARD_MAP_HOME, strategy->type_id, shard}))
 			return "a shard was named that has no home";
 		if (!moves && !is_among(strategy->shards, strategy->n_shards, shard))
 			return "a shard was named that was not asked about";
+		*kind = HOMES_FAILED_NODE;
 		if (!moves && answer->nodes[i] != 0 && !shard_homes_view_is_good(plan, answer->nodes[i]))
 			return say(homes,
 					   "node %d was named for shard %d, which does not host the type, or cannot "
@@ -421,7 +443,8 @@ take_answer(ShardHomes *homes, int64 now, HomesStrategy *strategy, const ShardHo
 {
 	HomesStrategy asked = *strategy;
 	PlanView *plan = make_view(homes, now, strategy->type_id, roster);
-	const char *why = plan ? find_nonsense(homes, strategy, plan, answer) : NULL;
+	int32 kind = 0;
+	const char *why = plan ? find_nonsense(homes, strategy, plan, answer, &kind) : NULL;
 	int n_begun = 0;
 
 	/* The answer is judged by what was asked; a new question may come in its place. */
@@ -431,7 +454,7 @@ take_answer(ShardHomes *homes, int64 now, HomesStrategy *strategy, const ShardHo
 		n_begun = 0;
 	else if (why)
 	{
-		tell_failure(homes, now, strategy, plan, "least_shard is used", why);
+		tell_failure(homes, now, strategy, plan, kind, "least_shard is used", why);
 		n_begun = fall_back(homes, now, &asked, plan, proposer, roster);
 	}
 	else if (asked.question == HOMES_ASK_HOMES)

@@ -54,7 +54,8 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_IMPORT_READY,	  /* shards[0]: can be copied here for that move (M16) */
 	SHARD_EVENT_STRATEGY,		  /* number: token of the action; flag: rebalance; shards: of which
 								   * type_id and shard count; nodes: for allocate, as many, 0: none;
-								   * text: why there is no answer, else NULL */
+								   * text: why there is no answer, else NULL; node: SQLSTATE of
+								   * that, 0: it is none of the functions */
 	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address */
 	SHARD_EVENT_TYPE,			  /* type: it is to run here; flag: as proxy only; number: the id
 								   * wished for, 0: any. Again: when it has changed */

@@ -474,7 +474,8 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 											.shards = event->shards,
 											.n_nodes = event->n_nodes,
 											.nodes = event->nodes,
-											.error = event->text};
+											.error = event->text,
+											.sqlstate = event->node};
 			if (node->in_office)
 				shard_homes_strategy(node->homes, now, &strategy, node->proposer, node->roster,
 									 node->out);

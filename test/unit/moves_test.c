@@ -487,12 +487,18 @@ test_once(void)
 	shard_arena_destroy(arena);
 }
 
+/* SQLSTATE of errors of the functions; 0: they come from elsewhere. */
+static int32 raised = 0;
+
 /* Somebody's word about a type whose strategy is its functions. */
 static void
 say(bool rebalance, int n, const int32 *shards, const int32 *nodes, const char *error)
 {
 	ShardShardRef refs[SHARDS];
-	ShardNodeEvent event = {.kind = SHARD_EVENT_STRATEGY, .flag = rebalance, .text = error};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STRATEGY,
+							.flag = rebalance,
+							.text = error,
+							.node = error ? raised : 0};
 
 	for (int i = 0; i < n; i++)
 		refs[i] =
@@ -585,6 +591,54 @@ test_function(void)
 	wait_for(1, 53, 5 * SHARD_SECOND);
 	ok(ended(1, 53, true) && machines[1].command_number == 1, "and hears how it ends: %s",
 	   machines[1].command_text);
+}
+
+static int last_round = 1000;
+
+/* Rounds in each of which the functions fail, with words of its own. */
+static void
+fail_rounds(int n_rounds, int32 sqlstate, int32 step)
+{
+	for (int i = 0; i < n_rounds; i++)
+	{
+		char words[40];
+
+		snprintf(words, sizeof(words), "attempt %d has failed", i);
+		raised = sqlstate + i * step;
+		command(0, SHARD_EVENT_REBALANCE, -1, 0, ++last_round);
+		say(true, 0, NULL, NULL, words);
+		ok(ended(0, last_round, true), "round %d is over", last_round);
+	}
+	raised = 0;
+}
+
+/* People are told of functions that go on failing, but not each time, whatever the words. */
+static void
+test_failing_function(void)
+{
+	ShardTypeRecord type = {.name = "own",
+							.number_of_shards = SHARDS,
+							.strategy = SHARD_ALLOCATION_FUNCTION,
+							.role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+	const int *told = &machines[0].decisions[SHARD_DECISION_STRATEGY];
+
+	three(0);
+	for (int i = 0; i < 3; i++)
+		happen(i, &event);
+	run(3 * SHARD_SECOND);
+	fail_rounds(10, 100, 0);
+	is_int(*told, 1, "one failure is told of ten");
+	fail_rounds(10, 200, 0);
+	is_int(*told, 2, "and one of another kind");
+	fail_rounds(10, 0, 0);
+	is_int(*told, 3, "that it cannot be asked is another one");
+	run(61 * SHARD_SECOND);
+	fail_rounds(10, 100, 0);
+	is_int(*told, 4, "after a minute it is told again");
+	run(61 * SHARD_SECOND);
+	fail_rounds(50, 100, 1);
+	is_int(*told, 12, "of many kinds not all are told");
 }
 
 /* A coordinator that goes down in good order is followed at once, and gets no shards. */
@@ -806,6 +860,7 @@ main(void)
 	test_forwarded();
 	test_once();
 	test_function();
+	test_failing_function();
 	test_goodbye();
 	test_written_off_is_left_alone();
 	test_stopping();
