@@ -116,6 +116,17 @@ shard_init_range_table(EState *estate, Relation rel)
 #endif
 }
 
+/* A function for ExecutorCheckPerms_hook: what it is called with, how it calls the next one, what is in the list. */
+#if PG_VERSION_NUM < 160000
+#define SHARD_CHECK_PERMS_PARAMETERS List *permissions, bool raise
+#define SHARD_CHECK_PERMS_ARGUMENTS permissions, raise
+#define ShardPermission RangeTblEntry
+#else
+#define SHARD_CHECK_PERMS_PARAMETERS List *table, List *permissions, bool raise
+#define SHARD_CHECK_PERMS_ARGUMENTS table, permissions, raise
+#define ShardPermission RTEPermissionInfo
+#endif
+
 #if PG_VERSION_NUM < 170000
 #define ShardLockHeldByMe(tag, mode) LockHeldByMe(tag, mode)
 #else

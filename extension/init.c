@@ -13,6 +13,7 @@
 #include "database_hook.h"
 #include "executor.h"
 #include "guc.h"
+#include "inbox_view.h"
 #include "install.h"
 #include "launcher.h"
 #include "receive.h"
@@ -44,6 +45,7 @@ _PG_init(void)
 	shard_database_hook_init();
 	shard_executor_hook_init();
 	shard_table_hook_init();
+	shard_inbox_view_init();
 	shard_api_init();
 	shard_receive_init();
 }

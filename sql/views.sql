@@ -37,9 +37,17 @@ RESET ROLE;
 -- Where triggers do not fire nothing is lost in silence, and functions send.
 SET session_replication_role = replica;
 INSERT INTO shard_inbox (type_name, entity_id, message) VALUES ('account', 'replica', '{"add": 1}');
-COPY shard_inbox (type_name, entity_id, message) FROM stdin;
-account	replica	{"add": 1}
-\.
+COPY shard_inbox (type_name, entity_id, message) FROM PROGRAM 'echo account,replica,{}' (FORMAT csv);
+-- Nor if other columns are given, or it is written to through another view.
+INSERT INTO shard_inbox (type_name, entity_id, message, number) VALUES ('account', 'replica', '{"add": 1}', NULL);
+INSERT INTO shard_inbox VALUES ('account', 'replica', '{"add": 1}', 1, 'inbox', 0, NULL, NULL, NULL, NULL, 1);
+COPY shard_inbox (type_name, entity_id, message, number) FROM PROGRAM 'echo account,replica,{},' (FORMAT csv);
+CREATE VIEW through AS SELECT * FROM shard_inbox;
+INSERT INTO through (type_name, entity_id, message, number) VALUES ('account', 'replica', '{"add": 1}', NULL);
+DROP VIEW through;
+PREPARE sends AS INSERT INTO shard_inbox (type_name, entity_id, message, number) VALUES ('account', 'replica', '{"add": 1}', NULL);
+EXECUTE sends;
+DEALLOCATE sends;
 SELECT shard_tell('account', 'replica', '{"add": 3}');
 RESET session_replication_role;
 SELECT shard_drain();

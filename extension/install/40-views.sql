@@ -212,17 +212,6 @@ COMMENT ON FUNCTION shard.inbox_insert() IS 'sends the message that is inserted 
 CREATE TRIGGER inbox_insert INSTEAD OF INSERT ON @extschema@.shard_inbox
 FOR EACH ROW EXECUTE FUNCTION shard.inbox_insert();
 
-/*
- * With session_replication_role = replica the trigger does not fire, and a trigger of a view cannot be made
- * to fire always; so that a message is not lost in silence, a default is computed that refuses. It is of a
- * column that no sender gives.
- */
-CREATE FUNCTION shard.inbox_refuse() RETURNS int8
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'shard_inbox_view_refuse';
-GRANT EXECUTE ON FUNCTION shard.inbox_refuse() TO PUBLIC;
-COMMENT ON FUNCTION shard.inbox_refuse() IS 'NULL, or an error where messages inserted into view shard_inbox would not be sent';
-ALTER VIEW @extschema@.shard_inbox ALTER COLUMN number SET DEFAULT shard.inbox_refuse();
-
 CREATE VIEW @extschema@.shard_dead_letters AS
 SELECT d.id, d.at, t.type_name, d.entity AS entity_id,
        shard.payload_json(d.type_id, d.payload) AS message,
