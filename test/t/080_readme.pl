@@ -1,5 +1,5 @@
-# The README tells the truth: its sql blocks, run in order on a fresh server, print what the lines
-# marked "-->" behind a statement say. A line "\c name" goes to another database, to the end of its block.
+# The README tells the truth: its sql blocks, run in order on a fresh server, in one session as a reader has it, print
+# what the lines marked "-->" behind a statement say. A line "\c name" goes to another database, until the next one.
 
 use strict;
 use warnings FATAL => 'all';
@@ -29,7 +29,7 @@ sub statements
 		}
 		$text .= "$line\n";
 		my $quotes = () = $text =~ /\$\$/g;
-		next if $quotes % 2 || $line !~ /;\s*(?:--.*)?$/;
+		next if $quotes % 2 || $line !~ /(?:;\s*(?:--.*)?|^\\c \w+)$/;
 		push @statements, [ $text, [] ];
 		$text = '';
 	}
@@ -49,9 +49,9 @@ cmp_ok(scalar @blocks, '>=', 1, 'the README has sql blocks');
 
 my $node = ShardCluster->create('reader', extension => 0);
 my $quoted = 0;
+my $session = $node->session;
 for my $block (@blocks)
 {
-	my $session = $node->session;
 	for my $statement (statements($block))
 	{
 		my ($text, $expected) = @$statement;
@@ -61,8 +61,8 @@ for my $block (@blocks)
 		# Of a statement whose output is not quoted only errors matter: query dies of them.
 		is($output, printed(join "\n", @$expected), ($text =~ /(\S.*)/)[0]) if @$expected;
 	}
-	$session->close;
 }
+$session->close;
 cmp_ok($quoted, '>=', 3, 'the README quotes results');
 
 $node->log_is_clean(qr/became a dead letter/);
