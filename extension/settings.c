@@ -265,6 +265,44 @@ read_interval(const char *text)
 	return shard_duration_from_interval(DatumGetIntervalP(interval));
 }
 
+/* What a value of the setting looks like. */
+static const char *
+hint_for(const Setting *setting)
+{
+	switch (setting->kind)
+	{
+		case KIND_INT:
+		case KIND_SIZE:
+			return "Give a whole number.";
+		case KIND_DURATION:
+			return "Give an interval, like '5 s' or '2 min'.";
+		default:
+			return "Give a JSON object, like '{}'.";
+	}
+}
+
+/*
+ * What a type's input function says of a text that it cannot read knows nothing of the setting. Errors that are not
+ * about the text go on as they are.
+ */
+static void
+rethrow_unreadable(const Setting *setting, const char *text, MemoryContext context)
+{
+	ErrorData *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+		ReThrowError(error);
+	ereport(ERROR, (errcode(error->sqlerrcode),
+					errmsg("invalid value for setting \"%s\": \"%s\"", setting->name, text),
+					errdetail_internal("%c%s.%s%s", pg_toupper((unsigned char) error->message[0]),
+									   error->message + 1, error->detail != NULL ? " " : "",
+									   error->detail != NULL ? error->detail : ""),
+					errhint("%s", hint_for(setting))));
+}
+
 /* A number as text, within the setting's bounds. */
 static const char *
 number_value(const Setting *setting, int64 number)
@@ -284,12 +322,6 @@ word_value(const Setting *setting, const char *text)
 		case KIND_CHOICE:
 			check_choice(setting, text);
 			return text;
-		case KIND_JSON:
-		{
-			Jsonb *json = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
-
-			return JsonbToCString(NULL, &json->root, VARSIZE(json));
-		}
 		case KIND_BOOL:
 		{
 			bool value;
@@ -304,6 +336,46 @@ word_value(const Setting *setting, const char *text)
 		default:
 			return text;
 	}
+}
+
+static const char *
+json_value(Jsonb *json)
+{
+	return JsonbToCString(NULL, &json->root, VARSIZE(json));
+}
+
+/* What a type's input function makes of a text: the number, or the JSON document. */
+static Datum
+read_value(const Setting *setting, const char *text)
+{
+	switch (setting->kind)
+	{
+		case KIND_DURATION:
+			return Int64GetDatum(read_interval(text));
+		case KIND_JSON:
+			return DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
+		default:
+			return DirectFunctionCall1(int8in, CStringGetDatum(text));
+	}
+}
+
+/* The same; an error names the setting. */
+static Datum
+read_value_of(const Setting *setting, const char *text)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Datum value = 0;
+
+	PG_TRY();
+	{
+		value = read_value(setting, text);
+	}
+	PG_CATCH();
+	{
+		rethrow_unreadable(setting, text, context);
+	}
+	PG_END_TRY();
+	return value;
 }
 
 /*
@@ -323,11 +395,11 @@ shard_settings_from_text(ShardSettingId id, const char *text)
 	{
 		case KIND_INT:
 		case KIND_SIZE:
-			text = number_value(setting,
-								DatumGetInt64(DirectFunctionCall1(int8in, CStringGetDatum(text))));
-			break;
 		case KIND_DURATION:
-			text = number_value(setting, read_interval(text));
+			text = number_value(setting, DatumGetInt64(read_value_of(setting, text)));
+			break;
+		case KIND_JSON:
+			text = json_value(DatumGetJsonbP(read_value_of(setting, text)));
 			break;
 		default:
 			text = word_value(setting, text);
@@ -360,12 +432,8 @@ shard_settings_from_argument(ShardSettingId id, Datum value, bool isnull)
 			form = DatumGetBool(value) ? "true" : "false";
 			break;
 		case KIND_JSON:
-		{
-			Jsonb *json = DatumGetJsonbP(value);
-
-			form = JsonbToCString(NULL, &json->root, VARSIZE(json));
+			form = json_value(DatumGetJsonbP(value));
 			break;
-		}
 		case KIND_CHOICE:
 		case KIND_FUNCTION:
 		case KIND_TEXT:
