@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "executor_private.h"
+#include "plane.h"
 #include "registry.h"
 #include "routing.h"
 #include "shmem.h"
@@ -27,7 +28,7 @@
 /* Of one entity the stash is handled so far at once, if there are others. */
 #define STASH_ROWS 1000
 
-/* An error made up here, in the turn's memory; its strings are constants. */
+/* An error made up here, in the turn's memory; its strings are constants, or there as well. */
 static ErrorData *
 keep_error(const ErrorData *error)
 {
@@ -37,14 +38,53 @@ keep_error(const ErrorData *error)
 	return kept;
 }
 
-/* What an ask is told whose type cannot run. */
-static ErrorData *
-type_problem(void)
+/* Why a type cannot run, as its users see it; it may be known before they can. */
+static char *
+why_not(const ShardType *type)
 {
-	ErrorData error = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-					   .message = "the entity type cannot run now",
-					   .hint = "See column problem of shard_types."};
+	int sqlstate;
+	char *problem = type->problem;
 
+	if (problem == NULL)
+		problem = shard_handler_problem(type, &sqlstate);
+	if (problem == NULL)
+		problem = shard_state_problem(type, &sqlstate);
+	return problem != NULL ? psprintf("%c%s.", pg_toupper((unsigned char) problem[0]), problem + 1)
+						   : NULL;
+}
+
+/*
+ * What an ask is told whose type cannot run; NULL: it is not here. Who asked may be at another node, and looks for
+ * the reason in vain there.
+ */
+static ErrorData *
+type_problem(const ShardType *type)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ErrorData error = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE};
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (type == NULL)
+	{
+		error.message = psprintf("the entity type does not exist at node %d", view.node);
+		error.hint = "Start it there with shard_start().";
+	}
+	else if (type->mode == SHARD_MODE_HOSTING)
+	{
+		error.message = psprintf("entity type \"%s\" cannot run at node %d", type->name, view.node);
+		error.detail = why_not(type);
+		error.hint = "See column problem of shard_types at that node. Messages sent with "
+					 "shard_tell() wait.";
+	}
+	else
+	{
+		error.message =
+			psprintf("entity type \"%s\" is %s at node %d", type->name,
+					 type->mode == SHARD_MODE_STOPPED ? "stopped" : "a proxy", view.node);
+		error.hint = "Start it there with shard_start(). Messages sent with shard_tell() wait.";
+	}
+	MemoryContextSwitchTo(old);
 	return keep_error(&error);
 }
 
@@ -170,7 +210,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	 */
 	if (error != NULL && has_problem(entity->run->type))
 	{
-		error = row == NULL ? type_problem() : NULL;
+		error = row == NULL ? type_problem(entity->run->type) : NULL;
 		*overtaken = row != NULL;
 	}
 	else if (error != NULL &&
@@ -619,7 +659,7 @@ shard_executor_ask(ShardRequest *request)
 		return;
 	if (run == NULL || !run->runnable)
 	{
-		keep_reply(request, NULL, type_problem());
+		keep_reply(request, NULL, type_problem(run != NULL ? run->type : NULL));
 		return;
 	}
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);

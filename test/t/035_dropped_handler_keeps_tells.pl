@@ -63,7 +63,7 @@ $node->safe_psql('postgres', 'DROP FUNCTION counter(jsonb, jsonb)');
 $second->query('COMMIT;');
 
 ok(!eval { $asker->receive; 1 }, 'the ask fails');
-like($@, qr/the entity type cannot run now/, 'and says why');
+like($@, qr/entity type "counter" cannot run at node 1\nDETAIL:  .*handler/i, 'and says why');
 is($node->safe_psql('postgres', 'SELECT state FROM shard_entity.counter'), 1, 'the message before it is not undone');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM shard_dead_letters'), 0, 'nor is it given up');
 

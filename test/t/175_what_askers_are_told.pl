@@ -85,6 +85,21 @@ is($two->sql(q{SELECT shard_ask('counting', 'c1', '{}', '60 s')}), 2, 'a shard m
 is($two->sql(q{SELECT state FROM shard_entity.counting WHERE entity_id = 'c1'}), 2, 'with its state');
 is($one->sql(q{SELECT string_agg(shard_ask('counting', 'c' || i, '{}', '60 s')::text, ' ' ORDER BY i) FROM generate_series(2, 20) i}), join(' ', (2) x 19), 'nothing was lost');
 
+# ---- a type that is stopped ------------------------------------------------------------------------
+
+$two->sql(q{SELECT shard_stop_type('counting')});
+like($one->error_of(q{SELECT shard_ask('counting', 'c1', '{}', '60 s')}),
+	qr/55000: entity type "counting" is stopped at node 2\nHINT:  Start it there with shard_start\(\)/,
+	'a type that is stopped at the home: the asker elsewhere hears where, and what to do');
+$two->sql(q{SELECT shard_start('counting', 'counting', number_of_shards => 4, max_attempts => 7)});
+$two->sql(q{ALTER FUNCTION counting(int, jsonb) RENAME TO renamed});
+like($one->error_of(q{SELECT shard_ask('counting', 'c1', '{}', '60 s')}),
+	qr/55000: entity type "counting" cannot run at node 2\nDETAIL:  Handler .*does not exist.*\nHINT:  See column problem of shard_types at that node/,
+	'one that is suspended there: why, and where to look');
+$two->sql(q{ALTER FUNCTION renamed(int, jsonb) RENAME TO counting});
+$two->sql(q{SELECT shard_start('counting', 'counting', number_of_shards => 4, max_attempts => 7)});
+is($one->eventually(q{SELECT shard_ask('counting', 'c1', '{}', '60 s')}), 3, 'mended, it answers');
+
 # ---- time-outs ----------------------------------------------------------------------------------
 
 # The error of an ask at a node. Of those for another node the answer that it was not executed may come too
