@@ -18,6 +18,7 @@
 #include "admin.h"
 #include "coordinator.h"
 #include "directory.h"
+#include "plane.h"
 #include "registry.h"
 #include "security.h"
 #include "state_structure.h"
@@ -215,6 +216,32 @@ had_others(void)
 }
 
 /*
+ * Nobody speaks with a node that takes no part in its cluster: it would wait for a coordinator in vain.
+ */
+static void
+check_part(const char *name)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (view.downed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot start entity type \"%s\": this node was downed", name),
+				 errdetail("Until it is back no coordinator speaks with it, so the type gets no "
+						   "number."),
+				 errhint("Restart its server, or call shard_admit(%d, %d) here, then start the "
+						 "type.",
+						 view.node, view.inc_no + 1)));
+	if (view.fenced)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot start entity type \"%s\": this node is fenced", name),
+				 errdetail("It takes no part in its cluster any more; its data can only be read."),
+				 errhint("See shard_health() here, and start the type at a member.")));
+}
+
+/*
  * The number of a new type: a node that was always alone takes one of its own, which its coordinator worker has
  * registered; in a cluster with others it is asked for. 0: one of its own. What waits here for a proxy's
  * entities has its number, so a proxy keeps it.
@@ -227,6 +254,7 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 
 	if (!had_others())
 		return proxy != NULL ? proxy->type_id : 0;
+	check_part(type->name);
 	shard_settings_to_record(type->name, &type->settings, &command.type);
 	command.type.state = shard_state_structure(type->handler.state_type);
 	number = (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);

@@ -49,6 +49,9 @@ is($third->sql('SELECT count(*) FROM shard_members WHERE coordinator'), 0, 'it f
 $first->wait_until(q{SELECT problems::text ~ 'node 3 is down.*shard_write_off' FROM shard_health()}, 'and the others');
 fails($third, q{SELECT shard_tell('keep', 'e1', '{}')}, qr/55000: .*was downed and takes no messages/, 'a node that was downed takes no messages');
 fails($third, 'SELECT shard_rebalance()', qr/55000: /, 'nor commands');
+fails($third, q{SELECT shard_start('late', 'keep(jsonb,jsonb)', 12)},
+	qr/55000: .*cannot start entity type "late": this node was downed.*HINT:  Restart its server, or call shard_admit\(3, \d+\) here/s,
+	'nor does it start types, and says why');
 $first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
 my $told = q{SELECT count(*) FROM shard_entity.keep WHERE state::int = 2};
 my $mine = q{SELECT count(*) FROM shard_entity.keep};
@@ -88,6 +91,7 @@ $fourth->wait_until(q{SELECT problems::text ~ 'fenced.*has left its cluster' FRO
 $fourth->wait_until(q{SELECT NOT bool_or(reachable) FROM shard_members WHERE NOT self AND status = 'up'}, 'it to hear nobody any more');
 is($fourth->sql('SELECT cardinality(problems) FROM shard_health()'), 1, 'and it does not take the others for lost');
 fails($fourth, q{SELECT shard_tell('keep', 'e1', '{}')}, qr/55000|42704/, 'it sends nothing any more');
+fails($fourth, qq{$keep; SELECT shard_start('late', 'keep(jsonb,jsonb)', 12)}, qr/55000: .*this node is fenced.*HINT:/s, 'and starts no types');
 $first->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 60) i});
 $first->wait_value($count, '60|3|0', 'the others to have all');
 is($first->sql('SELECT string_agg(concat_ws($$ $$, node, status), $$, $$ ORDER BY node) FROM shard_members'),
