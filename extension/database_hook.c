@@ -25,6 +25,7 @@
 
 #include "bar.h"
 #include "database_hook.h"
+#include "drop_hook.h"
 
 #include "compat.h"
 
@@ -111,8 +112,10 @@ before_drop(DropdbStmt *statement)
 {
 	Oid dboid = owned_database(statement->dbname);
 
-	if (OidIsValid(dboid) && dboid != MyDatabaseId)
-		shard_bar_raise(dboid);
+	if (!OidIsValid(dboid) || dboid == MyDatabaseId)
+		return;
+	shard_drop_hook_warn(dboid, statement->dbname);
+	shard_bar_raise(dboid);
 }
 
 /*

@@ -11,6 +11,7 @@
 #include "bar.h"
 #include "catalog.h"
 #include "database_hook.h"
+#include "drop_hook.h"
 #include "executor.h"
 #include "guc.h"
 #include "inbox_view.h"
@@ -43,6 +44,7 @@ _PG_init(void)
 	shard_install_init();
 	shard_launcher_init();
 	shard_database_hook_init();
+	shard_drop_hook_init();
 	shard_executor_hook_init();
 	shard_table_hook_init();
 	shard_inbox_view_init();
