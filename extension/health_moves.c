@@ -14,11 +14,14 @@
 
 #include "cluster_map.h"
 #include "cluster_view.h"
+#include "core/difference.h"
 #include "core/membership.h"
+#include "guc.h"
 #include "health.h"
 #include "plane.h"
 #include "registry.h"
 #include "security.h"
+#include "state_structure.h"
 
 #include "compat.h"
 
@@ -264,6 +267,45 @@ check_roles(ShardHealth *health, const ShardMap *map, ShardArena *arena)
 }
 
 /*
+ * A type of states that was altered at some nodes only: the cluster has the structure that was altered last, and who
+ * has another one says so, before a shard has to move.
+ */
+static void
+check_structure(ShardHealth *health, ShardArena *arena, const ShardTypeRecord *known,
+				const ShardType *type)
+{
+	ShardTypeRecord mine = *known;
+	const char *difference;
+
+	mine.state = shard_state_structure(type->state_type);
+	difference = shard_type_difference(known, &mine, true, arena);
+	if (difference != NULL)
+		shard_health_add(
+			health, psprintf("entity type \"%s\" is not the same at all nodes: %s; until ALTER "
+							 "TYPE is done at all of them, shards do not move between those that "
+							 "differ",
+							 type->name, difference));
+}
+
+static void
+check_structures(ShardHealth *health, const ShardMap *map, ShardArena *arena)
+{
+	int count;
+	ShardMapEntry *types = shard_map_list(map, SHARD_MAP_TYPE, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		const ShardType *type = shard_registry_by_id(types[i].key.a);
+		ShardTypeRecord known;
+
+		if (type != NULL && type->mode != SHARD_MODE_PROXY && OidIsValid(type->state_type) &&
+			shard_record_get_type(&types[i], &known, arena) &&
+			strcmp(known.name, type->name) == 0 && shard_guc_has_role(known.role))
+			check_structure(health, arena, &known, type);
+	}
+}
+
+/*
  * Moves that fail again and again.
  */
 static void
@@ -307,6 +349,8 @@ shard_health_moves(ShardHealth *health, List *reports)
 								 "coordinator renews it; see shard_members");
 	check_homes(health, map, arena, reports, view.node);
 	check_roles(health, map, arena);
+	if (view.members > 1)
+		check_structures(health, map, arena);
 	shard_arena_destroy(arena);
 	shard_map_destroy(map);
 	check_failing(health);

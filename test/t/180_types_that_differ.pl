@@ -62,6 +62,16 @@ $cluster->drain;
 my ($home) = $one->sql(q{SELECT node FROM shard_homes WHERE type_name = 'account'});
 $cluster->move('account', $cluster->shard_of('account', 'a'), $home == 3 ? 1 : 3);
 pass('shards move to the newcomer and from it');
+
+# At some nodes only: those that have not done it yet say so, before a shard has to move.
+my $differs = q{SELECT problems::text ~ 'entity type ..account.. is not the same at all nodes: in the type of the state, an attribute is (nothing|home\.z integer) in the cluster, (nothing|home\.z integer) on the node; until ALTER TYPE is done at all of them'
+	FROM shard_health()};
+$one->sql('ALTER TYPE place ADD ATTRIBUTE z int');
+$_->wait_until($differs, 'a node to say that its type is not that of the others') for $two, $three;
+$_->sql('ALTER TYPE place ADD ATTRIBUTE z int') for $two, $three;
+$_->wait_until('SELECT ok FROM shard_health()', 'all to be well when it was done everywhere') for $one, $two, $three;
+pass('a type that was altered at some nodes only is a problem, until it was at all');
+
 # --- starting anew ---------------------------------------------------------------------------------
 
 $_->sql(q{SELECT shard_drop_type('account')}) for $one, $two, $three;
