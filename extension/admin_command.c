@@ -155,6 +155,9 @@ hint_for(const char *why)
 		const char *hint;
 	} hints[] = {
 		{"was downed", "Restart its server, or call shard_admit() there."},
+		{"being removed", "Join again with an empty database when it has left."},
+		{"had not come up", "See shard_members; it joins again when it has left."},
+		{"was cancelled", NULL},
 		{"tate table", "Make the state tables of both nodes alike, then try again."},
 		{"cannot be copied",
 		 "Make the type and its state table alike at both nodes, then try again."},

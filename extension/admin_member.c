@@ -1,16 +1,13 @@
 /*
  * admin_member.c
- *		SQL functions of operators: join a cluster, and leave it.
+ *		SQL function of operators: shard_join.
  *
- * shard_join in steps:
+ * In steps:
  * 1. the seed is asked to call back at our own address, and has to find this very incarnation there;
  * 2. the coordinator worker asks the cluster, and in one transaction gives up its own map and takes
  *    the cluster's id (R16). If anything dies before: nothing has happened, or "joining" is durable and
  *    the coordinator worker goes on by itself. After: this is a member that is not up yet;
  * 3. wait until it is.
- *
- * Leaving is decided by the cluster at once, and goes on whoever waits for it: shards move away, the
- * node is removed, then what it still has of them is deleted.
  */
 #include "postgres.h"
 
@@ -39,7 +36,6 @@
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(shard_admin_join);
-PG_FUNCTION_INFO_V1(shard_admin_leave);
 
 /* The seed itself connects to us in that time (internal.c). */
 #define CALL_BACK_TIMEOUT_MS 15000
@@ -305,174 +301,4 @@ shard_admin_join(PG_FUNCTION_ARGS)
 	node = wait_until_up(back.seed.cluster);
 	notice_two();
 	PG_RETURN_INT32(node);
-}
-
-/* ---- leave ------------------------------------------------------------------------------------ */
-
-static void
-send_leave(void *timeout)
-{
-	ShardCommand command = {.kind = SHARD_COMMAND_LEAVE, .text = shard_command_who()};
-
-	(void) shard_command_send(&command, *(int64 *) timeout, "cannot leave the cluster");
-}
-
-/*
- * What this node is in its cluster, as far as it has learned.
- */
-static ShardMemberStatus
-own_status(int32 node)
-{
-	const ShardMemberRecord *record = shard_command_member(node);
-
-	return record != NULL ? (ShardMemberStatus) record->status : SHARD_MEMBER_NONE;
-}
-
-/*
- * Has the cluster decide that this node leaves, and waits for that or for its end. A second call, which
- * waits instead, ends the wait of the first one's command, not of its caller.
- */
-static void
-leave(int64 timeout)
-{
-	ErrorData *error = shard_attempt(send_leave, &timeout);
-
-	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
-		(error->detail == NULL || strstr(error->detail, "later shard_leave()") == NULL))
-		ReThrowError(error);
-}
-
-/*
- * Whoever calls again is told how far it is.
- */
-static void
-notice_progress(int32 node, ShardMemberStatus status)
-{
-	int64 homes = shard_command_homes_of(node);
-
-	if (status == SHARD_MEMBER_REMOVED)
-		ereport(NOTICE, (errmsg("this node has left its cluster")));
-	else if (homes > 0)
-		ereport(NOTICE, (errmsg("this node is leaving: " INT64_FORMAT " of its shards are still to "
-								"move",
-								homes),
-						 errhint("See shard_rebalances.")));
-	else
-		ereport(NOTICE, (errmsg("this node is leaving: all its shards have moved")));
-}
-
-/*
- * Whether rows of shards are still here that live elsewhere now, and are to be deleted.
- */
-static bool
-has_old_rows(void)
-{
-	ShardSecurity security = {0};
-	bool found;
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
-	if (SPI_execute("SELECT FROM shard.own_remains LIMIT 1", true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.own_remains");
-	found = SPI_processed > 0;
-	shard_admin_close(&security);
-	PopActiveSnapshot();
-	return found;
-}
-
-/*
- * Rows of one text each, as one text; "" if there are none.
- */
-static char *
-list_of(const char *query, const char *separator)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ShardSecurity security = {0};
-	StringInfoData list;
-
-	initStringInfo(&list);
-	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
-	if (SPI_execute(query, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", query);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
-		MemoryContext old = MemoryContextSwitchTo(context);
-
-		appendStringInfo(&list, "%s%s", list.len > 0 ? separator : "", text != NULL ? text : "");
-		MemoryContextSwitchTo(old);
-	}
-	shard_admin_close(&security);
-	PopActiveSnapshot();
-	return list.data;
-}
-
-/*
- * Says what keeps this node: whoever waited for it would stop the server now.
- */
-static void
-warn_of_rest(void)
-{
-	char *shards = list_of("SELECT format('%s of entity type \"%s\"', count(*), h.type_name)"
-						   " FROM shard.homes() h CROSS JOIN shard.node n"
-						   " WHERE h.node = n.node_id GROUP BY h.type_name ORDER BY h.type_name",
-						   ", ");
-	char *reasons =
-		list_of("(SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
-				" FROM shard.rebalances() r CROSS JOIN shard.node n"
-				" WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5)"
-				" UNION ALL"
-				" (SELECT DISTINCT format('No shard of entity type \"%s\" is moving.', h.type_name)"
-				" FROM shard.homes() h CROSS JOIN shard.node n"
-				" WHERE h.node = n.node_id AND NOT EXISTS (SELECT FROM shard.rebalances() r"
-				" WHERE r.from_node = n.node_id AND r.type_name = h.type_name) LIMIT 5)",
-				"\n");
-
-	if (shards[0] == '\0')
-		ereport(WARNING, (errmsg("this node has no shards any more, but has not left yet"),
-						  errhint("It goes on; see shard_members, or call shard_leave() again.")));
-	else
-		ereport(WARNING,
-				(errmsg("this node still has shards: %s", shards),
-				 reasons[0] != '\0' ? errdetail_internal("%s", reasons) : 0,
-				 errhint(
-					 "They move as soon as a member that is up and has started their type can have "
-					 "them; see shard_rebalances, or call shard_leave() again.")));
-}
-
-/*
- * shard_leave(timeout interval = '60 s') returns boolean: whether it has left in that time. It goes on in
- * any case.
- */
-Datum
-shard_admin_leave(PG_FUNCTION_ARGS)
-{
-	int64 timeout = shard_command_timeout(fcinfo, 0);
-	int64 deadline = shard_plane_now() + timeout;
-	ShardMemberStatus status;
-	ShardPlaneView view;
-
-	shard_command_begin("shard_leave()");
-	shard_plane_get(shard_shmem_database(), &view);
-	status = own_status(view.node);
-	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("this node is the only member of its cluster"),
-						errhint("There is nobody to leave to; drop the extension to end it.")));
-	if (status == SHARD_MEMBER_LEAVING || status == SHARD_MEMBER_EXITING ||
-		status == SHARD_MEMBER_REMOVED)
-		notice_progress(view.node, status);
-	else
-		leave(Max(timeout, 1));
-	while (own_status(view.node) != SHARD_MEMBER_REMOVED || has_old_rows())
-	{
-		if (shard_plane_now() >= deadline)
-		{
-			warn_of_rest();
-			PG_RETURN_BOOL(false);
-		}
-		shard_command_nap();
-	}
-	PG_RETURN_BOOL(true);
 }

@@ -35,7 +35,8 @@ typedef enum ShardCommandKind
 	SHARD_COMMAND_ADDRESS,		/* text: where this node was reached, if it has no address yet */
 	SHARD_COMMAND_PIN,			/* type_id, shard, node: the wish, 0: none; text: who */
 	SHARD_COMMAND_EVACUATE,		/* node, number: 1 empty it, 0 no more; text: who */
-	SHARD_COMMAND_TYPE			/* type: wanted here; the result is the id that the cluster gave */
+	SHARD_COMMAND_TYPE,			/* type: wanted here; the result is the id that the cluster gave */
+	SHARD_COMMAND_STAY			/* leave no more; text: who */
 } ShardCommandKind;
 
 typedef struct ShardCommand

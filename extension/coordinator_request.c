@@ -372,6 +372,7 @@ static bool
 event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *event)
 {
 	static const int kinds[] = {[SHARD_COMMAND_LEAVE] = SHARD_EVENT_LEAVE,
+								[SHARD_COMMAND_STAY] = SHARD_EVENT_STAY,
 								[SHARD_COMMAND_DOWN] = SHARD_EVENT_DOWN,
 								[SHARD_COMMAND_WRITE_OFF] = SHARD_EVENT_WRITE_OFF,
 								[SHARD_COMMAND_ADMIT] = SHARD_EVENT_ADMIT,

@@ -50,7 +50,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_FENCED,	   /* epoch: the inc_no that lives; status: member's */
 	SHARD_CONTROL_RENEW,	   /* token: k */
 	SHARD_CONTROL_GRANT, /* token: k; n: facts that the lease presupposes; status: ttl in ms */
-	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave */
+	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; n: number of the wish (N6) */
 	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
 	SHARD_CONTROL_CANNOT_LEAVE,		/* token of the wish; text: why */
 	SHARD_CONTROL_GOODBYE,			/* nothing: this incarnation ends now */

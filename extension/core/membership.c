@@ -39,6 +39,7 @@ static const char *const event_names[] = {
 	[SHARD_MEMBERSHIP_CONFIRMED] = "confirmed",
 	[SHARD_MEMBERSHIP_DOWNED] = "downed",
 	[SHARD_MEMBERSHIP_WRITE_OFF] = "write_off",
+	[SHARD_MEMBERSHIP_STAY] = "stay",
 };
 
 StaticAssertDecl(lengthof(state_names) == SHARD_MEMBERSHIP_STATES, "each state has a name");
@@ -69,6 +70,7 @@ static const ShardStep steps[] = {
 	STEP(UP, WRITE_OFF, WRITTEN_OFF, "its homes begin anew elsewhere, without their state"),
 	STEP(LEAVING, ADMITTED, LEAVING, "a new incarnation goes on with it"),
 	STEP(LEAVING, LEAVE, LEAVING, "it does already"),
+	STEP(LEAVING, STAY, UP, "with its age, and the homes that it still has"),
 	STEP(LEAVING, EMPTIED, EXITING, "no homes, no vote"),
 	STEP(LEAVING, DOWNED, DOWN, "this incarnation is fenced; what had not moved stays"),
 	STEP(LEAVING, WRITE_OFF, WRITTEN_OFF, "what had not moved begins anew, without its state"),

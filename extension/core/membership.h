@@ -25,11 +25,12 @@ typedef enum ShardMembershipEvent
 	SHARD_MEMBERSHIP_EMPTIED,		/* it has no homes left, and does not vote */
 	SHARD_MEMBERSHIP_CONFIRMED,		/* it knows that it exits, or is not there to hear of it */
 	SHARD_MEMBERSHIP_DOWNED,		/* its incarnation was given up (N1) */
-	SHARD_MEMBERSHIP_WRITE_OFF		/* the node was given up, with its state (N1) */
+	SHARD_MEMBERSHIP_WRITE_OFF,		/* the node was given up, with its state (N1) */
+	SHARD_MEMBERSHIP_STAY			/* its operator does not want it to leave any more (N6) */
 } ShardMembershipEvent;
 
 #define SHARD_MEMBERSHIP_STATES (SHARD_MEMBER_WRITTEN_OFF + 1)
-#define SHARD_MEMBERSHIP_EVENTS (SHARD_MEMBERSHIP_WRITE_OFF + 1)
+#define SHARD_MEMBERSHIP_EVENTS (SHARD_MEMBERSHIP_STAY + 1)
 
 extern const ShardMachine shard_member_machine;
 

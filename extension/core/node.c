@@ -471,6 +471,7 @@ refuse_command(ShardNode *node, const ShardNodeEvent *event)
 	{
 		case SHARD_EVENT_JOIN:
 		case SHARD_EVENT_LEAVE:
+		case SHARD_EVENT_STAY:
 		case SHARD_EVENT_DOWN:
 		case SHARD_EVENT_WRITE_OFF:
 		case SHARD_EVENT_ADMIT:

@@ -80,9 +80,10 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_GOODBYE,  /* the process ends now: the last step of this machine */
 	SHARD_EVENT_EMPTIED, /* this node exits, and nothing of it is left: no sender may begin, all that it
 						   * had for others is taken in, no rows of shards are here (M20) */
-	SHARD_EVENT_DROP_TYPE /* text: name of a type that is no more, of a node that is alone in
-								   * its cluster; also at start, for what only the map still has, or has
-								   * under another number */
+	SHARD_EVENT_DROP_TYPE, /* text: name of a type that is no more, of a node that is alone in
+							* its cluster; also at start, for what only the map still has, or has
+							* under another number */
+	SHARD_EVENT_STAY	   /* it is not to leave any more (N6); token; text: who */
 } ShardNodeEventKind;
 
 typedef struct ShardNodeEvent

@@ -85,6 +85,18 @@ evacuate(ShardNode *node, const ShardNodeEvent *event, const char **why)
 	return good;
 }
 
+/* A member that leaves, the one whose operator says so, is to stay. */
+static bool
+stay(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, const char **why)
+{
+	int32 member = asker.node != 0 ? asker.node : node->id;
+	bool good = shard_roster_stay(node->roster, now, member, event->number, node->proposer, why);
+
+	if (good)
+		shard_homes_note_who(node->homes, member, event->text);
+	return good;
+}
+
 static ShardHomesResult
 result_of(bool good)
 {
@@ -106,6 +118,8 @@ carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker as
 			return result_of(set_status(node, now, event, SHARD_MEMBER_WRITTEN_OFF, why));
 		case SHARD_EVENT_EVACUATE:
 			return result_of(evacuate(node, event, why));
+		case SHARD_EVENT_STAY:
+			return result_of(stay(node, now, event, asker, why));
 		case SHARD_EVENT_ADMIT:
 			return result_of(
 				shard_roster_admit(node->roster, now, event->node, node->proposer, why));
@@ -215,6 +229,7 @@ shard_node_command_forwards(ShardNodeEventKind kind)
 		case SHARD_EVENT_GIVE_UP:
 		case SHARD_EVENT_REBALANCE:
 		case SHARD_EVENT_LEASE_TTL:
+		case SHARD_EVENT_STAY:
 			return true;
 		default:
 			return false;
@@ -242,14 +257,21 @@ patience(const ShardNode *node, const ShardNodeEvent *event)
 	return SHARD_COMMAND_PATIENCE + SHARD_PREPARE_TIMEOUT + 2 * handoff;
 }
 
+/* Is there a coordinator, this node or one that it hears? */
+bool
+shard_node_command_heard(const ShardNode *node, int64 now)
+{
+	return node->in_office || (node->coordinator != 0 && node->coordinator != node->id &&
+							   now - node->coordinator_heard < SHARD_ELECTION_TIMEOUT);
+}
+
 /* Send a command to the coordinator of the day, if there is one. */
 static void
 send_command(ShardNode *node, int64 now, NodeCommand *command)
 {
 	ShardControl *message;
 
-	if (node->coordinator == 0 || node->coordinator == node->id || !node->admitted ||
-		now - node->coordinator_heard >= SHARD_ELECTION_TIMEOUT)
+	if (node->in_office || !node->admitted || !shard_node_command_heard(node, now))
 		return;
 	message = shard_action_send(node->out, node->coordinator, SHARD_CONTROL_COMMAND);
 	message->b = command->ballot = node->coordinator_ballot;
@@ -314,11 +336,36 @@ keep_command(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	send_command(node, now, command);
 }
 
+/*
+ * This node is to leave no more: it does not ask for that any longer. The coordinator is told, which may have been
+ * asked already; by the number it knows what was asked before, and comes late (N6).
+ */
+static void
+stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	ShardNodeEvent command = *event;
+
+	if (node->leave_wished)
+		shard_node_step_done(node, node->leave_command, false,
+							 "the leave was cancelled by shard_leave(cancel => true)");
+	node->leave_wished = false;
+	command.number = node->last_command = Max(node->last_command + 1, now);
+	if (node->in_office)
+		execute(node, now, &command, (ShardAsker){0, event->token});
+	else if (node->status < SHARD_MEMBER_LEAVING && !node->leave_sent &&
+			 !shard_node_command_heard(node, now))
+		shard_node_step_done(node, event->token, true, NULL);
+	else
+		keep_command(node, now, &command);
+}
+
 /* A command of this node's operator. True: it was one. */
 bool
 shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
-	if (event->kind == SHARD_EVENT_ADDRESS && !node->in_office)
+	if (event->kind == SHARD_EVENT_STAY)
+		stays(node, now, event);
+	else if (event->kind == SHARD_EVENT_ADDRESS && !node->in_office)
 		shard_node_step_done(node, event->token, false, "this node is not the coordinator");
 	else if (event->kind == SHARD_EVENT_WRITE_OFF && shard_node_journal_give_up(node, event->node))
 		shard_node_step_done(

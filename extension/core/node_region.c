@@ -281,12 +281,15 @@ shard_node_region_tick(ShardNode *node, int64 now)
 	shard_node_type_finish_drops(node, now);
 	shard_node_type_announce(node, now);
 	ask_homes(node, now);
-	if (node->leave_wished && now >= node->next_leave && node->status < SHARD_MEMBER_LEAVING)
+	if (node->leave_wished && now >= node->next_leave && node->status < SHARD_MEMBER_LEAVING &&
+		shard_node_command_heard(node, now))
 	{
 		message = shard_node_to_coordinator(node, SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ);
 		if (message)
 		{
 			message->token = node->leave_command;
+			message->n = node->leave_number;
+			node->leave_sent = true;
 			node->next_leave = now + SHARD_RESEND_INTERVAL;
 		}
 	}
@@ -349,6 +352,7 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 									 "a later shard_leave() waits for the end instead");
 			node->leave_wished = true;
 			node->leave_command = event->token;
+			node->leave_number = node->last_command = Max(node->last_command + 1, now);
 			node->next_leave = now;
 			break;
 		case SHARD_EVENT_WORKERS_STOPPED:

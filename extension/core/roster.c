@@ -430,6 +430,39 @@ shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated, ShardProp
 	return shard_roster_propose(roster, proposer, entry, &record);
 }
 
+/*
+ * See roster.h. Whoever leaves before it was ever up goes on: it has no age to be up with.
+ */
+bool
+shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number, ShardProposer *proposer,
+				  const char **why)
+{
+	ShardMemberRecord record;
+	const ShardMapEntry *entry;
+	RosterMember *member;
+
+	shard_arena_reset(roster->arena);
+	entry = shard_roster_record(roster, shard_proposer_decided(proposer), node, &record);
+	*why = "the node is no member of the cluster";
+	if (!entry || !shard_membership_is_member(record.status))
+		return false;
+	member = watch(roster, now, node);
+	member->stays_inc = record.inc_no;
+	member->stays = number;
+	*why = "another change of the node is being decided; try again";
+	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node))
+		return false;
+	if (record.status < SHARD_MEMBER_LEAVING)
+		return true;
+	*why = record.status == SHARD_MEMBER_EXITING
+			   ? "all its shards have moved, and it is being removed"
+			   : "the node had not come up yet";
+	if (record.age == 0 || !shard_membership_step(&record, SHARD_MEMBERSHIP_STAY))
+		return false;
+	*why = "another change of the node is being decided; try again";
+	return shard_roster_propose(roster, proposer, entry, &record);
+}
+
 /* See roster.h. */
 bool
 shard_roster_set_address(ShardRoster *roster, int32 node, const char *address,
@@ -499,8 +532,11 @@ leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 			 ShardActions *out)
 {
 	int32 node = message->from;
+	const RosterMember *member = shard_roster_member(roster, node);
 	const char *why;
 
+	if (member && member->stays_inc == message->from_inc && message->n < member->stays)
+		return;
 	if (shard_roster_leave(roster, proposer, node, &why))
 		return;
 	if (!has_other_up(roster, proposer, node))

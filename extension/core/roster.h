@@ -67,6 +67,13 @@ shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberS
 extern bool shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated,
 								  ShardProposer *proposer, const char **why);
 
+/*
+ * A member does not want to leave any more; number: of that wish, which rises with each of its incarnation (N6).
+ * False and a reason if it is too late.
+ */
+extern bool shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number,
+							  ShardProposer *proposer, const char **why);
+
 /* The founder of a cluster has no address until somebody has reached it. False: it has one, *why. */
 extern bool shard_roster_set_address(ShardRoster *roster, int32 node, const char *address,
 									 ShardProposer *proposer, const char **why);

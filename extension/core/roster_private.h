@@ -42,6 +42,8 @@ typedef struct RosterMember
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;
 	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* whom it cannot reach */
+	int32 stays_inc; /* the incarnation whose operator wants it to stay (N6), */
+	int64 stays;	 /* under that number: what was wished before counts no more */
 	ShardDetector detector;
 } RosterMember;
 

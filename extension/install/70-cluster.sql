@@ -15,12 +15,13 @@ COMMENT ON FUNCTION @extschema@.shard_join(text, text) IS 'makes this node a mem
 
 /*
  * Leaves the cluster for good: its shards move to other members, it is removed, and what it still has of
- * them is deleted. Returns whether all that was done within timeout; it goes on in any case.
+ * them is deleted. Returns whether all that was done within timeout; it goes on in any case. cancel: it is to stay,
+ * with the shards that it still has; an error if the last one is gone.
  */
-CREATE FUNCTION @extschema@.shard_leave(timeout interval DEFAULT '60 s') RETURNS boolean
+CREATE FUNCTION @extschema@.shard_leave(timeout interval DEFAULT '60 s', cancel boolean DEFAULT false) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_leave';
-REVOKE ALL ON FUNCTION @extschema@.shard_leave(interval) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_leave(interval) IS 'has this node leave its cluster for good; true: it has left';
+REVOKE ALL ON FUNCTION @extschema@.shard_leave(interval, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_leave(interval, boolean) IS 'has this node leave its cluster for good, or stay after all; true: it has left, or stays';
 
 /* Gives up the present start of a node: it is fenced; it may come back, with all its data, as a new one. */
 CREATE FUNCTION @extschema@.shard_down(node int4) RETURNS void

@@ -447,7 +447,17 @@ join(World *world, const Fault *fault)
 }
 
 static void
-leave(World *world, Instance *instance)
+stays(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STAY, .token = WORLD_COMMAND};
+
+	if (instance->up && !instance->frozen && instance->node)
+		host_event(world, instance, &event);
+}
+
+/* Now and then the operator changes their mind. */
+static void
+leave(World *world, Instance *instance, const Fault *fault)
 {
 	ShardNodeEvent event = {.kind = SHARD_EVENT_LEAVE, .token = WORLD_COMMAND};
 
@@ -455,6 +465,8 @@ leave(World *world, Instance *instance)
 	if (instance->index == 0 || !instance->node)
 		return;
 	host_event(world, instance, &event);
+	if (fault->number % 4 == 0)
+		world_later(world, fault->number % 5000000, stays, instance, true, 0, 0, NULL, 0);
 }
 
 static void
@@ -873,7 +885,7 @@ fault_apply(World *world, const Fault *fault)
 			join(world, fault);
 			break;
 		case FAULT_LEAVE:
-			leave(world, instance);
+			leave(world, instance, fault);
 			break;
 		case FAULT_DOWN:
 			operate(world, SHARD_EVENT_DOWN, fault->a + 1, NULL);

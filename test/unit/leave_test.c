@@ -159,10 +159,100 @@ test_confirmed(void)
 	is_int(status_there(), SHARD_MEMBER_REMOVED, "then it is removed");
 }
 
+/* A wish to leave that comes late: it was sent before all that came since. */
+static void
+late_wish(void)
+{
+	ShardControl message = {.kind = SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ,
+							.cluster = shard_node_cluster(machines[0].node),
+							.protocol_version = SHARD_PROTOCOL_VERSION,
+							.from = shard_node_id(machines[other].node),
+							.from_inc = shard_node_incarnation(machines[other].node),
+							.to = shard_node_id(machines[0].node),
+							.token = 11,
+							.n = 1};
+	StringInfoData buffer;
+
+	initStringInfo(&buffer);
+	shard_control_encode(&buffer, &message);
+	shard_node_receive(machines[0].node, now, buffer.data, buffer.len, out);
+	act(0, NO_LINK);
+	pfree(buffer.data);
+	run(2 * SHARD_SECOND);
+}
+
+/* The operator of the leaving machine does not want it to leave any more. */
+static void
+stay(bool good, const char *what)
+{
+	static int64 token = 100;
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STAY, .token = ++token, .text = "op@4"};
+
+	happen(other, &event);
+	deliver();
+	run(2 * SHARD_SECOND);
+	ok(machines[other].command == token && machines[other].command_good == good, "%s: %s", what,
+	   machines[other].command_text);
+}
+
+/* While it leaves it can be told to stay (N6): it is up again, with the homes that it has. */
+static void
+test_stay(void)
+{
+	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
+	int homes;
+
+	four(true);
+	happen(0, &wanted);
+	run(5 * SHARD_SECOND);
+	homes = homes_there();
+	ok(homes > 0, "it has homes");
+	for (int i = 0; i < 4; i++)
+		machines[i].unfit = true;
+
+	machines[other].cut = true;
+	run(10 * SHARD_SECOND);
+	happen(other, &leave);
+	run(5 * SHARD_SECOND);
+	stay(true, "without a coordinator that ends at once");
+	machines[other].cut = false;
+	run(20 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_UP, "nobody was asked");
+
+	happen(other, &leave);
+	run(10 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_LEAVING, "it leaves");
+	is_int(homes_there(), homes, "and nothing of it can move");
+	stay(true, "it can be told to stay");
+	is_int(status_there(), SHARD_MEMBER_UP, "then it is up");
+	late_wish();
+	is_int(status_there(), SHARD_MEMBER_UP, "what was wished before counts no more");
+	run(30 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_UP, "nor is it wished again");
+	is_int(homes_there(), homes, "it has its homes");
+	stay(true, "told again it does");
+
+	happen(other, &leave);
+	run(2 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_LEAVING, "another wish counts");
+	for (int i = 0; i < 4; i++)
+		machines[i].unfit = false;
+	/* each move that was refused makes the next one wait for longer */
+	for (int i = 0; i < 600 && status_there() != SHARD_MEMBER_EXITING; i++)
+		run(SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_EXITING, "it exits");
+	stay(false, "then it is too late");
+	ok(strstr(machines[other].command_text, "being removed") != NULL, "and that is said: %s",
+	   machines[other].command_text);
+	is_int(status_there(), SHARD_MEMBER_EXITING, "it goes on");
+}
+
 int
 main(void)
 {
 	begin_world();
+	test_stay();
 	test_pending();
 	test_confirmed();
 	end_world();

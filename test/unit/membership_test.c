@@ -48,6 +48,7 @@ test_status(void)
 		{SHARD_MEMBERSHIP_NOT_CONVERGED, ".w......."}, {SHARD_MEMBERSHIP_LEAVE, ".llller.."},
 		{SHARD_MEMBERSHIP_EMPTIED, "....e...."},	   {SHARD_MEMBERSHIP_CONFIRMED, ".....r..."},
 		{SHARD_MEMBERSHIP_DOWNED, ".ddddd.d."},		   {SHARD_MEMBERSHIP_WRITE_OFF, ".ooooo.oo"},
+		{SHARD_MEMBERSHIP_STAY, "....u...."},
 	};
 	static const char letters[] = "njwulerdo";
 

@@ -1,0 +1,354 @@
+/*
+ * admin_leave.c
+ *		SQL function of operators: shard_leave.
+ *
+ * Leaving is decided by the cluster at once, and goes on whoever waits for it: shards move away, the
+ * node is removed, then what it still has of them is deleted. As long as it has not given away its last shard it
+ * can be told to stay.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+
+#include "admin.h"
+#include "admin_command.h"
+#include "attempt.h"
+#include "cluster_view.h"
+#include "core/membership.h"
+#include "plane.h"
+
+#include "compat.h"
+
+PG_FUNCTION_INFO_V1(shard_admin_leave);
+
+/*
+ * What this node is in its cluster, as far as it has learned.
+ */
+static ShardMemberStatus
+own_status(int32 node)
+{
+	const ShardMemberRecord *record = shard_command_member(node);
+
+	return record != NULL ? (ShardMemberStatus) record->status : SHARD_MEMBER_NONE;
+}
+
+/*
+ * Rows of one text each, as one text; "" if there are none.
+ */
+static char *
+list_of(const char *query, const char *separator)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardSecurity security = {0};
+	StringInfoData list;
+
+	initStringInfo(&list);
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_admin_open(&security);
+	if (SPI_execute(query, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", query);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		MemoryContext old = MemoryContextSwitchTo(context);
+
+		appendStringInfo(&list, "%s%s", list.len > 0 ? separator : "", text != NULL ? text : "");
+		MemoryContextSwitchTo(old);
+	}
+	shard_admin_close(&security);
+	PopActiveSnapshot();
+	return list.data;
+}
+
+/*
+ * Whether rows of shards are still here that live elsewhere now, and are to be deleted.
+ */
+static bool
+has_old_rows(void)
+{
+	return list_of("SELECT 'yes' FROM shard.own_remains LIMIT 1", "")[0] != '\0';
+}
+
+/* ---- what is said ------------------------------------------------------------------------------ */
+
+/*
+ * Dead letters do not move with their shards, and nobody else sees them.
+ */
+static void
+notice_dead_letters(bool over)
+{
+	const char *count =
+		list_of("SELECT count(*)::text FROM shard.dead_letter HAVING count(*) > 0", "");
+
+	if (count[0] == '\0')
+		return;
+	ereport(
+		NOTICE,
+		(errmsg("dead letters that stay on this node: %s", count),
+		 over ? errhint("They can only be read, in shard_dead_letters, as long as the extension is "
+						"here; to send one again, tell its entity at a member.")
+			  : errhint(
+					"Send them again with shard_redrive() while shards are still here; after that "
+					"they can only be read, in shard_dead_letters.")));
+}
+
+/*
+ * Whoever calls again is told how far it is.
+ */
+static void
+notice_progress(int32 node, ShardMemberStatus status)
+{
+	int64 homes = shard_command_homes_of(node);
+
+	if (status == SHARD_MEMBER_REMOVED)
+		ereport(NOTICE, (errmsg("this node has left its cluster")));
+	else if (homes > 0)
+		ereport(NOTICE, (errmsg("this node is leaving: " INT64_FORMAT " of its shards are still to "
+								"move",
+								homes),
+						 errhint("See shard_rebalances.")));
+	else
+		ereport(NOTICE, (errmsg("this node is leaving: all its shards have moved")));
+}
+
+/* Without a coordinator nothing of it goes on, and it is not this node that is to blame. */
+static bool
+has_coordinator(void)
+{
+	return shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0;
+}
+
+/*
+ * Nobody has decided that it leaves.
+ */
+static void
+warn_undecided(void)
+{
+	ereport(WARNING, (errmsg("the cluster has not decided yet that this node leaves"),
+					  has_coordinator()
+						  ? errdetail("The coordinator was asked, and has not answered.")
+						  : errdetail("There is no coordinator that could decide it: it needs a "
+									  "majority of the voters."),
+					  errhint("This node goes on asking, see shard_health() and shard_members; "
+							  "shard_leave(cancel => true) ends that.")));
+}
+
+/*
+ * Shards are still here.
+ */
+static void
+warn_of_shards(const char *shards)
+{
+	const char *reasons =
+		list_of("(SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
+				" FROM shard.rebalances() r CROSS JOIN shard.node n"
+				" WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5)"
+				" UNION ALL"
+				" (SELECT DISTINCT format('No shard of entity type \"%s\" is moving.', h.type_name)"
+				" FROM shard.homes() h CROSS JOIN shard.node n"
+				" WHERE h.node = n.node_id AND NOT EXISTS (SELECT FROM shard.rebalances() r"
+				" WHERE r.from_node = n.node_id AND r.type_name = h.type_name) LIMIT 5)",
+				"\n");
+
+	if (!has_coordinator())
+		reasons =
+			"There is no coordinator that could move them: it needs a majority of the voters.";
+	ereport(WARNING,
+			(errmsg("this node still has shards: %s", shards),
+			 reasons[0] != '\0' ? errdetail_internal("%s", reasons) : 0,
+			 errhint("They move as soon as a member that is up and has started their type can have "
+					 "them; see shard_rebalances, or call shard_leave() again. "
+					 "shard_leave(cancel => true) keeps those that are left.")));
+}
+
+static void
+list_waiting(void *list)
+{
+	*(char **) list =
+		list_of("SELECT format('%s messages for node %s have not been taken in there.',"
+				" sum(p.outbox_messages), p.node) FROM shard.peers() p"
+				" GROUP BY p.node HAVING sum(p.outbox_messages) > 0 ORDER BY p.node",
+				"\n");
+}
+
+/*
+ * No shard is here any more.
+ */
+static void
+warn_of_exit(ShardMemberStatus status)
+{
+	char *waiting = pstrdup("");
+	const char *detail;
+
+	/* whoever has a worker in a long turn waits for it, in vain maybe */
+	(void) shard_attempt(list_waiting, &waiting);
+	if (status == SHARD_MEMBER_REMOVED)
+		detail = "Rows of its former shards are being deleted.";
+	else if (!has_coordinator())
+		detail = "There is no coordinator that could remove it: it needs a majority of the voters.";
+	else if (waiting[0] != '\0')
+		detail = waiting;
+	else if (has_old_rows())
+		detail = "Rows of its former shards are being deleted.";
+	else
+		detail =
+			"What it has for others is on its way, or transactions that have sent messages are "
+			"still open.";
+	ereport(WARNING,
+			(errmsg("this node has no shards any more, but has not left yet"),
+			 errdetail_internal("%s", detail),
+			 errhint(
+				 "It goes on, and it is too late to cancel; see shard_peers and shard_members, or "
+				 "call shard_leave() again.")));
+}
+
+/*
+ * Says what keeps this node: whoever waited for it would stop the server now.
+ */
+static void
+warn_of_rest(ShardMemberStatus status)
+{
+	const char *shards;
+
+	if (status < SHARD_MEMBER_LEAVING)
+	{
+		warn_undecided();
+		return;
+	}
+	shards = list_of("SELECT format('%s of entity type \"%s\"', count(*), h.type_name)"
+					 " FROM shard.homes() h CROSS JOIN shard.node n"
+					 " WHERE h.node = n.node_id GROUP BY h.type_name ORDER BY h.type_name",
+					 ", ");
+	if (shards[0] != '\0')
+		warn_of_shards(shards);
+	else
+		warn_of_exit(status);
+}
+
+/* ---- to leave ---------------------------------------------------------------------------------- */
+
+static void
+send_leave(void *timeout)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_LEAVE, .text = shard_command_who()};
+
+	(void) shard_command_send(&command, *(int64 *) timeout, "cannot leave the cluster");
+}
+
+/*
+ * Has the cluster decide that this node leaves, and waits for that or for its end. A second call, which
+ * waits instead, ends the wait of the first one's command, not of its caller.
+ */
+static void
+begin_to_leave(int64 timeout)
+{
+	ErrorData *error = shard_attempt(send_leave, &timeout);
+
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
+		(error->detail == NULL || strstr(error->detail, "later shard_leave()") == NULL))
+		ReThrowError(error);
+}
+
+/*
+ * Waits until this node has left and nothing of its shards is here; false: not in time.
+ */
+static bool
+wait_until_left(int32 node, int64 deadline)
+{
+	ShardMemberStatus before = SHARD_MEMBER_NONE;
+	ShardMemberStatus status;
+
+	while ((status = own_status(node)) != SHARD_MEMBER_REMOVED || has_old_rows())
+	{
+		if (before == SHARD_MEMBER_LEAVING && status == SHARD_MEMBER_UP)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("this node does not leave the cluster any more"),
+							errdetail("The leave was cancelled by shard_leave(cancel => true).")));
+		if (shard_plane_now() >= deadline)
+		{
+			warn_of_rest(status);
+			return false;
+		}
+		before = status;
+		shard_command_nap();
+	}
+	return true;
+}
+
+/* ---- to stay ----------------------------------------------------------------------------------- */
+
+static void
+send_stay(void *timeout)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_STAY, .text = shard_command_who()};
+
+	(void) shard_command_send(&command, *(int64 *) timeout, "cannot cancel the leave of this node");
+}
+
+/*
+ * Has the cluster decide that this node stays. What is just being decided about it comes first.
+ */
+static void
+stay(int32 node, int64 deadline)
+{
+	ErrorData *error;
+	ShardMemberStatus status;
+
+	for (;;)
+	{
+		int64 left = Max(deadline - shard_plane_now(), SHARD_COMMAND_SECOND);
+
+		error = shard_attempt(send_stay, &left);
+		if (error != NULL && (error->detail == NULL || strstr(error->detail, "try again") == NULL ||
+							  shard_plane_now() >= deadline))
+			ReThrowError(error);
+		status = own_status(node);
+		if (error == NULL && status != SHARD_MEMBER_LEAVING)
+			return;
+		if (shard_plane_now() >= deadline)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("the cluster has not decided in time that this node stays"),
+					 errhint("See shard_members, and call shard_leave(cancel => true) again.")));
+		shard_command_nap();
+	}
+}
+
+/* ---- the function ------------------------------------------------------------------------------ */
+
+/*
+ * shard_leave(timeout interval = '60 s', cancel boolean = false) returns boolean: whether it has left in that time; it
+ * goes on in any case. To cancel: true, or an error.
+ */
+Datum
+shard_admin_leave(PG_FUNCTION_ARGS)
+{
+	int64 timeout = shard_command_timeout(fcinfo, 0);
+	bool cancel = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
+	int64 deadline = shard_plane_now() + timeout;
+	ShardMemberStatus status;
+	ShardPlaneView view;
+
+	shard_command_begin("shard_leave()");
+	shard_plane_get(shard_shmem_database(), &view);
+	status = own_status(view.node);
+	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("this node is the only member of its cluster"),
+						errhint("There is nobody to leave to; drop the extension to end it.")));
+	if (cancel)
+	{
+		stay(view.node, deadline);
+		PG_RETURN_BOOL(true);
+	}
+	notice_dead_letters(status == SHARD_MEMBER_EXITING || status == SHARD_MEMBER_REMOVED);
+	if (status == SHARD_MEMBER_LEAVING || status == SHARD_MEMBER_EXITING ||
+		status == SHARD_MEMBER_REMOVED)
+		notice_progress(view.node, status);
+	else
+		begin_to_leave(Max(timeout, 1));
+	PG_RETURN_BOOL(wait_until_left(view.node, deadline));
+}
