@@ -185,7 +185,8 @@ static const char *const reason_names[] = {[SHARD_HOME_REASON_NONE] = "none",
 										   [SHARD_HOME_REASON_LEAVING] = "leaving",
 										   [SHARD_HOME_REASON_EVACUATION] = "evacuation",
 										   [SHARD_HOME_REASON_ABORTED] = "aborted",
-										   [SHARD_HOME_REASON_LOST] = "lost"};
+										   [SHARD_HOME_REASON_LOST] = "lost",
+										   [SHARD_HOME_REASON_UNHOSTED] = "not hosted"};
 
 /* See cluster_map.h. */
 const char *

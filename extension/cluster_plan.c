@@ -302,7 +302,7 @@ put_move(RebalancePlan *plan, PlanShard *shard, int32 to, const char *reason)
 }
 
 /*
- * Shards of members that want to be empty, to those that strategy and pins choose.
+ * Shards of members that want to be empty, or do not host the type, to those that strategy and pins choose.
  */
 static void
 plan_departures(RebalancePlan *plan)
@@ -324,15 +324,18 @@ plan_departures(RebalancePlan *plan)
 		PlanShard *shard = &plan->shards[i];
 		const PlanMember *home = find_member(plan, shard->node);
 		bool leaving = home != NULL && home->record.status == SHARD_MEMBER_LEAVING;
+		ShardHomeReason reason = leaving ? SHARD_HOME_REASON_LEAVING
+								 : home != NULL && home->record.evacuated
+									 ? SHARD_HOME_REASON_EVACUATION
+									 : SHARD_HOME_REASON_UNHOSTED;
 
 		if (home == NULL || !home->reachable || shard->to != 0 ||
-			!(leaving || home->record.evacuated))
+			(reason == SHARD_HOME_REASON_UNHOSTED && hosts(plan, home)))
 			continue;
 		put_move(plan, shard,
 				 is_good(plan, shard->pin) ? shard->pin
 										   : shard_allocation_next(allocation, shard->shard, 0),
-				 shard_cluster_map_reason(leaving ? SHARD_HOME_REASON_LEAVING
-												  : SHARD_HOME_REASON_EVACUATION));
+				 shard_cluster_map_reason(reason));
 	}
 	shard_allocation_end(allocation);
 }

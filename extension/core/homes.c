@@ -89,6 +89,7 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *propo
 	homes->n_closed = 0;
 	homes->n_pin_notes = 0;
 	homes->next_pins = 0;
+	homes->next_strays = 0;
 	/* Quick ends of regions are heard of before anything is placed. */
 	homes->next_host = now + SHARD_RESEND_INTERVAL;
 	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
@@ -193,6 +194,22 @@ shard_homes_asked(HomesShard *shard, int64 now)
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
+/* What a region hosts, by its newest registration. */
+static void
+set_hosted(HomesRegion *region, int64 now, const int32 *types, int n_types)
+{
+	if (region->since != 0 && region->n_hosted == n_types &&
+		(n_types == 0 || memcmp(region->hosted, types, n_types * sizeof(int32)) == 0))
+		return;
+	if (region->hosted)
+		pfree(region->hosted);
+	region->hosted = NULL;
+	region->since = now;
+	region->n_hosted = n_types;
+	if (n_types > 0)
+		region->hosted = memcpy(palloc(n_types * sizeof(int32)), types, n_types * sizeof(int32));
+}
+
 /* Register: what a region hosts. Answered with the version that the homes are at (C3). */
 static void
 register_region(ShardHomes *homes, int64 now, const ShardControl *message, ShardActions *out)
@@ -213,15 +230,7 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 		region->node = message->from;
 	}
 	region->stopped = message->flag;
-	if (region->hosted)
-		pfree(region->hosted);
-	region->hosted = NULL;
-	region->n_hosted = message->n_nodes;
-	if (region->n_hosted > 0)
-	{
-		region->hosted = palloc(region->n_hosted * sizeof(int32));
-		memcpy(region->hosted, message->nodes, region->n_hosted * sizeof(int32));
-	}
+	set_hosted(region, now, message->nodes, message->n_nodes);
 	reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
 	reply->commit_n = shard_map_point(homes->decided).n;
 	reply->token = message->token;

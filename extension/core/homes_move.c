@@ -107,6 +107,7 @@ shard_homes_reason_text(const HomesShard *shard, ShardArena *arena)
 		[SHARD_HOME_REASON_PIN] = "pinned",
 		[SHARD_HOME_REASON_LEAVING] = "its home leaves",
 		[SHARD_HOME_REASON_EVACUATION] = "its home is emptied",
+		[SHARD_HOME_REASON_UNHOSTED] = "its home does not host the type any more",
 	};
 	const char *text = NULL;
 	char buffer[HOMES_WHO + 64];
@@ -147,6 +148,17 @@ give_up(HomesShard *shard, const char *why)
 		shard->why = pstrdup(why);
 }
 
+/* Does the shard move because its home did not host the type, and does it now (C17)? */
+static bool
+has_host(ShardHomes *homes, const HomesShard *shard, const char **why)
+{
+	const HomesRegion *region = shard_homes_region(homes, shard->node);
+
+	*why = "its home hosts the type again";
+	return shard->reason == SHARD_HOME_REASON_UNHOSTED && region &&
+		   shard_homes_hosts(region, shard->key.type_id);
+}
+
 /*
  * Propose M1 for a shard whose target is ready, if the target has room and nothing has changed. What
  * was asked long ago is checked again here, where it counts (C5).
@@ -164,7 +176,8 @@ propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *pr
 	if (target->n_copied >= HOMES_MOVES_AT_ONCE)
 		return;
 	if (!is_settled(homes, shard, &record, &n, &why) ||
-		!is_target(homes, now, shard->target, shard->key.type_id, roster, &why))
+		!is_target(homes, now, shard->target, shard->key.type_id, roster, &why) ||
+		has_host(homes, shard, &why))
 	{
 		refuse(homes, now, shard, why);
 		return;

@@ -34,6 +34,7 @@ typedef struct HomesRegion
 {
 	int32 node;
 	bool stopped; /* its workers said that they end */
+	int64 since;  /* what it hosts is the same since then */
 	int n_hosted;
 	int32 *hosted; /* type ids; NULL if none */
 } HomesRegion;
@@ -204,6 +205,7 @@ struct ShardHomes
 	int64 next_host;
 	int64 next_rebalance;
 	int64 next_pins;
+	int64 next_strays;
 	int n_closed;
 	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
 	ShardArena *arena;				/* of one call */

@@ -24,20 +24,43 @@
 typedef enum Resettlement
 {
 	BY_MOVE,	  /* it leaves: by handoff, with their state */
+	STRAYS,		  /* the same, of types that it does not host (any more) */
 	ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
 	ANEW_LEASED	  /* its lease has ended: those that may be started elsewhere */
 } Resettlement;
+
+static bool
+by_move(Resettlement how)
+{
+	return how == BY_MOVE || how == STRAYS;
+}
+
+/* Does the home of a shard not host its type, and not only for a moment (C17)? */
+static bool
+is_stray(ShardHomes *homes, const HomesShard *shard, int64 now)
+{
+	const HomesRegion *region = shard_homes_region(homes, shard->node);
+
+#ifdef SHARD_MUTANT_STRAYS_STAY
+	return false;
+#endif
+#ifndef SHARD_MUTANT_STRAYS_AT_ONCE
+	if (region && now - region->since < SHARD_STRAY_AFTER)
+		return false;
+#endif
+	return region && !region->stopped && !shard_homes_hosts(region, shard->key.type_id);
+}
 
 /*
  * Is that shard one to get another home? Not one whose move can still end forward (M9): what is being
  * copied may be staged already, with all of its state.
  */
 static bool
-goes(const HomesShard *shard, int32 node, Resettlement how, int64 now)
+goes(ShardHomes *homes, const HomesShard *shard, int32 node, Resettlement how, int64 now)
 {
-	if (shard->node != node)
+	if (shard->node != node || (how == STRAYS && !is_stray(homes, shard, now)))
 		return false;
-	if (how == BY_MOVE)
+	if (by_move(how))
 		return shard->move == SHARD_MOVE_NONE && shard->confirmed && now >= shard->not_before;
 	if (how == ANEW_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
 		return false;
@@ -102,7 +125,7 @@ count_shards(ShardHomes *homes, int32 node, Resettlement how, int64 now, const S
 		type = bsearch(&shard->key.type_id, types, n_types, sizeof(*types), compare_type);
 		if (!type)
 			continue;
-		if (goes(shard, node, how, now))
+		if (goes(homes, shard, node, how, now))
 			counts[type - types].waiting++;
 		else if (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING)
 			counts[type - types].under_way++;
@@ -126,7 +149,7 @@ room_for(const TypeShards *shards, int n_busy, Resettlement how)
 {
 	int share = Max(EVACUATION_LIMIT / Max(n_busy, 1), 1);
 
-	return how == BY_MOVE ? Min(shards->waiting, share - shards->under_way) : shards->waiting;
+	return by_move(how) ? Min(shards->waiting, share - shards->under_way) : shards->waiting;
 }
 
 /* Other homes for the shards of a member, among those that can be given any. */
@@ -161,14 +184,14 @@ resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardHomeRe
 			int32 to;
 
 			/* What is proposed counts in the view already. */
-			if (!goes(shards[i], node, how, now) || is_changing(homes, shards[i]))
+			if (!goes(homes, shards[i], node, how, now) || is_changing(homes, shards[i]))
 				continue;
 			to = shard_homes_view_pin(&plan, shards[i]->key.shard);
 			if (to == 0 || !shard_homes_view_is_good(&plan, to))
 				to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
 			if (to == 0 || to == node)
 				continue;
-			if (how == BY_MOVE)
+			if (by_move(how))
 				room -=
 					shard_homes_begin_move(homes, now, shards[i], to, reason, NULL, roster, &why);
 			else
@@ -178,6 +201,17 @@ resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardHomeRe
 	}
 }
 
+/* Does a node lack some types of the cluster? */
+static bool
+lacks_types(ShardHomes *homes, int32 node)
+{
+	const HomesRegion *region = shard_homes_region(homes, node);
+	int n_types;
+
+	(void) shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
+	return region && region->n_hosted < n_types;
+}
+
 /* See homes_private.h. */
 void
 shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
@@ -185,7 +219,10 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 {
 	int count;
 	ShardMapEntry *members;
+	bool strays = now >= homes->next_strays;
 
+	if (strays)
+		homes->next_strays = now + SHARD_RESEND_INTERVAL;
 	members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -200,6 +237,9 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 		if (leaves || (member.evacuated && shard_membership_is_member(member.status)))
 			resettle(homes, now, members[i].key.a, BY_MOVE,
 					 leaves ? SHARD_HOME_REASON_LEAVING : SHARD_HOME_REASON_EVACUATION, proposer,
+					 roster);
+		else if (strays && lacks_types(homes, members[i].key.a))
+			resettle(homes, now, members[i].key.a, STRAYS, SHARD_HOME_REASON_UNHOSTED, proposer,
 					 roster);
 	}
 }

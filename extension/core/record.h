@@ -146,7 +146,8 @@ typedef enum ShardHomeReason
 	SHARD_HOME_REASON_LEAVING = 5,	 /* its home leaves the cluster */
 	SHARD_HOME_REASON_EVACUATION = 6,
 	SHARD_HOME_REASON_ABORTED = 7, /* of a move */
-	SHARD_HOME_REASON_LOST = 8	   /* its home was written off, or its state given up */
+	SHARD_HOME_REASON_LOST = 8,	   /* its home was written off, or its state given up */
+	SHARD_HOME_REASON_UNHOSTED = 9 /* its home does not host the type any more */
 } ShardHomeReason;
 
 typedef struct ShardHomeRecord

@@ -43,6 +43,9 @@
 #define SHARD_HANDOFF_TIMEOUT (60 * SHARD_SECOND)
 #define SHARD_REBALANCE_INTERVAL (10 * SHARD_SECOND)
 
+/* A home that does not host the type for so long loses its shards (C17). */
+#define SHARD_STRAY_AFTER (5 * SHARD_SECOND)
+
 /* A target's answer whether a shard can be copied to it, and the pauses after a move that failed (M16). */
 #define SHARD_PREPARE_TIMEOUT (15 * SHARD_SECOND)
 #define SHARD_MOVE_PAUSE (1 * SHARD_SECOND)

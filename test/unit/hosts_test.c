@@ -1,6 +1,7 @@
 /*
  * hosts_test.c
- *		Unit tests of who may have shards (C16), by whole nodes: hosts of the type, whoever wishes something else.
+ *		Unit tests of who may have shards (C16), and keep them (C17), by whole nodes: hosts of the type, whoever
+ *		wishes something else.
  */
 #include "postgres_fe.h"
 
@@ -162,6 +163,107 @@ test_others(ShardAllocationKind strategy)
 	end_world();
 }
 
+/* The type runs at one of the machines, is a proxy there, or is dropped. */
+static void
+tell_type(int at, bool dropped, bool proxy)
+{
+	ShardTypeRecord type = {.name = "thing",
+							.number_of_shards = SHARDS,
+							.strategy = SHARD_ALLOCATION_LEAST_SHARD,
+							.role = ""};
+	ShardNodeEvent start = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = proxy};
+	ShardNodeEvent drop = {.kind = SHARD_EVENT_DROP_TYPE, .text = "thing"};
+
+	happen(at, dropped ? &drop : &start);
+	deliver();
+}
+
+/* The reason of the last change of homes at a node; 0: they have several, or there are none. */
+static int
+reason_at(int32 node)
+{
+	int reason = -1;
+
+	for (int32 shard = 0; shard < SHARDS; shard++)
+	{
+		const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
+													 (ShardMapKey){SHARD_MAP_HOME, 1, shard});
+		ShardHomeRecord home;
+
+		if (!entry || !shard_record_get_home(entry, &home) || shard_record_home_node(&home) != node)
+			continue;
+		reason = reason < 0 || reason == home.reason ? home.reason : 0;
+	}
+	return Max(reason, 0);
+}
+
+/* C17: a member that hosts the type no more loses its shards to others that do, not at once. */
+static void
+test_dropped(bool proxy)
+{
+	int n_there;
+
+	begin_three(SHARD_ALLOCATION_LEAST_SHARD, false);
+	want(0, 0, SHARDS);
+	n_there = count_homes(0, 2);
+	ok(n_there > 0, "the second host has %d shards", n_there);
+
+	tell_type(1, true, false);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 2), n_there, "dropped there they stay for a moment");
+	tell_type(1, false, false);
+	run(15 * SHARD_SECOND);
+	is_int(count_homes(0, 2), n_there, "and for good, if it was started again");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "nothing was moved");
+
+	tell_type(1, true, false);
+	if (proxy)
+		tell_type(1, false, true);
+	run(20 * SHARD_SECOND);
+	is_int(count_homes(0, 2), 0, "those of a node that goes on without the type move");
+	is_int(count_homes(0, 1), SHARDS, "to one that hosts it");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], n_there, "each once");
+
+	tell_type(0, true, false);
+	run(20 * SHARD_SECOND);
+	is_int(count_homes(0, 1), SHARDS, "where nobody else hosts it they stay");
+	tell_type(1, false, false);
+	run(20 * SHARD_SECOND);
+	is_int(count_homes(0, 2), SHARDS, "until somebody does");
+	is_int(reason_at(2), SHARD_HOME_REASON_UNHOSTED, "which is the reason");
+	end_world();
+}
+
+/* A target was asked when the home starts the type again: the shard stays. */
+static void
+test_dropped_and_back(void)
+{
+	int n_there;
+
+	begin_three(SHARD_ALLOCATION_LEAST_SHARD, false);
+	want(0, 0, SHARDS);
+	n_there = count_homes(0, 2);
+	machines[0].deaf = true;
+	tell_type(1, true, false);
+	run(8 * SHARD_SECOND);
+	tell_type(1, false, false);
+	run(2 * SHARD_SECOND);
+	for (int32 shard = 0; shard < SHARDS; shard++)
+	{
+		ShardShardRef ref = {.type_id = 1, .shard = shard, .epoch = 1, .move_id = 1};
+		ShardNodeEvent ready = {.kind = SHARD_EVENT_IMPORT_READY, .n_shards = 1, .shards = &ref};
+
+		happen(0, &ready);
+		deliver();
+	}
+	run(SHARD_SECOND);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED], n_there, "moves were prepared");
+	ok(strstr(machines[0].decision_text, "hosts the type again") != NULL, "and do not begin: %s",
+	   machines[0].decision_text);
+	is_int(count_homes(0, 2), n_there, "what was to move stays");
+	end_world();
+}
+
 /* C4, Y05: minimums are of members that are up, and of those with a role; not of those that host the type. */
 static void
 test_minimum(void)
@@ -203,6 +305,9 @@ int
 main(void)
 {
 	test_minimum();
+	test_dropped(false);
+	test_dropped(true);
+	test_dropped_and_back();
 	test_functions(true);
 	test_functions(false);
 	for (int kind = SHARD_ALLOCATION_LEAST_SHARD; kind <= SHARD_ALLOCATION_LOCALITY; kind++)
