@@ -24,6 +24,7 @@
 #include "catalog.h"
 #include "guc.h"
 #include "registry.h"
+#include "registry_dropped.h"
 #include "shmem.h"
 
 #include "compat.h"
@@ -256,7 +257,8 @@ delete_rows(const ShardAdminType *type, const char *table)
  * shard_drop_type(type_name text, force boolean): removes a type and its state
  * table. Unless forced, not while there is state, a message waits, or there is a
  * dead letter, which nobody could send again; messages that are still in the
- * inbox become dead letters. Members of the owner.
+ * inbox become dead letters, or, where other members may host the type, wait for
+ * its shards to move there (D28). Members of the owner.
  */
 Datum
 shard_drop_type(PG_FUNCTION_ARGS)
@@ -264,20 +266,18 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	ShardAdminType type = {0};
 	ShardSecurity security = {0};
 	bool force = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
+	bool others;
 	bool has_state;
 	uint64 waiting;
 	uint64 dead;
 
 	shard_admin_begin("shard_drop_type()");
+	others = shard_admin_had_others();
 	open_type(fcinfo, "drop entity type", &type, &security);
 	/* Waits for turns that use the table; from here on no worker handles the type. */
 	has_state = shard_admin_table_lock(&type);
 	waiting = delete_rows(&type, "held") + delete_rows(&type, "parked");
 	dead = delete_rows(&type, "dead_letter");
-	(void) delete_rows(&type, "route");
-	(void) delete_rows(&type, "own");
-	(void) delete_rows(&type, "shard_input");
-	(void) delete_rows(&type, "ordered");
 	if (!force && (has_state || waiting > 0 || dead > 0))
 		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
 						errmsg("cannot drop entity type \"%s\" because it is in use", type.name),
@@ -287,7 +287,14 @@ shard_drop_type(PG_FUNCTION_ARGS)
 						errhint("Use shard_drop_type(%s, force => true) to delete all that.",
 								quote_literal_cstr(type.name))));
 	shard_admin_table_drop(&type);
-	shard_admin_row_delete(&type);
+	if (others)
+		shard_registry_dropped_leave(type.type_id);
+	else
+	{
+		(void) delete_rows(&type, "route");
+		(void) delete_rows(&type, "ordered");
+		shard_admin_row_delete(&type);
+	}
 	shard_admin_close(&security);
 
 	if (waiting > 0)

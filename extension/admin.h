@@ -36,9 +36,9 @@ shard_admin_extractor(ShardSettingId id)
 
 /*
  * admin_row.c: the row. Read locks it to the end of the transaction; false if
- * there is none. Insert fills in type_id; replace is for another row of that
- * number; both and update tell all processes, and update takes a stored problem away. Call between SPI_connect
- * and SPI_finish, as the system (security.h); results outlive SPI_finish.
+ * there is none. Insert fills in type_id, and takes the place of what a dropped type of the name has left; replace
+ * is for another row of that number; both and update tell all processes, and update takes a stored problem away. Call
+ * between SPI_connect and SPI_finish, as the system (security.h); results outlive SPI_finish.
  */
 extern bool shard_admin_row_read(const char *name, ShardAdminType *type);
 extern void shard_admin_row_insert(ShardAdminType *type);
@@ -65,7 +65,10 @@ extern void shard_admin_begin(const char *function);
 extern void shard_admin_open(ShardSecurity *security);
 extern void shard_admin_close(ShardSecurity *security);
 
-/* admin_start.c, for admin_proxy.c, too. */
+/* admin_start.c: whether the cluster has, or had, other members, as far as this database knows durably. */
+extern bool shard_admin_had_others(void);
+
+/* The same file, for admin_proxy.c, too. */
 extern void shard_admin_check_name(const char *name);
 extern void shard_admin_check_create(const char *name);
 extern const char *shard_admin_search_path(void);

@@ -98,6 +98,7 @@ static const char *const clearing[] = {
 	"DELETE FROM shard.position",
 	"DELETE FROM shard.outbox_kept",
 	"DELETE FROM shard.decision",
+	"DELETE FROM shard.type WHERE mode OPERATOR(pg_catalog.=) 'dropped'",
 	"TRUNCATE shard.inbox_0, shard.inbox_1, shard.inbox_2, shard.inbox_3, shard.inbox_4, "
 	"shard.inbox_5, shard.inbox_6, shard.inbox_7",
 	"UPDATE shard.node SET cluster_id = pg_catalog.gen_random_uuid(), node_id = 1, inc_no = 1, "

@@ -13,6 +13,7 @@
 #include "admin.h"
 #include "catalog.h"
 #include "plane.h"
+#include "registry_dropped.h"
 
 /* Tells all processes, this one too, that a type has changed. */
 static void
@@ -146,6 +147,7 @@ shard_admin_row_insert(ShardAdminType *type)
 				   TEXTOID, OIDOID, OIDOID,	 OIDOID,  TEXTOID, TEXTOID,	 INT4OID};
 	Datum values[lengthof(types)];
 
+	shard_registry_dropped_take(type->name, type->type_id);
 	if (type->type_id == 0)
 		type->type_id = next_number();
 

@@ -202,8 +202,8 @@ start_again(const ShardAdminType *wanted)
  * Whether the cluster has, or had, other members, as far as this database knows durably: what they
  * called types is in the map, whoever is left, and whether or not the coordinator worker runs.
  */
-static bool
-had_others(void)
+bool
+shard_admin_had_others(void)
 {
 	ShardSecurity security = {0};
 	int count;
@@ -252,7 +252,7 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
 	int32 number;
 
-	if (!had_others())
+	if (!shard_admin_had_others())
 		return proxy != NULL ? proxy->type_id : 0;
 	check_part(type->name);
 	shard_settings_to_record(type->name, &type->settings, &command.type);

@@ -29,6 +29,9 @@
 /* How often buffers are looked at for the log. */
 #define LOOK_MS 500
 
+/* How often the log has what waits for types that were dropped here. */
+#define TELL_MS 60000
+
 /* What is known of an entity's shard. */
 static ShardStatement look = {
 	"SELECT EXISTS (SELECT FROM shard.held h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3)"
@@ -134,6 +137,38 @@ warn_of_type(ShardType *type, void *arg)
 					 "what they wait for.")));
 }
 
+static void
+tell_dropped(ShardType *type, void *arg)
+{
+	int64 held = shard_buffer_held(type);
+	bool *told = arg;
+
+	if (held <= 0)
+		return;
+	*told = true;
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("messages wait for entity type \"%s\", which was dropped on this node",
+					type->name),
+			 errdetail("They are " INT64_FORMAT ", for shards that live here.", held),
+			 errhint("The shards move to nodes that host the type, and the messages with them; "
+					 "after shard_start() for it here they are handled here.")));
+}
+
+/* Says what waits for types that were dropped here, but may run elsewhere (D28). */
+static void
+tell_of_dropped(TimestampTz now)
+{
+	static TimestampTz told_at = 0;
+	bool told = false;
+
+	if (told_at != 0 && !TimestampDifferenceExceeds(told_at, now, TELL_MS))
+		return;
+	shard_registry_each_dropped(tell_dropped, &told);
+	if (told)
+		told_at = now;
+}
+
 void
 shard_buffer_warn(void)
 {
@@ -148,4 +183,5 @@ shard_buffer_warn(void)
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	shard_registry_each(warn_of_type, &warned);
 	MemoryContextSwitchTo(old);
+	tell_of_dropped(now);
 }

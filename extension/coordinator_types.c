@@ -30,6 +30,7 @@
 #include "core/membership.h"
 #include "guc.h"
 #include "registry.h"
+#include "registry_dropped.h"
 #include "settings.h"
 #include "state_structure.h"
 
@@ -101,7 +102,7 @@ read_types(MemoryContext context)
 	SPI_connect();
 	if (SPI_execute(
 			"SELECT type_id, type_name, mode, number_of_shards::text, hash, settings, state_type::oid "
-			"FROM shard.type ORDER BY type_id",
+			"FROM shard.type WHERE mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY type_id",
 			true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read shard.type");
 	old = MemoryContextSwitchTo(context);
@@ -516,6 +517,70 @@ tell_changes(List *types)
 	}
 }
 
+/* ---- what dropped types have left ------------------------------------------------------------- */
+
+static List *dropped = NIL;	 /* types of which something is left (D28), by id */
+static int64 dropped_n = -1; /* as of that version of the map they are known to it */
+
+static void
+note_dropped(ShardType *type, void *arg)
+{
+	dropped = lappend_int(dropped, type->type_id);
+}
+
+/*
+ * They are those of the registry.
+ */
+static void
+read_dropped(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	list_free(dropped);
+	dropped = NIL;
+	dropped_n = -1;
+	shard_registry_each_dropped(note_dropped, NULL);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * What is left of a type that the cluster does not have any more goes; false if somebody changes it just now.
+ */
+static bool
+end_dropped(int32 type_id)
+{
+	bool done;
+
+	shard_coordinator_begin();
+	SPI_connect();
+	done = shard_registry_dropped_end(type_id);
+	SPI_finish();
+	shard_coordinator_commit();
+	if (done)
+		ereport(
+			LOG,
+			(errmsg("what entity type %d had left here was removed: the cluster does not have it "
+					"any more",
+					type_id)));
+	return done;
+}
+
+static void
+follow_dropped(void)
+{
+	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
+	ListCell *cell;
+	bool done = true;
+
+	if (dropped == NIL || dropped_n == n || n <= 0)
+		return;
+	foreach (cell, dropped)
+		if (!shard_coordinator_types_known(lfirst_int(cell)))
+			done &= end_dropped(lfirst_int(cell));
+	if (done)
+		dropped_n = n;
+}
+
 /*
  * Looks whether shard.type has changed; then, whether our numbers are the cluster's. True: something
  * was done.
@@ -540,6 +605,7 @@ shard_coordinator_types_run(void)
 		context = AllocSetContextCreate(TopMemoryContext, "shard types of the coordinator",
 										ALLOCSET_SMALL_SIZES);
 		types = read_types(context);
+		read_dropped();
 	}
 	shard_coordinator_commit();
 	if (context != NULL)
@@ -552,5 +618,6 @@ shard_coordinator_types_run(void)
 		read_once = true;
 		settled_n = -1;
 	}
+	follow_dropped();
 	return settle() || context != NULL;
 }

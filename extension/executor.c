@@ -37,6 +37,7 @@ static bool is_worker = false;
 static uint64 refreshed_at = 0; /* registry generation the runs were looked at */
 static bool bury_wanted =
 	false; /* a type was dropped, and what joined its stash meanwhile is there */
+static bool reread_wanted = false; /* the same, but others may host it; or it came back (D28) */
 
 bool
 shard_executor_in_handler(void)
@@ -159,6 +160,12 @@ refresh_run(ShardRun *run, void *arg)
 		bury_wanted |= !run->buried;
 		return;
 	}
+	if (run->state_table != run->type->state_table ||
+		run->dropped != (run->type->mode == SHARD_MODE_DROPPED))
+	{
+		forget_entities(run);
+		run->reread = reread_wanted = true;
+	}
 	shard_run_refresh(run);
 	if (run->runnable != run->followed)
 		*changed = true;
@@ -212,12 +219,12 @@ free_counters(void)
 	{
 		int32 type_id = counters[i]->type_id;
 
-		if (shard_registry_by_id(type_id) != NULL)
+		if (shard_registry_known(type_id) != NULL)
 			continue;
 		if (!reloaded)
 			shard_registry_reload();
 		reloaded = true;
-		if (shard_registry_by_id(type_id) == NULL)
+		if (shard_registry_known(type_id) == NULL)
 			shard_shmem_free_counter(counters[i], MyDatabaseId, type_id, held[i]);
 	}
 }
@@ -281,6 +288,8 @@ shard_executor_begin(bool careful)
 	}
 	if (bury_wanted)
 		shard_run_each(bury_run, NULL);
+	if (reread_wanted)
+		shard_run_each(shard_turn_reread, NULL);
 	shard_turn.careful = careful || retry_is_due();
 	return shard_turn.careful;
 }
@@ -579,7 +588,9 @@ shard_executor_committed(XLogRecPtr lsn)
 	}
 	if (bury_wanted)
 		shard_run_each(note_buried, NULL);
-	bury_wanted = false;
+	if (reread_wanted)
+		shard_run_each(shard_turn_note_reread, NULL);
+	bury_wanted = reread_wanted = false;
 	shard_turn.at = NULL;
 	send_replies(lsn);
 	shard_turn_log_committed();

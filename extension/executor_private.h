@@ -78,6 +78,13 @@ extern void shard_turn_follow_due(ShardEntity *entity);
 /* An entity leaves memory, with what is known of its stash. Between turns. */
 extern void shard_turn_forget(ShardEntity *entity);
 
+/*
+ * In a turn, for shard_run_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
+ * committed.
+ */
+extern void shard_turn_reread(ShardRun *run, void *arg);
+extern void shard_turn_note_reread(ShardRun *run, void *arg);
+
 /* Tells how much was given up of a type that was dropped. */
 extern void shard_turn_tell_buried(int32 type_id, int64 messages);
 

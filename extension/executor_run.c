@@ -79,10 +79,16 @@ type_problem(const ShardType *type)
 	}
 	else
 	{
-		error.message =
-			psprintf("entity type \"%s\" is %s at node %d", type->name,
-					 type->mode == SHARD_MODE_STOPPED ? "stopped" : "a proxy", view.node);
-		error.hint = "Start it there with shard_start(). Messages sent with shard_tell() wait.";
+		bool dropped = type->mode == SHARD_MODE_DROPPED;
+
+		error.message = psprintf("entity type \"%s\" %s at node %d", type->name,
+								 dropped							? "was dropped"
+								 : type->mode == SHARD_MODE_STOPPED ? "is stopped"
+																	: "is a proxy",
+								 view.node);
+		error.hint =
+			dropped ? "Start it there with shard_start(), or ask again when its shards have moved."
+					: "Start it there with shard_start(). Messages sent with shard_tell() wait.";
 	}
 	MemoryContextSwitchTo(old);
 	return keep_error(&error);
@@ -418,7 +424,7 @@ run_next(ShardEntity *entity, const ShardRow *row)
 	}
 }
 
-/* The message's entity, in the turn; NULL: its type was dropped, and it is a dead letter. */
+/* The message's entity, in the turn; NULL: nobody has its type any more (D28), and it is a dead letter. */
 static inline ShardEntity *
 entity_of(const ShardRow *row)
 {

@@ -18,6 +18,9 @@
 
 #include "compat.h"
 
+/* This worker's. */
+static uint32 own_lanes;
+
 /* Loading the stash at start. */
 typedef struct StashLoad
 {
@@ -82,6 +85,7 @@ shard_executor_load_stash(uint32 lanes)
 {
 	StashLoad load = {.lanes = lanes, .context = CurrentMemoryContext};
 
+	own_lanes = lanes;
 	shard_held_each(load_entity, &load);
 	for (int type_id = -1; (type_id = bms_next_member(load.dropped, type_id)) >= 0;)
 		shard_turn_tell_buried(type_id, shard_held_bury(type_id));
@@ -118,6 +122,37 @@ forget_held(ShardRun *run, int shard)
 		shard_turn_enlist(entity);
 		shard_turn_set_held(entity, &nothing);
 	}
+}
+
+/* The same of a type whose shards are this worker's in part, and in part on their way. */
+static void
+load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
+		   void *arg)
+{
+	if (shard < ((ShardRun *) arg)->type->number_of_shards &&
+		(own_lanes & (1u << shard_message_lane(type_id, shard))) != 0 &&
+		shard_routing_is_here(type_id, shard))
+		load_arrived(type_id, shard, id, id_len, held, arg);
+}
+
+void
+shard_turn_reread(ShardRun *run, void *arg)
+{
+	MemoryContext old;
+
+	if (!run->reread || !run->type->exists)
+		return;
+	run->state_table = run->type->state_table;
+	run->dropped = run->type->mode == SHARD_MODE_DROPPED;
+	old = MemoryContextSwitchTo(shard_turn.context);
+	shard_held_each_of_type(run->type->type_id, load_again, run);
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_turn_note_reread(ShardRun *run, void *arg)
+{
+	run->reread = false;
 }
 
 /* In a turn: what came here of a type that is being dropped is given up like all that is held of it. */

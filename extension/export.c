@@ -118,8 +118,8 @@ find_type(Export *export)
 	const char *name = pnstrdup(call->type_name, call->type_name_len);
 
 	shard_registry_refresh();
-	export->type = shard_registry_by_id(call->shard.type_id);
-	if (export->type == NULL || !export->type->exists)
+	export->type = shard_registry_known(call->shard.type_id);
+	if (export->type == NULL)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						errmsg("entity type \"%s\" does not exist on node %d", name,
 							   export->callee.view.node)));
@@ -128,6 +128,13 @@ find_type(Export *export)
 						errmsg("entity type %d is \"%s\" on node %d, and \"%s\" on node %d",
 							   call->shard.type_id, export->type->name, export->callee.view.node,
 							   name, export->callee.header.from)));
+}
+
+/* Whether there are states: of a type that was dropped here, or is a proxy, there is no table (D28). */
+static bool
+has_states(const Export *export)
+{
+	return export->type->mode != SHARD_MODE_DROPPED && export->type->mode != SHARD_MODE_PROXY;
 }
 
 /* Errors unless this node has the shard, sealed for that move; to prepare, in any state before that. */
@@ -196,12 +203,15 @@ put_manifest(Export *export, TransactionId *writer)
 
 	initStringInfo(&columns);
 	initStringInfo(&counts);
-	shard_security_begin(&export->security, export->type);
-	shard_state_copy_open(&copy, export->type);
-	shard_state_copy_put_columns(&copy, &columns);
-	put_count(&counts, SHARD_COPY_STATE,
-			  shard_state_copy_count(&copy, export->call.shard.shard, writer));
-	shard_state_copy_close(&copy);
+	if (has_states(export))
+	{
+		shard_security_begin(&export->security, export->type);
+		shard_state_copy_open(&copy, export->type);
+		shard_state_copy_put_columns(&copy, &columns);
+		put_count(&counts, SHARD_COPY_STATE,
+				  shard_state_copy_count(&copy, export->call.shard.shard, writer));
+		shard_state_copy_close(&copy);
+	}
 
 	SPI_connect();
 	add_shard(export, &arguments);
@@ -228,6 +238,8 @@ put_states(Export *export, const char *after, int after_len)
 	ShardStateCopy copy;
 	bool all;
 
+	if (!has_states(export))
+		return true;
 	shard_security_begin(&export->security, export->type);
 	shard_state_copy_open(&copy, export->type);
 	export->n_rows = shard_state_copy_put_rows(&copy, export->call.shard.shard, after, after_len,
@@ -506,7 +518,8 @@ look(Export *export)
 	find_type(export);
 	check_owned(export);
 	shard_security_end(&export->security);
-	export->locked = !ConditionalLockRelationOid(export->type->state_table, RowExclusiveLock);
+	export->locked = has_states(export) &&
+					 !ConditionalLockRelationOid(export->type->state_table, RowExclusiveLock);
 	/* of the lane's newest turn that wrote: the seal was one of them, or is durable since the start */
 	export->sealed_at =
 		pg_atomic_read_u64(&db->worker[shard_shmem_lane_worker(db, lane)].commit_lsn);

@@ -100,6 +100,10 @@ static ShardStatement bury_held = {
 
 static ShardStatement select_counts = {SELECT_COUNTS GROUPED, 0, {0}};
 
+static ShardStatement select_counts_of_type = {SELECT_COUNTS " WHERE type_id = $1" GROUPED,
+											   1,
+											   {INT4OID}};
+
 static ShardStatement select_counts_of_shard = {SELECT_COUNTS
 												" WHERE type_id = $1 AND shard = $2" GROUPED,
 												2,
@@ -475,6 +479,15 @@ shard_held_each(ShardHeldVisit visit, void *arg)
 	ShardArguments arguments = {0};
 
 	visit_counts(&select_counts, &arguments, visit, arg);
+}
+
+void
+shard_held_each_of_type(int32 type_id, ShardHeldVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	visit_counts(&select_counts_of_type, &arguments, visit, arg);
 }
 
 void

@@ -91,5 +91,6 @@ typedef struct ShardHeldPlace
 extern int64
 shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *arg, bool *more);
 
-/* The same for one shard. */
+/* The same for one type, or shard. */
+extern void shard_held_each_of_type(int32 type_id, ShardHeldVisit visit, void *arg);
 extern void shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *arg);

@@ -314,7 +314,8 @@ static const char *const queries[] = {
 							  " GROUP BY t.type_name, s.shard",
 	[SHARD_INTERNAL_REGIONS] =
 		"SELECT t.type_name::text,"
-		" shard.type_mode(t.mode, t.settings OPERATOR(pg_catalog.->>) 'role') FROM shard.type t",
+		" shard.type_mode(t.mode, t.settings OPERATOR(pg_catalog.->>) 'role') FROM shard.type t"
+		" WHERE t.mode <> 'dropped'",
 	[SHARD_INTERNAL_MOVES] =
 		"SELECT i.phase, 1, i.type_id, i.shard, i.epoch, i.from_node, n.node_id,"
 		" i.rows_copied, i.rows_total,"

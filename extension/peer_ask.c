@@ -77,7 +77,7 @@ check_node(const ShardCallee *callee)
 static const char *
 type_name(int32 type_id)
 {
-	const ShardType *type = shard_registry_by_id(type_id);
+	const ShardType *type = shard_registry_known(type_id);
 
 	return type != NULL ? type->name : psprintf("number %d", type_id);
 }

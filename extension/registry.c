@@ -208,6 +208,8 @@ watch_rows(List *rows, Oid type_table)
 							 row->type.message_extractor, row->type.shard_id_extractor,
 							 row->type.ordered_by};
 
+		if (row->type.mode == SHARD_MODE_DROPPED)
+			continue;
 		fresh.table[fresh.tables++] = row->type.state_table;
 		if (row->type.composite)
 			fresh.table[fresh.tables++] = get_typ_typrelid(row->type.state_type);
@@ -240,7 +242,7 @@ rebuild_names(void)
 
 	hash_seq_init(&seq, types_by_id);
 	while ((entry = hash_seq_search(&seq)) != NULL)
-		if (entry->type != NULL && entry->type->exists)
+		if (entry->type != NULL && entry->type->exists && entry->type->mode != SHARD_MODE_DROPPED)
 			((NameEntry *) hash_search(names, entry->type->name, HASH_ENTER, NULL))->type =
 				entry->type;
 
@@ -353,15 +355,24 @@ shard_registry_find(const char *name)
 	return last_found = entry->type;
 }
 
-/* The type of this id, NULL if there is none or it was dropped. */
+/* The type of this id, also what it has left; NULL if there is none. */
 ShardType *
-shard_registry_by_id(int32 type_id)
+shard_registry_known(int32 type_id)
 {
 	IdEntry *entry;
 
 	shard_registry_refresh();
 	entry = hash_search(types_by_id, &type_id, HASH_FIND, NULL);
 	return entry == NULL || entry->type == NULL || !entry->type->exists ? NULL : entry->type;
+}
+
+/* The type of this id, NULL if there is none or it was dropped. */
+ShardType *
+shard_registry_by_id(int32 type_id)
+{
+	ShardType *type = shard_registry_known(type_id);
+
+	return type != NULL && type->mode != SHARD_MODE_DROPPED ? type : NULL;
 }
 
 /* The type of this name; error if there is none. */
@@ -378,6 +389,20 @@ shard_registry_get(const char *name)
 						errhint("Start it with shard_start(), or look at view shard_types.")));
 	}
 	return type;
+}
+
+/* Calls visit for what each dropped type has left; visit must not change types. */
+void
+shard_registry_each_dropped(void (*visit)(ShardType *type, void *arg), void *arg)
+{
+	HASH_SEQ_STATUS seq;
+	IdEntry *entry;
+
+	shard_registry_refresh();
+	hash_seq_init(&seq, types_by_id);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		if (entry->type != NULL && entry->type->exists && entry->type->mode == SHARD_MODE_DROPPED)
+			visit(entry->type, arg);
 }
 
 /* Calls visit for each type; visit must not change types. */

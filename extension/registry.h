@@ -19,7 +19,8 @@ typedef enum ShardTypeMode
 {
 	SHARD_MODE_HOSTING, /* entities run here */
 	SHARD_MODE_PROXY,	/* messages are routed, nothing runs here */
-	SHARD_MODE_STOPPED	/* messages wait in the stash */
+	SHARD_MODE_STOPPED, /* messages wait in the stash */
+	SHARD_MODE_DROPPED	/* what it has left, since others may host it (D28): they wait, too */
 } ShardTypeMode;
 
 typedef struct ShardType
@@ -83,11 +84,15 @@ extern void shard_registry_reload(void);
 extern ShardType *shard_registry_find(const char *name);
 extern ShardType *shard_registry_by_id(int32 type_id);
 
+/* The same, of a type that was dropped here, too, but may run elsewhere (D28). */
+extern ShardType *shard_registry_known(int32 type_id);
+
 /* The same, with error 42704 and a hint if there is none. */
 extern ShardType *shard_registry_get(const char *name);
 
-/* Calls visit for each type known. */
+/* Calls visit for each type; or for each that was dropped here, but may run elsewhere. */
 extern void shard_registry_each(void (*visit)(ShardType *type, void *arg), void *arg);
+extern void shard_registry_each_dropped(void (*visit)(ShardType *type, void *arg), void *arg);
 
 /*
  * The shard of an entity id, by hash or by the type's extractor, which runs as

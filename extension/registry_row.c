@@ -65,6 +65,8 @@ parse_mode(const char *mode)
 		return SHARD_MODE_HOSTING;
 	if (strcmp(mode, "proxy") == 0)
 		return SHARD_MODE_PROXY;
+	if (strcmp(mode, "dropped") == 0)
+		return SHARD_MODE_DROPPED;
 	return SHARD_MODE_STOPPED;
 }
 
@@ -179,6 +181,8 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 
 	shard_settings_from_jsonb(&settings, DatumGetJsonbP(value[COLUMN_SETTINGS]));
 	apply_settings(type, &settings);
+	if (type->mode == SHARD_MODE_DROPPED)
+		return;
 	find_extractors(type, &settings, bound + 1);
 	find_ordered_by(type, &settings, bound + 1);
 }

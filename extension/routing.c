@@ -243,9 +243,20 @@ reload_dropped(void *context, ShardRoute *route)
 		shard_route_reload(shard_routing.routes, route->type_id, route->shard);
 }
 
+/* For shard_routing_store_each: parked messages of a type. */
+static void
+count_parked(int32 type_id, int32 shard, int64 parked, void *arg)
+{
+	ShardParkedCount *count = arg;
+
+	if (type_id == count->type_id &&
+		(shard_routing.lanes & (1u << shard_message_lane(type_id, shard))) != 0)
+		count->found += parked;
+}
+
 /*
  * A message may have been parked in the very moment in which its type was dropped. As one that was
- * still in the inbox it becomes a dead letter.
+ * still in the inbox it becomes a dead letter; if others may host the type, it goes on to them (D28).
  */
 static void
 bury_dropped(void)
@@ -254,13 +265,19 @@ bury_dropped(void)
 	{
 		ShardParkedCount *count = &shard_routing.counts[i];
 		int32 type_id = count->type_id;
+		ShardType *type = shard_registry_known(type_id);
 		MemoryContext old;
 
-		if (count->committed <= 0 || shard_registry_by_id(type_id) != NULL)
+		if (count->committed <= 0 || (type != NULL && type->mode != SHARD_MODE_DROPPED))
 			continue;
 		shard_executor_end_user_code();
-		(void) shard_routing_store_bury(type_id);
-		count->change = -count->committed;
+		count->found = 0;
+		count->changes++; /* nor can a recount that is under way go on */
+		if (type != NULL)
+			shard_routing_store_each(count_parked, count);
+		else
+			(void) shard_routing_store_bury(type_id);
+		count->change = count->found - count->committed;
 		old = MemoryContextSwitchTo(shard_routing.context);
 		shard_route_each(shard_routing.routes, reload_dropped, &type_id);
 		MemoryContextSwitchTo(old);

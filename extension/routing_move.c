@@ -270,6 +270,7 @@ bool
 shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limit)
 {
 	const ShardType *type = shard_registry_by_id(ref->type_id);
+	bool has_table = type != NULL && OidIsValid(type->state_table);
 	ShardRoute *route;
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
 
@@ -286,7 +287,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 		purge->left = purge->busy = true;
 		return true;
 	}
-	if (type != NULL)
+	if (has_table)
 	{
 		/* of a copy, or of a state that was given up, nobody asks who changed it */
 		if (route->own.state == SHARD_HOME_SEALED)
@@ -294,7 +295,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 		shard_state_purge(purge, type->state_table, ref->shard, limit);
 		report_changed(type, ref->shard, purge->changed);
 	}
-	if (type != NULL && purge->left)
+	if (has_table && purge->left)
 		return true;
 
 	/* what waits is that of its new life, which the next turn begins */

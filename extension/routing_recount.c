@@ -26,7 +26,7 @@ static ShardParkedPlace place;
 static void
 say(int32 type_id, const char *what, const char *detail)
 {
-	const ShardType *type = shard_registry_by_id(type_id);
+	const ShardType *type = shard_registry_known(type_id);
 
 	shard_executor_counted_wrongly(psprintf("%s of type \"%s\" were counted wrongly", what,
 											type == NULL ? "" : type->name),
@@ -55,7 +55,7 @@ end_count(ShardParkedCount *count)
 
 	/* a type may have been dropped just now, with what was parked of it */
 	shard_registry_reload();
-	if (shard_registry_by_id(count->type_id) == NULL)
+	if (shard_registry_known(count->type_id) == NULL)
 		return;
 	say(count->type_id, "parked messages",
 		psprintf("Their worker believed in " INT64_FORMAT ", there are " INT64_FORMAT

@@ -39,6 +39,8 @@ make_run(ShardType *type)
 	ShardRun *run = palloc0(sizeof(ShardRun));
 
 	run->type = type;
+	run->state_table = type->state_table;
+	run->dropped = type->mode == SHARD_MODE_DROPPED;
 	look_at_state_type(run);
 	dlist_init(&run->lru);
 	run->count = MemoryContextAllocExtended(TopMemoryContext,
@@ -63,8 +65,8 @@ shard_run_get(int32 type_id)
 
 	if (type_id < run_count && runs[type_id] != NULL)
 		return shard_run_known(type_id);
-	type = shard_registry_by_id(type_id);
-	if (type == NULL || !type->exists)
+	type = shard_registry_known(type_id);
+	if (type == NULL)
 		return NULL;
 	if (type_id >= run_count)
 	{
@@ -111,13 +113,20 @@ void
 shard_run_refresh(ShardRun *run)
 {
 	ShardType *type = run->type;
-	char *problem;
+	char *problem = NULL;
 	int sqlstate = 0;
 
 	if (run->looked_at == shard_registry_generation())
 		return;
 	run->looked_at = shard_registry_generation();
 	look_at_state_type(run);
+	if (type->mode == SHARD_MODE_DROPPED)
+	{
+		shard_handler_free(&run->handler);
+		shard_handler_free(&run->ordered_by);
+		run->runnable = false;
+		return;
+	}
 	problem = shard_handler_problem(type, &sqlstate);
 	if (problem == NULL)
 		problem = shard_handler_ordered_by_problem(type, &sqlstate);

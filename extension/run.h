@@ -31,6 +31,9 @@ typedef struct ShardRun
 	bool burying;			/* the type was dropped, and the turn gives up what is held of it, */
 	int64 given_up;			/* so many messages */
 	bool buried;			/* that was committed: nothing is held of it */
+	Oid state_table;		/* as of what memory has of its entities; InvalidOid: proxy, dropped */
+	bool dropped;			/* the type was dropped here, as of the same */
+	bool reread;			/* what is held of it has to be read anew */
 	ShardShardCount *count; /* one per shard */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */

@@ -411,6 +411,9 @@ shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, i
 	copy->self = self;
 	copy->fields = palloc0(desc->natts * sizeof(ShardStateField));
 	copy->n_fields = 0;
+	/* the other node has no states: the type was dropped there (D28) */
+	if (columns->at == columns->end && !columns->failed)
+		return;
 	while (shard_copy_get_column(columns, &column))
 	{
 		char *name = pnstrdup(column.name, column.name_len);

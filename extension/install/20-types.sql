@@ -77,12 +77,13 @@ COMMENT ON FUNCTION @extschema@.shard_stop_type(text) IS 'stops an entity type; 
 
 /*
  * Removes a type and its state table; unless force, only while the table is
- * empty and no message waits. Caller: member of the type's owner.
+ * empty and no message waits. In a cluster its shards move to other members that
+ * host it. Caller: member of the type's owner.
  */
 CREATE FUNCTION @extschema@.shard_drop_type(type_name text, force boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_drop_type';
 GRANT EXECUTE ON FUNCTION @extschema@.shard_drop_type(text, boolean) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_drop_type(text, boolean) IS 'removes an entity type and its state table';
+COMMENT ON FUNCTION @extschema@.shard_drop_type(text, boolean) IS 'removes an entity type and its state table from this node';
 
 /*
  * The shard of an entity, as in column shard of its state table. Caller: who
@@ -116,11 +117,12 @@ SELECT t.type_name,
        t.number_of_shards,
        t.settings || jsonb_build_object('hash', t.hash, 'search_path', t.search_path) AS settings,
        coalesce(shard.type_problem(t.type_id), t.problem) AS problem
-FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table;
+FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table
+WHERE t.mode <> 'dropped';
 GRANT SELECT ON @extschema@.shard_types TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_types IS 'entity types, their settings, and why messages of a type wait';
 
 CREATE VIEW @extschema@.shard_type_names AS
-SELECT t.type_name FROM shard.type t;
+SELECT t.type_name FROM shard.type t WHERE t.mode <> 'dropped';
 GRANT SELECT ON @extschema@.shard_type_names TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_type_names IS 'names of the entity types';
