@@ -79,16 +79,12 @@ type_problem(const ShardType *type)
 	}
 	else
 	{
-		bool dropped = type->mode == SHARD_MODE_DROPPED;
+		const char *what = type->mode == SHARD_MODE_STOPPED	  ? "is stopped"
+						   : type->mode == SHARD_MODE_DROPPED ? "was dropped"
+															  : "is a proxy";
 
-		error.message = psprintf("entity type \"%s\" %s at node %d", type->name,
-								 dropped							? "was dropped"
-								 : type->mode == SHARD_MODE_STOPPED ? "is stopped"
-																	: "is a proxy",
-								 view.node);
-		error.hint =
-			dropped ? "Start it there with shard_start(), or ask again when its shards have moved."
-					: "Start it there with shard_start(). Messages sent with shard_tell() wait.";
+		error.message = psprintf("entity type \"%s\" %s at node %d", type->name, what, view.node);
+		error.hint = "Start it there with shard_start(). Messages sent with shard_tell() wait.";
 	}
 	MemoryContextSwitchTo(old);
 	return keep_error(&error);
