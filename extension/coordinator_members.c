@@ -24,6 +24,7 @@ static int n_seen = 0;
 static int space = 0;
 static ShardUuid cluster; /* whose members they are */
 static int32 coordinator = 0;
+static ShardUuid coordinated; /* the cluster whose it is */
 
 static Seen *
 find(int32 node)
@@ -126,6 +127,10 @@ follow_coordinator(void)
 	int32 now = shard_coordinator.view.coordinator;
 	int32 self = shard_node_id(shard_coordinator.node);
 
+	/* in another cluster the number means somebody else */
+	if (!shard_record_uuid_equal(coordinated, shard_node_cluster(shard_coordinator.node)))
+		coordinator = 0;
+	coordinated = shard_node_cluster(shard_coordinator.node);
 	if (now == coordinator)
 		return;
 	/* Of itself a node says so when it takes office, or loses it. */
