@@ -95,6 +95,7 @@ CREATE TABLE shard_inbox (type_name text, entity_id text, message jsonb);
 CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb, sqlstate text);
 CREATE SCHEMA shard_entity;
 CREATE TABLE shard_entity.ledger (entity_id text, state jsonb);
+CREATE FUNCTION ledger_states() RETURNS SETOF shard_entity.ledger STABLE LANGUAGE sql AS 'SELECT * FROM shard_entity.ledger';
 SQL
 	return;
 }
@@ -317,9 +318,9 @@ sub _resolve_everywhere
 my %collected = (
 	'sent' => 'SELECT * FROM sent',
 	'handled' => 'SELECT * FROM handled',
-	'shard_inbox' => q{SELECT type_name, entity_id, message FROM shard_inbox WHERE type_name = 'ledger'},
-	'shard_dead_letters' => q{SELECT type_name, entity_id, message, sqlstate FROM shard_dead_letters WHERE type_name = 'ledger'},
-	'shard_entity.ledger' => 'SELECT entity_id, state FROM shard_entity.ledger',
+	'shard_inbox' => q{SELECT type_name, entity_id, message FROM shard_inbox WHERE type_name IN ('ledger', 'owned')},
+	'shard_dead_letters' => q{SELECT type_name, entity_id, message, sqlstate FROM shard_dead_letters WHERE type_name IN ('ledger', 'owned')},
+	'shard_entity.ledger' => 'SELECT entity_id, state FROM ledger_states()',
 );
 
 sub _collect

@@ -40,6 +40,9 @@ other message may, and none twice.
 An ask is in C<sent> as kind C<ask>, committed before it is made: it may be handled or not until it
 is answered, but must have been when it was.
 
+Entities are of two types, of two owners, whose messages are mixed in turns: C<ledger>, and C<owned>, whose state is a
+composite with an attribute C<twin>, the count once more. Owners alter the latter's type meanwhile.
+
 Times of C<called_at> and C<committed.at> are of one machine's clock; stepping that clock during a
 run invalidates it.
 
@@ -108,9 +111,12 @@ BEGIN
 END $$;
 
 -- Two entities in every round get two fifths of all messages: what goes wrong between messages of
--- one entity needs many of them there at once.
+-- one entity needs many of them there at once. One fifth goes to those of the other type.
 CREATE FUNCTION ledger_entity(round text, i bigint) RETURNS text LANGUAGE sql IMMUTABLE
-RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 ELSE '-e' || i % 41 END;
+RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 WHEN i % 5 = 2 THEN '-o' || i % 7 ELSE '-e' || i % 41 END;
+
+CREATE FUNCTION ledger_type(entity text) RETURNS text LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN entity LIKE '%-o%' THEN 'owned' ELSE 'ledger' END;
 
 -- What the handler does with the message.
 CREATE FUNCTION ledger_act(i bigint) RETURNS text LANGUAGE sql IMMUTABLE
@@ -125,11 +131,10 @@ my $entity_type = <<'SQL';
 -- causes, so a retry meets the next value.
 CREATE SEQUENCE ledger_flake;
 
-CREATE FUNCTION ledger_handler(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+-- What handlers do beside their state.
+CREATE FUNCTION ledger_do(self text, pos bigint, message jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    self  text := (SELECT entity_id FROM shard_self());
     round text := split_part(self, '-', 1);
-    pos   bigint := coalesce((state->>'count')::bigint, 0) + 1;
     act   text := message->>'act';
     heir  text;
 BEGIN
@@ -147,16 +152,75 @@ BEGIN
         -- Two messages, possibly to one entity or to itself; a relay's are relayed once more.
         FOR k IN 0 .. 1 LOOP
             heir := ledger_entity(round, pos * 7 + k * 11 + (message->>'n')::bigint);
-            PERFORM shard_tell('ledger', heir, ledger_note('@' || self, pos, k, 'handler', heir,
+            PERFORM shard_tell(ledger_type(heir), heir, ledger_note('@' || self, pos, k, 'handler', heir,
                 CASE act WHEN 'relay' THEN 'chain' ELSE 'plain' END));
         END LOOP;
     END IF;
+END $$;
 
+CREATE FUNCTION ledger_handler(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    pos bigint := coalesce((state->>'count')::bigint, 0) + 1;
+BEGIN
+    PERFORM ledger_do((SELECT entity_id FROM shard_self()), pos, message);
     RETURN jsonb_build_object('count', pos, 'hash', ledger_step(coalesce(state->>'hash', ''), message));
 END $$;
 
 SELECT shard_start('ledger', 'ledger_handler(jsonb,jsonb)',
                    retry_backoff => '10 ms', max_retry_backoff => '100 ms'/*settings*/);
+
+-- The other owner's. Whatever type twin has, a state that says something else is noticed here, or by the audit.
+DO $$
+BEGIN
+    CREATE ROLE ledger_owner;
+EXCEPTION WHEN duplicate_object THEN NULL;  -- another database of this server has it
+END $$;
+DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO ledger_owner', current_database()); END $$;
+GRANT USAGE, CREATE ON SCHEMA public TO ledger_owner;
+GRANT SELECT, INSERT ON sent, handled TO ledger_owner;
+GRANT USAGE ON SEQUENCE ledger_flake TO ledger_owner;
+SET ROLE ledger_owner;
+CREATE TYPE ledger_state AS (count bigint, hash text, twin bigint);
+DO $$ BEGIN FOR i IN 0 .. 15 LOOP EXECUTE 'CREATE TABLE ledger_news_' || i || ' ()'; END LOOP; END $$;
+CREATE FUNCTION ledger_owned(state ledger_state, message jsonb) RETURNS ledger_state LANGUAGE plpgsql AS $$
+DECLARE
+    old jsonb  := to_jsonb(state);
+    pos bigint := coalesce((old->>'count')::bigint, 0) + 1;
+BEGIN
+    IF old->>'twin' IS DISTINCT FROM old->>'count' OR current_user <> 'ledger_owner' THEN
+        RAISE EXCEPTION 'ledger: a wrong state or user: % %', old, current_user;
+    END IF;
+    -- Some of the first messages of a turn come to a table that it has not locked yet: only there it hears of what others
+    -- have altered meanwhile.
+    EXECUTE 'SELECT FROM ledger_news_' || pos % 16;
+    PERFORM ledger_do((SELECT entity_id FROM shard_self()), pos, message);
+    RETURN jsonb_populate_record(NULL::ledger_state, jsonb_build_object('count', pos, 'twin', pos,
+        'hash', ledger_step(coalesce(old->>'hash', ''), message)));
+END $$;
+SELECT shard_start('owned', 'ledger_owned(ledger_state,jsonb)',
+                   retry_backoff => '10 ms', max_retry_backoff => '100 ms'/*settings*/);
+RESET ROLE;
+
+-- Makes twin of another type, in the state's type and then in its table, each in a transaction of its own: so the former
+-- is done while turns use what the latter has. Until both are done the type waits.
+CREATE PROCEDURE ledger_alter(wanted regtype) LANGUAGE plpgsql AS $$
+BEGIN
+    IF wanted <> (SELECT atttypid FROM pg_attribute WHERE attrelid = 'ledger_state'::regclass AND attname = 'twin') THEN
+        EXECUTE format('ALTER TYPE ledger_state ALTER ATTRIBUTE twin TYPE %s', wanted);
+    END IF;
+    COMMIT;
+    IF wanted <> (SELECT atttypid FROM pg_attribute WHERE attrelid = 'shard_entity.owned'::regclass AND attname = 'twin') THEN
+        EXECUTE format('ALTER TABLE shard_entity.owned ALTER COLUMN twin TYPE %1$s USING twin::%1$s', wanted);
+    END IF;
+END $$;
+
+-- For the audit. Not a view: one could not alter the table under it.
+CREATE FUNCTION ledger_states() RETURNS TABLE (entity_id text, state jsonb) STABLE LANGUAGE sql AS $$
+    SELECT entity_id, state FROM shard_entity.ledger
+    UNION ALL
+    SELECT entity_id, jsonb_build_object('hash', hash, 'count', CASE WHEN twin::text = count::text THEN count END)
+    FROM shard_entity.owned
+$$;
 SQL
 
 # --- SQL: the audit ------------------------------------------------------------------------------
@@ -167,10 +231,10 @@ my $audit = <<'SQL';
 WITH seen AS (
     SELECT 'handled' AS place, entity, message FROM handled
     UNION ALL
-    SELECT 'waiting', entity_id, message FROM shard_inbox WHERE type_name = 'ledger' AND message ? 's'
+    SELECT 'waiting', entity_id, message FROM shard_inbox WHERE type_name IN ('ledger', 'owned') AND message ? 's'
     UNION ALL
     SELECT 'dead', entity_id, message FROM shard_dead_letters
-    WHERE type_name = 'ledger' AND entity_id LIKE :'round' || '-%'
+    WHERE type_name IN ('ledger', 'owned') AND entity_id LIKE :'round' || '-%'
 ), fate AS (
     SELECT message->>'s' AS session, (message->>'t')::bigint AS txn, (message->>'n')::int AS n,
            count(*) FILTER (WHERE place = 'handled') AS handled,
@@ -225,7 +289,7 @@ WITH seen AS (
     UNION ALL
     SELECT 'P1: a message was given up without need, ' || sqlstate, message->>'s', (message->>'t')::bigint, (message->>'n')::int, entity_id
     FROM shard_dead_letters
-    WHERE type_name = 'ledger' AND entity_id LIKE :'round' || '-%'
+    WHERE type_name IN ('ledger', 'owned') AND entity_id LIKE :'round' || '-%'
           AND (message->>'act', sqlstate) NOT IN (('fail', '22023'), ('mend', '22023'), ('flaky', '40001'))
     UNION ALL
     SELECT 'P2: an ask was kept', s.session, s.txn, s.n, s.entity
@@ -234,7 +298,7 @@ WITH seen AS (
     UNION ALL
     SELECT 'P2: state and effects differ', NULL, NULL, NULL, coalesce(f.entity, e.entity_id)
     FROM folded f
-    FULL JOIN (SELECT * FROM shard_entity.ledger WHERE entity_id LIKE :'round' || '-%') e ON e.entity_id = f.entity
+    FULL JOIN (SELECT * FROM ledger_states() WHERE entity_id LIKE :'round' || '-%') e ON e.entity_id = f.entity
     WHERE (f.count, f.hash, f.gapless) IS DISTINCT FROM ((e.state->>'count')::bigint, e.state->>'hash', true)
     UNION ALL
     SELECT 'P3: handled after what was sent later in its transaction', session, txn, n, entity
@@ -295,7 +359,7 @@ sub new
 
 # SQL of the books, and of the entity type with this ledger's settings (", name => value").
 sub books { return $books }
-sub entity_type { my ($self) = @_; return $entity_type =~ s{/\*settings\*/}{$self->{settings} // ''}er }
+sub entity_type { my ($self) = @_; return $entity_type =~ s{/\*settings\*/}{$self->{settings} // ''}ger }
 
 # The books without the entity type: all that the audit needs.
 sub install_books
@@ -480,8 +544,8 @@ sub _load_committed
 }
 
 # What clients may be told while servers die under them: classes 08 and 57P, failed asks, asks of an
-# entity whose row somebody holds, asks whose time ran out, or whose worker was cancelled.
-my $expected = qr/ledger:\ told\ to\ fail|due\ to\ user\ request|holds\ the\ state\ row|outcome\ unknown|tim(?:ed|e)?[\ -]?out|
+# entity whose row somebody holds, or whose type is being altered, asks whose time ran out, or whose worker was cancelled.
+my $expected = qr/ledger:\ told\ to\ fail|cannot\ run\ (?:now|at\ node)|due\ to\ user\ request|holds\ the\ state\ row|outcome\ unknown|tim(?:ed|e)?[\ -]?out|
 	connection\ to\ server|server\ closed\ the\ connection|terminat|
 	57P0\d:|08\d{3}:|the\ database\ system\ is/xi;
 
@@ -528,7 +592,8 @@ my %disturbance = (
 );
 
 # What users may do to a type that runs, and operators to its workers.
-my $definition = q{SELECT pg_get_functiondef('ledger_handler(jsonb,jsonb)'::regprocedure)};
+my $definitions = q{SELECT string_agg(pg_get_functiondef(oid), ';') FROM pg_proc WHERE proname IN ('ledger_handler', 'ledger_owned')};
+my $altered = q{CALL ledger_alter('text'); SELECT pg_sleep(0.1); CALL ledger_alter('bigint');};
 %disturbance = (
 	%disturbance,
 	'cancelled workers' => sub {
@@ -537,7 +602,7 @@ my $definition = q{SELECT pg_get_functiondef('ledger_handler(jsonb,jsonb)'::regp
 	},
 	'a handler replaced' => sub {
 		my ($node) = @_;
-		$node->safe_psql('postgres', $node->safe_psql('postgres', $definition));
+		$node->safe_psql('postgres', $node->safe_psql('postgres', $definitions));
 	},
 	'a state table rewritten' => sub { my ($node) = @_; $node->safe_psql('postgres', 'VACUUM FULL shard_entity.ledger') },
 	'a state table locked' => sub {
@@ -551,6 +616,8 @@ my $definition = q{SELECT pg_get_functiondef('ledger_handler(jsonb,jsonb)'::regp
 			ALTER TABLE shard_entity.ledger DROP COLUMN mine, ADD COLUMN mine text;
 			ALTER TABLE shard_entity.ledger DROP COLUMN mine});
 	},
+	# Back again, so that it is in the end what it is at other nodes.
+	'a state type altered' => sub { my ($node) = @_; $node->safe_psql('postgres', $altered) },
 );
 
 # By name, as round() takes them. A name given twice comes twice as often.
@@ -566,7 +633,7 @@ sub crashes
 sub users
 {
 	return disturbances('cancelled workers', 'a handler replaced', 'a state table rewritten', 'a state table locked',
-		'a state table altered');
+		'a state table altered', ('a state type altered') x 3);
 }
 
 # --- settings of a run ---------------------------------------------------------------------------

@@ -110,15 +110,15 @@ sub _tell
 {
 	my ($t, $kind, $to) = @_;
 	$t->{salt} = $t->{client}{chance}->(10_000);
-	return "SELECT shard_tell('ledger', entity, message) FROM "
+	return "SELECT shard_tell(ledger_type(entity), entity, message) FROM "
 	  . _messages($t, 1, $kind // 'tell', $to) . ";\n";
 }
 
 sub _many
 {
 	my ($t, $count, $kind) = @_;
-	return "SELECT shard_tell_many('ledger', array_agg(entity ORDER BY i), array_agg(message ORDER BY i)) FROM "
-	  . _messages($t, $count, $kind // 'many') . ";\n";
+	return "SELECT shard_tell_many(ledger_type(entity), array_agg(entity ORDER BY i), array_agg(message ORDER BY i)) FROM "
+	  . _messages($t, $count, $kind // 'many') . " GROUP BY ledger_type(entity);\n";
 }
 
 sub _hot { my ($t) = @_; return "$t->{round}-hot" . $t->{client}{chance}->(2) }
@@ -141,7 +141,7 @@ sub _tell_many
 sub _set_based
 {
 	my $t = _begin(@_);
-	return "SELECT shard_tell('ledger', entity, message) FROM "
+	return "SELECT shard_tell(ledger_type(entity), entity, message) FROM "
 	  . _messages($t, 1 + $t->{client}{chance}->(100), 'set') . ";\n" . _report($t);
 }
 
@@ -150,7 +150,7 @@ sub _copy
 {
 	my $t = _begin(@_);
 	my ($name, $entity) = ($t->{client}{name}, _hot($t));
-	my $sql = "BEGIN;\nINSERT INTO shard_inbox (type_name, entity_id, message) SELECT 'ledger', entity, message FROM "
+	my $sql = "BEGIN;\nINSERT INTO shard_inbox (type_name, entity_id, message) SELECT ledger_type(entity), entity, message FROM "
 	  . _messages($t, 10, 'insert') . ";\n";
 	my $rows = '';
 	for my $n ($t->{n} .. $t->{n} + 9)
@@ -216,13 +216,13 @@ sub _ask
 	my ($round, $client) = @_;
 	my $sql = _tells($round, $client);
 	my $t = _begin($round, $client);
-	my $entity = $client->{chance}->(2) ? _hot($t) : "$t->{round}-e" . $client->{chance}->(41);
+	my $entity = (_hot($t), "$t->{round}-e" . $client->{chance}->(41), "$t->{round}-o" . $client->{chance}->(7))[ $client->{chance}->(3) ];
 	my $act = (qw(plain plain chain flaky fail))[ $client->{chance}->(5) ];
 	$t->{counts} = 1;
 	return $sql . <<SQL;
 SELECT ledger_note('$client->{name}', $t->{txn}, 0, 'ask', '$entity', '$act') \\gset
 \\set ON_ERROR_STOP 0
-SELECT shard_ask('ledger', '$entity', :'ledger_note', '10 s');
+SELECT shard_ask(ledger_type('$entity'), '$entity', :'ledger_note', '10 s');
 \\set failed :ERROR
 \\set ON_ERROR_STOP 1
 \\if :failed
@@ -255,7 +255,7 @@ sub _redrive
 {
 	my $t = _begin(@_);
 	my $redrive = "SELECT shard_redrive((SELECT coalesce(array_agg(id), '{}') FROM shard_dead_letters\n"
-	  . "WHERE type_name = 'ledger' AND message->>'act' = 'mend' AND entity_id LIKE '$t->{round}-%'));\n";
+	  . "WHERE type_name IN ('ledger', 'owned') AND message->>'act' = 'mend' AND entity_id LIKE '$t->{round}-%'));\n";
 	return "BEGIN;\n" . _tell($t) . $redrive . "ROLLBACK;\n" if !$t->{client}{chance}->(4);
 	return "BEGIN;\n" . _tell($t) . $redrive . _tell($t) . _commit($t);
 }

@@ -18,7 +18,7 @@ CREATE TABLE shard_inbox (type_name text, entity_id text, message jsonb);
 CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb, sqlstate text);
 CREATE SCHEMA shard_entity;
 CREATE TABLE shard_entity.ledger (entity_id text, state jsonb);
-
+CREATE FUNCTION ledger_states() RETURNS SETOF shard_entity.ledger STABLE LANGUAGE sql AS 'SELECT * FROM shard_entity.ledger';
 SQL
 
 # Sessions c1 and c2 send to entities r0-a and r0-b; times are minutes. c1's transaction 2 overlaps
@@ -88,6 +88,8 @@ my @cases = (
 	[ 'handled by another entity', "UPDATE sent SET entity = 'r0-z' WHERE (session, txn) = ('c2', 1);", 'P2: a message was changed' ],
 	[ 'another payload', "UPDATE handled SET message = message || '{\"act\": \"x\"}' WHERE (entity, pos) = ('r0-a', 3);", 'P2: a message was changed' ],
 	[ 'an ask among the dead letters', "INSERT INTO shard_dead_letters VALUES ('ledger', 'r0-a', @{[message('c2', 2, 0)]}, '22023');", 'P2: an ask was kept' ],
+	[ 'waiting, of the other type, and handled', "INSERT INTO shard_inbox VALUES ('owned', 'r0-a', $m);", 'P2: a message is in two places' ],
+	[ 'the other type\'s dead for no reason of its own', "UPDATE shard_dead_letters SET type_name = 'owned', sqlstate = '23505';", 'P1: a message was given up without need, 23505' ],
 	[ 'dead for no reason of its own', "UPDATE shard_dead_letters SET sqlstate = '23505';", 'P1: a message was given up without need, 23505' ],
 	[ 'a transaction\'s messages reversed', swapped('r0-a', 1, 2), 'P3: handled after what was sent later in its transaction' ],
 	[ 'a session\'s transactions reversed', "DELETE FROM committed;" . swapped('r0-a', 4, 5), 'P3: handled after what its session sent later' ],
