@@ -46,7 +46,7 @@ static const char *const table_query =
 	"  AND o.state IN ('active', 'stopping', 'clearing')) o,"
 	" LATERAL (SELECT count(*) AS messages FROM shard.held_here h WHERE h.type_id = t.type_id) h,"
 	" LATERAL (SELECT count(*) AS messages FROM shard.parked p WHERE p.type_id = t.type_id) p"
-	" WHERE t.mode = 'dropped' AND o.shards + h.messages + p.messages > 0"
+	" WHERE t.mode = 'dropped' AND h.messages + p.messages > 0"
 	" UNION ALL "
 	"SELECT format(CASE h.place WHEN 'stash' THEN"
 	" '%s messages of entity type \"%s\" are in the stash, the oldest since %s; see shard_inbox' ELSE"
