@@ -117,6 +117,7 @@ sub round
 	$nemesis->heal;
 	$self->{times} = { $self->_recovery($healed) };
 	$nemesis->finish;
+	$_->sql(q{CALL ledger_alter('bigint')}) for $cluster->nodes;
 	$self->{commanded} += $nemesis->{moved} // 0;
 	$self->_wait_for_clients;
 	$self->_close_books;

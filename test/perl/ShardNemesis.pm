@@ -159,6 +159,12 @@ my %kind = (
 		begin => sub { my ($self, $f) = @_; $self->_open_old($f) },
 		end   => sub { my ($self, $f) = @_; $self->_close_old($f) },
 	},
+	# There and back; what an end of the server leaves behind the next one mends, or the end of the round.
+	'a state type altered' => {
+		weight => 2, whom => 'free', length => [ 0, 0 ], still => 1,
+		begin => sub { my ($self, $f) = @_; $self->_in_background($f->{node}, q{CALL ledger_alter('text');}, q{SELECT pg_sleep(0.1);}, q{CALL ledger_alter('bigint');}) },
+		end   => sub { },
+	},
 	# From here on shards move, if the test allows it.
 	'moves' => {
 		weight => 10, whom => 'free', length => [ 0, 0 ], moves => 1,
@@ -377,7 +383,7 @@ sub new
 {
 	my ($class, %arg) = @_;
 	my $self = bless { every => 2, active => [], %arg }, $class;
-	$self->{kinds} //= [ grep { ($arg{cluster}->proxy || !$kind{$_}{network}) && ($arg{moves} || !$kind{$_}{moves}) } kinds() ];
+	$self->{kinds} //= [ grep { ($arg{cluster}->proxy || !$kind{$_}{network}) && ($arg{moves} ? !$kind{$_}{still} : !$kind{$_}{moves}) } kinds() ];
 	# What is moved depends on the seed, too.
 	$self->{moving} = ShardLoad::random_stream($self->{seed} * 11 + 5);
 	$self->{plan} = [ $self->_make_plan ];
