@@ -253,6 +253,31 @@ begin_to_leave(int64 timeout)
 }
 
 /*
+ * Errors if it does not leave any more, so that nobody waits for that.
+ */
+static void
+check_leaves(ShardMemberStatus before, ShardMemberStatus status)
+{
+	const char *detail;
+	const char *hint = NULL;
+
+	if (status == SHARD_MEMBER_WRITTEN_OFF)
+		detail = "It was written off meanwhile: what it still has can only be read here.";
+	else if (status == SHARD_MEMBER_DOWN)
+	{
+		detail = "It was downed meanwhile.";
+		hint = "Restart its server, or call shard_admit() here; then it can leave.";
+	}
+	else if (before == SHARD_MEMBER_LEAVING && status == SHARD_MEMBER_UP)
+		detail = "The leave was cancelled by shard_leave(cancel => true).";
+	else
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("this node does not leave the cluster any more"),
+					errdetail("%s", detail), hint != NULL ? errhint("%s", hint) : 0));
+}
+
+/*
  * Waits until this node has left and nothing of its shards is here; false: not in time.
  */
 static bool
@@ -263,10 +288,7 @@ wait_until_left(int32 node, int64 deadline)
 
 	while ((status = own_status(node)) != SHARD_MEMBER_REMOVED || has_old_rows())
 	{
-		if (before == SHARD_MEMBER_LEAVING && status == SHARD_MEMBER_UP)
-			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-							errmsg("this node does not leave the cluster any more"),
-							errdetail("The leave was cancelled by shard_leave(cancel => true).")));
+		check_leaves(before, status);
 		if (shard_plane_now() >= deadline)
 		{
 			warn_of_rest(status);

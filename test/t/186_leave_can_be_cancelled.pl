@@ -55,6 +55,28 @@ pass('and runs them');
 like($one->sql(q{SELECT string_agg(why, ' ') FROM shard_decisions}), qr/up.*\@3/, 'who said so is written down')
   or diag($one->sql(q{SELECT id, what, why FROM shard_decisions ORDER BY id DESC LIMIT 10}));
 
+# --- downed meanwhile ---------------------------------------------------------------------------------
+
+$waits->close;
+
+# A coordinator cannot be downed.
+if ($cluster->coordinator->n == 3)
+{
+	$three->server->restart;
+	$one->wait_until('SELECT count(*) = 1 FROM shard_members WHERE coordinator AND node <> 3', 'another coordinator');
+	$cluster->wait_up;
+	$cluster->wait_registered;
+}
+$waits = $three->session;
+$waits->send(q{SELECT shard_leave('120 s');});
+$one->wait_value($state, 'leaving', 'it to leave again');
+$one->sql('SELECT shard_down(3)');
+ok(!eval { $waits->receive; 1 }, 'who waits does not wait for a node that was downed');
+like($@, qr/does not leave the cluster any more.*was downed meanwhile.*shard_admit/s, 'and hears what to do');
+$three->eventually('SELECT shard_admit(3, incarnation + 1) FROM shard_members WHERE self');
+$cluster->wait_up;
+$cluster->wait_registered;
+
 # --- after all ---------------------------------------------------------------------------------------
 
 $_->sql('ALTER TABLE shard_entity.recorder ADD COLUMN note text') for $one, $two;
