@@ -226,8 +226,8 @@ put_member(ReturnSetInfo *result, const ShardDirectoryMember *member,
 		   const ShardMemberReport *report, bool self, bool see_dsn)
 {
 	const ShardMemberRecord *record = &member->record;
-	Datum values[17];
-	bool nulls[17] = {false};
+	Datum values[18];
+	bool nulls[18] = {false};
 
 	values[0] = Int32GetDatum(member->node);
 	nulls[1] = !see_dsn || record->dsn == NULL || record->dsn[0] == '\0';
@@ -246,6 +246,8 @@ put_member(ReturnSetInfo *result, const ShardDirectoryMember *member,
 	values[14] = uuid_of(record->inc_uuid);
 	values[15] = BoolGetDatum(record->evacuated);
 	values[16] = weight_of(record);
+	values[17] = BoolGetDatum(report != NULL && report->claimed);
+	nulls[17] = report == NULL;
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 

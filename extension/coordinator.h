@@ -67,6 +67,7 @@ typedef struct ShardMemberReport
 	bool voter;				/* votes now, or will */
 	bool coordinator;		/* as far as heard of */
 	bool link;				/* the control link to it is open */
+	bool claimed;			/* somebody claims its place, and waits for shard_admit() */
 	int64 heard_us;			/* how long ago it was heard of; -1: never since the worker started */
 	const char *link_error; /* of the last failure of the link; "": none, or it works again */
 } ShardMemberReport;

@@ -120,6 +120,7 @@ serve_members(const ShardRequest *request)
 		report.reachable = shard_node_reachable(node, report.node, now);
 		report.voter = votes(report.node);
 		report.coordinator = shard_node_coordinator(node, now) == report.node;
+		report.claimed = shard_node_is_claimed(node, report.node, now);
 		shard_coordinator_link_report(report.node, now, &report);
 		if (report.node == shard_node_id(node))
 			report.heard_us = 0;

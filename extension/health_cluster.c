@@ -219,6 +219,23 @@ check_member(ShardHealth *health, const ShardDirectoryMember *member,
 								  shard_cluster_view_may_see_dsn() ? report->link_error : ""));
 }
 
+/*
+ * Somebody else wants a member's place (I14). Of this node itself that is news only while it has the place.
+ */
+static void
+check_claim(ShardHealth *health, const ShardPlaneView *view, const ShardDirectoryMember *member,
+			const ShardMemberReport *report, int32 coordinator)
+{
+	if (report == NULL || !report->claimed || (member->node == view->node && !view->push))
+		return;
+	shard_health_add(
+		health,
+		psprintf("another start or a copy of node %d wants its place and is refused, see the "
+				 "server log of node %d; to let it in, make sure that the one before does not "
+				 "live, and call shard_admit(%d, %d)",
+				 member->node, coordinator, member->node, member->record.inc_no + 1));
+}
+
 static void
 check_members(ShardHealth *health, const ShardPlaneView *view, List *reports)
 {
@@ -227,9 +244,13 @@ check_members(ShardHealth *health, const ShardPlaneView *view, List *reports)
 
 	members = shard_cluster_view_directory(&count);
 	for (int i = 0; i < count; i++)
+	{
+		const ShardMemberReport *report = shard_cluster_view_report_of(reports, members[i].node);
+
 		if (members[i].node != view->node)
-			check_member(health, &members[i],
-						 shard_cluster_view_report_of(reports, members[i].node));
+			check_member(health, &members[i], report);
+		check_claim(health, view, &members[i], report, shard_cluster_view_coordinator(reports));
+	}
 }
 
 /* For shard_control_store_learned: the minimum of members, 0 once it was met. */

@@ -151,6 +151,12 @@ extern bool shard_node_asks_for_type(const ShardNode *node, const char *name);
 extern const char *shard_node_refusal(const ShardNode *node);
 
 /*
+ * Does somebody claim the place of that node who is refused until an operator says shard_admit(), as the
+ * coordinator has said last (I14)?
+ */
+extern bool shard_node_is_claimed(const ShardNode *node, int32 id, int64 now);
+
+/*
  * The coordinator of the day has acknowledged what runs here: all types that were told (SHARD_EVENT_TYPE),
  * but for those that the cluster refuses. Before, it gives none of their shards to this node.
  */

@@ -388,6 +388,29 @@ send_heartbeats(ShardNode *node, int64 now)
 	}
 }
 
+/* Whose place is claimed in vain, as the coordinator has it (I14). */
+static void
+take_claims(ShardNode *node, const ShardControl *message)
+{
+	node->n_claimed_nodes = Min(message->n_nodes, SHARD_MAX_CLAIMS);
+	for (int i = 0; i < node->n_claimed_nodes; i++)
+		node->claimed_nodes[i] = message->nodes[i];
+}
+
+/* See node.h. */
+bool
+shard_node_is_claimed(const ShardNode *node, int32 id, int64 now)
+{
+	if (shard_node_coordinator(node, now) == 0)
+		return false;
+	for (int i = 0; i < node->n_claimed_nodes; i++)
+	{
+		if (node->claimed_nodes[i] == id)
+			return true;
+	}
+	return false;
+}
+
 /* The coordinator's heartbeat: follow it, or tell it that its time is over (R10). */
 static void
 heartbeat(ShardNode *node, int64 now, const ShardControl *message)
@@ -414,6 +437,7 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 	node->coordinator_heard = now;
 	node->campaigns = 0;
 	shard_proposer_saw_ballot(node->proposer, message->b);
+	take_claims(node, message);
 	if (message->from != node->id && !shard_node_get_member(node, message->from, &sender))
 	{
 		/* Whoever it is joined while this node was away: by this link it can be asked who it is. */

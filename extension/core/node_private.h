@@ -157,6 +157,10 @@ struct ShardNode
 	int64 next_campaign;
 	int campaigns; /* in vain since a coordinator was heard */
 
+	/* Nodes whose place is claimed in vain, as it said last (I14). */
+	int n_claimed_nodes;
+	int32 claimed_nodes[SHARD_MAX_CLAIMS];
+
 	NodePeer *peers;
 	int n_peers;
 	int64 next_heartbeat;

@@ -189,6 +189,11 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 		complete_welcome(node, message);
 	if (message->kind == SHARD_CONTROL_PREPARE || message->kind == SHARD_CONTROL_HEARTBEAT)
 		shard_voter_remind(node->voter, action->node, message);
+	if (message->kind == SHARD_CONTROL_HEARTBEAT && node->in_office)
+	{
+		message->nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * SHARD_MAX_CLAIMS);
+		message->n_nodes = shard_roster_claimed(node->roster, message->nodes);
+	}
 	resetStringInfo(buffer);
 	shard_control_encode(buffer, message);
 	if (self)

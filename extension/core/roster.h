@@ -12,6 +12,9 @@
 
 typedef struct ShardRoster ShardRoster;
 
+/* Starts that claim to be a node, at most. */
+#define SHARD_MAX_CLAIMS 64
+
 /* Settings of the coordinator's node; times in microseconds. */
 typedef struct ShardRosterSettings
 {
@@ -81,6 +84,12 @@ extern bool shard_roster_set_address(ShardRoster *roster, int32 node, const char
 /* shard_admit(): admit a waiting claim of a node although a rule refuses it. */
 extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
 							   const char **why);
+
+/*
+ * The nodes whose place somebody claims who is refused until an operator says shard_admit() (I14), each once.
+ * nodes: room for SHARD_MAX_CLAIMS. Returns how many.
+ */
+extern int shard_roster_claimed(const ShardRoster *roster, int32 *nodes);
 
 /* Heard of lately, by the failure detector? */
 extern bool shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now);

@@ -414,6 +414,7 @@ judge_claim(ShardRoster *roster, RosterClaim *claim, int64 now, ShardProposer *p
 	ShardClaim said = describe_claim(roster, claim, now, decided, entry ? &record : NULL);
 	ShardAdmission verdict = shard_membership_judge(entry ? &record : NULL, &said);
 
+	claim->refused = verdict >= SHARD_ADMISSION_OLD_LIVES;
 	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, claim->node))
 		return verdict;
 	if (verdict == SHARD_ADMISSION_GRANT)
@@ -545,6 +546,24 @@ shard_roster_displaces(const ShardRoster *roster, int32 node)
 			return true;
 	}
 	return false;
+}
+
+/* See roster.h. */
+int
+shard_roster_claimed(const ShardRoster *roster, int32 *nodes)
+{
+	int count = 0;
+
+	for (int i = 0; i < roster->n_claims; i++)
+	{
+		bool known = !roster->claims[i].refused;
+
+		for (int j = 0; j < count && !known; j++)
+			known = nodes[j] == roster->claims[i].node;
+		if (!known)
+			nodes[count++] = roster->claims[i].node;
+	}
+	return count;
 }
 
 /* See roster.h. Of two that claim the node, the one that sits at its address is meant. */

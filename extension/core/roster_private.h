@@ -24,7 +24,7 @@
 #define ROSTER_LISTEN (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 4)
 
 /* Claims that are looked after at a time; more are the work of somebody who cannot be helped. */
-#define ROSTER_MAX_CLAIMS 64
+#define ROSTER_MAX_CLAIMS SHARD_MAX_CLAIMS
 
 /* A claimant is told again why it is refused. */
 #define ROSTER_TELL_INTERVAL (5 * SHARD_SECOND)
@@ -61,6 +61,7 @@ typedef struct RosterClaim
 	char *settings; /* the member value that it would have; owned, NULL: none */
 	uint32 settings_length;
 	bool forced;
+	bool refused;	/* by a rule that an operator may overrule, when it was judged last */
 	bool contested; /* the log shows it beside another one */
 	bool proposed;
 	ShardAdmission verdict; /* the last one that was logged, or GRANT */

@@ -20,7 +20,8 @@ CREATE FUNCTION shard.members(
     OUT gate        text,
     OUT inc_uuid    uuid,
     OUT evacuated   boolean,
-    OUT weight      numeric
+    OUT weight      numeric,
+    OUT claimed     boolean
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_view_members';
 GRANT EXECUTE ON FUNCTION shard.members() TO PUBLIC;
@@ -30,10 +31,11 @@ COMMENT ON FUNCTION shard.members() IS 'members of the cluster, as this node kno
  * age: the smaller the older; NULL: never up. last_error: of the link between the control planes.
  * evacuated: it is to have no shards until its server starts again (shard_evacuate).
  * weight: its share of shards of weighted types, compared with others.
+ * claimed: another start or a copy of it wants its place, and is refused until shard_admit(); NULL: not known.
  */
 CREATE VIEW @extschema@.shard_members AS
 SELECT m.node, m.dsn, m.status, m.roles, m.age, m.incarnation, m.voter, m.coordinator, m.reachable,
-       m.last_seen, m.self, m.last_error, m.app_version, m.gate, m.evacuated, m.weight
+       m.last_seen, m.self, m.last_error, m.app_version, m.gate, m.evacuated, m.weight, m.claimed
 FROM shard.members() m;
 GRANT SELECT ON @extschema@.shard_members TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_members IS 'members of the cluster, as this node knows them';

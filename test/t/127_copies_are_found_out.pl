@@ -47,6 +47,19 @@ sub put_back
 	return;
 }
 
+# Every member shows that somebody wants the place of node 2, and the command to let it in; returns that.
+sub is_shown
+{
+	my ($what, @witnesses) = @_;
+	my $health = q{SELECT substring(array_to_string(problems, '; ') FROM 'copy of node 2 wants its place and is refused.*(shard_admit\(2, \d+\))') FROM shard_health()};
+	for my $node (@witnesses)
+	{
+		$node->wait_until("SELECT ($health) IS NOT NULL", 'node ' . $node->n . ' to say that somebody is refused');
+		is($node->sql('SELECT string_agg(node::text, $$ $$) FROM shard_members WHERE claimed'), 2, "$what: node " . $node->n . ' shows whose place it is');
+	}
+	return $witnesses[-1]->sql($health);
+}
+
 sub is_quarantined
 {
 	my ($what) = @_;
@@ -74,7 +87,10 @@ exchange(5);
 put_back('early');
 $two->server->recover;
 $two->server->wait_for_log(qr/node 2 is not admitted: .*shard_admit/);
-$one->sql('SELECT shard_admit(2, incarnation + 1) FROM shard_members WHERE node = 2');
+my $admit = is_shown('put back', $one, $three);
+$three->sql("SELECT $admit");
+$_->wait_value('SELECT count(*) FROM shard_members WHERE claimed', 0, 'node ' . $_->n . ' to see it in its place') for $one, $two, $three;
+pass('put back: let in by the command that health has, at any member');
 $two->sql(ShardCluster::tell_recorder($there, 'after'));
 is_quarantined('put back');
 is($cluster->recorded($there, $one), join(' ', 1 .. $handled) . " = $handled at 1", 'nothing of it arrives');
@@ -98,12 +114,16 @@ $clone->start;
 $clone->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'handles no messages.*looks like an old copy.*shard_admit\(2, ' FROM shard_health()},
 	'the clone to notice');
 note($clone->safe_psql('postgres', 'SELECT array_to_string(problems, $$; $$) FROM shard_health()'));
+is_shown('clone', $one, $two, $three);
 $clone->psql('postgres', ShardCluster::tell_recorder($there, 'clone'));
 $two->sql(ShardCluster::tell_recorder($there, 'original'));
 $cluster->wait_recorded($there, 1, 1 .. $handled, 'after', 'original');
 pass('a clone is refused, the original goes on');
 is($one->sql('SELECT incarnation FROM shard_members WHERE node = 2'), $incarnation, 'as the same incarnation');
 $clone->stop('immediate');
+$_->wait_until(q{SELECT NOT bool_or(claimed) AND (SELECT problems::text !~ 'wants its place' FROM shard_health()) FROM shard_members}, 'node ' . $_->n . ' to see that the clone is gone')
+  for $one, $two, $three;
+pass('and forgotten when it has gone');
 
 $three->server->log_is_clean(@ShardNodes::link_troubles, qr/quarantine/);
 done_testing();

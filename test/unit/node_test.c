@@ -355,6 +355,10 @@ test_clone_does_not_vote(void)
 	run(5 * SHARD_SECOND);
 	ok(shard_voter_promised(shard_node_voter(machines[3].node)) < prepare.b,
 	   "a copy of the third one");
+	for (int i = 0; i < 3; i++)
+		ok(shard_node_is_claimed(machines[i].node, 3, now) &&
+			   !shard_node_is_claimed(machines[i].node, 2, now),
+		   "which machine %d knows to want that one's place", i);
 	persists = machines[3].persists;
 	give(3, &prepare);
 	act(3, NO_LINK);
@@ -363,6 +367,12 @@ test_clone_does_not_vote(void)
 	act(2, NO_LINK);
 	ok(shard_voter_promised(shard_node_voter(machines[2].node)) >= prepare.b,
 	   "which the third one does");
+	stop(3);
+	run(20 * SHARD_SECOND);
+	for (int i = 0; i < 3; i++)
+		ok(shard_node_coordinator(machines[i].node, now) != 0 &&
+			   !shard_node_is_claimed(machines[i].node, 3, now),
+		   "machine %d knows that it has gone", i);
 }
 
 int
