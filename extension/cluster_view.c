@@ -43,7 +43,7 @@ PG_FUNCTION_INFO_V1(shard_cluster_view_peers);
 #define MEMBERS_TIMEOUT (2 * INT64CONST(1000000))
 #define REPORT_TIMEOUT (10 * INT64CONST(1000000))
 
-/* A server that restarts is back in that time, in seconds. */
+/* A server that restarts is back in that time, and what its links do settles; in seconds. */
 #define SILENT 5
 
 /* The bodies of the SRFs, once the result has been made. */
@@ -128,6 +128,19 @@ shard_cluster_view_is_silent(const ShardMemberReport *report)
 {
 	return !report->reachable &&
 		   (report->heard_us < 0 || report->heard_us > SILENT * INT64CONST(1000000));
+}
+
+bool
+shard_cluster_view_answers(const ShardMemberReport *report)
+{
+	return report->answering_us > SILENT * INT64CONST(1000000);
+}
+
+bool
+shard_cluster_view_is_deaf(const ShardMemberReport *report)
+{
+	return !shard_cluster_view_is_silent(report) &&
+		   report->failing_us > SILENT * INT64CONST(1000000);
 }
 
 const ShardMemberReport *

@@ -22,6 +22,13 @@ extern const ShardMemberReport *shard_cluster_view_report_of(List *reports, int3
 /* Is it unreachable, and not only while its server restarts? One that goes down in good order says so at once. */
 extern bool shard_cluster_view_is_silent(const ShardMemberReport *report);
 
+/*
+ * A link may work in one direction alone. Answers: it runs and can be called, whether it is heard or not. Deaf: it is
+ * heard, and cannot be called.
+ */
+extern bool shard_cluster_view_answers(const ShardMemberReport *report);
+extern bool shard_cluster_view_is_deaf(const ShardMemberReport *report);
+
 /* The coordinator, as far as this node hears it; 0: none. */
 extern int32 shard_cluster_view_coordinator(List *reports);
 

@@ -69,6 +69,8 @@ typedef struct ShardMemberReport
 	bool link;				/* the control link to it is open */
 	bool claimed;			/* somebody claims its place, and waits for shard_admit() */
 	int64 heard_us;			/* how long ago it was heard of; -1: never since the worker started */
+	int64 answering_us;		/* how long it has answered all calls of the link; -1: it does not */
+	int64 failing_us;		/* how long they have failed, while it was heard; -1: they do not */
 	const char *link_error; /* of the last failure of the link; "": none, or it works again */
 } ShardMemberReport;
 

@@ -120,6 +120,8 @@ shard_coordinator_put_report(StringInfo out, const ShardMemberReport *report)
 	shard_wire_put_uint(out, report->link ? 1 : 0);
 	shard_wire_put_uint(out, report->claimed ? 1 : 0);
 	shard_wire_put_int(out, report->heard_us);
+	shard_wire_put_int(out, report->answering_us);
+	shard_wire_put_int(out, report->failing_us);
 	put_text(out, report->link_error);
 }
 
@@ -135,6 +137,8 @@ get_report(ShardReader *reader)
 	report->link = shard_wire_get_uint(reader) != 0;
 	report->claimed = shard_wire_get_uint(reader) != 0;
 	report->heard_us = shard_wire_get_int(reader);
+	report->answering_us = shard_wire_get_int(reader);
+	report->failing_us = shard_wire_get_int(reader);
 	report->link_error = get_text(reader);
 	return report;
 }

@@ -33,6 +33,12 @@
 /* Members are missed, and heard of again, by these links: a peer that is back must not be kept waiting. */
 #define LONGEST_BACKOFF_MS 1000
 
+/*
+ * Who is heard again after so long was away: calls that failed meanwhile say nothing of the way to it. Who has
+ * answered nothing for so long may be away.
+ */
+#define AWAY (5 * SHARD_SECOND)
+
 typedef struct Message
 {
 	dlist_node link;
@@ -51,7 +57,10 @@ typedef struct Link
 	dlist_head queue;
 	int n_messages;
 	int64 n_bytes;
-	int64 heard; /* when a message of the node came; 0: never */
+	int64 heard;	 /* when a message of the node came; 0: never */
+	int64 answered;	 /* when a call was answered; 0: never */
+	int64 answering; /* since when all are; 0: the last one was not */
+	int64 failing;	 /* since when none is, while the node is heard; 0: the last one was */
 	int64 used;
 	char error[256]; /* of the last failure; "": it works */
 } Link;
@@ -245,12 +254,15 @@ static void
 heard_of(int32 node)
 {
 	const char *dsn = shard_coordinator_link_address(node);
+	int64 now = shard_plane_now();
 	Link *link;
 
 	if (node == shard_node_id(shard_coordinator.node) || dsn[0] == '\0')
 		return;
 	link = make_link(node, dsn, false);
-	link->heard = shard_plane_now();
+	if (link->failing != 0 && now - link->heard > AWAY)
+		link->failing = now;
+	link->heard = now;
 	if (shard_peer_state(link->peer) != SHARD_PEER_CLOSED || link->error[0] == '\0')
 		return;
 	shard_peer_close(link->peer, false);
@@ -288,6 +300,10 @@ take_answer(Link *link)
 	if (link->error[0] != '\0' && !link->who)
 		shard_plane_returned(shard_coordinator.db);
 	link->error[0] = '\0';
+	link->failing = 0;
+	link->answered = shard_plane_now();
+	if (link->answering == 0)
+		link->answering = link->answered;
 	if (answer == NULL)
 		return;
 	/* Steps may send over this link, which ends the answer's life. */
@@ -333,6 +349,9 @@ take_failure(Link *link)
 									  : errmsg("shard: no control link to another node"),
 					  errdetail_internal("%s", text)));
 	strlcpy(link->error, text, sizeof(link->error));
+	link->answering = 0;
+	if (link->failing == 0)
+		link->failing = shard_plane_now();
 	drop_queue(link);
 }
 
@@ -430,6 +449,8 @@ shard_coordinator_link_report(int32 node, int64 now, ShardMemberReport *report)
 	const Link *link = find_link(node, "", false);
 
 	report->heard_us = -1;
+	report->answering_us = -1;
+	report->failing_us = -1;
 	report->link_error = "";
 	if (link == NULL)
 		return;
@@ -437,5 +458,9 @@ shard_coordinator_link_report(int32 node, int64 now, ShardMemberReport *report)
 				   shard_peer_state(link->peer) == SHARD_PEER_BUSY;
 	if (link->heard != 0)
 		report->heard_us = now - link->heard;
+	if (link->answering != 0 && now - link->answered < AWAY)
+		report->answering_us = now - link->answering;
+	if (link->failing != 0)
+		report->failing_us = now - link->failing;
 	report->link_error = link->error;
 }

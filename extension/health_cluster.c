@@ -96,6 +96,7 @@ typedef struct Voters
 {
 	int number;
 	int missing;
+	bool answers;		  /* one of them does */
 	StringInfoData names; /* of those that are missing */
 } Voters;
 
@@ -121,6 +122,7 @@ look_at_voters(Voters *voters, List *reports)
 		voters->number++;
 		if (report->reachable && (!member || member->record.status != SHARD_MEMBER_DOWN))
 			continue;
+		voters->answers |= shard_cluster_view_answers(report);
 		appendStringInfo(&voters->names, voters->missing++ == 0 ? "%d" : ", %d", report->node);
 	}
 }
@@ -138,10 +140,11 @@ why_no_coordinator(const ShardPlaneView *view, const Voters *voters)
 	return psprintf("there is no majority of the voters: node%s %s %s not heard%s",
 					voters->missing > 1 ? "s" : "", voters->names.data,
 					voters->missing > 1 ? "are" : "is",
-					view->members != 2 ? ""
-									   : ". Of two members only the older one votes, so this lasts "
-										 "until it is back; a third member, which need not host "
-										 "anything, would let the others go on");
+					view->members != 2 || voters->answers
+						? ""
+						: ". Of two members only the older one votes, so this lasts "
+						  "until it is back; a third member, which need not host "
+						  "anything, would let the others go on");
 }
 
 /*
@@ -182,11 +185,49 @@ since(const ShardMemberReport *report)
 	return psprintf("for " INT64_FORMAT " s", report->heard_us / 1000000);
 }
 
+/* Who has to be let in where, for a link that works in one direction alone. */
+static char *
+let_in(int32 node)
+{
+	return psprintf(
+		"see to it that the server of node %d lets the role in that its dsn in shard_members "
+		"names: pg_hba.conf, password, LOGIN, shard_allow_peer()",
+		node);
+}
+
+/*
+ * The link to a member that is there. What is silent and answers needs no start: it cannot call.
+ */
+static void
+check_link(ShardHealth *health, const ShardPlaneView *view, int32 node,
+		   const ShardMemberReport *report)
+{
+	const char *error = shard_cluster_view_may_see_dsn() ? report->link_error : "";
+	bool silent =
+		shard_cluster_view_is_silent(report) || report->heard_us > NOT_HEARD * INT64CONST(1000000);
+
+	if (silent && shard_cluster_view_answers(report))
+		shard_health_add(
+			health, psprintf("node %d answers calls, but has not called node %d %s: it cannot, as "
+							 "shard_health() there says; %s",
+							 node, view->node, since(report), let_in(view->node)));
+	else if (silent)
+		shard_health_add(health,
+						 psprintf("node %d has not been heard %s%s%s; see shard_members", node,
+								  since(report), error[0] != '\0' ? ": " : "", error));
+	else if (shard_cluster_view_is_deaf(report))
+		shard_health_add(
+			health, psprintf("node %d calls node %d, but calls to it have failed for " INT64_FORMAT
+							 " s%s%s; what is for it waits; %s",
+							 node, view->node, report->failing_us / 1000000,
+							 error[0] != '\0' ? ": " : "", error, let_in(node)));
+}
+
 /*
  * One other member.
  */
 static void
-check_member(ShardHealth *health, const ShardDirectoryMember *member,
+check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirectoryMember *member,
 			 const ShardMemberReport *report)
 {
 	int32 node = member->node;
@@ -210,13 +251,8 @@ check_member(ShardHealth *health, const ShardDirectoryMember *member,
 		case SHARD_MEMBER_EXITING:
 			break;
 	}
-	if (report == NULL)
-		return;
-	if (shard_cluster_view_is_silent(report) || report->heard_us > NOT_HEARD * INT64CONST(1000000))
-		shard_health_add(health,
-						 psprintf("node %d has not been heard %s%s%s; see shard_members", node,
-								  since(report), report->link_error[0] != '\0' ? ": " : "",
-								  shard_cluster_view_may_see_dsn() ? report->link_error : ""));
+	if (report != NULL)
+		check_link(health, view, node, report);
 }
 
 /*
@@ -248,7 +284,7 @@ check_members(ShardHealth *health, const ShardPlaneView *view, List *reports)
 		const ShardMemberReport *report = shard_cluster_view_report_of(reports, members[i].node);
 
 		if (members[i].node != view->node)
-			check_member(health, &members[i], report);
+			check_member(health, view, &members[i], report);
 		check_claim(health, view, &members[i], report, shard_cluster_view_coordinator(reports));
 	}
 }

@@ -116,7 +116,8 @@ for_how_long(const ShardMemberReport *report)
 }
 
 /*
- * Shards that stand still because their home does, or that are still at a node that wants to go.
+ * Shards that stand still because their home does, or that are still at a node that wants to go. A home that answers
+ * is not lost, though it may be silent: what is wrong with its link is said elsewhere.
  */
 static void
 check_stranded(ShardHealth *health, const char *type_name, const Stranded *stranded,
@@ -125,7 +126,8 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 	int32 node = stranded->node;
 
 	if (member->status == SHARD_MEMBER_DOWN ||
-		(report != NULL && shard_cluster_view_is_silent(report)))
+		(report != NULL && shard_cluster_view_is_silent(report) &&
+		 !shard_cluster_view_answers(report)))
 		shard_health_add(
 			health,
 			psprintf("entity type \"%s\": %s for node %d (%s%s): start its server, or promote "
