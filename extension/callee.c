@@ -35,7 +35,7 @@
 
 #include "compat.h"
 
-/* How long a call waits for a fact that its sender has ahead of us. */
+/* How long a call waits for a fact that its sender has ahead of us, in microseconds. */
 #define FACT_PATIENCE (1000 * INT64CONST(1000))
 #define FACT_NAP_MS 10
 
@@ -213,11 +213,11 @@ nap(ShardCallee *callee)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* Errors unless the caller is good, in time. */
-static void
-check_caller(ShardCallee *callee)
+/* See callee.h. A node that was downed hears of nothing that would change that soon (I9). */
+void
+shard_callee_check(ShardCallee *callee, int64 patience)
 {
-	int64 deadline = shard_plane_now() + FACT_PATIENCE;
+	int64 deadline = shard_plane_now() + Min(patience, FACT_PATIENCE);
 
 	for (;;)
 	{
@@ -227,7 +227,7 @@ check_caller(ShardCallee *callee)
 		if (judge_target(&callee->header, &callee->view, callee->own) == VERDICT_GOOD &&
 			judge_sender(&callee->header) == VERDICT_GOOD)
 			return;
-		if (shard_plane_now() > deadline)
+		if (callee->view.downed || shard_plane_now() > deadline)
 			report_later(callee);
 		nap(callee);
 	}
@@ -248,8 +248,9 @@ read_header(ShardCallee *callee)
 						errhint("Update the extension on the older node.")));
 }
 
+/* All but who calls. */
 static void
-begin(FunctionCallInfo fcinfo, ShardCallee *callee, bool own)
+open_call(FunctionCallInfo fcinfo, ShardCallee *callee, bool own)
 {
 	bytea *call;
 
@@ -267,19 +268,26 @@ begin(FunctionCallInfo fcinfo, ShardCallee *callee, bool own)
 		elog(ERROR, "could not connect to SPI");
 	/* the statement's own transaction has a snapshot */
 	shard_callee_commit(callee);
-	check_caller(callee);
+}
+
+void
+shard_callee_open(FunctionCallInfo fcinfo, ShardCallee *callee)
+{
+	open_call(fcinfo, callee, false);
 }
 
 void
 shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee)
 {
-	begin(fcinfo, callee, false);
+	open_call(fcinfo, callee, false);
+	shard_callee_check(callee, FACT_PATIENCE);
 }
 
 void
 shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee)
 {
-	begin(fcinfo, callee, true);
+	open_call(fcinfo, callee, true);
+	shard_callee_check(callee, FACT_PATIENCE);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------- */

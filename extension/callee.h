@@ -32,6 +32,13 @@ typedef struct ShardCallee
 extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
 
 /*
+ * The same in two parts, for a call that says how long its caller waits: the check waits so many microseconds at most for
+ * what this node has not heard of yet. The first part tells nothing of who calls.
+ */
+extern void shard_callee_open(FunctionCallInfo fcinfo, ShardCallee *callee);
+extern void shard_callee_check(ShardCallee *callee, int64 patience);
+
+/*
  * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may
  * execute it can say so: the procedure asks for a proof of its own.
  */

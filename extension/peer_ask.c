@@ -182,8 +182,10 @@ shard_peer_ask(PG_FUNCTION_ARGS)
 	ShardAskAnswer answer = {0};
 	StringInfoData bytes;
 
-	shard_callee_begin(fcinfo, &callee);
+	shard_callee_open(fcinfo, &callee);
 	read_ask(&callee, &ask);
+	/* Refused before its time is over, the caller knows that it was not executed. */
+	shard_callee_check(&callee, ask.timeout_us / 2);
 	check_node(&callee);
 	(void) shard_log_attach();
 	shard_callee_commit(&callee);

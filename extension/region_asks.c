@@ -115,6 +115,22 @@ drop_asks(ShardRegion *region)
 		compact_asks(region);
 }
 
+/* Asks that wait because this node may not handle anything. */
+static void
+note_idle(const ShardRegion *region)
+{
+	ShardPlaneView view;
+	char why[SHARD_RING_WHY];
+	ListCell *cell;
+
+	shard_plane_get(region->db, &view);
+	if (view.handle || region->asks == NIL)
+		return;
+	snprintf(why, sizeof(why), "Node %d handles nothing: %s.", view.node, view.why);
+	foreach (cell, region->asks)
+		shard_ring_note(lfirst(cell), why);
+}
+
 bool
 shard_region_answer_reports(ShardRegion *region)
 {
@@ -122,6 +138,7 @@ shard_region_answer_reports(ShardRegion *region)
 	shard_region_take_requests(region);
 	CommitTransactionCommand();
 	drop_asks(region);
+	note_idle(region);
 	return false;
 }
 

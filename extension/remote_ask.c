@@ -8,6 +8,7 @@
  * - the peer refuses the call by an SQLSTATE that says it looked at no more than the header: certainly
  *	 not executed, as with NOT_HERE; the home is looked up anew, after the connection's back-off;
  * - anything else: outcome unknown, SH100, never repeated.
+ * To a home that is down nothing is sent: it would be refused, and its time might be over just then.
  * The asker waits in its slot of the ring and keeps the time itself; when it is gone the connection is
  * closed, and with it the call.
  *
@@ -77,6 +78,7 @@ typedef struct RemotePeer
 	int32 node;
 	int64 swept;			/* when askers that are gone were last looked for */
 	TimestampTz away_since; /* no connection succeeded since; 0: the last one did */
+	bool down;				/* by the cluster's word: it takes no asks */
 	dlist_head queue;
 	Link link[MAX_LINKS];
 } RemotePeer;
@@ -127,7 +129,9 @@ note_wait(const RemotePeer *peer, const ShardRequest *request)
 {
 	char why[SHARD_RING_WHY];
 
-	if (peer->away_since == 0)
+	if (peer->down)
+		snprintf(why, sizeof(why), "Its home, node %d, is down.", peer->node);
+	else if (peer->away_since == 0)
 		snprintf(why, sizeof(why), "Its home, node %d, could not be reached in time.", peer->node);
 	else
 		snprintf(why, sizeof(why), "Its home, node %d, cannot be reached since %s.", peer->node,
@@ -135,17 +139,34 @@ note_wait(const RemotePeer *peer, const ShardRequest *request)
 	shard_ring_note(request, why);
 }
 
+/* What they wait for has changed. */
+static void
+note_all(RemotePeer *peer)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &peer->queue)
+		note_wait(peer, &dlist_container(RemoteAsk, link, iter.cur)->request);
+}
+
 /* A connection failed, or one stands: those that wait are told. */
 static void
 note_reach(RemotePeer *peer, bool reached)
 {
-	dlist_iter iter;
-
 	if (reached == (peer->away_since == 0))
 		return;
 	peer->away_since = reached ? 0 : GetCurrentTimestamp();
-	dlist_foreach (iter, &peer->queue)
-		note_wait(peer, &dlist_container(RemoteAsk, link, iter.cur)->request);
+	note_all(peer);
+}
+
+/* The cluster says that it is down, or not any longer. */
+static void
+note_down(RemotePeer *peer, bool down)
+{
+	if (down == peer->down)
+		return;
+	peer->down = down;
+	note_all(peer);
 }
 
 void
@@ -586,6 +607,9 @@ run_peer(RemotePeer *peer)
 		return any;
 	shard_plane_get(database, &view);
 	if (!view.push || !refresh_directory() || (member = shard_directory_find(peer->node)) == NULL)
+		return any;
+	note_down(peer, member->record.status == SHARD_MEMBER_DOWN);
+	if (peer->down)
 		return any;
 	any |= dispatch(peer, &view, member);
 	open_links(peer, member);
