@@ -179,7 +179,7 @@ judge_sender(const ShardCallHeader *header)
 	return VERDICT_GOOD;
 }
 
-/* Raises that this node cannot take the call now. */
+/* Raises that this node cannot take the call now. Other nodes show what it says: it names the node. */
 static void
 report_later(const ShardCallee *callee)
 {
@@ -187,7 +187,8 @@ report_later(const ShardCallee *callee)
 
 	if (!view->known || !view->push)
 		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
-						errmsg("this node takes nothing from other nodes at the moment"),
+						errmsg("node %d takes nothing from other nodes at the moment",
+							   view->known ? view->node : callee->header.to),
 						view->why[0] != '\0' ? errdetail("%s", view->why)
 											 : errdetail("It starts, or is not admitted."),
 						errhint("See shard_health() there.")));
@@ -241,11 +242,12 @@ read_header(ShardCallee *callee)
 		ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
 						errmsg("the call of another node is damaged, in its header")));
 	if (callee->header.protocol_version != SHARD_PROTOCOL_VERSION)
-		ereport(ERROR, (errcode(SHARD_ERRCODE_STRANGER),
-						errmsg("the caller speaks version %d of the cluster protocol",
-							   callee->header.protocol_version),
-						errdetail("This node speaks version %d.", SHARD_PROTOCOL_VERSION),
-						errhint("Update the extension on the older node.")));
+		ereport(ERROR,
+				(errcode(SHARD_ERRCODE_STRANGER),
+				 errmsg("the caller speaks version %d of the cluster protocol",
+						callee->header.protocol_version),
+				 errdetail("Node %d speaks version %d.", callee->header.to, SHARD_PROTOCOL_VERSION),
+				 errhint("Update the extension on the older node.")));
 }
 
 /* All but who calls. */

@@ -331,6 +331,8 @@ run_slot(Slot *slot, const char *dsn)
 static bool
 fail_all(void)
 {
+	const char *why =
+		psprintf("node %d has no address of its own", shard_node_id(shard_coordinator.node));
 	bool any = false;
 
 	while (!dlist_is_empty(&queue))
@@ -339,7 +341,7 @@ fail_all(void)
 		ShardShardRef shard = job->shard;
 
 		pfree(job);
-		report(&shard, SHARD_EVENT_IMPORT_FAILED, "this node has no address of its own");
+		report(&shard, SHARD_EVENT_IMPORT_FAILED, why);
 		any = true;
 	}
 	return any;

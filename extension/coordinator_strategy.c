@@ -351,7 +351,9 @@ ask(Slot *slot)
 						CALL_TIMEOUT_MS);
 	}
 	else if (shard_coordinator.row.dsn[0] == '\0')
-		answer(question, NULL, 0, "this node has no address at which it could ask its functions",
+		answer(question, NULL, 0,
+			   psprintf("node %d has no address at which it could ask its functions",
+						shard_node_id(shard_coordinator.node)),
 			   0);
 	else if (shard_plane_now() - question->since > PATIENCE)
 		answer(question, NULL, 0, "the coordinator's node cannot connect to its own address", 0);

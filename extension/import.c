@@ -251,11 +251,13 @@ survey(const Import *import, Answer *answer)
 				break;
 			default:
 				if (flags & SHARD_SECTION_MANDATORY)
-					ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-									errmsg("node %d sends a part of a shard that is not known here",
-										   import->call.node),
-									errdetail("It is a section of kind %d.", kind),
-									errhint("Update the extension on this node.")));
+					ereport(ERROR,
+							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							 errmsg("node %d sends a part of a shard that node %d does not know",
+									import->call.node, import->callee.view.node),
+							 errdetail("It is a section of kind %d.", kind),
+							 errhint("Update the extension on node %d.",
+									 import->callee.view.node)));
 		}
 	}
 	if (reader.failed || (import->call.kind == SHARD_COPY_ROWS && !answer->has_next))
@@ -297,7 +299,7 @@ read_counts(Import *import, const Answer *answer)
 							import->callee.view.node),
 					 errdetail("On node %d it has " INT64_FORMAT " rows of kind %d.",
 							   import->call.node, count.rows, count.part),
-					 errhint("Update the extension on this node.")));
+					 errhint("Update the extension on node %d.", import->callee.view.node)));
 	}
 	if (counts.failed || answer->counts.at == NULL || answer->columns.at == NULL)
 		damaged(import, "the description of the shard");

@@ -168,9 +168,9 @@ delete_leftovers(ShardImportStage *stage)
 	shard_state_purge(&purge, stage->type->state_table, shard->shard, PG_INT64_MAX);
 	if (purge.left)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						errmsg("states of shard %d of entity type \"%s\" are in use here",
-							   shard->shard, stage->type->name),
-						errdetail("They are left from when the shard lived on this node before.")));
+						errmsg("states of shard %d of entity type \"%s\" are in use on node %d",
+							   shard->shard, stage->type->name, stage->self),
+						errdetail("They are left from when the shard lived there before.")));
 	(void) shard_routing_store_discard(shard->type_id, shard->shard, PG_INT64_MAX);
 	shard_security_end(&stage->security);
 }

@@ -17,6 +17,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "cluster_view.h"
@@ -26,6 +27,7 @@
 #include "core/packet.h"
 #include "internal.h"
 #include "libpq/pqformat.h"
+#include "node.h"
 #include "peer_client.h"
 #include "peer_errors.h"
 #include "plane.h"
@@ -98,6 +100,24 @@ refuse_bytes(void)
 }
 
 /*
+ * The number of this node, for an error that its caller shows elsewhere: whether or not the coordinator worker has
+ * spoken.
+ */
+static int32
+own_number(void)
+{
+	ShardSecurity security = {0};
+	ShardNodeRow row;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&security);
+	shard_node_row_read(&row);
+	shard_security_end(&security);
+	PopActiveSnapshot();
+	return row.node;
+}
+
+/*
  * shard_peer.control(call bytea, INOUT answer bytea)
  */
 Datum
@@ -111,8 +131,8 @@ shard_internal_control(PG_FUNCTION_ARGS)
 	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */
 	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("the coordinator worker of this node does not run"),
-						errhint("See shard_health() here, and the server's log.")));
+						errmsg("the coordinator worker of node %d does not run", own_number()),
+						errhint("See shard_health() there, and the server's log.")));
 	bytes = shard_coordinator_control(call.at, (int) (call.end - call.at), &length);
 	return answer(fcinfo, bytes, length);
 }

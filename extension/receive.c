@@ -116,10 +116,10 @@ static void
 unknown_section(const Receive *receive, int32 kind, int32 channel)
 {
 	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					errmsg("the call of node %d has a mandatory part that is not known here",
-						   receive->callee.header.from),
+					errmsg("the call of node %d has a mandatory part that node %d does not know",
+						   receive->callee.header.from, receive->callee.view.node),
 					errdetail("It is a section of kind %d, channel %d.", kind, channel),
-					errhint("Update the extension on this node.")));
+					errhint("Update the extension on node %d.", receive->callee.view.node)));
 }
 
 /* ---- streams: locks and positions ----------------------------------------------------------------- */

@@ -282,7 +282,7 @@ static const char *
 why_of(ShardStreamState state)
 {
 	return state == SHARD_STREAM_ORIGIN_REGRESSED
-			   ? "origin regressed: the peer has messages that this node does not know to have sent"
+			   ? "origin regressed: the peer has messages that the origin does not know to have sent"
 			   : "receiver regressed: the peer lacks messages that it had acknowledged";
 }
 

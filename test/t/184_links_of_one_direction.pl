@@ -36,4 +36,13 @@ $three->sql("ALTER ROLE $role LOGIN");
 $_->wait_value('SELECT ok, problems FROM shard_health()', 't|{}', 'node ' . $_->n . ' to be well') for $cluster->nodes;
 $cluster->drain;
 pass('all is well when it lets them in');
+
+# --- what the other end says of itself -----------------------------------------------------------
+
+$three->server->append_conf('postgresql.conf', 'shard.enabled = off');
+$three->server->reload;
+$one->wait_until(q{SELECT last_error ~ '^the coordinator worker of node 3 does not run' FROM shard_members WHERE node = 3},
+	'an error of node 3, shown at node 1, to name it');
+$one->wait_until("SELECT ($health) ~ 'node 3 has not been heard for \\d+ s: the coordinator worker of node 3 does not run'", 'so in its health');
+pass('what a node says of itself names it');
 done_testing();
