@@ -14,10 +14,13 @@
 
 #include "core/difference.h"
 
+/* A line, or the beginning of one, in quotes. */
+#define VALUE_SIZE (SHARD_DIFFERENCE_TEXT + 2)
+
 typedef struct Values
 {
-	char cluster[SHARD_DIFFERENCE_TEXT];
-	char node[SHARD_DIFFERENCE_TEXT];
+	char cluster[VALUE_SIZE];
+	char node[VALUE_SIZE];
 } Values;
 
 static const char *
@@ -73,6 +76,19 @@ lines_differ(const char *cluster, const char *node, Values *values)
 	return line_length(node) != length || (length > 0 && memcmp(cluster, node, length) != 0);
 }
 
+/* A line as it is shown. */
+static void
+quote(char *value)
+{
+	char line[SHARD_DIFFERENCE_TEXT];
+
+	strlcpy(line, value, sizeof(line));
+	if (line[0] == '\0')
+		strlcpy(value, "nothing", VALUE_SIZE);
+	else
+		snprintf(value, VALUE_SIZE, "\"%s\"", line);
+}
+
 /* The first line in which two texts differ; false: they are equal. */
 static bool
 differ_in_line(const char *cluster, const char *node, Values *values)
@@ -86,10 +102,8 @@ differ_in_line(const char *cluster, const char *node, Values *values)
 			return false;
 		if (lines_differ(a, b, values) || !a || !b)
 		{
-			if (values->cluster[0] == '\0')
-				strlcpy(values->cluster, "nothing", sizeof(values->cluster));
-			if (values->node[0] == '\0')
-				strlcpy(values->node, "nothing", sizeof(values->node));
+			quote(values->cluster);
+			quote(values->node);
 			return true;
 		}
 	}
@@ -135,8 +149,8 @@ differ_in_text(const char *what, const char *cluster, const char *node, ShardAre
 static const char *
 differ_in_hashing(const ShardTypeRecord *cluster, const ShardTypeRecord *node, ShardArena *arena)
 {
-	static const char *const names[] = {"hash and shard_id_extractor", "the allocation function",
-										"the rebalance function"};
+	static const char *const names[] = {"hash and \"shard_id_extractor\"",
+										"the allocation function", "the rebalance function"};
 	const char *a = text_of(cluster->hashing);
 	const char *b = text_of(node->hashing);
 
@@ -198,7 +212,7 @@ differ_in_allocation(const ShardTypeRecord *cluster, const ShardTypeRecord *node
 	ShardAllocationSettings b = allocation_of(node);
 
 	if (cluster->strategy != node->strategy)
-		return differ_in_text("allocation_strategy", kind_name(cluster->strategy),
+		return differ_in_text("\"allocation_strategy\"", kind_name(cluster->strategy),
 							  kind_name(node->strategy), arena);
 	for (int i = 0; i < shard_allocation_n_settings; i++)
 	{
@@ -208,7 +222,7 @@ differ_in_allocation(const ShardTypeRecord *cluster, const ShardTypeRecord *node
 
 		put_setting(values.cluster, &a, setting);
 		put_setting(values.node, &b, setting);
-		snprintf(what, sizeof(what), "\"%s\" of allocation_settings", setting->name);
+		snprintf(what, sizeof(what), "\"%s\" of \"allocation_settings\"", setting->name);
 		if (strcmp(values.cluster, values.node) != 0)
 			return say(what, &values, arena);
 	}
@@ -219,17 +233,17 @@ differ_in_allocation(const ShardTypeRecord *cluster, const ShardTypeRecord *node
 static const char *
 differ_in_settings(const ShardTypeRecord *cluster, const ShardTypeRecord *node, ShardArena *arena)
 {
-	const char *text = differ_in_number("number_of_shards", cluster->number_of_shards,
+	const char *text = differ_in_number("\"number_of_shards\"", cluster->number_of_shards,
 										node->number_of_shards, arena);
 
 	if (!text)
 		text = differ_in_hashing(cluster, node, arena);
 	if (!text)
-		text = differ_in_text("role", text_of(cluster->role), text_of(node->role), arena);
+		text = differ_in_text("\"role\"", text_of(cluster->role), text_of(node->role), arena);
 	if (!text)
 		text = differ_in_allocation(cluster, node, arena);
 	if (!text)
-		text = differ_in_number("handoff_timeout in ms", cluster->handoff_timeout_ms,
+		text = differ_in_number("\"handoff_timeout\" in ms", cluster->handoff_timeout_ms,
 								node->handoff_timeout_ms, arena);
 	return text ? text : "they were written by another version of the extension";
 }

@@ -130,8 +130,8 @@ judge_store_mode(const ShardRoster *roster, const ShardControl *message)
 		(message->status == SHARD_STORE_MODE_JOURNAL) == journal)
 		return NULL;
 	return journal
-			   ? "shard.state_store_mode is \"persistence\" in the cluster, \"ddata\" on the node"
-			   : "shard.state_store_mode is \"ddata\" in the cluster, \"persistence\" on the node";
+			   ? "\"shard.state_store_mode\" is \"persistence\" in the cluster, \"ddata\" on the node"
+			   : "\"shard.state_store_mode\" is \"ddata\" in the cluster, \"persistence\" on the node";
 }
 
 /* Welcome a joiner whose node id is decided, refuse it, or see to it that it gets one. */

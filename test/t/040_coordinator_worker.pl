@@ -134,12 +134,12 @@ my $seed = sprintf "host=%s port=%d user=%s dbname=one", $node->host, $node->por
 	$node->safe_psql('two', q{SELECT shard_start('fourth', 'h')});
 	is(types('one') . '; ' . types('two'), '1 kept, 2 other, 3 third; 4 fourth, 1 kept, 2 other, 3 third', 'later types are numbered by the cluster');
 	my ($status, undef, $err) = $node->psql('one', q{SELECT shard_start('fourth', 'h', number_of_shards => 5)});
-	like($err, qr/the cluster has entity type "fourth" with other settings.*number_of_shards is 1000 in the cluster, 5 on the node/s, 'other settings are refused');
+	like($err, qr/the cluster has entity type "fourth" with other settings.*"number_of_shards" is 1000 in the cluster, 5 on the node/s, 'other settings are refused');
 }
 {
 	$node->safe_psql('three', q{SELECT shard_start('kept', 'h', number_of_shards => 5)});
 	my (undef, undef, $err) = $node->psql('three', "SELECT shard_join('$seed')");
-	like($err, qr/type "kept" has other settings in the cluster: number_of_shards is 1000 in the cluster, 5 on the node/, 'a node with other settings may not join');
+	like($err, qr/type "kept" has other settings in the cluster: "number_of_shards" is 1000 in the cluster, 5 on the node/, 'a node with other settings may not join');
 	is($node->safe_psql('three', 'SELECT dsn FROM shard.node'), '', 'and has the address again that it had');
 	$node->safe_psql('three', q{SELECT shard_drop_type('kept')});
 	$node->safe_psql('three', q{INSERT INTO shard.dead_letter (type_id, shard, entity, kind, mid_node, mid_seq, payload, sqlstate, error, attempts)

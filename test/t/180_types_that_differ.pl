@@ -30,15 +30,15 @@ $one->sql($start);
 # --- starting --------------------------------------------------------------------------------------
 
 make($two, 'x int, y text', 'balance numeric(10,2), home place');
-like($two->error_of($start), qr/42710: the cluster has entity type "account" with other settings.*DETAIL:  What differs: in the type of the state, an attribute is home\.y integer in the cluster, home\.y text on the node\./s,
+like($two->error_of($start), qr/42710: the cluster has entity type "account" with other settings.*DETAIL:  What differs: in the type of the state, an attribute is "home\.y integer" in the cluster, "home\.y text" on the node\./s,
 	'a nested attribute of another type is found at the start');
 $two->sql('ALTER TYPE place DROP ATTRIBUTE y');
-like($two->error_of($start), qr/an attribute is home\.y integer in the cluster, nothing on the node/, 'one that is missing, too');
+like($two->error_of($start), qr/an attribute is "home\.y integer" in the cluster, nothing on the node/, 'one that is missing, too');
 $two->sql('ALTER TYPE place ADD ATTRIBUTE y int');
-like($two->error_of(q{SELECT shard_start('account', 'keep(account,jsonb)', 9)}), qr/What differs: number_of_shards is 8 in the cluster, 9 on the node/,
+like($two->error_of(q{SELECT shard_start('account', 'keep(account,jsonb)', 9)}), qr/What differs: "number_of_shards" is 8 in the cluster, 9 on the node/,
 	'so is a setting');
 like($two->error_of(q{SELECT shard_start('account', 'keep(account,jsonb)', 8, handoff_timeout => '9 s')}),
-	qr/What differs: handoff_timeout in ms is 60000 in the cluster, 9000 on the node/, 'whichever it is');
+	qr/What differs: "handoff_timeout" in ms is 60000 in the cluster, 9000 on the node/, 'whichever it is');
 $two->sql($start);
 pass('types that are alike are taken');
 
@@ -47,7 +47,7 @@ pass('types that are alike are taken');
 my $join = "SELECT shard_join('" . $one->dsn . "', '" . $three->dsn . "')";
 make($three, 'x int, y int', 'balance numeric(12,2), home place');
 $three->sql($start);
-like($three->error_of($join), qr/type "account" has other settings in the cluster: in the type of the state, an attribute is balance numeric\(10,2\) in the cluster, balance numeric\(12,2\) on the node/,
+like($three->error_of($join), qr/type "account" has other settings in the cluster: in the type of the state, an attribute is "balance numeric\(10,2\)" in the cluster, "balance numeric\(12,2\)" on the node/,
 	'a node with another type of state does not join');
 
 # --- altering --------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ $cluster->move('account', $cluster->shard_of('account', 'a'), $home == 3 ? 1 : 3
 pass('shards move to the newcomer and from it');
 
 # At some nodes only: those that have not done it yet say so, before a shard has to move.
-my $differs = q{SELECT problems::text ~ 'entity type ..account.. is not the same at all nodes: in the type of the state, an attribute is (nothing|home\.z integer) in the cluster, (nothing|home\.z integer) on the node; until ALTER TYPE is done at all of them'
+my $differs = q{SELECT problems::text ~ 'entity type ..account.. is not the same at all nodes: in the type of the state, an attribute is (nothing|..home\.z integer..) in the cluster, (nothing|..home\.z integer..) on the node; until ALTER TYPE is done at all of them'
 	FROM shard_health()};
 $one->sql('ALTER TYPE place ADD ATTRIBUTE z int');
 $_->wait_until($differs, 'a node to say that its type is not that of the others') for $two, $three;
@@ -84,6 +84,6 @@ $cluster->wait_registered;
 $two->sql($start);
 pass('once nobody hosts it, also after a start that was rolled back, a type starts with another type of state');
 $one->sql('ALTER TYPE account DROP ATTRIBUTE name');
-like($one->error_of($start), qr/an attribute is name text in the cluster, nothing on the node/, 'which the others are held to then');
+like($one->error_of($start), qr/an attribute is "name text" in the cluster, nothing on the node/, 'which the others are held to then');
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();

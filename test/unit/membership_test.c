@@ -295,8 +295,8 @@ test_join(void)
 	types[2] = type_value(arena, "cart", 17, 6);
 	is_join(
 		map, SHARD_PROTOCOL_VERSION, "host=9", false, &types[1], 2,
-		"\"cart\" has other settings in the cluster: number_of_shards is 16 in the cluster, 17 on "
-		"the node");
+		"\"cart\" has other settings in the cluster: \"number_of_shards\" is 16 in the cluster, 17 "
+		"on the node");
 	types[2] = type_value(arena, "cart", 16, 6);
 	is_join(map, SHARD_PROTOCOL_VERSION, "host=9", false, &types[2], 1,
 			"\"cart\" has other settings");

@@ -330,7 +330,8 @@ test_differences(void)
 	node.state = "public.s\nx integer\ny text";
 	ok(differs(
 		   &cluster, &node,
-		   "in the type of the state, an attribute is nothing in the cluster, y text on the node"),
+		   "in the type of the state, an attribute is nothing in the cluster, \"y text\" on the "
+		   "node"),
 	   "an attribute more");
 	ok(!shard_type_difference(&cluster, &node, false, out->arena), "where it counts");
 	memset(longer, 'l', sizeof(longer));
@@ -342,34 +343,34 @@ test_differences(void)
 	cluster.state = longer;
 	node.state = other;
 	text = shard_type_difference(&cluster, &node, true, out->arena);
-	ok(text && strstr(text, "llll in the cluster, l") && !strstr(text, "\303"),
+	ok(text && strstr(text, "llll\" in the cluster, \"l") && !strstr(text, "\303"),
 	   "what differs only at the end of a long name, which is cut before a character");
 	cluster.state = "public.s\nx integer";
 	node.state = "";
 	ok(!shard_type_difference(&cluster, &node, true, out->arena), "a state that is not known");
 	node.settings_hash = 2;
 	node.number_of_shards = 11;
-	ok(differs(&cluster, &node, "number_of_shards is 10 in the cluster, 11 on the node"),
+	ok(differs(&cluster, &node, "\"number_of_shards\" is 10 in the cluster, 11 on the node"),
 	   "a number");
 	node.number_of_shards = 10;
 	node.hashing = "murmur2 f(text)";
 	ok(differs(&cluster, &node,
-			   "hash and shard_id_extractor is \"murmur2\" in the cluster, \"murmur2 f(text)\" on "
-			   "the node"),
+			   "hash and \"shard_id_extractor\" is \"murmur2\" in the cluster, \"murmur2 f(text)\" "
+			   "on the node"),
 	   "an extractor");
 	node.hashing = cluster.hashing;
 	node.role = "";
-	ok(differs(&cluster, &node, "role is \"a\" in the cluster, \"\" on the node"), "a role");
+	ok(differs(&cluster, &node, "\"role\" is \"a\" in the cluster, \"\" on the node"), "a role");
 	node.role = cluster.role;
 	node.allocation = shard_allocation_defaults(SHARD_ALLOCATION_LEAST_SHARD);
 	node.allocation.rebalance_relative_limit = 0.5;
 	ok(differs(&cluster, &node,
-			   "\"rebalance_relative_limit\" of allocation_settings is 0.1 in the cluster, 0.5 on "
-			   "the node"),
+			   "\"rebalance_relative_limit\" of \"allocation_settings\" is 0.1 in the cluster, 0.5 "
+			   "on the node"),
 	   "a setting of the strategy");
 	node.allocation = cluster.allocation;
 	node.handoff_timeout_ms = 5;
-	ok(differs(&cluster, &node, "handoff_timeout in ms is 1000 in the cluster, 5 on the node"),
+	ok(differs(&cluster, &node, "\"handoff_timeout\" in ms is 1000 in the cluster, 5 on the node"),
 	   "a time");
 }
 
