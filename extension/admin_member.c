@@ -3,6 +3,7 @@
  *		SQL function of operators: shard_join.
  *
  * In steps:
+ * 0. what keeps this node itself from joining is said before others are called;
  * 1. the seed is asked to call back at our own address, and has to find this very incarnation there;
  * 2. the coordinator worker asks the cluster, and in one transaction gives up its own map and takes
  *    the cluster's id (R16). If anything dies before: nothing has happened, or "joining" is durable and
@@ -209,6 +210,69 @@ check_stays(void)
 }
 
 /*
+ * Errors at a node that was downed: it would wait for itself in vain.
+ */
+static void
+check_not_downed(void)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (view.downed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node was downed"),
+				 errdetail("It is node %d of a cluster, and its shards wait for it.", view.node),
+				 errhint("Restart its server, or call shard_admit(%d, %d) here.", view.node,
+						 view.inc_no + 1)));
+}
+
+static void
+check_not_self(const ShardWho *seed, const ShardWho *me)
+{
+	if (shard_record_uuid_equal(seed->incarnation, me->incarnation))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("seed_dsn is the address of this node itself"),
+						errhint("Give the address of a member of the cluster to be joined.")));
+}
+
+static void
+look_here(void *argument)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .number = 1};
+
+	(void) shard_coordinator_command(&command, START_TIMEOUT);
+}
+
+/*
+ * Whether an earlier call came that far already that this node is a member of the seed's cluster; errors if it
+ * cannot join another one, without a look at the way to it and back.
+ */
+static bool
+is_member(const char *seed_dsn, const ShardWho *me)
+{
+	ErrorData *error = shard_attempt(look_here, NULL);
+	ShardPeerQuestion question = {.dsn = seed_dsn, .bytes = ""};
+	ShardPlaneView view;
+	ShardReader reader;
+	ShardWho seed;
+
+	if (error == NULL)
+		return false;
+	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
+	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
+	if (question.answer == NULL || !shard_coordinator_get_who(&reader, &seed))
+		ReThrowError(error);
+	check_not_self(&seed, me);
+	if (!shard_record_uuid_equal(seed.cluster, me->cluster))
+		ReThrowError(error);
+	check_stays();
+	shard_plane_get(shard_shmem_database(), &view);
+	if (view.fenced)
+		ReThrowError(error);
+	return true;
+}
+
+/*
  * Waits until we are a member of that cluster and up, and returns our number.
  */
 static int32
@@ -282,13 +346,13 @@ shard_admin_join(PG_FUNCTION_ARGS)
 		own_dsn = shard_peer_complete_dsn(own_dsn, socket_folder());
 	}
 	command.text = seed_dsn;
+	check_not_downed();
 	me = who_am_i();
+	if (is_member(seed_dsn, &me))
+		PG_RETURN_INT32(wait_until_up(me.cluster));
 	back = try_way_back(seed_dsn, own_dsn);
 	check_seed(&back, seed_dsn);
-	if (shard_record_uuid_equal(back.seed.incarnation, me.incarnation))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("seed_dsn is the address of this node itself"),
-						errhint("Give the address of a member of the cluster to be joined.")));
+	check_not_self(&back.seed, &me);
 	if (shard_record_uuid_equal(back.seed.cluster, me.cluster))
 		check_stays();
 	else

@@ -22,7 +22,9 @@ extern char *shard_coordinator_control(const char *bytes, int length, int *answe
 
 typedef enum ShardCommandKind
 {
-	SHARD_COMMAND_JOIN = 1,		/* text: address of any member; text2: own address, "": none */
+	SHARD_COMMAND_JOIN =
+		1, /* text: address of any member; text2: own address, "": none; number, 1: only
+								 * say what keeps this node from joining */
 	SHARD_COMMAND_LEAVE,		/* nothing */
 	SHARD_COMMAND_DOWN,			/* node */
 	SHARD_COMMAND_WRITE_OFF,	/* node */

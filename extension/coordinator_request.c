@@ -311,6 +311,39 @@ why_no_join(void)
 }
 
 /*
+ * What is in the database now, while others may send; NULL: nothing that keeps it from joining. Looked at again when
+ * it is closed.
+ */
+static const char *
+data_now(void)
+{
+	const char *data;
+
+	shard_coordinator_begin();
+	SPI_connect();
+	data = shard_coordinator_data();
+	SPI_finish();
+	shard_coordinator_commit();
+	return data;
+}
+
+/*
+ * Whether this node could join, before anybody else is called.
+ */
+static void
+look_before_join(const ShardRequest *request)
+{
+	const char *why = why_no_join();
+
+	if (why == NULL)
+		why = data_now();
+	if (why == NULL)
+		reply_number(request, 0);
+	else
+		reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, why, NULL, hint_for(why));
+}
+
+/*
  * Joins: the machine starts anew with the own address, and then asks the seed.
  */
 static void
@@ -439,6 +472,11 @@ serve_command(const ShardRequest *request)
 	}
 	if (command.kind == SHARD_COMMAND_TYPE)
 		begin_type(request, &command);
+	else if (command.kind == SHARD_COMMAND_JOIN && command.number != 0 &&
+			 !shard_node_joining(shard_coordinator.node))
+		look_before_join(request);
+	else if (command.kind == SHARD_COMMAND_JOIN && command.number != 0)
+		reply_number(request, 0);
 	else if (command.kind == SHARD_COMMAND_JOIN)
 		begin_join(request, &command);
 	else if (command.kind == SHARD_COMMAND_ADMIT && shard_coordinator.downed_at != 0 &&

@@ -77,6 +77,8 @@ SELECT shard_tell('keep', 'a', '{}');
 SQL
 $server->drain($third->db);
 fails($third, quoted($seed), qr/55000: .*HINT: /s, 'a node with entities');
+fails($third, quoted(dsn_of('nowhere')), qr/55000: the database has entities of type "keep"/, 'whatever the seed');
+fails($third, quoted($seed, dsn_of($third->db, port => 1)), qr/55000: the database has entities of type "keep"/, 'and whatever its own address');
 
 # --- and those that may --------------------------------------------------------------------------
 
@@ -87,7 +89,9 @@ is($first->sql('SELECT dsn FROM shard_members WHERE node = 1'), $seed,
 like($first->sql('SELECT dsn FROM shard_members WHERE node = 2'),
 	qr/host=127\.0\.0\.1 .*port='?$port\b.*dbname='?@{[$second->db]}\b.*user='?$role\b/,
 	'the other one by where it came from, with its own port and database');
-fails($first, quoted(dsn_of('plain')), qr/(?:55000|42501): /, 'a member of one cluster that wants into another');
+fails($first, quoted(dsn_of('plain')), qr/55000: the node's own cluster has other members/, 'a member of one cluster that wants into another');
+fails($second, quoted(dsn_of('nowhere')), qr/55000: the node's own cluster has other members/, 'whether it is there or not');
+fails($second, quoted(dsn_of($second->db)), qr/22023: .*this node itself/, 'a member, into itself');
 
 # --- a join that was interrupted -----------------------------------------------------------------
 

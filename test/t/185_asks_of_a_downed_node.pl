@@ -45,6 +45,8 @@ my $refused = qr/55000: this node was downed and takes no messages/;
 like($three->error_of("SELECT shard_ask('careful', '$free', '{}', '2 s')") // '', $refused, 'at the node itself an ask is refused');
 like($three->error_of(q{SELECT shard_tell('careful', 'a', '{}')}) // '', $refused, 'so is a message');
 like($three->error_of('SELECT shard_redrive()') // '', $refused, 'and a redrive');
+like($three->error_of("SELECT shard_join('" . $one->dsn . "')") // '', qr/55000: this node was downed\nDETAIL: .*\nHINT:  Restart its server, or call shard_admit\(3, \d+\) here/,
+	'it does not wait to be up again');
 for my $n (0, 1)
 {
 	ok(!eval { $waiting[$n]->receive; 1 }, 'an ask that waited there fails');
