@@ -106,6 +106,11 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 	}
 	shard_admin_check_create(type.name);
 	find_in_cluster(type.name, &wanted);
+	if (wanted.record.dropping)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("entity type \"%s\" is being dropped in the cluster", type.name),
+						errdetail("No member that is heard of has it any more."),
+						errhint("Start it first with shard_start(), at a member that hosts it.")));
 	if (!PG_ARGISNULL(1) && strcmp(text_to_cstring(PG_GETARG_TEXT_PP(1)), wanted.record.role) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("entity type \"%s\" has another role in the cluster", type.name),

@@ -256,6 +256,7 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 		return proxy != NULL ? proxy->type_id : 0;
 	check_part(type->name);
 	shard_settings_to_record(type->name, &type->settings, &command.type);
+	command.number = shard_plane_types_changing() ? 1 : 0;
 	command.type.state = shard_state_structure(type->handler.state_type);
 	number = (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
 	if (proxy != NULL && number != proxy->type_id)

@@ -32,6 +32,7 @@ typedef struct CoordinatorCommand
 	int64 since;		  /* shard_plane_now() */
 	ShardRequest request; /* its payload is not kept */
 	ShardMapEntry type;	  /* of TYPE: until the cluster has given it an id; else without a value */
+	bool first;			  /* the transaction that waits has changed no type before */
 } CoordinatorCommand;
 
 typedef struct CoordinatorState
@@ -174,11 +175,18 @@ extern bool shard_coordinator_types_told(uint32 *changes);
 extern int32 shard_coordinator_types_learned(const char *name, uint64 *settings_hash);
 
 /*
- * The same; and in what its settings or states differ from those wanted, palloc'd; NULL: in nothing. 0 also while
- * the coordinator is asked whether its states may be other ones.
+ * The same; and in what its settings or states differ from those wanted, palloc'd; NULL: in nothing. dropping: it is
+ * about to go.
  */
-extern int32
-shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference);
+extern int32 shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference,
+											 bool *dropping);
+
+/* Somebody wants to start a type, whose row is not committed, if it ever is. */
+extern void shard_coordinator_types_wish(const ShardTypeRecord *type, bool first);
+
+/* coordinator_dropped.c: what types that were dropped have left; each round, and when shard.type was read. */
+extern void shard_coordinator_dropped_follow(void);
+extern void shard_coordinator_dropped_read(void);
 
 /* A transaction that has the extension to itself; false if somebody uses it now. */
 extern bool shard_coordinator_begin_alone(void);
@@ -187,6 +195,9 @@ extern bool shard_coordinator_begin_alone(void);
 extern bool shard_coordinator_requests(void);
 extern void shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why);
 extern void shard_coordinator_commands_look(void);
+
+/* The type that shard_start() waits for here, in a transaction that has changed no other; NULL: none. */
+extern const char *shard_coordinator_awaited(void);
 
 /* coordinator_data.c: whether the database has anything that a join would lose. */
 extern const char *shard_coordinator_data(void);

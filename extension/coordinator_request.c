@@ -267,9 +267,32 @@ begin_type(const ShardRequest *request, const ShardCommand *command)
 	waiting->type = shard_record_put_type(0, &command->type, 0, arena);
 	waiting->type.value = memcpy(MemoryContextAlloc(TopMemoryContext, waiting->type.length),
 								 waiting->type.value, waiting->type.length);
+	waiting->first = command->number == 0;
 	shard_arena_destroy(arena);
-	shard_coordinator_event(
-		&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = &command->type, .flag = true});
+	shard_coordinator_types_wish(&command->type, waiting->first);
+}
+
+const char *
+shard_coordinator_awaited(void)
+{
+	ListCell *cell;
+
+	foreach (cell, shard_coordinator.commands)
+	{
+		const CoordinatorCommand *command = lfirst(cell);
+		ShardArena *arena;
+		ShardTypeRecord type;
+		const char *name = NULL;
+
+		if (command->type.value == NULL || !command->first || !shard_ring_alive(&command->request))
+			continue;
+		arena = shard_arena_create();
+		if (shard_record_get_type(&command->type, &type, arena))
+			name = pstrdup(type.name);
+		shard_arena_destroy(arena);
+		return name;
+	}
+	return NULL;
 }
 
 /*
@@ -496,6 +519,40 @@ serve_command(const ShardRequest *request)
 }
 
 /*
+ * The cluster has another type of that name.
+ */
+static void
+reply_differs(const ShardRequest *request, const char *name, const char *difference)
+{
+	reply_error(request, ERRCODE_DUPLICATE_OBJECT,
+				psprintf("the cluster has entity type \"%s\" with other settings", name),
+				psprintf("What differs: %s.", difference),
+				"Start it with the settings that shard_types shows at another member, and with "
+				"the same type of state; or take another name.");
+}
+
+/*
+ * Nobody has said in time what the type is.
+ */
+static void
+reply_late(const ShardRequest *request, const char *name, const char *difference, bool dropping)
+{
+	if (dropping)
+		reply_error(request, ERRCODE_OBJECT_IN_USE,
+					psprintf("entity type \"%s\" is being dropped in the cluster", name),
+					"It is gone when every member has been heard of, and has nothing of it, nor a "
+					"transaction that changes entity types.",
+					"See shard_members, and try again.");
+	else if (difference != NULL)
+		reply_differs(request, name, difference);
+	else
+		reply_error(request, ERRCODE_LOCK_NOT_AVAILABLE,
+					psprintf("the cluster did not give entity type \"%s\" a number", name),
+					"No coordinator was reached, or it has no majority of the voters.",
+					"See shard_members, and try again.");
+}
+
+/*
  * What became of a wish for a type. True: it was answered.
  */
 static bool
@@ -503,25 +560,23 @@ look_at_type(const CoordinatorCommand *command)
 {
 	ShardArena *arena = shard_arena_create();
 	const char *difference = NULL;
-	ShardTypeRecord wanted;
+	ShardTypeRecord wanted = {.name = ""};
+	bool dropping = false;
 	int32 type_id = 0;
 	bool answered = true;
 
 	if (shard_record_get_type(&command->type, &wanted, arena))
-		type_id = shard_coordinator_types_compare(&wanted, &difference);
-	if (type_id != 0 && difference == NULL)
-		reply_number(&command->request, type_id);
-	else if (type_id != 0)
-		reply_error(&command->request, ERRCODE_DUPLICATE_OBJECT,
-					psprintf("the cluster has entity type \"%s\" with other settings", wanted.name),
-					psprintf("What differs: %s.", difference),
-					"Start it with the settings that shard_types shows at another member, and with "
-					"the same type of state; or take another name.");
+		type_id = shard_coordinator_types_compare(&wanted, &difference, &dropping);
+	/* What a name stands for that nobody has, and which states are taken, the coordinator says. */
+	if (type_id != 0 && !dropping && !shard_node_asks_for_type(shard_coordinator.node, wanted.name))
+	{
+		if (difference == NULL)
+			reply_number(&command->request, type_id);
+		else
+			reply_differs(&command->request, wanted.name, difference);
+	}
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
-		reply_error(&command->request, ERRCODE_LOCK_NOT_AVAILABLE,
-					psprintf("the cluster did not give entity type \"%s\" a number", wanted.name),
-					"No coordinator was reached, or it has no majority of the voters.",
-					"See shard_members, and try again.");
+		reply_late(&command->request, wanted.name, difference, dropping);
 	else
 		answered = false;
 	shard_arena_destroy(arena);

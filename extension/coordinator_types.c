@@ -9,11 +9,17 @@
  * entities and messages, as every joiner's are; until it is done the node handles nothing, since a
  * number of its own may mean another type to the others.
  *
+ * The cluster forgets a type that nobody has (C9), and asks each node for that. What a node has are its rows,
+ * and what a transaction that is open may still commit: whoever changes shard.type has a lock of his own
+ * (shard_admin_begin), so when that is free, or its holder has changed nothing yet and waits for us, rows are
+ * all there is. If the process dies right here: the next one looks anew.
+ *
  * If the process dies right here: the renumbering is one transaction, or is done by the next process.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -30,7 +36,6 @@
 #include "core/membership.h"
 #include "guc.h"
 #include "registry.h"
-#include "registry_dropped.h"
 #include "settings.h"
 #include "state_structure.h"
 
@@ -53,6 +58,7 @@ static uint64 seen = 0; /* of the registry */
 static uint64 seen_structures = 0;
 static uint32 seen_changes = 0; /* of the plane */
 static bool read_once = false;
+static bool wished = false;	 /* the machine was told of types that may never get a row */
 static bool settled = false; /* no number of ours means another type to the cluster */
 static int64 settled_n = -1; /* as of that version of the map */
 
@@ -60,6 +66,7 @@ void
 shard_coordinator_types_forget(void)
 {
 	read_once = false;
+	wished = false;
 	settled = false;
 	settled_n = -1;
 }
@@ -201,7 +208,8 @@ shard_coordinator_types_known(int32 type_id)
 }
 
 int32
-shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference)
+shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference,
+								bool *dropping)
 {
 	ShardArena *arena = shard_arena_create();
 	int count;
@@ -210,6 +218,7 @@ shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **diff
 	int32 type_id = 0;
 
 	*difference = NULL;
+	*dropping = false;
 	for (int i = 0; i < count && type_id == 0; i++)
 	{
 		ShardTypeRecord record;
@@ -219,16 +228,10 @@ shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **diff
 			strcmp(record.name, wanted->name) != 0)
 			continue;
 		*difference = shard_type_difference(&record, wanted, true, arena);
-		/* Whether the cluster holds on to its structure of the states, the coordinator says. */
-		if (*difference != NULL && shard_type_difference(&record, wanted, false, arena) == NULL &&
-			shard_node_asks_for_type(shard_coordinator.node, wanted->name))
-		{
-			*difference = NULL;
-			break;
-		}
-		type_id = entries[i].key.a;
 		if (*difference != NULL)
 			*difference = pstrdup(*difference);
+		*dropping = record.dropping;
+		type_id = entries[i].key.a;
 	}
 	shard_arena_destroy(arena);
 	return type_id;
@@ -517,68 +520,90 @@ tell_changes(List *types)
 	}
 }
 
-/* ---- what dropped types have left ------------------------------------------------------------- */
-
-static List *dropped = NIL;	 /* types of which something is left (D28), by id */
-static int64 dropped_n = -1; /* as of that version of the map they are known to it */
-
-static void
-note_dropped(ShardType *type, void *arg)
-{
-	dropped = lappend_int(dropped, type->type_id);
-}
+/* ---- all that is here ------------------------------------------------------------------------- */
 
 /*
- * They are those of the registry.
- */
-static void
-read_dropped(void)
-{
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-	list_free(dropped);
-	dropped = NIL;
-	dropped_n = -1;
-	shard_registry_each_dropped(note_dropped, NULL);
-	MemoryContextSwitchTo(old);
-}
-
-/*
- * What is left of a type that the cluster does not have any more goes; false if somebody changes it just now.
+ * Is nobody in the middle of a change of shard.type? Then none is, to the end of this transaction.
  */
 static bool
-end_dropped(int32 type_id)
+lock_changes(void)
 {
-	bool done;
+	LOCKTAG tag;
 
-	shard_coordinator_begin();
-	SPI_connect();
-	done = shard_registry_dropped_end(type_id);
-	SPI_finish();
-	shard_coordinator_commit();
-	if (done)
-		ereport(
-			LOG,
-			(errmsg("what entity type %d had left here was removed: the cluster does not have it "
-					"any more",
-					type_id)));
-	return done;
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, shard_catalog_get()->type, 1);
+	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
+/*
+ * Types that the machine was told of have no row, and will not get one: the transactions that wished for them are
+ * over, but for one that waits.
+ */
 static void
-follow_dropped(void)
+forget_wishes(const char *awaited)
 {
-	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
-	ListCell *cell;
-	bool done = true;
+	const char *name;
+	int at = 0;
 
-	if (dropped == NIL || dropped_n == n || n <= 0)
+	while ((name = shard_node_type_name(shard_coordinator.node, at)) != NULL)
+	{
+		if (find_local(local, name) != NULL || (awaited != NULL && strcmp(awaited, name) == 0))
+			at++;
+		else
+			shard_coordinator_event(
+				&(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = pstrdup(name)});
+	}
+	wished = awaited != NULL;
+}
+
+/*
+ * The machine has heard of all rows, as of what was learned before they were read. Nobody has changed any
+ * meanwhile, unless who is awaited is not any more: then it is looked at again.
+ */
+static void
+tell_complete(int64 n, const char *awaited)
+{
+	const char *now = awaited != NULL ? shard_coordinator_awaited() : NULL;
+
+	if (awaited != NULL && (now == NULL || strcmp(now, awaited) != 0))
 		return;
-	foreach (cell, dropped)
-		if (!shard_coordinator_types_known(lfirst_int(cell)))
-			done &= end_dropped(lfirst_int(cell));
-	if (done)
-		dropped_n = n;
+	forget_wishes(awaited);
+	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_TYPES_TOLD, .number = n});
+}
+
+/*
+ * Who wanted the same before is over, as whoever wants it now has the lock. first: and has changed no type.
+ */
+void
+shard_coordinator_types_wish(const ShardTypeRecord *type, bool first)
+{
+	const char *name;
+
+	for (int at = 0; first && find_local(local, type->name) == NULL &&
+					 (name = shard_node_type_name(shard_coordinator.node, at)) != NULL;
+		 at++)
+	{
+		if (strcmp(name, type->name) != 0)
+			continue;
+		shard_coordinator_event(
+			&(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = type->name});
+		break;
+	}
+	wished = true;
+	shard_coordinator_event(
+		&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = type, .flag = true});
+}
+
+/* New rows in the place of those before. */
+static void
+keep_types(List *types, MemoryContext context)
+{
+	tell_changes(types);
+	if (local_context != NULL)
+		MemoryContextDelete(local_context);
+	local_context = context;
+	local = types;
+	read_once = true;
+	settled_n = -1;
 }
 
 /*
@@ -591,12 +616,16 @@ shard_coordinator_types_run(void)
 	List *types = NIL;
 	MemoryContext context = NULL;
 	uint32 changes = shard_plane_types(shard_coordinator.db);
+	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
+	const char *awaited = shard_coordinator_awaited();
+	bool complete = shard_node_asks_for_types(shard_coordinator.node) || (wished && !awaited);
 
 	if (shard_coordinator.journal)
 		return false;
 	shard_coordinator_begin();
 	shard_registry_refresh();
-	if (!read_once || changes != seen_changes || seen != shard_registry_generation() ||
+	complete = complete && (awaited != NULL || lock_changes());
+	if (complete || !read_once || changes != seen_changes || seen != shard_registry_generation() ||
 		seen_structures != shard_state_structure_changes())
 	{
 		seen_changes = changes;
@@ -604,20 +633,17 @@ shard_coordinator_types_run(void)
 		seen = shard_registry_generation();
 		context = AllocSetContextCreate(TopMemoryContext, "shard types of the coordinator",
 										ALLOCSET_SMALL_SIZES);
+		/* what was committed before the lock was free has to be seen */
+		PushActiveSnapshot(GetLatestSnapshot());
 		types = read_types(context);
-		read_dropped();
+		PopActiveSnapshot();
+		shard_coordinator_dropped_read();
 	}
 	shard_coordinator_commit();
 	if (context != NULL)
-	{
-		tell_changes(types);
-		if (local_context != NULL)
-			MemoryContextDelete(local_context);
-		local_context = context;
-		local = types;
-		read_once = true;
-		settled_n = -1;
-	}
-	follow_dropped();
+		keep_types(types, context);
+	if (complete)
+		tell_complete(n, awaited);
+	shard_coordinator_dropped_follow();
 	return settle() || context != NULL;
 }

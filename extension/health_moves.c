@@ -161,8 +161,9 @@ check_homes(ShardHealth *health, const ShardMap *map, ShardArena *arena, List *r
 		ShardTypeRecord type;
 		ShardMemberRecord member;
 
+		/* nobody waits for shards of a type that nobody has */
 		if (entry != NULL && node != NULL && shard_record_get_type(entry, &type, arena) &&
-			shard_record_get_member(node, &member, arena))
+			!type.dropping && shard_record_get_member(node, &member, arena))
 			check_stranded(health, type.name, stranded, &member,
 						   stranded->node == self
 							   ? NULL
@@ -262,7 +263,7 @@ check_roles(ShardHealth *health, const ShardMap *map, ShardArena *arena)
 	{
 		ShardTypeRecord type;
 
-		if (shard_record_get_type(&types[i], &type, arena))
+		if (shard_record_get_type(&types[i], &type, arena) && !type.dropping)
 			check_role(health, map, arena, &settings, &type,
 					   shard_registry_by_id(types[i].key.a) != NULL);
 	}

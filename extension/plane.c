@@ -414,6 +414,12 @@ shard_plane_types_change(void)
 	types_change = true;
 }
 
+bool
+shard_plane_types_changing(void)
+{
+	return types_change;
+}
+
 uint32
 shard_plane_types(ShardDatabase *db)
 {

@@ -144,6 +144,9 @@ extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no);
  * invalidations come a moment later.
  */
 extern void shard_plane_types_change(void);
+
+/* Has this transaction changed one? */
+extern bool shard_plane_types_changing(void);
 extern uint32 shard_plane_types(ShardDatabase *db);
 
 /* Microseconds of a clock that runs on while the machine sleeps; what core/ calls now. */

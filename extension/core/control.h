@@ -57,11 +57,12 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_GOODBYE,			/* nothing: this incarnation ends now */
 
 	/* Shards (sections 4 and 9) */
-	SHARD_CONTROL_REGISTER = 64,   /* n: learned; nodes: type ids hosted here; nodes2: proxied ones;
-								  * token: to be answered; flag: the node is going down */
-	SHARD_CONTROL_REGISTER_ACK,	   /* commit_n, token */
-	SHARD_CONTROL_START_TYPE,	   /* entries: one type value, key.a: the id wished for, or 0 */
-	SHARD_CONTROL_TYPE_STARTED,	   /* type_id; flag: equal or new; text: why not */
+	SHARD_CONTROL_REGISTER = 64, /* n: learned; nodes: type ids hosted here; nodes2: others that are
+								  * here, or may be about to be; commit_n: both say all, as of that n
+								  * (C9); token: to be answered; flag: the node is going down */
+	SHARD_CONTROL_REGISTER_ACK,	 /* commit_n, token */
+	SHARD_CONTROL_START_TYPE,	 /* entries: one type value, key.a: the id wished for, or 0 */
+	SHARD_CONTROL_TYPE_STARTED,	 /* type_id; flag: equal or new; text: why not */
 	SHARD_CONTROL_GET_SHARD_HOMES, /* shards */
 	SHARD_CONTROL_SHARD_HOMES,	   /* n as in LEARN is not moved; entries: homes */
 	SHARD_CONTROL_HOST_SHARDS,	   /* shards with epochs: start these if their facts say so */

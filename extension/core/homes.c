@@ -43,6 +43,8 @@ forget_regions(ShardHomes *homes)
 	{
 		if (homes->regions[i].hosted)
 			pfree(homes->regions[i].hosted);
+		if (homes->regions[i].known)
+			pfree(homes->regions[i].known);
 	}
 	homes->n_regions = 0;
 }
@@ -132,15 +134,33 @@ shard_homes_region(ShardHomes *homes, int32 node)
 	return NULL;
 }
 
+static int
+compare_ids(const void *a, const void *b)
+{
+	int32 x = *(const int32 *) a;
+	int32 y = *(const int32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* In rising order. */
+static bool
+is_in(const int32 *ids, int count, int32 id)
+{
+	return count > 0 && bsearch(&id, ids, count, sizeof(int32), compare_ids);
+}
+
 bool
 shard_homes_hosts(const HomesRegion *region, int32 type_id)
 {
-	for (int i = 0; i < region->n_hosted; i++)
-	{
-		if (region->hosted[i] == type_id)
-			return true;
-	}
-	return false;
+	return is_in(region->hosted, region->n_hosted, type_id);
+}
+
+/* Is the type there in any way? */
+bool
+shard_homes_has(const HomesRegion *region, int32 type_id)
+{
+	return shard_homes_hosts(region, type_id) || is_in(region->known, region->n_known, type_id);
 }
 
 HomesShard *
@@ -194,20 +214,36 @@ shard_homes_asked(HomesShard *shard, int64 now)
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
+/* A list in the place of the one before. */
+static void
+keep_list(int32 **kept, int *n_kept, const int32 *ids, int count)
+{
+	if (*kept)
+		pfree(*kept);
+	*kept = NULL;
+	*n_kept = count;
+	if (count > 0)
+	{
+		*kept = palloc(count * sizeof(int32));
+		memcpy(*kept, ids, count * sizeof(int32));
+		qsort(*kept, count, sizeof(int32), compare_ids);
+	}
+}
+
 /* What a region hosts, by its newest registration. */
 static void
 set_hosted(HomesRegion *region, int64 now, const int32 *types, int n_types)
 {
-	if (region->since != 0 && region->n_hosted == n_types &&
-		(n_types == 0 || memcmp(region->hosted, types, n_types * sizeof(int32)) == 0))
-		return;
-	if (region->hosted)
-		pfree(region->hosted);
+	int32 *before = region->hosted;
+	int n_before = region->n_hosted;
+
 	region->hosted = NULL;
-	region->since = now;
-	region->n_hosted = n_types;
-	if (n_types > 0)
-		region->hosted = memcpy(palloc(n_types * sizeof(int32)), types, n_types * sizeof(int32));
+	keep_list(&region->hosted, &region->n_hosted, types, n_types);
+	if (region->since == 0 || n_before != n_types ||
+		(n_types > 0 && memcmp(before, region->hosted, n_types * sizeof(int32)) != 0))
+		region->since = now;
+	if (before)
+		pfree(before);
 }
 
 /* Register: what a region hosts. Answered with the version that the homes are at (C3). */
@@ -231,6 +267,8 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	}
 	region->stopped = message->flag;
 	set_hosted(region, now, message->nodes, message->n_nodes);
+	keep_list(&region->known, &region->n_known, message->nodes2, message->n_nodes2);
+	region->as_of = message->commit_n;
 	reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
 	reply->commit_n = shard_map_point(homes->decided).n;
 	reply->token = message->token;
@@ -314,7 +352,7 @@ is_from_member(const ShardHomes *homes, const ShardControl *message)
 /* A message of a member. */
 static void
 take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *proposer,
-	 ShardActions *out)
+	 const ShardRoster *roster, ShardActions *out)
 {
 	HomesRegion *region;
 
@@ -324,7 +362,7 @@ take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *p
 			register_region(homes, now, message, out);
 			break;
 		case SHARD_CONTROL_START_TYPE:
-			shard_homes_start_type(homes, message, proposer, out);
+			shard_homes_start_type(homes, now, message, proposer, roster, out);
 			break;
 		case SHARD_CONTROL_GET_SHARD_HOMES:
 			get_homes(homes, message, proposer, out);
@@ -357,11 +395,11 @@ take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *p
 /* See homes.h. */
 void
 shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
-					ShardProposer *proposer, ShardActions *out)
+					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)
 {
 	shard_homes_begin(homes, now, out);
 	if (is_from_member(homes, message))
-		take(homes, now, message, proposer, out);
+		take(homes, now, message, proposer, roster, out);
 }
 
 /* See homes.h. Messages wait for a shard that moves: its next step is not left to the tick. */
@@ -430,6 +468,7 @@ shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRos
 {
 	shard_homes_begin(homes, now, out);
 	host_unconfirmed(homes, now, out);
+	shard_homes_retire_types(homes, now, proposer, roster);
 	shard_homes_replace_lost(homes, now, proposer, roster);
 	shard_homes_strategy_late(homes, now, proposer, roster);
 	shard_homes_serve(homes, now, roster);

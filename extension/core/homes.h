@@ -75,11 +75,12 @@ extern void shard_homes_lose_office(ShardHomes *homes);
  * IMPORT_FAILED, REGION_STOPPED. Stale and repeated ones are harmless. Any other message only has what
  * was decided meanwhile taken in.
  */
-extern void shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
-								ShardProposer *proposer, ShardActions *out);
+extern void
+shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
+					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
 
 /*
- * Due work: answers that waited for a decision, allocation, HostShard again, drivers of moves,
+ * Due work: answers that waited for a decision, types that nobody has, allocation, HostShard again, drivers of moves,
  * rebalance rounds, pins, evacuation of members, new homes for shards of written-off members and
  * for leased shards of members whose lease ended.
  */
@@ -133,11 +134,13 @@ extern bool shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int
 								ShardActions *out, const char **why);
 
 /*
- * The node is alone in its cluster, and the type is no more: it goes, with all its homes and pins, as
- * one batch. False: a change of it is under way; try again. Its id is not given again.
+ * Nobody has the type any more: it goes, with all its homes and pins, as one batch. False: a change of it is under way; try again. Its id is not given again.
  */
 extern bool shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id,
 								  ShardProposer *proposer, ShardActions *out);
 
 /* Homes that a member has, moves towards it included. */
 extern int shard_homes_count(const ShardHomes *homes, int32 node);
+
+/* The same, but for those that need not leave a member that leaves: their type is nowhere any more (C9). */
+extern int shard_homes_to_leave(ShardHomes *homes, int32 node);

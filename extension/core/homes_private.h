@@ -37,6 +37,9 @@ typedef struct HomesRegion
 	int64 since;  /* what it hosts is the same since then */
 	int n_hosted;
 	int32 *hosted; /* type ids; NULL if none */
+	int n_known;
+	int32 *known; /* those that it has without hosting them, or may be about to have */
+	int64 as_of;  /* it had no others when it had learned so much */
 } HomesRegion;
 
 /* What the homes come to for one node. */
@@ -216,6 +219,7 @@ struct ShardHomes
 extern void shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out);
 extern HomesRegion *shard_homes_region(ShardHomes *homes, int32 node);
 extern bool shard_homes_hosts(const HomesRegion *region, int32 type_id);
+extern bool shard_homes_has(const HomesRegion *region, int32 type_id);
 extern int64 shard_homes_next_rebalance(const ShardHomes *homes, int64 now);
 extern HomesShard *shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard);
 extern bool shard_homes_record(const ShardHomes *homes, const HomesShard *shard,
@@ -235,8 +239,11 @@ extern void shard_homes_decision(ShardHomes *homes, ShardDecision decision, Shar
 								 int32 from, int32 to, const char *text);
 
 /* homes_type.c */
-extern void shard_homes_start_type(ShardHomes *homes, const ShardControl *message,
-								   ShardProposer *proposer, ShardActions *out);
+extern void
+shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message,
+					   ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
+extern void shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
+									 const ShardRoster *roster);
 extern int32
 shard_homes_number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_id, int32 *number);
 

@@ -320,7 +320,8 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 
 		if (!shard_record_get_member(&members[i], &member, homes->arena))
 			continue;
-		gone = member.status == SHARD_MEMBER_WRITTEN_OFF;
+		/* One that has left has homes only of types that were nowhere any more then (C9). */
+		gone = member.status == SHARD_MEMBER_WRITTEN_OFF || member.status == SHARD_MEMBER_REMOVED;
 		if (gone && shard_homes_number(homes, node, false) > 0)
 			resettle(homes, now, node, ANEW_DURABLE, SHARD_HOME_REASON_LOST, proposer, roster);
 		if ((gone || member.status == SHARD_MEMBER_DOWN ||

@@ -4,6 +4,11 @@
  *
  * An id is given once: the counter of ids never falls, also not when a type goes. So what still comes
  * in about a type that is gone, a request or a confirmation, names an id that means nothing any more.
+ *
+ * A type goes when no member has it. What a member says of that is old when it comes, and it may be about to
+ * start the type by what it knows of it. So it goes in two steps (C9): its record is marked, after which
+ * nobody begins to use it who has learned that; and it goes once each member has said that it has not got
+ * it, and had learned the mark before.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -62,6 +67,45 @@ find_type(const ShardHomes *homes, const char *name, ShardMapEntry *entry, Shard
 	return false;
 }
 
+/* Which members have a type, as far as they have said. */
+typedef struct Presence
+{
+	bool listed; /* one has it */
+	bool unsure; /* one that is heard may have it */
+	bool away;	 /* one that is not heard may have it */
+} Presence;
+
+/* Since its record is as it is: n. Who was written off, or has left, has nothing any more. */
+static Presence
+presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRoster *roster)
+{
+	Presence presence = {false, false, false};
+
+	for (int i = 0; i < homes->n_nodes; i++)
+	{
+		const HomesNode *node = &homes->nodes[i];
+		const HomesRegion *region = shard_homes_region(homes, node->node);
+
+		if (!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN)
+			continue;
+		if (region && shard_homes_has(region, type_id))
+			presence.listed = true;
+#ifndef SHARD_MUTANT_DROP_BY_OLD_NEWS
+		else if (region && region->as_of >= n)
+			continue;
+#else
+		else if (region)
+			continue;
+#endif
+		else if (shard_membership_is_member(node->status) &&
+				 shard_roster_reachable(roster, node->node, now))
+			presence.unsure = true;
+		else
+			presence.away = true;
+	}
+	return presence;
+}
+
 /* May a member other than that one host the type? Of who has not registered here that is not known. */
 static bool
 may_be_hosted(ShardHomes *homes, int32 type_id, int32 except)
@@ -81,22 +125,42 @@ may_be_hosted(ShardHomes *homes, int32 type_id, int32 except)
 }
 
 /*
+ * The record of a type as it shall be. If another change comes first, whoever wants it asks again; and does, to
+ * hear that it is known.
+ */
+static void
+change_type(ShardHomes *homes, const ShardMapEntry *entry, const ShardTypeRecord *type,
+			ShardProposer *proposer)
+{
+	ShardMapEntry change = shard_record_put_type(entry->key.a, type, entry->n, homes->arena);
+
+	(void) shard_proposer_propose(proposer, &change, 1);
+}
+
+/*
  * A type that the cluster knows has to be the same. Only who hosts it may say that the structure of its
  * states is another one now: a user has altered their type. That becomes what newcomers are held to. If
  * nobody hosts it, a newcomer's is: it may have been dropped everywhere, or its start rolled back.
+ *
+ * One that nobody has is not answered for: it goes, and whoever wants it, with whatever settings, gets a new
+ * one; or somebody turns out to have it. While that cannot be found out, since a member is away that may
+ * have it, it is the type that it was.
  */
 static void
-compare_type(ShardHomes *homes, const ShardControl *message, const ShardMapEntry *entry,
+compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const ShardMapEntry *entry,
 			 ShardTypeRecord *type, const ShardTypeRecord *wanted, ShardProposer *proposer,
-			 ShardActions *out)
+			 const ShardRoster *roster, ShardActions *out)
 {
+	Presence presence = presence_of(homes, now, entry->key.a, entry->n, roster);
 	const HomesRegion *region = shard_homes_region(homes, message->from);
 	bool hosts = region && shard_homes_hosts(region, entry->key.a);
 	bool is_held = !hosts && may_be_hosted(homes, entry->key.a, message->from);
 	const char *difference = shard_type_difference(type, wanted, is_held, homes->arena);
-	ShardMapEntry change;
 	char text[4 * SHARD_DIFFERENCE_TEXT];
+	bool same_state;
 
+	if (!presence.listed && !presence.away)
+		return;
 	if (difference)
 	{
 		snprintf(text, sizeof(text), "the cluster has a type of that name with other settings: %s",
@@ -105,21 +169,22 @@ compare_type(ShardHomes *homes, const ShardControl *message, const ShardMapEntry
 					shard_arena_copy(out->arena, text, strlen(text) + 1));
 		return;
 	}
-	if (is_held || wanted->state[0] == '\0' || strcmp(type->state, wanted->state) == 0)
+	same_state = is_held || wanted->state[0] == '\0' || strcmp(type->state, wanted->state) == 0;
+	if (same_state && !type->dropping)
 	{
 		answer_type(out, message, entry->key.a, NULL);
 		return;
 	}
-	type->state = wanted->state;
-	change = shard_record_put_type(entry->key.a, type, entry->n, homes->arena);
-	/* If another change comes first, the region asks again; and it does, to hear that it is known. */
-	(void) shard_proposer_propose(proposer, &change, 1);
+	if (!same_state)
+		type->state = wanted->state;
+	type->dropping = false;
+	change_type(homes, entry, type, proposer);
 }
 
 /* A type that the cluster does not know gets an id. */
 void
-shard_homes_start_type(ShardHomes *homes, const ShardControl *message, ShardProposer *proposer,
-					   ShardActions *out)
+shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message,
+					   ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)
 {
 	const ShardMapEntry *entry =
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
@@ -136,7 +201,7 @@ shard_homes_start_type(ShardHomes *homes, const ShardControl *message, ShardProp
 		return;
 	if (find_type(homes, wanted.name, &known, &type))
 	{
-		compare_type(homes, message, &known, &type, &wanted, proposer, out);
+		compare_type(homes, now, message, &known, &type, &wanted, proposer, roster, out);
 		return;
 	}
 	type_id = next_type_id(counters.last_type_id, message->entries[0].key.a);
@@ -148,6 +213,7 @@ shard_homes_start_type(ShardHomes *homes, const ShardControl *message, ShardProp
 		return;
 	}
 	counters.last_type_id = type_id;
+	wanted.dropping = false;
 	changes[0] = shard_record_put_counters(&counters, entry->n, homes->arena);
 	changes[1] = shard_record_put_type(type_id, &wanted, 0, homes->arena);
 	/* If another change comes first, the region asks again. */
@@ -171,15 +237,13 @@ put_removals(const ShardHomes *homes, ShardMapKind kind, int32 type_id, ShardMap
 	return at;
 }
 
-/* See homes.h. */
-bool
-shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer,
-					  ShardActions *out)
+/* In the call that is under way. */
+static bool
+drop_type(ShardHomes *homes, int32 type_id, ShardProposer *proposer)
 {
 	ShardMapEntry *changes;
 	ShardMapEntry *end;
 
-	shard_homes_begin(homes, now, out);
 #ifndef SHARD_MUTANT_DROP_WHILE_HOMES_COME
 	if (shard_proposer_pending_type(proposer, type_id, homes->arena))
 		return false;
@@ -190,6 +254,102 @@ shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer
 	end = put_removals(homes, SHARD_MAP_HOME, type_id, end);
 	end = put_removals(homes, SHARD_MAP_PIN, type_id, end);
 	return shard_proposer_propose(proposer, changes, (int) (end - changes));
+}
+
+/* See homes.h. */
+bool
+shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer,
+					  ShardActions *out)
+{
+	shard_homes_begin(homes, now, out);
+	return drop_type(homes, type_id, proposer);
+}
+
+/*
+ * Types that nobody has go (C9). A mark waits for those that are heard alone, so that what is away holds up the
+ * end and not the beginning.
+ */
+void
+shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
+						 const ShardRoster *roster)
+{
+	int count;
+	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		Presence presence = presence_of(homes, now, types[i].key.a, types[i].n, roster);
+		ShardTypeRecord type;
+		bool goes = !presence.listed;
+
+		if ((goes && presence.unsure) || !shard_record_get_type(&types[i], &type, homes->arena) ||
+			shard_proposer_pending(proposer, types[i].key))
+			continue;
+		if (type.dropping != goes)
+		{
+			type.dropping = goes;
+			change_type(homes, &types[i], &type, proposer);
+		}
+		else if (goes && !presence.away)
+			(void) drop_type(homes, types[i].key.a, proposer);
+	}
+}
+
+/* Does any member host the type, as far as known? */
+static bool
+is_hosted(ShardHomes *homes, int32 type_id)
+{
+	for (int i = 0; i < homes->n_nodes; i++)
+	{
+		const HomesNode *node = &homes->nodes[i];
+		const HomesRegion *region = shard_homes_region(homes, node->node);
+
+		if (region && shard_homes_hosts(region, type_id) &&
+			(shard_membership_is_member(node->status) || node->status == SHARD_MEMBER_DOWN))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * May a member go without its homes of a type? It has nothing of it any more, and nobody else could take them.
+ */
+static bool
+may_stay(ShardHomes *homes, int32 node, int32 type_id)
+{
+	const HomesRegion *region = shard_homes_region(homes, node);
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+
+	return region && entry && region->as_of >= entry->n && !shard_homes_has(region, type_id) &&
+		   !is_hosted(homes, type_id);
+}
+
+/* See homes.h. */
+int
+shard_homes_to_leave(ShardHomes *homes, int32 node)
+{
+	int number = shard_homes_count(homes, node);
+	homes_shard_iterator iterator;
+	HomesShard *shard;
+	int32 type_id = 0;
+	bool stays = false;
+
+	if (number == 0)
+		return 0;
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	{
+		if (shard->node != node)
+			continue;
+		if (shard->key.type_id != type_id)
+		{
+			type_id = shard->key.type_id;
+			stays = may_stay(homes, node, type_id);
+		}
+		number -= stays;
+	}
+	return number;
 }
 
 /*

@@ -287,6 +287,7 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	}
 	else
 		node->inc_uuid = incarnation;
+	shard_node_type_recount(node);
 	shard_voter_set_self(node->voter, node->id);
 	remember_claim(node);
 	shard_node_write_identity(node);

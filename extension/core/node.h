@@ -80,10 +80,12 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_GOODBYE,  /* the process ends now: the last step of this machine */
 	SHARD_EVENT_EMPTIED, /* this node exits, and nothing of it is left: no sender may begin, all that it
 						   * had for others is taken in, no rows of shards are here (M20) */
-	SHARD_EVENT_DROP_TYPE, /* text: name of a type that is no more, of a node that is alone in
-							* its cluster; also at start, for what only the map still has, or has
-							* under another number */
-	SHARD_EVENT_STAY	   /* it is not to leave any more (N6); token; text: who */
+	SHARD_EVENT_DROP_TYPE, /* text: name of a type that is no more here; of a node that is alone in its
+							* cluster also at start, for what only the map still has, or has under
+							* another number */
+	SHARD_EVENT_STAY,	   /* it is not to leave any more (N6); token; text: who */
+	SHARD_EVENT_TYPES_TOLD /* number: when so much was learned, the node had no types, nor could anything
+							* that was under way give it any, but those that were told (C9) */
 } ShardNodeEventKind;
 
 typedef struct ShardNodeEvent
@@ -143,6 +145,15 @@ extern bool shard_node_joining(const ShardNode *node);
 extern bool
 shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */
 extern bool shard_node_admitted(const ShardNode *node);
+
+/*
+ * Is it to be told again that the host has told all its types (SHARD_EVENT_TYPES_TOLD)? Records of types have
+ * changed since.
+ */
+extern bool shard_node_asks_for_types(const ShardNode *node);
+
+/* The names of the types that were told; NULL behind the last one. */
+extern const char *shard_node_type_name(const ShardNode *node, int at);
 
 /* What the cluster says of a type that was told (SHARD_EVENT_TYPE) is still to come. */
 extern bool shard_node_asks_for_type(const ShardNode *node, const char *name);

@@ -80,6 +80,7 @@ shard_node_learn_forced(ShardNode *node)
 												(ShardMapKey){SHARD_MAP_VOTERS, 0, 0}),
 								&voters))
 		node->era = voters.era;
+	shard_node_type_recount(node);
 	shard_node_journal_new_era(node);
 	shard_node_learn_drop_past(node);
 	shard_node_write_identity(node);

@@ -180,9 +180,9 @@ homes_of(const void *context, int32 member)
 	const ShardNode *node = context;
 
 #ifdef SHARD_MUTANT_EMPTY_WHILE_UNDECIDED
-	return shard_homes_count(node->homes, member);
+	return shard_homes_to_leave(node->homes, member);
 #endif
-	return shard_homes_count(node->homes, member) +
+	return shard_homes_to_leave(node->homes, member) +
 		   shard_proposer_pending_home(node->proposer, member, node->out->arena);
 }
 
@@ -380,7 +380,7 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	if (message->kind == SHARD_CONTROL_REGISTER)
 		note_gate(node, message);
 	shard_roster_receive(node->roster, now, message, node->proposer, node->out);
-	shard_homes_receive(node->homes, now, message, node->proposer, node->out);
+	shard_homes_receive(node->homes, now, message, node->proposer, node->roster, node->out);
 }
 
 /* ---- operator's acts -------------------------------------------------------------------------- */

@@ -32,6 +32,9 @@ typedef struct NodeType
 	ShardMapEntry wish; /* the type's value and number as this node would have it; owned */
 	uint64 settings_hash;
 	bool altered; /* its states have another structure than the cluster's, which is to be told */
+	int64 since;  /* so much was learned when it was first told */
+	int32 taken;  /* the coordinator says that it is the type with that id */
+	int64 asked;  /* the coordinator was first asked for it then; 0: not yet */
 } NodeType;
 
 /* A type that was dropped here, while the map may still have it. */
@@ -177,6 +180,9 @@ struct ShardNode
 	bool registered;
 	int64 registration; /* number of the last one that was sent */
 	int64 next_register;
+	int64 types_n;					 /* the newest record of a type that was learned */
+	int64 types_as_of;				 /* SHARD_EVENT_TYPES_TOLD */
+	bool tell_as_of;				 /* to the coordinator */
 	struct node_shards_hash *wanted; /* by workers; no home is known */
 	int64 next_want;
 	struct node_shards_hash *started; /* epochs of the shards that are active here */
@@ -280,6 +286,7 @@ extern void shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 extern bool shard_node_type_is_wished(const ShardNode *node, const ShardControl *message);
 extern void shard_node_type_new_coordinator(ShardNode *node);
 extern void shard_node_type_forget(ShardNode *node);
+extern void shard_node_type_recount(ShardNode *node);
 extern void shard_node_type_destroy(ShardNode *node);
 
 /* node_region.c: wanted homes, starts and stops of shards */

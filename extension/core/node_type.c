@@ -11,6 +11,11 @@
  * is under way; meanwhile the workers hear nothing of it, and a new type of that name waits. If the
  * process dies before the batch is decided, the map still has a type that its host lacks: the host
  * compares them when it starts, and drops it again.
+ *
+ * In a cluster with others the coordinator finds out that nobody has a type any more (C9). For that the host
+ * says as of when it has told all that it has, or may be about to have; and a name that is only wished for
+ * is not taken for a type that was there before: whether that goes, or somebody has it, the coordinator
+ * knows.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -61,6 +66,9 @@ find_id(const ShardNode *node, const ShardMap *map, const char *name)
 	return 0;
 }
 
+/* The coordinator says what it knows of a type by then, or marks it. */
+#define WISH_PATIENCE (2 * SHARD_RESEND_INTERVAL)
+
 /* What runs here has changed: the coordinator has to be told. */
 static void
 changed(ShardNode *node)
@@ -68,6 +76,16 @@ changed(ShardNode *node)
 	node->registered = false;
 	node->next_register = 0;
 	node->registration++;
+}
+
+/*
+ * Is the type only wished for? Its row, if it ever gets one, is not committed: whoever wishes for it has no number
+ * of his own.
+ */
+static bool
+is_wish(const NodeType *type)
+{
+	return type->proxy && type->wish.key.a == 0;
 }
 
 /* ---- types ------------------------------------------------------------------------------------ */
@@ -145,6 +163,7 @@ add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 numbe
 		memset(type, 0, sizeof(NodeType));
 		type->name = pstrdup(record->name);
 		type->proxy = !proxy;
+		type->since = shard_map_point(node->learned).n;
 	}
 	other = type->proxy != proxy;
 	type->proxy = proxy;
@@ -179,9 +198,23 @@ refused(ShardNode *node, NodeType *type, const ShardTypeRecord *known)
 					 difference ? difference : "they differ");
 }
 
+/*
+ * Has a type of this node the id of a record of that name? One that goes has nobody but who had it before. One
+ * that was there when it was wished for may be about to go: the coordinator knows, if it can be asked.
+ */
+static bool
+is_same(const NodeType *type, const ShardMapEntry *known, const ShardTypeRecord *record, int64 now)
+{
+	if (type->wish.key.a == known->key.a)
+		return true;
+	return !record->dropping &&
+		   (!is_wish(type) || known->n > type->since || type->taken == known->key.a ||
+			(type->asked != 0 && now - type->asked >= WISH_PATIENCE));
+}
+
 /* Give each type of this node the id that the cluster knows it by. */
 static void
-resolve_types(ShardNode *node)
+resolve_types(ShardNode *node, int64 now)
 {
 	int count = -1;
 	ShardMapEntry *known = NULL;
@@ -199,7 +232,7 @@ resolve_types(ShardNode *node)
 			ShardTypeRecord record;
 
 			if (!shard_record_get_type(&known[k], &record, node->arena) ||
-				strcmp(record.name, type->name) != 0)
+				strcmp(record.name, type->name) != 0 || !is_same(type, &known[k], &record, now))
 				continue;
 			if (record.settings_hash == type->settings_hash)
 				resolved(node, type, known[k].key.a, &record);
@@ -233,42 +266,37 @@ next_wish(const ShardNode *node)
 
 /*
  * Wish for a type that the cluster does not know. One after the other, in the order of the wishes: of
- * two the greater one, granted first, would use up the other one's number. False: there is nobody to
- * be asked.
+ * two the greater one, granted first, would use up the other one's number.
  */
-static bool
+static void
 ask_for_type(ShardNode *node, int64 now)
 {
 	NodeType *type = next_wish(node);
 	ShardControl *message;
 
 	if (!type || find_drop(node, type->name))
-		return true;
+		return;
+	if (type->asked == 0)
+		type->asked = now;
 	message = shard_node_to_coordinator(node, SHARD_CONTROL_START_TYPE);
 	if (!message)
-		return false;
+		return;
 	message->entries = &type->wish;
 	message->n_entries = 1;
 	node->next_register = now + SHARD_RESEND_INTERVAL;
-	return true;
 }
 
-/* Announce what runs here, until the coordinator of the day has acknowledged it (C3). */
-void
-shard_node_type_announce(ShardNode *node, int64 now)
+/* Tell the coordinator what runs here. */
+static void
+send_registration(ShardNode *node, int64 now)
 {
-	ShardControl *message;
+	ShardControl *message = shard_node_to_coordinator(node, SHARD_CONTROL_REGISTER);
 
-	if (!node->admitted || now < node->next_register)
-		return;
-	resolve_types(node);
-	if (!ask_for_type(node, now) || node->registered)
-		return;
-	message = shard_node_to_coordinator(node, SHARD_CONTROL_REGISTER);
 	if (!message)
 		return;
 	node->next_register = now + SHARD_RESEND_INTERVAL;
 	message->n = shard_map_point(node->learned).n;
+	message->commit_n = node->types_as_of;
 	message->token = node->registration;
 	message->status = node->config.gate;
 	message->flag = node->stopping;
@@ -276,13 +304,30 @@ shard_node_type_announce(ShardNode *node, int64 now)
 	message->nodes2 = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
 	for (int i = 0; i < node->n_types; i++)
 	{
-		if (node->types[i].type_id == 0)
-			continue;
-		if (node->types[i].proxy)
-			message->nodes2[message->n_nodes2++] = node->types[i].type_id;
-		else
-			message->nodes[message->n_nodes++] = node->types[i].type_id;
+		const NodeType *type = &node->types[i];
+		int32 id = type->type_id != 0 ? type->type_id : type->wish.key.a;
+
+		/* What it may not host yet, or not any more, it has all the same. */
+		if (type->type_id != 0 && !type->proxy)
+			message->nodes[message->n_nodes++] = id;
+		else if (id != 0)
+			message->nodes2[message->n_nodes2++] = id;
 	}
+}
+
+/*
+ * Announce what runs here, until the coordinator of the day has acknowledged it (C3). What is wished for comes
+ * behind that: a type that was just dropped may be wished for anew.
+ */
+void
+shard_node_type_announce(ShardNode *node, int64 now)
+{
+	if (!node->admitted || now < node->next_register)
+		return;
+	resolve_types(node, now);
+	if (!node->registered || node->tell_as_of)
+		send_registration(node, now);
+	ask_for_type(node, now);
 }
 
 /* The cluster does not take the type as this node has it: it is not asked again, nor hosted here. */
@@ -302,6 +347,11 @@ type_answered(ShardNode *node, const ShardControl *message)
 	if ((message->flag || type->proxy) && message->entries[0].length == type->wish.length &&
 		memcmp(message->entries[0].value, type->wish.value, type->wish.length) == 0)
 		type->altered = message->flag && type->proxy && is_altered(node, type);
+	if (message->flag && message->type_id != 0)
+	{
+		type->taken = message->type_id;
+		node->next_register = 0;
+	}
 	if (message->flag || type->refused || type->type_id != 0 ||
 		type->settings_hash != record.settings_hash)
 		return;
@@ -416,6 +466,46 @@ shard_node_type_is_wished(const ShardNode *node, const ShardControl *message)
 
 /* ---- events ----------------------------------------------------------------------------------- */
 
+/* All types were told. The coordinator has to hear that of each record of a type. */
+static void
+types_told(ShardNode *node, int64 as_of)
+{
+	bool asked = shard_node_asks_for_types(node);
+
+	node->types_as_of = as_of;
+	if (!asked)
+		return;
+	node->registration++;
+	node->next_register = 0;
+	node->tell_as_of = true;
+}
+
+/* See node.h. */
+bool
+shard_node_asks_for_types(const ShardNode *node)
+{
+	return node->types_as_of < node->types_n;
+}
+
+/* See node.h. */
+const char *
+shard_node_type_name(const ShardNode *node, int at)
+{
+	return at < node->n_types ? node->types[at].name : NULL;
+}
+
+/* What was learned is another map. */
+void
+shard_node_type_recount(ShardNode *node)
+{
+	int count;
+	ShardMapEntry *types = shard_map_list(node->learned, SHARD_MAP_TYPE, node->out->arena, &count);
+
+	node->types_n = 0;
+	for (int i = 0; i < count; i++)
+		node->types_n = Max(node->types_n, types[i].n);
+}
+
 void
 shard_node_type_event(ShardNode *node, const ShardNodeEvent *event)
 {
@@ -423,6 +513,8 @@ shard_node_type_event(ShardNode *node, const ShardNodeEvent *event)
 		add_type(node, event->type, event->flag, (int32) Min(Max(event->number, 0), PG_INT32_MAX));
 	else if (event->kind == SHARD_EVENT_DROP_TYPE)
 		drop_type(node, event->text);
+	else if (event->kind == SHARD_EVENT_TYPES_TOLD)
+		types_told(node, event->number);
 }
 
 void
@@ -433,7 +525,10 @@ shard_node_type_receive(ShardNode *node, const ShardControl *message)
 	/* An answer to an earlier registration says nothing of what was told since. */
 	else if (message->kind == SHARD_CONTROL_REGISTER_ACK && message->from == node->coordinator &&
 			 message->token == node->registration)
+	{
 		node->registered = true;
+		node->tell_as_of = false;
+	}
 }
 
 /* See node.h. What the cluster has not given an id yet was in no registration. */
@@ -452,13 +547,19 @@ shard_node_registered(const ShardNode *node)
 void
 shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 {
-	for (int i = 0; i < node->n_types; i++)
+	for (int i = 0; i < node->n_types && entry->deleted; i++)
 	{
-		if (!entry->deleted || node->types[i].type_id != entry->key.a)
+		/* What was refused may be the only one of its name now. */
+		node->types[i].refused = false;
+		if (node->types[i].type_id != entry->key.a)
 			continue;
 		node->types[i].type_id = 0;
 		changed(node);
 	}
+	if (entry->deleted)
+		shard_node_region_drop(node, entry->key.a);
+	else
+		node->types_n = Max(node->types_n, entry->n);
 	node->next_register = 0;
 	node->next_want = 0;
 }
@@ -476,8 +577,12 @@ shard_node_type_new_coordinator(ShardNode *node)
 void
 shard_node_type_forget(ShardNode *node)
 {
+	node->types_n = node->types_as_of = 0;
 	for (int i = 0; i < node->n_types; i++)
-		node->types[i].type_id = 0;
+	{
+		node->types[i].type_id = node->types[i].taken = 0;
+		node->types[i].since = 0;
+	}
 	for (int i = 0; i < node->n_drops; i++)
 		node->drops[i].type_id = 0;
 }

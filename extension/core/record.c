@@ -277,6 +277,8 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 		record->handoff_timeout_ms = shard_wire_get_int32(&reader);
 	}
 	record->state = goes_on(&reader) ? get_text(&reader, arena) : "";
+	if (goes_on(&reader))
+		record->dropping = get_bool(&reader);
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -480,6 +482,7 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	put_allocation(&out, &record->allocation);
 	shard_wire_put_int(&out, record->handoff_timeout_ms);
 	put_text(&out, record->state);
+	shard_wire_put_uint(&out, record->dropping ? 1 : 0);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }
 

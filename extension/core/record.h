@@ -126,6 +126,7 @@ typedef struct ShardTypeRecord
 	uint64 features;					/* that a member needs to host it */
 	const char *hashing; /* how entity ids come to shards, in the hosts' own form: for proxies */
 	const char *state;	 /* its structure as the hosts write it, by lines; "": not known */
+	bool dropping; /* nobody is known to have it: it goes once all members have said so (C9) */
 	ShardExtra extra;
 } ShardTypeRecord;
 

@@ -50,6 +50,7 @@ typedef struct Machine
 	ShardAction question; /* the last one for a strategy; what it points to is gone */
 	bool question_rebalances;
 	int question_shards;
+	bool starting; /* a transaction is open that may give it a type */
 } Machine;
 
 typedef struct Letter
@@ -294,6 +295,21 @@ deliver(void)
 	}
 }
 
+/* Do hosts say when they have told all their types? */
+static bool hosts_tell;
+
+static void
+tell_complete(int at)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPES_TOLD};
+
+	if (!hosts_tell || machines[at].starting || !shard_node_asks_for_types(machines[at].node))
+		return;
+	event.number = shard_map_point(shard_node_learned(machines[at].node)).n;
+	happen(at, &event);
+	deliver();
+}
+
 /* Let time pass. */
 static void
 run(int64 time)
@@ -307,6 +323,7 @@ run(int64 time)
 
 			if (!machine->node)
 				continue;
+			tell_complete(i);
 			shard_node_tick(machine->node, now, out);
 			act(i, NO_LINK);
 			deliver();
