@@ -43,6 +43,7 @@ static const char *const names[] = {
 	[FAULT_EVACUATE] = "evacuate",
 	[FAULT_STOP] = "stop",
 	[FAULT_STOP_COORDINATOR] = "stop_coordinator",
+	[FAULT_UNHOST] = "unhost",
 };
 
 /* How often each kind is chosen, relative to the others; rare ones end a node for good. */
@@ -77,6 +78,7 @@ static const int weights[] = {
 	[FAULT_EVACUATE] = 3,
 	[FAULT_STOP] = 5,
 	[FAULT_STOP_COORDINATOR] = 4,
+	[FAULT_UNHOST] = 12,
 };
 
 const char *
@@ -116,6 +118,13 @@ fault_storm(void)
 	for (int i = 0; i < (int) lengthof(kinds); i++)
 		mask |= UINT64CONST(1) << kinds[i];
 	return mask;
+}
+
+/* What is not done unless it is asked for. */
+uint64
+fault_wanted(void)
+{
+	return UINT64CONST(1) << FAULT_UNHOST;
 }
 
 /* What ends by an operator's decision alone: copies that come up. */
@@ -194,6 +203,18 @@ thaws(World *world, Instance *instance, int64 a, int64 b, const char *bytes, siz
 	world->mended_at = world->now;
 	world_trace(world, "%s thaws", instance->dsn);
 	host_after(world, instance);
+}
+
+/* A node becomes a proxy of its types, or a host again (C17). */
+static void
+host_types(World *world, Instance *instance, int64 again, int64 b, const char *bytes, size_t length)
+{
+	if (!instance->exists || instance->journal || instance->unhosted == !again)
+		return;
+	instance->unhosted = !again;
+	world_trace(world, "-- %s %s", instance->dsn, again ? "hosts again" : "is a proxy");
+	if (instance->node)
+		host_tell_types(world, instance);
 }
 
 static void
@@ -878,6 +899,11 @@ fault_apply(World *world, const Fault *fault)
 			if (coordinator)
 				stop_in_order(world, coordinator, fault);
 			break;
+		case FAULT_UNHOST:
+			host_types(world, instance, false, 0, NULL, 0);
+			world_later(world, 2 * fault->duration + 6 * SHARD_SECOND, host_types, instance, false,
+						true, 0, NULL, 0);
+			break;
 		case FAULT_LEASE_TTL:
 			operate(world, SHARD_EVENT_LEASE_TTL, 1500 + (int32) (fault->number % 6500), NULL);
 			break;
@@ -1035,6 +1061,7 @@ fault_heal(World *world)
 		if (!instance->exists)
 			continue;
 		instance->stuck = instance->sticks = 0;
+		host_types(world, instance, true, 0, NULL, 0);
 		if (instance->frozen)
 		{
 			instance->thaw_at = world->now;

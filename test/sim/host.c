@@ -323,16 +323,16 @@ host_create(World *world, Instance *instance, const char *dsn)
 static void
 tick(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length);
 
-/* Types that every node runs. */
-static void
-start_types(World *world, Instance *instance)
+/* Types that every node runs, or sends to. */
+void
+host_tell_types(World *world, Instance *instance)
 {
 	ShardTypeRecord type = {.name = WORLD_TYPE,
 							.number_of_shards = world->options.shards,
 							.settings_hash = 1,
 							.strategy = world->options.functions ? SHARD_ALLOCATION_FUNCTION : 0,
 							.role = ""};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = instance->unhosted};
 
 	host_event(world, instance, &event);
 	if (!world->options.leased)
@@ -394,7 +394,7 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	instance->joined |= !instance->journal && shard_node_id(instance->node) > SHARD_FIRST_NODE;
 	host_after(world, instance);
 	if (!instance->journal)
-		start_types(world, instance);
+		host_tell_types(world, instance);
 	world->mended_at = world->now;
 	world_later(world, 1000 + world_random(world, 100000), tick, instance, true,
 				instance->control_generation, 0, NULL, 0);

@@ -16,7 +16,7 @@ static const char *const usage =
 	"  --nodes N       nodes at the start, 1 to 9 (from the seed)\n"
 	"  --seconds N     troubled part of a history (60)\n"
 	"  --faults N      faults of a history (from the seed)\n"
-	"  --only A,B      kinds of faults (all); --list prints them\n"
+	"  --only A,B      kinds of faults (all but unhost); --list prints them\n"
 	"  --liveness      nodes are lost for ever, and the others must go on (from the seed)\n"
 	"  --leased        with a type that needs leases (from the seed)\n"
 	"  --journal       with a journal as the only voter\n"
@@ -259,7 +259,7 @@ read_arguments(int argc, char **argv)
 						   .shrink = true};
 	int option;
 
-	arguments.kinds = ~UINT64CONST(0);
+	arguments.kinds = ~fault_wanted();
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1)
 	{
 		switch (option)

@@ -66,6 +66,7 @@ typedef enum FaultKind
 	FAULT_EVACUATE,		   /* a node is to be emptied, for a while */
 	FAULT_STOP,			   /* a server goes down in good order */
 	FAULT_STOP_COORDINATOR,
+	FAULT_UNHOST, /* a node is a proxy of its types for a while; only where it is asked for */
 	FAULT_KINDS
 } FaultKind;
 
@@ -173,8 +174,9 @@ typedef struct Instance
 	int32 leased_type; /* id of the leased type, as last known */
 	bool downed_restart;
 	int64 next_tell;
-	bool leaving; /* it exits: its clients are refused */
-	int clean;	  /* looks in a row that found nothing left then */
+	bool unhosted; /* its types are proxies */
+	bool leaving;  /* it exits: its clients are refused */
+	int clean;	   /* looks in a row that found nothing left then */
 	WorldCache cache;
 } Instance;
 
@@ -250,6 +252,7 @@ extern void host_start(World *world, Instance *instance, ShardStartKind kind);
 extern void host_stop(World *world, Instance *instance);		 /* the server dies */
 extern void host_stop_control(World *world, Instance *instance); /* its control process alone */
 extern void host_start_control(World *world, Instance *instance);
+extern void host_tell_types(World *world, Instance *instance);
 extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
 extern void host_after(World *world, Instance *instance); /* after anything happened there */
 extern Instance *host_at(World *world, const char *dsn);  /* who is reached at an address */
@@ -268,6 +271,7 @@ extern void fault_end_wishes(World *world, Instance *instance, int64 a, int64 b,
 							 size_t length);
 extern uint64 fault_storm(void);	/* kinds of a storm */
 extern uint64 fault_operator(void); /* kinds that only an operator ends */
+extern uint64 fault_wanted(void);	/* kinds that have to be asked for */
 extern const char *fault_name(FaultKind kind);
 extern void fault_print(const Fault *fault, FILE *out);
 
