@@ -166,5 +166,15 @@ is(join(' ', grep { !/^(?:none|SH00[1-4]|08P01|0A000|22\w{3}|54000)$/ } sort key
 is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server lives');
 is($node->safe_psql('postgres', q{SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'shard region'}), 't', 'so do the workers');
 answers(call_sql('hello', head() . greeting($lane)));
+
+# --- a node that takes nothing -------------------------------------------------------------------
+
+# Its caller shows elsewhere what it says.
+$node->append_conf('postgresql.conf', 'shard.enabled = off');
+$node->restart;
+($rc, $out, $err) = $node->psql('postgres', call_sql('hello', head() . greeting($lane)), extra_params => [ '-U', 'peer' ]);
+like($err, qr/ERROR:  node 1 takes nothing from other nodes at the moment/, 'an error names the node that it is about');
+($rc, $out, $err) = $node->psql('postgres', call_sql('control', ''), extra_params => [ '-U', 'peer' ]);
+like($err, qr/ERROR:  the coordinator worker of node 1 does not run/, 'so does the refusal of control messages');
 $node->log_is_clean;
 done_testing();
