@@ -34,6 +34,7 @@
 #include "core/allocation.h"
 #include "core/difference.h"
 #include "core/membership.h"
+#include "gate.h"
 #include "guc.h"
 #include "registry.h"
 #include "settings.h"
@@ -58,7 +59,10 @@ static uint64 seen = 0; /* of the registry */
 static uint64 seen_structures = 0;
 static uint32 seen_changes = 0; /* of the plane */
 static bool read_once = false;
-static bool wished = false;	 /* the machine was told of types that may never get a row */
+static bool wished = false; /* the machine was told of types that may never get a row */
+static int64 complete_n =
+	-1; /* all is told as of that version of the map, once the gate has passed */
+static XLogRecPtr complete_lsn = InvalidXLogRecPtr;
 static bool settled = false; /* no number of ours means another type to the cluster */
 static int64 settled_n = -1; /* as of that version of the map */
 
@@ -67,6 +71,7 @@ shard_coordinator_types_forget(void)
 {
 	read_once = false;
 	wished = false;
+	complete_n = -1;
 	settled = false;
 	settled_n = -1;
 }
@@ -557,17 +562,33 @@ forget_wishes(const char *awaited)
 
 /*
  * The machine has heard of all rows, as of what was learned before they were read. Nobody has changed any
- * meanwhile, unless who is awaited is not any more: then it is looked at again.
+ * meanwhile, unless who is awaited is not any more: then it is looked at again. A row that is gone may be there
+ * again after a crash, or at the standby, until the gate has passed the commit of whoever looked.
  */
 static void
-tell_complete(int64 n, const char *awaited)
+note_complete(int64 n, const char *awaited)
 {
 	const char *now = awaited != NULL ? shard_coordinator_awaited() : NULL;
 
 	if (awaited != NULL && (now == NULL || strcmp(now, awaited) != 0))
 		return;
 	forget_wishes(awaited);
-	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_TYPES_TOLD, .number = n});
+	complete_n = n;
+}
+
+/*
+ * True: the machine was told.
+ */
+static bool
+tell_complete(void)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPES_TOLD, .number = complete_n};
+
+	if (complete_n < 0 || !shard_gate_released(0, 0, 0, complete_lsn))
+		return false;
+	complete_n = -1;
+	shard_coordinator_event(&event);
+	return true;
 }
 
 /*
@@ -619,9 +640,11 @@ shard_coordinator_types_run(void)
 	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
 	const char *awaited = shard_coordinator_awaited();
 	bool complete = shard_node_asks_for_types(shard_coordinator.node) || (wished && !awaited);
+	bool told;
 
 	if (shard_coordinator.journal)
 		return false;
+	complete = complete && complete_n < 0;
 	shard_coordinator_begin();
 	shard_registry_refresh();
 	complete = complete && (awaited != NULL || lock_changes());
@@ -639,11 +662,19 @@ shard_coordinator_types_run(void)
 		PopActiveSnapshot();
 		shard_coordinator_dropped_read();
 	}
+	if (complete)
+	{
+		/* a commit of its own, behind all that were seen */
+		(void) GetCurrentTransactionId();
+		ForceSyncCommit();
+	}
 	shard_coordinator_commit();
+	complete_lsn = complete ? XactLastCommitEnd : complete_lsn;
 	if (context != NULL)
 		keep_types(types, context);
 	if (complete)
-		tell_complete(n, awaited);
+		note_complete(n, awaited);
+	told = tell_complete();
 	shard_coordinator_dropped_follow();
-	return settle() || context != NULL;
+	return settle() || context != NULL || told;
 }
