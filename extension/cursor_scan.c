@@ -210,8 +210,7 @@ switch_relation(ShardCursor *c, int no)
 }
 
 /*
- * Copies a page and lists its rows in order of seq. Within a page rows may lie
- * in any order, because VACUUM frees line pointers of aborted senders.
+ * Copies a page and lists its rows in order of seq: that of the line pointers, as a rule (D3).
  */
 static void
 load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)

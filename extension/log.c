@@ -14,6 +14,8 @@
  * - rows go to the last page of the file, always: no other target is
  *   remembered, so an error between extending the file and publishing leaves
  *   nothing that could be wrong.
+ * - rows lie in the order of seq on a page, too: what VACUUM FULL writes to two
+ *   pages is read page by page.
  * - a file shorter than published (VACUUM cut an aborted tail) or another file
  *   (TRUNCATE, VACUUM FULL) raises the generation: readers scan it again.
  *
@@ -562,6 +564,25 @@ draw_seqs(ShardLog *log, int from, int to)
 	return seq;
 }
 
+/*
+ * On a page, too, rows are to lie in the order of their seqs: VACUUM FULL writes them in that in which it finds them,
+ * over the ends of pages, and readers count on the order of pages. So line pointers in front of others that VACUUM has
+ * freed are not used again. Until the buffer is released nobody frees any.
+ */
+static Buffer
+pin_tail(Relation rel, BlockNumber blocks)
+{
+	Buffer buffer;
+
+	if (blocks == 0)
+		return InvalidBuffer;
+	buffer = ReadBuffer(rel, blocks - 1);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	PageClearHasFreeLinePointers(BufferGetPage(buffer));
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return buffer;
+}
+
 /* Writes rows [from, to) in one hold of the lock; returns the last seq. */
 static int64
 write_rows(int from, int to)
@@ -573,6 +594,7 @@ write_rows(int from, int to)
 	ShardSegment *segment;
 	Relation rel;
 	BlockNumber blocks;
+	Buffer tail;
 	int64 last;
 
 	(void) GetCurrentTransactionId();
@@ -594,8 +616,11 @@ write_rows(int from, int to)
 	 */
 	log->next_seq = last + 1;
 	segment->last_seq = last;
+	tail = pin_tail(rel, blocks);
 	RelationSetTargetBlock(rel, blocks > 0 ? blocks - 1 : InvalidBlockNumber);
 	heap_multi_insert(rel, pending.slot, rows, cid, TABLE_INSERT_SKIP_FSM, NULL);
+	if (BufferIsValid(tail))
+		ReleaseBuffer(tail);
 	segment->blocks = RelationGetTargetBlock(rel) + 1;
 	if (segment->blocks > blocks)
 		pg_atomic_write_u64(&log->bytes, pg_atomic_read_u64(&log->bytes) +

@@ -3,9 +3,8 @@
  *		Reading the log with a snapshot: for views, and for who looks back.
  *
  * Segments are read in order of their first seq, page by page; a page is
- * copied, its rows are judged by visibility and put in order of seq, because
- * within a page they may lie in any order (D3). Pages of a segment follow one
- * another in order of seq.
+ * copied, its rows are judged by visibility and put in order of seq, wherever
+ * they lie on it. Pages of a segment follow one another in order of seq (D3).
  */
 #include "postgres.h"
 
