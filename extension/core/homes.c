@@ -253,6 +253,11 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	HomesRegion *region = shard_homes_region(homes, message->from);
 	ShardControl *reply;
 
+	/* An older one that comes late would be the last: nobody says the newer one again. */
+	if (region && region->inc_no == message->from_inc && message->token < region->token &&
+		region->as_of > 0)
+		return;
+
 	/* What it has is asked for soon: it may run already, from before it spoke up here. */
 	if (!region || region->stopped)
 		homes->next_host = Min(homes->next_host, now + SHARD_RESEND_INTERVAL);
@@ -269,6 +274,8 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	set_hosted(region, now, message->nodes, message->n_nodes);
 	keep_list(&region->known, &region->n_known, message->nodes2, message->n_nodes2);
 	region->as_of = message->commit_n;
+	region->inc_no = message->from_inc;
+	region->token = message->token;
 	reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
 	reply->commit_n = shard_map_point(homes->decided).n;
 	reply->token = message->token;

@@ -40,6 +40,8 @@ typedef struct HomesRegion
 	int n_known;
 	int32 *known; /* those that it has without hosting them, or may be about to have */
 	int64 as_of;  /* it had no others when it had learned so much */
+	int32 inc_no; /* whose registration it is, */
+	int64 token;  /* and which */
 } HomesRegion;
 
 /* What the homes come to for one node. */

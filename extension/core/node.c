@@ -288,6 +288,8 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	else
 		node->inc_uuid = incarnation;
 	shard_node_type_recount(node);
+	/* Numbers of registrations rise over the processes of an incarnation, too. */
+	node->registration = now;
 	shard_voter_set_self(node->voter, node->id);
 	remember_claim(node);
 	shard_node_write_identity(node);

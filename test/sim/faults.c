@@ -44,6 +44,7 @@ static const char *const names[] = {
 	[FAULT_STOP] = "stop",
 	[FAULT_STOP_COORDINATOR] = "stop_coordinator",
 	[FAULT_UNHOST] = "unhost",
+	[FAULT_TYPES] = "types",
 };
 
 /* How often each kind is chosen, relative to the others; rare ones end a node for good. */
@@ -79,6 +80,7 @@ static const int weights[] = {
 	[FAULT_STOP] = 5,
 	[FAULT_STOP_COORDINATOR] = 4,
 	[FAULT_UNHOST] = 12,
+	[FAULT_TYPES] = 60,
 };
 
 const char *
@@ -124,7 +126,7 @@ fault_storm(void)
 uint64
 fault_wanted(void)
 {
-	return UINT64CONST(1) << FAULT_UNHOST;
+	return UINT64CONST(1) << FAULT_UNHOST | UINT64CONST(1) << FAULT_TYPES;
 }
 
 /* What ends by an operator's decision alone: copies that come up. */
@@ -903,6 +905,9 @@ fault_apply(World *world, const Fault *fault)
 			host_types(world, instance, false, 0, NULL, 0);
 			world_later(world, 2 * fault->duration + 6 * SHARD_SECOND, host_types, instance, false,
 						true, 0, NULL, 0);
+			break;
+		case FAULT_TYPES:
+			types_change(world, instance, fault->number);
 			break;
 		case FAULT_LEASE_TTL:
 			operate(world, SHARD_EVENT_LEASE_TTL, 1500 + (int32) (fault->number % 6500), NULL);

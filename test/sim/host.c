@@ -151,7 +151,12 @@ read_types(Instance *instance, WorldCache *cache)
 		ShardTypeRecord type;
 
 		if (shard_record_get_type(&types[i], &type, arena))
-			cache->type_ids[strcmp(type.name, WORLD_TYPE) == 0 ? 0 : 1] = types[i].key.a;
+		{
+			if (strcmp(type.name, WORLD_TYPE) == 0)
+				cache->type_ids[0] = types[i].key.a;
+			else if (strcmp(type.name, WORLD_LEASED_TYPE) == 0)
+				cache->type_ids[1] = types[i].key.a;
+		}
 	}
 	cache->has_types = true;
 	shard_arena_destroy(arena);
@@ -310,6 +315,7 @@ host_create(World *world, Instance *instance, const char *dsn)
 	if (!instance->store)
 		instance->store = store_create();
 	store_define(instance->store, CONTROL_TABLE, "control", sizeof(ControlRow));
+	types_define(instance);
 	instance->plane =
 		plane_create(&host, instance->store, world->check, instance->index, &settings);
 	/* A standby has the tables that are there when it is made. */
@@ -394,7 +400,10 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	instance->joined |= !instance->journal && shard_node_id(instance->node) > SHARD_FIRST_NODE;
 	host_after(world, instance);
 	if (!instance->journal)
+	{
 		host_tell_types(world, instance);
+		types_start(world, instance);
+	}
 	world->mended_at = world->now;
 	world_later(world, 1000 + world_random(world, 100000), tick, instance, true,
 				instance->control_generation, 0, NULL, 0);
@@ -448,6 +457,7 @@ host_stop(World *world, Instance *instance)
 		return;
 	world_trace(world, "%s dies", instance->dsn);
 	host_stop_control(world, instance);
+	types_crash(instance);
 	plane_crash(instance->plane);
 	instance->up = false;
 	instance->frozen = false;
@@ -792,7 +802,8 @@ tick(World *world, Instance *instance, int64 generation, int64 b, const char *by
 	if (!instance->node || generation != instance->control_generation)
 		return;
 	look_whether_empty(world, instance);
-	if (!instance->node)
+	types_look(world, instance);
+	if (!instance->node || generation != instance->control_generation)
 		return;
 	shard_node_tick(instance->node, world_clock(instance), instance->out);
 	world_later(world, TICK, tick, instance, true, generation, 0, NULL, 0);

@@ -113,6 +113,7 @@ judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry
 	/* Nodes found clusters of their own before they join: those maps are another matter. */
 	if (!instance->joined)
 		return;
+	types_judge(world, instance, entry);
 	if (entry->key.kind == SHARD_MAP_VOTERS && world->journal)
 		judge_era(world, instance, entry);
 	if (!world->chain)
@@ -314,6 +315,7 @@ is_settled(World *world, char *why, size_t size)
 		}
 	}
 	return members_rest(world, coordinator, why, size) &&
+		   types_settled(world, coordinator, why, size) &&
 		   homes_are_active(world, coordinator, why, size) &&
 		   (world->options.functions || is_balanced(coordinator, WORLD_TYPE, why, size)) &&
 		   is_balanced(coordinator, WORLD_LEASED_TYPE, why, size);

@@ -67,6 +67,7 @@ typedef enum FaultKind
 	FAULT_STOP,			   /* a server goes down in good order */
 	FAULT_STOP_COORDINATOR,
 	FAULT_UNHOST, /* a node is a proxy of its types for a while; only where it is asked for */
+	FAULT_TYPES,  /* a node starts a type, or drops it (C9); only where it is asked for */
 	FAULT_KINDS
 } FaultKind;
 
@@ -174,9 +175,12 @@ typedef struct Instance
 	int32 leased_type; /* id of the leased type, as last known */
 	bool downed_restart;
 	int64 next_tell;
-	bool unhosted; /* its types are proxies */
-	bool leaving;  /* it exits: its clients are refused */
-	int clean;	   /* looks in a row that found nothing left then */
+	bool unhosted;		  /* its types are proxies */
+	int64 type_wanted;	  /* since then a start waits for its id (types.c); 0: none */
+	int32 type_begun;	  /* the id of one whose transaction is open, 0: none */
+	uint64 type_settings; /* of either */
+	bool leaving;		  /* it exits: its clients are refused */
+	int clean;			  /* looks in a row that found nothing left then */
 	WorldCache cache;
 } Instance;
 
@@ -199,6 +203,7 @@ typedef struct World
 	bool restored; /* a node was put back from a copy */
 	bool healed;   /* the troubled part is over */
 	bool quiet;	   /* no new messages */
+	bool types;	   /* a type was started (types.c) */
 	int64 healed_at;
 	int64 mended_at;  /* all healed, one thawed or started, or voters were forced */
 	int64 settled_at; /* 0: not yet */
@@ -262,6 +267,15 @@ extern int32 host_type_id(Instance *instance, const char *name);
 
 /* functions.c: a type's own strategy functions are asked */
 extern void host_asks_functions(World *world, Instance *instance, const ShardAction *action);
+
+/* types.c: a type that comes and goes; a user's turn, each tick, what is learned, the end */
+extern void types_define(Instance *instance);
+extern void types_start(World *world, Instance *instance);
+extern void types_crash(Instance *instance);
+extern void types_change(World *world, Instance *instance, uint32 number);
+extern void types_look(World *world, Instance *instance);
+extern void types_judge(World *world, const Instance *teller, const ShardMapEntry *entry);
+extern bool types_settled(World *world, Instance *coordinator, char *why, size_t size);
 
 /* faults.c */
 extern void fault_plan(WorldOptions *options);
