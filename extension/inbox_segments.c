@@ -85,7 +85,8 @@ copy_log(ShardDatabase *db, ShardSegment *segments, int *current)
  * shard.inbox_segments() returns setof record
  *
  * segment, relid, bytes, rows, current, oldest, blocked_by. Seqs have gaps, so
- * rows is an upper bound, but no more than fit into the bytes.
+ * rows is an upper bound, but no more than fit into the bytes. A segment that is just being emptied has
+ * its bytes as long as they count against shard.inbox_max_size.
  */
 Datum
 shard_inbox_segments(PG_FUNCTION_ARGS)
@@ -103,7 +104,7 @@ shard_inbox_segments(PG_FUNCTION_ARGS)
 	{
 		const ShardSegment *segment = &segments[i];
 		bool empty = segment->first_seq == 0;
-		int64 bytes = bytes_of(segment->relid);
+		int64 bytes = Max(bytes_of(segment->relid), (int64) segment->blocks * BLCKSZ);
 		char *reason = NULL;
 		Datum values[7];
 		bool nulls[7] = {false};
