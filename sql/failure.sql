@@ -122,7 +122,7 @@ SELECT left(entity_id, 1) AS entity, sum(jsonb_array_length(state)) AS messages,
        bool_and(state = (SELECT jsonb_agg(i) FROM generate_series(1, 2000) i
                          WHERE i <> 1000 AND (entity_id = 'p' OR 'q' || i % 100 = entity_id))) AS in_order
 FROM shard_entity.fragile WHERE entity_id ~ '^[pq]' GROUP BY 1 ORDER BY 1;
-SELECT entity_id, message, attempts FROM letters WHERE entity_id ~ '^[pq]' ORDER BY id;
+SELECT entity_id, message, attempts FROM letters WHERE entity_id ~ '^[pq]' ORDER BY entity_id;
 SELECT left(entity, 1) AS entity, count(*) FROM calls WHERE entity ~ '^[pq]' GROUP BY 1 ORDER BY 1;
 -- Many of them: each entity's others are handled in order, exactly once.
 SELECT count(tell('r' || i % 10, CASE WHEN i % 7 = 0 THEN '{"state": "22012"}' ELSE to_jsonb(i) END)) FROM generate_series(1, 700) i;
