@@ -82,6 +82,9 @@ extern Oid shard_state_locked_type(const ShardType *type);
 extern void shard_state_release(ShardStateParts *parts);
 extern void shard_state_release_forget(ShardStateParts *parts);
 
+/* Nothing is held: the memory goes, and they are as new. */
+extern void shard_state_forget_parts(ShardStateParts *parts);
+
 /*
  * Opens the table, if it is not open; false if somebody has it locked, for
  * which nobody waits. Error if there is a problem with it.

@@ -27,8 +27,9 @@ typedef struct ShardStatePart
 {
 	Oid relid;
 	LOCKMODE mode;
-	TupleDesc desc; /* as it was when values were read */
-	Relation rel;	/* NULL: not held, or gone */
+	TupleDesc
+		desc; /* as it was when values were read; counted, so that it stays while there is another one */
+	Relation rel; /* NULL: not held, or gone */
 } ShardStatePart;
 
 /* Locks and opens it, if nobody else has it locked or waits for that. */
@@ -41,10 +42,12 @@ take(ShardStatePart *part)
 	return true;
 }
 
+/* A relation's descriptor that is equal after an invalidation is as a rule the very same. */
 static bool
 is_same(const ShardStatePart *part)
 {
-	return part->rel != NULL && equalTupleDescs(part->desc, RelationGetDescr(part->rel));
+	return part->rel != NULL && (part->desc == RelationGetDescr(part->rel) ||
+								 equalTupleDescs(part->desc, RelationGetDescr(part->rel)));
 }
 
 /* A relation joins the parts. False: somebody has it locked. *part: NULL if it was there, or is gone. */
@@ -68,7 +71,8 @@ add_relation(ShardStateParts *parts, Oid relid, LOCKMODE mode, ShardStatePart **
 	parts->list = lappend(parts->list, added);
 	if (added->rel == NULL)
 		return true;
-	added->desc = CreateTupleDescCopyConstr(RelationGetDescr(added->rel));
+	added->desc = RelationGetDescr(added->rel);
+	added->desc->tdrefcount++;
 	*part = added;
 	return true;
 }
@@ -129,17 +133,44 @@ shard_state_release_forget(ShardStateParts *parts)
 	parts->held = false;
 }
 
+/* The descriptors are nobody's any more. */
+static void
+forget_descs(ShardStateParts *parts)
+{
+	ListCell *cell;
+
+	foreach (cell, parts->list)
+	{
+		ShardStatePart *part = lfirst(cell);
+
+		if (part->desc != NULL && --part->desc->tdrefcount == 0)
+			FreeTupleDesc(part->desc);
+		part->desc = NULL;
+	}
+}
+
 /* Forgets what the parts were; nothing is held. */
 static void
 drop(ShardStateParts *parts)
 {
 	shard_state_release(parts);
+	forget_descs(parts);
 	parts->list = NIL;
 	parts->known = false;
 	if (parts->context == NULL)
 		parts->context =
 			AllocSetContextCreate(TopMemoryContext, "shard state types", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(parts->context);
+}
+
+void
+shard_state_forget_parts(ShardStateParts *parts)
+{
+	shard_state_release_forget(parts);
+	forget_descs(parts);
+	if (parts->context != NULL)
+		MemoryContextDelete(parts->context);
+	*parts = (ShardStateParts){0};
 }
 
 /* Finds out what the parts are, and holds them. */
@@ -194,6 +225,7 @@ shard_state_locked_type(const ShardType *type)
 
 	(void) add_type(&parts, type->state_type);
 	shard_state_release(&parts);
+	forget_descs(&parts);
 	foreach (cell, parts.list)
 		UnlockRelationOid(((ShardStatePart *) lfirst(cell))->relid, AccessShareLock);
 	return parts.busy;

@@ -223,8 +223,7 @@ run_trial(Trial *trial)
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
 	shard_handler_free(&handler);
-	if (trial->run.parts.context != NULL)
-		MemoryContextDelete(trial->run.parts.context);
+	shard_state_forget_parts(&trial->run.parts);
 	if (error != NULL)
 		ReThrowError(error);
 }
