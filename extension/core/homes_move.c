@@ -148,15 +148,35 @@ give_up(HomesShard *shard, const char *why)
 		shard->why = pstrdup(why);
 }
 
-/* Does the shard move because its home did not host the type, and does it now (C17)? */
+/*
+ * Does the shard move because its home left (N6), was to be emptied (C13), or did not host the type (C17), and is that
+ * so no more?
+ */
 static bool
-has_host(ShardHomes *homes, const HomesShard *shard, const char **why)
+may_stay(ShardHomes *homes, const HomesShard *shard, const char **why)
 {
 	const HomesRegion *region = shard_homes_region(homes, shard->node);
+	ShardMemberRecord member;
 
-	*why = "its home hosts the type again";
-	return shard->reason == SHARD_HOME_REASON_UNHOSTED && region &&
-		   shard_homes_hosts(region, shard->key.type_id);
+#ifdef SHARD_MUTANT_STAYER_IS_EMPTIED
+	if (shard->reason != SHARD_HOME_REASON_UNHOSTED)
+		return false;
+#endif
+	switch (shard->reason)
+	{
+		case SHARD_HOME_REASON_LEAVING:
+		case SHARD_HOME_REASON_EVACUATION:
+			*why = shard->reason == SHARD_HOME_REASON_LEAVING
+					   ? "its home does not leave any more"
+					   : "its home is not to be emptied any more";
+			return !shard_homes_member(homes, shard->node, &member) ||
+				   !shard_homes_gives_away(&member);
+		case SHARD_HOME_REASON_UNHOSTED:
+			*why = "its home hosts the type again";
+			return region && shard_homes_hosts(region, shard->key.type_id);
+		default:
+			return false;
+	}
 }
 
 /*
@@ -177,7 +197,7 @@ propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *pr
 		return;
 	if (!is_settled(homes, shard, &record, &n, &why) ||
 		!is_target(homes, now, shard->target, shard->key.type_id, roster, &why) ||
-		has_host(homes, shard, &why))
+		may_stay(homes, shard, &why))
 	{
 		refuse(homes, now, shard, why);
 		return;

@@ -278,6 +278,7 @@ extern void shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *ro
 /* homes_resettle.c: members that go or are lost */
 extern void shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 								ShardProposer *proposer);
+extern bool shard_homes_gives_away(const ShardMemberRecord *member);
 extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 								 const ShardRoster *roster);
 extern void shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer,

@@ -212,6 +212,14 @@ lacks_types(ShardHomes *homes, int32 node)
 	return region && region->n_hosted < n_types;
 }
 
+/* Does a member give away what it has? */
+bool
+shard_homes_gives_away(const ShardMemberRecord *member)
+{
+	return member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING ||
+		   (member->evacuated && shard_membership_is_member(member->status));
+}
+
 /* See homes_private.h. */
 void
 shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
@@ -234,7 +242,7 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 			continue;
 		/* A home that was being decided when the member was found empty may have come after that. */
 		leaves = member.status == SHARD_MEMBER_LEAVING || member.status == SHARD_MEMBER_EXITING;
-		if (leaves || (member.evacuated && shard_membership_is_member(member.status)))
+		if (shard_homes_gives_away(&member))
 			resettle(homes, now, members[i].key.a, BY_MOVE,
 					 leaves ? SHARD_HOME_REASON_LEAVING : SHARD_HOME_REASON_EVACUATION, proposer,
 					 roster);

@@ -248,10 +248,37 @@ test_stay(void)
 	is_int(status_there(), SHARD_MEMBER_EXITING, "it goes on");
 }
 
+/* Moves of it that were prepared when it was told to stay do not begin any more (M16). */
+static void
+test_stays_prepared(void)
+{
+	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
+	int homes;
+
+	four(true);
+	happen(0, &wanted);
+	run(5 * SHARD_SECOND);
+	homes = homes_there();
+	for (int i = 0; i < 4; i++)
+		machines[i].deaf = true;
+	happen(other, &leave);
+	run(5 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_LEAVING, "it leaves, and others are asked");
+	stay(true, "then it is to stay");
+	for (int i = 0; i < 4; i++)
+		machines[i].deaf = false;
+	machines[0].decisions[SHARD_DECISION_MOVE_BEGUN] = 0;
+	run(3 * SHARD_SECOND);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "no move begins");
+	is_int(homes_there(), homes, "whoever says late that they are ready gets nothing");
+}
+
 int
 main(void)
 {
 	begin_world();
+	test_stays_prepared();
 	test_stay();
 	test_pending();
 	test_confirmed();

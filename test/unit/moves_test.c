@@ -275,6 +275,32 @@ test_evacuate(void)
 	ok(ended(0, 5, false), "somebody must be left: %s", machines[0].command_text);
 }
 
+/* A member that is not to be emptied any more gives away nothing, though others were asked already (M16). */
+static void
+test_evacuate_no_more(void)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE,
+							.node = 3,
+							.token = 2,
+							.text = "eve@somewhere"};
+
+	three(0);
+	machines[0].deaf = machines[1].deaf = true;
+	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	run(3 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS / 3, "a member to be emptied waits for the others");
+	happen(0, &event);
+	deliver();
+	run(SHARD_SECOND);
+	ok(ended(0, 2, true), "it is to be emptied no more");
+	machines[0].deaf = machines[1].deaf = false;
+	run(20 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS / 3, "it keeps what it has");
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "no move begins");
+	ok(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED] > 0, "which is told: %s",
+	   machines[0].decision_text);
+}
+
 /* All are to be emptied at the same time: somebody is left who has the shards. */
 static void
 test_evacuate_all(void)
@@ -853,6 +879,7 @@ main(void)
 	test_refused();
 	test_pin();
 	test_evacuate();
+	test_evacuate_no_more();
 	test_evacuate_all();
 	test_types_share();
 	test_undecided_count();
