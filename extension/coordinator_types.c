@@ -51,6 +51,7 @@ typedef struct LocalType
 	int32 type_id;
 	ShardTypeRecord record;
 	bool proxy;
+	bool wished; /* the machine was told of another one since, which may never get a row */
 } LocalType;
 
 static List *local = NIL; /* LocalType *, by id */
@@ -496,10 +497,11 @@ was_dropped(const Learned *learned, const LocalType *mine)
 
 /*
  * Tells the machine what has changed in shard.type: first what is gone, since a type of the same name
- * may have come. At its start it hears of all, and of those that only the map still has.
+ * may have come. At its start it hears of all, and of those that only the map still has. What it was told of
+ * a wish meanwhile is true no more once that is over; then it hears of the row again.
  */
 static void
-tell_changes(List *types)
+tell_changes(List *types, bool over, const char *awaited)
 {
 	ListCell *cell;
 	int count;
@@ -522,6 +524,12 @@ tell_changes(List *types)
 
 		if (before == NULL || !same_type(type, before))
 			tell_type(type);
+		else if (!before->wished)
+			continue;
+		else if (over && (awaited == NULL || strcmp(awaited, type->record.name) != 0))
+			tell_type(type);
+		else
+			type->wished = true;
 	}
 }
 
@@ -592,33 +600,44 @@ tell_complete(void)
 }
 
 /*
- * Who wanted the same before is over, as whoever wants it now has the lock. first: and has changed no type.
+ * Who wanted the same before is over, as whoever wants it now has the lock. first: and has changed no type. Else he
+ * may have dropped one of that name, and stay open for long, or be rolled back: of the same type nothing is told.
  */
 void
 shard_coordinator_types_wish(const ShardTypeRecord *type, bool first)
 {
-	const char *name;
+	LocalType *before = find_local(local, type->name);
+	const char *name = NULL;
 
-	for (int at = 0; first && find_local(local, type->name) == NULL &&
-					 (name = shard_node_type_name(shard_coordinator.node, at)) != NULL;
-		 at++)
+	for (int at = 0; first && before == NULL; at++)
 	{
-		if (strcmp(name, type->name) != 0)
-			continue;
+		name = shard_node_type_name(shard_coordinator.node, at);
+		if (name == NULL || strcmp(name, type->name) == 0)
+			break;
+	}
+	if (name != NULL)
 		shard_coordinator_event(
 			&(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = type->name});
-		break;
-	}
 	wished = true;
+	if (before != NULL && before->record.settings_hash == type->settings_hash &&
+		same_text(before->record.state, type->state))
+	{
+		if (before->wished)
+			tell_type(before);
+		before->wished = false;
+		return;
+	}
+	if (before != NULL)
+		before->wished = true;
 	shard_coordinator_event(
 		&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = type, .flag = true});
 }
 
-/* New rows in the place of those before. */
+/* New rows in the place of those before. over: nobody changes any, but for one who waits. */
 static void
-keep_types(List *types, MemoryContext context)
+keep_types(List *types, MemoryContext context, bool over, const char *awaited)
 {
-	tell_changes(types);
+	tell_changes(types, over, awaited);
 	if (local_context != NULL)
 		MemoryContextDelete(local_context);
 	local_context = context;
@@ -671,7 +690,7 @@ shard_coordinator_types_run(void)
 	shard_coordinator_commit();
 	complete_lsn = complete ? XactLastCommitEnd : complete_lsn;
 	if (context != NULL)
-		keep_types(types, context);
+		keep_types(types, context, complete, awaited);
 	if (complete)
 		note_complete(n, awaited);
 	told = tell_complete();
