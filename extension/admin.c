@@ -18,6 +18,7 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 #include "utils/varlena.h"
 
 #include "admin.h"
@@ -254,11 +255,43 @@ delete_rows(const ShardAdminType *type, const char *table)
 }
 
 /*
+ * Error if a shard of the type is staged here: it is another node's until the move is decided, which only looks at
+ * its ownership row (M5). Who has locked the state table sees every copy that was stored, if he looks at what is
+ * committed now, and bars others: they lock it first, and until their commit (M18).
+ */
+static void
+refuse_staged(const ShardAdminType *type)
+{
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(type->type_id)};
+	int result;
+	uint64 staged;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	result = SPI_execute_with_args("SELECT FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1"
+								   " AND state OPERATOR(pg_catalog.=) 'staged'",
+								   1, types, values, NULL, true, 0);
+	staged = SPI_processed;
+	PopActiveSnapshot();
+	if (result != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.own");
+	if (staged > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot drop entity type \"%s\" because shards of it are being copied to "
+						"this node",
+						type->name),
+				 errdetail("Shards that are copied, and not yet this node's: " UINT64_FORMAT ".",
+						   staged),
+				 errhint("Try again when they are; see shard_rebalances.")));
+}
+
+/*
  * shard_drop_type(type_name text, force boolean): removes a type and its state
  * table. Unless forced, not while there is state, a message waits, or there is a
  * dead letter, which nobody could send again; messages that are still in the
  * inbox become dead letters, or, where other members may host the type, wait for
- * its shards to move there (D28). Members of the owner.
+ * its shards to move there (D28). Not while shards are copied here. Members of the owner.
  */
 Datum
 shard_drop_type(PG_FUNCTION_ARGS)
@@ -276,6 +309,8 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	open_type(fcinfo, "drop entity type", &type, &security);
 	/* Waits for turns that use the table; from here on no worker handles the type. */
 	has_state = shard_admin_table_lock(&type);
+	if (others)
+		refuse_staged(&type);
 	waiting = delete_rows(&type, "held") + delete_rows(&type, "parked");
 	dead = delete_rows(&type, "dead_letter");
 	if (!force && (has_state || waiting > 0 || dead > 0))
