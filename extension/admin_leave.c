@@ -132,8 +132,9 @@ warn_undecided(void)
 						  ? errdetail("The coordinator was asked, and has not answered.")
 						  : errdetail("There is no coordinator that could decide it: it needs a "
 									  "majority of the voters."),
-					  errhint("This node goes on asking, see shard_health() and shard_members; "
-							  "shard_leave(cancel => true) ends that.")));
+					  errhint("This node goes on asking until its server or its coordinator worker "
+							  "is restarted; then call shard_leave() again. See shard_health() and "
+							  "shard_members; shard_leave(cancel => true) ends it.")));
 }
 
 /*
