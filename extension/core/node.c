@@ -286,7 +286,10 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 		}
 	}
 	else
+	{
+		node->leave_sent = shard_record_uuid_equal(node->inc_uuid, incarnation);
 		node->inc_uuid = incarnation;
+	}
 	shard_node_type_recount(node);
 	/* Numbers of registrations rise over the processes of an incarnation, too. */
 	node->registration = now;

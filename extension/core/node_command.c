@@ -336,6 +336,27 @@ keep_command(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	send_command(node, now, command);
 }
 
+/* This node is to leave after all: what was said before, and waits for a coordinator, counts no more (N6). */
+void
+shard_node_command_end_stays(ShardNode *node)
+{
+	for (int i = node->n_commands - 1; i >= 0; i--)
+	{
+		if (node->commands[i].event.kind == SHARD_EVENT_STAY)
+			end_command(node, i, false, ANSWER_KNOWN, 0, "a later shard_leave() was called");
+	}
+}
+
+/*
+ * Has no coordinator heard that this node wishes to leave? One that did may have it decided yet, unless an incarnation
+ * was admitted since.
+ */
+static bool
+leave_is_unheard(const ShardNode *node)
+{
+	return node->admitted && !node->leave_sent && node->status < SHARD_MEMBER_LEAVING;
+}
+
 /*
  * This node is to leave no more: it does not ask for that any longer. The coordinator is told, which may have been
  * asked already; by the number it knows what was asked before, and comes late (N6).
@@ -352,8 +373,7 @@ stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	command.number = node->last_command = Max(node->last_command + 1, now);
 	if (node->in_office)
 		execute(node, now, &command, (ShardAsker){0, event->token});
-	else if (node->status < SHARD_MEMBER_LEAVING && !node->leave_sent &&
-			 !shard_node_command_heard(node, now))
+	else if (leave_is_unheard(node) && !shard_node_command_heard(node, now))
 		shard_node_step_done(node, event->token, true, NULL);
 	else
 		keep_command(node, now, &command);

@@ -138,6 +138,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	node->found_itself = true;
 	node->inc_no = 0;
 	node->admitted = false;
+	node->leave_sent = false; /* to nobody of that cluster */
 	node->status = SHARD_MEMBER_JOINING;
 	shard_node_write_identity(node);
 	shard_node_learn_addresses(node, message->entries, message->n_entries);

@@ -196,7 +196,8 @@ struct ShardNode
 	bool emptied; /* it exits, and has left nothing undone (M20) */
 	int64 leave_command;
 	int64 leave_number; /* rises, as those of commands do (N6) */
-	bool leave_sent;	/* any wish to leave, to anybody */
+	bool
+		leave_sent; /* any wish to leave, to anybody, maybe by an earlier process of this incarnation */
 	int64 next_leave;
 	int64 next_admit;
 	int64 next_delta;
@@ -302,6 +303,7 @@ extern void shard_node_region_destroy(ShardNode *node);
 /* node_command.c: operators' commands, from this node or another one */
 extern bool shard_node_command_forwards(ShardNodeEventKind kind);
 extern bool shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_command_end_stays(ShardNode *node);
 extern bool shard_node_command_heard(const ShardNode *node, int64 now);
 extern void shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_command_tick(ShardNode *node, int64 now);

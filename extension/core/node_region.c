@@ -350,6 +350,7 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 			if (node->leave_wished && node->leave_command != event->token)
 				shard_node_step_done(node, node->leave_command, false,
 									 "a later shard_leave() waits for the end instead");
+			shard_node_command_end_stays(node);
 			node->leave_wished = true;
 			node->leave_command = event->token;
 			node->leave_number = node->last_command = Max(node->last_command + 1, now);

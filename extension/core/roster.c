@@ -431,6 +431,20 @@ shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated, ShardProp
 }
 
 /*
+ * What an incarnation of a member wished last (N6).
+ */
+static RosterMember *
+wishes_of(ShardRoster *roster, int64 now, int32 node, int32 inc_no)
+{
+	RosterMember *member = watch(roster, now, node);
+
+	if (member->wish_inc != inc_no)
+		member->stays = member->leaves = 0;
+	member->wish_inc = inc_no;
+	return member;
+}
+
+/*
  * See roster.h. Whoever leaves before it was ever up goes on: it has no age to be up with.
  */
 bool
@@ -446,8 +460,12 @@ shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number, Shar
 	*why = "the node is no member of the cluster";
 	if (!entry || !shard_membership_is_member(record.status))
 		return false;
-	member = watch(roster, now, node);
-	member->stays_inc = record.inc_no;
+	member = wishes_of(roster, now, node, record.inc_no);
+	*why = "a later shard_leave() was called";
+#ifndef SHARD_MUTANT_LATE_STAY_COUNTS
+	if (number < member->leaves)
+		return false;
+#endif
 	member->stays = number;
 	*why = "another change of the node is being decided; try again";
 	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node))
@@ -532,14 +550,14 @@ leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 			 ShardActions *out)
 {
 	int32 node = message->from;
-	const RosterMember *member = shard_roster_member(roster, node);
+	RosterMember *member = wishes_of(roster, now, node, message->from_inc);
 	const char *why;
 
-#ifdef SHARD_MUTANT_LATE_LEAVE_COUNTS
-	member = NULL;
-#endif
-	if (member && member->stays_inc == message->from_inc && message->n < member->stays)
+#ifndef SHARD_MUTANT_LATE_LEAVE_COUNTS
+	if (message->n < member->stays)
 		return;
+#endif
+	member->leaves = Max(member->leaves, message->n);
 	if (shard_roster_leave(roster, proposer, node, &why))
 		return;
 	if (!has_other_up(roster, proposer, node))

@@ -42,8 +42,9 @@ typedef struct RosterMember
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;
 	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* whom it cannot reach */
-	int32 stays_inc; /* the incarnation whose operator wants it to stay (N6), */
-	int64 stays;	 /* under that number: what was wished before counts no more */
+	int32 wish_inc; /* the incarnation whose operator wished it to stay, or to leave (N6), */
+	int64 stays;	/* last under these numbers, 0: not: what was wished before counts no more */
+	int64 leaves;
 	ShardDetector detector;
 } RosterMember;
 

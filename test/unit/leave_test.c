@@ -159,17 +159,19 @@ test_confirmed(void)
 	is_int(status_there(), SHARD_MEMBER_REMOVED, "then it is removed");
 }
 
-/* A wish to leave that comes late: it was sent before all that came since. */
+/* A wish to leave, or to stay, that comes late: it was sent before all that came since. */
 static void
-late_wish(void)
+late_wish(ShardControlKind kind)
 {
-	ShardControl message = {.kind = SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ,
+	ShardControl message = {.kind = kind,
 							.cluster = shard_node_cluster(machines[0].node),
 							.protocol_version = SHARD_PROTOCOL_VERSION,
 							.from = shard_node_id(machines[other].node),
 							.from_inc = shard_node_incarnation(machines[other].node),
 							.to = shard_node_id(machines[0].node),
-							.token = 11,
+							.token = kind == SHARD_CONTROL_COMMAND ? now : 11,
+							.status = kind == SHARD_CONTROL_COMMAND ? SHARD_EVENT_STAY : 0,
+							.b = shard_proposer_ballot(shard_node_proposer(machines[0].node)),
 							.n = 1};
 	StringInfoData buffer;
 
@@ -178,7 +180,7 @@ late_wish(void)
 	shard_node_receive(machines[0].node, now, buffer.data, buffer.len, out);
 	act(0, NO_LINK);
 	pfree(buffer.data);
-	run(2 * SHARD_SECOND);
+	deliver();
 }
 
 /* The operator of the leaving machine does not want it to leave any more. */
@@ -226,7 +228,8 @@ test_stay(void)
 	is_int(homes_there(), homes, "and nothing of it can move");
 	stay(true, "it can be told to stay");
 	is_int(status_there(), SHARD_MEMBER_UP, "then it is up");
-	late_wish();
+	late_wish(SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ);
+	run(2 * SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_UP, "what was wished before counts no more");
 	run(30 * SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_UP, "nor is it wished again");
@@ -236,6 +239,8 @@ test_stay(void)
 	happen(other, &leave);
 	run(2 * SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_LEAVING, "another wish counts");
+	late_wish(SHARD_CONTROL_COMMAND);
+	is_int(status_there(), SHARD_MEMBER_LEAVING, "nor does it stay by what was said before that");
 	for (int i = 0; i < 4; i++)
 		machines[i].unfit = false;
 	/* each move that was refused makes the next one wait for longer */
@@ -246,6 +251,67 @@ test_stay(void)
 	ok(strstr(machines[other].command_text, "being removed") != NULL, "and that is said: %s",
 	   machines[other].command_text);
 	is_int(status_there(), SHARD_MEMBER_EXITING, "it goes on");
+}
+
+/* Nobody hears the machine; its operator wants it to leave, and no more. Returns the token of the second word. */
+static int64
+leave_and_stay(void)
+{
+	static int64 token = 1000;
+	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = ++token};
+	ShardNodeEvent word = {.kind = SHARD_EVENT_STAY, .token = ++token, .text = "op@4"};
+
+	run(10 * SHARD_SECOND);
+	happen(other, &leave);
+	run(2 * SHARD_SECOND);
+	happen(other, &word);
+	run(2 * SHARD_SECOND);
+	return token;
+}
+
+/* Where a wish to leave may have been sent by an earlier process, no word to stay counts without a coordinator. */
+static void
+test_stay_after_restart(void)
+{
+	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	int64 token;
+
+	four(true);
+	for (int i = 0; i < 2; i++)
+	{
+		server_runs_on = i == 0;
+		machines[other].cut = true;
+		stop(other);
+		start(other);
+		token = leave_and_stay();
+		ok(machines[other].command != token, "%s waits for a coordinator",
+		   i == 0 ? "a process that follows another one" : "an incarnation that is not admitted");
+		machines[other].cut = false;
+		run(5 * SHARD_SECOND);
+		ok(machines[other].command == token && machines[other].command_good,
+		   "and is heard by it: %s", machines[other].command_text);
+		add_type(other, "thing", SHARDS);
+		run(30 * SHARD_SECOND);
+		is_int(status_there(), SHARD_MEMBER_UP, "it is up");
+	}
+	machines[other].cut = true;
+	token = leave_and_stay();
+	ok(machines[other].command == token && machines[other].command_good,
+	   "an incarnation that is need not wait: %s", machines[other].command_text);
+
+	/* the last word counts, also when none was heard */
+	server_runs_on = true;
+	stop(other);
+	start(other);
+	token = leave_and_stay();
+	happen(other, &leave);
+	ok(machines[other].command == token && !machines[other].command_good &&
+		   strstr(machines[other].command_text, "later shard_leave()") != NULL,
+	   "a word to stay ends with a later one to leave: %s", machines[other].command_text);
+	machines[other].cut = false;
+	run(5 * SHARD_SECOND);
+	ok(status_there() >= SHARD_MEMBER_LEAVING, "which counts");
+	server_runs_on = false;
 }
 
 /* Moves of it that were prepared when it was told to stay do not begin any more (M16). */
@@ -278,6 +344,7 @@ int
 main(void)
 {
 	begin_world();
+	test_stay_after_restart();
 	test_stays_prepared();
 	test_stay();
 	test_pending();
