@@ -96,6 +96,27 @@ notice_dead_letters(bool over)
 }
 
 /*
+ * It has left. What waited for types that were dropped here, and that nobody else can host, is here for ever (D28).
+ */
+static void
+notice_dropped(void)
+{
+	const char *counts = list_of(
+		"SELECT format('%s of entity type \"%s\"', count(*), t.type_name)"
+		" FROM (SELECT h.type_id FROM shard.held h"
+		" UNION ALL SELECT p.type_id FROM shard.parked p) m JOIN shard.type t USING (type_id)"
+		" WHERE t.mode = 'dropped' GROUP BY t.type_name ORDER BY t.type_name",
+		", ");
+
+	if (counts[0] != '\0')
+		ereport(NOTICE,
+				(errmsg("messages that stay on this node: %s", counts),
+				 errdetail("The type was dropped here, and no other member could host it."),
+				 errhint("They can only be read, in shard_inbox, as long as the extension is here; "
+						 "to send one again, tell its entity at a member.")));
+}
+
+/*
  * Whoever calls again is told how far it is.
  */
 static void
@@ -373,5 +394,8 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		notice_progress(view.node, status);
 	else
 		begin_to_leave(Max(timeout, 1));
-	PG_RETURN_BOOL(wait_until_left(view.node, deadline));
+	if (!wait_until_left(view.node, deadline))
+		PG_RETURN_BOOL(false);
+	notice_dropped();
+	PG_RETURN_BOOL(true);
 }

@@ -142,5 +142,5 @@ extern bool shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id,
 /* Homes that a member has, moves towards it included. */
 extern int shard_homes_count(const ShardHomes *homes, int32 node);
 
-/* The same, but for those that need not leave a member that leaves: their type is nowhere any more (C9). */
+/* The same, but for those that need not leave a member that leaves: nobody can host their type (C9). */
 extern int shard_homes_to_leave(ShardHomes *homes, int32 node);

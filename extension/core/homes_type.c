@@ -295,24 +295,9 @@ shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	}
 }
 
-/* Does any member host the type, as far as known? */
-static bool
-is_hosted(ShardHomes *homes, int32 type_id)
-{
-	for (int i = 0; i < homes->n_nodes; i++)
-	{
-		const HomesNode *node = &homes->nodes[i];
-		const HomesRegion *region = shard_homes_region(homes, node->node);
-
-		if (region && shard_homes_hosts(region, type_id) &&
-			(shard_membership_is_member(node->status) || node->status == SHARD_MEMBER_DOWN))
-			return true;
-	}
-	return false;
-}
-
 /*
- * May a member go without its homes of a type? It has nothing of it any more, and nobody else could take them.
+ * May a member go without its homes of a type? It has not got the type, and nobody else can take them, with the
+ * messages that wait there (D28). A host that is only away can.
  */
 static bool
 may_stay(ShardHomes *homes, int32 node, int32 type_id)
@@ -322,7 +307,7 @@ may_stay(ShardHomes *homes, int32 node, int32 type_id)
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
 
 	return region && entry && region->as_of >= entry->n && !shard_homes_has(region, type_id) &&
-		   !is_hosted(homes, type_id);
+		   !may_be_hosted(homes, type_id, node);
 }
 
 /* See homes.h. */

@@ -66,8 +66,8 @@ COMMENT ON VIEW shard.held_here IS 'held messages of shards that live here';
 
 /*
  * Shards of which something is here that lives here, or is to be deleted. What is left of a state that was
- * given up since stays for ever, for whoever wants to look at it (N1, M23). A shard whose type was dropped here and
- * runs nowhere (D28) has nobody to go to; while it could, the coordinator does not let the node exit.
+ * given up since stays for ever, for whoever wants to look at it (N1, M23). A shard whose type was dropped here, and
+ * that nobody else may host (D28), has nobody to go to; while it could, the coordinator does not let the node exit.
  */
 CREATE VIEW shard.own_remains AS
 SELECT o.type_id, o.shard

@@ -417,14 +417,22 @@ test_old_news(void)
 
 /* ---- leaving ---------------------------------------------------------------------------------- */
 
+/* Four members, of which the last one has never had the type. */
 static void
-test_leave(void)
+begin_leave(void)
 {
 	begin_thing();
 	start(3);
 	run(SHARD_SECOND);
 	join(3, 0);
 	run(10 * SHARD_SECOND);
+}
+
+/* The messages that wait at who leaves are for a host that is only away: also if nobody has heard of it. */
+static void
+test_leave_host_away(void)
+{
+	begin_leave();
 	end_type(0, 0);
 	end_type(1, 0);
 	crash(2);
@@ -436,12 +444,35 @@ test_leave(void)
 	   "a member has homes of a type that nobody is known to have");
 	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 3});
 	run(30 * SHARD_SECOND);
+	ok(machines[0].command != 3 && count_homes(1, 1) > 0,
+	   "it does not leave while somebody is away that may host it");
+	restart(2);
+	run(30 * SHARD_SECOND);
+	ok(machines[0].command == 3 && machines[0].command_good, "it leaves when that one is back: %s",
+	   machines[0].command_text);
+	is_int(count_homes(1, 1), 0, "after its homes have moved");
+	is_int(count_homes(1, 0), 30, "none is lost");
+}
+
+/* Nobody can host it: the other ones have said so. */
+static void
+test_leave_unhosted(void)
+{
+	begin_leave();
+	end_type(0, 0);
+	end_type(1, 0);
+	tell(2, 0, hosts[2][0].id, true);
+	run(15 * SHARD_SECOND);
+	ok(id_of(1, 0) == 1 && count_homes(1, 1) > 0,
+	   "a member has homes of a type of which there is a proxy alone");
+	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 3});
+	run(30 * SHARD_SECOND);
 	ok(machines[0].command == 3 && machines[0].command_good, "it leaves all the same: %s",
 	   machines[0].command_text);
 	ok(count_homes(1, 1) > 0, "the homes stay");
-	restart(2);
+	tell(2, 0, hosts[2][0].id, false);
 	run(15 * SHARD_SECOND);
-	is_int(count_homes(1, 1), 0, "somebody has it: they begin anew there");
+	is_int(count_homes(1, 1), 0, "somebody hosts it: they begin anew there");
 	is_int(count_homes(1, 0), 30, "all of them");
 }
 
@@ -616,7 +647,8 @@ main(void)
 	test_written_off();
 	test_open_start();
 	test_old_news();
-	test_leave();
+	test_leave_host_away();
+	test_leave_unhosted();
 	test_random();
 	end_world();
 	return unit_done();
