@@ -203,6 +203,12 @@ static void
 warn_of_exit(ShardMemberStatus status)
 {
 	char *waiting = pstrdup("");
+	const char *parked =
+		list_of("SELECT format('%s messages of entity type \"%s\" are parked: their shards have no"
+				" home that can take them.', count(*), t.type_name)"
+				" FROM shard.parked_remains p JOIN shard.type t USING (type_id)"
+				" GROUP BY t.type_name ORDER BY t.type_name",
+				"\n");
 	const char *detail;
 
 	/* whoever has a worker in a long turn waits for it, in vain maybe */
@@ -213,6 +219,8 @@ warn_of_exit(ShardMemberStatus status)
 		detail = "There is no coordinator that could remove it: it needs a majority of the voters.";
 	else if (waiting[0] != '\0')
 		detail = waiting;
+	else if (parked[0] != '\0')
+		detail = parked;
 	else if (has_old_rows())
 		detail = "Rows of its former shards are being deleted.";
 	else

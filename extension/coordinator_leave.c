@@ -55,8 +55,8 @@ close_door(void)
 }
 
 /*
- * Is anything of a shard left, or a message for another node? Messages of types that are dropped are not:
- * nobody could take them.
+ * Is anything of a shard left, or a message for another node? Messages of types that nobody has, or can host, are
+ * not: nobody could take them.
  */
 static bool
 has_remains(void)
@@ -67,8 +67,7 @@ has_remains(void)
 	SPI_connect();
 	if (SPI_execute("SELECT 1 WHERE EXISTS (SELECT FROM shard.own_remains)"
 					" OR EXISTS (SELECT FROM shard.outbox_kept)"
-					" OR EXISTS (SELECT FROM shard.parked p WHERE EXISTS"
-					" (SELECT FROM shard.type t WHERE t.type_id OPERATOR(pg_catalog.=) p.type_id))",
+					" OR EXISTS (SELECT FROM shard.parked_remains)",
 					true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for remains of shards");
 	any = SPI_processed > 0;

@@ -77,6 +77,18 @@ WHERE (o.state IN ('sealed', 'staged') AND r.lost > o.epoch) IS NOT TRUE
 REVOKE ALL ON shard.own_remains FROM PUBLIC;
 COMMENT ON VIEW shard.own_remains IS 'shards that keep this node from leaving';
 
+/*
+ * Messages that are parked, and have somebody to go to. Of a type that was dropped here a home stays at a node
+ * that exits only if nobody else may host the type (M20): then nobody takes what is parked for it either.
+ */
+CREATE VIEW shard.parked_remains AS
+SELECT p.type_id, p.shard
+FROM shard.parked p JOIN shard.type t USING (type_id)
+WHERE t.mode <> 'dropped'
+   OR NOT EXISTS (SELECT FROM shard.route r JOIN shard.node n ON r.node = n.node_id WHERE r.type_id = p.type_id);
+REVOKE ALL ON shard.parked_remains FROM PUBLIC;
+COMMENT ON VIEW shard.parked_remains IS 'parked messages that keep this node from leaving';
+
 /* parked: messages of the shard that cannot be handled now, whatever they wait for. */
 CREATE VIEW @extschema@.shard_region_stats AS
 SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked

@@ -45,10 +45,13 @@ $three->sql($drop);
 $cluster->wait_registered;
 $one->sql(ShardCluster::tell_recorder($at_two, 4, 5) . ShardCluster::tell_recorder($at_three, 1));
 $three->wait_value('SELECT count(*) FROM shard.held', 3, 'messages to wait at node 3');
+# One that was parked behind the back of who dropped.
+$three->sql(q{INSERT INTO shard.parked (type_id, shard, rseq, arrival, kind, sent, entity, mid_node, mid_seq, payload)
+	SELECT type_id, shard, 9223372036854775807, seq, kind, false, entity, mid_node, mid_seq, payload FROM shard.held LIMIT 1});
 ($status, $out, $said) = $three->try(q{SELECT shard_leave('120 s')});
 is("$status $out", '0 t', 'a member leaves that has homes of a type that nobody can host');
-like($said, qr/NOTICE:  messages that stay on this node: 3 of entity type "recorder"/, 'and says what stays there');
-is($three->sql('SELECT count(*) FROM shard.held'), 3, 'as it does');
+like($said, qr/NOTICE:  messages that stay on this node: 4 of entity type "recorder"/, 'and says what stays there');
+is($three->sql('SELECT (SELECT count(*) FROM shard.held) + (SELECT count(*) FROM shard.parked)'), 4, 'as it does');
 $cluster->has_left(3);
 $cluster->logs_are_clean(@ShardNodes::link_troubles, qr/was dropped on this node/, qr/terminating|shutting down/);
 done_testing();
