@@ -67,6 +67,22 @@ find_type(const ShardHomes *homes, const char *name, ShardMapEntry *entry, Shard
 	return false;
 }
 
+/*
+ * What a member says of its types; NULL: nothing. Another incarnation than the one that spoke may have been put back
+ * from a copy in which it had others.
+ */
+static const HomesRegion *
+present_region(ShardHomes *homes, const HomesNode *node)
+{
+	const HomesRegion *region = shard_homes_region(homes, node->node);
+
+#ifndef SHARD_MUTANT_TYPES_OF_ANOTHER_LIFE
+	if (region && region->inc_no != node->inc_no)
+		return NULL;
+#endif
+	return region;
+}
+
 /* Which members have a type, as far as they have said. */
 typedef struct Presence
 {
@@ -84,7 +100,7 @@ presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRos
 	for (int i = 0; i < homes->n_nodes; i++)
 	{
 		const HomesNode *node = &homes->nodes[i];
-		const HomesRegion *region = shard_homes_region(homes, node->node);
+		const HomesRegion *region = present_region(homes, node);
 
 		if (!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN)
 			continue;
@@ -113,7 +129,7 @@ may_be_hosted(ShardHomes *homes, int32 type_id, int32 except)
 	for (int i = 0; i < homes->n_nodes; i++)
 	{
 		const HomesNode *node = &homes->nodes[i];
-		const HomesRegion *region = shard_homes_region(homes, node->node);
+		const HomesRegion *region = present_region(homes, node);
 
 		if (node->node == except ||
 			(!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN))
@@ -302,7 +318,7 @@ shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
 static bool
 may_stay(ShardHomes *homes, int32 node, int32 type_id)
 {
-	const HomesRegion *region = shard_homes_region(homes, node);
+	const HomesRegion *region = present_region(homes, shard_homes_node(homes, node));
 	const ShardMapEntry *entry =
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
 

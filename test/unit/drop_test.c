@@ -326,6 +326,33 @@ test_away_from_the_new_coordinator(void)
 	is_int(id_of(0, 0) + count_homes(0, 0), 0, "until nobody has it");
 }
 
+/* A member that was put back from a copy has what it had then, and has not said so yet. */
+static void
+test_put_back(void)
+{
+	begin_thing();
+	crash(1);
+	stop(0);
+	restart(0);
+	run(15 * SHARD_SECOND);
+	end_type(0, 0);
+	end_type(2, 0);
+	run(SHARD_SECOND);
+	ok(is_coordinator(0) && is_dropping(0, 0), "a type waits for one that is away");
+	stop(2);
+	hosts[2][0] = (HostType){.stage = THERE, .id = 1, .settings = 1};
+	machines[2].unheard = true;
+	restart(2);
+	run(15 * SHARD_SECOND);
+	hosts[1][0].stage = ABSENT;
+	restart(1);
+	run(15 * SHARD_SECOND);
+	ok(is_coordinator(0) && id_of(0, 0) == 1, "it waits for who was started anew, too");
+	machines[2].unheard = false;
+	run(15 * SHARD_SECOND);
+	ok(id_of(0, 0) == 1 && !is_dropping(0, 0), "who has it");
+}
+
 static void
 test_written_off(void)
 {
@@ -644,6 +671,7 @@ main(void)
 	test_at_once();
 	test_away();
 	test_away_from_the_new_coordinator();
+	test_put_back();
 	test_written_off();
 	test_open_start();
 	test_old_news();

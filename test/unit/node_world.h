@@ -23,6 +23,7 @@ typedef struct Machine
 {
 	ShardNode *node;
 	bool cut;	  /* nothing comes or goes */
+	bool unheard; /* what it registers is lost */
 	bool slow;	  /* its disk: what was asked for becomes durable with settle() */
 	int64 ticket; /* the last one that waits for that */
 	char dsn[8];
@@ -166,6 +167,16 @@ take_fact(int at, const ShardMapEntry *entry)
 	}
 }
 
+/* Does it say what runs at a machine? */
+static bool
+is_registration(const ShardAction *action)
+{
+	ShardControl message;
+
+	return shard_control_decode(action->bytes, action->length, out->arena, &message) &&
+		   message.kind == SHARD_CONTROL_REGISTER;
+}
+
 /* Do what a step of a machine wants done; link: to whom node 0 answers. */
 static void
 act(int at, int link)
@@ -187,7 +198,8 @@ act(int at, int link)
 				letters++;
 				if (to != NO_LINK)
 					machines[to].letters++;
-				if (to != NO_LINK && !machine->cut && !machines[to].cut)
+				if (to != NO_LINK && !machine->cut && !machines[to].cut &&
+					!(machine->unheard && is_registration(action)))
 					(void) post(at, to, action->bytes, action->length);
 				break;
 			case SHARD_ACTION_PERSIST:
