@@ -269,8 +269,8 @@ send_leave(void *timeout)
 }
 
 /*
- * Has the cluster decide that this node leaves, and waits for that or for its end. A second call, which
- * waits instead, ends the wait of the first one's command, not of its caller.
+ * Has the cluster decide that this node leaves, and waits for that or for its end. Where many calls wait, a
+ * later one ends the wait of the first one's command, not of its caller.
  */
 static void
 begin_to_leave(int64 timeout)

@@ -367,9 +367,8 @@ stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	ShardNodeEvent command = *event;
 
 	if (node->leave_wished)
-		shard_node_step_done(node, node->leave_command, false,
-							 "the leave was cancelled by shard_leave(cancel => true)");
-	node->leave_wished = false;
+		shard_node_region_end_leave(node, false,
+									"the leave was cancelled by shard_leave(cancel => true)");
 	command.number = node->last_command = Max(node->last_command + 1, now);
 	if (node->in_office)
 		execute(node, now, &command, (ShardAsker){0, event->token});

@@ -128,10 +128,8 @@ admitted(ShardNode *node, int32 inc_no)
 static void
 left(ShardNode *node)
 {
-	if (!node->leave_wished)
-		return;
-	shard_node_step_done(node, node->leave_command, true, NULL);
-	node->leave_wished = false;
+	if (node->leave_wished)
+		shard_node_region_end_leave(node, true, NULL);
 }
 
 /*

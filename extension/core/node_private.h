@@ -14,6 +14,9 @@
 /* Claims whose grant may have been decided without this node hearing of it. */
 #define NODE_CLAIMS 8
 
+/* Calls that wait for this node to leave; of more the first one is told that others do. */
+#define NODE_LEAVES 8
+
 /* Another member, as this node's failure detector sees it. */
 typedef struct NodePeer
 {
@@ -194,10 +197,10 @@ struct ShardNode
 	bool stopping; /* the server is going down */
 	bool leave_wished;
 	bool emptied; /* it exits, and has left nothing undone (M20) */
-	int64 leave_command;
-	int64 leave_number; /* rises, as those of commands do (N6) */
-	bool
-		leave_sent; /* any wish to leave, to anybody, maybe by an earlier process of this incarnation */
+	int n_leaves;
+	int64 leaves[NODE_LEAVES]; /* commands that wait for it, newest last */
+	int64 leave_number;		   /* rises, as those of commands do (N6) */
+	bool leave_sent; /* a wish, to anybody, maybe by an earlier process of this incarnation */
 	int64 next_leave;
 	int64 next_admit;
 	int64 next_delta;
@@ -298,6 +301,7 @@ extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeE
 extern void shard_node_region_new_coordinator(ShardNode *node);
 extern void shard_node_region_stopped(ShardNode *node);
 extern void shard_node_region_forget(ShardNode *node);
+extern void shard_node_region_end_leave(ShardNode *node, bool good, const char *why);
 extern void shard_node_region_destroy(ShardNode *node);
 
 /* node_command.c: operators' commands, from this node or another one */

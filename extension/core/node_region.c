@@ -256,17 +256,49 @@ report(ShardNode *node, ShardControlKind kind, const ShardNodeEvent *event)
 						: NULL;
 }
 
+/* This node wishes to leave, and another call waits for that. */
+static void
+begin_leave(ShardNode *node, int64 now, int64 token)
+{
+	for (int i = 0; i < node->n_leaves; i++)
+	{
+		if (node->leaves[i] == token)
+			return;
+	}
+	if (node->n_leaves == NODE_LEAVES)
+	{
+		shard_node_step_done(node, node->leaves[0], false,
+							 "a later shard_leave() waits for the end instead");
+		node->n_leaves--;
+		memmove(&node->leaves[0], &node->leaves[1], sizeof(int64) * node->n_leaves);
+	}
+	node->leaves[node->n_leaves++] = token;
+	shard_node_command_end_stays(node);
+	node->leave_wished = true;
+	node->leave_number = node->last_command = Max(node->last_command + 1, now);
+	node->next_leave = now;
+}
+
+/* This node wishes that no more, or has left: those who wait hear of it. */
+void
+shard_node_region_end_leave(ShardNode *node, bool good, const char *why)
+{
+	for (int i = 0; i < node->n_leaves; i++)
+		shard_node_step_done(node, node->leaves[i], good, why);
+	node->n_leaves = 0;
+	node->leave_wished = false;
+}
+
 /* This node cannot leave: the operator need not wait. */
 static void
 cannot_leave(ShardNode *node, const ShardControl *message)
 {
-	if (!node->leave_wished || node->leave_command != message->token)
+	if (!node->leave_wished || node->leave_number != message->token)
 		return;
-	node->leave_wished = false;
-	shard_node_step_done(node, message->token, false,
-						 message->text ? shard_arena_copy(node->out->arena, message->text,
-														  strlen(message->text) + 1)
-									   : "");
+	shard_node_region_end_leave(node, false,
+								message->text ? shard_arena_copy(node->out->arena, message->text,
+																 strlen(message->text) + 1)
+											  : "");
 }
 
 /* ---- events ----------------------------------------------------------------------------------- */
@@ -287,8 +319,7 @@ shard_node_region_tick(ShardNode *node, int64 now)
 		message = shard_node_to_coordinator(node, SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ);
 		if (message)
 		{
-			message->token = node->leave_command;
-			message->n = node->leave_number;
+			message->token = message->n = node->leave_number;
 			node->leave_sent = true;
 			node->next_leave = now + SHARD_RESEND_INTERVAL;
 		}
@@ -347,14 +378,7 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 			report(node, SHARD_CONTROL_IMPORT_FAILED, event);
 			break;
 		case SHARD_EVENT_LEAVE:
-			if (node->leave_wished && node->leave_command != event->token)
-				shard_node_step_done(node, node->leave_command, false,
-									 "a later shard_leave() waits for the end instead");
-			shard_node_command_end_stays(node);
-			node->leave_wished = true;
-			node->leave_command = event->token;
-			node->leave_number = node->last_command = Max(node->last_command + 1, now);
-			node->next_leave = now;
+			begin_leave(node, now, event->token);
 			break;
 		case SHARD_EVENT_WORKERS_STOPPED:
 			(void) shard_node_to_coordinator(node, SHARD_CONTROL_REGION_STOPPED);

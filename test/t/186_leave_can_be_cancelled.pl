@@ -26,7 +26,11 @@ is("$status $out", '0 f', 'a node that hears no majority does not leave');
 like($said, qr/WARNING:  the cluster has not decided yet that this node leaves\nDETAIL:  There is no coordinator.*majority.*HINT:.*asking until .*restarted.*shard_leave\(cancel => true\)/s,
 	'it says what it waits for, and how to end that');
 like($said, qr/NOTICE:  dead letters that stay on this node: 1\nHINT:  .*shard_redrive\(\)/, 'and that dead letters stay');
+my @wait = map { $three->session } 1 .. 2;
+$wait[$_]->send(q{SELECT shard_leave('1000 s');}) for 0, 1;
+$three->wait_until(q{SELECT count(*) = 2 FROM pg_stat_activity WHERE query ~ '^SELECT shard_leave' AND state = 'active' AND wait_event_type = 'Extension'}, 'two to wait');
 is($three->sql('SELECT shard_leave(cancel => true)'), 't', 'it can be cancelled');
+ok(!eval { $_->receive; 1 } && $@ =~ /cancelled/, 'whoever waits hears of it') or diag($@) for @wait;
 $_->server->start for $one, $two;
 $cluster->wait_up;
 $cluster->wait_registered;

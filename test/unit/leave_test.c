@@ -299,6 +299,24 @@ test_stay_after_restart(void)
 	ok(machines[other].command == token && machines[other].command_good,
 	   "an incarnation that is need not wait: %s", machines[other].command_text);
 
+	/* whoever waits for it is told that it does not leave */
+	machines[other].n_commands = 0;
+	happen(other, &leave);
+	leave.token++;
+	happen(other, &leave);
+	is_int(machines[other].n_commands, 0, "two wait for it to leave");
+	token = leave_and_stay();
+	is_int(machines[other].n_commands, 4, "and hear that it stays, as a third one does");
+	machines[other].n_commands = 0;
+	for (int i = 0; i < 9; i++)
+	{
+		leave.token++;
+		happen(other, &leave);
+	}
+	is_int(machines[other].n_commands, 1, "of too many the first one waits no more: %s",
+		   machines[other].command_text);
+	token = leave_and_stay();
+
 	/* the last word counts, also when none was heard */
 	server_runs_on = true;
 	stop(other);

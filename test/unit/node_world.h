@@ -36,7 +36,8 @@ typedef struct Machine
 	int epochs[MANY]; /* of shards that are active here; -1: not */
 	int n_started;	  /* to be reported */
 	ShardShardRef started[MANY];
-	int64 command; /* the last one that was answered */
+	int64 command;	/* the last one that was answered, */
+	int n_commands; /* and how many were */
 	bool command_good;
 	bool command_unknown;
 	int64 command_number;
@@ -239,6 +240,7 @@ act(int at, int link)
 				break;
 			case SHARD_ACTION_COMMAND_DONE:
 				machine->command = action->token;
+				machine->n_commands++;
 				machine->command_good = action->flag;
 				machine->command_unknown = action->status != 0;
 				machine->command_number = action->until;
