@@ -233,8 +233,8 @@ stop(ShardNode *node, int64 now)
 }
 
 /*
- * A coordinator that leaves goes last: when it is exiting, and the voters know that, another one takes
- * the office and removes it.
+ * A coordinator that leaves goes last: when it is exiting, and a quorum of the voters knows that, another one takes
+ * the office and removes it. Who is away then need not know: what is decided is known to whoever takes office.
  */
 static void
 hand_over(ShardNode *node, int64 now)
@@ -242,20 +242,12 @@ hand_over(ShardNode *node, int64 now)
 	const ShardMap *decided = shard_proposer_decided(node->proposer);
 	const ShardMapEntry *self =
 		shard_map_value(decided, (ShardMapKey){SHARD_MAP_MEMBER, node->id, 0});
-	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_VOTERS, 0, 0});
 	ShardMemberRecord member;
-	ShardVotersRecord voters;
 
-	if (!self || !shard_record_get_member(self, &member, node->out->arena) ||
-		member.status != SHARD_MEMBER_EXITING || !entry ||
-		!shard_record_get_voters(entry, &voters) || votes_alone(node))
-		return;
-	for (int i = 0; i < voters.n_current; i++)
-	{
-		if (shard_proposer_learned_by(node->proposer, voters.current[i]) < self->n)
-			return;
-	}
-	resign(node, now);
+	if (self && shard_record_get_member(self, &member, node->out->arena) &&
+		member.status == SHARD_MEMBER_EXITING && !votes_alone(node) &&
+		shard_proposer_quorum_learned(node->proposer, self->n))
+		resign(node, now);
 }
 
 void

@@ -421,6 +421,19 @@ shard_proposer_learned_by(const ShardProposer *proposer, int32 member)
 	return peer ? peer->learned : -1;
 }
 
+static bool
+has_learned(const ProposerPeer *peer, int64 n)
+{
+	return peer->learned >= n;
+}
+
+/* See proposer.h. */
+bool
+shard_proposer_quorum_learned(const ShardProposer *proposer, int64 n)
+{
+	return shard_proposer_quorum(proposer, &proposer->voters, has_learned, n);
+}
+
 /*
  * The newest time that a quorum has acknowledged is one that some voter has acknowledged.
  */

@@ -100,5 +100,8 @@ extern int64 shard_proposer_majority_heartbeat(const ShardProposer *proposer);
 /* What a member acknowledged to have learned; -1: never heard in this office. */
 extern int64 shard_proposer_learned_by(const ShardProposer *proposer, int32 member);
 
+/* Have voters that are a quorum (R9) acknowledged to have learned so much? */
+extern bool shard_proposer_quorum_learned(const ShardProposer *proposer, int64 n);
+
 /* The legal steps of an office. */
 extern const ShardMachine shard_proposer_machine;

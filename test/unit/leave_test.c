@@ -197,6 +197,27 @@ stay(bool good, const char *what)
 	   machines[other].command_text);
 }
 
+/* A coordinator that leaves hands its office over though one of the voters is away (R32). */
+static void
+test_coordinator_leaves(void)
+{
+	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+
+	four(false);
+	stop(voters[1]);
+	run(5 * SHARD_SECOND);
+	ok(is_coordinator(0), "the coordinator leaves while a voter is away");
+	happen(0, &leave);
+	for (int i = 0; i < 40 && machines[0].command != 11; i++)
+		run(SHARD_SECOND);
+	ok(machines[0].command == 11 && machines[0].command_good, "it goes: %s",
+	   machines[0].command_text);
+	ok(is_coordinator(voters[0]) || is_coordinator(other), "another one has the office");
+	start(voters[1]);
+	run(10 * SHARD_SECOND);
+	is_int(count_members(voters[1]), count_members(voters[0]), "and who was away hears of it");
+}
+
 /* While it leaves it can be told to stay (N6): it is up again, with the homes that it has. */
 static void
 test_stay(void)
@@ -363,6 +384,7 @@ main(void)
 {
 	begin_world();
 	test_stay_after_restart();
+	test_coordinator_leaves();
 	test_stays_prepared();
 	test_stay();
 	test_pending();
