@@ -256,7 +256,8 @@ count_parked(int32 type_id, int32 shard, int64 parked, void *arg)
 
 /*
  * A message may have been parked in the very moment in which its type was dropped. As one that was
- * still in the inbox it becomes a dead letter; if others may host the type, it goes on to them (D28).
+ * still in the inbox it becomes a dead letter; if others may host the type, it goes on to them (D28). So does what
+ * was kept for another node, and is parked when its type is gone.
  */
 static void
 bury_dropped(void)
@@ -293,7 +294,7 @@ shard_routing_begin(void)
 	shard_routing.arrived = shard_routing.resent = false;
 	forget_news();
 	shard_routing_forget_ahead();
-	if (shard_routing.types_seen != shard_registry_generation())
+	if (shard_routing.types_seen != shard_registry_generation() || shard_routing.strays)
 		bury_dropped();
 }
 
@@ -498,6 +499,8 @@ shard_routing_committed(XLogRecPtr lsn)
 		r->passed[lane] = PG_INT64_MAX;
 	}
 	r->types_seen = shard_registry_generation();
+	r->strays = r->stray;
+	r->stray = false;
 	shard_route_commit(r->routes);
 	tell_others();
 	publish_counts();
@@ -514,6 +517,7 @@ shard_routing_aborted(void)
 		r->passed[lane] = PG_INT64_MAX;
 	for (int i = 0; i < r->count_count; i++)
 		r->counts[i].change = 0;
+	r->stray = false;
 	shard_routing_forget_recount();
 	forget_news();
 	shard_routing_store_forget_base();

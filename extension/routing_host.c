@@ -122,18 +122,24 @@ do_append(void *context, int32 node, const ShardItem *item)
 	MemoryContextSwitchTo(old);
 }
 
-/* A message of a type that nobody knows any more needs no home: it is given up at once. */
+/*
+ * A message of a type that nobody knows any more needs no home: it is given up at once. One with a stamp, which was
+ * kept for another node, joins what is parked; that goes in the order of the stamps, in the next turn (bury_dropped).
+ */
 static bool
 bury(const ShardItem *item)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
-	bool unknown = item->stamp.kind == SHARD_PREFIX_NONE && !shard_executor_knows(item->body);
+	bool unknown = !shard_executor_knows(item->body);
+	bool buried = unknown && item->stamp.kind == SHARD_PREFIX_NONE;
 
-	if (unknown)
+	if (buried)
 		shard_executor_row(item->body);
-	shard_routing.buried |= unknown;
+	else if (unknown)
+		shard_routing.stray = shard_routing.left = true;
+	shard_routing.buried |= buried;
 	MemoryContextSwitchTo(old);
-	return unknown;
+	return buried;
 }
 
 static void

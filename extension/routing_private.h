@@ -47,6 +47,8 @@ typedef struct ShardRouting
 	bool parked_last; /* there are no others */
 
 	bool buried;				/* the message was not parked: nobody knows its type */
+	bool stray;					/* a stamped one of such a type was parked in this turn, */
+	bool strays;				/* and in the one before */
 	bool left;					/* and some can go on in the next one */
 	bool drained;				/* parked messages were handled in this turn */
 	bool draining;				/* parked messages are being handled, */
