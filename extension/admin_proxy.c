@@ -14,6 +14,7 @@
 
 #include "admin.h"
 #include "cluster_map.h"
+#include "cluster_view.h"
 #include "registry.h"
 
 #include "compat.h"
@@ -30,6 +31,27 @@ find_in_cluster(const char *name, ShardClusterType *type)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						errmsg("the cluster has no entity type \"%s\"", name),
 						errhint("Start it first with shard_start(), at a member that hosts it.")));
+}
+
+/*
+ * No member that is heard has it: it goes, or is that of one which is not heard.
+ */
+static void
+refuse_dropping(const char *name)
+{
+	const char *away = shard_cluster_view_not_heard(shard_cluster_view_reports());
+
+	if (away == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("entity type \"%s\" is being dropped in the cluster", name),
+						errdetail("No member has it any more."),
+						errhint("Start it first with shard_start(), at a member that hosts it.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 errmsg("no member that is heard has entity type \"%s\"", name),
+			 errdetail("It may be there at %s.", away),
+			 errhint("Try again when its hosts are heard, see shard_members; or start it first "
+					 "with shard_start(), at a member that hosts it.")));
 }
 
 /*
@@ -107,10 +129,7 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 	shard_admin_check_create(type.name);
 	find_in_cluster(type.name, &wanted);
 	if (wanted.record.dropping)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("entity type \"%s\" is being dropped in the cluster", type.name),
-						errdetail("No member that is heard of has it any more."),
-						errhint("Start it first with shard_start(), at a member that hosts it.")));
+		refuse_dropping(type.name);
 	if (!PG_ARGISNULL(1) && strcmp(text_to_cstring(PG_GETARG_TEXT_PP(1)), wanted.record.role) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("entity type \"%s\" has another role in the cluster", type.name),

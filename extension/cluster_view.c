@@ -143,6 +143,27 @@ shard_cluster_view_is_deaf(const ShardMemberReport *report)
 		   report->failing_us > SILENT * INT64CONST(1000000);
 }
 
+const char *
+shard_cluster_view_not_heard(List *reports)
+{
+	int count;
+	int away = 0;
+	const ShardDirectoryMember *members = shard_cluster_view_directory(&count);
+	StringInfoData names;
+
+	initStringInfo(&names);
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberStatus status = (ShardMemberStatus) members[i].record.status;
+		const ShardMemberReport *report = shard_cluster_view_report_of(reports, members[i].node);
+
+		if (status == SHARD_MEMBER_DOWN ||
+			(shard_membership_is_member(status) && report != NULL && !report->reachable))
+			appendStringInfo(&names, away++ == 0 ? "%d" : ", %d", members[i].node);
+	}
+	return away == 0 ? NULL : psprintf("node%s %s", away > 1 ? "s" : "", names.data);
+}
+
 const ShardMemberReport *
 shard_cluster_view_report_of(List *reports, int32 node)
 {

@@ -29,6 +29,9 @@ extern bool shard_cluster_view_is_silent(const ShardMemberReport *report);
 extern bool shard_cluster_view_answers(const ShardMemberReport *report);
 extern bool shard_cluster_view_is_deaf(const ShardMemberReport *report);
 
+/* Members that are down or not heard, as in "nodes 3, 4"; NULL: there is none. Needs a snapshot. */
+extern const char *shard_cluster_view_not_heard(List *reports);
+
 /* The coordinator, as far as this node hears it; 0: none. */
 extern int32 shard_cluster_view_coordinator(List *reports);
 

@@ -120,7 +120,7 @@ for_how_long(const ShardMemberReport *report)
  * is not lost, though it may be silent: what is wrong with its link is said elsewhere.
  */
 static void
-check_stranded(ShardHealth *health, const char *type_name, const Stranded *stranded,
+check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded *stranded,
 			   const ShardMemberRecord *member, const ShardMemberReport *report)
 {
 	int32 node = stranded->node;
@@ -130,9 +130,10 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 		 !shard_cluster_view_answers(report)))
 		shard_health_add(
 			health,
-			psprintf("entity type \"%s\": %s for node %d (%s%s): start its server, or promote "
+			psprintf("entity type \"%s\": %s%s for node %d (%s%s): start its server, or promote "
 					 "its standby (shard_admit); shard_write_off(%d) gives up their state",
-					 type_name, shards_wait(stranded->count), node,
+					 type->name, type->dropping ? "no member that is heard has it, and " : "",
+					 shards_wait(stranded->count), node,
 					 member->status == SHARD_MEMBER_DOWN ? "down" : "unreachable",
 					 for_how_long(report), node));
 	else if (member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING ||
@@ -141,7 +142,7 @@ check_stranded(ShardHealth *health, const char *type_name, const Stranded *stran
 						 psprintf("node %d is %s: entity type \"%s\" still has %d shard(s) there; "
 								  "they move to members that are up and have started it; see "
 								  "shard_rebalances",
-								  node, member->evacuated ? "being emptied" : "leaving", type_name,
+								  node, member->evacuated ? "being emptied" : "leaving", type->name,
 								  stranded->count));
 }
 
@@ -161,10 +162,9 @@ check_homes(ShardHealth *health, const ShardMap *map, ShardArena *arena, List *r
 		ShardTypeRecord type;
 		ShardMemberRecord member;
 
-		/* nobody waits for shards of a type that nobody has */
 		if (entry != NULL && node != NULL && shard_record_get_type(entry, &type, arena) &&
-			!type.dropping && shard_record_get_member(node, &member, arena))
-			check_stranded(health, type.name, stranded, &member,
+			shard_record_get_member(node, &member, arena))
+			check_stranded(health, &type, stranded, &member,
 						   stranded->node == self
 							   ? NULL
 							   : shard_cluster_view_report_of(reports, stranded->node));

@@ -113,5 +113,21 @@ pass('the one that was down has nothing of the type: it is gone');
 $_->sql($other) for $one, $three;
 spread($one);
 is($four->sql(q{SELECT bool_and(node IN (1, 3)) FROM shard_homes}), 't', 'and may come again');
+
+# --- a coordinator that has never heard of a host ----------------------------------------------------
+
+$three->server->crash;
+$one->sql($drop);
+$one->wait_until(q{SELECT NOT reachable FROM shard_members WHERE node = 3}, 'node 3 to be missed');
+$one->server->stop('fast');
+$one->server->start;
+$_->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'entity type "counter": no member that is heard has it, and \d+ shards wait for node 3'
+	FROM shard_health()}, 'health to say who is waited for') for $one, $four;
+like($four->error_of(q{SELECT shard_start_proxy('counter')}),
+	qr/55006: no member that is heard has entity type "counter".*It may be there at node 3\./s, 'so does the error of who wants it as a proxy');
+$three->server->start;
+$cluster->wait_reachable;
+$four->eventually(q{SELECT shard_start_proxy('counter')});
+pass('who can have it when its host is back');
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();
