@@ -146,13 +146,14 @@ tell_dropped(ShardType *type, void *arg)
 	if (held <= 0)
 		return;
 	*told = true;
-	ereport(WARNING,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("messages wait for entity type \"%s\", which was dropped on this node",
-					type->name),
-			 errdetail("They are " INT64_FORMAT ", for shards that live here.", held),
-			 errhint("The shards move to nodes that host the type, and the messages with them; "
-					 "after shard_start() for it here they are handled here.")));
+	ereport(
+		WARNING,
+		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		 errmsg("messages wait for entity type \"%s\", which was dropped on this node", type->name),
+		 errdetail("They are " INT64_FORMAT ", parked ones included.", held),
+		 errhint("Shards that are here move to members that host the type, if there is one, and "
+				 "the messages with them; after shard_start() for it here they are handled "
+				 "here.")));
 }
 
 /* Says what waits for types that were dropped here, but may run elsewhere (D28). */

@@ -84,7 +84,8 @@ type_problem(const ShardType *type)
 															  : "is a proxy";
 
 		error.message = psprintf("entity type \"%s\" %s at node %d", type->name, what, view.node);
-		error.hint = "Start it there with shard_start(). Messages sent with shard_tell() wait.";
+		error.hint = "Start it there with shard_start(), or ask again if its shards move away. "
+					 "Messages sent with shard_tell() wait.";
 	}
 	MemoryContextSwitchTo(old);
 	return keep_error(&error);

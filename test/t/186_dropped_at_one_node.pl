@@ -146,8 +146,8 @@ like($two->sql(q{SELECT string_agg(p, ' ') FROM shard_health(), unnest(problems)
 	qr/with \d+ of its shards still here, and 18 messages that wait .*shard_start/, 'how much waits, and what to do');
 ShardCluster::wait_for_condition(sub { PostgreSQL::Test::Utils::slurp_file($two->server->logfile)
 	=~ /messages wait for entity type "plain", which was dropped on this node/ }, 'a line in the log');
-like($one->error_of("SELECT shard_ask('plain', '$entities{plain}[0]', '{}', '20 s')"), qr/55000.*entity type "plain" was dropped at node 2/s,
-	'an ask says why it is not answered');
+like($one->error_of("SELECT shard_ask('plain', '$entities{plain}[0]', '{}', '20 s')"), qr/55000.*entity type "plain" was dropped at node 2\nHINT:  Start it there with shard_start\(\), or ask again if its shards move away/s,
+	'an ask says why it is not answered, and what to do');
 no_dead_letters('dropped');
 
 $two->server->crash;
