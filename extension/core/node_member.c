@@ -124,7 +124,7 @@ admitted(ShardNode *node, int32 inc_no)
 	shard_node_write_identity(node);
 }
 
-/* Finish the operator's shard_leave(). */
+/* Finish the operator's shard_leave(): it has left, or it does not leave any more. */
 static void
 left(ShardNode *node)
 {
@@ -175,6 +175,7 @@ shard_node_member_self(ShardNode *node)
 			/* Reversible: the node comes back as a new incarnation, which needs a new start (I9). */
 			ShardAction *stop;
 
+			left(node);
 			node->admitted = false;
 #ifndef SHARD_MUTANT_DOWN_UNDONE
 			node->running = false;

@@ -45,7 +45,7 @@ like($said, qr/WARNING:  this node still has shards: \d+ of entity type "recorde
 	'it says what stays, and how to end that');
 $one->wait_value($state, 'leaving', 'the others to see it');
 my $waits = $three->session;
-$waits->send(q{SELECT shard_leave('120 s');});
+$waits->send(q{SELECT shard_leave('1000 s');});
 $three->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT shard_leave' AND state = 'active' AND wait_event_type = 'Extension'}, 'somebody to wait');
 is($three->sql('SELECT shard_leave(cancel => true)'), 't', 'it can be cancelled');
 ok(!eval { $waits->receive; 1 }, 'whoever waits hears of it');
@@ -72,7 +72,7 @@ if ($cluster->coordinator->n == 3)
 	$cluster->wait_registered;
 }
 $waits = $three->session;
-$waits->send(q{SELECT shard_leave('120 s');});
+$waits->send(q{SELECT shard_leave('1000 s');});
 $one->wait_value($state, 'leaving', 'it to leave again');
 $one->sql('SELECT shard_down(3)');
 ok(!eval { $waits->receive; 1 }, 'who waits does not wait for a node that was downed');
