@@ -23,6 +23,7 @@
 
 #include "admin.h"
 #include "catalog.h"
+#include "cluster_map.h"
 #include "guc.h"
 #include "registry.h"
 #include "registry_dropped.h"
@@ -257,7 +258,9 @@ delete_rows(const ShardAdminType *type, const char *table)
 /*
  * Error if a shard of the type is staged here: it is another node's until the move is decided, which only looks at
  * its ownership row (M5). Who has locked the state table sees every copy that was stored, if he looks at what is
- * committed now, and bars others: they lock it first, and until their commit (M18).
+ * committed now, and bars others: they lock it first, and until their commit (M18). What can become home no more
+ * does not count, since it may stay for ever: the known epoch is a later one, or another's (M14); or the cluster
+ * gave the name another number, so no fact of this one will come.
  */
 static void
 refuse_staged(const ShardAdminType *type)
@@ -266,16 +269,22 @@ refuse_staged(const ShardAdminType *type)
 	Datum values[] = {Int32GetDatum(type->type_id)};
 	int result;
 	uint64 staged;
+	ShardClusterType learned;
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	result = SPI_execute_with_args("SELECT FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1"
-								   " AND state OPERATOR(pg_catalog.=) 'staged'",
-								   1, types, values, NULL, true, 0);
+	result = SPI_execute_with_args(
+		"SELECT FROM shard.own o LEFT JOIN shard.route r ON r.type_id OPERATOR(pg_catalog.=) o.type_id"
+		" AND r.shard OPERATOR(pg_catalog.=) o.shard"
+		" WHERE o.type_id OPERATOR(pg_catalog.=) $1 AND o.state OPERATOR(pg_catalog.=) 'staged'"
+		" AND (r.epoch OPERATOR(pg_catalog.>) o.epoch OR r.epoch OPERATOR(pg_catalog.=) o.epoch"
+		"  AND r.node OPERATOR(pg_catalog.<>) (SELECT n.node_id FROM shard.node n)) IS NOT TRUE",
+		1, types, values, NULL, true, 0);
 	staged = SPI_processed;
 	PopActiveSnapshot();
 	if (result != SPI_OK_SELECT)
 		elog(ERROR, "could not read shard.own");
-	if (staged > 0)
+	if (staged > 0 &&
+		!(shard_cluster_map_type(type->name, &learned) && learned.type_id != type->type_id))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("cannot drop entity type \"%s\" because shards of it are being copied to "

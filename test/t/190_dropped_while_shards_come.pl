@@ -1,6 +1,6 @@
 # A type is not dropped at a node while a shard of it is staged there (D28): until the move is decided the shard is the
 # old home's, with its states and what waits for it. Whoever drops it sees each copy, also one that ends while he waits
-# for it, and one that was stored since his snapshot.
+# for it, and one that was stored since his snapshot. A copy that can become home no more keeps nobody from it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -63,6 +63,36 @@ $two->server->thaw_fault;
 ok(!eval { $dropper->receive; 1 }, 'nor while one is being stored');
 like($@, qr/because shards of it are being copied to this node/, 'a copy that is stored meanwhile is seen');
 arrives($shards[1], $mover, 'being stored');
+
+# --- left ------------------------------------------------------------------------------------------
+
+# All is undone, so no worker meets these rows.
+my $type = $two->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'counter'});
+
+sub copy_of
+{
+	my ($epoch, @route) = @_;
+	my $sql = "SET client_min_messages = warning; BEGIN; "
+		. "INSERT INTO shard.own (type_id, shard, epoch, state, move_id) VALUES ($type, $shards[2], $epoch, 'staged', 1); "
+		. "DELETE FROM shard.route WHERE type_id = $type AND shard = $shards[2];";
+	$sql .= " INSERT INTO shard.route (type_id, shard, node, epoch, lost, n) VALUES ($type, $shards[2], $route[0], $route[1], $route[2], 1);" if @route;
+	return $sql;
+}
+
+sub is_dropped
+{
+	my ($sql, $what) = @_;
+	is($two->error_of("$sql $drop ROLLBACK;"), undef, "it can be dropped beside a copy $what");
+	return;
+}
+
+like($two->error_of(copy_of(5) . $drop), $refused, 'a copy of which nothing is known bars it');
+like($two->error_of(copy_of(5, 1, 4, 0) . $drop), $refused, 'and one of an epoch that is not decided');
+like($two->error_of(copy_of(5, 2, 5, 0) . $drop), $refused, 'and one that was decided for this node');
+is_dropped(copy_of(5, 1, 5, 0), 'whose epoch has another home');
+is_dropped(copy_of(5, 1, 6, 6), 'of a state that was given up');
+is_dropped(copy_of(5, 2, 6, 6), 'of a shard that began anew here');
+is_dropped(copy_of(5) . " UPDATE shard.control SET a = a + 100 WHERE store = 4 AND kind = 7 AND a = $type;", 'of a type that ended in the cluster');
 
 # --- its own ---------------------------------------------------------------------------------------
 
