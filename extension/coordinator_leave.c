@@ -5,8 +5,8 @@
  * All its shards live elsewhere by then. The door is closed to senders, and when those that had begun have
  * ended, what is in the log is passed and what it put into the outbox is taken in by its homes (the rounds
  * of drain.c); the rows of former shards are deleted, but for those of a state that was given up since, and
- * nothing is parked. Then the machine is told, and the coordinator removes the node. Nothing here is durable:
- * another process begins anew.
+ * nothing is parked. Then the machine is told, and the coordinator removes the node; if a home that stayed here
+ * moves before that, all is looked at again. Nothing here is durable: another process begins anew.
  */
 #include "postgres.h"
 
@@ -31,6 +31,7 @@ static struct
 	bool round;	  /* one is under way */
 	int clean;	  /* rounds that left nothing, in a row */
 	bool emptied; /* it was told */
+	int64 homes;  /* as known then: what waits for them may be able to go when they change */
 	int64 next_look;
 	CoordinatorDrain drain;
 } leaving;
@@ -108,6 +109,12 @@ shard_coordinator_leave_run(void)
 {
 	int64 now = shard_plane_now();
 
+	if (leaving.homes != shard_node_own_homes(shard_coordinator.node))
+	{
+		leaving.homes = shard_node_own_homes(shard_coordinator.node);
+		leaving.round = leaving.emptied = false;
+		leaving.clean = 0;
+	}
 	if (leaving.emptied || now < leaving.next_look || shard_coordinator.journal ||
 		shard_node_fenced(shard_coordinator.node))
 		return false;

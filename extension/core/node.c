@@ -632,6 +632,12 @@ shard_node_fenced(const ShardNode *node)
 	return node->fenced;
 }
 
+int64
+shard_node_own_homes(const ShardNode *node)
+{
+	return node->own_homes;
+}
+
 const ShardMap *
 shard_node_learned(const ShardNode *node)
 {

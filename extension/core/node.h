@@ -173,6 +173,12 @@ extern bool shard_node_is_claimed(const ShardNode *node, int32 id, int64 now);
  */
 extern bool shard_node_registered(const ShardNode *node);
 extern bool shard_node_fenced(const ShardNode *node);
+
+/*
+ * Rises when a home at this node is learned to be another: SHARD_EVENT_EMPTIED from before counts no more, and one
+ * that was found out by looks from before must not be told (M20).
+ */
+extern int64 shard_node_own_homes(const ShardNode *node);
 extern const ShardMap *shard_node_learned(const ShardNode *node); /* decided as far as known (R7) */
 extern const ShardVoter *shard_node_voter(const ShardNode *node);
 extern const ShardProposer *shard_node_proposer(const ShardNode *node);

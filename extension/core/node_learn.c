@@ -108,6 +108,44 @@ purge(ShardNode *node)
 	shard_map_purge(node->learned, counters.purge_n);
 }
 
+/* Is this node the home that an entry of the map says? */
+static bool
+is_own_home(const ShardNode *node, const ShardMapEntry *entry)
+{
+	ShardHomeRecord home;
+
+	return entry && !entry->deleted && entry->key.kind == SHARD_MAP_HOME &&
+		   shard_record_get_home(entry, &home) && shard_record_home_node(&home) == node->id;
+}
+
+/*
+ * What waits here for a home that was this node's may have somebody to go to now: whether nothing is left is to be
+ * found out anew (M20).
+ */
+static void
+own_home_changed(ShardNode *node)
+{
+	node->own_homes++;
+#ifndef SHARD_MUTANT_EMPTIED_FOR_EVER
+	node->emptied = false;
+#endif
+}
+
+/* Keep a decided entry, if it is news. */
+static bool
+learn_entry(ShardNode *node, const ShardMapEntry *entry)
+{
+	bool own =
+		is_own_home(node, entry) || is_own_home(node, shard_map_value(node->learned, entry->key));
+
+	if (!shard_map_learn(node->learned, entry))
+		return false;
+	if (own)
+		own_home_changed(node);
+	shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
+	return true;
+}
+
 /* A full copy replaces what is here: keys that it lacks are gone. Is this node itself among them? */
 static bool
 drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 upto_n)
@@ -128,6 +166,8 @@ drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 
 		if (gone.n > upto_n || shard_map_find(given, gone.key))
 			continue;
 		self |= gone.key.kind == SHARD_MAP_MEMBER && gone.key.a == node->id;
+		if (is_own_home(node, &gone))
+			own_home_changed(node);
 		gone.deleted = true;
 		gone.length = 0;
 		gone.value = NULL;
@@ -179,9 +219,8 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 	{
 		const ShardMapEntry *entry = &entries[i];
 
-		if (!shard_map_learn(node->learned, entry))
+		if (!learn_entry(node, entry))
 			continue;
-		shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
 		if (entry->key.kind == SHARD_MAP_HOME && !entry->deleted)
 			shard_node_learn_tell_home(node, entry);
 		if (entry->key.kind == SHARD_MAP_TYPE)
@@ -208,6 +247,7 @@ void
 shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count)
 {
 	shard_map_clear(node->learned);
+	own_home_changed(node);
 	shard_action_clear(node->out, SHARD_STORE_LEARNED);
 	for (int i = 0; i < count; i++)
 	{
@@ -313,12 +353,8 @@ shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message
 		{
 			const ShardMapEntry *entry = &message->entries[i];
 
-			if (entry->key.kind == SHARD_MAP_HOME && !entry->deleted &&
-				shard_map_learn(node->learned, entry))
-			{
-				shard_action_write(node->out, SHARD_STORE_LEARNED, entry);
+			if (entry->key.kind == SHARD_MAP_HOME && !entry->deleted && learn_entry(node, entry))
 				shard_node_learn_tell_home(node, entry);
-			}
 		}
 		return;
 	}

@@ -196,7 +196,8 @@ struct ShardNode
 	int n_asked;
 	bool stopping; /* the server is going down */
 	bool leave_wished;
-	bool emptied; /* it exits, and has left nothing undone (M20) */
+	bool emptied;	 /* it exits, and has left nothing undone (M20) */
+	int64 own_homes; /* rises when a home here is known to change */
 	int n_leaves;
 	int64 leaves[NODE_LEAVES]; /* commands that wait for it, newest last */
 	int64 leave_number;		   /* rises, as those of commands do (N6) */

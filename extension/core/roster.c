@@ -77,6 +77,7 @@ watch(ShardRoster *roster, int64 now, int32 node)
 	memset(member, 0, sizeof(*member));
 	member->node = node;
 	member->heard_at = now;
+	member->had_homes = true;
 	shard_detector_init(&member->detector, NULL);
 	shard_detector_heartbeat(&member->detector, now);
 	return member;

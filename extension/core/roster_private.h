@@ -37,7 +37,9 @@ typedef struct RosterMember
 	int64 heard_at;	 /* or watched since, if it was not */
 	bool amnesiac;	 /* its voter says so */
 	int32 vouched;	 /* incarnation that said in this office that its voter is well */
-	int64 confirmed; /* what it has learned, and left nothing undone: of one that exits (M20) */
+	int64 confirmed; /* what it has learned, and left nothing undone: of one that exits (M20), */
+	bool had_homes;	 /* that must wait for, or nobody has looked; then */
+	int64 without_n; /* what was decided when it had none any more */
 	bool unsettled;
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;

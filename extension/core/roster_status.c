@@ -120,7 +120,8 @@ bring_up(ShardRoster *roster, int64 now, const ShardMapEntry *entries, int count
 
 /*
  * Does the member know that it exits, or is it not there to hear of it? One whose host tells has to say,
- * besides, that it has left nothing undone, and is waited for (M20).
+ * besides, that it has left nothing undone, and is waited for (M20). It has to know where its homes went then:
+ * what waited for them goes after them.
  */
 static bool
 has_confirmed(const ShardRoster *roster, int64 now, const ShardMapEntry *entry,
@@ -129,7 +130,12 @@ has_confirmed(const ShardRoster *roster, int64 now, const ShardMapEntry *entry,
 	const RosterMember *member = shard_roster_member(roster, entry->key.a);
 
 	if (roster->settings.leave_confirmed && entry->key.a != roster->self)
+#ifndef SHARD_MUTANT_EMPTIED_FOR_EVER
+		return member && !member->had_homes &&
+			   member->confirmed >= Max(entry->n, member->without_n);
+#else
 		return member && member->confirmed >= entry->n;
+#endif
 	return entry->key.a == roster->self ||
 		   shard_proposer_learned_by(proposer, entry->key.a) >= entry->n ||
 		   !shard_roster_reachable(roster, entry->key.a, now);
@@ -167,6 +173,21 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 	}
 }
 
+/* Homes that keep a member that goes; when the last one of them is gone is noted. */
+static int
+look_at_homes(const ShardRoster *roster, const ShardMap *decided, int32 node,
+			  int (*homes_of)(const void *context, int32 node), const void *context)
+{
+	RosterMember *member = shard_roster_member(roster, node);
+	int n_homes = homes_of(context, node);
+
+	if (member && member->had_homes && n_homes == 0)
+		member->without_n = shard_map_point(decided).n;
+	if (member)
+		member->had_homes = n_homes > 0;
+	return n_homes;
+}
+
 /* Take the steps of status that are due. */
 void
 shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
@@ -183,14 +204,14 @@ shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
 	{
 		int32 node = entries[i].key.a;
 		ShardMemberRecord record;
+		int n_homes = 0;
 
-		if (!shard_record_get_member(&entries[i], &record, roster->arena) ||
-			shard_roster_pending(proposer, SHARD_MAP_MEMBER, node) ||
-			!take_step(roster, now, &entries[i], &record, converged, proposer,
-					   record.status == SHARD_MEMBER_LEAVING ||
-							   record.status == SHARD_MEMBER_EXITING
-						   ? homes_of(context, node)
-						   : 0))
+		if (!shard_record_get_member(&entries[i], &record, roster->arena))
+			continue;
+		if (record.status == SHARD_MEMBER_LEAVING || record.status == SHARD_MEMBER_EXITING)
+			n_homes = look_at_homes(roster, decided, node, homes_of, context);
+		if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node) ||
+			!take_step(roster, now, &entries[i], &record, converged, proposer, n_homes))
 			continue;
 		(void) shard_roster_propose(roster, proposer, &entries[i], &record);
 	}

@@ -785,7 +785,8 @@ look_whether_empty(World *world, Instance *instance)
 	ShardNodeEvent event = {.kind = SHARD_EVENT_EMPTIED};
 
 	instance->leaving = !instance->journal && own_status(instance) == SHARD_MEMBER_EXITING;
-	if (!instance->leaving || shard_node_fenced(instance->node))
+	if (!instance->leaving || shard_node_fenced(instance->node) ||
+		instance->homes != shard_node_own_homes(instance->node))
 		instance->clean = 0;
 	else if (!plane_is_empty(instance->plane))
 		instance->clean = 0;
@@ -794,6 +795,7 @@ look_whether_empty(World *world, Instance *instance)
 		world_trace(world, "%s: nothing is left here", instance->dsn);
 		host_event(world, instance, &event);
 	}
+	instance->homes = shard_node_own_homes(instance->node);
 }
 
 static void

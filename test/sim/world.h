@@ -180,7 +180,8 @@ typedef struct Instance
 	int32 type_begun;	  /* the id of one whose transaction is open, 0: none */
 	uint64 type_settings; /* of either */
 	bool leaving;		  /* it exits: its clients are refused */
-	int clean;			  /* looks in a row that found nothing left then */
+	int clean;			  /* looks in a row that found nothing left then, */
+	int64 homes;		  /* with its own homes known as in the last one */
 	WorldCache cache;
 } Instance;
 

@@ -159,6 +159,87 @@ test_confirmed(void)
 	is_int(status_there(), SHARD_MEMBER_REMOVED, "then it is removed");
 }
 
+/* A machine runs the type, or sends to it only. */
+static void
+host_type(int at, bool hosts)
+{
+	ShardTypeRecord type = {.name = "thing", .number_of_shards = SHARDS, .role = ""};
+
+	happen(at,
+		   &(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = &type, .number = 1, .flag = !hosts});
+	deliver();
+}
+
+/* A member exits with homes of a type that it has dropped, and that nobody else runs. */
+static void
+exit_with_homes(void)
+{
+	hosts_tell = true;
+	four(true);
+	happen(0,
+		   &(ShardNodeEvent){.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs});
+	run(5 * SHARD_SECOND);
+	for (int i = 0; i < 4; i++)
+	{
+		if (i != other)
+			host_type(i, false);
+	}
+	happen(other, &(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = "thing"});
+	run(5 * SHARD_SECOND);
+	happen(other, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 11});
+	for (int i = 0; i < 60 && status_there() != SHARD_MEMBER_EXITING; i++)
+		run(SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_EXITING, "it exits");
+	ok(homes_there() > 0, "with homes that nobody can have");
+}
+
+/*
+ * Homes that stayed with a member that exits move after it has said that nothing is left (M20): it has to say so
+ * anew, since what waits there goes after them. In the same office, or in a new one.
+ */
+static void
+test_homes_move_after_all(bool new_office)
+{
+	ShardNodeEvent emptied = {.kind = SHARD_EVENT_EMPTIED};
+	int64 homes;
+
+	exit_with_homes();
+	for (int i = 0; i < 4; i++)
+		machines[i].unfit = true;
+	if (new_office)
+	{
+		happen(other, &emptied);
+		stop(0);
+	}
+	host_type(voters[0], true);
+	run(10 * SHARD_SECOND);
+	if (new_office)
+	{
+		start(0);
+		run(5 * SHARD_SECOND);
+		ok(!is_coordinator(0), "another one has the office");
+	}
+	else
+		happen(other, &emptied);
+	run(5 * SHARD_SECOND);
+	ok(homes_there() > 0, "somebody could have them now");
+	is_int(status_there(), SHARD_MEMBER_EXITING, "they are waited for");
+	homes = shard_node_own_homes(machines[other].node);
+
+	for (int i = 0; i < 4; i++)
+		machines[i].unfit = false;
+	for (int i = 0; i < 300 && homes_there() > 0; i++)
+		run(SHARD_SECOND);
+	run(10 * SHARD_SECOND);
+	is_int(homes_there(), 0, "they have moved");
+	ok(shard_node_own_homes(machines[other].node) > homes, "which it has heard of");
+	is_int(status_there(), SHARD_MEMBER_EXITING, "what it had said is over");
+	happen(other, &emptied);
+	run(5 * SHARD_SECOND);
+	is_int(status_there(), SHARD_MEMBER_REMOVED, "said again it counts");
+	hosts_tell = false;
+}
+
 /* A wish to leave, or to stay, that comes late: it was sent before all that came since. */
 static void
 late_wish(ShardControlKind kind)
@@ -389,6 +470,8 @@ main(void)
 	test_stay();
 	test_pending();
 	test_confirmed();
+	test_homes_move_after_all(false);
+	test_homes_move_after_all(true);
 	end_world();
 	return unit_done();
 }
