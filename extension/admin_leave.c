@@ -290,7 +290,9 @@ check_leaves(ShardMemberStatus before, ShardMemberStatus status)
 {
 	const char *detail;
 	const char *hint = NULL;
+	ShardPlaneView view;
 
+	shard_plane_get(shard_shmem_database(), &view);
 	if (status == SHARD_MEMBER_WRITTEN_OFF)
 		detail = "It was written off meanwhile: what it still has can only be read here.";
 	else if (status == SHARD_MEMBER_DOWN)
@@ -300,6 +302,11 @@ check_leaves(ShardMemberStatus before, ShardMemberStatus status)
 	}
 	else if (before == SHARD_MEMBER_LEAVING && status == SHARD_MEMBER_UP)
 		detail = "The leave was cancelled by shard_leave(cancel => true).";
+	else if (view.fenced && status != SHARD_MEMBER_REMOVED)
+	{
+		detail = "This database is fenced: the cluster knows another one as this node.";
+		hint = "See shard_health().";
+	}
 	else
 		return;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -39,9 +39,10 @@ find_in_cluster(const char *name, ShardClusterType *type)
 static void
 refuse_dropping(const char *name)
 {
-	const char *away = shard_cluster_view_not_heard(shard_cluster_view_reports());
+	List *reports = shard_cluster_view_reports();
+	const char *away = shard_cluster_view_not_heard(reports);
 
-	if (away == NULL)
+	if (reports != NIL && away == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
 						errmsg("entity type \"%s\" is being dropped in the cluster", name),
 						errdetail("No member has it any more."),
@@ -49,7 +50,7 @@ refuse_dropping(const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),
 			 errmsg("no member that is heard has entity type \"%s\"", name),
-			 errdetail("It may be there at %s.", away),
+			 errdetail("It may be there at %s.", away != NULL ? away : "a node that is away"),
 			 errhint("Try again when its hosts are heard, see shard_members; or start it first "
 					 "with shard_start(), at a member that hosts it.")));
 }

@@ -140,10 +140,13 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 			 member->evacuated)
 		shard_health_add(health,
 						 psprintf("node %d is %s: entity type \"%s\" still has %d shard(s) there; "
-								  "they move to members that are up and have started it; see "
-								  "shard_rebalances",
+								  "%s",
 								  node, member->evacuated ? "being emptied" : "leaving", type->name,
-								  stranded->count));
+								  stranded->count,
+								  type->dropping
+									  ? "no member that is heard has the type, so they stay"
+									  : "they move to members that are up and have started it; see "
+										"shard_rebalances"));
 }
 
 static void

@@ -366,9 +366,9 @@ stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
 	ShardNodeEvent command = *event;
 
-	if (node->leave_wished)
-		shard_node_region_end_leave(node, false,
-									"the leave was cancelled by shard_leave(cancel => true)");
+	/* of one that is decided nobody knows yet whether it can be taken back */
+	if (node->leave_wished && node->status < SHARD_MEMBER_LEAVING)
+		shard_node_region_end_leave(node, false, SHARD_NODE_LEAVE_CANCELLED);
 	command.number = node->last_command = Max(node->last_command + 1, now);
 	if (node->in_office)
 		execute(node, now, &command, (ShardAsker){0, event->token});

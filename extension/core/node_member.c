@@ -107,6 +107,8 @@ fence(ShardNode *node, const char *why)
 		return;
 	node->fenced = true;
 	node->admitted = false;
+	if (node->leave_wished)
+		shard_node_region_end_leave(node, false, why);
 	shard_node_write_identity(node);
 	shard_proposer_step_down(node->proposer);
 	shard_action_log(node->out, 19 /* WARNING */, "node %d is fenced: %s", node->id, why);
@@ -160,6 +162,9 @@ shard_node_member_self(ShardNode *node)
 		}
 		return;
 	}
+	if (node->leave_wished && node->status == SHARD_MEMBER_LEAVING &&
+		self.status == SHARD_MEMBER_UP)
+		shard_node_region_end_leave(node, false, SHARD_NODE_LEAVE_CANCELLED);
 	node->status = self.status;
 	if (self.status == SHARD_MEMBER_WRITTEN_OFF || self.status == SHARD_MEMBER_REMOVED)
 	{

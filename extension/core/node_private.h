@@ -302,6 +302,8 @@ extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeE
 extern void shard_node_region_new_coordinator(ShardNode *node);
 extern void shard_node_region_stopped(ShardNode *node);
 extern void shard_node_region_forget(ShardNode *node);
+
+#define SHARD_NODE_LEAVE_CANCELLED "the leave was cancelled by shard_leave(cancel => true)"
 extern void shard_node_region_end_leave(ShardNode *node, bool good, const char *why);
 extern void shard_node_region_destroy(ShardNode *node);
 

@@ -271,11 +271,12 @@ stay(bool good, const char *what)
 	static int64 token = 100;
 	ShardNodeEvent event = {.kind = SHARD_EVENT_STAY, .token = ++token, .text = "op@4"};
 
+	machines[other].awaited = token;
+	machines[other].awaited_good = -1;
 	happen(other, &event);
 	deliver();
 	run(2 * SHARD_SECOND);
-	ok(machines[other].command == token && machines[other].command_good == good, "%s: %s", what,
-	   machines[other].command_text);
+	is_int(machines[other].awaited_good, good, what);
 }
 
 /* A coordinator that leaves hands its office over though one of the voters is away (R32). */
@@ -305,6 +306,7 @@ test_stay(void)
 {
 	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
 	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
+	ShardNodeEvent emptied = {.kind = SHARD_EVENT_EMPTIED};
 	int homes;
 
 	four(true);
@@ -329,6 +331,8 @@ test_stay(void)
 	is_int(status_there(), SHARD_MEMBER_LEAVING, "it leaves");
 	is_int(homes_there(), homes, "and nothing of it can move");
 	stay(true, "it can be told to stay");
+	ok(machines[other].command == 11 && !machines[other].command_good,
+	   "who waits for the leave hears that it is cancelled: %s", machines[other].command_text);
 	is_int(status_there(), SHARD_MEMBER_UP, "then it is up");
 	late_wish(SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ);
 	run(2 * SHARD_SECOND);
@@ -353,6 +357,10 @@ test_stay(void)
 	ok(strstr(machines[other].command_text, "being removed") != NULL, "and that is said: %s",
 	   machines[other].command_text);
 	is_int(status_there(), SHARD_MEMBER_EXITING, "it goes on");
+	happen(other, &emptied);
+	run(5 * SHARD_SECOND);
+	ok(machines[other].command == 11 && machines[other].command_good,
+	   "who waits for it hears that it has left: %s", machines[other].command_text);
 }
 
 /* Nobody hears the machine; its operator wants it to leave, and no more. Returns the token of the second word. */

@@ -39,6 +39,8 @@ typedef struct Machine
 	int64 command;	/* the last one that was answered, */
 	int n_commands; /* and how many were */
 	bool command_good;
+	int64 awaited;	  /* a command whose end a test waits for, */
+	int awaited_good; /* and what it was; -1: not yet */
 	bool command_unknown;
 	int64 command_number;
 	char command_text[200];
@@ -242,6 +244,8 @@ act(int at, int link)
 				machine->command = action->token;
 				machine->n_commands++;
 				machine->command_good = action->flag;
+				if (machine->awaited == action->token)
+					machine->awaited_good = action->flag ? 1 : 0;
 				machine->command_unknown = action->status != 0;
 				machine->command_number = action->until;
 				strlcpy(machine->command_text, action->text ? action->text : "",
