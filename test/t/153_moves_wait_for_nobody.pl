@@ -27,7 +27,9 @@ for my $name (sort keys %away)
 	my @hot = map { (split / /)[1] } ($ledger->entities)[ 0, 1 ];
 	$cluster->node(1)->wait_until("SELECT (shard_location('ledger', '$_')).node IS NOT NULL", "a home of $_") for @hot;
 	# Not the coordinator: its loss is another test's, nor the home of what moves.
-	my ($lost) = $cluster->others($cluster->coordinator->n);
+	my $coordinator;
+	ShardCluster::wait_for_condition(sub { $coordinator = $cluster->coordinator }, 'a coordinator');
+	my ($lost) = $cluster->others($coordinator->n);
 	my @others = $cluster->others($lost->n);
 	my ($a, $b) = map { $_->n } @others[ 0, 1 ];
 	my @shards = map { $cluster->shard_of('ledger', $_) } @hot;
