@@ -17,6 +17,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "admin_command.h"
 #include "cluster_view.h"
 #include "core/message.h"
 #include "executor.h"
@@ -324,9 +325,8 @@ wait_for_turns(ShardDatabase *db, List *found, TimestampTz after)
 			shard_shmem_wake_worker(db, still->worker);
 			waits = true;
 		}
-		CHECK_FOR_INTERRUPTS();
 		if (waits)
-			pg_usleep(20 * 1000);
+			shard_command_nap();
 	}
 }
 

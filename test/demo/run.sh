@@ -434,7 +434,12 @@ node_of() { # SERVER
 bring_back() {
   local meanwhile=$((progress - killed_at)) away=$(($(now) - killed))
   # till the system is rid of it
-  while as_user kill -0 "$postmaster" 2>/dev/null; do sleep 0.1; done
+  deadline=$((SECONDS + patience))
+  while as_user kill -0 "$postmaster" 2>/dev/null; do
+    [ "$SECONDS" -lt "$deadline" ] ||
+      die "process $postmaster was killed and is still listed: nobody reaps it, which in a container takes an init"
+    sleep 0.1
+  done
   start_server "$victim"
   event "server $victim is back; $meanwhile events were handled without it in $((away / 1000000)).$((away / 100000 % 10)) s"
   victim=''
@@ -465,7 +470,11 @@ reassign() { # PART=SERVER …
     echo nobody >"$folder/gateway.$part"
     exec {lock}<"$folder/gateway.$part"
     # nobody sends any more, nor is about to
-    until end_senders "$from" "$part" && flock -n "$lock"; do sleep 0.05; done
+    deadline=$((SECONDS + patience))
+    until end_senders "$from" "$part" && flock -n "$lock"; do
+      [ "$SECONDS" -lt "$deadline" ] || die "server $from still sends events after $patience s"
+      sleep 0.05
+    done
     sql "$to" -c "DELETE FROM sent WHERE part = $part"
     copy "$from" demo "SELECT * FROM sent WHERE part = $part" "$to" demo sent
     echo "$to" >"$folder/gateway.$part"
