@@ -2,8 +2,8 @@
 # usage: check.sh [TIER ...]
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
-# runs the tiers: lint unit models regress isolation tap cluster demo nemesis outside sim fuzz mutants (default:
-# all of them), or long: the crash loops for an hour, or night: random faults in a cluster for HOURS (8). A
+# runs the tiers: lint unit models regress isolation tap cluster attack demo nemesis outside sim fuzz
+# mutants (default: all of them), or long: the crash loops for an hour, or night: random faults in a cluster for HOURS (8). A
 # failed tier does not stop the others. The last line is "N passed, N failed".
 #
 # Root does not run servers: then everything after the build runs as an unprivileged account.
@@ -18,7 +18,7 @@ set -euo pipefail
 cd "$root"
 
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster demo nemesis outside sim fuzz mutants)
+[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster attack demo nemesis outside sim fuzz mutants)
 limit=${CHECK_TIMEOUT:-3600}
 build=build/${MUTANT:+mutant-}${MUTANT:-check}
 [ -z "${MUTANT:-}" ] || export SHARD_MUTANT=$MUTANT
@@ -285,6 +285,11 @@ tier_tap() {
 # Tests of clusters; they wait more than they work.
 tier_cluster() {
   run_tap_of 2 test/t/1*.pl
+}
+
+# What an attacker tries, each by its name in doc/security.md.
+tier_attack() {
+  run_tap_of 2 test/attack/*.pl
 }
 
 # The worked example, small; in a folder of its own, as everything here.

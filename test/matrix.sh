@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$root"
 
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-read -ra tiers <<<"${MATRIX_TIERS:-unit regress isolation tap cluster}"
+read -ra tiers <<<"${MATRIX_TIERS:-unit regress isolation tap cluster attack}"
 
 release_of() {
   case $1 in
