@@ -13,7 +13,7 @@
  * A row that another transaction has locked is not waited for: the entity is
  * contended and its messages go to the stash.
  *
- * Fetching by TID never prunes, so the page is pruned here; without it HOT
+ * Fetching by TID never prunes, so the page is pruned here, at the first message; without it HOT
  * chains fill the page and every update goes to a new one.
  */
 #include "postgres.h"
@@ -109,25 +109,41 @@ same_key(ShardStateTable *table, ShardEntity *entity)
 		   memcmp(VARDATA_ANY(id), entity->id, entity->id_len) == 0;
 }
 
+/* Whether the table has the page of copy's TID. */
+static bool
+has_page(ShardStateTable *table, const ShardCopy *copy)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(&copy->tid);
+
+	if (block >= table->blocks)
+		table->blocks = RelationGetNumberOfBlocks(table->rel);
+	return block < table->blocks;
+}
+
+/* Once a turn is enough: what the turn itself replaces cannot go before it has ended. */
+static void
+prune_page(ShardStateTable *table, const ShardCopy *copy)
+{
+	Buffer buffer;
+
+	/* a tuple in the slot would be moved */
+	ExecClearTuple(table->row);
+	if (!has_page(table, copy))
+		return;
+	buffer = ReadBuffer(table->rel, ItemPointerGetBlockNumber(&copy->tid));
+	heap_page_prune_opt(table->rel, buffer);
+	ReleaseBuffer(buffer);
+}
+
 /* Fetches the row under copy's TID; false unless it is still the one remembered. */
 static bool
 fetch_by_tid(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 {
-	BlockNumber block = ItemPointerGetBlockNumber(&copy->tid);
-	Buffer buffer;
 	HeapTuple tuple;
 
 	ExecClearTuple(table->row);
-	if (block >= table->blocks)
-	{
-		table->blocks = RelationGetNumberOfBlocks(table->rel);
-		if (block >= table->blocks)
-			return false;
-	}
-	buffer = ReadBuffer(table->rel, block);
-	heap_page_prune_opt(table->rel, buffer);
-	ReleaseBuffer(buffer);
-	if (!table_tuple_fetch_row_version(table->rel, &copy->tid, GetActiveSnapshot(), table->row))
+	if (!has_page(table, copy) ||
+		!table_tuple_fetch_row_version(table->rel, &copy->tid, GetActiveSnapshot(), table->row))
 		return false;
 	tuple = ExecFetchSlotHeapTuple(table->row, false, NULL);
 	return HeapTupleHeaderGetRawXmin(tuple->t_data) == copy->xmin && same_key(table, entity);
@@ -281,6 +297,8 @@ ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by)
 {
 	*blocked_by = 0;
+	if (copy->known && copy->exists)
+		prune_page(table, copy);
 	if (!copy->known || !copy->exists || !fetch_by_tid(table, entity, copy))
 	{
 		shard_state_read(table, entity, copy);
