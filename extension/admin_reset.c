@@ -15,7 +15,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "executor/spi.h"
@@ -519,7 +518,8 @@ shard_admin_reset(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this database is the journal of a cluster")));
 	/* Nobody sends, and no worker begins, until this transaction has ended. */
-	LockDatabaseObject(ExtensionRelationId, shard_catalog_get()->extension, 0, AccessExclusiveLock);
+	(void) shard_catalog_get();
+	(void) shard_catalog_lock_alone(false);
 	check_workers(db);
 	if (!PG_ARGISNULL(0))
 		ids = type_ids(PG_GETARG_ARRAYTYPE_P(0));

@@ -32,7 +32,7 @@ static bool cached_valid = false;
 /* Counts invalidations of anything that was or may be in the cache. */
 static uint64 invalidations = 0;
 
-/* The transaction that holds the lock on the extension object, and on which. */
+/* The transaction that holds the lock of the extension, and of which. */
 static LocalTransactionId locked_in = InvalidLocalTransactionId;
 static Oid locked_extension = InvalidOid;
 
@@ -40,7 +40,7 @@ static bool look_up(ShardCatalog *catalog);
 static Oid extension_schema(Oid extension);
 static bool is_ours(Oid relid);
 static void relation_changed(Datum arg, Oid relid);
-static bool lock_extension(Oid extension, bool nowait);
+static bool lock_extension(const ShardCatalog *catalog, LOCKMODE mode, bool nowait);
 
 /*
  * Registers the callback that forgets what was cached.
@@ -174,7 +174,7 @@ relation_changed(Datum arg, Oid relid)
 }
 
 /*
- * Takes the shared lock on the extension object, once per transaction, and
+ * Takes the shared lock of the extension, once per transaction, and
  * holds it to the end of it, whatever becomes of subtransactions. With nowait,
  * false if somebody is dropping or altering the extension.
  */
@@ -183,11 +183,12 @@ shard_catalog_lock(bool nowait)
 {
 	for (;;)
 	{
-		Oid extension = shard_catalog_get()->extension;
+		const ShardCatalog *catalog = shard_catalog_get();
+		Oid extension = catalog->extension;
 
 		if (locked_in == ShardMyLxid && locked_extension == extension)
 			return true;
-		if (!lock_extension(extension, nowait))
+		if (!lock_extension(catalog, AccessShareLock, nowait))
 			return false;
 
 		/* What was waited for may have dropped it, or made it anew. */
@@ -202,19 +203,34 @@ shard_catalog_lock(bool nowait)
 }
 
 /*
- * Locks the object on behalf of the top-level transaction. After an error the
+ * See catalog.h. An extension that is only half there has nobody who holds the lock.
+ */
+bool
+shard_catalog_lock_alone(bool nowait)
+{
+	const ShardCatalog *catalog = shard_catalog_find();
+
+	return catalog == NULL || lock_extension(catalog, AccessExclusiveLock, nowait);
+}
+
+/*
+ * Takes the lock on behalf of the top-level transaction. After an error the
  * abort restores the resource owner.
+ *
+ * The server's own lock on the extension object would do, could not anybody have it, by ALTER FUNCTION ... DEPENDS ON
+ * EXTENSION or by a DROP EXTENSION that waits and is refused only then. This one is that of an object
+ * in a catalog that is none, our table of types: no statement leads to it.
  */
 static bool
-lock_extension(Oid extension, bool nowait)
+lock_extension(const ShardCatalog *catalog, LOCKMODE mode, bool nowait)
 {
 	ResourceOwner owner = CurrentResourceOwner;
 	LockAcquireResult result;
 	LOCKTAG tag;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, extension, 0);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, catalog->type, catalog->extension, 0);
 	CurrentResourceOwner = TopTransactionResourceOwner;
-	result = LockAcquire(&tag, AccessShareLock, false, nowait);
+	result = LockAcquire(&tag, mode, false, nowait);
 	CurrentResourceOwner = owner;
 	return result != LOCKACQUIRE_NOT_AVAIL;
 }

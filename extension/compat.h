@@ -24,6 +24,7 @@
 #define shard_namespace_aclcheck(oid, role, mode) pg_namespace_aclcheck(oid, role, mode)
 #define shard_proc_ownercheck(oid, role) pg_proc_ownercheck(oid, role)
 #define shard_database_ownercheck(oid, role) pg_database_ownercheck(oid, role)
+#define shard_extension_ownercheck(oid, role) pg_extension_ownercheck(oid, role)
 #else
 #define ShardFileNumber(rel) ((rel)->rd_locator.relNumber)
 #define shard_proc_aclcheck(oid, role, mode) object_aclcheck(ProcedureRelationId, oid, role, mode)
@@ -33,6 +34,7 @@
 	object_aclcheck(NamespaceRelationId, oid, role, mode)
 #define shard_proc_ownercheck(oid, role) object_ownercheck(ProcedureRelationId, oid, role)
 #define shard_database_ownercheck(oid, role) object_ownercheck(DatabaseRelationId, oid, role)
+#define shard_extension_ownercheck(oid, role) object_ownercheck(ExtensionRelationId, oid, role)
 #endif
 
 /* A small number, unique among live backends, below MaxBackends + auxiliaries. */

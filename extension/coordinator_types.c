@@ -308,8 +308,6 @@ update_number(int32 from, int32 to)
 bool
 shard_coordinator_begin_alone(void)
 {
-	LOCKTAG tag;
-
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	if (shard_catalog_find() == NULL ||
@@ -319,8 +317,7 @@ shard_coordinator_begin_alone(void)
 		CommitTransactionCommand();
 		return false;
 	}
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, shard_coordinator.extension, 0);
-	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+	if (!shard_catalog_lock_alone(true))
 	{
 		CommitTransactionCommand();
 		return false;

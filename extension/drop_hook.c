@@ -1,6 +1,10 @@
 /*
  * drop_hook.c
- *		What is said when a database that is a member of a cluster is dropped, or its extension.
+ *		What is said when a database that is a member of a cluster is dropped, or its extension; and who drops or
+ *		alters the extension waits for those who use it.
+ *
+ * He takes the lock of the extension (catalog.c) before the server locks one table of ours, so he cannot deadlock with
+ * senders and turns, which take it first, too. Rights are looked at before: who waits holds up all senders.
  *
  * Neither is ever refused: whoever has to get rid of a database or of the extension can. But the others hear
  * nothing of it, and take the node for one that may come back. So whoever drops it is told what that means,
@@ -13,7 +17,12 @@
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/lock.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
 
+#include "catalog.h"
 #include "drop_hook.h"
 #include "plane.h"
 #include "shmem.h"
@@ -21,6 +30,7 @@
 #include "compat.h"
 
 static object_access_hook_type previous_hook = NULL;
+static ProcessUtility_hook_type previous_utility = NULL;
 
 static void
 warn(const ShardPlaneView *view, const char *what)
@@ -67,9 +77,50 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, 
 	{
 		const char *name = get_extension_name(object_id);
 
-		if (name != NULL && strcmp(name, "shard") == 0)
+		if (name != NULL && strcmp(name, SHARD_EXTENSION_NAME) == 0)
+		{
 			shard_drop_hook_warn(MyDatabaseId, NULL);
+
+			/* it may go with its schema or owner, which no statement here names */
+			(void) shard_catalog_lock_alone(false);
+		}
 	}
+}
+
+/* Whether the statement, by somebody who may, drops the extension or alters it. */
+static bool
+is_about_extension(Node *statement)
+{
+	Oid extension;
+	bool named = false;
+
+	if (IsA(statement, AlterExtensionStmt))
+		named = strcmp(((AlterExtensionStmt *) statement)->extname, SHARD_EXTENSION_NAME) == 0;
+	else if (IsA(statement, DropStmt) && ((DropStmt *) statement)->removeType == OBJECT_EXTENSION)
+	{
+		ListCell *cell;
+
+		foreach (cell, ((DropStmt *) statement)->objects)
+			named = named || strcmp(strVal(lfirst(cell)), SHARD_EXTENSION_NAME) == 0;
+	}
+	if (!named)
+		return false;
+	extension = get_extension_oid(SHARD_EXTENSION_NAME, true);
+	return OidIsValid(extension) && shard_extension_ownercheck(extension, GetUserId());
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
+				DestReceiver *dest, QueryCompletion *qc)
+{
+	if (IsTransactionState() && !RecoveryInProgress() && is_about_extension(pstmt->utilityStmt))
+		(void) shard_catalog_lock_alone(false);
+	if (previous_utility)
+		previous_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest,
+								qc);
 }
 
 void
@@ -77,4 +128,6 @@ shard_drop_hook_init(void)
 {
 	previous_hook = object_access_hook;
 	object_access_hook = object_access;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
 }

@@ -2,7 +2,7 @@
  * receive.c
  *		Messages, facts and marks from another node: hello and receive (X3, X4).
  *
- * One call is one transaction: the lock on the extension object, then the locks of the streams it
+ * One call is one transaction: the lock of the extension, then the locks of the streams it
  * speaks of, ascending by lane; what is new of each stream is appended to the log behind the facts that
  * came with it, and the new positions as rows of the same transaction. After the commit the positions in
  * shared memory follow, and only then are the locks released; workers of the lanes are woken. Then, with

@@ -2,7 +2,7 @@
  * region_turn.c
  *		Turns of a region worker: one transaction each (doc/protocol.md D6, W1-W3).
  *
- * One turn is one transaction: lock the extension object and the lanes' turn
+ * One turn is one transaction: lock the extension and the lanes' turn
  * locks, take asks, look at the sizes of the log, take the snapshot, handle
  * stashed messages that are due, then rows of the log, then asks; write states
  * and the cursor; commit without waiting for the disk. Who needs the commit to
