@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
@@ -96,19 +97,6 @@ open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
 	stored->owner = type->owner;
 }
 
-/* Error unless the type's owner, as whom it will run, may execute a function. */
-static void
-check_owner_executes(const ShardAdminType *type, Oid function, const char *name)
-{
-	if (shard_proc_aclcheck(function, type->owner, ACL_EXECUTE) == ACLCHECK_OK)
-		return;
-	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					errmsg("permission denied for function %s", name),
-					errdetail("It would run as the owner of the entity type, role \"%s\".",
-							  GetUserNameFromId(type->owner, false)),
-					errhint("GRANT EXECUTE ON FUNCTION %s to that role.", name)));
-}
-
 /* Gives the type another handler of the same state. */
 static void
 alter_handler(ShardAdminType *type, const ShardRoutine *handler)
@@ -121,7 +109,7 @@ alter_handler(ShardAdminType *type, const ShardRoutine *handler)
 								  format_type_be(handler->state_type),
 								  format_type_be(type->handler.state_type)),
 						errhint("Start another entity type with it.")));
-	check_owner_executes(type, handler->function, handler->name);
+	shard_admin_check_executes(type->owner, handler->function, handler->name);
 	type->handler = *handler;
 }
 
@@ -142,7 +130,8 @@ typedef struct Change
 {
 	const char *setting;
 	const char *value; /* canonical; NULL: null */
-	ShardSettingId id; /* unless handler or search_path */
+	ShardSettingId id; /* unless handler, search_path or owner */
+	Oid owner;		   /* InvalidOid: another setting */
 	ShardRoutine handler;
 	Oid extractor;
 } Change;
@@ -161,6 +150,8 @@ read_change(FunctionCallInfo fcinfo, Change *change)
 		change->value = shard_admin_text(fcinfo, 2, "search_path");
 		check_schema_list(change->value);
 	}
+	else if (strcmp(change->setting, "owner") == 0)
+		change->owner = get_role_oid(shard_admin_text(fcinfo, 2, "owner"), false);
 	else
 	{
 		change->id = shard_settings_find(change->setting);
@@ -192,11 +183,21 @@ alter_setting(ShardAdminType *type, const Change *change)
 	if (shard_settings_is_function(change->id))
 	{
 		if (change->value != NULL)
-			check_owner_executes(type, change->extractor, change->value);
+			shard_admin_check_executes(type->owner, change->extractor, change->value);
 		type->extractor[shard_admin_extractor(change->id)] = change->extractor;
 	}
 	*place = change->value;
 	shard_settings_check(&type->settings);
+}
+
+/* First the cluster hears of another owner, of those who may say so. */
+static void
+give_in_cluster(FunctionCallInfo fcinfo, Oid owner)
+{
+	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
+
+	shard_security_check_owner(type, "alter entity type");
+	shard_admin_owner_in_cluster(type->name, owner);
 }
 
 /*
@@ -212,8 +213,12 @@ shard_alter(PG_FUNCTION_ARGS)
 
 	shard_admin_begin("shard_alter()");
 	read_change(fcinfo, &change);
+	if (OidIsValid(change.owner))
+		give_in_cluster(fcinfo, change.owner);
 	open_type(fcinfo, "alter entity type", &type, &security);
-	if (change.handler.name != NULL)
+	if (OidIsValid(change.owner))
+		shard_admin_owner_here(&type, change.owner);
+	else if (change.handler.name != NULL)
 		alter_handler(&type, &change.handler);
 	else if (strcmp(change.setting, "search_path") == 0)
 		type.search_path = change.value;
@@ -380,7 +385,9 @@ shard_type_problem(PG_FUNCTION_ARGS)
 
 	if (type == NULL)
 		PG_RETURN_NULL();
-	if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
+	if (type->cluster_owner != NULL)
+		problem = shard_security_owner_problem(type);
+	else if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
 		problem =
 			psprintf("handler %s does not exist, or a stranger made it anew", type->handler_name);
 	else if (type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0')

@@ -44,6 +44,7 @@ extern bool shard_admin_row_read(const char *name, ShardAdminType *type);
 extern void shard_admin_row_insert(ShardAdminType *type);
 extern void shard_admin_row_replace(ShardAdminType *type);
 extern void shard_admin_row_update(const ShardAdminType *type);
+extern void shard_admin_row_owner(const ShardAdminType *type);
 extern void shard_admin_row_delete(const ShardAdminType *type);
 
 /*
@@ -64,6 +65,22 @@ extern void shard_admin_table_drop(const ShardAdminType *type);
 extern void shard_admin_begin(const char *function);
 extern void shard_admin_open(ShardSecurity *security);
 extern void shard_admin_close(ShardSecurity *security);
+
+/*
+ * admin_owner.c: the role that a type that is started here belongs to; errors unless the current user may start it,
+ * what: "start entity type". Functions: errors unless the type's owner may execute them; those of a type are all that
+ * its row names.
+ */
+extern Oid shard_admin_owner(const char *type, const char *what);
+extern void shard_admin_check_executes(Oid owner, Oid function, const char *name);
+extern void shard_admin_check_functions(const ShardAdminType *type);
+
+/*
+ * Another owner: in the cluster, before anything is written in this transaction; and here, as the system, for the row to
+ * be stored.
+ */
+extern void shard_admin_owner_in_cluster(const char *type, Oid owner);
+extern void shard_admin_owner_here(ShardAdminType *type, Oid owner);
 
 /* admin_start.c: whether the cluster has, or had, other members, as far as this database knows durably. */
 extern bool shard_admin_had_others(void);

@@ -158,6 +158,8 @@ hint_for(const char *why)
 		{"being removed", "Join again with an empty database when it has left."},
 		{"had not come up", "See shard_members; it joins again when it has left."},
 		{"was cancelled", NULL},
+		{"belongs to role",
+		 "Give the type the same owner at both nodes, with shard_alter(), then try again."},
 		{"tate table", "Make the state tables of both nodes alike, then try again."},
 		{"cannot be copied",
 		 "Make the type and its state table alike at both nodes, then try again."},

@@ -76,7 +76,7 @@ fill_in(ShardAdminType *type, const ShardClusterType *wanted)
 		type->settings.value[SHARD_SETTING_SHARD_ID_EXTRACTOR] = name;
 	}
 	type->type_id = wanted->type_id;
-	type->owner = GetUserId();
+	type->owner = shard_admin_owner(type->name, "start entity type");
 	type->mode = "proxy";
 	type->search_path = shard_admin_search_path();
 }
@@ -108,7 +108,8 @@ check_again(const ShardType *type)
 
 /*
  * shard_start_proxy(type_name text, role text = NULL, handler text = NULL): a type that members with
- * that role host. Whoever has CREATE on the database; becomes the type's owner here.
+ * that role host. Whoever has CREATE on the database and is a member of the type's owner in the cluster, who owns it
+ * here, too (C18).
  */
 Datum
 shard_start_proxy(PG_FUNCTION_ARGS)
@@ -137,6 +138,7 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 						errdetail("It is \"%s\".", wanted.record.role)));
 	fill_in(&type, &wanted);
 	take_handler(fcinfo, &type);
+	shard_admin_check_functions(&type);
 
 	shard_admin_open(&security);
 	shard_admin_row_insert(&type);

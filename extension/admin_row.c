@@ -197,6 +197,22 @@ shard_admin_row_update(const ShardAdminType *type)
 	tell_everybody();
 }
 
+/* Stores whose a type is. */
+void
+shard_admin_row_owner(const ShardAdminType *type)
+{
+	Oid types[] = {INT4OID, OIDOID};
+	Datum values[] = {Int32GetDatum(type->type_id), ObjectIdGetDatum(type->owner)};
+
+	if (SPI_execute_with_args(
+			"UPDATE shard.type SET owner = $2,"
+			"  cluster_owner = NULLIF(cluster_owner, pg_catalog.pg_get_userbyid($2)::text)"
+			" WHERE type_id OPERATOR(pg_catalog.=) $1",
+			lengthof(types), types, values, NULL, false, 0) != SPI_OK_UPDATE)
+		elog(ERROR, "could not update shard.type");
+	tell_everybody();
+}
+
 /* Removes a type and what is kept for its shards; its messages are the caller's to judge. */
 void
 shard_admin_row_delete(const ShardAdminType *type)

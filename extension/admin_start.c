@@ -258,6 +258,7 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 	shard_settings_to_record(type->name, &type->settings, &command.type);
 	command.number = shard_plane_types_changing() ? 1 : 0;
 	command.type.state = shard_state_structure(type->handler.state_type);
+	command.type.owner = GetUserNameFromId(type->owner, false);
 	number = (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
 	if (proxy != NULL && number != proxy->type_id)
 		ereport(ERROR,
@@ -271,7 +272,8 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 /*
  * shard_start(type_name text, handler text, settings…): makes an entity type
  * and its state table, makes a proxy a host, or resumes it. Whoever has CREATE on the database and
- * EXECUTE on the functions; becomes the type's owner.
+ * EXECUTE on the functions; becomes the type's owner, unless the cluster has the type: then its owner does, of which he
+ * has to be a member (C18).
  */
 Datum
 shard_start(PG_FUNCTION_ARGS)
@@ -292,6 +294,8 @@ shard_start(PG_FUNCTION_ARGS)
 	{
 		shard_admin_check_create(wanted.name);
 		shard_admin_table_check(&wanted);
+		wanted.owner = shard_admin_owner(wanted.name, "start entity type");
+		shard_admin_check_functions(&wanted);
 		wanted.type_id = number_in_cluster(&wanted, type);
 	}
 	shard_admin_open(&security);

@@ -100,6 +100,8 @@ look_at_type(const ShardMapEntry *entry, void *arg)
 		wanted->type->record.role = pstrdup(record.role);
 		wanted->type->record.hashing = pstrdup(record.hashing);
 		wanted->type->record.state = pstrdup(record.state);
+		wanted->type->record.owner = pstrdup(record.owner);
+		wanted->type->n = entry->n;
 		wanted->type->record.extra = (ShardExtra){0};
 	}
 	MemoryContextSwitchTo(old);

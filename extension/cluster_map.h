@@ -12,6 +12,7 @@
 typedef struct ShardClusterType
 {
 	int32 type_id;
+	int64 n;				/* of the record */
 	ShardTypeRecord record; /* its texts are palloc'd */
 } ShardClusterType;
 

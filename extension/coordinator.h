@@ -38,7 +38,8 @@ typedef enum ShardCommandKind
 	SHARD_COMMAND_PIN,			/* type_id, shard, node: the wish, 0: none; text: who */
 	SHARD_COMMAND_EVACUATE,		/* node, number: 1 empty it, 0 no more; text: who */
 	SHARD_COMMAND_TYPE,			/* type: wanted here; the result is the id that the cluster gave */
-	SHARD_COMMAND_STAY			/* leave no more; text: who */
+	SHARD_COMMAND_STAY,			/* leave no more; text: who */
+	SHARD_COMMAND_OWNER /* type_id, number: the n of its record; text: the role that is to own it */
 } ShardCommandKind;
 
 typedef struct ShardCommand

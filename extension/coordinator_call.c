@@ -63,6 +63,7 @@ get_type(ShardReader *reader, ShardTypeRecord *type)
 		type->role = pstrdup(type->role);
 		type->hashing = pstrdup(type->hashing);
 		type->state = pstrdup(type->state);
+		type->owner = pstrdup(type->owner);
 		type->extra = (ShardExtra){0};
 	}
 	shard_arena_destroy(arena);

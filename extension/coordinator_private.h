@@ -175,11 +175,11 @@ extern bool shard_coordinator_types_told(uint32 *changes);
 extern int32 shard_coordinator_types_learned(const char *name, uint64 *settings_hash);
 
 /*
- * The same; and in what its settings or states differ from those wanted, palloc'd; NULL: in nothing. dropping: it is
- * about to go.
+ * The same; and in what its settings or states differ from those wanted, palloc'd; NULL: in nothing. owner: the role
+ * that owns it, if that is another one than wanted. dropping: it is about to go.
  */
 extern int32 shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference,
-											 bool *dropping);
+											 const char **owner, bool *dropping);
 
 /* Somebody wants to start a type, whose row is not committed, if it ever is. */
 extern void shard_coordinator_types_wish(const ShardTypeRecord *type, bool first);

@@ -440,7 +440,8 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 								[SHARD_COMMAND_FORCE_VOTERS] = SHARD_EVENT_FORCE_VOTERS,
 								[SHARD_COMMAND_ADDRESS] = SHARD_EVENT_ADDRESS,
 								[SHARD_COMMAND_PIN] = SHARD_EVENT_PIN,
-								[SHARD_COMMAND_EVACUATE] = SHARD_EVENT_EVACUATE};
+								[SHARD_COMMAND_EVACUATE] = SHARD_EVENT_EVACUATE,
+								[SHARD_COMMAND_OWNER] = SHARD_EVENT_OWNER};
 
 	if (command->kind < 0 || command->kind >= (int) lengthof(kinds) || kinds[command->kind] == 0)
 		return false;
@@ -518,33 +519,48 @@ serve_command(const ShardRequest *request)
 		reply_error(request, ERRCODE_INTERNAL_ERROR, "an unknown command", NULL, NULL);
 }
 
+/* What the cluster says of a type that is wanted here. */
+typedef struct TypeAnswer
+{
+	const char *difference; /* NULL: none */
+	const char *owner;		/* it belongs to that other role; or NULL */
+	bool dropping;
+} TypeAnswer;
+
 /*
- * The cluster has another type of that name.
+ * The cluster has another type of that name, or another one's.
  */
 static void
-reply_differs(const ShardRequest *request, const char *name, const char *difference)
+reply_differs(const ShardRequest *request, const char *name, const TypeAnswer *answer)
 {
-	reply_error(request, ERRCODE_DUPLICATE_OBJECT,
-				psprintf("the cluster has entity type \"%s\" with other settings", name),
-				psprintf("What differs: %s.", difference),
-				"Start it with the settings that shard_types shows at another member, and with "
-				"the same type of state; or take another name.");
+	if (answer->owner != NULL)
+		reply_error(
+			request, ERRCODE_INSUFFICIENT_PRIVILEGE,
+			psprintf("permission denied to start entity type \"%s\"", name),
+			psprintf("It belongs to role \"%s\" in the cluster.", answer->owner),
+			"Members of that role start it, and superusers, by another call; or take another name.");
+	else
+		reply_error(request, ERRCODE_DUPLICATE_OBJECT,
+					psprintf("the cluster has entity type \"%s\" with other settings", name),
+					psprintf("What differs: %s.", answer->difference),
+					"Start it with the settings that shard_types shows at another member, and with "
+					"the same type of state; or take another name.");
 }
 
 /*
  * Nobody has said in time what the type is.
  */
 static void
-reply_late(const ShardRequest *request, const char *name, const char *difference, bool dropping)
+reply_late(const ShardRequest *request, const char *name, const TypeAnswer *answer)
 {
-	if (dropping)
+	if (answer->dropping)
 		reply_error(request, ERRCODE_OBJECT_IN_USE,
 					psprintf("entity type \"%s\" is being dropped in the cluster", name),
 					"It is gone when every member has been heard of, and has nothing of it, nor a "
 					"transaction that changes entity types.",
 					"See shard_members, and try again.");
-	else if (difference != NULL)
-		reply_differs(request, name, difference);
+	else if (answer->difference != NULL)
+		reply_differs(request, name, answer);
 	else
 		reply_error(request, ERRCODE_LOCK_NOT_AVAILABLE,
 					psprintf("the cluster did not give entity type \"%s\" a number", name),
@@ -559,24 +575,25 @@ static bool
 look_at_type(const CoordinatorCommand *command)
 {
 	ShardArena *arena = shard_arena_create();
-	const char *difference = NULL;
+	TypeAnswer answer = {0};
 	ShardTypeRecord wanted = {.name = ""};
-	bool dropping = false;
 	int32 type_id = 0;
 	bool answered = true;
 
 	if (shard_record_get_type(&command->type, &wanted, arena))
-		type_id = shard_coordinator_types_compare(&wanted, &difference, &dropping);
+		type_id = shard_coordinator_types_compare(&wanted, &answer.difference, &answer.owner,
+												  &answer.dropping);
 	/* What a name stands for that nobody has, and which states are taken, the coordinator says. */
-	if (type_id != 0 && !dropping && !shard_node_asks_for_type(shard_coordinator.node, wanted.name))
+	if (type_id != 0 && !answer.dropping &&
+		!shard_node_asks_for_type(shard_coordinator.node, wanted.name))
 	{
-		if (difference == NULL)
+		if (answer.difference == NULL)
 			reply_number(&command->request, type_id);
 		else
-			reply_differs(&command->request, wanted.name, difference);
+			reply_differs(&command->request, wanted.name, &answer);
 	}
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
-		reply_late(&command->request, wanted.name, difference, dropping);
+		reply_late(&command->request, wanted.name, &answer);
 	else
 		answered = false;
 	shard_arena_destroy(arena);

@@ -30,7 +30,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
-#include "coordinator_private.h"
+#include "coordinator_types.h"
 #include "core/allocation.h"
 #include "core/difference.h"
 #include "core/membership.h"
@@ -42,19 +42,7 @@
 
 #include "compat.h"
 
-/* Types that could not be renumbered are looked at again so soon. */
-#define RENUMBER_AGAIN (200 * SHARD_MS)
-
-/* A type of this database, as the machine was told. */
-typedef struct LocalType
-{
-	int32 type_id;
-	ShardTypeRecord record;
-	bool proxy;
-	bool wished; /* the machine was told of another one since, which may never get a row */
-} LocalType;
-
-static List *local = NIL; /* LocalType *, by id */
+static List *local = NIL; /* CoordinatorType *, by id */
 static MemoryContext local_context = NULL;
 static uint64 seen = 0; /* of the registry */
 static uint64 seen_structures = 0;
@@ -66,6 +54,7 @@ static int64 complete_n =
 static XLogRecPtr complete_lsn = InvalidXLogRecPtr;
 static bool settled = false; /* no number of ours means another type to the cluster */
 static int64 settled_n = -1; /* as of that version of the map */
+static int64 owners_n = -1;	 /* the rows say who owns them in the cluster as of that version */
 
 void
 shard_coordinator_types_forget(void)
@@ -74,15 +63,15 @@ shard_coordinator_types_forget(void)
 	wished = false;
 	complete_n = -1;
 	settled = false;
-	settled_n = -1;
+	settled_n = owners_n = -1;
 }
 
 /* ---- what is here ----------------------------------------------------------------------------- */
 
-static LocalType *
+static CoordinatorType *
 read_type(HeapTuple row, TupleDesc desc)
 {
-	LocalType *type = palloc0(sizeof(LocalType));
+	CoordinatorType *type = palloc0(sizeof(CoordinatorType));
 	ShardSettings settings;
 	uint64 hash;
 	bool isnull;
@@ -92,6 +81,8 @@ read_type(HeapTuple row, TupleDesc desc)
 	settings.value[SHARD_SETTING_NUMBER_OF_SHARDS] = SPI_getvalue(row, desc, 4);
 	settings.value[SHARD_SETTING_HASH] = SPI_getvalue(row, desc, 5);
 	shard_settings_to_record(SPI_getvalue(row, desc, 2), &settings, &type->record);
+	type->record.owner = SPI_getvalue(row, desc, 8);
+	type->cluster_owner = SPI_getvalue(row, desc, 9);
 	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0;
 	if (!type->proxy)
 		type->record.state =
@@ -114,8 +105,12 @@ read_types(MemoryContext context)
 
 	SPI_connect();
 	if (SPI_execute(
-			"SELECT type_id, type_name, mode, number_of_shards::text, hash, settings, state_type::oid "
-			"FROM shard.type WHERE mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY type_id",
+			"SELECT t.type_id, t.type_name, t.mode, t.number_of_shards::text, t.hash, t.settings, "
+			"t.state_type::oid, pg_catalog.pg_get_userbyid(coalesce(c.relowner, t.owner)), "
+			"t.cluster_owner "
+			"FROM shard.type t LEFT JOIN pg_catalog.pg_class c "
+			"ON c.oid OPERATOR(pg_catalog.=) t.state_table "
+			"WHERE t.mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY t.type_id",
 			true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read shard.type");
 	old = MemoryContextSwitchTo(context);
@@ -126,19 +121,19 @@ read_types(MemoryContext context)
 	return types;
 }
 
-static LocalType *
+static CoordinatorType *
 find_local(List *types, const char *name)
 {
 	ListCell *cell;
 
 	foreach (cell, types)
-		if (strcmp(((LocalType *) lfirst(cell))->record.name, name) == 0)
+		if (strcmp(((CoordinatorType *) lfirst(cell))->record.name, name) == 0)
 			return lfirst(cell);
 	return NULL;
 }
 
 static void
-tell_type(const LocalType *type)
+tell_type(const CoordinatorType *type)
 {
 	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE,
 											  .type = &type->record,
@@ -160,34 +155,27 @@ same_text(const char *a, const char *b)
 }
 
 static bool
-same_type(const LocalType *a, const LocalType *b)
+same_type(const CoordinatorType *a, const CoordinatorType *b)
 {
 	return a->type_id == b->type_id && strcmp(a->record.name, b->record.name) == 0 &&
 		   a->record.settings_hash == b->record.settings_hash && a->proxy == b->proxy &&
-		   same_text(a->record.state, b->record.state);
+		   same_text(a->record.state, b->record.state) &&
+		   same_text(a->record.owner, b->record.owner);
 }
 
 /* ---- what the cluster has --------------------------------------------------------------------- */
 
-/* A type that was learned, by name or by id. */
-typedef struct Learned
-{
-	int32 type_id;
-	const char *name;
-	uint64 settings_hash;
-} Learned;
-
 /*
  * All learned types but those that leave the map now, in the current memory context.
  */
-static Learned *
+static CoordinatorLearned *
 learned_types(int *count)
 {
 	ShardArena *arena = shard_arena_create();
 	int n_entries;
 	ShardMapEntry *entries = shard_map_list(shard_node_learned(shard_coordinator.node),
 											SHARD_MAP_TYPE, arena, &n_entries);
-	Learned *types = palloc(sizeof(Learned) * Max(n_entries, 1));
+	CoordinatorLearned *types = palloc(sizeof(CoordinatorLearned) * Max(n_entries, 1));
 
 	*count = 0;
 	for (int i = 0; i < n_entries; i++)
@@ -200,6 +188,7 @@ learned_types(int *count)
 			record.name = "";
 		types[*count].type_id = entries[i].key.a;
 		types[*count].name = pstrdup(record.name);
+		types[*count].owner = pstrdup(record.owner ? record.owner : "");
 		types[(*count)++].settings_hash = record.settings_hash;
 	}
 	shard_arena_destroy(arena);
@@ -215,7 +204,7 @@ shard_coordinator_types_known(int32 type_id)
 
 int32
 shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **difference,
-								bool *dropping)
+								const char **owner, bool *dropping)
 {
 	ShardArena *arena = shard_arena_create();
 	int count;
@@ -223,7 +212,7 @@ shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **diff
 		shard_map_list(shard_node_learned(shard_coordinator.node), SHARD_MAP_TYPE, arena, &count);
 	int32 type_id = 0;
 
-	*difference = NULL;
+	*difference = *owner = NULL;
 	*dropping = false;
 	for (int i = 0; i < count && type_id == 0; i++)
 	{
@@ -236,6 +225,8 @@ shard_coordinator_types_compare(const ShardTypeRecord *wanted, const char **diff
 		*difference = shard_type_difference(&record, wanted, true, arena);
 		if (*difference != NULL)
 			*difference = pstrdup(*difference);
+		if (shard_type_owner_differs(&record, wanted))
+			*owner = pstrdup(record.owner);
 		*dropping = record.dropping;
 		type_id = entries[i].key.a;
 	}
@@ -247,7 +238,7 @@ int32
 shard_coordinator_types_learned(const char *name, uint64 *settings_hash)
 {
 	int count;
-	Learned *types = learned_types(&count);
+	CoordinatorLearned *types = learned_types(&count);
 
 	for (int i = 0; i < count; i++)
 	{
@@ -262,199 +253,43 @@ shard_coordinator_types_learned(const char *name, uint64 *settings_hash)
 /* ---- numbers ---------------------------------------------------------------------------------- */
 
 /*
- * Whether anything is kept here by the number of the type. Under the exclusive lock, nothing is in
- * the making.
- */
-static bool
-has_data(int32 type_id)
-{
-	static const char *const queries[] = {
-		"SELECT 1 FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.parked WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.dead_letter WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1"};
-	Oid types[1] = {INT4OID};
-	Datum values[1] = {Int32GetDatum(type_id)};
-
-	for (int i = 0; i < (int) lengthof(queries); i++)
-	{
-		if (SPI_execute_with_args(queries[i], 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
-			elog(ERROR, "could not look for data of an entity type");
-		if (SPI_processed > 0)
-			return true;
-	}
-	return shard_coordinator_data_in_log(type_id);
-}
-
-static void
-update_number(int32 from, int32 to)
-{
-	Oid types[2] = {INT4OID, INT4OID};
-	Datum values[2] = {Int32GetDatum(from), Int32GetDatum(to)};
-
-	if (SPI_execute_with_args("UPDATE shard.type SET type_id = $2 "
-							  "WHERE type_id OPERATOR(pg_catalog.=) $1",
-							  2, types, values, NULL, false, 0) != SPI_OK_UPDATE ||
-		SPI_processed != 1)
-		elog(ERROR, "could not renumber an entity type");
-}
-
-/*
- * Begins a transaction that has the extension to itself; false if somebody uses it now.
- */
-bool
-shard_coordinator_begin_alone(void)
-{
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-	if (shard_catalog_find() == NULL ||
-		shard_catalog_get()->extension != shard_coordinator.extension)
-	{
-		/* Gone, or another one: the next common transaction sees to it. */
-		CommitTransactionCommand();
-		return false;
-	}
-	if (!shard_catalog_lock_alone(true))
-	{
-		CommitTransactionCommand();
-		return false;
-	}
-	PushActiveSnapshot(GetTransactionSnapshot());
-	return true;
-}
-
-/*
- * Said once by a process: the node handles nothing until somebody has seen to it.
- */
-static void
-warn_of_data(void)
-{
-	static bool warned = false;
-
-	if (!warned)
-		ereport(
-			WARNING,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("an entity type has messages or dead letters under a number that means another "
-					"type to the cluster"),
-			 errdetail("It cannot be renumbered, so this node handles nothing."),
-			 errhint("Drop the type with shard_drop_type(), and start it again.")));
-	warned = true;
-}
-
-/*
- * Gives the types of this database the numbers that the cluster knows them by. Two steps, so that
- * numbers may change places: the first goes to numbers that nobody has. True: it is done.
- */
-static bool
-renumber(List *types, const Learned *learned, int count)
-{
-	ListCell *cell;
-	bool good = true;
-
-	if (!shard_coordinator_begin_alone())
-		return false;
-	SPI_connect();
-	foreach (cell, types)
-	{
-		LocalType *type = lfirst(cell);
-
-		for (int i = 0; i < count && good; i++)
-			if (strcmp(learned[i].name, type->record.name) == 0 &&
-				learned[i].type_id != type->type_id)
-			{
-				good = !has_data(type->type_id);
-				if (good)
-					update_number(type->type_id, -learned[i].type_id);
-			}
-	}
-	if (good && SPI_execute("UPDATE shard.type SET type_id = OPERATOR(pg_catalog.-) type_id "
-							"WHERE type_id OPERATOR(pg_catalog.<) 0",
-							false, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not renumber entity types");
-	SPI_finish();
-	if (good)
-	{
-		CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
-		shard_coordinator_commit();
-	}
-	else
-	{
-		PopActiveSnapshot();
-		AbortCurrentTransaction();
-		MemoryContextSwitchTo(shard_coordinator.step_context);
-		warn_of_data();
-	}
-	return good;
-}
-
-/*
- * Does a number of ours mean another type to the cluster?
- */
-static bool
-has_conflict(const LocalType *type, const Learned *learned, int count)
-{
-	for (int i = 0; i < count; i++)
-		if ((strcmp(learned[i].name, type->record.name) == 0) !=
-			(learned[i].type_id == type->type_id))
-			return true;
-	return false;
-}
-
-/*
- * Has the cluster given a number to each type whose own means another one? Before, places are not free.
- */
-static bool
-all_known(List *types, const Learned *learned, int count)
-{
-	ListCell *cell;
-
-	foreach (cell, types)
-	{
-		const LocalType *type = lfirst(cell);
-		bool known = false;
-
-		for (int i = 0; i < count; i++)
-			known |= strcmp(learned[i].name, type->record.name) == 0;
-		if (!known && has_conflict(type, learned, count))
-			return false;
-	}
-	return true;
-}
-
-/*
  * Compares with what was learned meanwhile. True: numbers were changed.
  */
 static bool
 settle(void)
 {
-	static int64 next_try = 0;
 	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
-	Learned *learned;
-	ListCell *cell;
+	CoordinatorLearned *learned;
 	int count;
-	bool conflict = false;
+	bool conflict;
 	bool done;
 
 	if (settled_n == n)
 		return false;
 	learned = learned_types(&count);
-	foreach (cell, local)
-		conflict |= has_conflict(lfirst(cell), learned, count);
+	conflict = shard_coordinator_number_conflict(local, learned, count, &done);
 	/* Of another cluster's map there are only addresses at first, whose n is 0. */
 	settled = !conflict && n > 0;
 	if (!conflict)
 		settled_n = n;
-	if (!conflict || !all_known(local, learned, count) || shard_plane_now() < next_try)
-		return false;
-
-	/* what keeps it from being done may last: the lock that it needs is a strong one */
-	done = renumber(local, learned, count);
-	next_try = done ? 0 : shard_plane_now() + RENUMBER_AGAIN;
 	return done;
+}
+
+/*
+ * Whose the types are in the cluster: again, when rows or map are others.
+ */
+static void
+follow_owners(void)
+{
+	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
+	CoordinatorLearned *learned;
+	int count;
+
+	if (owners_n == n || n == 0)
+		return;
+	learned = learned_types(&count);
+	if (shard_coordinator_owner_follow(local, learned, count))
+		owners_n = n;
 }
 
 bool
@@ -481,9 +316,9 @@ shard_coordinator_types_told(uint32 *changes)
  * its number and is not the one that the map has.
  */
 static bool
-was_dropped(const Learned *learned, const LocalType *mine)
+was_dropped(const CoordinatorLearned *learned, const CoordinatorType *mine)
 {
-	const LocalType *before = read_once ? find_local(local, learned->name) : NULL;
+	const CoordinatorType *before = read_once ? find_local(local, learned->name) : NULL;
 
 	if (mine != NULL && mine->type_id == learned->type_id)
 		return false;
@@ -502,11 +337,11 @@ tell_changes(List *types, bool over, const char *awaited)
 {
 	ListCell *cell;
 	int count;
-	Learned *learned = learned_types(&count);
+	CoordinatorLearned *learned = learned_types(&count);
 
 	foreach (cell, local)
 	{
-		const LocalType *type = lfirst(cell);
+		const CoordinatorType *type = lfirst(cell);
 
 		if (find_local(types, type->record.name) == NULL)
 			tell_gone(type->record.name, type->type_id);
@@ -516,8 +351,8 @@ tell_changes(List *types, bool over, const char *awaited)
 			tell_gone(learned[i].name, learned[i].type_id);
 	foreach (cell, types)
 	{
-		LocalType *type = lfirst(cell);
-		LocalType *before = read_once ? find_local(local, type->record.name) : NULL;
+		CoordinatorType *type = lfirst(cell);
+		CoordinatorType *before = read_once ? find_local(local, type->record.name) : NULL;
 
 		if (before == NULL || !same_type(type, before))
 			tell_type(type);
@@ -603,7 +438,7 @@ tell_complete(void)
 void
 shard_coordinator_types_wish(const ShardTypeRecord *type, bool first)
 {
-	LocalType *before = find_local(local, type->name);
+	CoordinatorType *before = find_local(local, type->name);
 	const char *name = NULL;
 
 	for (int at = 0; first && before == NULL; at++)
@@ -617,7 +452,8 @@ shard_coordinator_types_wish(const ShardTypeRecord *type, bool first)
 			&(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = type->name});
 	wished = true;
 	if (before != NULL && before->record.settings_hash == type->settings_hash &&
-		same_text(before->record.state, type->state))
+		same_text(before->record.state, type->state) &&
+		same_text(before->record.owner, type->owner))
 	{
 		if (before->wished)
 			tell_type(before);
@@ -640,7 +476,7 @@ keep_types(List *types, MemoryContext context, bool over, const char *awaited)
 	local_context = context;
 	local = types;
 	read_once = true;
-	settled_n = -1;
+	settled_n = owners_n = -1;
 }
 
 /*
@@ -692,5 +528,6 @@ shard_coordinator_types_run(void)
 		note_complete(n, awaited);
 	told = tell_complete();
 	shard_coordinator_dropped_follow();
+	follow_owners();
 	return settle() || context != NULL || told;
 }

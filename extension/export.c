@@ -110,6 +110,38 @@ read_call(Export *export)
 					errhint("Both nodes should run the same version of the extension.")));
 }
 
+/* Whether there are states: of a type that was dropped here, or is a proxy, there is no table (D28). */
+static bool
+has_states(const Export *export)
+{
+	return export->type->mode != SHARD_MODE_DROPPED && export->type->mode != SHARD_MODE_PROXY;
+}
+
+/*
+ * Nobody's states become another one's (C18). Of a type that was dropped here no state is left, and the owner of a
+ * proxy has none.
+ */
+static void
+check_owner(const Export *export)
+{
+	const ShardExportCall *call = &export->call;
+	const char *theirs = pnstrdup(call->owner, call->owner_len);
+	const char *mine;
+
+	if (!has_states(export))
+		return;
+	mine = GetUserNameFromId(export->type->owner, true);
+	if (mine == NULL || strcmp(mine, theirs) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("shard %d of entity type \"%s\" belongs to role \"%s\" on node %d, and "
+						"to role \"%s\" on node %d",
+						call->shard.shard, export->type->name, mine != NULL ? mine : "",
+						export->callee.view.node, theirs, export->callee.header.from),
+				 errhint("shard_alter(%s, 'owner', ...) gives it the same owner at both.",
+						 quote_literal_cstr(export->type->name))));
+}
+
 /* The type here; errors unless it is the one that the caller means. */
 static void
 find_type(Export *export)
@@ -128,13 +160,7 @@ find_type(Export *export)
 						errmsg("entity type %d is \"%s\" on node %d, and \"%s\" on node %d",
 							   call->shard.type_id, export->type->name, export->callee.view.node,
 							   name, export->callee.header.from)));
-}
-
-/* Whether there are states: of a type that was dropped here, or is a proxy, there is no table (D28). */
-static bool
-has_states(const Export *export)
-{
-	return export->type->mode != SHARD_MODE_DROPPED && export->type->mode != SHARD_MODE_PROXY;
+	check_owner(export);
 }
 
 /* Errors unless this node has the shard, sealed for that move; to prepare, in any state before that. */

@@ -25,6 +25,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -135,6 +136,13 @@ look_around(Import *import)
 						errmsg("entity type %d does not run on node %d", shard->type_id,
 							   import->callee.view.node),
 						errhint("Call shard_start() for it on that node.")));
+	if (type->cluster_owner != NULL)
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("entity type \"%s\" of node %d is another role's", type->name,
+							   import->callee.view.node),
+						errdetail("It belongs to role \"%s\" in the cluster.", type->cluster_owner),
+						errhint("shard_alter(%s, 'owner', ...) gives it one owner.",
+								quote_literal_cstr(type->name))));
 	(void) shard_directory_refresh();
 	member = shard_directory_find(import->call.node);
 	if (member == NULL || member->record.dsn[0] == '\0')
@@ -196,9 +204,11 @@ ask(Import *import, const ShardCopyPosition *position)
 							.type_name = import->stage.type->name,
 							.type_name_len = (int) strlen(import->stage.type->name),
 							.max_bytes = CALL_BYTES,
-							.position = *position};
+							.position = *position,
+							.owner = GetUserNameFromId(import->stage.type->owner, false)};
 	StringInfoData out;
 
+	call.owner_len = (int) strlen(call.owner);
 	initStringInfo(&out);
 	shard_packet_put_header(&out, &header);
 	shard_copy_put_export(&out, &call);

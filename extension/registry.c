@@ -47,6 +47,8 @@ typedef struct Watched
 	Oid *table;
 	int functions;
 	uint32 *function; /* hash values in the syscache PROCOID */
+	int owners;
+	uint32 *owner; /* the same in AUTHOID: a role may be renamed */
 } Watched;
 
 /* A row of shard.type, and the functions' OIDs as they were when named. */
@@ -92,6 +94,18 @@ function_changed(Datum arg, int cacheid, uint32 hashvalue)
 		changes++;
 }
 
+/* Syscache callback on roles: an owner may have been renamed. */
+static void
+role_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	bool ours = hashvalue == 0 || loading;
+
+	for (int i = 0; !ours && i < watched.owners; i++)
+		ours = watched.owner[i] == hashvalue;
+	if (ours)
+		changes++;
+}
+
 /* Syscache callback on schemas: a handler's schema may have been renamed. */
 static void
 schema_changed(Datum arg, int cacheid, uint32 hashvalue)
@@ -112,6 +126,7 @@ register_once(void)
 	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
 	CacheRegisterSyscacheCallback(NAMESPACEOID, schema_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, role_changed, (Datum) 0);
 	registered = true;
 }
 
@@ -171,6 +186,7 @@ take_over(const ShardType *row)
 
 	merged.handler_name = type->handler_name;
 	merged.problem = type->problem;
+	merged.cluster_owner = type->cluster_owner;
 	merged.missing_extractor = type->missing_extractor;
 	merged.ordered_by_name = type->ordered_by_name;
 	merged.search_path = intern_path(row->search_path);
@@ -184,6 +200,7 @@ take_over(const ShardType *row)
 	*type = merged;
 	replace_string(&type->handler_name, row->handler_name);
 	replace_string(&type->problem, row->problem);
+	replace_string(&type->cluster_owner, row->cluster_owner);
 	replace_string(&type->missing_extractor, row->missing_extractor);
 	replace_string(&type->ordered_by_name, row->ordered_by_name);
 }
@@ -201,6 +218,7 @@ watch_rows(List *rows, Oid type_table)
 	fresh.table = MemoryContextAlloc(context, (list_length(rows) + 1) * 2 * sizeof(Oid));
 	fresh.function = MemoryContextAlloc(context, (list_length(rows) + 1) * 2 *
 													 (1 + SHARD_EXTRACTORS) * sizeof(uint32));
+	fresh.owner = MemoryContextAlloc(context, (list_length(rows) + 1) * sizeof(uint32));
 	foreach (cell, rows)
 	{
 		const Row *row = lfirst(cell);
@@ -211,6 +229,8 @@ watch_rows(List *rows, Oid type_table)
 		if (row->type.mode == SHARD_MODE_DROPPED)
 			continue;
 		fresh.table[fresh.tables++] = row->type.state_table;
+		fresh.owner[fresh.owners++] =
+			GetSysCacheHashValue1(AUTHOID, ObjectIdGetDatum(row->type.owner));
 		if (row->type.composite)
 			fresh.table[fresh.tables++] = get_typ_typrelid(row->type.state_type);
 		for (int i = 0; i < lengthof(found); i++)

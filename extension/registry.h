@@ -37,6 +37,8 @@ typedef struct ShardType
 	Oid state_table; /* may have been dropped by its owner */
 	ShardTypeMode mode;
 	char *problem; /* stored reason why messages wait, or NULL */
+	char *
+		cluster_owner; /* the role that owns it in the cluster, if another one; messages wait; or NULL */
 
 	int number_of_shards;
 	ShardHashKind hash;

@@ -39,6 +39,7 @@ enum
 	COLUMN_EXTRACTORS,
 	COLUMN_PROBLEM,
 	COLUMN_PROBLEM_CODE,
+	COLUMN_CLUSTER_OWNER,
 	COLUMN_COUNT
 };
 
@@ -174,6 +175,8 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 	type->mode = parse_mode(TextDatumGetCString(value[COLUMN_MODE]));
 	if (!isnull[COLUMN_PROBLEM])
 		type->problem = TextDatumGetCString(value[COLUMN_PROBLEM]);
+	if (!isnull[COLUMN_CLUSTER_OWNER])
+		type->cluster_owner = TextDatumGetCString(value[COLUMN_CLUSTER_OWNER]);
 	type->number_of_shards = DatumGetInt32(value[COLUMN_NUMBER_OF_SHARDS]);
 	type->hash = strcmp(TextDatumGetCString(value[COLUMN_HASH]), "java") == 0 ? SHARD_HASH_JAVA
 																			  : SHARD_HASH_MURMUR2;

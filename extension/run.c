@@ -9,6 +9,7 @@
 #include "utils/memutils.h"
 
 #include "run.h"
+#include "security.h"
 
 #include "compat.h"
 
@@ -127,7 +128,11 @@ shard_run_refresh(ShardRun *run)
 		run->runnable = false;
 		return;
 	}
-	problem = shard_handler_problem(type, &sqlstate);
+	problem = shard_security_owner_problem(type);
+	if (problem != NULL)
+		sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+	else
+		problem = shard_handler_problem(type, &sqlstate);
 	if (problem == NULL)
 		problem = shard_handler_ordered_by_problem(type, &sqlstate);
 	if (problem == NULL)

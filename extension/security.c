@@ -7,6 +7,7 @@
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/syscache.h"
@@ -66,6 +67,32 @@ check_execute(const ShardType *type)
 						errhint("GRANT EXECUTE ON FUNCTION %s to the role.", type->handler_name)));
 }
 
+/* See security.h. */
+char *
+shard_security_owner_problem(const ShardType *type)
+{
+	if (type->cluster_owner == NULL)
+		return NULL;
+	return psprintf("it belongs to role \"%s\" in the cluster, and here to role \"%s\"",
+					type->cluster_owner, GetUserNameFromId(type->owner, true));
+}
+
+/* Error if the type is another role's in the cluster: whoever may send to it here need not have that right there. */
+static void
+check_cluster_owner(const ShardType *type)
+{
+	if (type->cluster_owner == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot send to entity type \"%s\" at this node", type->name),
+			 errdetail("Here it belongs to role \"%s\", in the cluster to role \"%s\".",
+					   GetUserNameFromId(type->owner, true), type->cluster_owner),
+			 errhint("shard_alter(%s, 'owner', ...) gives it one owner; or drop it here with "
+					 "shard_drop_type().",
+					 quote_literal_cstr(type->name))));
+}
+
 /*
  * Returns if the current user may send to the type, else raises. The last
  * role that passed is remembered in the type until rights may have changed.
@@ -79,6 +106,7 @@ shard_security_check_send(ShardType *type)
 	if (likely(type->send_generation == generation && type->send_role == role))
 		return;
 
+	check_cluster_owner(type);
 	check_execute(type);
 	type->send_role = role;
 	type->send_generation = generation;

@@ -15,6 +15,9 @@ extern bool shard_security_is_owner(const ShardType *type);
 /* Error 42501 unless so. what: "alter entity type" and the like. */
 extern void shard_security_check_owner(const ShardType *type, const char *what);
 
+/* Why a type does not run here that belongs to another role in the cluster, palloc'd; NULL: it does not. */
+extern char *shard_security_owner_problem(const ShardType *type);
+
 /*
  * A stretch in which user code of a type runs: as the type's owner, in a
  * security-restricted operation, with the search_path stored at shard_start, in

@@ -161,9 +161,9 @@ shard_settings_find(const char *name)
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		if (!setting_table[id].reserved && !setting_table[id].fixed)
 			appendStringInfo(&names, ", %s", setting_table[id].name);
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("unknown setting \"%s\"", name),
-			 errhint("Settings that can be altered are handler, search_path%s.", names.data)));
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("unknown setting \"%s\"", name),
+					errhint("Settings that can be altered are handler, owner, search_path%s.",
+							names.data)));
 }
 
 /* The words of a comma-ended list as a sentence would put them: "a", "b". */

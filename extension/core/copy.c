@@ -66,7 +66,8 @@ good_export(const ShardExportCall *call)
 {
 	return good_kind(call->kind) && good_shard(&call->shard) && call->type_name_len > 0 &&
 		   good_text(call->type_name, call->type_name_len, MAX_NAME) && call->max_bytes > 0 &&
-		   good_position(&call->position);
+		   good_position(&call->position) && call->owner_len > 0 &&
+		   good_text(call->owner, call->owner_len, MAX_NAME);
 }
 
 static bool
@@ -215,6 +216,7 @@ shard_copy_put_export(StringInfo out, const ShardExportCall *call)
 	shard_wire_put_bytes(out, call->type_name, call->type_name_len);
 	shard_wire_put_int(out, call->max_bytes);
 	shard_copy_put_position(out, &call->position);
+	shard_wire_put_bytes(out, call->owner, call->owner_len);
 }
 
 bool
@@ -228,6 +230,7 @@ shard_copy_get_export(ShardReader *reader, ShardExportCall *call)
 	call->max_bytes = shard_wire_get_int32(reader);
 	if (!shard_copy_get_position(reader, &call->position))
 		reader->failed = true;
+	call->owner = shard_wire_get_piece(reader, &call->owner_len);
 	return shard_wire_taken(reader, good_export(call), call, sizeof(*call));
 }
 

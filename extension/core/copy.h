@@ -53,6 +53,8 @@ typedef struct ShardExportCall
 	int type_name_len;
 	int32 max_bytes; /* of rows; one row may have more */
 	ShardCopyPosition position;
+	const char *owner; /* name of the role that owns the type at the new home (C18) */
+	int owner_len;
 } ShardExportCall;
 
 extern void shard_copy_put_export(StringInfo out, const ShardExportCall *call);

@@ -121,6 +121,11 @@ extern bool
 shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 node,
 				const char *who, ShardProposer *proposer, ShardActions *out, const char **why);
 
+/* The name of the role that is to own a type, whose record has that n (C18). */
+extern bool
+shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, const char *owner,
+					  ShardProposer *proposer, ShardActions *out, const char **why);
+
 /* By whom the status of a member is about to be changed; for people. */
 extern void shard_homes_note_who(ShardHomes *homes, int32 node, const char *who);
 

@@ -91,9 +91,13 @@ typedef struct Presence
 	bool away;	 /* one that is not heard may have it */
 } Presence;
 
-/* Since its record is as it is: n. Who was written off, or has left, has nothing any more. */
+/*
+ * Since its record is as it is: n. Who was written off, or has left, has nothing any more. except: a member that is
+ * not asked about, or 0.
+ */
 static Presence
-presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRoster *roster)
+presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRoster *roster,
+			int32 except)
 {
 	Presence presence = {false, false, false};
 
@@ -102,7 +106,8 @@ presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRos
 		const HomesNode *node = &homes->nodes[i];
 		const HomesRegion *region = present_region(homes, node);
 
-		if (!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN)
+		if (node->node == except ||
+			(!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN))
 			continue;
 		if (region && shard_homes_has(region, type_id))
 			presence.listed = true;
@@ -153,10 +158,23 @@ change_type(ShardHomes *homes, const ShardMapEntry *entry, const ShardTypeRecord
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
+/* Has a member a type that no other one has, nor may have? */
+static bool
+has_it_alone(ShardHomes *homes, int64 now, int32 member, const ShardMapEntry *entry,
+			 const ShardRoster *roster)
+{
+	const HomesRegion *region = shard_homes_region(homes, member);
+	Presence others = presence_of(homes, now, entry->key.a, entry->n, roster, member);
+
+	return region && shard_homes_has(region, entry->key.a) && !others.listed && !others.unsure &&
+		   !others.away;
+}
+
 /*
  * A type that the cluster knows has to be the same. Only who hosts it may say that the structure of its
  * states is another one now: a user has altered their type. That becomes what newcomers are held to. If
- * nobody hosts it, a newcomer's is: it may have been dropped everywhere, or its start rolled back.
+ * nobody hosts it, a newcomer's is: it may have been dropped everywhere, or its start rolled back. Its owner is said
+ * by who has it alone (C18); of two that have it nobody takes it from the other one.
  *
  * One that nobody has is not answered for: it goes, and whoever wants it, with whatever settings, gets a new
  * one; or somebody turns out to have it. While that cannot be found out, since a member is away that may
@@ -167,16 +185,20 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 			 ShardTypeRecord *type, const ShardTypeRecord *wanted, ShardProposer *proposer,
 			 const ShardRoster *roster, ShardActions *out)
 {
-	Presence presence = presence_of(homes, now, entry->key.a, entry->n, roster);
+	Presence presence = presence_of(homes, now, entry->key.a, entry->n, roster, 0);
 	const HomesRegion *region = shard_homes_region(homes, message->from);
 	bool hosts = region && shard_homes_hosts(region, entry->key.a);
 	bool is_held = !hosts && may_be_hosted(homes, entry->key.a, message->from);
-	const char *difference = shard_type_difference(type, wanted, is_held, homes->arena);
+	bool same_owner = !shard_type_owner_differs(type, wanted);
+	const char *difference;
 	char text[4 * SHARD_DIFFERENCE_TEXT];
 	bool same_state;
 
 	if (!presence.listed && !presence.away)
 		return;
+	if (!same_owner && has_it_alone(homes, now, message->from, entry, roster))
+		type->owner = wanted->owner;
+	difference = shard_type_difference(type, wanted, is_held, homes->arena);
 	if (difference)
 	{
 		snprintf(text, sizeof(text), "the cluster has a type of that name with other settings: %s",
@@ -186,7 +208,7 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 		return;
 	}
 	same_state = is_held || wanted->state[0] == '\0' || strcmp(type->state, wanted->state) == 0;
-	if (same_state && !type->dropping)
+	if (same_state && same_owner && !type->dropping)
 	{
 		answer_type(out, message, entry->key.a, NULL);
 		return;
@@ -234,6 +256,34 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 	changes[1] = shard_record_put_type(type_id, &wanted, 0, homes->arena);
 	/* If another change comes first, the region asks again. */
 	(void) shard_proposer_propose(proposer, changes, lengthof(changes));
+}
+
+/* See homes.h. */
+bool
+shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, const char *owner,
+					  ShardProposer *proposer, ShardActions *out, const char **why)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+	ShardTypeRecord type;
+	ShardMapEntry change;
+
+	shard_homes_begin(homes, now, out);
+	*why = "there is no such type";
+	if (!entry || !shard_record_get_type(entry, &type, homes->arena))
+		return false;
+	*why = "the name of a role is needed";
+	if (!owner || owner[0] == '\0')
+		return false;
+	if (strcmp(type.owner, owner) == 0)
+		return true;
+	*why = "the type has changed meanwhile; try again";
+	if (entry->n != n)
+		return false;
+	type.owner = owner;
+	change = shard_record_put_type(type_id, &type, entry->n, homes->arena);
+	*why = "another change of the type is being decided; try again";
+	return shard_proposer_propose(proposer, &change, 1);
 }
 
 /* Removals of all keys of a kind that belong to a type, put behind one another. */
@@ -294,7 +344,7 @@ shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
 
 	for (int i = 0; i < count; i++)
 	{
-		Presence presence = presence_of(homes, now, types[i].key.a, types[i].n, roster);
+		Presence presence = presence_of(homes, now, types[i].key.a, types[i].n, roster, 0);
 		ShardTypeRecord type;
 		bool goes = !presence.listed;
 

@@ -489,6 +489,7 @@ refuse_command(ShardNode *node, const ShardNodeEvent *event)
 		case SHARD_EVENT_LEASE_TTL:
 		case SHARD_EVENT_FORCE_VOTERS:
 		case SHARD_EVENT_ADDRESS:
+		case SHARD_EVENT_OWNER:
 			shard_node_step_done(node, event->token, false,
 								 node->fenced ? "this node is fenced"
 											  : "this incarnation was downed");

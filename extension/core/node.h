@@ -84,8 +84,10 @@ typedef enum ShardNodeEventKind
 							* cluster also at start, for what only the map still has, or has under
 							* another number */
 	SHARD_EVENT_STAY,	   /* it is not to leave any more (N6); token; text: who */
-	SHARD_EVENT_TYPES_TOLD /* number: when so much was learned, the node had no types, nor could anything
-							* that was under way give it any, but those that were told (C9) */
+	SHARD_EVENT_TYPES_TOLD, /* number: when so much was learned, the node had no types, nor could anything
+							 * that was under way give it any, but those that were told (C9) */
+	SHARD_EVENT_OWNER /* shards[0].type_id, text: the name of its owner to be; number: the n of its
+							 * record as the operator saw it; token (C18) */
 } ShardNodeEventKind;
 
 typedef struct ShardNodeEvent

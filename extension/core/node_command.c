@@ -136,6 +136,9 @@ carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker as
 			return result_of(shard_homes_pin(node->homes, now, shard.type_id, shard.shard,
 											 event->node, event->text, node->proposer, node->out,
 											 why));
+		case SHARD_EVENT_OWNER:
+			return result_of(shard_homes_set_owner(node->homes, now, shard.type_id, event->number,
+												   event->text, node->proposer, node->out, why));
 		case SHARD_EVENT_GIVE_UP:
 			return result_of(shard_homes_give_up(node->homes, now, shard.type_id, shard.shard,
 												 node->proposer, node->roster, node->out, why));
@@ -230,6 +233,7 @@ shard_node_command_forwards(ShardNodeEventKind kind)
 		case SHARD_EVENT_REBALANCE:
 		case SHARD_EVENT_LEASE_TTL:
 		case SHARD_EVENT_STAY:
+		case SHARD_EVENT_OWNER:
 			return true;
 		default:
 			return false;

@@ -34,6 +34,7 @@ typedef struct NodeType
 	int32 type_id;		/* 0: not learned yet */
 	ShardMapEntry wish; /* the type's value and number as this node would have it; owned */
 	uint64 settings_hash;
+	bool foreign; /* it has another owner in the cluster: it runs nowhere here (C18) */
 	bool altered; /* its states have another structure than the cluster's, which is to be told */
 	int64 since;  /* so much was learned when it was first told */
 	int32 taken;  /* the coordinator says that it is the type with that id */

@@ -118,6 +118,16 @@ state_differs(const NodeType *type, const ShardTypeRecord *known, ShardArena *ar
 		   strcmp(wish.state, known->state) != 0;
 }
 
+/* Does it belong to another role in the cluster than here? */
+static bool
+owner_differs(const NodeType *type, const ShardTypeRecord *known, ShardArena *arena)
+{
+	ShardTypeRecord wish;
+
+	return shard_record_get_type(&type->wish, &wish, arena) &&
+		   shard_type_owner_differs(known, &wish);
+}
+
 /* The same, of what has an id. */
 static bool
 is_altered(const ShardNode *node, const NodeType *type)
@@ -142,6 +152,31 @@ wish_again(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32
 		type->altered = is_altered(node, type);
 	if (other || type->altered)
 		node->next_register = 0;
+}
+
+/*
+ * Whose is the type in the cluster? As long as it is another one's it runs nowhere here, and the coordinator is asked
+ * once: where nobody else has the type, the record follows. known: the record, NULL: the one that was learned. True: it
+ * is not as before.
+ */
+static bool
+judge_owner(ShardNode *node, NodeType *type, const ShardMapEntry *known)
+{
+	ShardTypeRecord record;
+	bool foreign;
+
+	if (!known)
+		known = shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, type->type_id, 0});
+	if (!known || !shard_record_get_type(known, &record, node->arena))
+		return false;
+	foreign = owner_differs(type, &record, node->arena);
+	type->altered |= foreign;
+	if (foreign == type->foreign)
+		return false;
+	type->foreign = foreign;
+	if (!foreign)
+		type->altered = !type->proxy && state_differs(type, &record, node->arena);
+	return true;
 }
 
 /*
@@ -170,7 +205,10 @@ add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 numbe
 	if (type->type_id == 0)
 		other |= set_wish(node, type, record, number);
 	else if (record->settings_hash == type->settings_hash)
+	{
 		wish_again(node, type, record, number);
+		other |= judge_owner(node, type, NULL);
+	}
 	if (other)
 		changed(node);
 }
@@ -181,6 +219,8 @@ resolved(ShardNode *node, NodeType *type, int32 type_id, const ShardTypeRecord *
 {
 	type->type_id = type_id;
 	type->altered = state_differs(type, known, node->arena);
+	type->foreign = owner_differs(type, known, node->arena);
+	type->altered |= type->foreign;
 }
 
 /* The cluster has a type of that name that is another one. */
@@ -212,6 +252,18 @@ is_same(const NodeType *type, const ShardMapEntry *known, const ShardTypeRecord 
 			(type->asked != 0 && now - type->asked >= WISH_PATIENCE));
 }
 
+/*
+ * Is what this node has the type of that record? What has its number is, whoever owns it meanwhile; a new one is not,
+ * if its owner is another role.
+ */
+static bool
+agrees(const NodeType *type, const ShardMapEntry *known, const ShardTypeRecord *record,
+	   ShardArena *arena)
+{
+	return record->settings_hash == type->settings_hash &&
+		   (type->wish.key.a == known->key.a || !owner_differs(type, record, arena));
+}
+
 /* Give each type of this node the id that the cluster knows it by. */
 static void
 resolve_types(ShardNode *node, int64 now)
@@ -234,7 +286,7 @@ resolve_types(ShardNode *node, int64 now)
 			if (!shard_record_get_type(&known[k], &record, node->arena) ||
 				strcmp(record.name, type->name) != 0 || !is_same(type, &known[k], &record, now))
 				continue;
-			if (record.settings_hash == type->settings_hash)
+			if (agrees(type, &known[k], &record, node->arena))
 				resolved(node, type, known[k].key.a, &record);
 			else
 				refused(node, type, &record);
@@ -308,7 +360,7 @@ send_registration(ShardNode *node, int64 now)
 		int32 id = type->type_id != 0 ? type->type_id : type->wish.key.a;
 
 		/* What it may not host yet, or not any more, it has all the same. */
-		if (type->type_id != 0 && !type->proxy)
+		if (type->type_id != 0 && !type->proxy && !type->foreign)
 			message->nodes[message->n_nodes++] = id;
 		else if (id != 0)
 			message->nodes2[message->n_nodes2++] = id;
@@ -347,6 +399,8 @@ type_answered(ShardNode *node, const ShardControl *message)
 	if ((message->flag || type->proxy) && message->entries[0].length == type->wish.length &&
 		memcmp(message->entries[0].value, type->wish.value, type->wish.length) == 0)
 		type->altered = message->flag && type->proxy && is_altered(node, type);
+	else if (!message->flag && type->foreign)
+		type->altered = false;
 	if (message->flag && message->type_id != 0)
 	{
 		type->taken = message->type_id;
@@ -543,6 +597,19 @@ shard_node_registered(const ShardNode *node)
 	return node->admitted && node->registered;
 }
 
+/* A type's record was learned, as it is now: what was refused may be the same by now. */
+static void
+type_learned(ShardNode *node, NodeType *type, const ShardMapEntry *entry)
+{
+	ShardTypeRecord record;
+
+	if (type->type_id == entry->key.a && judge_owner(node, type, entry))
+		changed(node);
+	if (type->refused && shard_record_get_type(entry, &record, node->arena) &&
+		strcmp(record.name, type->name) == 0)
+		type->refused = false;
+}
+
 /* A type was learned, or that it is gone: what waited for it goes on. */
 void
 shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
@@ -556,6 +623,8 @@ shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 		node->types[i].type_id = 0;
 		changed(node);
 	}
+	for (int i = 0; i < node->n_types && !entry->deleted; i++)
+		type_learned(node, &node->types[i], entry);
 	if (entry->deleted)
 		shard_node_region_drop(node, entry->key.a);
 	else
@@ -570,7 +639,10 @@ shard_node_type_new_coordinator(ShardNode *node)
 {
 	changed(node);
 	for (int i = 0; i < node->n_types; i++)
+	{
 		node->types[i].refused = false;
+		node->types[i].altered |= node->types[i].foreign;
+	}
 }
 
 /* The ids of types belong to a cluster, and an era, that is no more. */
@@ -582,6 +654,7 @@ shard_node_type_forget(ShardNode *node)
 	{
 		node->types[i].type_id = node->types[i].taken = 0;
 		node->types[i].since = 0;
+		node->types[i].foreign = false;
 	}
 	for (int i = 0; i < node->n_drops; i++)
 		node->drops[i].type_id = 0;

@@ -279,6 +279,7 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 	record->state = goes_on(&reader) ? get_text(&reader, arena) : "";
 	if (goes_on(&reader))
 		record->dropping = get_bool(&reader);
+	record->owner = goes_on(&reader) ? get_text(&reader, arena) : "";
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -483,6 +484,7 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	shard_wire_put_int(&out, record->handoff_timeout_ms);
 	put_text(&out, record->state);
 	shard_wire_put_uint(&out, record->dropping ? 1 : 0);
+	put_text(&out, record->owner);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }
 

@@ -126,7 +126,8 @@ typedef struct ShardTypeRecord
 	uint64 features;					/* that a member needs to host it */
 	const char *hashing; /* how entity ids come to shards, in the hosts' own form: for proxies */
 	const char *state;	 /* its structure as the hosts write it, by lines; "": not known */
-	bool dropping; /* nobody is known to have it: it goes once all members have said so (C9) */
+	bool dropping;	   /* nobody is known to have it: it goes once all members have said so (C9) */
+	const char *owner; /* name of the role that owns it, the same at all members (C18) */
 	ShardExtra extra;
 } ShardTypeRecord;
 

@@ -52,7 +52,8 @@ CREATE TABLE shard.type (
     settings         jsonb NOT NULL,
     extractors       oidvector NOT NULL,     -- of entity id, message, shard id, as when named; 0: none
     problem          text,                   -- why messages of the type wait; NULL: they do not
-    problem_code     text
+    problem_code     text,
+    cluster_owner    text                    -- the role that owns it in the cluster, if not the owner here (C18)
 );
 REVOKE ALL ON shard.type FROM PUBLIC;
 

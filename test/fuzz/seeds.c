@@ -260,7 +260,7 @@ static void
 write_copy(void)
 {
 	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION, .from = 1, .to = 2};
-	ShardExportCall export = {SHARD_COPY_ROWS, {1, 2, 3, 4}, "t", 1, 1000, {1, "e", 1}};
+	ShardExportCall export = {SHARD_COPY_ROWS, {1, 2, 3, 4}, "t", 1, 1000, {1, "e", 1}, "o", 1};
 	ShardImportCall import = {SHARD_COPY_ROWS, {1, 2, 3, 4}, 1, 5};
 	ShardCopyColumn column = {"state", 5, "jsonb", 5, 0};
 	ShardCopyCount count = {SHARD_COPY_STATE, 2};

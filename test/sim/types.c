@@ -8,6 +8,7 @@
  */
 #include "world.h"
 
+#include "core/difference.h"
 #include "core/membership.h"
 #include "core/timing.h"
 
@@ -20,8 +21,12 @@
 typedef struct TypeRow
 {
 	int32 id;
+	int32 owner; /* of owners */
 	uint64 settings;
 } TypeRow;
+
+/* Two users who take the same name (C18). */
+static const char *const owners[] = {"alice", "mallory"};
 
 static const StoreKey row_key = {{0, 0, 0, 0}};
 
@@ -45,6 +50,7 @@ tell(World *world, Instance *instance, const TypeRow *row, bool wish)
 	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = wish};
 
 	type.settings_hash = row->settings;
+	type.owner = owners[row->owner];
 	event.number = row->id;
 	host_event(world, instance, &event);
 }
@@ -64,13 +70,14 @@ types_start(World *world, Instance *instance)
 	const TypeRow *row = row_of(instance);
 
 	if (row)
-		tell(world, instance, &(TypeRow){row->id, row->settings}, false);
+		tell(world, instance, row, false);
 }
 
-/* The record as an instance has learned it, id 0: none. */
+/* The record as an instance has learned it, id 0: none. same: as that row would have it. */
 static int32
-find_record(Instance *instance, uint64 *settings, bool *dropping)
+find_record(Instance *instance, const TypeRow *row, bool *same, bool *dropping)
 {
+	ShardTypeRecord wanted = {.settings_hash = row->settings, .owner = owners[row->owner]};
 	ShardArena *arena = shard_arena_create();
 	int count;
 	ShardMapEntry *types =
@@ -84,11 +91,31 @@ find_record(Instance *instance, uint64 *settings, bool *dropping)
 		if (!shard_record_get_type(&types[i], &type, arena) || strcmp(type.name, TYPE_NAME) != 0)
 			continue;
 		id = types[i].key.a;
-		*settings = type.settings_hash;
+		*same =
+			type.settings_hash == wanted.settings_hash && !shard_type_owner_differs(&type, &wanted);
 		*dropping = type.dropping;
 	}
 	shard_arena_destroy(arena);
 	return id;
+}
+
+/* Nobody's type is another one's at another member (C18). */
+static void
+check_owners(World *world, const Instance *instance, const TypeRow *row)
+{
+	for (int i = 0; i < world->n_instances && !world->forced; i++)
+	{
+		const Instance *other = &world->instances[i];
+		const TypeRow *theirs;
+
+		if (other == instance || !other->exists || !other->joined || other->retired ||
+			other->shadow || other->journal)
+			continue;
+		theirs = row_of(other);
+		if (theirs && theirs->id == row->id && theirs->owner != row->owner)
+			check_fail(world->check, "C18: type %d is %s's at %s, and %s's at %s", row->id,
+					   owners[row->owner], instance->dsn, owners[theirs->owner], other->dsn);
+	}
 }
 
 /* The transaction that starts the type ends. */
@@ -96,7 +123,7 @@ static void
 end_start(World *world, Instance *instance, int64 commits, int64 id, const char *bytes,
 		  size_t length)
 {
-	TypeRow row = {instance->type_begun, instance->type_settings};
+	TypeRow row = {instance->type_begun, instance->type_owner, instance->type_settings};
 	StoreTransaction *transaction;
 
 	if (!instance->up || instance->type_begun == 0 || instance->type_begun != id)
@@ -111,7 +138,8 @@ end_start(World *world, Instance *instance, int64 commits, int64 id, const char 
 	}
 	(void) store_commit(transaction);
 	instance->type_begun = 0;
-	world_trace(world, "%s: has type %d", instance->dsn, row.id);
+	world_trace(world, "%s: has type %d of %s", instance->dsn, row.id, owners[row.owner]);
+	check_owners(world, instance, &row);
 	tell(world, instance, &row, false);
 }
 
@@ -135,12 +163,12 @@ drop(World *world, Instance *instance)
 static void
 look_at_start(World *world, Instance *instance)
 {
-	uint64 settings = 0;
+	TypeRow wanted = {0, instance->type_owner, instance->type_settings};
+	bool same = false;
 	bool dropping = false;
-	int32 id = find_record(instance, &settings, &dropping);
+	int32 id = find_record(instance, &wanted, &same, &dropping);
 
-	if (id != 0 && !dropping && !shard_node_asks_for_type(instance->node, TYPE_NAME) &&
-		settings == instance->type_settings)
+	if (id != 0 && !dropping && !shard_node_asks_for_type(instance->node, TYPE_NAME) && same)
 	{
 		instance->type_wanted = 0;
 		instance->type_begun = id;
@@ -166,10 +194,11 @@ types_change(World *world, Instance *instance, uint32 number)
 		drop(world, instance);
 	else
 	{
-		TypeRow row = {0, 1 + number % 2};
+		TypeRow row = {0, number / 2 % 4 == 0, 1 + number % 2};
 
 		instance->type_wanted = world->now;
 		instance->type_settings = row.settings;
+		instance->type_owner = row.owner;
 		tell(world, instance, &row, true);
 	}
 }
@@ -254,7 +283,7 @@ types_settled(World *world, Instance *coordinator, char *why, size_t size)
 	ShardArena *arena = shard_arena_create();
 	bool dropping = false;
 	bool away = false;
-	uint64 settings;
+	bool same;
 	int count;
 	ShardMapEntry *members =
 		shard_map_list(shard_node_learned(coordinator->node), SHARD_MAP_MEMBER, arena, &count);
@@ -267,7 +296,7 @@ types_settled(World *world, Instance *coordinator, char *why, size_t size)
 				(member.status == SHARD_MEMBER_DOWN || member.status == SHARD_MEMBER_JOINING);
 	}
 	shard_arena_destroy(arena);
-	if (!world->types || away || find_record(coordinator, &settings, &dropping) == 0)
+	if (!world->types || away || find_record(coordinator, &(TypeRow){0}, &same, &dropping) == 0)
 		return true;
 	snprintf(why, size, "a type that nobody has is still there%s", dropping ? ", marked" : "");
 	return false;

@@ -179,6 +179,7 @@ typedef struct Instance
 	int64 type_wanted;	  /* since then a start waits for its id (types.c); 0: none */
 	int32 type_begun;	  /* the id of one whose transaction is open, 0: none */
 	uint64 type_settings; /* of either */
+	int32 type_owner;	  /* the same */
 	bool leaving;		  /* it exits: its clients are refused */
 	int clean;			  /* looks in a row that found nothing left then, */
 	int64 homes;		  /* with its own homes known as in the last one */

@@ -25,12 +25,14 @@ $node->drain;
 
 sub position { my ($part, $after) = @_; return wire_int($part // 0) . wire_bytes($after // ''); }
 
-# Of shard_peer.export: kind, type_id, shard, epoch, move, name, max_bytes, position.
+my $owner = $node->safe_psql('postgres', 'SELECT current_user');
+
+# Of shard_peer.export: kind, type_id, shard, epoch, move, name, max_bytes, position, the owner at the new home.
 sub export
 {
-	my (%c) = (kind => ROWS, type_id => $type, shard => $shard, epoch => 1, move => 1, name => 'recorder', max_bytes => 1 << 20, position => position(), @_);
+	my (%c) = (kind => ROWS, type_id => $type, shard => $shard, epoch => 1, move => 1, name => 'recorder', max_bytes => 1 << 20, position => position(), owner => $owner, @_);
 	return ($c{head} // $peer->head) . join('', map { wire_int($_) } @c{qw(kind type_id shard epoch move)})
-	  . wire_bytes($c{name}) . wire_int($c{max_bytes}) . $c{position};
+	  . wire_bytes($c{name}) . wire_int($c{max_bytes}) . $c{position} . wire_bytes($c{owner});
 }
 
 sub import_call
@@ -103,6 +105,8 @@ refused('SH001', 'nor to an incarnation that is over', 'export', export(head => 
 refused('08P01', 'bytes behind the call', 'export', export() . 'x');
 refused('42704', 'no such type', 'export', export(type_id => 77));
 refused('SH004', 'a type of another name', 'export', export(name => 'recorded'));
+refused('42501', 'a type of another owner', 'export', export(owner => 'mallory'));
+refused('08P01', 'a type of nobody', 'export', export(owner => ''));
 
 # --- what is given -----------------------------------------------------------------------------------
 

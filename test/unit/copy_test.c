@@ -67,7 +67,7 @@ static void
 test_round_trips(void)
 {
 	ShardExportCall export = {
-		SHARD_COPY_ROWS, shard, "counter", 7, 1000, {SHARD_COPY_STATE, "\0a", 2}};
+		SHARD_COPY_ROWS, shard, "counter", 7, 1000, {SHARD_COPY_STATE, "\0a", 2}, "alice", 5};
 	ShardCopyHeld held = full_held();
 
 	check_good("export", &export, "one that goes on");

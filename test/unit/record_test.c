@@ -113,7 +113,8 @@ test_others(void)
 							.strategy = 2,
 							.role = "front",
 							.features = 8,
-							.hashing = "java"};
+							.hashing = "java",
+							.owner = "alice"};
 	ShardTypeRecord type2;
 	ShardHomeRecord home = {
 		6, 1, {2}, 1, SHARD_HOME_MOVING, 9, 3, SHARD_HOME_REASON_OPERATOR, 5, {NULL, 0}};
@@ -135,8 +136,11 @@ test_others(void)
 	entry = shard_record_put_type(5, &type, 1, arena);
 	ok(shard_record_get_type(&entry, &type2, arena) && strcmp(type2.name, "cart") == 0 &&
 		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0 &&
-		   strcmp(type2.hashing, "java") == 0,
+		   strcmp(type2.hashing, "java") == 0 && strcmp(type2.owner, "alice") == 0,
 	   "a type");
+	entry.length -= sizeof("alice");
+	ok(shard_record_get_type(&entry, &type2, arena) && type2.owner[0] == '\0',
+	   "one of an older version has no owner");
 	entry = shard_record_put_home(5, 8, &home, 1, arena);
 	ok(shard_record_get_home(&entry, &home2) && home2.epoch == 6 && home2.to == 3 &&
 		   home2.lost == 5 && home2.reason == SHARD_HOME_REASON_OPERATOR &&
@@ -166,11 +170,11 @@ test_allocation(void)
 	ok(shard_record_get_type(&entry, &read, arena) && read.allocation.kind == 0 &&
 		   read.handoff_timeout_ms == 7000,
 	   "a type need not set anything");
-	entry.length = length - 5;
+	entry.length = length - 6;
 	ok(shard_record_get_type(&entry, &read, arena) && read.handoff_timeout_ms == 0 &&
 		   read.extra.length == 0,
 	   "in an older version it did not");
-	entry.length = length - 1;
+	entry.length = length - 2;
 	ok(shard_record_get_type(&entry, &read, arena) && !read.dropping, "nor was one about to go");
 	type.dropping = true;
 	entry = shard_record_put_type(5, &type, 1, arena);

@@ -206,6 +206,120 @@ test_again(void)
 
 static bool registered(int at);
 
+/* ---- owners (C18) ----------------------------------------------------------------------------- */
+
+static void
+wish_as(int at, const char *name, int32 number, bool proxy, const char *owner)
+{
+	ShardTypeRecord type = {.name = name,
+							.number_of_shards = 100,
+							.settings_hash = 1,
+							.owner = owner};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = proxy};
+
+	event.number = number;
+	happen(at, &event);
+	deliver();
+}
+
+/* Is that the owner of the type, as a machine has learned? */
+static bool
+owner_is(int at, const char *name, const char *owner)
+{
+	int count;
+	ShardMapEntry *types =
+		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (shard_record_get_type(&types[i], &type, out->arena) && strcmp(type.name, name) == 0)
+			return strcmp(type.owner, owner) == 0;
+	}
+	return false;
+}
+
+static void
+give(int at, int32 type_id, int64 n, const char *owner)
+{
+	ShardShardRef ref = {.type_id = type_id};
+	ShardNodeEvent event = {
+		.kind = SHARD_EVENT_OWNER, .n_shards = 1, .shards = &ref, .number = n, .text = owner};
+
+	event.token = 4711;
+	happen(at, &event);
+	deliver();
+}
+
+static int64
+n_of(int at, int32 type_id)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[at].node),
+												 (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+
+	return entry ? entry->n : 0;
+}
+
+/* Two users take the same name, at two nodes. */
+static void
+test_owners(void)
+{
+	int64 n;
+
+	fresh_world();
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	wish_as(0, "bank", 1, false, "alice");
+	run(2 * SHARD_SECOND);
+	wish_as(1, "bank", 0, true, "mallory");
+	run(2 * SHARD_SECOND);
+	ok(!shard_node_asks_for_type(machines[1].node, "bank"), "another one's wish is refused");
+	drop(1, "bank");
+	wish_as(1, "bank", 7, false, "mallory");
+	run(2 * SHARD_SECOND);
+	for (int i = 0; i < 20; i++)
+		want(1, 1, i);
+	run(SHARD_SECOND);
+	is_int(count_homes(1, 2), 0, "what she has all the same gets no shards");
+	ok(owner_is(1, "bank", "alice"), "nor is the type hers");
+	drop(1, "bank");
+	wish_as(1, "bank", 1, false, "alice");
+	run(2 * SHARD_SECOND);
+	for (int i = 20; i < 40; i++)
+		want(1, 1, i);
+	run(SHARD_SECOND);
+	ok(count_homes(1, 2) > 0, "who is the same role hosts it");
+
+	/* the owner of what is hosted at both is changed at one of them */
+	wish_as(1, "bank", 1, false, "bob");
+	run(6 * SHARD_SECOND);
+	ok(owner_is(0, "bank", "alice"), "what two have nobody takes from the other one");
+	ok(!shard_node_asks_for_type(machines[1].node, "bank"), "which is not asked for ever");
+	n = n_of(1, 1);
+	give(1, 1, n - 1, "bob");
+	run(SHARD_SECOND);
+	ok(owner_is(0, "bank", "alice"), "an operator who has seen another record changes nothing");
+	give(1, 1, n, "bob");
+	run(2 * SHARD_SECOND);
+	ok(owner_is(0, "bank", "bob") && owner_is(1, "bank", "bob"), "the present one gives it away");
+	n = homes_of_type(0, 1);
+	for (int i = 40; i < 60; i++)
+		want(0, 1, i);
+	run(SHARD_SECOND);
+	ok(homes_of_type(0, 1) > n, "then it goes on where he has it");
+	hosts_tell = true;
+	drop(0, "bank");
+	run(6 * SHARD_SECOND);
+	wish_as(1, "bank", 1, false, "carol");
+	run(3 * SHARD_SECOND);
+	ok(owner_is(0, "bank", "carol"), "who has it alone says whose it is");
+	hosts_tell = false;
+}
+
 /* A type whose states have that structure. */
 static void
 wish_state(int at, const char *name, int32 number, bool proxy, const char *state)
@@ -327,6 +441,11 @@ test_differences(void)
 	const char *text;
 
 	ok(!shard_type_difference(&cluster, &node, true, out->arena), "equal types do not differ");
+	cluster.owner = "alice";
+	node.owner = "Alice";
+	ok(differs(&cluster, &node, "its owner is \"alice\" in the cluster, \"Alice\" on the node"),
+	   "a role");
+	node.owner = "alice";
 	node.state = "public.s\nx integer\ny text";
 	ok(differs(
 		   &cluster, &node,
@@ -759,6 +878,7 @@ main(void)
 	test_structure_of_nobody();
 	test_differences();
 	test_again();
+	test_owners();
 	test_registered();
 	test_drop();
 	test_drop_pinned();
