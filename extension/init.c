@@ -17,6 +17,7 @@
 #include "inbox_view.h"
 #include "install.h"
 #include "launcher.h"
+#include "log_hook.h"
 #include "receive.h"
 #include "shmem.h"
 #include "table_hook.h"
@@ -45,6 +46,7 @@ _PG_init(void)
 	shard_launcher_init();
 	shard_database_hook_init();
 	shard_drop_hook_init();
+	shard_log_hook_init();
 	shard_executor_hook_init();
 	shard_table_hook_init();
 	shard_inbox_view_init();

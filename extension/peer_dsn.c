@@ -136,9 +136,11 @@ parse(const char *dsn, ShardPeerFailure *failure)
 
 	if (options == NULL)
 	{
-		shard_peer_set_failure(failure, ERRCODE_INVALID_PARAMETER_VALUE,
-							   "it is not a connection string", error,
-							   "Write it like \"host=name port=5432 dbname=app user=peer\".");
+		/* What libpq says of it has pieces of it, a password maybe. */
+		shard_peer_set_failure(
+			failure, ERRCODE_INVALID_PARAMETER_VALUE, "it is not a connection string",
+			"It has an unknown option, a quote that does not end, or a word without \"=\".",
+			"Write it like \"host=name port=5432 dbname=app user=peer\".");
 		PQfreemem(error);
 		return NULL;
 	}
@@ -149,7 +151,9 @@ parse(const char *dsn, ShardPeerFailure *failure)
 		if (!is_given(option))
 			continue;
 		given = true;
-		if (is_allowed(option->keyword))
+		/* A connection string for libpq, with a password maybe: nobody's name of a database. */
+		if (is_allowed(option->keyword) &&
+			(strcmp(option->keyword, "dbname") != 0 || strstr(option->val, "://") == NULL))
 			continue;
 		snprintf(text, sizeof(text), "option \"%s\" is not allowed", option->keyword);
 		if (is_secret(option->keyword))
