@@ -147,8 +147,9 @@ read_change(FunctionCallInfo fcinfo, Change *change)
 		shard_routine_resolve_handler(shard_admin_text(fcinfo, 2, "handler"), &change->handler);
 	else if (strcmp(change->setting, "search_path") == 0)
 	{
-		change->value = shard_admin_text(fcinfo, 2, "search_path");
-		check_schema_list(change->value);
+		value = shard_admin_text(fcinfo, 2, "search_path");
+		check_schema_list(value);
+		change->value = shard_security_path(value);
 	}
 	else if (strcmp(change->setting, "owner") == 0)
 		change->owner = get_role_oid(shard_admin_text(fcinfo, 2, "owner"), false);

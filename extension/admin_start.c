@@ -13,7 +13,6 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/varlena.h"
 
 #include "admin.h"
 #include "coordinator.h"
@@ -51,24 +50,11 @@ shard_admin_check_name(const char *name)
 						errhint("Use at most %d bytes.", NAMEDATALEN - 1)));
 }
 
-/*
- * The caller's search_path for the type's code. Temporary schemas come last:
- * otherwise a sender could put tables of his own before those that an
- * extractor means.
- */
+/* The caller's search_path, for the type's code. */
 const char *
 shard_admin_search_path(void)
 {
-	const char *path = GetConfigOption("search_path", false, false);
-	List *names;
-	ListCell *cell;
-
-	if (!SplitIdentifierString(pstrdup(path), ',', &names))
-		elog(ERROR, "invalid search_path \"%s\"", path);
-	foreach (cell, names)
-		if (strcmp(lfirst(cell), "pg_temp") == 0)
-			return pstrdup(path);
-	return names == NIL ? "pg_temp" : psprintf("%s, pg_temp", path);
+	return shard_security_path(GetConfigOption("search_path", false, false));
 }
 
 /* Reads a setting from its argument; a function is resolved and checked. */

@@ -129,12 +129,6 @@ shard_init_range_table(EState *estate, Relation rel)
 #define ShardPermission RTEPermissionInfo
 #endif
 
-#if PG_VERSION_NUM < 170000
-#define ShardLockHeldByMe(tag, mode) LockHeldByMe(tag, mode)
-#else
-#define ShardLockHeldByMe(tag, mode) LockHeldByMe(tag, mode, false)
-#endif
-
 /* For writes of rows that nobody can have changed: nothing will be checked again. */
 #if PG_VERSION_NUM < 160000
 #define ShardEvalPlanQualInit(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)

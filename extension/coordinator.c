@@ -2,7 +2,7 @@
  * coordinator.c
  *		The coordinator worker: drives the node's control plane, core/node.h.
  *
- * One process for a database, by a lock as region workers have one for each lane (W2). It reads the
+ * One process for a database, as region workers are one for each lane (W2). It reads the
  * durable records, starts the machine, and then feeds it with what comes: control messages that
  * peers' backends hand over through the ring, operators' commands, what region workers report, answers
  * from other nodes, and time. What the machine wants done is carried out after each step
@@ -94,21 +94,16 @@ shard_coordinator_commit(void)
 }
 
 /*
- * Takes the lock of the only coordinator worker, or ends the process: another one has it still.
+ * Becomes the only coordinator worker, or ends the process: another one is there still.
  */
 static void
 own_node(void)
 {
-	LOCKTAG tag;
-	LockAcquireResult result;
-
 	shard_coordinator_begin();
 	shard_coordinator.extension = shard_catalog_get()->extension;
 	shard_coordinator.journal = shard_coordinator_is_journal();
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, shard_catalog_get()->node, SHARD_COORDINATOR, 3);
-	result = LockAcquire(&tag, ExclusiveLock, true, true);
 	shard_coordinator_commit();
-	if (result == LOCKACQUIRE_NOT_AVAIL)
+	if (!shard_shmem_own(shard_coordinator.db, SHARD_OWNER_COORDINATOR))
 		ereport(FATAL, (errcode(ERRCODE_OBJECT_IN_USE),
 						errmsg("another coordinator worker of this database is still there")));
 }

@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "executor_private.h"
+#include "owner_session.h"
 #include "plane.h"
 #include "registry.h"
 #include "routing.h"
@@ -187,7 +188,10 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		if (*overtaken)
 			RollbackAndReleaseCurrentSubTransaction();
 		else
+		{
+			shard_owner_session_tidy();
 			ReleaseCurrentSubTransaction();
+		}
 	}
 	PG_CATCH();
 	{

@@ -281,7 +281,6 @@ purge_some(ShardRegion *region)
 		region->purge.busy = true;
 		return true;
 	}
-	shard_region_check_lanes(region);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	left = shard_routing_purge(&region->purged, &region->purge, PURGE_ROWS);
 	PopActiveSnapshot();

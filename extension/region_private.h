@@ -122,14 +122,11 @@ extern void shard_region_follow_drain(ShardRegion *region, bool clean);
  * Locks (region_lanes.c).
  */
 
-/* Takes the owners' locks of all lanes, or ends the process: another worker has one still. */
+/* Becomes the owner of all lanes, or ends the process: another worker has one still. */
 extern void shard_region_own_lanes(const ShardRegion *region);
 
 /* At the start of each transaction; false if one is taken. */
 extern bool shard_region_lock_turn(const ShardRegion *region);
-
-/* Ends the process if a handler has released the owners' locks. */
-extern void shard_region_check_lanes(const ShardRegion *region);
 
 /* Releases advisory locks that handlers left behind. A chore: returns false. */
 extern bool shard_region_release_locks(ShardRegion *region);

@@ -402,7 +402,6 @@ turn(ShardRegion *region)
 		CommitTransactionCommand();
 		shard_worker_leave_absent();
 	}
-	shard_region_check_lanes(region);
 	make_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_registry_refresh();

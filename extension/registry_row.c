@@ -180,7 +180,7 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 	type->number_of_shards = DatumGetInt32(value[COLUMN_NUMBER_OF_SHARDS]);
 	type->hash = strcmp(TextDatumGetCString(value[COLUMN_HASH]), "java") == 0 ? SHARD_HASH_JAVA
 																			  : SHARD_HASH_MURMUR2;
-	type->search_path = TextDatumGetCString(value[COLUMN_SEARCH_PATH]);
+	type->search_path = shard_security_path(TextDatumGetCString(value[COLUMN_SEARCH_PATH]));
 
 	shard_settings_from_jsonb(&settings, DatumGetJsonbP(value[COLUMN_SETTINGS]));
 	apply_settings(type, &settings);

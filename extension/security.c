@@ -5,13 +5,16 @@
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/syscache.h"
+#include "utils/varlena.h"
 
+#include "owner_session.h"
 #include "security.h"
 
 #include "compat.h"
@@ -131,6 +134,30 @@ shard_security_check_owner(const ShardType *type, const char *what)
 					errhint("Ask role \"%s\".", GetUserNameFromId(type->owner, true))));
 }
 
+/* pg_temp, or the name that such a schema has in the catalog. */
+static bool
+is_temporary_schema(const char *name)
+{
+	return strncmp(name, "pg_temp", 7) == 0 && (name[7] == '\0' || name[7] == '_');
+}
+
+char *
+shard_security_path(const char *path)
+{
+	StringInfoData result;
+	List *names;
+	ListCell *cell;
+
+	if (!SplitIdentifierString(pstrdup(path), ',', &names))
+		return pstrdup(path);
+	initStringInfo(&result);
+	foreach (cell, names)
+		if (!is_temporary_schema(lfirst(cell)))
+			appendStringInfo(&result, "%s, ", quote_identifier(lfirst(cell)));
+	appendStringInfoString(&result, "pg_temp");
+	return result.data;
+}
+
 /* Sets a setting for the current GUC nest level, with the rights of the current user. */
 static void
 set_in_level(const char *name, const char *value)
@@ -148,6 +175,7 @@ enter(ShardSecurity *security, Oid owner, int added_context)
 	security->nest_level = NewGUCNestLevel();
 	security->owner = owner;
 	security->search_path = NULL;
+	security->in_session = false;
 	security->active = true;
 }
 
@@ -158,6 +186,8 @@ enter(ShardSecurity *security, Oid owner, int added_context)
 void
 shard_security_begin(ShardSecurity *security, const ShardType *type)
 {
+	bool nested;
+
 	if (security->active)
 	{
 		/* Paths are interned by the registry, so the same path has the same address. */
@@ -166,7 +196,10 @@ shard_security_begin(ShardSecurity *security, const ShardType *type)
 		shard_security_end(security);
 	}
 
+	nested = InSecurityRestrictedOperation();
 	enter(security, type->owner, SECURITY_RESTRICTED_OPERATION);
+	security->session = shard_owner_session_begin(type->owner, nested);
+	security->in_session = true;
 	set_in_level("search_path", type->search_path);
 	security->search_path = type->search_path;
 }
@@ -186,12 +219,14 @@ shard_security_begin_system(ShardSecurity *security)
 	set_in_level("default_table_access_method", "heap");
 }
 
-/* Ends the stretch, if one is open: what user code set is undone, the user is back. */
+/* Ends the stretch, if one is open: what user code set is undone, user and session are back. */
 void
 shard_security_end(ShardSecurity *security)
 {
 	if (!security->active)
 		return;
+	if (security->in_session)
+		shard_owner_session_end(security->session);
 	AtEOXact_GUC(false, security->nest_level);
 	SetUserIdAndSecContext(security->saved_user, security->saved_context);
 	security->active = false;

@@ -19,11 +19,19 @@ extern void shard_security_check_owner(const ShardType *type, const char *what);
 extern char *shard_security_owner_problem(const ShardType *type);
 
 /*
+ * A search_path as it is put in force: temporary schemas are at its end, whoever set it. In a sender's session they
+ * are the sender's, who could put tables of his own before those that an extractor means. Palloc'd; what is no
+ * list of schemas stays as it is, and is refused when it is set.
+ */
+extern char *shard_security_path(const char *path);
+
+/*
  * A stretch in which user code of a type runs: as the type's owner, in a
  * security-restricted operation, with the search_path stored at shard_start, in
- * a GUC nest level of its own. Begin may be called again with another type
+ * a GUC nest level of its own; and, where the session is no client's, in a session of
+ * the owner's (owner_session.h). Begin may be called again with another type
  * (switches owners) and costs nothing if the owner and path are the same.
- * After an error the caller's abort restores user and GUCs; call
+ * After an error the caller's abort restores user, session and GUCs; call
  * shard_security_forget() then.
  */
 typedef struct ShardSecurity
@@ -34,6 +42,8 @@ typedef struct ShardSecurity
 	Oid saved_user;
 	int saved_context;
 	int nest_level;
+	bool in_session;
+	int session; /* for shard_owner_session_end() */
 } ShardSecurity;
 
 extern void shard_security_begin(ShardSecurity *security, const ShardType *type);

@@ -118,6 +118,8 @@ init_control(ShardShared *control)
 			pg_atomic_init_u32(&db->away[node], 0);
 		for (int j = 0; j < SHARD_WORKER_SLOTS; j++)
 			SpinLockInit(&db->worker[j].mutex);
+		for (int lane = 0; lane <= SHARD_LANES; lane++)
+			pg_atomic_init_u32(&db->owner[lane], 0);
 		init_database(db);
 	}
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
@@ -125,7 +127,7 @@ init_control(ShardShared *control)
 }
 
 /*
- * Puts a slot into the state of a database nobody has heard of. Its locks and
+ * Puts a slot into the state of a database nobody has heard of. Its locks, owners and
  * the generations of its workers outlive that: somebody may remember them.
  */
 static void

@@ -173,6 +173,9 @@ typedef struct ShardDatabase
 	ShardLog log;
 	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the coordinator worker */
 	ShardLane lane[SHARD_LANES];
+
+	/* process that owns a lane, or at last what there is one coordinator worker of (W2); 0: nobody */
+	pg_atomic_uint32 owner[SHARD_LANES + 1];
 } ShardDatabase;
 
 /* Messages of a type that cannot be handled now, for buffer_size. */
@@ -320,6 +323,13 @@ extern void shard_shmem_wake_launcher(void);
  */
 extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes);
 extern void shard_shmem_detach_worker(void);
+
+/*
+ * Makes this process, which is attached, the owner of a lane, or with SHARD_OWNER_COORDINATOR of the node (W2), until
+ * it exits; false if another process is. It is no lock of the server's, which SQL could release.
+ */
+#define SHARD_OWNER_COORDINATOR SHARD_LANES
+extern bool shard_shmem_own(ShardDatabase *db, int lane);
 
 /* The slot that this process is attached to, or NULL. */
 extern ShardWorkerSlot *shard_shmem_my_worker(void);

@@ -15,6 +15,9 @@
 /* What this process is attached to. */
 static ShardWorkerSlot *my_worker = NULL;
 
+/* Where this process owns something; NULL: nowhere. */
+static ShardDatabase *owned_in = NULL;
+
 static void detach_at_exit(int code, Datum arg);
 
 /*
@@ -126,6 +129,34 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
 	shard_shmem_call_ended(slot);
 }
 
+bool
+shard_shmem_own(ShardDatabase *db, int lane)
+{
+	uint32 nobody = 0;
+
+	Assert(my_worker != NULL);
+	owned_in = db;
+	return pg_atomic_compare_exchange_u32(&db->owner[lane], &nobody, (uint32) MyProcPid) ||
+		   nobody == (uint32) MyProcPid;
+}
+
+/*
+ * Before the slot is free for another process, and when the last transaction of this one is over.
+ */
+static void
+disown(void)
+{
+	if (owned_in == NULL)
+		return;
+	for (int lane = 0; lane <= SHARD_LANES; lane++)
+	{
+		uint32 pid = (uint32) MyProcPid;
+
+		(void) pg_atomic_compare_exchange_u32(&owned_in->owner[lane], &pid, 0);
+	}
+	owned_in = NULL;
+}
+
 /*
  * Detaches the calling process from its slot, if it has one.
  */
@@ -136,6 +167,7 @@ shard_shmem_detach_worker(void)
 
 	if (slot == NULL)
 		return;
+	disown();
 	my_worker = NULL;
 	SpinLockAcquire(&slot->mutex);
 	slot->in_use = false;
@@ -149,7 +181,7 @@ shard_shmem_detach_worker(void)
 }
 
 /*
- * The same, when the process exits.
+ * The same, when the process exits. It attached before it connected, so its last transaction is over by then.
  */
 static void
 detach_at_exit(int code, Datum arg)

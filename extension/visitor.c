@@ -28,6 +28,9 @@ typedef struct Visitor
 
 static Visitor *visitors = NULL;
 
+/* This backend has its place. */
+static bool noted = false;
+
 static int
 place_count(void)
 {
@@ -65,7 +68,6 @@ leave_at_exit(int code, Datum arg)
 void
 shard_visitor_here(void)
 {
-	static bool noted = false;
 	Visitor *place = &visitors[ShardMyProcNumber];
 	bool barred;
 
@@ -83,6 +85,12 @@ shard_visitor_here(void)
 	if (barred)
 		ereport(FATAL, (errcode(ERRCODE_ADMIN_SHUTDOWN),
 						errmsg("the database is being dropped, altered or copied")));
+}
+
+bool
+shard_visitor_is_here(void)
+{
+	return noted;
 }
 
 /*

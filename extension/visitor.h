@@ -18,6 +18,9 @@ extern void shard_visitor_shmem_startup(void);
  */
 extern void shard_visitor_here(void);
 
+/* Does this process serve another node, or has it? */
+extern bool shard_visitor_is_here(void);
+
 /* Does that process serve another node? */
 extern bool shard_visitor_is(int pid);
 

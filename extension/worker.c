@@ -31,6 +31,7 @@
 #include "bar.h"
 #include "catalog.h"
 #include "guc.h"
+#include "owner_session.h"
 #include "peer.h"
 #include "worker.h"
 #include "worker_log.h"
@@ -82,6 +83,7 @@ shard_worker_start(Datum argument, int *worker)
 	my_database = db;
 
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	shard_owner_session_serve();
 	shard_worker_settings();
 	look_for_extension(*worker);
 	return db;

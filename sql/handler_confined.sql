@@ -147,7 +147,7 @@ BEGIN
 END
 $$;
 SELECT key, is_free(key) FROM generate_series(4711, 4713) key;
--- To release all, also those of the worker, costs a new worker and nothing else.
+-- To release all is no harm: none is the worker's.
 SELECT shard_tell('runner', 'd', '{}'), shard_tell('runner', 'd', '{"do": "SELECT pg_advisory_unlock_all()"}'), shard_tell('runner', 'd', '{}');
 SELECT shard_drain();
 SELECT count(shard_tell('runner', 'd', '{}')) FROM generate_series(1, 10);

@@ -1,0 +1,30 @@
+/*
+ * owner_session.h
+ *		The session in which users' code runs: its owner's, where it is no client's.
+ *
+ * Functions that run as somebody else ask session_user and is_superuser who it is that calls them. In the backend
+ * of a client that is the client. Our workers and the backends of other nodes are nobody's: while code of a type
+ * runs in them, their session is that of the type's owner, and what is left in the session does not wait for the
+ * next owner.
+ */
+#pragma once
+
+#include "postgres.h"
+
+/* This process is a worker: it serves owners, not a client. */
+extern void shard_owner_session_serve(void);
+
+/*
+ * A stretch of the owner's code begins; returns what to end it with. nested: it runs within code of somebody else's,
+ * which goes on behind it. If it ends with an error, the abort puts back what was.
+ */
+extern int shard_owner_session_begin(Oid owner, bool nested);
+
+/* It ends: cursors, large objects and the seed of random() that it leaves are gone for others. */
+extern void shard_owner_session_end(int begun);
+
+/*
+ * Closes cursors and large objects that code of the stretch that is open has left. Some languages leave cursors that
+ * cannot be closed: the error is raised here, where it is the fault of what ran last, and not at the commit.
+ */
+extern void shard_owner_session_tidy(void);

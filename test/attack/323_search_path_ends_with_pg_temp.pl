@@ -1,0 +1,89 @@
+# A sender's temporary tables never come before those that an extractor means, whoever set the type's search_path and
+# however (O01, O02): what runs in the sender's session as the type's owner is not his.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use Test::More;
+
+my $node = ShardCluster->create('first', conf => 'shard.region_workers = 1');
+$node->safe_psql('postgres', q{
+CREATE ROLE mallory LOGIN;
+CREATE ROLE alice LOGIN;
+GRANT CREATE ON DATABASE postgres TO alice;
+CREATE SCHEMA alice AUTHORIZATION alice;
+GRANT USAGE ON SCHEMA alice TO PUBLIC;
+});
+
+sub as
+{
+	my ($role, $sql) = @_;
+	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
+}
+
+as('alice', q{
+CREATE TABLE alice.secrets (secret text);
+CREATE TABLE alice.routes (k text, v text);
+INSERT INTO alice.routes VALUES ('k', 'right');
+CREATE FUNCTION alice.h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE r text;
+BEGIN EXECUTE 'SELECT v FROM routes WHERE k = $1' INTO r USING message->>'k'; RETURN to_jsonb(r); END $$;
+CREATE FUNCTION alice.id(message jsonb) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE r text;
+BEGIN EXECUTE 'SELECT v FROM routes WHERE k = $1' INTO r USING message->>'k'; RETURN r; END $$;
+SET search_path = alice, public;
+SELECT shard_start('cart', 'alice.h', entity_id_extractor => 'alice.id');
+});
+
+# The trick: what runs as alice gives mallory her table. Then the type does what she wants?
+sub is_safe
+{
+	my ($why) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	as('mallory', q{
+CREATE FUNCTION pg_temp.leak() RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+	IF current_user <> 'mallory' THEN EXECUTE 'GRANT SELECT ON alice.secrets TO mallory'; END IF; RETURN 'x'; END $$;
+CREATE TEMP VIEW routes AS SELECT 'k'::text AS k, pg_temp.leak() AS v;
+GRANT ALL ON routes TO PUBLIC;
+SELECT shard_tell('cart', '{"k": "k"}'::jsonb);
+SELECT shard_try('cart', 'right', '{"k": "k"}');
+});
+	$node->drain;
+	is(as('mallory', q{SELECT has_table_privilege('alice.secrets', 'SELECT')}), 'f', "$why: nothing leaks");
+	is($node->safe_psql('postgres', q{SELECT string_agg(entity_id || ' ' || state, ',') FROM shard_entity.cart}), 'right "right"', "$why: the extractor reads its own table");
+	is($node->safe_psql('postgres', q{SELECT settings->>'search_path' ~ '[^,]+, pg_temp$' FROM shard_types WHERE type_name = 'cart'}), 't', "$why: the view says so");
+	$node->safe_psql('postgres', 'REVOKE ALL ON alice.secrets FROM mallory; DELETE FROM shard_entity.cart');
+	return;
+}
+sub path { my ($path) = @_; as('alice', "SELECT shard_alter('cart', 'search_path', \$p\$$path\$p\$)"); return }
+
+is_safe('O01 path of shard_start');
+for my $path ('alice, public', 'pg_temp, alice', 'alice', 'PG_TEMP, alice', '"pg_temp", alice, "pg_temp"', '"pg_temp_3", pg_temp_4, alice', '"$user"')
+{
+	path($path);
+	is_safe("O02 shard_alter to $path");
+}
+is(as('alice', q{SELECT settings->>'search_path' FROM shard_types}), '"$user", pg_temp', 'other schemas are as they were named');
+
+# What an older version has stored.
+$node->safe_psql('postgres', q{UPDATE shard.type SET search_path = 'alice, public'});
+$node->restart;
+$node->wait_until('SELECT ok FROM shard_health()', 'the workers');
+as('mallory', q{
+CREATE FUNCTION pg_temp.leak() RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+	IF current_user <> 'mallory' THEN EXECUTE 'GRANT SELECT ON alice.secrets TO mallory'; END IF; RETURN 'x'; END $$;
+CREATE TEMP VIEW routes AS SELECT 'k'::text AS k, pg_temp.leak() AS v;
+GRANT ALL ON routes TO PUBLIC;
+SELECT shard_tell('cart', '{"k": "k"}'::jsonb)});
+is(as('mallory', q{SELECT has_table_privilege('alice.secrets', 'SELECT')}), 'f', 'O02 what was stored without it: nothing leaks');
+
+# What database and role have as theirs.
+as('alice', q{SELECT shard_drop_type('cart', force => true)});
+$node->safe_psql('postgres', 'ALTER DATABASE postgres SET search_path = pg_temp, alice, public; ALTER ROLE alice SET search_path = "pg_temp_5", pg_temp, alice, public');
+as('alice', q{SELECT shard_start('cart', 'alice.h', entity_id_extractor => 'alice.id')});
+$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET search_path');
+is_safe('O02 ALTER DATABASE, ALTER ROLE');
+$node->log_is_clean;
+
+done_testing();
