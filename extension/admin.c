@@ -382,12 +382,15 @@ Datum
 shard_type_problem(PG_FUNCTION_ARGS)
 {
 	ShardType *type = shard_registry_by_id(PG_GETARG_INT32(0));
-	char *problem = NULL;
+	char *problem;
+	int sqlstate;
 
 	if (type == NULL)
 		PG_RETURN_NULL();
 	if (type->cluster_owner != NULL)
 		problem = shard_security_owner_problem(type);
+	else if (type->owner != type->runs_as)
+		problem = shard_security_problem(type, &sqlstate);
 	else if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
 		problem =
 			psprintf("handler %s does not exist, or a stranger made it anew", type->handler_name);

@@ -156,7 +156,7 @@ refuse_differences(const char *name, const Difference *difference)
  * is resumed, and one whose handler was made anew is bound to that.
  */
 static void
-start_again(const ShardAdminType *wanted)
+start_again(const ShardType *type, const ShardAdminType *wanted)
 {
 	ShardAdminType stored = {0};
 	Difference difference = {0};
@@ -173,6 +173,13 @@ start_again(const ShardAdminType *wanted)
 				wanted->settings.value[id], shard_settings_is_fixed((ShardSettingId) id));
 	if (difference.setting != NULL)
 		refuse_differences(wanted->name, &difference);
+	if (type->owner != type->runs_as)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("entity type \"%s\" does not run before its new owner has confirmed it",
+						wanted->name),
+				 errhint("Call shard_alter(%s, 'owner', ...) with its name.",
+						 quote_literal_cstr(wanted->name))));
 
 	if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 		stored.handler.function == wanted->handler.function &&
@@ -294,7 +301,7 @@ shard_start(PG_FUNCTION_ARGS)
 			shard_admin_row_replace(&wanted);
 	}
 	else
-		start_again(&wanted);
+		start_again(type, &wanted);
 	shard_admin_close(&security);
 	PG_RETURN_VOID();
 }

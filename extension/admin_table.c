@@ -12,6 +12,7 @@
 #include "catalog/heap.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -140,11 +141,36 @@ append_state_columns(StringInfo buf, const ShardRoutine *handler)
 	ReleaseTupleDesc(desc);
 }
 
+/* Default privileges of whoever made the table have nothing to say here: it is its owner's, and nobody else's. */
+static void
+close_to_others(const char *table, const char *owner)
+{
+	Oid types[] = {TEXTOID};
+	Datum values[] = {CStringGetTextDatum(table)};
+	List *grantees = NIL;
+	ListCell *cell;
+
+	if (SPI_execute_with_args(
+			"SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
+			"  ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)::text) END"
+			" FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
+			" WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass",
+			1, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read pg_class");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		grantees = lappend(grantees, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	foreach (cell, grantees)
+		run(psprintf("REVOKE ALL ON TABLE %s FROM %s CASCADE", table, (char *) lfirst(cell)));
+	if (grantees != NIL)
+		run(psprintf("GRANT ALL ON TABLE %s TO %s", table, owner));
+}
+
 /* Creates the table and gives it to the type's owner. */
 void
 shard_admin_table_create(ShardAdminType *type)
 {
 	const char *table = quote_qualified_identifier(ENTITY_SCHEMA, type->name);
+	const char *owner = quote_identifier(GetUserNameFromId(type->owner, false));
 	StringInfoData buf;
 
 	initStringInfo(&buf);
@@ -159,8 +185,8 @@ shard_admin_table_create(ShardAdminType *type)
 	run(buf.data);
 	run(psprintf("COMMENT ON TABLE %s IS %s", table,
 				 quote_literal_cstr(psprintf("state of the entities of type %s", type->name))));
-	run(psprintf("ALTER TABLE %s OWNER TO %s", table,
-				 quote_identifier(GetUserNameFromId(type->owner, false))));
+	run(psprintf("ALTER TABLE %s OWNER TO %s", table, owner));
+	close_to_others(table, owner);
 	type->state_table = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
 }
 

@@ -47,9 +47,7 @@ why_not(const ShardType *type)
 	char *problem = type->problem;
 
 	if (problem == NULL)
-		problem = shard_handler_problem(type, &sqlstate);
-	if (problem == NULL)
-		problem = shard_state_problem(type, &sqlstate);
+		problem = shard_run_problem(type, &sqlstate);
 	return problem != NULL ? psprintf("%c%s.", pg_toupper((unsigned char) problem[0]), problem + 1)
 						   : NULL;
 }
@@ -116,8 +114,7 @@ has_problem(const ShardType *type)
 {
 	int sqlstate;
 
-	return shard_handler_problem(type, &sqlstate) != NULL ||
-		   shard_state_problem(type, &sqlstate) != NULL;
+	return shard_run_problem(type, &sqlstate) != NULL;
 }
 
 /*
@@ -185,13 +182,11 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	{
 		shard_turn.fenced = true;
 		*overtaken = !run_in_fence(entity, row, ask, execution, &found);
+		shard_owner_session_tidy();
 		if (*overtaken)
 			RollbackAndReleaseCurrentSubTransaction();
 		else
-		{
-			shard_owner_session_tidy();
 			ReleaseCurrentSubTransaction();
-		}
 	}
 	PG_CATCH();
 	{

@@ -28,8 +28,9 @@ typedef struct ShardType
 	int32 type_id;
 	bool exists; /* false: dropped since; the pointer is kept */
 	char name[NAMEDATALEN];
-	Oid owner;			/* that of the state table, which may be altered */
-	Oid handler;		/* InvalidOid: dropped or renamed, messages wait */
+	Oid owner;	 /* that of the state table, which may be altered */
+	Oid runs_as; /* who has said that its code is to run as him; unless he owns it, nothing does */
+	Oid handler; /* InvalidOid: dropped or renamed, messages wait */
 	char *handler_name; /* schema-qualified, with argument types */
 	bool batch;			/* handler takes an array of messages */
 	Oid state_type;

@@ -143,7 +143,8 @@ read_identity(const Datum *value, ShardType *type, Oid handler)
 	type->type_id = DatumGetInt32(value[COLUMN_TYPE_ID]);
 	text_to_cstring_buffer(DatumGetTextPP(value[COLUMN_TYPE_NAME]), type->name, NAMEDATALEN);
 	type->state_table = DatumGetObjectId(value[COLUMN_STATE_TABLE]);
-	type->owner = table_owner(type->state_table, DatumGetObjectId(value[COLUMN_OWNER]));
+	type->runs_as = DatumGetObjectId(value[COLUMN_OWNER]);
+	type->owner = table_owner(type->state_table, type->runs_as);
 	type->batch = DatumGetBool(value[COLUMN_BATCH]);
 	type->state_type = DatumGetObjectId(value[COLUMN_STATE_TYPE]);
 	type->composite = get_typtype(type->state_type) == TYPTYPE_COMPOSITE;

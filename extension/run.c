@@ -90,6 +90,23 @@ shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg)
 			visit(runs[i], arg);
 }
 
+char *
+shard_run_problem(const ShardType *type, int *sqlstate)
+{
+	char *problem = shard_security_owner_problem(type);
+
+	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+	if (problem == NULL)
+		problem = shard_security_problem(type, sqlstate);
+	if (problem == NULL)
+		problem = shard_handler_problem(type, sqlstate);
+	if (problem == NULL)
+		problem = shard_handler_ordered_by_problem(type, sqlstate);
+	if (problem == NULL)
+		problem = shard_state_problem(type, sqlstate);
+	return problem;
+}
+
 /* What the users see as the reason, and how to mend it. */
 static void
 say_problem(ShardRun *run, int sqlstate, char *problem)
@@ -104,7 +121,10 @@ say_problem(ShardRun *run, int sqlstate, char *problem)
 				(errcode(sqlstate),
 				 errmsg("entity type \"%s\" cannot run: %s", type->name, problem),
 				 errdetail("Its messages wait in the stash; nothing is lost."),
-				 errhint("Mend the function or the table; shard_alter() names another handler.")));
+				 type->owner != type->runs_as
+					 ? errhint("shard_stop_type() and shard_drop_type() end it instead.")
+					 : errhint("Mend the function or the table; shard_alter() names another "
+							   "handler.")));
 	else
 		ereport(LOG, (errmsg("entity type \"%s\" runs again", type->name)));
 	shard_registry_set_problem(type, problem == NULL ? NULL : unpack_sql_state(sqlstate), problem);
@@ -128,15 +148,7 @@ shard_run_refresh(ShardRun *run)
 		run->runnable = false;
 		return;
 	}
-	problem = shard_security_owner_problem(type);
-	if (problem != NULL)
-		sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
-	else
-		problem = shard_handler_problem(type, &sqlstate);
-	if (problem == NULL)
-		problem = shard_handler_ordered_by_problem(type, &sqlstate);
-	if (problem == NULL)
-		problem = shard_state_problem(type, &sqlstate);
+	problem = shard_run_problem(type, &sqlstate);
 
 	/* Compiled anew by its next call, whose fault it is if that fails. */
 	shard_handler_free(&run->handler);

@@ -49,6 +49,9 @@ extern ShardRun *shard_run_known(int32 type_id);
 /* Calls visit for each run. */
 extern void shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg);
 
+/* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
+extern char *shard_run_problem(const ShardType *type, int *sqlstate);
+
 /*
  * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot; writes only
  * if the problem changed.

@@ -11,6 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 
@@ -19,10 +20,10 @@
 
 #include "compat.h"
 
-/* Rises when roles or memberships change; types and handlers have the registry's counter. */
+/* Rises when roles, memberships or schemas change; types and handlers have the registry's counter. */
 static uint64 role_changes = 1;
 
-/* Syscache callback: some role or membership changed. */
+/* Syscache callback: some role, membership or schema changed. */
 static void
 note_role_change(Datum arg, int cacheid, uint32 hashvalue)
 {
@@ -42,9 +43,27 @@ rights_generation(void)
 	{
 		CacheRegisterSyscacheCallback(AUTHOID, note_role_change, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHMEMMEMROLE, note_role_change, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, note_role_change, (Datum) 0);
 		registered = true;
 	}
 	return role_changes + shard_registry_generation();
+}
+
+/* Error unless the current user might name the handler, as he would have to in order to call it himself. */
+static void
+check_schema(const ShardType *type)
+{
+	Oid schema = get_func_namespace(type->handler);
+	char *name;
+
+	if (shard_namespace_aclcheck(schema, GetUserId(), ACL_USAGE) == ACLCHECK_OK)
+		return;
+	name = get_namespace_name(schema);
+	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					errmsg("permission denied to send to entity type \"%s\"", type->name),
+					errdetail("Sending needs USAGE on the schema of the type's handler."),
+					errhint("GRANT USAGE ON SCHEMA %s to the role.",
+							name ? quote_identifier(name) : "?")));
 }
 
 /* Error unless the current user may execute the type's handler. */
@@ -68,6 +87,7 @@ check_execute(const ShardType *type)
 						errmsg("permission denied to send to entity type \"%s\"", type->name),
 						errdetail("Sending needs EXECUTE on the type's handler."),
 						errhint("GRANT EXECUTE ON FUNCTION %s to the role.", type->handler_name)));
+	check_schema(type);
 }
 
 /* See security.h. */
@@ -134,6 +154,36 @@ shard_security_check_owner(const ShardType *type, const char *what)
 					errhint("Ask role \"%s\".", GetUserNameFromId(type->owner, true))));
 }
 
+char *
+shard_security_problem(const ShardType *type, int *sqlstate)
+{
+	const char *owner;
+
+	if (likely(type->owner == type->runs_as))
+		return NULL;
+	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+	owner = GetUserNameFromId(type->owner, true);
+	if (owner == NULL)
+		owner = "?";
+	return psprintf(
+		"it was given to role \"%s\", who has to call shard_alter(%s, 'owner', %s) before its code runs as "
+		"that role",
+		owner, quote_literal_cstr(type->name), quote_literal_cstr(owner));
+}
+
+/* Error if the type's code must not run. */
+static void
+check_confirmed(const ShardType *type)
+{
+	int sqlstate;
+	char *problem = shard_security_problem(type, &sqlstate);
+
+	if (unlikely(problem != NULL))
+		ereport(ERROR, (errcode(sqlstate),
+						errmsg("code of entity type \"%s\" cannot run: %s", type->name, problem),
+						errhint("See shard_types. Messages that name their entity wait.")));
+}
+
 /* pg_temp, or the name that such a schema has in the catalog. */
 static bool
 is_temporary_schema(const char *name)
@@ -196,6 +246,7 @@ shard_security_begin(ShardSecurity *security, const ShardType *type)
 		shard_security_end(security);
 	}
 
+	check_confirmed(type);
 	nested = InSecurityRestrictedOperation();
 	enter(security, type->owner, SECURITY_RESTRICTED_OPERATION);
 	security->session = shard_owner_session_begin(type->owner, nested);

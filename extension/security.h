@@ -19,6 +19,12 @@ extern void shard_security_check_owner(const ShardType *type, const char *what);
 extern char *shard_security_owner_problem(const ShardType *type);
 
 /*
+ * Why code of a type must not run as its owner, palloc'd; NULL: it may. Who was given the type, also a superuser by
+ * REASSIGN OWNED, has not said yet that he wants what somebody else wrote to run as him: shard_alter().
+ */
+extern char *shard_security_problem(const ShardType *type, int *sqlstate);
+
+/*
  * A search_path as it is put in force: temporary schemas are at its end, whoever set it. In a sender's session they
  * are the sender's, who could put tables of his own before those that an extractor means. Palloc'd; what is no
  * list of schemas stays as it is, and is refused when it is set.
@@ -31,6 +37,7 @@ extern char *shard_security_path(const char *path);
  * a GUC nest level of its own; and, where the session is no client's, in a session of
  * the owner's (owner_session.h). Begin may be called again with another type
  * (switches owners) and costs nothing if the owner and path are the same.
+ * Raises if the owner has not confirmed that he is (shard_security_problem).
  * After an error the caller's abort restores user, session and GUCs; call
  * shard_security_forget() then.
  */

@@ -253,7 +253,9 @@ open_type(const char *name)
 	(void) shard_catalog_lock(false);
 	type = shard_registry_get(name);
 	shard_security_check_send(type);
-	problem = shard_handler_problem(type, &sqlstate);
+	problem = shard_security_problem(type, &sqlstate);
+	if (problem == NULL)
+		problem = shard_handler_problem(type, &sqlstate);
 	if (problem != NULL)
 		ereport(ERROR, (errcode(sqlstate),
 						errmsg("entity type \"%s\" cannot run: %s", type->name, problem),

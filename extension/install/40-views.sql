@@ -31,7 +31,7 @@ GRANT EXECUTE ON FUNCTION shard.region_entities() TO PUBLIC;
 COMMENT ON FUNCTION shard.region_entities() IS 'entities in the memory of the region workers';
 
 CREATE VIEW @extschema@.shard_region_state AS
-SELECT t.type_name, e.shard, e.entity_id, e.state, e.last_message_at, e.waiting
+SELECT t.type_name, e.shard, CASE WHEN shard.payload_readable(e.type_id) THEN e.entity_id END AS entity_id, e.state, e.last_message_at, e.waiting
 FROM shard.region_entities() e JOIN shard.type t USING (type_id);
 GRANT SELECT ON @extschema@.shard_region_state TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_region_state IS 'entities in memory on this node';
@@ -195,7 +195,7 @@ COMMENT ON FUNCTION shard.inbox_blocker(int4, int4, text) IS 'process that keeps
  * shard_tell() does.
  */
 CREATE VIEW @extschema@.shard_inbox AS
-SELECT t.type_name, r.entity_id, r.message, r.seq, r.place, r.attempts, r.next_at, r.sqlstate,
+SELECT t.type_name, CASE WHEN shard.payload_readable(r.type_id) THEN r.entity_id END AS entity_id, r.message, r.seq, r.place, r.attempts, r.next_at, r.sqlstate,
        r.error, r.blocked_by, r.number
 FROM (
     SELECT i.type_id, i.entity_id, i.message, i.seq, 'inbox' AS place, 0 AS attempts,
@@ -227,7 +227,7 @@ CREATE TRIGGER inbox_insert INSTEAD OF INSERT ON @extschema@.shard_inbox
 FOR EACH ROW EXECUTE FUNCTION shard.inbox_insert();
 
 CREATE VIEW @extschema@.shard_dead_letters AS
-SELECT d.id, d.at, t.type_name, d.entity AS entity_id,
+SELECT d.id, d.at, t.type_name, CASE WHEN shard.payload_readable(d.type_id) THEN d.entity END AS entity_id,
        shard.payload_json(d.type_id, d.payload) AS message,
        d.sqlstate,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.error END AS error,

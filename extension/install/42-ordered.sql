@@ -5,7 +5,7 @@
  * passed, now dead letters; both since the entity began.
  */
 CREATE VIEW @extschema@.shard_ordered AS
-SELECT t.type_name, p.shard, p.entity AS entity_id, p.began, p.expected, p.skipped, p.late,
+SELECT t.type_name, p.shard, CASE WHEN shard.payload_readable(p.type_id) THEN p.entity END AS entity_id, p.began, p.expected, p.skipped, p.late,
        coalesce(h.waiting, 0) AS waiting, h.first_waiting, h.waiting_since
 FROM shard.ordered p
 JOIN shard.type t USING (type_id)

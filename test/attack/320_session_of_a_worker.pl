@@ -74,6 +74,8 @@ SELECT shard_start('%1$s', '%1$s.run', number_of_shards => 4, entity_id_extracto
 	ordered_by => '%1$s.number', max_attempts => 2, retry_backoff => '1 ms');
 CREATE TRIGGER before BEFORE INSERT OR UPDATE ON shard_entity.%1$s FOR EACH ROW EXECUTE FUNCTION %1$s.fire();
 CREATE TRIGGER after AFTER INSERT OR UPDATE ON shard_entity.%1$s FOR EACH ROW EXECUTE FUNCTION %1$s.fire();
+CREATE FUNCTION %1$s.late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM %1$s.see('deferred'); RETURN NEW; END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE ON shard_entity.%1$s DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION %1$s.late();
 };
 for my $role (qw(mallory alice boss))
 {
@@ -109,8 +111,8 @@ for my $role (qw(mallory alice boss))
 	my $is = $role eq 'boss' ? 'on' : 'off';
 	as($role, qq{SELECT shard_tell('$role', 'told', '{"see": "told"}'); SELECT shard_ask('$role', 'asked', '{"see": "asked"}')});
 	$node->drain;
-	is(seen($role), join("\n", map { "$_: $role $role $is" } 'handler, asked', 'handler, told', 'ordered_by', 'shard', 'trigger AFTER', 'trigger BEFORE'),
-		"S05 in all that runs for a type of $role in a worker");
+	is(seen($role), join("\n", map { "$_: $role $role $is" } 'deferred', 'handler, asked', 'handler, told', 'ordered_by', 'shard', 'trigger AFTER', 'trigger BEFORE'),
+		"S05, S09 in all that runs for a type of $role in a worker");
 }
 
 # Owners take turns in one transaction.
