@@ -13,6 +13,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 
 #include "admin.h"
 #include "coordinator.h"
@@ -263,6 +264,28 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 }
 
 /*
+ * Functions are everybody's unless somebody says otherwise, so types are, too; whoever starts one is told as long as that is so.
+ */
+static void
+tell_if_open(const ShardAdminType *type)
+{
+	Oid handler = type->handler.function;
+
+	if (shard_proc_aclcheck(handler, ACL_ID_PUBLIC, ACL_EXECUTE) != ACLCHECK_OK ||
+		shard_namespace_aclcheck(get_func_namespace(handler), ACL_ID_PUBLIC, ACL_USAGE) !=
+			ACLCHECK_OK)
+		return;
+	ereport(
+		NOTICE,
+		(errmsg("any role may send to entity type \"%s\"", type->name),
+		 errdetail(
+			 "That is so while everybody may execute its handler, the default for functions."),
+		 errhint(
+			 "To say who sends: REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, then GRANT it to them.",
+			 type->handler.name)));
+}
+
+/*
  * shard_start(type_name text, handler text, settings…): makes an entity type
  * and its state table, makes a proxy a host, or resumes it. Whoever has CREATE on the database and
  * EXECUTE on the functions; becomes the type's owner, unless the cluster has the type: then its owner does, of which he
@@ -303,6 +326,8 @@ shard_start(PG_FUNCTION_ARGS)
 	else
 		start_again(type, &wanted);
 	shard_admin_close(&security);
+	if (is_new)
+		tell_if_open(&wanted);
 	PG_RETURN_VOID();
 }
 
