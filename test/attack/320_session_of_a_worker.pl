@@ -240,6 +240,13 @@ for my $set ('role = friend', 'session_authorization = mallory', "session_author
 	$node->safe_psql('postgres', "CREATE OR REPLACE FUNCTION other.other() RETURNS text LANGUAGE sql SET $set AS \$\$ SELECT who() \$\$; ");
 	like(fails('mallory', q{SELECT shard_ask('mallory', 'refused', '{"q": "SELECT other.other()"}')}), qr/ERROR:\s+42501:/, "S08 a function with SET $set");
 }
+# The right to end others' sessions does not reach ours, whoever the session is.
+$node->safe_psql('postgres', 'GRANT pg_signal_backend TO mallory');
+for my $pid ($worker, $coordinator)
+{
+	like(fails('mallory', "SELECT pg_terminate_backend($pid)"), qr/ERROR:\s+42501:/, 'S13 with pg_signal_backend');
+	like(fails('mallory', qq{SELECT shard_ask('mallory', 'refused', '{"q": "SELECT pg_terminate_backend($pid)"}')}), qr/ERROR:\s+42501:/, 'S13 in a handler');
+}
 is(ask('mallory', 'SELECT who()'), 'mallory mallory off', 'nothing of it has changed anything');
 is(as('mallory', 'SELECT rolsuper FROM pg_roles WHERE rolname = current_user'), 'f', 'and he is who he was');
 is(ask('alice', 'SELECT who()'), 'alice alice off', 'so is she');
