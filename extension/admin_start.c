@@ -16,6 +16,7 @@
 #include "utils/lsyscache.h"
 
 #include "admin.h"
+#include "api.h"
 #include "coordinator.h"
 #include "directory.h"
 #include "plane.h"
@@ -342,5 +343,5 @@ shard_shard_id(PG_FUNCTION_ARGS)
 	text *id = PG_GETARG_TEXT_PP(1);
 
 	shard_security_check_send(type);
-	PG_RETURN_INT32(shard_registry_shard_id(type, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id)));
+	PG_RETURN_INT32(shard_api_shard(type, VARDATA_ANY(id), (int) VARSIZE_ANY_EXHDR(id)));
 }

@@ -157,11 +157,11 @@ check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len)
 }
 
 /*
- * The shard of an entity id. An extractor is another role's code: while it runs,
- * the handler that tells is not the one that functions like shard_reply() act on.
+ * An extractor is another role's code: while it runs, the handler that tells or asks for a shard is not the one that
+ * functions like shard_reply() act on.
  */
-static int
-shard_of(ShardType *type, const char *entity, int entity_len)
+int
+shard_api_shard(ShardType *type, const char *entity, int entity_len)
 {
 	ShardExecution *execution = shard_executor_current();
 	volatile int shard = 0;
@@ -216,7 +216,7 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 
 	shard_api_check_entity(entity_len);
 	check_room(type, payload_len);
-	row.shard = shard_of(type, entity, entity_len);
+	row.shard = shard_api_shard(type, entity, entity_len);
 	check_buffer(type, row.shard, entity, entity_len);
 	if (execution != NULL && execution->trial)
 	{

@@ -18,6 +18,9 @@ extern void shard_api_init(void);
 extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
 
+/* The shard of an entity id, for whoever may send; also in a handler, as which the type's extractor does not run. */
+extern int shard_api_shard(ShardType *type, const char *entity, int entity_len);
+
 /* Errors for an entity id, by its length, and for a message that is too large. */
 extern void shard_api_check_entity(int len);
 extern void shard_api_check_size(const ShardType *type, int payload_len);
