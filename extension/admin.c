@@ -191,6 +191,17 @@ alter_setting(ShardAdminType *type, const Change *change)
 	shard_settings_check(&type->settings);
 }
 
+/* What an administrator allows the caller, who is somebody else from here on. */
+static void
+check_limit(FunctionCallInfo fcinfo, const Change *change)
+{
+	ShardAdminType wanted = {.name = shard_admin_text(fcinfo, 0, "type name")};
+
+	wanted.settings.value[change->id] = change->value;
+	if (change->handler.name == NULL && strcmp(change->setting, "search_path") != 0)
+		shard_admin_limit_setting(&wanted, change->id);
+}
+
 /* First the cluster hears of another owner, of those who may say so. */
 static void
 give_in_cluster(FunctionCallInfo fcinfo, Oid owner)
@@ -198,6 +209,8 @@ give_in_cluster(FunctionCallInfo fcinfo, Oid owner)
 	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
 
 	shard_security_check_owner(type, "alter entity type");
+	if (type->owner != owner)
+		shard_admin_limit_types(&(ShardAdminType){.name = type->name, .owner = owner});
 	shard_admin_owner_in_cluster(type->name, owner);
 }
 
@@ -216,6 +229,8 @@ shard_alter(PG_FUNCTION_ARGS)
 	read_change(fcinfo, &change);
 	if (OidIsValid(change.owner))
 		give_in_cluster(fcinfo, change.owner);
+	else
+		check_limit(fcinfo, &change);
 	open_type(fcinfo, "alter entity type", &type, &security);
 	if (OidIsValid(change.owner))
 		shard_admin_owner_here(&type, change.owner);

@@ -82,6 +82,13 @@ extern void shard_admin_check_functions(const ShardAdminType *type);
 extern void shard_admin_owner_in_cluster(const char *type, Oid owner);
 extern void shard_admin_owner_here(ShardAdminType *type, Oid owner);
 
+/*
+ * admin_limit.c: errors if a setting of the type is more than an administrator allows; if its owner, who has it not
+ * yet, would have too many. As the caller, not as the system.
+ */
+extern void shard_admin_limit_setting(const ShardAdminType *type, ShardSettingId id);
+extern void shard_admin_limit_types(const ShardAdminType *type);
+
 /* admin_start.c: whether the cluster has, or had, other members, as far as this database knows durably. */
 extern bool shard_admin_had_others(void);
 

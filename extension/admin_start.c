@@ -264,6 +264,16 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 	return number;
 }
 
+/* What an administrator allows. */
+static void
+check_limits(const ShardAdminType *type, bool is_new)
+{
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		shard_admin_limit_setting(type, (ShardSettingId) id);
+	if (is_new)
+		shard_admin_limit_types(type);
+}
+
 /*
  * Functions are everybody's unless somebody says otherwise, so types are, too; whoever starts one is told as long as that is so.
  */
@@ -313,6 +323,7 @@ shard_start(PG_FUNCTION_ARGS)
 		shard_admin_table_check(&wanted);
 		wanted.owner = shard_admin_owner(wanted.name, "start entity type");
 		shard_admin_check_functions(&wanted);
+		check_limits(&wanted, type == NULL);
 		wanted.type_id = number_in_cluster(&wanted, type);
 	}
 	shard_admin_open(&security);

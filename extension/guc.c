@@ -24,6 +24,9 @@ int shard_region_workers = 1;
 int shard_inbox_max_size = 8 * 1024 * 1024;
 int shard_cache_size = 512 * 1024;
 int shard_handler_lock_timeout = 500;
+int shard_max_handler_timeout = 60 * 1000;
+int shard_max_types_per_owner = 100;
+int shard_max_shards_per_type = 10000;
 int shard_gate = SHARD_GATE_SET_AUTO;
 char *shard_roles = NULL;
 char *shard_app_version = NULL;
@@ -306,6 +309,29 @@ define_moves(void)
 }
 
 /*
+ * What owners of entity types may ask for; superusers may set them for a role, too (admin_limit.c).
+ */
+static void
+define_limits(void)
+{
+	DefineCustomIntVariable("shard.max_handler_timeout",
+							"Sets how long handler_timeout of an entity type may be.",
+							"0 means no limit. Superusers are not bound.",
+							&shard_max_handler_timeout, 60 * 1000, 0, 24 * 3600 * 1000, PGC_SUSET,
+							GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("shard.max_types_per_owner",
+							"Sets how many entity types a role may own in a database.",
+							"0 means no limit. Superusers are not bound.",
+							&shard_max_types_per_owner, 100, 0, 1000000, PGC_SUSET, 0, NULL, NULL,
+							NULL);
+	DefineCustomIntVariable("shard.max_shards_per_type",
+							"Sets how many shards an entity type may have.",
+							"0 means no limit. Superusers are not bound.",
+							&shard_max_shards_per_type, 10000, 0, 1000000, PGC_SUSET, 0, NULL, NULL,
+							NULL);
+}
+
+/*
  * Defines the settings. From _PG_init, if the library is preloaded.
  */
 void
@@ -342,6 +368,7 @@ shard_guc_init(void)
 		"shard.gate", "Sets where a commit must be durable before its results leave the database.",
 		"auto means on the synchronous standbys if there are any, else here.", &shard_gate,
 		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	define_limits();
 	define_cluster();
 	define_moves();
 	define_journal();

@@ -29,6 +29,11 @@ extern PGDLLIMPORT int shard_cache_size;
 /* ms a handler waits for a lock of somebody else; the workers' lock_timeout */
 extern PGDLLIMPORT int shard_handler_lock_timeout;
 
+/* What owners of types may ask for, but for superusers; 0: anything. */
+extern PGDLLIMPORT int shard_max_handler_timeout; /* ms */
+extern PGDLLIMPORT int shard_max_types_per_owner;
+extern PGDLLIMPORT int shard_max_shards_per_type;
+
 extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */
 
 /* This node's part in its cluster; read when the control plane starts (coordinator_config.c). */
