@@ -99,7 +99,7 @@ shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 	entity->bytes = GetMemoryChunkSpace(entity) + sizeof(CacheEntry);
 	total_bytes += entity->bytes;
 	dlist_push_tail(&run->lru, &entity->lru);
-	run->count[shard].entities++;
+	shard_run_count(run, shard)->entities++;
 	return entity;
 }
 
@@ -165,7 +165,7 @@ shard_cache_remove(ShardEntity *entity)
 
 	free_saved(entity);
 	dlist_delete(&entity->lru);
-	entity->run->count[entity->shard].entities--;
+	shard_run_count(entity->run, entity->shard)->entities--;
 	total_bytes -= entity->bytes;
 	cache_delete(table, key);
 	if (entity->batch != NULL)

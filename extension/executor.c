@@ -157,6 +157,7 @@ refresh_run(ShardRun *run, void *arg)
 	if (!run->type->exists)
 	{
 		forget_entities(run);
+		shard_run_forget_counts(run);
 		bury_wanted |= !run->buried;
 		return;
 	}
@@ -550,7 +551,7 @@ keep_entity(ShardEntity *entity)
 	shard_ordered_keep(entity);
 	shard_turn_follow_due(entity);
 	entity->in_turn = false;
-	run->count[entity->shard].handled += entity->handled;
+	shard_run_count(run, entity->shard)->handled += entity->handled;
 	shard_turn.messages += entity->handled;
 	if (entity->let_go && !entity->wait.deferred && entity->wait.waiting == 0)
 		shard_cache_remove(entity);

@@ -43,8 +43,14 @@ report_run(ShardRun *run, void *arg)
 
 	for (int shard = 0; shard < run->type->number_of_shards; shard++)
 	{
-		const ShardShardCount *count = &run->count[shard];
+		const ShardShardCount *count = shard_run_counted(run, shard);
 
+		if (count == NULL)
+		{
+			/* nor of the others that are counted with it */
+			shard |= SHARD_RUN_PAGE - 1;
+			continue;
+		}
 		if (count->entities == 0 && count->handled == 0 && count->errors == 0)
 			continue;
 		pq_sendint32(out, run->type->type_id);

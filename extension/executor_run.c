@@ -691,7 +691,7 @@ shard_executor_ask(ShardRequest *request)
 	if (error != NULL)
 	{
 		shard_turn.errors++;
-		run->count[entity->shard].errors++;
+		shard_run_count(run, entity->shard)->errors++;
 	}
 	else
 		entity->handled++;

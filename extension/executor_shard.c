@@ -104,6 +104,14 @@ load_arrived(int32 type_id, int shard, const char *id, int id_len, const ShardHe
 	shard_turn_set_held(entity, held);
 }
 
+static bool
+has_entities(const ShardRun *run, int shard)
+{
+	const ShardShardCount *count = shard_run_counted(run, shard);
+
+	return count != NULL && count->entities > 0;
+}
+
 /* Entities of the shard that memory still has, as of before: nothing is held of them, unless it is found. */
 static void
 forget_held(ShardRun *run, int shard)
@@ -111,7 +119,7 @@ forget_held(ShardRun *run, int shard)
 	const ShardHeldCount nothing = {0};
 	dlist_iter iter;
 
-	if (run->count[shard].entities == 0)
+	if (!has_entities(run, shard))
 		return;
 	dlist_foreach (iter, &run->lru)
 	{
@@ -186,7 +194,7 @@ shard_executor_forget_shard(int32 type_id, int shard)
 	ShardRun *run = shard_run_known(type_id);
 	dlist_mutable_iter iter;
 
-	if (run == NULL || shard >= run->type->number_of_shards || run->count[shard].entities == 0)
+	if (run == NULL || shard >= run->type->number_of_shards || !has_entities(run, shard))
 		return;
 	dlist_foreach_modify (iter, &run->lru)
 	{

@@ -66,7 +66,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 
 	shard_turn_end_user_code();
 	shard_turn.errors++;
-	entity->run->count[entity->shard].errors++;
+	shard_run_count(entity->run, entity->shard)->errors++;
 	attempts++;
 	shard_turn.passed = true;
 	if (shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode), attempts,

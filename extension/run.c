@@ -32,6 +32,55 @@ look_at_state_type(ShardRun *run)
 	ReleaseSysCache(tuple);
 }
 
+/* Room for that page, and for half as many again. */
+static void
+make_pages(ShardRun *run, int page)
+{
+	int count = run->n_pages;
+
+	run->n_pages = page + 1 + page / 2;
+	if (count == 0)
+		run->pages = MemoryContextAlloc(TopMemoryContext, run->n_pages * sizeof(ShardShardCount *));
+	else
+		run->pages = repalloc(run->pages, run->n_pages * sizeof(ShardShardCount *));
+	memset(&run->pages[count], 0, (run->n_pages - count) * sizeof(ShardShardCount *));
+}
+
+ShardShardCount *
+shard_run_count(ShardRun *run, int shard)
+{
+	int page = shard / SHARD_RUN_PAGE;
+
+	if (unlikely(page >= run->n_pages))
+		make_pages(run, page);
+	if (unlikely(run->pages[page] == NULL))
+		run->pages[page] =
+			MemoryContextAllocZero(TopMemoryContext, SHARD_RUN_PAGE * sizeof(ShardShardCount));
+	return &run->pages[page][shard % SHARD_RUN_PAGE];
+}
+
+const ShardShardCount *
+shard_run_counted(const ShardRun *run, int shard)
+{
+	int page = shard / SHARD_RUN_PAGE;
+
+	return page >= run->n_pages || run->pages[page] == NULL
+			   ? NULL
+			   : &run->pages[page][shard % SHARD_RUN_PAGE];
+}
+
+void
+shard_run_forget_counts(ShardRun *run)
+{
+	for (int i = 0; i < run->n_pages; i++)
+		if (run->pages[i] != NULL)
+			pfree(run->pages[i]);
+	if (run->n_pages > 0)
+		pfree(run->pages);
+	run->pages = NULL;
+	run->n_pages = 0;
+}
+
 /* A run for a type that this worker meets for the first time. */
 static ShardRun *
 make_run(ShardType *type)
@@ -44,9 +93,6 @@ make_run(ShardType *type)
 	run->dropped = type->mode == SHARD_MODE_DROPPED;
 	look_at_state_type(run);
 	dlist_init(&run->lru);
-	run->count = MemoryContextAllocExtended(TopMemoryContext,
-											(Size) type->number_of_shards * sizeof(ShardShardCount),
-											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	MemoryContextSwitchTo(old);
 	return run;
 }

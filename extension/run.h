@@ -25,20 +25,35 @@ typedef struct ShardRun
 	ShardHandler ordered_by;
 	ShardStateTable table;
 	dlist_head lru;
-	bool runnable;			/* messages are handled, as of this turn */
-	bool followed;			/* the same, as its entities were told */
-	uint64 looked_at;		/* registry generation of that */
-	bool burying;			/* the type was dropped, and the turn gives up what is held of it, */
-	int64 given_up;			/* so many messages */
-	bool buried;			/* that was committed: nothing is held of it */
-	Oid state_table;		/* as of what memory has of its entities; InvalidOid: proxy, dropped */
-	bool dropped;			/* the type was dropped here, as of the same */
-	bool reread;			/* what is held of it has to be read anew */
-	ShardShardCount *count; /* one per shard */
+	bool runnable;			 /* messages are handled, as of this turn */
+	bool followed;			 /* the same, as its entities were told */
+	uint64 looked_at;		 /* registry generation of that */
+	bool burying;			 /* the type was dropped, and the turn gives up what is held of it, */
+	int64 given_up;			 /* so many messages */
+	bool buried;			 /* that was committed: nothing is held of it */
+	Oid state_table;		 /* as of what memory has of its entities; InvalidOid: proxy, dropped */
+	bool dropped;			 /* the type was dropped here, as of the same */
+	bool reread;			 /* what is held of it has to be read anew */
+	ShardShardCount **pages; /* of SHARD_RUN_PAGE shards each; NULL: none of them was met */
+	int n_pages;
+	int64
+		dead_room; /* so many dead letters, of so many bytes, may come before they are counted again */
+	int64 dead_room_bytes;
+	TimestampTz dead_full_until; /* there is no room before that */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;
 } ShardRun;
+
+/* Shards whose counts are allocated together: a type may have many that this worker never meets. */
+#define SHARD_RUN_PAGE 256
+
+/* The counts of a shard; and NULL if nothing was counted. */
+extern ShardShardCount *shard_run_count(ShardRun *run, int shard);
+extern const ShardShardCount *shard_run_counted(const ShardRun *run, int shard);
+
+/* Its type is gone, and has no entities in memory: nor has it counts. */
+extern void shard_run_forget_counts(ShardRun *run);
 
 /* The run of a type, made on first use; NULL for an unknown type id. */
 extern ShardRun *shard_run_get(int32 type_id);
