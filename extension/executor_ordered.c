@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "duration.h"
+#include "dead_letter_room.h"
 #include "executor_private.h"
 
 #include "compat.h"
@@ -162,6 +163,18 @@ report_dead_letter(const ShardEntity *entity, const ErrorData *error)
 			"", "See shard_dead_letters and shard_ordered.");
 }
 
+/* It cannot wait for room, as nothing will make it fit. */
+static void
+report_lost(const ShardEntity *entity, const ErrorData *error)
+{
+	if (shard_turn_log_counts(SHARD_TURN_LOG_NUMBER))
+		shard_turn_log(SHARD_TURN_LOG_NUMBER, error->sqlerrcode,
+					   psprintf("a message of entity \"%s\" of type \"%s\" is given up: %s",
+								entity->id, entity->run->type->name, error->message),
+					   "There is no room for another dead letter.",
+					   "See shard_ordered, and max_dead_letters.");
+}
+
 /* Why a number cannot be one of the entity's. */
 static ErrorData
 far_error(const ShardOrderedPosition *position, int64 number)
@@ -182,8 +195,13 @@ static ShardOutcome
 bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 {
 	shard_turn_end_user_code();
-	shard_held_dead_letter(row, 0, error);
-	report_dead_letter(entity, error);
+	if (shard_dead_letter_has_room(entity->run, row->payload_len))
+	{
+		shard_held_dead_letter(row, 0, error);
+		report_dead_letter(entity, error);
+	}
+	else
+		report_lost(entity, error);
 	return SHARD_MESSAGE_GONE;
 }
 

@@ -12,6 +12,7 @@
 #include "utils/timestamp.h"
 
 #include "core/entity.h"
+#include "dead_letter_room.h"
 #include "executor_private.h"
 
 #include "compat.h"
@@ -63,14 +64,22 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 									  .retry_backoff = type->retry_backoff,
 									  .max_retry_backoff = type->max_retry_backoff};
 	int64 pause;
+	bool again;
 
 	shard_turn_end_user_code();
 	shard_turn.errors++;
 	shard_run_count(entity->run, entity->shard)->errors++;
 	attempts++;
 	shard_turn.passed = true;
-	if (shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode), attempts,
-						   &pause) == SHARD_ENTITY_RETRY)
+	again = shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode),
+							   attempts, &pause) == SHARD_ENTITY_RETRY;
+	if (!again && !shard_dead_letter_has_room(entity->run, row->payload_len))
+	{
+		/* Nothing is lost: it is tried again, and those behind it wait (D35). */
+		again = true;
+		pause = type->max_retry_backoff;
+	}
+	if (again)
 	{
 		TimestampTz next_at = GetCurrentTimestamp() + pause;
 

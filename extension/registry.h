@@ -57,6 +57,9 @@ typedef struct ShardType
 	int64 handler_timeout;
 	int64 max_message_size; /* bytes */
 	int64 buffer_size;		/* messages */
+	int64 max_dead_letters;
+	int64 max_dead_letters_size;   /* bytes */
+	bool drop_oldest_dead_letters; /* when there are so many; false: messages that fail wait */
 
 	char *ordered_by_name; /* schema-qualified, with argument types; NULL: in no order */
 	Oid ordered_by;		   /* InvalidOid: dropped or renamed, messages wait */

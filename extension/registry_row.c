@@ -84,6 +84,11 @@ apply_settings(ShardType *type, const ShardSettings *settings)
 	type->handler_timeout = shard_settings_number(settings, SHARD_SETTING_HANDLER_TIMEOUT);
 	type->max_message_size = shard_settings_number(settings, SHARD_SETTING_MAX_MESSAGE_SIZE);
 	type->buffer_size = shard_settings_number(settings, SHARD_SETTING_BUFFER_SIZE);
+	type->max_dead_letters = shard_settings_number(settings, SHARD_SETTING_MAX_DEAD_LETTERS);
+	type->max_dead_letters_size =
+		shard_settings_number(settings, SHARD_SETTING_MAX_DEAD_LETTERS_SIZE);
+	type->drop_oldest_dead_letters =
+		strcmp(settings->value[SHARD_SETTING_DEAD_LETTERS_FULL], "drop_oldest") == 0;
 	type->ordered_window = (int) shard_settings_number(settings, SHARD_SETTING_ORDERED_WINDOW);
 	type->ordered_timeout = shard_settings_number(settings, SHARD_SETTING_ORDERED_TIMEOUT);
 	type->has_ordered_from = settings->value[SHARD_SETTING_ORDERED_FROM] != NULL;

@@ -36,9 +36,9 @@ typedef struct ShardRun
 	bool reread;			 /* what is held of it has to be read anew */
 	ShardShardCount **pages; /* of SHARD_RUN_PAGE shards each; NULL: none of them was met */
 	int n_pages;
-	int64
-		dead_room; /* so many dead letters, of so many bytes, may come before they are counted again */
-	int64 dead_room_bytes;
+	int64 dead_room;			 /* dead letters that may come before they are counted again */
+	int64 dead_room_bytes;		 /* the same */
+	TimestampTz dead_looked;	 /* the turn in which they were counted */
 	TimestampTz dead_full_until; /* there is no room before that */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */

@@ -88,7 +88,12 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_ORDERED_BY] = {"ordered_by", KIND_FUNCTION},
 	[SHARD_SETTING_ORDERED_WINDOW] = {"ordered_window", KIND_INT, "1000", 1, PG_INT32_MAX},
 	[SHARD_SETTING_ORDERED_TIMEOUT] = {"ordered_timeout", KIND_DURATION, "10 s", MS(1), DAYS(1)},
-	[SHARD_SETTING_ORDERED_FROM] = {"ordered_from", KIND_INT, NULL, PG_INT32_MIN, PG_INT32_MAX}};
+	[SHARD_SETTING_ORDERED_FROM] = {"ordered_from", KIND_INT, NULL, PG_INT32_MIN, PG_INT32_MAX},
+	[SHARD_SETTING_MAX_DEAD_LETTERS] = {"max_dead_letters", KIND_INT, "100000", 1, PG_INT32_MAX},
+	[SHARD_SETTING_MAX_DEAD_LETTERS_SIZE] = {"max_dead_letters_size", KIND_SIZE, "268435456", 1,
+											 INT64CONST(1) << 50},
+	[SHARD_SETTING_DEAD_LETTERS_FULL] = {"dead_letters_full", KIND_CHOICE, "wait",
+										 .choices = "wait,drop_oldest,"}};
 
 /* The name of a setting, as in shard_start. */
 const char *

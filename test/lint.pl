@@ -18,7 +18,7 @@ my @levels = (
 		outbox outbox_* position_* statement routing_store)],
 	[qw(session worker worker_* callee peer peer_* strategy_call transport transport_* remote_ask remote_ask_* control_link)],
 	[qw(launcher supervisor databases install database_hook drop_hook log_hook table_hook region region_* executor executor_* call
-		failure routing routing_* coordinator coordinator_*)],
+		failure dead_letter_room routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health health_* admin admin_* plan plan_*
 		receive receive_* import import_* export export_* strategy peer_ask link_accept internal way_back cluster_* init)],
 );

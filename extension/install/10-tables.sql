@@ -196,3 +196,4 @@ CREATE TABLE shard.dead_letter (
     attempts   int4 NOT NULL
 );
 REVOKE ALL ON shard.dead_letter FROM PUBLIC;
+CREATE INDEX ON shard.dead_letter (type_id, id);
