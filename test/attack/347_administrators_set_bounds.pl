@@ -22,8 +22,8 @@ SQL
 sub as
 {
 	my ($role, $sql) = @_;
-	my (undef, $out, $err) = $server->psql('postgres', "\\set VERBOSITY verbose\n$sql", extra_params => [ '-U', $role ]);
-	return $err || "done $out";
+	my ($status, $out, $err) = $server->psql('postgres', "\\set VERBOSITY verbose\n$sql", extra_params => [ '-U', $role ]);
+	return $status == 0 ? "done $out" : $err;
 }
 
 # --- D07 -------------------------------------------------------------------------------------------
