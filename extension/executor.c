@@ -77,6 +77,7 @@ shard_executor_init(uint32 lanes)
 	shard_turn_init(lanes);
 	before_shmem_exit(at_exit, 0);
 	shard_call_init();
+	shard_plans_init();
 }
 
 ShardRun *

@@ -198,6 +198,20 @@ extern void shard_turn_recount(ShardEntity *entity);
 extern void shard_turn_recount_touched(void);
 
 /*
+ * Runs a message, or an ask if row is NULL, in a subtransaction (executor_fence.c). Returns its error, in the turn's memory,
+ * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
+ */
+extern ErrorData *
+shard_turn_run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+					  ShardExecution *execution, bool *overtaken);
+
+/* What an ask is told whose type cannot run; NULL: it is not here. */
+extern ErrorData *shard_turn_type_problem(const ShardType *type);
+
+/* A copy in the turn's memory of an error made up by the caller, whose strings are constants or there as well. */
+extern ErrorData *shard_turn_keep_error(const ErrorData *error);
+
+/*
  * Lines for the server's log, once the turn is committed (executor_log.c).
  */
 typedef enum ShardTurnLogKind
@@ -243,6 +257,16 @@ extern bool shard_call_was_cancelled(const ErrorData *error);
 
 /* Between turns: frees what a large message has left. */
 extern void shard_call_forget_large(void);
+
+/*
+ * Whether user code may have failed because of a plan made before a relation or type was altered (executor_plans.c). Then
+ * all plans of this process are made anew when they are next used, and the code deserves another try. True at most once
+ * for each change.
+ */
+extern bool shard_plans_renew(const ErrorData *error);
+
+/* Begins to listen for such changes. */
+extern void shard_plans_init(void);
 
 /* What becomes of a message that cannot run now, or failed (failure.c). */
 extern void
