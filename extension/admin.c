@@ -26,6 +26,7 @@
 #include "catalog.h"
 #include "cluster_map.h"
 #include "guc.h"
+#include "handler.h"
 #include "registry.h"
 #include "registry_dropped.h"
 #include "shmem.h"
@@ -101,16 +102,8 @@ open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
 static void
 alter_handler(ShardAdminType *type, const ShardRoutine *handler)
 {
-	if (handler->state_type != type->handler.state_type)
-		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-						errmsg("function %s cannot be the handler of entity type \"%s\"",
-							   handler->name, type->name),
-						errdetail("Its state is of type %s, the entities' of type %s.",
-								  format_type_be(handler->state_type),
-								  format_type_be(type->handler.state_type)),
-						errhint("Start another entity type with it.")));
 	shard_admin_check_executes(type->owner, handler->function, handler->name);
-	type->handler = *handler;
+	shard_admin_bind(type, handler);
 }
 
 /* Error unless the text is a list of schema names. */
@@ -407,8 +400,7 @@ shard_type_problem(PG_FUNCTION_ARGS)
 	else if (type->owner != type->runs_as)
 		problem = shard_security_problem(type, &sqlstate);
 	else if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
-		problem =
-			psprintf("handler %s does not exist, or a stranger made it anew", type->handler_name);
+		problem = shard_handler_missing(type);
 	else if (type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0')
 		problem = pstrdup("state table does not exist");
 	else if (type->missing_extractor != NULL)

@@ -58,6 +58,18 @@ extern bool shard_admin_table_lock(const ShardAdminType *type);
 extern void shard_admin_table_drop(const ShardAdminType *type);
 
 /*
+ * Gives a type that is there a handler (admin_bind.c). Error 42804 if its states are of another type, unless theirs was
+ * dropped and that one fits the rows.
+ */
+extern void shard_admin_bind(ShardAdminType *type, const ShardRoutine *handler);
+
+/* Whether the type of its states exists. */
+extern bool shard_admin_has_state_type(const ShardAdminType *type);
+
+/* Error 55000 if its state table was dropped. */
+extern void shard_admin_check_table(const ShardAdminType *type);
+
+/*
  * admin.c: what every change of a type begins with. Begin takes the locks, and
  * raises where nothing may be changed; function is its name for errors. Open
  * and close enclose the calls above.

@@ -94,16 +94,32 @@ take_handler(FunctionCallInfo fcinfo, ShardAdminType *type)
 }
 
 /*
- * The type is here: good, if it is a proxy.
+ * The type is here: good, if it is a proxy. A function that is named becomes the one that says who may send.
  */
 static void
-check_again(const ShardType *type)
+start_again(FunctionCallInfo fcinfo, const ShardType *known)
 {
-	shard_security_check_owner(type, "start entity type");
-	if (type->mode != SHARD_MODE_PROXY)
+	ShardAdminType type = {0};
+	ShardAdminType wanted = {0};
+	ShardSecurity security = {0};
+
+	shard_security_check_owner(known, "start entity type");
+	if (known->mode != SHARD_MODE_PROXY)
 		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT),
-						errmsg("entity type \"%s\" runs on this node", type->name),
+						errmsg("entity type \"%s\" runs on this node", known->name),
 						errhint("To make it a proxy here, drop it with shard_drop_type() first.")));
+	if (PG_ARGISNULL(2))
+		return;
+	take_handler(fcinfo, &wanted);
+	shard_admin_open(&security);
+	if (!shard_admin_row_read(known->name, &type))
+		elog(ERROR, "entity type \"%s\" has no row", known->name);
+	if (type.handler.function != wanted.handler.function)
+	{
+		type.handler = wanted.handler;
+		shard_admin_row_update(&type);
+	}
+	shard_admin_close(&security);
 }
 
 /*
@@ -125,7 +141,7 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 	known = shard_registry_find(type.name);
 	if (known != NULL)
 	{
-		check_again(known);
+		start_again(fcinfo, known);
 		PG_RETURN_VOID();
 	}
 	shard_admin_check_create(type.name);

@@ -182,15 +182,17 @@ shard_admin_row_replace(ShardAdminType *type)
 void
 shard_admin_row_update(const ShardAdminType *type)
 {
-	Oid types[] = {TEXTOID, OIDOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID, OIDVECTOROID, INT4OID};
+	Oid types[] = {TEXTOID,	 OIDOID,	   BOOLOID, TEXTOID, TEXTOID,
+				   JSONBOID, OIDVECTOROID, INT4OID, OIDOID};
 	Datum values[lengthof(types)];
 
 	common_values(type, values);
 	values[7] = Int32GetDatum(type->type_id);
+	values[8] = ObjectIdGetDatum(type->handler.state_type);
 	if (SPI_execute_with_args(
 			"UPDATE shard.type SET handler = $1, handler_oid = $2, batch = $3, mode = $4,"
-			"  search_path = $5, settings = $6, extractors = $7, problem = NULL,"
-			"  problem_code = NULL"
+			"  search_path = $5, settings = $6, extractors = $7, state_type = $9,"
+			"  problem = NULL, problem_code = NULL"
 			" WHERE type_id OPERATOR(pg_catalog.=) $8",
 			lengthof(types), types, values, NULL, false, 0) != SPI_OK_UPDATE)
 		elog(ERROR, "could not update shard.type");

@@ -165,11 +165,13 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 
 	if (!shard_admin_row_read(wanted->name, &stored))
 		elog(ERROR, "entity type \"%s\" has no row", wanted->name);
+	stored.name = wanted->name;
 
 	initStringInfo(&difference.detail);
 	if (stored.handler.function != wanted->handler.function)
 		compare(&difference, "handler", stored.handler.name, wanted->handler.name,
-				stored.handler.state_type != wanted->handler.state_type);
+				stored.handler.state_type != wanted->handler.state_type &&
+					shard_admin_has_state_type(&stored));
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		compare(&difference, shard_settings_name((ShardSettingId) id), stored.settings.value[id],
 				wanted->settings.value[id], shard_settings_is_fixed((ShardSettingId) id));
@@ -183,12 +185,13 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 				 errhint("Call shard_alter(%s, 'owner', ...) with its name.",
 						 quote_literal_cstr(wanted->name))));
 
+	shard_admin_check_table(&stored);
 	if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 		stored.handler.function == wanted->handler.function &&
 		memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
 		return;
 	stored.mode = "hosting";
-	stored.handler = wanted->handler;
+	shard_admin_bind(&stored, &wanted->handler);
 	memcpy(stored.extractor, wanted->extractor, sizeof(stored.extractor));
 	shard_admin_row_update(&stored);
 }

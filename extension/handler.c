@@ -22,6 +22,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/regproc.h"
 #include "utils/syscache.h"
 
 #include "handler.h"
@@ -44,6 +45,24 @@ make_param(int number, Oid type)
 }
 
 char *
+shard_handler_missing(const ShardType *type)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+
+	if (!SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(type->state_type)))
+		return psprintf("the type of the states was dropped, which handler %s had",
+						type->handler_name);
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(type->handler_name);
+	fcinfo->args[0].isnull = false;
+	(void) to_regprocedure(fcinfo);
+	if (fcinfo->isnull)
+		return psprintf("handler %s does not exist", type->handler_name);
+	return psprintf("handler %s was made anew by a role without the rights of the type's owner",
+					type->handler_name);
+}
+
+char *
 shard_handler_problem(const ShardType *type, int *sqlstate)
 {
 	HeapTuple tuple;
@@ -53,7 +72,7 @@ shard_handler_problem(const ShardType *type, int *sqlstate)
 	*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(type->handler));
 	if (!HeapTupleIsValid(tuple))
-		return psprintf("handler %s does not exist", type->handler_name);
+		return shard_handler_missing(type);
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
 	*sqlstate = ERRCODE_INVALID_FUNCTION_DEFINITION;
 	if (proc->proisstrict)

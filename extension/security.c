@@ -75,6 +75,15 @@ check_execute(const ShardType *type)
 		/* Nobody can hold a right on a function that is gone; its owner's messages wait. */
 		if (shard_security_is_owner(type))
 			return;
+		if (type->handler_name[0] == '\0')
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied to send to entity type \"%s\"", type->name),
+					 errdetail("It is a proxy here that was started without a function; then only "
+							   "its owner may send."),
+					 errhint("Let its owner call shard_start_proxy(%s, handler => ...), and grant "
+							 "EXECUTE on that function.",
+							 quote_literal_cstr(type->name))));
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("handler of entity type \"%s\" does not exist", type->name),
