@@ -194,7 +194,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 {
 	Waiting *waiting = arg;
 
-	return (row->kind == SHARD_KIND_TELL || row->kind == SHARD_KIND_START ||
+	return (shard_kind_is_message(row->kind) || row->kind == SHARD_KIND_START ||
 			row->kind == SHARD_KIND_PASSIVATE) &&
 		   !shard_log_position_handled(&waiting->positions, row);
 }

@@ -78,6 +78,29 @@ read_setting(FunctionCallInfo fcinfo, ShardSettingId id, ShardAdminType *type)
 	type->settings.value[id] = value;
 }
 
+/* Error for what would have no effect: settings of an order that nobody asked for. Later on shard_alter may end an order. */
+static void
+check_order(const ShardSettings *settings)
+{
+	static const ShardSettingId about[] = {SHARD_SETTING_ORDERED_FROM,
+										   SHARD_SETTING_ORDERED_TIMEOUT,
+										   SHARD_SETTING_ORDERED_WINDOW};
+
+	for (int i = 0; i < lengthof(about) && settings->value[SHARD_SETTING_ORDERED_BY] == NULL; i++)
+	{
+		const char *value = settings->value[about[i]];
+		const char *usual = shard_settings_default(about[i]);
+
+		if (value != NULL && (usual == NULL || strcmp(value, usual) != 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("setting \"%s\" has no effect without \"ordered_by\"",
+							shard_settings_name(about[i])),
+					 errhint("Name the function that gives a message its number: ordered_by => "
+							 "'...'.")));
+	}
+}
+
 /* Reads all arguments into what the row shall be, with the caller as owner. */
 static void
 read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
@@ -89,6 +112,7 @@ read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		read_setting(fcinfo, (ShardSettingId) id, type);
 	shard_settings_resolve_allocation(&type->settings);
+	check_order(&type->settings);
 	shard_settings_check(&type->settings);
 	type->owner = GetUserId();
 	type->mode = "hosting";
@@ -110,10 +134,11 @@ shard_admin_check_create(const char *name)
 /* What start_again has found to differ. */
 typedef struct Difference
 {
+	const char *type;	 /* name, as a literal */
 	const char *setting; /* the first, or the first that is fixed; NULL: none */
-	const char *value;	 /* asked for, null: NULL */
 	bool fixed;			 /* at least one cannot be altered */
 	StringInfoData detail;
+	StringInfoData remedy; /* calls that alter those which can be */
 } Difference;
 
 /* Compares one setting of the type that is there with what was asked for. */
@@ -124,10 +149,11 @@ compare(Difference *difference, const char *setting, const char *stored, const c
 	if (stored == wanted || (stored != NULL && wanted != NULL && strcmp(stored, wanted) == 0))
 		return;
 	if (difference->setting == NULL || (fixed && !difference->fixed))
-	{
 		difference->setting = setting;
-		difference->value = wanted;
-	}
+	if (!fixed)
+		appendStringInfo(&difference->remedy, "%sshard_alter(%s, '%s', %s)",
+						 difference->remedy.len > 0 ? ", " : "", difference->type, setting,
+						 wanted ? quote_literal_cstr(wanted) : "NULL");
 	if (difference->detail.len > 0)
 		appendStringInfoChar(&difference->detail, '\n');
 	difference->fixed |= fixed;
@@ -139,9 +165,6 @@ compare(Difference *difference, const char *setting, const char *stored, const c
 static void
 refuse_differences(const char *name, const Difference *difference)
 {
-	const char *type = quote_literal_cstr(name);
-	const char *value = difference->value ? quote_literal_cstr(difference->value) : "NULL";
-
 	ereport(ERROR,
 			(errcode(ERRCODE_DUPLICATE_OBJECT),
 			 errmsg("entity type \"%s\" exists with another \"%s\"", name, difference->setting),
@@ -149,8 +172,8 @@ refuse_differences(const char *name, const Difference *difference)
 			 difference->fixed
 				 ? errhint("This cannot be altered: use another name, or drop the type with "
 						   "shard_drop_type(%s).",
-						   type)
-				 : errhint("Use shard_alter(%s, '%s', %s).", type, difference->setting, value)));
+						   difference->type)
+				 : errhint("Use %s.", difference->remedy.data)));
 }
 
 /*
@@ -167,7 +190,9 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 		elog(ERROR, "entity type \"%s\" has no row", wanted->name);
 	stored.name = wanted->name;
 
+	difference.type = quote_literal_cstr(wanted->name);
 	initStringInfo(&difference.detail);
+	initStringInfo(&difference.remedy);
 	if (stored.handler.function != wanted->handler.function)
 		compare(&difference, "handler", stored.handler.name, wanted->handler.name,
 				stored.handler.state_type != wanted->handler.state_type &&

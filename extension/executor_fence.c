@@ -116,7 +116,7 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 {
 	bool good = shard_turn_check(entity);
 
-	if (good && (row == NULL || row->kind == SHARD_KIND_TELL))
+	if (good && (row == NULL || shard_kind_is_message(row->kind)))
 		shard_call_message(entity, row, ask, execution);
 	if (!shard_turn.careful)
 		return good;

@@ -368,6 +368,21 @@ run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
 	return outcome;
 }
 
+/*
+ * Runs the message whose number is expected. If it fails for good its number is passed, so when it is sent again it runs
+ * outside of the order.
+ */
+static ShardOutcome
+run_expected(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ShardOutcome outcome;
+
+	shard_turn.numbered = true;
+	outcome = shard_turn_run(entity, row, attempts, is_held);
+	shard_turn.numbered = false;
+	return outcome;
+}
+
 /* Runs a message with a number, or finds it another place. */
 static ShardOutcome
 run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts, bool is_held)
@@ -393,7 +408,7 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 		return number > position->expected ? wait_for_lower(entity, row, number)
 										   : bury_late(entity, row, number);
 	}
-	outcome = shard_turn_run(entity, row, attempts, is_held);
+	outcome = run_expected(entity, row, attempts, is_held);
 	if (outcome != SHARD_MESSAGE_RESTS)
 		pass(entity, number);
 	shard_ordered_heed(entity);
@@ -406,6 +421,8 @@ shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool i
 	int64 number = 0;
 	bool numbered = false;
 
+	/* an error may have ended what ran before */
+	shard_turn.numbered = false;
 	if (row->kind != SHARD_KIND_TELL || shard_turn_is_stuck(row))
 		return run_message(entity, row, attempts, is_held);
 	if (shard_turn.careful)
@@ -453,7 +470,7 @@ run_first(ShardEntity *entity, const ShardHeld *held)
 		shard_turn_handled(entity, &held->row);
 		return bury_late(entity, &held->row, held->number);
 	}
-	outcome = shard_turn_run(entity, &held->row, held->attempts, true);
+	outcome = run_expected(entity, &held->row, held->attempts, true);
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
 	if (outcome == SHARD_MESSAGE_DONE)

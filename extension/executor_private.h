@@ -35,6 +35,7 @@ typedef struct ShardTurn
 	bool overtaken;
 	bool reloaded;			/* the registry, for a type that it did not know */
 	bool passed;			/* a message was handled, stashed or buried */
+	bool numbered;			/* what runs is the message whose number was expected */
 	bool full;				/* ends here, so that what was done is committed */
 	bool stash_left;		/* something due in stashes was not handled */
 	int64 cached;			/* bytes of entities in memory when it began */

@@ -108,7 +108,7 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 	shard_turn.blames_last = true;
 	good = shard_turn_check(entity);
-	if (good && row->kind == SHARD_KIND_TELL && !entity->run->type->batch)
+	if (good && shard_kind_is_message(row->kind) && !entity->run->type->batch)
 		shard_call_message(entity, row, NULL, &execution);
 	shard_turn.blames_last = false;
 	return good;

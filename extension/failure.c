@@ -63,6 +63,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	const ShardEntityLimits limits = {.max_attempts = type->max_attempts,
 									  .retry_backoff = type->retry_backoff,
 									  .max_retry_backoff = type->max_retry_backoff};
+	ShardRow dead;
 	int64 pause;
 	bool again;
 
@@ -95,7 +96,10 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		entity->wait.not_before = next_at;
 		return false;
 	}
-	shard_held_dead_letter(row, attempts, error);
+	dead = *row;
+	if (shard_turn.numbered)
+		dead.kind = SHARD_KIND_AGAIN;
+	shard_held_dead_letter(&dead, attempts, error);
 	if (from_stash)
 	{
 		shard_held_delete(row);

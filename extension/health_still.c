@@ -193,7 +193,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 {
 	Look *look = arg;
 
-	return row->kind == SHARD_KIND_TELL && row->chunk == 0 && row->sender != look->self &&
+	return shard_kind_is_message(row->kind) && row->chunk == 0 && row->sender != look->self &&
 		   (look->inbox & (1u << worker_of(look, row->type_id, row->shard))) == 0 &&
 		   !shard_log_position_handled(&look->positions, row);
 }

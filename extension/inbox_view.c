@@ -65,7 +65,8 @@ is_waiting(const ShardRowFixed *row, void *arg)
 {
 	Listing *listing = arg;
 
-	return row->kind == SHARD_KIND_TELL && !shard_log_position_handled(&listing->positions, row);
+	return shard_kind_is_message(row->kind) &&
+		   !shard_log_position_handled(&listing->positions, row);
 }
 
 /*

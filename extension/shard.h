@@ -61,6 +61,8 @@ typedef enum ShardKind
 	SHARD_KIND_CURSOR = 2,	  /* a worker's position, payload by cursor_record.c */
 	SHARD_KIND_START = 5,	  /* shard_start_entity */
 	SHARD_KIND_PASSIVATE = 6, /* shard_passivate */
+	SHARD_KIND_AGAIN =
+		7, /* as TELL; it failed when its number's turn was, and is sent again (D25) */
 	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */
 	SHARD_KIND_POSITION = 17, /* up to where a stream from a peer was received (receive.c) */
 	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */
@@ -69,3 +71,6 @@ typedef enum ShardKind
 	SHARD_KIND_VOID = 21,  /* in packets only: holds a place in the stream, without content */
 	SHARD_KIND_OWN = 22	   /* another process changed the shard's ownership row: read it again */
 } ShardKind;
+
+/* Whether a row or an item is a message for a handler. */
+#define shard_kind_is_message(kind) ((kind) == SHARD_KIND_TELL || (kind) == SHARD_KIND_AGAIN)

@@ -151,7 +151,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 {
 	Backlog *backlog = arg;
 
-	return row->kind == SHARD_KIND_TELL && row->chunk == 0 &&
+	return shard_kind_is_message(row->kind) && row->chunk == 0 &&
 		   !shard_log_position_handled(&backlog->positions, row);
 }
 

@@ -115,7 +115,7 @@ good_distance(int64 us)
 static bool
 good_held(const ShardCopyHeld *held)
 {
-	if (held->kind != SHARD_KIND_TELL && held->kind != SHARD_KIND_START &&
+	if (!shard_kind_is_message(held->kind) && held->kind != SHARD_KIND_START &&
 		held->kind != SHARD_KIND_PASSIVATE)
 		return false;
 	if (held->stamp.kind != SHARD_PREFIX_NONE && !good_stamp(&held->stamp))

@@ -59,7 +59,7 @@ good_parcel(const ShardParcel *parcel)
 {
 	if (parcel->kind == SHARD_KIND_VOID)
 		return true;
-	if (parcel->kind != SHARD_KIND_TELL && parcel->kind != SHARD_KIND_START &&
+	if (!shard_kind_is_message(parcel->kind) && parcel->kind != SHARD_KIND_START &&
 		parcel->kind != SHARD_KIND_PASSIVATE)
 		return false;
 	return good_home(parcel->type_id, parcel->shard, parcel->epoch) && good_stamp(&parcel->stamp) &&
