@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 #include "utils/lsyscache.h"
 
 #include "admin.h"
@@ -73,7 +74,9 @@ shard_admin_owner(const char *type, const char *what)
 void
 shard_admin_check_executes(Oid owner, Oid function, const char *name)
 {
-	if (!OidIsValid(function) || shard_proc_aclcheck(function, owner, ACL_EXECUTE) == ACLCHECK_OK)
+	/* one that is gone suspends the type, and is nobody's */
+	if (!SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)) ||
+		shard_proc_aclcheck(function, owner, ACL_EXECUTE) == ACLCHECK_OK)
 		return;
 	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					errmsg("permission denied for function %s", name),

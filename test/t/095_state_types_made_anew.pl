@@ -70,13 +70,13 @@ refused(q{CREATE TYPE third AS (n int, note text);
 	'not while the type of the states is there');
 
 # A handler alone that is gone, or made anew by somebody else.
-$node->safe_psql('postgres', 'DROP FUNCTION fills(purse,jsonb)');
+$node->safe_psql('postgres', q{CREATE ROLE stranger; CREATE ROLE alice; GRANT CREATE ON SCHEMA shard_entity, public TO alice;
+	GRANT CREATE ON DATABASE postgres TO alice;
+	SELECT shard_alter('adds', 'owner', 'alice');
+	DROP FUNCTION fills(purse,jsonb)});
 is($node->safe_psql('postgres', q{SELECT problem FROM shard_types WHERE type_name = 'adds'}),
 	'handler public.fills(public.purse,jsonb) does not exist', 'a handler that was dropped');
-$node->safe_psql('postgres', q{CREATE ROLE stranger;
-	CREATE FUNCTION fills(state purse, message jsonb) RETURNS purse LANGUAGE sql RETURN state; 
-	ALTER TABLE shard_entity.adds OWNER TO pg_database_owner;
-	CREATE ROLE alice; GRANT CREATE ON SCHEMA shard_entity TO alice; ALTER TABLE shard_entity.adds OWNER TO alice;
+$node->safe_psql('postgres', q{CREATE FUNCTION fills(state purse, message jsonb) RETURNS purse LANGUAGE sql RETURN state;
 	ALTER FUNCTION fills(purse,jsonb) OWNER TO stranger});
 is($node->safe_psql('postgres', q{SELECT problem FROM shard_types WHERE type_name = 'adds'}),
 	"handler public.fills(public.purse,jsonb) was made anew by a role without the rights of the type's owner", 'a stranger');
