@@ -13,6 +13,7 @@
 #include "control_store.h"
 #include "core/membership.h"
 #include "health.h"
+#include "link_trouble.h"
 #include "plane.h"
 #include "security.h"
 
@@ -20,6 +21,9 @@
 
 /* Silent for so long counts as a problem even before the failure detector says so; in seconds. */
 #define NOT_HEARD 60
+
+/* A link that failed once is tried again within that time, and most often with success; in seconds. */
+#define DATA_LINK_FAILS 5
 
 /*
  * Why this node is fenced, as far as it has learned.
@@ -224,6 +228,42 @@ check_link(ShardHealth *health, const ShardPlaneView *view, int32 node,
 }
 
 /*
+ * Links of region workers to a member that answers the calls of the coordinator worker: what they meet nobody else
+ * hears of, a table there that cannot grow, or a limit of connections.
+ */
+static void
+check_data_links(ShardHealth *health, const ShardMemberReport *report)
+{
+	ShardDatabase *db = shard_shmem_database();
+	TimestampTz now = GetCurrentTimestamp();
+	ShardLinkTrouble trouble;
+
+	if (!report->reachable || !shard_cluster_view_answers(report))
+		return;
+	for (ShardLinkUse use = SHARD_LINK_ROWS; use <= SHARD_LINK_ASKS; use++)
+	{
+		const char *error;
+
+		if (!shard_link_trouble_of(db, report->node, use, &trouble) ||
+			now - trouble.since < DATA_LINK_FAILS * USECS_PER_SEC)
+			continue;
+		error = shard_cluster_view_may_see_dsn() ? psprintf(": %s", trouble.error) : "";
+		shard_health_add(
+			health,
+			use == SHARD_LINK_ROWS
+				? psprintf(
+					  "messages for node %d wait, the link for them has failed for " INT64_FORMAT
+					  " s%s; see shard_peers",
+					  report->node, (now - trouble.since) / USECS_PER_SEC, error)
+				: psprintf("asks of entities at node %d fail, no connection for them could be made "
+						   "for " INT64_FORMAT
+						   " s%s; see at its server to max_connections, and to CONNECTION "
+						   "LIMIT and login of the role in its dsn",
+						   report->node, (now - trouble.since) / USECS_PER_SEC, error));
+	}
+}
+
+/*
  * One other member.
  */
 static void
@@ -251,8 +291,10 @@ check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirecto
 		case SHARD_MEMBER_EXITING:
 			break;
 	}
-	if (report != NULL)
-		check_link(health, view, node, report);
+	if (report == NULL)
+		return;
+	check_link(health, view, node, report);
+	check_data_links(health, report);
 }
 
 /*

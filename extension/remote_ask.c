@@ -19,12 +19,14 @@
 
 #include "access/xact.h"
 #include "lib/ilist.h"
+#include "mb/pg_wchar.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
 #include "directory.h"
+#include "link_trouble.h"
 #include "payload_check.h"
 #include "peer.h"
 #include "peer_errors.h"
@@ -42,6 +44,12 @@
 
 /* A connection that was not used for so long is closed; in microseconds. */
 #define IDLE_LIMIT (60 * INT64CONST(1000000))
+
+/*
+ * After a failure a connection is tried for so long after the last ask, so that what is said of it is true; in
+ * microseconds.
+ */
+#define PROBE_LIMIT (60 * INT64CONST(1000000))
 
 /* An ask that was not executed is looked at again after so long: home and asker learn of a move apart. */
 #define AGAIN_AFTER (20 * INT64CONST(1000))
@@ -76,9 +84,11 @@ typedef struct RemotePeer
 {
 	dlist_node node_link;
 	int32 node;
-	int64 swept;			/* when askers that are gone were last looked for */
-	TimestampTz away_since; /* no connection succeeded since; 0: the last one did */
-	bool down;				/* by the cluster's word: it takes no asks */
+	int64 swept;				  /* when askers that are gone were last looked for */
+	int64 asked;				  /* when the last ask came */
+	TimestampTz away_since;		  /* no connection succeeded since; 0: the last one did */
+	char error[SHARD_RING_CAUSE]; /* why; may name addresses */
+	bool down;					  /* by the cluster's word: it takes no asks */
 	dlist_head queue;
 	Link link[MAX_LINKS];
 } RemotePeer;
@@ -128,15 +138,20 @@ static void
 note_wait(const RemotePeer *peer, const ShardRequest *request)
 {
 	char why[SHARD_RING_WHY];
+	const char *cause = "";
 
 	if (peer->down)
 		snprintf(why, sizeof(why), "Its home, node %d, is down.", peer->node);
 	else if (peer->away_since == 0)
-		snprintf(why, sizeof(why), "Its home, node %d, could not be reached in time.", peer->node);
+		snprintf(why, sizeof(why), "No connection to its home, node %d, was free in time.",
+				 peer->node);
 	else
-		snprintf(why, sizeof(why), "Its home, node %d, cannot be reached since %s.", peer->node,
-				 timestamptz_to_str(peer->away_since));
-	shard_ring_note(request, why);
+	{
+		snprintf(why, sizeof(why), "Its home, node %d, cannot be reached for asks since %s.",
+				 peer->node, timestamptz_to_str(peer->away_since));
+		cause = peer->error;
+	}
+	shard_ring_note_cause(request, why, cause);
 }
 
 /* What they wait for has changed. */
@@ -149,14 +164,61 @@ note_all(RemotePeer *peer)
 		note_wait(peer, &dlist_container(RemoteAsk, link, iter.cur)->request);
 }
 
-/* A connection failed, or one stands: those that wait are told. */
+/* A connection failed: those that wait are told. */
 static void
-note_reach(RemotePeer *peer, bool reached)
+note_failure(RemotePeer *peer, const char *error)
 {
-	if (reached == (peer->away_since == 0))
+	bool news = peer->away_since == 0 || strncmp(peer->error, error, sizeof(peer->error) - 1) != 0;
+
+	shard_link_trouble_note(database, worker_number, peer->node, SHARD_LINK_ASKS, error);
+	if (peer->away_since == 0)
+		peer->away_since = GetCurrentTimestamp();
+	strlcpy(peer->error, error, sizeof(peer->error));
+	peer->error[pg_mbcliplen(peer->error, strlen(peer->error), sizeof(peer->error) - 1)] = '\0';
+	if (news)
+		note_all(peer);
+}
+
+/* One stands. */
+static void
+note_reached(RemotePeer *peer)
+{
+	if (peer->away_since == 0)
 		return;
-	peer->away_since = reached ? 0 : GetCurrentTimestamp();
+	shard_link_trouble_over(database, worker_number, peer->node, SHARD_LINK_ASKS);
+	peer->away_since = 0;
 	note_all(peer);
+}
+
+/* Though no ask waits, a connection is tried. */
+static bool
+is_probed(const RemotePeer *peer)
+{
+	return peer->away_since != 0 && shard_plane_now() - peer->asked < PROBE_LIMIT;
+}
+
+void
+shard_remote_ask_each(void (*visit)(int32 node))
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &peers)
+		visit(dlist_container(RemotePeer, node_link, iter.cur)->node);
+}
+
+const char *
+shard_remote_ask_error(int32 node)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &peers)
+	{
+		const RemotePeer *peer = dlist_container(RemotePeer, node_link, iter.cur);
+
+		if (peer->node == node && !peer->down && is_probed(peer))
+			return peer->error;
+	}
+	return NULL;
 }
 
 /* The cluster says that it is down, or not any longer. */
@@ -196,6 +258,7 @@ shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCa
 		ask->deadline += request->timeout_us;
 	else
 		ask->deadline = PG_INT64_MAX;
+	peer->asked = shard_plane_now();
 	dlist_push_tail(&peer->queue, &ask->link);
 	n_queued++;
 	note_wait(peer, request);
@@ -498,7 +561,7 @@ dispatch(RemotePeer *peer, const ShardPlaneView *view, const ShardDirectoryMembe
 	return any;
 }
 
-/* Opens connections while more asks wait than are on their way. */
+/* Opens connections while more asks wait than are on their way; one, to try it, if none does. */
 static void
 open_links(RemotePeer *peer, const ShardDirectoryMember *member)
 {
@@ -510,6 +573,7 @@ open_links(RemotePeer *peer, const ShardDirectoryMember *member)
 		if (++waiting == MAX_LINKS)
 			break;
 	}
+	waiting = Max(waiting, 1);
 	for (int i = 0; i < MAX_LINKS && waiting > 0; i++)
 	{
 		Link *link = &peer->link[i];
@@ -555,12 +619,15 @@ poll_link(RemotePeer *peer, Link *link)
 			take_answer(peer, link);
 		else if (event == SHARD_PEER_FAILED)
 		{
+			const char *text;
+
+			(void) shard_peer_error(link->peer, &text);
 			take_failure(peer, link);
-			note_reach(peer, false);
+			note_failure(peer, text);
 		}
 	}
 	if (shard_peer_state(link->peer) == SHARD_PEER_READY)
-		note_reach(peer, true);
+		note_reached(peer);
 	if (link->ask == NULL && shard_peer_state(link->peer) == SHARD_PEER_READY &&
 		shard_plane_now() - link->used > IDLE_LIMIT)
 		shard_peer_close(link->peer, false);
@@ -603,7 +670,7 @@ run_peer(RemotePeer *peer)
 		if (peer->link[i].peer != NULL)
 			any |= poll_link(peer, &peer->link[i]);
 	sweep(peer);
-	if (dlist_is_empty(&peer->queue))
+	if (dlist_is_empty(&peer->queue) && !is_probed(peer))
 		return any;
 	shard_plane_get(database, &view);
 	if (!view.push || !refresh_directory() || (member = shard_directory_find(peer->node)) == NULL)
@@ -612,7 +679,8 @@ run_peer(RemotePeer *peer)
 	if (peer->down)
 		return any;
 	any |= dispatch(peer, &view, member);
-	open_links(peer, member);
+	if (!dlist_is_empty(&peer->queue) || is_probed(peer))
+		open_links(peer, member);
 	return any;
 }
 

@@ -30,5 +30,9 @@ extern int shard_remote_ask_room(void);
  */
 extern bool shard_remote_ask_run(void (*again)(const ShardRequest *request, void *arg), void *arg);
 
+/* Nodes to which asks went; why no connection for asks to one can be made now, NULL: it can, or nobody tries. */
+extern void shard_remote_ask_each(void (*visit)(int32 node));
+extern const char *shard_remote_ask_error(int32 node);
+
 /* When it has to run again, in ms, though nothing happens; -1: not. */
 extern long shard_remote_ask_due(void);

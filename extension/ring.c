@@ -132,7 +132,13 @@ shard_ring_alive(const ShardRequest *request)
 void
 shard_ring_note(const ShardRequest *request, const char *why)
 {
-	shard_ring_slot_note(shard_ring_slot_get(request->slot), request->generation, why);
+	shard_ring_note_cause(request, why, "");
+}
+
+void
+shard_ring_note_cause(const ShardRequest *request, const char *why, const char *cause)
+{
+	shard_ring_slot_note(shard_ring_slot_get(request->slot), request->generation, why, cause);
 }
 
 bool

@@ -70,6 +70,13 @@ extern bool shard_ring_alive(const ShardRequest *request);
 extern void shard_ring_note(const ShardRequest *request, const char *why);
 
 /*
+ * The same with its cause, which may name addresses: shown to askers alone who may read all statistics, after the
+ * sentence. "": none. It is cut at SHARD_RING_CAUSE bytes.
+ */
+#define SHARD_RING_CAUSE 256
+extern void shard_ring_note_cause(const ShardRequest *request, const char *why, const char *cause);
+
+/*
  * Worker, before it executes a request: the same, and the asker cannot withdraw
  * it any more. May be called again, after an abort.
  */

@@ -16,12 +16,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "common/int.h"
 #include "portability/instr_time.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -229,7 +231,13 @@ target_name(const Call *call)
 static const char *
 reason(const Call *call, const char *limit)
 {
-	if (call->slot->why[0] != '\0')
+	int length = strlen(call->slot->why);
+
+	if (length > 0 && call->slot->cause[0] != '\0' &&
+		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+		return psprintf("%.*s: %s", length - (call->slot->why[length - 1] == '.' ? 1 : 0),
+						call->slot->why, call->slot->cause);
+	if (length > 0)
 		return pstrdup(call->slot->why);
 	if (call->pid == 0)
 		return psprintf("%s does not run.", worker_title(call));

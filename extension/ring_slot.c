@@ -172,6 +172,7 @@ shard_ring_slot_submit(ShardRingSlot *slot, ShardDatabase *db, int worker)
 	slot->target = target_of(db, worker);
 	slot->begun = false;
 	slot->why[0] = '\0';
+	slot->cause[0] = '\0';
 	step(slot, SHARD_RING_SUBMITTED);
 	link_newest(slot, target);
 	SpinLockRelease(&target->mutex);
@@ -328,13 +329,16 @@ shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation)
 }
 
 void
-shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why)
+shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why, const char *cause)
 {
 	ShardWorkerSlot *worker = shard_shmem_my_worker();
 
 	SpinLockAcquire(&worker->mutex);
 	if (slot->generation == generation && slot->state == SHARD_RING_TAKEN)
+	{
 		strlcpy(slot->why, why, sizeof(slot->why));
+		strlcpy(slot->cause, cause, sizeof(slot->cause));
+	}
 	SpinLockRelease(&worker->mutex);
 }
 

@@ -48,6 +48,7 @@ typedef struct ShardRingSlot
 
 	/* written by the worker in TAKEN, under the mutex: shard_ring_note(); read by the owner when it has left */
 	char why[SHARD_RING_WHY];
+	char cause[SHARD_RING_CAUSE]; /* of that; for who may see addresses */
 
 	/* written by the worker in REPLYING */
 	bool failed;   /* reply is an error (ring_body.h) */
@@ -91,7 +92,8 @@ extern bool shard_ring_slot_taken(ShardRingSlot *slot);
 extern bool shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation);
 
 /* Worker: what it waits for, if it is still TAKEN. */
-extern void shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why);
+extern void
+shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why, const char *cause);
 
 /* Worker: whether it is TAKEN, and it is begun: no way back. */
 extern bool shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation);

@@ -120,6 +120,7 @@ init_control(ShardShared *control)
 			SpinLockInit(&db->worker[j].mutex);
 		for (int lane = 0; lane <= SHARD_LANES; lane++)
 			pg_atomic_init_u32(&db->owner[lane], 0);
+		SpinLockInit(&db->trouble_mutex);
 		init_database(db);
 	}
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
@@ -141,6 +142,7 @@ init_database(ShardDatabase *db)
 	db->probe_wanted = false;
 	db->installing = 0;
 
+	memset(db->trouble, 0, sizeof(db->trouble));
 	memset(&db->log, 0, sizeof(ShardLog));
 	pg_atomic_init_u64(&db->log.last_seq, 0);
 	pg_atomic_init_u64(&db->log.bytes, 0);

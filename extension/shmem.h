@@ -155,6 +155,19 @@ typedef struct ShardLog
 	pg_atomic_uint64 bytes;	   /* of all segments, as of the last append or rotation */
 } ShardLog;
 
+/* Links of region workers that fail (link_trouble.c); since = 0: the entry is free. */
+#define SHARD_LINK_TROUBLES 32
+
+typedef struct ShardLinkTrouble
+{
+	int32 node;
+	int worker;
+	int use; /* ShardLinkUse */
+	TimestampTz since;
+	TimestampTz last; /* failure */
+	char error[SHARD_TURN_ERROR];
+} ShardLinkTrouble;
+
 typedef struct ShardDatabase
 {
 	/* guarded by the control lock */
@@ -168,6 +181,9 @@ typedef struct ShardDatabase
 
 	/* workers whose link to a node is down, by the node's number (buffer.c) */
 	pg_atomic_uint32 away[SHARD_AWAY_COUNTERS];
+
+	slock_t trouble_mutex; /* guards the next one */
+	ShardLinkTrouble trouble[SHARD_LINK_TROUBLES];
 
 	LWLock *append_lock;
 	ShardLog log;

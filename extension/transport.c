@@ -18,6 +18,8 @@
 
 #include "attempt.h"
 #include "catalog.h"
+#include "link_trouble.h"
+#include "remote_ask.h"
 #include "transport_private.h"
 
 #include "compat.h"
@@ -41,6 +43,7 @@ shard_transport_start(ShardDatabase *db, int worker, uint32 lanes, ShardRoutes *
 	shard_transport.worker = worker;
 	shard_transport.lanes = lanes;
 	shard_transport.routes = routes;
+	shard_link_trouble_forget(db, worker);
 }
 
 Link *
@@ -98,6 +101,9 @@ shard_transport_link_failed(Link *link, int sqlstate, const char *text)
 	strlcpy(link->error, text == NULL ? "" : text, sizeof(link->error));
 	forget_connection(link);
 	shard_outbox_reachable(link->node, false);
+	link->troubled = true;
+	shard_link_trouble_note(shard_transport.db, shard_transport.worker, link->node, SHARD_LINK_ROWS,
+							link->error);
 	if (news)
 		ereport(LOG, (errcode(sqlstate == 0 ? ERRCODE_CONNECTION_FAILURE : sqlstate),
 					  errmsg("link to node %d failed: %s", link->node, link->error),
@@ -105,16 +111,32 @@ shard_transport_link_failed(Link *link, int sqlstate, const char *text)
 								"shows how it goes.")));
 }
 
+/* Something went through. */
+void
+shard_transport_link_works(Link *link)
+{
+	if (link->troubled)
+		shard_link_trouble_over(shard_transport.db, shard_transport.worker, link->node,
+								SHARD_LINK_ROWS);
+	link->troubled = false;
+}
+
 /* Hello was answered. */
 static void
 link_is_open(Link *link)
 {
+	TimestampTz unconfirmed;
+
 	link->open_since = GetCurrentTimestamp();
 	shard_outbox_reachable(link->node, true);
 	if (link->failing && link->erred == 0)
 		ereport(LOG, (errmsg("link to node %d is open again", link->node)));
 	link->failing = false;
 	link->sqlstate = 0;
+
+	/* a peer that greets may still be unable to receive */
+	if (!shard_outbox_waits(link->node, &unconfirmed) && link->n_news == 0)
+		shard_transport_link_works(link);
 }
 
 static void
@@ -448,6 +470,8 @@ report_link(const Link *link, const ShardOutboxStatus *status, StringInfo out)
 		state = SHARD_TRANSPORT_CONNECTING;
 	if (text == NULL)
 		text = link->failing ? link->error : "";
+	if (text[0] == '\0' && shard_remote_ask_error(link->node) != NULL)
+		text = psprintf("asks: %s", shard_remote_ask_error(link->node));
 	pq_sendint32(out, link->node);
 	pq_sendint32(out, state);
 	pq_sendint64(out, link->greeted ? link->open_since : 0);
@@ -458,11 +482,18 @@ report_link(const Link *link, const ShardOutboxStatus *status, StringInfo out)
 	appendBinaryStringInfo(out, text, strlen(text));
 }
 
+static void
+know_link(int32 node)
+{
+	(void) shard_transport_link_of(node);
+}
+
 void
 shard_transport_report(StringInfo out)
 {
 	for (int i = 0; i < shard_outbox_nodes(); i++)
-		(void) shard_transport_link_of(shard_outbox_node(i));
+		know_link(shard_outbox_node(i));
+	shard_remote_ask_each(know_link);
 	for (int i = 0; i < shard_transport.n_links; i++)
 	{
 		ShardOutboxStatus status = {0};

@@ -382,6 +382,7 @@ take_received(Link *link, ShardReader *reader)
 	if (link->erred != 0)
 		ereport(LOG, (errmsg("link to node %d is open again", link->node)));
 	link->erred = 0;
+	shard_transport_link_works(link);
 	shard_transport_link_news_answered(link);
 }
 

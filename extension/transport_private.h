@@ -77,7 +77,8 @@ typedef struct Link
 	int sqlstate;
 	TimestampTz failed_at;
 	char error[256];
-	int erred; /* SQLSTATE of an error here since the peer last received something; 0: none */
+	bool troubled; /* it has failed since the peer last received something */
+	int erred;	   /* SQLSTATE of an error here since the peer last received something; 0: none */
 } Link;
 
 typedef struct Transport
@@ -101,6 +102,7 @@ extern Transport shard_transport;
 /* transport.c */
 extern Link *shard_transport_link_of(int32 node);
 extern void shard_transport_link_failed(Link *link, int sqlstate, const char *text);
+extern void shard_transport_link_works(Link *link);
 
 /* transport_call.c */
 extern void shard_transport_link_say_hello(Link *link);

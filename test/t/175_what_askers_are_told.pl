@@ -145,7 +145,7 @@ my ($homeless) = $cluster->homeless('strict', $two, map { "homeless$_" } 1 .. 20
 $one->server->stop('immediate');
 $two->wait_until('SELECT count(*) = 0 FROM shard_members WHERE coordinator', 'no coordinator');
 told('no home', $homeless, qr/Shard \d+ of its type has no home yet, and there is no coordinator to give it one\./, $two);
-told('its home is away', $at[1], qr/Its home, node 1, cannot be reached since 20\d\d-/, $two);
+told('its home is away', $at[1], qr/Its home, node 1, cannot be reached for asks since 20\d\d-/, $two);
 
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();

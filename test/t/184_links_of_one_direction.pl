@@ -26,7 +26,7 @@ $three->wait_until("SELECT ($health) ~ 'has not called node 3 for [1-9]\\d s'", 
 unlike($three->sql($health), qr/write_off|start its server|third member/, 'who is not called takes nobody for lost');
 unlike($_->sql($health), qr/write_off|start its server/, 'nor does node ' . $_->n) for $one, $two;
 is($three->sql("SELECT count(*) > 0 FROM shard_homes WHERE node IN (1, 2)"), 't', 'though shards live there');
-like($one->error_of("SELECT shard_ask('recorder', '$here', '{\"what\": \"asked\"}', '1 s')") // '', qr/55P03.*not executed\nDETAIL: .*node 3, cannot be reached/s,
+like($one->error_of("SELECT shard_ask('recorder', '$here', '{\"what\": \"asked\"}', '1 s')") // '', qr/55P03.*not executed\nDETAIL: .*node 3, cannot be reached for asks since .*not permitted to log in/s,
 	'an ask of it is not executed, and says why');
 $three->sql(ShardCluster::tell_recorder($there, 1, 3));
 $cluster->wait_recorded($there, 1, 1 .. 3);
