@@ -32,6 +32,17 @@ shard_duration_format(int64 microseconds)
 					duration_unit[unit].name);
 }
 
+/* What is left of somebody's time is seldom a whole number of anything. */
+char *
+shard_duration_rounded(int64 microseconds)
+{
+	if (microseconds % 1000 == 0)
+		return shard_duration_format(microseconds);
+	if (microseconds < USECS_PER_SEC)
+		return psprintf(INT64_FORMAT " ms", (microseconds + 999) / 1000);
+	return psprintf("%.1f s", (double) microseconds / USECS_PER_SEC);
+}
+
 /* The microseconds of a text form; an internal error if it is none. */
 int64
 shard_duration_parse(const char *text)

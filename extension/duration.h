@@ -9,6 +9,9 @@
 /* "number unit" with the longest unit that leaves a whole number; palloc'd. */
 extern char *shard_duration_format(int64 microseconds);
 
+/* Rounded, for people: "2.6 s"; palloc'd. */
+extern char *shard_duration_rounded(int64 microseconds);
+
 /* Reads what shard_duration_format wrote; error on anything else. */
 extern int64 shard_duration_parse(const char *text);
 

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "libpq/pqformat.h"
 #include "utils/timestamp.h"
 
@@ -11,6 +12,9 @@
 #include "executor_private.h"
 
 #include "compat.h"
+
+/* How old what is said of a lock may be, in microseconds. */
+#define LOCKER_INTERVAL USECS_PER_SEC
 
 /* Where the life of an entity in memory stands; a message that waits for its type holds it up. */
 static ShardEntityState
@@ -61,6 +65,27 @@ report_run(ShardRun *run, void *arg)
 	}
 }
 
+/*
+ * Who keeps the type's table locked; 0: nobody. A list of all locks is not made for each ask.
+ */
+static int
+table_locker(const ShardType *type)
+{
+	static int32 type_id = 0;
+	static TimestampTz looked = 0;
+	static int pid = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (type_id == type->type_id && now - looked < LOCKER_INTERVAL)
+		return pid;
+	if (!IsTransactionState())
+		return 0;
+	type_id = type->type_id;
+	looked = now;
+	pid = shard_state_table_locker(type);
+	return pid;
+}
+
 const char *
 shard_executor_why_not(const ShardRequest *request)
 {
@@ -70,8 +95,13 @@ shard_executor_why_not(const ShardRequest *request)
 															  request->entity_len, false);
 	const ShardWait *wait = entity == NULL ? NULL : &entity->wait;
 
+	int pid;
+
 	if (wait == NULL)
 		return "";
+	if (wait->waiting > 0 && (pid = table_locker(run->type)) != 0)
+		return psprintf(
+			"Process %d has locked the table of the entity's states, or a type of them.", pid);
 	if (wait->blocked_by != 0)
 		return psprintf("Process %d holds the entity's state row.", wait->blocked_by);
 	if (wait->attempts > 0)

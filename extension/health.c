@@ -222,12 +222,16 @@ check_tables(ShardHealth *problems)
 static void
 check_buffer(ShardType *type, void *arg)
 {
+	int64 held = shard_buffer_held(type);
+	bool full = held >= type->buffer_size;
+
 	if (shard_buffer_is_half(type))
 		shard_health_add(arg,
-						 psprintf("the buffer of entity type \"%s\" is half full: " INT64_FORMAT
+						 psprintf("the buffer of entity type \"%s\" is %s: " INT64_FORMAT
 								  " messages cannot be handled now, buffer_size is " INT64_FORMAT
-								  "; see shard_inbox and shard_peers",
-								  type->name, shard_buffer_held(type), type->buffer_size));
+								  "%s; see shard_inbox and shard_peers",
+								  type->name, full ? "full" : "half full", held, type->buffer_size,
+								  full ? ", and senders of such messages get error 53400" : ""));
 }
 
 /*

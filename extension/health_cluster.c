@@ -141,30 +141,39 @@ why_no_coordinator(const ShardPlaneView *view, const Voters *voters)
 		return "nobody who is heard reaches the journal";
 	if (voters->missing <= (voters->number - 1) / 2)
 		return "none was elected yet, or the one that was is not heard";
+	if (voters->answers)
+		return psprintf(
+			"the voters that this node does not hear, node%s %s, answer it, and may have "
+			"one among them",
+			voters->missing > 1 ? "s" : "", voters->names.data);
 	return psprintf("there is no majority of the voters: node%s %s %s not heard%s",
 					voters->missing > 1 ? "s" : "", voters->names.data,
 					voters->missing > 1 ? "are" : "is",
-					view->members != 2 || voters->answers
-						? ""
-						: ". Of two members only the older one votes, so this lasts "
-						  "until it is back; a third member, which need not host "
-						  "anything, would let the others go on");
+					view->members != 2 ? ""
+									   : ". Of two members only the older one votes, so this lasts "
+										 "until it is back; a third member, which need not host "
+										 "anything, would let the others go on");
 }
 
 /*
- * What is lost while nobody is coordinator; known homes go on (L1).
+ * What is lost while nobody is coordinator; known homes go on (L1). Whom voters answer that cannot call it has a link to
+ * mend before all else, which is said first.
  */
 static void
-check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports)
+check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports, bool answers)
 {
 	Voters voters;
 
 	if (shard_cluster_view_coordinator(reports) != 0)
 		return;
 	look_at_voters(&voters, reports);
-	shard_health_add(health, psprintf("there is no coordinator: shards without a home get none and "
-									  "nodes cannot join; %s",
-									  why_no_coordinator(view, &voters)));
+	if (voters.answers != answers)
+		return;
+	shard_health_add(health,
+					 psprintf("%s: shards without a home get none and nodes cannot join%s; %s",
+							  answers ? "this node hears of no coordinator"
+									  : "there is no coordinator",
+							  answers ? " here" : "", why_no_coordinator(view, &voters)));
 }
 
 /*
@@ -194,8 +203,9 @@ static char *
 let_in(int32 node)
 {
 	return psprintf(
-		"see to it that the server of node %d lets the role in that its dsn in shard_members "
-		"names: pg_hba.conf, password, LOGIN, shard_allow_peer()",
+		"see to it that the server of node %d listens where its dsn in shard_members says (host, "
+		"port, firewall), and lets the role in that is named there: pg_hba.conf, password, LOGIN, "
+		"shard_allow_peer()",
 		node);
 }
 
@@ -394,9 +404,10 @@ shard_health_cluster(ShardHealth *health)
 			shard_health_add(health, "the coordinator worker does not answer; see the server log");
 			return;
 		}
-		check_coordinator(health, &view, reports);
+		check_coordinator(health, &view, reports, false);
 		check_types(health, db, &view, reports);
 		check_members(health, &view, reports);
+		check_coordinator(health, &view, reports, true);
 		check_minimum(health);
 		shard_health_moves(health, reports);
 	}

@@ -183,47 +183,6 @@ find_locker(Relation table, int32 shard, Datum entity)
 }
 
 /*
- * The process that has one of those locks on a relation, or waits for it; 0 if there is none.
- */
-static int
-find_relation_locker(Oid relid, LOCKMASK strong)
-{
-	LockData *locks;
-	LOCKTAG tag;
-
-	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
-	locks = GetLockStatusData();
-	for (int i = 0; i < locks->nelements; i++)
-	{
-		const LockInstanceData *lock = &locks->locks[i];
-
-		if (memcmp(&lock->locktag, &tag, sizeof(tag)) == 0 &&
-			((lock->holdMask | LOCKBIT_ON(lock->waitLockMode)) & strong) != 0)
-			return lock->pid;
-	}
-	return 0;
-}
-
-/*
- * The process that holds a lock on the table which keeps the worker from
- * writing to it, or on a type of the state which keeps it from reading; 0 if
- * there is none. A list of all locks is made only if so.
- */
-static int
-find_table_locker(const ShardType *type)
-{
-	LOCKMASK strong = LOCKBIT_ON(ShareLock) | LOCKBIT_ON(ShareRowExclusiveLock) |
-					  LOCKBIT_ON(ExclusiveLock) | LOCKBIT_ON(AccessExclusiveLock);
-	Oid part;
-
-	if (RecoveryInProgress() || !ConditionalLockRelationOid(type->state_table, RowExclusiveLock))
-		return find_relation_locker(type->state_table, strong);
-	UnlockRelationOid(type->state_table, RowExclusiveLock);
-	part = shard_state_locked_type(type);
-	return OidIsValid(part) ? find_relation_locker(part, LOCKBIT_ON(AccessExclusiveLock)) : 0;
-}
-
-/*
  * shard.inbox_blocker(type_id int4, shard int4, entity_id text) returns int4
  *
  * For a message in the stash: the process that keeps its entity's state row,
@@ -239,7 +198,7 @@ shard_inbox_view_blocker(PG_FUNCTION_ARGS)
 
 	if (type == NULL || type->mode != SHARD_MODE_HOSTING || type->problem != NULL)
 		PG_RETURN_NULL();
-	pid = find_table_locker(type);
+	pid = shard_state_table_locker(type);
 	if (pid == 0 && ConditionalLockRelationOid(type->state_table, AccessShareLock))
 	{
 		table = try_table_open(type->state_table, NoLock);

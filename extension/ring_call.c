@@ -311,7 +311,7 @@ what_became(const Call *call, Outcome outcome, const char *limit)
 static void
 report_outcome(const Call *call, Outcome outcome)
 {
-	char *limit = shard_duration_format(call->timeout);
+	char *limit = shard_duration_rounded(call->timeout);
 	bool ask = call->request->kind == SHARD_REQUEST_ASK;
 
 	if (call->request->kind == SHARD_REQUEST_COMMAND && outcome != OUTCOME_NOT_TAKEN)

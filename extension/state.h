@@ -78,6 +78,12 @@ extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *
 /* A composite type in it that somebody has locked, by its pg_class; InvalidOid: none. Keeps no lock. */
 extern Oid shard_state_locked_type(const ShardType *type);
 
+/*
+ * The process that holds a lock on the table which keeps workers from writing to it, or on a type of the state which
+ * keeps them from reading; 0 if there is none. A list of all locks is made only if so.
+ */
+extern int shard_state_table_locker(const ShardType *type);
+
 /* Before commit; and after an abort, which has done it. */
 extern void shard_state_release(ShardStateParts *parts);
 extern void shard_state_release_forget(ShardStateParts *parts);

@@ -137,8 +137,15 @@ $one->sql("SELECT shard_tell('strict', '$locked', '{}')");
 $one->wait_until("SELECT blocked_by = $pid FROM shard_inbox WHERE entity_id = '$locked'", 'the lock to be met');
 told('its row is locked', $locked, qr/Process $pid holds the entity's state row\./, $one, $two);
 $holder->query('ROLLBACK;');
-$one->sql("SELECT shard_tell('strict', '$busy', '{\"sleep\": 8}')");
-told('its worker is busy', $busy, qr/Shard worker 0 was busy for/, $one);
+my $table = $one->session;
+$pid = $table->query('BEGIN; LOCK TABLE shard_entity.strict IN SHARE MODE; SELECT pg_backend_pid();');
+$one->sql("SELECT shard_tell('strict', '$locked', '{}')");
+$one->wait_until("SELECT blocked_by = $pid FROM shard_inbox WHERE entity_id = '$locked'", 'the lock of the table to be met');
+told('its table is locked', $locked, qr/Process $pid has locked the table of the entity's states/, $one, $two);
+$table->query('ROLLBACK;');
+$table->close;
+$one->sql("SELECT shard_tell('strict', '$busy', '{\"sleep\": 20}')");
+told('its worker is busy', $busy, qr/Shard worker 0 was busy for \d+(?:\.\d)? m?s\./, $one, $two);
 
 # Node 2 alone: of two members only the older one votes.
 my ($homeless) = $cluster->homeless('strict', $two, map { "homeless$_" } 1 .. 20);

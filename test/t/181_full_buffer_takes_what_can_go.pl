@@ -46,6 +46,7 @@ $one->sql(sprintf $tell, $here, '{}') for 6 .. 10;
 $one->wait_until(q{SELECT count(*) = 10 FROM shard_inbox WHERE place = 'stash'}, 'ten to wait');
 like($one->error_of(sprintf $tell, $here, '{}'), qr/53400: buffer of entity type "picky" is full.*10 messages cannot be handled now/s,
 	'C26: what would have to wait, too, is refused');
+like($one->sql('SELECT problems FROM shard_health()'), qr/buffer of entity type \\?"picky\\?" is full: 10 messages cannot be handled now, buffer_size is 10, and senders of such messages get error 53400/, 'full, it is not called half full');
 is($one->error_of(sprintf $tell, $other, '{}'), undef, 'C26: what can be handled here is not');
 is($one->error_of(sprintf $tell, $there, '{}'), undef, 'C26: nor what goes to another node');
 $one->wait_value(sprintf($count, $other), $before{$other} + 1, 'the one here to be handled');

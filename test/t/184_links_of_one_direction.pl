@@ -25,6 +25,7 @@ $three->wait_until("SELECT ($health) ~ 'node 1 answers calls, but has not called
 $three->wait_until("SELECT ($health) ~ 'has not called node 3 for [1-9]\\d s'", 'that to last');
 unlike($three->sql($health), qr/write_off|start its server|third member/, 'who is not called takes nobody for lost');
 unlike($_->sql($health), qr/write_off|start its server/, 'nor does node ' . $_->n) for $one, $two;
+like($three->sql($health), qr/^node 1 answers calls.*; this node hears of no coordinator: .* voters that this node does not hear, nodes 1, 2, answer it/s, 'the cause comes first, and nobody is said not to be there');
 is($three->sql("SELECT count(*) > 0 FROM shard_homes WHERE node IN (1, 2)"), 't', 'though shards live there');
 like($one->error_of("SELECT shard_ask('recorder', '$here', '{\"what\": \"asked\"}', '1 s')") // '', qr/55P03.*not executed\nDETAIL: .*node 3, cannot be reached for asks since .*not permitted to log in/s,
 	'an ask of it is not executed, and says why');
