@@ -36,7 +36,7 @@ PG_FUNCTION_INFO_V1(shard_health);
 static const char *const table_query =
 	"SELECT format('entity type \"%s\" is suspended: %s', t.type_name, p.problem)"
 	" FROM shard.type t, coalesce(shard.type_problem(t.type_id), t.problem) p (problem)"
-	" WHERE t.mode = 'hosting' AND p.problem IS NOT NULL"
+	" WHERE (t.mode = 'hosting' OR t.cluster_owner IS NOT NULL) AND p.problem IS NOT NULL"
 	" UNION ALL "
 	"SELECT format('entity type \"%s\" was dropped here, with %s of its shards still here, and %s "
 	"messages that wait for them: they move to members that host the type, if there is one; or call shard_start() "

@@ -77,10 +77,15 @@ $two->wait_value($problem, 'none', 'the type to run again');
 $one->wait_until(qq{SELECT shard_ask('bank', '$there', '{}', '30 s')->>'n' = '2'}, 'what waited to be handled');
 is($one->sql(qq{SELECT shard_ask('bank', '$there', '{}', '30 s')->>'by'}), 'alice', 'C05: by its owner');
 
+ShardOwners::as($one, 'alice', q{SELECT shard_start('kiosk', 'alice.keep')});
+ShardOwners::as_eventually($two, 'alice', q{SELECT shard_start_proxy('kiosk')});
+
 # --- C06: a role is renamed ----------------------------------------------------------------------
 
 $two->sql('ALTER ROLE alice RENAME TO alicia');
 $two->wait_value($problem, 'it belongs to role "alice" in the cluster, and here to role "alicia"', 'the type to be suspended where its owner has another name');
+$two->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'entity type "kiosk" is suspended: it belongs to role "alice"' FROM shard_health()},
+	'health to name a proxy, too, from which nobody can send');
 $one->sql(qq{SELECT shard_tell('bank', '$there', '{"n": 3}')});
 $two->sql('CREATE ROLE alice LOGIN; GRANT CREATE ON DATABASE postgres TO alice');
 $error = ShardOwners::refused($two, 'alice', q{SELECT shard_start('bank', 'mallory.keep', number_of_shards => 8)});
