@@ -40,6 +40,7 @@
 #include "plane.h"
 #include "registry.h"
 #include "security.h"
+#include "state_purge.h"
 
 #include "compat.h"
 
@@ -78,13 +79,13 @@ static const char *const waiting_queries[] = {
 
 /* Copies of shards that do not live here, and what is left of a state that was given up: rows would become states. */
 static const char *const strangers =
-	"SELECT t.state_table::oid, pg_catalog.array_agg(o.shard) "
+	"SELECT t.state_table::oid, o.shard, t.type_name "
 	"FROM shard.own o JOIN shard.type t USING (type_id) LEFT JOIN shard.route r "
 	"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard "
 	"WHERE (o.state OPERATOR(pg_catalog.=) 'staged' OR o.state OPERATOR(pg_catalog.=) 'clearing' "
 	"OR (o.state OPERATOR(pg_catalog.=) 'sealed' AND r.epoch OPERATOR(pg_catalog.>) o.epoch)) "
 	"AND EXISTS (SELECT FROM pg_catalog.pg_class c "
-	"WHERE c.oid OPERATOR(pg_catalog.=) t.state_table::oid) GROUP BY 1";
+	"WHERE c.oid OPERATOR(pg_catalog.=) t.state_table::oid)";
 
 static const char *const clearing[] = {
 	"DELETE FROM shard.control",
@@ -299,13 +300,25 @@ execute(const char *command, int expected)
 		elog(ERROR, "could not execute \"%s\"", command);
 }
 
+/* The rows of a shard, without any trigger, rule or child of a table that belongs to a user (state_purge.h). */
+static void
+delete_states(Oid table, int32 shard, const char *type_name)
+{
+	ShardStatePurge purge = {0};
+
+	shard_state_purge(&purge, table, shard, PG_INT64_MAX);
+	if (purge.left)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("states of shard %d of entity type \"%s\" are in use", shard, type_name),
+				 errdetail("They are left from before the shard moved away, and another "
+						   "transaction holds some of them."),
+				 errhint("End that transaction, see pg_locks, and try again.")));
+}
+
 static void
 delete_strangers(void)
 {
-	Oid types[1] = {INT4ARRAYOID};
-	SPITupleTable *found;
-	uint64 count;
-
 	execute(
 		"DELETE FROM shard.ordered x WHERE EXISTS (SELECT FROM shard.own o LEFT JOIN shard.route r "
 		"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard "
@@ -314,21 +327,18 @@ delete_strangers(void)
 		"AND r.epoch OPERATOR(pg_catalog.>) o.epoch)))",
 		SPI_OK_DELETE);
 	execute(strangers, SPI_OK_SELECT);
-	found = SPI_tuptable;
-	count = SPI_processed;
-	for (uint64 i = 0; i < count; i++)
+	PushActiveSnapshot(GetLatestSnapshot());
+	for (uint64 i = 0; i < SPI_processed; i++)
 	{
+		HeapTuple row = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
 		bool isnull;
-		Oid table = DatumGetObjectId(SPI_getbinval(found->vals[i], found->tupdesc, 1, &isnull));
-		Datum shards[1] = {SPI_getbinval(found->vals[i], found->tupdesc, 2, &isnull)};
-		char *command =
-			psprintf("DELETE FROM %s WHERE shard OPERATOR(pg_catalog.=) ANY ($1)",
-					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
-												get_rel_name(table)));
 
-		if (SPI_execute_with_args(command, 1, types, shards, NULL, false, 0) != SPI_OK_DELETE)
-			elog(ERROR, "could not execute \"%s\"", command);
+		delete_states(DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull)),
+					  DatumGetInt32(SPI_getbinval(row, desc, 2, &isnull)),
+					  SPI_getvalue(row, desc, 3));
 	}
+	PopActiveSnapshot();
 }
 
 /*
@@ -387,7 +397,7 @@ forget_cluster(ShardDatabase *db, int64 last_seq)
 {
 	int level = NewGUCNestLevel();
 
-	/* Neither the log's guard nor users' triggers: no state changes. */
+	/* Not the log's guard. */
 	(void) set_config_option("session_replication_role", "replica", PGC_SUSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	delete_strangers();

@@ -9,10 +9,9 @@
 #include "postgres.h"
 
 #include "executor/spi.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
 
 #include "coordinator_private.h"
+#include "state_door.h"
 
 #include "compat.h"
 
@@ -43,29 +42,33 @@ shard_coordinator_data_in_log(int32 type_id)
 }
 
 /*
- * The entity type that has entities, by the rows of its state table, palloc'd; NULL: none has.
+ * What is wrong with a state table, palloc'd: it has rows, or nobody can tell; NULL: there is none. They are looked
+ * for without SQL (state_door.h), since this is a superuser and the tables are not.
  */
 static char *
-type_with_entities(void)
+entities(void)
 {
-	SPITupleTable *tables;
-	uint64 count;
 	bool isnull;
 
 	if (SPI_execute("SELECT c.oid, t.type_name FROM shard.type t "
 					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid",
 					true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for state tables");
-	tables = SPI_tuptable;
-	count = SPI_processed;
-	for (uint64 i = 0; i < count; i++)
+	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		Oid table = DatumGetObjectId(SPI_getbinval(tables->vals[i], tables->tupdesc, 1, &isnull));
+		HeapTuple row = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		const char *type = SPI_getvalue(row, desc, 2);
 
-		if (finds(psprintf("SELECT 1 FROM %s LIMIT 1",
-						   quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)),
-													  get_rel_name(table)))))
-			return SPI_getvalue(tables->vals[i], tables->tupdesc, 2);
+		switch (shard_door_rows(DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull))))
+		{
+			case SHARD_DOOR_FILLED:
+				return psprintf("the database has entities of type \"%s\"", type);
+			case SHARD_DOOR_BUSY:
+				return psprintf("the state table of entity type \"%s\" is locked", type);
+			default:
+				break;
+		}
 	}
 	return NULL;
 }
@@ -90,11 +93,10 @@ static const struct
 const char *
 shard_coordinator_data(void)
 {
-	char *type = type_with_entities();
+	char *what = entities();
 
-	if (type != NULL)
-		return MemoryContextStrdup(shard_coordinator.step_context,
-								   psprintf("the database has entities of type \"%s\"", type));
+	if (what != NULL)
+		return MemoryContextStrdup(shard_coordinator.step_context, what);
 	for (int i = 0; i < (int) lengthof(remains); i++)
 		if (finds(remains[i].query))
 			return remains[i].what;

@@ -172,6 +172,8 @@ hint_for(const char *why)
 	if (strstr(why, "the database has") != NULL || strstr(why, "hosts shards") != NULL)
 		return "Join with a database in which the extension was just created; its entity types may "
 			   "have been started. shard_drop_type() drops a type with all that it has here.";
+	if (strstr(why, "is locked") != NULL)
+		return "End the transaction that holds the lock, see pg_locks, and join again.";
 	if (strstr(why, "state_store_mode") != NULL)
 		return "Set it as the members have it, with shard.journal_dsn, and restart the server.";
 	if (strstr(why, "other settings") != NULL)

@@ -145,9 +145,9 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	found.known = false;
 
 	/* what is opened in the subtransaction must be closed in it */
+	shard_security_begin(&shard_turn.security, entity->run->type);
 	if (shard_turn.careful)
 		shard_state_close(&entity->run->table);
-	shard_security_begin(&shard_turn.security, entity->run->type);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(shard_turn.context);
 	PG_TRY();

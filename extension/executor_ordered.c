@@ -277,8 +277,8 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 	ErrorData *volatile error = NULL;
 
 	/* what is opened in the subtransaction must be closed in it, and the reverse */
-	shard_state_close(&entity->run->table);
 	shard_security_begin(&shard_turn.security, entity->run->type);
+	shard_state_close(&entity->run->table);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(shard_turn.context);
 	PG_TRY();

@@ -26,6 +26,7 @@
 #include "utils/syscache.h"
 
 #include "handler.h"
+#include "security.h"
 
 #include "compat.h"
 
@@ -121,12 +122,16 @@ prepare(Node *expr, ParamListInfo params, CachedExpression **cached)
 	return ExecInitExprWithParams((Expr *) (*cached)->expr, params);
 }
 
-/* Makes memory and parameters of these types for what is to be compiled; returns the caller's context. */
+/*
+ * Makes memory and parameters of these types for what is to be compiled; returns the caller's context. Planning
+ * computes what is constant, which is code of the owner.
+ */
 static MemoryContext
-begin(ShardHandler *handler, int count, const Oid *types)
+begin(ShardHandler *handler, const ShardType *type, int count, const Oid *types)
 {
 	MemoryContext old;
 
+	shard_security_require(type->owner);
 	shard_handler_free(handler);
 	handler->context =
 		AllocSetContextCreate(TopMemoryContext, "shard handler", ALLOCSET_DEFAULT_SIZES);
@@ -155,7 +160,7 @@ shard_handler_compile(ShardHandler *handler, const ShardType *type)
 	/* it may have changed since the turn began */
 	if (problem != NULL)
 		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", problem)));
-	old = begin(handler, 2, types);
+	old = begin(handler, type, 2, types);
 
 	call = makeFuncExpr(type->handler, type->state_type,
 						list_make2(make_param(1, type->state_type), make_param(2, message_type)),
@@ -175,7 +180,7 @@ void
 shard_handler_compile_ordered_by(ShardHandler *handler, const ShardType *type)
 {
 	Oid types[1] = {JSONBOID};
-	MemoryContext old = begin(handler, 1, types);
+	MemoryContext old = begin(handler, type, 1, types);
 	FuncExpr *call = makeFuncExpr(type->ordered_by, INT8OID, list_make1(make_param(1, JSONBOID)),
 								  InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
 

@@ -264,6 +264,21 @@ shard_security_begin(ShardSecurity *security, const ShardType *type)
 	security->search_path = type->search_path;
 }
 
+void
+shard_security_require(Oid owner)
+{
+	Oid user;
+	int context;
+
+	GetUserIdAndSecContext(&user, &context);
+	if (likely(user == owner && (context & SECURITY_RESTRICTED_OPERATION) != 0))
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("code of role \"%s\" cannot run now", GetUserNameFromId(owner, true)),
+					errdetail("It runs as that role only, in a security-restricted operation."),
+					errhint("If the owner of an entity type has just changed, try again.")));
+}
+
 /*
  * Opens a stretch of our own SQL as the bootstrap superuser. SET ROLE is
  * barred in it, and the user's settings do not decide where new tables go.

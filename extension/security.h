@@ -57,6 +57,12 @@ extern void shard_security_begin(ShardSecurity *security, const ShardType *type)
 extern void shard_security_end(ShardSecurity *security);
 
 /*
+ * Error unless a stretch of this owner is open. For whatever is about to plan or run what belongs to him, so that
+ * a caller who forgot to begin one is told, instead of running it as somebody else.
+ */
+extern void shard_security_require(Oid owner);
+
+/*
  * The opposite: a stretch of our own SQL on internal tables or DDL, as the
  * bootstrap superuser with a pinned search_path and the settings that shape
  * new tables at their defaults. No code of a user's may run in it. Ended by

@@ -25,10 +25,8 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
-#include "commands/trigger.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
@@ -42,7 +40,7 @@
 #include "utils/typcache.h"
 
 #include "run.h"
-#include "state.h"
+#include "state_door.h"
 
 #include "compat.h"
 
@@ -324,26 +322,6 @@ shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy 
 		   !is_free(table, copy, mode_of_write(copy), &blocked_by);
 }
 
-void
-shard_state_begin_write(ShardStateTable *table)
-{
-	EState *estate;
-
-	if (table->estate != NULL)
-		return;
-	estate = CreateExecutorState();
-	shard_init_range_table(estate, table->rel);
-	table->result = makeNode(ResultRelInfo);
-	InitResultRelInfo(table->result, table->rel, 1, NULL, 0);
-	ExecOpenIndices(table->result, false);
-
-	/* where after-triggers look for it, or they would open it once more */
-	estate->es_opened_result_relations = list_make1(table->result);
-	ShardEvalPlanQualInit(&table->epq, estate);
-	AfterTriggerBeginQuery();
-	table->estate = estate;
-}
-
 /* Fills the slot "next": the old row's columns, with ours replaced. */
 static void
 form_next(ShardStateTable *table, ShardEntity *entity)
@@ -364,7 +342,7 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 	{
 		memset(slot->tts_values, 0, slot->tts_tupleDescriptor->natts * sizeof(Datum));
 		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts * sizeof(bool));
-		shard_state_fill_defaults(table, slot);
+		shard_door_fill_defaults(table, slot);
 	}
 #define SET(number, value, null) \
 	(slot->tts_values[(number) -1] = (value), slot->tts_isnull[(number) -1] = (null))
@@ -470,13 +448,13 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	}
 	else if (now->state_null)
 		return true;
-	shard_state_begin_write(table);
+	shard_door_begin_write(table);
 	table->estate->es_output_cid = GetCurrentCommandId(true);
 	table->estate->es_snapshot = GetActiveSnapshot();
 	ItemPointerCopy(&now->tid, &table->row->tts_tid);
 	if (now->state_null)
 	{
-		ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
+		shard_door_delete(table);
 		memset(now, 0, sizeof(*now));
 		now->known = now->state_null = true;
 		return true;
@@ -484,10 +462,9 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	form_next(table, entity);
 	ItemPointerSetInvalid(&table->next->tts_tid);
 	if (now->exists)
-		ExecSimpleRelationUpdate(table->result, table->estate, &table->epq, table->row,
-								 table->next);
+		shard_door_update(table);
 	else
-		ExecSimpleRelationInsert(table->result, table->estate, table->next);
+		shard_door_insert(table);
 	take_written(table, entity);
 	ResetPerTupleExprContext(table->estate);
 	return true;

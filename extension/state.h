@@ -100,12 +100,6 @@ extern bool shard_state_open(ShardStateTable *table, const ShardType *type);
 /* Ends writing (after-triggers fire) and closes. No-op if not open. */
 extern void shard_state_close(ShardStateTable *table);
 
-/* Prepares the executor for writes, once for each table that is open. */
-extern void shard_state_begin_write(ShardStateTable *table);
-
-/* Gives a new row in the slot the defaults of columns that are not ours. Writing has begun. */
-extern void shard_state_fill_defaults(ShardStateTable *table, TupleTableSlot *slot);
-
 /* After an abort: what was open is gone. */
 extern void shard_state_forget(ShardStateTable *table);
 

@@ -29,6 +29,7 @@
 #include "utils/typcache.h"
 
 #include "state_copy.h"
+#include "state_door.h"
 
 #include "compat.h"
 
@@ -475,7 +476,7 @@ form_row(ShardStateCopy *copy, int32 shard, ShardReader *rows)
 	ExecClearTuple(slot);
 	memset(slot->tts_values, 0, n * sizeof(Datum));
 	memset(slot->tts_isnull, true, n * sizeof(bool));
-	shard_state_fill_defaults(&copy->table, slot);
+	shard_door_fill_defaults(&copy->table, slot);
 	for (int i = 0; i < copy->n_fields; i++)
 	{
 		ShardStateField *field = &copy->fields[i];
@@ -520,14 +521,14 @@ shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, in
 {
 	ShardStateTable *table = &copy->table;
 
-	shard_state_begin_write(table);
+	shard_door_begin_write(table);
 	fire_as_replica(copy);
 	for (int i = 0; i < count; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(copy->row);
 
 		form_row(copy, shard, rows);
-		ExecSimpleRelationInsert(table->result, table->estate, table->next);
+		shard_door_insert(table);
 		if (!ItemPointerIsValid(&table->next->tts_tid))
 			ereport(ERROR,
 					(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),

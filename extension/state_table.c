@@ -10,19 +10,16 @@
 
 #include "access/genam.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "executor/executor.h"
-#include "optimizer/optimizer.h"
-#include "rewrite/rewriteHandler.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/typcache.h"
 
-#include "state.h"
+#include "state_door.h"
 
 #include "compat.h"
 
@@ -214,67 +211,11 @@ shard_state_close(ShardStateTable *table)
 {
 	if (table->rel == NULL)
 		return;
+	shard_door_end_write(table);
 	ExecDropSingleTupleTableSlot(table->row);
 	ExecDropSingleTupleTableSlot(table->next);
-	if (table->estate != NULL)
-	{
-		AfterTriggerEndQuery(table->estate);
-		EvalPlanQualEnd(&table->epq);
-		ExecCloseIndices(table->result);
-		ExecResetTupleTable(table->estate->es_tupleTable, false);
-		FreeExecutorState(table->estate);
-	}
 	if (table->composite != NULL)
 		ReleaseTupleDesc(table->composite);
 	table_close(table->rel, NoLock);
 	shard_state_forget(table);
-}
-
-/* Whether a column is written by us. */
-static bool
-is_ours(const ShardStateTable *table, AttrNumber number)
-{
-	if (number == table->shard_column || number == table->entity_column ||
-		number == table->version_column || number == table->remembered_column ||
-		number == table->updated_column || number == table->state_column)
-		return true;
-	for (int i = 0; table->composite != NULL && i < table->composite->natts; i++)
-		if (table->attribute[i] == number)
-			return true;
-	return false;
-}
-
-/* Prepares the defaults of columns that the users added, once per turn and table. */
-static void
-init_defaults(ShardStateTable *table)
-{
-	TupleDesc desc = RelationGetDescr(table->rel);
-	MemoryContext old = MemoryContextSwitchTo(table->estate->es_query_cxt);
-
-	table->defaults = palloc0(desc->natts * sizeof(ExprState *));
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-		Node *expr;
-
-		if (att->attisdropped || att->attgenerated != '\0' || is_ours(table, att->attnum))
-			continue;
-		expr = build_column_default(table->rel, att->attnum);
-		if (expr != NULL)
-			table->defaults[i] = ExecInitExpr(expression_planner((Expr *) expr), NULL);
-	}
-	MemoryContextSwitchTo(old);
-}
-
-void
-shard_state_fill_defaults(ShardStateTable *table, TupleTableSlot *slot)
-{
-	ExprContext *econtext = GetPerTupleExprContext(table->estate);
-
-	if (table->defaults == NULL)
-		init_defaults(table);
-	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
-		if (table->defaults[i] != NULL)
-			slot->tts_values[i] =
-				ExecEvalExprSwitchContext(table->defaults[i], econtext, &slot->tts_isnull[i]);
 }

@@ -33,6 +33,28 @@ my $pure_system_headers = qr{^(?:ctype|limits|math|stdarg|stddef|stdint|string)\
 # A name in the install script, maybe with its schema.
 my $sql_name = qr/(?:\@extschema\@|"?\w+"?)(?:\."?\w+"?)?/;
 
+# What belongs to a table of users - indexes, statistics, triggers, rules, policies, defaults, children - is code of
+# theirs, and planning or executing anything on the table runs it. So one file does that, as the table's owner; who
+# compiles a handler does it as the type's. Others read rows through the table access method, and their SQL names
+# our own tables only.
+my %plans = map { $_ => 1 } qw(state_door handler);
+my $plans = qr{\b(?:
+	(?:standard_)?planner | pg_plan_quer(?:y|ies) | expression_planner\w* | eval_const_expressions | GetCachedExpression |
+	build_column_default | CreateQueryDesc | Executor(?:Start|Run|Finish|End) | ExecSimpleRelation\w+ | ExecOpenIndices |
+	ExecInsertIndexTuples | ExecConstraints | ExecInitExpr\w* | ExecPrepareExpr | ExecPrepareQual |
+	Exec[BAI][RSR](?:Insert|Update|Delete|Truncate)Triggers | AfterTrigger(?:Begin|End)Query | BuildIndexInfo |
+	RelationGetIndexExpressions | RelationGetIndexPredicate | RelationGetStatExtList | (?:simple_)?table_tuple_(?:insert|update)\w* |
+	DefineRelation | DefineIndex | AlterTable\w* | CreateTrigger\w* | CreateStatistics | RI_Initial_Check | cluster_rel |
+	vacuum | analyze_rel | index_build | reindex_\w+
+)\s*\(}x;
+
+# SQL with the name of a table that is not written out: state tables are made and dropped so, when they have no rows.
+my %names_tables = (admin_table => qr{^(?:CREATE TABLE %s \(|COMMENT ON TABLE %s|ALTER TABLE %s OWNER TO|(?:GRANT|REVOKE) ALL ON TABLE %s|DROP TABLE %s$)});
+my $named_later = qr{\b(?:FROM|ONLY|INTO|UPDATE|JOIN|USING|TABLE|TRUNCATE|LOCK|COPY|INDEX\s+ON|ANALYZE|VACUUM)\s+(?:%\w+(?!\s*\()|$)};
+
+# Functions of users have names that are not written out, too.
+my %quotes_names = map { $_ => 1 } qw(admin_table routine strategy);
+
 my $file_limit = 700;
 my $function_limit = 120;
 
@@ -45,6 +67,7 @@ my @checks = (
 	[ privileges => 'SQL functions have a privilege line', \&check_privileges ],
 	[ comments => 'SQL functions have a comment', \&check_comments ],
 	[ ascii => 'the install script is ASCII, for databases of any encoding', \&check_ascii ],
+	[ door => 'one file plans and executes on tables of users', \&check_door ],
 	[ faults => 'tests drive all fault points, and no others', \&check_faults ],
 );
 
@@ -136,6 +159,45 @@ sub concept
 	$path =~ s{^extension/}{};
 	$path =~ s{\.[ch]$}{};
 	return $path;
+}
+
+# The strings of C code with their offsets, neighbours joined.
+sub strings_of
+{
+	my ($text) = @_;
+	$text =~ s{(/\*.*?\*/|//[^\n]*)|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')}{defined $1 ? blank($1) : $2}gse;
+	my @strings;
+	while ($text =~ /("(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*)/g)
+	{
+		my ($offset, $joined) = ($-[0], substr($1, 1, -1));
+		$joined =~ s/(?<!\\)"\s*"//g;
+		push @strings, [ $offset, $joined ];
+	}
+	return @strings;
+}
+
+sub check_door
+{
+	for my $file (grep { /\.c$/ } source_files())
+	{
+		my $concept = concept($file);
+		my $source = slurp($file);
+		my $text = bare_c($source);
+		while (!$plans{$concept} && $text =~ /$plans/g)
+		{
+			finding($file, line_of($text, $-[0]), 'plans or executes; state_door.c does that on a table of users');
+		}
+		while (!$quotes_names{$concept} && $text =~ /\bquote_qualified_identifier\s*\(/g)
+		{
+			finding($file, line_of($text, $-[0]), 'makes a name for SQL; state_door.c is the way to a table of users');
+		}
+		for my $string (strings_of($source))
+		{
+			next if $names_tables{$concept} && $string->[1] =~ $names_tables{$concept};
+			finding($file, line_of($source, $string->[0]), 'SQL on a table that is not named; state_door.c is the way to a table of users')
+			  if $string->[1] =~ /$named_later/;
+		}
+	}
 }
 
 # A point that no test drives proves nothing; a test of one that is gone waits in vain.

@@ -1,0 +1,174 @@
+/*
+ * state_door.c
+ *		The one door through which the server's executor and planner come to a state table.
+ *
+ * A state table is its owner's: indexes on expressions, predicates, statistics, triggers, constraints, defaults,
+ * generated columns, rules, policies, children are code of his, and some of it runs as soon as a statement is planned.
+ * So it is written here only, and each function refuses to work but as the owner in a security-restricted operation,
+ * whoever forgot to begin that. Whatever else is done to a state table, also for a superuser, reads and deletes rows as
+ * the table access method has them, which runs nobody's code. test/lint.pl sees to it that no other file plans or
+ * executes anything on a table of users.
+ *
+ * If the process dies right here: nothing was kept that the transaction does not take along.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/tableam.h"
+#include "commands/trigger.h"
+#include "executor/executor.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteHandler.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "security.h"
+#include "state_door.h"
+
+#include "compat.h"
+
+/* Code of the table's owner is about to run, as it was a moment ago: he may have given the table away since. */
+static inline void
+check_user(const ShardStateTable *table)
+{
+	shard_security_require(table->rel->rd_rel->relowner);
+}
+
+void
+shard_door_begin_write(ShardStateTable *table)
+{
+	EState *estate;
+
+	if (table->estate != NULL)
+		return;
+	check_user(table);
+	estate = CreateExecutorState();
+	shard_init_range_table(estate, table->rel);
+	table->result = makeNode(ResultRelInfo);
+	InitResultRelInfo(table->result, table->rel, 1, NULL, 0);
+	ExecOpenIndices(table->result, false);
+
+	/* where after-triggers look for it, or they would open it once more */
+	estate->es_opened_result_relations = list_make1(table->result);
+	ShardEvalPlanQualInit(&table->epq, estate);
+	AfterTriggerBeginQuery();
+	table->estate = estate;
+}
+
+void
+shard_door_end_write(ShardStateTable *table)
+{
+	if (table->estate == NULL)
+		return;
+	check_user(table);
+	AfterTriggerEndQuery(table->estate);
+	EvalPlanQualEnd(&table->epq);
+	ExecCloseIndices(table->result);
+	ExecResetTupleTable(table->estate->es_tupleTable, false);
+	FreeExecutorState(table->estate);
+	table->estate = NULL;
+}
+
+/* Whether a column is written by us. */
+static bool
+is_ours(const ShardStateTable *table, AttrNumber number)
+{
+	if (number == table->shard_column || number == table->entity_column ||
+		number == table->version_column || number == table->remembered_column ||
+		number == table->updated_column || number == table->state_column)
+		return true;
+	for (int i = 0; table->composite != NULL && i < table->composite->natts; i++)
+		if (table->attribute[i] == number)
+			return true;
+	return false;
+}
+
+/* Prepares the defaults of columns that the users added, once per turn and table. */
+static void
+init_defaults(ShardStateTable *table)
+{
+	TupleDesc desc = RelationGetDescr(table->rel);
+	MemoryContext old = MemoryContextSwitchTo(table->estate->es_query_cxt);
+
+	table->defaults = palloc0(desc->natts * sizeof(ExprState *));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		Node *expr;
+
+		if (att->attisdropped || att->attgenerated != '\0' || is_ours(table, att->attnum))
+			continue;
+		expr = build_column_default(table->rel, att->attnum);
+		if (expr != NULL)
+			table->defaults[i] = ExecInitExpr(expression_planner((Expr *) expr), NULL);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_door_fill_defaults(ShardStateTable *table, TupleTableSlot *slot)
+{
+	ExprContext *econtext = GetPerTupleExprContext(table->estate);
+
+	check_user(table);
+	if (table->defaults == NULL)
+		init_defaults(table);
+	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+		if (table->defaults[i] != NULL)
+			slot->tts_values[i] =
+				ExecEvalExprSwitchContext(table->defaults[i], econtext, &slot->tts_isnull[i]);
+}
+
+void
+shard_door_insert(ShardStateTable *table)
+{
+	check_user(table);
+	ExecSimpleRelationInsert(table->result, table->estate, table->next);
+}
+
+void
+shard_door_update(ShardStateTable *table)
+{
+	check_user(table);
+	ExecSimpleRelationUpdate(table->result, table->estate, &table->epq, table->row, table->next);
+}
+
+void
+shard_door_delete(ShardStateTable *table)
+{
+	check_user(table);
+	ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
+}
+
+static bool
+has_row(Relation rel)
+{
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	bool found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
+
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	return found;
+}
+
+ShardDoorRows
+shard_door_rows(Oid table)
+{
+	ShardDoorRows rows = SHARD_DOOR_EMPTY;
+	Relation rel;
+
+	if (!ConditionalLockRelationOid(table, AccessShareLock))
+		return SHARD_DOOR_BUSY;
+	rel = try_relation_open(table, NoLock);
+	if (rel == NULL)
+		return SHARD_DOOR_EMPTY;
+	if (rel->rd_rel->relkind == RELKIND_RELATION && has_row(rel))
+		rows = SHARD_DOOR_FILLED;
+	relation_close(rel, NoLock);
+	return rows;
+}
