@@ -268,12 +268,12 @@ set_state(ShardEntity *entity, Datum state, bool isnull)
 		MemoryContext caller = MemoryContextSwitchTo(shard_turn.context);
 
 		/* not a pointer into a table of the users, whose value may go */
-		now->state = run->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
-									   : datumCopy(state, false, run->length);
+		state = run->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
+								  : datumCopy(state, false, run->length);
 		MemoryContextSwitchTo(caller);
+		shard_state_check_result(&run->parts, state);
 	}
-	else
-		now->state = state;
+	now->state = state;
 	now->state_null = isnull;
 	entity->dirty = true;
 

@@ -379,12 +379,16 @@ shard_turn_end_user_code(void)
 	shard_security_end(&shard_turn.security);
 }
 
-/* All copies of a type's states are read anew: they cannot be read as its states are defined now. */
+/*
+ * All copies of a type's states are read anew: they cannot be read as its states are defined now. What was compiled
+ * makes states as they were.
+ */
 static void
 forget_copies(ShardRun *run)
 {
 	dlist_iter iter;
 
+	shard_handler_free(&run->handler);
 	dlist_foreach (iter, &run->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);

@@ -16,6 +16,7 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -152,7 +153,8 @@ locker_of(HeapTupleHeader tuple)
 
 /*
  * Who holds an entity's state row, or has inserted one without having committed
- * yet; 0 if nobody has, or it is not found by the primary key.
+ * yet; 0 if nobody has, or it is not found by the primary key. Columns of other types, which the table's owner may have
+ * given them, would not be read as what they are.
  */
 static int
 find_locker(Relation table, int32 shard, Datum entity)
@@ -167,7 +169,9 @@ find_locker(Relation table, int32 shard, Datum entity)
 	int pid = 0;
 
 	(void) RelationGetIndexList(table);
-	if (!OidIsValid(table->rd_pkindex) || shard_column <= 0 || entity_column <= 0)
+	if (!OidIsValid(table->rd_pkindex) || shard_column <= 0 || entity_column <= 0 ||
+		TupleDescAttr(RelationGetDescr(table), shard_column - 1)->atttypid != INT4OID ||
+		TupleDescAttr(RelationGetDescr(table), entity_column - 1)->atttypid != TEXTOID)
 		return 0;
 	collation = TupleDescAttr(RelationGetDescr(table), entity_column - 1)->attcollation;
 	ScanKeyInit(&key[0], shard_column, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(shard));

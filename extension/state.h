@@ -44,9 +44,12 @@ typedef struct ShardStateParts
 {
 	MemoryContext context; /* of the list */
 	List *list;
-	bool known; /* the list is complete */
-	bool held;	/* by this turn */
-	Oid busy;	/* what somebody had locked last */
+	struct ShardStatePart
+		*row;		/* the one that states themselves are rows of; NULL: they are none */
+	bool known;		/* the list is complete */
+	bool was_known; /* ever */
+	bool held;		/* by this turn */
+	Oid busy;		/* what somebody had locked last */
 } ShardStateParts;
 
 typedef enum ShardStateHold
@@ -74,6 +77,14 @@ extern char *shard_state_problem(const ShardType *type, int *sqlstate);
  * that may end before the use does.
  */
 extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *type);
+
+/* What states are rows of, by the parts that are held; NULL: they are no rows. */
+extern TupleDesc shard_state_row(const ShardStateParts *parts);
+
+/*
+ * Error unless a state that a handler returned, detoasted, is laid out as the parts have it, which are held (state_result.c).
+ */
+extern void shard_state_check_result(const ShardStateParts *parts, Datum state);
 
 /* A composite type in it that somebody has locked, by its pg_class; InvalidOid: none. Keeps no lock. */
 extern Oid shard_state_locked_type(const ShardType *type);

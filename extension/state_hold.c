@@ -18,6 +18,7 @@
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 
 #include "state.h"
 
@@ -156,6 +157,7 @@ drop(ShardStateParts *parts)
 	shard_state_release(parts);
 	forget_descs(parts);
 	parts->list = NIL;
+	parts->row = NULL;
 	parts->known = false;
 	if (parts->context == NULL)
 		parts->context =
@@ -173,7 +175,34 @@ shard_state_forget_parts(ShardStateParts *parts)
 	*parts = (ShardStateParts){0};
 }
 
-/* Finds out what the parts are, and holds them. */
+/* The part that values of a type are rows of, if they are. */
+static ShardStatePart *
+row_of(const ShardStateParts *parts, Oid type)
+{
+	Oid relid = get_typ_typrelid(getBaseType(type));
+	ListCell *cell;
+
+	foreach (cell, OidIsValid(relid) ? parts->list : NIL)
+	{
+		ShardStatePart *part = lfirst(cell);
+
+		if (part->relid == relid && part->rel != NULL)
+			return part;
+	}
+	return NULL;
+}
+
+TupleDesc
+shard_state_row(const ShardStateParts *parts)
+{
+	Assert(parts->held);
+	return parts->row == NULL ? NULL : parts->row->desc;
+}
+
+/*
+ * Finds out what the parts are, and holds them. If they were others before, plans go: constants that are rows of
+ * a type are in them, and the server does not notice that they mean nothing any more.
+ */
 static bool
 look(ShardStateParts *parts, const ShardType *type)
 {
@@ -181,6 +210,8 @@ look(ShardStateParts *parts, const ShardType *type)
 	ShardStatePart *table;
 	bool taken;
 
+	if (parts->was_known)
+		ResetPlanCache();
 	drop(parts);
 	old = MemoryContextSwitchTo(parts->context);
 	taken = add_relation(parts, type->state_table, RowExclusiveLock, &table) &&
@@ -188,7 +219,10 @@ look(ShardStateParts *parts, const ShardType *type)
 	MemoryContextSwitchTo(old);
 	if (!taken)
 		shard_state_release(parts);
+	else
+		parts->row = row_of(parts, type->state_type);
 	parts->known = taken;
+	parts->was_known |= taken;
 	return taken;
 }
 

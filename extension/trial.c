@@ -187,6 +187,9 @@ run_handler(Trial *trial, ShardHandler *handler)
 	shard_executor_set_current(NULL);
 	if (isnull)
 		return;
+	if (trial->run.length == -1)
+		state = PointerGetDatum(PG_DETOAST_DATUM_COPY(state));
+	shard_state_check_result(&trial->run.parts, state);
 	getTypeOutputInfo(type->state_type, &output, &is_varlena);
 	trial->state = OidOutputFunctionCall(output, state);
 }
