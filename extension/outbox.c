@@ -107,6 +107,7 @@ close_packet(OutStream *stream)
 	row.payload = payload.data;
 	row.payload_len = payload.len;
 	packet = shard_out_make_packet(stream, build, true);
+	(void) shard_out_forget_gone(packet);
 	packet->low = shard_log_last_seq(shard_outbox.db) + 1;
 	dlist_push_tail(&shard_outbox.turn, &packet->link);
 	build->n_rows = build->n_shards = 0;

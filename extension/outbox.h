@@ -53,6 +53,9 @@ extern void shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit vi
 /* The home told marks, or a route changed: packets of which nothing is kept may go. */
 extern void shard_outbox_look_again(int32 type_id, int32 shard);
 
+/* In a turn, when types have changed: of those that are gone nothing is kept any more. */
+extern void shard_outbox_types_changed(void);
+
 /*
  * Lowest seq of the log that a lane's packets need; PG_INT64_MAX: none. It also rises without a turn
  * that writes: to be published again whenever shard_outbox_changed() says so.

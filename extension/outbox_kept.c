@@ -118,6 +118,21 @@ shard_outbox_gone(int32 node)
 	shard_outbox.dirty = shard_outbox.lanes;
 }
 
+void
+shard_outbox_types_changed(void)
+{
+	for (int i = 0; i < shard_outbox.n_peers; i++)
+		for (int lane = 0; lane < SHARD_LANES; lane++)
+		{
+			OutStream *stream = shard_outbox.peers[i]->streams[lane];
+
+			for (OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream);
+				 packet != NULL; packet = shard_out_after(packet))
+				if (shard_out_forget_gone(packet))
+					shard_outbox.dirty |= 1u << lane;
+		}
+}
+
 /* What a stream needs of the log: its packets, and the newest one, which alone knows its last seq. */
 static int64
 stream_needs(const OutStream *stream)

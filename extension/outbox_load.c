@@ -88,6 +88,7 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 	}
 	stream->last = stream->stream.last = Max(stream->last, out_last_seq(packet));
 
+	(void) shard_out_forget_gone(packet);
 	/* so that what is asked of its shards later needs no transaction */
 	for (int i = 0; i < packet->n_shards; i++)
 		(void) shard_out_route(packet->shards[i].type_id, packet->shards[i].shard);

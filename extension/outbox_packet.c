@@ -15,6 +15,7 @@
 #include "catalog.h"
 #include "log_read.h"
 #include "outbox_private.h"
+#include "registry.h"
 
 #include "compat.h"
 
@@ -87,6 +88,32 @@ shard_out_add_shard(OutBuild *build, const ShardParcel *parcel)
 	shard = &build->shards[i];
 	shard->items++;
 	shard->max_rseq = Max(shard->max_rseq, parcel->stamp.seq);
+}
+
+/*
+ * Takes shards of types that are gone off the summary: nothing of them is kept (X6). Needs a transaction and a
+ * snapshot. True: there were some.
+ */
+bool
+shard_out_forget_gone(OutPacket *packet)
+{
+	int n = 0;
+
+	for (int i = 0; i < packet->n_shards; i++)
+		if (shard_registry_known(packet->shards[i].type_id) != NULL)
+			n++;
+#ifdef SHARD_MUTANT_GONE_TYPES_KEPT
+	n = packet->n_shards;
+#endif
+	if (n == packet->n_shards)
+		return false;
+	shard_outbox_uncount(packet);
+	n = 0;
+	for (int i = 0; i < packet->n_shards; i++)
+		if (shard_registry_known(packet->shards[i].type_id) != NULL)
+			packet->shards[n++] = packet->shards[i];
+	packet->n_shards = n;
+	return true;
 }
 
 /* Builds the summary of parcels that were stored; false if they are damaged. */

@@ -136,6 +136,7 @@ extern void shard_out_add_shard(OutBuild *build, const ShardParcel *parcel);
 extern OutPacket *shard_out_make_packet(OutStream *stream, const OutBuild *build, bool cache);
 extern bool shard_out_parse(OutBuild *build, ShardReader *reader);
 extern void shard_out_free_packet(OutPacket *packet);
+extern bool shard_out_forget_gone(OutPacket *packet);
 extern void shard_outbox_visit_parcels(const OutStream *stream, int64 seq, const char *parcels,
 									   int length, ShardOutboxVisit visit, void *arg);
 extern void shard_out_forget_parcels(OutPacket *packet);

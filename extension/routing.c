@@ -294,7 +294,11 @@ shard_routing_begin(void)
 	shard_routing.arrived = shard_routing.resent = false;
 	forget_news();
 	shard_routing_forget_ahead();
-	if (shard_routing.types_seen != shard_registry_generation() || shard_routing.strays)
+	/* what changes in the turn is looked at by the next one */
+	shard_routing.types_now = shard_registry_generation();
+	if (shard_routing.types_seen != shard_routing.types_now)
+		shard_outbox_types_changed();
+	if (shard_routing.types_seen != shard_routing.types_now || shard_routing.strays)
 		bury_dropped();
 }
 
@@ -498,7 +502,7 @@ shard_routing_committed(XLogRecPtr lsn)
 		r->unsaved[lane] = r->saved ? PG_INT64_MAX : Min(r->unsaved[lane], r->passed[lane]);
 		r->passed[lane] = PG_INT64_MAX;
 	}
-	r->types_seen = shard_registry_generation();
+	r->types_seen = r->types_now;
 	r->strays = r->stray;
 	r->stray = false;
 	shard_route_commit(r->routes);

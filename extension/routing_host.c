@@ -299,6 +299,22 @@ log_unheard(const ShardRoute *route, const ShardItem *item)
 	do_want_home(NULL, route);
 }
 
+/*
+ * Its type is gone from the cluster, and so from its origin, which keeps nothing of it (X6): this is the message's
+ * last place, and it is a dead letter as one that comes before the shard was forgotten here.
+ */
+static bool
+give_up(const ShardItem *item)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
+	bool unknown = !shard_executor_knows(item->body);
+
+	if (unknown)
+		shard_executor_row(item->body);
+	MemoryContextSwitchTo(old);
+	return unknown;
+}
+
 static void
 do_refused(void *context, const ShardRoute *route, const ShardItem *item)
 {
@@ -306,6 +322,8 @@ do_refused(void *context, const ShardRoute *route, const ShardItem *item)
 	ShardRefusal *refusal;
 
 	if (item->stamp.kind != SHARD_PREFIX_NODE)
+		return;
+	if (route->node == 0 && give_up(item))
 		return;
 	if (route->node == 0 || item->epoch > route->epoch)
 	{

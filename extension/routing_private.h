@@ -76,7 +76,8 @@ typedef struct ShardRouting
 	int report_space;
 	TimestampTz asked_at;
 
-	uint64 types_seen; /* generation of the registry that the next was compared with */
+	uint64 types_seen; /* generation of the registry that the next was compared with, */
+	uint64 types_now;  /* and is in this turn */
 	ShardParkedCount *counts;
 	int count_count;
 } ShardRouting;
