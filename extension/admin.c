@@ -310,6 +310,44 @@ refuse_staged(const ShardAdminType *type)
 }
 
 /*
+ * Error: something of the type is here. In a cluster it is here alone, and can be moved.
+ */
+static void
+refuse_drop(const ShardAdminType *type, bool has_state, bool others, uint64 waiting, uint64 dead)
+{
+	const char *name = quote_literal_cstr(type->name);
+	char *detail = psprintf("Its state table is %s; waiting messages: " UINT64_FORMAT
+							"; dead letters: " UINT64_FORMAT ".",
+							has_state ? "not empty" : "empty", waiting, dead);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+			 errmsg("cannot drop entity type \"%s\" because it is in use", type->name),
+			 has_state && others ? errdetail("%s These states are at this node alone.", detail)
+								 : errdetail("%s", detail),
+			 has_state && others
+				 ? errhint("shard_evacuate() moves the shards of this node to other members that "
+						   "host the type, with their states. shard_drop_type(%s, force => true) "
+						   "deletes all that is here.",
+						   name)
+				 : errhint("Use shard_drop_type(%s, force => true) to delete all that.", name)));
+}
+
+/*
+ * What was deleted though the type may go on elsewhere is lost.
+ */
+static void
+warn_of_states(const ShardAdminType *type, uint64 states)
+{
+	ereport(WARNING,
+			(errmsg("deleted states of entity type \"%s\": " UINT64_FORMAT, type->name, states),
+			 errdetail("They were at this node alone. Where the type goes on, the shards that had "
+					   "their home here begin empty."),
+			 errhint("Roll back if they are wanted; shard_evacuate() moves shards with their "
+					 "states.")));
+}
+
+/*
  * shard_drop_type(type_name text, force boolean): removes a type and its state
  * table. Unless forced, not while there is state, a message waits, or there is a
  * dead letter, which nobody could send again; messages that are still in the
@@ -326,6 +364,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	bool has_state;
 	uint64 waiting;
 	uint64 dead;
+	uint64 states = 0;
 
 	shard_admin_begin("shard_drop_type()");
 	others = shard_admin_had_others();
@@ -337,13 +376,9 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	waiting = delete_rows(&type, "held") + delete_rows(&type, "parked");
 	dead = delete_rows(&type, "dead_letter");
 	if (!force && (has_state || waiting > 0 || dead > 0))
-		ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-						errmsg("cannot drop entity type \"%s\" because it is in use", type.name),
-						errdetail("Its state table is %s; waiting messages: " UINT64_FORMAT
-								  "; dead letters: " UINT64_FORMAT ".",
-								  has_state ? "not empty" : "empty", waiting, dead),
-						errhint("Use shard_drop_type(%s, force => true) to delete all that.",
-								quote_literal_cstr(type.name))));
+		refuse_drop(&type, has_state, others, waiting, dead);
+	if (has_state && others)
+		states = shard_admin_table_count(&type);
 	shard_admin_table_drop(&type);
 	if (others)
 		shard_registry_dropped_leave(type.type_id);
@@ -355,6 +390,8 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	}
 	shard_admin_close(&security);
 
+	if (states > 0)
+		warn_of_states(&type, states);
 	if (waiting > 0)
 		ereport(NOTICE, (errmsg("deleted waiting messages of entity type \"%s\": " UINT64_FORMAT,
 								type.name, waiting)));
