@@ -122,6 +122,17 @@ shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now)
 	return node == roster->self || (member && shard_detector_available(&member->detector, now));
 }
 
+/*
+ * A new office takes every member for reachable until its silence says otherwise.
+ */
+static bool
+was_heard(const ShardRoster *roster, int32 node)
+{
+	const RosterMember *member = shard_roster_member(roster, node);
+
+	return member && member->heard;
+}
+
 /* See roster.h. */
 void
 shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer)
@@ -365,7 +376,11 @@ may_give_up(const ShardRoster *roster, int64 now, int32 node, const ShardMemberR
 		*why = "the node is the coordinator; let it leave, or stop it";
 	else if (event == SHARD_MEMBERSHIP_WRITE_OFF && shard_membership_counts(record) &&
 			 shard_roster_reachable(roster, node, now))
-		*why = "the node is reachable; down it first, or let it leave";
+		*why =
+			was_heard(roster, node)
+				? "the node is reachable; down it first, or let it leave"
+				: "the node was not heard since this coordinator took office, but is not taken for "
+				  "unreachable yet; try again in some seconds";
 	else if (shard_membership_is_member(record->status) &&
 			 shard_roster_reachable(roster, node, now) &&
 			 !shard_roster_may_lose(roster, now, proposer, &node, 1))

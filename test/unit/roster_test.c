@@ -177,6 +177,32 @@ is_refused(int32 node, ShardMemberStatus status, const char *name)
 	ok(!done, "%s: %s", name, why);
 }
 
+/* Nobody is unreachable at once when an office begins, however long he has been away. */
+static void
+test_write_off_in_a_new_office(void)
+{
+	const char *why = "";
+	bool done;
+
+	form(3);
+	peers[2].cut = true;
+	run(8 * S);
+	restart(0, 200, SHARD_START_RESTART)->campaign_at = now;
+	run(1 * S);
+	done = shard_roster_set_status(peers[0].roster, now, 3, SHARD_MEMBER_WRITTEN_OFF,
+								   peers[0].proposer, &why);
+	ok(!done && strstr(why, "not taken for unreachable yet; try again") != NULL,
+	   "who was not heard yet is not said to be reachable: %s", why);
+	done = shard_roster_set_status(peers[0].roster, now, 2, SHARD_MEMBER_WRITTEN_OFF,
+								   peers[0].proposer, &why);
+	ok(!done && strstr(why, "is reachable") != NULL, "who was, is: %s", why);
+	run(8 * S);
+	ok(shard_roster_set_status(peers[0].roster, now, 3, SHARD_MEMBER_WRITTEN_OFF, peers[0].proposer,
+							   &why),
+	   "later it is written off");
+	finish();
+}
+
 static void
 test_status(void)
 {
@@ -512,6 +538,7 @@ main(void)
 	test_join();
 	test_admission();
 	test_status();
+	test_write_off_in_a_new_office();
 	test_leave();
 	test_voters();
 	test_lease();
