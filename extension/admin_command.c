@@ -122,8 +122,24 @@ shard_command_get_member(int32 node)
 
 /* See admin_command.h. */
 void
+shard_command_not_downed(void)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (view.downed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node was downed"),
+				 errdetail("It is node %d of a cluster, and its shards wait for it.", view.node),
+				 errhint("Restart its server, or call shard_admit(%d, %d) here.", view.node,
+						 view.inc_no + 1)));
+}
+
+/* See admin_command.h. */
+void
 shard_command_need_coordinator(const char *function)
 {
+	shard_command_not_downed();
 	if (shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0)
 		return;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -19,7 +19,10 @@ extern int32 shard_command_int(FunctionCallInfo fcinfo, int number, const char *
 /* A time that must not be negative, in microseconds; the same if it is null. */
 extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
 
-/* Raises unless there is a coordinator, as far as this node hears. */
+/* Raises at a node that was downed: it would wait for itself in vain. */
+extern void shard_command_not_downed(void);
+
+/* Raises unless there is a coordinator, as far as this node hears, or if it was downed. */
 extern void shard_command_need_coordinator(const char *function);
 
 /* The record of a member as decided now; NULL: there is none. Valid until the next call. */

@@ -398,6 +398,14 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
 						errhint("There is nobody to leave to; drop the extension to end it.")));
+	if (status != SHARD_MEMBER_REMOVED)
+		shard_command_not_downed();
+	if (cancel && status == SHARD_MEMBER_REMOVED)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot cancel the leave of this node"),
+						errdetail("It has left its cluster, and its shards live at other members."),
+						errhint("An extension that is created anew can join again; see "
+								"shard_join().")));
 	if (cancel)
 	{
 		stay(view.node, deadline);

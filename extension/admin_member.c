@@ -201,29 +201,15 @@ check_stays(void)
 	shard_plane_get(shard_shmem_database(), &view);
 	record = shard_command_member(view.node);
 	if (record != NULL && record->status > SHARD_MEMBER_UP && record->status != SHARD_MEMBER_DOWN)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this node cannot join that cluster again"),
-				 errdetail("It was node %d there, which is %s.", view.node,
-						   shard_membership_status_name(record->status)),
-				 errhint("Join an empty database; here, drop the extension and create it anew.")));
-}
-
-/*
- * Errors at a node that was downed: it would wait for itself in vain.
- */
-static void
-check_not_downed(void)
-{
-	ShardPlaneView view;
-
-	shard_plane_get(shard_shmem_database(), &view);
-	if (view.downed)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node was downed"),
-				 errdetail("It is node %d of a cluster, and its shards wait for it.", view.node),
-				 errhint("Restart its server, or call shard_admit(%d, %d) here.", view.node,
-						 view.inc_no + 1)));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this node cannot join that cluster again"),
+			 errdetail("It was node %d there, which is %s.", view.node,
+					   shard_membership_status_name(record->status)),
+			 errhint(
+				 "Join an empty database. Here, read what you need, DROP EXTENSION shard CASCADE, "
+				 "create it anew, call shard_allow_peer() again, and start the types.")));
 }
 
 static void
@@ -346,7 +332,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 		own_dsn = shard_peer_complete_dsn(own_dsn, socket_folder());
 	}
 	command.text = seed_dsn;
-	check_not_downed();
+	shard_command_not_downed();
 	me = who_am_i();
 	if (is_member(seed_dsn, &me))
 		PG_RETURN_INT32(wait_until_up(me.cluster));

@@ -285,10 +285,17 @@ check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirecto
 	switch ((ShardMemberStatus) member->record.status)
 	{
 		case SHARD_MEMBER_DOWN:
-			shard_health_add(
-				health, psprintf("node %d is down: its shards wait for it; restart its server, or "
-								 "give it up with shard_write_off(%d)",
-								 node, node));
+			if (report != NULL && report->reachable)
+				shard_health_add(
+					health, psprintf("node %d is down, though its server runs: its shards wait for "
+									 "it; call shard_admit(%d, %d) at node %d, or restart its "
+									 "server; shard_write_off(%d) would give up their state",
+									 node, node, member->record.inc_no + 1, node, node));
+			else
+				shard_health_add(
+					health, psprintf("node %d is down: its shards wait for it; restart its server, "
+									 "or give it up with shard_write_off(%d)",
+									 node, node));
 			return;
 		case SHARD_MEMBER_NONE:
 		case SHARD_MEMBER_REMOVED:

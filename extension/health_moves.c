@@ -125,9 +125,16 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 {
 	int32 node = stranded->node;
 
-	if (member->status == SHARD_MEMBER_DOWN ||
-		(report != NULL && shard_cluster_view_is_silent(report) &&
-		 !shard_cluster_view_answers(report)))
+	/* what to do about it is said of the node itself */
+	if (member->status == SHARD_MEMBER_DOWN && report != NULL && report->reachable)
+		shard_health_add(health,
+						 psprintf("entity type \"%s\": %s%s for node %d, which was downed",
+								  type->name,
+								  type->dropping ? "no member that is heard has it, and " : "",
+								  shards_wait(stranded->count), node));
+	else if (member->status == SHARD_MEMBER_DOWN ||
+			 (report != NULL && shard_cluster_view_is_silent(report) &&
+			  !shard_cluster_view_answers(report)))
 		shard_health_add(
 			health,
 			psprintf("entity type \"%s\": %s%s for node %d (%s%s): start its server, or promote "
