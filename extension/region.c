@@ -133,7 +133,10 @@ leave_node(const ShardRegion *region, int32 node)
 	ereport(LOG,
 			(errmsg("region worker %d begins anew: this database is node %d of another cluster now",
 					region->number, node)));
-	proc_exit(1);
+	SpinLockAcquire(&region->slot->mutex);
+	region->slot->begins_anew = true;
+	SpinLockRelease(&region->slot->mutex);
+	proc_exit(0);
 }
 
 /*

@@ -82,6 +82,7 @@ typedef struct ShardWorkerSlot
 	int ask_head;				/* newest ask slot handed to this worker, -1: none (ring.c) */
 	bool stop_wanted;			/* launcher: leave after this turn */
 	uint32 start_token;			/* launcher: only the worker started with it may attach */
+	bool begins_anew;			/* it left so that another one comes at once */
 	char why[192];				/* it was terminated; "": nobody has said (worker_log.c) */
 	ShardWorkerTurns turns_now; /* written by the worker alone */
 

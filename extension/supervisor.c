@@ -167,6 +167,10 @@ note_end(ShardDatabase *db, int worker)
 	bool expected =
 		entry->stop_asked_at != 0 || !shard_enabled || db->probe_outcome == SHARD_PROBE_ABSENT;
 
+	SpinLockAcquire(&slot->mutex);
+	expected |= slot->begins_anew;
+	slot->begins_anew = false;
+	SpinLockRelease(&slot->mutex);
 	if (expected)
 		slot->failures = 0;
 	else

@@ -219,6 +219,28 @@ hello_is_due(Link *link, TimestampTz unconfirmed, TimestampTz now)
 	return true;
 }
 
+/*
+ * Whoever is no member any more has nothing to say: its link ends before it fails, and what it failed of before is of
+ * no interest. A quarantine stays, until somebody ends it.
+ */
+static void
+close_gone(Link *link)
+{
+	const ShardDirectoryMember *member = shard_directory_find(link->node);
+
+	if (member == NULL || link->quarantined != 0 ||
+		(member->record.status != SHARD_MEMBER_REMOVED &&
+		 member->record.status != SHARD_MEMBER_WRITTEN_OFF))
+		return;
+	shard_outbox_gone(link->node);
+	shard_transport_link_works(link); /* nobody is to hear of trouble with it */
+	link->failing = false;
+	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
+		return;
+	shard_peer_close(link->peer, false);
+	forget_connection(link);
+}
+
 /* What happened on a link, and what follows. */
 static void
 run_link(Link *link, TimestampTz now)
@@ -232,6 +254,7 @@ run_link(Link *link, TimestampTz now)
 		shard_peer_close(link->peer, true);
 		forget_connection(link);
 	}
+	close_gone(link);
 	poll_link(link);
 	wanted = shard_outbox_waits(link->node, &unconfirmed) || unconfirmed != 0 || link->n_news > 0;
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)
