@@ -295,8 +295,8 @@ check_structure(ShardHealth *health, ShardArena *arena, const ShardTypeRecord *k
 	if (difference != NULL)
 		shard_health_add(
 			health, psprintf("entity type \"%s\" is not the same at all nodes: %s; until ALTER "
-							 "TYPE is done at all of them, shards do not move between those that "
-							 "differ",
+							 "TYPE is done at all of them, shards do not move to a node that lacks "
+							 "a column, or has it with another type",
 							 type->name, difference));
 }
 
