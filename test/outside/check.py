@@ -3,13 +3,14 @@
 
 It knows nothing of shard's tables. Sessions at all nodes tell, ask, and send numbered events; some messages
 are made to fail and are redriven. Meanwhile servers are killed, workers frozen and terminated, links cut,
-shards moved, nodes emptied, a node leaves and joins anew, and owners change their tables and functions.
+shards moved, nodes emptied, a node leaves and joins anew, owners change their tables and functions,
+and a type comes and goes.
 After each round everything heals, and within PATIENCE seconds each entity must be where the books say:
 nothing lost, nothing twice, nothing out of order, nothing standing still.
 
 usage: check.py --bindir DIR --dir DIR [--seconds N] [--seed N] [--round N] [--only FAULT,...] [--rate N]
 where DIR is the folder of programs of a PostgreSQL with shard, and one for the servers; faults are
-kill freeze terminate cut move evacuate fourth owner fail redrive.
+kill freeze terminate cut move evacuate fourth owner guest fail redrive.
 
 Prints a line for each fault and a verdict for each round; exit status 1 after the first violation, with what
 is wrong, shard_health() of all nodes and the folder of the servers, which are left as they are (stopped).
@@ -61,6 +62,7 @@ BEGIN
     IF EXISTS (SELECT FROM public.closed) THEN RAISE EXCEPTION 'closed' USING ERRCODE = 'check_violation'; END IF;
     RETURN coalesce(state, '[]') || (message->'id');
 END $$;
+CREATE FUNCTION guest(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN to_jsonb(coalesce(state::int8, 0) + 1);
 """
 
 START = """
@@ -364,6 +366,7 @@ class Bed:
         self.sending = threading.Event()
         self.next_session, self.sessions, self.moves = 1, [], 0
         self.began = time.time()
+        self.guest = False
         self.nodes = [Node(self, name) for name in ("first", "second", "third", "fourth")]
         for node in self.nodes[:3]:
             node.make()
@@ -469,6 +472,16 @@ class Bed:
                 raise RuntimeError("the fourth node does not come to leave")
         self.say("fourth has left")
 
+    def fault_guest(self):
+        """A type comes and is sent to, or goes. What was sent to others neither stays nor comes back, whoever has left or restarts."""
+        self.guest = not self.guest
+        self.say("a type comes" if self.guest else "the type goes")
+        for node in self.members():
+            node.patient("SELECT shard_start('guest', 'guest', number_of_shards => 16)" if self.guest else
+                         "SELECT shard_drop_type(type_name, force => true) FROM shard_types WHERE type_name = 'guest'")
+        for node in self.members() if self.guest else []:
+            node.patient("SELECT shard_tell('guest', 'x' || i, '{}') FROM generate_series(1, 200) i")
+
     def fault_owner(self):
         node = self.random.choice(self.members())
         what = self.random.choice([
@@ -503,7 +516,7 @@ class Bed:
         for node in self.members():
             node.sql("SELECT shard_redrive(NULL, 'fragile')")
 
-    weights = {"kill": 3, "freeze": 3, "terminate": 2, "cut": 3, "move": 6, "evacuate": 1, "fourth": 2, "owner": 3, "fail": 3, "redrive": 2}
+    weights = {"kill": 3, "freeze": 3, "terminate": 2, "cut": 3, "move": 6, "evacuate": 1, "fourth": 2, "owner": 3, "guest": 2, "fail": 3, "redrive": 2}
 
     def faults(self, seconds):
         kinds = {k: w for k, w in self.weights.items() if self.only is None or k in self.only}
@@ -522,6 +535,8 @@ class Bed:
             self.proxies.set_cut(node.name, False)
             node.patient("DELETE FROM closed")
             node.patient("ALTER DATABASE app RESET statement_timeout")
+        if self.guest:
+            self.fault_guest()
         self.sending.clear()
         for session in self.sessions:
             session.join(120)
@@ -584,6 +599,9 @@ class Bed:
         return [f"shard_health() at {node.name}: {problem}" for node in self.members()
                 for (problem,) in node.sql("SELECT unnest(problems) FROM shard_health()") if "could not be moved" not in problem]
 
+    def undrained(self):
+        return [f"shard_drain() at {node.name}: messages wait" for node in self.members() if not node.sql("SELECT shard_drain('5 s')")[0][0]]
+
     def judge(self):
         deadline, found = time.time() + PATIENCE, ["nothing was looked at"]
         began = time.time()
@@ -592,7 +610,7 @@ class Bed:
                 found = self.given_up()
                 for node in self.members():
                     node.sql("SELECT shard_redrive(NULL, 'fragile')")
-                found = found or self.wrong(self.random.choice(self.members())) or self.homes() or self.unwell()
+                found = found or self.wrong(self.random.choice(self.members())) or self.homes() or self.unwell() or self.undrained()
             except psycopg2.Error as e:
                 found = [f"a look failed: {e}"]
             if not found or time.time() > deadline:
