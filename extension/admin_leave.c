@@ -18,6 +18,7 @@
 #include "attempt.h"
 #include "cluster_view.h"
 #include "core/membership.h"
+#include "health.h"
 #include "plane.h"
 
 #include "compat.h"
@@ -209,7 +210,12 @@ warn_of_exit(ShardMemberStatus status)
 				" FROM shard.parked_remains p JOIN shard.type t USING (type_id)"
 				" GROUP BY t.type_name ORDER BY t.type_name",
 				"\n");
+	const char *senders;
 	const char *detail;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	senders = shard_health_senders();
+	PopActiveSnapshot();
 
 	/* whoever has a worker in a long turn waits for it, in vain maybe */
 	(void) shard_attempt(list_waiting, &waiting);
@@ -217,6 +223,9 @@ warn_of_exit(ShardMemberStatus status)
 		detail = "Rows of its former shards are being deleted.";
 	else if (!has_coordinator())
 		detail = "There is no coordinator that could remove it: it needs a majority of the voters.";
+	else if (senders[0] != '\0')
+		detail =
+			psprintf("It waits for the end of transactions that have sent messages: %s.", senders);
 	else if (waiting[0] != '\0')
 		detail = waiting;
 	else if (parked[0] != '\0')
@@ -224,9 +233,7 @@ warn_of_exit(ShardMemberStatus status)
 	else if (has_old_rows())
 		detail = "Rows of its former shards are being deleted.";
 	else
-		detail =
-			"What it has for others is on its way, or transactions that have sent messages are "
-			"still open.";
+		detail = "What it has for others is on its way.";
 	ereport(WARNING,
 			(errmsg("this node has no shards any more, but has not left yet"),
 			 errdetail_internal("%s", detail),

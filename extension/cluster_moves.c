@@ -218,6 +218,32 @@ newest(const MoveView *view, int32 type_id, int32 shard, bool import)
 	return found;
 }
 
+static bool
+is_failure(const MoveNote *note)
+{
+	return strcmp(note->what, "move aborted") == 0 || strcmp(note->what, "move refused") == 0;
+}
+
+/*
+ * How the attempt before failed, of a move that is tried again; NULL: it did not.
+ */
+static const char *
+failed_before(const MoveView *view, int32 type_id, int32 shard)
+{
+	const MoveNote *found = NULL;
+	ListCell *cell;
+
+	foreach (cell, view->notes)
+	{
+		const MoveNote *note = lfirst(cell);
+
+		if (note->type_id == type_id && note->shard == shard && !note->import && is_failure(note) &&
+			(found == NULL || note->changed > found->changed))
+			found = note;
+	}
+	return found == NULL ? NULL : psprintf("the attempt before failed: %s", found->text);
+}
+
 /*
  * The name of a type, NULL: it is not known any more.
  */
@@ -330,6 +356,8 @@ put_moving(const MoveView *view, const ShardMapEntry *entry, const ShardHomeReco
 		if (view->see_errors && decision->text[0] != '\0')
 			row.reason = decision->text;
 	}
+	if (row.error == NULL || row.error[0] == '\0')
+		row.error = failed_before(view, entry->key.a, entry->key.b);
 	put_move(view, &row, import);
 }
 
@@ -369,6 +397,8 @@ put_undecided(const MoveView *view, const MoveNote *note)
 		row.started = note->started;
 		if (strcmp(row.phase, "failed") != 0 && strcmp(row.phase, "preparing") != 0)
 			return;
+		if (row.error[0] == '\0')
+			row.error = failed_before(view, note->type_id, note->shard);
 		put_move(view, &row, note);
 		return;
 	}
@@ -377,7 +407,7 @@ put_undecided(const MoveView *view, const MoveNote *note)
 		(import != NULL && import->changed > note->changed &&
 		 (strcmp(import->what, "failed") == 0 || strcmp(import->what, "preparing") == 0)))
 		return;
-	if (strcmp(note->what, "move aborted") == 0 || strcmp(note->what, "move refused") == 0)
+	if (is_failure(note))
 		put_move(view, &row, NULL);
 }
 

@@ -568,6 +568,7 @@ static void
 report_writer(const Export *export, TransactionId writer)
 {
 	int pid = BackendXidGetPid(writer);
+	const char *by = pid != 0 ? psprintf(", by process %d", pid) : "";
 
 	if (export->locked)
 		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
@@ -575,13 +576,12 @@ report_writer(const Export *export, TransactionId writer)
 							   export->type->name, export->callee.view.node),
 						errdetail("Another transaction there holds a lock on it."),
 						errhint("End it; see pg_locks.")));
-	ereport(ERROR,
-			(errcode(SHARD_ERRCODE_NOT_YET),
-			 errmsg("states of shard %d of entity type \"%s\" are being changed by SQL on node %d",
-					export->call.shard.shard, export->type->name, export->callee.view.node),
-			 pid != 0 ? errdetail("By process %d, whose transaction is open.", pid)
-					  : errdetail("The transaction is open."),
-			 errhint("End it there.")));
+	ereport(
+		ERROR,
+		(errcode(SHARD_ERRCODE_NOT_YET),
+		 errmsg("states of shard %d of entity type \"%s\" are being changed by SQL on node %d%s",
+				export->call.shard.shard, export->type->name, export->callee.view.node, by),
+		 errdetail("The transaction is open."), errhint("End it there.")));
 }
 
 /*

@@ -17,5 +17,11 @@ extern void shard_health_still(ShardHealth *health);
 /* health_cluster.c: what is wrong with the cluster, as this node knows it. */
 extern void shard_health_cluster(ShardHealth *health);
 
+/*
+ * health_senders.c: open transactions that hold the lock of senders, but not this one's: what an exit waits for. Needs a
+ * snapshot.
+ */
+extern const char *shard_health_senders(void);
+
 /* health_moves.c: where shards live; reports as of shard_cluster_view_reports(). */
 extern void shard_health_moves(ShardHealth *health, List *reports);

@@ -27,9 +27,12 @@
 
 /*
  * Shards that were moved in vain, twice or more in the last hour, not with success since, and lately: who still
- * wants such a move tries again within minutes. $1: say why.
+ * wants such a move tries again within minutes. What was tried before the home or the target became something else, or
+ * the pin of the shard, is not wanted any more, or begins anew. $1: say why.
  */
 static const char *const failing_query =
+	"WITH changed AS MATERIALIZED (SELECT c.id, c.kind, c.from_node AS node, c.type_id, c.shard FROM shard.decision c"
+	" WHERE c.kind IN ('member', 'evacuation', 'pinned') AND c.at > clock_timestamp() - interval '1 hour')"
 	"SELECT format('%s of entity type \"%s\" could not be moved to node %s, tried %s times in the last "
 	"hour%s; see shard_rebalances',"
 	" CASE count(*) WHEN 1 THEN 'shard ' || min(f.shard) ELSE count(*) || ' shards' END,"
@@ -40,7 +43,10 @@ static const char *const failing_query =
 	"   (array_agg(d.kind ORDER BY d.id DESC) FILTER (WHERE d.kind <> 'move begun'))[1] AS last,"
 	"   (array_agg(d.why ORDER BY d.id DESC) FILTER (WHERE d.kind <> 'move begun'))[1] AS why"
 	"  FROM shard.decision d WHERE d.shard IS NOT NULL AND d.kind LIKE 'move%'"
-	"   AND d.at > clock_timestamp() - interval '1 hour' GROUP BY d.type_id, d.shard) f"
+	"   AND d.at > clock_timestamp() - interval '1 hour'"
+	"   AND NOT EXISTS (SELECT FROM changed c WHERE c.id > d.id AND CASE c.kind WHEN 'pinned'"
+	"    THEN c.type_id = d.type_id AND c.shard = d.shard ELSE c.node IN (d.from_node, d.to_node) END)"
+	"  GROUP BY d.type_id, d.shard) f"
 	" JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h) t USING (type_id)"
 	" WHERE f.failures > 1 AND f.last <> 'moved'"
 	" AND f.at > clock_timestamp() - interval '5 minutes' GROUP BY t.type_name, f.to_node";
@@ -154,6 +160,42 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 									  ? "no member that is heard has the type, so they stay"
 									  : "they move to members that are up and have started it; see "
 										"shard_rebalances"));
+}
+
+/*
+ * Members that have given away their last shard, and are not removed yet (M20): a moment, if nothing holds them.
+ */
+static void
+check_exits(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 self)
+{
+	int count;
+	ShardMapEntry *members = shard_map_list(map, SHARD_MAP_MEMBER, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		int32 node = members[i].key.a;
+		ShardMemberRecord member;
+		const char *senders;
+
+		if (!shard_record_get_member(&members[i], &member, arena) ||
+			member.status != SHARD_MEMBER_EXITING)
+			continue;
+		senders = node == self ? shard_health_senders() : "";
+		if (node != self)
+			shard_health_add(health,
+							 psprintf("node %d has no shards any more, and leaves when what it "
+									  "has for others is taken in and no transaction that "
+									  "has sent there is open; shard_health() there says "
+									  "what it waits for",
+									  node));
+		else if (senders[0] != '\0')
+			shard_health_add(health, psprintf("this node is leaving, and waits for the end of "
+											  "transactions that have sent messages: %s",
+											  senders));
+		else
+			shard_health_add(health, "this node is leaving, and waits until others have taken in "
+									 "what it has for them; see shard_peers and shard_inbox");
+	}
 }
 
 static void
@@ -361,6 +403,7 @@ shard_health_moves(ShardHealth *health, List *reports)
 		shard_health_add(health, "the lease of this node has ended: it handles nothing until the "
 								 "coordinator renews it; see shard_members");
 	check_homes(health, map, arena, reports, view.node);
+	check_exits(health, map, arena, view.node);
 	check_roles(health, map, arena);
 	if (view.members > 1)
 		check_structures(health, map, arena);
