@@ -4,6 +4,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use PostgreSQL::Test::Utils;
 use ShardCluster;
 use ShardNodes;
 use Test::More;
@@ -36,6 +37,7 @@ for my $lingers (0, 1)
 	$cluster->wait_reachable;
 	$cluster->wait_recorded($entity, 2, 1 .. 3);
 	pass('and is heard again');
+	unlike(slurp_file($one->server->logfile), qr/no control link to node \d+\n(?![^\n]*DETAIL:  \S)/, "$what: of each link that ends the log says why");
 	$cluster->logs_are_clean(@ShardNodes::link_troubles);
 	$_->server->stop('immediate') for $one, $two;
 }
