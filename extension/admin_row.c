@@ -12,7 +12,10 @@
 
 #include "admin.h"
 #include "catalog.h"
+#include "core/type_number.h"
+#include "guc.h"
 #include "plane.h"
+#include "registry.h"
 #include "registry_dropped.h"
 
 /* Tells all processes, this one too, that a type has changed. */
@@ -113,19 +116,75 @@ common_values(const ShardAdminType *type, Datum *value)
 	value[6] = PointerGetDatum(buildoidvector(type->extractor, SHARD_EXTRACTORS));
 }
 
+/* The types that have numbers here. */
+typedef struct Numbered
+{
+	ShardNumberedType *types;
+	int count;
+} Numbered;
+
+static void
+add_numbered(ShardType *type, void *arg)
+{
+	Numbered *numbered = arg;
+
+	numbered->types =
+		numbered->types == NULL
+			? palloc(sizeof(ShardNumberedType))
+			: repalloc(numbered->types, (numbered->count + 1) * sizeof(ShardNumberedType));
+	numbered->types[numbered->count++] =
+		(ShardNumberedType){type->type_id, psprintf("%u", type->owner)};
+}
+
 /*
- * A number that no type here has; the sequence does not know those that a cluster gave.
+ * The group of lanes for another type of an owner. In a cluster with others its coordinator says that.
+ */
+static int
+group_of(const ShardAdminType *type, int32 last)
+{
+	Numbered numbered = {0};
+	int group;
+
+	shard_registry_each(add_numbered, &numbered);
+	shard_registry_each_dropped(add_numbered, &numbered);
+	group = shard_type_number_group(numbered.types, numbered.count, psprintf("%u", type->owner),
+									last, shard_owners_may_share_workers);
+	if (group < 0)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg(SHARD_TYPE_NUMBER_ERROR, type->name),
+						errdetail(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
+						errhint(SHARD_TYPE_NUMBER_HINT)));
+	return group;
+}
+
+/*
+ * A number that no type here has had, in a group of lanes that fits its owner. The sequence does not know those that a
+ * cluster gave, and has to know those that were left out: a number is given once. Nobody else numbers a type now
+ * (shard_admin_begin).
  */
 static int32
-next_number(void)
+next_number(const ShardAdminType *type)
 {
+	int32 next;
+	int32 number;
+	Oid types[] = {INT4OID};
+	Datum values[1];
+
 	if (SPI_execute("SELECT GREATEST(pg_catalog.nextval(pg_catalog.pg_get_serial_sequence("
 					"'shard.type', 'type_id'))::int4, "
 					"(SELECT pg_catalog.max(type_id) OPERATOR(pg_catalog.+) 1 FROM shard.type))",
 					false, 1) != SPI_OK_SELECT ||
 		SPI_processed != 1)
 		elog(ERROR, "could not number an entity type");
-	return DatumGetInt32(result_column(1));
+	next = DatumGetInt32(result_column(1));
+	number = shard_type_number_next(next - 1, group_of(type, next - 1));
+	values[0] = Int32GetDatum(number);
+	if (number == 0 ||
+		SPI_execute_with_args("SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence("
+							  "'shard.type', 'type_id'), $1)",
+							  1, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not number an entity type");
+	return number;
 }
 
 /* Runs a command for the rows of one type. */
@@ -149,7 +208,7 @@ shard_admin_row_insert(ShardAdminType *type)
 
 	shard_registry_dropped_take(type->name, type->type_id);
 	if (type->type_id == 0)
-		type->type_id = next_number();
+		type->type_id = next_number(type);
 
 	common_values(type, values);
 	values[7] = CStringGetTextDatum(type->name);

@@ -8,6 +8,10 @@
  * goes on for much longer, the process ends as by pg_terminate_backend(), which
  * no handler can catch. What it ran is noted in shared memory, so that the next
  * process gives that message up instead of running it again.
+ *
+ * All else that runs for a type, while states are read and written and functions
+ * are planned, is watched in the same way (shard_call_watch): triggers, casts,
+ * defaults and what is folded when a query is planned are the owner's code, too.
  */
 #include "postgres.h"
 
@@ -43,6 +47,9 @@
 #define OVERDUE_TIMES 4
 #define OVERDUE_MS 10000
 
+/* Ends of a process for the same type are in a row if no more than this is between two of them. */
+#define STUCK_ROW_MS (10 * 60 * 1000)
+
 static ShardExecution *current = NULL;
 
 /*
@@ -54,7 +61,8 @@ static struct
 	ShardHandler *function; /* NULL: there is none */
 	const ShardEntity *entity;
 	bool is_ask;
-	int64 seq; /* of the message; 0: an ask, or a batch */
+	int64 seq;				  /* of the message; 0: an ask, or a batch */
+	const ShardType *watched; /* whose other code runs, when function is NULL; NULL: nobody's */
 } called;
 
 /* read by the signal handler */
@@ -63,6 +71,8 @@ static volatile sig_atomic_t running = false;
 static volatile sig_atomic_t timed_out = false;
 static volatile sig_atomic_t overdue = false; /* the process ends */
 static volatile int64 allowed_ms = 0;
+
+static int watching = 0; /* depth of shard_call_watch() */
 
 static bool ticking = false;
 static TimeoutId timer;
@@ -89,12 +99,13 @@ static void
 tell_long(void)
 {
 	const ShardEntity *entity = called.entity;
+	TimestampTz since = GetCurrentTimestamp() - LONG_MS * INT64CONST(1000);
 
-	if (called.function == NULL)
-		return;
-	shard_shmem_call_is_long(shard_shmem_my_worker(),
-							 GetCurrentTimestamp() - LONG_MS * INT64CONST(1000),
-							 entity->run->type->type_id, entity->id, entity->id_len);
+	if (called.function != NULL)
+		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->run->type->type_id,
+								 entity->id, entity->id_len);
+	else if (called.watched != NULL)
+		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.watched->type_id, "", 0);
 }
 
 /* In the signal handler: counts how long the same call has been seen. */
@@ -128,14 +139,45 @@ on_tick(void)
 	SetLatch(MyLatch);
 }
 
+/*
+ * So often in a row that the process has to end for a type: its successor suspends it (run.c). A long time between
+ * two of them is no row.
+ */
+static void
+count_stuck(const ShardType *type)
+{
+	ShardWorkerSlot *slot = shard_shmem_my_worker();
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (slot->stuck_type != type->type_id ||
+		TimestampDifferenceExceeds(slot->stuck_at, now, STUCK_ROW_MS))
+		slot->stuck_times = 0;
+	slot->stuck_type = type->type_id;
+	slot->stuck_times++;
+	slot->stuck_at = now;
+}
+
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
 static void
 note_stuck(int code, Datum arg)
 {
 	const ShardEntity *entity = called.entity;
 
-	if (!overdue || called.function == NULL)
+	if (!overdue || (called.function == NULL && called.watched == NULL))
 		return;
+	count_stuck(called.function != NULL ? entity->run->type : called.watched);
+	if (called.function == NULL)
+	{
+		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
+		ereport(WARNING,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("what runs for the state table of type \"%s\" cannot be cancelled, so the "
+						"region worker ends",
+						called.watched->name),
+				 errhint("Do not catch query_canceled in triggers, casts and defaults.")));
+		called.watched = NULL;
+		return;
+	}
 	if (called.seq != 0)
 		pg_atomic_write_u64(
 			&shard_shmem_database()
@@ -199,6 +241,8 @@ shard_call_aborted(void)
 	if (called.function != NULL)
 		shard_handler_free(called.function);
 	called.function = NULL;
+	called.watched = NULL;
+	watching = 0;
 
 	/* the worker may rest now, and must not be woken by it */
 	shard_call_sleep();
@@ -290,20 +334,14 @@ make_visible(void)
 	UpdateActiveSnapshotCommandId();
 }
 
-/* User code begins to run, under the timer. */
+/* The timer begins anew, for a type's code. */
 static void
-enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
+set_timer(const ShardType *type)
 {
 	start_ticking();
-	allowed_ms = run->type->handler_timeout / 1000;
+	allowed_ms = type->handler_timeout / 1000;
 	calls++;
-	current = execution;
-	called.function = function;
-	called.entity = execution->entity;
-	called.is_ask = execution->ask != NULL;
-	called.seq = execution->message == NULL ? 0 : execution->message->seq;
 	timed_out = false;
-	running = true;
 }
 
 /*
@@ -311,17 +349,63 @@ enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
  * place where that is the fault of this message alone.
  */
 static void
-leave(void)
+check_timer(void)
 {
 	running = false;
 	if (overdue)
 		CHECK_FOR_INTERRUPTS();
-	if (timed_out)
-	{
-		QueryCancelPending = false;
-		ereport(ERROR,
-				(errcode(ERRCODE_QUERY_CANCELED), errmsg(TIMEOUT_MESSAGE), errhint(TIMEOUT_HINT)));
-	}
+	if (!timed_out)
+		return;
+	QueryCancelPending = false;
+	ereport(ERROR,
+			(errcode(ERRCODE_QUERY_CANCELED), errmsg(TIMEOUT_MESSAGE), errhint(TIMEOUT_HINT)));
+}
+
+void
+shard_call_watch(const ShardType *type)
+{
+	/* what a handler does is watched already */
+	if (called.function != NULL || watching++ > 0)
+		return;
+	set_timer(type);
+	called.watched = type;
+	running = true;
+}
+
+void
+shard_call_watched(void)
+{
+	if (called.function != NULL || --watching > 0)
+		return;
+	check_timer();
+	called.watched = NULL;
+}
+
+void
+shard_call_close(ShardRun *run)
+{
+	shard_call_watch(run->type);
+	shard_state_close(&run->table);
+	shard_call_watched();
+}
+
+/* User code begins to run, under the timer. */
+static void
+enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
+{
+	set_timer(run->type);
+	current = execution;
+	called.function = function;
+	called.entity = execution->entity;
+	called.is_ask = execution->ask != NULL;
+	called.seq = execution->message == NULL ? 0 : execution->message->seq;
+	running = true;
+}
+
+static void
+leave(void)
+{
+	check_timer();
 	called.function = NULL;
 	current = NULL;
 }
@@ -350,7 +434,11 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 
 	shard_security_begin(&shard_turn.security, run->type);
 	if (!shard_handler_valid(&run->handler))
+	{
+		shard_call_watch(run->type);
 		shard_handler_compile(&run->handler, run->type);
+		shard_call_watched();
+	}
 	enter(run, &run->handler, execution);
 	state = shard_handler_call(&run->handler, entity->now.state, entity->now.state_null, message,
 							   &isnull);
@@ -358,8 +446,11 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 	set_state(entity, state, isnull);
 	if (execution->ask != NULL && !execution->replied && !isnull)
 	{
-		Datum json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
+		Datum json;
 
+		shard_call_watch(run->type);
+		json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
+		shard_call_watched();
 		execution->reply =
 			MemoryContextAlloc(shard_turn.context, VARSIZE_ANY(DatumGetPointer(json)));
 		memcpy(execution->reply, DatumGetPointer(json), VARSIZE_ANY(DatumGetPointer(json)));
@@ -379,7 +470,11 @@ shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number)
 
 	shard_security_begin(&shard_turn.security, run->type);
 	if (!shard_handler_valid(&run->ordered_by))
+	{
+		shard_call_watch(run->type);
 		shard_handler_compile_ordered_by(&run->ordered_by, run->type);
+		shard_call_watched();
+	}
 	enter(run, &run->ordered_by, &execution);
 	numbered = shard_handler_call_ordered_by(&run->ordered_by,
 											 message_datum(row->payload, row->payload_len), number);

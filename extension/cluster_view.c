@@ -455,7 +455,9 @@ shard_cluster_view_peers(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot look at links from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));
-	for (int worker = 0; db != NULL && worker < db->workers; worker++)
+	if (db == NULL)
+		return (Datum) 0;
+	shard_each_worker (worker, db)
 	{
 		StringInfoData in = {0};
 

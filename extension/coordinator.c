@@ -415,6 +415,7 @@ follow_settings(void)
 		shard_node_set_interval(shard_coordinator.node, shard_plane_now(),
 								shard_rebalance_interval * SHARD_MS);
 	interval = shard_rebalance_interval;
+	shard_node_set_sharing(shard_coordinator.node, shard_owners_may_share_workers);
 
 	if (last >= 0 && gate != last)
 		shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_GATE, .number = gate});

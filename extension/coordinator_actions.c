@@ -123,7 +123,7 @@ make_durable(ShardShardRef **active, int *n_active)
 	int n_facts = 0;
 	bool decided = false;
 	int64 ticket = 0;
-	uint32 lanes;
+	ShardLanes lanes;
 
 	for (int i = 0; i < out->n_actions; i++)
 	{

@@ -17,8 +17,9 @@ shard_coordinator_drain_begin(CoordinatorDrain *drain)
 {
 	ShardDatabase *db = shard_coordinator.db;
 
-	drain->workers = db->workers;
-	for (int worker = 0; worker < drain->workers; worker++)
+	drain->division = shard_shmem_division(db);
+	drain->workers = shard_shmem_workers(db);
+	shard_each_lane (worker, drain->workers)
 	{
 		drain->wanted[worker] = pg_atomic_fetch_add_u64(&db->worker[worker].drain_wanted, 1) + 1;
 		shard_shmem_wake_worker(db, worker);
@@ -26,13 +27,19 @@ shard_coordinator_drain_begin(CoordinatorDrain *drain)
 }
 
 bool
+shard_coordinator_drain_is_void(const CoordinatorDrain *drain)
+{
+	return drain->workers == 0 || drain->division != shard_shmem_division(shard_coordinator.db);
+}
+
+bool
 shard_coordinator_drain_over(const CoordinatorDrain *drain)
 {
 	ShardDatabase *db = shard_coordinator.db;
 
-	if (drain->workers != db->workers)
+	if (shard_coordinator_drain_is_void(drain))
 		return false;
-	for (int worker = 0; worker < drain->workers; worker++)
+	shard_each_lane (worker, drain->workers)
 		if (pg_atomic_read_u64(&db->worker[worker].drain_done) < drain->wanted[worker])
 			return false;
 	return true;

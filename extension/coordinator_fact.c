@@ -158,7 +158,7 @@ append_fact(const ShardFact *fact)
 uint32
 shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active)
 {
-	uint32 lanes = 0;
+	ShardLanes lanes = 0;
 
 	follow_cluster();
 	SPI_connect();
@@ -176,7 +176,7 @@ shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active
 			continue;
 		append_fact(&facts[i]);
 		entry->n = facts[i].n;
-		lanes |= 1u << shard_message_lane(facts[i].type_id, facts[i].shard);
+		lanes |= shard_lane_bit(shard_message_lane(facts[i].type_id, facts[i].shard));
 	}
 	(void) shard_log_flush();
 	SPI_finish();
@@ -184,15 +184,7 @@ shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active
 }
 
 void
-shard_coordinator_wake_lanes(uint32 lanes)
+shard_coordinator_wake_lanes(ShardLanes lanes)
 {
-	ShardDatabase *db = shard_coordinator.db;
-	uint32 workers = 0;
-
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (lanes & (1u << lane))
-			workers |= 1u << shard_shmem_lane_worker(db, lane);
-	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
-		if (workers & (1u << worker))
-			shard_shmem_wake_worker(db, worker);
+	shard_shmem_wake_lanes(shard_coordinator.db, lanes);
 }

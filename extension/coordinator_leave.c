@@ -85,7 +85,7 @@ look(void)
 		leaving.closed = close_door();
 		leaving.next_look = shard_plane_now() + (leaving.closed ? 0 : ALONE_INTERVAL);
 	}
-	else if (!leaving.round || leaving.drain.workers != shard_coordinator.db->workers)
+	else if (!leaving.round || shard_coordinator_drain_is_void(&leaving.drain))
 	{
 		shard_coordinator_drain_begin(&leaving.drain);
 		leaving.round = true;

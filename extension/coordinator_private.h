@@ -100,7 +100,7 @@ extern bool shard_coordinator_report_tickets(void);
  */
 extern uint32
 shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active);
-extern void shard_coordinator_wake_lanes(uint32 lanes);
+extern void shard_coordinator_wake_lanes(ShardLanes lanes);
 
 /* The type was dropped here: its facts need not be remembered any more. */
 extern void shard_coordinator_facts_forget(int32 type_id);
@@ -130,14 +130,16 @@ extern void shard_coordinator_strategy(const ShardAction *action);
 extern bool shard_coordinator_strategy_run(void);
 extern void shard_coordinator_strategy_forget(void);
 
-/* coordinator_drain.c: a round of all region workers; workers other than the database's: begin anew. */
+/* coordinator_drain.c: a round of all region workers; is void when the lanes were divided anew. */
 typedef struct CoordinatorDrain
 {
-	int workers;
+	uint64 workers; /* mask */
+	uint32 division;
 	uint64 wanted[SHARD_MAX_WORKERS];
 } CoordinatorDrain;
 
 extern void shard_coordinator_drain_begin(CoordinatorDrain *drain);
+extern bool shard_coordinator_drain_is_void(const CoordinatorDrain *drain);
 extern bool shard_coordinator_drain_over(const CoordinatorDrain *drain);
 
 /* What region workers have committed becomes durable here. */

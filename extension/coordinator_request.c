@@ -13,6 +13,8 @@
 
 #include "coordinator_link.h"
 #include "coordinator_private.h"
+#include "core/type_number.h"
+#include "guc.h"
 #include "worker.h"
 
 #include "compat.h"
@@ -571,6 +573,21 @@ reply_late(const ShardRequest *request, const char *name, const TypeAnswer *answ
 }
 
 /*
+ * Whether there is a group of lanes for another type of an owner (C19), as far as this node has learned.
+ */
+static bool
+has_group(const ShardTypeRecord *wanted, ShardArena *arena)
+{
+	int count;
+	ShardNumberedType *types =
+		shard_type_number_list(shard_node_learned(shard_coordinator.node), arena, &count);
+
+	return !wanted->owner || wanted->owner[0] == '\0' ||
+		   shard_type_number_group(types, count, wanted->owner, 0,
+								   shard_owners_may_share_workers) >= 0;
+}
+
+/*
  * What became of a wish for a type. True: it was answered.
  */
 static bool
@@ -594,6 +611,10 @@ look_at_type(const CoordinatorCommand *command)
 		else
 			reply_differs(&command->request, wanted.name, &answer);
 	}
+	else if (type_id == 0 && !has_group(&wanted, arena))
+		reply_error(&command->request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+					psprintf(SHARD_TYPE_NUMBER_ERROR, wanted.name),
+					psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS), SHARD_TYPE_NUMBER_HINT);
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
 		reply_late(&command->request, wanted.name, &answer);
 	else

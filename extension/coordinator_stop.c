@@ -226,7 +226,7 @@ linger(void)
 	tell_machine(deadline);
 	/* The WAL writer is gone, on whom commits of region workers rely. */
 	shard_coordinator_drain_flush();
-	if (drain.workers != shard_coordinator.db->workers)
+	if (shard_coordinator_drain_is_void(&drain))
 		shard_coordinator_drain_begin(&drain);
 	drained = shard_coordinator_drain_over(&drain);
 	if (now >= deadline ||

@@ -511,6 +511,7 @@ shard_coordinator_types_run(void)
 		/* what was committed before the lock was free has to be seen */
 		PushActiveSnapshot(GetLatestSnapshot());
 		types = read_types(context);
+		shard_shmem_found_groups(shard_coordinator.db, shard_registry_groups());
 		PopActiveSnapshot();
 		shard_coordinator_dropped_read();
 	}

@@ -35,7 +35,7 @@
 #define LARGE_BYTES (256 * 1024)
 
 ShardCursor *
-shard_cursor_create(int worker, uint32 lanes)
+shard_cursor_create(int worker, ShardLanes lanes)
 {
 	ShardCursor *c = MemoryContextAllocZero(TopMemoryContext, sizeof(ShardCursor));
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
@@ -222,7 +222,7 @@ group_lanes(const ShardCursor *c, ShardRecord *record)
 			g++;
 		if (g == record->groups)
 			record->group[record->groups++] = (ShardRecordGroup){0, q, turn};
-		record->group[g].lanes |= 1u << lane;
+		record->group[g].lanes |= shard_lane_bit(lane);
 	}
 }
 

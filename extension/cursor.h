@@ -16,7 +16,7 @@
 typedef struct ShardCursor ShardCursor;
 
 /* A cursor for these lanes, in TopMemoryContext. */
-extern ShardCursor *shard_cursor_create(int worker, uint32 lanes);
+extern ShardCursor *shard_cursor_create(int worker, ShardLanes lanes);
 
 /*
  * Reads the newest committed positions of the lanes from the log, with the

@@ -37,7 +37,7 @@ take_record(ShardCursor *c, Found *found, const ShardRow *row, MemoryContext scr
 	for (int g = 0; g < record.groups; g++)
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 		{
-			if (!owns(c, lane) || (record.group[g].lanes & (1u << lane)) == 0 ||
+			if (!owns(c, lane) || (record.group[g].lanes & shard_lane_bit(lane)) == 0 ||
 				found[lane].seq > row->seq)
 				continue;
 			found[lane].seq = row->seq;
@@ -60,20 +60,20 @@ take_senders(ShardCursor *c, Found *found)
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
 		ShardRecord record;
-		uint32 same = 0;
+		ShardLanes same = 0;
 
 		if (!owns(c, lane) || found[lane].payload.len == 0)
 			continue;
 		for (int other = lane; other < SHARD_LANES; other++)
 			if (owns(c, other) && found[other].seq == found[lane].seq)
-				same |= 1u << other;
+				same |= shard_lane_bit(other);
 		shard_cursor_record_read(&record, found[lane].payload.data, found[lane].payload.len);
 		for (int i = 0; i < record.senders; i++)
 			if (record.sender[i].lanes & same)
 				shard_senders_add(&c->senders, record.sender[i].xid, record.sender[i].lanes & same,
 								  record.sender[i].first);
 		for (int other = lane; other < SHARD_LANES; other++)
-			if (same & (1u << other))
+			if (same & shard_lane_bit(other))
 				resetStringInfo(&found[other].payload);
 	}
 }

@@ -45,7 +45,7 @@ typedef struct OpenSegment
 struct ShardCursor
 {
 	int worker;
-	uint32 lanes;
+	ShardLanes lanes;
 	ShardDatabase *db;
 	MemoryContext context; /* of the cursor itself */
 
@@ -108,7 +108,7 @@ struct ShardCursor
 static inline bool
 owns(const ShardCursor *c, int lane)
 {
-	return (c->lanes & (1u << lane)) != 0;
+	return (c->lanes & shard_lane_bit(lane)) != 0;
 }
 
 /* Starts reading pages at the oldest segment (cursor_scan.c). */

@@ -12,8 +12,8 @@
 #include "cursor_record.h"
 
 #define RECORD_VERSION 1
-#define GROUP_BYTES (4 + 8 + 8)
-#define SENDER_BYTES (8 + 4 + 8)
+#define GROUP_BYTES (8 + 8 + 8)
+#define SENDER_BYTES (8 + 8 + 8)
 
 static void
 write_section(StringInfo out, char section, int bytes)
@@ -29,7 +29,7 @@ shard_cursor_record_write(StringInfo out, const ShardRecord *record)
 	write_section(out, 'Q', record->groups * GROUP_BYTES);
 	for (int i = 0; i < record->groups; i++)
 	{
-		pq_sendint32(out, record->group[i].lanes);
+		pq_sendint64(out, record->group[i].lanes);
 		pq_sendint64(out, record->group[i].q);
 		pq_sendint64(out, record->group[i].turn);
 	}
@@ -39,7 +39,7 @@ shard_cursor_record_write(StringInfo out, const ShardRecord *record)
 	for (int i = 0; i < record->senders; i++)
 	{
 		pq_sendint64(out, record->sender[i].xid);
-		pq_sendint32(out, record->sender[i].lanes);
+		pq_sendint64(out, record->sender[i].lanes);
 		pq_sendint64(out, record->sender[i].first);
 	}
 }
@@ -61,7 +61,7 @@ read_groups(ShardRecord *record, StringInfo in, int bytes)
 		damaged();
 	for (int i = 0; i < record->groups; i++)
 	{
-		record->group[i].lanes = pq_getmsgint(in, 4);
+		record->group[i].lanes = pq_getmsgint64(in);
 		record->group[i].q = pq_getmsgint64(in);
 		record->group[i].turn = pq_getmsgint64(in);
 	}
@@ -77,7 +77,7 @@ read_senders(ShardRecord *record, StringInfo in, int bytes)
 	for (int i = 0; i < record->senders; i++)
 	{
 		record->sender[i].xid = pq_getmsgint64(in);
-		record->sender[i].lanes = pq_getmsgint(in, 4);
+		record->sender[i].lanes = pq_getmsgint64(in);
 		record->sender[i].first = pq_getmsgint64(in);
 	}
 }

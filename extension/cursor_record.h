@@ -11,17 +11,17 @@
 /* Lanes that share one position. */
 typedef struct ShardRecordGroup
 {
-	uint32 lanes; /* mask */
-	int64 q;	  /* every row of the lanes up to here was looked at */
-	uint64 turn;  /* of the lanes, rises with each turn */
+	ShardLanes lanes; /* mask */
+	int64 q;		  /* every row of the lanes up to here was looked at */
+	uint64 turn;	  /* of the lanes, rises with each turn */
 } ShardRecordGroup;
 
 /* A sender that was still in progress when its rows were passed. */
 typedef struct ShardRecordSender
 {
-	uint64 xid;	  /* top-level xid8 */
-	uint32 lanes; /* mask */
-	int64 first;  /* from here on none of its rows is handled */
+	uint64 xid;		  /* top-level xid8 */
+	ShardLanes lanes; /* mask */
+	int64 first;	  /* from here on none of its rows is handled */
 } ShardRecordSender;
 
 typedef struct ShardRecord

@@ -32,7 +32,7 @@ shard_senders_empty(const ShardSenders *senders)
 static ShardSender *
 find(ShardSenders *senders, uint64 xid, int lane)
 {
-	uint32 mask = lane < 0 ? SHARD_ALL_LANES : 1u << lane;
+	ShardLanes mask = lane < 0 ? SHARD_ALL_LANES : shard_lane_bit(lane);
 
 	for (int i = 0; i < senders->count; i++)
 	{
@@ -65,7 +65,7 @@ add(ShardSenders *senders, uint64 xid)
 }
 
 void
-shard_senders_add(ShardSenders *senders, uint64 xid, uint32 lanes, int64 first)
+shard_senders_add(ShardSenders *senders, uint64 xid, ShardLanes lanes, int64 first)
 {
 	ShardSender *s = add(senders, xid);
 
@@ -104,7 +104,7 @@ shard_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, Shard
 		s = add(senders, xid);
 		s->new_first = seq;
 	}
-	s->new_lanes |= 1u << lane;
+	s->new_lanes |= shard_lane_bit(lane);
 	s->new_first = Min(s->new_first, seq);
 	add_place(senders, s, place);
 }
@@ -205,7 +205,7 @@ shard_senders_first(const ShardSenders *senders, int lane)
 	int64 result = PG_INT64_MAX;
 
 	for (int i = 0; i < senders->count; i++)
-		if (senders->list[i].new_lanes & (1u << lane))
+		if (senders->list[i].new_lanes & shard_lane_bit(lane))
 			result = Min(result, senders->list[i].new_first);
 	return result;
 }

@@ -21,10 +21,10 @@ typedef struct ShardPlace
 
 typedef struct ShardSender
 {
-	uint64 xid;		  /* top-level xid8 */
-	uint32 lanes;	  /* mask; the first two as of the last commit, */
-	int64 first;	  /* 0: the sender is new in this turn */
-	uint32 new_lanes; /* the same as of now */
+	uint64 xid;			  /* top-level xid8 */
+	ShardLanes lanes;	  /* mask; the first two as of the last commit, */
+	int64 first;		  /* 0: the sender is new in this turn */
+	ShardLanes new_lanes; /* the same as of now */
 	int64 new_first;
 	bool ended; /* not in progress in this turn's snapshot */
 	int kept;	/* places as of the last commit */
@@ -46,7 +46,7 @@ extern void shard_senders_init(ShardSenders *senders);
 extern bool shard_senders_empty(const ShardSenders *senders);
 
 /* Takes over a durable entry. */
-extern void shard_senders_add(ShardSenders *senders, uint64 xid, uint32 lanes, int64 first);
+extern void shard_senders_add(ShardSenders *senders, uint64 xid, ShardLanes lanes, int64 first);
 
 /* A row of a sender in progress is passed; place is remembered. */
 extern void

@@ -56,7 +56,8 @@ typedef struct Drain
 /* What a round waits for. */
 typedef struct Round
 {
-	int workers;
+	uint64 workers;					  /* mask; 0: none is waited for yet */
+	uint32 division;				  /* when it began */
 	uint64 wanted[SHARD_MAX_WORKERS]; /* drain_done to reach */
 } Round;
 
@@ -99,8 +100,9 @@ sleep_a_little(Drain *drain)
 static void
 begin_round(const Drain *drain, Round *round)
 {
-	round->workers = drain->db->workers;
-	for (int worker = 0; worker < round->workers; worker++)
+	round->division = shard_shmem_division(drain->db);
+	round->workers = shard_shmem_workers(drain->db);
+	shard_each_lane (worker, round->workers)
 	{
 		ShardWorkerSlot *slot = &drain->db->worker[worker];
 
@@ -112,14 +114,20 @@ begin_round(const Drain *drain, Round *round)
 static bool
 is_over(const Drain *drain, const Round *round)
 {
-	for (int worker = 0; worker < round->workers; worker++)
+	shard_each_lane (worker, round->workers)
 		if (pg_atomic_read_u64(&drain->db->worker[worker].drain_done) < round->wanted[worker])
 			return false;
 	return true;
 }
 
+static bool
+has_changed(const Drain *drain, const Round *round)
+{
+	return round->workers == 0 || round->division != shard_shmem_division(drain->db);
+}
+
 /*
- * One round over all workers; begun anew when their number changes. False if
+ * One round over all workers; begun anew when the lanes are divided anew. False if
  * the time is up.
  */
 static bool
@@ -127,9 +135,9 @@ run_round(Drain *drain)
 {
 	Round round = {0};
 
-	while (round.workers != drain->db->workers || !is_over(drain, &round))
+	while (has_changed(drain, &round) || !is_over(drain, &round))
 	{
-		if (round.workers != drain->db->workers)
+		if (has_changed(drain, &round))
 			begin_round(drain, &round);
 		if (!sleep_a_little(drain))
 			return false;

@@ -66,7 +66,7 @@ at_exit(int code, Datum arg)
 }
 
 void
-shard_executor_init(uint32 lanes)
+shard_executor_init(ShardLanes lanes)
 {
 	is_worker = true;
 	shard_turn.context =
@@ -427,7 +427,9 @@ shard_turn_check(ShardEntity *entity)
 	if (!shard_state_open(&entity->run->table, entity->run->type))
 		return false;
 	old = MemoryContextSwitchTo(shard_turn.context);
+	shard_call_watch(entity->run->type);
 	status = shard_state_check(&entity->run->table, entity, &entity->now, &entity->wait.blocked_by);
+	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	entity->checked = status == SHARD_ROW_OK;
 	return entity->checked;
@@ -471,8 +473,10 @@ shard_turn_write(ShardEntity *entity)
 	}
 	shard_security_begin(&shard_turn.security, entity->run->type);
 	old = MemoryContextSwitchTo(shard_turn.context);
+	shard_call_watch(entity->run->type);
 	written = shard_state_open(&entity->run->table, entity->run->type) &&
 			  shard_state_write(&entity->run->table, entity);
+	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	if (written)
 		entity->dirty = false;
@@ -511,7 +515,7 @@ finish_run(ShardRun *run)
 	if (run->table.rel != NULL)
 	{
 		shard_security_begin(&shard_turn.security, run->type);
-		shard_state_close(&run->table);
+		shard_call_close(run);
 	}
 	shard_state_release(&run->parts);
 }

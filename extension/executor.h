@@ -53,10 +53,10 @@ extern bool shard_executor_in_handler(void);
 extern void shard_executor_hook_init(void);
 
 /* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. */
-extern void shard_executor_init(uint32 lanes);
+extern void shard_executor_init(ShardLanes lanes);
 
 /* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
-extern void shard_executor_load_stash(uint32 lanes);
+extern void shard_executor_load_stash(ShardLanes lanes);
 
 /*
  * A turn. careful: each message runs in a subtransaction and what becomes of a
@@ -167,7 +167,7 @@ extern uint64 shard_executor_recounts(void);
  * right (executor_recount.c), and adds how many messages there were. False: it was the last one, and the next begins
  * anew. Another count turned out to be wrong: it is counted, and logged after commit.
  */
-extern bool shard_executor_recount(uint32 lanes, int64 *messages);
+extern bool shard_executor_recount(ShardLanes lanes, int64 *messages);
 extern void shard_executor_counted_wrongly(const char *message, const char *detail);
 
 /*

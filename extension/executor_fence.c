@@ -122,7 +122,7 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		return good;
 	*found = entity->now;
 	good = good && shard_turn_write(entity);
-	shard_state_close(&entity->run->table);
+	shard_call_close(entity->run);
 	return good;
 }
 

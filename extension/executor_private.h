@@ -53,7 +53,7 @@ typedef struct ShardTurn
 extern ShardTurn shard_turn;
 
 /* At start: reads what workers of these lanes got stuck in (executor_run.c). */
-extern void shard_turn_init(uint32 lanes);
+extern void shard_turn_init(ShardLanes lanes);
 
 /* The run of a type, ready to be used; NULL if the type was dropped. */
 extern ShardRun *shard_turn_ready_run(int32 type_id);
@@ -249,6 +249,17 @@ extern void shard_call_collect(ShardEntity *entity, const ShardRow *row);
 
 /* Handlers' timer (call.c). */
 extern void shard_call_init(void);
+
+/*
+ * Code of a type's owner that is no handler, as triggers, casts and what planning folds, runs between these two: it is
+ * under the type's handler_timeout, too. Nested ones count as one. After an error shard_call_aborted() ends it.
+ */
+extern void shard_call_watch(const ShardType *type);
+extern void shard_call_watched(void);
+
+/* Closes a run's state table, whose after-triggers fire. */
+extern void shard_call_close(ShardRun *run);
+
 extern void shard_call_sleep(void);
 extern void shard_call_explain(ErrorData *error);
 extern void shard_call_aborted(void);

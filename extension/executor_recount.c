@@ -144,7 +144,7 @@ shard_turn_recount_touched(void)
 static struct
 {
 	uint32 number; /* of the recount; 0: there was none yet */
-	uint32 lanes;
+	ShardLanes lanes;
 	bool in_memory;
 	ShardHeldPlace place;
 	ShardCacheWalk walk;
@@ -157,7 +157,7 @@ compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCou
 	ShardRun *run;
 	ShardEntity *entity;
 
-	if ((recount.lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
+	if ((recount.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
 		!shard_routing_is_here(type_id, shard))
 		return;
 	run = shard_turn_ready_run(type_id);
@@ -206,7 +206,7 @@ recount_memory(void)
 }
 
 bool
-shard_executor_recount(uint32 lanes, int64 *messages)
+shard_executor_recount(ShardLanes lanes, int64 *messages)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	bool more = true;

@@ -119,13 +119,13 @@ static int64 stuck[SHARD_LANES];
 static int stuck_count = 0;
 
 void
-shard_turn_init(uint32 lanes)
+shard_turn_init(ShardLanes lanes)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
 		int64 seq = pg_atomic_read_u64(&shard_shmem_database()->lane[lane].stuck_seq);
 
-		if ((lanes & (1u << lane)) != 0 && seq != 0)
+		if ((lanes & shard_lane_bit(lane)) != 0 && seq != 0)
 			stuck[stuck_count++] = seq;
 	}
 }

@@ -19,12 +19,12 @@
 #include "compat.h"
 
 /* This worker's. */
-static uint32 own_lanes;
+static ShardLanes own_lanes;
 
 /* Loading the stash at start. */
 typedef struct StashLoad
 {
-	uint32 lanes;
+	ShardLanes lanes;
 	MemoryContext context;
 	Bitmapset *dropped; /* types of which something is held, and that are no more */
 } StashLoad;
@@ -54,7 +54,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 	ShardRun *run;
 	ShardEntity *entity;
 
-	if ((load->lanes & (1u << shard_message_lane(type_id, shard))) == 0 ||
+	if ((load->lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
 		shard_routing_is_moving(type_id, shard))
 		return;
 	run = run_of_held(load, type_id);
@@ -81,7 +81,7 @@ shard_turn_tell_buried(int32 type_id, int64 messages)
 }
 
 void
-shard_executor_load_stash(uint32 lanes)
+shard_executor_load_stash(ShardLanes lanes)
 {
 	StashLoad load = {.lanes = lanes, .context = CurrentMemoryContext};
 
@@ -138,7 +138,7 @@ load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeld
 		   void *arg)
 {
 	if (shard < ((ShardRun *) arg)->type->number_of_shards &&
-		(own_lanes & (1u << shard_message_lane(type_id, shard))) != 0 &&
+		(own_lanes & shard_lane_bit(shard_message_lane(type_id, shard))) != 0 &&
 		shard_routing_is_here(type_id, shard))
 		load_arrived(type_id, shard, id, id_len, held, arg);
 }

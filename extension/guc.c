@@ -21,6 +21,9 @@
 
 bool shard_enabled = true;
 int shard_region_workers = 1;
+int shard_max_region_workers = SHARD_MAX_WORKERS;
+bool shard_owners_may_share_workers = false;
+int shard_owner_workers_keep = 5 * 60 * 1000;
 int shard_inbox_max_size = 8 * 1024 * 1024;
 int shard_cache_size = 512 * 1024;
 int shard_handler_lock_timeout = 500;
@@ -340,11 +343,26 @@ shard_guc_init(void)
 	DefineCustomBoolVariable("shard.enabled", "Sets whether workers of the extension run.",
 							 "Messages can be sent while it is off; they wait.", &shard_enabled,
 							 true, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("shard.region_workers",
-							"Sets the number of region workers of each database.",
-							"An entity is run by one of them; changing it restarts them.",
-							&shard_region_workers, 1, 1, SHARD_MAX_WORKERS, PGC_SIGHUP, 0, NULL,
-							NULL, NULL);
+	DefineCustomIntVariable(
+		"shard.region_workers",
+		"Sets the number of region workers of each owner of types in a database.",
+		"An entity is run by one of them; changing it restarts them.", &shard_region_workers, 1, 1,
+		SHARD_GROUP_LANES, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"shard.max_region_workers", "Sets how many region workers a database may have.",
+		"Types of owners for whom there is none wait, or share those of another one.",
+		&shard_max_region_workers, SHARD_MAX_WORKERS, 1, SHARD_MAX_WORKERS, PGC_SIGHUP, 0, NULL,
+		NULL, NULL);
+	DefineCustomIntVariable(
+		"shard.owner_workers_keep",
+		"Sets how long region workers of an owner stay when his last type has gone.",
+		"Worker 0 begins anew when they go.", &shard_owner_workers_keep, 5 * 60 * 1000, 0,
+		24 * 3600 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable(
+		"shard.owners_may_share_workers",
+		"Sets whether owners of types share a region worker when there is none for each.",
+		"Then what one of them does holds up the other.", &shard_owners_may_share_workers, false,
+		PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.inbox_max_size",
 							"Sets the size of a database's inbox beyond which sending is refused.",
 							"0 means no limit.", &shard_inbox_max_size, 8 * 1024 * 1024, 0,

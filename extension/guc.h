@@ -19,6 +19,9 @@ extern PGDLLIMPORT bool shard_enabled;
 
 /* region workers of each database; the launcher regroups lanes when it changes */
 extern PGDLLIMPORT int shard_region_workers;
+extern PGDLLIMPORT int shard_max_region_workers;
+extern PGDLLIMPORT bool shard_owners_may_share_workers;
+extern PGDLLIMPORT int shard_owner_workers_keep;
 
 /* kB of all segments of an inbox beyond which shard_tell refuses; 0: no limit */
 extern PGDLLIMPORT int shard_inbox_max_size;

@@ -14,6 +14,7 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 
 #include "buffer.h"
 #include "catalog.h"
@@ -24,6 +25,7 @@
 #include "registry.h"
 #include "security.h"
 #include "shmem.h"
+#include "worker_owners.h"
 
 #include "compat.h"
 
@@ -131,6 +133,65 @@ worker_runs(ShardWorkerSlot *slot)
 }
 
 /*
+ * A worker that does not run, and for whom; there may be no room for it.
+ */
+static void
+say_missing(ShardHealth *problems, ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	int count;
+	char *owners = shard_worker_owners(db, worker, &count);
+	bool no_room;
+
+	SpinLockAcquire(&slot->mutex);
+	no_room = slot->no_room;
+	SpinLockRelease(&slot->mutex);
+	if (count > 0)
+		owners = psprintf(", for types of %s,", owners);
+	shard_health_add(
+		problems,
+		no_room ? psprintf("worker %d%s does not run: no background worker slot is free; raise "
+						   "max_worker_processes, which is %s",
+						   worker, owners, GetConfigOption("max_worker_processes", false, false))
+				: psprintf("worker %d%s does not run; see the server log", worker, owners));
+}
+
+/*
+ * Workers that do not run, owners that have none, and those that have one together though nobody allowed it.
+ */
+static void
+check_workers(ShardHealth *problems, ShardDatabase *db)
+{
+	char *waiting;
+
+	shard_registry_refresh();
+	shard_each_worker (worker, db)
+	{
+		int count;
+		char *owners;
+
+		if (!worker_runs(&db->worker[worker]))
+			say_missing(problems, db, worker);
+		if (shard_owners_may_share_workers)
+			continue;
+		owners = shard_worker_owners(db, worker, &count);
+		if (count > 1)
+			shard_health_add(problems,
+							 psprintf("types of %s share worker %d: what one of these owners does "
+									  "holds up the others; a type that changed hands may be "
+									  "dropped and started anew",
+									  owners, worker));
+	}
+	waiting = shard_worker_waiting_owners(db);
+	if (waiting[0] != '\0')
+		shard_health_add(problems,
+						 psprintf("types of %s have no region worker, and their messages wait: "
+								  "shard.max_region_workers is %d; raise it, or set "
+								  "shard.owners_may_share_workers",
+								  waiting, shard_max_region_workers));
+}
+
+/*
  * Processes that should run and do not.
  */
 static void
@@ -156,10 +217,7 @@ check_processes(ShardHealth *problems, ShardDatabase *db)
 		shard_health_add(
 			problems, "workers are kept out while somebody drops, renames or copies the database");
 	else
-		for (int worker = 0; worker < db->workers; worker++)
-			if (!worker_runs(&db->worker[worker]))
-				shard_health_add(problems,
-								 psprintf("worker %d does not run; see the server log", worker));
+		check_workers(problems, db);
 }
 
 /*

@@ -77,7 +77,7 @@ typedef struct Look
 	ShardLogPositions positions;
 	uint64
 		self; /* xid of the transaction that looks: what it has sent itself does not wait yet; 0: none */
-	uint32 inbox; /* workers whose inbox has something */
+	uint64 inbox; /* workers whose inbox has something */
 	int pages;
 } Look;
 
@@ -194,7 +194,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 	Look *look = arg;
 
 	return shard_kind_is_message(row->kind) && row->chunk == 0 && row->sender != look->self &&
-		   (look->inbox & (1u << worker_of(look, row->type_id, row->shard))) == 0 &&
+		   (look->inbox & ((uint64) 1 << worker_of(look, row->type_id, row->shard))) == 0 &&
 		   !shard_log_position_handled(&look->positions, row);
 }
 
@@ -202,7 +202,7 @@ static void
 see_waiting(const ShardRow *row, void *arg)
 {
 	Look *look = arg;
-	uint32 worker = 1u << worker_of(look, row->type_id, row->shard);
+	uint64 worker = (uint64) 1 << worker_of(look, row->type_id, row->shard);
 	Still still = {.place = STILL_INBOX,
 				   .type_id = row->type_id,
 				   .shard = row->shard,
@@ -220,7 +220,7 @@ has_seen_enough(void *arg)
 {
 	Look *look = arg;
 
-	return ++look->pages > MOST_PAGES || look->inbox == (1u << look->db->workers) - 1;
+	return ++look->pages > MOST_PAGES || look->inbox == shard_shmem_workers(look->db);
 }
 
 /*
@@ -467,6 +467,10 @@ why_unmoved(ShardWorkerSlot *slot)
 	if (since == 0)
 		return "its process may be stopped, or wait for the disk; see pg_stat_activity";
 	type = shard_registry_by_id(type_id);
+	if (entity[0] == '\0')
+		return psprintf(
+			"it has run other code of type \"%s\", maybe triggers of its table, since %s",
+			type != NULL ? type->name : psprintf("%d", type_id), timestamptz_to_str(since));
 	return psprintf("it has run the handler of entity \"%s\" of type \"%s\" since %s", entity,
 					type != NULL ? type->name : psprintf("%d", type_id), timestamptz_to_str(since));
 }
@@ -549,7 +553,7 @@ shard_health_still(ShardHealth *health)
 		return;
 	shard_registry_refresh();
 	found = look(db, view.push);
-	for (int worker = 0; worker < db->workers; worker++)
+	shard_each_worker (worker, db)
 		check_worker(health, db, worker, found);
 	if (found == NIL)
 		return;

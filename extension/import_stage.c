@@ -46,6 +46,7 @@
 #include "session.h"
 #include "state_purge.h"
 #include "statement.h"
+#include "turn_lock.h"
 
 #include "compat.h"
 
@@ -111,17 +112,6 @@ set_constraints_immediate(void)
 	statement->constraints = NIL;
 	statement->deferred = false;
 	AfterTriggerSetState(statement);
-}
-
-/* The turn lock of the shard's lane (region_lanes.c): waits until the worker's turn is over. */
-static void
-lock_turn(const ShardImportStage *stage)
-{
-	LOCKTAG tag;
-
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->node,
-					   shard_message_lane(stage->shard.type_id, stage->shard.shard), 0);
-	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
 }
 
 /* ---- begin ------------------------------------------------------------------------------------ */
@@ -418,7 +408,7 @@ shard_import_stage_own(ShardImportStage *stage)
 	ShardOwn before;
 	ShardOwn after;
 
-	lock_turn(stage);
+	shard_turn_lock_wait(shard_message_lane(stage->shard.type_id, stage->shard.shard));
 	answer = shard_import_stage_judge(stage, &before);
 	if (answer != SHARD_HANDOFF_DO)
 		return answer;

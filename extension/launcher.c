@@ -49,11 +49,13 @@ static void attach(void);
 static void detach_at_exit(int code, Datum arg);
 static void cycle(void);
 static void drive(ShardDatabase *db);
+static uint8 groups_wanted(ShardDatabase *db);
+static void divide(ShardDatabase *db);
 static void advance(ShardDatabase *db, int alive);
 static void settle(ShardDatabase *db, bool barred);
 static void begin_probe(ShardDatabase *db);
 static void give_back(ShardDatabase *db);
-static int workers_wanted(ShardDatabase *db);
+static uint64 workers_wanted(ShardDatabase *db);
 static bool probe_is_under_way(ShardDatabase *except);
 static void probe_next(void);
 static bool has_workers(Oid dboid);
@@ -164,21 +166,74 @@ cycle(void)
 static void
 drive(ShardDatabase *db)
 {
-	int wanted;
-	bool coordinator;
+	uint64 wanted;
 
 	advance(db, shard_supervisor_reap(db));
+	if (OidIsValid(db->dboid))
+		divide(db);
 	wanted = OidIsValid(db->dboid) ? workers_wanted(db) : 0;
-	/* Not to be needed to find out whether the extension is here. */
-	coordinator = wanted > 0 && db->state == SHARD_DATABASE_ACTIVE;
 
-	for (int worker = 0; worker < SHARD_WORKER_SLOTS; worker++)
-	{
-		if (worker < wanted || (worker == SHARD_COORDINATOR && coordinator))
-			shard_supervisor_ensure(db, worker);
-		else
+	/* Lanes go from one worker to another: first he lets go of them. */
+	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+		if ((wanted & ((uint64) 1 << worker)) == 0 || shard_supervisor_has_others_lanes(db, worker))
 			shard_supervisor_stop(db, worker);
+	shard_each_lane (worker, wanted)
+		shard_supervisor_ensure(db, worker);
+
+	/* Not to be needed to find out whether the extension is here. */
+	if (wanted != 0 && db->state == SHARD_DATABASE_ACTIVE)
+		shard_supervisor_ensure(db, SHARD_COORDINATOR);
+	else
+		shard_supervisor_stop(db, SHARD_COORDINATOR);
+}
+
+/*
+ * Groups of lanes that shall have workers of their own: those with types, and those that had some a
+ * moment ago, so that who makes and drops types all the time has others' workers begin anew seldom.
+ */
+static uint8
+groups_wanted(ShardDatabase *db)
+{
+	uint8 found = (uint8) pg_atomic_read_u32(&db->groups);
+	uint8 wanted = found;
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int group = 0; group < SHARD_GROUPS; group++)
+	{
+		TimestampTz *missed_at = &db->group_missed_at[group];
+		TimestampTz end;
+
+		if ((found & (1 << group)) != 0 || (db->division.groups & (1 << group)) == 0)
+		{
+			*missed_at = 0;
+			continue;
+		}
+		if (*missed_at == 0)
+			*missed_at = now;
+		end = TimestampTzPlusMilliseconds(*missed_at, shard_owner_workers_keep);
+		if (now >= end)
+			continue;
+		wanted |= 1 << group;
+		shard_supervisor_come_back(end);
 	}
+	return wanted;
+}
+
+/*
+ * Divides the lanes anew, if types have come or gone, or settings have changed.
+ */
+static void
+divide(ShardDatabase *db)
+{
+	uint8 groups;
+
+	/* The probe says what there is. */
+	if (db->state != SHARD_DATABASE_ACTIVE)
+		return;
+	groups = groups_wanted(db);
+	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	shard_shmem_divide(db, groups);
+	LWLockRelease(shard_control->lock);
 }
 
 /*
@@ -206,7 +261,6 @@ settle(ShardDatabase *db, bool barred)
 {
 	ShardStanding where = shard_databases_standing(db);
 
-	db->workers = shard_region_workers;
 	if (barred)
 		db->state = SHARD_DATABASE_BARRED;
 	else if (pg_atomic_read_u32(&shard_control->list_wanted) != 0)
@@ -240,6 +294,8 @@ begin_probe(ShardDatabase *db)
 	db->state = SHARD_DATABASE_PROBE;
 	db->probe_wanted = false;
 	db->probe_outcome = SHARD_PROBE_NONE;
+	memset(&db->division, 0, sizeof(ShardDivision));
+	shard_shmem_divide(db, 0);
 	shard_shmem_forget_lanes(db);
 	shard_plane_forget(db);
 }
@@ -255,9 +311,9 @@ give_back(ShardDatabase *db)
 }
 
 /*
- * How many workers of a database should be running now.
+ * Which region workers of a database should be running now, as a mask.
  */
-static int
+static uint64
 workers_wanted(ShardDatabase *db)
 {
 	bool kept_out;
@@ -267,10 +323,10 @@ workers_wanted(ShardDatabase *db)
 	LWLockRelease(shard_control->lock);
 
 	if (!shard_enabled || kept_out || db->probe_outcome == SHARD_PROBE_ABSENT ||
-		db->workers != shard_region_workers || shard_databases_standing(db) != SHARD_STANDING_OPEN)
+		shard_databases_standing(db) != SHARD_STANDING_OPEN)
 		return 0;
 	if (db->state == SHARD_DATABASE_ACTIVE)
-		return db->workers;
+		return shard_shmem_workers(db);
 	if (db->state == SHARD_DATABASE_PROBE && !probe_is_under_way(db))
 		return 1;
 	return 0;

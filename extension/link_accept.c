@@ -93,7 +93,7 @@ shard_link_accept(PG_FUNCTION_ARGS)
 	db = shard_shmem_database_or_make(MyDatabaseId);
 	initStringInfo(&payload);
 	shard_wire_put_int(&payload, node);
-	for (int worker = 0; worker < db->workers; worker++)
+	shard_each_worker (worker, db)
 		accept_lanes(db, worker, &payload, &sum);
 	if (sum.any)
 		ereport(NOTICE, (errmsg("the link to node %d begins anew", node),

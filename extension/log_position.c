@@ -44,7 +44,8 @@ take_cursor(const ShardRow *row, void *arg)
 		{
 			ShardLogPosition *position = &search->positions->lane[lane];
 
-			if ((record.group[g].lanes & (1u << lane)) == 0 || position->record_seq > row->seq)
+			if ((record.group[g].lanes & shard_lane_bit(lane)) == 0 ||
+				position->record_seq > row->seq)
 				continue;
 			*position =
 				(ShardLogPosition){row->seq, record.group[g].q, record.senders, record.sender};
@@ -75,7 +76,7 @@ needed_by(const ShardLogPosition *position, int lane)
 	int64 needed = position->q + 1;
 
 	for (int i = 0; i < position->senders; i++)
-		if (position->sender[i].lanes & (1u << lane))
+		if (position->sender[i].lanes & shard_lane_bit(lane))
 			needed = Min(needed, position->sender[i].first);
 	return needed;
 }
@@ -135,7 +136,7 @@ shard_log_position_handled(const ShardLogPositions *positions, const ShardRowFix
 	{
 		const ShardRecordSender *sender = &position->sender[i];
 
-		if (sender->xid == row->sender && (sender->lanes & (1u << lane)) != 0 &&
+		if (sender->xid == row->sender && (sender->lanes & shard_lane_bit(lane)) != 0 &&
 			row->seq >= sender->first)
 			return false;
 	}

@@ -62,7 +62,7 @@ shard_out_stream(int32 node, int lane, bool make)
 
 	if (peer == NULL || peer->streams[lane] != NULL || !make)
 		return peer == NULL ? NULL : peer->streams[lane];
-	ShardAssert(shard_outbox.lanes & (1u << lane));
+	ShardAssert(shard_outbox.lanes & shard_lane_bit(lane));
 	old = MemoryContextSwitchTo(shard_outbox.context);
 	stream = palloc0(sizeof(OutStream));
 	stream->peer = peer;
@@ -232,7 +232,7 @@ keep_moved(OutStream *stream)
 		packet->kept = true;
 		shard_out_forget_parcels(packet);
 		dlist_push_tail(&stream->kept, &packet->link);
-		shard_outbox.dirty |= 1u << stream->lane;
+		shard_outbox.dirty |= shard_lane_bit(stream->lane);
 	}
 }
 

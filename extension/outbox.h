@@ -23,7 +23,7 @@
  * At start, in the load transaction, with the routes of the lanes, before shard_cursor_revisit(), which
  * shows it the packets of the log. The lanes' "needed" is published after that only.
  */
-extern void shard_outbox_load(ShardDatabase *db, uint32 lanes, ShardRoutes *routes);
+extern void shard_outbox_load(ShardDatabase *db, ShardLanes lanes, ShardRoutes *routes);
 
 /*
  * When the load is done, and before the first packet under an incarnation: writes the lineage (X4), in a transaction of its own

@@ -36,7 +36,7 @@
 void
 shard_outbox_look_again(int32 type_id, int32 shard)
 {
-	shard_outbox.dirty |= 1u << shard_message_lane(type_id, shard);
+	shard_outbox.dirty |= shard_lane_bit(shard_message_lane(type_id, shard));
 }
 
 /* It is not needed any more. Rows of the table are deleted by a turn. */
@@ -88,7 +88,7 @@ sweep(OutStream *stream, dlist_head *list)
 bool
 shard_outbox_changed(void)
 {
-	uint32 dirty = shard_outbox.dirty;
+	ShardLanes dirty = shard_outbox.dirty;
 	bool any = false;
 
 	shard_outbox.dirty = 0;
@@ -99,7 +99,7 @@ shard_outbox_changed(void)
 		{
 			OutStream *stream = shard_outbox.peers[i]->streams[lane];
 
-			if (stream == NULL || (dirty & (1u << lane)) == 0)
+			if (stream == NULL || (dirty & shard_lane_bit(lane)) == 0)
 				continue;
 			any |= sweep(stream, &stream->kept);
 			any |= sweep(stream, &stream->logged);

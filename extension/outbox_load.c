@@ -47,7 +47,7 @@ load_stream(int32 node, int lane, const ShardStream *stored, const char *quarant
 	OutStream *stream;
 	MemoryContext old;
 
-	if (lane < 0 || lane >= SHARD_LANES || !(shard_outbox.lanes & (1u << lane)))
+	if (lane < 0 || lane >= SHARD_LANES || !(shard_outbox.lanes & shard_lane_bit(lane)))
 		return;
 	stream = shard_out_stream(node, lane, true);
 	old = MemoryContextSwitchTo(shard_outbox.context);
@@ -115,7 +115,7 @@ load_kept(int32 node, int lane, const char *payload, int length, TimestampTz at)
 	OutStream *stream;
 	OutPacket *packet;
 
-	if (lane < 0 || lane >= SHARD_LANES || !(shard_outbox.lanes & (1u << lane)))
+	if (lane < 0 || lane >= SHARD_LANES || !(shard_outbox.lanes & shard_lane_bit(lane)))
 		return;
 	stream = stream_of(&reader, lane, &header);
 	if (stream == NULL)
@@ -170,7 +170,7 @@ find_truncated(OutStream *stream)
 }
 
 void
-shard_outbox_load(ShardDatabase *db, uint32 lanes, ShardRoutes *routes)
+shard_outbox_load(ShardDatabase *db, ShardLanes lanes, ShardRoutes *routes)
 {
 	/* a worker that failed half-way tries again */
 	if (shard_outbox.context != NULL)

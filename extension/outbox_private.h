@@ -100,7 +100,7 @@ typedef struct OutHeader
 typedef struct Outbox
 {
 	ShardDatabase *db;
-	uint32 lanes;
+	ShardLanes lanes;
 	ShardRoutes *routes;
 	MemoryContext context;
 	XLogRecPtr loaded_lsn; /* what was loaded is older */
@@ -111,7 +111,7 @@ typedef struct Outbox
 	OutPeer **peers;
 	uint64 serial;		 /* of the newest packet */
 	int64 cached;		 /* bytes of parcels in memory */
-	uint32 dirty;		 /* lanes whose packets may go */
+	ShardLanes dirty;	 /* lanes whose packets may go */
 	dlist_head gone;	 /* kept packets whose rows are to be deleted */
 	dlist_head deleting; /* those that the turn deletes */
 	dlist_head turn;	 /* packets of the turn that are in the log's batch */

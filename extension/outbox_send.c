@@ -300,7 +300,7 @@ shard_outbox_received(int32 node, int lane, int64 seq)
 	before = stream->stream.acked;
 	if (!shard_stream_acked(&stream->stream, seq))
 		return;
-	shard_outbox.dirty |= 1u << lane;
+	shard_outbox.dirty |= shard_lane_bit(lane);
 	while (stream->next != NULL && out_last_seq(stream->next) <= stream->stream.sent)
 		stream->next = shard_out_after(stream->next);
 	for (OutPacket *packet = shard_out_first(stream);

@@ -21,15 +21,26 @@
 
 #define QUEUE_SIZE 4096
 
-/* Orders that wait for the worker of one lane. */
+/* Orders that wait for region workers: of all, of one lane, and so many of each group have room at any time. */
+#define ALL_ORDERS 2048
 #define LANE_ORDERS 128
+#define GROUP_ORDERS 64
 
-typedef struct ShardLaneOrders
+typedef struct ShardWaitingOrder
 {
-	int first;
-	int count;
-	ShardPlaneOrder queue[LANE_ORDERS];
-} ShardLaneOrders;
+	int next; /* of the same lane, or free; -1: none */
+	ShardPlaneOrder order;
+} ShardWaitingOrder;
+
+/* One list for each lane: a worker that is not there is in nobody else's way. */
+typedef struct ShardOrders
+{
+	int free;				/* the first one, linked from one to the next */
+	int first[SHARD_LANES]; /* -1: none */
+	int last[SHARD_LANES];
+	int used_by[SHARD_GROUPS];
+	ShardWaitingOrder list[ALL_ORDERS];
+} ShardOrders;
 
 typedef struct ShardPlane
 {
@@ -54,9 +65,8 @@ typedef struct ShardPlane
 	int count;
 	ShardPlaneEvent queue[QUEUE_SIZE];
 
-	/* one queue for each lane: a worker that is not there is in nobody else's way */
-	pg_atomic_uint32 ordered; /* lanes that have some, as a mask; written under the mutex */
-	ShardLaneOrders orders[SHARD_LANES];
+	pg_atomic_uint64 ordered; /* lanes that have orders, as a mask; written under the mutex */
+	ShardOrders orders;
 } ShardPlane;
 
 static ShardPlane *planes = NULL;
@@ -68,6 +78,18 @@ static ShardPlane *
 plane_of(const ShardDatabase *db)
 {
 	return &planes[shard_shmem_database_index(db)];
+}
+
+/* No order waits. */
+static void
+forget_orders(ShardOrders *orders)
+{
+	memset(orders->used_by, 0, sizeof(orders->used_by));
+	orders->free = 0;
+	for (int i = 0; i < ALL_ORDERS; i++)
+		orders->list[i].next = i + 1 < ALL_ORDERS ? i + 1 : -1;
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		orders->first[lane] = orders->last[lane] = -1;
 }
 
 Size
@@ -97,7 +119,8 @@ shard_plane_shmem_startup(void)
 		pg_atomic_init_u32(&planes[i].returns, 0);
 		pg_atomic_init_u32(&planes[i].door, SHARD_PLANE_UNSAID);
 		pg_atomic_init_u32(&planes[i].types, 0);
-		pg_atomic_init_u32(&planes[i].ordered, 0);
+		pg_atomic_init_u64(&planes[i].ordered, 0);
+		forget_orders(&planes[i].orders);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
 	}
@@ -117,9 +140,8 @@ shard_plane_forget(ShardDatabase *db)
 	pg_atomic_write_u64(&plane->lease, 0);
 	plane->view.generation = pg_atomic_read_u32(&plane->generation) + 1;
 	plane->first = plane->count = 0;
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		plane->orders[lane].first = plane->orders[lane].count = 0;
-	pg_atomic_write_u32(&plane->ordered, 0);
+	forget_orders(&plane->orders);
+	pg_atomic_write_u64(&plane->ordered, 0);
 	SpinLockRelease(&plane->mutex);
 	pg_atomic_write_u32(&plane->door, SHARD_PLANE_UNSAID);
 	pg_atomic_fetch_add_u32(&plane->generation, 1);
@@ -187,8 +209,7 @@ shard_plane_set(ShardDatabase *db, const ShardPlaneView *view)
 	if (!changed)
 		return;
 	pg_atomic_write_u32(&plane->generation, generation + 1);
-	for (int worker = 0; worker < db->workers; worker++)
-		shard_shmem_wake_worker(db, worker);
+	shard_shmem_wake_region(db);
 }
 
 void
@@ -271,8 +292,7 @@ void
 shard_plane_returned(ShardDatabase *db)
 {
 	pg_atomic_fetch_add_u32(&plane_of(db)->returns, 1);
-	for (int worker = 0; worker < db->workers; worker++)
-		shard_shmem_wake_worker(db, worker);
+	shard_shmem_wake_region(db);
 }
 
 /* ---- events ----------------------------------------------------------------------------------- */
@@ -311,21 +331,69 @@ shard_plane_take(ShardDatabase *db, ShardPlaneEvent *events, int most)
 /* ---- orders ----------------------------------------------------------------------------------- */
 
 /*
- * Whether the same order waits already: it is repeated as long as nobody has carried it out.
+ * Whether the same order waits already: it is repeated as long as nobody has carried it out. *count: how many
+ * wait for the lane, if not.
  */
 static bool
-is_ordered(const ShardLaneOrders *orders, const ShardPlaneOrder *order)
+is_ordered(const ShardOrders *orders, int lane, const ShardPlaneOrder *order, int *count)
 {
-	for (int i = 0; i < orders->count; i++)
+	*count = 0;
+	for (int at = orders->first[lane]; at >= 0; at = orders->list[at].next)
 	{
-		const ShardPlaneOrder *other = &orders->queue[(orders->first + i) % LANE_ORDERS];
+		const ShardPlaneOrder *other = &orders->list[at].order;
 
 		if (other->kind == order->kind && other->shard.type_id == order->shard.type_id &&
 			other->shard.shard == order->shard.shard && other->shard.epoch == order->shard.epoch &&
 			other->shard.move_id == order->shard.move_id)
 			return true;
+		(*count)++;
 	}
 	return false;
+}
+
+/* Whether there is room for an order of a group: its own, or what nobody has a right to. */
+static bool
+has_room(const ShardOrders *orders, int group)
+{
+	int common = 0;
+
+	if (orders->used_by[group] < GROUP_ORDERS)
+		return true;
+	for (int i = 0; i < SHARD_GROUPS; i++)
+		common += Max(orders->used_by[i] - GROUP_ORDERS, 0);
+	return common < ALL_ORDERS - SHARD_GROUPS * GROUP_ORDERS;
+}
+
+/* There is room for it. */
+static void
+put_order(ShardOrders *orders, int lane, const ShardPlaneOrder *order)
+{
+	int at = orders->free;
+	ShardWaitingOrder *waiting = &orders->list[at];
+
+	orders->free = waiting->next;
+	waiting->order = *order;
+	waiting->next = -1;
+	if (orders->first[lane] < 0)
+		orders->first[lane] = at;
+	else
+		orders->list[orders->last[lane]].next = at;
+	orders->last[lane] = at;
+	orders->used_by[lane / SHARD_GROUP_LANES]++;
+}
+
+/* The oldest one of a lane that has one. */
+static ShardPlaneOrder
+take_order(ShardOrders *orders, int lane)
+{
+	int at = orders->first[lane];
+	ShardWaitingOrder *waiting = &orders->list[at];
+
+	orders->first[lane] = waiting->next;
+	waiting->next = orders->free;
+	orders->free = at;
+	orders->used_by[lane / SHARD_GROUP_LANES]--;
+	return waiting->order;
 }
 
 bool
@@ -333,15 +401,15 @@ shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order)
 {
 	ShardPlane *plane = plane_of(db);
 	int lane = shard_message_lane(order->shard.type_id, order->shard.shard);
-	ShardLaneOrders *orders = &plane->orders[lane];
+	int count;
 	bool taken;
 
 	SpinLockAcquire(&plane->mutex);
-	taken = is_ordered(orders, order);
-	if (!taken && orders->count < LANE_ORDERS)
+	taken = is_ordered(&plane->orders, lane, order, &count);
+	if (!taken && count < LANE_ORDERS && has_room(&plane->orders, lane / SHARD_GROUP_LANES))
 	{
-		orders->queue[(orders->first + orders->count++) % LANE_ORDERS] = *order;
-		pg_atomic_fetch_or_u32(&plane->ordered, 1u << lane);
+		put_order(&plane->orders, lane, order);
+		pg_atomic_fetch_or_u64(&plane->ordered, (int64) shard_lane_bit(lane));
 		taken = true;
 	}
 	SpinLockRelease(&plane->mutex);
@@ -350,13 +418,13 @@ shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order)
 }
 
 bool
-shard_plane_is_ordered(ShardDatabase *db, uint32 lanes)
+shard_plane_is_ordered(ShardDatabase *db, ShardLanes lanes)
 {
-	return (pg_atomic_read_u32(&plane_of(db)->ordered) & lanes) != 0;
+	return (pg_atomic_read_u64(&plane_of(db)->ordered) & lanes) != 0;
 }
 
 int
-shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders, int most)
+shard_plane_take_orders(ShardDatabase *db, ShardLanes lanes, ShardPlaneOrder *orders, int most)
 {
 	ShardPlane *plane = plane_of(db);
 	int taken = 0;
@@ -365,20 +433,13 @@ shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders
 	if (!shard_plane_is_ordered(db, lanes))
 		return 0;
 	SpinLockAcquire(&plane->mutex);
-	for (int lane = 0; lane < SHARD_LANES; lane++)
+	lanes &= pg_atomic_read_u64(&plane->ordered);
+	shard_each_lane (lane, lanes)
 	{
-		ShardLaneOrders *waiting = &plane->orders[lane];
-
-		if ((lanes & (1u << lane)) == 0)
-			continue;
-		while (waiting->count > 0 && taken < most)
-		{
-			orders[taken++] = waiting->queue[waiting->first];
-			waiting->first = (waiting->first + 1) % LANE_ORDERS;
-			waiting->count--;
-		}
-		if (waiting->count == 0)
-			pg_atomic_fetch_and_u32(&plane->ordered, ~(1u << lane));
+		while (plane->orders.first[lane] >= 0 && taken < most)
+			orders[taken++] = take_order(&plane->orders, lane);
+		if (plane->orders.first[lane] < 0)
+			pg_atomic_fetch_and_u64(&plane->ordered, (int64) ~shard_lane_bit(lane));
 	}
 	SpinLockRelease(&plane->mutex);
 	return taken;

@@ -116,22 +116,22 @@ typedef struct ShardPlaneOrder
 } ShardPlaneOrder;
 
 /*
- * Coordinator worker: give an order; wakes the lane's worker. False: no room, the order is lost. Each lane
- * has its own room, and an order that waits already is not given twice.
+ * Coordinator worker: give an order; wakes the lane's worker. False: no room, the order is lost. Each
+ * group of lanes has room of its own, and an order that waits already is not given twice.
  */
 extern bool shard_plane_order(ShardDatabase *db, const ShardPlaneOrder *order);
 
 /*
  * Region worker: whether an order for one of these lanes waits. Cheap.
  */
-extern bool shard_plane_is_ordered(ShardDatabase *db, uint32 lanes);
+extern bool shard_plane_is_ordered(ShardDatabase *db, ShardLanes lanes);
 
 /*
  * Region worker: takes at most so many orders for these lanes, those of a lane oldest first; returns how
  * many. Cheap if there is none.
  */
 extern int
-shard_plane_take_orders(ShardDatabase *db, uint32 lanes, ShardPlaneOrder *orders, int most);
+shard_plane_take_orders(ShardDatabase *db, ShardLanes lanes, ShardPlaneOrder *orders, int most);
 
 /*
  * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server

@@ -22,13 +22,13 @@
 
 #define TRANCHE_NAME "shard positions"
 
-/* Streams of all databases of a server: 16 lanes each of 1024 pairs of a database and a peer. */
-#define MAX_STREAMS 16384
+/* Streams of all databases of a server: all lanes each of 512 pairs of a database and a peer. */
+#define MAX_STREAMS (512 * SHARD_LANES)
 
 typedef struct PositionDatabase
 {
 	Oid node;				/* table shard.node of the extension that the rest is about */
-	pg_atomic_uint32 ready; /* mask of lanes */
+	pg_atomic_uint64 ready; /* mask of lanes */
 	pg_atomic_uint32 waiters;
 	ConditionVariable moved; /* a position changed; signalled if there are waiters */
 } PositionDatabase;
@@ -74,7 +74,7 @@ shard_position_shmem_startup(void)
 		PositionDatabase *database = &shared->database[i];
 
 		database->node = InvalidOid;
-		pg_atomic_init_u32(&database->ready, 0);
+		pg_atomic_init_u64(&database->ready, 0);
 		pg_atomic_init_u32(&database->waiters, 0);
 		ConditionVariableInit(&database->moved);
 	}
@@ -106,7 +106,7 @@ shard_position_free(ShardDatabase *db, Oid dboid)
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	database->node = InvalidOid;
-	pg_atomic_write_u32(&database->ready, 0);
+	pg_atomic_write_u64(&database->ready, 0);
 	if (OidIsValid(dboid))
 		remove_streams(dboid);
 	LWLockRelease(shared->lock);
@@ -119,7 +119,8 @@ shard_position_is_ready(ShardDatabase *db, Oid node, int lane)
 	bool ready;
 
 	LWLockAcquire(shared->lock, LW_SHARED);
-	ready = database->node == node && (pg_atomic_read_u32(&database->ready) & (1u << lane)) != 0;
+	ready = database->node == node &&
+			(pg_atomic_read_u64(&database->ready) & shard_lane_bit(lane)) != 0;
 	LWLockRelease(shared->lock);
 	return ready;
 }
@@ -347,7 +348,7 @@ shard_position_begin(ShardDatabase *db, Oid node)
 	if (database->node != node)
 	{
 		remove_streams(MyDatabaseId);
-		pg_atomic_write_u32(&database->ready, 0);
+		pg_atomic_write_u64(&database->ready, 0);
 		database->node = node;
 	}
 	LWLockRelease(shared->lock);
@@ -380,13 +381,13 @@ shard_position_found(const ShardPosition *position)
 }
 
 void
-shard_position_ready(ShardDatabase *db, Oid node, uint32 lanes)
+shard_position_ready(ShardDatabase *db, Oid node, ShardLanes lanes)
 {
 	PositionDatabase *database = database_of(db);
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	if (database->node == node)
-		pg_atomic_fetch_or_u32(&database->ready, lanes);
+		pg_atomic_fetch_or_u64(&database->ready, (int64) lanes);
 	LWLockRelease(shared->lock);
 }
 

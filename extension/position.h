@@ -84,7 +84,7 @@ shard_position_wait(ShardDatabase *db, const ShardPositionKey *key, int64 seq, i
  */
 extern void shard_position_begin(ShardDatabase *db, Oid node);
 extern void shard_position_found(const ShardPosition *position);
-extern void shard_position_ready(ShardDatabase *db, Oid node, uint32 lanes);
+extern void shard_position_ready(ShardDatabase *db, Oid node, ShardLanes lanes);
 
 /* Payload of a row of kind POSITION, for one stream. */
 extern void

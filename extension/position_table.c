@@ -131,7 +131,7 @@ shard_position_row(const ShardRow *row)
 }
 
 void
-shard_position_loaded(ShardDatabase *db, uint32 lanes)
+shard_position_loaded(ShardDatabase *db, ShardLanes lanes)
 {
 	shard_position_ready(db, shard_catalog_get()->node, lanes);
 }

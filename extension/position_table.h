@@ -18,7 +18,7 @@
  */
 extern void shard_position_load(ShardDatabase *db);
 extern void shard_position_row(const ShardRow *row);
-extern void shard_position_loaded(ShardDatabase *db, uint32 lanes);
+extern void shard_position_loaded(ShardDatabase *db, ShardLanes lanes);
 
 /*
  * Rotation, within SPI, in the transaction that empties a segment and holds its lock: writes the

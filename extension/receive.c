@@ -56,12 +56,12 @@ typedef struct Receive
 {
 	ShardCallee callee;
 	bool hello;
-	uint32 lanes;	 /* of the streams that the call names: locked */
-	uint32 answered; /* of those that the answer speaks of: the call greets them or has rows */
-	uint32 changed;	 /* of the positions that changed */
+	ShardLanes lanes;	 /* of the streams that the call names: locked */
+	ShardLanes answered; /* of those that the answer speaks of: the call greets them or has rows */
+	ShardLanes changed;	 /* of the positions that changed */
 	ShardPosition position[SHARD_LANES]; /* as of this transaction */
-	uint32 goes_on;						 /* of those that are certainly not quarantined */
-	uint32 news;						 /* of those whose quarantine began or ended */
+	ShardLanes goes_on;					 /* of those that are certainly not quarantined */
+	ShardLanes news;					 /* of those whose quarantine began or ended */
 	int32 quarantine[SHARD_LANES];		 /* as the origin says now; 0: nothing */
 } Receive;
 
@@ -162,12 +162,10 @@ check_ready(const Receive *receive, int lane)
 static void
 lock_streams(Receive *receive)
 {
-	for (int lane = 0; lane < SHARD_LANES; lane++)
+	shard_each_lane (lane, receive->lanes)
 	{
 		ShardPositionKey key = key_of(receive, lane);
 
-		if ((receive->lanes & (1u << lane)) == 0)
-			continue;
 		lock_stream(key.origin, lane);
 		check_ready(receive, lane);
 		if (!shard_position_get(&key, &receive->position[lane]))
@@ -362,9 +360,9 @@ take_stream(Receive *receive, ShardReader *section)
 	if (skip < stream.n_rows)
 	{
 		shard_stream_took(position, stream.first_seq + stream.n_rows - 1, stream.writer);
-		receive->changed |= 1u << stream.lane;
+		receive->changed |= shard_lane_bit(stream.lane);
 	}
-	receive->goes_on |= 1u << stream.lane;
+	receive->goes_on |= shard_lane_bit(stream.lane);
 }
 
 /* Hello on streams. */
@@ -385,9 +383,9 @@ take_greetings(Receive *receive, ShardReader *section)
 										 stream.gen, stream.first_seq),
 					  &stream);
 		if (position->stream.inc != before.inc || position->stream.gen != before.gen)
-			receive->changed |= 1u << stream.lane;
+			receive->changed |= shard_lane_bit(stream.lane);
 		if (position->stream.gen != before.gen)
-			receive->goes_on |= 1u << stream.lane;
+			receive->goes_on |= shard_lane_bit(stream.lane);
 	}
 	if (section->failed)
 		damaged(receive, "a greeting");
@@ -401,9 +399,9 @@ note_lane(Receive *receive, int32 kind, int32 lane, int32 channel)
 {
 	if (channel != PLAIN_CHANNEL)
 		unknown_section(receive, kind, channel);
-	receive->lanes |= 1u << lane;
+	receive->lanes |= shard_lane_bit(lane);
 	if (kind != SHARD_SECTION_QUARANTINE)
-		receive->answered |= 1u << lane;
+		receive->answered |= shard_lane_bit(lane);
 }
 
 /* Streams that a section names, before any of them is locked. */
@@ -506,9 +504,8 @@ append_hello(Receive *receive)
 
 	initStringInfo(&bytes);
 	appendBinaryStringInfo(&bytes, (const char *) &receive->callee.header.from, sizeof(int32));
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (receive->answered & (1u << lane))
-			append_bytes(SHARD_KIND_HELLO, 0, lane, lane, &bytes);
+	shard_each_lane (lane, receive->answered)
+		append_bytes(SHARD_KIND_HELLO, 0, lane, lane, &bytes);
 	pfree(bytes.data);
 }
 
@@ -523,12 +520,10 @@ append_positions(Receive *receive)
 	StringInfoData bytes;
 
 	initStringInfo(&bytes);
-	for (int lane = 0; lane < SHARD_LANES; lane++)
+	shard_each_lane (lane, receive->changed)
 	{
 		ShardPosition *position = &receive->position[lane];
 
-		if ((receive->changed & (1u << lane)) == 0)
-			continue;
 		resetStringInfo(&bytes);
 		position->key = key_of(receive, lane);
 		shard_position_put(&bytes, &position->key, &position->stream);
@@ -564,11 +559,12 @@ store_quarantines(Receive *receive)
 		ShardPosition *position = &receive->position[lane];
 		int32 why = receive->quarantine[lane];
 
-		if (why == position->quarantine || (why == 0 && (receive->goes_on & (1u << lane)) == 0))
+		if (why == position->quarantine ||
+			(why == 0 && (receive->goes_on & shard_lane_bit(lane)) == 0))
 			continue;
 		position->key = key_of(receive, lane);
 		position->quarantine = why;
-		receive->news |= 1u << lane;
+		receive->news |= shard_lane_bit(lane);
 		shard_security_begin_system(&security);
 		shard_position_store(position);
 		shard_security_end(&security);
@@ -582,7 +578,7 @@ static void
 publish_quarantines(const Receive *receive)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (receive->news & (1u << lane))
+		if (receive->news & shard_lane_bit(lane))
 			shard_position_set_quarantine(&receive->position[lane].key,
 										  receive->position[lane].quarantine);
 }
@@ -613,12 +609,10 @@ pass_gate(Receive *receive)
 {
 	XLogRecPtr lsn = InvalidXLogRecPtr;
 
-	for (int lane = 0; lane < SHARD_LANES; lane++)
+	shard_each_lane (lane, receive->answered)
 	{
 		ShardPositionKey key = key_of(receive, lane);
 
-		if ((receive->answered & (1u << lane)) == 0)
-			continue;
 		(void) shard_position_get(&key, &receive->position[lane]);
 		lsn = Max(lsn, receive->position[lane].lsn);
 	}
@@ -632,12 +626,10 @@ put_positions(const Receive *receive, StringInfo out)
 	StringInfoData bytes;
 
 	initStringInfo(&bytes);
-	for (int lane = 0; lane < SHARD_LANES; lane++)
+	shard_each_lane (lane, receive->answered)
 	{
 		const ShardStreamPosition *stream = &receive->position[lane].stream;
 
-		if ((receive->answered & (1u << lane)) == 0)
-			continue;
 		resetStringInfo(&bytes);
 		if (receive->hello)
 			shard_packet_put_position(&bytes, &(ShardPositionSection){.lane = lane,

@@ -332,7 +332,7 @@ ShardRegionMain(Datum argument)
 	region.db = shard_worker_start(argument, &region.number);
 	wait_event = ShardWaitEvent("ShardRegionMain");
 	region.slot = shard_shmem_my_worker();
-	region.lanes = shard_shmem_worker_lanes(region.db, region.number);
+	region.lanes = region.slot->lanes;
 	region.ask_context =
 		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
 	region.spare_context =

@@ -165,6 +165,9 @@ why_later(const ShardRegion *region, const ShardRequest *request)
 static Decision
 decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward *forward)
 {
+	/* handed to this worker before the lanes were divided anew: its asker takes it to the right one */
+	if ((region->lanes & shard_lane_bit(shard_message_lane(request->type_id, request->shard))) == 0)
+		return ASK_LATER;
 	if (!all && !shard_cursor_has_passed(region->cursor, request->after))
 	{
 		shard_ring_note(request, "Messages that were sent before it are not handled yet.");

@@ -8,8 +8,8 @@
 #include "miscadmin.h"
 #include "storage/lock.h"
 
-#include "catalog.h"
 #include "region_private.h"
+#include "turn_lock.h"
 
 #include "compat.h"
 
@@ -17,8 +17,8 @@
 void
 shard_region_own_lanes(const ShardRegion *region)
 {
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if ((region->lanes & (1u << lane)) != 0 && !shard_shmem_own(region->db, lane))
+	shard_each_lane (lane, region->lanes)
+		if (!shard_shmem_own(region->db, lane))
 			ereport(FATAL, (errcode(ERRCODE_OBJECT_IN_USE),
 							errmsg("lane %d is still owned by another region worker", lane)));
 }
@@ -31,17 +31,7 @@ shard_region_own_lanes(const ShardRegion *region)
 bool
 shard_region_lock_turn(const ShardRegion *region)
 {
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-	{
-		LOCKTAG tag;
-
-		if ((region->lanes & (1u << lane)) == 0)
-			continue;
-		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->node, lane, 0);
-		if (LockAcquire(&tag, ShareUpdateExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-			return false;
-	}
-	return true;
+	return shard_turn_lock(region->lanes);
 }
 
 /*

@@ -46,7 +46,7 @@ typedef struct ShardRegion
 {
 	ShardDatabase *db;
 	int number;
-	uint32 lanes;
+	ShardLanes lanes;
 	Oid extension;
 	ShardWorkerSlot *slot;
 	ShardCursor *cursor;

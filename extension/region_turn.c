@@ -224,7 +224,10 @@ begin_drain(ShardRegion *region)
 	ShardRegionDrain *drain = &region->drain;
 	uint64 wanted = pg_atomic_read_u64(&region->slot->drain_wanted);
 
-	if (drain->number != 0 || pg_atomic_read_u64(&region->slot->drain_done) >= wanted)
+	/* who wants it counts on the lanes that this worker is to have */
+	pg_read_barrier();
+	if (drain->number != 0 || pg_atomic_read_u64(&region->slot->drain_done) >= wanted ||
+		region->lanes != shard_shmem_worker_lanes(region->db, region->number))
 		return;
 	*drain = (ShardRegionDrain){.number = wanted, .seq = shard_log_last_seq(region->db)};
 }
@@ -276,10 +279,9 @@ follow_reading(ShardRegion *region, const TurnResult *result)
 void
 shard_region_keep_log(ShardRegion *region)
 {
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if ((region->lanes & (1u << lane)) != 0)
-			shard_cursor_keep(region->cursor, lane,
-							  Min(shard_outbox_needed(lane), shard_routing_needed(lane)));
+	shard_each_lane (lane, region->lanes)
+		shard_cursor_keep(region->cursor, lane,
+						  Min(shard_outbox_needed(lane), shard_routing_needed(lane)));
 }
 
 /* Tells how far the turn has brought things, for shard_health. */

@@ -411,6 +411,21 @@ shard_registry_get(const char *name)
 	return type;
 }
 
+uint8
+shard_registry_groups(void)
+{
+	uint8 groups = 0;
+	HASH_SEQ_STATUS seq;
+	IdEntry *entry;
+
+	shard_registry_refresh();
+	hash_seq_init(&seq, types_by_id);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		if (entry->type != NULL && entry->type->exists)
+			groups |= 1 << shard_message_group(entry->type->type_id);
+	return groups;
+}
+
 /* Calls visit for what each dropped type has left; visit must not change types. */
 void
 shard_registry_each_dropped(void (*visit)(ShardType *type, void *arg), void *arg)

@@ -100,6 +100,9 @@ extern ShardType *shard_registry_get(const char *name);
 extern void shard_registry_each(void (*visit)(ShardType *type, void *arg), void *arg);
 extern void shard_registry_each_dropped(void (*visit)(ShardType *type, void *arg), void *arg);
 
+/* The groups of lanes that have types here, of whatever mode, as a mask. Needs a transaction and a snapshot. */
+extern uint8 shard_registry_groups(void);
+
 /*
  * The shard of an entity id, by hash or by the type's extractor, which runs as
  * the type's owner; error if it answers NULL or a number out of range.

@@ -188,7 +188,7 @@ wait_for_answer(Call *call)
 		}
 		if (is_deadlocked(call))
 			return shard_ring_slot_withdraw(call->slot) ? OUTCOME_DEADLOCK : OUTCOME_SELF_LOCK;
-		if (state == SHARD_RING_SUBMITTED)
+		if (state == SHARD_RING_SUBMITTED || state == SHARD_RING_TAKEN)
 			follow_lane(call);
 		left = Min(left, LIVENESS_INTERVAL);
 		nap(Max(Min(left, call->deadlock_check - now_us()), 1000));

@@ -25,7 +25,8 @@ static const int successors[] pg_attribute_unused() = {
 	[SHARD_RING_SUBMITTED] = BIT(SHARD_RING_TAKING) | BIT(SHARD_RING_FREE),
 	[SHARD_RING_TAKING] = BIT(SHARD_RING_TAKEN) | BIT(SHARD_RING_ABANDONED) |
 						  BIT(SHARD_RING_SUBMITTED),
-	[SHARD_RING_TAKEN] = BIT(SHARD_RING_REPLYING) | BIT(SHARD_RING_LOST) | BIT(SHARD_RING_FREE),
+	[SHARD_RING_TAKEN] = BIT(SHARD_RING_REPLYING) | BIT(SHARD_RING_LOST) | BIT(SHARD_RING_FREE) |
+						 BIT(SHARD_RING_SUBMITTED),
 	[SHARD_RING_REPLYING] = BIT(SHARD_RING_DONE) | BIT(SHARD_RING_LOST) | BIT(SHARD_RING_ABANDONED),
 	[SHARD_RING_DONE] = BIT(SHARD_RING_FREE),
 	[SHARD_RING_LOST] = BIT(SHARD_RING_FREE),
@@ -401,12 +402,19 @@ shard_ring_slot_done(ShardRingSlot *slot)
 static bool
 release_one(ShardRingSlot *slot, ShardWorkerSlot *worker)
 {
+	bool untouched =
+		slot->state == SHARD_RING_TAKING ||
+		(slot->state == SHARD_RING_TAKEN && slot->kind == SHARD_REQUEST_ASK && !slot->begun);
+
+	if (untouched)
+	{
+		/* for the next worker; the asker takes it to another one if that has its lane then */
+		step(slot, SHARD_RING_SUBMITTED);
+		link_newest(slot, worker);
+		return true;
+	}
 	switch (slot->state)
 	{
-		case SHARD_RING_TAKING:
-			step(slot, SHARD_RING_SUBMITTED);
-			link_newest(slot, worker);
-			return true;
 		case SHARD_RING_TAKEN:
 		case SHARD_RING_REPLYING:
 			step(slot, SHARD_RING_LOST);

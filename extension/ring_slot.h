@@ -17,7 +17,8 @@ typedef enum ShardRingState
 	SHARD_RING_FREE,	  /* owner writes the request; -> SUBMITTED */
 	SHARD_RING_SUBMITTED, /* in the worker's queue; -> TAKING, FREE (withdrawn) */
 	SHARD_RING_TAKING, /* worker copies the request; -> TAKEN, ABANDONED, SUBMITTED (worker ends) */
-	SHARD_RING_TAKEN,  /* worker executes a copy; -> REPLYING, LOST, FREE (owner gives up) */
+	SHARD_RING_TAKEN, /* worker executes a copy; -> REPLYING, LOST, FREE (owner gives up), SUBMITTED
+							  (worker ends, and has not begun) */
 	SHARD_RING_REPLYING, /* worker writes the reply; -> DONE, LOST, ABANDONED */
 	SHARD_RING_DONE,	 /* owner reads the reply; -> FREE */
 	SHARD_RING_LOST,	 /* worker ended, outcome unknown; -> FREE */

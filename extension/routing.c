@@ -151,7 +151,7 @@ load_shard(int32 type_id, int32 shard, int64 parked, void *arg)
 {
 	MemoryContext old;
 
-	if ((shard_routing.lanes & (1u << shard_message_lane(type_id, shard))) == 0)
+	if ((shard_routing.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0)
 		return;
 	old = MemoryContextSwitchTo(shard_routing.context);
 	(void) shard_route_get(shard_routing.routes, type_id, shard);
@@ -185,7 +185,7 @@ rebuild(const ShardRow *row)
 }
 
 ShardRoutes *
-shard_routing_load(ShardDatabase *db, uint32 lanes, int32 self)
+shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self)
 {
 	ShardRouting *r = &shard_routing;
 	MemoryContext old;
@@ -250,7 +250,7 @@ count_parked(int32 type_id, int32 shard, int64 parked, void *arg)
 	ShardParkedCount *count = arg;
 
 	if (type_id == count->type_id &&
-		(shard_routing.lanes & (1u << shard_message_lane(type_id, shard))) != 0)
+		(shard_routing.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) != 0)
 		count->found += parked;
 }
 

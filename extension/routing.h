@@ -19,7 +19,7 @@
  * (H7): makes the routes of the lanes for this node, and loads what is durable. They live as long as
  * the process.
  */
-extern ShardRoutes *shard_routing_load(ShardDatabase *db, uint32 lanes, int32 self);
+extern ShardRoutes *shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self);
 
 /* The identity as of this turn; view->handle is true, its node is that of the load. Between turns. */
 extern void shard_routing_follow(const ShardPlaneView *view);

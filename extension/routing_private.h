@@ -29,7 +29,7 @@ typedef struct ShardRefusal
 typedef struct ShardRouting
 {
 	ShardDatabase *db;
-	uint32 lanes;
+	ShardLanes lanes;
 	int32 self;
 	int32 inc_no;
 	bool held; /* nothing goes to other nodes */

@@ -71,7 +71,7 @@ compare(int32 type_id, int32 shard, int64 parked, void *arg)
 	int32 *last = arg;
 	ShardRoute *route;
 
-	if ((shard_routing.lanes & (1u << shard_message_lane(type_id, shard))) == 0)
+	if ((shard_routing.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0)
 		return;
 	if (*last != type_id)
 	{

@@ -7,11 +7,19 @@
 #include "access/htup_details.h"
 #include "utils/syscache.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "run.h"
 #include "security.h"
+#include "shmem.h"
 
 #include "compat.h"
+
+/* So often in a row a worker may end for a type. */
+#define MOST_STUCK 3
+
+#define STUCK_PROBLEM \
+	"what it runs could not be cancelled three times in a row; mend it, then call shard_start() for it again"
 
 static ShardRun **runs = NULL; /* by type id */
 static int run_count = 0;
@@ -176,6 +184,23 @@ say_problem(ShardRun *run, int sqlstate, char *problem)
 	shard_registry_set_problem(type, problem == NULL ? NULL : unpack_sql_state(sqlstate), problem);
 }
 
+/*
+ * Whether code of the type's owner had to be ended with its worker again and again. What is stored once holds until
+ * somebody starts or alters the type, who is believed to have mended it: the count begins anew then.
+ */
+static bool
+is_stuck(const ShardType *type)
+{
+	ShardWorkerSlot *slot = shard_shmem_my_worker();
+	bool stored = type->problem != NULL && strcmp(type->problem, STUCK_PROBLEM) == 0;
+
+	if (slot == NULL || slot->stuck_type != type->type_id)
+		return stored;
+	if (stored)
+		slot->stuck_times = 0;
+	return stored || slot->stuck_times >= MOST_STUCK;
+}
+
 void
 shard_run_refresh(ShardRun *run)
 {
@@ -195,6 +220,11 @@ shard_run_refresh(ShardRun *run)
 		return;
 	}
 	problem = shard_run_problem(type, &sqlstate);
+	if (problem == NULL && is_stuck(type))
+	{
+		problem = STUCK_PROBLEM;
+		sqlstate = ERRCODE_QUERY_CANCELED;
+	}
 
 	/* Compiled anew by its next call, whose fault it is if that fails. */
 	shard_handler_free(&run->handler);

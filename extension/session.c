@@ -19,13 +19,13 @@
 
 #include "compat.h"
 
-static uint32 told_lanes = 0;  /* of this transaction */
-static List *told_types = NIL; /* type ids, in TopTransactionContext */
+static ShardLanes told_lanes = 0; /* of this transaction */
+static List *told_types = NIL;	  /* type ids, in TopTransactionContext */
 
 void
 shard_session_told(const ShardType *type, int shard)
 {
-	told_lanes |= 1u << shard_message_lane(type->type_id, shard);
+	told_lanes |= shard_lane_bit(shard_message_lane(type->type_id, shard));
 	if (told_types == NIL || llast_int(told_types) != type->type_id)
 	{
 		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
@@ -38,7 +38,7 @@ shard_session_told(const ShardType *type, int shard)
 void
 shard_session_appended(int lane)
 {
-	told_lanes |= 1u << lane;
+	told_lanes |= shard_lane_bit(lane);
 }
 
 bool
@@ -58,16 +58,9 @@ static void
 wake_workers(void)
 {
 	ShardDatabase *db = shard_shmem_database();
-	uint32 workers = 0;
 
-	if (told_lanes == 0 || db == NULL)
-		return;
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (told_lanes & (1u << lane))
-			workers |= 1u << shard_shmem_lane_worker(db, lane);
-	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
-		if (workers & (1u << worker))
-			shard_shmem_wake_worker(db, worker);
+	if (told_lanes != 0 && db != NULL)
+		shard_shmem_wake_lanes(db, told_lanes);
 }
 
 static void

@@ -10,9 +10,44 @@
 /* Version of the cluster protocol; peers with another one are refused. */
 #define SHARD_PROTOCOL_VERSION 1
 
-/* Lanes are part of the protocol version (doc/protocol.md W1). */
-#define SHARD_LANES 16
-#define SHARD_ALL_LANES ((uint32) ((1 << SHARD_LANES) - 1))
+/*
+ * Lanes are part of the protocol version (doc/protocol.md W1): groups of lanes, a group for the types of an
+ * owner. A set of lanes is a mask.
+ */
+#define SHARD_GROUPS 8
+#define SHARD_GROUP_LANES 8
+#define SHARD_LANES (SHARD_GROUPS * SHARD_GROUP_LANES)
+
+typedef uint64 ShardLanes;
+
+#define SHARD_ALL_LANES (~(ShardLanes) 0)
+
+static inline ShardLanes
+shard_lane_bit(int lane)
+{
+	return (ShardLanes) 1 << lane;
+}
+
+static inline ShardLanes
+shard_group_lanes(int group)
+{
+	return (((ShardLanes) 1 << SHARD_GROUP_LANES) - 1) << (group * SHARD_GROUP_LANES);
+}
+
+/* The first lane of a set that is not below that one; SHARD_LANES: there is none. */
+static inline int
+shard_lane_next(ShardLanes lanes, int lane)
+{
+	lanes = lane < SHARD_LANES ? lanes >> lane : 0;
+	for (; lanes != 0 && (lanes & 1) == 0; lanes >>= 1)
+		lane++;
+	return lanes != 0 ? lane : SHARD_LANES;
+}
+
+/* Goes through a set of lanes, which stays as it is meanwhile, in their order. */
+#define shard_each_lane(lane, lanes) \
+	for (int lane = shard_lane_next(lanes, 0); lane < SHARD_LANES; \
+		 lane = shard_lane_next(lanes, lane + 1))
 
 /* A worker owns at least one lane. */
 #define SHARD_MAX_WORKERS SHARD_LANES

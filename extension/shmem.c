@@ -116,6 +116,9 @@ init_control(ShardShared *control)
 		db->append_lock = &locks[1 + i].lock;
 		for (int node = 0; node < SHARD_AWAY_COUNTERS; node++)
 			pg_atomic_init_u32(&db->away[node], 0);
+		pg_atomic_init_u64(&db->workers, 0);
+		pg_atomic_init_u32(&db->division_no, 0);
+		pg_atomic_init_u32(&db->groups, 0);
 		for (int j = 0; j < SHARD_WORKER_SLOTS; j++)
 			SpinLockInit(&db->worker[j].mutex);
 		for (int lane = 0; lane <= SHARD_LANES; lane++)
@@ -137,10 +140,13 @@ init_database(ShardDatabase *db)
 	db->dboid = InvalidOid;
 	db->state = SHARD_DATABASE_UNUSED;
 	db->paused = false;
-	db->workers = 1;
 	db->probe_outcome = SHARD_PROBE_NONE;
 	db->probe_wanted = false;
 	db->installing = 0;
+	memset(&db->division, 0, sizeof(ShardDivision));
+	memset(db->group_missed_at, 0, sizeof(db->group_missed_at));
+	pg_atomic_write_u32(&db->groups, 0);
+	shard_shmem_divide(db, 0);
 
 	memset(db->trouble, 0, sizeof(db->trouble));
 	memset(&db->log, 0, sizeof(ShardLog));
@@ -152,7 +158,9 @@ init_database(ShardDatabase *db)
 		ShardWorkerSlot *slot = &db->worker[i];
 
 		slot->ask_head = -1;
-		slot->stop_wanted = false;
+		slot->stop_wanted = slot->no_room = false;
+		slot->stuck_type = slot->stuck_times = 0;
+		slot->stuck_at = 0;
 		slot->failures = 0;
 		slot->next_start = 0;
 		pg_atomic_init_u32(&slot->wake, 0);
@@ -301,7 +309,6 @@ shard_shmem_make_database(Oid dboid)
 		if (OidIsValid(db->dboid))
 			continue;
 		init_database(db);
-		db->workers = shard_region_workers;
 		shard_control->databases = Max(shard_control->databases, i + 1);
 		/* last: readers compare it without the lock */
 		pg_write_barrier();

@@ -16,6 +16,7 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
+#include "core/division.h"
 #include "shard.h"
 
 /*
@@ -77,13 +78,14 @@ typedef struct ShardWorkerSlot
 	bool in_use;
 	uint32 generation;
 	pid_t pid;
-	Latch *latch;				/* NULL: nobody to wake */
-	uint32 lanes;				/* mask of the lanes held */
-	int ask_head;				/* newest ask slot handed to this worker, -1: none (ring.c) */
-	bool stop_wanted;			/* launcher: leave after this turn */
-	uint32 start_token;			/* launcher: only the worker started with it may attach */
-	bool begins_anew;			/* it left so that another one comes at once */
-	char why[192];				/* it was terminated; "": nobody has said (worker_log.c) */
+	Latch *latch;		/* NULL: nobody to wake */
+	ShardLanes lanes;	/* mask of the lanes held */
+	int ask_head;		/* newest ask slot handed to this worker, -1: none (ring.c) */
+	bool stop_wanted;	/* launcher: leave after this turn */
+	bool no_room;		/* launcher: the server has no slot for one more background worker */
+	uint32 start_token; /* launcher: only the worker started with it may attach */
+	bool begins_anew;	/* it left so that another one comes at once */
+	char why[192];		/* it was terminated; "": nobody has said (worker_log.c) */
 	ShardWorkerTurns turns_now; /* written by the worker alone */
 
 	/* the launcher's alone */
@@ -101,6 +103,11 @@ typedef struct ShardWorkerSlot
 
 	/* a worker here had to be ended in a batch handler: the next one begins carefully */
 	pg_atomic_uint32 batch_stuck;
+
+	/* a handler of this type had to be ended with its worker, so often in a row; the worker's alone */
+	int32 stuck_type;
+	int stuck_times;
+	TimestampTz stuck_at; /* the last time */
 
 	/* written by the worker's signal handler */
 	ShardLongCall long_call;
@@ -175,10 +182,21 @@ typedef struct ShardDatabase
 	Oid dboid;
 	ShardDatabaseState state;
 	bool paused; /* identity is not clear: see shard.node */
-	int workers; /* configured: lane % workers is a lane's worker */
+
+	/* Whose the lanes are, for who starts; a worker may be on its way still. Under the lock, too. */
+	ShardDivision division;
+	TimestampTz group_missed_at[SHARD_GROUPS]; /* the launcher's alone */
+
 	ShardProbeOutcome probe_outcome;
 	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe anew */
 	int installing;	   /* open transactions that run CREATE EXTENSION */
+
+	/* copies of what the division says, for others */
+	pg_atomic_uint64 workers;	  /* mask: those that are to run */
+	pg_atomic_uint32 division_no; /* rises with each new one */
+
+	/* mask: groups of lanes that have types here, as the coordinator worker found last */
+	pg_atomic_uint32 groups;
 
 	/* workers whose link to a node is down, by the node's number (buffer.c) */
 	pg_atomic_uint32 away[SHARD_AWAY_COUNTERS];
@@ -311,19 +329,57 @@ extern int shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int
 extern void
 shard_shmem_free_counter(ShardTypeCounter *counter, Oid dboid, int32 type_id, int64 held);
 
-/* The worker of a lane under the present configuration. */
+/*
+ * The division of lanes among region workers (shmem_worker.c).
+ */
+
+/* The worker of a lane; it may not run, or not have the lane yet. Without lock. */
 static inline int
 shard_shmem_lane_worker(const ShardDatabase *db, int lane)
 {
-	return lane % Max(db->workers, 1);
+	return db->division.worker[lane];
 }
+
+/* The region workers that are to run, as a mask. Without lock. */
+static inline uint64
+shard_shmem_workers(ShardDatabase *db)
+{
+	return pg_atomic_read_u64(&db->workers);
+}
+
+/* Goes through them, in their order. */
+#define shard_each_worker(worker, db) \
+	for (int worker = shard_lane_next(shard_shmem_workers(db), 0); worker < SHARD_MAX_WORKERS; \
+		 worker = shard_lane_next(shard_shmem_workers(db), worker + 1))
+
+/* Rises with each new division. Without lock. */
+static inline uint32
+shard_shmem_division(ShardDatabase *db)
+{
+	return pg_atomic_read_u32(&db->division_no);
+}
+
+/*
+ * Divides the lanes anew, for these groups and the settings as they are; nothing happens if all is as it was. The caller
+ * holds the control lock exclusively.
+ */
+extern void shard_shmem_divide(ShardDatabase *db, uint8 groups);
+
+/* Notes the groups of lanes that have types in the database; the launcher hears of a change. */
+extern void shard_shmem_found_groups(ShardDatabase *db, uint8 groups);
+
+/* Wakes the region workers of these lanes. */
+extern void shard_shmem_wake_lanes(ShardDatabase *db, ShardLanes lanes);
+
+/* Wakes all region workers. */
+extern void shard_shmem_wake_region(ShardDatabase *db);
 
 /*
  * Worker slots (shmem_worker.c).
  */
 
 /* The lanes of a worker under the present configuration, as a mask. */
-extern uint32 shard_shmem_worker_lanes(const ShardDatabase *db, int worker);
+extern ShardLanes shard_shmem_worker_lanes(const ShardDatabase *db, int worker);
 
 /*
  * Wakes the worker of this number; harmless if it does not run. Cheap if
@@ -338,7 +394,7 @@ extern void shard_shmem_wake_launcher(void);
  * Attaches the calling process to a worker slot, until it exits. Called again,
  * it only sets the lanes. Error if another process has the slot.
  */
-extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes);
+extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes);
 extern void shard_shmem_detach_worker(void);
 
 /*

@@ -1,6 +1,6 @@
 /*
  * shmem_worker.c
- *		Worker slots in shared memory: who has one, and how to wake him.
+ *		Worker slots in shared memory: who has one, of which lanes, and how to wake him.
  */
 #include "postgres.h"
 
@@ -8,6 +8,7 @@
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
 
+#include "guc.h"
 #include "shmem.h"
 
 #include "compat.h"
@@ -21,17 +22,65 @@ static ShardDatabase *owned_in = NULL;
 static void detach_at_exit(int code, Datum arg);
 
 /*
- * The lanes of a worker as a mask; none if it is beyond the configured number.
+ * The lanes of a worker as a mask; none if it is not to run.
  */
-uint32
+ShardLanes
 shard_shmem_worker_lanes(const ShardDatabase *db, int worker)
 {
-	uint32 lanes = 0;
+	return shard_division_lanes(&db->division, worker);
+}
 
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (shard_shmem_lane_worker(db, lane) == worker)
-			lanes |= (uint32) 1 << lane;
-	return lanes;
+/*
+ * Divides the lanes anew, if there is a reason. Whoever reads without the lock
+ * may see a lane with its old worker and another with its new one; each of
+ * them is right, since workers come to have their lanes one after the other.
+ */
+void
+shard_shmem_divide(ShardDatabase *db, uint8 groups)
+{
+	ShardDivision division =
+		shard_division_make(&db->division, groups, shard_region_workers, shard_max_region_workers,
+							shard_owners_may_share_workers);
+
+	if (shard_division_equal(&db->division, &division))
+		return;
+	db->division = division;
+	pg_atomic_write_u64(&db->workers, division.workers);
+	pg_atomic_fetch_add_u32(&db->division_no, 1);
+}
+
+/*
+ * Notes the groups that have types.
+ */
+void
+shard_shmem_found_groups(ShardDatabase *db, uint8 groups)
+{
+	if (pg_atomic_exchange_u32(&db->groups, groups) != groups)
+		shard_shmem_wake_launcher();
+}
+
+/*
+ * Wakes the workers of some lanes, each of them once.
+ */
+void
+shard_shmem_wake_lanes(ShardDatabase *db, ShardLanes lanes)
+{
+	uint64 workers = 0;
+
+	shard_each_lane (lane, lanes)
+		workers |= (uint64) 1 << shard_shmem_lane_worker(db, lane);
+	shard_each_lane (worker, workers)
+		shard_shmem_wake_worker(db, worker);
+}
+
+/*
+ * Wakes all region workers.
+ */
+void
+shard_shmem_wake_region(ShardDatabase *db)
+{
+	shard_each_worker (worker, db)
+		shard_shmem_wake_worker(db, worker);
 }
 
 /*
@@ -82,7 +131,7 @@ shard_shmem_wake_launcher(void)
  * slot's counters start anew. Error if another process has it.
  */
 void
-shard_shmem_attach_worker(ShardDatabase *db, int worker, uint32 lanes)
+shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes)
 {
 	ShardWorkerSlot *slot = &db->worker[worker];
 	TimestampTz now = GetCurrentTimestamp();

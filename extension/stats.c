@@ -23,6 +23,7 @@
 #include "log_read.h"
 #include "ring.h"
 #include "shmem.h"
+#include "worker_owners.h"
 
 #include "compat.h"
 
@@ -73,7 +74,9 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, ReadRow read_row
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot look at regions from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));
-	for (int worker = 0; db != NULL && worker < db->workers; worker++)
+	if (db == NULL)
+		return;
+	shard_each_worker (worker, db)
 	{
 		StringInfoData in = {0};
 
@@ -215,19 +218,23 @@ lag_of(const Backlog *backlog, int worker, bool *isnull)
 }
 
 /*
- * A worker's lanes as text: 0-15, 1 3 5.
+ * A worker's lanes as text: 0-15, 1 3-5.
  */
 static Datum
-format_lanes(uint32 lanes)
+format_lanes(ShardLanes lanes)
 {
 	StringInfoData text;
 
 	initStringInfo(&text);
-	if (lanes == SHARD_ALL_LANES)
-		appendStringInfo(&text, "0-%d", SHARD_LANES - 1);
-	for (int lane = 0; lane < SHARD_LANES && lanes != SHARD_ALL_LANES; lane++)
-		if (lanes & (1u << lane))
-			appendStringInfo(&text, text.len > 0 ? " %d" : "%d", lane);
+	for (int lane = shard_lane_next(lanes, 0); lane < SHARD_LANES;)
+	{
+		int last = shard_lane_next(~lanes, lane) - 1;
+
+		appendStringInfo(&text, text.len > 0 ? " %d" : "%d", lane);
+		if (last > lane)
+			appendStringInfo(&text, "-%d", last);
+		lane = shard_lane_next(lanes, last + 1);
+	}
 	return CStringGetTextDatum(text.data);
 }
 
@@ -253,8 +260,9 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	uint64 messages = pg_atomic_read_u64(&slot->messages);
 	uint64 turns = pg_atomic_read_u64(&slot->turns);
 	int pid = worker_pid(slot);
-	Datum values[12];
-	bool nulls[12] = {false};
+	Datum values[13];
+	bool nulls[13] = {false};
+	int owners;
 
 	values[0] = Int32GetDatum(worker);
 	values[1] = Int32GetDatum(pid);
@@ -271,6 +279,7 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	values[9] = Int64GetDatum(pg_atomic_read_u64(&slot->cache_entities));
 	values[10] = Int64GetDatum(pg_atomic_read_u64(&slot->cache_bytes));
 	values[11] = Int64GetDatum(pg_atomic_read_u64(&slot->recounts));
+	values[12] = CStringGetTextDatum(shard_worker_owners(db, worker, &owners));
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
@@ -281,14 +290,13 @@ Datum
 shard_stats_workers(PG_FUNCTION_ARGS)
 {
 	ShardDatabase *db = shard_shmem_database();
-	int workers = db != NULL ? Min(db->workers, SHARD_MAX_WORKERS) : 0;
 	Backlog *backlog;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (workers == 0)
+	if (db == NULL)
 		return (Datum) 0;
 	backlog = read_backlog(db);
-	for (int worker = 0; worker < workers; worker++)
+	shard_each_worker (worker, db)
 		put_worker((ReturnSetInfo *) fcinfo->resultinfo, db, worker, backlog);
 	return (Datum) 0;
 }

@@ -200,14 +200,56 @@ fail(ShardWorkerSlot *slot, int worker)
 }
 
 /*
- * Starts a worker if it is not alive and its time has come.
+ * The lanes that a process holds, or is about to take; none if it has not come to that, since then it will
+ * take those of the division.
+ */
+static ShardLanes
+lanes_held(ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	ShardLanes lanes;
+
+	SpinLockAcquire(&slot->mutex);
+	lanes = slot->in_use ? slot->lanes : 0;
+	SpinLockRelease(&slot->mutex);
+	return lanes;
+}
+
+/*
+ * Whether a worker has other lanes than the division says. Attaching takes the control lock, so what has none
+ * yet cannot take those of before.
+ */
+bool
+shard_supervisor_has_others_lanes(ShardDatabase *db, int worker)
+{
+	ShardLanes lanes = lanes_held(db, worker);
+
+	return lanes != 0 && lanes != shard_shmem_worker_lanes(db, worker);
+}
+
+/*
+ * Whether another process still has lanes that a worker is to have.
+ */
+static bool
+are_lanes_taken(ShardDatabase *db, int worker)
+{
+	ShardLanes lanes = worker < SHARD_MAX_WORKERS ? shard_shmem_worker_lanes(db, worker) : 0;
+
+	for (int other = 0; lanes != 0 && other < SHARD_MAX_WORKERS; other++)
+		if (other != worker && (lanes_held(db, other) & lanes) != 0)
+			return true;
+	return false;
+}
+
+/*
+ * Starts a worker if it is not alive and its time has come. Who lets go of lanes wakes us.
  */
 void
 shard_supervisor_ensure(ShardDatabase *db, int worker)
 {
 	ShardWorkerSlot *slot = &db->worker[worker];
 
-	if (entry_of(db, worker)->alive)
+	if (entry_of(db, worker)->alive || are_lanes_taken(db, worker))
 		return;
 	if (slot->failures == 0 || GetCurrentTimestamp() >= slot->next_start)
 		start(db, worker);
@@ -232,6 +274,9 @@ start(ShardDatabase *db, int worker)
 	registered = RegisterDynamicBackgroundWorker(&description, &entry->handle);
 	MemoryContextSwitchTo(caller);
 
+	SpinLockAcquire(&slot->mutex);
+	slot->no_room = !registered;
+	SpinLockRelease(&slot->mutex);
 	if (registered)
 	{
 		entry->alive = true;

@@ -18,6 +18,9 @@ extern int shard_supervisor_alive(ShardDatabase *db);
 /* Starts a worker unless it is alive or has to wait for its back-off. */
 extern void shard_supervisor_ensure(ShardDatabase *db, int worker);
 
+/* Whether a worker that runs has other lanes than it is to have. */
+extern bool shard_supervisor_has_others_lanes(ShardDatabase *db, int worker);
+
 /* Asks a worker to leave; one that does not is terminated at a later call. */
 extern void shard_supervisor_stop(ShardDatabase *db, int worker);
 

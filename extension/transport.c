@@ -37,7 +37,7 @@
 Transport shard_transport;
 
 void
-shard_transport_start(ShardDatabase *db, int worker, uint32 lanes, ShardRoutes *routes)
+shard_transport_start(ShardDatabase *db, int worker, ShardLanes lanes, ShardRoutes *routes)
 {
 	shard_transport.db = db;
 	shard_transport.worker = worker;
@@ -473,7 +473,7 @@ static const char *
 quarantine_of(int32 node)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if ((shard_transport.lanes & (1u << lane)) != 0 &&
+		if ((shard_transport.lanes & shard_lane_bit(lane)) != 0 &&
 			shard_outbox_quarantined(node, lane) != NULL)
 			return shard_outbox_quarantined(node, lane);
 	return NULL;

@@ -14,7 +14,8 @@
 #include "shmem.h"
 
 /* At start of a region worker. */
-extern void shard_transport_start(ShardDatabase *db, int worker, uint32 lanes, ShardRoutes *routes);
+extern void
+shard_transport_start(ShardDatabase *db, int worker, ShardLanes lanes, ShardRoutes *routes);
 
 /*
  * Between turns, no transaction open: connects, polls, takes answers, sends what the gate has

@@ -60,13 +60,11 @@ shard_transport_link_say_hello(Link *link)
 	initStringInfo(&out);
 	initStringInfo(&section);
 	put_header(link, &out, 0);
-	for (int lane = 0; lane < SHARD_LANES; lane++)
+	shard_each_lane (lane, shard_transport.lanes)
 	{
 		const ShardStream *stream;
 		ShardStreamSection greet = {.lane = lane};
 
-		if ((shard_transport.lanes & (1u << lane)) == 0)
-			continue;
 		stream = shard_outbox_stream(link->node, lane);
 		greet.gen = stream->gen;
 		greet.first_seq = stream->truncated;
@@ -148,7 +146,7 @@ put_rows(Draft *draft, XLogRecPtr *waiting)
 		int lane = (link->first_lane + i) % SHARD_LANES;
 		ShardStreamSection stream;
 
-		if ((shard_transport.lanes & (1u << lane)) == 0)
+		if ((shard_transport.lanes & shard_lane_bit(lane)) == 0)
 			continue;
 		resetStringInfo(&parcels);
 		if (!shard_outbox_next(link->node, lane, &parcels, rows, bytes, &stream, put_fact, draft,
@@ -176,12 +174,10 @@ put_quarantines(Link *link, StringInfo out)
 	if (link->quarantined == 0)
 		return;
 	initStringInfo(&section);
-	for (int lane = 0; lane < SHARD_LANES; lane++)
+	shard_each_lane (lane, link->quarantined)
 	{
 		ShardQuarantineSection quarantine = {.lane = lane};
 
-		if ((link->quarantined & (1u << lane)) == 0)
-			continue;
 		quarantine.why = shard_outbox_stream(link->node, lane)->state;
 		resetStringInfo(&section);
 		shard_packet_put_quarantine(&section, &quarantine);
@@ -271,8 +267,8 @@ shard_transport_link_send(Link *link, TimestampTz now)
 /* What hello brought: the streams that go on, and those that must not. */
 typedef struct Verdicts
 {
-	uint32 origin;	 /* lanes: the receiver knows rows that this node never wrote */
-	uint32 receiver; /* it lacks rows that it had acknowledged */
+	ShardLanes origin;	 /* lanes: the receiver knows rows that this node never wrote */
+	ShardLanes receiver; /* it lacks rows that it had acknowledged */
 	ShardStreamPosition example;
 	int64 acked;
 	int64 last;
@@ -295,26 +291,26 @@ take_position(Link *link, const ShardPositionSection *section, Verdicts *verdict
 	ShardStreamState state;
 	bool known;
 
-	if (section->channel != 0 || (shard_transport.lanes & (1u << section->lane)) == 0)
+	if (section->channel != 0 || (shard_transport.lanes & shard_lane_bit(section->lane)) == 0)
 		return;
 	stream = shard_outbox_stream(link->node, section->lane);
 	state = shard_stream_greeted(stream, &position);
 	if (state == SHARD_STREAM_OPEN)
 	{
-		link->quarantined &= ~(1u << section->lane);
+		link->quarantined &= ~shard_lane_bit(section->lane);
 		shard_outbox_received(link->node, section->lane, section->seq);
 		shard_outbox_quarantine(link->node, section->lane, NULL, &position);
 		return;
 	}
-	link->quarantined |= 1u << section->lane;
+	link->quarantined |= shard_lane_bit(section->lane);
 	known = shard_outbox_quarantined(link->node, section->lane) != NULL;
 	shard_outbox_quarantine(link->node, section->lane, why_of(state), &position);
 	if (known)
 		return;
 	if (state == SHARD_STREAM_ORIGIN_REGRESSED)
-		verdicts->origin |= 1u << section->lane;
+		verdicts->origin |= shard_lane_bit(section->lane);
 	else
-		verdicts->receiver |= 1u << section->lane;
+		verdicts->receiver |= shard_lane_bit(section->lane);
 	verdicts->example = position;
 	verdicts->acked = Max(stream->acked, stream->truncated);
 	verdicts->last = stream->last;
@@ -331,9 +327,9 @@ warn_quarantined(const Link *link, const Verdicts *verdicts)
 					verdicts->origin != 0
 						? "this node seems to have been put back from a copy"
 						: "the other node seems to have been put back from a copy"),
-			 errdetail("Lanes %x: %s. It has " INT64_FORMAT " of a stream of which " INT64_FORMAT
+			 errdetail("Lanes %llx: %s. It has " INT64_FORMAT " of a stream of which " INT64_FORMAT
 					   " are acknowledged and " INT64_FORMAT " exist here.",
-					   verdicts->origin | verdicts->receiver,
+					   (unsigned long long) (verdicts->origin | verdicts->receiver),
 					   why_of(verdicts->origin != 0 ? SHARD_STREAM_ORIGIN_REGRESSED
 													: SHARD_STREAM_RECEIVER_REGRESSED),
 					   verdicts->example.seq, verdicts->acked, verdicts->last),
@@ -373,7 +369,7 @@ take_received(Link *link, ShardReader *reader)
 		ShardReceived received;
 
 		if (kind == SHARD_SECTION_RECEIVED && shard_packet_get_received(&section, &received) &&
-			received.channel == 0 && (shard_transport.lanes & (1u << received.lane)) != 0)
+			received.channel == 0 && (shard_transport.lanes & shard_lane_bit(received.lane)) != 0)
 			shard_outbox_received(link->node, received.lane, received.seq);
 		reader->failed |= section.failed;
 	}

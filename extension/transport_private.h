@@ -53,13 +53,13 @@ typedef struct Link
 {
 	int32 node;
 	ShardPeer *peer;
-	LinkCall call;		/* under way */
-	bool greeted;		/* hello was answered over this connection */
-	int32 to_inc;		/* as it was answered */
-	int64 known_n;		/* the peer has learned the map up to here */
-	uint32 quarantined; /* lanes, to be told to the peer */
-	int first_lane;		/* whose turn it is to be the first in a call */
-	HTAB *told;			/* LinkFact; NULL: none */
+	LinkCall call;			/* under way */
+	bool greeted;			/* hello was answered over this connection */
+	int32 to_inc;			/* as it was answered */
+	int64 known_n;			/* the peer has learned the map up to here */
+	ShardLanes quarantined; /* lanes, to be told to the peer */
+	int first_lane;			/* whose turn it is to be the first in a call */
+	HTAB *told;				/* LinkFact; NULL: none */
 	TimestampTz open_since;
 	TimestampTz hello_at; /* of the last hello */
 	long hello_again_ms;  /* if its answer brought nothing */
@@ -85,7 +85,7 @@ typedef struct Transport
 {
 	ShardDatabase *db;
 	int worker;
-	uint32 lanes;
+	ShardLanes lanes;
 	ShardRoutes *routes;
 	uint32 generation; /* of the view */
 	uint32 directory;  /* as of the last refresh */

@@ -33,6 +33,7 @@
 #include "guc.h"
 #include "owner_session.h"
 #include "peer.h"
+#include "registry.h"
 #include "worker.h"
 #include "worker_log.h"
 
@@ -62,6 +63,7 @@ static void end_if_due(void);
 static Oid attach(ShardDatabase *db, int worker);
 static bool is_wanted(ShardDatabase *db, int worker);
 static void look_for_extension(int worker);
+static void note_groups(uint8 groups);
 static void record_outcome(ShardProbeOutcome outcome);
 static void set_option(const char *name, const char *value);
 static void set_lock_timeout(void);
@@ -267,6 +269,8 @@ is_wanted(ShardDatabase *db, int worker)
 	SpinLockAcquire(&slot->mutex);
 	wanted = slot->start_token == token && !slot->stop_wanted;
 	SpinLockRelease(&slot->mutex);
+	if (worker < SHARD_MAX_WORKERS && shard_shmem_worker_lanes(db, worker) == 0)
+		return false;
 	return wanted && OidIsValid(db->dboid) && !shard_bar_stands(db->dboid);
 }
 
@@ -278,16 +282,42 @@ static void
 look_for_extension(int worker)
 {
 	bool present;
+	uint8 groups = 0;
 
 	StartTransactionCommand();
 	shard_worker_log_begin(worker == SHARD_COORDINATOR ? "shard coordinator"
 													   : psprintf("shard region %d", worker));
 	present = shard_catalog_find() != NULL;
+	if (present && worker == 0)
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		groups = shard_registry_groups();
+		PopActiveSnapshot();
+	}
 	CommitTransactionCommand();
 
 	if (!present)
 		shard_worker_leave_absent();
+	if (worker == 0)
+		note_groups(groups);
 	record_outcome(SHARD_PROBE_PRESENT);
+}
+
+/*
+ * The probe finds out who has types, too: the others are started with that known. No other worker runs yet.
+ */
+static void
+note_groups(uint8 groups)
+{
+	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	if (my_database->state == SHARD_DATABASE_PROBE &&
+		my_database->probe_outcome == SHARD_PROBE_NONE)
+	{
+		pg_atomic_write_u32(&my_database->groups, groups);
+		shard_shmem_divide(my_database, groups);
+		shard_shmem_attach_worker(my_database, 0, shard_shmem_worker_lanes(my_database, 0));
+	}
+	LWLockRelease(shard_control->lock);
 }
 
 /*

@@ -76,7 +76,9 @@ SET statement_timeout = '1 s';
 SELECT shard_ask('teller', 'a', '{"do": "sleep", "seconds": 3}');
 RESET statement_timeout;
 -- One that no worker has taken was certainly not executed.
+\set VERBOSITY terse
 SELECT shard_ask('teller', 'a', '{"do": "add"}', '0 s');
+\set VERBOSITY default
 \echo :LAST_ERROR_SQLSTATE
 SELECT shard_ask('teller', 'a', '{"do": "reply", "with": "still here"}');
 SELECT shard_ask('teller', 'a', '{"do": "add"}');

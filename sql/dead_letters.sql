@@ -35,9 +35,9 @@ SELECT state FROM shard_entity.number;
 
 -- Everybody sees that there are some; what they say is for members of the owner.
 SELECT type_name, entity_id, message, sqlstate, error, context IS NULL AS no_context, attempts
-FROM shard_dead_letters ORDER BY id;
+FROM shard_dead_letters ORDER BY type_name DESC, id;
 SET ROLE regress_shard_other;
-SELECT type_name, entity_id, message, sqlstate, error FROM shard_dead_letters ORDER BY id;
+SELECT type_name, entity_id, message, sqlstate, error FROM shard_dead_letters ORDER BY type_name DESC, id;
 
 -- Nobody sends another's again; without arguments, each his own.
 SELECT shard_redrive(type_name => 'number');

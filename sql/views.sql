@@ -62,10 +62,10 @@ FROM shard_region_state WHERE type_name = 'account' ORDER BY entity_id;
 SELECT sum(entities) AS entities, sum(messages_handled) AS messages, sum(errors) AS errors,
        sum(parked) AS parked
 FROM shard_region_stats WHERE type_name = 'account';
-SELECT worker, pid > 0 AS runs, lanes, messages_handled > 0 AS messages, turns > 0 AS turns,
+SELECT pid > 0 AS runs, lanes ~ '^(\d+-\d+ ?)+$' AS lanes, owners, messages_handled > 0 AS messages, turns > 0 AS turns,
        batch_avg > 0 AS batch, inbox_lag_messages, inbox_lag, cache_entities >= 3 AS entities,
        cache_bytes > 0 AS bytes
-FROM shard_stat_workers \gx
+FROM shard_stat_workers WHERE owners = 'regress_shard_owner' \gx
 SELECT count(*) AS segments, count(*) FILTER (WHERE current) AS current,
        bool_and(bytes > 0 AND rows > 0 AND oldest > 0 AND blocked_by IS NULL)
            FILTER (WHERE current) AS current_has_rows

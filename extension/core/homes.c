@@ -116,6 +116,13 @@ shard_homes_next_rebalance(const ShardHomes *homes, int64 now)
 
 /* See homes.h. */
 void
+shard_homes_set_sharing(ShardHomes *homes, bool owners_may_share)
+{
+	homes->settings.owners_may_share = owners_may_share;
+}
+
+/* See homes.h. */
+void
 shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval)
 {
 	homes->settings.rebalance_interval = rebalance_interval;

@@ -20,6 +20,7 @@ typedef struct ShardHomesSettings
 	int64 start_timeout;
 	int32 absolute_limit;  /* of least_shard, for types without settings of their own; 20 */
 	double relative_limit; /* 0.1 */
+	bool owners_may_share; /* a group of lanes, when each has types of another one */
 } ShardHomesSettings;
 
 /* Who asked for something: a node, 0: this one; and its number there. */
@@ -63,7 +64,8 @@ typedef struct ShardHomesStrategy
 extern ShardHomes *shard_homes_create(int32 self, const ShardHomesSettings *settings);
 extern void shard_homes_destroy(ShardHomes *homes);
 
-/* The setting has changed: from now on. */
+/* The settings have changed: from now on. */
+extern void shard_homes_set_sharing(ShardHomes *homes, bool owners_may_share);
 extern void shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval);
 extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer);
 

@@ -21,9 +21,6 @@
 #include "core/homes_private.h"
 #include "core/membership.h"
 
-/* Wishes beyond this are nonsense; one of them would use up the ids. */
-#define MAX_TYPE_WISH (PG_INT32_MAX / 2)
-
 static void
 answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const char *why)
 {
@@ -35,19 +32,6 @@ answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const
 	/* By its name the region knows its type again. */
 	reply->entries = message->entries;
 	reply->n_entries = message->n_entries;
-}
-
-/* The id of a new type: the one that was wished for, if nobody can have had it. 0: none is left. */
-static int32
-next_type_id(int32 last, int32 wish)
-{
-#ifdef SHARD_MUTANT_TYPE_ID_REUSED
-	if (wish > 0)
-		return wish;
-#endif
-	if (wish > last && wish <= MAX_TYPE_WISH)
-		return wish;
-	return last < PG_INT32_MAX ? last + 1 : 0;
 }
 
 /* The type of that name: its key and value in the map; false: there is none. */
@@ -232,6 +216,7 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 	ShardMapEntry changes[2];
 	ShardMapEntry known;
 	int32 type_id;
+	const char *why;
 
 	if (message->n_entries != 1 ||
 		!shard_record_get_type(&message->entries[0], &wanted, homes->arena) || !entry ||
@@ -242,12 +227,17 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 		compare_type(homes, now, message, &known, &type, &wanted, proposer, roster, out);
 		return;
 	}
-	type_id = next_type_id(counters.last_type_id, message->entries[0].key.a);
 	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 || wanted.strategy < 0 ||
-		wanted.strategy > SHARD_ALLOCATION_FUNCTION || wanted.handoff_timeout_ms < 0 ||
-		type_id == 0)
+		wanted.strategy > SHARD_ALLOCATION_FUNCTION || wanted.handoff_timeout_ms < 0)
 	{
 		answer_type(out, message, 0, "its settings are not valid here");
+		return;
+	}
+	type_id = shard_homes_type_number(homes, &wanted, counters.last_type_id,
+									  message->entries[0].key.a, &why);
+	if (type_id == 0)
+	{
+		answer_type(out, message, 0, why);
 		return;
 	}
 	counters.last_type_id = type_id;

@@ -186,14 +186,26 @@ mix32(uint32 h)
 }
 
 /*
- * The lane of a shard (doc/protocol.md, W1), 0 .. SHARD_LANES - 1.  Cursors
- * and streams are stored by lane, so this may never change under a protocol
- * version.
+ * The group of lanes of a type (doc/protocol.md, W1). The cluster gives numbers
+ * to types so that those of different owners are in different groups.
+ */
+int
+shard_message_group(int32 type_id)
+{
+	return (int) ((uint32) type_id % SHARD_GROUPS);
+}
+
+/*
+ * The lane of a shard (doc/protocol.md, W1), 0 .. SHARD_LANES - 1: one of the
+ * group of its type. Cursors and streams are stored by lane, so this may never
+ * change under a protocol version.
  */
 int
 shard_message_lane(int32 type_id, int32 shard)
 {
-	return (int) (mix32(mix32((uint32) type_id) ^ (uint32) shard) % SHARD_LANES);
+	uint32 hash = mix32(mix32((uint32) type_id) ^ (uint32) shard);
+
+	return shard_message_group(type_id) * SHARD_GROUP_LANES + (int) (hash % SHARD_GROUP_LANES);
 }
 
 /*

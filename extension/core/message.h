@@ -24,6 +24,7 @@ extern int32 shard_message_hash_murmur2(const char *id, size_t len);
 extern int32 shard_message_hash_java(const char *utf8, size_t len);
 extern int
 shard_message_shard_id(ShardHashKind kind, const char *id, size_t len, int number_of_shards);
+extern int shard_message_group(int32 type_id);
 extern int shard_message_lane(int32 type_id, int32 shard);
 
 extern void shard_message_format_mid(int32 node, int64 seq, char buf[SHARD_MESSAGE_MID_SIZE]);

@@ -526,6 +526,15 @@ shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval)
 		shard_homes_set_interval(node->homes, now, rebalance_interval);
 }
 
+/* See node.h. */
+void
+shard_node_set_sharing(ShardNode *node, bool owners_may_share)
+{
+	node->config.homes.owners_may_share = owners_may_share;
+	if (node->homes)
+		shard_homes_set_sharing(node->homes, owners_may_share);
+}
+
 /* ---- questions -------------------------------------------------------------------------------- */
 
 /*

@@ -141,6 +141,7 @@ extern int32 shard_node_coordinator(const ShardNode *node, int64 now); /* 0: non
 extern bool shard_node_reachable(const ShardNode *node, int32 id, int64 now);
 
 /* The setting has changed: from now on. */
+extern void shard_node_set_sharing(ShardNode *node, bool owners_may_share);
 extern void shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval);
 
 extern bool shard_node_joining(const ShardNode *node);

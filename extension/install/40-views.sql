@@ -124,7 +124,8 @@ CREATE FUNCTION shard.worker_stats(
     OUT inbox_lag          interval,
     OUT cache_entities     int8,
     OUT cache_bytes        int8,
-    OUT recounts           int8
+    OUT recounts           int8,
+    OUT owners             text
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_workers';
 GRANT EXECUTE ON FUNCTION shard.worker_stats() TO PUBLIC;
@@ -132,7 +133,8 @@ COMMENT ON FUNCTION shard.worker_stats() IS 'region workers of this database';
 
 CREATE VIEW @extschema@.shard_stat_workers AS
 SELECT w.worker, w.pid, w.lanes, w.messages_handled, w.turns, w.batch_avg, w.errors,
-       w.inbox_lag_messages, w.inbox_lag, w.cache_entities, w.cache_bytes, w.recounts
+       w.inbox_lag_messages, w.inbox_lag, w.cache_entities, w.cache_bytes, w.recounts,
+       w.owners
 FROM shard.worker_stats() w;
 GRANT SELECT ON @extschema@.shard_stat_workers TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_stat_workers IS 'region workers, their work since start, and what waits for them';

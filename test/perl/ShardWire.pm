@@ -7,7 +7,7 @@ ShardWire - calls between nodes as bytes, made by hand (extension/core/packet.h)
 =head1 SYNOPSIS
 
   my $peer = ShardWire::Peer->new($node);       # node 2, as far as this node has learned
-  my ($answers, $errors) = $peer->call(call_sql('hello', $peer->head . greeting(0 .. 15)));
+  my ($answers, $errors) = $peer->call(call_sql('hello', $peer->head . greeting(0 .. 63)));
 
 =cut
 

@@ -164,6 +164,10 @@ is(worker_pids_of('first'), $before, 'first: its worker was left alone');
 
 # --- settings ------------------------------------------------------------------------------------
 
+# They are for owners of types.
+my $type = q{CREATE FUNCTION echo(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message; SELECT shard_start('thing', 'echo')};
+$node->safe_psql('first', $type);
+workers_become('first', 1, 'one owner');
 reload('shard.region_workers = 3');
 workers_become('first', 3, 'shard.region_workers raised');
 reload('shard.region_workers = 2');
@@ -173,7 +177,7 @@ reload('shard.enabled = off');
 workers_become('first', 0, 'shard.enabled is off');
 succeeds('CREATE DATABASE copy TEMPLATE first');
 succeeds('ALTER DATABASE copy RENAME TO other');
-$node->safe_psql('plain', 'CREATE EXTENSION shard');
+$node->safe_psql('plain', "CREATE EXTENSION shard; $type");
 reload('shard.enabled = on');
 workers_become($_, 2, 'shard.enabled is on again') for qw(first other plain);
 

@@ -61,8 +61,8 @@ sub send_all
 }
 
 # The lane of the shard is the one where its messages are not refused.
-is(call(ShardWire::call_sql('hello', head() . greeting(0 .. 15))), '', 'hello');
-($lane) = grep { call(ShardWire::call_sql('receive', head() . rows({ lane => $_, first_seq => 1 }, parcels($_, 1, 1)))) eq '' } 0 .. 15;
+is(call(ShardWire::call_sql('hello', head() . greeting(0 .. 63))), '', 'hello');
+($lane) = grep { call(ShardWire::call_sql('receive', head() . rows({ lane => $_, first_seq => 1 }, parcels($_, 1, 1)))) eq '' } 0 .. 63;
 ok(defined $lane, 'the lane is found');
 $node->drain;
 

@@ -36,7 +36,7 @@ sub in_log { return $node->safe_psql('postgres', "SELECT count(*) FROM (SELECT k
 
 # --- who may call --------------------------------------------------------------------------------
 
-my $hello = head() . greeting(0 .. 15);
+my $hello = head() . greeting(0 .. 63);
 my ($rc, $out, $err) = $node->psql('postgres', "CREATE ROLE stranger LOGIN");
 ($rc, $out, $err) = $node->psql('postgres', call_sql('hello', $hello), extra_params => [ '-U', 'stranger' ]);
 like($err, qr/permission denied/, 'a role that is no peer may not call');
@@ -63,10 +63,10 @@ my %message = (type_id => $type, shard => 5, origin => 2, entity => 'e');
 
 refused('SH002', 'rows without hello', call_sql('receive', head() . rows({ lane => 0, first_seq => 1 }, "\x15")));
 answers(call_sql('hello', $hello));
-is(position($_), '1|0|0', "hello on lane $_") for 0, 15;
+is(position($_), '1|0|0', "hello on lane $_") for 0, 63;
 
 # The lane of the shard is the one where its messages are not refused.
-my ($lane) = grep { (call(call_sql('receive', head() . rows({ lane => $_, first_seq => 1 }, parcel(%message, lane => $_, rseq => $rseq)))))[1] eq '' } 0 .. 15;
+my ($lane) = grep { (call(call_sql('receive', head() . rows({ lane => $_, first_seq => 1 }, parcel(%message, lane => $_, rseq => $rseq)))))[1] eq '' } 0 .. 63;
 is(position($lane), '1|0|1', 'a message is received');
 is(in_log(1), 1, 'it is in the log');
 
@@ -115,7 +115,7 @@ for my $how ('crash', 'stop')
 {
 	$how eq 'crash' ? $node->crash : $node->stop('fast');
 	$node->recover;
-	$node->wait_until("SELECT count(*) = 16 FROM shard.streams_in()", 'the positions');
+	$node->wait_until("SELECT count(*) = 64 FROM shard.streams_in()", 'the positions');
 	is($node->safe_psql('postgres', 'SELECT origin, lane, inc, gen, seq FROM shard.streams_in() ORDER BY 1, 2'), $before, "positions survive: $how");
 }
 
@@ -126,12 +126,12 @@ for (1 .. 20)
 	$node->drain;
 	last if $node->safe_psql('postgres', 'SELECT count(*) FROM shard.position') > 1;
 }
-$node->wait_until('SELECT count(*) = 16 FROM shard.position', 'rotation to save the positions');
+$node->wait_until('SELECT count(*) = 64 FROM shard.position', 'rotation to save the positions');
 pass('rotation saves positions');
 is($node->safe_psql('postgres', 'SELECT origin, lane, inc, gen, seq FROM shard.position ORDER BY 1, 2'), $before, 'as they are');
 $node->crash;
 $node->recover;
-$node->wait_until("SELECT count(*) = 16 FROM shard.streams_in()", 'the positions');
+$node->wait_until("SELECT count(*) = 64 FROM shard.streams_in()", 'the positions');
 is($node->safe_psql('postgres', 'SELECT origin, lane, inc, gen, seq FROM shard.streams_in() ORDER BY 1, 2'), $before, 'they are read from their table');
 $peer->look;
 answers(call_sql('hello', head() . greeting($lane)));

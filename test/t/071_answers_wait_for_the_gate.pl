@@ -14,7 +14,7 @@ $node->start_recorder;
 my $peer = ShardWire::Peer->new($node);
 my $type = $node->safe_psql('postgres', q{SELECT type_id FROM shard.type WHERE type_name = 'recorder'});
 
-sub hello { return call_sql('hello', $peer->head . greeting(0 .. 15)); }
+sub hello { return call_sql('hello', $peer->head . greeting(0 .. 63)); }
 sub places { my ($first) = @_; return call_sql('receive', $peer->head . rows({ lane => 3, first_seq => $first }, "\x15")); }
 sub position { return $node->safe_psql('postgres', 'SELECT seq FROM shard.streams_in() WHERE lane = 3'); }
 

@@ -132,18 +132,38 @@ test_lanes(void)
 	/* Known answers: a changed mix is a changed protocol. */
 	is_int(shard_message_lane(1, 0), 15, "lane of type 1, shard 0");
 	is_int(shard_message_lane(1, 1), 15, "lane of type 1, shard 1");
-	is_int(shard_message_lane(2, 1), 11, "lane of type 2, shard 1");
-	is_int(shard_message_lane(7, 999), 3, "lane of type 7, shard 999");
-	is_int(shard_message_lane(PG_INT32_MAX, PG_INT32_MAX), 7, "lane of the greatest numbers");
+	is_int(shard_message_lane(2, 1), 19, "lane of type 2, shard 1");
+	is_int(shard_message_lane(7, 999), 59, "lane of type 7, shard 999");
+	is_int(shard_message_lane(PG_INT32_MAX, PG_INT32_MAX), 63, "lane of the greatest numbers");
 
 	for (int shard = 0; shard < 10000; shard++)
 		count[shard_message_lane(1, shard)]++;
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
+		if (lane / SHARD_GROUP_LANES != shard_message_group(1))
+		{
+			is_int(count[lane], 0, "shards of type 1 in lane %d of another group", lane);
+			continue;
+		}
 		least = Min(least, count[lane]);
 		most = Max(most, count[lane]);
 	}
-	ok(least > 500 && most < 750, "10000 shards spread over the lanes: %d to %d each", least, most);
+	ok(least > 1000 && most < 1500,
+	   "10000 shards spread over the lanes of their group: %d to %d each", least, most);
+}
+
+static void
+test_lane_sets(void)
+{
+	ShardLanes lanes = shard_lane_bit(0) | shard_lane_bit(17) | shard_lane_bit(63);
+	int seen = 0;
+
+	shard_each_lane (lane, lanes)
+		seen = seen * 100 + lane;
+	is_int(seen, 1763, "lanes of a set come in their order");
+	is_int(shard_lane_next(0, 0), SHARD_LANES, "an empty set has none");
+	is_int(shard_lane_next(lanes, 64), SHARD_LANES, "nor is there one behind the last");
+	ok(shard_group_lanes(7) == UINT64CONST(0xFF00000000000000), "the lanes of the last group");
 }
 
 static void
@@ -204,6 +224,7 @@ main(void)
 	test_hashes();
 	test_shards();
 	test_lanes();
+	test_lane_sets();
 	test_mids();
 	return unit_done();
 }

@@ -136,7 +136,7 @@ test_fields(void)
 	shard_packet_put(&out, &parcel);
 	reader = reader_of(out.data, out.len, &copy);
 	ok(shard_packet_get(&reader, &got) && got.type_id == 7 && got.shard == 999999 &&
-		   got.epoch == PG_INT32_MAX && got.stamp.a == 3 && got.stamp.b == 15 &&
+		   got.epoch == PG_INT32_MAX && got.stamp.a == 3 && got.stamp.b == SHARD_LANES - 1 &&
 		   got.stamp.seq == BIG && got.entity_len == 5 && memcmp(got.entity, "caf", 3) == 0 &&
 		   got.src_type == 2 && got.src_entity_len == 1 && got.src_entity[0] == 'x' &&
 		   got.mid_node == 3 && got.mid_seq == BIG && got.payload_len == 3 && got.payload[2] == 2,
@@ -221,17 +221,17 @@ test_bad_numbers(void)
 								 {-1, -1, TOO_BIG},
 								 {-1, PG_INT64_MAX, HUGE_SEQ}});
 	check_bad("received", (int64[]){1, 2, 3}, 3, 0,
-			  (const int64[][3]){{16, -1, TOO_BIG},
+			  (const int64[][3]){{SHARD_LANES, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
 								 {-1, PG_INT64_MAX, HUGE_SEQ}});
 	check_bad("stream", (int64[]){1, 2, 3, 4, 5}, 5, 7,
-			  (const int64[][3]){{16, -1, TOO_BIG},
+			  (const int64[][3]){{SHARD_LANES, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
 								 {-1, HUGE_SEQ, HUGE_SEQ - 1},
 								 {-1, 6, PG_INT32_MAX}});
 	check_bad("position", (int64[]){1, 2, 3, 4, 5}, 5, 2,
-			  (const int64[][3]){{16, -1, TOO_BIG},
+			  (const int64[][3]){{SHARD_LANES, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
@@ -240,7 +240,7 @@ test_bad_numbers(void)
 			  (const int64[][3]){{0, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
-								 {16, -1, TOO_BIG},
+								 {SHARD_LANES, -1, TOO_BIG},
 								 {-1, PG_INT64_MAX, HUGE_SEQ},
 								 {-1, PG_INT64_MIN, -6}});
 	check_bad("answer", (int64[]){SHARD_ASK_REPLY}, 1, 1, (const int64[][3]){{0, -1, 4}});
@@ -293,7 +293,7 @@ test_bad_parcels(void)
 	ok(!takes_parcel(SHARD_KIND_TELL, 0, 1, 0, 1, "ab", 2), "no stamp");
 	ok(!takes_parcel(SHARD_KIND_TELL, 2, 1, 0, 1, "ab", 2), "a stamp of a kind that is reserved");
 	ok(!takes_parcel(SHARD_KIND_TELL, 1, 0, 0, 1, "ab", 2), "an origin that is none");
-	ok(!takes_parcel(SHARD_KIND_TELL, 1, 1, 16, 1, "ab", 2), "a lane that is none");
+	ok(!takes_parcel(SHARD_KIND_TELL, 1, 1, SHARD_LANES, 1, "ab", 2), "a lane that is none");
 	ok(!takes_parcel(SHARD_KIND_TELL, 1, 1, 0, 0, "ab", 2), "number 0");
 	ok(!takes_parcel(SHARD_KIND_TELL, 1, 1, 0, HUGE_SEQ, "ab", 2), "a number beyond all");
 }

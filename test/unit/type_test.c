@@ -320,6 +320,46 @@ test_owners(void)
 	hosts_tell = false;
 }
 
+/* Owners are in groups of their own, whatever is wished for (C19). */
+static void
+test_groups(void)
+{
+	char name[NAMEDATALEN];
+	char owner[NAMEDATALEN];
+
+	fresh_world();
+	start(0);
+	start(1);
+	run(SHARD_SECOND);
+	wish_as(0, "first", 1, false, "owner0");
+	run(SHARD_SECOND);
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	wish_as(0, "second", 0, false, "owner0");
+	run(SHARD_SECOND);
+	is_int(id_of(0, "second"), 9, "the owner's group");
+	wish_as(1, "other", 17, false, "owner1");
+	run(2 * SHARD_SECOND);
+	is_int(id_of(0, "other"), 10, "another owner's wish for it is not granted");
+	wish_as(1, "fitting", 18, false, "owner1");
+	run(2 * SHARD_SECOND);
+	is_int(id_of(0, "fitting"), 18, "one that fits is");
+	for (int i = 2; i < 10; i++)
+	{
+		snprintf(name, sizeof(name), "of%d", i);
+		snprintf(owner, sizeof(owner), "owner%d", i);
+		wish_as(0, name, 0, false, owner);
+		run(SHARD_SECOND);
+		ok((id_of(0, name) != 0) == (i < 8), "owner %d of eight%s", i + 1,
+		   i < 8 ? "" : " is refused");
+	}
+	shard_node_set_sharing(machines[0].node, true);
+	shard_node_set_sharing(machines[1].node, true);
+	wish_as(0, "ninth", 0, false, "owner8");
+	run(2 * SHARD_SECOND);
+	ok(id_of(0, "ninth") != 0, "unless owners may share");
+}
+
 /* A type whose states have that structure. */
 static void
 wish_state(int at, const char *name, int32 number, bool proxy, const char *state)
@@ -879,6 +919,7 @@ main(void)
 	test_differences();
 	test_again();
 	test_owners();
+	test_groups();
 	test_registered();
 	test_drop();
 	test_drop_pinned();
