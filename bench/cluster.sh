@@ -45,7 +45,8 @@ start_node() { # NODE
   make_server "node$node" "
     listen_addresses = '127.0.0.1'
     port = ${port[node]}
-    cluster_name = 'node$node'"
+    cluster_name = 'node$node'
+    shard.peer_passfile = '$temp/passfile'"
   as_user tee "$temp/node$node/pg_hba.conf" >/dev/null <<END
 local all   all               trust
 host  bench link 127.0.0.1/32 scram-sha-256
@@ -75,7 +76,7 @@ free_port() {
 }
 
 address() { # NODE
-  echo "host=127.0.0.1 port=${port[$1]} dbname=bench user=link passfile=$temp/passfile"
+  echo "host=127.0.0.1 port=${port[$1]} dbname=bench user=link"
 }
 
 # Runs a statement at a node.

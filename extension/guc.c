@@ -49,6 +49,12 @@ int shard_state_store_mode = SHARD_STATE_STORE_DDATA;
 char *shard_journal_dsn = NULL;
 char *shard_journal_database = NULL;
 bool shard_journal_ha = true;
+int shard_peer_sslmode = SHARD_SSLMODE_PREFER;
+char *shard_peer_sslrootcert = NULL;
+char *shard_peer_sslcert = NULL;
+char *shard_peer_sslkey = NULL;
+char *shard_peer_sslcrl = NULL;
+char *shard_peer_passfile = NULL;
 
 static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_SET_AUTO, false},
 														{"local", SHARD_GATE_SET_LOCAL, false},
@@ -239,6 +245,73 @@ define_journal(void)
 							 &shard_journal_ha, true, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }
 
+static const struct config_enum_entry sslmode_options[] = {
+	{"disable", SHARD_SSLMODE_DISABLE, false},
+	{"allow", SHARD_SSLMODE_ALLOW, false},
+	{"prefer", SHARD_SSLMODE_PREFER, false},
+	{"require", SHARD_SSLMODE_REQUIRE, false},
+	{"verify-ca", SHARD_SSLMODE_VERIFY_CA, false},
+	{"verify-full", SHARD_SSLMODE_VERIFY_FULL, false},
+	{NULL, 0, false}};
+
+const char *
+shard_guc_peer_sslmode(void)
+{
+	for (const struct config_enum_entry *option = sslmode_options; option->name != NULL; option++)
+		if (option->val == shard_peer_sslmode)
+			return option->name;
+	elog(ERROR, "unknown shard.peer_sslmode %d", shard_peer_sslmode);
+	pg_unreachable();
+}
+
+/*
+ * A key's file. With a colon in it libpq takes what is before for the name of an engine, and has that
+ * loaded as a library.
+ */
+static bool
+check_key_file(char **value, void **extra, GucSource source)
+{
+	if (strchr(*value, ':') == NULL)
+		return true;
+	GUC_check_errdetail("A key from an engine, with \":\" in its name, is not supported.");
+	GUC_check_errhint("Name a file.");
+	return false;
+}
+
+static void
+define_peer_file(const char *name, const char *what, char **value, GucStringCheckHook check)
+{
+	DefineCustomStringVariable(
+		name, what,
+		"For connections to other nodes. It has to be a regular file; empty: none is set.", value,
+		"", PGC_SIGHUP, GUC_SUPERUSER_ONLY, check, NULL, NULL);
+}
+
+/*
+ * Settings of connections to other nodes. The server's own: an address is what others say.
+ */
+static void
+define_peers(void)
+{
+	DefineCustomEnumVariable("shard.peer_sslmode",
+							 "Sets how far other nodes have to prove who they are.",
+							 "As sslmode of libpq. Across machines: verify-full.",
+							 &shard_peer_sslmode, SHARD_SSLMODE_PREFER, sslmode_options, PGC_SIGHUP,
+							 GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	define_peer_file("shard.peer_sslrootcert",
+					 "Sets the file of authorities that vouch for other nodes.",
+					 &shard_peer_sslrootcert, NULL);
+	define_peer_file("shard.peer_sslcert", "Sets the file of this node's client certificate.",
+					 &shard_peer_sslcert, NULL);
+	define_peer_file("shard.peer_sslkey",
+					 "Sets the file of the key of this node's client certificate.",
+					 &shard_peer_sslkey, check_key_file);
+	define_peer_file("shard.peer_sslcrl", "Sets the file of certificates that were revoked.",
+					 &shard_peer_sslcrl, NULL);
+	define_peer_file("shard.peer_passfile", "Sets the file of passwords for other nodes.",
+					 &shard_peer_passfile, NULL);
+}
+
 /*
  * Settings of this node's part in its cluster.
  */
@@ -390,6 +463,7 @@ shard_guc_init(void)
 	define_cluster();
 	define_moves();
 	define_journal();
+	define_peers();
 	shard_fault_define();
 	MarkGUCPrefixReserved("shard");
 }

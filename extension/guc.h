@@ -69,6 +69,27 @@ extern PGDLLIMPORT char *shard_journal_dsn;
 extern PGDLLIMPORT char *shard_journal_database; /* of this server; "": none */
 extern PGDLLIMPORT bool shard_journal_ha;		 /* off: the journal needs no standby */
 
+/* How this node connects to others (peer_files.c); "": none. */
+typedef enum ShardSslMode
+{
+	SHARD_SSLMODE_DISABLE,
+	SHARD_SSLMODE_ALLOW,
+	SHARD_SSLMODE_PREFER,
+	SHARD_SSLMODE_REQUIRE,
+	SHARD_SSLMODE_VERIFY_CA,
+	SHARD_SSLMODE_VERIFY_FULL
+} ShardSslMode;
+
+extern int shard_peer_sslmode; /* a ShardSslMode */
+extern char *shard_peer_sslrootcert;
+extern char *shard_peer_sslcert;
+extern char *shard_peer_sslkey;
+extern char *shard_peer_sslcrl;
+extern char *shard_peer_passfile;
+
+/* The mode by libpq's name. */
+extern const char *shard_guc_peer_sslmode(void);
+
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);
 

@@ -14,6 +14,7 @@
 #include "core/membership.h"
 #include "health.h"
 #include "link_trouble.h"
+#include "peer.h"
 #include "plane.h"
 #include "security.h"
 
@@ -348,6 +349,37 @@ check_members(ShardHealth *health, const ShardPlaneView *view, List *reports)
 	}
 }
 
+/*
+ * Connections that are not even begun: by our own settings, or by what an address has.
+ */
+static void
+check_connections(ShardHealth *health)
+{
+	bool all = shard_cluster_view_may_see_dsn();
+	const char *problem = shard_peer_settings_problem();
+	const ShardDirectoryMember *members;
+	int count;
+
+	if (problem != NULL)
+		shard_health_add(health,
+						 psprintf("this node connects to no other: %s",
+								  all ? problem : "a file that a setting names cannot be used"));
+	members = shard_cluster_view_directory(&count);
+	for (int i = 0; i < count; i++)
+	{
+		const ShardMemberRecord *record = &members[i].record;
+
+		if (record->dsn == NULL || record->dsn[0] == '\0' ||
+			record->status == SHARD_MEMBER_REMOVED || record->status == SHARD_MEMBER_WRITTEN_OFF)
+			continue;
+		problem = shard_peer_dsn_problem(record->dsn);
+		if (problem != NULL)
+			shard_health_add(health,
+							 psprintf("the address of node %d cannot be used, and is not: %s",
+									  members[i].node, problem));
+	}
+}
+
 /* For shard_control_store_learned: the minimum of members, 0 once it was met. */
 static void
 see_minimum(const ShardMapEntry *entry, void *arg)
@@ -411,6 +443,7 @@ shard_health_cluster(ShardHealth *health)
 			shard_health_add(health, "the coordinator worker does not answer; see the server log");
 			return;
 		}
+		check_connections(health);
 		check_coordinator(health, &view, reports, false);
 		check_types(health, db, &view, reports);
 		check_members(health, &view, reports);

@@ -28,6 +28,7 @@
 #include "internal.h"
 #include "libpq/pqformat.h"
 #include "node.h"
+#include "peer.h"
 #include "peer_client.h"
 #include "peer_errors.h"
 #include "plane.h"
@@ -272,7 +273,9 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 	if (!shard_way_back_get_call(&reader, &call))
 		refuse_bytes();
 	back.encoding = GetDatabaseEncodingName();
+	shard_peer_check_dsn(call.seed, "seed_dsn");
 	back.dsn = address_of(&call);
+	shard_peer_check_dsn(back.dsn, "own_dsn");
 	back.known = shard_coordinator_who(&back.seed);
 	if (back.known)
 	{

@@ -104,14 +104,20 @@ extern void shard_peer_wait(long timeout_ms, uint32 wait_event);
  */
 extern void shard_peer_check_dsn(const char *dsn, const char *what);
 
+/* What is wrong with an address, palloc'd; NULL: nothing. */
+extern const char *shard_peer_dsn_problem(const char *dsn);
+
+/* Why settings keep this node from connecting to any other, palloc'd; NULL: they do not. */
+extern const char *shard_peer_settings_problem(void);
+
 /*
- * The address of this database without its host, with the user and the security options of another
- * address; palloc'd. NULL if that cannot be told from it: it names a service.
+ * The address of this database without its host, with the user and the limits of another address;
+ * palloc'd. NULL: that is none.
  */
 extern char *shard_peer_own_dsn(const char *dsn, const char *database);
 
 /*
- * An address, palloc'd, that has been checked: if it names neither host nor service, it means this
+ * An address, palloc'd, that has been checked: if it names no host, it means this
  * server, and gets its socket folder ("": it has none) and port.
  */
 extern char *shard_peer_complete_dsn(const char *dsn, const char *socket_folder);

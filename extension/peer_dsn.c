@@ -2,11 +2,10 @@
  * peer_dsn.c
  *		Addresses of nodes: which options they may have, and what we add.
  *
- * An address is told to all members and shown in views, so it holds no secret: passwords are in a
- * password file or a service file, or there is a certificate. Who may give an address must not be able
- * to change what a connection does to either server either, hence the list of options. A service
- * file is allowed though it may name any option: who writes it owns the server's machine. What we set
- * ourselves it cannot change, since what is given goes before it.
+ * An address says where a node is, and as whom to call there; it comes from others, and all members
+ * know it. So it holds no secret, and nothing that has a file read, a library loaded, or a connection be
+ * weaker or go elsewhere than its host says: a list of what it may have, and the rest is refused. Files
+ * and TLS are of the settings of each server (peer_files.c). Nothing is kept here but a counter.
  */
 #include "postgres.h"
 
@@ -23,38 +22,44 @@
 /* Most that is waited for a connection, for one host of the address. */
 #define CONNECT_TIMEOUT 5
 
-/* Options that an address may have. */
+/* Options that an address may have: names, and numbers that are smaller than ours. */
 static const char *const allowed[] = {
 	"host",
-	"hostaddr",
 	"port",
 	"dbname",
 	"user",
-	"passfile",
-	"service",
-	"sslmode",
-	"sslcert",
-	"sslkey",
-	"sslrootcert",
-	"sslcrl",
-	"sslcrldir",
-	"sslsni",
-	"sslnegotiation",
-	"ssl_min_protocol_version",
-	"ssl_max_protocol_version",
-	"channel_binding",
-	"require_auth",
-	"requirepeer",
-	"gssencmode",
-	"krbsrvname",
-	"target_session_attrs",
-	"load_balance_hosts",
 	"connect_timeout",
 	"keepalives",
 	"keepalives_idle",
 	"keepalives_interval",
 	"keepalives_count",
 	"tcp_user_timeout",
+};
+
+/* What to do instead, for options that somebody may well want. */
+typedef struct Advice
+{
+	const char *option;
+	const char *hint;
+} Advice;
+
+#define BY_SETTING(option) \
+	{ \
+#option, "Remove it, and set shard.peer_" #option " at each server." \
+	}
+
+static const Advice advices[] = {
+	BY_SETTING(sslmode),
+	BY_SETTING(sslrootcert),
+	BY_SETTING(sslcert),
+	BY_SETTING(sslkey),
+	BY_SETTING(sslcrl),
+	BY_SETTING(passfile),
+	{"hostaddr", "Give the address in host, or let /etc/hosts have the name."},
+	{"service", "Write down what the service says: host, port, dbname, user."},
+	{"target_session_attrs",
+	 "Remove it: of several hosts the one that can be written to is taken."},
+	{"load_balance_hosts", "Remove it: of several hosts the one that can be written to is taken."},
 };
 
 /* Numbers that are ours unless the address says less. */
@@ -123,6 +128,111 @@ is_given(const PQconninfoOption *option)
 	return option->val != NULL && option->val[0] != '\0';
 }
 
+static const char *
+given_value(const PQconninfoOption *options, const char *keyword)
+{
+	for (; options->keyword != NULL; options++)
+		if (strcmp(options->keyword, keyword) == 0)
+			return is_given(options) ? options->val : NULL;
+	return NULL;
+}
+
+/*
+ * Whether a host is a name or a number, or a folder of this server's sockets; "/dev" would be a file.
+ */
+static bool
+is_good_host(const char *host, int length)
+{
+	const char *folders = Unix_socket_directories != NULL ? Unix_socket_directories : "";
+
+	if (length == 0 || (host[0] != '/' && host[0] != '@'))
+		return true;
+	while (length > 1 && host[length - 1] == '/')
+		length--;
+	while (*folders != '\0')
+	{
+		const char *end;
+
+		folders += strspn(folders, " ,\"");
+		end = folders + strcspn(folders, ",\"");
+		if (strncmp(folders, host, length) == 0 &&
+			strspn(folders + length, " /") == (size_t) (end - folders - length))
+			return true;
+		folders = end;
+	}
+	return false;
+}
+
+static bool
+are_good_hosts(const char *list)
+{
+	for (;;)
+	{
+		size_t length = strcspn(list, ",");
+
+		if (!is_good_host(list, (int) length))
+			return false;
+		if (list[length] == '\0')
+			return true;
+		list += length + 1;
+	}
+}
+
+/*
+ * Whether an option may be in an address with this value.
+ */
+static bool
+is_good(const PQconninfoOption *option)
+{
+	/* A connection string for libpq, with a password maybe: nobody's name of a database. */
+	return is_allowed(option->keyword) &&
+		   (strcmp(option->keyword, "dbname") != 0 || strstr(option->val, "://") == NULL);
+}
+
+static const char *
+advice_of(const char *option)
+{
+	if (is_secret(option))
+		return "Put the password into the file of shard.peer_passfile, or use a client certificate.";
+	for (int i = 0; i < lengthof(advices); i++)
+		if (strcmp(advices[i].option, option) == 0)
+			return advices[i].hint;
+	return "Remove it, or set it for the role that connects.";
+}
+
+/*
+ * Says which options are refused. Their names are libpq's, whatever was given.
+ */
+static void
+refuse_options(const PQconninfoOption *options, ShardPeerFailure *failure)
+{
+	const char *first = "";
+	bool secret = false;
+	char names[512] = "";
+	char text[640];
+	int count = 0;
+
+	for (; options->keyword != NULL; options++)
+	{
+		size_t length = strlen(names);
+
+		if (!is_given(options) || is_good(options))
+			continue;
+		if (count == 0 || (is_secret(options->keyword) && !secret))
+			first = options->keyword;
+		secret |= is_secret(options->keyword);
+		snprintf(names + length, sizeof(names) - length, "%s\"%s\"", count++ > 0 ? ", " : "",
+				 options->keyword);
+	}
+	snprintf(text, sizeof(text),
+			 count == 1 ? "option %s is not allowed" : "options %s are not allowed", names);
+	shard_peer_set_failure(failure, ERRCODE_INVALID_PARAMETER_VALUE, text,
+						   secret ? "All members know the addresses of all."
+								  : "An address has host, port, dbname and user; files, TLS and "
+									"sessions are for each server to set.",
+						   advice_of(first));
+}
+
 /*
  * Takes an address apart. NULL, with *failure set: it is none, or has an option that is not allowed.
  * To be given back by PQconninfoFree().
@@ -132,7 +242,9 @@ parse(const char *dsn, ShardPeerFailure *failure)
 {
 	char *error = NULL;
 	PQconninfoOption *options = PQconninfoParse(dsn, &error);
+	const char *hosts;
 	bool given = false;
+	bool good = true;
 
 	if (options == NULL)
 	{
@@ -144,37 +256,28 @@ parse(const char *dsn, ShardPeerFailure *failure)
 		PQfreemem(error);
 		return NULL;
 	}
-	for (PQconninfoOption *option = options; option->keyword != NULL; option++)
+	for (const PQconninfoOption *option = options; option->keyword != NULL; option++)
 	{
-		char text[NAMEDATALEN * 2];
-
-		if (!is_given(option))
-			continue;
-		given = true;
-		/* A connection string for libpq, with a password maybe: nobody's name of a database. */
-		if (is_allowed(option->keyword) &&
-			(strcmp(option->keyword, "dbname") != 0 || strstr(option->val, "://") == NULL))
-			continue;
-		snprintf(text, sizeof(text), "option \"%s\" is not allowed", option->keyword);
-		if (is_secret(option->keyword))
-			shard_peer_set_failure(failure, ERRCODE_INVALID_PARAMETER_VALUE, text,
-								   "All members know the addresses of all.",
-								   "Put the password into a password file (option passfile) or a "
-								   "service file of the server, or use a client certificate.");
-		else
-			shard_peer_set_failure(failure, ERRCODE_INVALID_PARAMETER_VALUE, text, NULL,
-								   "Remove it, or set it for the role that connects.");
-		PQconninfoFree(options);
-		return NULL;
+		given |= is_given(option);
+		good &= !is_given(option) || is_good(option);
 	}
-	if (!given)
-	{
+	hosts = given_value(options, "host");
+	if (!good)
+		refuse_options(options, failure);
+	else if (!given)
 		shard_peer_set_failure(failure, ERRCODE_INVALID_PARAMETER_VALUE, "it is empty", NULL,
 							   "Write it like \"host=name port=5432 dbname=app user=peer\".");
-		PQconninfoFree(options);
-		return NULL;
-	}
-	return options;
+	else if (hosts != NULL && !are_good_hosts(hosts))
+		shard_peer_set_failure(
+			failure, ERRCODE_INVALID_PARAMETER_VALUE,
+			"its host is a folder that this server has no sockets in",
+			"Another machine cannot be reached by a socket's folder, and another "
+			"file is nobody's address.",
+			"Give a name or number as host, or a folder of unix_socket_directories.");
+	else
+		return options;
+	PQconninfoFree(options);
+	return NULL;
 }
 
 /*
@@ -196,6 +299,21 @@ shard_peer_check_dsn(const char *dsn, const char *what)
 					failure.hint[0] != '\0' ? errhint("%s", failure.hint) : 0));
 }
 
+/*
+ * What is wrong with an address; see peer.h.
+ */
+const char *
+shard_peer_dsn_problem(const char *dsn)
+{
+	ShardPeerFailure failure;
+	PQconninfoOption *options = parse(dsn, &failure);
+
+	if (options == NULL)
+		return pstrdup(failure.text);
+	PQconninfoFree(options);
+	return NULL;
+}
+
 static void
 add(Options *options, const char *keyword, const char *value)
 {
@@ -205,15 +323,6 @@ add(Options *options, const char *keyword, const char *value)
 	options->value[options->count++] = value;
 	options->keyword[options->count] = NULL;
 	options->value[options->count] = NULL;
-}
-
-static const char *
-given_value(const PQconninfoOption *options, const char *keyword)
-{
-	for (; options->keyword != NULL; options++)
-		if (strcmp(options->keyword, keyword) == 0)
-			return is_given(options) ? options->val : NULL;
-	return NULL;
 }
 
 /*
@@ -264,9 +373,7 @@ shard_peer_dsn_hosts(const char *dsn)
 
 	if (options == NULL)
 		return 0;
-	hosts = given_value(options, "hostaddr");
-	if (hosts == NULL)
-		hosts = given_value(options, "host");
+	hosts = given_value(options, "host");
 	if (hosts != NULL)
 		count = count_elements(hosts);
 	PQconninfoFree(options);
@@ -296,12 +403,14 @@ rotated(const char *list, uint32 turn)
 static void
 collect(Options *all, const PQconninfoOption *given, const char *purpose, uint32 turn)
 {
+	ShardPeerOption secure[SHARD_PEER_SECURE_OPTIONS];
+	const char *hosts = given_value(given, "host");
+	int n_secure;
+
 	all->count = 0;
 	for (const PQconninfoOption *option = given; option->keyword != NULL; option++)
 	{
-		bool list = strcmp(option->keyword, "host") == 0 ||
-					strcmp(option->keyword, "hostaddr") == 0 ||
-					strcmp(option->keyword, "port") == 0;
+		bool list = strcmp(option->keyword, "host") == 0 || strcmp(option->keyword, "port") == 0;
 
 		if (is_given(option) && !is_limit(option->keyword))
 			add(all, option->keyword, list ? rotated(option->val, turn) : option->val);
@@ -309,9 +418,13 @@ collect(Options *all, const PQconninfoOption *given, const char *purpose, uint32
 	for (int i = 0; i < lengthof(limits); i++)
 		add(all, limits[i].option, psprintf("%d", limited(given, &limits[i])));
 	add(all, "keepalives", "1");
-	/* Looking for tickets of Kerberos may wait for its server: on request only. */
-	if (given_value(given, "gssencmode") == NULL)
-		add(all, "gssencmode", "disable");
+	/* Looking for tickets of Kerberos may wait for its server. */
+	add(all, "gssencmode", "disable");
+	if (hosts != NULL && strchr(hosts, ',') != NULL)
+		add(all, "target_session_attrs", "read-write");
+	n_secure = shard_peer_secure_options(secure);
+	for (int i = 0; i < n_secure; i++)
+		add(all, secure[i].keyword, secure[i].value);
 	add(all, "application_name", psprintf("shard %s", purpose));
 	add(all, "client_encoding", GetDatabaseEncodingName());
 	add(all, "options", server_options);
@@ -333,24 +446,12 @@ append_option(StringInfo out, const char *keyword, const char *value)
 	appendStringInfoChar(out, '\'');
 }
 
-/* What says where a node is, and which one of several. */
+/* What says where a node is. */
 static bool
 is_place(const char *keyword)
 {
-	static const char *const places[] = {
-		"host",
-		"hostaddr",
-		"port",
-		"dbname",
-		"service",
-		"target_session_attrs",
-		"load_balance_hosts",
-	};
-
-	for (int i = 0; i < lengthof(places); i++)
-		if (strcmp(places[i], keyword) == 0)
-			return true;
-	return false;
+	return strcmp(keyword, "host") == 0 || strcmp(keyword, "port") == 0 ||
+		   strcmp(keyword, "dbname") == 0;
 }
 
 /*
@@ -363,12 +464,8 @@ shard_peer_own_dsn(const char *dsn, const char *database)
 	PQconninfoOption *options = parse(dsn, &failure);
 	StringInfoData own;
 
-	if (options == NULL || given_value(options, "service") != NULL)
-	{
-		if (options != NULL)
-			PQconninfoFree(options);
+	if (options == NULL)
 		return NULL;
-	}
 	initStringInfo(&own);
 	append_option(&own, "port", psprintf("%d", PostPortNumber));
 	append_option(&own, "dbname", database);
@@ -389,8 +486,7 @@ shard_peer_complete_dsn(const char *dsn, const char *socket_folder)
 	PQconninfoOption *options = parse(dsn, &failure);
 	StringInfoData whole;
 
-	if (options == NULL || given_value(options, "service") != NULL ||
-		given_value(options, "host") != NULL || given_value(options, "hostaddr") != NULL)
+	if (options == NULL || given_value(options, "host") != NULL)
 	{
 		if (options != NULL)
 			PQconninfoFree(options);
@@ -428,6 +524,11 @@ shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address, in
 
 	if (given == NULL)
 		return NULL;
+	if (!shard_peer_secure_check(failure))
+	{
+		PQconninfoFree(given);
+		return NULL;
+	}
 	context = AllocSetContextCreate(CurrentMemoryContext, "shard peer dsn", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(context);
 	*address = hash_bytes((const unsigned char *) dsn, (int) strlen(dsn));

@@ -95,3 +95,18 @@ extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, uint
 
 /* Nobody answered there in time: the next connection of this process begins with the next host. */
 extern void shard_peer_dsn_silent(uint32 address);
+
+/* peer_files.c: what settings say of how connections are made. */
+#define SHARD_PEER_SECURE_OPTIONS 8
+
+typedef struct ShardPeerOption
+{
+	const char *keyword;
+	const char *value;
+} ShardPeerOption;
+
+/* The options, and their number; values live as long as the settings. */
+extern int shard_peer_secure_options(ShardPeerOption *options);
+
+/* Whether the files that they name can be read without waiting. False: *failure says which. */
+extern bool shard_peer_secure_check(ShardPeerFailure *failure);

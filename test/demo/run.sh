@@ -143,6 +143,7 @@ listen_addresses = '127.0.0.1'
 unix_socket_directories = '$folder'
 port = $(port "$1")
 cluster_name = '$1'
+shard.peer_passfile = '$folder/passfile'
 shared_preload_libraries = 'shard'
 shared_buffers = 128MB
 max_wal_size = 4GB

@@ -20,7 +20,7 @@ use_folder() {
 port() { echo "$(<"$folder/$1.port")"; }
 
 # How the other servers reach this one.
-address() { echo "host=127.0.0.1 port=$(port "$1") dbname=demo user=link passfile=$folder/passfile"; }
+address() { echo "host=127.0.0.1 port=$(port "$1") dbname=demo user=link"; }
 
 pg_ctl() { # SERVER, what and options
   (cd "$folder" && as_user "$bindir/pg_ctl" -D "$folder/$1" -s -w "${@:2}")

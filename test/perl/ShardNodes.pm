@@ -593,10 +593,9 @@ sub db     { my ($self) = @_; return $self->{db} }
 sub dsn
 {
 	my ($self) = @_;
-	my ($host, $port, @extra) = @$self{qw(host port)};
-	($host, $port, @extra) = ("$host,$host", "$port,$self->{standby_port}", 'target_session_attrs=read-write')
-	  if $self->{standby_port};
-	return join ' ', "host=$host", "port=$port", "dbname=$self->{db}", "user=$ShardNodes::peer_role", @extra;
+	my ($host, $port) = @$self{qw(host port)};
+	($host, $port) = ("$host,$host", "$port,$self->{standby_port}") if $self->{standby_port};
+	return join ' ', "host=$host", "port=$port", "dbname=$self->{db}", "user=$ShardNodes::peer_role";
 }
 
 sub sql

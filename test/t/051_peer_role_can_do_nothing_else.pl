@@ -1,6 +1,6 @@
 # The role as which nodes connect may call the peer procedures and nothing else; what it sends, be it
 # any bytes, is refused without harm; no password is in a catalog, a view or pg_stat_activity: it is in
-# a password file or a service file.
+# the password file of a setting.
 
 use strict;
 use warnings FATAL => 'all';
@@ -113,8 +113,6 @@ $server->safe_psql('postgres', 'DROP DATABASE lair WITH (FORCE)');
 my $folder = PostgreSQL::Test::Utils::tempdir;
 append_to_file("$folder/pass", "*:*:*:$role:$secret\n");
 chmod 0600, "$folder/pass" or die "chmod: $!";
-append_to_file("$folder/services",
-	join "\n", map { ("[node$_]", 'host=127.0.0.1', "port=$port", "dbname=node$_", "user=$role", "password=$secret", '') } 1 .. 3);
 $server->safe_psql('postgres', "ALTER ROLE $role PASSWORD '$secret'");
 # What its sessions begin with does not matter, either.
 $server->safe_psql('postgres', "ALTER ROLE $role SET $_") for q{statement_timeout = '1ms'}, q{search_path = nowhere},
@@ -123,22 +121,20 @@ $server->safe_psql('postgres', "ALTER ROLE $role SET $_") for q{statement_timeou
 my $hba = slurp_file($server->data_dir . '/pg_hba.conf');
 unlink $server->data_dir . '/pg_hba.conf';
 append_to_file($server->data_dir . '/pg_hba.conf', "host all $role samehost scram-sha-256\n$hba");
-# The server's libpq finds services by the environment that it was started with.
-$ENV{PGSERVICEFILE} = "$folder/services";
+# What libpq finds for itself is for others: the environment that a server was started with, a home.
+$ENV{PGPASSFILE} = "$folder/pass";
 $server->restart;
-delete $ENV{PGSERVICEFILE};
-
-sub by_file { my ($node) = @_; return $node->dsn . " passfile=$folder/pass" }
+delete $ENV{PGPASSFILE};
 
 my ($status, undef, $err) = $second->try("SELECT shard_join('" . $first->dsn . "')");
 isnt($status, 0, 'without the password there is no way in');
 like($err, qr/password/, 'and libpq says what is missing');
-is($second->sql("SELECT shard_join('" . by_file($first) . "')"), 2, 'with a password file there is');
-like($second->sql('SELECT dsn FROM shard_members WHERE node = 2'), qr/passfile/, "the way back is like the way there");
-($status, undef, $err) = $third->try(q{SELECT shard_join('service=node1')});
-isnt($status, 0, 'from a service the own address cannot be made up');
-like($err, qr/address/, 'and it says so');
-is($third->sql(q{SELECT shard_join('service=node1', 'service=node3')}), 3, 'with both a service file does, too');
+$server->append_conf('postgresql.conf', "shard.peer_passfile = '$folder/pass'");
+$server->reload;
+$second->wait_until(q{SELECT setting <> '' FROM pg_settings WHERE name = 'shard.peer_passfile'}, 'the setting');
+is($second->eventually("SELECT shard_join('" . $first->dsn . "')"), 2, 'with a password file there is');
+like($second->sql('SELECT dsn FROM shard_members WHERE node = 2'), qr/user='$role'/, "the way back is like the way there");
+is($third->eventually("SELECT shard_join('" . $first->dsn . "', '" . $third->dsn . "')"), 3, 'for a third one, too');
 
 $first->wait_until(q{SELECT count(*) = 3 AND bool_and(reachable AND status = 'up') FROM shard_members}, 'three members');
 unlike($first->sql(q{SELECT string_agg(a::text, ' ') FROM pg_stat_activity a}), qr/$secret/,

@@ -60,36 +60,42 @@ unlink "$data/pg_hba.conf";
 append_to_file("$data/pg_hba.conf", "hostssl all $role samehost cert\nhostnossl all $role samehost reject\n$hba");
 $server->restart;
 
-sub dsn_of
+# How the server connects, from now on.
+sub set
 {
-	my ($node, %but) = @_;
+	my (%but) = @_;
 	my %option = (sslmode => 'verify-full', sslrootcert => "$folder/authority.crt", sslcert => "$folder/client.crt",
 		sslkey => "$folder/client.key", %but);
-	return join ' ', $node->dsn, map { "$_=$option{$_}" } grep { defined $option{$_} } sort keys %option;
+	$server->append_conf('postgresql.conf', join "\n", map { "shard.peer_$_ = '$option{$_}'" } sort keys %option);
+	$server->reload;
+	$second->wait_until("SELECT current_setting('shard.peer_$_') = '$option{$_}'", "shard.peer_$_") for sort keys %option;
+	return;
 }
 
 # --- refused -------------------------------------------------------------------------------------
 
 sub fails
 {
-	my ($seed, $pattern, $why) = @_;
+	my ($settings, $pattern, $why) = @_;
+	set(%$settings);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($status, undef, $err) = $second->try("SELECT shard_join('$seed')");
+	my ($status, undef, $err) = $second->try("SELECT shard_join('@{[$first->dsn]}')");
 	isnt($status, 0, "$why: refused");
 	like($err, $pattern, "$why: says so");
 	return;
 }
 
-fails($first->dsn . ' sslmode=disable', qr/pg_hba\.conf rejects/, 'without TLS');
-fails(dsn_of($first, sslcert => undef, sslkey => undef), qr/requires a valid client certificate|certificate/, 'without a certificate');
-fails(dsn_of($first, sslcert => "$folder/somebody.crt", sslkey => "$folder/somebody.key"),
+fails({ sslmode => 'disable' }, qr/pg_hba\.conf rejects/, 'without TLS');
+fails({ sslcert => '', sslkey => '' }, qr/requires a valid client certificate|certificate/, 'without a certificate');
+fails({ sslcert => "$folder/somebody.crt", sslkey => "$folder/somebody.key" },
 	qr/certificate authentication failed/, "with somebody else's certificate");
-fails(dsn_of($first, sslrootcert => "$folder/stranger.crt"), qr/certificate verify failed/, 'a server that another authority vouches for');
+fails({ sslrootcert => "$folder/stranger.crt" }, qr/certificate verify failed/, 'a server that another authority vouches for');
 
 # --- joined --------------------------------------------------------------------------------------
 
-is($second->sql("SELECT shard_join('@{[dsn_of($first)]}')"), 2, 'with the certificate there is a way in, and back');
-is($third->sql("SELECT shard_join('@{[dsn_of($second)]}', '@{[dsn_of($third)]}')"), 3, 'also for a third one');
+set();
+is($second->sql("SELECT shard_join('@{[$first->dsn]}')"), 2, 'with the certificate there is a way in, and back');
+is($third->sql("SELECT shard_join('@{[$second->dsn]}', '@{[$third->dsn]}')"), 3, 'also for a third one');
 $cluster->wait_up;
 $cluster->wait_reachable;
 is($first->sql("SELECT count(*) > 0 AND bool_and(ssl AND client_dn = '/CN=$role') FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.usename = '$role'"),

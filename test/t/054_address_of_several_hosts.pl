@@ -23,7 +23,7 @@ sub dsn_of
 {
 	my ($node, @ports) = @_;
 	my @all = (@ports, $node->server->port);
-	return sprintf 'host=%s port=%s dbname=%s user=%s connect_timeout=1 target_session_attrs=read-write',
+	return sprintf 'host=%s port=%s dbname=%s user=%s connect_timeout=1',
 	  join(',', map { '127.0.0.1' } @all), join(',', @all), $node->db, $role;
 }
 
