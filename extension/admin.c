@@ -30,6 +30,7 @@
 #include "registry.h"
 #include "registry_dropped.h"
 #include "shmem.h"
+#include "state_door.h"
 
 #include "compat.h"
 
@@ -378,7 +379,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	if (!force && (has_state || waiting > 0 || dead > 0))
 		refuse_drop(&type, has_state, others, waiting, dead);
 	if (has_state && others)
-		states = shard_admin_table_count(&type);
+		states = shard_door_count(type.state_table);
 	shard_admin_table_drop(&type);
 	if (others)
 		shard_registry_dropped_leave(type.type_id);

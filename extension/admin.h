@@ -55,9 +55,6 @@ extern void shard_admin_row_delete(const ShardAdminType *type);
 extern void shard_admin_table_check(const ShardAdminType *type);
 extern void shard_admin_table_create(ShardAdminType *type);
 extern bool shard_admin_table_lock(const ShardAdminType *type);
-
-/* How many rows it has. */
-extern uint64 shard_admin_table_count(const ShardAdminType *type);
 extern void shard_admin_table_drop(const ShardAdminType *type);
 
 /*

@@ -224,17 +224,6 @@ shard_admin_table_lock(const ShardAdminType *type)
 	return shard_door_rows(type->state_table) != SHARD_DOOR_EMPTY;
 }
 
-/* See admin.h. */
-uint64
-shard_admin_table_count(const ShardAdminType *type)
-{
-	bool isnull;
-
-	run(psprintf("SELECT pg_catalog.count(*) FROM ONLY %s", present_name(type)));
-	return (uint64) DatumGetInt64(
-		SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-}
-
 /* Drops the table, if it is there; error 2BP01 if something of the user's depends on it. */
 void
 shard_admin_table_drop(const ShardAdminType *type)

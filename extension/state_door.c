@@ -17,6 +17,7 @@
 #include "access/tableam.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "rewrite/rewriteHandler.h"
@@ -142,18 +143,24 @@ shard_door_delete(ShardStateTable *table)
 	ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
 }
 
-static bool
-has_row(Relation rel)
+/* How many rows of the table itself there are now, up to the limit. */
+static uint64
+count_rows(Relation rel, uint64 limit)
 {
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
-	bool found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
+	uint64 count = 0;
 
+	while (count < limit && table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		count++;
+	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	UnregisterSnapshot(snapshot);
-	return found;
+	return count;
 }
 
 ShardDoorRows
@@ -167,8 +174,22 @@ shard_door_rows(Oid table)
 	rel = try_relation_open(table, NoLock);
 	if (rel == NULL)
 		return SHARD_DOOR_EMPTY;
-	if (rel->rd_rel->relkind == RELKIND_RELATION && has_row(rel))
+	if (rel->rd_rel->relkind == RELKIND_RELATION && count_rows(rel, 1) > 0)
 		rows = SHARD_DOOR_FILLED;
 	relation_close(rel, NoLock);
 	return rows;
+}
+
+uint64
+shard_door_count(Oid table)
+{
+	Relation rel = try_relation_open(table, AccessShareLock);
+	uint64 count = 0;
+
+	if (rel == NULL)
+		return 0;
+	if (rel->rd_rel->relkind == RELKIND_RELATION)
+		count = count_rows(rel, PG_UINT64_MAX);
+	relation_close(rel, NoLock);
+	return count;
 }

@@ -34,3 +34,6 @@ typedef enum ShardDoorRows
  * planner, no index, no view, no policy, no child, so that none of its owner's code runs.
  */
 extern ShardDoorRows shard_door_rows(Oid table);
+
+/* How many there are, read in the same way; 0 of what is no table. Waits for who has it locked. */
+extern uint64 shard_door_count(Oid table);
