@@ -7,7 +7,8 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-my $node = ShardCluster->create('first', conf => 'shard.region_workers = 1');
+# Owners share a worker, as an administrator may allow it: so they can meet at all.
+my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.max_region_workers = 1\nshard.owners_may_share_workers = on");
 $node->safe_psql('postgres', q{
 CREATE ROLE mallory LOGIN;
 CREATE ROLE alice LOGIN;
