@@ -116,10 +116,13 @@ $answered->('D07, a handler_timeout of a day');
 $node->wait_until(q{SELECT problems::text LIKE '%has run the handler of entity%of type%sleeps%' FROM shard_health()}, 'shard_health to name who holds up the worker');
 $answered->('and later');
 
-# Its worker does not come to let go of anything by itself; others do not wait for that.
-as('mallory', q{SELECT shard_drop_type('warm', force => true)});
-$answered->('when a type of his goes');
+# Who drops one of his types waits for his handler; others do not wait for that.
+my $waiting = $node->session;
+$waiting->send(q{SET SESSION AUTHORIZATION mallory; SELECT shard_drop_type('warm', force => true);});
+$node->wait_until(q{SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%shard_drop_type%' AND wait_event_type = 'Lock'}, 'the drop to wait');
+$answered->('while he waits for himself');
 
 $node->log_is_clean(qr/terminating/);
+$waiting->close;
 $node->stop('immediate');
 done_testing();
