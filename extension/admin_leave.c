@@ -197,6 +197,15 @@ list_waiting(void *list)
 				"\n");
 }
 
+/* Both, if there is something of each. */
+static const char *
+join_lines(const char *first, const char *second)
+{
+	if (first[0] == '\0' || second[0] == '\0')
+		return first[0] != '\0' ? first : second;
+	return psprintf("%s\n%s", first, second);
+}
+
 /*
  * No shard is here any more.
  */
@@ -223,17 +232,16 @@ warn_of_exit(ShardMemberStatus status)
 		detail = "Rows of its former shards are being deleted.";
 	else if (!has_coordinator())
 		detail = "There is no coordinator that could remove it: it needs a majority of the voters.";
-	else if (senders[0] != '\0')
-		detail =
-			psprintf("It waits for the end of transactions that have sent messages: %s.", senders);
-	else if (waiting[0] != '\0')
-		detail = waiting;
-	else if (parked[0] != '\0')
-		detail = parked;
-	else if (has_old_rows())
-		detail = "Rows of its former shards are being deleted.";
 	else
-		detail = "What it has for others is on its way.";
+		detail = join_lines(
+			senders[0] != '\0'
+				? psprintf("It waits for the end of transactions that have sent messages: %s.",
+						   senders)
+				: "",
+			waiting[0] != '\0' ? waiting : parked);
+	if (detail[0] == '\0')
+		detail = has_old_rows() ? "Rows of its former shards are being deleted."
+								: "What it has for others is on its way.";
 	ereport(WARNING,
 			(errmsg("this node has no shards any more, but has not left yet"),
 			 errdetail_internal("%s", detail),
