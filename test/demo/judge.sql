@@ -164,6 +164,9 @@ $$;
 -- judge gets them by their numbers, beginning with 1.
 CREATE FUNCTION seq_of(message jsonb) RETURNS int8 LANGUAGE sql RETURN (message->>'seq')::int8;
 
+-- Who may execute the handler may send events; functions are everybody's unless one says so.
+REVOKE EXECUTE ON FUNCTION judge(game, jsonb) FROM PUBLIC;
+
 -- An idle judge leaves memory by itself; its game goes on with the next event.
 SELECT shard_start('judge', 'judge(game,jsonb)',
                    ordered_by => 'seq_of(jsonb)', ordered_from => 1,
