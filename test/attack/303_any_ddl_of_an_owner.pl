@@ -21,11 +21,7 @@ CREATE ROLE alice LOGIN;
 GRANT CREATE ON DATABASE postgres TO mallory, alice;
 });
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 as('alice', q{
 CREATE SCHEMA alice;

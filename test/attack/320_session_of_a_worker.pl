@@ -8,8 +8,7 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-# Owners share a worker, as an administrator may allow it: so they can meet at all.
-my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.max_region_workers = 1\nshard.owners_may_share_workers = on\nmax_parallel_workers = 4");
+my $node = ShardCluster->create('first', conf => $ShardCluster::together . 'max_parallel_workers = 4');
 my $system = $node->safe_psql('postgres', 'SELECT rolname FROM pg_roles WHERE oid = 10');
 
 $node->safe_psql('postgres', q{
@@ -40,11 +39,7 @@ GRANT SELECT ON ops.payroll TO PUBLIC;
 });
 
 # As that role, logged in as such.
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 # The same of what is to fail; its error.
 sub fails

@@ -7,22 +7,10 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-# Owners share a worker, as an administrator may allow it: so they can meet at all.
-my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.max_region_workers = 1\nshard.owners_may_share_workers = on");
-$node->safe_psql('postgres', q{
-CREATE ROLE mallory LOGIN;
-CREATE ROLE alice LOGIN;
-GRANT CREATE ON DATABASE postgres TO mallory, alice;
-CREATE SCHEMA mallory AUTHORIZATION mallory;
-CREATE SCHEMA alice AUTHORIZATION alice;
-GRANT USAGE ON SCHEMA mallory, alice TO PUBLIC;
-});
+my $node = ShardCluster->create('first', conf => $ShardCluster::together);
+$node->create_owners('mallory', 'alice');
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 # alice leaves all of it open, as she may.
 as('alice', q{

@@ -16,11 +16,7 @@ CREATE SCHEMA alice AUTHORIZATION alice;
 GRANT USAGE ON SCHEMA alice TO PUBLIC;
 });
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 as('alice', q{
 CREATE TABLE alice.secrets (secret text);

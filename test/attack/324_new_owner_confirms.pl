@@ -7,8 +7,7 @@ use warnings FATAL => 'all';
 use ShardCluster;
 use Test::More;
 
-# Owners share a worker, as an administrator may allow it: so they can meet at all.
-my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.max_region_workers = 1\nshard.owners_may_share_workers = on");
+my $node = ShardCluster->create('first', conf => $ShardCluster::together);
 my $system = $node->safe_psql('postgres', 'SELECT rolname FROM pg_roles WHERE oid = 10');
 $node->safe_psql('postgres', q{
 CREATE ROLE mallory LOGIN;
@@ -20,11 +19,7 @@ CREATE SCHEMA mallory AUTHORIZATION mallory;
 GRANT USAGE ON SCHEMA mallory TO PUBLIC;
 });
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 sub fails
 {

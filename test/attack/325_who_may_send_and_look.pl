@@ -31,11 +31,7 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA shard_entity GRANT SELECT ON TABLES TO PUBLIC
 });
 $node->wait_until('SELECT ok FROM shard_health()', 'the workers');
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 sub fails
 {

@@ -9,7 +9,7 @@ use ShardCluster;
 use Test::More;
 
 # One worker for all: its memory is looked at, and what it has counted.
-my $server = ShardCluster->create('node', conf => "shard.region_workers = 1\nshard.max_region_workers = 1\nshard.owners_may_share_workers = on");
+my $server = ShardCluster->create('node', conf => $ShardCluster::together);
 $server->safe_psql('postgres', <<'SQL');
 CREATE ROLE mallory LOGIN;
 CREATE ROLE trusted LOGIN;

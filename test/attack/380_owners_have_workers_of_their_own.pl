@@ -9,21 +9,10 @@ use ShardCluster;
 use Test::More;
 
 my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.owner_workers_keep = '1 s'");
-$node->safe_psql('postgres', q{
-CREATE ROLE alice LOGIN;
-CREATE ROLE bob LOGIN;
-GRANT CREATE ON DATABASE postgres TO alice, bob;
-CREATE SCHEMA alice AUTHORIZATION alice;
-CREATE SCHEMA bob AUTHORIZATION bob;
-GRANT USAGE ON SCHEMA alice, bob TO PUBLIC;
-CREATE EXTENSION dblink;
-});
+$node->create_owners('alice', 'bob');
+$node->safe_psql('postgres', 'CREATE EXTENSION dblink');
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 sub workers
 {

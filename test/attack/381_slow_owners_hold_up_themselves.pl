@@ -10,20 +10,9 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshard.max_handler_timeout = '1d'");
-$node->safe_psql('postgres', q{
-CREATE ROLE alice LOGIN;
-CREATE ROLE mallory LOGIN;
-GRANT CREATE ON DATABASE postgres TO alice, mallory;
-CREATE SCHEMA alice AUTHORIZATION alice;
-CREATE SCHEMA mallory AUTHORIZATION mallory;
-GRANT USAGE ON SCHEMA alice, mallory TO PUBLIC;
-});
+$node->create_owners('alice', 'mallory');
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 as('alice', q{
 CREATE FUNCTION alice.count(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN to_jsonb(coalesce(state::int, 0) + 1);

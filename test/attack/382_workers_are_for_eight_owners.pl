@@ -16,11 +16,7 @@ DO $$ BEGIN FOR i IN 1 .. 10 LOOP
 END LOOP; END $$;
 });
 
-sub as
-{
-	my ($role, $sql) = @_;
-	return $node->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
-}
+sub as { return $node->as(@_) }
 
 sub problem
 {

@@ -476,6 +476,25 @@ sub log_is_clean
 
 # --- sessions ------------------------------------------------------------------------------------
 
+# Settings with which types of all owners run in one worker, as an administrator may allow it: so owners can meet at all.
+our $together = "shard.region_workers = 1\nshard.max_region_workers = 1\nshard.owners_may_share_workers = on\n";
+
+# Roles that may start types, each with a schema of its own that all may use.
+sub create_owners
+{
+	my ($self, @roles) = @_;
+	$self->safe_psql('postgres', "CREATE ROLE $_ LOGIN; GRANT CREATE ON DATABASE postgres TO $_;
+		CREATE SCHEMA $_ AUTHORIZATION $_; GRANT USAGE ON SCHEMA $_ TO PUBLIC") for @roles;
+	return;
+}
+
+# What a role is answered; dies with its error.
+sub as
+{
+	my ($self, $role, $sql) = @_;
+	return $self->safe_psql('postgres', $sql, extra_params => [ '-U', $role ]);
+}
+
 # A session that stays open between statements. Not background_psql: its interface differs between
 # the supported versions.
 sub session
