@@ -25,6 +25,8 @@ start_cluster() { # [NODES]
   password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
   (umask 077 && echo "127.0.0.1:*:*:link:$password" >"$temp/passfile")
   if ((EUID == 0)); then chown "$TEST_USER" "$temp/passfile"; fi
+  # for commits that have no setting for it
+  export PGPASSFILE=$temp/passfile
   nodes=()
   for ((node = 1; node <= ${1:-3}; node++)); do
     start_node "$node"
