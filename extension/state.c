@@ -13,8 +13,8 @@
  * A row that another transaction has locked is not waited for: the entity is
  * contended and its messages go to the stash.
  *
- * Fetching by TID never prunes, so the page is pruned here, at the first message; without it HOT
- * chains fill the page and every update goes to a new one.
+ * Fetching by TID never prunes, so the page is pruned here, before a write that may not find room in it;
+ * without it HOT chains fill the page and every update goes to a new one.
  */
 #include "postgres.h"
 
@@ -116,21 +116,6 @@ has_page(ShardStateTable *table, const ShardCopy *copy)
 	if (block >= table->blocks)
 		table->blocks = RelationGetNumberOfBlocks(table->rel);
 	return block < table->blocks;
-}
-
-/* Once a turn is enough: what the turn itself replaces cannot go before it has ended. */
-static void
-prune_page(ShardStateTable *table, const ShardCopy *copy)
-{
-	Buffer buffer;
-
-	/* a tuple in the slot would be moved */
-	ExecClearTuple(table->row);
-	if (!has_page(table, copy))
-		return;
-	buffer = ReadBuffer(table->rel, ItemPointerGetBlockNumber(&copy->tid));
-	heap_page_prune_opt(table->rel, buffer);
-	ReleaseBuffer(buffer);
 }
 
 /* Fetches the row under copy's TID; false unless it is still the one remembered. */
@@ -295,8 +280,6 @@ ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by)
 {
 	*blocked_by = 0;
-	if (copy->known && copy->exists)
-		prune_page(table, copy);
 	if (!copy->known || !copy->exists || !fetch_by_tid(table, entity, copy))
 	{
 		shard_state_read(table, entity, copy);
@@ -433,6 +416,46 @@ shard_state_is_current(ShardStateTable *table, ShardEntity *entity)
 	return false;
 }
 
+/*
+ * Whether the next version of the row in the slot finds room beside it, as far as can be told before that is made: rows
+ * are toasted from a quarter of a page on. Read without a lock, as nothing but work depends on it.
+ */
+static bool
+has_room(ShardStateTable *table)
+{
+	Page page = BufferGetPage(((BufferHeapTupleTableSlot *) table->row)->buffer);
+	Size size = ExecFetchSlotHeapTuple(table->row, false, NULL)->t_len;
+
+	return !PageIsFull(page) && PageGetHeapFreeSpace(page) >= Max(BLCKSZ / 4, 2 * size);
+}
+
+/*
+ * Whether something in the row's page may be pruned: the oldest that may be is not of this turn, which
+ * cannot go before it has ended.
+ */
+static bool
+has_remains(ShardStateTable *table)
+{
+	Page page = BufferGetPage(((BufferHeapTupleTableSlot *) table->row)->buffer);
+	TransactionId oldest = ((PageHeader) page)->pd_prune_xid;
+
+	return TransactionIdIsValid(oldest) && !TransactionIdIsCurrentTransactionId(oldest);
+}
+
+/* Prunes the page of the row in the slot, and fetches the row again. */
+static bool
+prune_page(ShardStateTable *table, ShardEntity *entity)
+{
+	Buffer buffer = ((BufferHeapTupleTableSlot *) table->row)->buffer;
+
+	/* what is pinned by a slot, too, is left alone: its tuple would be moved */
+	IncrBufferRefCount(buffer);
+	ExecClearTuple(table->row);
+	heap_page_prune_opt(table->rel, buffer);
+	ReleaseBuffer(buffer);
+	return shard_state_is_current(table, entity);
+}
+
 bool
 shard_state_write(ShardStateTable *table, ShardEntity *entity)
 {
@@ -442,6 +465,8 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	if (now->exists)
 	{
 		if (!shard_state_is_current(table, entity))
+			return false;
+		if (!has_room(table) && has_remains(table) && !prune_page(table, entity))
 			return false;
 		if (!is_free(table, now, mode_of_write(now), &blocked_by))
 			return false;
