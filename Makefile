@@ -3,6 +3,7 @@
 #   make, make install     build for the PostgreSQL of PG_CONFIG and install there
 #   make demo              a throw-away server with a worked example; make demo-stop ends it
 #   make check             every test; also check-matrix (15, 17, 18) and check-long (an hour)
+#   make check-asan        tests with a server that is built with AddressSanitizer and its assertions
 #   make lint, make indent, make bench; make bench SCENARIOS='M J O' only these
 #   make check-outside    a checker that knows nothing of the inside, for OUTSIDE_SECONDS (1800)
 #   make sim-night        simulated histories for HOURS (8) on all cores
@@ -16,7 +17,7 @@
 PG_CONFIG ?= pg_config
 
 # These run on a machine that has no PostgreSQL yet, so they come before PGXS.
-SCRIPTS_ONLY = check check-matrix check-long demo demo-stop bench lint indent models models-long \
+SCRIPTS_ONLY = check check-matrix check-long check-asan demo demo-stop bench lint indent models models-long \
 	sim-night fault-night fuzz-long check-outside
 
 ifneq (,$(filter $(SCRIPTS_ONLY),$(MAKECMDGOALS)))
@@ -31,6 +32,8 @@ check:
 	@test/check.sh
 check-matrix:
 	@test/matrix.sh
+check-asan:
+	@test/asan.sh
 check-long:
 	@test/check.sh long
 check-outside:

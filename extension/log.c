@@ -39,6 +39,7 @@
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "storage/lmgr.h"
@@ -665,6 +666,10 @@ shard_log_flush(void)
 	/* heap_insert by-passes the executor and its checks */
 	PreventCommandIfReadOnly("shard_tell()");
 	PreventCommandIfParallelMode("shard_tell()");
+#ifdef USE_ASSERT_CHECKING
+	/* Nothing of a row is ever toasted, but a server with assertions wants a snapshot for any table that has a TOAST table. */
+	PushActiveSnapshot(GetTransactionSnapshot());
+#endif
 	for (int from = 0; from < pending.rows;)
 	{
 		int to = end_of_hold(from);
@@ -672,6 +677,9 @@ shard_log_flush(void)
 		last = write_rows(from, to);
 		from = to;
 	}
+#ifdef USE_ASSERT_CHECKING
+	PopActiveSnapshot();
+#endif
 	shard_log_discard();
 	return last;
 }
