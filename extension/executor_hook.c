@@ -12,6 +12,7 @@
 #include "tcop/utility.h"
 
 #include "executor.h"
+#include "guest.h"
 
 #include "compat.h"
 
@@ -36,6 +37,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 				DestReceiver *dest, QueryCompletion *qc)
 {
 	check_statement(pstmt->utilityStmt);
+	shard_guest_check_statement(pstmt->utilityStmt);
 	(previous_hook != NULL ? previous_hook : standard_ProcessUtility)(pstmt, queryString,
 																	  readOnlyTree, context, params,
 																	  queryEnv, dest, qc);

@@ -3,7 +3,8 @@
  *		Extractors of an entity type: entity id and payload out of a message.
  *
  * They run in the sender's backend, but as the type's owner in a restricted
- * operation: otherwise a type's owner could have a superuser run his code.
+ * operation, and as a guest: otherwise a type's owner could have a superuser
+ * run his code.
  */
 #include "postgres.h"
 
@@ -11,7 +12,7 @@
 #include "fmgr.h"
 
 #include "extractor.h"
-#include "security.h"
+#include "guest.h"
 
 #include "compat.h"
 
@@ -19,7 +20,6 @@
 static Datum
 call(ShardType *type, Oid function, const char *setting, Jsonb *message)
 {
-	ShardSecurity security = {0};
 	FmgrInfo info;
 	LOCAL_FCINFO(fcinfo, 1);
 	Datum result;
@@ -28,9 +28,7 @@ call(ShardType *type, Oid function, const char *setting, Jsonb *message)
 	InitFunctionCallInfoData(*fcinfo, &info, 1, DEFAULT_COLLATION_OID, NULL, NULL);
 	fcinfo->args[0].value = JsonbPGetDatum(message);
 	fcinfo->args[0].isnull = false;
-	shard_security_begin(&security, type);
-	result = FunctionCallInvoke(fcinfo);
-	shard_security_end(&security);
+	result = shard_guest_call(type, SHARD_GUEST_READS, fcinfo);
 	if (fcinfo->isnull)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("%s of entity type \"%s\" returned null", setting, type->name),

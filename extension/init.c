@@ -14,6 +14,7 @@
 #include "drop_hook.h"
 #include "executor.h"
 #include "guc.h"
+#include "guest.h"
 #include "inbox_view.h"
 #include "install.h"
 #include "launcher.h"
@@ -48,6 +49,7 @@ _PG_init(void)
 	shard_drop_hook_init();
 	shard_log_hook_init();
 	shard_executor_hook_init();
+	shard_guest_hook_init();
 	shard_table_hook_init();
 	shard_inbox_view_init();
 	shard_api_init();

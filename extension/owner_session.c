@@ -121,6 +121,12 @@ shard_owner_session_serve(void)
 	serves = true;
 }
 
+bool
+shard_owner_session_is_owners(void)
+{
+	return serves || shard_visitor_is_here();
+}
+
 /* For one more stretch; the first one makes that its end is noticed. */
 static void
 make_room(void)
@@ -144,7 +150,7 @@ shard_owner_session_begin(Oid owner, bool nested)
 {
 	bool is_superuser;
 
-	if (!serves && !shard_visitor_is_here())
+	if (!shard_owner_session_is_owners())
 		return change_count;
 	make_room();
 	is_superuser = superuser_arg(owner);

@@ -14,6 +14,9 @@
 /* This process is a worker: it serves owners, not a client. */
 extern void shard_owner_session_serve(void);
 
+/* Whether this process is one whose session is the owner's while code of his runs: no client's. */
+extern bool shard_owner_session_is_owners(void);
+
 /*
  * A stretch of the owner's code begins; returns what to end it with. nested: it runs within code of somebody else's,
  * which goes on behind it. If it ends with an error, the abort puts back what was.

@@ -11,8 +11,8 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "guest.h"
 #include "registry.h"
-#include "security.h"
 
 #include "compat.h"
 
@@ -52,12 +52,11 @@ prepare_call(ShardType *type)
 	return call;
 }
 
-/* Calls the type's extractor as the type's owner; *isnull if it answers NULL. */
+/* Calls the type's extractor as a guest; *isnull if it answers NULL. */
 static int32
 call_extractor(ShardType *type, const char *id, size_t len, bool *isnull)
 {
 	ShardRegistryCall *call = prepare_call(type);
-	ShardSecurity security = {0};
 	LOCAL_FCINFO(fcinfo, 1);
 	Datum result = (Datum) 0;
 
@@ -65,18 +64,16 @@ call_extractor(ShardType *type, const char *id, size_t len, bool *isnull)
 	fcinfo->args[0].value = PointerGetDatum(cstring_to_text_with_len(id, (int) len));
 	fcinfo->args[0].isnull = false;
 
-	shard_security_begin(&security, type);
 	call->running = true;
 	PG_TRY();
 	{
-		result = FunctionCallInvoke(fcinfo);
+		result = shard_guest_call(type, SHARD_GUEST_READS, fcinfo);
 	}
 	PG_FINALLY();
 	{
 		type->shard_id_call->running = false;
 	}
 	PG_END_TRY();
-	shard_security_end(&security);
 
 	*isnull = fcinfo->isnull;
 	return DatumGetInt32(result);

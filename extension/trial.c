@@ -29,6 +29,7 @@
 #include "api.h"
 #include "catalog.h"
 #include "cluster_map.h"
+#include "guest.h"
 #include "plane.h"
 #include "run.h"
 #include "security.h"
@@ -56,7 +57,7 @@ typedef struct Trial
 	ShardRow row;
 	Jsonb *message;
 	ShardExecution execution;
-	ShardSecurity security;
+	ShardHandler handler;
 	char *state; /* the new one as text; NULL: forgotten */
 } Trial;
 
@@ -169,8 +170,9 @@ load_state(Trial *trial)
 
 /* Runs the handler on the entity. */
 static void
-run_handler(Trial *trial, ShardHandler *handler)
+run_handler(Trial *trial)
 {
+	ShardHandler *handler = &trial->handler;
 	const ShardType *type = trial->run.type;
 	const ShardCopy *now = &trial->entity->now;
 	Datum message = JsonbPGetDatum(trial->message);
@@ -194,25 +196,31 @@ run_handler(Trial *trial, ShardHandler *handler)
 	trial->state = OidOutputFunctionCall(output, state);
 }
 
+/* All that runs as the type's owner, who is a guest here. */
+static void
+run_as_guest(void *argument)
+{
+	Trial *trial = argument;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	load_state(trial);
+	run_handler(trial);
+	PopActiveSnapshot();
+}
+
 /* The trial in a subtransaction, which is rolled back; the handler's error is raised again. */
 static void
 run_trial(Trial *trial)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	ShardHandler handler = {0};
 	ErrorData *volatile error = NULL;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		shard_security_begin(&trial->security, trial->run.type);
-		PushActiveSnapshot(GetTransactionSnapshot());
-		load_state(trial);
-		run_handler(trial, &handler);
-		PopActiveSnapshot();
-		shard_security_end(&trial->security);
+		shard_guest_run(trial->run.type, SHARD_GUEST_TRIES, run_as_guest, trial);
 	}
 	PG_CATCH();
 	{
@@ -225,7 +233,7 @@ run_trial(Trial *trial)
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
-	shard_handler_free(&handler);
+	shard_handler_free(&trial->handler);
 	shard_state_forget_parts(&trial->run.parts);
 	if (error != NULL)
 		ReThrowError(error);
