@@ -3,8 +3,8 @@
  *		SQL functions that alter, stop and drop entity types.
  *
  * Called by clients. Each takes the shared lock on the extension object, then
- * an exclusive lock of our own that keeps two of them apart, both to the end
- * of the transaction; region workers do not take the second. All of it is
+ * exclusive locks of our own that keep two of them apart (admin_lock.c), all to the end
+ * of the transaction; region workers do not take the latter. All of it is
  * transactional, so a crash leaves a type as it was or as it was asked for.
  */
 #include "postgres.h"
@@ -14,7 +14,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -40,7 +39,7 @@ PG_FUNCTION_INFO_V1(shard_drop_type);
 PG_FUNCTION_INFO_V1(shard_type_mode);
 PG_FUNCTION_INFO_V1(shard_type_problem);
 
-/* Takes the locks for a change of a type; see admin.h. */
+/* Begins a change of a type; see admin.h. */
 void
 shard_admin_begin(const char *function)
 {
@@ -52,7 +51,6 @@ shard_admin_begin(const char *function)
 						errhint("Entity types cannot be changed from a handler or an extractor.")));
 	shard_shmem_require();
 	shard_catalog_lock(false);
-	LockDatabaseObject(RelationRelationId, shard_catalog_get()->type, 1, ExclusiveLock);
 }
 
 /* Begins SQL on our tables as the system. */
@@ -89,9 +87,8 @@ static void
 open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
 		  ShardSecurity *security)
 {
-	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
+	ShardType *type = shard_admin_lock_name(shard_admin_text(fcinfo, 0, "type name"), what);
 
-	shard_security_check_owner(type, what);
 	shard_admin_open(security);
 	if (!shard_admin_row_read(type->name, stored))
 		elog(ERROR, "entity type \"%s\" has no row", type->name);
@@ -142,8 +139,10 @@ read_change(FunctionCallInfo fcinfo, Change *change)
 	else if (strcmp(change->setting, "search_path") == 0)
 	{
 		value = shard_admin_text(fcinfo, 2, "search_path");
+		shard_settings_check_bytes("search_path", value);
 		check_schema_list(value);
 		change->value = shard_security_path(value);
+		shard_settings_check_bytes("search_path", change->value);
 	}
 	else if (strcmp(change->setting, "owner") == 0)
 		change->owner = get_role_oid(shard_admin_text(fcinfo, 2, "owner"), false);
@@ -200,10 +199,11 @@ check_limit(FunctionCallInfo fcinfo, const Change *change)
 static void
 give_in_cluster(FunctionCallInfo fcinfo, Oid owner)
 {
-	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
+	const char *name = shard_admin_text(fcinfo, 0, "type name");
+	ShardType *type = shard_admin_lock_name(name, "alter entity type");
 
-	shard_security_check_owner(type, "alter entity type");
-	if (type->owner != owner)
+	shard_admin_lock_list();
+	if (type->owner != owner || type->runs_as != owner)
 		shard_admin_limit_types(&(ShardAdminType){.name = type->name, .owner = owner});
 	shard_admin_owner_in_cluster(type->name, owner);
 }
@@ -433,11 +433,12 @@ shard_type_problem(PG_FUNCTION_ARGS)
 
 	if (type == NULL)
 		PG_RETURN_NULL();
-	if (type->cluster_owner != NULL)
-		problem = shard_security_owner_problem(type);
-	else if (type->owner != type->runs_as)
+	problem = shard_security_owner_problem(type);
+	if (problem == NULL)
 		problem = shard_security_problem(type, &sqlstate);
-	else if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
+	if (problem != NULL)
+		PG_RETURN_TEXT_P(cstring_to_text(problem));
+	if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
 		problem = shard_handler_missing(type);
 	else if (type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0')
 		problem = pstrdup("state table does not exist");

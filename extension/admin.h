@@ -70,11 +70,29 @@ extern bool shard_admin_has_state_type(const ShardAdminType *type);
 extern void shard_admin_check_table(const ShardAdminType *type);
 
 /*
- * admin.c: what every change of a type begins with. Begin takes the locks, and
+ * admin.c: what every change of a type begins with. Begin takes the extension's lock, and
  * raises where nothing may be changed; function is its name for errors. Open
  * and close enclose the calls above.
  */
 extern void shard_admin_begin(const char *function);
+
+/*
+ * admin_lock.c: who may change what just now. All of them keep what they take to the end of the transaction, wait for
+ * ten seconds or the session's lock_timeout, whichever is shorter, and raise 55P03 that names whom they have waited for.
+ *
+ * The list of types, for who adds one or gives one away, which counts and numbers by what is there.
+ */
+extern void shard_admin_lock_list(void);
+
+/* A type. False: meanwhile it is none any more; look again. */
+extern bool shard_admin_lock_type(ShardType *type);
+
+/* The type of this name, for members of its owner, else 42501 with what they wanted, or 42704. */
+extern ShardType *shard_admin_lock_name(const char *name, const char *what);
+
+/* The same for who starts it; with the list of types, if it does not run here, and NULL if it is not here. */
+extern ShardType *shard_admin_lock_start(const char *name);
+
 extern void shard_admin_open(ShardSecurity *security);
 extern void shard_admin_close(ShardSecurity *security);
 

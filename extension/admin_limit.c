@@ -60,19 +60,22 @@ shard_admin_limit_setting(const ShardAdminType *type, ShardSettingId id)
 	}
 }
 
-/* Types of a role, while they are counted. */
+/* Types of a role, while they are counted, but for one. */
 typedef struct Owned
 {
-	Oid owner;
+	const ShardAdminType *but;
 	int count;
 } Owned;
 
+/* Who gives a table away has made the type as before, until the other role says that it wants it (S07). */
 static void
 count_owned(ShardType *type, void *arg)
 {
 	Owned *owned = arg;
 
-	if (type->exists && type->mode != SHARD_MODE_DROPPED && type->owner == owned->owner)
+	if (type->exists && type->mode != SHARD_MODE_DROPPED &&
+		(type->owner == owned->but->owner || type->runs_as == owned->but->owner) &&
+		strcmp(type->name, owned->but->name) != 0)
 		owned->count++;
 }
 
@@ -80,7 +83,7 @@ count_owned(ShardType *type, void *arg)
 void
 shard_admin_limit_types(const ShardAdminType *type)
 {
-	Owned owned = {.owner = type->owner};
+	Owned owned = {.but = type};
 
 	if (superuser() || shard_max_types_per_owner == 0)
 		return;

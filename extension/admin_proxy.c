@@ -138,7 +138,7 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 	shard_admin_begin("shard_start_proxy()");
 	type.name = shard_admin_text(fcinfo, 0, "type name");
 	shard_admin_check_name(type.name);
-	known = shard_registry_find(type.name);
+	known = shard_admin_lock_start(type.name);
 	if (known != NULL)
 	{
 		start_again(fcinfo, known);

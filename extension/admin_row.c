@@ -160,7 +160,7 @@ group_of(const ShardAdminType *type, int32 last)
 /*
  * A number that no type here has had, in a group of lanes that fits its owner. The sequence does not know those that a
  * cluster gave, and has to know those that were left out: a number is given once. Nobody else numbers a type now
- * (shard_admin_begin).
+ * (shard_admin_lock_list).
  */
 static int32
 next_number(const ShardAdminType *type)
@@ -198,6 +198,31 @@ delete_rows(const ShardAdminType *type, const char *command)
 		elog(ERROR, "could not delete from the tables of schema shard");
 }
 
+/*
+ * A number that the cluster gives to a type may be another one's here, which was here before the node joined and has got
+ * none in the cluster yet.
+ */
+static void
+check_number(const ShardAdminType *type)
+{
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(type->type_id)};
+
+	if (SPI_execute_with_args("SELECT type_name FROM shard.type "
+							  "WHERE type_id OPERATOR(pg_catalog.=) $1",
+							  1, types, values, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.type");
+	if (SPI_processed > 0)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot start entity type \"%s\" yet", type->name),
+			 errdetail("Entity type \"%s\", which was here before this node joined the cluster, "
+					   "has its number until the cluster gives it one.",
+					   result_text(1)),
+			 errhint("See shard_health().")));
+}
+
 /* Stores a new type. */
 void
 shard_admin_row_insert(ShardAdminType *type)
@@ -209,6 +234,8 @@ shard_admin_row_insert(ShardAdminType *type)
 	shard_registry_dropped_take(type->name, type->type_id);
 	if (type->type_id == 0)
 		type->type_id = next_number(type);
+	else
+		check_number(type);
 
 	common_values(type, values);
 	values[7] = CStringGetTextDatum(type->name);

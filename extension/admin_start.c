@@ -56,7 +56,10 @@ shard_admin_check_name(const char *name)
 const char *
 shard_admin_search_path(void)
 {
-	return shard_security_path(GetConfigOption("search_path", false, false));
+	const char *path = shard_security_path(GetConfigOption("search_path", false, false));
+
+	shard_settings_check_bytes("search_path", path);
+	return path;
 }
 
 /* Reads a setting from its argument; a function is resolved and checked. */
@@ -341,9 +344,7 @@ shard_start(PG_FUNCTION_ARGS)
 	shard_admin_begin("shard_start()");
 	read_arguments(fcinfo, &wanted);
 
-	type = shard_registry_find(wanted.name);
-	if (type != NULL)
-		shard_security_check_owner(type, "start entity type");
+	type = shard_admin_lock_start(wanted.name);
 	is_new = type == NULL || type->mode == SHARD_MODE_PROXY;
 	if (is_new)
 	{

@@ -9,6 +9,7 @@
 #include "utils/resowner.h"
 
 #include "attempt.h"
+#include "error_text.h"
 
 #include "compat.h"
 
@@ -49,6 +50,7 @@ shard_attempt_take_error(void)
 
 	MemoryContextSwitchTo(old);
 	FlushErrorState();
+	shard_error_text_cut(error);
 	return error;
 }
 

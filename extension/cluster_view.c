@@ -29,9 +29,9 @@
 #include "directory.h"
 #include "executor.h"
 #include "plane.h"
-#include "ring.h"
 #include "security.h"
 #include "transport.h"
+#include "worker_survey.h"
 
 #include "compat.h"
 
@@ -39,9 +39,8 @@ PG_FUNCTION_INFO_V1(shard_cluster_view_members);
 PG_FUNCTION_INFO_V1(shard_cluster_view_homes);
 PG_FUNCTION_INFO_V1(shard_cluster_view_peers);
 
-/* The coordinator worker answers between two steps, a region worker after its turn. */
+/* The coordinator worker answers between two steps. */
 #define MEMBERS_TIMEOUT (2 * INT64CONST(1000000))
-#define REPORT_TIMEOUT (10 * INT64CONST(1000000))
 
 /* A server that restarts is back in that time, and what its links do settles; in seconds. */
 #define SILENT 5
@@ -420,8 +419,9 @@ state_name(int32 state)
  * outbox_bytes, oldest, last_error.
  */
 static void
-put_peer(StringInfo in, int worker, ReturnSetInfo *result)
+put_peer(StringInfo in, int worker, void *arg)
 {
+	ReturnSetInfo *result = arg;
 	Datum values[8];
 	bool nulls[8] = {false};
 	int length;
@@ -457,15 +457,6 @@ shard_cluster_view_peers(PG_FUNCTION_ARGS)
 						errdetail("The worker that runs the handler would wait for itself.")));
 	if (db == NULL)
 		return (Datum) 0;
-	shard_each_worker (worker, db)
-	{
-		StringInfoData in = {0};
-
-		if (!shard_cluster_view_worker_runs(db, worker))
-			continue;
-		in.data = shard_ring_call(db, worker, &request, REPORT_TIMEOUT, &in.len);
-		while (in.data != NULL && in.cursor < in.len)
-			put_peer(&in, worker, (ReturnSetInfo *) fcinfo->resultinfo);
-	}
+	shard_worker_survey(db, &request, "its links", put_peer, fcinfo->resultinfo);
 	return (Datum) 0;
 }

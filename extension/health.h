@@ -14,6 +14,9 @@ extern void shard_health_add(ShardHealth *health, const char *text);
 /* health_still.c: messages that could be handled and are not, workers that do not move. Waits for turns. */
 extern void shard_health_still(ShardHealth *health);
 
+/* admin_lock.c: who has kept others from changing entity types for ten seconds. Needs a snapshot. */
+extern void shard_health_locks(ShardHealth *health);
+
 /* health_cluster.c: what is wrong with the cluster, as this node knows it. */
 extern void shard_health_cluster(ShardHealth *health);
 

@@ -1,57 +1,63 @@
 /*
  * log_hook.c
- *		What of statements that have addresses in them reaches the server's log: nothing.
+ *		What of statements that have addresses in them reaches the server's log: how they begin.
  *
  * An address with a password is refused, but the server writes the statement of an error into its log, for all
  * who may read that: the refused one, one with a misspelt option, one of a role that may not call the function, or
  * a transaction that failed before. So statements, contexts and queries with such a call in them are left out, whoever
- * raises the error. The message itself is written as always. Nothing is kept here, so nothing is lost if the process
- * dies.
+ * raises the error; what comes before any literal, comment or call is written instead, so that nobody hides what he
+ * does by calling in vain. The message itself is written as always. Nothing is kept here, so nothing is lost if the
+ * process dies.
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
 #include "tcop/tcopprot.h"
 #include "utils/elog.h"
+#include "utils/guc.h"
 
+#include "log_call.h"
 #include "log_hook.h"
 
 #include "compat.h"
 
-/* The function to which people give addresses, as they may write it. */
-static const char *const called[] = {"shard_join", "shard.journal_dsn"};
+/* So much of a statement is written at most; errors may be about memory. */
+#define MOST_SHOWN 1024
 
 static emit_log_hook_type previous_hook = NULL;
 
-/* Like strstr, whatever the case of the letters. */
 static bool
-contains(const char *text, const char *word)
+has_call(const char *text)
 {
-	size_t length = strlen(word);
-
-	for (; *text != '\0'; text++)
-		if (pg_strncasecmp(text, word, length) == 0)
-			return true;
-	return false;
+	return text != NULL && shard_log_call_in_text(text);
 }
 
-static bool
-has_address(const char *text)
+/* Says in the log, and nowhere else, that a statement is left out, and how it begins. */
+static void
+say_left_out(ErrorData *error, const char *statement, size_t shown)
 {
-	for (int i = 0; text != NULL && i < (int) lengthof(called); i++)
-		if (contains(text, called[i]))
-			return true;
-	return false;
+	const char *detail = error->detail_log != NULL ? error->detail_log : error->detail;
+	int length = pg_mbcliplen(statement, (int) Min(shown, MOST_SHOWN), MOST_SHOWN);
+
+	error->detail_log =
+		psprintf("%s%sThe statement may have an address in it and is left out; it "
+				 "begins with: %.*s",
+				 detail != NULL ? detail : "", detail != NULL ? "\n" : "", length, statement);
 }
 
 /* The statement that fails may be another one than that of the client, which calls it. */
 static void
 leave_out(ErrorData *error)
 {
-	bool statement = has_address(debug_query_string);
+	size_t shown;
+	bool statement =
+		debug_query_string != NULL && shard_log_call_in_statement(debug_query_string, &shown);
 
+	if (statement && !error->hide_stmt && error->elevel >= log_min_error_statement)
+		say_left_out(error, debug_query_string, shown);
 	error->hide_stmt |= statement;
-	error->hide_ctx |= statement || has_address(error->context);
-	if (has_address(error->internalquery))
+	error->hide_ctx |= statement || has_call(error->context);
+	if (has_call(error->internalquery))
 	{
 		pfree(error->internalquery);
 		error->internalquery = NULL;

@@ -1,6 +1,6 @@
 /*
  * log_hook.h
- *		What of statements that have addresses in them reaches the server's log: nothing.
+ *		What of statements that have addresses in them reaches the server's log: how they begin.
  */
 #pragma once
 

@@ -21,6 +21,7 @@
 
 #include "catalog.h"
 #include "registry.h"
+#include "registry_path.h"
 #include "registry_row.h"
 
 #include "compat.h"
@@ -68,7 +69,6 @@ static MemoryContext watched_context = NULL;
 static HTAB *types_by_id = NULL;
 static HTAB *types_by_name = NULL;
 static ShardType *last_found = NULL;
-static List *interned_paths = NIL;
 
 /* Relcache callback: shard.type, a state table, or everything. */
 static void
@@ -130,23 +130,6 @@ register_once(void)
 	registered = true;
 }
 
-/* Returns the one copy of a path that this process keeps for ever. */
-static const char *
-intern_path(const char *path)
-{
-	ListCell *cell;
-	MemoryContext old;
-
-	foreach (cell, interned_paths)
-		if (strcmp(lfirst(cell), path) == 0)
-			return lfirst(cell);
-
-	old = MemoryContextSwitchTo(TopMemoryContext);
-	interned_paths = lappend(interned_paths, pstrdup(path));
-	MemoryContextSwitchTo(old);
-	return llast(interned_paths);
-}
-
 /* Puts a lasting copy of a string (or NULL) in the place of another. */
 static void
 replace_string(char **place, const char *value)
@@ -183,13 +166,14 @@ take_over(const ShardType *row)
 {
 	ShardType *type = lasting_entry(row->type_id);
 	ShardType merged = *row;
+	const char *old_path = type->search_path;
 
 	merged.handler_name = type->handler_name;
 	merged.problem = type->problem;
 	merged.cluster_owner = type->cluster_owner;
 	merged.missing_extractor = type->missing_extractor;
 	merged.ordered_by_name = type->ordered_by_name;
-	merged.search_path = intern_path(row->search_path);
+	merged.search_path = shard_registry_path_take(row->search_path, &merged.path_number);
 	merged.counter = type->counter;
 	merged.shard_id_call = type->shard_id_call;
 	if (type->handler == row->handler)
@@ -198,6 +182,8 @@ take_over(const ShardType *row)
 		merged.send_generation = type->send_generation;
 	}
 	*type = merged;
+	if (old_path != NULL)
+		shard_registry_path_give_back(old_path);
 	replace_string(&type->handler_name, row->handler_name);
 	replace_string(&type->problem, row->problem);
 	replace_string(&type->cluster_owner, row->cluster_owner);
@@ -293,6 +279,22 @@ read_rows(Oid type_table)
 	return rows;
 }
 
+/* What is gone needs no path: nothing of it runs any more. */
+static void
+forget_paths(void)
+{
+	HASH_SEQ_STATUS seq;
+	IdEntry *entry;
+
+	hash_seq_init(&seq, types_by_id);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		if (entry->type != NULL && !entry->type->exists && entry->type->search_path != NULL)
+		{
+			shard_registry_path_give_back(entry->type->search_path);
+			entry->type->search_path = NULL;
+		}
+}
+
 /* Reads the table; without the extension there are no types. */
 static void
 load(void)
@@ -310,6 +312,7 @@ load(void)
 			entry->type->exists = false;
 	foreach (cell, rows)
 		take_over(&((Row *) lfirst(cell))->type);
+	forget_paths();
 	rebuild_names();
 	watch_rows(rows, type_table);
 }
@@ -422,7 +425,7 @@ shard_registry_groups(void)
 	hash_seq_init(&seq, types_by_id);
 	while ((entry = hash_seq_search(&seq)) != NULL)
 		if (entry->type != NULL && entry->type->exists)
-			groups |= 1 << shard_message_group(entry->type->type_id);
+			groups |= shard_group_bit(shard_message_group(entry->type->type_id));
 	return groups;
 }
 

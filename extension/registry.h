@@ -46,7 +46,9 @@ typedef struct ShardType
 	Oid entity_id_extractor; /* InvalidOid: explicit form only */
 	Oid message_extractor;
 	Oid shard_id_extractor;
-	const char *search_path; /* equal paths have the same address, for ever */
+	const char *search_path; /* NULL: the type is gone */
+	uint64 path_number;		 /* equal paths have the same; never that of an earlier one */
+	int64 path_too_long;	 /* bytes of one that is not read: the type waits; else 0 */
 	char *missing_extractor; /* name of one that was dropped: sending fails; or NULL */
 
 	bool passivate_idle;		/* false: strategy none */

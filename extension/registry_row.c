@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
@@ -160,6 +161,24 @@ read_identity(const Datum *value, ShardType *type, Oid handler)
 												   type->state_type, type->batch);
 }
 
+/*
+ * Reads the path that the type's code runs with. One that an older version let in, longer than any may be, is not even
+ * looked at: all processes would keep it.
+ */
+static void
+read_path(Datum value, ShardType *type)
+{
+	int64 bytes = (int64) toast_raw_datum_size(value) - VARHDRSZ;
+
+	if (bytes <= SHARD_SETTING_MAX_BYTES)
+	{
+		type->search_path = shard_security_path(TextDatumGetCString(value));
+		return;
+	}
+	type->path_too_long = bytes;
+	type->search_path = "pg_temp";
+}
+
 /* Reads a row; see registry_row.h. */
 void
 shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
@@ -186,7 +205,7 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 	type->number_of_shards = DatumGetInt32(value[COLUMN_NUMBER_OF_SHARDS]);
 	type->hash = strcmp(TextDatumGetCString(value[COLUMN_HASH]), "java") == 0 ? SHARD_HASH_JAVA
 																			  : SHARD_HASH_MURMUR2;
-	type->search_path = shard_security_path(TextDatumGetCString(value[COLUMN_SEARCH_PATH]));
+	read_path(value[COLUMN_SEARCH_PATH], type);
 
 	shard_settings_from_jsonb(&settings, DatumGetJsonbP(value[COLUMN_SETTINGS]));
 	apply_settings(type, &settings);

@@ -17,6 +17,7 @@
 
 #include "owner_session.h"
 #include "security.h"
+#include "settings.h"
 
 #include "compat.h"
 
@@ -168,6 +169,14 @@ shard_security_problem(const ShardType *type, int *sqlstate)
 {
 	const char *owner;
 
+	if (unlikely(type->path_too_long > 0))
+	{
+		*sqlstate = ERRCODE_PROGRAM_LIMIT_EXCEEDED;
+		return psprintf(
+			"its search_path has " INT64_FORMAT
+			" bytes, and may have %d: shard_alter(%s, 'search_path', ...) gives it a shorter one",
+			type->path_too_long, SHARD_SETTING_MAX_BYTES, quote_literal_cstr(type->name));
+	}
 	if (likely(type->owner == type->runs_as))
 		return NULL;
 	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
@@ -233,7 +242,7 @@ enter(ShardSecurity *security, Oid owner, int added_context)
 	SetUserIdAndSecContext(owner, security->saved_context | added_context);
 	security->nest_level = NewGUCNestLevel();
 	security->owner = owner;
-	security->search_path = NULL;
+	security->path_number = 0;
 	security->in_session = false;
 	security->active = true;
 }
@@ -249,8 +258,7 @@ shard_security_begin(ShardSecurity *security, const ShardType *type)
 
 	if (security->active)
 	{
-		/* Paths are interned by the registry, so the same path has the same address. */
-		if (security->owner == type->owner && security->search_path == type->search_path)
+		if (security->owner == type->owner && security->path_number == type->path_number)
 			return;
 		shard_security_end(security);
 	}
@@ -261,7 +269,7 @@ shard_security_begin(ShardSecurity *security, const ShardType *type)
 	security->session = shard_owner_session_begin(type->owner, nested);
 	security->in_session = true;
 	set_in_level("search_path", type->search_path);
-	security->search_path = type->search_path;
+	security->path_number = type->path_number;
 }
 
 void

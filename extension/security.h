@@ -19,7 +19,7 @@ extern void shard_security_check_owner(const ShardType *type, const char *what);
 extern char *shard_security_owner_problem(const ShardType *type);
 
 /*
- * Why code of a type must not run as its owner, palloc'd; NULL: it may. Who was given the type, also a superuser by
+ * Why code of a type must not run, palloc'd; NULL: it may. A search_path of an older version may be too long. Who was given the type, also a superuser by
  * REASSIGN OWNED, has not said yet that he wants what somebody else wrote to run as him: shard_alter().
  */
 extern char *shard_security_problem(const ShardType *type, int *sqlstate);
@@ -45,7 +45,7 @@ typedef struct ShardSecurity
 {
 	bool active;
 	Oid owner;
-	const char *search_path;
+	uint64 path_number; /* 0: none of a type */
 	Oid saved_user;
 	int saved_context;
 	int nest_level;

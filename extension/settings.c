@@ -239,13 +239,28 @@ check_choice(const Setting *setting, const char *word)
 					errhint("Valid values are %s.", quote_list(setting->choices))));
 }
 
+/* See settings.h. */
+void
+shard_settings_check_bytes(const char *setting, const char *value)
+{
+	size_t bytes = strlen(value);
+
+	if (bytes > SHARD_SETTING_MAX_BYTES)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("value for setting \"%s\" is too long", setting),
+						errdetail("It has %zu bytes.", bytes),
+						errhint("Use at most %d bytes.", SHARD_SETTING_MAX_BYTES)));
+}
+
 /*
- * Last step of every way in: refuses null where there must be a value, and
+ * Last step of every way in: refuses null where there must be a value, more of one than every process is to keep, and
  * anything but the default where the feature does not exist yet.
  */
 static const char *
 accept_value(const Setting *setting, const char *value)
 {
+	if (value != NULL)
+		shard_settings_check_bytes(setting->name, value);
 	if (setting->reserved &&
 		(value == NULL || setting->boot == NULL ? value != setting->boot
 												: strcmp(value, setting->boot) != 0))

@@ -53,6 +53,12 @@ typedef struct ShardSettings
 	const char *value[SHARD_SETTING_COUNT];
 } ShardSettings;
 
+/* So long a value may be as text, also a search_path: every process keeps those of all types. */
+#define SHARD_SETTING_MAX_BYTES 2048
+
+/* Error 54000 if a value is longer. */
+extern void shard_settings_check_bytes(const char *setting, const char *value);
+
 extern const char *shard_settings_name(ShardSettingId id);
 
 /* Error 42704 with a hint if there is no setting of this name. */

@@ -28,6 +28,19 @@ shard_lane_bit(int lane)
 	return (ShardLanes) 1 << lane;
 }
 
+/* Sets of groups, and of the places of groups (core/division.h), are masks of 8 bits; those of workers of 64. */
+static inline uint8
+shard_group_bit(int group)
+{
+	return (uint8) (1 << group);
+}
+
+static inline uint64
+shard_worker_bit(int worker)
+{
+	return (uint64) 1 << worker;
+}
+
 static inline ShardLanes
 shard_group_lanes(int group)
 {

@@ -21,18 +21,15 @@
 #include "executor.h"
 #include "log_position.h"
 #include "log_read.h"
-#include "ring.h"
 #include "shmem.h"
 #include "worker_owners.h"
+#include "worker_survey.h"
 
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(shard_stats_entities);
 PG_FUNCTION_INFO_V1(shard_stats_shards);
 PG_FUNCTION_INFO_V1(shard_stats_workers);
-
-/* A worker answers after its turn, which handlers may make long. */
-#define REPORT_TIMEOUT (10 * 1000 * 1000)
 
 /* Backlog of each worker, as the reader's snapshot sees it. */
 typedef struct Backlog
@@ -42,9 +39,6 @@ typedef struct Backlog
 	int64 messages[SHARD_MAX_WORKERS];
 	uint64 oldest_sender[SHARD_MAX_WORKERS]; /* of the first one that waits */
 } Backlog;
-
-/* Reads a row of a report, and adds it to the result. */
-typedef void (*ReadRow)(StringInfo in, ReturnSetInfo *result);
 
 /*
  * Whether a worker runs, and its pid.
@@ -61,10 +55,11 @@ worker_pid(ShardWorkerSlot *slot)
 }
 
 /*
- * Asks all workers that run for a report. Error if one does not answer.
+ * Asks all workers that run for a report.
  */
 static void
-collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, ReadRow read_row)
+collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, const char *what,
+				ShardWorkerVisit read_row)
 {
 	ShardDatabase *db = shard_shmem_database();
 	ShardRequest request = {.kind = kind};
@@ -74,18 +69,8 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, ReadRow read_row
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot look at regions from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));
-	if (db == NULL)
-		return;
-	shard_each_worker (worker, db)
-	{
-		StringInfoData in = {0};
-
-		if (worker_pid(&db->worker[worker]) == 0)
-			continue;
-		in.data = shard_ring_call(db, worker, &request, REPORT_TIMEOUT, &in.len);
-		while (in.data != NULL && in.cursor < in.len)
-			read_row(&in, (ReturnSetInfo *) fcinfo->resultinfo);
-	}
+	if (db != NULL)
+		shard_worker_survey(db, &request, what, read_row, fcinfo->resultinfo);
 }
 
 /*
@@ -93,8 +78,9 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, ReadRow read_row
  * last_message_at, waiting.
  */
 static void
-read_entity(StringInfo in, ReturnSetInfo *result)
+read_entity(StringInfo in, int worker, void *arg)
 {
+	ReturnSetInfo *result = arg;
 	Datum values[6];
 	bool nulls[6] = {false};
 	const char *state;
@@ -117,8 +103,9 @@ read_entity(StringInfo in, ReturnSetInfo *result)
  * errors.
  */
 static void
-read_shard(StringInfo in, ReturnSetInfo *result)
+read_shard(StringInfo in, int worker, void *arg)
 {
+	ReturnSetInfo *result = arg;
 	Datum values[5];
 	bool nulls[5] = {false};
 
@@ -135,7 +122,7 @@ read_shard(StringInfo in, ReturnSetInfo *result)
 Datum
 shard_stats_entities(PG_FUNCTION_ARGS)
 {
-	collect_reports(fcinfo, SHARD_REQUEST_ENTITIES, read_entity);
+	collect_reports(fcinfo, SHARD_REQUEST_ENTITIES, "its entities", read_entity);
 	return (Datum) 0;
 }
 
@@ -145,7 +132,7 @@ shard_stats_entities(PG_FUNCTION_ARGS)
 Datum
 shard_stats_shards(PG_FUNCTION_ARGS)
 {
-	collect_reports(fcinfo, SHARD_REQUEST_STATS, read_shard);
+	collect_reports(fcinfo, SHARD_REQUEST_STATS, "its counts", read_shard);
 	return (Datum) 0;
 }
 

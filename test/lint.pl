@@ -12,12 +12,12 @@ my @levels = (
 	[qw(shard compat peer_errors fault)],
 	[qw(core/*)],
 	[qw(guc duration shmem shmem_* ring ring_* bar catalog turn_lock gate plane visitor position payload_check import_progress
-		plan_json attempt link_trouble)],
-	[qw(registry registry_* buffer routine settings settings_* security owner_session extractor handler
+		plan_json attempt error_text link_trouble)],
+	[qw(registry registry_* buffer routine settings settings_* security owner_session guest guest_* extractor handler
 		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
 		outbox outbox_* position_* statement routing_store)],
 	[qw(session worker worker_* callee peer peer_* strategy_call transport transport_* remote_ask remote_ask_* control_link)],
-	[qw(launcher supervisor databases install database_hook drop_hook log_hook table_hook region region_* executor executor_* call
+	[qw(launcher supervisor databases install database_hook drop_hook log_hook log_call table_hook region region_* executor executor_* call
 		failure dead_letter_room routing routing_* coordinator coordinator_*)],
 	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health health_* admin admin_* plan plan_*
 		receive receive_* import import_* export export_* strategy peer_ask link_accept internal way_back cluster_* init)],
@@ -69,6 +69,7 @@ my @checks = (
 	[ ascii => 'the install script is ASCII, for databases of any encoding', \&check_ascii ],
 	[ door => 'one file plans and executes on tables of users', \&check_door ],
 	[ faults => 'tests drive all fault points, and no others', \&check_faults ],
+	[ masks => 'sets of lanes, groups and workers have bits by functions of their width', \&check_masks ],
 );
 
 my $findings = 0;
@@ -203,7 +204,7 @@ sub check_door
 # A point that no test drives proves nothing; a test of one that is gone waits in vain.
 sub check_faults
 {
-	my $tests = join '', map { slurp($_) } glob('test/t/*.pl test/isolation/specs/*.spec sql/*.sql');
+	my $tests = join '', map { slurp($_) } glob('test/t/*.pl test/attack/*.pl test/isolation/specs/*.spec sql/*.sql');
 	my %point;
 	for my $file (source_files())
 	{
@@ -261,6 +262,20 @@ sub check_pure
 			return if $delimiter eq '"' && -e "extension/$header" && $header ne 'compat.h';
 			finding($file, $line, "includes \"$header\", which pure files must not");
 		});
+}
+
+# A one that is shifted is an int: what it is shifted by may be 63. What lint.sh asks the compiler is whether sets of
+# lanes stay as wide as they are.
+sub check_masks
+{
+	for my $file (grep { $_ ne 'extension/shard.h' } source_files())
+	{
+		my $text = bare_c(slurp($file));
+		while ($text =~ /\b1[uUlL]*\s*<<\s*\(?\s*\w*(?:lane|group|worker|place)/g)
+		{
+			finding($file, line_of($text, $-[0]), 'shifts a bit; shard_lane_bit(), shard_group_bit() and shard_worker_bit() do');
+		}
+	}
 }
 
 sub check_versions

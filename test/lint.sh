@@ -55,6 +55,17 @@ static_analysis() {
     --suppress=missingInclude --suppress=unmatchedSuppression extension
 }
 
+# The compiler warns of much that is meant; of sets of lanes (ShardLanes) nothing may be cut off.
+whole_masks() {
+  local found files server
+  server=$(pg_config_path)
+  mapfile -t files < <(grep -lE 'ShardLanes|shard_lane|_lanes\(' extension/*.c extension/core/*.c)
+  found=$(printf '%s\n' "${files[@]}" | LC_ALL=C xargs -P "$(nproc)" -n 8 gcc -std=gnu11 -fsyntax-only -Wconversion \
+    -Iextension -isystem "$("$server" --includedir-server)" -isystem "$("$server" --includedir)" 2>&1 |
+    grep -E "error: |from 'ShardLanes'") || true
+  [ -z "$found" ] || { printf '%s\n' "$found"; return 1; }
+}
+
 exported_symbols() {
   local names
   [ -f "$library" ] || { echo "there is no library to look at"; return 1; }
@@ -96,6 +107,7 @@ while IFS=$'\t' read -r name title; do
 done < <(perl test/lint.pl)
 check "exported symbols carry our prefix" exported_symbols
 check "the version is the same everywhere" one_version
+check "sets of lanes keep all their bits" whole_masks
 check "shell scripts parse" script_syntax
 check "C source is formatted" formatting
 check "cppcheck finds nothing" static_analysis

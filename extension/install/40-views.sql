@@ -31,7 +31,8 @@ GRANT EXECUTE ON FUNCTION shard.region_entities() TO PUBLIC;
 COMMENT ON FUNCTION shard.region_entities() IS 'entities in the memory of the region workers';
 
 CREATE VIEW @extschema@.shard_region_state AS
-SELECT t.type_name, e.shard, CASE WHEN shard.payload_readable(e.type_id) THEN e.entity_id END AS entity_id, e.state, e.last_message_at, e.waiting
+SELECT t.type_name, CASE WHEN shard.payload_readable(e.type_id) THEN e.shard END AS shard,
+       CASE WHEN shard.payload_readable(e.type_id) THEN e.entity_id END AS entity_id, e.state, e.last_message_at, e.waiting
 FROM shard.region_entities() e JOIN shard.type t USING (type_id);
 GRANT SELECT ON @extschema@.shard_region_state TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_region_state IS 'entities in memory on this node';
@@ -209,7 +210,7 @@ FROM (
            h.attempts, h.next_at, h.sqlstate,
            CASE WHEN shard.payload_readable(h.type_id) THEN h.error END,
            CASE h.place WHEN 'stash' THEN shard.inbox_blocker(h.type_id, h.shard, h.entity) END,
-           h.number
+           CASE WHEN shard.payload_readable(h.type_id) THEN h.number END
     FROM shard.held_here h
     UNION ALL
     SELECT p.type_id, p.entity, shard.payload_json(p.type_id, p.payload), p.arrival, 'parked', 0,

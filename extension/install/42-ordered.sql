@@ -5,8 +5,12 @@
  * passed, now dead letters; both since the entity began.
  */
 CREATE VIEW @extschema@.shard_ordered AS
-SELECT t.type_name, p.shard, CASE WHEN shard.payload_readable(p.type_id) THEN p.entity END AS entity_id, p.began, p.expected, p.skipped, p.late,
-       coalesce(h.waiting, 0) AS waiting, h.first_waiting, h.waiting_since
+SELECT t.type_name, CASE WHEN shard.payload_readable(p.type_id) THEN p.shard END AS shard,
+       CASE WHEN shard.payload_readable(p.type_id) THEN p.entity END AS entity_id,
+       CASE WHEN shard.payload_readable(p.type_id) THEN p.began END AS began,
+       CASE WHEN shard.payload_readable(p.type_id) THEN p.expected END AS expected, p.skipped, p.late,
+       coalesce(h.waiting, 0) AS waiting, CASE WHEN shard.payload_readable(p.type_id) THEN h.first_waiting END AS first_waiting,
+       h.waiting_since
 FROM shard.ordered p
 JOIN shard.type t USING (type_id)
 JOIN shard.own o ON o.type_id = p.type_id AND o.shard = p.shard AND o.state IN ('active', 'stopping')

@@ -107,12 +107,12 @@ ShardOwners::create_roles($one, 'carol');
 ShardOwners::as($one, 'carol', q{SELECT shard_start('safe', 'carol.keep')});
 my $missing = '';
 $two->wait_until(q{SELECT count(*) > 0 FROM shard_members}, 'an answer');
-for (1 .. 200)
-{
-	(undef, undef, $missing) = $two->try(q{SELECT shard_start('safe', 'mallory.keep')});
-	last if $missing =~ /does not exist/;
-	Time::HiRes::usleep(50_000);
-}
+ShardCluster::wait_for_condition(
+	sub {
+		(undef, undef, $missing) = $two->try(q{SELECT shard_start('safe', 'mallory.keep')});
+		return $missing =~ /does not exist/;
+	},
+	'node 2 to know the type');
 like($missing, qr/role "carol" does not exist at this node.*Entity type "safe" belongs to it in the cluster.*CREATE ROLE/s, 'C07: what is missing is said');
 $error = ShardOwners::refused($two, 'mallory', q{SELECT shard_start('safe', 'mallory.keep')});
 like($error // 'none', qr/42704|42501/, 'C07: nor can others start it');
