@@ -117,7 +117,7 @@ shard_api_check_size(const ShardType *type, int payload_len)
 static void
 refuse(ShardDatabase *db)
 {
-	shard_shmem_wake_worker(db, shard_shmem_lane_worker(db, 0));
+	shard_shmem_wake_worker(db, shard_shmem_caretaker(db));
 	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
 					errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
 							  pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),

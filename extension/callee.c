@@ -30,13 +30,12 @@
 #include "catalog.h"
 #include "directory.h"
 #include "peer_errors.h"
+#include "peer_role.h"
 #include "security.h"
 #include "visitor.h"
 
 #include "compat.h"
 
-/* How long a call waits for a fact that its sender has ahead of us, in microseconds. */
-#define FACT_PATIENCE (1000 * INT64CONST(1000))
 #define FACT_NAP_MS 10
 
 /* ---- transactions ----------------------------------------------------------------------------- */
@@ -163,6 +162,7 @@ judge_sender(const ShardCallHeader *header)
 	const ShardDirectoryMember *member;
 	const ShardMemberRecord *record;
 
+	shard_peer_role_check(header->from);
 	refresh_directory();
 	member = shard_directory_find(header->from);
 	if (member == NULL)
@@ -218,7 +218,7 @@ nap(ShardCallee *callee)
 void
 shard_callee_check(ShardCallee *callee, int64 patience)
 {
-	int64 deadline = shard_plane_now() + Min(patience, FACT_PATIENCE);
+	int64 deadline = shard_plane_now() + Min(patience, SHARD_CALLEE_PATIENCE);
 
 	for (;;)
 	{
@@ -232,6 +232,13 @@ shard_callee_check(ShardCallee *callee, int64 patience)
 			report_later(callee);
 		nap(callee);
 	}
+}
+
+void
+shard_callee_nap(ShardCallee *callee)
+{
+	nap(callee);
+	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
 /* Errors unless the bytes begin with a header of our version. */
@@ -282,14 +289,14 @@ void
 shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee)
 {
 	open_call(fcinfo, callee, false);
-	shard_callee_check(callee, FACT_PATIENCE);
+	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
 void
 shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee)
 {
 	open_call(fcinfo, callee, true);
-	shard_callee_check(callee, FACT_PATIENCE);
+	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------- */

@@ -38,6 +38,12 @@ extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
 extern void shard_callee_open(FunctionCallInfo fcinfo, ShardCallee *callee);
 extern void shard_callee_check(ShardCallee *callee, int64 patience);
 
+/* How long a call waits at most for what its sender has ahead of us, in microseconds. */
+#define SHARD_CALLEE_PATIENCE (1000 * INT64CONST(1000))
+
+/* Ends the transaction, waits a moment with nothing held, begins another one and checks the call anew. */
+extern void shard_callee_nap(ShardCallee *callee);
+
 /*
  * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may
  * execute it can say so: the procedure asks for a proof of its own.

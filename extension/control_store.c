@@ -23,6 +23,7 @@ typedef enum Statement
 	PUT,
 	REMOVE,
 	CLEAR,
+	GET,
 	STATEMENTS
 } Statement;
 
@@ -33,9 +34,12 @@ static const char *const texts[STATEMENTS] = {
 	"DELETE FROM shard.control "
 	"WHERE store OPERATOR(pg_catalog.=) $1 AND kind OPERATOR(pg_catalog.=) $2 "
 	"AND a OPERATOR(pg_catalog.=) $3 AND b OPERATOR(pg_catalog.=) $4",
-	"DELETE FROM shard.control WHERE store OPERATOR(pg_catalog.=) $1"};
+	"DELETE FROM shard.control WHERE store OPERATOR(pg_catalog.=) $1",
+	"SELECT store, kind, a, b, n, deleted, value FROM shard.control "
+	"WHERE store OPERATOR(pg_catalog.=) $1 AND kind OPERATOR(pg_catalog.=) $2 "
+	"AND a OPERATOR(pg_catalog.=) $3 AND b OPERATOR(pg_catalog.=) $4"};
 
-static const int arguments[STATEMENTS] = {7, 4, 1};
+static const int arguments[STATEMENTS] = {7, 4, 1, 4};
 
 static SPIPlanPtr plans[STATEMENTS];
 
@@ -153,4 +157,46 @@ shard_control_store_learned(ShardMapKind kind, void (*visit)(const ShardMapEntry
 			visit(&write.entry, arg);
 	}
 	SPI_finish();
+}
+
+/*
+ * One record of what was learned; its value is in SPI's memory. False: there is none.
+ */
+static bool
+get_learned(int32 kind, int32 a, int32 b, ShardMapEntry *entry)
+{
+	Datum values[KEY_COLUMNS] = {Int16GetDatum(SHARD_STORE_LEARNED), Int32GetDatum(kind),
+								 Int32GetDatum(a), Int32GetDatum(b)};
+	ShardWrite write;
+
+	if (SPI_execute_plan(plan_of(GET), values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.control");
+	if (SPI_processed == 0)
+		return false;
+	read_row(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, &write);
+	*entry = write.entry;
+	return true;
+}
+
+int64
+shard_control_store_upto(void)
+{
+	ShardMapEntry entry;
+
+	return get_learned(0, 0, 0, &entry) ? entry.n : 0;
+}
+
+void
+shard_control_store_home(int32 type_id, int32 shard, ShardFactLearned *learned)
+{
+	ShardMapEntry entry;
+
+	learned->n = -1;
+	learned->deleted = false;
+	if (!get_learned(SHARD_MAP_HOME, type_id, shard, &entry))
+		return;
+	learned->n = entry.n;
+	learned->deleted = entry.deleted || !shard_record_get_home(&entry, &learned->home);
+	learned->home.extra = (ShardExtra){0};
+	SPI_freetuptable(SPI_tuptable);
 }

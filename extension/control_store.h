@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/action.h"
+#include "core/fact.h"
 
 /* Hands out all records, in any order; a value is valid during its call. Needs a snapshot. */
 extern void shard_control_store_load(void (*visit)(const ShardWrite *write, void *arg), void *arg);
@@ -16,3 +17,10 @@ extern void shard_control_store_apply(const ShardWrite *writes, int count);
 extern void
 shard_control_store_learned(ShardMapKind kind, void (*visit)(const ShardMapEntry *entry, void *arg),
 							void *arg);
+
+/*
+ * Up to where the map was learned; and what it says of a shard's home, into all fields of *learned but upto_n. The
+ * caller has connected to SPI, and has one snapshot for all that belongs together.
+ */
+extern int64 shard_control_store_upto(void);
+extern void shard_control_store_home(int32 type_id, int32 shard, ShardFactLearned *learned);

@@ -307,11 +307,11 @@ shard_coordinator_event(const ShardNodeEvent *event)
 }
 
 void
-shard_coordinator_receive(const char *bytes, int length)
+shard_coordinator_receive(int32 via, const char *bytes, int length)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_coordinator.context);
 
-	shard_node_receive(shard_coordinator.node, shard_plane_now(), bytes, (size_t) length,
+	shard_node_receive(shard_coordinator.node, shard_plane_now(), via, bytes, (size_t) length,
 					   shard_coordinator.out);
 	MemoryContextSwitchTo(old);
 	shard_coordinator.again = true;

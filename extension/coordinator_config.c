@@ -121,4 +121,5 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	config->homes.absolute_limit = 20;
 	config->homes.relative_limit = 0.1;
 	config->homes.owners_may_share = shard_owners_may_share_workers;
+	config->roster.owners_may_share = shard_owners_may_share_workers;
 }

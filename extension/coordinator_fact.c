@@ -155,7 +155,7 @@ append_fact(const ShardFact *fact)
  * The facts of a step: newer ones become rows of the log. The others are told again because the
  * coordinator asks whether the shard runs: that is answered here. Returns the lanes that have news.
  */
-uint32
+ShardLanes
 shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active)
 {
 	ShardLanes lanes = 0;

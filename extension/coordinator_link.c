@@ -329,7 +329,7 @@ take_answer(Link *link)
 		if (reader.failed)
 			break;
 		shard_coordinator_link_heard(bytes, (int) bytes_length);
-		shard_coordinator_receive(bytes, (int) bytes_length);
+		shard_coordinator_receive(link->node, bytes, (int) bytes_length);
 	}
 	feeding = NULL;
 }

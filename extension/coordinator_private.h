@@ -74,7 +74,7 @@ extern CoordinatorState shard_coordinator;
  * coordinator.c: one step of the machine, and what follows from it. They leave again set.
  */
 extern void shard_coordinator_event(const ShardNodeEvent *event);
-extern void shard_coordinator_receive(const char *bytes, int length);
+extern void shard_coordinator_receive(int32 via, const char *bytes, int length);
 
 /*
  * Starts the machine anew from what is durable, because settings have changed; or as another incarnation,
@@ -98,7 +98,7 @@ extern bool shard_coordinator_report_tickets(void);
  * coordinator_fact.c: makes newer facts rows of the log, in the step's transaction; returns the lanes that
  * have news. active: those that run here already, as the facts say.
  */
-extern uint32
+extern ShardLanes
 shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active);
 extern void shard_coordinator_wake_lanes(ShardLanes lanes);
 
@@ -169,6 +169,9 @@ extern void shard_coordinator_types_forget(void);
 extern bool shard_coordinator_types_run(void);
 extern bool shard_coordinator_types_known(int32 type_id);
 extern bool shard_coordinator_types_settled(void);
+
+/* Types of this node that get no number (C19), with their owners, as many as fit; "": none. */
+extern void shard_coordinator_types_lack_groups(char *names, size_t size);
 
 /* What the machine was told of: a number of shard_plane_types(). False: nothing yet. */
 extern bool shard_coordinator_types_told(uint32 *changes);

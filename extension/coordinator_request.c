@@ -14,7 +14,7 @@
 #include "coordinator_link.h"
 #include "coordinator_private.h"
 #include "core/type_number.h"
-#include "guc.h"
+#include "fault.h"
 #include "worker.h"
 
 #include "compat.h"
@@ -75,7 +75,7 @@ serve_control(const ShardRequest *request)
 		if (reader.failed)
 			break;
 		shard_coordinator_link_heard(bytes, (int) length);
-		shard_coordinator_receive(bytes, (int) length);
+		shard_coordinator_receive(0, bytes, (int) length);
 	}
 	state->serving = false;
 	shard_ring_reply(request, state->answers.data, state->answers.len, InvalidXLogRecPtr);
@@ -180,6 +180,9 @@ hint_for(const char *why)
 		return "Set it as the members have it, with shard.journal_dsn, and restart the server.";
 	if (strstr(why, "other settings") != NULL)
 		return "shard_types at a member shows its settings; shard_drop_type() drops the type here.";
+	if (strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL)
+		return "Drop the type with shard_drop_type(), and join again; or let owners share workers "
+			   "with shard.owners_may_share_workers at the cluster's coordinator.";
 	if (strstr(why, "other members") != NULL)
 		return "A node can be in one cluster. In another one, drop and create the extension first.";
 	return NULL;
@@ -226,6 +229,20 @@ end_join(bool good)
 }
 
 /*
+ * The machine, or the cluster, does not do what a command wants.
+ */
+static void
+reply_refused(const ShardRequest *request, const char *why)
+{
+	bool full = strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL;
+
+	reply_error(request,
+				full ? ERRCODE_CONFIGURATION_LIMIT_EXCEEDED
+					 : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				why, full ? psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS) : NULL, hint_for(why));
+}
+
+/*
  * What became of a command; of a join, for all that wait for it. number: what else there is to say.
  */
 void
@@ -236,6 +253,8 @@ shard_coordinator_command_done(int64 token, bool good, int64 number, const char 
 
 	if (token == join_token)
 		end_join(good);
+	if (token == join_token && good)
+		shard_fault("join_welcomed");
 	foreach (cell, all)
 	{
 		CoordinatorCommand *command = lfirst(cell);
@@ -248,10 +267,7 @@ shard_coordinator_command_done(int64 token, bool good, int64 number, const char 
 												: number);
 		else
 		{
-			const char *text = why ? why : "refused";
-
-			reply_error(&command->request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, text, NULL,
-						hint_for(text));
+			reply_refused(&command->request, why ? why : "refused");
 		}
 		forget(command);
 	}
@@ -573,18 +589,17 @@ reply_late(const ShardRequest *request, const char *name, const TypeAnswer *answ
 }
 
 /*
- * Whether there is a group of lanes for another type of an owner (C19), as far as this node has learned.
+ * There is no group of lanes for the type's owner, the coordinator says (C19).
  */
-static bool
-has_group(const ShardTypeRecord *wanted, ShardArena *arena)
+static void
+reply_no_group(const ShardRequest *request, const char *name)
 {
-	int count;
-	ShardNumberedType *types =
-		shard_type_number_list(shard_node_learned(shard_coordinator.node), arena, &count);
-
-	return !wanted->owner || wanted->owner[0] == '\0' ||
-		   shard_type_number_group(types, count, wanted->owner, 0,
-								   shard_owners_may_share_workers) >= 0;
+	reply_error(request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+				psprintf(SHARD_TYPE_NUMBER_ERROR, name),
+				psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
+				psprintf("%s The setting of the coordinator counts, node %d.",
+						 SHARD_TYPE_NUMBER_HINT,
+						 shard_node_coordinator(shard_coordinator.node, shard_plane_now())));
 }
 
 /*
@@ -611,10 +626,8 @@ look_at_type(const CoordinatorCommand *command)
 		else
 			reply_differs(&command->request, wanted.name, &answer);
 	}
-	else if (type_id == 0 && !has_group(&wanted, arena))
-		reply_error(&command->request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-					psprintf(SHARD_TYPE_NUMBER_ERROR, wanted.name),
-					psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS), SHARD_TYPE_NUMBER_HINT);
+	else if (type_id == 0 && shard_node_type_lacks_group(shard_coordinator.node, wanted.name))
+		reply_no_group(&command->request, wanted.name);
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
 		reply_late(&command->request, wanted.name, &answer);
 	else

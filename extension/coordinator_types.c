@@ -10,8 +10,8 @@
  * number of its own may mean another type to the others.
  *
  * The cluster forgets a type that nobody has (C9), and asks each node for that. What a node has are its rows,
- * and what a transaction that is open may still commit: whoever changes shard.type has a lock of his own
- * (shard_admin_begin), so when that is free, or its holder has changed nothing yet and waits for us, rows are
+ * and what a transaction that is open may still commit: whoever adds one to shard.type has a lock of his own
+ * (shard_admin_lock_list), so when that is free, or its holder has changed nothing yet and waits for us, rows are
  * all there is. If the process dies right here: the next one looks anew.
  *
  * If the process dies right here: the renumbering is one transaction, or is done by the next process.
@@ -22,6 +22,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "executor/spi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
@@ -292,6 +293,27 @@ follow_owners(void)
 		owners_n = n;
 }
 
+void
+shard_coordinator_types_lack_groups(char *names, size_t size)
+{
+	StringInfoData list;
+	ListCell *cell;
+
+	initStringInfo(&list);
+	foreach (cell, local)
+	{
+		const CoordinatorType *type = lfirst(cell);
+
+		if (shard_node_type_lacks_group(shard_coordinator.node, type->record.name))
+			appendStringInfo(&list, "%s\"%s\" of role \"%s\"", list.len > 0 ? ", " : "",
+							 type->record.name, type->record.owner);
+	}
+	if (list.len >= (int) size)
+		list.data[pg_mbcliplen(list.data, list.len, (int) size - 1)] = '\0';
+	strlcpy(names, list.data, size);
+	pfree(list.data);
+}
+
 bool
 shard_coordinator_types_settled(void)
 {
@@ -368,7 +390,7 @@ tell_changes(List *types, bool over, const char *awaited)
 /* ---- all that is here ------------------------------------------------------------------------- */
 
 /*
- * Is nobody in the middle of a change of shard.type? Then none is, to the end of this transaction.
+ * Is nobody in the middle of adding to shard.type? Then none is, to the end of this transaction.
  */
 static bool
 lock_changes(void)

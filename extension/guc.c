@@ -55,6 +55,7 @@ char *shard_peer_sslcert = NULL;
 char *shard_peer_sslkey = NULL;
 char *shard_peer_sslcrl = NULL;
 char *shard_peer_passfile = NULL;
+char *shard_peer_user = NULL;
 
 static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_SET_AUTO, false},
 														{"local", SHARD_GATE_SET_LOCAL, false},
@@ -310,6 +311,10 @@ define_peers(void)
 					 &shard_peer_sslcrl, NULL);
 	define_peer_file("shard.peer_passfile", "Sets the file of passwords for other nodes.",
 					 &shard_peer_passfile, NULL);
+	DefineCustomStringVariable("shard.peer_user",
+							   "Sets the role as which this node connects to other nodes.",
+							   "Empty: the user of each address.", &shard_peer_user, "", PGC_SIGHUP,
+							   GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 }
 
 /*

@@ -86,6 +86,7 @@ extern char *shard_peer_sslcert;
 extern char *shard_peer_sslkey;
 extern char *shard_peer_sslcrl;
 extern char *shard_peer_passfile;
+extern char *shard_peer_user; /* empty: as the address says */
 
 /* The mode by libpq's name. */
 extern const char *shard_guc_peer_sslmode(void);

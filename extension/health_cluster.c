@@ -12,6 +12,7 @@
 #include "cluster_view.h"
 #include "control_store.h"
 #include "core/membership.h"
+#include "core/type_number.h"
 #include "health.h"
 #include "link_trouble.h"
 #include "peer.h"
@@ -94,6 +95,14 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 			health, psprintf("this node is not admitted to its cluster yet: it handles its own "
 							 "messages, and exchanges none with other nodes%s",
 							 refusal(view)));
+	if (view->lacks_group[0] != '\0')
+		shard_health_add(
+			health,
+			psprintf("the cluster has no number for entity type %s, which was here before "
+					 "this node joined: %s; drop it with shard_drop_type(), or let owners "
+					 "share workers with shard.owners_may_share_workers at the coordinator, "
+					 "node %d",
+					 view->lacks_group, SHARD_TYPE_NUMBER_WHY, view->coordinator));
 }
 
 /* The voters, as far as this node knows. */
@@ -275,6 +284,21 @@ check_data_links(ShardHealth *health, const ShardMemberReport *report)
 }
 
 /*
+ * A member that tells homes that were not decided, as far as this node knows (T6).
+ */
+static void
+check_facts(ShardHealth *health, int32 node)
+{
+	ShardLinkTrouble trouble;
+
+	if (shard_link_trouble_of(shard_shmem_database(), node, SHARD_LINK_FACTS, &trouble))
+		shard_health_add(health,
+						 psprintf("node %d, or who speaks for it, tells homes that the cluster has "
+								  "not decided, and is not believed: %s",
+								  node, trouble.error));
+}
+
+/*
  * One other member.
  */
 static void
@@ -283,6 +307,7 @@ check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirecto
 {
 	int32 node = member->node;
 
+	check_facts(health, node);
 	switch ((ShardMemberStatus) member->record.status)
 	{
 		case SHARD_MEMBER_DOWN:

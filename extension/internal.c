@@ -31,6 +31,7 @@
 #include "peer.h"
 #include "peer_client.h"
 #include "peer_errors.h"
+#include "peer_role.h"
 #include "plane.h"
 #include "ring.h"
 #include "security.h"
@@ -119,6 +120,27 @@ own_number(void)
 }
 
 /*
+ * Errors unless the role may speak for all who speak in a call. Bytes that are no message are nobody's.
+ */
+static void
+check_speakers(ShardReader call)
+{
+	ShardArena *arena = shard_arena_create();
+
+	while (call.at < call.end && !call.failed)
+	{
+		size_t length;
+		const char *bytes = shard_wire_get_bytes(&call, &length);
+		ShardControl message;
+
+		shard_arena_reset(arena);
+		if (!call.failed && shard_control_decode(bytes, length, arena, &message))
+			shard_peer_role_check(message.from);
+	}
+	shard_arena_destroy(arena);
+}
+
+/*
  * shard_peer.control(call bytea, INOUT answer bytea)
  */
 Datum
@@ -134,6 +156,7 @@ shard_internal_control(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("the coordinator worker of node %d does not run", own_number()),
 						errhint("See shard_health() there, and the server's log.")));
+	check_speakers(call);
 	bytes = shard_coordinator_control(call.at, (int) (call.end - call.at), &length);
 	return answer(fcinfo, bytes, length);
 }
@@ -272,6 +295,7 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 
 	if (!shard_way_back_get_call(&reader, &call))
 		refuse_bytes();
+	shard_peer_role_check(0);
 	back.encoding = GetDatabaseEncodingName();
 	shard_peer_check_dsn(call.seed, "seed_dsn");
 	back.dsn = address_of(&call);
@@ -319,6 +343,7 @@ check_header(ShardReader *reader)
 
 	if (!shard_packet_get_header(reader, &header))
 		refuse_bytes();
+	shard_peer_role_check(header.from);
 	shard_plane_get(shard_shmem_database(), &view);
 	if (header.protocol_version != SHARD_PROTOCOL_VERSION || !view.known ||
 		!shard_record_uuid_equal(header.cluster, view.cluster) || header.to != view.node)
@@ -481,18 +506,23 @@ shard_internal_stats(PG_FUNCTION_ARGS)
 /* ---- rights ----------------------------------------------------------------------------------- */
 
 /*
- * shard_allow_peer(role regrole) returns void
+ * shard_allow_peer(role regrole, node int) returns void
  */
 Datum
 shard_internal_allow_peer(PG_FUNCTION_ARGS)
 {
 	Oid role = PG_GETARG_OID(0);
+	int32 node = PG_GETARG_INT32(1);
 	const char *name = quote_identifier(GetUserNameFromId(role, false));
 	ShardSecurity security = {0};
 	const char *commands[2];
 
 	PreventCommandIfReadOnly("shard_allow_peer()");
 	PreventCommandIfParallelMode("shard_allow_peer()");
+	if (node < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("node must not be negative"),
+				 errhint("Numbers of nodes are in shard_members; 0: any node.")));
 	shard_catalog_lock(false);
 	commands[0] = psprintf("GRANT USAGE ON SCHEMA shard_peer TO %s", name);
 	commands[1] = psprintf("GRANT EXECUTE ON ALL ROUTINES IN SCHEMA shard_peer TO %s", name);
@@ -503,5 +533,6 @@ shard_internal_allow_peer(PG_FUNCTION_ARGS)
 			elog(ERROR, "could not execute \"%s\"", commands[i]);
 	shard_security_end(&security);
 	SPI_finish();
+	shard_peer_role_bind(role, node);
 	PG_RETURN_VOID();
 }

@@ -175,8 +175,12 @@ drive(ShardDatabase *db)
 
 	/* Lanes go from one worker to another: first he lets go of them. */
 	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
-		if ((wanted & ((uint64) 1 << worker)) == 0 || shard_supervisor_has_others_lanes(db, worker))
+		if ((wanted & shard_worker_bit(worker)) == 0 ||
+			shard_supervisor_has_others_lanes(db, worker))
 			shard_supervisor_stop(db, worker);
+	/* the keeper first: without it nobody's inbox would be emptied */
+	shard_each_lane (worker, wanted & db->division.keeper)
+		shard_supervisor_ensure(db, worker);
 	shard_each_lane (worker, wanted)
 		shard_supervisor_ensure(db, worker);
 
@@ -203,7 +207,8 @@ groups_wanted(ShardDatabase *db)
 		TimestampTz *missed_at = &db->group_missed_at[group];
 		TimestampTz end;
 
-		if ((found & (1 << group)) != 0 || (db->division.groups & (1 << group)) == 0)
+		if ((found & shard_group_bit(group)) != 0 ||
+			(db->division.groups & shard_group_bit(group)) == 0)
 		{
 			*missed_at = 0;
 			continue;
@@ -213,7 +218,7 @@ groups_wanted(ShardDatabase *db)
 		end = TimestampTzPlusMilliseconds(*missed_at, shard_owner_workers_keep);
 		if (now >= end)
 			continue;
-		wanted |= 1 << group;
+		wanted |= shard_group_bit(group);
 		shard_supervisor_come_back(end);
 	}
 	return wanted;

@@ -46,13 +46,14 @@ find_free(ShardDatabase *db, TimestampTz now)
 	return NULL;
 }
 
-void
+bool
 shard_link_trouble_note(ShardDatabase *db, int worker, int32 node, ShardLinkUse use,
 						const char *error)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	ShardLinkTrouble new = {.node = node, .worker = worker, .use = use, .since = now, .last = now};
 	ShardLinkTrouble *entry;
+	bool noted;
 
 	memcpy(new.error, error, pg_mbcliplen(error, strlen(error), sizeof(new.error) - 1));
 	SpinLockAcquire(&db->trouble_mutex);
@@ -63,7 +64,9 @@ shard_link_trouble_note(ShardDatabase *db, int worker, int32 node, ShardLinkUse 
 		entry = find_free(db, now);
 	if (entry != NULL)
 		*entry = new;
+	noted = entry != NULL;
 	SpinLockRelease(&db->trouble_mutex);
+	return noted && new.since == now;
 }
 
 void

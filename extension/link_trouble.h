@@ -12,11 +12,15 @@
 typedef enum ShardLinkUse
 {
 	SHARD_LINK_ROWS, /* messages, marks (transport.c) */
-	SHARD_LINK_ASKS	 /* remote_ask.c */
+	SHARD_LINK_ASKS, /* remote_ask.c */
+	SHARD_LINK_FACTS /* what it tells was not decided (receive_fact.c) */
 } ShardLinkUse;
 
-/* Its worker: it has failed; it works. When there is no room for more nothing is noted. No error. */
-extern void shard_link_trouble_note(ShardDatabase *db, int worker, int32 node, ShardLinkUse use,
+/*
+ * Its worker: it has failed; it works. When there is no room for more nothing is noted. No error. True: the trouble is new,
+ * there was none for a minute.
+ */
+extern bool shard_link_trouble_note(ShardDatabase *db, int worker, int32 node, ShardLinkUse use,
 									const char *error);
 extern void shard_link_trouble_over(ShardDatabase *db, int worker, int32 node, ShardLinkUse use);
 

@@ -15,6 +15,7 @@
 #include "postmaster/postmaster.h"
 #include "utils/builtins.h"
 
+#include "guc.h"
 #include "peer_private.h"
 
 #include "compat.h"
@@ -415,6 +416,9 @@ collect(Options *all, const PQconninfoOption *given, const char *purpose, uint32
 		if (is_given(option) && !is_limit(option->keyword))
 			add(all, option->keyword, list ? rotated(option->val, turn) : option->val);
 	}
+	/* each node has a role of its own, and an address is one for all who call there: the last one counts */
+	if (shard_peer_user[0] != '\0')
+		add(all, "user", shard_peer_user);
 	for (int i = 0; i < lengthof(limits); i++)
 		add(all, limits[i].option, psprintf("%d", limited(given, &limits[i])));
 	add(all, "keepalives", "1");

@@ -40,6 +40,7 @@
 #include "peer_errors.h"
 #include "position_table.h"
 #include "receive.h"
+#include "receive_fact.h"
 #include "security.h"
 #include "session.h"
 
@@ -63,6 +64,8 @@ typedef struct Receive
 	ShardLanes goes_on;					 /* of those that are certainly not quarantined */
 	ShardLanes news;					 /* of those whose quarantine began or ended */
 	int32 quarantine[SHARD_LANES];		 /* as the origin says now; 0: nothing */
+	ShardFact *facts;					 /* decided homes that came with it, and are true */
+	int n_facts;
 } Receive;
 
 /* Positions of this transaction, for its end. */
@@ -219,9 +222,10 @@ append(const ShardRow *row, int lane)
 	shard_session_appended(lane);
 }
 
-/* Appends a row with a payload of our own. */
+/* Appends a row with a payload of our own. from: the node whose word it is, where that matters; else 0. */
 static void
-append_bytes(ShardKind kind, int32 type_id, int32 shard, int lane, const StringInfoData *bytes)
+append_bytes(ShardKind kind, int32 from, int32 type_id, int32 shard, int lane,
+			 const StringInfoData *bytes)
 {
 	ShardRow row = {.kind = kind,
 					.type_id = type_id,
@@ -229,32 +233,32 @@ append_bytes(ShardKind kind, int32 type_id, int32 shard, int lane, const StringI
 					.entity = "",
 					.payload = bytes->data,
 					.payload_len = bytes->len,
-					.epoch = -1};
+					.epoch = -1,
+					.mid_node = from};
 
 	append(&row, lane);
 }
 
-/* Decided homes, each as a row for the worker of its shard's lane. */
+/* Decided homes of this call, each as a row for the worker of its shard's lane. */
 static void
-take_facts(Receive *receive, ShardReader *section)
+append_facts(Receive *receive)
 {
-	ShardFact fact;
 	StringInfoData bytes;
 
 	initStringInfo(&bytes);
-	while (shard_packet_get_fact(section, &fact))
+	for (int i = 0; i < receive->n_facts; i++)
 	{
+		const ShardFact *fact = &receive->facts[i];
+
 		resetStringInfo(&bytes);
-		shard_packet_put_fact(&bytes, &fact);
-		append_bytes(SHARD_KIND_FACT, fact.type_id, fact.shard,
-					 shard_message_lane(fact.type_id, fact.shard), &bytes);
+		shard_packet_put_fact(&bytes, fact);
+		append_bytes(SHARD_KIND_FACT, 0, fact->type_id, fact->shard,
+					 shard_message_lane(fact->type_id, fact->shard), &bytes);
 	}
-	if (section->failed)
-		damaged(receive, "a decided home");
 	pfree(bytes.data);
 }
 
-/* Marks for this node as origin: one row for each lane. */
+/* Marks for this node as origin, which the home of a shard alone knows (T6): one row for each lane. */
 static void
 take_done(Receive *receive, ShardReader *section)
 {
@@ -279,7 +283,8 @@ take_done(Receive *receive, ShardReader *section)
 	{
 		if (bytes[lane].data == NULL)
 			continue;
-		append_bytes(SHARD_KIND_DONE, first[lane].type_id, first[lane].shard, lane, &bytes[lane]);
+		append_bytes(SHARD_KIND_DONE, receive->callee.header.from, first[lane].type_id,
+					 first[lane].shard, lane, &bytes[lane]);
 		pfree(bytes[lane].data);
 	}
 }
@@ -469,9 +474,9 @@ survey(Receive *receive)
 		damaged(receive, "its sections");
 }
 
-/* Later readings: gives the sections of some kinds to what takes them. */
+/* Second reading: gives the sections to what takes them. */
 static void
-take_sections(Receive *receive, bool facts)
+take_sections(Receive *receive)
 {
 	ShardReader reader = receive->callee.reader;
 	ShardReader section;
@@ -480,11 +485,7 @@ take_sections(Receive *receive, bool facts)
 
 	while (shard_packet_get_section(&reader, &kind, &flags, &section))
 	{
-		if (facts != (kind == SHARD_SECTION_FACTS || kind == SHARD_SECTION_REFUSED))
-			continue;
-		if (facts)
-			take_facts(receive, &section);
-		else if (kind == SHARD_SECTION_DONE)
+		if (kind == SHARD_SECTION_DONE)
 			take_done(receive, &section);
 		else if (kind == SHARD_SECTION_STREAM)
 			take_stream(receive, &section);
@@ -505,7 +506,7 @@ append_hello(Receive *receive)
 	initStringInfo(&bytes);
 	appendBinaryStringInfo(&bytes, (const char *) &receive->callee.header.from, sizeof(int32));
 	shard_each_lane (lane, receive->answered)
-		append_bytes(SHARD_KIND_HELLO, 0, lane, lane, &bytes);
+		append_bytes(SHARD_KIND_HELLO, 0, 0, lane, lane, &bytes);
 	pfree(bytes.data);
 }
 
@@ -527,7 +528,7 @@ append_positions(Receive *receive)
 		resetStringInfo(&bytes);
 		position->key = key_of(receive, lane);
 		shard_position_put(&bytes, &position->key, &position->stream);
-		append_bytes(SHARD_KIND_POSITION, 0, lane, lane, &bytes);
+		append_bytes(SHARD_KIND_POSITION, 0, 0, lane, lane, &bytes);
 		position->row_seq = row_seq;
 		position->in_table = false;
 		committing[n_committing++] = *position;
@@ -589,12 +590,13 @@ publish_quarantines(const Receive *receive)
 static void
 run(Receive *receive)
 {
-	(void) shard_log_attach();
 	n_committing = 0;
 	survey(receive);
+	receive->n_facts = shard_receive_fact_read(&receive->callee, &receive->facts);
+	(void) shard_log_attach();
 	lock_streams(receive);
-	take_sections(receive, true);
-	take_sections(receive, false);
+	append_facts(receive);
+	take_sections(receive);
 	append_positions(receive);
 	if (receive->hello)
 		append_hello(receive);

@@ -3,8 +3,8 @@
  *		Segments of the log: taking a new one, emptying those that all passed
  *		(doc/protocol.md D9-D11).
  *
- * Only the worker of lane 0 does this, between its turns. Senders go on while
- * it happens: the current segment changes under the append lock, and a segment
+ * Whichever region worker comes by does this, between its turns, one at a time: nobody's handler that
+ * takes long holds it up for others. Senders go on while it happens: the current segment changes under the append lock, and a segment
  * is emptied by TRUNCATE only
  * - when it is not current,
  * - when the committed cursor of every lane has passed it, open senders included,
@@ -47,8 +47,9 @@
 #define LARGE ((uint64) 512 * 1024 * 1024)
 #define PERIOD_MS 10000
 
-/* How often a worker is asked for the same thing. */
+/* How often a worker is asked for the same thing: by the caretaker, by others. */
 #define REPEAT_MS 100
+#define OTHERS_REPEAT_MS 1000
 
 /* A segment that is worth to be emptied when the inbox is about to be full. */
 #define TINY ((uint64) 128 * 1024)
@@ -65,8 +66,8 @@ is_long(ShardLog *log)
 	uint64 bytes = (uint64) log->segment[log->current].blocks * BLCKSZ;
 	uint64 limit = (uint64) shard_inbox_max_size * 1024;
 
-	if (bytes >= LARGE ||
-		(limit > 0 && bytes >= TINY && pg_atomic_read_u64(&log->bytes) > limit / 2))
+	if (bytes >= LARGE || (limit > 0 && bytes >= Max(TINY, limit / 16) &&
+						   pg_atomic_read_u64(&log->bytes) > limit / 4))
 		return true;
 	return bytes >= SMALL &&
 		   TimestampDifferenceExceeds(log->switched_at, GetCurrentTimestamp(), PERIOD_MS);
@@ -105,19 +106,17 @@ switch_current(ShardDatabase *db)
 static void
 want_passed(ShardDatabase *db, int lane, int64 seq)
 {
-	static struct
-	{
-		int64 seq;
-		TimestampTz at;
-	} asked[SHARD_MAX_WORKERS];
 	int worker = shard_shmem_lane_worker(db, lane);
+	ShardWorkerSlot *slot = &db->worker[worker];
 	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz asked_at = (TimestampTz) pg_atomic_read_u64(&slot->pass_asked_at);
+	bool mine = shard_shmem_my_worker() == &db->worker[shard_shmem_caretaker(db)];
 
-	if (asked[worker].seq == seq && !TimestampDifferenceExceeds(asked[worker].at, now, REPEAT_MS))
+	if ((int64) pg_atomic_read_u64(&slot->pass_wanted) == seq &&
+		!TimestampDifferenceExceeds(asked_at, now, mine ? REPEAT_MS : OTHERS_REPEAT_MS))
 		return;
-	asked[worker].seq = seq;
-	asked[worker].at = now;
-	pg_atomic_write_u64(&db->worker[worker].pass_wanted, seq);
+	pg_atomic_write_u64(&slot->pass_asked_at, (uint64) now);
+	pg_atomic_write_u64(&slot->pass_wanted, (uint64) seq);
 	shard_shmem_wake_worker(db, worker);
 }
 
@@ -262,12 +261,64 @@ empty_segment(ShardDatabase *db, int number, Oid extension)
 	return emptied;
 }
 
-bool
-shard_rotation_run(ShardDatabase *db, Oid extension)
+/* Whether there may be anything to do, without a lock. */
+static bool
+is_worth_a_look(ShardLog *log)
+{
+	return *((volatile int *) &log->live_count) > 1 || is_long(log);
+}
+
+/* As the only one who does. */
+static bool
+rotate(ShardDatabase *db, Oid extension)
 {
 	int number;
 
 	switch_current(db);
 	number = find_passed(db);
 	return number >= 0 && empty_segment(db, number, extension);
+}
+
+bool
+shard_rotation_run(ShardDatabase *db, Oid extension)
+{
+	volatile bool emptied = false;
+
+	if (!is_worth_a_look(&db->log))
+		return false;
+	if (!shard_shmem_own(db, SHARD_OWNER_ROTATION))
+	{
+		/* who is at it may have looked before this worker got out of the way */
+		if (shard_shmem_my_worker() != &db->worker[shard_shmem_caretaker(db)])
+			shard_shmem_wake_worker(db, shard_shmem_caretaker(db));
+		return false;
+	}
+	PG_TRY();
+	{
+		emptied = rotate(db, extension);
+	}
+	PG_FINALLY();
+	{
+		/* after an error the segment's lock is held until the transaction is aborted: others find it taken */
+		shard_shmem_disown(db, SHARD_OWNER_ROTATION);
+	}
+	PG_END_TRY();
+	return emptied;
+}
+
+int64
+shard_rotation_presses(ShardDatabase *db)
+{
+	ShardLog *log = &db->log;
+	uint64 limit = (uint64) shard_inbox_max_size * 1024;
+	uint8 groups = db->division.groups;
+	int64 upto = 0;
+
+	if (limit == 0 || pg_atomic_read_u64(&log->bytes) <= limit / 4 || (groups & (groups - 1)) == 0)
+		return 0;
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	if (log->ready && log->live_count > 1)
+		upto = log->segment[log->live[log->live_count - 2]].last_seq;
+	LWLockRelease(db->append_lock);
+	return upto;
 }

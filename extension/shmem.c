@@ -121,13 +121,16 @@ init_control(ShardShared *control)
 		pg_atomic_init_u32(&db->groups, 0);
 		for (int j = 0; j < SHARD_WORKER_SLOTS; j++)
 			SpinLockInit(&db->worker[j].mutex);
-		for (int lane = 0; lane <= SHARD_LANES; lane++)
+		for (int lane = 0; lane < SHARD_OWNERS; lane++)
 			pg_atomic_init_u32(&db->owner[lane], 0);
 		SpinLockInit(&db->trouble_mutex);
 		init_database(db);
 	}
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
+	{
 		pg_atomic_init_u64(&control->counter[i].held, 0);
+		pg_atomic_init_u32(&control->counter[i].aside, 0);
+	}
 }
 
 /*
@@ -165,6 +168,7 @@ init_database(ShardDatabase *db)
 		slot->next_start = 0;
 		pg_atomic_init_u32(&slot->wake, 0);
 		pg_atomic_init_u64(&slot->pass_wanted, 0);
+		pg_atomic_init_u64(&slot->pass_asked_at, 0);
 		pg_atomic_init_u32(&slot->batch_stuck, 0);
 		pg_atomic_init_u64(&slot->drain_wanted, 0);
 		pg_atomic_init_u64(&slot->drain_done, 0);

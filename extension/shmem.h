@@ -80,6 +80,7 @@ typedef struct ShardWorkerSlot
 	pid_t pid;
 	Latch *latch;		/* NULL: nobody to wake */
 	ShardLanes lanes;	/* mask of the lanes held */
+	bool keeper;		/* it runs nobody's types (division.h) */
 	int ask_head;		/* newest ask slot handed to this worker, -1: none (ring.c) */
 	bool stop_wanted;	/* launcher: leave after this turn */
 	bool no_room;		/* launcher: the server has no slot for one more background worker */
@@ -96,6 +97,7 @@ typedef struct ShardWorkerSlot
 	pg_atomic_uint32 wake;
 	/* rotation waits for cursor rows that leave everything up to this seq behind */
 	pg_atomic_uint64 pass_wanted;
+	pg_atomic_uint64 pass_asked_at; /* TimestampTz: it was woken for that last */
 
 	/* shard_drain: a turn begun after request n has ended clean */
 	pg_atomic_uint64 drain_wanted;
@@ -176,6 +178,11 @@ typedef struct ShardLinkTrouble
 	char error[SHARD_TURN_ERROR];
 } ShardLinkTrouble;
 
+/* What a process may own beside lanes: the part of the coordinator worker, and for a moment rotation (D9). */
+#define SHARD_OWNER_COORDINATOR SHARD_LANES
+#define SHARD_OWNER_ROTATION (SHARD_LANES + 1)
+#define SHARD_OWNERS (SHARD_LANES + 2)
+
 typedef struct ShardDatabase
 {
 	/* guarded by the control lock */
@@ -209,8 +216,8 @@ typedef struct ShardDatabase
 	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the coordinator worker */
 	ShardLane lane[SHARD_LANES];
 
-	/* process that owns a lane, or at last what there is one coordinator worker of (W2); 0: nobody */
-	pg_atomic_uint32 owner[SHARD_LANES + 1];
+	/* process that owns a lane, or one of the things behind them (W2); 0: nobody */
+	pg_atomic_uint32 owner[SHARD_OWNERS];
 } ShardDatabase;
 
 /* Messages of a type that cannot be handled now, for buffer_size. */
@@ -219,6 +226,8 @@ typedef struct ShardTypeCounter
 	Oid dboid; /* key, first two fields; InvalidOid: free. Changed under the control lock alone */
 	int32 type_id;
 	pg_atomic_uint64 held; /* written by workers, after commit, under that lock in shared mode */
+	pg_atomic_uint32
+		aside; /* some were put aside to make room in the inbox; a hint, like the next look at held */
 } ShardTypeCounter;
 
 #define SHARD_TYPE_COUNTERS 1024
@@ -340,6 +349,18 @@ shard_shmem_lane_worker(const ShardDatabase *db, int lane)
 	return db->division.worker[lane];
 }
 
+/*
+ * The worker that looks after what all owners have in common: the keeper, or, without one, that of lane 0. Without
+ * lock.
+ */
+static inline int
+shard_shmem_caretaker(const ShardDatabase *db)
+{
+	uint64 keeper = db->division.keeper;
+
+	return keeper != 0 ? shard_lane_next(keeper, 0) : shard_shmem_lane_worker(db, 0);
+}
+
 /* The region workers that are to run, as a mask. Without lock. */
 static inline uint64
 shard_shmem_workers(ShardDatabase *db)
@@ -398,11 +419,13 @@ extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes 
 extern void shard_shmem_detach_worker(void);
 
 /*
- * Makes this process, which is attached, the owner of a lane, or with SHARD_OWNER_COORDINATOR of the node (W2), until
- * it exits; false if another process is. It is no lock of the server's, which SQL could release.
+ * Makes this process, which is attached, the owner of a lane, or of one of SHARD_OWNER_..., until it gives it back or
+ * exits; false if another process is. It is no lock of the server's, which SQL could release.
  */
-#define SHARD_OWNER_COORDINATOR SHARD_LANES
 extern bool shard_shmem_own(ShardDatabase *db, int lane);
+
+/* Gives back what this process owns. */
+extern void shard_shmem_disown(ShardDatabase *db, int lane);
 
 /* The slot that this process is attached to, or NULL. */
 extern ShardWorkerSlot *shard_shmem_my_worker(void);

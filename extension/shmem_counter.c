@@ -56,6 +56,7 @@ make_counter(Oid dboid, int32 type_id)
 		return NULL;
 	counter->type_id = type_id;
 	pg_atomic_write_u64(&counter->held, 0);
+	pg_atomic_write_u32(&counter->aside, 0);
 	pg_write_barrier();
 	counter->dboid = dboid;
 	return counter;

@@ -68,7 +68,7 @@ shard_shmem_wake_lanes(ShardDatabase *db, ShardLanes lanes)
 	uint64 workers = 0;
 
 	shard_each_lane (lane, lanes)
-		workers |= (uint64) 1 << shard_shmem_lane_worker(db, lane);
+		workers |= shard_worker_bit(shard_shmem_lane_worker(db, lane));
 	shard_each_lane (worker, workers)
 		shard_shmem_wake_worker(db, worker);
 }
@@ -128,7 +128,8 @@ shard_shmem_wake_launcher(void)
 
 /*
  * Attaches the calling process to a worker slot, with the lanes it holds. The
- * slot's counters start anew. Error if another process has it.
+ * slot's counters start anew. Error if another process has it. The caller holds the control lock, so that the
+ * lanes, and whether it is the keeper, are of one division.
  */
 void
 shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes)
@@ -153,7 +154,10 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes)
 		slot->turns_now.failures = 0;
 	}
 	if (holder == 0 || holder == MyProcPid)
+	{
 		slot->lanes = lanes;
+		slot->keeper = shard_division_is_keeper(&db->division, worker);
+	}
 	SpinLockRelease(&slot->mutex);
 
 	if (holder == MyProcPid)
@@ -189,6 +193,14 @@ shard_shmem_own(ShardDatabase *db, int lane)
 		   nobody == (uint32) MyProcPid;
 }
 
+void
+shard_shmem_disown(ShardDatabase *db, int lane)
+{
+	uint32 pid = (uint32) MyProcPid;
+
+	(void) pg_atomic_compare_exchange_u32(&db->owner[lane], &pid, 0);
+}
+
 /*
  * Before the slot is free for another process, and when the last transaction of this one is over.
  */
@@ -197,12 +209,8 @@ disown(void)
 {
 	if (owned_in == NULL)
 		return;
-	for (int lane = 0; lane <= SHARD_LANES; lane++)
-	{
-		uint32 pid = (uint32) MyProcPid;
-
-		(void) pg_atomic_compare_exchange_u32(&owned_in->owner[lane], &pid, 0);
-	}
+	for (int lane = 0; lane < SHARD_OWNERS; lane++)
+		shard_shmem_disown(owned_in, lane);
 	owned_in = NULL;
 }
 

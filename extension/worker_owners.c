@@ -60,6 +60,9 @@ owners_of(ShardLanes lanes, int *count)
 char *
 shard_worker_owners(const ShardDatabase *db, int worker, int *count)
 {
+	*count = 0;
+	if (shard_division_is_keeper(&db->division, worker))
+		return pstrdup("");
 	return owners_of(shard_shmem_worker_lanes(db, worker), count);
 }
 
@@ -70,7 +73,7 @@ shard_worker_waiting_owners(const ShardDatabase *db)
 	int count;
 
 	for (int group = 0; group < SHARD_GROUPS; group++)
-		if ((db->division.waits & (1 << group)) != 0)
+		if ((db->division.waits & shard_group_bit(group)) != 0)
 			lanes |= shard_group_lanes(group);
 	return owners_of(lanes, &count);
 }

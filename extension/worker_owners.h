@@ -6,7 +6,7 @@
 
 #include "shmem.h"
 
-/* Names of the roles whose types a worker has, a comma between two of them; ""; *count: how many. palloc'd. */
+/* Names of the roles whose types a worker runs, a comma between two of them; ""; *count: how many. palloc'd. */
 extern char *shard_worker_owners(const ShardDatabase *db, int worker, int *count);
 
 /* Owners whose types wait for a region worker, in the same form; "": none. */

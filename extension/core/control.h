@@ -62,7 +62,7 @@ typedef enum ShardControlKind
 								  * (C9); token: to be answered; flag: the node is going down */
 	SHARD_CONTROL_REGISTER_ACK,	 /* commit_n, token */
 	SHARD_CONTROL_START_TYPE,	 /* entries: one type value, key.a: the id wished for, or 0 */
-	SHARD_CONTROL_TYPE_STARTED,	 /* type_id; flag: equal or new; text: why not */
+	SHARD_CONTROL_TYPE_STARTED, /* type_id; flag: equal or new; text: why not; status: ShardTypeRefusal */
 	SHARD_CONTROL_GET_SHARD_HOMES, /* shards */
 	SHARD_CONTROL_SHARD_HOMES,	   /* n as in LEARN is not moved; entries: homes */
 	SHARD_CONTROL_HOST_SHARDS,	   /* shards with epochs: start these if their facts say so */
@@ -93,6 +93,13 @@ typedef enum ShardStoreMode
 	SHARD_STORE_MODE_MEMBERS = 1, /* ddata */
 	SHARD_STORE_MODE_JOURNAL = 2  /* persistence (R14) */
 } ShardStoreMode;
+
+/* Why a type is not taken. */
+typedef enum ShardTypeRefusal
+{
+	SHARD_TYPE_NOT_TAKEN = 0,  /* as it is: it has to change */
+	SHARD_TYPE_LACKS_GROUP = 1 /* there is no group of lanes for its owner now (C19) */
+} ShardTypeRefusal;
 
 /* One shard of a list. */
 typedef struct ShardShardRef

@@ -13,7 +13,7 @@
 static bool
 has(uint8 groups, int group)
 {
-	return (groups & (1 << group)) != 0;
+	return (groups & shard_group_bit(group)) != 0;
 }
 
 /* Those that had a place keep it, as long as there is one of that number. */
@@ -33,7 +33,7 @@ keep_places(ShardDivision *division, const ShardDivision *before, int places)
 		if (!has(division->groups, group) || place < 0 || place >= places)
 			continue;
 		division->place[group] = (int8) place;
-		taken |= 1 << place;
+		taken |= shard_group_bit(place);
 	}
 	return taken;
 }
@@ -53,31 +53,66 @@ give_places(ShardDivision *division, uint8 taken, int places, bool may_share)
 		if (place < places)
 		{
 			division->place[group] = (int8) place;
-			taken |= 1 << place;
+			taken |= shard_group_bit(place);
 		}
 		else if (may_share)
-			division->shared |= 1 << group;
+			division->shared |= shard_group_bit(group);
 		else
-			division->waits |= 1 << group;
+			division->waits |= shard_group_bit(group);
 	}
 }
 
+/* The numbers of workers of the places that are in use, as a mask; *places: how many these are. */
+static uint64
+placed_workers(const ShardDivision *division, int *places)
+{
+	uint64 mine = division->per_owner < SHARD_MAX_WORKERS ? ((uint64) 1 << division->per_owner) - 1
+														  : ~UINT64CONST(0);
+	uint64 workers = 0;
+
+	*places = 0;
+	for (int group = 0; group < SHARD_GROUPS; group++)
+	{
+		if (division->place[group] < 0)
+			continue;
+		workers |= mine << (division->place[group] * division->per_owner);
+		(*places)++;
+	}
+	return workers;
+}
+
 /*
- * The number of a worker that has the lanes of a group. One that waits has numbers, too, those of places that
- * nobody has: who asks for its worker finds one that does not run.
+ * The number of the keeper; -1: there is nothing for one. It is the highest that no place has: there is one, since a
+ * group that has no place leaves it one of eight.
  */
 static int
-first_worker(const ShardDivision *division, int group)
+find_keeper(const ShardDivision *division)
 {
+	int places;
+	uint64 taken = placed_workers(division, &places);
+	uint8 without = 0;
+	int keeper = SHARD_MAX_WORKERS - 1;
+
+	for (int group = 0; group < SHARD_GROUPS; group++)
+		if (division->place[group] < 0 && !has(division->shared, group))
+			without |= shard_group_bit(group);
+	if (without == 0 || (division->waits == 0 && places <= 1))
+		return -1;
+	while ((taken & shard_worker_bit(keeper)) != 0)
+		keeper--;
+	return keeper;
+}
+
+/* The worker of a lane. Who shares has the workers of place 0. */
+static int
+worker_of(const ShardDivision *division, int lane, int keeper)
+{
+	int group = lane / SHARD_GROUP_LANES;
 	int place = division->place[group];
 
-	if (has(division->waits, group))
-	{
-		place = SHARD_GROUPS - 1;
-		for (int other = 0; other < group; other++)
-			place -= has(division->waits, other) ? 1 : 0;
-	}
-	return Max(place, 0) * division->per_owner;
+	if (place < 0 && !has(division->shared, group))
+		return Max(keeper, 0);
+	return Max(place, 0) * division->per_owner + lane % SHARD_GROUP_LANES % division->per_owner;
 }
 
 ShardDivision
@@ -86,20 +121,17 @@ shard_division_make(const ShardDivision *before, uint8 groups, int per_owner, in
 {
 	ShardDivision division = {.groups = groups, .per_owner = Min(per_owner, most)};
 	int places = Min(most / division.per_owner, SHARD_GROUPS);
+	int keeper;
 
 	Assert(per_owner > 0 && per_owner <= SHARD_GROUP_LANES && most > 0);
 	give_places(&division, keep_places(&division, before, places), places, may_share);
-	division.workers = 1;
+	keeper = find_keeper(&division);
+	if (keeper >= 0)
+		division.keeper = shard_worker_bit(keeper);
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		int group = lane / SHARD_GROUP_LANES;
-		int worker = 0;
-
-		if (has(groups, group))
-			worker = first_worker(&division, group) + lane % SHARD_GROUP_LANES % division.per_owner;
-		division.worker[lane] = (int8) worker;
-		if (!has(division.waits, group))
-			division.workers |= (uint64) 1 << worker;
+		division.worker[lane] = (int8) worker_of(&division, lane, keeper);
+		division.workers |= shard_worker_bit(division.worker[lane]);
 	}
 	return division;
 }
@@ -108,7 +140,7 @@ bool
 shard_division_equal(const ShardDivision *a, const ShardDivision *b)
 {
 	return a->groups == b->groups && a->shared == b->shared && a->waits == b->waits &&
-		   a->per_owner == b->per_owner && a->workers == b->workers &&
+		   a->per_owner == b->per_owner && a->workers == b->workers && a->keeper == b->keeper &&
 		   memcmp(a->place, b->place, sizeof(a->place)) == 0 &&
 		   memcmp(a->worker, b->worker, sizeof(a->worker)) == 0;
 }
@@ -118,7 +150,7 @@ shard_division_lanes(const ShardDivision *division, int worker)
 {
 	ShardLanes lanes = 0;
 
-	if (worker >= SHARD_MAX_WORKERS || (division->workers & ((uint64) 1 << worker)) == 0)
+	if (worker >= SHARD_MAX_WORKERS || (division->workers & shard_worker_bit(worker)) == 0)
 		return 0;
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (division->worker[lane] == worker)

@@ -275,9 +275,9 @@ extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const 
 							 const ShardRoster *roster, int *n_pending);
 extern void shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster);
 
-/* homes_number.c: the number of a new type, of those above last; 0: it gets none, and why. */
+/* homes_number.c: the number of a new type, of those above last; 0: it gets none; *full: for want of a group. */
 extern int32 shard_homes_type_number(const ShardHomes *homes, const ShardTypeRecord *type,
-									 int32 last, int32 wish, const char **why);
+									 int32 last, int32 wish, bool *full);
 
 /* homes_resettle.c: members that go or are lost */
 extern void shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,

@@ -20,8 +20,9 @@
 #include "core/difference.h"
 #include "core/homes_private.h"
 #include "core/membership.h"
+#include "core/type_number.h"
 
-static void
+static ShardControl *
 answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const char *why)
 {
 	ShardControl *reply = shard_action_send(out, message->from, SHARD_CONTROL_TYPE_STARTED);
@@ -32,6 +33,17 @@ answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const
 	/* By its name the region knows its type again. */
 	reply->entries = message->entries;
 	reply->n_entries = message->n_entries;
+	return reply;
+}
+
+/* The type gets no number. */
+static void
+refuse_number(ShardActions *out, const ShardControl *message, bool full)
+{
+	ShardControl *reply =
+		answer_type(out, message, 0, full ? SHARD_TYPE_NUMBER_WHY : "there are no numbers left");
+
+	reply->status = full ? SHARD_TYPE_LACKS_GROUP : SHARD_TYPE_NOT_TAKEN;
 }
 
 /* The type of that name: its key and value in the map; false: there is none. */
@@ -187,14 +199,14 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 	{
 		snprintf(text, sizeof(text), "the cluster has a type of that name with other settings: %s",
 				 difference);
-		answer_type(out, message, entry->key.a,
-					shard_arena_copy(out->arena, text, strlen(text) + 1));
+		(void) answer_type(out, message, entry->key.a,
+						   shard_arena_copy(out->arena, text, strlen(text) + 1));
 		return;
 	}
 	same_state = is_held || wanted->state[0] == '\0' || strcmp(type->state, wanted->state) == 0;
 	if (same_state && same_owner && !type->dropping)
 	{
-		answer_type(out, message, entry->key.a, NULL);
+		(void) answer_type(out, message, entry->key.a, NULL);
 		return;
 	}
 	if (!same_state)
@@ -216,7 +228,7 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 	ShardMapEntry changes[2];
 	ShardMapEntry known;
 	int32 type_id;
-	const char *why;
+	bool full;
 
 	if (message->n_entries != 1 ||
 		!shard_record_get_type(&message->entries[0], &wanted, homes->arena) || !entry ||
@@ -230,14 +242,14 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 || wanted.strategy < 0 ||
 		wanted.strategy > SHARD_ALLOCATION_FUNCTION || wanted.handoff_timeout_ms < 0)
 	{
-		answer_type(out, message, 0, "its settings are not valid here");
+		(void) answer_type(out, message, 0, "its settings are not valid here");
 		return;
 	}
 	type_id = shard_homes_type_number(homes, &wanted, counters.last_type_id,
-									  message->entries[0].key.a, &why);
+									  message->entries[0].key.a, &full);
 	if (type_id == 0)
 	{
-		answer_type(out, message, 0, why);
+		refuse_number(out, message, full);
 		return;
 	}
 	counters.last_type_id = type_id;

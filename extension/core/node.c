@@ -150,7 +150,7 @@ shard_node_load(ShardNode *node, const ShardWrite *write)
 
 /* ---- steps ------------------------------------------------------------------------------------ */
 
-static void receive(ShardNode *node, int64 now, const char *bytes, size_t length);
+static void receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length);
 
 /* Steps for the messages that the node sent to itself. */
 static void
@@ -163,7 +163,7 @@ drain_loop(ShardNode *node, int64 now)
 		node->loop.first = held->next;
 		if (!held->next)
 			node->loop.last = NULL;
-		receive(node, now, held->bytes, held->length);
+		receive(node, now, node->id, held->bytes, held->length);
 		pfree(held);
 		shard_node_office_after(node, now);
 		shard_node_step_finish(node);
@@ -351,6 +351,8 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 		if (shard_node_get_member(node, message->from, &member) &&
 			!shard_membership_is_member(member.status))
 			shard_node_member_heard(node, now, message->from);
+		/* who called hears the era, as an answer over its own connection (T7) */
+		shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
 		return false;
 	}
 	if (message->to_inc != 0 && node->admitted && message->to_inc != node->inc_no &&
@@ -381,9 +383,11 @@ is_for_voter(ShardControlKind kind)
 
 /* One received message, within a step. */
 static void
-receive(ShardNode *node, int64 now, const char *bytes, size_t length)
+receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 {
 	ShardControl message;
+
+	node->via = via;
 
 	shard_arena_reset(node->arena);
 	if (!node->running || !shard_control_decode(bytes, length, node->arena, &message) ||
@@ -401,7 +405,13 @@ receive(ShardNode *node, int64 now, const char *bytes, size_t length)
 
 	/* What another cluster says to a joiner is not about this node's own. */
 	if (message.era > node->era && message.kind != SHARD_CONTROL_JOIN && !node->join.address)
+	{
+		if (!shard_node_trust_era(node, &message))
+			return;
 		shard_node_learn_era(node, message.era);
+	}
+	if (!node->join.address && !shard_node_trust_ballots(node, &message))
+		return;
 	if (message.from != 0)
 		shard_node_member_heard(node, now, message.from);
 	if (is_for_voter(message.kind))
@@ -420,17 +430,18 @@ receive(ShardNode *node, int64 now, const char *bytes, size_t length)
 	shard_node_journal_receive(node, now, &message);
 	shard_node_learn_receive(node, now, &message);
 	shard_node_member_receive(node, now, &message);
-	shard_node_type_receive(node, &message);
+	shard_node_type_receive(node, now, &message);
 	shard_node_region_receive(node, &message);
 	shard_node_office_receive(node, now, &message);
 }
 
 /* See node.h. */
 void
-shard_node_receive(ShardNode *node, int64 now, const char *bytes, size_t length, ShardActions *out)
+shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length,
+				   ShardActions *out)
 {
 	begin(node, out);
-	receive(node, now, bytes, length);
+	receive(node, now, via, bytes, length);
 	end(node, now);
 }
 
@@ -531,8 +542,11 @@ void
 shard_node_set_sharing(ShardNode *node, bool owners_may_share)
 {
 	node->config.homes.owners_may_share = owners_may_share;
+	node->config.roster.owners_may_share = owners_may_share;
 	if (node->homes)
 		shard_homes_set_sharing(node->homes, owners_may_share);
+	if (node->roster)
+		shard_roster_set_sharing(node->roster, owners_may_share);
 }
 
 /* ---- questions -------------------------------------------------------------------------------- */

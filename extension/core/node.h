@@ -119,9 +119,12 @@ extern bool shard_node_load(ShardNode *node, const ShardWrite *write);
 extern void shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid cluster,
 							 ShardUuid incarnation, ShardActions *out);
 
-/* A message that came; bytes from anywhere. link: what SEND's node 0 answers to. */
-extern void
-shard_node_receive(ShardNode *node, int64 now, const char *bytes, size_t length, ShardActions *out);
+/*
+ * A message that came; bytes from anywhere. link: what SEND's node 0 answers to. via: the node at whose registered address
+ * this one has called, if the message came back over that connection; 0: somebody has called here.
+ */
+extern void shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes,
+							   size_t length, ShardActions *out);
 
 /* Time has passed: due at least every SHARD_TICK_INTERVAL. */
 extern void shard_node_tick(ShardNode *node, int64 now, ShardActions *out);
@@ -160,6 +163,9 @@ extern const char *shard_node_type_name(const ShardNode *node, int at);
 
 /* What the cluster says of a type that was told (SHARD_EVENT_TYPE) is still to come. */
 extern bool shard_node_asks_for_type(const ShardNode *node, const char *name);
+
+/* The cluster has no group of lanes for the owner of a type that was told, as the coordinator said last (C19). */
+extern bool shard_node_type_lacks_group(const ShardNode *node, const char *name);
 
 /* Why this start was not admitted, as the coordinator said last; "": it is, or nobody has said. */
 extern const char *shard_node_refusal(const ShardNode *node);

@@ -292,7 +292,6 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 {
 	NodeJournal *journal = &node->journal;
 	ShardControl *message;
-	int64 ballot;
 
 	if (now < journal->next_try || (!journal->map && !node->past) || node->config.journal_voter)
 		return;
@@ -313,10 +312,9 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 	}
 	if (ask_members(node) || !has_journal(node, journal->map))
 		return;
-	ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
 	message =
 		shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_RESTORE_JOURNAL);
-	message->b = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
+	message->b = shard_node_trust_next_ballot(node);
 	message->uuid = journal->start;
 	message->epoch = journal->era;
 	put_map(node, message, journal->map, shard_map_point(journal->map));

@@ -327,6 +327,7 @@ shard_node_learn_era(ShardNode *node, int32 era)
 	for (int i = 0; i < count; i++)
 		members[i].value = shard_arena_copy(node->out->arena, members[i].value, members[i].length);
 	node->era = era;
+	shard_proposer_forget_ballots(node->proposer);
 	shard_node_journal_new_era(node);
 	shard_node_write_identity(node);
 	shard_node_new_voter(node);
@@ -344,7 +345,7 @@ shard_node_learn_era(ShardNode *node, int32 era)
 void
 shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
-	if (node->journal.sealed != 0)
+	if (node->journal.sealed != 0 || !shard_node_trust_facts(node, now, message))
 		return;
 	if (message->kind == SHARD_CONTROL_SHARD_HOMES)
 	{

@@ -121,6 +121,7 @@ admitted(ShardNode *node, int32 inc_no)
 {
 	node->inc_no = inc_no;
 	node->admitted = true;
+	node->n_fenced_by = 0;
 	node->claimed[0] = node->inc_uuid;
 	node->n_claimed = 1;
 	shard_node_write_identity(node);
@@ -415,6 +416,42 @@ shard_node_is_claimed(const ShardNode *node, int32 id, int64 now)
 	return false;
 }
 
+/* What this node says to the last heartbeat of the coordinator that it follows. */
+static void
+answer_heartbeat(ShardNode *node)
+{
+	ShardControl *reply =
+		shard_action_send(node->out, node->coordinator, SHARD_CONTROL_HEARTBEAT_ACK);
+
+	reply->b = node->coordinator_ballot;
+	reply->token = node->heartbeat;
+	reply->n = shard_map_point(node->learned).n;
+	reply->point = shard_map_point(shard_voter_map(node->voter));
+	reply->ballot = shard_voter_promised(node->voter);
+	reply->status = shard_voter_state(node->voter);
+	reply->n_nodes = shard_node_member_unreachable(node, &reply->nodes);
+	reply->flag = node->config.roster.leave_confirmed && node->status == SHARD_MEMBER_EXITING &&
+				  !node->emptied;
+	node->heartbeat_unnamed = !node->admitted;
+}
+
+/*
+ * A heartbeat that was answered for an incarnation without number does not count for it: now that it has one, it is
+ * answered again, so that this node is given shards before the next one.
+ */
+static void
+answer_by_name(ShardNode *node, int64 now)
+{
+	if (!node->heartbeat_unnamed || !node->admitted)
+		return;
+	node->heartbeat_unnamed = false;
+#ifndef SHARD_MUTANT_ANSWERED_WITHOUT_NUMBER
+	if (node->heartbeat_ballot == node->coordinator_ballot &&
+		now - node->coordinator_heard < SHARD_HEARTBEAT_INTERVAL)
+		answer_heartbeat(node);
+#endif
+}
+
 /* The coordinator's heartbeat: follow it, or tell it that its time is over (R10). */
 static void
 heartbeat(ShardNode *node, int64 now, const ShardControl *message)
@@ -450,16 +487,9 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 	}
 	if (message->ballot != 0)
 		shard_voter_reminded(node->voter, message->ballot, message->point, node->out);
-	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_HEARTBEAT_ACK);
-	reply->b = message->b;
-	reply->token = message->token;
-	reply->n = shard_map_point(node->learned).n;
-	reply->point = shard_map_point(shard_voter_map(node->voter));
-	reply->ballot = shard_voter_promised(node->voter);
-	reply->status = shard_voter_state(node->voter);
-	reply->n_nodes = shard_node_member_unreachable(node, &reply->nodes);
-	reply->flag = node->config.roster.leave_confirmed && node->status == SHARD_MEMBER_EXITING &&
-				  !node->emptied;
+	node->heartbeat = message->token;
+	node->heartbeat_ballot = message->b;
+	answer_heartbeat(node);
 }
 
 /* The process ends in good order: the others need not find out by its silence (R33). */
@@ -579,13 +609,13 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 			heard_goodbye(node, now, message);
 			break;
 		case SHARD_CONTROL_FENCED:
-			if (node->admitted && message->epoch > node->inc_no &&
-				!shard_record_uuid_equal(message->uuid, node->inc_uuid))
+			if (shard_node_trust_fenced(node, message))
 				fence(node, "another incarnation of the node lives");
 			break;
 		default:
 			break;
 	}
+	answer_by_name(node, now);
 	if (!node->fenced)
 		tell_lease(node);
 }

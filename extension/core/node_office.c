@@ -407,7 +407,6 @@ may_be_forced(const ShardNode *node, const int32 *nodes, int n_nodes)
 static void
 force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
-	int64 ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
 	ShardMapPoint point;
 
 	if (!may_be_forced(node, event->nodes, event->n_nodes))
@@ -416,12 +415,14 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 							 "voters are an odd number of members, this node among them");
 		return;
 	}
-	ballot = (((ballot >> 16) + 1) << 16) | (uint16) node->id;
 	/* The era that this node was sealed for may have begun, at a journal that nobody reaches. */
-	shard_voter_force(node->voter, ballot, shard_node_learn_known(node, &point), event->nodes,
-					  event->n_nodes, Max(node->era, node->journal.sealed) + 1, node->out);
+	shard_voter_force(node->voter, shard_node_trust_next_ballot(node),
+					  shard_node_learn_known(node, &point), event->nodes, event->n_nodes,
+					  Max(node->era, node->journal.sealed) + 1, node->out);
 	shard_node_learn_forced(node);
 	shard_proposer_step_down(node->proposer);
+	shard_proposer_forget_ballots(node->proposer);
+	shard_proposer_saw_ballot(node->proposer, shard_voter_promised(node->voter));
 	node->coordinator = 0;
 	node->coordinator_ballot = 0;
 	node->coordinator_heard = now - SHARD_ELECTION_TIMEOUT;

@@ -39,6 +39,8 @@ typedef struct NodeType
 	int64 since;  /* so much was learned when it was first told */
 	int32 taken;  /* the coordinator says that it is the type with that id */
 	int64 asked;  /* the coordinator was first asked for it then; 0: not yet */
+	bool lacks_group; /* the cluster has no group of lanes for its owner (C19), */
+	int64 ask_again;  /* it is asked again then */
 } NodeType;
 
 /* A type that was dropped here, while the map may still have it. */
@@ -134,6 +136,10 @@ struct ShardNode
 	ShardUuid claimed[NODE_CLAIMS]; /* incarnations claimed since the last admission, newest last */
 	int n_claimed;
 	bool fenced;
+	int32 fenced_by[32]; /* nodes that said, when asked, that this incarnation is over */
+	int n_fenced_by;
+	int32
+		via; /* of the message that is looked at: the node that was called at its address and answers so; 0: none */
 	NodeJoin join;
 	bool has_identity;
 	ShardStartKind start_kind;
@@ -161,6 +167,9 @@ struct ShardNode
 	int32 coordinator;
 	int64 coordinator_ballot;
 	int64 coordinator_heard;
+	int64 heartbeat;		/* number of its last one, */
+	int64 heartbeat_ballot; /* and the ballot that it came under */
+	bool heartbeat_unnamed; /* it was answered before this incarnation had a number */
 	int64 next_campaign;
 	int campaigns; /* in vain since a coordinator was heard */
 
@@ -285,7 +294,8 @@ extern void shard_node_journal_claimed(ShardNode *node, const ShardControl *mess
 
 /* node_type.c: types that run here, registration */
 extern void shard_node_type_event(ShardNode *node, const ShardNodeEvent *event);
-extern void shard_node_type_receive(ShardNode *node, const ShardControl *message);
+extern void shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern NodeType *shard_node_find_type(const ShardNode *node, const char *name);
 extern void shard_node_type_announce(ShardNode *node, int64 now);
 extern void shard_node_type_finish_drops(ShardNode *node, int64 now);
 extern void shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry);
@@ -323,3 +333,20 @@ extern void shard_node_office_tick(ShardNode *node, int64 now);
 extern void shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
 extern void shard_node_office_after(ShardNode *node, int64 now);
+
+/* node_trust.c */
+
+/* Are the ballots of a message such as elections may have reached since this node knows? */
+extern bool shard_node_trust_ballots(ShardNode *node, const ShardControl *message);
+
+/* The first ballot of voters that are forced, above what can have been used in this era. */
+extern int64 shard_node_trust_next_ballot(const ShardNode *node);
+
+/* Is a newer era to be entered? If not, who says so is asked at its address. */
+extern bool shard_node_trust_era(ShardNode *node, const ShardControl *message);
+
+/* May that message bring decided facts? */
+extern bool shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message);
+
+/* FENCED: is this incarnation over, by the coordinator's word or by that of most others who can be heard? */
+extern bool shard_node_trust_fenced(ShardNode *node, const ShardControl *message);

@@ -25,17 +25,7 @@
 
 #include "core/difference.h"
 #include "core/node_private.h"
-
-static NodeType *
-find_type(const ShardNode *node, const char *name)
-{
-	for (int i = 0; i < node->n_types; i++)
-	{
-		if (strcmp(node->types[i].name, name) == 0)
-			return &node->types[i];
-	}
-	return NULL;
-}
+#include "core/type_number.h"
 
 static NodeDrop *
 find_drop(const ShardNode *node, const char *name)
@@ -65,6 +55,9 @@ find_id(const ShardNode *node, const ShardMap *map, const char *name)
 	}
 	return 0;
 }
+
+/* Owners' types may go, and the setting of who may share change. */
+#define GROUP_AGAIN (5 * SHARD_SECOND)
 
 /* The coordinator says what it knows of a type by then, or marks it. */
 #define WISH_PATIENCE (2 * SHARD_RESEND_INTERVAL)
@@ -104,7 +97,7 @@ set_wish(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 n
 	type->wish = wish;
 	type->wish.value = memcpy(palloc(Max(wish.length, 1)), wish.value, wish.length);
 	type->settings_hash = record->settings_hash;
-	type->refused = false;
+	type->refused = type->lacks_group = false;
 	return true;
 }
 
@@ -187,7 +180,7 @@ judge_owner(ShardNode *node, NodeType *type, const ShardMapEntry *known)
 static void
 add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 number)
 {
-	NodeType *type = find_type(node, record->name);
+	NodeType *type = shard_node_find_type(node, record->name);
 	bool other;
 
 	if (!type)
@@ -202,6 +195,7 @@ add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 numbe
 	}
 	other = type->proxy != proxy;
 	type->proxy = proxy;
+	type->lacks_group = false;
 	if (type->type_id == 0)
 		other |= set_wish(node, type, record, number);
 	else if (record->settings_hash == type->settings_hash)
@@ -218,6 +212,7 @@ static void
 resolved(ShardNode *node, NodeType *type, int32 type_id, const ShardTypeRecord *known)
 {
 	type->type_id = type_id;
+	type->lacks_group = false;
 	type->altered = state_differs(type, known, node->arena);
 	type->foreign = owner_differs(type, known, node->arena);
 	type->altered |= type->foreign;
@@ -300,7 +295,7 @@ resolve_types(ShardNode *node, int64 now)
  * without comes last.
  */
 static NodeType *
-next_wish(const ShardNode *node)
+next_wish(const ShardNode *node, int64 now)
 {
 	NodeType *next = NULL;
 
@@ -308,7 +303,8 @@ next_wish(const ShardNode *node)
 	{
 		NodeType *type = &node->types[i];
 
-		if ((type->type_id != 0 && !type->altered) || type->refused)
+		if ((type->type_id != 0 && !type->altered) || type->refused ||
+			(type->lacks_group && now < type->ask_again))
 			continue;
 		if (!next || (uint32) type->wish.key.a - 1 < (uint32) next->wish.key.a - 1)
 			next = type;
@@ -323,7 +319,7 @@ next_wish(const ShardNode *node)
 static void
 ask_for_type(ShardNode *node, int64 now)
 {
-	NodeType *type = next_wish(node);
+	NodeType *type = next_wish(node, now);
 	ShardControl *message;
 
 	if (!type || find_drop(node, type->name))
@@ -382,9 +378,25 @@ shard_node_type_announce(ShardNode *node, int64 now)
 	ask_for_type(node, now);
 }
 
-/* The cluster does not take the type as this node has it: it is not asked again, nor hosted here. */
+/* There is no group of lanes for the type's owner now. */
 static void
-type_answered(ShardNode *node, const ShardControl *message)
+lacks_group(ShardNode *node, NodeType *type, int64 now)
+{
+	if (!type->lacks_group)
+		shard_action_log(node->out, 19 /* WARNING */,
+						 "the cluster has no number for entity type \"%s\": %s", type->name,
+						 SHARD_TYPE_NUMBER_WHY);
+	type->lacks_group = true;
+	type->ask_again = now + GROUP_AGAIN;
+	node->next_register = 0;
+}
+
+/*
+ * The cluster does not take the type as this node has it: it is not asked again, nor hosted here, unless it may be taken
+ * later.
+ */
+static void
+type_answered(ShardNode *node, int64 now, const ShardControl *message)
 {
 	ShardTypeRecord record;
 	NodeType *type;
@@ -392,7 +404,7 @@ type_answered(ShardNode *node, const ShardControl *message)
 	if (message->n_entries != 1 ||
 		!shard_record_get_type(&message->entries[0], &record, node->arena))
 		return;
-	type = find_type(node, record.name);
+	type = shard_node_find_type(node, record.name);
 	if (!type)
 		return;
 	/* A host goes on until the cluster knows; who wants to be one, until it has learned that, or is refused. */
@@ -409,6 +421,11 @@ type_answered(ShardNode *node, const ShardControl *message)
 	if (message->flag || type->refused || type->type_id != 0 ||
 		type->settings_hash != record.settings_hash)
 		return;
+	if (message->status == SHARD_TYPE_LACKS_GROUP)
+	{
+		lacks_group(node, type, now);
+		return;
+	}
 	type->refused = true;
 	node->next_register = 0;
 	shard_action_log(node->out, 19 /* WARNING */, "entity type \"%s\" is refused: %s", type->name,
@@ -421,7 +438,7 @@ type_answered(ShardNode *node, const ShardControl *message)
 static void
 drop_type(ShardNode *node, const char *name)
 {
-	NodeType *type = find_type(node, name);
+	NodeType *type = shard_node_find_type(node, name);
 	NodeDrop *drop;
 
 	if (type)
@@ -481,27 +498,6 @@ shard_node_type_finish_drops(ShardNode *node, int64 now)
 	}
 }
 
-/* See node.h: it was dropped here, and the map still has it. */
-bool
-shard_node_drops_type(const ShardNode *node, int32 type_id)
-{
-	for (int i = 0; i < node->n_drops; i++)
-	{
-		if (node->drops[i].type_id == type_id)
-			return true;
-	}
-	return false;
-}
-
-/* See node.h. */
-bool
-shard_node_asks_for_type(const ShardNode *node, const char *name)
-{
-	const NodeType *type = find_type(node, name);
-
-	return type && (type->type_id == 0 ? !type->refused : type->altered);
-}
-
 /* START_TYPE of this very node: does it still wish for the type, as it said then? */
 bool
 shard_node_type_is_wished(const ShardNode *node, const ShardControl *message)
@@ -534,20 +530,6 @@ types_told(ShardNode *node, int64 as_of)
 	node->tell_as_of = true;
 }
 
-/* See node.h. */
-bool
-shard_node_asks_for_types(const ShardNode *node)
-{
-	return node->types_as_of < node->types_n;
-}
-
-/* See node.h. */
-const char *
-shard_node_type_name(const ShardNode *node, int at)
-{
-	return at < node->n_types ? node->types[at].name : NULL;
-}
-
 /* What was learned is another map. */
 void
 shard_node_type_recount(ShardNode *node)
@@ -572,10 +554,10 @@ shard_node_type_event(ShardNode *node, const ShardNodeEvent *event)
 }
 
 void
-shard_node_type_receive(ShardNode *node, const ShardControl *message)
+shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
 	if (message->kind == SHARD_CONTROL_TYPE_STARTED)
-		type_answered(node, message);
+		type_answered(node, now, message);
 	/* An answer to an earlier registration says nothing of what was told since. */
 	else if (message->kind == SHARD_CONTROL_REGISTER_ACK && message->from == node->coordinator &&
 			 message->token == node->registration)
@@ -583,18 +565,6 @@ shard_node_type_receive(ShardNode *node, const ShardControl *message)
 		node->registered = true;
 		node->tell_as_of = false;
 	}
-}
-
-/* See node.h. What the cluster has not given an id yet was in no registration. */
-bool
-shard_node_registered(const ShardNode *node)
-{
-	for (int i = 0; i < node->n_types; i++)
-	{
-		if (node->types[i].type_id == 0 && !node->types[i].refused)
-			return false;
-	}
-	return node->admitted && node->registered;
 }
 
 /* A type's record was learned, as it is now: what was refused may be the same by now. */
@@ -618,6 +588,7 @@ shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 	{
 		/* What was refused may be the only one of its name now. */
 		node->types[i].refused = false;
+		node->types[i].ask_again = 0;
 		if (node->types[i].type_id != entry->key.a)
 			continue;
 		node->types[i].type_id = 0;
@@ -641,6 +612,7 @@ shard_node_type_new_coordinator(ShardNode *node)
 	for (int i = 0; i < node->n_types; i++)
 	{
 		node->types[i].refused = false;
+		node->types[i].ask_again = 0;
 		node->types[i].altered |= node->types[i].foreign;
 	}
 }
@@ -654,7 +626,7 @@ shard_node_type_forget(ShardNode *node)
 	{
 		node->types[i].type_id = node->types[i].taken = 0;
 		node->types[i].since = 0;
-		node->types[i].foreign = false;
+		node->types[i].foreign = node->types[i].lacks_group = false;
 	}
 	for (int i = 0; i < node->n_drops; i++)
 		node->drops[i].type_id = 0;

@@ -146,6 +146,20 @@ shard_proposer_saw_ballot(ShardProposer *proposer, int64 ballot)
 		proposer->seen = ballot;
 }
 
+/* See proposer.h. */
+int64
+shard_proposer_seen(const ShardProposer *proposer)
+{
+	return proposer->seen;
+}
+
+/* See proposer.h. */
+void
+shard_proposer_forget_ballots(ShardProposer *proposer)
+{
+	proposer->seen = 0;
+}
+
 /*
  * Index of the first peer whose node is not below the given one.
  */

@@ -50,6 +50,10 @@ extern void shard_proposer_tick(ShardProposer *proposer, int64 now, const int32 
 
 /* Greatest ballot met anywhere, so that the next campaign outbids it. */
 extern void shard_proposer_saw_ballot(ShardProposer *proposer, int64 ballot);
+extern int64 shard_proposer_seen(const ShardProposer *proposer);
+
+/* Another era begins, whose voters have promised nothing. */
+extern void shard_proposer_forget_ballots(ShardProposer *proposer);
 
 /*
  * Put changes into the next batch: compare-and-set, each entry's n is the n that its key must still

@@ -45,6 +45,13 @@ shard_roster_destroy(ShardRoster *roster)
 	pfree(roster);
 }
 
+/* See roster.h. */
+void
+shard_roster_set_sharing(ShardRoster *roster, bool owners_may_share)
+{
+	roster->settings.owners_may_share = owners_may_share;
+}
+
 /* ---- what was observed -------------------------------------------------------------------------- */
 
 /*

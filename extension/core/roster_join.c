@@ -15,6 +15,7 @@
 
 #include "core/node.h"
 #include "core/roster_private.h"
+#include "core/type_number.h"
 
 /* ---- joining ------------------------------------------------------------------------------------ */
 
@@ -173,6 +174,9 @@ shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardPropose
 	}
 	why = shard_membership_judge_join(decided, message->protocol_version, &joiner, message->flag,
 									  &message->entries[1], message->n_entries - 1, roster->arena);
+	if (!why)
+		why = shard_type_number_judge(decided, &message->entries[1], message->n_entries - 1,
+									  roster->settings.owners_may_share, roster->arena);
 	if (!why && !has_node_id(decided))
 		why = "the cluster has given all its node ids";
 	if (why)

@@ -14,6 +14,9 @@
 #include "core/message.h"
 #include "core/type_number.h"
 
+/* Wishes beyond this are nonsense; one of them would use up the ids. */
+#define MAX_TYPE_WISH (PG_INT32_MAX / 2)
+
 ShardNumberedType *
 shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count)
 {
@@ -103,4 +106,95 @@ shard_type_number_next(int32 last, int group)
 	if (group >= 0)
 		next += (group - (int) (next % SHARD_GROUPS) + SHARD_GROUPS) % SHARD_GROUPS;
 	return next <= PG_INT32_MAX ? (int32) next : 0;
+}
+
+/* May an owner have types in a group: is nobody else there, or he himself? */
+static bool
+is_fit(const ShardNumberedType *types, int count, const char *owner, int group)
+{
+	return has_type(types, count, owner, group) ||
+		   shard_type_number_owners(types, count, group) == 0;
+}
+
+int32
+shard_type_number_choose(const ShardNumberedType *types, int count, const char *owner, int32 last,
+						 int32 wish, bool alone, bool may_share, bool *full)
+{
+	int group;
+
+	*full = false;
+	if (wish > last && wish <= MAX_TYPE_WISH &&
+		(owner[0] == '\0' || alone || is_fit(types, count, owner, shard_message_group(wish))))
+		return wish;
+	if (owner[0] == '\0')
+		return shard_type_number_next(last, -1);
+	group = shard_type_number_group(types, count, owner, last, may_share);
+	*full = group < 0;
+	return *full ? 0 : shard_type_number_next(last, group);
+}
+
+/* In the order in which a member asks: the lowest wish first, who has none last. */
+static int
+compare_wishes(const void *a, const void *b)
+{
+	uint32 one = (uint32) ((const ShardMapEntry *) a)->key.a - 1;
+	uint32 two = (uint32) ((const ShardMapEntry *) b)->key.a - 1;
+
+	return one < two ? -1 : one > two ? 1 : 0;
+}
+
+static bool
+is_known(const ShardMap *decided, const char *name, ShardArena *arena)
+{
+	int count;
+	ShardMapEntry *known = shard_map_list(decided, SHARD_MAP_TYPE, arena, &count);
+	ShardTypeRecord record;
+
+	for (int i = 0; i < count; i++)
+		if (shard_record_get_type(&known[i], &record, arena) && strcmp(record.name, name) == 0)
+			return true;
+	return false;
+}
+
+const char *
+shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int n_types,
+						bool may_share, ShardArena *arena)
+{
+	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
+	ShardMapEntry *wishes = shard_arena_copy(arena, types, Max(n_types, 0) * sizeof(ShardMapEntry));
+	ShardCountersRecord counters = {0};
+	int count;
+	ShardNumberedType *known = shard_type_number_list(decided, arena, &count);
+	ShardNumberedType *all =
+		shard_arena_alloc(arena, (count + n_types + 1) * sizeof(ShardNumberedType));
+
+	if (entry)
+		(void) shard_record_get_counters(entry, &counters);
+	memcpy(all, known, count * sizeof(ShardNumberedType));
+	qsort(wishes, n_types, sizeof(ShardMapEntry), compare_wishes);
+	for (int i = 0; i < n_types; i++)
+	{
+		ShardTypeRecord type;
+		const char *owner;
+		bool full;
+		int32 number;
+		char text[400];
+
+		if (!shard_record_get_type(&wishes[i], &type, arena) || is_known(decided, type.name, arena))
+			continue;
+		owner = type.owner ? type.owner : "";
+		number = shard_type_number_choose(all, count, owner, counters.last_type_id, wishes[i].key.a,
+										  false, may_share, &full);
+		if (full)
+		{
+			snprintf(text, sizeof(text),
+					 "the cluster has no number for entity type \"%.100s\" of role \"%.100s\": %s",
+					 type.name, owner, SHARD_TYPE_NUMBER_WHY);
+			return shard_arena_copy(arena, text, strlen(text) + 1);
+		}
+		counters.last_type_id = Max(counters.last_type_id, number);
+		if (number != 0)
+			all[count++] = (ShardNumberedType){number, owner};
+	}
+	return NULL;
 }

@@ -28,11 +28,28 @@ extern int shard_type_number_group(const ShardNumberedType *types, int count, co
 /* The next number of a group; 0: none is left. group -1: of any. */
 extern int32 shard_type_number_next(int32 last, int group);
 
+/*
+ * The number for a type of an owner, "": not known. wish: the one that he would like, 0: none; it is granted if nobody
+ * can have had it and nobody else is in its group, which nobody minds if the node is alone in its cluster. 0: there
+ * is none; *full: for want of a group, as opposed to numbers.
+ */
+extern int32
+shard_type_number_choose(const ShardNumberedType *types, int count, const char *owner, int32 last,
+						 int32 wish, bool alone, bool may_share, bool *full);
+
+/*
+ * Why a node with these types, values of SHARD_MAP_TYPE, may not join the cluster of that map: one would get no number,
+ * should they be asked for one after the other as a member does. In the arena; NULL: it may.
+ */
+extern const char *shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types,
+										   int n_types, bool may_share, ShardArena *arena);
+
 /* How many owners have types in a group. */
 extern int shard_type_number_owners(const ShardNumberedType *types, int count, int group);
 
 /* Why an owner gets no number, and what he can do. */
-#define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": too many owners of entity types"
+#define SHARD_TYPE_NUMBER_WHY "too many owners of entity types"
+#define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": " SHARD_TYPE_NUMBER_WHY
 #define SHARD_TYPE_NUMBER_DETAIL \
 	"%d owners have types in the cluster, and that is how many can have region workers of their own."
 #define SHARD_TYPE_NUMBER_HINT \

@@ -110,6 +110,13 @@ CREATE TABLE shard.decision (
 );
 REVOKE ALL ON shard.decision FROM PUBLIC;
 
+/* Roles of links that speak for one node alone (T8). */
+CREATE TABLE shard.peer_role (
+    role oid PRIMARY KEY,
+    node int4 NOT NULL
+);
+REVOKE ALL ON shard.peer_role FROM PUBLIC;
+
 /*
  * What peers may call, and nothing else: a schema of its own, so that USAGE on it gives no sight of
  * schema shard. Granted by shard_allow_peer().

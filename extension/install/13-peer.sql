@@ -35,9 +35,9 @@ COMMENT ON PROCEDURE shard_peer.strategy(bytea, bytea) IS 'asks an entity type''
 
 /*
  * Lets a role be another node: USAGE on schema shard_peer and EXECUTE on what is in it, and nothing
- * else. To be called again after an update of the extension.
+ * else. node: the one that the role speaks for, no other; 0: any. To be called again after an update of the extension.
  */
-CREATE FUNCTION @extschema@.shard_allow_peer(role regrole) RETURNS void
+CREATE FUNCTION @extschema@.shard_allow_peer(role regrole, node int4 DEFAULT 0) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_internal_allow_peer';
-REVOKE ALL ON FUNCTION @extschema@.shard_allow_peer(regrole) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_allow_peer(regrole) IS 'lets other nodes connect as the role: grants it the peer functions and nothing else';
+REVOKE ALL ON FUNCTION @extschema@.shard_allow_peer(regrole, int4) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_allow_peer(regrole, int4) IS 'lets other nodes, or one of them, connect as the role: grants it the peer functions and nothing else';

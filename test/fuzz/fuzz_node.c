@@ -16,7 +16,7 @@
 /* Of the byte that says how. */
 #define HOW_OUR_CLUSTER 0x01 /* the message is of our cluster and version */
 #define HOW_FROM_US 0x02	 /* and from this node itself */
-#define HOW_ADMITTED 0x04	 /* and from the incarnation that lives */
+#define HOW_ADMITTED 0x04	 /* and from the incarnation that lives, as an answer */
 #define HOW_OUR_BALLOT 0x08	 /* and of the office that is held */
 #define HOW_LATER 0x10		 /* nothing becomes durable yet */
 #define HOW_TIME 0xe0		 /* so many ticks follow */
@@ -144,7 +144,7 @@ static void
 give(FuzzHost *host, const char *bytes, size_t length, uint8 how)
 {
 	StringInfoData buffer;
-	ShardControl message;
+	ShardControl message = {0};
 
 	shard_arena_reset(arena);
 	initStringInfo(&buffer);
@@ -156,7 +156,8 @@ give(FuzzHost *host, const char *bytes, size_t length, uint8 how)
 	else
 		appendBinaryStringInfo(&buffer, bytes, (int) length);
 	host->later = (how & HOW_LATER) != 0;
-	shard_node_receive(host->node, host->now, buffer.data, buffer.len, out);
+	shard_node_receive(host->node, host->now, how & HOW_ADMITTED ? message.from : 0, buffer.data,
+					   buffer.len, out);
 	act(host);
 	ticks(host, (how & HOW_TIME) >> 5);
 	pfree(buffer.data);

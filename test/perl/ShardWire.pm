@@ -199,4 +199,60 @@ sub call
 	return ($out, join ' ', $err =~ /(?:ERROR|FATAL):  (\w{5}):/g);
 }
 
+# A member of a cluster (ShardNodes), whose part somebody takes who has got the role of its links.
+package ShardWire::Member;
+
+use strict;
+use warnings FATAL => 'all';
+
+# Speaks as node from to node to, having logged in as a role (default: that of the links).
+sub new
+{
+	my ($class, $from, $to, $role) = @_;
+	return bless { from => $from, to => $to, role => $role // $ShardNodes::peer_role }, $class;
+}
+
+# The header of a call of its own, as of now; options as for header.
+sub head
+{
+	my ($self, @options) = @_;
+	my ($cluster, $inc_no, $incarnation) = split /\|/, $self->{from}->sql('SELECT cluster_id, inc_no, inc_uuid FROM shard.node');
+	return ShardWire::header(cluster => $cluster, from => $self->{from}->n, from_inc => $inc_no,
+		incarnation => $incarnation, to => $self->{to}->n, @options);
+}
+
+# Runs calls; returns the answers, and the errors as SQLSTATEs and whole.
+sub call
+{
+	my ($self, @sql) = @_;
+	my ($out, $err) = ('', '');
+	$self->{to}->server->psql($self->{to}->db, join('', "\\set VERBOSITY verbose\n", @sql),
+		stdout => \$out, stderr => \$err, on_error_stop => 0, extra_params => [ '-U', $self->{role} ]);
+	return ($out, (join ' ', $err =~ /(?:ERROR|FATAL):  (\w{5}):/g), $err);
+}
+
+# Fields of a message of the control plane (extension/core/control.c), by their bits; lists and texts are not made here.
+my @fields = qw(cluster era protocol_version from from_inc to to_inc b ballot point n commit_n token flag node epoch status type_id uuid);
+
+# A message of the control plane, in the name of the node: its kind, and fields; a point is [ b, n ], a uuid a text.
+sub control
+{
+	my ($self, $kind, %f) = @_;
+	my ($cluster, $inc_no) = split /\|/, $self->{from}->sql('SELECT cluster_id, inc_no FROM shard.node');
+	%f = (cluster => $cluster, protocol_version => 1, from => $self->{from}->n, from_inc => $inc_no, to => $self->{to}->n, %f);
+	my ($bits, $bytes) = (0, '');
+	for my $i (0 .. $#fields)
+	{
+		my $name = $fields[$i];
+		next unless $f{$name};
+		$bits |= 1 << $i;
+		$bytes .=
+			$name =~ /^(?:cluster|uuid)$/ ? ShardWire::_uuid($f{$name})
+		  : $name eq 'point' ? join('', map { ShardWire::wire_int($_) } @{ $f{$name} })
+		  : $name eq 'flag' ? ''
+		  : ShardWire::wire_int($f{$name});
+	}
+	return $self->call(ShardWire::call_sql('control', ShardWire::wire_bytes(ShardWire::wire_uint($kind) . ShardWire::wire_uint($bits) . $bytes)));
+}
+
 1;

@@ -45,6 +45,7 @@ static const char *const names[] = {
 	[FAULT_STOP_COORDINATOR] = "stop_coordinator",
 	[FAULT_UNHOST] = "unhost",
 	[FAULT_TYPES] = "types",
+	[FAULT_LIE] = "lie",
 };
 
 /* How often each kind is chosen, relative to the others; rare ones end a node for good. */
@@ -81,6 +82,7 @@ static const int weights[] = {
 	[FAULT_STOP_COORDINATOR] = 4,
 	[FAULT_UNHOST] = 12,
 	[FAULT_TYPES] = 60,
+	[FAULT_LIE] = 60,
 };
 
 const char *
@@ -126,7 +128,8 @@ fault_storm(void)
 uint64
 fault_wanted(void)
 {
-	return UINT64CONST(1) << FAULT_UNHOST | UINT64CONST(1) << FAULT_TYPES;
+	return UINT64CONST(1) << FAULT_UNHOST | UINT64CONST(1) << FAULT_TYPES |
+		   UINT64CONST(1) << FAULT_LIE;
 }
 
 /* What ends by an operator's decision alone: copies that come up. */
@@ -908,6 +911,10 @@ fault_apply(World *world, const Fault *fault)
 			break;
 		case FAULT_TYPES:
 			types_change(world, instance, fault->number);
+			break;
+		case FAULT_LIE:
+			lies_tell(world, instance, fault->number % 7 == 0 ? 0 : fault->b + 1,
+					  fault->number / 7);
 			break;
 		case FAULT_LEASE_TTL:
 			operate(world, SHARD_EVENT_LEASE_TTL, 1500 + (int32) (fault->number % 6500), NULL);

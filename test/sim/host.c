@@ -471,18 +471,32 @@ host_stop(World *world, Instance *instance)
 
 static void control_message(World *world, Instance *instance, int64 from, int64 b,
 							const char *bytes, size_t length);
+static void control_answer(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+						   size_t length);
 
 static void
 send(World *world, Instance *instance, const ShardAction *action)
 {
 	Instance *target;
+	bool back = instance->reply_to >= 0 &&
+				(action->node == 0 ? !action->text
+								   : instance->serving && action->message != NULL &&
+										 action->message->kind == SHARD_CONTROL_FENCED);
 
+	/* Over the connection that there is: whoever has called hears an answer. */
+	if (back)
+	{
+		world_send(world, instance, instance->reply_to,
+				   instance->serving ? control_answer : control_message, action->bytes,
+				   action->length);
+		return;
+	}
 	if (action->node != 0)
 		target = at_node(world, instance, action->node);
 	else if (action->text)
 		target = host_at(world, action->text);
 	else
-		target = instance->reply_to >= 0 ? &world->instances[instance->reply_to] : NULL;
+		target = NULL;
 	if (target)
 		world_send(world, instance, target->index, control_message, action->bytes, action->length);
 }
@@ -813,15 +827,42 @@ tick(World *world, Instance *instance, int64 generation, int64 b, const char *by
 }
 
 static void
-control_message(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
-				size_t length)
+receive(World *world, Instance *instance, int64 from, bool called, int32 via, const char *bytes,
+		size_t length)
 {
 	if (!instance->up || !instance->node)
 		return;
 	instance->reply_to = (int) from;
-	shard_node_receive(instance->node, world_clock(instance), bytes, length, instance->out);
+	instance->serving = called;
+	shard_node_receive(instance->node, world_clock(instance), via, bytes, length, instance->out);
 	host_after(world, instance);
 	instance->reply_to = -1;
+}
+
+/* See world.h. */
+void
+host_called(World *world, Instance *instance, const char *bytes, size_t length)
+{
+	receive(world, instance, -1, true, 0, bytes, length);
+}
+
+static void
+control_message(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+				size_t length)
+{
+	receive(world, instance, from, true, 0, bytes, length);
+}
+
+/* The same from somebody who was called at the address of a node, if he sits there still. */
+static void
+control_answer(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+			   size_t length)
+{
+	Instance *sender = &world->instances[from];
+	int32 node = sender->node ? shard_node_id(sender->node) : 0;
+
+	receive(world, instance, from, false,
+			node != 0 && at_node(world, instance, node) == sender ? node : 0, bytes, length);
 }
 
 /* See world.h. */

@@ -172,6 +172,7 @@ forget_memory(Plane *plane)
 	plane->n_peers = 0;
 	plane->flush_at = 0;
 	plane->n_facts = 0;
+	plane->n_learned = 0;
 	plane->n_notices = 0;
 	plane->n_releases = 0;
 	plane->n_reloads = 0;
@@ -189,6 +190,7 @@ plane_destroy(Plane *plane)
 {
 	forget_memory(plane);
 	free(plane->facts);
+	free(plane->learned);
 	free(plane->releases);
 	free(plane);
 }
@@ -490,6 +492,7 @@ plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home
 
 	if (!plane->up)
 		return;
+	plane_learned(plane, &fact);
 	route = store_get(plane->store, NULL, T_ROUTE, KEY(type_id, shard));
 	if (route == NULL || route->n < n)
 		plane_learn(plane, &fact);

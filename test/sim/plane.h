@@ -110,6 +110,9 @@ extern void plane_action(Plane *plane, const ShardAction *action);
 extern void
 plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n);
 
+/* The node tells another one that the shard's home is at node, in the next epoch: a lie, of that version of the map (T6). */
+extern void plane_lie(Plane *plane, int32 to, int32 type_id, int32 shard, int32 node, int64 n);
+
 extern void plane_receive(Plane *plane, int32 from, const void *bytes, size_t length);
 
 /*

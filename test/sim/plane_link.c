@@ -846,7 +846,7 @@ link_backend_ready(const Plane *plane, const Backend *backend)
 	return true;
 }
 
-/* Facts that came with the call, before its rows; those that are known already are left out. */
+/* Facts that came with the call, before its rows, if the control plane says the same; those that are known already are left out. */
 static bool
 append_facts(Plane *plane, StoreTransaction *tx, const Letter *call)
 {
@@ -857,7 +857,7 @@ append_facts(Plane *plane, StoreTransaction *tx, const Letter *call)
 			store_get(plane->store, NULL, T_ROUTE, KEY(fact->type_id, fact->shard));
 		PlaneRow row = {.kind = ROW_FACT};
 
-		if (route != NULL && route->n >= fact->n)
+		if ((route != NULL && route->n >= fact->n) || !plane_fact_is_learned(plane, fact))
 			continue;
 		row.item.type_id = fact->type_id;
 		row.item.shard = fact->shard;
@@ -952,7 +952,10 @@ begin_call(Plane *plane, Backend *backend)
 	backend->locks = section_lanes(call);
 	peer->stream_locks |= backend->locks;
 	backend->tx = store_begin(plane->store);
-	if (!append_facts(plane, backend->tx, call))
+	/* rows of an epoch that is not known here cannot be met (H3): the caller comes again */
+	if (plane_facts_are_ahead(plane, call))
+		verdict = V_AGAIN;
+	else if (!append_facts(plane, backend->tx, call))
 		verdict = V_REFUSED;
 	for (int i = 0; i < call->head.n_sections && verdict == V_OK; i++)
 	{
@@ -1104,7 +1107,12 @@ take_marks(Plane *plane, const Letter *letter)
 	{
 		const MarkItem *mark = &letter->marks[i];
 		int owner = plane->owner[plane_lane(plane, mark->type_id, mark->shard)];
+		const RouteRow *route =
+			store_get(plane->store, NULL, T_ROUTE, KEY(mark->type_id, mark->shard));
 
+		/* only the home of a shard knows what it has taken in */
+		if (route != NULL && route->node != letter->head.from)
+			continue;
 		if (owner >= 0)
 			shard_route_done(plane->workers[owner].routes, mark->type_id, mark->shard, mark->rseq);
 	}
@@ -1117,7 +1125,8 @@ take_facts(Plane *plane, const Letter *letter)
 	{
 		const FactItem *fact = &letter->facts[i];
 
-		plane_fact(plane, fact->type_id, fact->shard, &fact->home, fact->n);
+		if (plane_fact_is_learned(plane, fact))
+			plane_fact(plane, fact->type_id, fact->shard, &fact->home, fact->n);
 	}
 }
 
@@ -1305,7 +1314,8 @@ take_note_answer(Plane *plane, const Datagram *head)
 	if (peer == NULL || peer->note_req != head->req || head->to_inc != plane->inc)
 		return;
 	peer->n_notes -= peer->notes_sent;
-	memmove(peer->notes, peer->notes + peer->notes_sent, peer->n_notes * sizeof(PendingNote));
+	if (peer->n_notes > 0)
+		memmove(peer->notes, peer->notes + peer->notes_sent, peer->n_notes * sizeof(PendingNote));
 	peer->notes_sent = 0;
 	peer->note_tries = 0;
 	peer->note_req = 0;

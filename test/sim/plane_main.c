@@ -779,6 +779,19 @@ client_step(World *world)
 	}
 }
 
+/* A node says what was not decided: of a version that may come, or of one that never will. */
+static void
+lie(World *world, Node *node)
+{
+	int i = (int) draw(world, TYPES * SHARDS);
+	int64 ahead = percent(world, 50) ? 1 + (int64) draw(world, 5) : INT64CONST(1) << 52;
+	int32 to = draw_target(world, node->id);
+
+	if (to != 0)
+		plane_lie(node->plane, to, type_of(i), shard_of(i), draw_target(world, 0),
+				  world->n + ahead);
+}
+
 static void
 fault_step(World *world)
 {
@@ -822,6 +835,8 @@ fault_step(World *world)
 		promote(world, node);
 	else if (what < 845 && world->with_write_off && !world->special_done && world->now > CHAOS / 3)
 		write_off(world);
+	else if (what >= 845 && what < 870 && plane_running(node->plane))
+		lie(world, node);
 }
 
 /* Nodes hear of what they missed, now and then; all of it when things have healed. */

@@ -518,6 +518,9 @@ struct Plane
 	int n_facts;
 	int fact_space;
 	FactItem *facts;
+	int n_learned; /* homes as the control plane has told them since the start */
+	int learned_space;
+	FactItem *learned;
 	int n_notices; /* the last of them */
 	OwnNotice notices[MAX_NOTICES];
 	int n_releases;
@@ -556,6 +559,11 @@ extern void plane_let_go(Plane *plane);
 extern void plane_reload(Plane *plane, int32 type_id, int32 shard);
 extern void plane_event(Plane *plane, ShardNodeEventKind kind, const ShardShardRef *ref);
 extern void plane_learn(Plane *plane, const FactItem *fact);
+
+/* plane_fact.c */
+extern void plane_learned(Plane *plane, const FactItem *fact);
+extern bool plane_fact_is_learned(const Plane *plane, const FactItem *fact);
+extern bool plane_facts_are_ahead(const Plane *plane, const Letter *letter);
 extern void plane_kill_worker(Plane *plane, int lane);
 extern bool plane_turn_runs(const Plane *plane, int lane);
 extern Operation *plane_operation(Plane *plane, OperationKind kind, const ShardShardRef *ref);

@@ -68,6 +68,7 @@ typedef enum FaultKind
 	FAULT_STOP_COORDINATOR,
 	FAULT_UNHOST, /* a node is a proxy of its types for a while; only where it is asked for */
 	FAULT_TYPES,  /* a node starts a type, or drops it (C9); only where it is asked for */
+	FAULT_LIE,	  /* somebody speaks in a member's name (T7); only where it is asked for */
 	FAULT_KINDS
 } FaultKind;
 
@@ -160,6 +161,7 @@ typedef struct Instance
 	bool joined;	  /* the cluster, so that its clients may begin */
 	Store *backup;	  /* made some time ago */
 	int reply_to;	  /* instance whose message is being handled, -1: none */
+	bool serving;	  /* that instance has called */
 	int64 plane_at;	  /* when the data plane's next step is due */
 	bool plane_soon;  /* because there is work, not because time passes */
 	int64 plane_turn; /* number of that event; others are void */
@@ -260,12 +262,17 @@ extern void host_stop(World *world, Instance *instance);		 /* the server dies */
 extern void host_stop_control(World *world, Instance *instance); /* its control process alone */
 extern void host_start_control(World *world, Instance *instance);
 extern void host_tell_types(World *world, Instance *instance);
+extern void host_called(World *world, Instance *instance, const char *bytes,
+						size_t length); /* by nobody's instance */
 extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
 extern void host_after(World *world, Instance *instance); /* after anything happened there */
 extern Instance *host_at(World *world, const char *dsn);  /* who is reached at an address */
 extern Instance *host_of(World *world, int32 node);		  /* the registered instance of a node */
 extern Instance *host_coordinator(World *world);
 extern int32 host_type_id(Instance *instance, const char *name);
+
+/* lies.c: the instance is told something in the name of a node */
+extern void lies_tell(World *world, Instance *instance, int32 from, uint32 number);
 
 /* functions.c: a type's own strategy functions are asked */
 extern void host_asks_functions(World *world, Instance *instance, const ShardAction *action);

@@ -148,7 +148,9 @@ my $seq = 22;
 my @calls;
 for (1 .. 3000)
 {
-	my $good = head() . section(2, join('', map { wire_int($_) } $type, 5, 100, 1, 0, 0, 0)) . batch($seq, 3) . section(3, join('', map { wire_int($_) } $type, 5, $rseq));
+	# a fact that this node has not learned of is waited for, so not as often
+	my $fact = rand() < 0.1 ? section(2, join('', map { wire_int($_) } $type, 5, 100, 1, 0, 0, 0)) : '';
+	my $good = head() . $fact . batch($seq, 3) . section(3, join('', map { wire_int($_) } $type, 5, $rseq));
 	$good =~ s/^(.{$front})(.*)$/$1 . mutate($2)/es;
 	push @calls, call_sql((qw(receive receive hello ask))[ rand 4 ], $good);
 	push @calls, call_sql((qw(receive hello ask control who stats call_back))[ rand 7 ], random_bytes(int(rand(60))));

@@ -137,6 +137,7 @@ $one->sql("SELECT shard_tell('strict', '$locked', '{}')");
 $one->wait_until("SELECT blocked_by = $pid FROM shard_inbox WHERE entity_id = '$locked'", 'the lock to be met');
 told('its row is locked', $locked, qr/Process $pid holds the entity's state row\./, $one, $two);
 $holder->query('ROLLBACK;');
+$one->wait_until("SELECT count(*) = 0 FROM shard_inbox WHERE entity_id = '$locked'", 'its message to be handled');
 my $table = $one->session;
 $pid = $table->query('BEGIN; LOCK TABLE shard_entity.strict IN SHARE MODE; SELECT pg_backend_pid();');
 $one->sql("SELECT shard_tell('strict', '$locked', '{}')");

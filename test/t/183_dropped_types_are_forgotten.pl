@@ -121,7 +121,7 @@ $one->sql($drop);
 $one->wait_until(q{SELECT NOT reachable FROM shard_members WHERE node = 3}, 'node 3 to be missed');
 $one->server->stop('fast');
 $one->server->start;
-$_->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'entity type "counter": no member that is heard has it, and \d+ shards wait for node 3'
+$_->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'entity type "counter": no member that is heard has it, and \d+ shards? waits? for node 3'
 	FROM shard_health()}, 'health to say who is waited for') for $one, $four;
 like($four->error_of(q{SELECT shard_start_proxy('counter')}),
 	qr/55006: no member that is heard has entity type "counter".*It may be there at node 3\./s, 'so does the error of who wants it as a proxy');

@@ -9,7 +9,7 @@
 
 static const ShardDivision none;
 
-/* Each lane that does not wait is of exactly one worker that runs, and each of these has some. */
+/* Each lane is of exactly one worker that is to run, whoever waits, and each of these has some. */
 static bool
 is_whole(const ShardDivision *division)
 {
@@ -24,13 +24,32 @@ is_whole(const ShardDivision *division)
 			return false;
 		seen |= lanes;
 	}
-	for (int group = 0; group < SHARD_GROUPS; group++)
-		if (((seen & shard_group_lanes(group)) != 0) == ((division->waits & (1 << group)) != 0))
-			return false;
-	return true;
+	return seen == SHARD_ALL_LANES;
 }
 
-/* No worker has lanes of two groups with types, unless they share. */
+/*
+ * The keeper has the lanes of all groups that have no place, and of no other, where anybody would be held up by
+ * somebody else's worker otherwise: of two places, or where one waits.
+ */
+static bool
+is_kept(const ShardDivision *division)
+{
+	ShardLanes unplaced = 0;
+	uint8 places = 0;
+	int keeper = shard_lane_next(division->keeper, 0);
+
+	for (int group = 0; group < SHARD_GROUPS; group++)
+		if (division->place[group] >= 0)
+			places |= shard_group_bit(division->place[group]);
+		else if ((division->shared & (1 << group)) == 0)
+			unplaced |= shard_group_lanes(group);
+	if ((places & (places - 1)) == 0 && division->waits == 0)
+		unplaced = 0;
+	return shard_division_lanes(division, keeper) == unplaced &&
+		   (division->keeper & ~division->workers) == 0;
+}
+
+/* No worker has lanes of two groups with types, unless they share; but the keeper, who runs none. */
 static bool
 is_apart(const ShardDivision *division)
 {
@@ -38,7 +57,8 @@ is_apart(const ShardDivision *division)
 
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (division->groups & (1 << (lane / SHARD_GROUP_LANES)))
-			workers[lane / SHARD_GROUP_LANES] |= (uint64) 1 << division->worker[lane];
+			workers[lane / SHARD_GROUP_LANES] |=
+				shard_worker_bit(division->worker[lane]) & ~division->keeper;
 	for (int group = 0; group < SHARD_GROUPS; group++)
 		for (int other = 0; other < group; other++)
 			if ((workers[group] & workers[other]) != 0 &&
@@ -55,6 +75,7 @@ make(const ShardDivision *before, uint8 groups, int per_owner, int most, bool ma
 	ok(is_whole(&division), "groups %02x, %d each, %d at most: each lane has one worker", groups,
 	   per_owner, most);
 	ok(is_apart(&division), "owners have their own");
+	ok(is_kept(&division), "nobody has what is nobody's");
 	return division;
 }
 
@@ -74,12 +95,16 @@ test_owners(void)
 	   "with one owner it has them, too");
 	is_int(shard_division_group(&one, 0), 1, "the group of worker 0");
 	ok(shard_division_lanes(&two, 1) == shard_group_lanes(4) &&
-		   shard_division_lanes(&two, 0) == ~shard_group_lanes(4),
+		   shard_division_lanes(&two, 0) == shard_group_lanes(1),
 	   "the second owner has a worker of his own");
+	ok(two.keeper == UINT64CONST(1) << 63 &&
+		   shard_division_lanes(&two, 63) == ~(shard_group_lanes(4) | shard_group_lanes(1)),
+	   "and a third one has what is nobody's");
 	ok(shard_division_lanes(&second, 1) == shard_group_lanes(4),
-	   "and keeps it when the first one goes");
-	ok(shard_division_lanes(&third, 0) == ~shard_group_lanes(4), "the place is given to the next");
-	ok(all.workers == 0xFF && all.waits == 0, "there are places for all groups");
+	   "he keeps his when the first one goes");
+	ok(second.keeper == 0, "one owner needs no keeper");
+	ok(shard_division_lanes(&third, 0) == shard_group_lanes(0), "the place is given to the next");
+	ok(all.workers == 0xFF && all.waits == 0 && all.keeper == 0, "there are places for all groups");
 	is_int(shard_division_group(&all, 1), 4, "who had one keeps it then");
 }
 
@@ -89,6 +114,7 @@ test_bounds(void)
 	ShardDivision many = make(&none, 0xFF, 8, 64, false);
 	ShardDivision one = make(&none, 1 << 3, 4, 64, false);
 	ShardDivision few = make(&one, 1 << 3 | 1 << 0 | 1 << 5, 2, 4, false);
+	ShardDivision full = make(&many, 0xFF & ~(1 << 2 | 1 << 6), 8, 64, false);
 	ShardDivision shared = make(&few, 1 << 3 | 1 << 0 | 1 << 5, 2, 4, true);
 	ShardDivision fewer = make(&few, 1 << 3 | 1 << 0, 4, 2, false);
 
@@ -96,14 +122,16 @@ test_bounds(void)
 	ok(one.workers == 0xF, "one owner, four workers");
 	is_int(shard_division_group(&one, 3), 3, "they are his");
 	is_int(few.waits, 1 << 5, "who came last waits if there is no worker");
-	is_int(shard_division_group(&few, few.worker[5 * SHARD_GROUP_LANES]), 5,
-		   "for one that does not run");
-	ok((few.workers & ((uint64) 1 << few.worker[5 * SHARD_GROUP_LANES])) == 0,
-	   "which has a number");
+	ok(shard_division_is_keeper(&few, few.worker[5 * SHARD_GROUP_LANES]) && few.keeper != 0,
+	   "the keeper has his lanes");
+	ok(shard_division_is_keeper(&full, 55) &&
+		   shard_division_lanes(&full, 55) == (shard_group_lanes(2) | shard_group_lanes(6)),
+	   "where places have the last numbers its is another one");
 	is_int(shared.waits, 0, "or shares");
 	is_int(shared.shared, 1 << 5, "and is known for it");
 	is_int(shard_division_group(&shared, 0), -1, "worker 0 has two owners then");
-	ok(fewer.per_owner == 2 && fewer.workers == 3, "an owner has not more than there are");
+	ok(fewer.per_owner == 2 && (fewer.workers & ~fewer.keeper) == 3,
+	   "an owner has not more than there are");
 	is_int(fewer.waits, 1 << 0, "who had the first place keeps it");
 }
 

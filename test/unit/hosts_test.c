@@ -5,6 +5,8 @@
  */
 #include "postgres_fe.h"
 
+#include "core/node_private.h"
+
 #include "node_world.h"
 
 #define SHARDS 12
@@ -301,9 +303,30 @@ test_minimum(void)
 	end_world();
 }
 
+/* A node that comes back can be given shards as soon as it is admitted, whatever it has answered before. */
+static void
+test_back(void)
+{
+	begin_three(SHARD_ALLOCATION_LEAST_SHARD, false);
+	all_call = true;
+	stop(1);
+	add_type(0, "learned later", 1);
+	run(20 * SHARD_SECOND);
+	ok(!shard_roster_reachable(machines[0].node->roster, 2, now),
+	   "a node that is stopped is missed");
+	start(1);
+	for (int i = 0; i < 100 && !shard_node_admitted(machines[1].node); i++)
+		run(STEP);
+	ok(shard_roster_reachable(machines[0].node->roster, 2, now),
+	   "when it is admitted the coordinator hears it");
+	all_call = false;
+	end_world();
+}
+
 int
 main(void)
 {
+	test_back();
 	test_minimum();
 	test_dropped(false);
 	test_dropped(true);

@@ -258,7 +258,7 @@ late_wish(ShardControlKind kind)
 
 	initStringInfo(&buffer);
 	shard_control_encode(&buffer, &message);
-	shard_node_receive(machines[0].node, now, buffer.data, buffer.len, out);
+	shard_node_receive(machines[0].node, now, message.from, buffer.data, buffer.len, out);
 	act(0, NO_LINK);
 	pfree(buffer.data);
 	deliver();

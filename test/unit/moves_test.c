@@ -490,7 +490,7 @@ test_once(void)
 	{
 		initStringInfo(&buffer);
 		shard_control_encode(&buffer, &message);
-		shard_node_receive(machines[0].node, now, buffer.data, buffer.len, out);
+		shard_node_receive(machines[0].node, now, message.from, buffer.data, buffer.len, out);
 		act(0, NO_LINK);
 		pfree(buffer.data);
 		run(2 * SHARD_SECOND);
@@ -505,7 +505,7 @@ test_once(void)
 	message.b--;
 	initStringInfo(&buffer);
 	shard_control_encode(&buffer, &message);
-	shard_node_receive(machines[0].node, now, buffer.data, buffer.len, out);
+	shard_node_receive(machines[0].node, now, message.from, buffer.data, buffer.len, out);
 	act(0, NO_LINK);
 	pfree(buffer.data);
 	run(5 * SHARD_SECOND);

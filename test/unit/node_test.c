@@ -24,7 +24,7 @@ give(int at, ShardControl *message)
 	message->protocol_version = SHARD_PROTOCOL_VERSION;
 	initStringInfo(&buffer);
 	shard_control_encode(&buffer, message);
-	shard_node_receive(machines[at].node, now, buffer.data, buffer.len, out);
+	shard_node_receive(machines[at].node, now, message->from, buffer.data, buffer.len, out);
 	pfree(buffer.data);
 }
 

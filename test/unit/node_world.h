@@ -78,6 +78,9 @@ static int64 now = 100 * SHARD_SECOND;
 static uint64 last_uuid;
 static int letters; /* messages sent */
 
+/* Does whoever has something to say call, and not answer (T7)? */
+static bool all_call;
+
 static ShardUuid
 new_uuid(void)
 {
@@ -306,7 +309,11 @@ deliver(void)
 		}
 		else if (machines[letter->to].node)
 		{
-			shard_node_receive(machines[letter->to].node, now, letter->bytes, letter->length, out);
+			shard_node_receive(machines[letter->to].node, now,
+							   machines[letter->from].node && !all_call
+								   ? shard_node_id(machines[letter->from].node)
+								   : 0,
+							   letter->bytes, letter->length, out);
 			act(letter->to, letter->from);
 		}
 		pfree(letter);

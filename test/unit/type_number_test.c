@@ -72,11 +72,78 @@ test_ends(void)
 	is_int(shard_type_number_next(PG_INT32_MAX, -1), 0, "nor behind that one");
 }
 
+static ShardMapEntry
+type_of(ShardArena *arena, int32 number, const char *name, const char *owner)
+{
+	ShardTypeRecord type = {
+		.name = name, .number_of_shards = 8, .settings_hash = 1, .role = "", .owner = owner};
+
+	return shard_record_put_type(number, &type, 1, arena);
+}
+
+/* May a node join with these types? says: what the refusal names; NULL: it may. */
+static void
+is_judged(const ShardMap *map, const ShardMapEntry *brought, int n_brought, bool may_share,
+		  const char *says)
+{
+	ShardArena *arena = shard_arena_create();
+	const char *why = shard_type_number_judge(map, brought, n_brought, may_share, arena);
+
+	ok(says ? why && strstr(why, says) && strstr(why, SHARD_TYPE_NUMBER_WHY) : !why,
+	   "a joiner with %d types: %s", n_brought, why ? why : "welcome");
+	shard_arena_destroy(arena);
+}
+
+/* A joiner's types: what the cluster has not is judged as it will be asked for. */
+static void
+test_joiners(void)
+{
+	static const char *const names[] = {"t1", "t2", "t3", "t4", "t5", "t6", "t7"};
+	static const char *const owners[] = {"a", "b", "c", "d", "e", "f", "g"};
+	ShardArena *arena = shard_arena_create();
+	ShardMap *map = shard_map_create();
+	ShardCountersRecord counters = {.last_type_id = 7};
+	ShardMapEntry entry = shard_record_put_counters(&counters, 1, arena);
+	ShardMapEntry brought[4];
+
+	is_judged(map, NULL, 0, false, NULL);
+	shard_map_put(map, &entry);
+	for (int i = 0; i < 6; i++)
+	{
+		entry = type_of(arena, i + 1, names[i], owners[i]);
+		shard_map_put(map, &entry);
+	}
+	brought[0] = type_of(arena, 1, "new", "x");
+	brought[1] = type_of(arena, 2, "t2", "b");
+	brought[2] = type_of(arena, 3, "newer", "y");
+	is_judged(map, brought, 3, false, NULL);
+	brought[3] = type_of(arena, 4, "newest", "z");
+	is_judged(map, brought, 4, false, "\"newest\" of role \"z\"");
+	is_judged(map, brought, 4, true, NULL);
+	brought[3] = type_of(arena, 4, "newest", "x");
+	is_judged(map, brought, 4, false, NULL);
+	brought[3] = type_of(arena, 4, "newest", "");
+	is_judged(map, brought, 4, false, NULL);
+
+	/* wishes that fit are granted: the first owner gets the two groups that are left */
+	brought[0] = type_of(arena, 0, "last", "y");
+	brought[1] = type_of(arena, 16, "second", "x");
+	brought[2] = type_of(arena, 15, "first", "x");
+	is_judged(map, brought, 3, false, "\"last\" of role \"y\"");
+	entry = type_of(arena, 7, names[6], owners[6]);
+	shard_map_put(map, &entry);
+	is_judged(map, brought, 3, false, "\"last\"");
+	is_judged(map, &brought[1], 2, false, NULL);
+	shard_map_destroy(map);
+	shard_arena_destroy(arena);
+}
+
 int
 main(void)
 {
 	test_owners();
 	test_changed_owner();
 	test_ends();
+	test_joiners();
 	return unit_done();
 }

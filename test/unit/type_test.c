@@ -353,11 +353,33 @@ test_groups(void)
 		ok((id_of(0, name) != 0) == (i < 8), "owner %d of eight%s", i + 1,
 		   i < 8 ? "" : " is refused");
 	}
+	ok(shard_node_type_lacks_group(machines[0].node, "of8") &&
+		   !shard_node_type_lacks_group(machines[0].node, "of7"),
+	   "the host can ask why");
+
+	/* A joiner's types are judged before it is a member. */
+	start(2);
+	run(SHARD_SECOND);
+	wish_as(2, "brought", 1, false, "owner9");
+	run(SHARD_SECOND);
+	join(2, 0);
+	run(2 * SHARD_SECOND);
+	ok(machines[2].command == 1 && !machines[2].command_good &&
+		   strstr(machines[2].command_text, "\"brought\" of role \"owner9\""),
+	   "a joiner with a ninth owner's type is refused: %s", machines[2].command_text);
+	is_int(count_members(0), 2, "and is no member");
+
 	shard_node_set_sharing(machines[0].node, true);
 	shard_node_set_sharing(machines[1].node, true);
 	wish_as(0, "ninth", 0, false, "owner8");
 	run(2 * SHARD_SECOND);
 	ok(id_of(0, "ninth") != 0, "unless owners may share");
+	run(5 * SHARD_SECOND);
+	ok(id_of(0, "of8") != 0 && id_of(0, "of9") != 0, "who was refused asks again");
+	ok(!shard_node_type_lacks_group(machines[0].node, "of8"), "and lacks nothing then");
+	join(2, 0);
+	run(10 * SHARD_SECOND);
+	ok(machines[2].command_good && id_of(2, "brought") != 0, "the joiner is welcome, too");
 }
 
 /* A type whose states have that structure. */

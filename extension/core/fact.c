@@ -1,0 +1,36 @@
+/*
+ * core/fact.c
+ *		What another node says of homes, beside the map that this node has learned (T6).
+ *
+ * Decided maps form one chain (V4), so of a version that the learned map has passed it knows better than anybody
+ * who tells. Contradictions are not always lies: a node may still have a home of which the voters that were forced do not
+ * know (R29). They are without effect either way.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/fact.h"
+
+ShardFactVerdict
+shard_fact_judge(const ShardFact *fact, const ShardFactLearned *learned)
+{
+	bool known = learned->n >= 0;
+
+#ifdef SHARD_MUTANT_FACTS_BELIEVED
+	return SHARD_FACT_LEARNED;
+#endif
+	if (known && learned->n == fact->n)
+		return !learned->deleted && shard_record_home_node(&learned->home) == fact->node &&
+					   learned->home.epoch == fact->epoch && learned->home.lost == fact->lost
+				   ? SHARD_FACT_LEARNED
+				   : SHARD_FACT_FALSE;
+	if (known && learned->n > fact->n)
+		return SHARD_FACT_PAST;
+	if (fact->n > learned->upto_n)
+		return fact->n - learned->upto_n < SHARD_FACT_LEAP ? SHARD_FACT_AHEAD : SHARD_FACT_FALSE;
+	/* tombstones are purged: what has no entry may have had one (R8) */
+	return known ? SHARD_FACT_FALSE : SHARD_FACT_PAST;
+}

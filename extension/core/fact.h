@@ -1,0 +1,30 @@
+/*
+ * core/fact.h
+ *		What another node says of homes, beside the map that this node has learned (T6).
+ */
+#pragma once
+
+#include "core/packet.h"
+
+/* A fact that is so far ahead of the learned map was not decided: an era that is forced leaps as far (R29), nothing else does. */
+#define SHARD_FACT_LEAP (INT64CONST(1) << 32)
+
+typedef enum ShardFactVerdict
+{
+	SHARD_FACT_LEARNED, /* the map says the same */
+	SHARD_FACT_PAST,	/* the map has something newer, or has forgotten the shard */
+	SHARD_FACT_AHEAD,	/* the map does not reach so far: it may be true */
+	SHARD_FACT_FALSE	/* the map says otherwise */
+} ShardFactVerdict;
+
+/* What was learned of a shard, and how far. */
+typedef struct ShardFactLearned
+{
+	int64 upto_n; /* everything that was decided up to here is known */
+	int64 n;	  /* version of the shard's entry, which may be ahead of that; -1: there is none */
+	bool deleted; /* it has no home (any more) */
+	ShardHomeRecord home; /* unless n is -1, or deleted */
+} ShardFactLearned;
+
+/* No side effects, no errors. */
+extern ShardFactVerdict shard_fact_judge(const ShardFact *fact, const ShardFactLearned *learned);

@@ -1,0 +1,186 @@
+/*
+ * core/node_trust.c
+ *		Whom a node believes what (T7): ballots and eras in reach, ends of incarnations from those who were asked.
+ *
+ * Whoever may call the node can say anything in anybody's name. What would be for good is therefore taken from who sits at the
+ * registered address of the node that it is said for, when this node has called there; and numbers that have only one
+ * direction, ballots and eras, rise by steps that leave room for as many more as there can ever be.
+ *
+ * Nothing here is durable. If the process dies right here, it is asked anew.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node_private.h"
+
+/*
+ * A ballot may be so far above all that this node knows: 2^20 rounds, which are 43 hours of elections that never end.
+ * Ballots have room for 2^26 such steps, each of which has to become durable before the next.
+ */
+#define BALLOT_STEP (INT64CONST(1) << (16 + 20))
+
+/* An era begins by an operator's word. */
+#define ERA_STEP 1024
+
+/* Does it come from who sits at the address of the node that it is said for? Who is no node yet sits nowhere. */
+static bool
+is_answer(const ShardNode *node, const ShardControl *message)
+{
+	return message->from != 0 && node->via == message->from;
+}
+
+/* The greatest ballot under which something was decided, as learned. */
+static int64
+learned_ballot(const ShardNode *node)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TERM, 0, 0});
+	ShardTermRecord term;
+
+	if (!entry || !shard_record_get_term(entry, &term) || term.n_terms == 0)
+		return 0;
+	return term.terms[term.n_terms - 1].b;
+}
+
+static bool
+is_vote(ShardControlKind kind)
+{
+	return kind < SHARD_CONTROL_HEARTBEAT || kind == SHARD_CONTROL_HEARTBEAT ||
+		   kind == SHARD_CONTROL_HEARTBEAT_ACK || kind == SHARD_CONTROL_RESIGN;
+}
+
+/* See node_private.h. Who has learned nothing yet of its cluster cannot know. */
+bool
+shard_node_trust_ballots(ShardNode *node, const ShardControl *message)
+{
+	int64 known = Max(Max(node->coordinator_ballot, shard_voter_promised(node->voter)),
+					  Max(shard_proposer_seen(node->proposer), learned_ballot(node)));
+	int64 most = Max(message->b, Max(message->ballot, message->point.b));
+
+#ifdef SHARD_MUTANT_ANY_BALLOT
+	return true;
+#endif
+	if (!is_vote(message->kind) || shard_map_point(node->learned).n == 0 || most <= known ||
+		most - known <= BALLOT_STEP)
+		return true;
+	shard_action_log(node->out, 19 /* WARNING */,
+					 "node %d, or who speaks for it, names a ballot that no election can have "
+					 "reached; it is ignored",
+					 message->from);
+	return false;
+}
+
+/* See node_private.h. */
+int64
+shard_node_trust_next_ballot(const ShardNode *node)
+{
+	int64 decided = learned_ballot(node);
+	int64 ballot = Max(node->coordinator_ballot, shard_voter_promised(node->voter));
+
+	/* one that was stored and is out of reach for the others was never used */
+#ifndef SHARD_MUTANT_FORCED_ABOVE_ANY
+	if (ballot - decided > BALLOT_STEP)
+		ballot = decided;
+#endif
+	return (((ballot >> 16) + 1) << 16) | (uint16) node->id;
+}
+
+/* See node_private.h. */
+bool
+shard_node_trust_era(ShardNode *node, const ShardControl *message)
+{
+#ifdef SHARD_MUTANT_ERA_OF_ANYBODY
+	return true;
+#endif
+	/* a journal calls nobody: its members are those who may connect to its database */
+	if (message->era - node->era <= ERA_STEP &&
+		(is_answer(node, message) || node->config.journal_voter))
+		return true;
+	if (message->from != 0 && message->from != node->id)
+		shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n =
+			shard_map_point(node->learned).n;
+	return false;
+}
+
+/* See node_private.h. */
+bool
+shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message)
+{
+#ifdef SHARD_MUTANT_FACTS_OF_ANYBODY
+	return true;
+#endif
+	return (message->from != 0 && message->from == shard_node_coordinator(node, now)) ||
+		   message->from == node->id || is_answer(node, message) ||
+		   shard_map_point(node->learned).n == 0 || node->config.journal_voter;
+}
+
+/* ---- the end of an incarnation ---------------------------------------------------------------- */
+
+static bool
+is_unreachable(const ShardNode *node, int32 id)
+{
+	for (int i = 0; i < node->n_peers; i++)
+	{
+		if (node->peers[i].node == id)
+			return node->peers[i].unreachable;
+	}
+	return false;
+}
+
+/* Have more than half of those said it who can be heard? */
+static bool
+most_say_so(const ShardNode *node)
+{
+	int count;
+	int others = 0;
+	int say = 0;
+	ShardMapEntry *members =
+		shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardMemberRecord member;
+		bool says = false;
+
+		if (members[i].key.a == node->id ||
+			!shard_record_get_member(&members[i], &member, node->arena) ||
+			!shard_membership_is_member(member.status))
+			continue;
+		for (int k = 0; k < node->n_fenced_by; k++)
+			says |= node->fenced_by[k] == members[i].key.a;
+		say += says;
+		others += says || !is_unreachable(node, members[i].key.a);
+	}
+	return 2 * say > others;
+}
+
+/* See node_private.h. */
+bool
+shard_node_trust_fenced(ShardNode *node, const ShardControl *message)
+{
+	bool known = false;
+
+	if (!node->admitted || message->epoch <= node->inc_no ||
+		shard_record_uuid_equal(message->uuid, node->inc_uuid))
+		return false;
+#ifdef SHARD_MUTANT_FENCED_BY_ANYBODY
+	return true;
+#endif
+	if (!is_answer(node, message))
+	{
+		/* Who sits at that node's address answers, when its own time has come: it is called all the time. */
+		shard_action_log(node->out, 15 /* LOG */,
+						 "node %d, or who speaks for it, says that incarnation %d of node %d is "
+						 "over; it is believed when it answers so at its address",
+						 message->from, node->inc_no, node->id);
+		return false;
+	}
+	for (int i = 0; i < node->n_fenced_by; i++)
+		known |= node->fenced_by[i] == message->from;
+	if (!known && node->n_fenced_by < (int) lengthof(node->fenced_by))
+		node->fenced_by[node->n_fenced_by++] = message->from;
+	return most_say_so(node) || message->from == node->coordinator;
+}

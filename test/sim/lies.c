@@ -1,0 +1,98 @@
+/*
+ * lies.c
+ *		Somebody who may call the nodes speaks in the name of a member, with numbers of his own choice (T7).
+ *
+ * He sits at nobody's address, so what he says is never an answer. In the name of the coordinator he could tell a false map;
+ * what keeps him from that is the role by which he is let in, not the protocol.
+ */
+#include "world.h"
+
+#include "core/control.h"
+
+#define FAR_BALLOT ((INT64CONST(1) << 62) - 2)
+
+/* What he says: numbers that are well formed, and wrong. */
+static ShardControl
+make_up(Instance *instance, uint32 number, ShardMapEntry *entry, ShardArena *arena)
+{
+	const ShardMap *learned = shard_node_learned(instance->node);
+	ShardControl message = {.era = shard_node_era(instance->node)};
+	ShardHomeRecord home = {.epoch = 1000000, .n_nodes = 1, .nodes = {1}, .want = 1};
+	static const ShardControlKind votes[] = {SHARD_CONTROL_PREPARE, SHARD_CONTROL_SYNC,
+											 SHARD_CONTROL_ACCEPT, SHARD_CONTROL_HEARTBEAT};
+
+	switch (number % 5)
+	{
+		case 0:
+			message.kind = votes[number / 5 % lengthof(votes)];
+			message.b = FAR_BALLOT;
+			break;
+		case 1:
+			message.kind = SHARD_CONTROL_NACK;
+			message.b = shard_voter_promised(shard_node_voter(instance->node));
+			message.ballot = FAR_BALLOT;
+			break;
+		case 2:
+			message.kind = SHARD_CONTROL_FENCED;
+			message.epoch =
+				shard_node_incarnation(instance->node) + 1 + (int32) (number / 5 % 1000);
+			message.uuid = (ShardUuid){0xbad, number};
+			break;
+		case 3:
+			message.kind = SHARD_CONTROL_MEMBER_HEARTBEAT;
+			message.era = number / 5 % 2 ? PG_INT32_MAX : message.era + 1;
+			break;
+		default:
+			home.phase = SHARD_HOME_STABLE;
+			message.kind = number / 5 % 2 ? SHARD_CONTROL_LEARN : SHARD_CONTROL_SHARD_HOMES;
+			message.n = shard_map_point(learned).n;
+			message.commit_n = message.n + 1;
+			*entry = shard_record_put_home(1, (int32) (number / 10 % 4), &home, message.n, arena);
+			entry->n = message.commit_n;
+			message.entries = entry;
+			message.n_entries = 1;
+			break;
+	}
+	return message;
+}
+
+/* See world.h. */
+void
+lies_tell(World *world, Instance *instance, int32 from, uint32 number)
+{
+	ShardArena *arena;
+	ShardMapEntry entry;
+	ShardControl message;
+	StringInfoData bytes;
+	bool fenced;
+	int32 era;
+
+	if (!instance->up || !instance->node || !instance->joined || shard_node_joining(instance->node))
+		return;
+	fenced = shard_node_fenced(instance->node);
+	era = shard_node_era(instance->node);
+	arena = shard_arena_create();
+	message = make_up(instance, number, &entry, arena);
+	message.cluster = shard_node_cluster(instance->node);
+	message.protocol_version = SHARD_PROTOCOL_VERSION;
+	message.from = from;
+	/* Who decides is believed (see above); nobody tells himself anything this way. */
+	if (from != shard_node_id(instance->node) &&
+		from != shard_node_coordinator(instance->node, world_clock(instance)) &&
+		shard_map_point(shard_node_learned(instance->node)).n > 0)
+	{
+		initStringInfo(&bytes);
+		shard_control_encode(&bytes, &message);
+		host_called(world, instance, bytes.data, (size_t) bytes.len);
+		pfree(bytes.data);
+		if (!instance->node)
+			;
+		else if (!fenced && shard_node_fenced(instance->node))
+			check_fail(world->check, "T7: %s is fenced by somebody's word", instance->dsn);
+		else if (shard_node_era(instance->node) != era)
+			check_fail(world->check, "T7: %s enters an era by somebody's word", instance->dsn);
+		else if (shard_voter_promised(shard_node_voter(instance->node)) >= FAR_BALLOT / 2)
+			check_fail(world->check, "T7: %s promises the last ballot", instance->dsn);
+	}
+	shard_arena_destroy(arena);
+}

@@ -1,0 +1,56 @@
+/*
+ * fact_test.c
+ *		What another node says of homes is judged by what was learned (T6).
+ */
+#include "postgres_fe.h"
+
+#include "core/fact.h"
+#include "unit.h"
+
+#define EPOCH 3
+#define NODE 2
+
+/* Learned: shard 7 at node 2 in epoch 3 by version 50, everything up to 60. */
+static ShardFactVerdict
+judge(int64 n, int32 node, int32 epoch, int32 lost)
+{
+	ShardFactLearned learned = {.upto_n = 60, .n = 50};
+	ShardFact fact = {.type_id = 1, .shard = 7, .n = n, .node = node, .epoch = epoch, .lost = lost};
+
+	learned.home = shard_packet_fact_home(&(ShardFact){.node = NODE, .epoch = EPOCH});
+	return shard_fact_judge(&fact, &learned);
+}
+
+static ShardFactVerdict
+judge_unknown(int64 n, int64 entry_n, bool deleted)
+{
+	ShardFactLearned learned = {.upto_n = 60, .n = entry_n, .deleted = deleted};
+	ShardFact fact = {.type_id = 1, .shard = 7, .n = n, .node = NODE, .epoch = EPOCH};
+
+	return shard_fact_judge(&fact, &learned);
+}
+
+int
+main(void)
+{
+	is_int(judge(50, NODE, EPOCH, 0), SHARD_FACT_LEARNED, "what was learned is true");
+	is_int(judge(50, 1, EPOCH, 0), SHARD_FACT_FALSE, "of the same version at another node: false");
+	is_int(judge(50, NODE, EPOCH + 1, 0), SHARD_FACT_FALSE, "in another epoch: false");
+	is_int(judge(50, NODE, EPOCH, EPOCH), SHARD_FACT_FALSE, "with another loss: false");
+	is_int(judge(49, 1, EPOCH - 1, 0), SHARD_FACT_PAST, "an older version is past");
+	is_int(judge(55, 1, EPOCH + 1, 0), SHARD_FACT_FALSE,
+		   "a version between, which was learned and is not so: false");
+	is_int(judge(60, 1, EPOCH + 1, 0), SHARD_FACT_FALSE, "also the newest one");
+	is_int(judge(61, 1, EPOCH + 1, 0), SHARD_FACT_AHEAD, "one that was not learned may be true");
+	is_int(judge(60 + SHARD_FACT_LEAP - 1, 1, EPOCH + 1, 0), SHARD_FACT_AHEAD, "within a leap");
+	is_int(judge(60 + SHARD_FACT_LEAP, 1, EPOCH + 1, 0), SHARD_FACT_FALSE, "beyond it: false");
+	is_int(judge(INT64CONST(1) << 62, 1, EPOCH + 1, 0), SHARD_FACT_FALSE, "far beyond it: false");
+
+	is_int(judge_unknown(40, -1, false), SHARD_FACT_PAST, "of no entry: it may have been purged");
+	is_int(judge_unknown(61, -1, false), SHARD_FACT_AHEAD, "or is not learned yet");
+	is_int(judge_unknown(40, 50, true), SHARD_FACT_PAST, "before its end: past");
+	is_int(judge_unknown(50, 50, true), SHARD_FACT_FALSE, "of the version that ended it: false");
+	is_int(judge_unknown(70, 70, false), SHARD_FACT_FALSE,
+		   "an entry that was learned ahead of the rest counts, too");
+	return unit_done();
+}

@@ -1,0 +1,225 @@
+/*
+ * trust_test.c
+ *		Whom a node believes what (T7): ballots, eras, ends of incarnations, decided facts; three nodes, and somebody who speaks
+ *		in the name of one of them.
+ */
+#include "postgres_fe.h"
+
+#include "core/action.h"
+#include "core/control.h"
+#include "node_world.h"
+#include "unit.h"
+
+#define FAR_BALLOT ((INT64CONST(1) << 62) - 2)
+#define FORGED ((ShardUuid){0xbad, 0xbad})
+
+static void
+three_nodes(void)
+{
+	end_world();
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	for (int i = 0; i < 3; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	join(2, 0);
+	run(20 * SHARD_SECOND);
+	is_int(count_members(0), 3, "three nodes are a cluster");
+}
+
+/* Gives a machine what node "from" is said to say; via: the node that was called. */
+static void
+give_as(int at, int32 from, int32 via, ShardControl message)
+{
+	StringInfoData buffer;
+	ShardMemberRecord member;
+	ShardArena *arena = shard_arena_create();
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[at].node),
+												 (ShardMapKey){SHARD_MAP_MEMBER, from, 0});
+
+	if (entry && shard_record_get_member(entry, &member, arena))
+		message.from_inc = member.inc_no;
+	message.cluster = shard_node_cluster(machines[at].node);
+	message.protocol_version = SHARD_PROTOCOL_VERSION;
+	message.from = from;
+	if (message.era == 0)
+		message.era = shard_node_era(machines[at].node);
+	initStringInfo(&buffer);
+	shard_control_encode(&buffer, &message);
+	shard_node_receive(machines[at].node, now, via, buffer.data, buffer.len, out);
+	act(at, NO_LINK);
+	pfree(buffer.data);
+	shard_arena_destroy(arena);
+}
+
+static int64
+promised(int at)
+{
+	return shard_voter_promised(shard_node_voter(machines[at].node));
+}
+
+/* P09: nobody can take the last ballots, whatever message names them; one step can be taken, and is outbid. */
+static void
+test_ballots(void)
+{
+	static const ShardControlKind kinds[] = {SHARD_CONTROL_PREPARE,		 SHARD_CONTROL_SYNC,
+											 SHARD_CONTROL_ACCEPT,		 SHARD_CONTROL_HEARTBEAT,
+											 SHARD_CONTROL_NACK,		 SHARD_CONTROL_PROMISE,
+											 SHARD_CONTROL_HEARTBEAT_ACK};
+	int64 before;
+	int coordinators = 0;
+
+	three_nodes();
+	before = promised(1);
+	for (int i = 0; i < (int) lengthof(kinds); i++)
+		for (int at = 0; at < 3; at++)
+		{
+			ShardControl message = {.kind = kinds[i], .b = FAR_BALLOT, .n = 1000};
+
+			if (kinds[i] == SHARD_CONTROL_NACK || kinds[i] == SHARD_CONTROL_HEARTBEAT_ACK)
+			{
+				message.b = shard_proposer_ballot(shard_node_proposer(machines[0].node));
+				message.ballot = FAR_BALLOT;
+			}
+			give_as(at, at == 1 ? 3 : 2, 0, message);
+		}
+	is_int(promised(1), before, "a ballot that is out of reach is not promised");
+	run(10 * SHARD_SECOND);
+	for (int i = 0; i < 3; i++)
+		coordinators += is_coordinator(i);
+	is_int(coordinators, 1, "there is a coordinator");
+
+	for (int at = 0; at < 3; at++)
+		give_as(at, at == 1 ? 3 : 2, 0,
+				(ShardControl){.kind = SHARD_CONTROL_PREPARE,
+							   .b = promised(at) + (INT64CONST(1) << 36) - 1});
+	ok(promised(1) > before, "one in reach is");
+	run(20 * SHARD_SECOND);
+	coordinators = 0;
+	for (int i = 0; i < 3; i++)
+		coordinators += is_coordinator(i);
+	is_int(coordinators, 1, "and outbid: there is a coordinator again");
+}
+
+/* A node that has such a ballot on its disk: forced voters begin below it. */
+static void
+test_force_cures(void)
+{
+	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = 5};
+	ShardVotersRecord voters;
+	int32 self;
+
+	three_nodes();
+	/* As an older version took it: nothing was learned when it was judged. */
+	for (int at = 0; at < 3; at++)
+	{
+		shard_voter_receive(
+			unconstify(ShardVoter *, shard_node_voter(machines[at].node)),
+			&(ShardControl){.kind = SHARD_CONTROL_PREPARE, .from = 9, .b = FAR_BALLOT}, false, out);
+		shard_action_reset(out);
+	}
+	is_int(promised(1), FAR_BALLOT, "a ballot near the end is stored");
+	self = shard_node_id(machines[1].node);
+	force.nodes = &self;
+	happen(1, &force);
+	deliver();
+	ok(promised(1) < INT64CONST(1) << 40, "voters that are forced begin with a ballot in reach");
+	run(20 * SHARD_SECOND);
+	ok(is_coordinator(1), "the one that was forced is coordinator");
+	(void) shard_record_get_voters(shard_map_value(shard_node_learned(machines[2].node),
+												   (ShardMapKey){SHARD_MAP_VOTERS, 0, 0}),
+								   &voters);
+	is_int(voters.era, shard_node_era(machines[1].node), "the others have learned it");
+	is_int(shard_node_era(machines[0].node), shard_node_era(machines[1].node),
+		   "all are in its era");
+}
+
+/* P10: an incarnation ends by the word of those who were asked, not of one who calls. */
+static void
+test_fenced(void)
+{
+	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED};
+
+	three_nodes();
+	for (int i = 0; i < 20; i++)
+	{
+		give_as(1, 1, 0, fenced);
+		give_as(1, 3, 0, fenced);
+	}
+	give_as(1, 0, 0, fenced);
+	ok(!shard_node_fenced(machines[1].node), "who calls fences nobody");
+	give_as(1, 3, 3, fenced);
+	ok(!shard_node_fenced(machines[1].node), "nor does one other node that was asked");
+	give_as(1, 3, 3, fenced);
+	ok(!shard_node_fenced(machines[1].node), "also if it says it twice");
+	stop(1);
+	start(1);
+	run(10 * SHARD_SECOND);
+	ok(shard_node_admitted(machines[1].node), "and it goes on, after a restart, too");
+	give_as(1, 3, 3, fenced);
+	give_as(1, 1, 1, fenced);
+	ok(shard_node_fenced(machines[1].node), "all others that were asked do");
+}
+
+/* An era is entered when the node that speaks of it was asked; not one that leaves no room. */
+static void
+test_eras(void)
+{
+	ShardControl heartbeat = {.kind = SHARD_CONTROL_MEMBER_HEARTBEAT};
+
+	three_nodes();
+	heartbeat.era = 1;
+	give_as(1, 3, 0, heartbeat);
+	give_as(1, 0, 0, heartbeat);
+	is_int(shard_node_era(machines[1].node), 0, "who calls begins no era");
+	heartbeat.era = PG_INT32_MAX;
+	give_as(1, 3, 3, heartbeat);
+	is_int(shard_node_era(machines[1].node), 0, "nobody begins the last one");
+	heartbeat.era = 1;
+	give_as(1, 3, 3, heartbeat);
+	is_int(shard_node_era(machines[1].node), 1, "who was asked does");
+}
+
+/* What is decided is learned from the coordinator, or from who was asked. */
+static void
+test_facts(void)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardHomeRecord home = {.epoch = 7, .n_nodes = 1, .nodes = {3}, .want = 1};
+	const ShardMap *learned;
+	ShardMapEntry entry;
+	int64 n;
+
+	three_nodes();
+	learned = shard_node_learned(machines[1].node);
+	n = shard_map_point(learned).n;
+	home.phase = SHARD_HOME_STABLE;
+	entry = shard_record_put_home(1, 5, &home, n, arena);
+	entry.n = n + 1;
+	for (int32 from = 0; from <= 3; from += 3)
+		give_as(1, from, 0,
+				(ShardControl){.kind = SHARD_CONTROL_LEARN,
+							   .n = n,
+							   .commit_n = n + 1,
+							   .n_entries = 1,
+							   .entries = &entry});
+	is_int(shard_map_point(learned).n, n, "a map that somebody tells unasked is not learned");
+	give_as(1, 3, 0,
+			(ShardControl){.kind = SHARD_CONTROL_SHARD_HOMES, .n_entries = 1, .entries = &entry});
+	ok(shard_map_value(learned, entry.key) == NULL, "nor is a home");
+	shard_arena_destroy(arena);
+}
+
+int
+main(void)
+{
+	begin_world();
+	test_ballots();
+	test_force_cures();
+	test_fenced();
+	test_eras();
+	test_facts();
+	end_world();
+	return unit_done();
+}
