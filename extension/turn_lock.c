@@ -2,9 +2,11 @@
  * turn_lock.c
  *		Locks of lanes for the time of a transaction (doc/protocol.md W3).
  *
- * A worker mostly has all lanes of a group. Then one lock on the group does for a turn, in a mode in which
- * whoever wants a lane of it finds it: he takes the group's lock, too, in a mode that any number of others may
- * have. So a turn takes few locks, though lanes are many.
+ * A worker mostly has all lanes of a group, and with one owner all groups. Then one lock on the group, or on all of them,
+ * does for a turn, in a mode in which whoever wants a lane of it finds it: he takes the locks of what the lane is in,
+ * too, in a mode that any number of others may have. So a turn takes few locks, though lanes are many.
+ *
+ * Everybody takes them in this order: all lanes, a group, its lanes, the next group.
  *
  * If the process dies right here: the lock manager releases them.
  */
@@ -18,11 +20,13 @@
 
 #include "compat.h"
 
-#define GROUP_MODE RowShareLock	 /* some lanes of it are locked */
+#define ALL_LANES (SHARD_LANES + SHARD_GROUPS)
+
+#define PART_MODE RowShareLock	 /* some lanes of it are locked */
 #define WHOLE_MODE ExclusiveLock /* all of them; no other mode on it is possible then */
 #define LANE_MODE ShareUpdateExclusiveLock
 
-/* Lanes, and groups behind them, are numbered in a tag beside shard.node. SQL has no name for it. */
+/* Lanes, groups behind them, and at last all of them are numbered in a tag beside shard.node. SQL has no name for it. */
 static bool
 acquire(Oid number, LOCKMODE mode, bool wait)
 {
@@ -37,7 +41,7 @@ lock_group(int group, ShardLanes lanes)
 {
 	if (lanes == shard_group_lanes(group))
 		return acquire(SHARD_LANES + group, WHOLE_MODE, false);
-	if (!acquire(SHARD_LANES + group, GROUP_MODE, false))
+	if (!acquire(SHARD_LANES + group, PART_MODE, false))
 		return false;
 	shard_each_lane (lane, lanes)
 		if (!acquire(lane, LANE_MODE, false))
@@ -48,6 +52,10 @@ lock_group(int group, ShardLanes lanes)
 bool
 shard_turn_lock(ShardLanes lanes)
 {
+	if (lanes == SHARD_ALL_LANES)
+		return acquire(ALL_LANES, WHOLE_MODE, false);
+	if (!acquire(ALL_LANES, PART_MODE, false))
+		return false;
 	for (int group = 0; group < SHARD_GROUPS; group++)
 	{
 		ShardLanes some = lanes & shard_group_lanes(group);
@@ -61,6 +69,7 @@ shard_turn_lock(ShardLanes lanes)
 void
 shard_turn_lock_wait(int lane)
 {
-	(void) acquire(SHARD_LANES + lane / SHARD_GROUP_LANES, GROUP_MODE, true);
+	(void) acquire(ALL_LANES, PART_MODE, true);
+	(void) acquire(SHARD_LANES + lane / SHARD_GROUP_LANES, PART_MODE, true);
 	(void) acquire(lane, LANE_MODE, true);
 }
