@@ -113,7 +113,12 @@ shard_cursor_open(ShardCursor *c, bool keep)
 	}
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 		if (!live[i])
+		{
 			c->file[i] = c->blocks[i] = 0;
+			/* it may be in use again before a turn reads on: what lies before it then would be left out */
+			if (c->resume.segment == i)
+				c->resume.segment = -1;
+		}
 
 	c->begun = c->overtaken = false;
 	c->peeked = false;
