@@ -19,6 +19,7 @@
 
 #include "buffer.h"
 #include "catalog/pg_type.h"
+#include "core/message.h"
 #include "plane.h"
 #include "security.h"
 #include "shmem.h"
@@ -72,6 +73,52 @@ shard_buffer_away(int32 node, bool away)
 		pg_atomic_fetch_add_u32(&db->away[node % SHARD_AWAY_COUNTERS], away ? 1 : -1);
 }
 
+/* Whether the type's owner waits for a worker of his own. */
+static bool
+has_no_worker(int32 type_id, int32 shard)
+{
+	const ShardDatabase *db = shard_shmem_database();
+
+	return db != NULL &&
+		   shard_division_is_keeper(&db->division,
+									shard_shmem_lane_worker(db,
+															shard_message_lane(type_id, shard)));
+}
+
+/* The type's counter, if it has one. */
+static ShardTypeCounter *
+counter_of(const ShardType *type)
+{
+	return shard_shmem_is_counter(type->counter, MyDatabaseId, type->type_id) ? type->counter
+																			  : NULL;
+}
+
+static bool
+is_aside(const ShardType *type)
+{
+	ShardTypeCounter *counter = counter_of(type);
+
+	return counter != NULL && pg_atomic_read_u32(&counter->aside) != 0;
+}
+
+void
+shard_buffer_put_aside(ShardType *type)
+{
+	ShardTypeCounter *counter = shard_shmem_type_counter(MyDatabaseId, type->type_id);
+
+	type->counter = counter;
+	pg_atomic_write_u32(&counter->aside, 1);
+}
+
+void
+shard_buffer_catch_up(ShardType *type)
+{
+	ShardTypeCounter *counter = counter_of(type);
+
+	if (counter != NULL && pg_atomic_read_u32(&counter->aside) != 0 && !shard_buffer_is_half(type))
+		pg_atomic_write_u32(&counter->aside, 0);
+}
+
 bool
 shard_buffer_takes(const ShardType *type, int32 shard, const char *entity, int len)
 {
@@ -102,7 +149,8 @@ shard_buffer_takes(const ShardType *type, int32 shard, const char *entity, int l
 	if (waits)
 		return true;
 	if (!no_own && active)
-		return type->mode != SHARD_MODE_HOSTING || type->problem != NULL || !view.handle;
+		return type->mode != SHARD_MODE_HOSTING || type->problem != NULL || !view.handle ||
+			   has_no_worker(type->type_id, shard) || is_aside(type);
 	return node == 0 || node == view.node || is_away(node);
 }
 

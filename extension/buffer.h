@@ -18,6 +18,13 @@ extern int64 shard_buffer_enter(ShardType *type);
  */
 extern bool shard_buffer_takes(const ShardType *type, int32 shard, const char *entity, int len);
 
+/*
+ * Region worker: messages of the type are put aside to make room in the inbox. From then on a full buffer refuses every
+ * message for an entity here, until catch_up, called when there are fewer, has found it half empty.
+ */
+extern void shard_buffer_put_aside(ShardType *type);
+extern void shard_buffer_catch_up(ShardType *type);
+
 /* Is the buffer half full? */
 extern bool shard_buffer_is_half(ShardType *type);
 

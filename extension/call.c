@@ -254,10 +254,13 @@ shard_call_aborted(void)
 void
 shard_call_explain(ErrorData *error)
 {
+	/* the texts have to live as long as the error, and the current memory may be that of the transaction */
+	MemoryContext context = error->assoc_context;
+
 	if (timed_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 	{
-		error->message = pstrdup(TIMEOUT_MESSAGE);
-		error->hint = pstrdup(TIMEOUT_HINT);
+		error->message = MemoryContextStrdup(context, TIMEOUT_MESSAGE);
+		error->hint = MemoryContextStrdup(context, TIMEOUT_HINT);
 	}
 	forget_cancel();
 	timed_out = false;

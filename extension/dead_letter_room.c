@@ -29,17 +29,17 @@
 /* Rows of one statement. */
 #define MOST_AT_ONCE 1000
 
-static ShardStatement count_letters = {
-	"SELECT count(*), coalesce(sum(octet_length(payload)), 0)::int8 FROM shard.dead_letter"
-	" WHERE type_id = $1",
-	1,
-	{INT4OID}};
+static ShardStatement count_letters = {"SELECT count(*), coalesce(sum(" SHARD_DEAD_LETTER_BYTES
+									   "), 0)::int8 FROM shard.dead_letter"
+									   " WHERE type_id = $1",
+									   1,
+									   {INT4OID}};
 
 /* So many of the oldest. Nobody is waited for who sends some of them again just now. */
 static ShardStatement delete_oldest = {
 	"WITH gone AS (DELETE FROM shard.dead_letter WHERE id = ANY (ARRAY(SELECT id"
 	" FROM shard.dead_letter WHERE type_id = $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED))"
-	" RETURNING octet_length(payload) AS size)"
+	" RETURNING " SHARD_DEAD_LETTER_BYTES " AS size)"
 	" SELECT count(*), coalesce(sum(size), 0)::int8 FROM gone",
 	2,
 	{INT4OID, INT8OID}};
@@ -130,11 +130,19 @@ make_room(ShardRun *run, int64 messages, int64 all_bytes, int64 bytes)
 	return deleted == messages || (deleted >= too_many && freed >= too_much);
 }
 
+static int64
+length_of(const char *text)
+{
+	return text == NULL ? 0 : (int64) strlen(text);
+}
+
 /* See dead_letter_room.h. One that is larger than all may be is let in alone. */
 bool
-shard_dead_letter_has_room(ShardRun *run, int64 bytes)
+shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const ErrorData *error)
 {
 	const ShardType *type = run->type;
+	const int64 bytes = row->payload_len + length_of(error->message) + length_of(error->detail) +
+						length_of(error->hint) + length_of(error->context);
 	TimestampTz now = GetCurrentTimestamp();
 	int64 there;
 	int64 there_bytes;

@@ -4,11 +4,16 @@
  */
 #pragma once
 
+#include "log.h"
 #include "run.h"
 
+/* The bytes of a row of shard.dead_letter that count, before compression, in SQL. */
+#define SHARD_DEAD_LETTER_BYTES \
+	"octet_length(payload) + octet_length(error) + coalesce(octet_length(detail), 0)" \
+	" + coalesce(octet_length(hint), 0) + coalesce(octet_length(context), 0)"
+
 /*
- * May a message with a body of so many bytes become a dead letter of the type? If the type's choice is so, the oldest are
- * deleted for it, in the turn's transaction. False: it has to wait, or be told of and lost. The turn's user code has
- * ended.
+ * May a message become a dead letter of the type, for this error? If the type's choice is so, the oldest are
+ * deleted for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
  */
-extern bool shard_dead_letter_has_room(ShardRun *run, int64 bytes);
+extern bool shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const ErrorData *error);

@@ -25,6 +25,7 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
+#include "buffer.h"
 #include "executor_private.h"
 #include "routing.h"
 #include "shmem.h"
@@ -49,6 +50,8 @@ void
 shard_turn_count_held(ShardRun *run, int64 delta)
 {
 	shard_shmem_count_held(&run->type->counter, MyDatabaseId, run->type->type_id, delta);
+	if (delta < 0)
+		shard_buffer_catch_up(run->type);
 }
 
 static void
@@ -272,7 +275,7 @@ shard_executor_begin(bool careful)
 	shard_turn.blames_last = false;
 	shard_turn.overtaken = false;
 	shard_turn.reloaded = false;
-	shard_turn.passed = false;
+	shard_turn.passed = shard_turn.aside = shard_turn.numbered = false;
 	shard_turn.full = shard_turn.exactly = shard_turn.stash_left = false;
 	shard_turn.cached = shard_cache_bytes();
 	shard_turn.at = NULL;
@@ -654,12 +657,6 @@ shard_executor_at(int32 *type_id, const char **entity, int *entity_len)
 	*entity = shard_turn.at->id;
 	*entity_len = shard_turn.at->id_len;
 	return true;
-}
-
-int
-shard_executor_count(void)
-{
-	return shard_turn.count;
 }
 
 bool

@@ -77,6 +77,18 @@ extern void shard_executor_begin_source(ShardSource source);
  */
 extern bool shard_executor_is_over(void);
 
+/* The same of the time and memory alone, for the source's first message, too. */
+extern bool shard_executor_is_late(void);
+
+/* Whether the turn holds as much as it may. */
+extern bool shard_executor_is_large(void);
+
+/*
+ * Whether messages that could be handled go to the stash from here on in this turn, to make room in the log (D5). They
+ * count against buffer_size of their types, whose senders are refused while it is full. Ends with the turn.
+ */
+extern void shard_executor_put_aside(bool aside);
+
 /* Everything that could be read at that time was looked at, by turns that have committed. */
 extern void shard_executor_has_read(TimestampTz until);
 

@@ -11,7 +11,9 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "error_text.h"
 #include "executor_private.h"
+#include "guc.h"
 #include "owner_session.h"
 #include "registry.h"
 #include "routing.h"
@@ -58,6 +60,14 @@ shard_turn_type_problem(const ShardType *type)
 	{
 		error.message = psprintf("the entity type does not exist at node %d", view.node);
 		error.hint = "Start it there with shard_start().";
+	}
+	else if (type->mode == SHARD_MODE_HOSTING && shard_run_keeps())
+	{
+		error.message = psprintf("entity type \"%s\" cannot run at node %d", type->name, view.node);
+		error.detail =
+			psprintf("Its owner has no region worker there: shard.max_region_workers is %d.",
+					 shard_max_region_workers);
+		error.hint = "See shard_health() at that node. Messages sent with shard_tell() wait.";
 	}
 	else if (type->mode == SHARD_MODE_HOSTING)
 	{
@@ -165,6 +175,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		MemoryContextSwitchTo(shard_turn.context);
 		error = CopyErrorData();
 		FlushErrorState();
+		shard_error_text_cut(error);
 		RollbackAndReleaseCurrentSubTransaction();
 		if (shard_turn.careful)
 			shard_state_forget(&entity->run->table);

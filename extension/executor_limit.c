@@ -32,12 +32,18 @@ shard_executor_begin_source(ShardSource source)
 }
 
 /* Whether the turn holds as much as it may: states and messages, and entities that it has brought. */
-static bool
-is_large(void)
+bool
+shard_executor_is_large(void)
 {
 	int64 bytes = (int64) MemoryContextMemAllocated(shard_turn.context, true);
 
 	return bytes + shard_cache_bytes() - shard_turn.cached > (int64) shard_cache_turn_limit();
+}
+
+int
+shard_executor_count(void)
+{
+	return shard_turn.count;
 }
 
 bool
@@ -48,7 +54,19 @@ shard_executor_is_over(void)
 	if (shard_turn.count == shard_turn.before && !shard_turn.begun)
 		return false;
 	return shard_turn.count >= shard_turn.limit ||
-		   (!shard_turn.exactly && (is_large() || GetCurrentTimestamp() > shard_turn.deadline));
+		   (!shard_turn.exactly && shard_executor_is_late());
+}
+
+bool
+shard_executor_is_late(void)
+{
+	return shard_executor_is_large() || GetCurrentTimestamp() > shard_turn.deadline;
+}
+
+void
+shard_executor_put_aside(bool aside)
+{
+	shard_turn.aside = aside;
 }
 
 bool

@@ -17,6 +17,7 @@
 
 #include "duration.h"
 #include "dead_letter_room.h"
+#include "error_text.h"
 #include "executor_private.h"
 
 #include "compat.h"
@@ -163,18 +164,6 @@ report_dead_letter(const ShardEntity *entity, const ErrorData *error)
 			"", "See shard_dead_letters and shard_ordered.");
 }
 
-/* It cannot wait for room, as nothing will make it fit. */
-static void
-report_lost(const ShardEntity *entity, const ErrorData *error)
-{
-	if (shard_turn_log_counts(SHARD_TURN_LOG_NUMBER))
-		shard_turn_log(SHARD_TURN_LOG_NUMBER, error->sqlerrcode,
-					   psprintf("a message of entity \"%s\" of type \"%s\" is given up: %s",
-								entity->id, entity->run->type->name, error->message),
-					   "There is no room for another dead letter.",
-					   "See shard_ordered, and max_dead_letters.");
-}
-
 /* Why a number cannot be one of the entity's. */
 static ErrorData
 far_error(const ShardOrderedPosition *position, int64 number)
@@ -190,18 +179,18 @@ far_error(const ShardOrderedPosition *position, int64 number)
 	return error;
 }
 
-/* The message is given up for its number. */
+/* The message is given up for its number, or waits for room among the dead letters. */
 static ShardOutcome
 bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 {
 	shard_turn_end_user_code();
-	if (shard_dead_letter_has_room(entity->run, row->payload_len))
+	if (!shard_dead_letter_has_room(entity->run, row, error))
 	{
-		shard_held_dead_letter(row, 0, error);
-		report_dead_letter(entity, error);
+		shard_failure_wait(entity, row, error);
+		return SHARD_MESSAGE_RESTS;
 	}
-	else
-		report_lost(entity, error);
+	shard_held_dead_letter(row, 0, error);
+	report_dead_letter(entity, error);
 	return SHARD_MESSAGE_GONE;
 }
 
@@ -212,11 +201,16 @@ bury_late(ShardEntity *entity, const ShardRow *row, int64 number)
 	ShardOrder *order = &entity->ordering->now;
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	ErrorData error = late_error(order, number);
+	ShardOutcome outcome;
 
 	MemoryContextSwitchTo(old);
-	order->position.late++;
-	entity->ordering->dirty = true;
-	return bury(entity, row, &error);
+	outcome = bury(entity, row, &error);
+	if (outcome == SHARD_MESSAGE_GONE)
+	{
+		order->position.late++;
+		entity->ordering->dirty = true;
+	}
+	return outcome;
 }
 
 static ShardOutcome
@@ -291,6 +285,7 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 		MemoryContextSwitchTo(shard_turn.context);
 		error = CopyErrorData();
 		FlushErrorState();
+		shard_error_text_cut(error);
 		RollbackAndReleaseCurrentSubTransaction();
 		*cancelled = shard_call_was_cancelled(error);
 		shard_call_aborted();
@@ -457,14 +452,23 @@ load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *l
 	return rows;
 }
 
-/* Runs the first one that waits. Its number is passed, unless it rests. */
+/* Has the number of one that waits been passed? */
+static bool
+is_late(const ShardEntity *entity, const ShardHeld *held)
+{
+	const ShardOrderedPosition *position = &entity->ordering->now.position;
+
+	return position->begun && held->number < position->expected && !is_free(entity);
+}
+
+/* Runs the first one that waits. Its number is passed, unless it rests; one that is late is gone from the queue even then. */
 static ShardOutcome
 run_first(ShardEntity *entity, const ShardHeld *held)
 {
 	ShardOrder *order = &entity->ordering->now;
 	ShardOutcome outcome;
 
-	if (order->position.begun && held->number < order->position.expected && !is_free(entity))
+	if (is_late(entity, held))
 	{
 		order->queue.waiting--;
 		shard_turn_handled(entity, &held->row);
@@ -494,17 +498,19 @@ run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
 	foreach (cell, rows)
 	{
 		const ShardHeld *held = lfirst(cell);
+		bool late;
 
 		queue->lowest = held->number;
-		if (done++ == limit || !is_ready(entity) || shard_executor_is_over())
+		if (*rests || done++ == limit || !is_ready(entity) || shard_executor_is_over())
 			break;
 		*rests = shard_turn_is_early(entity, held);
 		if (*rests)
 			break;
 		shard_turn.count++;
 		shard_turn.passed = true;
+		late = is_late(entity, held);
 		*rests = run_first(entity, held) == SHARD_MESSAGE_RESTS;
-		if (*rests)
+		if (*rests && !late)
 			break;
 	}
 }

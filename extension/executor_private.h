@@ -36,6 +36,7 @@ typedef struct ShardTurn
 	bool reloaded;			/* the registry, for a type that it did not know */
 	bool passed;			/* a message was handled, stashed or buried */
 	bool numbered;			/* what runs is the message whose number was expected */
+	bool aside;				/* messages are put aside, and not handled */
 	bool full;				/* ends here, so that what was done is committed */
 	bool stash_left;		/* something due in stashes was not handled */
 	int64 cached;			/* bytes of entities in memory when it began */
@@ -283,6 +284,9 @@ extern void shard_plans_init(void);
 /* What becomes of a message that cannot run now, or failed (failure.c). */
 extern void
 shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
+
+/* One that is given up without an attempt waits in the stash until there is room among the dead letters. */
+extern void shard_failure_wait(ShardEntity *entity, const ShardRow *row, const ErrorData *error);
 
 /* True: it became a dead letter; false: it waits in the stash for another attempt. */
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,

@@ -10,6 +10,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+#include "buffer.h"
 #include "executor_private.h"
 #include "plane.h"
 #include "registry.h"
@@ -35,6 +36,10 @@ keep_reply(ShardRequest *request, char *reply, ErrorData *error)
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	ShardReply *kept = palloc0(sizeof(ShardReply));
 
+	/* what is sent after the commit must not be in the transaction's memory */
+	ShardAssert(error == NULL || error->assoc_context == NULL ||
+				(error->assoc_context == shard_turn.context &&
+				 GetMemoryChunkContext(error->message) == shard_turn.context));
 	kept->request = request;
 	kept->error = error;
 	if (reply != NULL)
@@ -263,6 +268,11 @@ shard_executor_row(const ShardRow *row)
 		return;
 	if (!entity->run->runnable)
 		shard_failure_defer(entity, row, 0, true);
+	else if (shard_turn.aside)
+	{
+		shard_failure_defer(entity, row, 0, false);
+		shard_buffer_put_aside(entity->run->type);
+	}
 #ifndef SHARD_MUTANT_STASH_OVERTAKEN
 	else if (entity->wait.deferred || shard_ordered_has_ready(entity))
 		shard_failure_defer(entity, row, 0, false);
@@ -455,7 +465,7 @@ shard_executor_can_ask(const ShardRequest *request)
 	ShardEntity *entity;
 
 	if (run == NULL || !run->runnable)
-		return true; /* it is told so */
+		return run == NULL || !shard_run_awaits_worker(run); /* it is told so */
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, false);
 	return entity == NULL || !(entity->wait.deferred || shard_ordered_has_ready(entity));
 }

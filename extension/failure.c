@@ -55,6 +55,18 @@ report(ShardEntity *entity, const ErrorData *error, int attempts)
 			"See shard_dead_letters; mend the handler, then call shard_redrive().");
 }
 
+void
+shard_failure_wait(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
+{
+	TimestampTz next_at = GetCurrentTimestamp() + entity->run->type->max_retry_backoff;
+
+	shard_held_stash(row, 0, next_at, error);
+	entity->wait.waiting++;
+	entity->wait.deferred = true;
+	entity->wait.not_before = Max(entity->wait.not_before, next_at);
+	shard_turn.passed = true;
+}
+
 bool
 shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash,
 					  ErrorData *error)
@@ -74,9 +86,9 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	shard_turn.passed = true;
 	again = shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode),
 							   attempts, &pause) == SHARD_ENTITY_RETRY;
-	if (!again && !shard_dead_letter_has_room(entity->run, row->payload_len))
+	if (!again && !shard_dead_letter_has_room(entity->run, row, error))
 	{
-		/* Nothing is lost: it is tried again, and those behind it wait (D35). */
+		/* Nothing is lost: it is tried again, and those behind it wait (D16). */
 		again = true;
 		pause = type->max_retry_backoff;
 	}

@@ -18,6 +18,7 @@
 
 #include "buffer.h"
 #include "catalog.h"
+#include "dead_letter_room.h"
 #include "guc.h"
 #include "health.h"
 #include "inbox_segments.h"
@@ -62,7 +63,8 @@ static const char *const table_query =
 	"shard_redrive() and max_dead_letters', t.type_name, d.messages, d.bytes,"
 	" CASE t.settings->>'dead_letters_full' WHEN 'drop_oldest' THEN 'the oldest are deleted' ELSE"
 	" 'messages that fail wait' END)"
-	" FROM shard.type t, LATERAL (SELECT count(*) AS messages, sum(octet_length(d.payload)) AS bytes"
+	" FROM shard.type t, LATERAL (SELECT count(*) AS messages, sum(" SHARD_DEAD_LETTER_BYTES
+	") AS bytes"
 	"  FROM shard.dead_letter d WHERE d.type_id = t.type_id) d"
 	" WHERE d.messages >= (t.settings->>'max_dead_letters')::int8"
 	" OR d.bytes >= (t.settings->>'max_dead_letters_size')::int8"
@@ -148,6 +150,8 @@ say_missing(ShardHealth *problems, ShardDatabase *db, int worker)
 	SpinLockRelease(&slot->mutex);
 	if (count > 0)
 		owners = psprintf(", for types of %s,", owners);
+	else if (shard_division_is_keeper(&db->division, worker))
+		owners = ", which keeps what no other worker has and the inbox of all from filling up,";
 	shard_health_add(
 		problems,
 		no_room ? psprintf("worker %d%s does not run: no background worker slot is free; raise "
@@ -221,6 +225,28 @@ check_processes(ShardHealth *problems, ShardDatabase *db)
 }
 
 /*
+ * What keeps the oldest segment of an inbox, if others are in use; NULL: there is nothing to empty. *full: there is no
+ * empty one.
+ */
+static const char *
+keeper_of_inbox(ShardDatabase *db, bool *full)
+{
+	ShardSegment oldest;
+	int count;
+	const char *reason;
+
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	count = db->log.ready ? db->log.live_count : 0;
+	oldest = db->log.segment[db->log.live[0]];
+	LWLockRelease(db->append_lock);
+	*full = count == SHARD_SEGMENTS;
+	if (count < 2)
+		return NULL;
+	reason = shard_inbox_segments_reason(db, oldest.first_seq, oldest.last_seq);
+	return reason != NULL ? reason : "a lock; see shard_stat_inbox";
+}
+
+/*
  * An inbox that fills up, or that has no empty segment to go on with.
  */
 static void
@@ -228,28 +254,20 @@ check_inbox(ShardHealth *problems, ShardDatabase *db)
 {
 	int64 limit = (int64) shard_inbox_max_size * 1024;
 	int64 bytes = shard_inbox_segments_bytes();
-	ShardSegment oldest;
-	bool full;
-	const char *reason;
+	bool full = false;
+	const char *reason = db == NULL ? NULL : keeper_of_inbox(db, &full);
 
 	if (limit > 0 && bytes > limit / 100 * NEARLY_FULL)
 		shard_health_add(problems,
 						 psprintf("the inbox has " INT64_FORMAT
-								  " MB, shard.inbox_max_size is %d MB; see shard_stat_inbox",
-								  bytes / (1024 * 1024), shard_inbox_max_size / 1024));
-	if (db == NULL)
-		return;
-
-	LWLockAcquire(db->append_lock, LW_SHARED);
-	full = db->log.ready && db->log.live_count == SHARD_SEGMENTS;
-	oldest = db->log.segment[db->log.live[0]];
-	LWLockRelease(db->append_lock);
-	if (!full)
-		return;
-	reason = shard_inbox_segments_reason(db, oldest.first_seq, oldest.last_seq);
-	shard_health_add(problems,
-					 psprintf("no segment of the inbox is empty, the oldest is kept by %s",
-							  reason ? reason : "a lock; see shard_stat_inbox"));
+								  " MB, shard.inbox_max_size is %d MB%s%s; see shard_stat_inbox",
+								  bytes / (1024 * 1024), shard_inbox_max_size / 1024,
+								  reason != NULL ? ", the oldest segment is kept by " : "",
+								  reason != NULL ? reason : ""));
+	if (full)
+		shard_health_add(problems,
+						 psprintf("no segment of the inbox is empty, the oldest is kept by %s",
+								  reason));
 }
 
 /*
@@ -327,6 +345,8 @@ shard_health(PG_FUNCTION_ARGS)
 		shard_registry_each(check_buffer, &problems);
 	}
 	check_tables(&problems);
+	if (!RecoveryInProgress())
+		shard_health_locks(&problems);
 	values[0] = BoolGetDatum(problems.count == 0);
 	values[1] = PointerGetDatum(
 		construct_array(problems.text, problems.count, TEXTOID, -1, false, TYPALIGN_INT));

@@ -132,6 +132,12 @@ static const char *const parked_query =
 	" AND CASE WHEN r.node = n.node_id THEN o.epoch IS NOT NULL ELSE $2 END"
 	" ORDER BY since LIMIT 100";
 
+static int
+worker_of(const Look *look, int32 type_id, int32 shard)
+{
+	return shard_shmem_lane_worker(look->db, shard_message_lane(type_id, shard));
+}
+
 /*
  * Adds what is found; in the look's memory.
  */
@@ -142,8 +148,7 @@ add(Look *look, const Still *found)
 	Still *still = palloc(sizeof(Still));
 
 	*still = *found;
-	still->worker =
-		shard_shmem_lane_worker(look->db, shard_message_lane(found->type_id, found->shard));
+	still->worker = worker_of(look, found->type_id, found->shard);
 	still->type_name = found->type_name ? pstrdup(found->type_name) : NULL;
 	still->entity = pstrdup(found->entity);
 	still->since = found->since ? pstrdup(found->since) : NULL;
@@ -177,15 +182,13 @@ look_at_table(Look *look, StillPlace place, const char *query, bool pushes)
 					   .key = DatumGetInt64(SPI_getbinval(row, desc, 5, &isnull)),
 					   .since = SPI_getvalue(row, desc, 6)};
 
-		add(look, &still);
+		/* what the owner has no worker for is held until he has one */
+		if (place == STILL_PARKED ||
+			!shard_division_is_keeper(&look->db->division,
+									  worker_of(look, still.type_id, still.shard)))
+			add(look, &still);
 	}
 	SPI_finish();
-}
-
-static int
-worker_of(const Look *look, int32 type_id, int32 shard)
-{
-	return shard_shmem_lane_worker(look->db, shard_message_lane(type_id, shard));
 }
 
 static bool
@@ -194,7 +197,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 	Look *look = arg;
 
 	return shard_kind_is_message(row->kind) && row->chunk == 0 && row->sender != look->self &&
-		   (look->inbox & ((uint64) 1 << worker_of(look, row->type_id, row->shard))) == 0 &&
+		   (look->inbox & shard_worker_bit(worker_of(look, row->type_id, row->shard))) == 0 &&
 		   !shard_log_position_handled(&look->positions, row);
 }
 
@@ -202,7 +205,7 @@ static void
 see_waiting(const ShardRow *row, void *arg)
 {
 	Look *look = arg;
-	uint64 worker = (uint64) 1 << worker_of(look, row->type_id, row->shard);
+	uint64 worker = shard_worker_bit(worker_of(look, row->type_id, row->shard));
 	Still still = {.place = STILL_INBOX,
 				   .type_id = row->type_id,
 				   .shard = row->shard,

@@ -14,6 +14,7 @@
 #include "catalog.h"
 #include "inbox_segments.h"
 #include "log.h"
+#include "worker_owners.h"
 
 #include "compat.h"
 
@@ -46,6 +47,16 @@ shard_inbox_segments_bytes(void)
 	return bytes;
 }
 
+/* Whose types the worker runs. */
+static char *
+owners_of(const ShardDatabase *db, int worker)
+{
+	int count;
+	char *owners = shard_worker_owners(db, worker, &count);
+
+	return count == 0 ? owners : psprintf(", which runs types of %s", owners);
+}
+
 char *
 shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last_seq)
 {
@@ -58,9 +69,9 @@ shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last
 		int64 cursor = (int64) pg_atomic_read_u64(&lane->cursor_seq);
 
 		if (needed == 0)
-			return psprintf("worker %d has not started", worker);
+			return psprintf("worker %d%s, which has not started", worker, owners_of(db, worker));
 		if (q < last_seq)
-			return psprintf("unhandled messages of worker %d", worker);
+			return psprintf("unhandled messages of worker %d%s", worker, owners_of(db, worker));
 		if (needed <= last_seq)
 			return psprintf("a transaction that was open at seq " INT64_FORMAT, needed);
 		if (first_seq <= cursor && cursor <= last_seq)

@@ -129,7 +129,7 @@ shard_outbox_types_changed(void)
 			for (OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream);
 				 packet != NULL; packet = shard_out_after(packet))
 				if (shard_out_forget_gone(packet))
-					shard_outbox.dirty |= 1u << lane;
+					shard_outbox.dirty |= shard_lane_bit(lane);
 		}
 }
 

@@ -76,7 +76,7 @@ fenced_chore(ShardRegion *region, bool (*chore)(ShardRegion *region))
 static bool
 rotate(ShardRegion *region)
 {
-	return (region->lanes & 1) != 0 && shard_rotation_run(region->db, region->extension);
+	return shard_rotation_run(region->db, region->extension);
 }
 
 /* Whether the node's lease, if it runs under one, holds for so long at least (L5, L7). */

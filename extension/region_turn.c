@@ -39,6 +39,7 @@
 #include "outbox.h"
 #include "region_private.h"
 #include "registry.h"
+#include "rotation.h"
 #include "routing.h"
 #include "transport.h"
 #include "worker.h"
@@ -51,6 +52,9 @@
 /* What one turn recounts, at most; a piece is finished. */
 #define RECOUNT_MICROSECONDS 10000
 #define RECOUNT_MESSAGES 10000
+
+/* So long a turn puts messages aside. */
+#define ASIDE_MICROSECONDS (500 * INT64CONST(1000))
 
 /* What a turn has to carry over its commit. */
 typedef struct TurnResult
@@ -91,6 +95,62 @@ static bool
 takes(const ShardRegion *region, ShardSource source)
 {
 	return region->only == SHARD_SOURCES || region->only == source;
+}
+
+/*
+ * Up to which seq the log is to be left behind because others need the room; 0: nobody does, or the turn looks for a
+ * message that failed.
+ */
+static int64
+pressed_upto(const ShardRegion *region)
+{
+	if (region->only != SHARD_SOURCES || region->careful_next)
+		return 0;
+	return shard_rotation_presses(region->db);
+}
+
+/*
+ * Whether the turn ends now, so that its position is committed, though a source had nothing yet: a call took long, and
+ * others wait for the room. In the next turn it has.
+ */
+static bool
+gives_way(const ShardRegion *region)
+{
+	int64 upto = pressed_upto(region);
+
+	return upto != 0 && !shard_cursor_is_past(region->cursor, upto) && shard_executor_is_late();
+}
+
+/*
+ * Puts messages up to a seq into the stash, as many as the turn may; *all: nothing readable is left. Returns whether
+ * there were any: what a sender who is still open has in the way cannot be moved.
+ */
+static bool
+put_aside(ShardRegion *region, Snapshot snapshot, int64 upto, bool *all)
+{
+	TimestampTz end = GetCurrentTimestamp() + ASIDE_MICROSECONDS;
+	bool any = false;
+	ShardRow row;
+
+	shard_executor_begin_source(SHARD_SOURCE_LOG);
+	shard_executor_put_aside(true);
+	for (;;)
+	{
+		if (!shard_cursor_peek(region->cursor, snapshot, &row))
+		{
+			*all = true;
+			break;
+		}
+		if (row.seq > upto)
+			break;
+		if (GetCurrentTimestamp() > end || shard_executor_is_large())
+			break;
+		shard_routing_row(&row);
+		shard_cursor_accept(region->cursor);
+		any = true;
+	}
+	shard_executor_put_aside(false);
+	return any;
 }
 
 /*
@@ -190,21 +250,27 @@ static void
 handle(ShardRegion *region, TurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
+	int64 aside = pressed_upto(region);
 	bool all = false;
 
 	shard_region_move(region);
 	shard_region_accept_link(region);
-	/* a turn that stops or seals does nothing else, so that it ends soon */
+	/* a turn that stops or seals does nothing else, so that it ends soon; nor does one that puts aside */
 	result->moves = result->parked = region->moves_wait;
-	if (!result->moves)
+	if (!result->moves && aside != 0 && !shard_cursor_has_left(region->cursor, aside) &&
+		put_aside(region, snapshot, aside, &all))
+		result->parked = result->asks_left = true;
+	else if (!result->moves)
 	{
 		if (takes(region, SHARD_SOURCE_HELD))
 			shard_executor_run_held();
-		result->parked = !takes(region, SHARD_SOURCE_PARKED) || run_parked();
-		if (takes(region, SHARD_SOURCE_LOG))
+		result->parked = !takes(region, SHARD_SOURCE_PARKED) || gives_way(region) || run_parked();
+		if (takes(region, SHARD_SOURCE_LOG) && !gives_way(region))
 			run_rows(region, snapshot, &all);
+		result->asks_left = gives_way(region);
 	}
-	result->asks = shard_region_run_asks(region, all, &result->asks_left);
+	if (!result->asks_left)
+		result->asks = shard_region_run_asks(region, all, &result->asks_left);
 	if (all && !result->parked && shard_executor_count() == 0)
 		recount(region);
 	shard_executor_finish();
@@ -280,8 +346,12 @@ void
 shard_region_keep_log(ShardRegion *region)
 {
 	shard_each_lane (lane, region->lanes)
-		shard_cursor_keep(region->cursor, lane,
-						  Min(shard_outbox_needed(lane), shard_routing_needed(lane)));
+	{
+		int64 outbox = shard_outbox_needed(lane);
+		int64 routing = shard_routing_needed(lane);
+
+		shard_cursor_keep(region->cursor, lane, Min(outbox, routing));
+	}
 }
 
 /* Tells how far the turn has brought things, for shard_health. */
@@ -317,8 +387,6 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 	shard_region_follow_drain(region, result->clean);
 	follow_reading(region, result);
 	shard_region_keep_log(region);
-	if (result->in_the_way && shard_cursor_is_past(region->cursor, result->pass_wanted))
-		shard_shmem_wake_worker(region->db, shard_shmem_lane_worker(region->db, 0));
 }
 
 /* How the turn after a good one is to be run. One that moves shards has not come to what failed before. */
@@ -407,7 +475,7 @@ turn(ShardRegion *region)
 	make_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_registry_refresh();
-	if (region->number == 0)
+	if (region->number == shard_shmem_caretaker(region->db))
 		shard_buffer_warn();
 	result.limit = region->limit;
 	if (shard_executor_begin(region->careful))

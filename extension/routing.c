@@ -338,7 +338,10 @@ take_fact(const ShardRow *row)
 		damaged(row);
 }
 
-/* True whatever becomes of this turn: the home has told it after its commit. */
+/*
+ * True whatever becomes of this turn: the home has told it after its commit. A node tells it of shards that live there, as far
+ * as known here; who has the shard next says it again when it meets the message.
+ */
 static void
 take_done(const ShardRow *row)
 {
@@ -347,6 +350,10 @@ take_done(const ShardRow *row)
 
 	while (shard_packet_get_done(&reader, &done))
 	{
+		const ShardRoute *route = shard_route_get(shard_routing.routes, done.type_id, done.shard);
+
+		if (row->mid_node != shard_routing.self && route->node != 0 && route->node != row->mid_node)
+			continue;
 		shard_route_done(shard_routing.routes, done.type_id, done.shard, done.rseq);
 		shard_outbox_look_again(done.type_id, done.shard);
 	}

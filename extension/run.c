@@ -9,6 +9,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "core/message.h"
 #include "run.h"
 #include "security.h"
 #include "shmem.h"
@@ -201,6 +202,23 @@ is_stuck(const ShardType *type)
 	return stored || slot->stuck_times >= MOST_STUCK;
 }
 
+bool
+shard_run_keeps(void)
+{
+	const ShardWorkerSlot *slot = shard_shmem_my_worker();
+
+	return slot != NULL && slot->keeper;
+}
+
+bool
+shard_run_awaits_worker(const ShardRun *run)
+{
+	const ShardDatabase *db = shard_shmem_database();
+
+	return run->type->mode == SHARD_MODE_HOSTING && shard_run_keeps() && db != NULL &&
+		   (db->division.waits & shard_group_bit(shard_message_group(run->type->type_id))) == 0;
+}
+
 void
 shard_run_refresh(ShardRun *run)
 {
@@ -230,5 +248,5 @@ shard_run_refresh(ShardRun *run)
 	shard_handler_free(&run->handler);
 	shard_handler_free(&run->ordered_by);
 	say_problem(run, sqlstate, problem);
-	run->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING;
+	run->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING && !shard_run_keeps();
 }

@@ -64,6 +64,12 @@ extern ShardRun *shard_run_known(int32 type_id);
 /* Calls visit for each run. */
 extern void shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg);
 
+/* Whether this process is the keeper, in which no code of anybody's runs: no type can (W5). */
+extern bool shard_run_keeps(void);
+
+/* Whether the type is here, with the keeper, only until a worker of its owner's has started, since there is a place for one. */
+extern bool shard_run_awaits_worker(const ShardRun *run);
+
 /* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
 extern char *shard_run_problem(const ShardType *type, int *sqlstate);
 

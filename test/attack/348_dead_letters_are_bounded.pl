@@ -18,6 +18,7 @@ BEGIN
 	END IF;
 	RETURN message;
 END $$;
+CREATE FUNCTION number_of(message jsonb) RETURNS int8 LANGUAGE sql IMMUTABLE RETURN (message->>'n')::int8;
 SELECT shard_start('waiting', 'fussy', max_attempts => 1, max_retry_backoff => '300 ms', max_dead_letters => 50);
 SELECT shard_start('dropping', 'fussy', max_attempts => 1, max_dead_letters => 50, dead_letters_full => 'drop_oldest');
 SELECT shard_start('large', 'fussy', max_attempts => 1, max_dead_letters_size => 100000, dead_letters_full => 'drop_oldest');
@@ -50,6 +51,23 @@ like(slurp_file($server->logfile), qr/WARNING:.*entity type "waiting" has as man
 $server->safe_psql('postgres', q{SELECT shard_alter('waiting', 'max_dead_letters', '1000')});
 $server->wait_until(q{SELECT count(*) = 300 FROM shard_dead_letters WHERE type_name = 'waiting'}, 'nothing to be lost: with room all are there');
 is($server->safe_psql('postgres', q{SELECT count(DISTINCT message->>'bad') FROM shard_dead_letters WHERE type_name = 'waiting'}), 300, 'D11: each once');
+
+# --- what is given up for its number waits for room, too ---------------------------------------------
+
+$server->safe_psql('postgres', q{SELECT shard_start('numbered', 'fussy', ordered_by => 'number_of', ordered_window => 1, max_attempts => 1,
+	max_retry_backoff => '300 ms', max_dead_letters => 3)});
+send_as_sender(qq{SELECT shard_tell('numbered', 'one', jsonb_build_object('n', n)) FROM unnest('{11, 12}'::int[]) n});
+$server->wait_until(q{SELECT state->>'n' = '12' FROM shard_entity.numbered WHERE entity_id = 'one'}, 'an entity to expect number 13');
+send_as_sender(q{SELECT shard_tell('numbered', 'one', jsonb_build_object('n', n)) FROM generate_series(1, 10) n});
+$waiting = q{(SELECT count(*) FROM shard_inbox WHERE type_name = 'numbered' AND place = 'stash')};
+$dead = q{(SELECT count(*) FROM shard_dead_letters WHERE type_name = 'numbered')};
+$server->wait_until("SELECT $waiting = 7 AND $dead = 3", 'three dead letters, and the others to wait');
+is($server->safe_psql('postgres', q{SELECT late FROM shard_ordered WHERE entity_id = 'one'}), 3, 'D16: what waits is not late yet');
+$server->safe_psql('postgres', q{SELECT shard_alter('numbered', 'max_dead_letters', '1000')});
+$server->wait_until("SELECT $waiting = 0 AND $dead = 10", 'nothing to be lost: with room all are there');
+is($server->safe_psql('postgres', q{SELECT string_agg(message->>'n', ' ' ORDER BY (message->>'n')::int) FROM shard_dead_letters WHERE type_name = 'numbered'}),
+	join(' ', 1 .. 10), 'D16: each once');
+is($server->safe_psql('postgres', q{SELECT late FROM shard_ordered WHERE entity_id = 'one'}), 10, 'D16: all are late then');
 
 # --- the oldest go -----------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ CREATE FUNCTION mallory.catches(state jsonb, message jsonb) RETURNS jsonb LANGUA
 	RETURN to_jsonb(coalesce(state::int, 0) + 1);
 END $$;
 SELECT shard_start('warm', 'mallory.count')});
-$node->wait_until('SELECT count(pid) = 2 FROM shard_stat_workers', 'two workers');
+$node->wait_until(q{SELECT count(pid) = 2 FROM shard_stat_workers WHERE owners <> ''}, 'two workers');
 $node->wait_until('SELECT ok FROM shard_health()', 'both to work');
 
 # The best of some attempts, since the machine may be busy.
@@ -65,6 +65,22 @@ $waits_for->('the trigger to run');
 $answered->('D04, a trigger that sleeps');
 $node->wait_until(q{SELECT count(*) = 1 FROM shard_dead_letters WHERE type_name = 'trigger' AND sqlstate = '57014'}, 'the trigger to be cancelled');
 is($node->safe_psql('postgres', q{SELECT shard_ask('warm', 'a', '{}', '60 s')}), 1, 'the worker goes on');
+
+# D05: what is answered is the state as JSON, which a cast makes of one of its columns
+as('mallory', q{
+CREATE TYPE mallory.color AS ENUM ('blue');
+CREATE FUNCTION mallory.color_json(c mallory.color) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM pg_sleep(100000); RETURN to_json(c::text); END $$;
+CREATE CAST (mallory.color AS json) WITH FUNCTION mallory.color_json(mallory.color);
+CREATE TYPE mallory.thing AS (color mallory.color);
+CREATE FUNCTION mallory.casts(state mallory.thing, message jsonb) RETURNS mallory.thing LANGUAGE plpgsql AS $$ BEGIN RETURN ROW('blue')::mallory.thing; END $$;
+SELECT shard_start('casts', 'mallory.casts', handler_timeout => '3 s', max_attempts => 1)});
+my $asker = $node->session;
+$asker->send(q{SET SESSION AUTHORIZATION mallory; SELECT shard_ask('casts', 'a', '{}', '60 s');});
+$waits_for->('the cast to run');
+$answered->('D05, a cast that sleeps');
+ok(!eval { $asker->receive; 1 } && $@ =~ /timeout|cancel/, 'the cast is cancelled') or diag($@);
+$asker->close;
+is($node->safe_psql('postgres', q{SELECT shard_ask('warm', 'cast', '{}', '60 s')}), 1, 'the worker goes on after it');
 
 # D06
 as('mallory', q{
@@ -105,9 +121,9 @@ $answered->('D07, a handler_timeout of a day');
 $node->wait_until(q{SELECT problems::text LIKE '%has run the handler of entity%of type%sleeps%' FROM shard_health()}, 'shard_health to name who holds up the worker');
 $answered->('and later');
 
-# Who drops one of his types waits for his handler; others do not wait for that.
+# Who drops the type waits for its handler; others do not wait for that.
 my $waiting = $node->session;
-$waiting->send(q{SET SESSION AUTHORIZATION mallory; SELECT shard_drop_type('warm', force => true);});
+$waiting->send(q{SET SESSION AUTHORIZATION mallory; SELECT shard_drop_type('sleeps', force => true);});
 $node->wait_until(q{SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%shard_drop_type%' AND wait_event_type = 'Lock'}, 'the drop to wait');
 $answered->('while he waits for himself');
 

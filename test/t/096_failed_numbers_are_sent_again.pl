@@ -60,6 +60,24 @@ $node->safe_psql('postgres', q{CREATE OR REPLACE FUNCTION adds(state jsonb, mess
 $node->safe_psql('postgres', q{SELECT shard_redrive(array_agg(id)) FROM shard_dead_letters WHERE sqlstate = '22012'});
 $node->drain;
 is(state(), '1/2 4/2 5/2 2/0 3/0 6/0 7/2 8/0 ', 'it is handled in the end');
+# A turn ends with the failure of a message whose number was expected. What has no number and fails when the turn is done again
+# is a dead letter like any other (kind 1, and not 7).
+$node->safe_psql('postgres', q{
+	CREATE SEQUENCE calls;
+	CREATE FUNCTION plain(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql
+	AS $$ BEGIN IF message->>'warm' IS NULL AND nextval('calls') > 1 THEN RAISE 'the second time'; END IF; RETURN '1'; END $$;
+	CREATE OR REPLACE FUNCTION adds(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
+	RETURN to_jsonb(coalesce(state #>> '{}', '') || (message->>'seq') || '/' || (10 / (message->>'by')::int) || ' ');
+	SELECT shard_start('plain', 'plain(jsonb,jsonb)', 1, max_attempts => 1)});
+$node->safe_psql('postgres', q{SELECT shard_ask('plain', 'one', '{"warm": true}', '60 s')});
+$node->safe_psql('postgres', q{BEGIN;
+	SELECT shard_tell('plain', 'one', '{}'), shard_tell('adds', 'one', '{"seq": 9, "by": 0}');
+	COMMIT});
+$node->drain;
+cmp_ok($node->safe_psql('postgres', q{SELECT last_value FROM calls}), '>', 1, 'a message is handled again, since one behind it failed');
+is($node->safe_psql('postgres', q{SELECT string_agg(t.type_name || ' ' || d.kind, ', ' ORDER BY d.id)
+	FROM shard.dead_letter d JOIN shard.type t USING (type_id) WHERE d.id > (SELECT min(id) FROM shard.dead_letter)}),
+	'plain 1, adds 7', 'only what had a number is sent again without it');
 $node->log_is_clean(qr/became a dead letter/);
 
 done_testing();
