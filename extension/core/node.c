@@ -410,7 +410,8 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 			return;
 		shard_node_learn_era(node, message.era);
 	}
-	if (!node->join.address && !shard_node_trust_ballots(node, &message))
+	if (!node->join.address &&
+		(!shard_node_trust_ballots(node, &message) || !shard_node_trust_orders(node, &message)))
 		return;
 	if (message.from != 0)
 		shard_node_member_heard(node, now, message.from);

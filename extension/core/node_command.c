@@ -412,7 +412,9 @@ answered(ShardNode *node, const ShardControl *message)
 	{
 		NodeCommand *command = &node->commands[i];
 
-		if (command->number != message->token || command->ballot == 0)
+		/* whoever was asked answers, and nobody else */
+		if (command->number != message->token || command->ballot == 0 ||
+			(uint16) command->ballot != message->from)
 			continue;
 		if (message->status == ANSWER_NOT_ME)
 			/* Sure not to have been carried out: it may go to another one. */

@@ -336,8 +336,11 @@ extern void shard_node_office_after(ShardNode *node, int64 now);
 
 /* node_trust.c */
 
-/* Are the ballots of a message such as elections may have reached since this node knows? */
+/* Are the ballots of a message such as elections may have reached, and its sender's own where they have to be? */
 extern bool shard_node_trust_ballots(ShardNode *node, const ShardControl *message);
+
+/* Is it nothing that only the coordinator may say, or from the one that this node follows? */
+extern bool shard_node_trust_orders(ShardNode *node, const ShardControl *message);
 
 /* The first ballot of voters that are forced, above what can have been used in this era. */
 extern int64 shard_node_trust_next_ballot(const ShardNode *node);

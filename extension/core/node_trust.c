@@ -52,24 +52,98 @@ is_vote(ShardControlKind kind)
 		   kind == SHARD_CONTROL_HEARTBEAT_ACK || kind == SHARD_CONTROL_RESIGN;
 }
 
-/* See node_private.h. Who has learned nothing yet of its cluster cannot know. */
-bool
-shard_node_trust_ballots(ShardNode *node, const ShardControl *message)
+/* Only the node that a ballot is of says these under it. */
+static bool
+is_of_holder(ShardControlKind kind)
+{
+	switch (kind)
+	{
+		case SHARD_CONTROL_PRE_VOTE:
+		case SHARD_CONTROL_PREPARE:
+		case SHARD_CONTROL_FETCH:
+		case SHARD_CONTROL_SYNC:
+		case SHARD_CONTROL_ACCEPT:
+		case SHARD_CONTROL_HEARTBEAT:
+		case SHARD_CONTROL_RESIGN:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Is it of the ballot of somebody else? Who may speak for one node could decide in the name of another one. */
+static bool
+is_usurped(const ShardControl *message)
+{
+#ifdef SHARD_MUTANT_BALLOT_OF_ANYBODY
+	return false;
+#endif
+	return is_of_holder(message->kind) && (uint16) message->b != message->from;
+}
+
+/* Is a ballot further up than elections can have come? Who has learned nothing yet of its cluster cannot know. */
+static bool
+is_out_of_reach(ShardNode *node, const ShardControl *message)
 {
 	int64 known = Max(Max(node->coordinator_ballot, shard_voter_promised(node->voter)),
 					  Max(shard_proposer_seen(node->proposer), learned_ballot(node)));
 	int64 most = Max(message->b, Max(message->ballot, message->point.b));
 
 #ifdef SHARD_MUTANT_ANY_BALLOT
-	return true;
+	return false;
 #endif
-	if (!is_vote(message->kind) || shard_map_point(node->learned).n == 0 || most <= known ||
-		most - known <= BALLOT_STEP)
+	return is_vote(message->kind) && shard_map_point(node->learned).n > 0 && most > known &&
+		   most - known > BALLOT_STEP;
+}
+
+/* See node_private.h. */
+bool
+shard_node_trust_ballots(ShardNode *node, const ShardControl *message)
+{
+	const char *what = is_out_of_reach(node, message) ? "a ballot that no election can have reached"
+					   : is_usurped(message)		  ? "another node's ballot as its own"
+													  : NULL;
+
+	if (what == NULL)
 		return true;
 	shard_action_log(node->out, 19 /* WARNING */,
-					 "node %d, or who speaks for it, names a ballot that no election can have "
-					 "reached; it is ignored",
-					 message->from);
+					 "node %d, or who speaks for it, names %s; it is ignored", message->from, what);
+	return false;
+}
+
+/* What the coordinator alone says to members. It says it again, to who has not heard of its office yet. */
+static bool
+is_order(ShardControlKind kind)
+{
+	switch (kind)
+	{
+		case SHARD_CONTROL_GRANT:
+		case SHARD_CONTROL_TYPE_STARTED:
+		case SHARD_CONTROL_HOST_SHARDS:
+		case SHARD_CONTROL_BEGIN_HAND_OFF:
+		case SHARD_CONTROL_HAND_OFF:
+		case SHARD_CONTROL_PREPARE_IMPORT:
+		case SHARD_CONTROL_IMPORT:
+		case SHARD_CONTROL_CANNOT_LEAVE:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* See node_private.h. A shard that is stopped for a move that nobody has decided would handle nothing any more. */
+bool
+shard_node_trust_orders(ShardNode *node, const ShardControl *message)
+{
+#ifdef SHARD_MUTANT_ORDERS_OF_ANYBODY
+	return true;
+#endif
+	if (!is_order(message->kind) || (message->from != 0 && message->from == node->coordinator))
+		return true;
+	shard_action_log(node->out, 15 /* LOG */,
+					 "node %d, or who speaks for it, sends %s, which only the coordinator does; it "
+					 "is ignored",
+					 message->from, shard_control_name(message->kind));
 	return false;
 }
 

@@ -22,7 +22,7 @@ for my $to ($cluster->nodes)
 	for my $from (grep { $_->n != $to->n } $cluster->nodes)
 	{
 		my $liar = ShardWire::Member->new($from, $to);
-		is(($liar->control($_, b => FAR, n => 1000))[1], '', "P09 kind $_ of a ballot near the end: node " . $from->n . ' to ' . $to->n)
+		is(($liar->control($_, b => FAR >> 16 << 16 | $from->n, n => 1000))[1], '', "P09 kind $_ of a ballot near the end: node " . $from->n . ' to ' . $to->n)
 		  for PREPARE, SYNC, ACCEPT, HEARTBEAT;
 		$liar->control(NACK, b => 1 << 16, ballot => FAR);
 	}

@@ -4,11 +4,12 @@
 use strict;
 use warnings FATAL => 'all';
 
+use PostgreSQL::Test::Utils;
 use ShardNodes;
 use ShardWire;
 use Test::More;
 
-use constant { FENCED => 39, PREPARE => 3 };
+use constant { ACCEPT => 9, FENCED => 39, HAND_OFF => 73, HEARTBEAT => 13, IMPORT => 75, PREPARE => 3 };
 
 my $cluster = ShardNodes->create(3, join => 0);
 for my $node ($cluster->nodes)
@@ -63,6 +64,26 @@ is(($honest->call(call_sql('hello', $honest->head . greeting(0))))[1], '', 'in i
 my ($out, $state, $error) = $honest->call(call_sql('hello', ShardWire::Member->new($third, $first)->head . greeting(0)));
 like($error, qr/role "link2" may not speak for node 3.*given to node 2 alone.*shard_allow_peer/s, 'the error says whose the role is');
 is(($honest->call("CALL shard_peer.call_back('\\x', NULL);\n"))[1], '08P01', 'a call that is none is refused as such');
+
+# --- P34, P35: in its own name, with what only the coordinator says --------------------------------
+
+my $other = ShardWire::Member->new($second, $third, 'link2');
+my ($office, $upto) = $other->decided;
+is($office & 0xffff, 1, 'the ballot is of node 1');
+is($cluster->coordinator->n, 1, 'node 1 is coordinator');
+is(($other->control($_, b => $office, n => $upto + 1, point => [ $office, $upto ]))[1], '',
+	"P34 kind $_ under the ballot of the coordinator") for HEARTBEAT, ACCEPT;
+like(slurp_file($third->server->logfile), qr/node 2, or who speaks for it, names another node's ballot as its own/, 'P34 the log says so');
+is($cluster->coordinator($third)->n, 1, 'P34 nobody else is followed');
+my $type = $third->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'recorder'});
+my $shard = $cluster->shard_of('recorder', $at{3});
+my ($epoch) = $third->sql("SELECT epoch FROM shard.own WHERE type_id = $type AND shard = $shard");
+is(($other->control($_, node => 2, shards => [ [ $type, $shard, $epoch, 77 ] ]))[1], '', "P35 kind $_, of a shard that lives there, for a move that nobody has decided")
+  for HAND_OFF, IMPORT;
+$first->sql(ShardCluster::tell_recorder($at{3}, 'late'));
+$third->wait_until("SELECT state->>'last' = 'late' FROM shard_entity.recorder WHERE entity_id = '$at{3}'", 'the shard to go on');
+is($third->sql("SELECT state, move_id = 77 FROM shard.own WHERE type_id = $type AND shard = $shard"), 'active|f', 'P35 it is not stopped');
+like(slurp_file($third->server->logfile), qr/node 2, or who speaks for it, sends hand-off, which only the coordinator does/, 'P35 the log says so');
 
 # Another node of the same role, and any again: from the next call on.
 $first->sql(q{SELECT shard_allow_peer('link2', 3)});

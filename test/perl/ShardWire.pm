@@ -16,7 +16,7 @@ use warnings FATAL => 'all';
 
 use Exporter qw(import);
 
-our @EXPORT = qw(call_sql greeting header mutate parcel random_bytes rows section stream wire_bytes wire_int wire_uint);
+our @EXPORT = qw(ask_call call_sql copy_call greeting header import_call lane_of mutate parcel random_bytes rows section stream wire_bytes wire_int wire_uint);
 
 use constant { TELL => 1, STREAM => 1, FACTS => 2, DONE => 3, REFUSED => 4, GREET => 5, QUARANTINE => 6 };
 
@@ -37,6 +37,15 @@ sub wire_int
 {
 	my ($value) = @_;
 	return wire_uint($value < 0 ? ~($value << 1) : $value << 1);
+}
+
+# Back again: of bytes that are one.
+sub _number
+{
+	my ($bytes) = @_;
+	my ($value, $shift) = (0, 0);
+	$value |= ($_ & 0x7f) << 7 * $shift++ for unpack 'C*', $bytes;
+	return $value;
 }
 
 sub wire_bytes { my ($bytes) = @_; return wire_uint(length $bytes) . $bytes; }
@@ -98,6 +107,45 @@ sub _jsonb
 	return pack('VVV', 0x20000001, 0x80000004, length $what) . 'what' . $what;
 }
 
+# The lane of a shard, as shard_message_lane() has it.
+sub _mix
+{
+	# products of two such numbers have up to 64 bits
+	use integer;
+	my ($h) = @_;
+	$h ^= $h >> 16;
+	$h = $h * 0x85ebca6b & 0xffffffff;
+	$h ^= $h >> 13;
+	$h = $h * 0xc2b2ae35 & 0xffffffff;
+	return $h ^ $h >> 16;
+}
+
+sub lane_of { my ($type_id, $shard) = @_; return $type_id % 8 * 8 + _mix(_mix($type_id) ^ $shard) % 8; }
+
+# What follows the header in a call of ask: type_id, shard, epoch, entity, what (or payload).
+sub ask_call
+{
+	my (%a) = @_;
+	return join('', map { wire_int($_) } @a{qw(type_id shard epoch)}, $a{lane} // lane_of(@a{qw(type_id shard)}), $a{after} // 0, $a{timeout} // 5_000_000)
+	  . wire_bytes($a{entity})
+	  . wire_bytes($a{payload} // _jsonb($a{what} // ''));
+}
+
+# In one of export: kind (1: prepare, 2: rows), type_id, shard, epoch, move, name of the type, its owner; part and after: from where.
+sub copy_call
+{
+	my (%c) = @_;
+	return join('', map { wire_int($_) } $c{kind} // 1, @c{qw(type_id shard epoch)}, $c{move} // 1)
+	  . wire_bytes($c{name}) . wire_int($c{max_bytes} // 1 << 20) . wire_int($c{part} // 0) . wire_bytes($c{after} // '') . wire_bytes($c{owner});
+}
+
+# In one of import: kind, type_id, shard, epoch, move, node to copy from, secret.
+sub import_call
+{
+	my (%c) = @_;
+	return join('', map { wire_int($_) } $c{kind} // 2, @c{qw(type_id shard epoch)}, $c{move} // 1, $c{node}) . wire_uint($c{secret});
+}
+
 # A message: type_id, shard, lane, origin, rseq, entity, what (or payload); others have defaults.
 sub parcel
 {
@@ -112,10 +160,10 @@ sub parcel
 	  . wire_int($p{lane})
 	  . wire_int($p{rseq})
 	  . wire_bytes($p{entity})
-	  . wire_int(0)
-	  . wire_bytes('')
-	  . wire_int($p{origin})
-	  . wire_int($p{rseq})
+	  . wire_int($p{src_type} // 0)
+	  . wire_bytes($p{src_entity} // '')
+	  . wire_int($p{mid_node} // $p{origin})
+	  . wire_int($p{mid_seq} // $p{rseq})
 	  . wire_bytes($p{payload} // _jsonb($p{what} // ''));
 }
 
@@ -212,6 +260,15 @@ sub new
 	return bless { from => $from, to => $to, role => $role // $ShardNodes::peer_role }, $class;
 }
 
+# The ballot under which the last term began, and the newest version, as the node that is called has learned.
+sub decided
+{
+	my ($self) = @_;
+	my $record = pack 'H*', $self->{to}->sql(q{SELECT encode(value, 'hex') FROM shard.control WHERE store = 4 AND kind = 1});
+	my ($count, @numbers) = map { ShardWire::_number($_) } $record =~ /([\x80-\xff]*[\x00-\x7f])/gs;
+	return ($numbers[ 2 * $count - 2 ] >> 1, $self->{to}->sql('SELECT n FROM shard.control WHERE store = 4 AND kind = 0'));
+}
+
 # The header of a call of its own, as of now; options as for header.
 sub head
 {
@@ -231,28 +288,66 @@ sub call
 	return ($out, (join ' ', $err =~ /(?:ERROR|FATAL):  (\w{5}):/g), $err);
 }
 
-# Fields of a message of the control plane (extension/core/control.c), by their bits; lists and texts are not made here.
-my @fields = qw(cluster era protocol_version from from_inc to to_inc b ballot point n commit_n token flag node epoch status type_id uuid);
+# Where a stream of its own stands there; hello if it is not known: options for stream, with the next row as first_seq.
+sub at
+{
+	my ($self, $lane) = @_;
+	my $known = 'SELECT gen, seq + 1 FROM shard.streams_in() WHERE origin = ' . $self->{from}->n . " AND lane = $lane";
+	$self->call(ShardWire::call_sql('hello', $self->head . ShardWire::greeting($lane))) if $self->{to}->sql($known) eq '';
+	my ($gen, $next) = split /\|/, $self->{to}->sql($known);
+	return (lane => $lane, gen => $gen, first_seq => $next);
+}
 
-# A message of the control plane, in the name of the node: its kind, and fields; a point is [ b, n ], a uuid a text.
-sub control
+# Fields of a message of the control plane (extension/core/control.c), by their bits.
+my @fields = qw(cluster era protocol_version from from_inc to to_inc b ballot point n commit_n token flag node epoch status type_id uuid uuid2
+	text entries shards nodes nodes2);
+
+sub _list { my ($one, @list) = @_; return ShardWire::wire_uint(scalar @list) . join '', map { $one->($_) } @list; }
+sub _ints { return join '', map { ShardWire::wire_int($_) } @{ $_[0] }; }
+
+# An entry of a map: kind, a, b, n, its value's bytes; no value: it was removed.
+sub _entry
+{
+	my ($kind, $a, $b, $n, $value) = @{ $_[0] };
+	return _ints([ $kind, $a, $b, $n ]) . (defined $value ? ShardWire::wire_uint(length($value) << 1) . $value : ShardWire::wire_uint(1));
+}
+
+sub _field
+{
+	my ($name, $value) = @_;
+	return ShardWire::_uuid($value) if $name =~ /^(?:cluster|uuid2?)$/;
+	return _ints($value) if $name eq 'point';
+	return '' if $name eq 'flag';
+	return ShardWire::wire_bytes($value) if $name eq 'text';
+	return _list(\&_entry, @$value) if $name eq 'entries';
+	return _list(\&_ints, @$value) if $name eq 'shards';
+	return _list(sub { ShardWire::wire_int($_[0]) }, @$value) if $name =~ /^nodes2?$/;
+	return ShardWire::wire_int($value);
+}
+
+# A message of the control plane, in the name of the node: its kind, and fields; a point is [ b, n ], a uuid a text, a shard
+# [ type_id, shard, epoch, move ].
+sub message
 {
 	my ($self, $kind, %f) = @_;
-	my ($cluster, $inc_no) = split /\|/, $self->{from}->sql('SELECT cluster_id, inc_no FROM shard.node');
-	%f = (cluster => $cluster, protocol_version => 1, from => $self->{from}->n, from_inc => $inc_no, to => $self->{to}->n, %f);
+	@$self{qw(cluster inc_no)} = split /\|/, $self->{from}->sql('SELECT cluster_id, inc_no FROM shard.node') unless $f{cluster};
+	%f = (cluster => $self->{cluster}, protocol_version => 1, from => $self->{from}->n, from_inc => $self->{inc_no}, to => $self->{to}->n, %f);
 	my ($bits, $bytes) = (0, '');
 	for my $i (0 .. $#fields)
 	{
-		my $name = $fields[$i];
-		next unless $f{$name};
+		my $value = $f{ $fields[$i] };
+		next unless ref $value ? @$value : $value;
 		$bits |= 1 << $i;
-		$bytes .=
-			$name =~ /^(?:cluster|uuid)$/ ? ShardWire::_uuid($f{$name})
-		  : $name eq 'point' ? join('', map { ShardWire::wire_int($_) } @{ $f{$name} })
-		  : $name eq 'flag' ? ''
-		  : ShardWire::wire_int($f{$name});
+		$bytes .= _field($fields[$i], $value);
 	}
-	return $self->call(ShardWire::call_sql('control', ShardWire::wire_bytes(ShardWire::wire_uint($kind) . ShardWire::wire_uint($bits) . $bytes)));
+	return ShardWire::wire_uint($kind) . ShardWire::wire_uint($bits) . $bytes;
+}
+
+# Says it.
+sub control
+{
+	my ($self, @message) = @_;
+	return $self->call(ShardWire::call_sql('control', ShardWire::wire_bytes($self->message(@message))));
 }
 
 1;

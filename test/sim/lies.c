@@ -11,9 +11,18 @@
 
 #define FAR_BALLOT ((INT64CONST(1) << 62) - 2)
 
+/* A ballot near the end, of the node that he speaks for; or the one that was promised last, of whoever it is. */
+static int64
+make_up_ballot(const Instance *instance, int32 from, bool far)
+{
+	int64 promised = shard_voter_promised(shard_node_voter(instance->node));
+
+	return far || (uint16) promised == from ? FAR_BALLOT >> 16 << 16 | from : promised;
+}
+
 /* What he says: numbers that are well formed, and wrong. */
 static ShardControl
-make_up(Instance *instance, uint32 number, ShardMapEntry *entry, ShardArena *arena)
+make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, ShardArena *arena)
 {
 	const ShardMap *learned = shard_node_learned(instance->node);
 	ShardControl message = {.era = shard_node_era(instance->node)};
@@ -25,7 +34,7 @@ make_up(Instance *instance, uint32 number, ShardMapEntry *entry, ShardArena *are
 	{
 		case 0:
 			message.kind = votes[number / 5 % lengthof(votes)];
-			message.b = FAR_BALLOT;
+			message.b = make_up_ballot(instance, from, number / 20 % 2);
 			break;
 		case 1:
 			message.kind = SHARD_CONTROL_NACK;
@@ -72,7 +81,7 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 	fenced = shard_node_fenced(instance->node);
 	era = shard_node_era(instance->node);
 	arena = shard_arena_create();
-	message = make_up(instance, number, &entry, arena);
+	message = make_up(instance, from, number, &entry, arena);
 	message.cluster = shard_node_cluster(instance->node);
 	message.protocol_version = SHARD_PROTOCOL_VERSION;
 	message.from = from;

@@ -93,13 +93,90 @@ test_ballots(void)
 	for (int at = 0; at < 3; at++)
 		give_as(at, at == 1 ? 3 : 2, 0,
 				(ShardControl){.kind = SHARD_CONTROL_PREPARE,
-							   .b = promised(at) + (INT64CONST(1) << 36) - 1});
+							   .b = ((promised(at) >> 16) + (1 << 20) - 1) << 16 |
+									(at == 1 ? 3 : 2)});
 	ok(promised(1) > before, "one in reach is");
 	run(20 * SHARD_SECOND);
 	coordinators = 0;
 	for (int i = 0; i < 3; i++)
 		coordinators += is_coordinator(i);
 	is_int(coordinators, 1, "and outbid: there is a coordinator again");
+}
+
+/* P34: who speaks for one node does not decide under another one's ballot, nor end its office. */
+static void
+test_holders(void)
+{
+	static const ShardControlKind kinds[] = {SHARD_CONTROL_PREPARE, SHARD_CONTROL_SYNC,
+											 SHARD_CONTROL_ACCEPT, SHARD_CONTROL_HEARTBEAT,
+											 SHARD_CONTROL_RESIGN};
+	ShardArena *arena = shard_arena_create();
+	ShardHomeRecord home = {.epoch = 7, .n_nodes = 1, .nodes = {2}, .want = 1};
+	const ShardMap *accepted;
+	ShardMapPoint mine;
+	ShardMapEntry entry;
+	int64 ballot;
+
+	three_nodes();
+	ballot = shard_proposer_ballot(shard_node_proposer(machines[0].node));
+	accepted = shard_voter_map(shard_node_voter(machines[2].node));
+	mine = shard_map_point(accepted);
+	entry = shard_record_put_home(1, 5, &home, mine.n, arena);
+	entry.n = mine.n + 1;
+	for (int i = 0; i < (int) lengthof(kinds); i++)
+	{
+		ShardControl message = {.kind = kinds[i], .b = ballot, .n_entries = 1, .entries = &entry};
+
+		message.point = mine;
+		if (kinds[i] == SHARD_CONTROL_ACCEPT)
+			message.n = mine.n + 1;
+		if (kinds[i] == SHARD_CONTROL_SYNC)
+			message.point.n++;
+		give_as(2, 2, 0, message);
+	}
+	ok(shard_map_compare(shard_map_point(accepted), mine) == 0 &&
+		   shard_map_value(accepted, entry.key) == NULL,
+	   "nothing is accepted from who is not the ballot's node");
+	is_int(shard_node_coordinator(machines[2].node, now), 1, "nor is he followed");
+	shard_arena_destroy(arena);
+}
+
+/* P35: nobody but the coordinator has shards stopped or copied. */
+static void
+test_orders(void)
+{
+	static const ShardControlKind kinds[] = {SHARD_CONTROL_HAND_OFF, SHARD_CONTROL_IMPORT,
+											 SHARD_CONTROL_PREPARE_IMPORT,
+											 SHARD_CONTROL_BEGIN_HAND_OFF};
+	ShardShardRef shard = {.type_id = 1, .shard = 1, .epoch = 0, .move_id = 7};
+	int taken[4] = {0};
+
+	three_nodes();
+	for (int32 from = 1; from <= 2; from++)
+	{
+		for (int i = 0; i < (int) lengthof(kinds); i++)
+		{
+			ShardControl message = {.kind = kinds[i], .n_shards = 1, .shards = &shard, .node = 2};
+			StringInfoData bytes;
+
+			message.cluster = shard_node_cluster(machines[2].node);
+			message.protocol_version = SHARD_PROTOCOL_VERSION;
+			message.from = from;
+			message.era = shard_node_era(machines[2].node);
+			initStringInfo(&bytes);
+			shard_control_encode(&bytes, &message);
+			shard_node_receive(machines[2].node, now, from, bytes.data, bytes.len, out);
+			for (int k = 0; k < out->n_actions; k++)
+				taken[from] += out->actions[k].kind == SHARD_ACTION_STOP_SHARD ||
+							   out->actions[k].kind == SHARD_ACTION_IMPORT_SHARD ||
+							   out->actions[k].kind == SHARD_ACTION_PREPARE_IMPORT ||
+							   out->actions[k].kind == SHARD_ACTION_PARK_SHARD;
+			shard_action_reset(out);
+			pfree(bytes.data);
+		}
+	}
+	is_int(taken[1], lengthof(kinds), "the coordinator's orders are carried out");
+	is_int(taken[2], 0, "those of another member are not, not even as answers");
 }
 
 /* A node that has such a ballot on its disk: forced voters begin below it. */
@@ -216,6 +293,8 @@ main(void)
 {
 	begin_world();
 	test_ballots();
+	test_holders();
+	test_orders();
 	test_force_cures();
 	test_fenced();
 	test_eras();
