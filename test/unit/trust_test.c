@@ -179,6 +179,23 @@ test_orders(void)
 	is_int(taken[2], 0, "those of another member are not, not even as answers");
 }
 
+/* P36: where members vote nobody is sealed for the journal of an era to come. */
+static void
+test_collect(void)
+{
+	three_nodes();
+	give_as(2, 2, 0, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .epoch = 1, .uuid = FORGED});
+	give_as(2, 2, 2, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .epoch = 9, .uuid = FORGED});
+	add_type(0, "thing", 8);
+	run(5 * SHARD_SECOND);
+	ok(shard_map_value(shard_node_learned(machines[0].node), (ShardMapKey){SHARD_MAP_TYPE, 1, 0}) !=
+		   NULL,
+	   "a type is decided");
+	is_int(shard_map_point(shard_node_learned(machines[2].node)).n,
+		   shard_map_point(shard_node_learned(machines[0].node)).n,
+		   "who was told to learn no more learns it");
+}
+
 /* A node that has such a ballot on its disk: forced voters begin below it. */
 static void
 test_force_cures(void)
@@ -295,6 +312,7 @@ main(void)
 	test_ballots();
 	test_holders();
 	test_orders();
+	test_collect();
 	test_force_cures();
 	test_fenced();
 	test_eras();
