@@ -25,6 +25,9 @@ extern void shard_command_not_downed(void);
 /* Raises unless there is a coordinator, as far as this node hears, or if it was downed. */
 extern void shard_command_need_coordinator(const char *function);
 
+/* The folder of this server's sockets, "" if it has none. */
+extern const char *shard_command_socket_folder(void);
+
 /* The record of a member as decided now; NULL: there is none. Valid until the next call. */
 extern const ShardMemberRecord *shard_command_member(int32 node);
 

@@ -70,11 +70,9 @@ who_am_i(void)
 	return who;
 }
 
-/*
- * The folder of this server's sockets, "" if it has none.
- */
-static const char *
-socket_folder(void)
+/* See admin_command.h. */
+const char *
+shard_command_socket_folder(void)
 {
 	char *folders = pstrdup(Unix_socket_directories != NULL ? Unix_socket_directories : "");
 	List *list = NIL;
@@ -103,7 +101,7 @@ try_way_back(const char *seed_dsn, const char *own_dsn)
 	if (own_dsn == NULL)
 	{
 		call.rest = shard_peer_own_dsn(seed_dsn, get_database_name(MyDatabaseId));
-		call.socket = socket_folder();
+		call.socket = shard_command_socket_folder();
 		if (call.rest == NULL)
 			elog(ERROR, "could not tell the own address from seed_dsn");
 	}
@@ -323,11 +321,11 @@ shard_admin_join(PG_FUNCTION_ARGS)
 
 	shard_command_begin("shard_join()");
 	shard_peer_check_dsn(seed_dsn, "seed_dsn");
-	seed_dsn = shard_peer_complete_dsn(seed_dsn, socket_folder());
+	seed_dsn = shard_peer_complete_dsn(seed_dsn, shard_command_socket_folder());
 	if (own_dsn != NULL)
 	{
 		shard_peer_check_dsn(own_dsn, "own_dsn");
-		own_dsn = shard_peer_complete_dsn(own_dsn, socket_folder());
+		own_dsn = shard_peer_complete_dsn(own_dsn, shard_command_socket_folder());
 	}
 	command.text = seed_dsn;
 	shard_command_not_downed();

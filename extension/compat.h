@@ -136,6 +136,13 @@ shard_init_range_table(EState *estate, Relation rel)
 #define ShardEvalPlanQualInit(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1, NIL)
 #endif
 
+/* What is known of the sessions of this server: one of them, as of the snapshot, from 0 on. */
+#if PG_VERSION_NUM < 160000
+#define ShardBackendStatus(i) pgstat_fetch_stat_local_beentry((i) + 1)
+#else
+#define ShardBackendStatus(i) pgstat_get_local_beentry_by_index((i) + 1)
+#endif
+
 /* A set of events that lives as long as the process. */
 #if PG_VERSION_NUM < 170000
 #define ShardCreateWaitEventSet(size) CreateWaitEventSet(TopMemoryContext, size)

@@ -34,11 +34,12 @@ typedef enum ShardCommandKind
 	SHARD_COMMAND_REBALANCE,	/* type_id, 0: all; text: who. Returns how many moves begin */
 	SHARD_COMMAND_LEASE_TTL,	/* number: milliseconds */
 	SHARD_COMMAND_FORCE_VOTERS, /* nodes */
-	SHARD_COMMAND_ADDRESS,		/* text: where this node was reached, if it has no address yet */
-	SHARD_COMMAND_PIN,			/* type_id, shard, node: the wish, 0: none; text: who */
-	SHARD_COMMAND_EVACUATE,		/* node, number: 1 empty it, 0 no more; text: who */
-	SHARD_COMMAND_TYPE,			/* type: wanted here; the result is the id that the cluster gave */
-	SHARD_COMMAND_STAY,			/* leave no more; text: who */
+	SHARD_COMMAND_ADDRESS, /* node, 0: this one; text: where it was found; number: ShardAddressGround; shard:
+								 * 1: the one before leads there no more. Returns 1: it is taken */
+	SHARD_COMMAND_PIN,		/* type_id, shard, node: the wish, 0: none; text: who */
+	SHARD_COMMAND_EVACUATE, /* node, number: 1 empty it, 0 no more; text: who */
+	SHARD_COMMAND_TYPE,		/* type: wanted here; the result is the id that the cluster gave */
+	SHARD_COMMAND_STAY,		/* leave no more; text: who */
 	SHARD_COMMAND_OWNER /* type_id, number: the n of its record; text: the role that is to own it */
 } ShardCommandKind;
 

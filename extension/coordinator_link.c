@@ -317,7 +317,8 @@ take_answer(Link *link)
 		if (shard_coordinator_get_who(&reader, &who))
 			shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_WHO_ANSWERED,
 													  .node = link->node,
-													  .uuid = who.incarnation});
+													  .uuid = who.incarnation,
+													  .number = shard_peer_ground(link->peer)});
 		return;
 	}
 	feeding = link;

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "core/membership.h"
 #include "utils/memutils.h"
 
@@ -17,6 +18,7 @@ typedef struct Seen
 	int32 node;
 	int32 status;
 	int32 inc_no;
+	uint32 address; /* a hash */
 } Seen;
 
 static Seen *seen = NULL;
@@ -108,15 +110,22 @@ follow_members(void)
 	{
 		ShardMemberRecord record;
 		Seen *before = find(entries[i].key.a);
+		uint32 address;
 
 		if (!shard_record_get_member(&entries[i], &record, arena))
 			continue;
+		address = hash_bytes((const unsigned char *) record.dsn, (int) strlen(record.dsn));
 		if (before == NULL)
 			before = add(entries[i].key.a);
+		if (!first && before->status != SHARD_MEMBER_NONE && before->address != address &&
+			before->status == record.status)
+			ereport(LOG, (errmsg("shard: the address of node %d is \"%s\" now", entries[i].key.a,
+								 record.dsn)));
 		if (!first && (before->status != record.status || before->inc_no != record.inc_no))
 			tell(before, entries[i].key.a, &record);
 		before->status = record.status;
 		before->inc_no = record.inc_no;
+		before->address = address;
 	}
 	shard_arena_destroy(arena);
 }

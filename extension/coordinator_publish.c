@@ -141,6 +141,7 @@ shard_coordinator_publish(void)
 	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
 	shard_coordinator_types_lack_groups(view->lacks_group, sizeof(view->lacks_group));
 	strlcpy(view->refusal, shard_node_refusal(state->node), sizeof(view->refusal));
+	view->place = shard_node_place(state->node, shard_plane_now());
 	view->registered =
 		shard_coordinator_types_told(&view->types) && shard_node_registered(state->node);
 	shard_plane_close(state->db, door(self.status));

@@ -479,16 +479,6 @@ event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *even
 }
 
 /*
- * A founder's first address is what it says at later starts, too.
- */
-static void
-keep_address(const char *dsn)
-{
-	if (shard_coordinator.row.dsn[0] == '\0')
-		write_address(dsn);
-}
-
-/*
  * An operator says that this start, which was downed, may go on: as a new one. Its region workers have to hear
  * that the old one is no more before that (I9). If the process dies right here, it has to be said again.
  */
@@ -529,7 +519,7 @@ serve_command(const ShardRequest *request)
 	else if (event_of(&command, &shard, &event))
 	{
 		if (command.kind == SHARD_COMMAND_ADDRESS)
-			keep_address(command.text);
+			event.flag = command.shard != 0;
 		waiting = remember(request);
 		waiting->kind = command.kind;
 		event.token = waiting->token;

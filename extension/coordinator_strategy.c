@@ -14,6 +14,7 @@
 #include "utils/json.h"
 #include "utils/memutils.h"
 
+#include "coordinator_link.h"
 #include "coordinator_private.h"
 #include "peer.h"
 #include "registry.h"
@@ -296,15 +297,17 @@ take_answer(Slot *slot)
  * Where this node is to be reached: by itself, too.
  */
 static void
-connect(Slot *slot)
+connect(Slot *slot, const char *dsn)
 {
 	if (slot->peer == NULL)
 	{
 		slot->peer = shard_peer_create("strategy");
 		shard_peer_limit_backoff(slot->peer, 1000);
 	}
-	if (shard_peer_state(slot->peer) == SHARD_PEER_CLOSED && shard_coordinator.row.dsn[0] != '\0')
-		(void) shard_peer_open(slot->peer, shard_coordinator.row.dsn);
+	if (!shard_peer_is_at(slot->peer, dsn))
+		shard_peer_close(slot->peer, false);
+	if (shard_peer_state(slot->peer) == SHARD_PEER_CLOSED && dsn[0] != '\0')
+		(void) shard_peer_open(slot->peer, dsn);
 }
 
 /*
@@ -341,8 +344,9 @@ static bool
 ask(Slot *slot)
 {
 	Question *question = slot->question;
+	const char *dsn = shard_coordinator_link_address(shard_node_id(shard_coordinator.node));
 
-	connect(slot);
+	connect(slot, dsn);
 	if (shard_peer_state(slot->peer) == SHARD_PEER_READY)
 	{
 		slot->sent = true;
@@ -350,7 +354,7 @@ ask(Slot *slot)
 		shard_peer_call(slot->peer, "strategy", question->bytes.data, question->bytes.len,
 						CALL_TIMEOUT_MS);
 	}
-	else if (shard_coordinator.row.dsn[0] == '\0')
+	else if (dsn[0] == '\0')
 		answer(question, NULL, 0,
 			   psprintf("node %d has no address at which it could ask its functions",
 						shard_node_id(shard_coordinator.node)),

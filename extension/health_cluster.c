@@ -405,6 +405,43 @@ check_connections(ShardHealth *health)
 	}
 }
 
+/*
+ * Where others talk to instead of this node: nobody sees it but who knows that he is at that address.
+ */
+static void
+check_own_address(ShardHealth *health, const ShardPlaneView *view)
+{
+	const ShardDirectoryMember *member;
+	const char *dsn = "";
+	int count;
+
+	(void) shard_cluster_view_directory(&count);
+	member = shard_directory_find(view->node);
+	if (member == NULL || member->record.dsn[0] == '\0')
+		return;
+	if (shard_cluster_view_may_see_dsn())
+		dsn = psprintf(", \"%s\"", member->record.dsn);
+	if (view->place == SHARD_NODE_PLACE_OTHER)
+		shard_health_add(
+			health, psprintf("another database answers at the address of this node, node %d%s: "
+							 "other members call that one; if this one is no copy, say at the "
+							 "coordinator where it is, with shard_set_address()",
+							 view->node, dsn));
+	else if (view->place == SHARD_NODE_PLACE_NOBODY)
+		shard_health_add(
+			health, psprintf("nobody answers this node at its own address, that of node %d%s; let "
+							 "it lead here, or say at the coordinator where it is, with "
+							 "shard_set_address()",
+							 view->node, dsn));
+	else if (view->place == SHARD_NODE_PLACE_RELAYED && member->record.ground != SHARD_ADDRESS_SAID)
+		shard_health_add(health,
+						 psprintf("the address of this node, node %d%s, is what a caller said, and "
+								  "somebody passes on what members send there: an attacker, or a "
+								  "proxy or router of yours; say where it is with "
+								  "shard_set_address()",
+								  view->node, dsn));
+}
+
 /* For shard_control_store_learned: the minimum of members, 0 once it was met. */
 static void
 see_minimum(const ShardMapEntry *entry, void *arg)
@@ -473,6 +510,7 @@ shard_health_cluster(ShardHealth *health)
 		check_types(health, db, &view, reports);
 		check_members(health, &view, reports);
 		check_coordinator(health, &view, reports, true);
+		check_own_address(health, &view);
 		check_minimum(health);
 		shard_health_moves(health, reports);
 	}

@@ -211,20 +211,23 @@ address_of(const ShardWayBackCall *call)
 	return psprintf("host=%s %s", host != NULL ? host : call->socket, call->rest);
 }
 
+static ShardPeerQuestion
+who_at(const char *dsn)
+{
+	return (ShardPeerQuestion){.dsn = dsn, .bytes = "", .looks = true};
+}
+
 /*
- * Asks who is at an address. False: nobody who knows; *error if it was not reached.
+ * Who has answered; false: nobody who knows.
  */
 static bool
-look_at(const char *dsn, ShardWho *who, const char **error)
+is_answered(const ShardPeerQuestion *question, ShardWho *who)
 {
-	ShardPeerQuestion question = {.dsn = dsn, .bytes = "", .length = 0};
 	ShardReader reader;
 
-	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
-	*error = question.error;
-	if (!question.answered || question.answer == NULL)
+	if (!question->answered || question->answer == NULL)
 		return false;
-	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
+	reader = (ShardReader){question->answer, question->answer + question->answer_length, false};
 	return shard_coordinator_get_who(&reader, who);
 }
 
@@ -234,52 +237,94 @@ look_at(const char *dsn, ShardWho *who, const char **error)
 static void
 look_back(ShardWayBack *back)
 {
-	const char *error;
+	ShardPeerQuestion question = who_at(back->dsn);
 
-	back->found = look_at(back->dsn, &back->there, &error);
-	if (error != NULL)
+	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
+	back->found = is_answered(&question, &back->there);
+	if (question.error != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
 				 errmsg("the joining node cannot be reached at its own address"),
-				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, error),
+				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, question.error),
 				 errhint("Name an address by which all members reach it in own_dsn, and have its "
 						 "server let the role in that was given to shard_allow_peer().")));
 }
 
-static bool
-has_address(int32 node)
+/*
+ * The address that this node goes by, NULL if it is not up to a caller (I15).
+ */
+static const ShardMemberRecord *
+guessed_address(int32 node)
 {
 	const ShardDirectoryMember *member;
 	int count;
 
 	(void) shard_cluster_view_directory(&count);
 	member = shard_directory_find(node);
-	return member == NULL || member->record.dsn[0] != '\0';
+	if (member == NULL ||
+		(member->record.dsn[0] != '\0' && member->record.ground == SHARD_ADDRESS_SAID))
+		return NULL;
+	return &member->record;
+}
+
+static bool
+is_myself(const ShardPeerQuestion *question, const ShardWho *me)
+{
+	ShardWho there;
+
+	return is_answered(question, &there) &&
+		   shard_record_uuid_equal(there.incarnation, me->incarnation);
 }
 
 /*
- * A founder of a cluster has no address yet: it is known by that under which the first one reached it,
- * if it reaches itself there, as all other members will have to.
+ * A founder of a cluster has no address of its own: it is known by that under which somebody has reached it, if it
+ * reaches itself there, as all other members will have to. Whoever calls may say what he likes, so that
+ * gives way to something better, and is never more than a guess (I15). Only the coordinator takes one.
  */
 static void
 take_address(const char *dsn, const ShardWho *me)
 {
+	const ShardMemberRecord *known = guessed_address(me->node);
 	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .text = dsn};
-	const char *error;
-	ShardWho there;
+	ShardPeerQuestion questions[2] = {who_at(dsn)};
+	int count = 1;
+	ShardPlaneView view;
 
-	if (has_address(me->node))
+	shard_plane_get(shard_shmem_database(), &view);
+	if (known == NULL || (known->dsn[0] != '\0' && view.coordinator != me->node))
 		return;
-	if (!look_at(dsn, &there, &error) ||
-		!shard_record_uuid_equal(there.incarnation, me->incarnation))
+	if (known->dsn[0] != '\0' && strcmp(known->dsn, dsn) != 0)
+		questions[count++] = who_at(pstrdup(known->dsn));
+	command.shard = known->ground;
+	shard_peer_client_ask(questions, count, "who", CALL_BACK_TIMEOUT_MS);
+	if (!is_myself(&questions[0], me))
+	{
+		if (count > 1 && is_myself(&questions[1], me))
+			return;
 		ereport(ERROR,
 				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
 				 errmsg("the seed does not find itself at seed_dsn"),
 				 errdetail("Tried from the seed: \"%s\": %s", dsn,
-						   error != NULL ? error : "another node answered"),
+						   questions[0].error != NULL ? questions[0].error
+													  : "another node answered"),
 				 errhint("It becomes the seed's address for all members: name a host, database and "
-						 "role that work from everywhere, the seed itself included.")));
-	(void) shard_coordinator_command(&command, ADDRESS_TIMEOUT);
+						 "role that work from everywhere, the seed itself included; or say its "
+						 "address there with shard_set_address().")));
+	}
+	command.number = questions[0].ground;
+	/* the one before leads here no more, or not without anybody in between as it did */
+	command.shard =
+		count > 1 &&
+		(!is_myself(&questions[1], me) ||
+		 (command.shard == SHARD_ADDRESS_DIRECT && questions[1].ground != SHARD_ADDRESS_DIRECT));
+	if (shard_coordinator_command(&command, ADDRESS_TIMEOUT) != 0)
+		ereport(LOG,
+				(errmsg("shard: this node goes by the address at which a caller has reached it, "
+						"\"%s\"",
+						dsn),
+				 errdetail("The caller is role \"%s\".", GetUserNameFromId(GetUserId(), false)),
+				 errhint("If that is wrong, or is not to change any more, see "
+						 "shard_set_address().")));
 }
 
 /*

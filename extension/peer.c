@@ -235,6 +235,13 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 	return true;
 }
 
+/* See peer.h. */
+bool
+shard_peer_is_at(const ShardPeer *peer, const char *dsn)
+{
+	return peer->conn == NULL || peer->address == shard_peer_dsn_hash(dsn);
+}
+
 static bool
 is_prepared(const ShardPeer *peer)
 {

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "core/record.h"
 #include "lib/stringinfo.h"
 #include "utils/timestamp.h"
 
@@ -41,6 +42,15 @@ extern void shard_peer_destroy(ShardPeer *peer);
  * catalog; it is checked again. False: not yet.
  */
 extern bool shard_peer_open(ShardPeer *peer, const char *dsn);
+
+/* Is it closed, or open to that address? */
+extern bool shard_peer_is_at(const ShardPeer *peer, const char *dsn);
+
+/*
+ * How an open connection has come to this very database, which whoever has answered over it was asked for: whether there is
+ * somebody in between who passes it on (peer_ground.c).
+ */
+extern ShardAddressGround shard_peer_ground(const ShardPeer *peer);
 
 /*
  * The other node lives, under this incarnation number: if it was another one when this was last said,

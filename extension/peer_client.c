@@ -69,6 +69,8 @@ proceed(ShardPeer *peer, ShardPeerQuestion *question, const char *procedure, int
 			case SHARD_PEER_ANSWER:
 				text = shard_peer_answer(peer, &question->answer_length);
 				question->answered = true;
+				if (question->looks)
+					question->ground = shard_peer_ground(peer);
 				if (text != NULL)
 				{
 					question->answer = palloc(question->answer_length + 1);

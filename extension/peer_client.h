@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "core/record.h"
 #include "shard.h"
 
 /*
@@ -21,12 +22,14 @@ typedef struct ShardPeerQuestion
 	const char *dsn;
 	const char *bytes;
 	int length;
+	bool looks; /* whether there is somebody in between */
 
 	/* how it ended: all zeroes at first */
 	bool answered;
 	char *answer; /* palloc'd; NULL: SQL NULL */
 	int answer_length;
-	const char *error; /* palloc'd; NULL: none */
+	const char *error;		   /* palloc'd; NULL: none */
+	ShardAddressGround ground; /* if it is this database that has answered */
 } ShardPeerQuestion;
 
 /*

@@ -512,6 +512,13 @@ ignore_notice(void *arg, const PGresult *notice)
 {
 }
 
+/* See peer_private.h. */
+uint32
+shard_peer_dsn_hash(const char *dsn)
+{
+	return hash_bytes((const unsigned char *) dsn, (int) strlen(dsn));
+}
+
 /*
  * Begins to connect; see peer_private.h. Names of hosts are looked up in here, by the system's
  * resolver, which may wait.
@@ -535,7 +542,7 @@ shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address, in
 	}
 	context = AllocSetContextCreate(CurrentMemoryContext, "shard peer dsn", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(context);
-	*address = hash_bytes((const unsigned char *) dsn, (int) strlen(dsn));
+	*address = shard_peer_dsn_hash(dsn);
 	collect(&options, given, purpose, turns[*address % TURNS]);
 	*timeout_ms = limited(given, &limits[0]) * 1000;
 	conn = PQconnectStartParams(options.keyword, options.value, 0);

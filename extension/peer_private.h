@@ -93,6 +93,9 @@ extern int shard_peer_dsn_hosts(const char *dsn);
 extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address,
 									  int *timeout_ms, ShardPeerFailure *failure);
 
+/* That number of an address. */
+extern uint32 shard_peer_dsn_hash(const char *dsn);
+
 /* Nobody answered there in time: the next connection of this process begins with the next host. */
 extern void shard_peer_dsn_silent(uint32 address);
 

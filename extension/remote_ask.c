@@ -587,6 +587,8 @@ open_links(RemotePeer *peer, const ShardDirectoryMember *member)
 		}
 		if (link->ask != NULL)
 			continue;
+		if (!shard_peer_is_at(link->peer, member->record.dsn))
+			shard_peer_close(link->peer, false);
 		if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
 		{
 			shard_peer_heard(link->peer, member->record.inc_no);

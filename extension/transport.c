@@ -241,6 +241,19 @@ close_gone(Link *link)
 	forget_connection(link);
 }
 
+/* The member has another address: who is at the one before is not to hear any more, nor to speak. */
+static void
+follow_address(Link *link)
+{
+	const char *dsn;
+
+	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED ||
+		(dsn = address_of(link->node)) == NULL || shard_peer_is_at(link->peer, dsn))
+		return;
+	shard_peer_close(link->peer, false);
+	forget_connection(link);
+}
+
 /* What happened on a link, and what follows. */
 static void
 run_link(Link *link, TimestampTz now)
@@ -255,6 +268,7 @@ run_link(Link *link, TimestampTz now)
 		forget_connection(link);
 	}
 	close_gone(link);
+	follow_address(link);
 	poll_link(link);
 	wanted = shard_outbox_waits(link->node, &unconfirmed) || unconfirmed != 0 || link->n_news > 0;
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)

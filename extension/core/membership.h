@@ -67,7 +67,7 @@ typedef enum ShardCallback
 	SHARD_CALLBACK_NONE,	/* no answer from the registered address */
 	SHARD_CALLBACK_SAME,	/* the claimant sits there */
 	SHARD_CALLBACK_OTHER,	/* somebody else does */
-	SHARD_CALLBACK_NEEDLESS /* a cluster of one without an address */
+	SHARD_CALLBACK_NEEDLESS /* the coordinator itself, alone in its cluster (I16) */
 } ShardCallback;
 
 /* What a newcomer says of itself, and what the coordinator has found out about it. */

@@ -102,6 +102,8 @@ shard_node_destroy(ShardNode *node)
 		pfree(node->peers);
 	if (node->join.address)
 		pfree(node->join.address);
+	if (node->looked_at)
+		pfree(node->looked_at);
 	if (node->config.dsn)
 		pfree((char *) node->config.dsn);
 	if (node->config.app_version)
@@ -299,6 +301,7 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	if (voter_may_forget(node))
 		shard_voter_set_state(node->voter, SHARD_VOTER_AMNESIAC, out);
 	node->proposer = shard_proposer_create(node->id);
+	node->config.roster.incarnation = node->inc_uuid;
 	node->roster = shard_roster_create(node->id, &node->config.roster);
 	node->homes = shard_homes_create(node->id, &node->config.homes);
 	node->coordinator_heard = now;

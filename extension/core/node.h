@@ -56,7 +56,8 @@ typedef enum ShardNodeEventKind
 								   * type_id and shard count; nodes: for allocate, as many, 0: none;
 								   * text: why there is no answer, else NULL; node: SQLSTATE of
 								   * that, 0: it is none of the functions */
-	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address */
+	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address; of this node
+								   * itself number: ShardAddressGround, how it was reached */
 	SHARD_EVENT_TYPE,			  /* type: it is to run here; flag: as proxy only; number: the id
 								   * wished for, 0: any. Again: when it has changed */
 	SHARD_EVENT_JOIN,			  /* text: seed's address; uuid: token; token; flag: has data */
@@ -74,7 +75,9 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
 	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
 	SHARD_EVENT_WORKERS_STOPPED,  /* the node is going down in good order */
-	SHARD_EVENT_ADDRESS,		  /* text: of this node, which has none yet; token */
+	SHARD_EVENT_ADDRESS,  /* node: 0: this one; text: its address, at which it was found; number:
+								   * ShardAddressGround; flag: the one before leads there no more;
+								   * token. Done: 1, it is taken (I15) */
 	SHARD_EVENT_STOPPING, /* number: until when; the server is going down: give up the office, say
 						   * that no shard can be given here */
 	SHARD_EVENT_GOODBYE,  /* the process ends now: the last step of this machine */
@@ -166,6 +169,18 @@ extern bool shard_node_asks_for_type(const ShardNode *node, const char *name);
 
 /* The cluster has no group of lanes for the owner of a type that was told, as the coordinator said last (C19). */
 extern bool shard_node_type_lacks_group(const ShardNode *node, const char *name);
+
+/* What was found at this node's registered address lately. */
+typedef enum ShardNodePlace
+{
+	SHARD_NODE_PLACE_UNKNOWN = 0, /* it has none, or nobody has looked yet */
+	SHARD_NODE_PLACE_FOUND,		  /* itself, */
+	SHARD_NODE_PLACE_RELAYED,	  /* through somebody in between */
+	SHARD_NODE_PLACE_OTHER,		  /* another database */
+	SHARD_NODE_PLACE_NOBODY
+} ShardNodePlace;
+
+extern ShardNodePlace shard_node_place(const ShardNode *node, int64 now);
 
 /* Why this start was not admitted, as the coordinator said last; "": it is, or nobody has said. */
 extern const char *shard_node_refusal(const ShardNode *node);

@@ -97,6 +97,21 @@ stay(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, 
 	return good;
 }
 
+/* A member is at another address, by its operator or as somebody has reached it; number: 1 if that is news. */
+static bool
+set_address(ShardNode *node, const ShardNodeEvent *event, int64 *number, const char **why)
+{
+	ShardAddress address = {.dsn = event->text,
+							.ground = (ShardAddressGround) event->number,
+							.lapsed = event->flag};
+	bool taken;
+	bool good = shard_roster_set_address(node->roster, event->node != 0 ? event->node : node->id,
+										 &address, node->proposer, &taken, why);
+
+	*number = taken;
+	return good;
+}
+
 static ShardHomesResult
 result_of(bool good)
 {
@@ -124,8 +139,7 @@ carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker as
 			return result_of(
 				shard_roster_admit(node->roster, now, event->node, node->proposer, why));
 		case SHARD_EVENT_ADDRESS:
-			return result_of(
-				shard_roster_set_address(node->roster, node->id, event->text, node->proposer, why));
+			return result_of(set_address(node, event, number, why));
 		case SHARD_EVENT_LEASE_TTL:
 			return result_of(
 				shard_roster_change_ttl(node->roster, event->number, node->proposer, why));
@@ -275,7 +289,8 @@ send_command(ShardNode *node, int64 now, NodeCommand *command)
 {
 	ShardControl *message;
 
-	if (node->in_office || !node->admitted || !shard_node_command_heard(node, now))
+	if (node->in_office || !node->admitted || !shard_node_command_heard(node, now) ||
+		!shard_node_command_forwards(command->event.kind))
 		return;
 	message = shard_action_send(node->out, node->coordinator, SHARD_CONTROL_COMMAND);
 	message->b = command->ballot = node->coordinator_ballot;
@@ -382,20 +397,38 @@ stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		keep_command(node, now, &command);
 }
 
+/*
+ * A node is at another address. That is no command for others to carry out, since whoever can speak in a member's name could
+ * send it (I15). Of itself a node that could not find itself knows then that it is there, and may take the office.
+ */
+static void
+address(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	bool own = (event->node == 0 || event->node == node->id) && event->number == SHARD_ADDRESS_SAID;
+
+	if (own && node->running && !node->fenced)
+		shard_node_place_said(node);
+	if (node->in_office)
+		execute(node, now, event, (ShardAsker){0, event->token});
+	else if (own && (node->coordinator == node->id || !shard_node_command_heard(node, now)))
+		keep_command(node, now, event);
+	else
+		shard_node_step_done(node, event->token, false, "this node is not the coordinator");
+}
+
 /* A command of this node's operator. True: it was one. */
 bool
 shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
 	if (event->kind == SHARD_EVENT_STAY)
 		stays(node, now, event);
-	else if (event->kind == SHARD_EVENT_ADDRESS && !node->in_office)
-		shard_node_step_done(node, event->token, false, "this node is not the coordinator");
+	else if (event->kind == SHARD_EVENT_ADDRESS)
+		address(node, now, event);
 	else if (event->kind == SHARD_EVENT_WRITE_OFF && shard_node_journal_give_up(node, event->node))
 		shard_node_step_done(
 			node, event->token, false,
 			"the journal is restored without that node; then it can be written off");
-	else if (event->kind == SHARD_EVENT_ADDRESS ||
-			 (shard_node_command_forwards(event->kind) && node->in_office))
+	else if (shard_node_command_forwards(event->kind) && node->in_office)
 		execute(node, now, event, (ShardAsker){0, event->token});
 	else if (shard_node_command_forwards(event->kind))
 		keep_command(node, now, event);

@@ -70,6 +70,7 @@ void
 shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member)
 {
 	member->dsn = node->config.dsn ? node->config.dsn : "";
+	member->ground = SHARD_ADDRESS_SAID;
 	member->app_version = node->config.app_version ? node->config.app_version : "";
 	member->weight = node->config.weight;
 	member->gate = node->config.gate;

@@ -7,10 +7,6 @@
  * heard of it, the next start finds the granted number among those that it wrote down, and so knows
  * its place; a copy that was put back lacks that row and is refused.
  *
- * A clone of a running machine looks like a restart to itself. So a node first looks who answers at its
- * own registered address: until it has found itself there it neither votes nor handles anything. A
- * clone finds the original, or nobody.
- *
  * A restarted node whose state nobody else could have taken over handles messages at once (I4).
  * Everything else waits for the admission.
  */
@@ -258,52 +254,6 @@ claim(ShardNode *node, int64 now)
 	}
 }
 
-/* Look for itself at the registered address. */
-static void
-look_for_itself(ShardNode *node, int64 now)
-{
-	ShardMemberRecord self;
-	ShardAction *action;
-
-	if (node->found_itself || now < node->next_look)
-		return;
-	node->next_look = now + SHARD_RESEND_INTERVAL;
-	if (!shard_node_get_member(node, node->id, &self) || self.dsn[0] == '\0')
-	{
-		/* A node that has no address was never seen by anybody. */
-		node->found_itself = true;
-		shard_node_member_workers(node, "");
-		return;
-	}
-	action = shard_action_add(node->out, SHARD_ACTION_WHO_AT);
-	action->node = node->id;
-	action->uuid = node->inc_uuid;
-}
-
-/* See node_private.h. */
-void
-shard_node_member_who(ShardNode *node, ShardUuid uuid)
-{
-	if (node->found_itself)
-		return;
-#ifdef SHARD_MUTANT_CLONE_VOTES
-	uuid = node->inc_uuid;
-#endif
-	if (shard_record_uuid_equal(uuid, node->inc_uuid))
-	{
-		node->found_itself = true;
-		node->refusal[0] = '\0';
-		shard_node_member_workers(node, "");
-	}
-	else if (node->refusal[0] == '\0')
-	{
-		snprintf(node->refusal, sizeof(node->refusal),
-				 "another database answers at the address of node %d: this one is a copy",
-				 node->id);
-		shard_action_log(node->out, 19 /* WARNING */, "%s", node->refusal);
-	}
-}
-
 /* ---- heartbeats ------------------------------------------------------------------------------- */
 
 static NodePeer *
@@ -461,7 +411,17 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 	ShardControl *reply;
 
 	if (!node->found_itself)
+	{
+		/* Who calls here knows where this node is, by a record that it may lack itself: it learns, and promises nothing. */
+		if (message->b >= known)
+		{
+			node->coordinator = message->from;
+			node->coordinator_heard = now;
+			shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->n =
+				shard_map_point(node->learned).n;
+		}
 		return;
+	}
 	if (message->b < known)
 	{
 		reply = shard_action_send(node->out, message->from, SHARD_CONTROL_NACK);
@@ -581,7 +541,7 @@ shard_node_member_tick(ShardNode *node, int64 now)
 		shard_node_join_tick(node, now);
 		return;
 	}
-	look_for_itself(node, now);
+	shard_node_place_tick(node, now);
 	claim(node, now);
 	send_heartbeats(node, now);
 	renew(node, now);

@@ -369,6 +369,11 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	if (message->kind == SHARD_CONTROL_START_TYPE && message->from == node->id &&
 		!shard_node_type_is_wished(node, message))
 		return;
+		/* Who sits at an address is what the host of this node has found there, never what somebody sends (I16). */
+#ifndef SHARD_MUTANT_CALLED_BACK_BY_ANYBODY
+	if (message->kind == SHARD_CONTROL_I_AM)
+		return;
+#endif
 	if (message->kind == SHARD_CONTROL_REGISTER)
 		note_gate(node, message);
 	shard_roster_receive(node->roster, now, message, node->proposer, node->out);
@@ -448,7 +453,7 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 			return;
 		case SHARD_EVENT_WHO_ANSWERED:
 			if (event->node == node->id)
-				shard_node_member_who(node, event->uuid);
+				shard_node_place_who(node, now, event->uuid, (ShardAddressGround) event->number);
 			if (node->in_office)
 			{
 				ShardControl message = {.kind = SHARD_CONTROL_I_AM};

@@ -149,7 +149,10 @@ struct ShardNode
 	bool admitted;
 	bool found_itself; /* at its registered address, so it is no copy of a running machine */
 	int64 next_look;
-	bool handling; /* workers were told to run */
+	char *looked_at;	  /* the address; owned, NULL: none yet */
+	int64 look_since;	  /* the first look that nobody has answered; 0: there is none */
+	ShardNodePlace place; /* as the last answer said */
+	bool handling;		  /* workers were told to run */
 	bool pushing;
 	int32 status;	   /* ShardMemberStatus, as learned */
 	char refusal[400]; /* of the claim, as last told */
@@ -265,7 +268,14 @@ extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
 extern int shard_node_member_unreachable(ShardNode *node, int32 **nodes);
 
 /* Who sits at this node's registered address? */
-extern void shard_node_member_who(ShardNode *node, ShardUuid uuid);
+extern void
+shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGround ground);
+
+/* Look for itself there, when it is time. */
+extern void shard_node_place_tick(ShardNode *node, int64 now);
+
+/* Its operator says where it is, and it was found there. */
+extern void shard_node_place_said(ShardNode *node);
 
 /* The record of this node itself was learned, or its absence. */
 extern void shard_node_member_self(ShardNode *node);

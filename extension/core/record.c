@@ -229,6 +229,12 @@ shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, S
 		if (record->weight < 0 || record->weight > SHARD_ALLOCATION_MAX_WEIGHT)
 			reader.failed = true;
 	}
+	if (goes_on(&reader))
+	{
+		record->ground = shard_wire_get_int32(&reader);
+		if (record->ground < SHARD_ADDRESS_SAID || record->ground > SHARD_ADDRESS_RELAYED)
+			reader.failed = true;
+	}
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -445,6 +451,7 @@ shard_record_put_member(int32 node, const ShardMemberRecord *record, int64 n, Sh
 		put_text(&out, record->roles[i]);
 	shard_wire_put_uint(&out, record->evacuated ? 1 : 0);
 	shard_wire_put_int(&out, record->weight);
+	shard_wire_put_int(&out, record->ground);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_MEMBER, node, 0), n, arena);
 }
 

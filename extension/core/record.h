@@ -93,6 +93,15 @@ typedef enum ShardGateKind
 	SHARD_GATE_STANDBY = 1
 } ShardGateKind;
 
+/* Who says that a member is at its address (I15). Stored, never renumbered. */
+typedef enum ShardAddressGround
+{
+	SHARD_ADDRESS_SAID = 0,	  /* its operator: shard_join() there, or shard_set_address() */
+	SHARD_ADDRESS_DIRECT = 1, /* a caller; the node found itself there, with nobody in between */
+	SHARD_ADDRESS_LOCAL = 2,  /* the same, by a way that does not leave the machine */
+	SHARD_ADDRESS_RELAYED = 3 /* a caller; somebody passes on what is sent there */
+} ShardAddressGround;
+
 typedef struct ShardMemberRecord
 {
 	int32 status; /* ShardMemberStatus */
@@ -110,6 +119,7 @@ typedef struct ShardMemberRecord
 	const char *app_version;
 	int n_roles;
 	const char *roles[SHARD_MAX_ROLES];
+	int32 ground; /* ShardAddressGround: of dsn */
 	ShardExtra extra;
 } ShardMemberRecord;
 

@@ -504,27 +504,6 @@ shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number, Shar
 	return shard_roster_propose(roster, proposer, entry, &record);
 }
 
-/* See roster.h. */
-bool
-shard_roster_set_address(ShardRoster *roster, int32 node, const char *address,
-						 ShardProposer *proposer, const char **why)
-{
-	ShardMemberRecord record;
-	const ShardMapEntry *entry;
-
-	shard_arena_reset(roster->arena);
-	entry = shard_roster_record(roster, shard_proposer_decided(proposer), node, &record);
-	*why = "the node is no member";
-	if (!entry)
-		return false;
-	*why = "the node has an address already";
-	if (record.dsn[0] != '\0')
-		return strcmp(record.dsn, address) == 0;
-	*why = "another change of the node is being decided; try again";
-	record.dsn = address;
-	return shard_roster_propose(roster, proposer, entry, &record);
-}
-
 /* ---- messages and time -------------------------------------------------------------------------- */
 
 /*

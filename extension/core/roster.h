@@ -27,6 +27,8 @@ typedef struct ShardRosterSettings
 	int32 static_quorum_size;
 	bool owners_may_share; /* a group of lanes, when each has types of another one (C19) */
 	bool leave_confirmed;  /* hosts tell when a node that exits has left nothing undone (M20) */
+	ShardUuid
+		incarnation; /* of the coordinator's own process: it is no judge of another one (I16) */
 } ShardRosterSettings;
 
 extern ShardRoster *shard_roster_create(int32 self, const ShardRosterSettings *settings);
@@ -81,9 +83,17 @@ extern bool shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuate
 extern bool shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number,
 							  ShardProposer *proposer, const char **why);
 
-/* The founder of a cluster has no address until somebody has reached it. False: it has one, *why. */
-extern bool shard_roster_set_address(ShardRoster *roster, int32 node, const char *address,
-									 ShardProposer *proposer, const char **why);
+/* Where somebody says that a member is (I15). */
+typedef struct ShardAddress
+{
+	const char *dsn;
+	ShardAddressGround ground;
+	bool lapsed; /* the one before leads there no more, or not as it did */
+} ShardAddress;
+
+/* An operator's word becomes the member's address; a guess if it is better. *taken: it was not so before. */
+extern bool shard_roster_set_address(ShardRoster *roster, int32 node, const ShardAddress *address,
+									 ShardProposer *proposer, bool *taken, const char **why);
 
 /* shard_admit(): admit a waiting claim of a node although a rule refuses it. */
 extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,

@@ -296,8 +296,8 @@ note_claim(ShardRoster *roster, int64 now, const ShardControl *message, ShardAct
 /*
  * Is the node the only one of its cluster that ever began (R12)?
  */
-static bool
-is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node)
+bool
+shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node)
 {
 	int count;
 	ShardMapEntry *entries = shard_map_list(decided, SHARD_MAP_MEMBER, roster->arena, &count);
@@ -355,12 +355,17 @@ describe_claim(const ShardRoster *roster, const RosterClaim *claim, int64 now,
 		return said;
 	said.old_heard = member && member->heard && claim->node != roster->self &&
 					 member->heard_at > claim->since && now - member->heard_at < ROSTER_ALIVE;
-	said.alone = is_alone(roster, decided, claim->node);
+	said.alone = shard_roster_is_alone(roster, decided, claim->node);
 	said.listening = member && claim->node != roster->self && now - claim->since < ROSTER_LISTEN &&
 					 now - member->heard_at < ROSTER_ALIVE;
 	said.leases_ended = !uses_leases(roster, decided, record) ||
 						shard_roster_lease_ended(roster, claim->node, now, decided);
-	if (said.alone && record->dsn[0] == '\0')
+	/* Whatever its address says, this very process is the node, or nobody is. Anybody may claim to be another start of it. */
+#ifdef SHARD_MUTANT_ALONE_FOR_ANYBODY
+	if (said.alone)
+#else
+	if (said.alone && shard_record_uuid_equal(claim->uuid, roster->settings.incarnation))
+#endif
 		said.callback = SHARD_CALLBACK_NEEDLESS;
 	return said;
 }

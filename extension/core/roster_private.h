@@ -122,6 +122,7 @@ extern void shard_roster_called_back(ShardRoster *roster, int64 now, const Shard
 extern void
 shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
 extern void shard_roster_forget_claims(ShardRoster *roster);
+extern bool shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node);
 extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
 
 /* roster_lease.c: grants, and the time that they are given */

@@ -14,6 +14,15 @@ REVOKE ALL ON FUNCTION @extschema@.shard_join(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_join(text, text) IS 'makes this node a member of a cluster';
 
 /*
+ * Says where a member is, for all members, instead of what was said before; it has to answer there. node: NULL for this one.
+ * At the coordinator only; and at a node that does not find itself, about itself.
+ */
+CREATE FUNCTION @extschema@.shard_set_address(dsn text, node int4 DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_set_address';
+REVOKE ALL ON FUNCTION @extschema@.shard_set_address(text, int4) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_set_address(text, int4) IS 'says where a member is, at the coordinator';
+
+/*
  * Leaves the cluster for good: its shards move to other members, it is removed, and what it still has of
  * them is deleted. Returns whether all that was done within timeout; it goes on in any case. cancel: it is to stay,
  * with the shards that it still has; an error if the last one is gone.

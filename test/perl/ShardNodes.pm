@@ -164,6 +164,8 @@ sub join_node
 {
 	my ($self, $n, %opt) = @_;
 	my $seed = $self->node($opt{seed} // 1)->dsn;
+	# Whoever is behind a proxy does not believe a caller for good.
+	$self->node(1)->sql("SELECT shard_set_address('" . $self->node(1)->dsn . "')") if $self->{proxy} && !$self->{said}++;
 	my $own  = $self->node($n)->dsn;
 	return $self->node($n)->sql("SELECT shard_join('$seed', '$own')");
 }

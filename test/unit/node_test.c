@@ -247,43 +247,6 @@ test_impossible_ballot(void)
 	ok(shard_voter_promised(shard_node_voter(machines[0].node)) < prepare.b, "not promised");
 }
 
-/* The address of a founder is what it was first reached by, once. */
-static void
-test_address(void)
-{
-	ShardNodeEvent event = {.kind = SHARD_EVENT_ADDRESS, .text = "m0", .token = 21};
-	ShardArena *arena = shard_arena_create();
-	ShardMemberRecord member;
-
-	end_world();
-	begin_world();
-	no_address = true;
-	start(0);
-	run(SHARD_SECOND);
-	happen(0, &event);
-	ok(machines[0].command == 21 && machines[0].command_good, "a founder gets an address");
-	run(SHARD_SECOND);
-	ok(shard_record_get_member(shard_map_value(shard_node_learned(machines[0].node),
-											   (ShardMapKey){SHARD_MAP_MEMBER, 1, 0}),
-							   &member, arena) &&
-		   strcmp(member.dsn, "m0") == 0,
-	   "which is decided");
-	event.text = "m2";
-	event.token = 22;
-	happen(0, &event);
-	ok(machines[0].command == 22 && !machines[0].command_good, "but not another one");
-	event.text = "m0";
-	event.token = 23;
-	happen(0, &event);
-	ok(machines[0].command == 23 && machines[0].command_good, "the same again is no change");
-	no_address = false;
-	stop(0);
-	start(0);
-	run(3 * SHARD_SECOND);
-	ok(is_coordinator(0) && shard_node_admitted(machines[0].node), "it finds itself there again");
-	shard_arena_destroy(arena);
-}
-
 /* One that is not up yet, since others cannot be reached, takes office when it is made the only voter. */
 static void
 test_forced_newcomer(void)
@@ -387,7 +350,6 @@ main(void)
 	test_types_of_joiner();
 	test_impossible_ballot();
 	test_not_in_copy();
-	test_address();
 	test_forced_newcomer();
 	test_clone_does_not_vote();
 	end_world();

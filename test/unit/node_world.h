@@ -78,6 +78,9 @@ static int64 now = 100 * SHARD_SECOND;
 static uint64 last_uuid;
 static int letters; /* messages sent */
 
+/* Does nobody answer at the addresses of nodes? */
+static bool nobody_there;
+
 /* Does whoever has something to say call, and not answer (T7)? */
 static bool all_call;
 
@@ -241,7 +244,8 @@ act(int at, int link)
 					post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
 			case SHARD_ACTION_WHO_AT:
-				post_event(at, SHARD_EVENT_WHO_ANSWERED, (ShardShardRef){0}, action->node);
+				if (!nobody_there)
+					post_event(at, SHARD_EVENT_WHO_ANSWERED, (ShardShardRef){0}, action->node);
 				break;
 			case SHARD_ACTION_COMMAND_DONE:
 				machine->command = action->token;

@@ -279,6 +279,7 @@ receive(Peer *peer, const ShardControl *message)
 				shard_roster_destroy(peer->roster);
 				shard_voter_destroy(peer->voter);
 				peer->proposer = shard_proposer_create(peer->id);
+				settings.incarnation = peer->uuid;
 				peer->roster = shard_roster_create(peer->id, &settings);
 				peer->voter = shard_voter_create(peer->id);
 			}
@@ -461,6 +462,7 @@ start(int at, int32 id, int32 previous, uint64 uuid, int32 kind)
 	peer->coordinator = 1;
 	peer->voter = shard_voter_create(id);
 	peer->proposer = shard_proposer_create(id);
+	settings.incarnation = peer->uuid;
 	peer->roster = shard_roster_create(id, &settings);
 	peer->learned = shard_map_create();
 	return peer;
