@@ -162,17 +162,18 @@ shard_handler_compile(ShardHandler *handler, const ShardType *type)
 		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", problem)));
 	old = begin(handler, type, 2, types);
 
-	call = makeFuncExpr(type->handler, type->state_type,
-						list_make2(make_param(1, type->state_type), make_param(2, message_type)),
-						get_typcollation(type->state_type), DEFAULT_COLLATION_OID,
-						COERCE_EXPLICIT_CALL);
-	handler->expr = prepare((Node *) call, handler->params, &handler->cached);
 	if (type->state_type != JSONBOID)
 	{
 		call = makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(make_param(1, type->state_type)),
 							InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
 		handler->to_jsonb = prepare((Node *) call, handler->params, &handler->cached_to_jsonb);
 	}
+	/* the last, because with it the handler counts as compiled, whatever fails before */
+	call = makeFuncExpr(type->handler, type->state_type,
+						list_make2(make_param(1, type->state_type), make_param(2, message_type)),
+						get_typcollation(type->state_type), DEFAULT_COLLATION_OID,
+						COERCE_EXPLICIT_CALL);
+	handler->expr = prepare((Node *) call, handler->params, &handler->cached);
 	MemoryContextSwitchTo(old);
 }
 

@@ -19,15 +19,34 @@
 /* A prepared call of a type's shard id extractor. */
 typedef struct ShardRegistryCall
 {
-	LocalTransactionId lxid; /* good in this transaction only */
+	LocalTransactionId lxid; /* its memory is of this transaction */
 	uint64 generation;
+	bool good;	  /* false: the last call of it failed, or there is none */
 	bool running; /* it must not come to call itself */
+	MemoryContext context;
 	FmgrInfo function;
 } ShardRegistryCall;
 
+/* Prepares the call anew. What was before is in no use: a call that runs cannot come here. */
+static void
+prepare(ShardRegistryCall *call, Oid function)
+{
+	call->good = false;
+	if (call->lxid == ShardMyLxid)
+		MemoryContextDelete(call->context);
+	call->lxid = InvalidLocalTransactionId;
+	call->context = AllocSetContextCreate(TopTransactionContext, "shard_id_extractor call",
+										  ALLOCSET_SMALL_SIZES);
+	call->lxid = ShardMyLxid;
+	call->generation = shard_registry_generation();
+	fmgr_info_cxt(function, &call->function, call->context);
+	call->good = true;
+}
+
 /*
- * The prepared call of the type's extractor. What it points to lives in the
- * transaction, so that a change of the function frees nothing in use.
+ * The prepared call of the type's extractor. Functions keep private state in it: those in SQL the query that they
+ * run, which goes on with the next call. So one that failed is never used again: a subtransaction may have taken away
+ * what that query had open.
  */
 static ShardRegistryCall *
 prepare_call(ShardType *type)
@@ -42,13 +61,8 @@ prepare_call(ShardType *type)
 						errmsg("shard_id_extractor of entity type \"%s\" uses the type itself",
 							   type->name),
 						errhint("Compute the shard from the entity id alone.")));
-	if (call->lxid != ShardMyLxid || call->generation != shard_registry_generation())
-	{
-		call->lxid = InvalidLocalTransactionId;
-		call->generation = shard_registry_generation();
-		fmgr_info_cxt(type->shard_id_extractor, &call->function, TopTransactionContext);
-		call->lxid = ShardMyLxid;
-	}
+	if (!call->good || call->lxid != ShardMyLxid || call->generation != shard_registry_generation())
+		prepare(call, type->shard_id_extractor);
 	return call;
 }
 
@@ -69,11 +83,14 @@ call_extractor(ShardType *type, const char *id, size_t len, bool *isnull)
 	{
 		result = shard_guest_call(type, SHARD_GUEST_READS, fcinfo);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
+		type->shard_id_call->good = false;
 		type->shard_id_call->running = false;
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	type->shard_id_call->running = false;
 
 	*isnull = fcinfo->isnull;
 	return DatumGetInt32(result);
