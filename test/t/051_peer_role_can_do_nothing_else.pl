@@ -98,14 +98,14 @@ CREATE PROCEDURE shard_peer.who(call bytea, INOUT answer bytea) LANGUAGE plpgsql
 CREATE PROCEDURE shard_peer.call_back(call bytea, INOUT answer bytea) LANGUAGE plpgsql AS
 	$$BEGIN INSERT INTO shard_peer.loot VALUES (current_user); END$$;
 SQL
-refused(qr/procedures of schema shard_peer that are not the extension's/, 'procedures of the role');
+refused(qr/procedures of schema shard_peer that are not the extension's/, 'P14 procedures of the role');
 is($server->safe_psql('lair', 'SELECT count(*) FROM shard_peer.loot'), 0, 'and were not called');
 $server->safe_psql('lair', q{CALL shard_peer.who('', NULL)});
 is($server->safe_psql('lair', 'SELECT who FROM shard_peer.loot'), $strong, 'though they could have been');
 $server->safe_psql('lair', 'DROP SCHEMA shard_peer CASCADE');
 $server->safe_psql('lair', 'CREATE EXTENSION shard');
 $server->safe_psql('lair', q{CREATE FUNCTION shard_peer.more() RETURNS int LANGUAGE sql RETURN 1});
-refused(qr/procedures of schema shard_peer that are not the extension's/, 'one more beside those of the extension');
+refused(qr/procedures of schema shard_peer that are not the extension's/, 'P14 one more beside those of the extension');
 $server->safe_psql('postgres', 'DROP DATABASE lair WITH (FORCE)');
 
 # --- passwords -----------------------------------------------------------------------------------
