@@ -81,6 +81,9 @@ refused('P13 options of a session', "$there options=-cwork_mem=1", 'options');
 refused('P13 a password', "$there password=s3cret", 'password');
 refused('P13 a password in a URI', "postgresql://me:s3cret\@127.0.0.1:$port/app", 'password');
 refused('P13 an address in the name of a database', "$there dbname=postgresql://me:s3cret\@127.0.0.1/app", 'dbname');
+like(call_back($first->dsn, 'host=127.0.0.1 port=' . $server->port . " dbname='host=127.0.0.1 port=$port' user=$role"),
+	qr/database "host=127\.0\.0\.1 port=$port" does not exist/, 'P13 options in the name of a database are its name');
+ok(!IO::Select->new($mine)->can_read(0), 'P13 nobody was called by them');
 refused('P26 a service', 'service=replicas', 'service');
 refused("P27 a folder where somebody else's socket may be", "host=$folder port=$port");
 refused('P27 an abstract name, behind an honest host', "host=127.0.0.1,\@mine port=$port,$port");
