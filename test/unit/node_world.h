@@ -506,8 +506,7 @@ begin_world(void)
 	out = shard_action_create();
 }
 
-static void
-end_world(void)
+pg_attribute_unused() static void end_world(void)
 {
 	for (int i = 0; i < MACHINES; i++)
 	{

@@ -68,8 +68,7 @@ pg_attribute_unused()
 /*
  * Print the plan; returns the exit code of the program.
  */
-static int
-unit_done(void)
+pg_attribute_unused() static int unit_done(void)
 {
 	printf("1..%d\n", unit_tests);
 	return unit_failures == 0 ? 0 : 1;
