@@ -3,11 +3,13 @@
  *		How long a guest may stay: the handler_timeout of his type.
  *
  * When the time is over the query is cancelled, and again at each tick, should the guest catch it. In the session of
- * a client nobody else would end that: it ends itself, as by pg_terminate_backend(), when it goes on for much longer.
- * In a worker that is the matter of the handler's own timer (call.c).
+ * a client, and in one in which a node calls, nobody else would end that: it ends itself, as by
+ * pg_terminate_backend(), when it goes on for much longer. In a worker that is the matter of the handler's own timer
+ * (call.c).
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/timeout.h"
@@ -15,6 +17,7 @@
 
 #include "guest_timer.h"
 #include "owner_session.h"
+#include "visitor.h"
 
 #include "compat.h"
 
@@ -24,7 +27,6 @@
 #define OVERDUE_TIMES 4
 #define OVERDUE_MS 10000
 
-static bool registered = false;
 static TimeoutId timer;
 
 /* When the time of whoever is here first ends; 0: nobody is here. */
@@ -61,32 +63,56 @@ forget(void)
 	timed_out = false;
 }
 
-/* How many ticks a guest may go on. */
-static int
-ticks_of(const ShardType *type)
+/* An error takes all guests away with the transaction, also where nobody says so. */
+static void
+transaction_changed(XactEvent event, void *arg)
 {
-	int64 allowed_ms = type->handler_timeout / 1000;
-	int64 ms = Max((OVERDUE_TIMES - 1) * allowed_ms, OVERDUE_MS - allowed_ms);
+	if (event != XACT_EVENT_ABORT || ends_at == 0)
+		return;
+	disable_timeout(timer, false);
+	ends_at = 0;
+	forget();
+}
 
-	return shard_owner_session_is_owners() ? -1 : (int) Min(ms / TICK_MS + 1, PG_INT32_MAX);
+static void
+make_timer(void)
+{
+	static bool registered = false;
+
+	if (likely(registered))
+		return;
+	timer = RegisterTimeout(USER_TIMEOUT, on_tick);
+	RegisterXactCallback(transaction_changed, NULL);
+	registered = true;
+}
+
+TimestampTz
+shard_guest_timer_begin_for(int64 allowed_ms, int64 more_ms)
+{
+	TimestampTz begun = ends_at;
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), allowed_ms);
+	int ticks = more_ms < 0 ? -1 : (int) Min(more_ms / TICK_MS + 1, PG_INT32_MAX);
+
+	make_timer();
+	if (begun != 0 && begun <= end)
+		return begun;
+	/* who is here already does not get more of it by guests of his own */
+	if (begun == 0 || ticks_left < 0)
+		ticks_left = ticks;
+	else if (ticks >= 0)
+		ticks_left = Min(ticks_left, ticks);
+	start(end);
+	return begun;
 }
 
 TimestampTz
 shard_guest_timer_begin(const ShardType *type)
 {
-	TimestampTz begun = ends_at;
-	TimestampTz end = GetCurrentTimestamp() + type->handler_timeout;
+	int64 allowed_ms = type->handler_timeout / 1000;
+	int64 more_ms = Max((OVERDUE_TIMES - 1) * allowed_ms, OVERDUE_MS - allowed_ms);
+	bool worker = shard_owner_session_is_owners() && !shard_visitor_is_here();
 
-	if (unlikely(!registered))
-	{
-		timer = RegisterTimeout(USER_TIMEOUT, on_tick);
-		registered = true;
-	}
-	if (begun != 0 && begun <= end)
-		return begun;
-	ticks_left = ticks_of(type);
-	start(end);
-	return begun;
+	return shard_guest_timer_begin_for(allowed_ms, worker ? -1 : more_ms);
 }
 
 bool

@@ -14,5 +14,10 @@
  */
 extern TimestampTz shard_guest_timer_begin(const ShardType *type);
 
+/*
+ * The same for whoever has so much time, and so much more until the session ends; negative: it does not.
+ */
+extern TimestampTz shard_guest_timer_begin_for(int64 allowed_ms, int64 more_ms);
+
 /* He goes. Whether his time was over; what that had cancelled is not any more. Raises nothing. */
 extern bool shard_guest_timer_end(TimestampTz begun);

@@ -18,9 +18,9 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/timeout.h"
 
 #include "attempt.h"
+#include "guest_timer.h"
 #include "peer_errors.h"
 #include "plane.h"
 #include "routine.h"
@@ -33,8 +33,12 @@
 
 PG_FUNCTION_INFO_V1(shard_strategy_call);
 
-/* For all functions of one question. */
-#define STATEMENT_TIMEOUT_MS 5000
+/*
+ * For all functions of one question, and how much longer they may catch that it is over: then the backend ends, before
+ * the coordinator gives it up (coordinator_strategy.c) and asks another one.
+ */
+#define TIMEOUT_MS 5000
+#define OVERDUE_MS 2000
 
 typedef struct Strategy
 {
@@ -269,22 +273,32 @@ ask_read_only(void *strategy)
 	SPI_finish();
 }
 
+static void
+answer_error(Strategy *strategy, const char *message, int sqlstate)
+{
+	resetStringInfo(&strategy->out);
+	shard_strategy_put_answer(&strategy->out,
+							  &(ShardStrategyAnswer){.error = message, .sqlstate = sqlstate});
+}
+
 /*
- * The same so that an error is an answer.
+ * The same in its time, and so that an error is an answer.
  */
 static void
 ask_safely(Strategy *strategy)
 {
+	TimestampTz begun = shard_guest_timer_begin_for(TIMEOUT_MS, OVERDUE_MS);
 	ErrorData *error = shard_attempt(ask_read_only, strategy);
+	bool late = shard_guest_timer_end(begun);
 
-	if (error == NULL)
-		return;
-	if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+	if (error != NULL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 		ReThrowError(error);
-	resetStringInfo(&strategy->out);
-	shard_strategy_put_answer(&strategy->out,
-							  &(ShardStrategyAnswer){.error = error->message,
-													 .sqlstate = error->sqlerrcode});
+	if (late && (error == NULL || error->sqlerrcode == ERRCODE_QUERY_CANCELED))
+		answer_error(strategy,
+					 psprintf("the allocation functions ran longer than %d s", TIMEOUT_MS / 1000),
+					 ERRCODE_QUERY_CANCELED);
+	else if (error != NULL)
+		answer_error(strategy, error->message, error->sqlerrcode);
 }
 
 /*
@@ -314,7 +328,6 @@ shard_strategy_call(PG_FUNCTION_ARGS)
 	Strategy strategy = {0};
 	ShardReader reader;
 	bytea *call;
-	bool timed;
 
 	shard_shmem_require();
 	shard_visitor_here();
@@ -332,11 +345,6 @@ shard_strategy_call(PG_FUNCTION_ARGS)
 						errhint("Use shard_rebalance_plan() to see what they would do.")));
 
 	initStringInfo(&strategy.out);
-	timed = !get_timeout_active(STATEMENT_TIMEOUT);
-	if (timed)
-		enable_timeout_after(STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MS);
 	ask_safely(&strategy);
-	if (timed)
-		disable_timeout(STATEMENT_TIMEOUT, false);
 	return result_of(fcinfo, &strategy.out);
 }
