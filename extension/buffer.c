@@ -160,6 +160,28 @@ shard_buffer_is_half(ShardType *type)
 	return type->buffer_size > 1 && shard_buffer_held(type) >= (type->buffer_size + 1) / 2;
 }
 
+void
+shard_buffer_free_counters(void)
+{
+	ShardTypeCounter *counters[SHARD_TYPE_COUNTERS];
+	int64 held[SHARD_TYPE_COUNTERS];
+	int count = shard_shmem_list_counters(MyDatabaseId, counters, held);
+	bool reloaded = false;
+
+	for (int i = 0; i < count; i++)
+	{
+		int32 type_id = counters[i]->type_id;
+
+		if (shard_registry_known(type_id) != NULL)
+			continue;
+		if (!reloaded)
+			shard_registry_reload();
+		reloaded = true;
+		if (shard_registry_known(type_id) == NULL)
+			shard_shmem_free_counter(counters[i], MyDatabaseId, type_id, held[i]);
+	}
+}
+
 static void
 warn_of_type(ShardType *type, void *arg)
 {

@@ -25,6 +25,12 @@ extern bool shard_buffer_takes(const ShardType *type, int32 shard, const char *e
 extern void shard_buffer_put_aside(ShardType *type);
 extern void shard_buffer_catch_up(ShardType *type);
 
+/*
+ * Region worker: gives back counters of types that are gone. The registry is read anew after the counters: a type that
+ * was counted by then is known to it. In a transaction.
+ */
+extern void shard_buffer_free_counters(void);
+
 /* Is the buffer half full? */
 extern bool shard_buffer_is_half(ShardType *type);
 

@@ -208,32 +208,6 @@ forget_burying(ShardRun *run, void *arg)
 	run->burying = false;
 }
 
-/*
- * Gives back counters of types that are gone. The registry is read anew after the counters: a type that was
- * counted by then is known to it.
- */
-static void
-free_counters(void)
-{
-	ShardTypeCounter *counters[SHARD_TYPE_COUNTERS];
-	int64 held[SHARD_TYPE_COUNTERS];
-	int count = shard_shmem_list_counters(MyDatabaseId, counters, held);
-	bool reloaded = false;
-
-	for (int i = 0; i < count; i++)
-	{
-		int32 type_id = counters[i]->type_id;
-
-		if (shard_registry_known(type_id) != NULL)
-			continue;
-		if (!reloaded)
-			shard_registry_reload();
-		reloaded = true;
-		if (shard_registry_known(type_id) == NULL)
-			shard_shmem_free_counter(counters[i], MyDatabaseId, type_id, held[i]);
-	}
-}
-
 /* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
 static void
 shorten_waits(void)
@@ -284,13 +258,15 @@ shard_executor_begin(bool careful)
 	{
 		bool changed = false;
 
-		free_counters();
+		shard_buffer_free_counters();
 		shard_run_each(refresh_run, &changed);
 		if (changed)
 			shard_cache_each(follow_type, NULL);
 		shorten_waits();
 		refreshed_at = shard_registry_generation();
 	}
+	else if (shard_shmem_counters_wanted())
+		shard_buffer_free_counters();
 	if (bury_wanted)
 		shard_run_each(bury_run, NULL);
 	if (reread_wanted)

@@ -116,6 +116,7 @@ init_control(ShardShared *control)
 		db->append_lock = &locks[1 + i].lock;
 		for (int node = 0; node < SHARD_AWAY_COUNTERS; node++)
 			pg_atomic_init_u32(&db->away[node], 0);
+		pg_atomic_init_u32(&db->counters_wanted, 0);
 		pg_atomic_init_u64(&db->workers, 0);
 		pg_atomic_init_u32(&db->division_no, 0);
 		pg_atomic_init_u32(&db->groups, 0);

@@ -208,6 +208,9 @@ typedef struct ShardDatabase
 	/* workers whose link to a node is down, by the node's number (buffer.c) */
 	pg_atomic_uint32 away[SHARD_AWAY_COUNTERS];
 
+	/* counters of types get scarce: a worker is to give back those that nobody needs (shmem_counter.c) */
+	pg_atomic_uint32 counters_wanted;
+
 	slock_t trouble_mutex; /* guards the next one */
 	ShardLinkTrouble trouble[SHARD_LINK_TROUBLES];
 
@@ -231,6 +234,9 @@ typedef struct ShardTypeCounter
 } ShardTypeCounter;
 
 #define SHARD_TYPE_COUNTERS 1024
+
+/* One database does not take all of them. */
+#define SHARD_DATABASE_COUNTERS (SHARD_TYPE_COUNTERS / 8 * 7)
 
 /*
  * Our workers stay out of a database until a transaction ends (bar.c). Entries
@@ -316,7 +322,7 @@ shard_shmem_is_counter(const ShardTypeCounter *counter, Oid dboid, int32 type_id
 
 /*
  * The counter of a type, made on first use. Never NULL; error when all are
- * taken. Takes the control lock: callers keep the pointer, and look whether it
+ * taken, or as many as a database may have. Takes the control lock: callers keep the pointer, and look whether it
  * still is the type's before each use.
  */
 extern ShardTypeCounter *shard_shmem_type_counter(Oid dboid, int32 type_id);
@@ -333,6 +339,9 @@ shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int
 
 /* Counters of a database, at most SHARD_TYPE_COUNTERS, with what they say; returns how many. */
 extern int shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int64 *held);
+
+/* Worker: whether to look for counters that nobody needs; asked once for each time that somebody wanted it. */
+extern bool shard_shmem_counters_wanted(void);
 
 /* Gives the counter of a type back that is gone, unless it says something else meanwhile. */
 extern void
