@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 
 #include "core/message.h"
+#include "guest.h"
 #include "log.h"
 #include "session.h"
 #include "shmem.h"
@@ -22,15 +23,22 @@
 static ShardLanes told_lanes = 0; /* of this transaction */
 static List *told_types = NIL;	  /* type ids, in TopTransactionContext */
 
+/*
+ * The same of guests, who told in between. Nobody has promised them their places in what the session sends, so they do
+ * not keep the session from asking, but themselves.
+ */
+static List *told_by_guests = NIL;
+
 void
 shard_session_told(const ShardType *type, int shard)
 {
 	told_lanes |= shard_lane_bit(shard_message_lane(type->type_id, shard));
 	if (told_types == NIL || llast_int(told_types) != type->type_id)
 	{
+		List **told = shard_guest_here() == SHARD_GUEST_NONE ? &told_types : &told_by_guests;
 		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 
-		told_types = list_append_unique_int(told_types, type->type_id);
+		*told = list_append_unique_int(*told, type->type_id);
 		MemoryContextSwitchTo(old);
 	}
 }
@@ -44,7 +52,9 @@ shard_session_appended(int lane)
 bool
 shard_session_has_told(const ShardType *type)
 {
-	return list_member_int(told_types, type->type_id);
+	return list_member_int(told_types, type->type_id) ||
+		   (shard_guest_here() != SHARD_GUEST_NONE &&
+			list_member_int(told_by_guests, type->type_id));
 }
 
 static void
@@ -52,6 +62,7 @@ forget(void)
 {
 	told_lanes = 0;
 	told_types = NIL;
+	told_by_guests = NIL;
 }
 
 static void
