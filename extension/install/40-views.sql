@@ -207,7 +207,7 @@ FROM (
     FROM shard.inbox_rows() i
     UNION ALL
     SELECT h.type_id, h.entity, shard.payload_json(h.type_id, h.payload), h.seq, h.place,
-           h.attempts, h.next_at, h.sqlstate,
+           h.attempts, h.next_at, CASE WHEN shard.payload_readable(h.type_id) THEN h.sqlstate END,
            CASE WHEN shard.payload_readable(h.type_id) THEN h.error END,
            CASE h.place WHEN 'stash' THEN shard.inbox_blocker(h.type_id, h.shard, h.entity) END,
            CASE WHEN shard.payload_readable(h.type_id) THEN h.number END
@@ -232,7 +232,7 @@ FOR EACH ROW EXECUTE FUNCTION shard.inbox_insert();
 CREATE VIEW @extschema@.shard_dead_letters AS
 SELECT d.id, d.at, t.type_name, CASE WHEN shard.payload_readable(d.type_id) THEN d.entity END AS entity_id,
        shard.payload_json(d.type_id, d.payload) AS message,
-       d.sqlstate,
+       CASE WHEN shard.payload_readable(d.type_id) THEN d.sqlstate END AS sqlstate,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.error END AS error,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.detail END AS detail,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.hint END AS hint,
