@@ -184,9 +184,10 @@ extern void shard_executor_counted_wrongly(const char *message, const char *deta
 
 /*
  * Appends the rows of a report to out, in network byte order:
- * SHARD_REQUEST_ENTITIES, per entity in memory: int32 type_id, int32 shard, int32 state
+ * SHARD_REQUEST_ENTITIES, per entity in memory, of the types whose int32 type_ids are the payload, or of all without one, or
+ * the one that the request names: int32 type_id, int32 shard, int32 state
  * (ShardEntityListing), int64 last_message_at (TimestampTz, 0: none), int64 waiting (messages in the
  * stash), int32 length and bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
  * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
  */
-extern void shard_executor_report(ShardRequestKind kind, StringInfo out);
+extern void shard_executor_report(const ShardRequest *request, StringInfo out);

@@ -110,11 +110,48 @@ shard_executor_why_not(const ShardRequest *request)
 	return psprintf("Messages of the entity go first: " INT64_FORMAT " wait.", wait->waiting);
 }
 
-void
-shard_executor_report(ShardRequestKind kind, StringInfo out)
+static void
+report_type(ShardRun *run, StringInfo out)
 {
-	if (kind == SHARD_REQUEST_ENTITIES)
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->lru)
+		report_entity(dlist_container(ShardEntity, lru, iter.cur), out);
+}
+
+/* The entities that are asked for. */
+static void
+report_entities(const ShardRequest *request, StringInfo out)
+{
+	StringInfoData types = {.data = request->payload, .len = request->payload_len};
+
+	if (request->entity_len > 0)
+	{
+		ShardRun *run = shard_run_known(request->type_id);
+		ShardEntity *entity = run == NULL ? NULL
+										  : shard_cache_get(run, request->shard, request->entity,
+															request->entity_len, false);
+
+		if (entity != NULL)
+			report_entity(entity, out);
+		return;
+	}
+	if (types.data == NULL)
 		shard_cache_each(report_entity, out);
+	while (types.data != NULL && types.cursor < types.len)
+	{
+		ShardRun *run = shard_run_known((int32) pq_getmsgint(&types, 4));
+
+		if (run != NULL)
+			report_type(run, out);
+	}
+}
+
+void
+shard_executor_report(const ShardRequest *request, StringInfo out)
+{
+	if (request->kind == SHARD_REQUEST_ENTITIES)
+		report_entities(request, out);
 	else
 		shard_run_each(report_run, out);
 }

@@ -479,33 +479,26 @@ shard_internal_put_answer(StringInfo out, ShardInternalQuestion question)
 }
 
 /*
- * Whether an entity is in memory here. Its lane's worker lists all of its entities, so this is for
- * people, not for programs.
+ * Whether an entity is in memory here. Its lane's worker is asked between two turns, so this is for people, not for
+ * programs.
  */
 bool
 shard_internal_is_running(int32 type_id, int32 shard, const char *entity, int length)
 {
 	ShardDatabase *db = shard_shmem_database();
-	ShardRequest request = {.kind = SHARD_REQUEST_ENTITIES};
-	StringInfoData rows = {0};
+	ShardRequest request = {.kind = SHARD_REQUEST_ENTITIES,
+							.type_id = type_id,
+							.shard = shard,
+							.entity_len = length};
+	int rows_len = 0;
+	const char *rows;
 
-	if (db == NULL)
+	if (db == NULL || length == 0 || length > SHARD_MAX_ENTITY_ID)
 		return false;
-	rows.data = shard_ring_call(db, shard_shmem_lane_worker(db, shard_message_lane(type_id, shard)),
-								&request, REPORT_TIMEOUT, &rows.len);
-	while (rows.data != NULL && rows.cursor < rows.len)
-	{
-		int32 row_type = (int32) pq_getmsgint(&rows, 4);
-		int32 row_shard = (int32) pq_getmsgint(&rows, 4);
-		int row_length;
-
-		(void) pq_getmsgbytes(&rows, 4 + 8 + 8);
-		row_length = (int) pq_getmsgint(&rows, 4);
-		if (memcmp(pq_getmsgbytes(&rows, row_length), entity, Min(row_length, length)) == 0 &&
-			row_length == length && row_type == type_id && row_shard == shard)
-			return true;
-	}
-	return false;
+	memcpy(request.entity, entity, length);
+	rows = shard_ring_call(db, shard_shmem_lane_worker(db, shard_message_lane(type_id, shard)),
+						   &request, REPORT_TIMEOUT, &rows_len);
+	return rows != NULL && rows_len > 0;
 }
 
 /*

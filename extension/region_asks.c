@@ -31,10 +31,85 @@ typedef enum Decision
 	ASK_ANSWERED
 } Decision;
 
+/* A report that was made for a request. */
+typedef struct Report
+{
+	const ShardRequest *request;
+	StringInfoData bytes;
+} Report;
+
+/* Whether both ask for the same. */
+static bool
+is_same(const ShardRequest *a, const ShardRequest *b)
+{
+	return a->kind == b->kind && a->type_id == b->type_id && a->shard == b->shard &&
+		   a->entity_len == b->entity_len && memcmp(a->entity, b->entity, a->entity_len) == 0 &&
+		   (a->payload == NULL) == (b->payload == NULL) &&
+		   (a->payload == NULL || (a->payload_len == b->payload_len &&
+								   memcmp(a->payload, b->payload, a->payload_len) == 0));
+}
+
+/* The report that a request asks for: once for all of these. */
+static const StringInfoData *
+report_for(const ShardRequest *request, List **reports)
+{
+	Report *report;
+	ListCell *cell;
+
+	foreach (cell, *reports)
+	{
+		report = lfirst(cell);
+		if (is_same(report->request, request))
+			return &report->bytes;
+	}
+	report = palloc(sizeof(Report));
+	report->request = request;
+	initStringInfo(&report->bytes);
+	if (request->kind == SHARD_REQUEST_PEERS)
+		shard_transport_report(&report->bytes);
+	else
+		shard_executor_report(request, &report->bytes);
+	*reports = lappend(*reports, report);
+	return &report->bytes;
+}
+
+/* Tells each of them what this worker has in memory. Many may ask, all the time: what it costs is bounded for a turn. */
+static void
+answer_reports(List *requests)
+{
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "shard reports", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	List *reports = NIL;
+	ListCell *cell;
+
+	foreach (cell, requests)
+	{
+		const StringInfoData *report;
+
+		if (!shard_ring_alive(lfirst(cell)))
+			continue;
+		report = report_for(lfirst(cell), &reports);
+		shard_ring_reply(lfirst(cell), report->data, report->len, InvalidXLogRecPtr);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	foreach (cell, requests)
+	{
+		ShardRequest *request = lfirst(cell);
+
+		if (request->payload != NULL)
+			pfree(request->payload);
+		pfree(request);
+	}
+	list_free(requests);
+}
+
 void
 shard_region_take_requests(ShardRegion *region)
 {
 	MemoryContext old;
+	List *reports = NIL;
 	List *taken;
 	ListCell *cell;
 
@@ -47,22 +122,11 @@ shard_region_take_requests(ShardRegion *region)
 		if (request->kind == SHARD_REQUEST_ASK || request->kind == SHARD_REQUEST_ACCEPT)
 			region->asks = lappend(region->asks, request);
 		else
-		{
-			StringInfoData report;
-
-			initStringInfo(&report);
-			if (request->kind == SHARD_REQUEST_PEERS)
-				shard_transport_report(&report);
-			else
-				shard_executor_report(request->kind, &report);
-			shard_ring_reply(request, report.data, report.len, InvalidXLogRecPtr);
-			pfree(report.data);
-			if (request->payload != NULL)
-				pfree(request->payload);
-			pfree(request);
-		}
+			reports = lappend(reports, request);
 	}
 	list_free(taken);
+	if (reports != NIL)
+		answer_reports(reports);
 	MemoryContextSwitchTo(old);
 }
 

@@ -21,6 +21,8 @@
 #include "executor.h"
 #include "log_position.h"
 #include "log_read.h"
+#include "registry.h"
+#include "security.h"
 #include "shmem.h"
 #include "worker_owners.h"
 #include "worker_survey.h"
@@ -58,11 +60,10 @@ worker_pid(ShardWorkerSlot *slot)
  * Asks all workers that run for a report.
  */
 static void
-collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, const char *what,
+collect_reports(FunctionCallInfo fcinfo, ShardRequest *request, const char *what,
 				ShardWorkerVisit read_row)
 {
 	ShardDatabase *db = shard_shmem_database();
-	ShardRequest request = {.kind = kind};
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (shard_executor_in_handler())
@@ -70,7 +71,7 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequestKind kind, const char *what
 						errmsg("cannot look at regions from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));
 	if (db != NULL)
-		shard_worker_survey(db, &request, what, read_row, fcinfo->resultinfo);
+		shard_worker_survey(db, request, what, read_row, fcinfo->resultinfo);
 }
 
 /*
@@ -116,13 +117,36 @@ read_shard(StringInfo in, int worker, void *arg)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+static void
+add_readable(ShardType *type, void *arg)
+{
+	if (shard_security_is_owner(type))
+		pq_sendint32(arg, type->type_id);
+}
+
 /*
  * shard.region_entities() returns setof record
+ *
+ * Of the types whose entities the caller may know. Workers make no list for who may know none: anybody may ask, and all
+ * owners would wait for it.
  */
 Datum
 shard_stats_entities(PG_FUNCTION_ARGS)
 {
-	collect_reports(fcinfo, SHARD_REQUEST_ENTITIES, "its entities", read_entity);
+	ShardRequest request = {.kind = SHARD_REQUEST_ENTITIES};
+	StringInfoData types;
+
+	initStringInfo(&types);
+	if (!superuser())
+	{
+		shard_registry_each(add_readable, &types);
+		request.payload = types.data;
+		request.payload_len = types.len;
+	}
+	if (request.payload != NULL && types.len == 0)
+		InitMaterializedSRF(fcinfo, 0);
+	else
+		collect_reports(fcinfo, &request, "its entities", read_entity);
 	return (Datum) 0;
 }
 
@@ -132,7 +156,9 @@ shard_stats_entities(PG_FUNCTION_ARGS)
 Datum
 shard_stats_shards(PG_FUNCTION_ARGS)
 {
-	collect_reports(fcinfo, SHARD_REQUEST_STATS, "its counts", read_shard);
+	ShardRequest request = {.kind = SHARD_REQUEST_STATS};
+
+	collect_reports(fcinfo, &request, "its counts", read_shard);
 	return (Datum) 0;
 }
 

@@ -53,10 +53,13 @@ RESET session_replication_role;
 SELECT shard_drain();
 DELETE FROM shard_entity.account WHERE entity_id = 'replica' RETURNING state;
 REVOKE EXECUTE ON FUNCTION account FROM PUBLIC;
+-- Entities in memory: for their owner.
+SELECT type_name, entity_id IS NOT NULL AS named, state, last_message_at IS NOT NULL AS had_message, waiting
+FROM shard_region_state WHERE type_name = 'account' ORDER BY entity_id;
 SET ROLE regress_shard_reader;
 INSERT INTO shard_inbox (type_name, entity_id, message) VALUES ('account', 'a', '{}');
 
--- Entities in memory, and what their shards did.
+-- Not for others; what their shards did.
 SELECT type_name, entity_id, state, last_message_at IS NOT NULL AS had_message, waiting
 FROM shard_region_state WHERE type_name = 'account' ORDER BY entity_id;
 SELECT sum(entities) AS entities, sum(messages_handled) AS messages, sum(errors) AS errors,

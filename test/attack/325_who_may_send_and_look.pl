@@ -113,7 +113,8 @@ for my $view (sort keys %views)
 	is(as('alice', "SELECT entity_id FROM $view WHERE entity_id = '$views{$view}'"), $views{$view}, "she sees hers in $view");
 	for my $role (qw(nobody sender mallory))
 	{
-		is(as($role, "SELECT count(*), count(entity_id) FROM $view WHERE type_name = 'vault'") =~ s/^[1-9]\d*\|/some|/r, 'some|0', "O07 $role sees that there is something in $view, not which");
+		my $some = $view eq 'shard_region_state' ? '0' : 'some';
+		is(as($role, "SELECT count(*), count(entity_id) FROM $view WHERE type_name = 'vault'") =~ s/^[1-9]\d*\|/some|/r, "$some|0", "O07 $role sees that there is something in $view, not which, and nothing that a worker has to list");
 		is(as($role, "SELECT count(*) FROM $view WHERE entity_id LIKE 'iban%'"), 0, 'O07 nor by a condition');
 		unlike(($node->psql('postgres', "SELECT * FROM $view WHERE mallory.leak(entity_id)", extra_params => [ '-U', $role ]))[2], qr/iban/, 'O08 nor by a function that leaks');
 		unlike(as($role, "SELECT v::text FROM $view v"), qr/iban|pin/, 'O07 nor in a row');
