@@ -69,6 +69,24 @@ shard_node_journal_votes(const ShardNode *node)
 	return has_journal(node, node->learned);
 }
 
+/* The era after another one; after the last one there is none. */
+static int32
+next_era(int32 era)
+{
+	return Min(era, PG_INT32_MAX - 1) + 1;
+}
+
+/* Is a node a member in a map, so that it has part in what becomes of it? */
+static bool
+is_in(const ShardNode *node, const ShardMap *map, int32 id)
+{
+	const ShardMapEntry *entry = shard_map_value(map, (ShardMapKey){SHARD_MAP_MEMBER, id, 0});
+	ShardMemberRecord member;
+
+	return entry && shard_record_get_member(entry, &member, node->out->arena) &&
+		   member.status != SHARD_MEMBER_REMOVED && member.status != SHARD_MEMBER_WRITTEN_OFF;
+}
+
 /* ---- members ---------------------------------------------------------------------------------- */
 
 /*
@@ -80,10 +98,10 @@ static int32
 seal(ShardNode *node, ShardUuid start, int32 era)
 {
 	NodeJournal *journal = &node->journal;
-	int32 least = Max(node->era + 1, journal->sealed);
+	int32 least = Max(next_era(node->era), journal->sealed);
 
 	if (journal->sealed != 0 && !shard_record_uuid_equal(journal->sealed_for, start))
-		least = journal->sealed + 1;
+		least = next_era(journal->sealed);
 	if (era < least || era == journal->sealed)
 		return least;
 	journal->sealed = era;
@@ -101,21 +119,22 @@ put_map(const ShardNode *node, ShardControl *message, const ShardMap *map, Shard
 	message->entries = shard_map_since(map, -1, node->out->arena, &message->n_entries);
 }
 
-/* COLLECT. */
+/* COLLECT. Who asks may be a member that this node has not heard of yet, but none that has gone. */
 static void
 answer_collector(ShardNode *node, const ShardControl *message)
 {
 	ShardControl *answer;
 	ShardMapPoint point;
-	const ShardMap *map;
+	const ShardMap *map = shard_node_learn_known(node, &point);
 
-	if (!node->found_itself || node->config.journal_voter)
+	if (!node->found_itself || node->config.journal_voter || message->from == 0 ||
+		(shard_map_value(map, (ShardMapKey){SHARD_MAP_MEMBER, message->from, 0}) &&
+		 !is_in(node, map, message->from)))
 		return;
 	answer = shard_action_send(node->out, message->from, SHARD_CONTROL_COLLECTED);
 	answer->uuid = message->uuid;
 	answer->epoch = seal(node, message->uuid, message->epoch);
 	answer->flag = answer->epoch == message->epoch;
-	map = shard_node_learn_known(node, &point);
 	if (answer->flag)
 		put_map(node, answer, map, point);
 }
@@ -220,7 +239,7 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	if (journal->map)
 	{
 		if (!shard_record_uuid_equal(journal->start, message->uuid))
-			ask_anew(node, now, message->uuid, journal->era + 1);
+			ask_anew(node, now, message->uuid, next_era(journal->era));
 		return;
 	}
 	shard_action_log(node->out, 19 /* WARNING */,
@@ -230,7 +249,7 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	journal->map = shard_map_create();
 	entries = shard_map_since(map, -1, node->out->arena, &count);
 	take_answer(node, entries, count, point);
-	ask_anew(node, now, message->uuid, node->era + 1);
+	ask_anew(node, now, message->uuid, next_era(node->era));
 }
 
 /* A member's answer; it counts if it was given for this start of the journal and this era to come. */
@@ -239,7 +258,8 @@ member_answered(ShardNode *node, int64 now, const ShardControl *message)
 {
 	NodeJournal *journal = &node->journal;
 
-	if (!journal->map || !shard_record_uuid_equal(message->uuid, journal->start))
+	if (!journal->map || !shard_record_uuid_equal(message->uuid, journal->start) ||
+		!is_in(node, journal->map, message->from))
 		return;
 	if (message->epoch > journal->era)
 	{
@@ -394,9 +414,18 @@ static void
 restore_journal(ShardNode *node, const ShardControl *message)
 {
 	ShardMapPoint point = {0, message->point.n};
+	ShardMap *map;
+	bool of_member;
 
 	if (!node->config.journal_voter || !shard_record_uuid_equal(message->uuid, node->inc_uuid) ||
 		message->epoch <= node->era)
+		return;
+	map = shard_map_create();
+	for (int i = 0; i < message->n_entries; i++)
+		shard_map_put(map, &message->entries[i]);
+	of_member = is_in(node, map, message->from);
+	shard_map_destroy(map);
+	if (!of_member)
 		return;
 	shard_map_clear(node->learned);
 	for (int i = 0; i < message->n_entries; i++)
@@ -416,6 +445,8 @@ restore_journal(ShardNode *node, const ShardControl *message)
 void
 shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
+	if (!shard_node_trust_journal(node, message))
+		return;
 	switch (message->kind)
 	{
 		case SHARD_CONTROL_PRE_VOTE_REPLY:

@@ -413,6 +413,7 @@ static void
 force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
 	ShardMapPoint point;
+	int32 era = node->era;
 
 	if (!may_be_forced(node, event->nodes, event->n_nodes))
 	{
@@ -420,10 +421,20 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 							 "voters are an odd number of members, this node among them");
 		return;
 	}
-	/* The era that this node was sealed for may have begun, at a journal that nobody reaches. */
+	/*
+	 * The era that this node was sealed for may have begun, at a journal that nobody reaches. One that is stored and out
+	 * of reach has not: nobody would have entered it.
+	 */
+	if (shard_node_trust_era_to_come(node, node->journal.sealed))
+		era = Max(era, node->journal.sealed);
+	if (era == PG_INT32_MAX)
+	{
+		shard_node_step_done(node, event->token, false, "there is no era after this one");
+		return;
+	}
 	shard_voter_force(node->voter, shard_node_trust_next_ballot(node),
-					  shard_node_learn_known(node, &point), event->nodes, event->n_nodes,
-					  Max(node->era, node->journal.sealed) + 1, node->out);
+					  shard_node_learn_known(node, &point), event->nodes, event->n_nodes, era + 1,
+					  node->out);
 	shard_node_learn_forced(node);
 	shard_proposer_step_down(node->proposer);
 	shard_proposer_forget_ballots(node->proposer);

@@ -358,6 +358,12 @@ extern int64 shard_node_trust_next_ballot(const ShardNode *node);
 /* Is a newer era to be entered? If not, who says so is asked at its address. */
 extern bool shard_node_trust_era(ShardNode *node, const ShardControl *message);
 
+/* Is an era one that the others would enter, too, so that it may be the next one? */
+extern bool shard_node_trust_era_to_come(const ShardNode *node, int32 era);
+
+/* Is it nothing about a journal (R14), or is there one, and the era in reach? */
+extern bool shard_node_trust_journal(const ShardNode *node, const ShardControl *message);
+
 /* May that message bring decided facts? */
 extern bool shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message);
 

@@ -181,6 +181,30 @@ shard_node_trust_era(ShardNode *node, const ShardControl *message)
 
 /* See node_private.h. */
 bool
+shard_node_trust_era_to_come(const ShardNode *node, int32 era)
+{
+	return (int64) era - node->era < ERA_STEP;
+}
+
+/*
+ * See node_private.h. The era that a node is sealed for leaves room for the one that forced voters begin above it, which
+ * others have to enter.
+ */
+bool
+shard_node_trust_journal(const ShardNode *node, const ShardControl *message)
+{
+#ifdef SHARD_MUTANT_SEALED_BY_ANYBODY
+	return true;
+#endif
+	if (message->kind != SHARD_CONTROL_COLLECT && message->kind != SHARD_CONTROL_COLLECTED &&
+		message->kind != SHARD_CONTROL_RESTORE_JOURNAL)
+		return true;
+	return (node->config.journal_node != 0 || node->config.journal_voter) &&
+		   shard_node_trust_era_to_come(node, message->epoch);
+}
+
+/* See node_private.h. */
+bool
 shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message)
 {
 #ifdef SHARD_MUTANT_FACTS_OF_ANYBODY

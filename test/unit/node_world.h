@@ -374,6 +374,9 @@ static ShardRoleMinimum role_minimum;
 /* Whoever is founded here has no address yet. */
 static bool no_address;
 
+/* The node that keeps the map for all who start from now on; 0: they do. */
+static int32 journal_node;
+
 static int64 rebalance_interval = SHARD_REBALANCE_INTERVAL;
 
 /* Do hosts say when nothing is left of a node that leaves (M20)? */
@@ -394,6 +397,7 @@ start_as(int at, ShardStartKind kind)
 	ShardNodeConfig config = {.app_version = app_version};
 
 	snprintf(machine->dsn, sizeof(machine->dsn), "m%d", at);
+	config.journal_node = journal_node;
 	config.dsn = no_address ? "" : machine->dsn;
 	config.roles[0] = role;
 	config.n_roles = role ? 1 : 0;

@@ -7,6 +7,7 @@
 
 #include "core/action.h"
 #include "core/control.h"
+#include "core/node_private.h"
 #include "node_world.h"
 #include "unit.h"
 
@@ -305,6 +306,78 @@ test_facts(void)
 	shard_arena_destroy(arena);
 }
 
+/* Is one of the three coordinator, and has everybody learned the same? */
+static void
+goes_on(const char *what)
+{
+	int coordinators = 0;
+	int64 n = shard_map_point(shard_node_learned(machines[0].node)).n;
+
+	run(20 * SHARD_SECOND);
+	for (int i = 0; i < 3; i++)
+		coordinators += is_coordinator(i);
+	is_int(coordinators, 1, "%s: there is a coordinator", what);
+	n = shard_map_point(shard_node_learned(machines[0].node)).n;
+	for (int i = 1; i < 3; i++)
+		is_int(shard_map_point(shard_node_learned(machines[i].node)).n, n, "%s: node %d learns",
+			   what, i + 1);
+}
+
+/* P36: nobody is sealed for a journal that there is not, or for an era that nobody could enter. */
+static void
+test_seals(void)
+{
+	ShardControl collect = {.kind = SHARD_CONTROL_COLLECT, .uuid = FORGED, .epoch = PG_INT32_MAX};
+	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = 5};
+	int32 self;
+
+	three_nodes();
+	for (int at = 0; at < 3; at++)
+	{
+		int32 from = at == 1 ? 3 : 2;
+
+		collect.epoch = 1;
+		give_as(at, from, from, collect);
+		collect.epoch = PG_INT32_MAX;
+		give_as(at, from, from, collect);
+		is_int(machines[at].node->journal.sealed, 0, "no journal: nobody is sealed for it");
+		stop(at);
+	}
+	journal_node = 1000;
+	for (int at = 0; at < 3; at++)
+		start(at);
+	run(SHARD_SECOND);
+	collect.epoch = PG_INT32_MAX;
+	give_as(1, 3, 3, collect);
+	collect.epoch = 1024;
+	give_as(1, 3, 3, collect);
+	is_int(machines[1].node->journal.sealed, 0, "a journal: not for an era out of reach");
+	collect.epoch = 1;
+	give_as(1, 0, 0, collect);
+	is_int(machines[1].node->journal.sealed, 0, "nor for somebody who is no node");
+	give_as(1, 3, 3, collect);
+	is_int(machines[1].node->journal.sealed, 1, "but for the next one");
+	collect.uuid.low++;
+	collect.epoch = PG_INT32_MAX;
+	give_as(1, 3, 3, collect);
+	is_int(machines[1].node->journal.sealed, 1, "nor is another start believed any era");
+	for (int at = 0; at < 3; at++)
+		stop(at);
+	journal_node = 0;
+	for (int at = 0; at < 3; at++)
+		start(at);
+
+	/* as an older version has stored it */
+	for (int at = 0; at < 3; at++)
+		machines[at].node->journal.sealed = PG_INT32_MAX;
+	self = shard_node_id(machines[1].node);
+	force.nodes = &self;
+	happen(1, &force);
+	deliver();
+	is_int(shard_node_era(machines[1].node), 1, "forced voters begin an era in reach");
+	goes_on("sealed for the last era, and forced");
+}
+
 int
 main(void)
 {
@@ -317,6 +390,7 @@ main(void)
 	test_fenced();
 	test_eras();
 	test_facts();
+	test_seals();
 	end_world();
 	return unit_done();
 }
