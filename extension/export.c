@@ -26,6 +26,7 @@
 
 #include "callee.h"
 #include "catalog.h"
+#include "cluster_map.h"
 #include "core/copy.h"
 #include "core/message.h"
 #include "core/route.h"
@@ -161,6 +162,28 @@ find_type(Export *export)
 							   call->shard.type_id, export->type->name, export->callee.view.node,
 							   name, export->callee.header.from)));
 	check_owner(export);
+}
+
+/* Errors unless the cluster has decided that the shard moves to the caller, as this node has learned (M25). */
+static void
+check_target(const Export *export)
+{
+	const ShardShardRef *shard = &export->call.shard;
+	int32 caller = export->callee.header.from;
+	ShardHomeRecord home;
+
+	if (export->call.kind == SHARD_COPY_PREPARE)
+		return;
+	if (shard_cluster_map_home(shard->type_id, shard->shard, &home) &&
+		home.phase == SHARD_HOME_MOVING && home.to == caller && home.move_id == shard->move_id &&
+		(int64) home.epoch + 1 == shard->epoch)
+		return;
+	ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
+					errmsg("shard %d of entity type \"%s\" cannot be copied from node %d",
+						   shard->shard, export->type->name, export->callee.view.node),
+					errdetail("The cluster has not decided, as far as node %d has learned, that it "
+							  "moves to node %d in epoch %d, by move " INT64_FORMAT ".",
+							  export->callee.view.node, caller, shard->epoch, shard->move_id)));
 }
 
 /* Errors unless this node has the shard, sealed for that move; to prepare, in any state before that. */
@@ -542,6 +565,7 @@ look(Export *export)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&export->security);
 	find_type(export);
+	check_target(export);
 	check_owned(export);
 	shard_security_end(&export->security);
 	export->locked = has_states(export) &&

@@ -22,6 +22,7 @@
 #include "registry.h"
 #include "security.h"
 #include "state_structure.h"
+#include "statement.h"
 
 #include "compat.h"
 
@@ -50,6 +51,11 @@ static const char *const failing_query =
 	" JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h) t USING (type_id)"
 	" WHERE f.failures > 1 AND f.last <> 'moved'"
 	" AND f.at > clock_timestamp() - interval '5 minutes' GROUP BY t.type_name, f.to_node";
+
+/* What is stopped or copied here for a move. */
+static const char *const strays_query =
+	"SELECT type_id, shard, epoch, coalesce(move_id, 0), state FROM shard.own"
+	" WHERE state IN ('stopping', 'sealed', 'staged') ORDER BY type_id, shard LIMIT 1000";
 
 /* Shards of one type at one node. */
 typedef struct Stranded
@@ -361,6 +367,64 @@ check_structures(ShardHealth *health, const ShardMap *map, ShardArena *arena)
 }
 
 /*
+ * Is a shard stopped or copied here for a move that the cluster has not decided (M25)? What is decided meanwhile is
+ * another matter: the worker meets it in a moment.
+ */
+static bool
+is_stray(const ShardHomeRecord *home, int32 self, bool staged, int32 epoch, int64 move_id)
+{
+	bool moves = home->phase == SHARD_HOME_MOVING && home->move_id == move_id;
+
+	if (staged)
+		return (int64) epoch > (int64) home->epoch + (moves && home->to == self ? 1 : 0);
+	return epoch > home->epoch || (epoch == home->epoch && !moves);
+}
+
+/*
+ * Shards that stand still here, or cannot come here, for nobody's move. Only an older version, or a row that was
+ * changed by hand, gets there.
+ */
+static void
+check_strays(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 self)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardSecurity security = {0};
+
+	shard_security_begin_system(&security);
+	SPI_connect();
+	if (SPI_execute(strays_query, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", strays_query);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		int32 type_id = shard_statement_int4(i, 1);
+		int32 shard = shard_statement_int4(i, 2);
+		int32 epoch = shard_statement_int4(i, 3);
+		int64 move_id = shard_statement_int8(i, 4);
+		const char *state = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 5);
+		const ShardMapEntry *entry =
+			shard_map_value(map, (ShardMapKey){SHARD_MAP_HOME, type_id, shard});
+		const ShardMapEntry *known =
+			shard_map_value(map, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
+		ShardHomeRecord home;
+		ShardTypeRecord type;
+		MemoryContext old;
+
+		if (entry == NULL || known == NULL || !shard_record_get_home(entry, &home) ||
+			!shard_record_get_type(known, &type, arena) ||
+			!is_stray(&home, self, strcmp(state, "staged") == 0, epoch, move_id))
+			continue;
+		old = MemoryContextSwitchTo(context);
+		shard_health_add(health, psprintf("entity type \"%s\": shard %d is %s here in epoch %d for "
+										  "move " INT64_FORMAT
+										  ", which the cluster has not decided; see shard_homes",
+										  type.name, shard, state, epoch, move_id));
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+	shard_security_end(&security);
+}
+
+/*
  * Moves that fail again and again.
  */
 static void
@@ -404,6 +468,7 @@ shard_health_moves(ShardHealth *health, List *reports)
 								 "coordinator renews it; see shard_members");
 	check_homes(health, map, arena, reports, view.node);
 	check_exits(health, map, arena, view.node);
+	check_strays(health, map, arena, view.node);
 	check_roles(health, map, arena);
 	if (view.members > 1)
 		check_structures(health, map, arena);

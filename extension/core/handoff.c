@@ -62,14 +62,16 @@ const ShardMachine shard_home_machine = {
 };
 
 /*
- * The home is here. Staged rows of that very epoch count first; then a beginning without state; then
- * what never left: a seal is undone by a newer epoch only, and without staged rows that can only be an
- * aborted move, since whoever takes the shard back copies it first.
+ * The home is here. Staged rows of that very epoch and move count first: what was copied for another
+ * move is nobody's (M25). Then a beginning without state; then what never left: a seal is undone by a
+ * newer epoch only, and without staged rows that can only be an aborted move, since whoever takes the
+ * shard back copies it first.
  */
 static ShardHomeEvent
 read_home_here(const ShardOwn *own, const ShardHomeRecord *home)
 {
-	if (own->state == SHARD_HOME_STAGED && own->epoch == home->epoch)
+	if (own->state == SHARD_HOME_STAGED && own->epoch == home->epoch &&
+		own->move_id == home->move_id)
 		return SHARD_HOME_DECIDED;
 	if (home->lost > 0 && home->lost == home->epoch)
 		return SHARD_HOME_LOST;

@@ -435,7 +435,7 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 	shard_node_learn_receive(node, now, &message);
 	shard_node_member_receive(node, now, &message);
 	shard_node_type_receive(node, now, &message);
-	shard_node_region_receive(node, &message);
+	shard_node_region_receive(node, now, &message);
 	shard_node_office_receive(node, now, &message);
 }
 

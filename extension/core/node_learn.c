@@ -341,6 +341,17 @@ shard_node_learn_era(ShardNode *node, int32 era)
 	shard_node_learn_addresses(node, members, count);
 }
 
+/* Something is missing here: whoever decides is asked for it, now and then. */
+void
+shard_node_learn_ask(ShardNode *node, int64 now, int32 from)
+{
+	if (now < node->next_delta)
+		return;
+	shard_action_send(node->out, from, SHARD_CONTROL_GET_DELTA)->n =
+		shard_map_point(node->learned).n;
+	node->next_delta = now + SHARD_RESEND_INTERVAL;
+}
+
 /* LEARN, SHARD_HOMES. */
 void
 shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)
@@ -363,12 +374,7 @@ shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message
 		return;
 	if (message->n > shard_map_point(node->learned).n)
 	{
-		if (now >= node->next_delta)
-		{
-			shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n =
-				shard_map_point(node->learned).n;
-			node->next_delta = now + SHARD_RESEND_INTERVAL;
-		}
+		shard_node_learn_ask(node, now, message->from);
 		return;
 	}
 	shard_node_learn(node, message->entries, message->n_entries, message->n, message->commit_n);

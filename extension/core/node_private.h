@@ -291,6 +291,7 @@ extern void shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *mem
 extern void shard_node_learn_era(ShardNode *node, int32 era);
 extern void shard_node_learn_tell(ShardNode *node);
 extern void shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *home);
+extern void shard_node_learn_ask(ShardNode *node, int64 now, int32 from);
 extern void shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message);
 
 /* node_journal.c: the journal forgot what it had accepted */
@@ -318,7 +319,7 @@ extern void shard_node_type_destroy(ShardNode *node);
 /* node_region.c: wanted homes, starts and stops of shards */
 extern void shard_node_region_drop(ShardNode *node, int32 type_id);
 extern void shard_node_region_tick(ShardNode *node, int64 now);
-extern void shard_node_region_receive(ShardNode *node, const ShardControl *message);
+extern void shard_node_region_receive(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
 extern void shard_node_region_new_coordinator(ShardNode *node);
 extern void shard_node_region_stopped(ShardNode *node);

@@ -226,17 +226,83 @@ host_shards(ShardNode *node, const ShardControl *message)
 	}
 }
 
-/* A command of the coordinator for one shard becomes one for the workers. */
-static void
-command(ShardNode *node, ShardActionKind kind, const ShardControl *message)
-{
-	for (int i = 0; i < message->n_shards; i++)
-	{
-		ShardAction *action = shard_action_add(node->out, kind);
+/* ---- orders about moves ----------------------------------------------------------------------- */
 
-		action->shard = message->shards[i];
+/* The epoch that an order is about ends with the move: the other orders name the one to come. */
+static int64
+ending_epoch(const ShardControl *message)
+{
+	bool comes =
+		message->kind == SHARD_CONTROL_IMPORT || message->kind == SHARD_CONTROL_PREPARE_IMPORT;
+
+	return (int64) message->shards[0].epoch - (comes ? 1 : 0);
+}
+
+/* Is that what the cluster has decided, with this node's part in it; or, to prepare, what can be decided next? */
+static bool
+is_decided(const ShardNode *node, const ShardControl *message, const ShardHomeRecord *home)
+{
+	int64 move_id = message->shards[0].move_id;
+	int32 from = shard_record_home_node(home);
+	bool moves;
+
+#ifdef SHARD_MUTANT_ORDERS_OF_NO_MOVE
+	return true;
+#endif
+	if (home->n_nodes == 0 || home->epoch != ending_epoch(message))
+		return false;
+	moves = home->phase == SHARD_HOME_MOVING && home->move_id == move_id;
+	switch (message->kind)
+	{
+		case SHARD_CONTROL_PREPARE_IMPORT:
+			return home->phase == SHARD_HOME_STABLE && move_id > 0 &&
+				   home->move_id == move_id - 1 && from == message->node && from != node->id;
+		case SHARD_CONTROL_BEGIN_HAND_OFF:
+			return moves;
+		case SHARD_CONTROL_HAND_OFF:
+			return moves && from == node->id;
+		case SHARD_CONTROL_IMPORT:
+			return moves && home->to == node->id && from == message->node;
+		default:
+			return false;
+	}
+}
+
+/* May it be of what is decided, and not learned here yet? */
+static bool
+is_ahead(const ShardControl *message, const ShardHomeRecord *home)
+{
+	int64 epoch = ending_epoch(message);
+
+	return epoch > home->epoch ||
+		   (epoch == home->epoch && message->shards[0].move_id > home->move_id);
+}
+
+/*
+ * An order about the move of a shard becomes one for the workers, if the learned map has that move (M25): whoever
+ * could have a shard stopped or copied otherwise would have it stand still, and read it. One that comes ahead of its
+ * decision is passed over, since it comes again; what is missing is asked for.
+ */
+static void
+command(ShardNode *node, int64 now, ShardActionKind kind, const ShardControl *message)
+{
+	ShardHomeRecord home = {.epoch = -1};
+	const ShardMapEntry *entry;
+	ShardAction *action;
+
+	if (message->n_shards != 1)
+		return;
+	entry = find_home(node, (ShardShardKey){message->shards[0].type_id, message->shards[0].shard});
+	if (entry && !shard_record_get_home(entry, &home))
+		return;
+	if (is_decided(node, message, &home))
+	{
+		action = shard_action_add(node->out, kind);
+		action->shard = message->shards[0];
 		action->node = message->node;
 	}
+	else if (is_ahead(message, &home))
+		shard_node_learn_ask(node, now, message->from);
 }
 
 /* What became of a stop or an import, for the coordinator. */
@@ -327,7 +393,7 @@ shard_node_region_tick(ShardNode *node, int64 now)
 }
 
 void
-shard_node_region_receive(ShardNode *node, const ShardControl *message)
+shard_node_region_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
 	switch (message->kind)
 	{
@@ -335,19 +401,19 @@ shard_node_region_receive(ShardNode *node, const ShardControl *message)
 			host_shards(node, message);
 			break;
 		case SHARD_CONTROL_BEGIN_HAND_OFF:
-			command(node, SHARD_ACTION_PARK_SHARD, message);
+			command(node, now, SHARD_ACTION_PARK_SHARD, message);
 			break;
 		case SHARD_CONTROL_CANNOT_LEAVE:
 			cannot_leave(node, message);
 			break;
 		case SHARD_CONTROL_HAND_OFF:
-			command(node, SHARD_ACTION_STOP_SHARD, message);
+			command(node, now, SHARD_ACTION_STOP_SHARD, message);
 			break;
 		case SHARD_CONTROL_PREPARE_IMPORT:
-			command(node, SHARD_ACTION_PREPARE_IMPORT, message);
+			command(node, now, SHARD_ACTION_PREPARE_IMPORT, message);
 			break;
 		case SHARD_CONTROL_IMPORT:
-			command(node, SHARD_ACTION_IMPORT_SHARD, message);
+			command(node, now, SHARD_ACTION_IMPORT_SHARD, message);
 			break;
 		default:
 			break;

@@ -57,9 +57,16 @@ judge(const Plane *plane, const FactItem *item)
 }
 
 bool
-plane_fact_is_learned(const Plane *plane, const FactItem *fact)
+plane_fact_is_learned(const Plane *plane, FactItem *fact)
 {
-	return judge(plane, fact) == SHARD_FACT_LEARNED;
+	const FactItem *known = find_learned(plane, fact->type_id, fact->shard);
+
+	if (judge(plane, fact) != SHARD_FACT_LEARNED)
+		return false;
+	/* who tells it may know nothing of the move, or lie about it */
+	if (known != NULL)
+		fact->home.move_id = known->home.move_id;
+	return true;
 }
 
 bool

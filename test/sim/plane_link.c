@@ -852,21 +852,21 @@ append_facts(Plane *plane, StoreTransaction *tx, const Letter *call)
 {
 	for (int i = 0; i < call->head.n_facts; i++)
 	{
-		const FactItem *fact = &call->facts[i];
+		FactItem fact = call->facts[i];
 		const RouteRow *route =
-			store_get(plane->store, NULL, T_ROUTE, KEY(fact->type_id, fact->shard));
+			store_get(plane->store, NULL, T_ROUTE, KEY(fact.type_id, fact.shard));
 		PlaneRow row = {.kind = ROW_FACT};
 
-		if ((route != NULL && route->n >= fact->n) || !plane_fact_is_learned(plane, fact))
+		if ((route != NULL && route->n >= fact.n) || !plane_fact_is_learned(plane, &fact))
 			continue;
-		row.item.type_id = fact->type_id;
-		row.item.shard = fact->shard;
+		row.item.type_id = fact.type_id;
+		row.item.shard = fact.shard;
 		row.item.epoch = SHARD_NO_EPOCH;
-		row.fact_node = shard_record_home_node(&fact->home);
-		row.fact_epoch = fact->home.epoch;
-		row.fact_lost = fact->home.lost;
-		row.fact_move = fact->home.move_id;
-		row.fact_n = fact->n;
+		row.fact_node = shard_record_home_node(&fact.home);
+		row.fact_epoch = fact.home.epoch;
+		row.fact_lost = fact.home.lost;
+		row.fact_move = fact.home.move_id;
+		row.fact_n = fact.n;
 		if (!plane_append(plane, tx, &row))
 			return false;
 	}
@@ -1123,10 +1123,10 @@ take_facts(Plane *plane, const Letter *letter)
 {
 	for (int i = 0; i < letter->head.n_facts; i++)
 	{
-		const FactItem *fact = &letter->facts[i];
+		FactItem fact = letter->facts[i];
 
-		if (plane_fact_is_learned(plane, fact))
-			plane_fact(plane, fact->type_id, fact->shard, &fact->home, fact->n);
+		if (plane_fact_is_learned(plane, &fact))
+			plane_fact(plane, fact.type_id, fact.shard, &fact.home, fact.n);
 	}
 }
 

@@ -562,7 +562,7 @@ extern void plane_learn(Plane *plane, const FactItem *fact);
 
 /* plane_fact.c */
 extern void plane_learned(Plane *plane, const FactItem *fact);
-extern bool plane_fact_is_learned(const Plane *plane, const FactItem *fact);
+extern bool plane_fact_is_learned(const Plane *plane, FactItem *fact);
 extern bool plane_facts_are_ahead(const Plane *plane, const Letter *letter);
 extern void plane_kill_worker(Plane *plane, int lane);
 extern bool plane_turn_runs(const Plane *plane, int lane);

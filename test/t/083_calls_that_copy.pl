@@ -35,7 +35,7 @@ sub export
 	  . wire_bytes($c{name}) . wire_int($c{max_bytes}) . $c{position} . wire_bytes($c{owner});
 }
 
-sub import_call
+sub call_of_import
 {
 	my ($head, $secret) = @_;
 	return $head . join('', map { wire_int($_) } ROWS, $type, $shard, 1, 1, 2) . wire_uint($secret);
@@ -96,9 +96,9 @@ sub chunks
 
 # --- who may -----------------------------------------------------------------------------------------
 
-refused('SH004', 'a member cannot have another one import', 'import', import_call($peer->head, 1));
+refused('SH004', 'a member cannot have another one import', 'import', call_of_import($peer->head, 1));
 my $self = ShardWire::header(cluster => $peer->{cluster}, from => 1, from_inc => $peer->{inc_no}, incarnation => $peer->{incarnation}, to => 1);
-refused('42501', 'nor can who says to be the node itself', 'import', import_call($self, 1));
+refused('42501', 'nor can who says to be the node itself', 'import', call_of_import($self, 1));
 refused('08P01', 'nor with half a call', 'import', $self . wire_int(1));
 refused('SH004', 'a node does not export to itself', 'export', export(head => $self));
 refused('SH001', 'nor to an incarnation that is over', 'export', export(head => $peer->head(from_inc => 0)));
@@ -119,7 +119,12 @@ like($prepared->{ +COLUMNS }[0], qr/entity_id.*text.*state.*jsonb/s, 'columns ha
 $node->safe_psql('postgres', "INSERT INTO shard_entity.recorder (shard, entity_id, state) SELECT $shard, 'e1-' || i, to_jsonb(repeat('x', 100)) FROM generate_series(1, 30) i");
 $node->safe_psql('postgres', "INSERT INTO shard.shard_input SELECT $type, $shard, 1, n, 3, 5 FROM generate_series(1, 500) n");
 $node->safe_psql('postgres', "UPDATE shard.own SET state = 'sealed', move_id = 1 WHERE type_id = $type AND shard = $shard");
+refused('SH003', 'sealed for a move that was not decided', 'export', export());
+# epoch, nodes, wish, phase, move, target, loss, reason (extension/core/record.c)
+my $moves = unpack 'H*', wire_int(0) . wire_uint(1) . join '', map { wire_int($_) } 1, 1, 1, 1, 2, 0, 0;
+$node->safe_psql('postgres', "UPDATE shard.control SET value = '\\x$moves' WHERE store = 4 AND kind = 8 AND a = $type AND b = $shard");
 refused('SH003', 'sealed for another move', 'export', export(move => 2));
+refused('SH003', 'which ends another epoch', 'export', export(epoch => 2));
 is(chunks(answer()), '1:31 3:200 3:200 3:100', 'all of a sealed shard');
 my ($rows, $calls, $at) = (0, 0, position());
 while (1)
@@ -146,7 +151,7 @@ my @calls;
 for (1 .. 1500)
 {
 	push @calls, call_sql('export', mutate(export(position => position(int(rand(5)), random_bytes(int(rand(12))))), $front));
-	push @calls, call_sql('import', mutate(import_call($self, 1), length $self));
+	push @calls, call_sql('import', mutate(call_of_import($self, 1), length $self));
 	push @calls, call_sql((qw(import export))[ rand 2 ], $peer->head . random_bytes(int(rand(60))));
 }
 my ($answers, $errors) = $peer->call(@calls);

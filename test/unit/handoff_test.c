@@ -72,6 +72,7 @@ test_facts(void)
 		ShardHomeRecord home = {.epoch = c->home_epoch,
 								.n_nodes = 1,
 								.nodes = {c->home},
+								.move_id = 7,
 								.lost = c->lost};
 		ShardHomeEvent event = shard_handoff_read(&own, ME, &home);
 

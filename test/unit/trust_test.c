@@ -142,44 +142,6 @@ test_holders(void)
 	shard_arena_destroy(arena);
 }
 
-/* P35: nobody but the coordinator has shards stopped or copied. */
-static void
-test_orders(void)
-{
-	static const ShardControlKind kinds[] = {SHARD_CONTROL_HAND_OFF, SHARD_CONTROL_IMPORT,
-											 SHARD_CONTROL_PREPARE_IMPORT,
-											 SHARD_CONTROL_BEGIN_HAND_OFF};
-	ShardShardRef shard = {.type_id = 1, .shard = 1, .epoch = 0, .move_id = 7};
-	int taken[4] = {0};
-
-	three_nodes();
-	for (int32 from = 1; from <= 2; from++)
-	{
-		for (int i = 0; i < (int) lengthof(kinds); i++)
-		{
-			ShardControl message = {.kind = kinds[i], .n_shards = 1, .shards = &shard, .node = 2};
-			StringInfoData bytes;
-
-			message.cluster = shard_node_cluster(machines[2].node);
-			message.protocol_version = SHARD_PROTOCOL_VERSION;
-			message.from = from;
-			message.era = shard_node_era(machines[2].node);
-			initStringInfo(&bytes);
-			shard_control_encode(&bytes, &message);
-			shard_node_receive(machines[2].node, now, from, bytes.data, bytes.len, out);
-			for (int k = 0; k < out->n_actions; k++)
-				taken[from] += out->actions[k].kind == SHARD_ACTION_STOP_SHARD ||
-							   out->actions[k].kind == SHARD_ACTION_IMPORT_SHARD ||
-							   out->actions[k].kind == SHARD_ACTION_PREPARE_IMPORT ||
-							   out->actions[k].kind == SHARD_ACTION_PARK_SHARD;
-			shard_action_reset(out);
-			pfree(bytes.data);
-		}
-	}
-	is_int(taken[1], lengthof(kinds), "the coordinator's orders are carried out");
-	is_int(taken[2], 0, "those of another member are not, not even as answers");
-}
-
 /* P36: where members vote nobody is sealed for the journal of an era to come. */
 static void
 test_collect(void)
@@ -384,7 +346,6 @@ main(void)
 	begin_world();
 	test_ballots();
 	test_holders();
-	test_orders();
 	test_collect();
 	test_force_cures();
 	test_fenced();
