@@ -7,7 +7,8 @@
  * query is cancelled, and again at each tick, should the handler catch it. If it
  * goes on for much longer, the process ends as by pg_terminate_backend(), which
  * no handler can catch. What it ran is noted in shared memory, so that the next
- * process gives that message up instead of running it again.
+ * process gives that message up instead of running it again. The same is done when an
+ * error of the call ends the process.
  *
  * All else that runs for a type, while states are read and written and functions
  * are planned, is watched in the same way (shard_call_watch): triggers, casts,
@@ -70,6 +71,7 @@ static volatile sig_atomic_t calls = 0; /* rises with each call */
 static volatile sig_atomic_t running = false;
 static volatile sig_atomic_t timed_out = false;
 static volatile sig_atomic_t overdue = false; /* the process ends */
+static bool fatal = false;					  /* so it does, by an error of the call */
 static volatile int64 allowed_ms = 0;
 
 static int watching = 0; /* depth of shard_call_watch() */
@@ -157,48 +159,61 @@ count_stuck(const ShardType *type)
 	slot->stuck_at = now;
 }
 
+#define STUCK_REASON "cannot be cancelled"
+#define FATAL_REASON "raised an error that ends the process"
+
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
 static void
 note_stuck(int code, Datum arg)
 {
 	const ShardEntity *entity = called.entity;
 
-	if (!overdue || (called.function == NULL && called.watched == NULL))
+	if ((!overdue && !fatal) || (called.function == NULL && called.watched == NULL))
 		return;
 	count_stuck(called.function != NULL ? entity->run->type : called.watched);
 	if (called.function == NULL)
 	{
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
-		ereport(WARNING,
-				(errcode(ERRCODE_QUERY_CANCELED),
-				 errmsg("what runs for the state table of type \"%s\" cannot be cancelled, so the "
-						"region worker ends",
-						called.watched->name),
-				 errhint("Do not catch query_canceled in triggers, casts and defaults.")));
+		ereport(
+			WARNING,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("what runs for the state table of type \"%s\" %s, so the region worker ends",
+					called.watched->name, fatal ? FATAL_REASON : STUCK_REASON),
+			 fatal ? 0 : errhint("Do not catch query_canceled in triggers, casts and defaults.")));
 		called.watched = NULL;
 		return;
 	}
 	if (called.seq != 0)
-		pg_atomic_write_u64(
-			&shard_shmem_database()
-				 ->lane[shard_message_lane(entity->run->type->type_id, entity->shard)]
-				 .stuck_seq,
-			called.seq);
+	{
+		int number = shard_message_lane(entity->run->type->type_id, entity->shard);
+		ShardLane *lane = &shard_shmem_database()->lane[number];
+
+		pg_atomic_write_u32(&lane->stuck_fatal, fatal ? 1 : 0);
+		pg_atomic_write_u64(&lane->stuck_seq, called.seq);
+	}
 	else if (!called.is_ask)
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 	ereport(WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
-			 errmsg("the handler of entity \"%s\" of type \"%s\" cannot be cancelled, so the "
-					"region worker ends",
-					entity->id, entity->run->type->name),
-			 errhint("Do not catch query_canceled in a handler.")));
+			 errmsg("the handler of entity \"%s\" of type \"%s\" %s, so the region worker ends",
+					entity->id, entity->run->type->name, fatal ? FATAL_REASON : STUCK_REASON),
+			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
 	called.function = NULL;
+}
+
+/* An error ends the process. Class 57 is about the server, not about what runs. */
+static void
+note_fatal(const ErrorData *error)
+{
+	fatal = ERRCODE_TO_CATEGORY(error->sqlerrcode) !=
+			ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION);
 }
 
 void
 shard_call_init(void)
 {
 	timer = RegisterTimeout(USER_TIMEOUT, on_tick);
+	shard_worker_log_fatal = note_fatal;
 	before_shmem_exit(note_stuck, (Datum) 0);
 }
 

@@ -143,6 +143,30 @@ shard_init_range_table(EState *estate, Relation rel)
 #define ShardBackendStatus(i) pgstat_get_local_beentry_by_index((i) + 1)
 #endif
 
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+/* All settings; and a number that is another one when the process has got many or long ones more. */
+#if PG_VERSION_NUM < 160000
+#define shard_guc_variables(count) (*(count) = GetNumConfigOptions(), get_guc_variables())
+#define shard_guc_release(settings) ((void) (settings))
+#define shard_guc_size() ((Size) GetNumConfigOptions())
+#else
+#define shard_guc_variables(count) get_guc_variables(count)
+#define shard_guc_release(settings) pfree(settings)
+static inline Size
+shard_guc_size(void)
+{
+	static MemoryContext memory = NULL;
+
+	for (MemoryContext child = TopMemoryContext->firstchild; memory == NULL && child != NULL;
+		 child = child->nextchild)
+		if (strcmp(child->name, "GUCMemoryContext") == 0)
+			memory = child;
+	return memory != NULL ? memory->mem_allocated : 0;
+}
+#endif
+
 /* A set of events that lives as long as the process. */
 #if PG_VERSION_NUM < 170000
 #define ShardCreateWaitEventSet(size) CreateWaitEventSet(TopMemoryContext, size)

@@ -121,6 +121,7 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 /* Messages that workers before this one got stuck in. */
 static int64 stuck[SHARD_LANES];
+static bool stuck_fatal[SHARD_LANES];
 static int stuck_count = 0;
 
 void
@@ -128,10 +129,13 @@ shard_turn_init(ShardLanes lanes)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		int64 seq = pg_atomic_read_u64(&shard_shmem_database()->lane[lane].stuck_seq);
+		ShardLane *of = &shard_shmem_database()->lane[lane];
+		int64 seq = pg_atomic_read_u64(&of->stuck_seq);
 
-		if ((lanes & shard_lane_bit(lane)) != 0 && seq != 0)
-			stuck[stuck_count++] = seq;
+		if ((lanes & shard_lane_bit(lane)) == 0 || seq == 0)
+			continue;
+		stuck_fatal[stuck_count] = pg_atomic_read_u32(&of->stuck_fatal) != 0;
+		stuck[stuck_count++] = seq;
 	}
 }
 
@@ -141,6 +145,16 @@ shard_turn_is_stuck(const ShardRow *row)
 	for (int i = 0; i < stuck_count; i++)
 		if (stuck[i] == row->seq)
 			return true;
+	return false;
+}
+
+/* Whether the worker ended by an error of the handler, and not because that went on for too long. */
+static bool
+was_fatal(const ShardRow *row)
+{
+	for (int i = 0; i < stuck_count; i++)
+		if (stuck[i] == row->seq)
+			return stuck_fatal[i];
 	return false;
 }
 
@@ -157,6 +171,12 @@ bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 								  "be cancelled",
 					   .hint = "Do not catch query_canceled in a handler."};
 
+	if (was_fatal(row))
+	{
+		error.sqlerrcode = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
+		error.message = "the handler ended its region worker by an error";
+		error.hint = "See the server's log for that error.";
+	}
 	shard_turn.full = true;
 	return shard_failure_dispose(entity, row, attempts, is_held, &error) ? SHARD_MESSAGE_GONE
 																		 : SHARD_MESSAGE_RESTS;

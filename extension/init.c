@@ -20,6 +20,7 @@
 #include "launcher.h"
 #include "log_hook.h"
 #include "receive.h"
+#include "setting_hook.h"
 #include "shmem.h"
 #include "table_hook.h"
 
@@ -50,6 +51,7 @@ _PG_init(void)
 	shard_log_hook_init();
 	shard_executor_hook_init();
 	shard_guest_hook_init();
+	shard_setting_hook_init();
 	shard_table_hook_init();
 	shard_inbox_view_init();
 	shard_api_init();

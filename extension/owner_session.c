@@ -127,6 +127,12 @@ shard_owner_session_is_owners(void)
 	return serves || shard_visitor_is_here();
 }
 
+bool
+shard_owner_session_is_open(void)
+{
+	return change_count > 0;
+}
+
 /* For one more stretch; the first one makes that its end is noticed. */
 static void
 make_room(void)

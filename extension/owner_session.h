@@ -17,6 +17,9 @@ extern void shard_owner_session_serve(void);
 /* Whether this process is one whose session is the owner's while code of his runs: no client's. */
 extern bool shard_owner_session_is_owners(void);
 
+/* Whether a stretch of an owner's code is open in such a process. */
+extern bool shard_owner_session_is_open(void);
+
 /*
  * A stretch of the owner's code begins; returns what to end it with. nested: it runs within code of somebody else's,
  * which goes on behind it. If it ends with an error, the abort puts back what was.

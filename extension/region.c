@@ -35,6 +35,7 @@
 #include "remote_ask.h"
 #include "rotation.h"
 #include "routing.h"
+#include "setting_hook.h"
 #include "transport.h"
 #include "worker.h"
 
@@ -48,6 +49,9 @@
 
 /* The lease has ended: whether it was renewed is looked at so often. */
 #define LEASE_MS 50
+
+/* Memory that names of settings may take in the process. */
+#define MOST_NAMES ((Size) (1024 * 1024))
 
 /* Housekeeping that survives its errors. Returns whether to come again at once. */
 static bool
@@ -295,6 +299,21 @@ load(ShardRegion *region, uint32 wait_event)
 	}
 }
 
+/*
+ * Ends the process if handlers have made settings with names of so many bytes: the server keeps them for good. That is no
+ * reason to come back at once.
+ */
+static void
+leave_for_names(const ShardRegion *region)
+{
+	if (likely(shard_setting_name_bytes() <= MOST_NAMES))
+		return;
+	ereport(LOG, (errmsg("region worker %d begins anew: names of settings take %zu bytes",
+						 region->number, shard_setting_name_bytes()),
+				  errhint("Let handlers use few names in set_config() and SET.")));
+	proc_exit(1);
+}
+
 /* Turns and all around them, until there is nothing to do at once. */
 static bool
 work(ShardRegion *region)
@@ -305,7 +324,10 @@ work(ShardRegion *region)
 	if (!runs)
 		shard_shmem_turn_done(region->slot, true, 0);
 	else if (rest(region) == 0)
+	{
 		more |= shard_region_turn(region);
+		leave_for_names(region);
+	}
 	if (!runs || region->troubles > 0)
 		(void) fenced_chore(region, shard_region_answer_reports);
 	if (runs)

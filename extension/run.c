@@ -20,7 +20,7 @@
 #define MOST_STUCK 3
 
 #define STUCK_PROBLEM \
-	"what it runs could not be cancelled three times in a row; mend it, then call shard_start() for it again"
+	"what it runs could not be cancelled three times in a row, or ended its worker by an error; mend it, then call shard_start() for it again"
 
 static ShardRun **runs = NULL; /* by type id */
 static int run_count = 0;

@@ -138,6 +138,7 @@ typedef struct ShardLane
 
 	/* seq of the message whose handler had to be ended with its worker: not run again */
 	pg_atomic_uint64 stuck_seq;
+	pg_atomic_uint32 stuck_fatal; /* it ended the worker by its error */
 } ShardLane;
 
 /* One segment table of the log; all under append_lock. */

@@ -19,6 +19,7 @@
 #include "compat.h"
 
 const char *volatile shard_worker_log_why = NULL;
+void (*shard_worker_log_fatal)(const ErrorData *error) = NULL;
 
 static emit_log_hook_type next_hook = NULL;
 static char *context = NULL; /* of each line */
@@ -59,6 +60,8 @@ complete(ErrorData *error)
 	}
 	error->context =
 		error->context != NULL ? psprintf("%s\n%s", error->context, context) : pstrdup(context);
+	if (error->elevel == FATAL && shard_worker_log_fatal != NULL)
+		shard_worker_log_fatal(error);
 	if (next_hook != NULL)
 		next_hook(error);
 }

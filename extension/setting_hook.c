@@ -1,0 +1,159 @@
+/*
+ * setting_hook.c
+ *		Settings of the server that act on the process, and names of settings that stay in it.
+ *
+ * What code of a type sets is undone behind it, but some settings act at once: exit_on_error makes an error the end of the
+ * process, transaction_timeout ends it by itself, seed is the session's sequence of random numbers. Anybody may set them, by
+ * SET, set_config() and CREATE FUNCTION ... SET; all of that comes through the setting's check hook, so they are refused there.
+ *
+ * Nothing is durable or shared.
+ */
+#include "postgres.h"
+
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+#include "utils/memutils.h"
+
+#include "guc.h"
+#include "guest.h"
+#include "owner_session.h"
+#include "setting_hook.h"
+
+#include "compat.h"
+
+/* What a name takes beside its own length. */
+#define RECORD_BYTES ((Size) 256)
+
+static GucBoolCheckHook next_exit_on_error = NULL;
+static GucRealCheckHook next_seed = NULL;
+static GucIntCheckHook next_transaction_timeout = NULL;
+static GucIntCheckHook next_lock_timeout = NULL;
+
+/* Whether it is code of an owner that sets it, in a session that is not his alone. */
+static bool
+is_owners(GucSource source)
+{
+	return source == PGC_S_SESSION &&
+		   (shard_guest_here() != SHARD_GUEST_NONE || shard_owner_session_is_open());
+}
+
+static bool
+refuse(const char *name)
+{
+	GUC_check_errcode(ERRCODE_INSUFFICIENT_PRIVILEGE);
+	GUC_check_errmsg("permission denied to set parameter \"%s\"", name);
+	GUC_check_errdetail("Code of an entity type runs in a session that is not its own.");
+	return false;
+}
+
+static bool
+check_exit_on_error(bool *value, void **extra, GucSource source)
+{
+	if (*value && is_owners(source))
+		return refuse("exit_on_error");
+	return next_exit_on_error == NULL || next_exit_on_error(value, extra, source);
+}
+
+/* A worker has numbers of its own, which are made anew for the next owner. */
+static bool
+check_seed(double *value, void **extra, GucSource source)
+{
+	if (source == PGC_S_SESSION && shard_guest_here() != SHARD_GUEST_NONE)
+		return refuse("seed");
+	return next_seed == NULL || next_seed(value, extra, source);
+}
+
+static bool
+check_transaction_timeout(int *value, void **extra, GucSource source)
+{
+	if (*value != 0 && is_owners(source))
+		return refuse("transaction_timeout");
+	return next_transaction_timeout == NULL || next_transaction_timeout(value, extra, source);
+}
+
+/* A handler on trial does not wait longer for a lock than it would in a worker. */
+static bool
+check_lock_timeout(int *value, void **extra, GucSource source)
+{
+	if (source == PGC_S_SESSION && shard_guest_here() == SHARD_GUEST_TRIES &&
+		(*value == 0 || *value > shard_handler_lock_timeout))
+	{
+		refuse("lock_timeout");
+		GUC_check_errdetail("A handler that is tried waits for locks as long as "
+							"shard.handler_lock_timeout says.");
+		return false;
+	}
+	return next_lock_timeout == NULL || next_lock_timeout(value, extra, source);
+}
+
+static void
+hook_bool(struct config_bool *setting)
+{
+	if (strcmp(setting->gen.name, "exit_on_error") != 0)
+		return;
+	next_exit_on_error = setting->check_hook;
+	setting->check_hook = check_exit_on_error;
+}
+
+static void
+hook_real(struct config_real *setting)
+{
+	if (strcmp(setting->gen.name, "seed") != 0)
+		return;
+	next_seed = setting->check_hook;
+	setting->check_hook = check_seed;
+}
+
+static void
+hook_int(struct config_int *setting)
+{
+	if (strcmp(setting->gen.name, "transaction_timeout") == 0)
+	{
+		next_transaction_timeout = setting->check_hook;
+		setting->check_hook = check_transaction_timeout;
+	}
+	else if (strcmp(setting->gen.name, "lock_timeout") == 0)
+	{
+		next_lock_timeout = setting->check_hook;
+		setting->check_hook = check_lock_timeout;
+	}
+}
+
+void
+shard_setting_hook_init(void)
+{
+	int count;
+	struct config_generic **settings = shard_guc_variables(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (settings[i]->vartype == PGC_BOOL)
+			hook_bool((struct config_bool *) settings[i]);
+		else if (settings[i]->vartype == PGC_REAL)
+			hook_real((struct config_real *) settings[i]);
+		else if (settings[i]->vartype == PGC_INT)
+			hook_int((struct config_int *) settings[i]);
+	}
+	shard_guc_release(settings);
+}
+
+/* Counted only when there may be more of them, because the server has to look at all settings for it. */
+Size
+shard_setting_name_bytes(void)
+{
+	static Size size = 0;
+	static Size bytes = 0;
+	struct config_generic **settings;
+	int count;
+
+	if (likely(size == shard_guc_size()))
+		return bytes;
+	bytes = 0;
+	settings = shard_guc_variables(&count);
+	for (int i = 0; i < count; i++)
+		if ((settings[i]->flags & GUC_CUSTOM_PLACEHOLDER) != 0)
+			bytes += strlen(settings[i]->name) + RECORD_BYTES;
+	shard_guc_release(settings);
+	size = shard_guc_size();
+	return bytes;
+}
