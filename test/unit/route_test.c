@@ -254,10 +254,14 @@ arrived(const char *number, int32 epoch, int32 origin, int64 seq)
 					   .body = number};
 }
 
+/* The move that brought a shard to the home that is told. */
+static int64 decided_move;
+
 static void
 tell_home(ShardRoutes *routes, int32 node, int32 epoch, int32 lost, int64 n)
 {
-	ShardHomeRecord home = {.epoch = epoch, .n_nodes = 1, .nodes = {node}, .lost = lost};
+	ShardHomeRecord home = {
+		.epoch = epoch, .n_nodes = 1, .nodes = {node}, .lost = lost, .move_id = decided_move};
 
 	shard_route_fact(routes, 1, 1, &home, n);
 }
@@ -477,7 +481,8 @@ test_read_again(void)
 
 	tell_home(routes, 2, 0, 0, 10);
 	shard_route_commit(routes);
-	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = 3};
+	decided_move = 3;
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = decided_move};
 	shard_route_own_changed(routes, 1, 1);
 	tell_home(routes, ME, 1, 0, 11);
 	tell_arrived(routes, "a", 1, 3, 1);
@@ -502,7 +507,8 @@ test_return(void)
 	tell_local(routes, "a");
 	tell_local(routes, "b");
 	shard_route_commit(routes);
-	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = 3};
+	decided_move = 3;
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = decided_move};
 	host.base[host.n_base++] = host.outbox[0].stamp;
 	shard_route_reload(routes, 1, 1);
 	tell_local(routes, "c");
@@ -520,7 +526,8 @@ test_return(void)
 	routes = shard_route_create(ME, &host_table, &host, 10);
 	tell_home(routes, 2, 1, 0, 10);
 	shard_route_commit(routes);
-	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = 3};
+	decided_move = 3;
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 1, .move_id = decided_move};
 	shard_route_own_changed(routes, 1, 1);
 	shard_route_commit(routes);
 	is_int(host.own.state, SHARD_HOME_STAGED, "a turn does not touch what another process staged");
@@ -532,7 +539,8 @@ test_return(void)
 	ok(shard_route_step(routes, shard_route_get(routes, 1, 1), SHARD_HOME_DELETED), "deleted");
 	shard_route_commit(routes);
 	is_int(host.own.state, SHARD_HOME_NONE, "it is gone");
-	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 3, .move_id = 4};
+	decided_move = 4;
+	host.own = (ShardOwn){.state = SHARD_HOME_STAGED, .epoch = 3, .move_id = decided_move};
 	shard_route_own_changed(routes, 1, 1);
 	shard_route_commit(routes);
 	ok(!shard_handoff_delete(&shard_route_get(routes, 1, 1)->own, 3, ME, 2, 2),
