@@ -25,7 +25,7 @@ SELECT shard_start('ta', 'alice.h')});
 $node->wait_until('SELECT ok FROM shard_health()', 'ok');
 
 # So that mallory's first message is being handled when the inbox fills up.
-$node->safe_psql('postgres', q{SELECT count(shard_tell('tm', 'e' || e, jsonb_build_object('n', n))) FROM generate_series(1, 5) n, generate_series(1, 8) e});
+$node->safe_psql('postgres', q{SELECT count(shard_tell('tm', 'e' || e, jsonb_build_object('n', n))) FROM generate_series(1, 5) n, generate_series(1, 40) e});
 my $refused = 0;
 my $batches = 0;
 my $aside = q{SELECT count(*) FROM shard.held};
@@ -53,7 +53,7 @@ is($node->safe_psql('postgres', q{SELECT count(shard_tell('ta', i::text, '{}')) 
 
 $node->as('mallory', 'DROP TABLE mallory.is_slow');
 $node->wait_until(q{SELECT shard_drain('5 s')}, 'all to be handled');
-is($node->safe_psql('postgres', q{SELECT count(*) || ' ' || bool_and(state = '[1, 2, 3, 4, 5]') FROM shard_entity.tm WHERE entity_id LIKE 'e%'}), '8 true',
+is($node->safe_psql('postgres', q{SELECT count(*) || ' ' || bool_and(state = '[1, 2, 3, 4, 5]') FROM shard_entity.tm WHERE entity_id LIKE 'e%'}), '40 true',
 	'once, in order');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_entity.tm WHERE entity_id LIKE 'f%'}), $taken, 'and the others');
 $node->wait_until(q{SELECT count(shard_tell('tm', 'g', '{"n": 1}')) = 1}, 'mallory to be taken again');
