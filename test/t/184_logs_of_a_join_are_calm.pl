@@ -1,5 +1,5 @@
-# What an operator sees in the log when a node joins is what happened: who joins, who is up, who is the coordinator now. Nobody
-# is missed, since nobody is away.
+# What an operator sees in the log when a node joins is what happened: who joins, who is up, who is the coordinator now, and where
+# the first one was reached. Nobody is missed, since nobody is away.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,11 +15,11 @@ $cluster->wait_reachable;
 sub said
 {
 	my ($node) = @_;
-	return join '; ', map { s/, at ".*//r } slurp_file($node->server->logfile) =~ /shard coordinator (?:LOG|WARNING|ERROR):\s+(?:shard: )?(.*)/g;
+	return join '; ', map { s/(?:, at)? ".*//r } slurp_file($node->server->logfile) =~ /shard coordinator (?:LOG|WARNING|ERROR):\s+(?:shard: )?(.*)/g;
 }
 
 my ($one, @joiners) = $cluster->nodes;
-is(said($one), 'node 1 is the coordinator; node 2 joins; node 2 is up; node 3 joins; node 3 is up', 'at the first node');
+is(said($one), 'node 1 is the coordinator; the address of node 1 is; node 2 joins; node 2 is up; node 3 joins; node 3 is up', 'at the first node');
 for my $node (@joiners)
 {
 	my $n = $node->n;
