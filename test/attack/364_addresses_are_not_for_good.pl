@@ -1,5 +1,5 @@
 # P16, P17: a caller tells a node without an address of its own where it is, by way of a proxy of his. That is a guess: whoever joins after
-# him brings the true one, its operator's word counts more than any call, and a node that is alone needs none to go on. P34: in the
+# him brings the true one, its operator's word counts more than any call, and a node that is alone needs none to go on. P38: in the
 # name of another start of it nobody takes its place.
 
 use strict;
@@ -94,16 +94,16 @@ restart($first);
 hears('again', 'P17 another database is there');
 $proxy->stop;
 
-# --- P34 -----------------------------------------------------------------------------------------
+# --- P38 -----------------------------------------------------------------------------------------
 
 my $forged = '00000bad-0000-0000-0000-000000000bad';
 my $inc_no = $first->sql('SELECT inc_no FROM shard.node');
 my $liar = ShardWire::Member->new($first, $first);
-is(($liar->control(ADMIT, from => 0, from_inc => 0, node => 1, epoch => $inc_no, uuid => $forged))[1], '', 'P34 another start of it claims its place');
-is(($liar->control(I_AM, from => 0, from_inc => 0, node => 1, uuid2 => $forged))[1], '', 'P34 and says that it was found at its address');
-is($first->sql("SELECT incarnation FROM shard_members WHERE self"), $inc_no, 'P34 it is not admitted');
-hears('still', 'P34');
-is($first->sql('SELECT fenced IS NULL AND inc_no = ' . $inc_no . ' FROM shard.node'), 't', 'P34 the node is what it was');
+is(($liar->control(ADMIT, from => 0, from_inc => 0, node => 1, epoch => $inc_no, uuid => $forged))[1], '', 'P38 another start of it claims its place');
+is(($liar->control(I_AM, from => 0, from_inc => 0, node => 1, uuid2 => $forged))[1], '', 'P38 and says that it was found at its address');
+is($first->sql("SELECT incarnation FROM shard_members WHERE self"), $inc_no, 'P38 it is not admitted');
+hears('still', 'P38');
+is($first->sql('SELECT fenced IS NULL AND inc_no = ' . $inc_no . ' FROM shard.node'), 't', 'P38 the node is what it was');
 $first->sql(q{SELECT shard_drop_type('listener', force => true)});
 
 # --- P16: with others ----------------------------------------------------------------------------

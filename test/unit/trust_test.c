@@ -285,7 +285,7 @@ goes_on(const char *what)
 			   what, i + 1);
 }
 
-/* P36: nobody is sealed for a journal that there is not, or for an era that nobody could enter. */
+/* P40: nobody is sealed for a journal that there is not, or for an era that nobody could enter. */
 static void
 test_seals(void)
 {
