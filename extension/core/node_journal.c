@@ -453,9 +453,7 @@ shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *messa
 			journal_answered(node, now, message);
 			break;
 		case SHARD_CONTROL_COLLECT:
-			/* where members vote nobody collects: a node that is sealed learns nothing any more */
-			if (node->config.journal_node != 0)
-				answer_collector(node, message);
+			answer_collector(node, message);
 			break;
 		case SHARD_CONTROL_COLLECTED:
 			member_answered(node, now, message);
