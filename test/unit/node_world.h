@@ -525,3 +525,18 @@ pg_attribute_unused() static void end_world(void)
 	}
 	shard_action_destroy(out);
 }
+
+/* A world of three nodes, which are one cluster. */
+pg_attribute_unused() static void three_nodes(void)
+{
+	end_world();
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	for (int i = 0; i < 3; i++)
+		start(i);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	join(2, 0);
+	run(20 * SHARD_SECOND);
+	is_int(count_members(0), 3, "three nodes are a cluster");
+}

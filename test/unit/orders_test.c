@@ -35,18 +35,9 @@ typedef enum Place
 } Place;
 
 static void
-three_nodes(void)
+begin(void)
 {
-	end_world();
-	memset(machines, 0, sizeof(machines));
-	begin_world();
-	for (int i = 0; i < 3; i++)
-		start(i);
-	run(2 * SHARD_SECOND);
-	join(1, 0);
-	join(2, 0);
-	run(20 * SHARD_SECOND);
-	is_int(count_members(0), 3, "three nodes are a cluster");
+	three_nodes();
 	is_int(shard_node_id(machines[2].node), ME, "the last one is looked at");
 }
 
@@ -232,7 +223,7 @@ int
 main(void)
 {
 	begin_world();
-	three_nodes();
+	begin();
 	test_places();
 	test_many();
 	test_ahead();

@@ -14,21 +14,6 @@
 #define FAR_BALLOT ((INT64CONST(1) << 62) - 2)
 #define FORGED ((ShardUuid){0xbad, 0xbad})
 
-static void
-three_nodes(void)
-{
-	end_world();
-	memset(machines, 0, sizeof(machines));
-	begin_world();
-	for (int i = 0; i < 3; i++)
-		start(i);
-	run(2 * SHARD_SECOND);
-	join(1, 0);
-	join(2, 0);
-	run(20 * SHARD_SECOND);
-	is_int(count_members(0), 3, "three nodes are a cluster");
-}
-
 /* Gives a machine what node "from" is said to say; via: the node that was called. */
 static void
 give_as(int at, int32 from, int32 via, ShardControl message)
