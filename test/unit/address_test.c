@@ -30,12 +30,12 @@ static void
 is_address(int32 node, const char *dsn, ShardAddressGround ground, const char *why)
 {
 	ShardArena *arena = shard_arena_create();
-	ShardMemberRecord member;
+	ShardMemberRecord member = {.dsn = ""};
+	bool found = shard_record_get_member(shard_map_value(shard_node_learned(machines[0].node),
+														 (ShardMapKey){SHARD_MAP_MEMBER, node, 0}),
+										 &member, arena);
 
-	ok(shard_record_get_member(shard_map_value(shard_node_learned(machines[0].node),
-											   (ShardMapKey){SHARD_MAP_MEMBER, node, 0}),
-							   &member, arena) &&
-		   strcmp(member.dsn, dsn) == 0 && member.ground == (int32) ground,
+	ok(found && strcmp(member.dsn, dsn) == 0 && member.ground == (int32) ground,
 	   "%s: \"%s\" %d", why, member.dsn, member.ground);
 	shard_arena_destroy(arena);
 }
