@@ -296,7 +296,8 @@ WITH seen AS (
     FROM sent s JOIN fate f USING (session, txn, n)
     WHERE s.kind = 'ask' AND f.waiting + f.dead > 0
     UNION ALL
-    SELECT 'P2: state and effects differ', NULL, NULL, NULL, coalesce(f.entity, e.entity_id)
+    SELECT 'P2: state and effects differ', NULL, NULL, NULL, format('%s, %s in its state and %s handled',
+           coalesce(f.entity, e.entity_id), coalesce(e.state->>'count', 'none'), coalesce(f.count, 0))
     FROM folded f
     FULL JOIN (SELECT * FROM ledger_states() WHERE entity_id LIKE :'round' || '-%') e ON e.entity_id = f.entity
     WHERE (f.count, f.hash, f.gapless) IS DISTINCT FROM ((e.state->>'count')::bigint, e.state->>'hash', true)
@@ -324,7 +325,7 @@ WITH seen AS (
     WHERE s.session IS NULL
 )
 SELECT violation || ' (' || count(*) || ', as '
-       || min(concat_ws(' ', entity, 'of', session, txn || '.' || n)) || ')'
+       || min(concat_ws(' ', entity, 'of ' || session, txn || '.' || n)) || ')'
 FROM violations GROUP BY violation ORDER BY violation;
 SQL
 
