@@ -69,6 +69,7 @@ my @checks = (
 	[ ascii => 'the install script is ASCII, for databases of any encoding', \&check_ascii ],
 	[ door => 'one file plans and executes on tables of users', \&check_door ],
 	[ faults => 'tests drive all fault points, and no others', \&check_faults ],
+	[ documents => 'documents lead somewhere, and tell each trick once', \&check_documents ],
 	[ masks => 'sets of lanes, groups and workers have bits by functions of their width', \&check_masks ],
 );
 
@@ -400,4 +401,25 @@ sub check_ascii
 sub check_comments
 {
 	check_functions('COMMENT ON', qr/^COMMENT\s+ON\s+(?:FUNCTION|PROCEDURE|AGGREGATE)\b/is);
+}
+
+# Where a document leads, and that no trick of doc/security.md is told twice: two changes at once may bring it.
+sub check_documents
+{
+	for my $file (sort(glob('*.md doc/*.md extension/*.md')))
+	{
+		my ($number, %told, $dir) = (0);
+		($dir) = $file =~ m{^(.*/)} or $dir = '';
+		for my $line (split /\n/, slurp($file))
+		{
+			$number++;
+			for my $place ($line =~ /\]\((?![a-z]+:)([^)#\s]+)/g)
+			{
+				finding($file, $number, "leads nowhere: $place") unless -e "$dir$place";
+			}
+			next unless $file eq 'doc/security.md' && $line =~ /^\| (.+?) \|/;
+			finding($file, $number, "told twice, first at line $told{$1}") if $told{$1};
+			$told{$1} = $number unless $line =~ /^\|-|^\| +\|/;
+		}
+	}
 }

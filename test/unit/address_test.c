@@ -35,8 +35,8 @@ is_address(int32 node, const char *dsn, ShardAddressGround ground, const char *w
 														 (ShardMapKey){SHARD_MAP_MEMBER, node, 0}),
 										 &member, arena);
 
-	ok(found && strcmp(member.dsn, dsn) == 0 && member.ground == (int32) ground,
-	   "%s: \"%s\" %d", why, member.dsn, member.ground);
+	ok(found && strcmp(member.dsn, dsn) == 0 && member.ground == (int32) ground, "%s: \"%s\" %d",
+	   why, member.dsn, member.ground);
 	shard_arena_destroy(arena);
 }
 
