@@ -1,4 +1,4 @@
-# An owner whose handler takes seconds for each message, and who has many of them, keeps nobody's inbox full: his worker puts
+# An owner whose handler takes most of a second for each message, and who has many of them, keeps nobody's inbox full: his worker puts
 # messages aside between two calls, in order, where the inbox is about to fill up. When too many of them wait, his
 # senders are refused, also for entities of which nothing waits yet; others never. Nor does he keep others' segments from being
 # emptied while his handler is stuck and he has the first group of lanes.
@@ -14,7 +14,7 @@ my $node = ShardCluster->create('first', conf => "shard.region_workers = 1\nshar
 $node->create_owners('mallory', 'alice');
 $node->as('mallory', q{
 CREATE FUNCTION mallory.h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN
-	IF EXISTS (SELECT FROM pg_class WHERE relname = 'is_slow') THEN PERFORM pg_sleep(1.5); END IF;
+	IF EXISTS (SELECT FROM pg_class WHERE relname = 'is_slow') THEN PERFORM pg_sleep(0.75); END IF;
 	RETURN coalesce(state, '[]') || (message->'n');
 END $$;
 CREATE TABLE mallory.is_slow ();
