@@ -204,12 +204,12 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 	peer->open_refused = false;
 	if (peer->conn != NULL)
 		return true;
-	if (peer->unreported || shard_peer_now() < peer->next_open)
+	if (peer->unreported || shard_peer_now() < peer->next_open || !shard_peer_take_turn(peer))
 	{
 		peer->open_refused = true;
 		return false;
 	}
-	if (!AcquireExternalFD())
+	if (!shard_peer_has_room() || !AcquireExternalFD())
 	{
 		shard_peer_set_failure(&peer->failure, ERRCODE_INSUFFICIENT_RESOURCES,
 							   "could not connect: too many open files", NULL,

@@ -58,6 +58,9 @@ extern ShardAddressGround shard_peer_ground(const ShardPeer *peer);
  */
 extern void shard_peer_heard(ShardPeer *peer, int32 incarnation);
 
+/* The other node was heard just now: of those that wait for their turn to connect it is among the first. */
+extern void shard_peer_prefer(ShardPeer *peer);
+
 /* The longest back-off, in ms; 5 s if it was never said. For calls that are how a node is missed. */
 extern void shard_peer_limit_backoff(ShardPeer *peer, int longest_ms);
 

@@ -1,6 +1,6 @@
 /*
  * peer_private.h
- *		A connection from the inside. For peer.c, peer_dsn.c and peer_wait.c only.
+ *		A connection from the inside. For peer.c, peer_dsn.c, peer_turn.c and peer_wait.c only.
  */
 #pragma once
 
@@ -61,6 +61,11 @@ struct ShardPeer
 	bool unreported;	/* failed since the last poll */
 	ShardPeerFailure failure;
 
+	/* peer_turn.c */
+	int64 turn;		  /* it waits for; 0: for none */
+	int64 asked_turn; /* last */
+	int64 heard_at;	  /* the other node, for all that is known; 0: never */
+
 	/* peer_wait.c */
 	int position;	 /* in the set; -1: not in it */
 	pgsocket socket; /* as it is there */
@@ -72,6 +77,10 @@ extern dlist_head shard_peer_list;
 
 /* A connection came, went, or has another socket: the set is to be made anew. */
 extern void shard_peer_wait_changed(void);
+
+/* peer_turn.c: may another connection be open; may this one be made now? If not it may be tried again at next_open. */
+extern bool shard_peer_has_room(void);
+extern bool shard_peer_take_turn(ShardPeer *peer);
 
 /* What its socket is to be waited for; 0: nothing. */
 extern uint32 shard_peer_wanted_events(const ShardPeer *peer);

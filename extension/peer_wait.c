@@ -5,16 +5,23 @@
  * The set lives as long as the process, and is made anew only when a connection came, went or has
  * another socket. libpq may close a socket and get another one of the same number while it connects,
  * which the kernel's set does not notice; so each step of connecting counts as a change.
+ *
+ * The set needs a descriptor itself. If other code of this process has left none, sockets are looked at ten times a second
+ * instead: nobody's process ends because of it.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/fd.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 
 #include "peer_private.h"
 
 #include "compat.h"
+
+/* Without a set. */
+#define BLIND_MS 100
 
 static WaitEventSet *wait_set = NULL;
 static bool changed = true;
@@ -40,13 +47,11 @@ count_open(void)
 	return count;
 }
 
-/*
- * Makes the set. An error on the way leaves it to be made anew.
- */
-static void
-make_set(void)
+/* The one before goes; whether there is a descriptor for another one. */
+static bool
+make_room(void)
 {
-	dlist_iter iter;
+	static bool said = false;
 
 	if (wait_set != NULL)
 	{
@@ -55,6 +60,30 @@ make_set(void)
 		wait_set = NULL;
 		FreeWaitEventSet(old);
 	}
+	if (!AcquireExternalFD())
+	{
+		if (!said)
+			ereport(LOG,
+					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+					 errmsg("shard: too many open files to wait for connections to other nodes"),
+					 errdetail("They are looked at every %d ms instead.", BLIND_MS),
+					 errhint("Raise max_files_per_process, or \"ulimit -n\" of the server.")));
+		said = true;
+		return false;
+	}
+	ReleaseExternalFD();
+	said = false;
+	return true;
+}
+
+/*
+ * Makes the set. An error on the way leaves it to be made anew.
+ */
+static void
+make_set(void)
+{
+	dlist_iter iter;
+
 	wait_set = ShardCreateWaitEventSet(count_open() + 2);
 	AddWaitEventToSet(wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
@@ -129,7 +158,13 @@ shard_peer_wait(long timeout_ms, uint32 wait_event)
 		timeout_ms = due;
 	if (set_fits())
 		update_events();
-	else
+	else if (make_room())
 		make_set();
+	else
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 timeout_ms < 0 ? BLIND_MS : Min(timeout_ms, BLIND_MS), wait_event);
+		return;
+	}
 	(void) WaitEventSetWait(wait_set, timeout_ms, events, lengthof(events), wait_event);
 }
