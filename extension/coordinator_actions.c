@@ -276,7 +276,10 @@ carry_out(const ShardAction *action)
 			state->view.lease_until = action->until;
 			break;
 		case SHARD_ACTION_WHO_AT:
-			shard_coordinator_link_who(action->node);
+			if (action->node != 0)
+				shard_coordinator_link_who(action->node);
+			else
+				shard_coordinator_link_joiner(action->text, action->uuid, action->token);
 			break;
 		case SHARD_ACTION_STOP_SHARD:
 			shard_coordinator_stop_shard(&action->shard);

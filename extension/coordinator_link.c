@@ -30,6 +30,9 @@
 /* A link without messages is closed after this. */
 #define IDLE (60 * SHARD_SECOND)
 
+/* Links to joiners, at most: as many as are called back at a time (I17), and some that were called before. */
+#define JOINER_LINKS 16
+
 /* Members are missed, and heard of again, by these links: a peer that is back must not be kept waiting. */
 #define LONGEST_BACKOFF_MS 1000
 
@@ -49,10 +52,12 @@ typedef struct Message
 typedef struct Link
 {
 	dlist_node link;
-	int32 node; /* 0: by address, whoever is there */
-	bool who;	/* asks who is there, and no more */
-	bool asked; /* who: and waits for the answer */
-	char *dsn;	/* as last tried */
+	int32 node;		 /* 0: by address, whoever is there */
+	bool who;		 /* asks who is there, and no more */
+	bool asked;		 /* who: and waits for the answer */
+	int64 question;	 /* who: of a joiner, the machine's number; 0: of a member */
+	ShardUuid token; /* and the join that is to be there */
+	char *dsn;		 /* as last tried */
 	ShardPeer *peer;
 	dlist_head queue;
 	int n_messages;
@@ -80,20 +85,18 @@ find_link(int32 node, const char *dsn, bool who)
 	{
 		Link *link = dlist_container(Link, link, iter.cur);
 
-		if (link->who == who && link->node == node && (node != 0 || strcmp(link->dsn, dsn) == 0))
+		if (link->who == who && link->question == 0 && link->node == node &&
+			(node != 0 || strcmp(link->dsn, dsn) == 0))
 			return link;
 	}
 	return NULL;
 }
 
 static Link *
-make_link(int32 node, const char *dsn, bool who)
+new_link(int32 node, const char *dsn, bool who)
 {
-	Link *link = find_link(node, dsn, who);
+	Link *link = MemoryContextAllocZero(TopMemoryContext, sizeof(Link));
 
-	if (link != NULL)
-		return link;
-	link = MemoryContextAllocZero(TopMemoryContext, sizeof(Link));
 	link->node = node;
 	link->who = who;
 	link->dsn = MemoryContextStrdup(TopMemoryContext, dsn);
@@ -103,6 +106,14 @@ make_link(int32 node, const char *dsn, bool who)
 	dlist_init(&link->queue);
 	dlist_push_tail(&links, &link->link);
 	return link;
+}
+
+static Link *
+make_link(int32 node, const char *dsn, bool who)
+{
+	Link *link = find_link(node, dsn, who);
+
+	return link != NULL ? link : new_link(node, dsn, who);
 }
 
 static void
@@ -218,6 +229,43 @@ shard_coordinator_link_who(int32 node)
 	link->used = shard_plane_now();
 }
 
+/* The link of a question to a joiner. If there are enough, the one that was not used for longest becomes it. */
+static Link *
+joiner_link(const char *dsn, int64 question)
+{
+	Link *oldest = NULL;
+	int count = 0;
+	dlist_iter iter;
+
+	dlist_foreach (iter, &links)
+	{
+		Link *link = dlist_container(Link, link, iter.cur);
+
+		if (link->question == question)
+			return link;
+		count += link->question != 0;
+		if (link->question != 0 && (oldest == NULL || link->used < oldest->used))
+			oldest = link;
+	}
+	if (count < JOINER_LINKS)
+		return new_link(0, dsn, true);
+	shard_peer_close(oldest->peer, false);
+	pfree(oldest->dsn);
+	oldest->dsn = MemoryContextStrdup(TopMemoryContext, dsn);
+	return oldest;
+}
+
+void
+shard_coordinator_link_joiner(const char *dsn, ShardUuid token, int64 question)
+{
+	Link *link = joiner_link(dsn, question);
+
+	link->question = question;
+	link->token = token;
+	link->asked = true;
+	link->used = shard_plane_now();
+}
+
 /*
  * One call with what has gathered.
  */
@@ -226,6 +274,15 @@ call(Link *link)
 {
 	StringInfoData out;
 
+	if (link->question != 0)
+	{
+		initStringInfo(&out);
+		shard_wire_put_uint(&out, link->token.high);
+		shard_wire_put_uint(&out, link->token.low);
+		shard_peer_call(link->peer, "who", out.data, out.len, WHO_TIMEOUT_MS);
+		pfree(out.data);
+		return;
+	}
 	if (link->who)
 	{
 		shard_peer_call(link->peer, "who", "", 0, WHO_TIMEOUT_MS);
@@ -263,6 +320,7 @@ heard_of(int32 node)
 	if (link->failing != 0 && now - link->heard > AWAY)
 		link->failing = now;
 	link->heard = now;
+	shard_peer_prefer(link->peer);
 	if (shard_peer_state(link->peer) != SHARD_PEER_CLOSED || link->error[0] == '\0')
 		return;
 	shard_peer_close(link->peer, false);
@@ -284,6 +342,35 @@ shard_coordinator_link_heard(const char *bytes, int length)
 	if (good && message.from > 0 &&
 		shard_record_uuid_equal(message.cluster, shard_node_cluster(shard_coordinator.node)))
 		heard_of(message.from);
+}
+
+/* Who is there, as far as anybody says. */
+static void
+take_who(const Link *link, ShardReader *reader)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_WHO_ANSWERED,
+							.node = link->node,
+							.token = link->question,
+							.number = shard_peer_ground(link->peer)};
+	ShardWho who;
+
+	if (!shard_coordinator_get_who(reader, &who))
+		return;
+	event.uuid = who.incarnation;
+	if (link->question != 0)
+		event.flag = shard_wire_get_uint(reader) == 1 && !reader->failed;
+	shard_coordinator_event(&event);
+}
+
+/* A joiner was not reached: it hears why. */
+static void
+take_no_joiner(const Link *link)
+{
+	const char *text;
+
+	(void) shard_peer_error(link->peer, &text);
+	shard_coordinator_event(
+		&(ShardNodeEvent){.kind = SHARD_EVENT_WHO_ANSWERED, .token = link->question, .text = text});
 }
 
 /*
@@ -312,13 +399,7 @@ take_answer(Link *link)
 	reader = (ShardReader){copy, copy + length, false};
 	if (link->who)
 	{
-		ShardWho who;
-
-		if (shard_coordinator_get_who(&reader, &who))
-			shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_WHO_ANSWERED,
-													  .node = link->node,
-													  .uuid = who.incarnation,
-													  .number = shard_peer_ground(link->peer)});
+		take_who(link, &reader);
 		return;
 	}
 	feeding = link;
@@ -394,6 +475,8 @@ run_link(Link *link, int64 now, bool *over)
 		any = true;
 		if (event == SHARD_PEER_ANSWER)
 			take_answer(link);
+		else if (event == SHARD_PEER_FAILED && link->question != 0)
+			take_no_joiner(link);
 		else if (event == SHARD_PEER_FAILED)
 			take_failure(link);
 		if (link->who && event != SHARD_PEER_OPENED)

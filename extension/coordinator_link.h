@@ -18,6 +18,9 @@ extern void shard_coordinator_link_send_back(const char *bytes, int length);
 /* Ask who is at a member's registered address; the answer is an event. */
 extern void shard_coordinator_link_who(int32 node);
 
+/* Ask at an address whether the node there joins under that token; answer or failure is an event with that question. */
+extern void shard_coordinator_link_joiner(const char *dsn, ShardUuid token, int64 question);
+
 /* A peer's backend brought this message: its sender lives. */
 extern void shard_coordinator_link_heard(const char *bytes, int length);
 

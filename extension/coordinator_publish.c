@@ -130,6 +130,7 @@ shard_coordinator_publish(void)
 	view->node = shard_node_id(state->node);
 	view->inc_no = shard_node_incarnation(state->node);
 	view->cluster = shard_node_cluster(state->node);
+	view->join_token = shard_node_join_token(state->node);
 	view->era = shard_node_era(state->node);
 	view->coordinator = shard_node_coordinator(state->node, shard_plane_now());
 	view->gate = self.gate;

@@ -13,6 +13,7 @@
 
 #include "coordinator_link.h"
 #include "coordinator_private.h"
+#include "core/membership.h"
 #include "core/type_number.h"
 #include "fault.h"
 #include "worker.h"
@@ -171,6 +172,13 @@ hint_for(const char *why)
 		return node == 0 ? "No coordinator is known here. See shard_members and shard_health()."
 						 : psprintf("Call it at node %d, see shard_members.", node);
 	}
+	if (strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL)
+		return "Nodes that were never admitted are \"joining\" in shard_members: start their servers, or give them up with "
+			   "shard_write_off(); after 10 minutes that happens by itself.";
+	if (strstr(why, SHARD_JOIN_UNREACHED_WHY) != NULL ||
+		strstr(why, SHARD_JOIN_ELSEWHERE_WHY) != NULL)
+		return "Name an address by which all members reach this database in own_dsn, and have its server let the role in "
+			   "that was given to shard_allow_peer().";
 	if (strstr(why, "the database has") != NULL || strstr(why, "hosts shards") != NULL)
 		return "Join with a database in which the extension was just created; its entity types may "
 			   "have been started. shard_drop_type() drops a type with all that it has here.";
@@ -235,10 +243,13 @@ static void
 reply_refused(const ShardRequest *request, const char *why)
 {
 	bool full = strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL;
+	bool limit = full || strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL;
+	bool unreached = strstr(why, SHARD_JOIN_UNREACHED_WHY) != NULL;
 
 	reply_error(request,
-				full ? ERRCODE_CONFIGURATION_LIMIT_EXCEEDED
-					 : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				limit		? ERRCODE_CONFIGURATION_LIMIT_EXCEEDED
+				: unreached ? ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION
+							: ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				why, full ? psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS) : NULL, hint_for(why));
 }
 

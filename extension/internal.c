@@ -162,20 +162,35 @@ shard_internal_control(PG_FUNCTION_ARGS)
 }
 
 /*
- * shard_peer.who(call bytea, INOUT answer bytea)
+ * shard_peer.who(call bytea, INOUT answer bytea). The call may name a join: whether it is that of this node is said behind
+ * the answer (I17). Which one that is, is told to nobody.
  */
 Datum
 shard_internal_who(PG_FUNCTION_ARGS)
 {
+	ShardReader call = call_of(fcinfo);
 	StringInfoData out;
+	ShardPlaneView view;
 	ShardWho who;
+	bool joins;
 
-	shard_shmem_require();
-	shard_visitor_here();
 	if (!shard_coordinator_who(&who))
 		return answer(fcinfo, NULL, 0);
 	initStringInfo(&out);
 	shard_coordinator_put_who(&out, &who);
+	if (call.at < call.end)
+	{
+		ShardUuid token;
+
+		token.high = shard_wire_get_uint(&call);
+		token.low = shard_wire_get_uint(&call);
+		if (call.failed || call.at < call.end)
+			refuse_bytes();
+		shard_plane_get(shard_shmem_database(), &view);
+		joins =
+			(token.high != 0 || token.low != 0) && shard_record_uuid_equal(token, view.join_token);
+		shard_wire_put_uint(&out, joins ? 1 : 0);
+	}
 	return answer(fcinfo, out.data, out.len);
 }
 

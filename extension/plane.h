@@ -27,6 +27,7 @@ typedef struct ShardPlaneView
 	int32 inc_no;
 	ShardUuid incarnation;
 	ShardUuid cluster;
+	ShardUuid join_token; /* of the join that is under way; 0: none is */
 	int32 era;
 	int32 coordinator; /* as far as heard of; 0: none */
 	int32 gate;		   /* ShardGateKind, as decided */

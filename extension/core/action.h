@@ -29,7 +29,8 @@ typedef enum ShardActionKind
 	SHARD_ACTION_START_WORKERS, /* handle; flag: push and receive, too (I4) */
 	SHARD_ACTION_STOP_WORKERS,	/* text: why; fenced, or removed */
 	SHARD_ACTION_LEASE,			/* until: leased shards may run up to then, monotonic time */
-	SHARD_ACTION_WHO_AT,		/* node, uuid: ask at the registered address (I3) */
+	SHARD_ACTION_WHO_AT, /* node, uuid: ask at the registered address (I3). Node 0: at text, token:
+								 * of the question, uuid: of the join that the node there has begun (I17) */
 	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, until: its number: what became of an operator's
 								 * command, durably. Of one that changes the map, done means proposed:
 								 * the map tells what was decided; of a move, that it is decided. Not

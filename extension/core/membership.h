@@ -47,6 +47,15 @@ extern bool shard_membership_counts(const ShardMemberRecord *record);
 
 /* ---- joining ------------------------------------------------------------------------------------- */
 
+/* Members of a cluster, at most; and how many of them that were never admitted (I17). */
+#define SHARD_MAX_MEMBERS 256
+#define SHARD_MAX_NEWCOMERS 8
+
+/* By these hosts know why a join was refused. */
+#define SHARD_JOIN_LIMIT_WHY "is as many as there can be"
+#define SHARD_JOIN_UNREACHED_WHY "did not reach this node at its own address"
+#define SHARD_JOIN_ELSEWHERE_WHY "at this node's own address"
+
 /*
  * Why a node may not join, with a hint, in the arena; NULL: it may. types: values of the types that
  * it brings along; loaded: it has entities, homes, pending messages or other members.

@@ -57,7 +57,9 @@ typedef enum ShardNodeEventKind
 								   * text: why there is no answer, else NULL; node: SQLSTATE of
 								   * that, 0: it is none of the functions */
 	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address; of this node
-								   * itself number: ShardAddressGround, how it was reached */
+								   * itself number: ShardAddressGround, how it was reached. Node 0: of
+								   * a joiner, token: of the question, flag: it joins as was asked;
+								   * text: why nobody was reached, NULL: somebody was */
 	SHARD_EVENT_TYPE,			  /* type: it is to run here; flag: as proxy only; number: the id
 								   * wished for, 0: any. Again: when it has changed */
 	SHARD_EVENT_JOIN,			  /* text: seed's address; uuid: token; token; flag: has data */
@@ -151,6 +153,7 @@ extern void shard_node_set_sharing(ShardNode *node, bool owners_may_share);
 extern void shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval);
 
 extern bool shard_node_joining(const ShardNode *node);
+extern ShardUuid shard_node_join_token(const ShardNode *node); /* 0: no join is under way */
 extern bool
 shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */
 extern bool shard_node_admitted(const ShardNode *node);

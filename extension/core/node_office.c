@@ -473,6 +473,8 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 				message.node = event->node;
 				message.uuid2 = event->uuid;
 				message.token = event->token;
+				message.flag = event->flag;
+				message.text = event->text;
 				shard_roster_receive(node->roster, now, &message, node->proposer, node->out);
 			}
 			return;

@@ -586,7 +586,7 @@ shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message
 	switch (message->kind)
 	{
 		case SHARD_CONTROL_JOIN:
-			shard_roster_join(roster, message, proposer, out);
+			shard_roster_join(roster, now, message, proposer, out);
 			break;
 		case SHARD_CONTROL_ADMIT:
 			shard_roster_claim(roster, now, message, proposer, out);
@@ -643,6 +643,7 @@ shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
 	watch_members(roster, now, shard_proposer_decided(proposer));
 	mark_time(roster, now, shard_proposer_decided(proposer));
 	shard_roster_judge(roster, now, proposer, out);
+	shard_roster_expire(roster, now, proposer, out);
 	shard_roster_steps(roster, now, proposer, homes_of, context);
 	shard_roster_down(roster, now, proposer, out);
 	shard_roster_voters(roster, now, proposer);

@@ -1,6 +1,7 @@
 /*
  * core/roster_join.c
- *		Newcomers: nodes that join (R16), and incarnations that claim to be a node (I1, I3).
+ *		Newcomers: nodes that join (R16), and incarnations that claim to be a node (I1, I3). Whether joiners are where they
+ *		say: roster_newcomer.c.
  *
  * A joiner gets a node id for its token, and is a stranger until its incarnation is admitted like any
  * other. Joiner and claimant repeat what they want until they get it, so that an answer need not be
@@ -137,8 +138,8 @@ judge_store_mode(const ShardRoster *roster, const ShardControl *message)
 
 /* Welcome a joiner whose node id is decided, refuse it, or see to it that it gets one. */
 void
-shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardProposer *proposer,
-				  ShardActions *out)
+shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
+				  ShardProposer *proposer, ShardActions *out)
 {
 	const ShardMap *decided = shard_proposer_decided(proposer);
 	int32 node = shard_membership_find_token(decided, message->uuid, roster->arena);
@@ -150,6 +151,7 @@ shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardPropose
 		return;
 	if (node != 0)
 	{
+		shard_roster_forget_join(roster, message->uuid);
 		(void) shard_roster_record(roster, decided, node, &joiner);
 		if (!shard_membership_is_member(joiner.status) && joiner.status != SHARD_MEMBER_DOWN)
 		{
@@ -179,10 +181,14 @@ shard_roster_join(ShardRoster *roster, const ShardControl *message, ShardPropose
 									  roster->settings.owners_may_share, roster->arena);
 	if (!why && !has_node_id(decided))
 		why = "the cluster has given all its node ids";
-	if (why)
-		refuse_join(message, why, out);
-	else
+	if (!why)
+		why = shard_roster_why_full(roster, decided);
+	if (!why && (!joiner.dsn || joiner.dsn[0] == '\0'))
+		why = "the node does not say its address";
+	if (!why && shard_roster_is_found(roster, now, message, joiner.dsn, &why, out))
 		allot(roster, message, &joiner, proposer);
+	else if (why)
+		refuse_join(message, why, out);
 }
 
 /* What a claimant says of its settings is no longer than that. */
@@ -225,6 +231,7 @@ shard_roster_forget_claims(ShardRoster *roster)
 	for (int i = 0; i < roster->n_claims; i++)
 		forget_settings(&roster->claims[i]);
 	roster->n_claims = 0;
+	shard_roster_forget_newcomers(roster);
 }
 
 /* The settings that the claimant has, as it says. */
@@ -502,7 +509,9 @@ shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *mes
 {
 	int32 node = message->node != 0 ? message->node : message->from;
 
-	if (message->uuid2.high == 0 && message->uuid2.low == 0)
+	if (message->token != 0)
+		shard_roster_joiner_answered(roster, message);
+	if (message->token != 0 || (message->uuid2.high == 0 && message->uuid2.low == 0))
 		return;
 	for (int i = 0; i < roster->n_claims; i++)
 	{

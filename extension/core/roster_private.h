@@ -26,6 +26,10 @@
 /* Claims that are looked after at a time; more are the work of somebody who cannot be helped. */
 #define ROSTER_MAX_CLAIMS SHARD_MAX_CLAIMS
 
+/* Joiners that are called back at a time, and for how long before they hear that it was in vain (I17). */
+#define ROSTER_MAX_JOINS 8
+#define ROSTER_JOIN_PATIENCE (20 * SHARD_SECOND)
+
 /* A claimant is told again why it is refused. */
 #define ROSTER_TELL_INTERVAL (5 * SHARD_SECOND)
 
@@ -71,6 +75,26 @@ typedef struct RosterClaim
 	int64 next_tell;
 } RosterClaim;
 
+/* A joiner that has no number yet. */
+typedef struct RosterJoin
+{
+	ShardUuid token;
+	ShardUuid incarnation;
+	int64 number; /* of the question, by which the answer finds it */
+	int64 since;
+	int64 seen; /* lately */
+	int64 next_ask;
+	ShardCallback callback;
+	char error[256]; /* why it was not reached; "": it was, or nobody knows */
+} RosterJoin;
+
+/* A member that was never admitted, and since when this office knows of it. */
+typedef struct RosterNewcomer
+{
+	int32 node;
+	int64 since;
+} RosterNewcomer;
+
 struct ShardRoster
 {
 	int32 self;
@@ -81,6 +105,11 @@ struct ShardRoster
 	RosterMember *members;
 	int n_claims;
 	RosterClaim claims[ROSTER_MAX_CLAIMS];
+	int n_joins;
+	RosterJoin joins[ROSTER_MAX_JOINS];
+	int64 join_number; /* the newest; rises over all offices of this process */
+	int n_newcomers;
+	RosterNewcomer *newcomers;
 
 	ShardLeaseBook *leases;
 	int64 ttl_n; /* version of the settings whose former lease time still counts, since ttl_since */
@@ -113,7 +142,7 @@ extern bool shard_roster_may_lose(const ShardRoster *roster, int64 now,
 								  const ShardProposer *proposer, const int32 *nodes, int n_nodes);
 
 /* roster_join.c: node ids, and claims to be a node */
-extern void shard_roster_join(ShardRoster *roster, const ShardControl *message,
+extern void shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 							  ShardProposer *proposer, ShardActions *out);
 extern void shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 							   ShardProposer *proposer, ShardActions *out);
@@ -124,6 +153,23 @@ shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, Shar
 extern void shard_roster_forget_claims(ShardRoster *roster);
 extern bool shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node);
 extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
+
+/*
+ * roster_newcomer.c: is the joiner at its address, as its host has found? If it is not known yet it is asked; *why: it gets
+ * no number, else NULL.
+ */
+extern bool shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *message,
+								  const char *dsn, const char **why, ShardActions *out);
+extern void shard_roster_joiner_answered(ShardRoster *roster, const ShardControl *message);
+extern void shard_roster_forget_join(ShardRoster *roster, ShardUuid token);
+
+/* Why no more nodes get numbers now; NULL: they do. */
+extern const char *shard_roster_why_full(const ShardRoster *roster, const ShardMap *decided);
+
+/* Give up numbers that nobody comes for; the office begins anew. */
+extern void
+shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_forget_newcomers(ShardRoster *roster);
 
 /* roster_lease.c: grants, and the time that they are given */
 extern void shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,

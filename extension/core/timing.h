@@ -35,6 +35,9 @@
 /* The longest that the new home's side of a lease may take beyond ttl: clock rates, and a margin. */
 #define SHARD_LEASE_WAIT(ttl_us) ((ttl_us) + (ttl_us) / 100 + 500 * SHARD_MS)
 
+/* A number that was given to a joiner is given up if it was not admitted by then (I17). */
+#define SHARD_NEWCOMER_PATIENCE (600 * SHARD_SECOND)
+
 #define SHARD_WEAKLY_UP_AFTER (7 * SHARD_SECOND)
 #define SHARD_VOTER_REPLACE_AFTER (60 * SHARD_SECOND)
 

@@ -35,6 +35,7 @@ typedef struct FuzzHost
 	bool later;
 	int32 who; /* somebody is looked for at this node's address; 0: nobody */
 	ShardUuid who_uuid;
+	int64 who_token; /* or a joiner, by this question; 0: none */
 } FuzzHost;
 
 /* Do what a step wants done, as far as there is anything to do. */
@@ -55,6 +56,7 @@ act(FuzzHost *host)
 			{
 				host->who = action->node;
 				host->who_uuid = action->uuid;
+				host->who_token = action->token;
 			}
 			if (action->kind == SHARD_ACTION_SEND)
 				FUZZ_CHECK(action->length > 0 && action->bytes != NULL);
@@ -73,10 +75,13 @@ answer_who(FuzzHost *host)
 {
 	ShardNodeEvent found = {.kind = SHARD_EVENT_WHO_ANSWERED, .node = host->who};
 
-	if (host->who == 0)
+	if (host->who == 0 && host->who_token == 0)
 		return;
 	found.uuid = host->who_uuid;
+	found.token = host->who_token;
+	found.flag = true;
 	host->who = 0;
+	host->who_token = 0;
 	shard_node_event(host->node, host->now, &found, out);
 	act(host);
 }

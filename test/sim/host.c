@@ -555,6 +555,56 @@ who_answers(World *world, Instance *instance, int64 node, int64 b, const char *b
 		host_event(world, instance, &event);
 }
 
+/* Who was found at the address of a joiner, and whether it joins as the coordinator was told (I17). */
+typedef struct JoinerFound
+{
+	ShardUuid token;
+	int64 question;
+	ShardUuid incarnation;
+	bool joins;
+} JoinerFound;
+
+static void
+joiner_answers(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_WHO_ANSWERED};
+	JoinerFound found;
+
+	memcpy(&found, bytes, sizeof(found));
+	event.uuid = found.incarnation;
+	event.token = found.question;
+	event.flag = found.joins;
+	if (instance->up)
+		host_event(world, instance, &event);
+}
+
+static void
+asked_joiner(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+			 size_t length)
+{
+	JoinerFound found;
+
+	if (!instance->up || !instance->node)
+		return;
+	memcpy(&found, bytes, sizeof(found));
+	found.incarnation = instance->incarnation;
+	found.joins = shard_record_uuid_equal(found.token, shard_node_join_token(instance->node));
+	if (!world->blocked[instance->index][from])
+		world_later(world, world->options.delay, joiner_answers, &world->instances[from], false, 0,
+					0, (const char *) &found, sizeof(found));
+}
+
+static void
+ask_joiner(World *world, Instance *instance, const ShardAction *action)
+{
+	JoinerFound found = {.token = action->uuid, .question = action->token};
+	Instance *target = host_at(world, action->text);
+
+	if (target)
+		world_send(world, instance, target->index, asked_joiner, (const char *) &found,
+				   sizeof(found));
+}
+
 /* Somebody asks who sits at an address: the answer is read from the database there. */
 static void
 asked_who(World *world, Instance *instance, int64 from, int64 b, const char *bytes, size_t length)
@@ -603,7 +653,10 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 				persist(world, instance, action);
 			break;
 		case SHARD_ACTION_WHO_AT:
-			ask_who(world, instance, action);
+			if (action->node != 0)
+				ask_who(world, instance, action);
+			else
+				ask_joiner(world, instance, action);
 			break;
 		case SHARD_ACTION_COMMAND_DONE:
 			instance->joined |= action->flag && action->token == WORLD_JOIN;

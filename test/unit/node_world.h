@@ -66,6 +66,9 @@ typedef struct Letter
 	ShardNodeEventKind kind;
 	ShardShardRef shard;
 	int32 node;
+	ShardUuid uuid;
+	int64 token;
+	bool flag;
 	size_t length;
 	char bytes[FLEXIBLE_ARRAY_MEMBER];
 } Letter;
@@ -80,6 +83,9 @@ static int letters; /* messages sent */
 
 /* Does nobody answer at the addresses of nodes? */
 static bool nobody_there;
+
+/* How often joiners were called back (I17). */
+static int joiners_asked;
 
 /* Does whoever has something to say call, and not answer (T7)? */
 static bool all_call;
@@ -186,6 +192,22 @@ is_registration(const ShardAction *action)
 		   message.kind == SHARD_CONTROL_REGISTER;
 }
 
+/* A joiner is looked for at the address that it says. */
+static void
+find_joiner(int at, const ShardAction *action)
+{
+	int place = machine_of(0, action->text);
+	Machine *there = &machines[Max(place, 0)];
+
+	joiners_asked++;
+	if (place == NO_LINK || nobody_there || there->cut)
+		return;
+	post_event(at, SHARD_EVENT_WHO_ANSWERED, (ShardShardRef){0}, 0);
+	last_letter->uuid = there->incarnation;
+	last_letter->token = action->token;
+	last_letter->flag = shard_record_uuid_equal(action->uuid, shard_node_join_token(there->node));
+}
+
 /* Do what a step of a machine wants done; link: to whom node 0 answers. */
 static void
 act(int at, int link)
@@ -244,7 +266,9 @@ act(int at, int link)
 					post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
 			case SHARD_ACTION_WHO_AT:
-				if (!nobody_there)
+				if (action->node == 0)
+					find_joiner(at, action);
+				else if (!nobody_there)
 					post_event(at, SHARD_EVENT_WHO_ANSWERED, (ShardShardRef){0}, action->node);
 				break;
 			case SHARD_ACTION_COMMAND_DONE:
@@ -305,7 +329,10 @@ deliver(void)
 			ShardNodeEvent event = {.kind = letter->kind, .n_shards = 1, .shards = &letter->shard};
 
 			event.node = letter->node;
-			who = machine_of(letter->node, NULL);
+			event.uuid = letter->uuid;
+			event.token = letter->token;
+			event.flag = letter->flag;
+			who = letter->node != 0 ? machine_of(letter->node, NULL) : NO_LINK;
 			if (who != NO_LINK)
 				event.uuid = machines[who].incarnation;
 			if (machines[letter->to].node)
@@ -314,7 +341,8 @@ deliver(void)
 		else if (machines[letter->to].node)
 		{
 			shard_node_receive(machines[letter->to].node, now,
-							   machines[letter->from].node && !all_call
+							   machines[letter->from].node && !all_call &&
+									   !shard_node_joining(machines[letter->from].node)
 								   ? shard_node_id(machines[letter->from].node)
 								   : 0,
 							   letter->bytes, letter->length, out);

@@ -112,6 +112,117 @@ test_join(void)
 	finish();
 }
 
+/* Somebody says that a node joins: under that token, at the place of a peer. The answer, "": none yet. */
+static const char *
+says_join(uint64 token, uint64 uuid, int at)
+{
+	static char text[800];
+	ShardMemberRecord record = {.app_version = ""};
+	ShardControl message = {.kind = SHARD_CONTROL_JOIN,
+							.protocol_version = SHARD_PROTOCOL_VERSION,
+							.uuid = {token, 2},
+							.uuid2 = {uuid, 1},
+							.n_entries = 1};
+	ShardMapEntry entry;
+
+	record.dsn = psprintf("host=%d", at);
+	entry = shard_record_put_member(0, &record, 0, out->arena);
+	pfree((char *) record.dsn);
+	message.entries = &entry;
+	shard_roster_receive(peers[0].roster, now, &message, peers[0].proposer, out);
+	text[0] = '\0';
+	for (int i = 0; i < out->n_actions; i++)
+	{
+		const ShardControl *reply = out->actions[i].message;
+
+		if (out->actions[i].kind == SHARD_ACTION_SEND && reply->kind == SHARD_CONTROL_JOIN_REPLY)
+			strlcpy(text, reply->flag ? "welcome" : reply->text, sizeof(text));
+	}
+	post(0, -1);
+	deliver();
+	return text;
+}
+
+static bool
+says(const char *text, const char *wanted)
+{
+	return strstr(text, wanted) != NULL;
+}
+
+/* I17: who is not where it says gets no number. */
+static void
+test_joins_are_asked_back(void)
+{
+	const char *text = "";
+	int64 end;
+
+	found();
+	questions = 0;
+	for (uint64 token = 500; token < 508; token++)
+		is_int(strlen(says_join(token, token, 9)), 0, "nobody is there: no answer yet");
+	is_int(questions, 8, "all are called back");
+	text = says_join(508, 508, 9);
+	ok(says(text, SHARD_JOIN_LIMIT_WHY) && questions == 8, "a ninth is refused: %s", text);
+	end = now + 22 * S;
+	while (now < end && !says(text, SHARD_JOIN_UNREACHED_WHY))
+	{
+		run(S / 2);
+		for (uint64 token = 507; token >= 500; token--)
+			text = says_join(token, token, 9);
+	}
+	ok(says(text, SHARD_JOIN_UNREACHED_WHY), "who is not found hears it: %s", text);
+	is_member(2, SHARD_MEMBER_NONE, 0, "and gets no number");
+
+	/* Another one's address, incarnation or join. */
+	run(5 * S);
+	(void) start(1, 0, 0, 101, SHARD_START_RESTART);
+	peers[1].silent = true;
+	for (int i = 0; i < 48 && !says(text, SHARD_JOIN_ELSEWHERE_WHY); i++)
+	{
+		text = says_join(600, 101, 1);
+		(void) says_join(101, 600, 1);
+		run(S / 2);
+	}
+	ok(says(text, SHARD_JOIN_ELSEWHERE_WHY), "another join is there: %s", text);
+	is_member(2, SHARD_MEMBER_NONE, 0, "nor another one's start or join");
+	peers[1].silent = false;
+	run(4 * S);
+	is_member(2, SHARD_MEMBER_UP, 1, "whose address it is joins");
+	finish();
+}
+
+/* I17: numbers for which nobody comes end by themselves, and are few meanwhile. */
+static void
+test_newcomers_expire(void)
+{
+	Peer *last;
+
+	found();
+	for (int i = 1; i <= SHARD_MAX_NEWCOMERS; i++)
+	{
+		Peer *peer = start(i, 0, 0, 100 + i, SHARD_START_RESTART);
+
+		for (int k = 0; k < 100 && peer->id == 0; k++)
+			run(STEP);
+		is_int(peer->id, i + 1, "a node has a number");
+		peer->cut = true;
+	}
+	last = start(9, 0, 0, 200, SHARD_START_RESTART);
+	run(3 * S);
+	ok(last->id == 0 && says(last->text, SHARD_JOIN_LIMIT_WHY), "one more is refused: %s",
+	   last->text);
+	last->silent = true;
+	run(SHARD_NEWCOMER_PATIENCE - 30 * S);
+	is_member(2, SHARD_MEMBER_JOINING, 0, "patience");
+	run(40 * S);
+	for (int i = 1; i <= SHARD_MAX_NEWCOMERS; i++)
+		is_member(i + 1, SHARD_MEMBER_WRITTEN_OFF, 0, "nobody came");
+	last->silent = false;
+	run(4 * S);
+	is_member(10, SHARD_MEMBER_UP, 1, "another one joins");
+	finish();
+}
+
 static void
 test_admission(void)
 {
@@ -536,6 +647,8 @@ main(void)
 	arena = shard_arena_create();
 	test_alone();
 	test_join();
+	test_joins_are_asked_back();
+	test_newcomers_expire();
 	test_admission();
 	test_status();
 	test_write_off_in_a_new_office();

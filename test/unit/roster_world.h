@@ -76,11 +76,21 @@ static ShardRosterSettings settings;
 static int32 gate;	   /* of all who join */
 static bool elections; /* voters campaign of their own accord */
 static int rivals;	   /* log lines about two claimants */
+static int questions;  /* that joiners were called back */
 static char last_log[1100];
 
 static const ShardUuid cluster = {42, 42};
 
 /* ---- the world ----------------------------------------------------------------------------------- */
+
+/* Who sits at an address: of a member, or as a joiner has it; -1: nobody who answers. */
+static int
+sits_at(const ShardAction *action)
+{
+	int at = action->node != 0 ? addresses[action->node] : atoi(action->text + strlen("host="));
+
+	return at >= 0 && at < PEERS && peers[at].there && !peers[at].cut ? at : -1;
+}
 
 /* Put the messages of the last step on their ways; link: to whom node 0 answers. */
 static void
@@ -100,13 +110,15 @@ post(int from, int link)
 			snprintf(last_log, sizeof(last_log), "%s", action->text);
 			rivals += strstr(action->text, "two incarnations") ? 1 : 0;
 		}
-		if (action->kind == SHARD_ACTION_WHO_AT && addresses[action->node] >= 0 &&
-			!peers[addresses[action->node]].cut)
+		questions += action->kind == SHARD_ACTION_WHO_AT && action->node == 0;
+		if (action->kind == SHARD_ACTION_WHO_AT && sits_at(action) >= 0)
 		{
 			ShardControl answer = {.kind = SHARD_CONTROL_I_AM, .node = action->node};
 
 			answer.uuid = action->uuid;
-			answer.uuid2 = peers[addresses[action->node]].uuid;
+			answer.uuid2 = peers[sits_at(action)].uuid;
+			answer.token = action->token;
+			answer.flag = shard_record_uuid_equal(action->uuid, peers[sits_at(action)].token);
 			answer.from = from; /* for the loop below: to itself */
 			message = answer;
 		}
@@ -350,6 +362,7 @@ wish(int from)
 		pfree((char *) record.dsn);
 		message = shard_action_send(out, peer->coordinator, SHARD_CONTROL_JOIN);
 		message->uuid = peer->token;
+		message->uuid2 = peer->uuid;
 		message->flag = peer->loaded;
 		message->entries = entry;
 		message->n_entries = 1;

@@ -325,11 +325,39 @@ test_seals(void)
 	goes_on("sealed for the last era, and forced");
 }
 
+/* T8, I17: no member joins anybody, neither by calling nor when it is called; who calls as nobody is looked for. */
+static void
+test_joins(void)
+{
+	ShardMemberRecord record = {.dsn = "away", .app_version = ""};
+	ShardControl join = {.kind = SHARD_CONTROL_JOIN, .uuid = {1, 2}, .uuid2 = {3, 4}};
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entry = shard_record_put_member(0, &record, 0, arena);
+	int at = 0;
+
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	join.entries = &entry;
+	join.n_entries = 1;
+	joiners_asked = 0;
+	give_as(at, (at + 1) % 3 + 1, 0, join);
+	is_int(joiners_asked, 0, "a member that calls joins nobody");
+	give_as(at, 0, (at + 1) % 3 + 1, join);
+	is_int(joiners_asked, 0, "nor by its answer");
+	give_as(at, 0, 0, join);
+	is_int(joiners_asked, 1, "who calls as nobody is looked for");
+	run(5 * SHARD_SECOND);
+	is_int(count_members(at), 3, "and gets no number");
+	shard_arena_destroy(arena);
+}
+
 int
 main(void)
 {
 	begin_world();
 	test_ballots();
+	test_joins();
 	test_holders();
 	test_collect();
 	test_force_cures();
