@@ -189,6 +189,16 @@ shard_coordinator_report_tickets(void)
 
 /* ---- the rest --------------------------------------------------------------------------------- */
 
+/* Over the link by which the question came. What the answer has no room for is lost: it may have been asked for many times. */
+static void
+put_answer(const ShardAction *action)
+{
+	StringInfo answers = &shard_coordinator.answers;
+
+	if (answers->len + action->length < SHARD_CONTROL_MAX_BYTES - 16)
+		shard_wire_put_bytes(answers, action->bytes, action->length);
+}
+
 /*
  * A message goes to a member's registered address, to an address, or back to where the question came
  * from.
@@ -199,13 +209,13 @@ send(const ShardAction *action)
 	/* Whoever speaks for an incarnation that is over does not sit at the registered address any more. */
 	if (shard_coordinator.serving && action->message != NULL &&
 		action->message->kind == SHARD_CONTROL_FENCED)
-		shard_wire_put_bytes(&shard_coordinator.answers, action->bytes, action->length);
+		put_answer(action);
 	else if (action->node != 0)
 		shard_coordinator_link_send(action->node, action->bytes, (int) action->length);
 	else if (action->text != NULL && action->text[0] != '\0')
 		shard_coordinator_link_send_to(action->text, action->bytes, (int) action->length);
 	else if (shard_coordinator.serving)
-		shard_wire_put_bytes(&shard_coordinator.answers, action->bytes, action->length);
+		put_answer(action);
 	else
 		shard_coordinator_link_send_back(action->bytes, (int) action->length);
 }

@@ -18,11 +18,14 @@
 #include "compat.h"
 
 /* Bounds of a queue; beyond, the oldest are forgotten. */
-#define QUEUE_MESSAGES 1000
+#define QUEUE_MESSAGES SHARD_CONTROL_MAX_MESSAGES
 #define QUEUE_BYTES (32 * 1024 * 1024)
 
 /* Messages of one call, at most so many bytes unless a single one is longer. */
 #define CALL_BYTES (1024 * 1024)
+
+/* A single one, with its length before it. */
+#define CALL_MOST (SHARD_CONTROL_MAX_BYTES - 16)
 
 #define CALL_TIMEOUT_MS 5000
 #define WHO_TIMEOUT_MS 3000
@@ -71,8 +74,7 @@ typedef struct Link
 } Link;
 
 static dlist_head links = DLIST_STATIC_INIT(links);
-static Link *feeding = NULL;	   /* whose answer is being looked at */
-static ShardArena *scratch = NULL; /* to decode headers */
+static Link *feeding = NULL; /* whose answer is being looked at */
 
 /* ---- links ------------------------------------------------------------------------------------ */
 
@@ -181,8 +183,20 @@ shard_coordinator_link_address(int32 node)
 static void
 enqueue(Link *link, const char *bytes, int length)
 {
-	Message *message = MemoryContextAllocHuge(TopMemoryContext, offsetof(Message, bytes) + length);
+	Message *message;
 
+	/* Whoever it is for would not take it. */
+	if (length > CALL_MOST)
+	{
+		ereport(LOG,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("shard: a message to node %d is too large to be sent", link->node),
+				 errdetail("It has %d bytes, which is more than %d.", length, CALL_MOST),
+				 errhint(
+					 "The map of the cluster has too many homes: start types with fewer shards.")));
+		return;
+	}
+	message = MemoryContextAllocHuge(TopMemoryContext, offsetof(Message, bytes) + length);
 	message->length = length;
 	memcpy(message->bytes, bytes, length);
 	dlist_push_tail(&link->queue, &message->link);
@@ -330,16 +344,9 @@ heard_of(int32 node)
 void
 shard_coordinator_link_heard(const char *bytes, int length)
 {
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 	ShardControl message;
-	bool good;
 
-	if (scratch == NULL)
-		scratch = shard_arena_create();
-	shard_arena_reset(scratch);
-	good = shard_control_decode(bytes, (size_t) length, scratch, &message);
-	MemoryContextSwitchTo(old);
-	if (good && message.from > 0 &&
+	if (shard_control_decode_header(bytes, (size_t) length, &message) && message.from > 0 &&
 		shard_record_uuid_equal(message.cluster, shard_node_cluster(shard_coordinator.node)))
 		heard_of(message.from);
 }

@@ -120,12 +120,12 @@ own_number(void)
 }
 
 /*
- * Errors unless the role may speak for all who speak in a call. Bytes that are no message are nobody's.
+ * Errors unless the role may speak for all who speak in a call, and they are as many as a node has for another one. Bytes without a header are nobody's.
  */
 static void
 check_speakers(ShardReader call)
 {
-	ShardArena *arena = shard_arena_create();
+	int count = 0;
 
 	while (call.at < call.end && !call.failed)
 	{
@@ -133,11 +133,14 @@ check_speakers(ShardReader call)
 		const char *bytes = shard_wire_get_bytes(&call, &length);
 		ShardControl message;
 
-		shard_arena_reset(arena);
-		if (!call.failed && shard_control_decode(bytes, length, arena, &message))
+		if (++count > SHARD_CONTROL_MAX_MESSAGES)
+			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+							errmsg("a call of another node has too many messages for node %d",
+								   own_number()),
+							errdetail("It has more than %d.", SHARD_CONTROL_MAX_MESSAGES)));
+		if (!call.failed && shard_control_decode_header(bytes, length, &message))
 			shard_peer_role_check(message.from);
 	}
-	shard_arena_destroy(arena);
 }
 
 /*
@@ -148,9 +151,19 @@ shard_internal_control(PG_FUNCTION_ARGS)
 {
 	ShardReader call = call_of(fcinfo);
 	ShardDatabase *db = shard_shmem_database();
+	size_t size = call.end - call.at;
 	char *bytes;
 	int length;
 
+	/* Before anything is made of it, here or in the worker. */
+	if (size > SHARD_CONTROL_MAX_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a call of another node is too large for node %d", own_number()),
+				 errdetail("It has %zu bytes; calls of the control plane have %d at most.", size,
+						   SHARD_CONTROL_MAX_BYTES),
+				 errhint(
+					 "A map of that size has millions of homes: start types with fewer shards.")));
 	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */
 	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -97,6 +97,9 @@ copy_request(ShardRingSlot *slot)
 	return NULL;
 }
 
+/* More bytes than most requests of the control plane have. */
+#define LARGE (1024 * 1024)
+
 /*
  * Takes all requests of the worker's queue. The ones that come meanwhile are
  * taken too; each backend has one, so there is an end.
@@ -118,6 +121,9 @@ shard_ring_take(ShardDatabase *db, int worker, MemoryContext context)
 
 		if (request != NULL)
 			requests = lappend(requests, request);
+		/* Messages of peers are large now and then: not several of them at a time. The worker comes again at once. */
+		if (request != NULL && worker == SHARD_COORDINATOR && request->payload_len > LARGE)
+			break;
 	}
 	MemoryContextSwitchTo(old);
 	return requests;

@@ -4,8 +4,8 @@
  *
  * One table names the fields in their order, which is the order on the wire and of the bits in the
  * bitmap: fields are added at its end and never change their place. A decoder takes nothing on
- * trust: a list is made only after its length was compared with the bytes that are left, so memory
- * is bounded by the size of what arrived, and a bit that this version does not know fails the whole
+ * trust: a list is made only after its length was compared with the bytes that are left and with the
+ * most that there can be, so memory is bounded by the size of what arrived, and a bit that this version does not know fails the whole
  * message. Whether a text is valid in the database's encoding is the host's question.
  */
 #ifndef FRONTEND
@@ -38,6 +38,8 @@ typedef struct Field
 } Field;
 
 #define AT(field) offsetof(ShardControl, field)
+
+/* The header's come first: shard_control_decode_header(). */
 
 static const Field fields[] = {
 	{FORM_UUID, AT(cluster), 0},
@@ -284,7 +286,8 @@ get_list(ShardReader *reader, size_t min_bytes, size_t size, ShardArena *arena, 
 	uint64 wanted = shard_wire_get_uint(reader);
 
 	*count = 0;
-	if (wanted > (uint64) (reader->end - reader->at) / min_bytes || wanted > PG_INT32_MAX)
+	if (wanted > (uint64) (reader->end - reader->at) / min_bytes ||
+		wanted > SHARD_CONTROL_MAX_ELEMENTS)
 		reader->failed = true;
 	if (reader->failed)
 		return NULL;
@@ -404,6 +407,29 @@ get_field(ShardReader *reader, ShardArena *arena, ShardControl *message, const F
 				get_nodes(reader, arena, &AS(int, message, field->count_at));
 			break;
 	}
+}
+
+/* Fields of the header are the first ones. */
+#define HEADER_FIELDS 7
+
+/* See control.h. */
+bool
+shard_control_decode_header(const char *bytes, size_t length, ShardControl *message)
+{
+	ShardReader reader = {bytes, bytes + length, false};
+	uint64 kind = shard_wire_get_uint(&reader);
+	uint64 bitmap = shard_wire_get_uint(&reader);
+
+	memset(message, 0, sizeof(ShardControl));
+	if (reader.failed || kind >= lengthof(kind_names) || kind_names[kind] == NULL)
+		return false;
+	message->kind = (ShardControlKind) kind;
+	for (int i = 0; i < HEADER_FIELDS && !reader.failed; i++)
+	{
+		if (bitmap >> i & 1)
+			get_field(&reader, NULL, message, &fields[i]);
+	}
+	return !reader.failed;
 }
 
 /* See control.h. A message that is none is left all zero. */

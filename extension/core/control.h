@@ -159,5 +159,21 @@ extern void shard_control_encode(StringInfo out, const ShardControl *message);
 extern bool
 shard_control_decode(const char *bytes, size_t length, ShardArena *arena, ShardControl *message);
 
+/*
+ * The same of kind and header alone, which have no lists and no texts: memory that does not depend on the bytes. True does
+ * not mean that they are a message.
+ */
+extern bool shard_control_decode_header(const char *bytes, size_t length, ShardControl *message);
+
+/*
+ * The bytes of one call, or of one answer, at most. A message is one that brings a whole map, of two million homes and more,
+ * or a small one. No list has more elements than that: the shortest ones have a tenth of the bytes that they take in memory.
+ */
+#define SHARD_CONTROL_MAX_BYTES (64 * 1024 * 1024)
+#define SHARD_CONTROL_MAX_ELEMENTS (4 * 1024 * 1024)
+
+/* The messages of one call, at most. */
+#define SHARD_CONTROL_MAX_MESSAGES 1000
+
 /* "prepare": for traces and logs. */
 extern const char *shard_control_name(ShardControlKind kind);

@@ -155,6 +155,92 @@ test_bad_lists(void)
 	ok(true, "counts beyond the message are refused");
 }
 
+/* A list of so many of the smallest elements. */
+static bool
+takes(int field, int bytes, int count)
+{
+	StringInfoData out;
+	ShardControl got;
+	bool good;
+
+	initStringInfo(&out);
+	shard_wire_put_uint(&out, SHARD_CONTROL_LEARN);
+	shard_wire_put_uint(&out, UINT64CONST(1) << field);
+	shard_wire_put_uint(&out, count);
+	for (int i = 0; i < count; i++)
+	{
+		/* 1 as a kind of entries, and 0 */
+		appendBinaryStringInfo(&out, "\2\0\0\0\0", bytes);
+	}
+	good = decode(out.data, out.len, &got);
+	pfree(out.data);
+	shard_arena_reset(arena);
+	return good;
+}
+
+/* P46: what lists take does not grow with the bytes beyond what honest ones have. */
+static void
+test_long_lists(void)
+{
+	static const int fields[][2] = {{21, 5}, {22, 4}, {23, 1}, {24, 1}};
+
+	for (int i = 0; i < (int) lengthof(fields); i++)
+	{
+		ok(takes(fields[i][0], fields[i][1], SHARD_CONTROL_MAX_ELEMENTS),
+		   "field %d: as many as there can be", fields[i][0]);
+		ok(!takes(fields[i][0], fields[i][1], SHARD_CONTROL_MAX_ELEMENTS + 1), "field %d: one more",
+		   fields[i][0]);
+	}
+}
+
+/* The header is read alone, whatever is behind it. */
+static void
+test_header(void)
+{
+	ShardControl message = full_message();
+	StringInfoData out;
+	ShardControl got;
+
+	initStringInfo(&out);
+	shard_control_encode(&out, &message);
+	ok(shard_control_decode_header(out.data, out.len, &got) && got.kind == message.kind &&
+		   got.from == 4 && got.from_inc == 5 && got.to_inc == -7 && got.cluster.high == 1 &&
+		   got.entries == NULL && got.text == NULL,
+	   "a header");
+	ok(!shard_control_decode_header(out.data, 6, &got), "a part of one");
+	ok(!shard_control_decode(out.data, out.len - 1, arena, &got) &&
+		   shard_control_decode_header(out.data, out.len - 1, &got) && got.from == 4,
+	   "of what is no message");
+	pfree(out.data);
+}
+
+/* A map of two million homes is no larger than what one call brings. */
+static void
+test_largest_map(void)
+{
+	const int count = 100000;
+	ShardMapEntry *entries = malloc(sizeof(ShardMapEntry) * count);
+	ShardControl message = {.kind = SHARD_CONTROL_SYNC, .n_entries = count, .entries = entries};
+	StringInfoData out;
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardHomeRecord home = {.epoch = 1000 + i % 100, .n_nodes = 1, .nodes = {250}, .want = 1};
+
+		home.move_id = 30000000 + i;
+		home.reason = 1;
+		entries[i] =
+			shard_record_put_home(1000, 900000 + i, &home, INT64CONST(30000000000) + i, arena);
+	}
+	initStringInfo(&out);
+	shard_control_encode(&out, &message);
+	ok(out.len / count * INT64CONST(2000000) < SHARD_CONTROL_MAX_BYTES,
+	   "two million homes have %d bytes each", out.len / count);
+	pfree(out.data);
+	free(entries);
+	shard_arena_reset(arena);
+}
+
 static void
 test_noise(void)
 {
@@ -203,6 +289,9 @@ main(void)
 	test_round_trip();
 	test_kinds();
 	test_bad_lists();
+	test_long_lists();
+	test_header();
+	test_largest_map();
 	test_noise();
 	shard_arena_destroy(arena);
 	return unit_done();
