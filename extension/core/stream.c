@@ -155,10 +155,33 @@ shard_stream_possibly_sent(const ShardStream *stream, int64 seq)
 	return seq <= stream->ever_sent;
 }
 
+/* How far a generation is ahead of another one: they go round, and have no last one. */
+static int32
+ahead_of(int32 gen, int32 other)
+{
+	return (int32) (((uint32) gen - (uint32) other) & PG_INT32_MAX);
+}
+
+/*
+ * The next generation: within reach of what the receiver has, whatever that is. Counted within the reach, so that
+ * no generation of which something may still be stored comes again.
+ */
+static int32
+next_generation(int32 gen, int32 heard)
+{
+#ifdef SHARD_MUTANT_GENERATION_BY_NUMBER
+	return (int32) (((uint32) Max(gen, heard) + 1) & PG_INT32_MAX);
+#else
+	uint32 step = 1 + ((uint32) gen - (uint32) heard) % SHARD_STREAM_REACH;
+
+	return (int32) (((uint32) heard + step) & PG_INT32_MAX);
+#endif
+}
+
 void
 shard_stream_accept(ShardStream *stream, const ShardStreamPosition *position)
 {
-	stream->gen = Max(stream->gen, position->gen) + 1;
+	stream->gen = next_generation(stream->gen, position->gen);
 	stream->acked = stream->last;
 	stream->truncated = stream->last;
 	stream->sent = stream->last;
@@ -171,7 +194,11 @@ shard_stream_greet(ShardStreamPosition *position, int32 from_inc, int32 gen, int
 	if (from_inc < position->inc)
 		return SHARD_STREAM_FENCED;
 	position->inc = from_inc;
+#ifdef SHARD_MUTANT_GENERATION_LEAPS
 	if (gen > position->gen)
+#else
+	if (gen != position->gen && ahead_of(gen, position->gen) <= SHARD_STREAM_REACH)
+#endif
 	{
 		memset(&position->writer, 0, sizeof(position->writer));
 		position->gen = gen;

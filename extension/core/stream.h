@@ -33,7 +33,7 @@ typedef enum ShardStreamState
 typedef struct ShardStream
 {
 	/* durable */
-	int32 gen;		 /* raised by shard_link_accept() */
+	int32 gen;		 /* never negative; another one with each shard_link_accept() */
 	int64 last;		 /* seq of the newest row */
 	int64 acked;	 /* greatest position that the receiver ever told */
 	int64 truncated; /* rows up to here are gone */
@@ -63,6 +63,12 @@ typedef enum ShardStreamVerdict
 	SHARD_STREAM_HELLO_FIRST, /* the sender must say hello */
 	SHARD_STREAM_FENCED		  /* a newer incarnation of the sender lives */
 } ShardStreamVerdict;
+
+/*
+ * A hello begins a newer generation only so far ahead of the one that is known (X4). Generations go round behind
+ * 2^31 - 1, so each has those that are newer. A power of two.
+ */
+#define SHARD_STREAM_REACH 1024
 
 /* Origin. An all-zero struct is an empty stream. */
 extern void shard_stream_free(ShardStream *stream);
@@ -99,7 +105,8 @@ extern bool shard_stream_acked(ShardStream *stream, int64 seq);
 extern bool shard_stream_possibly_sent(const ShardStream *stream, int64 seq);
 
 /*
- * shard_link_accept(): end a quarantine. A new generation begins, empty, behind the last row. In the
+ * shard_link_accept(): end a quarantine. A new generation begins, empty, behind the last row; one that the receiver
+ * takes, whatever generation it has. In the
  * same transaction the host removes what the stream stores; what of it, and of the rows kept
  * elsewhere, is still this origin's to keep, is appended anew in the order of the stamps, through the
  * shard's parked messages (H4). But if it was the origin that regressed, what shard_stream_possibly_sent
@@ -110,7 +117,8 @@ extern void shard_stream_accept(ShardStream *stream, const ShardStreamPosition *
 
 /*
  * Receiver, under the stream's lock. greet: hello of an incarnation; base: where that generation
- * begins. Changes the position for the host to store, unless FENCED.
+ * begins. Changes the position for the host to store, unless FENCED. A generation that is out of reach changes nothing of
+ * it: the answer says which one is known here.
  */
 extern ShardStreamVerdict
 shard_stream_greet(ShardStreamPosition *position, int32 from_inc, int32 gen, int64 base);

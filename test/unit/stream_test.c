@@ -102,6 +102,59 @@ test_lineage(void)
 	}
 }
 
+/* Generations: which hello begins one, and that an accepted link is always taken back. */
+static void
+test_generations(void)
+{
+	static const struct
+	{
+		const char *name;
+		int32 known;
+		int32 hello;
+		bool taken;
+	} cases[] = {
+		{"the same", 5, 5, false},
+		{"the next", 5, 6, true},
+		{"an older one", 5, 4, false},
+		{"the last in reach", 5, 5 + SHARD_STREAM_REACH, true},
+		{"beyond reach", 5, 6 + SHARD_STREAM_REACH, false},
+		{"the last there is", 0, PG_INT32_MAX, false},
+		{"behind the last there is", PG_INT32_MAX, 0, true},
+		{"in reach behind the last there is", PG_INT32_MAX - 1, SHARD_STREAM_REACH - 2, true},
+		{"beyond reach behind it", PG_INT32_MAX - 1, SHARD_STREAM_REACH - 1, false},
+	};
+	static const int32 gens[] = {
+		0,			 1, 7, 1023, 1024, 1025, 5000, 1 << 30, PG_INT32_MAX - 1024, PG_INT32_MAX - 1,
+		PG_INT32_MAX};
+
+	for (int i = 0; i < (int) lengthof(cases); i++)
+	{
+		ShardStreamPosition position = {1, cases[i].known, 10, {0, 1}};
+
+		is_int(shard_stream_greet(&position, 1, cases[i].hello, 20), SHARD_STREAM_TAKE,
+			   "hello with a generation: %s", cases[i].name);
+		is_int(position.gen, cases[i].taken ? cases[i].hello : cases[i].known, "known then: %s",
+			   cases[i].name);
+		is_int(position.seq, cases[i].taken ? 20 : 10, "goes on at: %s", cases[i].name);
+	}
+
+	for (int own = 0; own < (int) lengthof(gens); own++)
+		for (int known = 0; known < (int) lengthof(gens); known++)
+		{
+			ShardStream stream = {.gen = gens[own], .last = 20};
+			ShardStreamPosition position = {1, gens[known], 10, {0, 1}};
+
+			shard_stream_accept(&stream, &position);
+			ok(stream.gen >= 0 && stream.gen % SHARD_STREAM_REACH ==
+									  (gens[own] % SHARD_STREAM_REACH + 1) % SHARD_STREAM_REACH,
+			   "accepted with %d, known %d: counted", gens[own], gens[known]);
+			is_int(shard_stream_greet(&position, 1, stream.gen, stream.truncated),
+				   SHARD_STREAM_TAKE, "accepted with %d, known %d: hello", gens[own], gens[known]);
+			is_int(shard_stream_greeted(&stream, &position), SHARD_STREAM_OPEN,
+				   "accepted with %d, known %d: open", gens[own], gens[known]);
+		}
+}
+
 static void
 test_origin(void)
 {
@@ -151,6 +204,7 @@ main(void)
 {
 	test_receive();
 	test_lineage();
+	test_generations();
 	test_origin();
 	return unit_done();
 }
