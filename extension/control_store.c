@@ -200,3 +200,21 @@ shard_control_store_home(int32 type_id, int32 shard, ShardFactLearned *learned)
 	learned->home.extra = (ShardExtra){0};
 	SPI_freetuptable(SPI_tuptable);
 }
+
+void
+shard_control_store_target(int32 type_id, ShardTargetLearned *learned)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entry;
+	ShardTypeRecord type;
+	ShardCountersRecord counters;
+
+	*learned = (ShardTargetLearned){.upto_n = shard_control_store_upto()};
+	if (get_learned(SHARD_MAP_COUNTERS, 0, 0, &entry) && !entry.deleted &&
+		shard_record_get_counters(&entry, &counters))
+		learned->last_type_id = counters.last_type_id;
+	if (get_learned(SHARD_MAP_TYPE, type_id, 0, &entry) && !entry.deleted &&
+		shard_record_get_type(&entry, &type, arena))
+		learned->number_of_shards = type.number_of_shards;
+	shard_arena_destroy(arena);
+}

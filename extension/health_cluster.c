@@ -284,7 +284,7 @@ check_data_links(ShardHealth *health, const ShardMemberReport *report)
 }
 
 /*
- * A member that tells homes that were not decided, as far as this node knows (T6).
+ * A member that tells homes that were not decided, as far as this node knows (T6), or sends to what there is not (T9).
  */
 static void
 check_facts(ShardHealth *health, int32 node)
@@ -296,6 +296,10 @@ check_facts(ShardHealth *health, int32 node)
 						 psprintf("node %d, or who speaks for it, tells homes that the cluster has "
 								  "not decided, and is not believed: %s",
 								  node, trouble.error));
+	if (shard_link_trouble_of(shard_shmem_database(), node, SHARD_LINK_TARGETS, &trouble))
+		shard_health_add(health, psprintf("node %d, or who speaks for it, sends what is for shards "
+										  "that there are not, and it is passed over: %s",
+										  node, trouble.error));
 }
 
 /*

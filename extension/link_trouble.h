@@ -11,9 +11,10 @@
 
 typedef enum ShardLinkUse
 {
-	SHARD_LINK_ROWS, /* messages, marks (transport.c) */
-	SHARD_LINK_ASKS, /* remote_ask.c */
-	SHARD_LINK_FACTS /* what it tells was not decided (receive_fact.c) */
+	SHARD_LINK_ROWS,   /* messages, marks (transport.c) */
+	SHARD_LINK_ASKS,   /* remote_ask.c */
+	SHARD_LINK_FACTS,  /* what it tells was not decided (receive_fact.c) */
+	SHARD_LINK_TARGETS /* what it sends is for what there is not (receive_target.c) */
 } ShardLinkUse;
 
 /*

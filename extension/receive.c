@@ -41,6 +41,7 @@
 #include "position_table.h"
 #include "receive.h"
 #include "receive_fact.h"
+#include "receive_target.h"
 #include "security.h"
 #include "session.h"
 
@@ -66,6 +67,7 @@ typedef struct Receive
 	int32 quarantine[SHARD_LANES];		 /* as the origin says now; 0: nothing */
 	ShardFact *facts;					 /* decided homes that came with it, and are true */
 	int n_facts;
+	ShardReceiveTarget target;
 } Receive;
 
 /* Positions of this transaction, for its end. */
@@ -270,6 +272,10 @@ take_done(Receive *receive, ShardReader *section)
 	{
 		int lane = shard_message_lane(done.type_id, done.shard);
 
+		CHECK_FOR_INTERRUPTS();
+		if (!shard_receive_target_marks(&receive->target, &receive->callee, done.type_id,
+										done.shard))
+			continue;
 		if (bytes[lane].data == NULL)
 		{
 			initStringInfo(&bytes[lane]);
@@ -354,6 +360,9 @@ take_stream(Receive *receive, ShardReader *section)
 		if (i < skip || parcel.kind == SHARD_KIND_VOID)
 			continue;
 		check_parcel(receive, &parcel, stream.lane);
+		if (!shard_receive_target_takes(&receive->target, &receive->callee, parcel.type_id,
+										parcel.shard))
+			continue;
 		append_parcel(&parcel, stream.lane);
 #ifdef SHARD_MUTANT_RECEIVED_TWICE
 		append_parcel(&parcel, stream.lane);

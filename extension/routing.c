@@ -290,6 +290,7 @@ shard_routing_begin(void)
 {
 	shard_routing.turn = CurrentMemoryContext;
 	shard_routing.draining = shard_routing.drained = shard_routing.left = false;
+	shard_routing.known_type = 0;
 	shard_routing.saved = shard_routing.overtaken = false;
 	shard_routing.arrived = shard_routing.resent = false;
 	forget_news();
@@ -350,8 +351,12 @@ take_done(const ShardRow *row)
 
 	while (shard_packet_get_done(&reader, &done))
 	{
-		const ShardRoute *route = shard_route_get(shard_routing.routes, done.type_id, done.shard);
+		const ShardRoute *route = shard_route_known(shard_routing.routes, done.type_id, done.shard);
 
+		/* of what was sent and is kept each shard is known: nothing is looked up for others, and nothing made */
+		if (route == NULL)
+			continue;
+		route = shard_route_get(shard_routing.routes, done.type_id, done.shard);
 		if (row->mid_node != shard_routing.self && route->node != 0 && route->node != row->mid_node)
 			continue;
 		shard_route_done(shard_routing.routes, done.type_id, done.shard, done.rseq);
@@ -380,14 +385,14 @@ take_message(const ShardRow *row)
 {
 	ShardItem item = item_of(row);
 
-	if (row->epoch >= 0)
+	if (row->epoch >= 0 && !shard_routing_ends_here(row))
 	{
 		int lane = shard_message_lane(row->type_id, row->shard);
 
 		shard_routing.passed[lane] = Min(shard_routing.passed[lane], row->seq);
 		shard_route_arrived(shard_routing.routes, &item);
 	}
-	else
+	else if (row->epoch < 0)
 	{
 		shard_routing.buried = false;
 		shard_route_local(shard_routing.routes, &item);

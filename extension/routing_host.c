@@ -315,6 +315,25 @@ give_up(const ShardItem *item)
 	return unknown;
 }
 
+bool
+shard_routing_ends_here(const ShardRow *row)
+{
+	ShardRoute route = {.type_id = row->type_id, .shard = row->shard};
+	const ShardItem item = {.type_id = row->type_id, .shard = row->shard, .body = row};
+
+	if (row->type_id == shard_routing.known_type)
+		return false;
+	if (shard_executor_knows(row))
+	{
+		shard_routing.known_type = row->type_id;
+		return false;
+	}
+	if (shard_route_known(shard_routing.routes, row->type_id, row->shard) != NULL)
+		return false;
+	do_load(NULL, &route);
+	return route.node == 0 && !route.parked && route.own.state == SHARD_HOME_NONE && give_up(&item);
+}
+
 static void
 do_refused(void *context, const ShardRoute *route, const ShardItem *item)
 {

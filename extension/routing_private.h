@@ -46,6 +46,7 @@ typedef struct ShardRouting
 	int parked_next;
 	bool parked_last; /* there are no others */
 
+	int32 known_type;			/* of the last message that arrived: it is here; 0: none yet */
 	bool buried;				/* the message was not parked: nobody knows its type */
 	bool stray;					/* a stamped one of such a type was parked in this turn, */
 	bool strays;				/* and in the one before */
@@ -84,6 +85,12 @@ typedef struct ShardRouting
 
 extern ShardRouting shard_routing;
 extern const ShardRouteHost shard_routing_host;
+
+/*
+ * A message that arrived for a shard of which nobody here knows anything, of a type that is not here: a dead letter, for which
+ * no entry is made that would stay in memory. False: it goes the usual way.
+ */
+extern bool shard_routing_ends_here(const ShardRow *row);
 
 /* Tells the coordinator worker, now or soon. */
 extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard);

@@ -34,3 +34,21 @@ shard_fact_judge(const ShardFact *fact, const ShardFactLearned *learned)
 	/* tombstones are purged: what has no entry may have had one (R8) */
 	return known ? SHARD_FACT_FALSE : SHARD_FACT_PAST;
 }
+
+/* Numbers of types only rise, so those that were given are known without what became of them. */
+ShardTargetVerdict
+shard_fact_judge_target(int32 type_id, int32 shard, int64 known_n,
+						const ShardTargetLearned *learned)
+{
+#ifdef SHARD_MUTANT_TARGETS_BELIEVED
+	return SHARD_TARGET_THERE;
+#endif
+	if (learned->number_of_shards > 0)
+		return shard >= 0 && shard < learned->number_of_shards ? SHARD_TARGET_THERE
+															   : SHARD_TARGET_FALSE;
+	if (type_id <= learned->last_type_id)
+		return SHARD_TARGET_GONE;
+	return known_n > learned->upto_n && known_n - learned->upto_n < SHARD_FACT_LEAP
+			   ? SHARD_TARGET_AHEAD
+			   : SHARD_TARGET_FALSE;
+}

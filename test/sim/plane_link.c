@@ -1113,7 +1113,9 @@ take_marks(Plane *plane, const Letter *letter)
 		/* only the home of a shard knows what it has taken in */
 		if (route != NULL && route->node != letter->head.from)
 			continue;
-		if (owner >= 0)
+		/* a shard of which nothing was sent has no entry, and gets none (T9) */
+		if (owner >= 0 &&
+			shard_route_known(plane->workers[owner].routes, mark->type_id, mark->shard) != NULL)
 			shard_route_done(plane->workers[owner].routes, mark->type_id, mark->shard, mark->rseq);
 	}
 }

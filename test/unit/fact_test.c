@@ -30,9 +30,39 @@ judge_unknown(int64 n, int64 entry_n, bool deleted)
 	return shard_fact_judge(&fact, &learned);
 }
 
+/* Of a type with so many shards, or none; types up to 20 were given by version 60. */
+static ShardTargetVerdict
+judge_target(int32 type_id, int32 shard, int64 known_n, int32 number_of_shards)
+{
+	ShardTargetLearned learned = {.number_of_shards = number_of_shards,
+								  .last_type_id = 20,
+								  .upto_n = 60};
+
+	return shard_fact_judge_target(type_id, shard, known_n, &learned);
+}
+
+static void
+test_targets(void)
+{
+	is_int(judge_target(7, 0, 60, 4), SHARD_TARGET_THERE, "the first shard of a type");
+	is_int(judge_target(7, 3, 60, 4), SHARD_TARGET_THERE, "its last one");
+	is_int(judge_target(7, 4, 60, 4), SHARD_TARGET_FALSE, "one behind it");
+	is_int(judge_target(7, 4, 70, 4), SHARD_TARGET_FALSE, "also if the teller knows more");
+	is_int(judge_target(7, -1, 60, 4), SHARD_TARGET_FALSE, "one before the first");
+	is_int(judge_target(20, 9, 60, 0), SHARD_TARGET_GONE, "of a type that was there");
+	is_int(judge_target(21, 9, 60, 0), SHARD_TARGET_FALSE, "of a type that never was");
+	is_int(judge_target(21, 9, 59, 0), SHARD_TARGET_FALSE, "by one who knows less");
+	is_int(judge_target(21, 9, 61, 0), SHARD_TARGET_AHEAD, "of one that may be");
+	is_int(judge_target(21, 9, 60 + SHARD_FACT_LEAP, 0), SHARD_TARGET_FALSE,
+		   "not if the teller says that he knows what nobody does");
+	is_int(judge_target(PG_INT32_MAX, 0, (INT64CONST(1) << 62) - 1, 0), SHARD_TARGET_FALSE,
+		   "the greatest number there is");
+}
+
 int
 main(void)
 {
+	test_targets();
 	is_int(judge(50, NODE, EPOCH, 0), SHARD_FACT_LEARNED, "what was learned is true");
 	is_int(judge(50, 1, EPOCH, 0), SHARD_FACT_FALSE, "of the same version at another node: false");
 	is_int(judge(50, NODE, EPOCH + 1, 0), SHARD_FACT_FALSE, "in another epoch: false");
