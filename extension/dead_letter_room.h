@@ -1,6 +1,6 @@
 /*
  * dead_letter_room.h
- *		How many dead letters a type may have, and what happens when it has them.
+ *		How many dead letters a type may have, and all together that are not here, and what happens then.
  */
 #pragma once
 
@@ -17,3 +17,9 @@
  * deleted for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
  */
 extern bool shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const ErrorData *error);
+
+/*
+ * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types go, where
+ * there are too many. The turn's user code has ended.
+ */
+extern void shard_dead_letter_make_stray_room(const ShardRow *row, const ErrorData *error);

@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "buffer.h"
+#include "dead_letter_room.h"
 #include "executor_private.h"
 #include "plane.h"
 #include "registry.h"
@@ -273,6 +274,8 @@ entity_of(const ShardRow *row)
 						   .hint = "Start the type again and send the message anew."};
 
 		shard_turn_end_user_code();
+		if (run == NULL)
+			shard_dead_letter_make_stray_room(row, &error);
 		shard_held_dead_letter(row, 0, &error);
 		return NULL;
 	}
