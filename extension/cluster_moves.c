@@ -11,6 +11,7 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -122,6 +123,8 @@ read_text(ShardReader *reader)
 	size_t length;
 	const char *bytes = shard_wire_get_bytes(reader, &length);
 
+	if (!reader->failed && !pg_verify_mbstr(GetDatabaseEncoding(), bytes, (int) length, true))
+		reader->failed = true;
 	return reader->failed ? "" : pnstrdup(bytes, length);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 
 #include "cluster_survey.h"
@@ -72,5 +73,7 @@ shard_cluster_survey_text(ShardReader *reader)
 	size_t length;
 	const char *bytes = shard_wire_get_bytes(reader, &length);
 
+	if (!reader->failed && !pg_verify_mbstr(GetDatabaseEncoding(), bytes, (int) length, true))
+		reader->failed = true;
 	return PointerGetDatum(cstring_to_text_with_len(bytes, reader->failed ? 0 : (int) length));
 }

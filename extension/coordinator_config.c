@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "commands/dbcommands.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
@@ -19,6 +20,27 @@
 
 #include "compat.h"
 
+static bool
+is_text(const char *bytes, size_t length)
+{
+	return pg_verify_mbstr(GetDatabaseEncoding(), bytes, (int) length, true);
+}
+
+/* A setting may have been written in another encoding, which nobody looks at: others would not take it (T10). */
+static const char *
+setting_text(const char *text)
+{
+	char *mended;
+
+	if (text == NULL || is_text(text, strlen(text)))
+		return text;
+	mended = pstrdup(text);
+	for (char *c = mended; *c != '\0'; c++)
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
+	return mended;
+}
+
 /*
  * The names of the list, which guc.c has checked.
  */
@@ -28,7 +50,7 @@ read_roles(ShardNodeConfig *config)
 	ListCell *cell;
 
 	foreach (cell, shard_guc_roles())
-		config->roles[config->n_roles++] = lfirst(cell);
+		config->roles[config->n_roles++] = setting_text(lfirst(cell));
 }
 
 /*
@@ -98,7 +120,7 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 
 	memset(config, 0, sizeof(ShardNodeConfig));
 	config->dsn = dsn;
-	config->app_version = shard_app_version;
+	config->app_version = setting_text(shard_app_version);
 	config->weight = (int32) rint(shard_weight * SHARD_ALLOCATION_WEIGHT_ONE);
 	read_roles(config);
 	config->gate = shard_coordinator_gate();
@@ -106,6 +128,8 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	config->lease_ttl_ms = shard_lease_ttl;
 	config->min_members = shard_min_members;
 	read_role_minimums(config);
+	/* a journal shows nobody what it keeps, and may have another encoding than those whose map it is */
+	config->is_text = state->journal ? NULL : is_text;
 	config->roster.voters = shard_voters;
 	config->roster.downing = shard_downing_strategy;
 	config->roster.stable_after = shard_stable_after * SHARD_MS;

@@ -32,6 +32,7 @@
 #include "core/route.h"
 #include "fault.h"
 #include "gate.h"
+#include "payload_check.h"
 #include "peer_errors.h"
 #include "registry.h"
 #include "routing_store.h"
@@ -126,7 +127,7 @@ static void
 check_owner(const Export *export)
 {
 	const ShardExportCall *call = &export->call;
-	const char *theirs = pnstrdup(call->owner, call->owner_len);
+	const char *theirs = shard_payload_text(call->owner, call->owner_len);
 	const char *mine;
 
 	if (!has_states(export))
@@ -148,7 +149,7 @@ static void
 find_type(Export *export)
 {
 	const ShardExportCall *call = &export->call;
-	const char *name = pnstrdup(call->type_name, call->type_name_len);
+	const char *name = shard_payload_text(call->type_name, call->type_name_len);
 
 	shard_registry_refresh();
 	export->type = shard_registry_known(call->shard.type_id);

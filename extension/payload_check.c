@@ -175,3 +175,10 @@ shard_payload_is_entity(const char *text, int length)
 {
 	return length > 0 && length <= SHARD_MAX_ENTITY_ID && is_text(text, (uint32) length);
 }
+
+char *
+shard_payload_text(const char *bytes, int length)
+{
+	(void) pg_verify_mbstr(GetDatabaseEncoding(), bytes, length, false);
+	return pnstrdup(bytes, length);
+}

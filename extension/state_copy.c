@@ -28,6 +28,7 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
+#include "payload_check.h"
 #include "state_copy.h"
 #include "state_door.h"
 
@@ -417,10 +418,10 @@ shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, i
 		return;
 	while (shard_copy_get_column(columns, &column))
 	{
-		char *name = pnstrdup(column.name, column.name_len);
+		char *name = shard_payload_text(column.name, column.name_len);
 		bool generated = (column.flags & SHARD_COPY_COLUMN_GENERATED) != 0;
 
-		check_column(copy, name, pnstrdup(column.type, column.type_len), generated);
+		check_column(copy, name, shard_payload_text(column.type, column.type_len), generated);
 		if (generated)
 			continue;
 		if (copy->n_fields == desc->natts)
@@ -452,7 +453,8 @@ read_value(ShardStateCopy *copy, ShardStateField *field, const char *bytes, int 
 	Datum value;
 
 	if (field->text)
-		return InputFunctionCall(&field->function, bytes == NULL ? NULL : pnstrdup(bytes, length),
+		return InputFunctionCall(&field->function,
+								 bytes == NULL ? NULL : shard_payload_text(bytes, length),
 								 field->parameter, field->modifier);
 	if (bytes == NULL)
 		return ReceiveFunctionCall(&field->function, NULL, field->parameter, field->modifier);

@@ -401,7 +401,8 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 
 	shard_arena_reset(node->arena);
 	if (!node->running || !shard_control_decode(bytes, length, node->arena, &message) ||
-		!numbers_are_good(&message) || !header_is_good(node, now, &message))
+		!numbers_are_good(&message) || !header_is_good(node, now, &message) ||
+		!shard_node_trust_texts(node, &message))
 		return;
 	if (node->fenced && message.kind == SHARD_CONTROL_JOIN)
 	{

@@ -39,6 +39,8 @@ typedef struct ShardNodeConfig
 	int32 journal_node; /* state_store_mode = persistence: the id of the journal, the same at all
 						 * members, whose address the host knows; 0: members vote */
 	bool journal_voter; /* this is the journal's database: a voter, no member */
+	bool (*is_text)(const char *bytes,
+					size_t length); /* one that this database can have; NULL: all are (T10) */
 	ShardRosterSettings roster;
 	ShardHomesSettings homes;
 } ShardNodeConfig;

@@ -365,6 +365,12 @@ extern bool shard_node_trust_era_to_come(const ShardNode *node, int32 era);
 /* Is it nothing about a journal (R14), or is there one, and the era in reach? */
 extern bool shard_node_trust_journal(const ShardNode *node, const ShardControl *message);
 
+/*
+ * Are the texts in it such as this database can have (T10)? A sentence for people that is not is made one; a joiner hears that
+ * its record is none.
+ */
+extern bool shard_node_trust_texts(ShardNode *node, ShardControl *message);
+
 /* May that message bring decided facts? */
 extern bool shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message);
 

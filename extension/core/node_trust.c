@@ -215,6 +215,77 @@ shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *mes
 		   shard_map_point(node->learned).n == 0 || node->config.journal_voter;
 }
 
+/* ---- texts ------------------------------------------------------------------------------------ */
+
+static bool
+is_text(const ShardNode *node, const char *text)
+{
+	return text == NULL || node->config.is_text(text, strlen(text));
+}
+
+/* Of a record that cannot be read there are none. */
+static bool
+has_texts(ShardNode *node, const ShardMapEntry *entry)
+{
+	ShardMemberRecord member;
+	ShardTypeRecord type;
+	bool good;
+
+	if (entry->deleted)
+		return true;
+	if (entry->key.kind == SHARD_MAP_MEMBER && shard_record_get_member(entry, &member, node->arena))
+	{
+		good = is_text(node, member.dsn) && is_text(node, member.app_version);
+		for (int i = 0; i < member.n_roles; i++)
+			good = good && is_text(node, member.roles[i]);
+		return good;
+	}
+	if (entry->key.kind == SHARD_MAP_TYPE && shard_record_get_type(entry, &type, node->arena))
+		/* names of roles are the server's, which has databases of several encodings: it does not look at them either */
+		return is_text(node, type.name) && is_text(node, type.role) &&
+			   is_text(node, type.hashing) && is_text(node, type.state);
+	return true;
+}
+
+/* See node_private.h. A sentence may have been cut within a character, by whoever made it. */
+bool
+shard_node_trust_texts(ShardNode *node, ShardControl *message)
+{
+#ifndef SHARD_MUTANT_ANY_BYTES
+	if (node->config.is_text == NULL)
+		return true;
+	if (!is_text(node, message->text))
+	{
+		char *text = shard_arena_copy(node->arena, message->text, strlen(message->text) + 1);
+
+		for (char *c = text; *c != '\0'; c++)
+			*c = (*c & 0x80) != 0 ? '?' : *c;
+		message->text = text;
+	}
+	for (int i = 0; i < message->n_entries; i++)
+	{
+		if (has_texts(node, &message->entries[i]))
+			continue;
+		if (message->kind == SHARD_CONTROL_JOIN)
+		{
+			ShardControl *reply = shard_action_send(node->out, 0, SHARD_CONTROL_JOIN_REPLY);
+
+			reply->uuid2 = message->uuid;
+			reply->text =
+				"names or addresses of the node are no texts in the encoding of the cluster's databases";
+			return false;
+		}
+		shard_action_log(
+			node->out, 19 /* WARNING */,
+			"node %d, or who speaks for it, sends %s with names or addresses that are no texts in the "
+			"encoding of this database; it is ignored",
+			message->from, shard_control_name(message->kind));
+		return false;
+	}
+#endif
+	return true;
+}
+
 /* ---- the end of an incarnation ---------------------------------------------------------------- */
 
 static bool

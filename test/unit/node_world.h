@@ -84,6 +84,18 @@ static int letters; /* messages sent */
 /* Does nobody answer at the addresses of nodes? */
 static bool nobody_there;
 
+/* The texts of this world. */
+static bool
+is_ascii(const char *bytes, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+	{
+		if ((bytes[i] & 0x80) != 0)
+			return false;
+	}
+	return true;
+}
+
 /* How often joiners were called back (I17). */
 static int joiners_asked;
 
@@ -426,6 +438,7 @@ start_as(int at, ShardStartKind kind)
 
 	snprintf(machine->dsn, sizeof(machine->dsn), "m%d", at);
 	config.journal_node = journal_node;
+	config.is_text = is_ascii;
 	config.dsn = no_address ? "" : machine->dsn;
 	config.roles[0] = role;
 	config.n_roles = role ? 1 : 0;

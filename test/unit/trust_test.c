@@ -352,12 +352,55 @@ test_joins(void)
 	shard_arena_destroy(arena);
 }
 
+/* T10: names and addresses that are no texts are passed over, and sentences made some. */
+static void
+test_texts(void)
+{
+	ShardMemberRecord record = {.dsn = "away \xff", .app_version = ""};
+	ShardTypeRecord type = {.name = "type\xff", .number_of_shards = 4};
+	ShardControl join = {.kind = SHARD_CONTROL_JOIN, .uuid = {1, 2}, .uuid2 = {3, 4}};
+	ShardControl start = {.kind = SHARD_CONTROL_START_TYPE, .token = 1};
+	ShardControl command = {.kind = SHARD_CONTROL_COMMAND, .token = 77, .text = "by \xff."};
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entries[2];
+	int at = 0;
+	int other;
+	int count;
+
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	other = (at + 1) % 3;
+	entries[0] = shard_record_put_member(0, &record, 0, arena);
+	entries[1] = shard_record_put_type(0, &type, 0, arena);
+	join.entries = &entries[0];
+	start.entries = &entries[1];
+	join.n_entries = start.n_entries = 1;
+	joiners_asked = 0;
+	give_as(at, 0, 0, join);
+	is_int(joiners_asked, 0, "a joiner whose address is no text is not looked for");
+	give_as(at, other + 1, 0, start);
+	run(5 * SHARD_SECOND);
+	(void) shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, arena, &count);
+	is_int(count, 0, "a type whose name is none is not taken");
+	command.status = SHARD_EVENT_EVACUATE;
+	command.flag = true;
+	command.node = other + 1;
+	command.b = shard_proposer_ballot(shard_node_proposer(machines[at].node));
+	give_as(at, other + 1, 0, command);
+	run(5 * SHARD_SECOND);
+	ok(strstr(machines[at].decision_text, "by ?.") != NULL, "a sentence is made one: %s",
+	   machines[at].decision_text);
+	shard_arena_destroy(arena);
+}
+
 int
 main(void)
 {
 	begin_world();
 	test_ballots();
 	test_joins();
+	test_texts();
 	test_holders();
 	test_collect();
 	test_force_cures();
