@@ -141,8 +141,9 @@ keep_row(const ShardNodeRow *row)
 	MemoryContextSwitchTo(old);
 }
 
-static ShardUuid
-random_uuid(void)
+/* See coordinator_private.h. */
+ShardUuid
+shard_coordinator_random_uuid(void)
 {
 	ShardUuid uuid;
 
@@ -228,13 +229,14 @@ start_machine(void)
 
 	if (!shard_plane_incarnation(state->db, state->extension, &incarnation, &kind))
 	{
-		incarnation = random_uuid();
+		incarnation = shard_coordinator_random_uuid();
 		kind = start_kind();
 		shard_plane_keep(state->db, state->extension, incarnation, kind);
 	}
 	shard_plane_directory_changed(state->db);
 	old = MemoryContextSwitchTo(state->context);
-	shard_node_start(state->node, shard_plane_now(), kind, random_uuid(), incarnation, state->out);
+	shard_node_start(state->node, shard_plane_now(), kind, shard_coordinator_random_uuid(),
+					 incarnation, state->out);
 	MemoryContextSwitchTo(old);
 	shard_coordinator_types_forget();
 	shard_coordinator_carry_out();

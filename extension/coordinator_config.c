@@ -17,6 +17,7 @@
 
 #include "coordinator_private.h"
 #include "guc.h"
+#include "seal.h"
 
 #include "compat.h"
 
@@ -130,6 +131,8 @@ shard_coordinator_config(ShardNodeConfig *config, const char *dsn)
 	read_role_minimums(config);
 	/* a journal shows nobody what it keeps, and may have another encoding than those whose map it is */
 	config->is_text = state->journal ? NULL : is_text;
+	config->secret = shard_coordinator_random_uuid();
+	config->seal = shard_seal;
 	config->roster.voters = shard_voters;
 	config->roster.downing = shard_downing_strategy;
 	config->roster.stable_after = shard_stable_after * SHARD_MS;

@@ -88,6 +88,9 @@ extern void shard_coordinator_begin(void);
 /* Is this node the only member that its map has ever had? */
 extern bool shard_coordinator_was_always_alone(void);
 
+/* 128 random bits that nobody can guess. ERROR if the server has none. */
+extern ShardUuid shard_coordinator_random_uuid(void);
+
 extern void shard_coordinator_commit(void);
 
 /* coordinator_actions.c: what a step left in out. */

@@ -447,9 +447,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	waiting = remember(request);
 	waiting->kind = command->kind;
 	event.token = join_token = waiting->token;
-	if (!pg_strong_random(&event.uuid, sizeof(event.uuid)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));
+	event.uuid = shard_coordinator_random_uuid();
 	shard_coordinator_event(&event);
 }
 

@@ -17,18 +17,19 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_PRE_VOTE = 1,	  /* b: the ballot to come */
 	SHARD_CONTROL_PRE_VOTE_REPLY, /* b; flag: yes; ballot: promised; point; entries: as
 									* PROMISE; status: ShardVoterState; uuid: start of a journal */
-	SHARD_CONTROL_PREPARE,	 /* b; ballot, point: what the sender remembers of the voter (R12) */
-	SHARD_CONTROL_PROMISE,	 /* b; point; entries: the voters value, if any */
+	SHARD_CONTROL_PREPARE, /* b; uuid2: own seal on it; ballot, point, uuid: what the sender remembers of
+							  * the voter, and its seal (R12) */
+	SHARD_CONTROL_PROMISE,	 /* b; point; uuid: seal; entries: the voters value, if any */
 	SHARD_CONTROL_FETCH,	 /* b; n: give what is newer than this, 0 = all */
 	SHARD_CONTROL_STATE,	 /* b; point; n: as asked; entries */
 	SHARD_CONTROL_SYNC,		 /* b; point: M; n: delta above (ballot, n), 0 = full; entries */
-	SHARD_CONTROL_SYNCED,	 /* b; point */
+	SHARD_CONTROL_SYNCED,	 /* b; point; uuid: seal */
 	SHARD_CONTROL_ACCEPT,	 /* b; n; point: prev; commit_n; entries */
-	SHARD_CONTROL_ACCEPTED,	 /* b; n */
+	SHARD_CONTROL_ACCEPTED,	 /* b; n; uuid: seal */
 	SHARD_CONTROL_NEED_SYNC, /* b; n; point: mine */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n; nodes: whose place is
-							  * claimed in vain (I14) */
+							  * claimed in vain (I14); ballot, point, uuid: as PREPARE */
 	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
 								  * ballot: promised; status: ShardVoterState; flag: it exits, and has
 								  * not left everything yet (M20) */

@@ -29,16 +29,6 @@
 
 /* ---- the object ------------------------------------------------------------------------------- */
 
-/* A voter that has never voted takes the place of the one before: in another cluster, or another era. */
-void
-shard_node_new_voter(ShardNode *node)
-{
-	shard_voter_destroy(node->voter);
-	node->voter = shard_voter_create(node->id);
-	shard_action_clear(node->out, SHARD_STORE_VOTER);
-	shard_action_clear(node->out, SHARD_STORE_ACCEPTED);
-}
-
 /* A copy of a text of the configuration; NULL stays NULL. */
 static const char *
 copy_text(const char *text)
@@ -59,7 +49,7 @@ shard_node_create(const ShardNodeConfig *config)
 	for (int i = 0; i < config->n_roles; i++)
 		node->config.roles[i] = copy_text(config->roles[i]);
 	node->learned = shard_map_create();
-	node->voter = shard_voter_create(0);
+	node->voter = shard_node_create_voter(node);
 	node->arena = shard_arena_create();
 	return node;
 }
@@ -269,6 +259,7 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 	if (!node->has_identity)
 	{
 		node->has_identity = true;
+		node->secret = node->config.secret;
 		/* Whatever the database was before, as a node it begins here: nothing can be forgotten. */
 		node->start_kind = SHARD_START_RESTART;
 		node->inc_uuid = incarnation;

@@ -41,6 +41,11 @@ typedef struct ShardNodeConfig
 	bool journal_voter; /* this is the journal's database: a voter, no member */
 	bool (*is_text)(const char *bytes,
 					size_t length); /* one that this database can have; NULL: all are (T10) */
+	ShardUuid
+		secret; /* drawn at random: for seals of a database that begins to be a node now; else its own counts */
+	ShardUuid (*seal)(
+		ShardUuid secret, const void *bytes,
+		size_t length); /* a code that nobody can make without the secret (R23); NULL: in tests */
 	ShardRosterSettings roster;
 	ShardHomesSettings homes;
 } ShardNodeConfig;

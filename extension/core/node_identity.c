@@ -1,6 +1,6 @@
 /*
  * core/node_identity.c
- *		The durable identity of a node: which cluster, which member, which incarnation, what it joins.
+ *		The durable identity of a node: which cluster, which member, which incarnation, what it joins; and its voter's.
  *
  * One row. Whoever changes a part of it writes all of it, in the transaction of the step.
  */
@@ -37,6 +37,8 @@ shard_node_write_identity(ShardNode *node)
 		shard_wire_put_uint(&value, node->claimed[i].high);
 		shard_wire_put_uint(&value, node->claimed[i].low);
 	}
+	shard_wire_put_uint(&value, node->secret.high);
+	shard_wire_put_uint(&value, node->secret.low);
 	shard_wire_put_uint(&value, node->join.token.high);
 	shard_wire_put_uint(&value, node->join.token.low);
 	if (node->join.address)
@@ -78,6 +80,8 @@ shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
 		node->claimed[i].high = shard_wire_get_uint(&reader);
 		node->claimed[i].low = shard_wire_get_uint(&reader);
 	}
+	node->secret.high = shard_wire_get_uint(&reader);
+	node->secret.low = shard_wire_get_uint(&reader);
 	node->join.token.high = shard_wire_get_uint(&reader);
 	node->join.token.low = shard_wire_get_uint(&reader);
 	address = shard_wire_get_bytes(&reader, &length);
@@ -91,4 +95,36 @@ shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
 	}
 	node->has_identity = true;
 	return true;
+}
+
+/* ShardVoterSeal, with the node. */
+static ShardUuid
+seal(const void *arg, int64 promised, ShardMapPoint point)
+{
+	const ShardNode *node = arg;
+	const uint64 said[] = {node->cluster.high, node->cluster.low, (uint64) node->era,
+						   (uint64) node->id,  (uint64) promised, (uint64) point.b,
+						   (uint64) point.n};
+
+	return node->config.seal ? node->config.seal(node->secret, said, sizeof(said))
+							 : (ShardUuid){0, 0};
+}
+
+/* See node_private.h; so for the next one. */
+ShardVoter *
+shard_node_create_voter(const ShardNode *node)
+{
+	ShardVoter *voter = shard_voter_create(node->id);
+
+	shard_voter_set_seal(voter, seal, node);
+	return voter;
+}
+
+void
+shard_node_new_voter(ShardNode *node)
+{
+	shard_voter_destroy(node->voter);
+	node->voter = shard_node_create_voter(node);
+	shard_action_clear(node->out, SHARD_STORE_VOTER);
+	shard_action_clear(node->out, SHARD_STORE_ACCEPTED);
 }

@@ -446,7 +446,7 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 			shard_map_point(node->learned).n;
 	}
 	if (message->ballot != 0)
-		shard_voter_reminded(node->voter, message->ballot, message->point, node->out);
+		shard_voter_reminded(node->voter, message, node->out);
 	node->heartbeat = message->token;
 	node->heartbeat_ballot = message->b;
 	answer_heartbeat(node);

@@ -135,6 +135,7 @@ struct ShardNode
 	ShardUuid inc_uuid;
 	ShardUuid claimed[NODE_CLAIMS]; /* incarnations claimed since the last admission, newest last */
 	int n_claimed;
+	ShardUuid secret; /* for seals; as old as the identity (R23) */
 	bool fenced;
 	int32 fenced_by[32]; /* nodes that said, when asked, that this incarnation is over */
 	int n_fenced_by;
@@ -236,8 +237,11 @@ struct ShardNode
 extern void shard_node_write_identity(ShardNode *node);
 extern bool shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry);
 
-/* node.c */
+/* A voter that seals by this identity. new: it takes the place of the one before, in another cluster, or another era. */
+extern ShardVoter *shard_node_create_voter(const ShardNode *node);
 extern void shard_node_new_voter(ShardNode *node);
+
+/* node.c */
 extern bool shard_node_is_alone(const ShardNode *node);
 extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
 extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);

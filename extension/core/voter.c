@@ -20,28 +20,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/voter.h"
-
-/* Other voters that are remembered: those of a change from seven to seven others. */
-#define MEMORY_SIZE (2 * SHARD_MAX_VOTERS)
-
-/* The most that another voter is known to have promised and accepted. */
-typedef struct Memory
-{
-	int32 node;
-	int64 promised;
-	ShardMapPoint point; /* of that ballot or an older one */
-} Memory;
-
-struct ShardVoter
-{
-	int32 self;
-	ShardVoterState state;
-	int64 promised;
-	ShardMap *map; /* its point is (vb, vn) */
-	int n_memory;
-	Memory memory[MEMORY_SIZE];
-};
+#include "core/voter_private.h"
 
 static const ShardMapKey row_key = {0, 0, 0};
 static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
@@ -74,11 +53,11 @@ shard_voter_set_self(ShardVoter *voter, int32 self)
 }
 
 /*
- * Write the one row that is not the map. What is remembered of others goes with it: losing the
+ * See voter_private.h. What is remembered of others goes with it: losing the
  * newest of that weakens a check, no promise.
  */
-static void
-save(const ShardVoter *voter, ShardActions *out)
+void
+shard_voter_save(const ShardVoter *voter, ShardActions *out)
 {
 	ShardMapPoint point = shard_map_point(voter->map);
 	ShardMapEntry entry;
@@ -89,14 +68,7 @@ save(const ShardVoter *voter, ShardActions *out)
 	shard_wire_put_int(&value, point.b);
 	shard_wire_put_int(&value, point.n);
 	shard_wire_put_uint(&value, voter->state);
-	shard_wire_put_uint(&value, voter->n_memory);
-	for (int i = 0; i < voter->n_memory; i++)
-	{
-		shard_wire_put_int(&value, voter->memory[i].node);
-		shard_wire_put_int(&value, voter->memory[i].promised);
-		shard_wire_put_int(&value, voter->memory[i].point.b);
-		shard_wire_put_int(&value, voter->memory[i].point.n);
-	}
+	shard_voter_put_memory(voter, &value);
 
 	memset(&entry, 0, sizeof(entry));
 	entry.key = row_key;
@@ -107,7 +79,7 @@ save(const ShardVoter *voter, ShardActions *out)
 }
 
 /*
- * Take the row that save() wrote. False, and nothing is taken, if it is damaged.
+ * Take the row that shard_voter_save() wrote. False, and nothing is taken, if it is damaged.
  */
 static bool
 load_row(ShardVoter *voter, const ShardMapEntry *entry)
@@ -116,26 +88,15 @@ load_row(ShardVoter *voter, const ShardMapEntry *entry)
 	ShardVoter row = *voter;
 	ShardMapPoint point;
 	uint64 state;
-	uint64 count;
 
 	row.promised = shard_wire_get_int(&reader);
 	point.b = shard_wire_get_int(&reader);
 	point.n = shard_wire_get_int(&reader);
 	state = shard_wire_get_uint(&reader);
-	count = shard_wire_get_uint(&reader);
-	if (reader.failed || state > SHARD_VOTER_UNUSED || count > MEMORY_SIZE)
+	if (reader.failed || state > SHARD_VOTER_UNUSED || !shard_voter_get_memory(&row, &reader) ||
+		reader.at != reader.end)
 		return false;
 	row.state = (ShardVoterState) state;
-	row.n_memory = (int) count;
-	for (int i = 0; i < row.n_memory; i++)
-	{
-		row.memory[i].node = shard_wire_get_int32(&reader);
-		row.memory[i].promised = shard_wire_get_int(&reader);
-		row.memory[i].point.b = shard_wire_get_int(&reader);
-		row.memory[i].point.n = shard_wire_get_int(&reader);
-	}
-	if (reader.failed || reader.at != reader.end)
-		return false;
 	*voter = row;
 	shard_map_set_point(voter->map, point);
 	return true;
@@ -154,26 +115,6 @@ shard_voter_load(ShardVoter *voter, const ShardWrite *write)
 }
 
 /*
- * Forget those who do not vote any more: should one return, it returns as a new voter, that may know
- * less than it did (R12).
- */
-static void
-forget_removed(ShardVoter *voter)
-{
-	ShardVotersRecord voters;
-	int kept = 0;
-
-	if (!shard_record_get_voters(shard_map_value(voter->map, voters_key), &voters))
-		return;
-	for (int i = 0; i < voter->n_memory; i++)
-	{
-		if (shard_record_votes(&voters, voter->memory[i].node))
-			voter->memory[kept++] = voter->memory[i];
-	}
-	voter->n_memory = kept;
-}
-
-/*
  * Take entries into the map, and write them. Where they raise purge_n, tombstones that all have
  * passed go, too (R8).
  */
@@ -188,7 +129,7 @@ apply(ShardVoter *voter, const ShardMapEntry *entries, int count, ShardActions *
 		shard_action_write(out, SHARD_STORE_ACCEPTED, &entries[i]);
 		counters = counters || entries[i].key.kind == SHARD_MAP_COUNTERS;
 		if (entries[i].key.kind == SHARD_MAP_VOTERS)
-			forget_removed(voter);
+			shard_voter_forget_removed(voter);
 	}
 	if (counters)
 	{
@@ -227,7 +168,7 @@ shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries, int 
 	shard_map_set_point(voter->map, point);
 	voter->promised = b;
 	voter->state = SHARD_VOTER_OK;
-	save(voter, out);
+	shard_voter_save(voter, out);
 }
 
 /* See voter.h. */
@@ -267,7 +208,8 @@ shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int
 	shard_map_set_point(voter->map, point);
 	voter->promised = b;
 	voter->state = SHARD_VOTER_OK;
-	save(voter, out);
+	voter->n_memory = 0; /* of an era that is over */
+	shard_voter_save(voter, out);
 }
 
 /*
@@ -339,7 +281,7 @@ prepare(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 				  (message->b == voter->promised && message->from == voter->self);
 	ShardControl *answer;
 
-	shard_voter_reminded(voter, message->ballot, message->point, out);
+	shard_voter_reminded(voter, message, out);
 	if (!may_vote(voter) || outbid)
 	{
 		nack(voter, message, out);
@@ -347,11 +289,12 @@ prepare(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 	}
 	voter->promised = message->b;
 #ifndef SHARD_MUTANT_PROMISE_NOT_PERSISTED
-	save(voter, out);
+	shard_voter_save(voter, out);
 #endif
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_PROMISE);
 	answer->b = message->b;
 	name_voters(voter, answer, out->arena);
+	answer->uuid = shard_voter_seal(voter, answer->b, answer->point);
 }
 
 /*
@@ -452,10 +395,11 @@ sync_state(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 		shard_map_set_point(voter->map, message->point);
 	}
 	voter->promised = message->b;
-	save(voter, out);
+	shard_voter_save(voter, out);
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_SYNCED);
 	answer->b = message->b;
 	answer->point = shard_map_point(voter->map);
+	answer->uuid = shard_voter_seal(voter, answer->b, answer->point);
 }
 
 /*
@@ -496,10 +440,11 @@ accept_batch(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 		shard_map_set_point(voter->map, point);
 		voter->promised = message->b;
 	}
-	save(voter, out);
+	shard_voter_save(voter, out);
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_ACCEPTED);
 	answer->b = message->b;
 	answer->n = message->n;
+	answer->uuid = shard_voter_seal(voter, answer->b, (ShardMapPoint){answer->b, answer->n});
 }
 
 /* See voter.h. */
@@ -528,88 +473,6 @@ shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, 
 	}
 }
 
-/*
- * The place for a node's memory; NULL if all are taken.
- */
-static Memory *
-memory_of(ShardVoter *voter, int32 node)
-{
-	Memory *memory;
-
-	for (int i = 0; i < voter->n_memory; i++)
-	{
-		if (voter->memory[i].node == node)
-			return &voter->memory[i];
-	}
-	if (voter->n_memory == MEMORY_SIZE)
-		return NULL;
-	memory = &voter->memory[voter->n_memory++];
-	memset(memory, 0, sizeof(*memory));
-	memory->node = node;
-	return memory;
-}
-
-/* See voter.h. */
-void
-shard_voter_observe(ShardVoter *voter, const ShardControl *message)
-{
-	const ShardMapEntry *entry = shard_map_value(voter->map, voters_key);
-	ShardMapPoint point = {0, 0};
-	ShardVotersRecord voters;
-	Memory *memory;
-
-	if (message->from == voter->self)
-		return;
-	/* Of who was removed, a late message must not bring back what was forgotten on purpose. */
-	if (!entry || !shard_record_get_voters(entry, &voters) ||
-		!shard_record_votes(&voters, message->from))
-		return;
-	if (message->kind == SHARD_CONTROL_PROMISE || message->kind == SHARD_CONTROL_SYNCED)
-		point = message->point;
-	else if (message->kind == SHARD_CONTROL_ACCEPTED)
-	{
-		point.b = message->b;
-		point.n = message->n;
-	}
-	else if (message->kind != SHARD_CONTROL_PREPARE)
-		return;
-	memory = memory_of(voter, message->from);
-	if (memory == NULL || message->b < memory->promised)
-		return;
-	if (message->b > memory->promised || shard_map_compare(point, memory->point) > 0)
-		memory->point = point;
-	memory->promised = message->b;
-}
-
-/* See voter.h. */
-void
-shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message)
-{
-	for (int i = 0; i < voter->n_memory; i++)
-	{
-		if (voter->memory[i].node == node)
-		{
-			message->ballot = voter->memory[i].promised;
-			message->point = voter->memory[i].point;
-		}
-	}
-}
-
-/*
- * See voter.h. Under a newer promise the point may have gone back lawfully (R3), and under the same
- * one before anything was accepted under it; all else has been forgotten.
- */
-void
-shard_voter_reminded(ShardVoter *voter, int64 promised, ShardMapPoint point, ShardActions *out)
-{
-	bool forgot = promised > voter->promised;
-
-	if (promised == voter->promised && point.b == promised)
-		forgot = shard_map_compare(point, shard_map_point(voter->map)) > 0;
-	if (forgot)
-		shard_voter_set_state(voter, SHARD_VOTER_AMNESIAC, out);
-}
-
 /* See voter.h. */
 void
 shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *out)
@@ -625,7 +488,7 @@ shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *ou
 	}
 #endif
 	voter->state = state;
-	save(voter, out);
+	shard_voter_save(voter, out);
 }
 
 /*

@@ -57,15 +57,23 @@ shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, 
 
 /*
  * Remember what another voter has done, so that it can be reminded should it forget (R12): called
- * for every message of the replicated map that arrives. remind: put into a PREPARE what this voter
- * remembers of the node that it goes to (ballot, point).
+ * for every message of the replicated map that arrives. remind: put into a PREPARE or HEARTBEAT what this voter
+ * remembers of the node that it goes to (ballot, point, uuid), and into a PREPARE its own seal (uuid2).
  */
 extern void shard_voter_observe(ShardVoter *voter, const ShardControl *message);
 extern void shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message);
 
-/* What another voter remembers of me (R12): turns me amnesiac if I know less. */
-extern void
-shard_voter_reminded(ShardVoter *voter, int64 promised, ShardMapPoint point, ShardActions *out);
+/*
+ * What another voter remembers of me (R12), in a PREPARE or HEARTBEAT: turns me amnesiac if I know less, and my seal is on it.
+ */
+extern void shard_voter_reminded(ShardVoter *voter, const ShardControl *message, ShardActions *out);
+
+/*
+ * How this voter proves to itself, later, that it has said what others remember: a code over a ballot and a point that
+ * nobody else can make, the same for ever for the same node of the same cluster and era. Without one all reminders are believed.
+ */
+typedef ShardUuid (*ShardVoterSeal)(const void *arg, int64 promised, ShardMapPoint point);
+extern void shard_voter_set_seal(ShardVoter *voter, ShardVoterSeal seal, const void *arg);
 
 /* AMNESIAC back to OK with its map: only for the sole voter, by the operator's will. */
 extern void shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *out);

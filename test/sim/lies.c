@@ -27,10 +27,11 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 	const ShardMap *learned = shard_node_learned(instance->node);
 	ShardControl message = {.era = shard_node_era(instance->node)};
 	ShardHomeRecord home = {.epoch = 1000000, .n_nodes = 1, .nodes = {1}, .want = 1};
+	int64 promised = shard_voter_promised(shard_node_voter(instance->node));
 	static const ShardControlKind votes[] = {SHARD_CONTROL_PREPARE, SHARD_CONTROL_SYNC,
 											 SHARD_CONTROL_ACCEPT, SHARD_CONTROL_HEARTBEAT};
 
-	switch (number % 5)
+	switch (number % 6)
 	{
 		case 0:
 			message.kind = votes[number / 5 % lengthof(votes)];
@@ -38,7 +39,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			break;
 		case 1:
 			message.kind = SHARD_CONTROL_NACK;
-			message.b = shard_voter_promised(shard_node_voter(instance->node));
+			message.b = promised;
 			message.ballot = FAR_BALLOT;
 			break;
 		case 2:
@@ -50,6 +51,13 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 		case 3:
 			message.kind = SHARD_CONTROL_MEMBER_HEARTBEAT;
 			message.era = number / 5 % 2 ? PG_INT32_MAX : message.era + 1;
+			break;
+		case 4:
+			/* what the voter is to believe that it has promised, or accepted, and forgotten (R23) */
+			message.kind = number / 6 % 2 ? SHARD_CONTROL_PREPARE : SHARD_CONTROL_HEARTBEAT;
+			message.b = (uint16) promised == from ? promised : from;
+			message.ballot = promised + (number / 12 % 2 ? 1 << 16 : 0);
+			message.point = (ShardMapPoint){promised, PG_INT32_MAX};
 			break;
 		default:
 			home.phase = SHARD_HOME_STABLE;
@@ -74,11 +82,13 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 	ShardControl message;
 	StringInfoData bytes;
 	bool fenced;
+	bool well;
 	int32 era;
 
 	if (!instance->up || !instance->node || !instance->joined || shard_node_joining(instance->node))
 		return;
 	fenced = shard_node_fenced(instance->node);
+	well = shard_voter_state(shard_node_voter(instance->node)) == SHARD_VOTER_OK;
 	era = shard_node_era(instance->node);
 	arena = shard_arena_create();
 	message = make_up(instance, from, number, &entry, arena);
@@ -100,6 +110,10 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 			check_fail(world->check, "T7: %s is fenced by somebody's word", instance->dsn);
 		else if (shard_node_era(instance->node) != era)
 			check_fail(world->check, "T7: %s enters an era by somebody's word", instance->dsn);
+		else if (well &&
+				 shard_voter_state(shard_node_voter(instance->node)) == SHARD_VOTER_AMNESIAC)
+			check_fail(world->check, "T7: %s has forgotten its votes by somebody's word",
+					   instance->dsn);
 		else if (shard_voter_promised(shard_node_voter(instance->node)) >= FAR_BALLOT / 2)
 			check_fail(world->check, "T7: %s promises the last ballot", instance->dsn);
 	}

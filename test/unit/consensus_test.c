@@ -1104,8 +1104,6 @@ test_load(void)
 		taken += shard_voter_load(again, &damaged);
 	}
 	is_int(taken, 0, "a row that is cut short is refused");
-	shard_voter_reminded(again, 8 << 16, (ShardMapPoint){0, 0}, out);
-	is_int(shard_voter_state(again), SHARD_VOTER_AMNESIAC, "a voter that forgot is told");
 	shard_voter_destroy(voter);
 	shard_voter_destroy(again);
 	shard_action_destroy(out);

@@ -89,6 +89,42 @@ test_ballots(void)
 	is_int(coordinators, 1, "and outbid: there is a coordinator again");
 }
 
+/* P41: nobody makes voters believe that they have forgotten what they voted, also not the coordinator. */
+static void
+test_reminders(void)
+{
+	const ShardControlKind kinds[] = {SHARD_CONTROL_PREPARE, SHARD_CONTROL_HEARTBEAT};
+	int amnesiacs = 0;
+	int coordinators = 0;
+
+	three_nodes();
+	for (int at = 0; at < 3; at++)
+		for (int from = 1; from <= 3; from++)
+			for (int i = 0; i < (int) lengthof(kinds); i++)
+			{
+				int64 ballot = promised(at) + (1 << 16);
+
+				if (from == at + 1)
+					continue;
+				give_as(at, from, 0,
+						(ShardControl){.kind = kinds[i],
+									   .b = (uint16) promised(at) == from ? promised(at) : from,
+									   .ballot = ballot});
+				give_as(at, from, 0,
+						(ShardControl){.kind = kinds[i],
+									   .b = (uint16) promised(at) == from ? promised(at) : from,
+									   .ballot = promised(at),
+									   .point = {promised(at), 1000000}});
+			}
+	for (int at = 0; at < 3; at++)
+		amnesiacs += shard_voter_state(shard_node_voter(machines[at].node)) == SHARD_VOTER_AMNESIAC;
+	is_int(amnesiacs, 0, "nobody is told that he has forgotten");
+	run(10 * SHARD_SECOND);
+	for (int i = 0; i < 3; i++)
+		coordinators += is_coordinator(i);
+	is_int(coordinators, 1, "there is a coordinator");
+}
+
 /* P34: who speaks for one node does not decide under another one's ballot, nor end its office. */
 static void
 test_holders(void)
@@ -399,6 +435,7 @@ main(void)
 {
 	begin_world();
 	test_ballots();
+	test_reminders();
 	test_joins();
 	test_texts();
 	test_holders();
