@@ -536,7 +536,12 @@ written_off(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		shard_arena_destroy(arena);
 	}
 	if (done)
+	{
+		/* What a journal and members that are put back have forgotten, he says again. */
+		if (world->journal)
+			world_later(world, 3 * SHARD_SECOND, written_off, instance, false, 0, 0, NULL, 0);
 		return;
+	}
 	for (int i = 0; world->journal && !coordinator && i < world->n_instances; i++)
 	{
 		ShardNodeEvent event = {.kind = SHARD_EVENT_WRITE_OFF,
