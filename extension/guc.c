@@ -51,6 +51,7 @@ char *shard_journal_dsn = NULL;
 char *shard_journal_database = NULL;
 bool shard_journal_ha = true;
 int shard_peer_sslmode = SHARD_SSLMODE_PREFER;
+int shard_peer_channel_binding = SHARD_CHANNEL_BINDING_PREFER;
 char *shard_peer_sslrootcert = NULL;
 char *shard_peer_sslcert = NULL;
 char *shard_peer_sslkey = NULL;
@@ -256,14 +257,32 @@ static const struct config_enum_entry sslmode_options[] = {
 	{"verify-full", SHARD_SSLMODE_VERIFY_FULL, false},
 	{NULL, 0, false}};
 
+static const struct config_enum_entry channel_binding_options[] = {
+	{"disable", SHARD_CHANNEL_BINDING_DISABLE, false},
+	{"prefer", SHARD_CHANNEL_BINDING_PREFER, false},
+	{"require", SHARD_CHANNEL_BINDING_REQUIRE, false},
+	{NULL, 0, false}};
+
+static const char *
+name_of(const struct config_enum_entry *options, int value)
+{
+	for (const struct config_enum_entry *option = options; option->name != NULL; option++)
+		if (option->val == value)
+			return option->name;
+	elog(ERROR, "unknown value %d of a setting", value);
+	pg_unreachable();
+}
+
 const char *
 shard_guc_peer_sslmode(void)
 {
-	for (const struct config_enum_entry *option = sslmode_options; option->name != NULL; option++)
-		if (option->val == shard_peer_sslmode)
-			return option->name;
-	elog(ERROR, "unknown shard.peer_sslmode %d", shard_peer_sslmode);
-	pg_unreachable();
+	return name_of(sslmode_options, shard_peer_sslmode);
+}
+
+const char *
+shard_guc_peer_channel_binding(void)
+{
+	return name_of(channel_binding_options, shard_peer_channel_binding);
 }
 
 /*
@@ -300,6 +319,13 @@ define_peers(void)
 							 "As sslmode of libpq. Across machines: verify-full.",
 							 &shard_peer_sslmode, SHARD_SSLMODE_PREFER, sslmode_options, PGC_SIGHUP,
 							 GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomEnumVariable(
+		"shard.peer_channel_binding",
+		"Sets whether a login by password has to be bound to the other server's certificate.",
+		"As channel_binding of libpq. require: nobody in between can pass a login on; where "
+		"nodes log in by certificates, or without TLS, it is refused.",
+		&shard_peer_channel_binding, SHARD_CHANNEL_BINDING_PREFER, channel_binding_options,
+		PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	define_peer_file("shard.peer_sslrootcert",
 					 "Sets the file of authorities that vouch for other nodes.",
 					 &shard_peer_sslrootcert, NULL);

@@ -81,7 +81,15 @@ typedef enum ShardSslMode
 	SHARD_SSLMODE_VERIFY_FULL
 } ShardSslMode;
 
-extern int shard_peer_sslmode; /* a ShardSslMode */
+typedef enum ShardChannelBinding
+{
+	SHARD_CHANNEL_BINDING_DISABLE,
+	SHARD_CHANNEL_BINDING_PREFER,
+	SHARD_CHANNEL_BINDING_REQUIRE
+} ShardChannelBinding;
+
+extern int shard_peer_sslmode;		   /* a ShardSslMode */
+extern int shard_peer_channel_binding; /* a ShardChannelBinding */
 extern char *shard_peer_sslrootcert;
 extern char *shard_peer_sslcert;
 extern char *shard_peer_sslkey;
@@ -89,8 +97,9 @@ extern char *shard_peer_sslcrl;
 extern char *shard_peer_passfile;
 extern char *shard_peer_user; /* empty: as the address says */
 
-/* The mode by libpq's name. */
+/* Both by libpq's names. */
 extern const char *shard_guc_peer_sslmode(void);
+extern const char *shard_guc_peer_channel_binding(void);
 
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);

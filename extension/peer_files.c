@@ -44,6 +44,7 @@ shard_peer_secure_options(ShardPeerOption *options)
 	int count = 0;
 
 	options[count++] = (ShardPeerOption){"sslmode", shard_guc_peer_sslmode()};
+	options[count++] = (ShardPeerOption){"channel_binding", shard_guc_peer_channel_binding()};
 	for (int i = 0; i < lengthof(files); i++)
 	{
 		const char *value = *files[i].value;

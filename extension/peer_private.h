@@ -109,7 +109,7 @@ extern uint32 shard_peer_dsn_hash(const char *dsn);
 extern void shard_peer_dsn_silent(uint32 address);
 
 /* peer_files.c: what settings say of how connections are made. */
-#define SHARD_PEER_SECURE_OPTIONS 8
+#define SHARD_PEER_SECURE_OPTIONS 9
 
 typedef struct ShardPeerOption
 {
