@@ -105,7 +105,7 @@ DROP ROLE regress_shard_nobody;
 CREATE ROLE regress_shard_link;
 SELECT shard_allow_peer('regress_shard_link');
 SET ROLE regress_shard_link;
-CALL shard_peer.who(NULL, NULL) \gset
+CALL shard_peer.who('', NULL) \gset
 SELECT length(:'answer') > 20 AS answered;
 CALL shard_peer.stats('', NULL);
 CALL shard_peer.call_back('\x01', NULL);
