@@ -604,13 +604,14 @@ report_writer(const Export *export, TransactionId writer)
 	ereport(
 		ERROR,
 		(errcode(SHARD_ERRCODE_NOT_YET),
-		 errmsg("states of shard %d of entity type \"%s\" are being changed by SQL on node %d%s",
-				export->call.shard.shard, export->type->name, export->callee.view.node, by),
+		 errmsg(
+			 "states of shard %d of entity type \"%s\" are being changed or locked by SQL on node %d%s",
+			 export->call.shard.shard, export->type->name, export->callee.view.node, by),
 		 errdetail("The transaction is open."), errhint("End it there.")));
 }
 
 /*
- * Looks until no user has locked the state table, or is in the midst of changing a state of the shard, with
+ * Looks until no user has locked the state table, or changes a state of the shard or has it locked to do so, with
  * nothing held meanwhile. What he has not committed would be missing at the new home.
  */
 static void

@@ -13,12 +13,16 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/relscan.h"
 #include "access/stratnum.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -227,6 +231,43 @@ prepare_output(ShardStateCopy *copy)
 	}
 }
 
+/*
+ * Who has a row locked in order to change it, as SELECT ... FOR UPDATE does: as good as changed, for its holder rightly
+ * believes that it stays as it is. Locks that many can share say nothing of the kind.
+ */
+static TransactionId
+locker_of(SysScanDesc scan)
+{
+	BufferHeapTupleTableSlot *slot = (BufferHeapTupleTableSlot *) scan->slot;
+	TransactionId locker = InvalidTransactionId;
+	MultiXactMember *members;
+	TransactionId xmax;
+	uint16 infomask;
+	int count;
+
+	LockBuffer(slot->buffer, BUFFER_LOCK_SHARE);
+	infomask = slot->base.tuple->t_data->t_infomask;
+	xmax = HeapTupleHeaderGetRawXmax(slot->base.tuple->t_data);
+	LockBuffer(slot->buffer, BUFFER_LOCK_UNLOCK);
+	if ((infomask & HEAP_XMAX_INVALID) != 0 || !HEAP_XMAX_IS_LOCKED_ONLY(infomask) ||
+		HEAP_LOCKED_UPGRADED(infomask))
+		return InvalidTransactionId;
+	if ((infomask & HEAP_XMAX_IS_MULTI) == 0)
+		return HEAP_XMAX_IS_EXCL_LOCKED(infomask) && TransactionIdIsInProgress(xmax)
+				   ? xmax
+				   : InvalidTransactionId;
+	count = GetMultiXactIdMembers(xmax, &members, false, true);
+	for (int i = 0; i < count; i++)
+	{
+		if (members[i].status >= MultiXactStatusForNoKeyUpdate &&
+			TransactionIdIsInProgress(members[i].xid))
+			locker = members[i].xid;
+	}
+	if (count > 0)
+		pfree(members);
+	return locker;
+}
+
 int64
 shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer)
 {
@@ -250,6 +291,8 @@ shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer)
 			*writer = dirty.xmin;
 		else if (TransactionIdIsValid(dirty.xmax))
 			*writer = dirty.xmax;
+		else if (!TransactionIdIsValid(*writer))
+			*writer = locker_of(scan);
 	}
 	systable_endscan_ordered(scan);
 	index_close(index, NoLock);

@@ -39,8 +39,8 @@ extern void shard_state_copy_open(ShardStateCopy *copy, const ShardType *type);
 extern void shard_state_copy_close(ShardStateCopy *copy);
 
 /*
- * Old home: the table's columns; how many rows a shard has. writer: NULL, or set to a transaction that
- * changes one of them at the moment, by SQL, if there is one. Without it a very large shard is not counted to
+ * Old home: the table's columns; how many rows a shard has. writer: NULL, or set to a transaction that at the moment
+ * changes one of them by SQL, or has it locked to change it, if there is one. Without it a very large shard is not counted to
  * its end: the number says that there are so many at least.
  */
 extern void shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out);

@@ -11,8 +11,8 @@ my $cluster = ShardNodes->create(3, conf => 'shard.rebalance_interval = 0');
 $cluster->start_counter;
 my ($one, $two, $three) = $cluster->nodes;
 $one->get($_) for 0 .. 11;
-my ($shard) = grep { $cluster->home_of('counter', $_) == 3 } 0 .. 11;
-$one->add($shard, 1);
+my ($shard, $locked) = grep { $cluster->home_of('counter', $_) == 3 } 0 .. 11;
+$one->add($_, 1) for $shard, $locked;
 $cluster->drain;
 $cluster->wait_settled;
 my $coordinator = $cluster->coordinator($one);
@@ -22,9 +22,32 @@ my $well = 'SELECT ok, problems FROM shard_health()';
 # Messages of a call beside its result.
 sub said { my ($node, $query) = @_; my ($out, $err); $node->server->psql($node->db, $query, stdout => \$out, stderr => \$err); return $err }
 
+# --- a state that somebody has locked, to change it ------------------------------------------------
+
+# What he does with it is not lost: the shard moves with it, or after him.
+my $holder = $three->session;
+for my $lock ('FOR UPDATE', 'FOR NO KEY UPDATE')
+{
+	my $other = $three->session;
+	$other->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$locked' FOR KEY SHARE;");
+	my $pid = $holder->query("BEGIN; SELECT pg_backend_pid();") =~ s/^\D*//r;
+	$holder->query("SELECT FROM shard_entity.counter WHERE entity_id = '$locked' $lock;") if $lock ne 'FOR UPDATE';
+	$other->query('COMMIT;');
+	$holder->query("SELECT FROM shard_entity.counter WHERE entity_id = '$locked' $lock;");
+	my ($out, $err);
+	$one->server->psql($one->db, "SELECT shard_move('counter', $locked, 1)", stdout => \$out, stderr => \$err);
+	like($err, qr/could not move shard $locked .* to node 1\n.*changed or locked by SQL on node 3, by process $pid\./, "$lock: a shard does not move meanwhile");
+	$holder->query(qq{UPDATE shard_entity.counter SET state = '{"count": 40}' WHERE entity_id = '$locked'; COMMIT;});
+	$other->close;
+	$cluster->move('counter', $locked, 1);
+	$cluster->wait_home('counter', $locked, 1);
+	is($one->get($locked), "40 from node1", "$lock: what was changed under the lock has moved along");
+	$cluster->move('counter', $locked, 3);
+	$cluster->wait_home('counter', $locked, 3);
+}
+
 # --- a state that somebody is changing -----------------------------------------------------------
 
-my $holder = $three->session;
 my $pid = $holder->query("BEGIN; UPDATE shard_entity.counter SET state = state WHERE entity_id = '$shard'; SELECT pg_backend_pid();");
 is($one->sql("SELECT shard_evacuate(3, timeout => '1 s')"), 'f', 'a node is not emptied while somebody changes a state');
 $coordinator->wait_until("SELECT ($health) ~ 'shard $shard of entity type \"counter\" could not be moved to node \\d, tried \\d times in the last hour: states of shard $shard .* by process $pid'",
