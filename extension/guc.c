@@ -18,6 +18,7 @@
 #include "fault.h"
 #include "guc.h"
 #include "shard.h"
+#include "visitor.h"
 
 bool shard_enabled = true;
 int shard_region_workers = 1;
@@ -501,6 +502,7 @@ shard_guc_init(void)
 	define_moves();
 	define_journal();
 	define_peers();
+	shard_visitor_define();
 	shard_fault_define();
 	MarkGUCPrefixReserved("shard");
 }

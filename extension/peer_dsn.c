@@ -79,7 +79,9 @@ static const OurLimit limits[] = {
 /*
  * What a call relies on, whatever role and database say there. With client_connection_check_interval a
  * call whose connection we closed ends within a second; that is our cancel. (PQcancel waits for a
- * connection of its own, for as long as the network likes.)
+ * connection of its own, for as long as the network likes.) By shard.link the session is ended there when
+ * somebody wants the database for himself, though nothing was called in it yet (visitor.c); a server
+ * without the library takes it for a setting of nobody.
  */
 static const char *const server_options =
 	"-c search_path=pg_catalog,pg_temp"
@@ -88,7 +90,8 @@ static const char *const server_options =
 	" -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off"
 	" -c default_transaction_deferrable=off"
 	" -c client_connection_check_interval=1000"
-	" -c client_min_messages=error -c plan_cache_mode=force_generic_plan -c jit=off";
+	" -c client_min_messages=error -c plan_cache_mode=force_generic_plan -c jit=off"
+	" -c shard.link=on";
 
 /*
  * How often nobody answered at an address, by its hash. Two that share a place only begin with another

@@ -4,6 +4,10 @@
  *
  * One place per backend, written by that backend alone; the launcher reads them. Should a backend have
  * no time to clear its place, the server restarts, and all of it with it.
+ *
+ * A link idles as soon as it is made, and may not call anything for long. So who makes one says so as it logs in, by
+ * setting shard.link (peer_dsn.c). That makes a session one to be ended, so nobody may say it of others': it cannot be set
+ * by a file, for a database or a role, or later, which code of somebody else in the session could do.
  */
 #include "postgres.h"
 
@@ -14,6 +18,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
+#include "utils/guc.h"
 
 #include "bar.h"
 #include "visitor.h"
@@ -28,8 +33,12 @@ typedef struct Visitor
 
 static Visitor *visitors = NULL;
 
-/* This backend has its place. */
+/* This backend has its place; another node has called in it. */
 static bool noted = false;
+static bool serves = false;
+
+/* shard.link: this session is a link of another node. */
+static bool is_link = false;
 
 static int
 place_count(void)
@@ -65,8 +74,11 @@ leave_at_exit(int code, Datum arg)
 	shard_shmem_wake_launcher();
 }
 
-void
-shard_visitor_here(void)
+/*
+ * Notes this backend. Returns whether a bar stands: whoever raised it before sees us noted, or we see his bar.
+ */
+static bool
+note(void)
 {
 	Visitor *place = &visitors[ShardMyProcNumber];
 	bool barred;
@@ -78,11 +90,17 @@ shard_visitor_here(void)
 		before_shmem_exit(leave_at_exit, (Datum) 0);
 		noted = true;
 	}
-	/* Whoever raised the bar before sees us noted, or we see his bar. */
 	LWLockAcquire(shard_control->lock, LW_SHARED);
 	barred = shard_bar_stands(MyDatabaseId);
 	LWLockRelease(shard_control->lock);
-	if (barred)
+	return barred;
+}
+
+void
+shard_visitor_here(void)
+{
+	serves = true;
+	if (note())
 		ereport(FATAL, (errcode(ERRCODE_ADMIN_SHUTDOWN),
 						errmsg("the database is being dropped, altered or copied")));
 }
@@ -90,7 +108,40 @@ shard_visitor_here(void)
 bool
 shard_visitor_is_here(void)
 {
-	return noted;
+	return serves;
+}
+
+/*
+ * Only the client itself says so, as it connects.
+ */
+static bool
+check_link(bool *value, void **extra, GucSource source)
+{
+	if (!*value || source == PGC_S_CLIENT)
+		return true;
+	GUC_check_errdetail("Only who connects can say so, of the own connection.");
+	return false;
+}
+
+/*
+ * The session is known as a link before it is anything else. An error cannot be raised here: should it come in while a bar
+ * stands, the launcher ends it.
+ */
+static void
+assign_link(bool value, void *extra)
+{
+	if (value && visitors != NULL && MyProcPort != NULL && OidIsValid(MyDatabaseId) && note())
+		shard_shmem_wake_launcher();
+}
+
+void
+shard_visitor_define(void)
+{
+	DefineCustomBoolVariable(
+		"shard.link", "Says that a session is the connection of another node.",
+		"It is ended when somebody drops, renames, moves or copies the database.", &is_link, false,
+		PGC_BACKEND, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+		check_link, assign_link, NULL);
 }
 
 /*

@@ -9,6 +9,9 @@
 
 #include "shmem.h"
 
+/* The setting by which a link makes itself known as it logs in; from shard_guc_init. */
+extern void shard_visitor_define(void);
+
 extern Size shard_visitor_shmem_size(void);
 extern void shard_visitor_shmem_startup(void);
 
@@ -18,10 +21,10 @@ extern void shard_visitor_shmem_startup(void);
  */
 extern void shard_visitor_here(void);
 
-/* Does this process serve another node, or has it? */
+/* Has another node called in this process? */
 extern bool shard_visitor_is_here(void);
 
-/* Does that process serve another node? */
+/* Is that process one in which another node calls, or will? */
 extern bool shard_visitor_is(int pid);
 
 /* Asks those of a database to end; returns how many are there still. */
