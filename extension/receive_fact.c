@@ -47,7 +47,7 @@ report_false(const ShardCallee *callee, const ShardFact *fact)
 static bool
 judge(const ShardCallee *callee, ShardFact *fact, int64 upto_n, ShardFact *ahead)
 {
-	ShardFactLearned learned = {.upto_n = upto_n};
+	ShardFactLearned learned = {.upto_n = upto_n, .era = callee->view.era};
 
 	shard_control_store_home(fact->type_id, fact->shard, &learned);
 	switch (shard_fact_judge(fact, &learned))

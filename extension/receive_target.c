@@ -81,6 +81,7 @@ judge(ShardReceiveTarget *target, const ShardCallee *callee, int32 type_id, int3
 		look_here(target, type_id);
 	if (!target->here && !target->asked)
 		look_further(target);
+	target->learned.era = callee->view.era;
 	return shard_fact_judge_target(type_id, shard, callee->header.known_n, &target->learned);
 }
 

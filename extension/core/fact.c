@@ -14,6 +14,19 @@
 
 #include "core/fact.h"
 
+/*
+ * Can a version that was not learned have been decided in this era? Each begins a leap above the one before (R29), and who
+ * has entered it knows nothing of its map at first (R13).
+ */
+static bool
+is_within_leap(int64 n, int64 upto_n, int32 era)
+{
+#ifdef SHARD_MUTANT_ERA_BEGINS_WITHOUT_LEAP
+	era = 0;
+#endif
+	return n - Max(upto_n, era * SHARD_FACT_LEAP) < SHARD_FACT_LEAP;
+}
+
 ShardFactVerdict
 shard_fact_judge(const ShardFact *fact, const ShardFactLearned *learned)
 {
@@ -30,7 +43,8 @@ shard_fact_judge(const ShardFact *fact, const ShardFactLearned *learned)
 	if (known && learned->n > fact->n)
 		return SHARD_FACT_PAST;
 	if (fact->n > learned->upto_n)
-		return fact->n - learned->upto_n < SHARD_FACT_LEAP ? SHARD_FACT_AHEAD : SHARD_FACT_FALSE;
+		return is_within_leap(fact->n, learned->upto_n, learned->era) ? SHARD_FACT_AHEAD
+																	  : SHARD_FACT_FALSE;
 	/* tombstones are purged: what has no entry may have had one (R8) */
 	return known ? SHARD_FACT_FALSE : SHARD_FACT_PAST;
 }
@@ -48,7 +62,7 @@ shard_fact_judge_target(int32 type_id, int32 shard, int64 known_n,
 															   : SHARD_TARGET_FALSE;
 	if (type_id <= learned->last_type_id)
 		return SHARD_TARGET_GONE;
-	return known_n > learned->upto_n && known_n - learned->upto_n < SHARD_FACT_LEAP
+	return known_n > learned->upto_n && is_within_leap(known_n, learned->upto_n, learned->era)
 			   ? SHARD_TARGET_AHEAD
 			   : SHARD_TARGET_FALSE;
 }

@@ -6,7 +6,7 @@
 
 #include "core/packet.h"
 
-/* A fact that is so far ahead of the learned map was not decided: an era that is forced leaps as far (R29), nothing else does. */
+/* A fact that is so far ahead of the learned map and of the beginning of the era was not decided: only a new era leaps as far (R29). */
 #define SHARD_FACT_LEAP (INT64CONST(1) << 32)
 
 typedef enum ShardFactVerdict
@@ -21,6 +21,7 @@ typedef enum ShardFactVerdict
 typedef struct ShardFactLearned
 {
 	int64 upto_n; /* everything that was decided up to here is known */
+	int32 era;	  /* of the cluster, which the teller is in, too */
 	int64 n;	  /* version of the shard's entry, which may be ahead of that; -1: there is none */
 	bool deleted; /* it has no home (any more) */
 	ShardHomeRecord home; /* unless n is -1, or deleted */
@@ -40,7 +41,8 @@ typedef struct ShardTargetLearned
 	int32
 		number_of_shards; /* of the type, by this node or by the map; 0: there is none (any more), and then: */
 	int32 last_type_id; /* the greatest number that the map has given to a type, */
-	int64 upto_n;		/* up to this version */
+	int64 upto_n;		/* up to this version; */
+	int32 era;			/* of the cluster, which the teller is in, too */
 } ShardTargetLearned;
 
 /* known_n: how far the map is that the teller has learned. */

@@ -30,6 +30,39 @@ judge_unknown(int64 n, int64 entry_n, bool deleted)
 	return shard_fact_judge(&fact, &learned);
 }
 
+/* Nothing of the map of this era is learned yet, as after voters were forced: a fact of version n of era 3 (R29). */
+static ShardFactVerdict
+judge_entered(int64 upto_n, int64 n)
+{
+	ShardFactLearned learned = {.upto_n = upto_n, .era = 3, .n = -1};
+	ShardFact fact = {.type_id = 1, .shard = 7, .n = n, .node = NODE, .epoch = EPOCH};
+
+	return shard_fact_judge(&fact, &learned);
+}
+
+static void
+test_eras(void)
+{
+	const int64 begin = 3 * SHARD_FACT_LEAP;
+	ShardTargetLearned nothing = {.era = 3};
+
+	is_int(judge_entered(0, begin + 422), SHARD_FACT_AHEAD,
+		   "who has entered an era, and learned nothing yet, takes nobody for a liar");
+	is_int(judge_entered(2 * SHARD_FACT_LEAP + 400, begin + 422), SHARD_FACT_AHEAD,
+		   "nor who still has the map of the one before");
+	is_int(judge_entered(begin + 400, begin + 422), SHARD_FACT_AHEAD,
+		   "nor who lacks the last of it");
+	is_int(judge_entered(begin + 400, begin + 400 + SHARD_FACT_LEAP), SHARD_FACT_FALSE,
+		   "a leap above its map is false");
+	is_int(judge_entered(0, begin + SHARD_FACT_LEAP), SHARD_FACT_FALSE,
+		   "what a later era begins with is, too");
+	is_int(judge_entered(0, INT64CONST(1) << 62), SHARD_FACT_FALSE, "and all above");
+	is_int(shard_fact_judge_target(21, 9, begin + 422, &nothing), SHARD_TARGET_AHEAD,
+		   "a type that was not learned yet in this era may be there");
+	is_int(shard_fact_judge_target(21, 9, begin + SHARD_FACT_LEAP, &nothing), SHARD_TARGET_FALSE,
+		   "not if the teller knows of another era's map");
+}
+
 /* Of a type with so many shards, or none; types up to 20 were given by version 60. */
 static ShardTargetVerdict
 judge_target(int32 type_id, int32 shard, int64 known_n, int32 number_of_shards)
@@ -63,6 +96,7 @@ int
 main(void)
 {
 	test_targets();
+	test_eras();
 	is_int(judge(50, NODE, EPOCH, 0), SHARD_FACT_LEARNED, "what was learned is true");
 	is_int(judge(50, 1, EPOCH, 0), SHARD_FACT_FALSE, "of the same version at another node: false");
 	is_int(judge(50, NODE, EPOCH + 1, 0), SHARD_FACT_FALSE, "in another epoch: false");
