@@ -4,7 +4,8 @@
  *
  * A command is carried out at most once (C12). It is sent to the coordinator of one ballot, again until
  * that one answers, under a number that rises; the coordinator carries out a number that is greater
- * than all before of that incarnation, and nothing else. When the coordinator changes while a command is
+ * than all before of that incarnation, and nothing else. What it has answered it says once more to who asks
+ * again: the answer was lost. When the coordinator changes while a command is
  * with it, nobody knows whether it was carried out, and the operator is told so. A command that was not
  * sent yet waits for a coordinator.
  *
@@ -29,23 +30,62 @@
 
 /* ---- answers ---------------------------------------------------------------------------------- */
 
+static void
+send_answer(ShardNode *node, int32 to, const NodeAnswered *given)
+{
+	ShardControl *message = shard_action_send(node->out, to, SHARD_CONTROL_COMMAND_ANSWER);
+
+	message->token = given->token;
+	message->flag = given->good;
+	message->status = given->status;
+	message->n = given->number;
+	message->text =
+		given->why ? shard_arena_copy(node->out->arena, given->why, strlen(given->why) + 1) : NULL;
+}
+
+static NodeAsked *
+find_asked(const ShardNode *node, int32 id)
+{
+	for (int i = 0; i < node->n_asked; i++)
+	{
+		if (node->asked[i].node == id)
+			return &node->asked[i];
+	}
+	return NULL;
+}
+
+/* Keep what was answered: the node asks again if it does not get it. */
+static void
+keep_answer(NodeAsked *asked, const NodeAnswered *given)
+{
+	NodeAnswered *place = &asked->answers[asked->next];
+
+	asked->next = (asked->next + 1) % NODE_ANSWERS;
+	if (place->why)
+		pfree(place->why);
+	*place = *given;
+	place->why = given->why ? pstrdup(given->why) : NULL;
+}
+
 /* The end of a command, for whoever wants it: this node, or another one. */
 static void
 answer(ShardNode *node, ShardAsker asker, bool good, int status, int64 number, const char *why)
 {
-	ShardControl *message;
+	NodeAnswered given = {.token = asker.token,
+						  .good = good,
+						  .status = status,
+						  .number = Max(number, 0),
+						  .why = good ? NULL : unconstify(char *, why)};
+	NodeAsked *asked = find_asked(node, asker.node);
 
 	if (asker.node == 0)
 	{
 		shard_node_step_answer(node, asker.token, good, number, status == ANSWER_UNKNOWN, why);
 		return;
 	}
-	message = shard_action_send(node->out, asker.node, SHARD_CONTROL_COMMAND_ANSWER);
-	message->token = asker.token;
-	message->flag = good;
-	message->status = status;
-	message->n = Max(number, 0);
-	message->text = why && !good ? shard_arena_copy(node->out->arena, why, strlen(why) + 1) : NULL;
+	if (asked && status != ANSWER_NOT_ME)
+		keep_answer(asked, &given);
+	send_answer(node, asker.node, &given);
 }
 
 /* Commands whose end has come meanwhile. */
@@ -181,13 +221,8 @@ execute(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker aske
 static bool
 is_new(ShardNode *node, const ShardControl *message)
 {
-	NodeAsked *asked = NULL;
+	NodeAsked *asked = find_asked(node, message->from);
 
-	for (int i = 0; i < node->n_asked; i++)
-	{
-		if (node->asked[i].node == message->from)
-			asked = &node->asked[i];
-	}
 	if (!asked)
 	{
 		node->asked = node->asked ? repalloc(node->asked, (node->n_asked + 1) * sizeof(NodeAsked))
@@ -201,6 +236,21 @@ is_new(ShardNode *node, const ShardControl *message)
 	asked->inc_no = message->from_inc;
 	asked->token = message->token;
 	return true;
+}
+
+/* The command has come before. If it has been answered, that was lost; else its end is to come. */
+static void
+answer_again(ShardNode *node, const ShardControl *message)
+{
+	const NodeAsked *asked = find_asked(node, message->from);
+
+#ifndef SHARD_MUTANT_ANSWERED_ONCE
+	for (int i = 0; asked && i < NODE_ANSWERS; i++)
+	{
+		if (message->token != 0 && asked->answers[i].token == message->token)
+			send_answer(node, message->from, &asked->answers[i]);
+	}
+#endif
 }
 
 /* A command of another member's operator. */
@@ -227,6 +277,8 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 		answer(node, asker, false, ANSWER_NOT_ME, 0, NULL);
 	else if (is_new(node, message))
 		execute(node, now, &event, asker);
+	else
+		answer_again(node, message);
 }
 
 /* ---- the side of the operator ----------------------------------------------------------------- */
@@ -508,6 +560,14 @@ shard_node_command_destroy(ShardNode *node)
 		drop_command(node, 0);
 	if (node->commands)
 		pfree(node->commands);
+	for (int i = 0; i < node->n_asked; i++)
+	{
+		for (int k = 0; k < NODE_ANSWERS; k++)
+		{
+			if (node->asked[i].answers[k].why)
+				pfree(node->asked[i].answers[k].why);
+		}
+	}
 	if (node->asked)
 		pfree(node->asked);
 }

@@ -101,12 +101,25 @@ typedef struct NodeCommand
 	int64 deadline;
 } NodeCommand;
 
-/* The newest command that came from a node. */
+/* What a command of another node was answered. */
+typedef struct NodeAnswered
+{
+	int64 token; /* 0: none */
+	bool good;
+	int status;
+	int64 number;
+	char *why; /* owned; NULL: nothing */
+} NodeAnswered;
+
+/* The newest command that came from a node, and the answers that were given to it last. */
+#define NODE_ANSWERS 8
 typedef struct NodeAsked
 {
 	int32 node;
 	int32 inc_no;
 	int64 token;
+	int next; /* place of the next answer */
+	NodeAnswered answers[NODE_ANSWERS];
 } NodeAsked;
 
 /* What is known in a cluster whose journal forgot (R14). */

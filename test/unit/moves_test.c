@@ -488,9 +488,17 @@ test_once(void)
 	message.n_shards = 1;
 	for (int i = 0; i < 3; i++)
 	{
+		int answers = 0;
+
 		initStringInfo(&buffer);
 		shard_control_encode(&buffer, &message);
 		shard_node_receive(machines[0].node, now, message.from, buffer.data, buffer.len, out);
+		for (int k = 0; i > 0 && k < out->n_actions; k++)
+			answers += out->actions[k].kind == SHARD_ACTION_SEND &&
+					   out->actions[k].message->kind == SHARD_CONTROL_COMMAND_ANSWER &&
+					   out->actions[k].message->token == message.token &&
+					   out->actions[k].message->flag;
+		is_int(answers, i > 0, "time %d: the answer, which was lost, is given again", i + 1);
 		act(0, NO_LINK);
 		pfree(buffer.data);
 		run(2 * SHARD_SECOND);
