@@ -221,6 +221,9 @@ shard_drain(PG_FUNCTION_ARGS)
 	(void) shard_log_attach();
 	INSTR_TIME_SET_CURRENT(drain.start);
 	drain.limit = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
+	if (drain.limit < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
 	drain.db = shard_shmem_database_or_make(MyDatabaseId);
 	drain.mark = shard_log_last_seq(drain.db);
 

@@ -83,6 +83,12 @@ shard_peer_secure_check(ShardPeerFailure *failure)
 		else if (!S_ISREG(status.st_mode))
 			snprintf(text, sizeof(text), "shard.peer_%s: \"%s\" is not a regular file",
 					 files[i].option, value);
+		/* libpq goes without it, and tells the log alone */
+		else if (!files[i].tls && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+			snprintf(text, sizeof(text),
+					 "shard.peer_%s: \"%s\" can be read by others than the server's user: its mode "
+					 "has to be 0600 or less",
+					 files[i].option, value);
 		else
 			continue;
 		shard_peer_set_failure(failure, ERRCODE_CONFIG_FILE_ERROR, text, NULL,

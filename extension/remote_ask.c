@@ -323,7 +323,8 @@ reply_unknown(RemoteAsk *ask, int32 node, const char *why)
 	ErrorData error = {
 		.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
 		.message = "connection to the entity's home was lost during an ask, outcome unknown",
-		.hint = "Look at the entity's state before you ask again."};
+		.hint =
+			"Look at the entity's state before you ask again, and mind that it may still be handled."};
 	MemoryContext old = MemoryContextSwitchTo(ask->context);
 
 	error.detail = psprintf("Its effect may have been committed. %s", why);

@@ -326,13 +326,15 @@ report_outcome(const Call *call, Outcome outcome)
 					 : errhint("See shard_health() and shard_stat_workers.")));
 	if (outcome == OUTCOME_DEADLOCK || outcome == OUTCOME_SELF_LOCK)
 		report_deadlock(call, outcome == OUTCOME_SELF_LOCK);
-	ereport(ERROR, (errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
-					outcome == OUTCOME_LOST
-						? errmsg("shard worker ended during an ask of %s, outcome unknown",
-								 target_name(call))
-						: errmsg("ask of %s timed out, outcome unknown", target_name(call)),
-					errdetail_internal("%s", what_became(call, outcome, limit)),
-					errhint("Look at the entity's state before you ask again.")));
+	ereport(
+		ERROR,
+		(errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
+		 outcome == OUTCOME_LOST
+			 ? errmsg("shard worker ended during an ask of %s, outcome unknown", target_name(call))
+			 : errmsg("ask of %s timed out, outcome unknown", target_name(call)),
+		 errdetail_internal("%s", what_became(call, outcome, limit)),
+		 errhint(
+			 "Look at the entity's state before you ask again, and mind that it may still be handled.")));
 }
 
 /*

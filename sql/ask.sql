@@ -116,6 +116,7 @@ SELECT shard_ask('teller', repeat('x', 256), '{}');
 SELECT shard_ask('teller', NULL, '{}');
 SELECT shard_ask('teller', 'a', NULL);
 SELECT shard_ask('teller', 'a', '{}', '-1 s');
+SELECT shard_drain('-1 s');
 SELECT shard_ask('teller', 'a', '{"do": "ask"}');
 BEGIN READ ONLY;
 SELECT shard_ask('teller', 'a', '{"do": "add"}');

@@ -168,6 +168,13 @@ for my $file ([ 'pipe', 'is not a regular file' ], [ 'nothing', 'No such file' ]
 	unlike($seen, qr/$folder/, 'P29: without the name');
 }
 set('shard.peer_sslcert', '');
+append_to_file("$folder/open", '');
+chmod 0644, "$folder/open" or die "chmod: $!";
+my $passwords = $first->sql('SHOW shard.peer_passfile');
+set('shard.peer_passfile', "$folder/open");
+(undef, undef, $error) = $second->try($join);
+like($error, qr/shard\.peer_passfile: .*its mode has to be 0600/, 'a password file that others can read is not one that counts, and the error says so');
+set('shard.peer_passfile', $passwords);
 
 # --- honest use, and addresses that were stored before --------------------------------------------
 
