@@ -469,6 +469,7 @@ run_round(void)
 	if (state->again || now >= state->next_tick)
 	{
 		state->again = false;
+		shard_gate_watch();
 		tick(now);
 		shard_coordinator_commands_look();
 		state->next_tick = now + (is_idle() ? IDLE_TICK : SHARD_TICK_INTERVAL);

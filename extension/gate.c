@@ -24,6 +24,7 @@
 
 #include "gate.h"
 #include "guc.h"
+#include "shmem.h"
 
 #include "compat.h"
 
@@ -60,16 +61,46 @@ standby_flushed(void)
 }
 
 /*
+ * Notes since when something waits. Of what is noted already, and waits still, nothing changes: the gate has not moved that
+ * far.
+ */
+static void
+note_wait(XLogRecPtr lsn, XLogRecPtr flushed)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ShardGateWatch *watch;
+
+	if (shard_control == NULL)
+		return;
+	watch = &shard_control->gate;
+	SpinLockAcquire(&watch->mutex);
+	if (watch->lsn <= flushed)
+	{
+		watch->lsn = lsn;
+		watch->waits_since = now;
+	}
+	SpinLockRelease(&watch->mutex);
+}
+
+/*
  * Whether the commit at lsn may be shown.
  */
 bool
 shard_gate_released(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
 {
+	XLogRecPtr flushed;
+
 	if (XLogRecPtrIsInvalid(lsn))
 		return true;
 	if (lsn > GetFlushRecPtr(NULL))
 		return false;
-	return !at_standby() || lsn <= standby_flushed();
+	if (!at_standby())
+		return true;
+	flushed = standby_flushed();
+	if (lsn <= flushed)
+		return true;
+	note_wait(lsn, flushed);
+	return false;
 }
 
 /*
@@ -128,5 +159,66 @@ shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int
 		CHECK_FOR_INTERRUPTS();
 		nap = Min(nap * 2, LONGEST_NAP);
 	}
+	return true;
+}
+
+/*
+ * How many synchronous standbys are connected and stream, of those that it takes.
+ */
+static int
+connected_standbys(int *wanted)
+{
+	SyncRepStandbyData *standbys = NULL;
+	int count;
+
+	*wanted = max_wal_senders > 0 && SyncRepConfig != NULL ? SyncRepConfig->num_sync : 0;
+	if (*wanted == 0)
+		return 0;
+	count = SyncRepGetCandidateStandbys(&standbys);
+	if (standbys != NULL)
+		pfree(standbys);
+	return count;
+}
+
+/*
+ * One look, by who looks often; see gate.h.
+ */
+void
+shard_gate_watch(void)
+{
+	ShardGateWatch *watch = &shard_control->gate;
+	TimestampTz now = GetCurrentTimestamp();
+	bool standby = at_standby();
+	int wanted;
+	bool alone = standby && (connected_standbys(&wanted) < wanted || wanted == 0);
+
+	SpinLockAcquire(&watch->mutex);
+	if (!standby)
+		watch->lsn = InvalidXLogRecPtr;
+	if (!alone)
+		watch->alone_since = 0;
+	else if (watch->alone_since == 0)
+		watch->alone_since = now;
+	SpinLockRelease(&watch->mutex);
+}
+
+/* See gate.h. */
+bool
+shard_gate_look(ShardGateLook *look)
+{
+	ShardGateWatch *watch = &shard_control->gate;
+	XLogRecPtr flushed;
+
+	memset(look, 0, sizeof(*look));
+	if (!at_standby())
+		return false;
+	look->connected = connected_standbys(&look->wanted);
+	flushed = standby_flushed();
+	SpinLockAcquire(&watch->mutex);
+	if (watch->lsn > flushed)
+		look->waits_since = watch->waits_since;
+	if (look->connected < look->wanted || look->wanted == 0)
+		look->alone_since = watch->alone_since;
+	SpinLockRelease(&watch->mutex);
 	return true;
 }

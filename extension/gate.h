@@ -8,6 +8,7 @@
 #pragma once
 
 #include "access/xlogdefs.h"
+#include "datatype/timestamp.h"
 
 #include "shard.h"
 
@@ -26,3 +27,18 @@ extern void shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr 
 /* The same, for some microseconds at most; false if that was not enough. */
 extern bool
 shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int64 microseconds);
+
+/* The gate to the standbys, as it is now, for shard_health. Times are 0 if there is nothing to say. */
+typedef struct ShardGateLook
+{
+	int wanted;	   /* synchronous standbys that it takes; 0: none are named */
+	int connected; /* of these, streaming */
+	TimestampTz waits_since;
+	TimestampTz alone_since; /* fewer are connected than it takes */
+} ShardGateLook;
+
+/* Coordinator workers, at least once a second: notes since when standbys are missing. */
+extern void shard_gate_watch(void);
+
+/* False: the gate is here, and lets pass whatever is flushed. */
+extern bool shard_gate_look(ShardGateLook *look);

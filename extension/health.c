@@ -335,7 +335,10 @@ shard_health(PG_FUNCTION_ARGS)
 		{
 			/* the worst comes first */
 			if (shard_enabled)
+			{
+				shard_health_gate(&problems);
 				shard_health_still(&problems);
+			}
 			check_processes(&problems, db);
 			if (shard_enabled)
 				shard_health_cluster(&problems);

@@ -11,6 +11,9 @@ typedef struct ShardHealth ShardHealth;
 /* Adds a problem; the text is copied. */
 extern void shard_health_add(ShardHealth *health, const char *text);
 
+/* health_gate.c: the release gate lets nothing pass, or would not. */
+extern void shard_health_gate(ShardHealth *health);
+
 /* health_still.c: messages that could be handled and are not, workers that do not move. Waits for turns. */
 extern void shard_health_still(ShardHealth *health);
 

@@ -105,6 +105,7 @@ init_control(ShardShared *control)
 	memset(control, 0, sizeof(ShardShared));
 	control->lock = &locks[0].lock;
 	SpinLockInit(&control->launcher_mutex);
+	SpinLockInit(&control->gate.mutex);
 	pg_atomic_init_u32(&control->launcher_wake, 0);
 	pg_atomic_init_u32(&control->list_wanted, 0);
 	ConditionVariableInit(&control->launcher_done);

@@ -253,6 +253,16 @@ typedef struct ShardBar
 
 #define SHARD_MAX_BARS 64
 
+/* What waits at the gate to the standbys, for shard_health (gate.c): of the whole server, as they are. */
+typedef struct ShardGateWatch
+{
+	slock_t mutex; /* guards the rest */
+	uint64
+		lsn; /* a commit that was asked for in vain; past the gate, if the standbys have it by now */
+	TimestampTz waits_since; /* when it was, first */
+	TimestampTz alone_since; /* there are fewer synchronous standbys than it takes; 0: enough */
+} ShardGateWatch;
+
 typedef struct ShardShared
 {
 	LWLock *lock; /* "the control lock" */
@@ -263,6 +273,8 @@ typedef struct ShardShared
 	pg_atomic_uint32 launcher_wake;
 	pg_atomic_uint32 list_wanted;	 /* databases came or went: read pg_database again */
 	ConditionVariable launcher_done; /* broadcast when it set a bar ready */
+
+	ShardGateWatch gate;
 
 	/* guarded by the control lock */
 	ShardBar bar[SHARD_MAX_BARS];
