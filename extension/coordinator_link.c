@@ -39,6 +39,9 @@
 /* Members are missed, and heard of again, by these links: a peer that is back must not be kept waiting. */
 #define LONGEST_BACKOFF_MS 1000
 
+/* Who somebody is, is said in so many bytes at most. */
+#define WHO_MAX_BYTES 4096
+
 /*
  * Who is heard again after so long was away: calls that failed meanwhile say nothing of the way to it. Who has
  * answered nothing for so long may be away.
@@ -400,6 +403,12 @@ take_answer(Link *link)
 		link->answering = link->answered;
 	if (answer == NULL)
 		return;
+	if (length > (link->who ? WHO_MAX_BYTES : SHARD_CONTROL_MAX_BYTES))
+	{
+		ereport(LOG, (errmsg("an answer of %d bytes from %s is ignored: it has too many", length,
+							 link->node != 0 ? psprintf("node %d", link->node) : "a joiner")));
+		return;
+	}
 	/* Steps may send over this link, which ends the answer's life. */
 	copy = palloc(Max(length, 1));
 	memcpy(copy, answer, length);

@@ -172,6 +172,8 @@ hint_for(const char *why)
 		return node == 0 ? "No coordinator is known here. See shard_members and shard_health()."
 						 : psprintf("Call it at node %d, see shard_members.", node);
 	}
+	if (strstr(why, SHARD_JOIN_BUSY_WHY) != NULL)
+		return "They take some seconds: join again.";
 	if (strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL)
 		return "Nodes that were never admitted are \"joining\" in shard_members: start their servers, or give them up with "
 			   "shard_write_off(); after 10 minutes that happens by itself.";

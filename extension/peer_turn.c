@@ -57,8 +57,10 @@ look(const ShardPeer *peer, int64 now)
 
 		room.open += other->conn != NULL;
 		room.connecting += is_connecting(other);
+		/* who has failed does not stand before who has not: the room that is left may be none of his */
 		room.before += other != peer && other->turn != 0 && other->conn == NULL &&
 					   (peer->turn == 0 || other->turn < peer->turn) &&
+					   (peer->failures > 0 || other->failures == 0) &&
 					   now - other->asked_turn < TURN_FORGOTTEN;
 	}
 	return room;

@@ -62,6 +62,9 @@ shard_fact_judge_target(int32 type_id, int32 shard, int64 known_n,
 															   : SHARD_TARGET_FALSE;
 	if (type_id <= learned->last_type_id)
 		return SHARD_TARGET_GONE;
+	/* an era has begun here and there, and nothing of it is known yet */
+	if (learned->upto_n == 0 && known_n == 0)
+		return SHARD_TARGET_AHEAD;
 	return known_n > learned->upto_n && is_within_leap(known_n, learned->upto_n, learned->era)
 			   ? SHARD_TARGET_AHEAD
 			   : SHARD_TARGET_FALSE;

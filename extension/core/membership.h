@@ -53,6 +53,7 @@ extern bool shard_membership_counts(const ShardMemberRecord *record);
 
 /* By these hosts know why a join was refused. */
 #define SHARD_JOIN_LIMIT_WHY "is as many as there can be"
+#define SHARD_JOIN_BUSY_WHY "is as many as there can be at a time"
 #define SHARD_JOIN_UNREACHED_WHY "did not reach this node at its own address"
 #define SHARD_JOIN_ELSEWHERE_WHY "at this node's own address"
 

@@ -16,6 +16,9 @@
 
 #include "core/node.h"
 #include "core/roster_private.h"
+
+/* What a joiner or claimant says of itself is no longer than that: all of it is in the map, which has to fit into a call. */
+#define MAX_SETTINGS 8192
 #include "core/type_number.h"
 
 /* ---- joining ------------------------------------------------------------------------------------ */
@@ -168,6 +171,13 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 		refuse_join(message, "the node does not describe itself", out);
 		return;
 	}
+#ifndef SHARD_MUTANT_JOINERS_OF_ANY_SIZE
+	if (message->entries[0].length > MAX_SETTINGS)
+	{
+		refuse_join(message, "address, version and roles of the node are too long", out);
+		return;
+	}
+#endif
 	why = judge_store_mode(roster, message);
 	if (why)
 	{
@@ -190,9 +200,6 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 	else if (why)
 		refuse_join(message, why, out);
 }
-
-/* What a claimant says of its settings is no longer than that. */
-#define CLAIM_MAX_SETTINGS 8192
 
 /* ---- claims ------------------------------------------------------------------------------------- */
 
@@ -241,7 +248,7 @@ note_settings(RosterClaim *claim, const ShardControl *message)
 	const ShardMapEntry *entry = message->entries;
 
 	if (message->n_entries != 1 || entry->key.kind != SHARD_MAP_MEMBER || entry->deleted ||
-		entry->length > CLAIM_MAX_SETTINGS)
+		entry->length > MAX_SETTINGS)
 		return;
 	forget_settings(claim);
 	claim->settings = palloc(Max(entry->length, 1));

@@ -19,6 +19,7 @@
 static void
 drop_join(ShardRoster *roster, int at)
 {
+	pfree(roster->joins[at].dsn);
 	roster->n_joins--;
 	memmove(&roster->joins[at], &roster->joins[at + 1],
 			sizeof(RosterJoin) * (roster->n_joins - at));
@@ -48,7 +49,7 @@ drop_silent_joins(ShardRoster *roster, int64 now)
 
 /* What is known of a joiner that asks again, or for the first time. NULL: there are too many. */
 static RosterJoin *
-note_join(ShardRoster *roster, int64 now, const ShardControl *message)
+note_join(ShardRoster *roster, int64 now, const ShardControl *message, const char *dsn)
 {
 	RosterJoin *join = NULL;
 
@@ -65,15 +66,22 @@ note_join(ShardRoster *roster, int64 now, const ShardControl *message)
 		join = &roster->joins[roster->n_joins++];
 		memset(join, 0, sizeof(*join));
 		join->token = message->uuid;
+		join->dsn = pstrdup(dsn);
 		join->since = now;
+		join->next_ask = now;
 	}
-	if (join->number == 0 || !shard_record_uuid_equal(join->incarnation, message->uuid2))
+	if (join->number == 0 || !shard_record_uuid_equal(join->incarnation, message->uuid2) ||
+		strcmp(join->dsn, dsn) != 0)
 	{
-		/* Answers to what was asked of an earlier start, or by an earlier office, are not about this one. */
+		/*
+		 * Answers to what was asked of an earlier start, elsewhere, or by an earlier office, are not about this one.
+		 * It is asked no sooner for that: else whoever says another one each time has as many calls made.
+		 */
 		join->number = roster->join_number = Max(roster->join_number + 1, now);
 		join->incarnation = message->uuid2;
+		pfree(join->dsn);
+		join->dsn = pstrdup(dsn);
 		join->callback = SHARD_CALLBACK_NONE;
-		join->next_ask = now;
 	}
 	join->seen = now;
 	return join;
@@ -102,7 +110,7 @@ bool
 shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *message, const char *dsn,
 					  const char **why, ShardActions *out)
 {
-	RosterJoin *join = note_join(roster, now, message);
+	RosterJoin *join = note_join(roster, now, message, dsn);
 	ShardAction *action;
 
 	*why = NULL;
@@ -113,8 +121,8 @@ shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *messag
 	{
 		char text[120];
 
-		snprintf(text, sizeof(text),
-				 "%d other nodes are about to join, which " SHARD_JOIN_LIMIT_WHY, ROSTER_MAX_JOINS);
+		snprintf(text, sizeof(text), "%d other nodes are about to join, which " SHARD_JOIN_BUSY_WHY,
+				 ROSTER_MAX_JOINS);
 		*why = shard_arena_copy(roster->arena, text, strlen(text) + 1);
 		return false;
 	}
@@ -247,7 +255,8 @@ shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, Sha
 void
 shard_roster_forget_newcomers(ShardRoster *roster)
 {
-	roster->n_joins = 0;
+	while (roster->n_joins > 0)
+		drop_join(roster, roster->n_joins - 1);
 	if (roster->newcomers)
 		pfree(roster->newcomers);
 	roster->newcomers = NULL;

@@ -80,6 +80,7 @@ typedef struct RosterJoin
 {
 	ShardUuid token;
 	ShardUuid incarnation;
+	char *dsn;	  /* where it was asked; owned */
 	int64 number; /* of the question, by which the answer finds it */
 	int64 since;
 	int64 seen; /* lately */

@@ -10,7 +10,8 @@
  * - The process dies after a reminder was taken: the state is in the same transaction as all that the step says.
  * - A reminder is lost: the next heartbeat has it again.
  * - It comes twice, or is a true one of long ago, said again by somebody: what it says was promised is promised now, too,
- *   so it makes nobody forgetful who is not; whom it has made so takes its ballot over, so it does that once.
+ *   so it makes nobody forgetful who is not; and who has forgotten takes its ballot over, so that it says nothing new to a
+ *   voter that was readmitted, once that was brought to the map under this ballot or a later one.
  * - Whoever speaks for a voter can have others remember a seal that is none, and so hide from it that it has forgotten.
  *   That takes away a check, as if nobody remembered.
  */

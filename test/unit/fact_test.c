@@ -59,6 +59,8 @@ test_eras(void)
 	is_int(judge_entered(0, INT64CONST(1) << 62), SHARD_FACT_FALSE, "and all above");
 	is_int(shard_fact_judge_target(21, 9, begin + 422, &nothing), SHARD_TARGET_AHEAD,
 		   "a type that was not learned yet in this era may be there");
+	is_int(shard_fact_judge_target(21, 9, 0, &nothing), SHARD_TARGET_AHEAD,
+		   "also if the teller has learned nothing either");
 	is_int(shard_fact_judge_target(21, 9, begin + SHARD_FACT_LEAP, &nothing), SHARD_TARGET_FALSE,
 		   "not if the teller knows of another era's map");
 }

@@ -112,12 +112,15 @@ test_join(void)
 	finish();
 }
 
+/* What a node that joins says of its version. */
+static const char *version = "";
+
 /* Somebody says that a node joins: under that token, at the place of a peer. The answer, "": none yet. */
 static const char *
 says_join(uint64 token, uint64 uuid, int at)
 {
 	static char text[800];
-	ShardMemberRecord record = {.app_version = ""};
+	ShardMemberRecord record = {.app_version = version};
 	ShardControl message = {.kind = SHARD_CONTROL_JOIN,
 							.protocol_version = SHARD_PROTOCOL_VERSION,
 							.uuid = {token, 2},
@@ -188,6 +191,31 @@ test_joins_are_asked_back(void)
 	peers[1].silent = false;
 	run(4 * S);
 	is_member(2, SHARD_MEMBER_UP, 1, "whose address it is joins");
+
+	/* Found at one address, it names another one. */
+	(void) start(3, 0, 0, 103, SHARD_START_RESTART);
+	peers[3].silent = true;
+	questions = 0;
+	for (uint64 uuid = 300; uuid < 310; uuid++)
+		(void) says_join(103, uuid, 9);
+	ok(questions <= 1, "one that says another start each time is asked once");
+	run(6 * S);
+	(void) says_join(103, 103, 3);
+	run(S / 2);
+	(void) says_join(103, 103, 9);
+	run(3 * S);
+	is_member(3, SHARD_MEMBER_NONE, 0, "nor gets it a number for an address where it is not");
+	peers[3].silent = false;
+	run(4 * S);
+	is_member(3, SHARD_MEMBER_UP, 1, "where it is it joins");
+
+	/* A record of millions of bytes would be in every map. */
+	version = memset(malloc(9001), 'v', 9000);
+	((char *) version)[9000] = '\0';
+	text = says_join(700, 700, 1);
+	ok(says(text, "too long"), "what a node says of itself is short: %s", text);
+	free((char *) version);
+	version = "";
 	finish();
 }
 
