@@ -258,12 +258,28 @@ static void
 register_region(ShardHomes *homes, int64 now, const ShardControl *message, ShardActions *out)
 {
 	HomesRegion *region = shard_homes_region(homes, message->from);
+	int64 held = region && region->inc_no == message->from_inc ? region->token : 0;
 	ShardControl *reply;
 
-	/* An older one that comes late would be the last: nobody says the newer one again. */
-	if (region && region->inc_no == message->from_inc && message->token < region->token &&
-		region->as_of > 0)
+#ifndef SHARD_MUTANT_ANY_REGISTRATION
+	/* What has not been decided nobody can have learned, and no number is the last one. */
+	if (message->commit_n > shard_map_point(homes->decided).n ||
+		(message->token > SHARD_REGISTRATION_FAR &&
+		 message->token - Max(held, SHARD_REGISTRATION_FAR) > SHARD_REGISTRATION_STEP))
 		return;
+#endif
+
+	/*
+	 * An older one that comes late would be the last: nobody says the newer one again. Should that be none of the node's, it
+	 * hears so, and goes above it.
+	 */
+	if (region && message->token < held && region->as_of > 0)
+	{
+		reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
+		reply->commit_n = shard_map_point(homes->decided).n;
+		reply->token = held;
+		return;
+	}
 
 	/* What it has is asked for soon: it may run already, from before it spoke up here. */
 	if (!region || region->stopped)

@@ -295,7 +295,8 @@ note_gate(ShardNode *node, const ShardControl *message)
 	ShardMapEntry change;
 
 	if (!entry || !shard_record_get_member(entry, &member, node->out->arena) ||
-		member.gate == message->status)
+		member.gate == message->status || message->from_inc != member.inc_no ||
+		(message->status != SHARD_GATE_LOCAL && message->status != SHARD_GATE_STANDBY))
 		return;
 	member.gate = message->status;
 	change = shard_record_put_member(message->from, &member, entry->n, node->out->arena);

@@ -565,6 +565,19 @@ shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 		node->registered = true;
 		node->tell_as_of = false;
 	}
+#ifndef SHARD_MUTANT_ANY_REGISTRATION
+	else if (message->kind == SHARD_CONTROL_REGISTER_ACK && message->from == node->coordinator &&
+			 message->token > node->registration)
+	{
+		/* Somebody has registered this node with a list of his. */
+		node->registration = message->token;
+		changed(node);
+		shard_action_log(node->out, 19 /* WARNING */,
+						 "somebody has told the coordinator, node %d, in this node's name what "
+						 "types are here; it is told anew",
+						 message->from);
+	}
+#endif
 }
 
 /* A type's record was learned, as it is now: what was refused may be the same by now. */
@@ -608,6 +621,8 @@ shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 void
 shard_node_type_new_coordinator(ShardNode *node)
 {
+	/* what was forged in the office before is over */
+	node->registration = Min(node->registration, SHARD_REGISTRATION_FAR / 2);
 	changed(node);
 	for (int i = 0; i < node->n_types; i++)
 	{

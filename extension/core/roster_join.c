@@ -19,6 +19,9 @@
 
 /* What a joiner or claimant says of itself is no longer than that: all of it is in the map, which has to fit into a call. */
 #define MAX_SETTINGS 8192
+
+/* Types that a joiner brings: as many as a server can have. Each is compared with all. */
+#define MAX_TYPES 1024
 #include "core/type_number.h"
 
 /* ---- joining ------------------------------------------------------------------------------------ */
@@ -178,6 +181,11 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 		return;
 	}
 #endif
+	if (message->n_entries > 1 + MAX_TYPES)
+	{
+		refuse_join(message, "the node has more entity types than a node can have", out);
+		return;
+	}
 	why = judge_store_mode(roster, message);
 	if (why)
 	{

@@ -35,6 +35,13 @@
 /* The longest that the new home's side of a lease may take beyond ttl: clock rates, and a margin. */
 #define SHARD_LEASE_WAIT(ttl_us) ((ttl_us) + (ttl_us) / 100 + 500 * SHARD_MS)
 
+/*
+ * Numbers of registrations are times. Who speaks in a node's name may say any up to FAR, and above the newest one that was taken
+ * by a step: there is always room for the node's own, which go above it, and begin anew at each coordinator (T7).
+ */
+#define SHARD_REGISTRATION_FAR (INT64CONST(1) << 61)
+#define SHARD_REGISTRATION_STEP (INT64CONST(1) << 32)
+
 /* A number that was given to a joiner is given up if it was not admitted by then (I17). */
 #define SHARD_NEWCOMER_PATIENCE (600 * SHARD_SECOND)
 

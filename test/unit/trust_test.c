@@ -125,6 +125,67 @@ test_reminders(void)
 	is_int(coordinators, 1, "there is a coordinator");
 }
 
+/* Is a type of that name in the map of a machine? */
+static bool
+has_type(int at, const char *name)
+{
+	int count;
+	ShardMapEntry *types =
+		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, out->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (!types[i].deleted && shard_record_get_type(&types[i], &type, out->arena) &&
+			strcmp(type.name, name) == 0)
+			return !type.dropping;
+	}
+	return false;
+}
+
+/* P50: somebody registers all nodes with no types, under the greatest numbers there are: they say again what they have. */
+static void
+test_registrations(void)
+{
+	static const int64 tokens[] = {PG_INT64_MAX, SHARD_REGISTRATION_FAR,
+								   SHARD_REGISTRATION_FAR + SHARD_REGISTRATION_STEP};
+	ShardTypeRecord type = {.name = "thing", .number_of_shards = 100, .role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+	ShardNodeEvent told = {.kind = SHARD_EVENT_TYPES_TOLD};
+
+	three_nodes();
+	for (int i = 0; i < 3; i++)
+	{
+		happen(i, &event);
+		run(SHARD_SECOND);
+	}
+	run(5 * SHARD_SECOND);
+	ok(has_type(0, "thing"), "the cluster has a type");
+	for (int k = 0; k < (int) lengthof(tokens); k++)
+		for (int far = 0; far < 2; far++)
+		{
+			for (int32 from = 1; from <= 3; from++)
+				give_as(0, from, 0,
+						(ShardControl){
+							.kind = SHARD_CONTROL_REGISTER,
+							.n = shard_map_point(shard_node_learned(machines[0].node)).n,
+							.commit_n =
+								far ? INT64CONST(1) << 60
+									: shard_map_point(shard_node_learned(machines[0].node)).n,
+							.token = tokens[k]});
+			for (int i = 0; i < 3; i++)
+			{
+				told.number = shard_map_point(shard_node_learned(machines[i].node)).n;
+				happen(i, &told);
+			}
+			run(20 * SHARD_SECOND);
+			ok(has_type(0, "thing"), "it has it still");
+			for (int i = 0; i < 3; i++)
+				ok(shard_node_registered(machines[i].node), "and its host is registered");
+		}
+}
+
 /* P34: who speaks for one node does not decide under another one's ballot, nor end its office. */
 static void
 test_holders(void)
@@ -436,6 +497,7 @@ main(void)
 	begin_world();
 	test_ballots();
 	test_reminders();
+	test_registrations();
 	test_joins();
 	test_texts();
 	test_holders();
