@@ -183,6 +183,9 @@ hint_for(const char *why)
 		{"is reachable", "Call shard_down() first, or shard_leave() there."},
 		{"changed meanwhile", "See shard_decisions."},
 		{"office was lost", "See shard_members, and shard_decisions."},
+		{"has a majority",
+		 "Voters are forced only when a majority of them is lost for good, see shard_members. A "
+		 "coordinator that has just ended is heard no more in two seconds: try again then."},
 		{"coordinator", "See shard_members and shard_health()."},
 		{"majority",
 		 "Bring a voter back; if the voters are lost for good, see shard_force_voters()."},

@@ -416,6 +416,20 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	ShardMapPoint point;
 	int32 era = node->era;
 
+	/*
+	 * A coordinator holds its office only as long as a majority of voters in good order hears it (R10): no voters are lost
+	 * then. Who is sealed cannot follow it, for good (R14).
+	 */
+#ifndef SHARD_MUTANT_FORCED_WITH_A_MAJORITY
+	if (node->journal.sealed == 0 && shard_node_command_heard(node, now))
+	{
+		shard_node_step_done(node, event->token, false,
+							 node->in_office
+								 ? "this node is the coordinator, and has a majority of the voters"
+								 : "a coordinator is heard that has a majority of the voters");
+		return;
+	}
+#endif
 	if (!may_be_forced(node, event->nodes, event->n_nodes))
 	{
 		shard_node_step_done(node, event->token, false,

@@ -10,9 +10,6 @@
 static void
 test_commands(void)
 {
-	static const int32 self[] = {1};
-	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .nodes = self};
-
 	for (int i = 0; i < 3; i++)
 		start(i);
 	run(2 * SHARD_SECOND);
@@ -30,17 +27,35 @@ test_commands(void)
 	settle(1);
 	ok(machines[1].command == 1 && machines[1].command_good, "then it is");
 	run(10 * SHARD_SECOND);
+}
 
-	machines[2].slow = true;
+/* Also that of voters that are forced, the only one of two being lost. */
+static void
+test_forced(void)
+{
+	static const int32 self[] = {2};
+	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .nodes = self};
+
+	end_world();
+	begin_world();
+	memset(machines, 0, sizeof(machines));
+	start(0);
+	start(1);
+	run(2 * SHARD_SECOND);
+	join(1, 0);
+	run(5 * SHARD_SECOND);
+	stop(0);
+	run(5 * SHARD_SECOND);
+	machines[1].slow = true;
 	force.token = 3;
-	happen(2, &force);
-	ok(machines[2].command == 0, "what is not durable is not done");
+	happen(1, &force);
+	ok(machines[1].command != 3, "what is not durable is not done");
 	force.n_nodes = 0;
 	force.token = 4;
-	happen(2, &force);
-	ok(machines[2].command == 4 && !machines[2].command_good, "a refusal says so at once");
-	settle(2);
-	ok(machines[2].command == 3 && machines[2].command_good, "done is told later");
+	happen(1, &force);
+	ok(machines[1].command == 4 && !machines[1].command_good, "a refusal says so at once");
+	settle(1);
+	ok(machines[1].command == 3 && machines[1].command_good, "done is told later");
 }
 
 /* Many may wait for the same leave; of more than eight the first one is told that others do. */
@@ -166,6 +181,7 @@ main(void)
 	test_stuck();
 	test_empty_copy();
 	test_asleep();
+	test_forced();
 	end_world();
 	return unit_done();
 }

@@ -4,6 +4,7 @@
  */
 #include "postgres_fe.h"
 
+#include "core/node_private.h"
 #include "node_world.h"
 
 /* Encode a message as node "from" of a machine's cluster would send it, and hand it over. */
@@ -93,33 +94,75 @@ test_era_ends_office(void)
 	act(1, NO_LINK);
 }
 
-/* Voters are named by the operator: each once, and members all. */
+/*
+ * Voters are named by the operator: each once, and members all; and only where no coordinator is heard, which would have a
+ * majority.
+ */
 static void
 test_forced_voters(void)
 {
-	static const int32 twice[] = {1, 1, 1};
-	static const int32 strangers[] = {1, 8, 9};
-	static const int32 good[] = {1};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 3, .token = 3};
+	static const int32 twice[] = {2, 2, 2};
+	static const int32 strangers[] = {2, 8, 9};
+	static const int32 first[] = {1};
+	static const int32 second[] = {2};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = 3};
 
-	start(2);
+	end_world();
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	start(0);
+	start(1);
 	run(2 * SHARD_SECOND);
+	join(1, 0);
+	run(5 * SHARD_SECOND);
+	event.nodes = first;
+	happen(0, &event);
+	ok(machines[0].command == 3 && !machines[0].command_good, "not at the coordinator");
+	event.nodes = second;
+	happen(1, &event);
+	ok(machines[1].command == 3 && !machines[1].command_good, "nor where it is heard");
+	ok(strstr(machines[1].command_text, "coordinator") != NULL, "which is said");
+	run(2 * SHARD_SECOND);
+	is_int(shard_node_era(machines[0].node), 0, "the era stays");
+	ok(is_coordinator(0), "and the coordinator");
+
+	stop(0);
+	run(SHARD_ELECTION_TIMEOUT + STEP);
+	event.n_nodes = 3;
 	event.nodes = twice;
-	happen(2, &event);
-	ok(machines[2].command == 3 && !machines[2].command_good, "nobody votes twice");
-	event.nodes = strangers;
 	event.token = 4;
-	happen(2, &event);
-	ok(machines[2].command == 4 && !machines[2].command_good, "nor do strangers");
-	is_int(shard_node_era(machines[2].node), 0, "the era stays");
-	event.nodes = good;
-	event.n_nodes = 1;
+	happen(1, &event);
+	ok(machines[1].command == 4 && !machines[1].command_good, "nobody votes twice");
+	event.nodes = strangers;
 	event.token = 5;
-	happen(2, &event);
-	ok(machines[2].command == 5 && machines[2].command_good, "a member may");
+	happen(1, &event);
+	ok(machines[1].command == 5 && !machines[1].command_good, "nor do strangers");
+	is_int(shard_node_era(machines[1].node), 0, "the era stays");
+	event.nodes = second;
+	event.n_nodes = 1;
+	event.token = 6;
+	happen(1, &event);
+	ok(machines[1].command == 6 && machines[1].command_good,
+	   "a member may, as soon as the coordinator is taken for silent");
 	run(3 * SHARD_SECOND);
-	ok(is_coordinator(2), "and is coordinator");
-	is_int(shard_node_era(machines[2].node), 1, "in a new era");
+	ok(is_coordinator(1), "and is coordinator");
+	is_int(shard_node_era(machines[1].node), 1, "in a new era");
+}
+
+/* A node that was sealed for a journal follows no coordinator, though it hears one: it may force voters. */
+static void
+test_sealed_forces(void)
+{
+	static const int32 second[] = {2};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS,
+							.n_nodes = 1,
+							.nodes = second,
+							.token = 3};
+
+	three_nodes();
+	machines[1].node->journal.sealed = 1;
+	happen(1, &event);
+	ok(machines[1].command == 3 && machines[1].command_good, "who is sealed may force voters");
 }
 
 /*
@@ -346,6 +389,7 @@ main(void)
 	test_foreign_hint();
 	test_era_ends_office();
 	test_forced_voters();
+	test_sealed_forces();
 	test_voter_given_up();
 	test_types_of_joiner();
 	test_impossible_ballot();

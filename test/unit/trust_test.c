@@ -259,6 +259,7 @@ test_force_cures(void)
 		shard_action_reset(out);
 	}
 	is_int(promised(1), FAR_BALLOT, "a ballot near the end is stored");
+	run(2 * SHARD_ELECTION_TIMEOUT);
 	self = shard_node_id(machines[1].node);
 	force.nodes = &self;
 	happen(1, &force);
