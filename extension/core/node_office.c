@@ -416,6 +416,13 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	ShardMapPoint point;
 	int32 era = node->era;
 
+	if (!may_be_forced(node, event->nodes, event->n_nodes))
+	{
+		shard_node_step_done(node, event->token, false,
+							 "voters are an odd number of members, this node among them");
+		return;
+	}
+
 	/*
 	 * A coordinator holds its office only as long as a majority of voters in good order hears it (R10): no voters are lost
 	 * then. Who is sealed cannot follow it, for good (R14).
@@ -430,12 +437,6 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		return;
 	}
 #endif
-	if (!may_be_forced(node, event->nodes, event->n_nodes))
-	{
-		shard_node_step_done(node, event->token, false,
-							 "voters are an odd number of members, this node among them");
-		return;
-	}
 	/*
 	 * The era that this node was sealed for may have begun, at a journal that nobody reaches. One that is stored and out
 	 * of reach has not: nobody would have entered it.

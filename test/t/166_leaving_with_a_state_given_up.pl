@@ -18,7 +18,7 @@ $cluster->drain;
 my $own = "SELECT coalesce(max(state), 'none') FROM shard.own WHERE shard = $shard";
 my $left = "SELECT count(*) FROM shard_entity.counter WHERE shard = $shard";
 my $holder = $three->session;
-$holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$shard' FOR UPDATE;");
+$holder->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$shard' FOR SHARE;");
 $cluster->move('counter', $shard, 2);
 $cluster->wait_home('counter', $shard, 2);
 $three->wait_value($left, 1, 'all rows to go but the one that somebody holds');
