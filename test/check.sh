@@ -2,9 +2,10 @@
 # usage: check.sh [TIER ...]
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
-# runs the tiers: lint unit models regress isolation tap cluster attack demo nemesis outside sim fuzz
-# mutants (default: all of them), or long: the crash loops for an hour, or night: random faults in a cluster for HOURS (8). A
-# failed tier does not stop the others. The last line is "N passed, N failed".
+# runs the tiers (default: all of them), in two lanes side by side: what runs servers, which waits more than it
+# works, and what only computes, each tier of which is shown when it has ended. Others are long: the crash loops for an
+# hour, and night: random faults in a cluster for HOURS (8). A failed tier does not stop the others. The last line is
+# "N passed, N failed".
 #
 # Root does not run servers: then everything after the build runs as an unprivileged account.
 #
@@ -17,8 +18,10 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
+serving=(regress isolation tap cluster attack demo nemesis outside mutants)
+computing=(lint unit models sim fuzz sim-mutants)
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(lint unit models regress isolation tap cluster attack demo nemesis outside sim fuzz mutants)
+[ $# -gt 0 ] || tiers=("${serving[@]}" "${computing[@]}")
 limit=${CHECK_TIMEOUT:-3600}
 build=build/${MUTANT:+mutant-}${MUTANT:-check}
 [ -z "${MUTANT:-}" ] || export SHARD_MUTANT=$MUTANT
@@ -41,14 +44,19 @@ user_prefix=()
 [ "$(id -u)" != 0 ] || user_prefix=(runuser -u "$TEST_USER" --)
 chmod 755 "$work"
 
-# Ends what this run started and nothing else: the command that runs, and servers that a test left,
+# Ends what this run started and nothing else: the commands that run, and servers that a test left,
 # which their folders tell.
 children=()
-clean_up() {
-  local pidfile child
-  for child in "${children[@]}"; do
+lane=
+end_children() {
+  local child
+  for child in "${children[@]}" $lane; do
     if kill "$child" 2>/dev/null; then wait "$child" || true; fi
   done
+}
+clean_up() {
+  local pidfile
+  end_children
   while IFS= read -r pidfile; do
     as_user "$bindir/pg_ctl" -D "${pidfile%/*}" -m immediate -s stop || true
   done < <([ -z "${bindir:-}" ] || find "$work" -name postmaster.pid)
@@ -123,6 +131,8 @@ build_all() {
     [ ! -e "$folder" ] || cp -r "$folder" "$work/src/"
   done
   rm -rf "$work/src/test/unit/build"
+  mkdir -p "$work/programs" "$work/templates"
+  ln -s ../src/test/initdb.sh "$work/programs/initdb"
   # The unprivileged account may be unable to enter this source tree.
   [ "$(id -u)" != 0 ] || chown -R "$TEST_USER" "$work"
 }
@@ -168,9 +178,9 @@ tier_models() {
 }
 
 # One line for a file of tests.
-report() {  # name, log, exit status
-  printf '%-6s %s (%s)\n' "$([ "$3" = 0 ] && echo ok || echo FAILED)" "$1" \
-    "$(grep -cE '^(not )?ok ([0-9]|-)' "$2" || true)"
+report() {  # name, log, exit status, seconds
+  printf '%-6s %s (%s%s)\n' "$([ "$3" = 0 ] && echo ok || echo FAILED)" "$1" \
+    "$(grep -cE '^(not )?ok ([0-9]|-)' "$2" || true)" "${4:+, $4 s}"
 }
 
 # pg_regress and its isolation twin print a line per test: "test name ... ok" in 15, "ok 1 - name"
@@ -223,7 +233,7 @@ start_tap() {  # file, log
   as_user mkdir -p "$work/tap/$name"
   timeout --kill-after=30 "$((left > 1 ? left : 1))" \
     "${user_prefix[@]}" env --chdir="$work/src" HOME="$work" TMPDIR="$work" \
-    PATH="$bindir:$PATH" TESTDIR="$work/tap/$name" \
+    PATH="$work/programs:$bindir:$PATH" INITDB="$bindir/initdb" INITDB_TEMPLATES="$work/templates" TESTDIR="$work/tap/$name" \
     TESTDATADIR="$work/tap/$name/tmp_check" TESTLOGDIR="$work/tap/$name/tmp_check/log" \
     PG_TEST_PORT_DIR="$work/tap" PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
     SHARD_TEST_CONF="$work/src/test/shard.conf" \
@@ -231,12 +241,12 @@ start_tap() {  # file, log
   started=$!
 }
 
-end_tap() {  # file, log, exit status
+end_tap() {  # file, log, exit status, seconds
   local name trace
   name=$(basename "$1" .pl)
   [ "$3" != 124 ] || echo "# stopped: no time left of $limit s" >>"$2"
   count_tap "$2" "$3"
-  report "$1" "$2" "$3"
+  report "$1" "$2" "$3" "$4"
   [ "$3" != 0 ] || return 0
   grep -A6 '^not ok' "$2" | head -60 || true
   excerpt "$1" "$2" 40
@@ -247,19 +257,21 @@ end_tap() {  # file, log, exit status
 
 run_tap() {  # how many at a time, files
   local most=$1 ended status
-  local -A file_of=()
+  local -A file_of=() since=()
   shift
   while [ $# -gt 0 ] || [ ${#file_of[@]} -gt 0 ]; do
     if [ $# -gt 0 ] && [ ${#file_of[@]} -lt "$most" ]; then
       start_tap "$1" "$work/$(basename "$1" .pl).log"
       file_of[$started]=$1
+      since[$started]=$SECONDS
       children+=("$started")
       shift
       continue
     fi
     status=0
     wait -n -p ended "${!file_of[@]}" || status=$?
-    end_tap "${file_of[$ended]}" "$work/$(basename "${file_of[$ended]}" .pl).log" "$status"
+    end_tap "${file_of[$ended]}" "$work/$(basename "${file_of[$ended]}" .pl).log" "$status" \
+      $((SECONDS - since[$ended]))
     unset "file_of[$ended]"
     children=("${!file_of[@]}")
   done
@@ -279,17 +291,17 @@ run_tap_of() {  # how many at a time, default files
 
 # Tests of one node and of the links between nodes.
 tier_tap() {
-  run_tap_of 1 test/t/0*.pl
+  run_tap_of 2 test/t/0*.pl
 }
 
 # Tests of clusters; they wait more than they work.
 tier_cluster() {
-  run_tap_of 2 test/t/1*.pl
+  run_tap_of 3 test/t/1*.pl
 }
 
 # What an attacker tries, each by its name in doc/security.md.
 tier_attack() {
-  run_tap_of 2 test/attack/*.pl
+  run_tap_of 3 test/attack/*.pl
 }
 
 # The worked example, small; in a folder of its own, as everything here.
@@ -342,11 +354,14 @@ tier_fuzz() {
   run_script fuzz 120 test/fuzz/run.sh
 }
 
-# Builds that are broken on purpose: the tests of a running server have to notice the first ones, the
-# simulator's checkers the others.
+# Builds that are broken on purpose: the tests of a running server have to notice.
 tier_mutants() {
   run_script mutants 60 test/mutants.sh
-  run_script mutants 60 test/sim/mutants.sh
+}
+
+# The same of the core and the simulator's model: unit tests and the simulator's checkers have to notice.
+tier_sim-mutants() {
+  run_script sim-mutants 60 test/sim/mutants.sh
 }
 
 # ---- all of them ------------------------------------------------------------------------------
@@ -358,17 +373,51 @@ timed() {  # name, command
   say "$1: $([ "$failed" = "$before" ] && echo ok || echo FAILED), $((SECONDS - start)) s"
 }
 
-timed build build_all
+# Without a build what runs servers cannot run, which must not look like success.
+run_tier() {  # tier
+  if [[ " ${computing[*]} " == *" $1 "* ]] || [ -n "$bindir" ]; then
+    timed "$1" "tier_$1"
+  else
+    say "$1: not run, there is no build"
+    count 0 1
+  fi
+}
+
+# One after the other, beside what runs servers; what came of them goes to file "lane".
+run_lane() {  # tier ...
+  trap 'end_children; exit 143' INT TERM
+  local tier
+  lane=
+  children=()
+  passed=0
+  failed=0
+  for tier in "$@"; do
+    run_tier "$tier" >"$work/$tier.tier" 2>&1
+    cat "$work/$tier.tier"
+  done
+  echo "$passed $failed" >"$work/lane"
+}
+
+beside=()
 for tier in "${tiers[@]}"; do
   declare -F "tier_$tier" >/dev/null || die "unknown tier \"$tier\""
-  case $tier in
-    fuzz | lint | models | mutants | sim | unit) timed "$tier" "tier_$tier" ;;
-    # Without a build these cannot run, which must not look like success.
-    *) if [ -n "$bindir" ]; then timed "$tier" "tier_$tier"; else
-         say "$tier: not run, there is no build"; count 0 1
-       fi ;;
-  esac
+  [[ " ${computing[*]} " != *" $tier "* ]] || beside+=("$tier")
 done
+timed build build_all
+if [ ${#beside[@]} -gt 0 ]; then
+  run_lane "${beside[@]}" &
+  lane=$!
+fi
+for tier in "${tiers[@]}"; do
+  [[ " ${computing[*]} " == *" $tier "* ]] || run_tier "$tier"
+done
+if [ -n "$lane" ]; then
+  wait "$lane" || true
+  lane=
+  # A lane that ended before its time has shown nothing.
+  read -r more_passed more_failed <"$work/lane" || { more_passed=0 more_failed=1; }
+  count "$more_passed" "$more_failed"
+fi
 
 clean_up
 trap - EXIT
