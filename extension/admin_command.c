@@ -5,11 +5,13 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "admin.h"
@@ -92,11 +94,76 @@ shard_command_nap(void)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* See admin_command.h. */
-const ShardMemberRecord *
-shard_command_member(int32 node)
+/* See admin_command.h. A subtransaction that is rolled back has no locks any more. */
+void
+shard_command_look(void (*look)(void *arg), void *arg)
 {
-	const ShardDirectoryMember *member;
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		look(arg);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (error != NULL)
+		ReThrowError(error);
+}
+
+typedef struct TextList
+{
+	const char *query;
+	const char *separator;
+	StringInfoData text; /* in the caller's memory */
+} TextList;
+
+static void
+read_list(void *arg)
+{
+	TextList *list = arg;
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_admin_open(&security);
+	if (SPI_execute(list->query, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", list->query);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+
+		appendStringInfo(&list->text, "%s%s", list->text.len > 0 ? list->separator : "",
+						 text != NULL ? text : "");
+	}
+	shard_admin_close(&security);
+	PopActiveSnapshot();
+}
+
+/* See admin_command.h. */
+char *
+shard_command_list(const char *query, const char *separator)
+{
+	TextList list = {.query = query, .separator = separator};
+
+	initStringInfo(&list.text);
+	shard_command_look(read_list, &list);
+	return list.text.data;
+}
+
+static void
+refresh_directory(void *arg)
+{
 	ShardSecurity security = {0};
 
 	PushActiveSnapshot(GetLatestSnapshot());
@@ -104,6 +171,15 @@ shard_command_member(int32 node)
 	(void) shard_directory_refresh();
 	shard_admin_close(&security);
 	PopActiveSnapshot();
+}
+
+/* See admin_command.h. */
+const ShardMemberRecord *
+shard_command_member(int32 node)
+{
+	const ShardDirectoryMember *member;
+
+	shard_command_look(refresh_directory, NULL);
 	member = shard_directory_find(node);
 	return member != NULL ? &member->record : NULL;
 }
@@ -276,17 +352,24 @@ count_home(const ShardMapEntry *entry, void *arg)
 		homes->count++;
 }
 
+static void
+count_homes(void *arg)
+{
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_admin_open(&security);
+	shard_control_store_learned(SHARD_MAP_HOME, count_home, arg);
+	shard_admin_close(&security);
+	PopActiveSnapshot();
+}
+
 /* See admin_command.h. */
 int64
 shard_command_homes_of(int32 node)
 {
 	HomeCount homes = {.node = node};
-	ShardSecurity security = {0};
 
-	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
-	shard_control_store_learned(SHARD_MAP_HOME, count_home, &homes);
-	shard_admin_close(&security);
-	PopActiveSnapshot();
+	shard_command_look(count_homes, &homes);
 	return homes.count;
 }

@@ -46,6 +46,16 @@ extern int64 shard_command_send(const ShardCommand *command, int64 timeout_us, c
 /* The number of a shard's home, moves towards it included, that a node has. */
 extern int64 shard_command_homes_of(int32 node);
 
+/*
+ * Calls what looks at our tables, whose locks would be kept to the end of the transaction: whoever waits with them keeps
+ * VACUUM FULL out, and behind that the coordinator worker that is waited for. They go when it returns or raises, with
+ * whatever it has written; memory of the caller's context stays. May be nested.
+ */
+extern void shard_command_look(void (*look)(void *arg), void *arg);
+
+/* Rows of one text each, as one text; "" if there are none. A look of its own. */
+extern char *shard_command_list(const char *query, const char *separator);
+
 /* Waits for a short time, with interrupts served. */
 extern void shard_command_nap(void);
 

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "executor/spi.h"
 #include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
@@ -37,40 +36,12 @@ own_status(int32 node)
 }
 
 /*
- * Rows of one text each, as one text; "" if there are none.
- */
-static char *
-list_of(const char *query, const char *separator)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ShardSecurity security = {0};
-	StringInfoData list;
-
-	initStringInfo(&list);
-	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
-	if (SPI_execute(query, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", query);
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
-		MemoryContext old = MemoryContextSwitchTo(context);
-
-		appendStringInfo(&list, "%s%s", list.len > 0 ? separator : "", text != NULL ? text : "");
-		MemoryContextSwitchTo(old);
-	}
-	shard_admin_close(&security);
-	PopActiveSnapshot();
-	return list.data;
-}
-
-/*
  * Whether rows of shards are still here that live elsewhere now, and are to be deleted.
  */
 static bool
 has_old_rows(void)
 {
-	return list_of("SELECT 'yes' FROM shard.own_remains LIMIT 1", "")[0] != '\0';
+	return shard_command_list("SELECT 'yes' FROM shard.own_remains LIMIT 1", "")[0] != '\0';
 }
 
 /* ---- what is said ------------------------------------------------------------------------------ */
@@ -82,7 +53,7 @@ static void
 notice_dead_letters(bool over)
 {
 	const char *count =
-		list_of("SELECT count(*)::text FROM shard.dead_letter HAVING count(*) > 0", "");
+		shard_command_list("SELECT count(*)::text FROM shard.dead_letter HAVING count(*) > 0", "");
 
 	if (count[0] == '\0')
 		return;
@@ -102,7 +73,7 @@ notice_dead_letters(bool over)
 static void
 notice_dropped(void)
 {
-	const char *counts = list_of(
+	const char *counts = shard_command_list(
 		"SELECT format('%s of entity type \"%s\"', count(*), t.type_name)"
 		" FROM (SELECT h.type_id FROM shard.held h"
 		" UNION ALL SELECT p.type_id FROM shard.parked p) m JOIN shard.type t USING (type_id)"
@@ -165,16 +136,16 @@ warn_undecided(void)
 static void
 warn_of_shards(const char *shards)
 {
-	const char *reasons =
-		list_of("(SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
-				" FROM shard.rebalances() r CROSS JOIN shard.node n"
-				" WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5)"
-				" UNION ALL"
-				" (SELECT DISTINCT format('No shard of entity type \"%s\" is moving.', h.type_name)"
-				" FROM shard.homes() h CROSS JOIN shard.node n"
-				" WHERE h.node = n.node_id AND NOT EXISTS (SELECT FROM shard.rebalances() r"
-				" WHERE r.from_node = n.node_id AND r.type_name = h.type_name) LIMIT 5)",
-				"\n");
+	const char *reasons = shard_command_list(
+		"(SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
+		" FROM shard.rebalances() r CROSS JOIN shard.node n"
+		" WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5)"
+		" UNION ALL"
+		" (SELECT DISTINCT format('No shard of entity type \"%s\" is moving.', h.type_name)"
+		" FROM shard.homes() h CROSS JOIN shard.node n"
+		" WHERE h.node = n.node_id AND NOT EXISTS (SELECT FROM shard.rebalances() r"
+		" WHERE r.from_node = n.node_id AND r.type_name = h.type_name) LIMIT 5)",
+		"\n");
 
 	if (!has_coordinator())
 		reasons =
@@ -191,10 +162,10 @@ static void
 list_waiting(void *list)
 {
 	*(char **) list =
-		list_of("SELECT format('%s messages for node %s have not been taken in there.',"
-				" sum(p.outbox_messages), p.node) FROM shard.peers() p"
-				" GROUP BY p.node HAVING sum(p.outbox_messages) > 0 ORDER BY p.node",
-				"\n");
+		shard_command_list("SELECT format('%s messages for node %s have not been taken in there.',"
+						   " sum(p.outbox_messages), p.node) FROM shard.peers() p"
+						   " GROUP BY p.node HAVING sum(p.outbox_messages) > 0 ORDER BY p.node",
+						   "\n");
 }
 
 /* Both, if there is something of each. */
@@ -213,12 +184,12 @@ static void
 warn_of_exit(ShardMemberStatus status)
 {
 	char *waiting = pstrdup("");
-	const char *parked =
-		list_of("SELECT format('%s messages of entity type \"%s\" are parked: their shards have no"
-				" home that can take them.', count(*), t.type_name)"
-				" FROM shard.parked_remains p JOIN shard.type t USING (type_id)"
-				" GROUP BY t.type_name ORDER BY t.type_name",
-				"\n");
+	const char *parked = shard_command_list(
+		"SELECT format('%s messages of entity type \"%s\" are parked: their shards have no"
+		" home that can take them.', count(*), t.type_name)"
+		" FROM shard.parked_remains p JOIN shard.type t USING (type_id)"
+		" GROUP BY t.type_name ORDER BY t.type_name",
+		"\n");
 	const char *senders;
 	const char *detail;
 
@@ -263,10 +234,11 @@ warn_of_rest(ShardMemberStatus status)
 		warn_undecided();
 		return;
 	}
-	shards = list_of("SELECT format('%s of entity type \"%s\"', count(*), h.type_name)"
-					 " FROM shard.homes() h CROSS JOIN shard.node n"
-					 " WHERE h.node = n.node_id GROUP BY h.type_name ORDER BY h.type_name",
-					 ", ");
+	shards =
+		shard_command_list("SELECT format('%s of entity type \"%s\"', count(*), h.type_name)"
+						   " FROM shard.homes() h CROSS JOIN shard.node n"
+						   " WHERE h.node = n.node_id GROUP BY h.type_name ORDER BY h.type_name",
+						   ", ");
 	if (shards[0] != '\0')
 		warn_of_shards(shards);
 	else

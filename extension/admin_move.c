@@ -106,6 +106,33 @@ check_home(const ShardClusterType *type, int32 shard, int32 node)
 						errhint("See shard_homes.")));
 }
 
+/* What a command is about, as far as this node knows the cluster. */
+typedef struct Look
+{
+	const char *name; /* of the type */
+	const ShardCommand *command;
+	ShardClusterType type; /* found */
+} Look;
+
+static void
+look_at_type(void *arg)
+{
+	Look *look = arg;
+
+	shard_cluster_map_get_type(look->name, &look->type);
+}
+
+static void
+look_at_move(void *arg)
+{
+	Look *look = arg;
+
+	look_at_type(look);
+	check_shard(&look->type, look->command->shard);
+	check_target(&look->type, look->command->node);
+	check_home(&look->type, look->command->shard, look->command->node);
+}
+
 /*
  * shard_move(type_name text, shard int, node int) returns void: when the move is decided, or has failed.
  */
@@ -116,18 +143,15 @@ shard_admin_move(PG_FUNCTION_ARGS)
 	ShardCommand command = {.kind = SHARD_COMMAND_MOVE,
 							.shard = shard_command_int(fcinfo, 1, "shard"),
 							.node = shard_command_int(fcinfo, 2, "node")};
-	ShardClusterType type;
+	Look look = {.name = name, .command = &command};
 	int32 timeout_ms;
 
 	shard_command_begin("shard_move()");
-	shard_cluster_map_get_type(name, &type);
-	check_shard(&type, command.shard);
-	check_target(&type, command.node);
-	check_home(&type, command.shard, command.node);
+	shard_command_look(look_at_move, &look);
 	shard_command_need_coordinator("shard_move()");
-	command.type_id = type.type_id;
+	command.type_id = look.type.type_id;
 	command.text = shard_command_who();
-	timeout_ms = type.record.handoff_timeout_ms;
+	timeout_ms = look.type.record.handoff_timeout_ms;
 	/* The move before it, if any, and its own. */
 	(void) shard_command_send(&command,
 							  2 * (timeout_ms > 0 ? timeout_ms : DEFAULT_HANDOFF_MS) *
@@ -159,6 +183,17 @@ check_pin(const ShardClusterType *type, int32 node)
 	check_role(type, node, member);
 }
 
+static void
+look_at_pin(void *arg)
+{
+	Look *look = arg;
+
+	look_at_type(look);
+	check_shard(&look->type, look->command->shard);
+	if (look->command->node != 0)
+		check_pin(&look->type, look->command->node);
+}
+
 /*
  * Tells the cluster where a shard should be; node 0: anywhere.
  */
@@ -169,15 +204,12 @@ pin(FunctionCallInfo fcinfo, const char *function, int32 node)
 	ShardCommand command = {.kind = SHARD_COMMAND_PIN,
 							.shard = shard_command_int(fcinfo, 1, "shard"),
 							.node = node};
-	ShardClusterType type;
+	Look look = {.name = name, .command = &command};
 
 	shard_command_begin(function);
-	shard_cluster_map_get_type(name, &type);
-	check_shard(&type, command.shard);
-	if (node != 0)
-		check_pin(&type, node);
+	shard_command_look(look_at_pin, &look);
 	shard_command_need_coordinator(function);
-	command.type_id = type.type_id;
+	command.type_id = look.type.type_id;
 	command.text = shard_command_who();
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
 							  psprintf("could not %s shard %d of entity type \"%s\"",
@@ -282,13 +314,14 @@ Datum
 shard_admin_rebalance(PG_FUNCTION_ARGS)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_REBALANCE};
-	ShardClusterType type;
+	Look look = {.command = &command};
 
 	shard_command_begin("shard_rebalance()");
 	if (!PG_ARGISNULL(0))
 	{
-		shard_cluster_map_get_type(text_to_cstring(PG_GETARG_TEXT_PP(0)), &type);
-		command.type_id = type.type_id;
+		look.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+		shard_command_look(look_at_type, &look);
+		command.type_id = look.type.type_id;
 	}
 	shard_command_need_coordinator("shard_rebalance()");
 	command.text = shard_command_who();

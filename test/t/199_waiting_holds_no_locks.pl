@@ -1,0 +1,66 @@
+# Who waits for a command of the control plane has none of our tables locked: VACUUM FULL of them passes.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(3, conf => 'shard.rebalance_interval = 0');
+$cluster->start_counter(settings => ", handoff_timeout => '5 min'");
+my ($one, $two, $three) = $cluster->nodes;
+$one->get($_) for 0 .. 11;
+my ($shard) = grep { $cluster->home_of('counter', $_) == 3 } 0 .. 11;
+$one->add($shard, 1);
+$cluster->drain;
+$cluster->wait_settled;
+my $worker = q{SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type ~ '^shard coordinator'};
+my %before = map { $_->n => $_->sql($worker) } $cluster->nodes;
+like($before{$_}, qr/^\d+$/, "node $_ has a coordinator worker") for sort keys %before;
+
+# Tables of ours that a backend has locked.
+sub locked
+{
+	my ($node, $pid) = @_;
+	return $node->sql("SELECT coalesce(string_agg(DISTINCT c.relname, ', '), 'nothing') FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+		WHERE l.pid = $pid AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND c.relnamespace = 'shard'::regnamespace");
+}
+
+# The calls of a function that wait, and the pid of the first.
+sub waiting { my ($node, $like) = @_; return $node->sql("SELECT min(pid) FROM pg_stat_activity WHERE query LIKE '$like%' AND state = 'active' AND pid <> pg_backend_pid()") }
+
+# --- a move whose shard does not come to rest -----------------------------------------------------
+
+# The process that has to stop it does nothing.
+my @frozen = $three->workers('shard region%');
+kill 'STOP', @frozen;
+my $mover = $two->session;
+$mover->send("SELECT shard_move('counter', $shard, 1);");
+$one->wait_until("SELECT count(*) > 0 FROM shard_rebalances WHERE shard = $shard", 'the move to begin');
+$two->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT shard_move%' AND state = 'active' AND wait_event_type = 'Extension'}, 'its caller to wait');
+is(locked($two, waiting($two, 'SELECT shard_move')), 'nothing', 'who waits for a move has nothing locked');
+is($two->error_of(q{SET lock_timeout = '5 s'; VACUUM FULL shard.control}) // 'none', 'none', 'VACUUM FULL passes beside it');
+
+# --- an evacuation, a leave -------------------------------------------------------------------------
+
+my $emptier = $two->session;
+$emptier->send("SELECT shard_evacuate(3, timeout => '1 h');");
+my $leaver = $three->session;
+$leaver->send(q{SELECT shard_leave('1 h');});
+$two->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT shard_evacuate%' AND state = 'active' AND wait_event_type = 'Extension'}, 'an evacuation to wait');
+$one->wait_value(q{SELECT status FROM shard_members WHERE node = 3}, 'leaving', 'a leave to be decided');
+for ([ $two, 'SELECT shard_evacuate' ], [ $three, 'SELECT shard_leave' ])
+{
+	my ($node, $call) = @$_;
+	is($node->error_of(q{SET lock_timeout = '5 s'; VACUUM FULL shard.control}) // 'none', 'none', "VACUUM FULL passes beside $call()");
+	ok(eval { ShardCluster::wait_for_condition(sub { locked($node, waiting($node, $call)) eq 'nothing' }, 'no lock'); 1 }, "$call() keeps no lock");
+}
+$three->sql('SELECT shard_leave(cancel => true)');
+$two->sql('SELECT shard_evacuate(3, false)');
+kill 'CONT', @frozen;
+$mover->receive;
+$cluster->wait_home('counter', $shard, 1);
+pass('the move ends when its shard is at rest');
+
+is($_->sql($worker), $before{ $_->n }, 'the coordinator worker of node ' . $_->n . ' has not ended') for $cluster->nodes;
+done_testing();
