@@ -18,10 +18,13 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "catalog.h"
 #include "coordinator_link.h"
@@ -43,6 +46,10 @@
 /* Somebody has the extension locked: look again so soon. */
 #define BUSY_MS 20
 
+/* And the tables that are written here: said after so long, and again after a minute. */
+#define LOCKED_MS 1000
+#define SAY_AGAIN_MS (60 * 1000)
+
 /* A copy is looked at again so often: the extension may be made anew. */
 #define PAUSED_MS 1000
 
@@ -58,15 +65,56 @@ PGDLLEXPORT void ShardCoordinatorMain(Datum argument);
 /* ---- transactions ----------------------------------------------------------------------------- */
 
 /*
+ * Locks the tables that a step writes; otherwise the name of one that somebody else has locked, or waits for (VACUUM
+ * FULL, LOCK TABLE). A step that met that in its middle could only end the process.
+ */
+static const char *
+lock_tables(const ShardCatalog *catalog)
+{
+	static const char *const tables[] = {"control", "decision", "node"};
+
+	for (int i = 0; i < (int) lengthof(tables); i++)
+	{
+		Oid table = get_relname_relid(tables[i], catalog->schema);
+
+		if (OidIsValid(table) && !ConditionalLockRelationOid(table, RowExclusiveLock))
+			return tables[i];
+	}
+	return NULL;
+}
+
+/* Says what this node waits for, when it does so for long, and then once a minute. */
+static void
+say_locked(const char *table, TimestampTz since, TimestampTz *said)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!TimestampDifferenceExceeds(since, now, LOCKED_MS) ||
+		!TimestampDifferenceExceeds(*said, now, SAY_AGAIN_MS))
+		return;
+	*said = now;
+	ereport(LOG,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("the coordinator worker waits for table shard.%s, which is locked", table),
+			 errdetail(
+				 "Meanwhile this node takes no part in its cluster, which may take it for dead."),
+			 errhint("End the transaction that has it locked, or waits for that; see pg_locks.")));
+}
+
+/*
  * Begins a transaction with a snapshot. Waits, without one, while somebody has the extension to
- * himself.
+ * himself, or one of the tables that are written here.
  */
 void
 shard_coordinator_begin(void)
 {
+	TimestampTz since = GetCurrentTimestamp();
+	TimestampTz said = 0;
+
 	for (;;)
 	{
 		const ShardCatalog *catalog;
+		const char *locked = NULL;
 
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
@@ -77,9 +125,11 @@ shard_coordinator_begin(void)
 			CommitTransactionCommand();
 			shard_worker_leave_absent();
 		}
-		if (shard_catalog_lock(true))
+		if (shard_catalog_lock(true) && (locked = lock_tables(catalog)) == NULL)
 			break;
 		CommitTransactionCommand();
+		if (locked != NULL)
+			say_locked(locked, since, &said);
 		(void) shard_worker_wait(BUSY_MS, wait_event);
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());

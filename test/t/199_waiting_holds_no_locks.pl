@@ -1,8 +1,10 @@
-# Who waits for a command of the control plane has none of our tables locked: VACUUM FULL of them passes.
+# Who waits for a command of the control plane has none of our tables locked: VACUUM FULL of them passes. A coordinator worker
+# whose tables somebody has locked waits for them, and says so; it does not end.
 
 use strict;
 use warnings FATAL => 'all';
 
+use PostgreSQL::Test::Utils;
 use ShardNodes;
 use Test::More;
 
@@ -62,5 +64,18 @@ $mover->receive;
 $cluster->wait_home('counter', $shard, 1);
 pass('the move ends when its shard is at rest');
 
+# --- a table that somebody has locked ---------------------------------------------------------------
+
+my ($other) = grep { $_->n != $cluster->coordinator->n } $cluster->nodes;
+my $from = -s $other->server->logfile;
+my $owner = $other->session;
+$owner->query('BEGIN; LOCK TABLE shard.control;');
+$cluster->coordinator->sql("SELECT shard_pin('counter', 0, 1)");
+ok(eval { ShardCluster::wait_for_condition(sub { slurp_file($other->server->logfile, $from) =~
+	/the coordinator worker waits for table shard\.control, which is locked.*DETAIL: .*no part.*HINT: .*pg_locks/s }, 'the log'); 1 },
+	'a coordinator worker that cannot write says so');
+$owner->query('COMMIT;');
+$owner->close;
+$other->wait_value(q{SELECT count(*) FROM shard_members WHERE reachable}, 3, 'it to go on');
 is($_->sql($worker), $before{ $_->n }, 'the coordinator worker of node ' . $_->n . ' has not ended') for $cluster->nodes;
 done_testing();
