@@ -212,11 +212,18 @@ shard_command_not_downed(void)
 }
 
 /* See admin_command.h. */
+bool
+shard_command_has_coordinator(void)
+{
+	return shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0;
+}
+
+/* See admin_command.h. */
 void
 shard_command_need_coordinator(const char *function)
 {
 	shard_command_not_downed();
-	if (shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0)
+	if (shard_command_has_coordinator())
 		return;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("cannot execute %s: there is no coordinator", function),

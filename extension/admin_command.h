@@ -22,6 +22,9 @@ extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
 /* Raises at a node that was downed: it would wait for itself in vain. */
 extern void shard_command_not_downed(void);
 
+/* Whether there is a coordinator, as far as this node hears. */
+extern bool shard_command_has_coordinator(void);
+
 /* Raises unless there is a coordinator, as far as this node hears, or if it was downed. */
 extern void shard_command_need_coordinator(const char *function);
 
@@ -55,6 +58,13 @@ extern void shard_command_look(void (*look)(void *arg), void *arg);
 
 /* Rows of one text each, as one text; "" if there are none. A look of its own. */
 extern char *shard_command_list(const char *query, const char *separator);
+
+/*
+ * admin_evacuate.c: the shards of a node that is to have none, "" if there are none; why they are still there, a line
+ * each, "" if nothing is known. Both are looks; the second asks other members, for some seconds at most.
+ */
+extern const char *shard_command_shards_at(int32 node);
+extern const char *shard_command_why_at(int32 node);
 
 /* Waits for a short time, with interrupts served. */
 extern void shard_command_nap(void);

@@ -15,7 +15,6 @@
 #include "admin.h"
 #include "admin_command.h"
 #include "attempt.h"
-#include "cluster_view.h"
 #include "core/membership.h"
 #include "health.h"
 #include "plane.h"
@@ -107,13 +106,6 @@ notice_progress(int32 node, ShardMemberStatus status)
 		ereport(NOTICE, (errmsg("this node is leaving: all its shards have moved")));
 }
 
-/* Without a coordinator nothing of it goes on, and it is not this node that is to blame. */
-static bool
-has_coordinator(void)
-{
-	return shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0;
-}
-
 /*
  * Nobody has decided that it leaves.
  */
@@ -121,7 +113,7 @@ static void
 warn_undecided(void)
 {
 	ereport(WARNING, (errmsg("the cluster has not decided yet that this node leaves"),
-					  has_coordinator()
+					  shard_command_has_coordinator()
 						  ? errdetail("The coordinator was asked, and has not answered.")
 						  : errdetail("There is no coordinator that could decide it: it needs a "
 									  "majority of the voters."),
@@ -134,25 +126,13 @@ warn_undecided(void)
  * Shards are still here.
  */
 static void
-warn_of_shards(const char *shards)
+warn_of_shards(int32 node, const char *shards)
 {
-	const char *reasons = shard_command_list(
-		"(SELECT DISTINCT format('To node %s: %s', r.to_node, r.error)"
-		" FROM shard.rebalances() r CROSS JOIN shard.node n"
-		" WHERE r.from_node = n.node_id AND r.error IS NOT NULL LIMIT 5)"
-		" UNION ALL"
-		" (SELECT DISTINCT format('No shard of entity type \"%s\" is moving.', h.type_name)"
-		" FROM shard.homes() h CROSS JOIN shard.node n"
-		" WHERE h.node = n.node_id AND NOT EXISTS (SELECT FROM shard.rebalances() r"
-		" WHERE r.from_node = n.node_id AND r.type_name = h.type_name) LIMIT 5)",
-		"\n");
+	const char *why = shard_command_why_at(node);
 
-	if (!has_coordinator())
-		reasons =
-			"There is no coordinator that could move them: it needs a majority of the voters.";
 	ereport(WARNING,
 			(errmsg("this node still has shards: %s", shards),
-			 reasons[0] != '\0' ? errdetail_internal("%s", reasons) : 0,
+			 why[0] != '\0' ? errdetail_internal("%s", why) : 0,
 			 errhint("They move as soon as a member that is up and has started their type can have "
 					 "them; see shard_rebalances, or call shard_leave() again. "
 					 "shard_leave(cancel => true) keeps those that are left.")));
@@ -201,7 +181,7 @@ warn_of_exit(ShardMemberStatus status)
 	(void) shard_attempt(list_waiting, &waiting);
 	if (status == SHARD_MEMBER_REMOVED)
 		detail = "Rows of its former shards are being deleted.";
-	else if (!has_coordinator())
+	else if (!shard_command_has_coordinator())
 		detail = "There is no coordinator that could remove it: it needs a majority of the voters.";
 	else
 		detail = join_lines(
@@ -225,7 +205,7 @@ warn_of_exit(ShardMemberStatus status)
  * Says what keeps this node: whoever waited for it would stop the server now.
  */
 static void
-warn_of_rest(ShardMemberStatus status)
+warn_of_rest(int32 node, ShardMemberStatus status)
 {
 	const char *shards;
 
@@ -234,13 +214,9 @@ warn_of_rest(ShardMemberStatus status)
 		warn_undecided();
 		return;
 	}
-	shards =
-		shard_command_list("SELECT format('%s of entity type \"%s\"', count(*), h.type_name)"
-						   " FROM shard.homes() h CROSS JOIN shard.node n"
-						   " WHERE h.node = n.node_id GROUP BY h.type_name ORDER BY h.type_name",
-						   ", ");
+	shards = shard_command_shards_at(node);
 	if (shards[0] != '\0')
-		warn_of_shards(shards);
+		warn_of_shards(node, shards);
 	else
 		warn_of_exit(status);
 }
@@ -315,7 +291,7 @@ wait_until_left(int32 node, int64 deadline)
 		check_leaves(before, status);
 		if (shard_plane_now() >= deadline)
 		{
-			warn_of_rest(status);
+			warn_of_rest(node, status);
 			return false;
 		}
 		before = status;

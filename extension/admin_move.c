@@ -1,6 +1,6 @@
 /*
  * admin_move.c
- *		SQL functions of operators: move shards, say where they should be, empty a node.
+ *		SQL functions of operators: move shards, say where they should be.
  *
  * The caller's mistakes are found here, as far as this node knows the cluster; the coordinator judges
  * again. See admin_command.h: who cancels a function that waits does not cancel the move.
@@ -14,7 +14,6 @@
 #include "admin.h"
 #include "admin_command.h"
 #include "cluster_map.h"
-#include "cluster_view.h"
 #include "core/membership.h"
 #include "core/timing.h"
 #include "duration.h"
@@ -25,7 +24,6 @@
 PG_FUNCTION_INFO_V1(shard_admin_move);
 PG_FUNCTION_INFO_V1(shard_admin_pin);
 PG_FUNCTION_INFO_V1(shard_admin_unpin);
-PG_FUNCTION_INFO_V1(shard_admin_evacuate);
 PG_FUNCTION_INFO_V1(shard_admin_rebalance);
 
 /* To be prepared, to wait for others, and to be aborted, beyond the time that the type allows. */
@@ -239,72 +237,6 @@ shard_admin_unpin(PG_FUNCTION_ARGS)
 {
 	pin(fcinfo, "shard_unpin()", 0);
 	PG_RETURN_VOID();
-}
-
-/*
- * Shards are copied from a node that runs; the mark would end with its next start.
- */
-static void
-check_reachable(int32 node)
-{
-	const ShardMemberReport *report =
-		shard_cluster_view_report_of(shard_cluster_view_reports(), node);
-
-	if (report == NULL || report->reachable)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("node %d cannot be evacuated", node), errdetail("It is not reached from here."),
-			 errhint("Start its server first; see shard_members. If only this node does not "
-					 "reach it, call shard_evacuate() at another member.")));
-}
-
-/*
- * Waits until no shard lives at the node. False: time is up.
- */
-static bool
-wait_until_empty(int32 node, int64 timeout)
-{
-	int64 deadline = shard_plane_now() + timeout;
-
-	while (shard_command_homes_of(node) > 0)
-	{
-		if (shard_plane_now() >= deadline)
-			return false;
-		shard_command_nap();
-	}
-	return true;
-}
-
-/*
- * shard_evacuate(node int, evacuate boolean = true, timeout interval = '0 s') returns boolean: whether no
- * shard lives there any more after that time.
- */
-Datum
-shard_admin_evacuate(PG_FUNCTION_ARGS)
-{
-	ShardCommand command = {.kind = SHARD_COMMAND_EVACUATE,
-							.node = shard_command_int(fcinfo, 0, "node"),
-							.number = PG_ARGISNULL(1) || PG_GETARG_BOOL(1) ? 1 : 0};
-	int64 timeout = shard_command_timeout(fcinfo, 2);
-	const ShardMemberRecord *member;
-
-	shard_command_begin("shard_evacuate()");
-	member = shard_command_get_member(command.node);
-	if (!shard_membership_is_member(member->status))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("node %d cannot be evacuated", command.node),
-				 errdetail("It is %s.", shard_membership_status_name(member->status)),
-				 errhint("Shards are copied from a node that runs; see shard_write_off() for "
-						 "one that is lost.")));
-	shard_command_need_coordinator("shard_evacuate()");
-	if (command.number != 0)
-		check_reachable(command.node);
-	command.text = shard_command_who();
-	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
-							  psprintf("could not evacuate node %d", command.node));
-	PG_RETURN_BOOL(wait_until_empty(command.node, command.number != 0 ? timeout : 0));
 }
 
 /*

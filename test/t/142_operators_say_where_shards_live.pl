@@ -147,6 +147,15 @@ $two->sql(q{SELECT shard_tell('alone', 'e', '{}')});
 $two->wait_value(q{SELECT node FROM shard_homes WHERE type_name = 'alone'}, 2, 'a type of its own');
 # The reason is there when the coordinator has tried; to leave is to be asked for again and again.
 my ($status, $out, $err);
+ShardCluster::wait_for_condition(sub { ($status, $out, $err) = $three->try(q{SELECT shard_evacuate(2, timeout => '2 s')}); return $err =~ /lacks column "other"/ },
+	'a move to be tried, for who empties the node');
+is("$status $out", '0 f', 'a node whose shards cannot move is not emptied in time');
+like($err, qr/WARNING: .*node 2 still has shards: 1 of entity type "alone", \d of entity type "external".*HINT: .*shard_evacuate/s, 'that says what stays');
+like($err, qr/DETAIL: .*To node 1, shards? \d[\d, ]* of entity type "external": .*lacks column "other".*No shard of entity type "alone" is moving: no other member that is up hosts it\./s,
+	'... and why');
+($status, $out, $err) = $three->try(q{SELECT shard_evacuate(2)});
+is("$status $out $err", '0 f ', 'who does not wait is told nothing');
+$three->sql(q{SELECT shard_evacuate(2, false)});
 ShardCluster::wait_for_condition(sub { ($status, $out, $err) = $two->try(q{SELECT shard_leave('2 s')}); return $err =~ /lacks column "other"/ },
 	'a move to be tried');
 is("$status $out", '0 f', 'a node whose shards cannot move does not leave in time');

@@ -50,6 +50,9 @@ for my $lock ('FOR UPDATE', 'FOR NO KEY UPDATE')
 
 my $pid = $holder->query("BEGIN; UPDATE shard_entity.counter SET state = state WHERE entity_id = '$shard'; SELECT pg_backend_pid();");
 is($one->sql("SELECT shard_evacuate(3, timeout => '1 s')"), 'f', 'a node is not emptied while somebody changes a state');
+ok(eval { ShardCluster::wait_for_condition(sub { said($one, "SELECT shard_evacuate(3, timeout => '1 s')") =~
+	/WARNING:  node 3 still has shards: \d+ of entity type "counter"\nDETAIL: .*To node \d, shard $shard of entity type "counter": .*by process $pid.*\nHINT: .*shard_rebalances/s }, 'the warning'); 1 },
+	'who waits for that is told which shard it is, and why');
 $coordinator->wait_until("SELECT ($health) ~ 'shard $shard of entity type \"counter\" could not be moved to node \\d, tried \\d times in the last hour: states of shard $shard .* by process $pid'",
 	'health to say that the move fails, and whose transaction it is');
 pass('health of the coordinator says that the move fails, and whose transaction it is');
