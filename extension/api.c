@@ -152,8 +152,11 @@ check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len)
 			 errdetail(INT64_FORMAT " messages cannot be handled now, buffer_size is " INT64_FORMAT
 									".",
 					   held, type->buffer_size),
-			 errhint("See shard_inbox for what they wait for, and shard_peers if nodes are away; "
-					 "or raise buffer_size with shard_alter().")));
+			 type->mode == SHARD_MODE_STOPPED
+				 ? errhint("The type is stopped at this node, and goes on when shard_start() is "
+						   "called for it here; or raise buffer_size with shard_alter().")
+				 : errhint("See shard_inbox for what they wait for, and shard_peers if nodes are "
+						   "away; or raise buffer_size with shard_alter().")));
 }
 
 /*

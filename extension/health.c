@@ -23,6 +23,7 @@
 #include "health.h"
 #include "inbox_segments.h"
 #include "log.h"
+#include "plane.h"
 #include "registry.h"
 #include "security.h"
 #include "shmem.h"
@@ -295,6 +296,20 @@ check_tables(ShardHealth *problems)
 	shard_security_end(&security);
 }
 
+/* What there is to look at, of a type whose messages wait. */
+static char *
+what_holds(const ShardType *type)
+{
+	ShardPlaneView view;
+
+	if (type->mode != SHARD_MODE_STOPPED)
+		return pstrdup("see shard_inbox and shard_peers");
+	shard_plane_get(shard_shmem_database(), &view);
+	return psprintf("the type is stopped at node %d, this one, and goes on when shard_start() is "
+					"called for it here; see shard_inbox",
+					view.node);
+}
+
 static void
 check_buffer(ShardType *type, void *arg)
 {
@@ -305,9 +320,10 @@ check_buffer(ShardType *type, void *arg)
 		shard_health_add(arg,
 						 psprintf("the buffer of entity type \"%s\" is %s: " INT64_FORMAT
 								  " messages cannot be handled now, buffer_size is " INT64_FORMAT
-								  "%s; see shard_inbox and shard_peers",
+								  "%s; %s",
 								  type->name, full ? "full" : "half full", held, type->buffer_size,
-								  full ? ", and senders of such messages get error 53400" : ""));
+								  full ? ", and senders of such messages get error 53400" : "",
+								  what_holds(type)));
 }
 
 /*

@@ -52,7 +52,10 @@ is($one->error_of(sprintf $tell, $there, '{}'), undef, 'C26: nor what goes to an
 $one->wait_value(sprintf($count, $other), $before{$other} + 1, 'the one here to be handled');
 $two->wait_value(sprintf($count, $there), $before{$there} + 1, 'the one there to be handled');
 $one->sql(q{SELECT shard_stop_type('picky')});
-like($one->error_of(sprintf $tell, $other, '{}'), qr/53400: buffer of entity type "picky" is full/, 'C26: of a stopped type nothing is taken');
+like($one->error_of(sprintf $tell, $other, '{}'), qr/53400: buffer of entity type "picky" is full.*HINT: .*The type is stopped at this node.*shard_start/s, 'C26: of a stopped type nothing is taken');
+my $problems = $one->sql('SELECT problems FROM shard_health()');
+like($problems, qr/buffer of entity type \\?"picky\\?" is full: [^;]*; the type is stopped at node 1, this one, and goes on when shard_start\(\) is called for it here; see shard_inbox"/, 'it is the type that is named then');
+unlike($problems, qr/shard_peers/, 'and no link');
 is($one->error_of(sprintf $tell, $there, '{}'), undef, 'C26: but for entities that run elsewhere');
 my $said = () = slurp_file($server->logfile) =~ /WARNING:  $full/g;
 is($said, 1, 'it was said once');
