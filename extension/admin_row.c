@@ -151,7 +151,7 @@ group_of(const ShardAdminType *type, int32 last)
 									last, shard_owners_may_share_workers);
 	if (group < 0)
 		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg(SHARD_TYPE_NUMBER_ERROR, type->name),
+						errmsg(SHARD_TYPE_NUMBER_ERROR, type->name, SHARD_TYPE_NUMBER_WHY),
 						errdetail(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
 						errhint(SHARD_TYPE_NUMBER_HINT)));
 	return group;

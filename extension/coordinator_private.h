@@ -174,7 +174,7 @@ extern bool shard_coordinator_types_known(int32 type_id);
 extern bool shard_coordinator_types_settled(void);
 
 /* Types of this node that get no number (C19), with their owners, as many as fit; "": none. */
-extern void shard_coordinator_types_lack_groups(char *names, size_t size);
+extern void shard_coordinator_types_lack(char *names, size_t size);
 
 /* What the machine was told of: a number of shard_plane_types(). False: nothing yet. */
 extern bool shard_coordinator_types_told(uint32 *changes);

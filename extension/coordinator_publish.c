@@ -140,7 +140,7 @@ shard_coordinator_publish(void)
 	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
 	view->push = view->handle && state->pushing;
 	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
-	shard_coordinator_types_lack_groups(view->lacks_group, sizeof(view->lacks_group));
+	shard_coordinator_types_lack(view->lacks, sizeof(view->lacks));
 	strlcpy(view->refusal, shard_node_refusal(state->node), sizeof(view->refusal));
 	view->place = shard_node_place(state->node, shard_plane_now());
 	view->registered =

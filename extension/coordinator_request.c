@@ -193,6 +193,8 @@ hint_for(const char *why)
 	if (strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL)
 		return "Drop the type with shard_drop_type(), and join again; or let owners share workers "
 			   "with shard.owners_may_share_workers at the cluster's coordinator.";
+	if (strstr(why, SHARD_TYPE_ROOM_WHY) != NULL)
+		return "Drop types with shard_drop_type(), or start them with fewer shards, and join again.";
 	if (strstr(why, "other members") != NULL)
 		return "A node can be in one cluster. In another one, drop and create the extension first.";
 	return NULL;
@@ -238,21 +240,39 @@ end_join(bool good)
 	former_dsn = NULL;
 }
 
+/* What more there is to say of why a type gets no number. */
+static char *
+detail_of(ShardTypeRefusal lacks)
+{
+	return lacks == SHARD_TYPE_LACKS_GROUP ? psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS)
+										   : psprintf(SHARD_TYPE_ROOM_DETAIL, SHARD_ROOM_SHARDS,
+													  SHARD_ROOM_TYPES, SHARD_ROOM_BYTES);
+}
+
+/* The same as the coordinator says it to joiners. */
+static ShardTypeRefusal
+lacks_by(const char *why)
+{
+	if (strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL)
+		return SHARD_TYPE_LACKS_GROUP;
+	return strstr(why, SHARD_TYPE_ROOM_WHY) != NULL ? SHARD_TYPE_LACKS_ROOM : SHARD_TYPE_NOT_TAKEN;
+}
+
 /*
  * The machine, or the cluster, does not do what a command wants.
  */
 static void
 reply_refused(const ShardRequest *request, const char *why)
 {
-	bool full = strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL;
-	bool limit = full || strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL;
+	ShardTypeRefusal lacks = lacks_by(why);
+	bool limit = lacks || strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL;
 	bool unreached = strstr(why, SHARD_JOIN_UNREACHED_WHY) != NULL;
 
 	reply_error(request,
 				limit		? ERRCODE_CONFIGURATION_LIMIT_EXCEEDED
 				: unreached ? ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION
 							: ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				why, full ? psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS) : NULL, hint_for(why));
+				why, lacks ? detail_of(lacks) : NULL, hint_for(why));
 }
 
 /*
@@ -590,17 +610,19 @@ reply_late(const ShardRequest *request, const char *name, const TypeAnswer *answ
 }
 
 /*
- * There is no group of lanes for the type's owner, the coordinator says (C19).
+ * There is no group of lanes for the type's owner, the coordinator says, or no room (C19, C20).
  */
 static void
-reply_no_group(const ShardRequest *request, const char *name)
+reply_lacks(const ShardRequest *request, const char *name, ShardTypeRefusal lacks)
 {
 	reply_error(request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-				psprintf(SHARD_TYPE_NUMBER_ERROR, name),
-				psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
-				psprintf("%s The setting of the coordinator counts, node %d.",
-						 SHARD_TYPE_NUMBER_HINT,
-						 shard_node_coordinator(shard_coordinator.node, shard_plane_now())));
+				psprintf(SHARD_TYPE_NUMBER_ERROR, name, shard_type_number_why(lacks)),
+				detail_of(lacks),
+				lacks == SHARD_TYPE_LACKS_ROOM
+					? SHARD_TYPE_ROOM_HINT
+					: psprintf("%s The setting of the coordinator counts, node %d.",
+							   SHARD_TYPE_NUMBER_HINT,
+							   shard_node_coordinator(shard_coordinator.node, shard_plane_now())));
 }
 
 /*
@@ -613,11 +635,13 @@ look_at_type(const CoordinatorCommand *command)
 	TypeAnswer answer = {0};
 	ShardTypeRecord wanted = {.name = ""};
 	int32 type_id = 0;
+	ShardTypeRefusal lacks;
 	bool answered = true;
 
 	if (shard_record_get_type(&command->type, &wanted, arena))
 		type_id = shard_coordinator_types_compare(&wanted, &answer.difference, &answer.owner,
 												  &answer.dropping);
+	lacks = shard_node_type_lacks(shard_coordinator.node, wanted.name);
 	/* What a name stands for that nobody has, and which states are taken, the coordinator says. */
 	if (type_id != 0 && !answer.dropping &&
 		!shard_node_asks_for_type(shard_coordinator.node, wanted.name))
@@ -627,8 +651,8 @@ look_at_type(const CoordinatorCommand *command)
 		else
 			reply_differs(&command->request, wanted.name, &answer);
 	}
-	else if (type_id == 0 && shard_node_type_lacks_group(shard_coordinator.node, wanted.name))
-		reply_no_group(&command->request, wanted.name);
+	else if (type_id == 0 && lacks)
+		reply_lacks(&command->request, wanted.name, lacks);
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
 		reply_late(&command->request, wanted.name, &answer);
 	else

@@ -35,6 +35,7 @@
 #include "core/allocation.h"
 #include "core/difference.h"
 #include "core/membership.h"
+#include "core/type_number.h"
 #include "gate.h"
 #include "guc.h"
 #include "registry.h"
@@ -294,7 +295,7 @@ follow_owners(void)
 }
 
 void
-shard_coordinator_types_lack_groups(char *names, size_t size)
+shard_coordinator_types_lack(char *names, size_t size)
 {
 	StringInfoData list;
 	ListCell *cell;
@@ -303,10 +304,11 @@ shard_coordinator_types_lack_groups(char *names, size_t size)
 	foreach (cell, local)
 	{
 		const CoordinatorType *type = lfirst(cell);
+		ShardTypeRefusal lacks = shard_node_type_lacks(shard_coordinator.node, type->record.name);
 
-		if (shard_node_type_lacks_group(shard_coordinator.node, type->record.name))
-			appendStringInfo(&list, "%s\"%s\" of role \"%s\"", list.len > 0 ? ", " : "",
-							 type->record.name, type->record.owner);
+		if (lacks)
+			appendStringInfo(&list, "%s\"%s\" of role \"%s\" (%s)", list.len > 0 ? ", " : "",
+							 type->record.name, type->record.owner, shard_type_number_why(lacks));
 	}
 	if (list.len >= (int) size)
 		list.data[pg_mbcliplen(list.data, list.len, (int) size - 1)] = '\0';

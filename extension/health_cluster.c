@@ -95,14 +95,13 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 			health, psprintf("this node is not admitted to its cluster yet: it handles its own "
 							 "messages, and exchanges none with other nodes%s",
 							 refusal(view)));
-	if (view->lacks_group[0] != '\0')
+	if (view->lacks[0] != '\0')
 		shard_health_add(
 			health,
 			psprintf("the cluster has no number for entity type %s, which was here before "
-					 "this node joined: %s; drop it with shard_drop_type(), or let owners "
-					 "share workers with shard.owners_may_share_workers at the coordinator, "
-					 "node %d",
-					 view->lacks_group, SHARD_TYPE_NUMBER_WHY, view->coordinator));
+					 "this node joined; drop it with shard_drop_type(), or let owners share "
+					 "workers with shard.owners_may_share_workers at the coordinator, node %d",
+					 view->lacks, view->coordinator));
 }
 
 /* The voters, as far as this node knows. */

@@ -11,6 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "core/record.h"
 #include "duration.h"
 #include "settings.h"
 
@@ -44,7 +45,7 @@ typedef struct Setting
 #define MS(n) ((n) *INT64CONST(1000))
 
 static const Setting setting_table[SHARD_SETTING_COUNT] = {
-	[SHARD_SETTING_NUMBER_OF_SHARDS] = {"number_of_shards", KIND_INT, "1000", 1, 1000000,
+	[SHARD_SETTING_NUMBER_OF_SHARDS] = {"number_of_shards", KIND_INT, "1000", 1, SHARD_MAX_SHARDS,
 										.fixed = true, .column = true},
 	[SHARD_SETTING_HASH] = {"hash", KIND_CHOICE, "murmur2", .choices = "murmur2,java,",
 							.fixed = true, .column = true},

@@ -99,8 +99,9 @@ typedef enum ShardStoreMode
 /* Why a type is not taken. */
 typedef enum ShardTypeRefusal
 {
-	SHARD_TYPE_NOT_TAKEN = 0,  /* as it is: it has to change */
-	SHARD_TYPE_LACKS_GROUP = 1 /* there is no group of lanes for its owner now (C19) */
+	SHARD_TYPE_NOT_TAKEN = 0,	/* as it is: it has to change */
+	SHARD_TYPE_LACKS_GROUP = 1, /* there is no group of lanes for its owner now (C19) */
+	SHARD_TYPE_LACKS_ROOM = 2	/* nor room for so many types or shards (C20) */
 } ShardTypeRefusal;
 
 /* One shard of a list. */

@@ -1,6 +1,6 @@
 /*
  * core/homes_number.c
- *		The number that the cluster gives to a new type (doc/protocol.md C19).
+ *		The number that the cluster gives to a new type, and the room (doc/protocol.md C19, C20).
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -23,6 +23,51 @@ is_alone(const ShardHomes *homes)
 			homes->nodes[i].status == SHARD_MEMBER_DOWN)
 			members++;
 	return members <= 1;
+}
+
+/* Has no other member than the one that brought a type said that it has it? Of who has not spoken up yet that is not known. */
+static bool
+is_alone_with(ShardHomes *homes, int32 member, int32 type_id, const ShardTypeRecord *type)
+{
+	if (type->by != member)
+		return false;
+	for (int i = 0; i < homes->n_regions; i++)
+	{
+		const HomesRegion *region = &homes->regions[i];
+		int32 status;
+
+		if (region->node == member || !shard_homes_has(region, type_id))
+			continue;
+		status = shard_homes_node(homes, region->node)->status;
+		if (shard_membership_is_member((ShardMemberStatus) status) || status == SHARD_MEMBER_DOWN)
+			return false;
+	}
+	return true;
+}
+
+bool
+shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id, const ShardMapEntry *entry,
+					 const ShardTypeRecord *type)
+{
+	ShardTypeRoom all = {0, 0, 0};
+	ShardTypeRoom alone = {0, 0, 0};
+	int count;
+	ShardMapEntry *known = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
+	ShardTypeRecord record;
+
+	if (is_alone(homes))
+		return true;
+	shard_type_room_add(&all, entry, type);
+	shard_type_room_add(&alone, entry, type);
+	for (int i = 0; i < count; i++)
+	{
+		if (known[i].key.a == type_id || !shard_record_get_type(&known[i], &record, homes->arena))
+			continue;
+		shard_type_room_add(&all, &known[i], &record);
+		if (is_alone_with(homes, member, known[i].key.a, &record))
+			shard_type_room_add(&alone, &known[i], &record);
+	}
+	return shard_type_room_fits(&all, &alone);
 }
 
 int32

@@ -275,7 +275,11 @@ extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const 
 							 const ShardRoster *roster, int *n_pending);
 extern void shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster);
 
-/* homes_number.c: the number of a new type, of those above last; 0: it gets none; *full: for want of a group. */
+/* homes_number.c: is there room for a type of a member, and its record? type_id: what it has now does not count. */
+extern bool shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id,
+								 const ShardMapEntry *entry, const ShardTypeRecord *type);
+
+/* The number of a new type, of those above last; 0: it gets none; *full: for want of a group. */
 extern int32 shard_homes_type_number(const ShardHomes *homes, const ShardTypeRecord *type,
 									 int32 last, int32 wish, bool *full);
 

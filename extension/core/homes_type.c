@@ -38,12 +38,13 @@ answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const
 
 /* The type gets no number. */
 static void
-refuse_number(ShardActions *out, const ShardControl *message, bool full)
+refuse_number(ShardActions *out, const ShardControl *message, ShardTypeRefusal refusal)
 {
 	ShardControl *reply =
-		answer_type(out, message, 0, full ? SHARD_TYPE_NUMBER_WHY : "there are no numbers left");
+		answer_type(out, message, 0,
+					refusal ? shard_type_number_why(refusal) : "there are no numbers left");
 
-	reply->status = full ? SHARD_TYPE_LACKS_GROUP : SHARD_TYPE_NOT_TAKEN;
+	reply->status = refusal;
 }
 
 /* The type of that name: its key and value in the map; false: there is none. */
@@ -209,6 +210,12 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 		(void) answer_type(out, message, entry->key.a, NULL);
 		return;
 	}
+	if ((!same_state || !same_owner) &&
+		!shard_homes_has_room(homes, message->from, entry->key.a, &message->entries[0], wanted))
+	{
+		refuse_number(out, message, SHARD_TYPE_LACKS_ROOM);
+		return;
+	}
 	if (!same_state)
 		type->state = wanted->state;
 	type->dropping = false;
@@ -239,21 +246,28 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 		compare_type(homes, now, message, &known, &type, &wanted, proposer, roster, out);
 		return;
 	}
-	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 || wanted.strategy < 0 ||
+	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 ||
+		wanted.number_of_shards > SHARD_MAX_SHARDS || wanted.strategy < 0 ||
 		wanted.strategy > SHARD_ALLOCATION_FUNCTION || wanted.handoff_timeout_ms < 0)
 	{
 		(void) answer_type(out, message, 0, "its settings are not valid here");
+		return;
+	}
+	if (!shard_homes_has_room(homes, message->from, 0, &message->entries[0], &wanted))
+	{
+		refuse_number(out, message, SHARD_TYPE_LACKS_ROOM);
 		return;
 	}
 	type_id = shard_homes_type_number(homes, &wanted, counters.last_type_id,
 									  message->entries[0].key.a, &full);
 	if (type_id == 0)
 	{
-		refuse_number(out, message, full);
+		refuse_number(out, message, full ? SHARD_TYPE_LACKS_GROUP : SHARD_TYPE_NOT_TAKEN);
 		return;
 	}
 	counters.last_type_id = type_id;
 	wanted.dropping = false;
+	wanted.by = message->from;
 	changes[0] = shard_record_put_counters(&counters, entry->n, homes->arena);
 	changes[1] = shard_record_put_type(type_id, &wanted, 0, homes->arena);
 	/* If another change comes first, the region asks again. */

@@ -177,8 +177,8 @@ extern const char *shard_node_type_name(const ShardNode *node, int at);
 /* What the cluster says of a type that was told (SHARD_EVENT_TYPE) is still to come. */
 extern bool shard_node_asks_for_type(const ShardNode *node, const char *name);
 
-/* The cluster has no group of lanes for the owner of a type that was told, as the coordinator said last (C19). */
-extern bool shard_node_type_lacks_group(const ShardNode *node, const char *name);
+/* What the cluster has not got for a type that was told, as the coordinator said last (C19, C20). */
+extern ShardTypeRefusal shard_node_type_lacks(const ShardNode *node, const char *name);
 
 /* What was found at this node's registered address lately. */
 typedef enum ShardNodePlace

@@ -39,8 +39,8 @@ typedef struct NodeType
 	int64 since;  /* so much was learned when it was first told */
 	int32 taken;  /* the coordinator says that it is the type with that id */
 	int64 asked;  /* the coordinator was first asked for it then; 0: not yet */
-	bool lacks_group; /* the cluster has no group of lanes for its owner (C19), */
-	int64 ask_again;  /* it is asked again then */
+	ShardTypeRefusal lacks; /* the cluster has not got that for it (C19, C20), */
+	int64 ask_again;		/* it is asked again then */
 } NodeType;
 
 /* A type that was dropped here, while the map may still have it. */

@@ -97,7 +97,8 @@ set_wish(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 n
 	type->wish = wish;
 	type->wish.value = memcpy(palloc(Max(wish.length, 1)), wish.value, wish.length);
 	type->settings_hash = record->settings_hash;
-	type->refused = type->lacks_group = false;
+	type->refused = false;
+	type->lacks = SHARD_TYPE_NOT_TAKEN;
 	return true;
 }
 
@@ -195,7 +196,7 @@ add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 numbe
 	}
 	other = type->proxy != proxy;
 	type->proxy = proxy;
-	type->lacks_group = false;
+	type->lacks = SHARD_TYPE_NOT_TAKEN;
 	if (type->type_id == 0)
 		other |= set_wish(node, type, record, number);
 	else if (record->settings_hash == type->settings_hash)
@@ -212,7 +213,7 @@ static void
 resolved(ShardNode *node, NodeType *type, int32 type_id, const ShardTypeRecord *known)
 {
 	type->type_id = type_id;
-	type->lacks_group = false;
+	type->lacks = SHARD_TYPE_NOT_TAKEN;
 	type->altered = state_differs(type, known, node->arena);
 	type->foreign = owner_differs(type, known, node->arena);
 	type->altered |= type->foreign;
@@ -304,7 +305,7 @@ next_wish(const ShardNode *node, int64 now)
 		NodeType *type = &node->types[i];
 
 		if ((type->type_id != 0 && !type->altered) || type->refused ||
-			(type->lacks_group && now < type->ask_again))
+			(type->lacks && now < type->ask_again))
 			continue;
 		if (!next || (uint32) type->wish.key.a - 1 < (uint32) next->wish.key.a - 1)
 			next = type;
@@ -378,15 +379,15 @@ shard_node_type_announce(ShardNode *node, int64 now)
 	ask_for_type(node, now);
 }
 
-/* There is no group of lanes for the type's owner now. */
+/* There is no group of lanes for the type's owner now, or no room. */
 static void
-lacks_group(ShardNode *node, NodeType *type, int64 now)
+lacks(ShardNode *node, NodeType *type, ShardTypeRefusal what, int64 now)
 {
-	if (!type->lacks_group)
+	if (type->lacks != what)
 		shard_action_log(node->out, 19 /* WARNING */,
 						 "the cluster has no number for entity type \"%s\": %s", type->name,
-						 SHARD_TYPE_NUMBER_WHY);
-	type->lacks_group = true;
+						 shard_type_number_why(what));
+	type->lacks = what;
 	type->ask_again = now + GROUP_AGAIN;
 	node->next_register = 0;
 }
@@ -421,9 +422,9 @@ type_answered(ShardNode *node, int64 now, const ShardControl *message)
 	if (message->flag || type->refused || type->type_id != 0 ||
 		type->settings_hash != record.settings_hash)
 		return;
-	if (message->status == SHARD_TYPE_LACKS_GROUP)
+	if (message->status == SHARD_TYPE_LACKS_GROUP || message->status == SHARD_TYPE_LACKS_ROOM)
 	{
-		lacks_group(node, type, now);
+		lacks(node, type, (ShardTypeRefusal) message->status, now);
 		return;
 	}
 	type->refused = true;
@@ -641,7 +642,8 @@ shard_node_type_forget(ShardNode *node)
 	{
 		node->types[i].type_id = node->types[i].taken = 0;
 		node->types[i].since = 0;
-		node->types[i].foreign = node->types[i].lacks_group = false;
+		node->types[i].foreign = false;
+		node->types[i].lacks = SHARD_TYPE_NOT_TAKEN;
 	}
 	for (int i = 0; i < node->n_drops; i++)
 		node->drops[i].type_id = 0;

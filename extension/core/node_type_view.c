@@ -43,12 +43,12 @@ shard_node_asks_for_type(const ShardNode *node, const char *name)
 }
 
 /* See node.h. */
-bool
-shard_node_type_lacks_group(const ShardNode *node, const char *name)
+ShardTypeRefusal
+shard_node_type_lacks(const ShardNode *node, const char *name)
 {
 	const NodeType *type = shard_node_find_type(node, name);
 
-	return type && type->lacks_group;
+	return type ? type->lacks : SHARD_TYPE_NOT_TAKEN;
 }
 
 /* See node.h. */
@@ -71,7 +71,7 @@ shard_node_registered(const ShardNode *node)
 {
 	for (int i = 0; i < node->n_types; i++)
 	{
-		if (node->types[i].type_id == 0 && !node->types[i].refused && !node->types[i].lacks_group)
+		if (node->types[i].type_id == 0 && !node->types[i].refused && !node->types[i].lacks)
 			return false;
 	}
 	return node->admitted && node->registered;

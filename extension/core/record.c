@@ -286,6 +286,8 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 	if (goes_on(&reader))
 		record->dropping = get_bool(&reader);
 	record->owner = goes_on(&reader) ? get_text(&reader, arena) : "";
+	if (goes_on(&reader))
+		record->by = shard_wire_get_int32(&reader);
 	record->extra = rest_of(&reader);
 	return done(&reader, record, sizeof(*record));
 }
@@ -492,6 +494,7 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	put_text(&out, record->state);
 	shard_wire_put_uint(&out, record->dropping ? 1 : 0);
 	put_text(&out, record->owner);
+	shard_wire_put_int(&out, record->by);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }
 

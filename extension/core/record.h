@@ -123,6 +123,9 @@ typedef struct ShardMemberRecord
 	ShardExtra extra;
 } ShardMemberRecord;
 
+/* The shards of a type, at most. */
+#define SHARD_MAX_SHARDS 1000000
+
 typedef struct ShardTypeRecord
 {
 	const char *name;
@@ -138,6 +141,7 @@ typedef struct ShardTypeRecord
 	const char *state;	 /* its structure as the hosts write it, by lines; "": not known */
 	bool dropping;	   /* nobody is known to have it: it goes once all members have said so (C9) */
 	const char *owner; /* name of the role that owns it, the same at all members (C18) */
+	int32 by;		   /* the member that has brought it (C20); 0: not known */
 	ShardExtra extra;
 } ShardTypeRecord;
 

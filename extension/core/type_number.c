@@ -133,6 +133,31 @@ shard_type_number_choose(const ShardNumberedType *types, int count, const char *
 	return *full ? 0 : shard_type_number_next(last, group);
 }
 
+void
+shard_type_room_add(ShardTypeRoom *room, const ShardMapEntry *entry, const ShardTypeRecord *type)
+{
+	room->types++;
+	room->shards += type->number_of_shards;
+	room->bytes += entry->length;
+}
+
+bool
+shard_type_room_fits(const ShardTypeRoom *all, const ShardTypeRoom *alone)
+{
+#ifdef SHARD_MUTANT_ROOM_FOR_ALL
+	return true;
+#endif
+	return all->types <= SHARD_ROOM_TYPES && all->shards <= SHARD_ROOM_SHARDS &&
+		   all->bytes <= SHARD_ROOM_BYTES && alone->types <= SHARD_ROOM_TYPES / 2 &&
+		   alone->shards <= SHARD_ROOM_SHARDS / 2 && alone->bytes <= SHARD_ROOM_BYTES / 2;
+}
+
+const char *
+shard_type_number_why(ShardTypeRefusal refusal)
+{
+	return refusal == SHARD_TYPE_LACKS_ROOM ? SHARD_TYPE_ROOM_WHY : SHARD_TYPE_NUMBER_WHY;
+}
+
 /* In the order in which a member asks: the lowest wish first, who has none last. */
 static int
 compare_wishes(const void *a, const void *b)
@@ -156,6 +181,33 @@ is_known(const ShardMap *decided, const char *name, ShardArena *arena)
 	return false;
 }
 
+/* A sentence about a joiner's type, in the arena. */
+static const char *
+refusal_of(const ShardTypeRecord *type, ShardTypeRefusal refusal, ShardArena *arena)
+{
+	char text[400];
+
+	snprintf(text, sizeof(text),
+			 "the cluster has no number for entity type \"%.100s\" of role \"%.100s\": %s",
+			 type->name, type->owner ? type->owner : "", shard_type_number_why(refusal));
+	return shard_arena_copy(arena, text, strlen(text) + 1);
+}
+
+/* What the types of a map take up. */
+static ShardTypeRoom
+room_of(const ShardMap *map, ShardArena *arena)
+{
+	ShardTypeRoom room = {0, 0, 0};
+	int count;
+	ShardMapEntry *known = shard_map_list(map, SHARD_MAP_TYPE, arena, &count);
+	ShardTypeRecord type;
+
+	for (int i = 0; i < count; i++)
+		if (shard_record_get_type(&known[i], &type, arena))
+			shard_type_room_add(&room, &known[i], &type);
+	return room;
+}
+
 const char *
 shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int n_types,
 						bool may_share, ShardArena *arena)
@@ -163,6 +215,8 @@ shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int
 	const ShardMapEntry *entry = shard_map_value(decided, (ShardMapKey){SHARD_MAP_COUNTERS, 0, 0});
 	ShardMapEntry *wishes = shard_arena_copy(arena, types, Max(n_types, 0) * sizeof(ShardMapEntry));
 	ShardCountersRecord counters = {0};
+	ShardTypeRoom room = room_of(decided, arena);
+	ShardTypeRoom alone = {0, 0, 0};
 	int count;
 	ShardNumberedType *known = shard_type_number_list(decided, arena, &count);
 	ShardNumberedType *all =
@@ -178,20 +232,19 @@ shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int
 		const char *owner;
 		bool full;
 		int32 number;
-		char text[400];
 
 		if (!shard_record_get_type(&wishes[i], &type, arena) || is_known(decided, type.name, arena))
 			continue;
+		shard_type_room_add(&room, &wishes[i], &type);
+		shard_type_room_add(&alone, &wishes[i], &type);
+		if (type.number_of_shards <= 0 || type.number_of_shards > SHARD_MAX_SHARDS ||
+			!shard_type_room_fits(&room, &alone))
+			return refusal_of(&type, SHARD_TYPE_LACKS_ROOM, arena);
 		owner = type.owner ? type.owner : "";
 		number = shard_type_number_choose(all, count, owner, counters.last_type_id, wishes[i].key.a,
 										  false, may_share, &full);
 		if (full)
-		{
-			snprintf(text, sizeof(text),
-					 "the cluster has no number for entity type \"%.100s\" of role \"%.100s\": %s",
-					 type.name, owner, SHARD_TYPE_NUMBER_WHY);
-			return shard_arena_copy(arena, text, strlen(text) + 1);
-		}
+			return refusal_of(&type, SHARD_TYPE_LACKS_GROUP, arena);
 		counters.last_type_id = Max(counters.last_type_id, number);
 		if (number != 0)
 			all[count++] = (ShardNumberedType){number, owner};

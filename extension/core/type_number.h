@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "core/control.h"
 #include "core/map.h"
 #include "core/record.h"
 
@@ -44,13 +45,43 @@ shard_type_number_choose(const ShardNumberedType *types, int count, const char *
 extern const char *shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types,
 										   int n_types, bool may_share, ShardArena *arena);
 
+/* What types take up in a cluster. */
+typedef struct ShardTypeRoom
+{
+	int64 types;
+	int64 shards;
+	int64 bytes; /* of their records */
+} ShardTypeRoom;
+
+/* All types of a cluster together, at most; those that one member has alone half of each (C20). */
+#define SHARD_ROOM_TYPES 2048
+#define SHARD_ROOM_SHARDS (2 * SHARD_MAX_SHARDS)
+#define SHARD_ROOM_BYTES (4 * 1024 * 1024)
+
+extern void
+shard_type_room_add(ShardTypeRoom *room, const ShardMapEntry *entry, const ShardTypeRecord *type);
+
+/* Is there room for all types, of which one member has some alone? */
+extern bool shard_type_room_fits(const ShardTypeRoom *all, const ShardTypeRoom *alone);
+
+/* Why a type gets no number now. */
+extern const char *shard_type_number_why(ShardTypeRefusal refusal);
+
 /* How many owners have types in a group. */
 extern int shard_type_number_owners(const ShardNumberedType *types, int count, int group);
 
 /* Why an owner gets no number, and what he can do. */
 #define SHARD_TYPE_NUMBER_WHY "too many owners of entity types"
-#define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": " SHARD_TYPE_NUMBER_WHY
+#define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": %s"
 #define SHARD_TYPE_NUMBER_DETAIL \
 	"%d owners have types in the cluster, and that is how many can have region workers of their own."
 #define SHARD_TYPE_NUMBER_HINT \
 	"Start the type as one of them, or let owners share workers with shard.owners_may_share_workers."
+
+/* Why there is no room, and what can be done. */
+#define SHARD_TYPE_ROOM_WHY "too many entity types or shards"
+#define SHARD_TYPE_ROOM_DETAIL \
+	"The types of a cluster have %d shards together at most, are %d, and describe themselves in %d bytes; those that one " \
+	"member has alone half as many."
+#define SHARD_TYPE_ROOM_HINT \
+	"Start the type with fewer shards, drop others with shard_drop_type(), or start those of this node at other members, too."

@@ -8,6 +8,7 @@
 #include "core/action.h"
 #include "core/control.h"
 #include "core/node_private.h"
+#include "core/type_number.h"
 #include "node_world.h"
 #include "unit.h"
 
@@ -492,10 +493,89 @@ test_texts(void)
 	shard_arena_destroy(arena);
 }
 
+/* What the types of a map come to in shards. */
+static int64
+shards_of(int at)
+{
+	ShardArena *arena = shard_arena_create();
+	int64 shards = 0;
+	int count;
+	ShardMapEntry *types =
+		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (shard_record_get_type(&types[i], &type, arena))
+			shards += type.number_of_shards;
+	}
+	shard_arena_destroy(arena);
+	return shards;
+}
+
+/* A member, or who speaks for it, brings a type. */
+static void
+bring(int at, int32 from, const char *name, int32 shards, const char *state)
+{
+	ShardTypeRecord type = {.name = name, .number_of_shards = shards, .state = state};
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entry = shard_record_put_type(0, &type, 0, arena);
+
+	give_as(at, from, 0,
+			(ShardControl){.kind = SHARD_CONTROL_START_TYPE, .entries = &entry, .n_entries = 1});
+	deliver();
+	run(200 * SHARD_MS);
+	shard_arena_destroy(arena);
+}
+
+/* C20, P55: types have a million shards at most, and those that one member has alone as many together. */
+static void
+test_room(void)
+{
+	ShardTypeRecord honest = {.name = "honest", .number_of_shards = SHARD_MAX_SHARDS};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &honest};
+	char *state = palloc0(SHARD_ROOM_BYTES / 2);
+	char name[20];
+	int64 most = 0;
+	int large = 0;
+	int at = 0;
+	int other;
+
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	other = (at + 1) % 3;
+	bring(at, other + 1, "wide", 2000000000, "");
+	ok(!has_type(at, "wide"), "a type of two thousand million shards is not taken");
+	bring(at, other + 1, "wider", SHARD_MAX_SHARDS + 1, "");
+	ok(!has_type(at, "wider"), "nor one of a million and one");
+	memset(state, 'x', SHARD_ROOM_BYTES / 3);
+	for (int i = 0; i < 4; i++)
+	{
+		snprintf(name, sizeof(name), "large%d", i);
+		bring(at, other + 1, name, 1, state);
+		large += has_type(at, name);
+	}
+	is_int(large, 1, "types that describe themselves in megabytes fill no map");
+	for (int i = 0; i < 8; i++)
+	{
+		snprintf(name, sizeof(name), "many%d", i);
+		bring(at, other + 1, name, 300000, "");
+		most = Max(most, shards_of(at));
+	}
+	is_int((int) most, 900001, "a member gets a million shards alone");
+	happen((at + 2) % 3, &event);
+	run(SHARD_SECOND);
+	ok(has_type(at, "honest"), "and leaves room to others");
+	pfree(state);
+}
+
 int
 main(void)
 {
 	begin_world();
+	test_room();
 	test_ballots();
 	test_reminders();
 	test_registrations();

@@ -353,8 +353,8 @@ test_groups(void)
 		ok((id_of(0, name) != 0) == (i < 8), "owner %d of eight%s", i + 1,
 		   i < 8 ? "" : " is refused");
 	}
-	ok(shard_node_type_lacks_group(machines[0].node, "of8") &&
-		   !shard_node_type_lacks_group(machines[0].node, "of7"),
+	ok(shard_node_type_lacks(machines[0].node, "of8") &&
+		   !shard_node_type_lacks(machines[0].node, "of7"),
 	   "the host can ask why");
 
 	/* A joiner's types are judged before it is a member. */
@@ -376,7 +376,7 @@ test_groups(void)
 	ok(id_of(0, "ninth") != 0, "unless owners may share");
 	run(5 * SHARD_SECOND);
 	ok(id_of(0, "of8") != 0 && id_of(0, "of9") != 0, "who was refused asks again");
-	ok(!shard_node_type_lacks_group(machines[0].node, "of8"), "and lacks nothing then");
+	ok(!shard_node_type_lacks(machines[0].node, "of8"), "and lacks nothing then");
 	join(2, 0);
 	run(10 * SHARD_SECOND);
 	ok(machines[2].command_good && id_of(2, "brought") != 0, "the joiner is welcome, too");
