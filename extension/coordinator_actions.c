@@ -24,6 +24,7 @@
 #include "fault.h"
 #include "gate.h"
 #include "log.h"
+#include "told.h"
 
 #include "compat.h"
 
@@ -221,7 +222,7 @@ send(const ShardAction *action)
 }
 
 /*
- * Lines of the machine; the same one again is left out for a while.
+ * Lines of the machine; the same one again is left out for a while, and so are more of a kind about a peer (T11).
  */
 static void
 log_line(const ShardAction *action)
@@ -229,14 +230,20 @@ log_line(const ShardAction *action)
 	static char last[256] = "";
 	static int64 said = 0;
 	int64 now = shard_plane_now();
+	const char *more = "";
 
-	if (strncmp(last, action->text, sizeof(last) - 1) == 0 && now - said < LOG_QUIET)
+	if (action->about != NULL)
+	{
+		if (!shard_told_may(shard_coordinator.db, action->node, action->about, action->to, &more))
+			return;
+	}
+	else if (strncmp(last, action->text, sizeof(last) - 1) == 0 && now - said < LOG_QUIET)
 		return;
 	strlcpy(last, action->text, sizeof(last));
 	said = now;
 	ereport(action->status >= WARNING ? WARNING : LOG,
 			(errcode(action->status >= WARNING ? ERRCODE_WARNING : ERRCODE_SUCCESSFUL_COMPLETION),
-			 errmsg_internal("shard: %s", action->text)));
+			 errmsg_internal("shard: %s%s", action->text, more)));
 }
 
 static void

@@ -14,6 +14,7 @@
 #include "coordinator_private.h"
 #include "guc.h"
 #include "peer.h"
+#include "told.h"
 
 #include "compat.h"
 
@@ -393,6 +394,7 @@ take_answer(Link *link)
 	const char *answer = shard_peer_answer(link->peer, &length);
 	ShardReader reader;
 	char *copy;
+	const char *more;
 
 	if (link->error[0] != '\0' && !link->who)
 		shard_plane_returned(shard_coordinator.db);
@@ -405,8 +407,10 @@ take_answer(Link *link)
 		return;
 	if (length > (link->who ? WHO_MAX_BYTES : SHARD_CONTROL_MAX_BYTES))
 	{
-		ereport(LOG, (errmsg("an answer of %d bytes from %s is ignored: it has too many", length,
-							 link->node != 0 ? psprintf("node %d", link->node) : "a joiner")));
+		if (shard_told_may(shard_coordinator.db, link->node, "large answer", 0, &more))
+			ereport(LOG,
+					(errmsg("an answer of %d bytes from %s is ignored: it has too many%s", length,
+							link->node != 0 ? psprintf("node %d", link->node) : "a joiner", more)));
 		return;
 	}
 	/* Steps may send over this link, which ends the answer's life. */

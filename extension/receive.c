@@ -44,6 +44,7 @@
 #include "receive_target.h"
 #include "security.h"
 #include "session.h"
+#include "told.h"
 
 #include "compat.h"
 
@@ -547,12 +548,16 @@ append_positions(Receive *receive)
 
 /* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
 static void
-report_quarantine(const ShardPosition *position)
+report_quarantine(ShardDatabase *db, const ShardPosition *position)
 {
+	const char *more;
+
+	if (!shard_told_may(db, position->key.origin, "quarantine", position->key.lane, &more))
+		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("stream from node %d on lane %d is quarantined: %s", position->key.origin,
-					position->key.lane, shard_position_quarantine(position->quarantine)),
+			 errmsg("stream from node %d on lane %d is quarantined: %s%s", position->key.origin,
+					position->key.lane, shard_position_quarantine(position->quarantine), more),
 			 errdetail("Received up to " INT64_FORMAT " here.", position->stream.seq),
 			 errhint("Find out which of the two databases was put back from a copy, then call "
 					 "shard_link_accept() on both nodes.")));
@@ -579,7 +584,7 @@ store_quarantines(Receive *receive)
 		shard_position_store(position);
 		shard_security_end(&security);
 		if (why != 0)
-			report_quarantine(position);
+			report_quarantine(receive->callee.db, position);
 	}
 }
 

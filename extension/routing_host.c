@@ -19,6 +19,7 @@
 #include "held.h"
 #include "outbox.h"
 #include "routing_private.h"
+#include "told.h"
 #include "transport.h"
 
 #include "compat.h"
@@ -284,17 +285,20 @@ static void
 log_unheard(const ShardRoute *route, const ShardItem *item)
 {
 	MemoryContext old;
+	const char *more;
 
 	if (list_member_ptr(shard_routing.unheard, route))
 		return;
 	old = MemoryContextSwitchTo(shard_routing.later);
 	shard_routing.unheard = lappend(shard_routing.unheard, unconstify(ShardRoute *, route));
 	MemoryContextSwitchTo(old);
-	ereport(LOG,
+	if (shard_told_may(shard_shmem_database(), item->stamp.a, "unheard", 0, &more))
+		ereport(
+			LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("node %d sent a message for shard %d of entity type %d in epoch %d, which is "
-					"not known here",
-					item->stamp.a, route->shard, route->type_id, item->epoch),
+					"not known here%s",
+					item->stamp.a, route->shard, route->type_id, item->epoch, more),
 			 errdetail("Its home should have come before it (H3). The message stays there.")));
 	do_want_home(NULL, route);
 }

@@ -154,6 +154,7 @@ init_database(ShardDatabase *db)
 	shard_shmem_divide(db, 0);
 
 	memset(db->trouble, 0, sizeof(db->trouble));
+	memset(db->told, 0, sizeof(db->told));
 	memset(&db->log, 0, sizeof(ShardLog));
 	pg_atomic_init_u64(&db->log.last_seq, 0);
 	pg_atomic_init_u64(&db->log.bytes, 0);

@@ -179,6 +179,17 @@ typedef struct ShardLinkTrouble
 	char error[SHARD_TURN_ERROR];
 } ShardLinkTrouble;
 
+/* Lines of the log that peers can have written (told.c); since = 0: the entry is free. */
+#define SHARD_TOLD 64
+
+typedef struct ShardTold
+{
+	uint64 kind;
+	int32 node;
+	TimestampTz since;
+	int64 left_out;
+} ShardTold;
+
 /* What a process may own beside lanes: the part of the coordinator worker, and for a moment rotation (D9). */
 #define SHARD_OWNER_COORDINATOR SHARD_LANES
 #define SHARD_OWNER_ROTATION (SHARD_LANES + 1)
@@ -212,8 +223,9 @@ typedef struct ShardDatabase
 	/* counters of types get scarce: a worker is to give back those that nobody needs (shmem_counter.c) */
 	pg_atomic_uint32 counters_wanted;
 
-	slock_t trouble_mutex; /* guards the next one */
+	slock_t trouble_mutex; /* guards the next two */
 	ShardLinkTrouble trouble[SHARD_LINK_TROUBLES];
+	ShardTold told[SHARD_TOLD + 1];
 
 	LWLock *append_lock;
 	ShardLog log;

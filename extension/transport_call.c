@@ -11,6 +11,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "told.h"
 #include "transport_private.h"
 
 #include "compat.h"
@@ -319,14 +320,19 @@ take_position(Link *link, const ShardPositionSection *section, Verdicts *verdict
 static void
 warn_quarantined(const Link *link, const Verdicts *verdicts)
 {
-	if (verdicts->origin == 0 && verdicts->receiver == 0)
+	const char *more;
+
+	if ((verdicts->origin == 0 && verdicts->receiver == 0) ||
+		!shard_told_may(shard_transport.db, link->node, "quarantined link", shard_transport.worker,
+						&more))
 		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("link to node %d is quarantined: %s", link->node,
+			 errmsg("link to node %d is quarantined: %s%s", link->node,
 					verdicts->origin != 0
 						? "this node seems to have been put back from a copy"
-						: "the other node seems to have been put back from a copy"),
+						: "the other node seems to have been put back from a copy",
+					more),
 			 errdetail("Lanes %llx: %s. It has " INT64_FORMAT " of a stream of which " INT64_FORMAT
 					   " are acknowledged and " INT64_FORMAT " exist here.",
 					   (unsigned long long) (verdicts->origin | verdicts->receiver),

@@ -12,7 +12,7 @@ my @levels = (
 	[qw(shard compat peer_errors fault)],
 	[qw(core/*)],
 	[qw(guc duration shmem shmem_* ring ring_* bar catalog turn_lock gate plane visitor position payload_check seal import_progress
-		plan_json attempt error_text link_trouble)],
+		plan_json attempt error_text link_trouble told)],
 	[qw(registry registry_* buffer routine settings settings_* security owner_session guest guest_* setting_hook extractor handler
 		log log_* cursor cursor_* entity_cache run state state_* timer held node rotation payload control_store directory
 		outbox outbox_* position_* statement routing_store)],

@@ -129,19 +129,42 @@ shard_action_clear(ShardActions *actions, ShardStore store)
 	write->entry.key.kind = -1;
 }
 
+static ShardAction *
+add_line(ShardActions *actions, int level, const char *format, va_list args)
+{
+	char text[1024];
+	ShardAction *action;
+
+	vsnprintf(text, sizeof(text), format, args);
+	action = shard_action_add(actions, SHARD_ACTION_LOG);
+	action->status = level;
+	action->text = shard_arena_copy(actions->arena, text, strlen(text) + 1);
+	return action;
+}
+
 /* Something for the log of the host; the level is the host's own. */
 void
 shard_action_log(ShardActions *actions, int level, const char *format, ...)
 {
-	char text[1024];
+	va_list args;
+
+	va_start(args, format);
+	(void) add_line(actions, level, format, args);
+	va_end(args);
+}
+
+/* See action.h. */
+void
+shard_action_log_peer(ShardActions *actions, int level, int32 node, ShardControlKind kind,
+					  const char *format, ...)
+{
 	ShardAction *action;
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	action = add_line(actions, level, format, args);
 	va_end(args);
-
-	action = shard_action_add(actions, SHARD_ACTION_LOG);
-	action->status = level;
-	action->text = shard_arena_copy(actions->arena, text, strlen(text) + 1);
+	action->about = format;
+	action->node = node;
+	action->to = (int32) kind;
 }

@@ -35,7 +35,8 @@ typedef enum ShardActionKind
 								 * command, durably. Of one that changes the map, done means proposed:
 								 * the map tells what was decided; of a move, that it is decided. Not
 								 * done and status 1: nobody knows whether it was carried out */
-	SHARD_ACTION_LOG		   /* status: a level, text */
+	SHARD_ACTION_LOG /* status: a level, text; about: if a peer can have it said as often as it likes: as what, of
+					  * node, by messages of kind to */
 } ShardActionKind;
 
 /* What a decision was about; stored as its name. */
@@ -101,6 +102,7 @@ typedef struct ShardAction
 	int32 status;
 	ShardUuid uuid;
 	const char *text;
+	const char *about;
 } ShardAction;
 
 typedef struct ShardActions
@@ -139,3 +141,8 @@ extern void shard_action_clear(ShardActions *actions, ShardStore store);
 
 extern void shard_action_log(ShardActions *actions, int level, const char *format, ...)
 	pg_attribute_printf(3, 4);
+
+/* The same of what a peer does, by messages of one kind, as often as it likes: the host bounds it (T11). */
+extern void
+shard_action_log_peer(ShardActions *actions, int level, int32 node, ShardControlKind kind,
+					  const char *format, ...) pg_attribute_printf(5, 6);

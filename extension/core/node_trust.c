@@ -106,8 +106,9 @@ shard_node_trust_ballots(ShardNode *node, const ShardControl *message)
 
 	if (what == NULL)
 		return true;
-	shard_action_log(node->out, 19 /* WARNING */,
-					 "node %d, or who speaks for it, names %s; it is ignored", message->from, what);
+	shard_action_log_peer(node->out, 19 /* WARNING */, message->from, message->kind,
+						  "node %d, or who speaks for it, names %s; it is ignored", message->from,
+						  what);
 	return false;
 }
 
@@ -140,10 +141,11 @@ shard_node_trust_orders(ShardNode *node, const ShardControl *message)
 #endif
 	if (!is_order(message->kind) || (message->from != 0 && message->from == node->coordinator))
 		return true;
-	shard_action_log(node->out, 15 /* LOG */,
-					 "node %d, or who speaks for it, sends %s, which only the coordinator does; it "
-					 "is ignored",
-					 message->from, shard_control_name(message->kind));
+	shard_action_log_peer(
+		node->out, 15 /* LOG */, message->from, message->kind,
+		"node %d, or who speaks for it, sends %s, which only the coordinator does; it "
+		"is ignored",
+		message->from, shard_control_name(message->kind));
 	return false;
 }
 
@@ -275,8 +277,8 @@ shard_node_trust_texts(ShardNode *node, ShardControl *message)
 				"names or addresses of the node are no texts in the encoding of the cluster's databases";
 			return false;
 		}
-		shard_action_log(
-			node->out, 19 /* WARNING */,
+		shard_action_log_peer(
+			node->out, 19 /* WARNING */, message->from, message->kind,
 			"node %d, or who speaks for it, sends %s with names or addresses that are no texts in the "
 			"encoding of this database; it is ignored",
 			message->from, shard_control_name(message->kind));
@@ -341,10 +343,11 @@ shard_node_trust_fenced(ShardNode *node, const ShardControl *message)
 	if (!is_answer(node, message))
 	{
 		/* Who sits at that node's address answers, when its own time has come: it is called all the time. */
-		shard_action_log(node->out, 15 /* LOG */,
-						 "node %d, or who speaks for it, says that incarnation %d of node %d is "
-						 "over; it is believed when it answers so at its address",
-						 message->from, node->inc_no, node->id);
+		shard_action_log_peer(
+			node->out, 15 /* LOG */, message->from, message->kind,
+			"node %d, or who speaks for it, says that incarnation %d of node %d is "
+			"over; it is believed when it answers so at its address",
+			message->from, node->inc_no, node->id);
 		return false;
 	}
 	for (int i = 0; i < node->n_fenced_by; i++)

@@ -573,10 +573,11 @@ shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 		/* Somebody has registered this node with a list of his. */
 		node->registration = message->token;
 		changed(node);
-		shard_action_log(node->out, 19 /* WARNING */,
-						 "somebody has told the coordinator, node %d, in this node's name what "
-						 "types are here; it is told anew",
-						 message->from);
+		shard_action_log_peer(
+			node->out, 19 /* WARNING */, message->from, message->kind,
+			"somebody has told the coordinator, node %d, in this node's name what "
+			"types are here; it is told anew",
+			message->from);
 	}
 #endif
 }

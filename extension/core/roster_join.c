@@ -278,11 +278,11 @@ show_rivals(ShardRoster *roster, RosterClaim *claim, int64 now, ShardActions *ou
 			now - other->seen > ROSTER_CLAIM_PATIENCE || (other->contested && claim->contested))
 			continue;
 		other->contested = claim->contested = true;
-		shard_action_log(out, ROSTER_WARNING,
-						 "two incarnations claim to be node %d: " UINT64_FORMAT "-" UINT64_FORMAT
-						 " and " UINT64_FORMAT "-" UINT64_FORMAT,
-						 claim->node, other->uuid.high, other->uuid.low, claim->uuid.high,
-						 claim->uuid.low);
+		shard_action_log_peer(out, ROSTER_WARNING, claim->node, SHARD_CONTROL_ADMIT,
+							  "two incarnations claim to be node %d: " UINT64_FORMAT
+							  "-" UINT64_FORMAT " and " UINT64_FORMAT "-" UINT64_FORMAT,
+							  claim->node, other->uuid.high, other->uuid.low, claim->uuid.high,
+							  claim->uuid.low);
 	}
 }
 
@@ -461,9 +461,10 @@ judge_claim(ShardRoster *roster, RosterClaim *claim, int64 now, ShardProposer *p
 	}
 	if (verdict >= SHARD_ADMISSION_UNKNOWN && verdict != claim->verdict)
 	{
-		shard_action_log(out, ROSTER_WARNING, "a claim to be node %d is refused: %s", claim->node,
-						 shard_membership_reason(verdict, entry ? &record : NULL, &said,
-												 roster->arena));
+		shard_action_log_peer(out, ROSTER_WARNING, claim->node, SHARD_CONTROL_ADMIT,
+							  "a claim to be node %d is refused: %s", claim->node,
+							  shard_membership_reason(verdict, entry ? &record : NULL, &said,
+													  roster->arena));
 		claim->verdict = verdict;
 		claim->next_tell = now;
 	}

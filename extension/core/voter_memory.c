@@ -192,8 +192,8 @@ shard_voter_reminded(ShardVoter *voter, const ShardControl *message, ShardAction
 	if (!shard_record_uuid_equal(message->uuid,
 								 shard_voter_seal(voter, message->ballot, message->point)))
 	{
-		shard_action_log(
-			out, 19 /* WARNING */,
+		shard_action_log_peer(
+			out, 19 /* WARNING */, message->from, message->kind,
 			"node %d, or who speaks for it, says that this node has voted, and has forgotten it, "
 			"without the seal of this node; it is ignored",
 			message->from);

@@ -1,5 +1,6 @@
 # P55: who has got the credentials of one member starts types of two thousand million shards, and very many of a million. The map does
-# not take them, and others find room for theirs; who is honest and wants too much hears of the bound.
+# not take them, and others find room for theirs; who is honest and wants too much hears of the bound. P57: it gives orders without end,
+# each of which had its line in the log.
 
 use strict;
 use warnings FATAL => 'all';
@@ -8,7 +9,7 @@ use ShardNodes;
 use ShardWire;
 use Test::More;
 
-use constant { START_TYPE => 66, LEARNED => 4, LARGE => 900_000 };
+use constant { START_TYPE => 66, HOST_SHARDS => 70, HAND_OFF => 73, LEARNED => 4, LARGE => 900_000 };
 
 my $cluster = ShardNodes->create(2);
 my $coordinator = $cluster->coordinator;
@@ -43,4 +44,14 @@ like($coordinator->error_of($start->('wide', 900_001)), qr/53400: cannot start e
 	'P55 who would have more than his part hears of the bound');
 $other->sql($start->('honest', 100_000));
 is($coordinator->eventually($start->('wide', 900_001)), '', 'P55 types that others have, too, are not his alone');
+
+# --- P57: lines about a peer ------------------------------------------------------------------------
+
+my $log = -s $coordinator->server->logfile;
+for (1 .. 50)
+{
+	$liar->control($_, type_id => 1, shards => []) for HAND_OFF, HOST_SHARDS;
+}
+my $lines = () = PostgreSQL::Test::Utils::slurp_file($coordinator->server->logfile, $log) =~ /or who speaks for it, sends/g;
+is($lines, 2, 'P57 of a hundred orders that a member has no right to give two kinds are told once each');
 done_testing;
