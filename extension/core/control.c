@@ -131,6 +131,7 @@ static const char *const kind_names[] = {
 	[SHARD_CONTROL_COMMAND] = "command",
 	[SHARD_CONTROL_COMMAND_ANSWER] = "command answer",
 	[SHARD_CONTROL_RESIGN] = "resign",
+	[SHARD_CONTROL_COMMAND_CODE] = "command code",
 };
 
 /*

@@ -53,7 +53,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_FENCED, /* epoch: the inc_no that lives; status: member's */
 	SHARD_CONTROL_RENEW,  /* token: k */
 	SHARD_CONTROL_GRANT,  /* token: k; n: facts that the lease presupposes; status: ttl in ms */
-	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; n: number of the wish (N6) */
+	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; n: number of the wish (N6); uuid: code */
 	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
 	SHARD_CONTROL_CANNOT_LEAVE,		/* token of the wish; text: why */
 	SHARD_CONTROL_GOODBYE,			/* nothing: this incarnation ends now */
@@ -82,10 +82,11 @@ typedef enum ShardControlKind
 
 	/* Operators' commands, from any member to the coordinator (C12) */
 	SHARD_CONTROL_COMMAND =
-		96, /* token; status: ShardNodeEventKind; node, n: its number; flag; text;
+		96, /* token; uuid: code; status: ShardNodeEventKind; node, n: its number; flag; text;
 								 * shards; nodes */
 	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; n: its number; text: why not */
-	SHARD_CONTROL_RESIGN		  /* b: the office of that ballot is given up (R32) */
+	SHARD_CONTROL_RESIGN,		  /* b: the office of that ballot is given up (R32) */
+	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, or a wish to leave, was without */
 } ShardControlKind;
 
 /* Who keeps the map (shard.state_store_mode), as a joiner says it. */

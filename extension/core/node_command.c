@@ -275,6 +275,8 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 		return;
 	if (!node->in_office || shard_proposer_ballot(node->proposer) != message->b)
 		answer(node, asker, false, ANSWER_NOT_ME, 0, NULL);
+	else if (!shard_node_trust_wish(node, message))
+		return;
 	else if (is_new(node, message))
 		execute(node, now, &event, asker);
 	else
@@ -347,6 +349,7 @@ send_command(ShardNode *node, int64 now, NodeCommand *command)
 	message = shard_action_send(node->out, node->coordinator, SHARD_CONTROL_COMMAND);
 	message->b = command->ballot = node->coordinator_ballot;
 	message->token = command->number;
+	message->uuid = node->code;
 	message->status = command->event.kind;
 	message->node = command->event.node;
 	message->n = Max(command->event.number, 0);
@@ -510,6 +513,22 @@ answered(ShardNode *node, const ShardControl *message)
 	}
 }
 
+/* The coordinator takes what comes with that code: what was sent without it has come to nothing, and goes again. */
+static void
+take_code(ShardNode *node, int64 now, const ShardControl *message)
+{
+	if (message->from != node->coordinator || message->b != node->coordinator_ballot ||
+		shard_record_uuid_equal(message->uuid, node->code))
+		return;
+	node->code = message->uuid;
+	node->next_leave = now;
+	for (int i = 0; i < node->n_commands; i++)
+	{
+		if (node->commands[i].ballot == message->b)
+			send_command(node, now, &node->commands[i]);
+	}
+}
+
 void
 shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -517,6 +536,8 @@ shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *messa
 		commanded(node, now, message);
 	else if (message->kind == SHARD_CONTROL_COMMAND_ANSWER)
 		answered(node, message);
+	else if (message->kind == SHARD_CONTROL_COMMAND_CODE)
+		take_code(node, now, message);
 }
 
 /* Commands that wait: for a coordinator, for its answer, or in vain. */

@@ -318,6 +318,17 @@ point_to_coordinator(ShardNode *node, const ShardControl *join)
 	hint->text = shard_arena_copy(node->out->arena, member.dsn, strlen(member.dsn) + 1);
 }
 
+/* Does it come in the name of a member's incarnation of now? */
+static bool
+is_from_incarnation(const ShardNode *node, const ShardControl *message)
+{
+	ShardMemberRecord member;
+
+	return message->from != 0 && message->from_inc != 0 &&
+		   shard_node_get_member(node, message->from, &member) &&
+		   member.inc_no == message->from_inc;
+}
+
 void
 shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -344,6 +355,7 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 			break;
 		case SHARD_CONTROL_COMMAND:
 		case SHARD_CONTROL_COMMAND_ANSWER:
+		case SHARD_CONTROL_COMMAND_CODE:
 			shard_node_command_receive(node, now, message);
 			break;
 		case SHARD_CONTROL_JOIN:
@@ -357,15 +369,13 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	}
 	if (!node->in_office)
 		return;
-	if (message->from != 0 && message->from_inc != 0)
-	{
-		ShardMemberRecord member;
-
-		if (shard_node_get_member(node, message->from, &member) &&
-			member.inc_no == message->from_inc)
-			shard_roster_heard(node->roster, now, message->from,
-							   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
-	}
+	if (is_from_incarnation(node, message))
+		shard_roster_heard(node->roster, now, message->from,
+						   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
+	/* Who calls may say of anybody that he wishes to leave. */
+	if (message->kind == SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ &&
+		(!is_from_incarnation(node, message) || !shard_node_trust_wish(node, message)))
+		return;
 	/* What this node itself no longer wishes for may still have been on its way. */
 	if (message->kind == SHARD_CONTROL_START_TYPE && message->from == node->id &&
 		!shard_node_type_is_wished(node, message))

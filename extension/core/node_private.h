@@ -219,6 +219,8 @@ struct ShardNode
 	NodeCommand *commands;
 	int n_commands;
 	int64 last_command;
+	ShardUuid
+		code; /* by which the coordinator takes commands, and the wish to leave, for this node's */
 	NodeAsked *asked;
 	int n_asked;
 	bool stopping; /* the server is going down */
@@ -378,6 +380,12 @@ extern bool shard_node_trust_era(ShardNode *node, const ShardControl *message);
 
 /* Is an era one that the others would enter, too, so that it may be the next one? */
 extern bool shard_node_trust_era_to_come(const ShardNode *node, int32 era);
+
+/*
+ * In office: does a member's wish, to leave or a command, come with the code that its address alone has been told? If not, it
+ * means nothing, and the address is told.
+ */
+extern bool shard_node_trust_wish(ShardNode *node, const ShardControl *message);
 
 /* Is it nothing about a journal (R14), or is there one, and the era in reach? */
 extern bool shard_node_trust_journal(const ShardNode *node, const ShardControl *message);

@@ -386,6 +386,7 @@ shard_node_region_tick(ShardNode *node, int64 now)
 		if (message)
 		{
 			message->token = message->n = node->leave_number;
+			message->uuid = node->code;
 			node->leave_sent = true;
 			node->next_leave = now + SHARD_RESEND_INTERVAL;
 		}

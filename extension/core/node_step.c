@@ -136,6 +136,7 @@ is_free(ShardControlKind kind)
 		case SHARD_CONTROL_RESIGN:
 		case SHARD_CONTROL_GOODBYE:
 		case SHARD_CONTROL_COORDINATOR_HINT:
+		case SHARD_CONTROL_COMMAND_CODE:
 		case SHARD_CONTROL_FENCED:
 			return true;
 		default:

@@ -217,6 +217,41 @@ shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *mes
 		   shard_map_point(node->learned).n == 0 || node->config.journal_voter;
 }
 
+/* ---- what operators wish ----------------------------------------------------------------------- */
+
+/*
+ * The code of a member's incarnation in this office. It is said to the member's address alone, so who else speaks in its
+ * name has not got it. What voters seal is longer (node_identity.c).
+ */
+static ShardUuid
+code_of(const ShardNode *node, int32 member, int32 inc_no)
+{
+	const uint64 said[] = {node->cluster.high, node->cluster.low,
+						   (uint64) node->era, (uint64) shard_proposer_ballot(node->proposer),
+						   (uint64) member,	   (uint64) inc_no};
+
+	return node->config.seal ? node->config.seal(node->secret, said, sizeof(said))
+							 : (ShardUuid){0, 0};
+}
+
+/* See node_private.h. */
+bool
+shard_node_trust_wish(ShardNode *node, const ShardControl *message)
+{
+	ShardUuid code = code_of(node, message->from, message->from_inc);
+	ShardControl *reply;
+
+#ifdef SHARD_MUTANT_WISHES_OF_ANYBODY
+	return true;
+#endif
+	if (shard_record_uuid_equal(message->uuid, code))
+		return true;
+	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_COMMAND_CODE);
+	reply->b = shard_proposer_ballot(node->proposer);
+	reply->uuid = code;
+	return false;
+}
+
 /* ---- texts ------------------------------------------------------------------------------------ */
 
 static bool

@@ -49,7 +49,7 @@ my $kinds = join ' ', split /\n/, $coordinator->sql("SELECT DISTINCT kind FROM s
 my $types = "SELECT count(*) FROM shard.control WHERE store = ${\LEARNED} AND kind = $kinds";
 my $before = $coordinator->sql($types);
 $member->control(START_TYPE, token => 1, entries => [ [ $kinds, 0, 0, 0, record("kind = $kinds", 'recorder', "recor\xff\xfer") ] ]);
-$member->control(COMMAND, b => $ballot, token => 1 << 40, status => EVACUATE, node => $liar->n, text => $bad, flag => 1);
+$member->control(COMMAND, b => $ballot, token => 1 << 60, uuid => $member->code, status => EVACUATE, node => $liar->n, text => $bad, flag => 1);
 $coordinator->wait_until("SELECT EXISTS (SELECT FROM shard.decision WHERE why LIKE '%by %')", 'the decision');
 is($coordinator->sql(q{SELECT count(convert_from(textsend(why), 'UTF8')) > 0 FROM shard.decision}), 't', 'P48 reasons that are stored are texts');
 is($coordinator->sql(q{SELECT why LIKE '%by ???%' FROM shard.decision WHERE why LIKE '%by %' ORDER BY id DESC LIMIT 1}), 't', 'P48 with question marks for what is none');

@@ -253,6 +253,8 @@ package ShardWire::Member;
 use strict;
 use warnings FATAL => 'all';
 
+use Digest::SHA qw(hmac_sha256);
+
 # Speaks as node from to node to, having logged in as a role (default: that of the links).
 sub new
 {
@@ -267,6 +269,20 @@ sub decided
 	my $record = pack 'H*', $self->{to}->sql(q{SELECT encode(value, 'hex') FROM shard.control WHERE store = 4 AND kind = 1});
 	my ($count, @numbers) = map { ShardWire::_number($_) } $record =~ /([\x80-\xff]*[\x00-\x7f])/gs;
 	return ($numbers[ 2 * $count - 2 ] >> 1, $self->{to}->sql('SELECT n FROM shard.control WHERE store = 4 AND kind = 0'));
+}
+
+# The code with which the coordinator, who is called, takes commands from the node: as the coordinator makes it, by its secret.
+sub code
+{
+	my ($self) = @_;
+	my $identity = pack 'H*', $self->{to}->sql(q{SELECT encode(value, 'hex') FROM shard.control WHERE store = 1});
+	my @numbers = map { ShardWire::_number($_) } $identity =~ /([\x80-\xff]*[\x00-\x7f])/gs;
+	my ($high, $low, $era, $n_claimed) = @numbers[ 0 .. 2, 11 ];
+	my ($ballot) = $self->decided;
+	my $inc_no = $self->{from}->sql('SELECT inc_no FROM shard.node');
+	my $at = 12 + 2 * $n_claimed;
+	my $code = hmac_sha256(pack('Q<6', $high, $low, $era >> 1, $ballot, $self->{from}->n, $inc_no), pack('Q<2', @numbers[ $at, $at + 1 ]));
+	return join '', map { sprintf '%016x', $_ } unpack 'Q<2', $code;
 }
 
 # The header of a call of its own, as of now; options as for header.

@@ -5,6 +5,7 @@
  */
 #include "postgres_fe.h"
 
+#include "core/node_private.h"
 #include "node_world.h"
 
 #define SHARDS 12
@@ -486,6 +487,15 @@ test_once(void)
 	message.node = 3;
 	message.shards = &ref;
 	message.n_shards = 1;
+	/* Without the code of its sender it is nothing; he hears the code. */
+	initStringInfo(&buffer);
+	shard_control_encode(&buffer, &message);
+	shard_node_receive(machines[0].node, now, message.from, buffer.data, buffer.len, out);
+	act(0, NO_LINK);
+	pfree(buffer.data);
+	run(SHARD_SECOND);
+	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 0, "without a code nothing is done");
+	message.uuid = machines[1].node->code;
 	for (int i = 0; i < 3; i++)
 	{
 		int answers = 0;

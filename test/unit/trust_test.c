@@ -487,6 +487,9 @@ test_texts(void)
 	command.node = other + 1;
 	command.b = shard_proposer_ballot(shard_node_proposer(machines[at].node));
 	give_as(at, other + 1, 0, command);
+	deliver();
+	command.uuid = machines[other].node->code;
+	give_as(at, other + 1, 0, command);
 	run(5 * SHARD_SECOND);
 	ok(strstr(machines[at].decision_text, "by ?.") != NULL, "a sentence is made one: %s",
 	   machines[at].decision_text);
@@ -571,6 +574,117 @@ test_room(void)
 	pfree(state);
 }
 
+/* What a member's operator wants, and what became of it: 1, done; 0, not; -1, nobody has said. */
+static int
+wishes(int at, ShardNodeEventKind kind, int32 node)
+{
+	static int64 token = 1000;
+	ShardNodeEvent event = {.kind = kind, .node = node, .token = ++token, .flag = true};
+
+	machines[at].awaited = event.token;
+	machines[at].awaited_good = -1;
+	happen(at, &event);
+	deliver();
+	for (int i = 0; i < 400 && machines[at].awaited_good < 0; i++)
+		run(STEP);
+	return machines[at].awaited_good;
+}
+
+static int32
+status_of(int at, int32 id)
+{
+	ShardMemberRecord member = {0};
+
+	(void) shard_node_get_member(machines[at].node, id, &member);
+	return member.status;
+}
+
+/* Somebody gives commands of all kinds in a member's name, under the greatest number, and has it leave. */
+static void
+forge_wishes(int at, int32 from, ShardUuid code)
+{
+	const int64 most = PG_INT64_MAX / 2;
+	int64 ballot = shard_proposer_ballot(shard_node_proposer(machines[at].node));
+
+	for (int kind = 0; kind < 100; kind++)
+	{
+		if (kind != SHARD_EVENT_LEASE_TTL && shard_node_command_forwards((ShardNodeEventKind) kind))
+			give_as(at, from, 0,
+					(ShardControl){.kind = SHARD_CONTROL_COMMAND,
+								   .b = ballot,
+								   .token = PG_INT64_MAX,
+								   .uuid = code,
+								   .status = kind,
+								   .node = from,
+								   .n = most,
+								   .flag = true});
+		deliver();
+	}
+	give_as(at, from, 0,
+			(ShardControl){.kind = SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ,
+						   .n = most,
+						   .token = most,
+						   .uuid = code});
+	deliver();
+}
+
+/* P53: what a member's operator wants counts with the code that the member alone has been told. */
+static void
+test_wishes(void)
+{
+	int at = 0;
+	int other;
+	int third;
+	ShardUuid code;
+
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	other = (at + 1) % 3;
+	third = (at + 2) % 3;
+	for (int round = 0; round < 3; round++)
+	{
+		for (int32 from = 1; from <= 3; from++)
+		{
+			forge_wishes(at, from, (ShardUuid){0, 0});
+			forge_wishes(at, from, FORGED);
+			forge_wishes(at, from, machines[from % 3].node->code);
+		}
+		run(5 * SHARD_SECOND);
+		for (int32 id = 1; id <= 3; id++)
+			is_int(status_of(at, id), SHARD_MEMBER_UP, "nobody leaves, or is downed");
+		is_int(machines[at].decisions[SHARD_DECISION_EVACUATION], round > 0,
+			   "nothing else is carried out");
+		is_int(wishes(other, SHARD_EVENT_EVACUATE, third + 1), 1, "who is meant is answered");
+		is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "and stays if he wants to");
+		is_int(wishes(third, SHARD_EVENT_EVACUATE, third + 1), 1, "so is the other one");
+		machines[at].node->code = (ShardUuid){0, 0};
+	}
+	code = machines[other].node->code;
+	give_as(other, third + 1, 0,
+			(ShardControl){.kind = SHARD_CONTROL_COMMAND_CODE,
+						   .b = shard_proposer_ballot(shard_node_proposer(machines[at].node)),
+						   .uuid = FORGED});
+	ok(shard_record_uuid_equal(machines[other].node->code, code), "a member says no codes");
+	give_as(other, at + 1, 0,
+			(ShardControl){.kind = SHARD_CONTROL_COMMAND_CODE,
+						   .b = shard_proposer_ballot(shard_node_proposer(machines[at].node)),
+						   .uuid = FORGED});
+	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1,
+		   "a wrong one in the coordinator's name is mended");
+	forge_wishes(at, other + 1, FORGED);
+	is_int(wishes(other, SHARD_EVENT_LEAVE, 0), 1, "and leaves if he wants to");
+	ok(status_of(at, other + 1) >= SHARD_MEMBER_LEAVING, "which is decided");
+
+	/* Another coordinator has other codes. */
+	code = machines[third].node->code;
+	stop(at);
+	start(at);
+	run(20 * SHARD_SECOND);
+	is_int(wishes(third, SHARD_EVENT_STAY, 0), 1, "in another office, too");
+	ok(!shard_record_uuid_equal(machines[third].node->code, code), "with another code");
+}
+
 int
 main(void)
 {
@@ -588,6 +702,7 @@ main(void)
 	test_eras();
 	test_facts();
 	test_seals();
+	test_wishes();
 	end_world();
 	return unit_done();
 }
