@@ -279,7 +279,7 @@ put_member(ReturnSetInfo *result, const ShardDirectoryMember *member,
 	values[14] = uuid_of(record->inc_uuid);
 	values[15] = BoolGetDatum(record->evacuated);
 	values[16] = weight_of(record);
-	values[17] = BoolGetDatum(report != NULL && report->claimed);
+	values[17] = BoolGetDatum(report != NULL && report->claimed != SHARD_NODE_UNCLAIMED);
 	nulls[17] = report == NULL;
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }

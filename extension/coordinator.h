@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "core/node.h"
 #include "core/record.h"
 #include "core/wire.h"
 #include "nodes/pg_list.h"
@@ -71,7 +72,7 @@ typedef struct ShardMemberReport
 	bool voter;				/* votes now, or will */
 	bool coordinator;		/* as far as heard of */
 	bool link;				/* the control link to it is open */
-	bool claimed;			/* somebody claims its place, and waits for shard_admit() */
+	ShardNodeClaim claimed; /* does somebody claim its place, and wait for shard_admit()? */
 	int64 heard_us;			/* how long ago it was heard of; -1: never since the worker started */
 	int64 answering_us;		/* how long it has answered all calls of the link; -1: it does not */
 	int64 failing_us;		/* how long they have failed, while it was heard; -1: they do not */

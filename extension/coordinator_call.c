@@ -119,7 +119,7 @@ shard_coordinator_put_report(StringInfo out, const ShardMemberReport *report)
 	shard_wire_put_uint(out, report->voter ? 1 : 0);
 	shard_wire_put_uint(out, report->coordinator ? 1 : 0);
 	shard_wire_put_uint(out, report->link ? 1 : 0);
-	shard_wire_put_uint(out, report->claimed ? 1 : 0);
+	shard_wire_put_uint(out, report->claimed);
 	shard_wire_put_int(out, report->heard_us);
 	shard_wire_put_int(out, report->answering_us);
 	shard_wire_put_int(out, report->failing_us);
@@ -136,7 +136,7 @@ get_report(ShardReader *reader)
 	report->voter = shard_wire_get_uint(reader) != 0;
 	report->coordinator = shard_wire_get_uint(reader) != 0;
 	report->link = shard_wire_get_uint(reader) != 0;
-	report->claimed = shard_wire_get_uint(reader) != 0;
+	report->claimed = (ShardNodeClaim) shard_wire_get_uint(reader);
 	report->heard_us = shard_wire_get_int(reader);
 	report->answering_us = shard_wire_get_int(reader);
 	report->failing_us = shard_wire_get_int(reader);

@@ -350,8 +350,22 @@ static void
 check_claim(ShardHealth *health, const ShardPlaneView *view, const ShardDirectoryMember *member,
 			const ShardMemberReport *report, int32 coordinator)
 {
-	if (report == NULL || !report->claimed || (member->node == view->node && !view->push))
+	if (report == NULL || report->claimed == SHARD_NODE_UNCLAIMED ||
+		(member->node == view->node && !view->push))
 		return;
+	if (report->claimed == SHARD_NODE_CLAIMED_ELSEWHERE)
+	{
+		shard_health_add(
+			health,
+			psprintf(
+				"a clone or copy of node %d wants its place and is refused, which nobody at the "
+				"address of node %d says to be there, or somebody calls node %d in its name: the "
+				"server log of node %d has the role and where the call came from; to let one in, "
+				"make sure that the one before does not live, and call shard_admit(%d, %d)",
+				member->node, member->node, coordinator, coordinator, member->node,
+				member->record.inc_no + 1));
+		return;
+	}
 	shard_health_add(
 		health,
 		psprintf("another start or a copy of node %d wants its place and is refused, see the "

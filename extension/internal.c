@@ -120,6 +120,42 @@ own_number(void)
 }
 
 /*
+ * The client's address, NULL if it comes by a socket of this machine.
+ */
+static const char *
+client_host(void)
+{
+	LOCAL_FCINFO(info, 0);
+	Datum address;
+
+	InitFunctionCallInfoData(*info, NULL, 0, InvalidOid, NULL, NULL);
+	address = inet_client_addr(info);
+	if (info->isnull)
+		return NULL;
+	return TextDatumGetCString(DirectFunctionCall1(network_host, address));
+}
+
+/*
+ * Who claims a node's place is named with what this backend alone knows of it: by which role, from where. Once for the node.
+ */
+static void
+name_claimant(int32 node)
+{
+	static int32 last = 0;
+	const char *host;
+
+	if (node == last)
+		return;
+	last = node;
+	host = client_host();
+	ereport(
+		LOG,
+		(errmsg("shard: role \"%s\", from %s, claims the place of node %d for a new start of it",
+				GetUserNameFromId(GetSessionUserId(), false), host != NULL ? host : "this machine",
+				node)));
+}
+
+/*
  * Errors unless the role may speak for all who speak in a call, and they are as many as a node has for another one. Bytes without a header are nobody's.
  */
 static void
@@ -138,8 +174,11 @@ check_speakers(ShardReader call)
 							errmsg("a call of another node has too many messages for node %d",
 								   own_number()),
 							errdetail("It has more than %d.", SHARD_CONTROL_MAX_MESSAGES)));
-		if (!call.failed && shard_control_decode_header(bytes, length, &message))
-			shard_peer_role_check(message.from);
+		if (call.failed || !shard_control_decode_header(bytes, length, &message))
+			continue;
+		shard_peer_role_check(message.from);
+		if (message.kind == SHARD_CONTROL_ADMIT)
+			name_claimant(message.from);
 	}
 }
 
@@ -208,22 +247,6 @@ shard_internal_who(PG_FUNCTION_ARGS)
 }
 
 /* ---- call back -------------------------------------------------------------------------------- */
-
-/*
- * The client's address, NULL if it comes by a socket of this machine.
- */
-static const char *
-client_host(void)
-{
-	LOCAL_FCINFO(info, 0);
-	Datum address;
-
-	InitFunctionCallInfoData(*info, NULL, 0, InvalidOid, NULL, NULL);
-	address = inet_client_addr(info);
-	if (info->isnull)
-		return NULL;
-	return TextDatumGetCString(DirectFunctionCall1(network_host, address));
-}
 
 /*
  * The address to try: as given, or that by which the caller comes.

@@ -29,7 +29,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_NEED_SYNC, /* b; n; point: mine */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n; nodes: whose place is
-							  * claimed in vain (I14); ballot, point, uuid: as PREPARE */
+							  * claimed in vain (I14), nodes2: by nobody at the address; ballot, point, uuid: as PREPARE */
 	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
 								  * ballot: promised; status: ShardVoterState; flag: it exits, and has
 								  * not left everything yet (M20) */

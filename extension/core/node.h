@@ -195,11 +195,18 @@ extern ShardNodePlace shard_node_place(const ShardNode *node, int64 now);
 /* Why this start was not admitted, as the coordinator said last; "": it is, or nobody has said. */
 extern const char *shard_node_refusal(const ShardNode *node);
 
+typedef enum ShardNodeClaim
+{
+	SHARD_NODE_UNCLAIMED,
+	SHARD_NODE_CLAIMED,			 /* by who sits at its registered address, */
+	SHARD_NODE_CLAIMED_ELSEWHERE /* or by others alone */
+} ShardNodeClaim;
+
 /*
  * Does somebody claim the place of that node who is refused until an operator says shard_admit(), as the
  * coordinator has said last (I14)?
  */
-extern bool shard_node_is_claimed(const ShardNode *node, int32 id, int64 now);
+extern ShardNodeClaim shard_node_is_claimed(const ShardNode *node, int32 id, int64 now);
 
 /*
  * The coordinator of the day has acknowledged what runs here: all types that were told (SHARD_EVENT_TYPE),

@@ -540,6 +540,16 @@ shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *messa
 		take_code(node, now, message);
 }
 
+/* An address that waited for the office waits for what else is being decided of its node, which may be its admission. */
+static bool
+waits_for_change(const ShardNode *node, const ShardNodeEvent *event)
+{
+	int32 member = event->node != 0 ? event->node : node->id;
+
+	return event->kind == SHARD_EVENT_ADDRESS &&
+		   shard_proposer_pending(node->proposer, (ShardMapKey){SHARD_MAP_MEMBER, member, 0});
+}
+
 /* Commands that wait: for a coordinator, for its answer, or in vain. */
 void
 shard_node_command_tick(ShardNode *node, int64 now)
@@ -556,7 +566,7 @@ shard_node_command_tick(ShardNode *node, int64 now)
 			end_command(
 				node, i, false, ANSWER_UNKNOWN, 0,
 				"the coordinator has changed meanwhile: perhaps it is carried out all the same");
-		else if (!sent && node->in_office)
+		else if (!sent && node->in_office && !waits_for_change(node, &command->event))
 		{
 			ShardNodeEvent event = command->event;
 

@@ -350,20 +350,28 @@ take_claims(ShardNode *node, const ShardControl *message)
 	node->n_claimed_nodes = Min(message->n_nodes, SHARD_MAX_CLAIMS);
 	for (int i = 0; i < node->n_claimed_nodes; i++)
 		node->claimed_nodes[i] = message->nodes[i];
+	node->n_claimed_elsewhere = Min(message->n_nodes2, SHARD_MAX_CLAIMS);
+	for (int i = 0; i < node->n_claimed_elsewhere; i++)
+		node->claimed_elsewhere[i] = message->nodes2[i];
 }
 
 /* See node.h. */
-bool
+ShardNodeClaim
 shard_node_is_claimed(const ShardNode *node, int32 id, int64 now)
 {
 	if (shard_node_coordinator(node, now) == 0)
-		return false;
+		return SHARD_NODE_UNCLAIMED;
 	for (int i = 0; i < node->n_claimed_nodes; i++)
 	{
 		if (node->claimed_nodes[i] == id)
-			return true;
+			return SHARD_NODE_CLAIMED;
 	}
-	return false;
+	for (int i = 0; i < node->n_claimed_elsewhere; i++)
+	{
+		if (node->claimed_elsewhere[i] == id)
+			return SHARD_NODE_CLAIMED_ELSEWHERE;
+	}
+	return SHARD_NODE_UNCLAIMED;
 }
 
 /* What this node says to the last heartbeat of the coordinator that it follows. */

@@ -369,7 +369,8 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	}
 	if (!node->in_office)
 		return;
-	if (is_from_incarnation(node, message))
+	/* whoever claims a place is not the one that has it */
+	if (is_from_incarnation(node, message) && message->kind != SHARD_CONTROL_ADMIT)
 		shard_roster_heard(node->roster, now, message->from,
 						   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
 	/* Who calls may say of anybody that he wishes to leave. */

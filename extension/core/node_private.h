@@ -191,8 +191,10 @@ struct ShardNode
 	int campaigns; /* in vain since a coordinator was heard */
 
 	/* Nodes whose place is claimed in vain, as it said last (I14). */
-	int n_claimed_nodes;
+	int n_claimed_nodes; /* by who was found at its address, */
 	int32 claimed_nodes[SHARD_MAX_CLAIMS];
+	int n_claimed_elsewhere; /* or by nobody there */
+	int32 claimed_elsewhere[SHARD_MAX_CLAIMS];
 
 	NodePeer *peers;
 	int n_peers;

@@ -193,7 +193,9 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 	if (message->kind == SHARD_CONTROL_HEARTBEAT && node->in_office)
 	{
 		message->nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * SHARD_MAX_CLAIMS);
-		message->n_nodes = shard_roster_claimed(node->roster, message->nodes);
+		message->n_nodes = shard_roster_claimed(node->roster, true, message->nodes);
+		message->nodes2 = shard_arena_alloc(node->out->arena, sizeof(int32) * SHARD_MAX_CLAIMS);
+		message->n_nodes2 = shard_roster_claimed(node->roster, false, message->nodes2);
 	}
 	resetStringInfo(buffer);
 	shard_control_encode(buffer, message);

@@ -2,7 +2,7 @@
  * core/roster.c
  *		The coordinator's duties towards members: what it hears from them, and operators' acts.
  *
- * Joining and admission: roster_join.c; steps of status, downing, voters: roster_status.c; leases:
+ * Joining: roster_join.c; admission: roster_claim.c; steps of status, downing, voters: roster_status.c; leases:
  * roster_lease.c.
  *
  * Nothing here is durable, and nothing decides by itself: each change is proposed against the version

@@ -100,10 +100,10 @@ extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, Shard
 							   const char **why);
 
 /*
- * The nodes whose place somebody claims who is refused until an operator says shard_admit() (I14), each once.
- * nodes: room for SHARD_MAX_CLAIMS. Returns how many.
+ * The nodes whose place somebody claims who is refused until an operator says shard_admit() (I14), each once: there, by who
+ * was found at its registered address, or by others alone. nodes: room for SHARD_MAX_CLAIMS. Returns how many.
  */
-extern int shard_roster_claimed(const ShardRoster *roster, int32 *nodes);
+extern int shard_roster_claimed(const ShardRoster *roster, bool there, int32 *nodes);
 
 /* Heard of lately, by the failure detector? */
 extern bool shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now);

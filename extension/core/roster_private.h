@@ -23,7 +23,10 @@
 /* So long a claim waits for a sign of it, unless it has been silent already for the time above. */
 #define ROSTER_LISTEN (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 4)
 
-/* Claims that are looked after at a time; more are the work of somebody who cannot be helped. */
+/* What a joiner or claimant says of itself is no longer than that: all of it is in the map, which has to fit into a call. */
+#define ROSTER_MAX_SETTINGS 8192
+
+/* Claims that are looked after at a time. Of more, those go that nobody at the address has confirmed. */
 #define ROSTER_MAX_CLAIMS SHARD_MAX_CLAIMS
 
 /* Joiners that are called back at a time, and for how long before they hear that it was in vain (I17). */
@@ -75,6 +78,14 @@ typedef struct RosterClaim
 	int64 next_tell;
 } RosterClaim;
 
+/* Who sits at a node's registered address, as was found last. */
+typedef struct RosterFound
+{
+	int32 node;
+	ShardUuid uuid;
+	int64 at;
+} RosterFound;
+
 /* A joiner that has no number yet. */
 typedef struct RosterJoin
 {
@@ -106,6 +117,8 @@ struct ShardRoster
 	RosterMember *members;
 	int n_claims;
 	RosterClaim claims[ROSTER_MAX_CLAIMS];
+	int n_found;
+	RosterFound found[ROSTER_MAX_CLAIMS];
 	int n_joins;
 	RosterJoin joins[ROSTER_MAX_JOINS];
 	int64 join_number; /* the newest; rises over all offices of this process */
@@ -142,9 +155,11 @@ shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, con
 extern bool shard_roster_may_lose(const ShardRoster *roster, int64 now,
 								  const ShardProposer *proposer, const int32 *nodes, int n_nodes);
 
-/* roster_join.c: node ids, and claims to be a node */
+/* roster_join.c: node ids */
 extern void shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 							  ShardProposer *proposer, ShardActions *out);
+
+/* roster_claim.c: claims to be a node */
 extern void shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 							   ShardProposer *proposer, ShardActions *out);
 extern void shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,

@@ -99,7 +99,7 @@ $proxy->stop;
 my $forged = '00000bad-0000-0000-0000-000000000bad';
 my $inc_no = $first->sql('SELECT inc_no FROM shard.node');
 my $liar = ShardWire::Member->new($first, $first);
-is(($liar->control(ADMIT, from => 0, from_inc => 0, node => 1, epoch => $inc_no, uuid => $forged))[1], '', 'P38 another start of it claims its place');
+is(($liar->control(ADMIT, from => 1, from_inc => 0, node => 1, epoch => $inc_no, uuid => $forged))[1], '', 'P38 another start of it claims its place');
 is(($liar->control(I_AM, from => 0, from_inc => 0, node => 1, uuid2 => $forged))[1], '', 'P38 and says that it was found at its address');
 is($first->sql("SELECT incarnation FROM shard_members WHERE self"), $inc_no, 'P38 it is not admitted');
 hears('still', 'P38');

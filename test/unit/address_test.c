@@ -207,7 +207,7 @@ receive(ShardControl *message)
 static void
 test_nobody_else_is_alone(void)
 {
-	ShardControl admit = {.kind = SHARD_CONTROL_ADMIT, .node = 1, .uuid = {6, 6}};
+	ShardControl admit = {.kind = SHARD_CONTROL_ADMIT, .from = 1, .node = 1, .uuid = {6, 6}};
 	ShardControl i_am = {.kind = SHARD_CONTROL_I_AM, .node = 1, .uuid2 = {6, 6}};
 
 	for (int with_address = 0; with_address < 2; with_address++)
