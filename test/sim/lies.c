@@ -20,6 +20,30 @@ make_up_ballot(const Instance *instance, int32 from, bool far)
 	return far || (uint16) promised == from ? FAR_BALLOT >> 16 << 16 | from : promised;
 }
 
+/* The incarnation of a member, as an instance has learned. */
+static int32
+incarnation_of(const Instance *instance, int32 node)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(instance->node),
+												 (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	ShardArena *arena = shard_arena_create();
+	ShardMemberRecord member = {0};
+
+	if (entry && !shard_record_get_member(entry, &member, arena))
+		member.inc_no = 0;
+	shard_arena_destroy(arena);
+	return member.inc_no;
+}
+
+/* Is something being decided of a member? */
+static bool
+is_changing(const Instance *instance, int32 node)
+{
+	return shard_proposer_office(shard_node_proposer(instance->node)) == SHARD_OFFICE_HELD &&
+		   shard_proposer_pending(shard_node_proposer(instance->node),
+								  (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+}
+
 /* What he says: numbers that are well formed, and wrong. */
 static ShardControl
 make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, ShardArena *arena)
@@ -31,7 +55,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 	static const ShardControlKind votes[] = {SHARD_CONTROL_PREPARE, SHARD_CONTROL_SYNC,
 											 SHARD_CONTROL_ACCEPT, SHARD_CONTROL_HEARTBEAT};
 
-	switch (number % 6)
+	switch (number % 9)
 	{
 		case 0:
 			message.kind = votes[number / 5 % lengthof(votes)];
@@ -59,6 +83,27 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			message.ballot = promised + (number / 12 % 2 ? 1 << 16 : 0);
 			message.point = (ShardMapPoint){promised, PG_INT32_MAX};
 			break;
+		case 6:
+			/* what the member's operator is to have said, and last of all */
+			message.kind = SHARD_CONTROL_COMMAND;
+			message.b = promised;
+			message.token = PG_INT64_MAX;
+			message.status = SHARD_EVENT_EVACUATE;
+			message.node = from;
+			message.flag = true;
+			message.uuid = (ShardUuid){number / 9 % 2, number};
+			break;
+		case 7:
+			message.kind = SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ;
+			message.n = message.token = PG_INT64_MAX / 2;
+			break;
+		case 8:
+			message.kind = SHARD_CONTROL_ADMIT;
+			message.node = from;
+			message.status = SHARD_START_RESTART;
+			message.epoch = incarnation_of(instance, from);
+			message.uuid = (ShardUuid){0xbad, number};
+			break;
 		default:
 			home.phase = SHARD_HOME_STABLE;
 			message.kind = number / 5 % 2 ? SHARD_CONTROL_LEARN : SHARD_CONTROL_SHARD_HOMES;
@@ -83,6 +128,7 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 	StringInfoData bytes;
 	bool fenced;
 	bool well;
+	bool changing;
 	int32 era;
 
 	if (!instance->up || !instance->node || !instance->joined || shard_node_joining(instance->node))
@@ -90,11 +136,15 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 	fenced = shard_node_fenced(instance->node);
 	well = shard_voter_state(shard_node_voter(instance->node)) == SHARD_VOTER_OK;
 	era = shard_node_era(instance->node);
+	changing = is_changing(instance, from);
 	arena = shard_arena_create();
 	message = make_up(instance, from, number, &entry, arena);
 	message.cluster = shard_node_cluster(instance->node);
 	message.protocol_version = SHARD_PROTOCOL_VERSION;
 	message.from = from;
+	if (message.kind == SHARD_CONTROL_COMMAND ||
+		message.kind == SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ)
+		message.from_inc = incarnation_of(instance, from);
 	/* Who decides is believed (see above); nobody tells himself anything this way. */
 	if (from != shard_node_id(instance->node) &&
 		from != shard_node_coordinator(instance->node, world_clock(instance)) &&
@@ -114,6 +164,8 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 				 shard_voter_state(shard_node_voter(instance->node)) == SHARD_VOTER_AMNESIAC)
 			check_fail(world->check, "T7: %s has forgotten its votes by somebody's word",
 					   instance->dsn);
+		else if (message.from_inc != 0 && !changing && is_changing(instance, from))
+			check_fail(world->check, "T7: node %d leaves, or is emptied, by somebody's word", from);
 		else if (shard_voter_promised(shard_node_voter(instance->node)) >= FAR_BALLOT / 2)
 			check_fail(world->check, "T7: %s promises the last ballot", instance->dsn);
 	}
