@@ -284,27 +284,20 @@ shard_log_get_stamp(const char bytes[SHARD_LOG_STAMP_BYTES])
 	return stamp;
 }
 
-/* Column stamp, palloc'd. */
+/* A text at *room, which is moved behind it. */
 static Datum
-form_stamp(ShardStamp stamp)
+put_text(char **room, const char *bytes, int len)
 {
-	char bytes[SHARD_LOG_STAMP_BYTES];
+	char *result = *room;
 
-	shard_log_put_stamp(bytes, stamp);
-	return PointerGetDatum(cstring_to_text_with_len(bytes, sizeof(bytes)));
+	SET_VARSIZE(result, VARHDRSZ + len);
+	memcpy(VARDATA(result), bytes, len);
+	*room += MAXALIGN(VARHDRSZ + len);
+	return PointerGetDatum(result);
 }
 
-/* Frees the values that form_row has made. */
-static void
-free_values(const Datum *values, const bool *nulls)
-{
-	static const int made[] = {SHARD_LOG_ENTITY, SHARD_LOG_PAYLOAD, SHARD_LOG_STAMP,
-							   SHARD_LOG_SRC_ENTITY};
-
-	for (int i = 0; i < lengthof(made); i++)
-		if (!nulls[made[i] - 1])
-			pfree(DatumGetPointer(values[made[i] - 1]));
-}
+/* What put_text() takes for a text of so many bytes. */
+#define TEXT_ROOM(len) MAXALIGN(VARHDRSZ + (Size) (len))
 
 /* Builds the tuple of one (chunk) row in the pending context. */
 static HeapTuple
@@ -313,7 +306,13 @@ form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_l
 {
 	Datum values[SHARD_LOG_COLUMNS] = {0};
 	bool nulls[SHARD_LOG_COLUMNS] = {false};
-	HeapTuple tuple;
+	char stamp[SHARD_LOG_STAMP_BYTES];
+	int src_entity_len = row->src_type == 0 ? 0 : row->src_entity_len;
+	Size size = TEXT_ROOM(row->entity_len) + TEXT_ROOM(payload_len) + TEXT_ROOM(sizeof(stamp)) +
+				TEXT_ROOM(src_entity_len);
+	/* the tuple has copies of them; to allocate and free two texts for each message costs more than they do */
+	pg_attribute_aligned(MAXIMUM_ALIGNOF) char usual[TEXT_ROOM(CHUNK_BYTES) + BLCKSZ / 8];
+	char *room = size <= sizeof(usual) ? usual : palloc(size);
 
 	values[SHARD_LOG_SEQ - 1] = Int64GetDatum(0);
 	values[SHARD_LOG_SENDER - 1] = UInt64GetDatum(row->sender);
@@ -323,26 +322,25 @@ form_row(TupleDesc desc, const ShardRow *row, const char *payload, int payload_l
 	values[SHARD_LOG_FLAGS - 1] = Int16GetDatum(flags);
 	values[SHARD_LOG_CHUNK - 1] = Int16GetDatum(chunk);
 	values[SHARD_LOG_CHUNKS - 1] = Int16GetDatum(chunks);
-	values[SHARD_LOG_ENTITY - 1] =
-		PointerGetDatum(cstring_to_text_with_len(row->entity, row->entity_len));
-	values[SHARD_LOG_PAYLOAD - 1] = PointerGetDatum(cstring_to_text_with_len(payload, payload_len));
+	values[SHARD_LOG_ENTITY - 1] = put_text(&room, row->entity, row->entity_len);
+	values[SHARD_LOG_PAYLOAD - 1] = put_text(&room, payload, payload_len);
 	values[SHARD_LOG_EPOCH - 1] = Int32GetDatum(row->epoch);
 	nulls[SHARD_LOG_EPOCH - 1] = row->epoch < 0;
 	nulls[SHARD_LOG_STAMP - 1] = row->stamp.kind == SHARD_PREFIX_NONE;
 	if (row->stamp.kind != SHARD_PREFIX_NONE)
-		values[SHARD_LOG_STAMP - 1] = form_stamp(row->stamp);
+	{
+		shard_log_put_stamp(stamp, row->stamp);
+		values[SHARD_LOG_STAMP - 1] = put_text(&room, stamp, sizeof(stamp));
+	}
 	values[SHARD_LOG_SRC_TYPE - 1] = Int32GetDatum(row->src_type);
 	nulls[SHARD_LOG_SRC_TYPE - 1] = nulls[SHARD_LOG_SRC_ENTITY - 1] = row->src_type == 0;
 	if (row->src_type != 0)
-		values[SHARD_LOG_SRC_ENTITY - 1] =
-			PointerGetDatum(cstring_to_text_with_len(row->src_entity, row->src_entity_len));
+		values[SHARD_LOG_SRC_ENTITY - 1] = put_text(&room, row->src_entity, src_entity_len);
 	values[SHARD_LOG_MID_NODE - 1] = Int32GetDatum(row->mid_node);
 	values[SHARD_LOG_MID_SEQ - 1] = Int64GetDatum(row->mid_seq);
 	nulls[SHARD_LOG_MID_NODE - 1] = nulls[SHARD_LOG_MID_SEQ - 1] = row->mid_node == 0;
 
-	tuple = heap_form_tuple(desc, values, nulls);
-	free_values(values, nulls);
-	return tuple;
+	return heap_form_tuple(desc, values, nulls);
 }
 
 /* First use in this process. */
