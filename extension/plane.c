@@ -154,9 +154,11 @@ shard_plane_get(ShardDatabase *db, ShardPlaneView *view)
 {
 	ShardPlane *plane;
 
-	memset(view, 0, sizeof(ShardPlaneView));
 	if (db == NULL)
+	{
+		memset(view, 0, sizeof(ShardPlaneView));
 		return;
+	}
 	plane = plane_of(db);
 	SpinLockAcquire(&plane->mutex);
 	*view = plane->view;
