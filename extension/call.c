@@ -359,6 +359,7 @@ set_timer(const ShardType *type)
 	start_ticking();
 	allowed_ms = type->handler_timeout / 1000;
 	calls++;
+	shard_turn.look = true;
 	timed_out = false;
 }
 

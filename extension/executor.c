@@ -251,6 +251,7 @@ shard_executor_begin(bool careful)
 	shard_turn.reloaded = false;
 	shard_turn.passed = shard_turn.aside = shard_turn.numbered = false;
 	shard_turn.full = shard_turn.exactly = shard_turn.stash_left = false;
+	shard_turn.look = true;
 	shard_turn.cached = shard_cache_bytes();
 	shard_turn.at = NULL;
 	shard_turn.replies = NIL;
@@ -379,7 +380,7 @@ forget_copies(ShardRun *run)
 }
 
 bool
-shard_turn_hold(ShardRun *run)
+shard_turn_take_hold(ShardRun *run)
 {
 	switch (shard_state_hold(&run->parts, run->type))
 	{

@@ -11,6 +11,12 @@
 
 #include "compat.h"
 
+/*
+ * Small messages that have no code of users run take neither time nor memory that counts: one of so many of them is
+ * looked at. They are those for batch handlers, and such as are put into the stash.
+ */
+#define LOOK_EVERY 16
+
 void
 shard_executor_set_limit(int limit, bool exactly)
 {
@@ -27,17 +33,36 @@ shard_executor_begin_source(ShardSource source)
 	shard_turn.source = source;
 	shard_turn.before = shard_turn.count;
 	shard_turn.begun = false;
+	shard_turn.look = true;
 	shard_turn.exactly &= source != SHARD_SOURCE_ASKS;
 	shard_turn.deadline = shard_turn.now + shares[source];
 }
 
 /* Whether the turn holds as much as it may: states and messages, and entities that it has brought. */
-bool
-shard_executor_is_large(void)
+static bool
+is_large(void)
 {
 	int64 bytes = (int64) MemoryContextMemAllocated(shard_turn.context, true);
 
 	return bytes + shard_cache_bytes() - shard_turn.cached > (int64) shard_cache_turn_limit();
+}
+
+bool
+shard_executor_is_large(void)
+{
+	return is_large();
+}
+
+/* See executor.h; as of the last look, if none is due. */
+static bool
+is_late(void)
+{
+	if (!shard_turn.look && ++shard_turn.unlooked < LOOK_EVERY)
+		return shard_turn.late;
+	shard_turn.look = false;
+	shard_turn.unlooked = 0;
+	shard_turn.late = is_large() || GetCurrentTimestamp() > shard_turn.deadline;
+	return shard_turn.late;
 }
 
 int
@@ -53,14 +78,13 @@ shard_executor_is_over(void)
 		return true;
 	if (shard_turn.count == shard_turn.before && !shard_turn.begun)
 		return false;
-	return shard_turn.count >= shard_turn.limit ||
-		   (!shard_turn.exactly && shard_executor_is_late());
+	return shard_turn.count >= shard_turn.limit || (!shard_turn.exactly && is_late());
 }
 
 bool
 shard_executor_is_late(void)
 {
-	return shard_executor_is_large() || GetCurrentTimestamp() > shard_turn.deadline;
+	return is_late();
 }
 
 void

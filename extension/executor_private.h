@@ -31,7 +31,10 @@ typedef struct ShardTurn
 	int before;			  /* messages begun before those of the source */
 	bool begun;			  /* of the source, too, something was done */
 	TimestampTz deadline; /* of the source */
-	bool blames_last;	  /* a handler is running */
+	bool look;		  /* at time and memory: user code ran, a message was not small, a new source */
+	bool late;		  /* what the last look found */
+	int unlooked;	  /* messages since then */
+	bool blames_last; /* a handler is running */
 	bool overtaken;
 	bool reloaded;			/* the registry, for a type that it did not know */
 	bool passed;			/* a message was handled, stashed or buried */
@@ -106,7 +109,13 @@ extern void shard_turn_end_user_code(void);
  * Holds what the type's states are made of, once per turn and not in a subtransaction; false if another
  * transaction has it locked. Before any copy of a state is used.
  */
-extern bool shard_turn_hold(ShardRun *run);
+extern bool shard_turn_take_hold(ShardRun *run);
+
+static inline bool
+shard_turn_hold(ShardRun *run)
+{
+	return run->parts.held || shard_turn_take_hold(run);
+}
 
 /*
  * Makes the entity's copy tell the truth, once per turn; false if another

@@ -27,6 +27,9 @@
 #define FIRST_ROWS 4
 #define MOST_ROWS 256
 
+/* Messages of more bytes may add to what a turn has in memory, so much that they are looked at one by one. */
+#define SMALL_BYTES 1024
+
 /* Of one entity the stash is handled so far at once, if there are others. */
 #define STASH_ROWS 1000
 
@@ -259,14 +262,23 @@ run_next(ShardEntity *entity, const ShardRow *row)
 	}
 }
 
+/* A message begins. Memory is looked at behind one that is not small, whatever is done with it. */
+static inline void
+begin_message(const ShardRow *row)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+	if (row->payload_len > SMALL_BYTES)
+		shard_turn.look = true;
+}
+
 /* The message's entity, in the turn; NULL: nobody has its type any more (D28), and it is a dead letter. */
 static inline ShardEntity *
 entity_of(const ShardRow *row)
 {
 	ShardRun *run = shard_turn_known_run(row->type_id);
 
-	shard_turn.count++;
-	shard_turn.passed = true;
+	begin_message(row);
 	if (run == NULL || row->shard < 0 || row->shard >= run->type->number_of_shards)
 	{
 		ErrorData error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
@@ -317,8 +329,7 @@ shard_executor_hold(const ShardRow *row)
 static ShardOutcome
 run_held(ShardEntity *entity, const ShardHeld *held)
 {
-	shard_turn.count++;
-	shard_turn.passed = true;
+	begin_message(&held->row);
 	if (is_ordered(entity))
 		return shard_ordered_run(entity, &held->row, held->attempts, true);
 	return shard_turn_run(entity, &held->row, held->attempts, true);

@@ -84,7 +84,15 @@ extern TupleDesc shard_state_row(const ShardStateParts *parts);
 /*
  * Error unless a state that a handler returned, detoasted, is laid out as the parts have it, which are held (state_result.c).
  */
-extern void shard_state_check_result(const ShardStateParts *parts, Datum state);
+extern void shard_state_check_row(const ShardStateParts *parts, Datum state);
+
+static inline void
+shard_state_check_result(const ShardStateParts *parts, Datum state)
+{
+	Assert(parts->held);
+	if (parts->row != NULL)
+		shard_state_check_row(parts, state);
+}
 
 /* A composite type in it that somebody has locked, by its pg_class; InvalidOid: none. Keeps no lock. */
 extern Oid shard_state_locked_type(const ShardType *type);

@@ -78,11 +78,11 @@ fits(TupleDesc desc, HeapTupleHeader row)
 }
 
 void
-shard_state_check_result(const ShardStateParts *parts, Datum state)
+shard_state_check_row(const ShardStateParts *parts, Datum state)
 {
 	TupleDesc desc = shard_state_row(parts);
 
-	if (desc == NULL || fits(desc, (HeapTupleHeader) DatumGetPointer(state)))
+	if (fits(desc, (HeapTupleHeader) DatumGetPointer(state)))
 		return;
 	ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
 					errmsg("the handler returned a state that is not of type %s as it is now",
