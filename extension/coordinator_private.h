@@ -199,6 +199,33 @@ extern void shard_coordinator_dropped_read(void);
 /* A transaction that has the extension to itself; false if somebody uses it now. */
 extern bool shard_coordinator_begin_alone(void);
 
+/* What the cluster says of a type that is wanted here. */
+typedef struct CoordinatorTypeAnswer
+{
+	const char *difference; /* NULL: none */
+	const char *owner;		/* it belongs to that other role; or NULL */
+	bool dropping;
+} CoordinatorTypeAnswer;
+
+/*
+ * coordinator_reply.c: to a request of the ring, an error; a number; that the machine, or the cluster, does not do what a
+ * command wants; that the cluster has another type of that name, or another one's; that nobody has said in time what the
+ * type is; that there is no group of lanes for its owner, the coordinator says, or no room (C19, C20). And what somebody
+ * can do about a refusal; NULL: nothing.
+ */
+extern const char *shard_coordinator_hint(const char *why);
+extern void
+shard_coordinator_reply_error(const ShardRequest *request, int sqlstate, const char *message,
+							  const char *detail, const char *hint);
+extern void shard_coordinator_reply_number(const ShardRequest *request, int64 number);
+extern void shard_coordinator_reply_refused(const ShardRequest *request, const char *why);
+extern void shard_coordinator_reply_differs(const ShardRequest *request, const char *name,
+											const CoordinatorTypeAnswer *answer);
+extern void shard_coordinator_reply_late(const ShardRequest *request, const char *name,
+										 const CoordinatorTypeAnswer *answer);
+extern void shard_coordinator_reply_lacks(const ShardRequest *request, const char *name,
+										  ShardTypeRefusal lacks);
+
 /* coordinator_request.c: requests of the ring. */
 extern bool shard_coordinator_requests(void);
 extern void shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why);

@@ -30,31 +30,6 @@
 /* A downed incarnation's workers have seen by then that it is no more. */
 #define REVIVE_AFTER (1 * SHARD_SECOND)
 
-/* ---- replies ---------------------------------------------------------------------------------- */
-
-static void
-reply_error(const ShardRequest *request, int sqlstate, const char *message, const char *detail,
-			const char *hint)
-{
-	ErrorData error = {0};
-
-	error.sqlerrcode = sqlstate;
-	error.message = unconstify(char *, message);
-	error.detail = unconstify(char *, detail);
-	error.hint = unconstify(char *, hint);
-	shard_ring_reply_error(request, &error, InvalidXLogRecPtr);
-}
-
-static void
-reply_number(const ShardRequest *request, int64 number)
-{
-	StringInfoData out;
-
-	initStringInfo(&out);
-	shard_wire_put_int(&out, number);
-	shard_ring_reply(request, out.data, out.len, InvalidXLogRecPtr);
-}
-
 /* ---- messages of peers ------------------------------------------------------------------------ */
 
 /*
@@ -159,47 +134,6 @@ forget(CoordinatorCommand *command)
 	pfree(command);
 }
 
-/*
- * What somebody can do about a refusal.
- */
-static const char *
-hint_for(const char *why)
-{
-	if (strstr(why, "not the coordinator") != NULL)
-	{
-		int32 node = shard_node_coordinator(shard_coordinator.node, shard_plane_now());
-
-		return node == 0 ? "No coordinator is known here. See shard_members and shard_health()."
-						 : psprintf("Call it at node %d, see shard_members.", node);
-	}
-	if (strstr(why, SHARD_JOIN_BUSY_WHY) != NULL)
-		return "They take some seconds: join again.";
-	if (strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL)
-		return "Nodes that were never admitted are \"joining\" in shard_members: start their servers, or give them up with "
-			   "shard_write_off(); after 10 minutes that happens by itself.";
-	if (strstr(why, SHARD_JOIN_UNREACHED_WHY) != NULL ||
-		strstr(why, SHARD_JOIN_ELSEWHERE_WHY) != NULL)
-		return "Name an address by which all members reach this database in own_dsn, and have its server let the role in "
-			   "that was given to shard_allow_peer().";
-	if (strstr(why, "the database has") != NULL || strstr(why, "hosts shards") != NULL)
-		return "Join with a database in which the extension was just created; its entity types may "
-			   "have been started. shard_drop_type() drops a type with all that it has here.";
-	if (strstr(why, "is locked") != NULL)
-		return "End the transaction that holds the lock, see pg_locks, and join again.";
-	if (strstr(why, "state_store_mode") != NULL)
-		return "Set it as the members have it, with shard.journal_dsn, and restart the server.";
-	if (strstr(why, "other settings") != NULL)
-		return "shard_types at a member shows its settings; shard_drop_type() drops the type here.";
-	if (strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL)
-		return "Drop the type with shard_drop_type(), and join again; or let owners share workers "
-			   "with shard.owners_may_share_workers at the cluster's coordinator.";
-	if (strstr(why, SHARD_TYPE_ROOM_WHY) != NULL)
-		return "Drop types with shard_drop_type(), or start them with fewer shards, and join again.";
-	if (strstr(why, "other members") != NULL)
-		return "A node can be in one cluster. In another one, drop and create the extension first.";
-	return NULL;
-}
-
 /* Of the join that is under way; 0: it was begun before this worker started. */
 static int64 join_token = 0;
 
@@ -240,41 +174,6 @@ end_join(bool good)
 	former_dsn = NULL;
 }
 
-/* What more there is to say of why a type gets no number. */
-static char *
-detail_of(ShardTypeRefusal lacks)
-{
-	return lacks == SHARD_TYPE_LACKS_GROUP ? psprintf(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS)
-										   : psprintf(SHARD_TYPE_ROOM_DETAIL, SHARD_ROOM_SHARDS,
-													  SHARD_ROOM_TYPES, SHARD_ROOM_BYTES);
-}
-
-/* The same as the coordinator says it to joiners. */
-static ShardTypeRefusal
-lacks_by(const char *why)
-{
-	if (strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL)
-		return SHARD_TYPE_LACKS_GROUP;
-	return strstr(why, SHARD_TYPE_ROOM_WHY) != NULL ? SHARD_TYPE_LACKS_ROOM : SHARD_TYPE_NOT_TAKEN;
-}
-
-/*
- * The machine, or the cluster, does not do what a command wants.
- */
-static void
-reply_refused(const ShardRequest *request, const char *why)
-{
-	ShardTypeRefusal lacks = lacks_by(why);
-	bool limit = lacks || strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL;
-	bool unreached = strstr(why, SHARD_JOIN_UNREACHED_WHY) != NULL;
-
-	reply_error(request,
-				limit		? ERRCODE_CONFIGURATION_LIMIT_EXCEEDED
-				: unreached ? ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION
-							: ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				why, lacks ? detail_of(lacks) : NULL, hint_for(why));
-}
-
 /*
  * What became of a command; of a join, for all that wait for it. number: what else there is to say.
  */
@@ -295,12 +194,13 @@ shard_coordinator_command_done(int64 token, bool good, int64 number, const char 
 		if (command->token != token)
 			continue;
 		if (good)
-			reply_number(&command->request, command->kind == SHARD_COMMAND_JOIN
-												? shard_node_id(shard_coordinator.node)
-												: number);
+			shard_coordinator_reply_number(&command->request,
+										   command->kind == SHARD_COMMAND_JOIN
+											   ? shard_node_id(shard_coordinator.node)
+											   : number);
 		else
 		{
-			reply_refused(&command->request, why ? why : "refused");
+			shard_coordinator_reply_refused(&command->request, why ? why : "refused");
 		}
 		forget(command);
 	}
@@ -414,9 +314,10 @@ look_before_join(const ShardRequest *request)
 	if (why == NULL)
 		why = data_now();
 	if (why == NULL)
-		reply_number(request, 0);
+		shard_coordinator_reply_number(request, 0);
 	else
-		reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, why, NULL, hint_for(why));
+		shard_coordinator_reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, why, NULL,
+									  shard_coordinator_hint(why));
 }
 
 /*
@@ -441,24 +342,27 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	}
 	if (why != NULL)
 	{
-		reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, why, NULL, hint_for(why));
+		shard_coordinator_reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, why, NULL,
+									  shard_coordinator_hint(why));
 		return;
 	}
 	while (!close_for_join(command->text2, &data))
 	{
 		if (shard_plane_now() >= give_up)
 		{
-			reply_error(request, ERRCODE_OBJECT_IN_USE, "cannot join while messages are being sent",
-						"Transactions that have sent messages, or that started entity types, are "
-						"still open.",
-						"Let them end, and join again.");
+			shard_coordinator_reply_error(
+				request, ERRCODE_OBJECT_IN_USE, "cannot join while messages are being sent",
+				"Transactions that have sent messages, or that started entity types, are "
+				"still open.",
+				"Let them end, and join again.");
 			return;
 		}
 		(void) shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
 	}
 	if (data != NULL)
 	{
-		reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, data, NULL, hint_for(data));
+		shard_coordinator_reply_error(request, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, data, NULL,
+									  shard_coordinator_hint(data));
 		return;
 	}
 	former_dsn = MemoryContextStrdup(TopMemoryContext, shard_coordinator.row.dsn);
@@ -518,7 +422,7 @@ go_on(const ShardRequest *request)
 {
 	shard_coordinator.revive_at =
 		Max(shard_plane_now(), shard_coordinator.downed_at + REVIVE_AFTER);
-	reply_number(request, 0);
+	shard_coordinator_reply_number(request, 0);
 }
 
 static void
@@ -532,7 +436,8 @@ serve_command(const ShardRequest *request)
 
 	if (!shard_coordinator_get_command(&reader, &command))
 	{
-		reply_error(request, ERRCODE_INTERNAL_ERROR, "a command could not be read", NULL, NULL);
+		shard_coordinator_reply_error(request, ERRCODE_INTERNAL_ERROR,
+									  "a command could not be read", NULL, NULL);
 		return;
 	}
 	if (command.kind == SHARD_COMMAND_TYPE)
@@ -541,7 +446,7 @@ serve_command(const ShardRequest *request)
 			 !shard_node_joining(shard_coordinator.node))
 		look_before_join(request);
 	else if (command.kind == SHARD_COMMAND_JOIN && command.number != 0)
-		reply_number(request, 0);
+		shard_coordinator_reply_number(request, 0);
 	else if (command.kind == SHARD_COMMAND_JOIN)
 		begin_join(request, &command);
 	else if (command.kind == SHARD_COMMAND_ADMIT && shard_coordinator.downed_at != 0 &&
@@ -557,72 +462,8 @@ serve_command(const ShardRequest *request)
 		shard_coordinator_event(&event);
 	}
 	else
-		reply_error(request, ERRCODE_INTERNAL_ERROR, "an unknown command", NULL, NULL);
-}
-
-/* What the cluster says of a type that is wanted here. */
-typedef struct TypeAnswer
-{
-	const char *difference; /* NULL: none */
-	const char *owner;		/* it belongs to that other role; or NULL */
-	bool dropping;
-} TypeAnswer;
-
-/*
- * The cluster has another type of that name, or another one's.
- */
-static void
-reply_differs(const ShardRequest *request, const char *name, const TypeAnswer *answer)
-{
-	if (answer->owner != NULL)
-		reply_error(
-			request, ERRCODE_INSUFFICIENT_PRIVILEGE,
-			psprintf("permission denied to start entity type \"%s\"", name),
-			psprintf("It belongs to role \"%s\" in the cluster.", answer->owner),
-			"Members of that role start it, and superusers, by another call; or take another name.");
-	else
-		reply_error(request, ERRCODE_DUPLICATE_OBJECT,
-					psprintf("the cluster has entity type \"%s\" with other settings", name),
-					psprintf("What differs: %s.", answer->difference),
-					"Start it with the settings that shard_types shows at another member, and with "
-					"the same type of state; or take another name.");
-}
-
-/*
- * Nobody has said in time what the type is.
- */
-static void
-reply_late(const ShardRequest *request, const char *name, const TypeAnswer *answer)
-{
-	if (answer->dropping)
-		reply_error(request, ERRCODE_OBJECT_IN_USE,
-					psprintf("entity type \"%s\" is being dropped in the cluster", name),
-					"It is gone when every member has been heard of, and has nothing of it, nor a "
-					"transaction that changes entity types.",
-					"See shard_members, and try again.");
-	else if (answer->difference != NULL)
-		reply_differs(request, name, answer);
-	else
-		reply_error(request, ERRCODE_LOCK_NOT_AVAILABLE,
-					psprintf("the cluster did not give entity type \"%s\" a number", name),
-					"No coordinator was reached, or it has no majority of the voters.",
-					"See shard_members, and try again.");
-}
-
-/*
- * There is no group of lanes for the type's owner, the coordinator says, or no room (C19, C20).
- */
-static void
-reply_lacks(const ShardRequest *request, const char *name, ShardTypeRefusal lacks)
-{
-	reply_error(request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-				psprintf(SHARD_TYPE_NUMBER_ERROR, name, shard_type_number_why(lacks)),
-				detail_of(lacks),
-				lacks == SHARD_TYPE_LACKS_ROOM
-					? SHARD_TYPE_ROOM_HINT
-					: psprintf("%s The setting of the coordinator counts, node %d.",
-							   SHARD_TYPE_NUMBER_HINT,
-							   shard_node_coordinator(shard_coordinator.node, shard_plane_now())));
+		shard_coordinator_reply_error(request, ERRCODE_INTERNAL_ERROR, "an unknown command", NULL,
+									  NULL);
 }
 
 /*
@@ -632,7 +473,7 @@ static bool
 look_at_type(const CoordinatorCommand *command)
 {
 	ShardArena *arena = shard_arena_create();
-	TypeAnswer answer = {0};
+	CoordinatorTypeAnswer answer = {0};
 	ShardTypeRecord wanted = {.name = ""};
 	int32 type_id = 0;
 	ShardTypeRefusal lacks;
@@ -647,14 +488,14 @@ look_at_type(const CoordinatorCommand *command)
 		!shard_node_asks_for_type(shard_coordinator.node, wanted.name))
 	{
 		if (answer.difference == NULL)
-			reply_number(&command->request, type_id);
+			shard_coordinator_reply_number(&command->request, type_id);
 		else
-			reply_differs(&command->request, wanted.name, &answer);
+			shard_coordinator_reply_differs(&command->request, wanted.name, &answer);
 	}
 	else if (type_id == 0 && lacks)
-		reply_lacks(&command->request, wanted.name, lacks);
+		shard_coordinator_reply_lacks(&command->request, wanted.name, lacks);
 	else if (shard_plane_now() - command->since > TYPE_PATIENCE)
-		reply_late(&command->request, wanted.name, &answer);
+		shard_coordinator_reply_late(&command->request, wanted.name, &answer);
 	else
 		answered = false;
 	shard_arena_destroy(arena);
@@ -712,8 +553,8 @@ shard_coordinator_requests(void)
 				serve_members(request);
 				break;
 			default:
-				reply_error(request, ERRCODE_INTERNAL_ERROR, "not a request for this worker", NULL,
-							NULL);
+				shard_coordinator_reply_error(request, ERRCODE_INTERNAL_ERROR,
+											  "not a request for this worker", NULL, NULL);
 				break;
 		}
 	}

@@ -17,6 +17,7 @@
 
 #include "catalog.h"
 #include "position_table.h"
+#include "told.h"
 
 #include "compat.h"
 
@@ -195,4 +196,21 @@ shard_position_saved(void)
 {
 	shard_position_set_in_table(written, n_written);
 	forget_written();
+}
+
+/* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
+void
+shard_position_tell_quarantine(ShardDatabase *db, const ShardPosition *position)
+{
+	const char *more;
+
+	if (!shard_told_may(db, position->key.origin, "quarantine", position->key.lane, &more))
+		return;
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("stream from node %d on lane %d is quarantined: %s%s", position->key.origin,
+					position->key.lane, shard_position_quarantine(position->quarantine), more),
+			 errdetail("Received up to " INT64_FORMAT " here.", position->stream.seq),
+			 errhint("Find out which of the two databases was put back from a copy, then call "
+					 "shard_link_accept() on both nodes.")));
 }

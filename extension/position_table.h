@@ -36,3 +36,6 @@ extern void shard_position_store(const ShardPosition *position);
 
 /* What people call a quarantine; NULL: there is none. */
 extern const char *shard_position_quarantine(int32 state);
+
+/* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
+extern void shard_position_tell_quarantine(ShardDatabase *db, const ShardPosition *position);

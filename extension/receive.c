@@ -44,7 +44,6 @@
 #include "receive_target.h"
 #include "security.h"
 #include "session.h"
-#include "told.h"
 
 #include "compat.h"
 
@@ -546,23 +545,6 @@ append_positions(Receive *receive)
 	pfree(bytes.data);
 }
 
-/* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
-static void
-report_quarantine(ShardDatabase *db, const ShardPosition *position)
-{
-	const char *more;
-
-	if (!shard_told_may(db, position->key.origin, "quarantine", position->key.lane, &more))
-		return;
-	ereport(WARNING,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("stream from node %d on lane %d is quarantined: %s%s", position->key.origin,
-					position->key.lane, shard_position_quarantine(position->quarantine), more),
-			 errdetail("Received up to " INT64_FORMAT " here.", position->stream.seq),
-			 errhint("Find out which of the two databases was put back from a copy, then call "
-					 "shard_link_accept() on both nodes.")));
-}
-
 /* Stores what the origin says about its streams, or that they go on, where that is news (X4). */
 static void
 store_quarantines(Receive *receive)
@@ -584,7 +566,7 @@ store_quarantines(Receive *receive)
 		shard_position_store(position);
 		shard_security_end(&security);
 		if (why != 0)
-			report_quarantine(receive->callee.db, position);
+			shard_position_tell_quarantine(receive->callee.db, position);
 	}
 }
 
