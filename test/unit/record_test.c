@@ -114,7 +114,8 @@ test_others(void)
 							.role = "front",
 							.features = 8,
 							.hashing = "java",
-							.owner = "alice"};
+							.owner = "alice",
+							.by = 3};
 	ShardTypeRecord type2;
 	ShardHomeRecord home = {
 		6, 1, {2}, 1, SHARD_HOME_MOVING, 9, 3, SHARD_HOME_REASON_OPERATOR, 5, {NULL, 0}};
@@ -136,8 +137,12 @@ test_others(void)
 	entry = shard_record_put_type(5, &type, 1, arena);
 	ok(shard_record_get_type(&entry, &type2, arena) && strcmp(type2.name, "cart") == 0 &&
 		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0 &&
-		   strcmp(type2.hashing, "java") == 0 && strcmp(type2.owner, "alice") == 0,
+		   strcmp(type2.hashing, "java") == 0 && strcmp(type2.owner, "alice") == 0 && type2.by == 3,
 	   "a type");
+	entry.length--;
+	ok(shard_record_get_type(&entry, &type2, arena) && type2.by == 0 &&
+		   strcmp(type2.owner, "alice") == 0,
+	   "one of an older version is brought by nobody");
 	entry.length -= sizeof("alice");
 	ok(shard_record_get_type(&entry, &type2, arena) && type2.owner[0] == '\0',
 	   "one of an older version has no owner");
@@ -170,11 +175,11 @@ test_allocation(void)
 	ok(shard_record_get_type(&entry, &read, arena) && read.allocation.kind == 0 &&
 		   read.handoff_timeout_ms == 7000,
 	   "a type need not set anything");
-	entry.length = length - 6;
+	entry.length = length - 7;
 	ok(shard_record_get_type(&entry, &read, arena) && read.handoff_timeout_ms == 0 &&
 		   read.extra.length == 0,
 	   "in an older version it did not");
-	entry.length = length - 2;
+	entry.length = length - 3;
 	ok(shard_record_get_type(&entry, &read, arena) && !read.dropping, "nor was one about to go");
 	type.dropping = true;
 	entry = shard_record_put_type(5, &type, 1, arena);
