@@ -45,7 +45,9 @@ why_fenced(int32 self)
 		case SHARD_MEMBER_REMOVED:
 			return "it has left its cluster";
 		case SHARD_MEMBER_WRITTEN_OFF:
-			return "it was written off";
+			return "it was written off, for good, and its shards begin anew at other members; read from it "
+				   "what is needed, then drop the extension or the database, or make it a node of its own "
+				   "with shard_reset_cluster_data(force => true)";
 		case SHARD_MEMBER_DOWN:
 			return "this start of it was downed; the next one will be admitted";
 		default:

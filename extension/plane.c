@@ -238,7 +238,8 @@ static const struct
 		{"this node was written off and takes no messages",
 		 "Its shards begin empty at other members; what is here can be read.",
 		 "Send at another member. When nothing of what is here is wanted any "
-		 "more, drop the extension or the database."},
+		 "more, drop the extension or the database; or make it a node of its own with "
+		 "shard_reset_cluster_data(force => true)."},
 	[SHARD_PLANE_LEAVING] = {"this node is leaving its cluster and takes no messages",
 							 "Its shards live at other members already.",
 							 "Send at another member."},

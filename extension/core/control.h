@@ -50,9 +50,10 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; epoch: inc_no; uuid; text: why not */
 	SHARD_CONTROL_I_AM =
 		38, /* of a host alone, never sent: uuid2: the incarnation found at an address */
-	SHARD_CONTROL_FENCED, /* epoch: the inc_no that lives; status: member's */
-	SHARD_CONTROL_RENEW,  /* token: k */
-	SHARD_CONTROL_GRANT,  /* token: k; n: facts that the lease presupposes; status: ttl in ms */
+	SHARD_CONTROL_FENCED, /* epoch: the inc_no that lives; status: member's; entries: its record, if the
+						   * node is no member any more */
+	SHARD_CONTROL_RENEW, /* token: k */
+	SHARD_CONTROL_GRANT, /* token: k; n: facts that the lease presupposes; status: ttl in ms */
 	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; n: number of the wish (N6); uuid: code */
 	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
 	SHARD_CONTROL_CANNOT_LEAVE,		/* token of the wish; text: why */

@@ -112,6 +112,13 @@ shard_membership_status_name(ShardMemberStatus status)
 
 /* See membership.h. */
 bool
+shard_membership_is_gone(int32 status)
+{
+	return status == SHARD_MEMBER_REMOVED || status == SHARD_MEMBER_WRITTEN_OFF;
+}
+
+/* See membership.h. */
+bool
 shard_membership_is_member(int32 status)
 {
 	return status >= SHARD_MEMBER_JOINING && status <= SHARD_MEMBER_EXITING;

@@ -42,6 +42,9 @@ extern const char *shard_membership_status_name(ShardMemberStatus status);
 /* Is the node part of the cluster: from joining to exiting? */
 extern bool shard_membership_is_member(int32 status);
 
+/* Is it over for good: has it left, or was it written off? */
+extern bool shard_membership_is_gone(int32 status);
+
 /* Does a member that is silent keep others from coming up? */
 extern bool shard_membership_counts(const ShardMemberRecord *record);
 

@@ -417,6 +417,7 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 		return;
 	if (message.from != 0)
 		shard_node_member_heard(node, now, message.from);
+	shard_node_member_called(node, &message);
 	if (is_for_voter(message.kind))
 	{
 		bool heard = now - node->coordinator_heard < SHARD_ELECTION_TIMEOUT &&

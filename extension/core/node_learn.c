@@ -352,6 +352,14 @@ shard_node_learn_ask(ShardNode *node, int64 now, int32 from)
 	node->next_delta = now + SHARD_RESEND_INTERVAL;
 }
 
+/* See node_private.h. Decided, but ahead of the delta that will bring the same: the point stays. */
+void
+shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry)
+{
+	if (learn_entry(node, entry))
+		shard_node_member_self(node);
+}
+
 /* LEARN, SHARD_HOMES. */
 void
 shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)

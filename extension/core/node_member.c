@@ -82,6 +82,28 @@ shard_node_member_workers(ShardNode *node, const char *why)
 	node->pushing = push;
 }
 
+/* ---- peers ------------------------------------------------------------------------------------ */
+
+static NodePeer *
+peer_of(ShardNode *node, int64 now, int32 id)
+{
+	NodePeer *peer;
+
+	for (int i = 0; i < node->n_peers; i++)
+	{
+		if (node->peers[i].node == id)
+			return &node->peers[i];
+	}
+	node->peers = node->peers ? repalloc(node->peers, (node->n_peers + 1) * sizeof(NodePeer))
+							  : palloc(sizeof(NodePeer));
+	peer = &node->peers[node->n_peers++];
+	memset(peer, 0, sizeof(NodePeer));
+	peer->node = id;
+	shard_detector_init(&peer->detector, NULL);
+	shard_detector_heartbeat(&peer->detector, now);
+	return peer;
+}
+
 /* ---- admission -------------------------------------------------------------------------------- */
 
 static bool
@@ -163,7 +185,7 @@ shard_node_member_self(ShardNode *node)
 		self.status == SHARD_MEMBER_UP)
 		shard_node_region_end_leave(node, false, SHARD_NODE_LEAVE_CANCELLED);
 	node->status = self.status;
-	if (self.status == SHARD_MEMBER_WRITTEN_OFF || self.status == SHARD_MEMBER_REMOVED)
+	if (shard_membership_is_gone(self.status))
 	{
 		left(node);
 		fence(node, self.status == SHARD_MEMBER_REMOVED ? "the node has left the cluster"
@@ -243,6 +265,9 @@ claim(ShardNode *node, int64 now)
 		if (!shard_record_get_member(&members[i], &member, node->arena) ||
 			!(shard_membership_is_member(member.status) || members[i].key.a == node->id))
 			continue;
+		/* from now on he is missed if he says nothing */
+		if (members[i].key.a != node->id)
+			(void) peer_of(node, now, members[i].key.a);
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_ADMIT);
 		message->node = node->id;
 		message->epoch = node->inc_no;
@@ -256,26 +281,6 @@ claim(ShardNode *node, int64 now)
 
 /* ---- heartbeats ------------------------------------------------------------------------------- */
 
-static NodePeer *
-peer_of(ShardNode *node, int64 now, int32 id)
-{
-	NodePeer *peer;
-
-	for (int i = 0; i < node->n_peers; i++)
-	{
-		if (node->peers[i].node == id)
-			return &node->peers[i];
-	}
-	node->peers = node->peers ? repalloc(node->peers, (node->n_peers + 1) * sizeof(NodePeer))
-							  : palloc(sizeof(NodePeer));
-	peer = &node->peers[node->n_peers++];
-	memset(peer, 0, sizeof(NodePeer));
-	peer->node = id;
-	shard_detector_init(&peer->detector, NULL);
-	shard_detector_heartbeat(&peer->detector, now);
-	return peer;
-}
-
 /* Anything that comes from a member shows that it lives. Others are not watched. */
 void
 shard_node_member_heard(ShardNode *node, int64 now, int32 from)
@@ -285,6 +290,34 @@ shard_node_member_heard(ShardNode *node, int64 now, int32 from)
 	if (from == node->id || !shard_node_get_member(node, from, &member))
 		return;
 	shard_detector_heartbeat(&peer_of(node, now, from)->detector, now);
+}
+
+/*
+ * Who calls and was written off, or has left, hears so in the answer: his registered address may lead elsewhere by now, where
+ * nobody would tell him.
+ */
+void
+shard_node_member_called(ShardNode *node, const ShardControl *message)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_MEMBER, message->from, 0});
+	ShardMemberRecord member;
+	ShardControl *reply;
+
+	if (node->via != 0 || message->from == node->id || !entry ||
+		!shard_record_get_member(entry, &member, node->arena) ||
+		!shard_membership_is_gone(member.status))
+		return;
+#ifdef SHARD_MUTANT_GONE_HEAR_NOTHING
+	return;
+#endif
+	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
+	reply->epoch = member.inc_no;
+	reply->uuid = member.inc_uuid;
+	reply->status = member.status;
+	reply->n_entries = 1;
+	reply->entries = shard_arena_copy(node->out->arena, entry, sizeof(ShardMapEntry));
+	reply->entries->value = shard_arena_copy(node->out->arena, entry->value, entry->length);
 }
 
 /* See node.h: by this node's own failure detector; the node itself always is. */
@@ -577,7 +610,11 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 			heard_goodbye(node, now, message);
 			break;
 		case SHARD_CONTROL_FENCED:
-			if (shard_node_trust_fenced(node, message))
+			if (!shard_node_trust_fenced(node, now, message))
+				break;
+			if (message->n_entries > 0)
+				shard_node_learn_end(node, &message->entries[0]);
+			else
 				fence(node, "another incarnation of the node lives");
 			break;
 		default:

@@ -286,6 +286,7 @@ extern void shard_node_member_receive(ShardNode *node, int64 now, const ShardCon
 extern void shard_node_member_event(ShardNode *node, const ShardNodeEvent *event);
 extern void shard_node_member_workers(ShardNode *node, const char *why);
 extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
+extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
 extern int shard_node_member_unreachable(ShardNode *node, int32 **nodes);
 
 /* Who sits at this node's registered address? */
@@ -313,6 +314,7 @@ extern void shard_node_learn_era(ShardNode *node, int32 era);
 extern void shard_node_learn_tell(ShardNode *node);
 extern void shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *home);
 extern void shard_node_learn_ask(ShardNode *node, int64 now, int32 from);
+extern void shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry);
 extern void shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message);
 
 /* node_journal.c: the journal forgot what it had accepted */
@@ -401,5 +403,5 @@ extern bool shard_node_trust_texts(ShardNode *node, ShardControl *message);
 /* May that message bring decided facts? */
 extern bool shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message);
 
-/* FENCED: is this incarnation over, by the coordinator's word or by that of most others who can be heard? */
-extern bool shard_node_trust_fenced(ShardNode *node, const ShardControl *message);
+/* FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most others who can be heard? */
+extern bool shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message);

@@ -326,19 +326,19 @@ shard_node_trust_texts(ShardNode *node, ShardControl *message)
 /* ---- the end of an incarnation ---------------------------------------------------------------- */
 
 static bool
-is_unreachable(const ShardNode *node, int32 id)
+is_unreachable(const ShardNode *node, int64 now, int32 id)
 {
 	for (int i = 0; i < node->n_peers; i++)
 	{
 		if (node->peers[i].node == id)
-			return node->peers[i].unreachable;
+			return !shard_detector_available(&node->peers[i].detector, now);
 	}
 	return false;
 }
 
 /* Have more than half of those said it who can be heard? */
 static bool
-most_say_so(const ShardNode *node)
+most_say_so(const ShardNode *node, int64 now)
 {
 	int count;
 	int others = 0;
@@ -358,19 +358,39 @@ most_say_so(const ShardNode *node)
 		for (int k = 0; k < node->n_fenced_by; k++)
 			says |= node->fenced_by[k] == members[i].key.a;
 		say += says;
-		others += says || !is_unreachable(node, members[i].key.a);
+		others += says || !is_unreachable(node, now, members[i].key.a);
 	}
 	return 2 * say > others;
 }
 
+/* Is what it brings this node's own record, by which it is no member any more? */
+static bool
+tells_end(const ShardNode *node, const ShardControl *message)
+{
+	const ShardMapEntry *entry = &message->entries[0];
+	ShardMemberRecord member;
+
+	return node->journal.sealed == 0 && entry->key.kind == SHARD_MAP_MEMBER &&
+		   entry->key.a == node->id && !entry->deleted &&
+		   shard_record_get_member(entry, &member, node->arena) &&
+		   shard_membership_is_gone(member.status);
+}
+
+/* Does it say that another incarnation lives? One that was not admitted yet may be that. */
+static bool
+tells_successor(const ShardNode *node, const ShardControl *message)
+{
+	return node->admitted && message->epoch > node->inc_no &&
+		   !shard_record_uuid_equal(message->uuid, node->inc_uuid);
+}
+
 /* See node_private.h. */
 bool
-shard_node_trust_fenced(ShardNode *node, const ShardControl *message)
+shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message)
 {
 	bool known = false;
 
-	if (!node->admitted || message->epoch <= node->inc_no ||
-		shard_record_uuid_equal(message->uuid, node->inc_uuid))
+	if (!(message->n_entries > 0 ? tells_end(node, message) : tells_successor(node, message)))
 		return false;
 #ifdef SHARD_MUTANT_FENCED_BY_ANYBODY
 	return true;
@@ -389,5 +409,5 @@ shard_node_trust_fenced(ShardNode *node, const ShardControl *message)
 		known |= node->fenced_by[i] == message->from;
 	if (!known && node->n_fenced_by < (int) lengthof(node->fenced_by))
 		node->fenced_by[node->n_fenced_by++] = message->from;
-	return most_say_so(node) || message->from == node->coordinator;
+	return most_say_so(node, now) || message->from == node->coordinator;
 }

@@ -129,6 +129,15 @@ sub wait_for_condition
 	return;
 }
 
+# The server, which is down, will listen at another port.
+sub change_port
+{
+	my ($self) = @_;
+	$self->{_port} = PostgreSQL::Test::Cluster::get_free_port();
+	$self->append_conf('postgresql.conf', 'port = ' . $self->port);
+	return;
+}
+
 # --- the processes of the server -----------------------------------------------------------------
 
 # The extension's processes in pg_stat_activity; $like narrows it ('%region%').

@@ -53,7 +53,7 @@ sub create
 
 # --- making nodes --------------------------------------------------------------------------------
 
-# One more node, not joined.
+# One more node, not joined. Options: conf; port, of a server that listens there no more.
 sub add_node
 {
 	my ($self, %opt) = @_;
@@ -75,7 +75,7 @@ sub _server
 	my $host = $network ? $network->address($n) : '127.0.0.1';
 	my $conf = join "\n", $stay, $self->{conf} // '', $self->{confs}{$n} // '', $opt{conf} // '', 'max_wal_senders = 5';
 	my $server = ShardCluster->create("node$n" . ($self->{suffix} // ''), conf => $conf, tcp => $host, fsync => $self->{fsync},
-		install_path => $self->{install}{$n},
+		port => $opt{port}, install_path => $self->{install}{$n},
 		$network ? (within => $network->enter($n)) : ());
 	my $node = ShardNodes::Node->new(n => $n, server => $server, db => 'postgres', host => $host,
 		port => $server->port);

@@ -71,6 +71,15 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			message.epoch =
 				shard_node_incarnation(instance->node) + 1 + (int32) (number / 5 % 1000);
 			message.uuid = (ShardUuid){0xbad, number};
+			if (number / 6 % 2)
+			{
+				ShardMemberRecord member = {.status = SHARD_MEMBER_WRITTEN_OFF, .dsn = ""};
+
+				*entry = shard_record_put_member(shard_node_id(instance->node), &member, 0, arena);
+				entry->n = shard_map_point(learned).n + 1;
+				message.entries = entry;
+				message.n_entries = 1;
+			}
 			break;
 		case 3:
 			message.kind = SHARD_CONTROL_MEMBER_HEARTBEAT;

@@ -23,6 +23,7 @@ typedef struct Machine
 {
 	ShardNode *node;
 	bool cut;	  /* nothing comes or goes */
+	bool moved;	  /* its address leads elsewhere: it hears what answers its own calls */
 	bool unheard; /* what it registers is lost */
 	bool slow;	  /* its disk: what was asked for becomes durable with settle() */
 	int64 ticket; /* the last one that waits for that */
@@ -231,6 +232,27 @@ find_joiner(int at, const ShardAction *action)
 	last_letter->flag = shard_record_uuid_equal(action->uuid, shard_node_join_token(there->node));
 }
 
+/* The machine that a message comes to; one that has moved is reached by the link that it has opened, if at all. */
+static int
+target_of(const ShardAction *action, int link)
+{
+	bool back =
+		link != NO_LINK && !action->text &&
+		(action->node == 0 || (action->message && action->message->kind == SHARD_CONTROL_FENCED));
+	int to = back ? link : machine_of(action->node, action->text);
+
+	return to != NO_LINK && machines[to].moved && !back ? NO_LINK : to;
+}
+
+/* Is anybody at the address of a node? */
+static bool
+is_there(int32 node)
+{
+	int at = machine_of(node, NULL);
+
+	return !nobody_there && !(at != NO_LINK && machines[at].moved);
+}
+
 /* Do what a step of a machine wants done; link: to whom node 0 answers. */
 static void
 act(int at, int link)
@@ -246,9 +268,7 @@ act(int at, int link)
 		switch (action->kind)
 		{
 			case SHARD_ACTION_SEND:
-				to = action->text		 ? machine_of(0, action->text)
-					 : action->node == 0 ? link
-										 : machine_of(action->node, NULL);
+				to = target_of(action, link);
 				letters++;
 				if (to != NO_LINK)
 					machines[to].letters++;
@@ -291,7 +311,7 @@ act(int at, int link)
 			case SHARD_ACTION_WHO_AT:
 				if (action->node == 0)
 					find_joiner(at, action);
-				else if (!nobody_there)
+				else if (is_there(action->node))
 					post_event(at, SHARD_EVENT_WHO_ANSWERED, (ShardShardRef){0}, action->node);
 				break;
 			case SHARD_ACTION_COMMAND_DONE:
@@ -365,6 +385,7 @@ deliver(void)
 		{
 			shard_node_receive(machines[letter->to].node, now,
 							   machines[letter->from].node && !all_call &&
+									   !machines[letter->from].moved &&
 									   !shard_node_joining(machines[letter->from].node)
 								   ? shard_node_id(machines[letter->from].node)
 								   : 0,

@@ -303,6 +303,114 @@ test_fenced(void)
 	ok(shard_node_fenced(machines[1].node), "all others that were asked do");
 }
 
+/* What a machine has learned that it is itself. */
+static int
+own_status(int at)
+{
+	ShardMemberRecord member;
+	ShardArena *arena = shard_arena_create();
+	const ShardMapEntry *entry =
+		shard_map_value(shard_node_learned(machines[at].node),
+						(ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(machines[at].node), 0});
+	int status = entry && shard_record_get_member(entry, &member, arena) ? member.status : 0;
+
+	shard_arena_destroy(arena);
+	return status;
+}
+
+/* Three nodes, of which the third is gone, and written off. */
+static void
+two_nodes_and_a_lost_one(void)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_WRITE_OFF, .node = 3, .token = 6};
+
+	three_nodes();
+	machines[2].cut = true;
+	run(15 * SHARD_SECOND);
+	happen(0, &event);
+	deliver();
+	run(25 * SHARD_SECOND);
+	ok(!shard_node_fenced(machines[2].node), "a node that is cut off does not know its end");
+	machines[2].cut = false;
+	machines[2].moved = true;
+}
+
+/* A node that was written off, and sits at another address than the registered one, hears it in answers. */
+static void
+test_over_elsewhere(void)
+{
+	two_nodes_and_a_lost_one();
+	run(5 * SHARD_SECOND);
+	ok(shard_node_fenced(machines[2].node), "one that went on elsewhere hears that it is over");
+	is_int(own_status(2), SHARD_MEMBER_WRITTEN_OFF, "and why");
+	stop(2);
+	start(2);
+	run(SHARD_SECOND);
+	ok(shard_node_fenced(machines[2].node), "its next start knows it");
+
+	two_nodes_and_a_lost_one();
+	stop(2);
+	start(2);
+	run(5 * SHARD_SECOND);
+	ok(shard_node_fenced(machines[2].node), "so does one that starts there");
+	is_int(own_status(2), SHARD_MEMBER_WRITTEN_OFF, "with the reason");
+
+	two_nodes_and_a_lost_one();
+	stop(2);
+	stop(1);
+	start(2);
+	run(SHARD_SECOND);
+	ok(!shard_node_fenced(machines[2].node), "one of two that may be there does not suffice");
+	run(30 * SHARD_SECOND);
+	ok(shard_node_fenced(machines[2].node), "until the other one has not been heard for long");
+}
+
+/* P10 of written off: who calls ends nobody, one who was asked neither, nor a record that says something else. */
+static void
+test_over_by_anybody(void)
+{
+	static const int32 numbers[] = {3, 2, 2};
+	static const int statuses[] = {SHARD_MEMBER_WRITTEN_OFF, SHARD_MEMBER_UP,
+								   SHARD_MEMBER_WRITTEN_OFF};
+	ShardArena *arena = shard_arena_create();
+
+	for (int restarted = 0; restarted < 2; restarted++)
+	{
+		three_nodes();
+		machines[1].cut = true;
+		if (restarted)
+		{
+			stop(1);
+			start(1);
+			run(2 * STEP);
+		}
+		for (int i = 0; i < (int) lengthof(numbers); i++)
+		{
+			ShardMemberRecord member = {.inc_no = 1, .status = statuses[i], .dsn = "m1"};
+			ShardMapEntry entry = shard_record_put_member(numbers[i], &member, 0, arena);
+			ShardControl message = {.kind = SHARD_CONTROL_FENCED, .n_entries = 1};
+
+			entry.n = shard_map_point(shard_node_learned(machines[1].node)).n + 1;
+			message.entries = &entry;
+			for (int32 from = 0; from <= 3; from++)
+				give_as(1, from, 0, message);
+			ok(!shard_node_fenced(machines[1].node), "who calls ends nobody");
+			give_as(1, 3, 3, message);
+			ok(!shard_node_fenced(machines[1].node), "nor does one that was asked");
+			if (i < 2)
+				give_as(1, 1, 1, message);
+			ok(!shard_node_fenced(machines[1].node),
+			   "nor the record of somebody else, or of a member");
+			if (i < 2)
+				continue;
+			give_as(1, 1, 1, message);
+			ok(shard_node_fenced(machines[1].node), "all others that were asked do");
+		}
+		is_int(own_status(1), SHARD_MEMBER_WRITTEN_OFF, "its record says so");
+	}
+	shard_arena_destroy(arena);
+}
+
 /* An era is entered when the node that speaks of it was asked; not one that leaves no room. */
 static void
 test_eras(void)
@@ -699,6 +807,8 @@ main(void)
 	test_collect();
 	test_force_cures();
 	test_fenced();
+	test_over_elsewhere();
+	test_over_by_anybody();
 	test_eras();
 	test_facts();
 	test_seals();
