@@ -35,6 +35,7 @@
 #include "plane.h"
 #include "ring.h"
 #include "security.h"
+#include "told.h"
 #include "visitor.h"
 #include "way_back.h"
 
@@ -136,30 +137,27 @@ client_host(void)
 }
 
 /*
- * Who claims a node's place is named with what this backend alone knows of it: by which role, from where. Once for the node.
+ * Who claims a node's place is named with what this backend alone knows of it: by which role, from where.
  */
 static void
-name_claimant(int32 node)
+name_claimant(ShardDatabase *db, int32 node)
 {
-	static int32 last = 0;
 	const char *host;
+	const char *more;
 
-	if (node == last)
+	if (!shard_told_may(db, node, "claimant", 0, &more))
 		return;
-	last = node;
 	host = client_host();
-	ereport(
-		LOG,
-		(errmsg("shard: role \"%s\", from %s, claims the place of node %d for a new start of it",
-				GetUserNameFromId(GetSessionUserId(), false), host != NULL ? host : "this machine",
-				node)));
+	ereport(LOG, (errmsg("shard: node %d asks to be let in by role \"%s\", from %s%s", node,
+						 GetUserNameFromId(GetSessionUserId(), false),
+						 host != NULL ? host : "this machine", more)));
 }
 
 /*
  * Errors unless the role may speak for all who speak in a call, and they are as many as a node has for another one. Bytes without a header are nobody's.
  */
 static void
-check_speakers(ShardReader call)
+check_speakers(ShardDatabase *db, ShardReader call)
 {
 	int count = 0;
 
@@ -178,7 +176,7 @@ check_speakers(ShardReader call)
 			continue;
 		shard_peer_role_check(message.from);
 		if (message.kind == SHARD_CONTROL_ADMIT)
-			name_claimant(message.from);
+			name_claimant(db, message.from);
 	}
 }
 
@@ -208,7 +206,7 @@ shard_internal_control(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("the coordinator worker of node %d does not run", own_number()),
 						errhint("See shard_health() there, and the server's log.")));
-	check_speakers(call);
+	check_speakers(db, call);
 	bytes = shard_coordinator_control(call.at, (int) (call.end - call.at), &length);
 	return answer(fcinfo, bytes, length);
 }

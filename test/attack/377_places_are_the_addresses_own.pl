@@ -47,7 +47,7 @@ if ($flooder == 0)
 my $health = q{SELECT array_to_string(problems, '; ') ~ 'copy of node %d wants its place and is refused, which nobody at the address of node %1$d says to be there, .*node %d has the role' FROM shard_health()};
 $_->wait_until(sprintf($health, $third->n, $coordinator->n), 'health of node ' . $_->n . ' to say that nobody at the address claims it') for $coordinator, $second;
 pass('P54 health says so');
-like(slurp_file($coordinator->server->logfile), qr/role "$ShardNodes::peer_role", from (?:127\.0\.0\.1|this machine), claims the place of node ${\$third->n}/, 'P54 the log has the role, and where it calls from');
+like(slurp_file($coordinator->server->logfile), qr/node ${\$third->n} asks to be let in by role "$ShardNodes::peer_role", from (?:127\.0\.0\.1|this machine)/, 'P54 the log has the role, and where it calls from');
 for my $round (1 .. 2)
 {
 	$inc_no = $third->sql('SELECT inc_no FROM shard.node');

@@ -4,6 +4,7 @@
  */
 #include "postgres_fe.h"
 
+#include "core/node_private.h"
 #include "node_world.h"
 
 #define SHARDS 30
@@ -253,6 +254,7 @@ late_wish(ShardControlKind kind)
 							.token = kind == SHARD_CONTROL_COMMAND ? now : 11,
 							.status = kind == SHARD_CONTROL_COMMAND ? SHARD_EVENT_STAY : 0,
 							.b = shard_proposer_ballot(shard_node_proposer(machines[0].node)),
+							.uuid = machines[other].node->code,
 							.n = 1};
 	StringInfoData buffer;
 
