@@ -52,7 +52,8 @@ typedef struct ShardPlane
 	pg_atomic_uint32 returns;
 	pg_atomic_uint32 door;				/* ShardPlaneDoor: may anybody send? */
 	pg_atomic_uint32 types;				/* changes of shard.type */
-	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker */
+	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker, */
+	pg_atomic_uint64 life[SHARD_LANES]; /* in that life of the node */
 
 	/* of this start of the server */
 	uint64 secret; /* set once */
@@ -122,7 +123,10 @@ shard_plane_shmem_startup(void)
 		pg_atomic_init_u64(&planes[i].ordered, 0);
 		forget_orders(&planes[i].orders);
 		for (int lane = 0; lane < SHARD_LANES; lane++)
+		{
 			pg_atomic_init_u64(&planes[i].rseq[lane], 0);
+			pg_atomic_init_u64(&planes[i].life[lane], 0);
+		}
 	}
 }
 
@@ -493,12 +497,17 @@ shard_plane_types(ShardDatabase *db)
 /* ---- numbers and clock ------------------------------------------------------------------------ */
 
 int64
-shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no)
+shard_plane_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no)
 {
-	pg_atomic_uint64 *last = &plane_of(db)->rseq[lane];
-	int64 next = Max((int64) pg_atomic_read_u64(last), SHARD_FIRST_RSEQ(inc_no)) + 1;
+	ShardPlane *plane = plane_of(db);
+	int64 last = (int64) pg_atomic_read_u64(&plane->rseq[lane]);
+	int64 next;
 
-	pg_atomic_write_u64(last, (uint64) next);
+	if (pg_atomic_read_u64(&plane->life[lane]) != life)
+		last = 0;
+	next = Max(last, SHARD_FIRST_RSEQ(inc_no)) + 1;
+	pg_atomic_write_u64(&plane->life[lane], life);
+	pg_atomic_write_u64(&plane->rseq[lane], (uint64) next);
 	return next;
 }
 

@@ -137,10 +137,12 @@ extern int
 shard_plane_take_orders(ShardDatabase *db, ShardLanes lanes, ShardPlaneOrder *orders, int most);
 
 /*
- * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server
- * runs, and begins above SHARD_FIRST_RSEQ(inc_no). The lane's worker only.
+ * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server runs and this database
+ * is the same node of the same cluster, its life, and begins above SHARD_FIRST_RSEQ(inc_no). In another life, of an
+ * extension that was made anew or reset, the incarnations are counted anew: numbers that went on would be above those of
+ * the next one, which members would take for what they know. The lane's worker only.
  */
-extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, int32 inc_no);
+extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
 
 /*
  * When this transaction commits, the coordinator worker looks at table shard.type. The number rises then;

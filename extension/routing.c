@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -221,6 +222,8 @@ void
 shard_routing_follow(const ShardPlaneView *view)
 {
 	ShardAssert(view->handle && view->node == shard_routing.self);
+	shard_routing.life = hash_bytes_extended((const unsigned char *) &view->cluster,
+											 sizeof(view->cluster), view->node);
 	shard_routing.inc_no = view->inc_no;
 	shard_routing.held = !view->push;
 	shard_route_hold(shard_routing.routes, shard_routing.held);

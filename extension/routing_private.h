@@ -31,6 +31,7 @@ typedef struct ShardRouting
 	ShardDatabase *db;
 	ShardLanes lanes;
 	int32 self;
+	uint64 life; /* which node of which cluster this database is */
 	int32 inc_no;
 	bool held; /* nothing goes to other nodes */
 	ShardRoutes *routes;
