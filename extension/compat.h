@@ -147,6 +147,15 @@ shard_init_range_table(EState *estate, Relation rel)
 #include "utils/memutils.h"
 
 /* All settings; and a number that is another one when the process has got many or long ones more. */
+/* The memory of settings that are texts; strdup: NULL if there is none. */
+#if PG_VERSION_NUM < 160000
+#define shard_guc_strdup(text) strdup(text)
+#define shard_guc_free(text) free(text)
+#else
+#define shard_guc_strdup(text) guc_strdup(LOG, text)
+#define shard_guc_free(text) guc_free(text)
+#endif
+
 #if PG_VERSION_NUM < 160000
 #define shard_guc_variables(count) (*(count) = GetNumConfigOptions(), get_guc_variables())
 #define shard_guc_release(settings) ((void) (settings))

@@ -58,7 +58,16 @@ is_about_session(const Node *statement)
 {
 	const Node *inner = innermost(statement);
 
-	return inner != NULL && (IsA(inner, ConstraintsSetStmt) || IsA(inner, ExecuteStmt));
+	if (inner == NULL)
+		return false;
+	/* What the client has set, and its path, in which its temporary objects come first. */
+	if (IsA(inner, VariableSetStmt))
+	{
+		VariableSetKind kind = ((const VariableSetStmt *) inner)->kind;
+
+		return kind == VAR_RESET || kind == VAR_RESET_ALL || kind == VAR_SET_DEFAULT;
+	}
+	return IsA(inner, ConstraintsSetStmt) || IsA(inner, ExecuteStmt);
 }
 
 void

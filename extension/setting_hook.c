@@ -5,6 +5,7 @@
  * What code of a type sets is undone behind it, but some settings act at once: exit_on_error makes an error the end of the
  * process, transaction_timeout ends it by itself, seed is the session's sequence of random numbers. Anybody may set them, by
  * SET, set_config() and CREATE FUNCTION ... SET; all of that comes through the setting's check hook, so they are refused there.
+ * By the same way a guest's search_path gets pg_temp at its end. RESET has no hook: it is refused as a statement (guest_hook.c).
  *
  * Nothing is durable or shared.
  */
@@ -17,6 +18,7 @@
 #include "guc.h"
 #include "guest.h"
 #include "owner_session.h"
+#include "security.h"
 #include "setting_hook.h"
 
 #include "compat.h"
@@ -28,6 +30,7 @@ static GucBoolCheckHook next_exit_on_error = NULL;
 static GucRealCheckHook next_seed = NULL;
 static GucIntCheckHook next_transaction_timeout = NULL;
 static GucIntCheckHook next_lock_timeout = NULL;
+static GucStringCheckHook next_search_path = NULL;
 
 /* Whether it is code of an owner that sets it, in a session that is not his alone. */
 static bool
@@ -86,6 +89,36 @@ check_lock_timeout(int *value, void **extra, GucSource source)
 	return next_lock_timeout == NULL || next_lock_timeout(value, extra, source);
 }
 
+/*
+ * The temporary objects of a session are the client's: they come last for a guest, also where a function of his has a path
+ * of its own.
+ */
+static bool
+check_guests_path(char **value, void **extra, GucSource source)
+{
+	if (source == PGC_S_SESSION && shard_guest_here() != SHARD_GUEST_NONE && *value != NULL)
+	{
+		char *path = shard_security_path(*value);
+		char *copy = shard_guc_strdup(path);
+
+		pfree(path);
+		if (copy == NULL)
+			return false;
+		shard_guc_free(*value);
+		*value = copy;
+	}
+	return next_search_path == NULL || next_search_path(value, extra, source);
+}
+
+static void
+hook_string(struct config_string *setting)
+{
+	if (strcmp(setting->gen.name, "search_path") != 0)
+		return;
+	next_search_path = setting->check_hook;
+	setting->check_hook = check_guests_path;
+}
+
 static void
 hook_bool(struct config_bool *setting)
 {
@@ -133,6 +166,8 @@ shard_setting_hook_init(void)
 			hook_real((struct config_real *) settings[i]);
 		else if (settings[i]->vartype == PGC_INT)
 			hook_int((struct config_int *) settings[i]);
+		else if (settings[i]->vartype == PGC_STRING)
+			hook_string((struct config_string *) settings[i]);
 	}
 	shard_guc_release(settings);
 }

@@ -62,6 +62,33 @@ for my $path ('alice, public', 'pg_temp, alice', 'alice', 'PG_TEMP, alice', '"pg
 }
 is(as('alice', q{SELECT settings->>'search_path' FROM shard_types}), '"$user", pg_temp', 'other schemas are as they were named');
 
+# A path of a function's own.
+as('alice', q{
+ALTER FUNCTION alice.h SET search_path = alice;
+ALTER FUNCTION alice.id SET search_path = pg_temp, alice;
+SELECT shard_alter('cart', 'search_path', 'alice, public');
+});
+is_safe('O14 path of a function');
+as('alice', q{
+CREATE OR REPLACE FUNCTION alice.h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE r text;
+BEGIN SET LOCAL search_path = alice; EXECUTE 'SELECT v FROM routes WHERE k = $1' INTO r USING message->>'k'; RETURN to_jsonb(r); END $$;
+});
+is_safe('O14 SET in a handler');
+for my $statement ('RESET search_path', 'RESET ALL', 'SET search_path TO DEFAULT')
+{
+	as('alice', qq{
+CREATE OR REPLACE FUNCTION alice.h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS \$\$ BEGIN $statement; RETURN '1'; END \$\$});
+	my (undef, undef, $error) = $node->psql('postgres', q{SELECT shard_try('cart', 'right', '{"k": "k"}')}, extra_params => [ '-U', 'mallory' ]);
+	like($error, qr/cannot run (?:RE)?SET /, "O14 $statement: refused to a handler on trial");
+}
+as('alice', q{
+CREATE OR REPLACE FUNCTION alice.h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE r text;
+BEGIN EXECUTE 'SELECT v FROM routes WHERE k = $1' INTO r USING message->>'k'; RETURN to_jsonb(r); END $$;
+ALTER FUNCTION alice.h RESET ALL; ALTER FUNCTION alice.id RESET ALL;
+});
+
 # What an older version has stored.
 $node->safe_psql('postgres', q{UPDATE shard.type SET search_path = 'alice, public'});
 $node->restart;
