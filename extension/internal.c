@@ -144,13 +144,15 @@ name_claimant(ShardDatabase *db, int32 node)
 {
 	const char *host;
 	const char *more;
+	const char *role;
 
 	if (!shard_told_may(db, node, "claimant", 0, &more))
 		return;
 	host = client_host();
+	role = GetUserNameFromId(GetSessionUserId(), true);
 	ereport(LOG, (errmsg("shard: node %d asks to be let in by role \"%s\", from %s%s", node,
-						 GetUserNameFromId(GetSessionUserId(), false),
-						 host != NULL ? host : "this machine", more)));
+						 role != NULL ? role : "(dropped)", host != NULL ? host : "this machine",
+						 more)));
 }
 
 /*

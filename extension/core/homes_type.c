@@ -22,6 +22,9 @@
 #include "core/membership.h"
 #include "core/type_number.h"
 
+/* No type of an honest member describes itself in more bytes. */
+#define SMALL_RECORD ((uint32) 16384)
+
 static ShardControl *
 answer_type(ShardActions *out, const ShardControl *message, int32 type_id, const char *why)
 {
@@ -210,7 +213,9 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 		(void) answer_type(out, message, entry->key.a, NULL);
 		return;
 	}
+	/* Who alters a type that he has must be able to go on, whatever room there is; but not to fill it with one type. */
 	if ((!same_state || !same_owner) &&
+		message->entries[0].length > Max(entry->length, SMALL_RECORD) &&
 		!shard_homes_has_room(homes, message->from, entry->key.a, &message->entries[0], wanted))
 	{
 		refuse_number(out, message, SHARD_TYPE_LACKS_ROOM);

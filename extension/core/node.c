@@ -363,8 +363,15 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 	if (message->from_inc != 0 && message->from != node->id &&
 		shard_node_get_member(node, message->from, &member) && message->from_inc < member.inc_no)
 	{
-		ShardControl *reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
+		ShardControl *reply;
 
+		/* Whose node is over hears that, and not that another start of it lives. */
+		if (shard_membership_is_gone(member.status))
+		{
+			shard_node_member_called(node, message);
+			return false;
+		}
+		reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
 		reply->epoch = member.inc_no;
 		reply->uuid = member.inc_uuid;
 		reply->status = member.status;
