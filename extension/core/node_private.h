@@ -150,7 +150,8 @@ struct ShardNode
 	int n_claimed;
 	ShardUuid secret; /* for seals; as old as the identity (R23) */
 	bool fenced;
-	int32 fenced_by[SHARD_MAX_MEMBERS]; /* nodes that said, when asked, that this incarnation is over */
+	int32 fenced_by
+		[SHARD_MAX_MEMBERS]; /* nodes that said, when asked, that this incarnation is over */
 	int n_fenced_by;
 	int32
 		via; /* of the message that is looked at: the node that was called at its address and answers so; 0: none */
