@@ -129,6 +129,9 @@ shard_action_clear(ShardActions *actions, ShardStore store)
 	write->entry.key.kind = -1;
 }
 
+static ShardAction *add_line(ShardActions *actions, int level, const char *format, va_list args)
+	pg_attribute_printf(3, 0);
+
 static ShardAction *
 add_line(ShardActions *actions, int level, const char *format, va_list args)
 {
