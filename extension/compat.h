@@ -57,6 +57,13 @@
 #define ShardWaitEvent(name) WaitEventExtensionNew(name)
 #endif
 
+/* Whether this transaction has exactly that lock. */
+#if PG_VERSION_NUM < 170000
+#define shard_lock_held(tag, mode) LockHeldByMe(tag, mode)
+#else
+#define shard_lock_held(tag, mode) LockHeldByMe(tag, mode, false)
+#endif
+
 /* The server ends such workers itself when their database is dropped or copied. */
 #ifndef BGWORKER_INTERRUPTIBLE
 #define BGWORKER_INTERRUPTIBLE 0

@@ -13,12 +13,14 @@
 #include "access/tableam.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
+#include "fault.h"
 #include "state_door.h"
 
 #include "compat.h"
@@ -163,6 +165,20 @@ open_locked(ShardStateTable *table, const ShardType *type, Problem *problem)
 		map_columns(table, type, problem);
 }
 
+/*
+ * Locks the table to look at it. A turn that has it locked need not: it would fail behind who waits for the turn to alter
+ * the table, and a message would be blamed for what is wrong with the table.
+ */
+static bool
+lock_to_look(const ShardType *type)
+{
+	LOCKTAG tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, type->state_table);
+	return shard_lock_held(&tag, RowExclusiveLock) ||
+		   ConditionalLockRelationOid(type->state_table, AccessShareLock);
+}
+
 char *
 shard_state_problem(const ShardType *type, int *sqlstate)
 {
@@ -170,7 +186,7 @@ shard_state_problem(const ShardType *type, int *sqlstate)
 	Problem problem = {0};
 
 	/* somebody who has it locked now may be about to mend it */
-	if (!ConditionalLockRelationOid(type->state_table, AccessShareLock))
+	if (!lock_to_look(type))
 		return NULL;
 	open_locked(&table, type, &problem);
 	if (table.composite != NULL)
@@ -192,7 +208,10 @@ shard_state_open(ShardStateTable *table, const ShardType *type)
 		return false;
 	open_locked(table, type, &problem);
 	if (problem.message != NULL)
+	{
+		shard_fault("state_table_unfit");
 		ereport(ERROR, (errcode(problem.sqlstate), errmsg_internal("%s", problem.message)));
+	}
 	table->blocks = RelationGetNumberOfBlocks(table->rel);
 	table->row = table_slot_create(table->rel, NULL);
 	table->next = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
