@@ -20,7 +20,6 @@
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
-#include "fault.h"
 #include "state_door.h"
 
 #include "compat.h"
@@ -208,10 +207,7 @@ shard_state_open(ShardStateTable *table, const ShardType *type)
 		return false;
 	open_locked(table, type, &problem);
 	if (problem.message != NULL)
-	{
-		shard_fault("state_table_unfit");
 		ereport(ERROR, (errcode(problem.sqlstate), errmsg_internal("%s", problem.message)));
-	}
 	table->blocks = RelationGetNumberOfBlocks(table->rel);
 	table->row = table_slot_create(table->rel, NULL);
 	table->next = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);

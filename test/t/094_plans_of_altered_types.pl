@@ -65,6 +65,21 @@ $node->safe_psql('postgres', q{
 	SELECT shard_tell('wrong', 'x', '{}')});
 $node->drain;
 is($node->safe_psql('postgres', q{SELECT sqlstate FROM shard_dead_letters WHERE type_name = 'wrong'}), '42804', 'a handler of that error');
-$node->log_is_clean(qr/became a dead letter: not mine/);
+# Whether a table fits a type is seen by who has the table locked, as a turn does, though somebody waits to lock it for himself:
+# else a message of that turn would be blamed for what he is about to mend.
+$node->safe_psql('postgres', q{
+	DROP TYPE account CASCADE;
+	CREATE TYPE account AS (balance int, moves text);
+	CREATE FUNCTION account(state account, message jsonb) RETURNS account LANGUAGE sql RETURN state});
+my ($holder, $mender) = ($node->session, $node->session);
+$holder->query('BEGIN; LOCK TABLE shard_entity.account IN ROW EXCLUSIVE MODE;');
+$mender->send('BEGIN; LOCK TABLE shard_entity.account; COMMIT;');
+$node->wait_until(q{SELECT count(*) = 1 FROM pg_locks WHERE relation = 'shard_entity.account'::regclass AND NOT granted}, 'somebody to wait for the table');
+ok(!eval { $holder->query(q{SELECT shard_alter('account', 'handler', 'account(account,jsonb)');}); 1 }, 'a type that does not fit is refused');
+like($@, qr/does not fit the states.*column "moves" of state table "account" is of type numeric, not text/s, 'and why');
+$holder->query('ROLLBACK;');
+$mender->receive;
+
+$node->log_is_clean(qr/became a dead letter: not mine|entity type "account" cannot run|does not fit the states/);
 
 done_testing();
