@@ -199,7 +199,7 @@ shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code,
 	shard_security_begin(&guest.security, type);
 	if (kind == SHARD_GUEST_TRIES)
 		limit_lock_waits();
-	shard_guest_comes(type->owner, guest.security.saved_user);
+	shard_guest_comes(Max(here, kind), type->owner, guest.security.saved_user);
 	guest.timer = shard_guest_timer_begin(type);
 	enter(&guest, kind);
 	PG_TRY();

@@ -40,8 +40,8 @@ extern ShardGuestKind shard_guest_here(void);
 /* Error 42501 if a guest is here who must not run the statement. From the hook of utility statements. */
 extern void shard_guest_check_statement(const Node *statement);
 
-/* A guest of that owner comes into a session that runs code as user: see guest_hook.c. */
-extern void shard_guest_comes(Oid owner, Oid user);
+/* Such a guest of that owner comes into a session that runs code as user: see guest_hook.c. */
+extern void shard_guest_comes(ShardGuestKind kind, Oid owner, Oid user);
 
 /* Chains the hook by which the server's functions for what belongs to a session are refused. From _PG_init. */
 extern void shard_guest_hook_init(void);

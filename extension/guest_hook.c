@@ -7,7 +7,8 @@
  * They ask for no right, so they are refused by name.
  *
  * The hook sees a function when an expression is prepared. PL/pgSQL keeps those for a transaction: what was prepared
- * in a worker before the guest came, by a handler of his in the same one, would be run unseen. Such plans are dropped.
+ * before the guest came, in a worker by a handler of his in the same one, or by a guest who may do more, would be run
+ * unseen. Such plans are dropped.
  */
 #include "postgres.h"
 
@@ -26,8 +27,8 @@
 
 static object_access_hook_type previous_hook = NULL;
 
-/* The transaction in which a handler has prepared a call of a function that is refused to guests. */
-static LocalTransactionId prepared_in = InvalidLocalTransactionId;
+/* The transaction in which somebody has prepared a call of a function that is refused to such guests. */
+static LocalTransactionId prepared_in[SHARD_GUEST_READS + 1] = {InvalidLocalTransactionId};
 
 static const char *const places[] = {
 	[SHARD_GUEST_TRIES] = "in a handler that is tried",
@@ -168,8 +169,8 @@ check_function(Oid function)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot use function %s() %s", get_func_name(function), places[kind]),
 				 errdetail("It works on the session, which is somebody else's.")));
-	if (least == SHARD_GUEST_TRIES)
-		prepared_in = ShardMyLxid;
+	for (int i = least; i <= SHARD_GUEST_READS; i++)
+		prepared_in[i] = ShardMyLxid;
 }
 
 static void
@@ -181,13 +182,15 @@ on_access(ObjectAccessType access, Oid class, Oid object, int part, void *argume
 		check_function(object);
 }
 
+/* What a handler has prepared in its worker is its owner's, but what a guest has is prepared in somebody else's session. */
 void
-shard_guest_comes(Oid owner, Oid user)
+shard_guest_comes(ShardGuestKind kind, Oid owner, Oid user)
 {
-	if (likely(prepared_in != ShardMyLxid) || owner == user)
+	if (likely(prepared_in[kind] != ShardMyLxid) ||
+		(owner == user && shard_guest_here() == SHARD_GUEST_NONE))
 		return;
 	ResetPlanCache();
-	prepared_in = InvalidLocalTransactionId;
+	memset(prepared_in, 0, sizeof(prepared_in));
 }
 
 void

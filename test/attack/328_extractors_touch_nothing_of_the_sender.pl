@@ -206,6 +206,34 @@ CREATE CONSTRAINT TRIGGER late AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFER
 	is(scalar(() = $notes =~ /failed 42501/g), 19, "$way: an extractor runs queries only");
 }
 
+# --- what somebody less strict has prepared -------------------------------------------------------
+
+# PL/pgSQL keeps a prepared expression until the transaction ends. A handler on trial may call these, an extractor may not.
+as('mallory', q{
+CREATE FUNCTION mallory.draw() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RETURN nextval('mallory.numbers'); END $$;
+CREATE FUNCTION mallory.notify() RETURNS text LANGUAGE plpgsql AS $$ DECLARE x text; BEGIN x := pg_notify('x', 'y'); RETURN 'told'; END $$;
+CREATE FUNCTION mallory.hold() RETURNS text LANGUAGE plpgsql AS $$ DECLARE x text; BEGIN x := pg_advisory_xact_lock(9); RETURN 'held'; END $$;
+});
+for my $way (grep { $_ ne 'shard_try' } sort keys %ways)
+{
+	for my $function ('draw', 'notify', 'hold')
+	{
+		my $query = "SELECT mallory.$function()";
+		my $again = 'SELECT count(*) FROM ' . $ways{$way}->($query) . ' HAVING count(*) > 1000';
+		my (undef, $notes) = both($system, 'BEGIN; SELECT count(*) FROM ' . $ways{shard_try}->($query) . "; $again; COMMIT");
+		like($notes, qr/gave (?:told|held|\d+)$/m, "$way: a handler on trial may call mallory.$function()");
+		is(scalar(() = $notes =~ /failed 42501/g), 1, "$way: what it has prepared is refused to an extractor behind it");
+	}
+}
+
+# The extractor runs within the trial, whose owner is its own.
+as('mallory', q{
+CREATE FUNCTION mallory.deep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN
+	PERFORM mallory.draw(); PERFORM shard_tell('by_id', '{"q": "SELECT mallory.draw()"}'::jsonb); RETURN message; END $$;
+SELECT shard_start('deep', 'mallory.deep')});
+my (undef, $within) = both($system, q{SELECT state FROM shard_try('deep', 'e', '{}')});
+like($within, qr/SELECT mallory.draw\(\) failed 42501/, 'nor to one within the trial');
+
 # --- in a handler ---------------------------------------------------------------------------------
 
 as('alice', q{
@@ -236,6 +264,11 @@ for my $way (grep { $_ ne 'shard_try' } sort keys %ways)
 		is($got, '["hers 1", "hers 2", 120, "private"]', "a handler has what is hers: $way, $query");
 	}
 }
+# What her handler has prepared in her worker, an extractor of another owner's does not run.
+as('mallory', 'GRANT USAGE ON SEQUENCE mallory.numbers TO alice; ALTER SEQUENCE mallory.numbers RESTART');
+my $both = q{DO $d$ BEGIN PERFORM mallory.draw(); PERFORM shard_tell('by_id', '{"q": "SELECT mallory.draw()"}'::jsonb); END $d$};
+as('alice', qq{SELECT shard_ask('alice', 'a', jsonb_build_object('do', \$q\$$both\$q\$))});
+is($node->safe_psql('postgres', 'SELECT last_value FROM mallory.numbers'), 6, 'a handler draws six numbers, and the extractor none');
 is_nobody('in the end');
 $node->drain;
 $node->log_is_clean;
