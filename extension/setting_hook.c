@@ -5,12 +5,14 @@
  * What code of a type sets is undone behind it, but some settings act at once: exit_on_error makes an error the end of the
  * process, transaction_timeout ends it by itself, seed is the session's sequence of random numbers. Anybody may set them, by
  * SET, set_config() and CREATE FUNCTION ... SET; all of that comes through the setting's check hook, so they are refused there.
- * By the same way a guest's search_path gets pg_temp at its end. RESET has no hook: it is refused as a statement (guest_hook.c).
+ * By the same way a guest's search_path gets pg_temp at its end. What brings back the session's own value has no check hook:
+ * RESET is refused as a statement (guest_hook.c), and set_config() of NULL by the assign hook, where that value matters.
  *
  * Nothing is durable or shared.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
@@ -30,7 +32,9 @@ static GucBoolCheckHook next_exit_on_error = NULL;
 static GucRealCheckHook next_seed = NULL;
 static GucIntCheckHook next_transaction_timeout = NULL;
 static GucIntCheckHook next_lock_timeout = NULL;
+static GucIntAssignHook next_lock_timeout_assign = NULL;
 static GucStringCheckHook next_search_path = NULL;
+static GucStringAssignHook next_search_path_assign = NULL;
 
 /* Whether it is code of an owner that sets it, in a session that is not his alone. */
 static bool
@@ -47,6 +51,19 @@ refuse(const char *name)
 	GUC_check_errmsg("permission denied to set parameter \"%s\"", name);
 	GUC_check_errdetail("Code of an entity type runs in a session that is not its own.");
 	return false;
+}
+
+/*
+ * An assign hook may not fail where settings are put back, when a transaction, a subtransaction or a stretch of settings
+ * ends. What is put back there was in force while the guest was here, or he is gone. So what fails is what he has asked for.
+ */
+static void
+refuse_reset(const char *name)
+{
+	if (IsTransactionState())
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("permission denied to set parameter \"%s\"", name),
+						errdetail("What it would be is the session's, which is somebody else's.")));
 }
 
 static bool
@@ -76,10 +93,16 @@ check_transaction_timeout(int *value, void **extra, GucSource source)
 
 /* A handler on trial does not wait longer for a lock than it would in a worker. */
 static bool
+waits_too_long(int lock_timeout)
+{
+	return shard_guest_here() == SHARD_GUEST_TRIES &&
+		   (lock_timeout == 0 || lock_timeout > shard_handler_lock_timeout);
+}
+
+static bool
 check_lock_timeout(int *value, void **extra, GucSource source)
 {
-	if (source == PGC_S_SESSION && shard_guest_here() == SHARD_GUEST_TRIES &&
-		(*value == 0 || *value > shard_handler_lock_timeout))
+	if (source == PGC_S_SESSION && waits_too_long(*value))
 	{
 		refuse("lock_timeout");
 		GUC_check_errdetail("A handler that is tried waits for locks as long as "
@@ -87,6 +110,15 @@ check_lock_timeout(int *value, void **extra, GucSource source)
 		return false;
 	}
 	return next_lock_timeout == NULL || next_lock_timeout(value, extra, source);
+}
+
+static void
+assign_lock_timeout(int value, void *extra)
+{
+	if (waits_too_long(value))
+		refuse_reset("lock_timeout");
+	if (next_lock_timeout_assign != NULL)
+		next_lock_timeout_assign(value, extra);
 }
 
 /*
@@ -111,12 +143,30 @@ check_guests_path(char **value, void **extra, GucSource source)
 }
 
 static void
+assign_guests_path(const char *value, void *extra)
+{
+	if (shard_guest_here() != SHARD_GUEST_NONE && value != NULL)
+	{
+		char *path = shard_security_path(value);
+		bool same = strcmp(path, value) == 0;
+
+		pfree(path);
+		if (!same)
+			refuse_reset("search_path");
+	}
+	if (next_search_path_assign != NULL)
+		next_search_path_assign(value, extra);
+}
+
+static void
 hook_string(struct config_string *setting)
 {
 	if (strcmp(setting->gen.name, "search_path") != 0)
 		return;
 	next_search_path = setting->check_hook;
 	setting->check_hook = check_guests_path;
+	next_search_path_assign = setting->assign_hook;
+	setting->assign_hook = assign_guests_path;
 }
 
 static void
@@ -149,6 +199,8 @@ hook_int(struct config_int *setting)
 	{
 		next_lock_timeout = setting->check_hook;
 		setting->check_hook = check_lock_timeout;
+		next_lock_timeout_assign = setting->assign_hook;
+		setting->assign_hook = assign_lock_timeout;
 	}
 }
 

@@ -82,6 +82,19 @@ CREATE OR REPLACE FUNCTION alice.h(state jsonb, message jsonb) RETURNS jsonb LAN
 	my (undef, undef, $error) = $node->psql('postgres', q{SELECT shard_try('cart', 'right', '{"k": "k"}')}, extra_params => [ '-U', 'mallory' ]);
 	like($error, qr/cannot run (?:RE)?SET /, "O14 $statement: refused to a handler on trial");
 }
+# A value that is NULL is the client's own.
+for my $statement (q{PERFORM set_config('search_path', NULL, true)}, q{PERFORM set_config('search_path', NULL, false)}, q{UPDATE pg_settings SET setting = NULL WHERE name = 'search_path'})
+{
+	as('alice', qq{
+CREATE OR REPLACE FUNCTION alice.h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS \$\$ BEGIN
+	BEGIN $statement; EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'refused, %', current_setting('search_path'); END;
+	$statement; RETURN to_jsonb(current_setting('search_path')); END \$\$});
+	my (undef, $out, $error) = $node->psql('postgres', q{SET search_path = public; SELECT shard_try('cart', 'right', '{"k": "k"}'); SHOW search_path},
+		extra_params => [ '-U', 'mallory', '-v', 'VERBOSITY=verbose' ], on_error_stop => 0);
+	like($error, qr/refused, .*pg_temp$/m, "O14 $statement: and the path is as before");
+	like($error, qr/ERROR:\s+42501: permission denied to set parameter "search_path"/, 'O14: refused to a handler on trial');
+	is($out, 'public', "O14: the client's path is his");
+}
 as('alice', q{
 CREATE OR REPLACE FUNCTION alice.h(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE r text;

@@ -80,6 +80,7 @@ my $holder = $node->session;
 $holder->query('BEGIN; UPDATE mallory.rows SET n = 1;');
 as('mallory', q{SELECT shard_alter('tried', 'handler_timeout', '30 s')});
 like(fails('alice', $ways{shard_try}->('UPDATE mallory.rows SET n = 2')), qr/ERROR:\s+55P03/, 'a handler on trial waits for a lock no longer than in a worker');
+like(fails('alice', $ways{shard_try}->(q{SELECT set_config('lock_timeout', NULL, true)})), qr/ERROR:\s+42501: permission denied to set parameter "lock_timeout"/, "nor has it the client's bound by a value that is NULL");
 is(as('alice', q{SET lock_timeout = '7s'; SELECT 1 FROM shard_try('tried', 'e', '{"q": "SELECT 1"}'); SHOW lock_timeout}), "1\n7s", 'what the session has set is as before');
 $holder->query('ROLLBACK;');
 my $trier = $node->session;
