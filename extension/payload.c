@@ -7,8 +7,10 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_authid.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 
 #include "payload.h"
 #include "registry.h"
@@ -18,6 +20,7 @@
 
 PG_FUNCTION_INFO_V1(shard_payload_json);
 PG_FUNCTION_INFO_V1(shard_payload_readable);
+PG_FUNCTION_INFO_V1(shard_payload_shards_readable);
 
 bool
 shard_payload_is_readable(int32 type_id)
@@ -65,4 +68,16 @@ Datum
 shard_payload_readable(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(shard_payload_is_readable(PG_GETARG_INT32(0)));
+}
+
+/*
+ * shard.shards_readable(type_id int4) returns boolean
+ *
+ * Whether the current user may know which shards of a type are in use: as its owner, or who looks after the server.
+ */
+Datum
+shard_payload_shards_readable(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
+				   shard_payload_is_readable(PG_GETARG_INT32(0)));
 }

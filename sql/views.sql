@@ -53,18 +53,19 @@ RESET session_replication_role;
 SELECT shard_drain();
 DELETE FROM shard_entity.account WHERE entity_id = 'replica' RETURNING state;
 REVOKE EXECUTE ON FUNCTION account FROM PUBLIC;
--- Entities in memory: for their owner.
+-- Entities in memory, and what their shards did: for their owner.
 SELECT type_name, entity_id IS NOT NULL AS named, state, last_message_at IS NOT NULL AS had_message, waiting
-FROM shard_region_state WHERE type_name = 'account' ORDER BY entity_id;
-SET ROLE regress_shard_reader;
-INSERT INTO shard_inbox (type_name, entity_id, message) VALUES ('account', 'a', '{}');
-
--- Not for others; what their shards did.
-SELECT type_name, entity_id, state, last_message_at IS NOT NULL AS had_message, waiting
 FROM shard_region_state WHERE type_name = 'account' ORDER BY entity_id;
 SELECT sum(entities) AS entities, sum(messages_handled) AS messages, sum(errors) AS errors,
        sum(parked) AS parked
 FROM shard_region_stats WHERE type_name = 'account';
+SET ROLE regress_shard_reader;
+INSERT INTO shard_inbox (type_name, entity_id, message) VALUES ('account', 'a', '{}');
+
+-- Not for others; nor what their shards did.
+SELECT type_name, entity_id, state, last_message_at IS NOT NULL AS had_message, waiting
+FROM shard_region_state WHERE type_name = 'account' ORDER BY entity_id;
+SELECT count(*) FROM shard_region_stats;
 SELECT pid > 0 AS runs, lanes ~ '^(\d+-\d+ ?)+$' AS lanes, owners, messages_handled > 0 AS messages, turns > 0 AS turns,
        batch_avg > 0 AS batch, inbox_lag_messages, inbox_lag, cache_entities >= 3 AS entities,
        cache_bytes > 0 AS bytes
@@ -107,8 +108,8 @@ SELECT count(*), count(*) FILTER (WHERE s.message = i.message) AS equal, min(i.p
 FROM shard_inbox i JOIN sent s USING (entity_id);
 SET ROLE regress_shard_reader;
 SELECT count(*), count(message) FROM shard_inbox WHERE type_name = 'account';
-SELECT sum(parked) AS parked FROM shard_region_stats WHERE type_name = 'account';
 SET ROLE regress_shard_owner;
+SELECT sum(parked) AS parked FROM shard_region_stats WHERE type_name = 'account';
 SELECT shard_start('account', 'account', number_of_shards => 10);
 SELECT shard_drain();
 SELECT count(*) AS handled FROM shard_entity.account e JOIN sent USING (entity_id)

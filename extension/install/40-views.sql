@@ -17,6 +17,12 @@ LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_payloa
 GRANT EXECUTE ON FUNCTION shard.payload_readable(int4) TO PUBLIC;
 COMMENT ON FUNCTION shard.payload_readable(int4) IS 'whether the current user may read messages of a type';
 
+/* Which shards of a type have messages, or homes, tells of its entities. */
+CREATE FUNCTION shard.shards_readable(type_id int4) RETURNS boolean
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_payload_shards_readable';
+GRANT EXECUTE ON FUNCTION shard.shards_readable(int4) TO PUBLIC;
+COMMENT ON FUNCTION shard.shards_readable(int4) IS 'whether the current user may know which shards of a type are in use';
+
 /* Entities in the memory of the region workers, which are asked for them. */
 CREATE FUNCTION shard.region_entities(
     OUT type_id         int4,
@@ -91,7 +97,7 @@ REVOKE ALL ON shard.parked_remains FROM PUBLIC;
 COMMENT ON VIEW shard.parked_remains IS 'parked messages that keep this node from leaving';
 
 /* parked: messages of the shard that cannot be handled now, whatever they wait for. */
-CREATE VIEW @extschema@.shard_region_stats AS
+CREATE VIEW @extschema@.shard_region_stats WITH (security_barrier) AS
 SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked
 FROM (
     SELECT r.type_id, r.shard,
@@ -108,7 +114,8 @@ FROM (
         SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.parked GROUP BY type_id, shard
     ) r
     GROUP BY r.type_id, r.shard
-) s JOIN shard.type t USING (type_id);
+) s JOIN shard.type t USING (type_id)
+WHERE shard.shards_readable(s.type_id);
 GRANT SELECT ON @extschema@.shard_region_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_region_stats IS 'entities, messages and errors per shard of this node';
 

@@ -59,9 +59,10 @@ COMMENT ON FUNCTION shard.homes() IS 'homes of shards, as far as this node has l
  * shard is on this node: active, it is handled; stopping, sealed, its home before or during a move; staged,
  * copied here, but not decided yet; NULL: nothing of it. reason: of the last change.
  */
-CREATE VIEW @extschema@.shard_homes AS
+CREATE VIEW @extschema@.shard_homes WITH (security_barrier) AS
 SELECT h.type_name, h.shard, h.node, h.epoch, h.phase, h.to_node, o.state AS here, h.reason
-FROM shard.homes() h LEFT JOIN shard.own o ON o.type_id = h.type_id AND o.shard = h.shard;
+FROM shard.homes() h LEFT JOIN shard.own o ON o.type_id = h.type_id AND o.shard = h.shard
+WHERE shard.shards_readable(h.type_id);
 GRANT SELECT ON @extschema@.shard_homes TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_homes IS 'homes of shards, as far as this node has learned them';
 

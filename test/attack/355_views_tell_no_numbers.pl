@@ -30,6 +30,16 @@ for my $view (sort keys %seen)
 	is($server->as('eve', $sql), '', "O07: others see no numbers in $view");
 	is($server->as('eve', "SELECT count(*) FROM $view WHERE type_name = 'orders'"), $view eq 'shard_region_state' ? 0 : 1, 'but that there is something, where no worker has to list it');
 }
+# Which shards have messages: also by a function that is asked before the view has looked at the type.
+$server->as('eve', q{CREATE FUNCTION eve.peek(t text) RETURNS bool LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE NOTICE 'peeked %', t; RETURN true; END $$});
+$server->safe_psql('postgres', 'CREATE ROLE looks LOGIN; GRANT pg_monitor TO looks; CREATE ROLE friend LOGIN; GRANT alice TO friend');
+for my $view ('shard_region_stats', 'shard_homes')
+{
+	$server->wait_until("SELECT count(*) = 1 FROM $view", "a row in $view");
+	is($server->as($_, "SELECT type_name, shard FROM $view"), "orders|$shard", "O07: $_ sees the rows of $view") for 'alice', 'friend', 'looks';
+	my ($status, $out, $err) = $server->psql('postgres', "SELECT * FROM $view WHERE eve.peek(type_name::text)", extra_params => [ '-U', 'eve' ]);
+	is("$status $out$err", '0 ', "O07: others see none of $view");
+}
 is($server->as('eve', q{SELECT waiting FROM shard_ordered}), 1, 'and how much waits');
 $server->log_is_clean;
 done_testing();
