@@ -53,6 +53,9 @@
 /* Memory that names of settings may take in the process. */
 #define MOST_NAMES ((Size) (1024 * 1024))
 
+/* And names of time zones: more than all that there are, of 23 kB each. */
+#define MOST_ZONES ((Size) (64 * 1024 * 1024))
+
 /* Housekeeping that survives its errors. Returns whether to come again at once. */
 static bool
 fenced_chore(ShardRegion *region, bool (*chore)(ShardRegion *region))
@@ -300,17 +303,25 @@ load(ShardRegion *region, uint32 wait_event)
 }
 
 /*
- * Ends the process if handlers have made settings with names of so many bytes: the server keeps them for good. That is no
- * reason to come back at once.
+ * Ends the process if names that handlers have made take so many bytes: the server keeps them for good. That is no reason to
+ * come back at once.
  */
 static void
 leave_for_names(const ShardRegion *region)
 {
-	if (likely(shard_setting_name_bytes() <= MOST_NAMES))
+	Size names = shard_setting_name_bytes();
+	Size zones = shard_setting_zone_bytes();
+
+	if (likely(names <= MOST_NAMES && zones <= MOST_ZONES))
 		return;
-	ereport(LOG, (errmsg("region worker %d begins anew: names of settings take %zu bytes",
-						 region->number, shard_setting_name_bytes()),
-				  errhint("Let handlers use few names in set_config() and SET.")));
+	if (names > MOST_NAMES)
+		ereport(LOG, (errmsg("region worker %d begins anew: names of settings take %zu bytes",
+							 region->number, names),
+					  errhint("Let handlers use few names in set_config() and SET.")));
+	else
+		ereport(LOG, (errmsg("region worker %d begins anew: names of time zones take %zu bytes",
+							 region->number, zones),
+					  errhint("Let handlers use few names of time zones.")));
 	proc_exit(1);
 }
 

@@ -244,3 +244,16 @@ shard_setting_name_bytes(void)
 	size = shard_guc_size();
 	return bytes;
 }
+
+/* The server makes that memory before any process of ours begins. */
+Size
+shard_setting_zone_bytes(void)
+{
+	static MemoryContext zones = NULL;
+
+	for (MemoryContext child = TopMemoryContext->firstchild; zones == NULL && child != NULL;
+		 child = child->nextchild)
+		if (child->ident != NULL && strcmp(child->ident, "Timezones") == 0)
+			zones = child;
+	return zones == NULL ? 0 : MemoryContextMemAllocated(zones, false);
+}

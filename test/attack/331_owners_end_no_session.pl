@@ -4,6 +4,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use PostgreSQL::Test::Utils;
 use ShardCluster;
 use Test::More;
 
@@ -105,6 +106,14 @@ as('mallory', q{SELECT shard_tell('own', 'n', jsonb_build_object('q', 'SELECT se
 $node->wait_until(qq{SELECT pid <> $before FROM shard_stat_workers WHERE owners ~ 'mallory'}, 'a worker without the long name');
 $node->drain;
 is($node->safe_psql('postgres', q{SELECT state FROM shard_entity.own WHERE entity_id = 'n'}), 101, 'the message was handled, once');
+
+# Names of time zones: each that somebody makes up is kept, with 23 kB.
+$before = $pid->();
+as('mallory', q{SELECT shard_tell('own', 'n', jsonb_build_object('q', 'SELECT count(now() AT TIME ZONE format(''<z%s>1'', i)) FROM generate_series(1, 4000) i'))});
+$node->wait_until(qq{SELECT pid <> $before FROM shard_stat_workers WHERE owners ~ 'mallory'}, 'a worker without the time zones');
+$node->drain;
+like(slurp_file($node->logfile), qr/region worker \d+ begins anew: names of time zones take \d{8} bytes/, 'the log says why');
+is($node->safe_psql('postgres', q{SELECT state FROM shard_entity.own WHERE entity_id = 'n'}), 102, 'the message was handled, once');
 
 # --- an error that ends the worker nevertheless ----------------------------------------------------
 
