@@ -4,7 +4,8 @@
  *		alters the extension waits for those who use it.
  *
  * He takes the lock of the extension (catalog.c) before the server locks one table of ours, so he cannot deadlock with
- * senders and turns, which take it first, too. Rights are looked at before: who waits holds up all senders.
+ * senders and turns, which take it first, too. Rights are looked at before: who waits holds up all senders. So he waits for
+ * what others have locked a short while only.
  *
  * Neither is ever refused: whoever has to get rid of a database or of the extension can. But the others hear
  * nothing of it, and take the node for one that may come back. So whoever drops it is told what that means,
@@ -19,8 +20,10 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
+#include "utils/guc.h"
 
 #include "catalog.h"
 #include "drop_hook.h"
@@ -109,18 +112,56 @@ is_about_extension(Node *statement)
 	return OidIsValid(extension) && shard_extension_ownercheck(extension, GetUserId());
 }
 
+/* How long who drops or alters the extension waits for a lock that the server takes: senders wait behind him. */
+#define PATIENCE_MS 5000
+
+static void
+explain_lock_timeout(void *arg)
+{
+	if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
+		errhint("Somebody has a table or view of the extension locked, or what depends on it: see "
+				"pg_locks. Senders wait behind who drops or alters it, so he waits %d s at most.",
+				PATIENCE_MS / 1000);
+}
+
+/* Anybody may lock what he may read or send through, and keep it for long. Returns the nest level of settings. */
+static int
+limit_lock_waits(ErrorContextCallback *explain)
+{
+	int level = NewGUCNestLevel();
+
+	explain->callback = explain_lock_timeout;
+	explain->previous = error_context_stack;
+	error_context_stack = explain;
+	if (LockTimeout == 0 || LockTimeout > PATIENCE_MS)
+		(void) set_config_option("lock_timeout", CppAsString2(PATIENCE_MS), PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return level;
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
 				DestReceiver *dest, QueryCompletion *qc)
 {
+	ErrorContextCallback explain = {0};
+	int level = 0;
+
 	if (IsTransactionState() && !RecoveryInProgress() && is_about_extension(pstmt->utilityStmt))
+	{
 		(void) shard_catalog_lock_alone(false);
+		level = limit_lock_waits(&explain);
+	}
 	if (previous_utility)
 		previous_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest,
 								qc);
+	if (level > 0)
+	{
+		error_context_stack = explain.previous;
+		AtEOXact_GUC(true, level);
+	}
 }
 
 void

@@ -56,6 +56,22 @@ for my $statement ('DROP EXTENSION shard', 'DROP EXTENSION IF EXISTS plpgsql, sh
 	works('D02: and nobody waits');
 }
 
+$sender->query('COMMIT;');
+
+# Anybody may lock what he reads or sends through, and what is behind it; a transaction that has read is as good. Who drops
+# the extension does not wait for that with all senders behind him.
+for my $attack ('LOCK TABLE shard_inbox IN ROW EXCLUSIVE MODE', 'SELECT count(*) FROM shard_homes')
+{
+	my $locker = ShardCluster::Session->new($node->connstr('postgres') . ' user=nobody');
+	$locker->query('BEGIN;');
+	$locker->query("$attack;");
+	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSET statement_timeout = '60 s'; DROP EXTENSION shard CASCADE");
+	like($err, qr/ERROR:\s+55P03:.*HINT:\s+Somebody has a table or view of the extension locked/s, "D19: $attack: who drops it gives up");
+	works('D19: and all goes on');
+	$locker->close;
+}
+$sender->query(q{BEGIN; SELECT shard_tell('adds', 'b', '{}');});
+
 # Who may drop it waits for who has sent, as for any object in use; then it is gone.
 my $owner = $node->session;
 $owner->send('DROP EXTENSION shard CASCADE;');
@@ -68,6 +84,6 @@ $owner->receive;
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_extension WHERE extname = 'shard'}), 0, 'the owner drops it');
 $_->close for $owner, $sender;
 
-$node->log_is_clean(qr/must be owner of/);
+$node->log_is_clean(qr/must be owner of|canceling statement due to lock timeout/);
 
 done_testing();
