@@ -188,7 +188,8 @@ static const char *const reason_names[] = {[SHARD_HOME_REASON_NONE] = "none",
 										   [SHARD_HOME_REASON_EVACUATION] = "evacuation",
 										   [SHARD_HOME_REASON_ABORTED] = "aborted",
 										   [SHARD_HOME_REASON_LOST] = "lost",
-										   [SHARD_HOME_REASON_UNHOSTED] = "not hosted"};
+										   [SHARD_HOME_REASON_UNHOSTED] = "not hosted",
+										   [SHARD_HOME_REASON_STATES] = "states"};
 
 /* See cluster_map.h. */
 const char *

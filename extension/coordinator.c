@@ -302,6 +302,7 @@ shard_coordinator_restart(bool revive)
 	shard_coordinator_link_forget();
 	shard_coordinator_import_forget();
 	shard_coordinator_strategy_forget();
+	shard_coordinator_states_forget();
 	shard_coordinator_move_forget();
 	shard_coordinator_leave_forget();
 	shard_coordinator_stop_forget();
@@ -508,6 +509,7 @@ run_round(void)
 	state->again |= shard_coordinator_link_run();
 	state->again |= shard_coordinator_import_run();
 	state->again |= shard_coordinator_strategy_run();
+	state->again |= shard_coordinator_states_run();
 	state->again |= shard_coordinator_move_run();
 	state->again |= shard_coordinator_leave_run();
 	shard_coordinator_stop_run();

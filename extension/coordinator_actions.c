@@ -307,6 +307,9 @@ carry_out(const ShardAction *action)
 		case SHARD_ACTION_STRATEGY:
 			shard_coordinator_strategy(action);
 			break;
+		case SHARD_ACTION_STATES:
+			shard_coordinator_states(action);
+			break;
 		case SHARD_ACTION_COMMAND_DONE:
 			shard_coordinator_command_done(action->token, action->flag, action->until,
 										   action->text);

@@ -133,6 +133,11 @@ extern void shard_coordinator_strategy(const ShardAction *action);
 extern bool shard_coordinator_strategy_run(void);
 extern void shard_coordinator_strategy_forget(void);
 
+/* coordinator_states.c: SHARD_ACTION_STATES; each round, true: the machine was told; forget all. */
+extern void shard_coordinator_states(const ShardAction *action);
+extern bool shard_coordinator_states_run(void);
+extern void shard_coordinator_states_forget(void);
+
 /* coordinator_drain.c: a round of all region workers; is void when the lanes were divided anew. */
 typedef struct CoordinatorDrain
 {

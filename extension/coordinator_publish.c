@@ -79,6 +79,9 @@ why_not(void)
 		return "this database is the journal of a cluster";
 	if (shard_node_fenced(state->node))
 		return "the node is fenced";
+	if (shard_node_joining(state->node) && shard_node_join_why(state->node)[0] != '\0')
+		return psprintf("joining another cluster, and has to wait: %s",
+						shard_node_join_why(state->node));
 	if (shard_node_joining(state->node))
 		return "joining another cluster";
 	if (state->starting)

@@ -13,8 +13,11 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/tableam.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -22,6 +25,8 @@
 #include "optimizer/optimizer.h"
 #include "rewrite/rewriteHandler.h"
 #include "storage/lmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -192,4 +197,79 @@ shard_door_count(Oid table)
 		count = count_rows(rel, PG_UINT64_MAX);
 	relation_close(rel, NoLock);
 	return count;
+}
+
+/* Is there a primary key by shards? */
+static bool
+has_shard_key(Relation rel, AttrNumber column)
+{
+	Relation index;
+	bool fits;
+
+	list_free(RelationGetIndexList(rel));
+	if (column <= 0 || !OidIsValid(rel->rd_pkindex) ||
+		TupleDescAttr(RelationGetDescr(rel), column - 1)->atttypid != INT4OID)
+		return false;
+	index = index_open(rel->rd_pkindex, NoLock);
+	fits = index->rd_index->indkey.values[0] == column;
+	index_close(index, NoLock);
+	return fits;
+}
+
+/* The first shard behind that one. */
+static bool
+next_shard(Relation rel, AttrNumber column, int32 after, Snapshot snapshot, int32 *shard)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple tuple;
+	bool isnull;
+
+	ScanKeyInit(&key, column, BTGreaterStrategyNumber, F_INT4GT, Int32GetDatum(after));
+	scan = systable_beginscan(rel, rel->rd_pkindex, true, snapshot, 1, &key);
+	tuple = systable_getnext(scan);
+	if (tuple != NULL)
+		*shard = DatumGetInt32(heap_getattr(tuple, column, RelationGetDescr(rel), &isnull));
+	systable_endscan(scan);
+	return tuple != NULL;
+}
+
+static ShardDoorRows
+read_shards(Relation rel, int32 after, int32 *shards, int limit, int *count)
+{
+	AttrNumber column = get_attnum(RelationGetRelid(rel), "shard");
+	SnapshotData snapshot;
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
+		return SHARD_DOOR_EMPTY;
+	list_free(RelationGetIndexList(rel));
+	if (OidIsValid(rel->rd_pkindex) &&
+		!ConditionalLockRelationOid(rel->rd_pkindex, AccessShareLock))
+		return SHARD_DOOR_BUSY;
+	if (!has_shard_key(rel, column))
+		return count_rows(rel, 1) > 0 ? SHARD_DOOR_UNFIT : SHARD_DOOR_EMPTY;
+	InitDirtySnapshot(snapshot);
+	while (*count < limit && next_shard(rel, column, after, &snapshot, &after))
+	{
+		CHECK_FOR_INTERRUPTS();
+		shards[(*count)++] = after;
+	}
+	return *count > 0 ? SHARD_DOOR_FILLED : SHARD_DOOR_EMPTY;
+}
+
+ShardDoorRows
+shard_door_shards(Oid table, int32 after, int32 *shards, int limit, int *count)
+{
+	ShardDoorRows rows = SHARD_DOOR_EMPTY;
+	Relation rel;
+
+	*count = 0;
+	if (!ConditionalLockRelationOid(table, AccessShareLock))
+		return SHARD_DOOR_BUSY;
+	rel = try_relation_open(table, NoLock);
+	if (rel == NULL)
+		return SHARD_DOOR_EMPTY;
+	rows = read_shards(rel, after, shards, limit, count);
+	relation_close(rel, NoLock);
+	return rows;
 }

@@ -26,7 +26,8 @@ typedef enum ShardDoorRows
 {
 	SHARD_DOOR_EMPTY, /* or there is no such table any more, or something else in its place */
 	SHARD_DOOR_FILLED,
-	SHARD_DOOR_BUSY /* another transaction has it locked */
+	SHARD_DOOR_BUSY, /* another transaction has it locked */
+	SHARD_DOOR_UNFIT /* it has no primary key by shards */
 } ShardDoorRows;
 
 /*
@@ -37,3 +38,10 @@ extern ShardDoorRows shard_door_rows(Oid table);
 
 /* How many there are, read in the same way; 0 of what is no table. Waits for who has it locked. */
 extern uint64 shard_door_count(Oid table);
+
+/*
+ * The next shards of which there are rows, in their order, at most limit; also of rows that others are about to insert.
+ * Nobody is waited for. Goes from one shard to the next by the primary key, which is of int4 and so nobody's code.
+ */
+extern ShardDoorRows
+shard_door_shards(Oid table, int32 after, int32 *shards, int limit, int *count);

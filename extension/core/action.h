@@ -24,6 +24,8 @@ typedef enum ShardActionKind
 	SHARD_ACTION_PREPARE_IMPORT, /* shard (epoch and move to come), node: may it be copied from there?
 								  * Nothing changes (M16) */
 	SHARD_ACTION_STRATEGY,		 /* token, shard.type_id, strategy: ask the type's own functions */
+	SHARD_ACTION_STATES, /* token, shard: of which shards, of any type, behind that one are there states?
+						  * SHARD_EVENT_STATES says the next ones (C21) */
 	SHARD_ACTION_DECISION, /* shard, node: from, to, status: ShardDecision, text: why; for people.
 							* Before anything else of its step */
 	SHARD_ACTION_START_WORKERS, /* handle; flag: push and receive, too (I4) */

@@ -44,7 +44,8 @@ typedef enum ShardControlKind
 	/* Members (sections 1 and 5) */
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */
 	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types; status: ShardStoreMode */
-	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not */
+	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not;
+							   * status, SHARD_JOIN_WAITS: not yet */
 	SHARD_CONTROL_ADMIT, /* node, epoch: previous inc_no, uuid: new incarnation, status: ShardStartKind;
 						  * entries: one member value, as its settings are now */
 	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; epoch: inc_no; uuid; text: why not */
@@ -89,6 +90,9 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_RESIGN,		  /* b: the office of that ballot is given up (R32) */
 	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, or a wish to leave, was without */
 } ShardControlKind;
+
+/* Of a JOIN_REPLY: not welcome yet, ask on. */
+#define SHARD_JOIN_WAITS 1
 
 /* Who keeps the map (shard.state_store_mode), as a joiner says it. */
 typedef enum ShardStoreMode

@@ -98,6 +98,8 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_STAY,	   /* it is not to leave any more (N6); token; text: who */
 	SHARD_EVENT_TYPES_TOLD, /* number: when so much was learned, the node had no types, nor could anything
 							 * that was under way give it any, but those that were told (C9) */
+	SHARD_EVENT_STATES, /* token: of SHARD_ACTION_STATES, shards: the next ones, flag: there are no more; text:
+							 * why nobody can tell, else NULL */
 	SHARD_EVENT_OWNER /* shards[0].type_id, text: the name of its owner to be; number: the n of its
 							 * record as the operator saw it; token (C18) */
 } ShardNodeEventKind;
@@ -160,6 +162,7 @@ extern void shard_node_set_sharing(ShardNode *node, bool owners_may_share);
 extern void shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval);
 
 extern bool shard_node_joining(const ShardNode *node);
+extern const char *shard_node_join_why(const ShardNode *node); /* not yet; "": nobody said so */
 extern ShardUuid shard_node_join_token(const ShardNode *node); /* 0: no join is under way */
 extern bool
 shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */

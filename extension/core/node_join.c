@@ -60,6 +60,7 @@ begin_join(ShardNode *node, const ShardNodeEvent *event)
 	node->join.address = pstrdup(event->text);
 	node->join.command = event->token;
 	node->join.next_try = 0;
+	node->join.why[0] = '\0';
 	shard_node_write_identity(node);
 	shard_proposer_step_down(node->proposer);
 	shard_node_member_workers(node, "joining another cluster");
@@ -120,6 +121,11 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 {
 	if (!node->join.address || !shard_record_uuid_equal(message->uuid2, node->join.token))
 		return;
+	if (!message->flag && message->status == SHARD_JOIN_WAITS)
+	{
+		strlcpy(node->join.why, message->text ? message->text : "", sizeof(node->join.why));
+		return;
+	}
 	if (!message->flag)
 	{
 		end_join(node, false,
@@ -157,6 +163,13 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	node->coordinator_heard = now;
 	shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n = 0;
 	shard_node_region_forget(node);
+}
+
+/* See node.h. */
+const char *
+shard_node_join_why(const ShardNode *node)
+{
+	return node->join.address ? node->join.why : "";
 }
 
 /* What the other cluster says. */

@@ -477,6 +477,7 @@ void
 shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 {
 	ShardHomesStrategy strategy;
+	ShardStatesAnswer states;
 
 	if (shard_node_command_event(node, now, event))
 		return;
@@ -517,6 +518,15 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 			if (node->in_office)
 				shard_homes_strategy(node->homes, now, &strategy, node->proposer, node->roster,
 									 node->out);
+			return;
+		case SHARD_EVENT_STATES:
+			states = (ShardStatesAnswer){.token = event->token,
+										 .n_shards = event->n_shards,
+										 .shards = event->shards,
+										 .end = event->flag,
+										 .why = event->text};
+			if (node->in_office)
+				shard_roster_states(node->roster, now, &states, node->proposer);
 			return;
 		case SHARD_EVENT_STOPPING:
 			stop(node, now);

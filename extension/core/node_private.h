@@ -81,6 +81,7 @@ typedef struct NodeJoin
 	char *address; /* NULL: no join under way */
 	int64 command; /* to be answered by COMMAND_DONE */
 	int64 next_try;
+	char why[160]; /* the cluster said that it is to ask on; "": it did not */
 } NodeJoin;
 
 /* A member that told what it knows, or was given up by an operator. */

@@ -161,9 +161,10 @@ typedef enum ShardHomeReason
 	SHARD_HOME_REASON_PIN = 4,		 /* shard_pin() */
 	SHARD_HOME_REASON_LEAVING = 5,	 /* its home leaves the cluster */
 	SHARD_HOME_REASON_EVACUATION = 6,
-	SHARD_HOME_REASON_ABORTED = 7, /* of a move */
-	SHARD_HOME_REASON_LOST = 8,	   /* its home was written off, or its state given up */
-	SHARD_HOME_REASON_UNHOSTED = 9 /* its home does not host the type any more */
+	SHARD_HOME_REASON_ABORTED = 7,	/* of a move */
+	SHARD_HOME_REASON_LOST = 8,		/* its home was written off, or its state given up */
+	SHARD_HOME_REASON_UNHOSTED = 9, /* its home does not host the type any more */
+	SHARD_HOME_REASON_STATES = 10	/* its states were there before its first message (C21) */
 } ShardHomeReason;
 
 typedef struct ShardHomeRecord

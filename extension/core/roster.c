@@ -156,6 +156,7 @@ shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *pr
 	downing.stable_after = roster->settings.stable_after;
 	downing.down_all_if_unstable = false; /* this side has the majority of the voters */
 	shard_downing_timer_init(&roster->downing, &downing, now);
+	roster->states = (RosterStates){.number = roster->states.number};
 	roster->told_side = false;
 	roster->next_leave_log = now;
 	roster->caught_up_n = roster->next_caught_up_n = shard_map_point(decided).n;
@@ -644,6 +645,7 @@ shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
 	mark_time(roster, now, shard_proposer_decided(proposer));
 	shard_roster_judge(roster, now, proposer, out);
 	shard_roster_expire(roster, now, proposer, out);
+	shard_roster_states_tick(roster, now, proposer, out);
 	shard_roster_steps(roster, now, proposer, homes_of, context);
 	shard_roster_down(roster, now, proposer, out);
 	shard_roster_voters(roster, now, proposer);

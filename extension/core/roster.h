@@ -56,6 +56,20 @@ extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool 
 extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
 								 ShardProposer *proposer, ShardActions *out);
 
+/* Shards of which this node has states, as its host says when it is asked (SHARD_ACTION_STATES). */
+typedef struct ShardStatesAnswer
+{
+	int64 token; /* of the question */
+	int n_shards;
+	const ShardShardRef *shards; /* the next ones, in the order of types and shards */
+	bool end;					 /* there are no more */
+	const char *why;			 /* nobody can tell now; NULL */
+} ShardStatesAnswer;
+
+/* They get their homes here, if they have none. */
+extern void shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *answer,
+								ShardProposer *proposer);
+
 /*
  * Due work: answer what was decided, steps of members' status, grants whose majority heartbeat came
  * (L2), downing, voter changes. homes_of(context, node): number of homes that a member still has, or may get.

@@ -41,6 +41,16 @@ refuse_join(const ShardControl *message, const char *why, ShardActions *out)
 	join_reply(message, out)->text = shard_arena_copy(out->arena, why, strlen(why) + 1);
 }
 
+/* It is not refused, and is to ask on. */
+static void
+put_off(const ShardControl *message, const char *why, ShardActions *out)
+{
+	ShardControl *reply = join_reply(message, out);
+
+	reply->status = SHARD_JOIN_WAITS;
+	reply->text = shard_arena_copy(out->arena, why, strlen(why) + 1);
+}
+
 /*
  * The joiner's record, the first of the entries. False: there is none.
  */
@@ -199,7 +209,12 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 	if (!why && (!joiner.dsn || joiner.dsn[0] == '\0'))
 		why = "the node does not say its address";
 	if (!why && shard_roster_is_found(roster, now, message, joiner.dsn, &why, out))
-		allot(roster, message, &joiner, proposer);
+	{
+		if (shard_roster_states_have_homes(roster, now, decided))
+			allot(roster, message, &joiner, proposer);
+		else
+			put_off(message, shard_roster_states_why(roster), out);
+	}
 	else if (why)
 		refuse_join(message, why, out);
 }

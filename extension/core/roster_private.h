@@ -9,6 +9,7 @@
 #include "core/lease.h"
 #include "core/membership.h"
 #include "core/roster.h"
+#include "core/shard_key.h"
 
 /* Levels of the host's log. */
 #define ROSTER_LOG 15
@@ -107,6 +108,20 @@ typedef struct RosterNewcomer
 	int64 since;
 } RosterNewcomer;
 
+/* How far a node that is alone is with the homes of its states (C21). */
+typedef struct RosterStates
+{
+	bool going;
+	bool done; /* all had homes then: */
+	int64 done_at;
+	int64 wanted_at; /* a joiner asked last */
+	int64 number;	 /* of the question under way, or the last one */
+	int64 next_ask;
+	ShardShardKey after; /* the states up to this shard have homes, */
+	ShardShardKey last;	 /* once this one has */
+	char why[160];		 /* it was begun anew; "": it was not */
+} RosterStates;
+
 struct ShardRoster
 {
 	int32 self;
@@ -137,6 +152,8 @@ struct ShardRoster
 	int64 caught_up_n;
 	int64 next_caught_up_n;
 	int64 next_mark;
+
+	RosterStates states;
 
 	bool journal_heard; /* in this office, and it may become the voter (R14) */
 };
@@ -186,6 +203,12 @@ extern const char *shard_roster_why_full(const ShardRoster *roster, const ShardM
 extern void
 shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
 extern void shard_roster_forget_newcomers(ShardRoster *roster);
+
+/* roster_states.c: may anybody join, as far as states without homes go? If not they get homes. Due work; why it takes time. */
+extern bool shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *decided);
+extern void shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *proposer,
+									 ShardActions *out);
+extern const char *shard_roster_states_why(const ShardRoster *roster);
 
 /* roster_lease.c: grants, and the time that they are given */
 extern void shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,

@@ -92,3 +92,27 @@ host_asks_functions(World *world, Instance *instance, const ShardAction *action)
 	world_later(world, delay, answers, instance, true, 0, 0, (const char *) &answer,
 				sizeof(answer));
 }
+
+/* The host's answer about states without homes: here each shard has a home before its first state (C21). */
+static void
+says_states(World *world, Instance *instance, int64 token, int64 b, const char *bytes,
+			size_t length)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STATES, .token = token, .flag = true};
+
+	if (!world->quiet && world_random(world, 20) == 0)
+	{
+		event.flag = false;
+		event.text = "a table is locked";
+	}
+	if (instance->up)
+		host_event(world, instance, &event);
+}
+
+/* See world.h. */
+void
+host_reads_states(World *world, Instance *instance, const ShardAction *action)
+{
+	world_later(world, 1000 + world_random(world, 20000), says_states, instance, true,
+				action->token, 0, NULL, 0);
+}

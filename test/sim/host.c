@@ -684,6 +684,9 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 		case SHARD_ACTION_STRATEGY:
 			host_asks_functions(world, instance, action);
 			break;
+		case SHARD_ACTION_STATES:
+			host_reads_states(world, instance, action);
+			break;
 		case SHARD_ACTION_STOP_WORKERS:
 			instance->downed_restart = action->flag;
 			plane_action(instance->plane, action);

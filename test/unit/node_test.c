@@ -246,6 +246,47 @@ test_types_of_joiner(void)
 	is_int(count_homes(0, 2), 2, "it gets homes of its own type");
 }
 
+/*
+ * States without homes: the node that is alone takes their homes before it lets anybody in (C21), whatever the minimum of
+ * members; who joins waits while nobody can read them, and when the first one dies over it.
+ */
+static void
+test_states_before_members(void)
+{
+	Machine *first = &machines[0];
+
+	end_world();
+	begin_world();
+	min_members = 2;
+	start(0);
+	start(1);
+	run(2 * SHARD_SECOND);
+	add_type(0, "alpha", 8);
+	run(SHARD_SECOND);
+	first->states_type = 1;
+	first->n_states = 4;
+	first->states[0] = 1;
+	first->states[1] = 3;
+	first->states[2] = 4;
+	first->states[3] = 8; /* none that the type has */
+	first->states_locked = true;
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	ok(shard_node_joining(machines[1].node), "while they cannot be read it joins still");
+	ok(strcmp(shard_node_join_why(machines[1].node), "locked") == 0, "and knows why: %s",
+	   shard_node_join_why(machines[1].node));
+	is_int(count_members(0), 1, "nobody was let in");
+	is_int(count_homes(0, 1), 0, "no homes were taken");
+	first->states_locked = false;
+	stop(0);
+	start(0);
+	run(10 * SHARD_SECOND);
+	is_int(shard_node_id(machines[1].node), 2, "then it joins");
+	is_int(count_homes(0, 1), 3, "each shard that has states has a home");
+	is_int(count_homes(0, 2), 0, "where they are");
+	min_members = 0;
+}
+
 /* A full copy of the map without the node: its membership is undone, by a new era. */
 static void
 test_not_in_copy(void)
@@ -391,6 +432,7 @@ main(void)
 	test_forced_voters();
 	test_sealed_forces();
 	test_voter_given_up();
+	test_states_before_members();
 	test_types_of_joiner();
 	test_impossible_ballot();
 	test_not_in_copy();

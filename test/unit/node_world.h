@@ -55,7 +55,11 @@ typedef struct Machine
 	ShardAction question; /* the last one for a strategy; what it points to is gone */
 	bool question_rebalances;
 	int question_shards;
-	bool starting; /* a transaction is open that may give it a type */
+	int states_type; /* it has states of these shards, in their order; the first n_states */
+	int n_states;
+	int32 states[8];
+	bool states_locked; /* and nobody can read them */
+	bool starting;		/* a transaction is open that may give it a type */
 } Machine;
 
 typedef struct Letter
@@ -70,6 +74,7 @@ typedef struct Letter
 	ShardUuid uuid;
 	int64 token;
 	bool flag;
+	bool locked; /* of an answer about states */
 	size_t length;
 	char bytes[FLEXIBLE_ARRAY_MEMBER];
 } Letter;
@@ -232,6 +237,23 @@ find_joiner(int at, const ShardAction *action)
 	last_letter->flag = shard_record_uuid_equal(action->uuid, shard_node_join_token(there->node));
 }
 
+/* The next shard that there are states of, one at a time. */
+static void
+say_states(int at, const ShardAction *action)
+{
+	const Machine *machine = &machines[at];
+	int next = 0;
+
+	while (next < machine->n_states && machine->states[next] <= action->shard.shard)
+		next++;
+	post_event(at, SHARD_EVENT_STATES, (ShardShardRef){machine->states_type, 0, 0, 0}, 0);
+	last_letter->token = action->token;
+	last_letter->flag = next == machine->n_states;
+	last_letter->locked = machine->states_locked;
+	if (!last_letter->flag)
+		last_letter->shard.shard = machine->states[next];
+}
+
 /* The machine that a message comes to; one that has moved is reached by the link that it has opened, if at all. */
 static int
 target_of(const ShardAction *action, int link)
@@ -308,6 +330,9 @@ act(int at, int link)
 				if (!machine->mute)
 					post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
+			case SHARD_ACTION_STATES:
+				say_states(at, action);
+				break;
 			case SHARD_ACTION_WHO_AT:
 				if (action->node == 0)
 					find_joiner(at, action);
@@ -375,6 +400,9 @@ deliver(void)
 			event.uuid = letter->uuid;
 			event.token = letter->token;
 			event.flag = letter->flag;
+			event.text = letter->locked ? "locked" : NULL;
+			if (letter->kind == SHARD_EVENT_STATES && letter->flag)
+				event.n_shards = 0;
 			who = letter->node != 0 ? machine_of(letter->node, NULL) : NO_LINK;
 			if (who != NO_LINK)
 				event.uuid = machines[who].incarnation;

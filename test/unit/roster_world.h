@@ -110,6 +110,10 @@ post(int from, int link)
 			snprintf(last_log, sizeof(last_log), "%s", action->text);
 			rivals += strstr(action->text, "two incarnations") ? 1 : 0;
 		}
+		if (action->kind == SHARD_ACTION_STATES)
+			shard_roster_states(peers[from].roster, now,
+								&(ShardStatesAnswer){.token = action->token, .end = true},
+								peers[from].proposer);
 		questions += action->kind == SHARD_ACTION_WHO_AT && action->node == 0;
 		if (action->kind == SHARD_ACTION_WHO_AT && sits_at(action) >= 0)
 		{

@@ -1,0 +1,164 @@
+/*
+ * coordinator_states.c
+ *		Of which shards this database has states, for the machine of a node that is alone (C21).
+ *
+ * It asks before it lets another node in, and goes on from where the answer ended. Tables are read without SQL
+ * (state_door.h), since this is a superuser and they are not; nobody is waited for, and what cannot be read is an answer,
+ * too. The types of shard.type are asked for, not those of the map: also what is stopped or suspended has states. Nothing
+ * is durable here; if the process dies, it is asked anew.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+
+#include "attempt.h"
+#include "coordinator_private.h"
+#include "fault.h"
+#include "state_door.h"
+
+#include "compat.h"
+
+/* Shards of one answer: their homes are one transaction. */
+#define SHARDS 10000
+
+static struct
+{
+	bool asked;
+	int64 token;
+	ShardShardRef after;
+} question;
+
+/* An answer that is being made. */
+typedef struct Answer
+{
+	Oid table; /* that is read now, */
+	int32 type_id;
+	const char *type_name;
+	const char *why; /* in step_context */
+	bool end;
+	int n_shards;
+	ShardShardRef shards[SHARDS];
+	int32 numbers[SHARDS];
+} Answer;
+
+void
+shard_coordinator_states(const ShardAction *action)
+{
+	question.asked = true;
+	question.token = action->token;
+	question.after = action->shard;
+	shard_coordinator.again = true;
+}
+
+void
+shard_coordinator_states_forget(void)
+{
+	question.asked = false;
+}
+
+/* Puts a reason together: it has to fit where it is shown. */
+static const char *
+say(const char *what, const char *type_name)
+{
+	return MemoryContextStrdup(shard_coordinator.step_context, psprintf(what, type_name));
+}
+
+/* The next shards of one table. */
+static void
+read_table(void *argument)
+{
+	Answer *answer = argument;
+	int32 after = answer->type_id == question.after.type_id ? question.after.shard : -1;
+	int room = SHARDS - answer->n_shards;
+	int count = 0;
+
+	switch (shard_door_shards(answer->table, after, answer->numbers, room, &count))
+	{
+		case SHARD_DOOR_BUSY:
+			answer->why =
+				say("the state table of entity type \"%s\" is locked there", answer->type_name);
+			return;
+		case SHARD_DOOR_UNFIT:
+			answer->why =
+				say("the state table of entity type \"%s\" has lost its primary key there",
+					answer->type_name);
+			return;
+		default:
+			break;
+	}
+	if (count > 0 && !shard_coordinator_types_known(answer->type_id))
+		answer->why =
+			say("entity type \"%s\" has states and is not registered there yet", answer->type_name);
+	for (int i = 0; i < count; i++)
+		answer->shards[answer->n_shards++] =
+			(ShardShardRef){answer->type_id, answer->numbers[i], 0, 0};
+}
+
+/* The next shards of all tables; within a transaction, connected to SPI. */
+static void
+read_tables(Answer *answer)
+{
+	bool isnull;
+
+	if (SPI_execute("SELECT t.type_id, c.oid, t.type_name FROM shard.type t "
+					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid "
+					"WHERE t.mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY t.type_id",
+					true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for state tables");
+	for (uint64 i = 0; i < SPI_processed && answer->why == NULL; i++)
+	{
+		HeapTuple row = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		ErrorData *error;
+
+		answer->type_id = DatumGetInt32(SPI_getbinval(row, desc, 1, &isnull));
+		if (answer->type_id < question.after.type_id)
+			continue;
+		if (answer->n_shards == SHARDS)
+			return;
+		answer->table = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
+		answer->type_name = SPI_getvalue(row, desc, 3);
+		error = shard_attempt(read_table, answer);
+		if (error == NULL)
+			continue;
+		answer->why =
+			say("the state table of entity type \"%s\" cannot be read there", answer->type_name);
+		ereport(WARNING,
+				(errcode(error->sqlerrcode), errmsg("shard: %s; no node can join", answer->why),
+				 errdetail("%s", error->message != NULL ? error->message : "")));
+	}
+	answer->end = answer->n_shards < SHARDS;
+}
+
+/*
+ * True: the machine was told.
+ */
+bool
+shard_coordinator_states_run(void)
+{
+	Answer *answer;
+
+	if (!question.asked)
+		return false;
+	question.asked = false;
+	answer = palloc0(sizeof(Answer));
+	if (!shard_coordinator_types_settled())
+		answer->why = "entity types are not registered there yet";
+	else
+	{
+		shard_coordinator_begin();
+		SPI_connect();
+		read_tables(answer);
+		SPI_finish();
+		shard_coordinator_commit();
+	}
+	shard_coordinator_event(
+		&(ShardNodeEvent){.kind = SHARD_EVENT_STATES,
+						  .token = question.token,
+						  .n_shards = answer->why == NULL ? answer->n_shards : 0,
+						  .shards = answer->shards,
+						  .flag = answer->end,
+						  .text = answer->why});
+	shard_fault("states_have_homes");
+	return true;
+}
