@@ -32,6 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "core/message.h"
+#include "crash.h"
 #include "executor_private.h"
 #include "shmem.h"
 #include "worker.h"
@@ -62,8 +63,9 @@ static struct
 	ShardHandler *function; /* NULL: there is none */
 	const ShardEntity *entity;
 	bool is_ask;
-	int64 seq;				  /* of the message; 0: an ask, or a batch */
-	const ShardType *watched; /* whose other code runs, when function is NULL; NULL: nobody's */
+	int64 seq; /* of the message; 0: an ask, or a batch */
+	const ShardType
+		*type; /* whose code runs, when function is NULL other than a handler; NULL: nobody's */
 } called;
 
 /* read by the signal handler */
@@ -106,8 +108,8 @@ tell_long(void)
 	if (called.function != NULL)
 		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->run->type->type_id,
 								 entity->id, entity->id_len);
-	else if (called.watched != NULL)
-		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.watched->type_id, "", 0);
+	else if (called.type != NULL)
+		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.type->type_id, "", 0);
 }
 
 /* In the signal handler: counts how long the same call has been seen. */
@@ -168,9 +170,9 @@ note_stuck(int code, Datum arg)
 {
 	const ShardEntity *entity = called.entity;
 
-	if ((!overdue && !fatal) || (called.function == NULL && called.watched == NULL))
+	if ((!overdue && !fatal) || called.type == NULL)
 		return;
-	count_stuck(called.function != NULL ? entity->run->type : called.watched);
+	count_stuck(called.type);
 	if (called.function == NULL)
 	{
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
@@ -178,9 +180,9 @@ note_stuck(int code, Datum arg)
 			WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
 			 errmsg("what runs for the state table of type \"%s\" %s, so the region worker ends",
-					called.watched->name, fatal ? FATAL_REASON : STUCK_REASON),
+					called.type->name, fatal ? FATAL_REASON : STUCK_REASON),
 			 fatal ? 0 : errhint("Do not catch query_canceled in triggers, casts and defaults.")));
-		called.watched = NULL;
+		called.type = NULL;
 		return;
 	}
 	if (called.seq != 0)
@@ -199,12 +201,36 @@ note_stuck(int code, Datum arg)
 					entity->id, entity->run->type->name, fatal ? FATAL_REASON : STUCK_REASON),
 			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
 	called.function = NULL;
+	called.type = NULL;
 }
 
-/* An error ends the process. Class 57 is about the server, not about what runs. */
+/* In the signal handler of a crash: whose code runs; false: nobody's (crash.c). */
+static bool
+tell_running(ShardCrashCode *code)
+{
+	code->type = called.type;
+	code->seq = called.function != NULL ? called.seq : 0;
+	return code->type != NULL;
+}
+
+/* The same, for which entity. */
+static void
+tell_entity(ShardCrashCode *code)
+{
+	const ShardEntity *entity = called.function != NULL ? called.entity : shard_turn.at;
+
+	if (entity == NULL || entity->run->type != code->type)
+		return;
+	code->entity = entity->id;
+	code->entity_len = entity->id_len;
+}
+
+/* An error ends the process, or with PANIC the server. Classes 57 and PANIC are about that, not about what runs. */
 static void
 note_fatal(const ErrorData *error)
 {
+	if (error->elevel == PANIC)
+		called.type = NULL;
 	fatal = ERRCODE_TO_CATEGORY(error->sqlerrcode) !=
 			ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION);
 }
@@ -215,6 +241,7 @@ shard_call_init(void)
 	timer = RegisterTimeout(USER_TIMEOUT, on_tick);
 	shard_worker_log_fatal = note_fatal;
 	before_shmem_exit(note_stuck, (Datum) 0);
+	shard_crash_init(tell_running, tell_entity);
 }
 
 static void
@@ -256,7 +283,7 @@ shard_call_aborted(void)
 	if (called.function != NULL)
 		shard_handler_free(called.function);
 	called.function = NULL;
-	called.watched = NULL;
+	called.type = NULL;
 	watching = 0;
 
 	/* the worker may rest now, and must not be woken by it */
@@ -387,7 +414,7 @@ shard_call_watch(const ShardType *type)
 	if (called.function != NULL || watching++ > 0)
 		return;
 	set_timer(type);
-	called.watched = type;
+	called.type = type;
 	running = true;
 }
 
@@ -397,7 +424,7 @@ shard_call_watched(void)
 	if (called.function != NULL || --watching > 0)
 		return;
 	check_timer();
-	called.watched = NULL;
+	called.type = NULL;
 }
 
 void
@@ -415,6 +442,7 @@ enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
 	set_timer(run->type);
 	current = execution;
 	called.function = function;
+	called.type = run->type;
 	called.entity = execution->entity;
 	called.is_ask = execution->ask != NULL;
 	called.seq = execution->message == NULL ? 0 : execution->message->seq;
@@ -426,6 +454,7 @@ leave(void)
 {
 	check_timer();
 	called.function = NULL;
+	called.type = NULL;
 	current = NULL;
 }
 

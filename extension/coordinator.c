@@ -30,6 +30,7 @@
 #include "coordinator_link.h"
 #include "control_store.h"
 #include "coordinator_private.h"
+#include "crash.h"
 #include "gate.h"
 #include "guc.h"
 #include "registry.h"
@@ -555,6 +556,7 @@ ShardCoordinatorMain(Datum argument)
 	int number;
 
 	state->db = shard_worker_start(argument, &number);
+	shard_crash_tell();
 	shard_coordinator_stop_prepare();
 	wait_event = ShardWaitEvent("ShardCoordinatorMain");
 	state->context = AllocSetContextCreate(TopMemoryContext, "shard node", ALLOCSET_DEFAULT_SIZES);

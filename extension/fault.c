@@ -36,7 +36,7 @@ static bool
 is_action(const char *word)
 {
 	return strcmp(word, "crash") == 0 || strcmp(word, "exit") == 0 || strcmp(word, "freeze") == 0 ||
-		   strcmp(word, "error") == 0;
+		   strcmp(word, "error") == 0 || strcmp(word, "abort") == 0;
 }
 
 static bool
@@ -49,7 +49,7 @@ check_setting(char **value, void **extra, GucSource source)
 		return true;
 	if (split(*value, point, action) && strchr(point, '/') == NULL && is_action(action))
 		return true;
-	GUC_check_errdetail("It must be a point and one of crash, exit, freeze, error.");
+	GUC_check_errdetail("It must be a point and one of crash, abort, exit, freeze, error.");
 	return false;
 }
 
@@ -88,6 +88,8 @@ shard_fault_reached(const char *point)
 	write_stderr("shard: fault point %s: %s of process %d\n", point, action, MyProcPid);
 	if (strcmp(action, "crash") == 0)
 		kill(MyProcPid, SIGKILL);
+	else if (strcmp(action, "abort") == 0)
+		abort();
 	else if (strcmp(action, "freeze") == 0)
 		kill(MyProcPid, SIGSTOP);
 	else
@@ -101,9 +103,9 @@ void
 shard_fault_define(void)
 {
 #ifdef SHARD_ASSERTIONS
-	DefineCustomStringVariable("shard.fault_point", "Sets where a process fails, for tests.",
-							   "A point and what happens there: crash, exit, freeze or error.",
-							   &shard_fault_point, "", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_setting,
-							   NULL, NULL);
+	DefineCustomStringVariable(
+		"shard.fault_point", "Sets where a process fails, for tests.",
+		"A point and what happens there: crash, abort, exit, freeze or error.", &shard_fault_point,
+		"", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_setting, NULL, NULL);
 #endif
 }

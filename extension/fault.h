@@ -3,8 +3,8 @@
  *		Points at which tests have a process die, stop or fail.
  *
  * Only in builds with SHARD_ASSERTIONS; in others nothing of it exists. shard.fault_point names one
- * point and what happens there, "import_before_commit crash": crash (kill -9: the server restarts), exit
- * (FATAL), freeze (SIGSTOP to itself) or error. It happens once: file shard_fault.<point> in the data
+ * point and what happens there, "import_before_commit crash": crash (kill -9: the server restarts), abort
+ * (as a failed assertion), exit (FATAL), freeze (SIGSTOP to itself) or error. It happens once: file shard_fault.<point> in the data
  * directory, made before, keeps it from happening again until the test removes it. Set for the server,
  * or by ALTER DATABASE ... SET for processes of one database that start from then on.
  */

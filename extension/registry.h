@@ -37,6 +37,8 @@ typedef struct ShardType
 	bool composite;	 /* state's attributes are columns */
 	Oid state_table; /* may have been dropped by its owner */
 	ShardTypeMode mode;
+	uint32 row_version; /* of its row and of its handler's: xmin of each; others after any change */
+	uint32 handler_version;
 	char *problem; /* stored reason why messages wait, or NULL */
 	char *
 		cluster_owner; /* the role that owns it in the cluster, if another one; messages wait; or NULL */

@@ -161,6 +161,19 @@ read_identity(const Datum *value, ShardType *type, Oid handler)
 												   type->state_type, type->batch);
 }
 
+/* Which row, and which function, it is: crashes are those of code as it was (crash.c). */
+static void
+read_versions(HeapTuple row, ShardType *type)
+{
+	HeapTuple handler = SearchSysCache1(PROCOID, ObjectIdGetDatum(type->handler));
+
+	type->row_version = HeapTupleHeaderGetRawXmin(row->t_data);
+	if (!HeapTupleIsValid(handler))
+		return;
+	type->handler_version = HeapTupleHeaderGetRawXmin(handler->t_data);
+	ReleaseSysCache(handler);
+}
+
 /*
  * Reads the path that the type's code runs with. One that an older version let in, longer than any may be, is not even
  * looked at: all processes would keep it.
@@ -195,6 +208,7 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 	bound[0] = DatumGetObjectId(value[COLUMN_HANDLER_OID]);
 	read_extractors(value[COLUMN_EXTRACTORS], bound + 1);
 	read_identity(value, type, bound[0]);
+	read_versions(tuple, type);
 
 	type->exists = true;
 	type->mode = parse_mode(TextDatumGetCString(value[COLUMN_MODE]));

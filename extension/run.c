@@ -10,6 +10,7 @@
 #include "utils/timestamp.h"
 
 #include "core/message.h"
+#include "crash.h"
 #include "run.h"
 #include "security.h"
 #include "shmem.h"
@@ -21,6 +22,9 @@
 
 #define STUCK_PROBLEM \
 	"what it runs could not be cancelled three times in a row, or ended its worker by an error; mend it, then call shard_start() for it again"
+
+#define CRASHED_PROBLEM \
+	"what it runs crashed the server twice, as the server's log says, with the entity; mend it, or have it raise an error for that message, then call shard_start() for it again"
 
 static ShardRun **runs = NULL; /* by type id */
 static int run_count = 0;
@@ -202,6 +206,14 @@ is_stuck(const ShardType *type)
 	return stored || slot->stuck_times >= MOST_STUCK;
 }
 
+/* The same, with the whole server. The marks of the crashes mean nothing any more once the type's row was written. */
+static bool
+is_crashing(const ShardType *type)
+{
+	return (type->problem != NULL && strcmp(type->problem, CRASHED_PROBLEM) == 0) ||
+		   shard_crash_count(type) >= SHARD_MOST_CRASHES;
+}
+
 bool
 shard_run_keeps(void)
 {
@@ -242,6 +254,11 @@ shard_run_refresh(ShardRun *run)
 	{
 		problem = STUCK_PROBLEM;
 		sqlstate = ERRCODE_QUERY_CANCELED;
+	}
+	if (problem == NULL && is_crashing(type))
+	{
+		problem = CRASHED_PROBLEM;
+		sqlstate = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
 	}
 
 	/* Compiled anew by its next call, whose fault it is if that fails. */

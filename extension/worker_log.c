@@ -60,7 +60,7 @@ complete(ErrorData *error)
 	}
 	error->context =
 		error->context != NULL ? psprintf("%s\n%s", error->context, context) : pstrdup(context);
-	if (error->elevel == FATAL && shard_worker_log_fatal != NULL)
+	if (error->elevel >= FATAL && shard_worker_log_fatal != NULL)
 		shard_worker_log_fatal(error);
 	if (next_hook != NULL)
 		next_hook(error);

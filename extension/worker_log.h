@@ -9,7 +9,7 @@
 /* Why this process is about to end itself; may be set in a signal handler, to a constant. */
 extern const char *volatile shard_worker_log_why;
 
-/* Called with each error that ends the process, before it does; NULL: nobody has asked for that. */
+/* Called with each error that ends the process, or the server, before it does; NULL: nobody has asked for that. */
 extern void (*shard_worker_log_fatal)(const ErrorData *error);
 
 /* From now on lines of this process name it and its database. In a transaction. */
