@@ -100,10 +100,16 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 	if (view->lacks[0] != '\0')
 		shard_health_add(
 			health,
-			psprintf("the cluster has no number for entity type %s, which was here before "
-					 "this node joined; drop it with shard_drop_type(), or let owners share "
-					 "workers with shard.owners_may_share_workers at the coordinator, node %d",
-					 view->lacks, view->coordinator));
+			strstr(view->lacks, SHARD_TYPE_NUMBER_WHY) != NULL
+				? psprintf(
+					  "the cluster has no number for entity type %s, which was here before "
+					  "this node joined; drop it with shard_drop_type(), or let owners share "
+					  "workers with shard.owners_may_share_workers at the coordinator, node %d",
+					  view->lacks, view->coordinator)
+				: psprintf(
+					  "the cluster does not take entity type %s as it is here; drop others with "
+					  "shard_drop_type(), or start those of this node at other members, too",
+					  view->lacks));
 }
 
 /* The voters, as far as this node knows. */

@@ -58,14 +58,22 @@ shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id, const Shard
 	if (is_alone(homes))
 		return true;
 	shard_type_room_add(&all, entry, type);
-	shard_type_room_add(&alone, entry, type);
+	if (type_id == 0)
+		shard_type_room_add(&alone, entry, type);
 	for (int i = 0; i < count; i++)
 	{
-		if (known[i].key.a == type_id || !shard_record_get_type(&known[i], &record, homes->arena))
+		bool is_it = known[i].key.a == type_id;
+
+		if (!shard_record_get_type(&known[i], &record, homes->arena))
 			continue;
-		shard_type_room_add(&all, &known[i], &record);
+		if (!is_it)
+			shard_type_room_add(&all, &known[i], &record);
+#ifdef SHARD_MUTANT_SHARED_COUNTS_AS_ALONE
+		if (is_it || is_alone_with(homes, member, known[i].key.a, &record))
+#else
 		if (is_alone_with(homes, member, known[i].key.a, &record))
-			shard_type_room_add(&alone, &known[i], &record);
+#endif
+			shard_type_room_add(&alone, is_it ? entry : &known[i], is_it ? type : &record);
 	}
 	return shard_type_room_fits(&all, &alone);
 }

@@ -275,7 +275,7 @@ extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const 
 							 const ShardRoster *roster, int *n_pending);
 extern void shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster);
 
-/* homes_number.c: is there room for a type of a member, and its record? type_id: what it has now does not count. */
+/* homes_number.c: is there room for a type of a member, and its record? type_id: its present record does not count. */
 extern bool shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id,
 								 const ShardMapEntry *entry, const ShardTypeRecord *type);
 

@@ -127,6 +127,27 @@ presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRos
 	return presence;
 }
 
+/*
+ * There is no room for what is asked for. As long as somebody who is heard has not registered in this office nobody knows
+ * what one has alone: whoever asks does so again.
+ */
+static void
+refuse_room(ShardHomes *homes, int64 now, const ShardControl *message, const ShardRoster *roster,
+			ShardActions *out)
+{
+#ifndef SHARD_MUTANT_ALONE_UNTIL_REGISTERED
+	for (int i = 0; i < homes->n_nodes; i++)
+	{
+		const HomesNode *node = &homes->nodes[i];
+
+		if (shard_membership_is_member(node->status) && !present_region(homes, node) &&
+			shard_roster_reachable(roster, node->node, now))
+			return;
+	}
+#endif
+	refuse_number(out, message, SHARD_TYPE_LACKS_ROOM);
+}
+
 /* May a member other than that one host the type? Of who has not registered here that is not known. */
 static bool
 may_be_hosted(ShardHomes *homes, int32 type_id, int32 except)
@@ -218,7 +239,7 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 		message->entries[0].length > Max(entry->length, SMALL_RECORD) &&
 		!shard_homes_has_room(homes, message->from, entry->key.a, &message->entries[0], wanted))
 	{
-		refuse_number(out, message, SHARD_TYPE_LACKS_ROOM);
+		refuse_room(homes, now, message, roster, out);
 		return;
 	}
 	if (!same_state)
@@ -260,7 +281,7 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 	}
 	if (!shard_homes_has_room(homes, message->from, 0, &message->entries[0], &wanted))
 	{
-		refuse_number(out, message, SHARD_TYPE_LACKS_ROOM);
+		refuse_room(homes, now, message, roster, out);
 		return;
 	}
 	type_id = shard_homes_type_number(homes, &wanted, counters.last_type_id,

@@ -379,17 +379,31 @@ shard_node_type_announce(ShardNode *node, int64 now)
 	ask_for_type(node, now);
 }
 
-/* There is no group of lanes for the type's owner now, or no room. */
+/*
+ * There is no group of lanes for the type's owner now, or no room; of what has a number already, for how it is here now.
+ * Others are asked for meanwhile.
+ */
 static void
 lacks(ShardNode *node, NodeType *type, ShardTypeRefusal what, int64 now)
 {
 	if (type->lacks != what)
 		shard_action_log(node->out, 19 /* WARNING */,
-						 "the cluster has no number for entity type \"%s\": %s", type->name,
-						 shard_type_number_why(what));
+						 type->type_id == 0
+							 ? "the cluster has no number for entity type \"%s\": %s"
+							 : "the cluster does not take entity type \"%s\" as it is here now: %s",
+						 type->name, shard_type_number_why(what));
 	type->lacks = what;
 	type->ask_again = now + GROUP_AGAIN;
 	node->next_register = 0;
+}
+
+/* Is the answer that the cluster has no group or room for what is asked for still? */
+static bool
+is_lack(const NodeType *type, const ShardControl *message, const ShardTypeRecord *record)
+{
+	return !message->flag && !type->refused && (type->type_id == 0 || type->altered) &&
+		   type->settings_hash == record->settings_hash &&
+		   (message->status == SHARD_TYPE_LACKS_GROUP || message->status == SHARD_TYPE_LACKS_ROOM);
 }
 
 /*
@@ -408,6 +422,14 @@ type_answered(ShardNode *node, int64 now, const ShardControl *message)
 	type = shard_node_find_type(node, record.name);
 	if (!type)
 		return;
+#ifdef SHARD_MUTANT_GROWN_ASKS_WITHOUT_END
+	if (type->type_id == 0)
+#endif
+		if (is_lack(type, message, &record))
+		{
+			lacks(node, type, (ShardTypeRefusal) message->status, now);
+			return;
+		}
 	/* A host goes on until the cluster knows; who wants to be one, until it has learned that, or is refused. */
 	if ((message->flag || type->proxy) && message->entries[0].length == type->wish.length &&
 		memcmp(message->entries[0].value, type->wish.value, type->wish.length) == 0)
@@ -417,16 +439,12 @@ type_answered(ShardNode *node, int64 now, const ShardControl *message)
 	if (message->flag && message->type_id != 0)
 	{
 		type->taken = message->type_id;
+		type->lacks = SHARD_TYPE_NOT_TAKEN;
 		node->next_register = 0;
 	}
 	if (message->flag || type->refused || type->type_id != 0 ||
 		type->settings_hash != record.settings_hash)
 		return;
-	if (message->status == SHARD_TYPE_LACKS_GROUP || message->status == SHARD_TYPE_LACKS_ROOM)
-	{
-		lacks(node, type, (ShardTypeRefusal) message->status, now);
-		return;
-	}
 	type->refused = true;
 	node->next_register = 0;
 	shard_action_log(node->out, 19 /* WARNING */, "entity type \"%s\" is refused: %s", type->name,

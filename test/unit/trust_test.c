@@ -682,6 +682,68 @@ test_room(void)
 	pfree(state);
 }
 
+/* A node has a type, as it is there now. */
+static void
+has(int at, const char *name, int32 shards, const char *state)
+{
+	ShardTypeRecord type = {
+		.name = name, .number_of_shards = shards, .settings_hash = 1, .state = state};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+
+	happen(at, &event);
+	deliver();
+	run(2 * SHARD_SECOND);
+}
+
+/* C20: types that grow beyond the room, and what others have, too. */
+static void
+test_room_for_grown(void)
+{
+	char *large = palloc0(SHARD_ROOM_BYTES / 3 + 1);
+	char *state = palloc0(SHARD_ROOM_BYTES / 4 + 1);
+	ShardTypeRecord more = {.name = "more", .number_of_shards = 200000, .settings_hash = 1};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &more};
+	bool refused = false;
+	int at = 0;
+	int one;
+	int other;
+
+	memset(large, 'x', SHARD_ROOM_BYTES / 3);
+	memset(state, 'y', SHARD_ROOM_BYTES / 4);
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	one = (at + 1) % 3;
+	other = (at + 2) % 3;
+	has(one, "large", 1, large);
+	has(one, "shared", 900000, "");
+	has(other, "shared", 900000, "");
+	has(one, "grown", 1, "");
+	has(one, "grown", 1, state);
+	ok(shard_node_asks_for_type(machines[one].node, "grown") &&
+		   shard_node_type_lacks(machines[one].node, "grown") == SHARD_TYPE_LACKS_ROOM,
+	   "a type that grows beyond the room hears so, and asks again");
+	has(one, "next", 1, "");
+	ok(has_type(at, "next"), "and keeps none behind it waiting");
+	has(other, "grown", 1, "");
+	run(10 * SHARD_SECOND);
+	ok(!shard_node_type_lacks(machines[one].node, "grown") &&
+		   !shard_node_asks_for_type(machines[one].node, "grown"),
+	   "what others have, too, is not counted as one's alone when it grows");
+
+	stop(at);
+	happen(one, &event);
+	for (int64 i = 0; i < 40 * SHARD_SECOND && !has_type(one, "more"); i += STEP)
+	{
+		run(STEP);
+		refused |= shard_node_type_lacks(machines[one].node, "more") != SHARD_TYPE_NOT_TAKEN;
+	}
+	ok(has_type(one, "more"), "a new coordinator takes types");
+	ok(!refused, "and takes nothing for one's alone before all have spoken up");
+	pfree(state);
+	pfree(large);
+}
+
 /* What a member's operator wants, and what became of it: 1, done; 0, not; -1, nobody has said. */
 static int
 wishes(int at, ShardNodeEventKind kind, int32 node)
@@ -798,6 +860,7 @@ main(void)
 {
 	begin_world();
 	test_room();
+	test_room_for_grown();
 	test_ballots();
 	test_reminders();
 	test_registrations();
