@@ -513,7 +513,10 @@ answered(ShardNode *node, const ShardControl *message)
 	}
 }
 
-/* The coordinator takes what comes with that code: what was sent without it has come to nothing, and goes again. */
+/*
+ * The coordinator takes what comes with that code: what was sent without it has come to nothing, and goes again; not for
+ * each of however many codes that somebody says in its name.
+ */
 static void
 take_code(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -521,6 +524,11 @@ take_code(ShardNode *node, int64 now, const ShardControl *message)
 		shard_record_uuid_equal(message->uuid, node->code))
 		return;
 	node->code = message->uuid;
+#ifndef SHARD_MUTANT_EACH_CODE_IS_TRIED
+	if (now < node->next_try_of_code)
+		return;
+#endif
+	node->next_try_of_code = now + SHARD_RESEND_INTERVAL;
 	node->next_leave = now;
 	for (int i = 0; i < node->n_commands; i++)
 	{
@@ -550,38 +558,53 @@ waits_for_change(const ShardNode *node, const ShardNodeEvent *event)
 		   shard_proposer_pending(node->proposer, (ShardMapKey){SHARD_MAP_MEMBER, member, 0});
 }
 
-/* Commands that wait: for a coordinator, for its answer, or in vain. */
+/* A command that waits: for a coordinator, for its answer, or in vain. True: it is over. */
+static bool
+tick(ShardNode *node, int64 now, int at)
+{
+	NodeCommand *command = &node->commands[at];
+	bool sent = command->ballot != 0;
+
+	if (!node->running || node->fenced)
+		end_command(node, at, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
+					node->fenced ? "this node is fenced" : "this incarnation was downed");
+	else if (sent && command->ballot != node->coordinator_ballot)
+		end_command(
+			node, at, false, ANSWER_UNKNOWN, 0,
+			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
+	else if (!sent && node->in_office && !waits_for_change(node, &command->event))
+	{
+		ShardNodeEvent event = command->event;
+
+		event.shards = &command->shard;
+		execute(node, now, &event, (ShardAsker){0, event.token});
+		drop_command(node, at);
+	}
+	else if (now >= command->deadline)
+		end_command(node, at, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
+					sent
+						? "the coordinator has not answered: perhaps it is carried out all the same"
+						: "the cluster has no coordinator that could carry it out");
+	else
+	{
+		if (!sent || now >= command->next_send)
+			send_command(node, now, command);
+		return false;
+	}
+	return true;
+}
+
+/* The oldest first: the coordinator takes none with a lower number than one that it has taken. */
 void
 shard_node_command_tick(ShardNode *node, int64 now)
 {
+#ifdef SHARD_MUTANT_NEWEST_COMMAND_FIRST
 	for (int i = node->n_commands - 1; i >= 0; i--)
-	{
-		NodeCommand *command = &node->commands[i];
-		bool sent = command->ballot != 0;
-
-		if (!node->running || node->fenced)
-			end_command(node, i, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
-						node->fenced ? "this node is fenced" : "this incarnation was downed");
-		else if (sent && command->ballot != node->coordinator_ballot)
-			end_command(
-				node, i, false, ANSWER_UNKNOWN, 0,
-				"the coordinator has changed meanwhile: perhaps it is carried out all the same");
-		else if (!sent && node->in_office && !waits_for_change(node, &command->event))
-		{
-			ShardNodeEvent event = command->event;
-
-			event.shards = &command->shard;
-			execute(node, now, &event, (ShardAsker){0, event.token});
-			drop_command(node, i);
-		}
-		else if (now >= command->deadline)
-			end_command(
-				node, i, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
-				sent ? "the coordinator has not answered: perhaps it is carried out all the same"
-					 : "the cluster has no coordinator that could carry it out");
-		else if (!sent || now >= command->next_send)
-			send_command(node, now, command);
-	}
+		(void) tick(node, now, i);
+#else
+	for (int i = 0; i < node->n_commands;)
+		i += tick(node, now, i) ? 0 : 1;
+#endif
 }
 
 void

@@ -225,6 +225,7 @@ struct ShardNode
 	int64 last_command;
 	ShardUuid
 		code; /* by which the coordinator takes commands, and the wish to leave, for this node's */
+	int64 next_try_of_code; /* what waits is sent at once with another one from then on */
 	NodeAsked *asked;
 	int n_asked;
 	bool stopping; /* the server is going down */

@@ -220,8 +220,9 @@ shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *mes
 /* ---- what operators wish ----------------------------------------------------------------------- */
 
 /*
- * The code of a member's incarnation in this office. It is said to the member's address alone, so who else speaks in its
- * name has not got it. What voters seal is longer (node_identity.c).
+ * The code of a member's incarnation at its address, in this office. It is said to that address alone, so who else speaks in
+ * its name has not got it, nor who sits where it was before. What voters seal has a node's id where this has a ballot,
+ * which is greater than all of those (node_identity.c).
  */
 static ShardUuid
 code_of(const ShardNode *node, int32 member, int32 inc_no)
@@ -229,9 +230,20 @@ code_of(const ShardNode *node, int32 member, int32 inc_no)
 	const uint64 said[] = {node->cluster.high, node->cluster.low,
 						   (uint64) node->era, (uint64) shard_proposer_ballot(node->proposer),
 						   (uint64) member,	   (uint64) inc_no};
+	ShardMemberRecord record pg_attribute_unused();
+	const char *dsn = "";
+	size_t length;
+	char *bytes;
 
-	return node->config.seal ? node->config.seal(node->secret, said, sizeof(said))
-							 : (ShardUuid){0, 0};
+#ifndef SHARD_MUTANT_CODE_OF_ANY_ADDRESS
+	if (shard_node_get_member(node, member, &record) && record.dsn)
+		dsn = record.dsn;
+#endif
+	length = sizeof(said) + strlen(dsn);
+	bytes = shard_arena_alloc(node->arena, length);
+	memcpy(bytes, said, sizeof(said));
+	memcpy(bytes + sizeof(said), dsn, strlen(dsn));
+	return node->config.seal ? node->config.seal(node->secret, bytes, length) : (ShardUuid){0, 0};
 }
 
 /* See node_private.h. */

@@ -686,8 +686,10 @@ test_room(void)
 static void
 has(int at, const char *name, int32 shards, const char *state)
 {
-	ShardTypeRecord type = {
-		.name = name, .number_of_shards = shards, .settings_hash = 1, .state = state};
+	ShardTypeRecord type = {.name = name,
+							.number_of_shards = shards,
+							.settings_hash = 1,
+							.state = state};
 	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
 
 	happen(at, &event);
@@ -855,6 +857,67 @@ test_wishes(void)
 	ok(!shard_record_uuid_equal(machines[third].node->code, code), "with another code");
 }
 
+/* An operator's word about a member, which its node has not sent yet. */
+static void
+command(int at, int32 node, bool flag, int64 token)
+{
+	happen(at, &(ShardNodeEvent){
+				   .kind = SHARD_EVENT_EVACUATE, .node = node, .flag = flag, .token = token});
+}
+
+/* C12, T7: commands go in their order; a code counts at one address, and each new one is not tried with all that waits. */
+static void
+test_commands_and_codes(void)
+{
+	int64 ballot;
+	int at = 0;
+	int other;
+	int third;
+	int before;
+	ShardUuid code;
+
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	other = (at + 1) % 3;
+	third = (at + 2) % 3;
+	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "a command, for the code");
+	machines[other].node->coordinator_heard = now - 60 * SHARD_SECOND;
+	machines[other].awaited = 9001;
+	machines[other].awaited_good = -1;
+	command(other, third + 1, true, 9001);
+	command(other, third + 1, false, 9002);
+	deliver();
+	run(20 * SHARD_SECOND);
+	is_int(machines[other].awaited_good, 1, "of two that waited the first is carried out, too");
+
+	code = machines[other].node->code;
+	happen(at, &(ShardNodeEvent){.kind = SHARD_EVENT_ADDRESS,
+								 .node = other + 1,
+								 .text = "elsewhere",
+								 .number = SHARD_ADDRESS_SAID,
+								 .token = 9003});
+	run(5 * SHARD_SECOND);
+	forge_wishes(at, other + 1, code);
+	run(5 * SHARD_SECOND);
+	is_int(status_of(at, other + 1), SHARD_MEMBER_UP,
+		   "who was told the code at another address commands nothing");
+	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "who is there now does");
+
+	ballot = shard_proposer_ballot(shard_node_proposer(machines[at].node));
+	stop(at);
+	for (int i = 0; i < 20; i++)
+		command(other, third + 1, true, 9100 + i);
+	deliver();
+	before = letters;
+	for (int i = 1; i <= 20; i++)
+		give_as(other, at + 1, 0,
+				(ShardControl){.kind = SHARD_CONTROL_COMMAND_CODE,
+							   .b = ballot,
+							   .uuid = (ShardUuid){0xbad, (uint64) i}});
+	is_int(letters - before, 20, "of many codes one is tried at once with all that waits");
+}
+
 int
 main(void)
 {
@@ -876,6 +939,7 @@ main(void)
 	test_facts();
 	test_seals();
 	test_wishes();
+	test_commands_and_codes();
 	end_world();
 	return unit_done();
 }
