@@ -221,6 +221,14 @@ send(const ShardAction *action)
 		shard_coordinator_link_send_back(action->bytes, (int) action->length);
 }
 
+/* Is it a node of the cluster, as learned? */
+static bool
+is_node(int32 node)
+{
+	return shard_map_value(shard_node_learned(shard_coordinator.node),
+						   (ShardMapKey){SHARD_MAP_MEMBER, node, 0}) != NULL;
+}
+
 /*
  * Lines of the machine; the same one again is left out for a while, and so are more of a kind about a peer (T11).
  */
@@ -234,7 +242,9 @@ log_line(const ShardAction *action)
 
 	if (action->about != NULL)
 	{
-		if (!shard_told_may(shard_coordinator.db, action->node, action->about, action->to, &more))
+		/* whoever calls without a role of his own may name any node */
+		if (!shard_told_may(shard_coordinator.db, is_node(action->node) ? action->node : 0,
+							action->about, action->to, &more))
 			return;
 	}
 	else if (strncmp(last, action->text, sizeof(last) - 1) == 0 && now - said < LOG_QUIET)

@@ -204,7 +204,7 @@ shard_position_tell_quarantine(ShardDatabase *db, const ShardPosition *position)
 {
 	const char *more;
 
-	if (!shard_told_may(db, position->key.origin, "quarantine", position->key.lane, &more))
+	if (!shard_told_may(db, position->key.origin, "quarantine", 0, &more))
 		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_DATA_CORRUPTED),

@@ -17,6 +17,7 @@
 #include "storage/spin.h"
 
 #include "core/division.h"
+#include "core/quiet.h"
 #include "shard.h"
 
 /*
@@ -179,16 +180,8 @@ typedef struct ShardLinkTrouble
 	char error[SHARD_TURN_ERROR];
 } ShardLinkTrouble;
 
-/* Lines of the log that peers can have written (told.c); since = 0: the entry is free. */
+/* Lines of the log that peers can have written (told.c). */
 #define SHARD_TOLD 64
-
-typedef struct ShardTold
-{
-	uint64 kind;
-	int32 node;
-	TimestampTz since;
-	int64 left_out;
-} ShardTold;
 
 /* What a process may own beside lanes: the part of the coordinator worker, and for a moment rotation (D9). */
 #define SHARD_OWNER_COORDINATOR SHARD_LANES
@@ -225,7 +218,7 @@ typedef struct ShardDatabase
 
 	slock_t trouble_mutex; /* guards the next two */
 	ShardLinkTrouble trouble[SHARD_LINK_TROUBLES];
-	ShardTold told[SHARD_TOLD + 1];
+	ShardQuiet told[SHARD_TOLD + 1];
 
 	LWLock *append_lock;
 	ShardLog log;

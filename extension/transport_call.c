@@ -323,8 +323,7 @@ warn_quarantined(const Link *link, const Verdicts *verdicts)
 	const char *more;
 
 	if ((verdicts->origin == 0 && verdicts->receiver == 0) ||
-		!shard_told_may(shard_transport.db, link->node, "quarantined link", shard_transport.worker,
-						&more))
+		!shard_told_may(shard_transport.db, link->node, "quarantined link", 0, &more))
 		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_DATA_CORRUPTED),

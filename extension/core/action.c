@@ -158,8 +158,8 @@ shard_action_log(ShardActions *actions, int level, const char *format, ...)
 
 /* See action.h. */
 void
-shard_action_log_peer(ShardActions *actions, int level, int32 node, ShardControlKind kind,
-					  const char *format, ...)
+shard_action_log_peer(ShardActions *actions, int level, int32 node, int which, const char *format,
+					  ...)
 {
 	ShardAction *action;
 	va_list args;
@@ -169,5 +169,5 @@ shard_action_log_peer(ShardActions *actions, int level, int32 node, ShardControl
 	va_end(args);
 	action->about = format;
 	action->node = node;
-	action->to = (int32) kind;
+	action->to = which;
 }

@@ -144,7 +144,9 @@ extern void shard_action_clear(ShardActions *actions, ShardStore store);
 extern void shard_action_log(ShardActions *actions, int level, const char *format, ...)
 	pg_attribute_printf(3, 4);
 
-/* The same of what a peer does, by messages of one kind, as often as it likes: the host bounds it (T11). */
-extern void
-shard_action_log_peer(ShardActions *actions, int level, int32 node, ShardControlKind kind,
-					  const char *format, ...) pg_attribute_printf(5, 6);
+/*
+ * The same of what a peer does as often as it likes: the host bounds it (T11). Lines of one format are of several kinds by
+ * which: what kind of message it was, or which of several things is said.
+ */
+extern void shard_action_log_peer(ShardActions *actions, int level, int32 node, int which,
+								  const char *format, ...) pg_attribute_printf(5, 6);

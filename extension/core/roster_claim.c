@@ -330,7 +330,7 @@ judge_claim(ShardRoster *roster, RosterClaim *claim, int64 now, ShardProposer *p
 	}
 	if (verdict >= SHARD_ADMISSION_UNKNOWN && verdict != claim->verdict)
 	{
-		shard_action_log_peer(out, ROSTER_WARNING, claim->node, SHARD_CONTROL_ADMIT,
+		shard_action_log_peer(out, ROSTER_WARNING, claim->node, (int) verdict,
 							  "a claim to be node %d is refused: %s", claim->node,
 							  shard_membership_reason(verdict, entry ? &record : NULL, &said,
 													  roster->arena));

@@ -34,7 +34,10 @@ claims(int32 from, int32 node, uint64 uuid)
 	shard_roster_receive(peers[0].roster, now, &message, peers[0].proposer, out);
 	for (int i = 0; i < out->n_actions; i++)
 		if (out->actions[i].kind == SHARD_ACTION_LOG)
+		{
 			strlcpy(last_log, out->actions[i].text, sizeof(last_log));
+			last_which = out->actions[i].to;
+		}
 	shard_action_reset(out);
 }
 
@@ -112,6 +115,28 @@ test_restart_among_false_claims(void)
 	finish();
 }
 
+/* T11: each reason for which a claim is refused has its line. */
+static void
+test_reasons(void)
+{
+	int32 unknown;
+
+	form(3);
+	last_log[0] = '\0';
+	claims(99, 99, 300);
+	ok(strstr(last_log, "a claim to be node 99 is refused") != NULL, "a claim: %s", last_log);
+	unknown = last_which;
+	last_log[0] = '\0';
+	is_found(3, 999);
+	claims(3, 3, 300);
+	run(5 * S);
+	is_found(3, 999);
+	claims(3, 3, 300);
+	ok(strstr(last_log, "a claim to be node 3 is refused") != NULL, "another one: %s", last_log);
+	ok(last_which != unknown, "for another reason, which is of another kind");
+	finish();
+}
+
 int
 main(void)
 {
@@ -122,6 +147,7 @@ main(void)
 	arena = shard_arena_create();
 	test_false_claims();
 	test_restart_among_false_claims();
+	test_reasons();
 	shard_arena_destroy(arena);
 	shard_action_destroy(out);
 	return unit_done();

@@ -78,6 +78,7 @@ static bool elections; /* voters campaign of their own accord */
 static int rivals;	   /* log lines about two claimants */
 static int questions;  /* that joiners were called back */
 static char last_log[1100];
+static int32 last_which; /* of that line, by which it is bounded how often it is written (T11) */
 
 static const ShardUuid cluster = {42, 42};
 
@@ -108,6 +109,7 @@ post(int from, int link)
 		if (action->kind == SHARD_ACTION_LOG)
 		{
 			snprintf(last_log, sizeof(last_log), "%s", action->text);
+			last_which = action->to;
 			rivals += strstr(action->text, "two incarnations") ? 1 : 0;
 		}
 		if (action->kind == SHARD_ACTION_STATES)
