@@ -377,7 +377,10 @@ poll_connect(ShardPeer *peer)
 	while (peer->connecting != PGRES_POLLING_OK)
 	{
 		if (peer->connecting == PGRES_POLLING_FAILED)
-			return fail_by_result(peer);
+		{
+			shard_peer_set_login_failure(&peer->failure, peer->conn);
+			return fail(peer);
+		}
 		if (!is_ready_to_connect(peer))
 			return is_late(peer) ? fail_late(peer) : SHARD_PEER_NOTHING;
 		peer->connecting = PQconnectPoll(peer->conn);
@@ -396,6 +399,7 @@ end_connect(ShardPeer *peer)
 
 	peer->opened_at = shard_peer_now();
 	peer->flushed = true;
+	(void) PQsetErrorVerbosity(peer->conn, PQERRORS_DEFAULT);
 	if (PQsetnonblocking(peer->conn, 1) != 0)
 		return fail_by_result(peer);
 	snprintf(query, sizeof(query), "%s%s",

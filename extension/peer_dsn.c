@@ -555,6 +555,10 @@ shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address, in
 	if (conn == NULL)
 		shard_peer_set_failure(failure, ERRCODE_OUT_OF_MEMORY, "out of memory", NULL, NULL);
 	else
+	{
 		PQsetNoticeReceiver(conn, ignore_notice, NULL);
+		/* until it stands: nothing else has the SQLSTATE of a refusal */
+		(void) PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
+	}
 	return conn;
 }

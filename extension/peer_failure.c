@@ -6,6 +6,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "mb/pg_wchar.h"
 
 #include "peer_private.h"
@@ -62,11 +64,102 @@ shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text
 					   const char *detail, const char *hint)
 {
 	failure->sqlstate = sqlstate;
+	failure->refused = 0;
 	copy_text(failure->text, sizeof(failure->text), text);
 	if (failure->text[0] == '\0')
 		strlcpy(failure->text, "the connection was closed without a word", sizeof(failure->text));
 	copy_text(failure->detail, sizeof(failure->detail), detail);
 	copy_text(failure->hint, sizeof(failure->hint), hint);
+}
+
+/* A line of verbose messages that says where in the server's source: "LOCATION:  InitPostgres, postinit.c:998". */
+static bool
+is_location(const char *line, size_t length)
+{
+	while (length > 0 && isdigit((unsigned char) line[length - 1]))
+		length--;
+	return length > 3 && strncmp(line + length - 3, ".c:", 3) == 0;
+}
+
+/* The SQLSTATE of such a line, as in "FATAL:  3D000: database"; NULL: none. */
+static char *
+state_in(char *line)
+{
+	for (char *at = strstr(line, ":  "); at != NULL; at = strstr(at + 1, ":  "))
+		if (strspn(at + 3, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 &&
+			strncmp(at + 8, ": ", 2) == 0)
+			return at + 3;
+	return NULL;
+}
+
+/*
+ * Takes out of verbose messages what makes them that, and returns the last SQLSTATE, 0: none. Errors of a server before
+ * a login have none elsewhere, and words of any language.
+ */
+static int
+take_states(char *text)
+{
+	char *to = text;
+	char *next;
+	int sqlstate = 0;
+
+	for (char *line = text; *line != '\0'; line = next)
+	{
+		size_t length = strcspn(line, "\n");
+		bool ends = line[length] == '\0';
+		char *state;
+
+		line[length] = '\0';
+		next = line + length + (ends ? 0 : 1);
+		state = state_in(line);
+		if (state != NULL)
+		{
+			sqlstate = MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]);
+			memmove(state, state + 7, strlen(state + 7) + 1);
+		}
+		if (is_location(line, strlen(line)))
+			continue;
+		length = strlen(line);
+		memmove(to, line, length);
+		to += length;
+		*to++ = ends ? '\0' : '\n';
+	}
+	*to = '\0';
+	return sqlstate;
+}
+
+/* What an operator can do who is not let in; "": nothing in general. */
+static const char *
+login_hint(int refused, const PGconn *conn)
+{
+	if (PQconnectionNeedsPassword(conn))
+		return "The file that setting shard.peer_passfile of this node names has the passwords of "
+			   "links: it needs a line for that host, database and role.";
+	if (ERRCODE_TO_CATEGORY(refused) == ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION)
+		return "The server's process connects, not the client: as the role that the address names "
+			   "with user=, or else as the server's operating system user. Name a role there that "
+			   "exists and is let in.";
+	return "";
+}
+
+/* See peer_private.h. The connection gives verbose messages. */
+void
+shard_peer_set_login_failure(ShardPeerFailure *failure, const PGconn *conn)
+{
+	char text[sizeof(failure->text) + 512];
+	int sqlstate;
+	int refused = 0;
+
+	strlcpy(text, PQerrorMessage(conn), sizeof(text) - 1);
+	sqlstate = take_states(text);
+	if (PQconnectionNeedsPassword(conn))
+		refused = ERRCODE_INVALID_PASSWORD;
+	else if (sqlstate == ERRCODE_UNDEFINED_DATABASE ||
+			 ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION)
+		refused = sqlstate;
+	shard_peer_set_failure(failure, 0, text[0] != '\0' ? text : "the connection failed", NULL,
+						   login_hint(refused, conn));
+	failure->refused = refused;
 }
 
 int

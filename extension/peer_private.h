@@ -26,6 +26,7 @@ typedef enum ShardPeerStep
 typedef struct ShardPeerFailure
 {
 	int sqlstate; /* 0: none came */
+	int refused;  /* SQLSTATE with which a server refused the login; 0: it did not */
 	char text[1024];
 	char detail[1024];
 	char hint[512];
@@ -91,6 +92,9 @@ extern int64 shard_peer_now(void);
 /* Notes a failure; SQL fields may be NULL. Texts are cut, and made valid. */
 extern void shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text,
 								   const char *detail, const char *hint);
+
+/* Notes that no connection could be made: what libpq says, and what to do if a server refused the login. */
+extern void shard_peer_set_login_failure(ShardPeerFailure *failure, const PGconn *conn);
 
 /* Number of hosts that an address names. */
 extern int shard_peer_dsn_hosts(const char *dsn);
