@@ -29,6 +29,9 @@
 #define FIRST_BACKOFF (100 * 1000)
 #define LAST_BACKOFF (5 * 1000 * 1000)
 
+/* Who was refused by a server that runs is let in by an operator, and not soon: each attempt is a line in that log. */
+#define REFUSED_BACKOFF (10 * 1000 * 1000)
+
 /* A connection that answers after that is a good one; in microseconds. */
 #define SETTLED (1000 * 1000)
 
@@ -130,10 +133,11 @@ static void
 back_off(ShardPeer *peer)
 {
 	int64 longest = FIRST_BACKOFF;
+	int64 limit = peer->failure.refused != 0 ? REFUSED_BACKOFF : peer->last_backoff;
 
-	for (int i = 0; i < peer->failures && longest < peer->last_backoff; i++)
+	for (int i = 0; i < peer->failures && longest < limit; i++)
 		longest *= 2;
-	longest = Min(longest, peer->last_backoff);
+	longest = Min(longest, limit);
 	peer->failures++;
 	peer->backoff = (int64) (longest * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
 	peer->next_open = shard_peer_now() + peer->backoff;
@@ -400,6 +404,7 @@ end_connect(ShardPeer *peer)
 	peer->opened_at = shard_peer_now();
 	peer->flushed = true;
 	(void) PQsetErrorVerbosity(peer->conn, PQERRORS_DEFAULT);
+	peer->failure.refused = 0;
 	if (PQsetnonblocking(peer->conn, 1) != 0)
 		return fail_by_result(peer);
 	snprintf(query, sizeof(query), "%s%s",

@@ -61,7 +61,10 @@ extern void shard_peer_heard(ShardPeer *peer, int32 incarnation);
 /* The other node was heard just now: of those that wait for their turn to connect it is among the first. */
 extern void shard_peer_prefer(ShardPeer *peer);
 
-/* The longest back-off, in ms; 5 s if it was never said. For calls that are how a node is missed. */
+/*
+ * The longest back-off, in ms; 5 s if it was never said. For calls that are how a node is missed. After a login that a server
+ * refused, whatever is said, it is 10 s.
+ */
 extern void shard_peer_limit_backoff(ShardPeer *peer, int longest_ms);
 
 /* Close now; failed: the next open waits for a longer back-off. A call under way is cancelled. */

@@ -51,6 +51,15 @@ is($status, 0, 'the database of a member can be dropped');
 like($said, qr/WARNING:  database "node3" is node 3 of a cluster with 1 other member, and has not left it.*HINT:.*shard_write_off\(3\)/s,
 	'with a warning');
 $cluster->has_left(3);
+
+# Each attempt to log in there is a line in that server's log: pauses between them grow to ten seconds.
+my $refusals = sub { return scalar(() = PostgreSQL::Test::Utils::slurp_file($server->logfile) =~ /FATAL:  database "node3" does not exist/g) };
+$one->sql('SELECT pg_sleep(13)');
+my $before = $refusals->();
+ok($before > 0, 'the others try to reach it');
+$one->sql('SELECT pg_sleep(13)');
+cmp_ok($refusals->() - $before, '<=', 8, 'and ever more rarely');
+
 $one->eventually('SELECT shard_write_off(3)');
 $one->wait_until('SELECT ok FROM shard_health()', 'all to be well');
 pass('the rest goes on');
