@@ -3,7 +3,8 @@
  *		What is wrong with the cluster, as this node knows it; a part of shard_health.
  *
  * Read from shared memory and from what was decided; the coordinator worker is asked for what it has
- * observed. Other nodes are not asked: who cannot be reached must not make this slow.
+ * observed. Other nodes are not asked, for who cannot be reached must not make this slow; but for who is there, where
+ * a silent node's address answers.
  */
 #include "postgres.h"
 
@@ -16,6 +17,7 @@
 #include "health.h"
 #include "link_trouble.h"
 #include "peer.h"
+#include "peer_client.h"
 #include "plane.h"
 #include "security.h"
 
@@ -23,6 +25,9 @@
 
 /* Silent for so long counts as a problem even before the failure detector says so; in seconds. */
 #define NOT_HEARD 60
+
+/* Who answers the coordinator worker's calls answers this one, too. */
+#define WHO_TIMEOUT_MS 1000
 
 /* A link that failed once is tried again within that time, and most often with success; in seconds. */
 #define DATA_LINK_FAILS 5
@@ -227,17 +232,53 @@ let_in(int32 node)
 }
 
 /*
+ * Who answers at the address of a silent member, if that is not the member: its database was dropped there and made anew,
+ * or the address leads elsewhere. NULL: it is the member, or nobody can say. It answers others' calls, so this is short.
+ */
+static const char *
+other_there(const ShardPlaneView *view, const ShardMemberRecord *record, int32 node)
+{
+	ShardPeerQuestion question = {.dsn = record->dsn, .bytes = ""};
+	ShardReader reader;
+	ShardWho who;
+
+	shard_peer_client_ask(&question, 1, "who", WHO_TIMEOUT_MS);
+	if (!question.answered)
+		return NULL;
+	if (question.answer == NULL)
+		return "a copy, or one that does not know yet who it is";
+	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
+	if (!shard_coordinator_get_who(&reader, &who))
+		return NULL;
+	if (!shard_record_uuid_equal(who.cluster, view->cluster))
+		return psprintf("node %d of another cluster", who.node);
+	return who.node != node ? psprintf("node %d", who.node) : NULL;
+}
+
+/*
  * The link to a member that is there. What is silent and answers needs no start: it cannot call.
  */
 static void
-check_link(ShardHealth *health, const ShardPlaneView *view, int32 node,
+check_link(ShardHealth *health, const ShardPlaneView *view, const ShardDirectoryMember *member,
 		   const ShardMemberReport *report)
 {
+	int32 node = member->node;
 	const char *error = shard_cluster_view_may_see_dsn() ? report->link_error : "";
+	const char *other = NULL;
 	bool silent =
 		shard_cluster_view_is_silent(report) || report->heard_us > NOT_HEARD * INT64CONST(1000000);
 
 	if (silent && shard_cluster_view_answers(report))
+		other = other_there(view, &member->record, node);
+	if (other != NULL)
+		shard_health_add(
+			health,
+			psprintf("another database answers at the address of node %d, %s: if that of node %d "
+					 "was dropped and made anew, what it had is lost; give it up with "
+					 "shard_write_off(%d), then shard_join() makes the new one a member; if it is "
+					 "elsewhere, say where, with shard_set_address()",
+					 node, other, node, node));
+	else if (silent && shard_cluster_view_answers(report))
 		shard_health_add(
 			health, psprintf("node %d answers calls, but has not called node %d %s: it cannot, as "
 							 "shard_health() there says; %s",
@@ -347,7 +388,7 @@ check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirecto
 	}
 	if (report == NULL)
 		return;
-	check_link(health, view, node, report);
+	check_link(health, view, member, report);
 	check_data_links(health, report);
 }
 

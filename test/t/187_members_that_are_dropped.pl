@@ -39,6 +39,10 @@ $cluster->has_left(2);
 $one->sql(ShardCluster::tell_recorder($entity, 4));
 $one->wait_until(q{SELECT problems::text ~ 'node 2 has not been heard' AND problems::text ~ 'for node 2 .unreachable.*shard_write_off.2.'
 	FROM shard_health()}, 'the others to say who is missing, and what can be done');
+$two->sql("CREATE EXTENSION shard; SELECT shard_allow_peer('$ShardNodes::peer_role')");
+$one->wait_until(q{SELECT problems::text ~ 'another database answers at the address of node 2, node 1 of another cluster: .*shard_write_off.2., then shard_join'
+	AND NOT problems::text ~ 'answers calls' FROM shard_health()}, 'them to say that who answers is another one, made anew');
+pass('that somebody answers is not taken for a link of one direction');
 $one->eventually('SELECT shard_write_off(2)');
 $one->sql(ShardCluster::tell_recorder($entity, 5));
 ShardCluster::wait_for_condition(sub { $cluster->recorded($entity) =~ /5 = \d at [13]$/ }, 'its shards to begin anew');
