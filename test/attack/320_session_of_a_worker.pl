@@ -184,11 +184,13 @@ DECLARE
 BEGIN
 	SET LOCAL parallel_setup_cost = 0; SET LOCAL parallel_tuple_cost = 0; SET LOCAL min_parallel_table_scan_size = 0;
 	SET LOCAL max_parallel_workers_per_gather = 2;
-	EXECUTE 'SELECT count(DISTINCT split_part(x, '': '', 1)) || '' processes, '' || string_agg(DISTINCT split_part(x, '': '', 2), '' and '')
+	-- Or it may have read all before they have started.
+	SET LOCAL parallel_leader_participation = off;
+	EXECUTE 'SELECT count(DISTINCT split_part(x, '': '', 1)) FILTER (WHERE split_part(x, '': '', 1) <> pg_backend_pid()::text) || '' processes, '' || string_agg(DISTINCT split_part(x, '': '', 2), '' and '')
 		FROM (SELECT DISTINCT mallory.inside() AS x FROM mallory.wide) s' INTO result;
 	RETURN result;
 END $$});
-like(ask('mallory', 'SELECT mallory.spread()'), qr/^[23] processes, mallory mallory off$/, 'workers of a query of his are no other\'s');
+like(ask('mallory', 'SELECT mallory.spread()'), qr/^[12] processes, mallory mallory off$/, 'workers of a query of his are no other\'s');
 
 # --- who is superuser changes ---------------------------------------------------------------------
 

@@ -271,7 +271,7 @@ sub decided
 	return ($numbers[ 2 * $count - 2 ] >> 1, $self->{to}->sql('SELECT n FROM shard.control WHERE store = 4 AND kind = 0'));
 }
 
-# The code with which the coordinator, who is called, takes commands from the node: as the coordinator makes it, by its secret.
+# The code with which the coordinator, who is called, takes commands from the node at its address: as the coordinator makes it, by its secret.
 sub code
 {
 	my ($self) = @_;
@@ -281,7 +281,8 @@ sub code
 	my ($ballot) = $self->decided;
 	my $inc_no = $self->{from}->sql('SELECT inc_no FROM shard.node');
 	my $at = 12 + 2 * $n_claimed;
-	my $code = hmac_sha256(pack('Q<6', $high, $low, $era >> 1, $ballot, $self->{from}->n, $inc_no), pack('Q<2', @numbers[ $at, $at + 1 ]));
+	my $dsn = $self->{to}->sql('SELECT dsn FROM shard_members WHERE node = ' . $self->{from}->n);
+	my $code = hmac_sha256(pack('Q<6', $high, $low, $era >> 1, $ballot, $self->{from}->n, $inc_no) . $dsn, pack('Q<2', @numbers[ $at, $at + 1 ]));
 	return join '', map { sprintf '%016x', $_ } unpack 'Q<2', $code;
 }
 
