@@ -317,9 +317,13 @@ static void
 refuse_drop(const ShardAdminType *type, bool has_state, bool others, uint64 waiting, uint64 dead)
 {
 	const char *name = quote_literal_cstr(type->name);
-	char *detail = psprintf("Its state table is %s; waiting messages: " UINT64_FORMAT
+	bool has_table = shard_admin_table_exists(type);
+	char *detail = psprintf("Its state table %s; waiting messages: " UINT64_FORMAT
 							"; dead letters: " UINT64_FORMAT ".",
-							has_state ? "not empty" : "empty", waiting, dead);
+							!has_table	? "was dropped"
+							: has_state ? "is not empty"
+										: "is empty",
+							waiting, dead);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
@@ -331,7 +335,11 @@ refuse_drop(const ShardAdminType *type, bool has_state, bool others, uint64 wait
 						   "host the type, with their states. shard_drop_type(%s, force => true) "
 						   "deletes all that is here.",
 						   name)
-				 : errhint("Use shard_drop_type(%s, force => true) to delete all that.", name)));
+			 : has_table
+				 ? errhint("Use shard_drop_type(%s, force => true) to delete all that.", name)
+				 : errhint("shard_start() makes the table anew, empty, and what waits goes on. "
+						   "shard_drop_type(%s, force => true) deletes all that is here.",
+						   name)));
 }
 
 /*
@@ -441,7 +449,8 @@ shard_type_problem(PG_FUNCTION_ARGS)
 	if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
 		problem = shard_handler_missing(type);
 	else if (type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0')
-		problem = pstrdup("state table does not exist");
+		problem = pstrdup("its state table was dropped, with all states in it; shard_start() as "
+						  "before makes it anew, empty, and messages that wait are handled then");
 	else if (type->missing_extractor != NULL)
 		problem = psprintf("extractor %s does not exist", type->missing_extractor);
 	else if (type->ordered_by_name != NULL && !OidIsValid(type->ordered_by))

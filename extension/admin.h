@@ -48,10 +48,11 @@ extern void shard_admin_row_owner(const ShardAdminType *type);
 extern void shard_admin_row_delete(const ShardAdminType *type);
 
 /*
- * admin_table.c: the state table. Under the same conditions. Create fills in
+ * admin_table.c: the state table, which its owner may have dropped. Under the same conditions. Create fills in
  * state_table. Lock bars everybody else and returns whether the table is there
  * and has rows; drop drops it, if it is there.
  */
+extern bool shard_admin_table_exists(const ShardAdminType *type);
 extern void shard_admin_table_check(const ShardAdminType *type);
 extern void shard_admin_table_create(ShardAdminType *type);
 extern bool shard_admin_table_lock(const ShardAdminType *type);
@@ -65,9 +66,6 @@ extern void shard_admin_bind(ShardAdminType *type, const ShardRoutine *handler);
 
 /* Whether the type of its states exists. */
 extern bool shard_admin_has_state_type(const ShardAdminType *type);
-
-/* Error 55000 if its state table was dropped. */
-extern void shard_admin_check_table(const ShardAdminType *type);
 
 /*
  * admin.c: what every change of a type begins with. Begin takes the extension's lock, and

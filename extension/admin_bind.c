@@ -63,16 +63,3 @@ shard_admin_bind(ShardAdminType *type, const ShardRoutine *handler)
 	}
 	type->handler = *handler;
 }
-
-void
-shard_admin_check_table(const ShardAdminType *type)
-{
-	if (get_rel_relkind(type->state_table) != '\0')
-		return;
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("the state table of entity type \"%s\" does not exist", type->name),
-					errdetail("It was dropped, and the states of this node's entities with it."),
-					errhint("Call shard_drop_type(%s, force => true), then shard_start(), which "
-							"makes it anew, empty.",
-							quote_literal_cstr(type->name))));
-}

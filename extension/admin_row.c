@@ -269,16 +269,17 @@ void
 shard_admin_row_update(const ShardAdminType *type)
 {
 	Oid types[] = {TEXTOID,	 OIDOID,	   BOOLOID, TEXTOID, TEXTOID,
-				   JSONBOID, OIDVECTOROID, INT4OID, OIDOID};
+				   JSONBOID, OIDVECTOROID, INT4OID, OIDOID,	 OIDOID};
 	Datum values[lengthof(types)];
 
 	common_values(type, values);
 	values[7] = Int32GetDatum(type->type_id);
 	values[8] = ObjectIdGetDatum(type->handler.state_type);
+	values[9] = ObjectIdGetDatum(type->state_table);
 	if (SPI_execute_with_args(
 			"UPDATE shard.type SET handler = $1, handler_oid = $2, batch = $3, mode = $4,"
 			"  search_path = $5, settings = $6, extractors = $7, state_type = $9,"
-			"  problem = NULL, problem_code = NULL"
+			"  state_table = $10, problem = NULL, problem_code = NULL"
 			" WHERE type_id OPERATOR(pg_catalog.=) $8",
 			lengthof(types), types, values, NULL, false, 0) != SPI_OK_UPDATE)
 		elog(ERROR, "could not update shard.type");

@@ -180,8 +180,27 @@ refuse_differences(const char *name, const Difference *difference)
 }
 
 /*
+ * Its state table was dropped, and the type begins anew with what waits for it. Whoever has the states elsewhere puts
+ * them back before he commits.
+ */
+static void
+make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
+{
+	shard_admin_table_check(wanted);
+	stored->owner = type->owner;
+	stored->handler = wanted->handler;
+	shard_admin_table_create(stored);
+	ereport(WARNING,
+			(errmsg("state table of entity type \"%s\" was made anew, empty", wanted->name),
+			 errdetail("It had been dropped, and the states of this node's entities with it: they "
+					   "begin anew with the messages that wait."),
+			 errhint("States of a backup can be put into it in this transaction. Roll back if it "
+					 "is not wanted.")));
+}
+
+/*
  * The type is there: nothing to do if it is the same and runs. A stopped one
- * is resumed, and one whose handler was made anew is bound to that.
+ * is resumed, one whose handler was made anew is bound to that, and one whose table was dropped gets another one.
  */
 static void
 start_again(const ShardType *type, const ShardAdminType *wanted)
@@ -213,13 +232,15 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 				 errhint("Call shard_alter(%s, 'owner', ...) with its name.",
 						 quote_literal_cstr(wanted->name))));
 
-	shard_admin_check_table(&stored);
-	if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
-		stored.handler.function == wanted->handler.function &&
-		memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
+	if (!shard_admin_table_exists(&stored))
+		make_table_anew(type, wanted, &stored);
+	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
+			 stored.handler.function == wanted->handler.function &&
+			 memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
 		return;
+	else
+		shard_admin_bind(&stored, &wanted->handler);
 	stored.mode = "hosting";
-	shard_admin_bind(&stored, &wanted->handler);
 	memcpy(stored.extractor, wanted->extractor, sizeof(stored.extractor));
 	shard_admin_row_update(&stored);
 }

@@ -192,6 +192,12 @@ shard_admin_table_create(ShardAdminType *type)
 	type->state_table = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
 }
 
+bool
+shard_admin_table_exists(const ShardAdminType *type)
+{
+	return get_rel_relkind(type->state_table) != '\0';
+}
+
 /* The quoted name that the table has today; NULL if its owner dropped it. */
 static char *
 present_name(const ShardAdminType *type)

@@ -1,5 +1,5 @@
 # The type of a type's states is dropped, with the handler, and made anew: shard_start() and shard_alter() bind what fits the
-# states' rows, which are all there still, and say what does not fit. A state table that was dropped is no success either.
+# states' rows, which are all there still, and say what does not fit. Where the state table was dropped, too, nothing has to.
 
 use strict;
 use warnings FATAL => 'all';
@@ -24,6 +24,7 @@ sub works
 	is($node->safe_psql('postgres', q{SELECT shard_ask('adds', 'one', '{}')}), $n, $name);
 	return;
 }
+# Or warned.
 sub refused
 {
 	my ($sql, $like, $name) = @_;
@@ -81,12 +82,17 @@ $node->safe_psql('postgres', q{CREATE FUNCTION fills(state purse, message jsonb)
 is($node->safe_psql('postgres', q{SELECT problem FROM shard_types WHERE type_name = 'adds'}),
 	"handler public.fills(public.purse,jsonb) was made anew by a role without the rights of the type's owner", 'a stranger');
 
-# The table.
-$node->safe_psql('postgres', q{CREATE FUNCTION plain(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
-	SELECT shard_start('plain', 'plain(jsonb,jsonb)', 1); DROP TABLE shard_entity.plain});
-refused(q{SELECT shard_start('plain', 'plain(jsonb,jsonb)', 1)}, qr/state table of entity type "plain" does not exist.*shard_drop_type/s,
-	'a state table that was dropped');
-$node->safe_psql('postgres', q{SELECT shard_drop_type('plain', force => true); SELECT shard_start('plain', 'plain(jsonb,jsonb)', 1)});
+# The table, and with it the type of its states: nothing is left that another one would have to fit.
+$node->safe_psql('postgres', q{CREATE TYPE slip AS (n int);
+	CREATE FUNCTION slips(state slip, message jsonb) RETURNS slip LANGUAGE sql RETURN ROW(1)::slip;
+	SELECT shard_start('slips', 'slips(slip,jsonb)', 1);
+	SELECT shard_tell('slips', 'one', '{}')});
+$node->drain;
+$node->safe_psql('postgres', q{DROP TABLE shard_entity.slips; DROP TYPE slip CASCADE; CREATE TYPE slip AS (word text);
+	CREATE FUNCTION slips(state slip, message jsonb) RETURNS slip LANGUAGE sql RETURN ROW('new')::slip});
+refused(q{SELECT shard_start('slips', 'slips(slip,jsonb)', 1)}, qr/WARNING: +state table of entity type "slips" was made anew, empty/,
+	'a state table that was dropped is made anew');
+is($node->safe_psql('postgres', q{SELECT shard_ask('slips', 'one', '{}')}), '{"word": "new"}', 'as the states are now');
 $node->log_is_clean(qr/is suspended|does not fit|does not exist|exists with another|cannot be the handler|type of the states was dropped/i);
 
 done_testing();
