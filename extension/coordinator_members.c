@@ -74,10 +74,11 @@ tell(const Seen *before, int32 node, const ShardMemberRecord *record)
 			ereport(LOG, (errmsg("shard: node %d has left", node)));
 			break;
 		case SHARD_MEMBER_DOWN:
-			ereport(LOG, (errmsg("shard: node %d is down: its shards wait for it", node),
-						  errhint("It comes back at its next start. If it is lost for good, call "
-								  "shard_write_off(%d).",
-								  node)));
+			ereport(LOG,
+					(errmsg("shard: node %d is down: its shards wait for it", node),
+					 errhint("It comes back at its next start, or by shard_admit(%d, %d) there. "
+							 "If it is lost for good, call shard_write_off(%d).",
+							 node, record->inc_no + 1, node)));
 			break;
 		case SHARD_MEMBER_WRITTEN_OFF:
 			ereport(LOG, (errmsg("shard: node %d is written off: its shards begin empty elsewhere",

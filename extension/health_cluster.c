@@ -363,17 +363,14 @@ check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirecto
 	switch ((ShardMemberStatus) member->record.status)
 	{
 		case SHARD_MEMBER_DOWN:
-			if (report != NULL && report->reachable)
-				shard_health_add(
-					health, psprintf("node %d is down, though its server runs: its shards wait for "
-									 "it; call shard_admit(%d, %d) at node %d, or restart its "
-									 "server; shard_write_off(%d) would give up their state",
-									 node, node, member->record.inc_no + 1, node, node));
-			else
-				shard_health_add(
-					health, psprintf("node %d is down: its shards wait for it; restart its server, "
-									 "or give it up with shard_write_off(%d)",
-									 node, node));
+			/* Nobody talks to it, so nobody hears whether its server runs (I9). */
+			shard_health_add(
+				health,
+				psprintf(
+					"node %d is down: its shards wait for another start of it; restart its "
+					"server if it runs, or call shard_admit(%d, %d) there; if not, start it; "
+					"if it is lost, promote its standby, or give it up with shard_write_off(%d)",
+					node, node, member->record.inc_no + 1, node));
 			return;
 		case SHARD_MEMBER_NONE:
 		case SHARD_MEMBER_REMOVED:

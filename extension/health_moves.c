@@ -138,23 +138,20 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 	int32 node = stranded->node;
 
 	/* what to do about it is said of the node itself */
-	if (member->status == SHARD_MEMBER_DOWN && report != NULL && report->reachable)
+	if (member->status == SHARD_MEMBER_DOWN)
 		shard_health_add(health,
 						 psprintf("entity type \"%s\": %s%s for node %d, which was downed",
 								  type->name,
 								  type->dropping ? "no member that is heard has it, and " : "",
 								  shards_wait(stranded->count), node));
-	else if (member->status == SHARD_MEMBER_DOWN ||
-			 (report != NULL && shard_cluster_view_is_silent(report) &&
-			  !shard_cluster_view_answers(report)))
+	else if (report != NULL && shard_cluster_view_is_silent(report) &&
+			 !shard_cluster_view_answers(report))
 		shard_health_add(
 			health,
-			psprintf("entity type \"%s\": %s%s for node %d (%s%s): start its server, or promote "
-					 "its standby (shard_admit); shard_write_off(%d) gives up their state",
+			psprintf("entity type \"%s\": %s%s for node %d (unreachable%s): start its server, or "
+					 "promote its standby (shard_admit); shard_write_off(%d) gives up their state",
 					 type->name, type->dropping ? "no member that is heard has it, and " : "",
-					 shards_wait(stranded->count), node,
-					 member->status == SHARD_MEMBER_DOWN ? "down" : "unreachable",
-					 for_how_long(report), node));
+					 shards_wait(stranded->count), node, for_how_long(report), node));
 	else if (member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING ||
 			 member->evacuated)
 		shard_health_add(health,
