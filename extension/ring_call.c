@@ -33,6 +33,7 @@
 #include "duration.h"
 #include "gate.h"
 #include "peer_errors.h"
+#include "plane.h"
 #include "ring.h"
 #include "ring_body.h"
 #include "ring_slot.h"
@@ -306,6 +307,18 @@ what_became(const Call *call, Outcome outcome, const char *limit)
 }
 
 /*
+ * Where to look: the asker may be at another node, which knows nothing of what is the matter here.
+ */
+static const char *
+where(const Call *call)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(call->db, &view);
+	return view.members > 1 ? psprintf(" at node %d", view.node) : "";
+}
+
+/*
  * Raises the error of a request that got no answer.
  */
 static void
@@ -322,7 +335,8 @@ report_outcome(const Call *call, Outcome outcome)
 				 ask ? errmsg("ask of %s timed out, it was not executed", target_name(call))
 					 : errmsg("%s did not answer in time", worker_name(call)),
 				 errdetail_internal("%s", reason(call, limit)),
-				 ask ? errhint("See shard_health(), shard_inbox, shard_members and shard_peers.")
+				 ask ? errhint("See shard_health(), shard_inbox, shard_members and shard_peers%s.",
+							   where(call))
 					 : errhint("See shard_health() and shard_stat_workers.")));
 	if (outcome == OUTCOME_DEADLOCK || outcome == OUTCOME_SELF_LOCK)
 		report_deadlock(call, outcome == OUTCOME_SELF_LOCK);

@@ -146,7 +146,7 @@ told('its table is locked', $locked, qr/Process $pid has locked the table of the
 $table->query('ROLLBACK;');
 $table->close;
 $one->sql("SELECT shard_tell('strict', '$busy', '{\"sleep\": 20}')");
-told('its worker is busy', $busy, qr/Shard worker 0 was busy for \d+(?:\.\d)? m?s\./, $one, $two);
+told('its worker is busy', $busy, qr/Shard worker 0 was busy for \d+(?:\.\d)? m?s\.\nHINT:\s+See shard_health\(\), .* at node 1\./, $one, $two);
 
 # Node 2 alone: of two members only the older one votes.
 my ($homeless) = $cluster->homeless('strict', $two, map { "homeless$_" } 1 .. 20);
