@@ -21,19 +21,21 @@ PG_FUNCTION_INFO_V1(shard_admin_admit);
 PG_FUNCTION_INFO_V1(shard_admin_force_voters);
 
 /*
- * A command about one node.
+ * A command about one node. Returns what it was before, as far as is known here.
  */
-static void
+static ShardMemberStatus
 command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind kind)
 {
 	ShardCommand command = {.kind = kind, .node = shard_command_int(fcinfo, 0, "node")};
+	ShardMemberStatus before;
 
 	shard_command_begin(function);
 	command.text = shard_command_who();
-	(void) shard_command_get_member(command.node);
+	before = (ShardMemberStatus) shard_command_get_member(command.node)->status;
 	shard_command_need_coordinator(function);
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
 							  psprintf("%s is refused for node %d", function, command.node));
+	return before;
 }
 
 /*
@@ -42,7 +44,8 @@ command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind ki
 Datum
 shard_admin_down(PG_FUNCTION_ARGS)
 {
-	command_about(fcinfo, "shard_down()", SHARD_COMMAND_DOWN);
+	if (command_about(fcinfo, "shard_down()", SHARD_COMMAND_DOWN) == SHARD_MEMBER_DOWN)
+		ereport(NOTICE, (errmsg("node %d was downed already", PG_GETARG_INT32(0))));
 	PG_RETURN_VOID();
 }
 
@@ -52,7 +55,9 @@ shard_admin_down(PG_FUNCTION_ARGS)
 Datum
 shard_admin_write_off(PG_FUNCTION_ARGS)
 {
-	command_about(fcinfo, "shard_write_off()", SHARD_COMMAND_WRITE_OFF);
+	if (command_about(fcinfo, "shard_write_off()", SHARD_COMMAND_WRITE_OFF) ==
+		SHARD_MEMBER_WRITTEN_OFF)
+		ereport(NOTICE, (errmsg("node %d was written off already", PG_GETARG_INT32(0))));
 	PG_RETURN_VOID();
 }
 
@@ -84,7 +89,7 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 		(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT, "this node cannot go on now");
 		PG_RETURN_VOID();
 	}
-	command_about(fcinfo, "shard_admit()", SHARD_COMMAND_ADMIT);
+	(void) command_about(fcinfo, "shard_admit()", SHARD_COMMAND_ADMIT);
 	PG_RETURN_VOID();
 }
 

@@ -186,10 +186,10 @@ check_way_to_self(const ShardWayBack *back, const ShardWho *me)
 
 /*
  * A member already, when an earlier call came that far. Errors if it is to be none any more: nobody
- * comes back under his number.
+ * comes back under his number. It keeps the address that it has, whatever own_dsn says.
  */
 static void
-check_stays(void)
+check_stays(const char *own_dsn)
 {
 	const ShardMemberRecord *record;
 	ShardPlaneView view;
@@ -206,6 +206,12 @@ check_stays(void)
 			 errhint(
 				 "Join an empty database. Here, read what you need, DROP EXTENSION shard CASCADE, "
 				 "create it anew, call shard_allow_peer() again, and start the types.")));
+	if (record != NULL && own_dsn != NULL && strcmp(own_dsn, record->dsn) != 0)
+		ereport(WARNING,
+				(errmsg("this node is node %d of that cluster already, and keeps its address",
+						view.node),
+				 shard_cluster_view_may_see_dsn() ? errdetail("It is \"%s\".", record->dsn) : 0,
+				 errhint("shard_set_address() changes it.")));
 }
 
 static void
@@ -230,7 +236,7 @@ look_here(void *argument)
  * cannot join another one, without a look at the way to it and back.
  */
 static bool
-is_member(const char *seed_dsn, const ShardWho *me)
+is_member(const char *seed_dsn, const char *own_dsn, const ShardWho *me)
 {
 	ErrorData *error = shard_attempt(look_here, NULL);
 	ShardPeerQuestion question = {.dsn = seed_dsn, .bytes = ""};
@@ -247,7 +253,7 @@ is_member(const char *seed_dsn, const ShardWho *me)
 	check_not_self(&seed, me);
 	if (!shard_record_uuid_equal(seed.cluster, me->cluster))
 		ReThrowError(error);
-	check_stays();
+	check_stays(own_dsn);
 	shard_plane_get(shard_shmem_database(), &view);
 	if (view.fenced)
 		ReThrowError(error);
@@ -330,13 +336,13 @@ shard_admin_join(PG_FUNCTION_ARGS)
 	command.text = seed_dsn;
 	shard_command_not_downed();
 	me = who_am_i();
-	if (is_member(seed_dsn, &me))
+	if (is_member(seed_dsn, own_dsn, &me))
 		PG_RETURN_INT32(wait_until_up(me.cluster));
 	back = try_way_back(seed_dsn, own_dsn);
 	check_seed(&back, seed_dsn);
 	check_not_self(&back.seed, &me);
 	if (shard_record_uuid_equal(back.seed.cluster, me.cluster))
-		check_stays();
+		check_stays(own_dsn);
 	else
 	{
 		check_way_back(&back, &me);

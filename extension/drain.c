@@ -28,6 +28,7 @@
 #include "executor.h"
 #include "gate.h"
 #include "log.h"
+#include "plane.h"
 #include "security.h"
 #include "shmem.h"
 
@@ -75,6 +76,24 @@ time_left(const Drain *drain)
 }
 
 /*
+ * Errors if nothing is handled here: for good, or until a node that was downed is let in again.
+ */
+static void
+check_part(const Drain *drain)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(drain->db, &view);
+	if (view.fenced || view.downed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node handles no messages"),
+				 view.fenced ? errdetail("It takes no part in its cluster any more.")
+							 : errdetail("It was downed, and its messages wait until it is back."),
+				 errhint("See shard_health() here.")));
+}
+
+/*
  * Sleeps a little, each time longer. False if the time is up.
  */
 static bool
@@ -84,6 +103,7 @@ sleep_a_little(Drain *drain)
 
 	if (wait_event == 0)
 		wait_event = ShardWaitEvent("ShardDrain");
+	check_part(drain);
 	if (time_left(drain) == 0)
 		return false;
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, drain->nap,
