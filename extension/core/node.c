@@ -163,8 +163,9 @@ drain_loop(ShardNode *node, int64 now)
 }
 
 static void
-begin(ShardNode *node, ShardActions *out)
+begin(ShardNode *node, int64 now, ShardActions *out)
 {
+	shard_node_trust_step(node, now);
 	shard_action_reset(out);
 	shard_arena_reset(node->arena);
 	node->out = out;
@@ -252,7 +253,7 @@ void
 shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid cluster,
 				 ShardUuid incarnation, ShardActions *out)
 {
-	begin(node, out);
+	begin(node, now, out);
 	node->running = true;
 	node->start_kind = kind;
 	node->disk_moved = now;
@@ -451,7 +452,7 @@ void
 shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length,
 				   ShardActions *out)
 {
-	begin(node, out);
+	begin(node, now, out);
 	receive(node, now, via, bytes, length);
 	end(node, now);
 }
@@ -460,7 +461,7 @@ shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes, siz
 void
 shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 {
-	begin(node, out);
+	begin(node, now, out);
 	if (node->last_ticket <= node->persisted)
 		node->disk_moved = now;
 	if (node->running && !node->fenced)
@@ -483,7 +484,7 @@ shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 void
 shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out)
 {
-	begin(node, out);
+	begin(node, now, out);
 	if (ticket > node->persisted)
 		node->disk_moved = now;
 	node->persisted = Max(node->persisted, ticket);
@@ -525,7 +526,7 @@ refuse_command(ShardNode *node, const ShardNodeEvent *event)
 void
 shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out)
 {
-	begin(node, out);
+	begin(node, now, out);
 	if (!node->running || node->fenced)
 		refuse_command(node, event);
 	else

@@ -80,6 +80,7 @@ shard_node_learn_forced(ShardNode *node)
 												(ShardMapKey){SHARD_MAP_VOTERS, 0, 0}),
 								&voters))
 		node->era = voters.era;
+	shard_node_trust_era_begins(node);
 	shard_node_type_recount(node);
 	shard_node_journal_new_era(node);
 	shard_node_learn_drop_past(node);
@@ -328,6 +329,7 @@ shard_node_learn_era(ShardNode *node, int32 era)
 		members[i].value = shard_arena_copy(node->out->arena, members[i].value, members[i].length);
 	node->era = era;
 	shard_proposer_forget_ballots(node->proposer);
+	shard_node_trust_era_begins(node);
 	shard_node_journal_new_era(node);
 	shard_node_write_identity(node);
 	shard_node_new_voter(node);

@@ -154,6 +154,8 @@ struct ShardNode
 	int32 fenced_by
 		[SHARD_MAX_MEMBERS]; /* nodes that said, when asked, that this incarnation is over */
 	int n_fenced_by;
+	int64 stepped;	   /* the last step */
+	int64 awake_since; /* before that there was a pause: who is silent may have spoken meanwhile */
 	int32
 		via; /* of the message that is looked at: the node that was called at its address and answers so; 0: none */
 	NodeJoin join;
@@ -408,3 +410,7 @@ extern bool shard_node_trust_facts(const ShardNode *node, int64 now, const Shard
 
 /* FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most others who can be heard? */
 extern bool shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_trust_era_begins(ShardNode *node);
+
+/* A step begins: was there a pause before it? */
+extern void shard_node_trust_step(ShardNode *node, int64 now);

@@ -22,6 +22,13 @@
  */
 #define BALLOT_STEP (INT64CONST(1) << (16 + 20))
 
+/* After a pause of the own process all others look silent; who lives has been heard again after so long. */
+#ifdef SHARD_MUTANT_ALL_SILENT_AFTER_PAUSE
+#define LISTEN_AFTER_PAUSE 0
+#else
+#define LISTEN_AFTER_PAUSE (5 * SHARD_SECOND)
+#endif
+
 /* An era begins by an operator's word. */
 #define ERA_STEP 1024
 
@@ -348,13 +355,23 @@ is_unreachable(const ShardNode *node, int64 now, int32 id)
 	return false;
 }
 
-/* Have more than half of those said it who can be heard? */
+/* See node_private.h. A host takes a step more often, but for a node that is alone. */
+void
+shard_node_trust_step(ShardNode *node, int64 now)
+{
+	if (now - node->stepped > SHARD_SECOND)
+		node->awake_since = now;
+	node->stepped = now;
+}
+
+/* Have more than half of those said it who can be heard? After a pause of its own a node has to listen before it knows. */
 static bool
 most_say_so(const ShardNode *node, int64 now)
 {
 	int count;
 	int others = 0;
 	int say = 0;
+	bool listens = now - node->awake_since < LISTEN_AFTER_PAUSE;
 	ShardMapEntry *members =
 		shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
 
@@ -370,9 +387,20 @@ most_say_so(const ShardNode *node, int64 now)
 		for (int k = 0; k < node->n_fenced_by; k++)
 			says |= node->fenced_by[k] == members[i].key.a;
 		say += says;
-		others += says || !is_unreachable(node, now, members[i].key.a);
+		others += says || listens || !is_unreachable(node, now, members[i].key.a);
 	}
 	return 2 * say > others;
+}
+
+/* See node_private.h. Who has learned the end of an incarnation may have done so from voters that were given up. */
+void
+shard_node_trust_era_begins(ShardNode *node)
+{
+#ifdef SHARD_MUTANT_ENDS_OF_ANOTHER_ERA
+	if (node->running)
+		return;
+#endif
+	node->n_fenced_by = 0;
 }
 
 /* Is what it brings this node's own record, by which it is no member any more? */

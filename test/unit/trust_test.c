@@ -303,6 +303,37 @@ test_fenced(void)
 	ok(shard_node_fenced(machines[1].node), "all others that were asked do");
 }
 
+/* The same after a pause of the own process, and in another era. */
+static void
+test_fenced_after_pause(void)
+{
+	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED};
+	int32 self = 2;
+	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS,
+							.token = 6,
+							.n_nodes = 1,
+							.nodes = &self};
+
+	three_nodes();
+	now += 60 * SHARD_SECOND;
+	give_as(1, 3, 3, fenced);
+	ok(!shard_node_fenced(machines[1].node), "who was silent while a node slept counts");
+	run(10 * SHARD_SECOND);
+	ok(!shard_node_fenced(machines[1].node), "also later");
+
+	three_nodes();
+	give_as(1, 3, 3, fenced);
+	machines[1].cut = true;
+	run(15 * SHARD_SECOND);
+	happen(1, &force);
+	deliver();
+	machines[1].cut = false;
+	run(30 * SHARD_SECOND);
+	ok(is_coordinator(1) && shard_node_admitted(machines[1].node), "another era has begun");
+	give_as(1, 1, 1, fenced);
+	ok(!shard_node_fenced(machines[1].node), "what somebody said in the one before counts no more");
+}
+
 /* What a machine has learned that it is itself. */
 static int
 own_status(int at)
@@ -933,6 +964,7 @@ main(void)
 	test_collect();
 	test_force_cures();
 	test_fenced();
+	test_fenced_after_pause();
 	test_over_elsewhere();
 	test_over_by_anybody();
 	test_eras();
