@@ -81,6 +81,7 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *propo
 	homes->proposer = proposer;
 	homes->decided = shard_proposer_decided(proposer);
 	homes->seen_n = 0;
+	homes->office_since = now;
 	homes->told_n = shard_map_point(homes->decided).n;
 	shard_homes_forget_moves(homes);
 	shard_homes_forget_strategies(homes);

@@ -186,7 +186,8 @@ struct ShardHomes
 	ShardHomesSettings settings;
 	const ShardProposer *proposer; /* while the office is held, */
 	const ShardMap *decided;	   /* and what it has decided */
-	int64 seen_n;				   /* changes of homes up to this are in shards */
+	int64 office_since;
+	int64 seen_n; /* changes of homes up to this are in shards */
 	homes_shard_hash *shards;
 	homes_request_hash *requests;
 	HomesRegion *regions; /* in the order of registration */

@@ -127,6 +127,9 @@ presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRos
 	return presence;
 }
 
+/* In a new office so long, for who is heard and does not register may never do so (C20). */
+#define REGISTRATION_PATIENCE (15 * SHARD_SECOND)
+
 /*
  * There is no room for what is asked for. As long as somebody who is heard has not registered in this office nobody knows
  * what one has alone: whoever asks does so again.
@@ -140,6 +143,10 @@ refuse_room(ShardHomes *homes, int64 now, const ShardControl *message, const Sha
 	{
 		const HomesNode *node = &homes->nodes[i];
 
+#ifndef SHARD_MUTANT_WAITS_FOR_REGISTRATIONS
+		if (now - homes->office_since >= REGISTRATION_PATIENCE)
+			break;
+#endif
 		if (shard_membership_is_member(node->status) && !present_region(homes, node) &&
 			shard_roster_reachable(roster, node->node, now))
 			return;

@@ -777,6 +777,34 @@ test_room_for_grown(void)
 	pfree(large);
 }
 
+/* C20: who is heard and never registers keeps nobody waiting. */
+static void
+test_room_without_registration(void)
+{
+	char *large = palloc0(SHARD_ROOM_BYTES / 3 + 1);
+	int at = 0;
+	int one;
+	int other;
+
+	memset(large, 'x', SHARD_ROOM_BYTES / 3);
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	one = (at + 1) % 3;
+	other = (at + 2) % 3;
+	stop(other);
+	machines[other].unheard = true;
+	start(other);
+	run(10 * SHARD_SECOND);
+	has(one, "large", 1, large);
+	has(one, "larger", 1, large);
+	run(20 * SHARD_SECOND);
+	ok(has_type(at, "large") && !has_type(at, "larger"), "there is room for one type");
+	is_int(shard_node_type_lacks(machines[one].node, "larger"), SHARD_TYPE_LACKS_ROOM,
+		   "who wants another one hears so, also if a member does not register");
+	pfree(large);
+}
+
 /* What a member's operator wants, and what became of it: 1, done; 0, not; -1, nobody has said. */
 static int
 wishes(int at, ShardNodeEventKind kind, int32 node)
@@ -955,6 +983,7 @@ main(void)
 	begin_world();
 	test_room();
 	test_room_for_grown();
+	test_room_without_registration();
 	test_ballots();
 	test_reminders();
 	test_registrations();
