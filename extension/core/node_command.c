@@ -139,14 +139,16 @@ stay(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, 
 
 /* A member is at another address, by its operator or as somebody has reached it; number: 1 if that is news. */
 static bool
-set_address(ShardNode *node, const ShardNodeEvent *event, int64 *number, const char **why)
+set_address(ShardNode *node, int64 now, const ShardNodeEvent *event, int64 *number,
+			const char **why)
 {
 	ShardAddress address = {.dsn = event->text,
 							.ground = (ShardAddressGround) event->number,
 							.lapsed = event->flag};
 	bool taken;
-	bool good = shard_roster_set_address(node->roster, event->node != 0 ? event->node : node->id,
-										 &address, node->proposer, &taken, why);
+	bool good =
+		shard_roster_set_address(node->roster, now, event->node != 0 ? event->node : node->id,
+								 &address, node->proposer, &taken, why);
 
 	*number = taken;
 	return good;
@@ -179,7 +181,7 @@ carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker as
 			return result_of(
 				shard_roster_admit(node->roster, now, event->node, node->proposer, why));
 		case SHARD_EVENT_ADDRESS:
-			return result_of(set_address(node, event, number, why));
+			return result_of(set_address(node, now, event, number, why));
 		case SHARD_EVENT_LEASE_TTL:
 			return result_of(
 				shard_roster_change_ttl(node->roster, event->number, node->proposer, why));

@@ -95,7 +95,7 @@ shard_node_place_tick(ShardNode *node, int64 now)
 
 /* The way to a guessed address has changed: whoever brings a better one is not to be kept out (I15). */
 static void
-note_ground(ShardNode *node, ShardAddressGround ground)
+note_ground(ShardNode *node, int64 now, ShardAddressGround ground)
 {
 	ShardMemberRecord self;
 	const char *why;
@@ -106,7 +106,7 @@ note_ground(ShardNode *node, ShardAddressGround ground)
 		return;
 	if (node->in_office && shard_node_get_member(node, node->id, &self) &&
 		self.ground != SHARD_ADDRESS_SAID && self.ground != (int32) ground)
-		(void) shard_roster_set_address(node->roster, node->id,
+		(void) shard_roster_set_address(node->roster, now, node->id,
 										&(ShardAddress){.dsn = self.dsn, .ground = ground},
 										node->proposer, &taken, &why);
 }
@@ -125,7 +125,7 @@ shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGro
 			ground == SHARD_ADDRESS_RELAYED ? SHARD_NODE_PLACE_RELAYED : SHARD_NODE_PLACE_FOUND;
 		node->next_look = now + LOOK_INTERVAL;
 		found(node);
-		note_ground(node, ground);
+		note_ground(node, now, ground);
 		return;
 	}
 	node->place = SHARD_NODE_PLACE_OTHER;

@@ -106,8 +106,9 @@ typedef struct ShardAddress
 } ShardAddress;
 
 /* An operator's word becomes the member's address; a guess if it is better. *taken: it was not so before. */
-extern bool shard_roster_set_address(ShardRoster *roster, int32 node, const ShardAddress *address,
-									 ShardProposer *proposer, bool *taken, const char **why);
+extern bool
+shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const ShardAddress *address,
+						 ShardProposer *proposer, bool *taken, const char **why);
 
 /* shard_admit(): admit a waiting claim of a node although a rule refuses it. */
 extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,

@@ -41,7 +41,7 @@ is_better(const ShardMemberRecord *record, const ShardAddress *address, bool alo
 
 /* See roster.h. */
 bool
-shard_roster_set_address(ShardRoster *roster, int32 node, const ShardAddress *address,
+shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const ShardAddress *address,
 						 ShardProposer *proposer, bool *taken, const char **why)
 {
 	const ShardMap *decided = shard_proposer_decided(proposer);
@@ -61,6 +61,12 @@ shard_roster_set_address(ShardRoster *roster, int32 node, const ShardAddress *ad
 	*why = "another change of the node is being decided; try again";
 	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node))
 		return false;
+#ifdef SHARD_MUTANT_FOUND_AT_ANOTHER_ADDRESS
+	if (node == 0)
+#else
+	if (strcmp(record.dsn, address->dsn) != 0)
+#endif
+		shard_roster_forget_found(roster, now, node);
 	record.dsn = address->dsn;
 	record.ground = address->ground;
 	*taken = true;

@@ -133,6 +133,21 @@ what_was_found(const ShardRoster *roster, int64 now, int32 node, ShardUuid uuid)
 	return SHARD_CALLBACK_NONE;
 }
 
+/* See roster_private.h. */
+void
+shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node)
+{
+	for (int i = roster->n_found - 1; i >= 0; i--)
+		if (roster->found[i].node == node)
+			roster->found[i] = roster->found[--roster->n_found];
+	for (int i = 0; i < roster->n_claims; i++)
+		if (roster->claims[i].node == node)
+		{
+			roster->claims[i].callback = SHARD_CALLBACK_NONE;
+			roster->claims[i].next_ask = now;
+		}
+}
+
 /* The newest claim goes that nobody has confirmed, neither at the address nor as an operator. False: there is none. */
 static bool
 make_room(ShardRoster *roster)
@@ -407,6 +422,9 @@ shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *mes
 	if (message->token != 0)
 		shard_roster_joiner_answered(roster, message);
 	if (message->token != 0 || (message->uuid2.high == 0 && message->uuid2.low == 0))
+		return;
+	/* Its address may be what changes. */
+	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node))
 		return;
 	note_found(roster, now, node, message->uuid2);
 	for (int i = 0; i < roster->n_claims; i++)

@@ -185,6 +185,8 @@ extern void
 shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
 extern void shard_roster_forget_claims(ShardRoster *roster);
 extern bool shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node);
+/* A node gets another address: what was found at the one before says nothing of it. */
+extern void shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node);
 extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
 
 /*

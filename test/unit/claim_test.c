@@ -115,6 +115,35 @@ test_restart_among_false_claims(void)
 	finish();
 }
 
+/* I16: who was found at an address is nobody at the next one. */
+static void
+test_another_address(void)
+{
+	ShardAddress address = {.dsn = "elsewhere", .ground = SHARD_ADDRESS_SAID};
+	const char *why;
+	bool taken;
+
+	form(3);
+	peers[2].cut = true;
+	run(5 * S);
+	is_found(3, 300);
+	ok(shard_roster_set_address(peers[0].roster, now, 3, &address, peers[0].proposer, &taken,
+								&why) &&
+		   taken,
+	   "a node gets another address");
+	is_found(3, 300);
+	run(STEP);
+	claims(3, 3, 300);
+	run(S);
+	claims(3, 3, 300);
+	run(S);
+	is_member(3, SHARD_MEMBER_UP, 1, "who was found at the one before is not let in");
+	is_found(3, 300);
+	run(S);
+	is_member(3, SHARD_MEMBER_UP, 2, "who is found there is");
+	finish();
+}
+
 /* T11: each reason for which a claim is refused has its line. */
 static void
 test_reasons(void)
@@ -147,6 +176,7 @@ main(void)
 	arena = shard_arena_create();
 	test_false_claims();
 	test_restart_among_false_claims();
+	test_another_address();
 	test_reasons();
 	shard_arena_destroy(arena);
 	shard_action_destroy(out);
