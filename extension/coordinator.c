@@ -66,15 +66,13 @@ PGDLLEXPORT void ShardCoordinatorMain(Datum argument);
 /* ---- transactions ----------------------------------------------------------------------------- */
 
 /*
- * Locks the tables that a step writes; otherwise the name of one that somebody else has locked, or waits for (VACUUM
- * FULL, LOCK TABLE). A step that met that in its middle could only end the process.
+ * Locks tables, also to read them only, so that nobody has their indexes; otherwise the name of one that somebody else has
+ * locked, or waits for (VACUUM FULL, LOCK TABLE).
  */
 static const char *
-lock_tables(const ShardCatalog *catalog)
+lock_tables(const ShardCatalog *catalog, const char *const *tables, int count)
 {
-	static const char *const tables[] = {"control", "decision", "node"};
-
-	for (int i = 0; i < (int) lengthof(tables); i++)
+	for (int i = 0; i < count; i++)
 	{
 		Oid table = get_relname_relid(tables[i], catalog->schema);
 
@@ -104,11 +102,12 @@ say_locked(const char *table, TimestampTz since, TimestampTz *said)
 
 /*
  * Begins a transaction with a snapshot. Waits, without one, while somebody has the extension to
- * himself, or one of the tables that are written here.
+ * himself, or one of the tables that a step writes: one that met that in its middle could only end the process.
  */
 void
 shard_coordinator_begin(void)
 {
+	static const char *const written[] = {"control", "decision", "node"};
 	TimestampTz since = GetCurrentTimestamp();
 	TimestampTz said = 0;
 
@@ -126,7 +125,8 @@ shard_coordinator_begin(void)
 			CommitTransactionCommand();
 			shard_worker_leave_absent();
 		}
-		if (shard_catalog_lock(true) && (locked = lock_tables(catalog)) == NULL)
+		if (shard_catalog_lock(true) &&
+			(locked = lock_tables(catalog, written, lengthof(written))) == NULL)
 			break;
 		CommitTransactionCommand();
 		if (locked != NULL)
@@ -134,6 +134,24 @@ shard_coordinator_begin(void)
 		(void) shard_worker_wait(BUSY_MS, wait_event);
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+/* See coordinator_private.h. */
+bool
+shard_coordinator_lock(const char *const *tables, int count)
+{
+	return lock_tables(shard_catalog_get(), tables, count) == NULL;
+}
+
+/* See coordinator_private.h. */
+bool
+shard_coordinator_try(const char *const *tables, int count)
+{
+	shard_coordinator_begin();
+	if (shard_coordinator_lock(tables, count))
+		return true;
+	shard_coordinator_commit();
+	return false;
 }
 
 void

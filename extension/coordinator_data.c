@@ -93,8 +93,13 @@ static const struct
 const char *
 shard_coordinator_data(void)
 {
-	char *what = entities();
+	static const char *const tables[] = {"type",		"held", "parked",	   "outbox_kept",
+										 "dead_letter", "own",	"shard_input", "ordered"};
+	char *what;
 
+	if (!shard_coordinator_lock(tables, lengthof(tables)))
+		return "a table of the extension is locked";
+	what = entities();
 	if (what != NULL)
 		return MemoryContextStrdup(shard_coordinator.step_context, what);
 	for (int i = 0; i < (int) lengthof(remains); i++)

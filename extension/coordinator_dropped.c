@@ -49,9 +49,11 @@ shard_coordinator_dropped_read(void)
 static bool
 end_dropped(int32 type_id)
 {
+	static const char *const tables[] = {"type", "own", "route", "shard_input", "ordered"};
 	bool done;
 
-	shard_coordinator_begin();
+	if (!shard_coordinator_try(tables, lengthof(tables)))
+		return false;
 	SPI_connect();
 	done = shard_registry_dropped_end(type_id);
 	SPI_finish();
@@ -98,11 +100,12 @@ delete_routes(int32 type_id)
 }
 
 /*
- * What the map had, and has no more.
+ * What the map had, and has no more. False: somebody has a table locked.
  */
-static void
+static bool
 follow_known(void)
 {
+	static const char *const tables[] = {"type", "route"};
 	ShardArena *arena = shard_arena_create();
 	int count;
 	ShardMapEntry *types =
@@ -113,9 +116,13 @@ follow_known(void)
 
 	for (int i = 0; i < count; i++)
 		gone = list_delete_int(gone, types[i].key.a);
+	if (gone != NIL && !shard_coordinator_try(tables, lengthof(tables)))
+	{
+		shard_arena_destroy(arena);
+		return false;
+	}
 	if (gone != NIL)
 	{
-		shard_coordinator_begin();
 		SPI_connect();
 		foreach (cell, gone)
 			delete_routes(lfirst_int(cell));
@@ -129,6 +136,7 @@ follow_known(void)
 		known = lappend_int(known, types[i].key.a);
 	MemoryContextSwitchTo(old);
 	shard_arena_destroy(arena);
+	return true;
 }
 
 void
@@ -136,9 +144,8 @@ shard_coordinator_dropped_follow(void)
 {
 	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
 
-	if (n > 0 && known_n != n)
-		follow_known();
-	known_n = n;
+	if (n <= 0 || known_n == n || follow_known())
+		known_n = n;
 	if (dropped != NIL && n > 0 && dropped_n != n && follow_dropped())
 		dropped_n = n;
 }

@@ -153,12 +153,15 @@ append_fact(const ShardFact *fact)
 
 /*
  * The facts of a step: newer ones become rows of the log. The others are told again because the
- * coordinator asks whether the shard runs: that is answered here. Returns the lanes that have news.
+ * coordinator asks whether the shard runs: that is answered here. Returns the lanes that have news. Where somebody has the
+ * tables locked it is not looked: who knows a fact passes over it (T2), and the coordinator asks again.
  */
 ShardLanes
 shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active)
 {
+	static const char *const tables[] = {"own", "route"};
 	ShardLanes lanes = 0;
+	bool readable = shard_coordinator_lock(tables, lengthof(tables));
 
 	follow_cluster();
 	SPI_connect();
@@ -169,10 +172,11 @@ shard_coordinator_facts(const ShardFact *facts, int count, ShardShardRef *active
 
 		if (!found)
 			entry->n = -1;
-		if (facts[i].node == shard_node_id(shard_coordinator.node) && is_active(&facts[i]))
+		if (facts[i].node == shard_node_id(shard_coordinator.node) && readable &&
+			is_active(&facts[i]))
 			active[(*n_active)++] =
 				(ShardShardRef){facts[i].type_id, facts[i].shard, facts[i].epoch, 0};
-		if (entry->n >= facts[i].n || is_known(&facts[i]))
+		if (entry->n >= facts[i].n || (readable && is_known(&facts[i])))
 			continue;
 		append_fact(&facts[i]);
 		entry->n = facts[i].n;

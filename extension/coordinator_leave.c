@@ -57,14 +57,16 @@ close_door(void)
 
 /*
  * Is anything of a shard left, or a message for another node? Messages of types that nobody has, or can host, are
- * not: nobody could take them.
+ * not: nobody could take them. What somebody has locked may have some.
  */
 static bool
 has_remains(void)
 {
+	static const char *const tables[] = {"own", "route", "type", "outbox_kept", "parked"};
 	bool any;
 
-	shard_coordinator_begin();
+	if (!shard_coordinator_try(tables, lengthof(tables)))
+		return true;
 	SPI_connect();
 	if (SPI_execute("SELECT 1 WHERE EXISTS (SELECT FROM shard.own_remains)"
 					" OR EXISTS (SELECT FROM shard.outbox_kept)"

@@ -112,11 +112,18 @@ warn_of_data(void)
 static bool
 renumber(List *types, const CoordinatorLearned *learned, int count)
 {
+	static const char *const tables[] = {"type",		"held",	   "parked", "dead_letter",
+										 "shard_input", "ordered", "own",	 "route"};
 	ListCell *cell;
 	bool good = true;
 
 	if (!shard_coordinator_begin_alone())
 		return false;
+	if (!shard_coordinator_lock(tables, lengthof(tables)))
+	{
+		shard_coordinator_commit();
+		return false;
+	}
 	SPI_connect();
 	foreach (cell, types)
 	{

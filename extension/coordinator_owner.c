@@ -73,6 +73,7 @@ note(const CoordinatorType *type, const char *owner)
 bool
 shard_coordinator_owner_follow(List *types, const CoordinatorLearned *learned, int count)
 {
+	static const char *const tables[] = {"type"};
 	static int64 next_try = 0;
 	List *other = NIL;
 	ListCell *cell;
@@ -87,9 +88,8 @@ shard_coordinator_owner_follow(List *types, const CoordinatorLearned *learned, i
 	}
 	if (other == NIL)
 		return true;
-	if (shard_plane_now() < next_try)
+	if (shard_plane_now() < next_try || !shard_coordinator_try(tables, lengthof(tables)))
 		return false;
-	shard_coordinator_begin();
 	PushActiveSnapshot(GetLatestSnapshot());
 	SPI_connect();
 	foreach (cell, other)

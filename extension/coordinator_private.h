@@ -85,6 +85,15 @@ extern void shard_coordinator_restart(bool revive);
 /* A transaction with the extension locked; ends the process if the extension is gone. */
 extern void shard_coordinator_begin(void);
 
+/*
+ * Locks tables of schema shard until the transaction ends, without waiting: false if somebody has one locked, or waits
+ * for it. The control plane stands still for no table that a step does not write; health says who has it.
+ */
+extern bool shard_coordinator_lock(const char *const *tables, int count);
+
+/* Both: a transaction that has these tables; false: there is none, come back. */
+extern bool shard_coordinator_try(const char *const *tables, int count);
+
 /* Is this node the only member that its map has ever had? */
 extern bool shard_coordinator_was_always_alone(void);
 

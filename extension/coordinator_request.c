@@ -331,6 +331,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	const char *why = why_no_join();
 	CoordinatorCommand *waiting;
 	const char *data = NULL;
+	uint32 changes;
 
 	/* The caller before was cancelled, or this worker began anew: the end is the same for all. */
 	if (shard_node_joining(shard_coordinator.node))
@@ -369,7 +370,13 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	has_former_dsn = false;
 	shard_coordinator_restart(false);
 	/* The cluster judges by the types whether the node fits. */
-	(void) shard_coordinator_types_run();
+	for (;;)
+	{
+		(void) shard_coordinator_types_run();
+		if (shard_coordinator.journal || shard_coordinator_types_told(&changes))
+			break;
+		(void) shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
+	}
 	waiting = remember(request);
 	waiting->kind = command->kind;
 	event.token = join_token = waiting->token;

@@ -136,6 +136,7 @@ read_tables(Answer *answer)
 bool
 shard_coordinator_states_run(void)
 {
+	static const char *const tables[] = {"type"};
 	Answer *answer;
 
 	if (!question.asked)
@@ -144,9 +145,10 @@ shard_coordinator_states_run(void)
 	answer = palloc0(sizeof(Answer));
 	if (!shard_coordinator_types_settled())
 		answer->why = "entity types are not registered there yet";
+	else if (!shard_coordinator_try(tables, lengthof(tables)))
+		answer->why = "table shard.type is locked there";
 	else
 	{
-		shard_coordinator_begin();
 		SPI_connect();
 		read_tables(answer);
 		SPI_finish();

@@ -99,15 +99,17 @@ shard_coordinator_last_words(void)
 /* ---- lingering -------------------------------------------------------------------------------- */
 
 /*
- * How many shards live here.
+ * How many shards live here; -1: somebody has the table locked.
  */
 static int64
 count_shards(void)
 {
+	static const char *const tables[] = {"own"};
 	int64 count = 0;
 	bool isnull;
 
-	shard_coordinator_begin();
+	if (!shard_coordinator_try(tables, lengthof(tables)))
+		return -1;
 	SPI_connect();
 	if (SPI_execute("SELECT pg_catalog.count(*) FROM shard.own "
 					"WHERE state OPERATOR(pg_catalog.=) 'active'",
@@ -190,9 +192,9 @@ end(bool drained)
 {
 	int64 shards = count_shards();
 
-	ereport(LOG, (errmsg("shard: node %d goes down; " INT64_FORMAT
-						 " shards stay here until it is started again",
-						 shard_node_id(shard_coordinator.node), shards),
+	ereport(LOG, (errmsg("shard: node %d goes down; %s shards stay here until it is started again",
+						 shard_node_id(shard_coordinator.node),
+						 shards < 0 ? "its" : psprintf(INT64_FORMAT, shards)),
 				  drained ? errdetail("Messages for other nodes were stored there.")
 						  : errdetail(
 								"Messages wait here, some of them for other nodes perhaps: "

@@ -212,10 +212,12 @@ shard_coordinator_strategy(const ShardAction *action)
 static Oid
 owner_of(int32 type_id)
 {
+	static const char *const tables[] = {"type"};
 	const ShardType *type;
 	Oid owner;
 
-	shard_coordinator_begin();
+	if (!shard_coordinator_try(tables, lengthof(tables)))
+		return InvalidOid;
 	type = shard_registry_by_id(type_id);
 	owner = type != NULL ? type->owner : InvalidOid;
 	shard_coordinator_commit();

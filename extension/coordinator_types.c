@@ -516,12 +516,14 @@ shard_coordinator_types_run(void)
 	int64 n = shard_map_point(shard_node_learned(shard_coordinator.node)).n;
 	const char *awaited = shard_coordinator_awaited();
 	bool complete = shard_node_asks_for_types(shard_coordinator.node) || (wished && !awaited);
+	static const char *const tables[] = {"type"};
 	bool told;
 
 	if (shard_coordinator.journal)
 		return false;
 	complete = complete && complete_n < 0;
-	shard_coordinator_begin();
+	if (!shard_coordinator_try(tables, lengthof(tables)))
+		return false;
 	shard_registry_refresh();
 	complete = complete && (awaited != NULL || lock_changes());
 	if (complete || !read_once || changes != seen_changes || seen != shard_registry_generation() ||

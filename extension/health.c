@@ -326,6 +326,37 @@ check_buffer(ShardType *type, void *arg)
 								  what_holds(type)));
 }
 
+static void
+check_all(ShardHealth *problems)
+{
+	if (!shard_preloaded)
+		shard_health_add(problems,
+						 "shard is not in shared_preload_libraries: nothing is sent or handled");
+	else
+	{
+		ShardDatabase *db = shard_shmem_database();
+
+		if (!RecoveryInProgress())
+		{
+			/* the worst comes first */
+			if (shard_enabled)
+			{
+				shard_health_gate(problems);
+				shard_health_still(problems);
+			}
+			check_processes(problems, db);
+			if (shard_enabled)
+				shard_health_cluster(problems);
+		}
+		check_inbox(problems, db);
+		shard_registry_refresh();
+		shard_registry_each(check_buffer, problems);
+	}
+	check_tables(problems);
+	if (!RecoveryInProgress())
+		shard_health_locks(problems);
+}
+
 /*
  * shard_health(OUT ok boolean, OUT problems text[]) returns record
  */
@@ -340,32 +371,8 @@ shard_health(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	problems.text = palloc(problems.capacity * sizeof(Datum));
-	if (!shard_preloaded)
-		shard_health_add(&problems,
-						 "shard is not in shared_preload_libraries: nothing is sent or handled");
-	else
-	{
-		ShardDatabase *db = shard_shmem_database();
-
-		if (!RecoveryInProgress())
-		{
-			/* the worst comes first */
-			if (shard_enabled)
-			{
-				shard_health_gate(&problems);
-				shard_health_still(&problems);
-			}
-			check_processes(&problems, db);
-			if (shard_enabled)
-				shard_health_cluster(&problems);
-		}
-		check_inbox(&problems, db);
-		shard_registry_refresh();
-		shard_registry_each(check_buffer, &problems);
-	}
-	check_tables(&problems);
-	if (!RecoveryInProgress())
-		shard_health_locks(&problems);
+	if (RecoveryInProgress() || shard_health_tables(&problems))
+		check_all(&problems);
 	values[0] = BoolGetDatum(problems.count == 0);
 	values[1] = PointerGetDatum(
 		construct_array(problems.text, problems.count, TEXTOID, -1, false, TYPALIGN_INT));

@@ -20,6 +20,9 @@ extern void shard_health_still(ShardHealth *health);
 /* admin_lock.c: who has kept others from changing entity types for ten seconds. Needs a snapshot. */
 extern void shard_health_locks(ShardHealth *health);
 
+/* health_table.c: tables of ours that others have locked for a second. False: nothing else can be looked at. */
+extern bool shard_health_tables(ShardHealth *health);
+
 /* health_cluster.c: what is wrong with the cluster, as this node knows it. */
 extern void shard_health_cluster(ShardHealth *health);
 

@@ -78,4 +78,33 @@ $owner->query('COMMIT;');
 $owner->close;
 $other->wait_value(q{SELECT count(*) FROM shard_members WHERE reachable}, 3, 'it to go on');
 is($_->sql($worker), $before{ $_->n }, 'the coordinator worker of node ' . $_->n . ' has not ended') for $cluster->nodes;
+
+# --- tables that a step does not write --------------------------------------------------------------
+
+# Who waits behind somebody that reads keeps others out as well. The two other nodes move a shard meanwhile: the coordinator
+# learns homes, and that a function of its types has changed.
+my $head = $cluster->coordinator;
+my ($from_node, $to_node) = grep { $_->n != $head->n } $cluster->nodes;
+my ($moved) = grep { $cluster->home_of('counter', $_) == $from_node->n } 0 .. 11;
+for my $locked (qw(type own route))
+{
+	my ($reader, $locker) = ($head->session, $head->session);
+	my $pid = $locker->query('SELECT pg_backend_pid();');
+	$reader->query("BEGIN; LOCK TABLE shard.$locked IN ACCESS SHARE MODE;");
+	$locker->send("BEGIN; LOCK TABLE shard.$locked;");
+	ok(eval { ShardCluster::wait_for_condition(sub { $head->server->safe_psql('postgres',
+		"SELECT count(*) FROM pg_locks WHERE pid = $pid AND NOT granted") == 1 }, 'a lock that waits'); 1 }, "shard.$locked is about to be locked");
+	$head->sql('ALTER FUNCTION counter(jsonb, jsonb) COST 10');
+	$to_node->sql("SELECT shard_move('counter', $moved, ${\ $to_node->n})");
+	is($cluster->home_of('counter', $moved, $to_node), $to_node->n, "a shard moves while the coordinator's shard.$locked is kept");
+	is($cluster->coordinator($to_node)->n, $head->n, 'and the coordinator stays what it is');
+	like($head->sql(q{SET statement_timeout = '60 s'; SELECT problems::text FROM shard_health()}), qr/shard\.$locked is about to be locked by process $pid: .*nothing else was looked at/,
+		'its health says who keeps it');
+	$reader->query('COMMIT;');
+	$locker->close;
+	$reader->close;
+	($from_node, $to_node) = ($to_node, $from_node);
+}
+$head->wait_until('SELECT ok FROM shard_health()', 'good health');
+is($_->sql($worker), $before{ $_->n }, 'nor has the coordinator worker of node ' . $_->n . ' ended now') for $cluster->nodes;
 done_testing();
