@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "executor/spi.h"
@@ -38,6 +39,7 @@
 #include "log_read.h"
 #include "node.h"
 #include "plane.h"
+#include "position.h"
 #include "registry.h"
 #include "security.h"
 #include "state_purge.h"
@@ -410,6 +412,9 @@ forget_cluster(ShardDatabase *db, int64 last_seq)
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 	db->log.ready = false;
 	LWLockRelease(db->append_lock);
+	/* Who joins may get the number of a former peer. Rolled back they are read again, as flushed (position.c). */
+	XLogFlush(XactLastRecEnd);
+	shard_position_free(db, MyDatabaseId);
 	shard_plane_forget(db);
 	shard_plane_keep(db, InvalidOid, (ShardUuid){0, 0}, SHARD_START_RESTART);
 }

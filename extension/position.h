@@ -44,7 +44,10 @@ extern Size shard_position_shmem_size(void);
 extern void shard_position_shmem_startup(void);
 extern void shard_position_shmem_request(void);
 
-/* The slot of a database is given back: forget its streams. */
+/*
+ * The slot of a database is given back, or its cluster is forgotten: so are its streams. No lane is ready until a
+ * worker has read log and table again.
+ */
 extern void shard_position_free(ShardDatabase *db, Oid dboid);
 
 /* Have the lane's positions been read, those of this extension (OID of table shard.node)? */
