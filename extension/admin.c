@@ -337,8 +337,9 @@ refuse_drop(const ShardAdminType *type, bool has_state, bool others, uint64 wait
 						   name)
 			 : has_table
 				 ? errhint("Use shard_drop_type(%s, force => true) to delete all that.", name)
-				 : errhint("shard_start() makes the table anew, empty, and what waits goes on. "
-						   "shard_drop_type(%s, force => true) deletes all that is here.",
+				 : errhint("shard_stop_type() and shard_start() make the table anew, empty, and "
+						   "what waits goes on. shard_drop_type(%s, force => true) deletes all "
+						   "that is here.",
 						   name)));
 }
 
@@ -449,8 +450,10 @@ shard_type_problem(PG_FUNCTION_ARGS)
 	if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
 		problem = shard_handler_missing(type);
 	else if (type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0')
-		problem = pstrdup("its state table was dropped, with all states in it; shard_start() as "
-						  "before makes it anew, empty, and messages that wait are handled then");
+		problem =
+			pstrdup("its state table was dropped, with all states in it; shard_stop_type() and "
+					"shard_start() as before make it anew, empty, and messages that wait are "
+					"handled then");
 	else if (type->missing_extractor != NULL)
 		problem = psprintf("extractor %s does not exist", type->missing_extractor);
 	else if (type->ordered_by_name != NULL && !OidIsValid(type->ordered_by))

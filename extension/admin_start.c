@@ -180,6 +180,26 @@ refuse_differences(const char *name, const Difference *difference)
 }
 
 /*
+ * Its state table was dropped. Whoever starts types again and again, as a deployment does, has not said by that that the
+ * entities shall go on from nothing with the messages that wait; whoever stops the type before has.
+ */
+static void
+refuse_lost_table(const char *name)
+{
+	const char *literal = quote_literal_cstr(name);
+
+	ereport(
+		ERROR,
+		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		 errmsg("the state table of entity type \"%s\" was dropped", name),
+		 errdetail("The states of this node's entities went with it; messages wait."),
+		 errhint(
+			 "To have it made anew, empty, stop the type first: SELECT shard_stop_type(%s), then "
+			 "shard_start() again, and in the same transaction put back states of a backup.",
+			 literal)));
+}
+
+/*
  * Its state table was dropped, and the type begins anew with what waits for it. Whoever has the states elsewhere puts
  * them back before he commits.
  */
@@ -200,7 +220,7 @@ make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminT
 
 /*
  * The type is there: nothing to do if it is the same and runs. A stopped one
- * is resumed, one whose handler was made anew is bound to that, and one whose table was dropped gets another one.
+ * is resumed, with another table if its own was dropped, and one whose handler was made anew is bound to that.
  */
 static void
 start_again(const ShardType *type, const ShardAdminType *wanted)
@@ -233,7 +253,11 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 						 quote_literal_cstr(wanted->name))));
 
 	if (!shard_admin_table_exists(&stored))
+	{
+		if (strcmp(stored.mode, "stopped") != 0)
+			refuse_lost_table(wanted->name);
 		make_table_anew(type, wanted, &stored);
+	}
 	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 			 stored.handler.function == wanted->handler.function &&
 			 memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)

@@ -108,7 +108,7 @@ SELECT state FROM shard_entity.fragile WHERE entity_id = 'f';
 -- Handlers that take too long are ended, and given up.
 SELECT shard_alter('fragile', 'handler_timeout', '1 s');
 SELECT tell('h', '1'), tell('h', '{"spin": true}'), tell('h', '2'), tell('i', '1');
-SELECT shard_ask('fragile', 'j', '{"spin": true}');
+SELECT shard_ask('fragile', 'j', '{"spin": true}', '1 min');
 SELECT shard_drain();
 SELECT entity_id, state FROM shard_entity.fragile WHERE entity_id IN ('f', 'h', 'i', 'j') ORDER BY 1;
 SELECT entity_id, message, sqlstate, error, attempts FROM letters WHERE entity_id >= 'f' ORDER BY id;

@@ -90,9 +90,10 @@ $node->safe_psql('postgres', q{CREATE TYPE slip AS (n int);
 $node->drain;
 $node->safe_psql('postgres', q{DROP TABLE shard_entity.slips; DROP TYPE slip CASCADE; CREATE TYPE slip AS (word text);
 	CREATE FUNCTION slips(state slip, message jsonb) RETURNS slip LANGUAGE sql RETURN ROW('new')::slip});
-refused(q{SELECT shard_start('slips', 'slips(slip,jsonb)', 1)}, qr/WARNING: +state table of entity type "slips" was made anew, empty/,
-	'a state table that was dropped is made anew');
+refused(q{SELECT shard_start('slips', 'slips(slip,jsonb)', 1)}, qr/ERROR: +the state table of entity type "slips" was dropped.*shard_stop_type/s, 'a state table that was dropped is made anew for nobody');
+refused(q{SELECT shard_stop_type('slips'); SELECT shard_start('slips', 'slips(slip,jsonb)', 1)}, qr/WARNING: +state table of entity type "slips" was made anew, empty/,
+	'but for who has stopped the type');
 is($node->safe_psql('postgres', q{SELECT shard_ask('slips', 'one', '{}')}), '{"word": "new"}', 'as the states are now');
-$node->log_is_clean(qr/is suspended|does not fit|does not exist|exists with another|cannot be the handler|type of the states was dropped/i);
+$node->log_is_clean(qr/is suspended|does not fit|does not exist|exists with another|cannot be the handler|type of the states was dropped|state table of entity type "slips" was dropped/i);
 
 done_testing();
