@@ -468,6 +468,8 @@ class Bed:
         node.member = False
         for session in [s for s in self.sessions if s.node is node]:
             session.join(120)
+        # Dead letters stay where they are, as the documentation says.
+        node.patient("SELECT shard_redrive(NULL, 'fragile')")
         deadline = time.time() + 180
         while not node.patient("SELECT shard_leave('20 s')")[0][0]:
             if time.time() > deadline:
