@@ -100,14 +100,30 @@ say_locked(const char *table, TimestampTz since, TimestampTz *said)
 			 errhint("End the transaction that has it locked, or waits for that; see pg_locks.")));
 }
 
+/* Tables that any step may write, and the log's, to which one with facts appends. */
+static const char *const written[] = {"control", "decision", "node"};
+static const char *const segments[] = {"inbox_0", "inbox_1", "inbox_2", "inbox_3",
+									   "inbox_4", "inbox_5", "inbox_6", "inbox_7"};
+
+StaticAssertDecl(lengthof(segments) == SHARD_SEGMENTS, "a name for each segment of the log");
+
+static const char *
+lock_written(const ShardCatalog *catalog, bool appends)
+{
+	const char *locked = lock_tables(catalog, written, lengthof(written));
+
+	if (locked == NULL && appends)
+		locked = lock_tables(catalog, segments, lengthof(segments));
+	return locked;
+}
+
 /*
  * Begins a transaction with a snapshot. Waits, without one, while somebody has the extension to
- * himself, or one of the tables that a step writes: one that met that in its middle could only end the process.
+ * himself, or one of the tables that the step writes: one that met that in its middle could only end the process.
  */
-void
-shard_coordinator_begin(void)
+static void
+begin(bool appends)
 {
-	static const char *const written[] = {"control", "decision", "node"};
 	TimestampTz since = GetCurrentTimestamp();
 	TimestampTz said = 0;
 
@@ -125,8 +141,7 @@ shard_coordinator_begin(void)
 			CommitTransactionCommand();
 			shard_worker_leave_absent();
 		}
-		if (shard_catalog_lock(true) &&
-			(locked = lock_tables(catalog, written, lengthof(written))) == NULL)
+		if (shard_catalog_lock(true) && (locked = lock_written(catalog, appends)) == NULL)
 			break;
 		CommitTransactionCommand();
 		if (locked != NULL)
@@ -134,6 +149,26 @@ shard_coordinator_begin(void)
 		(void) shard_worker_wait(BUSY_MS, wait_event);
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+void
+shard_coordinator_begin(void)
+{
+	begin(false);
+}
+
+/* See coordinator_private.h. */
+void
+shard_coordinator_begin_appending(void)
+{
+	begin(true);
+}
+
+/* See coordinator_private.h. */
+bool
+shard_coordinator_lock_all(void)
+{
+	return lock_written(shard_catalog_get(), true) == NULL;
 }
 
 /* See coordinator_private.h. */

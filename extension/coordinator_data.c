@@ -97,7 +97,7 @@ shard_coordinator_data(void)
 										 "dead_letter", "own",	"shard_input", "ordered"};
 	char *what;
 
-	if (!shard_coordinator_lock(tables, lengthof(tables)))
+	if (!shard_coordinator_lock(tables, lengthof(tables)) || !shard_coordinator_lock_all())
 		return "a table of the extension is locked";
 	what = entities();
 	if (what != NULL)

@@ -63,7 +63,7 @@ update_number(int32 from, int32 to)
 }
 
 /*
- * Begins a transaction that has the extension to itself; false if somebody uses it now.
+ * Begins a transaction that has the extension to itself, and what it may write; false if somebody uses it now.
  */
 bool
 shard_coordinator_begin_alone(void)
@@ -77,7 +77,7 @@ shard_coordinator_begin_alone(void)
 		CommitTransactionCommand();
 		return false;
 	}
-	if (!shard_catalog_lock_alone(true))
+	if (!shard_catalog_lock_alone(true) || !shard_coordinator_lock_all())
 	{
 		CommitTransactionCommand();
 		return false;

@@ -85,6 +85,12 @@ extern void shard_coordinator_restart(bool revive);
 /* A transaction with the extension locked; ends the process if the extension is gone. */
 extern void shard_coordinator_begin(void);
 
+/* The same for one that appends to the log: with its segments, too. */
+extern void shard_coordinator_begin_appending(void);
+
+/* Locks, in a transaction, all that may be written and the log, without waiting: false if somebody has one of them locked. */
+extern bool shard_coordinator_lock_all(void);
+
 /*
  * Locks tables of schema shard until the transaction ends, without waiting: false if somebody has one locked, or waits
  * for it. The control plane stands still for no table that a step does not write; health says who has it.

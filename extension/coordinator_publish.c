@@ -115,6 +115,31 @@ door(int32 status)
 }
 
 /*
+ * A process that has not read the types yet, since somebody has their table locked, leaves it at what the one before it has
+ * said: whether this node handles, and who may send. True: it was left.
+ */
+static bool
+keep_former(ShardPlaneView *view, int32 status)
+{
+	const CoordinatorState *state = &shard_coordinator;
+	ShardPlaneView former;
+	uint32 types;
+
+	if (state->journal || view->fenced || view->downed || !state->starting ||
+		status == SHARD_MEMBER_EXITING || shard_node_joining(state->node) ||
+		shard_coordinator_types_told(&types))
+		return false;
+	shard_plane_get(state->db, &former);
+	if (!former.known || !former.handle ||
+		!shard_record_uuid_equal(former.incarnation, view->incarnation))
+		return false;
+	view->handle = former.handle;
+	view->push = former.push;
+	view->why[0] = '\0';
+	return true;
+}
+
+/*
  * Tells region workers and backends what the node is now.
  */
 void
@@ -125,6 +150,7 @@ shard_coordinator_publish(void)
 	ShardMemberRecord self = own_record();
 	ShardStartKind kind;
 	bool changed;
+	bool keep;
 
 	view->known = true;
 	view->members = look_at_members(&changed);
@@ -143,12 +169,14 @@ shard_coordinator_publish(void)
 	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
 	view->push = view->handle && state->pushing;
 	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
+	keep = keep_former(view, self.status);
 	shard_coordinator_types_lack(view->lacks, sizeof(view->lacks));
 	strlcpy(view->refusal, shard_node_refusal(state->node), sizeof(view->refusal));
 	view->place = shard_node_place(state->node, shard_plane_now());
 	view->registered =
 		shard_coordinator_types_told(&view->types) && shard_node_registered(state->node);
-	shard_plane_close(state->db, door(self.status));
+	if (!keep)
+		shard_plane_close(state->db, door(self.status));
 	if (changed)
 		shard_plane_directory_changed(state->db);
 	shard_coordinator_members_follow(changed);

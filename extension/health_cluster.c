@@ -233,7 +233,7 @@ let_in(int32 node)
 
 /*
  * Who answers at the address of a silent member, if that is not the member: its database was dropped there and made anew,
- * or the address leads elsewhere. NULL: it is the member, or nobody can say. It answers others' calls, so this is short.
+ * or the address leads elsewhere. NULL: it is the member, or nobody can say (yet). It answers others' calls, so this is short.
  */
 static const char *
 other_there(const ShardPlaneView *view, const ShardMemberRecord *record, int32 node)
@@ -245,8 +245,9 @@ other_there(const ShardPlaneView *view, const ShardMemberRecord *record, int32 n
 	shard_peer_client_ask(&question, 1, "who", WHO_TIMEOUT_MS);
 	if (!question.answered)
 		return NULL;
+	/* a copy, or one that does not know yet who it is: nobody shall be written off for that */
 	if (question.answer == NULL)
-		return "a copy, or one that does not know yet who it is";
+		return NULL;
 	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
 	if (!shard_coordinator_get_who(&reader, &who))
 		return NULL;

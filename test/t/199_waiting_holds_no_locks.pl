@@ -105,6 +105,18 @@ for my $locked (qw(type own route))
 	$reader->close;
 	($from_node, $to_node) = ($to_node, $from_node);
 }
+# The log, to which a home that was decided is appended: nothing goes on there, and nothing ends.
+{
+	my ($locker, $mover) = ($head->session, $to_node->session);
+	my $log = -s $head->server->logfile;
+	$locker->query('BEGIN; LOCK TABLE ' . join(', ', map { "shard.inbox_$_" } 0 .. 7) . ' IN SHARE MODE;');
+	$mover->send("SELECT shard_move('counter', $moved, ${\ $to_node->n});");
+	ok($head->server->wait_for_log(qr/the coordinator worker waits for table shard\.inbox_\d, which is locked/, $log), 'who has a home to write down waits for the log');
+	$locker->query('COMMIT;');
+	$_->close for $locker, $mover;
+	$to_node->eventually("SELECT shard_move('counter', $moved, ${\ $to_node->n})") if $cluster->home_of('counter', $moved, $to_node) != $to_node->n;
+	is($cluster->home_of('counter', $moved, $to_node), $to_node->n, 'and the shard moves then');
+}
 $head->wait_until('SELECT ok FROM shard_health()', 'good health');
 is($_->sql($worker), $before{ $_->n }, 'nor has the coordinator worker of node ' . $_->n . ' ended now') for $cluster->nodes;
 done_testing();
