@@ -26,9 +26,26 @@ typedef struct Block
 struct ShardArena
 {
 	Block *blocks; /* the front one is cut from */
+#ifndef FRONTEND
+	MemoryContext context; /* of all blocks */
+#endif
 };
 
 #define BLOCK_HEADER MAXALIGN(sizeof(Block))
+
+/*
+ * Memory of a block. In a server the context of the moment may be SPI's, which goes before the arena does.
+ */
+static void *
+allocate(ShardArena *arena, size_t size)
+{
+#ifndef FRONTEND
+	return MemoryContextAllocExtended(arena->context, size, MCXT_ALLOC_HUGE);
+#else
+	(void) arena;
+	return palloc_extended(size, MCXT_ALLOC_HUGE);
+#endif
+}
 
 /*
  * A new block of at least that many bytes, in front of the others.
@@ -40,7 +57,7 @@ add_block(ShardArena *arena, size_t size)
 	Block *block;
 
 	wanted = Max(Min(wanted, KEPT_BLOCK), size);
-	block = palloc_extended(BLOCK_HEADER + wanted, MCXT_ALLOC_HUGE);
+	block = allocate(arena, BLOCK_HEADER + wanted);
 	block->next = arena->blocks;
 	block->size = wanted;
 	block->used = 0;
@@ -54,6 +71,9 @@ shard_arena_create(void)
 {
 	ShardArena *arena = palloc0(sizeof(ShardArena));
 
+#ifndef FRONTEND
+	arena->context = CurrentMemoryContext;
+#endif
 	add_block(arena, 0);
 	return arena;
 }

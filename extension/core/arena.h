@@ -6,7 +6,7 @@
 
 typedef struct ShardArena ShardArena;
 
-/* An empty arena; the caller destroys it. */
+/* An empty arena; the caller destroys it. All of it is in the memory context of this call, whichever is current later. */
 extern ShardArena *shard_arena_create(void);
 extern void shard_arena_destroy(ShardArena *arena);
 
