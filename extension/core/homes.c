@@ -202,14 +202,14 @@ shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *membe
 	return entry && shard_record_get_member(entry, member, homes->arena);
 }
 
-/* A type's decided record; its texts live in the arena of this call. */
+/* A type's decided record without its texts: it is looked at for each shard. */
 bool
 shard_homes_type(const ShardHomes *homes, int32 type_id, ShardTypeRecord *type)
 {
 	const ShardMapEntry *entry =
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
 
-	return entry && shard_record_get_type(entry, type, homes->arena);
+	return entry && shard_record_get_type(entry, type, NULL);
 }
 
 /* The home is asked to start the shard. */

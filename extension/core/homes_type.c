@@ -324,6 +324,11 @@ shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, cons
 	*why = "the name of a role is needed";
 	if (!owner || owner[0] == '\0')
 		return false;
+#ifndef SHARD_MUTANT_OWNERS_OF_ANY_LENGTH
+	*why = "no role has so long a name";
+	if (strlen(owner) > SHARD_OWNER_BYTES)
+		return false;
+#endif
 	if (strcmp(type.owner, owner) == 0)
 		return true;
 	*why = "the type has changed meanwhile; try again";
@@ -466,7 +471,6 @@ shard_homes_number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_
 		return *number;
 	entry = shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, wanted, 0});
 	*type_id = wanted;
-	*number =
-		entry && shard_record_get_type(entry, &type, homes->arena) ? type.number_of_shards : 0;
+	*number = entry && shard_record_get_type(entry, &type, NULL) ? type.number_of_shards : 0;
 	return *number;
 }

@@ -23,6 +23,9 @@
 /* Commands that wait at the same time; more are refused. */
 #define MAX_COMMANDS 1000
 
+/* The text of a command is the name of a role. */
+#define MAX_TEXT 1024
+
 /* COMMAND_ANSWER's status. */
 #define ANSWER_KNOWN 0
 #define ANSWER_UNKNOWN 1 /* it may be carried out */
@@ -273,7 +276,8 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 
 	if (!shard_node_get_member(node, message->from, &member) || message->from_inc == 0 ||
 		member.inc_no != message->from_inc || !shard_membership_is_member(member.status) ||
-		!shard_node_command_forwards(event.kind))
+		!shard_node_command_forwards(event.kind) ||
+		(message->text && strlen(message->text) > MAX_TEXT))
 		return;
 	if (!node->in_office || shard_proposer_ballot(node->proposer) != message->b)
 		answer(node, asker, false, ANSWER_NOT_ME, 0, NULL);
@@ -325,7 +329,7 @@ patience(const ShardNode *node, const ShardNodeEvent *event)
 		return SHARD_COMMAND_PATIENCE;
 	entry =
 		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, event->shards[0].type_id, 0});
-	if (entry && shard_record_get_type(entry, &type, node->arena))
+	if (entry && shard_record_get_type(entry, &type, NULL))
 		handoff = Max(handoff, type.handoff_timeout_ms * SHARD_MS);
 	/* The move before it, the question to the target, and the move itself. */
 	return SHARD_COMMAND_PATIENCE + SHARD_PREPARE_TIMEOUT + 2 * handoff;

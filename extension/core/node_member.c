@@ -34,7 +34,7 @@ has_leases(const ShardNode *node)
 	{
 		ShardTypeRecord type;
 
-		if (shard_record_get_type(&types[i], &type, node->arena) && type.leased)
+		if (shard_record_get_type(&types[i], &type, NULL) && type.leased)
 			return true;
 	}
 	return false;

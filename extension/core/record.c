@@ -68,17 +68,16 @@ get_count(ShardReader *reader, int limit)
  * A terminated copy of a text in the arena.
  */
 static const char *
-get_text(ShardReader *reader, ShardArena *arena)
+get_text(ShardReader *reader, size_t most, ShardArena *arena)
 {
 	size_t length;
 	const char *bytes = shard_wire_get_bytes(reader, &length);
 	char *text;
 
-	if (length > 0 && memchr(bytes, '\0', length))
-	{
+	if (length > most || (length > 0 && memchr(bytes, '\0', length)))
 		reader->failed = true;
+	if (reader->failed || !arena)
 		return "";
-	}
 	text = shard_arena_alloc(arena, length + 1);
 	memcpy(text, bytes, length);
 	return text;
@@ -216,11 +215,11 @@ shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, S
 	record->identity_lease = get_bool(&reader);
 	record->protocol_version = shard_wire_get_int32(&reader);
 	record->features = shard_wire_get_uint(&reader);
-	record->dsn = get_text(&reader, arena);
-	record->app_version = get_text(&reader, arena);
+	record->dsn = get_text(&reader, SIZE_MAX, arena);
+	record->app_version = get_text(&reader, SIZE_MAX, arena);
 	record->n_roles = get_count(&reader, SHARD_MAX_ROLES);
 	for (int i = 0; i < record->n_roles; i++)
-		record->roles[i] = get_text(&reader, arena);
+		record->roles[i] = get_text(&reader, SIZE_MAX, arena);
 	if (goes_on(&reader))
 		record->evacuated = get_bool(&reader);
 	if (goes_on(&reader))
@@ -269,23 +268,23 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 	ShardReader reader = reader_of(entry);
 
 	memset(record, 0, sizeof(*record));
-	record->name = get_text(&reader, arena);
+	record->name = get_text(&reader, SIZE_MAX, arena);
 	record->number_of_shards = shard_wire_get_int32(&reader);
 	record->settings_hash = shard_wire_get_uint(&reader);
 	record->leased = get_bool(&reader);
 	record->strategy = shard_wire_get_int32(&reader);
-	record->role = get_text(&reader, arena);
+	record->role = get_text(&reader, SIZE_MAX, arena);
 	record->features = shard_wire_get_uint(&reader);
-	record->hashing = get_text(&reader, arena);
+	record->hashing = get_text(&reader, SIZE_MAX, arena);
 	if (goes_on(&reader))
 	{
 		record->allocation = get_allocation(&reader);
 		record->handoff_timeout_ms = shard_wire_get_int32(&reader);
 	}
-	record->state = goes_on(&reader) ? get_text(&reader, arena) : "";
+	record->state = goes_on(&reader) ? get_text(&reader, SIZE_MAX, arena) : "";
 	if (goes_on(&reader))
 		record->dropping = get_bool(&reader);
-	record->owner = goes_on(&reader) ? get_text(&reader, arena) : "";
+	record->owner = goes_on(&reader) ? get_text(&reader, SHARD_OWNER_BYTES, arena) : "";
 	if (goes_on(&reader))
 		record->by = shard_wire_get_int32(&reader);
 	record->extra = rest_of(&reader);

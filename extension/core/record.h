@@ -14,6 +14,9 @@
 #define SHARD_MAX_VOTERS 7
 #define SHARD_MAX_NODE_ID 0xfffe /* a ballot has 16 bits for it */
 #define SHARD_MAX_ROLES 8
+
+/* Of the name of a role, which owns types. */
+#define SHARD_OWNER_BYTES (NAMEDATALEN - 1)
 #define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol.md 9) */
 #define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */
 
@@ -191,6 +194,7 @@ extern bool shard_record_get_settings(const ShardMapEntry *entry, ShardSettingsR
 /* dsn, app_version, roles: terminated copies in the arena */
 extern bool
 shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, ShardArena *arena);
+/* So for a type; without an arena its texts are empty: whoever reads the same type for each shard needs its numbers alone. */
 extern bool
 shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, ShardArena *arena);
 extern bool shard_record_get_home(const ShardMapEntry *entry, ShardHomeRecord *record);

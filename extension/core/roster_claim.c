@@ -236,7 +236,7 @@ uses_leases(const ShardRoster *roster, const ShardMap *decided, const ShardMembe
 	{
 		ShardTypeRecord type;
 
-		if (!shard_record_get_type(&types[i], &type, roster->arena) || type.leased)
+		if (!shard_record_get_type(&types[i], &type, NULL) || type.leased)
 			return true;
 	}
 	return record->identity_lease;

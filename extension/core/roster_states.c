@@ -91,14 +91,14 @@ take_home(const ShardRoster *roster, const ShardShardRef *shard, ShardProposer *
 
 /* The shards that a type has; 0: it is about to go, or is no type. */
 static int32
-number_of_shards(const ShardRoster *roster, const ShardProposer *proposer, int32 type_id)
+number_of_shards(const ShardProposer *proposer, int32 type_id)
 {
 	ShardMapKey key = {SHARD_MAP_TYPE, type_id, 0};
 	const ShardMapEntry *entry = shard_map_value(shard_proposer_decided(proposer), key);
 	ShardTypeRecord type;
 
 	return entry && !shard_proposer_pending(proposer, key) &&
-				   shard_record_get_type(entry, &type, roster->arena)
+				   shard_record_get_type(entry, &type, NULL)
 			   ? type.number_of_shards
 			   : 0;
 }
@@ -112,7 +112,7 @@ take_homes(ShardRoster *roster, const ShardShardRef *shards, int n_shards, Shard
 	for (int i = 0; i < n_shards; i++)
 	{
 		if (i == 0 || shards[i].type_id != shards[i - 1].type_id)
-			number = number_of_shards(roster, proposer, shards[i].type_id);
+			number = number_of_shards(proposer, shards[i].type_id);
 		if (number == 0)
 			return "an entity type is being changed there";
 		/* No entity has a shard beyond them. */

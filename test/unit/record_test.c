@@ -117,6 +117,8 @@ test_others(void)
 							.owner = "alice",
 							.by = 3};
 	ShardTypeRecord type2;
+	ShardMapEntry again;
+	char owner[NAMEDATALEN + 1];
 	ShardHomeRecord home = {
 		6, 1, {2}, 1, SHARD_HOME_MOVING, 9, 3, SHARD_HOME_REASON_OPERATOR, 5, {NULL, 0}};
 	ShardHomeRecord home2;
@@ -139,6 +141,20 @@ test_others(void)
 		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0 &&
 		   strcmp(type2.hashing, "java") == 0 && strcmp(type2.owner, "alice") == 0 && type2.by == 3,
 	   "a type");
+	ok(shard_record_get_type(&entry, &type2, NULL) && type2.number_of_shards == 10 &&
+		   type2.leased && type2.by == 3 && type2.owner[0] == '\0' && type2.name[0] == '\0',
+	   "its numbers without an arena");
+	memset(owner, 'o', sizeof(owner) - 1);
+	owner[sizeof(owner) - 1] = '\0';
+	type.owner = owner;
+	again = shard_record_put_type(5, &type, 1, arena);
+	ok(!shard_record_get_type(&again, &type2, arena) &&
+		   !shard_record_get_type(&again, &type2, NULL),
+	   "of an owner with a longer name than a role can have there is none");
+	type.owner = owner + 1;
+	again = shard_record_put_type(5, &type, 1, arena);
+	ok(shard_record_get_type(&again, &type2, arena) && strcmp(type2.owner, owner + 1) == 0,
+	   "of one with the longest name there is");
 	entry.length--;
 	ok(shard_record_get_type(&entry, &type2, arena) && type2.by == 0 &&
 		   strcmp(type2.owner, "alice") == 0,

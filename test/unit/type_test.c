@@ -265,6 +265,7 @@ n_of(int at, int32 type_id)
 static void
 test_owners(void)
 {
+	char long_name[10000];
 	int64 n;
 
 	fresh_world();
@@ -303,6 +304,14 @@ test_owners(void)
 	give(1, 1, n - 1, "bob");
 	run(SHARD_SECOND);
 	ok(owner_is(0, "bank", "alice"), "an operator who has seen another record changes nothing");
+	for (size_t length = NAMEDATALEN; length < sizeof(long_name); length *= 4)
+	{
+		memset(long_name, 'o', length);
+		long_name[length] = '\0';
+		give(1, 1, n, long_name);
+		run(SHARD_SECOND);
+		ok(owner_is(0, "bank", "alice") && n_of(0, 1) == n, "no role has %zu letters", length);
+	}
 	give(1, 1, n, "bob");
 	run(2 * SHARD_SECOND);
 	ok(owner_is(0, "bank", "bob") && owner_is(1, "bank", "bob"), "the present one gives it away");
