@@ -66,7 +66,7 @@ insert(const ShardAction *action)
 	values[3] = Int32GetDatum(action->node);
 	values[4] = Int32GetDatum(action->to);
 	values[5] = Int32GetDatum(action->shard.epoch);
-	/* The machine cuts texts wherever they are too long. */
+	/* The machine cuts texts at so many bytes, which may be within a character. */
 	values[6] = PointerGetDatum(cstring_to_text_with_len(why, pg_mbcliplen(why, length, length)));
 	nulls[1] = type ? ' ' : 'n';
 	nulls[2] = nulls[5] = shard ? ' ' : 'n';

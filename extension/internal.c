@@ -498,6 +498,7 @@ put_column(StringInfo out, HeapTuple row, TupleDesc desc, int column)
 {
 	bool isnull;
 	Datum value = SPI_getbinval(row, desc, column, &isnull);
+	struct varlena *bytes;
 
 	switch (SPI_gettypeid(desc, column))
 	{
@@ -508,8 +509,9 @@ put_column(StringInfo out, HeapTuple row, TupleDesc desc, int column)
 			shard_wire_put_int(out, DatumGetInt64(value));
 			break;
 		default:
-			shard_wire_put_bytes(out, VARDATA_ANY(DatumGetPointer(value)),
-								 VARSIZE_ANY_EXHDR(DatumGetPointer(value)));
+			/* A long one is compressed, or elsewhere. */
+			bytes = PG_DETOAST_DATUM_PACKED(value);
+			shard_wire_put_bytes(out, VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes));
 	}
 }
 

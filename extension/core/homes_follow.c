@@ -91,9 +91,14 @@ shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef sh
 					 int32 to, const char *text)
 {
 	ShardAction *action = shard_action_add(homes->out, SHARD_ACTION_DECISION);
+	char why[HOMES_WHY + 1] pg_attribute_unused();
 
 	if (text[0] == '\0')
 		text = "no reason was given";
+#ifndef SHARD_MUTANT_REASONS_OF_ANY_LENGTH
+	strlcpy(why, text, sizeof(why));
+	text = why;
+#endif
 	action->status = (int32) decision;
 	action->shard = shard;
 	action->node = from;

@@ -145,7 +145,7 @@ static void
 give_up(HomesShard *shard, const char *why)
 {
 	if (!shard->why)
-		shard->why = pstrdup(why);
+		shard->why = pnstrdup(why, HOMES_WHY);
 }
 
 /*

@@ -23,6 +23,9 @@
 /* An operator, as people see him. */
 #define HOMES_WHO 64
 
+/* Bytes of a reason: it comes from a member, and is kept for people. */
+#define HOMES_WHY 1000
+
 /*
  * A shard that is given up takes an epoch that nobody can know already, not even from decisions that
  * went with lost voters (R13): regions act on newer epochs only (T2).

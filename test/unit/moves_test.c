@@ -167,6 +167,7 @@ test_no_ticks(void)
 static void
 test_refused(void)
 {
+	static char reason[100000];
 	int32 shard;
 	ShardHomeRecord before;
 
@@ -187,6 +188,15 @@ test_refused(void)
 		   machines[0].decisions[SHARD_DECISION_MOVE_REFUSED] <= 9,
 	   "is tried again after pauses that grow: %d times",
 	   machines[0].decisions[SHARD_DECISION_MOVE_REFUSED]);
+	memset(reason, 'x', sizeof(reason) - 1);
+	reason[sizeof(reason) - 1] = '\0';
+	machines[1].unfit_why = reason;
+	command(0, SHARD_EVENT_MOVE, shard, 2, 4);
+	wait_for(0, 4, 10 * SHARD_SECOND);
+	ok(ended(0, 4, false) && machines[0].decision.status == SHARD_DECISION_MOVE_REFUSED &&
+		   machines[0].decision_length > 100 && machines[0].decision_length <= 1000,
+	   "a long reason is cut, at %zu bytes", machines[0].decision_length);
+	machines[1].unfit_why = NULL;
 	machines[1].unfit = false;
 	command(0, SHARD_EVENT_MOVE, shard, 2, 3);
 	wait_for(0, 3, 5 * SHARD_SECOND);

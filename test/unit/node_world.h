@@ -47,11 +47,13 @@ typedef struct Machine
 	char command_text[200];
 	bool mute;									/* it stops and copies nothing */
 	bool unfit;									/* no shard can be copied here */
+	const char *unfit_why;						/* for that reason */
 	bool deaf;									/* nor does it say so */
 	int32 deaf_type;							/* of this type; 0: none */
 	int decisions[SHARD_DECISION_STRATEGY + 1]; /* that it told, */
 	ShardAction decision;						/* and the last one */
 	char decision_text[200];
+	size_t decision_length; /* of its whole text */
 	ShardAction question; /* the last one for a strategy; what it points to is gone */
 	bool question_rebalances;
 	int question_shards;
@@ -320,6 +322,7 @@ act(int at, int link)
 				machine->decisions[action->status]++;
 				machine->decision = *action;
 				strlcpy(machine->decision_text, action->text, sizeof(machine->decision_text));
+				machine->decision_length = strlen(action->text);
 				break;
 			case SHARD_ACTION_STRATEGY:
 				machine->question = *action;
@@ -400,7 +403,10 @@ deliver(void)
 			event.uuid = letter->uuid;
 			event.token = letter->token;
 			event.flag = letter->flag;
-			event.text = letter->locked ? "locked" : NULL;
+			event.text = letter->locked ? "locked"
+						 : letter->kind == SHARD_EVENT_IMPORT_FAILED
+							 ? machines[letter->to].unfit_why
+							 : NULL;
 			if (letter->kind == SHARD_EVENT_STATES && letter->flag)
 				event.n_shards = 0;
 			who = letter->node != 0 ? machine_of(letter->node, NULL) : NO_LINK;
