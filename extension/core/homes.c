@@ -15,6 +15,7 @@
 
 #include "core/homes_private.h"
 #include "core/membership.h"
+#include "core/type_number.h"
 
 /* Shards in one message. */
 #define LIST_LIMIT 1000
@@ -261,6 +262,13 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	HomesRegion *region = shard_homes_region(homes, message->from);
 	int64 held = region && region->inc_no == message->from_inc ? region->token : 0;
 	ShardControl *reply;
+	int n_types;
+
+	/* Ids of types that there are, and of some that are gone: more of them are none, and would have to be put in order. */
+	(void) shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
+	if (message->n_nodes > SHARD_ROOM_TYPES + n_types ||
+		message->n_nodes2 > SHARD_ROOM_TYPES + n_types)
+		return;
 
 #ifndef SHARD_MUTANT_ANY_REGISTRATION
 	/* What has not been decided nobody can have learned, and no number is the last one. */
@@ -313,12 +321,15 @@ static void
 get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *proposer,
 		  ShardActions *out)
 {
-	ShardMapEntry *entries =
-		shard_arena_alloc(out->arena, sizeof(ShardMapEntry) * Max(message->n_shards, 1));
+	ShardMapEntry *entries;
 	int n_entries = 0;
 	int32 type_id = 0;
 	int32 number = 0;
 
+	/* Nobody asks for more at a time. */
+	if (message->n_shards > LIST_LIMIT)
+		return;
+	entries = shard_arena_alloc(out->arena, sizeof(ShardMapEntry) * Max(message->n_shards, 1));
 	for (int i = 0; i < message->n_shards; i++)
 	{
 		ShardMapKey key = {SHARD_MAP_HOME, message->shards[i].type_id, message->shards[i].shard};

@@ -17,6 +17,29 @@
 /* Wishes beyond this are nonsense; one of them would use up the ids. */
 #define MAX_TYPE_WISH (PG_INT32_MAX / 2)
 
+static bool
+is_in(const ShardNumberedType *type, int group)
+{
+	return shard_message_group(type->type_id) == group;
+}
+
+/* Whether an owner has types in a group. */
+static bool
+has_type(const ShardNumberedType *types, int count, const char *owner, int group)
+{
+	for (int i = 0; i < count; i++)
+		if (is_in(&types[i], group) && strcmp(types[i].owner, owner) == 0)
+			return true;
+	return false;
+}
+
+void
+shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const char *owner)
+{
+	if (!has_type(types, *count, owner, shard_message_group(type_id)))
+		types[(*count)++] = (ShardNumberedType){type_id, owner};
+}
+
 ShardNumberedType *
 shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count)
 {
@@ -29,15 +52,8 @@ shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count)
 	*count = 0;
 	for (int i = 0; i < entries; i++)
 		if (shard_record_get_type(&known[i], &record, arena))
-			types[(*count)++] =
-				(ShardNumberedType){known[i].key.a, record.owner ? record.owner : ""};
+			shard_type_number_add(types, count, known[i].key.a, record.owner);
 	return types;
-}
-
-static bool
-is_in(const ShardNumberedType *type, int group)
-{
-	return shard_message_group(type->type_id) == group;
 }
 
 int
@@ -46,25 +62,8 @@ shard_type_number_owners(const ShardNumberedType *types, int count, int group)
 	int owners = 0;
 
 	for (int i = 0; i < count; i++)
-	{
-		bool known = !is_in(&types[i], group);
-
-		for (int before = 0; before < i && !known; before++)
-			known =
-				is_in(&types[before], group) && strcmp(types[before].owner, types[i].owner) == 0;
-		owners += known ? 0 : 1;
-	}
+		owners += is_in(&types[i], group);
 	return owners;
-}
-
-/* Whether an owner has types in a group. */
-static bool
-has_type(const ShardNumberedType *types, int count, const char *owner, int group)
-{
-	for (int i = 0; i < count; i++)
-		if (is_in(&types[i], group) && strcmp(types[i].owner, owner) == 0)
-			return true;
-	return false;
 }
 
 int
@@ -247,7 +246,7 @@ shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int
 			return refusal_of(&type, SHARD_TYPE_LACKS_GROUP, arena);
 		counters.last_type_id = Max(counters.last_type_id, number);
 		if (number != 0)
-			all[count++] = (ShardNumberedType){number, owner};
+			shard_type_number_add(all, &count, number, owner);
 	}
 	return NULL;
 }

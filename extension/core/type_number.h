@@ -15,6 +15,10 @@ typedef struct ShardNumberedType
 	const char *owner; /* "": not known */
 } ShardNumberedType;
 
+/* One more, unless its owner has one in its group: lists have one type of each owner in each group, which is all that is asked. */
+extern void
+shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const char *owner);
+
 /* Those of a map, in the arena. */
 extern ShardNumberedType *
 shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count);

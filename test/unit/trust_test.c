@@ -187,6 +187,43 @@ test_registrations(void)
 		}
 }
 
+/* P63: lists that are longer than any node's, which the coordinator would work on instead of being heard, mean nothing. */
+static void
+test_long_lists(void)
+{
+	static ShardShardRef refs[1001];
+	static int32 ids[5000];
+	ShardTypeRecord type = {.name = "thing", .number_of_shards = 100, .role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
+	ShardControl wanted = {.kind = SHARD_CONTROL_GET_SHARD_HOMES, .shards = refs};
+	ShardControl has = {.kind = SHARD_CONTROL_REGISTER, .token = 1 << 20, .nodes = ids};
+
+	three_nodes();
+	for (int i = 0; i < 3; i++)
+	{
+		happen(i, &event);
+		run(SHARD_SECOND);
+	}
+	run(5 * SHARD_SECOND);
+	for (int i = 0; i < (int) lengthof(refs); i++)
+		refs[i] = (ShardShardRef){.type_id = 1, .shard = i % 100};
+	for (int i = 0; i < (int) lengthof(ids); i++)
+		ids[i] = 100 + i;
+	has.commit_n = shard_map_point(shard_node_learned(machines[0].node)).n;
+	has.n_nodes = lengthof(ids);
+	give_as(0, 2, 0, has);
+	wanted.n_shards = lengthof(refs);
+	give_as(0, 3, 0, wanted);
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 1) + count_homes(0, 2) + count_homes(0, 3), 0,
+		   "P63 homes of more shards than one asks for at a time are not given");
+	wanted.n_shards--;
+	give_as(0, 3, 0, wanted);
+	run(SHARD_SECOND);
+	is_int(count_homes(0, 1) + count_homes(0, 2) + count_homes(0, 3), 100, "of as many they are");
+	ok(count_homes(0, 2) > 0, "P63 and who is said to have five thousand types has what it had");
+}
+
 /* P34: who speaks for one node does not decide under another one's ballot, nor end its office. */
 static void
 test_holders(void)
@@ -987,6 +1024,7 @@ main(void)
 	test_ballots();
 	test_reminders();
 	test_registrations();
+	test_long_lists();
 	test_joins();
 	test_texts();
 	test_holders();

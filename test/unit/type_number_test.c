@@ -21,7 +21,7 @@ start(const char *owner, bool may_share)
 	if (group < 0)
 		return 0;
 	last = shard_type_number_next(last, group);
-	types[count++] = (ShardNumberedType){last, owner};
+	shard_type_number_add(types, &count, last, owner);
 	return last;
 }
 
