@@ -346,11 +346,12 @@ heard_of(int32 node)
 }
 
 void
-shard_coordinator_link_heard(const char *bytes, int length)
+shard_coordinator_link_heard(int32 via, const char *bytes, int length)
 {
 	ShardControl message;
 
 	if (shard_control_decode_header(bytes, (size_t) length, &message) && message.from > 0 &&
+		(via == 0 || message.from == via) &&
 		shard_record_uuid_equal(message.cluster, shard_node_cluster(shard_coordinator.node)))
 		heard_of(message.from);
 }
@@ -395,6 +396,7 @@ take_answer(Link *link)
 	ShardReader reader;
 	char *copy;
 	const char *more;
+	int32 via;
 
 	if (link->error[0] != '\0' && !link->who)
 		shard_plane_returned(shard_coordinator.db);
@@ -422,6 +424,7 @@ take_answer(Link *link)
 		take_who(link, &reader);
 		return;
 	}
+	via = link->node != 0 ? link->node : SHARD_VIA_SEED;
 	feeding = link;
 	while (reader.at < reader.end)
 	{
@@ -430,8 +433,8 @@ take_answer(Link *link)
 
 		if (reader.failed)
 			break;
-		shard_coordinator_link_heard(bytes, (int) bytes_length);
-		shard_coordinator_receive(link->node, bytes, (int) bytes_length);
+		shard_coordinator_link_heard(via, bytes, (int) bytes_length);
+		shard_coordinator_receive(via, bytes, (int) bytes_length);
 	}
 	feeding = NULL;
 }

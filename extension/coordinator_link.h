@@ -21,8 +21,8 @@ extern void shard_coordinator_link_who(int32 node);
 /* Ask at an address whether the node there joins under that token; answer or failure is an event with that question. */
 extern void shard_coordinator_link_joiner(const char *dsn, ShardUuid token, int64 question);
 
-/* A peer's backend brought this message: its sender lives. */
-extern void shard_coordinator_link_heard(const char *bytes, int length);
+/* This message came, via as for shard_node_receive: its sender lives. */
+extern void shard_coordinator_link_heard(int32 via, const char *bytes, int length);
 
 /* Connects, polls, sends; takes answers as steps of the machine. True: something came. */
 extern bool shard_coordinator_link_run(void);

@@ -50,7 +50,7 @@ serve_control(const ShardRequest *request)
 
 		if (reader.failed)
 			break;
-		shard_coordinator_link_heard(bytes, (int) length);
+		shard_coordinator_link_heard(0, bytes, (int) length);
 		shard_coordinator_receive(0, bytes, (int) length);
 	}
 	state->serving = false;

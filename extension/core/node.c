@@ -400,8 +400,8 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 
 	shard_arena_reset(node->arena);
 	if (!node->running || !shard_control_decode(bytes, length, node->arena, &message) ||
-		!numbers_are_good(&message) || !header_is_good(node, now, &message) ||
-		!shard_node_trust_texts(node, &message))
+		!numbers_are_good(&message) || !shard_node_trust_sender(node, &message) ||
+		!header_is_good(node, now, &message) || !shard_node_trust_texts(node, &message))
 		return;
 	if (node->fenced && message.kind == SHARD_CONTROL_JOIN)
 	{
@@ -453,7 +453,8 @@ shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes, siz
 				   ShardActions *out)
 {
 	begin(node, now, out);
-	receive(node, now, via, bytes, length);
+	/* it calls itself by its loop alone: such a link is left from when it had another number */
+	receive(node, now, via == node->id ? SHARD_VIA_SEED : via, bytes, length);
 	end(node, now);
 }
 

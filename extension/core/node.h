@@ -135,8 +135,10 @@ extern void shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, Sh
 
 /*
  * A message that came; bytes from anywhere. link: what SEND's node 0 answers to. via: the node at whose registered address
- * this one has called, if the message came back over that connection; 0: somebody has called here.
+ * this one has called, if the message came back over that connection; SHARD_VIA_SEED: the same of an address of which nobody
+ * knows whose it is; 0: somebody has called here.
  */
+#define SHARD_VIA_SEED (-1)
 extern void shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes,
 							   size_t length, ShardActions *out);
 

@@ -157,7 +157,7 @@ struct ShardNode
 	int64 stepped;	   /* the last step */
 	int64 awake_since; /* before that there was a pause: who is silent may have spoken meanwhile */
 	int32
-		via; /* of the message that is looked at: the node that was called at its address and answers so; 0: none */
+		via; /* of the message that is looked at (shard_node_receive); the node itself: by its loop */
 	NodeJoin join;
 	bool has_identity;
 	ShardStartKind start_kind;
@@ -374,6 +374,9 @@ extern void shard_node_office_event(ShardNode *node, int64 now, const ShardNodeE
 extern void shard_node_office_after(ShardNode *node, int64 now);
 
 /* node_trust.c */
+
+/* Is it from the node that was called, if one was, and from this one by its own loop alone? */
+extern bool shard_node_trust_sender(ShardNode *node, const ShardControl *message);
 
 /* Are the ballots of a message such as elections may have reached, and its sender's own where they have to be? */
 extern bool shard_node_trust_ballots(ShardNode *node, const ShardControl *message);

@@ -39,6 +39,35 @@ is_answer(const ShardNode *node, const ShardControl *message)
 	return message->from != 0 && node->via == message->from;
 }
 
+/*
+ * See node_private.h. An answer to who joins is of another cluster, where numbers are others' (it has the join's token); nothing
+ * else counts that a seed says.
+ */
+bool
+shard_node_trust_sender(ShardNode *node, const ShardControl *message)
+{
+#ifdef SHARD_MUTANT_ANSWERS_FOR_ANYBODY
+	return true;
+#endif
+	if (node->via == node->id ||
+		(node->join.address && (message->kind == SHARD_CONTROL_JOIN_REPLY ||
+								message->kind == SHARD_CONTROL_COORDINATOR_HINT)))
+		return true;
+	if (node->via == 0 ? message->from != node->id : message->from == node->via)
+		return true;
+	if (node->via > 0)
+		shard_action_log_peer(
+			node->out, 19 /* WARNING */, node->via, message->kind,
+			"node %d, or who sits at its address, answers in the name of node %d; "
+			"it is ignored",
+			node->via, message->from);
+	else if (message->from == node->id)
+		shard_action_log_peer(node->out, 19 /* WARNING */, message->from, message->kind,
+							  "somebody speaks in the name of this node, %d; it is ignored",
+							  node->id);
+	return false;
+}
+
 /* The greatest ballot under which something was decided, as learned. */
 static int64
 learned_ballot(const ShardNode *node)

@@ -910,9 +910,9 @@ receive(World *world, Instance *instance, int64 from, bool called, int32 via, co
 
 /* See world.h. */
 void
-host_called(World *world, Instance *instance, const char *bytes, size_t length)
+host_told(World *world, Instance *instance, int32 via, const char *bytes, size_t length)
 {
-	receive(world, instance, -1, true, 0, bytes, length);
+	receive(world, instance, -1, via == 0, via, bytes, length);
 }
 
 static void

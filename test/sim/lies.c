@@ -2,8 +2,8 @@
  * lies.c
  *		Somebody who may call the nodes speaks in the name of a member, with numbers of his own choice (T7).
  *
- * He sits at nobody's address, so what he says is never an answer. In the name of the coordinator he could tell a false map;
- * what keeps him from that is the role by which he is let in, not the protocol.
+ * He calls, or answers for a node that is not the one in whose name he speaks. Who calls in the name of the coordinator could
+ * tell a false map; what keeps him from that is the role by which he is let in, not the protocol.
  */
 #include "world.h"
 
@@ -131,6 +131,8 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 void
 lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 {
+	/* of some node, which need not exist; 0: he calls */
+	int32 via = number >> 24 & 1 ? (int32) (number >> 25 & 7) + 1 : 0;
 	ShardArena *arena;
 	ShardMapEntry entry;
 	ShardControl message;
@@ -154,14 +156,14 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 	if (message.kind == SHARD_CONTROL_COMMAND ||
 		message.kind == SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ)
 		message.from_inc = incarnation_of(instance, from);
-	/* Who decides is believed (see above); nobody tells himself anything this way. */
-	if (from != shard_node_id(instance->node) &&
-		from != shard_node_coordinator(instance->node, world_clock(instance)) &&
+	/* Who decides is believed (see above), and who was called, for himself. */
+	if (via != from &&
+		(via != 0 || from != shard_node_coordinator(instance->node, world_clock(instance))) &&
 		shard_map_point(shard_node_learned(instance->node)).n > 0)
 	{
 		initStringInfo(&bytes);
 		shard_control_encode(&bytes, &message);
-		host_called(world, instance, bytes.data, (size_t) bytes.len);
+		host_told(world, instance, via, bytes.data, (size_t) bytes.len);
 		pfree(bytes.data);
 		if (!instance->node)
 			;

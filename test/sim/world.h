@@ -262,8 +262,8 @@ extern void host_stop(World *world, Instance *instance);		 /* the server dies */
 extern void host_stop_control(World *world, Instance *instance); /* its control process alone */
 extern void host_start_control(World *world, Instance *instance);
 extern void host_tell_types(World *world, Instance *instance);
-extern void host_called(World *world, Instance *instance, const char *bytes,
-						size_t length); /* by nobody's instance */
+extern void host_told(World *world, Instance *instance, int32 via, const char *bytes,
+					  size_t length); /* by nobody's instance; via as for shard_node_receive */
 extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
 extern void host_after(World *world, Instance *instance); /* after anything happened there */
 extern Instance *host_at(World *world, const char *dsn);  /* who is reached at an address */

@@ -7,7 +7,7 @@
 #include "core/node_private.h"
 #include "node_world.h"
 
-/* Encode a message as node "from" of a machine's cluster would send it, and hand it over. */
+/* Encode a message as node "from" of a machine's cluster would send it, and hand it over: its own by its loop. */
 static void
 give(int at, ShardControl *message)
 {
@@ -25,7 +25,13 @@ give(int at, ShardControl *message)
 	message->protocol_version = SHARD_PROTOCOL_VERSION;
 	initStringInfo(&buffer);
 	shard_control_encode(&buffer, message);
-	shard_node_receive(machines[at].node, now, message->from, buffer.data, buffer.len, out);
+	if (message->from == shard_node_id(machines[at].node))
+	{
+		shard_node_step_queue(&machines[at].node->loop, 0, message->from, buffer.data, buffer.len);
+		shard_node_persisted(machines[at].node, now, 0, out);
+	}
+	else
+		shard_node_receive(machines[at].node, now, message->from, buffer.data, buffer.len, out);
 	pfree(buffer.data);
 }
 

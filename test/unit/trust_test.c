@@ -1014,6 +1014,52 @@ test_commands_and_codes(void)
 	is_int(letters - before, 20, "of many codes one is tried at once with all that waits");
 }
 
+/* P60: who was called answers for himself, not for the coordinator nor for who asks; nor does a seed answer for anybody. */
+static void
+test_answers_for_others(void)
+{
+	static const int32 vias[] = {3, 2, SHARD_VIA_SEED, 0};
+	static const int32 names[] = {1, 2};
+	ShardArena *arena = shard_arena_create();
+	ShardMemberRecord member = {.inc_no = 1, .status = SHARD_MEMBER_WRITTEN_OFF, .dsn = "m1"};
+
+	for (int v = 0; v < (int) lengthof(vias); v++)
+		for (int name = 0; name < (int) lengthof(names); name++)
+		{
+			ShardMapEntry entry = shard_record_put_member(2, &member, 0, arena);
+			ShardShardRef shard = {1, 5, 0, 77};
+			ShardControl learn = {.kind = SHARD_CONTROL_LEARN, .n_entries = 1, .entries = &entry};
+			int64 n;
+
+			/* who calls as the coordinator is believed, unless his role says who he is (T8) */
+			if (vias[v] == 0 && names[name] == 1)
+				continue;
+			three_nodes();
+			n = shard_map_point(shard_node_learned(machines[1].node)).n;
+			learn.n = n;
+			learn.commit_n = entry.n = n + 1;
+			give_as(1, names[name], vias[v], learn);
+			ok(!shard_node_fenced(machines[1].node), "the end of node 2, via %d as node %d",
+			   vias[v], names[name]);
+			is_int(shard_map_point(shard_node_learned(machines[1].node)).n, n, "is not learned");
+			learn.kind = SHARD_CONTROL_SHARD_HOMES;
+			give_as(1, names[name], vias[v], learn);
+			ok(!shard_node_fenced(machines[1].node), "nor as a home");
+			is_int(own_status(1), SHARD_MEMBER_UP, "it is a member as before");
+			give_as(1, names[name], vias[v],
+					(ShardControl){.kind = SHARD_CONTROL_HAND_OFF,
+								   .n_shards = 1,
+								   .shards = &shard});
+			for (int i = 0; i < out->n_actions; i++)
+				ok(out->actions[i].kind == SHARD_ACTION_LOG, "nor is an order carried out");
+			goes_on("answers for others");
+		}
+	three_nodes();
+	give_as(1, 1, 1, (ShardControl){.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED});
+	ok(shard_node_fenced(machines[1].node), "the coordinator, called at its address, ends it");
+	shard_arena_destroy(arena);
+}
+
 int
 main(void)
 {
@@ -1036,6 +1082,7 @@ main(void)
 	test_over_by_anybody();
 	test_eras();
 	test_facts();
+	test_answers_for_others();
 	test_seals();
 	test_wishes();
 	test_commands_and_codes();
