@@ -9,8 +9,10 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -177,6 +179,39 @@ limit_lock_waits(void)
 							 true, 0, false);
 }
 
+/*
+ * By these the client of a session is shown the inner life of a function that it merely calls, or the server's log is: other
+ * messages than errors (LOG, which all that prints plans and statistics uses, is among them), plans with the values that
+ * stand in them, variables that an error has beside its text.
+ */
+static const struct
+{
+	const char *name;
+	const char *value;
+} shown_nothing[] = {
+	{"client_min_messages", "error"},		{"debug_print_parse", "off"},
+	{"debug_print_rewritten", "off"},		{"debug_print_plan", "off"},
+	{"plpgsql.print_strict_params", "off"},
+};
+
+/* Who may not be the type's owner is told no more than asks tell. Ends with the guest's nest level of settings. */
+static void
+show_nothing(Oid owner)
+{
+	if (has_privs_of_role(GetSessionUserId(), owner))
+		return;
+	for (int i = 0; i < (int) lengthof(shown_nothing); i++)
+	{
+		const char *name = shown_nothing[i].name;
+		const char *value = shown_nothing[i].value;
+		const char *now = GetConfigOption(name, true, false);
+
+		if (now != NULL && strcmp(now, value) != 0)
+			(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
+									 0, false);
+	}
+}
+
 /* His time is over. */
 static void
 late(const ShardType *type, ShardGuestKind kind)
@@ -199,6 +234,7 @@ shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code,
 	shard_security_begin(&guest.security, type);
 	if (kind == SHARD_GUEST_TRIES)
 		limit_lock_waits();
+	show_nothing(type->owner);
 	shard_guest_comes(Max(here, kind), type->owner, guest.security.saved_user);
 	guest.timer = shard_guest_timer_begin(type);
 	enter(&guest, kind);
