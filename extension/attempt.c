@@ -32,6 +32,7 @@ shard_attempt(void (*function)(void *argument), void *argument)
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
+		shard_error_text_cut(error);
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();

@@ -5,8 +5,8 @@
 #pragma once
 
 /*
- * Calls a function in a subtransaction. NULL, or its error, in the caller's memory, when nothing that it did
- * has happened.
+ * Calls a function in a subtransaction. NULL, or its error, long texts cut (error_text.h), in the caller's memory, when
+ * nothing that it did has happened.
  */
 extern ErrorData *shard_attempt(void (*function)(void *argument), void *argument);
 
