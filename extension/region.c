@@ -56,6 +56,9 @@
 /* And names of time zones: more than all that there are, of 23 kB each. */
 #define MOST_ZONES ((Size) (64 * 1024 * 1024))
 
+/* And what the server keeps: catalogs, some 20 kB for a table, and the shape of each row that has no type of its own. */
+#define MOST_KEPT ((Size) (128 * 1024 * 1024))
+
 /* Housekeeping that survives its errors. Returns whether to come again at once. */
 static bool
 fenced_chore(ShardRegion *region, bool (*chore)(ShardRegion *region))
@@ -303,25 +306,33 @@ load(ShardRegion *region, uint32 wait_event)
 }
 
 /*
- * Ends the process if names that handlers have made take so many bytes: the server keeps them for good. That is no reason to
- * come back at once.
+ * Ends the process if what handlers have the server keep for good takes so many bytes. That is no reason to come back at once.
+ * What has a context of its own is not looked at: that is given back, and to add it up takes long.
  */
 static void
-leave_for_names(const ShardRegion *region)
+leave_for_memory(const ShardRegion *region)
 {
 	Size names = shard_setting_name_bytes();
 	Size zones = shard_setting_zone_bytes();
+	Size kept = MemoryContextMemAllocated(TopMemoryContext, false) +
+				MemoryContextMemAllocated(CacheMemoryContext, false);
 
-	if (likely(names <= MOST_NAMES && zones <= MOST_ZONES))
+	if (likely(names <= MOST_NAMES && zones <= MOST_ZONES && kept <= MOST_KEPT))
 		return;
 	if (names > MOST_NAMES)
 		ereport(LOG, (errmsg("region worker %d begins anew: names of settings take %zu bytes",
 							 region->number, names),
 					  errhint("Let handlers use few names in set_config() and SET.")));
-	else
+	else if (zones > MOST_ZONES)
 		ereport(LOG, (errmsg("region worker %d begins anew: names of time zones take %zu bytes",
 							 region->number, zones),
 					  errhint("Let handlers use few names of time zones.")));
+	else
+		ereport(LOG, (errmsg("region worker %d begins anew: what the server keeps for it takes "
+							 "%zu bytes",
+							 region->number, kept),
+					  errhint("Let handlers use few tables, and rows of a type instead of records "
+							  "with ever other columns.")));
 	proc_exit(1);
 }
 
@@ -337,7 +348,7 @@ work(ShardRegion *region)
 	else if (rest(region) == 0)
 	{
 		more |= shard_region_turn(region);
-		leave_for_names(region);
+		leave_for_memory(region);
 	}
 	if (!runs || region->troubles > 0)
 		(void) fenced_chore(region, shard_region_answer_reports);
