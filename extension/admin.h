@@ -91,6 +91,9 @@ extern ShardType *shard_admin_lock_name(const char *name, const char *what);
 /* The same for who starts it; with the list of types, if it does not run here, and NULL if it is not here. */
 extern ShardType *shard_admin_lock_start(const char *name);
 
+/* Who keeps others from a relation, for ten seconds at least, in a sentence; NULL: nobody. Needs a snapshot. */
+extern char *shard_admin_relation_holder(Oid relation);
+
 extern void shard_admin_open(ShardSecurity *security);
 extern void shard_admin_close(ShardSecurity *security);
 

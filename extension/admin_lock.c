@@ -41,8 +41,8 @@
 	" LEFT JOIN (SELECT x.virtualtransaction, p.* FROM pg_prepared_xacts p" \
 	"  JOIN pg_locks x ON x.locktype = 'transactionid' AND x.transactionid = p.transaction AND x.pid IS NULL) p" \
 	" ON l.pid IS NULL AND p.virtualtransaction = l.virtualtransaction" \
-	" WHERE l.locktype = 'object' AND l.granted AND l.mode = 'ExclusiveLock'" \
-	" AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
+	" WHERE l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
+#define OURS " AND l.locktype = 'object' AND l.granted AND l.mode = 'ExclusiveLock'"
 #define HOLDER \
 	"CASE WHEN l.pid IS NULL THEN format('prepared transaction \"%s\" of role \"%s\"', p.gid, p.owner)" \
 	" ELSE format('process %s of role \"%s\"', l.pid, a.usename) END"
@@ -61,8 +61,17 @@ static const char *const health_query =
 	" ELSE format('%s keeps others from altering entity type \"%s\", since %s', " HOLDER
 	", t.type_name, " SINCE ") END || '; its transaction is to be ended'"
 	" FROM pg_locks l LEFT JOIN shard.type t ON l.classid = $1 AND t.type_id = l.objid::int8" HOLDERS
+		OURS
 	" AND (l.classid = $1 OR (l.classid = 'pg_class'::regclass AND l.objid = $1 AND l.objsubid = 1))"
 	" AND coalesce(p.prepared, a.xact_start) < clock_timestamp() - interval '10 seconds'";
+
+/* $1: a relation; who has it locked, or waits to have it */
+static const char *const relation_query =
+	"SELECT format('%s has type or table %s locked since %s; its transaction is to be ended', " HOLDER
+	", l.relation::regclass, " SINCE ") FROM pg_locks l" HOLDERS
+	" AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.relation = $1"
+	" AND coalesce(p.prepared, a.xact_start) < clock_timestamp() - interval '10 seconds'"
+	" ORDER BY l.granted DESC LIMIT 1";
 
 /* The lock of a type; that of the list, if there is none. */
 static LOCKTAG
@@ -88,19 +97,16 @@ wait_for(void *argument)
 	(void) LockAcquire(argument, ExclusiveLock, false, false);
 }
 
-/* Who has a lock, in the caller's memory. */
+/* The first row of a query, in the caller's memory; NULL: there is none. */
 static char *
-holder_of(const LOCKTAG *tag)
+ask(const char *query, int count, Oid *types, Datum *values)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ShardSecurity security = {0};
-	Oid types[] = {OIDOID, OIDOID, INT4OID};
-	Datum values[] = {ObjectIdGetDatum(tag->locktag_field2), ObjectIdGetDatum(tag->locktag_field3),
-					  Int32GetDatum(tag->locktag_field4)};
 	char *holder = NULL;
 
 	shard_admin_open(&security);
-	if (SPI_execute_with_args(holder_query, 3, types, values, NULL, false, 1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(query, count, types, values, NULL, false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read pg_locks");
 	if (SPI_processed > 0)
 	{
@@ -110,6 +116,24 @@ holder_of(const LOCKTAG *tag)
 	}
 	shard_admin_close(&security);
 	return holder;
+}
+
+/* Who has a lock. */
+static char *
+holder_of(const LOCKTAG *tag)
+{
+	Oid types[] = {OIDOID, OIDOID, INT4OID};
+	Datum values[] = {ObjectIdGetDatum(tag->locktag_field2), ObjectIdGetDatum(tag->locktag_field3),
+					  Int32GetDatum(tag->locktag_field4)};
+
+	return ask(holder_query, 3, types, values);
+}
+
+/* See admin.h. */
+char *
+shard_admin_relation_holder(Oid relation)
+{
+	return ask(relation_query, 1, (Oid[]){OIDOID}, (Datum[]){ObjectIdGetDatum(relation)});
 }
 
 /* The wait was in vain, for whom it says. */

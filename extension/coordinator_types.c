@@ -14,6 +14,9 @@
  * (shard_admin_lock_list), so when that is free, or its holder has changed nothing yet and waits for us, rows are
  * all there is. If the process dies right here: the next one looks anew.
  *
+ * What a state is made of is read from relations of its owner. Nobody is waited for there, and no error in one type ends the
+ * process for all: meanwhile the structure is the one that was read last, or unknown, which differs from none.
+ *
  * If the process dies right here: the renumbering is one transaction, or is done by the next process.
  */
 #include "postgres.h"
@@ -29,6 +32,7 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "catalog.h"
 #include "coordinator_types.h"
@@ -44,11 +48,15 @@
 
 #include "compat.h"
 
+/* Types that somebody has locked are looked at again after so long. */
+#define LOCKED_MS 1000
+
 static List *local = NIL; /* CoordinatorType *, by id */
 static MemoryContext local_context = NULL;
 static uint64 seen = 0; /* of the registry */
 static uint64 seen_structures = 0;
-static uint32 seen_changes = 0; /* of the plane */
+static uint32 seen_changes = 0;	 /* of the plane */
+static TimestampTz again_at = 0; /* something was locked: read anew then; 0: never */
 static bool read_once = false;
 static bool wished = false; /* the machine was told of types that may never get a row */
 static int64 complete_n =
@@ -71,6 +79,46 @@ shard_coordinator_types_forget(void)
 /* ---- what is here ----------------------------------------------------------------------------- */
 
 static CoordinatorType *
+find_local(List *types, const char *name)
+{
+	ListCell *cell;
+
+	foreach (cell, types)
+		if (strcmp(((CoordinatorType *) lfirst(cell))->record.name, name) == 0)
+			return lfirst(cell);
+	return NULL;
+}
+
+/*
+ * The structure of its states, or what is known of it.
+ */
+static void
+read_structure(CoordinatorType *type, Oid state_type)
+{
+	const CoordinatorType *before = find_local(local, type->record.name);
+	Oid locked;
+	char *why;
+
+	if (before != NULL && before->type_id != type->type_id)
+		before = NULL;
+	type->record.state = shard_state_structure_now(state_type, &locked, &why);
+	type->unread = type->record.state == NULL;
+	if (!type->unread)
+		return;
+	type->record.state =
+		before != NULL && before->record.state != NULL ? pstrdup(before->record.state) : "";
+	if (OidIsValid(locked))
+		again_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKED_MS);
+	else if (before == NULL || !before->unread)
+		ereport(
+			WARNING,
+			(errmsg(
+				 "shard: the states of entity type \"%s\" cannot be compared with those of other nodes",
+				 type->record.name),
+			 errdetail("%s", why)));
+}
+
+static CoordinatorType *
 read_type(HeapTuple row, TupleDesc desc)
 {
 	CoordinatorType *type = palloc0(sizeof(CoordinatorType));
@@ -87,8 +135,7 @@ read_type(HeapTuple row, TupleDesc desc)
 	type->cluster_owner = SPI_getvalue(row, desc, 9);
 	type->proxy = strcmp(SPI_getvalue(row, desc, 3), "proxy") == 0;
 	if (!type->proxy)
-		type->record.state =
-			shard_state_structure(DatumGetObjectId(SPI_getbinval(row, desc, 7, &isnull)));
+		read_structure(type, DatumGetObjectId(SPI_getbinval(row, desc, 7, &isnull)));
 	/* A proxy has only what it needs to find a shard, and that from the cluster. */
 	if (type->proxy && shard_coordinator_types_learned(type->record.name, &hash) != 0)
 		type->record.settings_hash = hash;
@@ -121,17 +168,6 @@ read_types(MemoryContext context)
 	MemoryContextSwitchTo(old);
 	SPI_finish();
 	return types;
-}
-
-static CoordinatorType *
-find_local(List *types, const char *name)
-{
-	ListCell *cell;
-
-	foreach (cell, types)
-		if (strcmp(((CoordinatorType *) lfirst(cell))->record.name, name) == 0)
-			return lfirst(cell);
-	return NULL;
 }
 
 static void
@@ -527,8 +563,10 @@ shard_coordinator_types_run(void)
 	shard_registry_refresh();
 	complete = complete && (awaited != NULL || lock_changes());
 	if (complete || !read_once || changes != seen_changes || seen != shard_registry_generation() ||
-		seen_structures != shard_state_structure_changes())
+		seen_structures != shard_state_structure_changes() ||
+		(again_at != 0 && GetCurrentTimestamp() >= again_at))
 	{
+		again_at = 0;
 		seen_changes = changes;
 		seen_structures = shard_state_structure_changes();
 		seen = shard_registry_generation();

@@ -17,6 +17,7 @@ typedef struct CoordinatorType
 	const char
 		*cluster_owner; /* who owns it in the cluster, as the row says; NULL: who does here */
 	bool wished;		/* the machine was told of another one since, which may never get a row */
+	bool unread;		/* its structure cannot be described: it is as it was last, or unknown */
 } CoordinatorType;
 
 /* A type that was learned, by name or by id. */

@@ -12,6 +12,7 @@
 #include "executor/spi.h"
 #include "utils/builtins.h"
 
+#include "admin.h"
 #include "cluster_map.h"
 #include "cluster_view.h"
 #include "core/difference.h"
@@ -334,8 +335,22 @@ check_structure(ShardHealth *health, ShardArena *arena, const ShardTypeRecord *k
 {
 	ShardTypeRecord mine = *known;
 	const char *difference;
+	Oid locked;
+	char *why;
 
-	mine.state = shard_state_structure(type->state_type);
+	mine.state = shard_state_structure_now(type->state_type, &locked, &why);
+	if (mine.state == NULL)
+	{
+		if (OidIsValid(locked))
+			why = shard_admin_relation_holder(locked);
+		if (why != NULL)
+			shard_health_add(
+				health,
+				psprintf("the states of entity type \"%s\" cannot be compared with those of "
+						 "other nodes: %s",
+						 type->name, why));
+		return;
+	}
 	difference = shard_type_difference(known, &mine, true, arena);
 	if (difference != NULL)
 		shard_health_add(

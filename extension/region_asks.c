@@ -190,7 +190,13 @@ note_idle(const ShardRegion *region)
 	shard_plane_get(region->db, &view);
 	if (view.handle || region->asks == NIL)
 		return;
-	snprintf(why, sizeof(why), "Node %d handles nothing: %s.", view.node, view.why);
+	if (view.known)
+		snprintf(why, sizeof(why), "Node %d handles nothing: %s.", view.node, view.why);
+	else
+		strlcpy(
+			why,
+			"This node handles nothing: its coordinator worker has not begun; see shard_health().",
+			sizeof(why));
 	foreach (cell, region->asks)
 		shard_ring_note(lfirst(cell), why);
 }

@@ -5,21 +5,28 @@
  * Types count by their names, since the binary form of their values does: a composite by its attributes,
  * an enum by its labels, a domain by what it is made of, an array by its elements. A text that is too long
  * is cut, and ends with a hash of the whole.
+ *
+ * Relations of composites are their owners', who may have them locked for as long as they like: whoever works for all asks
+ * for those locks and waits for none.
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/table.h"
 #include "catalog/pg_enum.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
-#include "utils/catcache.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "attempt.h"
 #include "core/message.h"
 #include "state_structure.h"
 
@@ -34,7 +41,15 @@ static Oid relations[MOST_RELATIONS];
 static int n_relations = 0;
 static uint64 changes = 0;
 
-static void describe_parts(StringInfo out, const char *path, Oid type);
+typedef struct Description
+{
+	Oid type; /* of the states */
+	bool wait;
+	Oid locked; /* a relation that was to be waited for; then the text is not whole */
+	StringInfoData text;
+} Description;
+
+static void describe_parts(Description *out, const char *path, Oid type);
 
 /*
  * A relation was altered, or any may have been.
@@ -93,12 +108,29 @@ name_of(Oid type, int32 typmod)
 	return strncmp(name, "pg_catalog.", 11) == 0 ? name + 11 : name;
 }
 
-static void
-describe_attributes(StringInfo out, const char *path, Oid type)
+/*
+ * False: somebody has it locked.
+ */
+static bool
+lock(Description *out, Oid type)
 {
-	TupleDesc desc = lookup_rowtype_tupdesc(type, -1);
+	Oid relation = get_typ_typrelid(type);
 
-	for (int i = 0; i < desc->natts; i++)
+	if (out->wait || !OidIsValid(relation) || ConditionalLockRelationOid(relation, AccessShareLock))
+		return true;
+	out->locked = relation;
+	return false;
+}
+
+static void
+describe_attributes(Description *out, const char *path, Oid type)
+{
+	TupleDesc desc;
+
+	if (!lock(out, type))
+		return;
+	desc = lookup_rowtype_tupdesc(type, -1);
+	for (int i = 0; i < desc->natts && !OidIsValid(out->locked); i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		char *name;
@@ -106,50 +138,59 @@ describe_attributes(StringInfo out, const char *path, Oid type)
 		if (att->attisdropped)
 			continue;
 		name = psprintf("%s%s", path, quote_identifier(NameStr(att->attname)));
-		appendStringInfo(out, "\n%s %s", name, name_of(att->atttypid, att->atttypmod));
+		appendStringInfo(&out->text, "\n%s %s", name, name_of(att->atttypid, att->atttypmod));
 		describe_parts(out, psprintf("%s.", name), att->atttypid);
 	}
 	ReleaseTupleDesc(desc);
 }
 
 /*
- * The labels of an enum, in their order.
+ * The labels of an enum, by name.
  */
 static void
-describe_labels(StringInfo out, Oid type)
+describe_labels(Description *out, Oid type)
 {
-	CatCList *labels = SearchSysCacheList1(ENUMTYPOIDNAME, ObjectIdGetDatum(type));
+	Relation rel = table_open(EnumRelationId, AccessShareLock);
 	const char *sign = " (";
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple tuple;
 
-	for (int i = 0; i < labels->n_members; i++)
+	ScanKeyInit(&key, Anum_pg_enum_enumtypid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(type));
+	scan = systable_beginscan(rel, EnumTypIdLabelIndexId, true, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		Form_pg_enum label = (Form_pg_enum) GETSTRUCT(&labels->members[i]->tuple);
+		Form_pg_enum label = (Form_pg_enum) GETSTRUCT(tuple);
 
-		appendStringInfo(out, "%s%s", sign, quote_literal_cstr(NameStr(label->enumlabel)));
+		appendStringInfo(&out->text, "%s%s", sign, quote_literal_cstr(NameStr(label->enumlabel)));
 		sign = ", ";
 	}
-	appendStringInfoString(out, labels->n_members > 0 ? ")" : "");
-	ReleaseSysCacheList(labels);
+	if (sign[0] == ',')
+		appendStringInfoChar(&out->text, ')');
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
 }
 
 /*
  * What a type is made of, if it is the user's. path: that of the value, with a point behind, or "".
  */
 static void
-describe_parts(StringInfo out, const char *path, Oid type)
+describe_parts(Description *out, const char *path, Oid type)
 {
 	Oid element = get_element_type(type);
 	Oid base;
 	int32 typmod = -1;
 
 	check_stack_depth();
+	CHECK_FOR_INTERRUPTS();
 	watch(type);
 	if (OidIsValid(element))
 		describe_parts(out, path, element);
 	else if (get_typtype(type) == TYPTYPE_DOMAIN)
 	{
 		base = getBaseTypeAndTypmod(type, &typmod);
-		appendStringInfo(out, " = %s", name_of(base, typmod));
+		appendStringInfo(&out->text, " = %s", name_of(base, typmod));
 		describe_parts(out, path, base);
 	}
 	else if (get_typtype(type) == TYPTYPE_ENUM)
@@ -158,25 +199,53 @@ describe_parts(StringInfo out, const char *path, Oid type)
 		describe_attributes(out, path, type);
 }
 
+static void
+describe(void *argument)
+{
+	Description *out = argument;
+	StringInfo text = &out->text;
+
+	initStringInfo(text);
+	if (!SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(out->type)))
+		return;
+	appendStringInfoString(text, name_of(out->type, -1));
+	describe_parts(out, "", out->type);
+	if (text->len > LONGEST)
+	{
+		uint32 hash = shard_message_hash_murmur2(text->data, (size_t) text->len);
+
+		text->len = pg_mbcliplen(text->data, text->len, LONGEST);
+		text->data[text->len] = '\0';
+		appendStringInfo(text, "\nand more, with hash %08x", hash);
+	}
+}
+
 char *
 shard_state_structure(Oid type)
 {
-	StringInfoData out;
+	Description out = {.type = type, .wait = true};
 
-	initStringInfo(&out);
-	if (!SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(type)))
-		return out.data;
-	appendStringInfoString(&out, name_of(type, -1));
-	describe_parts(&out, "", type);
-	if (out.len > LONGEST)
-	{
-		uint32 hash = shard_message_hash_murmur2(out.data, (size_t) out.len);
+	describe(&out);
+	return out.text.data;
+}
 
-		out.len = pg_mbcliplen(out.data, out.len, LONGEST);
-		out.data[out.len] = '\0';
-		appendStringInfo(&out, "\nand more, with hash %08x", hash);
-	}
-	return out.data;
+char *
+shard_state_structure_now(Oid type, Oid *locked, char **why)
+{
+	Description out = {.type = type};
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "shard structure", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	ErrorData *error = shard_attempt(describe, &out);
+	char *text = NULL;
+
+	MemoryContextSwitchTo(caller);
+	*why = error != NULL ? pstrdup(error->message) : NULL;
+	*locked = error != NULL ? InvalidOid : out.locked;
+	if (error == NULL && !OidIsValid(out.locked))
+		text = pstrdup(out.text.data);
+	MemoryContextDelete(context);
+	return text;
 }
 
 uint64

@@ -8,9 +8,16 @@
 
 /*
  * A line for the type and one for each attribute, nested ones behind theirs: "public.account",
- * "balance numeric(10,2)". Palloc'd; "" if there is no such type. In a transaction.
+ * "balance numeric(10,2)". Palloc'd; "" if there is no such type. In a transaction. Waits for whoever has a
+ * relation of it locked.
  */
 extern char *shard_state_structure(Oid type);
+
+/*
+ * The same for who works for all: waits for nobody, and raises no error. NULL: a relation of it is locked, or else why
+ * it cannot be described, palloc'd.
+ */
+extern char *shard_state_structure_now(Oid type, Oid *locked, char **why);
 
 /* Rises when a type that was described may have been altered. */
 extern uint64 shard_state_structure_changes(void);
