@@ -15,6 +15,7 @@
 #include "admin.h"
 #include "registry.h"
 #include "state.h"
+#include "state_structure.h"
 
 #include "compat.h"
 
@@ -24,7 +25,7 @@ shard_admin_has_state_type(const ShardAdminType *type)
 	return SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(type->handler.state_type));
 }
 
-/* Error unless the rows of the states can be read and written as that type. */
+/* Error unless the rows of the states can be read and written as that type, and it is not too large. */
 static void
 check_fit(const ShardAdminType *type, const ShardRoutine *handler)
 {
@@ -32,6 +33,7 @@ check_fit(const ShardAdminType *type, const ShardRoutine *handler)
 	char *problem;
 	int sqlstate;
 
+	(void) shard_state_structure(handler->state_type);
 	as.state_type = handler->state_type;
 	as.composite = handler->composite;
 	problem = shard_state_problem(&as, &sqlstate);

@@ -315,12 +315,13 @@ check_part(const char *name)
 /*
  * The number of a new type: a node that was always alone takes one of its own, which its coordinator worker has
  * registered; in a cluster with others it is asked for. 0: one of its own. What waits here for a proxy's
- * entities has its number, so a proxy keeps it.
+ * entities has its number, so a proxy keeps it. Errors: 54000, states that are too large to be described.
  */
 static int32
 number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
+	char *structure = shard_state_structure(type->handler.state_type);
 	int32 number;
 
 	if (!shard_admin_had_others())
@@ -328,7 +329,7 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 	check_part(type->name);
 	shard_settings_to_record(type->name, &type->settings, &command.type);
 	command.number = shard_plane_types_changing() ? 1 : 0;
-	command.type.state = shard_state_structure(type->handler.state_type);
+	command.type.state = structure;
 	command.type.owner = GetUserNameFromId(type->owner, false);
 	number = (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
 	if (proxy != NULL && number != proxy->type_id)

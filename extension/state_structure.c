@@ -7,7 +7,8 @@
  * is cut, and ends with a hash of the whole.
  *
  * Relations of composites are their owners', who may have them locked for as long as they like: whoever works for all asks
- * for those locks and waits for none.
+ * for those locks and waits for none. Composites that are twice in one another make a text that doubles with each, so there
+ * is an end to it.
  */
 #include "postgres.h"
 
@@ -33,6 +34,9 @@
 #include "compat.h"
 
 #define LONGEST 4000
+
+/* Nothing is described that has more than that: some thousand attributes. */
+#define LARGEST (128 * 1024)
 
 /* Relations of the composites that were described; beyond, any change counts. */
 #define MOST_RELATIONS 256
@@ -108,6 +112,19 @@ name_of(Oid type, int32 typmod)
 	return strncmp(name, "pg_catalog.", 11) == 0 ? name + 11 : name;
 }
 
+static void
+check_size(const Description *out)
+{
+	if (out->text.len > LARGEST)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("type %s has too many attributes for states", format_type_be(out->type)),
+				 errdetail("Written out, with those of composites in it, they have more than %d "
+						   "bytes.",
+						   LARGEST),
+				 errhint("Use fewer composites within one another, or jsonb.")));
+}
+
 /*
  * False: somebody has it locked.
  */
@@ -165,6 +182,7 @@ describe_labels(Description *out, Oid type)
 
 		appendStringInfo(&out->text, "%s%s", sign, quote_literal_cstr(NameStr(label->enumlabel)));
 		sign = ", ";
+		check_size(out);
 	}
 	if (sign[0] == ',')
 		appendStringInfoChar(&out->text, ')');
@@ -184,6 +202,7 @@ describe_parts(Description *out, const char *path, Oid type)
 
 	check_stack_depth();
 	CHECK_FOR_INTERRUPTS();
+	check_size(out);
 	watch(type);
 	if (OidIsValid(element))
 		describe_parts(out, path, element);

@@ -8,8 +8,8 @@
 
 /*
  * A line for the type and one for each attribute, nested ones behind theirs: "public.account",
- * "balance numeric(10,2)". Palloc'd; "" if there is no such type. In a transaction. Waits for whoever has a
- * relation of it locked.
+ * "balance numeric(10,2)". Palloc'd; "" if there is no such type. In a transaction. Waits for whoever has a relation of it
+ * locked; 54000 if it is too large.
  */
 extern char *shard_state_structure(Oid type);
 

@@ -397,7 +397,6 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 	ShardControl message;
 
 	node->via = via;
-
 	shard_arena_reset(node->arena);
 	if (!node->running || !shard_control_decode(bytes, length, node->arena, &message) ||
 		!numbers_are_good(&message) || !shard_node_trust_sender(node, &message) ||

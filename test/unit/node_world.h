@@ -54,7 +54,7 @@ typedef struct Machine
 	ShardAction decision;						/* and the last one */
 	char decision_text[200];
 	size_t decision_length; /* of its whole text */
-	ShardAction question; /* the last one for a strategy; what it points to is gone */
+	ShardAction question;	/* the last one for a strategy; what it points to is gone */
 	bool question_rebalances;
 	int question_shards;
 	int states_type; /* it has states of these shards, in their order; the first n_states */
