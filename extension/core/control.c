@@ -125,7 +125,6 @@ static const char *const kind_names[] = {
 	[SHARD_CONTROL_IMPORT] = "import",
 	[SHARD_CONTROL_STAGED] = "staged",
 	[SHARD_CONTROL_IMPORT_FAILED] = "import failed",
-	[SHARD_CONTROL_REGION_STOPPED] = "region stopped",
 	[SHARD_CONTROL_PREPARE_IMPORT] = "prepare import",
 	[SHARD_CONTROL_IMPORT_READY] = "import ready",
 	[SHARD_CONTROL_COMMAND] = "command",

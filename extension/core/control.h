@@ -77,10 +77,9 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_IMPORT,		   /* shard, epoch: the new one, move, node: copy from */
 	SHARD_CONTROL_STAGED,		   /* shard, epoch, move */
 	SHARD_CONTROL_IMPORT_FAILED,   /* shard, epoch, move; text: why */
-	SHARD_CONTROL_REGION_STOPPED,  /* nothing: the node's workers end now */
-	SHARD_CONTROL_PREPARE_IMPORT, /* shard, epoch and move to come, node: may it be copied from there
-									* (M16)? */
-	SHARD_CONTROL_IMPORT_READY,	  /* shard, epoch, move: it may */
+	/* shard, epoch and move to come, node: may it be copied from there (M16)? */
+	SHARD_CONTROL_PREPARE_IMPORT = 79,
+	SHARD_CONTROL_IMPORT_READY, /* shard, epoch, move: it may */
 
 	/* Operators' commands, from any member to the coordinator (C12) */
 	SHARD_CONTROL_COMMAND =

@@ -396,8 +396,6 @@ static void
 take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *proposer,
 	 const ShardRoster *roster, ShardActions *out)
 {
-	HomesRegion *region;
-
 	switch (message->kind)
 	{
 		case SHARD_CONTROL_REGISTER:
@@ -423,11 +421,6 @@ take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *p
 			break;
 		case SHARD_CONTROL_IMPORT_FAILED:
 			shard_homes_import_failed(homes, now, message);
-			break;
-		case SHARD_CONTROL_REGION_STOPPED:
-			region = shard_homes_region(homes, message->from);
-			if (region)
-				region->stopped = true;
 			break;
 		default:
 			break;

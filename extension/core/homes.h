@@ -74,7 +74,7 @@ extern void shard_homes_lose_office(ShardHomes *homes);
 
 /*
  * REGISTER, START_TYPE, GET_SHARD_HOMES, SHARDS_STARTED, IMPORT_READY, SHARD_STOPPED, STAGED,
- * IMPORT_FAILED, REGION_STOPPED. Stale and repeated ones are harmless. Any other message only has what
+ * IMPORT_FAILED. Stale and repeated ones are harmless. Any other message only has what
  * was decided meanwhile taken in.
  */
 extern void

@@ -36,7 +36,7 @@
 typedef struct HomesRegion
 {
 	int32 node;
-	bool stopped; /* its workers said that they end */
+	bool stopped; /* it registered as one that goes down */
 	int64 since;  /* what it hosts is the same since then */
 	int n_hosted;
 	int32 *hosted; /* type ids; NULL if none */

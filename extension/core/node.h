@@ -83,10 +83,11 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_LEASE_TTL,		  /* number: milliseconds from now on; token (L3) */
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
 	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
-	SHARD_EVENT_WORKERS_STOPPED,  /* the node is going down in good order */
-	SHARD_EVENT_ADDRESS,  /* node: 0: this one; text: its address, at which it was found; number:
-								   * ShardAddressGround; flag: the one before leads there no more;
-								   * token. Done: 1, it is taken (I15) */
+	/*
+	 * node: 0: this one; text: its address, at which it was found; number: ShardAddressGround; flag: the one before leads there
+	 * no more; token. Done: 1, it is taken (I15)
+	 */
+	SHARD_EVENT_ADDRESS = 24,
 	SHARD_EVENT_STOPPING, /* number: until when; the server is going down: give up the office, say
 						   * that no shard can be given here */
 	SHARD_EVENT_GOODBYE,  /* the process ends now: the last step of this machine */

@@ -227,7 +227,7 @@ stop(ShardNode *node, int64 now)
 {
 	node->stopping = true;
 	shard_node_region_new_coordinator(node);
-	(void) shard_node_to_coordinator(node, SHARD_CONTROL_REGION_STOPPED);
+	shard_node_type_announce(node, now);
 	if (node->in_office && !votes_alone(node))
 		resign(node, now);
 }

@@ -447,9 +447,6 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		case SHARD_EVENT_LEAVE:
 			begin_leave(node, now, event->token);
 			break;
-		case SHARD_EVENT_WORKERS_STOPPED:
-			(void) shard_node_to_coordinator(node, SHARD_CONTROL_REGION_STOPPED);
-			break;
 		default:
 			break;
 	}

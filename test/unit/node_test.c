@@ -4,6 +4,7 @@
  */
 #include "postgres_fe.h"
 
+#include "core/homes_private.h"
 #include "core/node_private.h"
 #include "node_world.h"
 
@@ -428,6 +429,31 @@ test_clone_does_not_vote(void)
 		   "machine %d knows that it has gone", i);
 }
 
+/* P61: a node that goes down says so by registering as such, at once; what older versions said, as anybody can, means nothing. */
+static void
+test_stopping_registers(void)
+{
+	ShardNodeEvent stopping = {.kind = SHARD_EVENT_STOPPING, .number = now + 10 * SHARD_SECOND};
+	ShardControl stopped = {.kind = SHARD_CONTROL_STAGED, .from = 2};
+	StringInfoData buffer;
+
+	three_nodes();
+	run(SHARD_SECOND);
+	stopped.cluster = shard_node_cluster(machines[0].node);
+	stopped.from_inc = shard_node_incarnation(machines[1].node);
+	stopped.protocol_version = SHARD_PROTOCOL_VERSION;
+	initStringInfo(&buffer);
+	shard_control_encode(&buffer, &stopped);
+	buffer.data[0] = 78;
+	shard_node_receive(machines[0].node, now, 0, buffer.data, buffer.len, out);
+	act(0, NO_LINK);
+	pfree(buffer.data);
+	ok(!shard_homes_region(machines[0].node->homes, 2)->stopped, "it can be given shards");
+	happen(1, &stopping);
+	deliver();
+	ok(shard_homes_region(machines[0].node->homes, 2)->stopped, "it is given none any more");
+}
+
 int
 main(void)
 {
@@ -444,6 +470,7 @@ main(void)
 	test_not_in_copy();
 	test_forced_newcomer();
 	test_clone_does_not_vote();
+	test_stopping_registers();
 	end_world();
 	return unit_done();
 }
