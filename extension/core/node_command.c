@@ -368,6 +368,26 @@ send_command(ShardNode *node, int64 now, NodeCommand *command)
 	command->next_send = now + SHARD_RETRY_INTERVAL;
 }
 
+/*
+ * Send all that wait, the oldest first: the coordinator takes none with a lower number than one that it has taken, and
+ * what was sent before may be lost. What another office may have carried out goes to no other one.
+ */
+static void
+send_commands(ShardNode *node, int64 now)
+{
+	for (int i = 0; i < node->n_commands; i++)
+	{
+#ifdef SHARD_MUTANT_NEWEST_COMMAND_FIRST
+		NodeCommand *command = &node->commands[node->n_commands - 1 - i];
+#else
+		NodeCommand *command = &node->commands[i];
+#endif
+
+		if (command->ballot == 0 || command->ballot == node->coordinator_ballot)
+			send_command(node, now, command);
+	}
+}
+
 /* The command at that place of the list is over. */
 static void
 drop_command(ShardNode *node, int at)
@@ -413,7 +433,11 @@ keep_command(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	/* Rises beyond what an earlier process of this incarnation gave out. */
 	command->number = node->last_command = Max(node->last_command + 1, now);
 	command->deadline = now + patience(node, event);
+#ifdef SHARD_MUTANT_COMMANDS_OVERTAKE
 	send_command(node, now, command);
+#else
+	send_commands(node, now);
+#endif
 }
 
 /* This node is to leave after all: what was said before, and waits for a coordinator, counts no more (N6). */
@@ -500,7 +524,7 @@ shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event
 
 /* The coordinator's answer. */
 static void
-answered(ShardNode *node, const ShardControl *message)
+answered(ShardNode *node, int64 now, const ShardControl *message)
 {
 	for (int i = 0; i < node->n_commands; i++)
 	{
@@ -511,8 +535,11 @@ answered(ShardNode *node, const ShardControl *message)
 			(uint16) command->ballot != message->from)
 			continue;
 		if (message->status == ANSWER_NOT_ME)
-			/* Sure not to have been carried out: it may go to another one. */
+		{
+			/* Sure not to have been carried out: it may go to another one, with all that wait. */
 			command->ballot = 0;
+			command->next_send = Min(command->next_send, now + SHARD_RESEND_INTERVAL);
+		}
 		else
 			end_command(node, i, message->flag, message->status, message->n, message->text);
 		return;
@@ -536,11 +563,7 @@ take_code(ShardNode *node, int64 now, const ShardControl *message)
 #endif
 	node->next_try_of_code = now + SHARD_RESEND_INTERVAL;
 	node->next_leave = now;
-	for (int i = 0; i < node->n_commands; i++)
-	{
-		if (node->commands[i].ballot == message->b)
-			send_command(node, now, &node->commands[i]);
-	}
+	send_commands(node, now);
 }
 
 void
@@ -549,7 +572,7 @@ shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *messa
 	if (message->kind == SHARD_CONTROL_COMMAND)
 		commanded(node, now, message);
 	else if (message->kind == SHARD_CONTROL_COMMAND_ANSWER)
-		answered(node, message);
+		answered(node, now, message);
 	else if (message->kind == SHARD_CONTROL_COMMAND_CODE)
 		take_code(node, now, message);
 }
@@ -592,25 +615,25 @@ tick(ShardNode *node, int64 now, int at)
 						? "the coordinator has not answered: perhaps it is carried out all the same"
 						: "the cluster has no coordinator that could carry it out");
 	else
-	{
-		if (!sent || now >= command->next_send)
-			send_command(node, now, command);
 		return false;
-	}
 	return true;
 }
 
-/* The oldest first: the coordinator takes none with a lower number than one that it has taken. */
 void
 shard_node_command_tick(ShardNode *node, int64 now)
 {
-#ifdef SHARD_MUTANT_NEWEST_COMMAND_FIRST
-	for (int i = node->n_commands - 1; i >= 0; i--)
-		(void) tick(node, now, i);
-#else
+	bool due = false;
+
 	for (int i = 0; i < node->n_commands;)
-		i += tick(node, now, i) ? 0 : 1;
-#endif
+	{
+		if (tick(node, now, i))
+			continue;
+		due = due || (now >= node->commands[i].next_send &&
+					  shard_node_command_forwards(node->commands[i].event.kind));
+		i++;
+	}
+	if (due)
+		send_commands(node, now);
 }
 
 void

@@ -961,6 +961,44 @@ command(int at, int32 node, bool flag, int64 token)
 				   .kind = SHARD_EVENT_EVACUATE, .node = node, .flag = flag, .token = token});
 }
 
+/* C12: a later command does not overtake one that was lost: with its link, or for its code. */
+static void
+test_lost_commands(void)
+{
+	int64 token = 9500;
+	int at = 0;
+	int other;
+	int third;
+
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	other = (at + 1) % 3;
+	third = (at + 2) % 3;
+	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "a command, for the code");
+	for (int lost = 0; lost < 2; lost++)
+	{
+		machines[other].awaited = ++token;
+		machines[other].awaited_good = -1;
+		machines[other].cut = lost == 0;
+		if (lost == 1)
+		{
+			/* another one was tried just now: what comes with this one waits to be sent again */
+			machines[other].node->code = FORGED;
+			machines[other].node->next_try_of_code = now + SHARD_RESEND_INTERVAL;
+		}
+		command(other, third + 1, true, token);
+		deliver();
+		machines[other].cut = false;
+		command(other, third + 1, false, ++token);
+		deliver();
+		run(20 * SHARD_SECOND);
+		is_int(machines[other].awaited_good, 1, "the one that was lost is carried out, too (%d)",
+			   lost);
+		is_int(machines[other].command, token, "and the later one after it");
+	}
+}
+
 /* C12, T7: commands go in their order; a code counts at one address, and each new one is not tried with all that waits. */
 static void
 test_commands_and_codes(void)
@@ -1086,6 +1124,7 @@ main(void)
 	test_seals();
 	test_wishes();
 	test_commands_and_codes();
+	test_lost_commands();
 	end_world();
 	return unit_done();
 }
