@@ -55,6 +55,9 @@ shard_node_trust_sender(ShardNode *node, const ShardControl *message)
 		return true;
 	if (node->via == 0 ? message->from != node->id : message->from == node->via)
 		return true;
+	/* While this node joins, members of the other cluster have numbers as its own one has: they say nothing of this one. */
+	if (!shard_record_uuid_equal(message->cluster, node->cluster))
+		return false;
 	if (node->via > 0)
 		shard_action_log_peer(
 			node->out, 19 /* WARNING */, node->via, message->kind,
