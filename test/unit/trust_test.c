@@ -154,6 +154,8 @@ test_registrations(void)
 	ShardTypeRecord type = {.name = "thing", .number_of_shards = 100, .role = ""};
 	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
 	ShardNodeEvent told = {.kind = SHARD_EVENT_TYPES_TOLD};
+	int at = 0;
+	char name[32];
 
 	three_nodes();
 	for (int i = 0; i < 3; i++)
@@ -162,26 +164,33 @@ test_registrations(void)
 		run(SHARD_SECOND);
 	}
 	run(5 * SHARD_SECOND);
-	ok(has_type(0, "thing"), "the cluster has a type");
+	while (!is_coordinator(at))
+		at++;
+	ok(has_type(at, "thing"), "the cluster has a type");
 	for (int k = 0; k < (int) lengthof(tokens); k++)
 		for (int far = 0; far < 2; far++)
 		{
 			for (int32 from = 1; from <= 3; from++)
-				give_as(0, from, 0,
+				give_as(at, from, 0,
 						(ShardControl){
 							.kind = SHARD_CONTROL_REGISTER,
-							.n = shard_map_point(shard_node_learned(machines[0].node)).n,
+							.n = shard_map_point(shard_node_learned(machines[at].node)).n,
 							.commit_n =
 								far ? INT64CONST(1) << 60
-									: shard_map_point(shard_node_learned(machines[0].node)).n,
+									: shard_map_point(shard_node_learned(machines[at].node)).n,
 							.token = tokens[k]});
+			/* Something new is to be told, which has a lower number than the lie. */
+			snprintf(name, sizeof(name), "thing %d %d", k, far);
+			type.name = name;
 			for (int i = 0; i < 3; i++)
 			{
 				told.number = shard_map_point(shard_node_learned(machines[i].node)).n;
 				happen(i, &told);
+				happen(i, &event);
+				run(SHARD_SECOND);
 			}
 			run(20 * SHARD_SECOND);
-			ok(has_type(0, "thing"), "it has it still");
+			ok(has_type(at, "thing"), "it has it still");
 			for (int i = 0; i < 3; i++)
 				ok(shard_node_registered(machines[i].node), "and its host is registered");
 		}
