@@ -167,6 +167,20 @@ close_to_others(const char *table, const char *owner)
 		run(psprintf("GRANT ALL ON TABLE %s TO %s", table, owner));
 }
 
+/* Whose states another table of that name has nobody can say. */
+static void
+check_name_is_free(const ShardAdminType *type, const char *table)
+{
+	if (!OidIsValid(get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false))))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_TABLE), errmsg("relation %s already exists", table),
+			 errdetail("A restored dump brings state tables without their entity types."),
+			 errhint(
+				 "Move it to another schema, start the type, and put its rows into the new table, "
+				 "all in one transaction, as \"Backup and restore\" in doc/operations.md says.")));
+}
+
 /* Creates the table and gives it to the type's owner. */
 void
 shard_admin_table_create(ShardAdminType *type)
@@ -175,6 +189,7 @@ shard_admin_table_create(ShardAdminType *type)
 	const char *owner = quote_identifier(GetUserNameFromId(type->owner, false));
 	StringInfoData buf;
 
+	check_name_is_free(type, table);
 	initStringInfo(&buf);
 	appendStringInfo(&buf,
 					 "CREATE TABLE %s (shard int4 NOT NULL, entity_id text COLLATE \"C\" NOT NULL",

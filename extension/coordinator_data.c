@@ -11,7 +11,9 @@
 #include "executor/spi.h"
 
 #include "coordinator_private.h"
+#include "core/membership.h"
 #include "state_door.h"
+#include "state_orphan.h"
 
 #include "compat.h"
 
@@ -48,7 +50,13 @@ shard_coordinator_data_in_log(int32 type_id)
 static char *
 entities(void)
 {
+	const ShardStateOrphan *orphan = shard_state_orphan();
 	bool isnull;
+
+	if (orphan != NULL && orphan->busy)
+		return psprintf("table %s is locked", orphan->table);
+	if (orphan != NULL)
+		return psprintf("the database has " SHARD_JOIN_ORPHAN_WHY ", in table %s", orphan->table);
 
 	if (SPI_execute("SELECT c.oid, t.type_name FROM shard.type t "
 					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid",

@@ -55,6 +55,10 @@ shard_coordinator_hint(const char *why)
 		strstr(why, SHARD_JOIN_ELSEWHERE_WHY) != NULL)
 		return "Name an address by which all members reach this database in own_dsn, and have its server let the role in "
 			   "that was given to shard_allow_peer().";
+	if (strstr(why, SHARD_JOIN_ORPHAN_WHY) != NULL)
+		return "A restored dump brings state tables and no types. There, bring the type back as \"Backup and restore\" in "
+			   "doc/operations.md says, and let nodes without states join that one; or drop the table, or move it to "
+			   "another schema.";
 	if (strstr(why, "the database has") != NULL || strstr(why, "hosts shards") != NULL)
 		return "Join with a database in which the extension was just created; its entity types may "
 			   "have been started. shard_drop_type() drops a type with all that it has here.";

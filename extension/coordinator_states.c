@@ -13,8 +13,10 @@
 
 #include "attempt.h"
 #include "coordinator_private.h"
+#include "core/membership.h"
 #include "fault.h"
 #include "state_door.h"
+#include "state_orphan.h"
 
 #include "compat.h"
 
@@ -35,7 +37,7 @@ typedef struct Answer
 	int32 type_id;
 	const char *type_name;
 	const char *why; /* in step_context */
-	bool end;
+	bool end;		 /* there are no more; with a reason: it does not pass by itself */
 	int n_shards;
 	ShardShardRef shards[SHARDS];
 	int32 numbers[SHARDS];
@@ -58,9 +60,9 @@ shard_coordinator_states_forget(void)
 
 /* Puts a reason together: it has to fit where it is shown. */
 static const char *
-say(const char *what, const char *type_name)
+say(const char *what, const char *name)
 {
-	return MemoryContextStrdup(shard_coordinator.step_context, psprintf(what, type_name));
+	return MemoryContextStrdup(shard_coordinator.step_context, psprintf(what, name));
 }
 
 /* The next shards of one table. */
@@ -72,7 +74,7 @@ read_table(void *argument)
 	int room = SHARDS - answer->n_shards;
 	int count = 0;
 
-	switch (shard_door_shards(answer->table, after, answer->numbers, room, &count))
+	switch (shard_door_shards(answer->table, after, true, answer->numbers, room, &count))
 	{
 		case SHARD_DOOR_BUSY:
 			answer->why =
@@ -94,12 +96,44 @@ read_table(void *argument)
 			(ShardShardRef){answer->type_id, answer->numbers[i], 0, 0};
 }
 
+/* Tables of types that were not brought back with them. */
+static void
+look_for_orphans(void *argument)
+{
+	Answer *answer = argument;
+	const ShardStateOrphan *orphan = shard_state_orphan();
+
+	if (orphan == NULL)
+		return;
+	answer->end = !orphan->busy;
+	answer->why = say(orphan->busy ? "table %s is locked there"
+								   : "there are " SHARD_JOIN_ORPHAN_WHY " there, in table %s",
+					  orphan->table);
+}
+
+/* What cannot be read is in the way of a join, too. */
+static void
+attempt(void (*read)(void *argument), Answer *answer, const char *what)
+{
+	ErrorData *error = shard_attempt(read, answer);
+
+	if (error == NULL)
+		return;
+	answer->why = what;
+	ereport(WARNING,
+			(errcode(error->sqlerrcode), errmsg("shard: %s; no node can join", answer->why),
+			 errdetail("%s", error->message != NULL ? error->message : "")));
+}
+
 /* The next shards of all tables; within a transaction, connected to SPI. */
 static void
 read_tables(Answer *answer)
 {
 	bool isnull;
 
+	attempt(look_for_orphans, answer, "the tables of schema shard_entity cannot be read there");
+	if (answer->why != NULL)
+		return;
 	if (SPI_execute("SELECT t.type_id, c.oid, t.type_name FROM shard.type t "
 					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid "
 					"WHERE t.mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY t.type_id",
@@ -109,7 +143,6 @@ read_tables(Answer *answer)
 	{
 		HeapTuple row = SPI_tuptable->vals[i];
 		TupleDesc desc = SPI_tuptable->tupdesc;
-		ErrorData *error;
 
 		answer->type_id = DatumGetInt32(SPI_getbinval(row, desc, 1, &isnull));
 		if (answer->type_id < question.after.type_id)
@@ -118,16 +151,11 @@ read_tables(Answer *answer)
 			return;
 		answer->table = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
 		answer->type_name = SPI_getvalue(row, desc, 3);
-		error = shard_attempt(read_table, answer);
-		if (error == NULL)
-			continue;
-		answer->why =
-			say("the state table of entity type \"%s\" cannot be read there", answer->type_name);
-		ereport(WARNING,
-				(errcode(error->sqlerrcode), errmsg("shard: %s; no node can join", answer->why),
-				 errdetail("%s", error->message != NULL ? error->message : "")));
+		attempt(read_table, answer,
+				say("the state table of entity type \"%s\" cannot be read there",
+					answer->type_name));
 	}
-	answer->end = answer->n_shards < SHARDS;
+	answer->end = answer->why == NULL && answer->n_shards < SHARDS;
 }
 
 /*

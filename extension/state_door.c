@@ -177,11 +177,11 @@ shard_door_rows(Oid table)
 	if (!ConditionalLockRelationOid(table, AccessShareLock))
 		return SHARD_DOOR_BUSY;
 	rel = try_relation_open(table, NoLock);
-	if (rel == NULL)
-		return SHARD_DOOR_EMPTY;
-	if (rel->rd_rel->relkind == RELKIND_RELATION && count_rows(rel, 1) > 0)
+	if (rel != NULL && rel->rd_rel->relkind == RELKIND_RELATION && count_rows(rel, 1) > 0)
 		rows = SHARD_DOOR_FILLED;
-	relation_close(rel, NoLock);
+	if (rel != NULL)
+		relation_close(rel, NoLock);
+	UnlockRelationOid(table, AccessShareLock);
 	return rows;
 }
 
@@ -234,31 +234,46 @@ next_shard(Relation rel, AttrNumber column, int32 after, Snapshot snapshot, int3
 	return tuple != NULL;
 }
 
+/* The same, with its primary key locked. */
 static ShardDoorRows
-read_shards(Relation rel, int32 after, int32 *shards, int limit, int *count)
+read_shards(Relation rel, int32 after, bool soon, int32 *shards, int limit, int *count)
 {
 	AttrNumber column = get_attnum(RelationGetRelid(rel), "shard");
-	SnapshotData snapshot;
+	Snapshot latest;
+	SnapshotData dirty;
 
-	if (rel->rd_rel->relkind != RELKIND_RELATION)
-		return SHARD_DOOR_EMPTY;
-	list_free(RelationGetIndexList(rel));
-	if (OidIsValid(rel->rd_pkindex) &&
-		!ConditionalLockRelationOid(rel->rd_pkindex, AccessShareLock))
-		return SHARD_DOOR_BUSY;
 	if (!has_shard_key(rel, column))
 		return count_rows(rel, 1) > 0 ? SHARD_DOOR_UNFIT : SHARD_DOOR_EMPTY;
-	InitDirtySnapshot(snapshot);
-	while (*count < limit && next_shard(rel, column, after, &snapshot, &after))
+	InitDirtySnapshot(dirty);
+	latest = RegisterSnapshot(GetLatestSnapshot());
+	while (*count < limit && next_shard(rel, column, after, soon ? &dirty : latest, &after))
 	{
 		CHECK_FOR_INTERRUPTS();
 		shards[(*count)++] = after;
 	}
+	UnregisterSnapshot(latest);
 	return *count > 0 ? SHARD_DOOR_FILLED : SHARD_DOOR_EMPTY;
 }
 
+/* The same of a table that is locked. */
+static ShardDoorRows
+lock_and_read(Relation rel, int32 after, bool soon, int32 *shards, int limit, int *count)
+{
+	ShardDoorRows rows;
+	Oid key;
+
+	list_free(RelationGetIndexList(rel));
+	key = rel->rd_pkindex;
+	if (OidIsValid(key) && !ConditionalLockRelationOid(key, AccessShareLock))
+		return SHARD_DOOR_BUSY;
+	rows = read_shards(rel, after, soon, shards, limit, count);
+	if (OidIsValid(key))
+		UnlockRelationOid(key, AccessShareLock);
+	return rows;
+}
+
 ShardDoorRows
-shard_door_shards(Oid table, int32 after, int32 *shards, int limit, int *count)
+shard_door_shards(Oid table, int32 after, bool soon, int32 *shards, int limit, int *count)
 {
 	ShardDoorRows rows = SHARD_DOOR_EMPTY;
 	Relation rel;
@@ -267,9 +282,10 @@ shard_door_shards(Oid table, int32 after, int32 *shards, int limit, int *count)
 	if (!ConditionalLockRelationOid(table, AccessShareLock))
 		return SHARD_DOOR_BUSY;
 	rel = try_relation_open(table, NoLock);
-	if (rel == NULL)
-		return SHARD_DOOR_EMPTY;
-	rows = read_shards(rel, after, shards, limit, count);
-	relation_close(rel, NoLock);
+	if (rel != NULL && rel->rd_rel->relkind == RELKIND_RELATION)
+		rows = lock_and_read(rel, after, soon, shards, limit, count);
+	if (rel != NULL)
+		relation_close(rel, NoLock);
+	UnlockRelationOid(table, AccessShareLock);
 	return rows;
 }

@@ -31,7 +31,7 @@ typedef enum ShardDoorRows
 } ShardDoorRows;
 
 /*
- * Looks for a row of the table itself, whoever calls; nobody is waited for. Reads its pages and nothing else: no
+ * Looks for a row of the table itself, whoever calls; nobody is waited for, and nothing stays locked. Reads its pages and nothing else: no
  * planner, no index, no view, no policy, no child, so that none of its owner's code runs.
  */
 extern ShardDoorRows shard_door_rows(Oid table);
@@ -40,8 +40,8 @@ extern ShardDoorRows shard_door_rows(Oid table);
 extern uint64 shard_door_count(Oid table);
 
 /*
- * The next shards of which there are rows, in their order, at most limit; also of rows that others are about to insert.
- * Nobody is waited for. Goes from one shard to the next by the primary key, which is of int4 and so nobody's code.
+ * The next shards of which there are rows, in their order, at most limit; soon: also of rows that others are about to
+ * insert. Nobody is waited for, nothing stays locked. Goes from one shard to the next by the primary key, which is of int4 and so nobody's code.
  */
 extern ShardDoorRows
-shard_door_shards(Oid table, int32 after, int32 *shards, int limit, int *count);
+shard_door_shards(Oid table, int32 after, bool soon, int32 *shards, int limit, int *count);

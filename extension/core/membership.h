@@ -59,6 +59,7 @@ extern bool shard_membership_counts(const ShardMemberRecord *record);
 #define SHARD_JOIN_BUSY_WHY "is as many as there can be at a time"
 #define SHARD_JOIN_UNREACHED_WHY "did not reach this node at its own address"
 #define SHARD_JOIN_ELSEWHERE_WHY "at this node's own address"
+#define SHARD_JOIN_ORPHAN_WHY "states of no entity type"
 
 /*
  * Why a node may not join, with a hint, in the arena; NULL: it may. types: values of the types that

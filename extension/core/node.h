@@ -100,7 +100,8 @@ typedef enum ShardNodeEventKind
 	SHARD_EVENT_TYPES_TOLD, /* number: when so much was learned, the node had no types, nor could anything
 							 * that was under way give it any, but those that were told (C9) */
 	SHARD_EVENT_STATES, /* token: of SHARD_ACTION_STATES, shards: the next ones, flag: there are no more; text:
-							 * why nobody can tell, else NULL */
+							 * why nobody can tell, else NULL, and flag with it: nor before an operator has done
+							 * something about it */
 	SHARD_EVENT_OWNER /* shards[0].type_id, text: the name of its owner to be; number: the n of its
 							 * record as the operator saw it; token (C18) */
 } ShardNodeEventKind;

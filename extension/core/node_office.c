@@ -524,7 +524,8 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 										 .n_shards = event->n_shards,
 										 .shards = event->shards,
 										 .end = event->flag,
-										 .why = event->text};
+										 .why = event->text,
+										 .refuse = event->flag};
 			if (node->in_office)
 				shard_roster_states(node->roster, now, &states, node->proposer);
 			return;

@@ -64,6 +64,7 @@ typedef struct ShardStatesAnswer
 	const ShardShardRef *shards; /* the next ones, in the order of types and shards */
 	bool end;					 /* there are no more */
 	const char *why;			 /* nobody can tell now; NULL */
+	bool refuse;				 /* nor before an operator has done something about it */
 } ShardStatesAnswer;
 
 /* They get their homes here, if they have none. */

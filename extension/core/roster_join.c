@@ -212,6 +212,8 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 	{
 		if (shard_roster_states_have_homes(roster, now, decided))
 			allot(roster, message, &joiner, proposer);
+		else if (shard_roster_states_refuse(roster))
+			refuse_join(message, shard_roster_states_why(roster), out);
 		else
 			put_off(message, shard_roster_states_why(roster), out);
 	}

@@ -120,6 +120,7 @@ typedef struct RosterStates
 	ShardShardKey after; /* the states up to this shard have homes, */
 	ShardShardKey last;	 /* once this one has */
 	char why[160];		 /* it was begun anew; "": it was not */
+	bool refused;		 /* that does not pass by itself */
 } RosterStates;
 
 struct ShardRoster
@@ -211,6 +212,9 @@ extern bool shard_roster_states_have_homes(ShardRoster *roster, int64 now, const
 extern void shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *proposer,
 									 ShardActions *out);
 extern const char *shard_roster_states_why(const ShardRoster *roster);
+
+/* Does that not pass by itself? Whoever joins is refused then, and the next one has all looked at anew. */
+extern bool shard_roster_states_refuse(ShardRoster *roster);
 
 /* roster_lease.c: grants, and the time that they are given */
 extern void shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,

@@ -23,13 +23,14 @@
 
 /* From the first shard on, at that time. */
 static void
-begin(RosterStates *states, int64 at, const char *why)
+begin(RosterStates *states, int64 at, const char *why, bool refused)
 {
 	states->going = true;
 	states->done = false;
 	states->after = states->last = (ShardShardKey){0, -1};
 	states->next_ask = at;
 	strlcpy(states->why, why, sizeof(states->why));
+	states->refused = refused;
 }
 
 /* See roster_private.h. */
@@ -46,7 +47,7 @@ shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *d
 		return true;
 	states->wanted_at = now;
 	if (!states->going)
-		begin(states, now, "");
+		begin(states, now, "", false);
 	return false;
 }
 
@@ -141,9 +142,10 @@ shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *ans
 		why = take_homes(roster, answer->shards, answer->n_shards, proposer);
 	if (why)
 	{
-		begin(states, now + SHARD_RESEND_INTERVAL, why);
+		begin(states, now + SHARD_RESEND_INTERVAL, why, answer->why && answer->refuse);
 		return;
 	}
+	states->refused = false;
 	states->next_ask = now;
 	if (answer->n_shards > 0)
 	{
@@ -166,4 +168,19 @@ shard_roster_states_why(const ShardRoster *roster)
 {
 	return roster->states.why[0] != '\0' ? roster->states.why
 										 : "the coordinator takes the homes of its states";
+}
+
+/* See roster_private.h. */
+bool
+shard_roster_states_refuse(ShardRoster *roster)
+{
+	RosterStates *states = &roster->states;
+
+#ifdef SHARD_MUTANT_STATES_OF_NO_TYPE
+	return false;
+#endif
+	if (!states->refused)
+		return false;
+	states->going = states->refused = false;
+	return true;
 }

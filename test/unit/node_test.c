@@ -294,6 +294,39 @@ test_states_before_members(void)
 	min_members = 0;
 }
 
+/* States of no type: whoever joins is refused, until an operator has brought the type back (C21). */
+static void
+test_states_of_no_type(void)
+{
+	Machine *first = &machines[0];
+
+	end_world();
+	begin_world();
+	memset(machines, 0, sizeof(machines));
+	start(0);
+	start(1);
+	run(2 * SHARD_SECOND);
+	add_type(0, "alpha", 8);
+	run(SHARD_SECOND);
+	first->states_type = 1;
+	first->n_states = 1;
+	first->states[0] = 3;
+	first->states_locked = first->states_refuse = true;
+	machines[1].command = 0;
+	join(1, 0);
+	run(5 * SHARD_SECOND);
+	ok(!shard_node_joining(machines[1].node), "it does not join any more");
+	ok(machines[1].command != 0 && !machines[1].command_good, "it was refused");
+	ok(strcmp(machines[1].command_text, "locked") == 0, "and was told why: %s",
+	   machines[1].command_text);
+	is_int(count_members(0), 1, "nobody was let in");
+	first->states_locked = first->states_refuse = false;
+	join(1, 0);
+	run(10 * SHARD_SECOND);
+	is_int(shard_node_id(machines[1].node), 2, "it joins as soon as that is done");
+	is_int(count_homes(0, 1), 1, "and states have their home where they are");
+}
+
 /* A full copy of the map without the node: its membership is undone, by a new era. */
 static void
 test_not_in_copy(void)
@@ -465,6 +498,7 @@ main(void)
 	test_sealed_forces();
 	test_voter_given_up();
 	test_states_before_members();
+	test_states_of_no_type();
 	test_types_of_joiner();
 	test_impossible_ballot();
 	test_not_in_copy();

@@ -60,7 +60,8 @@ typedef struct Machine
 	int states_type; /* it has states of these shards, in their order; the first n_states */
 	int n_states;
 	int32 states[8];
-	bool states_locked; /* and nobody can read them */
+	bool states_locked; /* and nobody can read them, */
+	bool states_refuse; /* nor will that pass by itself */
 	bool starting;		/* a transaction is open that may give it a type */
 } Machine;
 
@@ -250,7 +251,7 @@ say_states(int at, const ShardAction *action)
 		next++;
 	post_event(at, SHARD_EVENT_STATES, (ShardShardRef){machine->states_type, 0, 0, 0}, 0);
 	last_letter->token = action->token;
-	last_letter->flag = next == machine->n_states;
+	last_letter->flag = machine->states_locked ? machine->states_refuse : next == machine->n_states;
 	last_letter->locked = machine->states_locked;
 	if (!last_letter->flag)
 		last_letter->shard.shard = machine->states[next];
