@@ -353,8 +353,10 @@ check_all(ShardHealth *problems)
 		shard_registry_each(check_buffer, problems);
 	}
 	check_tables(problems);
-	if (!RecoveryInProgress())
-		shard_health_locks(problems);
+	if (RecoveryInProgress())
+		return;
+	shard_health_states(problems);
+	shard_health_locks(problems);
 }
 
 /*

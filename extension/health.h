@@ -34,3 +34,6 @@ extern const char *shard_health_senders(void);
 
 /* health_moves.c: where shards live; reports as of shard_cluster_view_reports(). */
 extern void shard_health_moves(ShardHealth *health, List *reports);
+
+/* health_states.c: state rows that are of no type, or of shards that do not live here. Needs a snapshot. */
+extern void shard_health_states(ShardHealth *health);

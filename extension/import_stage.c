@@ -44,6 +44,7 @@
 #include "payload_check.h"
 #include "routing_store.h"
 #include "session.h"
+#include "state_door.h"
 #include "state_purge.h"
 #include "statement.h"
 #include "turn_lock.h"
@@ -135,11 +136,55 @@ open_states(ShardImportStage *stage, ShardReader columns)
 	shard_state_copy_match(&stage->copy, &columns, stage->node, stage->self);
 }
 
+/* Has the shard rows here, and no ownership row? */
+static bool
+has_strange_rows(ShardImportStage *stage)
+{
+	int32 shard = stage->shard.shard;
+	int32 found = -1;
+	int count;
+	ShardOwn own;
+
+	(void) shard_import_stage_judge(stage, &own);
+	if (own.state != SHARD_HOME_NONE)
+		return false;
+	(void) shard_door_shards(stage->type->state_table, shard - 1, false, &found, 1, &count);
+	if (count == 0 || found != shard)
+		return false;
+
+	/* a copy that was not called off may have come in between, with its row */
+	(void) shard_import_stage_judge(stage, &own);
+	return own.state == SHARD_HOME_NONE;
+}
+
+/*
+ * What a former home or a former copy has left has an ownership row as long as anything of it is here. Other rows are not
+ * ours to delete: a dump that was restored, or SQL, has brought them (M26).
+ */
+static void
+refuse_strange_rows(ShardImportStage *stage)
+{
+	const char *type = stage->type->name;
+
+	if (!has_strange_rows(stage))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the state table of entity type \"%s\" on node %d has rows of shard %d that no "
+					"move has brought: nothing of them was overwritten",
+					type, stage->self, stage->shard.shard),
+			 errdetail(
+				 "A restored dump or SQL has put them there while the shard lived elsewhere."),
+			 errhint("Take them out of the table there, as \"Restored rows of a shard that lives "
+					 "elsewhere\" in doc/operations.md says, and move the shard again.")));
+}
+
 void
 shard_import_stage_check(ShardImportStage *stage, ShardReader columns)
 {
 	set_local("lock_timeout", LOCK_TIMEOUT);
 	PushActiveSnapshot(GetTransactionSnapshot());
+	refuse_strange_rows(stage);
 	open_states(stage, columns);
 	shard_state_copy_close(&stage->copy);
 	shard_security_end(&stage->security);
@@ -152,15 +197,20 @@ delete_leftovers(ShardImportStage *stage)
 {
 	const ShardShardRef *shard = &stage->shard;
 	ShardStatePurge purge = {0};
+	ShardOwn own;
 
 	shard_security_end(&stage->security);
+	(void) shard_import_stage_judge(stage, &own);
 	shard_security_begin_system(&stage->security);
+	if (own.state == SHARD_HOME_SEALED)
+		purge.since = shard_routing_store_own_writer(shard->type_id, shard->shard);
 	shard_state_purge(&purge, stage->type->state_table, shard->shard, PG_INT64_MAX);
 	if (purge.left)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						errmsg("states of shard %d of entity type \"%s\" are in use on node %d",
 							   shard->shard, stage->type->name, stage->self),
 						errdetail("They are left from when the shard lived there before.")));
+	shard_state_purge_report(&purge, stage->type->name, shard->shard);
 	(void) shard_routing_store_discard(shard->type_id, shard->shard, PG_INT64_MAX);
 	shard_security_end(&stage->security);
 }
@@ -172,6 +222,7 @@ shard_import_stage_begin(ShardImportStage *stage, ShardReader columns)
 	set_constraints_immediate();
 	stage->seq = FIRST_SEQ - 1;
 	PushActiveSnapshot(GetTransactionSnapshot());
+	refuse_strange_rows(stage);
 	open_states(stage, columns);
 	delete_leftovers(stage);
 	PopActiveSnapshot();

@@ -252,20 +252,6 @@ shard_routing_next_purge(ShardShardRef *ref)
 	return ref->type_id != 0;
 }
 
-/* Who changed a state by SQL when the shard had been closed here has changed nothing. */
-static void
-report_changed(const ShardType *type, int32 shard, int64 states)
-{
-	if (states > 0)
-		ereport(WARNING,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg(INT64_FORMAT
-						" states of shard %d of entity type \"%s\" were changed by SQL "
-						"after the shard had left, and are deleted",
-						states, shard, type->name),
-				 errhint("Change states by messages: they go to where the entity lives.")));
-}
-
 bool
 shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limit)
 {
@@ -293,7 +279,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 		if (route->own.state == SHARD_HOME_SEALED)
 			purge->since = shard_routing_store_own_writer(ref->type_id, ref->shard);
 		shard_state_purge(purge, type->state_table, ref->shard, limit);
-		report_changed(type, ref->shard, purge->changed);
+		shard_state_purge_report(purge, type->name, ref->shard);
 	}
 	if (has_table && purge->left)
 		return true;

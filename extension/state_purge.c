@@ -201,3 +201,16 @@ shard_state_purge(ShardStatePurge *purge, Oid table, int32 shard, int64 limit)
 	}
 	table_close(scan.rel, NoLock);
 }
+
+void
+shard_state_purge_report(const ShardStatePurge *purge, const char *type_name, int32 shard)
+{
+	if (purge->changed > 0)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg(INT64_FORMAT
+						" states of shard %d of entity type \"%s\" were changed by SQL "
+						"after the shard had left, and are deleted",
+						purge->changed, shard, type_name),
+				 errhint("Change states by messages: they go to where the entity lives.")));
+}

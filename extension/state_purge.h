@@ -26,3 +26,7 @@ typedef struct ShardStatePurge
  * nobody is waited for. A table that is not there, or has no column shard, has none. Needs a snapshot.
  */
 extern void shard_state_purge(ShardStatePurge *purge, Oid table, int32 shard, int64 limit);
+
+/* Who changed a state by SQL when the shard had been closed here has changed nothing: warns, after a call. */
+extern void
+shard_state_purge_report(const ShardStatePurge *purge, const char *type_name, int32 shard);

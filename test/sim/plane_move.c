@@ -215,6 +215,12 @@ import(Plane *plane, Operation *operation)
 		ask_for_copy(plane, operation);
 		return;
 	}
+
+	/* nobody writes states by SQL here: the product would refuse for ever what is the plane's own */
+	if (before.state == SHARD_HOME_NONE &&
+		move_has_states(plane->store, SHARD_KEY(ref.type_id, ref.shard)))
+		check_fail(plane->check, "M26: shard %d/%d on %d has states without an ownership row",
+				   ref.type_id, ref.shard, plane->instance);
 	tx = store_begin(plane->store);
 	if (!insert_copy(plane, tx, operation->copy, SHARD_KEY(ref.type_id, ref.shard)) ||
 		!append_own(plane, tx, &ref))
@@ -345,6 +351,7 @@ delete_shard(Plane *plane, Operation *operation)
 	RouteRow route = read_route(plane, &ref);
 	StoreTransaction *tx;
 	bool clearing = own.state == SHARD_HOME_CLEARING;
+	int first = 0;
 	bool left;
 
 	if (!shard_handoff_delete(&own, ref.epoch, plane->node, route.node, route.epoch))
@@ -359,8 +366,11 @@ delete_shard(Plane *plane, Operation *operation)
 		return;
 	}
 #endif
+#ifdef SHARD_MUTANT_STATES_OUTLIVE_OWN
+	first = clearing ? 0 : STATE_TABLES;
+#endif
 	tx = store_begin(plane->store);
-	if (!delete_rows(tx, plane->store, SHARD_KEY(ref.type_id, ref.shard), 0,
+	if (!delete_rows(tx, plane->store, SHARD_KEY(ref.type_id, ref.shard), first,
 					 clearing ? STATE_TABLES : (int) lengthof(shard_tables), DELETE_CHUNK, &left))
 	{
 		store_abort(tx);
