@@ -10,6 +10,8 @@
 #include "utils/builtins.h"
 
 #include "admin_command.h"
+#include "cluster_alive.h"
+#include "cluster_view.h"
 #include "core/membership.h"
 #include "plane.h"
 
@@ -19,6 +21,12 @@ PG_FUNCTION_INFO_V1(shard_admin_down);
 PG_FUNCTION_INFO_V1(shard_admin_write_off);
 PG_FUNCTION_INFO_V1(shard_admin_admit);
 PG_FUNCTION_INFO_V1(shard_admin_force_voters);
+
+/* A node that is there answers within that time. */
+#define ALIVE_TIMEOUT_MS 3000
+
+/* A node that was downed hears of it within that time, if of anything. */
+#define DOWNED_PATIENCE (5 * INT64CONST(1000000))
 
 /*
  * A command about one node. Returns what it was before, as far as is known here.
@@ -49,12 +57,75 @@ shard_admin_down(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Is it up to this side to look whether entities run there? The coordinator refuses itself, and who is gone is told so. */
+static bool
+may_run(int32 node, const ShardMemberRecord *record)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	return record != NULL && node != view.node &&
+		   (shard_membership_is_member(record->status) || record->status == SHARD_MEMBER_DOWN) &&
+		   node != shard_cluster_view_coordinator(shard_cluster_view_reports());
+}
+
 /*
- * shard_write_off(node int) returns void
+ * Errors while the node's region workers answer (N7). One that was downed a moment ago may hear of it yet.
+ */
+static void
+check_entities_ended(int32 node)
+{
+	int64 deadline = shard_plane_now() + DOWNED_PATIENCE;
+	ShardAlive asked = {.node = node};
+	ShardMemberStatus status;
+
+	for (;;)
+	{
+		const ShardMemberRecord *record = shard_command_member(node);
+
+		if (!may_run(node, record))
+			return;
+		status = (ShardMemberStatus) record->status;
+		shard_cluster_alive(&asked, 1, ALIVE_TIMEOUT_MS);
+		if (!asked.entities)
+			return;
+		if (status != SHARD_MEMBER_DOWN || shard_plane_now() >= deadline)
+			break;
+		shard_command_nap();
+	}
+	ereport(
+		ERROR,
+		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		 errmsg("shard_write_off() is refused for node %d", node),
+		 asked.coordinator
+			 ? errdetail("Its region workers run and handle messages.")
+			 : errdetail("Its region workers run and handle messages; its coordinator worker "
+						 "alone stands still."),
+		 asked.coordinator && status != SHARD_MEMBER_DOWN
+			 ? errhint(
+				   "Call shard_down() first, or shard_leave() there. If its server is about to "
+				   "be stopped for good, and you see to it: shard_write_off(%d, force => true).",
+				   node)
+			 : errhint("See shard_health(), pg_stat_activity and pg_locks there; have the process "
+					   "go on (SIGCONT), or restart the server. If you have cut it off, or are "
+					   "about to stop it, for good: shard_write_off(%d, force => true).",
+					   node)));
+}
+
+/*
+ * shard_write_off(node int, force boolean = false) returns void
  */
 Datum
 shard_admin_write_off(PG_FUNCTION_ARGS)
 {
+	int32 node = shard_command_int(fcinfo, 0, "node");
+
+	shard_command_begin("shard_write_off()");
+	if (PG_ARGISNULL(1))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("force cannot be null")));
+	shard_command_not_downed();
+	if (!PG_GETARG_BOOL(1))
+		check_entities_ended(node);
 	if (command_about(fcinfo, "shard_write_off()", SHARD_COMMAND_WRITE_OFF) ==
 		SHARD_MEMBER_WRITTEN_OFF)
 		ereport(NOTICE, (errmsg("node %d was written off already", PG_GETARG_INT32(0))));

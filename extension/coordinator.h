@@ -77,6 +77,10 @@ typedef struct ShardMemberReport
 	int64 answering_us;		/* how long it has answered all calls of the link; -1: it does not */
 	int64 failing_us;		/* how long they have failed, while it was heard; -1: they do not */
 	const char *link_error; /* of the last failure of the link; "": none, or it works again */
+
+	/* for shard_health alone, which asks who is silent (N7) */
+	bool entities_run;
+	bool coordinator_runs;
 } ShardMemberReport;
 
 /* All of them, palloc'd ShardMemberReport *, by node id. Errors as above. */

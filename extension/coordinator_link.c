@@ -12,15 +12,12 @@
 
 #include "coordinator_link.h"
 #include "coordinator_private.h"
+#include "core/control_queue.h"
 #include "guc.h"
 #include "peer.h"
 #include "told.h"
 
 #include "compat.h"
-
-/* Bounds of a queue; beyond, the oldest are forgotten. */
-#define QUEUE_MESSAGES SHARD_CONTROL_MAX_MESSAGES
-#define QUEUE_BYTES (32 * 1024 * 1024)
 
 /* Messages of one call, at most so many bytes unless a single one is longer. */
 #define CALL_BYTES (1024 * 1024)
@@ -49,13 +46,6 @@
  */
 #define AWAY (5 * SHARD_SECOND)
 
-typedef struct Message
-{
-	dlist_node link;
-	int length;
-	char bytes[FLEXIBLE_ARRAY_MEMBER];
-} Message;
-
 typedef struct Link
 {
 	dlist_node link;
@@ -66,9 +56,7 @@ typedef struct Link
 	ShardUuid token; /* and the join that is to be there */
 	char *dsn;		 /* as last tried */
 	ShardPeer *peer;
-	dlist_head queue;
-	int n_messages;
-	int64 n_bytes;
+	ShardControlQueue queue;
 	int64 heard;	 /* when a message of the node came; 0: never */
 	int64 answered;	 /* when a call was answered; 0: never */
 	int64 answering; /* since when all are; 0: the last one was not */
@@ -109,7 +97,7 @@ new_link(int32 node, const char *dsn, bool who)
 	link->peer = shard_peer_create(who ? "who" : "coordinator");
 	shard_peer_limit_backoff(link->peer, LONGEST_BACKOFF_MS);
 	link->used = shard_plane_now();
-	dlist_init(&link->queue);
+	dlist_init(&link->queue.messages);
 	dlist_push_tail(&links, &link->link);
 	return link;
 }
@@ -123,26 +111,9 @@ make_link(int32 node, const char *dsn, bool who)
 }
 
 static void
-drop_oldest(Link *link)
-{
-	Message *message = dlist_container(Message, link, dlist_pop_head_node(&link->queue));
-
-	link->n_messages--;
-	link->n_bytes -= message->length;
-	pfree(message);
-}
-
-static void
-drop_queue(Link *link)
-{
-	while (!dlist_is_empty(&link->queue))
-		drop_oldest(link);
-}
-
-static void
 destroy_link(Link *link)
 {
-	drop_queue(link);
+	shard_control_queue_clear(&link->queue);
 	shard_peer_destroy(link->peer);
 	dlist_delete(&link->link);
 	pfree(link->dsn);
@@ -184,10 +155,31 @@ shard_coordinator_link_address(int32 node)
 
 /* ---- sending ---------------------------------------------------------------------------------- */
 
+/* Some make room, or find none: whoever needs them sends them again, and somebody should know why that takes so long. */
+static void
+say_full(const Link *link, int forgotten)
+{
+	const char *more;
+
+	if (!shard_told_may(shard_coordinator.db, link->node, "full queue", 0, &more))
+		return;
+	ereport(
+		LOG,
+		(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+		 link->node != 0
+			 ? errmsg("shard: messages to node %d are more than its link takes%s", link->node, more)
+			 : errmsg("shard: messages to another node are more than its link takes%s", more),
+		 forgotten > 0 ? errdetail("The oldest that are no commands are sent later, or not at all.")
+					   : errdetail("Commands of operators are sent later."),
+		 errhint("The node, or the network, is slow; see shard_members and shard_health().")));
+}
+
 static void
 enqueue(Link *link, const char *bytes, int length)
 {
-	Message *message;
+	MemoryContext old;
+	int forgotten;
+	bool taken;
 
 	/* Whoever it is for would not take it. */
 	if (length > CALL_MOST)
@@ -200,15 +192,11 @@ enqueue(Link *link, const char *bytes, int length)
 					 "The map of the cluster has too many homes: start types with fewer shards.")));
 		return;
 	}
-	message = MemoryContextAllocHuge(TopMemoryContext, offsetof(Message, bytes) + length);
-	message->length = length;
-	memcpy(message->bytes, bytes, length);
-	dlist_push_tail(&link->queue, &message->link);
-	link->n_messages++;
-	link->n_bytes += length;
-	while (link->n_messages > 1 &&
-		   (link->n_messages > QUEUE_MESSAGES || link->n_bytes > QUEUE_BYTES))
-		drop_oldest(link);
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	taken = shard_control_queue_put(&link->queue, bytes, length, &forgotten);
+	MemoryContextSwitchTo(old);
+	if (!taken || forgotten > 0)
+		say_full(link, forgotten);
 	link->used = shard_plane_now();
 }
 
@@ -290,6 +278,7 @@ shard_coordinator_link_joiner(const char *dsn, ShardUuid token, int64 question)
 static void
 call(Link *link)
 {
+	ShardControlQueued *message;
 	StringInfoData out;
 
 	if (link->question != 0)
@@ -307,14 +296,12 @@ call(Link *link)
 		return;
 	}
 	initStringInfo(&out);
-	while (!dlist_is_empty(&link->queue))
+	while ((message = shard_control_queue_first(&link->queue)) != NULL)
 	{
-		Message *message = dlist_head_element(Message, link, &link->queue);
-
 		if (out.len > 0 && out.len + message->length > CALL_BYTES)
 			break;
 		shard_wire_put_bytes(&out, message->bytes, message->length);
-		drop_oldest(link);
+		shard_control_queue_pop(&link->queue);
 	}
 	shard_peer_call(link->peer, "control", out.data, out.len, CALL_TIMEOUT_MS);
 	pfree(out.data);
@@ -457,7 +444,7 @@ take_failure(Link *link)
 	link->answering = 0;
 	if (link->failing == 0)
 		link->failing = shard_plane_now();
-	drop_queue(link);
+	shard_control_queue_clear(&link->queue);
 }
 
 /*
@@ -478,7 +465,7 @@ connect(Link *link)
 		return;
 	/* Out of date by the time it could be sent: whoever needs it sends it again. */
 	if (dsn[0] == '\0' || !shard_peer_open(link->peer, dsn))
-		drop_queue(link);
+		shard_control_queue_clear(&link->queue);
 }
 
 /*
@@ -491,7 +478,7 @@ run_link(Link *link, int64 now, bool *over)
 	ShardPeerEvent event;
 	bool any = false;
 
-	if (link->asked || link->n_messages > 0)
+	if (link->asked || link->queue.count > 0)
 		connect(link);
 	while ((event = shard_peer_poll(link->peer)) != SHARD_PEER_NOTHING)
 	{
@@ -509,7 +496,7 @@ run_link(Link *link, int64 now, bool *over)
 			return true;
 		}
 	}
-	if (shard_peer_state(link->peer) == SHARD_PEER_READY && (link->asked || link->n_messages > 0))
+	if (shard_peer_state(link->peer) == SHARD_PEER_READY && (link->asked || link->queue.count > 0))
 		call(link);
 	*over = now - link->used > IDLE;
 	return any;
@@ -544,7 +531,7 @@ shard_coordinator_link_waits(void)
 		Link *link = dlist_container(Link, link, iter.cur);
 		ShardPeerState state = shard_peer_state(link->peer);
 
-		if (state == SHARD_PEER_BUSY || (state == SHARD_PEER_READY && link->n_messages > 0))
+		if (state == SHARD_PEER_BUSY || (state == SHARD_PEER_READY && link->queue.count > 0))
 			return true;
 	}
 	return false;

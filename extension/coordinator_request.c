@@ -321,6 +321,28 @@ look_before_join(const ShardRequest *request)
 }
 
 /*
+ * The cluster judges by the types whether the node fits: the machine has to know them first. False: somebody has their table
+ * locked for longer than a join waits; senders wait meanwhile.
+ */
+static bool
+tell_types(void)
+{
+	int64 give_up = shard_plane_now() + JOIN_PATIENCE;
+	uint32 changes;
+
+	shard_fault("join_closed");
+	for (;;)
+	{
+		(void) shard_coordinator_types_run();
+		if (shard_coordinator.journal || shard_coordinator_types_told(&changes))
+			return true;
+		if (shard_plane_now() >= give_up)
+			return false;
+		(void) shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
+	}
+}
+
+/*
  * Joins: the machine starts anew with the own address, and then asks the seed.
  */
 static void
@@ -331,7 +353,6 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	const char *why = why_no_join();
 	CoordinatorCommand *waiting;
 	const char *data = NULL;
-	uint32 changes;
 
 	/* The caller before was cancelled, or this worker began anew: the end is the same for all. */
 	if (shard_node_joining(shard_coordinator.node))
@@ -369,13 +390,14 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	former_dsn = MemoryContextStrdup(TopMemoryContext, shard_coordinator.row.dsn);
 	has_former_dsn = false;
 	shard_coordinator_restart(false);
-	/* The cluster judges by the types whether the node fits. */
-	for (;;)
+	if (!tell_types())
 	{
-		(void) shard_coordinator_types_run();
-		if (shard_coordinator.journal || shard_coordinator_types_told(&changes))
-			break;
-		(void) shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
+		end_join(false);
+		shard_coordinator_reply_error(
+			request, ERRCODE_LOCK_NOT_AVAILABLE, "cannot join while table shard.type is locked",
+			"The cluster judges by the entity types of this node whether it fits, and they could not be read.",
+			"End the transaction that has it locked, or waits for that, see pg_locks; then join again.");
+		return;
 	}
 	waiting = remember(request);
 	waiting->kind = command->kind;

@@ -4,12 +4,13 @@
  *
  * Read from shared memory and from what was decided; the coordinator worker is asked for what it has
  * observed. Other nodes are not asked, for who cannot be reached must not make this slow; but for who is there, where
- * a silent node's address answers.
+ * a silent node's address answers, and silent nodes, for a moment, whether entities run there.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
 
+#include "cluster_alive.h"
 #include "cluster_view.h"
 #include "control_store.h"
 #include "core/membership.h"
@@ -28,6 +29,10 @@
 
 /* Who answers the coordinator worker's calls answers this one, too. */
 #define WHO_TIMEOUT_MS 1000
+
+/* Silent members are asked all at once, so many at most: if there are more, it is this node that is cut off. */
+#define ALIVE_TIMEOUT_MS 1500
+#define MOST_ASKED 16
 
 /* A link that failed once is tried again within that time, and most often with success; in seconds. */
 #define DATA_LINK_FAILS 5
@@ -284,6 +289,18 @@ check_link(ShardHealth *health, const ShardPlaneView *view, const ShardDirectory
 			health, psprintf("node %d answers calls, but has not called node %d %s: it cannot, as "
 							 "shard_health() there says; %s",
 							 node, view->node, since(report), let_in(view->node)));
+	else if (silent && report->entities_run)
+		shard_health_add(
+			health,
+			psprintf("node %d has not been heard %s, but its region workers run there and handle "
+					 "messages: its coordinator worker %s; do not give the node up: its entities "
+					 "would be active at two nodes",
+					 node, since(report),
+					 report->coordinator_runs
+						 ? "cannot call, as shard_health() there says"
+						 : "stands still; look there at shard_health(), pg_stat_activity and "
+						   "pg_locks, end who locks tables of schema shard, have the process go on "
+						   "(SIGCONT), or restart the server"));
 	else if (silent)
 		shard_health_add(health,
 						 psprintf("node %d has not been heard %s%s%s; see shard_members", node,
@@ -545,6 +562,43 @@ check_minimum(ShardHealth *health)
 }
 
 /*
+ * Do entities run at members that are neither heard nor answer (N7)? One whose place is free already, or who was downed,
+ * has others to say what becomes of it.
+ */
+static void
+ask_silent(const ShardPlaneView *view, List *reports)
+{
+	ShardAlive asked[MOST_ASKED];
+	ShardMemberReport *of[MOST_ASKED];
+	int members;
+	int count = 0;
+	ListCell *cell;
+
+	(void) shard_cluster_view_directory(&members);
+	foreach (cell, reports)
+	{
+		ShardMemberReport *report = lfirst(cell);
+		const ShardDirectoryMember *member = shard_directory_find(report->node);
+
+		if (report->node != view->node && shard_cluster_view_is_silent(report) &&
+			!shard_cluster_view_answers(report) && member != NULL &&
+			shard_membership_is_member(member->record.status) && count < MOST_ASKED)
+		{
+			asked[count] = (ShardAlive){.node = report->node};
+			of[count++] = report;
+		}
+	}
+	if (count == 0)
+		return;
+	shard_cluster_alive(asked, count, ALIVE_TIMEOUT_MS);
+	for (int i = 0; i < count; i++)
+	{
+		of[i]->entities_run = asked[i].entities;
+		of[i]->coordinator_runs = asked[i].coordinator;
+	}
+}
+
+/*
  * Adds what is wrong; see health.h.
  */
 void
@@ -569,6 +623,7 @@ shard_health_cluster(ShardHealth *health)
 			shard_health_add(health, "the coordinator worker does not answer; see the server log");
 			return;
 		}
+		ask_silent(&view, reports);
 		check_connections(health);
 		check_coordinator(health, &view, reports, false);
 		check_types(health, db, &view, reports);

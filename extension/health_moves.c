@@ -145,6 +145,14 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 								  type->name,
 								  type->dropping ? "no member that is heard has it, and " : "",
 								  shards_wait(stranded->count), node));
+	else if (report != NULL && shard_cluster_view_is_silent(report) && report->entities_run)
+		shard_health_add(health,
+						 psprintf("entity type \"%s\": %s at node %d, which runs them, and is not "
+								  "heard: they cannot move, and messages for them may wait",
+								  type->name,
+								  stranded->count == 1 ? "1 shard"
+													   : psprintf("%d shards", stranded->count),
+								  node));
 	else if (report != NULL && shard_cluster_view_is_silent(report) &&
 			 !shard_cluster_view_answers(report))
 		shard_health_add(

@@ -20,6 +20,7 @@
 #include "utils/snapmgr.h"
 
 #include "catalog.h"
+#include "cluster_alive.h"
 #include "cluster_view.h"
 #include "coordinator.h"
 #include "core/entity.h"
@@ -590,6 +591,9 @@ shard_internal_stats(PG_FUNCTION_ARGS)
 				refuse_bytes();
 			shard_wire_put_uint(
 				&out, shard_internal_is_running(type_id, shard, entity, (int) length) ? 1 : 0);
+			break;
+		case SHARD_INTERNAL_ALIVE:
+			shard_cluster_alive_put(&out);
 			break;
 		default:
 			refuse_bytes();

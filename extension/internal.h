@@ -17,8 +17,10 @@ typedef enum ShardInternalQuestion
 								* last hour; 1 for imports, else 0; type_id, shard, epoch, from, to,
 								* rows copied, rows in all, started, changed (microseconds since 1970,
 								* 0: unknown); error, or why */
-	SHARD_INTERNAL_DECISIONS /* answer, repeated, newest first: kind, at in microseconds since 1970,
+	SHARD_INTERNAL_DECISIONS, /* answer, repeated, newest first: kind, at in microseconds since 1970,
 								* type_id, shard, from_node, to_node, epoch (-1: null), why */
+	SHARD_INTERNAL_ALIVE	  /* answer: 1 if entities may run there, else 0; 1 if the coordinator
+								* worker answers, else 0 */
 } ShardInternalQuestion;
 
 /* The front of a call to that node. */

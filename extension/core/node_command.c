@@ -5,7 +5,7 @@
  * A command is carried out at most once (C12). It is sent to the coordinator of one ballot, again until
  * that one answers, under a number that rises; the coordinator carries out a number that is greater
  * than all before of that incarnation, and nothing else. What it has answered it says once more to who asks
- * again: the answer was lost. When the coordinator changes while a command is
+ * again, also when it has lost its office: the answer was lost. When the coordinator changes while a command is
  * with it, nobody knows whether it was carried out, and the operator is told so. A command that was not
  * sent yet waits for a coordinator.
  *
@@ -86,7 +86,7 @@ answer(ShardNode *node, ShardAsker asker, bool good, int status, int64 number, c
 		shard_node_step_answer(node, asker.token, good, number, status == ANSWER_UNKNOWN, why);
 		return;
 	}
-	if (asked && status != ANSWER_NOT_ME)
+	if (asked)
 		keep_answer(asked, &given);
 	send_answer(node, asker.node, &given);
 }
@@ -243,19 +243,60 @@ is_new(ShardNode *node, const ShardControl *message)
 	return true;
 }
 
-/* The command has come before. If it has been answered, that was lost; else its end is to come. */
-static void
+/* The command has come before. If it has been answered, that was lost; else (false) its end is to come. */
+static bool
 answer_again(ShardNode *node, const ShardControl *message)
 {
 	const NodeAsked *asked = find_asked(node, message->from);
+	bool found = false;
 
 #ifndef SHARD_MUTANT_ANSWERED_ONCE
 	for (int i = 0; asked && i < NODE_ANSWERS; i++)
 	{
 		if (message->token != 0 && asked->answers[i].token == message->token)
+		{
 			send_answer(node, message->from, &asked->answers[i]);
+			found = true;
+		}
 	}
 #endif
+	return found;
+}
+
+/* Has a command of that number been taken here, or of a later one; or did an earlier process hold that office, and may have? */
+static bool
+may_be_taken(const ShardNode *node, const ShardControl *message)
+{
+	const NodeAsked *asked = find_asked(node, message->from);
+
+#ifdef SHARD_MUTANT_NOT_ME_THOUGH_DONE
+	return false;
+#endif
+	if ((uint16) message->b == node->id &&
+		(node->first_office == 0 || message->b < node->first_office))
+		return true;
+	return asked && (asked->inc_no > message->from_inc ||
+					 (asked->inc_no == message->from_inc && asked->token >= message->token));
+}
+
+/*
+ * A command for an office that is not held. Only what certainly was not carried out may go to the next coordinator; of
+ * the rest is said what was answered, or that nobody knows.
+ */
+static void
+answer_after_office(ShardNode *node, const ShardControl *message)
+{
+	const char *why = "the coordinator has lost its office: perhaps it is carried out all the same";
+	NodeAnswered given = {.token = message->token, .status = ANSWER_NOT_ME};
+
+	if (may_be_taken(node, message))
+	{
+		if (answer_again(node, message))
+			return;
+		given.status = ANSWER_UNKNOWN;
+		given.why = unconstify(char *, why);
+	}
+	send_answer(node, message->from, &given);
 }
 
 /* A command of another member's operator. */
@@ -280,13 +321,13 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 		(message->text && strlen(message->text) > MAX_TEXT))
 		return;
 	if (!node->in_office || shard_proposer_ballot(node->proposer) != message->b)
-		answer(node, asker, false, ANSWER_NOT_ME, 0, NULL);
+		answer_after_office(node, message);
 	else if (!shard_node_trust_wish(node, message))
 		return;
 	else if (is_new(node, message))
 		execute(node, now, &event, asker);
 	else
-		answer_again(node, message);
+		(void) answer_again(node, message);
 }
 
 /* ---- the side of the operator ----------------------------------------------------------------- */

@@ -158,6 +158,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	node->roster = shard_roster_create(node->id, &node->config.roster);
 	node->homes = shard_homes_create(node->id, &node->config.homes);
 	node->in_office = false;
+	node->first_office = 0;
 	node->coordinator = message->from;
 	node->coordinator_ballot = 0;
 	node->coordinator_heard = now;

@@ -120,6 +120,8 @@ follow_office(ShardNode *node, int64 now)
 	node->in_office = held;
 	if (held)
 	{
+		if (node->first_office == 0)
+			node->first_office = shard_proposer_ballot(node->proposer);
 		/* It need not wait for its own heartbeat. */
 		if (shard_proposer_ballot(node->proposer) > node->coordinator_ballot)
 		{

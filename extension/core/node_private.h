@@ -230,7 +230,8 @@ struct ShardNode
 	int64 next_try_of_code; /* what waits is sent at once with another one from then on */
 	NodeAsked *asked;
 	int n_asked;
-	bool stopping; /* the server is going down */
+	int64 first_office; /* ballot of the first office of this process; 0: there was none */
+	bool stopping;		/* the server is going down */
 	bool leave_wished;
 	bool emptied;	 /* it exits, and has left nothing undone (M20) */
 	int64 own_homes; /* rises when a home here is known to change */

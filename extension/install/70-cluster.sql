@@ -38,11 +38,14 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_down';
 REVOKE ALL ON FUNCTION @extschema@.shard_down(int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_down(int4) IS 'gives up the present incarnation of a node';
 
-/* Gives up a node with its data, for good: its shards begin empty elsewhere. */
-CREATE FUNCTION @extschema@.shard_write_off(node int4) RETURNS void
+/*
+ * Gives up a node with its data, for good: its shards begin empty elsewhere. Refused while its region workers answer,
+ * unless the operator says that he has ended them himself, or will.
+ */
+CREATE FUNCTION @extschema@.shard_write_off(node int4, force boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_write_off';
-REVOKE ALL ON FUNCTION @extschema@.shard_write_off(int4) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_write_off(int4) IS 'gives up a node and its data for good';
+REVOKE ALL ON FUNCTION @extschema@.shard_write_off(int4, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_write_off(int4, boolean) IS 'gives up a node and its data for good';
 
 /*
  * Admits a start of a node that the cluster has refused, as that incarnation: a promoted standby, or one

@@ -541,6 +541,91 @@ test_once(void)
 	shard_arena_destroy(arena);
 }
 
+/* A pin that node 2 asks node 1 for, which comes again and again. Returns the status of the answer; -1: there is none. */
+static int
+comes_again(const ShardControl *message, bool *good)
+{
+	StringInfoData buffer;
+	int status = -1;
+
+	initStringInfo(&buffer);
+	shard_control_encode(&buffer, message);
+	shard_node_receive(machines[0].node, now, message->from, buffer.data, buffer.len, out);
+	for (int i = 0; i < out->n_actions; i++)
+	{
+		const ShardAction *action = &out->actions[i];
+
+		if (action->kind != SHARD_ACTION_SEND ||
+			action->message->kind != SHARD_CONTROL_COMMAND_ANSWER ||
+			action->message->token != message->token)
+			continue;
+		status = action->message->status;
+		*good = action->message->flag;
+	}
+	act(0, NO_LINK);
+	pfree(buffer.data);
+	return status;
+}
+
+/* Only what was certainly not carried out is "not me", which the next coordinator may carry out (C12). */
+static void
+test_after_office(void)
+{
+	enum
+	{
+		KNOWN,
+		UNKNOWN,
+		NOT_ME
+	};
+	ShardControl message = {.kind = SHARD_CONTROL_COMMAND, .from = 2, .to = 1};
+	ShardMemberRecord member;
+	ShardArena *arena = shard_arena_create();
+	ShardShardRef ref = {.type_id = 1};
+	bool good = false;
+
+	three(0);
+	(void) shard_record_get_member(shard_map_value(shard_node_learned(machines[0].node),
+												   (ShardMapKey){SHARD_MAP_MEMBER, 2, 0}),
+								   &member, arena);
+	ref.shard = shard_at(1);
+	/* so that node 1 has a code for it */
+	command(1, SHARD_EVENT_PIN, ref.shard, 2, 1);
+	wait_for(1, 1, 10 * SHARD_SECOND);
+	message.cluster = shard_node_cluster(machines[0].node);
+	message.protocol_version = SHARD_PROTOCOL_VERSION;
+	message.from_inc = member.inc_no;
+	message.uuid = machines[1].node->code;
+	message.b = shard_proposer_ballot(shard_node_proposer(machines[0].node));
+	message.token = now + SHARD_SECOND;
+	message.status = SHARD_EVENT_PIN;
+	message.node = 3;
+	message.shards = &ref;
+	message.n_shards = 1;
+	is_int(comes_again(&message, &good), KNOWN, "a pin is carried out");
+	ok(good, "and that is answered");
+
+	/* The answer is lost, and so is the office. */
+	stop(1);
+	stop(2);
+	run(20 * SHARD_SECOND);
+	ok(!machines[0].node->in_office, "a coordinator without a majority has no office");
+	good = false;
+	is_int(comes_again(&message, &good), KNOWN, "what it has carried out it does not disown");
+	ok(good, "it gives the same answer");
+	message.token--;
+	is_int(comes_again(&message, &good), UNKNOWN,
+		   "of a number that it may have passed nobody knows");
+	message.token += 2;
+	is_int(comes_again(&message, &good), NOT_ME, "what it has never seen may go to the next one");
+
+	/* Another process of it. */
+	stop(0);
+	start(0);
+	run(SHARD_SECOND);
+	is_int(comes_again(&message, &good), UNKNOWN, "nor what an earlier process may have done");
+	shard_arena_destroy(arena);
+}
+
 /* SQLSTATE of errors of the functions; 0: they come from elsewhere. */
 static int32 raised = 0;
 
@@ -914,6 +999,7 @@ main(void)
 	test_rebalance();
 	test_forwarded();
 	test_once();
+	test_after_office();
 	test_function();
 	test_failing_function();
 	test_goodbye();

@@ -309,6 +309,9 @@ test_origin(void)
 	tell_home(routes, 2, 1, 0, 12);
 	tell_local(routes, "e");
 	is_int(host.n_outbox, 6, "what is not done is sent again to the same node, too");
+	tell_home(routes, 2, 1, 0, 12);
+	is_int(host.n_outbox, 6,
+		   "not when the fact is appended once more, by another process that could not look");
 	is_int(host.outbox[4].stamp.seq, 2, "in the order of the stamps");
 	is_int(host.outbox[4].epoch, 1, "under the new epoch");
 	route = shard_route_get(routes, 1, 1);
@@ -519,6 +522,10 @@ test_return(void)
 	is_int(host.own.state, SHARD_HOME_ACTIVE, "active");
 	tell_home(routes, ME, 9, 0, 11);
 	is_int(host.own.epoch, 1, "older facts are ignored");
+	tell_home(routes, ME, 1, 0, 12);
+	shard_route_commit(routes);
+	ok(host.own.state == SHARD_HOME_ACTIVE && strcmp(host.taken, "bcd") == 0,
+	   "and the same one, appended once more, takes nothing in again");
 	shard_route_destroy(routes);
 
 	/* A copy whose epoch was decided elsewhere stays, for the host to delete; one that comes replaces it. */
