@@ -151,6 +151,7 @@ extern void shard_coordinator_strategy_forget(void);
 extern void shard_coordinator_states(const ShardAction *action);
 extern bool shard_coordinator_states_run(void);
 extern void shard_coordinator_states_forget(void);
+extern const char *shard_coordinator_states_unread(void);
 
 /* coordinator_drain.c: a round of all region workers; is void when the lanes were divided anew. */
 typedef struct CoordinatorDrain
@@ -247,11 +248,11 @@ extern void shard_coordinator_reply_lacks(const ShardRequest *request, const cha
 
 /* coordinator_request.c: requests of the ring. */
 extern bool shard_coordinator_requests(void);
-extern void shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why);
 
 /* coordinator_control.c: a peer's call, whose payload is taken away; serves some of them for a while. True: there were any. */
 extern void shard_coordinator_control_take(ShardRequest *request);
 extern bool shard_coordinator_control_run(void);
+extern void shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why);
 extern void shard_coordinator_commands_look(void);
 
 /* The type that shard_start() waits for here, in a transaction that has changed no other; NULL: none. */
