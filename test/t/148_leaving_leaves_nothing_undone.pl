@@ -55,6 +55,8 @@ ShardCluster::wait_for_condition(
 	sub { grep { $_->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$mine'") eq '20' } $one, $two, $four },
 	'an entity of it to go on');
 pass('an entity of it went on elsewhere');
+# It is in shard_peers no more, though the workers' links to it may be.
+$_->wait_value('SELECT count(*) FROM shard_peers WHERE node = 3', 0, 'no row of a node that is removed') for $one, $two;
 
 # --- written off, and back ---------------------------------------------------------------------------
 
