@@ -438,18 +438,29 @@ shard_type_problem(PG_FUNCTION_ARGS)
 {
 	ShardType *type = shard_registry_by_id(PG_GETARG_INT32(0));
 	char *problem;
+	bool no_table;
 	int sqlstate;
 
 	if (type == NULL)
 		PG_RETURN_NULL();
+	no_table = type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0';
 	problem = shard_security_owner_problem(type);
 	if (problem == NULL)
 		problem = shard_security_problem(type, &sqlstate);
 	if (problem != NULL)
 		PG_RETURN_TEXT_P(cstring_to_text(problem));
 	if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
+	{
 		problem = shard_handler_missing(type);
-	else if (type->mode != SHARD_MODE_PROXY && get_rel_relkind(type->state_table) == '\0')
+		/* as after DROP OWNED: who makes the handler anew is not to find out then */
+		if (no_table)
+			problem =
+				psprintf("%s; its state table was dropped, too, with all states in it: make the "
+						 "handler anew, then shard_stop_type('%s') and shard_start() as before "
+						 "make the table anew, empty, and messages that wait are handled",
+						 problem, type->name);
+	}
+	else if (no_table)
 		problem =
 			pstrdup("its state table was dropped, with all states in it; shard_stop_type() and "
 					"shard_start() as before make it anew, empty, and messages that wait are "

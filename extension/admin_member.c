@@ -204,8 +204,10 @@ check_stays(const char *own_dsn)
 			 errdetail("It was node %d there, which is %s.", view.node,
 					   shard_membership_status_name(record->status)),
 			 errhint(
-				 "Join an empty database. Here, read what you need, DROP EXTENSION shard CASCADE, "
-				 "create it anew, call shard_allow_peer() again, and start the types.")));
+				 "Join an empty database. shard_reset_cluster_data() makes this one a node of its own, "
+				 "with its types and states; to join it has to be empty: here, read what you need, "
+				 "DROP EXTENSION shard CASCADE, create it anew, call shard_allow_peer() again, and "
+				 "start the types.")));
 	if (record != NULL && own_dsn != NULL && strcmp(own_dsn, record->dsn) != 0)
 		ereport(WARNING,
 				(errmsg("this node is node %d of that cluster already, and keeps its address",

@@ -35,6 +35,7 @@
 #include "guc.h"
 #include "registry.h"
 #include "worker.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -391,10 +392,10 @@ wait_until_clear(void)
 		shard_coordinator_commit();
 		if (clear)
 			return;
-		strlcpy(view.why,
-				copy ? "this database is a copy of another node"
-					 : "this database is to be a journal without a standby",
-				sizeof(view.why));
+		shard_text_copy(view.why,
+						copy ? "this database is a copy of another node"
+							 : "this database is to be a journal without a standby",
+						sizeof(view.why));
 		shard_plane_set(shard_coordinator.db, &view);
 		(void) shard_worker_wait(PAUSED_MS, wait_event);
 	}
@@ -558,6 +559,7 @@ run_round(void)
 	follow_settings();
 	state->again |= shard_coordinator_types_run();
 	state->again |= shard_coordinator_requests();
+	state->again |= shard_coordinator_control_run();
 	take_events();
 	ask_now();
 	state->again |= shard_coordinator_link_run();

@@ -25,6 +25,7 @@
 #include "gate.h"
 #include "log.h"
 #include "told.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -197,7 +198,7 @@ shard_coordinator_report_tickets(void)
 static void
 put_answer(const ShardAction *action)
 {
-	StringInfo answers = &shard_coordinator.answers;
+	StringInfo answers = shard_coordinator.answers;
 
 	if (answers->len + action->length < SHARD_CONTROL_MAX_BYTES - 16)
 		shard_wire_put_bytes(answers, action->bytes, action->length);
@@ -211,14 +212,14 @@ static void
 send(const ShardAction *action)
 {
 	/* Whoever speaks for an incarnation that is over does not sit at the registered address any more. */
-	if (shard_coordinator.serving && action->message != NULL &&
+	if (shard_coordinator.answers != NULL && action->message != NULL &&
 		action->message->kind == SHARD_CONTROL_FENCED)
 		put_answer(action);
 	else if (action->node != 0)
 		shard_coordinator_link_send(action->node, action->bytes, (int) action->length);
 	else if (action->text != NULL && action->text[0] != '\0')
 		shard_coordinator_link_send_to(action->text, action->bytes, (int) action->length);
-	else if (shard_coordinator.serving)
+	else if (shard_coordinator.answers != NULL)
 		put_answer(action);
 	else
 		shard_coordinator_link_send_back(action->bytes, (int) action->length);
@@ -252,7 +253,7 @@ log_line(const ShardAction *action)
 	}
 	else if (strncmp(last, action->text, sizeof(last) - 1) == 0 && now - said < LOG_QUIET)
 		return;
-	strlcpy(last, action->text, sizeof(last));
+	shard_text_copy(last, action->text, sizeof(last));
 	said = now;
 	ereport(action->status >= WARNING ? WARNING : LOG,
 			(errcode(action->status >= WARNING ? ERRCODE_WARNING : ERRCODE_SUCCESSFUL_COMPLETION),
@@ -265,7 +266,7 @@ stop_workers(const ShardAction *action)
 	CoordinatorState *state = &shard_coordinator;
 
 	state->starting = false;
-	strlcpy(state->stopped, action->text ? action->text : "", sizeof(state->stopped));
+	shard_text_copy(state->stopped, action->text ? action->text : "", sizeof(state->stopped));
 	if (!action->flag)
 		return;
 	state->downed_at = shard_plane_now();

@@ -16,6 +16,7 @@
 #include "guc.h"
 #include "peer.h"
 #include "told.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -440,7 +441,7 @@ take_failure(Link *link)
 					  link->node != 0 ? errmsg("shard: no control link to node %d", link->node)
 									  : errmsg("shard: no control link to another node"),
 					  errdetail_internal("%s", text)));
-	strlcpy(link->error, text, sizeof(link->error));
+	shard_text_copy(link->error, text, sizeof(link->error));
 	link->answering = 0;
 	if (link->failing == 0)
 		link->failing = shard_plane_now();

@@ -51,9 +51,8 @@ typedef struct CoordinatorState
 	int ticket_space;
 	CoordinatorTicket *tickets; /* oldest first */
 
-	/* the ring request that is being served: answers over its link */
-	bool serving;
-	StringInfoData answers; /* in step_context */
+	StringInfo
+		answers; /* to the call of a peer that is being served, over its link; NULL: none is */
 
 	List *commands; /* CoordinatorCommand *, in TopMemoryContext */
 	int64 last_token;
@@ -152,6 +151,7 @@ extern void shard_coordinator_strategy_forget(void);
 extern void shard_coordinator_states(const ShardAction *action);
 extern bool shard_coordinator_states_run(void);
 extern void shard_coordinator_states_forget(void);
+extern const char *shard_coordinator_states_unread(void);
 
 /* coordinator_drain.c: a round of all region workers; is void when the lanes were divided anew. */
 typedef struct CoordinatorDrain
@@ -248,6 +248,10 @@ extern void shard_coordinator_reply_lacks(const ShardRequest *request, const cha
 
 /* coordinator_request.c: requests of the ring. */
 extern bool shard_coordinator_requests(void);
+
+/* coordinator_control.c: a peer's call, whose payload is taken away; serves some of them for a while. True: there were any. */
+extern void shard_coordinator_control_take(ShardRequest *request);
+extern bool shard_coordinator_control_run(void);
 extern void shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why);
 extern void shard_coordinator_commands_look(void);
 

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "coordinator_private.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -168,10 +169,11 @@ shard_coordinator_publish(void)
 	(void) shard_plane_incarnation(state->db, state->extension, &view->incarnation, &kind);
 	view->handle = state->starting && shard_coordinator_types_settled() && !view->fenced;
 	view->push = view->handle && state->pushing;
-	strlcpy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
+	shard_text_copy(view->why, view->handle ? "" : why_not(), sizeof(view->why));
 	keep = keep_former(view, self.status);
 	shard_coordinator_types_lack(view->lacks, sizeof(view->lacks));
-	strlcpy(view->refusal, shard_node_refusal(state->node), sizeof(view->refusal));
+	shard_text_copy(view->unread, shard_coordinator_states_unread(), sizeof(view->unread));
+	shard_text_copy(view->refusal, shard_node_refusal(state->node), sizeof(view->refusal));
 	view->place = shard_node_place(state->node, shard_plane_now());
 	view->registered =
 		shard_coordinator_types_told(&view->types) && shard_node_registered(state->node);

@@ -1,9 +1,8 @@
 /*
  * coordinator_request.c
- *		Requests of the ring to the coordinator worker: peers' messages, commands, questions.
+ *		Requests of the ring to the coordinator worker: commands, questions.
  *
- * A peer's messages are steps of the machine, one after the other; what it answers over the same link is
- * the reply. A command waits, in a list, until the machine says what became of it, or the one who
+ * Calls of peers: coordinator_control.c. A command waits, in a list, until the machine says what became of it, or the one who
  * waits has given up.
  */
 #include "postgres.h"
@@ -29,33 +28,6 @@
 
 /* A downed incarnation's workers have seen by then that it is no more. */
 #define REVIVE_AFTER (1 * SHARD_SECOND)
-
-/* ---- messages of peers ------------------------------------------------------------------------ */
-
-/*
- * A list of messages, as a peer's backend has it.
- */
-static void
-serve_control(const ShardRequest *request)
-{
-	CoordinatorState *state = &shard_coordinator;
-	ShardReader reader = {request->payload, request->payload + request->payload_len, false};
-
-	initStringInfo(&state->answers);
-	state->serving = true;
-	while (request->payload != NULL && reader.at < reader.end)
-	{
-		size_t length;
-		const char *bytes = shard_wire_get_bytes(&reader, &length);
-
-		if (reader.failed)
-			break;
-		shard_coordinator_link_heard(0, bytes, (int) length);
-		shard_coordinator_receive(0, bytes, (int) length);
-	}
-	state->serving = false;
-	shard_ring_reply(request, state->answers.data, state->answers.len, InvalidXLogRecPtr);
-}
 
 /* ---- members ---------------------------------------------------------------------------------- */
 
@@ -573,7 +545,7 @@ shard_coordinator_requests(void)
 		switch (request->kind)
 		{
 			case SHARD_REQUEST_CONTROL:
-				serve_control(request);
+				shard_coordinator_control_take(request);
 				break;
 			case SHARD_REQUEST_COMMAND:
 				serve_command(request);

@@ -2,7 +2,7 @@
  * coordinator_states.c
  *		Of which shards this database has states, for the machine of a node that is alone (C21).
  *
- * It asks before it lets another node in, and goes on from where the answer ended. Tables are read without SQL
+ * It asks before it lets another node in, and goes on from where the answer ended, also if that names what is in the way. Tables are read without SQL
  * (state_door.h), since this is a superuser and they are not; nobody is waited for, and what cannot be read is an answer,
  * too. The types of shard.type are asked for, not those of the map: also what is stopped or suspended has states. Nothing
  * is durable here; if the process dies, it is asked anew.
@@ -17,11 +17,16 @@
 #include "fault.h"
 #include "state_door.h"
 #include "state_orphan.h"
+#include "told.h"
+#include "core/text.h"
 
 #include "compat.h"
 
 /* Shards of one answer: their homes are one transaction. */
 #define SHARDS 10000
+
+/* Nobody looks any more when nobody joins. */
+#define UNREAD_FRESH (10 * SHARD_SECOND)
 
 static struct
 {
@@ -30,6 +35,9 @@ static struct
 	ShardShardRef after;
 } question;
 
+static char unread[160] = ""; /* what could not be read, the last time that anybody looked */
+static int64 unread_asked_at;
+
 /* An answer that is being made. */
 typedef struct Answer
 {
@@ -37,6 +45,7 @@ typedef struct Answer
 	int32 type_id;
 	const char *type_name;
 	const char *why; /* in step_context */
+	bool unread;	 /* why it is, for the log and health */
 	bool end;		 /* there are no more; with a reason: it does not pass by itself */
 	int n_shards;
 	ShardShardRef shards[SHARDS];
@@ -56,6 +65,12 @@ void
 shard_coordinator_states_forget(void)
 {
 	question.asked = false;
+}
+
+const char *
+shard_coordinator_states_unread(void)
+{
+	return shard_plane_now() - unread_asked_at < UNREAD_FRESH ? unread : "";
 }
 
 /* Puts a reason together: it has to fit where it is shown. */
@@ -89,8 +104,11 @@ read_table(void *argument)
 			break;
 	}
 	if (count > 0 && !shard_coordinator_types_known(answer->type_id))
+	{
 		answer->why =
 			say("entity type \"%s\" has states and is not registered there yet", answer->type_name);
+		return;
+	}
 	for (int i = 0; i < count; i++)
 		answer->shards[answer->n_shards++] =
 			(ShardShardRef){answer->type_id, answer->numbers[i], 0, 0};
@@ -111,18 +129,25 @@ look_for_orphans(void *argument)
 					  orphan->table);
 }
 
-/* What cannot be read is in the way of a join, too. */
+/*
+ * What cannot be read is in the way of a join, too. It is asked for again twice a second: told once, and then once a minute,
+ * while it lasts.
+ */
 static void
 attempt(void (*read)(void *argument), Answer *answer, const char *what)
 {
 	ErrorData *error = shard_attempt(read, answer);
+	const char *more;
 
 	if (error == NULL)
 		return;
 	answer->why = what;
-	ereport(WARNING,
-			(errcode(error->sqlerrcode), errmsg("shard: %s; no node can join", answer->why),
-			 errdetail("%s", error->message != NULL ? error->message : "")));
+	answer->unread = true;
+	if (shard_told_may(shard_coordinator.db, shard_coordinator.row.node, "states unread",
+					   answer->type_id, &more))
+		ereport(WARNING, (errcode(error->sqlerrcode),
+						  errmsg("shard: %s; no node can join%s", answer->why, more),
+						  errdetail("%s", error->message != NULL ? error->message : "")));
 }
 
 /* The next shards of all tables; within a transaction, connected to SPI. */
@@ -170,6 +195,7 @@ shard_coordinator_states_run(void)
 	if (!question.asked)
 		return false;
 	question.asked = false;
+	unread_asked_at = shard_plane_now();
 	answer = palloc0(sizeof(Answer));
 	if (!shard_coordinator_types_settled())
 		answer->why = "entity types are not registered there yet";
@@ -182,13 +208,13 @@ shard_coordinator_states_run(void)
 		SPI_finish();
 		shard_coordinator_commit();
 	}
-	shard_coordinator_event(
-		&(ShardNodeEvent){.kind = SHARD_EVENT_STATES,
-						  .token = question.token,
-						  .n_shards = answer->why == NULL ? answer->n_shards : 0,
-						  .shards = answer->shards,
-						  .flag = answer->end,
-						  .text = answer->why});
+	shard_text_copy(unread, answer->unread ? answer->why : "", sizeof(unread));
+	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_STATES,
+											  .token = question.token,
+											  .n_shards = answer->n_shards,
+											  .shards = answer->shards,
+											  .flag = answer->end,
+											  .text = answer->why});
 	shard_fault("states_have_homes");
 	return true;
 }

@@ -107,6 +107,11 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
 			health, psprintf("this node is not admitted to its cluster yet: it handles its own "
 							 "messages, and exchanges none with other nodes%s",
 							 refusal(view)));
+	if (view->unread[0] != '\0')
+		shard_health_add(
+			health, psprintf("no node can join: %s; see the server log, and drop the type with "
+							 "shard_drop_type() if nobody can mend its table",
+							 view->unread));
 	if (view->lacks[0] != '\0')
 		shard_health_add(
 			health,

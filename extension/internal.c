@@ -26,6 +26,7 @@
 #include "core/entity.h"
 #include "core/message.h"
 #include "core/packet.h"
+#include "core/type_number.h"
 #include "internal.h"
 #include "libpq/pqformat.h"
 #include "node.h"
@@ -180,6 +181,14 @@ check_speakers(ShardDatabase *db, ShardReader call)
 							errdetail("It has more than %d.", SHARD_CONTROL_MAX_MESSAGES)));
 		if (call.failed || !shard_control_decode_header(bytes, length, &message))
 			continue;
+		/* Who joins hears it from the coordinator if it is less: so much is not even read. */
+		if (message.kind == SHARD_CONTROL_JOIN && length > SHARD_JOIN_MAX_BYTES)
+			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+							errmsg("a node that wants to join describes itself to node %d in too "
+								   "many bytes",
+								   own_number()),
+							errdetail("It takes %zu bytes, and can take %d.", length,
+									  SHARD_JOIN_MAX_BYTES)));
 		shard_peer_role_check(message.from);
 		if (message.kind == SHARD_CONTROL_ADMIT)
 			name_claimant(db, message.from);

@@ -44,8 +44,8 @@ copy_text(char *to, size_t size, const char *from)
 	to[0] = '\0';
 	if (from == NULL)
 		return;
-	strlcpy(to, from, size);
-	length = pg_mbcliplen(to, strlen(to), size - 1);
+	length = pg_mbcliplen(from, strlen(from), size - 1);
+	memcpy(to, from, length);
 	to[length] = '\0';
 	if (!pg_verifymbstr(to, length, true))
 		for (char *c = to; *c != '\0'; c++)
@@ -178,14 +178,15 @@ shard_peer_throw(const ShardPeer *peer, const char *context)
 {
 	const ShardPeerFailure *failure = &peer->failure;
 	const char *hint = failure->hint;
+	/* Why the server lets nobody in is its own code, as for any client of it. */
+	int sqlstate = failure->sqlstate != 0 ? failure->sqlstate : failure->refused;
 
 	if (hint[0] == '\0' && failure->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE)
 		hint = "Call shard_allow_peer() in that database for the role that connects.";
 
-	ereport(ERROR,
-			(errcode(failure->sqlstate != 0 ? failure->sqlstate
-											: ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-			 errmsg_internal("%s", failure->text),
-			 failure->detail[0] != '\0' ? errdetail_internal("%s", failure->detail) : 0,
-			 hint[0] != '\0' ? errhint("%s", hint) : 0, errcontext("%s", context)));
+	ereport(ERROR, (errcode(sqlstate != 0 ? sqlstate
+										  : ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+					errmsg_internal("%s", failure->text),
+					failure->detail[0] != '\0' ? errdetail_internal("%s", failure->detail) : 0,
+					hint[0] != '\0' ? errhint("%s", hint) : 0, errcontext("%s", context)));
 }

@@ -33,10 +33,12 @@ typedef struct ShardPlaneView
 	int32 gate;		   /* ShardGateKind, as decided */
 	int32 members;	   /* that are not removed or written off */
 	int64 learned_n;
-	int64 lease_until;	  /* microseconds of CLOCK_BOOTTIME */
-	bool leased;		  /* nothing may run here but under that lease (L7) */
-	char why[160];		  /* why nothing is handled, when handle is false */
-	char lacks[400];	  /* the types of this node that get no number (C19, C20); empty: none */
+	int64 lease_until; /* microseconds of CLOCK_BOOTTIME */
+	bool leased;	   /* nothing may run here but under that lease (L7) */
+	char why[160];	   /* why nothing is handled, when handle is false */
+	char lacks[400];   /* the types of this node that get no number (C19, C20); empty: none */
+	char unread
+		[160]; /* the states that keep nodes from joining this one, which is alone (C21); empty: none */
 	char refusal[400];	  /* why this start is not admitted, if the coordinator has said so */
 	ShardNodePlace place; /* what was found at this node's own address lately */
 	uint32 types; /* the state of shard.type, by shard_plane_types(), that is told to the cluster */

@@ -19,6 +19,7 @@
 #include "remote_ask.h"
 #include "routing.h"
 #include "transport.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -193,7 +194,7 @@ note_idle(const ShardRegion *region)
 	if (view.known)
 		snprintf(why, sizeof(why), "Node %d handles nothing: %s.", view.node, view.why);
 	else
-		strlcpy(
+		shard_text_copy(
 			why,
 			"This node handles nothing: its coordinator worker has not begun; see shard_health().",
 			sizeof(why));

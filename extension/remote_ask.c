@@ -33,6 +33,7 @@
 #include "plane.h"
 #include "remote_ask.h"
 #include "ring_body.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -173,7 +174,7 @@ note_failure(RemotePeer *peer, const char *error)
 	shard_link_trouble_note(database, worker_number, peer->node, SHARD_LINK_ASKS, error);
 	if (peer->away_since == 0)
 		peer->away_since = GetCurrentTimestamp();
-	strlcpy(peer->error, error, sizeof(peer->error));
+	shard_text_copy(peer->error, error, sizeof(peer->error));
 	peer->error[pg_mbcliplen(peer->error, strlen(peer->error), sizeof(peer->error) - 1)] = '\0';
 	if (news)
 		note_all(peer);

@@ -14,6 +14,7 @@
 #include "storage/shmem.h"
 
 #include "ring_slot.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -337,8 +338,8 @@ shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why, co
 	SpinLockAcquire(&worker->mutex);
 	if (slot->generation == generation && slot->state == SHARD_RING_TAKEN)
 	{
-		strlcpy(slot->why, why, sizeof(slot->why));
-		strlcpy(slot->cause, cause, sizeof(slot->cause));
+		shard_text_copy(slot->why, why, sizeof(slot->why));
+		shard_text_copy(slot->cause, cause, sizeof(slot->cause));
 	}
 	SpinLockRelease(&worker->mutex);
 }

@@ -21,6 +21,7 @@
 #include "link_trouble.h"
 #include "remote_ask.h"
 #include "transport_private.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -98,7 +99,7 @@ shard_transport_link_failed(Link *link, int sqlstate, const char *text)
 	link->failing = true;
 	link->sqlstate = sqlstate;
 	link->failed_at = GetCurrentTimestamp();
-	strlcpy(link->error, text == NULL ? "" : text, sizeof(link->error));
+	shard_text_copy(link->error, text == NULL ? "" : text, sizeof(link->error));
 	forget_connection(link);
 	shard_outbox_reachable(link->node, false);
 	link->troubled = true;

@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "worker_log.h"
+#include "core/text.h"
 
 #include "compat.h"
 
@@ -38,7 +39,7 @@ reason(void)
 	if (slot != NULL)
 	{
 		SpinLockAcquire(&slot->mutex);
-		strlcpy(why, slot->why, sizeof(why));
+		shard_text_copy(why, slot->why, sizeof(why));
 		SpinLockRelease(&slot->mutex);
 	}
 	return why[0] != '\0' ? pstrdup(why) : NULL;
@@ -85,7 +86,7 @@ shard_worker_log_terminate(ShardWorkerSlot *slot, const char *why)
 	char text[sizeof(slot->why)];
 	pid_t pid;
 
-	strlcpy(text, why, sizeof(text));
+	shard_text_copy(text, why, sizeof(text));
 	/* Under the mutex: who has the slot now is alive, so the pid is nobody else's. */
 	SpinLockAcquire(&slot->mutex);
 	pid = slot->in_use ? slot->pid : 0;

@@ -76,6 +76,42 @@ SELECT worst();
 UPDATE shard.own SET state = 'sealed' WHERE type_id = :type_id;
 SELECT worst();
 ROLLBACK;
+-- parked for shards without a home for some minutes, and for one whose home is not ready; and a type that is stopped
+CREATE FUNCTION waiting() RETURNS SETOF text LANGUAGE sql SET datestyle = 'ISO'
+AS $$ SELECT regexp_replace(p, '20\d\d-\S+ [0-9:.]+[+-]\d\d', '...') FROM public.shard_health() h, unnest(h.problems) p
+WHERE p ~ 'parked|stopped' ORDER BY p COLLATE "C" $$;
+BEGIN;
+INSERT INTO shard.parked (type_id, shard, rseq, arrival, kind, sent, entity, mid_node, mid_seq, payload, parked_at)
+SELECT :type_id, 90 + i / 2, i, 1, 1, false, 'a', 1, 1, 'x', clock_timestamp() - i * interval '1 min' FROM generate_series(1, 4) i;
+SELECT waiting();
+UPDATE shard.parked SET parked_at = parked_at - interval '2 min';
+SELECT waiting();
+INSERT INTO shard.route (type_id, shard, n, node, epoch, lost) SELECT :type_id, 90, 1, 7, 1, 0;
+UPDATE shard.parked SET parked_at = parked_at - interval '2 min';
+SELECT waiting();
+SELECT shard_stop_type('standing');
+SELECT hold('stash', :type_id, 'a', 1000, NULL, '1 s');
+SELECT waiting();
+ROLLBACK;
+BEGIN;
+SELECT shard_stop_type('standing');
+SELECT hold('stash', :type_id, 'a', 1000, NULL, '1 min');
+SELECT waiting();
+UPDATE shard.held SET held_at = held_at - interval '5 min';
+SELECT waiting();
+ROLLBACK;
+-- after DROP OWNED: which type, and all that there is to do
+CREATE ROLE regress_standing;
+GRANT USAGE, CREATE ON SCHEMA standing_test TO regress_standing;
+DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO regress_standing', current_database()); END $$;
+SET ROLE regress_standing;
+CREATE FUNCTION owned(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
+SELECT shard_start('owned', 'owned', 1);
+RESET ROLE;
+DROP OWNED BY regress_standing;
+SELECT p FROM shard_health() h, unnest(h.problems) p WHERE p LIKE '%"owned"%';
+SELECT shard_drop_type('owned', force => true);
+DROP ROLE regress_standing;
 -- what the same transaction has sent does not wait yet
 BEGIN;
 SAVEPOINT sent;

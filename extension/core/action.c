@@ -13,6 +13,7 @@
 #endif
 
 #include "core/action.h"
+#include "core/text.h"
 
 #define FIRST_SPACE 16
 
@@ -139,6 +140,7 @@ add_line(ShardActions *actions, int level, const char *format, va_list args)
 	ShardAction *action;
 
 	vsnprintf(text, sizeof(text), format, args);
+	shard_text_mend(text);
 	action = shard_action_add(actions, SHARD_ACTION_LOG);
 	action->status = level;
 	action->text = shard_arena_copy(actions->arena, text, strlen(text) + 1);

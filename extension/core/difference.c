@@ -13,6 +13,7 @@
 #endif
 
 #include "core/difference.h"
+#include "core/text.h"
 
 /* A line, or the beginning of one, in quotes. */
 #define VALUE_SIZE (SHARD_DIFFERENCE_TEXT + 2)
@@ -82,7 +83,7 @@ quote(char *value)
 {
 	char line[SHARD_DIFFERENCE_TEXT];
 
-	strlcpy(line, value, sizeof(line));
+	shard_text_copy(line, value, sizeof(line));
 	if (line[0] == '\0')
 		strlcpy(value, "nothing", VALUE_SIZE);
 	else

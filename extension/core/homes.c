@@ -255,6 +255,14 @@ set_hosted(HomesRegion *region, int64 now, const int32 *types, int n_types)
 		pfree(before);
 }
 
+/* A list that no node sends is not even looked at, so that others are heard meanwhile. */
+static void
+log_long_list(const ShardControl *message, const char *what, ShardActions *out)
+{
+	shard_action_log_peer(out, 19 /* WARNING */, message->from, message->kind,
+						  "node %d, or who speaks for it, %s; it is ignored", message->from, what);
+}
+
 /* Register: what a region hosts. Answered with the version that the homes are at (C3). */
 static void
 register_region(ShardHomes *homes, int64 now, const ShardControl *message, ShardActions *out)
@@ -268,7 +276,10 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	(void) shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
 	if (message->n_nodes > SHARD_ROOM_TYPES + n_types ||
 		message->n_nodes2 > SHARD_ROOM_TYPES + n_types)
+	{
+		log_long_list(message, "registers more entity types than a cluster can have", out);
 		return;
+	}
 
 #ifndef SHARD_MUTANT_ANY_REGISTRATION
 	/* What has not been decided nobody can have learned, and no number is the last one. */
@@ -328,7 +339,10 @@ get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *p
 
 	/* Nobody asks for more at a time. */
 	if (message->n_shards > LIST_LIMIT)
+	{
+		log_long_list(message, "asks for the homes of more shards than one does at a time", out);
 		return;
+	}
 	entries = shard_arena_alloc(out->arena, sizeof(ShardMapEntry) * Max(message->n_shards, 1));
 	for (int i = 0; i < message->n_shards; i++)
 	{

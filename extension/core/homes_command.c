@@ -13,6 +13,7 @@
 
 #include "core/homes_plan.h"
 #include "core/membership.h"
+#include "core/text.h"
 
 /* Commands that wait at the same time; more are refused. */
 #define MAX_WAITERS 1000
@@ -33,7 +34,7 @@ add_waiter(ShardHomes *homes, ShardAsker asker, int32 type_id, int32 shard, cons
 	waiter->asker = asker;
 	waiter->key = (ShardShardKey){type_id, shard};
 	if (who)
-		strlcpy(waiter->who, who, sizeof(waiter->who));
+		shard_text_copy(waiter->who, who, sizeof(waiter->who));
 	return waiter;
 }
 
@@ -51,7 +52,7 @@ answer(ShardHomes *homes, int at, bool good, const char *why)
 	end->good = good;
 	end->number = homes->waiters[at].number;
 	if (!good)
-		strlcpy(end->why, why, sizeof(end->why));
+		shard_text_copy(end->why, why, sizeof(end->why));
 	homes->n_waiters--;
 	memmove(&homes->waiters[at], &homes->waiters[at + 1],
 			sizeof(HomesWaiter) * (homes->n_waiters - at));
@@ -216,7 +217,7 @@ shard_homes_rebalance(ShardHomes *homes, int64 now, int32 type_id, const char *w
 void
 shard_homes_note_who(ShardHomes *homes, int32 node, const char *who)
 {
-	strlcpy(shard_homes_node(homes, node)->who, who ? who : "", HOMES_WHO);
+	shard_text_copy(shard_homes_node(homes, node)->who, who ? who : "", HOMES_WHO);
 }
 
 /* Remember who wants a pin, or an end of it. */
@@ -231,7 +232,7 @@ note_pin(ShardHomes *homes, ShardShardKey key, bool pinned, const char *who)
 	note = &homes->pin_notes[homes->n_pin_notes++];
 	note->key = key;
 	note->pinned = pinned;
-	strlcpy(note->who, who ? who : "", sizeof(note->who));
+	shard_text_copy(note->who, who ? who : "", sizeof(note->who));
 }
 
 /* See homes.h. */

@@ -14,6 +14,7 @@
 
 #include "core/homes_private.h"
 #include "core/membership.h"
+#include "core/text.h"
 
 /* ---- moves under way -------------------------------------------------------------------------- */
 
@@ -96,7 +97,7 @@ shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef sh
 	if (text[0] == '\0')
 		text = "no reason was given";
 #ifndef SHARD_MUTANT_REASONS_OF_ANY_LENGTH
-	strlcpy(why, text, sizeof(why));
+	shard_text_copy(why, text, sizeof(why));
 	text = why;
 #endif
 	action->status = (int32) decision;

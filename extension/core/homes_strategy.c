@@ -15,6 +15,7 @@
 #endif
 
 #include "core/homes_plan.h"
+#include "core/text.h"
 
 /* Moves that begin by one answer; the next round goes on. */
 #define MOVE_LIMIT 64
@@ -206,7 +207,7 @@ shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *w
 	plan = make_view(homes, now, type_id, roster);
 	if (!plan || !has_choice(homes, plan))
 		return false;
-	strlcpy(strategy->who, who ? who : "", sizeof(strategy->who));
+	shard_text_copy(strategy->who, who ? who : "", sizeof(strategy->who));
 	ask(homes, now, strategy, HOMES_ASK_MOVES, plan, plan->moving, NULL, plan->n_moving);
 	return true;
 }
@@ -224,6 +225,7 @@ say(const ShardHomes *homes, const char *format, ...)
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
+	shard_text_mend(text);
 	va_end(args);
 	return shard_arena_copy(homes->arena, text, strlen(text) + 1);
 }

@@ -12,6 +12,8 @@
 
 #include "core/difference.h"
 #include "core/membership.h"
+#include "core/text.h"
+#include "core/type_number.h"
 #include "shard.h"
 
 /* ---- status ------------------------------------------------------------------------------------- */
@@ -144,23 +146,6 @@ keep(ShardArena *arena, const char *text)
 }
 
 /*
- * The cluster's type of that name; false if it has none.
- */
-static bool
-find_type(const ShardMap *decided, const char *name, ShardTypeRecord *type, ShardArena *arena)
-{
-	int count;
-	ShardMapEntry *types = shard_map_list(decided, SHARD_MAP_TYPE, arena, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		if (shard_record_get_type(&types[i], type, arena) && strcmp(type->name, name) == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
  * The member that has an address, 0: none. One that is gone for good has none any more.
  */
 static int32
@@ -184,8 +169,7 @@ find_address(const ShardMap *decided, const char *dsn, ShardArena *arena)
 /* See membership.h. */
 const char *
 shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
-							const ShardMemberRecord *joiner, bool loaded,
-							const ShardMapEntry *types, int n_types, ShardArena *arena)
+							const ShardMemberRecord *joiner, bool loaded, ShardArena *arena)
 {
 	char text[800];
 	int32 other = find_address(decided, joiner->dsn ? joiner->dsn : "", arena);
@@ -209,23 +193,35 @@ shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
 				 other, other);
 		return keep(arena, text);
 	}
+	return NULL;
+}
+
+/* See membership.h. */
+const char *
+shard_membership_judge_types(const ShardMap *decided, const ShardMapEntry *types, int n_types,
+							 ShardArena *arena)
+{
+	int count;
+	ShardTypeRecord *names = shard_type_number_names(decided, arena, &count);
+	char text[800];
+
 	for (int i = 0; i < n_types; i++)
 	{
 		ShardTypeRecord mine;
-		ShardTypeRecord theirs;
+		const ShardTypeRecord *theirs;
 		const char *difference;
 
 		if (!shard_record_get_type(&types[i], &mine, arena))
 			return "the node's types cannot be read; install the same version of the extension";
-		difference = find_type(decided, mine.name, &theirs, arena)
-						 ? shard_type_difference(&theirs, &mine, true, arena)
-						 : NULL;
+		theirs = shard_type_number_find(names, count, mine.name);
+		difference = theirs ? shard_type_difference(theirs, &mine, true, arena) : NULL;
 		if (!difference)
 			continue;
 		snprintf(text, sizeof(text),
-				 "type \"%.100s\" has other settings in the cluster: %s; make them equal, or drop "
+				 "type \"%.*s\" has other settings in the cluster: %s; make them equal, or drop "
 				 "it on the node",
-				 mine.name, difference);
+				 shard_text_fit(mine.name, 100), mine.name, difference);
+		shard_text_mend(text);
 		return keep(arena, text);
 	}
 	return NULL;

@@ -62,13 +62,16 @@ extern bool shard_membership_counts(const ShardMemberRecord *record);
 #define SHARD_JOIN_ORPHAN_WHY "states of no entity type"
 
 /*
- * Why a node may not join, with a hint, in the arena; NULL: it may. types: values of the types that
- * it brings along; loaded: it has entities, homes, pending messages or other members.
+ * Why a node may not join, with a hint, in the arena; NULL: it may. loaded: it has entities, homes, pending messages or
+ * other members.
  */
 extern const char *
 shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
-							const ShardMemberRecord *joiner, bool loaded,
-							const ShardMapEntry *types, int n_types, ShardArena *arena);
+							const ShardMemberRecord *joiner, bool loaded, ShardArena *arena);
+
+/* The same of the types that it brings along. */
+extern const char *shard_membership_judge_types(const ShardMap *decided, const ShardMapEntry *types,
+												int n_types, ShardArena *arena);
 
 /* The node to which a join's token was allotted, 0: none yet. */
 extern int32

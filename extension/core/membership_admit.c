@@ -25,6 +25,7 @@
 
 #include "core/membership.h"
 #include "core/node.h"
+#include "core/text.h"
 
 /*
  * Does the kind of the start allow the claim? GRANT if so; the callback is another matter.
@@ -109,6 +110,8 @@ static void
 describe(char *text, size_t size, ShardAdmission admission, const ShardMemberRecord *record,
 		 const ShardClaim *claim)
 {
+	const char *dsn = record && record->dsn ? record->dsn : "";
+
 	switch (admission)
 	{
 		case SHARD_ADMISSION_UNKNOWN:
@@ -125,8 +128,8 @@ describe(char *text, size_t size, ShardAdmission admission, const ShardMemberRec
 					 claim->node);
 			break;
 		case SHARD_ADMISSION_ASK:
-			snprintf(text, size, "the address of node %d, \"%.200s\", has not answered yet",
-					 claim->node, record->dsn ? record->dsn : "");
+			snprintf(text, size, "the address of node %d, \"%.*s\", has not answered yet",
+					 claim->node, shard_text_fit(dsn, 200), dsn);
 			break;
 		case SHARD_ADMISSION_LISTEN:
 			snprintf(text, size, "incarnation %d of node %d may still be alive", record->inc_no,
@@ -156,8 +159,8 @@ describe(char *text, size_t size, ShardAdmission admission, const ShardMemberRec
 				claim->node);
 			break;
 		case SHARD_ADMISSION_ELSEWHERE:
-			snprintf(text, size, "another database answers at the address of node %d, \"%.200s\"",
-					 claim->node, record->dsn ? record->dsn : "");
+			snprintf(text, size, "another database answers at the address of node %d, \"%.*s\"",
+					 claim->node, shard_text_fit(dsn, 200), dsn);
 			break;
 		case SHARD_ADMISSION_GRANT:
 		case SHARD_ADMISSION_GRANTED:

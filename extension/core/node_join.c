@@ -13,6 +13,8 @@
 #endif
 
 #include "core/node_private.h"
+#include "core/text.h"
+#include "core/type_number.h"
 #include "shard.h"
 
 static void
@@ -27,9 +29,13 @@ end_join(ShardNode *node, bool good, const char *why)
 static bool
 may_join(const ShardNode *node, const char **why)
 {
+	ShardMapEntry *types =
+		shard_arena_alloc(node->out->arena, sizeof(ShardMapEntry) * (node->n_types + 1));
 	int members;
 	int homes;
 
+	for (int i = 0; i < node->n_types; i++)
+		types[i] = node->types[i].wish;
 	(void) shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &members);
 	(void) shard_map_list(node->learned, SHARD_MAP_HOME, node->out->arena, &homes);
 	if (node->join.address)
@@ -39,8 +45,8 @@ may_join(const ShardNode *node, const char **why)
 	else if (homes > 0)
 		*why = "the node hosts shards";
 	else
-		return true;
-	return false;
+		*why = shard_type_number_bounds(types, node->n_types, node->out->arena);
+	return *why == NULL;
 }
 
 /* Begin to join: from now on the node is no seed for others, whatever happens (R16). */
@@ -123,7 +129,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 		return;
 	if (!message->flag && message->status == SHARD_JOIN_WAITS)
 	{
-		strlcpy(node->join.why, message->text ? message->text : "", sizeof(node->join.why));
+		shard_text_copy(node->join.why, message->text ? message->text : "", sizeof(node->join.why));
 		return;
 	}
 	if (!message->flag)

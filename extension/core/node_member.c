@@ -17,6 +17,7 @@
 #endif
 
 #include "core/node_private.h"
+#include "core/text.h"
 
 /* ---- workers ---------------------------------------------------------------------------------- */
 
@@ -236,7 +237,7 @@ admission_refused(ShardNode *node, const ShardControl *message)
 	if (message->flag || node->admitted || !message->text ||
 		strncmp(node->refusal, message->text, sizeof(node->refusal) - 1) == 0)
 		return;
-	strlcpy(node->refusal, message->text, sizeof(node->refusal));
+	shard_text_copy(node->refusal, message->text, sizeof(node->refusal));
 	shard_action_log(node->out, 19 /* WARNING */, "node %d is not admitted: %s", node->id,
 					 message->text);
 }

@@ -16,9 +16,6 @@
 #include "core/roster_private.h"
 #include "core/type_number.h"
 
-/* Types that a joiner brings: as many as a server can have. Each is compared with all. */
-#define MAX_TYPES 1024
-
 /* ---- joining ------------------------------------------------------------------------------------ */
 
 /*
@@ -147,6 +144,83 @@ judge_store_mode(const ShardRoster *roster, const ShardControl *message)
 			   : "\"shard.state_store_mode\" is \"ddata\" in the cluster, \"persistence\" on the node";
 }
 
+/* What costs nothing to see, of a joiner that nobody has called back yet. NULL, or why it gets no number. */
+static const char *
+judge_claims(ShardRoster *roster, const ShardControl *message, const ShardMemberRecord *joiner,
+			 const ShardMap *decided)
+{
+	const char *why;
+
+#ifndef SHARD_MUTANT_JOINERS_OF_ANY_SIZE
+	if (message->entries[0].length > ROSTER_MAX_SETTINGS)
+		return "address, version and roles of the node are too long";
+#endif
+	why = shard_type_number_bounds(&message->entries[1], message->n_entries - 1, roster->arena);
+	if (!why)
+		why = judge_store_mode(roster, message);
+	if (!why)
+		why = shard_membership_judge_join(decided, message->protocol_version, joiner, message->flag,
+										  roster->arena);
+	if (!why && !has_node_id(decided))
+		why = "the cluster has given all its node ids";
+	if (!why)
+		why = shard_roster_why_full(roster, decided);
+	if (!why && (!joiner->dsn || joiner->dsn[0] == '\0'))
+		why = "the node does not say its address";
+	return why;
+}
+
+/* Its types, which are compared with all of the cluster. */
+static const char *
+judge_types(const ShardRoster *roster, const ShardControl *message, const ShardMap *decided)
+{
+	const char *why = shard_membership_judge_types(decided, &message->entries[1],
+												   message->n_entries - 1, roster->arena);
+
+	if (!why)
+		why = shard_type_number_judge(decided, &message->entries[1], message->n_entries - 1,
+									  roster->settings.owners_may_share, roster->arena);
+	return why;
+}
+
+/* Give a number to who asks for the first time, refuse it, or have it ask on. */
+static void
+judge_joiner(ShardRoster *roster, int64 now, const ShardControl *message, ShardProposer *proposer,
+			 ShardActions *out)
+{
+	const ShardMap *decided = shard_proposer_decided(proposer);
+	ShardMemberRecord joiner;
+	const char *why;
+	bool found;
+
+	if (!get_joiner(roster, message, &joiner))
+	{
+		refuse_join(message, "the node does not describe itself", out);
+		return;
+	}
+	why = judge_claims(roster, message, &joiner, decided);
+#ifdef SHARD_MUTANT_TYPES_BEFORE_CALL
+	if (!why)
+		why = judge_types(roster, message, decided);
+#endif
+	found = !why && shard_roster_is_found(roster, now, message, joiner.dsn, &why, out);
+	if (found)
+	{
+		why = judge_types(roster, message, decided);
+		/* Each judgement costs a call back: who repeats what was refused begins anew. */
+		if (why)
+			shard_roster_forget_join(roster, message->uuid);
+	}
+	if (why)
+		refuse_join(message, why, out);
+	else if (found && shard_roster_states_have_homes(roster, now, decided))
+		allot(roster, message, &joiner, proposer);
+	else if (found && shard_roster_states_refuse(roster))
+		refuse_join(message, shard_roster_states_why(roster), out);
+	else if (found)
+		put_off(message, shard_roster_states_why(roster), out);
+}
+
 /* Welcome a joiner whose node id is decided, refuse it, or see to it that it gets one. */
 void
 shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
@@ -156,67 +230,22 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 	int32 node = shard_membership_find_token(decided, message->uuid, roster->arena);
 	ShardMemberRecord joiner;
 	ShardControl *reply;
-	const char *why;
 
 	if (message->uuid.high == 0 && message->uuid.low == 0)
 		return;
-	if (node != 0)
+	if (node == 0)
 	{
-		shard_roster_forget_join(roster, message->uuid);
-		(void) shard_roster_record(roster, decided, node, &joiner);
-		if (!shard_membership_is_member(joiner.status) && joiner.status != SHARD_MEMBER_DOWN)
-		{
-			refuse_join(message, "the node that this join made is gone; join anew", out);
-			return;
-		}
-		reply = join_reply(message, out);
-		reply->flag = true;
-		reply->node = node;
+		judge_joiner(roster, now, message, proposer, out);
 		return;
 	}
-	if (!get_joiner(roster, message, &joiner))
+	shard_roster_forget_join(roster, message->uuid);
+	(void) shard_roster_record(roster, decided, node, &joiner);
+	if (!shard_membership_is_member(joiner.status) && joiner.status != SHARD_MEMBER_DOWN)
 	{
-		refuse_join(message, "the node does not describe itself", out);
+		refuse_join(message, "the node that this join made is gone; join anew", out);
 		return;
 	}
-#ifndef SHARD_MUTANT_JOINERS_OF_ANY_SIZE
-	if (message->entries[0].length > ROSTER_MAX_SETTINGS)
-	{
-		refuse_join(message, "address, version and roles of the node are too long", out);
-		return;
-	}
-#endif
-	if (message->n_entries > 1 + MAX_TYPES)
-	{
-		refuse_join(message, "the node has more entity types than a node can have", out);
-		return;
-	}
-	why = judge_store_mode(roster, message);
-	if (why)
-	{
-		refuse_join(message, why, out);
-		return;
-	}
-	why = shard_membership_judge_join(decided, message->protocol_version, &joiner, message->flag,
-									  &message->entries[1], message->n_entries - 1, roster->arena);
-	if (!why)
-		why = shard_type_number_judge(decided, &message->entries[1], message->n_entries - 1,
-									  roster->settings.owners_may_share, roster->arena);
-	if (!why && !has_node_id(decided))
-		why = "the cluster has given all its node ids";
-	if (!why)
-		why = shard_roster_why_full(roster, decided);
-	if (!why && (!joiner.dsn || joiner.dsn[0] == '\0'))
-		why = "the node does not say its address";
-	if (!why && shard_roster_is_found(roster, now, message, joiner.dsn, &why, out))
-	{
-		if (shard_roster_states_have_homes(roster, now, decided))
-			allot(roster, message, &joiner, proposer);
-		else if (shard_roster_states_refuse(roster))
-			refuse_join(message, shard_roster_states_why(roster), out);
-		else
-			put_off(message, shard_roster_states_why(roster), out);
-	}
-	else if (why)
-		refuse_join(message, why, out);
+	reply = join_reply(message, out);
+	reply->flag = true;
+	reply->node = node;
 }

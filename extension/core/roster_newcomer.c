@@ -13,6 +13,7 @@
 #endif
 
 #include "core/roster_private.h"
+#include "core/text.h"
 
 /* ---- before ------------------------------------------------------------------------------------ */
 
@@ -96,12 +97,13 @@ why_not_found(const ShardRoster *roster, const RosterJoin *join, const char *dsn
 	if (join->callback == SHARD_CALLBACK_OTHER)
 		snprintf(text, sizeof(text),
 				 "another node answers the coordinator, node %d, " SHARD_JOIN_ELSEWHERE_WHY
-				 ", \"%.200s\"",
-				 roster->self, dsn);
+				 ", \"%.*s\"",
+				 roster->self, shard_text_fit(dsn, 200), dsn);
 	else
 		snprintf(text, sizeof(text),
-				 "the coordinator, node %d, " SHARD_JOIN_UNREACHED_WHY ", \"%.200s\": %s",
-				 roster->self, dsn, join->error[0] != '\0' ? join->error : "no answer");
+				 "the coordinator, node %d, " SHARD_JOIN_UNREACHED_WHY ", \"%.*s\": %s",
+				 roster->self, shard_text_fit(dsn, 200), dsn,
+				 join->error[0] != '\0' ? join->error : "no answer");
 	return shard_arena_copy(roster->arena, text, strlen(text) + 1);
 }
 
@@ -154,7 +156,7 @@ shard_roster_joiner_answered(ShardRoster *roster, const ShardControl *message)
 
 		if (join->number != message->token)
 			continue;
-		strlcpy(join->error, message->text ? message->text : "", sizeof(join->error));
+		shard_text_copy(join->error, message->text ? message->text : "", sizeof(join->error));
 		if (message->text)
 			join->callback = SHARD_CALLBACK_NONE;
 		else

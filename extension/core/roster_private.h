@@ -117,9 +117,10 @@ typedef struct RosterStates
 	int64 wanted_at; /* a joiner asked last */
 	int64 number;	 /* of the question under way, or the last one */
 	int64 next_ask;
+	int64 began;		 /* the pass over all of them */
 	ShardShardKey after; /* the states up to this shard have homes, */
 	ShardShardKey last;	 /* once this one has */
-	char why[160];		 /* it was begun anew; "": it was not */
+	char why[160];		 /* it was put off; "": it was not */
 	bool refused;		 /* that does not pass by itself */
 } RosterStates;
 

@@ -6,6 +6,12 @@
  * two nodes such a shard may get it at the other one, where its entities would begin anew. Only the host knows which
  * shards have states: it is asked for some at a time, in their order, and the next ones are asked for when the homes of
  * these are decided. Nothing of it is durable but the homes: who takes office begins anew.
+ *
+ * What is in the way, mostly a table that somebody has locked, puts the pass off where it is, and it goes on from there: who
+ * locks his table now and then would else have it begin anew for ever. No shard is missed of which there were states before the
+ * pass began: those before the place were looked at in this pass and have homes; those behind it are still to be looked at;
+ * and a type that is made anew gets a number above all others, so it lies behind. What was brought behind the back of the pass is
+ * found by the next one: so a pass that is in the way of something and older than PASS_AGE begins anew.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -14,6 +20,7 @@
 #endif
 
 #include "core/roster_private.h"
+#include "core/text.h"
 
 /* How long it counts that all had homes: longer than a joiner takes to ask again. */
 #define STATES_FRESH (3 * SHARD_RESEND_INTERVAL)
@@ -21,16 +28,42 @@
 /* An answer that does not come is asked for again: the host may have begun anew. */
 #define STATES_PATIENCE (60 * SHARD_SECOND)
 
+/*
+ * What SQL brings to shards that were looked at is found by the next pass: so old may be what was seen first, where something
+ * was in the way. Many times as long as it takes to find a table free that is locked now and then.
+ */
+#define PASS_AGE (30 * SHARD_SECOND)
+
 /* From the first shard on, at that time. */
 static void
 begin(RosterStates *states, int64 at, const char *why, bool refused)
 {
 	states->going = true;
 	states->done = false;
+	states->began = at;
 	states->after = states->last = (ShardShardKey){0, -1};
 	states->next_ask = at;
-	strlcpy(states->why, why, sizeof(states->why));
+	shard_text_copy(states->why, why, sizeof(states->why));
 	states->refused = refused;
+}
+
+/* Something is in the way: later, from there on. */
+static void
+put_off(RosterStates *states, int64 now, const char *why)
+{
+	int64 at = now + SHARD_RESEND_INTERVAL;
+
+#ifdef SHARD_MUTANT_STATES_FROM_THE_FIRST
+	begin(states, at, why, false);
+	return;
+#endif
+#ifndef SHARD_MUTANT_STATES_OF_LONG_AGO
+	if (now - states->began > PASS_AGE)
+		begin(states, at, why, false);
+#endif
+	states->next_ask = at;
+	states->refused = false;
+	shard_text_copy(states->why, why, sizeof(states->why));
 }
 
 /* See roster_private.h. */
@@ -60,8 +93,12 @@ shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *pr
 	ShardMapKey last = {SHARD_MAP_HOME, states->last.type_id, states->last.shard};
 	ShardAction *action;
 
-	/* Nobody wants to join any more. */
+	/* Nobody wants to join any more. While the host reads it hears nobody. */
+#ifdef SHARD_MUTANT_LATE_STATES_FORGOTTEN
 	if (now - states->wanted_at > ROSTER_CLAIM_PATIENCE)
+		states->going = false;
+#endif
+	if (now - states->wanted_at > ROSTER_CLAIM_PATIENCE && now >= states->next_ask)
 		states->going = false;
 	if (!states->going || now < states->next_ask || shard_proposer_pending(proposer, last))
 		return;
@@ -117,11 +154,17 @@ take_homes(ShardRoster *roster, const ShardShardRef *shards, int n_shards, Shard
 		if (number == 0)
 			return "an entity type is being changed there";
 		/* No entity has a shard beyond them. */
-		if (shards[i].shard < 0 || shards[i].shard >= number)
-			continue;
-		if (!take_home(roster, &shards[i], proposer))
-			return "other homes are being decided there";
-		roster->states.last = (ShardShardKey){shards[i].type_id, shards[i].shard};
+		if (shards[i].shard >= 0 && shards[i].shard < number)
+		{
+#ifdef SHARD_MUTANT_STATES_PASSED_OVER
+			if (i > 0)
+				continue;
+#endif
+			if (!take_home(roster, &shards[i], proposer))
+				return "other homes are being decided there";
+			roster->states.last = (ShardShardKey){shards[i].type_id, shards[i].shard};
+		}
+		roster->states.after = (ShardShardKey){shards[i].type_id, shards[i].shard};
 	}
 	return NULL;
 }
@@ -132,27 +175,30 @@ shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *ans
 					ShardProposer *proposer)
 {
 	RosterStates *states = &roster->states;
-	const char *why = answer->why;
+	const char *why;
 
 	if (!states->going || answer->token != states->number ||
 		shard_proposer_office(proposer) != SHARD_OFFICE_HELD)
 		return;
 	shard_arena_reset(roster->arena);
+	why = take_homes(roster, answer->shards, answer->n_shards, proposer);
 	if (!why)
-		why = take_homes(roster, answer->shards, answer->n_shards, proposer);
+		why = answer->why;
 	if (why)
 	{
-		begin(states, now + SHARD_RESEND_INTERVAL, why, answer->why && answer->refuse);
+		if (answer->why && answer->refuse)
+			begin(states, now + SHARD_RESEND_INTERVAL, why, true);
+		else
+			put_off(states, now, why);
 		return;
 	}
 	states->refused = false;
+#ifndef SHARD_MUTANT_LATE_STATES_FORGOTTEN
+	/* Who reads for long has heard nobody meanwhile: whoever wanted it is to be heard before it is forgotten. */
+	states->wanted_at = now;
+#endif
 	states->next_ask = now;
-	if (answer->n_shards > 0)
-	{
-		const ShardShardRef *end = &answer->shards[answer->n_shards - 1];
-
-		states->after = (ShardShardKey){end->type_id, end->shard};
-	}
+	states->why[0] = '\0';
 	/* What is proposed after them is decided after them, or with them. */
 	if (answer->end)
 	{

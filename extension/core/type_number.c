@@ -12,6 +12,7 @@
 #endif
 
 #include "core/message.h"
+#include "core/text.h"
 #include "core/type_number.h"
 
 /* Wishes beyond this are nonsense; one of them would use up the ids. */
@@ -167,28 +168,70 @@ compare_wishes(const void *a, const void *b)
 	return one < two ? -1 : one > two ? 1 : 0;
 }
 
-static bool
-is_known(const ShardMap *decided, const char *name, ShardArena *arena)
+static int
+compare_names(const void *a, const void *b)
 {
-	int count;
-	ShardMapEntry *known = shard_map_list(decided, SHARD_MAP_TYPE, arena, &count);
-	ShardTypeRecord record;
+	return strcmp(((const ShardTypeRecord *) a)->name, ((const ShardTypeRecord *) b)->name);
+}
 
-	for (int i = 0; i < count; i++)
-		if (shard_record_get_type(&known[i], &record, arena) && strcmp(record.name, name) == 0)
-			return true;
-	return false;
+ShardTypeRecord *
+shard_type_number_names(const ShardMap *map, ShardArena *arena, int *count)
+{
+	int entries;
+	ShardMapEntry *known = shard_map_list(map, SHARD_MAP_TYPE, arena, &entries);
+	ShardTypeRecord *names = shard_arena_alloc(arena, Max(entries, 1) * sizeof(ShardTypeRecord));
+
+	*count = 0;
+	for (int i = 0; i < entries; i++)
+		*count += shard_record_get_type(&known[i], &names[*count], arena);
+	qsort(names, *count, sizeof(ShardTypeRecord), compare_names);
+	return names;
+}
+
+const ShardTypeRecord *
+shard_type_number_find(const ShardTypeRecord *names, int count, const char *name)
+{
+	ShardTypeRecord wanted = {.name = name};
+
+	return bsearch(&wanted, names, count, sizeof(ShardTypeRecord), compare_names);
+}
+
+const char *
+shard_type_number_bounds(const ShardMapEntry *types, int n_types, ShardArena *arena)
+{
+	int64 bytes = 0;
+	char text[200];
+
+	for (int i = 0; i < n_types; i++)
+		bytes += types[i].length;
+#ifdef SHARD_MUTANT_TYPES_WITHOUT_BOUNDS
+	return NULL;
+#endif
+	if (n_types > SHARD_JOIN_TYPES)
+		snprintf(text, sizeof(text),
+				 SHARD_TYPE_ROOM_WHY ": the node has %d entity types, and can bring %d", n_types,
+				 SHARD_JOIN_TYPES);
+	else if (bytes > SHARD_JOIN_TYPE_BYTES)
+		snprintf(text, sizeof(text),
+				 SHARD_TYPE_ROOM_WHY ": those of the node describe themselves in " INT64_FORMAT
+									 " bytes, and can in %d",
+				 bytes, SHARD_JOIN_TYPE_BYTES);
+	else
+		return NULL;
+	return shard_arena_copy(arena, text, strlen(text) + 1);
 }
 
 /* A sentence about a joiner's type, in the arena. */
 static const char *
 refusal_of(const ShardTypeRecord *type, ShardTypeRefusal refusal, ShardArena *arena)
 {
+	const char *owner = type->owner ? type->owner : "";
 	char text[400];
 
 	snprintf(text, sizeof(text),
-			 "the cluster has no number for entity type \"%.100s\" of role \"%.100s\": %s",
-			 type->name, type->owner ? type->owner : "", shard_type_number_why(refusal));
+			 "the cluster has no number for entity type \"%.*s\" of role \"%.*s\": %s",
+			 shard_text_fit(type->name, 100), type->name, shard_text_fit(owner, 100), owner,
+			 shard_type_number_why(refusal));
 	return shard_arena_copy(arena, text, strlen(text) + 1);
 }
 
@@ -216,6 +259,8 @@ shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int
 	ShardCountersRecord counters = {0};
 	ShardTypeRoom room = room_of(decided, arena);
 	ShardTypeRoom alone = {0, 0, 0};
+	int n_names;
+	ShardTypeRecord *names = shard_type_number_names(decided, arena, &n_names);
 	int count;
 	ShardNumberedType *known = shard_type_number_list(decided, arena, &count);
 	ShardNumberedType *all =
@@ -232,7 +277,8 @@ shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int
 		bool full;
 		int32 number;
 
-		if (!shard_record_get_type(&wishes[i], &type, arena) || is_known(decided, type.name, arena))
+		if (!shard_record_get_type(&wishes[i], &type, arena) ||
+			shard_type_number_find(names, n_names, type.name))
 			continue;
 		shard_type_room_add(&room, &wishes[i], &type);
 		shard_type_room_add(&alone, &wishes[i], &type);

@@ -23,6 +23,11 @@ shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const
 extern ShardNumberedType *
 shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count);
 
+/* The types of a map in the order of their names, in the arena; and the one of a name, NULL: there is none. */
+extern ShardTypeRecord *shard_type_number_names(const ShardMap *map, ShardArena *arena, int *count);
+extern const ShardTypeRecord *
+shard_type_number_find(const ShardTypeRecord *names, int count, const char *name);
+
 /*
  * The group for another type of an owner: that of his other types, else one without types, else, if owners may share, the
  * one with the fewest. -1: there is none. Of several that do the one which comes first behind last, the newest number.
@@ -67,6 +72,17 @@ shard_type_room_add(ShardTypeRoom *room, const ShardMapEntry *entry, const Shard
 
 /* Is there room for all types, of which one member has some alone? */
 extern bool shard_type_room_fits(const ShardTypeRoom *all, const ShardTypeRoom *alone);
+
+/* Types that a node which joins brings, at most, and the bytes of their records: none has more, and a cluster has no room for them. */
+#define SHARD_JOIN_TYPES 1024
+#define SHARD_JOIN_TYPE_BYTES SHARD_ROOM_BYTES
+
+/* All of what it says when it joins. */
+#define SHARD_JOIN_MAX_BYTES (SHARD_JOIN_TYPE_BYTES + 256 * 1024)
+
+/* Why a node with these types is not even called back, whatever they are; in the arena. NULL: they are not too many, nor too long. */
+extern const char *
+shard_type_number_bounds(const ShardMapEntry *types, int n_types, ShardArena *arena);
 
 /* Why a type gets no number now. */
 extern const char *shard_type_number_why(ShardTypeRefusal refusal);

@@ -107,6 +107,8 @@ FROM (SELECT m.node FROM shard.members() m
          SELECT s.origin AS node, 'messages from there are quarantined: ' || min(s.quarantine) AS why
          FROM shard.position s WHERE s.quarantine IS NOT NULL GROUP BY s.origin
      ) q USING (node)
+/* who is gone is here only while something waits for him */
+WHERE m.node IS NOT NULL OR p.outbox_messages > 0 OR q.why IS NOT NULL
 GROUP BY node;
 GRANT SELECT ON @extschema@.shard_peers TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_peers IS 'links to other nodes, and what waits for them';

@@ -79,6 +79,7 @@ if ($flooder == 0)
 	# Its connection was ended.
 	POSIX::_exit(0);
 }
+$coordinator->wait_value(q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'flood'}, 1, 'the flood');
 my $fourth = $cluster->add_node;
 my $join = sprintf q{SELECT shard_join('%s', '%s')}, $second->dsn, $fourth->dsn;
 $error = undef;

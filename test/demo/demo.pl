@@ -28,6 +28,15 @@ local %ENV = (
 	DEMO_SECONDS => 10,
 	DEMO_PATIENCE => 60);
 
+# Too few events for the games are refused before anything is begun.
+{
+	local $ENV{DEMO_EVENTS} = 11999;
+	IPC::Run::run([ 'bash', "$demo/run.sh" ], '<', \undef, '>', \$said, '2>', \$errors);
+	is($? >> 8, 2, 'too few events');
+	like($errors, qr/DEMO_EVENTS is 11999: 300 games .* need 12000 events at least/, 'the least number is said');
+	is($said, '', 'and nothing else');
+}
+
 # It gives up by itself when nothing happens any more, and says why.
 my $ok = eval {
 	IPC::Run::run([ 'bash', "$demo/run.sh" ],

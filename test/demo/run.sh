@@ -20,6 +20,13 @@ leaver=second                            # ... and takes over the part of this o
 sessions=2    # that tell at each server, beside the one that copies
 patience=${DEMO_PATIENCE:-120}  # seconds in which nothing happens until we give up
 
+# The rules of the game need so many events.
+least=$((games * 40))
+if [ "$events" -lt "$least" ]; then
+  echo "DEMO_EVENTS is $events: $games games (DEMO_GAMES) need $least events at least" >&2
+  exit 2
+fi
+
 main() {
   trap at_exit EXIT
   prepare

@@ -93,20 +93,93 @@ host_asks_functions(World *world, Instance *instance, const ShardAction *action)
 				sizeof(answer));
 }
 
-/* The host's answer about states without homes: here each shard has a home before its first state (C21). */
+/*
+ * The database in which the cluster begins has states of some shards that SQL has brought: so have those of a dump. Nothing of
+ * them is modelled but that they are there.
+ */
+static bool
+is_restored(const World *world, int32 shard)
+{
+	return shard < world->options.shards - WORLD_RESERVED_SHARDS &&
+		   (world->options.seed ^ (uint64) shard * UINT64CONST(0x9e3779b97f4a7c15)) >> 7 & 1;
+}
+
+/* The id of the type that they are of; 0: the node has not learned it. */
+static int32
+restored_type(const ShardMap *map)
+{
+	ShardArena *arena = shard_arena_create();
+	int count;
+	ShardMapEntry *types = shard_map_list(map, SHARD_MAP_TYPE, arena, &count);
+	int32 type_id = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		ShardTypeRecord type;
+
+		if (shard_record_get_type(&types[i], &type, arena) && strcmp(type.name, WORLD_TYPE) == 0)
+			type_id = types[i].key.a;
+	}
+	shard_arena_destroy(arena);
+	return type_id;
+}
+
+/* See world.h. Later ones join a cluster in which homes may go with their types. */
+void
+host_lets_in(World *world, Instance *instance)
+{
+	const ShardMap *decided = shard_proposer_decided(shard_node_proposer(instance->node));
+	ShardArena *arena = shard_arena_create();
+	int32 type_id = restored_type(decided);
+	int members;
+
+	(void) shard_map_list(decided, SHARD_MAP_MEMBER, arena, &members);
+	for (int32 shard = 0; members == 2 && type_id != 0 && shard < world->options.shards; shard++)
+	{
+		ShardMapKey key = {SHARD_MAP_HOME, type_id, shard};
+
+		if (is_restored(world, shard) && shard_map_value(decided, key) == NULL)
+			check_fail(world->check,
+					   "C21: %s lets another node in while shard %d/%d, which has states, has no "
+					   "home",
+					   instance->dsn, type_id, shard);
+	}
+	shard_arena_destroy(arena);
+}
+
+/* The host's answer about states without homes: the next few, and maybe what is in the way of the others. */
 static void
-says_states(World *world, Instance *instance, int64 token, int64 b, const char *bytes,
+says_states(World *world, Instance *instance, int64 token, int64 after, const char *bytes,
 			size_t length)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_STATES, .token = token, .flag = true};
+	ShardShardRef shards[3];
+	ShardNodeEvent event = {.kind = SHARD_EVENT_STATES, .token = token, .shards = shards};
+	int32 type_id;
+	int32 shard = -1;
 
-	if (!world->quiet && world_random(world, 20) == 0)
+	if (!instance->up || !instance->node)
+		return;
+	type_id = restored_type(shard_node_learned(instance->node));
+	if ((int32) (after >> 32) == type_id)
+		shard = (int32) (uint32) after;
+	while (++shard < world->options.shards && event.n_shards < (int) lengthof(shards))
 	{
-		event.flag = false;
-		event.text = "a table is locked";
+		if (is_restored(world, shard))
+			shards[event.n_shards++] = (ShardShardRef){type_id, shard, 0, 0};
 	}
-	if (instance->up)
-		host_event(world, instance, &event);
+	event.flag = event.n_shards < (int) lengthof(shards);
+	if (type_id == 0)
+		event.text = "the type is not registered";
+	else if (!world->quiet && world_random(world, 4) == 0)
+	{
+		event.text = "a table is locked";
+		event.n_shards = (int) world_random(world, event.n_shards + 1);
+	}
+	if (event.text)
+		event.flag = false;
+	if (type_id == 0)
+		event.n_shards = 0;
+	host_event(world, instance, &event);
 }
 
 /* See world.h. */
@@ -114,5 +187,6 @@ void
 host_reads_states(World *world, Instance *instance, const ShardAction *action)
 {
 	world_later(world, 1000 + world_random(world, 20000), says_states, instance, true,
-				action->token, 0, NULL, 0);
+				action->token, (int64) action->shard.type_id << 32 | (uint32) action->shard.shard,
+				NULL, 0);
 }

@@ -659,6 +659,9 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 		case SHARD_ACTION_NONE:
 			break;
 		case SHARD_ACTION_SEND:
+			if (action->message && action->message->kind == SHARD_CONTROL_JOIN_REPLY &&
+				action->message->flag)
+				host_lets_in(world, instance);
 			send(world, instance, action);
 			break;
 		case SHARD_ACTION_PERSIST:

@@ -277,6 +277,8 @@ extern void lies_tell(World *world, Instance *instance, int32 from, uint32 numbe
 /* functions.c: a type's own strategy functions are asked */
 extern void host_asks_functions(World *world, Instance *instance, const ShardAction *action);
 extern void host_reads_states(World *world, Instance *instance, const ShardAction *action);
+/* Another node is welcome there: all states of before have homes, or that is a violation (C21). */
+extern void host_lets_in(World *world, Instance *instance);
 
 /* types.c: a type that comes and goes; a user's turn, each tick, what is learned, the end */
 extern void types_define(Instance *instance);

@@ -52,9 +52,9 @@ fails($second, 'NULL', qr/22004: /, 'NULL');
 
 fails($second, quoted('dbname=nowhere'), qr/socket "\S+\.$port".*database "nowhere" does not exist/s,
 	'no host: this server, where it listens');
-fails($second, quoted(dsn_of('nowhere')), qr/08001: .*does not exist.*CONTEXT: .*seed/s, 'no such database');
+fails($second, quoted(dsn_of('nowhere')), qr/3D000: .*does not exist.*CONTEXT: .*seed/s, 'no such database');
 fails($second, quoted(dsn_of($first->db, user => 'nobody')),
-	qr/08001: .*FATAL: +role "nobody" does not exist(?!.*miscinit\.c).*HINT:  The server's process connects.*user=.*operating system user/s,
+	qr/28000: .*FATAL: +role "nobody" does not exist(?!.*miscinit\.c).*HINT:  The server's process connects.*user=.*operating system user/s,
 	'a role that does not exist there: who connects, and how to name another');
 $server->safe_psql('postgres', "CREATE ROLE guarded LOGIN PASSWORD 'secret'");
 my $hba = $server->data_dir . '/pg_hba.conf';
@@ -64,7 +64,7 @@ print {$file} "host all guarded 127.0.0.1/32 scram-sha-256\n$rules";
 close $file or die "cannot write $hba: $!";
 $server->reload;
 ShardCluster::wait_for_condition(sub { $server->safe_psql('postgres', q{SELECT count(*) FROM pg_hba_file_rules WHERE user_name = '{guarded}'}) eq '1' }, 'the rule');
-fails($second, quoted(dsn_of($first->db, user => 'guarded')), qr/08001: .*no password supplied.*HINT:  .*shard\.peer_passfile/s,
+fails($second, quoted(dsn_of($first->db, user => 'guarded')), qr/28P01: .*no password supplied.*HINT:  .*shard\.peer_passfile/s,
 	'a password that nobody gave: where it belongs');
 fails($second, quoted(dsn_of($second->db)), qr/22023: .*this node itself.*HINT/s, 'the node itself');
 $server->safe_psql('postgres', 'CREATE DATABASE plain');

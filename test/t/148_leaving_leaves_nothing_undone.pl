@@ -45,7 +45,7 @@ $one->wait_value("SELECT coalesce(($state), 'removed')", 'removed', 'it to be no
 $cluster->wait_recorded($there, 2, 1 .. 11);
 pass('all that it had was delivered');
 is($three->sql('SELECT count(*) FROM shard.own') + $three->sql('SELECT count(*) FROM shard_entity.recorder'), 0, 'no row of a shard is left');
-like($three->error_of("SELECT shard_join('" . $one->dsn . "')"), qr/55000: .*cannot join that cluster again.*It was node 3 there, which is removed/s, 'it does not come back');
+like($three->error_of("SELECT shard_join('" . $one->dsn . "')"), qr/55000: .*cannot join that cluster again.*It was node 3 there, which is removed.*shard_reset_cluster_data\(\)/s, 'it does not come back');
 $three->wait_until(q{SELECT problems::text ~ 'left' FROM shard_health()}, 'the node to hear it');
 like($three->error_of(ShardCluster::tell_recorder($mine, 21)), qr/55000: .*has left its cluster.*HINT: .*drop the extension/s, 'and says that it has left');
 $three->server->restart;
@@ -55,6 +55,8 @@ ShardCluster::wait_for_condition(
 	sub { grep { $_->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$mine'") eq '20' } $one, $two, $four },
 	'an entity of it to go on');
 pass('an entity of it went on elsewhere');
+# It is in shard_peers no more, though the workers' links to it may be.
+$_->wait_value('SELECT count(*) FROM shard_peers WHERE node = 3', 0, 'no row of a node that is removed') for $one, $two;
 
 # --- written off, and back ---------------------------------------------------------------------------
 

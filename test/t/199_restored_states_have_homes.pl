@@ -44,10 +44,23 @@ is($one->sql('SELECT count(*) FROM shard_homes'), 0, 'states without homes');
 
 # --- a table that somebody has locked ---------------------------------------------------------------
 
-my $locker = $one->session;
-$locker->query('BEGIN; LOCK TABLE shard_entity.stopped;');
+# Before that, one that cannot be read: its file is away.
+my $file = $one->server->data_dir . '/' . $one->sql(q{SELECT pg_relation_filepath('shard_entity.stopped')});
+$one->server->stop('fast');
+rename $file, "$file.away" or die "rename: $!";
+$one->server->start;
+my $log = -s $one->server->logfile;
 my $joiner = $two->session;
 $joiner->send(sprintf("SELECT shard_join('%s', '%s');", $one->dsn, $two->dsn));
+$one->wait_until(q{SELECT array_to_string(problems, '; ') LIKE '%no node can join: the state table of entity type "stopped" cannot be read there;%' FROM shard_health()},
+	'health to name the table that cannot be read');
+my $seen = $one->sql('SELECT clock_timestamp()');
+$one->wait_until("SELECT clock_timestamp() > '$seen'::timestamptz + interval '3 s'", 'some more looks at it');
+my @told = PostgreSQL::Test::Utils::slurp_file($one->server->logfile, $log) =~ /WARNING:.*no node can join/g;
+is(scalar @told, 1, 'the log says once that it cannot be read');
+my $locker = $one->session;
+$locker->query('BEGIN; LOCK TABLE shard_entity.stopped;');
+rename "$file.away", $file or die "rename: $!";
 $two->wait_until(q{SELECT array_to_string(problems, '; ') LIKE '%has to wait: the state table of entity type "stopped" is locked there%' FROM shard_health()},
 	'the node that joins to say why it waits');
 is($one->sql('SELECT count(*) FROM shard_members'), 1, 'nobody is let in meanwhile');

@@ -327,6 +327,76 @@ test_states_of_no_type(void)
 	is_int(count_homes(0, 1), 1, "and states have their home where they are");
 }
 
+/* The first node with states of these shards; another one is to join. */
+static Machine *
+begin_states(int32 shard)
+{
+	Machine *first = &machines[0];
+
+	end_world();
+	memset(machines, 0, sizeof(machines));
+	begin_world();
+	start(0);
+	start(1);
+	run(2 * SHARD_SECOND);
+	add_type(0, "alpha", 8);
+	run(SHARD_SECOND);
+	first->states_type = 1;
+	first->n_states = 4;
+	for (int i = 0; i < 4; i++)
+		first->states[i] = shard + i;
+	return first;
+}
+
+/* Who locks his table now and then, or whose table takes long to be read, keeps nobody out: the pass goes on where it was (C21). */
+static void
+test_states_one_by_one(void)
+{
+	Machine *first = begin_states(1);
+
+	first->states_busy = 2;
+	join(1, 0);
+	run(15 * SHARD_SECOND);
+	is_int(shard_node_id(machines[1].node), 2, "a table is locked now and then: it joins");
+	is_int(count_homes(0, 1), 4, "each shard that has states has a home");
+
+	first = begin_states(1);
+	first->states_take = 4 * SHARD_SECOND;
+	join(1, 0);
+	for (int i = 0; i < 8; i++)
+	{
+		run(2 * SHARD_SECOND);
+		machines[1].cut = true;
+		run(7 * SHARD_SECOND / 2);
+		machines[1].cut = false;
+	}
+	is_int(count_homes(0, 1), 4, "answers count that come when nobody was heard for long");
+}
+
+/* What comes to shards that were looked at is found by the next pass, which begins when this one has become old. */
+static void
+test_states_behind_a_pass(void)
+{
+	Machine *first = begin_states(3);
+
+	first->states_take = SHARD_SECOND;
+	join(1, 0);
+	run(5 * SHARD_SECOND / 2);
+	ok(count_homes(0, 1) > 0 && count_homes(0, 1) < 4, "some have homes");
+	first->states_locked = true;
+	for (int i = 0; i < 4; i++)
+		first->states[i] = 1 + i;
+	run(35 * SHARD_SECOND);
+	is_int(shard_node_id(machines[1].node), 1, "a table is locked: it waits");
+	first->states_locked = false;
+	first->n_states = 2;
+	run(20 * SHARD_SECOND);
+	is_int(shard_node_id(machines[1].node), 2, "then it joins");
+	ok(shard_map_value(shard_node_learned(first->node), (ShardMapKey){SHARD_MAP_HOME, 1, 1}) !=
+		   NULL,
+	   "a shard that was behind the pass has a home");
+}
+
 /* A full copy of the map without the node: its membership is undone, by a new era. */
 static void
 test_not_in_copy(void)
@@ -499,6 +569,8 @@ main(void)
 	test_voter_given_up();
 	test_states_before_members();
 	test_states_of_no_type();
+	test_states_one_by_one();
+	test_states_behind_a_pass();
 	test_types_of_joiner();
 	test_impossible_ballot();
 	test_not_in_copy();

@@ -61,8 +61,11 @@ typedef struct Machine
 	int n_states;
 	int32 states[8];
 	bool states_locked; /* and nobody can read them, */
-	bool states_refuse; /* nor will that pass by itself */
-	bool starting;		/* a transaction is open that may give it a type */
+	bool states_refuse; /* nor will that pass by itself; */
+	int states_busy;	/* of so many answers one says that it cannot, 0: none; */
+	int states_asked;
+	int64 states_take; /* and so long it takes to read them */
+	bool starting;	   /* a transaction is open that may give it a type */
 } Machine;
 
 typedef struct Letter
@@ -78,6 +81,7 @@ typedef struct Letter
 	int64 token;
 	bool flag;
 	bool locked; /* of an answer about states */
+	int64 at;	 /* not before */
 	size_t length;
 	char bytes[FLEXIBLE_ARRAY_MEMBER];
 } Letter;
@@ -85,6 +89,7 @@ typedef struct Letter
 static Machine machines[MACHINES];
 static Letter *first_letter;
 static Letter *last_letter;
+static Letter *waiting_letters; /* answers about states that take their time */
 static ShardActions *out;
 static int64 now = 100 * SHARD_SECOND;
 static uint64 last_uuid;
@@ -115,6 +120,9 @@ is_ascii(const char *bytes, size_t length)
 	}
 	return true;
 }
+
+/* What a node has logged last. */
+static char last_log[400] pg_attribute_unused();
 
 /* How often joiners were called back (I17). */
 static int joiners_asked;
@@ -244,15 +252,19 @@ find_joiner(int at, const ShardAction *action)
 static void
 say_states(int at, const ShardAction *action)
 {
-	const Machine *machine = &machines[at];
+	Machine *machine = &machines[at];
 	int next = 0;
 
 	while (next < machine->n_states && machine->states[next] <= action->shard.shard)
 		next++;
 	post_event(at, SHARD_EVENT_STATES, (ShardShardRef){machine->states_type, 0, 0, 0}, 0);
 	last_letter->token = action->token;
-	last_letter->flag = machine->states_locked ? machine->states_refuse : next == machine->n_states;
-	last_letter->locked = machine->states_locked;
+	last_letter->at = now + machine->states_take;
+	last_letter->locked =
+		machine->states_locked ||
+		(machine->states_busy > 0 && machine->states_asked++ % machine->states_busy == 0);
+	last_letter->flag = last_letter->locked ? machine->states_locked && machine->states_refuse
+											: next == machine->n_states;
 	if (!last_letter->flag)
 		last_letter->shard.shard = machine->states[next];
 }
@@ -334,6 +346,9 @@ act(int at, int link)
 				if (!machine->mute)
 					post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
+			case SHARD_ACTION_LOG:
+				strlcpy(last_log, action->text, sizeof(last_log));
+				break;
 			case SHARD_ACTION_STATES:
 				say_states(at, action);
 				break;
@@ -402,13 +417,19 @@ deliver(void)
 
 			event.node = letter->node;
 			event.uuid = letter->uuid;
+			if (letter->at > now)
+			{
+				letter->next = waiting_letters;
+				waiting_letters = letter;
+				continue;
+			}
 			event.token = letter->token;
 			event.flag = letter->flag;
 			event.text = letter->locked ? "locked"
 						 : letter->kind == SHARD_EVENT_IMPORT_FAILED
 							 ? machines[letter->to].unfit_why
 							 : NULL;
-			if (letter->kind == SHARD_EVENT_STATES && letter->flag)
+			if (letter->kind == SHARD_EVENT_STATES && (letter->flag || letter->locked))
 				event.n_shards = 0;
 			who = letter->node != 0 ? machine_of(letter->node, NULL) : NO_LINK;
 			if (who != NO_LINK)
@@ -446,6 +467,27 @@ tell_complete(int at)
 	deliver();
 }
 
+/* Answers whose time has come are on their way. */
+static void
+send_waiting(void)
+{
+	Letter *letter = waiting_letters;
+
+	waiting_letters = NULL;
+	while (letter)
+	{
+		Letter *next = letter->next;
+
+		letter->next = NULL;
+		if (last_letter)
+			last_letter->next = letter;
+		else
+			first_letter = letter;
+		last_letter = letter;
+		letter = next;
+	}
+}
+
 /* Let time pass. */
 static void
 run(int64 time)
@@ -460,6 +502,8 @@ run(int64 time)
 			if (!machine->node)
 				continue;
 			tell_complete(i);
+			if (i == 0)
+				send_waiting();
 			shard_node_tick(machine->node, now, out);
 			act(i, NO_LINK);
 			deliver();

@@ -4,6 +4,7 @@
  */
 #include "postgres_fe.h"
 
+#include "core/type_number.h"
 #include "roster_world.h"
 
 /* ---- questions ----------------------------------------------------------------------------------- */
@@ -115,6 +116,10 @@ test_join(void)
 /* What a node that joins says of its version. */
 static const char *version = "";
 
+/* And of its types: values of SHARD_MAP_TYPE. */
+static ShardMapEntry *joiner_types;
+static int n_joiner_types;
+
 /* Somebody says that a node joins: under that token, at the place of a peer. The answer, "": none yet. */
 static const char *
 says_join(uint64 token, uint64 uuid, int at)
@@ -125,13 +130,14 @@ says_join(uint64 token, uint64 uuid, int at)
 							.protocol_version = SHARD_PROTOCOL_VERSION,
 							.uuid = {token, 2},
 							.uuid2 = {uuid, 1},
-							.n_entries = 1};
-	ShardMapEntry entry;
+							.n_entries = 1 + n_joiner_types};
 
 	record.dsn = psprintf("host=%d", at);
-	entry = shard_record_put_member(0, &record, 0, out->arena);
+	message.entries = shard_arena_alloc(out->arena, message.n_entries * sizeof(ShardMapEntry));
+	message.entries[0] = shard_record_put_member(0, &record, 0, out->arena);
 	pfree((char *) record.dsn);
-	message.entries = &entry;
+	if (n_joiner_types > 0)
+		memcpy(&message.entries[1], joiner_types, n_joiner_types * sizeof(ShardMapEntry));
 	shard_roster_receive(peers[0].roster, now, &message, peers[0].proposer, out);
 	text[0] = '\0';
 	for (int i = 0; i < out->n_actions; i++)
@@ -216,6 +222,48 @@ test_joins_are_asked_back(void)
 	ok(says(text, "too long"), "what a node says of itself is short: %s", text);
 	free((char *) version);
 	version = "";
+	finish();
+}
+
+/* I17: types are counted before who brings them is called back, and looked at after that. */
+static void
+test_types_of_joiners(void)
+{
+	ShardArena *types = shard_arena_create();
+	ShardTypeRecord type = {.name = "wide", .number_of_shards = SHARD_MAX_SHARDS + 1};
+	const char *text;
+
+	found();
+	(void) start(1, 0, 0, 101, SHARD_START_RESTART);
+	peers[1].silent = true;
+	joiner_types = shard_arena_alloc(types, (SHARD_JOIN_TYPES + 1) * sizeof(ShardMapEntry));
+	for (int i = 0; i <= SHARD_JOIN_TYPES; i++)
+		joiner_types[i] = shard_record_put_type(0, &type, 0, types);
+	questions = 0;
+	n_joiner_types = SHARD_JOIN_TYPES + 1;
+	text = says_join(101, 101, 1);
+	ok(says(text, SHARD_TYPE_ROOM_WHY) && questions == 0, "too many are refused at once: %s", text);
+	n_joiner_types = 1;
+	text = says_join(101, 101, 9);
+	ok(strlen(text) == 0 && questions == 1, "of others nothing is said before it is called back");
+	for (int i = 0; i < 4; i++)
+	{
+		run(S);
+		text = says_join(101, 101, 9);
+	}
+	is_int(strlen(text), 0, "nor of who is not there");
+	text = says_join(101, 101, 1);
+	for (int i = 0; i < 4 && strlen(text) == 0; i++)
+	{
+		run(S / 2);
+		text = says_join(101, 101, 1);
+	}
+	ok(says(text, "\"wide\"") && says(text, SHARD_TYPE_ROOM_WHY), "then they are judged: %s", text);
+	questions = 0;
+	text = says_join(101, 101, 1);
+	ok(strlen(text) == 0 && questions == 1, "who comes again is called back again");
+	n_joiner_types = 0;
+	shard_arena_destroy(types);
 	finish();
 }
 
@@ -676,6 +724,7 @@ main(void)
 	test_alone();
 	test_join();
 	test_joins_are_asked_back();
+	test_types_of_joiners();
 	test_newcomers_expire();
 	test_admission();
 	test_status();

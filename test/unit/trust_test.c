@@ -221,8 +221,12 @@ test_long_lists(void)
 	has.commit_n = shard_map_point(shard_node_learned(machines[0].node)).n;
 	has.n_nodes = lengthof(ids);
 	give_as(0, 2, 0, has);
+	ok(strstr(last_log, "node 2") && strstr(last_log, "registers more entity types"),
+	   "P63 the log says who: %s", last_log);
 	wanted.n_shards = lengthof(refs);
 	give_as(0, 3, 0, wanted);
+	ok(strstr(last_log, "node 3") && strstr(last_log, "homes of more shards"), "of both: %s",
+	   last_log);
 	run(SHARD_SECOND);
 	is_int(count_homes(0, 1) + count_homes(0, 2) + count_homes(0, 3), 0,
 		   "P63 homes of more shards than one asks for at a time are not given");

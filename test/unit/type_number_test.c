@@ -182,6 +182,61 @@ test_room(void)
 	shard_arena_destroy(arena);
 }
 
+/* How many types a joiner brings, and how many bytes of them, is all that is looked at before it is called back. */
+static void
+test_bounds(void)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry *types = shard_arena_alloc(arena, (SHARD_JOIN_TYPES + 1) * sizeof(ShardMapEntry));
+	const char *why;
+
+	for (int i = 0; i <= SHARD_JOIN_TYPES; i++)
+		types[i] = (ShardMapEntry){.length = SHARD_JOIN_TYPE_BYTES / SHARD_JOIN_TYPES};
+	ok(!shard_type_number_bounds(types, SHARD_JOIN_TYPES, arena), "as many types as can be");
+	why = shard_type_number_bounds(types, SHARD_JOIN_TYPES + 1, arena);
+	ok(why && strstr(why, SHARD_TYPE_ROOM_WHY) && strstr(why, "1025 entity types"), "one more: %s",
+	   why ? why : "welcome");
+	types[0].length++;
+	why = shard_type_number_bounds(types, SHARD_JOIN_TYPES, arena);
+	ok(why && strstr(why, SHARD_TYPE_ROOM_WHY) && strstr(why, "4194305 bytes"), "one byte more: %s",
+	   why ? why : "welcome");
+	shard_arena_destroy(arena);
+}
+
+/* As many types as can be, of a cluster that is full, are judged at once: each map is decoded once. */
+static void
+test_many(void)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMap *map = shard_map_create();
+	ShardMapEntry *brought = shard_arena_alloc(arena, SHARD_JOIN_TYPES * sizeof(ShardMapEntry));
+	int count;
+	const ShardTypeRecord *names;
+
+	for (int i = 0; i < SHARD_ROOM_TYPES; i++)
+	{
+		char *name = psprintf("t%04d", (i * 7) % SHARD_ROOM_TYPES);
+		ShardMapEntry entry = type_of(arena, i + 1, name, "a");
+
+		shard_map_put(map, &entry);
+		if (i < SHARD_JOIN_TYPES)
+			brought[i] = entry;
+		pfree(name);
+	}
+	is_judged(map, brought, SHARD_JOIN_TYPES, true, NULL);
+	names = shard_type_number_names(map, arena, &count);
+	is_int(count, SHARD_ROOM_TYPES, "all types have names");
+	for (int i = 1; i < count; i++)
+	{
+		if (strcmp(names[i - 1].name, names[i].name) >= 0)
+			ok(false, "in their order");
+	}
+	ok(shard_type_number_find(names, count, "t1023") != NULL, "one that is there");
+	ok(shard_type_number_find(names, count, "t2048") == NULL, "one that is not");
+	shard_map_destroy(map);
+	shard_arena_destroy(arena);
+}
+
 int
 main(void)
 {
@@ -190,5 +245,7 @@ main(void)
 	test_ends();
 	test_joiners();
 	test_room();
+	test_bounds();
+	test_many();
 	return unit_done();
 }
