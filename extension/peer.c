@@ -230,6 +230,7 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 		return true;
 	}
 	shard_peer_wait_changed();
+	shard_peer_surplus_begin(peer);
 	peer->step = SHARD_PEER_STEP_CONNECT;
 	peer->connecting = PGRES_POLLING_WRITING;
 	peer->deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
@@ -387,6 +388,8 @@ poll_connect(ShardPeer *peer)
 		}
 		if (!is_ready_to_connect(peer))
 			return is_late(peer) ? fail_late(peer) : SHARD_PEER_NOTHING;
+		if (shard_peer_surplus_fails(peer))
+			return fail(peer);
 		peer->connecting = PQconnectPoll(peer->conn);
 		shard_peer_wait_changed();
 	}
@@ -509,6 +512,8 @@ poll_step(ShardPeer *peer)
 {
 	if (!receive(peer) || (!peer->flushed && !flush(peer)))
 		return fail_by_result(peer);
+	if (shard_peer_surplus_fails(peer))
+		return fail(peer);
 	while (peer->step != SHARD_PEER_STEP_IDLE && !PQisBusy(peer->conn))
 	{
 		PGresult *result = PQgetResult(peer->conn);
@@ -533,9 +538,12 @@ static ShardPeerEvent
 end_step(ShardPeer *peer)
 {
 	ExecStatusType status = PQresultStatus(peer->result);
+	int length;
 
 	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
 		return fail_by_result(peer);
+	(void) shard_peer_answer(peer, &length);
+	shard_peer_surplus_step(peer, length);
 	if (peer->step == SHARD_PEER_STEP_PREPARE)
 	{
 		bool sent;

@@ -1,6 +1,6 @@
 /*
  * peer_private.h
- *		A connection from the inside. For peer.c, peer_dsn.c, peer_turn.c and peer_wait.c only.
+ *		A connection from the inside. For peer.c and the other files of its name only.
  */
 #pragma once
 
@@ -62,6 +62,10 @@ struct ShardPeer
 	bool unreported;	/* failed since the last poll */
 	ShardPeerFailure failure;
 
+	/* peer_surplus.c */
+	uint64 read;	/* bytes of the connection, up to the end of the last step */
+	uint64 surplus; /* of them, those that nobody asked for */
+
 	/* peer_turn.c */
 	int64 turn;		  /* it waits for; 0: for none */
 	int64 asked_turn; /* last */
@@ -82,6 +86,15 @@ extern void shard_peer_wait_changed(void);
 /* peer_turn.c: may another connection be open; may this one be made now? If not it may be tried again at next_open. */
 extern bool shard_peer_has_room(void);
 extern bool shard_peer_take_turn(ShardPeer *peer);
+
+/* peer_surplus.c: a connection begins, of which nothing was read. */
+extern void shard_peer_surplus_begin(ShardPeer *peer);
+
+/* A step is over, with an answer of so many bytes. */
+extern void shard_peer_surplus_step(ShardPeer *peer, uint64 answer);
+
+/* Has the server said too much that nobody asked for? Then *failure says so, and the connection is to be closed. */
+extern bool shard_peer_surplus_fails(ShardPeer *peer);
 
 /* What its socket is to be waited for; 0: nothing. */
 extern uint32 shard_peer_wanted_events(const ShardPeer *peer);
