@@ -193,16 +193,17 @@ GRANT EXECUTE ON FUNCTION shard.rebalances() TO PUBLIC;
 COMMENT ON FUNCTION shard.rebalances() IS 'moves of shards, under way or failed';
 
 /*
- * Moves under way, on every node the same; for members of pg_read_all_stats with what the other nodes say:
+ * Moves of types that one may see, under way, on every node the same; for members of pg_read_all_stats with what the other nodes say:
  * how far the copy is, and moves that are being prepared or have failed in the last hour. phase: preparing,
  * stopping, copying, staging, staged, failed. parked: messages that wait for the shard on this node.
  */
-CREATE VIEW @extschema@.shard_rebalances AS
+CREATE VIEW @extschema@.shard_rebalances WITH (security_barrier) AS
 SELECT r.type_name, r.shard, r.from_node, r.to_node, r.phase, r.rows_copied, r.rows_total,
        (SELECT count(*) FROM shard.parked p
         WHERE p.type_id = r.type_id AND p.shard = r.shard) AS parked,
        r.started, r.reason, r.eta, r.error
-FROM shard.rebalances() r;
+FROM shard.rebalances() r
+WHERE shard.shards_readable(r.type_id);
 GRANT SELECT ON @extschema@.shard_rebalances TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_rebalances IS 'moves of shards, under way or failed';
 

@@ -130,7 +130,7 @@ fails($one, "SET ROLE nobody; SELECT $_", qr/42501: permission denied for functi
   for q{shard_move('external', 0, 2)}, q{shard_pin('external', 0, 2)}, q{shard_unpin('external', 0)}, 'shard_evacuate(2)',
   'shard_rebalance()', q{shard_rebalance_plan()}, 'shard_leave()';
 fails($one, 'SET ROLE nobody; SELECT * FROM shard_decisions', qr/42501: permission denied for view/, 'nor are decisions');
-is($one->sql('SET ROLE nobody; SELECT count(*) FROM shard_rebalances'), 0, 'moves are for everybody');
+is($one->sql('SET ROLE nobody; SELECT count(*) FROM shard_rebalances'), 0, 'moves are for everybody, who sees those of his types');
 
 # --- too few of a role ---------------------------------------------------------------------------
 
