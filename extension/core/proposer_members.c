@@ -52,7 +52,7 @@ shard_proposer_heartbeats(ShardProposer *proposer, int64 now, const int32 *membe
 
 /*
  * Tell a member what it lacks, all if it has missed purged tombstones (R8). Not again while the last
- * time may still be on its way, unless it has got further since.
+ * time may still be on its way, whatever the member says meanwhile: that is the whole map each time.
  */
 static void
 teach(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *out)
@@ -62,12 +62,13 @@ teach(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *out)
 
 	if (proposer->office != SHARD_OFFICE_HELD || peer->learned >= n)
 		return;
+#ifndef SHARD_MUTANT_TAUGHT_AS_ASKED
 	if (peer->taught_at != PG_INT64_MIN && now - peer->taught_at < SHARD_RESEND_INTERVAL &&
-		peer->learned <= peer->taught_from)
+		peer->learned < peer->told)
 		return;
+#endif
 	peer->told = n;
 	peer->taught_at = now;
-	peer->taught_from = peer->learned;
 
 	message = shard_action_send(out, peer->node, SHARD_CONTROL_LEARN);
 	message->b = proposer->ballot;
