@@ -15,6 +15,7 @@
 #include "control_store.h"
 #include "core/membership.h"
 #include "core/type_number.h"
+#include "guc.h"
 #include "health.h"
 #include "link_trouble.h"
 #include "peer.h"
@@ -169,8 +170,14 @@ look_at_voters(Voters *voters, List *reports)
 static const char *
 why_no_coordinator(const ShardPlaneView *view, const Voters *voters)
 {
-	if (voters->number == 0)
+	if (voters->number == 0 && shard_journal_dsn[0] != '\0')
 		return "nobody who is heard reaches the journal";
+	if (voters->number == 0)
+		return psprintf(
+			"the cluster's era %d is known here, and nobody has told yet what was decided in it: "
+			"see the server log for who began it; if its node does not go on, call "
+			"shard_force_voters() at the node that has learned most",
+			view->era);
 	if (voters->missing <= (voters->number - 1) / 2)
 		return "none was elected yet, or the one that was is not heard";
 	if (voters->answers)

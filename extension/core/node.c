@@ -417,7 +417,7 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 	{
 		if (!shard_node_trust_era(node, &message))
 			return;
-		shard_node_learn_era(node, message.era);
+		shard_node_learn_era(node, message.era, message.from);
 	}
 	if (!node->join.address &&
 		(!shard_node_trust_ballots(node, &message) || !shard_node_trust_orders(node, &message)))

@@ -318,13 +318,14 @@ shard_node_learn_known(const ShardNode *node, ShardMapPoint *point)
  * that returns has nothing to say in the new one until it is made a voter there.
  */
 void
-shard_node_learn_era(ShardNode *node, int32 era)
+shard_node_learn_era(ShardNode *node, int32 era, int32 from)
 {
 	int count;
 	ShardMapEntry *members =
 		shard_map_list(node->learned, SHARD_MAP_MEMBER, node->out->arena, &count);
 
-	shard_action_log(node->out, 15 /* LOG */, "cluster era %d replaces era %d", era, node->era);
+	shard_action_log(node->out, 15 /* LOG */, "cluster era %d replaces era %d, as node %d says",
+					 era, node->era, from);
 	for (int i = 0; i < count; i++)
 		members[i].value = shard_arena_copy(node->out->arena, members[i].value, members[i].length);
 	node->era = era;
@@ -366,6 +367,8 @@ shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry)
 void
 shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
+	if (message->kind != SHARD_CONTROL_SHARD_HOMES && message->kind != SHARD_CONTROL_LEARN)
+		return;
 	if (node->journal.sealed != 0 || !shard_node_trust_facts(node, now, message))
 		return;
 	if (message->kind == SHARD_CONTROL_SHARD_HOMES)
@@ -380,8 +383,6 @@ shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message
 		}
 		return;
 	}
-	if (message->kind != SHARD_CONTROL_LEARN)
-		return;
 	if (message->n > shard_map_point(node->learned).n)
 	{
 		shard_node_learn_ask(node, now, message->from);

@@ -316,7 +316,7 @@ extern void shard_node_learn_forced(ShardNode *node);
 extern const ShardMap *shard_node_learn_known(const ShardNode *node, ShardMapPoint *point);
 extern void shard_node_learn_drop_past(ShardNode *node);
 extern void shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count);
-extern void shard_node_learn_era(ShardNode *node, int32 era);
+extern void shard_node_learn_era(ShardNode *node, int32 era, int32 from);
 extern void shard_node_learn_tell(ShardNode *node);
 extern void shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *home);
 extern void shard_node_learn_ask(ShardNode *node, int64 now, int32 from);
@@ -410,7 +410,7 @@ extern bool shard_node_trust_journal(const ShardNode *node, const ShardControl *
 extern bool shard_node_trust_texts(ShardNode *node, ShardControl *message);
 
 /* May that message bring decided facts? */
-extern bool shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message);
+extern bool shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message);
 
 /* FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most others who can be heard? */
 extern bool shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message);

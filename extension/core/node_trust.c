@@ -244,16 +244,37 @@ shard_node_trust_journal(const ShardNode *node, const ShardControl *message)
 		   shard_node_trust_era_to_come(node, message->epoch);
 }
 
-/* See node_private.h. */
+/* Does it come from the database that keeps the map, which this node has called? */
+static bool
+is_of_journal(const ShardNode *node, const ShardControl *message)
+{
+	return node->config.journal_node != 0 && message->from == node->config.journal_node &&
+		   is_answer(node, message);
+}
+
+/*
+ * See node_private.h. Whoever has no office decides nothing, also if he is asked. Who has not heard of one yet hears it, by
+ * a heartbeat or as the answer to its join, before what is decided there.
+ */
 bool
-shard_node_trust_facts(const ShardNode *node, int64 now, const ShardControl *message)
+shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message)
 {
 #ifdef SHARD_MUTANT_FACTS_OF_ANYBODY
 	return true;
 #endif
-	return (message->from != 0 && message->from == shard_node_coordinator(node, now)) ||
-		   message->from == node->id || is_answer(node, message) ||
-		   shard_map_point(node->learned).n == 0 || node->config.journal_voter;
+#ifdef SHARD_MUTANT_FACTS_OF_WHO_IS_ASKED
+	if (is_answer(node, message))
+		return true;
+#endif
+	if ((message->from != 0 && message->from == shard_node_coordinator(node, now)) ||
+		message->from == node->id || is_of_journal(node, message) || node->config.journal_voter)
+		return true;
+	shard_action_log_peer(
+		node->out, 15 /* LOG */, message->from, message->kind,
+		"node %d, or who speaks for it, tells what was decided, and is not the coordinator that "
+		"this node follows; it is ignored",
+		message->from);
+	return false;
 }
 
 /* ---- what operators wish ----------------------------------------------------------------------- */

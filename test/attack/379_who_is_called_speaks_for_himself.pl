@@ -1,5 +1,6 @@
 # P60: the superuser of a member's server has what others are answered there speak in other nodes' names: in the coordinator's, to end a
 # member or have it stop a shard, and in that of the very node that has called. And who has the role of the links calls a node as itself.
+# P65: it tells in its own name what was never decided.
 
 use strict;
 use warnings FATAL => 'all';
@@ -9,7 +10,7 @@ use ShardNodes;
 use ShardWire;
 use Test::More;
 
-use constant { HAND_OFF => 73, LEARN => 15, OVER => 8 };
+use constant { HAND_OFF => 73, LEARN => 15, SHARD_HOMES => 69, OVER => 8 };
 
 my $cluster = ShardNodes->create(3);
 $cluster->start_recorder;
@@ -43,12 +44,19 @@ BEGIN
 END $$;
 SQL
 
+sub forge
+{
+	my (@messages) = @_;
+	my $bytes = join '', map { my ($member, @message) = @$_; wire_bytes($member->message(@message)) } @messages;
+	$liar->sql("TRUNCATE public.forged; INSERT INTO public.forged VALUES ('\\x" . unpack('H*', $bytes) . "')");
+	return;
+}
+
 sub answers
 {
 	my ($node, $name, @messages) = @_;
 	my $from = $name->n;
-	my $bytes = join '', map { my ($member, @message) = @$_; wire_bytes($member->message(@message)) } @messages;
-	$liar->sql("TRUNCATE public.forged; INSERT INTO public.forged VALUES ('\\x" . unpack('H*', $bytes) . "')");
+	forge(@messages);
 	$node->server->wait_for_log(qr/node @{[$liar->n]}, or who sits at its address, answers in the name of node $from; it is ignored/);
 	pass("P60 the log of node @{[$node->n]} says who answers in the name of node $from");
 	is($node->sql('SELECT fenced IS NULL FROM shard.node'), 't', 'P60 it goes on');
@@ -58,6 +66,25 @@ my $order = [ ShardWire::Member->new($coordinator, $victim), HAND_OFF, shards =>
 answers($victim, $coordinator, [ over($victim, $coordinator) ], $order);
 is($victim->sql("SELECT state, move_id = 77 FROM shard.own WHERE type_id = $type AND shard = $shard"), 'active|f', 'P60 no shard is stopped');
 answers($coordinator, $coordinator, [ over($coordinator, $coordinator) ]);
+
+# --- in its own name, without an office --------------------------------------------------------------
+
+sub learned { return $_[0]->sql('SELECT n FROM shard.control WHERE store = 4 AND kind = 0') }
+my @own = (ShardWire::Member->new($liar, $victim));
+my $far = 1 << 61;
+# home: epoch 1, the liar
+my $home = pack 'H*', '0201' . sprintf('%02x', 2 * $liar->n) . '0200' . '02' . '000002';
+my $before = learned($victim);
+forge([ @own, SHARD_HOMES, to => 0, n => $far, entries => [ [ 8, $type, $shard, $far, $home ] ] ],
+	[ @own, LEARN, to => 0, n => 1, commit_n => $far ],
+	[ @own, LEARN, to => 0, n => 1, commit_n => $before + 50, entries => [ [ 8, $type, $shard, $before + 50, $home ] ] ]);
+$_->server->wait_for_log(qr/node @{[$liar->n]}, or who speaks for it, tells what was decided, and is not the coordinator/) for $victim, $coordinator;
+for ($victim, $coordinator)
+{
+	cmp_ok(learned($_), '<', $before + 50, 'P65 node ' . $_->n . ' learns nothing of it');
+	is($_->sql("SELECT node FROM shard_homes WHERE type_name = 'recorder' AND shard = $shard"), $victim->n, 'P65 nor that the shard has gone');
+}
+is($victim->sql("SELECT state FROM shard.own WHERE type_id = $type AND shard = $shard"), 'active', 'P65 it is where it was');
 $liar->sql(<<'SQL');
 CREATE OR REPLACE PROCEDURE shard_peer.control(call bytea, INOUT answer bytea) LANGUAGE c AS '$libdir/shard', 'shard_internal_control';
 SQL

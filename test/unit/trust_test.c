@@ -15,9 +15,9 @@
 #define FAR_BALLOT ((INT64CONST(1) << 62) - 2)
 #define FORGED ((ShardUuid){0xbad, 0xbad})
 
-/* Gives a machine what node "from" is said to say; via: the node that was called. */
+/* A machine receives what node "from" is said to say; via: the node that was called. */
 static void
-give_as(int at, int32 from, int32 via, ShardControl message)
+receive_as(int at, int32 from, int32 via, ShardControl message)
 {
 	StringInfoData buffer;
 	ShardMemberRecord member;
@@ -35,9 +35,16 @@ give_as(int at, int32 from, int32 via, ShardControl message)
 	initStringInfo(&buffer);
 	shard_control_encode(&buffer, &message);
 	shard_node_receive(machines[at].node, now, via, buffer.data, buffer.len, out);
-	act(at, NO_LINK);
 	pfree(buffer.data);
 	shard_arena_destroy(arena);
+}
+
+/* The same, and does what follows from it. */
+static void
+give_as(int at, int32 from, int32 via, ShardControl message)
+{
+	receive_as(at, from, via, message);
+	act(at, NO_LINK);
 }
 
 static int64
@@ -511,14 +518,17 @@ test_eras(void)
 	is_int(shard_node_era(machines[1].node), 1, "who was asked does");
 }
 
-/* What is decided is learned from the coordinator, or from who was asked. */
+/* P65: what is decided is learned from the coordinator alone: not from who calls, nor from who was asked. */
 static void
 test_facts(void)
 {
 	ShardArena *arena = shard_arena_create();
 	ShardHomeRecord home = {.epoch = 7, .n_nodes = 1, .nodes = {3}, .want = 1};
+	ShardControl far = {.kind = SHARD_CONTROL_LEARN};
 	const ShardMap *learned;
 	ShardMapEntry entry;
+	ShardControl learn;
+	ShardControl homes;
 	int64 n;
 
 	three_nodes();
@@ -527,17 +537,25 @@ test_facts(void)
 	home.phase = SHARD_HOME_STABLE;
 	entry = shard_record_put_home(1, 5, &home, n, arena);
 	entry.n = n + 1;
-	for (int32 from = 0; from <= 3; from += 3)
-		give_as(1, from, 0,
-				(ShardControl){.kind = SHARD_CONTROL_LEARN,
-							   .n = n,
-							   .commit_n = n + 1,
-							   .n_entries = 1,
-							   .entries = &entry});
-	is_int(shard_map_point(learned).n, n, "a map that somebody tells unasked is not learned");
-	give_as(1, 3, 0,
-			(ShardControl){.kind = SHARD_CONTROL_SHARD_HOMES, .n_entries = 1, .entries = &entry});
-	ok(shard_map_value(learned, entry.key) == NULL, "nor is a home");
+	learn = (ShardControl){
+		.kind = SHARD_CONTROL_LEARN, .n = n, .commit_n = n + 1, .n_entries = 1, .entries = &entry};
+	homes = (ShardControl){.kind = SHARD_CONTROL_SHARD_HOMES, .n_entries = 1, .entries = &entry};
+	for (int via = 0; via <= 3; via += 3)
+	{
+		for (int32 from = via; from <= 3; from += 3)
+			give_as(1, from, via, learn);
+		is_int(shard_map_point(learned).n, n, "a map that somebody tells, via %d, is not learned",
+			   via);
+		give_as(1, 3, via, homes);
+		ok(shard_map_value(learned, entry.key) == NULL, "nor is a home");
+	}
+	far.commit_n = INT64CONST(1) << 61;
+	give_as(1, 3, 3, far);
+	is_int(shard_map_point(learned).n, n, "nor a version that is far away");
+	give_as(1, 1, 1, homes);
+	ok(shard_map_value(learned, entry.key) != NULL, "a home that the coordinator tells is");
+	give_as(1, 1, 1, learn);
+	is_int(shard_map_point(learned).n, n + 1, "and so is its map");
 	shard_arena_destroy(arena);
 }
 
@@ -761,6 +779,52 @@ test_room(void)
 	run(SHARD_SECOND);
 	ok(has_type(at, "honest"), "and leaves room to others");
 	pfree(state);
+}
+
+/* How often a machine says what was decided, by what it was just told; nothing is done of it. */
+static int
+count_learns(void)
+{
+	ShardControl message;
+	int count = 0;
+
+	for (int i = 0; i < out->n_actions; i++)
+	{
+		const ShardAction *action = &out->actions[i];
+
+		count += action->kind == SHARD_ACTION_SEND &&
+				 shard_control_decode(action->bytes, action->length, out->arena, &message) &&
+				 message.kind == SHARD_CONTROL_LEARN;
+	}
+	shard_action_reset(out);
+	return count;
+}
+
+/* P66: a member that says again and again that it lacks something, each time something else, has the map sent once. */
+static void
+test_deltas(void)
+{
+	int64 decided;
+	int learns = 0;
+	int at = 0;
+	int other;
+
+	three_nodes();
+	while (!is_coordinator(at))
+		at++;
+	other = (at + 1) % 3;
+	run(SHARD_SECOND);
+	decided = shard_map_point(shard_node_learned(machines[at].node)).n;
+	ok(decided > 3, "there is something to say");
+	for (int64 n = 1; n < decided; n++)
+	{
+		receive_as(at, other + 1, 0, (ShardControl){.kind = SHARD_CONTROL_GET_DELTA, .n = n});
+		learns += count_learns();
+	}
+	is_int(learns, 1, "it is told once");
+	run(SHARD_RESEND_INTERVAL);
+	receive_as(at, other + 1, 0, (ShardControl){.kind = SHARD_CONTROL_GET_DELTA, .n = 1});
+	is_int(count_learns(), 1, "and again when that may have been lost");
 }
 
 /* A node has a type, as it is there now. */
@@ -1122,6 +1186,7 @@ main(void)
 	test_reminders();
 	test_registrations();
 	test_long_lists();
+	test_deltas();
 	test_joins();
 	test_texts();
 	test_holders();
