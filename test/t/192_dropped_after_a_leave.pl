@@ -54,7 +54,7 @@ $cluster->has_left(2);
 $cluster->drain;
 $_->sql($drop) for $one, $three;
 $_->wait_value('SELECT count(*) FROM shard.type', 0, 'the type to be gone') for $one, $three;
-$server->restart('fast');
+$server->restart;
 $cluster->wait_up;
 if ($ENV{SHARD_MUTANT})
 {
