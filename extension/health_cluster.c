@@ -172,7 +172,7 @@ why_no_coordinator(const ShardPlaneView *view, const Voters *voters)
 {
 	if (voters->number == 0 && shard_journal_dsn[0] != '\0')
 		return "nobody who is heard reaches the journal";
-	if (voters->number == 0)
+	if (voters->number == 0 && view->era > 0)
 		return psprintf(
 			"the cluster's era %d is known here, and nobody has told yet what was decided in it: "
 			"see the server log for who began it; if its node does not go on, call "
