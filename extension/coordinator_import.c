@@ -4,9 +4,11 @@
  *
  * The coordinator worker must not wait, nor run user code. So it calls shard_peer.import() of its own
  * database, by asynchronous connections to the node's registered address; each call runs in a backend
- * (import.c). One call for a shard at a time, a few at once, the rest in a queue. The coordinator of the
+ * (import.c). One call for a shard at a time, a few at once, the rest in a queue, by turns of the types' owners
+ * (core/import_turn): locks, triggers and refusals of one hold up himself. The coordinator of the
  * cluster asks again until it is answered or has decided otherwise (M11): what is under way is not begun
- * twice, and what nobody wants any more is cancelled, by closing its connection.
+ * twice, what nobody wants any more is cancelled, by closing its connection, and what nobody asks for any more was refused or
+ * given up, and leaves the queue.
  *
  * Nothing is durable here. A call that was cancelled or cut may have staged the shard all the same: then
  * the next one is told so by the ownership row, and a newer fact ends what is staged (M14).
@@ -19,17 +21,14 @@
 #include "coordinator_link.h"
 #include "coordinator_private.h"
 #include "core/copy.h"
+#include "core/import_turn.h"
 #include "fault.h"
 #include "peer.h"
 
 #include "compat.h"
 
-/*
- * Copies at a time. More would only share the disks, and a shard that is being copied stands still. The
- * other slots only prepare: a copy may take long, and moves wait for that answer for some seconds only.
- */
-#define COPIES 4
-#define SLOTS (COPIES + 2)
+/* The first ones copy, the others prepare: a copy may take long, and moves wait for that answer for some seconds only. */
+#define SLOTS (SHARD_IMPORT_COPIES + SHARD_IMPORT_PREPARES)
 
 /* For all of a call: the backend has time-outs for each step, so this is for one that is frozen. */
 #define PREPARE_TIMEOUT_MS (60 * 1000)
@@ -47,12 +46,22 @@
 /* How often it is looked whether a copy is still wanted. */
 #define LOOK_EVERY (200 * SHARD_MS)
 
+/* Who wants it asks again so often that it would have been heard by then. */
+#define UNASKED (10 * SHARD_RESEND_INTERVAL)
+
+/* So long others come before an owner of whom one has failed; of so many owners it is remembered. */
+#define FAILED_FOR (5 * SHARD_SECOND)
+#define FAILED_OWNERS 16
+
 typedef struct Job
 {
 	dlist_node link; /* in the queue, oldest first; not while it has a slot */
 	ShardCopyKind kind;
 	ShardShardRef shard;
 	int32 node;
+	int64 asked; /* last */
+	Oid owner;	 /* of the type; 0: not looked at, or not known */
+	bool looked;
 } Job;
 
 typedef struct Slot
@@ -63,8 +72,16 @@ typedef struct Slot
 	int64 used; /* when a call ended */
 } Slot;
 
+/* An owner of whom one has failed. */
+typedef struct Failed
+{
+	Oid owner;
+	int64 until;
+} Failed;
+
 static dlist_head queue = DLIST_STATIC_INIT(queue);
 static Slot slots[SLOTS];
+static Failed failed[FAILED_OWNERS];
 static int64 look_at = 0;
 
 /* ---- jobs ------------------------------------------------------------------------------------- */
@@ -147,6 +164,7 @@ shard_coordinator_import(const ShardAction *action)
 
 	if (job != NULL)
 	{
+		job->asked = shard_plane_now();
 		if (job->shard.move_id > action->shard.move_id || job->shard.epoch > action->shard.epoch ||
 			(job->shard.move_id == action->shard.move_id &&
 			 job->shard.epoch == action->shard.epoch && job->kind >= kind))
@@ -160,6 +178,7 @@ shard_coordinator_import(const ShardAction *action)
 	job->kind = kind;
 	job->shard = action->shard;
 	job->node = action->node;
+	job->asked = shard_plane_now();
 	dlist_push_tail(&queue, &job->link);
 	shard_coordinator.again = true;
 }
@@ -178,19 +197,25 @@ shard_coordinator_import_forget(void)
 	}
 	dlist_foreach_modify (iter, &queue)
 		drop(dlist_container(Job, link, iter.cur));
+	memset(failed, 0, sizeof(failed));
 }
 
 /* ---- what is wanted --------------------------------------------------------------------------- */
 
-/* Whether the cluster has not decided otherwise, as far as this node has learned. */
+/*
+ * Whether the cluster has not decided otherwise, as far as this node has learned, and somebody still asks for it. A copy
+ * that has begun is worth to be ended even if the coordinator is away.
+ */
 static bool
-is_wanted(const Job *job)
+is_wanted(const Job *job, bool waits)
 {
 	const ShardMapEntry *entry =
 		shard_map_value(shard_node_learned(shard_coordinator.node),
 						(ShardMapKey){SHARD_MAP_HOME, job->shard.type_id, job->shard.shard});
 	ShardHomeRecord home;
 
+	if ((waits || job->kind == SHARD_COPY_PREPARE) && shard_plane_now() - job->asked > UNASKED)
+		return false;
 	if (entry == NULL || !shard_record_get_home(entry, &home))
 		return true;
 	return home.epoch < job->shard.epoch && home.move_id <= job->shard.move_id;
@@ -202,15 +227,45 @@ drop_unwanted(void)
 	dlist_mutable_iter iter;
 
 	for (int i = 0; i < SLOTS; i++)
-		if (slots[i].job != NULL && !is_wanted(slots[i].job))
+		if (slots[i].job != NULL && !is_wanted(slots[i].job, false))
 			cancel(&slots[i]);
 	dlist_foreach_modify (iter, &queue)
 	{
 		Job *job = dlist_container(Job, link, iter.cur);
 
-		if (!is_wanted(job))
+		if (!is_wanted(job, true))
 			drop(job);
 	}
+}
+
+/* ---- owners that failed ----------------------------------------------------------------------- */
+
+/* Another owner's come first for a while. */
+static void
+note_failed(Oid owner)
+{
+	Failed *place = &failed[0];
+
+	for (int i = 0; i < FAILED_OWNERS; i++)
+	{
+		if (failed[i].owner == owner)
+		{
+			place = &failed[i];
+			break;
+		}
+		if (failed[i].until < place->until)
+			place = &failed[i];
+	}
+	*place = (Failed){owner, shard_plane_now() + FAILED_FOR};
+}
+
+static bool
+has_failed(Oid owner)
+{
+	for (int i = 0; i < FAILED_OWNERS; i++)
+		if (failed[i].owner == owner && shard_plane_now() < failed[i].until)
+			return true;
+	return false;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------ */
@@ -267,28 +322,64 @@ take_failure(Slot *slot)
 
 	(void) shard_peer_error(slot->peer, &text);
 	copy = pstrdup(text);
+	note_failed(slot->job->owner);
 	free_slot(slot);
 	report(&shard, SHARD_EVENT_IMPORT_FAILED, copy);
 }
 
-/* Gives the oldest job of the queue to a free slot. */
+/* ---- turns ------------------------------------------------------------------------------------ */
+
+/* Looked at once: jobs are few, but the queue is gone through often. */
+static ShardImportJob
+describe(Job *job)
+{
+	if (!job->looked)
+		job->owner = shard_coordinator_owner_of(job->shard.type_id);
+	job->looked = true;
+	return (ShardImportJob){.owner = job->owner,
+							.rows = job->kind == SHARD_COPY_ROWS,
+							.failed = has_failed(job->owner)};
+}
+
+/* The job whose turn it is at a slot that copies, or prepares; NULL: none's. */
+static Job *
+next_job(bool rows)
+{
+	ShardImportJob running[SLOTS];
+	ShardImportJob *waiting;
+	dlist_iter iter;
+	int n_running = 0;
+	int n_waiting = 0;
+	int next;
+
+	if (dlist_is_empty(&queue))
+		return NULL;
+	for (int i = 0; i < SLOTS; i++)
+		if (slots[i].job != NULL)
+			running[n_running++] = describe(slots[i].job);
+	dlist_foreach (iter, &queue)
+		n_waiting++;
+	waiting = palloc(n_waiting * sizeof(ShardImportJob));
+	n_waiting = 0;
+	dlist_foreach (iter, &queue)
+		waiting[n_waiting++] = describe(dlist_container(Job, link, iter.cur));
+	next = shard_import_turn(running, n_running, waiting, n_waiting, rows);
+	pfree(waiting);
+	if (next < 0)
+		return NULL;
+	dlist_foreach (iter, &queue)
+		if (next-- == 0)
+			break;
+	return dlist_container(Job, link, iter.cur);
+}
+
+/* Gives a free slot the job whose turn it is. */
 static void
 take_job(Slot *slot)
 {
-	dlist_iter iter;
-
 	if (slot->job != NULL)
 		return;
-	dlist_foreach (iter, &queue)
-	{
-		Job *job = dlist_container(Job, link, iter.cur);
-
-		if ((job->kind == SHARD_COPY_ROWS) == (slot < &slots[COPIES]))
-		{
-			slot->job = job;
-			break;
-		}
-	}
+	slot->job = next_job(slot < &slots[SHARD_IMPORT_COPIES]);
 	if (slot->job == NULL)
 		return;
 	dlist_delete(&slot->job->link);
@@ -298,6 +389,8 @@ take_job(Slot *slot)
 		shard_peer_limit_backoff(slot->peer, LONGEST_BACKOFF_MS);
 	}
 }
+
+/* ---- all of it -------------------------------------------------------------------------------- */
 
 /* Brings one forward. True: something came. */
 static bool

@@ -1,6 +1,6 @@
 /*
  * coordinator_owner.c
- *		Types of this database that belong to another role in the cluster (C18).
+ *		Whose types are, and types of this database that belong to another role in the cluster (C18).
  *
  * What the map says of a type's owner, and differs from the owner here, is kept in the type's row, where all
  * processes look: such a type runs nowhere here, and nobody can send to it from here. A row that somebody has
@@ -18,11 +18,28 @@
 
 #include "catalog.h"
 #include "coordinator_types.h"
+#include "registry.h"
 
 #include "compat.h"
 
 /* Rows that were locked are looked at again so soon. */
 #define LOOK_AGAIN (200 * SHARD_MS)
+
+/* See coordinator_private.h. */
+Oid
+shard_coordinator_owner_of(int32 type_id)
+{
+	static const char *const tables[] = {"type"};
+	const ShardType *type;
+	Oid owner;
+
+	if (!shard_coordinator_try(tables, lengthof(tables)))
+		return InvalidOid;
+	type = shard_registry_by_id(type_id);
+	owner = type != NULL ? type->owner : InvalidOid;
+	shard_coordinator_commit();
+	return owner;
+}
 
 /* Who owns it in the cluster, if that is another role; else NULL. A node alone says itself whose its types are. */
 static const char *

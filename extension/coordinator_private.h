@@ -142,6 +142,9 @@ extern void shard_coordinator_import(const ShardAction *action);
 extern bool shard_coordinator_import_run(void);
 extern void shard_coordinator_import_forget(void);
 
+/* coordinator_owner.c: who owns a type, in a transaction of its own; 0: that is not known. */
+extern Oid shard_coordinator_owner_of(int32 type_id);
+
 /* coordinator_strategy.c: SHARD_ACTION_STRATEGY, at once; each round, true: something came; forget all. */
 extern void shard_coordinator_strategy(const ShardAction *action);
 extern bool shard_coordinator_strategy_run(void);

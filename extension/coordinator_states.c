@@ -43,6 +43,7 @@ typedef struct Answer
 {
 	Oid table; /* that is read now, */
 	int32 type_id;
+	int32 number_of_shards;
 	const char *type_name;
 	const char *why; /* in step_context */
 	bool unread;	 /* why it is, for the log and health */
@@ -89,7 +90,8 @@ read_table(void *argument)
 	int room = SHARDS - answer->n_shards;
 	int count = 0;
 
-	switch (shard_door_shards(answer->table, after, true, answer->numbers, room, &count))
+	switch (shard_door_shards(answer->table, after, answer->number_of_shards - 1, true,
+							  answer->numbers, room, &count))
 	{
 		case SHARD_DOOR_BUSY:
 			answer->why =
@@ -159,7 +161,7 @@ read_tables(Answer *answer)
 	attempt(look_for_orphans, answer, "the tables of schema shard_entity cannot be read there");
 	if (answer->why != NULL)
 		return;
-	if (SPI_execute("SELECT t.type_id, c.oid, t.type_name FROM shard.type t "
+	if (SPI_execute("SELECT t.type_id, c.oid, t.type_name, t.number_of_shards FROM shard.type t "
 					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid "
 					"WHERE t.mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY t.type_id",
 					true, 0) != SPI_OK_SELECT)
@@ -176,6 +178,7 @@ read_tables(Answer *answer)
 			return;
 		answer->table = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
 		answer->type_name = SPI_getvalue(row, desc, 3);
+		answer->number_of_shards = DatumGetInt32(SPI_getbinval(row, desc, 4, &isnull));
 		attempt(read_table, answer,
 				say("the state table of entity type \"%s\" cannot be read there",
 					answer->type_name));

@@ -17,7 +17,6 @@
 #include "coordinator_link.h"
 #include "coordinator_private.h"
 #include "peer.h"
-#include "registry.h"
 #include "strategy_call.h"
 
 #include "compat.h"
@@ -207,24 +206,6 @@ shard_coordinator_strategy(const ShardAction *action)
 /* ---- turns ------------------------------------------------------------------------------------ */
 
 /*
- * Who owns the type, 0: that is not known; then the answer will say so.
- */
-static Oid
-owner_of(int32 type_id)
-{
-	static const char *const tables[] = {"type"};
-	const ShardType *type;
-	Oid owner;
-
-	if (!shard_coordinator_try(tables, lengthof(tables)))
-		return InvalidOid;
-	type = shard_registry_by_id(type_id);
-	owner = type != NULL ? type->owner : InvalidOid;
-	shard_coordinator_commit();
-	return owner;
-}
-
-/*
  * Is a question of that owner being asked?
  */
 static bool
@@ -251,7 +232,7 @@ next_question(void)
 		if (slot_of(question) != NULL)
 			continue;
 		if (!OidIsValid(question->owner))
-			question->owner = owner_of(question->type_id);
+			question->owner = shard_coordinator_owner_of(question->type_id);
 		if (!is_asked(question->owner))
 			return question;
 	}

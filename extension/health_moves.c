@@ -10,7 +10,10 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 
 #include "admin.h"
 #include "cluster_map.h"
@@ -19,6 +22,7 @@
 #include "core/membership.h"
 #include "guc.h"
 #include "health.h"
+#include "import_progress.h"
 #include "plane.h"
 #include "registry.h"
 #include "security.h"
@@ -36,9 +40,10 @@ static const char *const failing_query =
 	"WITH changed AS MATERIALIZED (SELECT c.id, c.kind, c.from_node AS node, c.type_id, c.shard FROM shard.decision c"
 	" WHERE c.kind IN ('member', 'evacuation', 'pinned') AND c.at > clock_timestamp() - interval '1 hour')"
 	"SELECT format('%s of entity type \"%s\" could not be moved to node %s, tried %s times in the last "
-	"hour%s; see shard_rebalances',"
+	"hour%s; see shard_rebalances%s',"
 	" CASE count(*) WHEN 1 THEN 'shard ' || min(f.shard) ELSE count(*) || ' shards' END,"
-	" t.type_name, f.to_node, sum(f.failures), CASE WHEN $1 THEN ': ' || max(f.why) END)"
+	" t.type_name, f.to_node, sum(f.failures), CASE WHEN $1 THEN ': ' || max(f.why) END,"
+	" '; its owner is role \"' || max(pg_get_userbyid(y.owner)) || '\"')"
 	" FROM (SELECT d.type_id, d.shard, (array_agg(d.to_node ORDER BY d.id DESC))[1] AS to_node,"
 	"   count(*) FILTER (WHERE d.kind IN ('move aborted', 'move refused')) AS failures,"
 	"   max(d.at) AS at,"
@@ -50,6 +55,7 @@ static const char *const failing_query =
 	"    THEN c.type_id = d.type_id AND c.shard = d.shard ELSE c.node IN (d.from_node, d.to_node) END)"
 	"  GROUP BY d.type_id, d.shard) f"
 	" JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h) t USING (type_id)"
+	" LEFT JOIN shard.type y USING (type_id)"
 	" WHERE f.failures > 1 AND f.last <> 'moved'"
 	" AND f.at > clock_timestamp() - interval '5 minutes' GROUP BY t.type_name, f.to_node";
 
@@ -57,6 +63,9 @@ static const char *const failing_query =
 static const char *const strays_query =
 	"SELECT type_id, shard, epoch, coalesce(move_id, 0), state FROM shard.own"
 	" WHERE state IN ('stopping', 'sealed', 'staged') ORDER BY type_id, shard LIMIT 1000";
+
+/* A copy of which nothing has come for so long is not just large. */
+#define STILL_MS 5000
 
 /* Shards of one type at one node. */
 typedef struct Stranded
@@ -471,6 +480,57 @@ check_failing(ShardHealth *health)
 	shard_security_end(&security);
 }
 
+/* Does somebody copy who does not come on? A process that has ended leaves its note as it was. */
+static bool
+stands_still(const ShardImportProgress *import)
+{
+	return import->pid != 0 &&
+		   TimestampDifferenceExceeds(import->changed, GetCurrentTimestamp(), STILL_MS) &&
+		   BackendPidGetProc(import->pid) != NULL;
+}
+
+/* How many copies of the type's shards do not come on; 0: that was said for one before. */
+static int
+count_still(const ShardImportProgress *imports, int count, int which)
+{
+	int copies = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (imports[i].shard.type_id != imports[which].shard.type_id || !stands_still(&imports[i]))
+			continue;
+		if (i < which)
+			return 0;
+		copies++;
+	}
+	return copies;
+}
+
+/* Types whose shards are not copied to here, since what their owners have made of their tables takes long. */
+static void
+check_imports(ShardHealth *health, ShardDatabase *db)
+{
+	int count;
+	ShardImportProgress *imports = shard_import_list(db, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		const ShardImportProgress *import = &imports[i];
+		int copies = count_still(imports, count, i);
+		const ShardType *type = copies > 0 ? shard_registry_by_id(import->shard.type_id) : NULL;
+
+		if (type == NULL)
+			continue;
+		shard_health_add(
+			health,
+			psprintf("entity type \"%s\" of role \"%s\" holds up moves to this node: %d of its "
+					 "shards, such as shard %d by process %d, %s not come on for %d s; look at "
+					 "triggers and constraints of its state table, and at locks",
+					 type->name, GetUserNameFromId(type->owner, false), copies, import->shard.shard,
+					 import->pid, copies > 1 ? "have" : "has", STILL_MS / 1000));
+	}
+}
+
 /*
  * Adds what is wrong; see health.h.
  */
@@ -494,5 +554,6 @@ shard_health_moves(ShardHealth *health, List *reports)
 		check_structures(health, map, arena);
 	shard_arena_destroy(arena);
 	shard_map_destroy(map);
+	check_imports(health, db);
 	check_failing(health);
 }

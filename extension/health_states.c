@@ -128,9 +128,10 @@ find_strange(const Candidate *type, int looks, int32 *strange)
 						looks,
 					0) -
 				1;
-	(void) shard_door_shards(type->table, after, false, shards, looks, &count);
+	(void) shard_door_shards(type->table, after, type->number_of_shards - 1, false, shards, looks,
+							 &count);
 	for (int i = 0; i < count && found < STRANGE; i++)
-		if (shards[i] >= 0 && shards[i] < type->number_of_shards && !bms_is_member(shards[i], own))
+		if (!bms_is_member(shards[i], own))
 			strange[found++] = shards[i];
 	pfree(shards);
 	bms_free(own);

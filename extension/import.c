@@ -59,7 +59,7 @@ PG_FUNCTION_INFO_V1(shard_import_shard);
 /* Rows of one answer, about; enough that a call costs little, and little enough to keep in memory. */
 #define CALL_BYTES (512 * 1024)
 
-/* How long somebody may have locked the state table, or an earlier copy the shard. */
+/* How long somebody may have locked the state table, or an earlier copy the shard, when it is copied. */
 #define LOCK_PATIENCE (5000 * INT64CONST(1000))
 #define LOCK_NAP_MS 10
 
@@ -116,9 +116,18 @@ begin_progress(Import *import)
 
 	progress->shard = import->call.shard;
 	progress->node = import->call.node;
+	progress->pid = MyProcPid;
 	progress->started = GetCurrentTimestamp();
 	note(import,
 		 import->call.kind == SHARD_COPY_PREPARE ? SHARD_IMPORT_PREPARING : SHARD_IMPORT_COPYING);
+}
+
+/* What is prepared is shown as that until its copy begins, but nobody is at it. */
+static void
+end_progress(Import *import, ShardImportPhase phase)
+{
+	import->progress.pid = 0;
+	note(import, phase);
 }
 
 /* The type and the old home's address, as known here; errors unless the shard can run here. */
@@ -320,16 +329,26 @@ read_counts(Import *import, const Answer *answer)
 
 /* ---- copying ---------------------------------------------------------------------------------- */
 
+/* Who has it locked, as far as that is seen. */
+static const char *
+locker_of(const Import *import)
+{
+	int pid = shard_state_table_locker(import->stage.type);
+
+	return pid != 0 ? psprintf(" by process %d", pid) : "";
+}
+
 /* Raises that somebody's transaction keeps the shard from being copied to here. */
 static void
 report_busy(const Import *import, ShardImportBusy busy)
 {
 	if (busy == SHARD_IMPORT_TABLE_BUSY)
-		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
-						errmsg("the table of entity type \"%s\" is locked on node %d",
-							   import->stage.type->name, import->callee.view.node),
-						errdetail("Another transaction there holds a lock on it."),
-						errhint("End it; see pg_locks.")));
+		ereport(ERROR,
+				(errcode(SHARD_ERRCODE_NOT_YET),
+				 errmsg("the table of entity type \"%s\" is locked on node %d%s",
+						import->stage.type->name, import->callee.view.node, locker_of(import)),
+				 errdetail("Another transaction there holds a lock on it."),
+				 errhint("End it; see pg_locks.")));
 	ereport(ERROR,
 			(errcode(SHARD_ERRCODE_NOT_YET),
 			 errmsg("rows of shard %d of entity type \"%s\" are in use on node %d",
@@ -338,12 +357,16 @@ report_busy(const Import *import, ShardImportBusy busy)
 				 "An earlier copy of it, or the deletion of what it left, has not ended there.")));
 }
 
-/* Begins the transaction that stores, with all that others may have locked; waits for them with nothing held. */
+/*
+ * Begins the transaction that stores, with all that others may have locked; waits for them with nothing held. Who
+ * only prepares does not wait: nothing has changed yet, and the move is tried again (M16).
+ */
 static void
 begin_patiently(Import *import)
 {
 	static uint32 wait_event = 0;
 	int64 deadline = shard_plane_now() + LOCK_PATIENCE;
+	bool rows = import->call.kind == SHARD_COPY_ROWS;
 	ShardImportBusy busy;
 
 	if (wait_event == 0)
@@ -351,10 +374,10 @@ begin_patiently(Import *import)
 	for (;;)
 	{
 		(void) shard_catalog_lock(false);
-		busy = shard_import_stage_lock(&import->stage, import->call.kind == SHARD_COPY_ROWS);
+		busy = shard_import_stage_lock(&import->stage, rows);
 		if (busy == SHARD_IMPORT_FREE)
 			return;
-		if (shard_plane_now() > deadline)
+		if (!rows || shard_plane_now() > deadline)
 			report_busy(import, busy);
 		shard_callee_commit(&import->callee);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCK_NAP_MS,
@@ -475,7 +498,7 @@ note_failure(Import *import)
 							  sizeof(import->progress.error) - 1);
 	memcpy(import->progress.error, error->message != NULL ? error->message : "", length);
 	import->progress.error[length] = '\0';
-	note(import, SHARD_IMPORT_FAILED);
+	end_progress(import, SHARD_IMPORT_FAILED);
 	FreeErrorData(error);
 	MemoryContextSwitchTo(old);
 }
@@ -512,8 +535,10 @@ shard_import_shard(PG_FUNCTION_ARGS)
 	{
 		shard_fault("import_after_commit");
 		shard_gate_wait(import->call.shard.type_id, import->call.shard.shard, 0, XactLastCommitEnd);
-		note(import, SHARD_IMPORT_STAGED);
+		end_progress(import, SHARD_IMPORT_STAGED);
 	}
+	else
+		end_progress(import, SHARD_IMPORT_PREPARING);
 	initStringInfo(&answer);
 	shard_callee_put_header(&import->callee, &answer);
 	return shard_callee_answer(&import->callee, &answer);

@@ -16,7 +16,7 @@
 
 #include "compat.h"
 
-/* Imports that are remembered of one database; four at most are under way. */
+/* Imports that are remembered of one database; eight at most are under way. */
 #define NOTES 32
 
 typedef struct ImportDatabase
@@ -76,8 +76,7 @@ is_same(const ShardShardRef *a, const ShardShardRef *b)
 static bool
 is_over(const ShardImportProgress *note)
 {
-	return note->phase == SHARD_IMPORT_NONE || note->phase == SHARD_IMPORT_STAGED ||
-		   note->phase == SHARD_IMPORT_FAILED;
+	return note->pid == 0;
 }
 
 /* The shard's own place; else the one that has not changed for the longest, but who is under way. */

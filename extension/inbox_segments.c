@@ -5,9 +5,14 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_authid.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
@@ -57,8 +62,66 @@ owners_of(const ShardDatabase *db, int worker)
 	return count == 0 ? owners : psprintf(", which runs types of %s", owners);
 }
 
-char *
-shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last_seq)
+/* The table of the segment that has a row; 0: none has. */
+static Oid
+segment_of(const ShardDatabase *db, int64 seq)
+{
+	Oid relid = InvalidOid;
+
+	LWLockAcquire(db->append_lock, LW_SHARED);
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+		if (db->log.segment[i].first_seq > 0 && db->log.segment[i].first_seq <= seq &&
+			seq <= db->log.segment[i].last_seq)
+			relid = db->log.segment[i].relid;
+	LWLockRelease(db->append_lock);
+	return relid;
+}
+
+/* Who has the lock of a segment that senders keep to their end; NULL: nobody. */
+static char *
+sender_of(Oid relid)
+{
+	LockData *locks = GetLockStatusData();
+	LOCKTAG tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LockInstanceData *lock = &locks->locks[i];
+		PGPROC *proc;
+
+		if (memcmp(&lock->locktag, &tag, sizeof(tag)) != 0 ||
+			(lock->holdMask & LOCKBIT_ON(RowExclusiveLock)) == 0)
+			continue;
+		if (lock->pid == 0)
+			return pstrdup("a prepared transaction, see pg_prepared_xacts");
+		proc = BackendPidGetProc(lock->pid);
+		if (proc != NULL)
+			return psprintf("process %d of role \"%s\", which pg_terminate_backend(%d) ends, or "
+							"idle_in_transaction_session_timeout of that role",
+							lock->pid, GetUserNameFromId(proc->roleId, true), lock->pid);
+	}
+	return NULL;
+}
+
+/* A sender whose transaction is open: all that was sent after its first message stays until it ends. */
+static char *
+say_sender(const ShardDatabase *db, int64 seq)
+{
+	Oid relid = segment_of(db, seq);
+	char *who = NULL;
+
+	if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+		who = pstrdup("members of pg_read_all_stats see whose");
+	else if (OidIsValid(relid))
+		who = sender_of(relid);
+	return psprintf("a transaction that was open at seq " INT64_FORMAT "%s%s", seq,
+					who != NULL ? ": " : "", who != NULL ? who : "");
+}
+
+/* *sender: a transaction that is open keeps it. */
+static char *
+find_reason(const ShardDatabase *db, int64 first_seq, int64 last_seq, bool *sender)
 {
 	for (int i = 0; i < SHARD_LANES; i++)
 	{
@@ -73,11 +136,43 @@ shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last
 		if (q < last_seq)
 			return psprintf("unhandled messages of worker %d%s", worker, owners_of(db, worker));
 		if (needed <= last_seq)
-			return psprintf("a transaction that was open at seq " INT64_FORMAT, needed);
+		{
+			*sender = true;
+			return say_sender(db, needed);
+		}
 		if (first_seq <= cursor && cursor <= last_seq)
 			return psprintf("position of worker %d", worker);
 	}
 	return NULL;
+}
+
+char *
+shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last_seq)
+{
+	bool sender = false;
+
+	return find_reason(db, first_seq, last_seq, &sender);
+}
+
+/*
+ * The oldest one goes first, and what was sent later waits for it: nobody has been asked to pass that yet, so its workers
+ * are not to blame. NULL: the oldest is not kept by a sender, or there is nothing but the current one.
+ */
+static char *
+sender_before(const ShardDatabase *db, const ShardSegment *segments, int current)
+{
+	const ShardSegment *oldest = &segments[current];
+	bool sender = false;
+	char *reason;
+
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+		if (segments[i].first_seq > 0 &&
+			(oldest->first_seq == 0 || segments[i].first_seq < oldest->first_seq))
+			oldest = &segments[i];
+	if (oldest == &segments[current])
+		return NULL;
+	reason = find_reason(db, oldest->first_seq, oldest->last_seq, &sender);
+	return sender ? reason : NULL;
 }
 
 /*
@@ -106,11 +201,13 @@ shard_inbox_segments(PG_FUNCTION_ARGS)
 	ShardDatabase *db;
 	ShardSegment segments[SHARD_SEGMENTS];
 	int current;
+	char *sender;
 
 	InitMaterializedSRF(fcinfo, 0);
 	db = shard_shmem_database_or_make(MyDatabaseId);
 	(void) shard_log_attach();
 	copy_log(db, segments, &current);
+	sender = sender_before(db, segments, current);
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 	{
 		const ShardSegment *segment = &segments[i];
@@ -121,7 +218,9 @@ shard_inbox_segments(PG_FUNCTION_ARGS)
 		bool nulls[7] = {false};
 
 		if (!empty && i != current)
-			reason = shard_inbox_segments_reason(db, segment->first_seq, segment->last_seq);
+			reason = sender != NULL
+						 ? sender
+						 : shard_inbox_segments_reason(db, segment->first_seq, segment->last_seq);
 		values[0] = Int32GetDatum(i);
 		values[1] = ObjectIdGetDatum(segment->relid);
 		values[2] = Int64GetDatum(bytes);

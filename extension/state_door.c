@@ -216,17 +216,19 @@ has_shard_key(Relation rel, AttrNumber column)
 	return fits;
 }
 
-/* The first shard behind that one. */
+/* The first shard behind that one, of those up to another one. */
 static bool
-next_shard(Relation rel, AttrNumber column, int32 after, Snapshot snapshot, int32 *shard)
+next_shard(Relation rel, AttrNumber column, int32 after, int32 upto, Snapshot snapshot,
+		   int32 *shard)
 {
-	ScanKeyData key;
+	ScanKeyData keys[2];
 	SysScanDesc scan;
 	HeapTuple tuple;
 	bool isnull;
 
-	ScanKeyInit(&key, column, BTGreaterStrategyNumber, F_INT4GT, Int32GetDatum(after));
-	scan = systable_beginscan(rel, rel->rd_pkindex, true, snapshot, 1, &key);
+	ScanKeyInit(&keys[0], column, BTGreaterStrategyNumber, F_INT4GT, Int32GetDatum(after));
+	ScanKeyInit(&keys[1], column, BTLessEqualStrategyNumber, F_INT4LE, Int32GetDatum(upto));
+	scan = systable_beginscan(rel, rel->rd_pkindex, true, snapshot, 2, keys);
 	tuple = systable_getnext(scan);
 	if (tuple != NULL)
 		*shard = DatumGetInt32(heap_getattr(tuple, column, RelationGetDescr(rel), &isnull));
@@ -236,7 +238,7 @@ next_shard(Relation rel, AttrNumber column, int32 after, Snapshot snapshot, int3
 
 /* The same, with its primary key locked. */
 static ShardDoorRows
-read_shards(Relation rel, int32 after, bool soon, int32 *shards, int limit, int *count)
+read_shards(Relation rel, int32 after, int32 upto, bool soon, int32 *shards, int limit, int *count)
 {
 	AttrNumber column = get_attnum(RelationGetRelid(rel), "shard");
 	Snapshot latest;
@@ -246,7 +248,7 @@ read_shards(Relation rel, int32 after, bool soon, int32 *shards, int limit, int 
 		return count_rows(rel, 1) > 0 ? SHARD_DOOR_UNFIT : SHARD_DOOR_EMPTY;
 	InitDirtySnapshot(dirty);
 	latest = RegisterSnapshot(GetLatestSnapshot());
-	while (*count < limit && next_shard(rel, column, after, soon ? &dirty : latest, &after))
+	while (*count < limit && next_shard(rel, column, after, upto, soon ? &dirty : latest, &after))
 	{
 		CHECK_FOR_INTERRUPTS();
 		shards[(*count)++] = after;
@@ -257,7 +259,8 @@ read_shards(Relation rel, int32 after, bool soon, int32 *shards, int limit, int 
 
 /* The same of a table that is locked. */
 static ShardDoorRows
-lock_and_read(Relation rel, int32 after, bool soon, int32 *shards, int limit, int *count)
+lock_and_read(Relation rel, int32 after, int32 upto, bool soon, int32 *shards, int limit,
+			  int *count)
 {
 	ShardDoorRows rows;
 	Oid key;
@@ -266,14 +269,15 @@ lock_and_read(Relation rel, int32 after, bool soon, int32 *shards, int limit, in
 	key = rel->rd_pkindex;
 	if (OidIsValid(key) && !ConditionalLockRelationOid(key, AccessShareLock))
 		return SHARD_DOOR_BUSY;
-	rows = read_shards(rel, after, soon, shards, limit, count);
+	rows = read_shards(rel, after, upto, soon, shards, limit, count);
 	if (OidIsValid(key))
 		UnlockRelationOid(key, AccessShareLock);
 	return rows;
 }
 
 ShardDoorRows
-shard_door_shards(Oid table, int32 after, bool soon, int32 *shards, int limit, int *count)
+shard_door_shards(Oid table, int32 after, int32 upto, bool soon, int32 *shards, int limit,
+				  int *count)
 {
 	ShardDoorRows rows = SHARD_DOOR_EMPTY;
 	Relation rel;
@@ -283,7 +287,7 @@ shard_door_shards(Oid table, int32 after, bool soon, int32 *shards, int limit, i
 		return SHARD_DOOR_BUSY;
 	rel = try_relation_open(table, NoLock);
 	if (rel != NULL && rel->rd_rel->relkind == RELKIND_RELATION)
-		rows = lock_and_read(rel, after, soon, shards, limit, count);
+		rows = lock_and_read(rel, after, upto, soon, shards, limit, count);
 	if (rel != NULL)
 		relation_close(rel, NoLock);
 	UnlockRelationOid(table, AccessShareLock);

@@ -40,8 +40,9 @@ extern ShardDoorRows shard_door_rows(Oid table);
 extern uint64 shard_door_count(Oid table);
 
 /*
- * The next shards of which there are rows, in their order, at most limit; soon: also of rows that others are about to
+ * The next shards of which there are rows, in their order, at most limit, none above upto: an owner may have put rows of any numbers
+ * there. soon: also of rows that others are about to
  * insert. Nobody is waited for, nothing stays locked. Goes from one shard to the next by the primary key, which is of int4 and so nobody's code.
  */
-extern ShardDoorRows
-shard_door_shards(Oid table, int32 after, bool soon, int32 *shards, int limit, int *count);
+extern ShardDoorRows shard_door_shards(Oid table, int32 after, int32 upto, bool soon, int32 *shards,
+									   int limit, int *count);

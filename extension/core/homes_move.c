@@ -179,6 +179,74 @@ may_stay(ShardHomes *homes, const HomesShard *shard, const char **why)
 	}
 }
 
+/* Is it under way to its target, as far as that copies it, or is about to? */
+static bool
+is_copied(const HomesShard *shard)
+{
+	return shard->move != SHARD_MOVE_PREPARING && shard->move != SHARD_MOVE_STARTING;
+}
+
+/* Who owns the type; "": that is not known. */
+static const char *
+owner_of(ShardHomes *homes, const ShardMapEntry *entry)
+{
+	ShardTypeRecord type;
+
+	return entry && shard_record_get_type(entry, &type, homes->arena) && type.owner ? type.owner
+																					: "";
+}
+
+static const char *
+owner_of_shard(ShardHomes *homes, const HomesShard *shard)
+{
+	return owner_of(homes, shard_map_value(homes->decided,
+										   (ShardMapKey){SHARD_MAP_TYPE, shard->key.type_id, 0}));
+}
+
+/* Are there types of several owners? Looked at once in a round. */
+static bool
+has_several_owners(ShardHomes *homes)
+{
+	int count;
+	ShardMapEntry *types;
+	const char *first;
+
+	if (homes->several_owners >= 0)
+		return homes->several_owners > 0;
+	homes->several_owners = 0;
+	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
+	first = count > 0 ? owner_of(homes, &types[0]) : "";
+	for (int i = 1; i < count && homes->several_owners == 0; i++)
+		homes->several_owners = strcmp(owner_of(homes, &types[i]), first) != 0;
+	return homes->several_owners > 0;
+}
+
+/*
+ * The last place at a target is not for whom all others are: what he has there may take as long as he likes, by his
+ * own triggers, and everybody else's moves would wait for it (M24).
+ */
+static bool
+is_for_others(ShardHomes *homes, const HomesShard *shard)
+{
+	const char *owner;
+
+#ifdef SHARD_MUTANT_MOVES_OF_ONE_OWNER
+	return false;
+#endif
+	if (shard_homes_node(homes, shard->target)->n_copied < HOMES_MOVES_AT_ONCE - 1)
+		return false;
+	owner = owner_of_shard(homes, shard);
+	for (int i = 0; i < homes->n_moves; i++)
+	{
+		const HomesShard *other = homes_shard_lookup(homes->shards, homes->moves[i]);
+
+		if (other->target == shard->target && is_copied(other) &&
+			strcmp(owner_of_shard(homes, other), owner) != 0)
+			return false;
+	}
+	return has_several_owners(homes);
+}
+
 /*
  * Propose M1 for a shard whose target is ready, if the target has room and nothing has changed. What
  * was asked long ago is checked again here, where it counts (C5).
@@ -193,7 +261,7 @@ propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *pr
 	const char *why;
 	int64 n;
 
-	if (target->n_copied >= HOMES_MOVES_AT_ONCE)
+	if (target->n_copied >= HOMES_MOVES_AT_ONCE || is_for_others(homes, shard))
 		return;
 	if (!is_settled(homes, shard, &record, &n, &why) ||
 		!is_target(homes, now, shard->target, shard->key.type_id, roster, &why) ||
@@ -447,7 +515,7 @@ count_copied(ShardHomes *homes)
 	{
 		const HomesShard *shard = homes_shard_lookup(homes->shards, homes->moves[i]);
 
-		if (shard->move != SHARD_MOVE_PREPARING && shard->move != SHARD_MOVE_STARTING)
+		if (is_copied(shard))
 			shard_homes_node(homes, shard->target)->n_copied++;
 	}
 }
@@ -460,6 +528,7 @@ shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const S
 	int n_moves = homes->n_moves;
 
 	homes->urgent = false;
+	homes->several_owners = -1;
 	if (n_moves == 0)
 		return;
 	count_copied(homes);

@@ -201,6 +201,7 @@ struct ShardHomes
 	int move_space;
 	ShardShardKey *moves; /* and which */
 	bool urgent;		  /* one of them has something to send */
+	int several_owners;	  /* of types, in this round; -1: not looked at yet */
 	int64 told_n;		  /* decisions up to this were told by others */
 	int n_pin_notes;
 	HomesPinNote pin_notes[HOMES_MAX_PIN_NOTES]; /* the last of them */

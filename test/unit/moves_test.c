@@ -383,6 +383,64 @@ test_types_share(void)
 	is_int(count_of_type(2, 300, 3), 100, "though one that comes before it cannot");
 }
 
+/*
+ * Shards of a type that are ready to go to two targets, and are copied there for ever; others may go, too, if the owner is
+ * not the only one: the first type has none. How many moves of it are under way.
+ */
+static int
+copied_for_ever(const char *owner)
+{
+	static ShardShardRef refs[300];
+	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED,
+							 .n_shards = lengthof(refs),
+							 .shards = refs};
+
+	three(0);
+	for (int i = 0; i < 3; i++)
+		add_type_of(i, "slow", lengthof(refs), owner);
+	run(3 * SHARD_SECOND);
+	for (int i = 0; i < (int) lengthof(refs); i++)
+		refs[i] = (ShardShardRef){.type_id = 2, .shard = i};
+	happen(0, &wanted);
+	run(5 * SHARD_SECOND);
+	is_int(count_of_type(2, lengthof(refs), 3), 100, "a third of a type's shards");
+	machines[0].mute_type = machines[1].mute_type = 2;
+	/* before the others come */
+	for (int32 shard = 0, begun = 0; begun < 20; shard++)
+	{
+		ShardShardRef ref = {.type_id = 2, .shard = shard};
+		const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
+													 (ShardMapKey){SHARD_MAP_HOME, 2, shard});
+		ShardHomeRecord home;
+		ShardNodeEvent move = {.kind = SHARD_EVENT_MOVE,
+							   .n_shards = 1,
+							   .shards = &ref,
+							   .node = 1 + begun % 2,
+							   .token = 100 + begun,
+							   .text = "eve@somewhere"};
+
+		if (!entry || !shard_record_get_home(entry, &home) || shard_record_home_node(&home) != 3)
+			continue;
+		happen(0, &move);
+		deliver();
+		begun++;
+	}
+	run(5 * SHARD_SECOND);
+	return machines[0].decisions[SHARD_DECISION_MOVE_BEGUN];
+}
+
+/* An owner whose shards are copied for as long as he likes has not all places at a target, if there are others (M24). */
+static void
+test_owners_share(void)
+{
+	is_int(copied_for_ever("mallory"), 6, "of one of two owners three at a time go to each target");
+	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	run(5 * SHARD_SECOND);
+	is_int(count_homes(0, 3), 100, "the other's shards leave");
+	is_int(count_of_type(2, 300, 3), 100, "though his cannot");
+	is_int(copied_for_ever(NULL), 8, "of the only owner four go");
+}
+
 /* First homes that are asked for one after the other, while none of them is decided yet, are even, too. */
 static void
 test_undecided_count(void)
@@ -995,6 +1053,7 @@ main(void)
 	test_evacuate_no_more();
 	test_evacuate_all();
 	test_types_share();
+	test_owners_share();
 	test_undecided_count();
 	test_rebalance();
 	test_forwarded();

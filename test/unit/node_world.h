@@ -46,6 +46,7 @@ typedef struct Machine
 	int64 command_number;
 	char command_text[200];
 	bool mute;									/* it stops and copies nothing */
+	int32 mute_type;							/* copies nothing of this type; 0: none */
 	bool unfit;									/* no shard can be copied here */
 	const char *unfit_why;						/* for that reason */
 	bool deaf;									/* nor does it say so */
@@ -343,7 +344,7 @@ act(int at, int link)
 				machine->question_shards = action->strategy->n_shards;
 				break;
 			case SHARD_ACTION_IMPORT_SHARD:
-				if (!machine->mute)
+				if (!machine->mute && machine->mute_type != action->shard.type_id)
 					post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
 			case SHARD_ACTION_LOG:
@@ -616,13 +617,22 @@ join(int at, int seed)
 }
 
 /* Every machine runs a type. */
-pg_attribute_unused() static void add_type(int at, const char *name, int32 number_of_shards)
+pg_attribute_unused() static void add_type_of(int at, const char *name, int32 number_of_shards,
+											  const char *owner)
 {
-	ShardTypeRecord type = {.name = name, .number_of_shards = number_of_shards, .role = ""};
+	ShardTypeRecord type = {.name = name,
+							.number_of_shards = number_of_shards,
+							.role = "",
+							.owner = owner};
 	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type};
 
 	happen(at, &event);
 	deliver();
+}
+
+pg_attribute_unused() static void add_type(int at, const char *name, int32 number_of_shards)
+{
+	add_type_of(at, name, number_of_shards, NULL);
 }
 
 /* Number of members that a machine has learned. */
