@@ -204,7 +204,7 @@ give_in_cluster(FunctionCallInfo fcinfo, Oid owner)
 
 	shard_admin_lock_list();
 	if (type->owner != owner || type->runs_as != owner)
-		shard_admin_limit_types(&(ShardAdminType){.name = type->name, .owner = owner});
+		shard_admin_limit_types(type->name, owner, type->number_of_shards);
 	shard_admin_owner_in_cluster(type->name, owner);
 }
 

@@ -118,7 +118,7 @@ extern void shard_admin_owner_here(ShardAdminType *type, Oid owner);
  * yet, would have too many. As the caller, not as the system.
  */
 extern void shard_admin_limit_setting(const ShardAdminType *type, ShardSettingId id);
-extern void shard_admin_limit_types(const ShardAdminType *type);
+extern void shard_admin_limit_types(const char *name, Oid owner, int64 number_of_shards);
 
 /* admin_start.c: whether the cluster has, or had, other members, as far as this database knows durably. */
 extern bool shard_admin_had_others(void);

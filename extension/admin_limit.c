@@ -60,11 +60,13 @@ shard_admin_limit_setting(const ShardAdminType *type, ShardSettingId id)
 	}
 }
 
-/* Types of a role, while they are counted, but for one. */
+/* Types of a role, and their shards, while they are counted, but for one. */
 typedef struct Owned
 {
-	const ShardAdminType *but;
-	int count;
+	const char *but;
+	Oid owner;
+	int types;
+	int64 shards;
 } Owned;
 
 /* Who gives a table away has made the type as before, until the other role says that it wants it (S07). */
@@ -73,29 +75,43 @@ count_owned(ShardType *type, void *arg)
 {
 	Owned *owned = arg;
 
-	if (type->exists && type->mode != SHARD_MODE_DROPPED &&
-		(type->owner == owned->but->owner || type->runs_as == owned->but->owner) &&
-		strcmp(type->name, owned->but->name) != 0)
-		owned->count++;
+	if (!type->exists || type->mode == SHARD_MODE_DROPPED ||
+		(type->owner != owned->owner && type->runs_as != owned->owner) ||
+		strcmp(type->name, owned->but) == 0)
+		return;
+	owned->types++;
+	owned->shards += type->number_of_shards;
 }
 
-/* See admin.h. */
+/* See admin.h. The room of a cluster is everybody's (C20): nobody may take half of it. */
 void
-shard_admin_limit_types(const ShardAdminType *type)
+shard_admin_limit_types(const char *name, Oid owner, int64 number_of_shards)
 {
-	Owned owned = {.but = type};
+	Owned owned = {.but = name, .owner = owner};
 
-	if (superuser() || shard_max_types_per_owner == 0)
+	if (superuser() || (shard_max_types_per_owner == 0 && shard_max_shards_per_owner == 0))
 		return;
 	shard_registry_refresh();
 	shard_registry_each(count_owned, &owned);
-	if (owned.count >= shard_max_types_per_owner)
+	if (shard_max_types_per_owner > 0 && owned.types >= shard_max_types_per_owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("role \"%s\" has too many entity types",
-						GetUserNameFromId(type->owner, false)),
+				 errmsg("role \"%s\" has too many entity types", GetUserNameFromId(owner, false)),
 				 errdetail("It has %d; setting \"shard.max_types_per_owner\" allows %d.",
-						   owned.count, shard_max_types_per_owner),
+						   owned.types, shard_max_types_per_owner),
 				 errhint("Drop one with shard_drop_type(); or an administrator raises "
 						 "\"shard.max_types_per_owner\", for everybody or with ALTER ROLE.")));
+	if (shard_max_shards_per_owner > 0 &&
+		owned.shards + number_of_shards > shard_max_shards_per_owner)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("the entity types of role \"%s\" have too many shards",
+					GetUserNameFromId(owner, false)),
+			 errdetail("They have " INT64_FORMAT ", and entity type \"%s\" has " INT64_FORMAT
+					   "; setting \"shard.max_shards_per_owner\" allows %d.",
+					   owned.shards, name, number_of_shards, shard_max_shards_per_owner),
+			 errhint(
+				 "Ask for fewer, or drop a type with shard_drop_type(); or an administrator raises "
+				 "\"shard.max_shards_per_owner\", for everybody or with ALTER ROLE.")));
 }

@@ -155,7 +155,8 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 	fill_in(&type, &wanted);
 	take_handler(fcinfo, &type);
 	shard_admin_check_functions(&type);
-	shard_admin_limit_types(&type);
+	shard_admin_limit_types(type.name, type.owner,
+							shard_settings_number(&type.settings, SHARD_SETTING_NUMBER_OF_SHARDS));
 
 	shard_admin_open(&security);
 	shard_admin_row_insert(&type);

@@ -348,7 +348,9 @@ check_limits(const ShardAdminType *type, bool is_new)
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		shard_admin_limit_setting(type, (ShardSettingId) id);
 	if (is_new)
-		shard_admin_limit_types(type);
+		shard_admin_limit_types(type->name, type->owner,
+								shard_settings_number(&type->settings,
+													  SHARD_SETTING_NUMBER_OF_SHARDS));
 }
 
 /*

@@ -30,6 +30,7 @@ int shard_cache_size = 512 * 1024;
 int shard_handler_lock_timeout = 500;
 int shard_max_handler_timeout = 60 * 1000;
 int shard_max_types_per_owner = 100;
+int shard_max_shards_per_owner = 100000;
 int shard_max_shards_per_type = 10000;
 int shard_max_stray_dead_letters = 100000;
 int shard_gate = SHARD_GATE_SET_AUTO;
@@ -438,6 +439,11 @@ define_limits(void)
 							"0 means no limit. Superusers are not bound.",
 							&shard_max_shards_per_type, 10000, 0, 1000000, PGC_SUSET, 0, NULL, NULL,
 							NULL);
+	DefineCustomIntVariable(
+		"shard.max_shards_per_owner",
+		"Sets how many shards the entity types of a role in a database may have.",
+		"0 means no limit. Superusers are not bound.", &shard_max_shards_per_owner, 100000, 0,
+		2000000, PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.max_stray_dead_letters",
 							"Sets how many dead letters there may be of entity types that are not "
 							"here.",

@@ -36,6 +36,7 @@ extern PGDLLIMPORT int shard_handler_lock_timeout;
 extern PGDLLIMPORT int shard_max_handler_timeout; /* ms */
 extern PGDLLIMPORT int shard_max_types_per_owner;
 extern PGDLLIMPORT int shard_max_shards_per_type;
+extern PGDLLIMPORT int shard_max_shards_per_owner;
 extern PGDLLIMPORT int shard_max_stray_dead_letters;
 
 extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */

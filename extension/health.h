@@ -26,6 +26,9 @@ extern bool shard_health_tables(ShardHealth *health);
 /* health_cluster.c: what is wrong with the cluster, as this node knows it. */
 extern void shard_health_cluster(ShardHealth *health);
 
+/* health_room.c: whether the room for entity types is nearly used. */
+extern void shard_health_room(ShardHealth *health);
+
 /*
  * health_senders.c: open transactions that hold the lock of senders, but not this one's: what an exit waits for. Needs a
  * snapshot.

@@ -643,6 +643,7 @@ shard_health_cluster(ShardHealth *health)
 		check_coordinator(health, &view, reports, true);
 		check_own_address(health, &view);
 		check_minimum(health);
+		shard_health_room(health);
 		shard_health_moves(health, reports);
 	}
 }

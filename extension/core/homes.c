@@ -31,6 +31,7 @@ shard_homes_create(int32 self, const ShardHomesSettings *settings)
 	homes->self = self;
 	homes->settings = *settings;
 	homes->shards = homes_shard_create(64, NULL);
+	homes->counts = homes_count_create(16, NULL);
 	homes->requests = homes_request_create(16, NULL);
 	homes->arena = shard_arena_create();
 	return homes;
@@ -57,6 +58,7 @@ shard_homes_destroy(ShardHomes *homes)
 	shard_homes_forget_moves(homes);
 	shard_homes_forget_strategies(homes);
 	homes_shard_destroy(homes->shards);
+	homes_count_destroy(homes->counts);
 	homes_request_destroy(homes->requests);
 	forget_regions(homes);
 	if (homes->regions)
@@ -87,6 +89,7 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *propo
 	shard_homes_forget_moves(homes);
 	shard_homes_forget_strategies(homes);
 	homes_shard_reset(homes->shards);
+	homes_count_reset(homes->counts);
 	homes_request_reset(homes->requests);
 	forget_regions(homes);
 	homes->n_nodes = 0;
@@ -97,6 +100,7 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *propo
 	/* Quick ends of regions are heard of before anything is placed. */
 	homes->next_host = now + SHARD_RESEND_INTERVAL;
 	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
+	homes->rebalanced = 0;
 }
 
 /* Every call begins so: what was decided meanwhile is taken in. */

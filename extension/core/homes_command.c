@@ -199,7 +199,10 @@ shard_homes_rebalance(ShardHomes *homes, int64 now, int32 type_id, const char *w
 	if (type_id != 0 && !shard_homes_type(homes, type_id, &type))
 		return SHARD_HOMES_REFUSED;
 	*number = shard_homes_round(homes, now, type_id, who, roster, &n_pending);
-	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
+	if (type_id == 0)
+		homes->rebalanced = 0;
+	if (homes->rebalanced == 0)
+		homes->next_rebalance = shard_homes_next_rebalance(homes, now);
 	if (n_pending == 0)
 		return SHARD_HOMES_DONE;
 	waiter = add_waiter(homes, asker, type_id, -1, who);

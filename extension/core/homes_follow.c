@@ -137,6 +137,20 @@ shard_homes_node(ShardHomes *homes, int32 node)
 	return known;
 }
 
+/* Count homes of a type at a node. */
+static void
+count_of_type(ShardHomes *homes, int32 type_id, int32 node, int by)
+{
+	bool found;
+	HomesCount *count = homes_count_insert(homes->counts, (ShardShardKey){type_id, node}, &found);
+
+	if (!found)
+		count->n = 0;
+	count->n += by;
+	if (count->n == 0)
+		homes_count_delete_item(homes->counts, count);
+}
+
 /* Count a home where it is and where it comes to: +1, or -1 before either changes. */
 static void
 count_home(ShardHomes *homes, const HomesShard *shard, int by)
@@ -145,6 +159,8 @@ count_home(ShardHomes *homes, const HomesShard *shard, int by)
 		shard_homes_node(homes, shard->node)->n_leased += by;
 	else if (shard->node != 0)
 		shard_homes_node(homes, shard->node)->n_durable += by;
+	if (shard->node != 0)
+		count_of_type(homes, shard->key.type_id, shard->node, by);
 	if (shard->to != 0)
 		shard_homes_node(homes, shard->to)->n_coming += by;
 }
@@ -158,6 +174,15 @@ shard_homes_number(const ShardHomes *homes, int32 node, bool leased)
 	if (!known)
 		return 0;
 	return leased ? known->n_leased : known->n_durable;
+}
+
+/* Homes of a type at a node. */
+int
+shard_homes_number_of_type(const ShardHomes *homes, int32 type_id, int32 node)
+{
+	const HomesCount *count = homes_count_lookup(homes->counts, (ShardShardKey){type_id, node});
+
+	return count ? count->n : 0;
 }
 
 /* See homes.h. */

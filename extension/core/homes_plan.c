@@ -134,6 +134,18 @@ shard_homes_allocate_type(ShardHomes *homes, const PlanView *plan,
 	shard_allocation_end(allocation);
 }
 
+/* What gives first homes looks at numbers alone. */
+static bool
+view_for_homes(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
+			   const ShardRoster *roster)
+{
+#ifdef SHARD_MUTANT_FIRST_HOMES_SEE_ALL
+	return shard_homes_view(plan, homes, now, type_id, roster, homes->arena);
+#else
+	return shard_homes_view_numbers(plan, homes, now, type_id, roster);
+#endif
+}
+
 /* The same by the type's own strategy. */
 static void
 allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_requests,
@@ -144,8 +156,8 @@ allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_
 
 	/* A type that is about to go gets no home that its removal does not know of. */
 	if (shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) ||
-		!shard_homes_view(&plan, homes, now, type_id, roster, homes->arena) ||
-		!is_formed(homes, "", proposer) || !is_formed(homes, plan.type.role, proposer))
+		!view_for_homes(&plan, homes, now, type_id, roster) || !is_formed(homes, "", proposer) ||
+		!is_formed(homes, plan.type.role, proposer))
 		return;
 	if (plan.settings.kind != SHARD_ALLOCATION_FUNCTION ||
 		!shard_homes_ask_homes(homes, now, type_id, requests, n_requests, roster))
@@ -275,6 +287,28 @@ shard_homes_plan_type(ShardHomes *homes, int64 now, const PlanView *plan,
 	return n_begun;
 }
 
+/* The round of one type. Returns how many moves begin; *n_pending: see shard_homes_round. */
+static int
+plan_type(ShardHomes *homes, int64 now, int32 type_id, const char *who, const ShardRoster *roster,
+		  int *n_pending)
+{
+	PlanView plan;
+
+	/* Whom its own functions are asked about is looked at then. */
+	if (!shard_homes_view_numbers(&plan, homes, now, type_id, roster))
+		return 0;
+	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
+	{
+		*n_pending += shard_homes_ask_moves(homes, now, type_id, who, roster);
+		return 0;
+	}
+	/* Where there is one region, nothing can move. */
+	if (plan.view.n_regions <= 1 ||
+		!shard_homes_view(&plan, homes, now, type_id, roster, homes->arena))
+		return 0;
+	return shard_homes_plan_type(homes, now, &plan, &plan.settings, who, roster);
+}
+
 /*
  * A round of a type, 0: of all. Returns how many moves begin; *n_pending: types whose own functions are
  * asked and will begin more.
@@ -290,17 +324,37 @@ shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
 	*n_pending = 0;
 	for (int i = 0; i < count; i++)
 	{
-		PlanView plan;
-
-		if ((type_id != 0 && types[i].key.a != type_id) ||
-			!shard_homes_view(&plan, homes, now, types[i].key.a, roster, homes->arena))
-			continue;
-		if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
-			*n_pending += shard_homes_ask_moves(homes, now, plan.type_id, who, roster);
-		else
-			n_begun += shard_homes_plan_type(homes, now, &plan, &plan.settings, who, roster);
+		if (type_id == 0 || types[i].key.a == type_id)
+			n_begun += plan_type(homes, now, types[i].key.a, who, roster, n_pending);
 	}
 	return n_begun;
+}
+
+/*
+ * The round that comes by itself goes on: as many types as their homes allow, one at least. Whoever has many homes so
+ * takes time from the next round, not from what else the coordinator has to do. Is it over?
+ */
+static bool
+go_on_with_round(ShardHomes *homes, int64 now, const ShardRoster *roster)
+{
+	int count;
+	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
+	int64 enough = homes->n_visited + HOMES_AT_A_TIME;
+	int n_pending = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (types[i].key.a <= homes->rebalanced)
+			continue;
+#ifndef SHARD_MUTANT_ROUND_IN_ONE_GO
+		if (homes->n_visited >= enough)
+			return false;
+#endif
+		homes->rebalanced = types[i].key.a;
+		(void) plan_type(homes, now, types[i].key.a, NULL, roster, &n_pending);
+	}
+	homes->rebalanced = 0;
+	return true;
 }
 
 /* Shards go where an operator wishes them, as soon as they can. */
@@ -330,15 +384,11 @@ follow_pins(ShardHomes *homes, int64 now, const ShardRoster *roster)
 void
 shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster)
 {
-	int n_pending;
-
 	if (now >= homes->next_pins)
 	{
 		homes->next_pins = now + SHARD_RESEND_INTERVAL;
 		follow_pins(homes, now, roster);
 	}
-	if (now < homes->next_rebalance)
-		return;
-	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
-	(void) shard_homes_round(homes, now, 0, NULL, roster, &n_pending);
+	if (now >= homes->next_rebalance && go_on_with_round(homes, now, roster))
+		homes->next_rebalance = shard_homes_next_rebalance(homes, now);
 }

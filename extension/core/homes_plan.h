@@ -27,13 +27,18 @@ typedef struct PlanView
 	PlanPin *pins; /* by shard */
 } PlanView;
 
-/* homes_view.c */
+/* homes_view.c: the view of a type, in the arena; false if the type is not known */
 extern bool shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 							 const ShardRoster *roster, ShardArena *arena);
+
+/* The same, in that of the call, without shards, whose numbers are enough to give homes: it costs little however many there are. */
+extern bool shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
+									 const ShardRoster *roster);
 extern bool shard_homes_view_is_good(const PlanView *plan, int32 node);
 extern ShardAllocationView shard_homes_view_good(const PlanView *plan, ShardArena *arena);
 extern int32 shard_homes_view_pin(const PlanView *plan, int32 shard);
 extern HomesShard **shard_homes_view_shards(ShardHomes *homes, int32 type_id, int *count);
+extern HomesShard *shard_homes_next_shard(ShardHomes *homes, ShardMapRange *range);
 
 /* homes_plan.c: what a strategy said is carried out */
 extern void shard_homes_give(ShardHomes *homes, int32 type_id, int32 shard, int32 node,

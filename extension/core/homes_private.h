@@ -17,6 +17,12 @@
  */
 #define HOMES_MOVES_AT_ONCE 4
 
+/*
+ * Homes that one tick looks at for rebalancing, and for the homes of one member, before it leaves the other types to the
+ * next tick: some milliseconds, so that the coordinator does everything else meanwhile.
+ */
+#define HOMES_AT_A_TIME 10000
+
 /* Pins of which it is remembered who wanted them: the last ones. */
 #define HOMES_MAX_PIN_NOTES 64
 
@@ -47,6 +53,17 @@ typedef struct HomesRegion
 	int64 token;  /* and which */
 } HomesRegion;
 
+/* How the shards of a member get other homes. */
+typedef enum HomesResettlement
+{
+	HOMES_BY_MOVE,		/* it leaves: by handoff, with their state */
+	HOMES_STRAYS,		/* the same, of types that it does not host (any more) */
+	HOMES_ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
+	HOMES_ANEW_LEASED	/* its lease has ended: those that may be started elsewhere */
+} HomesResettlement;
+
+#define HOMES_RESETTLEMENTS (HOMES_ANEW_LEASED + 1)
+
 /* What the homes come to for one node. */
 typedef struct HomesNode
 {
@@ -59,7 +76,16 @@ typedef struct HomesNode
 	int n_leased;
 	int n_coming; /* by moves that are not decided */
 	int n_copied; /* of them, those whose phase is decided, or about to be */
+	int32 resettled[HOMES_RESETTLEMENTS]; /* types up to this one had their turn; 0: none */
 } HomesNode;
+
+/* So many homes of a type are at a node. */
+typedef struct HomesCount
+{
+	ShardShardKey key; /* in the place of the shard's number the node */
+	char status;	   /* of the hash */
+	int n;
+} HomesCount;
 
 /* What the coordinator knows of one home beyond the key itself. */
 typedef struct HomesShard
@@ -183,6 +209,18 @@ typedef struct HomesRequest
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+#define SH_PREFIX homes_count
+#define SH_ELEMENT_TYPE HomesCount
+#define SH_KEY_TYPE ShardShardKey
+#define SH_KEY key
+#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
+#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
+#define SH_SCOPE static inline
+#define SH_RAW_ALLOCATOR palloc0
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
 struct ShardHomes
 {
 	int32 self;
@@ -192,6 +230,7 @@ struct ShardHomes
 	int64 office_since;
 	int64 seen_n; /* changes of homes up to this are in shards */
 	homes_shard_hash *shards;
+	homes_count_hash *counts; /* of them, by type and node */
 	homes_request_hash *requests;
 	HomesRegion *regions; /* in the order of registration */
 	int n_regions;
@@ -214,6 +253,8 @@ struct ShardHomes
 	int64 next_token;
 	int64 next_host;
 	int64 next_rebalance;
+	int32 rebalanced; /* types up to this one had their turn in the round under way; 0: none is */
+	int64 n_visited;  /* homes that plans have looked at, ever */
 	int64 next_pins;
 	int64 next_strays;
 	int n_closed;
@@ -239,6 +280,7 @@ extern void shard_homes_asked(HomesShard *shard, int64 now);
 extern void shard_homes_follow(ShardHomes *homes, int64 now);
 extern HomesNode *shard_homes_node(ShardHomes *homes, int32 node);
 extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
+extern int shard_homes_number_of_type(const ShardHomes *homes, int32 type_id, int32 node);
 extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
 extern const char *shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned);
 extern void shard_homes_forget_moves(ShardHomes *homes);

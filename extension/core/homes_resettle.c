@@ -20,19 +20,10 @@
  */
 #define EVACUATION_LIMIT 64
 
-/* How the shards of a member get other homes. */
-typedef enum Resettlement
-{
-	BY_MOVE,	  /* it leaves: by handoff, with their state */
-	STRAYS,		  /* the same, of types that it does not host (any more) */
-	ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
-	ANEW_LEASED	  /* its lease has ended: those that may be started elsewhere */
-} Resettlement;
-
 static bool
-by_move(Resettlement how)
+by_move(HomesResettlement how)
 {
-	return how == BY_MOVE || how == STRAYS;
+	return how == HOMES_BY_MOVE || how == HOMES_STRAYS;
 }
 
 /* Does the home of a shard not host its type, and not only for a moment (C17)? */
@@ -56,15 +47,15 @@ is_stray(ShardHomes *homes, const HomesShard *shard, int64 now)
  * copied may be staged already, with all of its state.
  */
 static bool
-goes(ShardHomes *homes, const HomesShard *shard, int32 node, Resettlement how, int64 now)
+goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement how, int64 now)
 {
-	if (shard->node != node || (how == STRAYS && !is_stray(homes, shard, now)))
+	if (shard->node != node || (how == HOMES_STRAYS && !is_stray(homes, shard, now)))
 		return false;
 	if (by_move(how))
 		return shard->move == SHARD_MOVE_NONE && shard->confirmed && now >= shard->not_before;
-	if (how == ANEW_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
+	if (how == HOMES_ANEW_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
 		return false;
-	return shard->leased == (how == ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
+	return shard->leased == (how == HOMES_ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
 }
 
 /* A new home whose state begins empty: a newer epoch, marked as lost (N1). */
@@ -92,7 +83,7 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 /* Shards of a member, of one type. */
 typedef struct TypeShards
 {
-	int waiting; /* to be given another home */
+	bool waiting; /* some are to be given another home */
 	int under_way; /* their move is not decided yet: later, the new homes may start them when they like */
 } TypeShards;
 
@@ -105,33 +96,50 @@ compare_type(const void *a, const void *b)
 	return (type_a > type_b) - (type_a < type_b);
 }
 
+/* Has a member a shard of a type that is to be given another home? */
+static bool
+has_waiting(ShardHomes *homes, int32 node, int32 type_id, HomesResettlement how, int64 now)
+{
+	const HomesRegion *region = shard_homes_region(homes, node);
+	ShardMapRange range;
+	HomesShard *shard;
+
+	if (shard_homes_number_of_type(homes, type_id, node) == 0 ||
+		(how == HOMES_STRAYS && (!region || shard_homes_hosts(region, type_id))))
+		return false;
+	range = shard_map_range(homes->decided, SHARD_MAP_HOME, type_id);
+	while ((shard = shard_homes_next_shard(homes, &range)) != NULL)
+	{
+		if (goes(homes, shard, node, how, now))
+			return true;
+	}
+	return false;
+}
+
 /* Shards of a member, by type as in the list. Returns how many types have any. */
 static int
-count_shards(ShardHomes *homes, int32 node, Resettlement how, int64 now, const ShardMapEntry *types,
-			 int n_types, TypeShards *counts)
+count_shards(ShardHomes *homes, int32 node, HomesResettlement how, int64 now,
+			 const ShardMapEntry *types, int n_types, TypeShards *counts)
 {
-	homes_shard_iterator iterator;
-	HomesShard *shard;
 	int busy = 0;
 
 	memset(counts, 0, sizeof(TypeShards) * n_types);
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
+	for (int i = 0; i < homes->n_moves; i++)
 	{
+		const HomesShard *shard = homes_shard_lookup(homes->shards, homes->moves[i]);
 		const ShardMapEntry *type;
 
-		if (shard->node != node)
+		if (shard->node != node || shard->move == SHARD_MOVE_STARTING)
 			continue;
 		type = bsearch(&shard->key.type_id, types, n_types, sizeof(*types), compare_type);
-		if (!type)
-			continue;
-		if (goes(homes, shard, node, how, now))
-			counts[type - types].waiting++;
-		else if (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING)
+		if (type)
 			counts[type - types].under_way++;
 	}
 	for (int t = 0; t < n_types; t++)
-		busy += counts[t].waiting > 0 || counts[t].under_way > 0;
+	{
+		counts[t].waiting = has_waiting(homes, node, types[t].key.a, how, now);
+		busy += counts[t].waiting || counts[t].under_way > 0;
+	}
 	return busy;
 }
 
@@ -145,60 +153,84 @@ is_changing(const ShardHomes *homes, const HomesShard *shard)
 
 /* How many of them may be given other homes now? */
 static int
-room_for(const TypeShards *shards, int n_busy, Resettlement how)
+room_for(const TypeShards *shards, int n_busy, HomesResettlement how)
 {
 	int share = Max(EVACUATION_LIMIT / Max(n_busy, 1), 1);
 
-	return by_move(how) ? Min(shards->waiting, share - shards->under_way) : shards->waiting;
+	if (!shards->waiting)
+		return 0;
+	return by_move(how) ? share - shards->under_way : PG_INT32_MAX;
 }
 
-/* Other homes for the shards of a member, among those that can be given any. */
+/* Other homes for so many shards of a member, of one type, among those that can be given any. */
 static void
-resettle(ShardHomes *homes, int64 now, int32 node, Resettlement how, ShardHomeReason reason,
+resettle_type(ShardHomes *homes, int64 now, int32 node, int32 type_id, int room,
+			  HomesResettlement how, ShardHomeReason reason, ShardProposer *proposer,
+			  const ShardRoster *roster)
+{
+	PlanView plan;
+	ShardAllocationView view;
+	ShardAllocation *allocation;
+	int n_shards;
+	HomesShard **shards;
+
+	if (!shard_homes_view_numbers(&plan, homes, now, type_id, roster))
+		return;
+	view = shard_homes_view_good(&plan, homes->arena);
+	if (view.n_regions == 0)
+		return;
+	shards = shard_homes_view_shards(homes, type_id, &n_shards);
+	allocation = shard_allocation_begin(&plan.settings, &view);
+	for (int i = 0; i < n_shards && room > 0; i++)
+	{
+		const char *why;
+		int32 to;
+
+		/* What is proposed counts in the view already. */
+		if (!goes(homes, shards[i], node, how, now) || is_changing(homes, shards[i]))
+			continue;
+		to = shard_homes_view_pin(&plan, shards[i]->key.shard);
+		if (to == 0 || !shard_homes_view_is_good(&plan, to))
+			to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
+		if (to == 0 || to == node)
+			continue;
+		if (by_move(how))
+			room -= shard_homes_begin_move(homes, now, shards[i], to, reason, NULL, roster, &why);
+		else
+			shard_homes_replace(homes, shards[i], to, 1, proposer);
+	}
+	shard_allocation_end(allocation);
+}
+
+/*
+ * Other homes for the shards of a member: as many types as their homes allow, one at least; the next tick goes on with
+ * the others.
+ */
+static void
+resettle(ShardHomes *homes, int64 now, int32 node, HomesResettlement how, ShardHomeReason reason,
 		 ShardProposer *proposer, const ShardRoster *roster)
 {
 	int n_types;
 	ShardMapEntry *types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
 	TypeShards *counts = shard_arena_alloc(homes->arena, sizeof(TypeShards) * Max(n_types, 1));
 	int n_busy = count_shards(homes, node, how, now, types, n_types, counts);
+	int32 done = shard_homes_node(homes, node)->resettled[how];
+	int64 enough = homes->n_visited + HOMES_AT_A_TIME;
 
 	for (int t = 0; t < n_types; t++)
 	{
 		int room = room_for(&counts[t], n_busy, how);
-		PlanView plan;
-		ShardAllocationView view;
-		ShardAllocation *allocation;
-		int n_shards;
-		HomesShard **shards;
 
-		if (room <= 0 || !shard_homes_view(&plan, homes, now, types[t].key.a, roster, homes->arena))
+		if (room <= 0 || types[t].key.a <= done)
 			continue;
-		view = shard_homes_view_good(&plan, homes->arena);
-		if (view.n_regions == 0)
-			continue;
-		shards = shard_homes_view_shards(homes, types[t].key.a, &n_shards);
-		allocation = shard_allocation_begin(&plan.settings, &view);
-		for (int i = 0; i < n_shards && room > 0; i++)
-		{
-			const char *why;
-			int32 to;
-
-			/* What is proposed counts in the view already. */
-			if (!goes(homes, shards[i], node, how, now) || is_changing(homes, shards[i]))
-				continue;
-			to = shard_homes_view_pin(&plan, shards[i]->key.shard);
-			if (to == 0 || !shard_homes_view_is_good(&plan, to))
-				to = shard_allocation_next(allocation, shards[i]->key.shard, 0);
-			if (to == 0 || to == node)
-				continue;
-			if (by_move(how))
-				room -=
-					shard_homes_begin_move(homes, now, shards[i], to, reason, NULL, roster, &why);
-			else
-				shard_homes_replace(homes, shards[i], to, 1, proposer);
-		}
-		shard_allocation_end(allocation);
+#ifndef SHARD_MUTANT_ROUND_IN_ONE_GO
+		if (homes->n_visited >= enough)
+			return;
+#endif
+		shard_homes_node(homes, node)->resettled[how] = types[t].key.a;
+		resettle_type(homes, now, node, types[t].key.a, room, how, reason, proposer, roster);
 	}
+	shard_homes_node(homes, node)->resettled[how] = 0;
 }
 
 /* Does a node lack some types of the cluster? */
@@ -243,12 +275,12 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 		/* A home that was being decided when the member was found empty may have come after that. */
 		leaves = member.status == SHARD_MEMBER_LEAVING || member.status == SHARD_MEMBER_EXITING;
 		if (shard_homes_gives_away(&member))
-			resettle(homes, now, members[i].key.a, BY_MOVE,
+			resettle(homes, now, members[i].key.a, HOMES_BY_MOVE,
 					 leaves ? SHARD_HOME_REASON_LEAVING : SHARD_HOME_REASON_EVACUATION, proposer,
 					 roster);
 		else if (strays && lacks_types(homes, members[i].key.a))
-			resettle(homes, now, members[i].key.a, STRAYS, SHARD_HOME_REASON_UNHOSTED, proposer,
-					 roster);
+			resettle(homes, now, members[i].key.a, HOMES_STRAYS, SHARD_HOME_REASON_UNHOSTED,
+					 proposer, roster);
 	}
 }
 
@@ -298,7 +330,7 @@ replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer
 		shard_roster_close_lease(roster, node);
 	}
 	if (shard_roster_lease_ended(roster, node, now, homes->decided))
-		resettle(homes, now, node, ANEW_LEASED, SHARD_HOME_REASON_LOST, proposer, roster);
+		resettle(homes, now, node, HOMES_ANEW_LEASED, SHARD_HOME_REASON_LOST, proposer, roster);
 }
 
 /* The member is there again, or has nothing leased any more: it may be granted a lease. */
@@ -313,7 +345,7 @@ reopen(ShardHomes *homes, int32 node, ShardRoster *roster)
 	shard_roster_open_lease(roster, node);
 }
 
-/* New homes for what nobody will hand off: see Resettlement. */
+/* New homes for what nobody will hand off: see HomesResettlement. */
 void
 shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
 {
@@ -331,7 +363,8 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 		/* One that has left has homes only of types that were nowhere any more then (C9). */
 		gone = member.status == SHARD_MEMBER_WRITTEN_OFF || member.status == SHARD_MEMBER_REMOVED;
 		if (gone && shard_homes_number(homes, node, false) > 0)
-			resettle(homes, now, node, ANEW_DURABLE, SHARD_HOME_REASON_LOST, proposer, roster);
+			resettle(homes, now, node, HOMES_ANEW_DURABLE, SHARD_HOME_REASON_LOST, proposer,
+					 roster);
 		if ((gone || member.status == SHARD_MEMBER_DOWN ||
 			 !shard_roster_reachable(roster, node, now)) &&
 			shard_homes_number(homes, node, true) > 0)

@@ -365,7 +365,7 @@ drop_type(ShardHomes *homes, int32 type_id, ShardProposer *proposer)
 	ShardMapEntry *end;
 
 #ifndef SHARD_MUTANT_DROP_WHILE_HOMES_COME
-	if (shard_proposer_pending_type(proposer, type_id, homes->arena))
+	if (shard_proposer_pending_type(proposer, type_id))
 		return false;
 #endif
 	changes =

@@ -57,22 +57,16 @@ pin_of(int32 shard, void *arg)
 	return shard_homes_view_pin(arg, shard);
 }
 
-/* The pins of the type. */
+/* The pins of the type, in the order of the map: by shard. */
 static void
 view_pins(PlanView *plan, ShardHomes *homes, ShardArena *arena)
 {
-	int count;
-	ShardMapEntry *entries = shard_map_list(homes->decided, SHARD_MAP_PIN, homes->arena, &count);
+	ShardMapRange range = shard_map_range(homes->decided, SHARD_MAP_PIN, plan->type_id);
+	const ShardMapEntry *entry;
 
-	plan->pins = shard_arena_alloc(arena, sizeof(PlanPin) * Max(count, 1));
-	for (int i = 0; i < count; i++)
-	{
-		if (entries[i].key.a == plan->type_id)
-			plan->pins[plan->n_pins++] =
-				(PlanPin){entries[i].key.b, shard_record_get_pin(&entries[i])};
-	}
-	if (plan->n_pins > 1)
-		qsort(plan->pins, plan->n_pins, sizeof(PlanPin), compare_pins);
+	plan->pins = shard_arena_alloc(arena, sizeof(PlanPin) * Max(range.end - range.next, 1));
+	while ((entry = shard_map_range_next(&range)) != NULL)
+		plan->pins[plan->n_pins++] = (PlanPin){entry->key.b, shard_record_get_pin(entry)};
 }
 
 /* ---- shards and members ----------------------------------------------------------------------- */
@@ -88,23 +82,47 @@ compare_age(const void *a, const void *b)
 	return x->key.shard < y->key.shard ? -1 : x->key.shard > y->key.shard;
 }
 
-/* Shards of a type in the order in which they got their homes. */
+/* The next shard of a type whose homes are gone through; NULL: that was the last one. */
+HomesShard *
+shard_homes_next_shard(ShardHomes *homes, ShardMapRange *range)
+{
+	const ShardMapEntry *entry;
+
+	while ((entry = shard_map_range_next(range)) != NULL)
+	{
+		HomesShard *shard = shard_homes_shard(homes, entry->key.a, entry->key.b);
+
+		homes->n_visited++;
+		if (shard)
+			return shard;
+	}
+	return NULL;
+}
+
+/*
+ * Shards of a type in the order in which they got their homes. The map has the homes of a type beside each other, so
+ * those of other types cost nothing.
+ */
 HomesShard **
 shard_homes_view_shards(ShardHomes *homes, int32 type_id, int *count)
 {
+	ShardMapRange range = shard_map_range(homes->decided, SHARD_MAP_HOME, type_id);
 	HomesShard **list =
-		shard_arena_alloc(homes->arena, sizeof(HomesShard *) * Max(homes->shards->members, 1));
-	homes_shard_iterator iterator;
+		shard_arena_alloc(homes->arena, sizeof(HomesShard *) * Max(range.end - range.next, 1));
 	HomesShard *shard;
+#ifdef SHARD_MUTANT_VIEW_OF_ALL_HOMES
+	homes_shard_iterator iterator;
+
+	homes_shard_start_iterate(homes->shards, &iterator);
+	while (homes_shard_iterate(homes->shards, &iterator) != NULL)
+		homes->n_visited++;
+#endif
 
 	*count = 0;
-	homes_shard_start_iterate(homes->shards, &iterator);
-	while ((shard = homes_shard_iterate(homes->shards, &iterator)) != NULL)
-	{
-		if (shard->key.type_id == type_id)
-			list[(*count)++] = shard;
-	}
-	qsort(list, *count, sizeof(HomesShard *), compare_age);
+	while ((shard = shard_homes_next_shard(homes, &range)) != NULL)
+		list[(*count)++] = shard;
+	if (*count > 1)
+		qsort(list, *count, sizeof(HomesShard *), compare_age);
 	return list;
 }
 
@@ -200,13 +218,14 @@ place_shards(PlanView *plan, ShardHomes *homes, const ShardAllocationRegion *reg
 			 ShardArena *arena, int *count)
 {
 	int n_shards;
-	int n_proposed;
 	HomesShard **shards = shard_homes_view_shards(homes, plan->type_id, &n_shards);
-	ShardMapEntry *proposed =
-		shard_proposer_list_undecided(homes->proposer, SHARD_MAP_HOME, homes->arena, &n_proposed);
-	PlacedShard *list =
-		shard_arena_alloc(homes->arena, sizeof(PlacedShard) * Max(n_shards + n_proposed, 1));
+	ShardMapRange proposed[2];
+	PlacedShard *list;
 
+	shard_proposer_undecided_range(homes->proposer, SHARD_MAP_HOME, plan->type_id, proposed);
+	list = shard_arena_alloc(homes->arena,
+							 sizeof(PlacedShard) * (n_shards + proposed[0].end - proposed[0].next +
+													proposed[1].end - proposed[1].next + 1));
 	*count = 0;
 	plan->moving = shard_arena_alloc(arena, sizeof(int32) * Max(n_shards, 1));
 	for (int i = 0; i < n_shards; i++)
@@ -216,12 +235,16 @@ place_shards(PlanView *plan, ShardHomes *homes, const ShardAllocationRegion *reg
 		place(list, count, shards[i]->key.shard,
 			  region_of(regions, n_regions, place_of(homes, shards[i])), plan);
 	}
-	for (int i = 0; i < n_proposed; i++)
+	for (int i = 0; i < 2; i++)
 	{
-		ShardMapKey key = proposed[i].key;
+		const ShardMapEntry *entry;
 
-		if (key.a == plan->type_id && !shard_homes_shard(homes, key.a, key.b))
-			place(list, count, key.b, region_of(regions, n_regions, end_of(&proposed[i])), plan);
+		while ((entry = shard_map_range_next(&proposed[i])) != NULL)
+		{
+			if (!shard_homes_shard(homes, entry->key.a, entry->key.b))
+				place(list, count, entry->key.b, region_of(regions, n_regions, end_of(entry)),
+					  plan);
+		}
 	}
 	return list;
 }
@@ -258,9 +281,61 @@ view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, i
 	}
 }
 
-/* The regions that host the type, with their shards. */
+/* One more shard, or less, at a node, if that is in the view. */
 static void
-view_regions(PlanView *plan, ShardHomes *homes, ShardArena *arena)
+count_at(ShardAllocationRegion *regions, int n_regions, int32 node, int by)
+{
+	int region = region_of(regions, n_regions, node);
+
+	if (region >= 0)
+		regions[region].n_shards += by;
+}
+
+/*
+ * How many shards each region has: as view_shards() counts, but from what is counted already and what changes just now,
+ * without a look at each home.
+ */
+static void
+count_shards(const PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, int n_regions)
+{
+	ShardMapRange proposed[2];
+
+	for (int r = 0; r < n_regions; r++)
+		regions[r].n_shards = shard_homes_number_of_type(homes, plan->type_id, regions[r].node);
+	for (int i = 0; i < homes->n_moves; i++)
+	{
+		ShardShardKey key = homes->moves[i];
+		const HomesShard *shard;
+
+		if (key.type_id != plan->type_id)
+			continue;
+		shard = shard_homes_shard(homes, key.type_id, key.shard);
+		count_at(regions, n_regions, shard->node, -1);
+		count_at(regions, n_regions, place_of(homes, shard), 1);
+	}
+	shard_proposer_undecided_range(homes->proposer, SHARD_MAP_HOME, plan->type_id, proposed);
+	for (int i = 0; i < 2; i++)
+	{
+		const ShardMapEntry *entry;
+
+		while ((entry = shard_map_range_next(&proposed[i])) != NULL)
+		{
+			const HomesShard *shard = shard_homes_shard(homes, entry->key.a, entry->key.b);
+
+			homes->n_visited++;
+			/* One that moves has been counted where it will be. */
+			if (shard && shard->move != SHARD_MOVE_NONE)
+				continue;
+			if (shard)
+				count_at(regions, n_regions, shard->node, -1);
+			count_at(regions, n_regions, end_of(entry), 1);
+		}
+	}
+}
+
+/* The regions that host the type, with their shards, or only the number of them. */
+static void
+view_regions(PlanView *plan, ShardHomes *homes, bool with_shards, ShardArena *arena)
 {
 	ShardAllocationRegion *regions =
 		shard_arena_alloc(arena, sizeof(ShardAllocationRegion) * Max(homes->n_regions, 1));
@@ -271,7 +346,10 @@ view_regions(PlanView *plan, ShardHomes *homes, ShardArena *arena)
 		if (!homes->regions[r].stopped && shard_homes_hosts(&homes->regions[r], plan->type_id))
 			regions[n++].node = homes->regions[r].node;
 	}
-	view_shards(plan, homes, regions, n, arena);
+	if (with_shards)
+		view_shards(plan, homes, regions, n, arena);
+	else
+		count_shards(plan, homes, regions, n);
 	plan->view.regions = regions;
 	plan->view.n_regions = n;
 }
@@ -292,10 +370,10 @@ settings_of(const ShardHomes *homes, const ShardTypeRecord *type)
 	return settings;
 }
 
-/* The view of a type, in the arena; false if the type is not known. */
-bool
-shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
-				 const ShardRoster *roster, ShardArena *arena)
+/* The view of a type; false if the type is not known. */
+static bool
+view_type(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id, bool with_shards,
+		  const ShardRoster *roster, ShardArena *arena)
 {
 	const ShardMapEntry *entry =
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
@@ -309,8 +387,24 @@ shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 	plan->view.pin_arg = plan;
 	view_pins(plan, homes, arena);
 	view_members(plan, homes, now, roster, arena);
-	view_regions(plan, homes, arena);
+	view_regions(plan, homes, with_shards, arena);
 	return true;
+}
+
+/* See homes_plan.h. */
+bool
+shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
+				 const ShardRoster *roster, ShardArena *arena)
+{
+	return view_type(plan, homes, now, type_id, true, roster, arena);
+}
+
+/* See homes_plan.h. */
+bool
+shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
+						 const ShardRoster *roster)
+{
+	return view_type(plan, homes, now, type_id, false, roster, homes->arena);
 }
 
 /*

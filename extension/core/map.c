@@ -338,6 +338,34 @@ shard_map_list(const ShardMap *map, ShardMapKind kind, ShardArena *arena, int *c
 }
 
 /* See map.h. */
+ShardMapRange
+shard_map_range(const ShardMap *map, ShardMapKind kind, int32 a)
+{
+	ShardMapKey last = {kind, a, PG_INT32_MAX};
+	ShardMapRange range = {map, 0, 0};
+
+	range.next = search(map, (ShardMapKey){kind, a, PG_INT32_MIN});
+	range.end = search(map, last);
+	if (range.end < map->n_slots && shard_map_key_compare(map->slots[range.end].key, last) == 0)
+		range.end++;
+	return range;
+}
+
+/* See map.h. */
+const ShardMapEntry *
+shard_map_range_next(ShardMapRange *range)
+{
+	while (range->next < range->end)
+	{
+		const ShardMapEntry *entry = &range->map->slots[range->next++].item->entry;
+
+		if (!entry->deleted)
+			return entry;
+	}
+	return NULL;
+}
+
+/* See map.h. */
 ShardMapKey *
 shard_map_tombstones(const ShardMap *map, int64 n, ShardArena *arena, int *count)
 {

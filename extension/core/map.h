@@ -84,6 +84,20 @@ extern ShardMapEntry *shard_map_since(const ShardMap *map, int64 n, ShardArena *
 extern ShardMapEntry *
 shard_map_list(const ShardMap *map, ShardMapKind kind, ShardArena *arena, int *count);
 
+/*
+ * The live entries of one kind and one a, such as the homes of a type, in the order of their keys. Costs what there are of
+ * them, tombstones included, not the size of the map. Valid until the map changes.
+ */
+typedef struct ShardMapRange
+{
+	const ShardMap *map;
+	int next; /* place of the next entry, */
+	int end;  /* and behind the last one */
+} ShardMapRange;
+
+extern ShardMapRange shard_map_range(const ShardMap *map, ShardMapKind kind, int32 a);
+extern const ShardMapEntry *shard_map_range_next(ShardMapRange *range);
+
 /* Forget tombstones with n up to the given one (R8); their keys, for who stores the map in rows. */
 extern void shard_map_purge(ShardMap *map, int64 n);
 extern ShardMapKey *

@@ -78,9 +78,12 @@ extern ShardMapEntry *
 shard_proposer_list_undecided(const ShardProposer *proposer, ShardMapKind kind, ShardArena *arena,
 							  int *count);
 
+/* The same of one a, such as the homes of a type: what is outstanding, and what is gathered. */
+extern void shard_proposer_undecided_range(const ShardProposer *proposer, ShardMapKind kind,
+										   int32 a, ShardMapRange ranges[2]);
+
 /* Is any change of a type, its homes or its pins under way, removals but for the type's aside? */
-extern bool
-shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardArena *arena);
+extern bool shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id);
 
 /* Is a home gathered or outstanding that is at the node, or comes to it? */
 extern bool

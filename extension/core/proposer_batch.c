@@ -274,28 +274,32 @@ shard_proposer_list_undecided(const ShardProposer *proposer, ShardMapKind kind, 
 	return both;
 }
 
+/* See proposer.h. */
+void
+shard_proposer_undecided_range(const ShardProposer *proposer, ShardMapKind kind, int32 a,
+							   ShardMapRange ranges[2])
+{
+	ranges[0] = shard_map_range(proposer->outstanding, kind, a);
+	ranges[1] = shard_map_range(proposer->gathered, kind, a);
+}
+
 /* Is a home or pin of a type gathered or outstanding? */
 static bool
-has_shard_of(const ShardProposer *proposer, ShardMapKind kind, int32 type_id, ShardArena *arena)
+has_shard_of(const ShardProposer *proposer, ShardMapKind kind, int32 type_id)
 {
-	int count;
-	ShardMapEntry *entries = shard_proposer_list_undecided(proposer, kind, arena, &count);
+	ShardMapRange ranges[2];
 
-	for (int i = 0; i < count; i++)
-	{
-		if (entries[i].key.a == type_id)
-			return true;
-	}
-	return false;
+	shard_proposer_undecided_range(proposer, kind, type_id, ranges);
+	return shard_map_range_next(&ranges[0]) || shard_map_range_next(&ranges[1]);
 }
 
 /* See proposer.h. */
 bool
-shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id, ShardArena *arena)
+shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id)
 {
 	return shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}) ||
-		   has_shard_of(proposer, SHARD_MAP_HOME, type_id, arena) ||
-		   has_shard_of(proposer, SHARD_MAP_PIN, type_id, arena);
+		   has_shard_of(proposer, SHARD_MAP_HOME, type_id) ||
+		   has_shard_of(proposer, SHARD_MAP_PIN, type_id);
 }
 
 /* See proposer.h. */

@@ -76,6 +76,27 @@ test_basics(void)
 	shard_arena_destroy(arena);
 }
 
+/* One a after the other, what is in the list of a kind. */
+static bool
+same_ranges(const ShardMap *map, ShardMapKind kind, const ShardMapEntry *list, int count)
+{
+	int seen = 0;
+
+	for (int a = -6; a <= KEYS / 3 - 4; a++)
+	{
+		ShardMapRange range = shard_map_range(map, kind, a);
+		const ShardMapEntry *entry;
+
+		while ((entry = shard_map_range_next(&range)) != NULL)
+		{
+			if (seen == count || entry->key.a != a ||
+				shard_map_key_compare(entry->key, list[seen++].key) != 0)
+				return false;
+		}
+	}
+	return seen == count;
+}
+
 /* Everything that the map answers must be what the naive one holds. */
 static bool
 same(const ShardMap *map, const Naive *naive, int64 since, ShardArena *arena)
@@ -119,6 +140,8 @@ same(const ShardMap *map, const Naive *naive, int64 since, ShardArena *arena)
 			if (shard_map_key_compare(entries[i - 1].key, entries[i].key) >= 0)
 				return false;
 		}
+		if (!same_ranges(map, SHARD_MAP_MEMBER + kind, entries, count))
+			return false;
 	}
 	return true;
 }
