@@ -375,11 +375,14 @@ shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
 	shard_node_write_identity(node);
 }
 
-/* Everything that is decided in this era, for one who may know nothing of it. */
+/*
+ * Everything that is decided in this era, for one who may know nothing of it. It goes back over the link by which was asked: of a
+ * journal that calls nobody believes that (T7). Who has not got it asks again.
+ */
 static void
-teach(ShardNode *node, int32 to)
+teach(ShardNode *node)
 {
-	ShardControl *message = shard_action_send(node->out, to, SHARD_CONTROL_LEARN);
+	ShardControl *message = shard_action_send(node->out, 0, SHARD_CONTROL_LEARN);
 
 	put_map(node, message, node->learned, shard_map_point(node->learned));
 	message->commit_n = message->point.n;
@@ -393,7 +396,7 @@ answer_member(ShardNode *node, int32 to)
 
 	if (shard_voter_state(node->voter) == SHARD_VOTER_OK)
 	{
-		teach(node, to);
+		teach(node);
 		return;
 	}
 	answer = shard_action_send(node->out, to, SHARD_CONTROL_PRE_VOTE_REPLY);
@@ -438,7 +441,7 @@ restore_journal(ShardNode *node, const ShardControl *message)
 	node->coordinator = 0;
 	node->coordinator_ballot = 0;
 	shard_action_log(node->out, 15 /* LOG */, "the journal begins era %d", node->era);
-	teach(node, message->from);
+	teach(node);
 }
 
 /* COLLECT, COLLECTED, RESTORE_JOURNAL, GET_DELTA, and PRE_VOTE_REPLY of the journal. */

@@ -267,6 +267,7 @@ shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message)
 		return true;
 #endif
 	if ((message->from != 0 && message->from == shard_node_coordinator(node, now)) ||
+		(is_answer(node, message) && message->from == node->coordinator) ||
 		message->from == node->id || is_of_journal(node, message) || node->config.journal_voter)
 		return true;
 	shard_action_log_peer(

@@ -30,7 +30,7 @@ run_part() {  # number, program, first seed, seeds, options
   fi
 }
 
-echo "1..$((3 * parts + 3))"
+echo "1..$((3 * parts + 4))"
 number=0
 for ((part = 0; part < parts; part++)); do
   for program in sim control plane; do
@@ -48,6 +48,8 @@ number=$((number + 1))
 run_part "$number" control 1 $(((control + 1) / 2)) --only types,crash,control_crash,partition,down >"$work/$number.tap" &
 number=$((number + 1))
 run_part "$number" control 1 $(((control + 1) / 2)) --only lie,crash,control_crash,partition,move >"$work/$number.tap" &
+number=$((number + 1))
+run_part "$number" control 80001 $(((control + 6) / 7)) --journal >"$work/$number.tap" &
 wait
 for ((i = 1; i <= number; i++)); do cat "$work/$i.tap"; done
 ! grep -q '^not ok' "$work"/*.tap

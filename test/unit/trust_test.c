@@ -556,6 +556,18 @@ test_facts(void)
 	ok(shard_map_value(learned, entry.key) != NULL, "a home that the coordinator tells is");
 	give_as(1, 1, 1, learn);
 	is_int(shard_map_point(learned).n, n + 1, "and so is its map");
+
+	/* The database that keeps the map is believed what it answers, and nobody who calls in its name. */
+	shard_arena_reset(arena);
+	entry = shard_record_put_home(1, 6, &home, n, arena);
+	learn.n = n + 1;
+	entry.n = learn.commit_n = n + 2;
+	machines[1].node->config.journal_node = 3;
+	give_as(1, 3, 0, learn);
+	is_int(shard_map_point(learned).n, n + 1, "who calls as the journal is not believed");
+	give_as(1, 3, 3, learn);
+	is_int(shard_map_point(learned).n, n + 2, "the journal's answer is");
+	machines[1].node->config.journal_node = 0;
 	shard_arena_destroy(arena);
 }
 
