@@ -480,6 +480,7 @@ static bool
 receive(ShardPeer *peer)
 {
 	int looks = is_encrypted(peer) ? 4 : 1;
+	int64 began = shard_peer_surplus_clock();
 
 	for (int i = 0; i < looks; i++)
 	{
@@ -489,6 +490,7 @@ receive(ShardPeer *peer)
 		if (!PQisBusy(peer->conn))
 			break;
 	}
+	shard_peer_surplus_look(peer, began);
 	return true;
 }
 

@@ -93,6 +93,10 @@ extern void shard_peer_surplus_begin(ShardPeer *peer);
 /* A step is over, with an answer of so many bytes. */
 extern void shard_peer_surplus_step(ShardPeer *peer, uint64 answer);
 
+/* What the process has had of the processor, in microseconds; and what came was read since then. */
+extern int64 shard_peer_surplus_clock(void);
+extern void shard_peer_surplus_look(ShardPeer *peer, int64 began);
+
 /* Has the server said too much that nobody asked for? Then *failure says so, and the connection is to be closed. */
 extern bool shard_peer_surplus_fails(ShardPeer *peer);
 

@@ -13,6 +13,7 @@
 
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #ifdef __linux__
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -27,6 +28,13 @@
  * years of settings that are changed. Many more of the shortest ones would take seconds to be put into their list.
  */
 #define MOST_SURPLUS (128 * 1024)
+
+/*
+ * Reading may take so much of the processor at a time, in microseconds, and as much more as copying what has come takes. It is
+ * what tells a long list of settings while an answer is awaited, whose length nobody knows.
+ */
+#define LOOK_US 100000
+#define COPIED_BYTES_US 200
 
 /* A step takes so many bytes beside the answer: descriptions of rows and ends of commands, each in a record of TLS. */
 #define STEP_BYTES 192
@@ -74,6 +82,29 @@ shard_peer_surplus_step(ShardPeer *peer, uint64 answer)
 	if (now > peer->read + asked)
 		peer->surplus += now - peer->read - asked;
 	peer->read = Max(peer->read, now);
+}
+
+/* See peer_private.h. */
+int64
+shard_peer_surplus_clock(void)
+{
+	struct timespec now;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0)
+		return 0;
+	return now.tv_sec * INT64CONST(1000000) + now.tv_nsec / 1000;
+}
+
+/* See peer_private.h. */
+void
+shard_peer_surplus_look(ShardPeer *peer, int64 began)
+{
+	int64 took = shard_peer_surplus_clock() - began;
+
+	if (took > LOOK_US &&
+		took - LOOK_US >
+			(int64) (bytes_read(peer) - Min(peer->read, bytes_read(peer))) / COPIED_BYTES_US)
+		peer->surplus = MOST_SURPLUS + 1;
 }
 
 /* See peer_private.h. While an answer comes nobody knows how long it is, but that it is one value. */
