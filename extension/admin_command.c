@@ -225,11 +225,14 @@ shard_command_need_coordinator(const char *function)
 	shard_command_not_downed();
 	if (shard_command_has_coordinator())
 		return;
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("cannot execute %s: there is no coordinator", function),
-					errdetail("A coordinator needs a majority of the voters."),
-					errhint("See shard_members. If the voters are lost for good, see "
-							"shard_force_voters().")));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot execute %s: there is no coordinator", function),
+			 errdetail("This node hears of none: it needs a majority of the voters, and here a "
+					   "coordinator worker that runs."),
+			 errhint(
+				 "See shard_health() here, and shard_members at other nodes. Only if the voters "
+				 "are lost for good, see shard_force_voters().")));
 }
 
 /* See admin_command.h. */

@@ -103,9 +103,9 @@ check_entities_ended(int32 node)
 						 "alone stands still."),
 		 asked.coordinator && status != SHARD_MEMBER_DOWN
 			 ? errhint(
-				   "Call shard_down() first, or shard_leave() there. If its server is about to "
-				   "be stopped for good, and you see to it: shard_write_off(%d, force => true).",
-				   node)
+				   "Call shard_leave() there. If its server is about to be stopped for good, and you "
+				   "see to it: shard_down(%d), then shard_write_off(%d, force => true).",
+				   node, node)
 			 : errhint("See shard_health(), pg_stat_activity and pg_locks there; have the process "
 					   "go on (SIGCONT), or restart the server. If you have cut it off, or are "
 					   "about to stop it, for good: shard_write_off(%d, force => true).",
