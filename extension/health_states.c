@@ -75,7 +75,7 @@ check_orphans(ShardHealth *health)
 				health,
 				psprintf(
 					"table %s has states, and no entity type: a restored dump brings none; "
-					"entities do not use them, and no node can join; bring the type back as \"Backup and restore\" in doc/operations.md says, or drop "
+					"entities do not use them, and while this node is alone no other can join; bring the type back as \"Backup and restore\" in doc/operations.md says, or drop "
 					"the table",
 					orphan->table));
 		MemoryContextSwitchTo(old);

@@ -148,7 +148,14 @@ has_strange_rows(ShardImportStage *stage)
 	(void) shard_import_stage_judge(stage, &own);
 	if (own.state != SHARD_HOME_NONE)
 		return false;
-	(void) shard_door_shards(stage->type->state_table, shard - 1, shard, false, &found, 1, &count);
+	if (shard_door_shards(stage->type->state_table, shard - 1, shard, false, &found, 1, &count) ==
+		SHARD_DOOR_BUSY)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg(
+				 "the state table of entity type \"%s\" on node %d, or its primary key, is locked",
+				 stage->type->name, stage->self)));
 	if (count == 0)
 		return false;
 

@@ -39,10 +39,11 @@ look(bool first)
 {
 	Oid types[1] = {INT4OID};
 	Datum values[1] = {Int32GetDatum(TABLES)};
+	const char nulls[] = {first ? 'n' : ' ', '\0'};
 	List *orphans = NIL;
 	bool isnull;
 
-	if (SPI_execute_with_args(query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(query, 1, types, values, nulls, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for state tables");
 	for (uint64 i = 0; i < SPI_processed && !(first && orphans != NIL); i++)
 	{

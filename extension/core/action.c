@@ -139,8 +139,8 @@ add_line(ShardActions *actions, int level, const char *format, va_list args)
 	char text[1024];
 	ShardAction *action;
 
-	vsnprintf(text, sizeof(text), format, args);
-	shard_text_mend(text);
+	if (vsnprintf(text, sizeof(text), format, args) >= (int) sizeof(text))
+		shard_text_mend(text);
 	action = shard_action_add(actions, SHARD_ACTION_LOG);
 	action->status = level;
 	action->text = shard_arena_copy(actions->arena, text, strlen(text) + 1);

@@ -17,7 +17,7 @@ my $restored = qr/states of no entity type.*in table shard_entity\.counter/;
 my $dump = $server->basedir . '/states.sql';
 
 # The recipe of doc/operations.md.
-my $recipe = "BEGIN; ALTER TABLE shard_entity.counter SET SCHEMA public; ALTER TABLE public.counter RENAME TO counter_saved; $start;
+my $recipe = "BEGIN; ALTER TABLE shard_entity.counter RENAME TO counter_saved; ALTER TABLE shard_entity.counter_saved SET SCHEMA public; $start;
 	INSERT INTO shard_entity.counter SELECT * FROM public.counter_saved; COMMIT";
 my $aside = q{
 CREATE TABLE counter_restored AS SELECT * FROM shard_entity.counter WHERE false;
