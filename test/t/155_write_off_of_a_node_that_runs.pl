@@ -40,7 +40,7 @@ sub stands_still
 	return;
 }
 
-like($one->error_of('SELECT shard_write_off(3)') // 'nothing', qr/55000: .*refused for node 3\n.*HINT:  Call shard_down\(\) first/s, 'a node that is heard');
+like($one->error_of('SELECT shard_write_off(3)') // 'nothing', qr/55000: .*refused for node 3\n.*HINT:  Call shard_leave\(\) there/s, 'a node that is heard');
 like($one->error_of('SELECT shard_write_off(3, NULL)') // 'nothing', qr/22004/, 'force is not null');
 like($one->error_of('SELECT shard_write_off(1)') // 'nothing', qr/55000: .*coordinator/s, 'nor the coordinator itself');
 
