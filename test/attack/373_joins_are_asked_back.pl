@@ -90,8 +90,8 @@ like($error, qr/53400: .*8 other nodes are about to join, which is as many as th
 $coordinator->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flood'});
 waitpid $flooder, 0;
 
-# The seed reaches it, the coordinator does not: its role is not let in there.
-$_->sql(q{CREATE ROLE other LOGIN; SELECT shard_allow_peer('other')}) for $second, $third;
+# The seed reaches it, the coordinator does not: its role is not let in there. (At its own address it is.)
+$_->sql(q{CREATE ROLE other LOGIN; SELECT shard_allow_peer('other')}) for $coordinator, $second, $third;
 $coordinator->server->append_conf('postgresql.conf', "shard.peer_user = 'other'");
 $coordinator->server->reload;
 my $dsn = $fourth->dsn;
