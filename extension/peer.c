@@ -460,19 +460,6 @@ is_encrypted(const ShardPeer *peer)
 }
 
 /*
- * libpq keeps what a server says to who listens there. Nobody does here: it would be kept for good, and a server that
- * is not what it should be could say it without end.
- */
-static void
-drop_notifications(ShardPeer *peer)
-{
-	PGnotify *notification;
-
-	while ((notification = PQnotifies(peer->conn)) != NULL)
-		PQfreemem(notification);
-}
-
-/*
  * Reads what has come. Encrypted, a part of what was read may be left where the socket does not show
  * it, so look more than once.
  */
@@ -486,7 +473,6 @@ receive(ShardPeer *peer)
 	{
 		if (!PQconsumeInput(peer->conn))
 			return false;
-		drop_notifications(peer);
 		if (!PQisBusy(peer->conn))
 			break;
 	}

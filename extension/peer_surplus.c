@@ -95,16 +95,23 @@ shard_peer_surplus_clock(void)
 	return now.tv_sec * INT64CONST(1000000) + now.tv_nsec / 1000;
 }
 
-/* See peer_private.h. */
+/* See peer_private.h. Nobody listens here, so libpq would keep notifications for good. */
 void
 shard_peer_surplus_look(ShardPeer *peer, int64 began)
 {
 	int64 took = shard_peer_surplus_clock() - began;
+	PGnotify *notification;
 
-	if (took > LOOK_US &&
-		took - LOOK_US >
-			(int64) (bytes_read(peer) - Min(peer->read, bytes_read(peer))) / COPIED_BYTES_US)
-		peer->surplus = MOST_SURPLUS + 1;
+	while ((notification = PQnotifies(peer->conn)) != NULL)
+		PQfreemem(notification);
+	if (took > LOOK_US)
+	{
+		uint64 now = bytes_read(peer);
+		uint64 beside = now > peer->read ? now - peer->read : 0;
+
+		if (took > LOOK_US + (int64) (beside / COPIED_BYTES_US))
+			peer->surplus = MOST_SURPLUS + 1;
+	}
 }
 
 /* See peer_private.h. While an answer comes nobody knows how long it is, but that it is one value. */
