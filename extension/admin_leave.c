@@ -115,12 +115,16 @@ warn_undecided(void)
 	/* not within ereport(): it looks for errors of its own */
 	bool asked = shard_command_has_coordinator();
 
-	ereport(WARNING, (errmsg("the cluster has not decided yet that this node leaves"),
-					  asked ? errdetail("The coordinator was asked, and has not answered.")
-							: errdetail("This node hears of no coordinator that could decide it."),
-					  errhint("This node goes on asking until its server or its coordinator worker "
-							  "is restarted; then call shard_leave() again. See shard_health() and "
-							  "shard_members; shard_leave(cancel => true) ends it.")));
+	ereport(
+		WARNING,
+		(errmsg("the cluster has not decided yet that this node leaves"),
+		 asked
+			 ? errdetail("The coordinator was asked, and has not answered.")
+			 : errdetail(
+				   "This node hears of no coordinator that could decide it: one needs a majority of the voters."),
+		 errhint("This node goes on asking until its server or its coordinator worker "
+				 "is restarted; then call shard_leave() again. See shard_health() and "
+				 "shard_members; shard_leave(cancel => true) ends it.")));
 }
 
 /*

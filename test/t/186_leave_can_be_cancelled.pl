@@ -23,7 +23,7 @@ $_->server->stop('immediate') for $one, $two;
 $three->wait_until('SELECT count(*) = 0 FROM shard_members WHERE coordinator', 'no coordinator');
 my ($status, $out, $said) = $three->try(q{SELECT shard_leave('1 s')});
 is("$status $out", '0 f', 'a node that hears no majority does not leave');
-like($said, qr/WARNING:  the cluster has not decided yet that this node leaves\nDETAIL:  There is no coordinator.*majority.*HINT:.*asking until .*restarted.*shard_leave\(cancel => true\)/s,
+like($said, qr/WARNING:  the cluster has not decided yet that this node leaves\nDETAIL:  This node hears of no coordinator.*majority.*HINT:.*asking until .*restarted.*shard_leave\(cancel => true\)/s,
 	'it says what it waits for, and how to end that');
 like($said, qr/NOTICE:  dead letters that stay on this node: 1\nHINT:  .*shard_redrive\(\)/, 'and that dead letters stay');
 my @wait = map { $three->session } 1 .. 2;
