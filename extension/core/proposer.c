@@ -220,6 +220,7 @@ shard_proposer_add_peer(ShardProposer *proposer, int32 node)
 	peer->learned = -1;
 	peer->told = -1;
 	peer->taught_at = PG_INT64_MIN;
+	peer->lessons_since = PG_INT64_MIN;
 	return peer;
 }
 

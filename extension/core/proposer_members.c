@@ -50,25 +50,44 @@ shard_proposer_heartbeats(ShardProposer *proposer, int64 now, const int32 *membe
 	}
 }
 
+/* A member that learns step by step is told as often in an interval of resending, at most. */
+#define MOST_LESSONS 4
+
 /*
- * Tell a member what it lacks, all if it has missed purged tombstones (R8). Not again while the last
- * time may still be on its way, whatever the member says meanwhile: that is the whole map each time.
+ * May a member be told now what it lacks? Not again while the last time may still be on its way, unless it has got further
+ * since; and only so often in an interval, whatever it says meanwhile: that may be the whole map each time.
  */
+static bool
+may_teach(ProposerPeer *peer, int64 now)
+{
+	if (peer->taught_at != PG_INT64_MIN && now - peer->taught_at < SHARD_RESEND_INTERVAL &&
+		peer->learned <= peer->taught_from)
+		return false;
+#ifndef SHARD_MUTANT_TAUGHT_AS_ASKED
+	if (peer->lessons_since == PG_INT64_MIN || now - peer->lessons_since >= SHARD_RESEND_INTERVAL)
+	{
+		peer->lessons_since = now;
+		peer->lessons = 0;
+	}
+	if (peer->lessons >= MOST_LESSONS)
+		return false;
+	peer->lessons++;
+#endif
+	return true;
+}
+
+/* Tell a member what it lacks, all if it has missed purged tombstones (R8). */
 static void
 teach(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *out)
 {
 	int64 n = shard_map_point(proposer->map).n;
 	ShardControl *message;
 
-	if (proposer->office != SHARD_OFFICE_HELD || peer->learned >= n)
+	if (proposer->office != SHARD_OFFICE_HELD || peer->learned >= n || !may_teach(peer, now))
 		return;
-#ifndef SHARD_MUTANT_TAUGHT_AS_ASKED
-	if (peer->taught_at != PG_INT64_MIN && now - peer->taught_at < SHARD_RESEND_INTERVAL &&
-		peer->learned < peer->told)
-		return;
-#endif
 	peer->told = n;
 	peer->taught_at = now;
+	peer->taught_from = peer->learned;
 
 	message = shard_action_send(out, peer->node, SHARD_CONTROL_LEARN);
 	message->b = proposer->ballot;

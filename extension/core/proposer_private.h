@@ -28,10 +28,13 @@ typedef struct ProposerPeer
 	ShardMapPoint synced_to;
 
 	/* Heartbeats and learning */
-	int64 heartbeat; /* when the newest one began that it acknowledged; PG_INT64_MIN: none */
-	int64 learned;	 /* -1: not heard */
-	int64 told;		 /* everything up to here was sent to it once, maybe in vain */
-	int64 taught_at; /* what it lacked was sent then */
+	int64 heartbeat;	 /* when the newest one began that it acknowledged; PG_INT64_MIN: none */
+	int64 learned;		 /* -1: not heard */
+	int64 told;			 /* everything up to here was sent to it once, maybe in vain */
+	int64 taught_at;	 /* what it lacked was sent then, */
+	int64 taught_from;	 /* when it had learned this */
+	int64 lessons_since; /* so often since then */
+	int lessons;
 } ProposerPeer;
 
 typedef enum OfficeEvent
