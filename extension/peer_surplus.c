@@ -5,7 +5,7 @@
  * libpq keeps, until the connection ends, each setting that a server reports (ParameterStatus), in a list that it walks for
  * the next one, and notifications. A server that is not what it should be could say them without end. So the bytes that came are
  * compared with the answers: by the system's count of the socket, as libpq has none. Connections without such a count (not
- * of TCP, not of Linux) are not looked at.
+ * of TCP, not of Linux) are bounded by the time alone that reading takes.
  *
  * Nothing is durable. A connection with too much surplus is closed, and begun anew after the usual back-off.
  */
@@ -132,8 +132,9 @@ shard_peer_surplus_fails(ShardPeer *peer)
 		beside = 0;
 	if (peer->surplus + beside <= MOST_SURPLUS)
 		return false;
-	snprintf(detail, sizeof(detail), "More than %d kB came that answer no call.",
-			 MOST_SURPLUS / 1024);
+	snprintf(detail, sizeof(detail),
+			 "More than %d kB came that answer no call, or what came took more than %d ms to read.",
+			 MOST_SURPLUS / 1024, LOOK_US / 1000);
 	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
 						   "the server at the address says what nobody has asked for", detail,
 						   "Find out what listens there: a server of PostgreSQL does not do that.");
