@@ -155,7 +155,9 @@ has_strange_rows(ShardImportStage *stage)
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg(
 				 "the state table of entity type \"%s\" on node %d, or its primary key, is locked",
-				 stage->type->name, stage->self)));
+				 stage->type->name, stage->self),
+			 errdetail("Whether it has rows of the shard cannot be seen."),
+			 errhint("End the transaction that has it locked; see pg_locks.")));
 	if (count == 0)
 		return false;
 

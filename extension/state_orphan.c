@@ -17,7 +17,7 @@
 
 #include "compat.h"
 
-/* Tables that are looked at, at most. */
+/* Tables that are looked at where all of them are told; the first one that has rows is looked for among all. */
 #define TABLES 200
 
 static const char *const query =
