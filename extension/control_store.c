@@ -218,3 +218,18 @@ shard_control_store_target(int32 type_id, ShardTargetLearned *learned)
 		learned->number_of_shards = type.number_of_shards;
 	shard_arena_destroy(arena);
 }
+
+int32
+shard_control_store_status(int32 node)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entry;
+	ShardMemberRecord member;
+	int32 status = SHARD_MEMBER_NONE;
+
+	if (get_learned(SHARD_MAP_MEMBER, node, 0, &entry) && !entry.deleted &&
+		shard_record_get_member(&entry, &member, arena))
+		status = member.status;
+	shard_arena_destroy(arena);
+	return status;
+}

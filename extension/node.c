@@ -20,6 +20,7 @@
 #include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
+#include "control_store.h"
 #include "node.h"
 #include "plane.h"
 #include "security.h"
@@ -128,12 +129,16 @@ shard_node_check_open(void)
 {
 	ShardSecurity security = {0};
 	ShardNodeRow row;
+	int32 status;
 
 	if (likely(shard_plane_check_open()))
 		return;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&security);
 	shard_node_row_read(&row);
+	SPI_connect();
+	status = shard_control_store_status(row.node);
+	SPI_finish();
 	shard_security_end(&security);
 	PopActiveSnapshot();
 	if (row.fenced != NULL)
@@ -141,6 +146,9 @@ shard_node_check_open(void)
 						errmsg("this node is fenced and takes no messages"),
 						errdetail("Table shard.node says: %s.", row.fenced),
 						errhint("Send at another member.")));
+	/* It may have said that nothing is left before its server went down, and be removed since (M20). */
+	if (status == SHARD_MEMBER_EXITING)
+		shard_plane_refuse(SHARD_PLANE_LEAVING);
 }
 
 void

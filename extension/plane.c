@@ -260,6 +260,15 @@ static const struct
 		"Send at another member. It comes back when its server is restarted, or by "
 		"shard_admit() here; see shard_health()."}};
 
+void
+shard_plane_refuse(ShardPlaneDoor door)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg_internal("%s", door_errors[door].message),
+					errdetail_internal("%s", door_errors[door].detail),
+					errhint("%s", door_errors[door].hint)));
+}
+
 bool
 shard_plane_check_open(void)
 {
@@ -268,12 +277,8 @@ shard_plane_check_open(void)
 
 	if (likely(door == SHARD_PLANE_OPEN))
 		return true;
-	if (door == SHARD_PLANE_UNSAID)
-		return false;
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg_internal("%s", door_errors[door].message),
-					errdetail_internal("%s", door_errors[door].detail),
-					errhint("%s", door_errors[door].hint)));
+	if (door != SHARD_PLANE_UNSAID)
+		shard_plane_refuse(door);
 	return false;
 }
 

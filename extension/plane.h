@@ -80,6 +80,9 @@ typedef enum ShardPlaneDoor
 
 extern void shard_plane_close(ShardDatabase *db, ShardPlaneDoor door);
 
+/* Error 55000, which says why nobody may send here; for a door that is closed. */
+extern void shard_plane_refuse(ShardPlaneDoor door);
+
 /* Error 55000 if closed. False: nobody has said yet whether it is open. */
 extern bool shard_plane_check_open(void);
 

@@ -361,6 +361,30 @@ seal(ShardUuid secret, const void *bytes, size_t length)
 	return (ShardUuid){hash, hash ^ secret.low};
 }
 
+/* The status of an instance's node, as it has learned it itself. */
+static int32
+own_status(Instance *instance)
+{
+	const ShardMapEntry *entry =
+		shard_map_value(shard_node_learned(instance->node),
+						(ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(instance->node), 0});
+	ShardArena *arena = shard_arena_create();
+	ShardMemberRecord member;
+	int32 status = SHARD_MEMBER_NONE;
+
+	if (entry && shard_record_get_member(entry, &member, arena))
+		status = member.status;
+	shard_arena_destroy(arena);
+	return status;
+}
+
+/* Who exits takes no messages, from its start on: it may have said that nothing is left before it died (M20). */
+static bool
+takes_none(Instance *instance)
+{
+	return !instance->journal && own_status(instance) == SHARD_MEMBER_EXITING;
+}
+
 /* The control process starts: it reads what was durable. */
 static void
 start_control(World *world, Instance *instance, ShardStartKind kind)
@@ -387,7 +411,6 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	config.homes.absolute_limit = 20;
 	config.homes.relative_limit = 0.5;
 	instance->node = shard_node_create(&config);
-	instance->leaving = false;
 	instance->clean = 0;
 	instance->n_tickets = 0;
 	instance->control_generation++;
@@ -409,6 +432,7 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	cluster.low = world_random64(world);
 	shard_node_start(instance->node, world_clock(instance), kind, cluster, instance->incarnation,
 					 instance->out);
+	instance->leaving = takes_none(instance);
 	/* It may have died between its welcome and hearing that this was durable. */
 	instance->joined |= !instance->journal && shard_node_id(instance->node) > SHARD_FIRST_NODE;
 	host_after(world, instance);
@@ -847,30 +871,13 @@ host_after(World *world, Instance *instance)
 
 /* ---- events of the control plane -------------------------------------------------------------- */
 
-/* The status of an instance's node, as it has learned it itself. */
-static int32
-own_status(Instance *instance)
-{
-	const ShardMapEntry *entry =
-		shard_map_value(shard_node_learned(instance->node),
-						(ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(instance->node), 0});
-	ShardArena *arena = shard_arena_create();
-	ShardMemberRecord member;
-	int32 status = SHARD_MEMBER_NONE;
-
-	if (entry && shard_record_get_member(entry, &member, arena))
-		status = member.status;
-	shard_arena_destroy(arena);
-	return status;
-}
-
-/* Who exits takes no messages, and says when nothing is left, by two looks in a row (M20). */
+/* Says when nothing is left, by two looks in a row (M20). */
 static void
 look_whether_empty(World *world, Instance *instance)
 {
 	ShardNodeEvent event = {.kind = SHARD_EVENT_EMPTIED};
 
-	instance->leaving = !instance->journal && own_status(instance) == SHARD_MEMBER_EXITING;
+	instance->leaving = takes_none(instance);
 	if (!instance->leaving || shard_node_fenced(instance->node) ||
 		instance->homes != shard_node_own_homes(instance->node))
 		instance->clean = 0;
