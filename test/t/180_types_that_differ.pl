@@ -19,7 +19,7 @@ sub make
 {
 	my ($node, $place, $account) = @_;
 	$node->sql(qq{CREATE TYPE place AS ($place); CREATE TYPE account AS ($account);
-		CREATE FUNCTION keep(state account, message jsonb) RETURNS account LANGUAGE sql RETURN state});
+		CREATE FUNCTION keep(state account, message jsonb) RETURNS account LANGUAGE sql AS 'SELECT state'});
 	return;
 }
 
