@@ -297,7 +297,11 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	 * An older one that comes late would be the last: nobody says the newer one again. Should that be none of the node's, it
 	 * hears so, and goes above it.
 	 */
-	if (region && message->token < held && region->as_of > 0)
+	if (region && message->token < held
+#ifdef SHARD_MUTANT_OVERTAKEN_REGISTRATION
+		&& region->as_of > 0
+#endif
+	)
 	{
 		reply = shard_action_send(out, message->from, SHARD_CONTROL_REGISTER_ACK);
 		reply->commit_n = shard_map_point(homes->decided).n;

@@ -25,15 +25,21 @@
  *		and each answers only for an era above all that it answered for under other starts; since all
  *		have answered before an era can begin, a later beginning has a greater number. Nobody enters an
  *		era before the journal's transaction.
+ *		A member that answered for another start tells a greater number. Before a collector asks for that, the journal
+ *		has to say that the start is the one it is of: who does not reach the journal can begin nothing, and must not
+ *		use up the eras that are in reach.
  *	 5. Entering an era, a node keeps the map of the one before until it has learned the new one, and
  *		an answer may be of either: (era, n) says which is greater. So the loss of those few who know
  *		a young era does not lose the old map.
+ *	 6. All this holds already while the journal is a voter to come: whatever is decided then it has to accept, and so has the
+ *		node that voted alone, which is a member. As long as that one has only accepted the change, and not seen it decided,
+ *		nobody else can have: then its own map is all that was ever decided, once it is sealed.
  *
  * What if ...
  *	 - the collector dies? Seals are durable; the next candidate meets the journal and asks again.
  *	 - a question or answer is lost? It is asked again; answers are repeated, equal.
- *	 - the journal is lost again? Its start has another number; the collector hears of it from the
- *		journal's next answer, and asks all members anew.
+ *	 - the journal is lost again? Its start has another number; the collector, which asks it all the time, hears of it from its next
+ *		answer, and asks all members anew.
  *	 - the clock jumps? Questions are repeated sooner or later.
  *	 - a member is frozen? The cluster waits for it, or for the operator's word.
  *
@@ -60,6 +66,49 @@ has_journal(const ShardNode *node, const ShardMap *map)
 
 	return node->config.journal_node != 0 && entry && shard_record_get_voters(entry, &voters) &&
 		   voters.n_current == 1 && voters.current[0] == node->config.journal_node;
+}
+
+/*
+ * Does a map name the journal among the voters of today or those to come (R9)? Then nothing is decided without it, so if it has
+ * forgotten nothing is ever decided again in this era.
+ */
+static bool
+needs_journal(const ShardNode *node, const ShardMap *map)
+{
+	const ShardMapEntry *entry = shard_map_value(map, voters_key);
+	ShardVotersRecord voters;
+
+#ifdef SHARD_MUTANT_JOURNAL_TO_COME_PASSED_OVER
+	return has_journal(node, map);
+#endif
+	return node->config.journal_node != 0 && entry && shard_record_get_voters(entry, &voters) &&
+		   shard_record_votes(&voters, node->config.journal_node);
+}
+
+/*
+ * Is the vote on its way from this node alone to the journal? It has accepted the change, and cannot decide it, nor anything
+ * else, if the journal has forgotten.
+ */
+static bool
+is_handing_over(const ShardNode *node, const ShardMap *map)
+{
+	const ShardMapEntry *entry = shard_map_value(map, voters_key);
+	ShardVotersRecord voters;
+
+#ifdef SHARD_MUTANT_JOURNAL_CHANGE_NOT_FOLLOWED
+	return false;
+#endif
+	return entry && shard_record_get_voters(entry, &voters) && voters.n_current == 1 &&
+		   voters.n_next == 0 && voters.current[0] == node->id &&
+		   shard_voter_state(node->voter) == SHARD_VOTER_OK &&
+		   needs_journal(node, shard_voter_map(node->voter));
+}
+
+/* May the journal take a map as the beginning of an era, when all members have answered? */
+static bool
+is_for_journal(const ShardNode *node, const ShardMap *map)
+{
+	return needs_journal(node, map) || is_handing_over(node, map);
 }
 
 /* Is the journal the voter, as learned, so that every member that is up may campaign? */
@@ -184,6 +233,7 @@ ask_anew(ShardNode *node, int64 now, ShardUuid start, int32 era)
 	}
 	journal->n_answers = kept;
 	journal->start = start;
+	journal->least = 0;
 	journal->era = seal(node, start, era);
 	if (journal->era != era)
 		journal->era = seal(node, start, journal->era);
@@ -233,13 +283,15 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	int count;
 	ShardMapEntry *entries;
 
-	if (message->from != node->config.journal_node || !has_journal(node, map) ||
+	if (message->from != node->config.journal_node || !is_for_journal(node, map) ||
 		(message->status == SHARD_VOTER_OK && journal->sealed == 0))
 		return;
 	if (journal->map)
 	{
 		if (!shard_record_uuid_equal(journal->start, message->uuid))
-			ask_anew(node, now, message->uuid, next_era(journal->era));
+			ask_anew(node, now, message->uuid, Max(next_era(journal->era), journal->least));
+		else if (journal->least > journal->era)
+			ask_anew(node, now, journal->start, journal->least);
 		return;
 	}
 	shard_action_log(node->out, 19 /* WARNING */,
@@ -252,7 +304,11 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	ask_anew(node, now, message->uuid, next_era(node->era));
 }
 
-/* A member's answer; it counts if it was given for this start of the journal and this era to come. */
+/*
+ * A member's answer; it counts if it was given for this start of the journal and this era to come. Who was sealed for a later era
+ * may have been asked for another start: which one counts the journal says. Two who collect for two starts would else
+ * outbid each other until no era is in reach any more (T7).
+ */
 static void
 member_answered(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -263,7 +319,10 @@ member_answered(ShardNode *node, int64 now, const ShardControl *message)
 		return;
 	if (message->epoch > journal->era)
 	{
+		journal->least = Max(journal->least, message->epoch);
+#ifdef SHARD_MUTANT_JOURNAL_OUTBID_UNASKED
 		ask_anew(node, now, journal->start, message->epoch);
+#endif
 		return;
 	}
 	if (!message->flag || message->epoch != journal->era)
@@ -306,6 +365,26 @@ ask_members(ShardNode *node)
 	return missing;
 }
 
+/*
+ * Is it for this node to ask the journal, though it does not collect, nor campaign where the journal votes? In office it hears
+ * thereby that what it waits for will never come; sealed, or in an era of which it knows nothing, what became of that: nobody
+ * may be left who knows, but the journal.
+ */
+static bool
+asks_journal(const ShardNode *node, int64 now)
+{
+	bool left_behind =
+		node->past || (node->journal.sealed != 0 && !has_journal(node, node->learned));
+
+	if (node->in_office)
+		return is_handing_over(node, node->learned);
+#ifdef SHARD_MUTANT_JOURNAL_SEALED_LEFT_BEHIND
+	left_behind = node->past && has_journal(node, node->past);
+#endif
+	return left_behind && node->found_itself &&
+		   now - node->coordinator_heard >= SHARD_ELECTION_TIMEOUT;
+}
+
 /* Go on collecting; with all answers, give the journal its map. */
 void
 shard_node_journal_tick(ShardNode *node, int64 now)
@@ -313,8 +392,13 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 	NodeJournal *journal = &node->journal;
 	ShardControl *message;
 
-	if (now < journal->next_try || (!journal->map && !node->past) || node->config.journal_voter)
+	if (now < journal->next_try || node->config.journal_voter || node->config.journal_node == 0)
 		return;
+	if (!journal->map && !node->past && !asks_journal(node, now))
+	{
+		journal->next_try = 0;
+		return;
+	}
 	if (!journal->map && journal->next_try == 0)
 	{
 		/* Whoever knows the era that was just entered will tell. */
@@ -324,13 +408,15 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 	journal->next_try = now + SHARD_RESEND_INTERVAL;
 	if (!journal->map)
 	{
-		/* Nobody may be left who knows it, but the journal. */
-		if (has_journal(node, node->past) && node->found_itself &&
-			now - node->coordinator_heard >= SHARD_ELECTION_TIMEOUT)
+		if (asks_journal(node, now))
 			shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_GET_DELTA);
 		return;
 	}
-	if (ask_members(node) || !has_journal(node, journal->map))
+#ifndef SHARD_MUTANT_JOURNAL_START_NOT_ASKED
+	/* Is it still the same start? Who knows nothing of this era does not hear that by campaigning. */
+	shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_GET_DELTA);
+#endif
+	if (ask_members(node) || !is_for_journal(node, journal->map))
 		return;
 	message =
 		shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_RESTORE_JOURNAL);
@@ -368,7 +454,8 @@ void
 shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
 {
 	if (!node->config.journal_voter || node->cluster.high != 0 || node->cluster.low != 0 ||
-		(message->kind != SHARD_CONTROL_HEARTBEAT && message->kind != SHARD_CONTROL_PRE_VOTE))
+		(message->kind != SHARD_CONTROL_HEARTBEAT && message->kind != SHARD_CONTROL_PRE_VOTE &&
+		 message->kind != SHARD_CONTROL_GET_DELTA))
 		return;
 	node->cluster = message->cluster;
 	node->era = message->era;

@@ -130,7 +130,8 @@ typedef struct NodeJournal
 	ShardUuid sealed_for; /* durable: the start of the journal that it was for */
 	ShardMap *map;		  /* the greatest that was told, while this node collects; else NULL */
 	ShardUuid start;	  /* of the journal, */
-	int32 era;			  /* to come */
+	int32 era;			  /* to come, */
+	int32 least;		  /* and what members say that it has to be; 0: no more than that */
 	NodeAnswer *answers;
 	int n_answers;
 	int space;

@@ -385,6 +385,17 @@ takes_none(Instance *instance)
 	return !instance->journal && own_status(instance) == SHARD_MEMBER_EXITING;
 }
 
+/*
+ * Has it become a member, durably? Its process may have died while it joined, so that nobody waits for that to be said, or
+ * between its welcome and hearing that this was durable.
+ */
+static void
+note_join(Instance *instance)
+{
+	instance->joined |= instance->node && !instance->journal && instance->n_tickets == 0 &&
+						shard_node_id(instance->node) > SHARD_FIRST_NODE;
+}
+
 /* The control process starts: it reads what was durable. */
 static void
 start_control(World *world, Instance *instance, ShardStartKind kind)
@@ -433,8 +444,7 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	shard_node_start(instance->node, world_clock(instance), kind, cluster, instance->incarnation,
 					 instance->out);
 	instance->leaving = takes_none(instance);
-	/* It may have died between its welcome and hearing that this was durable. */
-	instance->joined |= !instance->journal && shard_node_id(instance->node) > SHARD_FIRST_NODE;
+	note_join(instance);
 	host_after(world, instance);
 	if (!instance->journal)
 	{
@@ -830,6 +840,7 @@ host_after(World *world, Instance *instance)
 	{
 		carry_out_all(world, instance);
 		report_tickets(world, instance);
+		note_join(instance);
 	}
 	if (instance->n_tickets < 0)
 	{

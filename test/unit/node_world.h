@@ -529,6 +529,9 @@ static bool no_address;
 /* The node that keeps the map for all who start from now on; 0: they do. */
 static int32 journal_node;
 
+/* The machine that is it, and no member. */
+static int journal_at = NO_LINK;
+
 static int64 rebalance_interval = SHARD_REBALANCE_INTERVAL;
 
 /* Do hosts say when nothing is left of a node that leaves (M20)? */
@@ -550,6 +553,7 @@ start_as(int at, ShardStartKind kind)
 
 	snprintf(machine->dsn, sizeof(machine->dsn), "m%d", at);
 	config.journal_node = journal_node;
+	config.journal_voter = at == journal_at;
 	config.secret = new_uuid();
 	config.seal = seal;
 	config.is_text = is_ascii;

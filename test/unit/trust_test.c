@@ -244,6 +244,28 @@ test_long_lists(void)
 	ok(count_homes(0, 2) > 0, "P63 and who is said to have five thousand types has what it had");
 }
 
+/* C9: a registration that was overtaken by a newer one is not taken, also where the node has not said yet that it has told all its types. */
+static void
+test_overtaken_registration(void)
+{
+	static ShardShardRef refs[100];
+	ShardControl wanted = {.kind = SHARD_CONTROL_GET_SHARD_HOMES, .shards = refs, .n_shards = 100};
+	ShardControl late = {.kind = SHARD_CONTROL_REGISTER};
+
+	three_nodes();
+	for (int i = 0; i < 3; i++)
+		add_type(i, "thing", 100);
+	run(5 * SHARD_SECOND);
+	for (int i = 0; i < (int) lengthof(refs); i++)
+		refs[i] = (ShardShardRef){.type_id = 1, .shard = i};
+	late.token = machines[1].node->registration - 1;
+	late.from_inc = machines[1].node->inc_no;
+	give_as(0, 2, 0, late);
+	give_as(0, 3, 0, wanted);
+	run(SHARD_SECOND);
+	ok(count_homes(0, 2) > 0, "a registration that comes late takes no type from its node");
+}
+
 /* P34: who speaks for one node does not decide under another one's ballot, nor end its office. */
 static void
 test_holders(void)
@@ -1198,6 +1220,7 @@ main(void)
 	test_reminders();
 	test_registrations();
 	test_long_lists();
+	test_overtaken_registration();
 	test_deltas();
 	test_joins();
 	test_texts();
