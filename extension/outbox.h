@@ -105,10 +105,8 @@ extern bool shard_outbox_waits(int32 node, TimestampTz *unconfirmed);
 typedef struct ShardOutboxStatus
 {
 	int32 node;
-	int64 messages; /* not received yet */
+	int64 messages; /* not received yet, or not known to be done */
 	int64 bytes;
-	int64 packets;		/* stored */
-	int64 unconfirmed;	/* packets received, but not known to be done */
 	TimestampTz oldest; /* of those not received, or else of the others; 0: none */
 } ShardOutboxStatus;
 

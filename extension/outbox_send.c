@@ -64,19 +64,6 @@ shard_outbox_waits(int32 node, TimestampTz *unconfirmed)
 	return waits;
 }
 
-static void
-add_packet(ShardOutboxStatus *status, const OutPacket *packet, bool received)
-{
-	status->packets++;
-	if (received)
-		status->unconfirmed++;
-	else
-	{
-		status->messages += packet->n_rows;
-		status->bytes += packet->length;
-	}
-}
-
 void
 shard_outbox_status(int number, ShardOutboxStatus *status)
 {
@@ -94,7 +81,8 @@ shard_outbox_status(int number, ShardOutboxStatus *status)
 			bool received = out_last_seq(packet) <= stream->stream.acked;
 			TimestampTz *oldest = received ? &received_at : &status->oldest;
 
-			add_packet(status, packet, received);
+			status->messages += packet->n_rows;
+			status->bytes += packet->length;
 			if (*oldest == 0 || packet->at < *oldest)
 				*oldest = packet->at;
 		}
