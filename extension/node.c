@@ -23,6 +23,7 @@
 #include "control_store.h"
 #include "node.h"
 #include "plane.h"
+#include "registry.h"
 #include "security.h"
 
 #include "compat.h"
@@ -124,21 +125,41 @@ shard_node_row_read(ShardNodeRow *row)
 	SPI_finish();
 }
 
+/* Has the cluster another number for a type of ours? */
+static void
+compare_number(const ShardMapEntry *entry, void *arg)
+{
+	bool *differs = arg;
+	ShardArena *arena = shard_arena_create();
+	ShardTypeRecord record;
+
+	if (shard_record_get_type(entry, &record, arena))
+	{
+		const ShardType *type = shard_registry_find(record.name);
+
+		*differs |= type != NULL && type->type_id != entry->key.a;
+	}
+	shard_arena_destroy(arena);
+}
+
 void
 shard_node_check_open(void)
 {
 	ShardSecurity security = {0};
 	ShardNodeRow row;
 	int32 status;
+	bool renumbers = false;
 
 	if (likely(shard_plane_check_open()))
 		return;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&security);
 	shard_node_row_read(&row);
+	shard_registry_refresh();
 	SPI_connect();
 	status = shard_control_store_status(row.node);
 	SPI_finish();
+	shard_control_store_learned(SHARD_MAP_TYPE, compare_number, &renumbers);
 	shard_security_end(&security);
 	PopActiveSnapshot();
 	if (row.fenced != NULL)
@@ -149,6 +170,9 @@ shard_node_check_open(void)
 	/* It may have said that nothing is left before its server went down, and be removed since (M20). */
 	if (status == SHARD_MEMBER_EXITING)
 		shard_plane_refuse(SHARD_PLANE_LEAVING);
+	/* It has joined a cluster, and its server went down before the types had its numbers: under the old ones nobody would know them. */
+	if (renumbers)
+		shard_plane_refuse(SHARD_PLANE_JOINING);
 }
 
 void

@@ -241,8 +241,9 @@ decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward 
 		return ASK_LATER;
 	if (!all && !shard_cursor_has_passed(region->cursor, request->after))
 	{
-		shard_ring_note(request, "Messages that were sent before it to entities of the same worker, of other "
-								 "types too, are not handled yet; see shard_inbox.");
+		shard_ring_note(
+			request, "Messages that were sent before it to entities of the same worker, of other "
+					 "types too, are not handled yet; see shard_inbox.");
 		return ASK_LATER;
 	}
 	if (request->tagged && !shard_routing_is_home(request->type_id, request->shard, request->epoch))
