@@ -293,6 +293,12 @@ shard_call_aborted(void)
 #define TIMEOUT_MESSAGE "the handler ran longer than its handler_timeout"
 #define TIMEOUT_HINT "Make the handler faster, or raise the limit with shard_alter."
 
+/* The server's error of a lock that is not to be had in time; others that have its SQLSTATE are their makers'. */
+#define LOCK_MESSAGE "canceling statement due to lock timeout"
+#define LOCK_HINT \
+	"Another transaction held a lock that the handler needs for longer than " \
+	"shard.handler_lock_timeout: keep such transactions short, and ask before you lock what handlers need."
+
 void
 shard_call_explain(ErrorData *error)
 {
@@ -304,6 +310,9 @@ shard_call_explain(ErrorData *error)
 		error->message = MemoryContextStrdup(context, TIMEOUT_MESSAGE);
 		error->hint = MemoryContextStrdup(context, TIMEOUT_HINT);
 	}
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && error->hint == NULL &&
+		error->message != NULL && strstr(error->message, _(LOCK_MESSAGE)) != NULL)
+		error->hint = MemoryContextStrdup(context, LOCK_HINT);
 	forget_cancel();
 	timed_out = false;
 }

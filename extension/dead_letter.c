@@ -86,7 +86,7 @@ choose_types(FunctionCallInfo fcinfo)
 
 	if (PG_ARGISNULL(1))
 	{
-		shard_registry_refresh();
+		shard_registry_catch_up();
 		shard_registry_each(add_owned, &list);
 	}
 	else

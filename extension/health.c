@@ -182,7 +182,7 @@ check_workers(ShardHealth *problems, ShardDatabase *db)
 {
 	char *waiting;
 
-	shard_registry_refresh();
+	shard_registry_catch_up();
 	shard_each_worker (worker, db)
 	{
 		int count;
@@ -362,7 +362,7 @@ check_all(ShardHealth *problems)
 				shard_health_cluster(problems);
 		}
 		check_inbox(problems, db);
-		shard_registry_refresh();
+		shard_registry_catch_up();
 		shard_registry_each(check_buffer, problems);
 	}
 	check_tables(problems);

@@ -353,6 +353,14 @@ shard_registry_refresh(void)
 }
 
 void
+shard_registry_catch_up(void)
+{
+	/* Where nothing has come it looks at one flag; no catalog is read. */
+	AcceptInvalidationMessages();
+	shard_registry_refresh();
+}
+
+void
 shard_registry_reload(void)
 {
 	changes++;
@@ -398,12 +406,14 @@ shard_registry_by_id(int32 type_id)
 	return type != NULL && type->mode != SHARD_MODE_DROPPED ? type : NULL;
 }
 
-/* The type of this name; error if there is none. */
+/* The type of this name, as it is now; error if there is none. */
 ShardType *
 shard_registry_get(const char *name)
 {
-	ShardType *type = shard_registry_find(name);
+	ShardType *type;
 
+	shard_registry_catch_up();
+	type = shard_registry_find(name);
 	if (type == NULL)
 	{
 		(void) shard_catalog_get();

@@ -87,6 +87,12 @@ extern uint64 shard_registry_generation(void);
 /* Loads or reloads the cache if needed. Needs a transaction and a snapshot. */
 extern void shard_registry_refresh(void);
 
+/*
+ * The same as of what is committed now: for what sessions call. A transaction that has the locks it needs hears of
+ * no change by itself.
+ */
+extern void shard_registry_catch_up(void);
+
 /* Reloads it though nothing has told of a change. Needs the same. */
 extern void shard_registry_reload(void);
 
@@ -97,7 +103,7 @@ extern ShardType *shard_registry_by_id(int32 type_id);
 /* The same, of a type that was dropped here, too, but may run elsewhere (D28). */
 extern ShardType *shard_registry_known(int32 type_id);
 
-/* The same, with error 42704 and a hint if there is none. */
+/* That of a name as of what is committed now; error 42704 with a hint if there is none. */
 extern ShardType *shard_registry_get(const char *name);
 
 /* Calls visit for each type; or for each that was dropped here, but may run elsewhere. */

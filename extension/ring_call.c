@@ -10,9 +10,9 @@
  * - time-out or end of the worker after that: the outcome is unknown, SQLSTATE
  *   SH100. A cancel is 57014 as ever, and its detail says so;
  * - the worker waits for a lock of the asker's transaction, which the server's
- *   own detector cannot see: 40P01 if the request was not begun, so that it may
- *   be repeated like any transaction; else SH100 too, as the worker goes on when
- *   the lock is gone.
+ *   own detector cannot see: 40P01 if the request was not begun, or its handler
+ *   has given up the lock, so that it may be repeated like any transaction; else
+ *   SH100 too, as the worker goes on when the lock is gone.
  */
 #include "postgres.h"
 
@@ -32,6 +32,7 @@
 #include "core/message.h"
 #include "duration.h"
 #include "gate.h"
+#include "guc.h"
 #include "peer_errors.h"
 #include "plane.h"
 #include "ring.h"
@@ -42,6 +43,11 @@
 
 /* The worker's fate is looked at, at least, each so many microseconds. */
 #define LIVENESS_INTERVAL (1000 * 1000)
+
+/* A handler that has less patience with locks than twice this may end before it is looked at. */
+#define SHORTEST_LOOK (50 * 1000)
+
+#define DEADLOCK_HINT "Ask before you lock rows that handlers need, or in a transaction of its own."
 
 /* Why a wait ended. */
 typedef enum Outcome
@@ -64,8 +70,10 @@ typedef struct Call
 	const ShardRequest *request;
 	int64 timeout;		  /* microseconds */
 	int64 deadline;		  /* on now_us()'s clock */
-	int64 deadlock_check; /* when to look next */
-	int pid;			  /* of the worker when last seen, 0: none */
+	int64 look_at;		  /* when to look whether it waits for a lock of ours, once it has begun */
+	int64 deadlock_check; /* the same, though it has not */
+	int64 self_lock; /* when it was first seen to, having begun; 0: at the last look it did not */
+	int pid;		 /* of the worker when last seen, 0: none */
 } Call;
 
 /*
@@ -128,22 +136,61 @@ own_slot(void)
  * Whether the worker waits for a lock that this backend holds.
  */
 static bool
-is_deadlocked(Call *call)
+waits_for_us(const Call *call)
 {
 	ArrayType *blockers;
 	int32 *pids;
+	bool waits = false;
 
-	if (now_us() < call->deadlock_check)
-		return false;
-	call->deadlock_check = now_us() + Min(LIVENESS_INTERVAL, DeadlockTimeout * INT64CONST(1000));
 	if (call->pid == 0)
 		return false;
 	blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(call->pid)));
 	pids = (int32 *) ARR_DATA_PTR(blockers);
 	for (int i = 0; i < ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers)); i++)
-		if (pids[i] == MyProcPid)
-			return true;
-	return false;
+		waits |= pids[i] == MyProcPid;
+	pfree(blockers);
+	return waits;
+}
+
+/*
+ * How often to look at a request that a worker executes: before its handler gives up a lock.
+ */
+static int64
+look_interval(void)
+{
+	return Min(Max(shard_handler_lock_timeout * INT64CONST(500), SHORTEST_LOOK),
+			   DeadlockTimeout * INT64CONST(1000));
+}
+
+/*
+ * Whether the request is to be given up, since the worker waits for a lock of ours. What a handler's own patience
+ * ends before ours is left to it: then the outcome is known.
+ */
+static bool
+is_deadlocked(Call *call)
+{
+	int64 patience = DeadlockTimeout * INT64CONST(1000);
+	int64 now = now_us();
+	bool is_due = now >= call->deadlock_check;
+	bool begun;
+	bool blocked;
+
+	if (now < call->look_at)
+		return false;
+	call->look_at = now + look_interval();
+	begun = shard_ring_slot_is_begun(call->slot);
+	if (is_due)
+		call->deadlock_check = now + Min(LIVENESS_INTERVAL, patience);
+	blocked = (begun || is_due) && waits_for_us(call);
+	if (!blocked || !begun)
+	{
+		call->self_lock = 0;
+		return blocked;
+	}
+	if (call->self_lock == 0)
+		call->self_lock = now;
+	return shard_handler_lock_timeout < DeadlockTimeout ? now - call->self_lock >= patience
+														: is_due;
 }
 
 /*
@@ -185,14 +232,20 @@ wait_for_answer(Call *call)
 				return OUTCOME_NOT_TAKEN;
 			left += call->request->patience_us;
 			if (left <= 0)
-				return OUTCOME_TIMED_OUT;
+				return call->self_lock != 0 ? OUTCOME_SELF_LOCK : OUTCOME_TIMED_OUT;
 		}
 		if (is_deadlocked(call))
-			return shard_ring_slot_withdraw(call->slot) ? OUTCOME_DEADLOCK : OUTCOME_SELF_LOCK;
+		{
+			if (shard_ring_slot_withdraw(call->slot))
+				return OUTCOME_DEADLOCK;
+			/* one that has begun meanwhile may not meet that lock */
+			if (call->self_lock != 0)
+				return OUTCOME_SELF_LOCK;
+		}
 		if (state == SHARD_RING_SUBMITTED || state == SHARD_RING_TAKEN)
 			follow_lane(call);
 		left = Min(left, LIVENESS_INTERVAL);
-		nap(Max(Min(left, call->deadlock_check - now_us()), 1000));
+		nap(Max(Min(left, call->look_at - now_us()), 1000));
 	}
 }
 
@@ -278,9 +331,33 @@ report_deadlock(const Call *call, bool taken)
 			 errdetail("%s (process %d) waits for a lock of this transaction, "
 					   "which waits for its answer.%s",
 					   worker_title(call), call->pid,
-					   taken ? " When the lock is gone the message will be handled." : ""),
-			 errhint(
-				 "Ask before you lock rows that handlers need, or in a transaction of its own.")));
+					   taken
+						   ? " If the lock is gone before shard.handler_lock_timeout is over, the "
+							 "message will be handled."
+						   : ""),
+			 errhint(DEADLOCK_HINT)));
+}
+
+/*
+ * Raises the error that a request was answered with. A handler that gave up a lock of ours cannot know whose
+ * it was.
+ */
+static void
+report_failure(const Call *call, const char *data, int length)
+{
+	ErrorData error;
+
+	if (call->request->kind != SHARD_REQUEST_ASK || call->self_lock == 0 ||
+		!shard_ring_body_unpack_error(data, length, &error) ||
+		error.sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		shard_ring_body_throw(data, length);
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected in an ask of %s, it was not executed", target_name(call)),
+			 errdetail("%s (process %d) waited for a lock of this transaction, "
+					   "which waited for its answer.",
+					   worker_title(call), call->pid),
+			 errhint(DEADLOCK_HINT), error.context != NULL ? errcontext("%s", error.context) : 0));
 }
 
 /*
@@ -429,6 +506,7 @@ shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int6
 
 	call.timeout = timeout_us;
 	call.deadline = timeout_us > PG_INT64_MAX - start ? PG_INT64_MAX : start + timeout_us;
+	call.look_at = start + look_interval();
 	call.deadlock_check = start + (int64) DeadlockTimeout * 1000;
 	PG_TRY();
 	{
@@ -455,7 +533,7 @@ shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int6
 		report_outcome(&call, outcome);
 	pass_gate(&call, lsn);
 	if (failed)
-		shard_ring_body_throw(data, *len);
+		report_failure(&call, data, *len);
 	if (not_here)
 		*len = SHARD_RING_NOT_HERE;
 	return data;

@@ -210,6 +210,18 @@ shard_ring_slot_look(ShardRingSlot *slot, int *pid)
 }
 
 bool
+shard_ring_slot_is_begun(ShardRingSlot *slot)
+{
+	ShardWorkerSlot *worker = worker_of(slot);
+	bool begun;
+
+	SpinLockAcquire(&worker->mutex);
+	begun = slot->state == SHARD_RING_TAKEN && slot->begun && !is_orphan(slot, worker);
+	SpinLockRelease(&worker->mutex);
+	return begun;
+}
+
+bool
 shard_ring_slot_withdraw(ShardRingSlot *slot)
 {
 	ShardWorkerSlot *worker = worker_of(slot);

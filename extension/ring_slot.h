@@ -77,6 +77,9 @@ extern void shard_ring_slot_submit(ShardRingSlot *slot, ShardDatabase *db, int w
  */
 extern ShardRingState shard_ring_slot_look(ShardRingSlot *slot, int *pid);
 
+/* Owner: whether a worker executes the request. */
+extern bool shard_ring_slot_is_begun(ShardRingSlot *slot);
+
 /* Owner: SUBMITTED or TAKEN -> FREE. False if the request was begun meanwhile. */
 extern bool shard_ring_slot_withdraw(ShardRingSlot *slot);
 

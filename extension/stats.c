@@ -139,6 +139,7 @@ shard_stats_entities(PG_FUNCTION_ARGS)
 	initStringInfo(&types);
 	if (!superuser())
 	{
+		shard_registry_catch_up();
 		shard_registry_each(add_readable, &types);
 		request.payload = types.data;
 		request.payload_len = types.len;
