@@ -229,6 +229,8 @@ shard_worker_signals(void)
 	/* pqsignal() does not tell who sent it */
 	if (sigaction(SIGTERM, &term, NULL) != 0)
 		elog(FATAL, "could not set the handler of SIGTERM: %m");
+	/* The server has a background worker ignore SIGHUP until now: a reload since the fork would not be heard of. */
+	ConfigReloadPending = true;
 	BackgroundWorkerUnblockSignals();
 }
 
