@@ -16,10 +16,13 @@
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "storage/fd.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
+#include "catalog.h"
 #include "control_store.h"
 #include "node.h"
 #include "plane.h"
@@ -125,6 +128,29 @@ shard_node_row_read(ShardNodeRow *row)
 	SPI_finish();
 }
 
+/* Nobody who sends waits for a table of ours that somebody has locked for himself: error 55P03. */
+static void
+lock_to_read(void)
+{
+	static const char *const tables[] = {"node", "control"};
+
+	for (int i = 0; i < (int) lengthof(tables); i++)
+	{
+		Oid table = get_relname_relid(tables[i], shard_catalog_get()->schema);
+
+		if (!OidIsValid(table) || ConditionalLockRelationOid(table, AccessShareLock))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("nobody can say whether this node takes messages"),
+				 errdetail("This node handles nothing: its coordinator worker has not begun; see "
+						   "shard_health(). Table shard.%s, which would say, is locked.",
+						   tables[i]),
+				 errhint(
+					 "End the transaction that has it locked, or waits for that; see pg_locks.")));
+	}
+}
+
 /* Has the cluster another number for a type of ours? */
 static void
 compare_number(const ShardMapEntry *entry, void *arg)
@@ -152,6 +178,7 @@ shard_node_check_open(void)
 
 	if (likely(shard_plane_check_open()))
 		return;
+	lock_to_read();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&security);
 	shard_node_row_read(&row);

@@ -37,7 +37,8 @@ extern void shard_node_row_write(const ShardNodeRow *row);
 
 /*
  * Error 55000 unless senders may send here: as the coordinator worker says, or, before it has spoken
- * since the server started, as the row and what was learned of this node's member say.
+ * since the server started, as the row and what was learned of this node's member and of types say. Error 55P03 if one
+ * of these tables is locked then.
  */
 extern void shard_node_check_open(void);
 

@@ -75,6 +75,7 @@ $one->sql(q{BEGIN; LOCK TABLE shard.control IN ACCESS EXCLUSIVE MODE; PREPARE TR
 $one->server->restart;
 my ($code, $out, $error) = $one->server->psql('postgres', q{SELECT shard_ask('before', 'a', '1', '3 s')});
 like($error, qr/DETAIL: .*This node handles nothing: its coordinator worker has not begun; see shard_health\(\)/, 'an ask says what is missing');
+like($one->error_of(q{SELECT shard_tell('before', 'a', '1')}), qr/55P03: .*whether this node takes messages.*HINT: .*pg_locks/s, 'so does who tells');
 $one->sql(q{ROLLBACK PREPARED 'control'});
 $one->wait_until('SELECT ok FROM shard_health()', 'all to be well again');
 done_testing();
