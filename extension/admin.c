@@ -1,6 +1,6 @@
 /*
  * admin.c
- *		SQL functions that alter, stop and drop entity types.
+ *		SQL functions that alter and stop entity types.
  *
  * Called by clients. Each takes the shared lock on the extension object, then
  * exclusive locks of our own that keep two of them apart (admin_lock.c), all to the end
@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -18,24 +17,19 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/snapmgr.h"
 #include "utils/varlena.h"
 
 #include "admin.h"
 #include "catalog.h"
-#include "cluster_map.h"
 #include "guc.h"
 #include "handler.h"
 #include "registry.h"
-#include "registry_dropped.h"
 #include "shmem.h"
-#include "state_door.h"
 
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(shard_alter);
 PG_FUNCTION_INFO_V1(shard_stop_type);
-PG_FUNCTION_INFO_V1(shard_drop_type);
 PG_FUNCTION_INFO_V1(shard_type_mode);
 PG_FUNCTION_INFO_V1(shard_type_problem);
 
@@ -79,13 +73,10 @@ shard_admin_text(FunctionCallInfo fcinfo, int number, const char *what)
 	return text_to_cstring(PG_GETARG_TEXT_PP(number));
 }
 
-/*
- * The row of the type that argument 0 names, for the type's owner to change.
- * Opens the stretch that the caller closes.
- */
-static void
-open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
-		  ShardSecurity *security)
+/* The row of the type that argument 0 names; see admin.h. */
+void
+shard_admin_open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
+					  ShardSecurity *security)
 {
 	ShardType *type = shard_admin_lock_name(shard_admin_text(fcinfo, 0, "type name"), what);
 
@@ -225,7 +216,7 @@ shard_alter(PG_FUNCTION_ARGS)
 		give_in_cluster(fcinfo, change.owner);
 	else
 		check_limit(fcinfo, &change);
-	open_type(fcinfo, "alter entity type", &type, &security);
+	shard_admin_open_type(fcinfo, "alter entity type", &type, &security);
 	if (OidIsValid(change.owner))
 		shard_admin_owner_here(&type, change.owner);
 	else if (change.handler.name != NULL)
@@ -250,164 +241,10 @@ shard_stop_type(PG_FUNCTION_ARGS)
 	ShardSecurity security = {0};
 
 	shard_admin_begin("shard_stop_type()");
-	open_type(fcinfo, "stop entity type", &type, &security);
+	shard_admin_open_type(fcinfo, "stop entity type", &type, &security);
 	type.mode = "stopped";
 	shard_admin_row_update(&type);
 	shard_admin_close(&security);
-	PG_RETURN_VOID();
-}
-
-/* Deletes the rows of the type from a table of ours and returns how many there were. */
-static uint64
-delete_rows(const ShardAdminType *type, const char *table)
-{
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type->type_id)};
-	char *command = psprintf("DELETE FROM shard.%s WHERE type_id OPERATOR(pg_catalog.=) $1", table);
-
-	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != SPI_OK_DELETE)
-		elog(ERROR, "could not delete from shard.%s", table);
-	return SPI_processed;
-}
-
-/*
- * Error if a shard of the type is staged here: it is another node's until the move is decided, which only looks at
- * its ownership row (M5). Who has locked the state table sees every copy that was stored, if he looks at what is
- * committed now, and bars others: they lock it first, and until their commit (M18). What can become home no more
- * does not count, since it may stay for ever: the known epoch is a later one, or another's (M14); or the cluster
- * gave the name another number, so no fact of this one will come.
- */
-static void
-refuse_staged(const ShardAdminType *type)
-{
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type->type_id)};
-	int result;
-	uint64 staged;
-	ShardClusterType learned;
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	result = SPI_execute_with_args(
-		"SELECT FROM shard.own o LEFT JOIN shard.route r ON r.type_id OPERATOR(pg_catalog.=) o.type_id"
-		" AND r.shard OPERATOR(pg_catalog.=) o.shard"
-		" WHERE o.type_id OPERATOR(pg_catalog.=) $1 AND o.state OPERATOR(pg_catalog.=) 'staged'"
-		" AND (r.epoch OPERATOR(pg_catalog.>) o.epoch OR r.epoch OPERATOR(pg_catalog.=) o.epoch"
-		"  AND r.node OPERATOR(pg_catalog.<>) (SELECT n.node_id FROM shard.node n)) IS NOT TRUE",
-		1, types, values, NULL, true, 0);
-	staged = SPI_processed;
-	PopActiveSnapshot();
-	if (result != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.own");
-	if (staged > 0 &&
-		!(shard_cluster_map_type(type->name, &learned) && learned.type_id != type->type_id))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot drop entity type \"%s\" because shards of it are being copied to "
-						"this node",
-						type->name),
-				 errdetail("Shards that are copied, and not yet this node's: " UINT64_FORMAT ".",
-						   staged),
-				 errhint("Try again when they are; see shard_rebalances.")));
-}
-
-/*
- * Error: something of the type is here. In a cluster it is here alone, and can be moved.
- */
-static void
-refuse_drop(const ShardAdminType *type, bool has_state, bool others, uint64 waiting, uint64 dead)
-{
-	const char *name = quote_literal_cstr(type->name);
-	bool has_table = shard_admin_table_exists(type);
-	char *detail = psprintf("Its state table %s; waiting messages: " UINT64_FORMAT
-							"; dead letters: " UINT64_FORMAT ".",
-							!has_table	? "was dropped"
-							: has_state ? "is not empty"
-										: "is empty",
-							waiting, dead);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-			 errmsg("cannot drop entity type \"%s\" because it is in use", type->name),
-			 has_state && others ? errdetail("%s These states are at this node alone.", detail)
-								 : errdetail("%s", detail),
-			 has_state && others
-				 ? errhint("shard_evacuate() moves the shards of this node to other members that "
-						   "host the type, with their states. shard_drop_type(%s, force => true) "
-						   "deletes all that is here.",
-						   name)
-			 : has_table
-				 ? errhint("Use shard_drop_type(%s, force => true) to delete all that.", name)
-				 : errhint("shard_stop_type() and shard_start() make the table anew, empty, and "
-						   "what waits goes on. shard_drop_type(%s, force => true) deletes all "
-						   "that is here.",
-						   name)));
-}
-
-/*
- * What was deleted though the type may go on elsewhere is lost.
- */
-static void
-warn_of_states(const ShardAdminType *type, uint64 states)
-{
-	ereport(WARNING,
-			(errmsg("deleted states of entity type \"%s\": " UINT64_FORMAT, type->name, states),
-			 errdetail("They were at this node alone. Where the type goes on, the shards that had "
-					   "their home here begin empty."),
-			 errhint("Roll back if they are wanted; shard_evacuate() moves shards with their "
-					 "states.")));
-}
-
-/*
- * shard_drop_type(type_name text, force boolean): removes a type and its state
- * table. Unless forced, not while there is state, a message waits, or there is a
- * dead letter, which nobody could send again; messages that are still in the
- * inbox become dead letters, or, where other members may host the type, wait for
- * its shards to move there (D28). Not while shards are copied here. Members of the owner.
- */
-Datum
-shard_drop_type(PG_FUNCTION_ARGS)
-{
-	ShardAdminType type = {0};
-	ShardSecurity security = {0};
-	bool force = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
-	bool others;
-	bool has_state;
-	uint64 waiting;
-	uint64 dead;
-	uint64 states = 0;
-
-	shard_admin_begin("shard_drop_type()");
-	others = shard_admin_had_others();
-	open_type(fcinfo, "drop entity type", &type, &security);
-	/* Waits for turns that use the table; from here on no worker handles the type. */
-	has_state = shard_admin_table_lock(&type);
-	if (others)
-		refuse_staged(&type);
-	waiting = delete_rows(&type, "held") + delete_rows(&type, "parked");
-	dead = delete_rows(&type, "dead_letter");
-	if (!force && (has_state || waiting > 0 || dead > 0))
-		refuse_drop(&type, has_state, others, waiting, dead);
-	if (has_state && others)
-		states = shard_door_count(type.state_table);
-	shard_admin_table_drop(&type);
-	if (others)
-		shard_registry_dropped_leave(type.type_id);
-	else
-	{
-		(void) delete_rows(&type, "route");
-		(void) delete_rows(&type, "ordered");
-		shard_admin_row_delete(&type);
-	}
-	shard_admin_close(&security);
-
-	if (states > 0)
-		warn_of_states(&type, states);
-	if (waiting > 0)
-		ereport(NOTICE, (errmsg("deleted waiting messages of entity type \"%s\": " UINT64_FORMAT,
-								type.name, waiting)));
-	if (dead > 0)
-		ereport(NOTICE, (errmsg("deleted dead letters of entity type \"%s\": " UINT64_FORMAT,
-								type.name, dead)));
 	PG_RETURN_VOID();
 }
 

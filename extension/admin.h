@@ -75,6 +75,16 @@ extern bool shard_admin_has_state_type(const ShardAdminType *type);
 extern void shard_admin_begin(const char *function);
 
 /*
+ * The row of the type that argument 0 names, for the type's owner to change, locked; what: for the error if he is none. Opens
+ * the stretch that the caller closes.
+ */
+extern void shard_admin_open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
+								  ShardSecurity *security);
+
+/* Registers the transaction callbacks of shard_drop_type; from _PG_init. */
+extern void shard_admin_drop_init(void);
+
+/*
  * admin_lock.c: who may change what just now. All of them keep what they take to the end of the transaction, wait for
  * ten seconds or the session's lock_timeout, whichever is shorter, and raise 55P03 that names whom they have waited for.
  *

@@ -228,7 +228,11 @@ report_foreign(int32 type_id, int64 id)
 		shard_security_check_owner(type, "redrive messages of entity type");
 	else
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-						errmsg("entity type of dead letter " INT64_FORMAT " does not exist", id)));
+						errmsg("entity type of dead letter " INT64_FORMAT " does not exist", id),
+						errdetail("It was dropped. A type of the same name that was started since "
+								  "has nothing of it, as it may be somebody else's."),
+						errhint("Start a type, and send the message anew with shard_tell(); "
+								"superusers see it in shard_dead_letters.")));
 }
 
 /*

@@ -141,8 +141,8 @@ say_deleted(const ShardType *type, int64 deleted)
 					 "here: " INT64_FORMAT,
 					 deleted),
 			"There are as many as may be.",
-			"Setting \"shard.max_stray_dead_letters\" says how many; other nodes, or who "
-			"speaks for them, send such messages.");
+			"Setting \"shard.max_stray_dead_letters\" says how many. Such messages were in the inbox or on "
+			"their way when their type was dropped, or other nodes, or who speaks for them, send them.");
 	else
 		shard_turn_log(
 			SHARD_TURN_LOG_FULL, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,

@@ -658,6 +658,7 @@ void
 shard_executor_sleep(void)
 {
 	shard_call_sleep();
+	shard_turn_log_strays();
 }
 
 uint64

@@ -166,7 +166,10 @@ extern bool shard_executor_was_overtaken(void);
 /* An error that ended the turn becomes one about a time-out if it was that. */
 extern void shard_executor_explain(ErrorData *error);
 
-/* Handlers' timer: no ticks while the worker sleeps. */
+/* In a turn: so many messages became dead letters whose type nobody has; the log says so once it is committed. */
+extern void shard_executor_strays(int64 messages);
+
+/* The worker is about to sleep: no ticks of the handlers' timer; what the log has not said yet in its minute. */
 extern void shard_executor_sleep(void);
 
 /* Counters of this worker. */

@@ -30,6 +30,13 @@ static TurnLine lines[SHARD_TURN_LOG_KINDS];
 static TimestampTz logged_at[SHARD_TURN_LOG_KINDS];
 static int64 silent[SHARD_TURN_LOG_KINDS];
 
+/* Lines about strays are as far apart, and have all that came in between. */
+#define STRAYS_EVERY (60 * USECS_PER_SEC)
+
+static int64 strays = 0;		/* of this turn */
+static int64 unsaid_strays = 0; /* of those before */
+static TimestampTz strays_said_at = 0;
+
 static const struct
 {
 	int level;
@@ -86,8 +93,40 @@ write_line(ShardTurnLogKind kind, TimestampTz now)
 }
 
 void
+shard_executor_strays(int64 messages)
+{
+	strays += messages;
+}
+
+void
+shard_turn_log_strays(void)
+{
+	TimestampTz now;
+
+	if (likely(unsaid_strays == 0))
+		return;
+	now = GetCurrentTimestamp();
+	if (now - strays_said_at < STRAYS_EVERY)
+		return;
+	ereport(
+		WARNING,
+		(errcode(ERRCODE_UNDEFINED_OBJECT),
+		 errmsg("messages of entity types that are not here became dead letters: " INT64_FORMAT,
+				unsaid_strays),
+		 errdetail(
+			 "A type was dropped here when messages of it were in the inbox or on their way, or "
+			 "another node, or who speaks for it, sends such messages."),
+		 errhint("They are those without a type in shard_dead_letters, which superusers can "
+				 "read.")));
+	strays_said_at = now;
+	unsaid_strays = 0;
+}
+
+void
 shard_turn_log_committed(void)
 {
+	unsaid_strays += strays;
+	shard_turn_log_strays();
 	for (int kind = 0; kind < SHARD_TURN_LOG_KINDS; kind++)
 		if (lines[kind].events > 0)
 			write_line(kind, GetCurrentTimestamp());
@@ -98,4 +137,5 @@ void
 shard_turn_log_forget(void)
 {
 	memset(lines, 0, sizeof(lines));
+	strays = 0;
 }

@@ -242,6 +242,9 @@ extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *mess
 						   const char *detail, const char *hint);
 
 extern void shard_turn_log_committed(void);
+
+/* Says how many messages became dead letters whose type nobody has, once a minute at most. */
+extern void shard_turn_log_strays(void);
 extern void shard_turn_log_forget(void);
 
 /* Calls the handler with one message (call.c): sets the entity's state, execution's reply. */

@@ -282,13 +282,14 @@ entity_of(const ShardRow *row)
 	if (run == NULL || row->shard < 0 || row->shard >= run->type->number_of_shards)
 	{
 		ErrorData error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
-						   .message = "the entity type of the message was dropped",
-						   .hint = "Start the type again and send the message anew."};
+						   .message = SHARD_DROPPED_ERROR,
+						   .hint = SHARD_DROPPED_HINT};
 
 		shard_turn_end_user_code();
 		if (run == NULL)
 			shard_dead_letter_make_stray_room(row, &error);
 		shard_held_dead_letter(row, 0, &error);
+		shard_executor_strays(1);
 		return NULL;
 	}
 	return shard_turn_entity(run, row);

@@ -83,8 +83,8 @@ static ShardStatement bury_held = {
 	" INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
 	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
-	" payload, '42704', 'the entity type of the message was dropped',"
-	" 'Start the type again and send the message anew.', attempts"
+	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
+	" '" SHARD_DROPPED_HINT "', attempts"
 	" FROM gone ORDER BY shard, entity, seq",
 	1,
 	{INT4OID}};

@@ -12,6 +12,12 @@
 
 #include "log.h"
 
+/* What is said of a message whose type is gone, to who finds it among the dead letters. In SQL, too: no quotes. */
+#define SHARD_DROPPED_ERROR "the entity type of the message was dropped"
+#define SHARD_DROPPED_HINT \
+	"shard_redrive() cannot send it again. Start a type of that name, if there is none, and send the message " \
+	"anew with shard_tell()."
+
 /* A message that is held; strings in the memory of the load. */
 typedef struct ShardHeld
 {

@@ -7,6 +7,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
+#include "admin.h"
 #include "api.h"
 #include "bar.h"
 #include "catalog.h"
@@ -55,5 +56,6 @@ _PG_init(void)
 	shard_table_hook_init();
 	shard_inbox_view_init();
 	shard_api_init();
+	shard_admin_drop_init();
 	shard_receive_init();
 }

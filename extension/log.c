@@ -462,6 +462,13 @@ shard_log_is_pending(void)
 	return pending.rows > 0;
 }
 
+void
+shard_log_each_pending(void (*visit)(const ShardRowFixed *row, void *arg), void *arg)
+{
+	for (int i = 0; i < pending.rows; i++)
+		visit(shard_log_fixed(pending.tuple[i]->t_data), arg);
+}
+
 Size
 shard_log_pending_bytes(void)
 {

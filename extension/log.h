@@ -99,6 +99,9 @@ extern int64 shard_log_flush(void);
 extern bool shard_log_is_pending(void);
 extern Size shard_log_pending_bytes(void);
 
+/* Visits each row that is kept, without its seq. */
+extern void shard_log_each_pending(void (*visit)(const ShardRowFixed *row, void *arg), void *arg);
+
 /* Drops what is kept: the transaction aborts. */
 extern void shard_log_discard(void);
 

@@ -280,7 +280,7 @@ bury_dropped(void)
 		if (type != NULL)
 			shard_routing_store_each(count_parked, count);
 		else
-			(void) shard_routing_store_bury(type_id);
+			shard_executor_strays(shard_routing_store_bury(type_id));
 		count->change = count->found - count->committed;
 		old = MemoryContextSwitchTo(shard_routing.context);
 		shard_route_each(shard_routing.routes, reload_dropped, &type_id);

@@ -14,6 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "held.h"
 #include "routing_store.h"
 #include "statement.h"
 
@@ -137,8 +138,8 @@ static ShardStatement bury_parked = {
 	" INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
 	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
-	" payload, '42704', 'the entity type of the message was dropped',"
-	" 'Start the type again and send the message anew.', 0 FROM gone ORDER BY shard, rseq, arrival",
+	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
+	" '" SHARD_DROPPED_HINT "', 0 FROM gone ORDER BY shard, rseq, arrival",
 	1,
 	{INT4OID}};
 

@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "nodes/pg_list.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 
 #include "core/message.h"
@@ -28,6 +29,8 @@ static List *told_types = NIL;	  /* type ids, in TopTransactionContext */
  * not keep the session from asking, but themselves.
  */
 static List *told_by_guests = NIL;
+
+static List *given_up = NIL; /* type ids that this transaction drops, whatever is sent to them */
 
 void
 shard_session_told(const ShardType *type, int shard)
@@ -57,12 +60,55 @@ shard_session_has_told(const ShardType *type)
 			list_member_int(told_by_guests, type->type_id));
 }
 
+void
+shard_session_gives_up(int32 type_id)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	given_up = list_append_unique_int(given_up, type_id);
+	MemoryContextSwitchTo(old);
+}
+
 static void
 forget(void)
 {
 	told_lanes = 0;
 	told_types = NIL;
 	told_by_guests = NIL;
+	given_up = NIL;
+}
+
+/* A row that is about to be written. Most have the type of the one before. */
+static void
+check_type(const ShardRowFixed *row, void *arg)
+{
+	int32 *checked = arg;
+
+	if (row->type_id == *checked || row->type_id == 0)
+		return;
+	*checked = row->type_id;
+	if (shard_registry_known(row->type_id) == NULL && !list_member_int(given_up, row->type_id))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("entity type of a message was dropped by somebody else"),
+						errdetail("Nothing that this transaction has sent is sent."),
+						errhint("See view shard_types for what there is.")));
+}
+
+/*
+ * A type may have been dropped since this transaction sent to it, by somebody who could not see that. What is to be written
+ * at commit is not lost without a word: the sender hears of it. What he has written before is seen by who drops, and what
+ * falls between the two looks becomes dead letters, which the log names. In a worker a handler sends, whom nobody hears:
+ * there it is the same.
+ */
+static void
+check_types(void)
+{
+	int32 checked = 0;
+
+	if ((told_types == NIL && told_by_guests == NIL) || shard_shmem_my_worker() != NULL)
+		return;
+	AcceptInvalidationMessages();
+	shard_log_each_pending(check_type, &checked);
 }
 
 static void
@@ -81,6 +127,7 @@ at_xact_event(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
+			check_types();
 			shard_log_flush();
 			break;
 		case XACT_EVENT_COMMIT:

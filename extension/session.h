@@ -15,5 +15,8 @@ extern void shard_session_told(const ShardType *type, int shard);
 /* Rows for a lane were appended: its worker is woken at commit. */
 extern void shard_session_appended(int lane);
 
+/* This transaction drops a type with all that is sent to it, by itself as well. */
+extern void shard_session_gives_up(int32 type_id);
+
 /* Whether this transaction, not ended yet, has told something to the type. */
 extern bool shard_session_has_told(const ShardType *type);
