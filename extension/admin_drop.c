@@ -20,6 +20,7 @@
 #include "admin.h"
 #include "catalog.h"
 #include "cluster_map.h"
+#include "fault.h"
 #include "log_waiting.h"
 #include "registry.h"
 #include "registry_dropped.h"
@@ -302,8 +303,15 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	waiting = look(type.type_id);
 	if (!force && (has_state || anything(&waiting)))
 		refuse_drop(&type, has_state, others, &waiting);
+	shard_fault("drop_looked");
 	deleted = delete_rows(&type, "held") + delete_rows(&type, "parked");
 	dead = delete_rows(&type, "dead_letter");
+	if (!force && deleted + dead > 0)
+	{
+		/* sent and put aside since the look */
+		waiting = (Waiting){.kept = deleted, .dead = dead};
+		refuse_drop(&type, has_state, others, &waiting);
+	}
 	/* what a turn has stashed since is deleted, too */
 	left = in_log(&waiting) + waiting.kept;
 	left = left > deleted ? left - deleted : 0;
@@ -360,9 +368,17 @@ at_xact_event(XactEvent event, void *arg)
 
 	if (drops == NIL)
 		return;
-	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+	if (event == XACT_EVENT_PRE_COMMIT)
 		foreach (cell, drops)
 			check_drop(lfirst(cell));
+	else if (event == XACT_EVENT_PRE_PREPARE)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot prepare a transaction that has dropped an entity type without force"),
+			 errdetail("Between PREPARE TRANSACTION and COMMIT PREPARED messages may be sent to "
+					   "the type, and nobody would look for them."),
+			 errhint("Commit it at once, or use shard_drop_type() with force => true.")));
 	else
 		drops = NIL;
 }

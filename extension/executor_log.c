@@ -106,7 +106,8 @@ shard_turn_log_strays(void)
 	if (likely(unsaid_strays == 0))
 		return;
 	now = GetCurrentTimestamp();
-	if (now - strays_said_at < STRAYS_EVERY)
+	/* also when the clock was set back */
+	if (now >= strays_said_at && now - strays_said_at < STRAYS_EVERY)
 		return;
 	ereport(
 		WARNING,

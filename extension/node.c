@@ -132,7 +132,7 @@ shard_node_row_read(ShardNodeRow *row)
 static void
 lock_to_read(void)
 {
-	static const char *const tables[] = {"node", "control"};
+	static const char *const tables[] = {"node", "control", "type"};
 
 	for (int i = 0; i < (int) lengthof(tables); i++)
 	{

@@ -397,6 +397,16 @@ shard_registry_known(int32 type_id)
 	return entry == NULL || entry->type == NULL || !entry->type->exists ? NULL : entry->type;
 }
 
+const char *
+shard_registry_last_name(int32 type_id)
+{
+	IdEntry *entry;
+
+	shard_registry_refresh();
+	entry = hash_search(types_by_id, &type_id, HASH_FIND, NULL);
+	return entry == NULL || entry->type == NULL ? NULL : entry->type->name;
+}
+
 /* The type of this id, NULL if there is none or it was dropped. */
 ShardType *
 shard_registry_by_id(int32 type_id)

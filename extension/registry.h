@@ -103,6 +103,9 @@ extern ShardType *shard_registry_by_id(int32 type_id);
 /* The same, of a type that was dropped here, too, but may run elsewhere (D28). */
 extern ShardType *shard_registry_known(int32 type_id);
 
+/* The name that this process has last known a type by, which may be gone; NULL: it never has. */
+extern const char *shard_registry_last_name(int32 type_id);
+
 /* That of a name as of what is committed now; error 42704 with a hint if there is none. */
 extern ShardType *shard_registry_get(const char *name);
 

@@ -138,17 +138,24 @@ own_slot(void)
 static bool
 waits_for_us(const Call *call)
 {
+	MemoryContext context;
+	MemoryContext old;
 	ArrayType *blockers;
 	int32 *pids;
 	bool waits = false;
 
 	if (call->pid == 0)
 		return false;
+	/* It leaves some bytes for each process that the server may have. */
+	context = AllocSetContextCreate(CurrentMemoryContext, "shard asks for blockers",
+									ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(context);
 	blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(call->pid)));
 	pids = (int32 *) ARR_DATA_PTR(blockers);
 	for (int i = 0; i < ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers)); i++)
 		waits |= pids[i] == MyProcPid;
-	pfree(blockers);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
 	return waits;
 }
 

@@ -30,7 +30,14 @@ static List *told_types = NIL;	  /* type ids, in TopTransactionContext */
  */
 static List *told_by_guests = NIL;
 
-static List *given_up = NIL; /* type ids that this transaction drops, whatever is sent to them */
+/* A type that this transaction drops, whatever is sent to it. */
+typedef struct GivenUp
+{
+	int32 type_id;
+	SubTransactionId level;
+} GivenUp;
+
+static List *given_up = NIL; /* in TopTransactionContext */
 
 void
 shard_session_told(const ShardType *type, int shard)
@@ -64,9 +71,43 @@ void
 shard_session_gives_up(int32 type_id)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	GivenUp *type = palloc(sizeof(GivenUp));
 
-	given_up = list_append_unique_int(given_up, type_id);
+	*type = (GivenUp){type_id, GetCurrentSubTransactionId()};
+	given_up = lappend(given_up, type);
 	MemoryContextSwitchTo(old);
+}
+
+static bool
+is_given_up(int32 type_id)
+{
+	ListCell *cell;
+
+	foreach (cell, given_up)
+	{
+		if (((const GivenUp *) lfirst(cell))->type_id == type_id)
+			return true;
+	}
+	return false;
+}
+
+/* A subtransaction has ended: what it gave up is given up by its parent, or is not. */
+static void
+follow_given_up(bool committed, SubTransactionId level, SubTransactionId parent)
+{
+	ListCell *cell;
+
+	foreach (cell, given_up)
+	{
+		GivenUp *type = lfirst(cell);
+
+		if (type->level != level)
+			continue;
+		if (committed)
+			type->level = parent;
+		else
+			given_up = foreach_delete_current(given_up, cell);
+	}
 }
 
 static void
@@ -80,35 +121,56 @@ forget(void)
 
 /* A row that is about to be written. Most have the type of the one before. */
 static void
-check_type(const ShardRowFixed *row, void *arg)
+note_type(const ShardRowFixed *row, void *arg)
 {
-	int32 *checked = arg;
+	List **types = arg;
 
-	if (row->type_id == *checked || row->type_id == 0)
-		return;
-	*checked = row->type_id;
-	if (shard_registry_known(row->type_id) == NULL && !list_member_int(given_up, row->type_id))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-						errmsg("entity type of a message was dropped by somebody else"),
-						errdetail("Nothing that this transaction has sent is sent."),
-						errhint("See view shard_types for what there is.")));
+	if (row->type_id != 0 && (*types == NIL || llast_int(*types) != row->type_id))
+		*types = list_append_unique_int(*types, row->type_id);
+}
+
+/* The types of what is to be written now, in TopTransactionContext. Handlers, whom nobody hears, have none. */
+static List *
+pending_types(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	List *types = NIL;
+
+	if (shard_shmem_my_worker() == NULL)
+		shard_log_each_pending(note_type, &types);
+	MemoryContextSwitchTo(old);
+	return types;
 }
 
 /*
- * A type may have been dropped since this transaction sent to it, by somebody who could not see that. What is to be written
- * at commit is not lost without a word: the sender hears of it. What he has written before is seen by who drops, and what
- * falls between the two looks becomes dead letters, which the log names. In a worker a handler sends, whom nobody hears:
- * there it is the same.
+ * A type may have been dropped since this transaction sent to it, by somebody who could not see that. What is written at
+ * commit is not lost without a word: the sender looks when it is written, and hears of it. From then on who drops sees it.
+ * What is written and looked for between a dropper's last look and the end of his commit becomes dead letters, which the
+ * log names. In a worker a handler sends, whom nobody hears: there it is the same.
  */
 static void
-check_types(void)
+check_types(const List *types)
 {
-	int32 checked = 0;
+	ListCell *cell;
 
-	if ((told_types == NIL && told_by_guests == NIL) || shard_shmem_my_worker() != NULL)
+	if (types == NIL)
 		return;
 	AcceptInvalidationMessages();
-	shard_log_each_pending(check_type, &checked);
+	foreach (cell, types)
+	{
+		int32 type_id = lfirst_int(cell);
+		const char *name;
+
+		if (shard_registry_known(type_id) != NULL || is_given_up(type_id))
+			continue;
+		name = shard_registry_last_name(type_id);
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("entity type \"%s\" was dropped before messages to it were committed",
+						name != NULL ? name : ""),
+				 errdetail("Nothing that this transaction has sent is sent."),
+				 errhint("See view shard_types for what there is.")));
+	}
 }
 
 static void
@@ -127,9 +189,13 @@ at_xact_event(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			check_types();
+		{
+			const List *types = pending_types();
+
 			shard_log_flush();
+			check_types(types);
 			break;
+		}
 		case XACT_EVENT_COMMIT:
 			wake_workers();
 			forget();
@@ -149,6 +215,8 @@ at_xact_event(XactEvent event, void *arg)
 static void
 at_subxact_event(SubXactEvent event, SubTransactionId level, SubTransactionId parent, void *arg)
 {
+	if (event == SUBXACT_EVENT_COMMIT_SUB || event == SUBXACT_EVENT_ABORT_SUB)
+		follow_given_up(event == SUBXACT_EVENT_COMMIT_SUB, level, parent);
 	if (!shard_log_is_pending())
 		return;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)

@@ -36,10 +36,17 @@ sub failure
 	return eval { $session->query($sql); 1 } ? '' : $@;
 }
 
+# What became of what a session has sent.
+sub failure_of
+{
+	my ($session) = @_;
+	return eval { $session->receive; 1 } ? '' : $@;
+}
+
 # No message is read until it goes on.
-my $worker;
-sub stop_worker { ($worker) = $node->worker_pids('%region%'); kill 'STOP', $worker; return }
-sub go_on { kill 'CONT', $worker; $node->drain; return }
+my @workers;
+sub stop_worker { @workers = $node->worker_pids('%region%'); kill 'STOP', @workers; return }
+sub go_on { kill 'CONT', @workers; $node->drain; return }
 
 start();
 told(2);
@@ -89,10 +96,31 @@ $node->drain;
 start();
 $sender->query('BEGIN;' . sending(1));
 is(said(drop()), '', 'what nobody can see keeps nothing');
-like(failure($sender, 'COMMIT;'), qr/entity type of a message was dropped by somebody else/, 'but its sender hears of it');
+like(failure($sender, 'COMMIT;'), qr/entity type "fresh" was dropped before messages to it were committed/, 'but its sender hears of it');
 is(said('SET client_min_messages = warning; BEGIN; SAVEPOINT a; SELECT shard_start(\'fresh\', \'fresh(jsonb,jsonb)\');' . sending(1) . 'ROLLBACK TO a; COMMIT;'), '',
 	'nobody is told about what he has not sent');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM shard.dead_letter'), 0, 'nothing was given up');
+
+# What was put aside between the look and the end keeps it, too.
+start();
+$node->set_fault('drop_looked', 'freeze');
+$dropper->query('SELECT 1;');
+$dropper->send(drop());
+ShardCluster::wait_for_condition(sub { $node->fault_happened }, 'the drop to have looked');
+told(1);
+$node->wait_until('SELECT count(*) = 1 FROM shard.held', 'the message to be put aside');
+$node->clear_fault;
+like(failure_of($dropper), qr/cannot drop entity type "fresh" because it is in use/, 'what is put aside meanwhile is not deleted');
+$node->drain;
+is($node->safe_psql('postgres', 'SELECT count(*) FROM seen'), 8, 'but handled');
+like(failure($dropper, 'BEGIN;' . drop() . q{PREPARE TRANSACTION 'drop';}), qr/cannot prepare a transaction that has dropped an entity type without force/,
+	'who prepares it would look too early');
+$dropper->query('ROLLBACK;');
+
+# A forced one that was rolled back gives up nothing.
+$sender->query('BEGIN; SAVEPOINT a;' . drop(1) . 'ROLLBACK TO a;' . sending(1));
+is(said(drop()), '', 'somebody else drops it');
+like(failure($sender, 'COMMIT;'), qr/entity type "fresh" was dropped before/, 'and the sender hears of it');
 
 # With force it is said what is given up.
 start();
