@@ -129,14 +129,17 @@ note_type(const ShardRowFixed *row, void *arg)
 		*types = list_append_unique_int(*types, row->type_id);
 }
 
-/* The types of what is to be written now, in TopTransactionContext. Handlers, whom nobody hears, have none. */
+/*
+ * The types of what is to be written now, in TopTransactionContext. Handlers, whom nobody hears, have none, nor has who writes
+ * what peers have sent: of a type that is gone that becomes dead letters.
+ */
 static List *
 pending_types(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 	List *types = NIL;
 
-	if (shard_shmem_my_worker() == NULL)
+	if ((told_types != NIL || told_by_guests != NIL) && shard_shmem_my_worker() == NULL)
 		shard_log_each_pending(note_type, &types);
 	MemoryContextSwitchTo(old);
 	return types;
