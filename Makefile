@@ -83,7 +83,11 @@ WERROR ?= -Werror
 PG_CPPFLAGS = -Iextension -I$(libpq_srcdir)
 PG_CFLAGS = -Wall -Wextra $(WERROR) \
 	-Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK = $(libpq)
+# Calls between our files go straight and not by a table that others might change: servers before 16 do not hide what a
+# library keeps to itself.
+PG_CFLAGS += -fno-semantic-interposition
+SHLIB_LINK = $(libpq) $(if $(filter linux,$(PORTNAME)),-Wl$(comma)-Bsymbolic-functions)
+comma := ,
 
 ifdef SHARD_ASSERTIONS
 PG_CPPFLAGS += -DSHARD_ASSERTIONS
