@@ -48,16 +48,20 @@ typedef struct RouteEntry
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+/* A power of two: so many shards share the messages of a page, as a rule. */
+#define RECENT 256
+
 struct ShardRoutes
 {
 	int32 self;
 	const ShardRouteHost *host;
 	void *context;
 	int chunk;
-	bool held; /* nothing is given to streams */
-	routemap_hash *map;
-	dlist_head touched; /* changed in the running transaction */
-	dlist_head drains;	/* have parked messages, or had them before an abort */
+	bool held;					/* nothing is given to streams */
+	routemap_hash *map;			/* nothing leaves it */
+	ShardRoute *recent[RECENT]; /* by type and shard, in front of the map */
+	dlist_head touched;			/* changed in the running transaction */
+	dlist_head drains;			/* have parked messages, or had them before an abort */
 };
 
 ShardRoutes *
@@ -162,8 +166,14 @@ ShardRoute *
 shard_route_get(ShardRoutes *routes, int32 type_id, int32 shard)
 {
 	RouteKey key = {type_id, shard};
-	RouteEntry *entry = routemap_lookup(routes->map, key);
+	ShardRoute **recent = &routes->recent[((uint32) shard + (uint32) type_id * 31) % RECENT];
+	RouteEntry *entry;
 	bool found;
+
+	if (*recent != NULL && (*recent)->shard == shard && (*recent)->type_id == type_id &&
+		(*recent)->loaded)
+		return *recent;
+	entry = routemap_lookup(routes->map, key);
 
 	/* An insert may make the table grow though the key is there; somebody may be iterating. */
 	if (entry == NULL)
@@ -176,6 +186,7 @@ shard_route_get(ShardRoutes *routes, int32 type_id, int32 shard)
 	}
 	if (!entry->route->loaded)
 		load_route(routes, entry->route);
+	*recent = entry->route;
 	return entry->route;
 }
 

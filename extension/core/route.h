@@ -43,6 +43,7 @@ typedef struct ShardRoute
 {
 	int32 type_id;
 	int32 shard;
+	bool loaded; /* the durable part, from its table */
 
 	/* durable */
 	int32 node; /* home; 0: not known */
@@ -53,7 +54,6 @@ typedef struct ShardRoute
 	bool parked; /* are there parked messages? */
 
 	/* volatile */
-	bool loaded;
 	bool touched;
 	bool drains;	   /* in the list of those with parked messages */
 	bool wrong;		   /* a fact contradicts what is here: stopped (M6) */
