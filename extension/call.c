@@ -112,13 +112,14 @@ tell_long(void)
 		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.type->type_id, "", 0);
 }
 
-/* In the signal handler: counts how long the same call has been seen. */
+/* In the signal handler: counts how long the same call has been seen, and has the clock read (executor_limit.c). */
 static void
 on_tick(void)
 {
 	static sig_atomic_t seen = -1;
 	static int64 seen_ms = 0;
 
+	shard_turn.ticked = true;
 	if (!running || calls != seen)
 	{
 		seen = calls;

@@ -228,6 +228,8 @@ load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
 	page = BufferGetPage(buffer);
 	if (!PageIsNew(page))
 	{
+		/* First of all: a copy in one go brings the page into the processor's cache faster than what looks at its rows. */
+		memcpy(c->page.data, page, BLCKSZ);
 		for (OffsetNumber o = FirstOffsetNumber; o <= PageGetMaxOffsetNumber(page); o++)
 		{
 			ItemId id = PageGetItemId(page, o);
@@ -249,8 +251,6 @@ load_page(ShardCursor *c, ShardPlace place, Snapshot snapshot)
 				sorted = false;
 			c->items++;
 		}
-		if (c->items > 0)
-			memcpy(c->page.data, page, BLCKSZ);
 	}
 	UnlockReleaseBuffer(buffer);
 #ifdef SHARD_MUTANT_NO_ORDER

@@ -17,6 +17,13 @@
  */
 #define LOOK_EVERY 16
 
+/*
+ * Of calls that took no longer than BRIEF_US since the clock was read last, on average, so many go by until it is read
+ * again: reading it is a noticeable part of a short one. If longer ones follow, the tick of their timer says so.
+ */
+#define BRIEF_CALLS 16
+#define BRIEF_US 50
+
 void
 shard_executor_set_limit(int limit, bool exactly)
 {
@@ -34,6 +41,7 @@ shard_executor_begin_source(ShardSource source)
 	shard_turn.before = shard_turn.count;
 	shard_turn.begun = false;
 	shard_turn.look = true;
+	shard_turn.read_each = 1;
 	shard_turn.exactly &= source != SHARD_SOURCE_ASKS;
 	shard_turn.deadline = shard_turn.now + shares[source];
 }
@@ -53,15 +61,40 @@ shard_executor_is_large(void)
 	return is_large();
 }
 
+/* Whether the source's time is over, as the clock said when it was read last, which may be now. */
+static bool
+is_past_deadline(void)
+{
+	TimestampTz now;
+	TimestampTz took;
+
+	if (++shard_turn.unread < shard_turn.read_each && !shard_turn.ticked)
+		return shard_turn.past;
+	shard_turn.ticked = false;
+	now = GetCurrentTimestamp();
+	took = now - shard_turn.read_at;
+	/* a clock that was set back says nothing */
+	shard_turn.read_each =
+		took >= 0 && took <= (TimestampTz) shard_turn.unread * BRIEF_US ? BRIEF_CALLS : 1;
+	shard_turn.unread = 0;
+	shard_turn.read_at = now;
+	shard_turn.past = now > shard_turn.deadline;
+	return shard_turn.past;
+}
+
 /* See executor.h; as of the last look, if none is due. */
 static bool
 is_late(void)
 {
-	if (!shard_turn.look && ++shard_turn.unlooked < LOOK_EVERY)
-		return shard_turn.late;
+	if (!shard_turn.look)
+	{
+		if (++shard_turn.unlooked < LOOK_EVERY)
+			return shard_turn.late;
+		shard_turn.read_each = 1; /* no call has a timer running */
+	}
 	shard_turn.look = false;
 	shard_turn.unlooked = 0;
-	shard_turn.late = is_large() || GetCurrentTimestamp() > shard_turn.deadline;
+	shard_turn.late = is_large() || is_past_deadline();
 	return shard_turn.late;
 }
 

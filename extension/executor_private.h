@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include <signal.h>
+
 #include "executor.h"
 #include "held.h"
 #include "run.h"
@@ -31,10 +33,15 @@ typedef struct ShardTurn
 	int before;			  /* messages begun before those of the source */
 	bool begun;			  /* of the source, too, something was done */
 	TimestampTz deadline; /* of the source */
-	bool look;		  /* at time and memory: user code ran, a message was not small, a new source */
-	bool late;		  /* what the last look found */
-	int unlooked;	  /* messages since then */
-	bool blames_last; /* a handler is running */
+	bool look;	   /* at time and memory: user code ran, a message was not small, a new source */
+	bool late;	   /* what the last look found */
+	int unlooked;  /* messages since then */
+	int unread;	   /* looks since the clock was read, */
+	int read_each; /* and with so many it is read again */
+	bool past;	   /* the deadline, when it was read, */
+	TimestampTz read_at;		  /* at this time */
+	volatile sig_atomic_t ticked; /* since then; by a signal handler */
+	bool blames_last;			  /* a handler is running */
 	bool overtaken;
 	bool reloaded;			/* the registry, for a type that it did not know */
 	bool passed;			/* a message was handled, stashed or buried */

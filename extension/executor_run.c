@@ -262,14 +262,17 @@ run_next(ShardEntity *entity, const ShardRow *row)
 	}
 }
 
-/* A message begins. Memory is looked at behind one that is not small, whatever is done with it. */
+/* A message begins. Memory and clock are looked at behind one that is not small, whatever is done with it. */
 static inline void
 begin_message(const ShardRow *row)
 {
 	shard_turn.count++;
 	shard_turn.passed = true;
 	if (row->payload_len > SMALL_BYTES)
+	{
 		shard_turn.look = true;
+		shard_turn.read_each = 1;
+	}
 }
 
 /* The message's entity, in the turn; NULL: nobody has its type any more (D28), and it is a dead letter. */
