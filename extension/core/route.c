@@ -14,42 +14,8 @@
 #include "postgres_fe.h"
 #endif
 
-#include "common/hashfn.h"
-#ifdef FRONTEND
-#include "common/logging.h" /* simplehash.h reports a table that is too large */
-#endif
-
 #include "core/route.h"
-
-typedef struct RouteKey
-{
-	int32 type_id;
-	int32 shard;
-} RouteKey;
-
-typedef struct RouteEntry
-{
-	RouteKey key;
-	char status;
-	ShardRoute *route;
-} RouteEntry;
-
-#define SH_PREFIX routemap
-#define SH_ELEMENT_TYPE RouteEntry
-#define SH_KEY_TYPE RouteKey
-#define SH_KEY key
-#define SH_HASH_KEY(map, key) murmurhash32((uint32) (key).shard ^ murmurhash32((key).type_id))
-#define SH_EQUAL(map, a, b) ((a).type_id == (b).type_id && (a).shard == (b).shard)
-#define SH_SCOPE static inline
-#ifdef FRONTEND
-#define SH_RAW_ALLOCATOR pg_malloc0
-#endif
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-/* A power of two: so many shards share the messages of a page, as a rule. */
-#define RECENT 256
+#include "core/route_map.h"
 
 struct ShardRoutes
 {
@@ -57,11 +23,10 @@ struct ShardRoutes
 	const ShardRouteHost *host;
 	void *context;
 	int chunk;
-	bool held;					/* nothing is given to streams */
-	routemap_hash *map;			/* nothing leaves it */
-	ShardRoute *recent[RECENT]; /* by type and shard, in front of the map */
-	dlist_head touched;			/* changed in the running transaction */
-	dlist_head drains;			/* have parked messages, or had them before an abort */
+	bool held; /* nothing is given to streams */
+	RouteMap map;
+	dlist_head touched; /* changed in the running transaction */
+	dlist_head drains;	/* have parked messages, or had them before an abort */
 };
 
 ShardRoutes *
@@ -73,11 +38,7 @@ shard_route_create(int32 self, const ShardRouteHost *host, void *context, int ch
 	routes->host = host;
 	routes->context = context;
 	routes->chunk = chunk;
-#ifdef FRONTEND
-	routes->map = routemap_create(64, NULL);
-#else
-	routes->map = routemap_create(CurrentMemoryContext, 64, NULL);
-#endif
+	route_map_begin(&routes->map);
 	dlist_init(&routes->touched);
 	dlist_init(&routes->drains);
 	return routes;
@@ -89,13 +50,13 @@ shard_route_destroy(ShardRoutes *routes)
 	routemap_iterator iterator;
 	RouteEntry *entry;
 
-	routemap_start_iterate(routes->map, &iterator);
-	while ((entry = routemap_iterate(routes->map, &iterator)) != NULL)
+	routemap_start_iterate(routes->map.hash, &iterator);
+	while ((entry = routemap_iterate(routes->map.hash, &iterator)) != NULL)
 	{
 		shard_mark_free(&entry->route->marks);
 		pfree(entry->route);
 	}
-	routemap_destroy(routes->map);
+	routemap_destroy(routes->map.hash);
 	pfree(routes);
 }
 
@@ -154,40 +115,27 @@ load_route(ShardRoutes *routes, ShardRoute *route)
 }
 
 ShardRoute *
-shard_route_known(const ShardRoutes *routes, int32 type_id, int32 shard)
+shard_route_known(ShardRoutes *routes, int32 type_id, int32 shard)
 {
-	RouteKey key = {type_id, shard};
-	RouteEntry *entry = routemap_lookup(routes->map, key);
-
-	return entry != NULL ? entry->route : NULL;
+	return route_map_find(&routes->map, type_id, shard);
 }
 
 ShardRoute *
 shard_route_get(ShardRoutes *routes, int32 type_id, int32 shard)
 {
-	RouteKey key = {type_id, shard};
-	ShardRoute **recent = &routes->recent[((uint32) shard + (uint32) type_id * 31) % RECENT];
-	RouteEntry *entry;
-	bool found;
+	ShardRoute *route = route_map_find(&routes->map, type_id, shard);
 
-	if (*recent != NULL && (*recent)->shard == shard && (*recent)->type_id == type_id &&
-		(*recent)->loaded)
-		return *recent;
-	entry = routemap_lookup(routes->map, key);
-
-	/* An insert may make the table grow though the key is there; somebody may be iterating. */
-	if (entry == NULL)
+	if (route == NULL)
 	{
-		entry = routemap_insert(routes->map, key, &found);
-		entry->route = palloc0(sizeof(ShardRoute));
-		entry->route->type_id = type_id;
-		entry->route->shard = shard;
-		entry->route->marks_epoch = SHARD_NO_EPOCH;
+		route = palloc0(sizeof(ShardRoute));
+		route->type_id = type_id;
+		route->shard = shard;
+		route->marks_epoch = SHARD_NO_EPOCH;
+		route_map_add(&routes->map, route);
 	}
-	if (!entry->route->loaded)
-		load_route(routes, entry->route);
-	*recent = entry->route;
-	return entry->route;
+	if (!route->loaded)
+		load_route(routes, route);
+	return route;
 }
 
 void
@@ -204,8 +152,8 @@ shard_route_each(ShardRoutes *routes, ShardRouteVisit visit, void *context)
 	routemap_iterator iterator;
 	RouteEntry *entry;
 
-	routemap_start_iterate(routes->map, &iterator);
-	while ((entry = routemap_iterate(routes->map, &iterator)) != NULL)
+	routemap_start_iterate(routes->map.hash, &iterator);
+	while ((entry = routemap_iterate(routes->map.hash, &iterator)) != NULL)
 		visit(context, entry->route);
 }
 
@@ -359,8 +307,8 @@ shard_route_floor(ShardRoutes *routes, ShardStamp floor)
 	routemap_iterator iterator;
 	RouteEntry *entry;
 
-	routemap_start_iterate(routes->map, &iterator);
-	while ((entry = routemap_iterate(routes->map, &iterator)) != NULL)
+	routemap_start_iterate(routes->map.hash, &iterator);
+	while ((entry = routemap_iterate(routes->map.hash, &iterator)) != NULL)
 	{
 		ShardRoute *route = entry->route;
 

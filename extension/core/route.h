@@ -139,7 +139,7 @@ extern void shard_route_destroy(ShardRoutes *routes);
 extern ShardRoute *shard_route_get(ShardRoutes *routes, int32 type_id, int32 shard);
 
 /* The same, NULL instead of reading. */
-extern ShardRoute *shard_route_known(const ShardRoutes *routes, int32 type_id, int32 shard);
+extern ShardRoute *shard_route_known(ShardRoutes *routes, int32 type_id, int32 shard);
 
 /* Each of them. */
 typedef void (*ShardRouteVisit)(void *context, ShardRoute *route);
