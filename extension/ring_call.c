@@ -73,6 +73,7 @@ typedef struct Call
 	int64 look_at;		  /* when to look whether it waits for a lock of ours, once it has begun */
 	int64 deadlock_check; /* the same, though it has not */
 	int64 self_lock; /* when it was first seen to, having begun; 0: at the last look it did not */
+	bool was_ours;	 /* the last lock that it was seen to wait for */
 	int pid;		 /* of the worker when last seen, 0: none */
 } Call;
 
@@ -136,13 +137,14 @@ own_slot(void)
  * Whether the worker waits for a lock that this backend holds.
  */
 static bool
-waits_for_us(const Call *call)
+waits_for_us(Call *call)
 {
 	MemoryContext context;
 	MemoryContext old;
 	ArrayType *blockers;
 	int32 *pids;
 	bool waits = false;
+	int n;
 
 	if (call->pid == 0)
 		return false;
@@ -152,8 +154,12 @@ waits_for_us(const Call *call)
 	old = MemoryContextSwitchTo(context);
 	blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(call->pid)));
 	pids = (int32 *) ARR_DATA_PTR(blockers);
-	for (int i = 0; i < ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers)); i++)
+	n = ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers));
+	for (int i = 0; i < n; i++)
 		waits |= pids[i] == MyProcPid;
+	/* who waits no more may have given that lock up, and not yet have said so */
+	if (n > 0)
+		call->was_ours = waits;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return waits;
@@ -354,7 +360,7 @@ report_failure(const Call *call, const char *data, int length)
 {
 	ErrorData error;
 
-	if (call->request->kind != SHARD_REQUEST_ASK || call->self_lock == 0 ||
+	if (call->request->kind != SHARD_REQUEST_ASK || !call->was_ours ||
 		!shard_ring_body_unpack_error(data, length, &error) ||
 		error.sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		shard_ring_body_throw(data, length);
