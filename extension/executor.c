@@ -61,10 +61,11 @@ uncount_entity(ShardEntity *entity, void *arg)
 		shard_turn_count_held(entity->run, -entity->saved_wait.waiting);
 }
 
-/* A worker that ends takes its share off the counters; its successor counts anew. */
+/* A worker that ends takes its share off the counters; its successor counts anew. What it has not said it says now. */
 static void
 at_exit(int code, Datum arg)
 {
+	shard_turn_log_strays(true);
 	shard_cache_each(uncount_entity, NULL);
 }
 
@@ -658,7 +659,7 @@ void
 shard_executor_sleep(void)
 {
 	shard_call_sleep();
-	shard_turn_log_strays();
+	shard_turn_log_strays(false);
 }
 
 uint64

@@ -98,17 +98,9 @@ shard_executor_strays(int64 messages)
 	strays += messages;
 }
 
-void
-shard_turn_log_strays(void)
+static void
+say_strays(void)
 {
-	TimestampTz now;
-
-	if (likely(unsaid_strays == 0))
-		return;
-	now = GetCurrentTimestamp();
-	/* also when the clock was set back */
-	if (now >= strays_said_at && now - strays_said_at < STRAYS_EVERY)
-		return;
 	ereport(
 		WARNING,
 		(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -119,15 +111,29 @@ shard_turn_log_strays(void)
 			 "another node, or who speaks for it, sends such messages."),
 		 errhint("They are those without a type in shard_dead_letters, which superusers can "
 				 "read.")));
-	strays_said_at = now;
 	unsaid_strays = 0;
+}
+
+void
+shard_turn_log_strays(bool ending)
+{
+	TimestampTz now;
+
+	if (likely(unsaid_strays == 0))
+		return;
+	now = GetCurrentTimestamp();
+	/* also when the clock was set back */
+	if (!ending && now >= strays_said_at && now - strays_said_at < STRAYS_EVERY)
+		return;
+	say_strays();
+	strays_said_at = now;
 }
 
 void
 shard_turn_log_committed(void)
 {
 	unsaid_strays += strays;
-	shard_turn_log_strays();
+	shard_turn_log_strays(false);
 	for (int kind = 0; kind < SHARD_TURN_LOG_KINDS; kind++)
 		if (lines[kind].events > 0)
 			write_line(kind, GetCurrentTimestamp());

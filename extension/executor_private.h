@@ -250,8 +250,8 @@ extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *mess
 
 extern void shard_turn_log_committed(void);
 
-/* Says how many messages became dead letters whose type nobody has, once a minute at most. */
-extern void shard_turn_log_strays(void);
+/* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
+extern void shard_turn_log_strays(bool ending);
 extern void shard_turn_log_forget(void);
 
 /* Calls the handler with one message (call.c): sets the entity's state, execution's reply. */

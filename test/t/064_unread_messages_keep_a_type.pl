@@ -139,6 +139,22 @@ like(said('SELECT shard_redrive(ARRAY[(SELECT min(id) FROM shard.dead_letter)]);
 	'and whoever sends one again is told how it can be');
 
 is(said('BEGIN; SET client_min_messages = warning;' . sending(1) . drop(1) . 'COMMIT;'), '', 'who gives up his own may');
+
+# The log says it once a minute, and the worker that ends says what it has not said.
+start();
+stop_worker();
+told(7);
+$dropper->query('SET client_min_messages = warning;' . drop(1));
+go_on();
+$node->drain;
+my $given_up = $node->safe_psql('postgres', 'SELECT count(*) FROM shard_dead_letters WHERE type_name IS NULL');
+ok($given_up >= 507, 'more became dead letters');
+$node->restart;
+my $log = PostgreSQL::Test::Utils::slurp_file($node->logfile);
+my $said = 0;
+$said += $1 while $log =~ /WARNING: .*messages of entity types that are not here became dead letters: (\d+)/g;
+is($said, $given_up, 'the log has told all of them');
+
 start();
 is(said('BEGIN;' . drop() . 'DROP EXTENSION shard; COMMIT;'), '', 'the extension may go with its last type');
 $node->log_is_clean;
