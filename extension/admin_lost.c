@@ -235,18 +235,146 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/*
- * shard_force_voters(nodes int[]) returns void
- */
-Datum
-shard_admin_force_voters(PG_FUNCTION_ARGS)
+/* ---- voters ------------------------------------------------------------------------------------ */
+
+/* The voters that an operator leaves out. */
+typedef struct Lost
 {
-	ShardCommand command = {.kind = SHARD_COMMAND_FORCE_VOTERS};
+	List *reports; /* of members, as heard here */
+	ShardAlive asked[2 * SHARD_MAX_VOTERS];
+	int count;
+	int voters;
+	int heard; /* of the voters, this node among them */
+} Lost;
+
+StaticAssertDecl(2 * SHARD_MAX_VOTERS <= SHARD_ALIVE_MOST, "voters that can be asked about");
+
+static bool
+is_listed(const ShardCommand *command, int32 node)
+{
+	for (int i = 0; i < command->n_nodes; i++)
+	{
+		if (command->nodes[i] == node)
+			return true;
+	}
+	return false;
+}
+
+static void
+look_for_lost(const ShardCommand *command, Lost *lost)
+{
+	ListCell *cell;
+
+	lost->reports = shard_cluster_view_reports();
+	foreach (cell, lost->reports)
+	{
+		const ShardMemberReport *report = lfirst(cell);
+
+		if (!report->voter)
+			continue;
+		lost->voters++;
+		lost->heard += report->reachable;
+		if (!is_listed(command, report->node) && lost->count < (int) lengthof(lost->asked))
+			lost->asked[lost->count++].node = report->node;
+	}
+}
+
+static void
+add_line(StringInfo lines, const char *line)
+{
+	if (lines->len > 0)
+		appendStringInfoChar(lines, '\n');
+	appendStringInfo(lines, "%c%s", pg_toupper((unsigned char) line[0]), line + 1);
+}
+
+/*
+ * How a voter is there that is left out; NULL: it is not, as far as anybody says. Nor is one that is heard here, where those
+ * who are heard are no majority: it enters the new era by itself.
+ */
+static const char *
+how_it_is_there(const Lost *lost, const ShardAlive *asked)
+{
+	const ShardMemberReport *report = shard_cluster_view_report_of(lost->reports, asked->node);
+
+	if (report != NULL && report->reachable)
+		return 2 * lost->heard > lost->voters
+				   ? psprintf("node %d is heard, and with it a majority of the voters", asked->node)
+				   : NULL;
+	if (asked->answers && asked->coordinator)
+		return psprintf("node %d answers, though it is not heard", asked->node);
+	if (asked->answers)
+		return psprintf("node %d answers, and its coordinator worker stands still", asked->node);
+	if (asked->heard_by != NIL)
+		return psprintf("%s %s node %d", shard_cluster_alive_names(asked->heard_by),
+						verb(asked->heard_by, "hear"), asked->node);
+	if (asked->reached_by != NIL)
+		return psprintf("node %d answers %s", asked->node,
+						shard_cluster_alive_names(asked->reached_by));
+	if (asked->mute)
+		return psprintf("the server of node %d takes connections, and answers nothing: it may be "
+						"frozen",
+						asked->node);
+	return NULL;
+}
+
+static void
+refuse_voters(const char *why)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("these nodes cannot be made the voters: the old ones are not lost"),
+			 errdetail_internal("%s", why),
+			 errhint("Have them go on: see shard_health(), pg_stat_activity and pg_locks there "
+					 "(SIGCONT), and mend the links; or name them, too. One that has just ended is "
+					 "missed after some seconds: try again then. If you have stopped them, or cut "
+					 "them off, for good: force => true.")));
+}
+
+/*
+ * Errors if a coordinator, or a voter that is left out, is found to be there (N8): with others that are only away it would
+ * be a majority, beside the one that begins here. What the control plane refuses by itself is left to it.
+ */
+static void
+check_voters_lost(const ShardCommand *command)
+{
+	Lost lost = {0};
+	StringInfoData lines;
+	int32 coordinator;
+	int32 witness;
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (command->n_nodes % 2 == 0 || !is_listed(command, view.node))
+		return;
+	look_for_lost(command, &lost);
+	/* refreshes the addresses */
+	(void) shard_command_member(view.node);
+	shard_cluster_alive(lost.asked, lost.count, ALIVE_TIMEOUT_MS);
+	coordinator = shard_cluster_alive_ask_others(lost.asked, lost.count, lost.reports,
+												 ALIVE_TIMEOUT_MS, &witness);
+	initStringInfo(&lines);
+	if (coordinator != 0)
+		add_line(&lines, psprintf("node %d hears a coordinator, node %d, which has a majority of "
+								  "the voters.",
+								  witness, coordinator));
+	for (int i = 0; i < lost.count; i++)
+	{
+		const char *how = how_it_is_there(&lost, &lost.asked[i]);
+
+		if (how != NULL)
+			add_line(&lines, psprintf("%s.", how));
+	}
+	if (lines.len > 0)
+		refuse_voters(lines.data);
+}
+
+static void
+read_nodes(FunctionCallInfo fcinfo, ShardCommand *command)
+{
 	Datum *nodes;
 	bool *nulls;
 	int count;
 
-	shard_command_begin("shard_force_voters()");
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("nodes cannot be null")));
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &nodes,
@@ -259,8 +387,22 @@ shard_admin_force_voters(PG_FUNCTION_ARGS)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a voter cannot be null")));
-		command.nodes[command.n_nodes++] = DatumGetInt32(nodes[i]);
+		command->nodes[command->n_nodes++] = DatumGetInt32(nodes[i]);
 	}
+}
+
+/*
+ * shard_force_voters(nodes int[], force boolean = false) returns void
+ */
+Datum
+shard_admin_force_voters(PG_FUNCTION_ARGS)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_FORCE_VOTERS};
+
+	shard_command_begin("shard_force_voters()");
+	read_nodes(fcinfo, &command);
+	if (!is_forced(fcinfo))
+		check_voters_lost(&command);
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
 							  "these nodes cannot be made the voters");
 	PG_RETURN_VOID();
