@@ -15,6 +15,7 @@
 #include "admin.h"
 #include "admin_command.h"
 #include "attempt.h"
+#include "cluster_view.h"
 #include "core/membership.h"
 #include "health.h"
 #include "plane.h"
@@ -107,18 +108,46 @@ notice_progress(int32 node, ShardMemberStatus status)
 }
 
 /*
+ * What is the matter with the coordinator worker here, to which commands go; NULL: it answers.
+ */
+static const char *
+worker_still(void)
+{
+	ShardDatabase *db = shard_shmem_database();
+	ShardWorkerSlot *slot;
+	bool runs;
+	pid_t pid;
+
+	if (db == NULL)
+		return "The coordinator worker of this node does not run.";
+	if (shard_cluster_view_reports() != NIL)
+		return NULL;
+	slot = &db->worker[SHARD_COORDINATOR];
+	SpinLockAcquire(&slot->mutex);
+	runs = slot->in_use;
+	pid = slot->pid;
+	SpinLockRelease(&slot->mutex);
+	return runs ? psprintf("The coordinator worker of this node, process %d, does not answer: it "
+						   "stands still.",
+						   (int) pid)
+				: "The coordinator worker of this node does not run.";
+}
+
+/*
  * Nobody has decided that it leaves.
  */
 static void
 warn_undecided(void)
 {
-	/* not within ereport(): it looks for errors of its own */
-	bool asked = shard_command_has_coordinator();
+	/* not within ereport(): they look for errors of their own */
+	const char *still = worker_still();
+	bool asked = still == NULL && shard_command_has_coordinator();
 
 	ereport(
 		WARNING,
 		(errmsg("the cluster has not decided yet that this node leaves"),
-		 asked
+		 still != NULL ? errdetail_internal("%s", still)
+		 : asked
 			 ? errdetail("The coordinator was asked, and has not answered.")
 			 : errdetail(
 				   "This node hears of no coordinator that could decide it: one needs a majority of the voters."),
@@ -316,6 +345,25 @@ send_stay(void *timeout)
 }
 
 /*
+ * The command was not taken in time, and is withdrawn: nobody carries it out any more.
+ */
+static void
+check_taken(const ErrorData *error)
+{
+	const char *still;
+
+	if (error == NULL || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE ||
+		(still = worker_still()) == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("cannot cancel the leave of this node: nobody takes the command"),
+			 errdetail_internal("%s Nothing has changed.", still),
+			 errhint("See shard_health() and pg_stat_activity; have the process go on (SIGCONT), "
+					 "or restart the server, then call shard_leave(cancel => true) again.")));
+}
+
+/*
  * Has the cluster decide that this node stays. What is just being decided about it comes first.
  */
 static void
@@ -329,6 +377,7 @@ stay(int32 node, int64 deadline)
 		int64 left = Max(deadline - shard_plane_now(), SHARD_COMMAND_SECOND);
 
 		error = shard_attempt(send_stay, &left);
+		check_taken(error);
 		if (error != NULL && (error->detail == NULL || strstr(error->detail, "try again") == NULL ||
 							  shard_plane_now() >= deadline))
 			ReThrowError(error);

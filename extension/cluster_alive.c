@@ -1,10 +1,11 @@
 /*
  * cluster_alive.c
- *		Whether entities run at members that are not heard (N7).
+ *		Whether members that are not heard are there, and entities run at them (N7, N8).
  *
  * A backend of the member answers, of shared memory: it depends on no worker there, and on no table but the one that says
  * for whom the caller's role may speak. Nothing is kept of an answer. Who lies can say that he runs, which has nobody
  * written off but by force, or that he does not, which is what silence says.
+ * So it is with who is asked about another one, whose address he reads, and for whom he waits.
  */
 #include "postgres.h"
 
@@ -21,20 +22,27 @@
 /* A coordinator worker that has not answered a question on its own node by then stands still; in microseconds. */
 #define STANDS_STILL (500 * INT64CONST(1000))
 
+/* Who is asked about another one asks for so long: he is waited for himself. */
+#define WITNESS_TIMEOUT_MS 1500
+
 static void
-ask_coordinator(void *arg)
+ask_for_reports(void *reports)
 {
-	(void) shard_coordinator_members(STANDS_STILL);
+	*(List **) reports = shard_coordinator_members(STANDS_STILL);
 }
 
+/*
+ * What the coordinator worker here hears of members, itself among them. False: it stands still.
+ */
 static bool
-coordinator_answers(ShardDatabase *db)
+ask_coordinator(ShardDatabase *db, List **reports)
 {
 	ErrorData *error;
 
-	if (!shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+	*reports = NIL;
+	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
 		return false;
-	error = shard_attempt(ask_coordinator, NULL);
+	error = shard_attempt(ask_for_reports, reports);
 	if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
 		ReThrowError(error);
 	return error == NULL;
@@ -64,30 +72,43 @@ void
 shard_cluster_alive_put(StringInfo out)
 {
 	ShardDatabase *db = shard_shmem_database();
+	List *reports;
 
 	shard_wire_put_uint(out, db != NULL && entities_run(db) ? 1 : 0);
-	shard_wire_put_uint(out, db != NULL && coordinator_answers(db) ? 1 : 0);
+	shard_wire_put_uint(out, ask_coordinator(db, &reports) ? 1 : 0);
 }
 
+/* A question to a member, to be gone on with. */
 static ShardPeerQuestion
-question_to(int32 node)
+question_to(int32 node, ShardInternalQuestion kind, StringInfo call)
 {
 	const ShardDirectoryMember *member = shard_directory_find(node);
 	ShardPeerQuestion question = {.bytes = ""};
-	StringInfoData call;
 
+	initStringInfo(call);
 	if (member == NULL || member->record.dsn == NULL || member->record.dsn[0] == '\0')
 	{
 		question.error = "no address";
 		return question;
 	}
-	initStringInfo(&call);
-	shard_internal_put_header(&call, node);
-	shard_wire_put_int(&call, SHARD_INTERNAL_ALIVE);
+	shard_internal_put_header(call, node);
+	shard_wire_put_int(call, kind);
 	question.dsn = pstrdup(member->record.dsn);
-	question.bytes = call.data;
-	question.length = call.len;
 	return question;
+}
+
+static void
+read_answer(const ShardPeerQuestion *question, ShardAlive *asked)
+{
+	ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+	uint64 entities = shard_wire_get_uint(&reader);
+	uint64 coordinator = shard_wire_get_uint(&reader);
+
+	if (reader.failed || reader.at != reader.end)
+		return;
+	asked->answers = true;
+	asked->entities = entities == 1;
+	asked->coordinator = coordinator == 1;
 }
 
 void
@@ -96,23 +117,170 @@ shard_cluster_alive(ShardAlive *asked, int count, int timeout_ms)
 	ShardPeerQuestion *questions = palloc0(Max(count, 1) * sizeof(ShardPeerQuestion));
 
 	for (int i = 0; i < count; i++)
-		questions[i] = question_to(asked[i].node);
+	{
+		StringInfoData call;
+
+		questions[i] = question_to(asked[i].node, SHARD_INTERNAL_ALIVE, &call);
+		questions[i].bytes = call.data;
+		questions[i].length = call.len;
+	}
 	shard_peer_client_ask(questions, count, "stats", timeout_ms);
 	for (int i = 0; i < count; i++)
 	{
-		ShardReader reader = {questions[i].answer, questions[i].answer + questions[i].answer_length,
-							  false};
-		uint64 entities;
-		uint64 coordinator;
-
-		asked[i].entities = asked[i].coordinator = false;
-		if (!questions[i].answered || questions[i].answer == NULL)
-			continue;
-		entities = shard_wire_get_uint(&reader);
-		coordinator = shard_wire_get_uint(&reader);
-		if (reader.failed || reader.at != reader.end)
-			continue;
-		asked[i].entities = entities == 1;
-		asked[i].coordinator = coordinator == 1;
+		asked[i].answers = asked[i].entities = asked[i].coordinator = false;
+		asked[i].mute = questions[i].mute;
+		if (questions[i].answered && questions[i].answer != NULL)
+			read_answer(&questions[i], &asked[i]);
 	}
+}
+
+/* ---- what others say -------------------------------------------------------------------------- */
+
+static bool
+is_heard(List *reports, int32 node)
+{
+	const ShardMemberReport *report = shard_cluster_view_report_of(reports, node);
+
+	return report != NULL && report->reachable;
+}
+
+/*
+ * Only members are asked, so a caller can have this node call nobody else.
+ */
+bool
+shard_cluster_alive_put_witness(StringInfo out, ShardReader *reader)
+{
+	uint64 count = shard_wire_get_uint(reader);
+	ShardAlive asked[SHARD_ALIVE_MOST] = {0};
+	List *reports;
+	int members;
+
+	if (reader->failed || count > SHARD_ALIVE_MOST)
+		return false;
+	for (uint64 i = 0; i < count; i++)
+		asked[i].node = shard_wire_get_int32(reader);
+	if (reader->failed || reader->at != reader->end)
+		return false;
+	(void) ask_coordinator(shard_shmem_database(), &reports);
+	(void) shard_cluster_view_directory(&members);
+	shard_cluster_alive(asked, (int) count, WITNESS_TIMEOUT_MS);
+	shard_wire_put_int(out, shard_cluster_view_coordinator(reports));
+	for (uint64 i = 0; i < count; i++)
+	{
+		shard_wire_put_uint(out, is_heard(reports, asked[i].node) ? 1 : 0);
+		shard_wire_put_uint(out, asked[i].answers ? 1 : 0);
+		if (!asked[i].answers)
+			continue;
+		shard_wire_put_uint(out, asked[i].entities ? 1 : 0);
+		shard_wire_put_uint(out, asked[i].coordinator ? 1 : 0);
+	}
+	return true;
+}
+
+/*
+ * What a witness has said. Returns the coordinator that it hears, 0: none.
+ */
+static int32
+read_witness(const ShardPeerQuestion *question, int32 witness, ShardAlive *asked, int count)
+{
+	ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+	int32 coordinator = shard_wire_get_int32(&reader);
+
+	for (int i = 0; i < count; i++)
+	{
+		bool heard = shard_wire_get_uint(&reader) == 1;
+		bool reached = shard_wire_get_uint(&reader) == 1;
+		bool runs = reached && shard_wire_get_uint(&reader) == 1;
+
+		if (reached)
+			(void) shard_wire_get_uint(&reader);
+		if (reader.failed)
+			return 0;
+		if (heard)
+			asked[i].heard_by = lappend_int(asked[i].heard_by, witness);
+		if (reached)
+			asked[i].reached_by = lappend_int(asked[i].reached_by, witness);
+		if (runs)
+			asked[i].runs_by = witness;
+	}
+	return coordinator;
+}
+
+/*
+ * Who can be asked about them: members that are heard, but for themselves.
+ */
+static int
+witnesses_of(const ShardAlive *asked, int count, List *reports, int32 *nodes)
+{
+	int n = 0;
+	ShardPlaneView view;
+	ListCell *cell;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	foreach (cell, reports)
+	{
+		const ShardMemberReport *report = lfirst(cell);
+		bool is_asked = false;
+
+		for (int i = 0; i < count; i++)
+			is_asked |= asked[i].node == report->node;
+		if (report->reachable && report->node != view.node && !is_asked && n < SHARD_ALIVE_MOST)
+			nodes[n++] = report->node;
+	}
+	return n;
+}
+
+int32
+shard_cluster_alive_ask_others(ShardAlive *asked, int count, List *reports, int timeout_ms,
+							   int32 *witness)
+{
+	int32 nodes[SHARD_ALIVE_MOST];
+	ShardPeerQuestion questions[SHARD_ALIVE_MOST];
+	int n = witnesses_of(asked, count, reports, nodes);
+	int32 coordinator = 0;
+
+	*witness = 0;
+	for (int k = 0; k < n; k++)
+	{
+		StringInfoData call;
+
+		questions[k] = question_to(nodes[k], SHARD_INTERNAL_WITNESS, &call);
+		shard_wire_put_uint(&call, count);
+		for (int i = 0; i < count; i++)
+			shard_wire_put_int(&call, asked[i].node);
+		questions[k].bytes = call.data;
+		questions[k].length = call.len;
+	}
+	shard_peer_client_ask(questions, n, "stats", timeout_ms);
+	for (int i = 0; i < count; i++)
+	{
+		asked[i].heard_by = asked[i].reached_by = NIL;
+		asked[i].runs_by = 0;
+	}
+	for (int k = 0; k < n; k++)
+	{
+		int32 heard;
+
+		if (!questions[k].answered || questions[k].answer == NULL)
+			continue;
+		heard = read_witness(&questions[k], nodes[k], asked, count);
+		if (heard == 0)
+			continue;
+		coordinator = heard;
+		*witness = nodes[k];
+	}
+	return coordinator;
+}
+
+const char *
+shard_cluster_alive_names(const List *nodes)
+{
+	StringInfoData names;
+	ListCell *cell;
+
+	initStringInfo(&names);
+	appendStringInfoString(&names, list_length(nodes) > 1 ? "nodes " : "node ");
+	foreach (cell, nodes)
+		appendStringInfo(&names, "%s%d", cell == list_head(nodes) ? "" : ", ", lfirst_int(cell));
+	return names.data;
 }

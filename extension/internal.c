@@ -604,6 +604,10 @@ shard_internal_stats(PG_FUNCTION_ARGS)
 		case SHARD_INTERNAL_ALIVE:
 			shard_cluster_alive_put(&out);
 			break;
+		case SHARD_INTERNAL_WITNESS:
+			if (!shard_cluster_alive_put_witness(&out, &reader))
+				refuse_bytes();
+			break;
 		default:
 			refuse_bytes();
 	}

@@ -36,6 +36,15 @@ has_ended(const ShardPeerQuestion *question)
 	return question->answered || question->error != NULL;
 }
 
+/* Has somebody taken the connection? The kernel of a machine whose server is frozen does. */
+static bool
+is_taken(const ShardPeer *peer)
+{
+	ConnStatusType status = peer->conn != NULL ? PQstatus(peer->conn) : CONNECTION_BAD;
+
+	return status != CONNECTION_BAD && status != CONNECTION_NEEDED && status != CONNECTION_STARTED;
+}
+
 /*
  * The time is up, or was before the answer came.
  */
@@ -44,6 +53,7 @@ end_late(ShardPeer *peer, ShardPeerQuestion *question, int timeout_ms)
 {
 	char text[64];
 
+	question->mute = question->taken;
 	snprintf(text, sizeof(text), "no answer within %d ms", timeout_ms);
 	shard_peer_set_failure(&peer->failure, ERRCODE_CONNECTION_FAILURE, text, NULL, NULL);
 	question->error = pstrdup(text);
@@ -62,6 +72,7 @@ proceed(ShardPeer *peer, ShardPeerQuestion *question, const char *procedure, int
 		switch (shard_peer_poll(peer))
 		{
 			case SHARD_PEER_NOTHING:
+				question->taken |= is_taken(peer);
 				return false;
 			case SHARD_PEER_OPENED:
 				shard_peer_call(peer, procedure, question->bytes, question->length, timeout_ms);
@@ -86,6 +97,7 @@ proceed(ShardPeer *peer, ShardPeerQuestion *question, const char *procedure, int
 					return false;
 				}
 				(void) shard_peer_error(peer, &text);
+				question->mute = question->taken && peer->silent > 0;
 				question->error = pstrdup(text);
 				return true;
 		}

@@ -28,8 +28,10 @@ typedef struct ShardPeerQuestion
 	bool answered;
 	char *answer; /* palloc'd; NULL: SQL NULL */
 	int answer_length;
-	const char *error;		   /* palloc'd; NULL: none */
+	const char *error; /* palloc'd; NULL: none */
+	bool mute;		   /* time was up, though its server, or somebody, had taken the connection */
 	ShardAddressGround ground; /* if it is this database that has answered */
+	bool taken;				   /* for peer_client.c */
 } ShardPeerQuestion;
 
 /*

@@ -56,11 +56,14 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_admit';
 REVOKE ALL ON FUNCTION @extschema@.shard_admit(int4, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_admit(int4, int4) IS 'admits an incarnation of a node that the cluster has refused';
 
-/* When all voters are lost: what this node knows goes on, with these voters, itself among them. */
-CREATE FUNCTION @extschema@.shard_force_voters(nodes int4[]) RETURNS void
+/*
+ * When all voters are lost: what this node knows goes on, with these voters, itself among them. Refused while one that is
+ * left out is found to be there, unless the operator says that he has ended it himself, or will.
+ */
+CREATE FUNCTION @extschema@.shard_force_voters(nodes int4[], force boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_force_voters';
-REVOKE ALL ON FUNCTION @extschema@.shard_force_voters(int4[]) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_force_voters(int4[]) IS 'makes these nodes the voters when the old ones are lost';
+REVOKE ALL ON FUNCTION @extschema@.shard_force_voters(int4[], boolean) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_force_voters(int4[], boolean) IS 'makes these nodes the voters when the old ones are lost';
 
 /*
  * Where shards live. All of these may be called at any member. Who cancels one that waits does not cancel
