@@ -352,6 +352,7 @@ decided(ShardProposer *proposer, int64 now, ShardActions *out)
 	int count;
 	ShardMapEntry *entries = shard_map_since(proposer->outstanding, -1, out->arena, &count);
 
+	shard_map_expect(proposer->map, entries, count);
 	for (int i = 0; i < count; i++)
 		shard_map_put(proposer->map, &entries[i]);
 	shard_map_set_point(proposer->map, point);
