@@ -238,6 +238,16 @@ shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, in
 	return true;
 }
 
+/* See proposer.h. Batches have successive numbers, and the next one takes all that is gathered. */
+bool
+shard_proposer_proposed(const ShardProposer *proposer, int64 *n)
+{
+	bool gathered = shard_map_count(proposer->gathered) > 0;
+
+	*n = shard_map_point(proposer->map).n + (shard_map_count(proposer->outstanding) > 0) + gathered;
+	return gathered;
+}
+
 /* See proposer.h. */
 const ShardMapEntry *
 shard_proposer_undecided(const ShardProposer *proposer, ShardMapKey key)
