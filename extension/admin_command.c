@@ -22,6 +22,7 @@
 #include "directory.h"
 #include "duration.h"
 #include "executor.h"
+#include "peer_errors.h"
 #include "plane.h"
 #include "shmem.h"
 
@@ -307,6 +308,16 @@ explain(ErrorData *error, const char *what)
 		error->message = psprintf("%s: no answer in time", what);
 		error->hint = pstrdup("It may still be carried out: see shard_rebalances and "
 							  "shard_decisions.");
+	}
+	else if (error->sqlerrcode == SHARD_ERRCODE_OUTCOME_UNKNOWN && error->detail == NULL)
+	{
+		const char *why = error->message;
+
+		error->detail = psprintf("%c%s.", pg_toupper((unsigned char) why[0]), why + 1);
+		error->message = pstrdup("it is not known whether the command was carried out");
+		error->hint = pstrdup(
+			"Look at shard_members, shard_homes and shard_decisions; call it again if it was "
+			"not carried out.");
 	}
 	else if (error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE && error->detail == NULL)
 	{

@@ -326,7 +326,7 @@ carry_out(const ShardAction *action)
 			break;
 		case SHARD_ACTION_COMMAND_DONE:
 			shard_coordinator_command_done(action->token, action->flag, action->until,
-										   action->text);
+										   action->status != 0, action->text);
 			break;
 		case SHARD_ACTION_LOG:
 			log_line(action);

@@ -232,7 +232,7 @@ typedef struct CoordinatorTypeAnswer
 
 /*
  * coordinator_reply.c: to a request of the ring, an error; a number; that the machine, or the cluster, does not do what a
- * command wants; that the cluster has another type of that name, or another one's; that nobody has said in time what the
+ * command wants; or that nobody knows whether it does (G6); that the cluster has another type of that name, or another one's; that nobody has said in time what the
  * type is; that there is no group of lanes for its owner, the coordinator says, or no room (C19, C20). And what somebody
  * can do about a refusal; NULL: nothing.
  */
@@ -242,6 +242,7 @@ shard_coordinator_reply_error(const ShardRequest *request, int sqlstate, const c
 							  const char *detail, const char *hint);
 extern void shard_coordinator_reply_number(const ShardRequest *request, int64 number);
 extern void shard_coordinator_reply_refused(const ShardRequest *request, const char *why);
+extern void shard_coordinator_reply_unknown(const ShardRequest *request, const char *why);
 extern void shard_coordinator_reply_differs(const ShardRequest *request, const char *name,
 											const CoordinatorTypeAnswer *answer);
 extern void shard_coordinator_reply_late(const ShardRequest *request, const char *name,
@@ -255,7 +256,8 @@ extern bool shard_coordinator_requests(void);
 /* coordinator_control.c: a peer's call, whose payload is taken away; serves some of them for a while. True: there were any. */
 extern void shard_coordinator_control_take(ShardRequest *request);
 extern bool shard_coordinator_control_run(void);
-extern void shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why);
+extern void
+shard_coordinator_command_done(int64 token, bool good, int64 number, bool unknown, const char *why);
 extern void shard_coordinator_commands_look(void);
 
 /* The type that shard_start() waits for here, in a transaction that has changed no other; NULL: none. */

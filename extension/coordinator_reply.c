@@ -7,6 +7,7 @@
 #include "coordinator_private.h"
 #include "core/membership.h"
 #include "core/type_number.h"
+#include "peer_errors.h"
 
 #include "compat.h"
 
@@ -112,6 +113,15 @@ shard_coordinator_reply_refused(const ShardRequest *request, const char *why)
 											  : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 								  why, lacks ? detail_of(lacks) : NULL,
 								  shard_coordinator_hint(why));
+}
+
+/*
+ * The command may be carried out, or not.
+ */
+void
+shard_coordinator_reply_unknown(const ShardRequest *request, const char *why)
+{
+	shard_coordinator_reply_error(request, SHARD_ERRCODE_OUTCOME_UNKNOWN, why, NULL, NULL);
 }
 
 /*

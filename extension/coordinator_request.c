@@ -150,7 +150,7 @@ end_join(bool good)
  * What became of a command; of a join, for all that wait for it. number: what else there is to say.
  */
 void
-shard_coordinator_command_done(int64 token, bool good, int64 number, const char *why)
+shard_coordinator_command_done(int64 token, bool good, int64 number, bool unknown, const char *why)
 {
 	List *all = list_copy(shard_coordinator.commands);
 	ListCell *cell;
@@ -170,10 +170,10 @@ shard_coordinator_command_done(int64 token, bool good, int64 number, const char 
 										   command->kind == SHARD_COMMAND_JOIN
 											   ? shard_node_id(shard_coordinator.node)
 											   : number);
+		else if (unknown)
+			shard_coordinator_reply_unknown(&command->request, why ? why : "nobody knows why");
 		else
-		{
 			shard_coordinator_reply_refused(&command->request, why ? why : "refused");
-		}
 		forget(command);
 	}
 	list_free(all);

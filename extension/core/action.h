@@ -34,9 +34,8 @@ typedef enum ShardActionKind
 	SHARD_ACTION_WHO_AT, /* node, uuid: ask at the registered address (I3). Node 0: at text, token:
 								 * of the question, uuid: of the join that the node there has begun (I17) */
 	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, until: its number: what became of an operator's
-								 * command, durably. Of one that changes the map, done means proposed:
-								 * the map tells what was decided; of a move, that it is decided. Not
-								 * done and status 1: nobody knows whether it was carried out */
+								 * command, durably. Of one that changes the map, done means decided
+								 * (G6). Not done and status 1: nobody knows whether it was carried out */
 	SHARD_ACTION_LOG /* status: a level, text; about: if a peer can have it said as often as it likes: as what, of
 					  * node, by messages of kind to */
 } ShardActionKind;

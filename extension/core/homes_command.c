@@ -261,12 +261,14 @@ shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 
 		return false;
 	known = shard_map_value(homes->decided, key);
 	tombstone = shard_map_find(homes->decided, key);
+	*why = "another change of the pin is being decided; try again";
+	if (shard_proposer_pending(proposer, key))
+		return false;
 	if (known ? shard_record_get_pin(known) == node : node == 0)
 		return true;
 	change.n = tombstone ? tombstone->n : 0;
 	if (node != 0)
 		change = shard_record_put_pin(type_id, shard, node, change.n, homes->arena);
-	*why = "another change of the pin is being decided; try again";
 	if (!shard_proposer_propose(proposer, &change, 1))
 		return false;
 	note_pin(homes, (ShardShardKey){type_id, shard}, node != 0, who);
@@ -293,8 +295,8 @@ shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_num
 		*why = "the shard's home was asked just now whether it runs; try again";
 	else
 	{
-		shard_homes_replace(homes, shard, shard->node, SHARD_EPOCH_LEAP, proposer);
-		return true;
+		*why = "another change of the shard is being decided; try again";
+		return shard_homes_replace(homes, shard, shard->node, SHARD_EPOCH_LEAP, proposer);
 	}
 	return false;
 }

@@ -331,7 +331,7 @@ extern int32 shard_homes_type_number(const ShardHomes *homes, const ShardTypeRec
 									 int32 last, int32 wish, bool *full);
 
 /* homes_resettle.c: members that go or are lost */
-extern void shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
+extern bool shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 								ShardProposer *proposer);
 extern bool shard_homes_gives_away(const ShardMemberRecord *member);
 extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,

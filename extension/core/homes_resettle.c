@@ -58,8 +58,8 @@ goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement h
 	return shard->leased == (how == HOMES_ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
 }
 
-/* A new home whose state begins empty: a newer epoch, marked as lost (N1). */
-void
+/* A new home whose state begins empty: a newer epoch, marked as lost (N1). False: another change came first. */
+bool
 shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 					ShardProposer *proposer)
 {
@@ -68,7 +68,7 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 	int64 n;
 
 	if (!shard_homes_record(homes, shard, &record, &n))
-		return;
+		return false;
 	record.epoch += leap;
 	record.lost = record.epoch;
 	record.reason = SHARD_HOME_REASON_LOST;
@@ -77,7 +77,7 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 	record.nodes[0] = to;
 	record.to = 0;
 	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
-	(void) shard_proposer_propose(proposer, &change, 1);
+	return shard_proposer_propose(proposer, &change, 1);
 }
 
 /* Shards of a member, of one type. */
@@ -197,7 +197,7 @@ resettle_type(ShardHomes *homes, int64 now, int32 node, int32 type_id, int room,
 		if (by_move(how))
 			room -= shard_homes_begin_move(homes, now, shards[i], to, reason, NULL, roster, &why);
 		else
-			shard_homes_replace(homes, shards[i], to, 1, proposer);
+			(void) shard_homes_replace(homes, shards[i], to, 1, proposer);
 	}
 	shard_allocation_end(allocation);
 }

@@ -329,6 +329,9 @@ shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, cons
 	if (strlen(owner) > SHARD_OWNER_BYTES)
 		return false;
 #endif
+	*why = "another change of the type is being decided; try again";
+	if (shard_proposer_pending(proposer, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0}))
+		return false;
 	if (strcmp(type.owner, owner) == 0)
 		return true;
 	*why = "the type has changed meanwhile; try again";

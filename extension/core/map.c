@@ -41,6 +41,7 @@ struct ShardMap
 	Slot *slots;	 /* by key */
 	dlist_head ages; /* of items, oldest first; no order among those of one n */
 	int n_tombstones;
+	int64 n_shifted; /* slots that made room for others */
 };
 
 /* See map.h. */
@@ -187,18 +188,25 @@ link_by_age(ShardMap *map, Item *item)
 		dlist_insert_before(node, &item->age);
 }
 
+/* Space for so many more slots. */
+static void
+make_space(ShardMap *map, int more)
+{
+	if (map->space - map->n_slots >= more)
+		return;
+	map->space = Max(2 * map->space, map->n_slots + more);
+	map->slots = repalloc(map->slots, sizeof(Slot) * map->space);
+}
+
 /*
  * Make room for one more slot at a place.
  */
 static void
 open_slot(ShardMap *map, int place)
 {
-	if (map->n_slots == map->space)
-	{
-		map->space *= 2;
-		map->slots = repalloc(map->slots, sizeof(Slot) * map->space);
-	}
+	make_space(map, 1);
 	memmove(&map->slots[place + 1], &map->slots[place], sizeof(Slot) * (map->n_slots - place));
+	map->n_shifted += map->n_slots - place;
 	map->n_slots++;
 }
 
@@ -245,6 +253,88 @@ shard_map_put(ShardMap *map, const ShardMapEntry *entry)
 	Item *item = find_item(map, entry->key, &place);
 
 	store(map, entry, item, place);
+}
+
+/* Order of qsort. */
+static int
+compare_keys(const void *a, const void *b)
+{
+	return shard_map_key_compare(*(const ShardMapKey *) a, *(const ShardMapKey *) b);
+}
+
+/* The keys of entries that the map does not have, in ascending order, each once. Returns how many. */
+static int
+new_keys(const ShardMap *map, const ShardMapEntry *entries, int count, ShardMapKey *keys)
+{
+	int n = 0;
+	int different = 0;
+	int place;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (find_item(map, entries[i].key, &place) == NULL)
+			keys[n++] = entries[i].key;
+	}
+	qsort(keys, n, sizeof(ShardMapKey), compare_keys);
+	for (int i = 0; i < n; i++)
+	{
+		if (different == 0 || compare_keys(&keys[different - 1], &keys[i]) != 0)
+			keys[different++] = keys[i];
+	}
+	return different;
+}
+
+/* An item that nobody has put yet, older than all others. */
+static Item *
+add_blank(ShardMap *map, ShardMapKey key)
+{
+	Item *item = palloc0(offsetof(Item, value));
+
+	item->entry = (ShardMapEntry){.key = key, .n = -1, .deleted = true, .value = item->value};
+	dlist_push_head(&map->ages, &item->age);
+	map->n_tombstones++;
+	return item;
+}
+
+/*
+ * See map.h. Who takes a whole map gets it by age, and homes have changed in any order: one after the other they would
+ * shift half of the others each. So each slot is shifted once, to where it stays.
+ */
+void
+shard_map_expect(ShardMap *map, const ShardMapEntry *entries, int count)
+{
+	ShardMapKey *keys;
+	int from = map->n_slots - 1;
+	int n;
+
+	if (count < FIRST_SPACE)
+		return;
+#ifdef SHARD_MUTANT_SLOTS_ONE_BY_ONE
+	return;
+#endif
+	keys = palloc(sizeof(ShardMapKey) * count);
+	n = new_keys(map, entries, count, keys);
+	make_space(map, n);
+	map->n_slots += n;
+	for (int to = map->n_slots - 1; n > 0; to--)
+	{
+		if (from >= 0 && shard_map_key_compare(map->slots[from].key, keys[n - 1]) > 0)
+		{
+			map->slots[to] = map->slots[from--];
+			map->n_shifted++;
+			continue;
+		}
+		n--;
+		map->slots[to] = (Slot){keys[n], add_blank(map, keys[n])};
+	}
+	pfree(keys);
+}
+
+/* See map.h. */
+int64
+shard_map_shifted(const ShardMap *map)
+{
+	return map->n_shifted;
 }
 
 /* See map.h. */

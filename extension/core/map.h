@@ -69,6 +69,15 @@ extern const ShardMapEntry *shard_map_value(const ShardMap *map, ShardMapKey key
 /* Store a copy of an entry with the n that it carries, whatever was there. Does not move the point. */
 extern void shard_map_put(ShardMap *map, const ShardMapEntry *entry);
 
+/*
+ * Make room for entries that are put, or learned, right afterwards, each of them: at once for all, where one after the
+ * other would shift those behind it. Until then a key that is new is a tombstone, older than any entry.
+ */
+extern void shard_map_expect(ShardMap *map, const ShardMapEntry *entries, int count);
+
+/* Slots that made room for others, ever: what insertions have cost. */
+extern int64 shard_map_shifted(const ShardMap *map);
+
 /* The same, unless the map's entry of that key is as new or newer. Did it change anything? */
 extern bool shard_map_learn(ShardMap *map, const ShardMapEntry *entry);
 

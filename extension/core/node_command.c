@@ -26,82 +26,6 @@
 /* The text of a command is the name of a role. */
 #define MAX_TEXT 1024
 
-/* COMMAND_ANSWER's status. */
-#define ANSWER_KNOWN 0
-#define ANSWER_UNKNOWN 1 /* it may be carried out */
-#define ANSWER_NOT_ME 2	 /* the one that was asked does not hold that office: nothing was done */
-
-/* ---- answers ---------------------------------------------------------------------------------- */
-
-static void
-send_answer(ShardNode *node, int32 to, const NodeAnswered *given)
-{
-	ShardControl *message = shard_action_send(node->out, to, SHARD_CONTROL_COMMAND_ANSWER);
-
-	message->token = given->token;
-	message->flag = given->good;
-	message->status = given->status;
-	message->n = given->number;
-	message->text =
-		given->why ? shard_arena_copy(node->out->arena, given->why, strlen(given->why) + 1) : NULL;
-}
-
-static NodeAsked *
-find_asked(const ShardNode *node, int32 id)
-{
-	for (int i = 0; i < node->n_asked; i++)
-	{
-		if (node->asked[i].node == id)
-			return &node->asked[i];
-	}
-	return NULL;
-}
-
-/* Keep what was answered: the node asks again if it does not get it. */
-static void
-keep_answer(NodeAsked *asked, const NodeAnswered *given)
-{
-	NodeAnswered *place = &asked->answers[asked->next];
-
-	asked->next = (asked->next + 1) % NODE_ANSWERS;
-	if (place->why)
-		pfree(place->why);
-	*place = *given;
-	place->why = given->why ? pstrdup(given->why) : NULL;
-}
-
-/* The end of a command, for whoever wants it: this node, or another one. */
-static void
-answer(ShardNode *node, ShardAsker asker, bool good, int status, int64 number, const char *why)
-{
-	NodeAnswered given = {.token = asker.token,
-						  .good = good,
-						  .status = status,
-						  .number = Max(number, 0),
-						  .why = good ? NULL : unconstify(char *, why)};
-	NodeAsked *asked = find_asked(node, asker.node);
-
-	if (asker.node == 0)
-	{
-		shard_node_step_answer(node, asker.token, good, number, status == ANSWER_UNKNOWN, why);
-		return;
-	}
-	if (asked)
-		keep_answer(asked, &given);
-	send_answer(node, asker.node, &given);
-}
-
-/* Commands whose end has come meanwhile. */
-void
-shard_node_command_answer(ShardNode *node)
-{
-	ShardHomesAnswer end;
-
-	while (node->homes && shard_homes_next_answer(node->homes, &end))
-		answer(node, end.asker, end.good, end.unknown ? ANSWER_UNKNOWN : ANSWER_KNOWN, end.number,
-			   shard_arena_copy(node->out->arena, end.why, strlen(end.why) + 1));
-}
-
 /* ---- the coordinator's side ------------------------------------------------------------------- */
 
 /* Change the status of a member. */
@@ -210,23 +134,28 @@ carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker as
 	}
 }
 
-/* Carry out a command and tell its end, if that is known at once. */
+/* Carry out a command and tell its end, if that is known at once; what it changes is to be decided first (G6). */
 static void
 execute(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker)
 {
-	const char *why = NULL;
+	const char *why = "too many commands wait for their decision";
 	int64 number = 0;
-	ShardHomesResult result = carry_out(node, now, event, asker, &number, &why);
+	ShardHomesResult result = SHARD_HOMES_REFUSED;
 
-	if (result != SHARD_HOMES_WAITS)
-		answer(node, asker, result == SHARD_HOMES_DONE, ANSWER_KNOWN, number, why);
+	if (shard_node_answer_has_room(node))
+		result = carry_out(node, now, event, asker, &number, &why);
+	if (result == SHARD_HOMES_DONE)
+		shard_node_answer_when_decided(node, now, asker, number,
+									   event->kind == SHARD_EVENT_ADMIT ? event->node : 0);
+	else if (result == SHARD_HOMES_REFUSED)
+		shard_node_answer(node, asker, false, NODE_ANSWER_KNOWN, 0, why);
 }
 
 /* Is the command newer than all that came of that incarnation? */
 static bool
 is_new(ShardNode *node, const ShardControl *message)
 {
-	NodeAsked *asked = find_asked(node, message->from);
+	NodeAsked *asked = shard_node_answer_asked(node, message->from);
 
 	if (!asked)
 	{
@@ -243,31 +172,11 @@ is_new(ShardNode *node, const ShardControl *message)
 	return true;
 }
 
-/* The command has come before. If it has been answered, that was lost; else (false) its end is to come. */
-static bool
-answer_again(ShardNode *node, const ShardControl *message)
-{
-	const NodeAsked *asked = find_asked(node, message->from);
-	bool found = false;
-
-#ifndef SHARD_MUTANT_ANSWERED_ONCE
-	for (int i = 0; asked && i < NODE_ANSWERS; i++)
-	{
-		if (message->token != 0 && asked->answers[i].token == message->token)
-		{
-			send_answer(node, message->from, &asked->answers[i]);
-			found = true;
-		}
-	}
-#endif
-	return found;
-}
-
 /* Has a command of that number been taken here, or of a later one; or did an earlier process hold that office, and may have? */
 static bool
 may_be_taken(const ShardNode *node, const ShardControl *message)
 {
-	const NodeAsked *asked = find_asked(node, message->from);
+	const NodeAsked *asked = shard_node_answer_asked(node, message->from);
 
 #ifdef SHARD_MUTANT_NOT_ME_THOUGH_DONE
 	return false;
@@ -286,17 +195,10 @@ may_be_taken(const ShardNode *node, const ShardControl *message)
 static void
 answer_after_office(ShardNode *node, const ShardControl *message)
 {
-	const char *why = "the coordinator has lost its office: perhaps it is carried out all the same";
-	NodeAnswered given = {.token = message->token, .status = ANSWER_NOT_ME};
+	bool may_be_done = may_be_taken(node, message);
 
-	if (may_be_taken(node, message))
-	{
-		if (answer_again(node, message))
-			return;
-		given.status = ANSWER_UNKNOWN;
-		given.why = unconstify(char *, why);
-	}
-	send_answer(node, message->from, &given);
+	if (!may_be_done || !shard_node_answer_again(node, message))
+		shard_node_answer_not_me(node, message, may_be_done);
 }
 
 /* A command of another member's operator. */
@@ -327,7 +229,7 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 	else if (is_new(node, message))
 		execute(node, now, &event, asker);
 	else
-		(void) answer_again(node, message);
+		(void) shard_node_answer_again(node, message);
 }
 
 /* ---- the side of the operator ----------------------------------------------------------------- */
@@ -443,7 +345,8 @@ drop_command(ShardNode *node, int at)
 static void
 end_command(ShardNode *node, int at, bool good, int status, int64 number, const char *why)
 {
-	answer(node, (ShardAsker){0, node->commands[at].event.token}, good, status, number, why);
+	shard_node_answer(node, (ShardAsker){0, node->commands[at].event.token}, good, status, number,
+					  why);
 	drop_command(node, at);
 }
 
@@ -456,8 +359,8 @@ keep_command(ShardNode *node, int64 now, const ShardNodeEvent *event)
 
 	if (node->n_commands == MAX_COMMANDS)
 	{
-		answer(node, (ShardAsker){0, event->token}, false, ANSWER_KNOWN, 0,
-			   "too many commands wait for the coordinator");
+		shard_node_answer(node, (ShardAsker){0, event->token}, false, NODE_ANSWER_KNOWN, 0,
+						  "too many commands wait for the coordinator");
 		return;
 	}
 	node->commands = node->commands ? repalloc(node->commands, size) : palloc(size);
@@ -488,7 +391,7 @@ shard_node_command_end_stays(ShardNode *node)
 	for (int i = node->n_commands - 1; i >= 0; i--)
 	{
 		if (node->commands[i].event.kind == SHARD_EVENT_STAY)
-			end_command(node, i, false, ANSWER_KNOWN, 0, "a later shard_leave() was called");
+			end_command(node, i, false, NODE_ANSWER_KNOWN, 0, "a later shard_leave() was called");
 	}
 }
 
@@ -575,7 +478,7 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 		if (command->number != message->token || command->ballot == 0 ||
 			(uint16) command->ballot != message->from)
 			continue;
-		if (message->status == ANSWER_NOT_ME)
+		if (message->status == NODE_ANSWER_NOT_ME)
 		{
 			/* Sure not to have been carried out: it may go to another one, with all that wait. */
 			command->ballot = 0;
@@ -636,11 +539,11 @@ tick(ShardNode *node, int64 now, int at)
 	bool sent = command->ballot != 0;
 
 	if (!node->running || node->fenced)
-		end_command(node, at, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
+		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					node->fenced ? "this node is fenced" : "this incarnation was downed");
 	else if (sent && command->ballot != node->coordinator_ballot)
 		end_command(
-			node, at, false, ANSWER_UNKNOWN, 0,
+			node, at, false, NODE_ANSWER_UNKNOWN, 0,
 			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
 	else if (!sent && node->in_office && !waits_for_change(node, &command->event))
 	{
@@ -651,7 +554,7 @@ tick(ShardNode *node, int64 now, int at)
 		drop_command(node, at);
 	}
 	else if (now >= command->deadline)
-		end_command(node, at, false, sent ? ANSWER_UNKNOWN : ANSWER_KNOWN, 0,
+		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					sent
 						? "the coordinator has not answered: perhaps it is carried out all the same"
 						: "the cluster has no coordinator that could carry it out");
@@ -684,14 +587,5 @@ shard_node_command_destroy(ShardNode *node)
 		drop_command(node, 0);
 	if (node->commands)
 		pfree(node->commands);
-	for (int i = 0; i < node->n_asked; i++)
-	{
-		for (int k = 0; k < NODE_ANSWERS; k++)
-		{
-			if (node->asked[i].answers[k].why)
-				pfree(node->asked[i].answers[k].why);
-		}
-	}
-	if (node->asked)
-		pfree(node->asked);
+	shard_node_answer_destroy(node);
 }

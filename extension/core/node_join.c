@@ -157,6 +157,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	shard_node_learn_addresses(node, message->entries, message->n_entries);
 	/* A voter of the old cluster of one; nothing it promised there matters here. */
 	shard_node_new_voter(node);
+	shard_node_answer_lose_office(node);
 	shard_proposer_destroy(node->proposer);
 	shard_roster_destroy(node->roster);
 	shard_homes_destroy(node->homes);

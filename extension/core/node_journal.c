@@ -268,6 +268,7 @@ take_answer(ShardNode *node, const ShardMapEntry *entries, int n_entries, ShardM
 	known = shard_map_since(map, shard_map_point(map).n, node->out->arena, &count);
 	shard_map_clear(map);
 	shard_map_set_point(map, point);
+	shard_map_expect(map, entries, n_entries);
 	for (int i = 0; i < n_entries; i++)
 		shard_map_put(map, &entries[i]);
 	take_homes_ahead(map, known, count);
@@ -511,6 +512,7 @@ restore_journal(ShardNode *node, const ShardControl *message)
 		message->epoch <= node->era)
 		return;
 	map = shard_map_create();
+	shard_map_expect(map, message->entries, message->n_entries);
 	for (int i = 0; i < message->n_entries; i++)
 		shard_map_put(map, &message->entries[i]);
 	of_member = is_in(node, map, message->from);
@@ -518,6 +520,7 @@ restore_journal(ShardNode *node, const ShardControl *message)
 	if (!of_member)
 		return;
 	shard_map_clear(node->learned);
+	shard_map_expect(node->learned, message->entries, message->n_entries);
 	for (int i = 0; i < message->n_entries; i++)
 		shard_map_put(node->learned, &message->entries[i]);
 	shard_map_set_point(node->learned, point);

@@ -73,6 +73,7 @@ shard_node_learn_forced(ShardNode *node)
 	ShardMapEntry *entries = shard_map_since(state, 0, node->out->arena, &count);
 	ShardVotersRecord voters;
 
+	shard_map_expect(node->learned, entries, count);
 	for (int i = 0; i < count; i++)
 		shard_map_put(node->learned, &entries[i]);
 	shard_map_set_point(node->learned, shard_map_point(state));
@@ -156,6 +157,7 @@ drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 
 	int count;
 	ShardMapEntry *known;
 
+	shard_map_expect(given, entries, n_entries);
 	for (int i = 0; i < n_entries; i++)
 		shard_map_put(given, &entries[i]);
 	known = shard_map_since(node->learned, -1, node->out->arena, &count);
@@ -216,6 +218,7 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 		return;
 	if (from_n == 0)
 		self = drop_absent(node, entries, n_entries, upto_n);
+	shard_map_expect(node->learned, entries, n_entries);
 	for (int i = 0; i < n_entries; i++)
 	{
 		const ShardMapEntry *entry = &entries[i];
@@ -278,6 +281,7 @@ keep_past(ShardNode *node)
 		return;
 	shard_node_learn_drop_past(node);
 	node->past = shard_map_create();
+	shard_map_expect(node->past, entries, count);
 	for (int i = 0; i < count; i++)
 	{
 		shard_map_put(node->past, &entries[i]);

@@ -137,6 +137,7 @@ follow_office(ShardNode *node, int64 now)
 	else
 	{
 		shard_homes_lose_office(node->homes);
+		shard_node_answer_lose_office(node);
 		shard_action_log(node->out, 15 /* LOG */, "node %d is no longer the coordinator", node->id);
 	}
 }
@@ -172,7 +173,7 @@ shard_node_office_after(ShardNode *node, int64 now)
 		shard_homes_settle(node->homes, now, node->proposer, node->roster, node->out);
 		shard_proposer_flush(node->proposer, now, node->out);
 	}
-	shard_node_command_answer(node);
+	shard_node_answer_tick(node, now);
 }
 
 /* Homes that a node has, that come to it, and one more for those that are being decided. */

@@ -112,6 +112,24 @@ typedef struct NodeAnswered
 	char *why; /* owned; NULL: nothing */
 } NodeAnswered;
 
+/* COMMAND_ANSWER's status. */
+#define NODE_ANSWER_KNOWN 0
+#define NODE_ANSWER_UNKNOWN 1 /* it may be carried out */
+#define NODE_ANSWER_NOT_ME \
+	2 /* the one that was asked does not hold that office: nothing was done */
+
+/* A command that was carried out, and is answered when that is decided (G6). */
+typedef struct NodeEnd
+{
+	ShardAsker asker;
+	int64 number;	/* its result */
+	int64 n;		/* it is decided when the map has come so far, */
+	int64 since;	/* and the office was held then; PG_INT64_MIN: which n itself proves */
+	int32 admitted; /* or, if not 0, when that node has */
+	ShardUuid uuid; /* the incarnation that its operator has admitted, */
+	int64 deadline; /* for which is waited so long */
+} NodeEnd;
+
 /* The newest command that came from a node, and the answers that were given to it last. */
 #define NODE_ANSWERS 8
 typedef struct NodeAsked
@@ -231,6 +249,8 @@ struct ShardNode
 	int64 next_try_of_code; /* what waits is sent at once with another one from then on */
 	NodeAsked *asked;
 	int n_asked;
+	NodeEnd *ends; /* in office; the oldest first */
+	int n_ends;
 	int64 first_office; /* ballot of the first office of this process; 0: there was none */
 	bool stopping;		/* the server is going down */
 	bool leave_wished;
@@ -366,8 +386,31 @@ extern void shard_node_command_end_stays(ShardNode *node);
 extern bool shard_node_command_heard(const ShardNode *node, int64 now);
 extern void shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_command_tick(ShardNode *node, int64 now);
-extern void shard_node_command_answer(ShardNode *node);
 extern void shard_node_command_destroy(ShardNode *node);
+
+/*
+ * node_answer.c: what commands are answered. asker: whoever wants to know the end, this node (0) or another one; asked:
+ * what is known of a node that has sent commands, or NULL; again: if the command has come before and was answered, that was
+ * lost (false: its end is to come); not_me: the office that was asked is not held.
+ */
+extern void shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status,
+							  int64 number, const char *why);
+extern NodeAsked *shard_node_answer_asked(const ShardNode *node, int32 id);
+extern bool shard_node_answer_again(ShardNode *node, const ShardControl *message);
+extern void
+shard_node_answer_not_me(ShardNode *node, const ShardControl *message, bool may_be_done);
+
+/* May a command be carried out, whose end may have to wait? */
+extern bool shard_node_answer_has_room(const ShardNode *node);
+
+/* Done, when all that was proposed up to now is decided; admitted: or else the admission of a node, if not 0. */
+extern void shard_node_answer_when_decided(ShardNode *node, int64 now, ShardAsker asker,
+										   int64 number, int32 admitted);
+
+/* Tell the ends that have come meanwhile; or that nobody knows them, since the office is lost. */
+extern void shard_node_answer_tick(ShardNode *node, int64 now);
+extern void shard_node_answer_lose_office(ShardNode *node);
+extern void shard_node_answer_destroy(ShardNode *node);
 
 /* node_office.c: campaigns, and the coordinator's duties */
 extern void shard_node_office_tick(ShardNode *node, int64 now);

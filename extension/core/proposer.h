@@ -63,6 +63,12 @@ extern void shard_proposer_forget_ballots(ShardProposer *proposer);
 extern bool
 shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, int n_entries);
 
+/*
+ * *n: the number of the map at which all that was proposed up to now is decided, in this office. True: some of that is
+ * sent to nobody yet.
+ */
+extern bool shard_proposer_proposed(const ShardProposer *proposer, int64 *n);
+
 /* Send the gathered changes as a batch if none is outstanding; called at the end of each step. */
 extern void shard_proposer_flush(ShardProposer *proposer, int64 now, ShardActions *out);
 

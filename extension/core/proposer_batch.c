@@ -238,6 +238,16 @@ shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, in
 	return true;
 }
 
+/* See proposer.h. Batches have successive numbers, and the next one takes all that is gathered. */
+bool
+shard_proposer_proposed(const ShardProposer *proposer, int64 *n)
+{
+	bool gathered = shard_map_count(proposer->gathered) > 0;
+
+	*n = shard_map_point(proposer->map).n + (shard_map_count(proposer->outstanding) > 0) + gathered;
+	return gathered;
+}
+
 /* See proposer.h. */
 const ShardMapEntry *
 shard_proposer_undecided(const ShardProposer *proposer, ShardMapKey key)
@@ -352,6 +362,7 @@ decided(ShardProposer *proposer, int64 now, ShardActions *out)
 	int count;
 	ShardMapEntry *entries = shard_map_since(proposer->outstanding, -1, out->arena, &count);
 
+	shard_map_expect(proposer->map, entries, count);
 	for (int i = 0; i < count; i++)
 		shard_map_put(proposer->map, &entries[i]);
 	shard_map_set_point(proposer->map, point);

@@ -276,6 +276,7 @@ shard_proposer_state(ShardProposer *proposer, int64 now, const ShardControl *mes
 	if (shard_map_compare(message->point, best->point) != 0)
 		return;
 	shard_map_clear(proposer->map);
+	shard_map_expect(proposer->map, message->entries, message->n_entries);
 	for (int i = 0; i < message->n_entries; i++)
 		shard_map_put(proposer->map, &message->entries[i]);
 	shard_map_set_point(proposer->map, message->point);

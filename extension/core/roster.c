@@ -428,6 +428,8 @@ shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberS
 	if (!shard_membership_step(&record, event))
 		return false;
 	*why = "another change of the node is being decided; try again";
+	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node))
+		return false;
 	return record.status == before || shard_roster_propose(roster, proposer, entry, &record);
 }
 
@@ -445,11 +447,13 @@ shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated, ShardProp
 	if (!entry ||
 		(!shard_membership_is_member(record.status) && record.status != SHARD_MEMBER_DOWN))
 		return false;
-	if (record.evacuated == evacuated)
-		return true;
-	if (evacuated && !may_be_emptied(roster, proposer, node, why))
+	if (record.evacuated != evacuated && evacuated && !may_be_emptied(roster, proposer, node, why))
 		return false;
 	*why = "another change of the node is being decided; try again";
+	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node))
+		return false;
+	if (record.evacuated == evacuated)
+		return true;
 	record.evacuated = evacuated;
 	return shard_roster_propose(roster, proposer, entry, &record);
 }

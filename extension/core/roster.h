@@ -115,6 +115,9 @@ shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const Shard
 extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
 							   const char **why);
 
+/* Is an incarnation of a node about to be admitted by that word; which one? */
+extern bool shard_roster_admitting(const ShardRoster *roster, int32 node, ShardUuid *uuid);
+
 /*
  * The nodes whose place somebody claims who is refused until an operator says shard_admit() (I14), each once: there, by who
  * was found at its registered address, or by others alone. nodes: room for SHARD_MAX_CLAIMS. Returns how many.

@@ -54,13 +54,14 @@ shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const Shard
 	*why = "the node is no member";
 	if (!entry)
 		return false;
-	if ((strcmp(record.dsn, address->dsn) == 0 && record.ground == (int32) address->ground) ||
-		(address->ground != SHARD_ADDRESS_SAID &&
-		 !is_better(&record, address, shard_roster_is_alone(roster, decided, node))))
+	if (address->ground != SHARD_ADDRESS_SAID &&
+		!is_better(&record, address, shard_roster_is_alone(roster, decided, node)))
 		return true;
 	*why = "another change of the node is being decided; try again";
 	if (shard_roster_pending(proposer, SHARD_MAP_MEMBER, node))
 		return false;
+	if (strcmp(record.dsn, address->dsn) == 0 && record.ground == (int32) address->ground)
+		return true;
 #ifdef SHARD_MUTANT_FOUND_AT_ANOTHER_ADDRESS
 	if (node == 0)
 #else

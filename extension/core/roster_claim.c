@@ -563,3 +563,22 @@ shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *pr
 	chosen->forced = true;
 	return true;
 }
+
+/* See roster.h. One that its address has confirmed goes before others, as above. */
+bool
+shard_roster_admitting(const ShardRoster *roster, int32 node, ShardUuid *uuid)
+{
+	const RosterClaim *chosen = NULL;
+
+	for (int i = 0; i < roster->n_claims; i++)
+	{
+		const RosterClaim *claim = &roster->claims[i];
+
+		if (claim->node == node && claim->forced &&
+			(!chosen || claim->callback == SHARD_CALLBACK_SAME))
+			chosen = claim;
+	}
+	if (chosen)
+		*uuid = chosen->uuid;
+	return chosen != NULL;
+}

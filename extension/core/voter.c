@@ -123,6 +123,7 @@ apply(ShardVoter *voter, const ShardMapEntry *entries, int count, ShardActions *
 {
 	bool counters = false;
 
+	shard_map_expect(voter->map, entries, count);
 	for (int i = 0; i < count; i++)
 	{
 		shard_map_put(voter->map, &entries[i]);

@@ -345,7 +345,7 @@ operate(World *world, ShardNodeEventKind kind, int32 node, const ShardShardRef *
 	event.flag = true;
 	event.n_shards = shard ? 1 : 0;
 	if (instance && !instance->frozen)
-		host_event(world, instance, &event);
+		commands_give(world, instance, &event);
 }
 
 /* A shard that is known to the coordinator. False: there is no coordinator. */
@@ -424,7 +424,7 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 		any = true;
 		if (coordinator->frozen || !coordinator->node)
 			continue;
-		host_event(world, coordinator, &event);
+		commands_give(world, coordinator, &event);
 	}
 	shard_arena_destroy(arena);
 	if (any || world->now < world->mended_at + LAST_WORDS)
@@ -478,7 +478,7 @@ stays(World *world, Instance *instance, int64 a, int64 b, const char *bytes, siz
 	ShardNodeEvent event = {.kind = SHARD_EVENT_STAY, .token = WORLD_COMMAND};
 
 	if (instance->up && !instance->frozen && instance->node)
-		host_event(world, instance, &event);
+		commands_give(world, instance, &event);
 }
 
 /* Now and then the operator changes their mind. */

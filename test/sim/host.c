@@ -712,6 +712,8 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 			instance->joined |= action->flag && action->token == WORLD_JOIN;
 			world_trace(world, "%s: command %s: %s", instance->dsn,
 						action->flag ? "done" : "refused", action->text ? action->text : "");
+			if (action->flag)
+				commands_done(world, instance, action->token);
 			break;
 		case SHARD_ACTION_LOG:
 			world_trace(world, "%s: %s", instance->dsn, action->text);

@@ -126,6 +126,7 @@ judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry
 	{
 		known->deleted = entry->deleted;
 		known->value = value;
+		commands_learned(world, key.era, entry);
 		if (entry->key.kind == SHARD_MAP_HOME)
 			world->n_moves++;
 	}

@@ -204,8 +204,13 @@ plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home
 	row.n = n;
 	row.known_node = shard_record_home_node(home);
 	row.known_epoch = home->epoch;
-	/* A node that was put back may lack what came to it since; the operator has to give that up. */
-	if (event == SHARD_HOME_WRONG && !check_any_excused(plane->check))
+	/*
+	 * A node that was put back may lack what came to it since; the operator has to give that up. An old primary that
+	 * thaws may learn what was decided of its node, and then only that it is not that any more, which may be in the same
+	 * message: the shard was staged and began at its standby. It is right not to begin it here; and whatever it begins
+	 * passes no gate, since the standby that would have to confirm it is a primary itself.
+	 */
+	if (event == SHARD_HOME_WRONG && !plane->retired && !check_any_excused(plane->check))
 		check_fail(plane->check, "M6: shard %d/%d on %d: a decided home contradicts the row here",
 				   type_id, shard, plane->instance);
 	if (event != SHARD_HOME_NOTHING)

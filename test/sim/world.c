@@ -332,6 +332,7 @@ world_destroy(World *world)
 		pfree(world->heap->events);
 	pfree(world->heap);
 	judge_destroy(world);
+	commands_destroy(world);
 	if (world->liveness)
 		pfree(world->liveness);
 	check_destroy(world->check);

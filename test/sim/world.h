@@ -27,7 +27,7 @@
 
 /* Tokens of operators' commands. */
 #define WORLD_JOIN 1
-#define WORLD_COMMAND 2
+#define WORLD_COMMAND 2 /* and above: those that are looked for when they are done */
 
 #define WORLD_JOURNAL 10000 /* the id of the journal (R14) */
 
@@ -216,6 +216,7 @@ typedef struct World
 	struct Liveness *liveness; /* NULL: nobody is lost yet */
 	int32 judged_era;		   /* the newest that a journal began */
 	struct Chain *chain;	   /* what was decided, by n */
+	struct Commands *commands; /* what operators wanted; NULL: nothing yet */
 	/* counts, for the report */
 	int n_applied;
 	int applied[FAULT_KINDS];
@@ -306,6 +307,12 @@ extern void judge_learned(World *world, const Instance *instance, const ShardMap
 extern void judge_end(World *world);
 extern bool judge_settled(World *world, char *why, size_t size);
 extern void judge_destroy(World *world);
+
+/* commands.c: a node is given an operator's command; a value is learned for the first time; a command is done */
+extern void commands_give(World *world, Instance *instance, ShardNodeEvent *event);
+extern void commands_learned(World *world, int32 era, const ShardMapEntry *entry);
+extern void commands_done(World *world, const Instance *instance, int64 token);
+extern void commands_destroy(World *world);
 
 /* liveness.c */
 extern void liveness_cut(World *world);	  /* some nodes are lost, from now on */

@@ -17,6 +17,9 @@ $_->wait_value($shown, 1, 'node ' . $_->n . ' to know the coordinator') for $clu
 # --- the coordinator is cut off ------------------------------------------------------------------
 
 $cluster->proxy->partition([1], [ 2, 3 ]);
+like($one->error_of('SELECT shard_evacuate(3)') // 'done',
+	qr/SH100: it is not known.*DETAIL:  The coordinator has changed.*HINT:  .*call it again|there is no coordinator/s,
+	'G6: what only it knows is not done, unless it knows already that it cannot be');
 $one->wait_value($shown, '', 'node 1 to show nobody as coordinator');
 pass('Q09: who hears no majority does not show itself as coordinator');
 $one->wait_value(sprintf($says, "$lost: nodes 2, 3 are not heard"), 't', 'node 1 to say whom it misses');
@@ -27,6 +30,10 @@ like($one->error_of('SELECT shard_evacuate(3)'), qr/55000: .*there is no coordin
 $cluster->proxy->heal;
 $_->wait_value($shown, 2, 'node ' . $_->n . ' to know the same one') for $cluster->nodes;
 pass('all know one when it heals');
+is($two->sql('SELECT count(*) FROM shard_members WHERE evacuated'), 0, 'G6: and it is not done');
+$one->sql('SELECT shard_evacuate(3)');
+$two->wait_value('SELECT node FROM shard_members WHERE evacuated', 3, 'node 2 to learn that, repeated, it is (G6)');
+$one->sql('SELECT shard_evacuate(3, evacuate => false)');
 
 # --- two are gone --------------------------------------------------------------------------------
 

@@ -333,8 +333,8 @@ test_stay(void)
 	is_int(status_there(), SHARD_MEMBER_LEAVING, "it leaves");
 	is_int(homes_there(), homes, "and nothing of it can move");
 	stay(true, "it can be told to stay");
-	ok(machines[other].command == 11 && !machines[other].command_good,
-	   "who waits for the leave hears that it is cancelled: %s", machines[other].command_text);
+	is_int(machines[other].refused, 11, "who waits for the leave hears that it is cancelled: %s",
+		   machines[other].refused_text);
 	is_int(status_there(), SHARD_MEMBER_UP, "then it is up");
 	late_wish(SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ);
 	run(2 * SHARD_SECOND);

@@ -199,6 +199,60 @@ test_random(void)
 	shard_arena_destroy(arena);
 }
 
+#define MANY 3000
+
+/* Many entries at once, whose keys come in no order: a slot is shifted once, and the map is the same. */
+static void
+test_expect(void)
+{
+	ShardMap *maps[2] = {shard_map_create(), shard_map_create()};
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry *entries = shard_arena_alloc(arena, sizeof(ShardMapEntry) * MANY);
+	ShardMapEntry *all[2];
+	int64 before;
+	int count[2];
+	int differences = 0;
+
+	for (int half = 0; half < 2; half++)
+	{
+		/* the second half has other keys, and some of before; one key comes twice */
+		for (int i = 0; i < MANY; i++)
+		{
+			int k = i * 1009 % MANY * (half + 1);
+
+			entries[i] = (ShardMapEntry){
+				{SHARD_MAP_HOME, k / 100, k % 100}, half * MANY + i, false, 3, "abc"};
+		}
+		entries[MANY - 1].key = entries[7].key;
+		before = shard_map_shifted(maps[0]);
+		shard_map_expect(maps[0], entries, MANY);
+		for (int i = 0; i < MANY; i++)
+		{
+			if (half == 0)
+				shard_map_put(maps[0], &entries[i]);
+			else
+				differences += !shard_map_learn(maps[0], &entries[i]);
+			shard_map_put(maps[1], &entries[i]);
+		}
+		ok(shard_map_shifted(maps[0]) - before <= half * MANY,
+		   "no slot is shifted twice: " INT64_FORMAT, shard_map_shifted(maps[0]) - before);
+	}
+	is_int(differences, 0, "all that is expected is learned");
+	for (int m = 0; m < 2; m++)
+		all[m] = shard_map_since(maps[m], -2, arena, &count[m]);
+	is_int(count[0], count[1], "as many as one after the other");
+	for (int i = 0; i < count[0] && count[0] == count[1]; i++)
+		differences += all[0][i].n != all[1][i].n || all[0][i].deleted ||
+					   shard_map_key_compare(all[0][i].key, all[1][i].key) != 0 ||
+					   shard_map_find(maps[0], all[0][i].key)->n != all[0][i].n;
+	is_int(differences, 0, "and the same");
+	is_int(shard_map_oldest_tombstone(maps[0]), shard_map_oldest_tombstone(maps[1]),
+		   "nothing of what was expected is left");
+	for (int m = 0; m < 2; m++)
+		shard_map_destroy(maps[m]);
+	shard_arena_destroy(arena);
+}
+
 static void
 test_arena(void)
 {
@@ -233,6 +287,7 @@ main(void)
 	test_points();
 	test_basics();
 	test_random();
+	test_expect();
 	test_arena();
 	return unit_done();
 }

@@ -42,6 +42,8 @@ typedef struct Machine
 	bool command_good;
 	int64 awaited;	  /* a command whose end a test waits for, */
 	int awaited_good; /* and what it was; -1: not yet */
+	int64 refused;	  /* the last one that was not carried out, */
+	char refused_text[200];
 	bool command_unknown;
 	int64 command_number;
 	char command_text[200];
@@ -367,6 +369,11 @@ act(int at, int link)
 					machine->awaited_good = action->flag ? 1 : 0;
 				machine->command_unknown = action->status != 0;
 				machine->command_number = action->until;
+				if (!action->flag)
+				{
+					machine->refused = action->token;
+					strlcpy(machine->refused_text, action->text, sizeof(machine->refused_text));
+				}
 				strlcpy(machine->command_text, action->text ? action->text : "",
 						sizeof(machine->command_text));
 				break;

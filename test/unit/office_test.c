@@ -115,6 +115,168 @@ test_down(void)
 	ok(shown(2) != 0 && shown(2) == shown(0), "and takes part");
 }
 
+/* Who holds the office; there is somebody. */
+static int
+coordinator(void)
+{
+	for (int i = 0; i < MACHINES; i++)
+	{
+		if (machines[i].node && !machines[i].cut && is_coordinator(i))
+			return i;
+	}
+	ok(false, "there is a coordinator");
+	return 0;
+}
+
+static ShardMemberRecord
+member_of(int32 node, int at)
+{
+	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[at].node),
+												 (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
+	ShardMemberRecord member = {0};
+
+	(void) shard_record_get_member(entry, &member, out->arena);
+	return member;
+}
+
+static int32
+ttl_ms(int at)
+{
+	ShardSettingsRecord settings = {0};
+
+	(void) shard_record_get_settings(shard_map_value(shard_node_learned(machines[at].node),
+													 (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0}),
+									 &settings);
+	return settings.lease_ttl_ms;
+}
+
+/* Is what a command wanted known to a machine? */
+static bool
+is_known(const ShardNodeEvent *event, int at)
+{
+	switch (event->kind)
+	{
+		case SHARD_EVENT_EVACUATE:
+			return member_of(event->node, at).evacuated == event->flag;
+		case SHARD_EVENT_LEASE_TTL:
+			return ttl_ms(at) == event->number;
+		case SHARD_EVENT_ADMIT:
+			return member_of(event->node, at).inc_no == event->number;
+		default:
+			return status_of(event->node, at) == SHARD_MEMBER_DOWN;
+	}
+}
+
+/* A command is given to the coordinator, which is cut off from now on. */
+static void
+check_lost(ShardNodeEvent event)
+{
+	int at = coordinator();
+
+	cut(at, true);
+	happen(at, &event);
+	deliver();
+	ok(machines[at].command != event.token, "command %d is not done when it is proposed",
+	   (int) event.kind);
+	run(3 * SHARD_ELECTION_TIMEOUT);
+	ok(machines[at].command == event.token && !machines[at].command_good &&
+		   machines[at].command_unknown,
+	   "nobody knows when the office is lost: %s", machines[at].command_text);
+	cut(at, false);
+	run(5 * SHARD_SECOND);
+	for (int i = 0; i < MACHINES; i++)
+		ok(!is_known(&event, i), "and it came to nothing at %d", i);
+}
+
+/* The same again, when nothing is in its way: at the coordinator, or by way of another node. */
+static void
+check_done(ShardNodeEvent event, bool forwarded)
+{
+	int at = coordinator();
+	int asker = at;
+
+	for (int i = 0; forwarded && i < MACHINES && asker == at; i++)
+	{
+		if (i != at && shard_node_admitted(machines[i].node))
+			asker = i;
+	}
+	event.token += 100;
+	happen(asker, &event);
+	for (int i = 0; i < 100 && machines[asker].command != event.token; i++)
+	{
+		deliver();
+		run(STEP);
+	}
+	ok(machines[asker].command == event.token && machines[asker].command_good,
+	   "repeated, it is done: %s", machines[asker].command_text);
+	ok(is_known(&event, at), "and decided then");
+}
+
+/* G6: who is told that his command is done can rely on it, whoever has the office afterwards. */
+static void
+test_done_is_decided(void)
+{
+	ShardNodeEvent events[] = {
+		{.kind = SHARD_EVENT_EVACUATE, .node = 4, .flag = true, .token = 20},
+		{.kind = SHARD_EVENT_LEASE_TTL, .number = 3000, .token = 21},
+		{.kind = SHARD_EVENT_DOWN, .node = 4, .token = 22},
+	};
+
+	for (int i = 0; i < (int) lengthof(events); i++)
+	{
+		check_lost(events[i]);
+		check_done(events[i], i % 2 != 0);
+	}
+	stop(3);
+	start(3);
+	run(15 * SHARD_SECOND);
+	is_int(status_of(4, 0), SHARD_MEMBER_UP, "all are up");
+}
+
+/* G6, C12: the word that admits an incarnation is known to one office alone. */
+static void
+test_admission_is_decided(void)
+{
+	ShardNodeEvent event = {.kind = SHARD_EVENT_ADMIT, .node = 4, .token = 30};
+
+	event.number = member_of(4, 0).inc_no + 1;
+	stop(3);
+	start_as(3, SHARD_START_COPY);
+	run(10 * SHARD_SECOND);
+	ok(!shard_node_admitted(machines[3].node), "a copy needs an operator's word");
+	check_lost(event);
+	check_done(event, false);
+	run(5 * SHARD_SECOND);
+	ok(shard_node_admitted(machines[3].node), "which lets it in");
+}
+
+/* G6: who finds the map as he wants it, but has lost his office without knowing it yet, says nothing. */
+static void
+test_stale_coordinator(void)
+{
+	int at = coordinator();
+	ShardNode *node = machines[at].node;
+	ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE, .node = 4, .flag = true, .token = 40};
+
+	machines[at].node = NULL;
+	run(10 * SHARD_SECOND);
+	happen(coordinator(), &event);
+	run(2 * SHARD_SECOND);
+	ok(is_known(&event, coordinator()), "another coordinator has decided");
+	machines[at].node = node;
+	event.flag = false;
+	event.token = 41;
+	happen(at, &event);
+	deliver();
+	ok(machines[at].command != 41 || !machines[at].command_good,
+	   "the one of before, which slept, does not say that it is not so");
+	run(5 * SHARD_SECOND);
+	ok(machines[at].command == 41 && !machines[at].command_good, "but that nobody knows: %s",
+	   machines[at].command_text);
+	ok(member_of(4, at).evacuated, "it is so");
+	check_done(event, false);
+}
+
 int
 main(void)
 {
@@ -123,6 +285,9 @@ main(void)
 	test_cut_off();
 	test_minority();
 	test_down();
+	test_done_is_decided();
+	test_admission_is_decided();
+	test_stale_coordinator();
 	end_world();
 	return unit_done();
 }

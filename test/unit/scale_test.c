@@ -177,6 +177,28 @@ test_evacuation(void)
 	   "a tick looks at a bounded number of homes: " INT64_FORMAT, most);
 }
 
+/* Whoever takes the office takes the map by age, in which homes are in any order: none shifts the others. */
+static void
+test_take_over(void)
+{
+	int at = NO_LINK;
+
+	stop(0);
+	for (int64 end = now + 20 * SHARD_SECOND; now < end && at == NO_LINK;)
+	{
+		run(STEP);
+		for (int i = 1; i < MACHINES; i++)
+			at = machines[i].node && is_coordinator(i) ? i : at;
+	}
+	ok(at != NO_LINK, "another one takes the office");
+	ok(shard_map_shifted(shard_proposer_decided(shard_node_proposer(machines[at].node))) <= HOMES,
+	   "and each home once, at most: " INT64_FORMAT,
+	   shard_map_shifted(shard_proposer_decided(shard_node_proposer(machines[at].node))));
+	ok(shard_map_shifted(shard_node_learned(machines[at].node)) < 10 * HOMES,
+	   "nor was it otherwise when they were learned: " INT64_FORMAT,
+	   shard_map_shifted(shard_node_learned(machines[at].node)));
+}
+
 int
 main(void)
 {
@@ -185,6 +207,7 @@ main(void)
 	test_first_homes();
 	test_round();
 	test_evacuation();
+	test_take_over();
 	end_world();
 	return unit_done();
 }

@@ -1101,7 +1101,7 @@ test_lost_commands(void)
 		command(other, third + 1, true, token);
 		deliver();
 		machines[other].cut = false;
-		command(other, third + 1, false, ++token);
+		command(other, other + 1, false, ++token);
 		deliver();
 		run(20 * SHARD_SECOND);
 		is_int(machines[other].awaited_good, 1, "the one that was lost is carried out, too (%d)",
