@@ -34,6 +34,7 @@
 #include "gate.h"
 #include "guc.h"
 #include "registry.h"
+#include "table_lock.h"
 #include "worker.h"
 #include "core/text.h"
 
@@ -85,17 +86,22 @@ lock_tables(const ShardCatalog *catalog, const char *const *tables, int count)
 
 /* Says what this node waits for, when it does so for long, and then once a minute. */
 static void
-say_locked(const char *table, TimestampTz since, TimestampTz *said)
+say_locked(const ShardCatalog *catalog, const char *table, TimestampTz since, TimestampTz *said)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	char *who;
 
 	if (!TimestampDifferenceExceeds(since, now, LOCKED_MS) ||
 		!TimestampDifferenceExceeds(*said, now, SAY_AGAIN_MS))
 		return;
+	who = shard_table_lock_holder(get_relname_relid(table, catalog->schema));
+	if (who == NULL)
+		return;
 	*said = now;
 	ereport(LOG,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("the coordinator worker waits for table shard.%s, which is locked", table),
+			 errmsg("the coordinator worker waits for table shard.%s, which is locked by %s", table,
+					who),
 			 errdetail(
 				 "Meanwhile this node takes no part in its cluster, which may take it for dead."),
 			 errhint("End the transaction that has it locked, or waits for that; see pg_locks.")));
@@ -144,9 +150,9 @@ begin(bool appends)
 		}
 		if (shard_catalog_lock(true) && (locked = lock_written(catalog, appends)) == NULL)
 			break;
-		CommitTransactionCommand();
 		if (locked != NULL)
-			say_locked(locked, since, &said);
+			say_locked(catalog, locked, since, &said);
+		CommitTransactionCommand();
 		(void) shard_worker_wait(BUSY_MS, wait_event);
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());

@@ -473,7 +473,7 @@ receive(ShardPeer *peer)
 	{
 		if (!PQconsumeInput(peer->conn))
 			return false;
-		if (!PQisBusy(peer->conn))
+		if (shard_peer_surplus_is_much(peer) || !PQisBusy(peer->conn))
 			break;
 	}
 	shard_peer_surplus_look(peer, began);

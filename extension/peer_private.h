@@ -65,6 +65,7 @@ struct ShardPeer
 	/* peer_surplus.c */
 	uint64 read;	/* bytes of the connection, up to the end of the last step */
 	uint64 surplus; /* of them, those that nobody asked for */
+	int64 reading;	/* what came since then, in microseconds */
 
 	/* peer_turn.c */
 	int64 turn;		  /* it waits for; 0: for none */
@@ -97,7 +98,10 @@ extern void shard_peer_surplus_step(ShardPeer *peer, uint64 answer);
 extern int64 shard_peer_surplus_clock(void);
 extern void shard_peer_surplus_look(ShardPeer *peer, int64 began);
 
-/* Has the server said too much that nobody asked for? Then *failure says so, and the connection is to be closed. */
+/* Has more come than any answer, and what goes with it, may have? Then it is not to be looked into. */
+extern bool shard_peer_surplus_is_much(const ShardPeer *peer);
+
+/* Has the server said too much, that nobody asked for or in answer? Then *failure says so, and the connection is to be closed. */
 extern bool shard_peer_surplus_fails(ShardPeer *peer);
 
 /* What its socket is to be waited for; 0: nothing. */

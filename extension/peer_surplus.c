@@ -1,11 +1,14 @@
 /*
  * peer_surplus.c
- *		How much a server says over a connection beside what was asked for (P37).
+ *		How much a server says over a connection: in answer to a call, and beside what was asked for (P37, P67).
  *
  * libpq keeps, until the connection ends, each setting that a server reports (ParameterStatus), in a list that it walks for
  * the next one, and notifications. A server that is not what it should be could say them without end. So the bytes that came are
  * compared with the answers: by the system's count of the socket, as libpq has none. Connections without such a count (not
  * of TCP, not of Linux) are bounded by the time alone that reading takes.
+ *
+ * libpq keeps an answer, too, until all of it is there. So no more of it is read than the call can have in answer, and what is too
+ * much is not looked into. What a server only announces takes addresses, and no memory.
  *
  * Nothing is durable. A connection with too much surplus is closed, and begun anew after the usual back-off.
  */
@@ -19,6 +22,7 @@
 #include <netinet/in.h>
 #endif
 
+#include "core/control.h"
 #include "utils/memutils.h"
 
 #include "peer_private.h"
@@ -30,17 +34,42 @@
 #define MOST_SURPLUS (128 * 1024)
 
 /*
- * Reading may take so much of the processor at a time, in microseconds, and as much more as copying what has come takes. It is
- * what tells a long list of settings while an answer is awaited, whose length nobody knows.
+ * Reading what comes in a step may take so much of the processor, in microseconds, and as much more as copying it takes; what each
+ * look takes at least does not count. Without a count of bytes it is so much at a time. It is what tells a long list of settings while an answer is awaited, whose length nobody
+ * knows, also if it comes in small pieces.
  */
-#define LOOK_US 100000
-#define COPIED_BYTES_US 200
+#define READ_US 100000
+#define COPIED_BYTES_US 50
+#define LOOK_US 50
 
 /* A step takes so many bytes beside the answer: descriptions of rows and ends of commands, each in a record of TLS. */
 #define STEP_BYTES 192
 
 /* An answer in records of TLS is longer by less than this part. */
 #define RECORD_PART 128
+
+#define KB 1024
+#define MB (1024 * KB)
+
+/* What is said in answer to a procedure that is not named below: who somebody is, positions of lanes, that it was done. */
+#define MOST_ANSWER (64 * KB)
+
+/*
+ * The largest answers that nodes give. A row of a state may have all that a value can; it comes to a backend of its own. A
+ * reply is jsonb, which has a quarter of that. For each shard of a cluster: the names of type and shard, and a number; for each of a
+ * type, a number.
+ */
+static const struct
+{
+	const char *procedure;
+	uint64 bytes;
+} answers[] = {
+	{"control", SHARD_CONTROL_MAX_BYTES},
+	{"export", MaxAllocSize},
+	{"ask", 257 * MB},
+	{"stats", 256 * MB},
+	{"strategy", 16 * MB},
+};
 
 /* Bytes that libpq has read from the socket; 0: nobody knows. */
 static uint64
@@ -52,16 +81,24 @@ bytes_read(const ShardPeer *peer)
 	int unread = 0;
 
 	memset(&info, 0, sizeof(info));
-	if (getsockopt(PQsocket(peer->conn), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
-		length <
-			offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received) ||
-		ioctl(PQsocket(peer->conn), FIONREAD, &unread) != 0)
+	/* What comes between both is counted as read: who sends without end, while others have the processor, hides nothing. */
+	if (ioctl(PQsocket(peer->conn), FIONREAD, &unread) != 0 ||
+		getsockopt(PQsocket(peer->conn), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+		length < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received))
 		return 0;
-	/* what comes between both is counted as unread */
 	return info.tcpi_bytes_received > (uint64) unread ? info.tcpi_bytes_received - unread : 0;
 #else
 	return 0;
 #endif
+}
+
+/* What came since the last step. */
+static uint64
+since_step(const ShardPeer *peer)
+{
+	uint64 now = bytes_read(peer);
+
+	return now > peer->read ? now - peer->read : 0;
 }
 
 /* See peer_private.h. */
@@ -70,6 +107,7 @@ shard_peer_surplus_begin(ShardPeer *peer)
 {
 	peer->read = 0;
 	peer->surplus = 0;
+	peer->reading = 0;
 }
 
 /* See peer_private.h. */
@@ -82,6 +120,7 @@ shard_peer_surplus_step(ShardPeer *peer, uint64 answer)
 	if (now > peer->read + asked)
 		peer->surplus += now - peer->read - asked;
 	peer->read = Max(peer->read, now);
+	peer->reading = 0;
 }
 
 /* See peer_private.h. */
@@ -95,46 +134,85 @@ shard_peer_surplus_clock(void)
 	return now.tv_sec * INT64CONST(1000000) + now.tv_nsec / 1000;
 }
 
-/* See peer_private.h. Nobody listens here, so libpq would keep notifications for good. */
+/* So many bytes may come in answer to the step. */
+static uint64
+most_answer(const ShardPeer *peer)
+{
+	uint64 most = MOST_ANSWER;
+
+	if (peer->step != SHARD_PEER_STEP_EXECUTE)
+		return 0;
+	for (int i = 0; i < lengthof(answers); i++)
+		if (strcmp(peer->procedure, answers[i].procedure) == 0)
+			most = answers[i].bytes;
+	return most + most / RECORD_PART;
+}
+
+/* See peer_private.h. */
+bool
+shard_peer_surplus_is_much(const ShardPeer *peer)
+{
+	return peer->surplus + since_step(peer) > MOST_SURPLUS + most_answer(peer);
+}
+
+/* See peer_private.h. Nobody listens here, so libpq would keep notifications for good; to ask for them looks into what came. */
 void
 shard_peer_surplus_look(ShardPeer *peer, int64 began)
 {
 	int64 took = shard_peer_surplus_clock() - began;
 	PGnotify *notification;
 
+	if (shard_peer_surplus_is_much(peer))
+		return;
 	while ((notification = PQnotifies(peer->conn)) != NULL)
 		PQfreemem(notification);
-	if (took > LOOK_US)
-	{
-		uint64 now = bytes_read(peer);
-		uint64 beside = now > peer->read ? now - peer->read : 0;
-
-		if (took > LOOK_US + (int64) (beside / COPIED_BYTES_US))
-			peer->surplus = MOST_SURPLUS + 1;
-	}
+	/* where nobody counts bytes a long answer cannot be told from many looks */
+	if (bytes_read(peer) == 0)
+		peer->reading = 0;
+	peer->reading += Max(took - LOOK_US, 0);
+	if (peer->reading > READ_US &&
+		peer->reading > READ_US + (int64) (since_step(peer) / COPIED_BYTES_US))
+		peer->surplus = MOST_SURPLUS + 1;
 }
 
-/* See peer_private.h. While an answer comes nobody knows how long it is, but that it is one value. */
+/* What was asked for, and how much came. */
+static void
+say_long(ShardPeer *peer)
+{
+	char text[128];
+	char detail[128];
+
+	snprintf(text, sizeof(text), "the answer to shard_peer.%s() is longer than any may be",
+			 peer->procedure);
+	snprintf(detail, sizeof(detail), "More than " UINT64_FORMAT " kB came.",
+			 most_answer(peer) / KB);
+	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION, text, detail,
+						   "Find out what listens at the address: a node does not do that.");
+}
+
+/* See peer_private.h. While an answer comes nobody knows how long it is, but how long it may be. */
 bool
 shard_peer_surplus_fails(ShardPeer *peer)
 {
-	uint64 now = bytes_read(peer);
-	uint64 beside = now > peer->read ? now - peer->read : 0;
 	char detail[128];
 
 	if (peer->step == SHARD_PEER_STEP_IDLE && peer->result == NULL)
 	{
+		uint64 beside = since_step(peer);
+
 		peer->surplus += beside;
-		peer->read = Max(peer->read, now);
-		beside = 0;
+		peer->read += beside;
 	}
-	if (peer->step == SHARD_PEER_STEP_EXECUTE && beside <= MaxAllocSize)
-		beside = 0;
-	if (peer->surplus + beside <= MOST_SURPLUS)
+	if (peer->surplus <= MOST_SURPLUS && !shard_peer_surplus_is_much(peer))
 		return false;
+	if (peer->surplus <= MOST_SURPLUS && peer->step == SHARD_PEER_STEP_EXECUTE)
+	{
+		say_long(peer);
+		return true;
+	}
 	snprintf(detail, sizeof(detail),
 			 "More than %d kB came that answer no call, or what came took more than %d ms to read.",
-			 MOST_SURPLUS / 1024, LOOK_US / 1000);
+			 MOST_SURPLUS / KB, READ_US / 1000);
 	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
 						   "the server at the address says what nobody has asked for", detail,
 						   "Find out what listens there: a server of PostgreSQL does not do that.");

@@ -11,7 +11,7 @@ use warnings FATAL => 'all';
 my @levels = (
 	[qw(shard compat peer_errors fault)],
 	[qw(core/*)],
-	[qw(guc duration shmem shmem_* ring ring_* bar catalog turn_lock gate plane visitor position payload_check seal import_progress
+	[qw(guc duration shmem shmem_* ring ring_* bar catalog table_lock turn_lock gate plane visitor position payload_check seal import_progress
 		plan_json attempt error_text link_trouble told)],
 	[qw(registry registry_* buffer routine settings settings_* security owner_session guest guest_* setting_hook extractor handler
 		log log_* cursor cursor_* entity_cache crash run state state_* timer held node rotation payload control_store directory

@@ -67,16 +67,32 @@ pass('the move ends when its shard is at rest');
 # --- a table that somebody has locked ---------------------------------------------------------------
 
 my ($other) = grep { $_->n != $cluster->coordinator->n } $cluster->nodes;
-my $from = -s $other->server->logfile;
-my $owner = $other->session;
-$owner->query('BEGIN; LOCK TABLE shard.control;');
-$cluster->coordinator->sql("SELECT shard_pin('counter', 0, 1)");
-ok(eval { ShardCluster::wait_for_condition(sub { slurp_file($other->server->logfile, $from) =~
-	/the coordinator worker waits for table shard\.control, which is locked.*DETAIL: .*no part.*HINT: .*pg_locks/s }, 'the log'); 1 },
-	'a coordinator worker that cannot write says so');
-$owner->query('COMMIT;');
-$owner->close;
-$other->wait_value(q{SELECT count(*) FROM shard_members WHERE reachable}, 3, 'it to go on');
+my $pins = 0;
+my $clerk = $other->session;
+my $clerk_pid = $clerk->query('SELECT pg_backend_pid();');
+for ([ control => '' ], [ decision => ' IN SHARE MODE' ], [ node => '' ], [ node => ' IN SHARE MODE' ])
+{
+	my ($table, $mode) = @$_;
+	my $from = -s $other->server->logfile;
+	$clerk->query("BEGIN; LOCK TABLE shard.$table$mode;");
+	$cluster->coordinator->sql("SELECT shard_pin('counter', 0, @{[ 1 + $pins++ % 2 ]})");
+	ok(eval { ShardCluster::wait_for_condition(sub { slurp_file($other->server->logfile, $from) =~
+		/the coordinator worker waits for table shard\.$table, which is locked by process $clerk_pid\b.*DETAIL: .*no part.*HINT: .*pg_locks/s }, 'the log'); 1 },
+		"a coordinator worker that cannot write shard.$table says so, and who has it");
+	like($other->sql(q{SET statement_timeout = '60 s'; SELECT problems::text FROM shard_health()}), qr/shard\.$table is locked by process $clerk_pid:/, 'and health does, too');
+	$clerk->query('COMMIT;');
+	$other->wait_value(q{SELECT count(*) FROM shard_members WHERE reachable}, 3, 'it to go on');
+	$other->wait_until(q{SELECT ok FROM shard_health()}, 'and nothing to be wrong');
+}
+$clerk->close;
+$cluster->coordinator->sql(q{SELECT shard_unpin('counter', 0)});
+# Who may only read what is ours keeps it from nothing.
+$other->sql('CREATE ROLE reader; GRANT USAGE ON SCHEMA shard TO reader; GRANT SELECT ON ALL TABLES IN SCHEMA shard TO reader');
+for my $table (qw(control decision node))
+{
+	like($other->error_of("BEGIN; SET ROLE reader; LOCK TABLE shard.$table IN SHARE MODE") // 'nothing', qr/42501/, "a reader cannot lock shard.$table");
+}
+$other->sql('DROP OWNED BY reader; DROP ROLE reader');
 is($_->sql($worker), $before{ $_->n }, 'the coordinator worker of node ' . $_->n . ' has not ended') for $cluster->nodes;
 
 # --- tables that a step does not write --------------------------------------------------------------
