@@ -125,6 +125,12 @@ shard_homes_failed(HomesShard *shard, int64 now)
 {
 	shard->pause =
 		shard->pause == 0 ? SHARD_MOVE_PAUSE : Min(2 * shard->pause, SHARD_MOVE_LONGEST_PAUSE);
+#ifdef SHARD_MUTANT_PAUSES_WITHOUT_END
+	shard->pause = shard->pause == SHARD_MOVE_LONGEST_PAUSE ? 10 * shard->pause : shard->pause;
+#endif
+#ifdef SHARD_MUTANT_NO_PAUSES
+	shard->pause = 0;
+#endif
 	shard->not_before = now + shard->pause;
 }
 

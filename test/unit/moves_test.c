@@ -208,6 +208,33 @@ test_refused(void)
 	is_int(node_of(shard), 2, "the shard stays");
 }
 
+/*
+ * However long it was refused, who still wants it has it soon after what kept it away is over; and many shards that are
+ * refused for one reason are no reason to ask all the time (M16).
+ */
+static void
+test_refused_for_long(void)
+{
+	int32 shard;
+	int refused;
+
+	three(0);
+	machines[0].unfit = machines[1].unfit = true;
+	shard = shard_at(3);
+	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	run(1800 * SHARD_SECOND);
+	refused = machines[0].decisions[SHARD_DECISION_MOVE_REFUSED];
+	ok(refused > 4 * 10 && refused < 4 * 20, "four shards are refused in half an hour: %d times",
+	   refused);
+	run(SHARD_MOVE_LONGEST_PAUSE);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED], refused + 4,
+		   "and each of them within the longest pause");
+	machines[0].unfit = machines[1].unfit = false;
+	run(SHARD_MOVE_LONGEST_PAUSE + SHARD_SECOND);
+	is_int(count_homes(0, 3), 0, "then they are taken");
+	ok(node_of(shard) != 3, "all of them");
+}
+
 /* A pin goes before the strategy, as long as its node can have the shard. */
 static void
 test_pin(void)
@@ -1048,6 +1075,7 @@ main(void)
 	test_move();
 	test_no_ticks();
 	test_refused();
+	test_refused_for_long();
 	test_pin();
 	test_evacuate();
 	test_evacuate_no_more();
