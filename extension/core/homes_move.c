@@ -57,6 +57,23 @@ is_settled(const ShardHomes *homes, const HomesShard *shard, ShardHomeRecord *re
 	return false;
 }
 
+/* Are its home and the target there for a move, as far as known? Whoever is not is named, and nobody else. */
+static bool
+can_go(ShardHomes *homes, int64 now, const HomesShard *shard, int32 to, const ShardRoster *roster,
+	   const char **why)
+{
+	if (!is_target(homes, now, to, shard->key.type_id, roster, why))
+		return false;
+#ifndef SHARD_MUTANT_TARGET_IS_TO_BLAME
+	if (!shard_roster_reachable(roster, shard->node, now))
+	{
+		*why = "the shard's home cannot be reached";
+		return false;
+	}
+#endif
+	return true;
+}
+
 /*
  * Begin a move: the target is asked first (M16), and nothing else changes before it is ready. False
  * and a reason if the shard cannot move there now. who: NULL, or an operator.
@@ -81,13 +98,8 @@ shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to
 		*why = "the shard is there already";
 		return false;
 	}
-	if (!is_target(homes, now, to, shard->key.type_id, roster, why))
+	if (!can_go(homes, now, shard, to, roster, why))
 		return false;
-	if (!shard_roster_reachable(roster, shard->node, now))
-	{
-		*why = "the shard's home cannot be reached";
-		return false;
-	}
 	shard_homes_set_move(homes, shard, SHARD_MOVE_PREPARE);
 	shard->target = to;
 	shard->reason = reason;
@@ -270,7 +282,7 @@ propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *pr
 	if (target->n_copied >= HOMES_MOVES_AT_ONCE || is_for_others(homes, shard))
 		return;
 	if (!is_settled(homes, shard, &record, &n, &why) ||
-		!is_target(homes, now, shard->target, shard->key.type_id, roster, &why) ||
+		!can_go(homes, now, shard, shard->target, roster, &why) ||
 		may_stay(homes, shard, &why))
 	{
 		refuse(homes, now, shard, why);
@@ -415,9 +427,24 @@ target_is_gone(ShardHomes *homes, const HomesShard *shard)
 		   (member.status != SHARD_MEMBER_UP && member.status != SHARD_MEMBER_LEAVING);
 }
 
+/* Who has not done its part in time. A target copies only as fast as the home gives. */
+static const char *
+why_late(int64 now, const HomesShard *shard, const ShardRoster *roster)
+{
+	if (shard->move == SHARD_MOVE_STOPPING)
+		return "its home has not stopped it within handoff_timeout";
+#ifndef SHARD_MUTANT_TARGET_IS_TO_BLAME
+	if (!shard_roster_reachable(roster, shard->node, now))
+		return "its home cannot be reached, and the target has not copied it within "
+			   "handoff_timeout";
+#endif
+	return "the target has not copied it from its home within handoff_timeout";
+}
+
 /* Give up a move that cannot end forward any more, or takes too long. */
 static void
-check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer *proposer)
+check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer *proposer,
+		   const ShardRoster *roster)
 {
 	bool waits = shard->move == SHARD_MOVE_STOPPING || shard->move == SHARD_MOVE_IMPORTING;
 
@@ -426,9 +453,7 @@ check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer 
 	if (target_is_gone(homes, shard))
 		give_up(shard, "the target is gone");
 	else if (waits && now >= shard->deadline)
-		give_up(shard, shard->move == SHARD_MOVE_STOPPING
-						   ? "its home has not stopped it within handoff_timeout"
-						   : "the target has not copied it within handoff_timeout");
+		give_up(shard, why_late(now, shard, roster));
 	else
 		return;
 	shard_homes_set_move(homes, shard, SHARD_MOVE_TIMED_OUT);
@@ -446,12 +471,12 @@ prepare(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer
 #endif
 	if (shard->prepared)
 		propose_begin(homes, now, shard, proposer, roster);
+	else if (now < shard->next_send && now < shard->deadline)
+		return;
+	else if (!can_go(homes, now, shard, shard->target, roster, &why))
+		refuse(homes, now, shard, why);
 	else if (now >= shard->deadline)
 		refuse(homes, now, shard, "the target has not answered whether it can have the shard");
-	else if (now < shard->next_send)
-		return;
-	else if (!is_target(homes, now, shard->target, shard->key.type_id, roster, &why))
-		refuse(homes, now, shard, why);
 	else
 		command(homes, shard, shard->target, SHARD_CONTROL_PREPARE_IMPORT, shard->epoch + 1)->node =
 			shard->node;
@@ -465,7 +490,7 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 	bool due = now >= shard->next_send;
 	ShardMoveState before;
 
-	check_time(homes, now, shard, proposer);
+	check_time(homes, now, shard, proposer, roster);
 	before = shard->move;
 	switch (shard->move)
 	{

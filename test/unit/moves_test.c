@@ -468,6 +468,36 @@ test_owners_share(void)
 	is_int(copied_for_ever(NULL), 8, "of the only owner four go");
 }
 
+/* A move that fails since its home is away says so, and nothing of the target (M16, M9). */
+static void
+test_home_is_to_blame(void)
+{
+	int32 shard;
+
+	three(0);
+	shard = shard_at(3);
+	/* the target waits for the home */
+	machines[1].deaf = true;
+	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
+	machines[2].cut = true;
+	wait_for(0, 1, 30 * SHARD_SECOND);
+	ok(ended(0, 1, false) && strstr(machines[0].command_text, "home cannot be reached") != NULL &&
+		   strstr(machines[0].decision_text, "target") == NULL,
+	   "before it begins: %s", machines[0].decision_text);
+	machines[2].cut = machines[1].deaf = false;
+	run(30 * SHARD_SECOND);
+
+	machines[1].mute = true;
+	shard = shard_at(3);
+	command(0, SHARD_EVENT_MOVE, shard, 2, 2);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 1, "a move is copied");
+	machines[2].cut = true;
+	run(SHARD_HANDOFF_TIMEOUT + 2 * SHARD_SECOND);
+	ok(machines[0].decision.status == SHARD_DECISION_MOVE_ABORTED &&
+		   strstr(machines[0].decision_text, "its home cannot be reached") != NULL,
+	   "while it is copied: %s", machines[0].decision_text);
+}
+
 /* First homes that are asked for one after the other, while none of them is decided yet, are even, too. */
 static void
 test_undecided_count(void)
@@ -1082,6 +1112,7 @@ main(void)
 	test_evacuate_all();
 	test_types_share();
 	test_owners_share();
+	test_home_is_to_blame();
 	test_undecided_count();
 	test_rebalance();
 	test_forwarded();
