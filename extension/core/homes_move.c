@@ -197,74 +197,6 @@ may_stay(ShardHomes *homes, const HomesShard *shard, const char **why)
 	}
 }
 
-/* Is it under way to its target, as far as that copies it, or is about to? */
-static bool
-is_copied(const HomesShard *shard)
-{
-	return shard->move != SHARD_MOVE_PREPARING && shard->move != SHARD_MOVE_STARTING;
-}
-
-/* Who owns the type; "": that is not known. */
-static const char *
-owner_of(ShardHomes *homes, const ShardMapEntry *entry)
-{
-	ShardTypeRecord type;
-
-	return entry && shard_record_get_type(entry, &type, homes->arena) && type.owner ? type.owner
-																					: "";
-}
-
-static const char *
-owner_of_shard(ShardHomes *homes, const HomesShard *shard)
-{
-	return owner_of(homes, shard_map_value(homes->decided,
-										   (ShardMapKey){SHARD_MAP_TYPE, shard->key.type_id, 0}));
-}
-
-/* Are there types of several owners? Looked at once in a round. */
-static bool
-has_several_owners(ShardHomes *homes)
-{
-	int count;
-	ShardMapEntry *types;
-	const char *first;
-
-	if (homes->several_owners >= 0)
-		return homes->several_owners > 0;
-	homes->several_owners = 0;
-	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
-	first = count > 0 ? owner_of(homes, &types[0]) : "";
-	for (int i = 1; i < count && homes->several_owners == 0; i++)
-		homes->several_owners = strcmp(owner_of(homes, &types[i]), first) != 0;
-	return homes->several_owners > 0;
-}
-
-/*
- * The last place at a target is not for whom all others are: what he has there may take as long as he likes, by his
- * own triggers, and everybody else's moves would wait for it (M24).
- */
-static bool
-is_for_others(ShardHomes *homes, const HomesShard *shard)
-{
-	const char *owner;
-
-#ifdef SHARD_MUTANT_MOVES_OF_ONE_OWNER
-	return false;
-#endif
-	if (shard_homes_node(homes, shard->target)->n_copied < HOMES_MOVES_AT_ONCE - 1)
-		return false;
-	owner = owner_of_shard(homes, shard);
-	for (int i = 0; i < homes->n_moves; i++)
-	{
-		const HomesShard *other = homes_shard_lookup(homes->shards, homes->moves[i]);
-
-		if (other->target == shard->target && is_copied(other) &&
-			strcmp(owner_of_shard(homes, other), owner) != 0)
-			return false;
-	}
-	return has_several_owners(homes);
-}
-
 /*
  * Propose M1 for a shard whose target is ready, if the target has room and nothing has changed. What
  * was asked long ago is checked again here, where it counts (C5).
@@ -273,17 +205,15 @@ static void
 propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 			  const ShardRoster *roster)
 {
-	HomesNode *target = shard_homes_node(homes, shard->target);
 	ShardHomeRecord record;
 	ShardMapEntry change;
 	const char *why;
 	int64 n;
 
-	if (target->n_copied >= HOMES_MOVES_AT_ONCE || is_for_others(homes, shard))
+	if (!shard_homes_has_place(homes, now, shard))
 		return;
 	if (!is_settled(homes, shard, &record, &n, &why) ||
-		!can_go(homes, now, shard, shard->target, roster, &why) ||
-		may_stay(homes, shard, &why))
+		!can_go(homes, now, shard, shard->target, roster, &why) || may_stay(homes, shard, &why))
 	{
 		refuse(homes, now, shard, why);
 		return;
@@ -295,7 +225,7 @@ propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *pr
 	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
 	if (!shard_proposer_propose(proposer, &change, 1))
 		return;
-	target->n_copied++;
+	shard_homes_node(homes, shard->target)->n_copied++;
 	shard_homes_set_move(homes, shard, SHARD_MOVE_PROPOSE);
 }
 
@@ -536,21 +466,6 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 		shard->next_send = now + SHARD_RESEND_INTERVAL;
 }
 
-/* How many shards each node is copying, or is about to. */
-static void
-count_copied(ShardHomes *homes)
-{
-	for (int i = 0; i < homes->n_nodes; i++)
-		homes->nodes[i].n_copied = 0;
-	for (int i = 0; i < homes->n_moves; i++)
-	{
-		const HomesShard *shard = homes_shard_lookup(homes->shards, homes->moves[i]);
-
-		if (is_copied(shard))
-			shard_homes_node(homes, shard->target)->n_copied++;
-	}
-}
-
 /* See homes_private.h. In the order in which they began. */
 void
 shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
@@ -562,7 +477,7 @@ shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const S
 	homes->several_owners = -1;
 	if (n_moves == 0)
 		return;
-	count_copied(homes);
+	shard_homes_count_copied(homes, now);
 	moves = shard_arena_copy(homes->arena, homes->moves, n_moves * sizeof(ShardShardKey));
 	for (int i = 0; i < n_moves; i++)
 		drive(homes, now, homes_shard_lookup(homes->shards, moves[i]), proposer, roster);
