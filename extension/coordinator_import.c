@@ -5,7 +5,8 @@
  * The coordinator worker must not wait, nor run user code. So it calls shard_peer.import() of its own
  * database, by asynchronous connections to the node's registered address; each call runs in a backend
  * (import.c). One call for a shard at a time, a few at once, the rest in a queue, by turns of the types' owners
- * (core/import_turn): locks, triggers and refusals of one hold up himself. The coordinator of the
+ * and of the old homes (core/import_turn): locks, triggers and refusals of one owner hold up himself, a home that does not
+ * answer its own shards. The coordinator of the
  * cluster asks again until it is answered or has decided otherwise (M11): what is under way is not begun
  * twice, what nobody wants any more is cancelled, by closing its connection, and what nobody asks for any more was refused or
  * given up, and leaves the queue.
@@ -27,8 +28,8 @@
 
 #include "compat.h"
 
-/* The first ones copy, the others prepare: a copy may take long, and moves wait for that answer for some seconds only. */
-#define SLOTS (SHARD_IMPORT_COPIES + SHARD_IMPORT_PREPARES)
+/* The first half copies, the others prepare: a copy may take long, and moves wait for that answer for some seconds only. */
+#define SLOTS (2 * SHARD_IMPORT_BY_OWNER)
 
 /* For all of a call: the backend has time-outs for each step, so this is for one that is frozen. */
 #define PREPARE_TIMEOUT_MS (60 * 1000)
@@ -49,7 +50,7 @@
 /* Who wants it asks again so often that it would have been heard by then. */
 #define UNASKED (10 * SHARD_RESEND_INTERVAL)
 
-/* So long others come before an owner of whom one has failed; of so many owners it is remembered. */
+/* So long others come before an owner of whom one has failed, from that home; of so many it is remembered. */
 #define FAILED_FOR (5 * SHARD_SECOND)
 #define FAILED_OWNERS 16
 
@@ -76,6 +77,7 @@ typedef struct Slot
 typedef struct Failed
 {
 	Oid owner;
+	int32 node; /* its home */
 	int64 until;
 } Failed;
 
@@ -242,13 +244,13 @@ drop_unwanted(void)
 
 /* Another owner's come first for a while. */
 static void
-note_failed(Oid owner)
+note_failed(const Job *job)
 {
 	Failed *place = &failed[0];
 
 	for (int i = 0; i < FAILED_OWNERS; i++)
 	{
-		if (failed[i].owner == owner)
+		if (failed[i].owner == job->owner && failed[i].node == job->node)
 		{
 			place = &failed[i];
 			break;
@@ -256,14 +258,15 @@ note_failed(Oid owner)
 		if (failed[i].until < place->until)
 			place = &failed[i];
 	}
-	*place = (Failed){owner, shard_plane_now() + FAILED_FOR};
+	*place = (Failed){job->owner, job->node, shard_plane_now() + FAILED_FOR};
 }
 
 static bool
-has_failed(Oid owner)
+has_failed(const Job *job)
 {
 	for (int i = 0; i < FAILED_OWNERS; i++)
-		if (failed[i].owner == owner && shard_plane_now() < failed[i].until)
+		if (failed[i].owner == job->owner && failed[i].node == job->node &&
+			shard_plane_now() < failed[i].until)
 			return true;
 	return false;
 }
@@ -313,18 +316,51 @@ take_answer(Slot *slot)
 		   NULL);
 }
 
+/*
+ * A home could not be reached: whatever waits to be prepared from there hears the same. It would have to wait until each of
+ * those before it has found that out, and its coordinator would take this node for the silent one.
+ */
+static void
+fail_queued(int32 node, const char *text)
+{
+	List *shards = NIL;
+	dlist_mutable_iter iter;
+	ListCell *cell;
+
+	dlist_foreach_modify (iter, &queue)
+	{
+		Job *job = dlist_container(Job, link, iter.cur);
+		ShardShardRef *shard;
+
+		if (job->kind != SHARD_COPY_PREPARE || job->node != node)
+			continue;
+		shard = palloc(sizeof(ShardShardRef));
+		*shard = job->shard;
+		shards = lappend(shards, shard);
+		drop(job);
+	}
+	foreach (cell, shards)
+		report(lfirst(cell), SHARD_EVENT_IMPORT_FAILED, text);
+	list_free_deep(shards);
+}
+
 static void
 take_failure(Slot *slot)
 {
 	ShardShardRef shard = slot->job->shard;
+	int32 node = slot->job->node;
 	const char *text;
 	char *copy;
+	/* said by the backend that copies; this node's own connection to it has no such code */
+	bool silent =
+		shard_peer_error(slot->peer, &text) == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION;
 
-	(void) shard_peer_error(slot->peer, &text);
 	copy = pstrdup(text);
-	note_failed(slot->job->owner);
+	note_failed(slot->job);
 	free_slot(slot);
 	report(&shard, SHARD_EVENT_IMPORT_FAILED, copy);
+	if (silent)
+		fail_queued(node, copy);
 }
 
 /* ---- turns ------------------------------------------------------------------------------------ */
@@ -337,8 +373,9 @@ describe(Job *job)
 		job->owner = shard_coordinator_owner_of(job->shard.type_id);
 	job->looked = true;
 	return (ShardImportJob){.owner = job->owner,
+							.home = job->node,
 							.rows = job->kind == SHARD_COPY_ROWS,
-							.failed = has_failed(job->owner)};
+							.failed = has_failed(job)};
 }
 
 /* The job whose turn it is at a slot that copies, or prepares; NULL: none's. */
@@ -373,21 +410,20 @@ next_job(bool rows)
 	return dlist_container(Job, link, iter.cur);
 }
 
-/* Gives a free slot the job whose turn it is. */
-static void
-take_job(Slot *slot)
+/* Gives a free slot the job whose turn it is. False: nobody's is. */
+static bool
+take_job(Slot *slot, bool rows)
 {
-	if (slot->job != NULL)
-		return;
-	slot->job = next_job(slot < &slots[SHARD_IMPORT_COPIES]);
+	slot->job = next_job(rows);
 	if (slot->job == NULL)
-		return;
+		return false;
 	dlist_delete(&slot->job->link);
 	if (slot->peer == NULL)
 	{
 		slot->peer = shard_peer_create("import");
 		shard_peer_limit_backoff(slot->peer, LONGEST_BACKOFF_MS);
 	}
+	return true;
 }
 
 /* ---- all of it -------------------------------------------------------------------------------- */
@@ -445,6 +481,7 @@ shard_coordinator_import_run(void)
 {
 	int64 now = shard_plane_now();
 	bool any = false;
+	bool nobody[2] = {false, false}; /* waits whose turn it is, to prepare, to copy */
 	const char *dsn = NULL;
 
 	if (now >= look_at)
@@ -454,7 +491,10 @@ shard_coordinator_import_run(void)
 	}
 	for (int i = 0; i < SLOTS; i++)
 	{
-		take_job(&slots[i]);
+		bool rows = i < SHARD_IMPORT_BY_OWNER;
+
+		if (slots[i].job == NULL && !nobody[rows])
+			nobody[rows] = !take_job(&slots[i], rows);
 		if (slots[i].job == NULL && slots[i].peer == NULL)
 			continue;
 		if (dsn == NULL)

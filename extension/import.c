@@ -47,8 +47,11 @@ PG_FUNCTION_INFO_V1(shard_import_shard);
 
 #define CONNECT_TIMEOUT_MS 5000
 
-/* For the old home's answer whether it can be done. */
-#define PREPARE_TIMEOUT_MS 15000
+/*
+ * For the old home's answer whether it can be done. With the time to connect less than the coordinator waits (M16): it hears
+ * who has not answered.
+ */
+#define PREPARE_TIMEOUT_MS 9000
 
 /*
  * For rows. Before the first ones they are all counted; before later ones those that came are stored here, by

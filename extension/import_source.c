@@ -36,11 +36,12 @@ nap(long timeout_ms)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* The connection failed, and is closed. */
+/* The connection failed, and is closed. Who reads the error asked this node: it names the one that did not answer. */
 static void
 raise_failure(void)
 {
-	shard_peer_throw(peer, psprintf("call of shard_peer.export() at node %d", peer_node));
+	shard_peer_throw(peer, psprintf("node %d, the shard's home, could not be asked", peer_node),
+					 psprintf("call of shard_peer.export() at node %d", peer_node));
 }
 
 /* Makes the connection one to that node, open or not; one in doubt is given up. */

@@ -98,9 +98,10 @@ extern int shard_peer_error(const ShardPeer *peer, const char **text);
 
 /*
  * Raises the last failure, for a client's backend: SQLSTATE, detail and hint as they came. context says
- * to whom which call was. Close the connection before.
+ * to whom which call was. what: NULL, or what is said before the text if the other side has raised nothing. Close the
+ * connection before.
  */
-extern void shard_peer_throw(const ShardPeer *peer, const char *context);
+extern void shard_peer_throw(const ShardPeer *peer, const char *what, const char *context);
 
 /* When the connection needs to be polled though no socket is ready; 0: never. */
 extern TimestampTz shard_peer_due(const ShardPeer *peer);

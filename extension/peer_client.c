@@ -163,7 +163,7 @@ ask(ShardPeerQuestion *questions, int count, const char *procedure, int timeout_
 	{
 		run(peers, questions, count, procedure, timeout_ms);
 		if (context != NULL && !questions[0].answered)
-			shard_peer_throw(peers[0], context);
+			shard_peer_throw(peers[0], NULL, context);
 	}
 	PG_FINALLY();
 	{

@@ -174,19 +174,22 @@ shard_peer_error(const ShardPeer *peer, const char **text)
  * Raises the last failure; see peer.h.
  */
 void
-shard_peer_throw(const ShardPeer *peer, const char *context)
+shard_peer_throw(const ShardPeer *peer, const char *what, const char *context)
 {
 	const ShardPeerFailure *failure = &peer->failure;
 	const char *hint = failure->hint;
 	/* Why the server lets nobody in is its own code, as for any client of it. */
 	int sqlstate = failure->sqlstate != 0 ? failure->sqlstate : failure->refused;
+	const char *text = what != NULL && failure->sqlstate == 0
+						   ? psprintf("%s: %s", what, failure->text)
+						   : failure->text;
 
 	if (hint[0] == '\0' && failure->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE)
 		hint = "Call shard_allow_peer() in that database for the role that connects.";
 
 	ereport(ERROR, (errcode(sqlstate != 0 ? sqlstate
 										  : ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-					errmsg_internal("%s", failure->text),
+					errmsg_internal("%s", text),
 					failure->detail[0] != '\0' ? errdetail_internal("%s", failure->detail) : 0,
 					hint[0] != '\0' ? errhint("%s", hint) : 0, errcontext("%s", context)));
 }

@@ -75,6 +75,7 @@ shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event)
 	forget_texts(shard);
 	shard->target = 0;
 	shard->prepared = false;
+	shard->ready = shard->begun = 0;
 }
 
 /* The office begins anew: nothing is under way as far as known. */

@@ -57,6 +57,23 @@ is_settled(const ShardHomes *homes, const HomesShard *shard, ShardHomeRecord *re
 	return false;
 }
 
+/* Are its home and the target there for a move, as far as known? Whoever is not is named, and nobody else. */
+static bool
+can_go(ShardHomes *homes, int64 now, const HomesShard *shard, int32 to, const ShardRoster *roster,
+	   const char **why)
+{
+	if (!is_target(homes, now, to, shard->key.type_id, roster, why))
+		return false;
+#ifndef SHARD_MUTANT_TARGET_IS_TO_BLAME
+	if (!shard_roster_reachable(roster, shard->node, now))
+	{
+		*why = "the shard's home cannot be reached";
+		return false;
+	}
+#endif
+	return true;
+}
+
 /*
  * Begin a move: the target is asked first (M16), and nothing else changes before it is ready. False
  * and a reason if the shard cannot move there now. who: NULL, or an operator.
@@ -81,13 +98,8 @@ shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to
 		*why = "the shard is there already";
 		return false;
 	}
-	if (!is_target(homes, now, to, shard->key.type_id, roster, why))
+	if (!can_go(homes, now, shard, to, roster, why))
 		return false;
-	if (!shard_roster_reachable(roster, shard->node, now))
-	{
-		*why = "the shard's home cannot be reached";
-		return false;
-	}
 	shard_homes_set_move(homes, shard, SHARD_MOVE_PREPARE);
 	shard->target = to;
 	shard->reason = reason;
@@ -125,6 +137,12 @@ shard_homes_failed(HomesShard *shard, int64 now)
 {
 	shard->pause =
 		shard->pause == 0 ? SHARD_MOVE_PAUSE : Min(2 * shard->pause, SHARD_MOVE_LONGEST_PAUSE);
+#ifdef SHARD_MUTANT_PAUSES_WITHOUT_END
+	shard->pause = shard->pause == SHARD_MOVE_LONGEST_PAUSE ? 10 * shard->pause : shard->pause;
+#endif
+#ifdef SHARD_MUTANT_NO_PAUSES
+	shard->pause = 0;
+#endif
 	shard->not_before = now + shard->pause;
 }
 
@@ -179,74 +197,6 @@ may_stay(ShardHomes *homes, const HomesShard *shard, const char **why)
 	}
 }
 
-/* Is it under way to its target, as far as that copies it, or is about to? */
-static bool
-is_copied(const HomesShard *shard)
-{
-	return shard->move != SHARD_MOVE_PREPARING && shard->move != SHARD_MOVE_STARTING;
-}
-
-/* Who owns the type; "": that is not known. */
-static const char *
-owner_of(ShardHomes *homes, const ShardMapEntry *entry)
-{
-	ShardTypeRecord type;
-
-	return entry && shard_record_get_type(entry, &type, homes->arena) && type.owner ? type.owner
-																					: "";
-}
-
-static const char *
-owner_of_shard(ShardHomes *homes, const HomesShard *shard)
-{
-	return owner_of(homes, shard_map_value(homes->decided,
-										   (ShardMapKey){SHARD_MAP_TYPE, shard->key.type_id, 0}));
-}
-
-/* Are there types of several owners? Looked at once in a round. */
-static bool
-has_several_owners(ShardHomes *homes)
-{
-	int count;
-	ShardMapEntry *types;
-	const char *first;
-
-	if (homes->several_owners >= 0)
-		return homes->several_owners > 0;
-	homes->several_owners = 0;
-	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
-	first = count > 0 ? owner_of(homes, &types[0]) : "";
-	for (int i = 1; i < count && homes->several_owners == 0; i++)
-		homes->several_owners = strcmp(owner_of(homes, &types[i]), first) != 0;
-	return homes->several_owners > 0;
-}
-
-/*
- * The last place at a target is not for whom all others are: what he has there may take as long as he likes, by his
- * own triggers, and everybody else's moves would wait for it (M24).
- */
-static bool
-is_for_others(ShardHomes *homes, const HomesShard *shard)
-{
-	const char *owner;
-
-#ifdef SHARD_MUTANT_MOVES_OF_ONE_OWNER
-	return false;
-#endif
-	if (shard_homes_node(homes, shard->target)->n_copied < HOMES_MOVES_AT_ONCE - 1)
-		return false;
-	owner = owner_of_shard(homes, shard);
-	for (int i = 0; i < homes->n_moves; i++)
-	{
-		const HomesShard *other = homes_shard_lookup(homes->shards, homes->moves[i]);
-
-		if (other->target == shard->target && is_copied(other) &&
-			strcmp(owner_of_shard(homes, other), owner) != 0)
-			return false;
-	}
-	return has_several_owners(homes);
-}
-
 /*
  * Propose M1 for a shard whose target is ready, if the target has room and nothing has changed. What
  * was asked long ago is checked again here, where it counts (C5).
@@ -255,17 +205,15 @@ static void
 propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 			  const ShardRoster *roster)
 {
-	HomesNode *target = shard_homes_node(homes, shard->target);
 	ShardHomeRecord record;
 	ShardMapEntry change;
 	const char *why;
 	int64 n;
 
-	if (target->n_copied >= HOMES_MOVES_AT_ONCE || is_for_others(homes, shard))
+	if (!shard_homes_has_place(homes, now, shard))
 		return;
 	if (!is_settled(homes, shard, &record, &n, &why) ||
-		!is_target(homes, now, shard->target, shard->key.type_id, roster, &why) ||
-		may_stay(homes, shard, &why))
+		!can_go(homes, now, shard, shard->target, roster, &why) || may_stay(homes, shard, &why))
 	{
 		refuse(homes, now, shard, why);
 		return;
@@ -277,7 +225,7 @@ propose_begin(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *pr
 	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
 	if (!shard_proposer_propose(proposer, &change, 1))
 		return;
-	target->n_copied++;
+	shard_homes_node(homes, shard->target)->n_copied++;
 	shard_homes_set_move(homes, shard, SHARD_MOVE_PROPOSE);
 }
 
@@ -409,9 +357,24 @@ target_is_gone(ShardHomes *homes, const HomesShard *shard)
 		   (member.status != SHARD_MEMBER_UP && member.status != SHARD_MEMBER_LEAVING);
 }
 
+/* Who has not done its part in time. A target copies only as fast as the home gives. */
+static const char *
+why_late(int64 now, const HomesShard *shard, const ShardRoster *roster)
+{
+	if (shard->move == SHARD_MOVE_STOPPING)
+		return "its home has not stopped it within handoff_timeout";
+#ifndef SHARD_MUTANT_TARGET_IS_TO_BLAME
+	if (!shard_roster_reachable(roster, shard->node, now))
+		return "its home cannot be reached, and the target has not copied it within "
+			   "handoff_timeout";
+#endif
+	return "the target has not copied it from its home within handoff_timeout";
+}
+
 /* Give up a move that cannot end forward any more, or takes too long. */
 static void
-check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer *proposer)
+check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer *proposer,
+		   const ShardRoster *roster)
 {
 	bool waits = shard->move == SHARD_MOVE_STOPPING || shard->move == SHARD_MOVE_IMPORTING;
 
@@ -420,9 +383,7 @@ check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer 
 	if (target_is_gone(homes, shard))
 		give_up(shard, "the target is gone");
 	else if (waits && now >= shard->deadline)
-		give_up(shard, shard->move == SHARD_MOVE_STOPPING
-						   ? "its home has not stopped it within handoff_timeout"
-						   : "the target has not copied it within handoff_timeout");
+		give_up(shard, why_late(now, shard, roster));
 	else
 		return;
 	shard_homes_set_move(homes, shard, SHARD_MOVE_TIMED_OUT);
@@ -440,12 +401,12 @@ prepare(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer
 #endif
 	if (shard->prepared)
 		propose_begin(homes, now, shard, proposer, roster);
+	else if (now < shard->next_send && now < shard->deadline)
+		return;
+	else if (!can_go(homes, now, shard, shard->target, roster, &why))
+		refuse(homes, now, shard, why);
 	else if (now >= shard->deadline)
 		refuse(homes, now, shard, "the target has not answered whether it can have the shard");
-	else if (now < shard->next_send)
-		return;
-	else if (!is_target(homes, now, shard->target, shard->key.type_id, roster, &why))
-		refuse(homes, now, shard, why);
 	else
 		command(homes, shard, shard->target, SHARD_CONTROL_PREPARE_IMPORT, shard->epoch + 1)->node =
 			shard->node;
@@ -459,7 +420,7 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 	bool due = now >= shard->next_send;
 	ShardMoveState before;
 
-	check_time(homes, now, shard, proposer);
+	check_time(homes, now, shard, proposer, roster);
 	before = shard->move;
 	switch (shard->move)
 	{
@@ -505,21 +466,6 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 		shard->next_send = now + SHARD_RESEND_INTERVAL;
 }
 
-/* How many shards each node is copying, or is about to. */
-static void
-count_copied(ShardHomes *homes)
-{
-	for (int i = 0; i < homes->n_nodes; i++)
-		homes->nodes[i].n_copied = 0;
-	for (int i = 0; i < homes->n_moves; i++)
-	{
-		const HomesShard *shard = homes_shard_lookup(homes->shards, homes->moves[i]);
-
-		if (is_copied(shard))
-			shard_homes_node(homes, shard->target)->n_copied++;
-	}
-}
-
 /* See homes_private.h. In the order in which they began. */
 void
 shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
@@ -531,7 +477,7 @@ shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const S
 	homes->several_owners = -1;
 	if (n_moves == 0)
 		return;
-	count_copied(homes);
+	shard_homes_count_copied(homes, now);
 	moves = shard_arena_copy(homes->arena, homes->moves, n_moves * sizeof(ShardShardKey));
 	for (int i = 0; i < n_moves; i++)
 		drive(homes, now, homes_shard_lookup(homes->shards, moves[i]), proposer, roster);

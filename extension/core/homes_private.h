@@ -13,7 +13,7 @@
 
 /*
  * Moves towards one node that are decided and not over: as many as a host copies at the same time. The
- * others wait with their messages still handled.
+ * others wait with their messages still handled; those that wait for long go beside them (homes_place.c).
  */
 #define HOMES_MOVES_AT_ONCE 4
 
@@ -75,7 +75,8 @@ typedef struct HomesNode
 	int n_durable;		 /* homes of types that are not leased */
 	int n_leased;
 	int n_coming; /* by moves that are not decided */
-	int n_copied; /* of them, those whose phase is decided, or about to be */
+	int n_copied; /* of them, those whose phase is decided, or about to be; */
+	int n_slow;	  /* and of these, those for which that has been so for long */
 	int32 resettled[HOMES_RESETTLEMENTS]; /* types up to this one had their turn; 0: none */
 } HomesNode;
 
@@ -105,7 +106,9 @@ typedef struct HomesShard
 	int64 next_send;  /* of its last command */
 	int32 target;	  /* of the move that is wished for or under way; 0: none */
 	int32 reason;	  /* ShardHomeReason of it */
-	bool prepared;	  /* the target is ready (M16) */
+	bool prepared;	  /* the target is ready (M16), */
+	int64 ready;	  /* and has been since then, as far as seen; 0: not yet */
+	int64 begun;	  /* under way since then, as far as seen; 0: not yet */
 	char *who;		  /* wants it, NULL: no person; owned */
 	char *why;		  /* it is given up; owned */
 	int64 not_before; /* no move begins by itself before that: the last one failed */
@@ -308,6 +311,10 @@ extern void shard_homes_staged(ShardHomes *homes, const ShardControl *message);
 extern void shard_homes_import_failed(ShardHomes *homes, int64 now, const ShardControl *message);
 extern void shard_homes_failed(HomesShard *shard, int64 now);
 extern const char *shard_homes_reason_text(const HomesShard *shard, ShardArena *arena);
+
+/* homes_place.c: may a shard that is ready begin to move? How many shards each node is copying, or is about to, is counted first. */
+extern bool shard_homes_has_place(ShardHomes *homes, int64 now, HomesShard *shard);
+extern void shard_homes_count_copied(ShardHomes *homes, int64 now);
 
 /* homes_command.c: operators' acts */
 extern void shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster);

@@ -13,32 +13,50 @@
 
 #include "core/import_turn.h"
 
-/* Of those jobs that do the same, how many are of that owner, or of all others? */
-static int
-count(const ShardImportJob *jobs, int n_jobs, const ShardImportJob *job, bool same_owner)
+/* See import_turn.h. */
+bool
+shard_import_own_place(const ShardImportPlaces *taken)
 {
-	int n = 0;
+#ifdef SHARD_MUTANT_NO_OWN_PLACES
+	return false;
+#endif
+	return (taken->from_home == 0 && taken->all < SHARD_IMPORT_BY_HOME) ||
+		   (taken->of_owner == 0 && taken->all < SHARD_IMPORT_BY_OWNER);
+}
+
+/* Those jobs that do the same. */
+static ShardImportPlaces
+count(const ShardImportJob *jobs, int n_jobs, const ShardImportJob *job)
+{
+	ShardImportPlaces places = {0};
 
 	for (int i = 0; i < n_jobs; i++)
-		n += jobs[i].rows == job->rows && (jobs[i].owner == job->owner) == same_owner;
-	return n;
+	{
+		if (jobs[i].rows != job->rows)
+			continue;
+		places.all++;
+		places.of_owner += jobs[i].owner == job->owner;
+		places.from_home += jobs[i].owner == job->owner && jobs[i].home == job->home;
+	}
+	return places;
 }
 
 static bool
 may_begin(const ShardImportJob *running, int n_running, const ShardImportJob *waiting,
 		  int n_waiting, const ShardImportJob *job)
 {
-	int own = count(running, n_running, job, true);
-	int others = count(running, n_running, job, false);
+	ShardImportPlaces taken = count(running, n_running, job);
+	ShardImportPlaces wanted;
 
 #ifdef SHARD_MUTANT_IMPORTS_AS_THEY_COME
-	return own + others < (job->rows ? SHARD_IMPORT_COPIES : SHARD_IMPORT_PREPARES);
+	return taken.all < SHARD_IMPORT_COPIES;
 #endif
-	if (own + others >= (job->rows ? SHARD_IMPORT_COPIES : SHARD_IMPORT_PREPARES))
+	if (shard_import_own_place(&taken))
+		return true;
+	if (!job->rows || taken.all >= SHARD_IMPORT_COPIES)
 		return false;
-	if (!job->rows)
-		return own == 0;
-	return own < SHARD_IMPORT_COPIES - 1 || count(waiting, n_waiting, job, false) == 0;
+	wanted = count(waiting, n_waiting, job);
+	return taken.of_owner < SHARD_IMPORT_COPIES - 1 || wanted.all == wanted.of_owner;
 }
 
 /* See import_turn.h. */

@@ -48,7 +48,8 @@ typedef struct Machine
 	int64 command_number;
 	char command_text[200];
 	bool mute;									/* it stops and copies nothing */
-	int32 mute_type;							/* copies nothing of this type; 0: none */
+	int32 mute_type;							/* copies nothing of this type; 0: none; */
+	int32 mute_type_too;						/* nor of this one */
 	bool unfit;									/* no shard can be copied here */
 	const char *unfit_why;						/* for that reason */
 	bool deaf;									/* nor does it say so */
@@ -346,7 +347,8 @@ act(int at, int link)
 				machine->question_shards = action->strategy->n_shards;
 				break;
 			case SHARD_ACTION_IMPORT_SHARD:
-				if (!machine->mute && machine->mute_type != action->shard.type_id)
+				if (!machine->mute && machine->mute_type != action->shard.type_id &&
+					machine->mute_type_too != action->shard.type_id)
 					post_event(at, SHARD_EVENT_STAGED, action->shard, 0);
 				break;
 			case SHARD_ACTION_LOG:
