@@ -119,19 +119,33 @@ read_row(HeapTuple row, TupleDesc desc, ShardWrite *write)
 }
 
 void
-shard_control_store_load(void (*visit)(const ShardWrite *write, void *arg), void *arg)
+shard_control_store_load(ShardControlStoreVisit visit, void *arg)
 {
+	ShardMapEntry *entries;
+	ShardStore store = SHARD_STORE_NODE;
+	int count = 0;
+
 	SPI_connect();
-	if (SPI_execute("SELECT store, kind, a, b, n, deleted, value FROM shard.control", true, 0) !=
-		SPI_OK_SELECT)
+	if (SPI_execute(
+			"SELECT store, kind, a, b, n, deleted, value FROM shard.control ORDER BY store, n",
+			true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read shard.control");
+	entries = palloc_extended(sizeof(ShardMapEntry) * Max(SPI_processed, 1), MCXT_ALLOC_HUGE);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		ShardWrite write;
 
 		read_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, &write);
-		visit(&write, arg);
+		if (count > 0 && write.store != store)
+		{
+			visit(store, entries, count, arg);
+			count = 0;
+		}
+		store = write.store;
+		entries[count++] = write.entry;
 	}
+	if (count > 0)
+		visit(store, entries, count, arg);
 	SPI_finish();
 }
 

@@ -7,8 +7,11 @@
 #include "core/action.h"
 #include "core/fact.h"
 
-/* Hands out all records, in any order; a value is valid during its call. Needs a snapshot. */
-extern void shard_control_store_load(void (*visit)(const ShardWrite *write, void *arg), void *arg);
+/* Hands out the records of each store that has some, oldest first; a value is valid during its call. Needs a snapshot. */
+typedef void (*ShardControlStoreVisit)(ShardStore store, const ShardMapEntry *entries, int count,
+									   void *arg);
+
+extern void shard_control_store_load(ShardControlStoreVisit visit, void *arg);
 
 /* Makes the writes, in their order. Needs a transaction. */
 extern void shard_control_store_apply(const ShardWrite *writes, int count);

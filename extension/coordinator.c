@@ -222,18 +222,19 @@ own_node(void)
 /* ---- start ------------------------------------------------------------------------------------ */
 
 static void
-load_one(const ShardWrite *write, void *arg)
+load(ShardStore store, const ShardMapEntry *entries, int count, void *arg)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_coordinator.context);
-	bool good = shard_node_load(shard_coordinator.node, write);
+	int taken = shard_node_load(shard_coordinator.node, store, entries, count);
 
 	MemoryContextSwitchTo(old);
-	if (!good)
-		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
-						errmsg("a record of table shard.control cannot be read"),
-						errdetail("Store %d, kind %d, key %d, %d.", (int) write->store,
-								  write->entry.key.kind, write->entry.key.a, write->entry.key.b),
-						errhint("The node takes no part in its cluster until this is mended.")));
+	if (taken < count)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a record of table shard.control cannot be read"),
+				 errdetail("Store %d, kind %d, key %d, %d.", (int) store, entries[taken].key.kind,
+						   entries[taken].key.a, entries[taken].key.b),
+				 errhint("The node takes no part in its cluster until this is mended.")));
 }
 
 /*
@@ -334,7 +335,7 @@ start_machine(void)
 	old = MemoryContextSwitchTo(state->context);
 	state->node = shard_node_create(&config);
 	MemoryContextSwitchTo(old);
-	shard_control_store_load(load_one, NULL);
+	shard_control_store_load(load, NULL);
 	shard_coordinator_commit();
 	check_kind();
 

@@ -103,43 +103,6 @@ shard_node_destroy(ShardNode *node)
 	pfree(node);
 }
 
-/* The learned map's point travels as an entry of kind 0: a = 0, n, value: the ballot. */
-static bool
-load_learned(ShardMap *map, const ShardMapEntry *entry)
-{
-	ShardMapPoint point = {0};
-
-	if (entry->key.kind != 0)
-	{
-		shard_map_put(map, entry);
-		return true;
-	}
-	point.n = entry->n;
-	shard_map_set_point(map, point);
-	return true;
-}
-
-/* See node.h. */
-bool
-shard_node_load(ShardNode *node, const ShardWrite *write)
-{
-	switch (write->store)
-	{
-		case SHARD_STORE_NODE:
-			return shard_node_load_identity(node, &write->entry);
-		case SHARD_STORE_VOTER:
-		case SHARD_STORE_ACCEPTED:
-			return shard_voter_load(node->voter, write);
-		case SHARD_STORE_LEARNED:
-			return load_learned(node->learned, &write->entry);
-		case SHARD_STORE_PAST:
-			if (!node->past)
-				node->past = shard_map_create();
-			return load_learned(node->past, &write->entry);
-	}
-	return false;
-}
-
 /* ---- steps ------------------------------------------------------------------------------------ */
 
 static void receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length);

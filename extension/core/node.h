@@ -125,8 +125,12 @@ typedef struct ShardNodeEvent
 extern ShardNode *shard_node_create(const ShardNodeConfig *config);
 extern void shard_node_destroy(ShardNode *node);
 
-/* Durable records as they were written, in any order, before the start. False: one is damaged. */
-extern bool shard_node_load(ShardNode *node, const ShardWrite *write);
+/*
+ * Durable records of a store as they were written, before the start; in the order of their n is fastest. Returns how many were
+ * taken: the one behind those is damaged.
+ */
+extern int
+shard_node_load(ShardNode *node, ShardStore store, const ShardMapEntry *entries, int count);
 
 /*
  * Begin. cluster: random, used by a node that has no durable identity yet, which founds a cluster of

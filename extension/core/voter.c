@@ -103,15 +103,20 @@ load_row(ShardVoter *voter, const ShardMapEntry *entry)
 }
 
 /* See voter.h. */
-bool
-shard_voter_load(ShardVoter *voter, const ShardWrite *write)
+int
+shard_voter_load(ShardVoter *voter, ShardStore store, const ShardMapEntry *entries, int count)
 {
-	if (write->store == SHARD_STORE_VOTER)
-		return write->entry.length > 0 && load_row(voter, &write->entry);
-	if (write->store != SHARD_STORE_ACCEPTED || write->entry.key.kind <= 0)
-		return false;
-	shard_map_put(voter->map, &write->entry);
-	return true;
+	if (store == SHARD_STORE_ACCEPTED)
+		shard_map_expect(voter->map, entries, count);
+	for (int i = 0; i < count; i++)
+	{
+		if (store == SHARD_STORE_VOTER ? entries[i].length == 0 || !load_row(voter, &entries[i])
+									   : entries[i].key.kind <= 0)
+			return i;
+		if (store == SHARD_STORE_ACCEPTED)
+			shard_map_put(voter->map, &entries[i]);
+	}
+	return count;
 }
 
 /*

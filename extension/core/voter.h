@@ -33,8 +33,9 @@ extern void shard_voter_destroy(ShardVoter *voter);
  */
 extern void shard_voter_set_self(ShardVoter *voter, int32 self);
 
-/* Take a durable record of SHARD_STORE_VOTER or SHARD_STORE_ACCEPTED, at start. False: damaged. */
-extern bool shard_voter_load(ShardVoter *voter, const ShardWrite *write);
+/* Take durable records of SHARD_STORE_VOTER or SHARD_STORE_ACCEPTED, at start. Returns how many: the one behind those is damaged. */
+extern int
+shard_voter_load(ShardVoter *voter, ShardStore store, const ShardMapEntry *entries, int count);
 
 /* First voter of a new cluster: its map is the given entries, accepted under ballot b as batch 1. */
 extern void shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries,

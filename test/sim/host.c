@@ -427,16 +427,13 @@ start_control(World *world, Instance *instance, ShardStartKind kind)
 	instance->control_generation++;
 	while ((row = store_next(instance->store, NULL, CONTROL_TABLE, &key)) != NULL)
 	{
-		ShardWrite write = {.store = (ShardStore) key.k[0]};
+		ShardMapEntry entry = {.key = {(int32) key.k[1], (int32) key.k[2], (int32) key.k[3]},
+							   .n = row->n,
+							   .deleted = row->deleted,
+							   .length = row->length,
+							   .value = row->value};
 
-		write.entry.key.kind = (int32) key.k[1];
-		write.entry.key.a = (int32) key.k[2];
-		write.entry.key.b = (int32) key.k[3];
-		write.entry.n = row->n;
-		write.entry.deleted = row->deleted;
-		write.entry.length = row->length;
-		write.entry.value = row->value;
-		if (!shard_node_load(instance->node, &write))
+		if (shard_node_load(instance->node, (ShardStore) key.k[0], &entry, 1) != 1)
 			check_fail(world->check, "%s: a durable record cannot be read", instance->dsn);
 	}
 	cluster.high = world_random64(world);

@@ -415,13 +415,11 @@ start_node(Node *node)
 		entries = shard_map_since(node->store[store], -1, arena, &count);
 		for (int i = 0; i < count; i++)
 		{
-			ShardWrite write = {store, false, false, entries[i]};
-
 			if (store == SHARD_STORE_LEARNED && entries[i].key.kind == 0)
 				shard_map_set_point(node->learned, (ShardMapPoint){1, entries[i].n});
 			else if (store == SHARD_STORE_LEARNED)
 				shard_map_put(node->learned, &entries[i]);
-			else if (!shard_voter_load(node->voter, &write))
+			else if (!shard_voter_load(node->voter, store, &entries[i], 1))
 				violation = "a stored row is damaged";
 		}
 	}
@@ -1091,7 +1089,9 @@ test_load(void)
 	shard_voter_receive(voter, &message, false, out);
 	row = out->writes[out->n_writes - 1];
 	is_int(row.store, SHARD_STORE_VOTER, "a promise is written");
-	ok(shard_voter_load(again, &row) && shard_voter_promised(again) == message.b, "and read");
+	ok(shard_voter_load(again, row.store, &row.entry, 1) &&
+		   shard_voter_promised(again) == message.b,
+	   "and read");
 	memset(&message, 0, sizeof(message));
 	shard_voter_remind(again, 2, &message);
 	is_int(message.ballot, 7 << 16 | 2, "with what is remembered of others");
@@ -1101,7 +1101,7 @@ test_load(void)
 		ShardWrite damaged = row;
 
 		damaged.entry.length = length;
-		taken += shard_voter_load(again, &damaged);
+		taken += shard_voter_load(again, damaged.store, &damaged.entry, 1);
 	}
 	is_int(taken, 0, "a row that is cut short is refused");
 	shard_voter_destroy(voter);

@@ -588,13 +588,8 @@ start_as(int at, ShardStartKind kind)
 		if (!machine->rows[s])
 			machine->rows[s] = shard_map_create();
 		entries = shard_map_since(machine->rows[s], -2, out->arena, &count);
-		for (int i = 0; i < count; i++)
-		{
-			ShardWrite write = {.store = (ShardStore) s, .entry = entries[i]};
-
-			if (!shard_node_load(machine->node, &write))
-				ok(false, "%s reads its rows", machine->dsn);
-		}
+		if (shard_node_load(machine->node, (ShardStore) s, entries, count) != count)
+			ok(false, "%s reads its rows", machine->dsn);
 	}
 	if (!server_runs_on)
 		machine->incarnation = new_uuid();

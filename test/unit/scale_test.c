@@ -197,6 +197,11 @@ test_take_over(void)
 	ok(shard_map_shifted(shard_node_learned(machines[at].node)) < 10 * HOMES,
 	   "nor was it otherwise when they were learned: " INT64_FORMAT,
 	   shard_map_shifted(shard_node_learned(machines[at].node)));
+	stop(at);
+	start(at);
+	ok(shard_map_shifted(shard_node_learned(machines[at].node)) <= HOMES,
+	   "nor is it when a process that begins reads them: " INT64_FORMAT,
+	   shard_map_shifted(shard_node_learned(machines[at].node)));
 }
 
 int
