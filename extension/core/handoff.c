@@ -8,6 +8,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/fact.h"
 #include "core/handoff.h"
 #include "shard.h"
 
@@ -62,6 +63,30 @@ const ShardMachine shard_home_machine = {
 };
 
 /*
+ * So many epochs are an era's. First homes of an era begin there, with their state marked as lost: who has an older one, by a
+ * decision that went with the lost voters, keeps its rows and is not active any more.
+ */
+#define ERA_EPOCHS (1 << 16)
+
+int32
+shard_handoff_first_epoch(int64 n)
+{
+	int64 era = n / SHARD_FACT_LEAP;
+
+#ifdef SHARD_MUTANT_ERAS_SHARE_EPOCHS
+	return SHARD_FIRST_EPOCH;
+#endif
+	return (int32) Min(era, PG_INT32_MAX / ERA_EPOCHS - 1) * ERA_EPOCHS;
+}
+
+/* The first home of a later era, that has not moved since. */
+static bool
+is_first_of_era(const ShardHomeRecord *home)
+{
+	return home->epoch > SHARD_FIRST_EPOCH && home->epoch % ERA_EPOCHS == 0 && home->move_id == 0;
+}
+
+/*
  * The home is here. Staged rows of that very epoch and move count first: what was copied for another
  * move is nobody's (M25). Then a beginning without state; then what never left: a seal is undone by a
  * newer epoch only, and without staged rows that can only be an aborted move, since whoever takes the
@@ -73,6 +98,10 @@ read_home_here(const ShardOwn *own, const ShardHomeRecord *home)
 	if (own->state == SHARD_HOME_STAGED && own->epoch == home->epoch &&
 		own->move_id == home->move_id)
 		return SHARD_HOME_DECIDED;
+	/* If it was here before, by a decision that nobody knows any more, that was right. */
+	if (is_first_of_era(home) && home->epoch > own->epoch &&
+		(own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING))
+		return SHARD_HOME_BACK;
 	if (home->lost > 0 && home->lost == home->epoch)
 		return SHARD_HOME_LOST;
 	if (own->state == SHARD_HOME_NONE && home->epoch == SHARD_FIRST_EPOCH)

@@ -58,6 +58,12 @@ extern const ShardMachine shard_home_machine;
 #define shard_handoff_takes(own) \
 	((own)->state == SHARD_HOME_ACTIVE || (own)->state == SHARD_HOME_CLEARING)
 
+/*
+ * The epoch of first homes in the cluster era of that version of the map (R29): later than any that lost voters of the eras
+ * before may have decided; SHARD_FIRST_EPOCH in the first one.
+ */
+extern int32 shard_handoff_first_epoch(int64 n);
+
 /* What a decided home means for the node self. Facts that are not newer do not come here. */
 extern ShardHomeEvent
 shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home);

@@ -317,7 +317,7 @@ follow_home(ShardHomes *homes, int64 now, const ShardMapEntry *entry, const Shar
 		shard->asked = 0;
 	}
 	if (entry->n > homes->told_n && record->lost == record->epoch && record->epoch > old_epoch &&
-		record->epoch > 0)
+		old_node != 0)
 		shard_homes_decision(homes, SHARD_DECISION_STATE_LOST, ref_of(shard), old_node, shard->node,
 							 old_node == shard->node ? "given up" : "its home is lost");
 	follow_move(homes, now, shard, record, old_epoch, old_node);

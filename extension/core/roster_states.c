@@ -19,6 +19,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/handoff.h"
 #include "core/roster_private.h"
 #include "core/text.h"
 
@@ -123,6 +124,7 @@ take_home(const ShardRoster *roster, const ShardShardRef *shard, ShardProposer *
 	if (shard_map_value(decided, key) || shard_proposer_pending(proposer, key))
 		return true;
 	home.nodes[0] = roster->self;
+	home.epoch = home.lost = shard_handoff_first_epoch(shard_map_point(decided).n);
 	change = shard_record_put_home(shard->type_id, shard->shard, &home, 0, roster->arena);
 	return shard_proposer_propose(proposer, &change, 1);
 }

@@ -36,6 +36,13 @@ static const FactCase fact_cases[] = {
 	{SHARD_HOME_ACTIVE, 4, ME, 6, 6, SHARD_HOME_LOST},
 	{SHARD_HOME_ACTIVE, 4, OTHER, 5, 0, SHARD_HOME_ELSEWHERE},
 	{SHARD_HOME_ACTIVE, 4, OTHER, 4, 0, SHARD_HOME_NOTHING},
+	/* first homes of a later era */
+	{SHARD_HOME_NONE, 0, ME, 1 << 16, 1 << 16, SHARD_HOME_LOST},
+	{SHARD_HOME_ACTIVE, 4, ME, 1 << 16, 1 << 16, SHARD_HOME_BACK},
+	{SHARD_HOME_STOPPING, 4, ME, 2 << 16, 2 << 16, SHARD_HOME_BACK},
+	{SHARD_HOME_SEALED, 4, ME, 1 << 16, 1 << 16, SHARD_HOME_LOST},
+	{SHARD_HOME_ACTIVE, 0, OTHER, 1 << 16, 1 << 16, SHARD_HOME_ELSEWHERE},
+	{SHARD_HOME_ACTIVE, 1 << 16, ME, (1 << 16) + 1024, (1 << 16) + 1024, SHARD_HOME_LOST},
 	/* stopping */
 	{SHARD_HOME_STOPPING, 4, ME, 4, 0, SHARD_HOME_NOTHING},
 	{SHARD_HOME_STOPPING, 4, ME, 5, 0, SHARD_HOME_BACK},
@@ -72,7 +79,7 @@ test_facts(void)
 		ShardHomeRecord home = {.epoch = c->home_epoch,
 								.n_nodes = 1,
 								.nodes = {c->home},
-								.move_id = 7,
+								.move_id = c->home_epoch % (1 << 16) == 0 ? 0 : 7,
 								.lost = c->lost};
 		ShardHomeEvent event = shard_handoff_read(&own, ME, &home);
 
@@ -184,5 +191,10 @@ main(void)
 	test_facts();
 	test_commands();
 	test_machine();
+	is_int(shard_handoff_first_epoch(77), SHARD_FIRST_EPOCH,
+		   "first homes begin at the first epoch");
+	is_int(shard_handoff_first_epoch((INT64CONST(3) << 32) + 77), 3 << 16,
+		   "those of a later era beyond all that the one before had");
+	ok(shard_handoff_first_epoch(INT64CONST(1) << 61) > 0, "whatever the era is");
 	return unit_done();
 }
