@@ -397,7 +397,7 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 			return;
 		shard_proposer_saw_ballot(node->proposer, message.b);
 		shard_voter_observe(node->voter, &message);
-		shard_voter_receive(node->voter, &message, heard, node->out);
+		shard_voter_receive(node->voter, now, &message, heard, node->out);
 		return;
 	}
 	shard_voter_observe(node->voter, &message);

@@ -334,7 +334,7 @@ test_force_cures(void)
 	for (int at = 0; at < 3; at++)
 	{
 		shard_voter_receive(
-			unconstify(ShardVoter *, shard_node_voter(machines[at].node)),
+			unconstify(ShardVoter *, shard_node_voter(machines[at].node)), now,
 			&(ShardControl){.kind = SHARD_CONTROL_PREPARE, .from = 9, .b = FAR_BALLOT}, false, out);
 		shard_action_reset(out);
 	}
