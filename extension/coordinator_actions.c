@@ -198,10 +198,13 @@ shard_coordinator_report_tickets(void)
 static void
 put_answer(const ShardAction *action)
 {
-	StringInfo answers = shard_coordinator.answers;
+	CoordinatorAnswers *answers = shard_coordinator.answers;
 
-	if (answers->len + action->length < SHARD_CONTROL_MAX_BYTES - 16)
-		shard_wire_put_bytes(answers, action->bytes, action->length);
+	if (answers->count >= SHARD_CONTROL_MAX_MESSAGES ||
+		answers->bytes.len + action->length >= SHARD_CONTROL_MAX_BYTES - 16)
+		return;
+	shard_wire_put_bytes(&answers->bytes, action->bytes, action->length);
+	answers->count++;
 }
 
 /*

@@ -32,7 +32,7 @@ typedef struct Call
 	MemoryContext context;
 	ShardRequest request; /* its payload belongs to the context */
 	ShardReader reader;
-	StringInfoData answers;
+	CoordinatorAnswers answers;
 } Call;
 
 static List *calls = NIL; /* Call *, whose turn it is first; in TopMemoryContext */
@@ -77,7 +77,7 @@ shard_coordinator_control_take(ShardRequest *request)
 	}
 	call->reader = (ShardReader){call->request.payload,
 								 call->request.payload + call->request.payload_len, false};
-	initStringInfo(&call->answers);
+	initStringInfo(&call->answers.bytes);
 	bytes_waiting += call->request.payload_len;
 	MemoryContextSwitchTo(TopMemoryContext);
 	calls = lappend(calls, call);
@@ -143,7 +143,7 @@ shard_coordinator_control_run(void)
 		}
 		else
 		{
-			shard_ring_reply(&call->request, call->answers.data, call->answers.len,
+			shard_ring_reply(&call->request, call->answers.bytes.data, call->answers.bytes.len,
 							 InvalidXLogRecPtr);
 			forget(call);
 		}

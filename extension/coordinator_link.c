@@ -4,6 +4,9 @@
  *
  * A call carries all messages that have gathered, and its answer brings what the other side says over
  * the same link. Nothing is durable here. A link on which nothing is to be sent for a while is closed.
+ *
+ * An answer has no more messages than a call, and is served as calls are (coordinator_control.c): by turns, for a moment
+ * each, the rest after a tick, and after it was told what has become durable meanwhile. Until then the link is not called.
  */
 #include "postgres.h"
 
@@ -47,6 +50,10 @@
  */
 #define AWAY (5 * SHARD_SECOND)
 
+/* How long answers are served at a time, which is twice a round; and the messages of one, before it is another one's turn. */
+#define SLICE (20 * SHARD_MS)
+#define TURN (2 * SHARD_MS)
+
 typedef struct Link
 {
 	dlist_node link;
@@ -58,6 +65,8 @@ typedef struct Link
 	char *dsn;		 /* as last tried */
 	ShardPeer *peer;
 	ShardControlQueue queue;
+	char *answer; /* that is being served; NULL: none is */
+	ShardReader unread;
 	int64 heard;	 /* when a message of the node came; 0: never */
 	int64 answered;	 /* when a call was answered; 0: never */
 	int64 answering; /* since when all are; 0: the last one was not */
@@ -112,9 +121,18 @@ make_link(int32 node, const char *dsn, bool who)
 }
 
 static void
+end_answer(Link *link)
+{
+	if (link->answer != NULL)
+		pfree(link->answer);
+	link->answer = NULL;
+}
+
+static void
 destroy_link(Link *link)
 {
 	shard_control_queue_clear(&link->queue);
+	end_answer(link);
 	shard_peer_destroy(link->peer);
 	dlist_delete(&link->link);
 	pfree(link->dsn);
@@ -373,6 +391,65 @@ take_no_joiner(const Link *link)
 		&(ShardNodeEvent){.kind = SHARD_EVENT_WHO_ANSWERED, .token = link->question, .text = text});
 }
 
+/* The link does not work: said once for a run of the same failure. */
+static void
+fail(Link *link, int sqlstate, const char *text)
+{
+	if (strncmp(link->error, text, sizeof(link->error) - 1) != 0)
+		ereport(LOG, (errcode(sqlstate != 0 ? sqlstate : ERRCODE_CONNECTION_FAILURE),
+					  link->node != 0 ? errmsg("shard: no control link to node %d", link->node)
+									  : errmsg("shard: no control link to another node"),
+					  errdetail_internal("%s", text)));
+	shard_text_copy(link->error, text, sizeof(link->error));
+	link->answering = 0;
+	if (link->failing == 0)
+		link->failing = shard_plane_now();
+	shard_control_queue_clear(&link->queue);
+}
+
+/*
+ * The connection failed.
+ */
+static void
+take_failure(Link *link)
+{
+	const char *text;
+	int sqlstate = shard_peer_error(link->peer, &text);
+
+	fail(link, sqlstate, text);
+}
+
+/* Are there more messages than a call may have, too? */
+static bool
+says_too_much(const char *answer, int length)
+{
+	ShardReader reader = {answer, answer + length, false};
+	int count = 0;
+
+	while (reader.at < reader.end && !reader.failed)
+	{
+		size_t bytes_length;
+
+		(void) shard_wire_get_bytes(&reader, &bytes_length);
+		if (++count > SHARD_CONTROL_MAX_MESSAGES)
+			return true;
+	}
+	return false;
+}
+
+static void
+take_too_much(Link *link)
+{
+	char text[sizeof(link->error)];
+
+	snprintf(text, sizeof(text),
+			 "the answer to shard_peer.control() has more messages than any may have, %d: find out "
+			 "what listens at the address, a node does not do that",
+			 SHARD_CONTROL_MAX_MESSAGES);
+	shard_peer_close(link->peer, true);
+	fail(link, ERRCODE_PROTOCOL_VIOLATION, text);
+}
+
 /*
  * What came back over a link.
  */
@@ -381,11 +458,13 @@ take_answer(Link *link)
 {
 	int length;
 	const char *answer = shard_peer_answer(link->peer, &length);
-	ShardReader reader;
-	char *copy;
 	const char *more;
-	int32 via;
 
+	if (answer != NULL && !link->who && says_too_much(answer, length))
+	{
+		take_too_much(link);
+		return;
+	}
 	if (link->error[0] != '\0' && !link->who)
 		shard_plane_returned(shard_coordinator.db);
 	link->error[0] = '\0';
@@ -403,50 +482,93 @@ take_answer(Link *link)
 							link->node != 0 ? psprintf("node %d", link->node) : "a joiner", more)));
 		return;
 	}
-	/* Steps may send over this link, which ends the answer's life. */
-	copy = palloc(Max(length, 1));
-	memcpy(copy, answer, length);
-	reader = (ShardReader){copy, copy + length, false};
+	/* The peer's own ends with whatever the link does next. */
+	end_answer(link);
+	link->answer = MemoryContextAlloc(TopMemoryContext, Max(length, 1));
+	memcpy(link->answer, answer, length);
+	link->unread = (ShardReader){link->answer, link->answer + length, false};
 	if (link->who)
 	{
-		take_who(link, &reader);
-		return;
+		take_who(link, &link->unread);
+		end_answer(link);
 	}
-	via = link->node != 0 ? link->node : SHARD_VIA_SEED;
-	feeding = link;
-	while (reader.at < reader.end)
-	{
-		size_t bytes_length;
-		const char *bytes = shard_wire_get_bytes(&reader, &bytes_length);
-
-		if (reader.failed)
-			break;
-		shard_coordinator_link_heard(via, bytes, (int) bytes_length);
-		shard_coordinator_receive(via, bytes, (int) bytes_length);
-	}
-	feeding = NULL;
 }
+
+/* ---- answers that are served ------------------------------------------------------------------ */
 
 /*
- * The connection failed: said once for a run of the same failure.
+ * The next message of an answer. False: there is none.
  */
-static void
-take_failure(Link *link)
+static bool
+serve_next(Link *link)
 {
-	const char *text;
-	int sqlstate = shard_peer_error(link->peer, &text);
+	int32 via = link->node != 0 ? link->node : SHARD_VIA_SEED;
+	size_t length;
+	const char *bytes;
 
-	if (strncmp(link->error, text, sizeof(link->error) - 1) != 0)
-		ereport(LOG, (errcode(sqlstate != 0 ? sqlstate : ERRCODE_CONNECTION_FAILURE),
-					  link->node != 0 ? errmsg("shard: no control link to node %d", link->node)
-									  : errmsg("shard: no control link to another node"),
-					  errdetail_internal("%s", text)));
-	shard_text_copy(link->error, text, sizeof(link->error));
-	link->answering = 0;
-	if (link->failing == 0)
-		link->failing = shard_plane_now();
-	shard_control_queue_clear(&link->queue);
+	if (link->unread.at >= link->unread.end)
+		return false;
+	bytes = shard_wire_get_bytes(&link->unread, &length);
+	if (link->unread.failed)
+		return false;
+	feeding = link;
+	shard_coordinator_link_heard(via, bytes, (int) length);
+	shard_coordinator_receive(via, bytes, (int) length);
+	feeding = NULL;
+	return true;
 }
+
+/* An answer has its turn. The others' come before its next one. */
+static void
+serve(Link *link)
+{
+	int64 end = shard_plane_now() + TURN;
+
+	do
+	{
+		if (!serve_next(link))
+		{
+			end_answer(link);
+			return;
+		}
+	} while (shard_plane_now() < end);
+	dlist_delete(&link->link);
+	dlist_push_tail(&links, &link->link);
+}
+
+/* Whose answer is to be served; NULL: nobody's. */
+static Link *
+answered_link(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &links)
+	{
+		Link *link = dlist_container(Link, link, iter.cur);
+
+		if (link->answer != NULL)
+			return link;
+	}
+	return NULL;
+}
+
+/* Serves answers for a while. True: there is more. */
+static bool
+serve_answers(void)
+{
+	int64 end = shard_plane_now() + SLICE;
+	Link *link;
+
+	while ((link = answered_link()) != NULL)
+	{
+		serve(link);
+		if (shard_plane_now() >= end)
+			break;
+	}
+	return answered_link() != NULL;
+}
+
+/* ---- running ---------------------------------------------------------------------------------- */
 
 /*
  * Opens the link if it is not; anew, if the member's address has changed.
@@ -497,9 +619,10 @@ run_link(Link *link, int64 now, bool *over)
 			return true;
 		}
 	}
-	if (shard_peer_state(link->peer) == SHARD_PEER_READY && (link->asked || link->queue.count > 0))
+	if (shard_peer_state(link->peer) == SHARD_PEER_READY && link->answer == NULL &&
+		(link->asked || link->queue.count > 0))
 		call(link);
-	*over = now - link->used > IDLE;
+	*over = now - link->used > IDLE && link->answer == NULL;
 	return any;
 }
 
@@ -519,7 +642,7 @@ shard_coordinator_link_run(void)
 		if (over)
 			destroy_link(link);
 	}
-	return any;
+	return serve_answers() || any;
 }
 
 bool
@@ -532,7 +655,8 @@ shard_coordinator_link_waits(void)
 		Link *link = dlist_container(Link, link, iter.cur);
 		ShardPeerState state = shard_peer_state(link->peer);
 
-		if (state == SHARD_PEER_BUSY || (state == SHARD_PEER_READY && link->queue.count > 0))
+		if (link->answer != NULL || state == SHARD_PEER_BUSY ||
+			(state == SHARD_PEER_READY && link->queue.count > 0))
 			return true;
 	}
 	return false;

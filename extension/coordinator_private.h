@@ -35,6 +35,13 @@ typedef struct CoordinatorCommand
 	bool first;			  /* the transaction that waits has changed no type before */
 } CoordinatorCommand;
 
+/* Messages that answer a call of a peer. */
+typedef struct CoordinatorAnswers
+{
+	StringInfoData bytes;
+	int count;
+} CoordinatorAnswers;
+
 typedef struct CoordinatorState
 {
 	ShardDatabase *db;
@@ -51,8 +58,8 @@ typedef struct CoordinatorState
 	int ticket_space;
 	CoordinatorTicket *tickets; /* oldest first */
 
-	StringInfo
-		answers; /* to the call of a peer that is being served, over its link; NULL: none is */
+	/* to the call of a peer that is being served, over its link; NULL: none is */
+	CoordinatorAnswers *answers;
 
 	List *commands; /* CoordinatorCommand *, in TopMemoryContext */
 	int64 last_token;

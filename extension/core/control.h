@@ -179,7 +179,7 @@ extern bool shard_control_decode_header(const char *bytes, size_t length, ShardC
 #define SHARD_CONTROL_MAX_BYTES (64 * 1024 * 1024)
 #define SHARD_CONTROL_MAX_ELEMENTS (4 * 1024 * 1024)
 
-/* The messages of one call, at most. */
+/* The messages of one call, or of one answer, at most. */
 #define SHARD_CONTROL_MAX_MESSAGES 1000
 
 /* "prepare": for traces and logs. */

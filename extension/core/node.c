@@ -57,14 +57,10 @@ shard_node_create(const ShardNodeConfig *config)
 static void
 free_queue(NodeQueue *queue)
 {
-	while (queue->first)
-	{
-		NodeHeld *held = queue->first;
+	NodeHeld *held;
 
-		queue->first = held->next;
+	while ((held = shard_node_step_take(queue)) != NULL)
 		pfree(held);
-	}
-	queue->last = NULL;
 }
 
 /* Give back everything; durable records stay with the host. */
@@ -111,13 +107,10 @@ static void receive(ShardNode *node, int64 now, int32 via, const char *bytes, si
 static void
 drain_loop(ShardNode *node, int64 now)
 {
-	while (node->loop.first)
-	{
-		NodeHeld *held = node->loop.first;
+	NodeHeld *held;
 
-		node->loop.first = held->next;
-		if (!held->next)
-			node->loop.last = NULL;
+	while ((held = shard_node_step_take(&node->loop)) != NULL)
+	{
 		receive(node, now, node->id, held->bytes, held->length);
 		pfree(held);
 		shard_node_office_after(node, now);
@@ -397,7 +390,7 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 			return;
 		shard_proposer_saw_ballot(node->proposer, message.b);
 		shard_voter_observe(node->voter, &message);
-		shard_voter_receive(node->voter, &message, heard, node->out);
+		shard_voter_receive(node->voter, now, &message, heard, node->out);
 		return;
 	}
 	shard_voter_observe(node->voter, &message);

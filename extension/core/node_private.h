@@ -59,6 +59,7 @@ typedef struct NodeHeld
 	struct NodeHeld *next;
 	int64 ticket;
 	int32 to;
+	bool stays; /* a command or the answer to one: makes room for nothing (C12) */
 	bool is_done;
 	bool good;	  /* of a command, */
 	bool unknown; /* whether it was carried out */
@@ -72,6 +73,8 @@ typedef struct NodeQueue
 {
 	NodeHeld *first;
 	NodeHeld *last;
+	int count;
+	size_t bytes;
 } NodeQueue;
 
 /* What a join needs until it is done (R16). */
@@ -293,6 +296,9 @@ extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind
 /* node_step.c */
 extern void
 shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length);
+
+/* Takes out the first one, which is the caller's to free; NULL: there is none. */
+extern NodeHeld *shard_node_step_take(NodeQueue *queue);
 extern void shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why);
 extern void shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number,
 								   bool unknown, const char *why);

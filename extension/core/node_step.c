@@ -8,6 +8,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/control_queue.h"
 #include "core/node_private.h"
 #include "shard.h"
 
@@ -26,7 +27,35 @@ put_held(NodeQueue *queue, int64 ticket, const char *bytes, size_t length)
 	else
 		queue->first = held;
 	queue->last = held;
+	queue->count++;
+	queue->bytes += length;
 	return held;
+}
+
+/* Take out the one behind another; NULL: the first. */
+static NodeHeld *
+take_behind(NodeQueue *queue, NodeHeld *before)
+{
+	NodeHeld *held = before ? before->next : queue->first;
+
+	if (held == NULL)
+		return NULL;
+	if (before)
+		before->next = held->next;
+	else
+		queue->first = held->next;
+	if (queue->last == held)
+		queue->last = before;
+	queue->count--;
+	queue->bytes -= held->length;
+	return held;
+}
+
+/* See node_private.h. */
+NodeHeld *
+shard_node_step_take(NodeQueue *queue)
+{
+	return take_behind(queue, NULL);
 }
 
 /* Put a message at the end of a queue. */
@@ -34,6 +63,94 @@ void
 shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length)
 {
 	put_held(queue, ticket, bytes, length)->to = to;
+}
+
+/* What waits for one other node. */
+typedef struct Waiting
+{
+	int count;
+	int commands;
+	size_t bytes;
+} Waiting;
+
+static Waiting
+count_waiting(const NodeQueue *queue, int32 to)
+{
+	Waiting waiting = {0};
+
+	for (const NodeHeld *held = queue->first; held; held = held->next)
+	{
+		if (held->is_done || held->to != to)
+			continue;
+		waiting.count++;
+		waiting.commands += held->stays;
+		waiting.bytes += held->length;
+	}
+	return waiting;
+}
+
+static bool
+is_full(const Waiting *waiting, size_t length)
+{
+	return waiting->count >= SHARD_CONTROL_QUEUE_MESSAGES ||
+		   (waiting->count > 0 && waiting->bytes + length > SHARD_CONTROL_QUEUE_BYTES);
+}
+
+/*
+ * Room for one more to that node: what waits for the disk is bounded as what waits for a link is, which would
+ * forget the rest (G5, C12). *forgotten: how many have made it. False: there is none.
+ */
+static bool
+make_room(NodeQueue *queue, int32 to, size_t length, bool stays, int *forgotten)
+{
+	NodeHeld *before = NULL;
+	Waiting waiting;
+
+	*forgotten = 0;
+#ifdef SHARD_MUTANT_HELD_WITHOUT_BOUND
+	return true;
+#endif
+	if (queue->count < SHARD_CONTROL_QUEUE_COMMANDS &&
+		queue->bytes + length <= SHARD_CONTROL_QUEUE_BYTES)
+		return true;
+	waiting = count_waiting(queue, to);
+	if (stays && waiting.commands >= SHARD_CONTROL_QUEUE_COMMANDS)
+		return false;
+	for (NodeHeld *held = queue->first; held && is_full(&waiting, length);
+		 held = before ? before->next : queue->first)
+	{
+		if (held->is_done || held->stays || held->to != to)
+		{
+			before = held;
+			continue;
+		}
+		waiting.count--;
+		waiting.bytes -= held->length;
+		pfree(take_behind(queue, before));
+		(*forgotten)++;
+	}
+	return true;
+}
+
+/* Messages to another node wait for the disk. Those that had no room are sent again by whoever needs them. */
+static void
+hold(ShardNode *node, int64 ticket, int32 to, ShardControlKind kind, const StringInfo buffer)
+{
+	bool stays = kind == SHARD_CONTROL_COMMAND || kind == SHARD_CONTROL_COMMAND_ANSWER;
+	int forgotten;
+	bool room = make_room(&node->held, to, buffer->len, stays, &forgotten);
+	NodeHeld *held;
+
+	if (!room || forgotten > 0)
+		shard_action_log_peer(node->out, 15 /* LOG */, to, 0,
+							  "messages to node %d are more than can wait until what they rest on "
+							  "is durable here: those that had no room are sent again, or never",
+							  to);
+	if (!room)
+		return;
+	held = put_held(&node->held, ticket, buffer->data, buffer->len);
+	held->to = to;
+	held->stays = stays;
 }
 
 /* A command is over, once this step is durable. */
@@ -89,12 +206,9 @@ shard_node_step_release(ShardNode *node)
 
 	while (node->held.first && node->held.first->ticket <= node->persisted)
 	{
-		NodeHeld *held = node->held.first;
+		NodeHeld *held = shard_node_step_take(&node->held);
 		char *bytes = shard_arena_copy(out->arena, held->bytes, held->length);
 
-		node->held.first = held->next;
-		if (!held->next)
-			node->held.last = NULL;
 		if (held->is_done)
 			shard_node_step_answer(node, held->token, held->good, held->number, held->unknown,
 								   held->length > 0 ? bytes : NULL);
@@ -179,7 +293,8 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 {
 	ShardControl *message = unconstify(ShardControl *, action->message);
 	ShardMemberRecord member;
-	bool self = action->node == node->id && action->node != 0;
+	int32 to = action->node;
+	bool self = to == node->id && to != 0;
 	int64 ticket = node->last_ticket;
 
 #ifdef SHARD_MUTANT_SEND_BEFORE_PERSIST
@@ -199,12 +314,15 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 	}
 	resetStringInfo(buffer);
 	shard_control_encode(buffer, message);
+	if (self || (to != 0 && ticket > node->persisted && !is_free(message->kind)))
+		/* It leaves later, as an action of its own. */
+		action->kind = SHARD_ACTION_NONE;
 	if (self)
 		shard_node_step_queue(is_free(message->kind) || ticket <= node->persisted ? &node->loop
 																				  : &node->held,
-							  ticket, action->node, buffer->data, buffer->len);
-	else if (action->node != 0 && ticket > node->persisted && !is_free(message->kind))
-		shard_node_step_queue(&node->held, ticket, action->node, buffer->data, buffer->len);
+							  ticket, to, buffer->data, buffer->len);
+	else if (action->kind == SHARD_ACTION_NONE)
+		hold(node, ticket, to, message->kind, buffer); /* may move the actions */
 	else
 	{
 		action->bytes = shard_arena_copy(node->out->arena, buffer->data, buffer->len);
@@ -212,10 +330,7 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 		/* A journal can answer at once those, too, whose addresses it has forgotten. */
 		if (node->config.journal_voter && !shard_node_get_member(node, action->node, &member))
 			action->node = 0;
-		return;
 	}
-	/* It leaves later, as an action of its own. */
-	action->kind = SHARD_ACTION_NONE;
 }
 
 /*

@@ -304,11 +304,40 @@ prepare(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 }
 
 /*
+ * May a candidate have the map now? A map is long, and nobody asks for it twice before the first one may be lost (R2). Its own
+ * voter answers over no link.
+ */
+static bool
+may_give(ShardVoter *voter, int32 candidate, int64 now)
+{
+	VoterGiven *place = NULL;
+
+#ifdef SHARD_MUTANT_STATE_AT_WILL
+	return true;
+#endif
+	if (candidate == voter->self)
+		return true;
+	for (int i = 0; i < VOTER_GIVEN_SIZE; i++)
+	{
+		VoterGiven *given = &voter->given[i];
+
+		if (given->node == 0 || now - given->at >= SHARD_RESEND_INTERVAL)
+			place = given;
+		else if (given->node == candidate)
+			return false;
+	}
+	if (place == NULL)
+		return false;
+	*place = (VoterGiven){candidate, now};
+	return true;
+}
+
+/*
  * FETCH (R2): the whole state, as long as the promise to that candidate is the newest one. Promises
  * are durable in their order, so what is given here is durable, too.
  */
 static void
-fetch(const ShardVoter *voter, const ShardControl *message, ShardActions *out)
+fetch(ShardVoter *voter, int64 now, const ShardControl *message, ShardActions *out)
 {
 	ShardControl *answer;
 
@@ -317,6 +346,8 @@ fetch(const ShardVoter *voter, const ShardControl *message, ShardActions *out)
 		nack(voter, message, out);
 		return;
 	}
+	if (!may_give(voter, message->from, now))
+		return;
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_STATE);
 	answer->b = message->b;
 	answer->point = shard_map_point(voter->map);
@@ -455,7 +486,8 @@ accept_batch(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 
 /* See voter.h. */
 void
-shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, ShardActions *out)
+shard_voter_receive(ShardVoter *voter, int64 now, const ShardControl *message, bool heard,
+					ShardActions *out)
 {
 	switch (message->kind)
 	{
@@ -466,7 +498,7 @@ shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, 
 			prepare(voter, message, out);
 			break;
 		case SHARD_CONTROL_FETCH:
-			fetch(voter, message, out);
+			fetch(voter, now, message, out);
 			break;
 		case SHARD_CONTROL_SYNC:
 			sync_state(voter, message, out);

@@ -53,8 +53,8 @@ extern void shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learne
  * PRE_VOTE, PREPARE, FETCH, SYNC, ACCEPT from a candidate or coordinator; answers go to out.
  * heard: a coordinator was heard within the election time-out (R1).
  */
-extern void
-shard_voter_receive(ShardVoter *voter, const ShardControl *message, bool heard, ShardActions *out);
+extern void shard_voter_receive(ShardVoter *voter, int64 now, const ShardControl *message,
+								bool heard, ShardActions *out);
 
 /*
  * Remember what another voter has done, so that it can be reminded should it forget (R12): called

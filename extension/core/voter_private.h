@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "core/timing.h"
 #include "core/voter.h"
 
 /* Other voters that are remembered: those of a change from seven to seven others. */
@@ -18,6 +19,16 @@ typedef struct VoterMemory
 	ShardUuid seal;
 } VoterMemory;
 
+/* So many candidates are given the whole map within SHARD_RESEND_INTERVAL, at most. */
+#define VOTER_GIVEN_SIZE (2 * SHARD_MAX_VOTERS)
+
+/* When a candidate was given the map; node 0: nobody was. */
+typedef struct VoterGiven
+{
+	int32 node;
+	int64 at;
+} VoterGiven;
+
 struct ShardVoter
 {
 	int32 self;
@@ -28,6 +39,7 @@ struct ShardVoter
 	const void *seal_arg;
 	int n_memory;
 	VoterMemory memory[VOTER_MEMORY_SIZE];
+	VoterGiven given[VOTER_GIVEN_SIZE];
 };
 
 /* voter.c: write the one row that is not the map. */

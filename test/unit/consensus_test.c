@@ -512,7 +512,7 @@ receive(Node *node, const Event *event)
 		case SHARD_CONTROL_FETCH:
 		case SHARD_CONTROL_SYNC:
 		case SHARD_CONTROL_ACCEPT:
-			shard_voter_receive(node->voter, &message,
+			shard_voter_receive(node->voter, now, &message,
 								message.from != node->id &&
 									now - node->heard < SHARD_ELECTION_TIMEOUT,
 								node->out);
@@ -888,7 +888,7 @@ settle(ShardVoter *voter, ShardProposer *proposer, ShardActions *out)
 			ShardControl message = *out->actions[i].message;
 
 			message.from = 1;
-			shard_voter_receive(voter, &message, false, next);
+			shard_voter_receive(voter, now, &message, false, next);
 			shard_proposer_receive(proposer, now, &message, next);
 		}
 		shard_proposer_flush(proposer, now, next);
@@ -1086,7 +1086,7 @@ test_load(void)
 	shard_voter_found(voter, 1 << 16 | 1, &entry, 1, out);
 	shard_action_reset(out);
 	shard_voter_observe(voter, &message);
-	shard_voter_receive(voter, &message, false, out);
+	shard_voter_receive(voter, 0, &message, false, out);
 	row = out->writes[out->n_writes - 1];
 	is_int(row.store, SHARD_STORE_VOTER, "a promise is written");
 	ok(shard_voter_load(again, row.store, &row.entry, 1) &&

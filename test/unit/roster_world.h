@@ -273,7 +273,7 @@ receive(Peer *peer, const ShardControl *message)
 		case SHARD_CONTROL_FETCH:
 		case SHARD_CONTROL_SYNC:
 		case SHARD_CONTROL_ACCEPT:
-			shard_voter_receive(peer->voter, message, false, out);
+			shard_voter_receive(peer->voter, now, message, false, out);
 			return;
 		case SHARD_CONTROL_HEARTBEAT:
 			heartbeat(peer, message);

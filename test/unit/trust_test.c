@@ -334,7 +334,7 @@ test_force_cures(void)
 	for (int at = 0; at < 3; at++)
 	{
 		shard_voter_receive(
-			unconstify(ShardVoter *, shard_node_voter(machines[at].node)),
+			unconstify(ShardVoter *, shard_node_voter(machines[at].node)), now,
 			&(ShardControl){.kind = SHARD_CONTROL_PREPARE, .from = 9, .b = FAR_BALLOT}, false, out);
 		shard_action_reset(out);
 	}
@@ -861,6 +861,103 @@ test_deltas(void)
 	is_int(count_learns(), 1, "and again when that may have been lost");
 }
 
+/* What waits at a machine, for another node or for its disk alone, of whichever kind. */
+static int
+count_held(int at, int32 to, size_t *bytes)
+{
+	int count = 0;
+
+	*bytes = 0;
+	for (const NodeHeld *held = machines[at].node->held.first; held; held = held->next)
+	{
+		if (held->is_done || held->to != to)
+			continue;
+		count++;
+		*bytes += held->length;
+	}
+	return count;
+}
+
+/*
+ * P68: what a member causes to be said while the disk takes its time is kept as far as a link would keep it: the newest, no
+ * command is lost for it, nor what is for others or for the node itself.
+ */
+static void
+test_held(void)
+{
+	ShardControl prepare = {.kind = SHARD_CONTROL_PREPARE};
+	ShardControl command = {.kind = SHARD_CONTROL_COMMAND_ANSWER};
+	ShardControl decoded;
+	ShardArena *arena;
+	size_t bytes;
+	int answers = 0;
+	int own;
+	int64 b;
+
+	three_nodes();
+	b = ((promised(0) >> 16) + 2) << 16 | 2;
+	prepare.b = ((promised(0) >> 16) + 1) << 16 | 3;
+	receive_as(0, 3, 0, prepare);
+	is_int(count_held(0, 3, &bytes), 1, "a promise waits for the disk");
+	own = machines[0].node->held.count - 1;
+	for (int i = 0; i < 3; i++)
+	{
+		shard_action_reset(out);
+		machines[0].node->out = out;
+		machines[0].node->first_action = 0;
+		command.token = i;
+		*shard_action_send(out, 2, command.kind) = command;
+		shard_node_step_finish(machines[0].node);
+	}
+	prepare.b = b;
+	for (int i = 0; i < 5 * SHARD_CONTROL_MAX_MESSAGES; i++)
+		receive_as(0, 2, 0, prepare);
+	is_int(count_held(0, 2, &bytes), SHARD_CONTROL_MAX_MESSAGES, "no more than a link would take");
+	is_int(count_held(0, 3, &bytes), 1, "others' are there");
+	is_int(machines[0].node->held.count, own + 1 + SHARD_CONTROL_MAX_MESSAGES, "and the own ones");
+	arena = shard_arena_create();
+	for (const NodeHeld *held = machines[0].node->held.first; held; held = held->next)
+		answers += !held->is_done && held->to == 2 &&
+				   shard_control_decode(held->bytes, held->length, arena, &decoded) &&
+				   decoded.kind == SHARD_CONTROL_COMMAND_ANSWER && decoded.token == answers;
+	shard_arena_destroy(arena);
+	is_int(answers, 3, "answers to commands make no room");
+	shard_node_persisted(machines[0].node, now, machines[0].node->last_ticket, out);
+	act(0, NO_LINK);
+	is_int(machines[0].node->held.count, 0, "all goes when it is durable");
+}
+
+/* P68: so it is with what is long. */
+static void
+test_held_bytes(void)
+{
+	StringInfoData text;
+	size_t bytes;
+	int count;
+
+	three_nodes();
+	initStringInfo(&text);
+	while (text.len < 10 * 1024 * 1024)
+		appendStringInfoString(&text, "why it is so ");
+	receive_as(0, 3, 0,
+			   (ShardControl){.kind = SHARD_CONTROL_PREPARE,
+							  .b = ((promised(0) >> 16) + 1) << 16 | 3});
+	for (int i = 0; i < 20; i++)
+	{
+		shard_action_reset(out);
+		machines[0].node->out = out;
+		machines[0].node->first_action = 0;
+		shard_action_send(out, 2, SHARD_CONTROL_NACK)->text = text.data;
+		shard_node_step_finish(machines[0].node);
+	}
+	count = count_held(0, 2, &bytes);
+	ok(count == 3 && bytes <= 32 * 1024 * 1024, "long messages make room for one another");
+	is_int(count_held(0, 3, &bytes), 1, "not others' for them");
+	shard_node_persisted(machines[0].node, now, machines[0].node->last_ticket, out);
+	act(0, NO_LINK);
+	pfree(text.data);
+}
+
 /* A node has a type, as it is there now. */
 static void
 has(int at, const char *name, int32 shards, const char *state)
@@ -1222,6 +1319,8 @@ main(void)
 	test_long_lists();
 	test_overtaken_registration();
 	test_deltas();
+	test_held();
+	test_held_bytes();
 	test_joins();
 	test_texts();
 	test_holders();

@@ -4,6 +4,7 @@
  */
 #include "postgres_fe.h"
 
+#include "core/timing.h"
 #include "core/voter.h"
 #include "unit.h"
 
@@ -77,7 +78,7 @@ test_reminders(void)
 				k == 1 ? (ShardMapPoint){message.b, 2} : shard_map_point(shard_voter_map(voter));
 			message.n = k == 2 ? 3 : 0;
 			shard_action_reset(out);
-			shard_voter_receive(voter, &message, false, out);
+			shard_voter_receive(voter, 0, &message, false, out);
 			message = last_sent(out, 1);
 			shard_voter_observe(other, &message);
 			message = (ShardControl){.from = 2, .b = 7 << 16 | 2};
@@ -113,7 +114,7 @@ test_reminders(void)
 								 .from = 2,
 								 .b = 8 << 16 | 2,
 								 .point = {8 << 16 | 2, 5}};
-		shard_voter_receive(before, &message, false, out);
+		shard_voter_receive(before, 0, &message, false, out);
 		shard_action_reset(out);
 		shard_voter_reminded(before, &reminder, out);
 		is_int(shard_voter_state(before), SHARD_VOTER_OK, "and once");
@@ -151,9 +152,74 @@ test_reminders_of_candidates(void)
 	shard_action_destroy(out);
 }
 
+/* How many maps a voter gives to that candidate, who asks for it then. */
+static int
+fetches(ShardVoter *voter, int32 from, int64 b, int64 at)
+{
+	ShardActions *out = shard_action_create();
+	ShardControl message = {.kind = SHARD_CONTROL_FETCH, .from = from, .b = b};
+	int count = 0;
+
+	shard_voter_receive(voter, at, &message, false, out);
+	for (int i = 0; i < out->n_actions; i++)
+		count += out->actions[i].kind == SHARD_ACTION_SEND &&
+				 out->actions[i].message->kind == SHARD_CONTROL_STATE;
+	shard_action_destroy(out);
+	return count;
+}
+
+static int64
+prepares(ShardVoter *voter, int64 round, int32 from, ShardActions *out)
+{
+	ShardControl message = {.kind = SHARD_CONTROL_PREPARE, .from = from, .b = round << 16 | from};
+
+	shard_voter_receive(voter, 0, &message, false, out);
+	return message.b;
+}
+
+/* R2, P68: a candidate is given the map again when it may have been lost, whatever its ballot is meanwhile. */
+static void
+test_fetch(void)
+{
+	static const uint64 secret = 11;
+	const int64 begin = 7 * SHARD_SECOND;
+	ShardActions *out = shard_action_create();
+	ShardVoter *voter = new_voter(1, &secret, out);
+	int64 b = prepares(voter, 7, 2, out);
+	int given = 0;
+
+	for (int i = 0; i < 1000; i++)
+		given += fetches(voter, 2, b, begin + i);
+	is_int(given, 1, "a candidate that asks again and again is given the map once");
+	for (int round = 8; round < 100; round++)
+	{
+		b = prepares(voter, round, 2, out);
+		given += fetches(voter, 2, b, begin + SHARD_RESEND_INTERVAL - 1);
+	}
+	is_int(given, 1, "nor again for another ballot");
+	is_int(fetches(voter, 2, b, begin + SHARD_RESEND_INTERVAL), 1, "but when it may be lost");
+
+	b = prepares(voter, 100, 3, out);
+	is_int(fetches(voter, 3, b, begin + SHARD_RESEND_INTERVAL), 1, "another candidate is, too");
+	given = 0;
+	for (int node = 4; node < 1000; node++)
+	{
+		b = prepares(voter, 100 + node, node, out);
+		given += fetches(voter, node, b, begin + SHARD_RESEND_INTERVAL);
+	}
+	is_int(given, 2 * SHARD_MAX_VOTERS - 2, "not hundreds at once");
+	b = prepares(voter, 2000, 1, out);
+	is_int(fetches(voter, 1, b, begin + SHARD_RESEND_INTERVAL) +
+			   fetches(voter, 1, b, begin + SHARD_RESEND_INTERVAL),
+		   2, "the own node always");
+	shard_voter_destroy(voter);
+	shard_action_destroy(out);
+}
+
 int
 main(void)
 {
+	test_fetch();
 	test_reminders();
 	test_reminders_of_candidates();
 	return unit_done();
