@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
 #include "cluster_map.h"
@@ -32,6 +33,12 @@ PG_FUNCTION_INFO_V1(shard_cluster_moves_list);
 PG_FUNCTION_INFO_V1(shard_cluster_moves_decisions);
 
 #define VIEW_TIMEOUT_MS 2000
+
+/* Lines that a node has about moves: each of two queries has 2 000 at most (internal.c), beside the copies that it remembers. */
+#define MOST_NOTES 4200
+
+/* Decisions that a node has: ten thousand are kept (coordinator_decision.c), and those of a step until they are counted. */
+#define MOST_DECISIONS 20000
 
 /* A line of an answer: how far a copy is, or the last decision about a shard. */
 typedef struct MoveNote
@@ -51,12 +58,26 @@ typedef struct MoveNote
 	const char *text;
 } MoveNote;
 
+/* The newest notes about a shard; NULL: there is none. */
+typedef struct ShardNotes
+{
+	struct
+	{
+		int32 type_id;
+		int32 shard;
+	} key;
+	const MoveNote *import;
+	const MoveNote *decision;
+	const MoveNote *failure; /* a decision that a move has failed */
+} ShardNotes;
+
 typedef struct MoveView
 {
 	ReturnSetInfo *result;
 	ShardMap *map; /* types and homes */
 	ShardArena *arena;
-	List *notes; /* MoveNote * */
+	List *notes;  /* MoveNote * */
+	HTAB *shards; /* ShardNotes, of each shard that a note is about */
 	bool see_errors;
 } MoveView;
 
@@ -160,15 +181,19 @@ read_note(ShardReader *reader)
 	return reader->failed ? NULL : note;
 }
 
+/*
+ * What a node says, up to what cannot be read, or is more than a node has to say.
+ */
 static List *
 read_notes(const char *bytes, int length, List *notes)
 {
 	ShardReader reader = {bytes, bytes + length, false};
 
-	while (reader.at < reader.end)
+	for (int i = 0; reader.at < reader.end && i < MOST_NOTES; i++)
 	{
 		MoveNote *note = read_note(&reader);
 
+		CHECK_FOR_INTERRUPTS();
 		if (note == NULL)
 			break;
 		notes = lappend(notes, note);
@@ -201,50 +226,66 @@ collect(bool ask)
 
 /* ---- moves ------------------------------------------------------------------------------------ */
 
-/*
- * The newest note about a shard, of imports or of decisions; NULL: there is none.
- */
-static MoveNote *
-newest(const MoveView *view, int32 type_id, int32 shard, bool import)
-{
-	MoveNote *found = NULL;
-	ListCell *cell;
-
-	foreach (cell, view->notes)
-	{
-		MoveNote *note = lfirst(cell);
-
-		if (note->type_id == type_id && note->shard == shard && note->import == import &&
-			(found == NULL || note->changed > found->changed))
-			found = note;
-	}
-	return found;
-}
-
 static bool
 is_failure(const MoveNote *note)
 {
 	return strcmp(note->what, "move aborted") == 0 || strcmp(note->what, "move refused") == 0;
 }
 
+static void
+keep_newest(const MoveNote **newest, const MoveNote *note)
+{
+	if (*newest == NULL || note->changed > (*newest)->changed)
+		*newest = note;
+}
+
+/*
+ * Sorts the notes by what they are about. There may be many: each node says what it likes.
+ */
+static HTAB *
+by_shard(List *notes)
+{
+	HASHCTL control = {.keysize = sizeof(((ShardNotes *) NULL)->key),
+					   .entrysize = sizeof(ShardNotes),
+					   .hcxt = CurrentMemoryContext};
+	HTAB *shards =
+		hash_create("notes of moves", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	ListCell *cell;
+
+	foreach (cell, notes)
+	{
+		const MoveNote *note = lfirst(cell);
+		ShardNotes key = {.key = {note->type_id, note->shard}};
+		bool found;
+		ShardNotes *about = hash_search(shards, &key.key, HASH_ENTER, &found);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!found)
+			*about = key;
+		keep_newest(note->import ? &about->import : &about->decision, note);
+		if (!note->import && is_failure(note))
+			keep_newest(&about->failure, note);
+	}
+	return shards;
+}
+
+static ShardNotes
+notes_of(const MoveView *view, int32 type_id, int32 shard)
+{
+	ShardNotes none = {.key = {type_id, shard}};
+	const ShardNotes *about = hash_search(view->shards, &none.key, HASH_FIND, NULL);
+
+	return about != NULL ? *about : none;
+}
+
 /*
  * How the attempt before failed, of a move that is tried again; NULL: it did not.
  */
 static const char *
-failed_before(const MoveView *view, int32 type_id, int32 shard)
+failed_before(const ShardNotes *about)
 {
-	const MoveNote *found = NULL;
-	ListCell *cell;
-
-	foreach (cell, view->notes)
-	{
-		const MoveNote *note = lfirst(cell);
-
-		if (note->type_id == type_id && note->shard == shard && !note->import && is_failure(note) &&
-			(found == NULL || note->changed > found->changed))
-			found = note;
-	}
-	return found == NULL ? NULL : psprintf("the attempt before failed: %s", found->text);
+	return about->failure == NULL ? NULL
+								  : psprintf("the attempt before failed: %s", about->failure->text);
 }
 
 /*
@@ -332,8 +373,9 @@ put_move(const MoveView *view, const MoveRow *row, const MoveNote *import)
 static void
 put_moving(const MoveView *view, const ShardMapEntry *entry, const ShardHomeRecord *home)
 {
-	MoveNote *import = newest(view, entry->key.a, entry->key.b, true);
-	MoveNote *decision = newest(view, entry->key.a, entry->key.b, false);
+	ShardNotes about = notes_of(view, entry->key.a, entry->key.b);
+	const MoveNote *import = about.import;
+	const MoveNote *decision = about.decision;
 	MoveRow row = {.type_id = entry->key.a,
 				   .shard = entry->key.b,
 				   .from = shard_record_home_node(home),
@@ -360,7 +402,7 @@ put_moving(const MoveView *view, const ShardMapEntry *entry, const ShardHomeReco
 			row.reason = decision->text;
 	}
 	if (row.error == NULL || row.error[0] == '\0')
-		row.error = failed_before(view, entry->key.a, entry->key.b);
+		row.error = failed_before(&about);
 	put_move(view, &row, import);
 }
 
@@ -380,8 +422,9 @@ is_moving(const MoveView *view, int32 type_id, int32 shard)
 static void
 put_undecided(const MoveView *view, const MoveNote *note)
 {
-	const MoveNote *decision = newest(view, note->type_id, note->shard, false);
-	const MoveNote *import = newest(view, note->type_id, note->shard, true);
+	ShardNotes about = notes_of(view, note->type_id, note->shard);
+	const MoveNote *decision = about.decision;
+	const MoveNote *import = about.import;
 	MoveRow row = {.type_id = note->type_id,
 				   .shard = note->shard,
 				   .from = note->from,
@@ -401,7 +444,7 @@ put_undecided(const MoveView *view, const MoveNote *note)
 		if (strcmp(row.phase, "failed") != 0 && strcmp(row.phase, "preparing") != 0)
 			return;
 		if (row.error[0] == '\0')
-			row.error = failed_before(view, note->type_id, note->shard);
+			row.error = failed_before(&about);
 		put_move(view, &row, note);
 		return;
 	}
@@ -431,16 +474,21 @@ shard_cluster_moves_list(PG_FUNCTION_ARGS)
 	view.see_errors = may_ask();
 	view.map = shard_cluster_map_read();
 	view.notes = collect(view.see_errors && shard_preloaded && !shard_executor_in_handler());
+	view.shards = by_shard(view.notes);
 	homes = shard_map_list(view.map, SHARD_MAP_HOME, view.arena, &count);
 	for (int i = 0; i < count; i++)
 	{
 		ShardHomeRecord home;
 
+		CHECK_FOR_INTERRUPTS();
 		if (shard_record_get_home(&homes[i], &home) && home.phase == SHARD_HOME_MOVING)
 			put_moving(&view, &homes[i], &home);
 	}
 	foreach (cell, view.notes)
+	{
+		CHECK_FOR_INTERRUPTS();
 		put_undecided(&view, lfirst(cell));
+	}
 	shard_map_destroy(view.map);
 	shard_arena_destroy(view.arena);
 	return (Datum) 0;
@@ -456,29 +504,17 @@ number_of(int32 number, bool *isnull)
 }
 
 /*
- * The decisions of one node: kind, at, type_id, shard, from_node, to_node, epoch, why, node.
+ * A decision of a node: kind, at, type_id, shard, from_node, to_node, epoch, why, node.
  */
 static void
-put_decisions(ReturnSetInfo *result, int32 node, ShardReader *reader)
+read_decision(ShardReader *reader, int32 node, Datum *values, bool *nulls)
 {
-	while (reader->at < reader->end)
-	{
-		Datum values[9];
-		bool nulls[9] = {false};
-
-		values[0] = shard_cluster_survey_text(reader);
-		values[1] = time_of(read_time(reader), &nulls[1]);
-		values[2] = number_of(shard_wire_get_int32(reader), &nulls[2]);
-		values[3] = number_of(shard_wire_get_int32(reader), &nulls[3]);
-		values[4] = number_of(shard_wire_get_int32(reader), &nulls[4]);
-		values[5] = number_of(shard_wire_get_int32(reader), &nulls[5]);
-		values[6] = number_of(shard_wire_get_int32(reader), &nulls[6]);
-		values[7] = shard_cluster_survey_text(reader);
-		values[8] = Int32GetDatum(node);
-		if (reader->failed)
-			break;
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-	}
+	values[0] = shard_cluster_survey_text(reader);
+	values[1] = time_of(read_time(reader), &nulls[1]);
+	for (int i = 2; i < 7; i++)
+		values[i] = number_of(shard_wire_get_int32(reader), &nulls[i]);
+	values[7] = shard_cluster_survey_text(reader);
+	values[8] = Int32GetDatum(node);
 }
 
 /*
@@ -491,7 +527,7 @@ put_silent(ReturnSetInfo *result, int32 node, const char *error)
 	bool nulls[9] = {false, true, true, true, true, true, true, false, false};
 
 	values[0] = CStringGetTextDatum("no answer");
-	values[7] = CStringGetTextDatum(error != NULL ? error : "");
+	values[7] = CStringGetTextDatum(error);
 	values[8] = Int32GetDatum(node);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
@@ -513,13 +549,11 @@ shard_cluster_moves_decisions(PG_FUNCTION_ARGS)
 	all = shard_cluster_survey(SHARD_INTERNAL_DECISIONS, VIEW_TIMEOUT_MS);
 	for (int i = 0; i < all.count; i++)
 	{
-		const ShardPeerQuestion *question = &all.question[i];
-		ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+		const char *error =
+			shard_cluster_survey_put(result, &all, i, MOST_DECISIONS, read_decision);
 
-		if (question->answered && question->answer != NULL)
-			put_decisions(result, all.node[i], &reader);
-		else
-			put_silent(result, all.node[i], question->error);
+		if (error != NULL)
+			put_silent(result, all.node[i], error);
 	}
 	return (Datum) 0;
 }

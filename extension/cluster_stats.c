@@ -35,6 +35,10 @@ PG_FUNCTION_INFO_V1(shard_cluster_stats_location);
 /* For a view, and for one node that is asked for one entity. */
 #define VIEW_TIMEOUT_MS 3000
 
+/* Rows that a node can have: all shards of a cluster (C20), and types of which it has a row each, those stopped among them. */
+#define MOST_SHARDS (2 * SHARD_MAX_SHARDS)
+#define MOST_TYPES 100000
+
 #define MAX_TIMEOUT_MS (24 * 3600 * 1000)
 
 static void
@@ -65,50 +69,37 @@ put_error(ReturnSetInfo *result, int32 node, const char *error)
 }
 
 /*
- * The rows of a node: its number, the columns that read_row reads, no error.
+ * What all have answered, or why they have not.
  */
 static void
-put_answers(ReturnSetInfo *result, const ShardSurvey *all,
-			void (*read_row)(ShardReader *reader, Datum *values))
+put_answers(ReturnSetInfo *result, const ShardSurvey *all, int most, ShardSurveyRow *read_row)
 {
 	for (int i = 0; i < all->count; i++)
 	{
-		const ShardPeerQuestion *question = &all->question[i];
-		ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+		const char *error = shard_cluster_survey_put(result, all, i, most, read_row);
 
-		if (!question->answered)
-			put_error(result, all->node[i], question->error);
-		while (question->answered && reader.at < reader.end)
-		{
-			Datum values[5];
-			bool nulls[5] = {false};
-
-			values[0] = Int32GetDatum(all->node[i]);
-			read_row(&reader, &values[1]);
-			nulls[result->setDesc->natts - 1] = true;
-			if (reader.failed)
-			{
-				put_error(result, all->node[i], "malformed answer");
-				break;
-			}
-			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-		}
+		if (error != NULL)
+			put_error(result, all->node[i], error);
 	}
 }
 
 static void
-read_shard(ShardReader *reader, Datum *values)
+read_shard(ShardReader *reader, int32 node, Datum *values, bool *nulls)
 {
-	values[0] = shard_cluster_survey_text(reader);
-	values[1] = Int32GetDatum(shard_wire_get_int32(reader));
-	values[2] = Int64GetDatum(shard_wire_get_int(reader));
+	values[0] = Int32GetDatum(node);
+	values[1] = shard_cluster_survey_text(reader);
+	values[2] = Int32GetDatum(shard_wire_get_int32(reader));
+	values[3] = Int64GetDatum(shard_wire_get_int(reader));
+	nulls[4] = true;
 }
 
 static void
-read_region(ShardReader *reader, Datum *values)
+read_region(ShardReader *reader, int32 node, Datum *values, bool *nulls)
 {
-	values[0] = shard_cluster_survey_text(reader);
+	values[0] = Int32GetDatum(node);
 	values[1] = shard_cluster_survey_text(reader);
+	values[2] = shard_cluster_survey_text(reader);
+	nulls[3] = true;
 }
 
 /*
@@ -127,7 +118,7 @@ shard_cluster_stats_shards(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	all = shard_cluster_survey(SHARD_INTERNAL_SHARDS,
 							   (int) Min(Max(timeout / 1000, 1), MAX_TIMEOUT_MS));
-	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, read_shard);
+	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, MOST_SHARDS, read_shard);
 	return (Datum) 0;
 }
 
@@ -142,7 +133,7 @@ shard_cluster_stats_regions(PG_FUNCTION_ARGS)
 	check_place("shard_current_regions");
 	InitMaterializedSRF(fcinfo, 0);
 	all = shard_cluster_survey(SHARD_INTERNAL_REGIONS, VIEW_TIMEOUT_MS);
-	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, read_region);
+	put_answers((ReturnSetInfo *) fcinfo->resultinfo, &all, MOST_TYPES, read_region);
 	return (Datum) 0;
 }
 

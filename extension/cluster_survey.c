@@ -5,7 +5,10 @@
 #include "postgres.h"
 
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/tuplestore.h"
 
 #include "cluster_survey.h"
 #include "cluster_view.h"
@@ -13,6 +16,9 @@
 #include "plane.h"
 
 #include "compat.h"
+
+/* Columns of what is made of answers. */
+#define MOST_COLUMNS 9
 
 /*
  * What this node answers itself.
@@ -64,6 +70,42 @@ shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 	}
 	shard_peer_client_ask(all.question, all.count, "stats", timeout_ms);
 	return all;
+}
+
+/* See cluster_survey.h. */
+const char *
+shard_cluster_survey_put(ReturnSetInfo *result, const ShardSurvey *all, int i, int most,
+						 ShardSurveyRow *read_row)
+{
+	const ShardPeerQuestion *question = &all->question[i];
+	ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+	MemoryContext memory;
+	MemoryContext old;
+	int rows = 0;
+
+	if (!question->answered || question->answer == NULL)
+		return question->error != NULL ? question->error : "no answer";
+	memory =
+		AllocSetContextCreate(CurrentMemoryContext, "shard row of an answer", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(memory);
+	while (reader.at < reader.end && rows < most)
+	{
+		Datum values[MOST_COLUMNS] = {0};
+		bool nulls[MOST_COLUMNS] = {false};
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(memory);
+		read_row(&reader, all->node[i], values, nulls);
+		if (reader.failed)
+			break;
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		rows++;
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(memory);
+	if (reader.failed)
+		return "malformed answer";
+	return reader.at < reader.end ? psprintf("the answer has more than %d rows", most) : NULL;
 }
 
 /* See cluster_survey.h. */

@@ -9,6 +9,7 @@
 
 #include "core/wire.h"
 #include "internal.h"
+#include "nodes/execnodes.h"
 #include "peer_client.h"
 
 /* Members that were asked, this node among them, and what they said. */
@@ -21,6 +22,16 @@ typedef struct ShardSurvey
 
 /* Asks all members, from joining to exiting. Needs a snapshot, and must not run in a handler. */
 extern ShardSurvey shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms);
+
+/* Reads a row of an answer: all columns of the result. nulls are false at first. */
+typedef void ShardSurveyRow(ShardReader *reader, int32 node, Datum *values, bool *nulls);
+
+/*
+ * Puts the rows that the i-th node has answered, which are as many as it likes: so rows are read one by one, up to so many. Serves
+ * interrupts. Returns NULL, or why these are not all.
+ */
+extern const char *shard_cluster_survey_put(ReturnSetInfo *result, const ShardSurvey *all, int i,
+											int most, ShardSurveyRow *read_row);
 
 /* A text of an answer as a Datum. */
 extern Datum shard_cluster_survey_text(ShardReader *reader);
