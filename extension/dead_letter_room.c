@@ -26,6 +26,13 @@
 /* Where the oldest make room, so many percent go at once. */
 #define AT_ONCE 1
 
+/*
+ * Of those that are not here more do, once in so long at most: nobody is there who could be slowed down, and whoever sends them, or
+ * drops a type that he has sent to, would have each message stored only to be deleted, with all that others have.
+ */
+#define STRAYS_AT_ONCE 10
+#define STRAYS_EVERY (60 * USECS_PER_SEC)
+
 /* Of those that are not here there are so many bytes at most, as of a type by default. */
 #define MOST_STRAY_BYTES (256 * INT64CONST(1048576))
 
@@ -69,18 +76,21 @@ typedef struct Pool
 	const ShardType *type; /* NULL: strays */
 	int64 max;
 	int64 max_bytes;
+	int percent; /* to go at once */
 	int64 *room; /* how many, and how much, may come before they are counted again */
 	int64 *room_bytes;
 } Pool;
 
 static int64 stray_room = 0;
 static int64 stray_room_bytes = 0;
+static TimestampTz strays_full_until = 0;
 
 static Pool
 pool_of(ShardRun *run)
 {
-	return (Pool){run->type, run->type->max_dead_letters, run->type->max_dead_letters_size,
-				  &run->dead_room, &run->dead_room_bytes};
+	return (Pool){
+		run->type,		 run->type->max_dead_letters, run->type->max_dead_letters_size, AT_ONCE,
+		&run->dead_room, &run->dead_room_bytes};
 }
 
 /* What is there, as this turn sees it. */
@@ -158,8 +168,8 @@ make_room(const Pool *pool, int64 messages, int64 all_bytes, int64 bytes)
 {
 	int64 too_many = Max(messages - pool->max + 1, 0);
 	int64 too_much = Max(all_bytes - pool->max_bytes + bytes, 0);
-	int64 more = too_many > 0 ? pool->max * AT_ONCE / 100 : 0;
-	int64 more_bytes = too_much > 0 ? pool->max_bytes * AT_ONCE / 100 : 0;
+	int64 more = too_many > 0 ? pool->max * pool->percent / 100 : 0;
+	int64 more_bytes = too_much > 0 ? pool->max_bytes * pool->percent / 100 : 0;
 	int64 limit = Max(too_many + more, 1);
 	int64 deleted = 0;
 	int64 freed = 0;
@@ -196,25 +206,39 @@ bytes_of(const ShardRow *row, const ErrorData *error)
 		   length_of(error->hint) + length_of(error->context);
 }
 
-void
-shard_dead_letter_make_stray_room(const ShardRow *row, const ErrorData *error)
+/* See dead_letter_room.h. The last ones before all is full are counted for each; one that is larger than all may be is let in alone. */
+bool
+shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error)
 {
-	const Pool pool = {NULL, shard_max_stray_dead_letters, MOST_STRAY_BYTES, &stray_room,
+	const Pool pool = {NULL,
+					   shard_max_stray_dead_letters,
+					   MOST_STRAY_BYTES,
+					   STRAYS_AT_ONCE,
+					   &stray_room,
 					   &stray_room_bytes};
 	const int64 bytes = bytes_of(row, error);
-	int64 there;
-	int64 there_bytes;
 
 	if (stray_room <= 0 || stray_room_bytes < bytes)
 	{
+		TimestampTz now = GetCurrentTimestamp();
+		int64 there;
+		int64 there_bytes;
+
+		if (strays_full_until > now && strays_full_until < now + 2 * STRAYS_EVERY)
+			return false;
 		count(&pool, &there, &there_bytes);
 		stray_room = (pool.max - there) / shard_region_workers;
 		stray_room_bytes = (pool.max_bytes - there_bytes) / shard_region_workers;
 		if (there > 0 && (there >= pool.max || there_bytes + bytes > pool.max_bytes))
-			(void) make_room(&pool, there, there_bytes, bytes);
+		{
+			strays_full_until = now + STRAYS_EVERY;
+			if (!make_room(&pool, there, there_bytes, bytes))
+				return false;
+		}
 	}
 	stray_room--;
 	stray_room_bytes -= bytes;
+	return true;
 }
 
 /* See dead_letter_room.h. One that is larger than all may be is let in alone. */

@@ -20,6 +20,7 @@ extern bool shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const
 
 /*
  * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types go, where
- * there are too many. The turn's user code has ended.
+ * there are too many. False: there was room made just now, and it is used up; the message is counted, and no more. The turn's user
+ * code has ended.
  */
-extern void shard_dead_letter_make_stray_room(const ShardRow *row, const ErrorData *error);
+extern bool shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error);

@@ -166,8 +166,11 @@ extern bool shard_executor_was_overtaken(void);
 /* An error that ended the turn becomes one about a time-out if it was that. */
 extern void shard_executor_explain(ErrorData *error);
 
-/* In a turn: so many messages became dead letters whose type nobody has; the log says so once it is committed. */
-extern void shard_executor_strays(int64 messages);
+/*
+ * In a turn: so many messages whose type nobody has became dead letters, or were counted and no more; the log says so once it is
+ * committed.
+ */
+extern void shard_executor_strays(int64 kept, int64 counted);
 
 /* The worker is about to sleep: no ticks of the handlers' timer; what the log has not said yet in its minute. */
 extern void shard_executor_sleep(void);

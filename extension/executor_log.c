@@ -33,8 +33,15 @@ static int64 silent[SHARD_TURN_LOG_KINDS];
 /* Lines about strays are as far apart, and have all that came in between. */
 #define STRAYS_EVERY (60 * USECS_PER_SEC)
 
-static int64 strays = 0;		/* of this turn */
-static int64 unsaid_strays = 0; /* of those before */
+/* Messages whose type nobody has: dead letters, and those that there was no room for. */
+typedef struct Strays
+{
+	int64 kept;
+	int64 counted;
+} Strays;
+
+static Strays strays;		 /* of this turn */
+static Strays unsaid_strays; /* of those before */
 static TimestampTz strays_said_at = 0;
 
 static const struct
@@ -93,25 +100,35 @@ write_line(ShardTurnLogKind kind, TimestampTz now)
 }
 
 void
-shard_executor_strays(int64 messages)
+shard_executor_strays(int64 kept, int64 counted)
 {
-	strays += messages;
+	strays.kept += kept;
+	strays.counted += counted;
 }
 
 static void
 say_strays(void)
 {
+	char rest[200] = "";
+
+	if (unsaid_strays.counted > 0)
+		snprintf(
+			rest, sizeof(rest),
+			"\nThere are as many as may be, and each worker makes room for a tenth of them in a minute at most: " INT64_FORMAT
+			" more were not stored.",
+			unsaid_strays.counted);
 	ereport(
 		WARNING,
 		(errcode(ERRCODE_UNDEFINED_OBJECT),
 		 errmsg("messages of entity types that are not here became dead letters: " INT64_FORMAT,
-				unsaid_strays),
+				unsaid_strays.kept),
 		 errdetail(
 			 "A type was dropped here when messages of it were in the inbox or on their way, or "
-			 "another node, or who speaks for it, sends such messages."),
+			 "another node, or who speaks for it, sends such messages.%s",
+			 rest),
 		 errhint("They are those without a type in shard_dead_letters, which superusers can "
 				 "read.")));
-	unsaid_strays = 0;
+	memset(&unsaid_strays, 0, sizeof(unsaid_strays));
 }
 
 void
@@ -119,7 +136,7 @@ shard_turn_log_strays(bool ending)
 {
 	TimestampTz now;
 
-	if (likely(unsaid_strays == 0))
+	if (likely(unsaid_strays.kept == 0 && unsaid_strays.counted == 0))
 		return;
 	now = GetCurrentTimestamp();
 	/* also when the clock was set back */
@@ -132,7 +149,8 @@ shard_turn_log_strays(bool ending)
 void
 shard_turn_log_committed(void)
 {
-	unsaid_strays += strays;
+	unsaid_strays.kept += strays.kept;
+	unsaid_strays.counted += strays.counted;
 	shard_turn_log_strays(false);
 	for (int kind = 0; kind < SHARD_TURN_LOG_KINDS; kind++)
 		if (lines[kind].events > 0)
@@ -144,5 +162,5 @@ void
 shard_turn_log_forget(void)
 {
 	memset(lines, 0, sizeof(lines));
-	strays = 0;
+	memset(&strays, 0, sizeof(strays));
 }

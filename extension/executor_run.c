@@ -275,7 +275,25 @@ begin_message(const ShardRow *row)
 	}
 }
 
-/* The message's entity, in the turn; NULL: nobody has its type any more (D28), and it is a dead letter. */
+/* Nobody has its type any more (D28): a dead letter, if there is room for it (D16). */
+static void
+bury_stray(const ShardRow *row, bool bounded)
+{
+	ErrorData error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
+					   .message = SHARD_DROPPED_ERROR,
+					   .hint = SHARD_DROPPED_HINT};
+
+	shard_turn_end_user_code();
+	if (bounded && !shard_dead_letter_has_stray_room(row, &error))
+	{
+		shard_executor_strays(0, 1);
+		return;
+	}
+	shard_held_dead_letter(row, 0, &error);
+	shard_executor_strays(1, 0);
+}
+
+/* The message's entity, in the turn; NULL: there is none, and it is done with. */
 static inline ShardEntity *
 entity_of(const ShardRow *row)
 {
@@ -284,15 +302,7 @@ entity_of(const ShardRow *row)
 	begin_message(row);
 	if (run == NULL || row->shard < 0 || row->shard >= run->type->number_of_shards)
 	{
-		ErrorData error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
-						   .message = SHARD_DROPPED_ERROR,
-						   .hint = SHARD_DROPPED_HINT};
-
-		shard_turn_end_user_code();
-		if (run == NULL)
-			shard_dead_letter_make_stray_room(row, &error);
-		shard_held_dead_letter(row, 0, &error);
-		shard_executor_strays(1);
+		bury_stray(row, run == NULL);
 		return NULL;
 	}
 	return shard_turn_entity(run, row);

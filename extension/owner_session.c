@@ -17,6 +17,7 @@
 #include "libpq/be-fsstubs.h"
 #include "miscadmin.h"
 #include "port.h"
+#include "storage/lock.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -76,7 +77,18 @@ set_role(Oid role, bool is_superuser)
 	SetUserIdAndSecContext(user, context);
 }
 
-/* Ends stretches until so many are left. */
+/*
+ * Advisory locks of the session survive commit and abort, and would be the next owner's. A worker releases those of a turn at
+ * its end (region_lanes.c). Those that were there before somebody else's code called this are not ours to release.
+ */
+static void
+release_locks(const Change *outermost)
+{
+	if (!serves && !outermost->nested)
+		LockReleaseSession(USER_LOCKMETHOD);
+}
+
+/* Ends stretches until so many are left. Raises nothing, either. */
 static void
 go_back(int count)
 {
@@ -88,6 +100,8 @@ go_back(int count)
 	change_count = count;
 	set_role(was.role, was.is_superuser);
 	reseed();
+	if (count == 0)
+		release_locks(&was);
 }
 
 /* The end of a transaction: whatever ended a stretch without saying so, it has ended. */

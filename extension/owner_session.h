@@ -26,7 +26,10 @@ extern bool shard_owner_session_is_open(void);
  */
 extern int shard_owner_session_begin(Oid owner, bool nested);
 
-/* It ends: cursors, large objects and the seed of random() that it leaves are gone for others. */
+/*
+ * It ends: cursors, large objects and the seed of random() that it leaves are gone for others. So are advisory locks of the session,
+ * in a backend; a worker releases them after the turn.
+ */
 extern void shard_owner_session_end(int begun);
 
 /*

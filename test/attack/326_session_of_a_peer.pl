@@ -1,5 +1,6 @@
 # Backends in which nodes call are no client's, either (S05): what runs there of a type - triggers, defaults, domains of the states
-# that are copied, allocation functions - runs in a session of its owner's, whoever the node has logged in as.
+# that are copied, allocation functions - runs in a session of its owner's, whoever the node has logged in as, and leaves no advisory
+# lock there.
 
 use strict;
 use warnings FATAL => 'all';
@@ -62,5 +63,64 @@ is($one->sql(q{SELECT shard_ask('keep', 'e1', '"asked"')}), '"asked"', 'asked fr
 $cluster->drain;
 is($two->sql(q{SELECT string_agg(DISTINCT who, ', ') FROM alice.seen}), 'alice alice off', 'too');
 $cluster->logs_are_clean;
+
+# --- locks of the session -------------------------------------------------------------------------
+
+# What an owner's code leaves is not the next one's, nor is it waited for.
+my $lock = q{pg_advisory_lock(4711)};
+$cluster->sql_everywhere(<<"SQL");
+CREATE TABLE alice.locks (pid int, place text);
+GRANT ALL ON alice.locks TO alice;
+CREATE TABLE alice.fails (fails boolean);
+INSERT INTO alice.fails VALUES (false);
+GRANT ALL ON alice.fails TO alice;
+CREATE OR REPLACE FUNCTION alice.fire() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN
+	PERFORM $lock;
+	IF (SELECT fails FROM alice.fails) THEN RAISE 'fire fails'; END IF;
+	INSERT INTO alice.locks SELECT pid, 'trigger' FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+	RETURN NEW; END \$\$;
+CREATE OR REPLACE FUNCTION alice.put(shard int, requester int, allocations jsonb, strategy text, settings jsonb, members jsonb) RETURNS int
+LANGUAGE plpgsql AS \$\$ BEGIN
+	PERFORM $lock;
+	IF (SELECT fails FROM alice.fails) THEN RAISE 'put fails with % locks', (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()); END IF;
+	RETURN (SELECT node FROM alice.target); END \$\$;
+SQL
+sub left { my ($node) = @_; return $node->sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}) }
+
+for my $shard (0 .. 3)
+{
+	$cluster->move('keep', $shard, 1);
+	$cluster->wait_home('keep', $shard, 1);
+}
+$one->wait_value('SELECT count(*) FROM shard_entity.keep', 20, 'the states, back again');
+is($one->sql(q{SELECT count(*) FROM alice.locks}), 20, 'a trigger has a lock of the session when a state is copied');
+is($one->sql(q{SELECT count(*) > 0 FROM pg_stat_activity WHERE pid IN (SELECT pid FROM alice.locks)}), 't', 'its backend is there still');
+is(left($one), 0, 'nothing of it is left there');
+
+$two->sql('UPDATE alice.fails SET fails = true');
+$one->server->psql($one->db, q{SELECT shard_move('keep', 0, 2)}, stdout => \my $out, stderr => \my $err);
+like($err, qr/fire fails/i, 'it fails');
+is(left($two), 0, 'nor is then');
+
+# New homes are given by allocation functions.
+my $coordinator = $cluster->coordinator($one);
+for my $fails (0, 1)
+{
+	$coordinator->sql("UPDATE alice.fails SET fails = ($fails = 1)");
+	my $type = "other$fails";
+	$_->sql(qq{SET ROLE alice; SET search_path = alice, public;
+		SELECT shard_start('$type', 'keep(jsonb,jsonb)', 4, allocation_strategy => 'function', allocation_settings => '{"allocate": "put"}');}) for $cluster->nodes;
+	$cluster->wait_registered;
+	$one->sql(qq{SELECT shard_tell('$type', 'e' || i, '{}') FROM generate_series(1, 20) i});
+	$cluster->drain;
+	is(left($coordinator), 0, 'an allocation function leaves none' . ($fails ? ', also with an error' : ''));
+}
+like(PostgreSQL::Test::Utils::slurp_file($coordinator->server->logfile), qr/put fails with 1 locks/, 'it had one');
+
+# A client's are his own, whatever runs in his session.
+my $session = $one->session;
+$session->query("SELECT $lock; SELECT shard_tell('keep', 'e1', '{}'); SELECT shard_try('keep', 'e1', '{}');");
+is(left($one), 1, 'a client keeps his');
+$session->close;
 
 done_testing();
