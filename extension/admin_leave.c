@@ -17,8 +17,8 @@
 #include "attempt.h"
 #include "cluster_view.h"
 #include "core/membership.h"
-#include "health.h"
 #include "plane.h"
+#include "senders.h"
 
 #include "compat.h"
 
@@ -208,7 +208,7 @@ warn_of_exit(ShardMemberStatus status)
 	const char *detail;
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	senders = shard_health_senders();
+	senders = shard_senders_list(false);
 	PopActiveSnapshot();
 
 	/* whoever has a worker in a long turn waits for it, in vain maybe */

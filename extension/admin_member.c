@@ -12,12 +12,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/postmaster.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -322,7 +324,8 @@ shard_admin_join(PG_FUNCTION_ARGS)
 {
 	char *seed_dsn = shard_admin_text(fcinfo, 0, "seed_dsn");
 	char *own_dsn = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
-	ShardCommand command = {.kind = SHARD_COMMAND_JOIN};
+	ShardCommand command = {.kind = SHARD_COMMAND_JOIN,
+							.shard = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS)};
 	ShardWayBack back;
 	ShardWho me;
 	int32 node;

@@ -25,7 +25,8 @@ typedef enum ShardCommandKind
 {
 	SHARD_COMMAND_JOIN =
 		1, /* text: address of any member; text2: own address, "": none; number, 1: only
-								 * say what keeps this node from joining */
+								 * say what keeps this node from joining; shard, 1: who asks may hear
+								 * whose transactions do */
 	SHARD_COMMAND_LEAVE,		/* nothing */
 	SHARD_COMMAND_DOWN,			/* node */
 	SHARD_COMMAND_WRITE_OFF,	/* node */

@@ -15,6 +15,7 @@
 #include "core/membership.h"
 #include "core/type_number.h"
 #include "fault.h"
+#include "senders.h"
 #include "worker.h"
 
 #include "compat.h"
@@ -314,6 +315,30 @@ tell_types(void)
 	}
 }
 
+/* Refuses a join that senders, or whoever starts a type, keep from closing the node: with their names, if named is. */
+static void
+reply_senders(const ShardRequest *request, bool named)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const char *open =
+		"Transactions that have sent messages, or that started entity types, are still open";
+	const char *senders;
+
+	if (!named)
+		open = psprintf("%s: members of pg_read_all_stats see whose.", open);
+	else
+	{
+		shard_coordinator_begin();
+		senders = shard_senders_list(true);
+		open = senders[0] != '\0' ? MemoryContextStrdup(context, psprintf("%s: %s.", open, senders))
+								  : MemoryContextStrdup(context, psprintf("%s.", open));
+		shard_coordinator_commit();
+	}
+	shard_coordinator_reply_error(
+		request, ERRCODE_OBJECT_IN_USE, "cannot join while messages are being sent", open,
+		"Let them end, or end them with pg_terminate_backend(), and join again.");
+}
+
 /*
  * Joins: the machine starts anew with the own address, and then asks the seed.
  */
@@ -344,11 +369,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	{
 		if (shard_plane_now() >= give_up)
 		{
-			shard_coordinator_reply_error(
-				request, ERRCODE_OBJECT_IN_USE, "cannot join while messages are being sent",
-				"Transactions that have sent messages, or that started entity types, are "
-				"still open.",
-				"Let them end, and join again.");
+			reply_senders(request, command->shard != 0);
 			return;
 		}
 		(void) shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);

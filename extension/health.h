@@ -29,12 +29,6 @@ extern void shard_health_cluster(ShardHealth *health);
 /* health_room.c: whether the room for entity types is nearly used. */
 extern void shard_health_room(ShardHealth *health);
 
-/*
- * health_senders.c: open transactions that hold the lock of senders, but not this one's: what an exit waits for. Needs a
- * snapshot.
- */
-extern const char *shard_health_senders(void);
-
 /* health_moves.c: where shards live; reports as of shard_cluster_view_reports(). */
 extern void shard_health_moves(ShardHealth *health, List *reports);
 

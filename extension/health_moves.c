@@ -26,6 +26,7 @@
 #include "plane.h"
 #include "registry.h"
 #include "security.h"
+#include "senders.h"
 #include "state_structure.h"
 #include "statement.h"
 
@@ -201,7 +202,7 @@ check_exits(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 s
 		if (!shard_record_get_member(&members[i], &member, arena) ||
 			member.status != SHARD_MEMBER_EXITING)
 			continue;
-		senders = node == self ? shard_health_senders() : "";
+		senders = node == self ? shard_senders_list(false) : "";
 		if (node != self)
 			shard_health_add(health,
 							 psprintf("node %d has no shards any more, and leaves when what it "

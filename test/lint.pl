@@ -15,7 +15,7 @@ my @levels = (
 		plan_json attempt error_text link_trouble told)],
 	[qw(registry registry_* buffer routine settings settings_* security owner_session guest guest_* setting_hook extractor handler
 		log log_* cursor cursor_* entity_cache crash run state state_* timer held node rotation payload control_store directory
-		outbox outbox_* position_* statement routing_store)],
+		outbox outbox_* position_* statement routing_store senders)],
 	[qw(session worker worker_* callee peer peer_* strategy_call transport transport_* remote_ask remote_ask_* control_link)],
 	[qw(launcher supervisor databases install database_hook drop_hook log_hook log_call table_hook region region_* executor executor_* call
 		failure dead_letter_room routing routing_* coordinator coordinator_*)],

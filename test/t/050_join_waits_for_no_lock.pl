@@ -1,5 +1,5 @@
 # A join that finds the table of types locked, once it has closed the node to senders, waits for that as long as for senders,
-# and says what it waited for. Then the node is what it was, with the address that it had, and may join.
+# and says what it waited for; whose transactions have sent is for who may know. Then the node is what it was, with the address that it had, and may join.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,6 +26,24 @@ $holder->query('ROLLBACK;');
 $two->wait_until('SELECT ok FROM shard_health()', 'the node to be well');
 $two->wait_value($address, $before, 'the node to have the address that it had');
 $cluster->start_counter_at($two);
+
+# Somebody has sent, and his transaction is open.
+$two->sql('CREATE ROLE sender LOGIN; CREATE ROLE operator LOGIN; GRANT EXECUTE ON FUNCTION shard_join(text, text) TO operator');
+my $sender = ShardCluster::Session->new($two->server->connstr($two->db) . ' user=sender');
+my $pid = $sender->query(q{BEGIN; SELECT shard_tell('counter', '1', '{}'); SELECT pg_backend_pid();}) =~ s/^\D*//r;
+my $join = "SELECT shard_join('$seed', '$own')";
+my (undef, undef, $error) = $two->try($join);
+like($error, qr/ERROR:  cannot join while messages are being sent\nDETAIL: .* are still open: process $pid of role "sender", whose transaction is open since \d/,
+	'a sender with an open transaction is named, with the role');
+(undef, undef, $error) = $two->try($join, extra_params => [ '-U', 'operator' ]);
+like($error, qr/ERROR:  cannot join while messages are being sent\nDETAIL: .* are still open: members of pg_read_all_stats see whose\.\n/, 'for members of pg_read_all_stats');
+unlike($error, qr/process|"sender"/, 'and nobody else');
+$two->sql('GRANT pg_read_all_stats TO operator');
+(undef, undef, $error) = $two->try($join, extra_params => [ '-U', 'operator' ]);
+like($error, qr/ are still open: process $pid of role "sender", /, 'who is one reads it');
+$sender->query('ROLLBACK;');
+$sender->close;
+
 is($two->get(1), '0 from node2', 'it takes messages');
 is($one->sql('SELECT count(*) FROM shard_members'), 1, 'the cluster has heard nothing of it');
 $two->sql(q{SELECT shard_drop_type('counter', true)});

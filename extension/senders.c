@@ -1,20 +1,22 @@
 /*
- * health_senders.c
- *		Open transactions that keep this node from leaving: who has the lock that senders take (W3).
+ * senders.c
+ *		Open transactions that keep this node from leaving, or from joining: who has the lock that senders take (W3).
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 
-#include "health.h"
 #include "security.h"
+#include "senders.h"
 
 #include "compat.h"
 
 /* Turns of workers are short, and whoever looks is not waited for. */
 static const char *const senders_query =
 	"SELECT CASE WHEN l.pid IS NULL THEN 'a prepared transaction, see pg_prepared_xacts'"
-	" ELSE format('process %s, whose transaction is open since %s', l.pid, date_trunc('second', a.xact_start)) END"
+	" ELSE format('process %s%s, whose transaction is open since %s', l.pid,"
+	" CASE WHEN $1 THEN format(' of role \"%s\"', a.usename) END, date_trunc('second', a.xact_start)) END"
 	" FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
 	" WHERE l.locktype = 'object' AND l.granted AND l.mode = 'AccessShareLock'"
 	" AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
@@ -24,11 +26,13 @@ static const char *const senders_query =
 	" ORDER BY a.xact_start NULLS FIRST LIMIT 5";
 
 /*
- * A list, "" if nobody has; see health.h.
+ * See senders.h.
  */
 const char *
-shard_health_senders(void)
+shard_senders_list(bool roles)
 {
+	Oid types[1] = {BOOLOID};
+	Datum values[1] = {BoolGetDatum(roles)};
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
 	StringInfoData list;
@@ -36,7 +40,7 @@ shard_health_senders(void)
 	initStringInfo(&list);
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute(senders_query, true, 0) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(senders_query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute \"%s\"", senders_query);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
