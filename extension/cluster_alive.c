@@ -25,6 +25,9 @@
 /* Who is asked about another one asks for so long: he is waited for himself. */
 #define WITNESS_TIMEOUT_MS 1500
 
+/* Some bytes about each. */
+#define MOST_ANSWER (64 * 1024)
+
 static void
 ask_for_reports(void *reports)
 {
@@ -83,7 +86,7 @@ static ShardPeerQuestion
 question_to(int32 node, ShardInternalQuestion kind, StringInfo call)
 {
 	const ShardDirectoryMember *member = shard_directory_find(node);
-	ShardPeerQuestion question = {.bytes = ""};
+	ShardPeerQuestion question = {.bytes = "", .most = MOST_ANSWER};
 
 	initStringInfo(call);
 	if (member == NULL || member->record.dsn == NULL || member->record.dsn[0] == '\0')
@@ -145,6 +148,27 @@ is_heard(List *reports, int32 node)
 }
 
 /*
+ * Each node once, and not this one: whoever asks has it called in his stead.
+ */
+static bool
+read_nodes(ShardReader *reader, ShardAlive *asked, uint64 count)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	for (uint64 i = 0; i < count; i++)
+	{
+		asked[i].node = shard_wire_get_int32(reader);
+		if (reader->failed || asked[i].node == view.node)
+			return false;
+		for (uint64 k = 0; k < i; k++)
+			if (asked[k].node == asked[i].node)
+				return false;
+	}
+	return reader->at == reader->end;
+}
+
+/*
  * Only members are asked, so a caller can have this node call nobody else.
  */
 bool
@@ -155,11 +179,7 @@ shard_cluster_alive_put_witness(StringInfo out, ShardReader *reader)
 	List *reports;
 	int members;
 
-	if (reader->failed || count > SHARD_ALIVE_MOST)
-		return false;
-	for (uint64 i = 0; i < count; i++)
-		asked[i].node = shard_wire_get_int32(reader);
-	if (reader->failed || reader->at != reader->end)
+	if (reader->failed || count > SHARD_ALIVE_MOST || !read_nodes(reader, asked, count))
 		return false;
 	(void) ask_coordinator(shard_shmem_database(), &reports);
 	(void) shard_cluster_view_directory(&members);

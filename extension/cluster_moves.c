@@ -23,6 +23,7 @@
 #include "core/action.h"
 #include "executor.h"
 #include "import_progress.h"
+#include "plane.h"
 #include "security.h"
 #include "shmem.h"
 
@@ -182,10 +183,24 @@ read_note(ShardReader *reader)
 }
 
 /*
- * What a node says, up to what cannot be read, or is more than a node has to say.
+ * Whether a note of another node counts. How far a copy is only its target knows; and what a node says people are not told
+ * as if it was known here.
+ */
+static bool
+is_from(int32 node, MoveNote *note)
+{
+	if (note->import && note->to != node)
+		return false;
+	if (note->text[0] != '\0')
+		note->text = psprintf("node %d says: %s", node, note->text);
+	return true;
+}
+
+/*
+ * What a node says, 0: this one, up to what cannot be read, or is more than a node has to say.
  */
 static List *
-read_notes(const char *bytes, int length, List *notes)
+read_notes(int32 node, const char *bytes, int length, List *notes)
 {
 	ShardReader reader = {bytes, bytes + length, false};
 
@@ -196,7 +211,8 @@ read_notes(const char *bytes, int length, List *notes)
 		CHECK_FOR_INTERRUPTS();
 		if (note == NULL)
 			break;
-		notes = lappend(notes, note);
+		if (node == 0 || is_from(node, note))
+			notes = lappend(notes, note);
 	}
 	return notes;
 }
@@ -209,18 +225,21 @@ collect(bool ask)
 {
 	List *notes = NIL;
 	StringInfoData here;
+	ShardPlaneView view;
 	ShardSurvey all;
 
 	if (!ask)
 	{
 		initStringInfo(&here);
 		shard_internal_put_answer(&here, SHARD_INTERNAL_MOVES);
-		return read_notes(here.data, here.len, NIL);
+		return read_notes(0, here.data, here.len, NIL);
 	}
+	shard_plane_get(shard_shmem_database(), &view);
 	all = shard_cluster_survey(SHARD_INTERNAL_MOVES, VIEW_TIMEOUT_MS);
 	for (int i = 0; i < all.count; i++)
 		if (all.question[i].answered && all.question[i].answer != NULL)
-			notes = read_notes(all.question[i].answer, all.question[i].answer_length, notes);
+			notes = read_notes(all.node[i] == view.node ? 0 : all.node[i], all.question[i].answer,
+							   all.question[i].answer_length, notes);
 	return notes;
 }
 

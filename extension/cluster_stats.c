@@ -157,6 +157,7 @@ ask_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entit
 	shard_wire_put_bytes(&call, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity));
 	question.bytes = call.data;
 	question.length = call.len;
+	question.most = 64 * 1024;
 	shard_peer_client_ask(&question, 1, "stats", VIEW_TIMEOUT_MS);
 	if (!question.answered || question.answer == NULL)
 		return false;

@@ -21,8 +21,8 @@ typedef enum ShardInternalQuestion
 								* type_id, shard, from_node, to_node, epoch (-1: null), why */
 	SHARD_INTERNAL_ALIVE,	  /* answer: 1 if entities may run there, else 0; 1 if the coordinator
 								* worker answers, else 0 */
-	SHARD_INTERNAL_WITNESS /* how many nodes, and which; answer: the coordinator that is heard there, 0:
-								* none; for each of them: 1 if it is heard there, else 0; if its database
+	SHARD_INTERNAL_WITNESS /* how many nodes, and which, each once, and not who is asked; answer: the
+								* coordinator that is heard there, 0: none; for each of them: 1 if it is heard there, else 0; if its database
 								* answers there: 1, and what that says, as above; else 0 */
 } ShardInternalQuestion;
 

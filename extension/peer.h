@@ -70,6 +70,9 @@ extern void shard_peer_limit_backoff(ShardPeer *peer, int longest_ms);
 /* Close now; failed: the next open waits for a longer back-off. A call under way is cancelled. */
 extern void shard_peer_close(ShardPeer *peer, bool failed);
 
+/* So many bytes may come in answer to a call from now on, though the procedure's longest answer is longer; 0: all of that. */
+extern void shard_peer_expect(ShardPeer *peer, uint64 bytes);
+
 /*
  * Begin a call of a procedure of schema shard_peer, name(call bytea, INOUT answer bytea): "receive".
  * READY only; the bytes may go at once. After timeout_ms without an answer the connection fails.

@@ -75,6 +75,7 @@ proceed(ShardPeer *peer, ShardPeerQuestion *question, const char *procedure, int
 				question->taken |= is_taken(peer);
 				return false;
 			case SHARD_PEER_OPENED:
+				shard_peer_expect(peer, question->most);
 				shard_peer_call(peer, procedure, question->bytes, question->length, timeout_ms);
 				break;
 			case SHARD_PEER_ANSWER:

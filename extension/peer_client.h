@@ -22,7 +22,8 @@ typedef struct ShardPeerQuestion
 	const char *dsn;
 	const char *bytes;
 	int length;
-	bool looks; /* whether there is somebody in between */
+	bool looks;	 /* whether there is somebody in between */
+	uint64 most; /* bytes of the answer; 0: what the procedure may answer */
 
 	/* how it ended: all zeroes at first */
 	bool answered;

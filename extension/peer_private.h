@@ -46,7 +46,8 @@ struct ShardPeer
 	int timeout_ms;						  /* of the call */
 	PGresult *result;					  /* of the step, or the answer */
 	char procedure[SHARD_PEER_PROCEDURE_NAME];
-	char *argument; /* of a call that waits for PREPARE; in TopMemoryContext */
+	uint64 expected; /* bytes of the answer, at most; 0: what the procedure may answer */
+	char *argument;	 /* of a call that waits for PREPARE; in TopMemoryContext */
 	int argument_length;
 	int n_prepared;
 	char prepared[SHARD_PEER_PROCEDURES][SHARD_PEER_PROCEDURE_NAME];

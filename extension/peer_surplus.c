@@ -145,7 +145,16 @@ most_answer(const ShardPeer *peer)
 	for (int i = 0; i < lengthof(answers); i++)
 		if (strcmp(peer->procedure, answers[i].procedure) == 0)
 			most = answers[i].bytes;
+	if (peer->expected != 0)
+		most = Min(most, peer->expected);
 	return most + most / RECORD_PART;
+}
+
+/* See peer.h. */
+void
+shard_peer_expect(ShardPeer *peer, uint64 bytes)
+{
+	peer->expected = bytes;
 }
 
 /* See peer_private.h. */

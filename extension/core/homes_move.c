@@ -21,6 +21,7 @@
 #endif
 
 #include "core/homes_private.h"
+#include "core/text.h"
 
 /* May shards be given to that member? */
 static bool
@@ -276,15 +277,23 @@ shard_homes_staged(ShardHomes *homes, const ShardControl *message)
 		shard_homes_set_move(homes, shard, SHARD_MOVE_STAGED);
 }
 
-/* ImportFailed: before it began, or on the way. */
+/* ImportFailed: before it began, or on the way. What the target says people are not told as if it was found here. */
 void
 shard_homes_import_failed(ShardHomes *homes, int64 now, const ShardControl *message)
 {
 	HomesShard *shard = shard_of(homes, message, 1);
-	const char *why = message->text ? message->text : "the target cannot copy it";
+	const char *why = "the target cannot copy it";
+	char said[2 * HOMES_WHY];
+	int length;
 
 	if (!shard || shard->target != message->from)
 		return;
+	if (message->text)
+	{
+		length = snprintf(said, sizeof(said), "node %d says: ", message->from);
+		shard_text_copy(said + length, message->text, sizeof(said) - length);
+		why = said;
+	}
 	if (shard->move == SHARD_MOVE_PREPARING)
 		refuse(homes, now, shard, why);
 	else if (shard->move == SHARD_MOVE_IMPORTING)

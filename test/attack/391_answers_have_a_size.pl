@@ -11,6 +11,7 @@ use IO::Socket::INET;
 use POSIX ();
 use PostgreSQL::Test::Utils;
 use ShardNodes;
+use ShardWire;
 use Test::More;
 
 my $cluster = ShardNodes->create(3);
@@ -173,6 +174,25 @@ for ([ settings => control => 'shard coordinator%' ], [ settings => receive => '
 	is_deeply([ sort map { $_->server->worker_pids($workers) } @good ], [ sort @workers ], 'and nothing has ended');
 	$cluster->wait_reachable;
 }
+
+# --- questions whose answers are short -----------------------------------------------------------
+
+# Whether an entity is in memory, or entities run: a byte or two, though others of the procedure's questions have answers of megabytes. (P71)
+my $session = $good[0]->session;
+my $backend = $session->query('SELECT pg_backend_pid();');
+my $peak = peak($backend);
+flood('answer stats');
+is($session->query("SELECT running IS NULL FROM shard_location('recorder', '$entity');"), 't', 'P71 nobody can say whether an entity runs');
+cmp_ok(peak($backend) - $peak, '<', 30, 'P71 and the session that asked has hardly grown');
+$session->close;
+my $witness = ShardWire::Member->new(@good[ 1, 0 ]);
+# So many nodes, and which: asked about at a member, as by one that does not hear them.
+sub witness { my @nodes = @_; return ($witness->call(call_sql('stats', $witness->head . join '', wire_int(7), wire_uint(scalar @nodes), map { wire_int($_) } @nodes)))[1] }
+is(witness($evil->n), '', 'P71 a member is asked about another one');
+is(witness(($evil->n) x 16), '08P01', 'P71 not sixteen times about the same');
+is(witness($evil->n, $good[0]->n), '08P01', 'P71 nor about itself');
+flood('');
+$cluster->wait_reachable;
 
 # --- what may be long --------------------------------------------------------------------------------
 

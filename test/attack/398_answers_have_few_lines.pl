@@ -1,6 +1,6 @@
 # P69: a member answers the question behind shard_rebalances with a hundred thousand lines, where a node has some thousand. When
 # each was compared with all others nobody could end the backend that did so: not statement_timeout, not pg_terminate_backend(),
-# not a fast stop of the server. Who answers with more rows of other views than a node can have is named there.
+# not a fast stop of the server. Its words are shown as its own (P70). Who answers with more rows of other views than a node can have is named there.
 
 use strict;
 use warnings FATAL => 'all';
@@ -38,6 +38,8 @@ my $count = look('watcher', 'SELECT count(*) FROM shard_rebalances');
 ok(defined $count, 'P69 whoever reads shard_rebalances gets an answer, or an error') or die 'nobody can end that backend';
 cmp_ok($count, '>', 0, 'P69 it has lines of the other node');
 cmp_ok($count, '<', 5000, 'P69 and not more than a node has');
+is(look('none', "SELECT count(*) FILTER (WHERE error NOT LIKE 'node 2 says: line %') || ' ' || count(DISTINCT to_node) FROM shard_rebalances"), '0 1',
+	'P70 whose words these are');
 is(look('none', "SELECT (count(*) FILTER (WHERE what = 'moved')) || ' ' || string_agg(why, '') FILTER (WHERE what = 'no answer') FROM shard_decisions WHERE node = 2"),
 	'20000 the answer has more than 20000 rows', 'P69 of decisions it is said that there are too many');
 is($good->sql('SELECT count(*) FROM shard_members WHERE status = $$up$$'), 2, 'and all goes on');

@@ -53,7 +53,7 @@ is($one->sql("SELECT shard_evacuate(3, timeout => '1 s')"), 'f', 'a node is not 
 ok(eval { ShardCluster::wait_for_condition(sub { said($one, "SELECT shard_evacuate(3, timeout => '1 s')") =~
 	/WARNING:  node 3 still has shards: \d+ of entity type "counter"\nDETAIL: .*To node \d, shard $shard of entity type "counter": .*by process $pid.*\nHINT: .*shard_rebalances/s }, 'the warning'); 1 },
 	'who waits for that is told which shard it is, and why');
-$coordinator->wait_until("SELECT ($health) ~ 'shard $shard of entity type \"counter\" could not be moved to node \\d, tried \\d times in the last hour: states of shard $shard .* by process $pid'",
+$coordinator->wait_until("SELECT ($health) ~ 'shard $shard of entity type \"counter\" could not be moved to node \\d, tried \\d times in the last hour: node \\d says: states of shard $shard .* by process $pid'",
 	'health to say that the move fails, and whose transaction it is');
 pass('health of the coordinator says that the move fails, and whose transaction it is');
 is($one->sql("SELECT count(*) FILTER (WHERE error IS NULL) || ' of ' || (count(*) > 0) FROM shard_rebalances WHERE shard = $shard"), '0 of true', 'so does shard_rebalances')

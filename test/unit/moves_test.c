@@ -196,6 +196,9 @@ test_refused(void)
 	ok(ended(0, 4, false) && machines[0].decision.status == SHARD_DECISION_MOVE_REFUSED &&
 		   machines[0].decision_length > 100 && machines[0].decision_length <= 1000,
 	   "a long reason is cut, at %zu bytes", machines[0].decision_length);
+	ok(strncmp(machines[0].command_text, "node 2 says: xxx", 16) == 0 &&
+		   strncmp(machines[0].decision_text, "node 2 says: xxx", 16) == 0,
+	   "and it is told whose words these are");
 	machines[1].unfit_why = NULL;
 	machines[1].unfit = false;
 	command(0, SHARD_EVENT_MOVE, shard, 2, 3);
