@@ -122,13 +122,11 @@ CREATE FUNCTION shard.current_regions(
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_stats_regions';
 REVOKE ALL ON FUNCTION shard.current_regions() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION shard.current_regions() TO pg_read_all_stats;
 COMMENT ON FUNCTION shard.current_regions() IS 'entity types that each member hosts or routes';
 
 CREATE VIEW @extschema@.shard_current_regions AS
 SELECT r.node, r.type_name, r.mode, r.error FROM shard.current_regions() r;
 REVOKE ALL ON @extschema@.shard_current_regions FROM PUBLIC;
-GRANT SELECT ON @extschema@.shard_current_regions TO pg_read_all_stats;
 COMMENT ON VIEW @extschema@.shard_current_regions IS 'entity types that each member hosts or routes; error: a member that did not answer';
 
 /* Entities in memory per shard, of all members. error: why a member has not told. */
@@ -136,7 +134,6 @@ CREATE FUNCTION @extschema@.shard_cluster_stats(timeout interval DEFAULT '3 s')
 RETURNS TABLE (node int4, type_name text, shard int4, entities int8, error text)
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_stats_shards';
 REVOKE ALL ON FUNCTION @extschema@.shard_cluster_stats(interval) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION @extschema@.shard_cluster_stats(interval) TO pg_read_all_stats;
 COMMENT ON FUNCTION @extschema@.shard_cluster_stats(interval) IS 'entities in memory per shard of all members';
 
 /*
@@ -221,7 +218,6 @@ CREATE FUNCTION shard.decisions(
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_moves_decisions';
 REVOKE ALL ON FUNCTION shard.decisions() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION shard.decisions() TO pg_read_all_stats;
 COMMENT ON FUNCTION shard.decisions() IS 'what the coordinators of the cluster decided, and why';
 
 /*
@@ -235,7 +231,6 @@ FROM shard.decisions() d
                 UNION SELECT y.type_id, y.type_name FROM shard.type y) t USING (type_id)
 ORDER BY d.at DESC NULLS LAST, d.node;
 REVOKE ALL ON @extschema@.shard_decisions FROM PUBLIC;
-GRANT SELECT ON @extschema@.shard_decisions TO pg_read_all_stats;
 COMMENT ON VIEW @extschema@.shard_decisions IS 'what the coordinators of the cluster decided, and why';
 
 /*
@@ -246,5 +241,4 @@ CREATE FUNCTION @extschema@.shard_rebalance_plan(type_name text DEFAULT NULL)
 RETURNS TABLE (type_name text, shard int4, from_node int4, to_node int4, reason text)
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_plan';
 REVOKE ALL ON FUNCTION @extschema@.shard_rebalance_plan(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION @extschema@.shard_rebalance_plan(text) TO pg_read_all_stats;
 COMMENT ON FUNCTION @extschema@.shard_rebalance_plan(text) IS 'the moves of shards that the coordinator would make now';

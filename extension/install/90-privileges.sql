@@ -1,6 +1,6 @@
 /*
  * What the privileges of all that was made are, whatever default privileges say for whoever makes an extension (ALTER
- * DEFAULT PRIVILEGES): nobody but the owner has any that this script did not grant, which is to PUBLIC alone.
+ * DEFAULT PRIVILEGES): nobody but the owner has any that this script did not grant, which is to PUBLIC, and here to who may see what others do.
  */
 DO $$
 DECLARE
@@ -32,3 +32,10 @@ BEGIN
         EXECUTE pg_catalog.format('REVOKE ALL ON %s %s FROM %s CASCADE', r.kind, r.name, r.grantee);
     END LOOP;
 END $$;
+
+GRANT EXECUTE ON FUNCTION shard.current_regions() TO pg_read_all_stats;
+GRANT SELECT ON @extschema@.shard_current_regions TO pg_read_all_stats;
+GRANT EXECUTE ON FUNCTION @extschema@.shard_cluster_stats(interval) TO pg_read_all_stats;
+GRANT EXECUTE ON FUNCTION shard.decisions() TO pg_read_all_stats;
+GRANT SELECT ON @extschema@.shard_decisions TO pg_read_all_stats;
+GRANT EXECUTE ON FUNCTION @extschema@.shard_rebalance_plan(text) TO pg_read_all_stats;

@@ -58,9 +58,10 @@ is($node->safe_psql('postgres', q{SELECT string_agg(DISTINCT coalesce(nullif(gra
 is($node->safe_psql('postgres', q{SELECT string_agg(o, ' ' ORDER BY o) FROM (
 	SELECT n.nspname || '.' || relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace, aclexplode(relacl) a WHERE nspname IN ('shard', 'shard_peer') AND relkind IN ('r', 'S', 'v') AND grantee <> relowner
 	UNION ALL SELECT nspname::text FROM pg_namespace, aclexplode(nspacl) a WHERE nspname ~ '^shard' AND grantee NOT IN (0, nspowner)
-	UNION ALL SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e' JOIN pg_extension e ON d.refobjid = e.oid AND extname = 'shard', aclexplode(proacl) a WHERE grantee NOT IN (0, proowner)
-	UNION ALL SELECT c.oid::regclass::text FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.deptype = 'e' JOIN pg_extension e ON d.refobjid = e.oid AND extname = 'shard', aclexplode(relacl) a WHERE grantee NOT IN (0, relowner)) x (o)}),
-	'', 'O09 nor on what the extension has made');
+	UNION ALL SELECT p.oid::regprocedure || ' to ' || grantee::regrole FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e' JOIN pg_extension e ON d.refobjid = e.oid AND extname = 'shard', aclexplode(proacl) a WHERE grantee NOT IN (0, proowner)
+	UNION ALL SELECT c.oid::regclass || ' to ' || grantee::regrole FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.deptype = 'e' JOIN pg_extension e ON d.refobjid = e.oid AND extname = 'shard', aclexplode(relacl) a WHERE grantee NOT IN (0, relowner)) x (o)}),
+	join(' ', map { "$_ to pg_read_all_stats" } 'shard.current_regions()', 'shard.decisions()', 'shard_cluster_stats(interval)', 'shard_current_regions', 'shard_decisions', 'shard_rebalance_plan(text)'),
+	'O09 on what the extension has made those have some whom it names');
 fails('eve', 'SELECT FROM shard.type', qr/42501/, 'O09 she sees nothing of it');
 as('alice', 'GRANT SELECT ON shard_entity.vault TO eve');
 is(as('eve', 'SELECT count(*) FROM shard_entity.vault'), 1, 'what the owner grants is granted');

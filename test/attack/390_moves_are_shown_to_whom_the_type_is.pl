@@ -24,4 +24,11 @@ for my $column ('shard', 'rows_copied', 'parked')
 is($one->sql("SET ROLE looks; SELECT shard FROM shard_rebalances"), $shard, 'who watches the server does');
 $two->server->clear_fault;
 $mover->close;
+
+# What the script revokes from all who have default privileges, it had granted to them.
+for my $what ('shard_decisions', 'shard_current_regions', 'shard_cluster_stats()', 'shard_rebalance_plan()')
+{
+	is(($one->try("SET ROLE looks; SELECT count(*) FROM $what"))[0], 0, "and may read $what");
+	like($one->error_of("SET ROLE nobody; SELECT count(*) FROM $what"), qr/42501/, 'as others may not');
+}
 done_testing();
