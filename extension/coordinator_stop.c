@@ -38,7 +38,8 @@
 
 #define NAP_MS 10
 
-static bool told = false; /* the machine knows that the server goes down */
+static bool told = false;		  /* the machine knows that the server goes down */
+static bool said_goodbye = false; /* and its last words are said */
 static int64 deadline = 0;
 static CoordinatorDrain drain;
 
@@ -47,6 +48,7 @@ void
 shard_coordinator_stop_forget(void)
 {
 	told = false;
+	said_goodbye = false;
 }
 
 /* ---- the office ------------------------------------------------------------------------------- */
@@ -68,6 +70,7 @@ say_goodbye(void)
 {
 	int64 until = shard_plane_now() + PASSING_MS * SHARD_MS;
 
+	said_goodbye = true;
 	shard_coordinator_event(&(ShardNodeEvent){.kind = SHARD_EVENT_GOODBYE});
 	while (shard_coordinator.view.members > 1 && shard_plane_now() < until)
 	{
@@ -87,7 +90,7 @@ shard_coordinator_last_words(void)
 {
 	int64 until = shard_plane_now() + PASSING_MS * SHARD_MS;
 
-	if (told || shard_coordinator.node == NULL)
+	if (said_goodbye || shard_coordinator.node == NULL)
 		return;
 	HOLD_INTERRUPTS();
 	MemoryContextSwitchTo(shard_coordinator.step_context);
@@ -275,6 +278,9 @@ shard_coordinator_stop_run(void)
 	if (now < next_look)
 		return;
 	next_look = now + LOOK_INTERVAL;
-	if (shard_worker_server_stops() && !has_clients())
-		(void) shard_visitor_end(MyDatabaseId);
+	if (!shard_worker_server_stops() || has_clients())
+		return;
+	/* First of all: a machine that is busy may end this process later than a lease does that nobody renews. */
+	tell_machine(now + PASSING_MS * SHARD_MS);
+	(void) shard_visitor_end(MyDatabaseId);
 }

@@ -52,12 +52,16 @@ $client->query('SELECT 1');
 my $stopped = begin_stop($one, 'smart');
 $two->sql(q{SELECT pg_sleep(2)});
 ok(!$stopped->(), 'a smart shutdown waits for a client');
+# The postmaster is as slow as on a busy machine: it ends the coordinator worker long after a lease.
+my $postmaster = $one->server->{_pid};
+kill 'STOP', $postmaster;
 $client->close;
+$two->wait_until(q{SELECT count(*) = 1 FROM shard_members WHERE coordinator AND node <> 1}, 'another coordinator');
+like(log_of($one), qr/hands over the office/, 'the office is handed over, and not lost');
+kill 'CONT', $postmaster;
 my $begin = time;
 usleep(50_000) while !$stopped->() && time - $begin < 60;
 cmp_ok(time - $begin, '<', 10, 'and not for other nodes');
-$two->wait_until(q{SELECT count(*) = 1 FROM shard_members WHERE coordinator AND node <> 1}, 'another coordinator');
-like(log_of($one), qr/hands over the office/, 'the office is handed over');
 $one->server->start;
 $cluster->wait_up;
 
