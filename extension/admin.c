@@ -267,6 +267,20 @@ shard_type_mode(PG_FUNCTION_ARGS)
 }
 
 /*
+ * What is wrong with the handler as it is now: workers store what they met, which may have changed since. A proxy
+ * has one for what is ordered by it elsewhere, and calls none.
+ */
+static char *
+handler_problem(const ShardType *type)
+{
+	int sqlstate;
+
+	if (type->mode != SHARD_MODE_PROXY)
+		return shard_handler_problem(type, &sqlstate);
+	return OidIsValid(type->handler) ? NULL : shard_handler_missing(type);
+}
+
+/*
  * shard.type_problem(type_id int4) RETURNS text: what bars a type from running
  * that can be seen without running it; NULL if nothing does.
  */
@@ -286,27 +300,24 @@ shard_type_problem(PG_FUNCTION_ARGS)
 		problem = shard_security_problem(type, &sqlstate);
 	if (problem != NULL)
 		PG_RETURN_TEXT_P(cstring_to_text(problem));
-	if (!OidIsValid(type->handler) && type->handler_name[0] != '\0')
-	{
-		problem = shard_handler_missing(type);
-		/* as after DROP OWNED: who makes the handler anew is not to find out then */
-		if (no_table)
-			problem =
-				psprintf("%s; its state table was dropped, too, with all states in it: make the "
-						 "handler anew, then shard_stop_type('%s') and shard_start() as before "
-						 "make the table anew, empty, and messages that wait are handled",
-						 problem, type->name);
-	}
-	else if (no_table)
+	if (type->handler_name[0] != '\0')
+		problem = handler_problem(type);
+	/* as after DROP OWNED: who makes the handler anew is not to find out then */
+	if (problem != NULL && no_table)
+		problem = psprintf("%s; its state table was dropped, too, with all states in it: make the "
+						   "handler anew, then shard_stop_type('%s') and shard_start() as before "
+						   "make the table anew, empty, and messages that wait are handled",
+						   problem, type->name);
+	else if (problem == NULL && no_table)
 		problem =
 			pstrdup("its state table was dropped, with all states in it; shard_stop_type() and "
 					"shard_start() as before make it anew, empty, and messages that wait are "
 					"handled then");
-	else if (type->missing_extractor != NULL)
+	else if (problem == NULL && type->missing_extractor != NULL)
 		problem = psprintf("extractor %s does not exist", type->missing_extractor);
-	else if (type->ordered_by_name != NULL && !OidIsValid(type->ordered_by))
-		problem = psprintf("function %s of ordered_by does not exist", type->ordered_by_name);
-	else
+	else if (problem == NULL)
+		problem = shard_handler_ordered_by_problem(type, &sqlstate);
+	if (problem == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(problem));
 }

@@ -116,6 +116,11 @@ DROP FUNCTION change_test_other.changing;
 SELECT shard_tell('changing', 'a', '"never"');
 ROLLBACK;
 SELECT * FROM look();
+-- What is wrong with it now is seen at once, before a worker has met it.
+BEGIN;
+ALTER FUNCTION change_test_other.changing STRICT;
+SELECT problem FROM shard_types WHERE type_name = 'changing';
+ROLLBACK;
 
 SET client_min_messages = warning;
 SELECT shard_drop_type('changing', force => true), shard_drop_type('bystander', force => true);
