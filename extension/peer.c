@@ -32,6 +32,11 @@
 /* Who was refused by a server that runs is let in by an operator, and not soon: each attempt is a line in that log. */
 #define REFUSED_BACKOFF (10 * 1000 * 1000)
 
+/* A look-up in one go that takes so long, in microseconds, costs so many times as long until the next; at most five minutes. */
+#define LONG_LOOK_UP (1000 * 1000)
+#define LOOK_UP_BACKOFFS 20
+#define LONGEST_BACKOFF (INT64CONST(300) * 1000 * 1000)
+
 /* A connection that answers after that is a good one; in microseconds. */
 #define SETTLED (1000 * 1000)
 
@@ -127,7 +132,8 @@ shard_peer_destroy(ShardPeer *peer)
 
 /*
  * The next open waits: twice as long as after the failure before, less some chance, so that nodes which
- * lost the same peer do not come back together.
+ * lost the same peer do not come back together. Where the system's resolver kept this process from all else,
+ * much longer, whoever owns the name.
  */
 static void
 back_off(ShardPeer *peer)
@@ -140,6 +146,9 @@ back_off(ShardPeer *peer)
 	longest = Min(longest, limit);
 	peer->failures++;
 	peer->backoff = (int64) (longest * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
+	if (peer->looking_up >= LONG_LOOK_UP)
+		peer->backoff =
+			Min(Max(peer->backoff, LOOK_UP_BACKOFFS * peer->looking_up), LONGEST_BACKOFF);
 	peer->next_open = shard_peer_now() + peer->backoff;
 }
 
@@ -204,6 +213,7 @@ bool
 shard_peer_open(ShardPeer *peer, const char *dsn)
 {
 	int timeout_ms;
+	int64 began;
 
 	peer->open_refused = false;
 	if (peer->conn != NULL)
@@ -221,8 +231,10 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 		(void) fail(peer);
 		return true;
 	}
+	began = shard_peer_now();
 	peer->conn =
 		shard_peer_dsn_connect(dsn, peer->purpose, &peer->address, &timeout_ms, &peer->failure);
+	peer->looking_up = shard_peer_now() - began;
 	if (peer->conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -376,9 +388,19 @@ is_ready_to_connect(const ShardPeer *peer)
 	return poll(&fd, 1, 0) > 0;
 }
 
+/* The socket was looked at, or what came over it, and there is nothing to go on with yet. */
+static ShardPeerEvent
+wait_to_connect(ShardPeer *peer)
+{
+	return is_late(peer) ? fail_late(peer) : SHARD_PEER_NOTHING;
+}
+
 static ShardPeerEvent
 poll_connect(ShardPeer *peer)
 {
+	ShardPeerLogin login;
+	int64 began;
+
 	while (peer->connecting != PGRES_POLLING_OK)
 	{
 		if (peer->connecting == PGRES_POLLING_FAILED)
@@ -387,10 +409,15 @@ poll_connect(ShardPeer *peer)
 			return fail(peer);
 		}
 		if (!is_ready_to_connect(peer))
-			return is_late(peer) ? fail_late(peer) : SHARD_PEER_NOTHING;
-		if (shard_peer_surplus_fails(peer))
+			return wait_to_connect(peer);
+		login = shard_peer_login_look(peer);
+		if (login == SHARD_PEER_LOGIN_WAIT)
+			return wait_to_connect(peer);
+		if (login == SHARD_PEER_LOGIN_REFUSED || shard_peer_surplus_fails(peer))
 			return fail(peer);
+		began = shard_peer_now();
 		peer->connecting = PQconnectPoll(peer->conn);
+		peer->looking_up += shard_peer_now() - began;
 		shard_peer_wait_changed();
 	}
 	return end_connect(peer);
@@ -453,39 +480,22 @@ end_check(ShardPeer *peer)
 	return fail(peer);
 }
 
-static bool
-is_encrypted(const ShardPeer *peer)
-{
-	return PQsslInUse(peer->conn) || PQgssEncInUse(peer->conn);
-}
-
 /*
- * Reads what has come. Encrypted, a part of what was read may be left where the socket does not show
- * it, so look more than once.
+ * Keeps the last result of a step, but an error above all. False: libpq has the same one again for each look, without an end, as
+ * the server began a copy.
  */
 static bool
-receive(ShardPeer *peer)
-{
-	int looks = is_encrypted(peer) ? 4 : 1;
-	int64 began = shard_peer_surplus_clock();
-
-	for (int i = 0; i < looks; i++)
-	{
-		if (!PQconsumeInput(peer->conn))
-			return false;
-		if (shard_peer_surplus_is_much(peer) || !PQisBusy(peer->conn))
-			break;
-	}
-	shard_peer_surplus_look(peer, began);
-	return true;
-}
-
-/*
- * Keeps the last result of a step, but an error above all.
- */
-static void
 keep_result(ShardPeer *peer, PGresult *result)
 {
+	ExecStatusType status = PQresultStatus(result);
+
+	if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH)
+	{
+		PQclear(result);
+		shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
+							   "the server began a copy, which nobody has asked for", NULL, NULL);
+		return false;
+	}
 	if (peer->result != NULL && PQresultStatus(peer->result) == PGRES_FATAL_ERROR)
 		PQclear(result);
 	else
@@ -493,12 +503,13 @@ keep_result(ShardPeer *peer, PGresult *result)
 		drop_result(peer);
 		peer->result = result;
 	}
+	return true;
 }
 
 static ShardPeerEvent
 poll_step(ShardPeer *peer)
 {
-	if (!receive(peer) || (!peer->flushed && !flush(peer)))
+	if (!shard_peer_receive(peer) || (!peer->flushed && !flush(peer)))
 		return fail_by_result(peer);
 	if (shard_peer_surplus_fails(peer))
 		return fail(peer);
@@ -507,11 +518,10 @@ poll_step(ShardPeer *peer)
 		PGresult *result = PQgetResult(peer->conn);
 		ShardPeerEvent event;
 
+		if (result != NULL && !keep_result(peer, result))
+			return fail(peer);
 		if (result != NULL)
-		{
-			keep_result(peer, result);
 			continue;
-		}
 		event = end_step(peer);
 		if (event != SHARD_PEER_NOTHING)
 			return event;
@@ -651,7 +661,7 @@ time_left(const ShardPeer *peer)
 	if (peer->deadline == 0)
 		return -1;
 	left = Max(peer->deadline - shard_peer_now(), 0);
-	if (peer->step != SHARD_PEER_STEP_CONNECT && is_encrypted(peer))
+	if (peer->step != SHARD_PEER_STEP_CONNECT && shard_peer_is_encrypted(peer))
 		left = Min(left, ENCRYPTED_POLL * 1000);
 	return left;
 }

@@ -100,6 +100,9 @@ static const char *const server_options =
 #define TURNS 64
 static uint32 turns[TURNS];
 
+/* Hosts of an address: one server, and its standbys. */
+#define MOST_HOSTS 8
+
 /* Of the address, of ours, and the end. */
 #define MAX_OPTIONS 96
 
@@ -180,6 +183,17 @@ are_good_hosts(const char *list)
 			return true;
 		list += length + 1;
 	}
+}
+
+static int
+count_elements(const char *list)
+{
+	int count = 1;
+
+	for (; *list != '\0'; list++)
+		if (*list == ',')
+			count++;
+	return count;
 }
 
 /*
@@ -271,6 +285,17 @@ parse(const char *dsn, ShardPeerFailure *failure)
 	else if (!given)
 		shard_peer_set_failure(failure, ERRCODE_INVALID_PARAMETER_VALUE, "it is empty", NULL,
 							   "Write it like \"host=name port=5432 dbname=app user=peer\".");
+	else if (hosts != NULL && count_elements(hosts) > MOST_HOSTS)
+	{
+		char text[64];
+
+		snprintf(text, sizeof(text), "it names more than %d hosts", MOST_HOSTS);
+		shard_peer_set_failure(
+			failure, ERRCODE_INVALID_PARAMETER_VALUE, text,
+			"libpq looks up the names of all one after the other, and nothing "
+			"else is done meanwhile.",
+			"A node is one database: name it, and those that may take its place.");
+	}
 	else if (hosts != NULL && !are_good_hosts(hosts))
 		shard_peer_set_failure(
 			failure, ERRCODE_INVALID_PARAMETER_VALUE,
@@ -348,17 +373,6 @@ is_limit(const char *keyword)
 		if (strcmp(limits[i].option, keyword) == 0)
 			return true;
 	return strcmp(keyword, "keepalives") == 0;
-}
-
-static int
-count_elements(const char *list)
-{
-	int count = 1;
-
-	for (; *list != '\0'; list++)
-		if (*list == ',')
-			count++;
-	return count;
 }
 
 void

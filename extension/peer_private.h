@@ -32,6 +32,23 @@ typedef struct ShardPeerFailure
 	char hint[512];
 } ShardPeerFailure;
 
+/* How far a login is, by what the server has said (peer_login.c). */
+typedef enum ShardPeerLoginStep
+{
+	SHARD_PEER_LOGIN_BEGINS,
+	SHARD_PEER_LOGIN_NONCE, /* is asked for */
+	SHARD_PEER_LOGIN_ASKED, /* for something else */
+	SHARD_PEER_LOGIN_OVER,	/* nothing that is said can be work */
+} ShardPeerLoginStep;
+
+/* What is to be done with what a server has said. */
+typedef enum ShardPeerLogin
+{
+	SHARD_PEER_LOGIN_READ,
+	SHARD_PEER_LOGIN_WAIT, /* for the socket */
+	SHARD_PEER_LOGIN_REFUSED,
+} ShardPeerLogin;
+
 struct ShardPeer
 {
 	dlist_node link; /* in shard_peer_list */
@@ -62,6 +79,10 @@ struct ShardPeer
 	bool open_refused;	/* somebody waits for next_open */
 	bool unreported;	/* failed since the last poll */
 	ShardPeerFailure failure;
+
+	ShardPeerLoginStep login;
+	int64
+		looking_up; /* microseconds that libpq took to connect, in which nothing else was done: names were looked up */
 
 	/* peer_surplus.c */
 	uint64 read;	/* bytes of the connection, up to the end of the last step */
@@ -95,15 +116,15 @@ extern void shard_peer_surplus_begin(ShardPeer *peer);
 /* A step is over, with an answer of so many bytes. */
 extern void shard_peer_surplus_step(ShardPeer *peer, uint64 answer);
 
-/* What the process has had of the processor, in microseconds; and what came was read since then. */
-extern int64 shard_peer_surplus_clock(void);
-extern void shard_peer_surplus_look(ShardPeer *peer, int64 began);
-
-/* Has more come than any answer, and what goes with it, may have? Then it is not to be looked into. */
-extern bool shard_peer_surplus_is_much(const ShardPeer *peer);
+/* Reads what has come; false: the connection is gone. */
+extern bool shard_peer_receive(ShardPeer *peer);
+extern bool shard_peer_is_encrypted(const ShardPeer *peer);
 
 /* Has the server said too much, that nobody asked for or in answer? Then *failure says so, and the connection is to be closed. */
 extern bool shard_peer_surplus_fails(ShardPeer *peer);
+
+/* peer_login.c: whether libpq may read what has come while it connects. REFUSED: *failure says why, the connection is to be closed. */
+extern ShardPeerLogin shard_peer_login_look(ShardPeer *peer);
 
 /* What its socket is to be waited for; 0: nothing. */
 extern uint32 shard_peer_wanted_events(const ShardPeer *peer);

@@ -123,9 +123,9 @@ shard_peer_surplus_step(ShardPeer *peer, uint64 answer)
 	peer->reading = 0;
 }
 
-/* See peer_private.h. */
-int64
-shard_peer_surplus_clock(void)
+/* What the process has had of the processor, in microseconds. */
+static int64
+processor_clock(void)
 {
 	struct timespec now;
 
@@ -157,21 +157,21 @@ shard_peer_expect(ShardPeer *peer, uint64 bytes)
 	peer->expected = bytes;
 }
 
-/* See peer_private.h. */
-bool
-shard_peer_surplus_is_much(const ShardPeer *peer)
+/* Has more come than any answer, and what goes with it, may have? Then it is not to be looked into. */
+static bool
+is_much(const ShardPeer *peer)
 {
 	return peer->surplus + since_step(peer) > MOST_SURPLUS + most_answer(peer);
 }
 
 /* See peer_private.h. Nobody listens here, so libpq would keep notifications for good; to ask for them looks into what came. */
-void
-shard_peer_surplus_look(ShardPeer *peer, int64 began)
+static void
+look(ShardPeer *peer, int64 began)
 {
-	int64 took = shard_peer_surplus_clock() - began;
+	int64 took = processor_clock() - began;
 	PGnotify *notification;
 
-	if (shard_peer_surplus_is_much(peer))
+	if (is_much(peer))
 		return;
 	while ((notification = PQnotifies(peer->conn)) != NULL)
 		PQfreemem(notification);
@@ -212,7 +212,7 @@ shard_peer_surplus_fails(ShardPeer *peer)
 		peer->surplus += beside;
 		peer->read += beside;
 	}
-	if (peer->surplus <= MOST_SURPLUS && !shard_peer_surplus_is_much(peer))
+	if (peer->surplus <= MOST_SURPLUS && !is_much(peer))
 		return false;
 	if (peer->surplus <= MOST_SURPLUS && peer->step == SHARD_PEER_STEP_EXECUTE)
 	{
@@ -225,5 +225,30 @@ shard_peer_surplus_fails(ShardPeer *peer)
 	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
 						   "the server at the address says what nobody has asked for", detail,
 						   "Find out what listens there: a server of PostgreSQL does not do that.");
+	return true;
+}
+
+/* See peer_private.h. */
+bool
+shard_peer_is_encrypted(const ShardPeer *peer)
+{
+	return PQsslInUse(peer->conn) || PQgssEncInUse(peer->conn);
+}
+
+/* See peer_private.h. Encrypted, a part of what was read may be left where the socket does not show it, so look more than once. */
+bool
+shard_peer_receive(ShardPeer *peer)
+{
+	int looks = shard_peer_is_encrypted(peer) ? 4 : 1;
+	int64 began = processor_clock();
+
+	for (int i = 0; i < looks; i++)
+	{
+		if (!PQconsumeInput(peer->conn))
+			return false;
+		if (is_much(peer) || !PQisBusy(peer->conn))
+			break;
+	}
+	look(peer, began);
 	return true;
 }

@@ -1,6 +1,7 @@
 # P37: a server at the address of a member answers the check of who calls as it should, and then sends notifications, or settings
 # that it reports, without end. libpq would keep the latter until the connection ends. Workers of the others keep none of them,
-# close the connection, and say why.
+# close the connection, and say why. P74: one that answers with the beginning of a copy, of which libpq says so again at each look,
+# without an end.
 
 use strict;
 use warnings FATAL => 'all';
@@ -46,10 +47,13 @@ my %flood = (
 	notifications => sub { packet('A', pack('N', 1) . "x\0" . ('y' x 8000) . "\0") x 32 },
 	settings => sub { join '', map { packet('S', 'a' . $number++ . "\0" . ('y' x 8000) . "\0") } 1 .. 32 });
 
+# In either direction, or both.
+my %copy = map { $_ => packet($_, pack 'Cn', 0, 0) } qw(H G W);
+
 # In a process of its own, without end.
 sub serve
 {
-	my ($listener, $bytes_of_flood) = @_;
+	my ($listener, $answer, $bytes_of_flood) = @_;
 	my (%state, %in, %left);
 	my $read = IO::Select->new($listener);
 	my $write = IO::Select->new;
@@ -81,9 +85,9 @@ sub serve
 			}
 			if ($state{$s} eq 'check' && $in{$s} =~ s/^Q.*//s)
 			{
-				syswrite $s, $check;
+				syswrite $s, $answer;
 				$state{$s} = 'flood';
-				$write->add($s);
+				$write->add($s) if $bytes_of_flood;
 			}
 		}
 		for my $s (@{ $writable // [] })
@@ -115,26 +119,27 @@ END { my $status = $?; end_server(); $? = $status }
 my %before = map { $_->n => memory($_) } @good;
 $evil->server->stop('fast');
 $_->sql(ShardCluster::tell_recorder($entity, 7, 7)) for @good;
-for my $what (sort keys %flood)
+for my $what (sort keys %copy, keys %flood)
 {
+	my $words = $copy{$what} ? 'began a copy' : 'says what nobody has asked for';
 	my $listener = IO::Socket::INET->new(LocalAddr => $evil->{host}, LocalPort => $evil->{port}, Listen => 50, ReuseAddr => 1)
 	  or die "listen: $!";
 	$pid = fork() // die "fork: $!";
 	if ($pid == 0)
 	{
 		$SIG{PIPE} = 'IGNORE';
-		eval { serve($listener, $flood{$what}); 1 } or warn $@;
+		eval { serve($listener, $copy{$what} // $check, $flood{$what}); 1 } or warn $@;
 		POSIX::_exit(1);
 	}
 	close $listener;
 	for (@good)
 	{
-		$_->wait_until("SELECT last_error LIKE '%says what nobody has asked for%' FROM shard_peers WHERE node = @{[$evil->n]}",
+		$_->wait_until("SELECT last_error LIKE '%$words%' FROM shard_peers WHERE node = @{[$evil->n]}",
 			"node @{[$_->n]} to say who does not stop with $what");
 		cmp_ok(memory($_) - $before{ $_->n }, '<', $megabytes, 'P37 and keeps none of it');
 	}
 	end_server();
-	$_->wait_until("SELECT last_error NOT LIKE '%says what nobody has asked for%' FROM shard_peers WHERE node = @{[$evil->n]}",
+	$_->wait_until("SELECT last_error NOT LIKE '%$words%' FROM shard_peers WHERE node = @{[$evil->n]}",
 		'nobody to be there any more') for @good;
 }
 $evil->server->start;

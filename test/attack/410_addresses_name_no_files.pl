@@ -87,6 +87,7 @@ ok(!IO::Select->new($mine)->can_read(0), 'P13 nobody was called by them');
 refused('P26 a service', 'service=replicas', 'service');
 refused("P27 a folder where somebody else's socket may be", "host=$folder port=$port");
 refused('P27 an abstract name, behind an honest host', "host=127.0.0.1,\@mine port=$port,$port");
+refused('P75 more names than a resolver may be asked for', 'host=' . join(',', map { "q$_.invalid" } 1 .. 9));
 refused("P28 $_", "$there $_=x", $_)
   for qw(requirepeer krbsrvname target_session_attrs replication sslrootcert sslcrldir sslpassword application_name);
 
