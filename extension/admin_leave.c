@@ -114,23 +114,17 @@ static const char *
 worker_still(void)
 {
 	ShardDatabase *db = shard_shmem_database();
-	ShardWorkerSlot *slot;
-	bool runs;
-	pid_t pid;
+	int pid;
 
 	if (db == NULL)
 		return "The coordinator worker of this node does not run.";
 	if (shard_cluster_view_reports() != NIL)
 		return NULL;
-	slot = &db->worker[SHARD_COORDINATOR];
-	SpinLockAcquire(&slot->mutex);
-	runs = slot->in_use;
-	pid = slot->pid;
-	SpinLockRelease(&slot->mutex);
-	return runs ? psprintf("The coordinator worker of this node, process %d, does not answer: it "
-						   "stands still.",
-						   (int) pid)
-				: "The coordinator worker of this node does not run.";
+	pid = shard_cluster_view_worker_pid(db, SHARD_COORDINATOR);
+	return pid != 0 ? psprintf("The coordinator worker of this node, process %d, does not answer: "
+							   "it stands still.",
+							   pid)
+					: "The coordinator worker of this node does not run.";
 }
 
 /*

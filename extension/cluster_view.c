@@ -98,16 +98,22 @@ shard_cluster_view_directory(int *count)
 	return shard_directory_list(count);
 }
 
+int
+shard_cluster_view_worker_pid(ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	int pid;
+
+	SpinLockAcquire(&slot->mutex);
+	pid = slot->in_use ? (int) slot->pid : 0;
+	SpinLockRelease(&slot->mutex);
+	return pid;
+}
+
 bool
 shard_cluster_view_worker_runs(ShardDatabase *db, int worker)
 {
-	ShardWorkerSlot *slot = &db->worker[worker];
-	bool runs;
-
-	SpinLockAcquire(&slot->mutex);
-	runs = slot->in_use;
-	SpinLockRelease(&slot->mutex);
-	return runs;
+	return shard_cluster_view_worker_pid(db, worker) != 0;
 }
 
 static void
