@@ -22,6 +22,12 @@ extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
 /* Raises at a node that was downed: it would wait for itself in vain. */
 extern void shard_command_not_downed(void);
 
+/* Raises at a node that was written off: nobody carries out what is wanted there. */
+extern void shard_command_not_written_off(void);
+
+/* Raises if that member was written off: no start of it comes back. function: its name, for the error. */
+extern void shard_command_member_remains(const char *function, int32 node);
+
 /* Whether there is a coordinator, as far as this node hears. */
 extern bool shard_command_has_coordinator(void);
 

@@ -403,6 +403,7 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 	ShardPlaneView view;
 
 	shard_command_begin("shard_leave()");
+	shard_command_not_written_off();
 	shard_plane_get(shard_shmem_database(), &view);
 	status = own_status(view.node);
 	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)

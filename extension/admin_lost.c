@@ -42,6 +42,9 @@ command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind ki
 
 	shard_command_begin(function);
 	command.text = shard_command_who();
+	shard_command_not_written_off();
+	if (kind != SHARD_COMMAND_WRITE_OFF)
+		shard_command_member_remains(function, command.node);
 	before = (ShardMemberStatus) shard_command_get_member(command.node)->status;
 	shard_command_need_coordinator(function);
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
@@ -214,6 +217,7 @@ shard_admin_write_off(PG_FUNCTION_ARGS)
 
 	shard_command_begin("shard_write_off()");
 	forced = is_forced(fcinfo);
+	shard_command_not_written_off();
 	shard_command_not_downed();
 	if (!forced)
 		check_entities_ended(node);
@@ -236,8 +240,10 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 	ShardPlaneView view;
 
 	shard_command_begin("shard_admit()");
+	shard_command_not_written_off();
 	record = shard_command_member(node);
-	if (record != NULL && incarnation != record->inc_no + 1)
+	if (record != NULL && record->status != SHARD_MEMBER_WRITTEN_OFF &&
+		incarnation != record->inc_no + 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("the next incarnation of node %d is %d, not %d", node,
 							   record->inc_no + 1, incarnation),
@@ -420,6 +426,7 @@ shard_admin_force_voters(PG_FUNCTION_ARGS)
 	ShardCommand command = {.kind = SHARD_COMMAND_FORCE_VOTERS};
 
 	shard_command_begin("shard_force_voters()");
+	shard_command_not_written_off();
 	read_nodes(fcinfo, &command);
 	if (!is_forced(fcinfo))
 		check_voters_lost(&command);
