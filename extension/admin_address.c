@@ -93,6 +93,7 @@ shard_admin_set_address(PG_FUNCTION_ARGS)
 	dsn = shard_peer_complete_dsn(dsn, shard_command_socket_folder());
 	shard_command_not_written_off();
 	shard_command_not_downed();
+	shard_command_wait_known();
 	shard_plane_get(shard_shmem_database(), &view);
 	command.node = PG_ARGISNULL(1) ? view.node : PG_GETARG_INT32(1);
 	command.text = dsn;

@@ -186,11 +186,36 @@ shard_command_member(int32 node)
 }
 
 /* See admin_command.h. */
+void
+shard_command_wait_known(void)
+{
+	int64 deadline = shard_plane_now() + SHARD_COMMAND_START_TIMEOUT;
+	ShardWho who;
+
+	while (!shard_coordinator_who(&who))
+	{
+		if (shard_plane_now() >= deadline)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("this node does not know yet who it is"),
+							errdetail("Its coordinator worker has not spoken."),
+							errhint("See shard_health() and the server's log.")));
+		shard_command_nap();
+	}
+}
+
+/* See admin_command.h. A coordinator worker that has just been started has written nothing down. */
 const ShardMemberRecord *
 shard_command_get_member(int32 node)
 {
 	const ShardMemberRecord *record = shard_command_member(node);
+	ShardPlaneView view;
 
+	shard_plane_get(shard_shmem_database(), &view);
+	if (record == NULL && !view.known)
+	{
+		shard_command_wait_known();
+		record = shard_command_member(node);
+	}
 	if (record == NULL)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("there is no node %d", node),
 						errhint("See shard_members.")));
