@@ -17,6 +17,7 @@
 #include "attempt.h"
 #include "cluster_view.h"
 #include "core/membership.h"
+#include "peer_errors.h"
 #include "plane.h"
 #include "senders.h"
 
@@ -358,7 +359,18 @@ check_taken(const ErrorData *error)
 }
 
 /*
- * Has the cluster decide that this node stays. What is just being decided about it comes first.
+ * Is the command to be given again? What is just being decided comes first; and where nobody knows whether a coordinator
+ * that is lost has carried it out, its successor says so: whoever leaves may have heard already that it was cancelled.
+ */
+static bool
+is_open(const ErrorData *error)
+{
+	return error->sqlerrcode == SHARD_ERRCODE_OUTCOME_UNKNOWN ||
+		   (error->detail != NULL && strstr(error->detail, "try again") != NULL);
+}
+
+/*
+ * Has the cluster decide that this node stays.
  */
 static void
 stay(int32 node, int64 deadline)
@@ -372,8 +384,7 @@ stay(int32 node, int64 deadline)
 
 		error = shard_attempt(send_stay, &left);
 		check_taken(error);
-		if (error != NULL && (error->detail == NULL || strstr(error->detail, "try again") == NULL ||
-							  shard_plane_now() >= deadline))
+		if (error != NULL && (!is_open(error) || shard_plane_now() >= deadline))
 			ReThrowError(error);
 		status = own_status(node);
 		if (error == NULL && status != SHARD_MEMBER_LEAVING)
