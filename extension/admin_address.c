@@ -91,11 +91,13 @@ shard_admin_set_address(PG_FUNCTION_ARGS)
 	shard_command_begin("shard_set_address()");
 	shard_peer_check_dsn(dsn, "dsn");
 	dsn = shard_peer_complete_dsn(dsn, shard_command_socket_folder());
+	shard_command_not_written_off();
 	shard_command_not_downed();
+	shard_command_wait_known();
 	shard_plane_get(shard_shmem_database(), &view);
 	command.node = PG_ARGISNULL(1) ? view.node : PG_GETARG_INT32(1);
 	command.text = dsn;
-	(void) shard_command_get_member(command.node);
+	shard_command_member_remains("shard_set_address()", command.node);
 	check_office(dsn, command.node, &view);
 	look_there(dsn, command.node, &view);
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,

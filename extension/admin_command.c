@@ -186,15 +186,80 @@ shard_command_member(int32 node)
 }
 
 /* See admin_command.h. */
+void
+shard_command_wait_known(void)
+{
+	int64 deadline = shard_plane_now() + SHARD_COMMAND_START_TIMEOUT;
+	ShardWho who;
+
+	while (!shard_coordinator_who(&who))
+	{
+		if (shard_plane_now() >= deadline)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("this node does not know yet who it is"),
+							errdetail("Its coordinator worker has not spoken."),
+							errhint("See shard_health() and the server's log.")));
+		shard_command_nap();
+	}
+}
+
+/* See admin_command.h. A coordinator worker that has just been started has written nothing down. */
 const ShardMemberRecord *
 shard_command_get_member(int32 node)
 {
 	const ShardMemberRecord *record = shard_command_member(node);
+	ShardPlaneView view;
 
+	shard_plane_get(shard_shmem_database(), &view);
+	if (record == NULL && !view.known)
+	{
+		shard_command_wait_known();
+		record = shard_command_member(node);
+	}
 	if (record == NULL)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("there is no node %d", node),
 						errhint("See shard_members.")));
 	return record;
+}
+
+/* See admin_command.h. */
+void
+shard_command_not_written_off(void)
+{
+	const ShardMemberRecord *record;
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (!view.fenced)
+		return;
+	record = shard_command_member(view.node);
+	if (record == NULL || record->status != SHARD_MEMBER_WRITTEN_OFF)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this node was written off, for good"),
+			 errdetail("It was node %d of its cluster: its shards begin anew at other members, and "
+					   "no start of it is admitted any more.",
+					   view.node),
+			 errhint(
+				 "Read from it what is needed, then drop the extension or the database, and join "
+				 "an empty one; or make it a node of its own with "
+				 "shard_reset_cluster_data(force => true).")));
+}
+
+/* See admin_command.h. */
+void
+shard_command_member_remains(const char *function, int32 node)
+{
+	if (shard_command_get_member(node)->status != SHARD_MEMBER_WRITTEN_OFF)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot execute %s: node %d was written off, for good", function, node),
+			 errdetail("Its shards begin anew at other members, and no start of it is admitted any "
+					   "more."),
+			 errhint("Read from it what is needed; its database joins under another number, empty, "
+					 "when the extension was dropped there and created anew.")));
 }
 
 /* See admin_command.h. */
@@ -223,6 +288,7 @@ shard_command_has_coordinator(void)
 void
 shard_command_need_coordinator(const char *function)
 {
+	shard_command_not_written_off();
 	shard_command_not_downed();
 	if (shard_command_has_coordinator())
 		return;

@@ -22,6 +22,15 @@ extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
 /* Raises at a node that was downed: it would wait for itself in vain. */
 extern void shard_command_not_downed(void);
 
+/* Raises at a node that was written off: nobody carries out what is wanted there. */
+extern void shard_command_not_written_off(void);
+
+/* Raises if that member was written off: no start of it comes back. function: its name, for the error. */
+extern void shard_command_member_remains(const char *function, int32 node);
+
+/* Waits until this node knows who it is, for a coordinator worker that has just been started; raises if it does not. */
+extern void shard_command_wait_known(void);
+
 /* Whether there is a coordinator, as far as this node hears. */
 extern bool shard_command_has_coordinator(void);
 
@@ -70,6 +79,9 @@ extern const char *shard_command_why_at(int32 node);
 extern void shard_command_nap(void);
 
 #define SHARD_COMMAND_SECOND INT64CONST(1000000)
+
+/* A coordinator worker that has just been started knows its node after that. */
+#define SHARD_COMMAND_START_TIMEOUT (10 * SHARD_COMMAND_SECOND)
 
 /* A decision, with an election before it. */
 #define SHARD_COMMAND_TIMEOUT (20 * SHARD_COMMAND_SECOND)

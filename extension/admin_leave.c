@@ -17,6 +17,7 @@
 #include "attempt.h"
 #include "cluster_view.h"
 #include "core/membership.h"
+#include "peer_errors.h"
 #include "plane.h"
 #include "senders.h"
 
@@ -114,23 +115,17 @@ static const char *
 worker_still(void)
 {
 	ShardDatabase *db = shard_shmem_database();
-	ShardWorkerSlot *slot;
-	bool runs;
-	pid_t pid;
+	int pid;
 
 	if (db == NULL)
 		return "The coordinator worker of this node does not run.";
 	if (shard_cluster_view_reports() != NIL)
 		return NULL;
-	slot = &db->worker[SHARD_COORDINATOR];
-	SpinLockAcquire(&slot->mutex);
-	runs = slot->in_use;
-	pid = slot->pid;
-	SpinLockRelease(&slot->mutex);
-	return runs ? psprintf("The coordinator worker of this node, process %d, does not answer: it "
-						   "stands still.",
-						   (int) pid)
-				: "The coordinator worker of this node does not run.";
+	pid = shard_cluster_view_worker_pid(db, SHARD_COORDINATOR);
+	return pid != 0 ? psprintf("The coordinator worker of this node, process %d, does not answer: "
+							   "it stands still.",
+							   pid)
+					: "The coordinator worker of this node does not run.";
 }
 
 /*
@@ -364,7 +359,18 @@ check_taken(const ErrorData *error)
 }
 
 /*
- * Has the cluster decide that this node stays. What is just being decided about it comes first.
+ * Is the command to be given again? What is just being decided comes first; and where nobody knows whether a coordinator
+ * that is lost has carried it out, its successor says so: whoever leaves may have heard already that it was cancelled.
+ */
+static bool
+is_open(const ErrorData *error)
+{
+	return error->sqlerrcode == SHARD_ERRCODE_OUTCOME_UNKNOWN ||
+		   (error->detail != NULL && strstr(error->detail, "try again") != NULL);
+}
+
+/*
+ * Has the cluster decide that this node stays.
  */
 static void
 stay(int32 node, int64 deadline)
@@ -378,8 +384,7 @@ stay(int32 node, int64 deadline)
 
 		error = shard_attempt(send_stay, &left);
 		check_taken(error);
-		if (error != NULL && (error->detail == NULL || strstr(error->detail, "try again") == NULL ||
-							  shard_plane_now() >= deadline))
+		if (error != NULL && (!is_open(error) || shard_plane_now() >= deadline))
 			ReThrowError(error);
 		status = own_status(node);
 		if (error == NULL && status != SHARD_MEMBER_LEAVING)
@@ -409,6 +414,7 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 	ShardPlaneView view;
 
 	shard_command_begin("shard_leave()");
+	shard_command_not_written_off();
 	shard_plane_get(shard_shmem_database(), &view);
 	status = own_status(view.node);
 	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)

@@ -42,6 +42,9 @@ command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind ki
 
 	shard_command_begin(function);
 	command.text = shard_command_who();
+	shard_command_not_written_off();
+	if (kind != SHARD_COMMAND_WRITE_OFF)
+		shard_command_member_remains(function, command.node);
 	before = (ShardMemberStatus) shard_command_get_member(command.node)->status;
 	shard_command_need_coordinator(function);
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
@@ -76,7 +79,7 @@ may_run(int32 node, const ShardMemberRecord *record)
 
 /*
  * Asks the node itself, and, if that says nothing, those whom this node hears. What they hear of one that was downed is
- * no matter: it is to hear of that, and then to handle nothing.
+ * no matter: it is to hear of that, and then to handle nothing. One whose server is frozen hears of nothing.
  */
 static bool
 is_there(ShardAlive *asked, ShardMemberStatus status)
@@ -88,7 +91,8 @@ is_there(ShardAlive *asked, ShardMemberStatus status)
 		return true;
 	(void) shard_cluster_alive_ask_others(asked, 1, shard_cluster_view_reports(), ALIVE_TIMEOUT_MS,
 										  &witness);
-	return asked->runs_by != 0 || (status != SHARD_MEMBER_DOWN && asked->heard_by != NIL);
+	return asked->runs_by != 0 || asked->mute ||
+		   (status != SHARD_MEMBER_DOWN && asked->heard_by != NIL);
 }
 
 static const char *
@@ -108,11 +112,24 @@ how_it_runs(const ShardAlive *asked, ShardMemberStatus status)
 								  : "Its region workers run and handle messages; its coordinator "
 									"worker alone stands still.";
 	if (asked->heard_by == NIL || status == SHARD_MEMBER_DOWN)
-		return psprintf("Node %d reaches it: its region workers run and handle messages.",
-						asked->runs_by);
+		return asked->runs_by != 0
+				   ? psprintf("Node %d reaches it: its region workers run and handle messages.",
+							  asked->runs_by)
+				   : psprintf(
+						 "The server of node %d takes connections, and answers nothing: it may "
+						 "be frozen, and handles messages again as soon as it goes on.",
+						 asked->node);
 	names = shard_cluster_alive_names(asked->heard_by);
 	return psprintf("%c%s %s it, though this node does not.", pg_toupper((unsigned char) names[0]),
 					names + 1, verb(asked->heard_by, "hear"));
+}
+
+/* Does nobody say more of it than that its server takes connections? */
+static bool
+is_mute(const ShardAlive *asked, ShardMemberStatus status)
+{
+	return asked->mute && asked->runs_by == 0 &&
+		   (asked->heard_by == NIL || status == SHARD_MEMBER_DOWN);
 }
 
 /*
@@ -125,7 +142,13 @@ refuse_write_off(const ShardAlive *asked, ShardMemberStatus status)
 	const char *detail = how_it_runs(asked, status);
 	const char *hint;
 
-	if (!asked->entities)
+	if (is_mute(asked, status))
+		hint = psprintf(
+			"Have it go on (SIGCONT); or end it for good, so that nobody starts it again, then "
+			"call shard_write_off(%d). If you have cut it off, or are about to stop it, for "
+			"good: shard_write_off(%d, force => true).",
+			node, node);
+	else if (!asked->entities)
 		hint = psprintf(
 			"See shard_members and shard_health() at each of them, and mend the links. If you have cut it "
 			"off, or are about to stop it, for good: shard_write_off(%d, force => true).",
@@ -194,6 +217,7 @@ shard_admin_write_off(PG_FUNCTION_ARGS)
 
 	shard_command_begin("shard_write_off()");
 	forced = is_forced(fcinfo);
+	shard_command_not_written_off();
 	shard_command_not_downed();
 	if (!forced)
 		check_entities_ended(node);
@@ -216,8 +240,10 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 	ShardPlaneView view;
 
 	shard_command_begin("shard_admit()");
+	shard_command_not_written_off();
 	record = shard_command_member(node);
-	if (record != NULL && incarnation != record->inc_no + 1)
+	if (record != NULL && record->status != SHARD_MEMBER_WRITTEN_OFF &&
+		incarnation != record->inc_no + 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("the next incarnation of node %d is %d, not %d", node,
 							   record->inc_no + 1, incarnation),
@@ -400,6 +426,7 @@ shard_admin_force_voters(PG_FUNCTION_ARGS)
 	ShardCommand command = {.kind = SHARD_COMMAND_FORCE_VOTERS};
 
 	shard_command_begin("shard_force_voters()");
+	shard_command_not_written_off();
 	read_nodes(fcinfo, &command);
 	if (!is_forced(fcinfo))
 		check_voters_lost(&command);

@@ -43,9 +43,6 @@ PG_FUNCTION_INFO_V1(shard_admin_join);
 /* The seed itself connects to us in that time (internal.c). */
 #define CALL_BACK_TIMEOUT_MS 15000
 
-/* A coordinator worker that has just been started knows its node after that. */
-#define START_TIMEOUT (10 * SHARD_COMMAND_SECOND)
-
 /* The cluster's answer, and then the first time up. */
 #define JOIN_TIMEOUT (60 * SHARD_COMMAND_SECOND)
 
@@ -57,18 +54,11 @@ PG_FUNCTION_INFO_V1(shard_admin_join);
 static ShardWho
 who_am_i(void)
 {
-	int64 deadline = shard_plane_now() + START_TIMEOUT;
 	ShardWho who;
 
-	while (!shard_coordinator_who(&who))
-	{
-		if (shard_plane_now() >= deadline)
-			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-							errmsg("this node does not know yet who it is"),
-							errdetail("Its coordinator worker has not spoken."),
-							errhint("See shard_health() and the server's log.")));
-		shard_command_nap();
-	}
+	do
+		shard_command_wait_known();
+	while (!shard_coordinator_who(&who));
 	return who;
 }
 
@@ -232,7 +222,7 @@ look_here(void *argument)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .number = 1};
 
-	(void) shard_coordinator_command(&command, START_TIMEOUT);
+	(void) shard_coordinator_command(&command, SHARD_COMMAND_START_TIMEOUT);
 }
 
 /*

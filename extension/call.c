@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/datum.h"
 #include "utils/jsonb.h"
@@ -44,6 +45,9 @@
 
 /* Others are told of a call that takes longer than this. */
 #define LONG_MS 1000
+
+/* While a lock is waited for the timer rests until there is something to do, but not for longer than this. */
+#define LONGEST_REST_MS (60 * 60 * 1000)
 
 /* The process ends when a handler ran so many times its handler_timeout, but not before so long. */
 #define OVERDUE_TIMES 4
@@ -79,6 +83,8 @@ static volatile int64 allowed_ms = 0;
 static int watching = 0; /* depth of shard_call_watch() */
 
 static bool ticking = false;
+static volatile sig_atomic_t resting = false; /* since a lock is waited for, or was */
+static volatile int64 tick_ms = TICK_MS;	  /* what the next tick stands for */
 static TimeoutId timer;
 
 /* a message as a jsonb datum; kept, because most are not large */
@@ -100,10 +106,10 @@ shard_executor_set_current(ShardExecution *execution)
 
 /* In the signal handler: the same call has been seen for so long. */
 static void
-tell_long(void)
+tell_long(int64 seen_ms)
 {
 	const ShardEntity *entity = called.entity;
-	TimestampTz since = GetCurrentTimestamp() - LONG_MS * INT64CONST(1000);
+	TimestampTz since = GetCurrentTimestamp() - seen_ms * INT64CONST(1000);
 
 	if (called.function != NULL)
 		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->run->type->type_id,
@@ -112,24 +118,55 @@ tell_long(void)
 		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.type->type_id, "", 0);
 }
 
+/*
+ * In the signal handler: the same call goes on, seen for so long. Each SIGALRM sets the latch of the process, and with
+ * log_lock_waits whoever waits for a lock writes a line when that is set: a wait is left alone until its time is over.
+ */
+static void
+set_next_tick(int64 seen_ms)
+{
+	bool waits = MyProc->waitStatus == PROC_WAIT_STATUS_WAITING && seen_ms < allowed_ms;
+	TimestampTz now;
+
+	if (!waits && !resting)
+		return;
+	now = GetCurrentTimestamp();
+	resting = waits;
+	tick_ms = waits ? Min(allowed_ms - seen_ms, LONGEST_REST_MS) : TICK_MS;
+	if (waits)
+		enable_timeout_at(timer, TimestampTzPlusMilliseconds(now, tick_ms));
+	else
+		/* what repeats is set again after this, a tick later */
+		enable_timeout_every(timer, now, TICK_MS);
+}
+
 /* In the signal handler: counts how long the same call has been seen, and has the clock read (executor_limit.c). */
 static void
 on_tick(void)
 {
 	static sig_atomic_t seen = -1;
 	static int64 seen_ms = 0;
+	static bool told = false;
 
 	shard_turn.ticked = true;
 	if (!running || calls != seen)
 	{
 		seen = calls;
 		seen_ms = 0;
+		told = false;
 		shard_shmem_call_ended(shard_shmem_my_worker());
-		return;
 	}
-	seen_ms += TICK_MS;
-	if (seen_ms == LONG_MS)
-		tell_long();
+	else
+		seen_ms += tick_ms;
+	if (!running)
+		return;
+	set_next_tick(seen_ms);
+	/* there may be no other tick before its time is over */
+	if (!told && (seen_ms >= LONG_MS || resting))
+	{
+		told = true;
+		tell_long(seen_ms);
+	}
 	if (seen_ms < allowed_ms)
 		return;
 	timed_out = true;
@@ -248,8 +285,10 @@ shard_call_init(void)
 static void
 start_ticking(void)
 {
-	if (ticking)
+	if (ticking && !resting)
 		return;
+	resting = false;
+	tick_ms = TICK_MS;
 	enable_timeout_every(timer, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TICK_MS),
 						 TICK_MS);
 	ticking = true;
@@ -261,6 +300,8 @@ shard_call_sleep(void)
 	if (ticking)
 		disable_timeout(timer, false);
 	ticking = false;
+	resting = false;
+	tick_ms = TICK_MS;
 	shard_shmem_call_ended(shard_shmem_my_worker());
 }
 
@@ -408,6 +449,8 @@ static void
 check_timer(void)
 {
 	running = false;
+	if (resting)
+		start_ticking();
 	if (overdue)
 		CHECK_FOR_INTERRUPTS();
 	if (!timed_out)

@@ -12,7 +12,9 @@
 #include "attempt.h"
 #include "cluster_alive.h"
 #include "cluster_view.h"
+#include "core/membership.h"
 #include "core/wire.h"
+#include "directory.h"
 #include "internal.h"
 #include "peer_client.h"
 #include "plane.h"
@@ -24,6 +26,10 @@
 
 /* Who is asked about another one asks for so long: he is waited for himself. */
 #define WITNESS_TIMEOUT_MS 1500
+
+/* Who looks at health does not wait long; whom he asks about others asks them himself. */
+#define SILENT_TIMEOUT_MS 1500
+#define OTHERS_TIMEOUT_MS 2000
 
 /* Some bytes about each. */
 #define MOST_ANSWER (64 * 1024)
@@ -303,4 +309,72 @@ shard_cluster_alive_names(const List *nodes)
 	foreach (cell, nodes)
 		appendStringInfo(&names, "%s%d", cell == list_head(nodes) ? "" : ", ", lfirst_int(cell));
 	return names.data;
+}
+
+/* ---- for shard_health -------------------------------------------------------------------------- */
+
+/*
+ * What those say who are heard of the silent ones that have not said that their entities run (N7).
+ */
+static void
+ask_others(ShardAlive *asked, ShardMemberReport **of, int count, List *reports)
+{
+	int32 witness;
+	int rest = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (asked[i].entities)
+			continue;
+		asked[rest] = asked[i];
+		of[rest++] = of[i];
+	}
+	if (rest == 0)
+		return;
+	(void) shard_cluster_alive_ask_others(asked, rest, reports, OTHERS_TIMEOUT_MS, &witness);
+	for (int i = 0; i < rest; i++)
+	{
+		if (asked[i].heard_by != NIL)
+			of[i]->heard_by = shard_cluster_alive_names(asked[i].heard_by);
+		of[i]->heard_by_several = list_length(asked[i].heard_by) > 1;
+		of[i]->entities_run = asked[i].heard_by == NIL && asked[i].runs_by != 0;
+	}
+}
+
+/* See cluster_alive.h. */
+void
+shard_cluster_alive_ask_silent(List *reports)
+{
+	ShardAlive asked[SHARD_ALIVE_MOST];
+	ShardMemberReport *of[SHARD_ALIVE_MOST];
+	int members;
+	int count = 0;
+	ShardPlaneView view;
+	ListCell *cell;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	(void) shard_cluster_view_directory(&members);
+	foreach (cell, reports)
+	{
+		ShardMemberReport *report = lfirst(cell);
+		const ShardDirectoryMember *member = shard_directory_find(report->node);
+
+		if (report->node != view.node && shard_cluster_view_is_silent(report) &&
+			!shard_cluster_view_answers(report) && member != NULL &&
+			shard_membership_is_member(member->record.status) && count < SHARD_ALIVE_MOST)
+		{
+			asked[count] = (ShardAlive){.node = report->node};
+			of[count++] = report;
+		}
+	}
+	if (count == 0)
+		return;
+	shard_cluster_alive(asked, count, SILENT_TIMEOUT_MS);
+	for (int i = 0; i < count; i++)
+	{
+		of[i]->entities_run = asked[i].entities;
+		of[i]->coordinator_runs = asked[i].coordinator;
+		of[i]->mute = asked[i].mute;
+	}
+	ask_others(asked, of, count, reports);
 }

@@ -43,6 +43,13 @@ extern void shard_cluster_alive(ShardAlive *asked, int count, int timeout_ms);
 extern int32 shard_cluster_alive_ask_others(ShardAlive *asked, int count, List *reports,
 											int timeout_ms, int32 *witness);
 
+/*
+ * For shard_health: do entities run at members that are neither heard nor answer (N7), and who hears those that do not say
+ * so? Into their reports. One whose place is free already, or who was downed, has others to say what becomes of it. If there
+ * are more than SHARD_ALIVE_MOST, it is this node that is cut off.
+ */
+extern void shard_cluster_alive_ask_silent(List *reports);
+
 /* Nodes as in "node 2" or "nodes 2, 3"; palloc'd. */
 extern const char *shard_cluster_alive_names(const List *nodes);
 

@@ -16,6 +16,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/hsearch.h"
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -53,7 +54,20 @@ typedef struct View
 	int32 type_id; /* homes: the type last looked up, */
 	char *type_name;
 	List *types; /* and all of them */
+	HTAB *pins;	 /* NULL: there are none */
 } View;
+
+typedef struct PinKey
+{
+	int32 type_id;
+	int32 shard;
+} PinKey;
+
+typedef struct Pin
+{
+	PinKey key;
+	int32 node;
+} Pin;
 
 typedef struct KnownType
 {
@@ -84,16 +98,22 @@ shard_cluster_view_directory(int *count)
 	return shard_directory_list(count);
 }
 
+int
+shard_cluster_view_worker_pid(ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	int pid;
+
+	SpinLockAcquire(&slot->mutex);
+	pid = slot->in_use ? (int) slot->pid : 0;
+	SpinLockRelease(&slot->mutex);
+	return pid;
+}
+
 bool
 shard_cluster_view_worker_runs(ShardDatabase *db, int worker)
 {
-	ShardWorkerSlot *slot = &db->worker[worker];
-	bool runs;
-
-	SpinLockAcquire(&slot->mutex);
-	runs = slot->in_use;
-	SpinLockRelease(&slot->mutex);
-	return runs;
+	return shard_cluster_view_worker_pid(db, worker) != 0;
 }
 
 static void
@@ -350,12 +370,42 @@ type_name(View *view, int32 type_id)
 }
 
 static void
+add_pin(const ShardMapEntry *entry, void *arg)
+{
+	View *view = arg;
+	PinKey key = {entry->key.a, entry->key.b};
+	int32 node = entry->deleted ? 0 : shard_record_get_pin(entry);
+
+	if (node == 0)
+		return;
+	if (view->pins == NULL)
+	{
+		HASHCTL control = {.keysize = sizeof(PinKey),
+						   .entrysize = sizeof(Pin),
+						   .hcxt = view->result->econtext->ecxt_per_query_memory};
+
+		view->pins = hash_create("shard pins", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	((Pin *) hash_search(view->pins, &key, HASH_ENTER, NULL))->node = node;
+}
+
+/* The node that a shard is pinned to; 0: it is not. */
+static int32
+pinned_to(const View *view, const ShardMapEntry *home)
+{
+	PinKey key = {home->key.a, home->key.b};
+	const Pin *pin = view->pins ? hash_search(view->pins, &key, HASH_FIND, NULL) : NULL;
+
+	return pin ? pin->node : 0;
+}
+
+static void
 put_home(const ShardMapEntry *entry, void *arg)
 {
 	View *view = arg;
 	ShardHomeRecord record;
-	Datum values[8];
-	bool nulls[8] = {false};
+	Datum values[9];
+	bool nulls[9] = {false};
 	char *name = type_name(view, entry->key.a);
 
 	if (!shard_record_get_home(entry, &record))
@@ -372,6 +422,8 @@ put_home(const ShardMapEntry *entry, void *arg)
 	values[6] = Int32GetDatum(entry->key.a);
 	values[7] = CStringGetTextDatum(shard_cluster_map_reason(record.reason));
 	nulls[7] = record.reason == SHARD_HOME_REASON_NONE;
+	values[8] = Int32GetDatum(pinned_to(view, entry));
+	nulls[8] = DatumGetInt32(values[8]) == 0;
 	tuplestore_putvalues(view->result->setResult, view->result->setDesc, values, nulls);
 }
 
@@ -389,6 +441,7 @@ shard_cluster_view_homes(PG_FUNCTION_ARGS)
 	view.arena = shard_arena_create();
 	shard_security_begin_system(&security);
 	shard_control_store_learned(SHARD_MAP_TYPE, add_type, &view);
+	shard_control_store_learned(SHARD_MAP_PIN, add_pin, &view);
 	shard_control_store_learned(SHARD_MAP_HOME, put_home, &view);
 	shard_security_end(&security);
 	shard_arena_destroy(view.arena);

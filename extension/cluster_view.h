@@ -36,3 +36,6 @@ extern const char *shard_cluster_view_not_heard(List *reports);
 extern int32 shard_cluster_view_coordinator(List *reports);
 
 extern bool shard_cluster_view_worker_runs(ShardDatabase *db, int worker);
+
+/* The process of a worker; 0: it does not run. */
+extern int shard_cluster_view_worker_pid(ShardDatabase *db, int worker);

@@ -82,6 +82,10 @@ typedef struct ShardMemberReport
 	/* for shard_health alone, which asks who is silent (N7) */
 	bool entities_run;
 	bool coordinator_runs;
+	bool mute; /* its server takes connections, and answers nothing */
+	const char
+		*heard_by; /* members that hear it, as in "nodes 2, 4"; NULL: none, or it was not asked */
+	bool heard_by_several;
 } ShardMemberReport;
 
 /* All of them, palloc'd ShardMemberReport *, by node id. Errors as above. */

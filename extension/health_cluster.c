@@ -4,7 +4,8 @@
  *
  * Read from shared memory and from what was decided; the coordinator worker is asked for what it has
  * observed. Other nodes are not asked, for who cannot be reached must not make this slow; but for who is there, where
- * a silent node's address answers, and silent nodes, for a moment, whether entities run there.
+ * a silent node's address answers, and silent nodes, for a moment, whether entities run there, and who hears those that
+ * do not say so.
  */
 #include "postgres.h"
 
@@ -30,10 +31,6 @@
 
 /* Who answers the coordinator worker's calls answers this one, too. */
 #define WHO_TIMEOUT_MS 1000
-
-/* Silent members are asked all at once, so many at most: if there are more, it is this node that is cut off. */
-#define ALIVE_TIMEOUT_MS 1500
-#define MOST_ASKED 16
 
 /* A link that failed once is tried again within that time, and most often with success; in seconds. */
 #define DATA_LINK_FAILS 5
@@ -313,6 +310,20 @@ check_link(ShardHealth *health, const ShardPlaneView *view, const ShardDirectory
 						 : "stands still; look there at shard_health(), pg_stat_activity and "
 						   "pg_locks, end who locks tables of schema shard, have the process go on "
 						   "(SIGCONT), or restart the server"));
+	else if (silent && report->heard_by != NULL)
+		shard_health_add(
+			health,
+			psprintf("node %d has not been heard %s, but %s hear%s it: the link between this "
+					 "node, node %d, and node %d is cut%s%s; mend it, and do not give the "
+					 "node up",
+					 node, since(report), report->heard_by, report->heard_by_several ? "" : "s",
+					 view->node, node, error[0] != '\0' ? ": " : "", error));
+	else if (silent && report->mute)
+		shard_health_add(
+			health, psprintf("node %d has not been heard %s: its server takes connections, and "
+							 "answers nothing, so it may be frozen; have it go on (SIGCONT), or "
+							 "end it for good before the node is given up",
+							 node, since(report)));
 	else if (silent)
 		shard_health_add(health,
 						 psprintf("node %d has not been heard %s%s%s; see shard_members", node,
@@ -574,40 +585,21 @@ check_minimum(ShardHealth *health)
 }
 
 /*
- * Do entities run at members that are neither heard nor answer (N7)? One whose place is free already, or who was downed,
- * has others to say what becomes of it.
+ * The coordinator worker runs, and does not answer.
  */
 static void
-ask_silent(const ShardPlaneView *view, List *reports)
+say_still(ShardHealth *health, ShardDatabase *db)
 {
-	ShardAlive asked[MOST_ASKED];
-	ShardMemberReport *of[MOST_ASKED];
-	int members;
-	int count = 0;
-	ListCell *cell;
+	int pid = shard_cluster_view_worker_pid(db, SHARD_COORDINATOR);
 
-	(void) shard_cluster_view_directory(&members);
-	foreach (cell, reports)
-	{
-		ShardMemberReport *report = lfirst(cell);
-		const ShardDirectoryMember *member = shard_directory_find(report->node);
-
-		if (report->node != view->node && shard_cluster_view_is_silent(report) &&
-			!shard_cluster_view_answers(report) && member != NULL &&
-			shard_membership_is_member(member->record.status) && count < MOST_ASKED)
-		{
-			asked[count] = (ShardAlive){.node = report->node};
-			of[count++] = report;
-		}
-	}
-	if (count == 0)
-		return;
-	shard_cluster_alive(asked, count, ALIVE_TIMEOUT_MS);
-	for (int i = 0; i < count; i++)
-	{
-		of[i]->entities_run = asked[i].entities;
-		of[i]->coordinator_runs = asked[i].coordinator;
-	}
+	shard_health_add(
+		health,
+		psprintf(
+			"the coordinator worker of this node, process %d, does not answer; if it was "
+			"stopped have it go on (SIGCONT), end who locks tables of schema shard (pg_locks), "
+			"or end the process (pg_terminate_backend), for another one that takes its place; "
+			"see pg_stat_activity and the server log",
+			pid));
 }
 
 /*
@@ -632,10 +624,10 @@ shard_health_cluster(ShardHealth *health)
 
 		if (reports == NIL)
 		{
-			shard_health_add(health, "the coordinator worker does not answer; see the server log");
+			say_still(health, db);
 			return;
 		}
-		ask_silent(&view, reports);
+		shard_cluster_alive_ask_silent(reports);
 		check_connections(health);
 		check_coordinator(health, &view, reports, false);
 		check_types(health, db, &view, reports);

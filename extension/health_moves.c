@@ -163,6 +163,17 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 								  stranded->count == 1 ? "1 shard"
 													   : psprintf("%d shards", stranded->count),
 								  node));
+	else if (report != NULL && shard_cluster_view_is_silent(report) && report->heard_by != NULL)
+		shard_health_add(
+			health, psprintf("entity type \"%s\": %s for node %d, which %s hear%s: what is sent "
+							 "here waits until the link from here is mended",
+							 type->name, shards_wait(stranded->count), node, report->heard_by,
+							 report->heard_by_several ? "" : "s"));
+	else if (report != NULL && shard_cluster_view_is_silent(report) && report->mute)
+		shard_health_add(
+			health, psprintf("entity type \"%s\": %s for node %d, which may be frozen%s: have its "
+							 "server go on",
+							 type->name, shards_wait(stranded->count), node, for_how_long(report)));
 	else if (report != NULL && shard_cluster_view_is_silent(report) &&
 			 !shard_cluster_view_answers(report))
 		shard_health_add(

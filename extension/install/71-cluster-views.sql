@@ -48,7 +48,8 @@ CREATE FUNCTION shard.homes(
     OUT phase     text,
     OUT to_node   int4,
     OUT type_id   int4,
-    OUT reason    text
+    OUT reason    text,
+    OUT pinned_to int4
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_view_homes';
 GRANT EXECUTE ON FUNCTION shard.homes() TO PUBLIC;
@@ -57,10 +58,11 @@ COMMENT ON FUNCTION shard.homes() IS 'homes of shards, as far as this node has l
 /*
  * Shards that nobody has sent a message to have no home yet. to_node: where it moves. here: what the
  * shard is on this node: active, it is handled; stopping, sealed, its home before or during a move; staged,
- * copied here, but not decided yet; NULL: nothing of it. reason: of the last change.
+ * copied here, but not decided yet; NULL: nothing of it. reason: of the last change. pinned_to: by shard_pin().
  */
 CREATE VIEW @extschema@.shard_homes WITH (security_barrier) AS
-SELECT h.type_name, h.shard, h.node, h.epoch, h.phase, h.to_node, o.state AS here, h.reason
+SELECT h.type_name, h.shard, h.node, h.epoch, h.phase, h.to_node, o.state AS here, h.reason,
+       h.pinned_to
 FROM shard.homes() h LEFT JOIN shard.own o ON o.type_id = h.type_id AND o.shard = h.shard
 WHERE shard.shards_readable(h.type_id);
 GRANT SELECT ON @extschema@.shard_homes TO PUBLIC;

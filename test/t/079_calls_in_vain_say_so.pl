@@ -28,6 +28,16 @@ is(said($two, "SELECT shard_join('$seed', '$own')"), '2 ', 'with the same one th
 is(said($two, "SELECT shard_join('$seed')"), '2 ', 'nor without one');
 is($one->sql('SELECT dsn FROM shard_members WHERE node = 2'), $own, 'its address is what it was');
 
+# --- not known yet -------------------------------------------------------------------------------
+
+# Its coordinator worker is only started by the extension: who comes before it waits for it.
+my $dsn = $one->dsn =~ s/dbname=\S+/dbname=fresh/r;
+$one->server->safe_psql('postgres', 'CREATE DATABASE fresh');
+$one->server->safe_psql('fresh', qq{CREATE EXTENSION shard;
+SELECT shard_allow_peer('$ShardNodes::peer_role');
+SELECT shard_set_address('$dsn');});
+is($one->server->safe_psql('fresh', 'SELECT dsn FROM shard_members'), $dsn, 'the address of a node that has just been made');
+
 # --- given up already ----------------------------------------------------------------------------
 
 $one->sql('SELECT shard_down(3)');

@@ -3,6 +3,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use PostgreSQL::Test::Utils qw(slurp_file);
 use ShardCluster;
 use Test::More;
 
@@ -62,6 +63,34 @@ $keeper->query('COMMIT;');
 $node->drain;
 is($node->safe_psql('postgres', q{SELECT state FROM shard_entity.careful WHERE entity_id = 'cancelled'}), '["told"]', 'a message whose run was cancelled is handled');
 is(join(' ', $node->worker_pids('%region%')), $worker, 'by the same worker');
+
+# --- a worker that waits for a lock ----------------------------------------------------------------
+
+# The timer of a call wakes nobody who waits: with log_lock_waits the server says so once for each wait, and the handler's
+# time ends in the wait all the same, in the first run and in the careful one.
+$node->safe_psql('postgres', q{
+CREATE FUNCTION waits(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM FROM gate FOR SHARE;
+	RETURN message;
+END $$;
+SELECT shard_start('waits', 'waits', handler_timeout => '2 s');
+ALTER SYSTEM SET log_lock_waits = on;
+ALTER SYSTEM SET deadlock_timeout = '200 ms';
+});
+$node->reload;
+$node->wait_until(q{SELECT current_setting('deadlock_timeout') = '200ms'}, 'the settings to be read');
+my $log_before = -s $node->logfile;
+$keeper = $node->session;
+$keeper->query('BEGIN; SELECT FROM gate FOR UPDATE;');
+$node->safe_psql('postgres', q{SELECT shard_tell('waits', 'a', '1')});
+$node->drain;
+$keeper->query('COMMIT;');
+is($node->safe_psql('postgres', q{SELECT sqlstate FROM shard_dead_letters WHERE type_name = 'waits'}), 57014, 'the time of a handler that waits for a lock ends');
+my @waits = slurp_file($node->logfile, $log_before) =~ /process $worker still waiting for/g;
+ok(@waits >= 1 && @waits <= 2, 'each wait is logged once') or diag(scalar(@waits) . ' lines');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET log_lock_waits; ALTER SYSTEM RESET deadlock_timeout');
+$node->reload;
 
 # --- a row that comes while its message is handled -----------------------------------------------
 

@@ -21,6 +21,7 @@ $cluster->drain;
 # --- written off, and its address given to a new node --------------------------------------------
 
 my $port = $lost->server->port;
+my $n = $lost->n;
 $lost->server->crash;
 $sender->eventually('SELECT shard_write_off(' . $lost->n . ')');
 $cluster->has_left($lost->n);
@@ -49,6 +50,13 @@ my $error = $lost->error_of(ShardCluster::tell_recorder($elsewhere, 'never')) //
 like($error, qr/55000: this node was written off and takes no messages/, 'it takes no more messages');
 like($error, qr/DETAIL:.*HINT:/s, 'and says what to do');
 like($lost->error_of(q{SELECT shard_ask('recorder', 'x', '{}', '5 s')}) // '', qr/55000: /, 'nor asks');
+for my $command ("shard_admit($n, 2)", 'shard_down(' . $sender->n . ')', 'shard_write_off(' . $sender->n . ')', "shard_force_voters('{$n}')", 'shard_leave()',
+	'shard_leave(cancel => true)', "shard_set_address('" . $lost->dsn . "')", 'shard_rebalance()')
+{
+	like($lost->error_of("SELECT $command") // 'nothing', qr/55000: this node was written off, for good\nDETAIL: .*HINT:  .*shard_reset_cluster_data/s, "nor is $command of use there");
+}
+like($sender->error_of("SELECT $_") // 'nothing', qr/55000: .*node $n was written off, for good\nDETAIL: .*\nHINT: .*empty/s, "nor $_ at a member")
+  for "shard_admit($n, 2)", "shard_admit($n, 7)", "shard_down($n)";
 my $kept = 'SELECT (SELECT count(*) FROM shard_inbox) + (SELECT coalesce(sum(outbox_messages), 0) FROM shard_peers)';
 is($lost->sql($kept), 2, 'what it had taken is to be seen');
 is($lost->sql(ShardCluster::recorded($there)), '1 2 3 = 3', 'it has handled nothing, and its data can be read');

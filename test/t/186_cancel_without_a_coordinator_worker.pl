@@ -21,6 +21,9 @@ my ($code, $out, $err) = $two->try(q{SELECT shard_leave('1 s')});
 is("$code $out", '0 f', 'nor does it leave');
 like($err, qr/WARNING:.*the cluster has not decided yet that this node leaves\n\QDETAIL:  $still\E\nHINT:/, 'which names the process, too');
 
+my $health = $two->sql(q{SELECT array_to_string(problems, E'\n') FROM shard_health()});
+like($health, qr/^the coordinator worker of this node, process $worker, does not answer; .*SIGCONT.*pg_terminate_backend/m, 'so does health, and says what to do');
+
 # --- who waits -------------------------------------------------------------------------------------
 
 my $waits = $two->session;
