@@ -24,6 +24,7 @@
 PG_FUNCTION_INFO_V1(shard_admin_move);
 PG_FUNCTION_INFO_V1(shard_admin_pin);
 PG_FUNCTION_INFO_V1(shard_admin_unpin);
+PG_FUNCTION_INFO_V1(shard_admin_give_up);
 PG_FUNCTION_INFO_V1(shard_admin_rebalance);
 
 /* To be prepared, to wait for others, and to be aborted, beyond the time that the type allows. */
@@ -236,6 +237,28 @@ Datum
 shard_admin_unpin(PG_FUNCTION_ARGS)
 {
 	pin(fcinfo, "shard_unpin()", 0);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_give_up(type_name text, shard int) returns void; refused while the shard's home runs it (N4)
+ */
+Datum
+shard_admin_give_up(PG_FUNCTION_ARGS)
+{
+	char *name = shard_admin_text(fcinfo, 0, "type_name");
+	ShardCommand command = {.kind = SHARD_COMMAND_GIVE_UP,
+							.shard = shard_command_int(fcinfo, 1, "shard")};
+	Look look = {.name = name, .command = &command};
+
+	shard_command_begin("shard_give_up()");
+	shard_command_look(look_at_pin, &look);
+	shard_command_need_coordinator("shard_give_up()");
+	command.type_id = look.type.type_id;
+	command.text = shard_command_who();
+	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
+							  psprintf("could not give up shard %d of entity type \"%s\"",
+									   command.shard, name));
 	PG_RETURN_VOID();
 }
 

@@ -89,7 +89,7 @@ static const char *const table_query =
 	" HAVING min(w.since) < clock_timestamp() - interval '5 minutes'"
 	" UNION ALL "
 	"SELECT format('shard %s of entity type \"%s\" stands still: the cluster says that it is here in "
-	"epoch %s, but it is %s here', r.shard, t.type_name, r.epoch,"
+	"epoch %s, but it is %s here; if its states are nowhere any more, or not to be used, see shard_give_up()', r.shard, t.type_name, r.epoch,"
 	" coalesce(o.state || ' in epoch ' || o.epoch, 'not'))"
 	" FROM shard.node n JOIN shard.route r ON r.node = n.node_id JOIN shard.type t USING (type_id)"
 	" LEFT JOIN shard.own o USING (type_id, shard)"

@@ -40,6 +40,11 @@
 
 static const char *const own_query = "SELECT shard FROM shard.own WHERE type_id = $1";
 
+/* Those that were active here by a home that was undone with its voters (R29). */
+static const char *const undone_query =
+	"SELECT o.shard FROM shard.own o JOIN shard.route r USING (type_id, shard)"
+	" WHERE o.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch";
+
 /* A type to be looked at: the registry may change meanwhile. */
 typedef struct Candidate
 {
@@ -84,9 +89,9 @@ check_orphans(ShardHealth *health)
 	shard_security_end(&security);
 }
 
-/* The shards of a type that have an ownership row now. */
+/* The shards of a type for which the query says so now, by ownership rows. */
 static Bitmapset *
-read_own(int32 type_id)
+read_shards(int32 type_id, const char *query)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
@@ -97,8 +102,8 @@ read_own(int32 type_id)
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute_with_args(own_query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", own_query);
+	if (SPI_execute_with_args(query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", query);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(context);
@@ -116,7 +121,7 @@ read_own(int32 type_id)
 static int
 find_strange(const Candidate *type, int looks, int32 *strange)
 {
-	Bitmapset *own = read_own(type->type_id);
+	Bitmapset *own = read_shards(type->type_id, own_query);
 	int32 *shards = palloc(looks * sizeof(int32));
 	int32 after = -1;
 	int found = 0;
@@ -159,7 +164,7 @@ check_type(ShardHealth *health, const Candidate *type, int looks, int32 self)
 {
 	int32 shards[STRANGE];
 	int found = find_strange(type, looks, shards);
-	Bitmapset *own = found > 0 ? read_own(type->type_id) : NULL;
+	Bitmapset *own = found > 0 ? read_shards(type->type_id, own_query) : NULL;
 	Strange strange = {0};
 
 	initStringInfo(&strange.names);
@@ -180,6 +185,46 @@ check_type(ShardHealth *health, const Candidate *type, int looks, int32 self)
 					 found == STRANGE || type->number_of_shards > looks ? "at least " : "",
 					 strange.count, strange.count > 1 ? "s" : "", strange.count > 1 ? "are" : "is",
 					 strange.names.data, strange.count > NAMED ? ", ..." : ""));
+}
+
+/* Has the shard rows here? Of a table that somebody has locked nobody knows. */
+static bool
+has_rows(const Candidate *type, int32 shard)
+{
+	int count;
+	int32 found;
+
+	(void) shard_door_shards(type->table, shard - 1, shard, false, &found, 1, &count);
+	return count > 0;
+}
+
+/* Two homes were active: what the one here did counts no more, until somebody has seen to it. */
+static void
+check_undone(ShardHealth *health, const Candidate *type, int looks, int32 self)
+{
+	Bitmapset *undone = read_shards(type->type_id, undone_query);
+	Strange shards = {0};
+	int32 shard = -1;
+
+	initStringInfo(&shards.names);
+	while (looks-- > 0 && (shard = bms_next_member(undone, shard)) >= 0)
+	{
+		const char *where = has_rows(type, shard) ? where_is(type, shard, self) : NULL;
+
+		if (where != NULL && shards.count++ < NAMED)
+			appendStringInfo(&shards.names, "%s%s", shards.count > 1 ? ", " : "", where);
+	}
+	if (shards.count > 0)
+		shard_health_add(
+			health,
+			psprintf(
+				"%d shard%s of entity type \"%s\" %s active at this node, %d, by decisions that went with lost voters, and "
+				"at another one: %s%s; what was done here counts no more, its rows are kept in the state table; "
+				"compare them, and take them out: see \"Shards that were active twice\" in doc/operations.md",
+				shards.count, shards.count > 1 ? "s" : "", type->name,
+				shards.count > 1 ? "were" : "was", self, shards.names.data,
+				shards.count > NAMED ? ", ..." : ""));
+	bms_free(undone);
 }
 
 static void
@@ -213,8 +258,12 @@ check_strange(ShardHealth *health)
 	shard_registry_refresh();
 	shard_registry_each(gather, &types);
 	foreach (cell, types)
-		check_type(health, lfirst(cell), Max(ALL_LOOKS / list_length(types), LEAST_LOOKS),
-				   view.node);
+	{
+		int looks = Max(ALL_LOOKS / list_length(types), LEAST_LOOKS);
+
+		check_type(health, lfirst(cell), looks, view.node);
+		check_undone(health, lfirst(cell), looks, view.node);
+	}
 }
 
 /*

@@ -238,12 +238,13 @@ do_take(void *context, const ShardRoute *route, const ShardItem *item)
 static void
 do_in_doubt(void *context, const ShardRoute *route, const ShardItem *item)
 {
-	ErrorData error = {.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
-					   .message = "nobody knows whether the message was handled",
-					   .detail =
-						   "It was sent to a node whose state was given up since, or by a database "
-						   "that was restored from an older copy.",
-					   .hint = "Find out what became of it; shard_redrive() sends it again."};
+	ErrorData error = {
+		.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
+		.message = "nobody knows whether the message was handled",
+		.detail =
+			"It was sent to a node whose state was given up since, or that was the home by a decision that went with lost voters, or by a database "
+			"that was restored from an older copy.",
+		.hint = "Find out what became of it; shard_redrive() sends it again."};
 	MemoryContext old = begin_sql();
 
 	shard_held_dead_letter(item->body, 0, &error);
@@ -410,6 +411,24 @@ do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 		 errhint("See shard_health().")));
 }
 
+/* Two homes were active. What was done here counts no more, and nobody but an operator can tell what is missed. */
+static void
+do_undone(void *context, const ShardRoute *route, const ShardHomeRecord *home)
+{
+	const ShardType *type = shard_registry_by_id(route->type_id);
+
+	ereport(
+		WARNING,
+		(errmsg(
+			 "shard %d of entity type \"%s\" was active at this node, %d, by a decision that went with lost "
+			 "voters: node %d is its home",
+			 route->shard, type == NULL ? "" : type->name, shard_routing.self,
+			 shard_record_home_node(home)),
+		 errdetail("It ends here, its rows are kept, and messages of which nobody knows whether "
+				   "they were handled become dead letters."),
+		 errhint("See shard_health().")));
+}
+
 static bool
 do_is_over(void *context)
 {
@@ -444,6 +463,7 @@ const ShardRouteHost shard_routing_host = {
 	.want_home = do_want_home,
 	.started = do_started,
 	.wrong = do_wrong,
+	.undone = do_undone,
 	.is_over = do_is_over,
 	.resend_lost = do_resend_lost,
 };

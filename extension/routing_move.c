@@ -196,13 +196,13 @@ shard_routing_lsn(void)
 
 /*
  * Are the shard's rows here of no use to anybody, for ever (M7)? Those of a state that was given up, with
- * this node or without it, are nowhere else: they stay, for whoever wants to look at them (N1), unless the
+ * this node or without it, or with the voters that decided it, are nowhere else: they stay, for whoever wants to look at them (N1), unless the
  * shard begins anew here.
  */
 static bool
 is_left_behind(const ShardRoute *route)
 {
-	if (route->lost > route->own.epoch)
+	if (Max(route->lost, route->doubt) > route->own.epoch)
 		return false;
 	return shard_handoff_delete(&route->own, route->own.epoch, shard_routing.self, route->node,
 								route->epoch);

@@ -32,7 +32,7 @@
 static ShardStatement select_route = {
 	"SELECT r.node, r.epoch, r.lost, r.n, o.state, o.epoch, o.move_id, o.next_node, o.next_epoch,"
 	" o.turn, o.oseq,"
-	" EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2)"
+	" EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2), r.doubt"
 	" FROM (VALUES ($1, $2)) AS k (type_id, shard)"
 	" LEFT JOIN shard.route r ON r.type_id = k.type_id AND r.shard = k.shard"
 	" LEFT JOIN shard.own o ON o.type_id = k.type_id AND o.shard = k.shard",
@@ -45,12 +45,12 @@ static ShardStatement select_base = {
 	{INT4OID, INT4OID}};
 
 static ShardStatement insert_route = {
-	"INSERT INTO shard.route AS r (type_id, shard, node, epoch, lost, n)"
-	" VALUES ($1, $2, $3, $4, $5, $6)"
+	"INSERT INTO shard.route AS r (type_id, shard, node, epoch, lost, n, doubt)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7)"
 	" ON CONFLICT (type_id, shard) DO UPDATE SET node = EXCLUDED.node, epoch = EXCLUDED.epoch,"
-	" lost = EXCLUDED.lost, n = EXCLUDED.n",
-	6,
-	{INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, INT8OID}};
+	" lost = EXCLUDED.lost, n = EXCLUDED.n, doubt = EXCLUDED.doubt",
+	7,
+	{INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, INT8OID, INT4OID}};
 
 /* All three change one row, or none if it is not what was read before (W4). */
 static ShardStatement insert_own = {
@@ -196,6 +196,7 @@ shard_routing_store_load(ShardRoute *route)
 	route->n = shard_statement_int8(0, 4);
 	read_own(&route->own);
 	route->parked = DatumGetBool(shard_statement_column(0, 12, &isnull));
+	route->doubt = shard_statement_int4(0, 13);
 	SPI_finish();
 }
 
@@ -231,6 +232,7 @@ shard_routing_store_write_route(const ShardRoute *route)
 	shard_statement_add(&arguments, Int32GetDatum(route->epoch), false);
 	shard_statement_add(&arguments, Int32GetDatum(route->lost), false);
 	shard_statement_add(&arguments, Int64GetDatum(route->n), false);
+	shard_statement_add(&arguments, Int32GetDatum(route->doubt), false);
 	shard_statement_change_one(&insert_route, &arguments, SPI_OK_INSERT);
 }
 

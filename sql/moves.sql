@@ -77,6 +77,7 @@ SET ROLE regress_moves_nobody;
 SELECT shard_move('moves', 1, 1);
 SELECT shard_pin('moves', 1, 1);
 SELECT shard_unpin('moves', 1);
+SELECT shard_give_up('moves', 1);
 SELECT shard_evacuate(1);
 SELECT shard_rebalance();
 SELECT * FROM shard_rebalance_plan();

@@ -63,8 +63,9 @@ const ShardMachine shard_home_machine = {
 };
 
 /*
- * So many epochs are an era's. First homes of an era begin there, with their state marked as lost: who has an older one, by a
- * decision that went with the lost voters, keeps its rows and is not active any more.
+ * So many epochs are an era's (R29). First homes of an era begin there, with their state marked as lost; homes of the era before
+ * go on as far above as they were there. So whoever has an older one, by a decision that went with the lost voters, keeps its
+ * rows and is not active any more.
  */
 #define ERA_EPOCHS (1 << 16)
 
@@ -77,6 +78,30 @@ shard_handoff_first_epoch(int64 n)
 	return SHARD_FIRST_EPOCH;
 #endif
 	return (int32) Min(era, PG_INT32_MAX / ERA_EPOCHS - 1) * ERA_EPOCHS;
+}
+
+int32
+shard_handoff_carry(int32 epoch, int64 n)
+{
+	int32 carried = shard_handoff_first_epoch(n) + epoch % ERA_EPOCHS;
+
+	return epoch < PG_INT32_MAX ? Max(carried, epoch + 1) : epoch;
+}
+
+/* Is the home that of an earlier era, of that epoch there, and has it not changed since? */
+static bool
+is_carried(const ShardHomeRecord *home, int32 epoch)
+{
+	return home->epoch / ERA_EPOCHS > epoch / ERA_EPOCHS &&
+		   home->epoch % ERA_EPOCHS == epoch % ERA_EPOCHS;
+}
+
+bool
+shard_handoff_undone(int32 node, int32 epoch, const ShardHomeRecord *home)
+{
+	return node != 0 && node != shard_record_home_node(home) &&
+		   home->epoch / ERA_EPOCHS > epoch / ERA_EPOCHS &&
+		   home->epoch % ERA_EPOCHS <= epoch % ERA_EPOCHS;
 }
 
 /* The first home of a later era, that has not moved since. */
@@ -93,10 +118,10 @@ is_first_of_era(const ShardHomeRecord *home)
  * shard back copies it first.
  */
 static ShardHomeEvent
-read_home_here(const ShardOwn *own, const ShardHomeRecord *home)
+read_home_here(const ShardOwn *own, const ShardHomeRecord *home, int32 doubt)
 {
-	if (own->state == SHARD_HOME_STAGED && own->epoch == home->epoch &&
-		own->move_id == home->move_id)
+	if (own->state == SHARD_HOME_STAGED && own->move_id == home->move_id &&
+		(own->epoch == home->epoch || is_carried(home, own->epoch)))
 		return SHARD_HOME_DECIDED;
 	/* If it was here before, by a decision that nobody knows any more, that was right. */
 	if (is_first_of_era(home) && home->epoch > own->epoch &&
@@ -104,7 +129,15 @@ read_home_here(const ShardOwn *own, const ShardHomeRecord *home)
 		return SHARD_HOME_BACK;
 	if (home->lost > 0 && home->lost == home->epoch)
 		return SHARD_HOME_LOST;
-	if (own->state == SHARD_HOME_NONE && home->epoch == SHARD_FIRST_EPOCH)
+	/* It had gone, by a decision that was undone, with all that it has become since: only an operator can give that up (N4). */
+	if ((own->state == SHARD_HOME_NONE || own->state == SHARD_HOME_SEALED) &&
+		doubt > Max(own->epoch, home->lost))
+		return SHARD_HOME_WRONG;
+	if (home->lost > 0 && is_carried(home, home->lost) &&
+		(own->state == SHARD_HOME_NONE || own->epoch < home->lost))
+		return SHARD_HOME_LOST;
+	if (own->state == SHARD_HOME_NONE && home->lost == 0 &&
+		(home->epoch == SHARD_FIRST_EPOCH || is_carried(home, SHARD_FIRST_EPOCH)))
 		return SHARD_HOME_FIRST;
 	if (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING ||
 		own->state == SHARD_HOME_SEALED || own->state == SHARD_HOME_CLEARING)
@@ -131,10 +164,10 @@ read_home_here(const ShardOwn *own, const ShardHomeRecord *home)
 }
 
 ShardHomeEvent
-shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home)
+shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home, int32 doubt)
 {
 	if (home->n_nodes > 0 && shard_record_home_node(home) == self)
-		return read_home_here(own, home);
+		return read_home_here(own, home, doubt);
 
 	/* What is staged is of no use once its epoch has another home: its rows wait to be deleted (M23). */
 	if (own->state != SHARD_HOME_NONE && own->state != SHARD_HOME_STAGED &&
@@ -156,6 +189,7 @@ shard_handoff_step(ShardOwn *own, ShardHomeEvent event, int32 epoch, int64 move_
 		case SHARD_HOME_FIRST:
 		case SHARD_HOME_LOST:
 		case SHARD_HOME_BACK:
+		case SHARD_HOME_DECIDED:
 		case SHARD_HOME_IMPORT:
 			own->epoch = epoch;
 			own->move_id = move_id;

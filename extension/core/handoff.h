@@ -64,9 +64,21 @@ extern const ShardMachine shard_home_machine;
  */
 extern int32 shard_handoff_first_epoch(int64 n);
 
-/* What a decided home means for the node self. Facts that are not newer do not come here. */
+/* The epoch of a home that the era of that version of the map takes over from an earlier one: above all epochs of that. */
+extern int32 shard_handoff_carry(int32 epoch, int64 n);
+
+/*
+ * Was the home that is known here, of that node and epoch, decided by voters that were lost, so that the later era, whose home is
+ * another one, does not know it? Who missed all of the new era's first homes until the shard had moved on may not see it.
+ */
+extern bool shard_handoff_undone(int32 node, int32 epoch, const ShardHomeRecord *home);
+
+/*
+ * What a decided home means for the node self. Facts that are not newer do not come here. doubt: of the first home that was
+ * in the place of one that was undone (ShardRoute).
+ */
 extern ShardHomeEvent
-shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home);
+shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home, int32 doubt);
 
 /*
  * The one transition function: epoch is the new one where the step has one, else ignored. False, and

@@ -466,6 +466,7 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 					  shard_node_learn_known(node, &point), event->nodes, event->n_nodes, era + 1,
 					  node->out);
 	shard_node_learn_forced(node);
+	shard_node_learn_tell(node);
 	shard_proposer_step_down(node->proposer);
 	shard_proposer_forget_ballots(node->proposer);
 	shard_proposer_saw_ballot(node->proposer, shard_voter_promised(node->voter));

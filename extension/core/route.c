@@ -90,7 +90,7 @@ load_route(ShardRoutes *routes, ShardRoute *route)
 {
 	int32 marks_epoch = route->touched && route->loaded ? route->own.epoch : route->marks_epoch;
 
-	route->node = route->epoch = route->lost = 0;
+	route->node = route->epoch = route->lost = route->doubt = 0;
 	route->n = 0;
 	route->parked = false;
 	memset(&route->own, 0, sizeof(route->own));
@@ -373,7 +373,7 @@ shard_route_own_changed(ShardRoutes *routes, int32 type_id, int32 shard)
 static bool
 own_fact(ShardRoutes *routes, ShardRoute *route, const ShardHomeRecord *home)
 {
-	ShardHomeEvent event = shard_handoff_read(&route->own, routes->self, home);
+	ShardHomeEvent event = shard_handoff_read(&route->own, routes->self, home, route->doubt);
 
 	route->wrong = event == SHARD_HOME_WRONG;
 	if (route->wrong)
@@ -381,6 +381,9 @@ own_fact(ShardRoutes *routes, ShardRoute *route, const ShardHomeRecord *home)
 		routes->host->wrong(routes->context, route, home);
 		return false;
 	}
+	if (event == SHARD_HOME_ELSEWHERE && route->own.state != SHARD_HOME_SEALED &&
+		route->doubt == home->epoch && routes->host->undone != NULL)
+		routes->host->undone(routes->context, route, home);
 	if (event != SHARD_HOME_NOTHING)
 		change_own(routes, route, event, home);
 	return true;
@@ -427,6 +430,10 @@ shard_route_fact(ShardRoutes *routes, int32 type_id, int32 shard, const ShardHom
 #endif
 	if (newer)
 	{
+#ifndef SHARD_MUTANT_UNDONE_HOMES_LEAVE_NO_DOUBT
+		if (shard_handoff_undone(route->node, route->epoch, home))
+			route->doubt = home->epoch;
+#endif
 		own_fact(routes, route, home);
 		if (must_resend(route, home))
 			collect(routes, route);
@@ -463,14 +470,15 @@ shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int64 rseq)
 	route->done = Max(route->done, rseq);
 }
 
-/* Was it sent to a home whose state is lost, so that nobody knows what became of it (N2)? */
+/* Was it sent to a home whose state is lost, or that was undone, so that nobody knows what became of it (N2)? */
 static bool
 is_in_doubt(ShardRoutes *routes, const ShardRoute *route, const ShardItem *item)
 {
 #ifdef SHARD_MUTANT_WRITE_OFF_RESENDS
 	return false;
 #endif
-	if (item->stamp.kind == SHARD_PREFIX_NONE || !item->sent || item->epoch >= route->lost)
+	if (item->stamp.kind == SHARD_PREFIX_NONE || !item->sent ||
+		item->epoch >= Max(route->lost, route->doubt))
 		return false;
 	return !routes->host->resend_lost(routes->context, route);
 }

@@ -49,7 +49,9 @@ typedef struct ShardRoute
 	int32 node; /* home; 0: not known */
 	int32 epoch;
 	int32 lost; /* newest epoch that began without the state of the one before */
-	int64 n;	/* version of the fact */
+	int32
+		doubt; /* newest epoch whose home is in the place of one that was undone with its voters (R29) */
+	int64 n; /* version of the fact */
 	ShardOwn own;
 	bool parked; /* are there parked messages? */
 
@@ -125,6 +127,9 @@ typedef struct ShardRouteHost
 
 	/* N2: may items in doubt be sent again (on_write_off = resend)? */
 	bool (*resend_lost)(void *context, const ShardRoute *route);
+
+	/* Active here, by a home that was undone; its rows are kept, and handled by nobody. NULL: not told. */
+	void (*undone)(void *context, const ShardRoute *route, const ShardHomeRecord *home);
 
 	/* Is the transaction long enough? Asked when parked items have left. NULL: never. */
 	bool (*is_over)(void *context);

@@ -20,6 +20,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/handoff.h"
 #include "core/voter_private.h"
 
 static const ShardMapKey row_key = {0, 0, 0};
@@ -177,6 +178,25 @@ shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries, int 
 	shard_voter_save(voter, out);
 }
 
+/*
+ * Homes go on in a later era under epochs, and versions, above all that lost voters may have decided: whoever acts on such a
+ * decision hears from the new era who is home (R29).
+ */
+static void
+carry_homes(ShardMapEntry *entries, int count, int64 n, ShardArena *arena)
+{
+	for (int i = 0; i < count; i++)
+	{
+		ShardHomeRecord home;
+
+		if (entries[i].key.kind != SHARD_MAP_HOME || entries[i].deleted ||
+			!shard_record_get_home(&entries[i], &home))
+			continue;
+		home.epoch = shard_handoff_carry(home.epoch, n);
+		entries[i] = shard_record_put_home(entries[i].key.a, entries[i].key.b, &home, n, arena);
+	}
+}
+
 /* See voter.h. */
 void
 shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int32 *nodes,
@@ -207,6 +227,9 @@ shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int
 	changed[2] = shard_record_put_counters(&counters, point.n, out->arena);
 
 	entries = shard_map_since(learned, -1, out->arena, &count);
+#ifndef SHARD_MUTANT_ERAS_KEEP_HOMES
+	carry_homes(entries, count, point.n, out->arena);
+#endif
 	shard_map_clear(voter->map);
 	shard_action_clear(out, SHARD_STORE_ACCEPTED);
 	apply(voter, entries, count, out);

@@ -23,6 +23,7 @@ CREATE TABLE shard.route (
     epoch   int4 NOT NULL,
     lost    int4 NOT NULL,   -- newest epoch that began without the state of the one before; 0: none
     n       int8 NOT NULL,   -- version of the fact
+    doubt   int4 NOT NULL DEFAULT 0, -- newest epoch whose home is in the place of one that was undone with its voters (R29); 0: none
     PRIMARY KEY (type_id, shard)
 );
 REVOKE ALL ON shard.route FROM PUBLIC;

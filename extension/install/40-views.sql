@@ -73,13 +73,13 @@ COMMENT ON VIEW shard.held_here IS 'held messages of shards that live here';
 
 /*
  * Shards of which something is here that lives here, or is to be deleted. What is left of a state that was
- * given up since stays for ever, for whoever wants to look at it (N1, M23). A shard whose type was dropped here, and
+ * given up since, or undone with lost voters (R29), stays for ever, for whoever wants to look at it (N1, M23). A shard whose type was dropped here, and
  * that nobody else may host (D28), has nobody to go to; while it could, the coordinator does not let the node exit.
  */
 CREATE VIEW shard.own_remains AS
 SELECT o.type_id, o.shard
 FROM shard.own o LEFT JOIN shard.route r ON r.type_id = o.type_id AND r.shard = o.shard
-WHERE (o.state IN ('sealed', 'staged') AND r.lost > o.epoch) IS NOT TRUE
+WHERE (o.state IN ('sealed', 'staged') AND greatest(r.lost, r.doubt) > o.epoch) IS NOT TRUE
   AND NOT (o.state = 'active' AND EXISTS (SELECT FROM shard.type t WHERE t.type_id = o.type_id AND t.mode = 'dropped'));
 REVOKE ALL ON shard.own_remains FROM PUBLIC;
 COMMENT ON VIEW shard.own_remains IS 'shards that keep this node from leaving';

@@ -90,6 +90,12 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_unpin';
 REVOKE ALL ON FUNCTION @extschema@.shard_unpin(text, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_unpin(text, int4) IS 'leaves a shard to the strategy of its type again';
 
+/* The shard begins anew, without its states, at the home that does not run it since it has not got them. */
+CREATE FUNCTION @extschema@.shard_give_up(type_name text, shard int4) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_give_up';
+REVOKE ALL ON FUNCTION @extschema@.shard_give_up(text, int4) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_give_up(text, int4) IS 'has a shard begin anew that stands still since its home has not got it';
+
 /*
  * Moves all shards of a node elsewhere, and gives it none until its server is started again, or evacuate
  * is false. Returns whether none is left there; waits for that for as long as timeout.

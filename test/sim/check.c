@@ -522,6 +522,13 @@ check_alone(Check *check, const Owner *owner)
 	}
 }
 
+/* May a shard begin with nothing under that epoch? In a later era it still is the first one, or that which was lost (R29). */
+static bool
+is_first_epoch(int32 epoch, int32 lost)
+{
+	return (epoch - lost) % (1 << 16) == 0;
+}
+
 void
 check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardOwn *before,
 			const ShardOwn *after, int32 lost, bool leased)
@@ -537,7 +544,7 @@ check_owner(Check *check, int instance, int32 type_id, int32 shard, const ShardO
 				   type_id, shard, instance, shard_home_machine.state_names[before->state],
 				   after->epoch);
 	if (after->state == SHARD_HOME_ACTIVE && before->state == SHARD_HOME_NONE &&
-		after->epoch != SHARD_FIRST_EPOCH && lost != after->epoch)
+		!is_first_epoch(after->epoch, lost))
 		check_fail(check, "M6: shard %d/%d on %d begins in epoch %d with nothing staged", type_id,
 				   shard, instance, after->epoch);
 	if (shard_handoff_takes(after) && lost > 0 && lost == after->epoch)

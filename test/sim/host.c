@@ -274,6 +274,17 @@ plane_leased(void *context, int32 type_id)
 	return instance->leased_type != 0 && type_id == instance->leased_type;
 }
 
+static int32
+plane_era(void *context)
+{
+	Instance *instance = context;
+
+	/* Workers know it without the control process, too. */
+	if (instance->node)
+		instance->era = shard_node_era(instance->node);
+	return instance->era;
+}
+
 static void
 plane_notes(void *context, const char *text)
 {
@@ -289,7 +300,7 @@ void
 host_create(World *world, Instance *instance, const char *dsn)
 {
 	PlaneHost host = {instance,	  plane_sends,		 plane_reports, plane_now, plane_random,
-					  plane_node, plane_incarnation, plane_leased,	NULL};
+					  plane_node, plane_incarnation, plane_leased,	NULL,	   plane_era};
 	PlaneSettings settings = {.workers = 1 + (int) world_random(world, 2),
 							  .types = world->options.leased ? 2 : 1,
 							  .shards = world_told_shards(&world->options),

@@ -20,6 +20,7 @@ typedef struct OwnRow
 	int64 n; /* of the fact that made it so */
 	int32 known_node;
 	int32 known_epoch;
+	int32 doubt;
 } OwnRow;
 
 /* An event for the control plane that waits for the gate. */
@@ -198,9 +199,12 @@ plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home
 			repeat(plane, SHARD_EVENT_SHARDS_STARTED, &ref);
 		return;
 	}
+	if (shard_handoff_undone(row.known_node, row.known_epoch, home))
+		row.doubt = home->epoch;
 	/* T2: an equal epoch changes the version and nothing else. */
-	event = row.n > 0 && home->epoch <= row.known_epoch ? SHARD_HOME_NOTHING
-														: shard_handoff_read(&row.own, self, home);
+	event = row.n > 0 && home->epoch <= row.known_epoch
+				? SHARD_HOME_NOTHING
+				: shard_handoff_read(&row.own, self, home, row.doubt);
 	row.n = n;
 	row.known_node = shard_record_home_node(home);
 	row.known_epoch = home->epoch;

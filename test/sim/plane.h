@@ -51,6 +51,7 @@ typedef struct PlaneHost
 	int32 (*incarnation)(void *context);		   /* own inc_no; asked while workers run */
 	bool (*leased)(void *context, int32 type_id);  /* NULL: no type is */
 	void (*note)(void *context, const char *text); /* a line of the trace; NULL: no trace */
+	int32 (*era)(void *context); /* of the cluster, as known here; NULL: the first one */
 } PlaneHost;
 
 /* How a plane behaves; zero means the default. */

@@ -38,12 +38,20 @@ plane_learned(Plane *plane, const FactItem *fact)
 		*known = *fact;
 }
 
+int32
+plane_era(const Plane *plane)
+{
+	return plane->host.era != NULL ? plane->host.era(plane->host.context) : 0;
+}
+
 /* What another node says; here each shard is learned by itself, so that its entry says how far. */
 static ShardFactVerdict
 judge(const Plane *plane, const FactItem *item)
 {
 	const FactItem *known = find_learned(plane, item->type_id, item->shard);
-	ShardFactLearned learned = {.upto_n = known ? known->n : 0, .n = known ? known->n : -1};
+	ShardFactLearned learned = {.upto_n = known ? known->n : 0,
+								.era = plane_era(plane),
+								.n = known ? known->n : -1};
 	ShardFact fact = {.type_id = item->type_id,
 					  .shard = item->shard,
 					  .n = item->n,
@@ -72,6 +80,9 @@ plane_fact_is_learned(const Plane *plane, FactItem *fact)
 bool
 plane_facts_are_ahead(const Plane *plane, const Letter *letter)
 {
+	/* nothing of its era is known here */
+	if (letter->head.era > plane_era(plane))
+		return true;
 	for (int i = 0; i < letter->head.n_facts; i++)
 	{
 		if (judge(plane, &letter->facts[i]) == SHARD_FACT_AHEAD)

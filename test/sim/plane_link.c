@@ -333,6 +333,7 @@ send_call(Worker *worker, int i, bool even_empty)
 	if (letter->head.n_rows == 0 && !even_empty)
 		return false;
 	letter->head.kind = D_CALL;
+	letter->head.era = plane_era(plane);
 	letter->head.worker = worker->index;
 	letter->head.conn = link->conn;
 	letter->head.req = ++link->req;

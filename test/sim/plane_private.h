@@ -121,6 +121,7 @@ typedef struct RouteRow
 	int32 node;
 	int32 epoch;
 	int32 lost;
+	int32 doubt;
 	int64 n;
 	int64 move_id;
 } RouteRow;
@@ -196,6 +197,7 @@ typedef struct Datagram
 	int32 to_inc; /* 0: not known */
 	int32 worker;
 	int32 verdict;
+	int32 era; /* of who calls */
 	int64 conn;
 	int64 req;
 	ShardShardRef ref;
@@ -563,6 +565,7 @@ extern void plane_learn(Plane *plane, const FactItem *fact);
 /* plane_fact.c */
 extern void plane_learned(Plane *plane, const FactItem *fact);
 extern bool plane_fact_is_learned(const Plane *plane, FactItem *fact);
+extern int32 plane_era(const Plane *plane);
 extern bool plane_facts_are_ahead(const Plane *plane, const Letter *letter);
 extern void plane_kill_worker(Plane *plane, int lane);
 extern bool plane_turn_runs(const Plane *plane, int lane);

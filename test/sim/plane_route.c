@@ -59,6 +59,7 @@ do_load(void *context, ShardRoute *route)
 		route->node = row->node;
 		route->epoch = row->epoch;
 		route->lost = row->lost;
+		route->doubt = row->doubt;
 		route->n = row->n;
 	}
 	if (own != NULL)
@@ -88,7 +89,11 @@ static void
 do_write_route(void *context, const ShardRoute *route)
 {
 	Worker *worker = context;
-	RouteRow row = {.node = route->node, .epoch = route->epoch, .lost = route->lost, .n = route->n};
+	RouteRow row = {.node = route->node,
+					.epoch = route->epoch,
+					.lost = route->lost,
+					.doubt = route->doubt,
+					.n = route->n};
 
 	put(worker, T_ROUTE, KEY(route->type_id, route->shard), &row);
 }

@@ -928,7 +928,9 @@ publish_turn(Worker *worker, int64 lsn)
 
 		plane_own_changed(plane, type_id, shard, &worker->owned[i].before, after, lost);
 		/* Before what the same turn handled in that epoch: what was lost cannot come before it. */
-		if (shard_handoff_takes(after) && lost > 0 && after->epoch == lost)
+		if (shard_handoff_takes(after) && lost > 0 &&
+			(after->epoch == lost ||
+			 (worker->owned[i].before.epoch < lost && (after->epoch - lost) % (1 << 16) == 0)))
 			plane_release_at(plane, &(Release){.kind = R_LOST,
 											   .lsn = lsn,
 											   .epoch = after->epoch,

@@ -175,6 +175,7 @@ typedef struct Instance
 	ShardUuid incarnation;
 	int32 node_id;	   /* as last known, for traces */
 	int32 leased_type; /* id of the leased type, as last known */
+	int32 era;		   /* as workers know it */
 	bool downed_restart;
 	int64 next_tell;
 	bool unhosted;		  /* its types are proxies */

@@ -81,7 +81,7 @@ test_facts(void)
 								.nodes = {c->home},
 								.move_id = c->home_epoch % (1 << 16) == 0 ? 0 : 7,
 								.lost = c->lost};
-		ShardHomeEvent event = shard_handoff_read(&own, ME, &home);
+		ShardHomeEvent event = shard_handoff_read(&own, ME, &home, 0);
 
 		is_int(event, c->event, "%s(%d), home %d at %d lost %d",
 			   shard_home_machine.state_names[c->state], c->epoch, c->home, c->home_epoch, c->lost);
@@ -196,5 +196,11 @@ main(void)
 	is_int(shard_handoff_first_epoch((INT64CONST(3) << 32) + 77), 3 << 16,
 		   "those of a later era beyond all that the one before had");
 	ok(shard_handoff_first_epoch(INT64CONST(1) << 61) > 0, "whatever the era is");
+	is_int(shard_handoff_carry(3, (INT64CONST(1) << 32) + 77), (1 << 16) + 3,
+		   "homes of the era before go on as far above");
+	is_int(shard_handoff_carry((3 << 16) + 3, INT64CONST(1) << 32), (3 << 16) + 4,
+		   "and higher in any case");
+	is_int(shard_handoff_carry(PG_INT32_MAX, INT64CONST(1) << 61), PG_INT32_MAX,
+		   "there is a last epoch");
 	return unit_done();
 }

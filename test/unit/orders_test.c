@@ -211,12 +211,12 @@ test_staged(void)
 	ShardOwn own = {.state = SHARD_HOME_STAGED, .epoch = EPOCH, .move_id = 4711};
 	ShardHomeRecord home = {.epoch = EPOCH, .n_nodes = 1, .nodes = {ME}, .move_id = MOVE};
 
-	is_int(shard_handoff_read(&own, ME, &home), SHARD_HOME_WRONG,
+	is_int(shard_handoff_read(&own, ME, &home, 0), SHARD_HOME_WRONG,
 		   "rows that were copied for another move do not become the shard's");
 	home.lost = EPOCH;
-	is_int(shard_handoff_read(&own, ME, &home), SHARD_HOME_LOST, "one that is lost begins anew");
+	is_int(shard_handoff_read(&own, ME, &home, 0), SHARD_HOME_LOST, "one that is lost begins anew");
 	own.move_id = MOVE;
-	is_int(shard_handoff_read(&own, ME, &home), SHARD_HOME_DECIDED, "those of its own move do");
+	is_int(shard_handoff_read(&own, ME, &home, 0), SHARD_HOME_DECIDED, "those of its own move do");
 }
 
 int

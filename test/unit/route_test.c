@@ -15,6 +15,7 @@ typedef struct Host
 {
 	int32 node;
 	int32 epoch;
+	int32 doubt;
 	int64 n;
 	ShardOwn own;
 	int64 rseq;
@@ -27,11 +28,12 @@ typedef struct Host
 	int n_base;
 	ShardStamp base[MAX_ROWS];
 	char taken[MAX_ROWS];
-	char doubt[MAX_ROWS];
+	char doubt_of[MAX_ROWS];
 	int n_refused;
 	int n_wanted;
 	int n_started;
 	int n_wrong;
+	int n_undone;
 	int64 announced;
 } Host;
 
@@ -42,6 +44,7 @@ host_load(void *context, ShardRoute *route)
 
 	route->node = host->node;
 	route->epoch = host->epoch;
+	route->doubt = host->doubt;
 	route->n = host->n;
 	route->own = host->own;
 	route->parked = host->n_parked > 0;
@@ -63,6 +66,7 @@ host_write_route(void *context, const ShardRoute *route)
 
 	host->node = route->node;
 	host->epoch = route->epoch;
+	host->doubt = route->doubt;
 	host->n = route->n;
 }
 
@@ -183,7 +187,7 @@ host_take(void *context, const ShardRoute *route pg_attribute_unused(), const Sh
 static void
 host_in_doubt(void *context, const ShardRoute *route pg_attribute_unused(), const ShardItem *item)
 {
-	note_number(((Host *) context)->doubt, item);
+	note_number(((Host *) context)->doubt_of, item);
 }
 
 static void
@@ -218,6 +222,13 @@ host_wrong(void *context, const ShardRoute *route pg_attribute_unused(),
 	((Host *) context)->n_wrong++;
 }
 
+static void
+host_undone(void *context, const ShardRoute *route pg_attribute_unused(),
+			const ShardHomeRecord *home pg_attribute_unused())
+{
+	((Host *) context)->n_undone++;
+}
+
 static bool
 host_resend_lost(void *context pg_attribute_unused(), const ShardRoute *route pg_attribute_unused())
 {
@@ -235,7 +246,7 @@ static const ShardRouteHost host_table = {
 	host_discard,	   host_next_rseq, host_lane,		 host_append,	 host_park,
 	host_first_parked, host_unpark,	   host_collect,	 host_take,		 host_in_doubt,
 	host_refused,	   host_announce,  host_want_home,	 host_started,	 host_wrong,
-	host_resend_lost,  host_is_over,
+	host_resend_lost,  host_undone,	   host_is_over,
 };
 
 static ShardItem
@@ -325,7 +336,7 @@ test_origin(void)
 	tell_home(routes, 3, 5, 5, 13);
 	while (shard_route_drain(routes))
 		;
-	ok(strcmp(host.doubt, "bcde") == 0, "in doubt: %s", host.doubt);
+	ok(strcmp(host.doubt_of, "bcde") == 0, "in doubt: %s", host.doubt_of);
 	shard_route_commit(routes);
 	shard_route_destroy(routes);
 }
@@ -614,10 +625,58 @@ test_clearing(void)
 	shard_route_destroy(routes);
 }
 
+/* A home decided by voters that were lost gives way to that of a later era (R29): at its origins, and where it was. */
+static void
+test_undone(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+
+	decided_move = 0;
+	tell_home(routes, 2, 1, 1, 10);
+	tell_local(routes, "a");
+	tell_local(routes, "b");
+	shard_route_done(routes, 1, 1, 1);
+	shard_route_commit(routes);
+	tell_home(routes, 3, 1 << 16, 0, 20);
+	tell_local(routes, "c");
+	(void) shard_route_drain(routes);
+	shard_route_commit(routes);
+	ok(strcmp(host.doubt_of, "b") == 0, "what was sent and not confirmed is in doubt: %s",
+	   host.doubt_of);
+	is_int(host.n_outbox, 3, "what is new goes to the home that counts");
+	is_int(host.outbox_node[2], 3, "of the later era");
+	shard_route_destroy(routes);
+
+	/* The same home in another era: nothing is in doubt. */
+	memset(&host, 0, sizeof(host));
+	routes = shard_route_create(ME, &host_table, &host, 10);
+	tell_home(routes, 2, 1, 0, 10);
+	tell_local(routes, "a");
+	tell_home(routes, 2, (1 << 16) + 1, 0, 20);
+	(void) shard_route_drain(routes);
+	shard_route_commit(routes);
+	ok(strcmp(host.doubt_of, "") == 0, "in doubt: %s", host.doubt_of);
+	is_int(host.n_outbox, 2, "it is sent again");
+	shard_route_destroy(routes);
+
+	/* Here: it ends, loud. */
+	memset(&host, 0, sizeof(host));
+	routes = shard_route_create(ME, &host_table, &host, 10);
+	tell_home(routes, ME, 1, 1, 10);
+	tell_home(routes, 3, 1 << 16, 0, 20);
+	shard_route_commit(routes);
+	is_int(host.own.state, SHARD_HOME_SEALED, "sealed");
+	is_int(host.n_undone, 1, "and it is said");
+	ok(host.doubt > host.own.epoch, "its rows are kept");
+	shard_route_destroy(routes);
+}
+
 int
 main(void)
 {
 	test_origin();
+	test_undone();
 	test_over();
 	test_held();
 	test_aborted_drain();

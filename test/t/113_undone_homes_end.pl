@@ -1,0 +1,84 @@
+# R13, R29, N2: while links to node 3 are cut, node 3 is written off by the others and made the only voter by its own operator. When the
+# links are mended its era counts: shards that the write-off gave to others are active at node 3 alone. Who had them says so, in
+# the log and in shard_health(), keeps the rows, and a message that was sent to it and is in doubt is not handled again. N4: a shard
+# that has moved meanwhile, between the others, is at neither: its states are kept where it went to, and it stands still, and is named,
+# where it was, until it is given up there.
+
+use strict;
+use warnings FATAL => 'all';
+
+use PostgreSQL::Test::Utils;
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(3, proxy => 1, conf => 'shard.rebalance_interval = 0');
+my ($one, $two, $three) = $cluster->nodes;
+is($three->sql('SELECT string_agg(node::text, $$ $$ ORDER BY node) FROM shard_members WHERE voter'), '1 2 3', 'three vote');
+$cluster->start_counter;
+my @entities = 1 .. 12;
+$one->add($_, 1) for @entities;
+$_->sql(q{SELECT shard_drain('60 s')}) for $one, $two, $three;
+my %home = map { $_ => ($one->get($_) =~ /node(\d)/)[0] } @entities;
+my @of_three = grep { $home{$_} == 3 } @entities;
+ok(@of_three > 0, 'node 3 has some: ' . @of_three);
+my ($moved) = grep { $home{$_} == 1 } @entities;
+my $moved_shard = $cluster->shard_of('counter', $moved);
+
+# --- two that decide, of one cluster ---------------------------------------------------------------
+
+$cluster->proxy->partition([3], [ 1, 2 ], 'cut');
+$two->wait_until('SELECT NOT reachable FROM shard_members WHERE node = 3', 'node 3 to be missed');
+$three->wait_until('SELECT bool_and(NOT reachable) FROM shard_members WHERE node IN (1, 2)', 'node 3 to miss the others');
+$two->eventually('SELECT shard_write_off(3, force => true)');
+$two->eventually("SELECT shard_move('counter', $moved_shard, 2)");
+is($one->get($moved), '1 from node2', 'a shard moves');
+$two->wait_until('SELECT count(*) = 0 FROM shard_homes WHERE node = 3', 'other homes for the shards of node 3');
+my %other = map { $_ => ($one->get($_) =~ /^0 from node(\d)/)[0] // 0 } @of_three;
+is(join(' ', grep { !$other{$_} } @of_three), '', 'they begin anew there');
+$three->eventually(q{SELECT shard_force_voters('{3}', force => true)});
+$three->wait_until('SELECT bool_or(coordinator) FROM shard_members WHERE node = 3', 'node 3 to coordinate');
+
+# From the other node than the home: the message is on a wire, and the answer that it was handled is not awaited.
+my ($from, $id) = $other{ $of_three[0] } == 1 ? ($two, $of_three[0]) : ($one, $of_three[0]);
+my $home = $cluster->node($other{$id});
+$from->add($id, 100);
+$home->wait_until(qq{SELECT state->>'count' = '100' FROM shard_entity.counter WHERE entity_id = '$id'}, 'it to be handled');
+$three->add($_, 10) for @of_three;
+is($three->get($id), '11 from node3', 'node 3 goes on with its states');
+
+# --- one cluster -----------------------------------------------------------------------------------
+
+$cluster->proxy->heal;
+$cluster->wait_up;
+$cluster->wait_reachable;
+$_->wait_until('SELECT bool_or(coordinator) FROM shard_members WHERE node = 3', 'all to follow node 3') for $one, $two;
+my $active = q{SELECT count(*) FROM shard_homes WHERE here = 'active' AND node <> (SELECT node_id FROM shard.node)};
+$_->wait_value($active, 0, 'no home elsewhere of what is active here') for $one, $two;
+for my $node ($one, $two, $three)
+{
+	is(join(' ', map { $node->get($_) } @of_three), join(' ', map { '11 from node3' } @of_three), 'node ' . $node->n . ' asks node 3');
+}
+is(join(' ', map { $two->get($_) =~ s/ .*//r } grep { $home{$_} != 3 && $_ != $moved } @entities),
+	join(' ', map { 1 } grep { $home{$_} != 3 && $_ != $moved } @entities), 'the others go on');
+my $problems = q{SELECT coalesce(string_agg(p, E'\n'), '') FROM shard_health(), unnest(problems) p};
+my $n = $home->n;
+my $shard = $cluster->shard_of('counter', $id);
+$home->wait_until("SELECT ($problems) ~ 'entity type \"counter\" (was|were) active at this node, $n, .*shard $shard lives at node 3'", 'health to name it');
+like(slurp_file($home->server->logfile), qr/WARNING:  shard $shard of entity type "counter" was active at this node, $n, .*node 3 is its home/, 'and the log');
+is($home->sql("SELECT state->>'count' FROM shard_entity.counter WHERE entity_id = '$id'"), 100, 'its rows are kept');
+
+# --- a move that is undone -------------------------------------------------------------------------
+
+$one->wait_until("SELECT ($problems) ~ 'shard $moved_shard of entity type \"counter\" stands still.*shard_give_up'", 'health to name the shard that has moved');
+is($two->sql("SELECT state->>'count' || ' ' || (SELECT here FROM shard_homes WHERE type_name = 'counter' AND shard = $moved_shard) FROM shard_entity.counter WHERE entity_id = '$moved'"),
+	'1 sealed', 'its states are kept where it went to');
+like($three->error_of(q{SELECT shard_give_up('counter', } . $cluster->shard_of('counter', $id) . ')') // 'nothing', qr/he shard runs at its home/, 'none is given up that runs');
+$three->eventually("SELECT shard_give_up('counter', $moved_shard)");
+is($two->get($moved), '0 from node1', 'it begins anew');
+
+# --- seen to ---------------------------------------------------------------------------------------
+
+$home->sql(q{DELETE FROM shard_entity.counter s WHERE NOT EXISTS (SELECT FROM shard_homes h WHERE h.type_name = 'counter' AND h.shard = s.shard AND h.here = 'active')});
+$two->sql(qq{DELETE FROM shard_entity.counter s WHERE entity_id = '$moved'});
+$home->wait_until("SELECT ($problems) !~ 'by decisions that went'", 'health to be well when they were seen to');
+done_testing();
