@@ -234,6 +234,18 @@ shard_control_store_target(int32 type_id, ShardTargetLearned *learned)
 }
 
 int32
+shard_control_store_last_node(void)
+{
+	ShardMapEntry entry;
+	ShardCountersRecord counters;
+
+	return get_learned(SHARD_MAP_COUNTERS, 0, 0, &entry) && !entry.deleted &&
+				   shard_record_get_counters(&entry, &counters)
+			   ? counters.last_node_id
+			   : 0;
+}
+
+int32
 shard_control_store_status(int32 node)
 {
 	ShardArena *arena = shard_arena_create();

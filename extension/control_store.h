@@ -29,5 +29,8 @@ extern int64 shard_control_store_upto(void);
 extern void shard_control_store_target(int32 type_id, ShardTargetLearned *learned);
 extern void shard_control_store_home(int32 type_id, int32 shard, ShardFactLearned *learned);
 
+/* The greatest number that was given to a node, as it was learned; 0: it is not known. As above. */
+extern int32 shard_control_store_last_node(void);
+
 /* A member's status as it was learned (ShardMemberStatus); SHARD_MEMBER_NONE: it is not known. As above. */
 extern int32 shard_control_store_status(int32 node);

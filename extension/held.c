@@ -10,6 +10,7 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -420,6 +421,7 @@ visit_counts(ShardStatement *statement, ShardArguments *arguments, ShardHeldVisi
 
 		visit(shard_statement_int4(i, 1), shard_statement_int4(i, 2), id, len, &held, arg);
 		pfree(id);
+		CHECK_FOR_INTERRUPTS();
 	}
 	SPI_finish();
 }

@@ -37,6 +37,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog.h"
+#include "control_store.h"
 #include "core/message.h"
 #include "import_progress.h"
 #include "import_stage.h"
@@ -56,6 +57,10 @@
 
 /* Messages that wait are numbered from here on: below those that were parked here (routing_store.c). */
 #define FIRST_SEQ (PG_INT64_MIN + 1)
+
+#define STRANGE_HINT \
+	"Of a node that has just joined it is learned in a moment. Of others, somebody has written to shard.shard_input " \
+	"there: delete the rows, and end the region worker, which has them in memory."
 
 static ShardStatement insert_held = {
 	"INSERT INTO shard.held (type_id, shard, entity, seq, kind, epoch, stamp, src_type, src_entity,"
@@ -128,6 +133,31 @@ shard_import_stage_lock(const ShardImportStage *stage, bool rows)
 	return SHARD_IMPORT_FREE;
 }
 
+/*
+ * How many nodes there were, and errors if there are more marks than those can have left. What was learned since the
+ * caller began counts, too.
+ */
+static void
+learn_nodes(ShardImportStage *stage)
+{
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_security_begin_system(&stage->security);
+	SPI_connect();
+	stage->last_node = shard_control_store_last_node();
+	SPI_finish();
+	shard_security_end(&stage->security);
+	PopActiveSnapshot();
+	if (stage->wanted[SHARD_COPY_MARKS] > stage->last_node)
+		ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
+						errmsg("node %d has " INT64_FORMAT " marks of shard %d of entity type "
+							   "\"%s\", which can have %d",
+							   stage->node, stage->wanted[SHARD_COPY_MARKS], stage->shard.shard,
+							   stage->type->name, stage->last_node),
+						errdetail("It has one of each node at most, of which node %d knows %d.",
+								  stage->self, stage->last_node),
+						errhint(STRANGE_HINT)));
+}
+
 static void
 open_states(ShardImportStage *stage, ShardReader columns)
 {
@@ -192,6 +222,7 @@ void
 shard_import_stage_check(ShardImportStage *stage, ShardReader columns)
 {
 	set_local("lock_timeout", LOCK_TIMEOUT);
+	learn_nodes(stage);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	refuse_strange_rows(stage);
 	open_states(stage, columns);
@@ -230,6 +261,7 @@ shard_import_stage_begin(ShardImportStage *stage, ShardReader columns)
 	set_local("lock_timeout", LOCK_TIMEOUT);
 	set_constraints_immediate();
 	stage->seq = FIRST_SEQ - 1;
+	learn_nodes(stage);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	refuse_strange_rows(stage);
 	open_states(stage, columns);
@@ -313,6 +345,24 @@ take_held(ShardImportStage *stage, ShardReader *rows)
 	return count;
 }
 
+/* Raises that a mark is none that the shard can have. */
+static void
+strange_mark(const ShardImportStage *stage, const ShardStamp *mark)
+{
+	const ShardShardRef *shard = &stage->shard;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_PROTOCOL_VIOLATION),
+			 errmsg("node %d has a mark of shard %d of entity type \"%s\" that no shard can have: "
+					"of node %d, lane %d",
+					stage->node, shard->shard, stage->type->name, mark->a, mark->b),
+			 errdetail("Its lane is %d, and nodes have numbers up to %d, as far as node %d has "
+					   "learned. Nothing of it was stored.",
+					   shard_message_lane(shard->type_id, shard->shard), stage->last_node,
+					   stage->self),
+			 errhint(STRANGE_HINT)));
+}
+
 static int
 take_marks(ShardImportStage *stage, ShardReader *rows)
 {
@@ -327,6 +377,8 @@ take_marks(ShardImportStage *stage, ShardReader *rows)
 		count++;
 		continue;
 #endif
+		if (!shard_mark_can_be(mark, stage->shard.type_id, stage->shard.shard, stage->last_node))
+			strange_mark(stage, &mark);
 		add_shard(stage, &arguments);
 		shard_statement_add(&arguments, Int16GetDatum((int16) mark.kind), false);
 		shard_statement_add(&arguments, Int32GetDatum(mark.a), false);
@@ -334,6 +386,7 @@ take_marks(ShardImportStage *stage, ShardReader *rows)
 		shard_statement_add(&arguments, Int64GetDatum(mark.seq), false);
 		shard_statement_change_one(&insert_mark, &arguments, SPI_OK_INSERT);
 		count++;
+		CHECK_FOR_INTERRUPTS();
 	}
 	return count;
 }

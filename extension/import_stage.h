@@ -20,7 +20,8 @@ typedef struct ShardImportStage
 	int32 self;			 /* to here */
 	ShardStateCopy copy;
 	ShardSecurity security;
-	int64 seq; /* of the last message that waits */
+	int32 last_node; /* the greatest number of a node, as it was learned when the copy began */
+	int64 seq;		 /* of the last message that waits */
 	int64 wanted[SHARD_COPY_PARTS];
 	int64 rows[SHARD_COPY_PARTS]; /* stored so far */
 } ShardImportStage;

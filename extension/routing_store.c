@@ -10,10 +10,12 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "core/message.h"
 #include "held.h"
 #include "routing_store.h"
 #include "statement.h"
@@ -39,10 +41,19 @@ static ShardStatement select_route = {
 	2,
 	{INT4OID, INT4OID}};
 
+/* In their order, and one more than can be: among those is one that cannot. */
 static ShardStatement select_base = {
-	"SELECT prefix_kind, a, b, seq FROM shard.shard_input WHERE type_id = $1 AND shard = $2",
-	2,
-	{INT4OID, INT4OID}};
+	"SELECT prefix_kind, a, b, seq FROM shard.shard_input WHERE type_id = $1 AND shard = $2"
+	" ORDER BY prefix_kind, a, b LIMIT 1 + $3",
+	3,
+	{INT4OID, INT4OID, INT4OID}};
+
+/* What shard_mark_can_be() says of them; the lane is $4. */
+static ShardStatement delete_strange_base = {
+	"DELETE FROM shard.shard_input WHERE type_id = $1 AND shard = $2"
+	" AND NOT (prefix_kind = 1 AND a BETWEEN 1 AND $3 AND b = $4 AND seq > 0)",
+	4,
+	{INT4OID, INT4OID, INT4OID, INT4OID}};
 
 static ShardStatement insert_route = {
 	"INSERT INTO shard.route AS r (type_id, shard, node, epoch, lost, n, doubt)"
@@ -200,15 +211,18 @@ shard_routing_store_load(ShardRoute *route)
 	SPI_finish();
 }
 
-void
-shard_routing_store_load_base(ShardRoute *route, MemoryContext memory)
+/* False: one of them cannot be; those before it are raised. */
+static bool
+read_base(ShardRoute *route, MemoryContext memory)
 {
 	ShardArguments arguments = {0};
+	bool good = true;
 
 	SPI_connect();
 	add_key(&arguments, route->type_id, route->shard);
+	shard_statement_add(&arguments, Int32GetDatum(SHARD_MAX_NODE_ID), false);
 	shard_statement_run(&select_base, &arguments, SPI_OK_SELECT);
-	for (uint64 i = 0; i < SPI_processed; i++)
+	for (uint64 i = 0; i < SPI_processed && good; i++)
 	{
 		bool isnull;
 		ShardStamp stamp = {DatumGetInt16(shard_statement_column(i, 1, &isnull)),
@@ -216,10 +230,47 @@ shard_routing_store_load_base(ShardRoute *route, MemoryContext memory)
 							shard_statement_int8(i, 4)};
 		MemoryContext old = MemoryContextSwitchTo(memory);
 
-		shard_mark_raise(&route->marks, stamp);
+		good = shard_mark_can_be(stamp, route->type_id, route->shard, SHARD_MAX_NODE_ID);
+		if (good)
+			shard_mark_raise(&route->marks, stamp);
 		MemoryContextSwitchTo(old);
+		CHECK_FOR_INTERRUPTS();
 	}
 	SPI_finish();
+	return good;
+}
+
+/* No item can be compared with them: they say nothing, and the shard's next home would refuse them (M4). */
+static void
+delete_strange(const ShardRoute *route)
+{
+	int32 lane = shard_message_lane(route->type_id, route->shard);
+	ShardArguments arguments = {0};
+	uint64 deleted;
+
+	SPI_connect();
+	add_key(&arguments, route->type_id, route->shard);
+	shard_statement_add(&arguments, Int32GetDatum(SHARD_MAX_NODE_ID), false);
+	shard_statement_add(&arguments, Int32GetDatum(lane), false);
+	shard_statement_run(&delete_strange_base, &arguments, SPI_OK_DELETE);
+	deleted = SPI_processed;
+	SPI_finish();
+	ereport(LOG, (errcode(ERRCODE_DATA_CORRUPTED),
+				  errmsg("shard %d of entity type %d had " UINT64_FORMAT
+						 " marks that no shard can have: they were deleted",
+						 route->shard, route->type_id, deleted),
+				  errdetail("They are not of its lane, %d, or of nodes that cannot be.", lane),
+				  errhint("They came with a copy of the shard, or somebody has written to "
+						  "shard.shard_input.")));
+}
+
+void
+shard_routing_store_load_base(ShardRoute *route, MemoryContext memory)
+{
+	if (read_base(route, memory))
+		return;
+	delete_strange(route);
+	(void) read_base(route, memory);
 }
 
 void

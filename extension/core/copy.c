@@ -18,6 +18,9 @@
 /* More than any clock is wrong: a thousand years, in microseconds. */
 #define MAX_DISTANCE (INT64CONST(1000) * 366 * 24 * 3600 * 1000000)
 
+/* Nothing was tried as often, and there is room to count on. */
+#define MAX_ATTEMPTS (1 << 30)
+
 #define MAX_NAME 63
 #define MAX_TYPE_NAME 1023
 #define MAX_KEY (16 + SHARD_PACKET_MAX_ENTITY)
@@ -125,9 +128,9 @@ good_held(const ShardCopyHeld *held)
 		   held->epoch >= -1 && held->src_type >= 0 &&
 		   good_text(held->src_entity, held->src_entity_len, SHARD_PACKET_MAX_ENTITY) &&
 		   held->mid_node > 0 && good_number(held->mid_seq) && held->payload_len >= 0 &&
-		   held->attempts >= 0 && (held->ordered || held->number == 0) &&
-		   good_distance(held->next_us) && good_distance(held->waited_us) &&
-		   (held->has_next || held->next_us == 0) &&
+		   held->attempts >= 0 && held->attempts <= MAX_ATTEMPTS &&
+		   (held->ordered || held->number == 0) && good_distance(held->next_us) &&
+		   good_distance(held->waited_us) && (held->has_next || held->next_us == 0) &&
 		   (held->sqlstate_len == 0 || held->sqlstate_len == 5) &&
 		   good_text(held->sqlstate, held->sqlstate_len, 5) &&
 		   good_text(held->error, held->error_len, PG_INT32_MAX);

@@ -34,7 +34,7 @@ typedef struct ShardMark
 	bool touched;	  /* since the last commit or abort */
 } ShardMark;
 
-/* Marks of one shard; few, so that they are searched from the front. */
+/* Marks of one shard, in the order of their prefixes. */
 typedef struct ShardMarks
 {
 	int n_marks;
@@ -52,7 +52,14 @@ extern void shard_mark_drop(ShardMarks *marks);
 /* Was an item with this stamp taken in? Never true for one that has none. */
 extern bool shard_mark_passed(const ShardMarks *marks, ShardStamp stamp);
 
-/* It is taken in now. The mark never falls. */
+/*
+ * Can a shard have that mark, with numbers given to nodes up to last_node? Its items come by its own lane (H7).
+ */
+extern bool shard_mark_can_be(ShardStamp stamp, int32 type_id, int32 shard, int32 last_node);
+
+/*
+ * It is taken in now. The mark never falls. Prefixes that are new cost least in their order.
+ */
 extern void shard_mark_raise(ShardMarks *marks, ShardStamp stamp);
 
 /* The origin stores nothing of this prefix below the floor any more: a mark below it has no use. */

@@ -172,6 +172,29 @@ test_bad(void)
 	}
 }
 
+/* The attempts of a message that waits are counted on: the last byte of their number is made greater. */
+static void
+test_attempts(void)
+{
+	static const char most[] = "\x80\x80\x80\x80\x08";
+	ShardCopyHeld held = full_held();
+	ShardCopyHeld got;
+	StringInfoData out;
+	ShardReader reader;
+
+	held.attempts = 1 << 30;
+	initStringInfo(&out);
+	shard_copy_put_held(&out, &held);
+	reader = (ShardReader){out.data, out.data + out.len, false};
+	ok(shard_copy_get_held(&reader, &got) && got.attempts == held.attempts, "most attempts");
+	for (int i = 0; i + 5 <= out.len; i++)
+		if (memcmp(out.data + i, most, 5) == 0)
+			out.data[i + 4] = 0x0f;
+	reader = (ShardReader){out.data, out.data + out.len, false};
+	ok(!shard_copy_get_held(&reader, &got) && reader.failed, "more are refused");
+	pfree(out.data);
+}
+
 static void
 test_noise(void)
 {
@@ -205,6 +228,7 @@ main(void)
 	test_damage();
 	test_fields();
 	test_bad();
+	test_attempts();
 	test_noise();
 	return unit_done();
 }
