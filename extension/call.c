@@ -202,6 +202,22 @@ count_stuck(const ShardType *type)
 #define STUCK_REASON "cannot be cancelled"
 #define FATAL_REASON "raised an error that ends the process"
 
+/* No handler runs, so it may have been the commit of a message alone; else the next process looks for who it was. */
+static void
+note_commit(void)
+{
+	int64 seq;
+	int number;
+
+	if (!shard_turn_commits_alone(&seq, &number))
+	{
+		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
+		return;
+	}
+	pg_atomic_write_u32(&shard_shmem_database()->lane[number].stuck_fatal, fatal ? 1 : 0);
+	pg_atomic_write_u64(&shard_shmem_database()->lane[number].stuck_seq, seq);
+}
+
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
 static void
 note_stuck(int code, Datum arg)
@@ -213,7 +229,7 @@ note_stuck(int code, Datum arg)
 	count_stuck(called.type);
 	if (called.function == NULL)
 	{
-		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
+		note_commit();
 		ereport(
 			WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
@@ -349,7 +365,12 @@ shard_call_explain(ErrorData *error)
 
 	if (timed_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 	{
-		error->message = MemoryContextStrdup(context, TIMEOUT_MESSAGE);
+		const char *entity;
+		int length;
+		bool commits = shard_turn_commits_for(&entity, &length) != NULL;
+
+		error->message =
+			MemoryContextStrdup(context, commits ? SHARD_COMMIT_TIMEOUT_MESSAGE : TIMEOUT_MESSAGE);
 		error->hint = MemoryContextStrdup(context, TIMEOUT_HINT);
 	}
 	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && error->hint == NULL &&

@@ -80,6 +80,7 @@ shard_executor_init(ShardLanes lanes)
 	shard_cache_init();
 	shard_turn_init(lanes);
 	before_shmem_exit(at_exit, 0);
+	shard_turn_commit_init();
 	shard_call_init();
 	shard_plans_init();
 }
@@ -246,7 +247,7 @@ shard_executor_begin(bool careful)
 {
 	shard_turn.fenced = false;
 	shard_turn.now = GetCurrentTimestamp();
-	shard_turn.count = 0;
+	shard_turn.count = shard_turn.ran = 0;
 	shard_turn.blames_last = false;
 	shard_turn.overtaken = false;
 	shard_turn.reloaded = false;
@@ -583,6 +584,7 @@ shard_executor_committed(XLogRecPtr lsn)
 		shard_run_each(shard_turn_note_reread, NULL);
 	bury_wanted = reread_wanted = false;
 	shard_turn.at = NULL;
+	shard_turn_commit_over(true);
 	send_replies(lsn);
 	shard_turn_log_committed();
 	MemoryContextReset(shard_turn.context);
@@ -597,6 +599,7 @@ shard_executor_aborted(void)
 
 	shard_security_forget(&shard_turn.security);
 	shard_call_aborted();
+	shard_turn_commit_over(false);
 	while (!slist_is_empty(&shard_turn.runs))
 	{
 		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
@@ -629,6 +632,13 @@ shard_executor_aborted(void)
 bool
 shard_executor_at(int32 *type_id, const char **entity, int *entity_len)
 {
+	const ShardType *type = shard_turn_commits_for(entity, entity_len);
+
+	if (type != NULL)
+	{
+		*type_id = type->type_id;
+		return true;
+	}
 	if (shard_turn.at == NULL)
 		return false;
 	*type_id = shard_turn.at->run->type->type_id;

@@ -68,6 +68,28 @@ extern bool shard_executor_begin(bool careful);
 /* Messages that the turn may handle. exactly: it goes that far, however long that takes. */
 extern void shard_executor_set_limit(int limit, bool exactly);
 
+/*
+ * The turn ends with the first message, or ask, whose code runs, whatever it comes from; or with one that is given up. So who
+ * fails at its commit is known.
+ */
+extern void shard_executor_set_single(bool single);
+
+/*
+ * The commit of the turn (executor_commit.c): what handlers have begun at other servers is committed there first, under their
+ * handler_timeout. Afterwards: of how many messages code ran.
+ */
+extern void shard_executor_begin_commit(void);
+extern int shard_executor_end_commit(void);
+
+/*
+ * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did; else 0.
+ * *overtaken becomes true if somebody cancelled that.
+ */
+extern int shard_executor_failed_at_commit(const ErrorData *error, bool *overtaken);
+
+/* There was one: it is given up by the error when it is met next, without being run. Returns where it came from. */
+extern ShardSource shard_executor_blame(const ErrorData *error);
+
 /* What follows comes from there. */
 extern void shard_executor_begin_source(ShardSource source);
 
@@ -149,7 +171,7 @@ extern void shard_executor_committed(XLogRecPtr lsn);
 /* After an abort: everything is as after the last commit. */
 extern void shard_executor_aborted(void);
 
-/* Which entity the turn is at: of one that failed, before shard_executor_aborted. False: none. */
+/* Which entity the turn is at, none ("") if many of a type: of one that failed, before shard_executor_aborted. False: no type, either. */
 extern bool shard_executor_at(int32 *type_id, const char **entity, int *entity_len);
 
 /*

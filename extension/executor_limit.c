@@ -32,6 +32,12 @@ shard_executor_set_limit(int limit, bool exactly)
 }
 
 void
+shard_executor_set_single(bool single)
+{
+	shard_turn.single = single;
+}
+
+void
 shard_executor_begin_source(ShardSource source)
 {
 	/* until when each may go on, in microseconds */
@@ -107,7 +113,7 @@ shard_executor_count(void)
 bool
 shard_executor_is_over(void)
 {
-	if (shard_turn.full)
+	if (shard_turn.full || (shard_turn.single && shard_turn.ran > 0))
 		return true;
 	if (shard_turn.count == shard_turn.before && !shard_turn.begun)
 		return false;

@@ -420,6 +420,11 @@ shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool i
 	shard_turn.numbered = false;
 	if (row->kind != SHARD_KIND_TELL || shard_turn_is_stuck(row))
 		return run_message(entity, row, attempts, is_held);
+	if (shard_turn_failed_at_commit(entity, row, NULL))
+		return shard_turn_commit_number(&number)
+				   ? run_number(entity, row, number, attempts, is_held)
+				   : run_message(entity, row, attempts, is_held);
+	shard_turn_ran(entity, row, NULL);
 	if (shard_turn.careful)
 	{
 		bool cancelled = false;
@@ -434,6 +439,7 @@ shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool i
 		numbered = shard_call_ordered_by(entity, row, &number);
 		shard_turn.blames_last = false;
 	}
+	shard_turn_ran_number(numbered, number);
 	return numbered ? run_number(entity, row, number, attempts, is_held)
 					: run_message(entity, row, attempts, is_held);
 }

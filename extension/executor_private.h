@@ -29,6 +29,8 @@ typedef struct ShardTurn
 	int count;	  /* messages begun */
 	int limit;	  /* of these */
 	bool exactly; /* it ends by that alone */
+	bool single;  /* it ends with the first message whose code runs; */
+	int ran;	  /* of so many messages it ran */
 	ShardSource source;
 	int before;			  /* messages begun before those of the source */
 	bool begun;			  /* of the source, too, something was done */
@@ -159,6 +161,40 @@ extern void shard_turn_handled(ShardEntity *entity, const ShardRow *row);
 
 /* Whether a worker before this one got stuck in the message. */
 extern bool shard_turn_is_stuck(const ShardRow *row);
+
+/*
+ * What fails at a turn's commit (executor_commit.c).
+ */
+
+/* Code of a message, or of an ask if row is NULL, is about to run. Said again of the same one it does not count. */
+extern void shard_turn_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
+
+/* The number of the message that runs. */
+extern void shard_turn_ran_number(bool numbered, int64 number);
+
+/*
+ * Whether the message, or ask, was alone in a turn that failed at its commit. Then it is not run again, and the turn
+ * ends with it. Its error is in the turn's memory; of a message that has a number, that is known still.
+ */
+extern bool shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row,
+										const ShardRequest *ask);
+extern ErrorData *shard_turn_commit_error(void);
+extern bool shard_turn_commit_number(int64 *number);
+
+/* The turn was committed, or aborted. */
+extern void shard_turn_commit_over(bool committed);
+
+/* While it is being committed: of the one message whose code ran, its seq and lane; false: there were others, or it has none. */
+extern bool shard_turn_commits_alone(int64 *seq, int *lane);
+
+/* The same, of whose type code is said to run; NULL: nobody's, or nothing is being committed. entity: "" if there are several. */
+extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_len);
+
+/* What it is called if that takes too long. */
+#define SHARD_COMMIT_TIMEOUT_MESSAGE \
+	"the commit of what the handler did elsewhere took longer than its handler_timeout"
+
+extern void shard_turn_commit_init(void);
 
 /*
  * Messages in the order of their numbers (executor_ordered.c).

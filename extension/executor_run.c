@@ -80,6 +80,21 @@ is_ordered(const ShardEntity *entity)
 #endif
 }
 
+/* What becomes of a message that failed. */
+static ShardOutcome
+judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, ErrorData *error)
+{
+	if (row->kind == SHARD_KIND_START)
+	{
+		/* it was only to be in memory; who sends it a message will hear of it */
+		error->elevel = LOG;
+		ThrowErrorData(error);
+		return SHARD_MESSAGE_DONE;
+	}
+	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
+																		: SHARD_MESSAGE_RESTS;
+}
+
 /* Runs a message in a careful turn. */
 static ShardOutcome
 run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
@@ -95,17 +110,7 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
 		entity->now = entity->saved;
 		return shard_turn_rest(entity, row, is_held);
 	}
-	if (error == NULL)
-		return SHARD_MESSAGE_DONE;
-	if (row->kind == SHARD_KIND_START)
-	{
-		/* it was only to be in memory; who sends it a message will hear of it */
-		error->elevel = LOG;
-		ThrowErrorData(error);
-		return SHARD_MESSAGE_DONE;
-	}
-	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
-																		: SHARD_MESSAGE_RESTS;
+	return error == NULL ? SHARD_MESSAGE_DONE : judge(entity, row, attempts, is_held, error);
 }
 
 /* Runs a message in an optimistic turn: what raises, also while its state is read, is its fault. */
@@ -186,6 +191,13 @@ bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 																		 : SHARD_MESSAGE_RESTS;
 }
 
+/* Gives up a message that failed at the commit of its turn. */
+static ShardOutcome
+bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	return judge(entity, row, attempts, is_held, shard_turn_commit_error());
+}
+
 ShardOutcome
 shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
@@ -196,8 +208,11 @@ shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_h
 	}
 	if (shard_turn_is_stuck(row))
 		return bury_stuck(entity, row, attempts, is_held);
+	if (shard_turn_failed_at_commit(entity, row, NULL))
+		return bury_uncommitted(entity, row, attempts, is_held);
 	if (!shard_turn_hold(entity->run))
 		return shard_turn_rest(entity, row, is_held);
+	shard_turn_ran(entity, row, NULL);
 	shard_cache_touch(entity, shard_turn.now);
 	if (shard_turn.careful)
 	{
@@ -538,9 +553,13 @@ shard_executor_ask(ShardRequest *request)
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
-	overtaken = !shard_turn_hold(run) || (!shard_turn.careful && !shard_turn_check(entity));
-	if (!overtaken)
+	if (shard_turn_failed_at_commit(entity, NULL, request))
+		error = shard_turn_commit_error();
+	else
+		overtaken = !shard_turn_hold(run) || (!shard_turn.careful && !shard_turn_check(entity));
+	if (error == NULL && !overtaken)
 	{
+		shard_turn_ran(entity, NULL, request);
 		shard_cache_touch(entity, shard_turn.now);
 		if (!shard_turn.careful)
 			shard_call_batch(entity);

@@ -446,8 +446,9 @@ static void
 say_failing(ShardHealth *health, int worker, const ShardWorkerTurns *turns)
 {
 	const ShardType *type = turns->type_id != 0 ? shard_registry_by_id(turns->type_id) : NULL;
-	const char *at = type == NULL
-						 ? ""
+	const char *at = type == NULL ? ""
+					 : turns->entity[0] == '\0'
+						 ? psprintf(", at messages of type \"%s\"", type->name)
 						 : psprintf(", at entity \"%s\" of type \"%s\"", turns->entity, type->name);
 
 	shard_health_add(
@@ -472,7 +473,7 @@ why_unmoved(ShardWorkerSlot *slot)
 	type = shard_registry_by_id(type_id);
 	if (entity[0] == '\0')
 		return psprintf(
-			"it has run other code of type \"%s\", maybe triggers of its table, since %s",
+			"it has run other code of type \"%s\", as triggers of its table or commits at foreign servers, since %s",
 			type != NULL ? type->name : psprintf("%d", type_id), timestamptz_to_str(since));
 	return psprintf("it has run the handler of entity \"%s\" of type \"%s\" since %s", entity,
 					type != NULL ? type->name : psprintf("%d", type_id), timestamptz_to_str(since));

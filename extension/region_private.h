@@ -90,6 +90,8 @@ typedef struct ShardRegion
 	bool careful;
 	bool careful_next; /* the one after it; this one goes exactly up to the message that failed */
 	ShardSource only;  /* it takes messages from there; SHARD_SOURCES: from everywhere */
+	bool single;	   /* it ends with the first message whose code runs */
+	int searched;	   /* messages until the search for one that fails at commit ends; 0: none */
 	int limit;
 	int streak;			 /* failures since the last clean careful turn */
 	int overtaken;		 /* turns in a row */
@@ -117,6 +119,42 @@ extern void shard_region_keep_log(ShardRegion *region);
  * all that was there before must be passed, then what that put into the outbox must be done.
  */
 extern void shard_region_follow_drain(ShardRegion *region, bool clean);
+
+/* What a turn has to carry over its commit. */
+typedef struct ShardTurnResult
+{
+	int limit;	 /* of messages */
+	int ran;	 /* messages whose code ran */
+	bool moves;	 /* it stopped or sealed shards, and handled nothing */
+	bool more;	 /* there is more to do at once */
+	bool clean;	 /* everything that could be seen is passed */
+	bool parked; /* parked messages are left that could go on */
+	int64 record_seq;
+	int64 pass_wanted; /* rotation's wish, */
+	bool in_the_way;   /* which was not fulfilled yet */
+	int asks;		   /* the first so many are answered, */
+	bool asks_left;	   /* and others wait for the next turn alone */
+	uint64 errors;
+	TimestampTz start;
+} ShardTurnResult;
+
+/* How a turn has failed. */
+typedef struct ShardTurnFailure
+{
+	int count;		  /* messages begun */
+	bool blamed;	  /* the last of them is to blame */
+	bool overtaken;	  /* nobody is */
+	int ran;		  /* at its commit, and code of so many messages had run; 0: before */
+	ShardSource only; /* ran = 1: where that one came from */
+} ShardTurnFailure;
+
+/*
+ * How the turn after a good one, and after a failed one, is to be run (region_plan.c). failed: messages of the good one have.
+ */
+extern void
+shard_region_plan_after_success(ShardRegion *region, const ShardTurnResult *result, bool failed);
+extern void shard_region_plan_after_failure(ShardRegion *region, ErrorData *error,
+											const ShardTurnFailure *failure);
 
 /*
  * Locks (region_lanes.c).

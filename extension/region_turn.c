@@ -13,7 +13,7 @@
  *
  * A failure rolls the turn back. If it is a message's, the next turn ends
  * before it and the one after that runs it carefully (executor.c); if nobody is
- * to blame, turns are halved until they are careful. So a poisonous message
+ * to blame, turns become shorter until somebody is (region_plan.c). So a poisonous message
  * costs a few short turns, and the others go on.
  *
  * If the process dies right here: the transaction is gone, and the next worker
@@ -46,32 +46,12 @@
 
 #include "compat.h"
 
-/* The log has a line of what goes on failing so often. */
-#define TELL_MICROSECONDS (60 * USECS_PER_SEC)
-
 /* What one turn recounts, at most; a piece is finished. */
 #define RECOUNT_MICROSECONDS 10000
 #define RECOUNT_MESSAGES 10000
 
 /* So long a turn puts messages aside. */
 #define ASIDE_MICROSECONDS (500 * INT64CONST(1000))
-
-/* What a turn has to carry over its commit. */
-typedef struct TurnResult
-{
-	int limit;	 /* of messages */
-	bool moves;	 /* it stopped or sealed shards, and handled nothing */
-	bool more;	 /* there is more to do at once */
-	bool clean;	 /* everything that could be seen is passed */
-	bool parked; /* parked messages are left that could go on */
-	int64 record_seq;
-	int64 pass_wanted; /* rotation's wish, */
-	bool in_the_way;   /* which was not fulfilled yet */
-	int asks;		   /* the first so many are answered, */
-	bool asks_left;	   /* and others wait for the next turn alone */
-	uint64 errors;
-	TimestampTz start;
-} TurnResult;
 
 /*
  * No constraint is deferred, from the start: a deferred trigger of a user's
@@ -191,7 +171,7 @@ run_parked(void)
 
 /* Writes what the turn has to write beside states: packets, what rotation waits for, the cursor. */
 static void
-write_log(ShardRegion *region, TurnResult *result)
+write_log(ShardRegion *region, ShardTurnResult *result)
 {
 	int64 leave;
 	bool wrote;
@@ -247,7 +227,7 @@ recount(ShardRegion *region)
 
 /* The turn's work between its snapshot and its commit. */
 static void
-handle(ShardRegion *region, TurnResult *result)
+handle(ShardRegion *region, ShardTurnResult *result)
 {
 	Snapshot snapshot = GetActiveSnapshot();
 	int64 aside = pressed_upto(region);
@@ -326,7 +306,7 @@ shard_region_follow_drain(ShardRegion *region, bool clean)
  * time, once that is passed.
  */
 static void
-follow_reading(ShardRegion *region, const TurnResult *result)
+follow_reading(ShardRegion *region, const ShardTurnResult *result)
 {
 	if (result->clean && !result->parked)
 	{
@@ -356,7 +336,7 @@ shard_region_keep_log(ShardRegion *region)
 
 /* Tells how far the turn has brought things, for shard_health. */
 static void
-publish_progress(const ShardRegion *region, const TurnResult *result)
+publish_progress(const ShardRegion *region, const ShardTurnResult *result)
 {
 	bool moved = shard_executor_has_passed() || result->asks > 0 ||
 				 (result->clean && !result->parked && !shard_executor_left_stash());
@@ -367,7 +347,7 @@ publish_progress(const ShardRegion *region, const TurnResult *result)
 
 /* Publishes what the turn did. */
 static void
-publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
+publish(ShardRegion *region, const ShardTurnResult *result, XLogRecPtr lsn)
 {
 	ShardWorkerSlot *slot = region->slot;
 
@@ -387,35 +367,6 @@ publish(ShardRegion *region, const TurnResult *result, XLogRecPtr lsn)
 	shard_region_follow_drain(region, result->clean);
 	follow_reading(region, result);
 	shard_region_keep_log(region);
-}
-
-/* How the turn after a good one is to be run. One that moves shards has not come to what failed before. */
-static void
-plan_after_success(ShardRegion *region, const TurnResult *result, bool failed)
-{
-	region->troubles = 0;
-	region->told_at = 0;
-	if (result->moves)
-		return;
-	region->overtaken = 0;
-	if (region->careful_next)
-	{
-		region->careful_next = false;
-		region->careful = true;
-		region->limit = region->streak >= 3 ? SHARD_CAREFUL_MESSAGES : 1;
-		return;
-	}
-	if (region->careful)
-	{
-		if (!failed)
-			region->streak = 0;
-		region->careful = failed && region->streak >= 3;
-		region->limit =
-			region->careful ? SHARD_CAREFUL_MESSAGES : Max(region->limit, SHARD_CAREFUL_MESSAGES);
-	}
-	region->only = SHARD_SOURCES;
-	if (!region->careful)
-		region->limit = Min(region->limit * 4, SHARD_TURN_MESSAGES);
 }
 
 /*
@@ -451,9 +402,10 @@ check_late(const ShardRegion *region)
 static bool
 turn(ShardRegion *region)
 {
-	TurnResult result = {0};
+	ShardTurnResult result = {0};
 	TimestampTz start;
 	XLogRecPtr lsn = InvalidXLogRecPtr;
+	bool writes;
 
 	region->busy = region->lease_over = false;
 	region->lease = shard_plane_lease(region->db);
@@ -481,6 +433,7 @@ turn(ShardRegion *region)
 	if (shard_executor_begin(region->careful))
 		result.limit = Min(result.limit, SHARD_CAREFUL_MESSAGES);
 	shard_executor_set_limit(result.limit, region->careful_next);
+	shard_executor_set_single(region->single);
 	shard_routing_begin();
 	PopActiveSnapshot();
 
@@ -494,16 +447,15 @@ turn(ShardRegion *region)
 	PopActiveSnapshot();
 	shard_region_moves_before_commit(region);
 	check_lease(region);
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-	{
-		CommitTransactionCommand();
+	writes = TransactionIdIsValid(GetTopTransactionIdIfAny());
+	shard_executor_begin_commit();
+	CommitTransactionCommand();
+	if (writes)
 		lsn = XactLastCommitEnd;
-	}
-	else
-		CommitTransactionCommand();
 
 	/* nobody's cancel is to come between the commit and what memory makes of it */
 	HOLD_CANCEL_INTERRUPTS();
+	result.ran = shard_executor_end_commit();
 	region->committed = true;
 	check_late(region);
 	shard_region_moves_committed(region, lsn);
@@ -524,79 +476,8 @@ turn(ShardRegion *region)
 	publish(region, &result, lsn);
 	region->committed = false;
 	RESUME_CANCEL_INTERRUPTS();
-	plan_after_success(region, &result, shard_executor_errors() != result.errors);
+	shard_region_plan_after_success(region, &result, shard_executor_errors() != result.errors);
 	return result.more || region->moves_wait || region->careful || region->careful_next;
-}
-
-/*
- * The log has a failure that is no message's: the disk, memory, a damaged table, an operator; the first one, and
- * one a minute as long as they go on.
- */
-static void
-tell_trouble(ShardRegion *region, ErrorData *error)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	ShardWorkerTurns turns;
-	MemoryContext old;
-
-	if (region->told_at != 0 && now - region->told_at < TELL_MICROSECONDS)
-		return;
-	region->told_at = now;
-	shard_shmem_turns(region->slot, &turns);
-	old = MemoryContextSwitchTo(error->assoc_context);
-	error->context =
-		psprintf("%s%sturn of region worker %d%s%s%s, one of %d in a row that failed",
-				 error->context != NULL ? error->context : "", error->context != NULL ? "\n" : "",
-				 region->number, turns.type_id != 0 ? ", at entity \"" : "", turns.entity,
-				 turns.type_id != 0 ? "\"" : "", turns.failures);
-	MemoryContextSwitchTo(old);
-	ThrowErrorData(error);
-}
-
-/* How the turn after a failed one is to be run. */
-static void
-plan_after_failure(ShardRegion *region, ErrorData *error, int count, bool blamed, bool overtaken)
-{
-	ShardSource source;
-	int before;
-	int draining;
-
-	region->careful_next = false;
-	region->only = SHARD_SOURCES;
-	if (overtaken && ++region->overtaken < 3)
-		return;
-	if (region->careful)
-	{
-		region->troubles++;
-		region->troubled_at = shard_plane_now();
-		region->news = false;
-		tell_trouble(region, error);
-		return;
-	}
-
-	/* those that a fact of the log lets go on are not met again one by one */
-	source = shard_executor_source(&before);
-	if (source == SHARD_SOURCE_LOG && shard_routing_was_draining(&draining))
-		count = draining + 1;
-	if (blamed)
-	{
-		region->only = source;
-		count -= before;
-	}
-	region->streak++;
-	if (blamed && count > 1)
-	{
-		region->limit = count - 1;
-		region->careful_next = true;
-	}
-	else if (blamed || count <= SHARD_CAREFUL_MESSAGES || region->limit <= SHARD_CAREFUL_MESSAGES ||
-			 shard_routing_has_drained())
-	{
-		region->careful = true;
-		region->limit = blamed && region->streak < 3 ? 1 : SHARD_CAREFUL_MESSAGES;
-	}
-	else
-		region->limit = Max(SHARD_CAREFUL_MESSAGES, count / 2);
 }
 
 /* Ends the process if the extension is gone or another one. */
@@ -635,10 +516,11 @@ static void
 recover(ShardRegion *region, MemoryContext context)
 {
 	ErrorData *error;
-	int count = shard_executor_count();
-	bool blamed = shard_executor_blames_last();
-	bool overtaken = shard_executor_was_overtaken() || shard_routing_was_overtaken() ||
-					 shard_cursor_was_overtaken(region->cursor);
+	ShardTurnFailure failure = {.count = shard_executor_count(),
+								.blamed = shard_executor_blames_last(),
+								.overtaken = shard_executor_was_overtaken() ||
+											 shard_routing_was_overtaken() ||
+											 shard_cursor_was_overtaken(region->cursor)};
 
 	MemoryContextSwitchTo(context);
 	error = shard_attempt_take_error();
@@ -650,9 +532,12 @@ recover(ShardRegion *region, MemoryContext context)
 		ThrowErrorData(error);
 	}
 	HOLD_INTERRUPTS();
+	failure.ran = shard_executor_failed_at_commit(error, &failure.overtaken);
 	AbortCurrentTransaction();
 	MemoryContextSwitchTo(error->assoc_context);
 	shard_executor_explain(error);
+	if (failure.ran == 1)
+		failure.only = shard_executor_blame(error);
 	publish_failure(region, error);
 	shard_cursor_aborted(region->cursor);
 	shard_executor_aborted();
@@ -664,7 +549,7 @@ recover(ShardRegion *region, MemoryContext context)
 	check_extension(region);
 	error->elevel = LOG;
 	if (!region->lease_over)
-		plan_after_failure(region, error, count, blamed, overtaken);
+		shard_region_plan_after_failure(region, error, &failure);
 	shard_attempt_free_error(error);
 }
 

@@ -1,0 +1,230 @@
+/*
+ * executor_commit.c
+ *		What fails when a turn is committed, or takes long, by what its messages did elsewhere.
+ *
+ * Handlers leave nothing to run at commit in this database. But what they did through libraries may be decided there alone:
+ * a foreign server commits, and checks its deferred constraints, right before we do. That is the handlers' work, so it is under
+ * their handler_timeout, up to the point behind which nothing of the kind can follow. Should it fail, the turn has no index of
+ * whom to blame; so turns become shorter until code of one message alone has run in it (region_plan.c). That one is noted
+ * here, with the error, and given up or stashed when it is met next, as if its handler had failed, in a turn in which no
+ * code of its owner runs.
+ *
+ * If the process dies right here, the note is gone: the message is run once more, and no attempt was counted.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+
+#include "core/message.h"
+#include "executor_private.h"
+
+#include "compat.h"
+
+/* Which message, or ask, it was. */
+typedef struct Ran
+{
+	int32 type_id;
+	int32 shard;
+	int entity_len;
+	char entity[SHARD_MAX_ENTITY_ID + 1];
+	int64 seq; /* of a message; as its seq, or its place among parked messages, names it */
+	bool is_ask;
+	int slot; /* of an ask, */
+	uint32 generation;
+	bool numbered; /* of a message with this number */
+	int64 number;
+	ShardSource source;
+} Ran;
+
+/* The last one of the turn. Its entity's id is not copied for each of them. */
+static Ran last;
+static const ShardEntity *last_entity = NULL;
+
+/* Of those of the turn, the type with the longest handler_timeout. */
+static const ShardType *patient = NULL;
+
+static bool committing = false;
+
+/* The one that failed at commit, until what becomes of it is committed. */
+static Ran failed;
+static bool has_failed = false;
+static bool given_up = false; /* in this turn */
+static ErrorData failed_error;
+static MemoryContext failed_context = NULL;
+
+static bool
+is_last(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+{
+	if (shard_turn.ran == 0 || entity != last_entity || last.is_ask != (row == NULL))
+		return false;
+	return row != NULL ? last.seq == row->seq
+					   : last.slot == ask->slot && last.generation == ask->generation;
+}
+
+void
+shard_turn_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+{
+	const ShardType *type = entity->run->type;
+
+	if (is_last(entity, row, ask))
+		return;
+	if (shard_turn.ran++ == 0 || patient->handler_timeout < type->handler_timeout)
+		patient = type;
+	last_entity = entity;
+	last.is_ask = row == NULL;
+	last.seq = row != NULL ? row->seq : 0;
+	last.slot = ask != NULL ? ask->slot : 0;
+	last.generation = ask != NULL ? ask->generation : 0;
+	last.numbered = false;
+	last.source = shard_turn.source;
+}
+
+void
+shard_turn_ran_number(bool numbered, int64 number)
+{
+	last.numbered = numbered;
+	last.number = number;
+}
+
+void
+shard_executor_begin_commit(void)
+{
+	committing = true;
+	if (shard_turn.ran > 0)
+		shard_call_watch(patient);
+}
+
+/*
+ * It was registered before anything of users could be, so it is called last: what follows are libraries that the
+ * administrator has every process load, and the server's own work. So no cancel of the timer is on its way when the commit
+ * is written.
+ */
+static void
+transaction_changed(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT && committing && shard_turn.ran > 0)
+		shard_call_watched();
+}
+
+void
+shard_turn_commit_init(void)
+{
+	failed_context =
+		AllocSetContextCreate(TopMemoryContext, "shard failed commit", ALLOCSET_SMALL_SIZES);
+	RegisterXactCallback(transaction_changed, NULL);
+}
+
+int
+shard_executor_end_commit(void)
+{
+	committing = false;
+	return shard_turn.ran;
+}
+
+int
+shard_executor_failed_at_commit(const ErrorData *error, bool *overtaken)
+{
+	if (!committing || shard_turn.ran == 0)
+		return 0;
+	if (!shard_call_was_cancelled(error))
+		return shard_turn.ran;
+	*overtaken = true;
+	return 0;
+}
+
+static char *
+keep(MemoryContext context, const char *text)
+{
+	return text == NULL ? NULL : MemoryContextStrdup(context, text);
+}
+
+/* What is kept of an error when its message is given up. */
+static void
+copy_error(MemoryContext context, ErrorData *to, const ErrorData *from)
+{
+	*to = (ErrorData){.sqlerrcode = from->sqlerrcode,
+					  .message = keep(context, from->message),
+					  .detail = keep(context, from->detail),
+					  .hint = keep(context, from->hint),
+					  .context = keep(context, from->context)};
+}
+
+ShardSource
+shard_executor_blame(const ErrorData *error)
+{
+	failed = last;
+	failed.type_id = last_entity->run->type->type_id;
+	failed.shard = last_entity->shard;
+	failed.entity_len = last_entity->id_len;
+	memcpy(failed.entity, last_entity->id, last_entity->id_len);
+	MemoryContextReset(failed_context);
+	copy_error(failed_context, &failed_error, error);
+	has_failed = true;
+	return failed.source;
+}
+
+static bool
+is_failed(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+{
+	if (failed.is_ask != (row == NULL) ||
+		(row != NULL ? failed.seq != row->seq
+					 : failed.slot != ask->slot || failed.generation != ask->generation))
+		return false;
+	return failed.type_id == entity->run->type->type_id && failed.shard == entity->shard &&
+		   failed.entity_len == entity->id_len &&
+		   memcmp(failed.entity, entity->id, entity->id_len) == 0;
+}
+
+bool
+shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+{
+	if (likely(!has_failed) || !is_failed(entity, row, ask))
+		return false;
+	given_up = shard_turn.full = true;
+	return true;
+}
+
+ErrorData *
+shard_turn_commit_error(void)
+{
+	ErrorData *error = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
+
+	copy_error(shard_turn.context, error, &failed_error);
+	return error;
+}
+
+bool
+shard_turn_commit_number(int64 *number)
+{
+	*number = failed.number;
+	return failed.numbered;
+}
+
+void
+shard_turn_commit_over(bool committed)
+{
+	if (committed && given_up)
+		has_failed = false;
+	given_up = committing = false;
+}
+
+bool
+shard_turn_commits_alone(int64 *seq, int *lane)
+{
+	if (!committing || shard_turn.ran != 1 || last.is_ask)
+		return false;
+	*seq = last.seq;
+	*lane = shard_message_lane(last_entity->run->type->type_id, last_entity->shard);
+	return true;
+}
+
+const ShardType *
+shard_turn_commits_for(const char **entity, int *entity_len)
+{
+	if (!committing || shard_turn.ran == 0)
+		return NULL;
+	*entity = shard_turn.ran == 1 ? last_entity->id : "";
+	*entity_len = shard_turn.ran == 1 ? last_entity->id_len : 0;
+	return patient;
+}
