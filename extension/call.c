@@ -149,6 +149,8 @@ on_tick(void)
 	static bool told = false;
 
 	shard_turn.ticked = true;
+	if (calls != seen)
+		shard_shmem_turn_goes_on(shard_shmem_my_worker());
 	if (!running || calls != seen)
 	{
 		seen = calls;

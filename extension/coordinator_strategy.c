@@ -4,20 +4,23 @@
  *
  * User code never runs in this process: it is called over connections of our own to this node's
  * registered address (shard_peer.strategy(), strategy.c). A few questions are asked at the same time, but
- * of each owner of types only one: whose functions are slow makes nobody wait but himself. Whatever goes
- * wrong is an answer, too: the machine then takes the default strategy. Nothing is durable; if the process
+ * of each owner of types only one: whose functions are slow makes nobody wait but himself. A backend that was given
+ * up, by this process or one before it, and still is there counts as asked. Whatever goes wrong is an answer, too: the machine then takes the default strategy. Nothing is durable; if the process
  * dies, the next one asks anew.
  */
 #include "postgres.h"
 
 #include "lib/ilist.h"
+#include "miscadmin.h"
 #include "utils/json.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "coordinator_link.h"
 #include "coordinator_private.h"
 #include "peer.h"
 #include "strategy_call.h"
+#include "visitor.h"
 
 #include "compat.h"
 
@@ -206,15 +209,53 @@ shard_coordinator_strategy(const ShardAction *action)
 /* ---- turns ------------------------------------------------------------------------------------ */
 
 /*
+ * The backend that runs functions of that owner; false: there is none.
+ */
+static bool
+find_run(Oid owner, ShardVisitorRun *run)
+{
+	int at = 0;
+
+	while (shard_visitor_next_run(MyDatabaseId, &at, run))
+		if (run->owner == owner)
+			return true;
+	return false;
+}
+
+/*
  * Is a question of that owner being asked?
  */
 static bool
 is_asked(Oid owner)
 {
+	ShardVisitorRun run;
+
 	for (int i = 0; i < MAX_ASKED; i++)
 		if (slots[i].question != NULL && slots[i].question->owner == owner)
 			return true;
-	return false;
+	return find_run(owner, &run);
+}
+
+/*
+ * Why a question is not to be asked any more; NULL: it waits, or is being asked.
+ */
+static const char *
+why_not(const Question *question, int *sqlstate)
+{
+	ShardVisitorRun run;
+
+	if (slot_of(question) != NULL)
+		return NULL;
+	if (shard_plane_now() - question->since > LONGEST_WAIT)
+		return "functions of other types took too long before it";
+	if (OidIsValid(question->owner) && find_run(question->owner, &run) &&
+		TimestampDifferenceExceeds(run.since, GetCurrentTimestamp(), CALL_TIMEOUT_MS))
+	{
+		*sqlstate = ERRCODE_OBJECT_IN_USE;
+		return psprintf("process %d still runs functions of the same owner, of an earlier question",
+						run.pid);
+	}
+	return NULL;
 }
 
 /*
@@ -240,21 +281,23 @@ next_question(void)
 }
 
 /*
- * One that has waited for too long is not asked any more. True: there was one.
+ * One that has waited for too long, or whose owner's functions do not end, is not asked any more. True: there was one.
  */
 static bool
 end_late(void)
 {
-	int64 now = shard_plane_now();
 	dlist_iter iter;
 
 	dlist_foreach (iter, &questions)
 	{
 		Question *question = dlist_container(Question, link, iter.cur);
 
-		if (slot_of(question) == NULL && now - question->since > LONGEST_WAIT)
+		int sqlstate = 0;
+		const char *why = why_not(question, &sqlstate);
+
+		if (why != NULL)
 		{
-			answer(question, NULL, 0, "functions of other types took too long before it", 0);
+			answer(question, NULL, 0, why, sqlstate);
 			return true;
 		}
 	}

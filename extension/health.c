@@ -356,6 +356,7 @@ check_all(ShardHealth *problems)
 			{
 				shard_health_gate(problems);
 				shard_health_still(problems);
+				shard_health_strategies(problems);
 			}
 			check_processes(problems, db);
 			if (shard_enabled)

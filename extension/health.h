@@ -17,6 +17,9 @@ extern void shard_health_gate(ShardHealth *health);
 /* health_still.c: messages that could be handled and are not, workers that do not move. Waits for turns. */
 extern void shard_health_still(ShardHealth *health);
 
+/* health_strategy.c: allocation functions that run here and do not come to an end. */
+extern void shard_health_strategies(ShardHealth *health);
+
 /* admin_lock.c: who has kept others from changing entity types for ten seconds. Needs a snapshot. */
 extern void shard_health_locks(ShardHealth *health);
 

@@ -28,11 +28,16 @@
 #include "registry.h"
 #include "security.h"
 #include "shmem.h"
+#include "worker_owners.h"
 
 #include "compat.h"
 
 /* What could be handled for so long, and a worker that did nothing for so long, is worth a word; in seconds. */
 #define STILL_SECONDS 10
+
+/* A call of a type's code ends its worker when it ran so many times its handler_timeout, and for so long (call.c). */
+#define OVERDUE_TIMES 4
+#define OVERDUE_SECONDS 10
 
 /* A worker runs a whole turn within this time, or has a backlog; in microseconds. */
 #define TURN_PATIENCE (3 * USECS_PER_SEC)
@@ -496,6 +501,70 @@ first_of(List *found, int worker)
 }
 
 /*
+ * How the call ends that a worker is in: by its timer (call.c), or, if the time of that is over, since the server's own
+ * code that it runs looks at nothing, with the server. "" if it is in none.
+ */
+static const char *
+how_it_ends(ShardWorkerSlot *slot, int pid)
+{
+	int32 type_id;
+	char *entity;
+	TimestampTz since = shard_shmem_long_call(slot, &type_id, &entity);
+	const ShardType *type = since != 0 ? shard_registry_by_id(type_id) : NULL;
+	int64 allowed;
+
+	if (type == NULL)
+		return "";
+	allowed = Max(OVERDUE_TIMES * type->handler_timeout, OVERDUE_SECONDS * USECS_PER_SEC);
+	if (GetCurrentTimestamp() - since < allowed + USECS_PER_SEC)
+		return psprintf("; its handler_timeout ends it, as pg_terminate_backend(%d) does", pid);
+	return psprintf(
+		"; it should have ended by itself: if pg_terminate_backend(%d) does not end it, it "
+		"runs code that looks at no interrupts, which only an immediate restart of the "
+		"server ends (pg_ctl -m immediate); shard_stop_type() first keeps the next worker "
+		"from it",
+		pid);
+}
+
+/*
+ * A worker that is in a turn which comes no further, whatever the tables say: they do not tell what the turn itself has
+ * written, such as the home of the shard that it handles the first message of.
+ */
+static void
+check_turn(ShardHealth *health, ShardDatabase *db, int worker, int pid)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	TimestampTz at;
+	TimestampTz since = shard_shmem_turn(slot, &at);
+	TimestampTz now = GetCurrentTimestamp();
+	char *owners;
+	int count;
+
+	if (since == 0 || now - at < STILL_SECONDS * USECS_PER_SEC)
+		return;
+	owners = shard_worker_owners(db, worker, &count);
+	shard_health_add(
+		health,
+		psprintf("worker %d, process %d%s%s, has come no further in its turn for " INT64_FORMAT
+				 " s: %s%s",
+				 worker, pid, count > 0 ? ", for types of " : "", owners,
+				 (now - at) / USECS_PER_SEC, why_unmoved(slot), how_it_ends(slot, pid)));
+}
+
+/*
+ * Since when a worker has done nothing: a turn of many calls, as of batch handlers, may be long, and comes further meanwhile.
+ */
+static TimestampTz
+idle_since(ShardWorkerSlot *slot, const ShardWorkerTurns *turns)
+{
+	TimestampTz at;
+	TimestampTz since = shard_shmem_turn(slot, &at);
+	bool is_long = since != 0 && GetCurrentTimestamp() - since > STILL_SECONDS * USECS_PER_SEC;
+
+	return is_long ? Max(at, turns->moved_at) : turns->moved_at;
+}
+
+/*
  * A worker that did nothing for a while though it has work, or whose turns fail.
  */
 static void
@@ -505,6 +574,7 @@ check_worker(ShardHealth *health, ShardDatabase *db, int worker, List *found)
 	const Still *first = first_of(found, worker);
 	TimestampTz now = GetCurrentTimestamp();
 	ShardWorkerTurns turns;
+	TimestampTz idle;
 	const char *asked = NULL;
 	int pid;
 
@@ -518,23 +588,24 @@ check_worker(ShardHealth *health, ShardDatabase *db, int worker, List *found)
 		asked = "shard_drain() waits";
 	if (pid == 0)
 		return;
-	if (turns.failures > 0)
+	if (turns.failures > 0 && now - turns.failing_since > STILL_SECONDS * USECS_PER_SEC)
+		say_failing(health, worker, &turns);
+	idle = idle_since(slot, &turns);
+	if (turns.failures > 0 || now - idle < STILL_SECONDS * USECS_PER_SEC ||
+		(first == NULL && asked == NULL))
 	{
-		if (now - turns.failing_since > STILL_SECONDS * USECS_PER_SEC)
-			say_failing(health, worker, &turns);
+		check_turn(health, db, worker, pid);
 		return;
 	}
-	if (now - turns.moved_at < STILL_SECONDS * USECS_PER_SEC || (first == NULL && asked == NULL))
-		return;
 	shard_health_add(health,
 					 psprintf("worker %d, process %d, has done nothing for " INT64_FORMAT
-							  " s while %s: %s",
-							  worker, pid, (now - turns.moved_at) / USECS_PER_SEC,
+							  " s while %s: %s%s",
+							  worker, pid, (now - idle) / USECS_PER_SEC,
 							  first == NULL
 								  ? asked
 								  : psprintf("entity \"%s\" of type \"%s\" and maybe others wait",
 											 first->entity, type_name(first)),
-							  why_unmoved(slot)));
+							  why_unmoved(slot), how_it_ends(slot, pid)));
 }
 
 /*

@@ -411,6 +411,7 @@ turn(ShardRegion *region)
 	region->lease = shard_plane_lease(region->db);
 	begin_drain(region);
 	SetCurrentStatementStartTimestamp();
+	shard_shmem_turn_began(region->slot, GetCurrentStatementStartTimestamp());
 	StartTransactionCommand();
 	start = GetCurrentTransactionStartTimestamp();
 	if (!shard_catalog_lock(true) || !shard_region_lock_turn(region))
@@ -568,6 +569,7 @@ shard_region_turn(ShardRegion *region)
 		recover(region, context);
 	}
 	PG_END_TRY();
+	shard_shmem_turn_ended(region->slot);
 	MemoryContextSwitchTo(context);
 	return more;
 }

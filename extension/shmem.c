@@ -183,6 +183,8 @@ init_database(ShardDatabase *db)
 		pg_atomic_init_u64(&slot->cache_bytes, 0);
 		pg_atomic_init_u64(&slot->commit_lsn, 0);
 		pg_atomic_init_u64(&slot->caught_up_at, 0);
+		pg_atomic_init_u64(&slot->turn_since, 0);
+		pg_atomic_init_u64(&slot->turn_at, 0);
 		memset(&slot->turns_now, 0, sizeof(ShardWorkerTurns));
 		memset(&slot->long_call, 0, sizeof(ShardLongCall));
 		pg_atomic_init_u64(&slot->long_call.since, 0);

@@ -112,6 +112,10 @@ typedef struct ShardWorkerSlot
 	int stuck_times;
 	TimestampTz stuck_at; /* the last time */
 
+	/* TimestampTz: when a turn began, 0: in none; and when it was seen at another call last, or began */
+	pg_atomic_uint64 turn_since;
+	pg_atomic_uint64 turn_at;
+
 	/* written by the worker's signal handler */
 	ShardLongCall long_call;
 
@@ -462,6 +466,17 @@ extern ShardWorkerSlot *shard_shmem_my_worker(void);
  * do; looked_at: its start, if it did all that was due in stashes and could go on of parked messages, else 0.
  */
 extern void shard_shmem_turn_done(ShardWorkerSlot *slot, bool moved, TimestampTz looked_at);
+
+/*
+ * The worker: one begins; it has ended, also if there was none; in a signal handler: it is at another call of users' code
+ * than at the last tick. So what is long since it is many calls is not taken for one that stands still.
+ */
+extern void shard_shmem_turn_began(ShardWorkerSlot *slot, TimestampTz at);
+extern void shard_shmem_turn_ended(ShardWorkerSlot *slot);
+extern void shard_shmem_turn_goes_on(ShardWorkerSlot *slot);
+
+/* Anybody: since when it is in a turn, 0: in none; *at: since when that has come no further. */
+extern TimestampTz shard_shmem_turn(ShardWorkerSlot *slot, TimestampTz *at);
 
 /* The worker: one failed (type_id 0: at no entity). */
 extern void shard_shmem_turn_failed(ShardWorkerSlot *slot, int32 type_id, const char *entity,

@@ -26,6 +26,46 @@ copy_text(char *to, Size size, const char *from)
 }
 
 /*
+ * A turn begins, or has ended, whatever came of it; see shmem.h.
+ */
+void
+shard_shmem_turn_began(ShardWorkerSlot *slot, TimestampTz at)
+{
+	pg_atomic_write_u64(&slot->turn_at, at);
+	pg_write_barrier();
+	pg_atomic_write_u64(&slot->turn_since, at);
+}
+
+void
+shard_shmem_turn_ended(ShardWorkerSlot *slot)
+{
+	pg_atomic_write_u64(&slot->turn_since, 0);
+}
+
+/*
+ * In a signal handler: the turn is at another call than it was at the last look.
+ */
+void
+shard_shmem_turn_goes_on(ShardWorkerSlot *slot)
+{
+	if (slot != NULL)
+		pg_atomic_write_u64(&slot->turn_at, GetCurrentTimestamp());
+}
+
+/*
+ * Since when the worker is in a turn, 0: in none, and since when that has come no further; see shmem.h.
+ */
+TimestampTz
+shard_shmem_turn(ShardWorkerSlot *slot, TimestampTz *at)
+{
+	TimestampTz since = (TimestampTz) pg_atomic_read_u64(&slot->turn_since);
+
+	pg_read_barrier();
+	*at = Max(since, (TimestampTz) pg_atomic_read_u64(&slot->turn_at));
+	return since;
+}
+
+/*
  * A turn was committed, or there was none to be run; see shmem.h.
  */
 void

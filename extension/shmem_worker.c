@@ -167,6 +167,8 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes)
 						errmsg("worker %d of database %u is process %d already", worker, db->dboid,
 							   (int) holder)));
 
+	/* the one before may have ended in its turn */
+	shard_shmem_turn_ended(slot);
 	my_worker = slot;
 	before_shmem_exit(detach_at_exit, (Datum) 0);
 

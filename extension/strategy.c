@@ -35,7 +35,8 @@ PG_FUNCTION_INFO_V1(shard_strategy_call);
 
 /*
  * For all functions of one question, and how much longer they may catch that it is over: then the backend ends, before
- * the coordinator gives it up (coordinator_strategy.c) and asks another one.
+ * the coordinator gives it up (coordinator_strategy.c) and asks another one. Where the server's own code looks at no
+ * interrupts nothing ends it; others know by its place as a visitor, and ask nothing of the owner as long as it is there.
  */
 #define TIMEOUT_MS 5000
 #define OVERDUE_MS 2000
@@ -256,6 +257,7 @@ ask(Strategy *strategy)
 	read_type(strategy);
 	if (strategy->function == NULL)
 		return;
+	shard_visitor_runs_for(strategy->type->owner, strategy->question.type_id);
 	shard_security_begin(&security, strategy->type);
 	if (strategy->question.rebalance)
 		ask_rebalance(strategy);
@@ -291,6 +293,7 @@ ask_safely(Strategy *strategy)
 	ErrorData *error = shard_attempt(ask_read_only, strategy);
 	bool late = shard_guest_timer_end(begun);
 
+	shard_visitor_runs_for_nobody();
 	if (error != NULL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 		ReThrowError(error);
 	if (late && (error == NULL || error->sqlerrcode == ERRCODE_QUERY_CANCELED))

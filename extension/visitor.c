@@ -2,8 +2,9 @@
  * visitor.c
  *		Backends in which other nodes call: they leave when somebody wants the database for himself.
  *
- * One place per backend, written by that backend alone; the launcher reads them. Should a backend have
- * no time to clear its place, the server restarts, and all of it with it.
+ * One place per backend, written by that backend alone; the launcher reads them, and, of backends that run allocation
+ * functions, the coordinator worker and shard_health. Should a backend have no time to clear its place, the server
+ * restarts, and all of it with it.
  *
  * A link idles as soon as it is made, and may not call anything for long. So who makes one says so as it logs in, by
  * setting shard.link (peer_dsn.c). That makes a session one to be ended, so nobody may say it of others': it cannot be set
@@ -19,6 +20,7 @@
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
+#include "utils/timestamp.h"
 
 #include "bar.h"
 #include "visitor.h"
@@ -29,6 +31,11 @@ typedef struct Visitor
 {
 	pg_atomic_uint32 pid; /* 0: none */
 	pg_atomic_uint32 dboid;
+
+	/* what it runs of a type's owner; the first one is written last, and tells whether the others mean anything */
+	pg_atomic_uint32 owner; /* 0: nothing */
+	pg_atomic_uint32 type_id;
+	pg_atomic_uint64 since; /* TimestampTz */
 } Visitor;
 
 static Visitor *visitors = NULL;
@@ -64,6 +71,9 @@ shard_visitor_shmem_startup(void)
 	{
 		pg_atomic_init_u32(&visitors[i].pid, 0);
 		pg_atomic_init_u32(&visitors[i].dboid, 0);
+		pg_atomic_init_u32(&visitors[i].owner, 0);
+		pg_atomic_init_u32(&visitors[i].type_id, 0);
+		pg_atomic_init_u64(&visitors[i].since, 0);
 	}
 }
 
@@ -71,6 +81,7 @@ static void
 leave_at_exit(int code, Datum arg)
 {
 	pg_atomic_write_u32(&visitors[ShardMyProcNumber].pid, 0);
+	pg_atomic_write_u32(&visitors[ShardMyProcNumber].owner, InvalidOid);
 	shard_shmem_wake_launcher();
 }
 
@@ -157,6 +168,44 @@ pid_of(const Visitor *place, Oid dboid)
 		return 0;
 	proc = BackendPidGetProc(pid);
 	return proc != NULL && proc->databaseId == dboid ? pid : 0;
+}
+
+void
+shard_visitor_runs_for(Oid owner, int32 type_id)
+{
+	Visitor *place = &visitors[ShardMyProcNumber];
+
+	pg_atomic_write_u32(&place->type_id, (uint32) type_id);
+	pg_atomic_write_u64(&place->since, GetCurrentTimestamp());
+	pg_write_barrier();
+	pg_atomic_write_u32(&place->owner, owner);
+}
+
+void
+shard_visitor_runs_for_nobody(void)
+{
+	pg_atomic_write_u32(&visitors[ShardMyProcNumber].owner, InvalidOid);
+}
+
+bool
+shard_visitor_next_run(Oid dboid, int *at, ShardVisitorRun *run)
+{
+	while (*at < place_count())
+	{
+		Visitor *place = &visitors[(*at)++];
+		Oid owner = pg_atomic_read_u32(&place->owner);
+
+		if (!OidIsValid(owner))
+			continue;
+		pg_read_barrier();
+		*run = (ShardVisitorRun){.owner = owner,
+								 .type_id = (int32) pg_atomic_read_u32(&place->type_id),
+								 .since = (TimestampTz) pg_atomic_read_u64(&place->since),
+								 .pid = pid_of(place, dboid)};
+		if (run->pid != 0)
+			return true;
+	}
+	return false;
 }
 
 int

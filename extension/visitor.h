@@ -29,3 +29,19 @@ extern bool shard_visitor_is(int pid);
 
 /* Asks those of a database to end; returns how many are there still. */
 extern int shard_visitor_end(Oid dboid);
+
+/* What a backend runs for the owner of a type, as the coordinator worker asked it to (strategy.c). */
+typedef struct ShardVisitorRun
+{
+	Oid owner;
+	int32 type_id;
+	TimestampTz since;
+	int pid;
+} ShardVisitorRun;
+
+/* This backend, which is noted, begins to run a type's functions, or has ended. */
+extern void shard_visitor_runs_for(Oid owner, int32 type_id);
+extern void shard_visitor_runs_for_nobody(void);
+
+/* The next backend of a database that does, from place *at, at first 0; false: there is none. */
+extern bool shard_visitor_next_run(Oid dboid, int *at, ShardVisitorRun *run);
