@@ -104,7 +104,6 @@ typedef struct Outbox
 	ShardRoutes *routes;
 	MemoryContext context;
 	XLogRecPtr loaded_lsn; /* what was loaded is older */
-	bool loading;		   /* not all that is stored was seen yet */
 	bool begun;			   /* incarnation is known */
 	ShardUuid incarnation;
 	int n_peers;
