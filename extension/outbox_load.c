@@ -69,6 +69,7 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 	OutPacket *packet;
 
 	build->first_seq = header->first_seq;
+	build->sent = (header->flags & OUT_SENT) != 0;
 	if (!shard_out_parse(build, parcels) || build->n_rows != header->n_rows)
 		shard_out_damaged(stream, header->first_seq);
 	packet = shard_out_make_packet(stream, build, false);
