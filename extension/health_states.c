@@ -45,6 +45,12 @@ static const char *const undone_query =
 	"SELECT o.shard FROM shard.own o JOIN shard.route r USING (type_id, shard)"
 	" WHERE o.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch";
 
+/* Those of them for which messages wait. They were taken in, so nobody else has them. */
+static const char *const undone_held_query =
+	"SELECT DISTINCT h.shard FROM shard.held h JOIN shard.own o USING (type_id, shard)"
+	" JOIN shard.route r USING (type_id, shard)"
+	" WHERE h.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch";
+
 /* A type to be looked at: the registry may change meanwhile. */
 typedef struct Candidate
 {
@@ -203,13 +209,15 @@ static void
 check_undone(ShardHealth *health, const Candidate *type, int looks, int32 self)
 {
 	Bitmapset *undone = read_shards(type->type_id, undone_query);
+	Bitmapset *held = undone == NULL ? NULL : read_shards(type->type_id, undone_held_query);
 	Strange shards = {0};
 	int32 shard = -1;
 
 	initStringInfo(&shards.names);
 	while (looks-- > 0 && (shard = bms_next_member(undone, shard)) >= 0)
 	{
-		const char *where = has_rows(type, shard) ? where_is(type, shard, self) : NULL;
+		bool left = bms_is_member(shard, held) || has_rows(type, shard);
+		const char *where = left ? where_is(type, shard, self) : NULL;
 
 		if (where != NULL && shards.count++ < NAMED)
 			appendStringInfo(&shards.names, "%s%s", shards.count > 1 ? ", " : "", where);
@@ -219,11 +227,14 @@ check_undone(ShardHealth *health, const Candidate *type, int looks, int32 self)
 			health,
 			psprintf(
 				"%d shard%s of entity type \"%s\" %s active at this node, %d, by decisions that went with lost voters, and "
-				"at another one: %s%s; what was done here counts no more, its rows are kept in the state table; "
+				"at another one: %s%s; what was done here counts no more, its rows are kept in the state table%s; "
 				"compare them, and take them out: see \"Shards that were active twice\" in doc/operations.md",
 				shards.count, shards.count > 1 ? "s" : "", type->name,
 				shards.count > 1 ? "were" : "was", self, shards.names.data,
-				shards.count > NAMED ? ", ..." : ""));
+				shards.count > NAMED ? ", ..." : "",
+				held == NULL ? ""
+							 : ", and messages that waited, which nobody handles, in shard.held"));
+	bms_free(held);
 	bms_free(undone);
 }
 

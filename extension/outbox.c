@@ -93,7 +93,8 @@ close_packet(OutStream *stream)
 						.gen = stream->stream.gen,
 						.first_seq = build->first_seq,
 						.n_rows = build->n_rows,
-						.acked = stream->stream.acked};
+						.acked = stream->stream.acked,
+						.flags = build->sent ? OUT_SENT : 0};
 	ShardRow row = {.kind = SHARD_KIND_PACKET,
 					.shard = stream->lane,
 					.entity = "",
@@ -148,6 +149,10 @@ shard_outbox_append(int32 node, const ShardItem *item)
 						  .payload = row->payload,
 						  .payload_len = row->payload_len};
 
+	/* a packet says of all its messages whether they were possibly sent before: under this tag none was */
+	if (build->n_rows > 0 && build->sent != item->sent)
+		close_packet(stream);
+	build->sent = item->sent;
 	stream->touched = true;
 	if (build->n_rows == 0)
 		build->first_seq = stream->stream.last + 1;
@@ -302,10 +307,13 @@ shard_outbox_aborted(void)
 	}
 }
 
-/* Shows the items among some parcels of a stream, of which the first has that seq. */
+/*
+ * Shows the items among some parcels of a stream, of which the first has that seq. sent: they were possibly sent before, to a
+ * former home.
+ */
 void
-shard_outbox_visit_parcels(const OutStream *stream, int64 seq, const char *parcels, int length,
-						   ShardOutboxVisit visit, void *arg)
+shard_outbox_visit_parcels(const OutStream *stream, int64 seq, bool sent, const char *parcels,
+						   int length, ShardOutboxVisit visit, void *arg)
 {
 	ShardReader reader = {parcels, parcels + length, false};
 	ShardParcel parcel;
@@ -330,7 +338,7 @@ shard_outbox_visit_parcels(const OutStream *stream, int64 seq, const char *parce
 		ShardItem item = {.type_id = parcel.type_id,
 						  .shard = parcel.shard,
 						  .epoch = parcel.epoch,
-						  .sent = shard_stream_possibly_sent(&stream->stream, seq),
+						  .sent = sent || shard_stream_possibly_sent(&stream->stream, seq),
 						  .stamp = parcel.stamp,
 						  .body = &row};
 
@@ -362,7 +370,8 @@ visit_item(const ShardItem *item, const ShardRow *row, void *arg)
 static void
 visit_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 {
-	shard_outbox_visit_parcels(packet->stream, packet->first_seq, parcels, length, visit_item, arg);
+	shard_outbox_visit_parcels(packet->stream, packet->first_seq, packet->sent, parcels, length,
+							   visit_item, arg);
 }
 
 static bool
@@ -414,8 +423,9 @@ shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *a
 		if (!stream->accepting)
 			collect_stored(stream, &collect);
 		if (stream->build.n_rows > 0)
-			shard_outbox_visit_parcels(stream, stream->build.first_seq, stream->build.parcels.data,
-									   stream->build.parcels.len, visit_item, &collect);
+			shard_outbox_visit_parcels(stream, stream->build.first_seq, stream->build.sent,
+									   stream->build.parcels.data, stream->build.parcels.len,
+									   visit_item, &collect);
 	}
 	dlist_foreach (iter, &shard_outbox.turn)
 	{

@@ -25,9 +25,12 @@
  */
 extern void shard_outbox_load(ShardDatabase *db, ShardLanes lanes, ShardRoutes *routes);
 
+/* In the same transaction, behind that: whatever is stored counts as possibly sent (H10), from the first turn on. */
+extern void shard_outbox_loaded(void);
+
 /*
- * When the load is done, and before the first packet under an incarnation: writes the lineage (X4), in a transaction of its own
- * if there is anything to write. Whatever was stored before counts as possibly sent (H10).
+ * Before the first packet under an incarnation: writes the lineage (X4), in a transaction of its own if there is anything to
+ * write.
  */
 extern void shard_outbox_begin_incarnation(int32 self, int32 inc_no, ShardUuid incarnation);
 

@@ -23,6 +23,7 @@ typedef struct Accept
 	OutStream *stream;
 	ShardOutboxSave save;
 	void *arg;
+	bool in_doubt; /* what is in the packet */
 } Accept;
 
 static void
@@ -32,15 +33,20 @@ visit_item(const ShardItem *item, const ShardRow *row, void *arg)
 	const ShardRoute *route = shard_out_route(item->type_id, item->shard);
 
 	if (route != NULL && shard_route_kept(route, item))
-		accept->save(item, row,
-					 item->sent && accept->stream->stream.state == SHARD_STREAM_ORIGIN_REGRESSED,
-					 accept->arg);
+		accept->save(item, row, accept->in_doubt, accept->arg);
 }
 
 static void
 visit_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 {
-	shard_outbox_visit_parcels(packet->stream, packet->first_seq, parcels, length, visit_item, arg);
+	Accept *accept = arg;
+	const ShardStream *stream = &accept->stream->stream;
+
+	/* what counts is who appended it to this stream (X4): of what a former home has got the marks know */
+	accept->in_doubt = stream->state == SHARD_STREAM_ORIGIN_REGRESSED &&
+					   shard_stream_possibly_sent(stream, packet->first_seq);
+	shard_outbox_visit_parcels(packet->stream, packet->first_seq, packet->sent, parcels, length,
+							   visit_item, arg);
 }
 
 /* Shows what is stored of a stream. */

@@ -178,7 +178,8 @@ move_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 						.gen = packet->stream->stream.gen,
 						.first_seq = packet->first_seq,
 						.n_rows = packet->n_rows,
-						.acked = packet->stream->stream.acked};
+						.acked = packet->stream->stream.acked,
+						.flags = packet->sent ? OUT_SENT : 0};
 	StringInfoData payload;
 
 	initStringInfo(&payload);

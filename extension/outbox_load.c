@@ -69,6 +69,7 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 	OutPacket *packet;
 
 	build->first_seq = header->first_seq;
+	build->sent = (header->flags & OUT_SENT) != 0;
 	if (!shard_out_parse(build, parcels) || build->n_rows != header->n_rows)
 		shard_out_damaged(stream, header->first_seq);
 	packet = shard_out_make_packet(stream, build, false);
@@ -185,22 +186,23 @@ shard_outbox_load(ShardDatabase *db, ShardLanes lanes, ShardRoutes *routes)
 	dlist_init(&shard_outbox.deleting);
 	dlist_init(&shard_outbox.turn);
 
-	shard_outbox.loading = true;
 	shard_outbox.loaded_lsn = end_of_wal();
 	shard_out_table_streams(load_stream);
 	shard_out_table_kept(load_kept);
 	shard_cursor_register(SHARD_KIND_PACKET, load_logged);
 }
 
-/* Everything that is stored was seen. */
-static void
-end_load(void)
+/*
+ * Everything that is stored was seen, and possibly sent (H10). Before the first turn, which may take facts before this start is
+ * admitted (I4).
+ */
+void
+shard_outbox_loaded(void)
 {
 	for (int i = 0; i < shard_outbox.n_peers; i++)
 		for (int lane = 0; lane < SHARD_LANES; lane++)
 			if (shard_outbox.peers[i]->streams[lane] != NULL)
 				find_truncated(shard_outbox.peers[i]->streams[lane]);
-	shard_outbox.loading = false;
 	shard_outbox.dirty = shard_outbox.lanes;
 }
 
@@ -246,8 +248,6 @@ shard_outbox_begin_incarnation(int32 self, int32 inc_no, ShardUuid incarnation)
 	if (shard_outbox_is_ready(incarnation))
 		return;
 	shard_outbox.begun = false;
-	if (shard_outbox.loading)
-		end_load();
 	streams = MemoryContextAlloc(TopMemoryContext,
 								 Max(shard_outbox.n_peers, 1) * SHARD_LANES * sizeof(OutStream *));
 	for (int i = 0; i < shard_outbox.n_peers; i++)

@@ -140,6 +140,7 @@ shard_out_make_packet(OutStream *stream, const OutBuild *build, bool cache)
 	packet->stream = stream;
 	packet->first_seq = build->first_seq;
 	packet->n_rows = build->n_rows;
+	packet->sent = build->sent;
 	packet->n_shards = build->n_shards;
 	packet->length = build->parcels.len;
 	if (build->n_shards > 0)

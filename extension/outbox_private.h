@@ -33,6 +33,7 @@ typedef struct OutPacket
 	bool kept;	  /* in shard.outbox_kept, and no more needed in the log */
 	bool moving;  /* the turn put it there */
 	bool counted; /* in the types' counters of what cannot be handled */
+	bool sent;	  /* what is in it was possibly sent before, to a former home (N2) */
 	int n_shards;
 	OutShard *shards;
 	char *parcels; /* NULL: to be read back */
@@ -45,6 +46,7 @@ typedef struct OutBuild
 	StringInfoData parcels;
 	int64 first_seq;
 	int32 n_rows;
+	bool sent; /* as OutPacket */
 	int n_shards;
 	int space;
 	OutShard *shards;
@@ -85,6 +87,9 @@ typedef struct OutPeer
 	OutStream *streams[SHARD_LANES];
 } OutPeer;
 
+/* Flag of a packet: OutPacket.sent. */
+#define OUT_SENT 1
+
 /* Header of a packet in the log and in shard.outbox_kept. */
 typedef struct OutHeader
 {
@@ -94,7 +99,7 @@ typedef struct OutHeader
 	int64 first_seq;
 	int32 n_rows;
 	int64 acked;
-	int32 flags; /* 0 */
+	int32 flags; /* OUT_SENT, or 0 */
 } OutHeader;
 
 typedef struct Outbox
@@ -104,7 +109,6 @@ typedef struct Outbox
 	ShardRoutes *routes;
 	MemoryContext context;
 	XLogRecPtr loaded_lsn; /* what was loaded is older */
-	bool loading;		   /* not all that is stored was seen yet */
 	bool begun;			   /* incarnation is known */
 	ShardUuid incarnation;
 	int n_peers;
@@ -137,8 +141,9 @@ extern OutPacket *shard_out_make_packet(OutStream *stream, const OutBuild *build
 extern bool shard_out_parse(OutBuild *build, ShardReader *reader);
 extern void shard_out_free_packet(OutPacket *packet);
 extern bool shard_out_forget_gone(OutPacket *packet);
-extern void shard_outbox_visit_parcels(const OutStream *stream, int64 seq, const char *parcels,
-									   int length, ShardOutboxVisit visit, void *arg);
+extern void
+shard_outbox_visit_parcels(const OutStream *stream, int64 seq, bool sent, const char *parcels,
+						   int length, ShardOutboxVisit visit, void *arg);
 extern void shard_out_forget_parcels(OutPacket *packet);
 extern bool shard_out_is_kept(const OutPacket *packet);
 extern OutPacket *shard_out_after(OutPacket *packet);

@@ -255,6 +255,7 @@ read_all(ShardRegion *region)
 	shard_cursor_load(region->cursor);
 	shard_outbox_load(region->db, region->lanes, routes);
 	shard_cursor_revisit(region->cursor);
+	shard_outbox_loaded();
 	shard_position_loaded(region->db, region->lanes);
 	shard_region_keep_log(region);
 	shard_cursor_publish(region->cursor);

@@ -234,7 +234,7 @@ static void
 forget_news(void)
 {
 	shard_routing.refusals = shard_routing.hellos = shard_routing.started = NIL;
-	shard_routing.unheard = shard_routing.ended = NIL;
+	shard_routing.unheard = shard_routing.ended = shard_routing.undone = NIL;
 	MemoryContextReset(shard_routing.later);
 }
 
@@ -502,6 +502,7 @@ tell_others(void)
 	foreach (cell, shard_routing.started)
 		shard_routing_report(SHARD_EVENT_SHARDS_STARTED, lfirst(cell));
 	shard_routing.refusals = shard_routing.hellos = shard_routing.started = NIL;
+	shard_routing_log_undone();
 }
 
 void

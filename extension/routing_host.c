@@ -27,6 +27,9 @@
 /* Parked messages that are read at once. */
 #define READ_AHEAD 100
 
+/* Shards that one line of the log names. */
+#define UNDONE_NAMED 20
+
 /* Ends user code and enters memory for one statement. */
 static MemoryContext
 begin_sql(void)
@@ -411,22 +414,63 @@ do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 		 errhint("See shard_health().")));
 }
 
-/* Two homes were active. What was done here counts no more, and nobody but an operator can tell what is missed. */
+/* Notes it for the log: one line for a turn, however many shards there are. */
 static void
 do_undone(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 {
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.later);
 	const ShardType *type = shard_registry_by_id(route->type_id);
+	int32 node = shard_record_home_node(home);
+	ShardUndone *undone = NULL;
+	ListCell *cell;
 
-	ereport(
-		WARNING,
-		(errmsg(
-			 "shard %d of entity type \"%s\" was active at this node, %d, by a decision that went with lost "
-			 "voters: node %d is its home",
-			 route->shard, type == NULL ? "" : type->name, shard_routing.self,
-			 shard_record_home_node(home)),
-		 errdetail("It ends here, its rows are kept, and messages of which nobody knows whether "
-				   "they were handled become dead letters."),
-		 errhint("See shard_health().")));
+	foreach (cell, shard_routing.undone)
+	{
+		ShardUndone *other = lfirst(cell);
+
+		if (other->type_id == route->type_id && other->node == node)
+			undone = other;
+	}
+	if (undone == NULL)
+	{
+		undone = palloc0(sizeof(ShardUndone));
+		undone->type_id = route->type_id;
+		undone->node = node;
+		undone->type_name = type == NULL ? "" : pstrdup(type->name);
+		initStringInfo(&undone->shards);
+		shard_routing.undone = lappend(shard_routing.undone, undone);
+	}
+	if (undone->count++ < UNDONE_NAMED)
+		appendStringInfo(&undone->shards, "%s%d", undone->count > 1 ? ", " : "", route->shard);
+	MemoryContextSwitchTo(old);
+}
+
+/* Two homes were active. What was done here counts no more, and nobody but an operator can tell what is missed. */
+static void
+log_undone(ShardUndone *undone)
+{
+	if (undone->count > UNDONE_NAMED)
+		appendStringInfo(&undone->shards, " and %d more", undone->count - UNDONE_NAMED);
+	ereport(WARNING,
+			(errmsg_plural("shard %s of entity type \"%s\" was active at this node, %d, by a "
+						   "decision that went with lost voters: node %d is its home",
+						   "shards %s of entity type \"%s\" were active at this node, %d, by "
+						   "decisions that went with lost voters: node %d is their home",
+						   undone->count, undone->shards.data, undone->type_name,
+						   shard_routing.self, undone->node),
+			 errdetail("Here that ends, the rows are kept, and messages of which nobody "
+					   "knows whether they were handled become dead letters."),
+			 errhint("See shard_health().")));
+}
+
+void
+shard_routing_log_undone(void)
+{
+	ListCell *cell;
+
+	foreach (cell, shard_routing.undone)
+		log_undone(lfirst(cell));
+	shard_routing.undone = NIL;
 }
 
 static bool

@@ -26,6 +26,16 @@ typedef struct ShardRefusal
 	ShardFact fact;
 } ShardRefusal;
 
+/* Shards of a type that ended here, by homes that were undone (R29), and live at one node. */
+typedef struct ShardUndone
+{
+	int32 type_id;
+	int32 node;
+	const char *type_name;
+	StringInfoData shards; /* as text, the first ones */
+	int count;
+} ShardUndone;
+
 typedef struct ShardRouting
 {
 	ShardDatabase *db;
@@ -59,12 +69,13 @@ typedef struct ShardRouting
 	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
 	int64 passed[SHARD_LANES];	/* and the first one of this turn */
 	bool saved;					/* marks were written in this turn */
-	MemoryContext later;		/* of the next five, which the turn's end empties */
+	MemoryContext later;		/* of the next six, which the turn's end empties */
 	List *unheard;				/* ShardRoute *: refused for lack of their home, and logged */
 	List *refusals;				/* ShardRefusal *, the rest is to be told after commit */
 	List *hellos;				/* nodes that want all marks */
 	List *started;				/* ShardShardRef * */
 	List *ended;				/* ShardRoute *: their entities leave memory */
+	List *undone;				/* ShardUndone *: to be logged after commit */
 
 	/* what the turn did about moves */
 	bool overtaken; /* another process changed an ownership row: the turn is to begin anew */
@@ -112,6 +123,9 @@ extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *b
 /* For shard_outbox_accept(): what a stream that begins anew stored; arg: ShardRoutingAccepted. */
 extern void
 shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doubt, void *arg);
+
+/* After the commit: lines of the log about shards that ended here in the turn, since their home was undone (R29). */
+extern void shard_routing_log_undone(void);
 
 /* A turn was undone, which a recount may have seen: it begins anew. */
 extern void shard_routing_forget_recount(void);

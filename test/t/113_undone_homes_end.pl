@@ -46,6 +46,12 @@ $home->wait_until(qq{SELECT state->>'count' = '100' FROM shard_entity.counter WH
 $three->add($_, 10) for @of_three;
 is($three->get($id), '11 from node3', 'node 3 goes on with its states');
 
+# One more waits there when the home ends.
+my $locker = $home->session;
+$locker->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$id' FOR UPDATE;");
+$home->add($id, 1000);
+$home->wait_value('SELECT count(*) FROM shard.held', 1, 'it to wait');
+
 # --- one cluster -----------------------------------------------------------------------------------
 
 $cluster->proxy->heal;
@@ -64,8 +70,13 @@ my $problems = q{SELECT coalesce(string_agg(p, E'\n'), '') FROM shard_health(), 
 my $n = $home->n;
 my $shard = $cluster->shard_of('counter', $id);
 $home->wait_until("SELECT ($problems) ~ 'entity type \"counter\" (was|were) active at this node, $n, .*shard $shard lives at node 3'", 'health to name it');
-like(slurp_file($home->server->logfile), qr/WARNING:  shard $shard of entity type "counter" was active at this node, $n, .*node 3 is its home/, 'and the log');
+like(slurp_file($home->server->logfile), qr/WARNING:  shards? (?:\d+, )*$shard(?:, \d+)* of entity type "counter" (?:was|were) active at this node, $n, .*node 3 is (?:its|their) home/, 'and the log');
 is($home->sql("SELECT state->>'count' FROM shard_entity.counter WHERE entity_id = '$id'"), 100, 'its rows are kept');
+
+$locker->query('ROLLBACK');
+$locker->close;
+$home->wait_until("SELECT ($problems) ~ 'messages that waited, which nobody handles'", 'health to name the message');
+is($home->sql('SELECT count(*) FROM shard.held'), 1, 'which is kept');
 
 # --- a move that is undone -------------------------------------------------------------------------
 
@@ -80,5 +91,15 @@ is($two->get($moved), '0 from node1', 'it begins anew');
 
 $home->sql(q{DELETE FROM shard_entity.counter s WHERE NOT EXISTS (SELECT FROM shard_homes h WHERE h.type_name = 'counter' AND h.shard = s.shard AND h.here = 'active')});
 $two->sql(qq{DELETE FROM shard_entity.counter s WHERE entity_id = '$moved'});
+$home->wait_until("SELECT ($problems) ~ 'messages that waited, which nobody handles'", 'health to name the message alone');
+# The recipe of doc/operations.md.
+$home->sql(q{WITH gone AS (DELETE FROM shard.held h WHERE EXISTS (SELECT FROM shard.own o JOIN shard.route r USING (type_id, shard)
+        WHERE (o.type_id, o.shard) = (h.type_id, h.shard) AND o.state = 'sealed' AND r.doubt > o.epoch) RETURNING *)
+INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, sqlstate, error, attempts)
+SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, '55000', 'waited at a home that was undone', attempts
+FROM gone ORDER BY seq});
+my $before = $three->get($id) =~ /^(\d+)/ ? $1 : 0;
+$home->sql(q{SELECT shard_redrive(array_agg(id)) FROM shard_dead_letters WHERE sqlstate = '55000'});
+$three->wait_until("SELECT (state->>'count')::int = $before + 1000 FROM shard_entity.counter WHERE entity_id = '$id'", 'it to be handled at the home');
 $home->wait_until("SELECT ($problems) !~ 'by decisions that went'", 'health to be well when they were seen to');
 done_testing();
