@@ -440,7 +440,8 @@ shard_route_fact(ShardRoutes *routes, int32 type_id, int32 shard, const ShardHom
 		route->node = shard_record_home_node(home);
 		route->epoch = home->epoch;
 	}
-	route->lost = Max(route->lost, home->lost);
+	/* as the map has it, since others are told so: it only rises, unless what it was raised by was undone (R29) */
+	route->lost = home->lost;
 	route->n = n;
 #ifndef SHARD_MUTANT_VOLATILE_ROUTE
 	routes->host->write_route(routes->context, route);

@@ -646,6 +646,7 @@ test_undone(void)
 	   host.doubt_of);
 	is_int(host.n_outbox, 3, "what is new goes to the home that counts");
 	is_int(host.outbox_node[2], 3, "of the later era");
+	is_int(shard_route_get(routes, 1, 1)->lost, 0, "others are told of no loss that was undone");
 	shard_route_destroy(routes);
 
 	/* The same home in another era: nothing is in doubt. */
