@@ -231,9 +231,11 @@ static const struct
 	const char *detail;
 	const char *hint;
 } door_errors[] = {
-	[SHARD_PLANE_JOINING] = {"this node is joining a cluster and takes no messages",
-							 "Its entity types are about to get the cluster's numbers.",
-							 "Try again when shard_join() has returned."},
+	[SHARD_PLANE_JOINING] =
+		{"this node is joining a cluster and takes no messages",
+		 "Its entity types are about to get the cluster's numbers, or it enters an era "
+		 "that forced voters have begun.",
+		 "Try again in a moment, or when shard_join() has returned."},
 	[SHARD_PLANE_FENCED] = {"this node is fenced and takes no messages",
 							"Another incarnation of it lives.",
 							"Send at another member. What is here can be read; to work on its own, "
