@@ -144,6 +144,9 @@ extern void shard_executor_load_shard(int32 type_id, int shard);
 /* Between turns: a shard is not here any more. Its entities leave memory. */
 extern void shard_executor_forget_shard(int32 type_id, int shard);
 
+/* In a turn: what waits for a shard that begins anew here becomes dead letters. undone: its home here was. */
+extern void shard_executor_bury_left(int32 type_id, int shard, bool undone);
+
 /* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
 extern void shard_executor_discard(int32 type_id, int shard);
 

@@ -54,6 +54,7 @@ static const struct
 	[SHARD_TURN_LOG_DEAD_LETTER] = {WARNING, "more dead letter(s)"},
 	[SHARD_TURN_LOG_RECOUNT] = {WARNING, "more of this kind"},
 	[SHARD_TURN_LOG_BURIED] = {LOG, "more of this kind"},
+	[SHARD_TURN_LOG_LEFT] = {LOG, "more of this kind"},
 	[SHARD_TURN_LOG_FULL] = {WARNING, "more of this kind"},
 };
 

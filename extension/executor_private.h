@@ -275,6 +275,7 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
 	SHARD_TURN_LOG_RECOUNT,
 	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
+	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins anew */
 	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
 	SHARD_TURN_LOG_KINDS
 } ShardTurnLogKind;

@@ -206,6 +206,21 @@ shard_executor_forget_shard(int32 type_id, int shard)
 }
 
 void
+shard_executor_bury_left(int32 type_id, int shard, bool undone)
+{
+	int64 messages = shard_held_bury_left(type_id, shard, undone);
+
+	if (messages > 0 && shard_turn_log_counts(SHARD_TURN_LOG_LEFT))
+		shard_turn_log(SHARD_TURN_LOG_LEFT, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					   psprintf(INT64_FORMAT
+								" messages for shard %d of entity type %d became dead letters: "
+								"the shard begins anew",
+								messages, shard, type_id),
+					   psprintf("Each %s.", undone ? SHARD_UNDONE_ERROR : SHARD_LOST_ERROR),
+					   BURIED_HINT);
+}
+
+void
 shard_executor_discard(int32 type_id, int shard)
 {
 	ShardRun *run = shard_turn_ready_run(type_id);

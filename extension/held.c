@@ -90,6 +90,16 @@ static ShardStatement bury_held = {
 	1,
 	{INT4OID}};
 
+static ShardStatement bury_left = {
+	"WITH gone AS (DELETE FROM shard.held WHERE type_id = $1 AND shard = $2 RETURNING *)"
+	" INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
+	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
+	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
+	" payload, '55000', $3, '" SHARD_LEFT_HINT "', attempts"
+	" FROM gone ORDER BY entity, number NULLS FIRST, seq",
+	3,
+	{INT4OID, INT4OID, TEXTOID}};
+
 #define COUNTS \
 	"SELECT type_id, shard, entity, pg_catalog.count(*) FILTER (WHERE place = 'stash')," \
 	" (pg_catalog.array_agg(attempts ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
@@ -260,6 +270,22 @@ shard_held_bury(int32 type_id)
 	SPI_connect();
 	shard_statement_run(&bury_held, &arguments, SPI_OK_INSERT);
 	messages = SPI_processed;
+	SPI_finish();
+	return messages;
+}
+
+int64
+shard_held_bury_left(int32 type_id, int shard, bool undone)
+{
+	ShardArguments arguments = {0};
+	int64 messages;
+
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard), false);
+	shard_statement_add_string(&arguments, undone ? SHARD_UNDONE_ERROR : SHARD_LOST_ERROR);
+	SPI_connect();
+	shard_statement_run(&bury_left, &arguments, SPI_OK_INSERT);
+	messages = (int64) SPI_processed;
 	SPI_finish();
 	return messages;
 }

@@ -18,6 +18,12 @@
 	"shard_redrive() cannot send it again. Start a type of that name, if there is none, and send the message " \
 	"anew with shard_tell()."
 
+/* The same of one that waited where it can be handled no more. */
+#define SHARD_UNDONE_ERROR "waited at a home that was undone"
+#define SHARD_LOST_ERROR "waited at a home whose state was given up"
+#define SHARD_LEFT_HINT \
+	"Look at the entity: shard_redrive() sends the message to its home as it is now."
+
 /* A message that is held; strings in the memory of the load. */
 typedef struct ShardHeld
 {
@@ -71,6 +77,12 @@ extern void shard_held_dead_letter(const ShardRow *row, int attempts, const Erro
 
 /* Gives up what is held of a type, if that does not exist any more. Returns how many messages. */
 extern int64 shard_held_bury(int32 type_id);
+
+/*
+ * Gives up what is held of a shard whose home here was undone, or whose state was given up: nobody else has it (M23). undone: the
+ * first of these. Returns how many messages.
+ */
+extern int64 shard_held_bury_left(int32 type_id, int shard, bool undone);
 
 /* What is held of an entity, as the running transaction sees it. */
 extern ShardHeldCount

@@ -39,6 +39,7 @@
 #include "catalog.h"
 #include "control_store.h"
 #include "core/message.h"
+#include "held.h"
 #include "import_progress.h"
 #include "import_stage.h"
 #include "log.h"
@@ -231,6 +232,29 @@ shard_import_stage_check(ShardImportStage *stage, ShardReader columns)
 	PopActiveSnapshot();
 }
 
+/* Messages that waited at a former home, and did not go along with the shard, are not deleted with what is left of it. */
+static void
+bury_held(const ShardImportStage *stage)
+{
+	ShardRoute route = {.type_id = stage->shard.type_id, .shard = stage->shard.shard};
+	bool undone;
+	int64 messages;
+
+	shard_routing_store_load(&route);
+	if (!shard_handoff_waits_alone(&route.own, Max(route.lost, route.doubt)))
+		return;
+	undone = route.doubt > route.own.epoch;
+	messages = shard_held_bury_left(route.type_id, route.shard, undone);
+	if (messages > 0)
+		ereport(LOG, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					  errmsg(INT64_FORMAT
+							 " messages for shard %d of entity type \"%s\" that waited here "
+							 "become dead letters: the shard comes here again",
+							 messages, route.shard, stage->type->name),
+					  errdetail("Each %s.", undone ? SHARD_UNDONE_ERROR : SHARD_LOST_ERROR),
+					  errhint("See shard_dead_letters.")));
+}
+
 /* Removes what a former home of the shard, or a former copy, has left here. */
 static void
 delete_leftovers(ShardImportStage *stage)
@@ -251,6 +275,7 @@ delete_leftovers(ShardImportStage *stage)
 							   shard->shard, stage->type->name, stage->self),
 						errdetail("They are left from when the shard lived there before.")));
 	shard_state_purge_report(&purge, stage->type->name, shard->shard);
+	bury_held(stage);
 	(void) shard_routing_store_discard(shard->type_id, shard->shard, PG_INT64_MAX);
 	shard_security_end(&stage->security);
 }

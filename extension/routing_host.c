@@ -95,11 +95,23 @@ do_write_base(void *context, const ShardRoute *route)
 	end_sql(old);
 }
 
+/* The ownership row is stored as it was; of the fact that comes in its place the route has the epoch. */
+static void
+bury_held(const ShardRoute *route)
+{
+	ShardRoute before = {.type_id = route->type_id, .shard = route->shard};
+
+	shard_routing_store_load(&before);
+	if (shard_handoff_waits_alone(&before.own, route->own.epoch))
+		shard_executor_bury_left(route->type_id, route->shard, route->doubt > before.own.epoch);
+}
+
 static void
 do_discard(void *context, const ShardRoute *route)
 {
 	MemoryContext old = begin_sql();
 
+	bury_held(route);
 	(void) shard_routing_store_discard(route->type_id, route->shard, PG_INT64_MAX);
 	shard_executor_discard(route->type_id, route->shard);
 	end_sql(old);

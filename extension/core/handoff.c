@@ -249,6 +249,13 @@ shard_handoff_export(const ShardOwn *own, const ShardShardRef *ref)
 		   own->epoch < ref->epoch;
 }
 
+/* A copy that did not become home is none: its source has the messages, or has had them. */
+bool
+shard_handoff_waits_alone(const ShardOwn *own, int32 below)
+{
+	return own->state != SHARD_HOME_NONE && own->state != SHARD_HOME_STAGED && own->epoch < below;
+}
+
 bool
 shard_handoff_delete(const ShardOwn *own, int32 epoch, int32 self, int32 known_node,
 					 int32 known_epoch)

@@ -106,6 +106,12 @@ shard_handoff_import(const ShardOwn *own, int32 known_epoch, const ShardShardRef
 extern bool shard_handoff_export(const ShardOwn *own, const ShardShardRef *ref);
 
 /*
+ * Has nobody else what waits here to be handled? below: the newest epoch by which the state was given up, or the home that
+ * was here, or had taken it along, was undone (M23).
+ */
+extern bool shard_handoff_waits_alone(const ShardOwn *own, int32 below);
+
+/*
  * May the rows of that epoch be deleted here; of a shard that is clearing, those from before it? node and
  * epoch: of the newest fact.
  */

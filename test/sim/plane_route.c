@@ -166,7 +166,7 @@ do_discard(void *context, const ShardRoute *route)
 	const StashRow *row;
 	StoreKey key;
 
-	/* What it had taken in and not handled goes with its state, which is deleted later. */
+	/* What it had taken in and not handled ends with its state: the product has dead letters of it, which nobody here sends again. */
 	for (int table = T_STASH; table <= T_WAITING; table++)
 	{
 		key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN);

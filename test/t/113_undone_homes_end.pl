@@ -2,7 +2,8 @@
 # links are mended its era counts: shards that the write-off gave to others are active at node 3 alone. Who had them says so, in
 # the log and in shard_health(), keeps the rows, and a message that was sent to it and is in doubt is not handled again. N4: a shard
 # that has moved meanwhile, between the others, is at neither: its states are kept where it went to, and it stands still, and is named,
-# where it was, until it is given up there.
+# where it was, until it is given up there. M23: messages that wait where the home was undone become dead letters there when a move brings
+# the shard back, or it begins anew there.
 
 use strict;
 use warnings FATAL => 'all';
@@ -23,6 +24,19 @@ my @of_three = grep { $home{$_} == 3 } @entities;
 ok(@of_three > 0, 'node 3 has some: ' . @of_three);
 my ($moved) = grep { $home{$_} == 1 } @entities;
 my $moved_shard = $cluster->shard_of('counter', $moved);
+
+# Messages of these have numbers.
+$_->sql(q{
+CREATE FUNCTION game(state int8[], message jsonb) RETURNS int8[] LANGUAGE sql RETURN state || (message->>'n')::int8;
+CREATE FUNCTION number_of(message jsonb) RETURNS int8 LANGUAGE sql RETURN (message->>'n')::int8;
+SELECT shard_start('game', 'game', ordered_by => 'number_of', ordered_from => 1, ordered_timeout => '1 h', number_of_shards => 12, shard_id_extractor => 'modulo_twelve')})
+	for $one, $two, $three;
+$cluster->wait_registered;
+$one->sql("SELECT shard_tell('game', '$_', '{\"n\": 1}')") for 1 .. 12;
+$_->wait_value('SELECT count(*) FROM shard_inbox', 0, 'games to begin') for $one, $two, $three;
+my $game_home = q{SELECT node FROM shard_homes WHERE type_name = 'game' AND shard = };
+my ($game, $lost_game) = grep { $one->sql($game_home . $cluster->shard_of('game', $_)) eq '3' } 1 .. 12;
+my ($game_shard, $lost_shard) = map { $cluster->shard_of('game', $_) } $game, $lost_game;
 
 # --- two that decide, of one cluster ---------------------------------------------------------------
 
@@ -50,7 +64,13 @@ is($three->get($id), '11 from node3', 'node 3 goes on with its states');
 my $locker = $home->session;
 $locker->query("BEGIN; SELECT FROM shard_entity.counter WHERE entity_id = '$id' FOR UPDATE;");
 $home->add($id, 1000);
-$home->wait_value('SELECT count(*) FROM shard.held', 1, 'it to wait');
+$home->wait_value(q{SELECT count(*) FROM shard.held WHERE place = 'stash'}, 1, 'it to wait');
+
+# So do numbered ones, which came before those with lower numbers.
+my %waits = ($game => $cluster->node($two->sql($game_home . $game_shard)), $lost_game => $cluster->node($two->sql($game_home . $lost_shard)));
+$waits{$_}->sql("SELECT shard_tell('game', '$_', '{\"n\": 3}'), shard_tell('game', '$_', '{\"n\": 2}')") for $game, $lost_game;
+my $waiting = q{SELECT count(*) FROM shard.held WHERE place = 'ordered' AND entity = };
+$waits{$_}->wait_value("$waiting'$_'", 2, 'numbered ones to wait') for $game, $lost_game;
 
 # --- one cluster -----------------------------------------------------------------------------------
 
@@ -76,7 +96,19 @@ is($home->sql("SELECT state->>'count' FROM shard_entity.counter WHERE entity_id 
 $locker->query('ROLLBACK');
 $locker->close;
 $home->wait_until("SELECT ($problems) ~ 'messages that waited, which nobody handles'", 'health to name the message');
-is($home->sql('SELECT count(*) FROM shard.held'), 1, 'which is kept');
+is($home->sql(q{SELECT count(*) FROM shard.held WHERE place = 'stash'}), 1, 'which is kept');
+
+# --- a move that brings a shard back ---------------------------------------------------------------
+
+my $back = $waits{$game};
+$back->wait_until("SELECT ($problems) ~ 'of entity type \"game\" .*messages that waited, which nobody handles'", 'health to name numbered ones');
+$three->eventually("SELECT shard_move('game', $game_shard, " . $back->n . ')');
+my $dead = q{SELECT count(*) || ' ' || coalesce(min(sqlstate || ' ' || error), '') FROM shard_dead_letters WHERE type_name = 'game' AND entity_id = };
+is($back->sql("$dead'$game'"), '2 55000 waited at a home that was undone', 'what waited are dead letters');
+is($back->sql("$waiting'$game'"), 0, 'and wait no more');
+like(slurp_file($back->server->logfile), qr/2 messages for shard $game_shard of entity type "game" that waited here become dead letters/, 'the log says so');
+$back->sql(qq{SELECT shard_redrive(array_agg(id)) FROM shard_dead_letters WHERE type_name = 'game' AND entity_id = '$game'});
+$back->wait_until("SELECT state = '{1,2,3}' FROM shard_entity.game WHERE entity_id = '$game'", 'them to be handled at the home, in their order');
 
 # --- a move that is undone -------------------------------------------------------------------------
 
@@ -92,14 +124,26 @@ is($two->get($moved), '0 from node1', 'it begins anew');
 $home->sql(q{DELETE FROM shard_entity.counter s WHERE NOT EXISTS (SELECT FROM shard_homes h WHERE h.type_name = 'counter' AND h.shard = s.shard AND h.here = 'active')});
 $two->sql(qq{DELETE FROM shard_entity.counter s WHERE entity_id = '$moved'});
 $home->wait_until("SELECT ($problems) ~ 'messages that waited, which nobody handles'", 'health to name the message alone');
-# The recipe of doc/operations.md.
-$home->sql(q{WITH gone AS (DELETE FROM shard.held h WHERE EXISTS (SELECT FROM shard.own o JOIN shard.route r USING (type_id, shard)
+# The recipe of doc/operations.md; numbered ones of the other game are left for what follows.
+$home->sql(q{WITH gone AS (DELETE FROM shard.held h WHERE place = 'stash' AND EXISTS (SELECT FROM shard.own o JOIN shard.route r USING (type_id, shard)
         WHERE (o.type_id, o.shard) = (h.type_id, h.shard) AND o.state = 'sealed' AND r.doubt > o.epoch) RETURNING *)
 INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, sqlstate, error, attempts)
 SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, '55000', 'waited at a home that was undone', attempts
 FROM gone ORDER BY seq});
 my $before = $three->get($id) =~ /^(\d+)/ ? $1 : 0;
-$home->sql(q{SELECT shard_redrive(array_agg(id)) FROM shard_dead_letters WHERE sqlstate = '55000'});
+$home->sql(q{SELECT shard_redrive(array_agg(id)) FROM shard_dead_letters WHERE type_name = 'counter' AND sqlstate = '55000'});
 $three->wait_until("SELECT (state->>'count')::int = $before + 1000 FROM shard_entity.counter WHERE entity_id = '$id'", 'it to be handled at the home');
-$home->wait_until("SELECT ($problems) !~ 'by decisions that went'", 'health to be well when they were seen to');
+$home->wait_until("SELECT ($problems) !~ 'type \"counter\" .*by decisions that went'", 'health to be well when they were seen to');
+
+# --- one that begins anew there --------------------------------------------------------------------
+
+my $anew = $waits{$lost_game};
+$_->wait_until('SELECT count(*) = 3 FROM shard_members WHERE voter', 'all to vote') for $one, $two;
+$three->server->stop('immediate');
+$one->wait_until('SELECT NOT reachable FROM shard_members WHERE node = 3', 'node 3 to be missed');
+$anew->eventually("SELECT shard_pin('game', $lost_shard, " . $anew->n . ')');
+$one->eventually('SELECT shard_write_off(3, force => true)');
+$anew->wait_until("SELECT node = " . $anew->n . " FROM shard_homes WHERE type_name = 'game' AND shard = $lost_shard", 'it to begin anew');
+$anew->wait_value("$dead'$lost_game'", '2 55000 waited at a home that was undone', 'what waited are dead letters');
+is($anew->sql("$waiting'$lost_game'"), 0, 'and wait no more');
 done_testing();

@@ -163,6 +163,11 @@ test_commands(void)
 	ok(!shard_handoff_delete(&staged, 5, ME, OTHER, 4), "not one that waits for the decision");
 	ok(!shard_handoff_delete(&staged, 5, ME, ME, 5), "nor one that is decided for this node");
 	ok(!shard_handoff_delete(&staged, 4, ME, OTHER, 5), "nor one that is copied anew");
+	ok(!shard_handoff_waits_alone(&sealed, 0), "what waited went along with a move");
+	ok(!shard_handoff_waits_alone(&sealed, 4), "also if the state was lost when it came here");
+	ok(shard_handoff_waits_alone(&sealed, 5), "not where its home was undone, or lost");
+	ok(shard_handoff_waits_alone(&clearing, 5), "nor where it began anew once more");
+	ok(!shard_handoff_waits_alone(&staged, 6), "a copy has nothing alone");
 	ok(shard_handoff_delete(&clearing, 4, ME, ME, 4), "what was here before it began anew");
 	ok(!shard_handoff_delete(&clearing, 3, ME, ME, 4), "of that epoch alone");
 	ok(!shard_handoff_delete(&active, 4, ME, OTHER, 5), "never those of an active one");
