@@ -304,6 +304,18 @@ count_pins(int at, int32 node)
 	return n;
 }
 
+/* The node of a pin to one, as a machine sees it: 0 if it counts for nothing. */
+static int32
+pin_counts(int at, int32 node)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry pin = shard_record_put_pin(1, 0, node, 0, arena);
+
+	node = shard_membership_pinned(shard_node_learned(machines[at].node), &pin);
+	shard_arena_destroy(arena);
+	return node;
+}
+
 /* C13: pins end with their node, by whomever the office is held then, and other pins do not. */
 static void
 test_pin_ends(void)
@@ -322,12 +334,15 @@ test_pin_ends(void)
 	wait_for(0, 1, 5 * SHARD_SECOND);
 	run(10 * SHARD_SECOND);
 	is_int(count_pins(0, 3), SHARDS - 1, "pins wait for a node that is down");
+	is_int(pin_counts(0, 3), 3, "and count");
 	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 2);
 	wait_for(0, 2, 5 * SHARD_SECOND);
 	ok(ended(0, 2, true), "it is written off: %s", machines[0].command_text);
+	is_int(pin_counts(0, 3), 0, "then they count for nothing");
 	run(60 * SHARD_SECOND);
-	is_int(count_pins(0, 3), 0, "then they end");
+	is_int(count_pins(0, 3), 0, "and end");
 	is_int(count_pins(0, 2), 1, "that to another node does not");
+	is_int(pin_counts(0, 2), 2, "and counts");
 	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 2 * SHARDS - 1, "which is told");
 	is_int(count_homes(0, 1), SHARDS / 2, "and the strategy has its way");
 
