@@ -11,6 +11,7 @@
 
 #include "cluster_map.h"
 #include "control_store.h"
+#include "core/membership.h"
 #include "security.h"
 
 #include "compat.h"
@@ -68,9 +69,16 @@ int32
 shard_cluster_map_pin(int32 type_id, int32 shard)
 {
 	ShardMapEntry entry;
+	ShardMemberRecord member;
+	int32 node;
 
-	return read_key((ShardMapKey){SHARD_MAP_PIN, type_id, shard}, &entry)
-			   ? shard_record_get_pin(&entry)
+	if (!read_key((ShardMapKey){SHARD_MAP_PIN, type_id, shard}, &entry))
+		return 0;
+	node = shard_record_get_pin(&entry);
+	return read_key((ShardMapKey){SHARD_MAP_MEMBER, node, 0}, &entry) &&
+				   shard_record_get_member(&entry, &member, NULL) &&
+				   !shard_membership_is_gone(member.status)
+			   ? node
 			   : 0;
 }
 

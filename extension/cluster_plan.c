@@ -203,7 +203,7 @@ read_shards(RebalancePlan *plan)
 						.n = entries[i].n,
 						.node = shard_record_home_node(&home),
 						.to = home.phase == SHARD_HOME_MOVING ? home.to : 0,
-						.pin = pin != NULL ? shard_record_get_pin(pin) : 0};
+						.pin = shard_membership_pinned(plan->map, pin)};
 	}
 	qsort(plan->shards, plan->n_shards, sizeof(PlanShard), compare_shards);
 }
@@ -224,7 +224,7 @@ pin_of(int32 shard, void *arg)
 	const ShardMapEntry *pin =
 		shard_map_value(plan->map, (ShardMapKey){SHARD_MAP_PIN, plan->type_id, shard});
 
-	return pin != NULL ? shard_record_get_pin(pin) : 0;
+	return shard_membership_pinned(plan->map, pin);
 }
 
 /*

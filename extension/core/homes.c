@@ -531,6 +531,6 @@ shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRos
 	shard_homes_serve(homes, now, roster);
 	shard_homes_evacuate(homes, now, proposer, roster);
 	shard_homes_allocate(homes, now, proposer, roster);
-	shard_homes_plan(homes, now, roster);
+	shard_homes_plan(homes, now, proposer, roster);
 	shard_homes_drive(homes, now, proposer, roster);
 }

@@ -17,7 +17,7 @@
 #include "core/membership.h"
 #include "core/message.h"
 
-/* Pinned shards that begin to move at a time. */
+/* Pinned shards that begin to move, and pins that end, at a time. */
 #define PIN_LIMIT 64
 
 /* Where a region is in a view, -1 if it is not there. */
@@ -359,9 +359,19 @@ go_on_with_round(ShardHomes *homes, int64 now, const ShardRoster *roster)
 	return true;
 }
 
+/* The node of a pin is gone for good, and so is the pin. */
+static void
+end_pin(const ShardMapEntry *pin, ShardProposer *proposer)
+{
+	ShardMapEntry change = {.key = pin->key, .n = pin->n, .deleted = true};
+
+	/* With another change of it under way it is looked at again later. */
+	(void) shard_proposer_propose(proposer, &change, 1);
+}
+
 /* Shards go where an operator wishes them, as soon as they can. */
 static void
-follow_pins(ShardHomes *homes, int64 now, const ShardRoster *roster)
+follow_pins(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
 {
 	int count;
 	ShardMapEntry *pins = shard_map_list(homes->decided, SHARD_MAP_PIN, homes->arena, &count);
@@ -370,10 +380,16 @@ follow_pins(ShardHomes *homes, int64 now, const ShardRoster *roster)
 	for (int i = 0; i < count && room > 0; i++)
 	{
 		HomesShard *shard = shard_homes_shard(homes, pins[i].key.a, pins[i].key.b);
-		int32 node = shard_record_get_pin(&pins[i]);
+		int32 node = shard_membership_pinned(homes->decided, &pins[i]);
 		const char *why;
 
-		if (!shard || node == 0 || node == shard->node || shard->move != SHARD_MOVE_NONE ||
+		if (node == 0)
+		{
+			end_pin(&pins[i], proposer);
+			room--;
+			continue;
+		}
+		if (!shard || node == shard->node || shard->move != SHARD_MOVE_NONE ||
 			now < shard->not_before)
 			continue;
 		room -=
@@ -384,12 +400,12 @@ follow_pins(ShardHomes *homes, int64 now, const ShardRoster *roster)
 
 /* What is due of it: pins, and a round of rebalancing. */
 void
-shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster)
+shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
 {
 	if (now >= homes->next_pins)
 	{
 		homes->next_pins = now + SHARD_RESEND_INTERVAL;
-		follow_pins(homes, now, roster);
+		follow_pins(homes, now, proposer, roster);
 	}
 	if (now >= homes->next_rebalance && go_on_with_round(homes, now, roster))
 		homes->next_rebalance = shard_homes_next_rebalance(homes, now);

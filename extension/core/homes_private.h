@@ -327,7 +327,8 @@ extern void shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *pr
 								 const ShardRoster *roster);
 extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
 							 const ShardRoster *roster, int *n_pending);
-extern void shard_homes_plan(ShardHomes *homes, int64 now, const ShardRoster *roster);
+extern void
+shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
 
 /* homes_number.c: is there room for a type of a member, and its record? type_id: its present record does not count. */
 extern bool shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id,

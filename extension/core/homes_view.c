@@ -57,7 +57,7 @@ pin_of(int32 shard, void *arg)
 	return shard_homes_view_pin(arg, shard);
 }
 
-/* The pins of the type, in the order of the map: by shard. */
+/* The pins of the type that count, in the order of the map: by shard. */
 static void
 view_pins(PlanView *plan, ShardHomes *homes, ShardArena *arena)
 {
@@ -66,7 +66,12 @@ view_pins(PlanView *plan, ShardHomes *homes, ShardArena *arena)
 
 	plan->pins = shard_arena_alloc(arena, sizeof(PlanPin) * Max(range.end - range.next, 1));
 	while ((entry = shard_map_range_next(&range)) != NULL)
-		plan->pins[plan->n_pins++] = (PlanPin){entry->key.b, shard_record_get_pin(entry)};
+	{
+		int32 node = shard_membership_pinned(homes->decided, entry);
+
+		if (node != 0)
+			plan->pins[plan->n_pins++] = (PlanPin){entry->key.b, node};
+	}
 }
 
 /* ---- shards and members ----------------------------------------------------------------------- */

@@ -126,6 +126,23 @@ shard_membership_is_member(int32 status)
 	return status >= SHARD_MEMBER_JOINING && status <= SHARD_MEMBER_EXITING;
 }
 
+/* See membership.h. */
+int32
+shard_membership_pinned(const ShardMap *map, const ShardMapEntry *pin)
+{
+	int32 node = pin ? shard_record_get_pin(pin) : 0;
+	const ShardMapEntry *entry =
+		node != 0 ? shard_map_value(map, (ShardMapKey){SHARD_MAP_MEMBER, node, 0}) : NULL;
+	ShardMemberRecord member;
+
+	if (!entry || !shard_record_get_member(entry, &member, NULL))
+		return 0;
+#ifdef SHARD_MUTANT_PINS_OUTLIVE_NODES
+	return node;
+#endif
+	return shard_membership_is_gone(member.status) ? 0 : node;
+}
+
 /* See membership.h. Who was never admitted has not begun, who is exiting or down is on its way out. */
 bool
 shard_membership_counts(const ShardMemberRecord *record)

@@ -45,6 +45,9 @@ extern bool shard_membership_is_member(int32 status);
 /* Is it over for good: has it left, or was it written off? */
 extern bool shard_membership_is_gone(int32 status);
 
+/* The node of a pin, NULL: none, in a map; 0: it counts for nothing, as its node is gone for good (C13). */
+extern int32 shard_membership_pinned(const ShardMap *map, const ShardMapEntry *pin);
+
 /* Does a member that is silent keep others from coming up? */
 extern bool shard_membership_counts(const ShardMemberRecord *record);
 

@@ -64,11 +64,22 @@ $cluster->wait_reachable($one);
 
 # --- lost for real -------------------------------------------------------------------------------
 
+my $shard = $cluster->shard_of('counter', $at_three);
+my $pin = "SELECT coalesce(pinned_to, 0) FROM shard_homes WHERE type_name = 'counter' AND shard = $shard";
+$one->sql("SELECT shard_pin('counter', $shard, 3)");
+$one->wait_value($pin, 3, 'a pin to the node that will be lost');
 $three->server->crash;
 $one->wait_until("SELECT $health ~ 'wait for node 3 .unreachable.*shard_write_off.3.'", 'a write-off to be advised');
 $one->eventually('SELECT shard_write_off(3)');
 pass('a node that is lost is written off without force');
 $cluster->has_left(3);
+$one->wait_value($pin, 0, 'its pins to end');
+$one->wait_until("SELECT node < 3 AND phase = 'stable' FROM shard_homes WHERE type_name = 'counter' AND shard = $shard",
+	'the shard that was pinned there to have another home');
+my ($elsewhere) = grep { $_ != $cluster->home_of('counter', $shard) } 1, 2;
+$one->eventually("SELECT shard_move('counter', $shard, $elsewhere)");
+$cluster->wait_home('counter', $shard, $elsewhere);
+pass('an operator can move the shard that was pinned there');
 
 # --- forced --------------------------------------------------------------------------------------
 

@@ -288,6 +288,78 @@ test_pin(void)
 	   "who ends a pin is told: %s", machines[0].decision_text);
 }
 
+/* The pins that a machine has learned, to a node. */
+static int
+count_pins(int at, int32 node)
+{
+	ShardArena *arena = shard_arena_create();
+	int count;
+	int n = 0;
+	ShardMapEntry *pins =
+		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_PIN, arena, &count);
+
+	for (int i = 0; i < count; i++)
+		n += shard_record_get_pin(&pins[i]) == node;
+	shard_arena_destroy(arena);
+	return n;
+}
+
+/* The node of a pin to one, as a machine sees it: 0 if it counts for nothing. */
+static int32
+pin_counts(int at, int32 node)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry pin = shard_record_put_pin(1, 0, node, 0, arena);
+
+	node = shard_membership_pinned(shard_node_learned(machines[at].node), &pin);
+	shard_arena_destroy(arena);
+	return node;
+}
+
+/* C13: pins end with their node, by whomever the office is held then, and other pins do not. */
+static void
+test_pin_ends(void)
+{
+	int32 kept;
+
+	three(SHARD_SECOND);
+	kept = shard_at(2);
+	for (int32 i = 0; i < SHARDS; i++)
+		command(0, SHARD_EVENT_PIN, i, i == kept ? 2 : 3, 100 + i);
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS - 1, "all but one are pinned to a node");
+	stop(2);
+	run(15 * SHARD_SECOND);
+	command(0, SHARD_EVENT_DOWN, -1, 3, 1);
+	wait_for(0, 1, 5 * SHARD_SECOND);
+	run(10 * SHARD_SECOND);
+	is_int(count_pins(0, 3), SHARDS - 1, "pins wait for a node that is down");
+	is_int(pin_counts(0, 3), 3, "and count");
+	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 2);
+	wait_for(0, 2, 5 * SHARD_SECOND);
+	ok(ended(0, 2, true), "it is written off: %s", machines[0].command_text);
+	is_int(pin_counts(0, 3), 0, "then they count for nothing");
+	run(60 * SHARD_SECOND);
+	is_int(count_pins(0, 3), 0, "and end");
+	is_int(count_pins(0, 2), 1, "that to another node does not");
+	is_int(pin_counts(0, 2), 2, "and counts");
+	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 2 * SHARDS - 1, "which is told");
+	is_int(count_homes(0, 1), SHARDS / 2, "and the strategy has its way");
+
+	/* The coordinator itself goes: the next one has heard of its pins from the map alone. */
+	three(SHARD_SECOND);
+	for (int32 i = 0; i < SHARDS; i++)
+		command(0, SHARD_EVENT_PIN, i, 1, 100 + i);
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 1), SHARDS, "all are pinned to the coordinator");
+	command(0, SHARD_EVENT_LEAVE, -1, 0, 1);
+	wait_for(0, 1, 120 * SHARD_SECOND);
+	ok(ended(0, 1, true) && is_coordinator(1), "which leaves");
+	run(20 * SHARD_SECOND);
+	is_int(count_pins(1, 1), 0, "the next one ends them");
+	is_int(count_homes(1, 2), SHARDS / 2, "and the strategy has its way");
+}
+
 /* A member is emptied, gets nothing, and may have shards again when it starts anew. */
 static void
 test_evacuate(void)
@@ -1182,6 +1254,7 @@ main(void)
 	test_refused();
 	test_refused_for_long();
 	test_pin();
+	test_pin_ends();
 	test_evacuate();
 	test_evacuate_no_more();
 	test_evacuate_all();
