@@ -14,10 +14,12 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "lib/ilist.h"
 #include "utils/memutils.h"
 
 #include "core/message.h"
 #include "executor_private.h"
+#include "registry.h"
 
 #include "compat.h"
 
@@ -46,12 +48,24 @@ static const ShardType *patient = NULL;
 
 static bool committing = false;
 
-/* The one that failed at commit, until what becomes of it is committed. */
-static Ran failed;
-static bool has_failed = false;
-static bool given_up = false; /* in this turn */
-static ErrorData failed_error;
-static MemoryContext failed_context = NULL;
+/*
+ * Those that failed at commit, until what becomes of them is committed. What is due comes by turns, so there may be others that fail
+ * before the first one is met again; each is noted, and no more than so many, of which one is then met.
+ */
+#define MOST_FAILED 1024
+
+typedef struct Failed
+{
+	dlist_node node; /* in failed */
+	Ran ran;
+	uint64 generation; /* of the registry: who mends something may have it run once more */
+	ErrorData error;
+	MemoryContext context; /* its own */
+} Failed;
+
+static dlist_head failed = DLIST_STATIC_INIT(failed);
+static int n_failed = 0;
+static Failed *given_up = NULL; /* in this turn */
 
 static bool
 is_last(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
@@ -110,8 +124,6 @@ transaction_changed(XactEvent event, void *arg)
 void
 shard_turn_commit_init(void)
 {
-	failed_context =
-		AllocSetContextCreate(TopMemoryContext, "shard failed commit", ALLOCSET_SMALL_SIZES);
 	RegisterXactCallback(transaction_changed, NULL);
 }
 
@@ -150,39 +162,87 @@ copy_error(MemoryContext context, ErrorData *to, const ErrorData *from)
 					  .context = keep(context, from->context)};
 }
 
+static void
+forget(Failed *one)
+{
+	dlist_delete(&one->node);
+	n_failed--;
+	MemoryContextDelete(one->context);
+}
+
+/* Those that are out of date. */
+static void
+forget_old(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &failed)
+	{
+		Failed *one = dlist_container(Failed, node, iter.cur);
+
+		if (one->generation != shard_registry_generation())
+			forget(one);
+	}
+}
+
 ShardSource
 shard_executor_blame(const ErrorData *error)
 {
-	failed = last;
-	failed.type_id = last_entity->run->type->type_id;
-	failed.shard = last_entity->shard;
-	failed.entity_len = last_entity->id_len;
-	memcpy(failed.entity, last_entity->id, last_entity->id_len);
-	MemoryContextReset(failed_context);
-	copy_error(failed_context, &failed_error, error);
-	has_failed = true;
-	return failed.source;
+	MemoryContext context;
+	Failed *one;
+
+	forget_old();
+	if (n_failed >= MOST_FAILED)
+		return last.source;
+	context = AllocSetContextCreate(TopMemoryContext, "shard failed commit", ALLOCSET_SMALL_SIZES);
+	one = MemoryContextAllocZero(context, sizeof(Failed));
+	one->context = context;
+	one->ran = last;
+	one->ran.type_id = last_entity->run->type->type_id;
+	one->ran.shard = last_entity->shard;
+	one->ran.entity_len = last_entity->id_len;
+	memcpy(one->ran.entity, last_entity->id, last_entity->id_len);
+	one->generation = shard_registry_generation();
+	copy_error(context, &one->error, error);
+	dlist_push_tail(&failed, &one->node);
+	n_failed++;
+	return last.source;
 }
 
 static bool
-is_failed(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+is_failed(const Failed *one, const ShardEntity *entity, const ShardRow *row,
+		  const ShardRequest *ask)
 {
-	if (failed.is_ask != (row == NULL) ||
-		(row != NULL ? failed.seq != row->seq
-					 : failed.slot != ask->slot || failed.generation != ask->generation))
+	const Ran *ran = &one->ran;
+
+	if (ran->is_ask != (row == NULL) ||
+		(row != NULL ? ran->seq != row->seq
+					 : ran->slot != ask->slot || ran->generation != ask->generation))
 		return false;
-	return failed.type_id == entity->run->type->type_id && failed.shard == entity->shard &&
-		   failed.entity_len == entity->id_len &&
-		   memcmp(failed.entity, entity->id, entity->id_len) == 0;
+	return ran->type_id == entity->run->type->type_id && ran->shard == entity->shard &&
+		   ran->entity_len == entity->id_len &&
+		   memcmp(ran->entity, entity->id, entity->id_len) == 0 &&
+		   one->generation == shard_registry_generation();
 }
 
 bool
 shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 {
-	if (likely(!has_failed) || !is_failed(entity, row, ask))
+	dlist_iter iter;
+
+	if (likely(n_failed == 0))
 		return false;
-	given_up = shard_turn.full = true;
-	return true;
+	dlist_foreach (iter, &failed)
+	{
+		Failed *one = dlist_container(Failed, node, iter.cur);
+
+		if (!is_failed(one, entity, row, ask))
+			continue;
+		given_up = one;
+		shard_turn.full = true;
+		return true;
+	}
+	return false;
 }
 
 ErrorData *
@@ -190,23 +250,38 @@ shard_turn_commit_error(void)
 {
 	ErrorData *error = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
 
-	copy_error(shard_turn.context, error, &failed_error);
+	copy_error(shard_turn.context, error, &given_up->error);
 	return error;
 }
 
 bool
 shard_turn_commit_number(int64 *number)
 {
-	*number = failed.number;
-	return failed.numbered;
+	*number = given_up->ran.number;
+	return given_up->ran.numbered;
 }
 
 void
 shard_turn_commit_over(bool committed)
 {
-	if (committed && given_up)
-		has_failed = false;
-	given_up = committing = false;
+	if (committed && given_up != NULL)
+		forget(given_up);
+	given_up = NULL;
+	committing = false;
+}
+
+void
+shard_turn_commit_forget(int32 type_id, int32 shard)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &failed)
+	{
+		Failed *one = dlist_container(Failed, node, iter.cur);
+
+		if (one->ran.type_id == type_id && one->ran.shard == shard && one != given_up)
+			forget(one);
+	}
 }
 
 bool

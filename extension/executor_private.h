@@ -184,6 +184,9 @@ extern bool shard_turn_commit_number(int64 *number);
 /* The turn was committed, or aborted. */
 extern void shard_turn_commit_over(bool committed);
 
+/* The shard goes: numbers of its messages mean something else when it comes back. */
+extern void shard_turn_commit_forget(int32 type_id, int32 shard);
+
 /* While it is being committed: of the one message whose code ran, its seq and lane; false: there were others, or it has none. */
 extern bool shard_turn_commits_alone(int64 *seq, int *lane);
 

@@ -194,6 +194,7 @@ shard_executor_forget_shard(int32 type_id, int shard)
 	ShardRun *run = shard_run_known(type_id);
 	dlist_mutable_iter iter;
 
+	shard_turn_commit_forget(type_id, shard);
 	if (run == NULL || shard >= run->type->number_of_shards || !has_entities(run, shard))
 		return;
 	dlist_foreach_modify (iter, &run->lru)

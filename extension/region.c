@@ -386,8 +386,9 @@ ShardRegionMain(Datum argument)
 	shard_executor_init(region.lanes);
 	if (pg_atomic_exchange_u32(&region.slot->batch_stuck, 0) != 0)
 	{
-		region.careful = true;
-		region.limit = SHARD_CAREFUL_MESSAGES;
+		/* one by one: it may have been in a commit */
+		region.careful = region.single = true;
+		region.limit = region.searched = SHARD_CAREFUL_MESSAGES;
 	}
 	region.cursor = shard_cursor_create(region.number, region.lanes);
 	shard_cursor_register(SHARD_KIND_POSITION, shard_position_row);

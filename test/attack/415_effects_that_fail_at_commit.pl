@@ -104,6 +104,15 @@ my ($status, undef, $error) = $node->psql('postgres', q{SET SESSION AUTHORIZATIO
 like($error, qr/not at commit/, 'who asks is told');
 is(as('alice', q{SELECT shard_ask('single', 'asked', '{"n": 2}', '30 s')}), '[2]', 'and the entity goes on');
 
+# Several that are due at once: each turn comes to another one first.
+as('alice', q{SELECT shard_stop_type('single')});
+as('alice', join ';', map { qq{SELECT shard_tell('single', 'due$_', '{"n": 1, "what": "fails"}'), shard_tell('single', 'due$_', '{"n": 2}')} } 1 .. 5);
+$node->wait_until(q{SELECT count(*) = 10 FROM shard.held WHERE place = 'stash'}, 'them to be put aside');
+as('alice', q{SELECT shard_start('single', 'alice.single', handler_timeout => '2 s', max_attempts => 3, retry_backoff => '100 ms')});
+$node->wait_until(q{SELECT count(*) = 5 FROM shard_dead_letters WHERE entity_id LIKE 'due%'}, 'all of them to be given up');
+$node->drain;
+is(value(q{SELECT string_agg(state::text, ' ') FROM shard_entity.single WHERE entity_id LIKE 'due%'}), '[2] [2] [2] [2] [2]', 'and their entities go on');
+
 # The commit that does not end.
 my $holder = $node->session;
 $holder->query('SELECT pg_advisory_lock(42);');
