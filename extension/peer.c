@@ -32,7 +32,7 @@
 /* Who was refused by a server that runs is let in by an operator, and not soon: each attempt is a line in that log. */
 #define REFUSED_BACKOFF (10 * 1000 * 1000)
 
-/* A look-up in one go that takes so long, in microseconds, costs so many times as long until the next; at most five minutes. */
+/* After a look-up that takes so long, in microseconds, in one go, the next one is so many times as long after it; at most five minutes. */
 #define LONG_LOOK_UP (1000 * 1000)
 #define LOOK_UP_BACKOFFS 20
 #define LONGEST_BACKOFF (INT64CONST(300) * 1000 * 1000)
@@ -146,10 +146,11 @@ back_off(ShardPeer *peer)
 	longest = Min(longest, limit);
 	peer->failures++;
 	peer->backoff = (int64) (longest * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
-	if (peer->looking_up >= LONG_LOOK_UP)
-		peer->backoff =
-			Min(Max(peer->backoff, LOOK_UP_BACKOFFS * peer->looking_up), LONGEST_BACKOFF);
 	peer->next_open = shard_peer_now() + peer->backoff;
+	if (peer->looking_up >= LONG_LOOK_UP)
+		peer->next_open =
+			Max(peer->next_open,
+				peer->began_at + Min(LOOK_UP_BACKOFFS * peer->looking_up, LONGEST_BACKOFF));
 }
 
 /*
@@ -234,6 +235,7 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 	began = shard_peer_now();
 	peer->conn =
 		shard_peer_dsn_connect(dsn, peer->purpose, &peer->address, &timeout_ms, &peer->failure);
+	peer->began_at = began;
 	peer->looking_up = shard_peer_now() - began;
 	if (peer->conn == NULL)
 	{

@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "port/pg_bswap.h"
@@ -47,7 +48,7 @@ enum
 typedef struct Look
 {
 	ShardPeer *peer;
-	char bytes[2 * MOST_MESSAGE];
+	char bytes[2 * (MOST_MESSAGE + 1)]; /* what is said of versions, and a message */
 	ssize_t length;
 } Look;
 
@@ -59,9 +60,13 @@ typedef struct Tls
 	int (*peek)(void *ssl, void *bytes, int length);
 	int (*error)(const void *ssl, int result);
 	void (*clear)(void);
+	unsigned long (*last)(void);
+	const char *(*reason)(unsigned long error);
 } Tls;
 
-#define TLS_WANT_READ 2 /* SSL_ERROR_WANT_READ */
+/* SSL_ERROR_SSL and SSL_ERROR_WANT_READ */
+#define TLS_ERROR 1
+#define TLS_WANT_READ 2
 
 static const Tls *
 tls(void)
@@ -72,36 +77,63 @@ tls(void)
 	{
 		found.error = (int (*)(const void *, int)) dlsym(RTLD_DEFAULT, "SSL_get_error");
 		found.clear = (void (*)(void)) dlsym(RTLD_DEFAULT, "ERR_clear_error");
-		if (found.error != NULL && found.clear != NULL)
+		found.last = (unsigned long (*)(void)) dlsym(RTLD_DEFAULT, "ERR_get_error");
+		found.reason =
+			(const char *(*) (unsigned long) ) dlsym(RTLD_DEFAULT, "ERR_reason_error_string");
+		if (found.error != NULL && found.clear != NULL && found.last != NULL &&
+			found.reason != NULL)
 			found.peek = (int (*)(void *, void *, int)) dlsym(RTLD_DEFAULT, "SSL_peek");
 	}
 	return found.peek != NULL ? &found : NULL;
 }
 
-/* False: nothing has come. A length of 0: what libpq is to find out, an end or an error. */
-static bool
+/*
+ * The end of TLS is met once, by who looks: a certificate that the server does not take is told by it, and libpq would not know any
+ * more. So it is said here as libpq says it.
+ */
+static void
+note_end(Look *look, const char *reason)
+{
+	char text[256];
+
+	snprintf(text, sizeof(text), "SSL error: %s", reason != NULL ? reason : "unknown");
+	shard_peer_set_failure(&look->peer->failure, 0, text, NULL, NULL);
+}
+
+static ShardPeerLogin
+peek_tls(Look *look, void *ssl)
+{
+	const Tls *t = tls();
+	int error;
+
+	t->clear();
+	look->length = t->peek(ssl, look->bytes, sizeof(look->bytes));
+	if (look->length > 0)
+		return SHARD_PEER_LOGIN_READ;
+	error = t->error(ssl, (int) look->length);
+	look->length = 0;
+	if (error == TLS_WANT_READ)
+		return SHARD_PEER_LOGIN_WAIT;
+	if (error != TLS_ERROR)
+		return SHARD_PEER_LOGIN_READ;
+	note_end(look, t->reason(t->last()));
+	t->clear();
+	return SHARD_PEER_LOGIN_REFUSED;
+}
+
+/* WAIT: nothing has come. READ with a length of 0: libpq is to find out what it is, an end or an error. */
+static ShardPeerLogin
 peek(Look *look)
 {
 	PGconn *conn = look->peer->conn;
-	void *ssl = PQsslInUse(conn) ? PQsslStruct(conn, "OpenSSL") : NULL;
 
-	if (ssl == NULL)
-	{
-		look->length =
-			recv(PQsocket(conn), look->bytes, sizeof(look->bytes), MSG_PEEK | MSG_DONTWAIT);
-		if (look->length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-			return false;
-	}
-	else
-	{
-		tls()->clear();
-		look->length = tls()->peek(ssl, look->bytes, sizeof(look->bytes));
-		if (look->length <= 0 && tls()->error(ssl, (int) look->length) == TLS_WANT_READ)
-			return false;
-		tls()->clear();
-	}
+	if (PQsslInUse(conn))
+		return peek_tls(look, PQsslStruct(conn, "OpenSSL"));
+	look->length = recv(PQsocket(conn), look->bytes, sizeof(look->bytes), MSG_PEEK | MSG_DONTWAIT);
+	if (look->length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		return SHARD_PEER_LOGIN_WAIT;
 	look->length = Max(look->length, 0);
-	return true;
+	return SHARD_PEER_LOGIN_READ;
 }
 
 /* So many bytes wake who waits for the socket: a message that comes in pieces is waited for, and not looked at again and again. */
@@ -195,10 +227,21 @@ take_authentication(ShardPeer *peer, const char *message, int length)
 	return SHARD_PEER_LOGIN_READ;
 }
 
+/* Is what is there all that will ever come? */
+static bool
+is_closed(const ShardPeer *peer)
+{
+	struct pollfd fd = {.fd = PQsocket(peer->conn), .events = POLLRDHUP};
+
+	return poll(&fd, 1, 0) > 0;
+}
+
 /* More of it has to come. */
 static ShardPeerLogin
 wait_for(const Look *look, int bytes)
 {
+	if (is_closed(look->peer))
+		return SHARD_PEER_LOGIN_READ;
 	if (PQsslInUse(look->peer->conn))
 		return refuse_order(look->peer); /* honest servers say it in one record */
 	wake_by(look->peer, bytes);
@@ -259,9 +302,9 @@ shard_peer_login_look(ShardPeer *peer)
 		return SHARD_PEER_LOGIN_READ;
 	if (PQsslInUse(peer->conn) && (PQsslStruct(peer->conn, "OpenSSL") == NULL || tls() == NULL))
 		return SHARD_PEER_LOGIN_READ;
-	if (!peek(&look))
-		return SHARD_PEER_LOGIN_WAIT;
-	login = look.length == 0 ? SHARD_PEER_LOGIN_READ : take(&look);
+	login = peek(&look);
+	if (login == SHARD_PEER_LOGIN_READ && look.length > 0)
+		login = take(&look);
 	if (login != SHARD_PEER_LOGIN_WAIT)
 		wake_by(peer, 1);
 	return login;

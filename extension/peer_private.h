@@ -81,8 +81,8 @@ struct ShardPeer
 	ShardPeerFailure failure;
 
 	ShardPeerLoginStep login;
-	int64
-		looking_up; /* microseconds that libpq took to connect, in which nothing else was done: names were looked up */
+	int64 began_at;	  /* to connect, last */
+	int64 looking_up; /* microseconds that libpq worked on that, and names were looked up */
 
 	/* peer_surplus.c */
 	uint64 read;	/* bytes of the connection, up to the end of the last step */
