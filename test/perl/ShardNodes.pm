@@ -384,7 +384,7 @@ sub move
 			WHERE type_name = '$type' AND shard = $shard AND NOT (node = $n AND phase = 'stable')");
 		return time - $begun if $status == 0;
 		die "shard $shard of type $type does not move to node $n: $error"
-		  if time > $deadline || $error !~ /coordinator has changed|no coordinator|office was lost/i;
+		  if time > $deadline || $error !~ /coordinator has changed|no coordinator|office was lost|has not started it yet/i;
 		usleep(50_000);
 	}
 }
