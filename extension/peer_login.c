@@ -227,7 +227,7 @@ take_authentication(ShardPeer *peer, const char *message, int length)
 	return SHARD_PEER_LOGIN_READ;
 }
 
-/* Is what is there all that will ever come? */
+/* Has the server closed its end, so that what is there is all that will come? Or it was not there yet when that was looked at. */
 static bool
 is_closed(const ShardPeer *peer)
 {
@@ -236,14 +236,16 @@ is_closed(const ShardPeer *peer)
 	return poll(&fd, 1, 0) > 0;
 }
 
-/* More of it has to come. */
+/* More of it has to come. A socket that is closed would be ready for ever; what is cut off is not for libpq, which may find more there. */
 static ShardPeerLogin
 wait_for(const Look *look, int bytes)
 {
-	if (is_closed(look->peer))
-		return SHARD_PEER_LOGIN_READ;
 	if (PQsslInUse(look->peer->conn))
 		return refuse_order(look->peer); /* honest servers say it in one record */
+	if (is_closed(look->peer))
+		return refuse(look->peer,
+					  "the server closed the connection within a message while somebody logged in",
+					  NULL);
 	wake_by(look->peer, bytes);
 	return SHARD_PEER_LOGIN_WAIT;
 }

@@ -1,6 +1,7 @@
 # P73: nodes log in by passwords, and a server at a member's address says that the password is to be hashed 2^31 - 1 times (SCRAM). It
 # needs to know nothing for that. libpq would do so for an hour, in each worker that calls the member, and nobody could end it. Now
-# the login is refused, whether it comes in one piece or byte by byte, with TLS or without, and all goes on.
+# the login is refused, whether it comes in one piece or byte by byte, with TLS or without, also if the connection is closed behind it,
+# and all goes on.
 
 use strict;
 use warnings FATAL => 'all';
@@ -44,7 +45,8 @@ my $far = $cluster->entity_at('recorder', 2);
 
 append_to_file("$folder/server.py", <<'PYTHON');
 import base64, socket, ssl, struct, sys, threading, time
-port, folder, tls, pieces, iterations = int(sys.argv[1]), sys.argv[2], sys.argv[3] == 'tls', sys.argv[4] == 'pieces', sys.argv[5]
+port, folder, tls, how, iterations = int(sys.argv[1]), sys.argv[2], sys.argv[3] == 'tls', sys.argv[4], sys.argv[5]
+pieces = how == 'pieces'
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(folder + '/evil.crt', folder + '/evil.key')
 
@@ -78,7 +80,18 @@ def serve(caller):
         _, length = struct.unpack('!cI', read(caller, 5))
         first = read(caller, length - 4)
         nonce = first[first.index(b'r=') + 2:]
-        say(caller, 11, b'r=' + nonce + b'x,s=' + base64.b64encode(b'salt') + b',i=' + iterations.encode())
+        answer = b'r=' + nonce + b'x,s=' + base64.b64encode(b'salt') + b',i=' + iterations.encode()
+        if how in ('split', 'cut'):
+            # in two records of TLS, or without its end, and the end of the connection, all at once
+            data = b'R' + struct.pack('!II', 8 + len(answer), 11) + answer
+            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+            caller.sendall(data[:7])
+            if how == 'split':
+                caller.sendall(data[7:])
+            socket.socket.shutdown(caller, socket.SHUT_WR)
+            caller.recv(1)
+            raise OSError('the end')
+        say(caller, 11, answer)
         while caller.recv(1):
             print('answered', flush=True)
     except (OSError, struct.error):
@@ -120,6 +133,16 @@ for my $how ([qw(plain whole)], [qw(plain pieces)], [qw(tls whole)])
 	$first->wait_until(q{SELECT last_error !~ 'hashed' FROM shard_peers WHERE node = 2}, 'nobody to be there any more');
 	ShardCluster::wait_for_condition(sub { slurp_file($first->server->logfile, $log) =~ /no control link to node 2\s.*\s.*DETAIL: .*refused/ },
 		'the coordinator worker to find nobody, either');
+}
+for my $how ([ qw(tls split), 'what no server says then' ], [ qw(plain cut), 'closed the connection within a message' ])
+{
+	my ($tls, $way, $words) = @$how;
+	my ($evil) = serve($tls, $way, 2147483647);
+	$first->wait_until("SELECT last_error ~ '$words' FROM shard_peers WHERE node = 2", "P73 node 1 not to log in ($tls $way)");
+	pass("P73 nor if it is closed at once ($tls $way)");
+	is($first->sql(sprintf q{SELECT shard_ask('recorder', '%s', '[1, 1]', '5 s') IS NOT NULL}, $near), 't', 'what is here is handled');
+	$evil->kill_kill;
+	$first->wait_until("SELECT last_error !~ '$words' FROM shard_peers WHERE node = 2", 'nobody to be there any more');
 }
 # The control: so many are done, and answered.
 my ($evil, $out) = serve('plain', 'pieces', 4096);
