@@ -2,11 +2,10 @@
  * peer.c
  *		An asynchronous libpq connection to another node: one call at a time.
  *
- * A connection is a small machine (peer_private.h): connect, check, idle, prepare, execute. Its owner
- * moves it on by shard_peer_poll(). Nothing is durable. After any error, time-out or close in the midst
- * of a call the connection is gone, and nobody knows whether the call was executed: that is the
- * callers' affair (X5, X8). The backend over there ends within a second (peer_dsn.c), or at its next
- * attempt to write to us.
+ * A connection is a small machine (peer_private.h): connect, check, idle, prepare, execute. Its owner moves it on by
+ * shard_peer_poll(). Nothing is durable. After any error, time-out or close in the midst of a call the connection is gone, and
+ * nobody knows whether the call was executed: that is the callers' affair (X5, X8). The backend over there ends within a second
+ * (peer_dsn.c), or at its next attempt to write to us.
  *
  * Nothing here raises an error but for lack of memory; a descriptor is reserved for each connection.
  */
@@ -425,9 +424,7 @@ poll_connect(ShardPeer *peer)
 	return end_connect(peer);
 }
 
-/*
- * The connection stands. What older servers do not know cannot be told them while connecting.
- */
+/* The connection stands. What older servers do not know cannot be told them while connecting. */
 static ShardPeerEvent
 end_connect(ShardPeer *peer)
 {
@@ -527,7 +524,10 @@ poll_step(ShardPeer *peer)
 		event = end_step(peer);
 		if (event != SHARD_PEER_NOTHING)
 			return event;
+		shard_peer_note_addresses(peer); /* to send takes room, too */
 	}
+	if (shard_peer_announces_much(peer))
+		return fail(peer);
 	return is_late(peer) ? fail_late(peer) : SHARD_PEER_NOTHING;
 }
 

@@ -85,9 +85,10 @@ struct ShardPeer
 	int64 looking_up; /* microseconds that libpq worked on that, and names were looked up */
 
 	/* peer_surplus.c */
-	uint64 read;	/* bytes of the connection, up to the end of the last step */
-	uint64 surplus; /* of them, those that nobody asked for */
-	int64 reading;	/* what came since then, in microseconds */
+	uint64 read;	  /* bytes of the connection, up to the end of the last step */
+	uint64 surplus;	  /* of them, those that nobody asked for */
+	int64 reading;	  /* what came since then, in microseconds */
+	uint64 addresses; /* of the process, in bytes, before it was looked at last */
 
 	/* peer_turn.c */
 	int64 turn;		  /* it waits for; 0: for none */
@@ -122,6 +123,13 @@ extern bool shard_peer_is_encrypted(const ShardPeer *peer);
 
 /* Has the server said too much, that nobody asked for or in answer? Then *failure says so, and the connection is to be closed. */
 extern bool shard_peer_surplus_fails(ShardPeer *peer);
+
+/*
+ * Before what was read is looked into, and after that: does a message begin that is longer than any may be? Then *failure says so,
+ * and the connection is to be closed.
+ */
+extern void shard_peer_note_addresses(ShardPeer *peer);
+extern bool shard_peer_announces_much(ShardPeer *peer);
 
 /* peer_login.c: whether libpq may read what has come while it connects. REFUSED: *failure says why, the connection is to be closed. */
 extern ShardPeerLogin shard_peer_login_look(ShardPeer *peer);

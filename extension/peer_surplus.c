@@ -8,21 +8,26 @@
  * of TCP, not of Linux) are bounded by the time alone that reading takes.
  *
  * libpq keeps an answer, too, until all of it is there. So no more of it is read than the call can have in answer, and what is too
- * much is not looked into. What a server only announces takes addresses, and no memory.
+ * much is not looked into. And it makes room for a whole message once that begins, and then reads as long as there is room and
+ * something to read, which there always is if who sends is as fast as who reads. So the room that it has made is looked at before
+ * more is read: by the process's addresses, as libpq tells nobody (on Linux).
  *
  * Nothing is durable. A connection with too much surplus is closed, and begun anew after the usual back-off.
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 #ifdef __linux__
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #endif
 
 #include "core/control.h"
+#include "storage/fd.h"
 #include "utils/memutils.h"
 
 #include "peer_private.h"
@@ -50,6 +55,12 @@
 
 #define KB 1024
 #define MB (1024 * KB)
+
+/*
+ * libpq makes room by doubling, and has a result beside it. malloc asks for some more, but not for so much.
+ */
+#define ROOMS 4
+#define LEAST_ROOM (512 * KB)
 
 /* What is said in answer to a procedure that is not named below: who somebody is, positions of lanes, that it was done. */
 #define MOST_ANSWER (64 * KB)
@@ -87,6 +98,33 @@ bytes_read(const ShardPeer *peer)
 		length < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received))
 		return 0;
 	return info.tcpi_bytes_received > (uint64) unread ? info.tcpi_bytes_received - unread : 0;
+#else
+	return 0;
+#endif
+}
+
+/* Bytes of addresses that the process has; 0: nobody knows. The file stays open, as it is asked at each look. */
+static uint64
+addresses(void)
+{
+#ifdef __linux__
+	static int file = -1;
+	static uint64 page = 0;
+	char text[128];
+	ssize_t length;
+
+	if (file < 0 && page == 0)
+	{
+		page = (uint64) sysconf(_SC_PAGESIZE);
+		file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+		if (file >= 0)
+			ReserveExternalFD();
+	}
+	length = file >= 0 ? pread(file, text, sizeof(text) - 1, 0) : 0;
+	if (length <= 0)
+		return 0;
+	text[length] = '\0';
+	return page * strtoull(text, NULL, 10);
 #else
 	return 0;
 #endif
@@ -184,19 +222,28 @@ look(ShardPeer *peer, int64 began)
 		peer->surplus = MOST_SURPLUS + 1;
 }
 
-/* What was asked for, and how much came. */
+/* What was asked for, and how much came, or was announced. */
 static void
-say_long(ShardPeer *peer)
+say_long(ShardPeer *peer, const char *came)
 {
 	char text[128];
 	char detail[128];
 
 	snprintf(text, sizeof(text), "the answer to shard_peer.%s() is longer than any may be",
 			 peer->procedure);
-	snprintf(detail, sizeof(detail), "More than " UINT64_FORMAT " kB came.",
-			 most_answer(peer) / KB);
+	snprintf(detail, sizeof(detail), "More than " UINT64_FORMAT " kB %s.", most_answer(peer) / KB,
+			 came);
 	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION, text, detail,
 						   "Find out what listens at the address: a node does not do that.");
+}
+
+/* What nobody has asked for. */
+static void
+say_surplus(ShardPeer *peer, const char *detail)
+{
+	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
+						   "the server at the address says what nobody has asked for", detail,
+						   "Find out what listens there: a server of PostgreSQL does not do that.");
 }
 
 /* See peer_private.h. While an answer comes nobody knows how long it is, but how long it may be. */
@@ -216,15 +263,35 @@ shard_peer_surplus_fails(ShardPeer *peer)
 		return false;
 	if (peer->surplus <= MOST_SURPLUS && peer->step == SHARD_PEER_STEP_EXECUTE)
 	{
-		say_long(peer);
+		say_long(peer, "came");
 		return true;
 	}
 	snprintf(detail, sizeof(detail),
 			 "More than %d kB came that answer no call, or what came took more than %d ms to read.",
 			 MOST_SURPLUS / KB, READ_US / 1000);
-	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
-						   "the server at the address says what nobody has asked for", detail,
-						   "Find out what listens there: a server of PostgreSQL does not do that.");
+	say_surplus(peer, detail);
+	return true;
+}
+
+/* See peer_private.h. */
+void
+shard_peer_note_addresses(ShardPeer *peer)
+{
+	peer->addresses = addresses();
+}
+
+/* See peer_private.h. */
+bool
+shard_peer_announces_much(ShardPeer *peer)
+{
+	uint64 now = addresses();
+
+	if (now <= peer->addresses || now - peer->addresses <= ROOMS * most_answer(peer) + LEAST_ROOM)
+		return false;
+	if (peer->step == SHARD_PEER_STEP_EXECUTE)
+		say_long(peer, "were announced");
+	else
+		say_surplus(peer, "A message was announced that answers no call.");
 	return true;
 }
 
@@ -242,6 +309,7 @@ shard_peer_receive(ShardPeer *peer)
 	int looks = shard_peer_is_encrypted(peer) ? 4 : 1;
 	int64 began = processor_clock();
 
+	shard_peer_note_addresses(peer);
 	for (int i = 0; i < looks; i++)
 	{
 		if (!PQconsumeInput(peer->conn))

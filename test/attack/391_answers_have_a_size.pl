@@ -38,6 +38,7 @@ sub settings { return join '', map { packet('S', sprintf("%x\0\0", $number++)) }
 my $row = packet('2', '') . packet('T', pack('n', 1) . "answer\0" . pack('NnNnNn', 0, 0, 17, 0xffff, 0xffffffff, 1));
 my %flood = (
 	answer => [ $row . 'D' . pack('NnN', 1 << 30, 1, (1 << 30) - 10), sub { 'x' x 65536 } ],
+	rows => [ $row, sub { packet('D', pack('nN', 1, 60000) . 'x' x 60000) } ],
 	settings => [ packet('2', ''), \&settings ],
 	# What libpq has room for once it was sent a long notice is read in one go.
 	notice => [ packet('2', '') . packet('N', 'M' . ('x' x (1 << 20)) . "\0\0") . join('', map { settings() } 1 .. 32), \&settings ]);
@@ -136,23 +137,24 @@ sub seconds { my ($process) = @_; my @stat = split ' ', slurp_file("/proc/$proce
 my %says = (control => "SELECT problems::text FROM shard_health()", receive => 'SELECT last_error FROM shard_peers WHERE node = ' . $evil->n);
 
 # Procedures, whose workers call them, and what may come in answer, in megabytes.
-for ([ control => 'shard coordinator%', 64 ], [ receive => 'shard region%', 0 ])
+for ([ answer => control => 'shard coordinator%', 64 ], [ answer => receive => 'shard region%', 0 ],
+	[ rows => control => 'shard coordinator%', 64 ], [ rows => receive => 'shard region%', 0 ])
 {
-	my ($procedure, $workers, $megabytes) = @$_;
+	my ($what, $procedure, $workers, $megabytes) = @$_;
 	my @workers = map { $_->server->worker_pids($workers) } @good;
 	forget_peak($_) for @workers;
 	my %before = map { $_ => peak($_) } @workers;
 	my %log = map { $_->n => -s $_->server->logfile } @good;
-	flood("answer $procedure");
+	flood("$what $procedure");
 	$_->sql(ShardCluster::tell_recorder($entity, 1, 1)) for @good;
 	for (@good)
 	{
 		ok($_->server->wait_for_log(qr/answer to shard_peer\.$procedure\(\) is longer than any may be/, $log{ $_->n }),
-			'P67 the log of node ' . $_->n . " says whose answer to $procedure is too long");
+			'P67 the log of node ' . $_->n . " says whose answer to $procedure is too long, of $what");
 		$_->wait_until("SELECT ($says{$procedure}) ~ 'answer to shard_peer.$procedure.. is longer than any may be'", 'node ' . $_->n . ' to say so, too');
 	}
 	flood('');
-	cmp_ok(peak($_) - $before{$_}, '<', 2 * $megabytes + 30, "P67 with little more memory than an answer to $procedure has") for @workers;
+	cmp_ok(peak($_) - $before{$_}, '<', 2 * $megabytes + 30, "P67 with little more memory than an answer to $procedure has, of $what") for @workers;
 	is_deeply([ sort map { $_->server->worker_pids($workers) } @good ], [ sort @workers ], 'and nothing has ended');
 	$cluster->wait_reachable;
 }
@@ -198,6 +200,15 @@ $cluster->wait_reachable;
 
 my $long = $cluster->entity_at('long', $evil->n);
 is($good[0]->sql(qq{SELECT length(shard_ask('long', '$long', '{"reply": 20000000, "state": 30000000}', '120 s')::text)}), 20000002, 'a long reply comes back');
+# So is what is asked, also with the first call of a connection, for which libpq makes room, too.
+$_->sql(q{SELECT shard_alter('long', 'max_message_size', '8000000')}) for $cluster->nodes;
+$evil->server->stop('fast');
+$good[0]->sql(qq{SELECT shard_tell('long', '$long', jsonb_build_object('is', repeat('z', 6000000)))});
+my $log = -s $good[0]->server->logfile;
+$evil->server->start;
+$cluster->wait_reachable;
+is($good[0]->sql(qq{SELECT length(shard_ask('long', '$long', '{"reply": 1, "state": 30000000}', '120 s')::text)}), 3, 'a long message is taken by a new connection');
+unlike(slurp_file($good[0]->server->logfile, $log), qr/longer than any may be|nobody has asked for/, 'which is not closed for it');
 my $shard = $good[0]->sql(qq{SELECT shard_shard_id('long', '$long')});
 $good[0]->eventually("SELECT shard_move('long', $shard, @{[$good[0]->n]})");
 is($good[0]->sql(qq{SELECT length(state::text) FROM shard_entity.long WHERE entity_id = '$long'}), 30000000, 'and a state of that size moves');
