@@ -504,15 +504,22 @@ shard_plane_types(ShardDatabase *db)
 /* ---- numbers and clock ------------------------------------------------------------------------ */
 
 int64
-shard_plane_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no)
+shard_plane_last_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no)
 {
 	ShardPlane *plane = plane_of(db);
 	int64 last = (int64) pg_atomic_read_u64(&plane->rseq[lane]);
-	int64 next;
 
 	if (pg_atomic_read_u64(&plane->life[lane]) != life)
 		last = 0;
-	next = Max(last, SHARD_FIRST_RSEQ(inc_no)) + 1;
+	return Max(last, SHARD_FIRST_RSEQ(inc_no));
+}
+
+int64
+shard_plane_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no)
+{
+	ShardPlane *plane = plane_of(db);
+	int64 next = shard_plane_last_rseq(db, lane, life, inc_no) + 1;
+
 	pg_atomic_write_u64(&plane->life[lane], life);
 	pg_atomic_write_u64(&plane->rseq[lane], (uint64) next);
 	return next;

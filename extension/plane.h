@@ -149,6 +149,9 @@ shard_plane_take_orders(ShardDatabase *db, ShardLanes lanes, ShardPlaneOrder *or
  */
 extern int64 shard_plane_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
 
+/* No stamp of the lane has a greater one. */
+extern int64 shard_plane_last_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
+
 /*
  * When this transaction commits, the coordinator worker looks at table shard.type. The number rises then;
  * invalidations come a moment later.

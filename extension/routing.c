@@ -342,10 +342,6 @@ take_fact(const ShardRow *row)
 		damaged(row);
 }
 
-/*
- * True whatever becomes of this turn: the home has told it after its commit. A node tells it of shards that live there, as far
- * as known here; who has the shard next says it again when it meets the message.
- */
 static void
 take_done(const ShardRow *row)
 {
@@ -354,16 +350,11 @@ take_done(const ShardRow *row)
 
 	while (shard_packet_get_done(&reader, &done))
 	{
-		const ShardRoute *route = shard_route_known(shard_routing.routes, done.type_id, done.shard);
-
 		/* of what was sent and is kept each shard is known: nothing is looked up for others, and nothing made */
-		if (route == NULL)
-			continue;
-		route = shard_route_get(shard_routing.routes, done.type_id, done.shard);
-		if (row->mid_node != shard_routing.self && route->node != 0 && route->node != row->mid_node)
-			continue;
-		shard_route_done(shard_routing.routes, done.type_id, done.shard, done.rseq);
-		shard_outbox_look_again(done.type_id, done.shard);
+		if (shard_route_known(shard_routing.routes, done.type_id, done.shard) != NULL &&
+			shard_route_done(shard_routing.routes, done.type_id, done.shard, row->mid_node,
+							 done.rseq))
+			shard_outbox_look_again(done.type_id, done.shard);
 	}
 	if (reader.failed)
 		damaged(row);

@@ -123,6 +123,12 @@ do_next_rseq(void *context, int32 lane)
 	return shard_plane_next_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
 }
 
+static int64
+do_last_rseq(void *context, int32 lane)
+{
+	return shard_plane_last_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
+}
+
 static int32
 do_lane(void *context, int32 type_id, int32 shard)
 {
@@ -506,6 +512,7 @@ const ShardRouteHost shard_routing_host = {
 	.write_base = do_write_base,
 	.discard = do_discard,
 	.next_rseq = do_next_rseq,
+	.last_rseq = do_last_rseq,
 	.lane = do_lane,
 	.append = do_append,
 	.park = do_park,

@@ -463,12 +463,24 @@ shard_route_superseded(const ShardRoute *route, const ShardItem *item)
 	return item->epoch < route->epoch;
 }
 
-void
-shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int64 rseq)
+bool
+shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int32 from, int64 rseq)
 {
 	ShardRoute *route = shard_route_get(routes, type_id, shard);
 
+#ifdef SHARD_MUTANT_MARKS_BEFORE_A_HOME
+	if (from != routes->self && route->node != 0 && route->node != from)
+		return false;
+#else
+	if (from != routes->self && route->node != from)
+		return false;
+#endif
+#ifndef SHARD_MUTANT_MARKS_OF_THE_FUTURE
+	rseq = Min(rseq, routes->host->last_rseq(routes->context,
+											 routes->host->lane(routes->context, type_id, shard)));
+#endif
 	route->done = Max(route->done, rseq);
+	return true;
 }
 
 /* Was it sent to a home whose state is lost, or that was undone, so that nobody knows what became of it (N2)? */

@@ -86,8 +86,9 @@ typedef struct ShardRouteHost
 	/* What the shard had taken in and not handled ends, and its base marks: it begins anew, clearing. */
 	void (*discard)(void *context, const ShardRoute *route);
 
-	/* Next number for a stamp of that lane, and the lane of a shard. */
+	/* Next number for a stamp of that lane; the newest that may have been given, in this life or before; and the lane of a shard. */
 	int64 (*next_rseq)(void *context, int32 lane);
+	int64 (*last_rseq)(void *context, int32 lane);
 	int32 (*lane)(void *context, int32 type_id, int32 shard);
 
 	/* Append to the stream to a node; the item has its tag and stamp. */
@@ -189,8 +190,13 @@ extern bool shard_route_kept(const ShardRoute *route, const ShardItem *item);
 /* Was it appended anew under a newer tag? Not sent yet, it goes as void (X2). */
 extern bool shard_route_superseded(const ShardRoute *route, const ShardItem *item);
 
-/* Its home told that my items up to rseq are taken in. */
-extern void shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int64 rseq);
+/*
+ * A node tells that my items up to rseq are taken in: true whatever becomes of this turn, as it tells that after its commit. It
+ * counts from the shard's home as known here, and from this node (T6); while no home is known, from nobody: who has the shard
+ * next says it again when it meets the messages (X13). And of what was sent alone. False: passed over.
+ */
+extern bool
+shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int32 from, int64 rseq);
 
 /*
  * HandOff (M2), in a transaction that holds the turn lock exclusively. DO: the row says stopping now,

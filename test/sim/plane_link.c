@@ -1108,16 +1108,12 @@ take_marks(Plane *plane, const Letter *letter)
 	{
 		const MarkItem *mark = &letter->marks[i];
 		int owner = plane->owner[plane_lane(plane, mark->type_id, mark->shard)];
-		const RouteRow *route =
-			store_get(plane->store, NULL, T_ROUTE, KEY(mark->type_id, mark->shard));
 
-		/* only the home of a shard knows what it has taken in */
-		if (route != NULL && route->node != letter->head.from)
-			continue;
 		/* a shard of which nothing was sent has no entry, and gets none (T9) */
 		if (owner >= 0 &&
 			shard_route_known(plane->workers[owner].routes, mark->type_id, mark->shard) != NULL)
-			shard_route_done(plane->workers[owner].routes, mark->type_id, mark->shard, mark->rseq);
+			(void) shard_route_done(plane->workers[owner].routes, mark->type_id, mark->shard,
+									letter->head.from, mark->rseq);
 	}
 }
 

@@ -193,6 +193,15 @@ do_next_rseq(void *context, int32 lane)
 	return rseq;
 }
 
+static int64
+do_last_rseq(void *context, int32 lane)
+{
+	Worker *worker = context;
+	const int64 *row = store_get(worker->plane->store, worker->tx, T_LANE, KEY(lane));
+
+	return Max(row != NULL ? *row : 0, SHARD_FIRST_RSEQ(worker->plane->inc));
+}
+
 static int32
 do_lane(void *context, int32 type_id, int32 shard)
 {
@@ -384,6 +393,7 @@ const ShardRouteHost turn_route_host = {
 	.write_base = do_write_base,
 	.discard = do_discard,
 	.next_rseq = do_next_rseq,
+	.last_rseq = do_last_rseq,
 	.lane = do_lane,
 	.append = do_append,
 	.park = do_park,

@@ -43,9 +43,17 @@ sub failure_of
 	return eval { $session->receive; 1 } ? '' : $@;
 }
 
-# No message is read until it goes on.
+# No message is read until it goes on. The type's worker, which began with it, is there once it has handled one.
 my @workers;
-sub stop_worker { @workers = $node->worker_pids('%region%'); kill 'STOP', @workers; return }
+sub stop_worker
+{
+	$node->safe_psql('postgres', q{SELECT shard_tell('fresh', 'first', '"first"')});
+	$node->drain;
+	$node->safe_psql('postgres', q{DELETE FROM seen WHERE what = '"first"'});
+	@workers = $node->worker_pids('%region%');
+	kill 'STOP', @workers;
+	return;
+}
 sub go_on { kill 'CONT', @workers; $node->drain; return }
 
 start();

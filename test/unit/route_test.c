@@ -101,6 +101,12 @@ host_next_rseq(void *context, int32 lane pg_attribute_unused())
 	return ++((Host *) context)->rseq;
 }
 
+static int64
+host_last_rseq(void *context, int32 lane pg_attribute_unused())
+{
+	return ((Host *) context)->rseq;
+}
+
 static int32
 host_lane(void *context pg_attribute_unused(), int32 type_id, int32 shard)
 {
@@ -242,11 +248,11 @@ host_is_over(void *context)
 }
 
 static const ShardRouteHost host_table = {
-	host_load,		   host_load_base, host_write_route, host_write_own, host_write_base,
-	host_discard,	   host_next_rseq, host_lane,		 host_append,	 host_park,
-	host_first_parked, host_unpark,	   host_collect,	 host_take,		 host_in_doubt,
-	host_refused,	   host_announce,  host_want_home,	 host_started,	 host_wrong,
-	host_resend_lost,  host_undone,	   host_is_over,
+	host_load,	   host_load_base,	  host_write_route, host_write_own, host_write_base,
+	host_discard,  host_next_rseq,	  host_last_rseq,	host_lane,		host_append,
+	host_park,	   host_first_parked, host_unpark,		host_collect,	host_take,
+	host_in_doubt, host_refused,	  host_announce,	host_want_home, host_started,
+	host_wrong,	   host_resend_lost,  host_undone,		host_is_over,
 };
 
 static ShardItem
@@ -312,7 +318,7 @@ test_origin(void)
 	is_int(host.outbox[2].epoch, 0, "under the epoch of the home");
 	tell_local(routes, "d");
 
-	shard_route_done(routes, 1, 1, 1);
+	(void) shard_route_done(routes, 1, 1, 2, 1);
 	tell_home(routes, 2, 0, 0, 11);
 	is_int(host.n_outbox, 4, "the same epoch changes nothing");
 	tell_home(routes, 3, 2, 0, 10);
@@ -625,6 +631,38 @@ test_clearing(void)
 	shard_route_destroy(routes);
 }
 
+/* Who is not home says that it has taken in what was sent, and what will be. (T6) */
+static void
+test_false_marks(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+
+	tell_local(routes, "a");
+	ok(!shard_route_done(routes, 1, 1, 3, INT64_C(1) << 60),
+	   "no home is known: nobody has taken in");
+	tell_home(routes, 2, 1, 0, 10);
+	(void) shard_route_drain(routes);
+	shard_route_commit(routes);
+	is_int(host.n_outbox, 1, "what waited for a home is sent to it");
+	tell_local(routes, "b");
+	ok(!shard_route_done(routes, 1, 1, 3, INT64_C(1) << 60), "another node has not taken in");
+	ok(shard_route_kept(shard_route_get(routes, 1, 1), &host.outbox[0]) &&
+		   shard_route_kept(shard_route_get(routes, 1, 1), &host.outbox[1]),
+	   "all of it is kept until the home has it");
+	ok(shard_route_done(routes, 1, 1, 2, INT64_C(1) << 60), "the home is believed");
+	tell_local(routes, "c");
+	ok(!shard_route_kept(shard_route_get(routes, 1, 1), &host.outbox[1]), "of what was sent");
+	ok(shard_route_kept(shard_route_get(routes, 1, 1), &host.outbox[2]),
+	   "and of nothing that was not yet");
+	tell_home(routes, 3, 2, 0, 20);
+	(void) shard_route_drain(routes);
+	shard_route_commit(routes);
+	is_int(host.n_outbox, 4, "so that its next home gets it");
+	is_int(host.outbox[3].stamp.seq, 3, "and nothing else");
+	shard_route_destroy(routes);
+}
+
 /* A home decided by voters that were lost gives way to that of a later era (R29): at its origins, and where it was. */
 static void
 test_undone(void)
@@ -636,7 +674,7 @@ test_undone(void)
 	tell_home(routes, 2, 1, 1, 10);
 	tell_local(routes, "a");
 	tell_local(routes, "b");
-	shard_route_done(routes, 1, 1, 1);
+	(void) shard_route_done(routes, 1, 1, 2, 1);
 	shard_route_commit(routes);
 	tell_home(routes, 3, 1 << 16, 0, 20);
 	tell_local(routes, "c");
@@ -677,6 +715,7 @@ int
 main(void)
 {
 	test_origin();
+	test_false_marks();
 	test_undone();
 	test_over();
 	test_held();
