@@ -43,6 +43,9 @@ sub many_entries
 	return (ShardWire::wire_uint(length($head) + $count * length $one) . $head, $one);
 }
 
+# On a slow machine the coordinator worker may take longer for a long one than its backend waits: 55P03, ask again.
+sub heard { my @call = @_; my $errors = '55P03'; for (1 .. 10) { last if $errors ne '55P03'; $errors = (says(@call))[1] } return $errors }
+
 my $pid = join ' ', $node->server->worker_pids('%coordinator%');
 my $before = peak();
 for my $size (65, 150)
@@ -55,10 +58,10 @@ for my $size (65, 150)
 cmp_ok(peak() - $before, '<', 50, 'P46 before the coordinator worker has got anything');
 
 my ($front, $one) = many_entries(int(60 * MEGABYTE / 5));
-is((says($front, int(60 * MEGABYTE / 5), $one))[1], '', 'P46 one of 60 MB, of the smallest entries, is heard');
+is(heard($front, int(60 * MEGABYTE / 5), $one), '', 'P46 one of 60 MB, of the smallest entries, is heard');
 cmp_ok(peak() - $before, '<', 200, 'P46 and nothing made of it, as it is no message');
 ($front, $one) = many_entries(4 * MEGABYTE);
-is((says($front, 4 * MEGABYTE, $one))[1], '', 'P46 so is one of 20 MB, with as many entries as there may be');
+is(heard($front, 4 * MEGABYTE, $one), '', 'P46 so is one of 20 MB, with as many entries as there may be');
 cmp_ok(peak() - $before, '<', 500, 'P46 in memory that is bounded');
 
 my $small = ShardWire::wire_bytes($liar->message(GET_DELTA, n => 1));
