@@ -280,13 +280,20 @@ shard_peer_note_addresses(ShardPeer *peer)
 	peer->addresses = addresses();
 }
 
+/* Has libpq made room for more than any answer has? */
+static bool
+has_much_room(const ShardPeer *peer)
+{
+	uint64 now = addresses();
+
+	return now > peer->addresses && now - peer->addresses > ROOMS * most_answer(peer) + LEAST_ROOM;
+}
+
 /* See peer_private.h. */
 bool
 shard_peer_announces_much(ShardPeer *peer)
 {
-	uint64 now = addresses();
-
-	if (now <= peer->addresses || now - peer->addresses <= ROOMS * most_answer(peer) + LEAST_ROOM)
+	if (!has_much_room(peer))
 		return false;
 	if (peer->step == SHARD_PEER_STEP_EXECUTE)
 		say_long(peer, "were announced");
@@ -314,7 +321,7 @@ shard_peer_receive(ShardPeer *peer)
 	{
 		if (!PQconsumeInput(peer->conn))
 			return false;
-		if (is_much(peer) || !PQisBusy(peer->conn))
+		if (is_much(peer) || !PQisBusy(peer->conn) || (looks > 1 && has_much_room(peer)))
 			break;
 	}
 	look(peer, began);
