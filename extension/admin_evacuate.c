@@ -139,17 +139,23 @@ check_reachable(int32 node)
 }
 
 /*
- * Waits until no shard lives at the node. False: time is up.
+ * Waits until no shard lives at the node. False: time is up, or the node is not being emptied any more.
  */
 static bool
 wait_until_empty(int32 node, int64 timeout)
 {
 	int64 deadline = shard_plane_now() + timeout;
+	bool begun = false;
 
 	while (shard_command_homes_of(node) > 0)
 	{
-		if (shard_plane_now() >= deadline)
+		const ShardMemberRecord *member = shard_command_member(node);
+		bool marked = member != NULL && member->evacuated;
+
+		/* The mark was decided, but this node may not have heard of it yet. */
+		if ((begun && !marked) || shard_plane_now() >= deadline)
 			return false;
+		begun = marked;
 		shard_command_nap();
 	}
 	return true;

@@ -47,6 +47,8 @@ is($two->error_of(q{SET lock_timeout = '5 s'; VACUUM FULL shard.control}) // 'no
 
 my $emptier = $two->session;
 $emptier->send("SELECT shard_evacuate(3, timeout => '1 h');");
+# Two changes of a node are not decided at once: the later one would be refused.
+$one->wait_value('SELECT evacuated FROM shard_members WHERE node = 3', 't', 'an evacuation to be decided');
 my $leaver = $three->session;
 $leaver->send(q{SELECT shard_leave('1 h');});
 $two->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT shard_evacuate%' AND state = 'active' AND wait_event_type = 'Extension'}, 'an evacuation to wait');
@@ -59,6 +61,7 @@ for ([ $two, 'SELECT shard_evacuate' ], [ $three, 'SELECT shard_leave' ])
 }
 $three->sql('SELECT shard_leave(cancel => true)');
 $two->sql('SELECT shard_evacuate(3, false)');
+is($emptier->receive, 'f', 'who waits for a node to be emptied does not wait longer than it is being emptied');
 kill 'CONT', @frozen;
 $mover->receive;
 $cluster->wait_home('counter', $shard, 1);
