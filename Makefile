@@ -65,8 +65,10 @@ EXTENSION = extension/shard
 MODULE_big = shard
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(EXTENSION).control)
 
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard extension/*.c extension/core/*.c)))
-ALL_HEADERS = $(wildcard extension/*.h extension/core/*.h)
+# Every folder is a room of the house: extension/README.md has the map.
+SOURCES = $(sort $(wildcard extension/*.c extension/*/*.c extension/*/*/*.c))
+OBJS = $(SOURCES:.c=.o)
+ALL_HEADERS = $(wildcard extension/*.h extension/*/*.h extension/*/*/*.h)
 
 # The install script is put together from its parts; upgrade steps are written by hand.
 SCRIPT = $(EXTENSION)--$(EXTVERSION).sql
@@ -121,7 +123,7 @@ ifneq ($(WAS),$(filter $(SWITCH),$(WAS)))
 $(error objects of $(WAS) are here: "make clean" removes them)
 endif
 ifdef MUTANT
-KNOWING := $(shell grep -lw $(SWITCH) extension/*.[ch] extension/core/*.[ch])
+KNOWING := $(shell grep -lw $(SWITCH) $(SOURCES) $(ALL_HEADERS))
 ifeq ($(KNOWING),)
 $(error no source knows $(SWITCH))
 endif

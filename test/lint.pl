@@ -6,25 +6,17 @@
 use strict;
 use warnings FATAL => 'all';
 
-# Pure decisions below, durable state in the middle, processes above, SQL on top: a file includes
-# files of its own level or below. A new file gets its place here.
-my @levels = (
-	[qw(shard compat peer_errors fault)],
-	[qw(core/*)],
-	[qw(guc duration shmem shmem_* ring ring_* bar catalog table_lock turn_lock gate plane visitor position payload_check seal import_progress
-		plan_json attempt error_text link_trouble told)],
-	[qw(registry registry_* buffer routine settings settings_* security owner_session guest guest_* setting_hook extractor handler
-		log log_* cursor cursor_* entity_cache crash run state state_* timer held node rotation payload control_store directory
-		outbox outbox_* position_* statement routing_store senders)],
-	[qw(session worker worker_* callee peer peer_* strategy_call transport transport_* remote_ask remote_ask_* control_link)],
-	[qw(launcher supervisor databases install database_hook drop_hook log_hook log_call table_hook region region_* executor executor_* call
-		failure dead_letter_room routing routing_* coordinator coordinator_*)],
-	[qw(api ask handler_api trial inbox_* dead_letter drain stats stats_* health health_* admin admin_* plan plan_*
-		receive receive_* import import_* export export_* strategy peer_ask link_accept internal way_back cluster_* init)],
+# The rooms of extension/, the lowest first: a file includes files of its own room, or of one further down. Below all of
+# them is shard.h, above all of them init.c. extension/README.md says what each room is for.
+my @rooms = qw(
+	core/base core/allocation core/map core/member core/home core/node core/flow core/entity
+	base shared registry log entity link route copy process coordinator
+	sql/send sql/cluster sql/operate sql/type sql/view sql/plan
 );
+my %floor = map { $rooms[$_] => $_ + 1 } 0 .. $#rooms;
 
 # Processes talk through tables, shared memory, rings and latches.
-my %process = map { $_ => 1 } qw(launcher region coordinator);
+my %process = map { $_ => 1 } qw(process/launcher process/region coordinator/coordinator);
 
 # What a pure file may use of the server: code that works in frontend programs, too.
 my $pure_headers = qr{^(?:c|postgres|postgres_fe)\.h$|^(?:common|datatype|lib|port)/|^mb/pg_wchar\.h$};
@@ -37,7 +29,7 @@ my $sql_name = qr/(?:\@extschema\@|"?\w+"?)(?:\."?\w+"?)?/;
 # theirs, and planning or executing anything on the table runs it. So one file does that, as the table's owner; who
 # compiles a handler does it as the type's. Others read rows through the table access method, and their SQL names
 # our own tables only.
-my %plans = map { $_ => 1 } qw(state_door handler);
+my %plans = map { $_ => 1 } qw(entity/state_door entity/handler);
 my $plans = qr{\b(?:
 	(?:standard_)?planner | pg_plan_quer(?:y|ies) | expression_planner\w* | eval_const_expressions | GetCachedExpression |
 	build_column_default | CreateQueryDesc | Executor(?:Start|Run|Finish|End) | ExecSimpleRelation\w+ | ExecOpenIndices |
@@ -49,17 +41,17 @@ my $plans = qr{\b(?:
 )\s*\(}x;
 
 # SQL with the name of a table that is not written out: state tables are made and dropped so, when they have no rows.
-my %names_tables = (admin_table => qr{^(?:CREATE TABLE %s \(|COMMENT ON TABLE %s|ALTER TABLE %s OWNER TO|(?:GRANT|REVOKE) ALL ON TABLE %s|DROP TABLE %s$)});
+my %names_tables = ('sql/type/admin_table' => qr{^(?:CREATE TABLE %s \(|COMMENT ON TABLE %s|ALTER TABLE %s OWNER TO|(?:GRANT|REVOKE) ALL ON TABLE %s|DROP TABLE %s$)});
 my $named_later = qr{\b(?:FROM|ONLY|INTO|UPDATE|JOIN|USING|TABLE|TRUNCATE|LOCK|COPY|INDEX\s+ON|ANALYZE|VACUUM)\s+(?:%\w+(?!\s*\()|$)};
 
 # Functions of users have names that are not written out, too.
-my %quotes_names = map { $_ => 1 } qw(admin_table routine strategy);
+my %quotes_names = map { $_ => 1 } qw(sql/type/admin_table registry/routine sql/type/strategy);
 
 my $file_limit = 700;
 my $function_limit = 120;
 
 my @checks = (
-	[ includes => 'includes never point upwards', \&check_includes ],
+	[ includes => 'includes never point upwards, and each file is in a room', \&check_includes ],
 	[ pure => 'pure files use no server headers', \&check_pure ],
 	[ versions => 'only compat.h tests the server version', \&check_versions ],
 	[ errcodes => 'errors have an error code', \&check_errcodes ],
@@ -100,7 +92,7 @@ sub slurp
 	return scalar <$handle>;
 }
 
-sub source_files { return sort(glob('extension/*.[ch] extension/core/*.[ch]')); }
+sub source_files { return sort(glob('extension/*.[ch] extension/*/*.[ch] extension/*/*/*.[ch]')); }
 
 # Replaces what a pattern matches by blanks, so that lines keep their numbers.
 sub blank
@@ -125,18 +117,13 @@ sub line_of
 	return 1 + (substr($text, 0, $offset) =~ tr/\n//);
 }
 
-sub level_of
+# How far up the room of a file is; 0 is below all rooms.
+sub floor_of
 {
 	my ($name) = @_;
-	for my $level (0 .. $#levels)
-	{
-		for my $pattern (@{ $levels[$level] })
-		{
-			return $level if $pattern eq $name;
-			return $level if $pattern =~ m{^(.+[/_])\*$} && index($name, $1) == 0;
-		}
-	}
-	return undef;
+	return 0 if $name eq 'shard';
+	return @rooms + 1 if $name eq 'init';
+	return $name =~ m{^(.+)/} ? $floor{$1} : undef;
 }
 
 # Calls back with file, line number, delimiter and header for each #include.
@@ -154,7 +141,7 @@ sub each_include
 	}
 }
 
-# The name that the level table knows a file by.
+# A file's name without what all have: log/cursor.
 sub concept
 {
 	my ($path) = @_;
@@ -233,8 +220,12 @@ sub check_includes
 {
 	for my $file (source_files())
 	{
-		finding($file, 1, 'has no level; give it one in test/lint.pl')
-		  unless defined level_of(concept($file));
+		finding($file, 1, 'is in no room; test/lint.pl has the list of them') unless defined floor_of(concept($file));
+	}
+	for my $room (@rooms)
+	{
+		finding('test/lint.pl', 1, "the room \"$room\" is empty") unless () = glob("extension/$room/*.[ch]");
+		finding("extension/$room", 1, 'has no README.md') unless -e "extension/$room/README.md";
 	}
 	each_include(
 		[ source_files() ],
@@ -242,25 +233,25 @@ sub check_includes
 			my ($file, $line, $delimiter, $header) = @_;
 			return unless -e "extension/$header";
 			my ($from, $to) = (concept($file), concept($header));
-			my ($above, $below) = (level_of($from), level_of($to));
+			my ($above, $below) = (floor_of($from), floor_of($to));
 			return unless defined $above && defined $below;
-			finding($file, $line, "level $above includes \"$header\" of level $below")
+			finding($file, $line, "includes \"$header\", which is further up")
 			  if $below > $above;
 			finding($file, $line, "one process includes another, \"$header\"")
 			  if $process{$from} && $process{$to} && $from ne $to;
 			finding($file, $line, 'compat.h is for .c files only')
-			  if $header eq 'compat.h' && $file =~ /\.h$/;
+			  if $header eq 'base/compat.h' && $file =~ /\.h$/;
 		});
 }
 
 sub check_pure
 {
 	each_include(
-		[ sort(glob('extension/core/*.[ch]')) ],
+		[ sort(glob('extension/core/*/*.[ch]')) ],
 		sub {
 			my ($file, $line, $delimiter, $header) = @_;
 			return if $header =~ $pure_headers || $header =~ $pure_system_headers;
-			return if $delimiter eq '"' && -e "extension/$header" && $header ne 'compat.h';
+			return if $delimiter eq '"' && -e "extension/$header" && $header ne 'base/compat.h';
 			finding($file, $line, "includes \"$header\", which pure files must not");
 		});
 }
@@ -281,7 +272,7 @@ sub check_masks
 
 sub check_versions
 {
-	for my $file (grep { $_ ne 'extension/compat.h' } source_files())
+	for my $file (grep { $_ ne 'extension/base/compat.h' } source_files())
 	{
 		my $text = bare_c(slurp($file));
 		finding($file, line_of($text, $-[0]), 'tests the server version')
@@ -406,7 +397,7 @@ sub check_comments
 # Where a document leads, and that no trick of doc/security.md is told twice: two changes at once may bring it.
 sub check_documents
 {
-	for my $file (sort(glob('*.md doc/*.md extension/*.md')))
+	for my $file (sort(glob('*.md doc/*.md extension/*.md extension/*/*.md extension/*/*/*.md')))
 	{
 		my ($number, %told, $dir) = (0);
 		($dir) = $file =~ m{^(.*/)} or $dir = '';

@@ -59,7 +59,7 @@ static_analysis() {
 whole_masks() {
   local found files server
   server=$(pg_config_path)
-  mapfile -t files < <(grep -lE 'ShardLanes|shard_lane|_lanes\(' extension/*.c extension/core/*.c)
+  mapfile -t files < <(grep -lE 'ShardLanes|shard_lane|_lanes\(' --include='*.c' -r extension)
   found=$(printf '%s\n' "${files[@]}" | LC_ALL=C xargs -P "$(nproc)" -n 8 gcc -std=gnu11 -fsyntax-only -Wconversion \
     -Iextension -isystem "$("$server" --includedir-server)" -isystem "$("$server" --includedir)" 2>&1 |
     grep -E "error: |from 'ShardLanes'") || true

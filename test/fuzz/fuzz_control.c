@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "core/control.h"
+#include "core/map/control.h"
 
 static ShardArena *arena;
 

@@ -9,8 +9,8 @@
  */
 #include "fuzz.h"
 
-#include "core/node.h"
-#include "core/timing.h"
+#include "core/node/node.h"
+#include "core/base/timing.h"
 #include "shard.h"
 
 /* Of the byte that says how. */

@@ -6,8 +6,8 @@
  */
 #include "fuzz.h"
 
-#include "core/copy.h"
-#include "core/packet.h"
+#include "core/flow/copy.h"
+#include "core/flow/packet.h"
 
 /* What was read from "from" to "to" is what would have been written. */
 static void

@@ -9,9 +9,9 @@
 
 #include <sys/stat.h>
 
-#include "core/control.h"
-#include "core/copy.h"
-#include "core/packet.h"
+#include "core/map/control.h"
+#include "core/flow/copy.h"
+#include "core/flow/packet.h"
 
 static const char *folder;
 

@@ -10,7 +10,7 @@
 
 #include "postgres_fe.h"
 
-#include "core/handoff.h"
+#include "core/flow/handoff.h"
 
 typedef struct Check Check;
 

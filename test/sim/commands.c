@@ -9,7 +9,7 @@
  */
 #include "world.h"
 
-#include "core/lease.h"
+#include "core/member/lease.h"
 #include "shard.h"
 
 /* A value of a key, as it was learned first. */

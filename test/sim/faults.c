@@ -7,7 +7,7 @@
  */
 #include "world.h"
 
-#include "core/timing.h"
+#include "core/base/timing.h"
 
 /* So long after all is mended a word of an operator may still be heard. */
 #define LAST_WORDS (SHARD_COMMAND_PATIENCE + 5 * SHARD_SECOND)

@@ -6,7 +6,7 @@
  */
 #include "world.h"
 
-#include "core/timing.h"
+#include "core/base/timing.h"
 
 #define MOST_SHARDS 64
 

@@ -5,7 +5,7 @@
  */
 #include "world.h"
 
-#include "core/timing.h"
+#include "core/base/timing.h"
 #include "shard.h"
 
 /* One decided entry, by key and n; a second one of the same must say the same. */

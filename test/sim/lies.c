@@ -7,7 +7,7 @@
  */
 #include "world.h"
 
-#include "core/control.h"
+#include "core/map/control.h"
 
 #define FAR_BALLOT ((INT64CONST(1) << 62) - 2)
 

@@ -9,7 +9,7 @@
  */
 #include "world.h"
 
-#include "core/timing.h"
+#include "core/base/timing.h"
 #include "shard.h"
 
 #define PROBE_AFTER (20 * SHARD_SECOND)

@@ -7,7 +7,7 @@
 #include <getopt.h>
 #include <time.h>
 
-#include "core/timing.h"
+#include "core/base/timing.h"
 
 static const char *const usage =
 	"usage: sim [options]\n"

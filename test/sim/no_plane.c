@@ -9,7 +9,7 @@
  */
 #include "plane.h"
 
-#include "core/handoff.h"
+#include "core/flow/handoff.h"
 
 #define OWN_TABLE 0
 #define NOTES 256

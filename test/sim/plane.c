@@ -4,7 +4,7 @@
  */
 #include "plane_private.h"
 
-#include "core/message.h"
+#include "core/base/message.h"
 
 #define FLUSH_MOST (3 * MS)
 #define MAX_REDRIVEN 4 /* by one transaction */

@@ -18,7 +18,7 @@
 #include "postgres_fe.h"
 
 #include "check.h"
-#include "core/node.h"
+#include "core/node/node.h"
 #include "store.h"
 
 #define PLANE_NO_TIMEOUT (3600 * INT64CONST(1000000)) /* of a gap: it is kept */

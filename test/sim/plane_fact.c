@@ -4,7 +4,7 @@
  */
 #include "plane_private.h"
 
-#include "core/fact.h"
+#include "core/flow/fact.h"
 
 /* What the control plane has said of a shard; NULL: nothing. */
 static const FactItem *

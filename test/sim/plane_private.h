@@ -6,8 +6,8 @@
 
 #include "postgres_fe.h"
 
-#include "core/route.h"
-#include "core/stream.h"
+#include "core/flow/route.h"
+#include "core/flow/stream.h"
 #include "plane.h"
 
 #define MAX_PEERS 12

@@ -8,9 +8,9 @@
  */
 #include "world.h"
 
-#include "core/difference.h"
-#include "core/membership.h"
-#include "core/timing.h"
+#include "core/member/difference.h"
+#include "core/member/membership.h"
+#include "core/base/timing.h"
 
 #define TYPE_TABLE (STORE_MAX_TABLES - 2)
 #define TYPE_NAME "scratch"

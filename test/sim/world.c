@@ -6,7 +6,7 @@
 
 #include <stdarg.h>
 
-#include "core/timing.h"
+#include "core/base/timing.h"
 
 /* ---- events ----------------------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
 #include "postgres_fe.h"
 
 #include "check.h"
-#include "core/node.h"
+#include "core/node/node.h"
 #include "plane.h"
 #include "store.h"
 

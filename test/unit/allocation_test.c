@@ -8,7 +8,7 @@
 
 #include <time.h>
 
-#include "core/allocation.h"
+#include "core/allocation/allocation.h"
 #include "unit.h"
 
 #define MAX_REGIONS 20

@@ -13,9 +13,9 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
-#include "core/proposer.h"
-#include "core/timing.h"
-#include "core/voter.h"
+#include "core/map/proposer.h"
+#include "core/base/timing.h"
+#include "core/map/voter.h"
 #include "unit.h"
 
 #define NODES 6 /* 1 .. NODES */

@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/control_queue.h"
+#include "core/map/control_queue.h"
 #include "unit.h"
 
 static ShardControlQueue queue;

@@ -5,7 +5,7 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
-#include "core/control.h"
+#include "core/map/control.h"
 #include "unit.h"
 
 static ShardArena *arena;

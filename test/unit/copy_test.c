@@ -5,7 +5,7 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
-#include "core/copy.h"
+#include "core/flow/copy.h"
 #include "forms.h"
 
 FORM_FUNCTIONS(shard_copy, export, ShardExportCall, _export)

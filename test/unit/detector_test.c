@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "core/detector.h"
+#include "core/member/detector.h"
 #include "unit.h"
 
 #define START (1000 * SHARD_SECOND)

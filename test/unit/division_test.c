@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/division.h"
+#include "core/base/division.h"
 #include "unit.h"
 
 static const ShardDivision none;

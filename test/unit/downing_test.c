@@ -7,7 +7,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/downing.h"
+#include "core/member/downing.h"
 #include "unit.h"
 
 #define MAX_N 6

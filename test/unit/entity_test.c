@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/entity.h"
+#include "core/entity/entity.h"
 #include "unit.h"
 
 /* A step that must lead to a state and an action. */

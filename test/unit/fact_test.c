@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/fact.h"
+#include "core/flow/fact.h"
 #include "unit.h"
 
 #define EPOCH 3

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "core/wire.h"
+#include "core/base/wire.h"
 #include "unit.h"
 
 typedef struct Form

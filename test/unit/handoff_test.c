@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/handoff.h"
+#include "core/flow/handoff.h"
 #include "unit.h"
 
 #define ME 1

@@ -5,7 +5,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/node_private.h"
+#include "core/node/node_private.h"
 
 #include "node_world.h"
 

@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/import_turn.h"
+#include "core/home/import_turn.h"
 #include "unit.h"
 
 #define PREPARE(who) \

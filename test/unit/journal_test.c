@@ -4,8 +4,8 @@
  */
 #include "postgres_fe.h"
 
-#include "core/node_private.h"
-#include "core/roster_private.h"
+#include "core/node/node_private.h"
+#include "core/member/roster_private.h"
 
 #include "node_world.h"
 

@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/lease.h"
+#include "core/member/lease.h"
 #include "unit.h"
 
 #define S SHARD_SECOND

@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/node_private.h"
+#include "core/node/node_private.h"
 #include "node_world.h"
 
 #define SHARDS 30

@@ -5,7 +5,7 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
-#include "core/map.h"
+#include "core/map/map.h"
 #include "unit.h"
 
 #define KEYS 40

@@ -6,9 +6,9 @@
 
 #include <time.h>
 
-#include "core/mark.h"
-#include "core/message.h"
-#include "core/record.h"
+#include "core/flow/mark.h"
+#include "core/base/message.h"
+#include "core/map/record.h"
 #include "unit.h"
 
 #define PREFIXES 200

@@ -4,9 +4,9 @@
  */
 #include "postgres_fe.h"
 
-#include "core/membership.h"
-#include "core/node.h"
-#include "core/timing.h"
+#include "core/member/membership.h"
+#include "core/node/node.h"
+#include "core/base/timing.h"
 #include "shard.h"
 #include "unit.h"
 

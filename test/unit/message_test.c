@@ -7,7 +7,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/message.h"
+#include "core/base/message.h"
 #include "unit.h"
 
 typedef struct HashVector

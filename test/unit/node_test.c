@@ -4,8 +4,8 @@
  */
 #include "postgres_fe.h"
 
-#include "core/homes_private.h"
-#include "core/node_private.h"
+#include "core/home/homes_private.h"
+#include "core/node/node_private.h"
 #include "node_world.h"
 
 /* Encode a message as node "from" of a machine's cluster would send it, and hand it over: its own by its loop. */

@@ -8,8 +8,8 @@
  */
 #pragma once
 
-#include "core/node.h"
-#include "core/timing.h"
+#include "core/node/node.h"
+#include "core/base/timing.h"
 #include "shard.h"
 #include "unit.h"
 

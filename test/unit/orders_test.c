@@ -5,9 +5,9 @@
  */
 #include "postgres_fe.h"
 
-#include "core/action.h"
-#include "core/control.h"
-#include "core/handoff.h"
+#include "core/map/action.h"
+#include "core/map/control.h"
+#include "core/flow/handoff.h"
 #include "node_world.h"
 #include "unit.h"
 

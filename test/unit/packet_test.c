@@ -5,7 +5,7 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
-#include "core/packet.h"
+#include "core/flow/packet.h"
 #include "forms.h"
 
 #define BIG (SHARD_PACKET_MAX_SEQ - 1)

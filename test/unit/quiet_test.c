@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/quiet.h"
+#include "core/base/quiet.h"
 #include "unit.h"
 
 #define ENTRIES 4

@@ -5,7 +5,7 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
-#include "core/record.h"
+#include "core/map/record.h"
 #include "unit.h"
 
 static ShardArena *arena;

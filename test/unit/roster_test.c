@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/type_number.h"
+#include "core/map/type_number.h"
 #include "roster_world.h"
 
 /* ---- questions ----------------------------------------------------------------------------------- */

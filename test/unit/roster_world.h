@@ -8,12 +8,12 @@
  */
 #pragma once
 
-#include "core/lease.h"
-#include "core/membership.h"
-#include "core/node.h"
-#include "core/roster.h"
-#include "core/timing.h"
-#include "core/voter.h"
+#include "core/member/lease.h"
+#include "core/member/membership.h"
+#include "core/node/node.h"
+#include "core/member/roster.h"
+#include "core/base/timing.h"
+#include "core/map/voter.h"
 #include "shard.h"
 #include "unit.h"
 

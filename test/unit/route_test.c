@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/route.h"
+#include "core/flow/route.h"
 #include "unit.h"
 
 #define ME 1

@@ -5,8 +5,8 @@
  */
 #include "postgres_fe.h"
 
-#include "core/homes_plan.h"
-#include "core/node_private.h"
+#include "core/home/homes_plan.h"
+#include "core/node/node_private.h"
 #include "node_world.h"
 
 #define TYPES 60

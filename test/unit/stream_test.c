@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/stream.h"
+#include "core/flow/stream.h"
 #include "unit.h"
 
 static const ShardUuid first = {0, 1};

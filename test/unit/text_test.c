@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/text.h"
+#include "core/base/text.h"
 #include "unit.h"
 
 static void

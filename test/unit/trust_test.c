@@ -5,10 +5,10 @@
  */
 #include "postgres_fe.h"
 
-#include "core/action.h"
-#include "core/control.h"
-#include "core/node_private.h"
-#include "core/type_number.h"
+#include "core/map/action.h"
+#include "core/map/control.h"
+#include "core/node/node_private.h"
+#include "core/map/type_number.h"
 #include "node_world.h"
 #include "unit.h"
 

@@ -4,8 +4,8 @@
  */
 #include "postgres_fe.h"
 
-#include "core/message.h"
-#include "core/type_number.h"
+#include "core/base/message.h"
+#include "core/map/type_number.h"
 #include "unit.h"
 
 static ShardNumberedType types[100];

@@ -6,7 +6,7 @@
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
-#include "core/difference.h"
+#include "core/member/difference.h"
 #include "node_world.h"
 
 /* A type with an id that the machine wishes for. */

@@ -5,8 +5,8 @@
  */
 #include "postgres_fe.h"
 
-#include "core/handoff.h"
-#include "core/voter.h"
+#include "core/flow/handoff.h"
+#include "core/map/voter.h"
 #include "unit.h"
 
 #define LOST_N 40 /* a version that the forced node does not know */

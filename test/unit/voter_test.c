@@ -4,8 +4,8 @@
  */
 #include "postgres_fe.h"
 
-#include "core/timing.h"
-#include "core/voter.h"
+#include "core/base/timing.h"
+#include "core/map/voter.h"
 #include "unit.h"
 
 /* A seal for a world that breaks no codes; arg: the voter's secret. */

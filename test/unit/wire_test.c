@@ -4,7 +4,7 @@
  */
 #include "postgres_fe.h"
 
-#include "core/wire.h"
+#include "core/base/wire.h"
 #include "unit.h"
 
 static const int64 numbers[] = {

@@ -1,0 +1,14 @@
+/*
+ * base/error_text.h
+ *		Errors of user code, as much of their texts as is kept.
+ */
+#pragma once
+
+/* So many bytes of each text; what was longer says at its end how long it was. */
+#define SHARD_ERROR_TEXT_BYTES 8192
+
+/*
+ * Cuts all texts of an error that CopyErrorData() has just made, in its memory. Before anything else is done with it:
+ * its texts are freed, so none may be a constant.
+ */
+extern void shard_error_text_cut(ErrorData *error);

@@ -1,0 +1,111 @@
+/*
+ * base/fault.c
+ *		Points at which tests have a process die, stop or fail.
+ *
+ * Nothing of it is in a build without SHARD_ASSERTIONS. That it happened is noted by a file, made before
+ * it happens: what comes up again after a crash must not crash again at the same point.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "utils/guc.h"
+
+#include "base/fault.h"
+
+#include "base/compat.h"
+
+#ifdef SHARD_ASSERTIONS
+
+#define POINT_LENGTH 64
+
+char *shard_fault_point = NULL;
+
+/* The words of a setting: "POINT ACTION"; false if it has not two. */
+static bool
+split(const char *setting, char *point, char *action)
+{
+	return sscanf(setting, "%63s %63s", point, action) == 2;
+}
+
+static bool
+is_action(const char *word)
+{
+	return strcmp(word, "crash") == 0 || strcmp(word, "exit") == 0 || strcmp(word, "freeze") == 0 ||
+		   strcmp(word, "error") == 0 || strcmp(word, "abort") == 0;
+}
+
+static bool
+check_setting(char **value, void **extra, GucSource source)
+{
+	char point[POINT_LENGTH];
+	char action[POINT_LENGTH];
+
+	if (*value == NULL || (*value)[0] == '\0')
+		return true;
+	if (split(*value, point, action) && strchr(point, '/') == NULL && is_action(action))
+		return true;
+	GUC_check_errdetail("It must be a point and one of crash, abort, exit, freeze, error.");
+	return false;
+}
+
+/* Notes that it happens now; false if it has happened before. */
+static bool
+first_time(const char *point)
+{
+	char path[MAXPGPATH];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/shard_fault.%s", DataDir, point);
+	fd = OpenTransientFile(path, O_CREAT | O_EXCL | O_WRONLY | PG_BINARY);
+	if (fd < 0)
+	{
+		if (errno != EEXIST)
+			ereport(ERROR,
+					(errcode_for_file_access(), errmsg("could not create \"%s\": %m", path)));
+		return false;
+	}
+	CloseTransientFile(fd);
+	return true;
+}
+
+/*
+ * For shard_fault(): the setting is not empty.
+ */
+void
+shard_fault_reached(const char *point)
+{
+	char name[POINT_LENGTH];
+	char action[POINT_LENGTH];
+
+	if (!split(shard_fault_point, name, action) || strcmp(name, point) != 0 || !first_time(point))
+		return;
+	/* straight to the log: the process may not come to anything else */
+	write_stderr("shard: fault point %s: %s of process %d\n", point, action, MyProcPid);
+	if (strcmp(action, "crash") == 0)
+		kill(MyProcPid, SIGKILL);
+	else if (strcmp(action, "abort") == 0)
+		abort();
+	else if (strcmp(action, "freeze") == 0)
+		kill(MyProcPid, SIGSTOP);
+	else
+		ereport(strcmp(action, "exit") == 0 ? FATAL : ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("shard: fault point %s", point)));
+}
+
+#endif
+
+void
+shard_fault_define(void)
+{
+#ifdef SHARD_ASSERTIONS
+	DefineCustomStringVariable(
+		"shard.fault_point", "Sets where a process fails, for tests.",
+		"A point and what happens there: crash, abort, exit, freeze or error.", &shard_fault_point,
+		"", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_setting, NULL, NULL);
+#endif
+}

@@ -1,0 +1,27 @@
+/*
+ * base/fault.h
+ *		Points at which tests have a process die, stop or fail.
+ *
+ * Only in builds with SHARD_ASSERTIONS; in others nothing of it exists. shard.fault_point names one
+ * point and what happens there, "import_before_commit crash": crash (kill -9: the server restarts), abort
+ * (as a failed assertion), exit (FATAL), freeze (SIGSTOP to itself) or error. It happens once: file shard_fault.<point> in the data
+ * directory, made before, keeps it from happening again until the test removes it. Set for the server,
+ * or by ALTER DATABASE ... SET for processes of one database that start from then on.
+ */
+#pragma once
+
+#ifdef SHARD_ASSERTIONS
+extern PGDLLIMPORT char *shard_fault_point;
+extern void shard_fault_reached(const char *point);
+#define shard_fault(point) \
+	do \
+	{ \
+		if (shard_fault_point != NULL && shard_fault_point[0] != '\0') \
+			shard_fault_reached(point); \
+	} while (0)
+#else
+#define shard_fault(point) ((void) 0)
+#endif
+
+/* Defines the setting, if there is one; from guc.c. */
+extern void shard_fault_define(void);

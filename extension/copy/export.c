@@ -1,0 +1,665 @@
+/*
+ * copy/export.c
+ *		shard_peer.export: a shard's rows, for its new home (M4, M17).
+ *
+ * The new home asks again and again, each time from where the answer before stopped; nothing is kept here
+ * from one call to the next, neither a snapshot nor a cursor, as the rows of a sealed shard do not change.
+ * Each call looks at the ownership row anew: a shard that is active again, after an abort, gives no rows
+ * to a new home that has not heard of it. Nothing is written here.
+ *
+ * Parts of a shard come in the order of ShardCopyPart. The first answer has the columns of the state table
+ * and the number of rows of each part, too; for "prepare" that is all, and the shard may be active still.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "link/callee.h"
+#include "registry/catalog.h"
+#include "registry/cluster_map.h"
+#include "core/flow/copy.h"
+#include "core/base/message.h"
+#include "core/flow/route.h"
+#include "base/fault.h"
+#include "shared/gate.h"
+#include "registry/payload_check.h"
+#include "base/peer_errors.h"
+#include "registry/registry.h"
+#include "route/routing_store.h"
+#include "registry/security.h"
+#include "entity/state_copy.h"
+#include "registry/statement.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_export_rows);
+
+/* Rows of one answer, at most, unless a single one has more. */
+#define MAX_BYTES (1024 * 1024)
+
+/* How long users may take who lock the state table, or change states by SQL of a shard that is sealed. */
+#define WRITERS_PATIENCE (5000 * INT64CONST(1000))
+#define WRITERS_NAP_MS 10
+
+/* Rows of our own tables that one statement reads. */
+#define BATCH 200
+
+typedef struct Export
+{
+	ShardCallee callee;
+	ShardExportCall call;
+	const ShardType *type;
+	ShardSecurity security;
+	bool locked;			 /* somebody's lock keeps the state table from being read */
+	XLogRecPtr sealed_at;	 /* the seal is in force when the gate has released this */
+	StringInfoData sections; /* of the answer */
+	StringInfoData rows;	 /* of the chunk that is being made */
+	int32 n_rows;
+	StringInfoData after; /* key of its last row */
+	int left;			  /* bytes that the answer has room for */
+} Export;
+
+static ShardStatement count_rows = {
+	"SELECT (SELECT pg_catalog.count(*) FROM shard.held WHERE type_id = $1 AND shard = $2),"
+	" (SELECT pg_catalog.count(*) FROM shard.shard_input WHERE type_id = $1 AND shard = $2),"
+	" (SELECT pg_catalog.count(*) FROM shard.ordered WHERE type_id = $1 AND shard = $2)",
+	2,
+	{INT4OID, INT4OID}};
+
+static ShardStatement select_held = {
+	"SELECT entity, seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload,"
+	" place, number, attempts, next_at, sqlstate, error, held_at"
+	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND (entity, place, seq) > ($3, $4, $5)"
+	" ORDER BY entity, place, seq LIMIT $6",
+	6,
+	{INT4OID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID}};
+
+static ShardStatement select_marks = {
+	"SELECT prefix_kind, a, b, seq FROM shard.shard_input"
+	" WHERE type_id = $1 AND shard = $2 AND (prefix_kind, a, b) > ($3, $4, $5)"
+	" ORDER BY prefix_kind, a, b LIMIT $6",
+	6,
+	{INT4OID, INT4OID, INT2OID, INT4OID, INT4OID, INT4OID}};
+
+static ShardStatement select_ordered = {
+	"SELECT entity, began, expected, skipped, late FROM shard.ordered"
+	" WHERE type_id = $1 AND shard = $2 AND entity > $3 ORDER BY entity LIMIT $4",
+	4,
+	{INT4OID, INT4OID, TEXTOID, INT4OID}};
+
+/* ---- may it be copied? ------------------------------------------------------------------------ */
+
+static void
+read_call(Export *export)
+{
+	ShardCallee *callee = &export->callee;
+
+	if (shard_copy_get_export(&callee->reader, &export->call) &&
+		callee->reader.at == callee->reader.end)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
+					errmsg("the call of node %d is damaged", callee->header.from),
+					errhint("Both nodes should run the same version of the extension.")));
+}
+
+/* Whether there are states: of a type that was dropped here, or is a proxy, there is no table (D28). */
+static bool
+has_states(const Export *export)
+{
+	return export->type->mode != SHARD_MODE_DROPPED && export->type->mode != SHARD_MODE_PROXY;
+}
+
+/*
+ * Nobody's states become another one's (C18). Of a type that was dropped here no state is left, and the owner of a
+ * proxy has none.
+ */
+static void
+check_owner(const Export *export)
+{
+	const ShardExportCall *call = &export->call;
+	const char *theirs = shard_payload_text(call->owner, call->owner_len);
+	const char *mine;
+
+	if (!has_states(export))
+		return;
+	mine = GetUserNameFromId(export->type->owner, true);
+	if (mine == NULL || strcmp(mine, theirs) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("shard %d of entity type \"%s\" belongs to role \"%s\" on node %d, and "
+						"to role \"%s\" on node %d",
+						call->shard.shard, export->type->name, mine != NULL ? mine : "",
+						export->callee.view.node, theirs, export->callee.header.from),
+				 errhint("shard_alter(%s, 'owner', ...) gives it the same owner at both.",
+						 quote_literal_cstr(export->type->name))));
+}
+
+/* The type here; errors unless it is the one that the caller means. */
+static void
+find_type(Export *export)
+{
+	const ShardExportCall *call = &export->call;
+	const char *name = shard_payload_text(call->type_name, call->type_name_len);
+
+	shard_registry_refresh();
+	export->type = shard_registry_known(call->shard.type_id);
+	if (export->type == NULL)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("entity type \"%s\" does not exist on node %d", name,
+							   export->callee.view.node)));
+	if (strcmp(export->type->name, name) != 0)
+		ereport(ERROR, (errcode(SHARD_ERRCODE_STRANGER),
+						errmsg("entity type %d is \"%s\" on node %d, and \"%s\" on node %d",
+							   call->shard.type_id, export->type->name, export->callee.view.node,
+							   name, export->callee.header.from)));
+	check_owner(export);
+}
+
+/* Errors unless the cluster has decided that the shard moves to the caller, as this node has learned (M25). */
+static void
+check_target(const Export *export)
+{
+	const ShardShardRef *shard = &export->call.shard;
+	int32 caller = export->callee.header.from;
+	ShardHomeRecord home;
+
+	if (export->call.kind == SHARD_COPY_PREPARE)
+		return;
+	if (shard_cluster_map_home(shard->type_id, shard->shard, &home) &&
+		home.phase == SHARD_HOME_MOVING && home.to == caller && home.move_id == shard->move_id &&
+		(int64) home.epoch + 1 == shard->epoch)
+		return;
+	ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
+					errmsg("shard %d of entity type \"%s\" cannot be copied from node %d",
+						   shard->shard, export->type->name, export->callee.view.node),
+					errdetail("The cluster has not decided, as far as node %d has learned, that it "
+							  "moves to node %d in epoch %d, by move " INT64_FORMAT ".",
+							  export->callee.view.node, caller, shard->epoch, shard->move_id)));
+}
+
+/* Errors unless this node has the shard, sealed for that move; to prepare, in any state before that. */
+static void
+check_owned(Export *export)
+{
+	const ShardExportCall *call = &export->call;
+	ShardRoute route = {.type_id = call->shard.type_id, .shard = call->shard.shard};
+	const ShardOwn *own = &route.own;
+	bool good;
+
+	shard_routing_store_load(&route);
+	if (call->kind == SHARD_COPY_PREPARE)
+		good = own->epoch < call->shard.epoch &&
+			   (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING ||
+				own->state == SHARD_HOME_SEALED);
+	else
+		good = shard_handoff_export(own, &call->shard);
+	if (good)
+		return;
+	ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
+					errmsg("shard %d of entity type \"%s\" cannot be copied from node %d",
+						   call->shard.shard, export->type->name, export->callee.view.node),
+					own->state == SHARD_HOME_NONE
+						? errdetail("It is not there.")
+						: errdetail("It is %s there, in epoch %d, for move " INT64_FORMAT
+									"; the copy is for epoch %d, move " INT64_FORMAT ".",
+									shard_home_machine.state_names[own->state], own->epoch,
+									own->move_id, call->shard.epoch, call->shard.move_id)));
+}
+
+/* ---- the first answer ------------------------------------------------------------------------- */
+
+/* Runs one of our statements for the shard, as the system. */
+static void
+run(Export *export, ShardStatement *statement, ShardArguments *arguments)
+{
+	shard_security_end(&export->security);
+	shard_security_begin_system(&export->security);
+	shard_statement_run(statement, arguments, SPI_OK_SELECT);
+}
+
+static void
+add_shard(const Export *export, ShardArguments *arguments)
+{
+	shard_statement_add(arguments, Int32GetDatum(export->call.shard.type_id), false);
+	shard_statement_add(arguments, Int32GetDatum(export->call.shard.shard), false);
+}
+
+static void
+put_count(StringInfo out, ShardCopyPart part, int64 rows)
+{
+	ShardCopyCount count = {.part = part, .rows = rows};
+
+	shard_copy_put_count(out, &count);
+}
+
+/* Columns of the state table, and how many rows each part has. The writer is as state_copy.h has it. */
+static void
+put_manifest(Export *export, TransactionId *writer)
+{
+	ShardArguments arguments = {0};
+	StringInfoData columns;
+	StringInfoData counts;
+	ShardStateCopy copy;
+
+	initStringInfo(&columns);
+	initStringInfo(&counts);
+	if (has_states(export))
+	{
+		shard_security_begin(&export->security, export->type);
+		shard_state_copy_open(&copy, export->type);
+		shard_state_copy_put_columns(&copy, &columns);
+		put_count(&counts, SHARD_COPY_STATE,
+				  shard_state_copy_count(&copy, export->call.shard.shard, writer));
+		shard_state_copy_close(&copy);
+	}
+
+	SPI_connect();
+	add_shard(export, &arguments);
+	run(export, &count_rows, &arguments);
+	put_count(&counts, SHARD_COPY_STASH, shard_statement_int8(0, 1));
+	put_count(&counts, SHARD_COPY_MARKS, shard_statement_int8(0, 2));
+	put_count(&counts, SHARD_COPY_ORDERED, shard_statement_int8(0, 3));
+	SPI_finish();
+	shard_security_end(&export->security);
+
+	shard_packet_put_section(&export->sections, SHARD_SECTION_COLUMNS, SHARD_SECTION_MANDATORY,
+							 columns.data, columns.len);
+	shard_packet_put_section(&export->sections, SHARD_SECTION_COUNTS, SHARD_SECTION_MANDATORY,
+							 counts.data, counts.len);
+}
+
+/* ---- parts ------------------------------------------------------------------------------------ */
+
+/* Each appends rows behind the given key to what is being made; true: there are no more. */
+
+static bool
+put_states(Export *export, const char *after, int after_len)
+{
+	ShardStateCopy copy;
+	bool all;
+
+	if (!has_states(export))
+		return true;
+	shard_security_begin(&export->security, export->type);
+	shard_state_copy_open(&copy, export->type);
+	export->n_rows = shard_state_copy_put_rows(&copy, export->call.shard.shard, after, after_len,
+											   export->left, &export->rows, &export->after, &all);
+	shard_state_copy_close(&copy);
+	shard_security_end(&export->security);
+	return all;
+}
+
+/* Microseconds from now to a time, which a column has. */
+static int64
+distance_to(uint64 number, int column, bool *known)
+{
+	bool isnull;
+	TimestampTz at = DatumGetTimestampTz(shard_statement_column(number, column, &isnull));
+
+	*known = !isnull && !TIMESTAMP_NOT_FINITE(at);
+	return *known ? at - GetCurrentTransactionStartTimestamp() : 0;
+}
+
+/* A message that waits. seq: where. */
+static void
+put_held(Export *export, uint64 number, int64 *seq)
+{
+	MemoryContext memory = CurrentMemoryContext;
+	ShardCopyHeld held = {0};
+	const char *place;
+	const char *stamp;
+	bool isnull;
+	int length;
+
+	held.entity = shard_statement_bytes(number, 1, memory, &held.entity_len);
+	*seq = shard_statement_int8(number, 2);
+	held.kind = DatumGetInt16(shard_statement_column(number, 3, &isnull));
+	held.epoch = DatumGetInt32(shard_statement_column(number, 4, &isnull));
+	if (isnull)
+		held.epoch = SHARD_NO_EPOCH;
+	stamp = shard_statement_bytes(number, 5, memory, &length);
+	if (stamp != NULL)
+		held.stamp = shard_log_get_stamp(stamp);
+	held.src_type = shard_statement_int4(number, 6);
+	held.src_entity = shard_statement_bytes(number, 7, memory, &held.src_entity_len);
+	held.mid_node = shard_statement_int4(number, 8);
+	held.mid_seq = shard_statement_int8(number, 9);
+	held.payload = shard_statement_bytes(number, 10, memory, &held.payload_len);
+	place = shard_statement_bytes(number, 11, memory, &length);
+	held.ordered = strcmp(place, "ordered") == 0;
+	held.number = shard_statement_int8(number, 12);
+	held.attempts = shard_statement_int4(number, 13);
+	held.next_us = distance_to(number, 14, &held.has_next);
+	held.sqlstate = shard_statement_bytes(number, 15, memory, &held.sqlstate_len);
+	held.error = shard_statement_bytes(number, 16, memory, &held.error_len);
+	held.waited_us = -distance_to(number, 17, &isnull);
+	/* as the log has it: durable here first */
+	if (held.mid_node == 0)
+	{
+		held.mid_node = export->callee.view.node;
+		held.mid_seq = *seq;
+	}
+	shard_copy_put_held(&export->rows, &held);
+
+	resetStringInfo(&export->after);
+	shard_wire_put_int(&export->after, *seq);
+	shard_wire_put_uint(&export->after, held.ordered ? 1 : 0);
+	appendBinaryStringInfo(&export->after, held.entity, held.entity_len);
+}
+
+/* Arguments of select_held: behind the message that the key names. */
+static void
+add_held_key(ShardArguments *arguments, const char *after, int after_len)
+{
+	ShardReader reader = {after, after + after_len, false};
+	int64 seq = shard_wire_get_int(&reader);
+	bool ordered = shard_wire_get_uint(&reader) == 1;
+
+	/* no entity is called "" */
+	shard_statement_add_text(arguments, after_len == 0 || reader.failed ? "" : reader.at,
+							 after_len == 0 || reader.failed ? 0 : (int) (reader.end - reader.at));
+	shard_statement_add_string(arguments, ordered ? "ordered" : "stash");
+	shard_statement_add(arguments, Int64GetDatum(seq), false);
+}
+
+static bool
+put_stash(Export *export, const char *after, int after_len)
+{
+	ShardArguments arguments = {0};
+	uint64 found;
+	int64 seq;
+
+	SPI_connect();
+	add_shard(export, &arguments);
+	add_held_key(&arguments, after, after_len);
+	shard_statement_add(&arguments, Int32GetDatum(BATCH), false);
+	run(export, &select_held, &arguments);
+	found = SPI_processed;
+	for (uint64 i = 0; i < found && (i == 0 || export->rows.len < export->left); i++)
+	{
+		put_held(export, i, &seq);
+		export->n_rows++;
+	}
+	SPI_finish();
+	shard_security_end(&export->security);
+	return found < BATCH && export->n_rows == (int32) found;
+}
+
+static bool
+put_marks(Export *export, const char *after, int after_len)
+{
+	ShardReader reader = {after, after + after_len, after_len == 0};
+	ShardArguments arguments = {0};
+	bool isnull;
+	uint64 found;
+
+	SPI_connect();
+	add_shard(export, &arguments);
+	shard_statement_add(&arguments, Int16GetDatum((int16) shard_wire_get_int32(&reader)), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard_wire_get_int32(&reader)), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard_wire_get_int32(&reader)), false);
+	shard_statement_add(&arguments, Int32GetDatum(BATCH), false);
+	run(export, &select_marks, &arguments);
+	found = SPI_processed;
+	for (uint64 i = 0; i < found; i++)
+	{
+		ShardStamp mark = {DatumGetInt16(shard_statement_column(i, 1, &isnull)),
+						   shard_statement_int4(i, 2), shard_statement_int4(i, 3),
+						   shard_statement_int8(i, 4)};
+
+		shard_copy_put_mark(&export->rows, &mark);
+		resetStringInfo(&export->after);
+		shard_wire_put_int(&export->after, mark.kind);
+		shard_wire_put_int(&export->after, mark.a);
+		shard_wire_put_int(&export->after, mark.b);
+		export->n_rows++;
+	}
+	SPI_finish();
+	shard_security_end(&export->security);
+	return found < BATCH;
+}
+
+static bool
+put_ordered(Export *export, const char *after, int after_len)
+{
+	ShardArguments arguments = {0};
+	uint64 found;
+
+	SPI_connect();
+	add_shard(export, &arguments);
+	shard_statement_add_text(&arguments, after == NULL ? "" : after, after_len);
+	shard_statement_add(&arguments, Int32GetDatum(BATCH), false);
+	run(export, &select_ordered, &arguments);
+	found = SPI_processed;
+	for (uint64 i = 0; i < found; i++)
+	{
+		ShardCopyOrdered ordered = {.began = shard_statement_int8(i, 2),
+									.expected = shard_statement_int8(i, 3),
+									.skipped = shard_statement_int8(i, 4),
+									.late = shard_statement_int8(i, 5)};
+
+		ordered.entity = shard_statement_bytes(i, 1, CurrentMemoryContext, &ordered.entity_len);
+		shard_copy_put_ordered(&export->rows, &ordered);
+		resetStringInfo(&export->after);
+		appendBinaryStringInfo(&export->after, ordered.entity, ordered.entity_len);
+		export->n_rows++;
+	}
+	SPI_finish();
+	shard_security_end(&export->security);
+	return found < BATCH;
+}
+
+static bool (*const parts[SHARD_COPY_PARTS])(Export *, const char *, int) = {
+	[SHARD_COPY_STATE] = put_states,
+	[SHARD_COPY_STASH] = put_stash,
+	[SHARD_COPY_MARKS] = put_marks,
+	[SHARD_COPY_ORDERED] = put_ordered,
+};
+
+/* ---- the call --------------------------------------------------------------------------------- */
+
+/* The rows that were made, as a section. */
+static void
+put_chunk(Export *export, int32 part)
+{
+	ShardCopyChunk chunk = {.part = part,
+							.n_rows = export->n_rows,
+							.rows = export->rows.data,
+							.rows_len = export->rows.len};
+	StringInfoData section;
+
+	export->left -= export->rows.len;
+	if (export->n_rows == 0)
+		return;
+	initStringInfo(&section);
+	shard_copy_put_chunk(&section, &chunk);
+	shard_packet_put_section(&export->sections, SHARD_SECTION_CHUNK, SHARD_SECTION_MANDATORY,
+							 section.data, section.len);
+	pfree(section.data);
+}
+
+static void
+put_next(Export *export, int32 part)
+{
+	ShardCopyPosition next = {.part = part};
+	StringInfoData section;
+
+	if (part != SHARD_COPY_NONE)
+	{
+		next.after = export->after.data;
+		next.after_len = export->after.len;
+	}
+	initStringInfo(&section);
+	shard_copy_put_position(&section, &next);
+	shard_packet_put_section(&export->sections, SHARD_SECTION_NEXT, SHARD_SECTION_MANDATORY,
+							 section.data, section.len);
+	pfree(section.data);
+}
+
+/* As many rows as the answer has room for, part by part, and where it goes on. */
+static void
+put_rows(Export *export)
+{
+	ShardCopyPosition position = export->call.position;
+
+	if (position.part == SHARD_COPY_NONE)
+		position.part = SHARD_COPY_STATE;
+	while (position.part < SHARD_COPY_PARTS)
+	{
+		bool all;
+
+		resetStringInfo(&export->rows);
+		resetStringInfo(&export->after);
+		appendBinaryStringInfo(&export->after, position.after, position.after_len);
+		export->n_rows = 0;
+		all = parts[position.part](export, position.after_len == 0 ? NULL : position.after,
+								   position.after_len);
+		put_chunk(export, position.part);
+		if (all)
+			position = (ShardCopyPosition){.part = position.part + 1};
+		else if (export->left > 0)
+		{
+			position.after_len = export->after.len;
+			position.after =
+				memcpy(palloc(export->after.len), export->after.data, export->after.len);
+		}
+		else
+		{
+			put_next(export, position.part);
+			return;
+		}
+		if (export->left <= 0)
+		{
+			resetStringInfo(&export->after);
+			put_next(export, position.part < SHARD_COPY_PARTS ? position.part : SHARD_COPY_NONE);
+			return;
+		}
+	}
+	put_next(export, SHARD_COPY_NONE);
+}
+
+/*
+ * What the call asks for, in the transaction that has begun. Somebody's lock is not waited for, with a snapshot
+ * in hand. A writer of a sealed shard, or locked: nothing yet.
+ */
+static TransactionId
+look(Export *export)
+{
+	MemoryContext old = MemoryContextSwitchTo(export->callee.context);
+	ShardDatabase *db = export->callee.db;
+	const ShardShardRef *shard = &export->call.shard;
+	int lane = shard_message_lane(shard->type_id, shard->shard);
+	bool rows = export->call.kind == SHARD_COPY_ROWS;
+	TransactionId writer = InvalidTransactionId;
+
+	resetStringInfo(&export->sections);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&export->security);
+	find_type(export);
+	check_target(export);
+	check_owned(export);
+	shard_security_end(&export->security);
+	export->locked = has_states(export) &&
+					 !ConditionalLockRelationOid(export->type->state_table, RowExclusiveLock);
+	/* of the lane's newest turn that wrote: the seal was one of them, or is durable since the start */
+	export->sealed_at =
+		pg_atomic_read_u64(&db->worker[shard_shmem_lane_worker(db, lane)].commit_lsn);
+	if (!export->locked && export->call.position.part == SHARD_COPY_NONE)
+		put_manifest(export, rows ? &writer : NULL);
+	if (!export->locked && rows && !TransactionIdIsValid(writer))
+	{
+		/* whoever was seen to have ended must have ended for what reads, too */
+		PopActiveSnapshot();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		put_rows(export);
+	}
+	PopActiveSnapshot();
+	MemoryContextSwitchTo(old);
+	return writer;
+}
+
+/* Raises that somebody's transaction keeps the shard from being copied. */
+static void
+report_writer(const Export *export, TransactionId writer)
+{
+	int pid = BackendXidGetPid(writer);
+	const char *by = pid != 0 ? psprintf(", by process %d", pid) : "";
+
+	if (export->locked)
+		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
+						errmsg("the table of entity type \"%s\" is locked on node %d",
+							   export->type->name, export->callee.view.node),
+						errdetail("Another transaction there holds a lock on it."),
+						errhint("End it; see pg_locks.")));
+	ereport(
+		ERROR,
+		(errcode(SHARD_ERRCODE_NOT_YET),
+		 errmsg(
+			 "states of shard %d of entity type \"%s\" are being changed or locked by SQL on node %d%s",
+			 export->call.shard.shard, export->type->name, export->callee.view.node, by),
+		 errdetail("The transaction is open."), errhint("End it there.")));
+}
+
+/*
+ * Looks until no user has locked the state table, or changes a state of the shard or has it locked to do so, with
+ * nothing held meanwhile. What he has not committed would be missing at the new home.
+ */
+static void
+look_patiently(Export *export)
+{
+	static uint32 wait_event = 0;
+	int64 deadline = shard_plane_now() + WRITERS_PATIENCE;
+	TransactionId writer;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardExport");
+	while (TransactionIdIsValid(writer = look(export)) || export->locked)
+	{
+		if (shard_plane_now() > deadline)
+			report_writer(export, writer);
+		shard_callee_commit(&export->callee);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, WRITERS_NAP_MS,
+						 wait_event);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		(void) shard_catalog_lock(false);
+	}
+}
+
+/*
+ * shard_peer.export(call bytea, INOUT answer bytea)
+ */
+Datum
+shard_export_rows(PG_FUNCTION_ARGS)
+{
+	Export *export = palloc0(sizeof(Export));
+	StringInfoData answer;
+
+	initStringInfo(&export->sections);
+	initStringInfo(&export->rows);
+	initStringInfo(&export->after);
+	shard_callee_begin(fcinfo, &export->callee);
+	read_call(export);
+	export->left = Min(export->call.max_bytes, MAX_BYTES);
+	look_patiently(export);
+	shard_callee_commit(&export->callee);
+	shard_gate_wait(export->call.shard.type_id, export->call.shard.shard, 0, export->sealed_at);
+	shard_fault(export->call.kind == SHARD_COPY_PREPARE			? "export_prepare"
+				: export->call.position.part == SHARD_COPY_NONE ? "export_begin"
+																: "export_chunk");
+
+	initStringInfo(&answer);
+	shard_callee_put_header(&export->callee, &answer);
+	appendBinaryStringInfo(&answer, export->sections.data, export->sections.len);
+	return shard_callee_answer(&export->callee, &answer);
+}

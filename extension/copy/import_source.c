@@ -1,0 +1,124 @@
+/*
+ * copy/import_source.c
+ *		The old home of a shard, as a backend that copies calls it.
+ *
+ * A call that an error here left without its answer is in doubt: the next open begins a new connection.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+
+#include "copy/import_source.h"
+#include "link/peer.h"
+#include "shared/plane.h"
+
+#include "base/compat.h"
+
+/* A home that was away is looked for again after this, at the latest. */
+#define LONGEST_BACKOFF_MS 500
+
+static ShardPeer *peer = NULL;
+static int32 peer_node = 0;
+static char *peer_dsn = NULL;
+
+/* Sleeps until the connection may go on. */
+static void
+nap(long timeout_ms)
+{
+	static uint32 wait_event = 0;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardImport");
+	shard_peer_wait(timeout_ms, wait_event);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* The connection failed, and is closed. Who reads the error asked this node: it names the one that did not answer. */
+static void
+raise_failure(void)
+{
+	shard_peer_throw(peer, psprintf("node %d, the shard's home, could not be asked", peer_node),
+					 psprintf("call of shard_peer.export() at node %d", peer_node));
+}
+
+/* Makes the connection one to that node, open or not; one in doubt is given up. */
+static void
+aim(int32 node, const char *dsn)
+{
+	if (peer == NULL)
+	{
+		peer = shard_peer_create("import");
+		shard_peer_limit_backoff(peer, LONGEST_BACKOFF_MS);
+	}
+	if (peer_dsn == NULL || peer_node != node || strcmp(peer_dsn, dsn) != 0)
+	{
+		char *copy = MemoryContextStrdup(TopMemoryContext, dsn);
+
+		shard_peer_close(peer, false);
+		if (peer_dsn != NULL)
+			pfree(peer_dsn);
+		peer_dsn = copy;
+		peer_node = node;
+	}
+	/* what came since the last call can only be its end */
+	while (shard_peer_poll(peer) != SHARD_PEER_NOTHING)
+		;
+	if (shard_peer_state(peer) != SHARD_PEER_READY)
+		shard_peer_close(peer, false);
+}
+
+void
+shard_import_source_open(int32 node, const char *dsn, int timeout_ms)
+{
+	int64 deadline = shard_plane_now() + timeout_ms * INT64CONST(1000);
+
+	aim(node, dsn);
+	while (shard_peer_state(peer) != SHARD_PEER_READY)
+	{
+		int64 left = deadline - shard_plane_now();
+
+		if (left <= 0)
+			ereport(ERROR, (errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+							errmsg("node %d could not be reached within %d ms", node, timeout_ms),
+							errhint("See shard_peers.")));
+		if (shard_peer_state(peer) == SHARD_PEER_CLOSED)
+			(void) shard_peer_open(peer, dsn);
+		if (shard_peer_poll(peer) == SHARD_PEER_FAILED)
+			raise_failure();
+		if (shard_peer_state(peer) != SHARD_PEER_READY)
+			nap((long) (left / 1000) + 1);
+	}
+}
+
+void
+shard_import_source_ask(const StringInfoData *call, int timeout_ms)
+{
+	shard_peer_call(peer, "export", call->data, call->len, timeout_ms);
+}
+
+char *
+shard_import_source_take(int *length)
+{
+	for (;;)
+	{
+		ShardPeerEvent event = shard_peer_poll(peer);
+		const char *answer;
+		char *copy;
+
+		if (event == SHARD_PEER_FAILED)
+			raise_failure();
+		if (event != SHARD_PEER_ANSWER)
+		{
+			nap(-1);
+			continue;
+		}
+		answer = shard_peer_answer(peer, length);
+		copy = palloc(*length + 1);
+		memcpy(copy, answer == NULL ? "" : answer, *length);
+		copy[*length] = '\0';
+		return copy;
+	}
+}

@@ -1,0 +1,68 @@
+/*
+ * copy/import_stage.h
+ *		A shard that is copied to this node, in the one transaction that stages it (M4).
+ *
+ * The caller has begun the transaction, with the lock on the extension object; no snapshot is pushed. Before
+ * anything else it takes shard_import_stage_lock().
+ */
+#pragma once
+
+#include "core/flow/copy.h"
+#include "core/flow/route.h"
+#include "registry/security.h"
+#include "entity/state_copy.h"
+
+typedef struct ShardImportStage
+{
+	const ShardType *type;
+	ShardShardRef shard; /* the epoch to come, and the move */
+	int32 node;			 /* copied from there, */
+	int32 self;			 /* to here */
+	ShardStateCopy copy;
+	ShardSecurity security;
+	int32 last_node; /* the greatest number of a node, as it was learned when the copy began */
+	int64 seq;		 /* of the last message that waits */
+	int64 wanted[SHARD_COPY_PARTS];
+	int64 rows[SHARD_COPY_PARTS]; /* stored so far */
+} ShardImportStage;
+
+/* What somebody else has locked. */
+typedef enum ShardImportBusy
+{
+	SHARD_IMPORT_FREE = 0, /* nothing */
+	SHARD_IMPORT_TABLE_BUSY,
+	SHARD_IMPORT_SHARD_BUSY
+} ShardImportBusy;
+
+/*
+ * Locks the state table; for rows the shard too, against other copies. Waits for nobody: unless it says FREE,
+ * commit, wait with nothing held, and try again.
+ */
+extern ShardImportBusy shard_import_stage_lock(const ShardImportStage *stage, bool rows);
+
+/*
+ * Errors unless the type's table here can take the old home's columns. In a transaction of its own, or
+ * before begin.
+ */
+extern void shard_import_stage_check(ShardImportStage *stage, ShardReader columns);
+
+/* Makes room: removes what is left of the shard here. */
+extern void shard_import_stage_begin(ShardImportStage *stage, ShardReader columns);
+
+/* Stores the rows of a chunk. */
+extern void shard_import_stage_take(ShardImportStage *stage, const ShardCopyChunk *chunk);
+
+/* All rows have come: errors unless they are all that there should be. Triggers fire. */
+extern void shard_import_stage_complete(ShardImportStage *stage);
+
+/*
+ * Last: takes the lane's turn lock, looks at the ownership row once more, and says staged there. What
+ * the row says of the import is the result, and nothing was changed unless it is DO. Commit at once.
+ */
+extern ShardHandoffAnswer shard_import_stage_own(ShardImportStage *stage);
+
+/* Reads the ownership row, and judges the import by it. own: NULL, or the row. */
+extern ShardHandoffAnswer shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own);
+
+/* Has the lane's worker read the ownership row again; a row of the log, in the running transaction. */
+extern void shard_import_stage_announce(const ShardImportStage *stage);

@@ -1,0 +1,59 @@
+/*
+ * core/base/text.c
+ *		Texts that are cut, see text.h.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/base/text.h"
+
+/* A byte that goes on with a character of UTF-8. */
+static bool
+goes_on(char byte)
+{
+	return ((unsigned char) byte & 0xC0) == 0x80;
+}
+
+int
+shard_text_fit(const char *text, int most)
+{
+	int length = (int) strnlen(text, (size_t) most + 1);
+
+	if (length <= most)
+		return length;
+	length = most;
+#ifndef SHARD_MUTANT_CUT_ANYWHERE
+	while (length > 0 && most - length < 4 && goes_on(text[length]))
+		length--;
+#endif
+	return length;
+}
+
+void
+shard_text_copy(char *to, const char *from, size_t size)
+{
+	int length = shard_text_fit(from, (int) size - 1);
+
+	/* it may be the same text, which is cut in its place */
+	memmove(to, from, length);
+	to[length] = '\0';
+}
+
+void
+shard_text_mend(char *text)
+{
+	int length = (int) strlen(text);
+	int tail = 0;
+	unsigned char lead;
+
+	while (tail < length && tail < 3 && goes_on(text[length - 1 - tail]))
+		tail++;
+	if (tail == length)
+		return;
+	lead = (unsigned char) text[length - 1 - tail];
+	if (lead >= (tail >= 3 ? 0xFF : tail == 2 ? 0xF0 : tail == 1 ? 0xE0 : 0xC0))
+		text[length - 1 - tail] = '\0';
+}

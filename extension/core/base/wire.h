@@ -1,0 +1,41 @@
+/*
+ * core/base/wire.h
+ *		Numbers and bytes in the form that they have on disk and between nodes.
+ *
+ * Whole numbers are variable-length (seven bits a byte, lowest first; signed ones zigzag), so that
+ * byte order and word size do not matter. A reader never reads beyond its end: after the first value
+ * that does not fit it is "failed", returns zeros, and its owner looks once, at the end.
+ */
+#pragma once
+
+#include "lib/stringinfo.h"
+
+typedef struct ShardReader
+{
+	const char *at;
+	const char *end;
+	bool failed;
+} ShardReader;
+
+extern void shard_wire_put_uint(StringInfo out, uint64 value);
+extern void shard_wire_put_int(StringInfo out, int64 value);
+extern void shard_wire_put_bytes(StringInfo out, const char *bytes, size_t length);
+
+extern uint64 shard_wire_get_uint(ShardReader *reader);
+extern int64 shard_wire_get_int(ShardReader *reader);
+
+/* As above; a value beyond int32 fails the reader. */
+extern int32 shard_wire_get_int32(ShardReader *reader);
+
+/* Points into the reader's buffer; *length bytes. */
+extern const char *shard_wire_get_bytes(ShardReader *reader, size_t *length);
+
+/* As above, at most PG_INT32_MAX of them; "" if there are none. */
+extern const char *shard_wire_get_piece(ShardReader *reader, int *length);
+
+/*
+ * Begin and end of a function that reads a record: whether there is one more; whether it could be read and
+ * is good. If not the record is all zero, and at the end nothing more is read.
+ */
+extern bool shard_wire_more(const ShardReader *reader, void *record, size_t size);
+extern bool shard_wire_taken(ShardReader *reader, bool good, void *record, size_t size);

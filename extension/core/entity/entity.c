@@ -1,0 +1,243 @@
+/*
+ * core/entity/entity.c
+ *		Life of an entity in its shard's memory, and what a failure does to it.
+ *
+ * Each legal step stands in one line with what is done about it; the table that is searched and
+ * printed, and that of the actions, are both made of these lines.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/entity/entity.h"
+
+static const char *const state_names[] = {
+	[SHARD_ENTITY_NONE] = "none",
+	[SHARD_ENTITY_REMEMBERED] = "remembered_not_created",
+	[SHARD_ENTITY_REMEMBERING_START] = "remembering_start",
+	[SHARD_ENTITY_ACTIVE] = "active",
+	[SHARD_ENTITY_PASSIVATING] = "passivating",
+	[SHARD_ENTITY_WAITING] = "waiting_for_restart",
+	[SHARD_ENTITY_REMEMBERING_STOP] = "remembering_stop",
+	[SHARD_ENTITY_QUARANTINED] = "quarantined",
+};
+
+static const char *const event_names[] = {
+	[SHARD_ENTITY_ON_RECOVERED] = "recovered",
+	[SHARD_ENTITY_ON_START] = "start",
+	[SHARD_ENTITY_ON_MESSAGE] = "message",
+	[SHARD_ENTITY_ON_STORED] = "stored",
+	[SHARD_ENTITY_ON_STORE_FAILED] = "store_failed",
+	[SHARD_ENTITY_ON_BURIED] = "buried",
+	[SHARD_ENTITY_ON_FAILED] = "failed",
+	[SHARD_ENTITY_ON_ENDED] = "ended",
+	[SHARD_ENTITY_ON_DUE] = "due",
+	[SHARD_ENTITY_ON_GIVEN_UP] = "given_up",
+	[SHARD_ENTITY_ON_PASSIVATE] = "passivate",
+	[SHARD_ENTITY_ON_UNLOADED] = "unloaded",
+	[SHARD_ENTITY_ON_STOPPED] = "stopped",
+	[SHARD_ENTITY_ON_MOVED] = "moved",
+	[SHARD_ENTITY_ON_SUSPENDED] = "suspended",
+	[SHARD_ENTITY_ON_RESUMED] = "resumed",
+	[SHARD_ENTITY_ON_SHARD_LEFT] = "shard_left",
+};
+
+StaticAssertDecl(lengthof(state_names) == SHARD_ENTITY_STATES, "each state has a name");
+StaticAssertDecl(lengthof(event_names) == SHARD_ENTITY_EVENTS, "each event has a name");
+
+#define ENTITY_STEPS(STEP) \
+	STEP(NONE, RECOVERED, REMEMBERED, NOTHING, "it starts in its turn, or with a message") \
+	STEP(NONE, START, REMEMBERING_START, STORE_START, "stored before it runs") \
+	STEP(NONE, MESSAGE, REMEMBERING_START, STORE_START, \
+		 "stored before its first message is handled; without remember_entities: active") \
+	STEP(NONE, SUSPENDED, QUARANTINED, HOLD, "the message waits for the type") \
+	STEP(REMEMBERED, START, ACTIVE, HANDLE, "its turn in the recovery of the shard") \
+	STEP(REMEMBERED, MESSAGE, ACTIVE, HANDLE, "it need not be stored again") \
+	STEP(REMEMBERED, MOVED, REMEMBERING_STOP, STORE_STOP, \
+		 "it started in another shard, this one forgets it") \
+	STEP(REMEMBERED, SUSPENDED, QUARANTINED, HOLD, "the message waits for the type") \
+	STEP(REMEMBERED, SHARD_LEFT, NONE, FORGET, "it stays in the store, for its next home") \
+	STEP(REMEMBERING_START, START, REMEMBERING_START, NOTHING, "it is starting") \
+	STEP(REMEMBERING_START, MESSAGE, REMEMBERING_START, HOLD, "until it is stored") \
+	STEP(REMEMBERING_START, STORED, ACTIVE, HANDLE, "what waits is handled in order") \
+	STEP(REMEMBERING_START, STORE_FAILED, REMEMBERING_START, STORE_START, \
+		 "tried again, messages wait") \
+	STEP(REMEMBERING_START, SUSPENDED, QUARANTINED, HOLD, "messages wait for the type") \
+	STEP(REMEMBERING_START, SHARD_LEFT, NONE, FORGET, "what waits moves with the shard") \
+	STEP(ACTIVE, START, ACTIVE, NOTHING, "it runs") \
+	STEP(ACTIVE, MESSAGE, ACTIVE, HANDLE, "it is handled") \
+	STEP(ACTIVE, BURIED, ACTIVE, HANDLE, "the next message, its attempts begin at 0") \
+	STEP(ACTIVE, FAILED, WAITING, BACK_OFF, "the message is tried again, those behind it wait") \
+	STEP(ACTIVE, ENDED, WAITING, BACK_OFF, \
+		 "for entity_restart_backoff; without remember_entities: none") \
+	STEP(ACTIVE, PASSIVATE, PASSIVATING, UNLOAD, "the stop message is handled, then it leaves") \
+	STEP(ACTIVE, SUSPENDED, QUARANTINED, HOLD, "the message waits for the type") \
+	STEP(ACTIVE, SHARD_LEFT, NONE, FORGET, "it stays in the store, for its next home") \
+	STEP(PASSIVATING, START, PASSIVATING, HOLD, "it starts again when it has left") \
+	STEP(PASSIVATING, MESSAGE, PASSIVATING, HOLD, "it starts again when it has left") \
+	STEP(PASSIVATING, BURIED, PASSIVATING, NOTHING, \
+		 "the stop message failed; it leaves all the same") \
+	STEP(PASSIVATING, PASSIVATE, PASSIVATING, NOTHING, "it is leaving") \
+	STEP(PASSIVATING, ENDED, REMEMBERING_STOP, STORE_STOP, \
+		 "sooner than the stop message, all the same") \
+	STEP(PASSIVATING, UNLOADED, REMEMBERED, FORGET, \
+		 "comes back with a message or with its shard; without remember_entities: none") \
+	STEP(PASSIVATING, STOPPED, REMEMBERING_STOP, STORE_STOP, \
+		 "no longer remembered; without remember_entities: none") \
+	STEP(PASSIVATING, SUSPENDED, QUARANTINED, HOLD, "messages wait for the type") \
+	STEP(PASSIVATING, SHARD_LEFT, NONE, FORGET, "what waits moves with the shard") \
+	STEP(WAITING, START, ACTIVE, HANDLE, "at once, the pause is cut short") \
+	STEP(WAITING, MESSAGE, WAITING, HOLD, "behind the one that failed") \
+	STEP(WAITING, DUE, ACTIVE, HANDLE, "what waits is handled in order") \
+	STEP(WAITING, GIVEN_UP, QUARANTINED, REPORT, \
+		 "it ended max_attempts times without handling a message") \
+	STEP(WAITING, PASSIVATE, WAITING, NOTHING, "messages wait for it") \
+	STEP(WAITING, SUSPENDED, QUARANTINED, HOLD, "messages wait for the type") \
+	STEP(WAITING, SHARD_LEFT, NONE, FORGET, "what waits moves with the shard") \
+	STEP(REMEMBERING_STOP, START, REMEMBERING_STOP, HOLD, "it starts again when that is stored") \
+	STEP(REMEMBERING_STOP, MESSAGE, REMEMBERING_STOP, HOLD, "it starts again when that is stored") \
+	STEP(REMEMBERING_STOP, STORED, NONE, FORGET, "what waits starts it anew") \
+	STEP(REMEMBERING_STOP, STORE_FAILED, REMEMBERING_STOP, STORE_STOP, \
+		 "tried again, messages wait") \
+	STEP(REMEMBERING_STOP, PASSIVATE, REMEMBERING_STOP, NOTHING, "it has left") \
+	STEP(REMEMBERING_STOP, SHARD_LEFT, NONE, FORGET, "what waits moves with the shard") \
+	STEP(QUARANTINED, START, QUARANTINED, HOLD, "until it is mended") \
+	STEP(QUARANTINED, MESSAGE, QUARANTINED, HOLD, "until it is mended") \
+	STEP(QUARANTINED, PASSIVATE, QUARANTINED, NOTHING, "messages wait for it") \
+	STEP(QUARANTINED, SUSPENDED, QUARANTINED, NOTHING, "another reason") \
+	STEP(QUARANTINED, RESUMED, REMEMBERING_START, STORE_START, \
+		 "stored first, it may never have been; without remember_entities: active") \
+	STEP(QUARANTINED, SHARD_LEFT, NONE, FORGET, "what waits moves with the shard")
+
+#define AS_STEP(from, event, to, action, note) \
+	{SHARD_ENTITY_##from, SHARD_ENTITY_ON_##event, SHARD_ENTITY_##to, note},
+#define AS_ACTION(from, event, to, action, note) \
+	[SHARD_ENTITY_##from][SHARD_ENTITY_ON_##event] = SHARD_ENTITY_DO_##action,
+
+static const ShardStep steps[] = {ENTITY_STEPS(AS_STEP)};
+
+static const ShardEntityAction actions[SHARD_ENTITY_STATES][SHARD_ENTITY_EVENTS] = {
+	ENTITY_STEPS(AS_ACTION)};
+
+const ShardMachine shard_entity_machine = {"entity", state_names, event_names, steps,
+										   lengthof(steps)};
+
+/*
+ * What a step of a type that does not remember its entities comes to: there is no store to wait for
+ * and none to come back from.
+ */
+static void
+skip_store(ShardEntityEvent event, ShardEntityState *next, ShardEntityAction *action)
+{
+	if (*next == SHARD_ENTITY_REMEMBERING_START)
+	{
+		*next = SHARD_ENTITY_ACTIVE;
+		*action = SHARD_ENTITY_DO_HANDLE;
+	}
+	else if (*next == SHARD_ENTITY_REMEMBERING_STOP || *next == SHARD_ENTITY_REMEMBERED ||
+			 event == SHARD_ENTITY_ON_ENDED)
+	{
+		*next = SHARD_ENTITY_NONE;
+		*action = SHARD_ENTITY_DO_FORGET;
+	}
+}
+
+/* Whether a state or event exists only where entities are remembered. */
+static bool
+needs_store(ShardEntityState state, ShardEntityEvent event)
+{
+	return state == SHARD_ENTITY_REMEMBERING_START || state == SHARD_ENTITY_REMEMBERING_STOP ||
+		   state == SHARD_ENTITY_REMEMBERED || event == SHARD_ENTITY_ON_RECOVERED ||
+		   event == SHARD_ENTITY_ON_STORED || event == SHARD_ENTITY_ON_STORE_FAILED ||
+		   event == SHARD_ENTITY_ON_GIVEN_UP || event == SHARD_ENTITY_ON_MOVED;
+}
+
+/* See entity.h. */
+bool
+shard_entity_step(ShardEntityState state, ShardEntityEvent event, bool remembers,
+				  ShardEntityState *next, ShardEntityAction *action)
+{
+	int to = shard_machine_next(&shard_entity_machine, (int) state, (int) event);
+
+	if (to < 0 || (!remembers && needs_store(state, event)))
+		return false;
+	*next = (ShardEntityState) to;
+	*action = actions[state][event];
+	if (!remembers)
+		skip_store(event, next, action);
+	return true;
+}
+
+/* See entity.h. */
+ShardEntityListing
+shard_entity_listing(ShardEntityState state)
+{
+	static const ShardEntityListing listing[] = {
+		[SHARD_ENTITY_REMEMBERED] = SHARD_ENTITY_IS_STARTING,
+		[SHARD_ENTITY_REMEMBERING_START] = SHARD_ENTITY_IS_STARTING,
+		[SHARD_ENTITY_ACTIVE] = SHARD_ENTITY_IS_RUNNING,
+		[SHARD_ENTITY_PASSIVATING] = SHARD_ENTITY_IS_PASSIVATING,
+		[SHARD_ENTITY_WAITING] = SHARD_ENTITY_IS_BACKING_OFF,
+		[SHARD_ENTITY_REMEMBERING_STOP] = SHARD_ENTITY_IS_PASSIVATING,
+		[SHARD_ENTITY_QUARANTINED] = SHARD_ENTITY_IS_QUARANTINED,
+	};
+
+	Assert(state > SHARD_ENTITY_NONE && state < SHARD_ENTITY_STATES);
+	return listing[state];
+}
+
+/* See entity.h. */
+const char *
+shard_entity_listing_name(int listing)
+{
+	static const char *const names[] = {
+		[SHARD_ENTITY_IS_STARTING] = "starting",
+		[SHARD_ENTITY_IS_RUNNING] = "running",
+		[SHARD_ENTITY_IS_PASSIVATING] = "passivating",
+		[SHARD_ENTITY_IS_BACKING_OFF] = "backing_off",
+		[SHARD_ENTITY_IS_QUARANTINED] = "quarantined",
+	};
+
+	return listing >= 0 && listing < SHARD_ENTITY_LISTINGS ? names[listing] : NULL;
+}
+
+/* See entity.h. Doubling stops short of the limit, so nothing overflows. */
+int64
+shard_entity_backoff(int64 first, int64 most, int failures)
+{
+	int64 pause = first;
+
+	Assert(first > 0 && most > 0);
+	for (int i = 1; i < failures; i++)
+	{
+		if (pause >= most - pause)
+			return most;
+		pause *= 2;
+	}
+	return Min(pause, most);
+}
+
+/* See entity.h. */
+ShardEntityVerdict
+shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision, bool transient,
+				   int attempts, int64 *pause)
+{
+	if (decision == SHARD_ENTITY_STOP)
+		return SHARD_ENTITY_BURY_AND_STOP;
+	if (decision == SHARD_ENTITY_RESUME || !transient || attempts >= limits->max_attempts)
+		return SHARD_ENTITY_BURY;
+	*pause = shard_entity_backoff(limits->retry_backoff, limits->max_retry_backoff, attempts);
+	return SHARD_ENTITY_RETRY;
+}
+
+/* See entity.h. */
+bool
+shard_entity_restarts(const ShardEntityLimits *limits, int ends, int64 *pause)
+{
+	if (ends >= limits->max_attempts)
+		return false;
+	*pause = limits->restart_backoff;
+	return true;
+}

@@ -1,0 +1,153 @@
+/*
+ * core/home/homes.h
+ *		The shard coordinator's duties towards shards: who hosts them, and moving them (sections 4, 9).
+ *
+ * Lives while the office is held. Durable are the keys home/…, type/…, pin/…, formed/… alone; the
+ * rest (registrations, requests that wait, drivers of moves, who confirmed a start) is volatile and
+ * is asked anew after a take-over.
+ */
+#pragma once
+
+#include "core/member/roster.h"
+
+typedef struct ShardHomes ShardHomes;
+
+typedef struct ShardHomesSettings
+{
+	int64 rebalance_interval; /* 0: no shard moves by a strategy's own wish; members that leave or
+							   * are evacuated are emptied, and pins followed, all the same */
+	int64 handoff_timeout;	  /* of types that have none of their own */
+	int64 start_timeout;
+	int32 absolute_limit;  /* of least_shard, for types without settings of their own; 20 */
+	double relative_limit; /* 0.1 */
+	bool owners_may_share; /* a group of lanes, when each has types of another one */
+} ShardHomesSettings;
+
+/* Who asked for something: a node, 0: this one; and its number there. */
+typedef struct ShardAsker
+{
+	int32 node;
+	int64 token;
+} ShardAsker;
+
+/* What becomes of a command. */
+typedef enum ShardHomesResult
+{
+	SHARD_HOMES_DONE,
+	SHARD_HOMES_REFUSED, /* a reason is given */
+	SHARD_HOMES_WAITS	 /* its end comes later, by shard_homes_next_answer() */
+} ShardHomesResult;
+
+/* The end of a command that waited. */
+typedef struct ShardHomesAnswer
+{
+	ShardAsker asker;
+	bool good;
+	bool unknown; /* the office was lost meanwhile: perhaps it is carried out */
+	int64 number;
+	char why[600];
+} ShardHomesAnswer;
+
+/* What the functions of a type with the strategy "function" said. */
+typedef struct ShardHomesStrategy
+{
+	int64 token; /* of the question */
+	bool rebalance;
+	int n_shards;
+	const ShardShardRef *shards;
+	int n_nodes; /* of an allocation: as many as shards */
+	const int32 *nodes;
+	const char *error; /* NULL: none */
+	int32 sqlstate;	   /* of that; 0: the functions did not raise it */
+} ShardHomesStrategy;
+
+extern ShardHomes *shard_homes_create(int32 self, const ShardHomesSettings *settings);
+extern void shard_homes_destroy(ShardHomes *homes);
+
+/* The settings have changed: from now on. */
+extern void shard_homes_set_sharing(ShardHomes *homes, bool owners_may_share);
+extern void shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval);
+extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer);
+
+/* The office is lost: nobody will end what still waits here. */
+extern void shard_homes_lose_office(ShardHomes *homes);
+
+/*
+ * REGISTER, START_TYPE, GET_SHARD_HOMES, SHARDS_STARTED, IMPORT_READY, SHARD_STOPPED, STAGED,
+ * IMPORT_FAILED. Stale and repeated ones are harmless. Any other message only has what
+ * was decided meanwhile taken in.
+ */
+extern void
+shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
+					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
+
+/*
+ * Due work: answers that waited for a decision, types that nobody has, allocation, HostShard again, drivers of moves,
+ * rebalance rounds, pins, evacuation of members, new homes for shards of written-off members and
+ * for leased shards of members whose lease ended.
+ */
+extern void shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer,
+							 ShardRoster *roster, ShardActions *out);
+
+/* The end of a step: what was decided in it is taken in, and moves go on at once. */
+extern void shard_homes_settle(ShardHomes *homes, int64 now, ShardProposer *proposer,
+							   const ShardRoster *roster, ShardActions *out);
+
+/* The answer to a question for a strategy (SHARD_ACTION_STRATEGY). */
+extern void
+shard_homes_strategy(ShardHomes *homes, int64 now, const ShardHomesStrategy *answer,
+					 ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
+
+/* The next end of a command that waited; false: there is none. */
+extern bool shard_homes_next_answer(ShardHomes *homes, ShardHomesAnswer *answer);
+
+/* ---- operators' acts; refused: *why, a constant ---- */
+
+/*
+ * Move a shard. Waits until that is decided, or has failed; if the shard is moving already, until it
+ * does no more. who: for people.
+ */
+extern ShardHomesResult
+shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 to,
+				 const char *who, ShardAsker asker, const ShardRoster *roster, ShardActions *out,
+				 const char **why);
+
+/* A round of rebalancing of a type, 0: of all, now; *number: moves that begin. */
+extern ShardHomesResult
+shard_homes_rebalance(ShardHomes *homes, int64 now, int32 type_id, const char *who,
+					  ShardAsker asker, const ShardRoster *roster, ShardActions *out, int64 *number,
+					  const char **why);
+
+/* The node where a shard should be as long as that node may have it; 0: anywhere. */
+extern bool
+shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 node,
+				const char *who, ShardProposer *proposer, ShardActions *out, const char **why);
+
+/* The name of the role that is to own a type, whose record has that n (C18). */
+extern bool
+shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, const char *owner,
+					  ShardProposer *proposer, ShardActions *out, const char **why);
+
+/* By whom the status of a member is about to be changed; for people. */
+extern void shard_homes_note_who(ShardHomes *homes, int32 node, const char *who);
+
+/*
+ * The shard's state is not where it should be: its home was put back from a copy that is older than
+ * the shard's arrival there. By the operator's word it begins anew, empty, at the same home (N1); not
+ * before that home was reached and asked, and has not said for a while that the shard runs.
+ */
+extern bool shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard,
+								ShardProposer *proposer, const ShardRoster *roster,
+								ShardActions *out, const char **why);
+
+/*
+ * Nobody has the type any more: it goes, with all its homes and pins, as one batch. False: a change of it is under way; try again. Its id is not given again.
+ */
+extern bool shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id,
+								  ShardProposer *proposer, ShardActions *out);
+
+/* Homes that a member has, moves towards it included. */
+extern int shard_homes_count(const ShardHomes *homes, int32 node);
+
+/* The same, but for those that need not leave a member that leaves: nobody can host their type (C9). */
+extern int shard_homes_to_leave(ShardHomes *homes, int32 node);

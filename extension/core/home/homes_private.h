@@ -1,0 +1,359 @@
+/*
+ * core/home/homes_private.h
+ *		What the files of core/homes share.
+ */
+#pragma once
+
+#include "core/home/homes.h"
+#include "core/home/move.h"
+#include "core/base/shard_key.h"
+#include "core/base/timing.h"
+
+#define HOMES_MAX_CLOSED 16
+
+/*
+ * Moves towards one node that are decided and not over: as many as a host copies at the same time. The
+ * others wait with their messages still handled; those that wait for long go beside them (homes_place.c).
+ */
+#define HOMES_MOVES_AT_ONCE 4
+
+/*
+ * Homes that one tick looks at for rebalancing, and for the homes of one member, before it leaves the other types to the
+ * next tick: some milliseconds, so that the coordinator does everything else meanwhile.
+ */
+#define HOMES_AT_A_TIME 10000
+
+/* Pins of which it is remembered who wanted them: the last ones. */
+#define HOMES_MAX_PIN_NOTES 64
+
+/* An operator, as people see him. */
+#define HOMES_WHO 64
+
+/* Bytes of a reason: it comes from a member, and is kept for people. */
+#define HOMES_WHY 1000
+
+/*
+ * A shard that is given up takes an epoch that nobody can know already, not even from decisions that
+ * went with lost voters (R13): regions act on newer epochs only (T2).
+ */
+#define SHARD_EPOCH_LEAP 1024
+
+/* A registered region. */
+typedef struct HomesRegion
+{
+	int32 node;
+	bool stopped; /* it registered as one that goes down */
+	int64 since;  /* what it hosts is the same since then */
+	int n_hosted;
+	int32 *hosted; /* type ids; NULL if none */
+	int n_known;
+	int32 *known; /* those that it has without hosting them, or may be about to have */
+	int64 as_of;  /* it had no others when it had learned so much */
+	int32 inc_no; /* whose registration it is, */
+	int64 token;  /* and which */
+} HomesRegion;
+
+/* How the shards of a member get other homes. */
+typedef enum HomesResettlement
+{
+	HOMES_BY_MOVE,		/* it leaves: by handoff, with their state */
+	HOMES_STRAYS,		/* the same, of types that it does not host (any more) */
+	HOMES_ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
+	HOMES_ANEW_LEASED	/* its lease has ended: those that may be started elsewhere */
+} HomesResettlement;
+
+#define HOMES_RESETTLEMENTS (HOMES_ANEW_LEASED + 1)
+
+/* What the homes come to for one node. */
+typedef struct HomesNode
+{
+	int32 node;
+	int32 inc_no; /* as decided */
+	int32 status;
+	bool evacuated;
+	char who[HOMES_WHO]; /* wants its status changed */
+	int n_durable;		 /* homes of types that are not leased */
+	int n_leased;
+	int n_coming; /* by moves that are not decided */
+	int n_copied; /* of them, those whose phase is decided, or about to be; */
+	int n_slow;	  /* and of these, those for which that has been so for long */
+	int32 resettled[HOMES_RESETTLEMENTS]; /* types up to this one had their turn; 0: none */
+} HomesNode;
+
+/* So many homes of a type are at a node. */
+typedef struct HomesCount
+{
+	ShardShardKey key; /* in the place of the shard's number the node */
+	char status;	   /* of the hash */
+	int n;
+} HomesCount;
+
+/* What the coordinator knows of one home beyond the key itself. */
+typedef struct HomesShard
+{
+	ShardShardKey key;
+	char status; /* of the hash */
+	int64 n;	 /* of the key's last change seen */
+	int32 epoch;
+	int32 node;
+	int32 to;		/* while moving */
+	bool confirmed; /* ShardStarted of that epoch came (M10) */
+	bool leased;
+	int64 asked; /* its home was first asked to start it then, in vain so far; 0: not yet */
+	ShardMoveState move;
+	int64 move_id;
+	int64 deadline;	  /* of the move */
+	int64 next_send;  /* of its last command */
+	int32 target;	  /* of the move that is wished for or under way; 0: none */
+	int32 reason;	  /* ShardHomeReason of it */
+	bool prepared;	  /* the target is ready (M16), */
+	int64 ready;	  /* and has been since then, as far as seen; 0: not yet */
+	int64 begun;	  /* under way since then, as far as seen; 0: not yet */
+	char *who;		  /* wants it, NULL: no person; owned */
+	char *why;		  /* it is given up; owned */
+	int64 not_before; /* no move begins by itself before that: the last one failed */
+	int64 pause;	  /* that long ago */
+} HomesShard;
+
+/* Who wants a pin, or an end of it. */
+typedef struct HomesPinNote
+{
+	ShardShardKey key;
+	bool pinned; /* false: an end of it */
+	char who[HOMES_WHO];
+} HomesPinNote;
+
+/* A command that waits for its end. */
+typedef struct HomesWaiter
+{
+	ShardAsker asker;
+	ShardShardKey key; /* of a round of rebalancing: type_id, 0: all; shard -1 */
+	int32 to;
+	bool begun;		/* the shard moves by this command */
+	int64 deadline; /* to begin */
+	int n_pending;	/* questions for strategies that a round waits for */
+	int64 number;
+	char who[HOMES_WHO];
+} HomesWaiter;
+
+/* What a type's own functions are asked for. */
+typedef enum HomesQuestion
+{
+	HOMES_ASK_NOTHING,
+	HOMES_ASK_HOMES,  /* homes for shards that have none */
+	HOMES_ASK_MOVES,  /* which shards should move */
+	HOMES_ASK_TARGETS /* and where to */
+} HomesQuestion;
+
+/* Kinds of failures of a type's functions; an error that they raise is of the kind of its SQLSTATE, which is more. */
+enum
+{
+	HOMES_FAILED_NO_ANSWER, /* it cannot be asked, or does not answer */
+	HOMES_FAILED_QUESTION,	/* it has answered another question */
+	HOMES_FAILED_SHARD,		/* a shard was named that is none of those */
+	HOMES_FAILED_NODE,		/* a node was named that cannot have it */
+	HOMES_FAILED_NONE,		/* no node was named */
+	HOMES_FAILED_RAISED
+};
+
+/* So many kinds are told of a type in TELL_AGAIN. */
+#define HOMES_TOLD 8
+
+/* One of them is not told again before that time. */
+typedef struct HomesTold
+{
+	int32 kind;
+	int64 until;
+} HomesTold;
+
+/* A type whose strategy is its own functions: one question at a time (C11). */
+typedef struct HomesStrategy
+{
+	int32 type_id;
+	HomesQuestion question;
+	int64 token;
+	int64 deadline;
+	int64 not_before; /* homes are not asked for again before that */
+	int n_shards;
+	int32 *shards;		 /* of the question; owned */
+	char who[HOMES_WHO]; /* wants the round; "": nobody */
+	HomesTold told[HOMES_TOLD];
+} HomesStrategy;
+
+/* A shard without a home, and who asked first. */
+typedef struct HomesRequest
+{
+	ShardShardKey key;
+	char status;
+	int32 requester;
+} HomesRequest;
+
+#define SH_PREFIX homes_shard
+#define SH_ELEMENT_TYPE HomesShard
+#define SH_KEY_TYPE ShardShardKey
+#define SH_KEY key
+#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
+#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
+#define SH_SCOPE static inline
+#define SH_RAW_ALLOCATOR palloc0
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+#define SH_PREFIX homes_request
+#define SH_ELEMENT_TYPE HomesRequest
+#define SH_KEY_TYPE ShardShardKey
+#define SH_KEY key
+#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
+#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
+#define SH_SCOPE static inline
+#define SH_RAW_ALLOCATOR palloc0
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+#define SH_PREFIX homes_count
+#define SH_ELEMENT_TYPE HomesCount
+#define SH_KEY_TYPE ShardShardKey
+#define SH_KEY key
+#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
+#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
+#define SH_SCOPE static inline
+#define SH_RAW_ALLOCATOR palloc0
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+struct ShardHomes
+{
+	int32 self;
+	ShardHomesSettings settings;
+	const ShardProposer *proposer; /* while the office is held, */
+	const ShardMap *decided;	   /* and what it has decided */
+	int64 office_since;
+	int64 seen_n; /* changes of homes up to this are in shards */
+	homes_shard_hash *shards;
+	homes_count_hash *counts; /* of them, by type and node */
+	homes_request_hash *requests;
+	HomesRegion *regions; /* in the order of registration */
+	int n_regions;
+	HomesNode *nodes;
+	int n_nodes;
+	int n_moves; /* shards whose move is not NONE, */
+	int move_space;
+	ShardShardKey *moves; /* and which */
+	bool urgent;		  /* one of them has something to send */
+	int several_owners;	  /* of types, in this round; -1: not looked at yet */
+	int64 told_n;		  /* decisions up to this were told by others */
+	int n_pin_notes;
+	HomesPinNote pin_notes[HOMES_MAX_PIN_NOTES]; /* the last of them */
+	int n_waiters;
+	HomesWaiter *waiters;
+	int n_answers;
+	ShardHomesAnswer *answers;
+	int n_strategies;
+	HomesStrategy *strategies;
+	int64 next_token;
+	int64 next_host;
+	int64 next_rebalance;
+	int32 rebalanced; /* types up to this one had their turn in the round under way; 0: none is */
+	int64 n_visited;  /* homes that plans have looked at, ever */
+	int64 next_pins;
+	int64 next_strays;
+	int n_closed;
+	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
+	ShardArena *arena;				/* of one call */
+	ShardActions *out;				/* of it */
+};
+
+/* homes.c */
+extern void shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out);
+extern HomesRegion *shard_homes_region(ShardHomes *homes, int32 node);
+extern bool shard_homes_hosts(const HomesRegion *region, int32 type_id);
+extern bool shard_homes_has(const HomesRegion *region, int32 type_id);
+extern int64 shard_homes_next_rebalance(const ShardHomes *homes, int64 now);
+extern HomesShard *shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard);
+extern bool shard_homes_record(const ShardHomes *homes, const HomesShard *shard,
+							   ShardHomeRecord *record, int64 *n);
+extern bool shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *member);
+extern bool shard_homes_type(const ShardHomes *homes, int32 type_id, ShardTypeRecord *type);
+extern void shard_homes_asked(HomesShard *shard, int64 now);
+
+/* homes_follow.c: what was decided */
+extern void shard_homes_follow(ShardHomes *homes, int64 now);
+extern HomesNode *shard_homes_node(ShardHomes *homes, int32 node);
+extern int shard_homes_number(const ShardHomes *homes, int32 node, bool leased);
+extern int shard_homes_number_of_type(const ShardHomes *homes, int32 type_id, int32 node);
+extern void shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event);
+extern const char *shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned);
+extern void shard_homes_forget_moves(ShardHomes *homes);
+extern void shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef shard,
+								 int32 from, int32 to, const char *text);
+
+/* homes_type.c */
+extern void
+shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message,
+					   ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
+extern void shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
+									 const ShardRoster *roster);
+extern int32
+shard_homes_number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_id, int32 *number);
+
+/* homes_move.c */
+extern bool shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,
+								   ShardHomeReason reason, const char *who,
+								   const ShardRoster *roster, const char **why);
+extern void
+shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
+extern void shard_homes_ready(ShardHomes *homes, const ShardControl *message);
+extern void shard_homes_stopped(ShardHomes *homes, const ShardControl *message);
+extern void shard_homes_staged(ShardHomes *homes, const ShardControl *message);
+extern void shard_homes_import_failed(ShardHomes *homes, int64 now, const ShardControl *message);
+extern void shard_homes_failed(HomesShard *shard, int64 now);
+extern const char *shard_homes_reason_text(const HomesShard *shard, ShardArena *arena);
+
+/* homes_place.c: may a shard that is ready begin to move? How many shards each node is copying, or is about to, is counted first. */
+extern bool shard_homes_has_place(ShardHomes *homes, int64 now, HomesShard *shard);
+extern void shard_homes_count_copied(ShardHomes *homes, int64 now);
+
+/* homes_command.c: operators' acts */
+extern void shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster);
+extern void
+shard_homes_move_ended(ShardHomes *homes, const HomesShard *shard, bool good, const char *why);
+extern void shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number);
+
+/* homes_plan.c: first homes, rebalancing */
+extern void shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
+								 const ShardRoster *roster);
+extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
+							 const ShardRoster *roster, int *n_pending);
+extern void
+shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
+
+/* homes_number.c: is there room for a type of a member, and its record? type_id: its present record does not count. */
+extern bool shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id,
+								 const ShardMapEntry *entry, const ShardTypeRecord *type);
+
+/* The number of a new type, of those above last; 0: it gets none; *full: for want of a group. */
+extern int32 shard_homes_type_number(const ShardHomes *homes, const ShardTypeRecord *type,
+									 int32 last, int32 wish, bool *full);
+
+/* homes_resettle.c: members that go or are lost */
+extern bool shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
+								ShardProposer *proposer);
+extern bool shard_homes_gives_away(const ShardMemberRecord *member);
+extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
+								 const ShardRoster *roster);
+extern void shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer,
+									 ShardRoster *roster);
+
+/* homes_strategy.c: types with functions of their own */
+extern HomesStrategy *shard_homes_find_strategy(const ShardHomes *homes, int32 type_id);
+extern bool
+shard_homes_ask_homes(ShardHomes *homes, int64 now, int32 type_id, const HomesRequest *requests,
+					  int n_requests, const ShardRoster *roster);
+extern bool shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *who,
+								  const ShardRoster *roster);
+extern void shard_homes_strategy_late(ShardHomes *homes, int64 now, ShardProposer *proposer,
+									  const ShardRoster *roster);
+extern void shard_homes_forget_strategies(ShardHomes *homes);

@@ -1,0 +1,42 @@
+/*
+ * core/home/import_turn.h
+ *		Whose shard a target copies next (doc/protocol.md M24, M27).
+ */
+#pragma once
+
+/* Copies at a time. More would only share the disks, and a shard that is being copied stands still. */
+#define SHARD_IMPORT_COPIES 4
+
+/*
+ * Beyond them, or, of those that only prepare, instead of them: one of each owner from each home, as long as there are fewer
+ * than so many; and one of each owner, as long as there are fewer than so many. A copy, or a question, that does not end
+ * so keeps nothing from another home, or of another owner, waiting.
+ */
+#define SHARD_IMPORT_BY_HOME 8
+#define SHARD_IMPORT_BY_OWNER 24
+
+/* What a target is at, beside a shard that waits. */
+typedef struct ShardImportPlaces
+{
+	int all;
+	int of_owner;  /* of the same owner as the one that waits; */
+	int from_home; /* and from the same home, too */
+} ShardImportPlaces;
+
+/* Has the one that waits a place of its own, whatever the others do? */
+extern bool shard_import_own_place(const ShardImportPlaces *taken);
+
+typedef struct ShardImportJob
+{
+	uint32 owner; /* of the type; 0: not known */
+	int32 home;	  /* where the shard is */
+	bool rows;	  /* it copies; else it prepares */
+	bool failed;  /* one of that owner from that home has failed lately: others come first */
+} ShardImportJob;
+
+/*
+ * Which of those that wait begins next, the oldest of them first; -1: none may now. One owner prepares one shard at a time from
+ * a home, and copies in the last of the first places only if nobody else waits for it.
+ */
+extern int shard_import_turn(const ShardImportJob *running, int n_running,
+							 const ShardImportJob *waiting, int n_waiting, bool rows);

@@ -1,0 +1,107 @@
+/*
+ * core/map/type_number.h
+ *		Numbers of types: which group of lanes an owner's types are in (doc/protocol.md W1, C19).
+ */
+#pragma once
+
+#include "core/map/control.h"
+#include "core/map/map.h"
+#include "core/map/record.h"
+
+/* A type that has a number. */
+typedef struct ShardNumberedType
+{
+	int32 type_id;
+	const char *owner; /* "": not known */
+} ShardNumberedType;
+
+/* One more, unless its owner has one in its group: lists have one type of each owner in each group, which is all that is asked. */
+extern void
+shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const char *owner);
+
+/* Those of a map, in the arena. */
+extern ShardNumberedType *
+shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count);
+
+/* The types of a map in the order of their names, in the arena; and the one of a name, NULL: there is none. */
+extern ShardTypeRecord *shard_type_number_names(const ShardMap *map, ShardArena *arena, int *count);
+extern const ShardTypeRecord *
+shard_type_number_find(const ShardTypeRecord *names, int count, const char *name);
+
+/*
+ * The group for another type of an owner: that of his other types, else one without types, else, if owners may share, the
+ * one with the fewest. -1: there is none. Of several that do the one which comes first behind last, the newest number.
+ */
+extern int shard_type_number_group(const ShardNumberedType *types, int count, const char *owner,
+								   int32 last, bool may_share);
+
+/* The next number of a group; 0: none is left. group -1: of any. */
+extern int32 shard_type_number_next(int32 last, int group);
+
+/*
+ * The number for a type of an owner, "": not known. wish: the one that he would like, 0: none; it is granted if nobody
+ * can have had it and nobody else is in its group, which nobody minds if the node is alone in its cluster. 0: there
+ * is none; *full: for want of a group, as opposed to numbers.
+ */
+extern int32
+shard_type_number_choose(const ShardNumberedType *types, int count, const char *owner, int32 last,
+						 int32 wish, bool alone, bool may_share, bool *full);
+
+/*
+ * Why a node with these types, values of SHARD_MAP_TYPE, may not join the cluster of that map: one would get no number,
+ * should they be asked for one after the other as a member does. In the arena; NULL: it may.
+ */
+extern const char *shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types,
+										   int n_types, bool may_share, ShardArena *arena);
+
+/* What types take up in a cluster. */
+typedef struct ShardTypeRoom
+{
+	int64 types;
+	int64 shards;
+	int64 bytes; /* of their records */
+} ShardTypeRoom;
+
+/* All types of a cluster together, at most; those that one member has alone half of each (C20). */
+#define SHARD_ROOM_TYPES 2048
+#define SHARD_ROOM_SHARDS (2 * SHARD_MAX_SHARDS)
+#define SHARD_ROOM_BYTES (4 * 1024 * 1024)
+
+extern void
+shard_type_room_add(ShardTypeRoom *room, const ShardMapEntry *entry, const ShardTypeRecord *type);
+
+/* Is there room for all types, of which one member has some alone? */
+extern bool shard_type_room_fits(const ShardTypeRoom *all, const ShardTypeRoom *alone);
+
+/* Types that a node which joins brings, at most, and the bytes of their records: none has more, and a cluster has no room for them. */
+#define SHARD_JOIN_TYPES 1024
+#define SHARD_JOIN_TYPE_BYTES SHARD_ROOM_BYTES
+
+/* All of what it says when it joins. */
+#define SHARD_JOIN_MAX_BYTES (SHARD_JOIN_TYPE_BYTES + 256 * 1024)
+
+/* Why a node with these types is not even called back, whatever they are; in the arena. NULL: they are not too many, nor too long. */
+extern const char *
+shard_type_number_bounds(const ShardMapEntry *types, int n_types, ShardArena *arena);
+
+/* Why a type gets no number now. */
+extern const char *shard_type_number_why(ShardTypeRefusal refusal);
+
+/* How many owners have types in a group. */
+extern int shard_type_number_owners(const ShardNumberedType *types, int count, int group);
+
+/* Why an owner gets no number, and what he can do. */
+#define SHARD_TYPE_NUMBER_WHY "too many owners of entity types"
+#define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": %s"
+#define SHARD_TYPE_NUMBER_DETAIL \
+	"%d owners have types in the cluster, and that is how many can have region workers of their own."
+#define SHARD_TYPE_NUMBER_HINT \
+	"Start the type as one of them, or let owners share workers with shard.owners_may_share_workers."
+
+/* Why there is no room, and what can be done. */
+#define SHARD_TYPE_ROOM_WHY "too many entity types or shards"
+#define SHARD_TYPE_ROOM_DETAIL \
+	"The types of a cluster have %d shards together at most, are %d, and describe themselves in %d bytes; those that one " \
+	"member has alone half as many."
+#define SHARD_TYPE_ROOM_HINT \
+	"Start the type with fewer shards, drop others with shard_drop_type(), or start those of this node at other members, too."

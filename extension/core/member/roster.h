@@ -1,0 +1,143 @@
+/*
+ * core/member/roster.h
+ *		The coordinator's duties towards members: joining, admission, reachability, status, leases,
+ *		downing, and who votes.
+ *
+ * Lives while the office is held; everything in it is volatile (C1). What it decides it proposes as
+ * changes of member/…, voters and settings.
+ */
+#pragma once
+
+#include "core/map/proposer.h"
+
+typedef struct ShardRoster ShardRoster;
+
+/* Starts that claim to be a node, at most. */
+#define SHARD_MAX_CLAIMS 64
+
+/* Settings of the coordinator's node; times in microseconds. */
+typedef struct ShardRosterSettings
+{
+	int voters; /* wished number of voters: 0 = by the number of members (R11), else 1, 3, 5, 7 */
+	int32 journal_node;		   /* state_store_mode = persistence: the voter (R14); 0: none */
+	int downing;			   /* ShardDowningKind */
+	int64 stable_after;		   /* quiet time before a downing decision; 20 s */
+	int64 voter_replace_after; /* 0: at once */
+	int64 weakly_up_after;	   /* 0: never */
+	int32 static_quorum_size;
+	bool owners_may_share; /* a group of lanes, when each has types of another one (C19) */
+	bool leave_confirmed;  /* hosts tell when a node that exits has left nothing undone (M20) */
+	ShardUuid
+		incarnation; /* of the coordinator's own process: it is no judge of another one (I16) */
+} ShardRosterSettings;
+
+extern ShardRoster *shard_roster_create(int32 self, const ShardRosterSettings *settings);
+extern void shard_roster_destroy(ShardRoster *roster);
+
+/* The setting has changed: from now on. */
+extern void shard_roster_set_sharing(ShardRoster *roster, bool owners_may_share);
+
+/* The office was taken just now: forget what was known, begin the wait for old leases (L4). */
+extern void shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer);
+
+/*
+ * A message came from a member's admitted incarnation. answers: to something that it heard of this
+ * node; only that makes it reachable, since one that can send and not hear is of no use.
+ */
+extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers);
+
+/*
+ * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for whom the member cannot reach,
+ * and status: how its voter is). Proposes and answers; an answer that presupposes a decision is sent
+ * when the question comes again after it, a grant also by the tick. JOIN: flag says that the joiner has
+ * entities, homes, messages or other members; JOIN_REPLY's uuid is the cluster's id, for the node to
+ * put in as in the header. I_AM: node, or else from, is the node at whose address uuid2 answered.
+ */
+extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
+								 ShardProposer *proposer, ShardActions *out);
+
+/* Shards of which this node has states, as its host says when it is asked (SHARD_ACTION_STATES). */
+typedef struct ShardStatesAnswer
+{
+	int64 token; /* of the question */
+	int n_shards;
+	const ShardShardRef *shards; /* the next ones, in the order of types and shards */
+	bool end;					 /* there are no more */
+	const char *why;			 /* nobody can tell now; NULL */
+	bool refuse;				 /* nor before an operator has done something about it */
+} ShardStatesAnswer;
+
+/* They get their homes here, if they have none. */
+extern void shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *answer,
+								ShardProposer *proposer);
+
+/*
+ * Due work: answer what was decided, steps of members' status, grants whose majority heartbeat came
+ * (L2), downing, voter changes. homes_of(context, node): number of homes that a member still has, or may get.
+ */
+extern void shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
+							  int (*homes_of)(const void *context, int32 node), const void *context,
+							  ShardActions *out);
+
+/*
+ * An operator's act: SHARD_MEMBER_DOWN (fence the incarnation), SHARD_MEMBER_LEAVING,
+ * SHARD_MEMBER_WRITTEN_OFF (final). False and a reason if it cannot be.
+ */
+extern bool
+shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberStatus status,
+						ShardProposer *proposer, const char **why);
+
+/* A member is to have no shards, until it is started again; or no more so. */
+extern bool shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated,
+								  ShardProposer *proposer, const char **why);
+
+/*
+ * A member does not want to leave any more; number: of that wish, which rises with each of its incarnation (N6).
+ * False and a reason if it is too late.
+ */
+extern bool shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number,
+							  ShardProposer *proposer, const char **why);
+
+/* Where somebody says that a member is (I15). */
+typedef struct ShardAddress
+{
+	const char *dsn;
+	ShardAddressGround ground;
+	bool lapsed; /* the one before leads there no more, or not as it did */
+} ShardAddress;
+
+/* An operator's word becomes the member's address; a guess if it is better. *taken: it was not so before. */
+extern bool
+shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const ShardAddress *address,
+						 ShardProposer *proposer, bool *taken, const char **why);
+
+/* shard_admit(): admit a waiting claim of a node although a rule refuses it. */
+extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
+							   const char **why);
+
+/* Is an incarnation of a node about to be admitted by that word; which one? */
+extern bool shard_roster_admitting(const ShardRoster *roster, int32 node, ShardUuid *uuid);
+
+/*
+ * The nodes whose place somebody claims who is refused until an operator says shard_admit() (I14), each once: there, by who
+ * was found at its registered address, or by others alone. nodes: room for SHARD_MAX_CLAIMS. Returns how many.
+ */
+extern int shard_roster_claimed(const ShardRoster *roster, bool there, int32 *nodes);
+
+/* Heard of lately, by the failure detector? */
+extern bool shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now);
+
+/*
+ * Leases. close: no more grants to the node until open, because a change of homes that presupposes
+ * its end is being decided. ended: no grant to it can be valid any more (L4).
+ */
+extern void shard_roster_close_lease(ShardRoster *roster, int32 node);
+extern void shard_roster_open_lease(ShardRoster *roster, int32 node);
+extern bool
+shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const ShardMap *decided);
+
+/*
+ * Change the time of leases; what the former ones may still run is kept in mind (L3). False: *why.
+ */
+extern bool shard_roster_change_ttl(ShardRoster *roster, int64 ttl_ms, ShardProposer *proposer,
+									const char **why);

@@ -1,0 +1,231 @@
+/*
+ * core/member/roster_private.h
+ *		What the files of core/roster share: what the coordinator has observed of the members.
+ */
+#pragma once
+
+#include "core/member/detector.h"
+#include "core/member/downing.h"
+#include "core/member/lease.h"
+#include "core/member/membership.h"
+#include "core/member/roster.h"
+#include "core/base/shard_key.h"
+
+/* Levels of the host's log. */
+#define ROSTER_LOG 15
+#define ROSTER_WARNING 19
+
+/* A claim that is not repeated for so long is dropped: its claimant is gone, or admitted. */
+#define ROSTER_CLAIM_PATIENCE (3 * SHARD_SECOND)
+
+/* The decided incarnation that was heard within this time is alive; longer than two heartbeats. */
+#define ROSTER_ALIVE (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 2)
+
+/* So long a claim waits for a sign of it, unless it has been silent already for the time above. */
+#define ROSTER_LISTEN (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 4)
+
+/* What a joiner or claimant says of itself is no longer than that: all of it is in the map, which has to fit into a call. */
+#define ROSTER_MAX_SETTINGS 8192
+
+/* Claims that are looked after at a time. Of more, those go that nobody at the address has confirmed. */
+#define ROSTER_MAX_CLAIMS SHARD_MAX_CLAIMS
+
+/* Joiners that are called back at a time, and for how long before they hear that it was in vain (I17). */
+#define ROSTER_MAX_JOINS 8
+#define ROSTER_JOIN_PATIENCE (20 * SHARD_SECOND)
+
+/* A claimant is told again why it is refused. */
+#define ROSTER_TELL_INTERVAL (5 * SHARD_SECOND)
+
+/* A member that was admitted at some time, as observed. */
+typedef struct RosterMember
+{
+	int32 node;
+	bool heard;		 /* in this office */
+	int64 heard_at;	 /* or watched since, if it was not */
+	bool amnesiac;	 /* its voter says so */
+	int32 vouched;	 /* incarnation that said in this office that its voter is well */
+	int64 confirmed; /* what it has learned, and left nothing undone: of one that exits (M20), */
+	bool had_homes;	 /* that must wait for, or nobody has looked; then */
+	int64 without_n; /* what was decided when it had none any more */
+	bool unsettled;
+	int64 unsettled_since; /* joins, and the members do not converge */
+	int n_reports;
+	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* whom it cannot reach */
+	int32 wish_inc; /* the incarnation whose operator wished it to stay, or to leave (N6), */
+	int64 stays;	/* last under these numbers, 0: not: what was wished before counts no more */
+	int64 leaves;
+	ShardDetector detector;
+} RosterMember;
+
+/* A newcomer's claim to be a node. */
+typedef struct RosterClaim
+{
+	int32 node;
+	int32 previous;
+	ShardUuid uuid;
+	int32 kind;
+	int64 since;
+	int64 seen; /* lately */
+	ShardCallback callback;
+	int64 next_ask;
+	char *settings; /* the member value that it would have; owned, NULL: none */
+	uint32 settings_length;
+	bool forced;
+	bool refused;	/* by a rule that an operator may overrule, when it was judged last */
+	bool contested; /* the log shows it beside another one */
+	bool proposed;
+	ShardAdmission verdict; /* the last one that was logged, or GRANT */
+	int64 next_tell;
+} RosterClaim;
+
+/* Who sits at a node's registered address, as was found last. */
+typedef struct RosterFound
+{
+	int32 node;
+	ShardUuid uuid;
+	int64 at;
+} RosterFound;
+
+/* A joiner that has no number yet. */
+typedef struct RosterJoin
+{
+	ShardUuid token;
+	ShardUuid incarnation;
+	char *dsn;	  /* where it was asked; owned */
+	int64 number; /* of the question, by which the answer finds it */
+	int64 since;
+	int64 seen; /* lately */
+	int64 next_ask;
+	ShardCallback callback;
+	char error[256]; /* why it was not reached; "": it was, or nobody knows */
+} RosterJoin;
+
+/* A member that was never admitted, and since when this office knows of it. */
+typedef struct RosterNewcomer
+{
+	int32 node;
+	int64 since;
+} RosterNewcomer;
+
+/* How far a node that is alone is with the homes of its states (C21). */
+typedef struct RosterStates
+{
+	bool going;
+	bool done; /* all had homes then: */
+	int64 done_at;
+	int64 wanted_at; /* a joiner asked last */
+	int64 number;	 /* of the question under way, or the last one */
+	int64 next_ask;
+	int64 began;		 /* the pass over all of them */
+	ShardShardKey after; /* the states up to this shard have homes, */
+	ShardShardKey last;	 /* once this one has */
+	char why[160];		 /* it was put off; "": it was not */
+	bool refused;		 /* that does not pass by itself */
+} RosterStates;
+
+struct ShardRoster
+{
+	int32 self;
+	ShardRosterSettings settings;
+	ShardArena *arena; /* of one call; its callers never keep what is in it */
+
+	int n_members;
+	RosterMember *members;
+	int n_claims;
+	RosterClaim claims[ROSTER_MAX_CLAIMS];
+	int n_found;
+	RosterFound found[ROSTER_MAX_CLAIMS];
+	int n_joins;
+	RosterJoin joins[ROSTER_MAX_JOINS];
+	int64 join_number; /* the newest; rises over all offices of this process */
+	int n_newcomers;
+	RosterNewcomer *newcomers;
+
+	ShardLeaseBook *leases;
+	int64 ttl_n; /* version of the settings whose former lease time still counts, since ttl_since */
+	int64 ttl_since;
+
+	ShardDowningTimer downing;
+	bool told_side; /* that this side is the one that should go down */
+	int64 next_leave_log;
+
+	/* Who has learned caught_up_n has caught up: what was decided until an interval ago, or earlier. */
+	int64 caught_up_n;
+	int64 next_caught_up_n;
+	int64 next_mark;
+
+	RosterStates states;
+
+	bool journal_heard; /* in this office, and it may become the voter (R14) */
+};
+
+/* roster.c */
+extern RosterMember *shard_roster_member(const ShardRoster *roster, int32 node);
+extern const ShardMapEntry *shard_roster_record(const ShardRoster *roster, const ShardMap *decided,
+												int32 node, ShardMemberRecord *record);
+extern bool shard_roster_has_journal(const ShardRoster *roster, const ShardVotersRecord *voters);
+extern bool shard_roster_pending(const ShardProposer *proposer, ShardMapKind kind, int32 a);
+extern bool shard_roster_propose(ShardRoster *roster, ShardProposer *proposer,
+								 const ShardMapEntry *entry, const ShardMemberRecord *record);
+extern bool
+shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, const char **why);
+
+extern bool shard_roster_may_lose(const ShardRoster *roster, int64 now,
+								  const ShardProposer *proposer, const int32 *nodes, int n_nodes);
+
+/* roster_join.c: node ids */
+extern void shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
+							  ShardProposer *proposer, ShardActions *out);
+
+/* roster_claim.c: claims to be a node */
+extern void shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
+							   ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,
+									 ShardProposer *proposer, ShardActions *out);
+extern void
+shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_forget_claims(ShardRoster *roster);
+extern bool shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node);
+/* A node gets another address: what was found at the one before says nothing of it. */
+extern void shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node);
+extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
+
+/*
+ * roster_newcomer.c: is the joiner at its address, as its host has found? If it is not known yet it is asked; *why: it gets
+ * no number, else NULL.
+ */
+extern bool shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *message,
+								  const char *dsn, const char **why, ShardActions *out);
+extern void shard_roster_joiner_answered(ShardRoster *roster, const ShardControl *message);
+extern void shard_roster_forget_join(ShardRoster *roster, ShardUuid token);
+
+/* Why no more nodes get numbers now; NULL: they do. */
+extern const char *shard_roster_why_full(const ShardRoster *roster, const ShardMap *decided);
+
+/* Give up numbers that nobody comes for; the office begins anew. */
+extern void
+shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_forget_newcomers(ShardRoster *roster);
+
+/* roster_states.c: may anybody join, as far as states without homes go? If not they get homes. Due work; why it takes time. */
+extern bool shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *decided);
+extern void shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *proposer,
+									 ShardActions *out);
+extern const char *shard_roster_states_why(const ShardRoster *roster);
+
+/* Does that not pass by itself? Whoever joins is refused then, and the next one has all looked at anew. */
+extern bool shard_roster_states_refuse(ShardRoster *roster);
+
+/* roster_lease.c: grants, and the time that they are given */
+extern void shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,
+									 ShardActions *out);
+extern void shard_roster_settle_ttl(ShardRoster *roster, int64 now, ShardProposer *proposer);
+
+/* roster_status.c: steps of status, downing, voters */
+extern void
+shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
+				   int (*homes_of)(const void *context, int32 node), const void *context);
+extern void
+shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+extern void shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer);

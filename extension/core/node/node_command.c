@@ -1,0 +1,591 @@
+/*
+ * core/node/node_command.c
+ *		Operators' commands, from any node: carried out by the coordinator, which may be another one.
+ *
+ * A command is carried out at most once (C12). It is sent to the coordinator of one ballot, again until
+ * that one answers, under a number that rises; the coordinator carries out a number that is greater
+ * than all before of that incarnation, and nothing else. What it has answered it says once more to who asks
+ * again, also when it has lost its office: the answer was lost. When the coordinator changes while a command is
+ * with it, nobody knows whether it was carried out, and the operator is told so. A command that was not
+ * sent yet waits for a coordinator.
+ *
+ * All of this is volatile: if a process dies, its operators have lost their connections anyway, or hear
+ * from the other side that the outcome is unknown.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node/node_private.h"
+
+/* Commands that wait at the same time; more are refused. */
+#define MAX_COMMANDS 1000
+
+/* The text of a command is the name of a role. */
+#define MAX_TEXT 1024
+
+/* ---- the coordinator's side ------------------------------------------------------------------- */
+
+/* Change the status of a member. */
+static bool
+set_status(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardMemberStatus status,
+		   const char **why)
+{
+	bool good =
+		shard_roster_set_status(node->roster, now, event->node, status, node->proposer, why);
+
+	if (good)
+		shard_homes_note_who(node->homes, event->node, event->text);
+	return good;
+}
+
+/* Empty a member, or no more. */
+static bool
+evacuate(ShardNode *node, const ShardNodeEvent *event, const char **why)
+{
+	bool good = shard_roster_evacuate(node->roster, event->node, event->flag, node->proposer, why);
+
+	if (good)
+		shard_homes_note_who(node->homes, event->node, event->text);
+	return good;
+}
+
+/* A member that leaves, the one whose operator says so, is to stay. */
+static bool
+stay(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, const char **why)
+{
+	int32 member = asker.node != 0 ? asker.node : node->id;
+	bool good = shard_roster_stay(node->roster, now, member, event->number, node->proposer, why);
+
+	if (good)
+		shard_homes_note_who(node->homes, member, event->text);
+	return good;
+}
+
+/* A member is at another address, by its operator or as somebody has reached it; number: 1 if that is news. */
+static bool
+set_address(ShardNode *node, int64 now, const ShardNodeEvent *event, int64 *number,
+			const char **why)
+{
+	ShardAddress address = {.dsn = event->text,
+							.ground = (ShardAddressGround) event->number,
+							.lapsed = event->flag};
+	bool taken;
+	bool good =
+		shard_roster_set_address(node->roster, now, event->node != 0 ? event->node : node->id,
+								 &address, node->proposer, &taken, why);
+
+	*number = taken;
+	return good;
+}
+
+static ShardHomesResult
+result_of(bool good)
+{
+	return good ? SHARD_HOMES_DONE : SHARD_HOMES_REFUSED;
+}
+
+/* Carry out a command; the office is held. */
+static ShardHomesResult
+carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, int64 *number,
+		  const char **why)
+{
+	ShardShardRef shard = event->n_shards > 0 ? event->shards[0] : (ShardShardRef){0};
+
+	switch (event->kind)
+	{
+		case SHARD_EVENT_DOWN:
+			return result_of(set_status(node, now, event, SHARD_MEMBER_DOWN, why));
+		case SHARD_EVENT_WRITE_OFF:
+			return result_of(set_status(node, now, event, SHARD_MEMBER_WRITTEN_OFF, why));
+		case SHARD_EVENT_EVACUATE:
+			return result_of(evacuate(node, event, why));
+		case SHARD_EVENT_STAY:
+			return result_of(stay(node, now, event, asker, why));
+		case SHARD_EVENT_ADMIT:
+			return result_of(
+				shard_roster_admit(node->roster, now, event->node, node->proposer, why));
+		case SHARD_EVENT_ADDRESS:
+			return result_of(set_address(node, now, event, number, why));
+		case SHARD_EVENT_LEASE_TTL:
+			return result_of(
+				shard_roster_change_ttl(node->roster, event->number, node->proposer, why));
+		case SHARD_EVENT_MOVE:
+			return shard_homes_move(node->homes, now, shard.type_id, shard.shard, event->node,
+									event->text, asker, node->roster, node->out, why);
+		case SHARD_EVENT_PIN:
+			return result_of(shard_homes_pin(node->homes, now, shard.type_id, shard.shard,
+											 event->node, event->text, node->proposer, node->out,
+											 why));
+		case SHARD_EVENT_OWNER:
+			return result_of(shard_homes_set_owner(node->homes, now, shard.type_id, event->number,
+												   event->text, node->proposer, node->out, why));
+		case SHARD_EVENT_GIVE_UP:
+			return result_of(shard_homes_give_up(node->homes, now, shard.type_id, shard.shard,
+												 node->proposer, node->roster, node->out, why));
+		case SHARD_EVENT_REBALANCE:
+			return shard_homes_rebalance(node->homes, now, shard.type_id, event->text, asker,
+										 node->roster, node->out, number, why);
+		default:
+			*why = "there is no such command";
+			return SHARD_HOMES_REFUSED;
+	}
+}
+
+/* Carry out a command and tell its end, if that is known at once; what it changes is to be decided first (G6). */
+static void
+execute(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker)
+{
+	const char *why = "too many commands wait for their decision";
+	int64 number = 0;
+	ShardHomesResult result = SHARD_HOMES_REFUSED;
+
+	if (shard_node_answer_has_room(node))
+		result = carry_out(node, now, event, asker, &number, &why);
+	if (result == SHARD_HOMES_DONE)
+		shard_node_answer_when_decided(node, now, asker, number,
+									   event->kind == SHARD_EVENT_ADMIT ? event->node : 0);
+	else if (result == SHARD_HOMES_REFUSED)
+		shard_node_answer(node, asker, false, NODE_ANSWER_KNOWN, 0, why);
+}
+
+/* Is the command newer than all that came of that incarnation? */
+static bool
+is_new(ShardNode *node, const ShardControl *message)
+{
+	NodeAsked *asked = shard_node_answer_asked(node, message->from);
+
+	if (!asked)
+	{
+		node->asked = node->asked ? repalloc(node->asked, (node->n_asked + 1) * sizeof(NodeAsked))
+								  : palloc(sizeof(NodeAsked));
+		asked = &node->asked[node->n_asked++];
+		*asked = (NodeAsked){.node = message->from};
+	}
+	if (asked->inc_no > message->from_inc ||
+		(asked->inc_no == message->from_inc && asked->token >= message->token))
+		return false;
+	asked->inc_no = message->from_inc;
+	asked->token = message->token;
+	return true;
+}
+
+/* Has a command of that number been taken here, or of a later one; or did an earlier process hold that office, and may have? */
+static bool
+may_be_taken(const ShardNode *node, const ShardControl *message)
+{
+	const NodeAsked *asked = shard_node_answer_asked(node, message->from);
+
+#ifdef SHARD_MUTANT_NOT_ME_THOUGH_DONE
+	return false;
+#endif
+	if ((uint16) message->b == node->id &&
+		(node->first_office == 0 || message->b < node->first_office))
+		return true;
+	return asked && (asked->inc_no > message->from_inc ||
+					 (asked->inc_no == message->from_inc && asked->token >= message->token));
+}
+
+/*
+ * A command for an office that is not held. Only what certainly was not carried out may go to the next coordinator; of
+ * the rest is said what was answered, or that nobody knows.
+ */
+static void
+answer_after_office(ShardNode *node, const ShardControl *message)
+{
+	bool may_be_done = may_be_taken(node, message);
+
+	if (!may_be_done || !shard_node_answer_again(node, message))
+		shard_node_answer_not_me(node, message, may_be_done);
+}
+
+/* A command of another member's operator. */
+static void
+commanded(ShardNode *node, int64 now, const ShardControl *message)
+{
+	ShardAsker asker = {message->from, message->token};
+	ShardNodeEvent event = {.kind = (ShardNodeEventKind) message->status,
+							.node = message->node,
+							.number = message->n,
+							.flag = message->flag,
+							.text = message->text,
+							.n_shards = message->n_shards,
+							.shards = message->shards,
+							.n_nodes = message->n_nodes,
+							.nodes = message->nodes};
+	ShardMemberRecord member;
+
+	if (!shard_node_get_member(node, message->from, &member) || message->from_inc == 0 ||
+		member.inc_no != message->from_inc || !shard_membership_is_member(member.status) ||
+		!shard_node_command_forwards(event.kind) ||
+		(message->text && strlen(message->text) > MAX_TEXT))
+		return;
+	if (!node->in_office || shard_proposer_ballot(node->proposer) != message->b)
+		answer_after_office(node, message);
+	else if (!shard_node_trust_wish(node, message))
+		return;
+	else if (is_new(node, message))
+		execute(node, now, &event, asker);
+	else
+		(void) shard_node_answer_again(node, message);
+}
+
+/* ---- the side of the operator ----------------------------------------------------------------- */
+
+/* Is it a command that any node takes, for the coordinator? */
+bool
+shard_node_command_forwards(ShardNodeEventKind kind)
+{
+	switch (kind)
+	{
+		case SHARD_EVENT_DOWN:
+		case SHARD_EVENT_WRITE_OFF:
+		case SHARD_EVENT_ADMIT:
+		case SHARD_EVENT_MOVE:
+		case SHARD_EVENT_PIN:
+		case SHARD_EVENT_EVACUATE:
+		case SHARD_EVENT_GIVE_UP:
+		case SHARD_EVENT_REBALANCE:
+		case SHARD_EVENT_LEASE_TTL:
+		case SHARD_EVENT_STAY:
+		case SHARD_EVENT_OWNER:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* How long the end of a command may take. */
+static int64
+patience(const ShardNode *node, const ShardNodeEvent *event)
+{
+	const ShardMapEntry *entry;
+	ShardTypeRecord type;
+	int64 handoff = node->config.homes.handoff_timeout;
+
+	/* Functions of types are asked twice: what should move, and where to. */
+	if (event->kind == SHARD_EVENT_REBALANCE)
+		return SHARD_COMMAND_PATIENCE + 2 * SHARD_STRATEGY_TIMEOUT;
+	if (event->kind != SHARD_EVENT_MOVE || event->n_shards == 0)
+		return SHARD_COMMAND_PATIENCE;
+	entry =
+		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, event->shards[0].type_id, 0});
+	if (entry && shard_record_get_type(entry, &type, NULL))
+		handoff = Max(handoff, type.handoff_timeout_ms * SHARD_MS);
+	/* The move before it, the question to the target, and the move itself. */
+	return SHARD_COMMAND_PATIENCE + SHARD_PREPARE_TIMEOUT + 2 * handoff;
+}
+
+/* Is there a coordinator, this node or one that it hears? */
+bool
+shard_node_command_heard(const ShardNode *node, int64 now)
+{
+	return node->in_office || (node->coordinator != 0 && node->coordinator != node->id &&
+							   now - node->coordinator_heard < SHARD_ELECTION_TIMEOUT);
+}
+
+/* Send a command to the coordinator of the day, if there is one. */
+static void
+send_command(ShardNode *node, int64 now, NodeCommand *command)
+{
+	ShardControl *message;
+
+	if (node->in_office || !node->admitted || !shard_node_command_heard(node, now) ||
+		!shard_node_command_forwards(command->event.kind))
+		return;
+	message = shard_action_send(node->out, node->coordinator, SHARD_CONTROL_COMMAND);
+	message->b = command->ballot = node->coordinator_ballot;
+	message->token = command->number;
+	message->uuid = node->code;
+	message->status = command->event.kind;
+	message->node = command->event.node;
+	message->n = Max(command->event.number, 0);
+	message->flag = command->event.flag;
+	message->text = command->event.text ? shard_arena_copy(node->out->arena, command->event.text,
+														   strlen(command->event.text) + 1)
+										: NULL;
+	message->n_shards = command->event.n_shards;
+	message->shards = shard_arena_copy(node->out->arena, &command->shard, sizeof(ShardShardRef));
+	command->next_send = now + SHARD_RETRY_INTERVAL;
+}
+
+/*
+ * Send all that wait, the oldest first: the coordinator takes none with a lower number than one that it has taken, and
+ * what was sent before may be lost. What another office may have carried out goes to no other one.
+ */
+static void
+send_commands(ShardNode *node, int64 now)
+{
+	for (int i = 0; i < node->n_commands; i++)
+	{
+#ifdef SHARD_MUTANT_NEWEST_COMMAND_FIRST
+		NodeCommand *command = &node->commands[node->n_commands - 1 - i];
+#else
+		NodeCommand *command = &node->commands[i];
+#endif
+
+		if (command->ballot == 0 || command->ballot == node->coordinator_ballot)
+			send_command(node, now, command);
+	}
+}
+
+/* The command at that place of the list is over. */
+static void
+drop_command(ShardNode *node, int at)
+{
+	if (node->commands[at].event.text)
+		pfree(unconstify(char *, node->commands[at].event.text));
+	node->n_commands--;
+	memmove(&node->commands[at], &node->commands[at + 1],
+			sizeof(NodeCommand) * (node->n_commands - at));
+}
+
+static void
+end_command(ShardNode *node, int at, bool good, int status, int64 number, const char *why)
+{
+	shard_node_answer(node, (ShardAsker){0, node->commands[at].event.token}, good, status, number,
+					  why);
+	drop_command(node, at);
+}
+
+/* Keep a command until its end is known. */
+static void
+keep_command(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	size_t size = sizeof(NodeCommand) * (node->n_commands + 1);
+	NodeCommand *command;
+
+	if (node->n_commands == MAX_COMMANDS)
+	{
+		shard_node_answer(node, (ShardAsker){0, event->token}, false, NODE_ANSWER_KNOWN, 0,
+						  "too many commands wait for the coordinator");
+		return;
+	}
+	node->commands = node->commands ? repalloc(node->commands, size) : palloc(size);
+	command = &node->commands[node->n_commands++];
+	memset(command, 0, sizeof(*command));
+	command->event = *event;
+	command->event.text = event->text ? pstrdup(event->text) : NULL;
+	if (event->n_shards > 0)
+		command->shard = event->shards[0];
+	command->event.n_shards = Min(event->n_shards, 1);
+	command->event.shards = NULL;
+	command->event.nodes = NULL;
+	command->event.n_nodes = 0;
+	/* Rises beyond what an earlier process of this incarnation gave out. */
+	command->number = node->last_command = Max(node->last_command + 1, now);
+	command->deadline = now + patience(node, event);
+#ifdef SHARD_MUTANT_COMMANDS_OVERTAKE
+	send_command(node, now, command);
+#else
+	send_commands(node, now);
+#endif
+}
+
+/* This node is to leave after all: what was said before, and waits for a coordinator, counts no more (N6). */
+void
+shard_node_command_end_stays(ShardNode *node)
+{
+	for (int i = node->n_commands - 1; i >= 0; i--)
+	{
+		if (node->commands[i].event.kind == SHARD_EVENT_STAY)
+			end_command(node, i, false, NODE_ANSWER_KNOWN, 0, "a later shard_leave() was called");
+	}
+}
+
+/*
+ * Has no coordinator heard that this node wishes to leave? One that did may have it decided yet, unless an incarnation
+ * was admitted since.
+ */
+static bool
+leave_is_unheard(const ShardNode *node)
+{
+	return node->admitted && !node->leave_sent && node->status < SHARD_MEMBER_LEAVING;
+}
+
+/*
+ * This node is to leave no more: it does not ask for that any longer. The coordinator is told, which may have been
+ * asked already; by the number it knows what was asked before, and comes late (N6).
+ */
+static void
+stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	ShardNodeEvent command = *event;
+
+	/* of one that is decided nobody knows yet whether it can be taken back */
+	if (node->leave_wished && node->status < SHARD_MEMBER_LEAVING)
+		shard_node_region_end_leave(node, false, SHARD_NODE_LEAVE_CANCELLED);
+	command.number = node->last_command = Max(node->last_command + 1, now);
+	if (node->in_office)
+		execute(node, now, &command, (ShardAsker){0, event->token});
+	else if (leave_is_unheard(node) && !shard_node_command_heard(node, now))
+		shard_node_step_done(node, event->token, true, NULL);
+	else
+		keep_command(node, now, &command);
+}
+
+/*
+ * A node is at another address. That is no command for others to carry out, since whoever can speak in a member's name could
+ * send it (I15). Of itself a node that could not find itself knows then that it is there, and may take the office.
+ */
+static void
+address(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	bool own = (event->node == 0 || event->node == node->id) && event->number == SHARD_ADDRESS_SAID;
+
+	if (own && node->running && !node->fenced)
+		shard_node_place_said(node);
+	if (node->in_office)
+		execute(node, now, event, (ShardAsker){0, event->token});
+	else if (own && (node->coordinator == node->id || !shard_node_command_heard(node, now)))
+		keep_command(node, now, event);
+	else
+		shard_node_step_done(node, event->token, false, "this node is not the coordinator");
+}
+
+/* A command of this node's operator. True: it was one. */
+bool
+shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
+{
+	if (event->kind == SHARD_EVENT_STAY)
+		stays(node, now, event);
+	else if (event->kind == SHARD_EVENT_ADDRESS)
+		address(node, now, event);
+	else if (event->kind == SHARD_EVENT_WRITE_OFF && shard_node_journal_give_up(node, event->node))
+		shard_node_step_done(
+			node, event->token, false,
+			"the journal is restored without that node; then it can be written off");
+	else if (shard_node_command_forwards(event->kind) && node->in_office)
+		execute(node, now, event, (ShardAsker){0, event->token});
+	else if (shard_node_command_forwards(event->kind))
+		keep_command(node, now, event);
+	else
+		return false;
+	return true;
+}
+
+/* The coordinator's answer. */
+static void
+answered(ShardNode *node, int64 now, const ShardControl *message)
+{
+	for (int i = 0; i < node->n_commands; i++)
+	{
+		NodeCommand *command = &node->commands[i];
+
+		/* whoever was asked answers, and nobody else */
+		if (command->number != message->token || command->ballot == 0 ||
+			(uint16) command->ballot != message->from)
+			continue;
+		if (message->status == NODE_ANSWER_NOT_ME)
+		{
+			/* Sure not to have been carried out: it may go to another one, with all that wait. */
+			command->ballot = 0;
+			command->next_send = Min(command->next_send, now + SHARD_RESEND_INTERVAL);
+		}
+		else
+			end_command(node, i, message->flag, message->status, message->n, message->text);
+		return;
+	}
+}
+
+/*
+ * The coordinator takes what comes with that code: what was sent without it has come to nothing, and goes again; not for
+ * each of however many codes that somebody says in its name.
+ */
+static void
+take_code(ShardNode *node, int64 now, const ShardControl *message)
+{
+	if (message->from != node->coordinator || message->b != node->coordinator_ballot ||
+		shard_record_uuid_equal(message->uuid, node->code))
+		return;
+	node->code = message->uuid;
+#ifndef SHARD_MUTANT_EACH_CODE_IS_TRIED
+	if (now < node->next_try_of_code)
+		return;
+#endif
+	node->next_try_of_code = now + SHARD_RESEND_INTERVAL;
+	node->next_leave = now;
+	send_commands(node, now);
+}
+
+void
+shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message)
+{
+	if (message->kind == SHARD_CONTROL_COMMAND)
+		commanded(node, now, message);
+	else if (message->kind == SHARD_CONTROL_COMMAND_ANSWER)
+		answered(node, now, message);
+	else if (message->kind == SHARD_CONTROL_COMMAND_CODE)
+		take_code(node, now, message);
+}
+
+/* An address that waited for the office waits for what else is being decided of its node, which may be its admission. */
+static bool
+waits_for_change(const ShardNode *node, const ShardNodeEvent *event)
+{
+	int32 member = event->node != 0 ? event->node : node->id;
+
+	return event->kind == SHARD_EVENT_ADDRESS &&
+		   shard_proposer_pending(node->proposer, (ShardMapKey){SHARD_MAP_MEMBER, member, 0});
+}
+
+/* A command that waits: for a coordinator, for its answer, or in vain. True: it is over. */
+static bool
+tick(ShardNode *node, int64 now, int at)
+{
+	NodeCommand *command = &node->commands[at];
+	bool sent = command->ballot != 0;
+
+	if (!node->running || node->fenced)
+		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
+					node->fenced ? "this node is fenced" : "this incarnation was downed");
+	else if (sent && command->ballot != node->coordinator_ballot)
+		end_command(
+			node, at, false, NODE_ANSWER_UNKNOWN, 0,
+			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
+	else if (!sent && node->in_office && !waits_for_change(node, &command->event))
+	{
+		ShardNodeEvent event = command->event;
+
+		event.shards = &command->shard;
+		execute(node, now, &event, (ShardAsker){0, event.token});
+		drop_command(node, at);
+	}
+	else if (now >= command->deadline)
+		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
+					sent
+						? "the coordinator has not answered: perhaps it is carried out all the same"
+						: "the cluster has no coordinator that could carry it out");
+	else
+		return false;
+	return true;
+}
+
+void
+shard_node_command_tick(ShardNode *node, int64 now)
+{
+	bool due = false;
+
+	for (int i = 0; i < node->n_commands;)
+	{
+		if (tick(node, now, i))
+			continue;
+		due = due || (now >= node->commands[i].next_send &&
+					  shard_node_command_forwards(node->commands[i].event.kind));
+		i++;
+	}
+	if (due)
+		send_commands(node, now);
+}
+
+void
+shard_node_command_destroy(ShardNode *node)
+{
+	while (node->n_commands > 0)
+		drop_command(node, 0);
+	if (node->commands)
+		pfree(node->commands);
+	shard_node_answer_destroy(node);
+}

@@ -1,0 +1,130 @@
+/*
+ * core/node/node_identity.c
+ *		The durable identity of a node: which cluster, which member, which incarnation, what it joins; and its voter's.
+ *
+ * One row. Whoever changes a part of it writes all of it, in the transaction of the step.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/node/node_private.h"
+
+/* Gather the durable identity into the step's transaction. */
+void
+shard_node_write_identity(ShardNode *node)
+{
+	StringInfoData value;
+	ShardMapEntry entry = {0};
+
+	initStringInfo(&value);
+	shard_wire_put_uint(&value, node->cluster.high);
+	shard_wire_put_uint(&value, node->cluster.low);
+	shard_wire_put_int(&value, node->era);
+	shard_wire_put_int(&value, node->id);
+	shard_wire_put_int(&value, node->inc_no);
+	shard_wire_put_uint(&value, node->inc_uuid.high);
+	shard_wire_put_uint(&value, node->inc_uuid.low);
+	shard_wire_put_uint(&value, node->fenced ? 1 : 0);
+	shard_wire_put_int(&value, node->journal.sealed);
+	shard_wire_put_uint(&value, node->journal.sealed_for.high);
+	shard_wire_put_uint(&value, node->journal.sealed_for.low);
+	shard_wire_put_uint(&value, node->n_claimed);
+	for (int i = 0; i < node->n_claimed; i++)
+	{
+		shard_wire_put_uint(&value, node->claimed[i].high);
+		shard_wire_put_uint(&value, node->claimed[i].low);
+	}
+	shard_wire_put_uint(&value, node->secret.high);
+	shard_wire_put_uint(&value, node->secret.low);
+	shard_wire_put_uint(&value, node->join.token.high);
+	shard_wire_put_uint(&value, node->join.token.low);
+	if (node->join.address)
+		shard_wire_put_bytes(&value, node->join.address, strlen(node->join.address));
+	else
+		shard_wire_put_bytes(&value, "", 0);
+	entry.length = value.len;
+	entry.value = shard_arena_copy(node->out->arena, value.data, value.len);
+	pfree(value.data);
+	shard_action_write(node->out, SHARD_STORE_NODE, &entry);
+}
+
+/* Take the durable identity. False: the bytes are none. */
+bool
+shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
+{
+	ShardReader reader = {entry->value, entry->value + entry->length, false};
+	const char *address;
+	size_t length;
+	uint64 n_claimed;
+
+	node->cluster.high = shard_wire_get_uint(&reader);
+	node->cluster.low = shard_wire_get_uint(&reader);
+	node->era = shard_wire_get_int32(&reader);
+	node->id = shard_wire_get_int32(&reader);
+	node->inc_no = shard_wire_get_int32(&reader);
+	node->inc_uuid.high = shard_wire_get_uint(&reader);
+	node->inc_uuid.low = shard_wire_get_uint(&reader);
+	node->fenced = shard_wire_get_uint(&reader) != 0;
+	node->journal.sealed = shard_wire_get_int32(&reader);
+	node->journal.sealed_for.high = shard_wire_get_uint(&reader);
+	node->journal.sealed_for.low = shard_wire_get_uint(&reader);
+	n_claimed = shard_wire_get_uint(&reader);
+	if (n_claimed > NODE_CLAIMS)
+		return false;
+	node->n_claimed = (int) n_claimed;
+	for (int i = 0; i < node->n_claimed; i++)
+	{
+		node->claimed[i].high = shard_wire_get_uint(&reader);
+		node->claimed[i].low = shard_wire_get_uint(&reader);
+	}
+	node->secret.high = shard_wire_get_uint(&reader);
+	node->secret.low = shard_wire_get_uint(&reader);
+	node->join.token.high = shard_wire_get_uint(&reader);
+	node->join.token.low = shard_wire_get_uint(&reader);
+	address = shard_wire_get_bytes(&reader, &length);
+	if (reader.failed)
+		return false;
+	if (length > 0)
+	{
+		node->join.address = palloc(length + 1);
+		memcpy(node->join.address, address, length);
+		node->join.address[length] = '\0';
+	}
+	node->has_identity = true;
+	return true;
+}
+
+/* ShardVoterSeal, with the node. */
+static ShardUuid
+seal(const void *arg, int64 promised, ShardMapPoint point)
+{
+	const ShardNode *node = arg;
+	const uint64 said[] = {node->cluster.high, node->cluster.low, (uint64) node->era,
+						   (uint64) node->id,  (uint64) promised, (uint64) point.b,
+						   (uint64) point.n};
+
+	return node->config.seal ? node->config.seal(node->secret, said, sizeof(said))
+							 : (ShardUuid){0, 0};
+}
+
+/* See node_private.h; so for the next one. */
+ShardVoter *
+shard_node_create_voter(const ShardNode *node)
+{
+	ShardVoter *voter = shard_voter_create(node->id);
+
+	shard_voter_set_seal(voter, seal, node);
+	return voter;
+}
+
+void
+shard_node_new_voter(ShardNode *node)
+{
+	shard_voter_destroy(node->voter);
+	node->voter = shard_node_create_voter(node);
+	shard_action_clear(node->out, SHARD_STORE_VOTER);
+	shard_action_clear(node->out, SHARD_STORE_ACCEPTED);
+}

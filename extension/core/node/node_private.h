@@ -1,0 +1,470 @@
+/*
+ * core/node/node_private.h
+ *		What the files of core/node share: the node itself, and the parts of a step.
+ */
+#pragma once
+
+#include "core/member/detector.h"
+#include "core/member/lease.h"
+#include "core/member/membership.h"
+#include "core/node/node.h"
+#include "core/base/timing.h"
+#include "lib/stringinfo.h"
+
+/* Claims whose grant may have been decided without this node hearing of it. */
+#define NODE_CLAIMS 8
+
+/* Calls that wait for this node to leave; of more the first one is told that others do. */
+#define NODE_LEAVES 8
+
+/* Another member, as this node's failure detector sees it. */
+typedef struct NodePeer
+{
+	int32 node;
+	bool unreachable;
+	ShardDetector detector;
+} NodePeer;
+
+/* A type that runs here. */
+typedef struct NodeType
+{
+	char *name;
+	bool proxy;
+	bool refused;		/* the cluster has another type of that name */
+	int32 type_id;		/* 0: not learned yet */
+	ShardMapEntry wish; /* the type's value and number as this node would have it; owned */
+	uint64 settings_hash;
+	bool foreign; /* it has another owner in the cluster: it runs nowhere here (C18) */
+	bool altered; /* its states have another structure than the cluster's, which is to be told */
+	int64 since;  /* so much was learned when it was first told */
+	int32 taken;  /* the coordinator says that it is the type with that id */
+	int64 asked;  /* the coordinator was first asked for it then; 0: not yet */
+	ShardTypeRefusal lacks; /* the cluster has not got that for it (C19, C20), */
+	int64 ask_again;		/* it is asked again then */
+} NodeType;
+
+/* A type that was dropped here, while the map may still have it. */
+typedef struct NodeDrop
+{
+	char *name;
+	int32 type_id; /* 0: not in the map, as far as known */
+} NodeDrop;
+
+/*
+ * A message that waits for a transaction to be durable (T3), or to be looped back to ourselves; or the
+ * end of a command, whose bytes are its text.
+ */
+typedef struct NodeHeld
+{
+	struct NodeHeld *next;
+	int64 ticket;
+	int32 to;
+	bool stays; /* a command or the answer to one: makes room for nothing (C12) */
+	bool is_done;
+	bool good;	  /* of a command, */
+	bool unknown; /* whether it was carried out */
+	int64 number; /* its result, */
+	int64 token;  /* and which it was */
+	size_t length;
+	char bytes[FLEXIBLE_ARRAY_MEMBER];
+} NodeHeld;
+
+typedef struct NodeQueue
+{
+	NodeHeld *first;
+	NodeHeld *last;
+	int count;
+	size_t bytes;
+} NodeQueue;
+
+/* What a join needs until it is done (R16). */
+typedef struct NodeJoin
+{
+	ShardUuid token;
+	char *address; /* NULL: no join under way */
+	int64 command; /* to be answered by COMMAND_DONE */
+	int64 next_try;
+	char why[160]; /* the cluster said that it is to ask on; "": it did not */
+} NodeJoin;
+
+/* A member that told what it knows, or was given up by an operator. */
+typedef struct NodeAnswer
+{
+	int32 node;
+	bool given_up;
+} NodeAnswer;
+
+/* A command of this node's operator, for the coordinator (C12). */
+typedef struct NodeCommand
+{
+	ShardNodeEvent event; /* its text is owned */
+	ShardShardRef shard;
+	int64 number;
+	int64 ballot; /* of the coordinator that it was sent to; 0: to nobody */
+	int64 next_send;
+	int64 deadline;
+} NodeCommand;
+
+/* What a command of another node was answered. */
+typedef struct NodeAnswered
+{
+	int64 token; /* 0: none */
+	bool good;
+	int status;
+	int64 number;
+	char *why; /* owned; NULL: nothing */
+} NodeAnswered;
+
+/* COMMAND_ANSWER's status. */
+#define NODE_ANSWER_KNOWN 0
+#define NODE_ANSWER_UNKNOWN 1 /* it may be carried out */
+#define NODE_ANSWER_NOT_ME \
+	2 /* the one that was asked does not hold that office: nothing was done */
+
+/* A command that was carried out, and is answered when that is decided (G6). */
+typedef struct NodeEnd
+{
+	ShardAsker asker;
+	int64 number;	/* its result */
+	int64 n;		/* it is decided when the map has come so far, */
+	int64 since;	/* and the office was held then; PG_INT64_MIN: which n itself proves */
+	int32 admitted; /* or, if not 0, when that node has */
+	ShardUuid uuid; /* the incarnation that its operator has admitted, */
+	int64 deadline; /* for which is waited so long */
+} NodeEnd;
+
+/* The newest command that came from a node, and the answers that were given to it last. */
+#define NODE_ANSWERS 8
+typedef struct NodeAsked
+{
+	int32 node;
+	int32 inc_no;
+	int64 token;
+	int next; /* place of the next answer */
+	NodeAnswered answers[NODE_ANSWERS];
+} NodeAsked;
+
+/* What is known in a cluster whose journal forgot (R14). */
+typedef struct NodeJournal
+{
+	int32 sealed;		  /* durable: told what it knew, for this era to come; 0: not in this era */
+	ShardUuid sealed_for; /* durable: the start of the journal that it was for */
+	ShardMap *map;		  /* the greatest that was told, while this node collects; else NULL */
+	ShardUuid start;	  /* of the journal, */
+	int32 era;			  /* to come, */
+	int32 least;		  /* and what members say that it has to be; 0: no more than that */
+	NodeAnswer *answers;
+	int n_answers;
+	int space;
+	int64 next_try;
+} NodeJournal;
+
+struct ShardNode
+{
+	ShardNodeConfig config;
+
+	/* Identity, durable but for the kind of start. */
+	ShardUuid cluster;
+	int32 era;
+	int32 id;
+	int32 inc_no; /* 0 until admitted for the first time */
+	ShardUuid inc_uuid;
+	ShardUuid claimed[NODE_CLAIMS]; /* incarnations claimed since the last admission, newest last */
+	int n_claimed;
+	ShardUuid secret; /* for seals; as old as the identity (R23) */
+	bool fenced;
+	int32 fenced_by
+		[SHARD_MAX_MEMBERS]; /* nodes that said, when asked, that this incarnation is over */
+	int n_fenced_by;
+	int64 stepped;	   /* the last step */
+	int64 awake_since; /* before that there was a pause: who is silent may have spoken meanwhile */
+	int32
+		via; /* of the message that is looked at (shard_node_receive); the node itself: by its loop */
+	NodeJoin join;
+	bool has_identity;
+	ShardStartKind start_kind;
+
+	/* This start. */
+	bool running;
+	bool admitted;
+	bool found_itself; /* at its registered address, so it is no copy of a running machine */
+	int64 next_look;
+	char *looked_at;	  /* the address; owned, NULL: none yet */
+	int64 look_since;	  /* the first look that nobody has answered; 0: there is none */
+	ShardNodePlace place; /* as the last answer said */
+	bool handling;		  /* workers were told to run */
+	bool pushing;
+	int32 status;	   /* ShardMemberStatus, as learned */
+	char refusal[400]; /* of the claim, as last told */
+
+	ShardVoter *voter;
+	ShardMap *learned;
+	ShardMap *past; /* durable: learned in an earlier era; NULL: what is learned replaces it */
+	ShardProposer *proposer;
+	NodeJournal journal;
+	ShardRoster *roster;
+	ShardHomes *homes;
+	bool in_office; /* roster and homes are set up for the office held */
+
+	/* The coordinator, as far as heard of. */
+	int32 coordinator;
+	int64 coordinator_ballot;
+	int64 coordinator_heard;
+	int64 heartbeat;		/* number of its last one, */
+	int64 heartbeat_ballot; /* and the ballot that it came under */
+	bool heartbeat_unnamed; /* it was answered before this incarnation had a number */
+	int64 next_campaign;
+	int campaigns; /* in vain since a coordinator was heard */
+
+	/* Nodes whose place is claimed in vain, as it said last (I14). */
+	int n_claimed_nodes; /* by who was found at its address, */
+	int32 claimed_nodes[SHARD_MAX_CLAIMS];
+	int n_claimed_elsewhere; /* or by nobody there */
+	int32 claimed_elsewhere[SHARD_MAX_CLAIMS];
+
+	NodePeer *peers;
+	int n_peers;
+	int64 next_heartbeat;
+
+	ShardLease lease;
+	int64 next_renewal;
+	int64 lease_told; /* the end that the workers know */
+
+	/* The region's side. */
+	NodeType *types;
+	int n_types;
+	NodeDrop *drops;
+	int n_drops;
+	bool registered;
+	int64 registration; /* number of the last one that was sent */
+	int64 next_register;
+	int64 types_n;					 /* the newest record of a type that was learned */
+	int64 types_as_of;				 /* SHARD_EVENT_TYPES_TOLD */
+	bool tell_as_of;				 /* to the coordinator */
+	struct node_shards_hash *wanted; /* by workers; no home is known */
+	int64 next_want;
+	struct node_shards_hash *started; /* epochs of the shards that are active here */
+	NodeCommand *commands;
+	int n_commands;
+	int64 last_command;
+	ShardUuid
+		code; /* by which the coordinator takes commands, and the wish to leave, for this node's */
+	int64 next_try_of_code; /* what waits is sent at once with another one from then on */
+	NodeAsked *asked;
+	int n_asked;
+	NodeEnd *ends; /* in office; the oldest first */
+	int n_ends;
+	int64 first_office; /* ballot of the first office of this process; 0: there was none */
+	bool stopping;		/* the server is going down */
+	bool leave_wished;
+	bool emptied;	 /* it exits, and has left nothing undone (M20) */
+	int64 own_homes; /* rises when a home here is known to change */
+	int n_leaves;
+	int64 leaves[NODE_LEAVES]; /* commands that wait for it, newest last */
+	int64 leave_number;		   /* rises, as those of commands do (N6) */
+	bool leave_sent; /* a wish, to anybody, maybe by an earlier process of this incarnation */
+	int64 next_leave;
+	int64 next_admit;
+	int64 next_delta;
+
+	/* Durability. */
+	int64 last_ticket;
+	int64 persisted;
+	int64 disk_moved; /* when a transaction became durable, or none waited */
+	NodeQueue held;
+	NodeQueue loop;
+
+	/* The step under way. */
+	ShardActions *out;
+	int first_action;
+	ShardArena *arena; /* of received messages */
+};
+
+/* node_identity.c */
+extern void shard_node_write_identity(ShardNode *node);
+extern bool shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry);
+
+/* A voter that seals by this identity. new: it takes the place of the one before, in another cluster, or another era. */
+extern ShardVoter *shard_node_create_voter(const ShardNode *node);
+extern void shard_node_new_voter(ShardNode *node);
+
+/* node.c */
+extern bool shard_node_is_alone(const ShardNode *node);
+extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
+extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);
+
+/* node_step.c */
+extern void
+shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length);
+
+/* Takes out the first one, which is the caller's to free; NULL: there is none. */
+extern NodeHeld *shard_node_step_take(NodeQueue *queue);
+extern void shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why);
+extern void shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number,
+								   bool unknown, const char *why);
+extern void shard_node_step_finish(ShardNode *node);
+extern void shard_node_step_release(ShardNode *node);
+extern bool shard_node_step_is_stuck(const ShardNode *node, int64 now);
+
+/* node_join.c */
+extern void shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member);
+extern void shard_node_join_tick(ShardNode *node, int64 now);
+extern void shard_node_join_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_join_event(ShardNode *node, const ShardNodeEvent *event);
+
+/* node_member.c: admission, heartbeats, leases */
+extern void shard_node_member_start(ShardNode *node, int64 now);
+extern void shard_node_member_tick(ShardNode *node, int64 now);
+extern void shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_member_event(ShardNode *node, const ShardNodeEvent *event);
+extern void shard_node_member_workers(ShardNode *node, const char *why);
+extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
+extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
+extern int shard_node_member_unreachable(ShardNode *node, int32 **nodes);
+
+/* Who sits at this node's registered address? */
+extern void
+shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGround ground);
+
+/* Look for itself there, when it is time. */
+extern void shard_node_place_tick(ShardNode *node, int64 now);
+
+/* Its operator says where it is, and it was found there. */
+extern void shard_node_place_said(ShardNode *node);
+
+/* The record of this node itself was learned, or its absence. */
+extern void shard_node_member_self(ShardNode *node);
+
+/* node_learn.c: decided facts and what follows from them */
+extern void shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries,
+							 int64 from_n, int64 upto_n);
+extern void shard_node_learn_founded(ShardNode *node);
+extern void shard_node_learn_forced(ShardNode *node);
+extern const ShardMap *shard_node_learn_known(const ShardNode *node, ShardMapPoint *point);
+extern void shard_node_learn_drop_past(ShardNode *node);
+extern void shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count);
+extern void shard_node_learn_era(ShardNode *node, int32 era, int32 from);
+extern void shard_node_learn_tell(ShardNode *node);
+extern void shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *home);
+extern void shard_node_learn_ask(ShardNode *node, int64 now, int32 from);
+extern void shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry);
+extern void shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* node_journal.c: the journal forgot what it had accepted */
+extern bool shard_node_journal_votes(const ShardNode *node);
+extern void shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_journal_tick(ShardNode *node, int64 now);
+extern bool shard_node_journal_give_up(ShardNode *node, int32 id);
+extern void shard_node_journal_new_era(ShardNode *node);
+extern void shard_node_journal_late(ShardNode *node, const ShardControl *message);
+extern void shard_node_journal_claimed(ShardNode *node, const ShardControl *message);
+
+/* node_type.c: types that run here, registration */
+extern void shard_node_type_event(ShardNode *node, const ShardNodeEvent *event);
+extern void shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern NodeType *shard_node_find_type(const ShardNode *node, const char *name);
+extern void shard_node_type_announce(ShardNode *node, int64 now);
+extern void shard_node_type_finish_drops(ShardNode *node, int64 now);
+extern void shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry);
+extern bool shard_node_type_is_wished(const ShardNode *node, const ShardControl *message);
+extern void shard_node_type_new_coordinator(ShardNode *node);
+extern void shard_node_type_forget(ShardNode *node);
+extern void shard_node_type_recount(ShardNode *node);
+extern void shard_node_type_destroy(ShardNode *node);
+
+/* node_region.c: wanted homes, starts and stops of shards */
+extern void shard_node_region_drop(ShardNode *node, int32 type_id);
+extern void shard_node_region_tick(ShardNode *node, int64 now);
+extern void shard_node_region_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_region_new_coordinator(ShardNode *node);
+extern void shard_node_region_stopped(ShardNode *node);
+extern void shard_node_region_forget(ShardNode *node);
+
+#define SHARD_NODE_LEAVE_CANCELLED "the leave was cancelled by shard_leave(cancel => true)"
+extern void shard_node_region_end_leave(ShardNode *node, bool good, const char *why);
+extern void shard_node_region_destroy(ShardNode *node);
+
+/* node_command.c: operators' commands, from this node or another one */
+extern bool shard_node_command_forwards(ShardNodeEventKind kind);
+extern bool shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_command_end_stays(ShardNode *node);
+extern bool shard_node_command_heard(const ShardNode *node, int64 now);
+extern void shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_command_tick(ShardNode *node, int64 now);
+extern void shard_node_command_destroy(ShardNode *node);
+
+/*
+ * node_answer.c: what commands are answered. asker: whoever wants to know the end, this node (0) or another one; asked:
+ * what is known of a node that has sent commands, or NULL; again: if the command has come before and was answered, that was
+ * lost (false: its end is to come); not_me: the office that was asked is not held.
+ */
+extern void shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status,
+							  int64 number, const char *why);
+extern NodeAsked *shard_node_answer_asked(const ShardNode *node, int32 id);
+extern bool shard_node_answer_again(ShardNode *node, const ShardControl *message);
+extern void
+shard_node_answer_not_me(ShardNode *node, const ShardControl *message, bool may_be_done);
+
+/* May a command be carried out, whose end may have to wait? */
+extern bool shard_node_answer_has_room(const ShardNode *node);
+
+/* Done, when all that was proposed up to now is decided; admitted: or else the admission of a node, if not 0. */
+extern void shard_node_answer_when_decided(ShardNode *node, int64 now, ShardAsker asker,
+										   int64 number, int32 admitted);
+
+/* Tell the ends that have come meanwhile; or that nobody knows them, since the office is lost. */
+extern void shard_node_answer_tick(ShardNode *node, int64 now);
+extern void shard_node_answer_lose_office(ShardNode *node);
+extern void shard_node_answer_destroy(ShardNode *node);
+
+/* node_office.c: campaigns, and the coordinator's duties */
+extern void shard_node_office_tick(ShardNode *node, int64 now);
+extern void shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_office_after(ShardNode *node, int64 now);
+
+/* node_trust.c */
+
+/* Is it from the node that was called, if one was, and from this one by its own loop alone? */
+extern bool shard_node_trust_sender(ShardNode *node, const ShardControl *message);
+
+/* Are the ballots of a message such as elections may have reached, and its sender's own where they have to be? */
+extern bool shard_node_trust_ballots(ShardNode *node, const ShardControl *message);
+
+/* Is it nothing that only the coordinator may say, or from the one that this node follows? */
+extern bool shard_node_trust_orders(ShardNode *node, const ShardControl *message);
+
+/* The first ballot of voters that are forced, above what can have been used in this era. */
+extern int64 shard_node_trust_next_ballot(const ShardNode *node);
+
+/* Is a newer era to be entered? If not, who says so is asked at its address. */
+extern bool shard_node_trust_era(ShardNode *node, const ShardControl *message);
+
+/* Is an era one that the others would enter, too, so that it may be the next one? */
+extern bool shard_node_trust_era_to_come(const ShardNode *node, int32 era);
+
+/*
+ * In office: does a member's wish, to leave or a command, come with the code that its address alone has been told? If not, it
+ * means nothing, and the address is told.
+ */
+extern bool shard_node_trust_wish(ShardNode *node, const ShardControl *message);
+
+/* Is it nothing about a journal (R14), or is there one, and the era in reach? */
+extern bool shard_node_trust_journal(const ShardNode *node, const ShardControl *message);
+
+/*
+ * Are the texts in it such as this database can have (T10)? A sentence for people that is not is made one; a joiner hears that
+ * its record is none.
+ */
+extern bool shard_node_trust_texts(ShardNode *node, ShardControl *message);
+
+/* May that message bring decided facts? */
+extern bool shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message);
+
+/* FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most others who can be heard? */
+extern bool shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message);
+extern void shard_node_trust_era_begins(ShardNode *node);
+
+/* A step begins: was there a pause before it? */
+extern void shard_node_trust_step(ShardNode *node, int64 now);

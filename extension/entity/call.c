@@ -1,0 +1,675 @@
+/*
+ * entity/call.c
+ *		Calling handlers: message in, state out, with a timer beside it.
+ *
+ * A repeating timer looks at a message counter instead of being set for each
+ * message. When the same message is seen for longer than its type allows, the
+ * query is cancelled, and again at each tick, should the handler catch it. If it
+ * goes on for much longer, the process ends as by pg_terminate_backend(), which
+ * no handler can catch. What it ran is noted in shared memory, so that the next
+ * process gives that message up instead of running it again. The same is done when an
+ * error of the call ends the process.
+ *
+ * All else that runs for a type, while states are read and written and functions
+ * are planned, is watched in the same way (shard_call_watch): triggers, casts,
+ * defaults and what is folded when a query is planned are the owner's code, too.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/array.h"
+#include "utils/datum.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "core/base/message.h"
+#include "entity/crash.h"
+#include "entity/executor_private.h"
+#include "shared/shmem.h"
+#include "process/worker.h"
+#include "shared/worker_log.h"
+
+#include "base/compat.h"
+
+#define TICK_MS 50
+
+/* Others are told of a call that takes longer than this. */
+#define LONG_MS 1000
+
+/* While a lock is waited for the timer rests until there is something to do, but not for longer than this. */
+#define LONGEST_REST_MS (60 * 60 * 1000)
+
+/* The process ends when a handler ran so many times its handler_timeout, but not before so long. */
+#define OVERDUE_TIMES 4
+#define OVERDUE_MS 10000
+
+/* Ends of a process for the same type are in a row if no more than this is between two of them. */
+#define STUCK_ROW_MS (10 * 60 * 1000)
+
+static ShardExecution *current = NULL;
+
+/*
+ * The call that has not come back yet. A copy: current is NULL while an extractor runs within the handler, and
+ * what it points to lives in a frame that is gone after an error. Signal handlers read nothing else.
+ */
+static struct
+{
+	ShardHandler *function; /* NULL: there is none */
+	const ShardEntity *entity;
+	bool is_ask;
+	int64 seq; /* of the message; 0: an ask, or a batch */
+	const ShardType
+		*type; /* whose code runs, when function is NULL other than a handler; NULL: nobody's */
+} called;
+
+/* read by the signal handler */
+static volatile sig_atomic_t calls = 0; /* rises with each call */
+static volatile sig_atomic_t running = false;
+static volatile sig_atomic_t timed_out = false;
+static volatile sig_atomic_t overdue = false; /* the process ends */
+static bool fatal = false;					  /* so it does, by an error of the call */
+static volatile int64 allowed_ms = 0;
+
+static int watching = 0; /* depth of shard_call_watch() */
+
+static bool ticking = false;
+static volatile sig_atomic_t resting = false; /* since a lock is waited for, or was */
+static volatile int64 tick_ms = TICK_MS;	  /* what the next tick stands for */
+static TimeoutId timer;
+
+/* a message as a jsonb datum; kept, because most are not large */
+#define LARGE_BYTES (64 * 1024)
+static char *buffer = NULL;
+static int buffer_size = 0;
+
+ShardExecution *
+shard_executor_current(void)
+{
+	return current;
+}
+
+void
+shard_executor_set_current(ShardExecution *execution)
+{
+	current = execution;
+}
+
+/* In the signal handler: the same call has been seen for so long. */
+static void
+tell_long(int64 seen_ms)
+{
+	const ShardEntity *entity = called.entity;
+	TimestampTz since = GetCurrentTimestamp() - seen_ms * INT64CONST(1000);
+
+	if (called.function != NULL)
+		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->run->type->type_id,
+								 entity->id, entity->id_len);
+	else if (called.type != NULL)
+		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.type->type_id, "", 0);
+}
+
+/*
+ * In the signal handler: the same call goes on, seen for so long. Each SIGALRM sets the latch of the process, and with
+ * log_lock_waits whoever waits for a lock writes a line when that is set: a wait is left alone until its time is over.
+ */
+static void
+set_next_tick(int64 seen_ms)
+{
+	bool waits = MyProc->waitStatus == PROC_WAIT_STATUS_WAITING && seen_ms < allowed_ms;
+	TimestampTz now;
+
+	if (!waits && !resting)
+		return;
+	now = GetCurrentTimestamp();
+	resting = waits;
+	tick_ms = waits ? Min(allowed_ms - seen_ms, LONGEST_REST_MS) : TICK_MS;
+	if (waits)
+		enable_timeout_at(timer, TimestampTzPlusMilliseconds(now, tick_ms));
+	else
+		/* what repeats is set again after this, a tick later */
+		enable_timeout_every(timer, now, TICK_MS);
+}
+
+/* In the signal handler: counts how long the same call has been seen, and has the clock read (executor_limit.c). */
+static void
+on_tick(void)
+{
+	static sig_atomic_t seen = -1;
+	static int64 seen_ms = 0;
+	static bool told = false;
+
+	shard_turn.ticked = true;
+	if (calls != seen)
+		shard_shmem_turn_goes_on(shard_shmem_my_worker());
+	if (!running || calls != seen)
+	{
+		seen = calls;
+		seen_ms = 0;
+		told = false;
+		shard_shmem_call_ended(shard_shmem_my_worker());
+	}
+	else
+		seen_ms += tick_ms;
+	if (!running)
+		return;
+	set_next_tick(seen_ms);
+	/* there may be no other tick before its time is over */
+	if (!told && (seen_ms >= LONG_MS || resting))
+	{
+		told = true;
+		tell_long(seen_ms);
+	}
+	if (seen_ms < allowed_ms)
+		return;
+	timed_out = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+	if (seen_ms >= Max(OVERDUE_TIMES * allowed_ms, OVERDUE_MS))
+	{
+		shard_worker_log_why =
+			"a handler ran far beyond its handler_timeout and cannot be cancelled";
+		overdue = ProcDiePending = true;
+	}
+	SetLatch(MyLatch);
+}
+
+/*
+ * So often in a row that the process has to end for a type: its successor suspends it (run.c). A long time between
+ * two of them is no row.
+ */
+static void
+count_stuck(const ShardType *type)
+{
+	ShardWorkerSlot *slot = shard_shmem_my_worker();
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (slot->stuck_type != type->type_id ||
+		TimestampDifferenceExceeds(slot->stuck_at, now, STUCK_ROW_MS))
+		slot->stuck_times = 0;
+	slot->stuck_type = type->type_id;
+	slot->stuck_times++;
+	slot->stuck_at = now;
+}
+
+#define STUCK_REASON "cannot be cancelled"
+#define FATAL_REASON "raised an error that ends the process"
+
+/* No handler runs, so it may have been the commit of a message alone; else the next process looks for who it was. */
+static void
+note_commit(void)
+{
+	int64 seq;
+	int number;
+
+	if (!shard_turn_commits_alone(&seq, &number))
+	{
+		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
+		return;
+	}
+	pg_atomic_write_u32(&shard_shmem_database()->lane[number].stuck_fatal, fatal ? 1 : 0);
+	pg_atomic_write_u64(&shard_shmem_database()->lane[number].stuck_seq, seq);
+}
+
+/* Notes what ran when the process was told to end for it, before it does or goes back to others. */
+static void
+note_stuck(int code, Datum arg)
+{
+	const ShardEntity *entity = called.entity;
+
+	if ((!overdue && !fatal) || called.type == NULL)
+		return;
+	count_stuck(called.type);
+	if (called.function == NULL)
+	{
+		note_commit();
+		ereport(
+			WARNING,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("what runs for the state table of type \"%s\" %s, so the region worker ends",
+					called.type->name, fatal ? FATAL_REASON : STUCK_REASON),
+			 fatal ? 0 : errhint("Do not catch query_canceled in triggers, casts and defaults.")));
+		called.type = NULL;
+		return;
+	}
+	if (called.seq != 0)
+	{
+		int number = shard_message_lane(entity->run->type->type_id, entity->shard);
+		ShardLane *lane = &shard_shmem_database()->lane[number];
+
+		pg_atomic_write_u32(&lane->stuck_fatal, fatal ? 1 : 0);
+		pg_atomic_write_u64(&lane->stuck_seq, called.seq);
+	}
+	else if (!called.is_ask)
+		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
+	ereport(WARNING,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("the handler of entity \"%s\" of type \"%s\" %s, so the region worker ends",
+					entity->id, entity->run->type->name, fatal ? FATAL_REASON : STUCK_REASON),
+			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
+	called.function = NULL;
+	called.type = NULL;
+}
+
+/* In the signal handler of a crash: whose code runs; false: nobody's (crash.c). */
+static bool
+tell_running(ShardCrashCode *code)
+{
+	code->type = called.type;
+	code->seq = called.function != NULL ? called.seq : 0;
+	return code->type != NULL;
+}
+
+/* The same, for which entity. */
+static void
+tell_entity(ShardCrashCode *code)
+{
+	const ShardEntity *entity = called.function != NULL ? called.entity : shard_turn.at;
+
+	if (entity == NULL || entity->run->type != code->type)
+		return;
+	code->entity = entity->id;
+	code->entity_len = entity->id_len;
+}
+
+/* An error ends the process, or with PANIC the server. Classes 57 and PANIC are about that, not about what runs. */
+static void
+note_fatal(const ErrorData *error)
+{
+	if (error->elevel == PANIC)
+		called.type = NULL;
+	fatal = ERRCODE_TO_CATEGORY(error->sqlerrcode) !=
+			ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION);
+}
+
+void
+shard_call_init(void)
+{
+	timer = RegisterTimeout(USER_TIMEOUT, on_tick);
+	shard_worker_log_fatal = note_fatal;
+	before_shmem_exit(note_stuck, (Datum) 0);
+	shard_crash_init(tell_running, tell_entity);
+}
+
+static void
+start_ticking(void)
+{
+	if (ticking && !resting)
+		return;
+	resting = false;
+	tick_ms = TICK_MS;
+	enable_timeout_every(timer, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TICK_MS),
+						 TICK_MS);
+	ticking = true;
+}
+
+void
+shard_call_sleep(void)
+{
+	if (ticking)
+		disable_timeout(timer, false);
+	ticking = false;
+	resting = false;
+	tick_ms = TICK_MS;
+	shard_shmem_call_ended(shard_shmem_my_worker());
+}
+
+/* What the timer raised was for the call that is over; it must not hit who comes next. */
+static void
+forget_cancel(void)
+{
+	if (timed_out)
+		QueryCancelPending = false;
+}
+
+void
+shard_call_aborted(void)
+{
+	note_stuck(0, (Datum) 0);
+	current = NULL;
+	running = false;
+	forget_cancel();
+
+	/* functions keep private state in a call that they did not leave normally */
+	if (called.function != NULL)
+		shard_handler_free(called.function);
+	called.function = NULL;
+	called.type = NULL;
+	watching = 0;
+
+	/* the worker may rest now, and must not be woken by it */
+	shard_call_sleep();
+}
+
+#define TIMEOUT_MESSAGE "the handler ran longer than its handler_timeout"
+#define TIMEOUT_HINT "Make the handler faster, or raise the limit with shard_alter."
+
+/* The server's error of a lock that is not to be had in time; others that have its SQLSTATE are their makers'. */
+#define LOCK_MESSAGE "canceling statement due to lock timeout"
+#define LOCK_HINT \
+	"Another transaction held a lock that the handler needs for longer than " \
+	"shard.handler_lock_timeout: keep such transactions short, and ask before you lock what handlers need."
+
+void
+shard_call_explain(ErrorData *error)
+{
+	/* the texts have to live as long as the error, and the current memory may be that of the transaction */
+	MemoryContext context = error->assoc_context;
+
+	if (timed_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	{
+		const char *entity;
+		int length;
+		bool commits = shard_turn_commits_for(&entity, &length) != NULL;
+
+		error->message =
+			MemoryContextStrdup(context, commits ? SHARD_COMMIT_TIMEOUT_MESSAGE : TIMEOUT_MESSAGE);
+		error->hint = MemoryContextStrdup(context, TIMEOUT_HINT);
+	}
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && error->hint == NULL &&
+		error->message != NULL && strstr(error->message, _(LOCK_MESSAGE)) != NULL)
+		error->hint = MemoryContextStrdup(context, LOCK_HINT);
+	forget_cancel();
+	timed_out = false;
+}
+
+bool
+shard_call_was_cancelled(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED && !timed_out && shard_worker_take_cancel();
+}
+
+void
+shard_call_forget_large(void)
+{
+	if (buffer_size <= LARGE_BYTES)
+		return;
+	pfree(buffer);
+	buffer = NULL;
+	buffer_size = 0;
+}
+
+/* A message body as a jsonb datum, in the buffer. */
+static Datum
+message_datum(const char *payload, int len)
+{
+	if (buffer_size < len + VARHDRSZ)
+	{
+		int size = Max(LARGE_BYTES, len + VARHDRSZ);
+
+		if (buffer != NULL)
+			pfree(buffer);
+		buffer = NULL;
+		buffer = MemoryContextAlloc(TopMemoryContext, size);
+		buffer_size = size;
+	}
+	SET_VARSIZE(buffer, len + VARHDRSZ);
+	memcpy(VARDATA(buffer), payload, len);
+	return PointerGetDatum(buffer);
+}
+
+/* Takes the handler's result as the entity's state. */
+static void
+set_state(ShardEntity *entity, Datum state, bool isnull)
+{
+	ShardRun *run = entity->run;
+	ShardCopy *now = &entity->now;
+	Datum old = now->state;
+	bool had = !now->state_null;
+
+	if (!isnull && !run->by_value)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(shard_turn.context);
+
+		/* not a pointer into a table of the users, whose value may go */
+		state = run->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
+								  : datumCopy(state, false, run->length);
+		MemoryContextSwitchTo(caller);
+		shard_state_check_result(&run->parts, state);
+	}
+	now->state = state;
+	now->state_null = isnull;
+	entity->dirty = true;
+
+	/* who runs it in a subtransaction may want it back */
+	if (had && !run->by_value && !shard_turn.fenced && old != entity->saved.state)
+		pfree(DatumGetPointer(old));
+}
+
+/* What the handler wrote is to be seen by the next one. */
+static void
+make_visible(void)
+{
+	CommandCounterIncrement();
+	UpdateActiveSnapshotCommandId();
+}
+
+/* The timer begins anew, for a type's code. */
+static void
+set_timer(const ShardType *type)
+{
+	start_ticking();
+	allowed_ms = type->handler_timeout / 1000;
+	calls++;
+	shard_turn.look = true;
+	timed_out = false;
+}
+
+/*
+ * It has come back. If it took too long it has failed, whether or not it looked at the cancel: this is the last
+ * place where that is the fault of this message alone.
+ */
+static void
+check_timer(void)
+{
+	running = false;
+	if (resting)
+		start_ticking();
+	if (overdue)
+		CHECK_FOR_INTERRUPTS();
+	if (!timed_out)
+		return;
+	QueryCancelPending = false;
+	ereport(ERROR,
+			(errcode(ERRCODE_QUERY_CANCELED), errmsg(TIMEOUT_MESSAGE), errhint(TIMEOUT_HINT)));
+}
+
+void
+shard_call_watch(const ShardType *type)
+{
+	/* what a handler does is watched already */
+	if (called.function != NULL || watching++ > 0)
+		return;
+	set_timer(type);
+	called.type = type;
+	running = true;
+}
+
+void
+shard_call_watched(void)
+{
+	if (called.function != NULL || --watching > 0)
+		return;
+	check_timer();
+	called.type = NULL;
+}
+
+void
+shard_call_close(ShardRun *run)
+{
+	shard_call_watch(run->type);
+	shard_state_close(&run->table);
+	shard_call_watched();
+}
+
+/* User code begins to run, under the timer. */
+static void
+enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
+{
+	set_timer(run->type);
+	current = execution;
+	called.function = function;
+	called.type = run->type;
+	called.entity = execution->entity;
+	called.is_ask = execution->ask != NULL;
+	called.seq = execution->message == NULL ? 0 : execution->message->seq;
+	running = true;
+}
+
+static void
+leave(void)
+{
+	check_timer();
+	called.function = NULL;
+	called.type = NULL;
+	current = NULL;
+}
+
+/* What the handler asked for the entity. */
+static void
+heed(ShardEntity *entity, const ShardExecution *execution)
+{
+	if (execution->stop || execution->passivate)
+		entity->let_go = true;
+	if (execution->stop)
+		entity->now.remembered = false;
+	if (entity->ordering == NULL && execution->stop && entity->run->type->ordered_by_name != NULL)
+		shard_cache_make_ordering(entity);
+	if (entity->ordering != NULL)
+		entity->ordering->ended = execution->stop && entity->now.state_null;
+}
+
+/* The call itself, as the type's owner, under the timer. */
+static void
+call(ShardEntity *entity, Datum message, ShardExecution *execution)
+{
+	ShardRun *run = entity->run;
+	Datum state;
+	bool isnull;
+
+	shard_security_begin(&shard_turn.security, run->type);
+	if (!shard_handler_valid(&run->handler))
+	{
+		shard_call_watch(run->type);
+		shard_handler_compile(&run->handler, run->type);
+		shard_call_watched();
+	}
+	enter(run, &run->handler, execution);
+	state = shard_handler_call(&run->handler, entity->now.state, entity->now.state_null, message,
+							   &isnull);
+	leave();
+	set_state(entity, state, isnull);
+	if (execution->ask != NULL && !execution->replied && !isnull)
+	{
+		Datum json;
+
+		shard_call_watch(run->type);
+		json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
+		shard_call_watched();
+		execution->reply =
+			MemoryContextAlloc(shard_turn.context, VARSIZE_ANY(DatumGetPointer(json)));
+		memcpy(execution->reply, DatumGetPointer(json), VARSIZE_ANY(DatumGetPointer(json)));
+	}
+	make_visible();
+}
+
+bool
+shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number)
+{
+	ShardRun *run = entity->run;
+	ShardExecution execution = {.entity = entity,
+								.message = row,
+								.batch = true,
+								.memory = shard_turn.context};
+	bool numbered;
+
+	shard_security_begin(&shard_turn.security, run->type);
+	if (!shard_handler_valid(&run->ordered_by))
+	{
+		shard_call_watch(run->type);
+		shard_handler_compile_ordered_by(&run->ordered_by, run->type);
+		shard_call_watched();
+	}
+	enter(run, &run->ordered_by, &execution);
+	numbered = shard_handler_call_ordered_by(&run->ordered_by,
+											 message_datum(row->payload, row->payload_len), number);
+	leave();
+	if (numbered && *number == PG_INT64_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("ordered_by of entity type \"%s\" returned a number that has no successor",
+						run->type->name),
+				 errhint("Number the messages of an entity 1, 2, 3 and so on.")));
+	return numbered;
+}
+
+void
+shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+				   ShardExecution *execution)
+{
+	Datum message = row != NULL ? message_datum(row->payload, row->payload_len)
+								: message_datum(ask->payload, ask->payload_len);
+
+	memset(execution, 0, sizeof(*execution));
+	execution->entity = entity;
+	execution->message = row;
+	execution->ask = ask;
+	execution->memory = shard_turn.context;
+	if (entity->run->type->batch)
+	{
+		execution->batch = true;
+		message = PointerGetDatum(construct_array(&message, 1, JSONBOID, -1, false, TYPALIGN_INT));
+	}
+	call(entity, message, execution);
+	heed(entity, execution);
+}
+
+void
+shard_call_collect(ShardEntity *entity, const ShardRow *row)
+{
+	char *copy;
+
+	if (entity->batch_count == entity->batch_capacity)
+	{
+		entity->batch_capacity = Max(8, entity->batch_capacity * 2);
+		if (entity->batch == NULL)
+			entity->batch = MemoryContextAlloc(GetMemoryChunkContext(entity),
+											   entity->batch_capacity * sizeof(Datum));
+		else
+			entity->batch = repalloc_huge(entity->batch, entity->batch_capacity * sizeof(Datum));
+	}
+	copy = MemoryContextAlloc(shard_turn.context, row->payload_len + VARHDRSZ);
+	SET_VARSIZE(copy, row->payload_len + VARHDRSZ);
+	memcpy(VARDATA(copy), row->payload, row->payload_len);
+	entity->batch[entity->batch_count++] = PointerGetDatum(copy);
+}
+
+void
+shard_call_batch(ShardEntity *entity)
+{
+	ShardExecution execution = {.entity = entity, .batch = true};
+	MemoryContext old;
+	Datum messages;
+
+	if (entity->batch_count == 0)
+		return;
+	old = MemoryContextSwitchTo(shard_turn.context);
+	messages = PointerGetDatum(
+		construct_array(entity->batch, entity->batch_count, JSONBOID, -1, false, TYPALIGN_INT));
+	MemoryContextSwitchTo(old);
+	call(entity, messages, &execution);
+	pfree(DatumGetPointer(messages));
+	for (int i = 0; i < entity->batch_count; i++)
+		pfree(DatumGetPointer(entity->batch[i]));
+	entity->batch_count = 0;
+	heed(entity, &execution);
+}

@@ -1,0 +1,236 @@
+/*
+ * entity/executor_recount.c
+ *		What memory counts of shard.held, and what is there.
+ *
+ * A worker knows without looking how many messages of an entity are held, and the lowest number of those
+ * that wait for one; whom it believes to have none it never looks at. So a mistake in memory makes entities
+ * stand still for ever, or gives messages up. Therefore two counts that are kept apart are compared at the
+ * end of each turn that touched an entity; what is given up is counted in the table first; and now and then
+ * an idle worker compares all of it, a piece in each turn. What differs is said, loudly, and the table is right.
+ *
+ * Reading is all that is done. If the process dies right here, its successor reads the table.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "core/base/message.h"
+#include "entity/executor_private.h"
+#include "route/routing.h"
+
+#include "base/compat.h"
+
+static inline int64
+ordered_of(const ShardEntity *entity)
+{
+	return entity->ordering == NULL ? 0 : entity->ordering->now.queue.waiting;
+}
+
+/* A clock that was set back must not hold a message for ever (D16). */
+static ShardWait
+wait_of(const ShardRun *run, const ShardHeldCount *held)
+{
+	TimestampTz latest = GetCurrentTimestamp() + run->type->max_retry_backoff;
+
+	return (ShardWait){.deferred = true,
+					   .suspended = !run->runnable,
+					   .attempts = held->attempts,
+					   .not_before = Min(held->next_at, latest)};
+}
+
+/* What came before this process knew of it waits from now on; else the oldest that is left counts. */
+static void
+set_queue(ShardEntity *entity, const ShardHeldCount *held)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ShardOrderedQueue *queue;
+
+	if (entity->ordering == NULL)
+		shard_cache_make_ordering(entity);
+	queue = &entity->ordering->now.queue;
+	queue->since = queue->waiting == 0 ? now : Min(Max(queue->since, held->oldest), now);
+	queue->waiting = held->ordered;
+	queue->lowest = held->lowest;
+}
+
+void
+shard_turn_set_held(ShardEntity *entity, const ShardHeldCount *held)
+{
+	if (held->stash > 0 && !entity->wait.deferred)
+		entity->wait = wait_of(entity->run, held);
+	else if (held->stash == 0 && held->ordered == 0)
+		entity->wait = (ShardWait){0};
+	entity->wait.waiting = held->stash + held->ordered;
+	if (held->ordered > 0 || entity->ordering != NULL)
+		set_queue(entity, held);
+}
+
+/* Does memory say the same? */
+static bool
+agrees(const ShardEntity *entity, const ShardHeldCount *held)
+{
+	return entity->wait.waiting == held->stash + held->ordered &&
+		   ordered_of(entity) == held->ordered && (held->stash == 0 || entity->wait.deferred) &&
+		   (held->ordered == 0 || entity->ordering->now.queue.lowest == held->lowest);
+}
+
+void
+shard_executor_counted_wrongly(const char *message, const char *detail)
+{
+	shard_turn.recounts++;
+	if (shard_turn_log_counts(SHARD_TURN_LOG_RECOUNT))
+		shard_turn_log(
+			SHARD_TURN_LOG_RECOUNT, ERRCODE_INTERNAL_ERROR, message, detail,
+			"Nothing is lost. If nobody has changed tables of schema shard by hand, please "
+			"report this.");
+}
+
+/* Memory was wrong. */
+static void
+correct(ShardEntity *entity, const ShardHeldCount *held)
+{
+	shard_executor_counted_wrongly(
+		psprintf("what is held of entity \"%s\" of type \"%s\" was counted wrongly", entity->id,
+				 entity->run->type->name),
+		psprintf("Its worker believed in " INT64_FORMAT " message(s), " INT64_FORMAT
+				 " of them waiting for lower numbers; there are " INT64_FORMAT ", and " INT64_FORMAT
+				 ". It goes on with the latter.",
+				 entity->wait.waiting, ordered_of(entity), held->stash + held->ordered,
+				 held->ordered));
+	shard_turn_set_held(entity, held);
+}
+
+void
+shard_turn_recount(ShardEntity *entity)
+{
+	MemoryContext old;
+	ShardHeldCount held;
+
+	shard_turn_end_user_code();
+	old = MemoryContextSwitchTo(shard_turn.context);
+	held = shard_held_count(entity->run->type->type_id, entity->shard, entity->id, entity->id_len);
+	if (agrees(entity, &held))
+		shard_turn_set_held(entity, &held);
+	else
+		correct(entity, &held);
+	MemoryContextSwitchTo(old);
+}
+
+/* If nothing of it is in the stash, all that is held waits for its number. */
+static void
+recount_doubtful(ShardEntity *entity, void *arg)
+{
+	if (!entity->wait.deferred && entity->wait.waiting != ordered_of(entity))
+		shard_turn_recount(entity);
+}
+
+void
+shard_turn_recount_touched(void)
+{
+	shard_turn_each(recount_doubtful, NULL);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------ */
+
+/* Messages, and places in memory, that are looked at in one piece. */
+#define HELD_AT_ONCE 1000
+#define PLACES_AT_ONCE 1000
+
+/*
+ * How far the recount is. First it goes over the table, then over memory, for entities of which that believes
+ * that something is held and the table has said nothing; of those that came to it meanwhile the table is asked again.
+ */
+static struct
+{
+	uint32 number; /* of the recount; 0: there was none yet */
+	ShardLanes lanes;
+	bool in_memory;
+	ShardHeldPlace place;
+	ShardCacheWalk walk;
+} recount;
+
+/* One of which something is held. */
+static void
+compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held, void *arg)
+{
+	ShardRun *run;
+	ShardEntity *entity;
+
+	if ((recount.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
+		!shard_routing_is_here(type_id, shard))
+		return;
+	run = shard_turn_ready_run(type_id);
+	if (run == NULL || shard >= run->type->number_of_shards)
+		return; /* it was dropped: what is held of it is given up */
+	entity = shard_cache_get(run, shard, id, id_len, true);
+	entity->recounted = recount.number;
+	if (agrees(entity, held))
+		return;
+	shard_turn_enlist(entity);
+	correct(entity, held);
+}
+
+/* One of which memory alone may believe that something is held. */
+static void
+collect_doubtful(ShardEntity *entity, void *arg)
+{
+	List **doubts = arg;
+
+	if (entity->wait.waiting > 0 && entity->recounted != recount.number &&
+		shard_routing_is_here(entity->run->type->type_id, entity->shard))
+		*doubts = lappend(*doubts, entity);
+}
+
+/* A piece of memory. Returns whether there is more. */
+static bool
+recount_memory(void)
+{
+	List *doubts = NIL;
+	ListCell *cell;
+	bool more = shard_cache_some(&recount.walk, PLACES_AT_ONCE, collect_doubtful, &doubts);
+
+	/* a type may have been dropped just now, with what was held of it */
+	if (doubts != NIL)
+		shard_registry_reload();
+	foreach (cell, doubts)
+	{
+		ShardEntity *entity = lfirst(cell);
+
+		if (!entity->run->type->exists)
+			continue;
+		shard_turn_enlist(entity);
+		shard_turn_recount(entity);
+	}
+	return more;
+}
+
+bool
+shard_executor_recount(ShardLanes lanes, int64 *messages)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	bool more = true;
+
+	shard_turn_end_user_code();
+	recount.lanes = lanes;
+	if (recount.in_memory)
+		more = recount.in_memory = recount_memory();
+	else
+	{
+		if (recount.place.type_id == 0)
+			recount.number++;
+		*messages += shard_held_some(&recount.place, HELD_AT_ONCE, compare, NULL, &more);
+		if (!more)
+			recount.place = (ShardHeldPlace){0};
+		recount.in_memory = !more;
+		more = true;
+	}
+	MemoryContextSwitchTo(old);
+	return more;
+}
+
+uint64
+shard_executor_recounts(void)
+{
+	return shard_turn.recounts;
+}

@@ -1,0 +1,251 @@
+/*
+ * entity/executor_shard.c
+ *		Entities of a whole shard: with the stash that they have when it comes, and when it leaves.
+ *
+ * In memory an entity is known to have messages in the stash as long as its shard is here. When the
+ * shard has been sealed all of it is forgotten; when it becomes active, after an import or since it stays
+ * after all, its stash is looked at anew. While it is clearing, what comes joins the stash, and nothing of
+ * it runs.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "core/base/message.h"
+#include "entity/executor_private.h"
+#include "route/routing.h"
+
+#include "base/compat.h"
+
+/* This worker's. */
+static ShardLanes own_lanes;
+
+/* Loading the stash at start. */
+typedef struct StashLoad
+{
+	ShardLanes lanes;
+	MemoryContext context;
+	Bitmapset *dropped; /* types of which something is held, and that are no more */
+} StashLoad;
+
+/* The run of a type of which something is held. */
+static ShardRun *
+run_of_held(StashLoad *load, int32 type_id)
+{
+	ShardRun *run = shard_turn_ready_run(type_id);
+
+	if (run == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(load->context);
+
+		load->dropped = bms_add_member(load->dropped, type_id);
+		MemoryContextSwitchTo(old);
+	}
+	return run;
+}
+
+/* At start: one of which something is held. */
+static void
+load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
+			void *arg)
+{
+	StashLoad *load = arg;
+	ShardRun *run;
+	ShardEntity *entity;
+
+	if ((load->lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
+		shard_routing_is_moving(type_id, shard))
+		return;
+	run = run_of_held(load, type_id);
+	if (run == NULL || shard >= run->type->number_of_shards)
+		return;
+	entity = shard_cache_get(run, shard, id, id_len, true);
+	shard_turn_set_held(entity, held);
+	entity->saved_wait = entity->wait;
+	shard_ordered_keep(entity);
+	shard_turn_count_held(run, entity->wait.waiting);
+	shard_turn_follow_due(entity);
+}
+
+#define BURIED \
+	"%lld messages in the stash of entity type %d became dead letters: the type was dropped"
+#define BURIED_HINT "See shard_dead_letters."
+
+void
+shard_turn_tell_buried(int32 type_id, int64 messages)
+{
+	if (messages > 0)
+		ereport(LOG, (errcode(ERRCODE_UNDEFINED_OBJECT),
+					  errmsg(BURIED, (long long) messages, type_id), errhint(BURIED_HINT)));
+}
+
+void
+shard_executor_load_stash(ShardLanes lanes)
+{
+	StashLoad load = {.lanes = lanes, .context = CurrentMemoryContext};
+
+	own_lanes = lanes;
+	shard_held_each(load_entity, &load);
+	for (int type_id = -1; (type_id = bms_next_member(load.dropped, type_id)) >= 0;)
+		shard_turn_tell_buried(type_id, shard_held_bury(type_id));
+	bms_free(load.dropped);
+}
+
+/* In a turn: the same, which the turn's commit makes true. */
+static void
+load_arrived(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
+			 void *arg)
+{
+	ShardRun *run = arg;
+	ShardEntity *entity = shard_cache_get(run, shard, id, id_len, true);
+
+	shard_turn_enlist(entity);
+	shard_turn_set_held(entity, held);
+}
+
+static bool
+has_entities(const ShardRun *run, int shard)
+{
+	const ShardShardCount *count = shard_run_counted(run, shard);
+
+	return count != NULL && count->entities > 0;
+}
+
+/* Entities of the shard that memory still has, as of before: nothing is held of them, unless it is found. */
+static void
+forget_held(ShardRun *run, int shard)
+{
+	const ShardHeldCount nothing = {0};
+	dlist_iter iter;
+
+	if (!has_entities(run, shard))
+		return;
+	dlist_foreach (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		if (entity->shard != shard)
+			continue;
+		shard_turn_enlist(entity);
+		shard_turn_set_held(entity, &nothing);
+	}
+}
+
+/* The same of a type whose shards are this worker's in part, and in part on their way. */
+static void
+load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
+		   void *arg)
+{
+	if (shard < ((ShardRun *) arg)->type->number_of_shards &&
+		(own_lanes & shard_lane_bit(shard_message_lane(type_id, shard))) != 0 &&
+		shard_routing_is_here(type_id, shard))
+		load_arrived(type_id, shard, id, id_len, held, arg);
+}
+
+void
+shard_turn_reread(ShardRun *run, void *arg)
+{
+	MemoryContext old;
+
+	if (!run->reread || !run->type->exists)
+		return;
+	run->state_table = run->type->state_table;
+	run->dropped = run->type->mode == SHARD_MODE_DROPPED;
+	old = MemoryContextSwitchTo(shard_turn.context);
+	shard_held_each_of_type(run->type->type_id, load_again, run);
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_turn_note_reread(ShardRun *run, void *arg)
+{
+	run->reread = false;
+}
+
+/* In a turn: what came here of a type that is being dropped is given up like all that is held of it. */
+static void
+bury_arrived(int32 type_id)
+{
+	int64 messages = shard_held_bury(type_id);
+
+	if (messages > 0 && shard_turn_log_counts(SHARD_TURN_LOG_BURIED))
+		shard_turn_log(SHARD_TURN_LOG_BURIED, ERRCODE_UNDEFINED_OBJECT,
+					   psprintf(BURIED, (long long) messages, type_id), "", BURIED_HINT);
+}
+
+void
+shard_executor_load_shard(int32 type_id, int shard)
+{
+	ShardRun *run = shard_turn_known_run(type_id);
+
+	if (run == NULL)
+		bury_arrived(type_id);
+	if (run == NULL || shard >= run->type->number_of_shards)
+		return;
+	forget_held(run, shard);
+	shard_held_each_of_shard(type_id, shard, load_arrived, run);
+}
+
+void
+shard_executor_forget_shard(int32 type_id, int shard)
+{
+	/* after a commit: a type that this worker has not met yet has nothing to be forgotten */
+	ShardRun *run = shard_run_known(type_id);
+	dlist_mutable_iter iter;
+
+	shard_turn_commit_forget(type_id, shard);
+	if (run == NULL || shard >= run->type->number_of_shards || !has_entities(run, shard))
+		return;
+	dlist_foreach_modify (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		if (entity->shard == shard)
+			shard_turn_forget(entity);
+	}
+}
+
+void
+shard_executor_bury_left(int32 type_id, int shard, bool undone)
+{
+	int64 messages = shard_held_bury_left(type_id, shard, undone);
+
+	if (messages > 0 && shard_turn_log_counts(SHARD_TURN_LOG_LEFT))
+		shard_turn_log(SHARD_TURN_LOG_LEFT, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					   psprintf(INT64_FORMAT
+								" messages for shard %d of entity type %d became dead letters: "
+								"the shard begins anew",
+								messages, shard, type_id),
+					   psprintf("Each %s.", undone ? SHARD_UNDONE_ERROR : SHARD_LOST_ERROR),
+					   BURIED_HINT);
+}
+
+void
+shard_executor_discard(int32 type_id, int shard)
+{
+	ShardRun *run = shard_turn_ready_run(type_id);
+	dlist_iter iter;
+
+	if (run == NULL)
+		return;
+	dlist_foreach (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		if (entity->shard != shard)
+			continue;
+		shard_cache_forget(entity);
+		shard_turn_enlist(entity);
+		entity->now = entity->saved;
+		entity->checked = entity->dirty = false;
+		if (entity->batch_count > 0)
+			ereport(LOG, (errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
+								 "that was given up",
+								 entity->batch_count, entity->id, run->type->name),
+						  errdetail("They were taken in for its batch handler in the same turn.")));
+		entity->batch_count = 0;
+		entity->wait = (ShardWait){0};
+		shard_ordered_forget(entity);
+	}
+}

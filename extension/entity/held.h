@@ -1,0 +1,114 @@
+/*
+ * entity/held.h
+ *		Messages that cannot be handled now, and those that were given up.
+ *
+ * The exceptional path: SQL on ordinary tables, as the bootstrap superuser. The
+ * caller has ended any stretch of user code.
+ */
+#pragma once
+
+#include "nodes/pg_list.h"
+#include "utils/timestamp.h"
+
+#include "log/log.h"
+
+/* What is said of a message whose type is gone, to who finds it among the dead letters. In SQL, too: no quotes. */
+#define SHARD_DROPPED_ERROR "the entity type of the message was dropped"
+#define SHARD_DROPPED_HINT \
+	"shard_redrive() cannot send it again. Start a type of that name, if there is none, and send the message " \
+	"anew with shard_tell()."
+
+/* The same of one that waited where it can be handled no more. */
+#define SHARD_UNDONE_ERROR "waited at a home that was undone"
+#define SHARD_LOST_ERROR "waited at a home whose state was given up"
+#define SHARD_LEFT_HINT \
+	"Look at the entity: shard_redrive() sends the message to its home as it is now."
+
+/* A message that is held; strings in the memory of the load. */
+typedef struct ShardHeld
+{
+	ShardRow row; /* seq: position in the stash */
+	int attempts;
+	TimestampTz next_at; /* 0: as soon as the entity can run */
+	int64 number;		 /* of place ordered */
+} ShardHeld;
+
+/* What is held of an entity. */
+typedef struct ShardHeldCount
+{
+	int64 stash;		 /* messages in the stash; 0: the next two mean nothing */
+	int attempts;		 /* of the first of them */
+	TimestampTz next_at; /* likewise; 0: as soon as the entity can run */
+	int64 ordered;		 /* messages that wait for lower numbers; 0: the next two mean nothing */
+	int64 lowest;		 /* their lowest number */
+	TimestampTz oldest;	 /* the first of them is held since then */
+} ShardHeldCount;
+
+/*
+ * Puts a message behind the stash rows of its entity. error: its failure, NULL
+ * if it was not tried. next_at: 0 for none.
+ */
+extern void
+shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
+
+/*
+ * The first rows of an entity's stash behind a seq, in order: ShardHeld *; at most limit, and fewer if they are
+ * large. *last: there are no others.
+ */
+extern List *shard_held_load(int32 type_id, int shard, const char *entity, int entity_len,
+							 int64 after, int limit, bool *last);
+
+/* Puts a message in the place of its number; false if there is one already. */
+extern bool shard_held_insert_ordered(const ShardRow *row, int64 number);
+
+/* The lowest of these of an entity, likewise, but two at least if there are. */
+extern List *shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len,
+									 int limit, bool *last);
+
+/* Removes one that was handled. */
+extern void shard_held_delete(const ShardRow *row);
+
+/* Notes another failed attempt. */
+extern void
+shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
+
+/* Gives a message up. */
+extern void shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error);
+
+/* Gives up what is held of a type, if that does not exist any more. Returns how many messages. */
+extern int64 shard_held_bury(int32 type_id);
+
+/*
+ * Gives up what is held of a shard whose home here was undone, or whose state was given up: nobody else has it (M23). undone: the
+ * first of these. Returns how many messages.
+ */
+extern int64 shard_held_bury_left(int32 type_id, int shard, bool undone);
+
+/* What is held of an entity, as the running transaction sees it. */
+extern ShardHeldCount
+shard_held_count(int32 type_id, int shard, const char *entity, int entity_len);
+
+/* Calls visit for each entity of which something is held. */
+typedef void (*ShardHeldVisit)(int32 type_id, int shard, const char *entity, int entity_len,
+							   const ShardHeldCount *held, void *arg);
+extern void shard_held_each(ShardHeldVisit visit, void *arg);
+
+/* How far a walk over all of them is; all 0: it begins. */
+typedef struct ShardHeldPlace
+{
+	int32 type_id;
+	int32 shard;
+	int entity_len;
+	char entity[SHARD_MAX_ENTITY_ID];
+} ShardHeldPlace;
+
+/*
+ * The same for the next of them by their keys, of which about so many messages are held in all; or for one of
+ * which more are. Returns how many there were.
+ */
+extern int64
+shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *arg, bool *more);
+
+/* The same for one type, or shard. */
+extern void shard_held_each_of_type(int32 type_id, ShardHeldVisit visit, void *arg);
+extern void shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *arg);

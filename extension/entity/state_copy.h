@@ -1,0 +1,64 @@
+/*
+ * entity/state_copy.h
+ *		Rows of state tables on their way from one node to another (M4, M17).
+ *
+ * All of it runs as the type's owner: the caller has begun the security context, and has a transaction
+ * and a snapshot. Row security of the table does not apply: all rows of a shard are its state.
+ */
+#pragma once
+
+#include "core/flow/copy.h"
+#include "entity/state.h"
+
+typedef struct ShardStateField
+{
+	AttrNumber number;
+	bool text; /* else binary */
+	Oid parameter;
+	int32 modifier;
+	FmgrInfo function; /* of the type: send or output; receive or input */
+} ShardStateField;
+
+typedef struct ShardStateCopy
+{
+	const ShardType *type;
+	ShardStateTable table;
+	int32 self; /* this node, and the other one, for errors */
+	int32 node;
+	int n_fields;
+	ShardStateField *fields; /* as the old home's table has them */
+	MemoryContext row;
+	bool as_replica; /* new home: the table's triggers are those of a replica */
+} ShardStateCopy;
+
+/*
+ * Opens the table; waits for who has it locked. Error if there is a problem with it. Memory: the current
+ * context's. Ended by close; after an abort there is nothing left to end.
+ */
+extern void shard_state_copy_open(ShardStateCopy *copy, const ShardType *type);
+extern void shard_state_copy_close(ShardStateCopy *copy);
+
+/*
+ * Old home: the table's columns; how many rows a shard has. writer: NULL, or set to a transaction that at the moment
+ * changes one of them by SQL, or has it locked to change it, if there is one. Without it a very large shard is not counted to
+ * its end: the number says that there are so many at least.
+ */
+extern void shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out);
+extern int64 shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer);
+
+/*
+ * Old home: appends rows behind the one of that entity (NULL: from the first one), until there are
+ * max_bytes or no more; returns how many. entity then is that of the last one, *all: it was the last
+ * one of the shard.
+ */
+extern int
+shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, int after_len,
+						  int max_bytes, StringInfo out, StringInfo entity, bool *all);
+
+/* New home, node self: errors unless rows of those columns, of node's table, can be stored here. */
+extern void
+shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, int32 self);
+
+/* New home: stores rows, whose fields the reader has, all of them. */
+extern void
+shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, int count);

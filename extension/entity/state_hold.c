@@ -1,0 +1,266 @@
+/*
+ * entity/state_hold.c
+ *		What a state is made of, held for a turn: the state table and the composite types.
+ *
+ * A value in memory can be read only with the definition that it was made under. So a turn locks all of it before
+ * it looks at the first value, and nobody can alter it until the turn has committed; and it compares with what the
+ * turn before found: if anything differs, copies from then must not be used. What is held is open, too, so that
+ * the server refuses to have it altered by the turn itself, by a handler, as it does for any table in use.
+ *
+ * Other types need no lock. Values of domains, enums, ranges and arrays are read the same way whatever is done to
+ * the type; a new constraint of a domain is checked under a lock on the state table, and a type goes with its column.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/plancache.h"
+
+#include "entity/state.h"
+
+#include "base/compat.h"
+
+typedef struct ShardStatePart
+{
+	Oid relid;
+	LOCKMODE mode;
+	TupleDesc
+		desc; /* as it was when values were read; counted, so that it stays while there is another one */
+	Relation rel; /* NULL: not held, or gone */
+} ShardStatePart;
+
+/* Locks and opens it, if nobody else has it locked or waits for that. */
+static bool
+take(ShardStatePart *part)
+{
+	if (!ConditionalLockRelationOid(part->relid, part->mode))
+		return false;
+	part->rel = try_relation_open(part->relid, NoLock);
+	return true;
+}
+
+/* A relation's descriptor that is equal after an invalidation is as a rule the very same. */
+static bool
+is_same(const ShardStatePart *part)
+{
+	return part->rel != NULL && (part->desc == RelationGetDescr(part->rel) ||
+								 equalTupleDescs(part->desc, RelationGetDescr(part->rel)));
+}
+
+/* A relation joins the parts. False: somebody has it locked. *part: NULL if it was there, or is gone. */
+static bool
+add_relation(ShardStateParts *parts, Oid relid, LOCKMODE mode, ShardStatePart **part)
+{
+	ShardStatePart *added = palloc0(sizeof(ShardStatePart));
+	ListCell *cell;
+
+	*part = NULL;
+	foreach (cell, parts->list)
+		if (((ShardStatePart *) lfirst(cell))->relid == relid)
+			return true;
+	added->relid = relid;
+	added->mode = mode;
+	if (!take(added))
+	{
+		parts->busy = relid;
+		return false;
+	}
+	parts->list = lappend(parts->list, added);
+	if (added->rel == NULL)
+		return true;
+	added->desc = RelationGetDescr(added->rel);
+	added->desc->tdrefcount++;
+	*part = added;
+	return true;
+}
+
+/* All that is in a type joins them. False: somebody has some of it locked. */
+static bool
+add_type(ShardStateParts *parts, Oid type)
+{
+	ShardStatePart *part;
+	Oid element;
+
+	check_stack_depth();
+	type = getBaseType(type);
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_RANGE:
+			return add_type(parts, get_range_subtype(type));
+		case TYPTYPE_MULTIRANGE:
+			return add_type(parts, get_multirange_range(type));
+		case TYPTYPE_COMPOSITE:
+			break;
+		default:
+			element = get_element_type(type);
+			return !OidIsValid(element) || add_type(parts, element);
+	}
+	if (!add_relation(parts, get_typ_typrelid(type), AccessShareLock, &part))
+		return false;
+	for (int i = 0; part != NULL && i < part->desc->natts; i++)
+		if (!TupleDescAttr(part->desc, i)->attisdropped &&
+			!add_type(parts, TupleDescAttr(part->desc, i)->atttypid))
+			return false;
+	return true;
+}
+
+void
+shard_state_release(ShardStateParts *parts)
+{
+	ListCell *cell;
+
+	foreach (cell, parts->list)
+	{
+		ShardStatePart *part = lfirst(cell);
+
+		if (part->rel != NULL)
+			relation_close(part->rel, NoLock);
+		part->rel = NULL;
+	}
+	parts->held = false;
+}
+
+void
+shard_state_release_forget(ShardStateParts *parts)
+{
+	ListCell *cell;
+
+	foreach (cell, parts->list)
+		((ShardStatePart *) lfirst(cell))->rel = NULL;
+	parts->held = false;
+}
+
+/* The descriptors are nobody's any more. */
+static void
+forget_descs(ShardStateParts *parts)
+{
+	ListCell *cell;
+
+	foreach (cell, parts->list)
+	{
+		ShardStatePart *part = lfirst(cell);
+
+		if (part->desc != NULL && --part->desc->tdrefcount == 0)
+			FreeTupleDesc(part->desc);
+		part->desc = NULL;
+	}
+}
+
+/* Forgets what the parts were; nothing is held. */
+static void
+drop(ShardStateParts *parts)
+{
+	shard_state_release(parts);
+	forget_descs(parts);
+	parts->list = NIL;
+	parts->row = NULL;
+	parts->known = false;
+	if (parts->context == NULL)
+		parts->context =
+			AllocSetContextCreate(TopMemoryContext, "shard state types", ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(parts->context);
+}
+
+void
+shard_state_forget_parts(ShardStateParts *parts)
+{
+	shard_state_release_forget(parts);
+	forget_descs(parts);
+	if (parts->context != NULL)
+		MemoryContextDelete(parts->context);
+	*parts = (ShardStateParts){0};
+}
+
+/* The part that values of a type are rows of, if they are. */
+static ShardStatePart *
+row_of(const ShardStateParts *parts, Oid type)
+{
+	Oid relid = get_typ_typrelid(getBaseType(type));
+	ListCell *cell;
+
+	foreach (cell, OidIsValid(relid) ? parts->list : NIL)
+	{
+		ShardStatePart *part = lfirst(cell);
+
+		if (part->relid == relid && part->rel != NULL)
+			return part;
+	}
+	return NULL;
+}
+
+TupleDesc
+shard_state_row(const ShardStateParts *parts)
+{
+	Assert(parts->held);
+	return parts->row == NULL ? NULL : parts->row->desc;
+}
+
+/*
+ * Finds out what the parts are, and holds them. If they were others before, plans go: constants that are rows of
+ * a type are in them, and the server does not notice that they mean nothing any more.
+ */
+static bool
+look(ShardStateParts *parts, const ShardType *type)
+{
+	MemoryContext old;
+	ShardStatePart *table;
+	bool taken;
+
+	if (parts->was_known)
+		ResetPlanCache();
+	drop(parts);
+	old = MemoryContextSwitchTo(parts->context);
+	taken = add_relation(parts, type->state_table, RowExclusiveLock, &table) &&
+			add_type(parts, type->state_type);
+	MemoryContextSwitchTo(old);
+	if (!taken)
+		shard_state_release(parts);
+	else
+		parts->row = row_of(parts, type->state_type);
+	parts->known = taken;
+	parts->was_known |= taken;
+	return taken;
+}
+
+ShardStateHold
+shard_state_hold(ShardStateParts *parts, const ShardType *type)
+{
+	ListCell *cell;
+	bool same = parts->known;
+
+	if (parts->held)
+		return SHARD_STATE_HELD;
+	foreach (cell, same ? parts->list : NIL)
+	{
+		ShardStatePart *part = lfirst(cell);
+
+		if (!take(part))
+		{
+			shard_state_release(parts);
+			return SHARD_STATE_BUSY;
+		}
+		same = same && is_same(part);
+	}
+	if (!same && !look(parts, type))
+		return SHARD_STATE_BUSY;
+	parts->held = true;
+	return same ? SHARD_STATE_HELD : SHARD_STATE_ALTERED;
+}
+
+Oid
+shard_state_locked_type(const ShardType *type)
+{
+	ShardStateParts parts = {0};
+	ListCell *cell;
+
+	(void) add_type(&parts, type->state_type);
+	shard_state_release(&parts);
+	forget_descs(&parts);
+	foreach (cell, parts.list)
+		UnlockRelationOid(((ShardStatePart *) lfirst(cell))->relid, AccessShareLock);
+	return parts.busy;
+}

@@ -1,0 +1,64 @@
+/*
+ * link/callee.h
+ *		The called side of a call between nodes: who calls, transactions, the answer (I5, T3).
+ *
+ * Peers call procedures, name(call bytea, INOUT answer bytea), outside of a transaction block. So the
+ * procedure ends its transactions itself: it waits without a snapshot and without locks, and answers
+ * when what it did is committed and past the release gate. The work may be done by any role that may
+ * execute the procedure: it needs no right on a table, and what it calls asks for none.
+ */
+#pragma once
+
+#include "fmgr.h"
+
+#include "core/flow/packet.h"
+#include "shared/plane.h"
+
+typedef struct ShardCallee
+{
+	ShardDatabase *db;
+	ShardPlaneView view;	/* of this node, when the call was checked */
+	ShardCallHeader header; /* of the call */
+	ShardReader reader;		/* the call's bytes behind the header; they live as long as the call */
+	MemoryContext context;	/* the caller's, for the answer */
+	bool own;				/* the caller is this node itself */
+} ShardCallee;
+
+/*
+ * First: ends the statement's transaction, begins one of our own, READ COMMITTED and with the lock on
+ * the extension object, and checks that the call is from whom it says, for this node and incarnation.
+ * Errors as in peer_errors.h. Nothing else of ours was locked or read in the transaction.
+ */
+extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
+
+/*
+ * The same in two parts, for a call that says how long its caller waits: the check waits so many microseconds at most for
+ * what this node has not heard of yet. The first part tells nothing of who calls.
+ */
+extern void shard_callee_open(FunctionCallInfo fcinfo, ShardCallee *callee);
+extern void shard_callee_check(ShardCallee *callee, int64 patience);
+
+/* How long a call waits at most for what its sender has ahead of us, in microseconds. */
+#define SHARD_CALLEE_PATIENCE (1000 * INT64CONST(1000))
+
+/* Ends the transaction, waits a moment with nothing held, begins another one and checks the call anew. */
+extern void shard_callee_nap(ShardCallee *callee);
+
+/*
+ * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may
+ * execute it can say so: the procedure asks for a proof of its own.
+ */
+extern void shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee);
+
+/*
+ * Ends the transaction, and with it all locks, and begins another one that holds nothing. The commit is
+ * asynchronous: shard_gate_wait() for its LSN makes it durable.
+ */
+extern void shard_callee_commit(ShardCallee *callee);
+extern void shard_callee_rollback(ShardCallee *callee);
+
+/* Appends the header of the answer: as far as this node has learned the map by now. */
+extern void shard_callee_put_header(const ShardCallee *callee, StringInfo out);
+
+/* Last: the procedure's result. */
+extern Datum shard_callee_answer(ShardCallee *callee, const StringInfoData *answer);

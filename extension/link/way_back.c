@@ -1,0 +1,93 @@
+/*
+ * link/way_back.c
+ *		What a node that wants to join and its seed say before, as bytes.
+ *
+ * The version comes first and never changes its form; what follows belongs to that version.
+ */
+#include "postgres.h"
+
+#include "mb/pg_wchar.h"
+
+#include "link/way_back.h"
+
+#include "base/compat.h"
+
+static void
+put_text(StringInfo out, const char *text)
+{
+	shard_wire_put_bytes(out, text, strlen(text));
+}
+
+/*
+ * A copy, in the current memory context. What is no text of this database fails the reader.
+ */
+static const char *
+get_text(ShardReader *reader)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+
+	if (!reader->failed && !pg_verifymbstr(bytes, (int) length, true))
+		reader->failed = true;
+	return reader->failed ? "" : pnstrdup(bytes, length);
+}
+
+static bool
+is_whole(const ShardReader *reader)
+{
+	return !reader->failed && reader->at == reader->end;
+}
+
+void
+shard_way_back_put_call(StringInfo out, const ShardWayBackCall *call)
+{
+	put_text(out, call->seed);
+	put_text(out, call->dsn);
+	put_text(out, call->rest);
+	put_text(out, call->socket);
+}
+
+bool
+shard_way_back_get_call(ShardReader *reader, ShardWayBackCall *call)
+{
+	call->seed = get_text(reader);
+	call->dsn = get_text(reader);
+	call->rest = get_text(reader);
+	call->socket = get_text(reader);
+	return is_whole(reader);
+}
+
+void
+shard_way_back_put(StringInfo out, const ShardWayBack *back)
+{
+	shard_wire_put_int(out, back->protocol_version);
+	put_text(out, back->encoding);
+	put_text(out, back->dsn);
+	shard_wire_put_uint(out, back->known ? 1 : 0);
+	if (back->known)
+		shard_coordinator_put_who(out, &back->seed);
+	shard_wire_put_uint(out, back->found ? 1 : 0);
+	if (back->found)
+		shard_coordinator_put_who(out, &back->there);
+}
+
+/*
+ * Of another protocol version only that is read.
+ */
+bool
+shard_way_back_get(ShardReader *reader, ShardWayBack *back)
+{
+	memset(back, 0, sizeof(ShardWayBack));
+	back->protocol_version = shard_wire_get_int32(reader);
+	if (reader->failed || back->protocol_version != SHARD_PROTOCOL_VERSION)
+		return !reader->failed;
+	back->encoding = get_text(reader);
+	back->dsn = get_text(reader);
+	back->known = shard_wire_get_uint(reader) != 0;
+	if (back->known && !shard_coordinator_get_who(reader, &back->seed))
+		return false;
+	back->found = shard_wire_get_uint(reader) != 0;
+	if (back->found && !shard_coordinator_get_who(reader, &back->there))
+		return false;
+	return is_whole(reader);
+}

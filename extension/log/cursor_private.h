@@ -1,0 +1,121 @@
+/*
+ * log/cursor_private.h
+ *		What the cursor's files share: its structure and the scan of pages.
+ */
+#pragma once
+
+#include "lib/stringinfo.h"
+
+#include "log/cursor.h"
+#include "log/cursor_senders.h"
+
+/* What the pages are read for. */
+typedef enum ShardCursorPhase
+{
+	PHASE_LOAD,	   /* cursor rows; at start */
+	PHASE_REVISIT, /* what others rebuild from; at start */
+	PHASE_REFILL,  /* pages of the senders in P, after places became void; -> DRAIN */
+	PHASE_DRAIN,   /* rows of ended senders; -> FORWARD */
+	PHASE_FORWARD  /* rows above q */
+} ShardCursorPhase;
+
+typedef enum ItemState
+{
+	ITEM_READ,		  /* to hand out */
+	ITEM_IN_PROGRESS, /* to note in P */
+	ITEM_PASS,		  /* aborted, not ours, or the log's own */
+	ITEM_STOP		  /* written by this very turn: the scan ends before it */
+} ItemState;
+
+typedef struct ScanItem
+{
+	int64 seq;
+	int16 chunk;
+	OffsetNumber offset;
+	uint8 state;
+} ScanItem;
+
+typedef struct OpenSegment
+{
+	int no;
+	Oid relid;
+	BlockNumber blocks;
+} OpenSegment;
+
+struct ShardCursor
+{
+	int worker;
+	ShardLanes lanes;
+	ShardDatabase *db;
+	MemoryContext context; /* of the cursor itself */
+
+	/* position: in memory as of the last commit */
+	int64 q[SHARD_LANES];
+	uint64 turn[SHARD_LANES];
+	int64 record_seq[SHARD_LANES]; /* of the newest cursor row; 0: none */
+	int64 needed[SHARD_LANES];	   /* by the cursor, as of that row */
+	int64 keep[SHARD_LANES];	   /* by others */
+	ShardSenders senders;
+	bool void_places;  /* scan from the oldest segment, fill P's pages anew */
+	bool refilled;	   /* P's pages are known again, as of this turn */
+	ShardPlace resume; /* page of the last row passed */
+
+	/* hints about the files behind the places */
+	uint64 generation;
+	Oid file[SHARD_SEGMENTS];
+	BlockNumber blocks[SHARD_SEGMENTS];
+
+	/* this turn */
+	bool begun;		/* the first peek has looked at P */
+	bool kept;		/* the segments are locked until the end of the transaction */
+	bool overtaken; /* a file is not the one that this turn knows */
+	ShardCursorPhase phase;
+	int segments;
+	OpenSegment segment[SHARD_SEGMENTS];
+	int next_segment; /* index into segment */
+	int end_segment;  /* where the phase ends */
+	BlockNumber next_block;
+	ShardPlace *drain; /* pages of ended senders, in order */
+	int drain_count;
+	int drain_next;
+	int64 drained; /* every row of ended senders up to here is passed */
+	int64 upto;	   /* forward: last seq looked at */
+	int64 floor;   /* lowest q of our lanes */
+	ShardPlace new_resume;
+	ShardPlace head; /* page of the first chunk of the message at hand */
+	Relation rel;
+	int rel_no;
+	uint64 own_xid;
+	uint64 next_xid;
+	uint64 memo_xid; /* last answer of in_progress() */
+	bool memo_answer;
+
+	/* the page at hand, a private copy */
+	PGAlignedBlock page;
+	ShardPlace place;
+	ScanItem item[MaxHeapTuplesPerPage];
+	int items;
+	int next_item;
+
+	/* the message at hand */
+	bool peeked;
+	ShardRow row;
+	int chunks_read;
+	StringInfoData assembly;
+	char *unpacked;
+};
+
+static inline bool
+owns(const ShardCursor *c, int lane)
+{
+	return (c->lanes & shard_lane_bit(lane)) != 0;
+}
+
+/* Starts reading pages at the oldest segment (cursor_scan.c). */
+extern void shard_cursor_rewind(ShardCursor *c, ShardCursorPhase phase);
+
+/* Goes to the next row that is to be read, which is c->row then; false at the end. */
+extern bool shard_cursor_advance(ShardCursor *c, Snapshot snapshot);
+
+/* Forgets the turn; the drain list goes with the turn's memory (cursor.c). */
+extern void shard_cursor_forget_turn(ShardCursor *c);

@@ -1,0 +1,236 @@
+/*
+ * log/session.c
+ *		What a backend remembers about its transaction: tells, locks, wake-ups.
+ *
+ * Tells are written to the log at the latest before commit; workers are woken
+ * after it, when the rows are visible. Nobody is woken for COMMIT PREPARED,
+ * which another session may run: the workers' slow poll covers that.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "nodes/pg_list.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+
+#include "core/base/message.h"
+#include "registry/guest.h"
+#include "log/log.h"
+#include "log/session.h"
+#include "shared/shmem.h"
+
+#include "base/compat.h"
+
+static ShardLanes told_lanes = 0; /* of this transaction */
+static List *told_types = NIL;	  /* type ids, in TopTransactionContext */
+
+/*
+ * The same of guests, who told in between. Nobody has promised them their places in what the session sends, so they do
+ * not keep the session from asking, but themselves.
+ */
+static List *told_by_guests = NIL;
+
+/* A type that this transaction drops, whatever is sent to it. */
+typedef struct GivenUp
+{
+	int32 type_id;
+	SubTransactionId level;
+} GivenUp;
+
+static List *given_up = NIL; /* in TopTransactionContext */
+
+void
+shard_session_told(const ShardType *type, int shard)
+{
+	told_lanes |= shard_lane_bit(shard_message_lane(type->type_id, shard));
+	if (told_types == NIL || llast_int(told_types) != type->type_id)
+	{
+		List **told = shard_guest_here() == SHARD_GUEST_NONE ? &told_types : &told_by_guests;
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		*told = list_append_unique_int(*told, type->type_id);
+		MemoryContextSwitchTo(old);
+	}
+}
+
+void
+shard_session_appended(int lane)
+{
+	told_lanes |= shard_lane_bit(lane);
+}
+
+bool
+shard_session_has_told(const ShardType *type)
+{
+	return list_member_int(told_types, type->type_id) ||
+		   (shard_guest_here() != SHARD_GUEST_NONE &&
+			list_member_int(told_by_guests, type->type_id));
+}
+
+void
+shard_session_gives_up(int32 type_id)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	GivenUp *type = palloc(sizeof(GivenUp));
+
+	*type = (GivenUp){type_id, GetCurrentSubTransactionId()};
+	given_up = lappend(given_up, type);
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+is_given_up(int32 type_id)
+{
+	ListCell *cell;
+
+	foreach (cell, given_up)
+	{
+		if (((const GivenUp *) lfirst(cell))->type_id == type_id)
+			return true;
+	}
+	return false;
+}
+
+/* A subtransaction has ended: what it gave up is given up by its parent, or is not. */
+static void
+follow_given_up(bool committed, SubTransactionId level, SubTransactionId parent)
+{
+	ListCell *cell;
+
+	foreach (cell, given_up)
+	{
+		GivenUp *type = lfirst(cell);
+
+		if (type->level != level)
+			continue;
+		if (committed)
+			type->level = parent;
+		else
+			given_up = foreach_delete_current(given_up, cell);
+	}
+}
+
+static void
+forget(void)
+{
+	told_lanes = 0;
+	told_types = NIL;
+	told_by_guests = NIL;
+	given_up = NIL;
+}
+
+/* A row that is about to be written. Most have the type of the one before. */
+static void
+note_type(const ShardRowFixed *row, void *arg)
+{
+	List **types = arg;
+
+	if (row->type_id != 0 && (*types == NIL || llast_int(*types) != row->type_id))
+		*types = list_append_unique_int(*types, row->type_id);
+}
+
+/*
+ * The types of what is to be written now, in TopTransactionContext. Handlers, whom nobody hears, have none, nor has who writes
+ * what peers have sent: of a type that is gone that becomes dead letters.
+ */
+static List *
+pending_types(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	List *types = NIL;
+
+	if ((told_types != NIL || told_by_guests != NIL) && shard_shmem_my_worker() == NULL)
+		shard_log_each_pending(note_type, &types);
+	MemoryContextSwitchTo(old);
+	return types;
+}
+
+/*
+ * A type may have been dropped since this transaction sent to it, by somebody who could not see that. What is written at
+ * commit is not lost without a word: the sender looks when it is written, and hears of it. From then on who drops sees it.
+ * What is written and looked for between a dropper's last look and the end of his commit becomes dead letters, which the
+ * log names. In a worker a handler sends, whom nobody hears: there it is the same.
+ */
+static void
+check_types(const List *types)
+{
+	ListCell *cell;
+
+	if (types == NIL)
+		return;
+	AcceptInvalidationMessages();
+	foreach (cell, types)
+	{
+		int32 type_id = lfirst_int(cell);
+		const char *name;
+
+		if (shard_registry_known(type_id) != NULL || is_given_up(type_id))
+			continue;
+		name = shard_registry_last_name(type_id);
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("entity type \"%s\" was dropped before messages to it were committed",
+						name != NULL ? name : ""),
+				 errdetail("Nothing that this transaction has sent is sent."),
+				 errhint("See view shard_types for what there is.")));
+	}
+}
+
+static void
+wake_workers(void)
+{
+	ShardDatabase *db = shard_shmem_database();
+
+	if (told_lanes != 0 && db != NULL)
+		shard_shmem_wake_lanes(db, told_lanes);
+}
+
+static void
+at_xact_event(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+		{
+			const List *types = pending_types();
+
+			shard_log_flush();
+			check_types(types);
+			break;
+		}
+		case XACT_EVENT_COMMIT:
+			wake_workers();
+			forget();
+			break;
+		case XACT_EVENT_ABORT:
+			shard_log_discard();
+			forget();
+			break;
+		case XACT_EVENT_PREPARE:
+			forget();
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId level, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_COMMIT_SUB || event == SUBXACT_EVENT_ABORT_SUB)
+		follow_given_up(event == SUBXACT_EVENT_COMMIT_SUB, level, parent);
+	if (!shard_log_is_pending())
+		return;
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+		shard_log_join_level(level, parent);
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		shard_log_discard_level(level);
+}
+
+void
+shard_session_init(void)
+{
+	RegisterXactCallback(at_xact_event, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
+}

@@ -1,0 +1,22 @@
+/*
+ * log/session.h
+ *		What a backend remembers about its transaction: tells, locks, wake-ups.
+ */
+#pragma once
+
+#include "registry/registry.h"
+
+/* Registers the transaction callbacks; from _PG_init. */
+extern void shard_session_init(void);
+
+/* A message for the type and shard was appended: its worker is woken at commit. */
+extern void shard_session_told(const ShardType *type, int shard);
+
+/* Rows for a lane were appended: its worker is woken at commit. */
+extern void shard_session_appended(int lane);
+
+/* This transaction drops a type with all that is sent to it, by itself as well. */
+extern void shard_session_gives_up(int32 type_id);
+
+/* Whether this transaction, not ended yet, has told something to the type. */
+extern bool shard_session_has_told(const ShardType *type);

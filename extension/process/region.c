@@ -1,0 +1,416 @@
+/*
+ * process/region.c
+ *		The region worker: what it does beside its turns, and when.
+ *
+ * It starts by reading what is durable; then it runs turns (region_turn.c), and
+ * between them talks to other nodes, rotates the log, and sleeps until somebody
+ * wakes it.
+ *
+ * If the process dies right here: the launcher starts another worker, which
+ * reads everything anew. Asks that were taken are answered "outcome unknown" by
+ * it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "registry/catalog.h"
+#include "entity/executor.h"
+#include "registry/node.h"
+#include "link/outbox.h"
+#include "link/position_table.h"
+#include "process/region.h"
+#include "process/region_private.h"
+#include "registry/registry.h"
+#include "link/remote_ask.h"
+#include "process/rotation.h"
+#include "route/routing.h"
+#include "registry/setting_hook.h"
+#include "link/transport.h"
+#include "process/worker.h"
+
+#include "base/compat.h"
+
+/* The safety net for lost wake-ups, and for COMMIT PREPARED. */
+#define POLL_MS 1000
+
+/* Somebody has the extension or a lane: look again so soon. */
+#define BUSY_MS 20
+
+/* The lease has ended: whether it was renewed is looked at so often. */
+#define LEASE_MS 50
+
+/* Memory that names of settings may take in the process. */
+#define MOST_NAMES ((Size) (1024 * 1024))
+
+/* And names of time zones: more than all that there are, of 23 kB each. */
+#define MOST_ZONES ((Size) (64 * 1024 * 1024))
+
+/* And what the server keeps: catalogs, some 20 kB for a table, and the shape of each row that has no type of its own. */
+#define MOST_KEPT ((Size) (128 * 1024 * 1024))
+
+/* Housekeeping that survives its errors. Returns whether to come again at once. */
+static bool
+fenced_chore(ShardRegion *region, bool (*chore)(ShardRegion *region))
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool more = false;
+
+	PG_TRY();
+	{
+		more = chore(region);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return more;
+}
+
+/* Rotation, whose failure harms nobody: it is tried again later. */
+static bool
+rotate(ShardRegion *region)
+{
+	return shard_rotation_run(region->db, region->extension);
+}
+
+/* Whether the node's lease, if it runs under one, holds for so long at least (L5, L7). */
+static bool
+lease_holds(const ShardRegion *region, int64 microseconds)
+{
+	int64 until = shard_plane_lease(region->db);
+
+	return until == PG_INT64_MAX || shard_plane_now() + microseconds < until;
+}
+
+/* Links to other nodes. */
+static bool
+talk(ShardRegion *region)
+{
+	return lease_holds(region, 0) && shard_transport_run();
+}
+
+/* Asks that are on their way to other nodes. */
+static bool
+poll_asks(ShardRegion *region)
+{
+	return lease_holds(region, 0) && shard_region_poll_asks(region);
+}
+
+/* Homes that are still wanted. */
+static bool
+want_homes(ShardRegion *region)
+{
+	(void) shard_routing_ask();
+	return false;
+}
+
+/* What the outbox needs no more. */
+static bool
+follow_outbox(ShardRegion *region)
+{
+	bool changed = shard_outbox_changed();
+
+	if (changed)
+		shard_region_keep_log(region);
+	if (changed || shard_worker_lingers())
+		shard_region_follow_drain(region, false);
+	return false;
+}
+
+/*
+ * Ends the process, because this database has become a node of another cluster: what is in memory
+ * belongs to the old one. The launcher starts another worker.
+ */
+static void
+leave_node(const ShardRegion *region, int32 node)
+{
+	ereport(LOG,
+			(errmsg("region worker %d begins anew: this database is node %d of another cluster now",
+					region->number, node)));
+	SpinLockAcquire(&region->slot->mutex);
+	region->slot->begins_anew = true;
+	SpinLockRelease(&region->slot->mutex);
+	proc_exit(0);
+}
+
+/*
+ * Looks who the node is, and whether turns may be run (I4). Before the first message for another node
+ * under an incarnation its lineage is written (X4). A chore: returns whether to come again at once.
+ */
+static bool
+follow_plane(ShardRegion *region)
+{
+	ShardPlaneView view;
+
+	if (shard_plane_generation(region->db) == region->generation)
+		return false;
+	shard_plane_get(region->db, &view);
+	region->handles = false;
+	if (view.handle)
+	{
+		if (view.node != region->self || !shard_record_uuid_equal(view.cluster, region->cluster))
+			leave_node(region, view.node);
+		if (view.push && !shard_record_uuid_equal(view.incarnation, region->incarnation))
+		{
+			shard_outbox_begin_incarnation(view.node, view.inc_no, view.incarnation);
+			region->incarnation = view.incarnation;
+		}
+		shard_routing_follow(&view);
+		region->handles = true;
+	}
+	region->generation = view.generation;
+	return true;
+}
+
+/*
+ * How long no turn is run after one that failed for no message's fault, in ms. Who wakes the worker waits for
+ * something, and the trouble may be over: that shortens the pause to that of a first failure.
+ */
+static long
+rest(const ShardRegion *region)
+{
+	int64 pause = shard_worker_backoff(region->news ? 1 : region->troubles) * INT64CONST(1000);
+	int64 left = region->troubled_at + pause - shard_plane_now();
+
+	return region->troubles == 0 || left <= 0 ? 0 : (left + 999) / 1000;
+}
+
+/* How long there is nothing to do, in ms. */
+static long
+idle_time(ShardRegion *region)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz next = TimestampTzPlusMilliseconds(now, POLL_MS);
+	TimestampTz due = shard_executor_next_due();
+	TimestampTz passivation = shard_cache_passivate(now);
+
+	if (region->busy)
+		return BUSY_MS;
+	if (region->troubles > 0)
+		return rest(region);
+	if (due != 0)
+		next = Min(next, due);
+	if (passivation != 0)
+		next = Min(next, passivation);
+	return Max(0, TimestampDifferenceMilliseconds(now, next));
+}
+
+/* The shorter of two pauses; -1: none. */
+static long
+shorter(long pause, long other)
+{
+	return other >= 0 && (pause < 0 || other < pause) ? other : pause;
+}
+
+/* How long to wait for something to happen. */
+static long
+pause_of(ShardRegion *region)
+{
+	bool leased = lease_holds(region, SHARD_LEASE_RESERVE);
+	bool runs = region->handles && leased;
+	long pause = runs ? idle_time(region) : POLL_MS;
+
+	pause = shorter(pause, shard_transport_due());
+	pause = shorter(pause, shard_remote_ask_due());
+	if (region->handles)
+		pause = shorter(pause, shard_routing_ask());
+	if (runs && region->troubles == 0)
+		pause = shorter(pause, shard_region_moves_due(region));
+	if (!leased)
+		pause = shorter(pause, LEASE_MS);
+	return pause;
+}
+
+/* Reads what is durable, in a transaction. */
+static void
+read_all(ShardRegion *region)
+{
+	ShardRoutes *routes;
+
+	shard_region_own_lanes(region);
+	shard_registry_refresh();
+	routes = shard_routing_load(region->db, region->lanes, region->self);
+	shard_executor_load_stash(region->lanes);
+	shard_position_load(region->db);
+	PopActiveSnapshot();
+
+	shard_cursor_open(region->cursor, true);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_cursor_load(region->cursor);
+	shard_outbox_load(region->db, region->lanes, routes);
+	shard_cursor_revisit(region->cursor);
+	shard_outbox_loaded();
+	shard_position_loaded(region->db, region->lanes);
+	shard_region_keep_log(region);
+	shard_cursor_publish(region->cursor);
+	shard_transport_start(region->db, region->number, region->lanes, routes);
+	shard_remote_ask_start(region->db, region->number);
+	shard_region_load_moves(region);
+}
+
+/* Does the coordinator worker say that messages may be handled here? Notes who the node is. */
+static bool
+may_handle(ShardRegion *region)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(region->db, &view);
+	region->self = view.node;
+	region->cluster = view.cluster;
+	return view.handle;
+}
+
+/* Reads position, routes and stash; waits while the node's identity is not clear. */
+static void
+load(ShardRegion *region, uint32 wait_event)
+{
+	for (;;)
+	{
+		bool clear;
+
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		clear = shard_catalog_lock(true) && shard_region_lock_turn(region);
+		if (clear)
+		{
+			region->extension = shard_catalog_get()->extension;
+			PushActiveSnapshot(GetTransactionSnapshot());
+			clear = shard_node_is_clear(region->db) && may_handle(region);
+			if (clear)
+				read_all(region);
+			PopActiveSnapshot();
+		}
+		CommitTransactionCommand();
+		if (clear)
+			return;
+		if (!may_handle(region))
+			shard_shmem_turn_done(region->slot, true, 0);
+		(void) fenced_chore(region, shard_region_answer_reports);
+		(void) shard_worker_wait(POLL_MS, wait_event);
+	}
+}
+
+/*
+ * Ends the process if what handlers have the server keep for good takes so many bytes. That is no reason to come back at once.
+ * What has a context of its own is not looked at: that is given back, and to add it up takes long.
+ */
+static void
+leave_for_memory(const ShardRegion *region)
+{
+	Size names = shard_setting_name_bytes();
+	Size zones = shard_setting_zone_bytes();
+	Size kept = MemoryContextMemAllocated(TopMemoryContext, false) +
+				MemoryContextMemAllocated(CacheMemoryContext, false);
+
+	if (likely(names <= MOST_NAMES && zones <= MOST_ZONES && kept <= MOST_KEPT))
+		return;
+	if (names > MOST_NAMES)
+		ereport(LOG, (errmsg("region worker %d begins anew: names of settings take %zu bytes",
+							 region->number, names),
+					  errhint("Let handlers use few names in set_config() and SET.")));
+	else if (zones > MOST_ZONES)
+		ereport(LOG, (errmsg("region worker %d begins anew: names of time zones take %zu bytes",
+							 region->number, zones),
+					  errhint("Let handlers use few names of time zones.")));
+	else
+		ereport(LOG, (errmsg("region worker %d begins anew: what the server keeps for it takes "
+							 "%zu bytes",
+							 region->number, kept),
+					  errhint("Let handlers use few tables, and rows of a type instead of records "
+							  "with ever other columns.")));
+	proc_exit(1);
+}
+
+/* Turns and all around them, until there is nothing to do at once. */
+static bool
+work(ShardRegion *region)
+{
+	bool more = fenced_chore(region, follow_plane);
+	bool runs = region->handles && lease_holds(region, SHARD_LEASE_RESERVE);
+
+	if (!runs)
+		shard_shmem_turn_done(region->slot, true, 0);
+	else if (rest(region) == 0)
+	{
+		more |= shard_region_turn(region);
+		leave_for_memory(region);
+	}
+	if (!runs || region->troubles > 0)
+		(void) fenced_chore(region, shard_region_answer_reports);
+	if (runs)
+	{
+		(void) fenced_chore(region, shard_region_report_sealed);
+		more |= fenced_chore(region, shard_region_purge);
+	}
+	more |= fenced_chore(region, talk);
+	(void) fenced_chore(region, want_homes);
+	more |= fenced_chore(region, poll_asks);
+	(void) fenced_chore(region, follow_outbox);
+	more |= fenced_chore(region, rotate);
+	return more;
+}
+
+void
+ShardRegionMain(Datum argument)
+{
+	ShardRegion region = {.limit = SHARD_TURN_MESSAGES, .only = SHARD_SOURCES};
+	uint32 wait_event;
+	uint64 cleaned = 0;
+	TimestampTz cleaned_at = 0;
+
+	region.db = shard_worker_start(argument, &region.number);
+	wait_event = ShardWaitEvent("ShardRegionMain");
+	region.slot = shard_shmem_my_worker();
+	region.lanes = region.slot->lanes;
+	region.ask_context =
+		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
+	region.spare_context =
+		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
+	shard_ring_attach(region.db, region.number);
+	shard_executor_init(region.lanes);
+	if (pg_atomic_exchange_u32(&region.slot->batch_stuck, 0) != 0)
+	{
+		/* one by one: it may have been in a commit */
+		region.careful = region.single = true;
+		region.limit = region.searched = SHARD_CAREFUL_MESSAGES;
+	}
+	region.cursor = shard_cursor_create(region.number, region.lanes);
+	shard_cursor_register(SHARD_KIND_POSITION, shard_position_row);
+	MemoryContextSwitchTo(TopMemoryContext);
+	load(&region, wait_event);
+	for (;;)
+	{
+		bool more = work(&region);
+
+		if (shard_executor_messages() != cleaned &&
+			(!more || TimestampDifferenceExceeds(cleaned_at, GetCurrentTimestamp(), POLL_MS)))
+		{
+			(void) fenced_chore(&region, shard_region_release_locks);
+			cleaned = shard_executor_messages();
+			cleaned_at = GetCurrentTimestamp();
+		}
+		if (more && region.troubles == 0)
+		{
+			shard_worker_interrupts();
+			continue;
+		}
+		shard_executor_sleep();
+		region.news |= shard_worker_wait(pause_of(&region), wait_event);
+	}
+}

@@ -1,0 +1,48 @@
+/*
+ * process/region_lanes.c
+ *		Locks of a region worker: which lanes are its own (doc/protocol.md W2, W3).
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+
+#include "process/region_private.h"
+#include "registry/turn_lock.h"
+
+#include "base/compat.h"
+
+/* Takes all lanes, or ends the process: another worker has one still. */
+void
+shard_region_own_lanes(const ShardRegion *region)
+{
+	shard_each_lane (lane, region->lanes)
+		if (!shard_shmem_own(region->db, lane))
+			ereport(FATAL, (errcode(ERRCODE_OBJECT_IN_USE),
+							errmsg("lane %d is still owned by another region worker", lane)));
+}
+
+/*
+ * The turn locks (W3). Their mode conflicts with itself, so turns of two
+ * workers, and the reading of a position, can never overlap; and with that of
+ * a seal.
+ */
+bool
+shard_region_lock_turn(const ShardRegion *region)
+{
+	return shard_turn_lock(region->lanes);
+}
+
+/*
+ * Releases advisory locks that handlers left behind, which survive commit and
+ * abort. None of ours is among them.
+ */
+bool
+shard_region_release_locks(ShardRegion *region)
+{
+	StartTransactionCommand();
+	LockReleaseAll(USER_LOCKMETHOD, true);
+	CommitTransactionCommand();
+	return false;
+}

@@ -1,0 +1,73 @@
+/*
+ * process/worker.h
+ *		What every background process of ours does: start, wait, leave.
+ */
+#pragma once
+
+#include "shared/shmem.h"
+
+/* The argument of a worker's main function: database slot and worker number. */
+static inline Datum
+shard_worker_argument(int database, int worker)
+{
+	return Int32GetDatum(database * SHARD_WORKER_SLOTS + worker);
+}
+
+/*
+ * First call of a worker's main function: signals, attaching to its slot,
+ * connection, settings, and a look whether the extension is in the database.
+ * Returns the database and the worker's number; otherwise the process ends in
+ * there: nobody wants it any more, or there is no extension (which it tells the
+ * launcher).
+ */
+extern ShardDatabase *shard_worker_start(Datum argument, int *worker);
+
+/* The first part of it, for a process without a database: signals. */
+extern void shard_worker_signals(void);
+
+/* The settings a worker runs under, whatever database and role say. */
+extern void shard_worker_settings(void);
+
+/*
+ * Outside a transaction: interrupts, reload of the configuration. Ends the
+ * process when the postmaster died, the launcher wants it to leave or
+ * shard.enabled is off. To be called between turns, and done by each wait.
+ */
+extern void shard_worker_interrupts(void);
+
+/*
+ * Is the server shutting down, as far as the postmaster has said? Looks into a file.
+ */
+extern bool shard_worker_server_stops(void);
+
+/*
+ * Was this worker asked to end by a shutdown of the server, and may it go on for shard.shutdown_timeout?
+ * It ends when the launcher or the coordinator worker says so, or somewhat after that time.
+ */
+extern bool shard_worker_lingers(void);
+
+/*
+ * Has somebody called pg_cancel_backend() for this worker since it was last asked, or between turns?
+ */
+extern bool shard_worker_take_cancel(void);
+
+/* What is called once, outside a transaction, before this worker ends in a shutdown of the server. */
+extern void shard_worker_at_stop(void (*callback)(void));
+
+/*
+ * Waits until somebody wakes this worker or time is up (-1: no limit), then
+ * does shard_worker_interrupts and clears the wake flag: look for work after
+ * it. Returns at once if the flag is set. Must hold no transaction, snapshot or
+ * lock. wait_event: ShardWaitEvent of compat.h, kept by the caller. True: somebody woke it.
+ */
+extern bool shard_worker_wait(long timeout_ms, uint32 wait_event);
+
+/*
+ * Ends the process because the extension is gone: final until CREATE EXTENSION
+ * commits again. For a worker that finds it dropped or replaced by another one
+ * (other OID). Outside a transaction. Does not return.
+ */
+extern void shard_worker_leave_absent(void);
+
+/* Pause after so many failures in a row: 0, 1 s, 2 s, 4 s ... 30 s. In ms. */
+extern int shard_worker_backoff(int failures);

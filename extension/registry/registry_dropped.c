@@ -1,0 +1,93 @@
+/*
+ * registry/registry_dropped.c
+ *		What a type that was dropped here leaves where others may host it (D28).
+ *
+ * If the process dies right here: each is part of its caller's transaction. What should have gone is found
+ * by the next coordinator worker, which compares with the map.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+
+#include "registry/catalog.h"
+#include "shared/plane.h"
+#include "registry/registry_dropped.h"
+
+#include "base/compat.h"
+
+/* Runs a command about one type; returns how many rows it was about. */
+static uint64
+run(const char *command, int expected, int32 type_id)
+{
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(type_id)};
+
+	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != expected)
+		elog(ERROR, "could not execute \"%s\"", command);
+	return SPI_processed;
+}
+
+/* Tells all processes, this one too, that a type has changed. */
+static void
+tell_everybody(void)
+{
+	CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
+	shard_plane_types_change();
+}
+
+void
+shard_registry_dropped_leave(int32 type_id)
+{
+	(void) run("UPDATE shard.type SET mode = 'dropped', handler = '', handler_oid = 0,"
+			   "  state_type = 'pg_catalog.jsonb', state_table = 0, extractors = '',"
+			   "  problem = NULL, problem_code = NULL"
+			   " WHERE type_id OPERATOR(pg_catalog.=) $1",
+			   SPI_OK_UPDATE, type_id);
+	tell_everybody();
+}
+
+bool
+shard_registry_dropped_end(int32 type_id)
+{
+	static const char *const commands[] = {
+		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1"};
+
+	if (run("DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=)"
+			" (SELECT t.type_id FROM shard.type t WHERE t.type_id OPERATOR(pg_catalog.=) $1"
+			"  AND t.mode OPERATOR(pg_catalog.=) 'dropped' FOR UPDATE SKIP LOCKED)",
+			SPI_OK_DELETE, type_id) == 0)
+		return false;
+	for (int i = 0; i < lengthof(commands); i++)
+		(void) run(commands[i], SPI_OK_DELETE, type_id);
+	tell_everybody();
+	return true;
+}
+
+void
+shard_registry_dropped_take(const char *name, int32 type_id)
+{
+	Oid types[] = {TEXTOID};
+	Datum values[] = {CStringGetTextDatum(name)};
+	bool isnull;
+	int32 left;
+
+	if (SPI_execute_with_args(
+			"SELECT type_id FROM shard.type WHERE type_name OPERATOR(pg_catalog.=) $1"
+			" AND mode OPERATOR(pg_catalog.=) 'dropped' FOR UPDATE",
+			1, types, values, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.type");
+	if (SPI_processed == 0)
+		return;
+	left = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	if (left == type_id)
+		(void) run("DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1", SPI_OK_DELETE,
+				   type_id);
+	else
+		(void) shard_registry_dropped_end(left);
+}

@@ -1,0 +1,22 @@
+/*
+ * registry/registry_dropped.h
+ *		What a type that was dropped here leaves where others may host it (D28).
+ *
+ * Its row of table shard.type, in mode dropped, and all that says where its shards are and what they have taken
+ * in. Call between SPI_connect and SPI_finish, as the system (security.h).
+ */
+#pragma once
+
+#include "shard.h"
+
+/* Makes that of the row of a type whose state table is gone. */
+extern void shard_registry_dropped_leave(int32 type_id);
+
+/*
+ * Deletes it, with all that is kept by its number but messages, which workers make dead letters. False: it is not
+ * there, or somebody changes it just now.
+ */
+extern bool shard_registry_dropped_end(int32 type_id);
+
+/* A type is started: what one of that name has left is its own, if it has its number, and goes if not. */
+extern void shard_registry_dropped_take(const char *name, int32 type_id);

@@ -1,0 +1,129 @@
+/*
+ * registry/statement.c
+ *		SQL of ours on ordinary tables: planned at first use, kept for the life of the process.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "shard.h"
+#include "registry/statement.h"
+
+#include "base/compat.h"
+
+void
+shard_statement_add(ShardArguments *arguments, Datum value, bool isnull)
+{
+	arguments->value[arguments->count] = value;
+	arguments->null[arguments->count++] = isnull ? 'n' : ' ';
+}
+
+void
+shard_statement_add_text(ShardArguments *arguments, const char *text, int len)
+{
+	shard_statement_add(arguments,
+						text == NULL ? (Datum) 0
+									 : PointerGetDatum(cstring_to_text_with_len(text, len)),
+						text == NULL);
+}
+
+void
+shard_statement_add_string(ShardArguments *arguments, const char *text)
+{
+	shard_statement_add_text(arguments, text, text == NULL ? 0 : strlen(text));
+}
+
+void
+shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int expected)
+{
+	if (statement->plan == NULL)
+	{
+		SPIPlanPtr plan = SPI_prepare(statement->sql, statement->parameters, statement->type);
+
+		if (plan == NULL || SPI_keepplan(plan) != 0)
+			elog(ERROR, "could not plan \"%s\"", statement->sql);
+		statement->plan = plan;
+	}
+	ShardAssert(arguments->count == statement->parameters);
+	if (SPI_execute_plan(statement->plan, arguments->value, arguments->null, false, 0) != expected)
+		elog(ERROR, "could not run \"%s\"", statement->sql);
+}
+
+void
+shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments)
+{
+	static const char *const ways[] = {"enable_seqscan", "enable_bitmapscan", "enable_sort"};
+	int level = NewGUCNestLevel();
+
+	for (int i = 0; i < lengthof(ways); i++)
+		(void) set_config_option(ways[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
+								 0, false);
+	shard_statement_run(statement, arguments, SPI_OK_SELECT);
+	AtEOXact_GUC(true, level);
+}
+
+void
+shard_statement_change(ShardStatement *statement, ShardArguments *arguments, int expected)
+{
+	SPI_connect();
+	shard_statement_run(statement, arguments, expected);
+	SPI_finish();
+}
+
+void
+shard_statement_change_one(ShardStatement *statement, ShardArguments *arguments, int expected)
+{
+	SPI_connect();
+	shard_statement_run(statement, arguments, expected);
+	if (SPI_processed != 1)
+		elog(ERROR, "\"%s\" changed " UINT64_FORMAT " rows", statement->sql, SPI_processed);
+	SPI_finish();
+}
+
+Datum
+shard_statement_column(uint64 number, int column, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[number], SPI_tuptable->tupdesc, column, isnull);
+}
+
+int32
+shard_statement_int4(uint64 number, int column)
+{
+	bool isnull;
+	Datum value = shard_statement_column(number, column, &isnull);
+
+	return isnull ? 0 : DatumGetInt32(value);
+}
+
+int64
+shard_statement_int8(uint64 number, int column)
+{
+	bool isnull;
+	Datum value = shard_statement_column(number, column, &isnull);
+
+	return isnull ? 0 : DatumGetInt64(value);
+}
+
+char *
+shard_statement_bytes(uint64 number, int column, MemoryContext context, int *len)
+{
+	bool isnull;
+	Datum value = shard_statement_column(number, column, &isnull);
+	struct varlena *bytes;
+	char *copy;
+
+	*len = 0;
+	if (isnull)
+		return NULL;
+	bytes = PG_DETOAST_DATUM_PACKED(value);
+	*len = VARSIZE_ANY_EXHDR(bytes);
+	copy = MemoryContextAlloc(context, *len + 1);
+	memcpy(copy, VARDATA_ANY(bytes), *len);
+	copy[*len] = '\0';
+	if ((Pointer) bytes != DatumGetPointer(value))
+		pfree(bytes);
+	return copy;
+}

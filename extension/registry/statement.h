@@ -1,0 +1,60 @@
+/*
+ * registry/statement.h
+ *		SQL of ours on ordinary tables: planned at first use, kept for the life of the process.
+ *
+ * For the exceptional path of workers, who act as the bootstrap superuser; nothing of it is on the way
+ * of a message that is simply handled. The caller has ended any stretch of user code.
+ */
+#pragma once
+
+#define SHARD_STATEMENT_PARAMETERS 18
+
+struct _SPI_plan;
+
+/* A statement. */
+typedef struct ShardStatement
+{
+	const char *sql;
+	int parameters;
+	Oid type[SHARD_STATEMENT_PARAMETERS];
+	struct _SPI_plan *plan;
+} ShardStatement;
+
+/* Values and nulls of its parameters, filled in order; all zeroes at first. */
+typedef struct ShardArguments
+{
+	int count;
+	Datum value[SHARD_STATEMENT_PARAMETERS];
+	char null[SHARD_STATEMENT_PARAMETERS];
+} ShardArguments;
+
+extern void shard_statement_add(ShardArguments *arguments, Datum value, bool isnull);
+
+/* A text or bytea of these bytes, NULL for a null pointer; and a string. */
+extern void shard_statement_add_text(ShardArguments *arguments, const char *text, int len);
+extern void shard_statement_add_string(ShardArguments *arguments, const char *text);
+
+/* Runs it; the caller has connected to SPI. expected: SPI_OK_SELECT and the like. */
+extern void shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int expected);
+
+/*
+ * Runs a SELECT of the first rows by a key: by its index, also where the table was small when it was planned. What
+ * is behind them is not read.
+ */
+extern void shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments);
+
+/* Runs one that returns nothing; the second must change exactly one row. */
+extern void
+shard_statement_change(ShardStatement *statement, ShardArguments *arguments, int expected);
+extern void
+shard_statement_change_one(ShardStatement *statement, ShardArguments *arguments, int expected);
+
+/* A column of a row of the result, in SPI's memory. */
+extern Datum shard_statement_column(uint64 number, int column, bool *isnull);
+
+/* The same as int4 and int8; 0 for SQL NULL. */
+extern int32 shard_statement_int4(uint64 number, int column);
+extern int64 shard_statement_int8(uint64 number, int column);
+
+/* Bytes of a varlena column, copied to context, with a zero behind them; NULL for SQL NULL. */
+extern char *shard_statement_bytes(uint64 number, int column, MemoryContext context, int *len);

@@ -1,0 +1,13 @@
+/*
+ * registry/turn_lock.h
+ *		Locks of lanes for the time of a transaction (doc/protocol.md W3).
+ */
+#pragma once
+
+#include "shard.h"
+
+/* Of all these lanes, for a turn. Does not wait: false if one is taken; what was got goes with the transaction. */
+extern bool shard_turn_lock(ShardLanes lanes);
+
+/* Of one lane; waits until the turn of its worker is over. */
+extern void shard_turn_lock_wait(int lane);

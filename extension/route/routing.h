@@ -1,0 +1,149 @@
+/*
+ * route/routing.h
+ *		core/route in a region worker: where each message goes, durably (sections 8 and 9).
+ *
+ * Between the cursor and the executor: a row that the cursor hands out goes through
+ * shard_routing_row(), which runs it (shard_executor_row), appends it to an outbox, parks or refuses
+ * it. Durable are tables shard.route, shard.own, shard.shard_input (base marks), shard.parked.
+ */
+#pragma once
+
+#include "core/flow/packet.h"
+#include "core/flow/route.h"
+#include "log/log.h"
+#include "shared/plane.h"
+#include "entity/state_purge.h"
+
+/*
+ * At start, in the load transaction, before shard_cursor_revisit(), which then gives back the marks
+ * (H7): makes the routes of the lanes for this node, and loads what is durable. They live as long as
+ * the process.
+ */
+extern ShardRoutes *shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self);
+
+/* The identity as of this turn; view->handle is true, its node is that of the load. Between turns. */
+extern void shard_routing_follow(const ShardPlaneView *view);
+
+/* In a turn. row: of the log, any kind but CURSOR, PACKET and POSITION. */
+extern void shard_routing_begin(void);
+extern void shard_routing_row(const ShardRow *row);
+
+/* Parked messages that can go on; true: some are left that could, too. */
+extern bool shard_routing_drain(void);
+
+/* Whether a home that was learned in this turn left some that can go on in the next one. */
+extern bool shard_routing_is_left(void);
+
+/*
+ * Whether parked messages were being handled when the turn failed: they are not counted one by one
+ * against its limit. *before: what it had begun by then.
+ */
+extern bool shard_routing_was_draining(int *before);
+
+/* Whether parked messages were handled here in this turn. */
+extern bool shard_routing_has_drained(void);
+
+/* After the turn's commit at lsn (invalid: it wrote nothing), or its abort. */
+extern void shard_routing_committed(XLogRecPtr lsn);
+extern void shard_routing_aborted(void);
+
+/*
+ * Between turns, now and then: tells the coordinator worker what its queue had no room for, and asks
+ * once more for homes that messages wait for. When to come again, in ms; -1: when something happens.
+ */
+extern long shard_routing_ask(void);
+
+/* Where an ask for a shard goes now. */
+typedef enum ShardRoutingAnswer
+{
+	SHARD_ROUTING_HERE,	 /* active here, and nothing of the shard is parked */
+	SHARD_ROUTING_THERE, /* *node, *epoch; and nothing of the shard is parked */
+	SHARD_ROUTING_LATER	 /* not known yet (it was asked for), or messages go first */
+} ShardRoutingAnswer;
+
+/* In a turn. */
+extern bool shard_routing_is_known(int32 type_id, int32 shard); /* has it a home? */
+extern ShardRoutingAnswer
+shard_routing_where(int32 type_id, int32 shard, int32 *node, int32 *epoch);
+
+/* Whether the shard is active here in that epoch. In a turn. */
+extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
+
+/* Whether the shard is active here: else nothing of its stash may run. */
+extern bool shard_routing_is_active(int32 type_id, int32 shard);
+
+/* Whether a shard is here, but about to leave or to come: nothing of its stash is in memory. */
+extern bool shard_routing_is_moving(int32 type_id, int32 shard);
+
+/* Whether what is held of a shard is in memory: it is active here, or stops, or is clearing. */
+extern bool shard_routing_is_here(int32 type_id, int32 shard);
+
+/*
+ * In a turn: compares a piece of what memory believes to be parked with the table, which is right, and adds how many
+ * messages there were. False: it was the last one, and the next begins anew.
+ */
+extern bool shard_routing_recount(int64 *messages);
+
+/*
+ * Moves (routing_move.c). Each of the first three within a transaction that holds the lanes' turn locks,
+ * before it handles anything.
+ */
+
+/* HandOff (M2): DO, it is stopping now; DONE, it is sealed; else nothing is to be said. */
+extern ShardHandoffAnswer shard_routing_stop(const ShardShardRef *ref);
+
+/* The last turn of a stopping shard is over (M3). False: it is no longer stopping for that move. */
+extern bool shard_routing_seal(const ShardShardRef *ref);
+
+/*
+ * M7: deletes at most so many rows that a shard has left here: that was sealed and lives elsewhere, or was
+ * copied for a move that was aborted, at last the ownership row; of one that begins anew, its states from
+ * before. purge: all zero but for its memory at first. False: that shard is done, or no longer to be deleted.
+ */
+extern bool shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limit);
+extern void shard_routing_purge_committed(XLogRecPtr lsn);
+extern void shard_routing_purge_aborted(void);
+
+/* Each shard that is stopping. */
+typedef void (*ShardRoutingEach)(const ShardShardRef *ref, void *arg);
+extern void shard_routing_each_stopping(ShardRoutingEach visit, void *arg);
+
+/* Is it home here, and begins anew when its rows from before are gone? After that, in a turn: it does so. */
+extern bool shard_routing_is_clearing(const ShardShardRef *ref);
+extern void shard_routing_begin_anew(const ShardShardRef *ref);
+
+/*
+ * A shard whose rows may be deleted, as far as is known without looking: another one than *ref, if
+ * there is one. False: none.
+ */
+extern bool shard_routing_next_purge(ShardShardRef *ref);
+
+/* The newest commit that is known here, at least. */
+extern XLogRecPtr shard_routing_lsn(void);
+
+/* Whether the turn found that another process had changed an ownership row: nobody is to blame. */
+extern bool shard_routing_was_overtaken(void);
+
+/* Before and after the turn's commit at lsn: where tests may have it fail. */
+extern void shard_routing_before_commit(void);
+extern void shard_routing_after_commit(XLogRecPtr lsn);
+
+/* After the executor has heard of the commit: entities of shards that are not here any more are forgotten. */
+extern void shard_routing_forget_ended(void);
+
+/* What shard_link_accept() did: items that are sent again, and those that became dead letters. */
+typedef struct ShardRoutingAccepted
+{
+	bool any; /* a stream was quarantined */
+	int64 again;
+	int64 in_doubt;
+} ShardRoutingAccepted;
+
+/* In a turn: begins the quarantined streams to a node anew; what they stored is parked. */
+extern void shard_routing_accept(int32 node, ShardRoutingAccepted *accepted);
+
+/* Lowest seq of the log that the lane's unsaved marks need; PG_INT64_MAX: none. As committed. */
+extern int64 shard_routing_needed(int lane);
+
+/* Rotation: saves marks that rows up to seq stand for, in the turn's transaction. True: wrote. */
+extern bool shard_routing_leave(int64 seq);

@@ -1,0 +1,134 @@
+/*
+ * route/routing_private.h
+ *		What the files of routing share: one worker's routes, and what a turn has to carry over its end.
+ */
+#pragma once
+
+#include "route/routing.h"
+#include "route/routing_store.h"
+
+/* Parked messages of one type, for its buffer_size. */
+typedef struct ShardParkedCount
+{
+	int64 found;	/* by a recount, */
+	uint64 changes; /* which is worth something if this is still what it was then */
+	uint64 changes_then;
+	int32 type_id;
+	struct ShardTypeCounter *counter;
+	int64 committed;
+	int64 change; /* of the running turn */
+} ShardParkedCount;
+
+/* To be told to an origin after commit. */
+typedef struct ShardRefusal
+{
+	int32 origin;
+	ShardFact fact;
+} ShardRefusal;
+
+/* Shards of a type that ended here, by homes that were undone (R29), and live at one node. */
+typedef struct ShardUndone
+{
+	int32 type_id;
+	int32 node;
+	const char *type_name;
+	StringInfoData shards; /* as text, the first ones */
+	int count;
+} ShardUndone;
+
+typedef struct ShardRouting
+{
+	ShardDatabase *db;
+	ShardLanes lanes;
+	int32 self;
+	uint64 life; /* which node of which cluster this database is */
+	int32 inc_no;
+	bool held; /* nothing goes to other nodes */
+	ShardRoutes *routes;
+	MemoryContext context; /* lives as long as the routes */
+	MemoryContext turn;	   /* current when the turn began */
+	MemoryContext scratch; /* of one statement */
+
+	/* parked messages of one shard that were read ahead, in the turn's own memory */
+	MemoryContext ahead;
+	const ShardRoute *ahead_of; /* NULL: none */
+	ShardParked *parked;
+	int parked_count;
+	int parked_next;
+	bool parked_last; /* there are no others */
+
+	int32 known_type;			/* of the last message that arrived: it is here; 0: none yet */
+	bool buried;				/* the message was not parked: nobody knows its type */
+	bool stray;					/* a stamped one of such a type was parked in this turn, */
+	bool strays;				/* and in the one before */
+	bool left;					/* and some can go on in the next one */
+	bool drained;				/* parked messages were handled in this turn */
+	bool draining;				/* parked messages are being handled, */
+	int before;					/* after so many others of the turn */
+	XLogRecPtr lsn;				/* of the newest commit */
+	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
+	int64 passed[SHARD_LANES];	/* and the first one of this turn */
+	bool saved;					/* marks were written in this turn */
+	MemoryContext later;		/* of the next six, which the turn's end empties */
+	List *unheard;				/* ShardRoute *: refused for lack of their home, and logged */
+	List *refusals;				/* ShardRefusal *, the rest is to be told after commit */
+	List *hellos;				/* nodes that want all marks */
+	List *started;				/* ShardShardRef * */
+	List *ended;				/* ShardRoute *: their entities leave memory */
+	List *undone;				/* ShardUndone *: to be logged after commit */
+
+	/* what the turn did about moves */
+	bool overtaken; /* another process changed an ownership row: the turn is to begin anew */
+	bool arrived;	/* a staged shard became active */
+	bool resent;	/* a newer home was learned of a shard that had one */
+	bool leftovers; /* a shard may have rows to delete */
+
+	/* told to the coordinator worker as soon as its queue has room */
+	ShardPlaneEvent *reports;
+	int report_count;
+	int report_space;
+	TimestampTz asked_at;
+
+	uint64 types_seen; /* generation of the registry that the next was compared with, */
+	uint64 types_now;  /* and is in this turn */
+	ShardParkedCount *counts;
+	int count_count;
+} ShardRouting;
+
+extern ShardRouting shard_routing;
+extern const ShardRouteHost shard_routing_host;
+
+/*
+ * A message that arrived for a shard of which nobody here knows anything, of a type that is not here: a dead letter, for which
+ * no entry is made that would stay in memory. False: it goes the usual way.
+ */
+extern bool shard_routing_ends_here(const ShardRow *row);
+
+/* Tells the coordinator worker, now or soon. */
+extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard);
+
+/* The turn parks (1) or takes away (-1) a message of a type. */
+extern ShardParkedCount *shard_routing_count_of(int32 type_id);
+extern void shard_routing_count(int32 type_id, int64 change);
+
+/* Raises: the ownership row is not what was read. The turn begins anew. */
+extern void shard_routing_overtaken(const ShardRoute *route);
+
+/* The shard's rows may be left to be deleted: the chore looks (routing_move.c). */
+extern void shard_routing_note_left(const ShardRoute *route);
+
+/* The turn has changed the ownership row: what follows for entities. */
+extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before);
+
+/* For shard_outbox_accept(): what a stream that begins anew stored; arg: ShardRoutingAccepted. */
+extern void
+shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doubt, void *arg);
+
+/* After the commit: lines of the log about shards that ended here in the turn, since their home was undone (R29). */
+extern void shard_routing_log_undone(void);
+
+/* A turn was undone, which a recount may have seen: it begins anew. */
+extern void shard_routing_forget_recount(void);
+
+/* What was read ahead may not be what is first any more. */
+extern void shard_routing_forget_ahead(void);

@@ -1,0 +1,82 @@
+/*
+ * route/routing_store.h
+ *		What is durable of routing: tables shard.route, own, shard_input and parked.
+ *
+ * The exceptional path: SQL, within the worker's running turn. The caller has ended any stretch of user
+ * code.
+ */
+#pragma once
+
+#include "core/flow/route.h"
+#include "log/log.h"
+
+/* Reads the durable part of an entry; what is not there stays 0. */
+extern void shard_routing_store_load(ShardRoute *route);
+
+/* Raises the entry's marks by the base (H7). memory: where marks live. */
+extern void shard_routing_store_load_base(ShardRoute *route, MemoryContext memory);
+
+extern void shard_routing_store_write_route(const ShardRoute *route);
+
+/*
+ * Writes an ownership row (state none: removes it) if it still is as it was before. False: another process
+ * changed it, and nothing is written.
+ */
+extern bool shard_routing_store_write_own(int32 type_id, int32 shard, const ShardOwn *own,
+										  const ShardOwn *before);
+
+/* Marks as base rows: those of several shards are gathered, and written by flush. */
+extern void shard_routing_store_write_base(const ShardRoute *route);
+extern void shard_routing_store_flush_base(void);
+extern void shard_routing_store_forget_base(void); /* after an abort */
+
+/* The transaction that wrote the ownership row last; invalid: there is none. */
+extern TransactionId shard_routing_store_own_writer(int32 type_id, int32 shard);
+
+/*
+ * Deletes what a shard has beside its states: held messages, places in an order, base marks; about limit rows
+ * at most. True: all of it is gone.
+ */
+extern bool shard_routing_store_discard(int32 type_id, int32 shard, int64 limit);
+
+/* A parked message, as it is stored; its strings live in the memory of the load. */
+typedef struct ShardParked
+{
+	ShardItem item; /* body: row */
+	ShardRow row;	/* seq: where it belongs in a stash */
+	int64 rseq;		/* key */
+	int64 arrival;
+} ShardParked;
+
+/* Adds one. row: item's body. */
+extern void shard_routing_store_park(const ShardItem *item, const ShardRow *row);
+
+/*
+ * The first ones of a shard, at most limit, and fewer if they are large, in current memory; how many in *count.
+ * *last: there are no others.
+ */
+extern ShardParked *
+shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bool *last);
+
+/* Removes one. */
+extern void shard_routing_store_unpark(const ShardParked *parked);
+
+/* Those of a type that was dropped become dead letters; how many. */
+extern int64 shard_routing_store_bury(int32 type_id);
+
+/* Each shard that has an ownership row or parked messages, and how many. */
+typedef void (*ShardRoutingVisit)(int32 type_id, int32 shard, int64 parked, void *arg);
+extern void shard_routing_store_each(ShardRoutingVisit visit, void *arg);
+
+/* How far a walk over all parked messages is; all 0: it begins. */
+typedef struct ShardParkedPlace
+{
+	int32 type_id;
+	int32 shard;
+	int64 rseq;
+	int64 arrival;
+} ShardParkedPlace;
+
+/* The next so many of them, by their keys; returns how many there were. */
+extern int
+shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit visit, void *arg);

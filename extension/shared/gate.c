@@ -1,0 +1,224 @@
+/*
+ * shared/gate.c
+ *		The release gate: whether a commit may be shown outside this database (G1, G4).
+ *
+ * Local gate: the commit is flushed here. Standby gate: it is flushed on the
+ * quorum that synchronous_standby_names asks for, as the walsenders have noted
+ * it. We read that position ourselves instead of queueing with the backends
+ * that commit synchronously: their wait depends on synchronous_commit, and a
+ * cancel ends it with a warning, as if all were well.
+ *
+ * An LSN of zero stands for "nothing was written" and is always released.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+#include "shared/gate.h"
+#include "base/guc.h"
+#include "shared/shmem.h"
+
+#include "base/compat.h"
+
+/* Nobody wakes us when a standby has flushed, so we look again after so many ms. */
+#define FIRST_NAP 1
+#define LONGEST_NAP 16
+
+/*
+ * Whether the gate is at the standbys. "auto" follows
+ * synchronous_standby_names, as the checkpointer has published it.
+ */
+static bool
+at_standby(void)
+{
+	if (shard_gate == SHARD_GATE_SET_AUTO)
+		return max_wal_senders > 0 && ShardSyncStandbysDefined();
+	return shard_gate == SHARD_GATE_SET_STANDBY;
+}
+
+/*
+ * How far the quorum of standbys has flushed; zero as long as there is none.
+ */
+static XLogRecPtr
+standby_flushed(void)
+{
+	XLogRecPtr result;
+
+	if (max_wal_senders == 0)
+		return InvalidXLogRecPtr;
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	result = WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH];
+	LWLockRelease(SyncRepLock);
+	return result;
+}
+
+/*
+ * Notes since when something waits. Of what is noted already, and waits still, nothing changes: the gate has not moved that
+ * far.
+ */
+static void
+note_wait(XLogRecPtr lsn, XLogRecPtr flushed)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ShardGateWatch *watch;
+
+	if (shard_control == NULL)
+		return;
+	watch = &shard_control->gate;
+	SpinLockAcquire(&watch->mutex);
+	if (watch->lsn <= flushed)
+	{
+		watch->lsn = lsn;
+		watch->waits_since = now;
+	}
+	SpinLockRelease(&watch->mutex);
+}
+
+/*
+ * Whether the commit at lsn may be shown.
+ */
+bool
+shard_gate_released(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
+{
+	XLogRecPtr flushed;
+
+	if (XLogRecPtrIsInvalid(lsn))
+		return true;
+	if (lsn > GetFlushRecPtr(NULL))
+		return false;
+	if (!at_standby())
+		return true;
+	flushed = standby_flushed();
+	if (lsn <= flushed)
+		return true;
+	note_wait(lsn, flushed);
+	return false;
+}
+
+/*
+ * A position behind every commit so far. The next record may be on a new page: its header is not written yet, and
+ * nobody could flush it.
+ */
+XLogRecPtr
+shard_gate_newest(void)
+{
+	XLogRecPtr lsn = GetXLogInsertRecPtr();
+	uint64 on_page = lsn % XLOG_BLCKSZ;
+
+	if (on_page == SizeOfXLogShortPHD ||
+		XLogSegmentOffset(lsn, wal_segment_size) == SizeOfXLogLongPHD)
+		lsn -= on_page;
+	return lsn;
+}
+
+/*
+ * Waits without a limit.
+ */
+void
+shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
+{
+	(void) shard_gate_wait_for(type_id, shard, turn, lsn, PG_INT64_MAX);
+}
+
+/*
+ * Waits for a limited time. Our own flush is not limited: it is as quick as
+ * any COMMIT.
+ */
+bool
+shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int64 microseconds)
+{
+	static uint32 wait_event = 0;
+	instr_time start;
+	long nap = FIRST_NAP;
+
+	if (XLogRecPtrIsInvalid(lsn))
+		return true;
+	XLogFlush(lsn);
+	INSTR_TIME_SET_CURRENT(start);
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardGate");
+
+	while (!shard_gate_released(type_id, shard, turn, lsn))
+	{
+		instr_time now;
+
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		if ((int64) INSTR_TIME_GET_MICROSEC(now) >= microseconds)
+			return false;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap, wait_event);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		nap = Min(nap * 2, LONGEST_NAP);
+	}
+	return true;
+}
+
+/*
+ * How many synchronous standbys are connected and stream, of those that it takes.
+ */
+static int
+connected_standbys(int *wanted)
+{
+	SyncRepStandbyData *standbys = NULL;
+	int count;
+
+	*wanted = max_wal_senders > 0 && SyncRepConfig != NULL ? SyncRepConfig->num_sync : 0;
+	if (*wanted == 0)
+		return 0;
+	count = SyncRepGetCandidateStandbys(&standbys);
+	if (standbys != NULL)
+		pfree(standbys);
+	return count;
+}
+
+/*
+ * One look, by who looks often; see gate.h.
+ */
+void
+shard_gate_watch(void)
+{
+	ShardGateWatch *watch = &shard_control->gate;
+	TimestampTz now = GetCurrentTimestamp();
+	bool standby = at_standby();
+	int wanted;
+	bool alone = standby && (connected_standbys(&wanted) < wanted || wanted == 0);
+
+	SpinLockAcquire(&watch->mutex);
+	if (!standby)
+		watch->lsn = InvalidXLogRecPtr;
+	if (!alone)
+		watch->alone_since = 0;
+	else if (watch->alone_since == 0)
+		watch->alone_since = now;
+	SpinLockRelease(&watch->mutex);
+}
+
+/* See gate.h. */
+bool
+shard_gate_look(ShardGateLook *look)
+{
+	ShardGateWatch *watch = &shard_control->gate;
+	XLogRecPtr flushed;
+
+	memset(look, 0, sizeof(*look));
+	if (!at_standby())
+		return false;
+	look->connected = connected_standbys(&look->wanted);
+	flushed = standby_flushed();
+	SpinLockAcquire(&watch->mutex);
+	if (watch->lsn > flushed)
+		look->waits_since = watch->waits_since;
+	if (look->connected < look->wanted || look->wanted == 0)
+		look->alone_since = watch->alone_since;
+	SpinLockRelease(&watch->mutex);
+	return true;
+}

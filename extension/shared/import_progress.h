@@ -1,0 +1,60 @@
+/*
+ * shared/import_progress.h
+ *		Copying a shard from its old home to this node, its new one (M4).
+ *
+ * The coordinator worker asks its own database, over a libpq connection of its own
+ * (coordinator_import.c), to CALL shard_peer.import(); that runs in a backend, which pulls the shard
+ * from the old home by calls of shard_peer.export(), each of a bounded number of bytes, and stages it in
+ * one transaction. How far it is stands in shared memory.
+ */
+#pragma once
+
+#include "core/map/control.h"
+#include "datatype/timestamp.h"
+#include "shared/shmem.h"
+
+typedef enum ShardImportPhase
+{
+	SHARD_IMPORT_NONE = 0,
+	SHARD_IMPORT_PREPARING, /* tables are compared, rows are counted */
+	SHARD_IMPORT_COPYING,
+	SHARD_IMPORT_STAGING, /* everything is here; the transaction ends */
+	SHARD_IMPORT_STAGED,
+	SHARD_IMPORT_FAILED
+} ShardImportPhase;
+
+/* One import of this node, under way or one of the last. */
+typedef struct ShardImportProgress
+{
+	ShardShardRef shard; /* the epoch and the move to come */
+	int32 node;			 /* copied from there */
+	int pid;			 /* who is at it; 0: nobody any more */
+	ShardImportPhase phase;
+	int64 rows_copied;
+	int64 rows_total;
+	int64 bytes_copied;
+	TimestampTz started;
+	TimestampTz changed;
+	char error[256]; /* of FAILED */
+} ShardImportProgress;
+
+/* Importing backend: notes how far it is; the oldest that is not under way gives up its place. */
+extern void shard_import_note(ShardDatabase *db, const ShardImportProgress *progress);
+
+/* Copies of all that are noted, palloc'd; the number in *count. */
+extern ShardImportProgress *shard_import_list(ShardDatabase *db, int *count);
+
+extern const char *const shard_import_phase_names[];
+
+/*
+ * Whoever inserts or deletes all rows of a shard that does not run here, until the end of the
+ * transaction: an import of it, and the deleting of what it left (M7). Two shards may share a lock.
+ * False: somebody has it.
+ */
+extern bool shard_import_lock(int32 type_id, int32 shard);
+
+/* The database's slot goes to another one. */
+extern void shard_import_forget(ShardDatabase *db);
+
+extern Size shard_import_shmem_size(void);
+extern void shard_import_shmem_startup(void);

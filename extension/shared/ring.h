@@ -1,0 +1,112 @@
+/*
+ * shared/ring.h
+ *		Requests from a backend to a worker and their replies.
+ *
+ * One slot per backend, in shared memory, so a backend has one request under
+ * way at most. A worker's submitted slots form a list (ShardWorkerSlot
+ * ask_head). Small bodies lie in the slot, larger ones in a DSM segment made
+ * by their sender.
+ */
+#pragma once
+
+#include "access/xlogdefs.h"
+#include "nodes/pg_list.h"
+#include "utils/timestamp.h"
+
+#include "shared/shmem.h"
+
+typedef enum ShardRequestKind
+{
+	SHARD_REQUEST_ASK,		/* a message for an entity, payload = jsonb body */
+	SHARD_REQUEST_ENTITIES, /* rows of shard_region_state, see shard_executor_report() */
+	SHARD_REQUEST_STATS,	/* rows of shard_region_stats */
+	SHARD_REQUEST_PEERS,	/* rows of shard_peers, see shard_transport_report() */
+	SHARD_REQUEST_ACCEPT,	/* shard_link_accept(): a node in, see link_accept.c */
+	/* to the coordinator worker, see coordinator.h */
+	SHARD_REQUEST_CONTROL,
+	SHARD_REQUEST_COMMAND,
+	SHARD_REQUEST_MEMBERS
+} ShardRequestKind;
+
+/* A request as its worker took it: a private copy. */
+typedef struct ShardRequest
+{
+	int slot;
+	uint32 generation; /* of the slot: an answer to another one is dropped */
+	ShardRequestKind kind;
+	int64 after;	  /* to be executed when the scan has passed this seq */
+	bool tagged;	  /* of a peer: its shard must be active here in this epoch, ... */
+	int32 epoch;	  /* ... or the answer is SHARD_RING_NOT_HERE */
+	int64 timeout_us; /* how long the asker waits, from the submission on */
+	int32 type_id;
+	int32 shard;
+	int entity_len;
+	char entity[SHARD_MAX_ENTITY_ID + 1];
+	const char *type_name; /* of an ask, for the asker's errors; not known to the worker */
+	int64 patience_us;	   /* the asker waits so much longer for one that has begun */
+	char *payload;		   /* palloc'd; NULL if none */
+	int payload_len;
+} ShardRequest;
+
+extern Size shard_ring_shmem_size(void);
+extern void shard_ring_shmem_startup(void);
+
+/*
+ * Worker: takes all submitted requests, oldest first, as ShardRequest * in
+ * context. Those taken by a predecessor of this worker that died are answered
+ * "outcome unknown" at attach.
+ */
+extern List *shard_ring_take(ShardDatabase *db, int worker, MemoryContext context);
+extern void shard_ring_attach(ShardDatabase *db, int worker);
+
+/* Worker: whether the asker of a taken request still waits. */
+extern bool shard_ring_alive(const ShardRequest *request);
+
+/*
+ * Worker: what an ask waits for, a sentence for the error of one that waits in vain. It is cut at
+ * SHARD_RING_WHY bytes, and names no addresses.
+ */
+#define SHARD_RING_WHY 400
+extern void shard_ring_note(const ShardRequest *request, const char *why);
+
+/*
+ * The same with its cause, which may name addresses: shown to askers alone who may read all statistics, after the
+ * sentence. "": none. It is cut at SHARD_RING_CAUSE bytes.
+ */
+#define SHARD_RING_CAUSE 256
+extern void shard_ring_note_cause(const ShardRequest *request, const char *why, const char *cause);
+
+/*
+ * Worker, before it executes a request: the same, and the asker cannot withdraw
+ * it any more. May be called again, after an abort.
+ */
+extern bool shard_ring_begin(const ShardRequest *request);
+
+/* Worker: it was certainly not executed, so the asker may withdraw it again. */
+extern void shard_ring_unbegin(const ShardRequest *request);
+
+/*
+ * Worker, after commit: answers. lsn: the asker flushes WAL up to it, and waits for
+ * the gate there, before it believes the answer; InvalidXLogRecPtr if that tells of no commit. data NULL: SQL
+ * NULL. An answer nobody waits for any more is dropped. No error is raised but
+ * for lack of memory.
+ */
+extern void
+shard_ring_reply(const ShardRequest *request, const char *data, int len, XLogRecPtr lsn);
+extern void
+shard_ring_reply_error(const ShardRequest *request, const ErrorData *error, XLogRecPtr lsn);
+
+/* Worker: the answer to a tagged ask that its shard is not active here in that epoch. */
+extern void shard_ring_reply_not_here(const ShardRequest *request);
+
+/*
+ * Backend: submits a request to a worker and waits for the answer, which is
+ * palloc'd (NULL: SQL NULL). Raises the worker's error with its SQLSTATE,
+ * message, detail, hint and context; a time-out, a cancel or the worker's death
+ * after it took the request is reported as "outcome unknown". *len is
+ * SHARD_RING_NOT_HERE, beside NULL, if a tagged ask was refused: it was
+ * certainly not executed.
+ */
+#define SHARD_RING_NOT_HERE (-2)
+extern char *shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request,
+							 int64 timeout_us, int *len);

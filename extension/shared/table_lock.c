@@ -1,0 +1,59 @@
+/*
+ * shared/table_lock.c
+ *		Who has tables of the extension locked.
+ *
+ * Reads the lock table, each part of which is locked for a moment meanwhile: for those who have waited for long, not for each look.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "utils/lsyscache.h"
+
+#include "shared/table_lock.h"
+
+#include "base/compat.h"
+
+/* See table_lock.h. */
+bool
+shard_table_lock_keeps(const LockInstanceData *lock, Oid schema, LOCKMASK strong)
+{
+	Oid relation = (Oid) lock->locktag.locktag_field2;
+	char kind;
+
+	if (lock->locktag.locktag_type != LOCKTAG_RELATION ||
+		lock->locktag.locktag_field1 != MyDatabaseId || lock->pid == MyProcPid ||
+		((lock->holdMask | LOCKBIT_ON(lock->waitLockMode)) & strong) == 0 ||
+		get_rel_namespace(relation) != schema)
+		return false;
+	kind = get_rel_relkind(relation);
+	return kind == RELKIND_RELATION || kind == RELKIND_INDEX;
+}
+
+/* See table_lock.h. */
+char *
+shard_table_lock_who(const LockInstanceData *lock)
+{
+	return lock->pid == 0 ? pstrdup("a prepared transaction, see pg_prepared_xacts")
+						  : psprintf("process %d", lock->pid);
+}
+
+/* See table_lock.h. Who has it comes before who waits. */
+char *
+shard_table_lock_holder(Oid table)
+{
+	LockData *locks = GetLockStatusData();
+	Oid schema = get_rel_namespace(table);
+	const LockInstanceData *found = NULL;
+
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LockInstanceData *lock = &locks->locks[i];
+
+		if ((Oid) lock->locktag.locktag_field2 == table &&
+			shard_table_lock_keeps(lock, schema, SHARD_TABLE_NO_WRITES) &&
+			(found == NULL || (found->holdMask & SHARD_TABLE_NO_WRITES) == 0))
+			found = lock;
+	}
+	return found != NULL ? shard_table_lock_who(found) : NULL;
+}

@@ -1,0 +1,25 @@
+/*
+ * shared/worker_log.h
+ *		What a worker's lines in the server's log say beside the message: its database, and why it ends.
+ */
+#pragma once
+
+#include "shared/shmem.h"
+
+/* Why this process is about to end itself; may be set in a signal handler, to a constant. */
+extern const char *volatile shard_worker_log_why;
+
+/* Called with each error that ends the process, or the server, before it does; NULL: nobody has asked for that. */
+extern void (*shard_worker_log_fatal)(const ErrorData *error);
+
+/* From now on lines of this process name it and its database. In a transaction. */
+extern void shard_worker_log_begin(const char *process);
+
+/*
+ * Terminates the process that has the slot, which says why in its last line. Returns its pid; 0: there is
+ * none.
+ */
+extern pid_t shard_worker_log_terminate(ShardWorkerSlot *slot, const char *why);
+
+/* Says why this process ends, if somebody said so, where it ends without an error. */
+extern void shard_worker_log_end(void);

@@ -1,0 +1,121 @@
+/*
+ * sql/cluster/cluster_survey.c
+ *		A question to all members at the same time.
+ */
+#include "postgres.h"
+
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/tuplestore.h"
+
+#include "sql/cluster/cluster_survey.h"
+#include "sql/cluster/cluster_view.h"
+#include "core/member/membership.h"
+#include "shared/plane.h"
+
+#include "base/compat.h"
+
+/* Columns of what is made of answers. */
+#define MOST_COLUMNS 9
+
+/*
+ * What this node answers itself.
+ */
+static void
+answer_here(ShardPeerQuestion *question, ShardInternalQuestion kind)
+{
+	StringInfoData out;
+
+	initStringInfo(&out);
+	shard_internal_put_answer(&out, kind);
+	question->answered = true;
+	question->answer = out.data;
+	question->answer_length = out.len;
+}
+
+/* See cluster_survey.h. */
+ShardSurvey
+shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
+{
+	ShardSurvey all = {0};
+	const ShardDirectoryMember *members;
+	ShardPlaneView view;
+	int count;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	members = shard_cluster_view_directory(&count);
+	all.node = palloc(Max(count, 1) * sizeof(int32));
+	all.question = palloc0(Max(count, 1) * sizeof(ShardPeerQuestion));
+	for (int i = 0; i < count; i++)
+	{
+		ShardPeerQuestion *question = &all.question[all.count];
+		StringInfoData call;
+
+		if (!shard_membership_is_member(members[i].record.status))
+			continue;
+		all.node[all.count++] = members[i].node;
+		if (members[i].node == view.node)
+		{
+			answer_here(question, kind);
+			continue;
+		}
+		initStringInfo(&call);
+		shard_internal_put_header(&call, members[i].node);
+		shard_wire_put_int(&call, kind);
+		question->dsn = pstrdup(members[i].record.dsn);
+		question->bytes = call.data;
+		question->length = call.len;
+	}
+	shard_peer_client_ask(all.question, all.count, "stats", timeout_ms);
+	return all;
+}
+
+/* See cluster_survey.h. */
+const char *
+shard_cluster_survey_put(ReturnSetInfo *result, const ShardSurvey *all, int i, int most,
+						 ShardSurveyRow *read_row)
+{
+	const ShardPeerQuestion *question = &all->question[i];
+	ShardReader reader = {question->answer, question->answer + question->answer_length, false};
+	MemoryContext memory;
+	MemoryContext old;
+	int rows = 0;
+
+	if (!question->answered || question->answer == NULL)
+		return question->error != NULL ? question->error : "no answer";
+	memory =
+		AllocSetContextCreate(CurrentMemoryContext, "shard row of an answer", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(memory);
+	while (reader.at < reader.end && rows < most)
+	{
+		Datum values[MOST_COLUMNS] = {0};
+		bool nulls[MOST_COLUMNS] = {false};
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(memory);
+		read_row(&reader, all->node[i], values, nulls);
+		if (reader.failed)
+			break;
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		rows++;
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(memory);
+	if (reader.failed)
+		return "malformed answer";
+	return reader.at < reader.end ? psprintf("the answer has more than %d rows", most) : NULL;
+}
+
+/* See cluster_survey.h. */
+Datum
+shard_cluster_survey_text(ShardReader *reader)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+
+	if (!reader->failed && !pg_verify_mbstr(GetDatabaseEncoding(), bytes, (int) length, true))
+		reader->failed = true;
+	return PointerGetDatum(cstring_to_text_with_len(bytes, reader->failed ? 0 : (int) length));
+}

@@ -1,0 +1,110 @@
+/*
+ * sql/cluster/worker_survey.c
+ *		A question to all region workers of this database.
+ *
+ * A worker answers between turns, which handlers may make long. So all are asked for a moment first, and then those that
+ * were busy once more, with the rest of the time. Nothing is kept: if the process dies right here, its questions are
+ * withdrawn.
+ */
+#include "postgres.h"
+
+#include "portability/instr_time.h"
+
+#include "base/attempt.h"
+#include "sql/cluster/worker_survey.h"
+
+#include "base/compat.h"
+
+/* In microseconds: for each at first, for each at least, for all. */
+#define FIRST_TIMEOUT (500 * INT64CONST(1000))
+#define LEAST_TIMEOUT (100 * INT64CONST(1000))
+#define TIMEOUT (10 * INT64CONST(1000000))
+
+/* One question to one worker. */
+typedef struct Question
+{
+	ShardDatabase *db;
+	const ShardRequest *request;
+	int worker;
+	int64 timeout;
+	StringInfoData answer;
+} Question;
+
+static int64
+now_us(void)
+{
+	instr_time now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MICROSEC(now);
+}
+
+static bool
+runs(ShardWorkerSlot *slot)
+{
+	bool result;
+
+	SpinLockAcquire(&slot->mutex);
+	result = slot->in_use && slot->pid != 0;
+	SpinLockRelease(&slot->mutex);
+	return result;
+}
+
+static void
+ask(void *arg)
+{
+	Question *question = arg;
+
+	question->answer.data = shard_ring_call(question->db, question->worker, question->request,
+											question->timeout, &question->answer.len);
+}
+
+/* NULL, or why there is no answer, which came too late; other errors are raised. */
+static ErrorData *
+ask_one(Question *question, ShardWorkerVisit visit, void *arg)
+{
+	ErrorData *error;
+
+	memset(&question->answer, 0, sizeof(question->answer));
+	error = shard_attempt(ask, question);
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	if (error != NULL)
+		return error;
+	while (question->answer.data != NULL && question->answer.cursor < question->answer.len)
+		visit(&question->answer, question->worker, arg);
+	return NULL;
+}
+
+void
+shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *what,
+					ShardWorkerVisit visit, void *arg)
+{
+	int64 deadline = now_us() + TIMEOUT;
+	bool busy[SHARD_MAX_WORKERS] = {false};
+
+	shard_each_worker (worker, db)
+	{
+		Question question = {.db = db,
+							 .request = request,
+							 .worker = worker,
+							 .timeout = FIRST_TIMEOUT};
+
+		if (runs(&db->worker[worker]))
+			busy[worker] = ask_one(&question, visit, arg) != NULL;
+	}
+	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+	{
+		Question question = {.db = db,
+							 .request = request,
+							 .worker = worker,
+							 .timeout = Max(deadline - now_us(), LEAST_TIMEOUT)};
+		ErrorData *error = busy[worker] ? ask_one(&question, visit, arg) : NULL;
+
+		if (error != NULL)
+			ereport(WARNING,
+					(errmsg("shard worker %d did not answer in time, %s are missing", worker, what),
+					 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
+					 errhint("See shard_health() and shard_stat_workers.")));
+	}
+}

@@ -1,0 +1,21 @@
+/*
+ * sql/cluster/worker_survey.h
+ *		A question to all region workers of this database.
+ */
+#pragma once
+
+#include "lib/stringinfo.h"
+
+#include "shared/ring.h"
+#include "shared/shmem.h"
+
+/* Reads one row of an answer; moves the cursor on. */
+typedef void (*ShardWorkerVisit)(StringInfo in, int worker, void *arg);
+
+/*
+ * Asks all region workers that run, and visits the rows of their answers. Who does not answer within ten seconds, which
+ * are those of all together, is left out with a WARNING that names him: what he does is one owner's, the others' is to
+ * be seen. what: what is missing then, for people.
+ */
+extern void shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *what,
+								ShardWorkerVisit visit, void *arg);

@@ -1,0 +1,447 @@
+/*
+ * sql/operate/admin_leave.c
+ *		SQL function of operators: shard_leave.
+ *
+ * Leaving is decided by the cluster at once, and goes on whoever waits for it: shards move away, the
+ * node is removed, then what it still has of them is deleted. As long as it has not given away its last shard it
+ * can be told to stay.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+
+#include "sql/type/admin.h"
+#include "sql/operate/admin_command.h"
+#include "base/attempt.h"
+#include "sql/cluster/cluster_view.h"
+#include "core/member/membership.h"
+#include "base/peer_errors.h"
+#include "shared/plane.h"
+#include "registry/senders.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_admin_leave);
+
+/*
+ * What this node is in its cluster, as far as it has learned.
+ */
+static ShardMemberStatus
+own_status(int32 node)
+{
+	const ShardMemberRecord *record = shard_command_member(node);
+
+	return record != NULL ? (ShardMemberStatus) record->status : SHARD_MEMBER_NONE;
+}
+
+/*
+ * Whether rows of shards are still here that live elsewhere now, and are to be deleted.
+ */
+static bool
+has_old_rows(void)
+{
+	return shard_command_list("SELECT 'yes' FROM shard.own_remains LIMIT 1", "")[0] != '\0';
+}
+
+/* ---- what is said ------------------------------------------------------------------------------ */
+
+/*
+ * Dead letters do not move with their shards, and nobody else sees them.
+ */
+static void
+notice_dead_letters(bool over)
+{
+	const char *count =
+		shard_command_list("SELECT count(*)::text FROM shard.dead_letter HAVING count(*) > 0", "");
+
+	if (count[0] == '\0')
+		return;
+	ereport(
+		NOTICE,
+		(errmsg("dead letters that stay on this node: %s", count),
+		 over ? errhint("They can only be read, in shard_dead_letters, as long as the extension is "
+						"here; to send one again, tell its entity at a member.")
+			  : errhint(
+					"Send them again with shard_redrive() while shards are still here; after that "
+					"they can only be read, in shard_dead_letters.")));
+}
+
+/*
+ * It has left. What waited for types that were dropped here, and that nobody else can host, is here for ever (D28).
+ */
+static void
+notice_dropped(void)
+{
+	const char *counts = shard_command_list(
+		"SELECT format('%s of entity type \"%s\"', count(*), t.type_name)"
+		" FROM (SELECT h.type_id FROM shard.held h"
+		" UNION ALL SELECT p.type_id FROM shard.parked p) m JOIN shard.type t USING (type_id)"
+		" WHERE t.mode = 'dropped' GROUP BY t.type_name ORDER BY t.type_name",
+		", ");
+
+	if (counts[0] != '\0')
+		ereport(NOTICE,
+				(errmsg("messages that stay on this node: %s", counts),
+				 errdetail("The type was dropped here, and no other member could host it."),
+				 errhint("They can only be read, in shard_inbox, as long as the extension is here; "
+						 "to send one again, tell its entity at a member.")));
+}
+
+/*
+ * Whoever calls again is told how far it is.
+ */
+static void
+notice_progress(int32 node, ShardMemberStatus status)
+{
+	int64 homes = shard_command_homes_of(node);
+
+	if (status == SHARD_MEMBER_REMOVED)
+		ereport(NOTICE, (errmsg("this node has left its cluster")));
+	else if (homes > 0)
+		ereport(NOTICE, (errmsg("this node is leaving: " INT64_FORMAT " of its shards are still to "
+								"move",
+								homes),
+						 errhint("See shard_rebalances.")));
+	else
+		ereport(NOTICE, (errmsg("this node is leaving: all its shards have moved")));
+}
+
+/*
+ * What is the matter with the coordinator worker here, to which commands go; NULL: it answers.
+ */
+static const char *
+worker_still(void)
+{
+	ShardDatabase *db = shard_shmem_database();
+	int pid;
+
+	if (db == NULL)
+		return "The coordinator worker of this node does not run.";
+	if (shard_cluster_view_reports() != NIL)
+		return NULL;
+	pid = shard_cluster_view_worker_pid(db, SHARD_COORDINATOR);
+	return pid != 0 ? psprintf("The coordinator worker of this node, process %d, does not answer: "
+							   "it stands still.",
+							   pid)
+					: "The coordinator worker of this node does not run.";
+}
+
+/*
+ * Nobody has decided that it leaves.
+ */
+static void
+warn_undecided(void)
+{
+	/* not within ereport(): they look for errors of their own */
+	const char *still = worker_still();
+	bool asked = still == NULL && shard_command_has_coordinator();
+
+	ereport(
+		WARNING,
+		(errmsg("the cluster has not decided yet that this node leaves"),
+		 still != NULL ? errdetail_internal("%s", still)
+		 : asked
+			 ? errdetail("The coordinator was asked, and has not answered.")
+			 : errdetail(
+				   "This node hears of no coordinator that could decide it: one needs a majority of the voters."),
+		 errhint("This node goes on asking until its server or its coordinator worker "
+				 "is restarted; then call shard_leave() again. See shard_health() and "
+				 "shard_members; shard_leave(cancel => true) ends it.")));
+}
+
+/*
+ * Shards are still here.
+ */
+static void
+warn_of_shards(int32 node, const char *shards)
+{
+	const char *why = shard_command_why_at(node);
+
+	ereport(WARNING,
+			(errmsg("this node still has shards: %s", shards),
+			 why[0] != '\0' ? errdetail_internal("%s", why) : 0,
+			 errhint("They move as soon as a member that is up and has started their type can have "
+					 "them; see shard_rebalances, or call shard_leave() again. "
+					 "shard_leave(cancel => true) keeps those that are left.")));
+}
+
+static void
+list_waiting(void *list)
+{
+	*(char **) list =
+		shard_command_list("SELECT format('%s messages for node %s have not been taken in there.',"
+						   " sum(p.outbox_messages), p.node) FROM shard.peers() p"
+						   " GROUP BY p.node HAVING sum(p.outbox_messages) > 0 ORDER BY p.node",
+						   "\n");
+}
+
+/* Both, if there is something of each. */
+static const char *
+join_lines(const char *first, const char *second)
+{
+	if (first[0] == '\0' || second[0] == '\0')
+		return first[0] != '\0' ? first : second;
+	return psprintf("%s\n%s", first, second);
+}
+
+/*
+ * No shard is here any more.
+ */
+static void
+warn_of_exit(ShardMemberStatus status)
+{
+	char *waiting = pstrdup("");
+	const char *parked = shard_command_list(
+		"SELECT format('%s messages of entity type \"%s\" are parked: their shards have no"
+		" home that can take them.', count(*), t.type_name)"
+		" FROM shard.parked_remains p JOIN shard.type t USING (type_id)"
+		" GROUP BY t.type_name ORDER BY t.type_name",
+		"\n");
+	const char *senders;
+	const char *detail;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	senders = shard_senders_list(false);
+	PopActiveSnapshot();
+
+	/* whoever has a worker in a long turn waits for it, in vain maybe */
+	(void) shard_attempt(list_waiting, &waiting);
+	if (status == SHARD_MEMBER_REMOVED)
+		detail = "Rows of its former shards are being deleted.";
+	else if (!shard_command_has_coordinator())
+		detail = "There is no coordinator that could remove it: it needs a majority of the voters.";
+	else
+		detail = join_lines(
+			senders[0] != '\0'
+				? psprintf("It waits for the end of transactions that have sent messages: %s.",
+						   senders)
+				: "",
+			waiting[0] != '\0' ? waiting : parked);
+	if (detail[0] == '\0')
+		detail = has_old_rows() ? "Rows of its former shards are being deleted."
+								: "What it has for others is on its way.";
+	ereport(WARNING,
+			(errmsg("this node has no shards any more, but has not left yet"),
+			 errdetail_internal("%s", detail),
+			 errhint(
+				 "It goes on, and it is too late to cancel; see shard_peers and shard_members, or "
+				 "call shard_leave() again.")));
+}
+
+/*
+ * Says what keeps this node: whoever waited for it would stop the server now.
+ */
+static void
+warn_of_rest(int32 node, ShardMemberStatus status)
+{
+	const char *shards;
+
+	if (status < SHARD_MEMBER_LEAVING)
+	{
+		warn_undecided();
+		return;
+	}
+	shards = shard_command_shards_at(node);
+	if (shards[0] != '\0')
+		warn_of_shards(node, shards);
+	else
+		warn_of_exit(status);
+}
+
+/* ---- to leave ---------------------------------------------------------------------------------- */
+
+static void
+send_leave(void *timeout)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_LEAVE, .text = shard_command_who()};
+
+	(void) shard_command_send(&command, *(int64 *) timeout, "cannot leave the cluster");
+}
+
+/*
+ * Has the cluster decide that this node leaves, and waits for that or for its end. Where many calls wait, a
+ * later one ends the wait of the first one's command, not of its caller.
+ */
+static void
+begin_to_leave(int64 timeout)
+{
+	ErrorData *error = shard_attempt(send_leave, &timeout);
+
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
+		(error->detail == NULL || strstr(error->detail, "later shard_leave()") == NULL))
+		ReThrowError(error);
+}
+
+/*
+ * Errors if it does not leave any more, so that nobody waits for that.
+ */
+static void
+check_leaves(ShardMemberStatus before, ShardMemberStatus status)
+{
+	const char *detail;
+	const char *hint = NULL;
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (status == SHARD_MEMBER_WRITTEN_OFF)
+		detail = "It was written off meanwhile: what it still has can only be read here.";
+	else if (status == SHARD_MEMBER_DOWN)
+	{
+		detail = "It was downed meanwhile.";
+		hint = "Restart its server, or call shard_admit() here; then it can leave.";
+	}
+	else if (before == SHARD_MEMBER_LEAVING && status == SHARD_MEMBER_UP)
+		detail = "The leave was cancelled by shard_leave(cancel => true).";
+	else if (view.fenced && status != SHARD_MEMBER_REMOVED)
+	{
+		detail = "This database is fenced: the cluster knows another one as this node.";
+		hint = "See shard_health().";
+	}
+	else
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("this node does not leave the cluster any more"),
+					errdetail("%s", detail), hint != NULL ? errhint("%s", hint) : 0));
+}
+
+/*
+ * Waits until this node has left and nothing of its shards is here; false: not in time.
+ */
+static bool
+wait_until_left(int32 node, int64 deadline)
+{
+	ShardMemberStatus before = SHARD_MEMBER_NONE;
+	ShardMemberStatus status;
+
+	while ((status = own_status(node)) != SHARD_MEMBER_REMOVED || has_old_rows())
+	{
+		check_leaves(before, status);
+		if (shard_plane_now() >= deadline)
+		{
+			warn_of_rest(node, status);
+			return false;
+		}
+		before = status;
+		shard_command_nap();
+	}
+	return true;
+}
+
+/* ---- to stay ----------------------------------------------------------------------------------- */
+
+static void
+send_stay(void *timeout)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_STAY, .text = shard_command_who()};
+
+	(void) shard_command_send(&command, *(int64 *) timeout, "cannot cancel the leave of this node");
+}
+
+/*
+ * The command was not taken in time, and is withdrawn: nobody carries it out any more.
+ */
+static void
+check_taken(const ErrorData *error)
+{
+	const char *still;
+
+	if (error == NULL || error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE ||
+		(still = worker_still()) == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("cannot cancel the leave of this node: nobody takes the command"),
+			 errdetail_internal("%s Nothing has changed.", still),
+			 errhint("See shard_health() and pg_stat_activity; have the process go on (SIGCONT), "
+					 "or restart the server, then call shard_leave(cancel => true) again.")));
+}
+
+/*
+ * Is the command to be given again? What is just being decided comes first; and where nobody knows whether a coordinator
+ * that is lost has carried it out, its successor says so: whoever leaves may have heard already that it was cancelled.
+ */
+static bool
+is_open(const ErrorData *error)
+{
+	return error->sqlerrcode == SHARD_ERRCODE_OUTCOME_UNKNOWN ||
+		   (error->detail != NULL && strstr(error->detail, "try again") != NULL);
+}
+
+/*
+ * Has the cluster decide that this node stays.
+ */
+static void
+stay(int32 node, int64 deadline)
+{
+	ErrorData *error;
+	ShardMemberStatus status;
+
+	for (;;)
+	{
+		int64 left = Max(deadline - shard_plane_now(), SHARD_COMMAND_SECOND);
+
+		error = shard_attempt(send_stay, &left);
+		check_taken(error);
+		if (error != NULL && (!is_open(error) || shard_plane_now() >= deadline))
+			ReThrowError(error);
+		status = own_status(node);
+		if (error == NULL && status != SHARD_MEMBER_LEAVING)
+			return;
+		if (shard_plane_now() >= deadline)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("the cluster has not decided in time that this node stays"),
+					 errhint("See shard_members, and call shard_leave(cancel => true) again.")));
+		shard_command_nap();
+	}
+}
+
+/* ---- the function ------------------------------------------------------------------------------ */
+
+/*
+ * shard_leave(timeout interval = '60 s', cancel boolean = false) returns boolean: whether it has left in that time; it
+ * goes on in any case. To cancel: true, or an error.
+ */
+Datum
+shard_admin_leave(PG_FUNCTION_ARGS)
+{
+	int64 timeout = shard_command_timeout(fcinfo, 0);
+	bool cancel = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
+	int64 deadline = shard_plane_now() + timeout;
+	ShardMemberStatus status;
+	ShardPlaneView view;
+
+	shard_command_begin("shard_leave()");
+	shard_command_not_written_off();
+	shard_plane_get(shard_shmem_database(), &view);
+	status = own_status(view.node);
+	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("this node is the only member of its cluster"),
+						errhint("There is nobody to leave to; drop the extension to end it.")));
+	if (status != SHARD_MEMBER_REMOVED)
+		shard_command_not_downed();
+	if (cancel && status == SHARD_MEMBER_REMOVED)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot cancel the leave of this node"),
+						errdetail("It has left its cluster, and its shards live at other members."),
+						errhint("An extension that is created anew can join again; see "
+								"shard_join().")));
+	if (cancel)
+	{
+		stay(view.node, deadline);
+		PG_RETURN_BOOL(true);
+	}
+	notice_dead_letters(status == SHARD_MEMBER_EXITING || status == SHARD_MEMBER_REMOVED);
+	if (status == SHARD_MEMBER_LEAVING || status == SHARD_MEMBER_EXITING ||
+		status == SHARD_MEMBER_REMOVED)
+		notice_progress(view.node, status);
+	else
+		begin_to_leave(Max(timeout, 1));
+	if (!wait_until_left(view.node, deadline))
+		PG_RETURN_BOOL(false);
+	notice_dropped();
+	PG_RETURN_BOOL(true);
+}

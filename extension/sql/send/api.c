@@ -1,0 +1,381 @@
+/*
+ * sql/send/api.c
+ *		Sending: shard_tell and its relatives.
+ *
+ * A tell checks rights and limits, forms a row and leaves it to log.c. Limits
+ * act here and nowhere else (doc/protocol.md X7): a message that was accepted
+ * always finds room.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+
+#include "sql/send/api.h"
+#include "log/buffer.h"
+#include "registry/catalog.h"
+#include "entity/executor.h"
+#include "registry/extractor.h"
+#include "base/guc.h"
+#include "log/log.h"
+#include "registry/node.h"
+#include "registry/registry.h"
+#include "process/rotation.h"
+#include "entity/run.h"
+#include "registry/security.h"
+#include "log/session.h"
+#include "shared/shmem.h"
+#include "sql/send/trial.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_tell);
+PG_FUNCTION_INFO_V1(shard_tell_extracted);
+PG_FUNCTION_INFO_V1(shard_tell_many);
+PG_FUNCTION_INFO_V1(shard_start_entity);
+PG_FUNCTION_INFO_V1(shard_passivate_entity);
+PG_FUNCTION_INFO_V1(shard_segment_guard);
+
+void
+shard_api_init(void)
+{
+	shard_session_init();
+}
+
+/* Errors for an argument that must not be null. */
+static void
+check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", what)));
+}
+
+/* A text as a string; short names need no allocation. */
+static const char *
+name_of(text *name, char buffer[NAMEDATALEN])
+{
+	int len = VARSIZE_ANY_EXHDR(name);
+
+	if (len >= NAMEDATALEN)
+		return text_to_cstring(name);
+	memcpy(buffer, VARDATA_ANY(name), len);
+	buffer[len] = '\0';
+	return buffer;
+}
+
+/*
+ * The type to send to, with the sender's right checked. Takes the extension
+ * lock, once per transaction, so that DROP EXTENSION waits for the sender.
+ */
+static ShardType *
+open_type(const char *name)
+{
+	ShardType *type;
+
+	shard_shmem_require();
+	PreventCommandDuringRecovery("shard_tell()");
+	PreventCommandIfReadOnly("shard_tell()");
+	PreventCommandIfParallelMode("shard_tell()");
+	(void) shard_catalog_lock(false);
+	shard_node_check_open();
+	type = shard_registry_get(name);
+	shard_security_check_send(type);
+	return type;
+}
+
+void
+shard_api_check_entity(int len)
+{
+	if (len == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("entity id must not be empty")));
+	if (len > SHARD_MAX_ENTITY_ID)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("entity id is too long"),
+				 errdetail("It has %d bytes, at most %d are possible.", len, SHARD_MAX_ENTITY_ID)));
+}
+
+void
+shard_api_check_size(const ShardType *type, int payload_len)
+{
+	if (payload_len > type->max_message_size)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("message to entity type \"%s\" is too large", type->name),
+						errdetail("It has %d bytes, max_message_size is " INT64_FORMAT ".",
+								  payload_len, type->max_message_size),
+						errhint("Raise it with shard_alter().")));
+}
+
+/* The inbox has no room. Who empties it is woken: it may be idle, and the sender tries again. */
+static void
+refuse(ShardDatabase *db)
+{
+	shard_shmem_wake_worker(db, shard_shmem_caretaker(db));
+	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
+					errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
+							  pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),
+							  shard_inbox_max_size / 1024),
+					errhint("See shard_stat_inbox for what keeps it, or raise "
+							"shard.inbox_max_size.")));
+}
+
+/* Errors when a limit is reached that holds for all: nothing is dropped, and nothing more accepted. */
+static void
+check_room(ShardType *type, int payload_len)
+{
+	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
+	uint64 limit = (uint64) shard_inbox_max_size * 1024;
+
+	shard_api_check_size(type, payload_len);
+	if (limit > 0 && pg_atomic_read_u64(&db->log.bytes) + shard_log_pending_bytes() > limit)
+		refuse(db);
+}
+
+/* Errors when too many messages wait, and this one would wait, too. */
+static void
+check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len)
+{
+	int64 held = shard_buffer_enter(type);
+
+	if (held < type->buffer_size || !shard_buffer_takes(type, shard, entity, entity_len))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("buffer of entity type \"%s\" is full", type->name),
+			 errdetail(INT64_FORMAT " messages cannot be handled now, buffer_size is " INT64_FORMAT
+									".",
+					   held, type->buffer_size),
+			 type->mode == SHARD_MODE_STOPPED
+				 ? errhint("The type is stopped at this node, and goes on when shard_start() is "
+						   "called for it here; or raise buffer_size with shard_alter().")
+				 : errhint("See shard_inbox for what they wait for, and shard_peers if nodes are "
+						   "away; or raise buffer_size with shard_alter().")));
+}
+
+/*
+ * An extractor is another role's code: while it runs, the handler that tells or asks for a shard is not the one that
+ * functions like shard_reply() act on.
+ */
+int
+shard_api_shard(ShardType *type, const char *entity, int entity_len)
+{
+	ShardExecution *execution = shard_executor_current();
+	volatile int shard = 0;
+
+	if (execution == NULL || !OidIsValid(type->shard_id_extractor))
+		return shard_registry_shard_id(type, entity, entity_len);
+	shard_executor_set_current(NULL);
+	PG_TRY();
+	{
+		shard = shard_registry_shard_id(type, entity, entity_len);
+	}
+	PG_FINALLY();
+	{
+		shard_executor_set_current(execution);
+	}
+	PG_END_TRY();
+	return shard;
+}
+
+/* Entity id and payload of a message, by the type's extractors, which are guarded likewise. */
+static void
+extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
+{
+	ShardExecution *execution = shard_executor_current();
+
+	shard_executor_set_current(NULL);
+	PG_TRY();
+	{
+		*entity = shard_extractor_entity_id(type, message);
+		*payload = shard_extractor_message(type, message);
+	}
+	PG_FINALLY();
+	{
+		shard_executor_set_current(execution);
+	}
+	PG_END_TRY();
+}
+
+/* Appends a message; everything has been checked but the limits. */
+static void
+append(ShardType *type, ShardKind kind, const char *entity, int entity_len, const char *payload,
+	   int payload_len)
+{
+	ShardExecution *execution = shard_executor_current();
+	ShardRow row = {.type_id = type->type_id,
+					.kind = kind,
+					.entity = entity,
+					.entity_len = entity_len,
+					.payload = payload,
+					.payload_len = payload_len,
+					.epoch = -1};
+
+	shard_api_check_entity(entity_len);
+	check_room(type, payload_len);
+	row.shard = shard_api_shard(type, entity, entity_len);
+	check_buffer(type, row.shard, entity, entity_len);
+	if (execution != NULL && execution->trial)
+	{
+		if (kind == SHARD_KIND_TELL)
+			shard_trial_tell(execution, type, &row);
+		return;
+	}
+	if (execution != NULL)
+	{
+		row.src_type = execution->entity->run->type->type_id;
+		row.src_entity = execution->entity->id;
+		row.src_entity_len = execution->entity->id_len;
+	}
+	shard_log_append(&row);
+	shard_session_told(type, row.shard);
+}
+
+static void
+append_message(ShardType *type, const char *entity, int entity_len, Jsonb *message)
+{
+	append(type, SHARD_KIND_TELL, entity, entity_len, VARDATA(message),
+		   VARSIZE(message) - VARHDRSZ);
+}
+
+void
+shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message)
+{
+	append_message(open_type(type_name), entity, entity_len, message);
+}
+
+/* shard_tell(type_name text, entity_id text, message jsonb) returns void */
+Datum
+shard_tell(PG_FUNCTION_ARGS)
+{
+	char buffer[NAMEDATALEN];
+	text *entity;
+
+	check_not_null(fcinfo, 0, "entity type");
+	check_not_null(fcinfo, 1, "entity id");
+	check_not_null(fcinfo, 2, "message");
+	entity = PG_GETARG_TEXT_PP(1);
+	shard_api_tell(name_of(PG_GETARG_TEXT_PP(0), buffer), VARDATA_ANY(entity),
+				   VARSIZE_ANY_EXHDR(entity), PG_GETARG_JSONB_P(2));
+	PG_RETURN_VOID();
+}
+
+/* shard_tell(type_name text, message jsonb) returns void */
+Datum
+shard_tell_extracted(PG_FUNCTION_ARGS)
+{
+	char buffer[NAMEDATALEN];
+	ShardType *type;
+	text *entity;
+	Jsonb *message;
+	Jsonb *payload;
+
+	check_not_null(fcinfo, 0, "entity type");
+	check_not_null(fcinfo, 1, "message");
+	type = open_type(name_of(PG_GETARG_TEXT_PP(0), buffer));
+	message = PG_GETARG_JSONB_P(1);
+	extract(type, message, &entity, &payload);
+	append_message(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), payload);
+	PG_RETURN_VOID();
+}
+
+/* shard_tell_many(type_name text, entity_ids text[], messages jsonb[]) returns int8 */
+Datum
+shard_tell_many(PG_FUNCTION_ARGS)
+{
+	char buffer[NAMEDATALEN];
+	ShardType *type;
+	Datum *ids;
+	Datum *messages;
+	bool *id_nulls;
+	bool *message_nulls;
+	int id_count;
+	int message_count;
+
+	check_not_null(fcinfo, 0, "entity type");
+	check_not_null(fcinfo, 1, "entity ids");
+	check_not_null(fcinfo, 2, "messages");
+	type = open_type(name_of(PG_GETARG_TEXT_PP(0), buffer));
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &ids, &id_nulls,
+					  &id_count);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), JSONBOID, -1, false, TYPALIGN_INT, &messages,
+					  &message_nulls, &message_count);
+	if (id_count != message_count)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("there are %d entity ids and %d messages", id_count, message_count)));
+	for (int i = 0; i < id_count; i++)
+	{
+		text *id;
+
+		CHECK_FOR_INTERRUPTS();
+		if (id_nulls[i] || message_nulls[i])
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+							errmsg("%s number %d must not be null",
+								   id_nulls[i] ? "entity id" : "message", i + 1)));
+		id = DatumGetTextPP(ids[i]);
+		append_message(type, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id), DatumGetJsonbP(messages[i]));
+	}
+	PG_RETURN_INT64(id_count);
+}
+
+/* A command to an entity, which travels as a message does. */
+static Datum
+send_command(FunctionCallInfo fcinfo, ShardKind kind)
+{
+	char buffer[NAMEDATALEN];
+	text *entity;
+
+	check_not_null(fcinfo, 0, "entity type");
+	check_not_null(fcinfo, 1, "entity id");
+	entity = PG_GETARG_TEXT_PP(1);
+	append(open_type(name_of(PG_GETARG_TEXT_PP(0), buffer)), kind, VARDATA_ANY(entity),
+		   VARSIZE_ANY_EXHDR(entity), "", 0);
+	PG_RETURN_VOID();
+}
+
+/* shard_start_entity(type_name text, entity_id text) returns void */
+Datum
+shard_start_entity(PG_FUNCTION_ARGS)
+{
+	return send_command(fcinfo, SHARD_KIND_START);
+}
+
+/* shard_passivate(type_name text, entity_id text) returns void */
+Datum
+shard_passivate_entity(PG_FUNCTION_ARGS)
+{
+	return send_command(fcinfo, SHARD_KIND_PASSIVATE);
+}
+
+/*
+ * Trigger on the segments: SQL writes would by-pass the append lock, and a row
+ * at the wrong place is a lost message. So is what somebody truncates; only the
+ * rotation does, which knows that all is handled. pg_restore may load them,
+ * into a node that handles nothing.
+ */
+Datum
+shard_segment_guard(PG_FUNCTION_ARGS)
+{
+	ShardDatabase *db = shard_preloaded ? shard_shmem_database() : NULL;
+
+	/* a trigger answers with a null pointer, never with SQL's NULL */
+	if ((db != NULL && db->paused) || shard_rotation_is_emptying())
+		return PointerGetDatum(NULL);
+	if (CALLED_AS_TRIGGER(fcinfo) &&
+		TRIGGER_FIRED_BY_TRUNCATE(((TriggerData *) fcinfo->context)->tg_event))
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("segments of the inbox cannot be truncated by SQL"),
+						errdetail("Messages that are not handled would be lost."),
+						errhint("Segments are emptied by themselves; see shard_stat_inbox for what "
+								"keeps one.")));
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("segments of the inbox cannot be written to by SQL"),
+					errhint("Send messages with shard_tell() or COPY shard_inbox.")));
+}

@@ -1,0 +1,26 @@
+/*
+ * sql/send/api.h
+ *		Sending, and what a handler may call.
+ */
+#pragma once
+
+#include "utils/jsonb.h"
+
+#include "registry/registry.h"
+
+/* From _PG_init. */
+extern void shard_api_init(void);
+
+/*
+ * What shard_tell(type_name, entity_id, message) does: checks rights and
+ * limits, and appends. Errors as documented there.
+ */
+extern void
+shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
+
+/* The shard of an entity id, for whoever may send; also in a handler, as which the type's extractor does not run. */
+extern int shard_api_shard(ShardType *type, const char *entity, int entity_len);
+
+/* Errors for an entity id, by its length, and for a message that is too large. */
+extern void shard_api_check_entity(int len);
+extern void shard_api_check_size(const ShardType *type, int payload_len);

@@ -1,0 +1,205 @@
+/*
+ * sql/send/ask.c
+ *		shard_ask: run a message now, return its reply (doc/protocol.md D19).
+ *
+ * An ask does not go through the log. It carries the highest seq there was
+ * when it was made, and its worker runs it after everything up to that: what
+ * this session has told, and committed, comes first. What may go wrong on the
+ * way, and with which SQLSTATE, is written in ring_call.c.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+
+#include "sql/send/api.h"
+#include "registry/catalog.h"
+#include "core/base/message.h"
+#include "base/duration.h"
+#include "entity/executor.h"
+#include "base/guc.h"
+#include "log/log.h"
+#include "registry/node.h"
+#include "shared/plane.h"
+#include "registry/registry.h"
+#include "shared/ring.h"
+#include "registry/security.h"
+#include "log/session.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_ask);
+
+/*
+ * Errors where nobody can ask: in a handler, as a region worker would wait for
+ * itself or for another that waits for it, on a standby, in a transaction that may not
+ * write.
+ */
+static void
+check_place(void)
+{
+	if (shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot ask from within a handler"),
+						errdetail("The ask would wait for the worker that runs the handler."),
+						errhint("Tell the entity with shard_tell() and have it tell you back.")));
+	PreventCommandDuringRecovery("shard_ask()");
+	PreventCommandIfReadOnly("shard_ask()");
+	PreventCommandIfParallelMode("shard_ask()");
+}
+
+/*
+ * Errors if no worker will take an ask for as long as somebody does not change
+ * something. That workers do not run at the moment is no such thing.
+ */
+static void
+check_node(const ShardDatabase *db, const ShardPlaneView *view)
+{
+	if (!shard_enabled)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot ask while shard.enabled is off"),
+						errhint("Messages sent with shard_tell() wait until it is on.")));
+	if (db->paused)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot ask while this node is paused"),
+				 errdetail("The database is a copy: its positions speak of another server."),
+				 errhint("shard_reset_cluster_data() makes it a node of its own. Messages sent "
+						 "with shard_tell() wait.")));
+	if (view->fenced)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node is fenced"),
+				 errdetail("%s", view->why), errhint("Ask through another node of the cluster.")));
+}
+
+/*
+ * Errors unless messages of the type are handled here, or maybe elsewhere, and the
+ * ask would not overtake what this transaction has told. What keeps a type from
+ * running at the entity's home is told by the worker there.
+ */
+static void
+check_type(const ShardType *type, const ShardPlaneView *view)
+{
+	bool alone = view->members <= 1;
+
+	if (type->mode == SHARD_MODE_STOPPED || (type->mode == SHARD_MODE_PROXY && alone))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("entity type \"%s\" is not handled here", type->name),
+				 errdetail("It is %s.", type->mode == SHARD_MODE_STOPPED ? "stopped" : "a proxy"),
+				 errhint("Start it with shard_start().")));
+	if (type->problem != NULL && alone)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("entity type \"%s\" is suspended", type->name),
+						errdetail("%s", type->problem),
+						errhint("See shard_types. Messages sent with shard_tell() wait.")));
+	if (shard_session_has_told(type))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot ask entity type \"%s\" after telling it in the same transaction",
+						type->name),
+				 errdetail("The ask would overtake messages that are not committed."),
+				 errhint("Commit first.")));
+}
+
+/*
+ * Puts a text argument that names an entity into the request.
+ */
+static void
+set_entity(ShardRequest *request, text *entity)
+{
+	int length = VARSIZE_ANY_EXHDR(entity);
+
+	shard_api_check_entity(length);
+	memcpy(request->entity, VARDATA_ANY(entity), length);
+	request->entity_len = length;
+}
+
+/*
+ * Puts the message into the request: the body of the jsonb, without header.
+ */
+static void
+set_message(ShardRequest *request, const ShardType *type, Jsonb *message)
+{
+	request->payload = VARDATA(message);
+	request->payload_len = VARSIZE(message) - VARHDRSZ;
+	shard_api_check_size(type, request->payload_len);
+}
+
+/*
+ * A limit in microseconds; error if it is below zero.
+ */
+static int64
+limit_of(const Interval *timeout)
+{
+	int64 limit = shard_duration_from_interval(timeout);
+
+	if (limit < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
+	return limit;
+}
+
+/*
+ * Errors if an argument is NULL.
+ */
+static void
+check_arguments(FunctionCallInfo fcinfo)
+{
+	static const char *const names[] = {"entity type", "entity id", "message", "timeout"};
+
+	for (int i = 0; i < lengthof(names); i++)
+		if (PG_ARGISNULL(i))
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+							errmsg("%s must not be null", names[i])));
+}
+
+/*
+ * shard_ask(type_name text, entity_id text, message jsonb, timeout interval)
+ *		returns jsonb
+ */
+Datum
+shard_ask(PG_FUNCTION_ARGS)
+{
+	ShardRequest request = {.kind = SHARD_REQUEST_ASK};
+	ShardPlaneView view;
+	ShardType *type;
+	ShardDatabase *db;
+	int worker;
+	char *reply;
+	int length;
+	Jsonb *result;
+
+	check_arguments(fcinfo);
+	shard_shmem_require();
+	check_place();
+	(void) shard_catalog_lock(false);
+	shard_node_check_open();
+	type = shard_registry_get(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	shard_security_check_send(type);
+	set_entity(&request, PG_GETARG_TEXT_PP(1));
+	set_message(&request, type, PG_GETARG_JSONB_P(2));
+	db = shard_shmem_database_or_make(MyDatabaseId);
+	shard_plane_get(db, &view);
+	check_type(type, &view);
+	check_node(db, &view);
+
+	(void) shard_log_attach();
+	request.type_id = type->type_id;
+	request.type_name = type->name;
+	request.shard = shard_registry_shard_id(type, request.entity, request.entity_len);
+	request.after = shard_log_last_seq(db);
+	worker = shard_shmem_lane_worker(db, shard_message_lane(request.type_id, request.shard));
+	reply = shard_ring_call(db, worker, &request, limit_of(PG_GETARG_INTERVAL_P(3)), &length);
+	if (reply == NULL)
+		PG_RETURN_NULL();
+
+	result = palloc(VARHDRSZ + length);
+	SET_VARSIZE(result, VARHDRSZ + length);
+	memcpy(VARDATA(result), reply, length);
+	PG_RETURN_JSONB_P(result);
+}

@@ -1,0 +1,262 @@
+/*
+ * sql/send/drain.c
+ *		shard_drain: wait until what was sent is handled.
+ *
+ * A round: each worker is given a number, and publishes it when all that was
+ * there before is passed (a turn that began later left nothing to read, or its
+ * lanes' positions are beyond the newest row of before), and then what this has
+ * put into the outbox is done at its homes (region.c). Then no parked message
+ * and no held row from before the call may be left, but those of types that
+ * cannot run. Another round follows: parked messages may have gone to the
+ * outbox, and the last turn's position in WAL is to be known when it is flushed.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "storage/latch.h"
+#include "tcop/utility.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "registry/catalog.h"
+#include "base/duration.h"
+#include "entity/executor.h"
+#include "shared/gate.h"
+#include "log/log.h"
+#include "shared/plane.h"
+#include "registry/security.h"
+#include "shared/shmem.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_drain);
+
+/* Workers wake nobody when they are done, so we look again after so many ms. */
+#define FIRST_NAP 1
+#define LONGEST_NAP 20
+
+static const char *const waiting_query =
+	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held_here h JOIN shard.type t USING (type_id)"
+	" WHERE h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
+	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1)";
+
+typedef struct Drain
+{
+	ShardDatabase *db;
+	int64 mark; /* the newest seq that counts */
+	instr_time start;
+	int64 limit; /* microseconds */
+	long nap;	 /* ms */
+} Drain;
+
+/* What a round waits for. */
+typedef struct Round
+{
+	uint64 workers;					  /* mask; 0: none is waited for yet */
+	uint32 division;				  /* when it began */
+	uint64 wanted[SHARD_MAX_WORKERS]; /* drain_done to reach */
+} Round;
+
+/*
+ * What is left of the time, in microseconds; 0 if it is up.
+ */
+static int64
+time_left(const Drain *drain)
+{
+	instr_time now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, drain->start);
+	return Max(drain->limit - (int64) INSTR_TIME_GET_MICROSEC(now), 0);
+}
+
+/*
+ * Errors if nothing is handled here: for good, or until a node that was downed is let in again.
+ */
+static void
+check_part(const Drain *drain)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(drain->db, &view);
+	if (view.fenced || view.downed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node handles no messages"),
+				 view.fenced ? errdetail("It takes no part in its cluster any more.")
+							 : errdetail("It was downed, and its messages wait until it is back."),
+				 errhint("See shard_health() here.")));
+}
+
+/*
+ * Sleeps a little, each time longer. False if the time is up.
+ */
+static bool
+sleep_a_little(Drain *drain)
+{
+	static uint32 wait_event = 0;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardDrain");
+	check_part(drain);
+	if (time_left(drain) == 0)
+		return false;
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, drain->nap,
+					 wait_event);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	drain->nap = Min(drain->nap * 2, LONGEST_NAP);
+	return true;
+}
+
+/*
+ * Gives each worker its number.
+ */
+static void
+begin_round(const Drain *drain, Round *round)
+{
+	round->division = shard_shmem_division(drain->db);
+	round->workers = shard_shmem_workers(drain->db);
+	shard_each_lane (worker, round->workers)
+	{
+		ShardWorkerSlot *slot = &drain->db->worker[worker];
+
+		round->wanted[worker] = pg_atomic_fetch_add_u64(&slot->drain_wanted, 1) + 1;
+		shard_shmem_wake_worker(drain->db, worker);
+	}
+}
+
+static bool
+is_over(const Drain *drain, const Round *round)
+{
+	shard_each_lane (worker, round->workers)
+		if (pg_atomic_read_u64(&drain->db->worker[worker].drain_done) < round->wanted[worker])
+			return false;
+	return true;
+}
+
+static bool
+has_changed(const Drain *drain, const Round *round)
+{
+	return round->workers == 0 || round->division != shard_shmem_division(drain->db);
+}
+
+/*
+ * One round over all workers; begun anew when the lanes are divided anew. False if
+ * the time is up.
+ */
+static bool
+run_round(Drain *drain)
+{
+	Round round = {0};
+
+	while (has_changed(drain, &round) || !is_over(drain, &round))
+	{
+		if (has_changed(drain, &round))
+			begin_round(drain, &round);
+		if (!sleep_a_little(drain))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Whether a message from before the call is parked, or held for a type that
+ * runs; as committed now, whatever the transaction's own snapshot is.
+ */
+static bool
+message_waits(const Drain *drain)
+{
+	static SPIPlanPtr plan = NULL;
+	ShardSecurity security = {0};
+	Datum mark = Int64GetDatum(drain->mark);
+	Oid type = INT8OID;
+	bool waits;
+
+	shard_security_begin_system(&security);
+	SPI_connect();
+	if (plan == NULL)
+	{
+		plan = SPI_prepare(waiting_query, 1, &type);
+		if (plan == NULL || SPI_keepplan(plan) != 0)
+			elog(ERROR, "could not prepare \"%s\"", waiting_query);
+	}
+	if (SPI_execute_snapshot(plan, &mark, NULL, GetLatestSnapshot(), InvalidSnapshot, true, false,
+							 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", waiting_query);
+	waits = SPI_processed > 0;
+	SPI_finish();
+	shard_security_end(&security);
+	return waits;
+}
+
+/*
+ * Waits for the gate of what the workers have committed.
+ */
+static bool
+pass_gate(const Drain *drain)
+{
+	XLogRecPtr newest = InvalidXLogRecPtr;
+
+	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
+		newest = Max(newest, pg_atomic_read_u64(&drain->db->worker[worker].commit_lsn));
+	return shard_gate_wait_for(0, 0, 0, newest, time_left(drain));
+}
+
+/*
+ * Errors where waiting makes no sense.
+ */
+static void
+check_place(void)
+{
+	if (shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot wait for messages from within a handler"),
+						errdetail("The worker that runs the handler would wait for itself.")));
+	PreventCommandDuringRecovery("shard_drain()");
+}
+
+/*
+ * shard_drain(timeout interval) returns boolean
+ *
+ * True when every message committed before the call is handled and durable,
+ * given up, or waits for a type that cannot run; false if the time is up.
+ */
+Datum
+shard_drain(PG_FUNCTION_ARGS)
+{
+	Drain drain = {.nap = FIRST_NAP};
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("timeout must not be null")));
+	shard_shmem_require();
+	check_place();
+	(void) shard_catalog_lock(false);
+	(void) shard_log_attach();
+	INSTR_TIME_SET_CURRENT(drain.start);
+	drain.limit = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
+	if (drain.limit < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
+	drain.db = shard_shmem_database_or_make(MyDatabaseId);
+	drain.mark = shard_log_last_seq(drain.db);
+
+	if (!run_round(&drain))
+		PG_RETURN_BOOL(false);
+	do
+	{
+		while (message_waits(&drain))
+			if (!sleep_a_little(&drain))
+				PG_RETURN_BOOL(false);
+		drain.nap = FIRST_NAP;
+		if (!run_round(&drain))
+			PG_RETURN_BOOL(false);
+	} while (message_waits(&drain));
+	PG_RETURN_BOOL(pass_gate(&drain));
+}

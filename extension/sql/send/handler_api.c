@@ -1,0 +1,170 @@
+/*
+ * sql/send/handler_api.c
+ *		What a handler may call about itself: who am I, who sent, reply, stop.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+
+#include "sql/send/api.h"
+#include "core/base/message.h"
+#include "entity/executor.h"
+#include "entity/run.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_self);
+PG_FUNCTION_INFO_V1(shard_sender);
+PG_FUNCTION_INFO_V1(shard_reply);
+PG_FUNCTION_INFO_V1(shard_passivate_self);
+PG_FUNCTION_INFO_V1(shard_stop);
+PG_FUNCTION_INFO_V1(shard_message_id);
+
+/* The execution that calls; error outside of handlers. */
+static ShardExecution *
+require_handler(const char *function)
+{
+	ShardExecution *execution = shard_executor_current();
+
+	if (execution == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("%s can be called in a handler only", function)));
+	return execution;
+}
+
+/* The same, where it must be about one message. */
+static ShardExecution *
+require_message(const char *function)
+{
+	ShardExecution *execution = require_handler(function);
+
+	if (execution->batch)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("%s cannot be called in a batch handler", function),
+						errdetail("A batch may have messages of several senders."),
+						errhint("Use a handler that takes one message.")));
+	return execution;
+}
+
+/* A row of two texts, or of two nulls. */
+static Datum
+address(FunctionCallInfo fcinfo, const char *type_name, const char *entity, int entity_len)
+{
+	TupleDesc desc;
+	Datum values[2] = {0};
+	bool nulls[2] = {true, true};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (type_name != NULL)
+	{
+		values[0] = CStringGetTextDatum(type_name);
+		values[1] = PointerGetDatum(cstring_to_text_with_len(entity, entity_len));
+		nulls[0] = nulls[1] = false;
+	}
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+/* shard_self(OUT type_name text, OUT entity_id text) */
+Datum
+shard_self(PG_FUNCTION_ARGS)
+{
+	ShardEntity *entity = require_handler("shard_self()")->entity;
+
+	return address(fcinfo, entity->run->type->name, entity->id, entity->id_len);
+}
+
+/* The type of the entity that sent the message, NULL if a client did. */
+static ShardType *
+sender_type(const ShardExecution *execution)
+{
+	if (execution->message == NULL || execution->message->src_type == 0)
+		return NULL;
+	return shard_registry_by_id(execution->message->src_type);
+}
+
+/* shard_sender(OUT type_name text, OUT entity_id text) */
+Datum
+shard_sender(PG_FUNCTION_ARGS)
+{
+	ShardExecution *execution = require_message("shard_sender()");
+	ShardType *type = sender_type(execution);
+
+	if (type == NULL)
+		return address(fcinfo, NULL, NULL, 0);
+	return address(fcinfo, type->name, execution->message->src_entity,
+				   execution->message->src_entity_len);
+}
+
+/*
+ * shard_reply(message jsonb) returns void: to the asker; to an entity that told,
+ * as a tell. A client that told does not wait for a reply.
+ */
+Datum
+shard_reply(PG_FUNCTION_ARGS)
+{
+	ShardExecution *execution = require_message("shard_reply()");
+	ShardType *type;
+
+	if (execution->ask != NULL || execution->trial)
+	{
+		if (execution->replied)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("the message has been replied to already")));
+		execution->replied = true;
+		execution->reply = NULL;
+		if (!PG_ARGISNULL(0))
+		{
+			Jsonb *reply = PG_GETARG_JSONB_P(0);
+
+			execution->reply = MemoryContextAlloc(execution->memory, VARSIZE(reply));
+			memcpy(execution->reply, reply, VARSIZE(reply));
+		}
+		PG_RETURN_VOID();
+	}
+	type = sender_type(execution);
+	if (type != NULL && type->exists)
+	{
+		if (PG_ARGISNULL(0))
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+							errmsg("reply to an entity must not be null")));
+		shard_api_tell(type->name, execution->message->src_entity,
+					   execution->message->src_entity_len, PG_GETARG_JSONB_P(0));
+	}
+	PG_RETURN_VOID();
+}
+
+/* shard_passivate() returns void: out of memory after this message */
+Datum
+shard_passivate_self(PG_FUNCTION_ARGS)
+{
+	require_handler("shard_passivate()")->passivate = true;
+	PG_RETURN_VOID();
+}
+
+/* shard_stop() returns void: the same, and no longer remembered */
+Datum
+shard_stop(PG_FUNCTION_ARGS)
+{
+	require_handler("shard_stop()")->stop = true;
+	PG_RETURN_VOID();
+}
+
+/* shard_message_id() returns text: the same at each attempt */
+Datum
+shard_message_id(PG_FUNCTION_ARGS)
+{
+	ShardExecution *execution = require_message("shard_message_id()");
+	char buffer[SHARD_MESSAGE_MID_SIZE];
+
+	if (execution->message == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("an ask has no message id"), errdetail("It is never retried.")));
+	shard_message_format_mid(execution->message->mid_node, execution->message->mid_seq, buffer);
+	PG_RETURN_TEXT_P(cstring_to_text(buffer));
+}

@@ -1,0 +1,142 @@
+/*
+ * sql/type/admin.h
+ *		Starting, altering and dropping entity types: what the SQL functions share.
+ */
+#pragma once
+
+#include "fmgr.h"
+
+#include "registry/routine.h"
+#include "registry/security.h"
+#include "registry/settings.h"
+
+/* A row of shard.type as its editors see it. */
+typedef struct ShardAdminType
+{
+	int32 type_id; /* 0: not yet stored */
+	const char *name;
+	Oid owner;
+	ShardRoutine handler;
+	Oid state_table;
+	const char *mode; /* 'hosting', 'stopped' */
+	const char *search_path;
+	ShardSettings settings;
+	Oid extractor[SHARD_EXTRACTORS]; /* InvalidOid: none */
+	bool problem;					 /* one is stored */
+} ShardAdminType;
+
+/* Which function of the type a setting names. */
+static inline ShardExtractor
+shard_admin_extractor(ShardSettingId id)
+{
+	return id == SHARD_SETTING_ORDERED_BY
+			   ? SHARD_EXTRACTOR_ORDERED_BY
+			   : (ShardExtractor) (id - SHARD_SETTING_ENTITY_ID_EXTRACTOR);
+}
+
+/*
+ * admin_row.c: the row. Read locks it to the end of the transaction; false if
+ * there is none. Insert fills in type_id, and takes the place of what a dropped type of the name has left; replace
+ * is for another row of that number; both and update tell all processes, and update takes a stored problem away. Call
+ * between SPI_connect and SPI_finish, as the system (security.h); results outlive SPI_finish.
+ */
+extern bool shard_admin_row_read(const char *name, ShardAdminType *type);
+extern void shard_admin_row_insert(ShardAdminType *type);
+extern void shard_admin_row_replace(ShardAdminType *type);
+extern void shard_admin_row_update(const ShardAdminType *type);
+extern void shard_admin_row_owner(const ShardAdminType *type);
+extern void shard_admin_row_delete(const ShardAdminType *type);
+
+/*
+ * admin_table.c: the state table, which its owner may have dropped. Under the same conditions. Create fills in
+ * state_table. Lock bars everybody else and returns whether the table is there
+ * and has rows; drop drops it, if it is there.
+ */
+extern bool shard_admin_table_exists(const ShardAdminType *type);
+extern void shard_admin_table_check(const ShardAdminType *type);
+extern void shard_admin_table_create(ShardAdminType *type);
+extern bool shard_admin_table_lock(const ShardAdminType *type);
+extern void shard_admin_table_drop(const ShardAdminType *type);
+
+/*
+ * Gives a type that is there a handler (admin_bind.c). Error 42804 if its states are of another type, unless theirs was
+ * dropped and that one fits the rows.
+ */
+extern void shard_admin_bind(ShardAdminType *type, const ShardRoutine *handler);
+
+/* Whether the type of its states exists. */
+extern bool shard_admin_has_state_type(const ShardAdminType *type);
+
+/*
+ * admin.c: what every change of a type begins with. Begin takes the extension's lock, and
+ * raises where nothing may be changed; function is its name for errors. Open
+ * and close enclose the calls above.
+ */
+extern void shard_admin_begin(const char *function);
+
+/*
+ * The row of the type that argument 0 names, for the type's owner to change, locked; what: for the error if he is none. Opens
+ * the stretch that the caller closes.
+ */
+extern void shard_admin_open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
+								  ShardSecurity *security);
+
+/* Registers the transaction callbacks of shard_drop_type; from _PG_init. */
+extern void shard_admin_drop_init(void);
+
+/*
+ * admin_lock.c: who may change what just now. All of them keep what they take to the end of the transaction, wait for
+ * ten seconds or the session's lock_timeout, whichever is shorter, and raise 55P03 that names whom they have waited for.
+ *
+ * The list of types, for who adds one or gives one away, which counts and numbers by what is there.
+ */
+extern void shard_admin_lock_list(void);
+
+/* A type. False: meanwhile it is none any more; look again. */
+extern bool shard_admin_lock_type(ShardType *type);
+
+/* The type of this name, for members of its owner, else 42501 with what they wanted, or 42704. */
+extern ShardType *shard_admin_lock_name(const char *name, const char *what);
+
+/* The same for who starts it; with the list of types, if it does not run here, and NULL if it is not here. */
+extern ShardType *shard_admin_lock_start(const char *name);
+
+/* Who keeps others from a relation, for ten seconds at least, in a sentence; NULL: nobody. Needs a snapshot. */
+extern char *shard_admin_relation_holder(Oid relation);
+
+extern void shard_admin_open(ShardSecurity *security);
+extern void shard_admin_close(ShardSecurity *security);
+
+/*
+ * admin_owner.c: the role that a type that is started here belongs to; errors unless the current user may start it,
+ * what: "start entity type". Functions: errors unless the type's owner may execute them; those of a type are all that
+ * its row names.
+ */
+extern Oid shard_admin_owner(const char *type, const char *what);
+extern void shard_admin_check_executes(Oid owner, Oid function, const char *name);
+extern void shard_admin_check_functions(const ShardAdminType *type);
+
+/*
+ * Another owner: in the cluster, before anything is written in this transaction; and here, as the system, for the row to
+ * be stored.
+ */
+extern void shard_admin_owner_in_cluster(const char *type, Oid owner);
+extern void shard_admin_owner_here(ShardAdminType *type, Oid owner);
+
+/*
+ * admin_limit.c: errors if a setting of the type is more than an administrator allows; if its owner, who has it not
+ * yet, would have too many. As the caller, not as the system.
+ */
+extern void shard_admin_limit_setting(const ShardAdminType *type, ShardSettingId id);
+extern void shard_admin_limit_types(const char *name, Oid owner, int64 number_of_shards);
+
+/* admin_start.c: whether the cluster has, or had, other members, as far as this database knows durably. */
+extern bool shard_admin_had_others(void);
+
+/* The same file, for admin_proxy.c, too. */
+extern void shard_admin_check_name(const char *name);
+extern void shard_admin_check_create(const char *name);
+extern const char *shard_admin_search_path(void);
+
+/* A text argument; error 22004 if it is null. what names it. */
+extern char *shard_admin_text(FunctionCallInfo fcinfo, int number, const char *what);

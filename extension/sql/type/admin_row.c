@@ -1,0 +1,317 @@
+/*
+ * sql/type/admin_row.c
+ *		Rows of table shard.type, for those who change them.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+
+#include "sql/type/admin.h"
+#include "registry/catalog.h"
+#include "core/map/type_number.h"
+#include "base/guc.h"
+#include "shared/plane.h"
+#include "registry/registry.h"
+#include "registry/registry_dropped.h"
+
+/* Tells all processes, this one too, that a type has changed. */
+static void
+tell_everybody(void)
+{
+	CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
+	shard_plane_types_change();
+}
+
+/* Column of the first row of the last result; null is an internal error. */
+static Datum
+result_column(int number)
+{
+	bool isnull;
+	Datum value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, number, &isnull);
+
+	if (isnull)
+		elog(ERROR, "unexpected null in shard.type");
+	return value;
+}
+
+/* A text column, in memory that outlives SPI. */
+static char *
+result_text(int number)
+{
+	text *value = DatumGetTextPP(result_column(number));
+	char *result = SPI_palloc(VARSIZE_ANY_EXHDR(value) + 1);
+
+	text_to_cstring_buffer(value, result, VARSIZE_ANY_EXHDR(value) + 1);
+	return result;
+}
+
+/* Settings as strings in memory that outlives SPI. */
+static void
+result_settings(ShardSettings *settings)
+{
+	shard_settings_from_jsonb(settings, DatumGetJsonbP(result_column(10)));
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		if (settings->value[id] != NULL)
+		{
+			char *copy = SPI_palloc(strlen(settings->value[id]) + 1);
+
+			settings->value[id] = strcpy(copy, settings->value[id]);
+		}
+	settings->value[SHARD_SETTING_NUMBER_OF_SHARDS] = result_text(7);
+	settings->value[SHARD_SETTING_HASH] = result_text(8);
+}
+
+/*
+ * The row of a type, locked. Owner and name are the caller's to fill in,
+ * because the owner is that of the state table.
+ */
+bool
+shard_admin_row_read(const char *name, ShardAdminType *type)
+{
+	Oid types[] = {TEXTOID};
+	Datum values[] = {CStringGetTextDatum(name)};
+	oidvector *extractors;
+
+	if (SPI_execute_with_args(
+			"SELECT type_id, handler, handler_oid, batch, state_type::oid, state_table::oid,"
+			"  number_of_shards::text, hash, search_path, settings, extractors, mode,"
+			"  problem IS NOT NULL"
+			" FROM shard.type WHERE type_name OPERATOR(pg_catalog.=) $1 FOR UPDATE",
+			1, types, values, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.type");
+	if (SPI_processed == 0)
+		return false;
+
+	type->type_id = DatumGetInt32(result_column(1));
+	type->handler.name = result_text(2);
+	type->handler.function = DatumGetObjectId(result_column(3));
+	type->handler.batch = DatumGetBool(result_column(4));
+	type->handler.state_type = DatumGetObjectId(result_column(5));
+	type->handler.composite = get_typtype(type->handler.state_type) == TYPTYPE_COMPOSITE;
+	type->state_table = DatumGetObjectId(result_column(6));
+	type->search_path = result_text(9);
+	result_settings(&type->settings);
+	extractors = (oidvector *) DatumGetPointer(result_column(11));
+	memcpy(type->extractor, extractors->values,
+		   Min(extractors->dim1, SHARD_EXTRACTORS) * sizeof(Oid));
+	type->mode = result_text(12);
+	type->problem = DatumGetBool(result_column(13));
+	return true;
+}
+
+/* Parameters 1 to 7 of insert and update: what both write. */
+static void
+common_values(const ShardAdminType *type, Datum *value)
+{
+	value[0] = CStringGetTextDatum(type->handler.name);
+	value[1] = ObjectIdGetDatum(type->handler.function);
+	value[2] = BoolGetDatum(type->handler.batch);
+	value[3] = CStringGetTextDatum(type->mode);
+	value[4] = CStringGetTextDatum(type->search_path);
+	value[5] = JsonbPGetDatum(shard_settings_to_jsonb(&type->settings));
+	value[6] = PointerGetDatum(buildoidvector(type->extractor, SHARD_EXTRACTORS));
+}
+
+/* The types that have numbers here. */
+typedef struct Numbered
+{
+	ShardNumberedType *types;
+	int count;
+} Numbered;
+
+static void
+add_numbered(ShardType *type, void *arg)
+{
+	Numbered *numbered = arg;
+
+	numbered->types =
+		numbered->types == NULL
+			? palloc(sizeof(ShardNumberedType))
+			: repalloc(numbered->types, (numbered->count + 1) * sizeof(ShardNumberedType));
+	numbered->types[numbered->count++] =
+		(ShardNumberedType){type->type_id, psprintf("%u", type->owner)};
+}
+
+/*
+ * The group of lanes for another type of an owner. In a cluster with others its coordinator says that.
+ */
+static int
+group_of(const ShardAdminType *type, int32 last)
+{
+	Numbered numbered = {0};
+	int group;
+
+	shard_registry_each(add_numbered, &numbered);
+	shard_registry_each_dropped(add_numbered, &numbered);
+	group = shard_type_number_group(numbered.types, numbered.count, psprintf("%u", type->owner),
+									last, shard_owners_may_share_workers);
+	if (group < 0)
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg(SHARD_TYPE_NUMBER_ERROR, type->name, SHARD_TYPE_NUMBER_WHY),
+						errdetail(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
+						errhint(SHARD_TYPE_NUMBER_HINT)));
+	return group;
+}
+
+/*
+ * A number that no type here has had, in a group of lanes that fits its owner. The sequence does not know those that a
+ * cluster gave, and has to know those that were left out: a number is given once. Nobody else numbers a type now
+ * (shard_admin_lock_list).
+ */
+static int32
+next_number(const ShardAdminType *type)
+{
+	int32 next;
+	int32 number;
+	Oid types[] = {INT4OID};
+	Datum values[1];
+
+	if (SPI_execute("SELECT GREATEST(pg_catalog.nextval(pg_catalog.pg_get_serial_sequence("
+					"'shard.type', 'type_id'))::int4, "
+					"(SELECT pg_catalog.max(type_id) OPERATOR(pg_catalog.+) 1 FROM shard.type))",
+					false, 1) != SPI_OK_SELECT ||
+		SPI_processed != 1)
+		elog(ERROR, "could not number an entity type");
+	next = DatumGetInt32(result_column(1));
+	number = shard_type_number_next(next - 1, group_of(type, next - 1));
+	values[0] = Int32GetDatum(number);
+	if (number == 0 ||
+		SPI_execute_with_args("SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence("
+							  "'shard.type', 'type_id'), $1)",
+							  1, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not number an entity type");
+	return number;
+}
+
+/* Runs a command for the rows of one type. */
+static void
+delete_rows(const ShardAdminType *type, const char *command)
+{
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(type->type_id)};
+
+	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not delete from the tables of schema shard");
+}
+
+/*
+ * A number that the cluster gives to a type may be another one's here, which was here before the node joined and has got
+ * none in the cluster yet.
+ */
+static void
+check_number(const ShardAdminType *type)
+{
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(type->type_id)};
+
+	if (SPI_execute_with_args("SELECT type_name FROM shard.type "
+							  "WHERE type_id OPERATOR(pg_catalog.=) $1",
+							  1, types, values, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.type");
+	if (SPI_processed > 0)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot start entity type \"%s\" yet", type->name),
+			 errdetail("Entity type \"%s\", which was here before this node joined the cluster, "
+					   "has its number until the cluster gives it one.",
+					   result_text(1)),
+			 errhint("See shard_health().")));
+}
+
+/* Stores a new type. */
+void
+shard_admin_row_insert(ShardAdminType *type)
+{
+	Oid types[] = {TEXTOID, OIDOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID, OIDVECTOROID,
+				   TEXTOID, OIDOID, OIDOID,	 OIDOID,  TEXTOID, TEXTOID,	 INT4OID};
+	Datum values[lengthof(types)];
+
+	shard_registry_dropped_take(type->name, type->type_id);
+	if (type->type_id == 0)
+		type->type_id = next_number(type);
+	else
+		check_number(type);
+
+	common_values(type, values);
+	values[7] = CStringGetTextDatum(type->name);
+	values[8] = ObjectIdGetDatum(type->owner);
+	values[9] = ObjectIdGetDatum(type->handler.state_type);
+	values[10] = ObjectIdGetDatum(type->state_table);
+	values[11] = CStringGetTextDatum(type->settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
+	values[12] = CStringGetTextDatum(type->settings.value[SHARD_SETTING_HASH]);
+	values[13] = Int32GetDatum(type->type_id);
+
+	if (SPI_execute_with_args(
+			"INSERT INTO shard.type (handler, handler_oid, batch, mode, search_path, settings,"
+			"  extractors, type_name, owner, state_type, state_table, number_of_shards, hash,"
+			"  type_id)"
+			" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::int4, $13, $14)",
+			lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT)
+		elog(ERROR, "could not insert into shard.type");
+	tell_everybody();
+}
+
+/* Stores a type in the place of what was known by its number. */
+void
+shard_admin_row_replace(ShardAdminType *type)
+{
+	delete_rows(type, "DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1");
+	shard_admin_row_insert(type);
+}
+
+/* Stores what of a type may change. */
+void
+shard_admin_row_update(const ShardAdminType *type)
+{
+	Oid types[] = {TEXTOID,	 OIDOID,	   BOOLOID, TEXTOID, TEXTOID,
+				   JSONBOID, OIDVECTOROID, INT4OID, OIDOID,	 OIDOID};
+	Datum values[lengthof(types)];
+
+	common_values(type, values);
+	values[7] = Int32GetDatum(type->type_id);
+	values[8] = ObjectIdGetDatum(type->handler.state_type);
+	values[9] = ObjectIdGetDatum(type->state_table);
+	if (SPI_execute_with_args(
+			"UPDATE shard.type SET handler = $1, handler_oid = $2, batch = $3, mode = $4,"
+			"  search_path = $5, settings = $6, extractors = $7, state_type = $9,"
+			"  state_table = $10, problem = NULL, problem_code = NULL"
+			" WHERE type_id OPERATOR(pg_catalog.=) $8",
+			lengthof(types), types, values, NULL, false, 0) != SPI_OK_UPDATE)
+		elog(ERROR, "could not update shard.type");
+	tell_everybody();
+}
+
+/* Stores whose a type is. */
+void
+shard_admin_row_owner(const ShardAdminType *type)
+{
+	Oid types[] = {INT4OID, OIDOID};
+	Datum values[] = {Int32GetDatum(type->type_id), ObjectIdGetDatum(type->owner)};
+
+	if (SPI_execute_with_args(
+			"UPDATE shard.type SET owner = $2,"
+			"  cluster_owner = NULLIF(cluster_owner, pg_catalog.pg_get_userbyid($2)::text)"
+			" WHERE type_id OPERATOR(pg_catalog.=) $1",
+			lengthof(types), types, values, NULL, false, 0) != SPI_OK_UPDATE)
+		elog(ERROR, "could not update shard.type");
+	tell_everybody();
+}
+
+/* Removes a type and what is kept for its shards; its messages are the caller's to judge. */
+void
+shard_admin_row_delete(const ShardAdminType *type)
+{
+	static const char *const commands[] = {
+		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1"};
+
+	for (int i = 0; i < lengthof(commands); i++)
+		delete_rows(type, commands[i]);
+	tell_everybody();
+}

@@ -1,0 +1,435 @@
+/*
+ * sql/type/admin_start.c
+ *		SQL function shard_start: a new entity type, or the same one again.
+ *
+ * See admin.c for locks and privileges.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+
+#include "sql/type/admin.h"
+#include "sql/send/api.h"
+#include "coordinator/coordinator.h"
+#include "registry/directory.h"
+#include "shared/plane.h"
+#include "registry/registry.h"
+#include "registry/security.h"
+#include "entity/state_structure.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_start);
+PG_FUNCTION_INFO_V1(shard_shard_id);
+
+/* Arguments of shard_start before the settings, which follow in the order of ShardSettingId. */
+#define ARGUMENT_NAME 0
+#define ARGUMENT_HANDLER 1
+#define ARGUMENT_SETTINGS 2
+
+/* How long the cluster may take to give a type its number, in microseconds. */
+#define NUMBER_TIMEOUT (5 * INT64CONST(1000000))
+
+/* Refuses a name that cannot be a table's. */
+void
+shard_admin_check_name(const char *name)
+{
+	if (name[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME), errmsg("name of an entity type cannot be empty"),
+				 errhint("Give a name that its state table can have.")));
+	if (strlen(name) >= NAMEDATALEN)
+		ereport(ERROR, (errcode(ERRCODE_NAME_TOO_LONG),
+						errmsg("name of entity type \"%s\" is too long", name),
+						errdetail("It has %d bytes.", (int) strlen(name)),
+						errhint("Use at most %d bytes.", NAMEDATALEN - 1)));
+}
+
+/* The caller's search_path, for the type's code. */
+const char *
+shard_admin_search_path(void)
+{
+	const char *path = shard_security_path(GetConfigOption("search_path", false, false));
+
+	shard_settings_check_bytes("search_path", path);
+	return path;
+}
+
+/* Reads a setting from its argument; a function is resolved and checked. */
+static void
+read_setting(FunctionCallInfo fcinfo, ShardSettingId id, ShardAdminType *type)
+{
+	int number = ARGUMENT_SETTINGS + id;
+	const char *value =
+		shard_settings_from_argument(id, PG_GETARG_DATUM(number), PG_ARGISNULL(number));
+
+	if (value != NULL && shard_settings_is_function(id))
+	{
+		ShardExtractor which = shard_admin_extractor(id);
+		char *name;
+
+		type->extractor[which] = shard_routine_resolve_extractor(which, value, &name);
+		value = name;
+	}
+	type->settings.value[id] = value;
+}
+
+/* Error for what would have no effect: settings of an order that nobody asked for. Later on shard_alter may end an order. */
+static void
+check_order(const ShardSettings *settings)
+{
+	static const ShardSettingId about[] = {SHARD_SETTING_ORDERED_FROM,
+										   SHARD_SETTING_ORDERED_TIMEOUT,
+										   SHARD_SETTING_ORDERED_WINDOW};
+
+	for (int i = 0; i < lengthof(about) && settings->value[SHARD_SETTING_ORDERED_BY] == NULL; i++)
+	{
+		const char *value = settings->value[about[i]];
+		const char *usual = shard_settings_default(about[i]);
+
+		if (value != NULL && (usual == NULL || strcmp(value, usual) != 0))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("setting \"%s\" has no effect without \"ordered_by\"",
+							shard_settings_name(about[i])),
+					 errhint("Name the function that gives a message its number: ordered_by => "
+							 "'...'.")));
+	}
+}
+
+/* Reads all arguments into what the row shall be, with the caller as owner. */
+static void
+read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
+{
+	type->name = shard_admin_text(fcinfo, ARGUMENT_NAME, "type name");
+	shard_admin_check_name(type->name);
+	shard_routine_resolve_handler(shard_admin_text(fcinfo, ARGUMENT_HANDLER, "handler"),
+								  &type->handler);
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		read_setting(fcinfo, (ShardSettingId) id, type);
+	shard_settings_resolve_allocation(&type->settings);
+	check_order(&type->settings);
+	shard_settings_check(&type->settings);
+	type->owner = GetUserId();
+	type->mode = "hosting";
+	type->search_path = shard_admin_search_path();
+}
+
+/* Error unless the current user may make an entity type. */
+void
+shard_admin_check_create(const char *name)
+{
+	if (shard_database_aclcheck(MyDatabaseId, GetUserId(), ACL_CREATE) == ACLCHECK_OK)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					errmsg("permission denied to start entity type \"%s\"", name),
+					errdetail("Starting a new entity type needs CREATE on the database."),
+					errhint("GRANT CREATE ON DATABASE to the role.")));
+}
+
+/* What start_again has found to differ. */
+typedef struct Difference
+{
+	const char *type;	 /* name, as a literal */
+	const char *setting; /* the first, or the first that is fixed; NULL: none */
+	bool fixed;			 /* at least one cannot be altered */
+	StringInfoData detail;
+	StringInfoData remedy; /* calls that alter those which can be */
+} Difference;
+
+/* Compares one setting of the type that is there with what was asked for. */
+static void
+compare(Difference *difference, const char *setting, const char *stored, const char *wanted,
+		bool fixed)
+{
+	if (stored == wanted || (stored != NULL && wanted != NULL && strcmp(stored, wanted) == 0))
+		return;
+	if (difference->setting == NULL || (fixed && !difference->fixed))
+		difference->setting = setting;
+	if (!fixed)
+		appendStringInfo(&difference->remedy, "%sshard_alter(%s, '%s', %s)",
+						 difference->remedy.len > 0 ? ", " : "", difference->type, setting,
+						 wanted ? quote_literal_cstr(wanted) : "NULL");
+	if (difference->detail.len > 0)
+		appendStringInfoChar(&difference->detail, '\n');
+	difference->fixed |= fixed;
+	appendStringInfo(&difference->detail, "Setting \"%s\" is %s, asked for %s.", setting,
+					 stored ? stored : "null", wanted ? wanted : "null");
+}
+
+/* Error that names what differs and says what to do about it. */
+static void
+refuse_differences(const char *name, const Difference *difference)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_OBJECT),
+			 errmsg("entity type \"%s\" exists with another \"%s\"", name, difference->setting),
+			 errdetail_internal("%s", difference->detail.data),
+			 difference->fixed
+				 ? errhint("This cannot be altered: use another name, or drop the type with "
+						   "shard_drop_type(%s).",
+						   difference->type)
+				 : errhint("Use %s.", difference->remedy.data)));
+}
+
+/*
+ * Its state table was dropped. Whoever starts types again and again, as a deployment does, has not said by that that the
+ * entities shall go on from nothing with the messages that wait; whoever stops the type before has.
+ */
+static void
+refuse_lost_table(const char *name)
+{
+	const char *literal = quote_literal_cstr(name);
+
+	ereport(
+		ERROR,
+		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		 errmsg("the state table of entity type \"%s\" was dropped", name),
+		 errdetail("The states of this node's entities went with it; messages wait."),
+		 errhint(
+			 "To have it made anew, empty, stop the type first: SELECT shard_stop_type(%s), then "
+			 "shard_start() again, and in the same transaction put back states of a backup.",
+			 literal)));
+}
+
+/*
+ * Its state table was dropped, and the type begins anew with what waits for it. Whoever has the states elsewhere puts
+ * them back before he commits.
+ */
+static void
+make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
+{
+	shard_admin_table_check(wanted);
+	stored->owner = type->owner;
+	stored->handler = wanted->handler;
+	shard_admin_table_create(stored);
+	ereport(WARNING,
+			(errmsg("state table of entity type \"%s\" was made anew, empty", wanted->name),
+			 errdetail("It had been dropped, and the states of this node's entities with it: they "
+					   "begin anew with the messages that wait."),
+			 errhint("States of a backup can be put into it in this transaction. Roll back if it "
+					 "is not wanted.")));
+}
+
+/*
+ * The type is there: nothing to do if it is the same and runs. A stopped one
+ * is resumed, with another table if its own was dropped, and one whose handler was made anew is bound to that.
+ */
+static void
+start_again(const ShardType *type, const ShardAdminType *wanted)
+{
+	ShardAdminType stored = {0};
+	Difference difference = {0};
+
+	if (!shard_admin_row_read(wanted->name, &stored))
+		elog(ERROR, "entity type \"%s\" has no row", wanted->name);
+	stored.name = wanted->name;
+
+	difference.type = quote_literal_cstr(wanted->name);
+	initStringInfo(&difference.detail);
+	initStringInfo(&difference.remedy);
+	if (stored.handler.function != wanted->handler.function)
+		compare(&difference, "handler", stored.handler.name, wanted->handler.name,
+				stored.handler.state_type != wanted->handler.state_type &&
+					shard_admin_has_state_type(&stored));
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		compare(&difference, shard_settings_name((ShardSettingId) id), stored.settings.value[id],
+				wanted->settings.value[id], shard_settings_is_fixed((ShardSettingId) id));
+	if (difference.setting != NULL)
+		refuse_differences(wanted->name, &difference);
+	if (type->owner != type->runs_as)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("entity type \"%s\" does not run before its new owner has confirmed it",
+						wanted->name),
+				 errhint("Call shard_alter(%s, 'owner', ...) with its name.",
+						 quote_literal_cstr(wanted->name))));
+
+	if (!shard_admin_table_exists(&stored))
+	{
+		if (strcmp(stored.mode, "stopped") != 0)
+			refuse_lost_table(wanted->name);
+		make_table_anew(type, wanted, &stored);
+	}
+	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
+			 stored.handler.function == wanted->handler.function &&
+			 memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
+		return;
+	else
+		shard_admin_bind(&stored, &wanted->handler);
+	stored.mode = "hosting";
+	memcpy(stored.extractor, wanted->extractor, sizeof(stored.extractor));
+	shard_admin_row_update(&stored);
+}
+
+/*
+ * Whether the cluster has, or had, other members, as far as this database knows durably: what they
+ * called types is in the map, whoever is left, and whether or not the coordinator worker runs.
+ */
+bool
+shard_admin_had_others(void)
+{
+	ShardSecurity security = {0};
+	int count;
+
+	shard_security_begin_system(&security);
+	(void) shard_directory_refresh();
+	shard_security_end(&security);
+	(void) shard_directory_list(&count);
+	return count > 1;
+}
+
+/*
+ * Nobody speaks with a node that takes no part in its cluster: it would wait for a coordinator in vain.
+ */
+static void
+check_part(const char *name)
+{
+	ShardPlaneView view;
+
+	shard_plane_get(shard_shmem_database(), &view);
+	if (view.downed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot start entity type \"%s\": this node was downed", name),
+				 errdetail("Until it is back no coordinator speaks with it, so the type gets no "
+						   "number."),
+				 errhint("Restart its server, or call shard_admit(%d, %d) here, then start the "
+						 "type.",
+						 view.node, view.inc_no + 1)));
+	if (view.fenced)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot start entity type \"%s\": this node is fenced", name),
+				 errdetail("It takes no part in its cluster any more; its data can only be read."),
+				 errhint("See shard_health() here, and start the type at a member.")));
+}
+
+/*
+ * The number of a new type: a node that was always alone takes one of its own, which its coordinator worker has
+ * registered; in a cluster with others it is asked for. 0: one of its own. What waits here for a proxy's
+ * entities has its number, so a proxy keeps it. Errors: 54000, states that are too large to be described.
+ */
+static int32
+number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
+{
+	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
+	char *structure = shard_state_structure(type->handler.state_type);
+	int32 number;
+
+	if (!shard_admin_had_others())
+		return proxy != NULL ? proxy->type_id : 0;
+	check_part(type->name);
+	shard_settings_to_record(type->name, &type->settings, &command.type);
+	command.number = shard_plane_types_changing() ? 1 : 0;
+	command.type.state = structure;
+	command.type.owner = GetUserNameFromId(type->owner, false);
+	number = (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
+	if (proxy != NULL && number != proxy->type_id)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("entity type \"%s\" is a proxy of another one of that name", type->name),
+				 errdetail("That one was dropped in the cluster meanwhile."),
+				 errhint("Drop it here with shard_drop_type(), too, and start it again.")));
+	return number;
+}
+
+/* What an administrator allows. */
+static void
+check_limits(const ShardAdminType *type, bool is_new)
+{
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		shard_admin_limit_setting(type, (ShardSettingId) id);
+	if (is_new)
+		shard_admin_limit_types(type->name, type->owner,
+								shard_settings_number(&type->settings,
+													  SHARD_SETTING_NUMBER_OF_SHARDS));
+}
+
+/*
+ * Functions are everybody's unless somebody says otherwise, so types are, too; whoever starts one is told as long as that is so.
+ */
+static void
+tell_if_open(const ShardAdminType *type)
+{
+	Oid handler = type->handler.function;
+
+	if (shard_proc_aclcheck(handler, ACL_ID_PUBLIC, ACL_EXECUTE) != ACLCHECK_OK ||
+		shard_namespace_aclcheck(get_func_namespace(handler), ACL_ID_PUBLIC, ACL_USAGE) !=
+			ACLCHECK_OK)
+		return;
+	ereport(
+		NOTICE,
+		(errmsg("any role may send to entity type \"%s\"", type->name),
+		 errdetail(
+			 "That is so while everybody may execute its handler, the default for functions."),
+		 errhint(
+			 "To say who sends: REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, then GRANT it to them.",
+			 type->handler.name)));
+}
+
+/*
+ * shard_start(type_name text, handler text, settings…): makes an entity type
+ * and its state table, makes a proxy a host, or resumes it. Whoever has CREATE on the database and
+ * EXECUTE on the functions; becomes the type's owner, unless the cluster has the type: then its owner does, of which he
+ * has to be a member (C18).
+ */
+Datum
+shard_start(PG_FUNCTION_ARGS)
+{
+	ShardAdminType wanted = {0};
+	ShardSecurity security = {0};
+	ShardType *type;
+	bool is_new; /* here: there is no state table */
+
+	shard_admin_begin("shard_start()");
+	read_arguments(fcinfo, &wanted);
+
+	type = shard_admin_lock_start(wanted.name);
+	is_new = type == NULL || type->mode == SHARD_MODE_PROXY;
+	if (is_new)
+	{
+		shard_admin_check_create(wanted.name);
+		shard_admin_table_check(&wanted);
+		wanted.owner = shard_admin_owner(wanted.name, "start entity type");
+		shard_admin_check_functions(&wanted);
+		check_limits(&wanted, type == NULL);
+		wanted.type_id = number_in_cluster(&wanted, type);
+	}
+	shard_admin_open(&security);
+	if (is_new)
+	{
+		shard_admin_table_create(&wanted);
+		if (type == NULL)
+			shard_admin_row_insert(&wanted);
+		else
+			shard_admin_row_replace(&wanted);
+	}
+	else
+		start_again(type, &wanted);
+	shard_admin_close(&security);
+	if (is_new)
+		tell_if_open(&wanted);
+	PG_RETURN_VOID();
+}
+
+/*
+ * shard_shard_id(type_name text, entity_id text) RETURNS int: the shard of an
+ * entity. Whoever may send to the type, because it may run an extractor.
+ */
+Datum
+shard_shard_id(PG_FUNCTION_ARGS)
+{
+	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
+	text *id = PG_GETARG_TEXT_PP(1);
+
+	shard_security_check_send(type);
+	PG_RETURN_INT32(shard_api_shard(type, VARDATA_ANY(id), (int) VARSIZE_ANY_EXHDR(id)));
+}

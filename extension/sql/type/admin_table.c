@@ -1,0 +1,256 @@
+/*
+ * sql/type/admin_table.c
+ *		The state table of an entity type.
+ *
+ * An ordinary table in schema shard_entity, which belongs to the type's owner
+ * and says who that is. Nobody may create tables there but the extension, so
+ * it is made by the system and then given away. Commands that make or drop a table run
+ * no code of its owner's: there are no rows yet, and it is never altered here.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/heap.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+#include "utils/typcache.h"
+
+#include "sql/type/admin.h"
+#include "entity/state_door.h"
+
+#include "base/compat.h"
+
+#define ENTITY_SCHEMA "shard_entity"
+
+/* Columns that are ours; no attribute of a composite state may be called so. */
+static const char *const own_column[] = {"shard", "entity_id", "version", "remembered",
+										 "updated_at"};
+
+/*
+ * State rows are updated all the time, in place while the page has room for
+ * the new version. Pages are pruned by whoever updates; vacuum has to come
+ * early for the index only.
+ */
+#define STORAGE_PARAMETERS \
+	"fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05," \
+	" autovacuum_analyze_threshold = 1000, autovacuum_analyze_scale_factor = 0.1"
+
+/* Runs one command of ours. */
+static void
+run(const char *command)
+{
+	int result = SPI_execute(command, false, 0);
+
+	if (result < 0)
+		elog(ERROR, "could not run \"%s\": %s", command, SPI_result_code_string(result));
+}
+
+/* Refuses an attribute whose name cannot be a column of a state table. */
+static void
+check_attribute(Oid state_type, const char *name)
+{
+	bool clash = SystemAttributeByName(name) != NULL;
+
+	for (int i = 0; !clash && i < lengthof(own_column); i++)
+		clash = strcmp(own_column[i], name) == 0;
+	if (clash)
+		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_COLUMN),
+						errmsg("attribute \"%s\" of type %s cannot be a column of a state table",
+							   name, format_type_be(state_type)),
+						errdetail("Every state table has a column of this name already."),
+						errhint("Rename the attribute.")));
+}
+
+/* Refuses row types that belong to something else than a table. */
+static void
+check_row_type(Oid state_type)
+{
+	char kind = get_rel_relkind(get_typ_typrelid(state_type));
+
+	if (kind == RELKIND_COMPOSITE_TYPE || kind == RELKIND_RELATION ||
+		kind == RELKIND_PARTITIONED_TABLE)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					errmsg("type %s cannot be a state", format_type_be(state_type)),
+					errdetail("It is the row type of neither a table nor CREATE TYPE ... AS."),
+					errhint("Use CREATE TYPE ... AS.")));
+}
+
+/* Raises if the state type cannot be kept in a table. */
+void
+shard_admin_table_check(const ShardAdminType *type)
+{
+	Oid state_type = type->handler.state_type;
+	TupleDesc desc;
+	int columns = 0;
+
+	if (!type->handler.composite)
+		return;
+	check_row_type(state_type);
+	desc = lookup_rowtype_tupdesc(state_type, -1);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (TupleDescAttr(desc, i)->attisdropped)
+			continue;
+		check_attribute(state_type, NameStr(TupleDescAttr(desc, i)->attname));
+		columns++;
+	}
+	ReleaseTupleDesc(desc);
+	if (columns == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("type %s has no attributes", format_type_be(state_type)),
+						errhint("Use a type with at least one attribute.")));
+}
+
+/* Appends a column definition with its type, modifier and collation. */
+static void
+append_column(StringInfo buf, const char *name, Oid type, int32 modifier, Oid collation)
+{
+	appendStringInfo(buf, ", %s %s", quote_identifier(name),
+					 format_type_extended(type, modifier,
+										  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+	if (OidIsValid(collation) && collation != get_typcollation(type))
+		appendStringInfo(buf, " COLLATE %s", generate_collation_name(collation));
+}
+
+/* Appends the columns that hold the state. */
+static void
+append_state_columns(StringInfo buf, const ShardRoutine *handler)
+{
+	TupleDesc desc;
+
+	if (!handler->composite)
+	{
+		append_column(buf, "state", handler->state_type, -1, InvalidOid);
+		return;
+	}
+	desc = lookup_rowtype_tupdesc(handler->state_type, -1);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, i);
+
+		if (!attribute->attisdropped)
+			append_column(buf, NameStr(attribute->attname), attribute->atttypid,
+						  attribute->atttypmod, attribute->attcollation);
+	}
+	ReleaseTupleDesc(desc);
+}
+
+/* Default privileges of whoever made the table have nothing to say here: it is its owner's, and nobody else's. */
+static void
+close_to_others(const char *table, const char *owner)
+{
+	Oid types[] = {TEXTOID};
+	Datum values[] = {CStringGetTextDatum(table)};
+	List *grantees = NIL;
+	ListCell *cell;
+
+	if (SPI_execute_with_args(
+			"SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
+			"  ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)::text) END"
+			" FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
+			" WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass",
+			1, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read pg_class");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		grantees = lappend(grantees, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	foreach (cell, grantees)
+		run(psprintf("REVOKE ALL ON TABLE %s FROM %s CASCADE", table, (char *) lfirst(cell)));
+	if (grantees != NIL)
+		run(psprintf("GRANT ALL ON TABLE %s TO %s", table, owner));
+}
+
+/* Whose states another table of that name has nobody can say. */
+static void
+check_name_is_free(const ShardAdminType *type, const char *table)
+{
+	if (!OidIsValid(get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false))))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_TABLE), errmsg("relation %s already exists", table),
+			 errdetail("A restored dump brings state tables without their entity types."),
+			 errhint(
+				 "Move it to another schema, start the type, and put its rows into the new table, "
+				 "all in one transaction, as \"Backup and restore\" in doc/operations.md says.")));
+}
+
+/* Creates the table and gives it to the type's owner. */
+void
+shard_admin_table_create(ShardAdminType *type)
+{
+	const char *table = quote_qualified_identifier(ENTITY_SCHEMA, type->name);
+	const char *owner = quote_identifier(GetUserNameFromId(type->owner, false));
+	StringInfoData buf;
+
+	check_name_is_free(type, table);
+	initStringInfo(&buf);
+	appendStringInfo(&buf,
+					 "CREATE TABLE %s (shard int4 NOT NULL, entity_id text COLLATE \"C\" NOT NULL",
+					 table);
+	append_state_columns(&buf, &type->handler);
+	appendStringInfoString(&buf, ", version int8 NOT NULL DEFAULT 1"
+								 ", remembered bool NOT NULL DEFAULT false"
+								 ", updated_at timestamptz NOT NULL DEFAULT now()"
+								 ", PRIMARY KEY (shard, entity_id)) WITH (" STORAGE_PARAMETERS ")");
+	run(buf.data);
+	run(psprintf("COMMENT ON TABLE %s IS %s", table,
+				 quote_literal_cstr(psprintf("state of the entities of type %s", type->name))));
+	run(psprintf("ALTER TABLE %s OWNER TO %s", table, owner));
+	close_to_others(table, owner);
+	type->state_table = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
+}
+
+bool
+shard_admin_table_exists(const ShardAdminType *type)
+{
+	return get_rel_relkind(type->state_table) != '\0';
+}
+
+/* The quoted name that the table has today; NULL if its owner dropped it. */
+static char *
+present_name(const ShardAdminType *type)
+{
+	char *name = get_rel_name(type->state_table);
+
+	if (name == NULL)
+		return NULL;
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(type->state_table)),
+									  name);
+}
+
+/*
+ * Locks the table, if it is there, and returns whether it has rows. Its owner
+ * may have turned it into something that runs code when read.
+ */
+bool
+shard_admin_table_lock(const ShardAdminType *type)
+{
+	char *name;
+
+	LockRelationOid(type->state_table, AccessExclusiveLock);
+	name = present_name(type);
+	if (name == NULL)
+		return false;
+	if (get_rel_relkind(type->state_table) != RELKIND_RELATION)
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+						errmsg("state table %s is no longer a table", name),
+						errhint("Drop it yourself first.")));
+	return shard_door_rows(type->state_table) != SHARD_DOOR_EMPTY;
+}
+
+/* Drops the table, if it is there; error 2BP01 if something of the user's depends on it. */
+void
+shard_admin_table_drop(const ShardAdminType *type)
+{
+	char *name = present_name(type);
+
+	if (name != NULL)
+		run(psprintf("DROP TABLE %s", name));
+}

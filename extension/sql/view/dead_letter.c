@@ -1,0 +1,284 @@
+/*
+ * sql/view/dead_letter.c
+ *		shard_redrive: sending messages again that were given up.
+ *
+ * A dead letter is appended to the inbox, at the end, as a new message of this
+ * node under its old id, and deleted by the same transaction (doc/protocol.md
+ * D26). In batches: there may be many; and one by one in memory: large ones.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "registry/catalog.h"
+#include "entity/executor.h"
+#include "log/log.h"
+#include "registry/node.h"
+#include "registry/registry.h"
+#include "registry/security.h"
+#include "log/session.h"
+#include "shared/shmem.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_redrive);
+
+/* Parameters: last id of the batch before, ids or NULL, type ids. */
+#define IS_CHOSEN "d.id > $1 AND ($2 IS NULL OR d.id = ANY ($2)) AND d.type_id = ANY ($3)"
+
+static const char *const foreign_query =
+	"SELECT type_id, id FROM shard.dead_letter WHERE id = ANY ($1) AND type_id <> ALL ($2) LIMIT 1";
+
+static const char *const bound_query =
+	"SELECT max(id) FROM (SELECT d.id FROM shard.dead_letter d WHERE " IS_CHOSEN
+	" ORDER BY d.id LIMIT 256) batch";
+
+static const char *const delete_query =
+	"WITH dead AS (DELETE FROM shard.dead_letter d WHERE " IS_CHOSEN " AND d.id <= $4 RETURNING *)"
+	" SELECT type_id, shard, entity, kind, coalesce(src_type, 0), coalesce(src_entity, ''),"
+	" mid_node, mid_seq, payload, coalesce(epoch, -1), stamp FROM dead ORDER BY id";
+
+/* What the call is about. */
+typedef struct Redrive
+{
+	Datum ids; /* int8[], or NULL for all */
+	bool all;
+	ArrayType *types; /* int4[]: those the caller may send again */
+	int64 count;	  /* messages sent so far */
+} Redrive;
+
+/* Ids of the types that the caller owns, while they are gathered. */
+typedef struct TypeList
+{
+	Datum *id;
+	int count;
+} TypeList;
+
+static void
+add_owned(ShardType *type, void *arg)
+{
+	TypeList *list = arg;
+
+	if (!type->exists || !shard_security_is_owner(type))
+		return;
+	if (list->id == NULL)
+		list->id = palloc(sizeof(Datum));
+	else
+		list->id = repalloc(list->id, (list->count + 1) * sizeof(Datum));
+	list->id[list->count++] = Int32GetDatum(type->type_id);
+}
+
+/*
+ * The types whose messages the caller may send again: the one named, or all
+ * that he owns.
+ */
+static ArrayType *
+choose_types(FunctionCallInfo fcinfo)
+{
+	TypeList list = {0};
+
+	if (PG_ARGISNULL(1))
+	{
+		shard_registry_catch_up();
+		shard_registry_each(add_owned, &list);
+	}
+	else
+	{
+		ShardType *type = shard_registry_get(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+
+		shard_security_check_owner(type, "redrive messages of entity type");
+		add_owned(type, &list);
+	}
+	return construct_array(list.id, list.count, INT4OID, sizeof(int32), true, TYPALIGN_INT);
+}
+
+/*
+ * Runs a query that is not worth a plan of its own.
+ */
+static void
+run_query(const char *query, int parameters, Oid *types, Datum *values, const char *nulls)
+{
+	if (SPI_execute_with_args(query, parameters, types, values, nulls, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", query);
+}
+
+static Datum
+column(int row, int number)
+{
+	bool isnull;
+
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number, &isnull);
+}
+
+/*
+ * Finds a dead letter that was asked for by id and is not the caller's to send
+ * again. Returns its type, 0 if there is none.
+ */
+static int32
+find_foreign(const Redrive *redrive, int64 *id)
+{
+	Oid types[] = {INT8ARRAYOID, INT4ARRAYOID};
+	Datum values[] = {redrive->ids, PointerGetDatum(redrive->types)};
+
+	if (redrive->all)
+		return 0;
+	run_query(foreign_query, lengthof(types), types, values, NULL);
+	if (SPI_processed == 0)
+		return 0;
+	*id = DatumGetInt64(column(0, 2));
+	return DatumGetInt32(column(0, 1));
+}
+
+/*
+ * Appends a dead letter that was deleted. Tag and stamp of its old way stay
+ * behind: by them a newer home would refuse it, or a mark drop it.
+ */
+static void
+append_row(int number)
+{
+	text *entity = DatumGetTextPP(column(number, 3));
+	text *src_entity = DatumGetTextPP(column(number, 6));
+	bytea *payload = DatumGetByteaPP(column(number, 9));
+	ShardType *type = shard_registry_by_id(DatumGetInt32(column(number, 1)));
+	ShardRow row = {
+		.type_id = DatumGetInt32(column(number, 1)),
+		.shard = DatumGetInt32(column(number, 2)),
+		.entity = VARDATA_ANY(entity),
+		.entity_len = VARSIZE_ANY_EXHDR(entity),
+		.kind = DatumGetInt16(column(number, 4)),
+		.epoch = -1,
+		.src_type = DatumGetInt32(column(number, 5)),
+		.src_entity = VARDATA_ANY(src_entity),
+		.src_entity_len = VARSIZE_ANY_EXHDR(src_entity),
+		.mid_node = DatumGetInt32(column(number, 7)),
+		.mid_seq = DatumGetInt64(column(number, 8)),
+		.payload = VARDATA_ANY(payload),
+		.payload_len = VARSIZE_ANY_EXHDR(payload),
+	};
+
+#ifdef SHARD_MUTANT_REDRIVE_OLD_STAMP
+	row.epoch = DatumGetInt32(column(number, 10));
+	if (row.epoch >= 0)
+		row.stamp = shard_log_get_stamp(VARDATA_ANY(DatumGetByteaPP(column(number, 11))));
+#endif
+	shard_log_append(&row);
+	if (type != NULL)
+		shard_session_told(type, row.shard);
+}
+
+/*
+ * Appends what a query has deleted. The log copies; what was unpacked of one
+ * message is freed before the next.
+ */
+static void
+append_rows(uint64 count)
+{
+	MemoryContext scratch =
+		AllocSetContextCreate(CurrentMemoryContext, "shard redrive", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(scratch);
+
+	for (uint64 i = 0; i < count; i++)
+	{
+		append_row((int) i);
+		MemoryContextReset(scratch);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(scratch);
+}
+
+/*
+ * Moves the next batch; *last is the last id looked at. False if there is none.
+ */
+static bool
+move_batch(Redrive *redrive, int64 *last)
+{
+	Oid types[] = {INT8OID, INT8ARRAYOID, INT4ARRAYOID, INT8OID};
+	Datum values[] = {Int64GetDatum(*last), redrive->ids, PointerGetDatum(redrive->types), 0};
+	const char *nulls = redrive->all ? " n  " : NULL;
+	bool none;
+
+	run_query(bound_query, 3, types, values, nulls);
+	*last = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &none));
+	if (none)
+		return false;
+	values[3] = Int64GetDatum(*last);
+	run_query(delete_query, 4, types, values, nulls);
+	append_rows(SPI_processed);
+	redrive->count += SPI_processed;
+	SPI_freetuptable(SPI_tuptable);
+	return true;
+}
+
+/*
+ * Raises the error about a dead letter of somebody else's type, or of none.
+ */
+static void
+report_foreign(int32 type_id, int64 id)
+{
+	ShardType *type = shard_registry_by_id(type_id);
+
+	if (type != NULL)
+		shard_security_check_owner(type, "redrive messages of entity type");
+	else
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("entity type of dead letter " INT64_FORMAT " does not exist", id),
+						errdetail("It was dropped. A type of the same name that was started since "
+								  "has nothing of it, as it may be somebody else's."),
+						errhint("Start a type, and send the message anew with shard_tell(); "
+								"superusers see it in shard_dead_letters.")));
+}
+
+/*
+ * Moves everything that was chosen, as the system: the table is closed to all.
+ */
+static void
+move_all(Redrive *redrive)
+{
+	ShardSecurity security = {0};
+	int32 foreign_type;
+	int64 foreign_id = 0;
+	int64 last = 0;
+
+	shard_security_begin_system(&security);
+	SPI_connect();
+	foreign_type = find_foreign(redrive, &foreign_id);
+	while (foreign_type == 0 && move_batch(redrive, &last))
+		CHECK_FOR_INTERRUPTS();
+	SPI_finish();
+	shard_security_end(&security);
+	if (foreign_type != 0)
+		report_foreign(foreign_type, foreign_id);
+}
+
+/*
+ * shard_redrive(ids int8[], type_name text) returns int8
+ *
+ * Sends dead letters again: those of the ids, of the type, or all that the
+ * caller may. Returns how many.
+ */
+Datum
+shard_redrive(PG_FUNCTION_ARGS)
+{
+	Redrive redrive = {0};
+
+	shard_shmem_require();
+	if (shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot redrive messages from within a handler")));
+	PreventCommandDuringRecovery("shard_redrive()");
+	PreventCommandIfReadOnly("shard_redrive()");
+	(void) shard_catalog_lock(false);
+	shard_node_check_open();
+	redrive.all = PG_ARGISNULL(0);
+	redrive.ids = redrive.all ? (Datum) 0 : PG_GETARG_DATUM(0);
+	redrive.types = choose_types(fcinfo);
+	move_all(&redrive);
+	PG_RETURN_INT64(redrive.count);
+}

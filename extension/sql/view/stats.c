@@ -1,0 +1,316 @@
+/*
+ * sql/view/stats.c
+ *		What runs on this node: rows behind the views of regions and workers.
+ *
+ * What a region worker has in memory it is asked for over the ring; the rest
+ * is read from shared memory, field by field: rows may be a moment apart.
+ */
+#include "postgres.h"
+
+#include "access/commit_ts.h"
+#include "funcapi.h"
+#include "libpq/pqformat.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/numeric.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "core/entity/entity.h"
+#include "core/base/message.h"
+#include "entity/executor.h"
+#include "log/log_position.h"
+#include "log/log_read.h"
+#include "registry/registry.h"
+#include "registry/security.h"
+#include "shared/shmem.h"
+#include "sql/view/worker_owners.h"
+#include "sql/cluster/worker_survey.h"
+
+#include "base/compat.h"
+
+PG_FUNCTION_INFO_V1(shard_stats_entities);
+PG_FUNCTION_INFO_V1(shard_stats_shards);
+PG_FUNCTION_INFO_V1(shard_stats_workers);
+
+/* Backlog of each worker, as the reader's snapshot sees it. */
+typedef struct Backlog
+{
+	const ShardDatabase *db;
+	ShardLogPositions positions;
+	int64 messages[SHARD_MAX_WORKERS];
+	uint64 oldest_sender[SHARD_MAX_WORKERS]; /* of the first one that waits */
+} Backlog;
+
+/*
+ * Whether a worker runs, and its pid.
+ */
+static int
+worker_pid(ShardWorkerSlot *slot)
+{
+	int pid;
+
+	SpinLockAcquire(&slot->mutex);
+	pid = slot->in_use ? (int) slot->pid : 0;
+	SpinLockRelease(&slot->mutex);
+	return pid;
+}
+
+/*
+ * Asks all workers that run for a report.
+ */
+static void
+collect_reports(FunctionCallInfo fcinfo, ShardRequest *request, const char *what,
+				ShardWorkerVisit read_row)
+{
+	ShardDatabase *db = shard_shmem_database();
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot look at regions from within a handler"),
+						errdetail("The worker that runs the handler would wait for itself.")));
+	if (db != NULL)
+		shard_worker_survey(db, request, what, read_row, fcinfo->resultinfo);
+}
+
+/*
+ * A row of shard_region_state: type_id, shard, entity_id, state,
+ * last_message_at, waiting.
+ */
+static void
+read_entity(StringInfo in, int worker, void *arg)
+{
+	ReturnSetInfo *result = arg;
+	Datum values[6];
+	bool nulls[6] = {false};
+	const char *state;
+	int length;
+
+	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
+	values[1] = Int32GetDatum(pq_getmsgint(in, 4));
+	state = shard_entity_listing_name((int) pq_getmsgint(in, 4));
+	values[3] = CStringGetTextDatum(state != NULL ? state : "unknown");
+	values[4] = TimestampTzGetDatum(pq_getmsgint64(in));
+	nulls[4] = DatumGetTimestampTz(values[4]) == 0;
+	values[5] = Int64GetDatum(pq_getmsgint64(in));
+	length = pq_getmsgint(in, 4);
+	values[2] = PointerGetDatum(cstring_to_text_with_len(pq_getmsgbytes(in, length), length));
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/*
+ * A row of shard_region_stats: type_id, shard, entities, messages_handled,
+ * errors.
+ */
+static void
+read_shard(StringInfo in, int worker, void *arg)
+{
+	ReturnSetInfo *result = arg;
+	Datum values[5];
+	bool nulls[5] = {false};
+
+	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
+	values[1] = Int32GetDatum(pq_getmsgint(in, 4));
+	for (int i = 2; i < lengthof(values); i++)
+		values[i] = Int64GetDatum(pq_getmsgint64(in));
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+static void
+add_readable(ShardType *type, void *arg)
+{
+	if (shard_security_is_owner(type))
+		pq_sendint32(arg, type->type_id);
+}
+
+/*
+ * shard.region_entities() returns setof record
+ *
+ * Of the types whose entities the caller may know. Workers make no list for who may know none: anybody may ask, and all
+ * owners would wait for it.
+ */
+Datum
+shard_stats_entities(PG_FUNCTION_ARGS)
+{
+	ShardRequest request = {.kind = SHARD_REQUEST_ENTITIES};
+	StringInfoData types;
+
+	initStringInfo(&types);
+	if (!superuser())
+	{
+		shard_registry_catch_up();
+		shard_registry_each(add_readable, &types);
+		request.payload = types.data;
+		request.payload_len = types.len;
+	}
+	if (request.payload != NULL && types.len == 0)
+		InitMaterializedSRF(fcinfo, 0);
+	else
+		collect_reports(fcinfo, &request, "its entities", read_entity);
+	return (Datum) 0;
+}
+
+/*
+ * shard.region_shards() returns setof record
+ */
+Datum
+shard_stats_shards(PG_FUNCTION_ARGS)
+{
+	ShardRequest request = {.kind = SHARD_REQUEST_STATS};
+
+	collect_reports(fcinfo, &request, "its counts", read_shard);
+	return (Datum) 0;
+}
+
+static bool
+is_waiting(const ShardRowFixed *row, void *arg)
+{
+	Backlog *backlog = arg;
+
+	return shard_kind_is_message(row->kind) && row->chunk == 0 &&
+		   !shard_log_position_handled(&backlog->positions, row);
+}
+
+static void
+count_waiting(const ShardRow *row, void *arg)
+{
+	Backlog *backlog = arg;
+	int lane = shard_message_lane(row->type_id, row->shard);
+	int worker = shard_shmem_lane_worker(backlog->db, lane);
+
+	if (backlog->messages[worker]++ == 0)
+		backlog->oldest_sender[worker] = row->sender;
+}
+
+/*
+ * Counts what waits in the log. Seqs have gaps, so it has to be read; what is
+ * handled already is not.
+ */
+static Backlog *
+read_backlog(const ShardDatabase *db)
+{
+	Backlog *backlog = palloc0(sizeof(Backlog));
+	ShardLogScan scan = {
+		.snapshot = GetActiveSnapshot(),
+		.want = is_waiting,
+		.visit = count_waiting,
+		.arg = backlog,
+	};
+
+	backlog->db = db;
+	shard_log_position_read(scan.snapshot, &backlog->positions);
+	scan.from = backlog->positions.lowest;
+	shard_log_read(&scan);
+	return backlog;
+}
+
+/*
+ * How long the oldest message waits. The server keeps the times of commits only
+ * with track_commit_timestamp; without, the time since the worker last had
+ * nothing to read is an upper bound.
+ */
+static Datum
+lag_of(const Backlog *backlog, int worker, bool *isnull)
+{
+	TransactionId sender = (TransactionId) backlog->oldest_sender[worker];
+	ShardDatabase *db = shard_shmem_database();
+	TimestampTz caught_up = pg_atomic_read_u64(&db->worker[worker].caught_up_at);
+	TimestampTz sent;
+	Interval *lag = palloc0(sizeof(Interval));
+
+	*isnull = false;
+	if (backlog->messages[worker] == 0)
+		return IntervalPGetDatum(lag);
+	if (track_commit_timestamp && TransactionIdGetCommitTsData(sender, &sent, NULL))
+		lag->time = Max(GetCurrentTimestamp() - sent, 0);
+	else if (db->worker[worker].in_use && caught_up != 0)
+		lag->time = Max(GetCurrentTimestamp() - caught_up, 0);
+	else
+		*isnull = true;
+	return IntervalPGetDatum(lag);
+}
+
+/*
+ * A worker's lanes as text: 0-15, 1 3-5.
+ */
+static Datum
+format_lanes(ShardLanes lanes)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int lane = shard_lane_next(lanes, 0); lane < SHARD_LANES;)
+	{
+		int last = shard_lane_next(~lanes, lane) - 1;
+
+		appendStringInfo(&text, text.len > 0 ? " %d" : "%d", lane);
+		if (last > lane)
+			appendStringInfo(&text, "-%d", last);
+		lane = shard_lane_next(lanes, last + 1);
+	}
+	return CStringGetTextDatum(text.data);
+}
+
+/*
+ * Messages per turn, with one digit.
+ */
+static Datum
+batch_average(uint64 messages, uint64 turns)
+{
+	Datum average = DirectFunctionCall2(numeric_div, NumericGetDatum(int64_to_numeric(messages)),
+										NumericGetDatum(int64_to_numeric(turns)));
+
+	return DirectFunctionCall2(numeric_round, average, Int32GetDatum(1));
+}
+
+/*
+ * The row of one worker.
+ */
+static void
+put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *backlog)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	uint64 messages = pg_atomic_read_u64(&slot->messages);
+	uint64 turns = pg_atomic_read_u64(&slot->turns);
+	int pid = worker_pid(slot);
+	Datum values[13];
+	bool nulls[13] = {false};
+	int owners;
+
+	values[0] = Int32GetDatum(worker);
+	values[1] = Int32GetDatum(pid);
+	nulls[1] = pid == 0;
+	values[2] = format_lanes(shard_shmem_worker_lanes(db, worker));
+	values[3] = Int64GetDatum(messages);
+	values[4] = Int64GetDatum(turns);
+	nulls[5] = turns == 0;
+	if (turns > 0)
+		values[5] = batch_average(messages, turns);
+	values[6] = Int64GetDatum(pg_atomic_read_u64(&slot->errors));
+	values[7] = Int64GetDatum(backlog->messages[worker]);
+	values[8] = lag_of(backlog, worker, &nulls[8]);
+	values[9] = Int64GetDatum(pg_atomic_read_u64(&slot->cache_entities));
+	values[10] = Int64GetDatum(pg_atomic_read_u64(&slot->cache_bytes));
+	values[11] = Int64GetDatum(pg_atomic_read_u64(&slot->recounts));
+	values[12] = CStringGetTextDatum(shard_worker_owners(db, worker, &owners));
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/*
+ * shard.worker_stats() returns setof record
+ */
+Datum
+shard_stats_workers(PG_FUNCTION_ARGS)
+{
+	ShardDatabase *db = shard_shmem_database();
+	Backlog *backlog;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (db == NULL)
+		return (Datum) 0;
+	backlog = read_backlog(db);
+	shard_each_worker (worker, db)
+		put_worker((ReturnSetInfo *) fcinfo->resultinfo, db, worker, backlog);
+	return (Datum) 0;
+}
