@@ -65,8 +65,8 @@ shard_lane_next(ShardLanes lanes, int lane)
 /* A worker owns at least one lane. */
 #define SHARD_MAX_WORKERS SHARD_LANES
 
-/* Slot of the coordinator worker, behind those of the region workers. */
-#define SHARD_COORDINATOR SHARD_MAX_WORKERS
+/* Slot of the control worker, behind those of the region workers. */
+#define SHARD_CONTROL_WORKER SHARD_MAX_WORKERS
 #define SHARD_WORKER_SLOTS (SHARD_MAX_WORKERS + 1)
 
 /* Tables of the segment log, made at CREATE EXTENSION (D1). */

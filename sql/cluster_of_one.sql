@@ -70,7 +70,7 @@ SELECT shard_force_voters('{1,2}');
 SELECT shard_force_voters('{NULL}');
 SELECT shard_cluster_stats('0 s');
 
--- They wait for the coordinator worker, which must not wait for them.
+-- They wait for the control worker, which must not wait for them.
 BEGIN;
 CREATE TABLE written ();
 SELECT shard_down(1);

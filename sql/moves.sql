@@ -56,7 +56,7 @@ SELECT node, evacuated FROM shard_members;
 SELECT shard_evacuate(1, false);
 SELECT node, evacuated FROM shard_members;
 
--- A function waits for the coordinator worker, which must not wait for it; nor may a handler.
+-- A function waits for the control worker, which must not wait for it; nor may a handler.
 BEGIN;
 CREATE TABLE moves_written ();
 SELECT shard_pin('moves', 1, 1);

@@ -10,13 +10,13 @@ use warnings FATAL => 'all';
 # them is shard.h, above all of them init.c. extension/README.md says what each room is for.
 my @rooms = qw(
 	core/base core/allocation core/map core/member core/home core/node core/flow core/entity
-	base shared registry log entity link route copy process coordinator
+	base shared registry log entity link route copy process control
 	sql/send sql/cluster sql/operate sql/type sql/view sql/plan
 );
 my %floor = map { $rooms[$_] => $_ + 1 } 0 .. $#rooms;
 
 # Processes talk through tables, shared memory, rings and latches.
-my %process = map { $_ => 1 } qw(process/launcher process/region coordinator/coordinator);
+my %process = map { $_ => 1 } qw(process/launcher process/region control/control);
 
 # What a pure file may use of the server: code that works in frontend programs, too.
 my $pure_headers = qr{^(?:c|postgres|postgres_fe)\.h$|^(?:common|datatype|lib|port)/|^mb/pg_wchar\.h$};

@@ -41,7 +41,7 @@ extern PGDLLIMPORT int shard_max_stray_dead_letters;
 
 extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */
 
-/* This node's part in its cluster; read when the control plane starts (coordinator_config.c). */
+/* This node's part in its cluster; read when the control plane starts (control_config.c). */
 extern PGDLLIMPORT char *shard_roles;
 extern PGDLLIMPORT char *shard_app_version;
 extern PGDLLIMPORT double shard_weight;

@@ -618,14 +618,14 @@ static void
 look_patiently(Export *export)
 {
 	static uint32 wait_event = 0;
-	int64 deadline = shard_plane_now() + WRITERS_PATIENCE;
+	int64 deadline = shard_clock_now() + WRITERS_PATIENCE;
 	TransactionId writer;
 
 	if (wait_event == 0)
 		wait_event = ShardWaitEvent("ShardExport");
 	while (TransactionIdIsValid(writer = look(export)) || export->locked)
 	{
-		if (shard_plane_now() > deadline)
+		if (shard_clock_now() > deadline)
 			report_writer(export, writer);
 		shard_callee_commit(&export->callee);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, WRITERS_NAP_MS,

@@ -2,7 +2,7 @@
  * copy/import.c
  *		shard_peer.import: copies a shard from its old home to this node, its new one (M4, M16, M17).
  *
- * Called by this node's own coordinator worker, over a connection to the node's own address; so it runs in
+ * Called by this node's own control worker, over a connection to the node's own address; so it runs in
  * an ordinary backend, which may run user code as the type's owner, and may die without harm to others.
  *
  * prepare: compares the state tables of both nodes and counts rows; nothing is written. The connection to
@@ -98,11 +98,11 @@ read_call(Import *import)
 		callee->reader.at != callee->reader.end)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION), errmsg("the call of an import is damaged")));
-	if (import->call.secret != shard_plane_secret(callee->db))
+	if (import->call.secret != shard_board_secret(callee->db))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to import a shard"),
-				 errdetail("Only the coordinator worker of node %d does so.", callee->view.node)));
+				 errdetail("Only the control worker of node %d does so.", callee->view.node)));
 }
 
 static void
@@ -201,7 +201,7 @@ report_stale(const Import *import)
 static void
 ask(Import *import, const ShardCopyPosition *position)
 {
-	const ShardPlaneView *view = &import->callee.view;
+	const ShardBoardView *view = &import->callee.view;
 	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
 							  .cluster = view->cluster,
 							  .era = view->era,
@@ -368,7 +368,7 @@ static void
 begin_patiently(Import *import)
 {
 	static uint32 wait_event = 0;
-	int64 deadline = shard_plane_now() + LOCK_PATIENCE;
+	int64 deadline = shard_clock_now() + LOCK_PATIENCE;
 	bool rows = import->call.kind == SHARD_COPY_ROWS;
 	ShardImportBusy busy;
 
@@ -380,7 +380,7 @@ begin_patiently(Import *import)
 		busy = shard_import_stage_lock(&import->stage, rows);
 		if (busy == SHARD_IMPORT_FREE)
 			return;
-		if (!rows || shard_plane_now() > deadline)
+		if (!rows || shard_clock_now() > deadline)
 			report_busy(import, busy);
 		shard_callee_commit(&import->callee);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCK_NAP_MS,

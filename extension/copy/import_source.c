@@ -12,7 +12,7 @@
 
 #include "copy/import_source.h"
 #include "link/peer.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -73,12 +73,12 @@ aim(int32 node, const char *dsn)
 void
 shard_import_source_open(int32 node, const char *dsn, int timeout_ms)
 {
-	int64 deadline = shard_plane_now() + timeout_ms * INT64CONST(1000);
+	int64 deadline = shard_clock_now() + timeout_ms * INT64CONST(1000);
 
 	aim(node, dsn);
 	while (shard_peer_state(peer) != SHARD_PEER_READY)
 	{
-		int64 left = deadline - shard_plane_now();
+		int64 left = deadline - shard_clock_now();
 
 		if (left <= 0)
 			ereport(ERROR, (errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),

@@ -53,9 +53,9 @@ shard_turn_type_problem(const ShardType *type)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	ErrorData error = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE};
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (type == NULL)
 	{
 		error.message = psprintf("the entity type does not exist at node %d", view.node);

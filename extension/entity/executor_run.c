@@ -13,7 +13,7 @@
 #include "log/buffer.h"
 #include "entity/dead_letter_room.h"
 #include "entity/executor_private.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "route/routing.h"
 #include "shared/shmem.h"

@@ -27,7 +27,7 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'shard_internal_stats';
 REVOKE ALL ON PROCEDURE shard_peer.stats(bytea, bytea) FROM PUBLIC;
 COMMENT ON PROCEDURE shard_peer.stats(bytea, bytea) IS 'tells what runs on this node';
 
-/* A type's own allocation functions, for the coordinator worker of this very node. */
+/* A type's own allocation functions, for the control worker of this very node. */
 CREATE PROCEDURE shard_peer.strategy(call bytea, INOUT answer bytea)
 LANGUAGE c AS 'MODULE_PATHNAME', 'shard_strategy_call';
 REVOKE ALL ON PROCEDURE shard_peer.strategy(bytea, bytea) FROM PUBLIC;

@@ -2,7 +2,7 @@
  * The cluster as this node knows it. Addresses are shown to members of pg_read_all_stats.
  */
 
-/* As decided and learned; what is observed is NULL while the coordinator worker does not run. */
+/* As decided and learned; what is observed is NULL while the control worker does not run. */
 CREATE FUNCTION shard.members(
     OUT node        int4,
     OUT dsn         text,

@@ -105,7 +105,7 @@ report_fenced(const ShardCallHeader *header, const ShardMemberRecord *record)
 
 /* Of the cluster and for this node? */
 static Verdict
-judge_target(const ShardCallHeader *header, const ShardPlaneView *view, bool own)
+judge_target(const ShardCallHeader *header, const ShardBoardView *view, bool own)
 {
 	if (!view->known || !view->push)
 		return VERDICT_LATER;
@@ -183,7 +183,7 @@ judge_sender(const ShardCallHeader *header)
 static void
 report_later(const ShardCallee *callee)
 {
-	const ShardPlaneView *view = &callee->view;
+	const ShardBoardView *view = &callee->view;
 
 	if (!view->known || !view->push)
 		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
@@ -218,17 +218,17 @@ nap(ShardCallee *callee)
 void
 shard_callee_check(ShardCallee *callee, int64 patience)
 {
-	int64 deadline = shard_plane_now() + Min(patience, SHARD_CALLEE_PATIENCE);
+	int64 deadline = shard_clock_now() + Min(patience, SHARD_CALLEE_PATIENCE);
 
 	for (;;)
 	{
 		(void) shard_catalog_lock(false);
 		callee->db = shard_shmem_database_or_make(MyDatabaseId);
-		shard_plane_get(callee->db, &callee->view);
+		shard_board_get(callee->db, &callee->view);
 		if (judge_target(&callee->header, &callee->view, callee->own) == VERDICT_GOOD &&
 			judge_sender(&callee->header) == VERDICT_GOOD)
 			return;
-		if (callee->view.downed || shard_plane_now() > deadline)
+		if (callee->view.downed || shard_clock_now() > deadline)
 			report_later(callee);
 		nap(callee);
 	}
@@ -304,7 +304,7 @@ shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee)
 void
 shard_callee_put_header(const ShardCallee *callee, StringInfo out)
 {
-	ShardPlaneView now;
+	ShardBoardView now;
 	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
 							  .cluster = callee->view.cluster,
 							  .era = callee->view.era,
@@ -314,7 +314,7 @@ shard_callee_put_header(const ShardCallee *callee, StringInfo out)
 							  .to = callee->header.from,
 							  .to_inc = callee->header.from_inc};
 
-	shard_plane_get(callee->db, &now);
+	shard_board_get(callee->db, &now);
 	header.known_n = Max(now.learned_n, callee->view.learned_n);
 	shard_packet_put_header(out, &header);
 }

@@ -12,12 +12,12 @@
 #include "fmgr.h"
 
 #include "core/flow/packet.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 typedef struct ShardCallee
 {
 	ShardDatabase *db;
-	ShardPlaneView view;	/* of this node, when the call was checked */
+	ShardBoardView view;	/* of this node, when the call was checked */
 	ShardCallHeader header; /* of the call */
 	ShardReader reader;		/* the call's bytes behind the header; they live as long as the call */
 	MemoryContext context;	/* the caller's, for the answer */

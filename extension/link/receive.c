@@ -38,7 +38,7 @@
 #include "log/log.h"
 #include "registry/payload_check.h"
 #include "base/peer_errors.h"
-#include "link/position_table.h"
+#include "link/stream_position_table.h"
 #include "link/receive.h"
 #include "link/receive_fact.h"
 #include "link/receive_target.h"
@@ -61,17 +61,17 @@ typedef struct Receive
 	ShardLanes lanes;	 /* of the streams that the call names: locked */
 	ShardLanes answered; /* of those that the answer speaks of: the call greets them or has rows */
 	ShardLanes changed;	 /* of the positions that changed */
-	ShardPosition position[SHARD_LANES]; /* as of this transaction */
-	ShardLanes goes_on;					 /* of those that are certainly not quarantined */
-	ShardLanes news;					 /* of those whose quarantine began or ended */
-	int32 quarantine[SHARD_LANES];		 /* as the origin says now; 0: nothing */
-	ShardFact *facts;					 /* decided homes that came with it, and are true */
+	ShardPeerPosition position[SHARD_LANES]; /* as of this transaction */
+	ShardLanes goes_on;						 /* of those that are certainly not quarantined */
+	ShardLanes news;						 /* of those whose quarantine began or ended */
+	int32 quarantine[SHARD_LANES];			 /* as the origin says now; 0: nothing */
+	ShardFact *facts;						 /* decided homes that came with it, and are true */
 	int n_facts;
 	ShardReceiveTarget target;
 } Receive;
 
 /* Positions of this transaction, for its end. */
-static ShardPosition committing[SHARD_LANES];
+static ShardPeerPosition committing[SHARD_LANES];
 static int n_committing = 0;
 
 /* ---- the end of the transaction ----------------------------------------------------------------- */
@@ -91,7 +91,7 @@ at_xact_event(XactEvent event, void *arg)
 		for (int i = 0; i < n_committing; i++)
 		{
 			committing[i].lsn = XactLastCommitEnd;
-			shard_position_set(db, &committing[i]);
+			shard_stream_position_set(db, &committing[i]);
 		}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
 		n_committing = 0;
@@ -129,13 +129,13 @@ unknown_section(const Receive *receive, int32 kind, int32 channel)
 
 /* ---- streams: locks and positions ----------------------------------------------------------------- */
 
-static ShardPositionKey
+static ShardStreamPositionKey
 key_of(const Receive *receive, int lane)
 {
-	return (ShardPositionKey){.dboid = MyDatabaseId,
-							  .origin = receive->callee.header.from,
-							  .lane = lane,
-							  .channel = PLAIN_CHANNEL};
+	return (ShardStreamPositionKey){.dboid = MyDatabaseId,
+									.origin = receive->callee.header.from,
+									.lane = lane,
+									.channel = PLAIN_CHANNEL};
 }
 
 /*
@@ -155,7 +155,7 @@ lock_stream(int32 origin, int lane)
 static void
 check_ready(const Receive *receive, int lane)
 {
-	if (shard_position_is_ready(receive->callee.db, shard_catalog_get()->node, lane))
+	if (shard_stream_position_is_ready(receive->callee.db, shard_catalog_get()->node, lane))
 		return;
 	ereport(ERROR,
 			(errcode(SHARD_ERRCODE_NOT_YET),
@@ -169,12 +169,12 @@ lock_streams(Receive *receive)
 {
 	shard_each_lane (lane, receive->lanes)
 	{
-		ShardPositionKey key = key_of(receive, lane);
+		ShardStreamPositionKey key = key_of(receive, lane);
 
 		lock_stream(key.origin, lane);
 		check_ready(receive, lane);
-		if (!shard_position_get(&key, &receive->position[lane]))
-			shard_position_reserve(&key);
+		if (!shard_stream_position_get(&key, &receive->position[lane]))
+			shard_stream_position_reserve(&key);
 	}
 }
 
@@ -387,7 +387,7 @@ take_greetings(Receive *receive, ShardReader *section)
 
 	while (shard_packet_get_stream(section, &stream))
 	{
-		ShardPosition *position = &receive->position[stream.lane];
+		ShardPeerPosition *position = &receive->position[stream.lane];
 		ShardStreamPosition before = position->stream;
 
 		if (stream.n_rows != 0)
@@ -532,11 +532,11 @@ append_positions(Receive *receive)
 	initStringInfo(&bytes);
 	shard_each_lane (lane, receive->changed)
 	{
-		ShardPosition *position = &receive->position[lane];
+		ShardPeerPosition *position = &receive->position[lane];
 
 		resetStringInfo(&bytes);
 		position->key = key_of(receive, lane);
-		shard_position_put(&bytes, &position->key, &position->stream);
+		shard_stream_position_put(&bytes, &position->key, &position->stream);
 		append_bytes(SHARD_KIND_POSITION, 0, 0, lane, lane, &bytes);
 		position->row_seq = row_seq;
 		position->in_table = false;
@@ -553,7 +553,7 @@ store_quarantines(Receive *receive)
 
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
-		ShardPosition *position = &receive->position[lane];
+		ShardPeerPosition *position = &receive->position[lane];
 		int32 why = receive->quarantine[lane];
 
 		if (why == position->quarantine ||
@@ -563,10 +563,10 @@ store_quarantines(Receive *receive)
 		position->quarantine = why;
 		receive->news |= shard_lane_bit(lane);
 		shard_security_begin_system(&security);
-		shard_position_store(position);
+		shard_stream_position_store(position);
 		shard_security_end(&security);
 		if (why != 0)
-			shard_position_tell_quarantine(receive->callee.db, position);
+			shard_stream_position_tell_quarantine(receive->callee.db, position);
 	}
 }
 
@@ -576,8 +576,8 @@ publish_quarantines(const Receive *receive)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (receive->news & shard_lane_bit(lane))
-			shard_position_set_quarantine(&receive->position[lane].key,
-										  receive->position[lane].quarantine);
+			shard_stream_position_set_quarantine(&receive->position[lane].key,
+												 receive->position[lane].quarantine);
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------- */
@@ -609,9 +609,9 @@ pass_gate(Receive *receive)
 
 	shard_each_lane (lane, receive->answered)
 	{
-		ShardPositionKey key = key_of(receive, lane);
+		ShardStreamPositionKey key = key_of(receive, lane);
 
-		(void) shard_position_get(&key, &receive->position[lane]);
+		(void) shard_stream_position_get(&key, &receive->position[lane]);
 		lsn = Max(lsn, receive->position[lane].lsn);
 	}
 	shard_gate_wait(0, 0, 0, lsn);
@@ -630,12 +630,13 @@ put_positions(const Receive *receive, StringInfo out)
 
 		resetStringInfo(&bytes);
 		if (receive->hello)
-			shard_packet_put_position(&bytes, &(ShardPositionSection){.lane = lane,
-																	  .channel = PLAIN_CHANNEL,
-																	  .inc = stream->inc,
-																	  .gen = stream->gen,
-																	  .seq = stream->seq,
-																	  .writer = stream->writer});
+			shard_packet_put_position(&bytes,
+									  &(ShardStreamPositionSection){.lane = lane,
+																	.channel = PLAIN_CHANNEL,
+																	.inc = stream->inc,
+																	.gen = stream->gen,
+																	.seq = stream->seq,
+																	.writer = stream->writer});
 		else
 			shard_packet_put_received(&bytes, &(ShardReceived){.lane = lane,
 															   .channel = PLAIN_CHANNEL,

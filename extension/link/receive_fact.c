@@ -144,7 +144,7 @@ report_ahead(const ShardCallee *callee, const ShardFact *ahead)
 int
 shard_receive_fact_read(ShardCallee *callee, ShardFact **facts)
 {
-	int64 deadline = shard_plane_now() + SHARD_CALLEE_PATIENCE;
+	int64 deadline = shard_clock_now() + SHARD_CALLEE_PATIENCE;
 
 	for (;;)
 	{
@@ -153,7 +153,7 @@ shard_receive_fact_read(ShardCallee *callee, ShardFact **facts)
 
 		if (ahead.n == 0)
 			return count;
-		if (shard_plane_now() > deadline)
+		if (shard_clock_now() > deadline)
 			report_ahead(callee, &ahead);
 		shard_callee_nap(callee);
 	}

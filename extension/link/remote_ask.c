@@ -30,7 +30,7 @@
 #include "registry/payload_check.h"
 #include "link/peer.h"
 #include "base/peer_errors.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "link/remote_ask.h"
 #include "shared/ring_body.h"
 #include "core/base/text.h"
@@ -70,7 +70,7 @@ typedef struct RemoteAsk
 	MemoryContext context;
 	ShardRequest request;
 	ShardAskCall call;
-	int64 deadline; /* on shard_plane_now() */
+	int64 deadline; /* on shard_clock_now() */
 	int64 again_at; /* the same */
 } RemoteAsk;
 
@@ -195,7 +195,7 @@ note_reached(RemotePeer *peer)
 static bool
 is_probed(const RemotePeer *peer)
 {
-	return peer->away_since != 0 && shard_plane_now() - peer->asked < PROBE_LIMIT;
+	return peer->away_since != 0 && shard_clock_now() - peer->asked < PROBE_LIMIT;
 }
 
 void
@@ -254,12 +254,12 @@ shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCa
 	ask->call.entity_len = ask->request.entity_len;
 	ask->call.payload = ask->request.payload;
 	ask->call.payload_len = ask->request.payload_len;
-	ask->deadline = shard_plane_now();
+	ask->deadline = shard_clock_now();
 	if (request->timeout_us < PG_INT64_MAX - ask->deadline)
 		ask->deadline += request->timeout_us;
 	else
 		ask->deadline = PG_INT64_MAX;
-	peer->asked = shard_plane_now();
+	peer->asked = shard_clock_now();
 	dlist_push_tail(&peer->queue, &ask->link);
 	n_queued++;
 	note_wait(peer, request);
@@ -286,7 +286,7 @@ static void
 sweep(RemotePeer *peer)
 {
 	dlist_mutable_iter iter;
-	int64 now = shard_plane_now();
+	int64 now = shard_clock_now();
 
 	if (now - peer->swept < SWEEP_EVERY)
 		return;
@@ -374,7 +374,7 @@ postpone(RemoteAsk *ask)
 	shard_ring_unbegin(&ask->request);
 	shard_ring_note(&ask->request,
 					"Its home is being looked up anew: its shard has moved, or its home starts.");
-	ask->again_at = shard_plane_now() + AGAIN_AFTER;
+	ask->again_at = shard_clock_now() + AGAIN_AFTER;
 	dlist_push_tail(&postponed, &ask->link);
 }
 
@@ -382,7 +382,7 @@ postpone(RemoteAsk *ask)
 static bool
 give_back(void (*again)(const ShardRequest *request, void *arg), void *arg)
 {
-	int64 now = shard_plane_now();
+	int64 now = shard_clock_now();
 	bool any = false;
 
 	while (!dlist_is_empty(&postponed))
@@ -407,7 +407,7 @@ shard_remote_ask_due(void)
 
 	if (dlist_is_empty(&postponed))
 		return -1;
-	left = dlist_head_element(RemoteAsk, link, &postponed)->again_at - shard_plane_now();
+	left = dlist_head_element(RemoteAsk, link, &postponed)->again_at - shard_clock_now();
 	return (long) (Max(left, 0) + 999) / 1000;
 }
 
@@ -418,7 +418,7 @@ end_ask(Link *link, bool gone)
 	if (gone)
 		MemoryContextDelete(link->ask->context);
 	link->ask = NULL;
-	link->used = shard_plane_now();
+	link->used = shard_clock_now();
 }
 
 /* Reads an answer; false if the bytes are none. */
@@ -510,7 +510,7 @@ take_failure(RemotePeer *peer, Link *link)
 
 /* Sends an ask. False: its asker has just given up. */
 static bool
-send_ask(const ShardPlaneView *view, const ShardDirectoryMember *member, Link *link, RemoteAsk *ask)
+send_ask(const ShardBoardView *view, const ShardDirectoryMember *member, Link *link, RemoteAsk *ask)
 {
 	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
 							  .cluster = view->cluster,
@@ -521,7 +521,7 @@ send_ask(const ShardPlaneView *view, const ShardDirectoryMember *member, Link *l
 							  .to = member->node,
 							  .to_inc = member->record.inc_no,
 							  .known_n = view->learned_n};
-	int64 left = Max(ask->deadline - shard_plane_now(), 0);
+	int64 left = Max(ask->deadline - shard_clock_now(), 0);
 	StringInfoData bytes;
 
 	char why[64];
@@ -543,7 +543,7 @@ send_ask(const ShardPlaneView *view, const ShardDirectoryMember *member, Link *l
 
 /* Gives asks of the queue to links that are ready. */
 static bool
-dispatch(RemotePeer *peer, const ShardPlaneView *view, const ShardDirectoryMember *member)
+dispatch(RemotePeer *peer, const ShardBoardView *view, const ShardDirectoryMember *member)
 {
 	bool any = false;
 
@@ -598,7 +598,7 @@ open_links(RemotePeer *peer, const ShardDirectoryMember *member)
 			/* a peer that cannot be reached is tried with one connection */
 			if (!shard_peer_open(link->peer, member->record.dsn))
 				return;
-			link->used = shard_plane_now();
+			link->used = shard_clock_now();
 		}
 		waiting--;
 	}
@@ -633,7 +633,7 @@ poll_link(RemotePeer *peer, Link *link)
 	if (shard_peer_state(link->peer) == SHARD_PEER_READY)
 		note_reached(peer);
 	if (link->ask == NULL && shard_peer_state(link->peer) == SHARD_PEER_READY &&
-		shard_plane_now() - link->used > IDLE_LIMIT)
+		shard_clock_now() - link->used > IDLE_LIMIT)
 		shard_peer_close(link->peer, false);
 	return any;
 }
@@ -644,7 +644,7 @@ refresh_directory(void)
 {
 	static bool known = false;
 	static uint32 seen;
-	uint32 now = shard_plane_directory(database);
+	uint32 now = shard_board_directory(database);
 
 	if (known && seen == now)
 		return true;
@@ -667,7 +667,7 @@ static bool
 run_peer(RemotePeer *peer)
 {
 	bool any = false;
-	ShardPlaneView view;
+	ShardBoardView view;
 	const ShardDirectoryMember *member;
 
 	for (int i = 0; i < MAX_LINKS; i++)
@@ -676,7 +676,7 @@ run_peer(RemotePeer *peer)
 	sweep(peer);
 	if (dlist_is_empty(&peer->queue) && !is_probed(peer))
 		return any;
-	shard_plane_get(database, &view);
+	shard_board_get(database, &view);
 	if (!view.push || !refresh_directory() || (member = shard_directory_find(peer->node)) == NULL)
 		return any;
 	note_down(peer, member->record.status == SHARD_MEMBER_DOWN);

@@ -1,6 +1,6 @@
 /*
  * link/strategy_call.h
- *		A question to a type's own allocation functions, from the coordinator worker to a backend.
+ *		A question to a type's own allocation functions, from the control worker to a backend.
  */
 #pragma once
 

@@ -344,14 +344,14 @@ static bool
 follow_view(void)
 {
 	Transport *t = &shard_transport;
-	ShardPlaneView *view = &t->view;
-	uint32 generation = shard_plane_generation(t->db);
+	ShardBoardView *view = &t->view;
+	uint32 generation = shard_board_generation(t->db);
 
 	if (generation != t->generation)
 	{
-		ShardPlaneView before = *view;
+		ShardBoardView before = *view;
 
-		shard_plane_get(t->db, view);
+		shard_board_get(t->db, view);
 		t->generation = view->generation;
 		if (before.node != view->node || before.inc_no != view->inc_no || before.era != view->era ||
 			!shard_record_uuid_equal(before.cluster, view->cluster) ||
@@ -368,7 +368,7 @@ follow_view(void)
 static void
 refresh_directory(void)
 {
-	uint32 directory = shard_plane_directory(shard_transport.db);
+	uint32 directory = shard_board_directory(shard_transport.db);
 
 	if (shard_transport.refreshed && directory == shard_transport.directory)
 		return;
@@ -388,7 +388,7 @@ refresh_directory(void)
 static void
 follow_returns(void)
 {
-	uint32 returns = shard_plane_returns(shard_transport.db);
+	uint32 returns = shard_board_returns(shard_transport.db);
 
 	if (returns == shard_transport.returns)
 		return;

@@ -33,12 +33,12 @@
 static void
 put_header(const Link *link, StringInfo out, int32 to_inc)
 {
-	const ShardPlaneView *view = &shard_transport.view;
-	ShardPlaneView newest;
+	const ShardBoardView *view = &shard_transport.view;
+	ShardBoardView newest;
 	ShardCallHeader header;
 
 	/* only what rises without a generation: the rest is for follow_view() to notice */
-	shard_plane_get(shard_transport.db, &newest);
+	shard_board_get(shard_transport.db, &newest);
 	header = (ShardCallHeader){.protocol_version = SHARD_PROTOCOL_VERSION,
 							   .cluster = view->cluster,
 							   .era = view->era,
@@ -285,7 +285,7 @@ why_of(ShardStreamState state)
 
 /* A stream's position, from the answer to hello. */
 static void
-take_position(Link *link, const ShardPositionSection *section, Verdicts *verdicts)
+take_position(Link *link, const ShardStreamPositionSection *section, Verdicts *verdicts)
 {
 	ShardStreamPosition position = {section->inc, section->gen, section->seq, section->writer};
 	ShardStream *stream;
@@ -353,7 +353,7 @@ take_hello(Link *link, ShardReader *reader)
 
 	while (shard_packet_get_section(reader, &kind, &flags, &section))
 	{
-		ShardPositionSection position;
+		ShardStreamPositionSection position;
 
 		if (kind == SHARD_SECTION_POSITION && shard_packet_get_position(&section, &position))
 			take_position(link, &position, &verdicts);

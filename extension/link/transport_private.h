@@ -10,7 +10,7 @@
 #include "registry/directory.h"
 #include "link/outbox.h"
 #include "link/peer.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "link/transport.h"
 
 /* What is to be told to an origin about one of its shards; gone when its answer has come. */
@@ -91,7 +91,7 @@ typedef struct Transport
 	uint32 directory;  /* as of the last refresh */
 	bool refreshed;
 	uint32 returns; /* of nodes, that links have heard of */
-	ShardPlaneView view;
+	ShardBoardView view;
 	MemoryContext scratch; /* of one run */
 	int n_links;
 	Link **links;

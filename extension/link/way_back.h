@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "coordinator/coordinator.h"
+#include "control/control.h"
 #include "shard.h"
 
 /* The call: whom to look for, and where. */

@@ -20,7 +20,7 @@
 #include "log/buffer.h"
 #include "catalog/pg_type.h"
 #include "core/base/message.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "registry/statement.h"
@@ -124,14 +124,14 @@ shard_buffer_takes(const ShardType *type, int32 shard, const char *entity, int l
 {
 	ShardArguments arguments = {0};
 	ShardSecurity security = {0};
-	ShardPlaneView view;
+	ShardBoardView view;
 	bool waits;
 	bool active;
 	bool no_own;
 	bool isnull;
 	int32 node;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_begin_system(&security);
 	SPI_connect();

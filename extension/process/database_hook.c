@@ -79,7 +79,7 @@ before_statement(Node *statement, ProcessUtilityContext context)
 	bool alone =
 		context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() && !IsSubTransaction();
 
-	if (!IsUnderPostmaster || shard_control == NULL || !IsTransactionState())
+	if (!IsUnderPostmaster || shard_shared == NULL || !IsTransactionState())
 		return;
 	switch (nodeTag(statement))
 	{

@@ -43,11 +43,11 @@ shard_databases_read(void)
 	MemoryContext caller;
 
 	/* The slots first: of one made later the catalog may have said nothing. */
-	LWLockAcquire(shard_control->lock, LW_SHARED);
-	slots = shard_control->databases;
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
+	slots = shard_shared->databases;
 	for (int i = 0; i < slots; i++)
-		dboid[i] = shard_control->database[i].dboid;
-	LWLockRelease(shard_control->lock);
+		dboid[i] = shard_shared->database[i].dboid;
+	LWLockRelease(shard_shared->lock);
 
 	caller = MemoryContextSwitchTo(TopMemoryContext);
 	open = read_all(dboid, slots);

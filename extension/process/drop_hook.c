@@ -27,7 +27,7 @@
 
 #include "registry/catalog.h"
 #include "process/drop_hook.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
@@ -36,7 +36,7 @@ static object_access_hook_type previous_hook = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
 
 static void
-warn(const ShardPlaneView *view, const char *what)
+warn(const ShardBoardView *view, const char *what)
 {
 	ereport(
 		WARNING,
@@ -57,12 +57,12 @@ void
 shard_drop_hook_warn(Oid dboid, const char *name)
 {
 	ShardDatabase *db;
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	db = shard_shmem_find_database(dboid);
-	shard_plane_get(db, &view);
-	LWLockRelease(shard_control->lock);
+	shard_board_get(db, &view);
+	LWLockRelease(shard_shared->lock);
 	if (view.known && !view.fenced && view.members > 1)
 		warn(&view, name != NULL ? psprintf("database \"%s\"", name) : "this database");
 }
@@ -76,7 +76,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, 
 	if (previous_hook)
 		previous_hook(access, class_id, object_id, sub_id, arg);
 	if (access == OAT_DROP && class_id == ExtensionRelationId && IsUnderPostmaster &&
-		shard_control != NULL)
+		shard_shared != NULL)
 	{
 		const char *name = get_extension_name(object_id);
 

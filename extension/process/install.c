@@ -56,13 +56,13 @@ count_in(void)
 {
 	ShardDatabase *db;
 
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	db = shard_shmem_find_database(MyDatabaseId);
 	if (db == NULL)
 		db = shard_shmem_make_database(MyDatabaseId);
 	if (db != NULL)
 		db->installing++;
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 
 	if (db == NULL)
 		shard_shmem_too_many_databases(ERROR);
@@ -86,12 +86,12 @@ transaction_changed(XactEvent event, void *arg)
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
 		return;
 
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	installing_in->installing--;
 	if (event == XACT_EVENT_COMMIT)
 		installing_in->probe_wanted = true;
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	installing_in = NULL;
-	pg_atomic_write_u32(&shard_control->list_wanted, 1);
+	pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 	shard_shmem_wake_launcher();
 }

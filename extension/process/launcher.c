@@ -31,7 +31,7 @@
 #include "process/databases.h"
 #include "base/guc.h"
 #include "process/launcher.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "process/supervisor.h"
 #include "shared/visitor.h"
 #include "process/worker.h"
@@ -96,18 +96,18 @@ ShardLauncherMain(Datum arg)
 
 	attach();
 	shard_supervisor_adopt();
-	pg_atomic_write_u32(&shard_control->list_wanted, 1);
+	pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 	for (;;)
 	{
 		long sleep;
 
 		shard_worker_interrupts();
-		pg_atomic_exchange_u32(&shard_control->launcher_wake, 0);
+		pg_atomic_exchange_u32(&shard_shared->launcher_wake, 0);
 		cycle();
 
 		/* A lock wait may have swallowed the latch, not the flag. */
 		sleep = shard_supervisor_sleep();
-		if (pg_atomic_read_u32(&shard_control->launcher_wake) == 0)
+		if (pg_atomic_read_u32(&shard_shared->launcher_wake) == 0)
 			(void) shard_worker_wait(sleep, wait_event);
 	}
 }
@@ -119,10 +119,10 @@ static void
 attach(void)
 {
 	before_shmem_exit(detach_at_exit, (Datum) 0);
-	SpinLockAcquire(&shard_control->launcher_mutex);
-	shard_control->launcher_pid = MyProcPid;
-	shard_control->launcher_latch = MyLatch;
-	SpinLockRelease(&shard_control->launcher_mutex);
+	SpinLockAcquire(&shard_shared->launcher_mutex);
+	shard_shared->launcher_pid = MyProcPid;
+	shard_shared->launcher_latch = MyLatch;
+	SpinLockRelease(&shard_shared->launcher_mutex);
 }
 
 /*
@@ -131,10 +131,10 @@ attach(void)
 static void
 detach_at_exit(int code, Datum arg)
 {
-	SpinLockAcquire(&shard_control->launcher_mutex);
-	shard_control->launcher_pid = 0;
-	shard_control->launcher_latch = NULL;
-	SpinLockRelease(&shard_control->launcher_mutex);
+	SpinLockAcquire(&shard_shared->launcher_mutex);
+	shard_shared->launcher_pid = 0;
+	shard_shared->launcher_latch = NULL;
+	SpinLockRelease(&shard_shared->launcher_mutex);
 }
 
 /*
@@ -147,13 +147,13 @@ cycle(void)
 		shard_supervisor_come_back(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000));
 	if (!shard_enabled)
 		/* what happened meanwhile is looked up when we are back */
-		pg_atomic_write_u32(&shard_control->list_wanted, 1);
-	else if (pg_atomic_exchange_u32(&shard_control->list_wanted, 0) != 0)
+		pg_atomic_write_u32(&shard_shared->list_wanted, 1);
+	else if (pg_atomic_exchange_u32(&shard_shared->list_wanted, 0) != 0)
 		shard_databases_read();
 
-	for (int i = 0; i < shard_control->databases; i++)
-		if (OidIsValid(shard_control->database[i].dboid))
-			drive(&shard_control->database[i]);
+	for (int i = 0; i < shard_shared->databases; i++)
+		if (OidIsValid(shard_shared->database[i].dboid))
+			drive(&shard_shared->database[i]);
 	if (shard_enabled)
 		probe_next();
 
@@ -186,9 +186,9 @@ drive(ShardDatabase *db)
 
 	/* Not to be needed to find out whether the extension is here. */
 	if (wanted != 0 && db->state == SHARD_DATABASE_ACTIVE)
-		shard_supervisor_ensure(db, SHARD_COORDINATOR);
+		shard_supervisor_ensure(db, SHARD_CONTROL_WORKER);
 	else
-		shard_supervisor_stop(db, SHARD_COORDINATOR);
+		shard_supervisor_stop(db, SHARD_CONTROL_WORKER);
 }
 
 /*
@@ -236,9 +236,9 @@ divide(ShardDatabase *db)
 	if (db->state != SHARD_DATABASE_ACTIVE)
 		return;
 	groups = groups_wanted(db);
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	shard_shmem_divide(db, groups);
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 }
 
 /*
@@ -250,12 +250,12 @@ advance(ShardDatabase *db, int alive)
 {
 	if (!shard_enabled)
 		return;
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	if (db->state == SHARD_DATABASE_PROBE && db->probe_outcome == SHARD_PROBE_PRESENT)
 		db->state = SHARD_DATABASE_ACTIVE;
 	if (alive == 0)
 		settle(db, shard_bar_stands(db->dboid));
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 }
 
 /*
@@ -268,7 +268,7 @@ settle(ShardDatabase *db, bool barred)
 
 	if (barred)
 		db->state = SHARD_DATABASE_BARRED;
-	else if (pg_atomic_read_u32(&shard_control->list_wanted) != 0)
+	else if (pg_atomic_read_u32(&shard_shared->list_wanted) != 0)
 		/* what we know of it may be old: next time */;
 	else if (where == SHARD_STANDING_GONE)
 		give_back(db);
@@ -302,7 +302,7 @@ begin_probe(ShardDatabase *db)
 	memset(&db->division, 0, sizeof(ShardDivision));
 	shard_shmem_divide(db, 0);
 	shard_shmem_forget_lanes(db);
-	shard_plane_forget(db);
+	shard_board_forget(db);
 }
 
 /*
@@ -323,9 +323,9 @@ workers_wanted(ShardDatabase *db)
 {
 	bool kept_out;
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	kept_out = shard_bar_stands(db->dboid) || db->probe_wanted;
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 
 	if (!shard_enabled || kept_out || db->probe_outcome == SHARD_PROBE_ABSENT ||
 		shard_databases_standing(db) != SHARD_STANDING_OPEN)
@@ -344,9 +344,9 @@ workers_wanted(ShardDatabase *db)
 static bool
 probe_is_under_way(ShardDatabase *except)
 {
-	for (int i = 0; i < shard_control->databases; i++)
+	for (int i = 0; i < shard_shared->databases; i++)
 	{
-		ShardDatabase *db = &shard_control->database[i];
+		ShardDatabase *db = &shard_shared->database[i];
 
 		if (db == except || db->state != SHARD_DATABASE_PROBE ||
 			db->probe_outcome != SHARD_PROBE_NONE || shard_supervisor_alive(db) == 0)
@@ -374,7 +374,7 @@ probe_next(void)
 		ShardDatabase *db = NULL;
 		bool full = false;
 
-		LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+		LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 		if (!shard_bar_stands(dboid) && shard_shmem_find_database(dboid) == NULL)
 		{
 			db = shard_shmem_make_database(dboid);
@@ -385,7 +385,7 @@ probe_next(void)
 			shard_databases_slot_made(db);
 			begin_probe(db);
 		}
-		LWLockRelease(shard_control->lock);
+		LWLockRelease(shard_shared->lock);
 
 		if (db != NULL)
 			drive(db);

@@ -26,9 +26,9 @@
 
 #include "registry/catalog.h"
 #include "entity/executor.h"
-#include "registry/node.h"
+#include "registry/identity.h"
 #include "link/outbox.h"
-#include "link/position_table.h"
+#include "link/stream_position_table.h"
 #include "process/region.h"
 #include "process/region_private.h"
 #include "registry/registry.h"
@@ -93,9 +93,9 @@ rotate(ShardRegion *region)
 static bool
 lease_holds(const ShardRegion *region, int64 microseconds)
 {
-	int64 until = shard_plane_lease(region->db);
+	int64 until = shard_board_lease(region->db);
 
-	return until == PG_INT64_MAX || shard_plane_now() + microseconds < until;
+	return until == PG_INT64_MAX || shard_clock_now() + microseconds < until;
 }
 
 /* Links to other nodes. */
@@ -154,13 +154,13 @@ leave_node(const ShardRegion *region, int32 node)
  * under an incarnation its lineage is written (X4). A chore: returns whether to come again at once.
  */
 static bool
-follow_plane(ShardRegion *region)
+follow_board(ShardRegion *region)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	if (shard_plane_generation(region->db) == region->generation)
+	if (shard_board_generation(region->db) == region->generation)
 		return false;
-	shard_plane_get(region->db, &view);
+	shard_board_get(region->db, &view);
 	region->handles = false;
 	if (view.handle)
 	{
@@ -186,7 +186,7 @@ static long
 rest(const ShardRegion *region)
 {
 	int64 pause = shard_worker_backoff(region->news ? 1 : region->troubles) * INT64CONST(1000);
-	int64 left = region->troubled_at + pause - shard_plane_now();
+	int64 left = region->troubled_at + pause - shard_clock_now();
 
 	return region->troubles == 0 || left <= 0 ? 0 : (left + 999) / 1000;
 }
@@ -247,7 +247,7 @@ read_all(ShardRegion *region)
 	shard_registry_refresh();
 	routes = shard_routing_load(region->db, region->lanes, region->self);
 	shard_executor_load_stash(region->lanes);
-	shard_position_load(region->db);
+	shard_stream_position_load(region->db);
 	PopActiveSnapshot();
 
 	shard_cursor_open(region->cursor, true);
@@ -256,7 +256,7 @@ read_all(ShardRegion *region)
 	shard_outbox_load(region->db, region->lanes, routes);
 	shard_cursor_revisit(region->cursor);
 	shard_outbox_loaded();
-	shard_position_loaded(region->db, region->lanes);
+	shard_stream_position_loaded(region->db, region->lanes);
 	shard_region_keep_log(region);
 	shard_cursor_publish(region->cursor);
 	shard_transport_start(region->db, region->number, region->lanes, routes);
@@ -264,13 +264,13 @@ read_all(ShardRegion *region)
 	shard_region_load_moves(region);
 }
 
-/* Does the coordinator worker say that messages may be handled here? Notes who the node is. */
+/* Does the control worker say that messages may be handled here? Notes who the node is. */
 static bool
 may_handle(ShardRegion *region)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(region->db, &view);
+	shard_board_get(region->db, &view);
 	region->self = view.node;
 	region->cluster = view.cluster;
 	return view.handle;
@@ -291,7 +291,7 @@ load(ShardRegion *region, uint32 wait_event)
 		{
 			region->extension = shard_catalog_get()->extension;
 			PushActiveSnapshot(GetTransactionSnapshot());
-			clear = shard_node_is_clear(region->db) && may_handle(region);
+			clear = shard_identity_is_clear(region->db) && may_handle(region);
 			if (clear)
 				read_all(region);
 			PopActiveSnapshot();
@@ -341,7 +341,7 @@ leave_for_memory(const ShardRegion *region)
 static bool
 work(ShardRegion *region)
 {
-	bool more = fenced_chore(region, follow_plane);
+	bool more = fenced_chore(region, follow_board);
 	bool runs = region->handles && lease_holds(region, SHARD_LEASE_RESERVE);
 
 	if (!runs)
@@ -391,7 +391,7 @@ ShardRegionMain(Datum argument)
 		region.limit = region.searched = SHARD_CAREFUL_MESSAGES;
 	}
 	region.cursor = shard_cursor_create(region.number, region.lanes);
-	shard_cursor_register(SHARD_KIND_POSITION, shard_position_row);
+	shard_cursor_register(SHARD_KIND_POSITION, shard_stream_position_row);
 	MemoryContextSwitchTo(TopMemoryContext);
 	load(&region, wait_event);
 	for (;;)

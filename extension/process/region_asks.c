@@ -184,19 +184,18 @@ drop_asks(ShardRegion *region)
 static void
 note_idle(const ShardRegion *region)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 	char why[SHARD_RING_WHY];
 	ListCell *cell;
 
-	shard_plane_get(region->db, &view);
+	shard_board_get(region->db, &view);
 	if (view.handle || region->asks == NIL)
 		return;
 	if (view.known)
 		snprintf(why, sizeof(why), "Node %d handles nothing: %s.", view.node, view.why);
 	else
 		shard_text_copy(
-			why,
-			"This node handles nothing: its coordinator worker has not begun; see shard_health().",
+			why, "This node handles nothing: its control worker has not begun; see shard_health().",
 			sizeof(why));
 	foreach (cell, region->asks)
 		shard_ring_note(lfirst(cell), why);
@@ -217,13 +216,13 @@ shard_region_answer_reports(ShardRegion *region)
 static const char *
 why_later(const ShardRegion *region, const ShardRequest *request)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
 	if (shard_routing_is_known(request->type_id, request->shard))
 		return psprintf(
 			"Shard %d of its type is about to move, or has messages that go first and wait.",
 			request->shard);
-	shard_plane_get(region->db, &view);
+	shard_board_get(region->db, &view);
 	if (view.coordinator == 0)
 		return psprintf(
 			"Shard %d of its type has no home yet, and there is no coordinator to give it one.",

@@ -2,7 +2,7 @@
  * process/region_move.c
  *		Shards that leave this node, as the region worker sees them (M2, M3, M7).
  *
- * An order of the coordinator worker stops a shard in the next turn, and the turn after that seals it;
+ * An order of the control worker stops a shard in the next turn, and the turn after that seals it;
  * each is a step of its ownership row (routing_move.c). Many orders share their turns and one flush.
  * That a shard is sealed is told as soon as the gate has let that commit pass; nobody waits for it. Later
  * its rows are deleted, some at a time, between turns. So are those of a copy whose move was aborted, and
@@ -43,7 +43,7 @@
 /* How soon the gate is looked at again, in ms: nobody tells when it lets something pass. */
 #define GATE_MS 5
 
-/* How soon again when the coordinator worker's queue was full. */
+/* How soon again when the control worker's queue was full. */
 #define FULL_MS 100
 
 /* Where a shard is on its way out. A turn sets next, its commit makes it true. */
@@ -107,11 +107,11 @@ shard_region_load_moves(ShardRegion *region)
 static void
 take_orders(ShardRegion *region)
 {
-	ShardPlaneOrder orders[ORDERS_PER_TURN];
-	int count = shard_plane_take_orders(region->db, region->lanes, orders, lengthof(orders));
+	ShardBoardOrder orders[ORDERS_PER_TURN];
+	int count = shard_board_take_orders(region->db, region->lanes, orders, lengthof(orders));
 
 	for (int i = 0; i < count; i++)
-		if (orders[i].kind == SHARD_PLANE_STOP)
+		if (orders[i].kind == SHARD_BOARD_STOP)
 			add_move(region, &orders[i].shard, MOVE_ORDERED);
 }
 
@@ -245,12 +245,12 @@ shard_region_report_sealed(ShardRegion *region)
 	for (int i = 0; i < region->move_count; i++)
 	{
 		ShardRegionMove *move = &region->moves[i];
-		ShardPlaneEvent event = {.kind = SHARD_EVENT_SHARD_STOPPED, .shard = move->ref};
+		ShardBoardEvent event = {.kind = SHARD_EVENT_SHARD_STOPPED, .shard = move->ref};
 
 		if (move->step != MOVE_SEALED ||
 			!shard_gate_released(move->ref.type_id, move->ref.shard, 0, move->lsn))
 			continue;
-		if (!shard_plane_report(region->db, &event))
+		if (!shard_board_report(region->db, &event))
 			break;
 		move->step = move->next = MOVE_OVER;
 		told = true;

@@ -128,7 +128,7 @@ shard_region_plan_after_failure(ShardRegion *region, ErrorData *error,
 	if (region->careful)
 	{
 		region->troubles++;
-		region->troubled_at = shard_plane_now();
+		region->troubled_at = shard_clock_now();
 		region->news = false;
 		tell_trouble(region, error);
 		return;

@@ -6,7 +6,7 @@
 
 #include "log/cursor.h"
 #include "entity/executor.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "shared/ring.h"
 #include "route/routing.h"
 
@@ -76,7 +76,7 @@ typedef struct ShardRegion
 	ShardStatePurge purge;
 	TimestampTz purge_at; /* not before */
 
-	int64 lease;	 /* until when this turn may commit, on shard_plane_now() */
+	int64 lease;	 /* until when this turn may commit, on shard_clock_now() */
 	bool lease_over; /* it failed for that */
 
 	/* who the node is, as of the last look */
@@ -96,7 +96,7 @@ typedef struct ShardRegion
 	int streak;			 /* failures since the last clean careful turn */
 	int overtaken;		 /* turns in a row */
 	int troubles;		 /* failures in a row that are no message's, */
-	int64 troubled_at;	 /* the last of them, on shard_plane_now(), */
+	int64 troubled_at;	 /* the last of them, on shard_clock_now(), */
 	bool news;			 /* and somebody has woken the worker since */
 	TimestampTz told_at; /* when the log had the last of them; 0: none */
 } ShardRegion;

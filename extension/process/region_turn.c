@@ -152,7 +152,7 @@ run_rows(ShardRegion *region, Snapshot snapshot, bool *all)
 		}
 		shard_routing_row(&row);
 		shard_cursor_accept(region->cursor);
-		if (!region->careful_next && shard_plane_is_ordered(region->db, region->lanes))
+		if (!region->careful_next && shard_board_is_ordered(region->db, region->lanes))
 			return;
 	}
 }
@@ -376,7 +376,7 @@ publish(ShardRegion *region, const ShardTurnResult *result, XLogRecPtr lsn)
 static void
 check_lease(ShardRegion *region)
 {
-	if (region->lease == PG_INT64_MAX || shard_plane_now() + SHARD_LEASE_RESERVE < region->lease)
+	if (region->lease == PG_INT64_MAX || shard_clock_now() + SHARD_LEASE_RESERVE < region->lease)
 		return;
 	region->lease_over = true;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -391,7 +391,7 @@ check_lease(ShardRegion *region)
 static void
 check_late(const ShardRegion *region)
 {
-	if (region->lease != PG_INT64_MAX && shard_plane_now() >= region->lease)
+	if (region->lease != PG_INT64_MAX && shard_clock_now() >= region->lease)
 		ereport(FATAL, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("region worker %d committed a turn after the lease of this node",
 							   region->number),
@@ -408,7 +408,7 @@ turn(ShardRegion *region)
 	bool writes;
 
 	region->busy = region->lease_over = false;
-	region->lease = shard_plane_lease(region->db);
+	region->lease = shard_board_lease(region->db);
 	begin_drain(region);
 	SetCurrentStatementStartTimestamp();
 	shard_shmem_turn_began(region->slot, GetCurrentStatementStartTimestamp());

@@ -10,7 +10,7 @@
  * - when the committed cursor of every lane has passed it, open senders included,
  * - when no lane's newest cursor row is in it,
  * - when no worker has to read a row of it to know where a peer's stream was received up to: such
- *	 positions are saved in the same transaction (position_table.c),
+ *	 positions are saved in the same transaction (stream_position_table.c),
  * - when nobody has it locked now: senders keep their lock to the end of their
  *	 transaction, so none of them has rows in it.
  *
@@ -33,7 +33,7 @@
 #include "registry/catalog.h"
 #include "base/guc.h"
 #include "log/log.h"
-#include "link/position_table.h"
+#include "link/stream_position_table.h"
 #include "process/rotation.h"
 
 #include "base/compat.h"
@@ -197,7 +197,7 @@ truncate_segment(int number, int64 last_seq)
 	snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
-	shard_position_save(last_seq);
+	shard_stream_position_save(last_seq);
 	emptying = true;
 	PG_TRY();
 	{
@@ -255,7 +255,7 @@ empty_segment(ShardDatabase *db, int number, Oid extension)
 	CommitTransactionCommand();
 	if (emptied)
 	{
-		shard_position_saved();
+		shard_stream_position_saved();
 		publish_empty(db, number, filenumber);
 	}
 	return emptied;

@@ -76,10 +76,10 @@ entry_of(ShardDatabase *db, int worker)
 void
 shard_supervisor_adopt(void)
 {
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shard_control->databases; i++)
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < shard_shared->databases; i++)
 	{
-		ShardDatabase *db = &shard_control->database[i];
+		ShardDatabase *db = &shard_shared->database[i];
 
 		db->probe_wanted = OidIsValid(db->dboid);
 		for (int worker = 0; worker < SHARD_WORKER_SLOTS; worker++)
@@ -95,7 +95,7 @@ shard_supervisor_adopt(void)
 			entry->started_at = GetCurrentTimestamp();
 		}
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 }
 
 /*
@@ -192,8 +192,8 @@ fail(ShardWorkerSlot *slot, int worker)
 {
 	int failures = ++slot->failures;
 
-	/* Without the coordinator worker leases end: the first time it comes back at once. */
-	if (worker == SHARD_COORDINATOR)
+	/* Without the control worker leases end: the first time it comes back at once. */
+	if (worker == SHARD_CONTROL_WORKER)
 		failures--;
 	slot->next_start =
 		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), shard_worker_backoff(failures));
@@ -319,11 +319,11 @@ describe(ShardDatabase *db, int worker, BackgroundWorker *description)
 	description->bgw_main_arg = shard_worker_argument(shard_shmem_database_index(db), worker);
 	description->bgw_notify_pid = MyProcPid;
 	strlcpy(description->bgw_library_name, "shard", BGW_MAXLEN);
-	if (worker == SHARD_COORDINATOR)
+	if (worker == SHARD_CONTROL_WORKER)
 	{
-		strlcpy(description->bgw_function_name, "ShardCoordinatorMain", BGW_MAXLEN);
-		strlcpy(description->bgw_type, "shard coordinator", BGW_MAXLEN);
-		snprintf(description->bgw_name, BGW_MAXLEN, "shard coordinator of database %u", db->dboid);
+		strlcpy(description->bgw_function_name, "ShardControlMain", BGW_MAXLEN);
+		strlcpy(description->bgw_type, "shard control", BGW_MAXLEN);
+		snprintf(description->bgw_name, BGW_MAXLEN, "shard control of database %u", db->dboid);
 	}
 	else
 	{

@@ -41,7 +41,7 @@
 
 #define MAX_BACKOFF_MS (30 * 1000)
 
-/* The coordinator worker ends the others; they end by themselves if it does not, or is gone. */
+/* The control worker ends the others; they end by themselves if it does not, or is gone. */
 #define LINGER_MARGIN_MS 2000
 
 /* A signal handler does not look at the clock. */
@@ -76,7 +76,7 @@ ShardDatabase *
 shard_worker_start(Datum argument, int *worker)
 {
 	int packed = DatumGetInt32(argument);
-	ShardDatabase *db = &shard_control->database[packed / SHARD_WORKER_SLOTS];
+	ShardDatabase *db = &shard_shared->database[packed / SHARD_WORKER_SLOTS];
 	Oid dboid;
 
 	*worker = packed % SHARD_WORKER_SLOTS;
@@ -125,9 +125,9 @@ handle_sigterm(int signo, siginfo_t *info, void *context)
 	if (lingers_until != 0 && info->si_pid == PostmasterPid)
 		return;
 
-	/* Without a coordinator worker nobody would end a handler that takes long. */
+	/* Without a control worker nobody would end a handler that takes long. */
 	if (my_database != NULL && lingers_until == 0 && info->si_pid == PostmasterPid &&
-		shard_shutdown_timeout > 0 && my_database->worker[SHARD_COORDINATOR].in_use &&
+		shard_shutdown_timeout > 0 && my_database->worker[SHARD_CONTROL_WORKER].in_use &&
 		shard_worker_server_stops())
 	{
 		lingers_until = LINGER_SOON;
@@ -170,12 +170,12 @@ shard_worker_at_stop(void (*callback)(void))
 }
 
 /*
- * Is there a coordinator worker that could end this one?
+ * Is there a control worker that could end this one?
  */
 static bool
 is_looked_after(void)
 {
-	ShardWorkerSlot *slot = &my_database->worker[SHARD_COORDINATOR];
+	ShardWorkerSlot *slot = &my_database->worker[SHARD_CONTROL_WORKER];
 	bool runs;
 
 	SpinLockAcquire(&slot->mutex);
@@ -186,7 +186,7 @@ is_looked_after(void)
 
 /*
  * Ends a worker that was to end: by a shutdown of the server, or by somebody. One that lingers ends, too,
- * when the coordinator worker is gone, however that ended.
+ * when the control worker is gone, however that ended.
  */
 static void
 end_if_due(void)
@@ -243,13 +243,13 @@ attach(ShardDatabase *db, int worker)
 {
 	Oid dboid = InvalidOid;
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	if (shard_enabled && is_wanted(db, worker))
 	{
 		dboid = db->dboid;
 		shard_shmem_attach_worker(db, worker, shard_shmem_worker_lanes(db, worker));
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 
 	if (!OidIsValid(dboid))
 		proc_exit(0);
@@ -287,8 +287,8 @@ look_for_extension(int worker)
 	uint8 groups = 0;
 
 	StartTransactionCommand();
-	shard_worker_log_begin(worker == SHARD_COORDINATOR ? "shard coordinator"
-													   : psprintf("shard region %d", worker));
+	shard_worker_log_begin(worker == SHARD_CONTROL_WORKER ? "shard control"
+														  : psprintf("shard region %d", worker));
 	present = shard_catalog_find() != NULL;
 	if (present && worker == 0)
 	{
@@ -311,7 +311,7 @@ look_for_extension(int worker)
 static void
 note_groups(uint8 groups)
 {
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	if (my_database->state == SHARD_DATABASE_PROBE &&
 		my_database->probe_outcome == SHARD_PROBE_NONE)
 	{
@@ -319,7 +319,7 @@ note_groups(uint8 groups)
 		shard_shmem_divide(my_database, groups);
 		shard_shmem_attach_worker(my_database, 0, shard_shmem_worker_lanes(my_database, 0));
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 }
 
 /*
@@ -341,11 +341,11 @@ record_outcome(ShardProbeOutcome outcome)
 {
 	bool changed;
 
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	changed = my_database->probe_outcome < outcome;
 	if (changed)
 		my_database->probe_outcome = outcome;
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	if (changed)
 		shard_shmem_wake_launcher();
 }

@@ -42,7 +42,7 @@ extern bool shard_worker_server_stops(void);
 
 /*
  * Was this worker asked to end by a shutdown of the server, and may it go on for shard.shutdown_timeout?
- * It ends when the launcher or the coordinator worker says so, or somewhat after that time.
+ * It ends when the launcher or the control worker says so, or somewhat after that time.
  */
 extern bool shard_worker_lingers(void);
 

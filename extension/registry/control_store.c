@@ -2,7 +2,7 @@
  * registry/control_store.c
  *		Durable records of the control plane: table shard.control (core/action.h).
  *
- * The coordinator worker is the only writer: its lock (coordinator.c) sees to it. Everything that a
+ * The control worker is the only writer: its lock (control.c) sees to it. Everything that a
  * step changes is written by one transaction of the caller's; if the process dies before its commit,
  * nothing of the step was.
  */

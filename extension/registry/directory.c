@@ -12,7 +12,7 @@
 
 #include "registry/control_store.h"
 #include "registry/directory.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -21,7 +21,7 @@ static int n_members = 0;
 static int space = 0;
 static ShardArena *texts = NULL;
 static bool valid = false;
-static uint32 generation = 0; /* of the plane, at the last refresh */
+static uint32 generation = 0; /* of the board, at the last refresh */
 
 static void
 add(const ShardMapEntry *entry, void *arg)
@@ -50,7 +50,7 @@ bool
 shard_directory_refresh(void)
 {
 	ShardDatabase *db = shard_shmem_database();
-	uint32 now = db == NULL ? 0 : shard_plane_directory(db);
+	uint32 now = db == NULL ? 0 : shard_board_directory(db);
 	MemoryContext context;
 
 	if (valid && now == generation)

@@ -3,7 +3,7 @@
  *		Members of the cluster as this node has learned them: addresses, incarnations.
  *
  * A process-local copy of the member records in table shard.control, read anew when
- * shard_plane_directory() has risen.
+ * shard_board_directory() has risen.
  */
 #pragma once
 

@@ -3,7 +3,7 @@
  *		What a type that was dropped here leaves where others may host it (D28).
  *
  * If the process dies right here: each is part of its caller's transaction. What should have gone is found
- * by the next coordinator worker, which compares with the map.
+ * by the next control worker, which compares with the map.
  */
 #include "postgres.h"
 
@@ -13,7 +13,7 @@
 #include "utils/inval.h"
 
 #include "registry/catalog.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry_dropped.h"
 
 #include "base/compat.h"
@@ -35,7 +35,7 @@ static void
 tell_everybody(void)
 {
 	CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
-	shard_plane_types_change();
+	shard_board_types_change();
 }
 
 void

@@ -3,7 +3,7 @@
  *		core/route in a region worker: where each message goes, durably (sections 8 and 9).
  *
  * A look-up per message in memory and nothing else, if the shard is active here. What changes tables,
- * asks the coordinator worker or goes to another node is in routing_host.c. What others are to know
+ * asks the control worker or goes to another node is in routing_host.c. What others are to know
  * leaves after the commit.
  *
  * If the process dies right here: before the commit nothing of the turn happened, and the rows are met
@@ -40,7 +40,7 @@
 /* How often a home is asked for. */
 #define ASK_MS 2000
 
-/* How soon again when the coordinator worker's queue was full. */
+/* How soon again when the control worker's queue was full. */
 #define FULL_MS 100
 
 /* Shards that asks wait for, and of which it is remembered when their home was asked for. */
@@ -117,33 +117,33 @@ void
 shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard)
 {
 	ShardRouting *r = &shard_routing;
-	ShardPlaneEvent event = {kind, *shard};
+	ShardBoardEvent event = {kind, *shard};
 
-	if (r->report_count == 0 && shard_plane_report(r->db, &event))
+	if (r->report_count == 0 && shard_board_report(r->db, &event))
 		return;
 	if (r->report_count == r->report_space)
 	{
 		r->report_space = Max(64, r->report_space * 2);
 		r->reports = r->reports == NULL
-						 ? MemoryContextAlloc(r->context, r->report_space * sizeof(ShardPlaneEvent))
-						 : repalloc_huge(r->reports, r->report_space * sizeof(ShardPlaneEvent));
+						 ? MemoryContextAlloc(r->context, r->report_space * sizeof(ShardBoardEvent))
+						 : repalloc_huge(r->reports, r->report_space * sizeof(ShardBoardEvent));
 	}
 	r->reports[r->report_count++] = event;
 }
 
-/* Tells the coordinator worker what its queue had no room for. */
+/* Tells the control worker what its queue had no room for. */
 static void
 flush_reports(void)
 {
 	ShardRouting *r = &shard_routing;
 	int done = 0;
 
-	while (done < r->report_count && shard_plane_report(r->db, &r->reports[done]))
+	while (done < r->report_count && shard_board_report(r->db, &r->reports[done]))
 		done++;
 	if (done == 0)
 		return;
 	r->report_count -= done;
-	memmove(r->reports, r->reports + done, r->report_count * sizeof(ShardPlaneEvent));
+	memmove(r->reports, r->reports + done, r->report_count * sizeof(ShardBoardEvent));
 }
 
 /* A shard that has an ownership row or parked messages: its entry is there from the start. */
@@ -219,7 +219,7 @@ shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self)
 }
 
 void
-shard_routing_follow(const ShardPlaneView *view)
+shard_routing_follow(const ShardBoardView *view)
 {
 	ShardAssert(view->handle && view->node == shard_routing.self);
 	shard_routing.life = hash_bytes_extended((const unsigned char *) &view->cluster,

@@ -11,7 +11,7 @@
 #include "core/flow/packet.h"
 #include "core/flow/route.h"
 #include "log/log.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "entity/state_purge.h"
 
 /*
@@ -22,7 +22,7 @@
 extern ShardRoutes *shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self);
 
 /* The identity as of this turn; view->handle is true, its node is that of the load. Between turns. */
-extern void shard_routing_follow(const ShardPlaneView *view);
+extern void shard_routing_follow(const ShardBoardView *view);
 
 /* In a turn. row: of the log, any kind but CURSOR, PACKET and POSITION. */
 extern void shard_routing_begin(void);
@@ -48,7 +48,7 @@ extern void shard_routing_committed(XLogRecPtr lsn);
 extern void shard_routing_aborted(void);
 
 /*
- * Between turns, now and then: tells the coordinator worker what its queue had no room for, and asks
+ * Between turns, now and then: tells the control worker what its queue had no room for, and asks
  * once more for homes that messages wait for. When to come again, in ms; -1: when something happens.
  */
 extern long shard_routing_ask(void);

@@ -120,13 +120,13 @@ do_discard(void *context, const ShardRoute *route)
 static int64
 do_next_rseq(void *context, int32 lane)
 {
-	return shard_plane_next_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
+	return shard_board_next_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
 }
 
 static int64
 do_last_rseq(void *context, int32 lane)
 {
-	return shard_plane_last_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
+	return shard_board_last_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
 }
 
 static int32

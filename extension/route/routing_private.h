@@ -83,8 +83,8 @@ typedef struct ShardRouting
 	bool resent;	/* a newer home was learned of a shard that had one */
 	bool leftovers; /* a shard may have rows to delete */
 
-	/* told to the coordinator worker as soon as its queue has room */
-	ShardPlaneEvent *reports;
+	/* told to the control worker as soon as its queue has room */
+	ShardBoardEvent *reports;
 	int report_count;
 	int report_space;
 	TimestampTz asked_at;
@@ -104,7 +104,7 @@ extern const ShardRouteHost shard_routing_host;
  */
 extern bool shard_routing_ends_here(const ShardRow *row);
 
-/* Tells the coordinator worker, now or soon. */
+/* Tells the control worker, now or soon. */
 extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard);
 
 /* The turn parks (1) or takes away (-1) a message of a type. */

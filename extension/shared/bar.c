@@ -66,7 +66,7 @@ shard_bar_raise(Oid dboid)
 	shard_shmem_wake_launcher();
 
 	deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PATIENCE_MS);
-	ConditionVariablePrepareToSleep(&shard_control->launcher_done);
+	ConditionVariablePrepareToSleep(&shard_shared->launcher_done);
 	while (!is_ready(dboid))
 	{
 		if (GetCurrentTimestamp() >= deadline)
@@ -76,7 +76,7 @@ shard_bar_raise(Oid dboid)
 							get_database_name(dboid))));
 			break;
 		}
-		ConditionVariableTimedSleep(&shard_control->launcher_done, 1000, wait_event);
+		ConditionVariableTimedSleep(&shard_shared->launcher_done, 1000, wait_event);
 	}
 	ConditionVariableCancelSleep();
 }
@@ -89,10 +89,10 @@ add_bar(Oid dboid)
 {
 	bool added = false;
 
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SHARD_MAX_BARS && !added; i++)
 	{
-		ShardBar *bar = &shard_control->bar[i];
+		ShardBar *bar = &shard_shared->bar[i];
 
 		if (OidIsValid(bar->dboid))
 			continue;
@@ -101,7 +101,7 @@ add_bar(Oid dboid)
 		bar->ready = false;
 		added = true;
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	return added;
 }
 
@@ -115,19 +115,19 @@ is_ready(Oid dboid)
 	bool ready = false;
 	pid_t launcher;
 
-	SpinLockAcquire(&shard_control->launcher_mutex);
-	launcher = shard_control->launcher_pid;
-	SpinLockRelease(&shard_control->launcher_mutex);
+	SpinLockAcquire(&shard_shared->launcher_mutex);
+	launcher = shard_shared->launcher_pid;
+	SpinLockRelease(&shard_shared->launcher_mutex);
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	for (int i = 0; i < SHARD_MAX_BARS; i++)
 	{
-		ShardBar *bar = &shard_control->bar[i];
+		ShardBar *bar = &shard_shared->bar[i];
 
 		if (bar->dboid == dboid && VirtualTransactionIdEquals(bar->vxid, raised_in))
 			ready = bar->ready || (launcher == 0 && !has_attached_workers(dboid));
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	return ready;
 }
 
@@ -173,7 +173,7 @@ transaction_changed(XactEvent event, void *arg)
 		return;
 
 	/* First the list: whoever sees the bar gone must see that the list is old. */
-	pg_atomic_write_u32(&shard_control->list_wanted, 1);
+	pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 	pg_memory_barrier();
 	if (raised)
 		remove_bars(raised_in);
@@ -188,15 +188,15 @@ transaction_changed(XactEvent event, void *arg)
 static void
 remove_bars(VirtualTransactionId vxid)
 {
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SHARD_MAX_BARS; i++)
 	{
-		ShardBar *bar = &shard_control->bar[i];
+		ShardBar *bar = &shard_shared->bar[i];
 
 		if (OidIsValid(bar->dboid) && VirtualTransactionIdEquals(bar->vxid, vxid))
 			bar->dboid = InvalidOid;
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 }
 
 /*
@@ -206,7 +206,7 @@ bool
 shard_bar_stands(Oid dboid)
 {
 	for (int i = 0; i < SHARD_MAX_BARS; i++)
-		if (shard_control->bar[i].dboid == dboid)
+		if (shard_shared->bar[i].dboid == dboid)
 			return true;
 	return false;
 }
@@ -222,11 +222,11 @@ shard_bar_sweep(void)
 	int count = 0;
 	bool left = false;
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	for (int i = 0; i < SHARD_MAX_BARS; i++)
-		if (OidIsValid(shard_control->bar[i].dboid))
-			vxid[count++] = shard_control->bar[i].vxid;
-	LWLockRelease(shard_control->lock);
+		if (OidIsValid(shard_shared->bar[i].dboid))
+			vxid[count++] = shard_shared->bar[i].vxid;
+	LWLockRelease(shard_shared->lock);
 
 	if (count == 0)
 		return false;
@@ -239,7 +239,7 @@ shard_bar_sweep(void)
 			left = true;
 			continue;
 		}
-		pg_atomic_write_u32(&shard_control->list_wanted, 1);
+		pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 		remove_bars(vxid[i]);
 	}
 	CommitTransactionCommand();
@@ -254,10 +254,10 @@ shard_bar_acknowledge(bool (*has_workers)(Oid dboid))
 {
 	bool any = false;
 
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SHARD_MAX_BARS; i++)
 	{
-		ShardBar *bar = &shard_control->bar[i];
+		ShardBar *bar = &shard_shared->bar[i];
 
 		/* Also behind ready ones: sessions of other nodes may come at any time. */
 		if (!OidIsValid(bar->dboid) || has_workers(bar->dboid) || bar->ready)
@@ -265,8 +265,8 @@ shard_bar_acknowledge(bool (*has_workers)(Oid dboid))
 		bar->ready = true;
 		any = true;
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 
 	if (any)
-		ConditionVariableBroadcast(&shard_control->launcher_done);
+		ConditionVariableBroadcast(&shard_shared->launcher_done);
 }

@@ -70,9 +70,9 @@ note_wait(XLogRecPtr lsn, XLogRecPtr flushed)
 	TimestampTz now = GetCurrentTimestamp();
 	ShardGateWatch *watch;
 
-	if (shard_control == NULL)
+	if (shard_shared == NULL)
 		return;
-	watch = &shard_control->gate;
+	watch = &shard_shared->gate;
 	SpinLockAcquire(&watch->mutex);
 	if (watch->lsn <= flushed)
 	{
@@ -186,7 +186,7 @@ connected_standbys(int *wanted)
 void
 shard_gate_watch(void)
 {
-	ShardGateWatch *watch = &shard_control->gate;
+	ShardGateWatch *watch = &shard_shared->gate;
 	TimestampTz now = GetCurrentTimestamp();
 	bool standby = at_standby();
 	int wanted;
@@ -206,7 +206,7 @@ shard_gate_watch(void)
 bool
 shard_gate_look(ShardGateLook *look)
 {
-	ShardGateWatch *watch = &shard_control->gate;
+	ShardGateWatch *watch = &shard_shared->gate;
 	XLogRecPtr flushed;
 
 	memset(look, 0, sizeof(*look));

@@ -37,7 +37,7 @@ typedef struct ShardGateLook
 	TimestampTz alone_since; /* fewer are connected than it takes */
 } ShardGateLook;
 
-/* Coordinator workers, at least once a second: notes since when standbys are missing. */
+/* Control workers, at least once a second: notes since when standbys are missing. */
 extern void shard_gate_watch(void);
 
 /* False: the gate is here, and lets pass whatever is flushed. */

@@ -2,8 +2,8 @@
  * shared/import_progress.h
  *		Copying a shard from its old home to this node, its new one (M4).
  *
- * The coordinator worker asks its own database, over a libpq connection of its own
- * (coordinator_import.c), to CALL shard_peer.import(); that runs in a backend, which pulls the shard
+ * The control worker asks its own database, over a libpq connection of its own
+ * (control_import.c), to CALL shard_peer.import(); that runs in a backend, which pulls the shard
  * from the old home by calls of shard_peer.export(), each of a bounded number of bytes, and stages it in
  * one transaction. How far it is stands in shared memory.
  */

@@ -122,7 +122,7 @@ shard_ring_take(ShardDatabase *db, int worker, MemoryContext context)
 		if (request != NULL)
 			requests = lappend(requests, request);
 		/* Messages of peers are large now and then: not several of them at a time. The worker comes again at once. */
-		if (request != NULL && worker == SHARD_COORDINATOR && request->payload_len > LARGE)
+		if (request != NULL && worker == SHARD_CONTROL_WORKER && request->payload_len > LARGE)
 			break;
 	}
 	MemoryContextSwitchTo(old);

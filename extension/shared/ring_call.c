@@ -34,7 +34,7 @@
 #include "shared/gate.h"
 #include "base/guc.h"
 #include "base/peer_errors.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "shared/ring.h"
 #include "shared/ring_body.h"
 #include "shared/ring_slot.h"
@@ -268,8 +268,8 @@ wait_for_answer(Call *call)
 static const char *
 worker_name(const Call *call)
 {
-	return call->worker == SHARD_COORDINATOR ? "coordinator worker"
-											 : psprintf("shard worker %d", call->worker);
+	return call->worker == SHARD_CONTROL_WORKER ? "control worker"
+												: psprintf("shard worker %d", call->worker);
 }
 
 /*
@@ -278,8 +278,8 @@ worker_name(const Call *call)
 static const char *
 worker_title(const Call *call)
 {
-	return call->worker == SHARD_COORDINATOR ? "The coordinator worker"
-											 : psprintf("Shard worker %d", call->worker);
+	return call->worker == SHARD_CONTROL_WORKER ? "The control worker"
+												: psprintf("Shard worker %d", call->worker);
 }
 
 /*
@@ -312,7 +312,7 @@ reason(const Call *call, const char *limit)
 }
 
 /*
- * Raises the error of a command that the coordinator worker took, and has not answered.
+ * Raises the error of a command that the control worker took, and has not answered.
  */
 static void
 report_command(const Call *call, Outcome outcome, const char *limit)
@@ -320,7 +320,7 @@ report_command(const Call *call, Outcome outcome, const char *limit)
 	ereport(ERROR,
 			(errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
 			 outcome == OUTCOME_LOST
-				 ? errmsg("coordinator worker ended during a command, outcome unknown")
+				 ? errmsg("control worker ended during a command, outcome unknown")
 				 : errmsg("command timed out, outcome unknown"),
 			 outcome == OUTCOME_LOST
 				 ? errdetail("It may have carried out the command.")
@@ -402,9 +402,9 @@ what_became(const Call *call, Outcome outcome, const char *limit)
 static const char *
 where(const Call *call)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(call->db, &view);
+	shard_board_get(call->db, &view);
 	return view.members > 1 ? psprintf(" at node %d", view.node) : "";
 }
 

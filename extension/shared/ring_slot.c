@@ -99,7 +99,7 @@ target_of(const ShardDatabase *db, int worker)
 static ShardWorkerSlot *
 worker_of(const ShardRingSlot *slot)
 {
-	return &shard_control->database[slot->target / SHARD_WORKER_SLOTS]
+	return &shard_shared->database[slot->target / SHARD_WORKER_SLOTS]
 				.worker[slot->target % SHARD_WORKER_SLOTS];
 }
 

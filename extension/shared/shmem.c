@@ -15,8 +15,8 @@
 
 #include "base/guc.h"
 #include "shared/import_progress.h"
-#include "shared/plane.h"
-#include "shared/position.h"
+#include "shared/board.h"
+#include "shared/stream_position.h"
 #include "shared/ring.h"
 #include "shared/shmem.h"
 #include "shared/visitor.h"
@@ -25,7 +25,7 @@
 
 #define TRANCHE_NAME "shard"
 
-ShardShared *shard_control = NULL;
+ShardShared *shard_shared = NULL;
 bool shard_preloaded = false;
 
 static shmem_request_hook_type previous_request_hook = NULL;
@@ -63,10 +63,10 @@ request(void)
 		previous_request_hook();
 	RequestAddinShmemSpace(MAXALIGN(sizeof(ShardShared)));
 	RequestAddinShmemSpace(shard_ring_shmem_size());
-	RequestAddinShmemSpace(shard_plane_shmem_size());
+	RequestAddinShmemSpace(shard_board_shmem_size());
 	RequestAddinShmemSpace(shard_visitor_shmem_size());
 	RequestAddinShmemSpace(shard_import_shmem_size());
-	shard_position_shmem_request();
+	shard_stream_position_shmem_request();
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1 + SHARD_MAX_DATABASES);
 }
 
@@ -83,13 +83,13 @@ startup(void)
 		previous_startup_hook();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shard_plane_shmem_startup();
+	shard_board_shmem_startup();
 	shard_visitor_shmem_startup();
 	shard_import_shmem_startup();
-	shard_position_shmem_startup();
-	shard_control = ShmemInitStruct("shard", sizeof(ShardShared), &found);
+	shard_stream_position_shmem_startup();
+	shard_shared = ShmemInitStruct("shard", sizeof(ShardShared), &found);
 	if (!found)
-		init_control(shard_control);
+		init_control(shard_shared);
 	shard_ring_shmem_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -190,7 +190,7 @@ init_database(ShardDatabase *db)
 		pg_atomic_init_u64(&slot->long_call.since, 0);
 	}
 	shard_shmem_forget_lanes(db);
-	shard_plane_forget(db);
+	shard_board_forget(db);
 	shard_import_forget(db);
 }
 
@@ -218,7 +218,7 @@ shard_shmem_forget_lanes(ShardDatabase *db)
 void
 shard_shmem_require(void)
 {
-	if (!shard_preloaded || shard_control == NULL)
+	if (!shard_preloaded || shard_shared == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("shard must be loaded at server start"),
 						errdetail("Its background workers and shared memory are made then."),
@@ -233,12 +233,12 @@ shard_shmem_database(void)
 {
 	if (likely(my_database != NULL && my_database->dboid == MyDatabaseId))
 		return my_database;
-	if (shard_control == NULL || !OidIsValid(MyDatabaseId))
+	if (shard_shared == NULL || !OidIsValid(MyDatabaseId))
 		return NULL;
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	my_database = shard_shmem_find_database(MyDatabaseId);
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	return my_database;
 }
 
@@ -256,7 +256,7 @@ shard_shmem_database_or_make(Oid dboid)
 	if (dboid == MyDatabaseId && (db = shard_shmem_database()) != NULL)
 		return db;
 
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	db = shard_shmem_find_database(dboid);
 	if (db == NULL)
 	{
@@ -267,13 +267,13 @@ shard_shmem_database_or_make(Oid dboid)
 			made = true;
 		}
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 
 	if (db == NULL)
 		shard_shmem_too_many_databases(ERROR);
 	if (made)
 	{
-		pg_atomic_write_u32(&shard_control->list_wanted, 1);
+		pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 		shard_shmem_wake_launcher();
 	}
 	if (dboid == MyDatabaseId)
@@ -299,9 +299,9 @@ shard_shmem_too_many_databases(int level)
 ShardDatabase *
 shard_shmem_find_database(Oid dboid)
 {
-	for (int i = 0; i < shard_control->databases; i++)
-		if (shard_control->database[i].dboid == dboid)
-			return &shard_control->database[i];
+	for (int i = 0; i < shard_shared->databases; i++)
+		if (shard_shared->database[i].dboid == dboid)
+			return &shard_shared->database[i];
 	return NULL;
 }
 
@@ -314,12 +314,12 @@ shard_shmem_make_database(Oid dboid)
 	Assert(OidIsValid(dboid));
 	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
 	{
-		ShardDatabase *db = &shard_control->database[i];
+		ShardDatabase *db = &shard_shared->database[i];
 
 		if (OidIsValid(db->dboid))
 			continue;
 		init_database(db);
-		shard_control->databases = Max(shard_control->databases, i + 1);
+		shard_shared->databases = Max(shard_shared->databases, i + 1);
 		/* last: readers compare it without the lock */
 		pg_write_barrier();
 		db->dboid = dboid;
@@ -335,8 +335,8 @@ void
 shard_shmem_free_database(ShardDatabase *db)
 {
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
-		if (shard_control->counter[i].dboid == db->dboid)
-			shard_control->counter[i].dboid = InvalidOid;
-	shard_position_free(db, db->dboid);
+		if (shard_shared->counter[i].dboid == db->dboid)
+			shard_shared->counter[i].dboid = InvalidOid;
+	shard_stream_position_free(db, db->dboid);
 	init_database(db);
 }

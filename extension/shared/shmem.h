@@ -187,7 +187,7 @@ typedef struct ShardLinkTrouble
 /* Lines of the log that peers can have written (told.c). */
 #define SHARD_TOLD 64
 
-/* What a process may own beside lanes: the part of the coordinator worker, and for a moment rotation (D9). */
+/* What a process may own beside lanes: the part of the control worker, and for a moment rotation (D9). */
 #define SHARD_OWNER_COORDINATOR SHARD_LANES
 #define SHARD_OWNER_ROTATION (SHARD_LANES + 1)
 #define SHARD_OWNERS (SHARD_LANES + 2)
@@ -211,7 +211,7 @@ typedef struct ShardDatabase
 	pg_atomic_uint64 workers;	  /* mask: those that are to run */
 	pg_atomic_uint32 division_no; /* rises with each new one */
 
-	/* mask: groups of lanes that have types here, as the coordinator worker found last */
+	/* mask: groups of lanes that have types here, as the control worker found last */
 	pg_atomic_uint32 groups;
 
 	/* workers whose link to a node is down, by the node's number (buffer.c) */
@@ -226,7 +226,7 @@ typedef struct ShardDatabase
 
 	LWLock *append_lock;
 	ShardLog log;
-	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the coordinator worker */
+	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the control worker */
 	ShardLane lane[SHARD_LANES];
 
 	/* process that owns a lane, or one of the things behind them (W2); 0: nobody */
@@ -292,7 +292,7 @@ typedef struct ShardShared
 	ShardTypeCounter counter[SHARD_TYPE_COUNTERS];
 } ShardShared;
 
-extern PGDLLIMPORT ShardShared *shard_control;
+extern PGDLLIMPORT ShardShared *shard_shared;
 
 /* Whether the library was loaded at server start; without, there is no shared memory. */
 extern PGDLLIMPORT bool shard_preloaded;
@@ -328,7 +328,7 @@ extern void shard_shmem_too_many_databases(int level);
 static inline int
 shard_shmem_database_index(const ShardDatabase *db)
 {
-	return (int) (db - shard_control->database);
+	return (int) (db - shard_shared->database);
 }
 
 /*

@@ -25,7 +25,7 @@ find_counter(Oid dboid, int32 type_id)
 {
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
 	{
-		ShardTypeCounter *counter = &shard_control->counter[i];
+		ShardTypeCounter *counter = &shard_shared->counter[i];
 
 		if (counter->dboid == dboid && (counter->type_id == type_id || !OidIsValid(dboid)))
 			return counter;
@@ -38,9 +38,9 @@ shard_shmem_held(ShardTypeCounter **counter, Oid dboid, int32 type_id)
 {
 	if (!shard_shmem_is_counter(*counter, dboid, type_id))
 	{
-		LWLockAcquire(shard_control->lock, LW_SHARED);
+		LWLockAcquire(shard_shared->lock, LW_SHARED);
 		*counter = find_counter(dboid, type_id);
-		LWLockRelease(shard_control->lock);
+		LWLockRelease(shard_shared->lock);
 	}
 	return *counter == NULL ? 0 : (int64) pg_atomic_read_u64(&(*counter)->held);
 }
@@ -49,17 +49,17 @@ shard_shmem_held(ShardTypeCounter **counter, Oid dboid, int32 type_id)
 static void
 want_free(Oid dboid, bool all)
 {
-	LWLockAcquire(shard_control->lock, LW_SHARED);
-	for (int i = 0; i < shard_control->databases; i++)
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
+	for (int i = 0; i < shard_shared->databases; i++)
 	{
-		ShardDatabase *db = &shard_control->database[i];
+		ShardDatabase *db = &shard_shared->database[i];
 
 		if (!OidIsValid(db->dboid) || (!all && db->dboid != dboid))
 			continue;
 		pg_atomic_write_u32(&db->counters_wanted, 1);
 		shard_shmem_wake_worker(db, shard_shmem_caretaker(db));
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 }
 
 bool
@@ -77,7 +77,7 @@ count_of(Oid dboid)
 	int count = 0;
 
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
-		count += shard_control->counter[i].dboid == dboid;
+		count += shard_shared->counter[i].dboid == dboid;
 	return count;
 }
 
@@ -114,11 +114,11 @@ make_counter(Oid dboid, int32 type_id, int64 change, bool *full)
 	ShardTypeCounter *counter;
 	int count;
 
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	counter = take_counter(dboid, type_id, &count);
 	if (counter != NULL && change != 0)
 		pg_atomic_fetch_add_u64(&counter->held, change);
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	*full = count >= SHARD_DATABASE_COUNTERS;
 	if (counter == NULL || (count > 0 && count % LOOK_COUNTERS == 0))
 		want_free(dboid, counter == NULL && !*full);
@@ -132,9 +132,9 @@ shard_shmem_type_counter(Oid dboid, int32 type_id)
 	bool full;
 
 	shard_shmem_require();
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	counter = find_counter(dboid, type_id);
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	if (counter != NULL)
 		return counter;
 
@@ -154,12 +154,12 @@ shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int
 {
 	bool full;
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	if (!shard_shmem_is_counter(*counter, dboid, type_id))
 		*counter = find_counter(dboid, type_id);
 	if (*counter != NULL)
 		pg_atomic_fetch_add_u64(&(*counter)->held, change);
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 
 	/* what was counted of a type that is gone went with its counter */
 	if (*counter != NULL || change <= 0)
@@ -172,26 +172,26 @@ shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int64 *held)
 {
 	int count = 0;
 
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
 	{
-		ShardTypeCounter *counter = &shard_control->counter[i];
+		ShardTypeCounter *counter = &shard_shared->counter[i];
 
 		if (counter->dboid != dboid)
 			continue;
 		counters[count] = counter;
 		held[count++] = (int64) pg_atomic_read_u64(&counter->held);
 	}
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	return count;
 }
 
 void
 shard_shmem_free_counter(ShardTypeCounter *counter, Oid dboid, int32 type_id, int64 held)
 {
-	LWLockAcquire(shard_control->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shard_shared->lock, LW_EXCLUSIVE);
 	if (shard_shmem_is_counter(counter, dboid, type_id) &&
 		(int64) pg_atomic_read_u64(&counter->held) == held)
 		counter->dboid = InvalidOid;
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 }

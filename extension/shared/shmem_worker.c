@@ -115,12 +115,12 @@ shard_shmem_wake_launcher(void)
 {
 	Latch *latch;
 
-	pg_atomic_write_u32(&shard_control->launcher_wake, 1);
+	pg_atomic_write_u32(&shard_shared->launcher_wake, 1);
 	pg_memory_barrier();
 
-	SpinLockAcquire(&shard_control->launcher_mutex);
-	latch = shard_control->launcher_latch;
-	SpinLockRelease(&shard_control->launcher_mutex);
+	SpinLockAcquire(&shard_shared->launcher_mutex);
+	latch = shard_shared->launcher_latch;
+	SpinLockRelease(&shard_shared->launcher_mutex);
 
 	if (latch != NULL)
 		SetLatch(latch);

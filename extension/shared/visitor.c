@@ -3,7 +3,7 @@
  *		Backends in which other nodes call: they leave when somebody wants the database for himself.
  *
  * One place per backend, written by that backend alone; the launcher reads them, and, of backends that run allocation
- * functions, the coordinator worker and shard_health. Should a backend have no time to clear its place, the server
+ * functions, the control worker and shard_health. Should a backend have no time to clear its place, the server
  * restarts, and all of it with it.
  *
  * A link idles as soon as it is made, and may not call anything for long. So who makes one says so as it logs in, by
@@ -101,9 +101,9 @@ note(void)
 		before_shmem_exit(leave_at_exit, (Datum) 0);
 		noted = true;
 	}
-	LWLockAcquire(shard_control->lock, LW_SHARED);
+	LWLockAcquire(shard_shared->lock, LW_SHARED);
 	barred = shard_bar_stands(MyDatabaseId);
-	LWLockRelease(shard_control->lock);
+	LWLockRelease(shard_shared->lock);
 	return barred;
 }
 

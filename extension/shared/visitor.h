@@ -30,7 +30,7 @@ extern bool shard_visitor_is(int pid);
 /* Asks those of a database to end; returns how many are there still. */
 extern int shard_visitor_end(Oid dboid);
 
-/* What a backend runs for the owner of a type, as the coordinator worker asked it to (strategy.c). */
+/* What a backend runs for the owner of a type, as the control worker asked it to (strategy.c). */
 typedef struct ShardVisitorRun
 {
 	Oid owner;

@@ -81,7 +81,7 @@ like($two->error_of($join), qr/ERROR:  55000: .*the database has entities of typ
 is_safe($two, 'S03: refused');
 mallory($two, q{DELETE FROM shard_entity.e});
 
-# Nobody is waited for: the coordinator worker would stand still.
+# Nobody is waited for: the control worker would stand still.
 my $keeper = $two->session;
 $keeper->query('BEGIN; LOCK TABLE shard_entity.locked;');
 like($two->error_of($join), qr/ERROR:  55000: .*the state table of entity type "locked" is locked.*HINT:  .*pg_locks/s, 'S03: a locked table is not waited for');

@@ -1,5 +1,5 @@
 # B1: an owner locks the relation of his state's type for good, in a session or a prepared transaction, and has it looked at again.
-# The coordinator worker waits for no relation of a user's, nor does shard_health(), which names him.
+# The control worker waits for no relation of a user's, nor does shard_health(), which names him.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,12 +28,12 @@ for my $node ($cluster->nodes)
 }
 $cluster->wait_registered;
 
-my $worker = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator'};
+my $worker = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control'};
 my @workers = map { $_->sql($worker) } $cluster->nodes;
 my $lives = sub {
 	my ($what) = @_;
 
-	is_deeply([ map { $_->sql($worker) } $cluster->nodes ], \@workers, "$what: the coordinator workers live");
+	is_deeply([ map { $_->sql($worker) } $cluster->nodes ], \@workers, "$what: the control workers live");
 	is($two->sql(qq{SELECT shard_ask('before', '$what', '1', '60 s')}), 1, "$what: new shards get homes");
 };
 
@@ -54,7 +54,7 @@ $two->wait_until(qq{SELECT problems::text ~ 'entity type ..lockc.. .* process $l
 
 # The server that begins anew has never seen the type.
 $one->server->restart;
-$one->wait_until($worker =~ s/SELECT pid/SELECT count(*) = 1/r, 'the coordinator worker');
+$one->wait_until($worker =~ s/SELECT pid/SELECT count(*) = 1/r, 'the control worker');
 $workers[0] = $one->sql($worker);
 $lives->('restart');
 $one->sql(q{SELECT shard_ask('after', 'b', '1', '60 s')});
@@ -67,15 +67,15 @@ $_->sql(q{SELECT shard_ask('lockc', 'a', '{}', '60 s')}) for $cluster->nodes;
 for my $node ($cluster->nodes)
 {
 	$node->wait_until('SELECT ok FROM shard_health()', 'all to be well');
-	unlike(PostgreSQL::Test::Utils::slurp_file($node->server->logfile), qr/shard coordinator.*lock timeout|canceling statement due to lock timeout/, 'no wait was in vain');
+	unlike(PostgreSQL::Test::Utils::slurp_file($node->server->logfile), qr/shard control.*lock timeout|canceling statement due to lock timeout/, 'no wait was in vain');
 }
 $session->close;
 
-# Only a superuser can keep a coordinator worker from beginning. Who asks meanwhile hears so.
+# Only a superuser can keep a control worker from beginning. Who asks meanwhile hears so.
 $one->sql(q{BEGIN; LOCK TABLE shard.control IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'control'});
 $one->server->restart;
 my ($code, $out, $error) = $one->server->psql('postgres', q{SELECT shard_ask('before', 'a', '1', '3 s')});
-like($error, qr/DETAIL: .*This node handles nothing: its coordinator worker has not begun; see shard_health\(\)/, 'an ask says what is missing');
+like($error, qr/DETAIL: .*This node handles nothing: its control worker has not begun; see shard_health\(\)/, 'an ask says what is missing');
 like($one->error_of(q{SELECT shard_tell('before', 'a', '1')}), qr/55P03: .*whether this node takes messages.*HINT: .*pg_locks/s, 'so does who tells');
 $one->sql(q{ROLLBACK PREPARED 'control'});
 $one->wait_until('SELECT ok FROM shard_health()', 'all to be well again');

@@ -1,4 +1,4 @@
-# B2: composites that are twice in one another, 2^17 attributes in 17 types: each coordinator worker wrote all of them out, with 132 MB, or gigabytes for two levels more. Such a type is
+# B2: composites that are twice in one another, 2^17 attributes in 17 types: each control worker wrote all of them out, with 132 MB, or gigabytes for two levels more. Such a type is
 # no state, 54000, and one that became so later is not described.
 
 use strict;
@@ -27,7 +27,7 @@ CREATE TYPE holds AS (g grows);
 CREATE FUNCTION hg(state holds, message jsonb) RETURNS holds LANGUAGE plpgsql AS \$\$ BEGIN RETURN state; END \$\$;
 SQL
 my $peak = sub {
-	my $pid = $_[0]->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator'});
+	my $pid = $_[0]->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control'});
 	my ($kb) = slurp_file("/proc/$pid/status") =~ /VmHWM:\s+(\d+)/;
 	return ($pid, $kb);
 };
@@ -49,7 +49,7 @@ for my $node ($cluster->nodes)
 	$node->wait_until(q{SELECT problems::text LIKE '%states of entity type%g%cannot be compared%type mallory.holds has too many attributes%' FROM shard_health()}, 'shard_health() to say so');
 	my ($pid, $kb) = $peak->($node);
 	my ($old, $then) = @{ shift @before };
-	is($pid, $old, 'the coordinator worker lives');
+	is($pid, $old, 'the control worker lives');
 	cmp_ok($kb - $then, '<', 32 * 1024, 'with little more memory');
 	is(scalar(() = slurp_file($node->server->logfile) =~ /cannot be compared with those of other nodes/g), 1, 'and the log says it once');
 }

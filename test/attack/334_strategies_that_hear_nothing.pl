@@ -61,15 +61,15 @@ $there->wait_value(qq{SELECT count(*) FROM shard_health(), unnest(problems) p WH
 	1, 'shard_health() to name type, owner and process');
 pass('D28: shard_health() names type, owner and process');
 
-# The next coordinator worker knows, too.
-my $worker = $there->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator'});
+# The next control worker knows, too.
+my $worker = $there->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control'});
 $there->sql("SELECT pg_terminate_backend($worker)");
-$there->wait_value(qq{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'shard coordinator' AND pid <> $worker}, 1, 'the next coordinator worker');
+$there->wait_value(qq{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'shard control' AND pid <> $worker}, 1, 'the next control worker');
 $cluster->wait_up;
 my $before = homes('one');
 $there->sql(q{SELECT shard_tell('one', 'f' || i, '1') FROM generate_series(1, 40) i});
 until_all('homes of more shards', sub { return homes('one') > $before });
-is(scalar @stopped, 1, 'D28: nor after another start of the coordinator worker');
+is(scalar @stopped, 1, 'D28: nor after another start of the control worker');
 
 # When it is gone functions are asked again.
 $cluster->sql_everywhere('UPDATE mallory.stays SET now = false');

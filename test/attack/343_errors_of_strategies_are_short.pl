@@ -1,4 +1,4 @@
-# An allocation function that raises errors of any length: so much of them comes to the coordinator worker as is kept, and
+# An allocation function that raises errors of any length: so much of them comes to the control worker as is kept, and
 # they do not fill its memory, which is that of all types.
 
 use strict;
@@ -27,7 +27,7 @@ for my $node ($cluster->nodes)
 }
 $cluster->wait_registered;
 
-# The most memory that a coordinator worker has had, in megabytes.
+# The most memory that a control worker has had, in megabytes.
 sub peak
 {
 	my $most = 0;
@@ -44,5 +44,5 @@ my $before = peak();
 $one->sql(q{SELECT shard_tell('keep', 'e' || i, '{}') FROM generate_series(1, 20) i});
 ShardCluster::wait_for_condition(sub { $one->sql('SELECT count(*) FROM shard_entity.keep') + $two->sql('SELECT count(*) FROM shard_entity.keep') == 20 }, 'homes by the default strategy');
 cmp_ok(scalar(grep { slurp_file($_->server->logfile) =~ /so it begins xxx/ } $cluster->nodes), '>', 0, 'the log says why');
-cmp_ok(peak() - $before, '<', 15, "coordinator workers had $before MB, and have hardly more");
+cmp_ok(peak() - $before, '<', 15, "control workers had $before MB, and have hardly more");
 done_testing();

@@ -15,7 +15,7 @@ my $node = $cluster->coordinator;
 my ($other) = $cluster->others($node->n);
 my $liar = ShardWire::Member->new($other, $node);
 
-# The most memory that the coordinator worker has had, in megabytes.
+# The most memory that the control worker has had, in megabytes.
 sub peak
 {
 	my ($pid) = $node->server->worker_pids('%coordinator%');
@@ -43,7 +43,7 @@ sub many_entries
 	return (ShardWire::wire_uint(length($head) + $count * length $one) . $head, $one);
 }
 
-# On a slow machine the coordinator worker may take longer for a long one than its backend waits: 55P03, ask again.
+# On a slow machine the control worker may take longer for a long one than its backend waits: 55P03, ask again.
 sub heard { my @call = @_; my $errors = '55P03'; for (1 .. 10) { last if $errors ne '55P03'; $errors = (says(@call))[1] } return $errors }
 
 my $pid = join ' ', $node->server->worker_pids('%coordinator%');
@@ -55,7 +55,7 @@ for my $size (65, 150)
 	is($errors, '54000', "P46 a call of $size MB is refused") or diag(substr $text, 0, 400);
 	like($text, qr/calls of the control plane have 67108864 at most/, 'P46 with the bound');
 }
-cmp_ok(peak() - $before, '<', 50, 'P46 before the coordinator worker has got anything');
+cmp_ok(peak() - $before, '<', 50, 'P46 before the control worker has got anything');
 
 my ($front, $one) = many_entries(int(60 * MEGABYTE / 5));
 is(heard($front, int(60 * MEGABYTE / 5), $one), '', 'P46 one of 60 MB, of the smallest entries, is heard');
@@ -68,7 +68,7 @@ my $small = ShardWire::wire_bytes($liar->message(GET_DELTA, n => 1));
 is((says('', 1001, $small))[1], '54000', 'P46 a call of 1001 messages is refused');
 is((says('', 1000, $small))[1], '', 'P46 one of 1000 is not');
 note('peak ' . (peak() - $before) . ' MB');
-is(join(' ', $node->server->worker_pids('%coordinator%')), $pid, 'P46 the coordinator worker is what it was');
+is(join(' ', $node->server->worker_pids('%coordinator%')), $pid, 'P46 the control worker is what it was');
 $cluster->wait_up;
 $cluster->start_recorder;
 my $entity = $cluster->entity_at('recorder', $node->n);

@@ -85,7 +85,7 @@ for my $i (1 .. 20)
 pass(sprintf 'P64 meanwhile types get numbers, the slowest in %.2f s', $slowest);
 cmp_ok($coordinator->sql($flooding), '>', 0, 'P64 they flood still');
 my $log = PostgreSQL::Test::Utils::slurp_file($coordinator->server->logfile, $before);
-unlike($log, qr/coordinator worker did not answer in time/, 'P64 and each call is answered');
+unlike($log, qr/control worker did not answer in time/, 'P64 and each call is answered');
 is($second->sql('SELECT count(*) FROM shard_members'), 3, 'P64 nobody has joined');
 $coordinator->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flood'});
 waitpid $_, 0 for @flooders;

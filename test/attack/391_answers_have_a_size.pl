@@ -137,8 +137,8 @@ sub seconds { my ($process) = @_; my @stat = split ' ', slurp_file("/proc/$proce
 my %says = (control => "SELECT problems::text FROM shard_health()", receive => 'SELECT last_error FROM shard_peers WHERE node = ' . $evil->n);
 
 # Procedures, whose workers call them, and what may come in answer, in megabytes.
-for ([ answer => control => 'shard coordinator%', 64 ], [ answer => receive => 'shard region%', 0 ],
-	[ rows => control => 'shard coordinator%', 64 ], [ rows => receive => 'shard region%', 0 ])
+for ([ answer => control => 'shard control%', 64 ], [ answer => receive => 'shard region%', 0 ],
+	[ rows => control => 'shard control%', 64 ], [ rows => receive => 'shard region%', 0 ])
 {
 	my ($what, $procedure, $workers, $megabytes) = @$_;
 	my @workers = map { $_->server->worker_pids($workers) } @good;
@@ -161,7 +161,7 @@ for ([ answer => control => 'shard coordinator%', 64 ], [ answer => receive => '
 
 # --- settings while an answer is awaited -------------------------------------------------------------
 
-for ([ settings => control => 'shard coordinator%' ], [ settings => receive => 'shard region%' ], [ notice => receive => 'shard region%' ])
+for ([ settings => control => 'shard control%' ], [ settings => receive => 'shard region%' ], [ notice => receive => 'shard region%' ])
 {
 	my ($what, $procedure, $workers) = @$_;
 	my @workers = map { $_->server->worker_pids($workers) } @good;

@@ -125,7 +125,7 @@ sub asks
 	return wire_bytes($liar->message(PREPARE, to => 0, b => $b)) . wire_bytes($liar->message(FETCH, to => 0, b => $b)) x $count;
 }
 
-my @workers = map { $_->server->worker_pids('shard coordinator%') } @good;
+my @workers = map { $_->server->worker_pids('shard control%') } @good;
 forget_peak($_) for @workers;
 my %before = map { $_ => peak($_) } @workers;
 my %log = map { $_->n => -s $_->server->logfile } @good;
@@ -137,7 +137,7 @@ for (@good)
 }
 lie('');
 $cluster->wait_reachable;
-unlike(slurp_file($_->server->logfile, $log{ $_->n }), qr/did not answer in time/, 'P68 and the coordinator worker of node ' . $_->n . ' does other things meanwhile') for @good;
+unlike(slurp_file($_->server->logfile, $log{ $_->n }), qr/did not answer in time/, 'P68 and the control worker of node ' . $_->n . ' does other things meanwhile') for @good;
 
 # As many as there may be, again and again.
 lie(asks(999, 200));
@@ -147,5 +147,5 @@ lie('');
 $cluster->wait_reachable;
 note("peak " . (peak($_) - $before{$_}) . ' MB more') for @workers;
 cmp_ok(peak($_) - $before{$_}, '<', 60, 'P68 with little memory') for @workers;
-is_deeply([ sort map { $_->server->worker_pids('shard coordinator%') } @good ], [ sort @workers ], 'and nothing has ended');
+is_deeply([ sort map { $_->server->worker_pids('shard control%') } @good ], [ sort @workers ], 'and nothing has ended');
 done_testing;

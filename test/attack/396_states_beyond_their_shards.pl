@@ -23,7 +23,7 @@ is($one->sql('SELECT count(*), min(node), max(node), max(reason) FROM shard_home
 
 # One scan of the primary key for each shard that is met, and one that meets none.
 my $scans = q{SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_indexes WHERE relid = 'shard_entity.tm'::regclass};
-$one->wait_until("SELECT ($scans) > 10", 'the coordinator worker to have told its statistics');
+$one->wait_until("SELECT ($scans) > 10", 'the control worker to have told its statistics');
 cmp_ok($one->sql($scans), '<', 500, 'no others were looked at');
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
 done_testing();

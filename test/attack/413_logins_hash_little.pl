@@ -126,13 +126,13 @@ for my $how ([qw(plain whole)], [qw(plain pieces)], [qw(tls whole)])
 	pass('P73 a region worker does not hash');
 	ShardCluster::wait_for_condition(sub { slurp_file($first->server->logfile, $log) =~ /no control link to node 2\s.*\s.*DETAIL: .*hashed 2147483647 times/ },
 		'the log of node 1 to say so');
-	pass('P73 nor does the coordinator worker');
+	pass('P73 nor does the control worker');
 	is($first->sql(sprintf q{SELECT shard_ask('recorder', '%s', '[1, 1]', '5 s') IS NOT NULL}, $near), 't', 'what is here is handled');
 	$evil->kill_kill;
 	$log = -s $first->server->logfile;
 	$first->wait_until(q{SELECT last_error !~ 'hashed' FROM shard_peers WHERE node = 2}, 'nobody to be there any more');
 	ShardCluster::wait_for_condition(sub { slurp_file($first->server->logfile, $log) =~ /no control link to node 2\s.*\s.*DETAIL: .*refused/ },
-		'the coordinator worker to find nobody, either');
+		'the control worker to find nobody, either');
 }
 for my $how ([ qw(tls split), 'what no server says then' ], [ qw(plain cut), 'closed the connection within a message' ])
 {

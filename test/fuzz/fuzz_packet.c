@@ -88,8 +88,8 @@ read_received(ShardReader *reader, StringInfo out)
 static void
 read_positions(ShardReader *reader, StringInfo out)
 {
-	READ_ALL(ShardPositionSection, shard_packet_get_position, shard_packet_put_position, reader,
-			 out, (void) 0);
+	READ_ALL(ShardStreamPositionSection, shard_packet_get_position, shard_packet_put_position,
+			 reader, out, (void) 0);
 }
 
 static void

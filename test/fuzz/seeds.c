@@ -199,7 +199,7 @@ write_parts(void)
 	ShardFact fact = {1, 2, 3, 4, 5, 0, 7};
 	ShardDone done = {1, 2, 3};
 	ShardReceived received = {1, 0, 3};
-	ShardPositionSection position = {1, 0, 1, 0, 3, {1, 2}};
+	ShardStreamPositionSection position = {1, 0, 1, 0, 3, {1, 2}};
 	ShardStreamSection stream = {1, 0, 0, 3, 0, {1, 2}};
 	ShardAskCall ask = {1, 2, 3, 4, 5, 6, "e", 1, "p", 1};
 	ShardAskAnswer answer = {SHARD_ASK_REPLY, true, "p", 1};

@@ -1,4 +1,4 @@
-# The coordinator worker of a database: comes and goes with the region workers, keeps the node's
+# The control worker of a database: comes and goes with the region workers, keeps the node's
 # identity, is replaced when it ends, and is in nobody's way.
 
 use strict;
@@ -52,10 +52,10 @@ wait_known($_) for qw(one two three);
 
 	like($before, qr/^[0-9a-f-]{36}\|1\|1\|[0-9a-f-]{36}\|ok\|$/, 'a new node is node 1 of its own cluster');
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($old)");
-	$node->wait_until(qq{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard coordinator' AND datname = 'one' AND pid <> $old},
-		'another coordinator worker');
+	$node->wait_until(qq{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard control' AND datname = 'one' AND pid <> $old},
+		'another control worker');
 	$node->wait_until(q{SELECT bool_and(coordinator) FROM shard_members}, 'the office is held again', 'one');
-	is(identity('one'), $before, 'the same incarnation goes on when only its coordinator worker ended');
+	is(identity('one'), $before, 'the same incarnation goes on when only its control worker ended');
 	is(pids('region', 'one'), $region, 'region workers run on meanwhile');
 }
 
@@ -172,7 +172,7 @@ my $seed = sprintf "host=%s port=%d user=%s dbname=one", $node->host, $node->por
 	ok(1, 'a member that others are connected to can be dropped');
 	$node->safe_psql('one', 'DROP EXTENSION shard CASCADE');
 	ok(1, 'and the extension');
-	ShardCluster::wait_for_condition(sub { pids('coordinator', 'one') eq '' }, 'its coordinator worker to leave');
+	ShardCluster::wait_for_condition(sub { pids('coordinator', 'one') eq '' }, 'its control worker to leave');
 }
 
 $node->stop;

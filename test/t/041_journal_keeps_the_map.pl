@@ -23,7 +23,7 @@ $node->safe_psql('j', 'CREATE EXTENSION shard');
 sub coordinator_worker
 {
 	my ($db) = @_;
-	return $node->safe_psql('postgres', qq{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator' AND datname = '$db'});
+	return $node->safe_psql('postgres', qq{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control' AND datname = '$db'});
 }
 
 sub total

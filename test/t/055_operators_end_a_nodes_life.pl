@@ -57,10 +57,10 @@ my $told = q{SELECT count(*) FROM shard_entity.keep WHERE state::int = 2};
 my $mine = q{SELECT count(*) FROM shard_entity.keep};
 $_->wait_value("SELECT ($told) = ($mine)", 't', 'messages at node ' . $_->n) for $first, $second;
 # Downed is downed: neither time nor another process of it brings it back.
-my $worker = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator' AND datname = current_database()};
+my $worker = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control' AND datname = current_database()};
 my $pid = $third->sql($worker);
 $third->sql("SELECT pg_terminate_backend($pid)");
-$third->wait_until("SELECT pid <> $pid FROM ($worker) p", 'its next coordinator worker');
+$third->wait_until("SELECT pid <> $pid FROM ($worker) p", 'its next control worker');
 $third->wait_until(q{SELECT problems::text ~ 'was downed' FROM shard_health()}, 'that to say so, too');
 fails($first, 'SELECT shard_admit(3, incarnation + 1) FROM shard_members WHERE node = 3', qr/55000: .*DETAIL: .*was downed.*HINT: .*shard_admit\(\) there/s,
 	'it cannot be let in from elsewhere');

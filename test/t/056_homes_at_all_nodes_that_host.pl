@@ -19,7 +19,7 @@ $second->wait_value('SELECT ok, problems FROM shard_health()', 't|{}', 'a node t
 
 # The coordinator's worker is stopped for a moment, so that it hears of nothing. Where that moment was longer
 # than the others wait for it, there is no coordinator: then once more.
-my ($worker) = $first->workers('shard coordinator');
+my ($worker) = $first->workers('shard control');
 my $told = '';
 my $deadline = time + $ShardCluster::patience;
 until ($told eq 't' || time > $deadline)

@@ -10,7 +10,7 @@ use Test::More;
 my $node = ShardCluster->create('parked');
 $node->start_recorder;
 
-# No home without the coordinator worker: it stands still where it is.
+# No home without the control worker: it stands still where it is.
 $node->wait_until('SELECT ok FROM shard_health()', 'all workers to run');
 my ($coordinator) = $node->worker_pids('%coordinator%');
 kill 'STOP', $coordinator;

@@ -1,4 +1,4 @@
-# A coordinator worker that starts while somebody has the tables of ownership and routes locked cannot look which homes the
+# A control worker that starts while somebody has the tables of ownership and routes locked cannot look which homes the
 # region workers know, and appends all of them to the log again, once. Who knows a fact passes over it (T2): nothing is
 # handled twice, written anew, or sent again.
 
@@ -20,7 +20,7 @@ my ($facts_before, $rows_before, $owned_before) = map { $two->sql($_) } $facts, 
 
 my $holder = $two->session;
 $holder->query('BEGIN; LOCK TABLE shard.own, shard.route IN SHARE MODE;');
-my ($worker) = $two->workers('shard coordinator');
+my ($worker) = $two->workers('shard control');
 $two->sql("SELECT pg_terminate_backend($worker)");
 $two->wait_until("SELECT ($facts) >= $facts_before + 12", 'all homes to be appended again');
 pass('all homes are appended again');

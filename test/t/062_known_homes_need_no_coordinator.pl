@@ -1,4 +1,4 @@
-# While the coordinator worker stands still, messages for shards whose home is known are handled, also by
+# While the control worker stands still, messages for shards whose home is known are handled, also by
 # another region worker; those for others wait, and an ask for one waits as long as it is told to. When it
 # goes on, so do they.
 

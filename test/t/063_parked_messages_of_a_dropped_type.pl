@@ -31,6 +31,6 @@ is($node->safe_psql('postgres', q{SELECT entity_id, message, sqlstate, error FRO
 is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_inbox}), 0, 'nothing waits');
 kill 'CONT', $coordinator;
 $node->drain;
-$node->wait_until('SELECT ok FROM shard_health()', 'all to be well with the coordinator worker awake');
+$node->wait_until('SELECT ok FROM shard_health()', 'all to be well with the control worker awake');
 $node->log_is_clean;
 done_testing();

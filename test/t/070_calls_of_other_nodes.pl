@@ -177,6 +177,6 @@ $node->restart;
 ($rc, $out, $err) = $node->psql('postgres', call_sql('hello', head() . greeting($lane)), extra_params => [ '-U', 'peer' ]);
 like($err, qr/ERROR:  node 1 takes nothing from other nodes at the moment/, 'an error names the node that it is about');
 ($rc, $out, $err) = $node->psql('postgres', call_sql('control', ''), extra_params => [ '-U', 'peer' ]);
-like($err, qr/ERROR:  the coordinator worker of node 1 does not run/, 'so does the refusal of control messages');
+like($err, qr/ERROR:  the control worker of node 1 does not run/, 'so does the refusal of control messages');
 $node->log_is_clean;
 done_testing();

@@ -30,7 +30,7 @@ is($one->sql('SELECT dsn FROM shard_members WHERE node = 2'), $own, 'its address
 
 # --- not known yet -------------------------------------------------------------------------------
 
-# Its coordinator worker is only started by the extension: who comes before it waits for it.
+# Its control worker is only started by the extension: who comes before it waits for it.
 my $dsn = $one->dsn =~ s/dbname=\S+/dbname=fresh/r;
 $one->server->safe_psql('postgres', 'CREATE DATABASE fresh');
 $one->server->safe_psql('fresh', qq{CREATE EXTENSION shard;

@@ -141,7 +141,7 @@ for my $fault (map { my $point = $_; map { [ $point, $_ ] } qw(error exit crash)
 	qw(export_begin export_chunk import_begin import_chunk import_before_commit import_after_commit staged_reported))
 {
 	my ($point, $action) = @$fault;
-	# What fails in the coordinator worker itself ends it; and a crash is no other thing for each point.
+	# What fails in the control worker itself ends it; and a crash is no other thing for each point.
 	next if $point eq 'staged_reported' && $action eq 'error';
 	next if $action eq 'crash' && $point !~ /_commit$|^export_chunk$/;
 	my $to = 3 - $at;

@@ -119,7 +119,7 @@ is(sql(q{SELECT max(n) >= 3000 AND count(*) FILTER (WHERE n <= 3000) = 3000 FROM
 finish('numbers', $messages + 10);
 
 # And for messages that waited for a home.
-my $coordinator = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator'});
+my $coordinator = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control'});
 sql(q{SELECT shard_start('homeless', 'slow', handler_timeout => '180 s', number_of_shards => 1)});
 kill 'STOP', $coordinator;
 feed('homeless', 'a', 1, 300);

@@ -1,4 +1,4 @@
-# N8: shard_force_voters() is refused while a voter that it leaves out is there: whose coordinator worker stands still, whose
+# N8: shard_force_voters() is refused while a voter that it leaves out is there: whose control worker stands still, whose
 # server is frozen, who is cut off from this node alone. It says who is there, and who says so. Whoever has seen to it says
 # force; of voters that are lost nothing is asked.
 
@@ -37,12 +37,12 @@ like($three->error_of(q{SELECT shard_force_voters('{3}')}) // 'nothing', qr/5500
 
 # --- standing still ----------------------------------------------------------------------------------
 
-my @workers = map { $_->workers('shard coordinator') } $one, $two;
+my @workers = map { $_->workers('shard control') } $one, $two;
 kill 'STOP', @workers;
 $three->wait_until($no_coordinator, 'no coordinator');
 wait_missed($three, $one, $two);
-is_refused($three, '3', "Node 1 answers, and its coordinator worker stands still.\nNode 2 answers, and its coordinator worker stands still.",
-	'not while the coordinator workers of the others stand still');
+is_refused($three, '3', "Node 1 answers, and its control worker stands still.\nNode 2 answers, and its control worker stands still.",
+	'not while the control workers of the others stand still');
 kill 'CONT', @workers;
 $cluster->wait_up;
 $cluster->wait_reachable;

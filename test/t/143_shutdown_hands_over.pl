@@ -52,7 +52,7 @@ $client->query('SELECT 1');
 my $stopped = begin_stop($one, 'smart');
 $two->sql(q{SELECT pg_sleep(2)});
 ok(!$stopped->(), 'a smart shutdown waits for a client');
-# The postmaster is as slow as on a busy machine: it ends the coordinator worker long after a lease.
+# The postmaster is as slow as on a busy machine: it ends the control worker long after a lease.
 my $postmaster = $one->server->{_pid};
 kill 'STOP', $postmaster;
 $client->close;
@@ -109,19 +109,19 @@ $cluster->wait_up;
 $cluster->wait_recorded($there, 3, 1 .. 60);
 pass('what was not delivered is after the next start');
 
-# --- a coordinator worker that ends before its time ------------------------------------------------
+# --- a control worker that ends before its time ------------------------------------------------
 
 $two->sql(q{ALTER SYSTEM SET shard.shutdown_timeout = '60s'});
 $two->server->reload;
 $three->server->freeze;
 $two->sql(ShardCluster::tell_recorder($there, 61, 70));
-my $worker = $two->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard coordinator'});
+my $worker = $two->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control'});
 $stopped = begin_linger();
 ok(!$stopped->(), 'it lingers again');
 kill 'TERM', $worker;
 $begin = time;
 usleep(50_000) while !$stopped->() && time - $begin < 90;
-cmp_ok(time - $begin, '<', 20, 'without the coordinator worker nobody lingers');
+cmp_ok(time - $begin, '<', 20, 'without the control worker nobody lingers');
 $three->server->thaw;
 $two->server->start;
 $cluster->wait_up;

@@ -1,5 +1,5 @@
 # A node that exits may have said that nothing is left, and been removed, before its server went down. When it comes up
-# again nobody may send there, not even before its coordinator worker has spoken (M20): nobody would take it.
+# again nobody may send there, not even before its control worker has spoken (M20): nobody would take it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,15 +21,15 @@ $open->query(ShardCluster::tell_recorder($mine, 11));
 is($two->sql(q{SELECT shard_leave('1 s')}), 'f', 'a node leaves, and is not empty yet');
 $two->wait_until(q{SELECT status = 'exiting' FROM shard_members WHERE node = 2}, 'it to hear that it exits');
 
-# This lock is there again after a crash: the coordinator worker cannot begin, and has said nothing yet.
-$two->sql(q{BEGIN; LOCK TABLE shard.node IN SHARE MODE; PREPARE TRANSACTION 'no coordinator worker'});
+# This lock is there again after a crash: the control worker cannot begin, and has said nothing yet.
+$two->sql(q{BEGIN; LOCK TABLE shard.node IN SHARE MODE; PREPARE TRANSACTION 'no control worker'});
 $two->server->crash;
 $open->close;
 $two->server->recover;
 my $tell = ShardCluster::tell_recorder($mine, 12);
 like($two->error_of($tell), qr/55000: .*leaving its cluster.*HINT: .*another member/s, 'after a crash it takes no messages from the first moment');
 like($two->error_of(q{SELECT shard_ask('recorder', 'm', '{}')}), qr/55000: .*leaving its cluster/s, 'nor asks');
-$two->sql(q{ROLLBACK PREPARED 'no coordinator worker'});
+$two->sql(q{ROLLBACK PREPARED 'no control worker'});
 is($two->eventually(q{SELECT shard_leave('60 s')}), 't', 'it leaves');
 $one->sql(ShardCluster::tell_recorder($mine, 11, 20));
 $cluster->has_left(2);

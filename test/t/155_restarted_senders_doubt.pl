@@ -27,7 +27,7 @@ $lost->server->crash;
 $cluster->proxy->cut($lost->n, $sender->n);
 $cluster->proxy->heal;
 
-# Its coordinator worker learns of the new home, its region workers do not come to it.
+# Its control worker learns of the new home, its region workers do not come to it.
 kill 'STOP', $sender->workers('shard region');
 $sender->sql(ShardCluster::tell_recorder($entity, 'unsent'));
 $other->eventually('SELECT shard_write_off(' . $lost->n . ')');

@@ -1,4 +1,4 @@
-# N7: whom the operator's node does not reach, another member may hear, or reach though its coordinator worker stands still.
+# N7: whom the operator's node does not reach, another member may hear, or reach though its control worker stands still.
 # shard_write_off() asks them, is refused, and names who says so; unless it is forced. So it is if the node's server is frozen:
 # it takes connections. shard_health() says what it is, and advises no write-off. One that has ended is given up as ever.
 
@@ -41,7 +41,7 @@ unlike($said, qr/write_off|promote/, 'no write-off is advised');
 
 # --- reached by another one ------------------------------------------------------------------------
 
-my ($worker) = $three->workers('shard coordinator');
+my ($worker) = $three->workers('shard control');
 kill 'STOP', $worker;
 wait_missed($two, $three);
 like($one->error_of('SELECT shard_write_off(3)') // 'nothing', qr/$refused\QDETAIL:  Node 2 reaches it: its region workers run and handle messages.\E$hint/s,

@@ -1,4 +1,4 @@
-# N7: a node of which the coordinator worker alone stands still, stopped or behind somebody's lock, is not heard, and runs its
+# N7: a node of which the control worker alone stands still, stopped or behind somebody's lock, is not heard, and runs its
 # entities. shard_health() says so and advises no write-off; shard_write_off() is refused, unless forced. Of a node that is
 # down for real neither is so.
 
@@ -24,8 +24,8 @@ sub stands_still
 	my ($node, $entity, $how) = @_;
 	my $n = $node->n;
 	my ($count) = split / /, $one->get($entity);
-	$one->wait_until("SELECT $health ~ 'node $n has not been heard .*its region workers run there and handle messages: its coordinator worker stands still'",
-		"health to name the coordinator worker: $how");
+	$one->wait_until("SELECT $health ~ 'node $n has not been heard .*its region workers run there and handle messages: its control worker stands still'",
+		"health to name the control worker: $how");
 	my $said = $one->sql("SELECT $health");
 	like($said, qr/SIGCONT/, "$how: what to do about it is said");
 	like($said, qr/^entity type "counter": \d+ shards? at node $n, which runs them, and is not heard/m, "$how: nobody says that its shards wait");
@@ -33,7 +33,7 @@ sub stands_still
 	$one->add($entity, 1);
 	is($one->get($entity), $count + 1 . " from node$n", "$how: an entity there answers");
 	like($_->error_of("SELECT shard_write_off($n)") // 'nothing',
-		qr/55000: .*refused for node $n\nDETAIL:  Its region workers run.*coordinator worker alone stands still\.\nHINT:  .*force => true/s,
+		qr/55000: .*refused for node $n\nDETAIL:  Its region workers run.*control worker alone stands still\.\nHINT:  .*force => true/s,
 		"$how: a write-off is refused at node " . $_->n)
 	  for $one, grep { $_->n != $n } $two;
 	is($one->sql("SELECT status FROM shard_members WHERE node = $n"), 'up', "$how: and changes nothing");
@@ -46,7 +46,7 @@ like($one->error_of('SELECT shard_write_off(1)') // 'nothing', qr/55000: .*coord
 
 # --- stopped -------------------------------------------------------------------------------------
 
-my ($worker) = $three->workers('shard coordinator');
+my ($worker) = $three->workers('shard control');
 kill 'STOP', $worker;
 stands_still($three, $at_three, 'stopped');
 kill 'CONT', $worker;
@@ -83,7 +83,7 @@ pass('an operator can move the shard that was pinned there');
 
 # --- forced --------------------------------------------------------------------------------------
 
-($worker) = $two->workers('shard coordinator');
+($worker) = $two->workers('shard control');
 kill 'STOP', $worker;
 $one->wait_until("SELECT $health ~ 'node 2 has not been heard .*stands still'", 'node 2 to be missed');
 like($one->error_of('SELECT shard_write_off(2, force => false)') // 'nothing', qr/55000: .*force => true/s, 'refused');

@@ -1,5 +1,5 @@
 # A node that was let into a cluster gives its types the cluster's numbers. If its server goes down in between, nobody may send
-# there when it comes up again before that is done, not even before its coordinator worker has spoken: what was sent under the
+# there when it comes up again before that is done, not even before its control worker has spoken: what was sent under the
 # old numbers could not be given others, and the node would handle nothing.
 
 use strict;
@@ -14,7 +14,7 @@ my $keep = q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANG
 $one->sql("$keep SELECT shard_start('first', 'keep(jsonb,jsonb)', 8); SELECT shard_start('second', 'keep(jsonb,jsonb)', 8)");
 $two->sql("$keep SELECT shard_start('second', 'keep(jsonb,jsonb)', 8)");
 
-# These locks are there again after a crash: the types cannot be given their numbers, then the coordinator worker cannot begin.
+# These locks are there again after a crash: the types cannot be given their numbers, then the control worker cannot begin.
 my $prepare = sub { $two->sql("BEGIN; LOCK TABLE shard.$_[0] IN SHARE MODE; PREPARE TRANSACTION '$_[0]'") };
 $prepare->('route');
 my $join = $two->session;

@@ -60,7 +60,7 @@ is($two->sql(qq{SELECT state::jsonb->>'count' FROM shard_try('recorder', '$entit
 
 # --- lines of the log ------------------------------------------------------------------------------
 
-like(slurp_file($server->logfile), qr/CONTEXT:  shard coordinator of database "node1"$/m, 'a line of a worker names its database');
+like(slurp_file($server->logfile), qr/CONTEXT:  shard control of database "node1"$/m, 'a line of a worker names its database');
 
 # A worker in a turn that does not end is terminated when the launcher wants fewer.
 my $keeper = $two->session;

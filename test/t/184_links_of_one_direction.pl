@@ -42,8 +42,8 @@ pass('all is well when it lets them in');
 
 $three->server->append_conf('postgresql.conf', 'shard.enabled = off');
 $three->server->reload;
-$one->wait_until(q{SELECT last_error ~ '^the coordinator worker of node 3 does not run' FROM shard_members WHERE node = 3},
+$one->wait_until(q{SELECT last_error ~ '^the control worker of node 3 does not run' FROM shard_members WHERE node = 3},
 	'an error of node 3, shown at node 1, to name it');
-$one->wait_until("SELECT ($health) ~ 'node 3 has not been heard for \\d+ s: the coordinator worker of node 3 does not run'", 'so in its health');
+$one->wait_until("SELECT ($health) ~ 'node 3 has not been heard for \\d+ s: the control worker of node 3 does not run'", 'so in its health');
 pass('what a node says of itself names it');
 done_testing();

@@ -11,11 +11,11 @@ use Test::More;
 my $cluster = ShardNodes->create(3);
 $cluster->wait_reachable;
 
-# What the coordinator worker of a node has said, without addresses; what calls of others have it say may come before or after.
+# What the control worker of a node has said, without addresses; what calls of others have it say may come before or after.
 sub said
 {
 	my ($node) = @_;
-	return join '; ', map { s/(?:, at)? ".*//r } grep { !/ asks to be let in / } slurp_file($node->server->logfile) =~ /shard coordinator (?:LOG|WARNING|ERROR):\s+(?:shard: )?(.*)/g;
+	return join '; ', map { s/(?:, at)? ".*//r } grep { !/ asks to be let in / } slurp_file($node->server->logfile) =~ /shard control (?:LOG|WARNING|ERROR):\s+(?:shard: )?(.*)/g;
 }
 
 my ($one, @joiners) = $cluster->nodes;

@@ -11,7 +11,7 @@ my $cluster = ShardNodes->create(3);
 my ($one, $two, $three) = $cluster->nodes;
 is($cluster->coordinator->n, 1, 'the oldest is coordinator');
 
-my ($worker) = $one->workers('shard coordinator');
+my ($worker) = $one->workers('shard control');
 my $leaves = $three->session;
 my $cancels = $three->session;
 kill 'STOP', $worker;

@@ -1,4 +1,4 @@
-# Whoever cancels a leave while the coordinator worker of his node stands still is told so when his time is up, by the name of
+# Whoever cancels a leave while the control worker of his node stands still is told so when his time is up, by the name of
 # the process, and that nothing has changed. Meanwhile he can cancel that, too, and has nothing locked. So is he told who leaves.
 
 use strict;
@@ -13,7 +13,7 @@ my $status = q{SELECT status FROM shard_members WHERE node = 2};
 my ($worker) = $two->server->worker_pids('%coordinator%');
 kill 'STOP', $worker;
 
-my $still = "The coordinator worker of this node, process $worker, does not answer: it stands still.";
+my $still = "The control worker of this node, process $worker, does not answer: it stands still.";
 like($two->error_of(q{SELECT shard_leave('1 s', cancel => true)}) // 'nothing',
 	qr/55P03: cannot cancel the leave of this node: nobody takes the command\n\QDETAIL:  $still Nothing has changed.\E\nHINT:  .*SIGCONT.*shard_leave\(cancel => true\)/,
 	'it is not cancelled, and the process is named');
@@ -22,7 +22,7 @@ is("$code $out", '0 f', 'nor does it leave');
 like($err, qr/WARNING:.*the cluster has not decided yet that this node leaves\n\QDETAIL:  $still\E\nHINT:/, 'which names the process, too');
 
 my $health = $two->sql(q{SELECT array_to_string(problems, E'\n') FROM shard_health()});
-like($health, qr/^the coordinator worker of this node, process $worker, does not answer; .*SIGCONT.*pg_terminate_backend/m, 'so does health, and says what to do');
+like($health, qr/^the control worker of this node, process $worker, does not answer; .*SIGCONT.*pg_terminate_backend/m, 'so does health, and says what to do');
 
 # --- who waits -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-# Whoever leaves while the coordinator worker of his node stands still is told that nobody has decided it yet (it was an internal
+# Whoever leaves while the control worker of his node stands still is told that nobody has decided it yet (it was an internal
 # error), and leaves as soon as it goes on.
 
 use strict;

@@ -1,4 +1,4 @@
-# Links of region workers that fail while the coordinator workers hear one another: for want of connections at the other
+# Links of region workers that fail while the control workers hear one another: for want of connections at the other
 # end, or by an error there. Whoever asks is told why, and health and shard_peers say so within seconds, until it is mended.
 
 use strict;

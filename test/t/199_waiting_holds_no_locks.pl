@@ -1,4 +1,4 @@
-# Who waits for a command of the control plane has none of our tables locked: VACUUM FULL of them passes. A coordinator worker
+# Who waits for a command of the control plane has none of our tables locked: VACUUM FULL of them passes. A control worker
 # whose tables somebody has locked waits for them, and says so; it does not end.
 
 use strict;
@@ -16,9 +16,9 @@ my ($shard) = grep { $cluster->home_of('counter', $_) == 3 } 0 .. 11;
 $one->add($shard, 1);
 $cluster->drain;
 $cluster->wait_settled;
-my $worker = q{SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type ~ '^shard coordinator'};
+my $worker = q{SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type ~ '^shard control'};
 my %before = map { $_->n => $_->sql($worker) } $cluster->nodes;
-like($before{$_}, qr/^\d+$/, "node $_ has a coordinator worker") for sort keys %before;
+like($before{$_}, qr/^\d+$/, "node $_ has a control worker") for sort keys %before;
 
 # Tables of ours that a backend has locked.
 sub locked
@@ -80,8 +80,8 @@ for ([ control => '' ], [ decision => ' IN SHARE MODE' ], [ node => '' ], [ node
 	$clerk->query("BEGIN; LOCK TABLE shard.$table$mode;");
 	$cluster->coordinator->sql("SELECT shard_pin('counter', 0, @{[ 1 + $pins++ % 2 ]})");
 	ok(eval { ShardCluster::wait_for_condition(sub { slurp_file($other->server->logfile, $from) =~
-		/the coordinator worker waits for table shard\.$table, which is locked by process $clerk_pid\b.*DETAIL: .*no part.*HINT: .*pg_locks/s }, 'the log'); 1 },
-		"a coordinator worker that cannot write shard.$table says so, and who has it");
+		/the control worker waits for table shard\.$table, which is locked by process $clerk_pid\b.*DETAIL: .*no part.*HINT: .*pg_locks/s }, 'the log'); 1 },
+		"a control worker that cannot write shard.$table says so, and who has it");
 	like($other->sql(q{SET statement_timeout = '60 s'; SELECT problems::text FROM shard_health()}), qr/shard\.$table is locked by process $clerk_pid:/, 'and health does, too');
 	$clerk->query('COMMIT;');
 	$other->wait_value(q{SELECT count(*) FROM shard_members WHERE reachable}, 3, 'it to go on');
@@ -96,7 +96,7 @@ for my $table (qw(control decision node))
 	like($other->error_of("BEGIN; SET ROLE reader; LOCK TABLE shard.$table IN SHARE MODE") // 'nothing', qr/42501/, "a reader cannot lock shard.$table");
 }
 $other->sql('DROP OWNED BY reader; DROP ROLE reader');
-is($_->sql($worker), $before{ $_->n }, 'the coordinator worker of node ' . $_->n . ' has not ended') for $cluster->nodes;
+is($_->sql($worker), $before{ $_->n }, 'the control worker of node ' . $_->n . ' has not ended') for $cluster->nodes;
 
 # --- tables that a step does not write --------------------------------------------------------------
 
@@ -130,12 +130,12 @@ for my $locked (qw(type own route))
 	my $log = -s $head->server->logfile;
 	$locker->query('BEGIN; LOCK TABLE ' . join(', ', map { "shard.inbox_$_" } 0 .. 7) . ' IN SHARE MODE;');
 	$mover->send("SELECT shard_move('counter', $moved, ${\ $to_node->n});");
-	ok($head->server->wait_for_log(qr/the coordinator worker waits for table shard\.inbox_\d, which is locked/, $log), 'who has a home to write down waits for the log');
+	ok($head->server->wait_for_log(qr/the control worker waits for table shard\.inbox_\d, which is locked/, $log), 'who has a home to write down waits for the log');
 	$locker->query('COMMIT;');
 	$_->close for $locker, $mover;
 	$to_node->eventually("SELECT shard_move('counter', $moved, ${\ $to_node->n})") if $cluster->home_of('counter', $moved, $to_node) != $to_node->n;
 	is($cluster->home_of('counter', $moved, $to_node), $to_node->n, 'and the shard moves then');
 }
 $head->wait_until('SELECT ok FROM shard_health()', 'good health');
-is($_->sql($worker), $before{ $_->n }, 'nor has the coordinator worker of node ' . $_->n . ' ended now') for $cluster->nodes;
+is($_->sql($worker), $before{ $_->n }, 'nor has the control worker of node ' . $_->n . ' ended now') for $cluster->nodes;
 done_testing();

@@ -1,6 +1,6 @@
 /*
  * homes_test.c
- *		Unit tests of the shard coordinator's duties, by whole nodes: bulk allocation.
+ *		Unit tests of the shard control's duties, by whole nodes: bulk allocation.
  */
 #include "postgres_fe.h"
 

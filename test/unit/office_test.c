@@ -41,7 +41,7 @@ test_cut_off(void)
 	run(2 * SHARD_ELECTION_TIMEOUT);
 	ok(!is_coordinator(0), "without a majority it holds no office");
 	is_int(shown(0), 0, "and does not show itself in it");
-	run(SHARD_COORDINATOR_FORGOTTEN);
+	run(SHARD_CONTROL_FORGOTTEN);
 	is_int(shown(0), 0, "nor anybody else");
 	is_int(shown(1), 2, "the others have another one");
 	is_int(shown(3), 2, "and all know it");
@@ -58,7 +58,7 @@ test_minority(void)
 	cut(2, true);
 	run(2 * SHARD_ELECTION_TIMEOUT);
 	is_int(shown(1), 0, "without a majority there is none");
-	run(SHARD_COORDINATOR_FORGOTTEN);
+	run(SHARD_CONTROL_FORGOTTEN);
 	is_int(shown(3), 0, "and nobody shows one, though the one of before is heard");
 	ok(shard_node_reachable(machines[3].node, 2, now), "which is reached");
 	cut(0, false);

@@ -62,7 +62,7 @@ FORM_FUNCTIONS(shard_packet, done, ShardDone, _done)
 FORM_FUNCTIONS(shard_packet, header, ShardCallHeader, _header)
 FORM_FUNCTIONS(shard_packet, stream, ShardStreamSection, _stream)
 FORM_FUNCTIONS(shard_packet, received, ShardReceived, _received)
-FORM_FUNCTIONS(shard_packet, position, ShardPositionSection, _position)
+FORM_FUNCTIONS(shard_packet, position, ShardStreamPositionSection, _position)
 FORM_FUNCTIONS(shard_packet, ask, ShardAskCall, _ask)
 FORM_FUNCTIONS(shard_packet, answer, ShardAskAnswer, _answer)
 
@@ -72,7 +72,7 @@ static const Form forms[] = {FORM(parcel, ShardParcel),
 							 FORM(header, ShardCallHeader),
 							 FORM(stream, ShardStreamSection),
 							 FORM(received, ShardReceived),
-							 FORM(position, ShardPositionSection),
+							 FORM(position, ShardStreamPositionSection),
 							 FORM(ask, ShardAskCall),
 							 FORM(answer, ShardAskAnswer)};
 
@@ -107,7 +107,8 @@ test_round_trips(void)
 	check_good("header", &header, "one");
 	check_good("stream", &(ShardStreamSection){15, 1, 2, BIG, 0, {8, 9}}, "one without rows");
 	check_good("received", &(ShardReceived){15, 0, BIG}, "one");
-	check_good("position", &(ShardPositionSection){0, 1, 2, 3, BIG, {PG_UINT64_MAX, 1}}, "one");
+	check_good("position", &(ShardStreamPositionSection){0, 1, 2, 3, BIG, {PG_UINT64_MAX, 1}},
+			   "one");
 	check_good("ask", &(ShardAskCall){1, 2, 3, 4, BIG, PG_INT64_MAX, "e", 1, "p\0", 2}, "one");
 	check_good("answer", &(ShardAskAnswer){SHARD_ASK_REPLY, true, "xyz", 3}, "a reply");
 	check_good("answer", &(ShardAskAnswer){SHARD_ASK_REPLY, false, NULL, 0},

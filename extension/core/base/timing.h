@@ -16,7 +16,7 @@
 #define SHARD_ELECTION_TIMEOUT (1500 * SHARD_MS)
 
 /* Who has not heard the coordinator for so long knows of none. */
-#define SHARD_COORDINATOR_FORGOTTEN (4 * SHARD_SECOND)
+#define SHARD_CONTROL_FORGOTTEN (4 * SHARD_SECOND)
 
 /* A candidate waits this long for each member that is older (R15). */
 #define SHARD_CANDIDATE_STEP (150 * SHARD_MS)

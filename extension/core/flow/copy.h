@@ -60,7 +60,7 @@ typedef struct ShardExportCall
 extern void shard_copy_put_export(StringInfo out, const ShardExportCall *call);
 extern bool shard_copy_get_export(ShardReader *reader, ShardExportCall *call);
 
-/* Call of shard_peer.import(): of a node's coordinator worker to its own database. */
+/* Call of shard_peer.import(): of a node's control worker to its own database. */
 typedef struct ShardImportCall
 {
 	int32 kind;

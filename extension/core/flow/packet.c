@@ -105,7 +105,7 @@ good_received(const ShardReceived *received)
 }
 
 static bool
-good_position(const ShardPositionSection *position)
+good_position(const ShardStreamPositionSection *position)
 {
 	return good_lane(position->lane) && position->channel >= 0 && position->inc >= 0 &&
 		   position->gen >= 0 && good_seq(position->seq);
@@ -425,7 +425,7 @@ shard_packet_get_received(ShardReader *reader, ShardReceived *received)
 }
 
 void
-shard_packet_put_position(StringInfo out, const ShardPositionSection *position)
+shard_packet_put_position(StringInfo out, const ShardStreamPositionSection *position)
 {
 	Assert(good_position(position));
 	shard_wire_put_int(out, position->lane);
@@ -437,7 +437,7 @@ shard_packet_put_position(StringInfo out, const ShardPositionSection *position)
 }
 
 bool
-shard_packet_get_position(ShardReader *reader, ShardPositionSection *position)
+shard_packet_get_position(ShardReader *reader, ShardStreamPositionSection *position)
 {
 	if (!shard_wire_more(reader, position, sizeof(*position)))
 		return false;

@@ -108,7 +108,7 @@ typedef enum ShardSectionKind
 	SHARD_SECTION_GREET = 5,	  /* hello: ShardStreamSection without rows, for each stream */
 	SHARD_SECTION_QUARANTINE = 6, /* ShardQuarantineSection: the sender's side of a stream (X4) */
 	SHARD_SECTION_RECEIVED = 65,  /* answer: ShardReceived */
-	SHARD_SECTION_POSITION = 66,  /* answer to hello: ShardPositionSection */
+	SHARD_SECTION_POSITION = 66,  /* answer to hello: ShardStreamPositionSection */
 
 	/* answers to the copying of a shard, by core/copy.h */
 	SHARD_SECTION_COLUMNS = 96, /* ShardCopyColumn, any number */
@@ -152,7 +152,7 @@ extern void shard_packet_put_received(StringInfo out, const ShardReceived *recei
 extern bool shard_packet_get_received(ShardReader *reader, ShardReceived *received);
 
 /* What the receiver has of a stream: the fields of ShardStreamPosition. */
-typedef struct ShardPositionSection
+typedef struct ShardStreamPositionSection
 {
 	int32 lane;
 	int32 channel;
@@ -160,10 +160,10 @@ typedef struct ShardPositionSection
 	int32 gen;
 	int64 seq;
 	ShardUuid writer;
-} ShardPositionSection;
+} ShardStreamPositionSection;
 
-extern void shard_packet_put_position(StringInfo out, const ShardPositionSection *position);
-extern bool shard_packet_get_position(ShardReader *reader, ShardPositionSection *position);
+extern void shard_packet_put_position(StringInfo out, const ShardStreamPositionSection *position);
+extern bool shard_packet_get_position(ShardReader *reader, ShardStreamPositionSection *position);
 
 /* That the sender's stream to the receiver is quarantined, so that both sides show it (X4). Optional. */
 typedef struct ShardQuarantineSection

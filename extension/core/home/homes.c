@@ -1,6 +1,6 @@
 /*
  * core/home/homes.c
- *		The shard coordinator: registrations, requests for homes, confirmations of starts.
+ *		The shard control: registrations, requests for homes, confirmations of starts.
  *
  * What the coordinator knows of homes is read from the decided map, change by change, so a new
  * coordinator comes to the same knowledge by reading it from the beginning. Nothing volatile is needed

@@ -1,6 +1,6 @@
 /*
  * core/home/homes.h
- *		The shard coordinator's duties towards shards: who hosts them, and moving them (sections 4, 9).
+ *		The shard control's duties towards shards: who hosts them, and moving them (sections 4, 9).
  *
  * Lives while the office is held. Durable are the keys home/…, type/…, pin/…, formed/… alone; the
  * rest (registrations, requests that wait, drivers of moves, who confirmed a start) is volatile and

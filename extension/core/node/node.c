@@ -597,7 +597,7 @@ shard_node_coordinator(const ShardNode *node, int64 now)
 		return 0;
 	if (node->coordinator == node->id)
 		return node->in_office ? node->id : 0;
-	return now - node->coordinator_heard < SHARD_COORDINATOR_FORGOTTEN ? node->coordinator : 0;
+	return now - node->coordinator_heard < SHARD_CONTROL_FORGOTTEN ? node->coordinator : 0;
 }
 
 bool

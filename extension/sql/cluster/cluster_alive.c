@@ -17,11 +17,11 @@
 #include "registry/directory.h"
 #include "sql/cluster/internal.h"
 #include "link/peer_client.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
-/* A coordinator worker that has not answered a question on its own node by then stands still; in microseconds. */
+/* A control worker that has not answered a question on its own node by then stands still; in microseconds. */
 #define STANDS_STILL (500 * INT64CONST(1000))
 
 /* Who is asked about another one asks for so long: he is waited for himself. */
@@ -37,11 +37,11 @@
 static void
 ask_for_reports(void *reports)
 {
-	*(List **) reports = shard_coordinator_members(STANDS_STILL);
+	*(List **) reports = shard_control_members(STANDS_STILL);
 }
 
 /*
- * What the coordinator worker here hears of members, itself among them. False: it stands still.
+ * What the control worker here hears of members, itself among them. False: it stands still.
  */
 static bool
 ask_coordinator(ShardDatabase *db, List **reports)
@@ -49,7 +49,7 @@ ask_coordinator(ShardDatabase *db, List **reports)
 	ErrorData *error;
 
 	*reports = NIL;
-	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
 		return false;
 	error = shard_attempt(ask_for_reports, reports);
 	if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
@@ -64,10 +64,10 @@ ask_coordinator(ShardDatabase *db, List **reports)
 static bool
 entities_run(ShardDatabase *db)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(db, &view);
-	if (!view.known || !view.handle || shard_plane_lease(db) <= shard_plane_now())
+	shard_board_get(db, &view);
+	if (!view.known || !view.handle || shard_board_lease(db) <= shard_clock_now())
 		return false;
 	shard_each_worker (worker, db)
 	{
@@ -159,9 +159,9 @@ is_heard(List *reports, int32 node)
 static bool
 read_nodes(ShardReader *reader, ShardAlive *asked, uint64 count)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	for (uint64 i = 0; i < count; i++)
 	{
 		asked[i].node = shard_wire_get_int32(reader);
@@ -239,10 +239,10 @@ static int
 witnesses_of(const ShardAlive *asked, int count, List *reports, int32 *nodes)
 {
 	int n = 0;
-	ShardPlaneView view;
+	ShardBoardView view;
 	ListCell *cell;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	foreach (cell, reports)
 	{
 		const ShardMemberReport *report = lfirst(cell);
@@ -349,10 +349,10 @@ shard_cluster_alive_ask_silent(List *reports)
 	ShardMemberReport *of[SHARD_ALIVE_MOST];
 	int members;
 	int count = 0;
-	ShardPlaneView view;
+	ShardBoardView view;
 	ListCell *cell;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	(void) shard_cluster_view_directory(&members);
 	foreach (cell, reports)
 	{

@@ -2,7 +2,7 @@
  * sql/cluster/cluster_alive.h
  *		Whether members that are not heard are there, and entities run at them (N7, N8).
  *
- * What is not heard is a coordinator worker. It may stand still alone, while the node's region workers go on.
+ * What is not heard is a control worker. It may stand still alone, while the node's region workers go on.
  */
 #pragma once
 
@@ -19,7 +19,7 @@ typedef struct ShardAlive
 	/* shard_cluster_alive(): what its database says */
 	bool answers;
 	bool entities;	  /* its region workers run, and may handle messages */
-	bool coordinator; /* its coordinator worker answers there */
+	bool coordinator; /* its control worker answers there */
 	bool mute;		  /* its server takes connections, and nothing comes: it may be frozen */
 
 	/* shard_cluster_alive_ask_others(): of members that this node hears */

@@ -22,7 +22,7 @@
 #include "entity/executor.h"
 #include "sql/cluster/internal.h"
 #include "link/peer_client.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 
@@ -172,9 +172,9 @@ ask_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entit
 static bool
 is_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entity, bool *running)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (node != view.node)
 		return dsn != NULL && ask_running(node, dsn, type_id, shard, entity, running);
 	*running =

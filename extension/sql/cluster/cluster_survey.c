@@ -13,7 +13,7 @@
 #include "sql/cluster/cluster_survey.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -41,10 +41,10 @@ shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 {
 	ShardSurvey all = {0};
 	const ShardDirectoryMember *members;
-	ShardPlaneView view;
+	ShardBoardView view;
 	int count;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	members = shard_cluster_view_directory(&count);
 	all.node = palloc(Max(count, 1) * sizeof(int32));
 	all.question = palloc0(Max(count, 1) * sizeof(ShardPeerQuestion));

@@ -3,7 +3,7 @@
  *		What this node knows of its cluster: rows behind shard_members, shard_homes, shard_peers.
  *
  * Members and homes are read from what was decided and learned (shard.control), so they are there when
- * no worker runs, and may be behind on a node that is cut off. What is only observed the coordinator worker
+ * no worker runs, and may be behind on a node that is cut off. What is only observed the control worker
  * of this node, or its region workers, are asked for.
  */
 #include "postgres.h"
@@ -25,11 +25,11 @@
 #include "registry/cluster_map.h"
 #include "sql/cluster/cluster_view.h"
 #include "registry/control_store.h"
-#include "coordinator/coordinator.h"
+#include "control/control.h"
 #include "core/member/membership.h"
 #include "registry/directory.h"
 #include "entity/executor.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/security.h"
 #include "link/transport.h"
 #include "sql/cluster/worker_survey.h"
@@ -40,7 +40,7 @@ PG_FUNCTION_INFO_V1(shard_cluster_view_members);
 PG_FUNCTION_INFO_V1(shard_cluster_view_homes);
 PG_FUNCTION_INFO_V1(shard_cluster_view_peers);
 
-/* The coordinator worker answers between two steps. */
+/* The control worker answers between two steps. */
 #define MEMBERS_TIMEOUT (2 * INT64CONST(1000000))
 
 /* A server that restarts is back in that time, and what its links do settles; in seconds. */
@@ -119,11 +119,11 @@ shard_cluster_view_worker_runs(ShardDatabase *db, int worker)
 static void
 ask_for_reports(void *reports)
 {
-	*(List **) reports = shard_coordinator_members(MEMBERS_TIMEOUT);
+	*(List **) reports = shard_control_members(MEMBERS_TIMEOUT);
 }
 
 /*
- * What the coordinator worker has observed; NIL if it does not run, or answer in time. That must not keep
+ * What the control worker has observed; NIL if it does not run, or answer in time. That must not keep
  * anybody from seeing the rest, least of all when something is wrong.
  */
 List *
@@ -134,7 +134,7 @@ shard_cluster_view_reports(void)
 	ErrorData *error;
 
 	if (db == NULL || shard_executor_in_handler() ||
-		!shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+		!shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
 		return NIL;
 	error = shard_attempt(ask_for_reports, &reports);
 	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
@@ -312,11 +312,11 @@ shard_cluster_view_members(PG_FUNCTION_ARGS)
 {
 	List *reports = shard_cluster_view_reports();
 	const ShardDirectoryMember *members;
-	ShardPlaneView view;
+	ShardBoardView view;
 	int count;
 
 	InitMaterializedSRF(fcinfo, 0);
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	members = shard_cluster_view_directory(&count);
 	for (int i = 0; i < count; i++)
 		put_member((ReturnSetInfo *) fcinfo->resultinfo, &members[i],

@@ -4,9 +4,9 @@
  */
 #pragma once
 
-#include "coordinator/coordinator.h"
+#include "control/control.h"
 #include "registry/directory.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "shared/shmem.h"
 
 /* Addresses, and errors that name them, are for who may read all statistics. */
@@ -15,7 +15,7 @@ extern bool shard_cluster_view_may_see_dsn(void);
 /* The members as decided and learned, by node id; valid until the next call. Needs a snapshot. */
 extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
 
-/* What the coordinator worker has observed; NIL if it does not run or answer, and in a handler. */
+/* What the control worker has observed; NIL if it does not run or answer, and in a handler. */
 extern List *shard_cluster_view_reports(void);
 extern const ShardMemberReport *shard_cluster_view_report_of(List *reports, int32 node);
 

@@ -2,7 +2,7 @@
  * sql/cluster/internal.c
  *		What only other nodes call: messages of the control plane, who is here, what runs here.
  *
- * A peer's backend is a go-between: it carries messages to the coordinator worker and back, and
+ * A peer's backend is a go-between: it carries messages to the control worker and back, and
  * writes nothing itself, so there is nothing to leave behind. The bytes come from anywhere; whoever may
  * call may also be mistaken about who we are (I5), which the control plane judges for its messages, and
  * we for the rest.
@@ -22,19 +22,19 @@
 #include "registry/catalog.h"
 #include "sql/cluster/cluster_alive.h"
 #include "sql/cluster/cluster_view.h"
-#include "coordinator/coordinator.h"
+#include "control/control.h"
 #include "core/entity/entity.h"
 #include "core/base/message.h"
 #include "core/flow/packet.h"
 #include "core/map/type_number.h"
 #include "sql/cluster/internal.h"
 #include "libpq/pqformat.h"
-#include "registry/node.h"
+#include "registry/identity.h"
 #include "link/peer.h"
 #include "link/peer_client.h"
 #include "base/peer_errors.h"
 #include "link/peer_role.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "shared/ring.h"
 #include "registry/security.h"
 #include "shared/told.h"
@@ -105,18 +105,18 @@ refuse_bytes(void)
 }
 
 /*
- * The number of this node, for an error that its caller shows elsewhere: whether or not the coordinator worker has
+ * The number of this node, for an error that its caller shows elsewhere: whether or not the control worker has
  * spoken.
  */
 static int32
 own_number(void)
 {
 	ShardSecurity security = {0};
-	ShardNodeRow row;
+	ShardIdentity row;
 
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&security);
-	shard_node_row_read(&row);
+	shard_identity_read(&row);
 	shard_security_end(&security);
 	PopActiveSnapshot();
 	return row.node;
@@ -217,12 +217,12 @@ shard_internal_control(PG_FUNCTION_ARGS)
 				 errhint(
 					 "A map of that size has millions of homes: start types with fewer shards.")));
 	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */
-	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("the coordinator worker of node %d does not run", own_number()),
+						errmsg("the control worker of node %d does not run", own_number()),
 						errhint("See shard_health() there, and the server's log.")));
 	check_speakers(db, call);
-	bytes = shard_coordinator_control(call.at, (int) (call.end - call.at), &length);
+	bytes = shard_control_control(call.at, (int) (call.end - call.at), &length);
 	return answer(fcinfo, bytes, length);
 }
 
@@ -235,14 +235,14 @@ shard_internal_who(PG_FUNCTION_ARGS)
 {
 	ShardReader call = call_of(fcinfo);
 	StringInfoData out;
-	ShardPlaneView view;
+	ShardBoardView view;
 	ShardWho who;
 	bool joins;
 
-	if (!shard_coordinator_who(&who))
+	if (!shard_control_who(&who))
 		return answer(fcinfo, NULL, 0);
 	initStringInfo(&out);
-	shard_coordinator_put_who(&out, &who);
+	shard_control_put_who(&out, &who);
 	if (call.at < call.end)
 	{
 		ShardUuid token;
@@ -251,7 +251,7 @@ shard_internal_who(PG_FUNCTION_ARGS)
 		token.low = shard_wire_get_uint(&call);
 		if (call.failed || call.at < call.end)
 			refuse_bytes();
-		shard_plane_get(shard_shmem_database(), &view);
+		shard_board_get(shard_shmem_database(), &view);
 		joins =
 			(token.high != 0 || token.low != 0) && shard_record_uuid_equal(token, view.join_token);
 		shard_wire_put_uint(&out, joins ? 1 : 0);
@@ -292,7 +292,7 @@ is_answered(const ShardPeerQuestion *question, ShardWho *who)
 	if (!question->answered || question->answer == NULL)
 		return false;
 	reader = (ShardReader){question->answer, question->answer + question->answer_length, false};
-	return shard_coordinator_get_who(&reader, who);
+	return shard_control_get_who(&reader, who);
 }
 
 /*
@@ -352,9 +352,9 @@ take_address(const char *dsn, const ShardWho *me)
 	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .text = dsn};
 	ShardPeerQuestion questions[2] = {who_at(dsn)};
 	int count = 1;
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (known == NULL || (known->dsn[0] != '\0' && view.coordinator != me->node))
 		return;
 	if (known->dsn[0] != '\0' && strcmp(known->dsn, dsn) != 0)
@@ -381,7 +381,7 @@ take_address(const char *dsn, const ShardWho *me)
 		count > 1 &&
 		(!is_myself(&questions[1], me) ||
 		 (command.shard == SHARD_ADDRESS_DIRECT && questions[1].ground != SHARD_ADDRESS_DIRECT));
-	if (shard_coordinator_command(&command, ADDRESS_TIMEOUT) != 0)
+	if (shard_control_command(&command, ADDRESS_TIMEOUT) != 0)
 		ereport(LOG,
 				(errmsg("shard: this node goes by the address at which a caller has reached it, "
 						"\"%s\"",
@@ -409,7 +409,7 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 	shard_peer_check_dsn(call.seed, "seed_dsn");
 	back.dsn = address_of(&call);
 	shard_peer_check_dsn(back.dsn, "own_dsn");
-	back.known = shard_coordinator_who(&back.seed);
+	back.known = shard_control_who(&back.seed);
 	if (back.known)
 	{
 		look_back(&back);
@@ -428,9 +428,9 @@ void
 shard_internal_put_header(StringInfo out, int32 to)
 {
 	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION, .to = to};
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	header.cluster = view.cluster;
 	header.era = view.era;
 	header.from = view.node;
@@ -448,12 +448,12 @@ static void
 check_header(ShardReader *reader)
 {
 	ShardCallHeader header;
-	ShardPlaneView view;
+	ShardBoardView view;
 
 	if (!shard_packet_get_header(reader, &header))
 		refuse_bytes();
 	shard_peer_role_check(header.from);
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (header.protocol_version != SHARD_PROTOCOL_VERSION || !view.known ||
 		!shard_record_uuid_equal(header.cluster, view.cluster) || header.to != view.node)
 		ereport(ERROR,

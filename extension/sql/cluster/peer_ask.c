@@ -26,7 +26,7 @@
 #include "log/log.h"
 #include "registry/payload_check.h"
 #include "base/peer_errors.h"
-#include "shared/position.h"
+#include "shared/stream_position.h"
 #include "registry/registry.h"
 #include "shared/ring.h"
 #include "shared/ring_body.h"
@@ -89,13 +89,13 @@ type_name(int32 type_id)
 static void
 await_stream(const ShardCallee *callee, const ShardAskCall *ask, int64 deadline)
 {
-	ShardPositionKey key = {.dboid = MyDatabaseId,
-							.origin = callee->header.from,
-							.lane = ask->lane,
-							.channel = 0};
+	ShardStreamPositionKey key = {.dboid = MyDatabaseId,
+								  .origin = callee->header.from,
+								  .lane = ask->lane,
+								  .channel = 0};
 
 	if (ask->after == 0 ||
-		shard_position_wait(callee->db, &key, ask->after, deadline - shard_plane_now()))
+		shard_stream_position_wait(callee->db, &key, ask->after, deadline - shard_clock_now()))
 		return;
 	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					errmsg("ask of entity \"%.*s\" of type \"%s\" timed out, it was not executed",
@@ -109,7 +109,7 @@ await_stream(const ShardCallee *callee, const ShardAskCall *ask, int64 deadline)
 static char *
 run_ask(const ShardCallee *callee, const ShardAskCall *ask, int *length)
 {
-	int64 now = shard_plane_now();
+	int64 now = shard_clock_now();
 	int64 patience = Min(ask->timeout_us / 8, PATIENCE);
 	int64 timeout = ask->timeout_us - patience;
 	int64 deadline = timeout > PG_INT64_MAX - now ? PG_INT64_MAX : now + timeout;
@@ -128,7 +128,7 @@ run_ask(const ShardCallee *callee, const ShardAskCall *ask, int *length)
 	await_stream(callee, ask, deadline);
 	request.after = shard_log_last_seq(callee->db);
 	return shard_ring_call(callee->db, shard_shmem_lane_worker(callee->db, ask->lane), &request,
-						   Max(deadline - shard_plane_now(), 0), length);
+						   Max(deadline - shard_clock_now(), 0), length);
 }
 
 /* An error as an answer. */

@@ -17,7 +17,7 @@
 #include "sql/cluster/cluster_view.h"
 #include "link/peer.h"
 #include "link/peer_client.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -29,7 +29,7 @@ PG_FUNCTION_INFO_V1(shard_admin_set_address);
  * Errors unless the node answers there: this very start of it if it is this one.
  */
 static void
-look_there(const char *dsn, int32 node, const ShardPlaneView *view)
+look_there(const char *dsn, int32 node, const ShardBoardView *view)
 {
 	ShardWho who = {0};
 	ShardReader reader;
@@ -40,7 +40,7 @@ look_there(const char *dsn, int32 node, const ShardPlaneView *view)
 	answer = shard_peer_client_call(dsn, psprintf("node %d, \"%s\"", node, dsn), "who", "", 0,
 									LOOK_TIMEOUT_MS, &length);
 	reader = (ShardReader){answer, answer + (answer != NULL ? length : 0), false};
-	good = answer != NULL && shard_coordinator_get_who(&reader, &who) && who.node == node &&
+	good = answer != NULL && shard_control_get_who(&reader, &who) && who.node == node &&
 		   shard_record_uuid_equal(who.cluster, view->cluster) &&
 		   (node != view->node || shard_record_uuid_equal(who.incarnation, view->incarnation));
 	if (good)
@@ -62,7 +62,7 @@ look_there(const char *dsn, int32 node, const ShardPlaneView *view)
  * Errors where others decide.
  */
 static void
-check_office(const char *dsn, int32 node, const ShardPlaneView *view)
+check_office(const char *dsn, int32 node, const ShardBoardView *view)
 {
 	if (view->coordinator == view->node)
 		return;
@@ -86,7 +86,7 @@ shard_admin_set_address(PG_FUNCTION_ARGS)
 {
 	char *dsn = shard_admin_text(fcinfo, 0, "dsn");
 	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .number = SHARD_ADDRESS_SAID};
-	ShardPlaneView view;
+	ShardBoardView view;
 
 	shard_command_begin("shard_set_address()");
 	shard_peer_check_dsn(dsn, "dsn");
@@ -94,7 +94,7 @@ shard_admin_set_address(PG_FUNCTION_ARGS)
 	shard_command_not_written_off();
 	shard_command_not_downed();
 	shard_command_wait_known();
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	command.node = PG_ARGISNULL(1) ? view.node : PG_GETARG_INT32(1);
 	command.text = dsn;
 	shard_command_member_remains("shard_set_address()", command.node);

@@ -1,6 +1,6 @@
 /*
  * sql/operate/admin_command.c
- *		What operators' functions share: they hand a command to the coordinator worker and wait.
+ *		What operators' functions share: they hand a command to the control worker and wait.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@
 #include "base/duration.h"
 #include "entity/executor.h"
 #include "base/peer_errors.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
@@ -32,7 +32,7 @@
 #define LOOK_INTERVAL 50
 
 /*
- * A lock of the caller's on our tables would keep the coordinator worker from answering, so he must not
+ * A lock of the caller's on our tables would keep the control worker from answering, so he must not
  * have written in this transaction.
  */
 void
@@ -189,28 +189,28 @@ shard_command_member(int32 node)
 void
 shard_command_wait_known(void)
 {
-	int64 deadline = shard_plane_now() + SHARD_COMMAND_START_TIMEOUT;
+	int64 deadline = shard_clock_now() + SHARD_COMMAND_START_TIMEOUT;
 	ShardWho who;
 
-	while (!shard_coordinator_who(&who))
+	while (!shard_control_who(&who))
 	{
-		if (shard_plane_now() >= deadline)
+		if (shard_clock_now() >= deadline)
 			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 							errmsg("this node does not know yet who it is"),
-							errdetail("Its coordinator worker has not spoken."),
+							errdetail("Its control worker has not spoken."),
 							errhint("See shard_health() and the server's log.")));
 		shard_command_nap();
 	}
 }
 
-/* See admin_command.h. A coordinator worker that has just been started has written nothing down. */
+/* See admin_command.h. A control worker that has just been started has written nothing down. */
 const ShardMemberRecord *
 shard_command_get_member(int32 node)
 {
 	const ShardMemberRecord *record = shard_command_member(node);
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (record == NULL && !view.known)
 	{
 		shard_command_wait_known();
@@ -227,9 +227,9 @@ void
 shard_command_not_written_off(void)
 {
 	const ShardMemberRecord *record;
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (!view.fenced)
 		return;
 	record = shard_command_member(view.node);
@@ -266,9 +266,9 @@ shard_command_member_remains(const char *function, int32 node)
 void
 shard_command_not_downed(void)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (view.downed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node was downed"),
@@ -296,7 +296,7 @@ shard_command_need_coordinator(const char *function)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot execute %s: there is no coordinator", function),
 			 errdetail("This node hears of none: it needs a majority of the voters, and here a "
-					   "coordinator worker that runs."),
+					   "control worker that runs."),
 			 errhint(
 				 "See shard_health() here, and shard_members at other nodes. Only if the voters "
 				 "are lost for good, see shard_force_voters().")));
@@ -306,9 +306,9 @@ shard_command_need_coordinator(const char *function)
 char *
 shard_command_who(void)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	return psprintf("%s@%d", GetUserNameFromId(GetUserId(), false), view.node);
 }
 
@@ -404,7 +404,7 @@ shard_command_send(const ShardCommand *command, int64 timeout_us, const char *wh
 
 	PG_TRY();
 	{
-		result = shard_coordinator_command(command, timeout_us);
+		result = shard_control_command(command, timeout_us);
 	}
 	PG_CATCH();
 	{

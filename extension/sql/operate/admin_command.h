@@ -1,13 +1,13 @@
 /*
  * sql/operate/admin_command.h
- *		What operators' functions share: they hand a command to the coordinator worker and wait.
+ *		What operators' functions share: they hand a command to the control worker and wait.
  *
  * They write nothing themselves, so a cancel or a crash on the way leaves it to the control plane to go on
  * with the command or not; calling the function again tells, and is harmless.
  */
 #pragma once
 
-#include "coordinator/coordinator.h"
+#include "control/control.h"
 #include "fmgr.h"
 
 /* What a command needs; raises where it cannot be given. function: its name, for errors. */
@@ -28,7 +28,7 @@ extern void shard_command_not_written_off(void);
 /* Raises if that member was written off: no start of it comes back. function: its name, for the error. */
 extern void shard_command_member_remains(const char *function, int32 node);
 
-/* Waits until this node knows who it is, for a coordinator worker that has just been started; raises if it does not. */
+/* Waits until this node knows who it is, for a control worker that has just been started; raises if it does not. */
 extern void shard_command_wait_known(void);
 
 /* Whether there is a coordinator, as far as this node hears. */
@@ -60,7 +60,7 @@ extern int64 shard_command_homes_of(int32 node);
 
 /*
  * Calls what looks at our tables, whose locks would be kept to the end of the transaction: whoever waits with them keeps
- * VACUUM FULL out, and behind that the coordinator worker that is waited for. They go when it returns or raises, with
+ * VACUUM FULL out, and behind that the control worker that is waited for. They go when it returns or raises, with
  * whatever it has written; memory of the caller's context stays. May be nested.
  */
 extern void shard_command_look(void (*look)(void *arg), void *arg);
@@ -80,7 +80,7 @@ extern void shard_command_nap(void);
 
 #define SHARD_COMMAND_SECOND INT64CONST(1000000)
 
-/* A coordinator worker that has just been started knows its node after that. */
+/* A control worker that has just been started knows its node after that. */
 #define SHARD_COMMAND_START_TIMEOUT (10 * SHARD_COMMAND_SECOND)
 
 /* A decision, with an election before it. */

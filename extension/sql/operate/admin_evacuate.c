@@ -10,7 +10,7 @@
 #include "sql/operate/admin_command.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -144,7 +144,7 @@ check_reachable(int32 node)
 static bool
 wait_until_empty(int32 node, int64 timeout)
 {
-	int64 deadline = shard_plane_now() + timeout;
+	int64 deadline = shard_clock_now() + timeout;
 	bool begun = false;
 
 	while (shard_command_homes_of(node) > 0)
@@ -153,7 +153,7 @@ wait_until_empty(int32 node, int64 timeout)
 		bool marked = member != NULL && member->evacuated;
 
 		/* The mark was decided, but this node may not have heard of it yet. */
-		if ((begun && !marked) || shard_plane_now() >= deadline)
+		if ((begun && !marked) || shard_clock_now() >= deadline)
 			return false;
 		begun = marked;
 		shard_command_nap();

@@ -18,7 +18,7 @@
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
 #include "base/peer_errors.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/senders.h"
 
 #include "base/compat.h"
@@ -109,7 +109,7 @@ notice_progress(int32 node, ShardMemberStatus status)
 }
 
 /*
- * What is the matter with the coordinator worker here, to which commands go; NULL: it answers.
+ * What is the matter with the control worker here, to which commands go; NULL: it answers.
  */
 static const char *
 worker_still(void)
@@ -118,14 +118,14 @@ worker_still(void)
 	int pid;
 
 	if (db == NULL)
-		return "The coordinator worker of this node does not run.";
+		return "The control worker of this node does not run.";
 	if (shard_cluster_view_reports() != NIL)
 		return NULL;
-	pid = shard_cluster_view_worker_pid(db, SHARD_COORDINATOR);
-	return pid != 0 ? psprintf("The coordinator worker of this node, process %d, does not answer: "
+	pid = shard_cluster_view_worker_pid(db, SHARD_CONTROL_WORKER);
+	return pid != 0 ? psprintf("The control worker of this node, process %d, does not answer: "
 							   "it stands still.",
 							   pid)
-					: "The coordinator worker of this node does not run.";
+					: "The control worker of this node does not run.";
 }
 
 /*
@@ -146,7 +146,7 @@ warn_undecided(void)
 			 ? errdetail("The coordinator was asked, and has not answered.")
 			 : errdetail(
 				   "This node hears of no coordinator that could decide it: one needs a majority of the voters."),
-		 errhint("This node goes on asking until its server or its coordinator worker "
+		 errhint("This node goes on asking until its server or its control worker "
 				 "is restarted; then call shard_leave() again. See shard_health() and "
 				 "shard_members; shard_leave(cancel => true) ends it.")));
 }
@@ -282,9 +282,9 @@ check_leaves(ShardMemberStatus before, ShardMemberStatus status)
 {
 	const char *detail;
 	const char *hint = NULL;
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (status == SHARD_MEMBER_WRITTEN_OFF)
 		detail = "It was written off meanwhile: what it still has can only be read here.";
 	else if (status == SHARD_MEMBER_DOWN)
@@ -318,7 +318,7 @@ wait_until_left(int32 node, int64 deadline)
 	while ((status = own_status(node)) != SHARD_MEMBER_REMOVED || has_old_rows())
 	{
 		check_leaves(before, status);
-		if (shard_plane_now() >= deadline)
+		if (shard_clock_now() >= deadline)
 		{
 			warn_of_rest(node, status);
 			return false;
@@ -380,16 +380,16 @@ stay(int32 node, int64 deadline)
 
 	for (;;)
 	{
-		int64 left = Max(deadline - shard_plane_now(), SHARD_COMMAND_SECOND);
+		int64 left = Max(deadline - shard_clock_now(), SHARD_COMMAND_SECOND);
 
 		error = shard_attempt(send_stay, &left);
 		check_taken(error);
-		if (error != NULL && (!is_open(error) || shard_plane_now() >= deadline))
+		if (error != NULL && (!is_open(error) || shard_clock_now() >= deadline))
 			ReThrowError(error);
 		status = own_status(node);
 		if (error == NULL && status != SHARD_MEMBER_LEAVING)
 			return;
-		if (shard_plane_now() >= deadline)
+		if (shard_clock_now() >= deadline)
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("the cluster has not decided in time that this node stays"),
@@ -409,13 +409,13 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 {
 	int64 timeout = shard_command_timeout(fcinfo, 0);
 	bool cancel = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
-	int64 deadline = shard_plane_now() + timeout;
+	int64 deadline = shard_clock_now() + timeout;
 	ShardMemberStatus status;
-	ShardPlaneView view;
+	ShardBoardView view;
 
 	shard_command_begin("shard_leave()");
 	shard_command_not_written_off();
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	status = own_status(view.node);
 	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -13,7 +13,7 @@
 #include "sql/cluster/cluster_alive.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -67,9 +67,9 @@ shard_admin_down(PG_FUNCTION_ARGS)
 static bool
 may_run(int32 node, const ShardMemberRecord *record)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	return record != NULL && node != view.node &&
 		   (shard_membership_is_member(record->status) || record->status == SHARD_MEMBER_DOWN) &&
 		   node != shard_cluster_view_coordinator(shard_cluster_view_reports());
@@ -175,7 +175,7 @@ refuse_write_off(const ShardAlive *asked, ShardMemberStatus status)
 static void
 check_entities_ended(int32 node)
 {
-	int64 deadline = shard_plane_now() + PATIENCE;
+	int64 deadline = shard_clock_now() + PATIENCE;
 	ShardAlive asked = {.node = node};
 	ShardMemberStatus status;
 	bool runs;
@@ -190,7 +190,7 @@ check_entities_ended(int32 node)
 		if (!is_there(&asked, status))
 			return;
 		runs = asked.entities || asked.runs_by != 0;
-		if ((runs && status != SHARD_MEMBER_DOWN) || shard_plane_now() >= deadline)
+		if ((runs && status != SHARD_MEMBER_DOWN) || shard_clock_now() >= deadline)
 			break;
 		for (int i = 0; i < NAPS; i++)
 			shard_command_nap();
@@ -237,7 +237,7 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 	int32 node = shard_command_int(fcinfo, 0, "node");
 	int32 incarnation = shard_command_int(fcinfo, 1, "incarnation");
 	const ShardMemberRecord *record;
-	ShardPlaneView view;
+	ShardBoardView view;
 
 	shard_command_begin("shard_admit()");
 	shard_command_not_written_off();
@@ -248,7 +248,7 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 						errmsg("the next incarnation of node %d is %d, not %d", node,
 							   record->inc_no + 1, incarnation),
 						errhint("See shard_members; somebody may have been admitted meanwhile.")));
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (view.downed && view.node == node)
 	{
 		/* No coordinator is heard here: it is this node that has to go on. */
@@ -329,7 +329,7 @@ how_it_is_there(const Lost *lost, const ShardAlive *asked)
 	if (asked->answers && asked->coordinator)
 		return psprintf("node %d answers, though it is not heard", asked->node);
 	if (asked->answers)
-		return psprintf("node %d answers, and its coordinator worker stands still", asked->node);
+		return psprintf("node %d answers, and its control worker stands still", asked->node);
 	if (asked->heard_by != NIL)
 		return psprintf("%s %s node %d", shard_cluster_alive_names(asked->heard_by),
 						verb(asked->heard_by, "hear"), asked->node);
@@ -367,9 +367,9 @@ check_voters_lost(const ShardCommand *command)
 	StringInfoData lines;
 	int32 coordinator;
 	int32 witness;
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (command->n_nodes % 2 == 0 || !is_listed(command, view.node))
 		return;
 	look_for_lost(command, &lost);

@@ -5,9 +5,9 @@
  * In steps:
  * 0. what keeps this node itself from joining is said before others are called;
  * 1. the seed is asked to call back at our own address, and has to find this very incarnation there;
- * 2. the coordinator worker asks the cluster, and in one transaction gives up its own map and takes
+ * 2. the control worker asks the cluster, and in one transaction gives up its own map and takes
  *    the cluster's id (R16). If anything dies before: nothing has happened, or "joining" is durable and
- *    the coordinator worker goes on by itself. After: this is a member that is not up yet;
+ *    the control worker goes on by itself. After: this is a member that is not up yet;
  * 3. wait until it is.
  */
 #include "postgres.h"
@@ -33,7 +33,7 @@
 #include "base/duration.h"
 #include "link/peer.h"
 #include "link/peer_client.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "link/way_back.h"
 
 #include "base/compat.h"
@@ -49,7 +49,7 @@ PG_FUNCTION_INFO_V1(shard_admin_join);
 /* ---- join ------------------------------------------------------------------------------------- */
 
 /*
- * Who we are; waits for a coordinator worker that has just been started.
+ * Who we are; waits for a control worker that has just been started.
  */
 static ShardWho
 who_am_i(void)
@@ -58,7 +58,7 @@ who_am_i(void)
 
 	do
 		shard_command_wait_known();
-	while (!shard_coordinator_who(&who));
+	while (!shard_control_who(&who));
 	return who;
 }
 
@@ -167,7 +167,7 @@ check_way_to_self(const ShardWayBack *back, const ShardWho *me)
 		shard_peer_client_call(back->dsn, psprintf("this node's own address, \"%s\"", back->dsn),
 							   "who", "", 0, CALL_BACK_TIMEOUT_MS, &length);
 	reader = (ShardReader){answer, answer + length, false};
-	if (answer == NULL || !shard_coordinator_get_who(&reader, &there) ||
+	if (answer == NULL || !shard_control_get_who(&reader, &there) ||
 		!shard_record_uuid_equal(there.incarnation, me->incarnation))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -184,9 +184,9 @@ static void
 check_stays(const char *own_dsn)
 {
 	const ShardMemberRecord *record;
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	record = shard_command_member(view.node);
 	if (record != NULL && record->status > SHARD_MEMBER_UP && record->status != SHARD_MEMBER_DOWN)
 		ereport(
@@ -222,7 +222,7 @@ look_here(void *argument)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .number = 1};
 
-	(void) shard_coordinator_command(&command, SHARD_COMMAND_START_TIMEOUT);
+	(void) shard_control_command(&command, SHARD_COMMAND_START_TIMEOUT);
 }
 
 /*
@@ -234,7 +234,7 @@ is_member(const char *seed_dsn, const char *own_dsn, const ShardWho *me)
 {
 	ErrorData *error = shard_attempt(look_here, NULL);
 	ShardPeerQuestion question = {.dsn = seed_dsn, .bytes = ""};
-	ShardPlaneView view;
+	ShardBoardView view;
 	ShardReader reader;
 	ShardWho seed;
 
@@ -242,13 +242,13 @@ is_member(const char *seed_dsn, const char *own_dsn, const ShardWho *me)
 		return false;
 	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
 	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
-	if (question.answer == NULL || !shard_coordinator_get_who(&reader, &seed))
+	if (question.answer == NULL || !shard_control_get_who(&reader, &seed))
 		ReThrowError(error);
 	check_not_self(&seed, me);
 	if (!shard_record_uuid_equal(seed.cluster, me->cluster))
 		ReThrowError(error);
 	check_stays(own_dsn);
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (view.fenced)
 		ReThrowError(error);
 	return true;
@@ -260,20 +260,20 @@ is_member(const char *seed_dsn, const char *own_dsn, const ShardWho *me)
 static int32
 wait_until_up(ShardUuid cluster)
 {
-	int64 deadline = shard_plane_now() + JOIN_TIMEOUT;
-	ShardPlaneView view;
+	int64 deadline = shard_clock_now() + JOIN_TIMEOUT;
+	ShardBoardView view;
 
 	for (;;)
 	{
 		const ShardMemberRecord *record = NULL;
 
-		shard_plane_get(shard_shmem_database(), &view);
+		shard_board_get(shard_shmem_database(), &view);
 		if (view.known && shard_record_uuid_equal(view.cluster, cluster))
 			record = shard_command_member(view.node);
 		if (record != NULL && view.push &&
 			(record->status == SHARD_MEMBER_UP || record->status == SHARD_MEMBER_WEAKLY_UP))
 			return view.node;
-		if (shard_plane_now() >= deadline)
+		if (shard_clock_now() >= deadline)
 			break;
 		shard_command_nap();
 	}
@@ -294,9 +294,9 @@ wait_until_up(ShardUuid cluster)
 static void
 notice_two(void)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (view.members == 2)
 		ereport(NOTICE,
 				(errmsg("of two members only the older one votes"),
@@ -343,7 +343,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 		check_way_back(&back, &me);
 		check_way_to_self(&back, &me);
 		command.text2 = back.dsn;
-		(void) shard_coordinator_command(&command, JOIN_TIMEOUT);
+		(void) shard_control_command(&command, JOIN_TIMEOUT);
 	}
 	node = wait_until_up(back.seed.cluster);
 	notice_two();

@@ -17,7 +17,7 @@
 #include "core/member/membership.h"
 #include "core/base/timing.h"
 #include "base/duration.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 

@@ -6,7 +6,7 @@
  * identity, homes, marks, streams, copies of shards whose move was not decided - and the log is emptied. The
  * states of entities, the types and the dead letters stay, and messages that wait are appended to
  * the log anew, as if they had just been sent: first those of the stash, then those that were parked,
- * then those of the log. At its next start the coordinator worker finds no identity, and founds a
+ * then those of the log. At its next start the control worker finds no identity, and founds a
  * cluster of one; shards get their homes, in their first epoch, when they are met.
  *
  * If the process dies before the commit, nothing has happened. Shared memory is told in between; what it is
@@ -37,9 +37,9 @@
 #include "base/guc.h"
 #include "log/log_position.h"
 #include "log/log_read.h"
-#include "registry/node.h"
-#include "shared/plane.h"
-#include "shared/position.h"
+#include "registry/identity.h"
+#include "shared/board.h"
+#include "shared/stream_position.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "entity/state_purge.h"
@@ -412,11 +412,11 @@ forget_cluster(ShardDatabase *db, int64 last_seq)
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 	db->log.ready = false;
 	LWLockRelease(db->append_lock);
-	/* Who joins may get the number of a former peer. Rolled back they are read again, as flushed (position.c). */
+	/* Who joins may get the number of a former peer. Rolled back they are read again, as flushed (stream_position.c). */
 	XLogFlush(XactLastRecEnd);
-	shard_position_free(db, MyDatabaseId);
-	shard_plane_forget(db);
-	shard_plane_keep(db, InvalidOid, (ShardUuid){0, 0}, SHARD_START_RESTART);
+	shard_stream_position_free(db, MyDatabaseId);
+	shard_board_forget(db);
+	shard_board_keep(db, InvalidOid, (ShardUuid){0, 0}, SHARD_START_RESTART);
 }
 
 /*
@@ -519,7 +519,7 @@ shard_admin_reset(PG_FUNCTION_ARGS)
 {
 	ShardDatabase *db;
 	ShardSecurity security = {0};
-	ShardNodeRow row;
+	ShardIdentity row;
 	Datum ids = (Datum) 0;
 
 	PreventCommandDuringRecovery("shard_reset_cluster_data()");
@@ -542,7 +542,7 @@ shard_admin_reset(PG_FUNCTION_ARGS)
 	PushActiveSnapshot(GetLatestSnapshot());
 	SPI_connect();
 	shard_security_begin_system(&security);
-	shard_node_row_read(&row);
+	shard_identity_read(&row);
 	if (ids != (Datum) 0)
 	{
 		check_always_alone();

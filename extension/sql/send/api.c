@@ -24,7 +24,7 @@
 #include "registry/extractor.h"
 #include "base/guc.h"
 #include "log/log.h"
-#include "registry/node.h"
+#include "registry/identity.h"
 #include "registry/registry.h"
 #include "process/rotation.h"
 #include "entity/run.h"
@@ -84,7 +84,7 @@ open_type(const char *name)
 	PreventCommandIfReadOnly("shard_tell()");
 	PreventCommandIfParallelMode("shard_tell()");
 	(void) shard_catalog_lock(false);
-	shard_node_check_open();
+	shard_identity_check_open();
 	type = shard_registry_get(name);
 	shard_security_check_send(type);
 	return type;

@@ -23,8 +23,8 @@
 #include "entity/executor.h"
 #include "base/guc.h"
 #include "log/log.h"
-#include "registry/node.h"
-#include "shared/plane.h"
+#include "registry/identity.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "shared/ring.h"
 #include "registry/security.h"
@@ -57,7 +57,7 @@ check_place(void)
  * something. That workers do not run at the moment is no such thing.
  */
 static void
-check_node(const ShardDatabase *db, const ShardPlaneView *view)
+check_node(const ShardDatabase *db, const ShardBoardView *view)
 {
 	if (!shard_enabled)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -82,7 +82,7 @@ check_node(const ShardDatabase *db, const ShardPlaneView *view)
  * running at the entity's home is told by the worker there.
  */
 static void
-check_type(const ShardType *type, const ShardPlaneView *view)
+check_type(const ShardType *type, const ShardBoardView *view)
 {
 	bool alone = view->members <= 1;
 
@@ -166,7 +166,7 @@ Datum
 shard_ask(PG_FUNCTION_ARGS)
 {
 	ShardRequest request = {.kind = SHARD_REQUEST_ASK};
-	ShardPlaneView view;
+	ShardBoardView view;
 	ShardType *type;
 	ShardDatabase *db;
 	int worker;
@@ -178,13 +178,13 @@ shard_ask(PG_FUNCTION_ARGS)
 	shard_shmem_require();
 	check_place();
 	(void) shard_catalog_lock(false);
-	shard_node_check_open();
+	shard_identity_check_open();
 	type = shard_registry_get(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	shard_security_check_send(type);
 	set_entity(&request, PG_GETARG_TEXT_PP(1));
 	set_message(&request, type, PG_GETARG_JSONB_P(2));
 	db = shard_shmem_database_or_make(MyDatabaseId);
-	shard_plane_get(db, &view);
+	shard_board_get(db, &view);
 	check_type(type, &view);
 	check_node(db, &view);
 

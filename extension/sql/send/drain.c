@@ -28,7 +28,7 @@
 #include "entity/executor.h"
 #include "shared/gate.h"
 #include "log/log.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 
@@ -81,9 +81,9 @@ time_left(const Drain *drain)
 static void
 check_part(const Drain *drain)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(drain->db, &view);
+	shard_board_get(drain->db, &view);
 	if (view.fenced || view.downed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

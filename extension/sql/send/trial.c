@@ -30,7 +30,7 @@
 #include "registry/catalog.h"
 #include "registry/cluster_map.h"
 #include "registry/guest.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "entity/run.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
@@ -282,10 +282,10 @@ static void
 check_home(const ShardType *type, int32 shard)
 {
 	ShardHomeRecord home;
-	ShardPlaneView view;
+	ShardBoardView view;
 	bool known;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	known = view.known && shard_cluster_map_home(type->type_id, shard, &home);
 	if (!known ? type->mode != SHARD_MODE_PROXY : shard_record_home_node(&home) == view.node)
 		return;

@@ -5,7 +5,7 @@
  * There are two locks. One is a type's own: whoever alters, stops, starts again or drops it has that, its owner or an
  * administrator. The other one is the list of types: whoever adds a type here, or gives one to another role, has
  * it, because types are numbered and counted by what is there, and because the cluster forgets a type only when no
- * open transaction may still add it (coordinator_types.c). An owner's open transaction holds up other owners
+ * open transaction may still add it (control_types.c). An owner's open transaction holds up other owners
  * through the second one alone; nobody waits for it without end, and who waited is told for whom.
  */
 #include "postgres.h"

@@ -19,7 +19,7 @@
 #include "sql/type/admin.h"
 #include "sql/operate/admin_command.h"
 #include "registry/cluster_map.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -103,12 +103,12 @@ shard_admin_check_functions(const ShardAdminType *type)
 static void
 wait_for_owner(const char *type, const char *owner)
 {
-	int64 deadline = shard_plane_now() + LEARN_TIMEOUT;
+	int64 deadline = shard_clock_now() + LEARN_TIMEOUT;
 	ShardClusterType known;
 
 	while (shard_cluster_map_type(type, &known) && strcmp(known.record.owner, owner) != 0)
 	{
-		if (shard_plane_now() > deadline)
+		if (shard_clock_now() > deadline)
 			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 							errmsg("owner of entity type \"%s\" was not decided in time", type),
 							errhint("See shard_members and shard_health(), and try again.")));

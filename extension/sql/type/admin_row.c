@@ -14,7 +14,7 @@
 #include "registry/catalog.h"
 #include "core/map/type_number.h"
 #include "base/guc.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/registry_dropped.h"
 
@@ -23,7 +23,7 @@ static void
 tell_everybody(void)
 {
 	CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
-	shard_plane_types_change();
+	shard_board_types_change();
 }
 
 /* Column of the first row of the last result; null is an internal error. */

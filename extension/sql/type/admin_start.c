@@ -17,9 +17,9 @@
 
 #include "sql/type/admin.h"
 #include "sql/send/api.h"
-#include "coordinator/coordinator.h"
+#include "control/control.h"
 #include "registry/directory.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "entity/state_structure.h"
@@ -271,7 +271,7 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 
 /*
  * Whether the cluster has, or had, other members, as far as this database knows durably: what they
- * called types is in the map, whoever is left, and whether or not the coordinator worker runs.
+ * called types is in the map, whoever is left, and whether or not the control worker runs.
  */
 bool
 shard_admin_had_others(void)
@@ -292,9 +292,9 @@ shard_admin_had_others(void)
 static void
 check_part(const char *name)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	if (view.downed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -313,7 +313,7 @@ check_part(const char *name)
 }
 
 /*
- * The number of a new type: a node that was always alone takes one of its own, which its coordinator worker has
+ * The number of a new type: a node that was always alone takes one of its own, which its control worker has
  * registered; in a cluster with others it is asked for. 0: one of its own. What waits here for a proxy's
  * entities has its number, so a proxy keeps it. Errors: 54000, states that are too large to be described.
  */
@@ -328,10 +328,10 @@ number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 		return proxy != NULL ? proxy->type_id : 0;
 	check_part(type->name);
 	shard_settings_to_record(type->name, &type->settings, &command.type);
-	command.number = shard_plane_types_changing() ? 1 : 0;
+	command.number = shard_board_types_changing() ? 1 : 0;
 	command.type.state = structure;
 	command.type.owner = GetUserNameFromId(type->owner, false);
-	number = (int32) shard_coordinator_command(&command, NUMBER_TIMEOUT);
+	number = (int32) shard_control_command(&command, NUMBER_TIMEOUT);
 	if (proxy != NULL && number != proxy->type_id)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -1,8 +1,8 @@
 /*
  * sql/type/strategy.c
- *		Runs a type's own allocation functions for the coordinator worker of this node.
+ *		Runs a type's own allocation functions for the control worker of this node.
  *
- * A peer procedure, since the coordinator worker comes over libpq as a peer does; but it answers this
+ * A peer procedure, since the control worker comes over libpq as a peer does; but it answers this
  * node's own processes only, who know a number that is in shared memory and nowhere else. The functions run
  * as the type's owner, in a security-restricted operation, read only, and for a limited time. What they
  * raise is the answer. Nothing is written: there is nothing to leave behind.
@@ -22,7 +22,7 @@
 #include "base/attempt.h"
 #include "registry/guest_timer.h"
 #include "base/peer_errors.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/routine.h"
 #include "registry/security.h"
 #include "registry/settings.h"
@@ -35,7 +35,7 @@ PG_FUNCTION_INFO_V1(shard_strategy_call);
 
 /*
  * For all functions of one question, and how much longer they may catch that it is over: then the backend ends, before
- * the coordinator gives it up (coordinator_strategy.c) and asks another one. Where the server's own code looks at no
+ * the coordinator gives it up (control_strategy.c) and asks another one. Where the server's own code looks at no
  * interrupts nothing ends it; others know by its place as a visitor, and ask nothing of the owner as long as it is there.
  */
 #define TIMEOUT_MS 5000
@@ -342,7 +342,7 @@ shard_strategy_call(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
 						errmsg("malformed call of this node itself")));
 	if (shard_shmem_database() == NULL ||
-		strategy.question.secret != shard_plane_secret(shard_shmem_database()))
+		strategy.question.secret != shard_board_secret(shard_shmem_database()))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("only this node itself may ask its allocation functions"),
 						errhint("Use shard_rebalance_plan() to see what they would do.")));

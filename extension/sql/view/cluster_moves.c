@@ -23,7 +23,7 @@
 #include "core/map/action.h"
 #include "entity/executor.h"
 #include "shared/import_progress.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 
@@ -38,7 +38,7 @@ PG_FUNCTION_INFO_V1(shard_cluster_moves_decisions);
 /* Lines that a node has about moves: each of two queries has 2 000 at most (internal.c), beside the copies that it remembers. */
 #define MOST_NOTES 4200
 
-/* Decisions that a node has: ten thousand are kept (coordinator_decision.c), and those of a step until they are counted. */
+/* Decisions that a node has: ten thousand are kept (control_decision.c), and those of a step until they are counted. */
 #define MOST_DECISIONS 20000
 
 /* A line of an answer: how far a copy is, or the last decision about a shard. */
@@ -225,7 +225,7 @@ collect(bool ask)
 {
 	List *notes = NIL;
 	StringInfoData here;
-	ShardPlaneView view;
+	ShardBoardView view;
 	ShardSurvey all;
 
 	if (!ask)
@@ -234,7 +234,7 @@ collect(bool ask)
 		shard_internal_put_answer(&here, SHARD_INTERNAL_MOVES);
 		return read_notes(0, here.data, here.len, NIL);
 	}
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	all = shard_cluster_survey(SHARD_INTERNAL_MOVES, VIEW_TIMEOUT_MS);
 	for (int i = 0; i < all.count; i++)
 		if (all.question[i].answered && all.question[i].answer != NULL)

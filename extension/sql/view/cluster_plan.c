@@ -19,7 +19,7 @@
 #include "core/allocation/allocation.h"
 #include "core/member/membership.h"
 #include "entity/executor.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 
 #include "base/compat.h"
 
@@ -84,11 +84,11 @@ read_members(RebalancePlan *plan)
 {
 	ShardSurvey all = shard_cluster_survey(SHARD_INTERNAL_REGIONS, VIEW_TIMEOUT_MS);
 	List *reports = shard_cluster_view_reports();
-	ShardPlaneView view;
+	ShardBoardView view;
 	int count;
 	ShardMapEntry *entries = shard_map_list(plan->map, SHARD_MAP_MEMBER, plan->arena, &count);
 
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	plan->members = palloc0(Max(count, 1) * sizeof(PlanMember));
 	for (int i = 0; i < count; i++)
 	{

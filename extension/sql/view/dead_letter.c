@@ -20,7 +20,7 @@
 #include "registry/catalog.h"
 #include "entity/executor.h"
 #include "log/log.h"
-#include "registry/node.h"
+#include "registry/identity.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "log/session.h"
@@ -275,7 +275,7 @@ shard_redrive(PG_FUNCTION_ARGS)
 	PreventCommandDuringRecovery("shard_redrive()");
 	PreventCommandIfReadOnly("shard_redrive()");
 	(void) shard_catalog_lock(false);
-	shard_node_check_open();
+	shard_identity_check_open();
 	redrive.all = PG_ARGISNULL(0);
 	redrive.ids = redrive.all ? (Datum) 0 : PG_GETARG_DATUM(0);
 	redrive.types = choose_types(fcinfo);

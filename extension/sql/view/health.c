@@ -23,7 +23,7 @@
 #include "sql/view/health.h"
 #include "sql/view/inbox_segments.h"
 #include "log/log.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
@@ -131,9 +131,9 @@ launcher_runs(void)
 {
 	pid_t pid;
 
-	SpinLockAcquire(&shard_control->launcher_mutex);
-	pid = shard_control->launcher_pid;
-	SpinLockRelease(&shard_control->launcher_mutex);
+	SpinLockAcquire(&shard_shared->launcher_mutex);
+	pid = shard_shared->launcher_pid;
+	SpinLockRelease(&shard_shared->launcher_mutex);
 	return pid != 0;
 }
 
@@ -313,11 +313,11 @@ check_tables(ShardHealth *problems)
 static char *
 what_holds(const ShardType *type)
 {
-	ShardPlaneView view;
+	ShardBoardView view;
 
 	if (type->mode != SHARD_MODE_STOPPED)
 		return pstrdup("see shard_inbox and shard_peers");
-	shard_plane_get(shard_shmem_database(), &view);
+	shard_board_get(shard_shmem_database(), &view);
 	return psprintf("the type is stopped at node %d, this one, and goes on when shard_start() is "
 					"called for it here; see shard_inbox",
 					view.node);

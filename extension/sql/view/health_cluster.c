@@ -2,7 +2,7 @@
  * sql/view/health_cluster.c
  *		What is wrong with the cluster, as this node knows it; a part of shard_health.
  *
- * Read from shared memory and from what was decided; the coordinator worker is asked for what it has
+ * Read from shared memory and from what was decided; the control worker is asked for what it has
  * observed. Other nodes are not asked, for who cannot be reached must not make this slow; but for who is there, where
  * a silent node's address answers, and silent nodes, for a moment, whether entities run there, and who hears those that
  * do not say so.
@@ -21,7 +21,7 @@
 #include "shared/link_trouble.h"
 #include "link/peer.h"
 #include "link/peer_client.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/security.h"
 
 #include "base/compat.h"
@@ -29,7 +29,7 @@
 /* Silent for so long counts as a problem even before the failure detector says so; in seconds. */
 #define NOT_HEARD 60
 
-/* Who answers the coordinator worker's calls answers this one, too. */
+/* Who answers the control worker's calls answers this one, too. */
 #define WHO_TIMEOUT_MS 1000
 
 /* A link that failed once is tried again within that time, and most often with success; in seconds. */
@@ -67,7 +67,7 @@ why_fenced(int32 self)
  * What the coordinator says to the claim of this start, to be added to a sentence. It may name addresses.
  */
 static const char *
-refusal(const ShardPlaneView *view)
+refusal(const ShardBoardView *view)
 {
 	if (view->refusal[0] == '\0')
 		return "";
@@ -79,12 +79,12 @@ refusal(const ShardPlaneView *view)
  * This node itself: may it handle messages, and does it hear of a coordinator?
  */
 static void
-check_self(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view)
+check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 {
-	if (!shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
-		shard_health_add(health, "the coordinator worker does not run; see the server log");
+	if (!shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+		shard_health_add(health, "the control worker does not run; see the server log");
 	else if (!view->known)
-		shard_health_add(health, "the coordinator worker has not spoken yet: messages wait");
+		shard_health_add(health, "the control worker has not spoken yet: messages wait");
 	if (!view->known)
 		return;
 	if (view->fenced)
@@ -165,7 +165,7 @@ look_at_voters(Voters *voters, List *reports)
  * Why there is no coordinator. With a journal no member votes (R14); of two members one does (R11).
  */
 static const char *
-why_no_coordinator(const ShardPlaneView *view, const Voters *voters)
+why_no_coordinator(const ShardBoardView *view, const Voters *voters)
 {
 	if (voters->number == 0 && shard_journal_dsn[0] != '\0')
 		return "nobody who is heard reaches the journal";
@@ -196,7 +196,7 @@ why_no_coordinator(const ShardPlaneView *view, const Voters *voters)
  * mend before all else, which is said first.
  */
 static void
-check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports, bool answers)
+check_coordinator(ShardHealth *health, const ShardBoardView *view, List *reports, bool answers)
 {
 	Voters voters;
 
@@ -217,11 +217,11 @@ check_coordinator(ShardHealth *health, const ShardPlaneView *view, List *reports
  * until shards are rebalanced. Nobody else could get them while this node is alone.
  */
 static void
-check_types(ShardHealth *health, ShardDatabase *db, const ShardPlaneView *view, List *reports)
+check_types(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view, List *reports)
 {
 	if (!view->push || view->members < 2 || shard_cluster_view_coordinator(reports) == 0)
 		return;
-	if (!view->registered || view->types != shard_plane_types(db))
+	if (!view->registered || view->types != shard_board_types(db))
 		shard_health_add(health, "the coordinator does not know all entity types of this node yet: "
 								 "their shards get no home here before");
 }
@@ -230,7 +230,7 @@ static const char *
 since(const ShardMemberReport *report)
 {
 	if (report->heard_us < 0)
-		return "since the coordinator worker started";
+		return "since the control worker started";
 	return psprintf("for " INT64_FORMAT " s", report->heard_us / 1000000);
 }
 
@@ -250,7 +250,7 @@ let_in(int32 node)
  * or the address leads elsewhere. NULL: it is the member, or nobody can say (yet). It answers others' calls, so this is short.
  */
 static const char *
-other_there(const ShardPlaneView *view, const ShardMemberRecord *record, int32 node)
+other_there(const ShardBoardView *view, const ShardMemberRecord *record, int32 node)
 {
 	ShardPeerQuestion question = {.dsn = record->dsn, .bytes = ""};
 	ShardReader reader;
@@ -263,7 +263,7 @@ other_there(const ShardPlaneView *view, const ShardMemberRecord *record, int32 n
 	if (question.answer == NULL)
 		return NULL;
 	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
-	if (!shard_coordinator_get_who(&reader, &who))
+	if (!shard_control_get_who(&reader, &who))
 		return NULL;
 	if (!shard_record_uuid_equal(who.cluster, view->cluster))
 		return psprintf("node %d of another cluster", who.node);
@@ -274,7 +274,7 @@ other_there(const ShardPlaneView *view, const ShardMemberRecord *record, int32 n
  * The link to a member that is there. What is silent and answers needs no start: it cannot call.
  */
 static void
-check_link(ShardHealth *health, const ShardPlaneView *view, const ShardDirectoryMember *member,
+check_link(ShardHealth *health, const ShardBoardView *view, const ShardDirectoryMember *member,
 		   const ShardMemberReport *report)
 {
 	int32 node = member->node;
@@ -302,7 +302,7 @@ check_link(ShardHealth *health, const ShardPlaneView *view, const ShardDirectory
 		shard_health_add(
 			health,
 			psprintf("node %d has not been heard %s, but its region workers run there and handle "
-					 "messages: its coordinator worker %s; do not give the node up: its entities "
+					 "messages: its control worker %s; do not give the node up: its entities "
 					 "would be active at two nodes",
 					 node, since(report),
 					 report->coordinator_runs
@@ -337,7 +337,7 @@ check_link(ShardHealth *health, const ShardPlaneView *view, const ShardDirectory
 }
 
 /*
- * Links of region workers to a member that answers the calls of the coordinator worker: what they meet nobody else
+ * Links of region workers to a member that answers the calls of the control worker: what they meet nobody else
  * hears of, a table there that cannot grow, or a limit of connections.
  */
 static void
@@ -395,7 +395,7 @@ check_facts(ShardHealth *health, int32 node)
  * One other member.
  */
 static void
-check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirectoryMember *member,
+check_member(ShardHealth *health, const ShardBoardView *view, const ShardDirectoryMember *member,
 			 const ShardMemberReport *report)
 {
 	int32 node = member->node;
@@ -434,7 +434,7 @@ check_member(ShardHealth *health, const ShardPlaneView *view, const ShardDirecto
  * Somebody else wants a member's place (I14). Of this node itself that is news only while it has the place.
  */
 static void
-check_claim(ShardHealth *health, const ShardPlaneView *view, const ShardDirectoryMember *member,
+check_claim(ShardHealth *health, const ShardBoardView *view, const ShardDirectoryMember *member,
 			const ShardMemberReport *report, int32 coordinator)
 {
 	if (report == NULL || report->claimed == SHARD_NODE_UNCLAIMED ||
@@ -462,7 +462,7 @@ check_claim(ShardHealth *health, const ShardPlaneView *view, const ShardDirector
 }
 
 static void
-check_members(ShardHealth *health, const ShardPlaneView *view, List *reports)
+check_members(ShardHealth *health, const ShardBoardView *view, List *reports)
 {
 	const ShardDirectoryMember *members;
 	int count;
@@ -513,7 +513,7 @@ check_connections(ShardHealth *health)
  * Where others talk to instead of this node: nobody sees it but who knows that he is at that address.
  */
 static void
-check_own_address(ShardHealth *health, const ShardPlaneView *view)
+check_own_address(ShardHealth *health, const ShardBoardView *view)
 {
 	const ShardDirectoryMember *member;
 	const char *dsn = "";
@@ -585,17 +585,17 @@ check_minimum(ShardHealth *health)
 }
 
 /*
- * The coordinator worker runs, and does not answer.
+ * The control worker runs, and does not answer.
  */
 static void
 say_still(ShardHealth *health, ShardDatabase *db)
 {
-	int pid = shard_cluster_view_worker_pid(db, SHARD_COORDINATOR);
+	int pid = shard_cluster_view_worker_pid(db, SHARD_CONTROL_WORKER);
 
 	shard_health_add(
 		health,
 		psprintf(
-			"the coordinator worker of this node, process %d, does not answer; if it was "
+			"the control worker of this node, process %d, does not answer; if it was "
 			"stopped have it go on (SIGCONT), end who locks tables of schema shard (pg_locks), "
 			"or end the process (pg_terminate_backend), for another one that takes its place; "
 			"see pg_stat_activity and the server log",
@@ -609,16 +609,16 @@ void
 shard_health_cluster(ShardHealth *health)
 {
 	ShardDatabase *db = shard_shmem_database();
-	ShardPlaneView view;
+	ShardBoardView view;
 
 	if (db == NULL || db->paused)
 		return;
-	shard_plane_get(db, &view);
+	shard_board_get(db, &view);
 	check_self(health, db, &view);
 	/* Nobody talks to a fenced or downed node: that it hears of none says nothing about them. */
 	if (view.fenced || view.downed)
 		return;
-	if (view.known && shard_cluster_view_worker_runs(db, SHARD_COORDINATOR))
+	if (view.known && shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
 	{
 		List *reports = shard_cluster_view_reports();
 

@@ -15,7 +15,7 @@
 
 #include "shared/gate.h"
 #include "sql/view/health.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
@@ -56,14 +56,14 @@ void
 shard_health_gate(ShardHealth *health)
 {
 	ShardDatabase *db = shard_shmem_database();
-	ShardPlaneView view;
+	ShardBoardView view;
 	ShardGateLook look;
 	const char *waits;
 
 	if (db == NULL || !shard_gate_look(&look) ||
 		!(is_long_ago(look.waits_since) || is_long_ago(look.alone_since)))
 		return;
-	shard_plane_get(db, &view);
+	shard_board_get(db, &view);
 	if (view.known && view.fenced)
 		return;
 	if (look.waits_since == 0)

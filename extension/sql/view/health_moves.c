@@ -23,7 +23,7 @@
 #include "base/guc.h"
 #include "sql/view/health.h"
 #include "shared/import_progress.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "registry/senders.h"
@@ -552,10 +552,10 @@ shard_health_moves(ShardHealth *health, List *reports)
 	ShardDatabase *db = shard_shmem_database();
 	ShardMap *map = shard_cluster_map_read();
 	ShardArena *arena = shard_arena_create();
-	ShardPlaneView view;
+	ShardBoardView view;
 
-	shard_plane_get(db, &view);
-	if (view.leased && shard_plane_lease(db) <= shard_plane_now())
+	shard_board_get(db, &view);
+	if (view.leased && shard_board_lease(db) <= shard_clock_now())
 		shard_health_add(health, "the lease of this node has ended: it handles nothing until the "
 								 "coordinator renews it; see shard_members");
 	check_homes(health, map, arena, reports, view.node);

@@ -20,7 +20,7 @@
 
 #include "registry/cluster_map.h"
 #include "sql/view/health.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
@@ -257,13 +257,13 @@ static void
 check_strange(ShardHealth *health)
 {
 	ShardDatabase *db = shard_preloaded ? shard_shmem_database() : NULL;
-	ShardPlaneView view;
+	ShardBoardView view;
 	List *types = NIL;
 	ListCell *cell;
 
 	if (db == NULL || db->paused)
 		return;
-	shard_plane_get(db, &view);
+	shard_board_get(db, &view);
 	if (!view.known || view.fenced || view.downed || view.members < 2)
 		return;
 	shard_registry_refresh();

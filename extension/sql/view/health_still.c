@@ -24,7 +24,7 @@
 #include "sql/view/health.h"
 #include "log/log_position.h"
 #include "log/log_read.h"
-#include "shared/plane.h"
+#include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
@@ -616,14 +616,14 @@ shard_health_still(ShardHealth *health)
 {
 	ShardDatabase *db = shard_shmem_database();
 	TimestampTz after = GetCurrentTimestamp() + CONTENDED;
-	ShardPlaneView view;
+	ShardBoardView view;
 	List *found;
 
 	/* a worker would wait for itself */
 	if (db == NULL || db->paused || db->state != SHARD_DATABASE_ACTIVE ||
 		shard_executor_in_handler())
 		return;
-	shard_plane_get(db, &view);
+	shard_board_get(db, &view);
 	if (!view.known || view.fenced || !view.handle)
 		return;
 	shard_registry_refresh();

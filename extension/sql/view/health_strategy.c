@@ -3,7 +3,7 @@
  *		Allocation functions that do not come to an end; a part of shard_health.
  *
  * They are cancelled after 5 s, and their backend ends after 7 (strategy.c). What runs for longer looks at no
- * interrupts: nothing is asked of its owner's functions as long as it is there (coordinator_strategy.c).
+ * interrupts: nothing is asked of its owner's functions as long as it is there (control_strategy.c).
  */
 #include "postgres.h"
 

@@ -8,7 +8,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
-#include "link/position_table.h"
+#include "link/stream_position_table.h"
 
 #include "base/compat.h"
 
@@ -25,16 +25,16 @@ Datum
 shard_receive_streams(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	ShardPosition *list;
+	ShardPeerPosition *list;
 	int count;
 
 	shard_shmem_require();
 	InitMaterializedSRF(fcinfo, 0);
-	list = shard_position_list(MyDatabaseId, &count);
+	list = shard_stream_position_list(MyDatabaseId, &count);
 	for (int i = 0; i < count; i++)
 	{
-		const ShardPosition *position = &list[i];
-		const char *quarantine = shard_position_quarantine(position->quarantine);
+		const ShardPeerPosition *position = &list[i];
+		const char *quarantine = shard_stream_position_quarantine(position->quarantine);
 		bool nulls[STREAM_COLUMNS] = {false};
 		Datum values[STREAM_COLUMNS] = {Int32GetDatum(position->key.origin),
 										Int32GetDatum(position->key.lane),

@@ -1,0 +1,115 @@
+/*
+ * control/control.h
+ *		What SQL functions ask of the control worker, through the ring.
+ *
+ * The control worker (control.c) drives the node's control plane, core/node.h. It is asked for
+ * three things: to take control messages that a peer brought (SHARD_REQUEST_CONTROL), to carry out an
+ * operator's command (SHARD_REQUEST_COMMAND), and what it knows of the members (SHARD_REQUEST_MEMBERS).
+ * Whoever calls must hold no lock that a step of the control worker needs: none on shard.control,
+ * shard.node, or, after writing it, shard.type.
+ */
+#pragma once
+
+#include "core/node/node.h"
+#include "core/map/record.h"
+#include "core/base/wire.h"
+#include "nodes/pg_list.h"
+
+/*
+ * For shard_peer.control(bytea): a list of control messages, each as shard_wire_put_bytes() writes it;
+ * the answers come back over the same link, in the same form. palloc'd; never NULL.
+ */
+extern char *shard_control_control(const char *bytes, int length, int *answer_length);
+
+typedef enum ShardCommandKind
+{
+	SHARD_COMMAND_JOIN =
+		1, /* text: address of any member; text2: own address, "": none; number, 1: only
+								 * say what keeps this node from joining; shard, 1: who asks may hear
+								 * whose transactions do */
+	SHARD_COMMAND_LEAVE,		/* nothing */
+	SHARD_COMMAND_DOWN,			/* node */
+	SHARD_COMMAND_WRITE_OFF,	/* node */
+	SHARD_COMMAND_ADMIT,		/* node */
+	SHARD_COMMAND_MOVE,			/* type_id, shard, node: the target; text: who */
+	SHARD_COMMAND_GIVE_UP,		/* type_id, shard */
+	SHARD_COMMAND_REBALANCE,	/* type_id, 0: all; text: who. Returns how many moves begin */
+	SHARD_COMMAND_LEASE_TTL,	/* number: milliseconds */
+	SHARD_COMMAND_FORCE_VOTERS, /* nodes */
+	SHARD_COMMAND_ADDRESS, /* node, 0: this one; text: where it was found; number: ShardAddressGround; shard:
+								 * 1: the one before leads there no more. Returns 1: it is taken */
+	SHARD_COMMAND_PIN,		/* type_id, shard, node: the wish, 0: none; text: who */
+	SHARD_COMMAND_EVACUATE, /* node, number: 1 empty it, 0 no more; text: who */
+	SHARD_COMMAND_TYPE,		/* type: wanted here; the result is the id that the cluster gave */
+	SHARD_COMMAND_STAY,		/* leave no more; text: who */
+	SHARD_COMMAND_OWNER /* type_id, number: the n of its record; text: the role that is to own it */
+} ShardCommandKind;
+
+typedef struct ShardCommand
+{
+	ShardCommandKind kind;
+	int32 node;
+	int32 type_id;
+	int32 shard;
+	int64 number;
+	int n_nodes;
+	int32 nodes[SHARD_MAX_VOTERS];
+	const char *text;
+	const char *text2;
+	ShardTypeRecord type;
+} ShardCommand;
+
+/*
+ * Has a command carried out and returns its result, 0 if it has none. Refused: error 55000 with the
+ * reason and a hint. No answer in time: error 55P03, and the command may still be carried out.
+ */
+extern int64 shard_control_command(const ShardCommand *command, int64 timeout_us);
+
+/* A member as the control worker of this node sees it, beside its record (directory.h). */
+typedef struct ShardMemberReport
+{
+	int32 node;
+	bool reachable;			/* by this node's failure detector; the node itself always is */
+	bool voter;				/* votes now, or will */
+	bool coordinator;		/* as far as heard of */
+	bool link;				/* the control link to it is open */
+	ShardNodeClaim claimed; /* does somebody claim its place, and wait for shard_admit()? */
+	int64 heard_us;			/* how long ago it was heard of; -1: never since the worker started */
+	int64 answering_us;		/* how long it has answered all calls of the link; -1: it does not */
+	int64 failing_us;		/* how long they have failed, while it was heard; -1: they do not */
+	const char *link_error; /* of the last failure of the link; "": none, or it works again */
+
+	/* for shard_health alone, which asks who is silent (N7) */
+	bool entities_run;
+	bool coordinator_runs;
+	bool mute; /* its server takes connections, and answers nothing */
+	const char
+		*heard_by; /* members that hear it, as in "nodes 2, 4"; NULL: none, or it was not asked */
+	bool heard_by_several;
+} ShardMemberReport;
+
+/* All of them, palloc'd ShardMemberReport *, by node id. Errors as above. */
+extern List *shard_control_members(int64 timeout_us);
+
+/*
+ * For shard_peer.who(): who is here. False: nobody can say yet (the worker has not spoken since the
+ * server started), or this is a copy that is not to be taken for a node: answer SQL NULL.
+ */
+typedef struct ShardWho
+{
+	ShardUuid cluster;
+	int32 node;
+	int32 inc_no;
+	ShardUuid incarnation;
+} ShardWho;
+
+extern bool shard_control_who(ShardWho *who);
+extern void shard_control_put_who(StringInfo out, const ShardWho *who);
+extern bool shard_control_get_who(ShardReader *reader, ShardWho *who);
+
+/*
+ * Codecs, for control.c: what goes through the ring.
+ */
+extern void shard_control_put_command(StringInfo out, const ShardCommand *command);
+extern bool shard_control_get_command(ShardReader *reader, ShardCommand *command);
+extern void shard_control_put_report(StringInfo out, const ShardMemberReport *report);

@@ -1,0 +1,254 @@
+/*
+ * control/control_call.c
+ *		What SQL functions ask of the control worker: requests and replies as bytes.
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+
+#include "registry/catalog.h"
+#include "control/control.h"
+#include "core/base/timing.h"
+#include "shared/board.h"
+#include "shared/ring.h"
+
+#include "base/compat.h"
+
+/* A peer that waits longer takes the link for broken anyway. */
+#define CONTROL_TIMEOUT (5 * SHARD_SECOND)
+
+/* ---- codecs ----------------------------------------------------------------------------------- */
+
+static void
+put_text(StringInfo out, const char *text)
+{
+	shard_wire_put_bytes(out, text ? text : "", text ? strlen(text) : 0);
+}
+
+static const char *
+get_text(ShardReader *reader)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+
+	return reader->failed ? "" : pnstrdup(bytes, length);
+}
+
+/* A type as it stands in the map. */
+static void
+put_type(StringInfo out, const ShardTypeRecord *type)
+{
+	ShardArena *arena = shard_arena_create();
+	ShardMapEntry entry = shard_record_put_type(0, type, 0, arena);
+
+	shard_wire_put_bytes(out, entry.value, entry.length);
+	shard_arena_destroy(arena);
+}
+
+static bool
+get_type(ShardReader *reader, ShardTypeRecord *type)
+{
+	ShardMapEntry entry = {.key = {SHARD_MAP_TYPE, 0, 0}};
+	ShardArena *arena = shard_arena_create();
+	size_t length;
+	bool good;
+
+	entry.value = shard_wire_get_bytes(reader, &length);
+	entry.length = (uint32) length;
+	good = !reader->failed && shard_record_get_type(&entry, type, arena);
+	if (good)
+	{
+		type->name = pstrdup(type->name);
+		type->role = pstrdup(type->role);
+		type->hashing = pstrdup(type->hashing);
+		type->state = pstrdup(type->state);
+		type->owner = pstrdup(type->owner);
+		type->extra = (ShardExtra){0};
+	}
+	shard_arena_destroy(arena);
+	return good;
+}
+
+void
+shard_control_put_command(StringInfo out, const ShardCommand *command)
+{
+	shard_wire_put_int(out, command->kind);
+	shard_wire_put_int(out, command->node);
+	shard_wire_put_int(out, command->type_id);
+	shard_wire_put_int(out, command->shard);
+	shard_wire_put_int(out, command->number);
+	shard_wire_put_int(out, command->n_nodes);
+	for (int i = 0; i < command->n_nodes; i++)
+		shard_wire_put_int(out, command->nodes[i]);
+	put_text(out, command->text);
+	put_text(out, command->text2);
+	if (command->kind == SHARD_COMMAND_TYPE)
+		put_type(out, &command->type);
+}
+
+/*
+ * Texts are copied into the current memory context.
+ */
+bool
+shard_control_get_command(ShardReader *reader, ShardCommand *command)
+{
+	memset(command, 0, sizeof(ShardCommand));
+	command->kind = (ShardCommandKind) shard_wire_get_int32(reader);
+	command->node = shard_wire_get_int32(reader);
+	command->type_id = shard_wire_get_int32(reader);
+	command->shard = shard_wire_get_int32(reader);
+	command->number = shard_wire_get_int(reader);
+	command->n_nodes = shard_wire_get_int32(reader);
+	if (command->n_nodes < 0 || command->n_nodes > SHARD_MAX_VOTERS)
+		return false;
+	for (int i = 0; i < command->n_nodes; i++)
+		command->nodes[i] = shard_wire_get_int32(reader);
+	command->text = get_text(reader);
+	command->text2 = get_text(reader);
+	if (command->kind == SHARD_COMMAND_TYPE && !get_type(reader, &command->type))
+		return false;
+	return !reader->failed && reader->at == reader->end;
+}
+
+void
+shard_control_put_report(StringInfo out, const ShardMemberReport *report)
+{
+	shard_wire_put_int(out, report->node);
+	shard_wire_put_uint(out, report->reachable ? 1 : 0);
+	shard_wire_put_uint(out, report->voter ? 1 : 0);
+	shard_wire_put_uint(out, report->coordinator ? 1 : 0);
+	shard_wire_put_uint(out, report->link ? 1 : 0);
+	shard_wire_put_uint(out, report->claimed);
+	shard_wire_put_int(out, report->heard_us);
+	shard_wire_put_int(out, report->answering_us);
+	shard_wire_put_int(out, report->failing_us);
+	put_text(out, report->link_error);
+}
+
+static ShardMemberReport *
+get_report(ShardReader *reader)
+{
+	ShardMemberReport *report = palloc0(sizeof(ShardMemberReport));
+
+	report->node = shard_wire_get_int32(reader);
+	report->reachable = shard_wire_get_uint(reader) != 0;
+	report->voter = shard_wire_get_uint(reader) != 0;
+	report->coordinator = shard_wire_get_uint(reader) != 0;
+	report->link = shard_wire_get_uint(reader) != 0;
+	report->claimed = (ShardNodeClaim) shard_wire_get_uint(reader);
+	report->heard_us = shard_wire_get_int(reader);
+	report->answering_us = shard_wire_get_int(reader);
+	report->failing_us = shard_wire_get_int(reader);
+	report->link_error = get_text(reader);
+	return report;
+}
+
+void
+shard_control_put_who(StringInfo out, const ShardWho *who)
+{
+	shard_wire_put_uint(out, who->cluster.high);
+	shard_wire_put_uint(out, who->cluster.low);
+	shard_wire_put_int(out, who->node);
+	shard_wire_put_int(out, who->inc_no);
+	shard_wire_put_uint(out, who->incarnation.high);
+	shard_wire_put_uint(out, who->incarnation.low);
+}
+
+bool
+shard_control_get_who(ShardReader *reader, ShardWho *who)
+{
+	who->cluster.high = shard_wire_get_uint(reader);
+	who->cluster.low = shard_wire_get_uint(reader);
+	who->node = shard_wire_get_int32(reader);
+	who->inc_no = shard_wire_get_int32(reader);
+	who->incarnation.high = shard_wire_get_uint(reader);
+	who->incarnation.low = shard_wire_get_uint(reader);
+	return !reader->failed;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------ */
+
+/*
+ * One request to the control worker of this database.
+ */
+static char *
+call(ShardRequestKind kind, const char *payload, int length, int64 timeout_us, int *answer_length)
+{
+	ShardRequest request = {.kind = kind};
+
+	request.payload = unconstify(char *, payload);
+	request.payload_len = length;
+	return shard_ring_call(shard_shmem_database_or_make(MyDatabaseId), SHARD_CONTROL_WORKER,
+						   &request, timeout_us, answer_length);
+}
+
+char *
+shard_control_control(const char *bytes, int length, int *answer_length)
+{
+	char *answer = call(SHARD_REQUEST_CONTROL, bytes, length, CONTROL_TIMEOUT, answer_length);
+
+	if (answer == NULL)
+	{
+		*answer_length = 0;
+		return pstrdup("");
+	}
+	return answer;
+}
+
+int64
+shard_control_command(const ShardCommand *command, int64 timeout_us)
+{
+	StringInfoData payload;
+	ShardReader reader;
+	char *answer;
+	int length;
+
+	initStringInfo(&payload);
+	shard_control_put_command(&payload, command);
+	answer = call(SHARD_REQUEST_COMMAND, payload.data, payload.len, timeout_us, &length);
+	if (answer == NULL)
+		return 0;
+	reader = (ShardReader){answer, answer + length, false};
+	return shard_wire_get_int(&reader);
+}
+
+List *
+shard_control_members(int64 timeout_us)
+{
+	List *members = NIL;
+	ShardReader reader;
+	char *answer;
+	int length;
+
+	answer = call(SHARD_REQUEST_MEMBERS, NULL, 0, timeout_us, &length);
+	if (answer == NULL)
+		return NIL;
+	reader = (ShardReader){answer, answer + length, false};
+	while (reader.at < reader.end && !reader.failed)
+		members = lappend(members, get_report(&reader));
+	return members;
+}
+
+/*
+ * A copy does not start its control plane, so it has no incarnation to tell.
+ */
+bool
+shard_control_who(ShardWho *who)
+{
+	ShardDatabase *db = shard_shmem_database();
+	ShardBoardView view;
+	ShardStartKind kind;
+
+	memset(who, 0, sizeof(ShardWho));
+	if (db == NULL ||
+		!shard_board_incarnation(db, shard_catalog_get()->extension, &who->incarnation, &kind))
+		return false;
+	shard_board_get(db, &view);
+	if (!view.known)
+		return false;
+	who->cluster = view.cluster;
+	who->node = view.node;
+	who->inc_no = view.inc_no;
+	return true;
+}

@@ -1,0 +1,273 @@
+/*
+ * registry/identity.c
+ *		Who this database is: table shard.node (doc/protocol.md I2, D22).
+ *
+ * Rows of the log name transactions of the server that wrote them. In a copy
+ * those numbers mean nothing, or something else, so a copy handles nothing.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "access/timeline.h"
+#include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "storage/fd.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/uuid.h"
+
+#include "registry/catalog.h"
+#include "registry/control_store.h"
+#include "registry/identity.h"
+#include "shared/board.h"
+#include "registry/registry.h"
+#include "registry/security.h"
+
+#include "base/compat.h"
+
+/* What recovery writes when nobody told it where to stop: a standby that was promoted. */
+#define NO_TARGET "no recovery target specified"
+
+bool
+shard_identity_is_clear(ShardDatabase *db)
+{
+	bool isnull;
+	bool clear = false;
+
+	SPI_connect();
+	if (SPI_execute("SELECT system_identifier, database_oid FROM shard.node", true, 1) !=
+		SPI_OK_SELECT)
+		elog(ERROR, "could not read shard.node");
+	if (SPI_processed == 1)
+	{
+		HeapTuple row = SPI_tuptable->vals[0];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		int64 system = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
+		Oid database = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
+
+		clear = (uint64) system == GetSystemIdentifier() && database == MyDatabaseId;
+	}
+	SPI_finish();
+	if (!clear && !db->paused)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database is a copy of another node and handles no messages"),
+				 errdetail("shard.node names another server or database."),
+				 errhint(
+					 "In a copy that is to work on its own, drop and create the extension; or, to "
+					 "keep its entities, call shard_reset_cluster_data().")));
+	db->paused = !clear;
+	return clear;
+}
+
+/* ---- the row ---------------------------------------------------------------------------------- */
+
+static ShardUuid
+get_uuid(HeapTuple row, TupleDesc desc, int column)
+{
+	bool isnull;
+	pg_uuid_t *uuid = DatumGetUUIDP(SPI_getbinval(row, desc, column, &isnull));
+	uint64 half[2];
+
+	memcpy(half, uuid->data, sizeof(half));
+	return (ShardUuid){pg_ntoh64(half[0]), pg_ntoh64(half[1])};
+}
+
+static Datum
+make_uuid(ShardUuid uuid)
+{
+	pg_uuid_t *result = palloc(sizeof(pg_uuid_t));
+	uint64 half[2] = {pg_hton64(uuid.high), pg_hton64(uuid.low)};
+
+	memcpy(result->data, half, sizeof(half));
+	return UUIDPGetDatum(result);
+}
+
+/*
+ * A text of the row as palloc'd in the caller's context; NULL for SQL NULL.
+ */
+static const char *
+get_text(MemoryContext context, HeapTuple row, TupleDesc desc, int column)
+{
+	char *text = SPI_getvalue(row, desc, column);
+
+	return text == NULL ? NULL : MemoryContextStrdup(context, text);
+}
+
+void
+shard_identity_read(ShardIdentity *row)
+{
+	MemoryContext context = CurrentMemoryContext;
+	HeapTuple tuple;
+	TupleDesc desc;
+	bool isnull;
+
+	SPI_connect();
+	if (SPI_execute(
+			"SELECT cluster_id, node_id, inc_no, inc_uuid, timeline, voter_state, fenced, dsn "
+			"FROM shard.node",
+			true, 1) != SPI_OK_SELECT ||
+		SPI_processed != 1)
+		elog(ERROR, "could not read shard.node");
+	tuple = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	row->cluster = get_uuid(tuple, desc, 1);
+	row->node = DatumGetInt32(SPI_getbinval(tuple, desc, 2, &isnull));
+	row->inc_no = DatumGetInt32(SPI_getbinval(tuple, desc, 3, &isnull));
+	row->incarnation = get_uuid(tuple, desc, 4);
+	row->timeline = DatumGetInt32(SPI_getbinval(tuple, desc, 5, &isnull));
+	row->voter_state = get_text(context, tuple, desc, 6);
+	row->fenced = get_text(context, tuple, desc, 7);
+	row->dsn = get_text(context, tuple, desc, 8);
+	SPI_finish();
+}
+
+/* Nobody who sends waits for a table of ours that somebody has locked for himself: error 55P03. */
+static void
+lock_to_read(void)
+{
+	static const char *const tables[] = {"node", "control", "type"};
+
+	for (int i = 0; i < (int) lengthof(tables); i++)
+	{
+		Oid table = get_relname_relid(tables[i], shard_catalog_get()->schema);
+
+		if (!OidIsValid(table) || ConditionalLockRelationOid(table, AccessShareLock))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("nobody can say whether this node takes messages"),
+				 errdetail("This node handles nothing: its control worker has not begun; see "
+						   "shard_health(). Table shard.%s, which would say, is locked.",
+						   tables[i]),
+				 errhint(
+					 "End the transaction that has it locked, or waits for that; see pg_locks.")));
+	}
+}
+
+/* Has the cluster another number for a type of ours? */
+static void
+compare_number(const ShardMapEntry *entry, void *arg)
+{
+	bool *differs = arg;
+	ShardArena *arena = shard_arena_create();
+	ShardTypeRecord record;
+
+	if (shard_record_get_type(entry, &record, arena))
+	{
+		const ShardType *type = shard_registry_find(record.name);
+
+		*differs |= type != NULL && type->type_id != entry->key.a;
+	}
+	shard_arena_destroy(arena);
+}
+
+void
+shard_identity_check_open(void)
+{
+	ShardSecurity security = {0};
+	ShardIdentity row;
+	int32 status;
+	bool renumbers = false;
+
+	if (likely(shard_board_check_open()))
+		return;
+	lock_to_read();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&security);
+	shard_identity_read(&row);
+	shard_registry_refresh();
+	SPI_connect();
+	status = shard_control_store_status(row.node);
+	SPI_finish();
+	shard_control_store_learned(SHARD_MAP_TYPE, compare_number, &renumbers);
+	shard_security_end(&security);
+	PopActiveSnapshot();
+	if (row.fenced != NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("this node is fenced and takes no messages"),
+						errdetail("Table shard.node says: %s.", row.fenced),
+						errhint("Send at another member.")));
+	/* It may have said that nothing is left before its server went down, and be removed since (M20). */
+	if (status == SHARD_MEMBER_EXITING)
+		shard_board_refuse(SHARD_BOARD_LEAVING);
+	/* It has joined a cluster, and its server went down before the types had its numbers: under the old ones nobody would know them. */
+	if (renumbers)
+		shard_board_refuse(SHARD_BOARD_JOINING);
+}
+
+void
+shard_identity_write(const ShardIdentity *row)
+{
+	Oid types[8] = {UUIDOID, INT4OID, INT4OID, UUIDOID, INT4OID, TEXTOID, TEXTOID, TEXTOID};
+	Datum values[8];
+	char nulls[9] = "        ";
+
+	SPI_connect();
+	values[0] = make_uuid(row->cluster);
+	values[1] = Int32GetDatum(row->node);
+	values[2] = Int32GetDatum(row->inc_no);
+	values[3] = make_uuid(row->incarnation);
+	values[4] = Int32GetDatum(row->timeline);
+	values[5] = CStringGetTextDatum(row->voter_state);
+	values[6] = CStringGetTextDatum(row->fenced ? row->fenced : "");
+	nulls[6] = row->fenced ? ' ' : 'n';
+	values[7] = CStringGetTextDatum(row->dsn);
+	if (SPI_execute_with_args(
+			"UPDATE shard.node SET cluster_id = $1, node_id = $2, inc_no = $3, "
+			"inc_uuid = $4, timeline = $5, voter_state = $6, fenced = $7, dsn = $8",
+			8, types, values, nulls, false, 0) != SPI_OK_UPDATE ||
+		SPI_processed != 1)
+		elog(ERROR, "could not write shard.node");
+	SPI_finish();
+}
+
+/* ---- timelines -------------------------------------------------------------------------------- */
+
+int32
+shard_identity_timeline(void)
+{
+	return (int32) GetWALInsertionTimeLine();
+}
+
+/*
+ * Looks into the timeline's history: each line says why a timeline was left. A copy that was put back up
+ * to a point in time is no promoted standby: it may lack what was promised (I2). So is one that was
+ * promoted later; lines before the timeline that the caller knows say nothing about it.
+ */
+bool
+shard_identity_was_restored(int32 timeline, int32 since)
+{
+	char path[MAXPGPATH];
+	char line[MAXPGPATH];
+	bool known = false;
+	bool restored = false;
+	FILE *file;
+
+	TLHistoryFilePath(path, (TimeLineID) timeline);
+	file = AllocateFile(path, "r");
+	if (file == NULL)
+		return true;
+	while (fgets(line, sizeof(line), file) != NULL)
+	{
+		unsigned int parent;
+
+		if (line[0] == '\n' || line[0] == '#')
+			continue;
+		if (sscanf(line, "%u", &parent) != 1)
+			restored = true;
+		else if (parent >= (unsigned int) since)
+		{
+			known = true;
+			restored |= strstr(line, NO_TARGET) == NULL;
+		}
+	}
+	FreeFile(file);
+	return restored || !known;
+}

@@ -1,0 +1,187 @@
+/*
+ * shared/board.h
+ *		What the control worker and the rest of a node tell each other through shared memory.
+ *
+ * The control worker says who the node is and what its region workers may do (ShardBoard); region
+ * workers report to it which homes they want and which shards are active (events). Nothing here is
+ * durable: after a crash of the server the control worker says it anew; events may be lost, since
+ * whoever wants something asks again. Decided homes do not go this way: they are rows of the log
+ * (SHARD_KIND_FACT), appended by the control worker or with a peer's call.
+ */
+#pragma once
+
+#include "core/node/node.h"
+#include "shared/shmem.h"
+
+/* What the node is at the moment; a copy. */
+typedef struct ShardBoardView
+{
+	uint32 generation; /* rises with each change of what follows that workers have to notice */
+	bool known;		   /* the control worker has spoken since the server started */
+	bool handle;	   /* local messages may be handled (I4) */
+	bool push;		   /* and messages go to peers and come from them */
+	bool fenced;
+	bool
+		downed; /* this start was: the next one is admitted, or an operator's word lets it go on (I9) */
+	int32 node;
+	int32 inc_no;
+	ShardUuid incarnation;
+	ShardUuid cluster;
+	ShardUuid join_token; /* of the join that is under way; 0: none is */
+	int32 era;
+	int32 coordinator; /* as far as heard of; 0: none */
+	int32 gate;		   /* ShardGateKind, as decided */
+	int32 members;	   /* that are not removed or written off */
+	int64 learned_n;
+	int64 lease_until; /* microseconds of CLOCK_BOOTTIME */
+	bool leased;	   /* nothing may run here but under that lease (L7) */
+	char why[160];	   /* why nothing is handled, when handle is false */
+	char lacks[400];   /* the types of this node that get no number (C19, C20); empty: none */
+	char unread
+		[160]; /* the states that keep nodes from joining this one, which is alone (C21); empty: none */
+	char refusal[400];	  /* why this start is not admitted, if the coordinator has said so */
+	ShardNodePlace place; /* what was found at this node's own address lately */
+	uint32 types; /* the state of shard.type, by shard_board_types(), that is told to the cluster */
+	bool registered; /* and that the coordinator has acknowledged */
+} ShardBoardView;
+
+/* A copy of the view; all zero if the database has no slot. */
+extern void shard_board_get(ShardDatabase *db, ShardBoardView *view);
+
+/* Its generation alone: cheap, for each turn. */
+extern uint32 shard_board_generation(ShardDatabase *db);
+
+/*
+ * Until when turns may be run here, on shard_clock_now(); PG_INT64_MAX: as long as the node handles at all.
+ * Cheap, for each turn.
+ */
+extern int64 shard_board_lease(ShardDatabase *db);
+
+/* Control worker: publish; wakes all region workers if the generation changes. */
+extern void shard_board_set(ShardDatabase *db, const ShardBoardView *view);
+
+/*
+ * While a node joins a cluster nobody may send: its types are about to get other numbers. Closed under an
+ * exclusive lock on the extension, and looked at by senders under their shared one. A fenced node takes
+ * no messages for good (I6).
+ */
+typedef enum ShardBoardDoor
+{
+	SHARD_BOARD_OPEN = 0,
+	SHARD_BOARD_JOINING,
+	SHARD_BOARD_FENCED,
+	SHARD_BOARD_WRITTEN_OFF, /* fenced as well */
+	SHARD_BOARD_LEAVING,	 /* its shards live elsewhere, the rest is on its way */
+	SHARD_BOARD_LEFT,		 /* no member any more: fenced as well */
+	SHARD_BOARD_JOURNAL,	 /* no node at all (R14) */
+	SHARD_BOARD_DOWNED,		 /* until its next start */
+	SHARD_BOARD_UNSAID		 /* the control worker has not spoken yet since the server started */
+} ShardBoardDoor;
+
+extern void shard_board_close(ShardDatabase *db, ShardBoardDoor door);
+
+/* Error 55000, which says why nobody may send here; for a door that is closed. */
+extern void shard_board_refuse(ShardBoardDoor door);
+
+/* Error 55000 if closed. False: nobody has said yet whether it is open. */
+extern bool shard_board_check_open(void);
+
+/* Rises when the record of any member was learned (directory.h). */
+extern uint32 shard_board_directory(ShardDatabase *db);
+extern void shard_board_directory_changed(ShardDatabase *db);
+
+/* Rises when a node is heard again that could not be reached; wakes region workers. */
+extern uint32 shard_board_returns(ShardDatabase *db);
+extern void shard_board_returned(ShardDatabase *db);
+
+/* An event of a region worker or of a command, for shard_node_event(). */
+typedef struct ShardBoardEvent
+{
+	ShardNodeEventKind kind; /* HOMES_WANTED, SHARDS_STARTED, SHARD_STOPPED */
+	ShardShardRef shard;
+} ShardBoardEvent;
+
+/* Region worker: report; wakes the control worker. False: the queue is full, ask again later. */
+extern bool shard_board_report(ShardDatabase *db, const ShardBoardEvent *event);
+
+/* Control worker: takes at most so many, oldest first; returns how many. */
+extern int shard_board_take(ShardDatabase *db, ShardBoardEvent *events, int most);
+
+/*
+ * What the control worker wants of the region worker of a shard's lane. Volatile: the coordinator of
+ * the cluster repeats its question until it is answered (M11), so an order may be lost.
+ */
+typedef enum ShardBoardOrderKind
+{
+	SHARD_BOARD_STOP = 1, /* M2 and M3: stop, seal; reported by SHARD_EVENT_SHARD_STOPPED */
+	SHARD_BOARD_PARK	  /* a hint that the shard is about to move: park its messages early */
+} ShardBoardOrderKind;
+
+typedef struct ShardBoardOrder
+{
+	ShardBoardOrderKind kind;
+	ShardShardRef shard; /* its present epoch, and the move */
+} ShardBoardOrder;
+
+/*
+ * Control worker: give an order; wakes the lane's worker. False: no room, the order is lost. Each
+ * group of lanes has room of its own, and an order that waits already is not given twice.
+ */
+extern bool shard_board_order(ShardDatabase *db, const ShardBoardOrder *order);
+
+/*
+ * Region worker: whether an order for one of these lanes waits. Cheap.
+ */
+extern bool shard_board_is_ordered(ShardDatabase *db, ShardLanes lanes);
+
+/*
+ * Region worker: takes at most so many orders for these lanes, those of a lane oldest first; returns how
+ * many. Cheap if there is none.
+ */
+extern int
+shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardBoardOrder *orders, int most);
+
+/*
+ * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server runs and this database
+ * is the same node of the same cluster, its life, and begins above SHARD_FIRST_RSEQ(inc_no). In another life, of an
+ * extension that was made anew or reset, the incarnations are counted anew: numbers that went on would be above those of
+ * the next one, which members would take for what they know. The lane's worker only.
+ */
+extern int64 shard_board_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
+
+/* No stamp of the lane has a greater one. */
+extern int64 shard_board_last_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
+
+/*
+ * When this transaction commits, the control worker looks at table shard.type. The number rises then;
+ * invalidations come a moment later.
+ */
+extern void shard_board_types_change(void);
+
+/* Has this transaction changed one? */
+extern bool shard_board_types_changing(void);
+extern uint32 shard_board_types(ShardDatabase *db);
+
+/* Microseconds of a clock that runs on while the machine sleeps; what core/ calls now. */
+extern int64 shard_clock_now(void);
+
+/*
+ * The incarnation of this start of the server, and what kind of start it was: the same for all
+ * control workers of that extension, however often they start (I1). False: not said yet; keep
+ * says it.
+ */
+extern bool shard_board_incarnation(ShardDatabase *db, Oid extension, ShardUuid *incarnation,
+									ShardStartKind *kind);
+extern void
+shard_board_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardStartKind kind);
+
+/*
+ * A random number that only processes of this server know, as long as it runs: who calls a procedure of
+ * shard_peer with it is one of them.
+ */
+extern uint64 shard_board_secret(ShardDatabase *db);
+
+/* For shmem.c and the launcher: the memory; and that nobody runs, so nothing said is in force. */
+extern Size shard_board_shmem_size(void);
+extern void shard_board_shmem_startup(void);
+extern void shard_board_forget(ShardDatabase *db);
