@@ -23,6 +23,7 @@
 #include "link/receive.h"
 #include "registry/setting_hook.h"
 #include "shared/shmem.h"
+#include "shared/visitor.h"
 #include "process/table_hook.h"
 
 #include "base/compat.h"
@@ -41,6 +42,7 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	shard_preloaded = true;
+	shard_visitor_define();
 	shard_guc_init();
 	shard_shmem_init();
 	shard_catalog_init();

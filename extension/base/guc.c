@@ -18,7 +18,6 @@
 #include "base/fault.h"
 #include "base/guc.h"
 #include "shard.h"
-#include "shared/visitor.h"
 
 bool shard_enabled = true;
 int shard_region_workers = 1;
@@ -508,7 +507,6 @@ shard_guc_init(void)
 	define_moves();
 	define_journal();
 	define_peers();
-	shard_visitor_define();
 	shard_fault_define();
 	MarkGUCPrefixReserved("shard");
 }

@@ -12,6 +12,7 @@
 
 #include "core/node/node.h"
 #include "core/map/record.h"
+#include "core/map/who.h"
 #include "core/base/wire.h"
 #include "nodes/pg_list.h"
 
@@ -95,17 +96,7 @@ extern List *shard_control_members(int64 timeout_us);
  * For shard_peer.who(): who is here. False: nobody can say yet (the worker has not spoken since the
  * server started), or this is a copy that is not to be taken for a node: answer SQL NULL.
  */
-typedef struct ShardWho
-{
-	ShardUuid cluster;
-	int32 node;
-	int32 inc_no;
-	ShardUuid incarnation;
-} ShardWho;
-
 extern bool shard_control_who(ShardWho *who);
-extern void shard_control_put_who(StringInfo out, const ShardWho *who);
-extern bool shard_control_get_who(ShardReader *reader, ShardWho *who);
 
 /*
  * Codecs, for control.c: what goes through the ring.

@@ -144,29 +144,6 @@ get_report(ShardReader *reader)
 	return report;
 }
 
-void
-shard_control_put_who(StringInfo out, const ShardWho *who)
-{
-	shard_wire_put_uint(out, who->cluster.high);
-	shard_wire_put_uint(out, who->cluster.low);
-	shard_wire_put_int(out, who->node);
-	shard_wire_put_int(out, who->inc_no);
-	shard_wire_put_uint(out, who->incarnation.high);
-	shard_wire_put_uint(out, who->incarnation.low);
-}
-
-bool
-shard_control_get_who(ShardReader *reader, ShardWho *who)
-{
-	who->cluster.high = shard_wire_get_uint(reader);
-	who->cluster.low = shard_wire_get_uint(reader);
-	who->node = shard_wire_get_int32(reader);
-	who->inc_no = shard_wire_get_int32(reader);
-	who->incarnation.high = shard_wire_get_uint(reader);
-	who->incarnation.low = shard_wire_get_uint(reader);
-	return !reader->failed;
-}
-
 /* ---- calls ------------------------------------------------------------------------------------ */
 
 /*

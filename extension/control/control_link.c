@@ -372,7 +372,7 @@ take_who(const Link *link, ShardReader *reader)
 							.number = shard_peer_ground(link->peer)};
 	ShardWho who;
 
-	if (!shard_control_get_who(reader, &who))
+	if (!shard_who_get(reader, &who))
 		return;
 	event.uuid = who.incarnation;
 	if (link->question != 0)

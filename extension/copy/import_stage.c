@@ -13,7 +13,7 @@
  * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker
  * looks at it without waiting, and goes on with its other shards in a moment. So this transaction takes
  * table locks before a turn lock, against the order of W3. What could wait for it while it holds the turn
- * lock is the deletion of rows of the same shard, which first tries shard_import_lock(), and waits for nobody
+ * lock is the deletion of rows of the same shard, which first tries shard_turn_lock_import(), and waits for nobody
  * (M23); no turn writes rows of a shard that is not active there.
  *
  * If the process dies right here: nothing of the copy is here. After the commit it waits for the decision.
@@ -129,7 +129,7 @@ shard_import_stage_lock(const ShardImportStage *stage, bool rows)
 	/* state_copy.c takes it once more, and does not wait then */
 	if (!ConditionalLockRelationOid(stage->type->state_table, RowExclusiveLock))
 		return SHARD_IMPORT_TABLE_BUSY;
-	if (rows && !shard_import_lock(stage->shard.type_id, stage->shard.shard))
+	if (rows && !shard_turn_lock_import(stage->shard.type_id, stage->shard.shard))
 		return SHARD_IMPORT_SHARD_BUSY;
 	return SHARD_IMPORT_FREE;
 }

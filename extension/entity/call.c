@@ -36,7 +36,7 @@
 #include "entity/crash.h"
 #include "entity/executor_private.h"
 #include "shared/shmem.h"
-#include "process/worker.h"
+#include "shared/worker_cancel.h"
 #include "shared/worker_log.h"
 
 #include "base/compat.h"
@@ -385,7 +385,7 @@ shard_call_explain(ErrorData *error)
 bool
 shard_call_was_cancelled(const ErrorData *error)
 {
-	return error->sqlerrcode == ERRCODE_QUERY_CANCELED && !timed_out && shard_worker_take_cancel();
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED && !timed_out && shard_worker_cancel_take();
 }
 
 void

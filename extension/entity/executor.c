@@ -27,11 +27,12 @@
 
 #include "log/buffer.h"
 #include "entity/executor_private.h"
-#include "route/routing.h"
+#include "entity/presence.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
 
+const ShardPresence *shard_presence = NULL;
 ShardTurn shard_turn;
 
 static bool is_worker = false;
@@ -70,8 +71,9 @@ at_exit(int code, Datum arg)
 }
 
 void
-shard_executor_init(ShardLanes lanes)
+shard_executor_init(ShardLanes lanes, const ShardPresence *presence)
 {
+	shard_presence = presence;
 	is_worker = true;
 	shard_turn.context =
 		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
@@ -304,7 +306,7 @@ shard_executor_next_due(void)
 		TimestampTz at = shard_turn_due_at(entity);
 
 		if (!entity->run->runnable ||
-			!shard_routing_is_active(entity->run->type->type_id, entity->shard))
+			!shard_presence->is_active(entity->run->type->type_id, entity->shard))
 			continue;
 		if (result == 0 || at < result)
 			result = at;

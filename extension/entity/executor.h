@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "entity/presence.h"
 #include "lib/stringinfo.h"
 #include "utils/jsonb.h"
 #include "utils/elog.h"
@@ -52,8 +53,8 @@ extern bool shard_executor_in_handler(void);
 /* Has handlers refused what would harm others; from _PG_init. */
 extern void shard_executor_hook_init(void);
 
-/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. */
-extern void shard_executor_init(ShardLanes lanes);
+/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. presence: kept by reference. */
+extern void shard_executor_init(ShardLanes lanes, const ShardPresence *presence);
 
 /* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
 extern void shard_executor_load_stash(ShardLanes lanes);

@@ -16,7 +16,7 @@
 #include "base/guc.h"
 #include "registry/owner_session.h"
 #include "registry/registry.h"
-#include "route/routing.h"
+#include "shared/board.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"

@@ -17,7 +17,7 @@
 
 #include "core/base/message.h"
 #include "entity/executor_private.h"
-#include "route/routing.h"
+#include "entity/presence.h"
 
 #include "base/compat.h"
 
@@ -158,7 +158,7 @@ compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCou
 	ShardEntity *entity;
 
 	if ((recount.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
-		!shard_routing_is_here(type_id, shard))
+		!shard_presence->is_here(type_id, shard))
 		return;
 	run = shard_turn_ready_run(type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
@@ -178,7 +178,7 @@ collect_doubtful(ShardEntity *entity, void *arg)
 	List **doubts = arg;
 
 	if (entity->wait.waiting > 0 && entity->recounted != recount.number &&
-		shard_routing_is_here(entity->run->type->type_id, entity->shard))
+		shard_presence->is_here(entity->run->type->type_id, entity->shard))
 		*doubts = lappend(*doubts, entity);
 }
 

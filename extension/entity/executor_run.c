@@ -15,7 +15,7 @@
 #include "entity/executor_private.h"
 #include "shared/board.h"
 #include "registry/registry.h"
-#include "route/routing.h"
+#include "entity/presence.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
@@ -490,7 +490,7 @@ is_due(ShardEntity *entity)
 {
 	return shard_turn_due_at(entity) <= shard_turn.now &&
 		   shard_turn_ready_run(entity->run->type->type_id) && entity->run->runnable &&
-		   shard_routing_is_active(entity->run->type->type_id, entity->shard);
+		   shard_presence->is_active(entity->run->type->type_id, entity->shard);
 }
 
 void

@@ -14,7 +14,7 @@
 
 #include "core/base/message.h"
 #include "entity/executor_private.h"
-#include "route/routing.h"
+#include "entity/presence.h"
 
 #include "base/compat.h"
 
@@ -55,7 +55,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 	ShardEntity *entity;
 
 	if ((load->lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
-		shard_routing_is_moving(type_id, shard))
+		shard_presence->is_moving(type_id, shard))
 		return;
 	run = run_of_held(load, type_id);
 	if (run == NULL || shard >= run->type->number_of_shards)
@@ -139,7 +139,7 @@ load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeld
 {
 	if (shard < ((ShardRun *) arg)->type->number_of_shards &&
 		(own_lanes & shard_lane_bit(shard_message_lane(type_id, shard))) != 0 &&
-		shard_routing_is_here(type_id, shard))
+		shard_presence->is_here(type_id, shard))
 		load_arrived(type_id, shard, id, id_len, held, arg);
 }
 

@@ -65,10 +65,10 @@ shard_way_back_put(StringInfo out, const ShardWayBack *back)
 	put_text(out, back->dsn);
 	shard_wire_put_uint(out, back->known ? 1 : 0);
 	if (back->known)
-		shard_control_put_who(out, &back->seed);
+		shard_who_put(out, &back->seed);
 	shard_wire_put_uint(out, back->found ? 1 : 0);
 	if (back->found)
-		shard_control_put_who(out, &back->there);
+		shard_who_put(out, &back->there);
 }
 
 /*
@@ -84,10 +84,10 @@ shard_way_back_get(ShardReader *reader, ShardWayBack *back)
 	back->encoding = get_text(reader);
 	back->dsn = get_text(reader);
 	back->known = shard_wire_get_uint(reader) != 0;
-	if (back->known && !shard_control_get_who(reader, &back->seed))
+	if (back->known && !shard_who_get(reader, &back->seed))
 		return false;
 	back->found = shard_wire_get_uint(reader) != 0;
-	if (back->found && !shard_control_get_who(reader, &back->there))
+	if (back->found && !shard_who_get(reader, &back->there))
 		return false;
 	return is_whole(reader);
 }

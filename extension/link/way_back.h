@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "control/control.h"
+#include "core/map/who.h"
 #include "shard.h"
 
 /* The call: whom to look for, and where. */

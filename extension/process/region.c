@@ -383,7 +383,7 @@ ShardRegionMain(Datum argument)
 	region.spare_context =
 		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
 	shard_ring_attach(region.db, region.number);
-	shard_executor_init(region.lanes);
+	shard_executor_init(region.lanes, &shard_routing_presence);
 	if (pg_atomic_exchange_u32(&region.slot->batch_stuck, 0) != 0)
 	{
 		/* one by one: it may have been in a commit */

@@ -35,6 +35,7 @@
 #include "link/peer.h"
 #include "registry/registry.h"
 #include "process/worker.h"
+#include "shared/worker_cancel.h"
 #include "shared/worker_log.h"
 
 #include "base/compat.h"
@@ -54,9 +55,6 @@ static ShardDatabase *my_database = NULL;
 static volatile TimestampTz lingers_until = 0;
 
 static void (*at_stop)(void) = NULL;
-
-/* Somebody called pg_cancel_backend(). */
-static volatile sig_atomic_t cancelled = false;
 
 static void handle_sigterm(int signo, siginfo_t *info, void *context);
 static void end_if_due(void);
@@ -138,25 +136,6 @@ handle_sigterm(int signo, siginfo_t *info, void *context)
 	errno = saved_errno;
 }
 
-/*
- * Handler of SIGINT.
- */
-static void
-handle_sigint(SIGNAL_ARGS)
-{
-	cancelled = true;
-	StatementCancelHandler(postgres_signal_arg);
-}
-
-bool
-shard_worker_take_cancel(void)
-{
-	bool result = cancelled;
-
-	cancelled = false;
-	return result;
-}
-
 bool
 shard_worker_lingers(void)
 {
@@ -224,7 +203,7 @@ shard_worker_signals(void)
 
 	sigemptyset(&term.sa_mask);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGINT, handle_sigint);
+	pqsignal(SIGINT, shard_worker_cancel_handle);
 
 	/* pqsignal() does not tell who sent it */
 	if (sigaction(SIGTERM, &term, NULL) != 0)
@@ -412,7 +391,8 @@ shard_worker_interrupts(void)
 		proc_exit(1);
 	/* Nothing was interrupted, so there is nothing to say about it. */
 	end_if_due();
-	QueryCancelPending = cancelled = false;
+	QueryCancelPending = false;
+	(void) shard_worker_cancel_take();
 	CHECK_FOR_INTERRUPTS();
 
 	if (ConfigReloadPending)

@@ -46,11 +46,6 @@ extern bool shard_worker_server_stops(void);
  */
 extern bool shard_worker_lingers(void);
 
-/*
- * Has somebody called pg_cancel_backend() for this worker since it was last asked, or between turns?
- */
-extern bool shard_worker_take_cancel(void);
-
 /* What is called once, outside a transaction, before this worker ends in a shutdown of the server. */
 extern void shard_worker_at_stop(void (*callback)(void));
 

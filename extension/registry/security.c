@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "executor/spi.h"
 #include "catalog/pg_authid.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -320,4 +321,18 @@ void
 shard_security_forget(ShardSecurity *security)
 {
 	memset(security, 0, sizeof(*security));
+}
+
+void
+shard_security_open_system(ShardSecurity *security)
+{
+	SPI_connect();
+	shard_security_begin_system(security);
+}
+
+void
+shard_security_close_system(ShardSecurity *security)
+{
+	shard_security_end(security);
+	SPI_finish();
 }

@@ -70,5 +70,9 @@ extern void shard_security_require(Oid owner);
  */
 extern void shard_security_begin_system(ShardSecurity *security);
 
+/* Connects to SPI and begins SQL on our tables as the system; and ends both. */
+extern void shard_security_open_system(ShardSecurity *security);
+extern void shard_security_close_system(ShardSecurity *security);
+
 /* Forgets a stretch that an error ended; the caller's abort has restored user and settings. */
 extern void shard_security_forget(ShardSecurity *security);

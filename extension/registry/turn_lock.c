@@ -73,3 +73,14 @@ shard_turn_lock_wait(int lane)
 	(void) acquire(SHARD_LANES + lane / SHARD_GROUP_LANES, PART_MODE, true);
 	(void) acquire(lane, LANE_MODE, true);
 }
+
+bool
+shard_turn_lock_import(int32 type_id, int32 shard)
+{
+	LOCKTAG tag;
+
+	/* beside those of streams (receive.c), whose last field is small */
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->held, (Oid) type_id,
+					   (uint16) ((uint32) shard ^ (uint32) shard >> 16));
+	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}

@@ -622,21 +622,6 @@ shard_routing_is_home(int32 type_id, int32 shard, int32 epoch)
 	return shard_handoff_active(&route->own, epoch);
 }
 
-bool
-shard_routing_is_active(int32 type_id, int32 shard)
-{
-	const ShardRoute *route = shard_route_known(shard_routing.routes, type_id, shard);
-
-	if (route != NULL && !route->loaded && IsTransactionState())
-	{
-		MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
-
-		route = shard_route_get(shard_routing.routes, type_id, shard);
-		MemoryContextSwitchTo(old);
-	}
-	return route != NULL && route->loaded && route->own.state == SHARD_HOME_ACTIVE;
-}
-
 void
 shard_routing_accept(int32 node, ShardRoutingAccepted *accepted)
 {

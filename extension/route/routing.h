@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "entity/presence.h"
 #include "core/flow/packet.h"
 #include "core/flow/route.h"
 #include "log/log.h"
@@ -69,14 +70,8 @@ shard_routing_where(int32 type_id, int32 shard, int32 *node, int32 *epoch);
 /* Whether the shard is active here in that epoch. In a turn. */
 extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
 
-/* Whether the shard is active here: else nothing of its stash may run. */
-extern bool shard_routing_is_active(int32 type_id, int32 shard);
-
-/* Whether a shard is here, but about to leave or to come: nothing of its stash is in memory. */
-extern bool shard_routing_is_moving(int32 type_id, int32 shard);
-
-/* Whether what is held of a shard is in memory: it is active here, or stops, or is clearing. */
-extern bool shard_routing_is_here(int32 type_id, int32 shard);
+/* What handling messages asks of shards (presence.h). */
+extern const ShardPresence shard_routing_presence;
 
 /*
  * In a turn: compares a piece of what memory believes to be parked with the table, which is right, and adds how many

@@ -22,6 +22,7 @@
 #include "base/fault.h"
 #include "shared/import_progress.h"
 #include "registry/registry.h"
+#include "registry/turn_lock.h"
 #include "route/routing_private.h"
 
 #include "base/compat.h"
@@ -144,8 +145,23 @@ shard_routing_forget_ended(void)
 	MemoryContextReset(shard_routing.later);
 }
 
-bool
-shard_routing_is_moving(int32 type_id, int32 shard)
+static bool
+is_active(int32 type_id, int32 shard)
+{
+	const ShardRoute *route = shard_route_known(shard_routing.routes, type_id, shard);
+
+	if (route != NULL && !route->loaded && IsTransactionState())
+	{
+		MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
+
+		route = shard_route_get(shard_routing.routes, type_id, shard);
+		MemoryContextSwitchTo(old);
+	}
+	return route != NULL && route->loaded && route->own.state == SHARD_HOME_ACTIVE;
+}
+
+static bool
+is_moving(int32 type_id, int32 shard)
 {
 	const ShardRoute *route = shard_route_known(shard_routing.routes, type_id, shard);
 
@@ -153,13 +169,19 @@ shard_routing_is_moving(int32 type_id, int32 shard)
 		   (route->own.state == SHARD_HOME_SEALED || route->own.state == SHARD_HOME_STAGED);
 }
 
-bool
-shard_routing_is_here(int32 type_id, int32 shard)
+static bool
+is_here(int32 type_id, int32 shard)
 {
 	ShardShardRef ref = {.type_id = type_id, .shard = shard};
 
 	return !leaves_memory(route_of(&ref));
 }
+
+const ShardPresence shard_routing_presence = {
+	.is_active = is_active,
+	.is_moving = is_moving,
+	.is_here = is_here,
+};
 
 /* For shard_route_each. */
 typedef struct Visit
@@ -268,7 +290,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 		return false;
 
 	/* one that is coming back deletes the same rows */
-	if (!shard_import_lock(ref->type_id, ref->shard))
+	if (!shard_turn_lock_import(ref->type_id, ref->shard))
 	{
 		purge->left = purge->busy = true;
 		return true;

@@ -7,11 +7,9 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/lock.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
-#include "registry/catalog.h"
 #include "shared/import_progress.h"
 
 #include "base/compat.h"
@@ -126,15 +124,4 @@ shard_import_list(ShardDatabase *db, int *count)
 	SpinLockRelease(&database->mutex);
 	*count = n;
 	return result;
-}
-
-bool
-shard_import_lock(int32 type_id, int32 shard)
-{
-	LOCKTAG tag;
-
-	/* beside those of streams (receive.c), whose last field is small */
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->held, (Oid) type_id,
-					   (uint16) ((uint32) shard ^ (uint32) shard >> 16));
-	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }

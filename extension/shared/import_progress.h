@@ -46,13 +46,6 @@ extern ShardImportProgress *shard_import_list(ShardDatabase *db, int *count);
 
 extern const char *const shard_import_phase_names[];
 
-/*
- * Whoever inserts or deletes all rows of a shard that does not run here, until the end of the
- * transaction: an import of it, and the deleting of what it left (M7). Two shards may share a lock.
- * False: somebody has it.
- */
-extern bool shard_import_lock(int32 type_id, int32 shard);
-
 /* The database's slot goes to another one. */
 extern void shard_import_forget(ShardDatabase *db);
 

@@ -5,6 +5,7 @@
 #include "postgres_fe.h"
 
 #include "core/flow/fact.h"
+#include "core/map/era.h"
 #include "unit.h"
 
 #define EPOCH 3
@@ -43,25 +44,25 @@ judge_entered(int64 upto_n, int64 n)
 static void
 test_eras(void)
 {
-	const int64 begin = 3 * SHARD_FACT_LEAP;
+	const int64 begin = 3 * SHARD_ERA_LEAP;
 	ShardTargetLearned nothing = {.era = 3};
 
 	is_int(judge_entered(0, begin + 422), SHARD_FACT_AHEAD,
 		   "who has entered an era, and learned nothing yet, takes nobody for a liar");
-	is_int(judge_entered(2 * SHARD_FACT_LEAP + 400, begin + 422), SHARD_FACT_AHEAD,
+	is_int(judge_entered(2 * SHARD_ERA_LEAP + 400, begin + 422), SHARD_FACT_AHEAD,
 		   "nor who still has the map of the one before");
 	is_int(judge_entered(begin + 400, begin + 422), SHARD_FACT_AHEAD,
 		   "nor who lacks the last of it");
-	is_int(judge_entered(begin + 400, begin + 400 + SHARD_FACT_LEAP), SHARD_FACT_FALSE,
+	is_int(judge_entered(begin + 400, begin + 400 + SHARD_ERA_LEAP), SHARD_FACT_FALSE,
 		   "a leap above its map is false");
-	is_int(judge_entered(0, begin + SHARD_FACT_LEAP), SHARD_FACT_FALSE,
+	is_int(judge_entered(0, begin + SHARD_ERA_LEAP), SHARD_FACT_FALSE,
 		   "what a later era begins with is, too");
 	is_int(judge_entered(0, INT64CONST(1) << 62), SHARD_FACT_FALSE, "and all above");
 	is_int(shard_fact_judge_target(21, 9, begin + 422, &nothing), SHARD_TARGET_AHEAD,
 		   "a type that was not learned yet in this era may be there");
 	is_int(shard_fact_judge_target(21, 9, 0, &nothing), SHARD_TARGET_AHEAD,
 		   "also if the teller has learned nothing either");
-	is_int(shard_fact_judge_target(21, 9, begin + SHARD_FACT_LEAP, &nothing), SHARD_TARGET_FALSE,
+	is_int(shard_fact_judge_target(21, 9, begin + SHARD_ERA_LEAP, &nothing), SHARD_TARGET_FALSE,
 		   "not if the teller knows of another era's map");
 }
 
@@ -88,7 +89,7 @@ test_targets(void)
 	is_int(judge_target(21, 9, 60, 0), SHARD_TARGET_FALSE, "of a type that never was");
 	is_int(judge_target(21, 9, 59, 0), SHARD_TARGET_FALSE, "by one who knows less");
 	is_int(judge_target(21, 9, 61, 0), SHARD_TARGET_AHEAD, "of one that may be");
-	is_int(judge_target(21, 9, 60 + SHARD_FACT_LEAP, 0), SHARD_TARGET_FALSE,
+	is_int(judge_target(21, 9, 60 + SHARD_ERA_LEAP, 0), SHARD_TARGET_FALSE,
 		   "not if the teller says that he knows what nobody does");
 	is_int(judge_target(PG_INT32_MAX, 0, (INT64CONST(1) << 62) - 1, 0), SHARD_TARGET_FALSE,
 		   "the greatest number there is");
@@ -108,8 +109,8 @@ main(void)
 		   "a version between, which was learned and is not so: false");
 	is_int(judge(60, 1, EPOCH + 1, 0), SHARD_FACT_FALSE, "also the newest one");
 	is_int(judge(61, 1, EPOCH + 1, 0), SHARD_FACT_AHEAD, "one that was not learned may be true");
-	is_int(judge(60 + SHARD_FACT_LEAP - 1, 1, EPOCH + 1, 0), SHARD_FACT_AHEAD, "within a leap");
-	is_int(judge(60 + SHARD_FACT_LEAP, 1, EPOCH + 1, 0), SHARD_FACT_FALSE, "beyond it: false");
+	is_int(judge(60 + SHARD_ERA_LEAP - 1, 1, EPOCH + 1, 0), SHARD_FACT_AHEAD, "within a leap");
+	is_int(judge(60 + SHARD_ERA_LEAP, 1, EPOCH + 1, 0), SHARD_FACT_FALSE, "beyond it: false");
 	is_int(judge(INT64CONST(1) << 62, 1, EPOCH + 1, 0), SHARD_FACT_FALSE, "far beyond it: false");
 
 	is_int(judge_unknown(40, -1, false), SHARD_FACT_PAST, "of no entry: it may have been purged");

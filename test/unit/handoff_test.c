@@ -5,6 +5,7 @@
 #include "postgres_fe.h"
 
 #include "core/flow/handoff.h"
+#include "core/map/era.h"
 #include "unit.h"
 
 #define ME 1
@@ -196,16 +197,15 @@ main(void)
 	test_facts();
 	test_commands();
 	test_machine();
-	is_int(shard_handoff_first_epoch(77), SHARD_FIRST_EPOCH,
-		   "first homes begin at the first epoch");
-	is_int(shard_handoff_first_epoch((INT64CONST(3) << 32) + 77), 3 << 16,
+	is_int(shard_era_first_epoch(77), SHARD_FIRST_EPOCH, "first homes begin at the first epoch");
+	is_int(shard_era_first_epoch((INT64CONST(3) << 32) + 77), 3 << 16,
 		   "those of a later era beyond all that the one before had");
-	ok(shard_handoff_first_epoch(INT64CONST(1) << 61) > 0, "whatever the era is");
-	is_int(shard_handoff_carry(3, (INT64CONST(1) << 32) + 77), (1 << 16) + 3,
+	ok(shard_era_first_epoch(INT64CONST(1) << 61) > 0, "whatever the era is");
+	is_int(shard_era_carry(3, (INT64CONST(1) << 32) + 77), (1 << 16) + 3,
 		   "homes of the era before go on as far above");
-	is_int(shard_handoff_carry((3 << 16) + 3, INT64CONST(1) << 32), (3 << 16) + 4,
+	is_int(shard_era_carry((3 << 16) + 3, INT64CONST(1) << 32), (3 << 16) + 4,
 		   "and higher in any case");
-	is_int(shard_handoff_carry(PG_INT32_MAX, INT64CONST(1) << 61), PG_INT32_MAX,
+	is_int(shard_era_carry(PG_INT32_MAX, INT64CONST(1) << 61), PG_INT32_MAX,
 		   "there is a last epoch");
 	return unit_done();
 }

@@ -13,6 +13,7 @@
 #endif
 
 #include "core/flow/fact.h"
+#include "core/map/era.h"
 
 /*
  * Can a version that was not learned have been decided in this era? Each begins a leap above the one before (R29), and who
@@ -24,7 +25,7 @@ is_within_leap(int64 n, int64 upto_n, int32 era)
 #ifdef SHARD_MUTANT_ERA_BEGINS_WITHOUT_LEAP
 	era = 0;
 #endif
-	return n - Max(upto_n, era * SHARD_FACT_LEAP) < SHARD_FACT_LEAP;
+	return n - Max(upto_n, era * SHARD_ERA_LEAP) < SHARD_ERA_LEAP;
 }
 
 ShardFactVerdict

@@ -6,9 +6,6 @@
 
 #include "core/flow/packet.h"
 
-/* A fact that is so far ahead of the learned map and of the beginning of the era was not decided: only a new era leaps as far (R29). */
-#define SHARD_FACT_LEAP (INT64CONST(1) << 32)
-
 typedef enum ShardFactVerdict
 {
 	SHARD_FACT_LEARNED, /* the map says the same */

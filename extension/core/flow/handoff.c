@@ -10,6 +10,7 @@
 
 #include "core/flow/fact.h"
 #include "core/flow/handoff.h"
+#include "core/map/era.h"
 #include "shard.h"
 
 static const char *const state_names[] = {"none",	"active",	"stopping", "sealed",
@@ -62,53 +63,28 @@ const ShardMachine shard_home_machine = {
 	.n_steps = lengthof(steps),
 };
 
-/*
- * So many epochs are an era's (R29). First homes of an era begin there, with their state marked as lost; homes of the era before
- * go on as far above as they were there. So whoever has an older one, by a decision that went with the lost voters, keeps its
- * rows and is not active any more.
- */
-#define ERA_EPOCHS (1 << 16)
-
-int32
-shard_handoff_first_epoch(int64 n)
-{
-	int64 era = n / SHARD_FACT_LEAP;
-
-#ifdef SHARD_MUTANT_ERAS_SHARE_EPOCHS
-	return SHARD_FIRST_EPOCH;
-#endif
-	return (int32) Min(era, PG_INT32_MAX / ERA_EPOCHS - 1) * ERA_EPOCHS;
-}
-
-int32
-shard_handoff_carry(int32 epoch, int64 n)
-{
-	int32 carried = shard_handoff_first_epoch(n) + epoch % ERA_EPOCHS;
-
-	return epoch < PG_INT32_MAX ? Max(carried, epoch + 1) : epoch;
-}
-
 /* Is the home that of an earlier era, of that epoch there, and has it not changed since? */
 static bool
 is_carried(const ShardHomeRecord *home, int32 epoch)
 {
-	return home->epoch / ERA_EPOCHS > epoch / ERA_EPOCHS &&
-		   home->epoch % ERA_EPOCHS == epoch % ERA_EPOCHS;
+	return home->epoch / SHARD_ERA_EPOCHS > epoch / SHARD_ERA_EPOCHS &&
+		   home->epoch % SHARD_ERA_EPOCHS == epoch % SHARD_ERA_EPOCHS;
 }
 
 bool
 shard_handoff_undone(int32 node, int32 epoch, const ShardHomeRecord *home)
 {
 	return node != 0 && node != shard_record_home_node(home) &&
-		   home->epoch / ERA_EPOCHS > epoch / ERA_EPOCHS &&
-		   home->epoch % ERA_EPOCHS <= epoch % ERA_EPOCHS;
+		   home->epoch / SHARD_ERA_EPOCHS > epoch / SHARD_ERA_EPOCHS &&
+		   home->epoch % SHARD_ERA_EPOCHS <= epoch % SHARD_ERA_EPOCHS;
 }
 
 /* The first home of a later era, that has not moved since. */
 static bool
 is_first_of_era(const ShardHomeRecord *home)
 {
-	return home->epoch > SHARD_FIRST_EPOCH && home->epoch % ERA_EPOCHS == 0 && home->move_id == 0;
+	return home->epoch > SHARD_FIRST_EPOCH && home->epoch % SHARD_ERA_EPOCHS == 0 &&
+		   home->move_id == 0;
 }
 
 /*

@@ -59,15 +59,6 @@ extern const ShardMachine shard_home_machine;
 	((own)->state == SHARD_HOME_ACTIVE || (own)->state == SHARD_HOME_CLEARING)
 
 /*
- * The epoch of first homes in the cluster era of that version of the map (R29): later than any that lost voters of the eras
- * before may have decided; SHARD_FIRST_EPOCH in the first one.
- */
-extern int32 shard_handoff_first_epoch(int64 n);
-
-/* The epoch of a home that the era of that version of the map takes over from an earlier one: above all epochs of that. */
-extern int32 shard_handoff_carry(int32 epoch, int64 n);
-
-/*
  * Was the home that is known here, of that node and epoch, decided by voters that were lost, so that the later era, whose home is
  * another one, does not know it? Who missed all of the new era's first homes until the shard had moved on may not see it.
  */

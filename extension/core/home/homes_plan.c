@@ -12,7 +12,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/flow/handoff.h"
+#include "core/map/era.h"
 #include "core/home/homes_plan.h"
 #include "core/member/membership.h"
 #include "core/base/message.h"
@@ -106,7 +106,7 @@ shard_homes_give(ShardHomes *homes, int32 type_id, int32 shard, int32 node, Shar
 	ShardMapEntry change;
 
 	record.nodes[0] = node;
-	record.epoch = record.lost = shard_handoff_first_epoch(shard_map_point(homes->decided).n);
+	record.epoch = record.lost = shard_era_first_epoch(shard_map_point(homes->decided).n);
 	change = shard_record_put_home(type_id, shard, &record, 0, homes->arena);
 	(void) shard_proposer_propose(proposer, &change, 1);
 }

@@ -20,7 +20,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/flow/handoff.h"
+#include "core/map/era.h"
 #include "core/map/voter_private.h"
 
 static const ShardMapKey row_key = {0, 0, 0};
@@ -192,7 +192,7 @@ carry_homes(ShardMapEntry *entries, int count, int64 n, ShardArena *arena)
 		if (entries[i].key.kind != SHARD_MAP_HOME || entries[i].deleted ||
 			!shard_record_get_home(&entries[i], &home))
 			continue;
-		home.epoch = shard_handoff_carry(home.epoch, n);
+		home.epoch = shard_era_carry(home.epoch, n);
 		entries[i] = shard_record_put_home(entries[i].key.a, entries[i].key.b, &home, n, arena);
 	}
 }

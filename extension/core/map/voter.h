@@ -4,15 +4,10 @@
  */
 #pragma once
 
+#include "core/map/era.h"
 #include "core/map/action.h"
 
 typedef struct ShardVoter ShardVoter;
-
-/*
- * A new era begins that many batches later, far above anything that the lost voters may have decided
- * and somebody has heard of: facts are compared by their n for ever.
- */
-#define SHARD_ERA_LEAP (INT64CONST(1) << 32)
 
 /* So many ids of nodes and of types it leaves out, for the same reason: they are never used again (I1). */
 #define SHARD_ERA_IDS 64

@@ -90,6 +90,14 @@ typedef enum ShardCallback
 	SHARD_CALLBACK_NEEDLESS /* the coordinator itself, alone in its cluster (I16) */
 } ShardCallback;
 
+/* How the node's database came up, as its host found out (I2). */
+typedef enum ShardStartKind
+{
+	SHARD_START_RESTART = 0,
+	SHARD_START_PROMOTED = 1, /* a standby that took over: another timeline */
+	SHARD_START_COPY = 2	  /* restored, cloned, or nothing to compare with */
+} ShardStartKind;
+
 /* What a newcomer says of itself, and what the coordinator has found out about it. */
 typedef struct ShardClaim
 {

@@ -24,7 +24,6 @@
 #endif
 
 #include "core/member/membership.h"
-#include "core/node/node.h"
 #include "core/base/text.h"
 
 /*

@@ -14,7 +14,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/node/node.h"
+#include "core/member/membership.h"
 #include "core/member/roster_private.h"
 
 static RosterClaim *

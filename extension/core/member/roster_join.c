@@ -12,7 +12,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/node/node.h"
+#include "core/member/membership.h"
 #include "core/member/roster_private.h"
 #include "core/map/type_number.h"
 

@@ -19,7 +19,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/flow/handoff.h"
+#include "core/map/era.h"
 #include "core/member/roster_private.h"
 #include "core/base/text.h"
 
@@ -124,7 +124,7 @@ take_home(const ShardRoster *roster, const ShardShardRef *shard, ShardProposer *
 	if (shard_map_value(decided, key) || shard_proposer_pending(proposer, key))
 		return true;
 	home.nodes[0] = roster->self;
-	home.epoch = home.lost = shard_handoff_first_epoch(shard_map_point(decided).n);
+	home.epoch = home.lost = shard_era_first_epoch(shard_map_point(decided).n);
 	change = shard_record_put_home(shard->type_id, shard->shard, &home, 0, roster->arena);
 	return shard_proposer_propose(proposer, &change, 1);
 }

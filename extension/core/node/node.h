@@ -10,17 +10,10 @@
 
 #include "core/map/action.h"
 #include "core/home/homes.h"
+#include "core/member/membership.h"
 #include "core/map/voter.h"
 
 typedef struct ShardNode ShardNode;
-
-/* How the node's database came up, as its host found out (I2). */
-typedef enum ShardStartKind
-{
-	SHARD_START_RESTART = 0,
-	SHARD_START_PROMOTED = 1, /* a standby that took over: another timeline */
-	SHARD_START_COPY = 2	  /* restored, cloned, or nothing to compare with */
-} ShardStartKind;
 
 typedef struct ShardNodeConfig
 {

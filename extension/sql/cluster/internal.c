@@ -242,7 +242,7 @@ shard_internal_who(PG_FUNCTION_ARGS)
 	if (!shard_control_who(&who))
 		return answer(fcinfo, NULL, 0);
 	initStringInfo(&out);
-	shard_control_put_who(&out, &who);
+	shard_who_put(&out, &who);
 	if (call.at < call.end)
 	{
 		ShardUuid token;
@@ -292,7 +292,7 @@ is_answered(const ShardPeerQuestion *question, ShardWho *who)
 	if (!question->answered || question->answer == NULL)
 		return false;
 	reader = (ShardReader){question->answer, question->answer + question->answer_length, false};
-	return shard_control_get_who(&reader, who);
+	return shard_who_get(&reader, who);
 }
 
 /*

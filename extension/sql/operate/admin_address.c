@@ -12,7 +12,6 @@
 #include "fmgr.h"
 #include "utils/builtins.h"
 
-#include "sql/type/admin.h"
 #include "sql/operate/admin_command.h"
 #include "sql/cluster/cluster_view.h"
 #include "link/peer.h"
@@ -40,7 +39,7 @@ look_there(const char *dsn, int32 node, const ShardBoardView *view)
 	answer = shard_peer_client_call(dsn, psprintf("node %d, \"%s\"", node, dsn), "who", "", 0,
 									LOOK_TIMEOUT_MS, &length);
 	reader = (ShardReader){answer, answer + (answer != NULL ? length : 0), false};
-	good = answer != NULL && shard_control_get_who(&reader, &who) && who.node == node &&
+	good = answer != NULL && shard_who_get(&reader, &who) && who.node == node &&
 		   shard_record_uuid_equal(who.cluster, view->cluster) &&
 		   (node != view->node || shard_record_uuid_equal(who.incarnation, view->incarnation));
 	if (good)
@@ -84,7 +83,7 @@ check_office(const char *dsn, int32 node, const ShardBoardView *view)
 Datum
 shard_admin_set_address(PG_FUNCTION_ARGS)
 {
-	char *dsn = shard_admin_text(fcinfo, 0, "dsn");
+	char *dsn = shard_command_text(fcinfo, 0, "dsn");
 	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .number = SHARD_ADDRESS_SAID};
 	ShardBoardView view;
 

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "utils/builtins.h"
 #include "access/xact.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -14,7 +15,6 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
-#include "sql/type/admin.h"
 #include "sql/operate/admin_command.h"
 #include "registry/catalog.h"
 #include "sql/cluster/cluster_view.h"
@@ -25,6 +25,7 @@
 #include "base/peer_errors.h"
 #include "shared/board.h"
 #include "shared/shmem.h"
+#include "registry/security.h"
 
 #include "base/compat.h"
 
@@ -57,6 +58,15 @@ check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
 	if (PG_ARGISNULL(number))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what)));
+}
+
+char *
+shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what),
+						errhint("Give the %s as text.", what)));
+	return text_to_cstring(PG_GETARG_TEXT_PP(number));
 }
 
 /* See admin_command.h. */
@@ -137,7 +147,7 @@ read_list(void *arg)
 	ShardSecurity security = {0};
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	if (SPI_execute(list->query, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute \"%s\"", list->query);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -147,7 +157,7 @@ read_list(void *arg)
 		appendStringInfo(&list->text, "%s%s", list->text.len > 0 ? list->separator : "",
 						 text != NULL ? text : "");
 	}
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	PopActiveSnapshot();
 }
 
@@ -168,9 +178,9 @@ refresh_directory(void *arg)
 	ShardSecurity security = {0};
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	(void) shard_directory_refresh();
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	PopActiveSnapshot();
 }
 
@@ -445,9 +455,9 @@ count_homes(void *arg)
 	ShardSecurity security = {0};
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	shard_control_store_learned(SHARD_MAP_HOME, count_home, arg);
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	PopActiveSnapshot();
 }
 

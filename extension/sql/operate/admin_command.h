@@ -13,7 +13,8 @@
 /* What a command needs; raises where it cannot be given. function: its name, for errors. */
 extern void shard_command_begin(const char *function);
 
-/* An argument that must not be null; error 22004 if it is. */
+/* An argument that must not be null; error 22004 if it is. what names it. */
+extern char *shard_command_text(FunctionCallInfo fcinfo, int number, const char *what);
 extern int32 shard_command_int(FunctionCallInfo fcinfo, int number, const char *what);
 
 /* A time that must not be negative, in microseconds; the same if it is null. */

@@ -12,7 +12,6 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-#include "sql/type/admin.h"
 #include "sql/operate/admin_command.h"
 #include "base/attempt.h"
 #include "sql/cluster/cluster_view.h"

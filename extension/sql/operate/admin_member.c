@@ -25,7 +25,6 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
-#include "sql/type/admin.h"
 #include "sql/operate/admin_command.h"
 #include "base/attempt.h"
 #include "sql/cluster/cluster_view.h"
@@ -167,7 +166,7 @@ check_way_to_self(const ShardWayBack *back, const ShardWho *me)
 		shard_peer_client_call(back->dsn, psprintf("this node's own address, \"%s\"", back->dsn),
 							   "who", "", 0, CALL_BACK_TIMEOUT_MS, &length);
 	reader = (ShardReader){answer, answer + length, false};
-	if (answer == NULL || !shard_control_get_who(&reader, &there) ||
+	if (answer == NULL || !shard_who_get(&reader, &there) ||
 		!shard_record_uuid_equal(there.incarnation, me->incarnation))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -242,7 +241,7 @@ is_member(const char *seed_dsn, const char *own_dsn, const ShardWho *me)
 		return false;
 	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
 	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
-	if (question.answer == NULL || !shard_control_get_who(&reader, &seed))
+	if (question.answer == NULL || !shard_who_get(&reader, &seed))
 		ReThrowError(error);
 	check_not_self(&seed, me);
 	if (!shard_record_uuid_equal(seed.cluster, me->cluster))
@@ -312,7 +311,7 @@ notice_two(void)
 Datum
 shard_admin_join(PG_FUNCTION_ARGS)
 {
-	char *seed_dsn = shard_admin_text(fcinfo, 0, "seed_dsn");
+	char *seed_dsn = shard_command_text(fcinfo, 0, "seed_dsn");
 	char *own_dsn = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
 	ShardCommand command = {.kind = SHARD_COMMAND_JOIN,
 							.shard = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS)};

@@ -11,7 +11,6 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "sql/type/admin.h"
 #include "sql/operate/admin_command.h"
 #include "registry/cluster_map.h"
 #include "core/member/membership.h"
@@ -138,7 +137,7 @@ look_at_move(void *arg)
 Datum
 shard_admin_move(PG_FUNCTION_ARGS)
 {
-	char *name = shard_admin_text(fcinfo, 0, "type_name");
+	char *name = shard_command_text(fcinfo, 0, "type_name");
 	ShardCommand command = {.kind = SHARD_COMMAND_MOVE,
 							.shard = shard_command_int(fcinfo, 1, "shard"),
 							.node = shard_command_int(fcinfo, 2, "node")};
@@ -199,7 +198,7 @@ look_at_pin(void *arg)
 static void
 pin(FunctionCallInfo fcinfo, const char *function, int32 node)
 {
-	char *name = shard_admin_text(fcinfo, 0, "type_name");
+	char *name = shard_command_text(fcinfo, 0, "type_name");
 	ShardCommand command = {.kind = SHARD_COMMAND_PIN,
 							.shard = shard_command_int(fcinfo, 1, "shard"),
 							.node = node};
@@ -246,7 +245,7 @@ shard_admin_unpin(PG_FUNCTION_ARGS)
 Datum
 shard_admin_give_up(PG_FUNCTION_ARGS)
 {
-	char *name = shard_admin_text(fcinfo, 0, "type_name");
+	char *name = shard_command_text(fcinfo, 0, "type_name");
 	ShardCommand command = {.kind = SHARD_COMMAND_GIVE_UP,
 							.shard = shard_command_int(fcinfo, 1, "shard")};
 	Look look = {.name = name, .command = &command};

@@ -25,6 +25,7 @@
 #include "entity/handler.h"
 #include "registry/registry.h"
 #include "shared/shmem.h"
+#include "sql/operate/admin_command.h"
 
 #include "base/compat.h"
 
@@ -47,40 +48,14 @@ shard_admin_begin(const char *function)
 	shard_catalog_lock(false);
 }
 
-/* Begins SQL on our tables as the system. */
-void
-shard_admin_open(ShardSecurity *security)
-{
-	SPI_connect();
-	shard_security_begin_system(security);
-}
-
-/* Ends what shard_admin_open began. */
-void
-shard_admin_close(ShardSecurity *security)
-{
-	shard_security_end(security);
-	SPI_finish();
-}
-
-/* A text argument that must not be null. */
-char *
-shard_admin_text(FunctionCallInfo fcinfo, int number, const char *what)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what),
-						errhint("Give the %s as text.", what)));
-	return text_to_cstring(PG_GETARG_TEXT_PP(number));
-}
-
 /* The row of the type that argument 0 names; see admin.h. */
 void
 shard_admin_open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
 					  ShardSecurity *security)
 {
-	ShardType *type = shard_admin_lock_name(shard_admin_text(fcinfo, 0, "type name"), what);
+	ShardType *type = shard_admin_lock_name(shard_command_text(fcinfo, 0, "type name"), what);
 
-	shard_admin_open(security);
+	shard_security_open_system(security);
 	if (!shard_admin_row_read(type->name, stored))
 		elog(ERROR, "entity type \"%s\" has no row", type->name);
 	stored->name = type->name;
@@ -124,19 +99,19 @@ read_change(FunctionCallInfo fcinfo, Change *change)
 {
 	char *value = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
 
-	change->setting = shard_admin_text(fcinfo, 1, "setting");
+	change->setting = shard_command_text(fcinfo, 1, "setting");
 	if (strcmp(change->setting, "handler") == 0)
-		shard_routine_resolve_handler(shard_admin_text(fcinfo, 2, "handler"), &change->handler);
+		shard_routine_resolve_handler(shard_command_text(fcinfo, 2, "handler"), &change->handler);
 	else if (strcmp(change->setting, "search_path") == 0)
 	{
-		value = shard_admin_text(fcinfo, 2, "search_path");
+		value = shard_command_text(fcinfo, 2, "search_path");
 		shard_settings_check_bytes("search_path", value);
 		check_schema_list(value);
 		change->value = shard_security_path(value);
 		shard_settings_check_bytes("search_path", change->value);
 	}
 	else if (strcmp(change->setting, "owner") == 0)
-		change->owner = get_role_oid(shard_admin_text(fcinfo, 2, "owner"), false);
+		change->owner = get_role_oid(shard_command_text(fcinfo, 2, "owner"), false);
 	else
 	{
 		change->id = shard_settings_find(change->setting);
@@ -179,7 +154,7 @@ alter_setting(ShardAdminType *type, const Change *change)
 static void
 check_limit(FunctionCallInfo fcinfo, const Change *change)
 {
-	ShardAdminType wanted = {.name = shard_admin_text(fcinfo, 0, "type name")};
+	ShardAdminType wanted = {.name = shard_command_text(fcinfo, 0, "type name")};
 
 	wanted.settings.value[change->id] = change->value;
 	if (change->handler.name == NULL && strcmp(change->setting, "search_path") != 0)
@@ -190,7 +165,7 @@ check_limit(FunctionCallInfo fcinfo, const Change *change)
 static void
 give_in_cluster(FunctionCallInfo fcinfo, Oid owner)
 {
-	const char *name = shard_admin_text(fcinfo, 0, "type name");
+	const char *name = shard_command_text(fcinfo, 0, "type name");
 	ShardType *type = shard_admin_lock_name(name, "alter entity type");
 
 	shard_admin_lock_list();
@@ -226,7 +201,7 @@ shard_alter(PG_FUNCTION_ARGS)
 	else
 		alter_setting(&type, &change);
 	shard_admin_row_update(&type);
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	PG_RETURN_VOID();
 }
 
@@ -244,7 +219,7 @@ shard_stop_type(PG_FUNCTION_ARGS)
 	shard_admin_open_type(fcinfo, "stop entity type", &type, &security);
 	type.mode = "stopped";
 	shard_admin_row_update(&type);
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	PG_RETURN_VOID();
 }
 

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "nodes/pg_list.h"
 #include "fmgr.h"
 
 #include "registry/routine.h"
@@ -104,8 +105,11 @@ extern ShardType *shard_admin_lock_start(const char *name);
 /* Who keeps others from a relation, for ten seconds at least, in a sentence; NULL: nobody. Needs a snapshot. */
 extern char *shard_admin_relation_holder(Oid relation);
 
-extern void shard_admin_open(ShardSecurity *security);
-extern void shard_admin_close(ShardSecurity *security);
+/*
+ * Who keeps others from starting or altering entity types, one sentence for each: a List of char *, in the current memory
+ * context. Needs a snapshot.
+ */
+extern List *shard_admin_lock_holders(void);
 
 /*
  * admin_owner.c: the role that a type that is started here belongs to; errors unless the current user may start it,
@@ -137,6 +141,3 @@ extern bool shard_admin_had_others(void);
 extern void shard_admin_check_name(const char *name);
 extern void shard_admin_check_create(const char *name);
 extern const char *shard_admin_search_path(void);
-
-/* A text argument; error 22004 if it is null. what names it. */
-extern char *shard_admin_text(FunctionCallInfo fcinfo, int number, const char *what);

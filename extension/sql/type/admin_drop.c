@@ -326,7 +326,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 		(void) delete_rows(&type, "ordered");
 		shard_admin_row_delete(&type);
 	}
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 
 	if (force)
 		shard_session_gives_up(type.type_id);
@@ -348,9 +348,9 @@ check_drop(const Drop *drop)
 
 	if (shard_catalog_find() == NULL || shard_registry_by_id(drop->type_id) != NULL)
 		return; /* the extension may be gone, too */
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	waiting = look(drop->type_id);
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	if (anything(&waiting))
 		ereport(ERROR,
 				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),

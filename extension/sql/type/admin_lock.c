@@ -25,7 +25,6 @@
 #include "sql/type/admin.h"
 #include "base/attempt.h"
 #include "registry/catalog.h"
-#include "sql/view/health.h"
 #include "registry/registry.h"
 
 #include "base/compat.h"
@@ -105,7 +104,7 @@ ask(const char *query, int count, Oid *types, Datum *values)
 	ShardSecurity security = {0};
 	char *holder = NULL;
 
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	if (SPI_execute_with_args(query, count, types, values, NULL, false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read pg_locks");
 	if (SPI_processed > 0)
@@ -114,7 +113,7 @@ ask(const char *query, int count, Oid *types, Datum *values)
 
 		holder = text == NULL ? NULL : MemoryContextStrdup(caller, text);
 	}
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	return holder;
 }
 
@@ -221,20 +220,20 @@ shard_admin_lock_start(const char *name)
 	}
 }
 
-/* See health.h. */
-void
-shard_health_locks(ShardHealth *problems)
+List *
+shard_admin_lock_holders(void)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
+	List *holders = NIL;
 	const ShardCatalog *catalog = shard_catalog_find();
 	Oid types[] = {OIDOID};
 	Datum values[1];
 
 	if (catalog == NULL)
-		return;
+		return NIL;
 	values[0] = ObjectIdGetDatum(catalog->type);
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	if (SPI_execute_with_args(health_query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read pg_locks");
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -242,8 +241,9 @@ shard_health_locks(ShardHealth *problems)
 		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
-		shard_health_add(problems, text);
+		holders = lappend(holders, pstrdup(text));
 		MemoryContextSwitchTo(old);
 	}
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
+	return holders;
 }

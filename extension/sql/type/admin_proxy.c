@@ -16,6 +16,7 @@
 #include "registry/cluster_map.h"
 #include "sql/cluster/cluster_view.h"
 #include "registry/registry.h"
+#include "sql/operate/admin_command.h"
 
 #include "base/compat.h"
 
@@ -111,7 +112,7 @@ start_again(FunctionCallInfo fcinfo, const ShardType *known)
 	if (PG_ARGISNULL(2))
 		return;
 	take_handler(fcinfo, &wanted);
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	if (!shard_admin_row_read(known->name, &type))
 		elog(ERROR, "entity type \"%s\" has no row", known->name);
 	if (type.handler.function != wanted.handler.function)
@@ -119,7 +120,7 @@ start_again(FunctionCallInfo fcinfo, const ShardType *known)
 		type.handler = wanted.handler;
 		shard_admin_row_update(&type);
 	}
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 }
 
 /*
@@ -136,7 +137,7 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 	ShardType *known;
 
 	shard_admin_begin("shard_start_proxy()");
-	type.name = shard_admin_text(fcinfo, 0, "type name");
+	type.name = shard_command_text(fcinfo, 0, "type name");
 	shard_admin_check_name(type.name);
 	known = shard_admin_lock_start(type.name);
 	if (known != NULL)
@@ -158,8 +159,8 @@ shard_start_proxy(PG_FUNCTION_ARGS)
 	shard_admin_limit_types(type.name, type.owner,
 							shard_settings_number(&type.settings, SHARD_SETTING_NUMBER_OF_SHARDS));
 
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	shard_admin_row_insert(&type);
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	PG_RETURN_VOID();
 }

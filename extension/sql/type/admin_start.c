@@ -23,6 +23,7 @@
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "entity/state_structure.h"
+#include "sql/operate/admin_command.h"
 
 #include "base/compat.h"
 
@@ -108,9 +109,9 @@ check_order(const ShardSettings *settings)
 static void
 read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 {
-	type->name = shard_admin_text(fcinfo, ARGUMENT_NAME, "type name");
+	type->name = shard_command_text(fcinfo, ARGUMENT_NAME, "type name");
 	shard_admin_check_name(type->name);
-	shard_routine_resolve_handler(shard_admin_text(fcinfo, ARGUMENT_HANDLER, "handler"),
+	shard_routine_resolve_handler(shard_command_text(fcinfo, ARGUMENT_HANDLER, "handler"),
 								  &type->handler);
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		read_setting(fcinfo, (ShardSettingId) id, type);
@@ -403,7 +404,7 @@ shard_start(PG_FUNCTION_ARGS)
 		check_limits(&wanted, type == NULL);
 		wanted.type_id = number_in_cluster(&wanted, type);
 	}
-	shard_admin_open(&security);
+	shard_security_open_system(&security);
 	if (is_new)
 	{
 		shard_admin_table_create(&wanted);
@@ -414,7 +415,7 @@ shard_start(PG_FUNCTION_ARGS)
 	}
 	else
 		start_again(type, &wanted);
-	shard_admin_close(&security);
+	shard_security_close_system(&security);
 	if (is_new)
 		tell_if_open(&wanted);
 	PG_RETURN_VOID();
@@ -427,7 +428,7 @@ shard_start(PG_FUNCTION_ARGS)
 Datum
 shard_shard_id(PG_FUNCTION_ARGS)
 {
-	ShardType *type = shard_registry_get(shard_admin_text(fcinfo, 0, "type name"));
+	ShardType *type = shard_registry_get(shard_command_text(fcinfo, 0, "type name"));
 	text *id = PG_GETARG_TEXT_PP(1);
 
 	shard_security_check_send(type);

@@ -28,6 +28,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
+#include "sql/type/admin.h"
 
 #include "base/compat.h"
 
@@ -342,6 +343,8 @@ check_buffer(ShardType *type, void *arg)
 static void
 check_all(ShardHealth *problems)
 {
+	ListCell *cell;
+
 	if (!shard_preloaded)
 		shard_health_add(problems,
 						 "shard is not in shared_preload_libraries: nothing is sent or handled");
@@ -370,7 +373,8 @@ check_all(ShardHealth *problems)
 	if (RecoveryInProgress())
 		return;
 	shard_health_states(problems);
-	shard_health_locks(problems);
+	foreach (cell, shard_admin_lock_holders())
+		shard_health_add(problems, lfirst(cell));
 }
 
 /*

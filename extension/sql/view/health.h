@@ -20,9 +20,6 @@ extern void shard_health_still(ShardHealth *health);
 /* health_strategy.c: allocation functions that run here and do not come to an end. */
 extern void shard_health_strategies(ShardHealth *health);
 
-/* admin_lock.c: who has kept others from changing entity types for ten seconds. Needs a snapshot. */
-extern void shard_health_locks(ShardHealth *health);
-
 /* health_table.c: tables of ours that others have locked for a second. False: nothing else can be looked at. */
 extern bool shard_health_tables(ShardHealth *health);
 

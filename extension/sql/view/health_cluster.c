@@ -263,7 +263,7 @@ other_there(const ShardBoardView *view, const ShardMemberRecord *record, int32 n
 	if (question.answer == NULL)
 		return NULL;
 	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
-	if (!shard_control_get_who(&reader, &who))
+	if (!shard_who_get(&reader, &who))
 		return NULL;
 	if (!shard_record_uuid_equal(who.cluster, view->cluster))
 		return psprintf("node %d of another cluster", who.node);

@@ -1,0 +1,11 @@
+/*
+ * shared/worker_cancel.h
+ *		pg_cancel_backend() of one of our workers: it ends what a handler does, and nothing else.
+ */
+#pragma once
+
+/* The worker's handler of SIGINT. */
+extern void shard_worker_cancel_handle(SIGNAL_ARGS);
+
+/* Was pg_cancel_backend() called for this worker since the last time that this was asked? */
+extern bool shard_worker_cancel_take(void);
