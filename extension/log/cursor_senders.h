@@ -4,7 +4,7 @@
  *
  * A few hundred at most (one per connection and prepared transaction), so a
  * list with a memo of the last hit does. A turn's changes are undone by
- * shard_senders_aborted(), made final by shard_senders_committed().
+ * shard_cursor_senders_aborted(), made final by shard_cursor_senders_committed().
  */
 #pragma once
 
@@ -42,31 +42,32 @@ typedef struct ShardSenders
 } ShardSenders;
 
 /* Initialises an empty list in the current memory context, which it keeps. */
-extern void shard_senders_init(ShardSenders *senders);
-extern bool shard_senders_empty(const ShardSenders *senders);
+extern void shard_cursor_senders_init(ShardSenders *senders);
+extern bool shard_cursor_senders_empty(const ShardSenders *senders);
 
 /* Takes over a durable entry. */
-extern void shard_senders_add(ShardSenders *senders, uint64 xid, ShardLanes lanes, int64 first);
+extern void
+shard_cursor_senders_add(ShardSenders *senders, uint64 xid, ShardLanes lanes, int64 first);
 
 /* A row of a sender in progress is passed; place is remembered. */
 extern void
-shard_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, ShardPlace place);
+shard_cursor_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, ShardPlace place);
 
 /* Whether the row is an unhandled one of P; and of an ended sender of P. */
-extern bool shard_senders_open(ShardSenders *senders, uint64 xid, int lane, int64 seq);
-extern bool shard_senders_ended(ShardSenders *senders, uint64 xid, int lane, int64 seq);
+extern bool shard_cursor_senders_open(ShardSenders *senders, uint64 xid, int lane, int64 seq);
+extern bool shard_cursor_senders_ended(ShardSenders *senders, uint64 xid, int lane, int64 seq);
 
-extern void shard_senders_forget_places(ShardSenders *senders);
+extern void shard_cursor_senders_forget_places(ShardSenders *senders);
 
 /* Pages of all ended senders, each once, oldest first; palloc'd. order: segment numbers by age. */
-extern ShardPlace *
-shard_senders_ended_places(const ShardSenders *senders, const int *order, int segments, int *count);
+extern ShardPlace *shard_cursor_senders_ended_places(const ShardSenders *senders, const int *order,
+													 int segments, int *count);
 
 /* Rows of ended senders up to seq are handled (PG_INT64_MAX: all). */
-extern void shard_senders_drained(ShardSenders *senders, int64 seq);
+extern void shard_cursor_senders_drained(ShardSenders *senders, int64 seq);
 
 /* Lowest unhandled seq of a lane's entries; PG_INT64_MAX if none. */
-extern int64 shard_senders_first(const ShardSenders *senders, int lane);
+extern int64 shard_cursor_senders_first(const ShardSenders *senders, int lane);
 
-extern void shard_senders_committed(ShardSenders *senders);
-extern void shard_senders_aborted(ShardSenders *senders);
+extern void shard_cursor_senders_committed(ShardSenders *senders);
+extern void shard_cursor_senders_aborted(ShardSenders *senders);

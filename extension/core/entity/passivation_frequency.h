@@ -19,19 +19,20 @@ typedef struct ShardFrequency
 	bool aging;
 } ShardFrequency;
 
-extern void shard_frequency_init(ShardFrequency *frequency, bool aging);
-extern void shard_frequency_free(ShardFrequency *frequency);
+extern void shard_passivation_frequency_init(ShardFrequency *frequency, bool aging);
+extern void shard_passivation_frequency_free(ShardFrequency *frequency);
 
 /* A newcomer has its first access. turn rises from access to access. */
-extern void
-shard_frequency_insert(ShardFrequency *frequency, ShardPassivationEntity *entity, uint64 turn);
+extern void shard_passivation_frequency_insert(ShardFrequency *frequency,
+											   ShardPassivationEntity *entity, uint64 turn);
 
 /* An entity of the heap has another access. */
-extern void
-shard_frequency_touch(ShardFrequency *frequency, ShardPassivationEntity *entity, uint64 turn);
+extern void shard_passivation_frequency_touch(ShardFrequency *frequency,
+											  ShardPassivationEntity *entity, uint64 turn);
 
 /* Whoever leaves by itself does not make the others older. */
-extern void shard_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity);
+extern void
+shard_passivation_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity);
 
 /* If there are more than keep, remove the least frequent one and return it; NULL if not. */
-extern ShardPassivationEntity *shard_frequency_pop(ShardFrequency *frequency, int keep);
+extern ShardPassivationEntity *shard_passivation_frequency_pop(ShardFrequency *frequency, int keep);

@@ -20,28 +20,33 @@ typedef struct ShardSegments
 	dlist_head list[SHARD_PASSIVATION_MAX_LEVELS]; /* least recent first */
 } ShardSegments;
 
-extern void shard_segments_init(ShardSegments *segments, int levels);
+extern void shard_passivation_segments_init(ShardSegments *segments, int levels);
 
 /* Divide a limit by the proportions of the levels, NULL: equally. Nobody leaves yet. */
-extern void shard_segments_set_limit(ShardSegments *segments, int limit, const int *proportion);
+extern void
+shard_passivation_segments_set_limit(ShardSegments *segments, int limit, const int *proportion);
 
 /* A newcomer; it may make the segments overflow. */
-extern void shard_segments_insert(ShardSegments *segments, ShardPassivationEntity *entity);
+extern void
+shard_passivation_segments_insert(ShardSegments *segments, ShardPassivationEntity *entity);
 
 /* An entity that is in the segments was accessed. */
-extern void shard_segments_touch(ShardSegments *segments, ShardPassivationEntity *entity);
+extern void
+shard_passivation_segments_touch(ShardSegments *segments, ShardPassivationEntity *entity);
 
-extern void shard_segments_remove(ShardSegments *segments, ShardPassivationEntity *entity);
+extern void
+shard_passivation_segments_remove(ShardSegments *segments, ShardPassivationEntity *entity);
 
 /* Whom it would hit, as the levels are; NULL if the lowest one is empty. */
-extern ShardPassivationEntity *shard_segments_least(ShardSegments *segments);
+extern ShardPassivationEntity *shard_passivation_segments_least(ShardSegments *segments);
 
 /* If they overflow, remove the least recent one and return it; NULL if not. */
-extern ShardPassivationEntity *shard_segments_pop(ShardSegments *segments);
+extern ShardPassivationEntity *shard_passivation_segments_pop(ShardSegments *segments);
 
 /*
  * If there are more than keep, remove the most recent one but except (which may be NULL) and return
  * it; NULL if not. With one level only.
  */
 extern ShardPassivationEntity *
-shard_segments_pop_recent(ShardSegments *segments, int keep, const ShardPassivationEntity *except);
+shard_passivation_segments_pop_recent(ShardSegments *segments, int keep,
+									  const ShardPassivationEntity *except);

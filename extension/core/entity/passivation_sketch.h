@@ -26,19 +26,19 @@ typedef struct ShardSketch
 	int64 capacity; /* words there is memory for */
 } ShardSketch;
 
-/* An empty sketch for nothing: shard_sketch_reset says how large it is to be. */
-extern void shard_sketch_init(ShardSketch *sketch, int depth, int counter_bits);
-extern void shard_sketch_free(ShardSketch *sketch);
+/* An empty sketch for nothing: shard_passivation_sketch_reset says how large it is to be. */
+extern void shard_passivation_sketch_init(ShardSketch *sketch, int depth, int counter_bits);
+extern void shard_passivation_sketch_free(ShardSketch *sketch);
 
 /*
  * Begin anew, for so many entities at a time: in a row, width_multiplier times the next power of
  * two; counters are halved after reset_multiplier times as many accesses.
  */
-extern void
-shard_sketch_reset(ShardSketch *sketch, int entities, int width_multiplier, int reset_multiplier);
+extern void shard_passivation_sketch_reset(ShardSketch *sketch, int entities, int width_multiplier,
+										   int reset_multiplier);
 
 /* An access, by the hash of what is accessed. */
-extern void shard_sketch_add(ShardSketch *sketch, uint32 hash);
+extern void shard_passivation_sketch_add(ShardSketch *sketch, uint32 hash);
 
 /* The estimate. */
-extern uint32 shard_sketch_estimate(const ShardSketch *sketch, uint32 hash);
+extern uint32 shard_passivation_sketch_estimate(const ShardSketch *sketch, uint32 hash);

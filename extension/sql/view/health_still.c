@@ -17,7 +17,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/base/message.h"
 #include "entity/executor.h"

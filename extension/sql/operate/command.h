@@ -1,5 +1,5 @@
 /*
- * sql/operate/admin_command.h
+ * sql/operate/command.h
  *		What operators' functions share: they hand a command to the control worker and wait.
  *
  * They write nothing themselves, so a cancel or a crash on the way leaves it to the control plane to go on

@@ -1,5 +1,5 @@
 /*
- * sql/operate/admin_command.c
+ * sql/operate/command.c
  *		What operators' functions share: they hand a command to the control worker and wait.
  */
 #include "postgres.h"
@@ -15,7 +15,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "registry/catalog.h"
 #include "sql/cluster/cluster_view.h"
 #include "registry/control_store.h"
@@ -69,7 +69,7 @@ shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
 	return text_to_cstring(PG_GETARG_TEXT_PP(number));
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 int32
 shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
 {
@@ -77,7 +77,7 @@ shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
 	return PG_GETARG_INT32(number);
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 int64
 shard_command_timeout(FunctionCallInfo fcinfo, int number)
 {
@@ -91,7 +91,7 @@ shard_command_timeout(FunctionCallInfo fcinfo, int number)
 	return Min(timeout, PG_INT64_MAX / 4);
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 void
 shard_command_nap(void)
 {
@@ -105,7 +105,7 @@ shard_command_nap(void)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* See admin_command.h. A subtransaction that is rolled back has no locks any more. */
+/* See command.h. A subtransaction that is rolled back has no locks any more. */
 void
 shard_command_look(void (*look)(void *arg), void *arg)
 {
@@ -161,7 +161,7 @@ read_list(void *arg)
 	PopActiveSnapshot();
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 char *
 shard_command_list(const char *query, const char *separator)
 {
@@ -184,7 +184,7 @@ refresh_directory(void *arg)
 	PopActiveSnapshot();
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 const ShardMemberRecord *
 shard_command_member(int32 node)
 {
@@ -195,7 +195,7 @@ shard_command_member(int32 node)
 	return member != NULL ? &member->record : NULL;
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 void
 shard_command_wait_known(void)
 {
@@ -213,7 +213,7 @@ shard_command_wait_known(void)
 	}
 }
 
-/* See admin_command.h. A control worker that has just been started has written nothing down. */
+/* See command.h. A control worker that has just been started has written nothing down. */
 const ShardMemberRecord *
 shard_command_get_member(int32 node)
 {
@@ -232,7 +232,7 @@ shard_command_get_member(int32 node)
 	return record;
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 void
 shard_command_not_written_off(void)
 {
@@ -257,7 +257,7 @@ shard_command_not_written_off(void)
 				 "shard_reset_cluster_data(force => true).")));
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 void
 shard_command_member_remains(const char *function, int32 node)
 {
@@ -272,7 +272,7 @@ shard_command_member_remains(const char *function, int32 node)
 					 "when the extension was dropped there and created anew.")));
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 void
 shard_command_not_downed(void)
 {
@@ -287,14 +287,14 @@ shard_command_not_downed(void)
 						 view.inc_no + 1)));
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 bool
 shard_command_has_coordinator(void)
 {
 	return shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0;
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 void
 shard_command_need_coordinator(const char *function)
 {
@@ -312,7 +312,7 @@ shard_command_need_coordinator(const char *function)
 				 "are lost for good, see shard_force_voters().")));
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 char *
 shard_command_who(void)
 {
@@ -405,7 +405,7 @@ explain(ErrorData *error, const char *what)
 	}
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 int64
 shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
 {
@@ -461,7 +461,7 @@ count_homes(void *arg)
 	PopActiveSnapshot();
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 int64
 shard_command_homes_of(int32 node)
 {
