@@ -10,6 +10,7 @@
 
 #include "core/allocation/allocation.h"
 #include "core/map/map.h"
+#include "core/base/arena.h"
 
 #define SHARD_MAX_VOTERS 7
 #define SHARD_MAX_NODE_ID 0xfffe /* a ballot has 16 bits for it */
