@@ -397,7 +397,7 @@ sub check_comments
 # Where a document leads, and that no trick of doc/security.md is told twice: two changes at once may bring it.
 sub check_documents
 {
-	for my $file (sort(glob('*.md doc/*.md extension/*.md extension/*/*.md extension/*/*/*.md')))
+	for my $file (sort(glob('*.md doc/*.md doc/*/*.md extension/*.md extension/*/*.md extension/*/*/*.md')))
 	{
 		my ($number, %told, $dir) = (0);
 		($dir) = $file =~ m{^(.*/)} or $dir = '';
