@@ -18,7 +18,7 @@
 
 /* Of the name of a role, which owns types. */
 #define SHARD_OWNER_BYTES (NAMEDATALEN - 1)
-#define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol.md 9) */
+#define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol/moves.md) */
 #define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */
 
 typedef struct ShardUuid
