@@ -179,31 +179,31 @@ host_type_id(Instance *instance, const char *name)
 /* ---- what the data plane needs ---------------------------------------------------------------- */
 
 static void
-plane_message(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
-			  size_t length)
+flow_message(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+			 size_t length)
 {
 	if (!instance->up)
 		return;
-	plane_receive(instance->plane, (int32) b, bytes, length);
+	flow_receive(instance->flow, (int32) b, bytes, length);
 	host_after(world, instance);
 }
 
 /* The receiver is told the node that spoke, which the message itself says again. */
 static void
-deliver_plane(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
-			  size_t length)
+deliver_flow(World *world, Instance *instance, int64 from, int64 b, const char *bytes,
+			 size_t length)
 {
-	plane_message(world, instance, from, world->instances[from].node_id, bytes, length);
+	flow_message(world, instance, from, world->instances[from].node_id, bytes, length);
 }
 
 static void
-plane_sends(void *context, int32 to, const void *bytes, size_t length)
+flow_sends(void *context, int32 to, const void *bytes, size_t length)
 {
 	Instance *instance = context;
 	Instance *target = at_node(instance->world, instance, to);
 
 	if (target)
-		world_send(instance->world, instance, target->index, deliver_plane, bytes, length);
+		world_send(instance->world, instance, target->index, deliver_flow, bytes, length);
 }
 
 static void
@@ -221,7 +221,7 @@ late_node_event(World *world, Instance *instance, int64 a, int64 b, const char *
 
 /* What the data plane reports reaches the control process a moment later, or not at all if it dies. */
 static void
-plane_reports(void *context, const ShardNodeEvent *event)
+flow_reports(void *context, const ShardNodeEvent *event)
 {
 	Instance *instance = context;
 	size_t list = sizeof(ShardShardRef) * event->n_shards;
@@ -236,25 +236,25 @@ plane_reports(void *context, const ShardNodeEvent *event)
 }
 
 static int64
-plane_now(void *context)
+flow_now(void *context)
 {
 	return world_clock(context);
 }
 
 static uint32
-plane_random(void *context, uint32 below)
+flow_random(void *context, uint32 below)
 {
 	return world_random(((Instance *) context)->world, below);
 }
 
 static int32
-plane_node(void *context)
+flow_node(void *context)
 {
 	return ((Instance *) context)->node_id;
 }
 
 static int32
-plane_incarnation(void *context)
+flow_incarnation(void *context)
 {
 	Instance *instance = context;
 
@@ -262,7 +262,7 @@ plane_incarnation(void *context)
 }
 
 static bool
-plane_leased(void *context, int32 type_id)
+flow_leased(void *context, int32 type_id)
 {
 	Instance *instance = context;
 
@@ -275,7 +275,7 @@ plane_leased(void *context, int32 type_id)
 }
 
 static int32
-plane_era(void *context)
+flow_era(void *context)
 {
 	Instance *instance = context;
 
@@ -286,7 +286,7 @@ plane_era(void *context)
 }
 
 static void
-plane_notes(void *context, const char *text)
+flow_notes(void *context, const char *text)
 {
 	Instance *instance = context;
 
@@ -299,18 +299,18 @@ plane_notes(void *context, const char *text)
 void
 host_create(World *world, Instance *instance, const char *dsn)
 {
-	PlaneHost host = {instance,	  plane_sends,		 plane_reports, plane_now, plane_random,
-					  plane_node, plane_incarnation, plane_leased,	NULL,	   plane_era};
-	PlaneSettings settings = {.workers = 1 + (int) world_random(world, 2),
-							  .types = world->options.leased ? 2 : 1,
-							  .shards = world_told_shards(&world->options),
-							  .entities = world->options.entities,
-							  .ordered_timeout = world->options.gap_timeout,
-							  .ordered_from = world->options.gap_from_one,
-							  .no_tells_from_now = world->quiet};
+	FlowHost host = {instance,	flow_sends,		  flow_reports, flow_now, flow_random,
+					 flow_node, flow_incarnation, flow_leased,	NULL,	  flow_era};
+	FlowSettings settings = {.workers = 1 + (int) world_random(world, 2),
+							 .types = world->options.leased ? 2 : 1,
+							 .shards = world_told_shards(&world->options),
+							 .entities = world->options.entities,
+							 .ordered_timeout = world->options.gap_timeout,
+							 .ordered_from = world->options.gap_from_one,
+							 .no_tells_from_now = world->quiet};
 
 	if (world->options.trace)
-		host.note = plane_notes;
+		host.note = flow_notes;
 	instance->world = world;
 	instance->index = (int) (instance - world->instances);
 	instance->exists = true;
@@ -319,16 +319,15 @@ host_create(World *world, Instance *instance, const char *dsn)
 	instance->clock_ppm =
 		(int) world_random(world, 2 * world->options.clock_ppm + 1) - world->options.clock_ppm;
 	instance->step_delay = 300;
-	instance->plane_at = PG_INT64_MAX;
-	instance->plane_soon = false;
+	instance->flow_at = PG_INT64_MAX;
+	instance->flow_soon = false;
 	instance->out = shard_action_create();
 	instance->reply_to = -1;
 	if (!instance->store)
 		instance->store = store_create();
 	store_define(instance->store, CONTROL_TABLE, "control", sizeof(ControlRow));
 	types_define(instance);
-	instance->plane =
-		plane_create(&host, instance->store, world->check, instance->index, &settings);
+	instance->flow = flow_create(&host, instance->store, world->check, instance->index, &settings);
 	/* A standby has the tables that are there when it is made. */
 	if (world->options.standby_gate && !instance->standby)
 	{
@@ -480,7 +479,7 @@ host_start(World *world, Instance *instance, ShardStartKind kind)
 				kind == SHARD_START_RESTART	   ? ""
 				: kind == SHARD_START_PROMOTED ? ", promoted"
 											   : ", as a copy");
-	plane_start(instance->plane, kind, instance->incarnation);
+	flow_start(instance->flow, kind, instance->incarnation);
 	start_control(world, instance, kind);
 }
 
@@ -513,13 +512,13 @@ host_stop(World *world, Instance *instance)
 	world_trace(world, "%s dies", instance->dsn);
 	host_stop_control(world, instance);
 	types_crash(instance);
-	plane_crash(instance->plane);
+	flow_crash(instance->flow);
 	instance->up = false;
 	instance->frozen = false;
 	instance->stuck = instance->sticks = 0;
 	instance->generation++;
-	instance->plane_at = PG_INT64_MAX;
-	instance->plane_soon = false;
+	instance->flow_at = PG_INT64_MAX;
+	instance->flow_soon = false;
 }
 
 /* ---- actions of the control plane ------------------------------------------------------------- */
@@ -736,10 +735,10 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 			break;
 		case SHARD_ACTION_STOP_WORKERS:
 			instance->downed_restart = action->flag;
-			plane_action(instance->plane, action);
+			flow_action(instance->flow, action);
 			break;
 		default:
-			plane_action(instance->plane, action);
+			flow_action(instance->flow, action);
 			break;
 	}
 }
@@ -790,15 +789,15 @@ restart_server(World *world, Instance *instance, int64 a, int64 b, const char *b
 
 /* One step of one process of the data plane, whichever chance picks among those that have work. */
 static void
-plane_steps(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
+flow_steps(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
 	uint32 ready;
 
-	if (!instance->up || a != instance->plane_turn)
+	if (!instance->up || a != instance->flow_turn)
 		return;
-	instance->plane_at = PG_INT64_MAX;
-	instance->plane_soon = false;
-	ready = plane_ready(instance->plane) & ~instance->stuck;
+	instance->flow_at = PG_INT64_MAX;
+	instance->flow_soon = false;
+	ready = flow_ready(instance->flow) & ~instance->stuck;
 	while (ready != 0)
 	{
 		int skip = (int) world_random(world, (uint32) __builtin_popcount(ready));
@@ -808,9 +807,9 @@ plane_steps(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		for (; skip > 0; skip--)
 			rest &= rest - 1;
 		process = __builtin_ctz(rest);
-		if (plane_step(instance->plane, process))
+		if (flow_step(instance->flow, process))
 		{
-			if ((instance->sticks & (1U << process)) && plane_midway(instance->plane, process) &&
+			if ((instance->sticks & (1U << process)) && flow_midway(instance->flow, process) &&
 				world_random(world, 3) == 0)
 			{
 				instance->sticks &= ~(1U << process);
@@ -873,21 +872,21 @@ host_after(World *world, Instance *instance)
 		world_later(world, 500 + world_random(world, 5000), replicates, instance, false,
 					store_flushed(instance->store), 0, NULL, 0);
 	}
-	if (instance->plane_soon)
+	if (instance->flow_soon)
 		return;
-	if ((plane_ready(instance->plane) & ~instance->stuck) != 0)
+	if ((flow_ready(instance->flow) & ~instance->stuck) != 0)
 	{
-		instance->plane_soon = true;
+		instance->flow_soon = true;
 		delay = 20 + world_random(world, (uint32) instance->step_delay);
 	}
-	else if ((wake = plane_wake(instance->plane)) != PG_INT64_MAX)
+	else if ((wake = flow_wake(instance->flow)) != PG_INT64_MAX)
 		delay = Max(wake - world_clock(instance), instance->stuck ? 10000 : 100);
 	else
 		return;
-	if (world->now + delay >= instance->plane_at && !instance->plane_soon)
+	if (world->now + delay >= instance->flow_at && !instance->flow_soon)
 		return;
-	instance->plane_at = world->now + delay;
-	world_later(world, delay, plane_steps, instance, true, ++instance->plane_turn, 0, NULL, 0);
+	instance->flow_at = world->now + delay;
+	world_later(world, delay, flow_steps, instance, true, ++instance->flow_turn, 0, NULL, 0);
 }
 
 /* ---- events of the control plane -------------------------------------------------------------- */
@@ -902,7 +901,7 @@ look_whether_empty(World *world, Instance *instance)
 	if (!instance->leaving || shard_node_fenced(instance->node) ||
 		instance->homes != shard_node_own_homes(instance->node))
 		instance->clean = 0;
-	else if (!plane_is_empty(instance->plane))
+	else if (!flow_is_empty(instance->flow))
 		instance->clean = 0;
 	else if (++instance->clean == 2)
 	{

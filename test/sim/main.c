@@ -84,7 +84,7 @@ options_of(const Arguments *arguments, uint64 seed)
 		options.kinds &= fault_storm();
 	}
 	options.functions = PICK(3) == 0;
-	options.gap_timeout = PICK(4) == 0 ? PLANE_NO_TIMEOUT : (300 + (int64) (PICK(4000))) * SHARD_MS;
+	options.gap_timeout = PICK(4) == 0 ? FLOW_NO_TIMEOUT : (300 + (int64) (PICK(4000))) * SHARD_MS;
 	options.gap_from_one = PICK(3) == 0;
 	options.journal = arguments->journal;
 	if (!options.journal)

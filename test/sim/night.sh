@@ -18,7 +18,7 @@ trap 'rm -rf "$work"' EXIT
 
 # Blocks: program, histories, options. About half a minute each.
 blocks=("sim 800" "sim 800" "sim 400 --leased" "sim 400 --liveness" "sim 400 --storm"
-  "sim 400 --journal" "control 3000" "plane 4000" "plane 4000 --returns")
+  "sim 400 --journal" "control 3000" "flow 4000" "flow 4000 --returns")
 
 # A core's night. Others end after the block that they are at when one has failed.
 run_core() {  # number

@@ -1,5 +1,5 @@
 #!/bin/bash
-# usage: run.sh [SIM [CONTROL [PLANE]]]
+# usage: run.sh [SIM [CONTROL [FLOW]]]
 #
 # Runs histories under the address and undefined-behaviour sanitizers: of whole clusters (600), of the
 # control plane alone (1400) and of the data plane alone (1200); a sixth as many as of whole clusters have nodes that host
@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 whole=${1:-600}
 control=${2:-1400}
-plane=${3:-1200}
+flow=${3:-1200}
 jobs=$(nproc)
 parts=4
 
@@ -33,8 +33,8 @@ run_part() {  # number, program, first seed, seeds, options
 echo "1..$((3 * parts + 4))"
 number=0
 for ((part = 0; part < parts; part++)); do
-  for program in sim control plane; do
-    case $program in sim) seeds=$whole ;; control) seeds=$control ;; plane) seeds=$plane ;; esac
+  for program in sim control flow; do
+    case $program in sim) seeds=$whole ;; control) seeds=$control ;; flow) seeds=$flow ;; esac
     seeds=$(((seeds + parts - 1) / parts))
     number=$((number + 1))
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done

@@ -188,18 +188,18 @@ world_send(World *world, Instance *from, int to, WorldHandler handler, const cha
 static void
 client_acts(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
-	Plane *plane = instance->plane;
+	Flow *flow = instance->flow;
 	uint64 chance = next_random(&world->random_tells);
-	int session = (int) (chance % PLANE_SESSIONS);
+	int session = (int) (chance % FLOW_SESSIONS);
 	int64 pause = 20000 + (int64) (next_random(&world->random_tells) % 500000);
 
 	if (world->quiet)
 	{
 		/* Open transactions end before the history does. */
-		for (int i = 0; i < PLANE_SESSIONS; i++)
+		for (int i = 0; i < FLOW_SESSIONS; i++)
 		{
-			if (instance->up && plane_session_open(plane, i))
-				plane_commit(plane, i);
+			if (instance->up && flow_session_open(flow, i))
+				flow_commit(flow, i);
 		}
 		host_after(world, instance);
 		return;
@@ -208,14 +208,14 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	if (!instance->up || instance->frozen || instance->retired || !instance->joined)
 		return;
 	chance >>= 8;
-	if (plane_session_open(plane, session) && chance % 4 != 0)
+	if (flow_session_open(flow, session) && chance % 4 != 0)
 	{
 		if (chance % 16 == 1)
-			plane_rollback(plane, session);
+			flow_rollback(flow, session);
 		else
-			plane_commit(plane, session);
+			flow_commit(flow, session);
 	}
-	else if (plane_session_open(plane, session) || plane_session_idle(plane, session))
+	else if (flow_session_open(flow, session) || flow_session_idle(flow, session))
 	{
 		const char *name =
 			world->options.leased && (chance & 0x100) ? WORLD_LEASED_TYPE : WORLD_TYPE;
@@ -226,9 +226,9 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		if (type_id == 0 || instance->leaving || shard_node_fenced(instance->node))
 			; /* refused */
 		else if (((chance >> 40) & 31) == 0)
-			plane_redrive(plane, session);
+			flow_redrive(flow, session);
 		else
-			(void) plane_tell(plane, session, type_id, shard, entity);
+			(void) flow_tell(flow, session, type_id, shard, entity);
 	}
 	host_after(world, instance);
 }
@@ -270,8 +270,8 @@ quiet_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
 	world_trace(world, "-- clients are quiet");
 	for (int i = 0; i < world->n_instances; i++)
 	{
-		if (world->instances[i].plane)
-			plane_settings(world->instances[i].plane)->no_tells_from_now = true;
+		if (world->instances[i].flow)
+			flow_settings(world->instances[i].flow)->no_tells_from_now = true;
 	}
 }
 
@@ -312,8 +312,8 @@ world_destroy(World *world)
 
 		if (instance->node)
 			shard_node_destroy(instance->node);
-		if (instance->plane)
-			plane_destroy(instance->plane);
+		if (instance->flow)
+			flow_destroy(instance->flow);
 		if (instance->standby)
 			store_destroy(instance->standby);
 		if (instance->backup)

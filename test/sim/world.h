@@ -6,7 +6,7 @@
  * Everything that happens is an event in one queue, in the order of simulated time; whatever is random
  * comes from generators that the seed alone feeds. So a seed is a history: the same every time.
  *
- * An instance is one database: it hosts a node's control plane (core/node.h) and data plane (plane.h)
+ * An instance is one database: it hosts a node's control plane (core/node.h) and data plane (flow.h)
  * over one store. Several instances may be incarnations of one node: a standby, a copy, a clone.
  */
 #pragma once
@@ -15,7 +15,7 @@
 
 #include "check.h"
 #include "core/node/node.h"
-#include "plane.h"
+#include "flow.h"
 #include "store.h"
 
 #define WORLD_MAX_INSTANCES 16
@@ -137,7 +137,7 @@ typedef struct Instance
 	int index;
 	char dsn[16];
 	Store *store;
-	Plane *plane;
+	Flow *flow;
 	ShardNode *node; /* NULL while the server or its control process is down */
 	ShardActions *out;
 	bool exists;
@@ -158,13 +158,13 @@ typedef struct Instance
 	WorldLost lost;
 	bool copied; /* came up as a copy, which cannot speak for the cluster */
 	bool replicating;
-	bool joined;	  /* the cluster, so that its clients may begin */
-	Store *backup;	  /* made some time ago */
-	int reply_to;	  /* instance whose message is being handled, -1: none */
-	bool serving;	  /* that instance has called */
-	int64 plane_at;	  /* when the data plane's next step is due */
-	bool plane_soon;  /* because there is work, not because time passes */
-	int64 plane_turn; /* number of that event; others are void */
+	bool joined;	 /* the cluster, so that its clients may begin */
+	Store *backup;	 /* made some time ago */
+	int reply_to;	 /* instance whose message is being handled, -1: none */
+	bool serving;	 /* that instance has called */
+	int64 flow_at;	 /* when the data plane's next step is due */
+	bool flow_soon;	 /* because there is work, not because time passes */
+	int64 flow_turn; /* number of that event; others are void */
 	int n_tickets;
 	struct
 	{

@@ -1,11 +1,11 @@
 /*
- * plane_link.c
- *		Between planes: pushing outboxes, receiving, acknowledging, announcing (X1-X6).
+ * flow_link.c
+ *		Between nodes: pushing outboxes, receiving, acknowledging, announcing (X1-X6).
  *
  * A call may be lost, repeated, late, or carried out long after its sender gave it up: nothing of the
  * network is trusted, and the numbers of connections serve only to match answers.
  */
-#include "plane_private.h"
+#include "flow_private.h"
 
 #define KEEP_ALIVE (1000 * MS)
 #define KEPT_AFTER (2000 * MS)
@@ -19,10 +19,10 @@
 
 /* Read the durable part; what the connection knows stays. */
 void
-link_load_stream(Plane *plane, Peer *peer, int lane)
+link_load_stream(Flow *flow, Peer *peer, int lane)
 {
 	ShardStream *stream = &peer->streams[lane];
-	const StreamRow *row = store_get(plane->store, NULL, T_STREAM, KEY(lane, peer->node));
+	const StreamRow *row = store_get(flow->store, NULL, T_STREAM, KEY(lane, peer->node));
 
 	stream->last = 0;
 	if (row != NULL)
@@ -42,7 +42,7 @@ link_load_stream(Plane *plane, Peer *peer, int lane)
 		memcpy(stream->begins, row->begins, row->n_begins * sizeof(ShardStreamBegin));
 	}
 	else if (stream->n_begins == 0)
-		shard_stream_begin(stream, plane->uuid);
+		shard_stream_begin(stream, flow->uuid);
 }
 
 bool
@@ -73,25 +73,25 @@ put_bytes(char **at, const void *bytes, size_t length)
 }
 
 void
-link_send(Plane *plane, int32 to, Letter *letter)
+link_send(Flow *flow, int32 to, Letter *letter)
 {
 	Datagram *head = &letter->head;
 	size_t length = sizeof(Datagram) + head->n_sections * sizeof(Section) +
-					head->n_rows * sizeof(PlaneRow) + head->n_facts * sizeof(FactItem) +
+					head->n_rows * sizeof(FlowRow) + head->n_facts * sizeof(FactItem) +
 					head->n_marks * sizeof(MarkItem) + head->n_exports * sizeof(ExportItem);
 	char *bytes = pg_malloc(length);
 	char *at = bytes;
 
-	head->from = plane->node;
-	head->from_inc = plane->inc;
+	head->from = flow->node;
+	head->from_inc = flow->inc;
 	put_bytes(&at, head, sizeof(Datagram));
 	put_bytes(&at, letter->sections, head->n_sections * sizeof(Section));
-	put_bytes(&at, letter->rows, head->n_rows * sizeof(PlaneRow));
+	put_bytes(&at, letter->rows, head->n_rows * sizeof(FlowRow));
 	put_bytes(&at, letter->facts, head->n_facts * sizeof(FactItem));
 	put_bytes(&at, letter->marks, head->n_marks * sizeof(MarkItem));
 	if (head->n_exports > 0)
 		put_bytes(&at, letter->exports, head->n_exports * sizeof(ExportItem));
-	plane->host.send(plane->host.context, to, bytes, length);
+	flow->host.send(flow->host.context, to, bytes, length);
 	free(bytes);
 }
 
@@ -103,19 +103,19 @@ get_bytes(const char **at, void *to, size_t length)
 }
 
 void
-plane_receive(Plane *plane, int32 from, const void *bytes, size_t length)
+flow_receive(Flow *flow, int32 from, const void *bytes, size_t length)
 {
-	Letter *letter = &plane->scratch;
+	Letter *letter = &flow->scratch;
 	Datagram *head = &letter->head;
 	const char *at = bytes;
 
-	if (!plane->up || !plane->pushes || length < sizeof(Datagram))
+	if (!flow->up || !flow->pushes || length < sizeof(Datagram))
 		return;
 	get_bytes(&at, head, sizeof(Datagram));
 	if (head->from != from)
 		return;
 	get_bytes(&at, letter->sections, head->n_sections * sizeof(Section));
-	get_bytes(&at, letter->rows, head->n_rows * sizeof(PlaneRow));
+	get_bytes(&at, letter->rows, head->n_rows * sizeof(FlowRow));
 	get_bytes(&at, letter->facts, head->n_facts * sizeof(FactItem));
 	get_bytes(&at, letter->marks, head->n_marks * sizeof(MarkItem));
 	if (head->n_exports > letter->export_space)
@@ -125,7 +125,7 @@ plane_receive(Plane *plane, int32 from, const void *bytes, size_t length)
 	}
 	if (head->n_exports > 0)
 		get_bytes(&at, letter->exports, head->n_exports * sizeof(ExportItem));
-	link_receive(plane, letter);
+	link_receive(flow, letter);
 }
 
 /* ---- origin ----------------------------------------------------------------------------------- */
@@ -133,16 +133,16 @@ plane_receive(Plane *plane, int32 from, const void *bytes, size_t length)
 static void
 close_link(Worker *worker, int i, int64 pause)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	Link *link = &worker->links[i];
 
 	link->state = LINK_CLOSED;
 	memset(link->calls, 0, sizeof(link->calls));
-	link->not_before = plane_now(plane) + pause;
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	link->not_before = flow_now(flow) + pause;
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if (worker->lanes & (1u << lane))
-			shard_stream_close(&plane->peers[i].streams[lane]);
+			shard_stream_close(&flow->peers[i].streams[lane]);
 	}
 }
 
@@ -150,11 +150,11 @@ close_link(Worker *worker, int i, int64 pause)
 static bool
 has_rows(const Worker *worker, const Peer *peer)
 {
-	Store *store = worker->plane->store;
+	Store *store = worker->flow->store;
 
 	if (store_count(store, T_OUTBOX) == 0 && store_count(store, T_KEPT) == 0)
 		return false;
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		StoreKey key = KEY(lane, peer->node);
 
@@ -173,17 +173,17 @@ has_rows(const Worker *worker, const Peer *peer)
 static void
 say_hello(Worker *worker, int i)
 {
-	Plane *plane = worker->plane;
-	Peer *peer = &plane->peers[i];
+	Flow *flow = worker->flow;
+	Peer *peer = &flow->peers[i];
 	Link *link = &worker->links[i];
-	Letter *letter = &plane->scratch;
+	Letter *letter = &flow->scratch;
 
 	memset(&letter->head, 0, sizeof(Datagram));
 	letter->head.kind = D_HELLO;
 	letter->head.worker = worker->index;
 	letter->head.conn = link->conn =
-		((int64) plane->inc << 32) | ((int64) ++plane->next_conn & 0x7fffffff);
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+		((int64) flow->inc << 32) | ((int64) ++flow->next_conn & 0x7fffffff);
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		Section *section = &letter->sections[letter->head.n_sections];
 		const ShardStream *stream = &peer->streams[lane];
@@ -197,19 +197,19 @@ say_hello(Worker *worker, int i)
 		letter->head.n_sections++;
 	}
 	link->state = LINK_HELLO;
-	link->hello_at = plane_now(plane);
+	link->hello_at = flow_now(flow);
 	link->req = 0;
 	memset(link->calls, 0, sizeof(link->calls));
-	link->deadline = plane_now(plane) + plane->settings.call_timeout;
+	link->deadline = flow_now(flow) + flow->settings.call_timeout;
 	memset(link->told, 0, sizeof(link->told));
-	link_send(plane, peer->node, letter);
+	link_send(flow, peer->node, letter);
 }
 
 /* The decided home that a row was addressed to goes before it (X3). */
 static void
-add_fact(Plane *plane, Letter *letter, Link *link, int32 type_id, int32 shard)
+add_fact(Flow *flow, Letter *letter, Link *link, int32 type_id, int32 shard)
 {
-	const RouteRow *route = store_get(plane->store, NULL, T_ROUTE, KEY(type_id, shard));
+	const RouteRow *route = store_get(flow->store, NULL, T_ROUTE, KEY(type_id, shard));
 	int slot = (type_id * 7 + shard) % (int) lengthof(link->told);
 	FactItem *fact;
 
@@ -238,29 +238,29 @@ add_fact(Plane *plane, Letter *letter, Link *link, int32 type_id, int32 shard)
 static void
 add_section(Worker *worker, int i, int lane, Letter *letter)
 {
-	Plane *plane = worker->plane;
-	Peer *peer = &plane->peers[i];
+	Flow *flow = worker->flow;
+	Peer *peer = &flow->peers[i];
 	ShardStream *stream = &peer->streams[lane];
 	Section *section = &letter->sections[letter->head.n_sections];
 	StoreKey key = KEY(lane, peer->node, stream->sent + 1);
-	const PlaneRow *stored;
+	const FlowRow *stored;
 	int64 seq = stream->sent;
 
 	if (stream->state != SHARD_STREAM_OPEN || stream->sent >= stream->last)
 		return;
 	memset(section, 0, sizeof(*section));
-	while (letter->head.n_rows < plane->settings.batch_rows &&
-		   (stored = store_at_or_next(plane->store, NULL, T_OUTBOX, &key)) != NULL &&
+	while (letter->head.n_rows < flow->settings.batch_rows &&
+		   (stored = store_at_or_next(flow->store, NULL, T_OUTBOX, &key)) != NULL &&
 		   key.k[0] == lane && key.k[1] == peer->node && key.k[2] == seq + 1)
 	{
-		PlaneRow *row = &letter->rows[letter->head.n_rows];
+		FlowRow *row = &letter->rows[letter->head.n_rows];
 
 #ifndef SHARD_MUTANT_SEND_BEFORE_GATE
-		if (!store_released(plane->store, store_row_lsn(stored)))
+		if (!store_released(flow->store, store_row_lsn(stored)))
 			break;
 #endif
-		if (!plane->retired && !store_released(plane->store, store_row_lsn(stored)))
-			check_fail(plane->check, "V8: node %d sends before the gate", plane->node);
+		if (!flow->retired && !store_released(flow->store, store_row_lsn(stored)))
+			check_fail(flow->check, "V8: node %d sends before the gate", flow->node);
 		*row = *stored;
 		if (row->kind == ROW_TELL)
 		{
@@ -270,7 +270,7 @@ add_section(Worker *worker, int i, int lane, Letter *letter)
 			if (shard_route_superseded(route, &row->item))
 				row->kind = ROW_VOID;
 			else
-				add_fact(plane, letter, &worker->links[i], row->item.type_id, row->item.shard);
+				add_fact(flow, letter, &worker->links[i], row->item.type_id, row->item.shard);
 		}
 		letter->head.n_rows++;
 		section->n_rows++;
@@ -319,13 +319,13 @@ link_timed_out(const Link *link, int64 now)
 static bool
 send_call(Worker *worker, int i, bool even_empty)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	Link *link = &worker->links[i];
-	Letter *letter = &plane->scratch;
+	Letter *letter = &flow->scratch;
 	int slot;
 
 	memset(&letter->head, 0, sizeof(Datagram));
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if (worker->lanes & (1u << lane))
 			add_section(worker, i, lane, letter);
@@ -333,16 +333,16 @@ send_call(Worker *worker, int i, bool even_empty)
 	if (letter->head.n_rows == 0 && !even_empty)
 		return false;
 	letter->head.kind = D_CALL;
-	letter->head.era = plane_era(plane);
+	letter->head.era = flow_era(flow);
 	letter->head.worker = worker->index;
 	letter->head.conn = link->conn;
 	letter->head.req = ++link->req;
 	letter->head.to_inc = link->to_inc;
 	slot = link_call(link, 0);
 	link->calls[slot].req = link->req;
-	link->calls[slot].deadline = plane_now(plane) + plane->settings.call_timeout;
-	link->last_call = plane_now(plane);
-	link_send(plane, plane->peers[i].node, letter);
+	link->calls[slot].deadline = flow_now(flow) + flow->settings.call_timeout;
+	link->last_call = flow_now(flow);
+	link_send(flow, flow->peers[i].node, letter);
 	return true;
 }
 
@@ -350,9 +350,9 @@ send_call(Worker *worker, int i, bool even_empty)
 static bool
 is_unconfirmed(const Worker *worker, const Peer *peer)
 {
-	Store *store = worker->plane->store;
+	Store *store = worker->flow->store;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		StoreKey key = KEY(lane, peer->node);
 
@@ -372,20 +372,20 @@ is_unconfirmed(const Worker *worker, const Peer *peer)
 static bool
 hello_is_due(Worker *worker, int i)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	Link *link = &worker->links[i];
 
 	if (link->state != LINK_OPEN)
 		return false;
-	if (!is_unconfirmed(worker, &plane->peers[i]))
+	if (!is_unconfirmed(worker, &flow->peers[i]))
 	{
 		link->unconfirmed_at = 0;
 		link->hello_again = 0;
 		return false;
 	}
 	if (link->unconfirmed_at == 0)
-		link->unconfirmed_at = plane_now(plane);
-	if (plane_now(plane) - Max(link->unconfirmed_at, link->hello_at) <
+		link->unconfirmed_at = flow_now(flow);
+	if (flow_now(flow) - Max(link->unconfirmed_at, link->hello_at) <
 		Max(link->hello_again, HELLO_AGAIN))
 		return false;
 	for (int k = 0; k < LINK_CALLS; k++)
@@ -400,31 +400,31 @@ hello_is_due(Worker *worker, int i)
 bool
 link_push(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	int64 now = plane_now(plane);
+	Flow *flow = worker->flow;
+	int64 now = flow_now(flow);
 
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
 		Link *link = &worker->links[i];
 
-		if (plane->peers[i].node == plane->node)
+		if (flow->peers[i].node == flow->node)
 			continue;
 		if (hello_is_due(worker, i))
 			close_link(worker, i, 0);
 		if (link->state == LINK_CLOSED && now >= link->not_before &&
-			has_rows(worker, &plane->peers[i]))
+			has_rows(worker, &flow->peers[i]))
 		{
 			say_hello(worker, i);
 			return true;
 		}
 		if (link->state != LINK_CLOSED && link_timed_out(link, now))
 		{
-			close_link(worker, i, (50 + plane_random(plane, 100)) * MS);
+			close_link(worker, i, (50 + flow_random(flow, 100)) * MS);
 			return true;
 		}
 		if (link->state == LINK_OPEN && link_call(link, 0) >= 0 &&
 			send_call(worker, i,
-					  now - link->last_call > KEEP_ALIVE && has_rows(worker, &plane->peers[i])))
+					  now - link->last_call > KEEP_ALIVE && has_rows(worker, &flow->peers[i])))
 			return true;
 	}
 	return false;
@@ -433,16 +433,16 @@ link_push(Worker *worker)
 int64
 link_wake(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	int64 now = plane_now(plane);
+	Flow *flow = worker->flow;
+	int64 now = flow_now(flow);
 
-	if (!plane->pushes)
+	if (!flow->pushes)
 		return PG_INT64_MAX;
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		if (plane->peers[i].node != plane->node &&
+		if (flow->peers[i].node != flow->node &&
 			(worker->links[i].calls[0].req + worker->links[i].calls[1].req > 0 ||
-			 has_rows(worker, &plane->peers[i])))
+			 has_rows(worker, &flow->peers[i])))
 			return now + 100 * MS;
 	}
 	return PG_INT64_MAX;
@@ -451,7 +451,7 @@ link_wake(Worker *worker)
 /* ---- truncation and floors -------------------------------------------------------------------- */
 
 static bool
-is_kept(Worker *worker, const PlaneRow *row)
+is_kept(Worker *worker, const FlowRow *row)
 {
 	const ShardRoute *route;
 
@@ -465,14 +465,14 @@ is_kept(Worker *worker, const PlaneRow *row)
 static bool
 truncate_stream(Worker *worker, StoreTransaction *tx, Peer *peer, int lane)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	ShardStream *stream = &peer->streams[lane];
 	StoreKey key = KEY(lane, peer->node);
-	const PlaneRow *row;
+	const FlowRow *row;
 	bool any = false;
-	int64 now = plane_now(plane);
+	int64 now = flow_now(flow);
 
-	while ((row = store_at_or_next(plane->store, tx, T_OUTBOX, &key)) != NULL && key.k[0] == lane &&
+	while ((row = store_at_or_next(flow->store, tx, T_OUTBOX, &key)) != NULL && key.k[0] == lane &&
 		   key.k[1] == peer->node && key.k[2] <= stream->acked)
 	{
 		if (is_kept(worker, row))
@@ -500,12 +500,12 @@ truncate_stream(Worker *worker, StoreTransaction *tx, Peer *peer, int lane)
 static bool
 truncate_kept(Worker *worker, StoreTransaction *tx, int lane)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	StoreKey key = KEY(lane, PG_INT64_MIN);
-	const PlaneRow *row;
+	const FlowRow *row;
 	bool any = false;
 
-	while ((row = store_at_or_next(plane->store, tx, T_KEPT, &key)) != NULL && key.k[0] == lane)
+	while ((row = store_at_or_next(flow->store, tx, T_KEPT, &key)) != NULL && key.k[0] == lane)
 	{
 		if (!is_kept(worker, row))
 		{
@@ -521,9 +521,9 @@ truncate_kept(Worker *worker, StoreTransaction *tx, int lane)
 static int64
 stored_floor(Worker *worker, int lane)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	static const int tables[] = {T_OUTBOX, T_KEPT, T_PARKED};
-	const int64 *last = store_get(plane->store, NULL, T_LANE, KEY(lane));
+	const int64 *last = store_get(flow->store, NULL, T_LANE, KEY(lane));
 	int64 floor;
 
 	if (last == NULL)
@@ -532,9 +532,9 @@ stored_floor(Worker *worker, int lane)
 	for (int i = 0; i < (int) lengthof(tables); i++)
 	{
 		StoreKey key = tables[i] == T_PARKED ? KEY(PG_INT64_MIN) : KEY(lane, PG_INT64_MIN);
-		const PlaneRow *row;
+		const FlowRow *row;
 
-		while ((row = store_at_or_next(plane->store, NULL, tables[i], &key)) != NULL &&
+		while ((row = store_at_or_next(flow->store, NULL, tables[i], &key)) != NULL &&
 			   (tables[i] == T_PARKED || key.k[0] == lane))
 		{
 			key.k[3]++;
@@ -555,27 +555,27 @@ stored_floor(Worker *worker, int lane)
 static bool
 append_floor(Worker *worker, int lane)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	int64 floor = stored_floor(worker, lane);
-	StoreTransaction *tx = store_begin(plane->store);
+	StoreTransaction *tx = store_begin(flow->store);
 	bool any = false;
 
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		Peer *peer = &plane->peers[i];
-		PlaneRow row = {.kind = ROW_FLOOR};
+		Peer *peer = &flow->peers[i];
+		FlowRow row = {.kind = ROW_FLOOR};
 
-		if (peer->node == plane->node || peer->streams[lane].last == 0 ||
+		if (peer->node == flow->node || peer->streams[lane].last == 0 ||
 			peer->floor_told[lane] >= floor)
 			continue;
-		row.item.stamp = (ShardStamp){SHARD_PREFIX_NODE, plane->node, lane, floor};
+		row.item.stamp = (ShardStamp){SHARD_PREFIX_NODE, flow->node, lane, floor};
 		if (!store_put(tx, T_OUTBOX, KEY(lane, peer->node, shard_stream_next(&peer->streams[lane])),
 					   &row) ||
 			!link_store_stream(tx, peer, lane))
 		{
 			store_abort(tx);
 			for (int j = 0; j <= i; j++)
-				link_load_stream(plane, &plane->peers[j], lane);
+				link_load_stream(flow, &flow->peers[j], lane);
 			return false;
 		}
 		peer->floor_told[lane] = floor;
@@ -589,22 +589,22 @@ append_floor(Worker *worker, int lane)
 static bool
 truncate_all(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	StoreTransaction *tx = store_begin(plane->store);
+	Flow *flow = worker->flow;
+	StoreTransaction *tx = store_begin(flow->store);
 	uint32 changed = 0;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if (!(worker->lanes & (1u << lane)))
 			continue;
 		if (truncate_kept(worker, tx, lane))
 			changed |= 1u << lane;
-		for (int i = 0; i < plane->n_peers; i++)
+		for (int i = 0; i < flow->n_peers; i++)
 		{
-			if (truncate_stream(worker, tx, &plane->peers[i], lane))
+			if (truncate_stream(worker, tx, &flow->peers[i], lane))
 			{
 				changed |= 1u << lane;
-				link_store_stream(tx, &plane->peers[i], lane);
+				link_store_stream(tx, &flow->peers[i], lane);
 			}
 		}
 	}
@@ -613,8 +613,8 @@ truncate_all(Worker *worker)
 		store_abort(tx);
 		return false;
 	}
-	plane->floors_lsn = store_commit(tx);
-	plane->floors |= changed;
+	flow->floors_lsn = store_commit(tx);
+	flow->floors |= changed;
 	return true;
 }
 
@@ -629,13 +629,13 @@ is_quarantined(const ShardStream *stream)
 
 /* A row that is still kept: it is sent again, through the parked ones, or in doubt. */
 static bool
-save_row(Worker *worker, StoreTransaction *tx, const PlaneRow *row, bool in_doubt)
+save_row(Worker *worker, StoreTransaction *tx, const FlowRow *row, bool in_doubt)
 {
-	PlaneRow copy = *row;
+	FlowRow copy = *row;
 
 	if (in_doubt)
 	{
-		plane_note(worker->plane, "message " INT64_FORMAT " is in doubt", row->id);
+		flow_note(worker->flow, "message " INT64_FORMAT " is in doubt", row->id);
 		return store_put(tx, T_DEAD, KEY(row->id), row);
 	}
 	copy.item.sent = true;
@@ -646,13 +646,13 @@ save_row(Worker *worker, StoreTransaction *tx, const PlaneRow *row, bool in_doub
 static bool
 clear_stream(Worker *worker, StoreTransaction *tx, const Peer *peer, int lane)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	const ShardStream *stream = &peer->streams[lane];
 	bool regressed = stream->state == SHARD_STREAM_ORIGIN_REGRESSED;
 	StoreKey key = KEY(lane, peer->node);
-	const PlaneRow *row;
+	const FlowRow *row;
 
-	while ((row = store_at_or_next(plane->store, tx, T_OUTBOX, &key)) != NULL && key.k[0] == lane &&
+	while ((row = store_at_or_next(flow->store, tx, T_OUTBOX, &key)) != NULL && key.k[0] == lane &&
 		   key.k[1] == peer->node)
 	{
 		if (is_kept(worker, row) &&
@@ -663,7 +663,7 @@ clear_stream(Worker *worker, StoreTransaction *tx, const Peer *peer, int lane)
 		key.k[3]++;
 	}
 	key = KEY(lane, PG_INT64_MIN);
-	while ((row = store_at_or_next(plane->store, tx, T_KEPT, &key)) != NULL && key.k[0] == lane)
+	while ((row = store_at_or_next(flow->store, tx, T_KEPT, &key)) != NULL && key.k[0] == lane)
 	{
 		const ShardRoute *route =
 			shard_route_get(worker->routes, row->item.type_id, row->item.shard);
@@ -690,17 +690,17 @@ reload_route(void *context, ShardRoute *route)
 
 /* Dead letters are told when they are past the gate. */
 static void
-release_dead(Plane *plane, int64 lsn)
+release_dead(Flow *flow, int64 lsn)
 {
 	StoreKey key = KEY(PG_INT64_MIN);
-	const PlaneRow *row;
+	const FlowRow *row;
 
-	while ((row = store_at_or_next(plane->store, NULL, T_DEAD, &key)) != NULL)
+	while ((row = store_at_or_next(flow->store, NULL, T_DEAD, &key)) != NULL)
 	{
 		Release release = {.kind = R_DEAD, .id = row->id, .lsn = lsn};
 
 		if (store_row_lsn(row) == lsn)
-			plane_release_at(plane, &release);
+			flow_release_at(flow, &release);
 		key.k[3]++;
 	}
 }
@@ -709,16 +709,16 @@ release_dead(Plane *plane, int64 lsn)
 static bool
 accept_link(Worker *worker, Peer *peer)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	uint32 lanes = peer->accepted & worker->lanes;
 	StoreTransaction *tx;
 	bool good = true;
 	int64 lsn;
 
-	if (lanes == 0 || store_full(plane->store))
+	if (lanes == 0 || store_full(flow->store))
 		return false;
-	tx = store_begin(plane->store);
-	for (int lane = 0; lane < PLANE_LANES && good; lane++)
+	tx = store_begin(flow->store);
+	for (int lane = 0; lane < FLOW_LANES && good; lane++)
 	{
 		ShardStream *stream = &peer->streams[lane];
 
@@ -732,35 +732,35 @@ accept_link(Worker *worker, Peer *peer)
 	Assert(good);
 	peer->accepted &= ~lanes;
 	lsn = store_commit(tx);
-	release_dead(plane, lsn);
-	plane->floors_lsn = store_last_lsn(plane->store);
-	plane->floors |= lanes;
+	release_dead(flow, lsn);
+	flow->floors_lsn = store_last_lsn(flow->store);
+	flow->floors |= lanes;
 	shard_route_each(worker->routes, reload_route, worker->routes);
-	close_link(worker, (int) (peer - plane->peers), 0);
+	close_link(worker, (int) (peer - flow->peers), 0);
 	worker->more = true;
-	plane_note(plane, "link to node %d goes on, lanes %x", peer->node, lanes);
+	flow_note(flow, "link to node %d goes on, lanes %x", peer->node, lanes);
 	return true;
 }
 
 bool
 link_truncate(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	int64 now = plane_now(plane);
+	Flow *flow = worker->flow;
+	int64 now = flow_now(flow);
 
-	if (store_full(plane->store))
+	if (store_full(flow->store))
 		return false;
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		if (accept_link(worker, &plane->peers[i]))
+		if (accept_link(worker, &flow->peers[i]))
 			return true;
 	}
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
-		if ((plane->floors & worker->lanes & (1u << lane)) &&
-			store_released(plane->store, plane->floors_lsn))
+		if ((flow->floors & worker->lanes & (1u << lane)) &&
+			store_released(flow->store, flow->floors_lsn))
 		{
-			plane->floors &= ~(1u << lane);
+			flow->floors &= ~(1u << lane);
 			if (append_floor(worker, lane))
 				return true;
 		}
@@ -774,7 +774,7 @@ link_truncate(Worker *worker)
 /* ---- receiver --------------------------------------------------------------------------------- */
 
 static void
-answer(Plane *plane, const Datagram *call, Letter *letter, Verdict verdict)
+answer(Flow *flow, const Datagram *call, Letter *letter, Verdict verdict)
 {
 	letter->head.kind = D_ANSWER;
 	letter->head.worker = call->worker;
@@ -782,31 +782,31 @@ answer(Plane *plane, const Datagram *call, Letter *letter, Verdict verdict)
 	letter->head.req = call->req;
 	letter->head.verdict = verdict;
 	letter->head.to_inc = call->from_inc;
-	link_send(plane, call->from, letter);
+	link_send(flow, call->from, letter);
 }
 
 static void
-answer_error(Plane *plane, const Datagram *call, Verdict verdict)
+answer_error(Flow *flow, const Datagram *call, Verdict verdict)
 {
-	Letter *letter = &plane->scratch;
+	Letter *letter = &flow->scratch;
 	Datagram copy = *call;
 
 	memset(&letter->head, 0, sizeof(Datagram));
-	answer(plane, &copy, letter, verdict);
+	answer(flow, &copy, letter, verdict);
 }
 
 /* A call comes in: a backend takes it, if one is free. */
 static void
-take_call(Plane *plane, const Letter *letter)
+take_call(Flow *flow, const Letter *letter)
 {
-	if (letter->head.to_inc != 0 && letter->head.to_inc != plane->inc)
+	if (letter->head.to_inc != 0 && letter->head.to_inc != flow->inc)
 	{
-		answer_error(plane, &letter->head, V_AGAIN);
+		answer_error(flow, &letter->head, V_AGAIN);
 		return;
 	}
-	for (int i = 0; i < PLANE_BACKENDS; i++)
+	for (int i = 0; i < FLOW_BACKENDS; i++)
 	{
-		Backend *backend = &plane->backends[i];
+		Backend *backend = &flow->backends[i];
 
 		if (backend->state == BACKEND_FREE)
 		{
@@ -830,35 +830,35 @@ section_lanes(const Letter *letter)
 }
 
 bool
-link_backend_ready(const Plane *plane, const Backend *backend)
+link_backend_ready(const Flow *flow, const Backend *backend)
 {
 	if (backend->state == BACKEND_FREE)
 		return false;
 	if (backend->state == BACKEND_BEGIN)
 	{
-		const Peer *peer = plane_peer(unconstify(Plane *, plane), backend->call.head.from);
+		const Peer *peer = flow_peer(unconstify(Flow *, flow), backend->call.head.from);
 
 		return peer != NULL && (peer->stream_locks & section_lanes(&backend->call)) == 0;
 	}
 #ifndef SHARD_MUTANT_ACK_BEFORE_GATE
 	if (backend->state == BACKEND_ANSWER)
-		return store_released(plane->store, backend->lsn);
+		return store_released(flow->store, backend->lsn);
 #endif
 	return true;
 }
 
 /* Facts that came with the call, before its rows, if the control plane says the same; those that are known already are left out. */
 static bool
-append_facts(Plane *plane, StoreTransaction *tx, const Letter *call)
+append_facts(Flow *flow, StoreTransaction *tx, const Letter *call)
 {
 	for (int i = 0; i < call->head.n_facts; i++)
 	{
 		FactItem fact = call->facts[i];
 		const RouteRow *route =
-			store_get(plane->store, NULL, T_ROUTE, KEY(fact.type_id, fact.shard));
-		PlaneRow row = {.kind = ROW_FACT};
+			store_get(flow->store, NULL, T_ROUTE, KEY(fact.type_id, fact.shard));
+		FlowRow row = {.kind = ROW_FACT};
 
-		if ((route != NULL && route->n >= fact.n) || !plane_fact_is_learned(plane, &fact))
+		if ((route != NULL && route->n >= fact.n) || !flow_fact_is_learned(flow, &fact))
 			continue;
 		row.item.type_id = fact.type_id;
 		row.item.shard = fact.shard;
@@ -868,7 +868,7 @@ append_facts(Plane *plane, StoreTransaction *tx, const Letter *call)
 		row.fact_lost = fact.home.lost;
 		row.fact_move = fact.home.move_id;
 		row.fact_n = fact.n;
-		if (!plane_append(plane, tx, &row))
+		if (!flow_append(flow, tx, &row))
 			return false;
 	}
 	return true;
@@ -876,28 +876,28 @@ append_facts(Plane *plane, StoreTransaction *tx, const Letter *call)
 
 /* A home forgets marks when it passes a floor, not before; only a mutant does it here. */
 static void
-receive_row(Plane *plane, const PlaneRow *row)
+receive_row(Flow *flow, const FlowRow *row)
 {
 #ifdef SHARD_MUTANT_MARKS_DROPPED_AT_FLOOR_AT_ONCE
-	int owner = row->kind == ROW_FLOOR ? plane->owner[row->item.stamp.b] : -1;
+	int owner = row->kind == ROW_FLOOR ? flow->owner[row->item.stamp.b] : -1;
 
 	if (owner >= 0)
-		shard_route_floor(plane->workers[owner].routes, row->item.stamp);
-	if (owner >= 0 && plane->workers[owner].phase == TURN_NONE)
-		shard_route_commit(plane->workers[owner].routes);
+		shard_route_floor(flow->workers[owner].routes, row->item.stamp);
+	if (owner >= 0 && flow->workers[owner].phase == TURN_NONE)
+		shard_route_commit(flow->workers[owner].routes);
 #else
-	(void) plane;
+	(void) flow;
 	(void) row;
 #endif
 }
 
 /* One section, under its stream's lock. */
 static Verdict
-receive_section(Plane *plane, Backend *backend, const Section *section, int first_row)
+receive_section(Flow *flow, Backend *backend, const Section *section, int first_row)
 {
 	const Letter *call = &backend->call;
 	StoreKey key = KEY(call->head.from, section->lane);
-	const ShardStreamPosition *stored = store_get(plane->store, backend->tx, T_POSITION, key);
+	const ShardStreamPosition *stored = store_get(flow->store, backend->tx, T_POSITION, key);
 	ShardStreamPosition *position = &backend->fresh[section->lane];
 	ShardStreamVerdict verdict;
 	int skip = 0;
@@ -916,9 +916,9 @@ receive_section(Plane *plane, Backend *backend, const Section *section, int firs
 		return V_AGAIN;
 	for (int i = skip; i < section->n_rows; i++)
 	{
-		if (!plane_append(plane, backend->tx, &call->rows[first_row + i]))
+		if (!flow_append(flow, backend->tx, &call->rows[first_row + i]))
 			return V_REFUSED;
-		receive_row(plane, &call->rows[first_row + i]);
+		receive_row(flow, &call->rows[first_row + i]);
 	}
 	if (skip < section->n_rows)
 		shard_stream_took(position, section->first_seq + section->n_rows - 1, section->writer);
@@ -930,9 +930,9 @@ receive_section(Plane *plane, Backend *backend, const Section *section, int firs
 }
 
 static void
-free_backend(Plane *plane, Backend *backend)
+free_backend(Flow *flow, Backend *backend)
 {
-	Peer *peer = plane_peer(plane, backend->call.head.from);
+	Peer *peer = flow_peer(flow, backend->call.head.from);
 
 	peer->stream_locks &= ~backend->locks;
 	backend->locks = 0;
@@ -943,24 +943,24 @@ free_backend(Plane *plane, Backend *backend)
 
 /* The transaction of a call, up to its commit. */
 static void
-begin_call(Plane *plane, Backend *backend)
+begin_call(Flow *flow, Backend *backend)
 {
 	Letter *call = &backend->call;
-	Peer *peer = plane_peer(plane, call->head.from);
+	Peer *peer = flow_peer(flow, call->head.from);
 	Verdict verdict = V_OK;
 	int row = 0;
 
 	backend->locks = section_lanes(call);
 	peer->stream_locks |= backend->locks;
-	backend->tx = store_begin(plane->store);
+	backend->tx = store_begin(flow->store);
 	/* rows of an epoch that is not known here cannot be met (H3): the caller comes again */
-	if (plane_facts_are_ahead(plane, call))
+	if (flow_facts_are_ahead(flow, call))
 		verdict = V_AGAIN;
-	else if (!append_facts(plane, backend->tx, call))
+	else if (!append_facts(flow, backend->tx, call))
 		verdict = V_REFUSED;
 	for (int i = 0; i < call->head.n_sections && verdict == V_OK; i++)
 	{
-		verdict = receive_section(plane, backend, &call->sections[i], row);
+		verdict = receive_section(flow, backend, &call->sections[i], row);
 		row += call->sections[i].n_rows;
 	}
 	if (verdict == V_OK)
@@ -971,8 +971,8 @@ begin_call(Plane *plane, Backend *backend)
 	store_abort(backend->tx);
 	backend->tx = NULL;
 	if (verdict != V_REFUSED)
-		answer_error(plane, &call->head, verdict);
-	free_backend(plane, backend);
+		answer_error(flow, &call->head, verdict);
+	free_backend(flow, backend);
 }
 
 typedef struct CollectMarks
@@ -1006,7 +1006,7 @@ collect_marks(void *context, ShardRoute *route)
 
 /* What the answer will say is what is committed by now; it leaves when that is past the gate. */
 static void
-prepare_answer(Plane *plane, Backend *backend)
+prepare_answer(Flow *flow, Backend *backend)
 {
 	Letter *call = &backend->call;
 	Letter *letter = pg_malloc0(sizeof(Letter));
@@ -1020,33 +1020,33 @@ prepare_answer(Plane *plane, Backend *backend)
 	letter->head.n_sections = call->head.n_sections;
 	if (call->head.kind == D_HELLO)
 	{
-		for (int i = 0; i < PLANE_WORKERS; i++)
+		for (int i = 0; i < FLOW_WORKERS; i++)
 		{
-			if (plane->workers[i].routes != NULL)
-				shard_route_each(plane->workers[i].routes, collect_marks, &collect);
+			if (flow->workers[i].routes != NULL)
+				shard_route_each(flow->workers[i].routes, collect_marks, &collect);
 		}
 	}
 	backend->answer = letter;
-	backend->lsn = store_last_lsn(plane->store);
+	backend->lsn = store_last_lsn(flow->store);
 	backend->state = BACKEND_ANSWER;
 }
 
 /* Rows and position are stored: the stream's lock is free. */
 static void
-end_call(Plane *plane, Backend *backend)
+end_call(Flow *flow, Backend *backend)
 {
-	Peer *peer = plane_peer(plane, backend->call.head.from);
+	Peer *peer = flow_peer(flow, backend->call.head.from);
 
 	peer->stream_locks &= ~backend->locks;
 	backend->locks = 0;
-	prepare_answer(plane, backend);
+	prepare_answer(flow, backend);
 }
 
 #ifdef SHARD_MUTANT_POSITION_AFTER_COMMIT
 static void
-store_positions(Plane *plane, Backend *backend)
+store_positions(Flow *flow, Backend *backend)
 {
-	StoreTransaction *tx = store_begin(plane->store);
+	StoreTransaction *tx = store_begin(flow->store);
 
 	for (int i = 0; i < backend->call.head.n_sections; i++)
 	{
@@ -1059,42 +1059,42 @@ store_positions(Plane *plane, Backend *backend)
 #endif
 
 static void
-commit_call(Plane *plane, Backend *backend)
+commit_call(Flow *flow, Backend *backend)
 {
 	store_commit(backend->tx);
 	backend->tx = NULL;
-	plane_poke(plane);
+	flow_poke(flow);
 #ifdef SHARD_MUTANT_POSITION_AFTER_COMMIT
 	backend->state = BACKEND_POSITION;
 #else
-	end_call(plane, backend);
+	end_call(flow, backend);
 #endif
 }
 
 void
-link_backend_step(Backend *backend, Plane *plane)
+link_backend_step(Backend *backend, Flow *flow)
 {
-	if (!link_backend_ready(plane, backend))
+	if (!link_backend_ready(flow, backend))
 		return;
 	switch (backend->state)
 	{
 		case BACKEND_FREE:
 			break;
 		case BACKEND_BEGIN:
-			begin_call(plane, backend);
+			begin_call(flow, backend);
 			break;
 		case BACKEND_COMMIT:
-			commit_call(plane, backend);
+			commit_call(flow, backend);
 			break;
 		case BACKEND_POSITION:
 #ifdef SHARD_MUTANT_POSITION_AFTER_COMMIT
-			store_positions(plane, backend);
+			store_positions(flow, backend);
 #endif
-			end_call(plane, backend);
+			end_call(flow, backend);
 			break;
 		case BACKEND_ANSWER:
-			answer(plane, &backend->call.head, backend->answer, V_OK);
-			free_backend(plane, backend);
+			answer(flow, &backend->call.head, backend->answer, V_OK);
+			free_backend(flow, backend);
 			break;
 	}
 }
@@ -1102,30 +1102,30 @@ link_backend_step(Backend *backend, Plane *plane)
 /* ---- answers and notes ------------------------------------------------------------------------ */
 
 static void
-take_marks(Plane *plane, const Letter *letter)
+take_marks(Flow *flow, const Letter *letter)
 {
 	for (int i = 0; i < letter->head.n_marks; i++)
 	{
 		const MarkItem *mark = &letter->marks[i];
-		int owner = plane->owner[plane_lane(plane, mark->type_id, mark->shard)];
+		int owner = flow->owner[flow_lane(flow, mark->type_id, mark->shard)];
 
 		/* a shard of which nothing was sent has no entry, and gets none (T9) */
 		if (owner >= 0 &&
-			shard_route_known(plane->workers[owner].routes, mark->type_id, mark->shard) != NULL)
-			(void) shard_route_done(plane->workers[owner].routes, mark->type_id, mark->shard,
+			shard_route_known(flow->workers[owner].routes, mark->type_id, mark->shard) != NULL)
+			(void) shard_route_done(flow->workers[owner].routes, mark->type_id, mark->shard,
 									letter->head.from, mark->rseq);
 	}
 }
 
 static void
-take_facts(Plane *plane, const Letter *letter)
+take_facts(Flow *flow, const Letter *letter)
 {
 	for (int i = 0; i < letter->head.n_facts; i++)
 	{
 		FactItem fact = letter->facts[i];
 
-		if (plane_fact_is_learned(plane, &fact))
-			plane_fact(plane, fact.type_id, fact.shard, &fact.home, fact.n);
+		if (flow_fact_is_learned(flow, &fact))
+			flow_fact(flow, fact.type_id, fact.shard, &fact.home, fact.n);
 	}
 }
 
@@ -1133,8 +1133,8 @@ take_facts(Plane *plane, const Letter *letter)
 static void
 take_positions(Worker *worker, Peer *peer, const Letter *letter, bool hello)
 {
-	Plane *plane = worker->plane;
-	StoreTransaction *tx = store_begin(plane->store);
+	Flow *flow = worker->flow;
+	StoreTransaction *tx = store_begin(flow->store);
 
 	for (int i = 0; i < letter->head.n_sections; i++)
 	{
@@ -1145,11 +1145,11 @@ take_positions(Worker *worker, Peer *peer, const Letter *letter, bool hello)
 			continue;
 		if (hello && shard_stream_greeted(stream, &section->position) != SHARD_STREAM_OPEN)
 		{
-			plane_note(plane,
-					   "link to node %d, lane %d is quarantined (%d): it has " INT64_FORMAT
-					   ", here " INT64_FORMAT " .. " INT64_FORMAT,
-					   peer->node, section->lane, stream->state, section->position.seq,
-					   stream->acked, stream->last);
+			flow_note(flow,
+					  "link to node %d, lane %d is quarantined (%d): it has " INT64_FORMAT
+					  ", here " INT64_FORMAT " .. " INT64_FORMAT,
+					  peer->node, section->lane, stream->state, section->position.seq,
+					  stream->acked, stream->last);
 			peer->quarantine[section->lane] = section->position;
 			continue;
 		}
@@ -1160,17 +1160,17 @@ take_positions(Worker *worker, Peer *peer, const Letter *letter, bool hello)
 }
 
 static void
-take_answer(Plane *plane, const Letter *letter)
+take_answer(Flow *flow, const Letter *letter)
 {
 	const Datagram *head = &letter->head;
-	Worker *worker = &plane->workers[head->worker];
-	Peer *peer = plane_peer(plane, head->from);
+	Worker *worker = &flow->workers[head->worker];
+	Peer *peer = flow_peer(flow, head->from);
 	Link *link;
 	int i;
 
 	if (peer == NULL || worker->routes == NULL)
 		return;
-	i = (int) (peer - plane->peers);
+	i = (int) (peer - flow->peers);
 	link = &worker->links[i];
 	if (link->state == LINK_CLOSED || link->conn != head->conn)
 		return;
@@ -1180,14 +1180,14 @@ take_answer(Plane *plane, const Letter *letter)
 		worker->poke = true;
 		return;
 	}
-	take_marks(plane, letter);
+	take_marks(flow, letter);
 	if (link->state == LINK_HELLO)
 	{
 		if (head->req != 0)
 			return;
 		link->state = LINK_OPEN;
 		link->to_inc = head->from_inc;
-		link->last_call = plane_now(plane);
+		link->last_call = flow_now(flow);
 		take_positions(worker, peer, letter, true);
 	}
 	else if (head->req != 0)
@@ -1204,12 +1204,12 @@ take_answer(Plane *plane, const Letter *letter)
 }
 
 void
-link_add_note(Plane *plane, int32 node, int32 type_id, int32 shard, int64 rseq, bool refused)
+link_add_note(Flow *flow, int32 node, int32 type_id, int32 shard, int64 rseq, bool refused)
 {
 	Peer *peer;
 	PendingNote *note;
 
-	if (node == plane->node || (peer = plane_peer(plane, node)) == NULL)
+	if (node == flow->node || (peer = flow_peer(flow, node)) == NULL)
 		return;
 	for (int i = peer->notes_sent; i < peer->n_notes; i++)
 	{
@@ -1235,9 +1235,9 @@ link_add_note(Plane *plane, int32 node, int32 type_id, int32 shard, int64 rseq, 
 
 /* Marks and refusals to one origin; repeated until it answers. */
 static void
-send_notes(Plane *plane, Peer *peer)
+send_notes(Flow *flow, Peer *peer)
 {
-	Letter *letter = &plane->scratch;
+	Letter *letter = &flow->scratch;
 	Link nothing_told = {0};
 	int n = Min(peer->n_notes, MAX_CALL_ROWS / 2);
 
@@ -1258,59 +1258,59 @@ send_notes(Plane *plane, Peer *peer)
 		if (note->refused)
 		{
 			memset(nothing_told.told, 0, sizeof(nothing_told.told));
-			add_fact(plane, letter, &nothing_told, note->type_id, note->shard);
+			add_fact(flow, letter, &nothing_told, note->type_id, note->shard);
 		}
 	}
 	peer->notes_sent = n;
-	peer->note_req = letter->head.req = ++plane->next_conn;
-	peer->note_deadline = plane_now(plane) + plane->settings.call_timeout;
+	peer->note_req = letter->head.req = ++flow->next_conn;
+	peer->note_deadline = flow_now(flow) + flow->settings.call_timeout;
 	peer->note_tries++;
-	link_send(plane, peer->node, letter);
+	link_send(flow, peer->node, letter);
 }
 
 /* An origin that does not answer says hello when it is back, and hears all marks then. */
 bool
-link_notes(Plane *plane)
+link_notes(Flow *flow)
 {
-	int64 now = plane_now(plane);
+	int64 now = flow_now(flow);
 
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		Peer *peer = &plane->peers[i];
+		Peer *peer = &flow->peers[i];
 
-		if (!plane->pushes || peer->n_notes == 0 ||
+		if (!flow->pushes || peer->n_notes == 0 ||
 			(peer->note_req != 0 && now < peer->note_deadline))
 			continue;
 		if (peer->note_tries > 20)
 			peer->n_notes = peer->notes_sent = peer->note_tries = 0;
 		else
-			send_notes(plane, peer);
+			send_notes(flow, peer);
 		return true;
 	}
 	return false;
 }
 
 static void
-take_note(Plane *plane, const Letter *letter)
+take_note(Flow *flow, const Letter *letter)
 {
 	Datagram head = letter->head;
 
-	take_marks(plane, letter);
-	take_facts(plane, letter);
-	plane_poke(plane);
-	memset(&plane->scratch.head, 0, sizeof(Datagram));
-	plane->scratch.head.kind = D_NOTE_ANSWER;
-	plane->scratch.head.req = head.req;
-	plane->scratch.head.to_inc = head.from_inc;
-	link_send(plane, head.from, &plane->scratch);
+	take_marks(flow, letter);
+	take_facts(flow, letter);
+	flow_poke(flow);
+	memset(&flow->scratch.head, 0, sizeof(Datagram));
+	flow->scratch.head.kind = D_NOTE_ANSWER;
+	flow->scratch.head.req = head.req;
+	flow->scratch.head.to_inc = head.from_inc;
+	link_send(flow, head.from, &flow->scratch);
 }
 
 static void
-take_note_answer(Plane *plane, const Datagram *head)
+take_note_answer(Flow *flow, const Datagram *head)
 {
-	Peer *peer = plane_peer(plane, head->from);
+	Peer *peer = flow_peer(flow, head->from);
 
-	if (peer == NULL || peer->note_req != head->req || head->to_inc != plane->inc)
+	if (peer == NULL || peer->note_req != head->req || head->to_inc != flow->inc)
 		return;
 	peer->n_notes -= peer->notes_sent;
 	if (peer->n_notes > 0)
@@ -1321,51 +1321,51 @@ take_note_answer(Plane *plane, const Datagram *head)
 }
 
 void
-link_receive(Plane *plane, const Letter *letter)
+link_receive(Flow *flow, const Letter *letter)
 {
 	switch (letter->head.kind)
 	{
 		case D_HELLO:
 		case D_CALL:
-			take_call(plane, letter);
+			take_call(flow, letter);
 			break;
 		case D_ANSWER:
-			if (letter->head.to_inc == plane->inc)
-				take_answer(plane, letter);
+			if (letter->head.to_inc == flow->inc)
+				take_answer(flow, letter);
 			break;
 		case D_NOTE:
-			take_note(plane, letter);
+			take_note(flow, letter);
 			break;
 		case D_NOTE_ANSWER:
-			take_note_answer(plane, &letter->head);
+			take_note_answer(flow, &letter->head);
 			break;
 		default:
-			move_receive(plane, letter);
+			move_receive(flow, letter);
 			break;
 	}
 }
 
 void
-plane_link_accept(Plane *plane, int32 node)
+flow_link_accept(Flow *flow, int32 node)
 {
-	Peer *peer = plane_peer(plane, node);
+	Peer *peer = flow_peer(flow, node);
 
-	for (int lane = 0; peer != NULL && lane < PLANE_LANES; lane++)
+	for (int lane = 0; peer != NULL && lane < FLOW_LANES; lane++)
 	{
 		if (is_quarantined(&peer->streams[lane]))
 			peer->accepted |= 1u << lane;
 	}
-	plane_poke(plane);
+	flow_poke(flow);
 }
 
 bool
-plane_quarantined(Plane *plane)
+flow_quarantined(Flow *flow)
 {
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		for (int lane = 0; lane < PLANE_LANES; lane++)
+		for (int lane = 0; lane < FLOW_LANES; lane++)
 		{
-			if (is_quarantined(&plane->peers[i].streams[lane]))
+			if (is_quarantined(&flow->peers[i].streams[lane]))
 				return true;
 		}
 	}

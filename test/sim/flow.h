@@ -1,5 +1,5 @@
 /*
- * plane.h
+ * flow.h
  *		The data plane of one node, modelled over a store: inbox, cursors, turns, outbox, streams,
  *		parked and stashed messages, ownership, moves.
  *
@@ -8,9 +8,9 @@
  * steps, the network, the disk.
  *
  * The world owns time, network and scheduling. It lets a process of the node make one small step at a
- * time, carries the bytes that planes send to one another (it may delay, lose, repeat and reorder
- * them: planes number their connections and requests), and feeds the control plane's actions in.
- * Everything a plane keeps in memory is gone at plane_crash; what is in its store stays, as far as
+ * time, carries the bytes that flows send to one another (it may delay, lose, repeat and reorder
+ * them: flows number their connections and requests), and feeds the control plane's actions in.
+ * Everything a flow keeps in memory is gone at flow_crash; what is in its store stays, as far as
  * the store had flushed it.
  */
 #pragma once
@@ -21,26 +21,26 @@
 #include "core/node/node.h"
 #include "store.h"
 
-#define PLANE_NO_TIMEOUT (3600 * INT64CONST(1000000)) /* of a gap: it is kept */
-#define PLANE_LANES 4								  /* few, so that lanes are shared */
-#define PLANE_WORKERS 4								  /* at most */
-#define PLANE_BACKENDS 8 /* transactions of peers' calls at the same time, zombies included */
-#define PLANE_SESSIONS 8 /* clients' sessions */
+#define FLOW_NO_TIMEOUT (3600 * INT64CONST(1000000)) /* of a gap: it is kept */
+#define FLOW_LANES 4								 /* few, so that lanes are shared */
+#define FLOW_WORKERS 4								 /* at most */
+#define FLOW_BACKENDS 8 /* transactions of peers' calls at the same time, zombies included */
+#define FLOW_SESSIONS 8 /* clients' sessions */
 
 /*
- * Processes, by number: a mask of those that could do something now is plane_ready(). The flusher is
+ * Processes, by number: a mask of those that could do something now is flow_ready(). The flusher is
  * the WAL writer (and every waiting commit); the keeper does what is not a turn: seals, imports,
  * delayed deletes, rotation, truncation.
  */
-#define PLANE_BACKEND(i) (PLANE_WORKERS + (i))
-#define PLANE_KEEPER (PLANE_WORKERS + PLANE_BACKENDS)
-#define PLANE_FLUSHER (PLANE_KEEPER + 1)
-#define PLANE_PROCESSES (PLANE_FLUSHER + 1)
+#define FLOW_BACKEND(i) (FLOW_WORKERS + (i))
+#define FLOW_KEEPER (FLOW_WORKERS + FLOW_BACKENDS)
+#define FLOW_FLUSHER (FLOW_KEEPER + 1)
+#define FLOW_PROCESSES (FLOW_FLUSHER + 1)
 
-typedef struct Plane Plane;
+typedef struct Flow Flow;
 
-/* What the world does for a plane; context is the world's. */
-typedef struct PlaneHost
+/* What the world does for a flow; context is the world's. */
+typedef struct FlowHost
 {
 	void *context;
 	void (*send)(void *context, int32 to, const void *bytes, size_t length);
@@ -52,10 +52,10 @@ typedef struct PlaneHost
 	bool (*leased)(void *context, int32 type_id);  /* NULL: no type is */
 	void (*note)(void *context, const char *text); /* a line of the trace; NULL: no trace */
 	int32 (*era)(void *context); /* of the cluster, as known here; NULL: the first one */
-} PlaneHost;
+} FlowHost;
 
-/* How a plane behaves; zero means the default. */
-typedef struct PlaneSettings
+/* How a flow behaves; zero means the default. */
+typedef struct FlowSettings
 {
 	int workers;			/* 1 */
 	int turn_messages;		/* rows of a turn at most; 6 */
@@ -74,30 +74,30 @@ typedef struct PlaneSettings
 	bool ordered_from;		/* an entity begins with 1, not with what comes first */
 	bool ordered_no_more;	/* the type has no ordered_by any longer */
 	bool no_tells_from_now; /* handlers send nothing new, and defer nothing: a history is to end */
-} PlaneSettings;
+} FlowSettings;
 
 /*
  * instance: a number below 64 that the checkers know the database by; a restored copy or a promoted
  * standby gets another one. retire: this database is not the node's any more (frozen old primary,
  * files that were put back over): the checkers hear of it no more.
  */
-extern Plane *plane_create(const PlaneHost *host, Store *store, Check *check, int instance,
-						   const PlaneSettings *settings);
-extern void plane_retire(Plane *plane);
+extern Flow *flow_create(const FlowHost *host, Store *store, Check *check, int instance,
+						 const FlowSettings *settings);
+extern void flow_retire(Flow *flow);
 
 /* Its state is lost for good (after a crash): what its shards had in the stash went with them. */
-extern void plane_strand(Plane *plane);
-extern void plane_destroy(Plane *plane);
-extern PlaneSettings *plane_settings(Plane *plane); /* workers may be changed at any time */
-extern Store *plane_store(Plane *plane);
+extern void flow_strand(Flow *flow);
+extern void flow_destroy(Flow *flow);
+extern FlowSettings *flow_settings(Flow *flow); /* workers may be changed at any time */
+extern Store *flow_store(Flow *flow);
 
 /*
  * The database came up: clients may tell. Region workers run from START_WORKERS on (flag: push and
  * receive, too) until STOP_WORKERS or a crash.
  */
-extern void plane_start(Plane *plane, ShardStartKind kind, ShardUuid incarnation);
-extern bool plane_running(const Plane *plane);
-extern void plane_crash(Plane *plane); /* the store's unflushed commits go, too */
+extern void flow_start(Flow *flow, ShardStartKind kind, ShardUuid incarnation);
+extern bool flow_running(const Flow *flow);
+extern void flow_crash(Flow *flow); /* the store's unflushed commits go, too */
 
 /*
  * An action of the control plane: FACT (a home's entry; others are ignored), STOP_SHARD, PARK_SHARD,
@@ -105,69 +105,68 @@ extern void plane_crash(Plane *plane); /* the store's unflushed commits go, too 
  * taken them, so after a crash the world gives all homes that the control plane knows once more,
  * after START_WORKERS; what is known already changes nothing.
  */
-extern void plane_action(Plane *plane, const ShardAction *action);
+extern void flow_action(Flow *flow, const ShardAction *action);
 
 /* The same for a fact that is no map entry. */
-extern void
-plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n);
+extern void flow_fact(Flow *flow, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n);
 
 /* The node tells another one that the shard's home is at node, in the next epoch: a lie, of that version of the map (T6). */
-extern void plane_lie(Plane *plane, int32 to, int32 type_id, int32 shard, int32 node, int64 n);
+extern void flow_lie(Flow *flow, int32 to, int32 type_id, int32 shard, int32 node, int64 n);
 
-extern void plane_receive(Plane *plane, int32 from, const void *bytes, size_t length);
+extern void flow_receive(Flow *flow, int32 from, const void *bytes, size_t length);
 
 /*
  * Processes. wake: when time alone makes another one ready, PG_INT64_MAX if never. A step may find
  * that there is nothing to do: false.
  */
-extern uint32 plane_ready(Plane *plane);
-extern int64 plane_wake(Plane *plane);
-extern bool plane_step(Plane *plane, int process);
+extern uint32 flow_ready(Flow *flow);
+extern int64 flow_wake(Flow *flow);
+extern bool flow_step(Flow *flow, int process);
 
 /* Is the process in the middle of a transaction? Keeper and flusher never are. */
-extern bool plane_midway(const Plane *plane, int process);
+extern bool flow_midway(const Flow *flow, int process);
 
 /*
  * Clients. A tell opens the session's transaction if none is open; it returns the message's number,
  * 0 if it was refused (disk full). Commit returns later, when the flusher was there. A new tell waits
- * for that: false from plane_session_idle.
+ * for that: false from flow_session_idle.
  */
-extern int64 plane_tell(Plane *plane, int session, int32 type_id, int32 shard, int32 entity);
-extern bool plane_session_open(const Plane *plane, int session);
-extern bool plane_session_idle(const Plane *plane, int session);
-extern void plane_commit(Plane *plane, int session);
-extern void plane_rollback(Plane *plane, int session);
+extern int64 flow_tell(Flow *flow, int session, int32 type_id, int32 shard, int32 entity);
+extern bool flow_session_open(const Flow *flow, int session);
+extern bool flow_session_idle(const Flow *flow, int session);
+extern void flow_commit(Flow *flow, int session);
+extern void flow_rollback(Flow *flow, int session);
 
 /*
  * Of entities that have an order the messages get numbers (check_draw_number); these are entity 0 of every
  * other shard of a type without a lease.
  */
-extern bool plane_is_ordered(const Plane *plane, int32 type_id, int32 shard, int32 entity);
+extern bool flow_is_ordered(const Flow *flow, int32 type_id, int32 shard, int32 entity);
 
 /* Dead letters that had no effect are sent again, some at a time. A transaction of the session does it. */
-extern void plane_redrive(Plane *plane, int session);
+extern void flow_redrive(Flow *flow, int session);
 
 /* shard_link_accept(): go on with a quarantined link, the gap is dead. */
-extern void plane_link_accept(Plane *plane, int32 peer);
+extern void flow_link_accept(Flow *flow, int32 peer);
 
 /*
  * What is undone: messages in inbox, outbox, parked, stash; operations under way. 0 at rest. text
  * (may be NULL) gets the first few, for people.
  */
-extern int plane_pending(Plane *plane, char *text, size_t size);
+extern int flow_pending(Flow *flow, char *text, size_t size);
 
 /* Is nothing here of any shard, and no message for another node? Workers run. */
-extern bool plane_is_empty(Plane *plane);
+extern bool flow_is_empty(Flow *flow);
 
 /* Questions of the checkers. The epoch, or -1 if the shard is not active here (durably). */
-extern int32 plane_active_epoch(Plane *plane, int32 type_id, int32 shard);
-extern bool plane_quarantined(Plane *plane);
+extern int32 flow_active_epoch(Flow *flow, int32 type_id, int32 shard);
+extern bool flow_quarantined(Flow *flow);
 
 /* Facts that contradicted what is here, since the start: the shards stay stopped, loud (M6). */
-extern int plane_wrong(const Plane *plane);
+extern int flow_wrong(const Flow *flow);
 
 /* At any time between two steps: is what the origin keeps in one place (V7)? */
-extern void plane_check_places(Plane *plane);
+extern void flow_check_places(Flow *flow);
 
-/* At the end, over all planes of a history: is every message where it must be? */
-extern void plane_check_end(Plane *const *planes, int n_planes, Check *check);
+/* At the end, over all flows of a history: is every message where it must be? */
+extern void flow_check_end(Flow *const *flows, int n_flows, Check *check);

@@ -1,37 +1,37 @@
 /*
- * plane_fact.c
+ * flow_fact.c
  *		Decided homes: what the control plane has told, and what other nodes say beside it (T6).
  */
-#include "plane_private.h"
+#include "flow_private.h"
 
 #include "core/flow/fact.h"
 
 /* What the control plane has said of a shard; NULL: nothing. */
 static const FactItem *
-find_learned(const Plane *plane, int32 type_id, int32 shard)
+find_learned(const Flow *flow, int32 type_id, int32 shard)
 {
-	for (int i = 0; i < plane->n_learned; i++)
+	for (int i = 0; i < flow->n_learned; i++)
 	{
-		if (plane->learned[i].type_id == type_id && plane->learned[i].shard == shard)
-			return &plane->learned[i];
+		if (flow->learned[i].type_id == type_id && flow->learned[i].shard == shard)
+			return &flow->learned[i];
 	}
 	return NULL;
 }
 
 /* The control plane says where a shard lives. */
 void
-plane_learned(Plane *plane, const FactItem *fact)
+flow_learned(Flow *flow, const FactItem *fact)
 {
-	FactItem *known = unconstify(FactItem *, find_learned(plane, fact->type_id, fact->shard));
+	FactItem *known = unconstify(FactItem *, find_learned(flow, fact->type_id, fact->shard));
 
 	if (known == NULL)
 	{
-		if (plane->n_learned == plane->learned_space)
+		if (flow->n_learned == flow->learned_space)
 		{
-			plane->learned_space = Max(32, plane->learned_space * 2);
-			plane->learned = pg_realloc(plane->learned, plane->learned_space * sizeof(FactItem));
+			flow->learned_space = Max(32, flow->learned_space * 2);
+			flow->learned = pg_realloc(flow->learned, flow->learned_space * sizeof(FactItem));
 		}
-		known = &plane->learned[plane->n_learned++];
+		known = &flow->learned[flow->n_learned++];
 		*known = *fact;
 	}
 	if (known->n <= fact->n)
@@ -39,18 +39,18 @@ plane_learned(Plane *plane, const FactItem *fact)
 }
 
 int32
-plane_era(const Plane *plane)
+flow_era(const Flow *flow)
 {
-	return plane->host.era != NULL ? plane->host.era(plane->host.context) : 0;
+	return flow->host.era != NULL ? flow->host.era(flow->host.context) : 0;
 }
 
 /* What another node says; here each shard is learned by itself, so that its entry says how far. */
 static ShardFactVerdict
-judge(const Plane *plane, const FactItem *item)
+judge(const Flow *flow, const FactItem *item)
 {
-	const FactItem *known = find_learned(plane, item->type_id, item->shard);
+	const FactItem *known = find_learned(flow, item->type_id, item->shard);
 	ShardFactLearned learned = {.upto_n = known ? known->n : 0,
-								.era = plane_era(plane),
+								.era = flow_era(flow),
 								.n = known ? known->n : -1};
 	ShardFact fact = {.type_id = item->type_id,
 					  .shard = item->shard,
@@ -65,11 +65,11 @@ judge(const Plane *plane, const FactItem *item)
 }
 
 bool
-plane_fact_is_learned(const Plane *plane, FactItem *fact)
+flow_fact_is_learned(const Flow *flow, FactItem *fact)
 {
-	const FactItem *known = find_learned(plane, fact->type_id, fact->shard);
+	const FactItem *known = find_learned(flow, fact->type_id, fact->shard);
 
-	if (judge(plane, fact) != SHARD_FACT_LEARNED)
+	if (judge(flow, fact) != SHARD_FACT_LEARNED)
 		return false;
 	/* who tells it may know nothing of the move, or lie about it */
 	if (known != NULL)
@@ -78,14 +78,14 @@ plane_fact_is_learned(const Plane *plane, FactItem *fact)
 }
 
 bool
-plane_facts_are_ahead(const Plane *plane, const Letter *letter)
+flow_facts_are_ahead(const Flow *flow, const Letter *letter)
 {
 	/* nothing of its era is known here */
-	if (letter->head.era > plane_era(plane))
+	if (letter->head.era > flow_era(flow))
 		return true;
 	for (int i = 0; i < letter->head.n_facts; i++)
 	{
-		if (judge(plane, &letter->facts[i]) == SHARD_FACT_AHEAD)
+		if (judge(flow, &letter->facts[i]) == SHARD_FACT_AHEAD)
 			return true;
 	}
 	return false;
@@ -93,10 +93,10 @@ plane_facts_are_ahead(const Plane *plane, const Letter *letter)
 
 /* A node of the cluster says to another one of a shard's home what was never decided. */
 void
-plane_lie(Plane *plane, int32 to, int32 type_id, int32 shard, int32 node, int64 n)
+flow_lie(Flow *flow, int32 to, int32 type_id, int32 shard, int32 node, int64 n)
 {
-	const RouteRow *route = store_get(plane->store, NULL, T_ROUTE, KEY(type_id, shard));
-	Letter *letter = &plane->scratch;
+	const RouteRow *route = store_get(flow->store, NULL, T_ROUTE, KEY(type_id, shard));
+	Letter *letter = &flow->scratch;
 	FactItem *fact = &letter->facts[0];
 
 	memset(&letter->head, 0, sizeof(Datagram));
@@ -109,5 +109,5 @@ plane_lie(Plane *plane, int32 to, int32 type_id, int32 shard, int32 node, int64 
 	fact->home.epoch = (route != NULL ? route->epoch : 0) + 1;
 	fact->home.n_nodes = 1;
 	fact->home.nodes[0] = node;
-	link_send(plane, to, letter);
+	link_send(flow, to, letter);
 }

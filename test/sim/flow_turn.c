@@ -1,12 +1,12 @@
 /*
- * plane_turn.c
+ * flow_turn.c
  *		A region worker's turn: one transaction over its lanes, in steps (D4-D7, W3).
  *
  * The order is the product's: senders that ended since they were met, stashed messages that are due,
  * parked ones that can go on, then the log forward. A turn is bounded, so it may end in the middle of
  * any of them; what is to be seen of the log is fixed when it begins.
  */
-#include "plane_turn.h"
+#include "flow_turn.h"
 
 #define MAX_DEPTH 3
 #define MARKS_EVERY 24 /* rows of the log between two savings of the marks */
@@ -19,7 +19,7 @@ lowest_q(const Worker *worker)
 {
 	int64 lowest = PG_INT64_MAX;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if (worker->lanes & (1u << lane))
 			lowest = Min(lowest, worker->cursors[lane].q);
@@ -51,13 +51,13 @@ find_sender(CursorRow *cursor, int64 xid)
 
 /* Of which lane is a row of the log? Rows of the log itself are of none. */
 static int
-row_lane(const Plane *plane, const PlaneRow *row)
+row_lane(const Flow *flow, const FlowRow *row)
 {
 	if (row->kind == ROW_MARK)
 		return -1;
 	if (row->kind == ROW_FLOOR)
 		return row->item.stamp.b;
-	return plane_lane(plane, row->item.type_id, row->item.shard);
+	return flow_lane(flow, row->item.type_id, row->item.shard);
 }
 
 static bool
@@ -69,13 +69,13 @@ is_mine(const Worker *worker, int lane)
 static void
 read_cursors(Worker *worker)
 {
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		const CursorRow *row;
 
 		if (!is_mine(worker, lane))
 			continue;
-		row = store_get(worker->plane->store, NULL, T_CURSOR, KEY(lane));
+		row = store_get(worker->flow->store, NULL, T_CURSOR, KEY(lane));
 		if (row != NULL)
 			worker->cursors[lane] = *row;
 		else
@@ -87,16 +87,16 @@ read_cursors(Worker *worker)
 static bool
 lease_is_missing(const Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	StoreKey key = KEY(0);
 	const ShardOwn *own;
 
-	if (plane->host.leased == NULL || plane_now(plane) + 50 * MS < plane->lease_until)
+	if (flow->host.leased == NULL || flow_now(flow) + 50 * MS < flow->lease_until)
 		return false;
-	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	while ((own = store_at_or_next(flow->store, NULL, T_OWN, &key)) != NULL)
 	{
-		if (shard_handoff_takes(own) && plane_is_leased(plane, (int32) key.k[0]) &&
-			is_mine(worker, plane_lane(plane, (int32) key.k[0], (int32) key.k[1])))
+		if (shard_handoff_takes(own) && flow_is_leased(flow, (int32) key.k[0]) &&
+			is_mine(worker, flow_lane(flow, (int32) key.k[0], (int32) key.k[1])))
 			return true;
 		key.k[3]++;
 	}
@@ -107,7 +107,7 @@ lease_is_missing(const Worker *worker)
 static const StashRow *
 next_stash(Worker *worker, StoreKey *key, ShardRoute **route)
 {
-	Store *store = worker->plane->store;
+	Store *store = worker->flow->store;
 	const StashRow *row;
 
 	while ((row = store_at_or_next(store, worker->tx, T_STASH, key)) != NULL)
@@ -115,7 +115,7 @@ next_stash(Worker *worker, StoreKey *key, ShardRoute **route)
 		int32 type_id = row->row.item.type_id;
 		int32 shard = row->row.item.shard;
 
-		if (is_mine(worker, plane_lane(worker->plane, type_id, shard)))
+		if (is_mine(worker, flow_lane(worker->flow, type_id, shard)))
 		{
 			*route = shard_route_get(worker->routes, type_id, shard);
 			if ((*route)->own.state == SHARD_HOME_ACTIVE)
@@ -137,16 +137,16 @@ turn_due_here(int64 due, int64 now)
 }
 
 int64
-turn_again_at(const Plane *plane)
+turn_again_at(const Flow *flow)
 {
-	return plane_now(plane) + plane_random(plane, DEFER_MOST / MS) * MS;
+	return flow_now(flow) + flow_random(flow, DEFER_MOST / MS) * MS;
 }
 
 /* When is the first stashed message due? */
 static int64
 stash_due(Worker *worker)
 {
-	int64 now = plane_now(worker->plane);
+	int64 now = flow_now(worker->flow);
 	StoreKey key = KEY(PG_INT64_MIN);
 	int64 due = PG_INT64_MAX;
 	ShardRoute *route;
@@ -168,18 +168,18 @@ stash_due(Worker *worker)
 static bool
 is_met(const Worker *worker, const FactItem *fact)
 {
-	const Plane *plane = worker->plane;
-	int lane = plane_lane(plane, fact->type_id, fact->shard);
+	const Flow *flow = worker->flow;
+	int lane = flow_lane(flow, fact->type_id, fact->shard);
 	const CursorRow *cursor;
 	int64 q;
 
 	if (!is_mine(worker, lane))
 		return false;
-	cursor = store_get(plane->store, NULL, T_CURSOR, KEY(lane));
+	cursor = store_get(flow->store, NULL, T_CURSOR, KEY(lane));
 	q = cursor != NULL ? cursor->q : 0;
-	for (int i = 0; i < plane->n_notices; i++)
+	for (int i = 0; i < flow->n_notices; i++)
 	{
-		const OwnNotice *notice = &plane->notices[i];
+		const OwnNotice *notice = &flow->notices[i];
 
 		if (notice->type_id == fact->type_id && notice->shard == fact->shard && notice->seq > q &&
 			notice->seq <= fact->seq)
@@ -191,33 +191,33 @@ is_met(const Worker *worker, const FactItem *fact)
 bool
 turn_due(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	int64 now = plane_now(plane);
+	Flow *flow = worker->flow;
+	int64 now = flow_now(flow);
 
-	if ((plane->exclusive & worker->lanes) != 0 || now < worker->not_before ||
-		store_full(plane->store) || lease_is_missing(worker))
+	if ((flow->exclusive & worker->lanes) != 0 || now < worker->not_before ||
+		store_full(flow->store) || lease_is_missing(worker))
 		return false;
-	if (worker->more || plane->seq > worker->seen || turn_has_orders(worker))
+	if (worker->more || flow->seq > worker->seen || turn_has_orders(worker))
 		return true;
-	for (int i = 0; i < plane->n_facts; i++)
+	for (int i = 0; i < flow->n_facts; i++)
 	{
-		if (is_met(worker, &plane->facts[i]))
+		if (is_met(worker, &flow->facts[i]))
 			return true;
 	}
-	for (int i = 0; i < plane->n_reloads; i++)
+	for (int i = 0; i < flow->n_reloads; i++)
 	{
-		if (plane->reloads[i].lanes & worker->lanes)
+		if (flow->reloads[i].lanes & worker->lanes)
 			return true;
 	}
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		const CursorRow *cursor = NULL;
 
 		if (is_mine(worker, lane))
-			cursor = store_get(plane->store, NULL, T_CURSOR, KEY(lane));
+			cursor = store_get(flow->store, NULL, T_CURSOR, KEY(lane));
 		for (int i = 0; cursor != NULL && i < cursor->n_senders; i++)
 		{
-			if (!store_in_progress(plane->store, cursor->senders[i].xid))
+			if (!store_in_progress(flow->store, cursor->senders[i].xid))
 				return true;
 		}
 	}
@@ -235,24 +235,24 @@ turn_wake(Worker *worker)
 	int64 wake = Min(stash_due(worker), order_due_at(worker));
 	StoreKey key = KEY(PG_INT64_MIN);
 
-	if (store_full(worker->plane->store) || worker->plane->exclusive != 0)
-		wake = Min(wake, plane_now(worker->plane) + 100 * MS);
-	if (worker->plane->host.leased != NULL)
-		wake = Min(wake, plane_now(worker->plane) + 500 * MS);
-	if (store_at_or_next(worker->plane->store, NULL, T_PARKED, &key) != NULL)
+	if (store_full(worker->flow->store) || worker->flow->exclusive != 0)
+		wake = Min(wake, flow_now(worker->flow) + 100 * MS);
+	if (worker->flow->host.leased != NULL)
+		wake = Min(wake, flow_now(worker->flow) + 500 * MS);
+	if (store_at_or_next(worker->flow->store, NULL, T_PARKED, &key) != NULL)
 		wake = Min(wake, worker->ask_at);
 	return Max(wake, worker->not_before);
 }
 
 /* To the end of the entity's stash. */
 static void
-stash(Worker *worker, const ShardRoute *route, const PlaneRow *row, int64 due)
+stash(Worker *worker, const ShardRoute *route, const FlowRow *row, int64 due)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	StashRow stashed = {.due = due, .row = *row};
 
 	stashed.row.item.body = NULL;
-	if (!store_put(worker->tx, T_STASH, KEY(row_shard_key(row), row->entity, ++plane->arrival),
+	if (!store_put(worker->tx, T_STASH, KEY(row_shard_key(row), row->entity, ++flow->arrival),
 				   &stashed))
 		worker->failed = true;
 	turn_output(worker, R_STASHED, route, row->id, 0, 0);
@@ -260,19 +260,19 @@ stash(Worker *worker, const ShardRoute *route, const PlaneRow *row, int64 due)
 
 /* The handler tells somebody, as a client of its own node would. */
 static void
-tell_child(Worker *worker, const ShardRoute *route, const PlaneRow *row)
+tell_child(Worker *worker, const ShardRoute *route, const FlowRow *row)
 {
-	Plane *plane = worker->plane;
-	const PlaneSettings *settings = &plane->settings;
-	PlaneRow child = {.kind = ROW_TELL, .depth = row->depth + 1};
+	Flow *flow = worker->flow;
+	const FlowSettings *settings = &flow->settings;
+	FlowRow child = {.kind = ROW_TELL, .depth = row->depth + 1};
 	int64 session = ((int64) 1 << 62) | ((int64) route->type_id << 52) |
 					((int64) route->shard << 36) | ((int64) row->entity << 24) | route->own.epoch;
 
-	child.item.type_id = 1 + (int32) plane_random(plane, settings->types);
-	child.item.shard = (int32) plane_random(plane, settings->shards);
-	child.entity = (int32) plane_random(plane, settings->entities);
+	child.item.type_id = 1 + (int32) flow_random(flow, settings->types);
+	child.item.shard = (int32) flow_random(flow, settings->shards);
+	child.entity = (int32) flow_random(flow, settings->entities);
 	child.item.epoch = SHARD_NO_EPOCH;
-	child.id = check_tell(plane->check, plane->instance, session, child.item.type_id,
+	child.id = check_tell(flow->check, flow->instance, session, child.item.type_id,
 						  child.item.shard, child.entity);
 	if (worker->n_children == worker->child_space)
 	{
@@ -280,21 +280,21 @@ tell_child(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 		worker->children = pg_realloc(worker->children, worker->child_space * sizeof(int64));
 		worker->child_rows = pg_realloc(worker->child_rows, worker->child_space * sizeof(int64));
 	}
-	if (!plane_append(plane, worker->tx, &child))
+	if (!flow_append(flow, worker->tx, &child))
 		worker->failed = true;
-	worker->child_rows[worker->n_children] = plane->seq;
+	worker->child_rows[worker->n_children] = flow->seq;
 	worker->children[worker->n_children++] = child.id;
 	turn_output(worker, R_REPORTED, route, child.id, 0, 0);
 }
 
 /* The handler: the entity's state remembers what it was told. */
 static void
-handle(Worker *worker, const ShardRoute *route, const PlaneRow *row)
+handle(Worker *worker, const ShardRoute *route, const FlowRow *row)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	int64 shard_key = row_shard_key(row);
 	StateRow state = {0};
-	const StateRow *old = store_get(plane->store, worker->tx, T_STATE, KEY(shard_key, row->entity));
+	const StateRow *old = store_get(flow->store, worker->tx, T_STATE, KEY(shard_key, row->entity));
 
 	if (old != NULL)
 		state = *old;
@@ -304,41 +304,41 @@ handle(Worker *worker, const ShardRoute *route, const PlaneRow *row)
 		!store_put(worker->tx, T_LEDGER, KEY(shard_key, row->entity, state.version), &row->id))
 		worker->failed = true;
 	turn_output(worker, R_HANDLED, route, row->id, 0,
-				plane->settings.ordered_no_more ? 0 : row->number);
+				flow->settings.ordered_no_more ? 0 : row->number);
 	order_handled(worker, row);
-	plane_note(plane,
-			   "handles message " INT64_FORMAT
-			   ", shard %d/%d entity %d, epoch %d, rseq " INT64_FORMAT,
-			   row->id, route->type_id, route->shard, row->entity, route->own.epoch,
-			   row->item.stamp.seq);
-	if (plane->settings.types > 0 && !plane->settings.no_tells_from_now && row->depth < MAX_DEPTH &&
-		plane_percent(plane, plane->settings.tell_percent))
+	flow_note(flow,
+			  "handles message " INT64_FORMAT
+			  ", shard %d/%d entity %d, epoch %d, rseq " INT64_FORMAT,
+			  row->id, route->type_id, route->shard, row->entity, route->own.epoch,
+			  row->item.stamp.seq);
+	if (flow->settings.types > 0 && !flow->settings.no_tells_from_now && row->depth < MAX_DEPTH &&
+		flow_percent(flow, flow->settings.tell_percent))
 		tell_child(worker, route, row);
 }
 
 void
-turn_give_up(Worker *worker, const ShardRoute *route, const PlaneRow *row)
+turn_give_up(Worker *worker, const ShardRoute *route, const FlowRow *row)
 {
-	PlaneRow dead = *row;
+	FlowRow dead = *row;
 
 	dead.given_up = true;
 	dead.item.body = NULL;
 	if (!store_put(worker->tx, T_DEAD, KEY(row->id), &dead))
 		worker->failed = true;
 	turn_output(worker, R_GIVEN_UP, route, row->id, 0, 0);
-	plane_note(worker->plane, "gives up message " INT64_FORMAT ", number " INT64_FORMAT, row->id,
-			   row->number);
+	flow_note(worker->flow, "gives up message " INT64_FORMAT ", number " INT64_FORMAT, row->id,
+			  row->number);
 }
 
 bool
-turn_run(Worker *worker, const ShardRoute *route, const PlaneRow *row, bool again)
+turn_run(Worker *worker, const ShardRoute *route, const FlowRow *row, bool again)
 {
-	const PlaneSettings *settings = &worker->plane->settings;
+	const FlowSettings *settings = &worker->flow->settings;
 
 	if (!again && !settings->no_tells_from_now &&
-		plane_percent(worker->plane, settings->defer_percent))
+		flow_percent(worker->flow, settings->defer_percent))
 		return false;
-	if (!settings->no_tells_from_now && plane_percent(worker->plane, settings->bury_percent))
+	if (!settings->no_tells_from_now && flow_percent(worker->flow, settings->bury_percent))
 		turn_give_up(worker, route, row);
 	else
 		handle(worker, route, row);
@@ -350,7 +350,7 @@ turn_has_stash(const Worker *worker, int64 shard_key, int32 entity)
 {
 	StoreKey key = KEY(shard_key, entity);
 
-	return store_at_or_next(worker->plane->store, worker->tx, T_STASH, &key) != NULL &&
+	return store_at_or_next(worker->flow->store, worker->tx, T_STASH, &key) != NULL &&
 		   key.k[0] == shard_key && key.k[1] == entity;
 }
 
@@ -358,38 +358,38 @@ turn_has_stash(const Worker *worker, int64 shard_key, int32 entity)
 void
 turn_runs(Worker *worker, const ShardRoute *route)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	if (!plane_is_leased(plane, route->type_id))
+	if (!flow_is_leased(flow, route->type_id))
 		return;
 	worker->leased = true;
-	if (!plane->retired)
-		check_turn_began(plane->check, plane->instance, route->type_id, route->shard,
+	if (!flow->retired)
+		check_turn_began(flow->check, flow->instance, route->type_id, route->shard,
 						 route->own.epoch);
 }
 
 void
-turn_take(Worker *worker, const ShardRoute *route, const PlaneRow *row)
+turn_take(Worker *worker, const ShardRoute *route, const FlowRow *row)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
 	turn_runs(worker, route);
-	if (worker->arriving && row->item.epoch != route->own.epoch && !plane->retired)
-		check_fail(plane->check, "V9: message " INT64_FORMAT " with tag %d taken in epoch %d",
+	if (worker->arriving && row->item.epoch != route->own.epoch && !flow->retired)
+		check_fail(flow->check, "V9: message " INT64_FORMAT " with tag %d taken in epoch %d",
 				   row->id, row->item.epoch, route->own.epoch);
 	worker->handled++;
 	if (turn_has_stash(worker, row_shard_key(row), row->entity) ||
 		route->own.state == SHARD_HOME_CLEARING)
 		stash(worker, route, row, 0);
 	else if (!order_take(worker, route, row, false))
-		stash(worker, route, row, turn_again_at(plane));
+		stash(worker, route, row, turn_again_at(flow));
 }
 
 /* A row of the log, in its turn. */
 static void
-process_row(Worker *worker, const PlaneRow *stored)
+process_row(Worker *worker, const FlowRow *stored)
 {
-	PlaneRow row = *stored;
+	FlowRow row = *stored;
 	ShardHomeRecord home = {0};
 
 	row.item.body = &row;
@@ -429,11 +429,11 @@ process_row(Worker *worker, const PlaneRow *stored)
 
 /* Does a newer fact of the same shard wait, too? */
 static bool
-is_overtaken(const Plane *plane, const FactItem *fact)
+is_overtaken(const Flow *flow, const FactItem *fact)
 {
-	for (int i = 0; i < plane->n_facts; i++)
+	for (int i = 0; i < flow->n_facts; i++)
 	{
-		const FactItem *other = &plane->facts[i];
+		const FactItem *other = &flow->facts[i];
 
 		if (other->type_id == fact->type_id && other->shard == fact->shard && other->n > fact->n)
 			return true;
@@ -449,17 +449,17 @@ is_overtaken(const Plane *plane, const FactItem *fact)
 static void
 apply_facts(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	for (int i = 0; i < plane->n_facts; i++)
+	for (int i = 0; i < flow->n_facts; i++)
 	{
-		FactItem fact = plane->facts[i];
+		FactItem fact = flow->facts[i];
 
 		if (!is_met(worker, &fact))
 			continue;
-		plane->facts[i].taken = true;
+		flow->facts[i].taken = true;
 #ifndef SHARD_MUTANT_FACTS_ONE_BY_ONE
-		if (is_overtaken(plane, &fact))
+		if (is_overtaken(flow, &fact))
 			continue;
 #endif
 		worker->fact_lost = fact.home.lost;
@@ -470,60 +470,60 @@ apply_facts(Worker *worker)
 static void
 end_facts(Worker *worker, bool committed)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	int kept = 0;
 
-	for (int i = 0; i < plane->n_facts; i++)
+	for (int i = 0; i < flow->n_facts; i++)
 	{
-		FactItem fact = plane->facts[i];
+		FactItem fact = flow->facts[i];
 
-		if (is_mine(worker, plane_lane(plane, fact.type_id, fact.shard)))
+		if (is_mine(worker, flow_lane(flow, fact.type_id, fact.shard)))
 		{
 			if (committed && fact.taken)
 				continue;
 			fact.taken = false;
 		}
-		plane->facts[kept++] = fact;
+		flow->facts[kept++] = fact;
 	}
-	plane->n_facts = kept;
+	flow->n_facts = kept;
 }
 
 static void
 apply_reloads(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	int kept = 0;
 
-	for (int i = 0; i < plane->n_reloads; i++)
+	for (int i = 0; i < flow->n_reloads; i++)
 	{
-		if (plane->reloads[i].lanes & worker->lanes)
-			shard_route_reload(worker->routes, plane->reloads[i].type_id, plane->reloads[i].shard);
+		if (flow->reloads[i].lanes & worker->lanes)
+			shard_route_reload(worker->routes, flow->reloads[i].type_id, flow->reloads[i].shard);
 		else
-			plane->reloads[kept++] = plane->reloads[i];
+			flow->reloads[kept++] = flow->reloads[i];
 	}
-	plane->n_reloads = kept;
+	flow->n_reloads = kept;
 }
 
 /* An order for one of the worker's shards, due now. */
 static bool
 is_order(const Worker *worker, const Operation *operation)
 {
-	const Plane *plane = worker->plane;
+	const Flow *flow = worker->flow;
 
 	return (operation->kind == OP_STOP || operation->kind == OP_SEAL ||
 			operation->kind == OP_BEGIN) &&
-		   operation->not_before <= plane_now(plane) &&
-		   is_mine(worker, plane_lane(plane, operation->ref.type_id, operation->ref.shard));
+		   operation->not_before <= flow_now(flow) &&
+		   is_mine(worker, flow_lane(flow, operation->ref.type_id, operation->ref.shard));
 }
 
 bool
 turn_has_orders(const Worker *worker)
 {
-	const Plane *plane = worker->plane;
+	const Flow *flow = worker->flow;
 
-	for (int i = 0; i < plane->n_operations; i++)
+	for (int i = 0; i < flow->n_operations; i++)
 	{
-		if (is_order(worker, &plane->operations[i]))
+		if (is_order(worker, &flow->operations[i]))
 			return true;
 	}
 	return false;
@@ -561,14 +561,14 @@ seal_shard(Worker *worker, const ShardShardRef *ref)
 static OperationKind
 begin_anew(Worker *worker, const ShardShardRef *ref)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	ShardRoute *route = shard_route_get(worker->routes, ref->type_id, ref->shard);
 
 	if (route->own.state != SHARD_HOME_CLEARING || route->own.epoch != ref->epoch)
 		return OP_OVER;
-	if (!plane->retired && move_has_states(plane->store, SHARD_KEY(ref->type_id, ref->shard)))
-		check_fail(plane->check, "M23: shard %d/%d on %d begins anew with states of before",
-				   ref->type_id, ref->shard, plane->instance);
+	if (!flow->retired && move_has_states(flow->store, SHARD_KEY(ref->type_id, ref->shard)))
+		check_fail(flow->check, "M23: shard %d/%d on %d begins anew with states of before",
+				   ref->type_id, ref->shard, flow->instance);
 	(void) shard_route_step(worker->routes, route, SHARD_HOME_DELETED);
 	return OP_OVER;
 }
@@ -577,11 +577,11 @@ begin_anew(Worker *worker, const ShardShardRef *ref)
 static void
 take_orders(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	for (int i = 0; i < plane->n_operations; i++)
+	for (int i = 0; i < flow->n_operations; i++)
 	{
-		Operation *operation = &plane->operations[i];
+		Operation *operation = &flow->operations[i];
 
 		if (!is_order(worker, operation))
 			continue;
@@ -599,21 +599,21 @@ take_orders(Worker *worker)
 static void
 end_orders(Worker *worker, bool committed, int64 lsn)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	for (int i = 0; i < plane->n_operations; i++)
+	for (int i = 0; i < flow->n_operations; i++)
 	{
-		Operation *operation = &plane->operations[i];
+		Operation *operation = &flow->operations[i];
 		Release stopped = {.kind = R_STOPPED, .ref = operation->ref, .lsn = lsn};
 
 		if (operation->next == OP_NONE ||
-			!is_mine(worker, plane_lane(plane, operation->ref.type_id, operation->ref.shard)))
+			!is_mine(worker, flow_lane(flow, operation->ref.type_id, operation->ref.shard)))
 			continue;
 		if (committed && operation->next == OP_TELL)
-			plane_release_at(plane, &stopped);
+			flow_release_at(flow, &stopped);
 		if (committed)
 			operation->kind = operation->next == OP_SEAL ? OP_SEAL : OP_NONE;
-		operation->not_before = plane_now(plane) + plane_random(plane, 100) * MS;
+		operation->not_before = flow_now(flow) + flow_random(flow, 100) * MS;
 		operation->next = OP_NONE;
 	}
 }
@@ -622,23 +622,23 @@ end_orders(Worker *worker, bool committed, int64 lsn)
 static void
 begin_turn(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	worker->tail = plane->seq;
-	worker->n_open = store_open_xids(plane->store, worker->open, lengthof(worker->open));
-	worker->tx = store_begin(plane->store);
+	worker->tail = flow->seq;
+	worker->n_open = store_open_xids(flow->store, worker->open, lengthof(worker->open));
+	worker->tx = store_begin(flow->store);
 	worker->failed = worker->leased = worker->more = worker->saves = false;
-	worker->lease_until = plane->lease_until;
+	worker->lease_until = flow->lease_until;
 	worker->handled = 0;
 	worker->changed = worker->appended = 0;
 	worker->at = 0;
 	worker->stash_at = KEY(PG_INT64_MIN);
 	worker->orders_done = false;
-	worker->turn_at = plane_now(plane);
+	worker->turn_at = flow_now(flow);
 	worker->n_children = worker->n_outputs = worker->n_owned = 0;
 	apply_reloads(worker);
 	read_cursors(worker);
-	shard_route_hold(worker->routes, !plane->pushes);
+	shard_route_hold(worker->routes, !flow->pushes);
 	apply_facts(worker);
 	take_orders(worker);
 	worker->phase = TURN_SENDERS;
@@ -647,7 +647,7 @@ begin_turn(Worker *worker)
 static void
 remove_ended(Worker *worker)
 {
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		CursorRow *cursor = &worker->cursors[lane];
 		int kept = 0;
@@ -671,7 +671,7 @@ first_of_ended(Worker *worker)
 {
 	int64 first = PG_INT64_MAX;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		for (int i = 0; is_mine(worker, lane) && i < worker->cursors[lane].n_senders; i++)
 		{
@@ -688,17 +688,17 @@ first_of_ended(Worker *worker)
 static void
 drain_senders(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	int budget = plane->settings.step_messages;
+	Flow *flow = worker->flow;
+	int budget = flow->settings.step_messages;
 	StoreKey key = KEY(Max(worker->at, first_of_ended(worker)));
-	const PlaneRow *row;
+	const FlowRow *row;
 	bool open;
 
 	while (key.k[0] <= worker->tail &&
-		   (row = store_scan(plane->store, T_INBOX, &key, &open)) != NULL &&
+		   (row = store_scan(flow->store, T_INBOX, &key, &open)) != NULL &&
 		   key.k[0] <= worker->tail)
 	{
-		int lane = row_lane(plane, row);
+		int lane = row_lane(flow, row);
 		CursorRow *cursor = is_mine(worker, lane) ? &worker->cursors[lane] : NULL;
 		Sender *sender = cursor != NULL ? find_sender(cursor, row->xid) : NULL;
 
@@ -709,7 +709,7 @@ drain_senders(Worker *worker)
 			worker->changed |= worker->lanes;
 			process_row(worker, row);
 			worker->at = key.k[0] + 1;
-			if (worker->handled >= plane->settings.turn_messages)
+			if (worker->handled >= flow->settings.turn_messages)
 			{
 				worker->more = true;
 				worker->phase = TURN_COMMIT;
@@ -727,9 +727,9 @@ drain_senders(Worker *worker)
 static void
 drain_stash(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	int budget = plane->settings.step_messages;
-	int64 now = plane_now(plane);
+	Flow *flow = worker->flow;
+	int budget = flow->settings.step_messages;
+	int64 now = flow_now(flow);
 	const StashRow *row;
 	ShardRoute *route;
 
@@ -755,7 +755,7 @@ drain_stash(Worker *worker)
 			worker->failed = true;
 		order_take(worker, route, &stashed.row, true);
 		worker->handled++;
-		if (worker->handled >= plane->settings.turn_messages)
+		if (worker->handled >= flow->settings.turn_messages)
 		{
 			worker->more = true;
 			worker->phase = TURN_COMMIT;
@@ -789,7 +789,7 @@ pass_sender(Worker *worker, CursorRow *cursor, int64 xid, int64 seq)
 static void
 move_q(Worker *worker, int64 q)
 {
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if (is_mine(worker, lane))
 			worker->cursors[lane].q = Max(worker->cursors[lane].q, q);
@@ -799,17 +799,17 @@ move_q(Worker *worker, int64 q)
 static void
 scan_forward(Worker *worker)
 {
-	Plane *plane = worker->plane;
-	int budget = plane->settings.step_messages;
+	Flow *flow = worker->flow;
+	int budget = flow->settings.step_messages;
 	StoreKey key = KEY(lowest_q(worker) + 1);
-	const PlaneRow *row;
+	const FlowRow *row;
 	bool open;
 
 	while (key.k[0] <= worker->tail &&
-		   (row = store_scan(plane->store, T_INBOX, &key, &open)) != NULL &&
+		   (row = store_scan(flow->store, T_INBOX, &key, &open)) != NULL &&
 		   key.k[0] <= worker->tail)
 	{
-		int lane = row_lane(plane, row);
+		int lane = row_lane(flow, row);
 
 		if (is_mine(worker, lane) && key.k[0] > worker->cursors[lane].q)
 		{
@@ -831,7 +831,7 @@ scan_forward(Worker *worker)
 			worker->changed |= worker->lanes;
 		}
 		move_q(worker, key.k[0]);
-		if (worker->handled >= plane->settings.turn_messages)
+		if (worker->handled >= flow->settings.turn_messages)
 		{
 			worker->more = true;
 			worker->phase = TURN_COMMIT;
@@ -853,13 +853,13 @@ save_marks_of(void *context, ShardRoute *route)
 		return;
 	for (int i = 0; i < route->marks.n_marks; i++)
 	{
-		PlaneRow row = {.kind = ROW_MARK};
+		FlowRow row = {.kind = ROW_MARK};
 
 		row.item.type_id = route->type_id;
 		row.item.shard = route->shard;
 		row.item.epoch = route->own.epoch;
 		row.item.stamp = route->marks.marks[i].stamp;
-		if (row.item.stamp.seq > 0 && !plane_append(worker->plane, worker->tx, &row))
+		if (row.item.stamp.seq > 0 && !flow_append(worker->flow, worker->tx, &row))
 			worker->failed = true;
 	}
 }
@@ -868,7 +868,7 @@ save_marks_of(void *context, ShardRoute *route)
 static bool
 save_marks(Worker *worker)
 {
-	if (worker->plane->seq - worker->marks_saved_at < MARKS_EVERY || worker->changed == 0)
+	if (worker->flow->seq - worker->marks_saved_at < MARKS_EVERY || worker->changed == 0)
 		return false;
 #ifndef SHARD_MUTANT_ROTATE_WITHOUT_MARKS
 	shard_route_each(worker->routes, save_marks_of, worker);
@@ -879,17 +879,17 @@ save_marks(Worker *worker)
 static void
 write_turn(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
 	order_write(worker);
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if ((worker->changed & (1u << lane)) &&
 			!store_put(worker->tx, T_CURSOR, KEY(lane), &worker->cursors[lane]))
 			worker->failed = true;
-		for (int i = 0; (worker->appended & (1u << lane)) && i < plane->n_peers; i++)
+		for (int i = 0; (worker->appended & (1u << lane)) && i < flow->n_peers; i++)
 		{
-			if (!link_store_stream(worker->tx, &plane->peers[i], lane))
+			if (!link_store_stream(worker->tx, &flow->peers[i], lane))
 				worker->failed = true;
 		}
 	}
@@ -915,10 +915,10 @@ forget_left(Worker *worker)
 static void
 publish_turn(Worker *worker, int64 lsn)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
 	for (int i = 0; i < worker->n_children; i++)
-		check_committed(plane->check, worker->children[i]);
+		check_committed(flow->check, worker->children[i]);
 	for (int i = 0; i < worker->n_owned; i++)
 	{
 		const ShardOwn *after = &worker->owned[i].after;
@@ -926,58 +926,58 @@ publish_turn(Worker *worker, int64 lsn)
 		int32 shard = worker->owned[i].shard;
 		int32 lost = worker->owned[i].lost;
 
-		plane_own_changed(plane, type_id, shard, &worker->owned[i].before, after, lost);
+		flow_own_changed(flow, type_id, shard, &worker->owned[i].before, after, lost);
 		/* Before what the same turn handled in that epoch: what was lost cannot come before it. */
 		if (shard_handoff_takes(after) && lost > 0 &&
 			(after->epoch == lost ||
 			 (worker->owned[i].before.epoch < lost && (after->epoch - lost) % (1 << 16) == 0)))
-			plane_release_at(plane, &(Release){.kind = R_LOST,
-											   .lsn = lsn,
-											   .epoch = after->epoch,
-											   .ref = {.type_id = type_id, .shard = shard}});
+			flow_release_at(flow, &(Release){.kind = R_LOST,
+											 .lsn = lsn,
+											 .epoch = after->epoch,
+											 .ref = {.type_id = type_id, .shard = shard}});
 	}
 	order_end(worker, true);
 	forget_left(worker);
 	shard_route_commit(worker->routes);
 	for (int i = 0; i < worker->n_outputs; i++)
 	{
-		worker->outputs[i].lsn = lsn != 0 ? lsn : store_last_lsn(plane->store);
-		plane_release_at(plane, &worker->outputs[i]);
+		worker->outputs[i].lsn = lsn != 0 ? lsn : store_last_lsn(flow->store);
+		flow_release_at(flow, &worker->outputs[i]);
 	}
 	worker->n_outputs = 0;
 	end_facts(worker, true);
-	end_orders(worker, true, lsn != 0 ? lsn : store_last_lsn(plane->store));
+	end_orders(worker, true, lsn != 0 ? lsn : store_last_lsn(flow->store));
 }
 
 /* Was an output made by a turn of a leased shard? */
 static bool
 is_leased_output(const Worker *worker, const Release *output)
 {
-	return plane_is_leased(worker->plane, output->ref.type_id);
+	return flow_is_leased(worker->flow, output->ref.type_id);
 }
 
 /* The last look at the lease before the commit: by the end that was known at the start (L5, L12). */
 static bool
 lease_holds(const Worker *worker)
 {
-	const Plane *plane = worker->plane;
+	const Flow *flow = worker->flow;
 	int64 until = worker->lease_until;
 
 #ifdef SHARD_MUTANT_LEASE_BY_NEWEST
-	until = plane->lease_until;
+	until = flow->lease_until;
 #endif
 	if (!worker->leased)
 		return true;
-	if (plane_now(plane) + 50 * MS >= until)
+	if (flow_now(flow) + 50 * MS >= until)
 		return false;
-	for (int i = 0; i < worker->n_outputs && !plane->retired; i++)
+	for (int i = 0; i < worker->n_outputs && !flow->retired; i++)
 	{
 		const Release *output = &worker->outputs[i];
 
 		if ((output->kind == R_HANDLED || output->kind == R_STASHED) &&
 			is_leased_output(worker, output))
-			check_turn_commits(plane->check, plane->instance, output->ref.type_id,
-							   output->ref.shard, output->epoch);
+			check_turn_commits(flow->check, flow->instance, output->ref.type_id, output->ref.shard,
+							   output->epoch);
 	}
 	return true;
 }
@@ -991,22 +991,22 @@ lease_holds(const Worker *worker)
 static void
 hold_back(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	StoreTransaction *tx;
 	int kept = 0;
 
-	if (!worker->leased || plane_now(plane) < worker->lease_until)
+	if (!worker->leased || flow_now(flow) < worker->lease_until)
 		return;
-	plane_note(plane, "worker %d: a turn was committed after its lease", worker->index);
-	tx = store_begin(plane->store);
+	flow_note(flow, "worker %d: a turn was committed after its lease", worker->index);
+	tx = store_begin(flow->store);
 	for (int i = 0; i < worker->n_outputs; i++)
 	{
 		const Release *output = &worker->outputs[i];
 
 		if (is_leased_output(worker, output) && output->kind <= R_REFUSED)
 		{
-			if (!plane->retired && output->id > 0)
-				check_stranded(plane->check, output->id);
+			if (!flow->retired && output->id > 0)
+				check_stranded(flow->check, output->id);
 			for (int k = 0; output->kind == R_REPORTED && k < worker->n_children; k++)
 			{
 				if (worker->children[k] == output->id)
@@ -1024,7 +1024,7 @@ hold_back(Worker *worker)
 static void
 end_turn(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	int64 lsn = store_commit(worker->tx);
 
 	worker->tx = NULL;
@@ -1032,7 +1032,7 @@ end_turn(Worker *worker)
 	hold_back(worker);
 	publish_turn(worker, lsn);
 	order_has_read(worker, worker->seen >= worker->tail && !worker->more, lowest_q(worker));
-	for (int lane = 0; worker->saves && lane < PLANE_LANES; lane++)
+	for (int lane = 0; worker->saves && lane < FLOW_LANES; lane++)
 	{
 		int64 q = worker->cursors[lane].q;
 
@@ -1040,12 +1040,12 @@ end_turn(Worker *worker)
 			continue;
 		for (int i = 0; i < worker->cursors[lane].n_senders; i++)
 			q = Min(q, worker->cursors[lane].senders[i].first - 1);
-		plane->saved[lane] = q;
+		flow->saved[lane] = q;
 	}
 	if (worker->saves)
-		worker->marks_saved_at = plane->seq;
+		worker->marks_saved_at = flow->seq;
 	worker->poke = true;
-	plane_let_go(plane);
+	flow_let_go(flow);
 }
 
 /* A process may stand still between the last look at the lease and the commit. */
@@ -1065,29 +1065,29 @@ commit_turn(Worker *worker)
 void
 turn_abort(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	plane_note(plane, "worker %d aborts a turn", worker->index);
+	flow_note(flow, "worker %d aborts a turn", worker->index);
 	store_abort(worker->tx);
 	worker->tx = NULL;
 	worker->phase = TURN_NONE;
 	for (int i = 0; i < worker->n_children; i++)
-		check_aborted(plane->check, worker->children[i]);
+		check_aborted(flow->check, worker->children[i]);
 	shard_route_abort(worker->routes);
 	order_end(worker, false);
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		for (int lane = 0; lane < PLANE_LANES; lane++)
+		for (int lane = 0; lane < FLOW_LANES; lane++)
 		{
 			if (worker->appended & (1u << lane))
-				link_load_stream(plane, &plane->peers[i], lane);
+				link_load_stream(flow, &flow->peers[i], lane);
 		}
 	}
 	end_facts(worker, false);
 	end_orders(worker, false, 0);
 	worker->more = true;
 	worker->seen = 0;
-	worker->not_before = plane_now(plane) + 50 * MS;
+	worker->not_before = flow_now(flow) + 50 * MS;
 	worker->poke = true;
 }
 
@@ -1095,15 +1095,15 @@ turn_abort(Worker *worker)
 static void
 skip_phases(Worker *worker)
 {
-	Store *store = worker->plane->store;
+	Store *store = worker->flow->store;
 	bool senders = false;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 		senders |= is_mine(worker, lane) && worker->cursors[lane].n_senders > 0;
 	if (worker->phase == TURN_SENDERS && !senders)
 		worker->phase = TURN_STASH;
 	if (worker->phase == TURN_STASH && store_count(store, T_STASH) == 0 &&
-		order_due_at(worker) > plane_now(worker->plane))
+		order_due_at(worker) > flow_now(worker->flow))
 		worker->phase = TURN_PARKED;
 	if (worker->phase == TURN_PARKED && store_count(store, T_PARKED) == 0)
 	{
@@ -1147,7 +1147,7 @@ turn_step(Worker *worker)
 
 /* Was a row of the log taken in before the worker started, as far as the cursor says? */
 static bool
-is_passed(Worker *worker, int lane, const PlaneRow *row, int64 seq)
+is_passed(Worker *worker, int lane, const FlowRow *row, int64 seq)
 {
 	const Sender *sender;
 
@@ -1161,13 +1161,13 @@ is_passed(Worker *worker, int lane, const PlaneRow *row, int64 seq)
 static void
 rebuild_marks(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	StoreKey key = KEY(0);
-	const PlaneRow *row;
+	const FlowRow *row;
 
-	while ((row = store_at_or_next(plane->store, NULL, T_INBOX, &key)) != NULL)
+	while ((row = store_at_or_next(flow->store, NULL, T_INBOX, &key)) != NULL)
 	{
-		int lane = plane_lane(plane, row->item.type_id, row->item.shard);
+		int lane = flow_lane(flow, row->item.type_id, row->item.shard);
 
 		if (is_mine(worker, lane) &&
 			(row->kind == ROW_MARK || (row->kind == ROW_TELL && row->item.epoch != SHARD_NO_EPOCH &&
@@ -1181,14 +1181,14 @@ rebuild_marks(Worker *worker)
 static void
 load_entries(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	StoreKey key = KEY(0);
 	const ShardOwn *own;
-	const PlaneRow *row;
+	const FlowRow *row;
 
-	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	while ((own = store_at_or_next(flow->store, NULL, T_OWN, &key)) != NULL)
 	{
-		if (is_mine(worker, plane_lane(plane, (int32) key.k[0], (int32) key.k[1])))
+		if (is_mine(worker, flow_lane(flow, (int32) key.k[0], (int32) key.k[1])))
 		{
 			ShardRoute *route = shard_route_get(worker->routes, (int32) key.k[0], (int32) key.k[1]);
 
@@ -1198,9 +1198,9 @@ load_entries(Worker *worker)
 		key.k[3]++;
 	}
 	key = KEY(PG_INT64_MIN);
-	while ((row = store_at_or_next(plane->store, NULL, T_PARKED, &key)) != NULL)
+	while ((row = store_at_or_next(flow->store, NULL, T_PARKED, &key)) != NULL)
 	{
-		if (is_mine(worker, plane_lane(plane, row->item.type_id, row->item.shard)))
+		if (is_mine(worker, flow_lane(flow, row->item.type_id, row->item.shard)))
 			shard_route_get(worker->routes, row->item.type_id, row->item.shard);
 		key = KEY(key.k[0] + 1);
 	}
@@ -1209,14 +1209,14 @@ load_entries(Worker *worker)
 void
 turn_start_worker(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if (is_mine(worker, lane))
-			plane->owner[lane] = worker->index;
+			flow->owner[lane] = worker->index;
 	}
-	worker->routes = shard_route_create(plane->node, &turn_route_host, worker, CHUNK);
+	worker->routes = shard_route_create(flow->node, &turn_route_host, worker, CHUNK);
 	worker->tx = NULL;
 	worker->n_outputs = worker->n_owned = worker->n_children = 0;
 	read_cursors(worker);
@@ -1228,27 +1228,27 @@ turn_start_worker(Worker *worker)
 	worker->seen = 0;
 	worker->marks_saved_at = 0;
 	worker->ask_at = 0;
-	plane_note(plane, "worker %d starts, lanes %x", worker->index, worker->lanes);
+	flow_note(flow, "worker %d starts, lanes %x", worker->index, worker->lanes);
 }
 
 /* Between two turns: the lanes become free, and with them everything in memory. */
 void
 turn_stop_worker(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		if (!is_mine(worker, lane))
 			continue;
-		plane->owner[lane] = -1;
-		plane->saved[lane] = 0;
-		for (int i = 0; i < plane->n_peers; i++)
-			shard_stream_close(&plane->peers[i].streams[lane]);
+		flow->owner[lane] = -1;
+		flow->saved[lane] = 0;
+		for (int i = 0; i < flow->n_peers; i++)
+			shard_stream_close(&flow->peers[i].streams[lane]);
 	}
 	shard_route_destroy(worker->routes);
 	worker->routes = NULL;
 	worker->lanes = 0;
 	memset(worker->links, 0, sizeof(worker->links));
-	plane_poke(plane);
+	flow_poke(flow);
 }

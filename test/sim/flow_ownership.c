@@ -1,13 +1,13 @@
 /*
- * no_plane.c
+ * no_flow.c
  *		A data plane without messages: ownership rows only, so that many more histories of the control
  *		plane fit into a minute.
  *
- * Stands in for plane.c in the program "control". Shards are stopped, sealed, copied and started by
+ * Stands in for flow.c in the program "control". Shards are stopped, sealed, copied and started by
  * the same functions of core/handoff.h, and each change is a transaction whose effects wait for the
  * gate; the copy itself is taken for granted.
  */
-#include "plane.h"
+#include "flow.h"
 
 #include "core/flow/handoff.h"
 
@@ -31,12 +31,12 @@ typedef struct Note
 	int64 lsn;
 } Note;
 
-struct Plane
+struct Flow
 {
-	PlaneHost host;
+	FlowHost host;
 	Store *store;
 	Check *check;
-	PlaneSettings settings;
+	FlowSettings settings;
 	int instance;
 	bool retired;
 	bool handles;
@@ -45,49 +45,49 @@ struct Plane
 	Note notes[NOTES];
 };
 
-Plane *
-plane_create(const PlaneHost *host, Store *store, Check *check, int instance,
-			 const PlaneSettings *settings)
+Flow *
+flow_create(const FlowHost *host, Store *store, Check *check, int instance,
+			const FlowSettings *settings)
 {
-	Plane *plane = palloc0(sizeof(Plane));
+	Flow *flow = palloc0(sizeof(Flow));
 
-	plane->host = *host;
-	plane->store = store;
-	plane->check = check;
-	plane->instance = instance;
-	plane->settings = *settings;
+	flow->host = *host;
+	flow->store = store;
+	flow->check = check;
+	flow->instance = instance;
+	flow->settings = *settings;
 	store_define(store, OWN_TABLE, "own", sizeof(OwnRow));
-	return plane;
+	return flow;
 }
 
 void
-plane_destroy(Plane *plane)
+flow_destroy(Flow *flow)
 {
-	pfree(plane);
+	pfree(flow);
 }
 
 void
-plane_retire(Plane *plane)
+flow_retire(Flow *flow)
 {
-	plane->retired = true;
-	check_replaced(plane->check, plane->instance);
+	flow->retired = true;
+	check_replaced(flow->check, flow->instance);
 }
 
 void
-plane_strand(Plane *plane)
+flow_strand(Flow *flow)
 {
 }
 
-PlaneSettings *
-plane_settings(Plane *plane)
+FlowSettings *
+flow_settings(Flow *flow)
 {
-	return &plane->settings;
+	return &flow->settings;
 }
 
 Store *
-plane_store(Plane *plane)
+flow_store(Flow *flow)
 {
-	return plane->store;
+	return flow->store;
 }
 
 static StoreKey
@@ -97,9 +97,9 @@ own_key(int32 type_id, int32 shard)
 }
 
 static OwnRow
-read_own(const Plane *plane, int32 type_id, int32 shard)
+read_own(const Flow *flow, int32 type_id, int32 shard)
 {
-	const OwnRow *row = store_get(plane->store, NULL, OWN_TABLE, own_key(type_id, shard));
+	const OwnRow *row = store_get(flow->store, NULL, OWN_TABLE, own_key(type_id, shard));
 	OwnRow none = {0};
 
 	return row ? *row : none;
@@ -107,11 +107,11 @@ read_own(const Plane *plane, int32 type_id, int32 shard)
 
 /* Change a row in a transaction of its own; what follows from it is told after the gate. */
 static bool
-write_own(Plane *plane, const ShardShardRef *ref, const OwnRow *row, ShardNodeEventKind kind,
+write_own(Flow *flow, const ShardShardRef *ref, const OwnRow *row, ShardNodeEventKind kind,
 		  int32 lost)
 {
-	StoreTransaction *transaction = store_begin(plane->store);
-	OwnRow before = read_own(plane, ref->type_id, ref->shard);
+	StoreTransaction *transaction = store_begin(flow->store);
+	OwnRow before = read_own(flow, ref->type_id, ref->shard);
 	int64 lsn;
 
 	if (!store_put(transaction, OWN_TABLE, own_key(ref->type_id, ref->shard), row))
@@ -120,53 +120,53 @@ write_own(Plane *plane, const ShardShardRef *ref, const OwnRow *row, ShardNodeEv
 		return false;
 	}
 	lsn = store_commit(transaction);
-	if (!plane->retired && memcmp(&before.own, &row->own, sizeof(ShardOwn)) != 0)
-		check_owner(plane->check, plane->instance, ref->type_id, ref->shard, &before.own, &row->own,
-					lost, plane->host.leased(plane->host.context, ref->type_id));
-	if (kind != 0 && plane->n_notes < NOTES)
-		plane->notes[plane->n_notes++] = (Note){kind, *ref, lsn};
+	if (!flow->retired && memcmp(&before.own, &row->own, sizeof(ShardOwn)) != 0)
+		check_owner(flow->check, flow->instance, ref->type_id, ref->shard, &before.own, &row->own,
+					lost, flow->host.leased(flow->host.context, ref->type_id));
+	if (kind != 0 && flow->n_notes < NOTES)
+		flow->notes[flow->n_notes++] = (Note){kind, *ref, lsn};
 	return true;
 }
 
 void
-plane_start(Plane *plane, ShardStartKind kind, ShardUuid incarnation)
+flow_start(Flow *flow, ShardStartKind kind, ShardUuid incarnation)
 {
 }
 
 bool
-plane_running(const Plane *plane)
+flow_running(const Flow *flow)
 {
-	return plane->handles;
+	return flow->handles;
 }
 
 /* Rows that were not flushed are gone; the checkers see the others. */
 void
-plane_crash(Plane *plane)
+flow_crash(Flow *flow)
 {
 	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
 	const OwnRow *row;
 
-	store_crash(plane->store);
-	plane->handles = false;
-	plane->n_notes = 0;
-	while (!plane->retired && (row = store_next(plane->store, NULL, OWN_TABLE, &key)) != NULL)
-		check_owns(plane->check, plane->instance, (int32) key.k[0], (int32) key.k[1], &row->own);
+	store_crash(flow->store);
+	flow->handles = false;
+	flow->n_notes = 0;
+	while (!flow->retired && (row = store_next(flow->store, NULL, OWN_TABLE, &key)) != NULL)
+		check_owns(flow->check, flow->instance, (int32) key.k[0], (int32) key.k[1], &row->own);
 }
 
 static void
-say(Plane *plane, ShardNodeEventKind kind, const ShardShardRef *ref)
+say(Flow *flow, ShardNodeEventKind kind, const ShardShardRef *ref)
 {
 	ShardNodeEvent event = {.kind = kind, .n_shards = 1, .shards = ref};
 
-	plane->host.node_event(plane->host.context, &event);
+	flow->host.node_event(flow->host.context, &event);
 }
 
 /* Say it again, after the gate like the first time. */
 static void
-repeat(Plane *plane, ShardNodeEventKind kind, const ShardShardRef *ref)
+repeat(Flow *flow, ShardNodeEventKind kind, const ShardShardRef *ref)
 {
-	if (plane->n_notes < NOTES)
-		plane->notes[plane->n_notes++] = (Note){kind, *ref, store_last_lsn(plane->store)};
+	if (flow->n_notes < NOTES)
+		flow->notes[flow->n_notes++] = (Note){kind, *ref, store_last_lsn(flow->store)};
 }
 
 /*
@@ -184,19 +184,19 @@ delete_left(OwnRow *row, int32 self)
 		(void) shard_handoff_step(&row->own, SHARD_HOME_DELETED, 0, 0);
 }
 
-/* See plane.h. */
+/* See flow.h. */
 void
-plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n)
+flow_fact(Flow *flow, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n)
 {
-	OwnRow row = read_own(plane, type_id, shard);
+	OwnRow row = read_own(flow, type_id, shard);
 	ShardShardRef ref = {type_id, shard, home->epoch, home->move_id};
-	int32 self = plane->host.node(plane->host.context);
+	int32 self = flow->host.node(flow->host.context);
 	ShardHomeEvent event;
 
 	if (n <= row.n)
 	{
 		if (row.own.state == SHARD_HOME_ACTIVE && row.own.epoch == home->epoch)
-			repeat(plane, SHARD_EVENT_SHARDS_STARTED, &ref);
+			repeat(flow, SHARD_EVENT_SHARDS_STARTED, &ref);
 		return;
 	}
 	if (shard_handoff_undone(row.known_node, row.known_epoch, home))
@@ -214,13 +214,13 @@ plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home
 	 * message: the shard was staged and began at its standby. It is right not to begin it here; and whatever it begins
 	 * passes no gate, since the standby that would have to confirm it is a primary itself.
 	 */
-	if (event == SHARD_HOME_WRONG && !plane->retired && !check_any_excused(plane->check))
-		check_fail(plane->check, "M6: shard %d/%d on %d: a decided home contradicts the row here",
-				   type_id, shard, plane->instance);
+	if (event == SHARD_HOME_WRONG && !flow->retired && !check_any_excused(flow->check))
+		check_fail(flow->check, "M6: shard %d/%d on %d: a decided home contradicts the row here",
+				   type_id, shard, flow->instance);
 	if (event != SHARD_HOME_NOTHING)
 		(void) shard_handoff_step(&row.own, event, home->epoch, home->move_id);
 	delete_left(&row, self);
-	(void) write_own(plane, &ref, &row,
+	(void) write_own(flow, &ref, &row,
 					 row.own.state == SHARD_HOME_ACTIVE && row.own.epoch == home->epoch
 						 ? SHARD_EVENT_SHARDS_STARTED
 						 : 0,
@@ -229,19 +229,19 @@ plane_fact(Plane *plane, int32 type_id, int32 shard, const ShardHomeRecord *home
 
 /* HandOff: stop and seal in one go, since no message is being handled. */
 static void
-stop(Plane *plane, const ShardShardRef *ref)
+stop(Flow *flow, const ShardShardRef *ref)
 {
-	OwnRow row = read_own(plane, ref->type_id, ref->shard);
+	OwnRow row = read_own(flow, ref->type_id, ref->shard);
 
 	switch (shard_handoff_stop(&row.own, row.known_epoch, ref))
 	{
 		case SHARD_HANDOFF_DO:
 			(void) shard_handoff_step(&row.own, SHARD_HOME_STOP, ref->epoch, ref->move_id);
 			(void) shard_handoff_step(&row.own, SHARD_HOME_SEAL, ref->epoch, ref->move_id);
-			(void) write_own(plane, ref, &row, SHARD_EVENT_SHARD_STOPPED, 0);
+			(void) write_own(flow, ref, &row, SHARD_EVENT_SHARD_STOPPED, 0);
 			break;
 		case SHARD_HANDOFF_DONE:
-			repeat(plane, SHARD_EVENT_SHARD_STOPPED, ref);
+			repeat(flow, SHARD_EVENT_SHARD_STOPPED, ref);
 			break;
 		case SHARD_HANDOFF_IGNORE:
 			break;
@@ -249,53 +249,53 @@ stop(Plane *plane, const ShardShardRef *ref)
 }
 
 static void
-import(Plane *plane, const ShardShardRef *ref)
+import(Flow *flow, const ShardShardRef *ref)
 {
-	OwnRow row = read_own(plane, ref->type_id, ref->shard);
+	OwnRow row = read_own(flow, ref->type_id, ref->shard);
 
 	switch (shard_handoff_import(&row.own, row.known_epoch, ref))
 	{
 		case SHARD_HANDOFF_DO:
 			if (shard_handoff_step(&row.own, SHARD_HOME_IMPORT, ref->epoch, ref->move_id))
-				(void) write_own(plane, ref, &row, SHARD_EVENT_STAGED, 0);
+				(void) write_own(flow, ref, &row, SHARD_EVENT_STAGED, 0);
 			break;
 		case SHARD_HANDOFF_DONE:
-			repeat(plane, SHARD_EVENT_STAGED, ref);
+			repeat(flow, SHARD_EVENT_STAGED, ref);
 			break;
 		case SHARD_HANDOFF_IGNORE:
 			break;
 	}
 }
 
-/* See plane.h. */
+/* See flow.h. */
 void
-plane_action(Plane *plane, const ShardAction *action)
+flow_action(Flow *flow, const ShardAction *action)
 {
 	ShardHomeRecord home;
 
 	switch (action->kind)
 	{
 		case SHARD_ACTION_START_WORKERS:
-			plane->handles = true;
+			flow->handles = true;
 			break;
 		case SHARD_ACTION_STOP_WORKERS:
-			plane->handles = false;
+			flow->handles = false;
 			break;
 		case SHARD_ACTION_FACT:
-			if (plane->handles && shard_record_get_home(action->entry, &home))
-				plane_fact(plane, action->entry->key.a, action->entry->key.b, &home,
-						   action->entry->n);
+			if (flow->handles && shard_record_get_home(action->entry, &home))
+				flow_fact(flow, action->entry->key.a, action->entry->key.b, &home,
+						  action->entry->n);
 			break;
 		case SHARD_ACTION_STOP_SHARD:
-			if (plane->handles)
-				stop(plane, &action->shard);
+			if (flow->handles)
+				stop(flow, &action->shard);
 			break;
 		case SHARD_ACTION_PREPARE_IMPORT:
-			repeat(plane, SHARD_EVENT_IMPORT_READY, &action->shard);
+			repeat(flow, SHARD_EVENT_IMPORT_READY, &action->shard);
 			break;
 		case SHARD_ACTION_IMPORT_SHARD:
-			if (plane->handles)
-				import(plane, &action->shard);
+			if (flow->handles)
+				import(flow, &action->shard);
 			break;
 		default:
 			break;
@@ -303,132 +303,132 @@ plane_action(Plane *plane, const ShardAction *action)
 }
 
 void
-plane_receive(Plane *plane, int32 from, const void *bytes, size_t length)
+flow_receive(Flow *flow, int32 from, const void *bytes, size_t length)
 {
 }
 
 uint32
-plane_ready(Plane *plane)
+flow_ready(Flow *flow)
 {
 	bool unflushed =
-		store_last_lsn(plane->store) > store_flushed(plane->store) && !store_full(plane->store);
-	bool told = plane->n_notes > 0 && store_released(plane->store, plane->notes[0].lsn);
+		store_last_lsn(flow->store) > store_flushed(flow->store) && !store_full(flow->store);
+	bool told = flow->n_notes > 0 && store_released(flow->store, flow->notes[0].lsn);
 
-	return (unflushed ? 1U << PLANE_FLUSHER : 0) | (told ? 1U << PLANE_KEEPER : 0);
+	return (unflushed ? 1U << FLOW_FLUSHER : 0) | (told ? 1U << FLOW_KEEPER : 0);
 }
 
 int64
-plane_wake(Plane *plane)
+flow_wake(Flow *flow)
 {
 	return PG_INT64_MAX;
 }
 
 bool
-plane_step(Plane *plane, int process)
+flow_step(Flow *flow, int process)
 {
-	if (process == PLANE_FLUSHER)
-		store_flush(plane->store);
+	if (process == FLOW_FLUSHER)
+		store_flush(flow->store);
 	else
 	{
-		Note note = plane->notes[0];
+		Note note = flow->notes[0];
 
-		plane->n_notes--;
-		memmove(&plane->notes[0], &plane->notes[1], plane->n_notes * sizeof(Note));
-		say(plane, note.kind, &note.ref);
+		flow->n_notes--;
+		memmove(&flow->notes[0], &flow->notes[1], flow->n_notes * sizeof(Note));
+		say(flow, note.kind, &note.ref);
 	}
 	return true;
 }
 
 /* A tell is no more than the wish to know a home. */
 int64
-plane_tell(Plane *plane, int session, int32 type_id, int32 shard, int32 entity)
+flow_tell(Flow *flow, int session, int32 type_id, int32 shard, int32 entity)
 {
 	ShardShardRef ref = {type_id, shard, 0, 0};
 
-	if (plane->handles && read_own(plane, type_id, shard).n == 0)
-		say(plane, SHARD_EVENT_HOMES_WANTED, &ref);
-	return ++plane->told;
+	if (flow->handles && read_own(flow, type_id, shard).n == 0)
+		say(flow, SHARD_EVENT_HOMES_WANTED, &ref);
+	return ++flow->told;
 }
 
 void
-plane_redrive(Plane *plane, int session)
+flow_redrive(Flow *flow, int session)
 {
 }
 
 bool
-plane_session_open(const Plane *plane, int session)
+flow_session_open(const Flow *flow, int session)
 {
 	return false;
 }
 
 bool
-plane_session_idle(const Plane *plane, int session)
+flow_session_idle(const Flow *flow, int session)
 {
 	return true;
 }
 
 void
-plane_commit(Plane *plane, int session)
+flow_commit(Flow *flow, int session)
 {
 }
 
 void
-plane_rollback(Plane *plane, int session)
+flow_rollback(Flow *flow, int session)
 {
 }
 
 void
-plane_link_accept(Plane *plane, int32 peer)
+flow_link_accept(Flow *flow, int32 peer)
 {
 }
 
 int
-plane_pending(Plane *plane, char *text, size_t size)
+flow_pending(Flow *flow, char *text, size_t size)
 {
-	if (plane->n_notes > 0 && text)
-		snprintf(text, size, "%d answers wait", plane->n_notes);
-	return plane->n_notes;
+	if (flow->n_notes > 0 && text)
+		snprintf(text, size, "%d answers wait", flow->n_notes);
+	return flow->n_notes;
 }
 
 /* What was copied elsewhere, or for a move that was aborted, is left where it is, here. */
 bool
-plane_is_empty(Plane *plane)
+flow_is_empty(Flow *flow)
 {
 	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
-	int32 self = plane->host.node(plane->host.context);
+	int32 self = flow->host.node(flow->host.context);
 	const OwnRow *row;
 
-	while ((row = store_next(plane->store, NULL, OWN_TABLE, &key)) != NULL)
+	while ((row = store_next(flow->store, NULL, OWN_TABLE, &key)) != NULL)
 	{
 		if (row->own.state != SHARD_HOME_NONE && row->own.state != SHARD_HOME_SEALED &&
 			!shard_handoff_delete(&row->own, row->own.epoch, self, row->known_node,
 								  row->known_epoch))
 			return false;
 	}
-	return plane->n_notes == 0;
+	return flow->n_notes == 0;
 }
 
 bool
-plane_midway(const Plane *plane pg_attribute_unused(), int process pg_attribute_unused())
+flow_midway(const Flow *flow pg_attribute_unused(), int process pg_attribute_unused())
 {
 	return false;
 }
 
 int32
-plane_active_epoch(Plane *plane, int32 type_id, int32 shard)
+flow_active_epoch(Flow *flow, int32 type_id, int32 shard)
 {
-	OwnRow row = read_own(plane, type_id, shard);
+	OwnRow row = read_own(flow, type_id, shard);
 
 	return row.own.state == SHARD_HOME_ACTIVE ? row.own.epoch : -1;
 }
 
 bool
-plane_quarantined(Plane *plane)
+flow_quarantined(Flow *flow)
 {
 	return false;
 }
 
 void
-plane_check_end(Plane *const *planes, int n_planes, Check *check)
+flow_check_end(Flow *const *flows, int n_flows, Check *check)
 {
 }

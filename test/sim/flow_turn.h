@@ -1,39 +1,39 @@
 /*
- * plane_turn.h
+ * flow_turn.h
  *		Between the turn of a worker and what its routes want done.
  */
 #pragma once
 
-#include "plane_private.h"
+#include "flow_private.h"
 
 extern const ShardRouteHost turn_route_host;
 
 /* Handle it, or put it into the stash. */
-extern void turn_take(Worker *worker, const ShardRoute *route, const PlaneRow *row);
+extern void turn_take(Worker *worker, const ShardRoute *route, const FlowRow *row);
 
 /* The turn runs something of the shard. */
 extern void turn_runs(Worker *worker, const ShardRoute *route);
 
 /* The handler is called. False: it is to be called again, later; not if this is again. */
-extern bool turn_run(Worker *worker, const ShardRoute *route, const PlaneRow *row, bool again);
+extern bool turn_run(Worker *worker, const ShardRoute *route, const FlowRow *row, bool again);
 
 /* It is given up, without an effect. */
-extern void turn_give_up(Worker *worker, const ShardRoute *route, const PlaneRow *row);
+extern void turn_give_up(Worker *worker, const ShardRoute *route, const FlowRow *row);
 
 /* Has the entity anything in the stash? */
 extern bool turn_has_stash(const Worker *worker, int64 shard_key, int32 entity);
 
 /* A time when a failed message runs again; it may have been set by another clock. */
-extern int64 turn_again_at(const Plane *plane);
+extern int64 turn_again_at(const Flow *flow);
 extern int64 turn_due_here(int64 due, int64 now);
 
-/* plane_order.c: the order of entities by numbers, in a worker's memory (D25) */
+/* flow_order.c: the order of entities by numbers, in a worker's memory (D25) */
 /* What waits and can go on does; true: some of that is left, and nothing else of the entity is to run. */
 extern bool order_goes_first(Worker *worker, const ShardRoute *route, int32 entity);
-extern bool order_take(Worker *worker, const ShardRoute *route, const PlaneRow *row, bool again);
+extern bool order_take(Worker *worker, const ShardRoute *route, const FlowRow *row, bool again);
 extern void order_run_due(Worker *worker);
 extern int64 order_due_at(Worker *worker);
-extern void order_handled(Worker *worker, const PlaneRow *row);
+extern void order_handled(Worker *worker, const FlowRow *row);
 extern void order_load(Worker *worker, const ShardRoute *route);
 extern void order_load_all(Worker *worker);
 extern void order_forget(Worker *worker, const ShardRoute *route);

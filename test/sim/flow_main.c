@@ -1,8 +1,8 @@
 /*
- * plane_main.c
+ * flow_main.c
  *		Histories of the data plane alone, under an oracle instead of a control plane.
  *
- * usage: plane [--seed N] [--seeds N] [--returns] [--trace] [--keep-going] [--expect-violation] [--no-shrink]
+ * usage: flow [--seed N] [--seeds N] [--returns] [--trace] [--keep-going] [--expect-violation] [--no-shrink]
  *
  * Each seed is a history: two to four nodes, sessions that tell, shards that move, aborted moves,
  * crashes, freezes, a network that loses, repeats, delays and reorders, full disks, now and then a
@@ -11,7 +11,7 @@
  * repeated, or do not come at all for a while. With --returns many shards come back to where they were before
  * that node's workers have looked at anything.
  */
-#include "plane.h"
+#include "flow.h"
 
 #define MS INT64CONST(1000)
 #define MAX_NODES 4
@@ -71,18 +71,18 @@ typedef struct World World;
 typedef struct Node
 {
 	World *world;
-	Plane *plane;
+	Flow *flow;
 	Store *store;
 	Store *backup;
 	int64 backup_at; /* by the clock of the checkers */
 	Store *standby;
-	Plane *old; /* the former primary, which does not know that it is */
+	Flow *old; /* the former primary, which does not know that it is */
 	int32 id;
 	int32 inc;
 	bool gone;
 	bool cut; /* hears no facts */
 	bool isolated;
-	int64 frozen[PLANE_PROCESSES];
+	int64 frozen[FLOW_PROCESSES];
 	int64 traps_until; /* until then its workers freeze in the middle of turns */
 	int64 known_n[TYPES * SHARDS];
 	ShardHomeRecord known[TYPES * SHARDS];
@@ -98,8 +98,8 @@ struct World
 	int64 order;
 	int n_nodes;
 	Node nodes[MAX_NODES];
-	int n_planes;
-	Plane *planes[MAX_INSTANCES];
+	int n_flows;
+	Flow *flows[MAX_INSTANCES];
 	int n_instances;
 	Check *check;
 	Home homes[TYPES * SHARDS];
@@ -157,7 +157,7 @@ trace(World *world, const char *format, ...)
 	printf("\n");
 }
 
-/* ---- what planes ask for ---------------------------------------------------------------------- */
+/* ---- what flows ask for ---------------------------------------------------------------------- */
 
 static Event *
 add_event(World *world, EventKind kind, int node, int64 delay)
@@ -362,7 +362,7 @@ abort_staged(World *world, int i)
 		return;
 	if (percent(world, 50))
 		target->traps_until = world->now + 1000 * MS;
-	for (int p = 0; p < PLANE_WORKERS && target->traps_until <= world->now; p++)
+	for (int p = 0; p < FLOW_WORKERS && target->traps_until <= world->now; p++)
 		target->frozen[p] = world->now + 2000 * MS;
 }
 
@@ -375,12 +375,12 @@ return_shard(World *world, int i, int32 from)
 {
 	Node *node = node_of(world, from);
 
-	if (node == NULL || node->gone || !plane_running(node->plane))
+	if (node == NULL || node->gone || !flow_running(node->flow))
 		return;
 	world->homes[i].again = from;
-	for (int p = 0; p < PLANE_WORKERS; p++)
+	for (int p = 0; p < FLOW_WORKERS; p++)
 	{
-		if (!plane_midway(node->plane, p))
+		if (!flow_midway(node->flow, p))
 			node->frozen[p] = world->now + 2000 * MS;
 	}
 }
@@ -498,13 +498,13 @@ host_event(void *context, const ShardNodeEvent *event)
 
 /* ---- nodes ------------------------------------------------------------------------------------ */
 
-static const PlaneHost host_table = {.send = host_send,
-									 .node_event = host_event,
-									 .now = host_now,
-									 .random = host_random,
-									 .node = host_node,
-									 .incarnation = host_incarnation,
-									 .note = host_note};
+static const FlowHost host_table = {.send = host_send,
+									.node_event = host_event,
+									.now = host_now,
+									.random = host_random,
+									.node = host_node,
+									.incarnation = host_incarnation,
+									.note = host_note};
 
 static void
 give_fact(Node *node, int i, const ShardHomeRecord *home, int64 n)
@@ -514,7 +514,7 @@ give_fact(Node *node, int i, const ShardHomeRecord *home, int64 n)
 		node->known_n[i] = n;
 		node->known[i] = *home;
 	}
-	plane_fact(node->plane, type_of(i), shard_of(i), home, n);
+	flow_fact(node->flow, type_of(i), shard_of(i), home, n);
 }
 
 static void
@@ -526,7 +526,7 @@ start_node(World *world, Node *node, ShardStartKind kind)
 	uuid.high = draw(world, PG_INT32_MAX);
 	uuid.low = 1 + draw(world, PG_INT32_MAX);
 	node->inc++;
-	plane_start(node->plane, kind, uuid);
+	flow_start(node->flow, kind, uuid);
 
 	/* What the control plane had on disk comes first. */
 	for (int i = 0; i < TYPES * SHARDS; i++)
@@ -534,14 +534,14 @@ start_node(World *world, Node *node, ShardStartKind kind)
 		if (node->known_n[i] > 0)
 			give_fact(node, i, &node->known[i], node->known_n[i]);
 	}
-	plane_action(node->plane, &action);
+	flow_action(node->flow, &action);
 }
 
 static void
-make_plane(World *world, Node *node)
+make_flow(World *world, Node *node)
 {
-	PlaneHost host = host_table;
-	PlaneSettings settings = {
+	FlowHost host = host_table;
+	FlowSettings settings = {
 		.workers = 1 + (int) draw(world, 2),
 		.turn_messages = 2 + (int) draw(world, 8),
 		.step_messages = 1 + (int) draw(world, 3),
@@ -557,16 +557,16 @@ make_plane(World *world, Node *node)
 	host.context = node;
 	if (!world->trace)
 		host.note = NULL;
-	node->plane = plane_create(&host, node->store, world->check, world->n_instances++, &settings);
-	world->planes[world->n_planes++] = node->plane;
+	node->flow = flow_create(&host, node->store, world->check, world->n_instances++, &settings);
+	world->flows[world->n_flows++] = node->flow;
 }
 
 static int
-instance_of(const World *world, const Plane *plane)
+instance_of(const World *world, const Flow *flow)
 {
-	for (int i = 0; i < world->n_planes; i++)
+	for (int i = 0; i < world->n_flows; i++)
 	{
-		if (world->planes[i] == plane)
+		if (world->flows[i] == flow)
 			return i;
 	}
 	return -1;
@@ -577,9 +577,9 @@ crash_node(World *world, Node *node)
 {
 	Event *event;
 
-	if (node->gone || !plane_running(node->plane))
+	if (node->gone || !flow_running(node->flow))
 		return;
-	plane_crash(node->plane);
+	flow_crash(node->flow);
 	memset(node->frozen, 0, sizeof(node->frozen));
 	event =
 		add_event(world, EVENT_RESTART, (int) (node - world->nodes), (50 + draw(world, 1500)) * MS);
@@ -613,12 +613,12 @@ write_off(World *world)
 	if (world->n_nodes < 3)
 		return;
 	trace(world, "node %d is written off", node->id);
-	if (plane_running(node->plane))
-		plane_crash(node->plane);
+	if (flow_running(node->flow))
+		flow_crash(node->flow);
 	node->gone = true;
-	check_written_off(world->check, instance_of(world, node->plane));
-	plane_strand(node->plane);
-	plane_retire(node->plane);
+	check_written_off(world->check, instance_of(world, node->flow));
+	flow_strand(node->flow);
+	flow_retire(node->flow);
 	lose_shards(world, node);
 	world->special_done = true;
 }
@@ -628,20 +628,20 @@ static void
 restore(World *world, Node *node)
 {
 	trace(world, "node %d is put back from a copy", node->id);
-	if (plane_running(node->plane))
-		plane_crash(node->plane);
-	check_excuse(world->check, instance_of(world, node->plane));
+	if (flow_running(node->flow))
+		flow_crash(node->flow);
+	check_excuse(world->check, instance_of(world, node->flow));
 	for (int i = 0; i < TYPES * SHARDS; i++)
 	{
 		if (world->homes[i].known && world->homes[i].home.nodes[0] == node->id)
 			check_excuse_shard(world->check, type_of(i), shard_of(i), node->backup_at);
 	}
-	plane_strand(node->plane);
-	plane_retire(node->plane);
+	flow_strand(node->flow);
+	flow_retire(node->flow);
 	node->store = node->backup;
 	node->backup = NULL;
 	memset(node->frozen, 0, sizeof(node->frozen));
-	make_plane(world, node);
+	make_flow(world, node);
 	node->inc++;
 	for (int i = 0; i < TYPES * SHARDS; i++)
 	{
@@ -662,13 +662,13 @@ static void
 promote(World *world, Node *node)
 {
 	trace(world, "the standby of node %d takes over", node->id);
-	plane_retire(node->plane);
+	flow_retire(node->flow);
 	store_promote(node->standby);
-	node->old = node->plane;
+	node->old = node->flow;
 	node->store = node->standby;
 	node->standby = NULL;
 	memset(node->frozen, 0, sizeof(node->frozen));
-	make_plane(world, node);
+	make_flow(world, node);
 	start_node(world, node, SHARD_START_PROMOTED);
 	world->special_done = true;
 }
@@ -679,14 +679,14 @@ standby_step(World *world, Node *node)
 {
 	if (node->standby != NULL && percent(world, 20))
 		store_replay(node->standby, store_flushed(node->store));
-	if (node->old != NULL && plane_running(node->old))
+	if (node->old != NULL && flow_running(node->old))
 	{
-		uint32 ready = plane_ready(node->old);
-		int process = (int) draw(world, PLANE_PROCESSES);
+		uint32 ready = flow_ready(node->old);
+		int process = (int) draw(world, FLOW_PROCESSES);
 
 		world->ghost = true;
 		if (ready & (1u << process))
-			plane_step(node->old, process);
+			flow_step(node->old, process);
 		world->ghost = false;
 	}
 }
@@ -701,20 +701,20 @@ deliver(World *world, Event *event)
 	switch (event->kind)
 	{
 		case EVENT_DATAGRAM:
-			if (!node->gone && plane_running(node->plane))
-				plane_receive(node->plane, event->from, event->bytes, event->length);
+			if (!node->gone && flow_running(node->flow))
+				flow_receive(node->flow, event->from, event->bytes, event->length);
 			free(event->bytes);
 			break;
 		case EVENT_FACT:
-			if (!node->gone && plane_running(node->plane))
+			if (!node->gone && flow_running(node->flow))
 				give_fact(node, event->shard, &event->home, event->n);
 			break;
 		case EVENT_ACTION:
-			if (!node->gone && plane_running(node->plane))
-				plane_action(node->plane, &event->action);
+			if (!node->gone && flow_running(node->flow))
+				flow_action(node->flow, &event->action);
 			break;
 		case EVENT_RESTART:
-			if (!node->gone && !plane_running(node->plane))
+			if (!node->gone && !flow_running(node->flow))
 				start_node(world, node, SHARD_START_RESTART);
 			break;
 	}
@@ -751,31 +751,31 @@ static void
 client_step(World *world)
 {
 	Node *node = &world->nodes[draw(world, world->n_nodes)];
-	int session = (int) draw(world, PLANE_SESSIONS);
+	int session = (int) draw(world, FLOW_SESSIONS);
 
-	if (node->gone || !plane_running(node->plane))
+	if (node->gone || !flow_running(node->flow))
 		return;
-	if (plane_session_open(node->plane, session))
+	if (flow_session_open(node->flow, session))
 	{
 		int what = (int) draw(world, 100);
 
 		if (what < 45)
-			plane_commit(node->plane, session);
+			flow_commit(node->flow, session);
 		else if (what < 52)
-			plane_rollback(node->plane, session);
+			flow_rollback(node->flow, session);
 		else if (what < 75)
-			plane_tell(node->plane, session, 1 + (int) draw(world, TYPES),
-					   (int) draw(world, SHARDS), (int) draw(world, ENTITIES));
+			flow_tell(node->flow, session, 1 + (int) draw(world, TYPES), (int) draw(world, SHARDS),
+					  (int) draw(world, ENTITIES));
 	}
-	else if (plane_session_idle(node->plane, session))
+	else if (flow_session_idle(node->flow, session))
 	{
 		if (percent(world, 4))
-			plane_redrive(node->plane, session);
+			flow_redrive(node->flow, session);
 		else
-			plane_tell(node->plane, session, 1 + (int) draw(world, TYPES),
-					   (int) draw(world, SHARDS), (int) draw(world, ENTITIES));
+			flow_tell(node->flow, session, 1 + (int) draw(world, TYPES), (int) draw(world, SHARDS),
+					  (int) draw(world, ENTITIES));
 		if (percent(world, 50))
-			plane_commit(node->plane, session);
+			flow_commit(node->flow, session);
 	}
 }
 
@@ -788,8 +788,7 @@ lie(World *world, Node *node)
 	int32 to = draw_target(world, node->id);
 
 	if (to != 0)
-		plane_lie(node->plane, to, type_of(i), shard_of(i), draw_target(world, 0),
-				  world->n + ahead);
+		flow_lie(node->flow, to, type_of(i), shard_of(i), draw_target(world, 0), world->n + ahead);
 }
 
 static void
@@ -803,14 +802,14 @@ fault_step(World *world)
 	if (what < 60)
 		crash_node(world, node);
 	else if (what < 200)
-		node->frozen[draw(world, percent(world, 50) ? PLANE_WORKERS : PLANE_PROCESSES)] =
+		node->frozen[draw(world, percent(world, 50) ? FLOW_WORKERS : FLOW_PROCESSES)] =
 			world->now + draw(world, 1500) * MS;
 	else if (what < 240)
 		node->cut = !node->cut;
 	else if (what < 270)
 		store_set_full(node->store, !store_full(node->store));
-	else if (what < 330 && plane_running(node->plane))
-		plane_settings(node->plane)->workers = 1 + (int) draw(world, PLANE_WORKERS);
+	else if (what < 330 && flow_running(node->flow))
+		flow_settings(node->flow)->workers = 1 + (int) draw(world, FLOW_WORKERS);
 	else if (what < 360)
 		node->isolated = !node->isolated;
 	else if (what < 800)
@@ -830,12 +829,12 @@ fault_step(World *world)
 			restore(world, node);
 	}
 	else if (what < 835 && world->drops_order && world->now > CHAOS / 2)
-		plane_settings(node->plane)->ordered_no_more = true;
+		flow_settings(node->flow)->ordered_no_more = true;
 	else if (what < 840 && node->standby != NULL && world->now > CHAOS / 3)
 		promote(world, node);
 	else if (what < 845 && world->with_write_off && !world->special_done && world->now > CHAOS / 3)
 		write_off(world);
-	else if (what >= 845 && what < 870 && plane_running(node->plane))
+	else if (what >= 845 && what < 870 && flow_running(node->flow))
 		lie(world, node);
 }
 
@@ -847,7 +846,7 @@ sync_facts(World *world)
 	{
 		Node *node = &world->nodes[j];
 
-		if (node->gone || !plane_running(node->plane) || world->now < node->sync_at ||
+		if (node->gone || !flow_running(node->flow) || world->now < node->sync_at ||
 			(world->chaos && node->cut))
 			continue;
 		node->sync_at = world->now + (500 + draw(world, 2000)) * MS;
@@ -869,14 +868,14 @@ process_step(World *world)
 	{
 		Node *node = &world->nodes[(j + offset) % world->n_nodes];
 		uint32 ready;
-		int candidates[PLANE_PROCESSES];
+		int candidates[FLOW_PROCESSES];
 		int n = 0;
 		int p;
 
-		if (node->gone || !plane_running(node->plane))
+		if (node->gone || !flow_running(node->flow))
 			continue;
-		ready = plane_ready(node->plane);
-		for (p = 0; p < PLANE_PROCESSES; p++)
+		ready = flow_ready(node->flow);
+		for (p = 0; p < FLOW_PROCESSES; p++)
 		{
 			if ((ready & (1u << p)) && node->frozen[p] <= world->now)
 				candidates[n++] = p;
@@ -884,8 +883,8 @@ process_step(World *world)
 		if (n == 0)
 			continue;
 		p = candidates[draw(world, n)];
-		plane_step(node->plane, p);
-		if (world->now < node->traps_until && p < PLANE_WORKERS && plane_midway(node->plane, p) &&
+		flow_step(node->flow, p);
+		if (world->now < node->traps_until && p < FLOW_WORKERS && flow_midway(node->flow, p) &&
 			percent(world, 30))
 			node->frozen[p] = world->now + 2000 * MS;
 		return true;
@@ -902,10 +901,10 @@ next_wake(World *world)
 	{
 		Node *node = &world->nodes[j];
 
-		if (node->gone || !plane_running(node->plane))
+		if (node->gone || !flow_running(node->flow))
 			continue;
-		wake = Min(wake, plane_wake(node->plane));
-		for (int p = 0; p < PLANE_PROCESSES; p++)
+		wake = Min(wake, flow_wake(node->flow));
+		for (int p = 0; p < FLOW_PROCESSES; p++)
 		{
 			if (node->frozen[p] > world->now)
 				wake = Min(wake, node->frozen[p]);
@@ -930,9 +929,9 @@ heal(World *world)
 		store_set_full(node->store, false);
 		memset(node->frozen, 0, sizeof(node->frozen));
 		node->traps_until = 0;
-		plane_settings(node->plane)->no_tells_from_now = true;
-		for (int i = 0; i < PLANE_SESSIONS; i++)
-			plane_commit(node->plane, i);
+		flow_settings(node->flow)->no_tells_from_now = true;
+		for (int i = 0; i < FLOW_SESSIONS; i++)
+			flow_commit(node->flow, i);
 	}
 }
 
@@ -949,7 +948,7 @@ at_rest(World *world, char *text, size_t size)
 			continue;
 		node = node_of(world, home->home.nodes[0]);
 		if (home->step != MOVE_NONE || !home->started ||
-			plane_active_epoch(node->plane, type_of(i), shard_of(i)) != home->home.epoch)
+			flow_active_epoch(node->flow, type_of(i), shard_of(i)) != home->home.epoch)
 		{
 			snprintf(text, size, "shard %d/%d is not active at node %d in epoch %d", type_of(i),
 					 shard_of(i), home->home.nodes[0], home->home.epoch);
@@ -960,7 +959,7 @@ at_rest(World *world, char *text, size_t size)
 	{
 		Node *node = &world->nodes[j];
 
-		if (!node->gone && plane_pending(node->plane, text, size) > 0)
+		if (!node->gone && flow_pending(node->flow, text, size) > 0)
 			return false;
 	}
 	return true;
@@ -974,14 +973,14 @@ look_at_links(World *world)
 	{
 		Node *node = &world->nodes[j];
 
-		if (node->gone || !plane_running(node->plane) || !plane_quarantined(node->plane))
+		if (node->gone || !flow_running(node->flow) || !flow_quarantined(node->flow))
 			continue;
 		if (!world->with_restore)
 			check_fail(world->check, "X4: node %d has a link in quarantine", node->id);
 		else if (!world->chaos)
 		{
 			for (int k = 0; k < world->n_nodes; k++)
-				plane_link_accept(node->plane, world->nodes[k].id);
+				flow_link_accept(node->flow, world->nodes[k].id);
 		}
 	}
 }
@@ -992,8 +991,8 @@ look_at_places(World *world)
 {
 	for (int j = 0; j < world->n_nodes; j++)
 	{
-		if (!world->nodes[j].gone && plane_running(world->nodes[j].plane))
-			plane_check_places(world->nodes[j].plane);
+		if (!world->nodes[j].gone && flow_running(world->nodes[j].flow))
+			flow_check_places(world->nodes[j].flow);
 	}
 }
 
@@ -1011,7 +1010,7 @@ make_world(World *world, uint64 seed, bool returns, bool tracing)
 	world->with_write_off = seed % 6 == 2;
 	world->with_standby = seed % 6 == 1;
 	world->with_returns = returns;
-	world->gap_timeout = seed % 4 == 3 ? PLANE_NO_TIMEOUT : (200 + (int64) (seed * 37 % 2000)) * MS;
+	world->gap_timeout = seed % 4 == 3 ? FLOW_NO_TIMEOUT : (200 + (int64) (seed * 37 % 2000)) * MS;
 	world->gap_window = 3 + (int) (seed % 5);
 	world->gap_from_one = seed % 3 == 1;
 	world->drops_order = seed % 7 == 4;
@@ -1022,7 +1021,7 @@ make_world(World *world, uint64 seed, bool returns, bool tracing)
 		node->world = world;
 		node->id = j + 1;
 		node->store = store_create();
-		make_plane(world, node);
+		make_flow(world, node);
 		if (world->with_standby && j == 0)
 		{
 			store_set_gate(node->store, STORE_GATE_STANDBY);
@@ -1037,11 +1036,11 @@ free_world(World *world)
 {
 	for (int i = 0; i < world->n_events; i++)
 		free(world->events[i].bytes);
-	for (int i = 0; i < world->n_planes; i++)
+	for (int i = 0; i < world->n_flows; i++)
 	{
-		Store *store = plane_store(world->planes[i]);
+		Store *store = flow_store(world->flows[i]);
 
-		plane_destroy(world->planes[i]);
+		flow_destroy(world->flows[i]);
 		store_destroy(store);
 	}
 	for (int j = 0; j < world->n_nodes; j++)
@@ -1073,7 +1072,7 @@ static char *
 run_history(uint64 seed, bool returns, bool tracing, int *told)
 {
 	World *world = pg_malloc(sizeof(World));
-	Plane *alive[MAX_NODES];
+	Flow *alive[MAX_NODES];
 	char text[400] = "";
 	char *violation = NULL;
 	int n_alive = 0;
@@ -1114,10 +1113,10 @@ run_history(uint64 seed, bool returns, bool tracing, int *told)
 	for (int j = 0; j < world->n_nodes; j++)
 	{
 		if (!world->nodes[j].gone)
-			alive[n_alive++] = world->nodes[j].plane;
+			alive[n_alive++] = world->nodes[j].flow;
 	}
 	if (check_violation(world->check) == NULL)
-		plane_check_end(alive, n_alive, world->check);
+		flow_check_end(alive, n_alive, world->check);
 	*told += check_told(world->check);
 	trace(world, "told %d, handled %d", check_told(world->check),
 		  check_handled_count(world->check));
@@ -1156,7 +1155,7 @@ main(int argc, char **argv)
 			expected = true;
 		else if (strcmp(argv[i], "--no-shrink") != 0) /* sim's; there is nothing to shrink here */
 		{
-			fprintf(stderr, "usage: plane [--seed N] [--seeds N] [--returns] [--trace] "
+			fprintf(stderr, "usage: flow [--seed N] [--seeds N] [--returns] [--trace] "
 							"[--keep-going] [--expect-violation]\n");
 			return 2;
 		}
