@@ -563,9 +563,9 @@ write_off(World *world, Instance *instance, const Fault *fault)
 		return;
 	host_stop(world, instance);
 	check_written_off(world->check, instance->index);
-	flow_strand(instance->flow);
+	world->model->strand(instance->flow);
 	instance->retired = true;
-	flow_retire(instance->flow);
+	world->model->retire(instance->flow);
 	world_later(world, fault->duration, written_off, instance, false, 0, 0, NULL, 0);
 }
 
@@ -595,7 +595,7 @@ clone(World *world, Instance *original, bool replaces, ShardStartKind kind, Stor
 	if (!replaces)
 	{
 		instance->shadow = true;
-		flow_retire(instance->flow);
+		world->model->retire(instance->flow);
 	}
 	host_start(world, instance, kind);
 }
@@ -639,7 +639,7 @@ static void
 retire(World *world, Instance *instance)
 {
 	instance->retired = true;
-	flow_retire(instance->flow);
+	world->model->retire(instance->flow);
 }
 
 /* What was handled at a node since the copy was made is gone with what the copy replaces. */
@@ -697,7 +697,7 @@ put_back(World *world, Instance *instance, int64 kind, int64 b, const char *byte
 			check_put_back(world->check, i);
 	}
 	lose_homes(world, instance->node_id);
-	flow_strand(instance->flow);
+	world->model->strand(instance->flow);
 	retire(world, instance);
 	clone(world, instance, true, (ShardStartKind) kind, backup);
 }
@@ -772,7 +772,7 @@ promote(World *world, Instance *instance, const Fault *fault)
 	 * before has told the checkers what its disk holds, so its standby has got that.
 	 */
 	if (instance->up)
-		flow_step(instance->flow, FLOW_FLUSHER);
+		world->model->step(instance->flow, FLOW_FLUSHER);
 	else
 		store_replay(standby, store_flushed(instance->store));
 	check_replaced(world->check, instance->index);
@@ -883,7 +883,8 @@ fault_apply(World *world, const Fault *fault)
 			world_later(world, fault->duration, disk_recovers, instance, false, 0, 0, NULL, 0);
 			break;
 		case FAULT_WORKERS:
-			flow_settings(instance->flow)->workers = 1 + (int) (fault->number % FLOW_WORKERS);
+			world->model->settings(instance->flow)->workers =
+				1 + (int) (fault->number % FLOW_WORKERS);
 			break;
 		case FAULT_MOVE:
 			move(world, fault->number, fault->b + 1);
@@ -1013,7 +1014,7 @@ give_up_shards(World *world)
 			continue;
 		at = host_of(world, shard_record_home_node(&home));
 		if (at && at->up && at->node && shard_node_admitted(at->node) &&
-			flow_active_epoch(at->flow, ref.type_id, ref.shard) != home.epoch)
+			world->model->active_epoch(at->flow, ref.type_id, ref.shard) != home.epoch)
 		{
 			check_lost(world->check, ref.type_id, ref.shard);
 			world_trace(world, "-- the operator gives up shard %d/%d, epoch %d of node %d",
@@ -1044,12 +1045,12 @@ operator_looks(World *world, Instance *none, int64 a, int64 b, const char *bytes
 			operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
 		if (!shard_node_admitted(instance->node) && !shard_node_fenced(instance->node))
 			operate(world, SHARD_EVENT_ADMIT, instance->node_id, NULL);
-		if (!flow_quarantined(instance->flow))
+		if (!world->model->quarantined(instance->flow))
 			continue;
 		for (int k = 0; k < world->n_instances; k++)
 		{
 			if (world->instances[k].node_id != instance->node_id)
-				flow_link_accept(instance->flow, world->instances[k].node_id);
+				world->model->link_accept(instance->flow, world->instances[k].node_id);
 		}
 		host_after(world, instance);
 	}

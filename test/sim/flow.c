@@ -1012,3 +1012,29 @@ flow_step(Flow *flow, int process)
 	}
 	return true;
 }
+
+const FlowModel flow_messages = {.create = flow_create,
+								 .retire = flow_retire,
+								 .strand = flow_strand,
+								 .destroy = flow_destroy,
+								 .settings = flow_settings,
+								 .start = flow_start,
+								 .crash = flow_crash,
+								 .action = flow_action,
+								 .receive = flow_receive,
+								 .ready = flow_ready,
+								 .wake = flow_wake,
+								 .step = flow_step,
+								 .midway = flow_midway,
+								 .tell = flow_tell,
+								 .session_open = flow_session_open,
+								 .session_idle = flow_session_idle,
+								 .commit = flow_commit,
+								 .rollback = flow_rollback,
+								 .redrive = flow_redrive,
+								 .link_accept = flow_link_accept,
+								 .pending = flow_pending,
+								 .is_empty = flow_is_empty,
+								 .active_epoch = flow_active_epoch,
+								 .quarantined = flow_quarantined,
+								 .check_end = flow_check_end};

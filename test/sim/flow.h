@@ -1,11 +1,6 @@
 /*
  * flow.h
- *		The data plane of one node, modelled over a store: inbox, cursors, turns, outbox, streams,
- *		parked and stashed messages, ownership, moves.
- *
- * The rules are those of core/route.h, core/mark.h, core/stream.h and core/handoff.h, used unchanged;
- * what is modelled here is what surrounds them: transactions, processes that may stop between any two
- * steps, the network, the disk.
+ *		The data plane of one node, modelled over a store: how messages flow, and shards move.
  *
  * The world owns time, network and scheduling. It lets a process of the node make one small step at a
  * time, carries the bytes that flows send to one another (it may delay, lose, repeat and reorder
@@ -77,96 +72,90 @@ typedef struct FlowSettings
 } FlowSettings;
 
 /*
- * instance: a number below 64 that the checkers know the database by; a restored copy or a promoted
- * standby gets another one. retire: this database is not the node's any more (frozen old primary,
- * files that were put back over): the checkers hear of it no more.
+ * A model of data planes: with messages (flow_messages.h), or with ownership rows only, so that many
+ * more histories of the control plane fit into a minute.
  */
-extern Flow *flow_create(const FlowHost *host, Store *store, Check *check, int instance,
-						 const FlowSettings *settings);
-extern void flow_retire(Flow *flow);
+typedef struct FlowModel
+{
+	/*
+	 * instance: a number below 64 that the checkers know the database by; a restored copy or a
+	 * promoted standby gets another one.
+	 */
+	Flow *(*create)(const FlowHost *host, Store *store, Check *check, int instance,
+					const FlowSettings *settings);
+	void (*destroy)(Flow *flow);
 
-/* Its state is lost for good (after a crash): what its shards had in the stash went with them. */
-extern void flow_strand(Flow *flow);
-extern void flow_destroy(Flow *flow);
-extern FlowSettings *flow_settings(Flow *flow); /* workers may be changed at any time */
-extern Store *flow_store(Flow *flow);
+	/*
+	 * This database is not the node's any more (frozen old primary, files that were put back over):
+	 * the checkers hear of it no more.
+	 */
+	void (*retire)(Flow *flow);
 
-/*
- * The database came up: clients may tell. Region workers run from START_WORKERS on (flag: push and
- * receive, too) until STOP_WORKERS or a crash.
- */
-extern void flow_start(Flow *flow, ShardStartKind kind, ShardUuid incarnation);
-extern bool flow_running(const Flow *flow);
-extern void flow_crash(Flow *flow); /* the store's unflushed commits go, too */
+	/* Its state is lost for good (after a crash): what its shards had in the stash went with them. */
+	void (*strand)(Flow *flow);
 
-/*
- * An action of the control plane: FACT (a home's entry; others are ignored), STOP_SHARD, PARK_SHARD,
- * IMPORT_SHARD, START_WORKERS, STOP_WORKERS, LEASE. Facts are kept in memory until a transaction has
- * taken them, so after a crash the world gives all homes that the control plane knows once more,
- * after START_WORKERS; what is known already changes nothing.
- */
-extern void flow_action(Flow *flow, const ShardAction *action);
+	FlowSettings *(*settings)(Flow *flow); /* workers may be changed at any time */
 
-/* The same for a fact that is no map entry. */
-extern void flow_fact(Flow *flow, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n);
+	/*
+	 * The database came up: clients may tell. Region workers run from START_WORKERS on (flag: push and
+	 * receive, too) until STOP_WORKERS or a crash.
+	 */
+	void (*start)(Flow *flow, ShardStartKind kind, ShardUuid incarnation);
+	void (*crash)(Flow *flow); /* the store's unflushed commits go, too */
 
-/* The node tells another one that the shard's home is at node, in the next epoch: a lie, of that version of the map (T6). */
-extern void flow_lie(Flow *flow, int32 to, int32 type_id, int32 shard, int32 node, int64 n);
+	/*
+	 * An action of the control plane: FACT (a home's entry; others are ignored), STOP_SHARD,
+	 * PARK_SHARD, IMPORT_SHARD, START_WORKERS, STOP_WORKERS, LEASE. Facts are kept in memory until a
+	 * transaction has taken them, so after a crash the world gives all homes that the control plane
+	 * knows once more, after START_WORKERS; what is known already changes nothing.
+	 */
+	void (*action)(Flow *flow, const ShardAction *action);
 
-extern void flow_receive(Flow *flow, int32 from, const void *bytes, size_t length);
+	void (*receive)(Flow *flow, int32 from, const void *bytes, size_t length);
 
-/*
- * Processes. wake: when time alone makes another one ready, PG_INT64_MAX if never. A step may find
- * that there is nothing to do: false.
- */
-extern uint32 flow_ready(Flow *flow);
-extern int64 flow_wake(Flow *flow);
-extern bool flow_step(Flow *flow, int process);
+	/*
+	 * Processes. wake: when time alone makes another one ready, PG_INT64_MAX if never. A step may find
+	 * that there is nothing to do: false. midway: is the process in the middle of a transaction?
+	 * Keeper and flusher never are.
+	 */
+	uint32 (*ready)(Flow *flow);
+	int64 (*wake)(Flow *flow);
+	bool (*step)(Flow *flow, int process);
+	bool (*midway)(const Flow *flow, int process);
 
-/* Is the process in the middle of a transaction? Keeper and flusher never are. */
-extern bool flow_midway(const Flow *flow, int process);
+	/*
+	 * Clients. A tell opens the session's transaction if none is open; it returns the message's
+	 * number, 0 if it was refused (disk full). Commit returns later, when the flusher was there. A new
+	 * tell waits for that: false from session_idle.
+	 */
+	int64 (*tell)(Flow *flow, int session, int32 type_id, int32 shard, int32 entity);
+	bool (*session_open)(const Flow *flow, int session);
+	bool (*session_idle)(const Flow *flow, int session);
+	void (*commit)(Flow *flow, int session);
+	void (*rollback)(Flow *flow, int session);
 
-/*
- * Clients. A tell opens the session's transaction if none is open; it returns the message's number,
- * 0 if it was refused (disk full). Commit returns later, when the flusher was there. A new tell waits
- * for that: false from flow_session_idle.
- */
-extern int64 flow_tell(Flow *flow, int session, int32 type_id, int32 shard, int32 entity);
-extern bool flow_session_open(const Flow *flow, int session);
-extern bool flow_session_idle(const Flow *flow, int session);
-extern void flow_commit(Flow *flow, int session);
-extern void flow_rollback(Flow *flow, int session);
+	/* Dead letters that had no effect are sent again, some at a time, by the session's transaction. */
+	void (*redrive)(Flow *flow, int session);
 
-/*
- * Of entities that have an order the messages get numbers (check_draw_number); these are entity 0 of every
- * other shard of a type without a lease.
- */
-extern bool flow_is_ordered(const Flow *flow, int32 type_id, int32 shard, int32 entity);
+	/* shard_link_accept(): go on with a quarantined link, the gap is dead. */
+	void (*link_accept)(Flow *flow, int32 peer);
+	bool (*quarantined)(Flow *flow);
 
-/* Dead letters that had no effect are sent again, some at a time. A transaction of the session does it. */
-extern void flow_redrive(Flow *flow, int session);
+	/*
+	 * What is undone: messages in inbox, outbox, parked, stash; operations under way. 0 at rest. text
+	 * (may be NULL) gets the first few, for people.
+	 */
+	int (*pending)(Flow *flow, char *text, size_t size);
 
-/* shard_link_accept(): go on with a quarantined link, the gap is dead. */
-extern void flow_link_accept(Flow *flow, int32 peer);
+	/* Is nothing here of any shard, and no message for another node? Workers run. */
+	bool (*is_empty)(Flow *flow);
 
-/*
- * What is undone: messages in inbox, outbox, parked, stash; operations under way. 0 at rest. text
- * (may be NULL) gets the first few, for people.
- */
-extern int flow_pending(Flow *flow, char *text, size_t size);
+	/* The epoch, or -1 if the shard is not active here (durably). */
+	int32 (*active_epoch)(Flow *flow, int32 type_id, int32 shard);
 
-/* Is nothing here of any shard, and no message for another node? Workers run. */
-extern bool flow_is_empty(Flow *flow);
+	/* At the end, over all flows of a history: is every message where it must be? */
+	void (*check_end)(Flow *const *flows, int n_flows, Check *check);
+} FlowModel;
 
-/* Questions of the checkers. The epoch, or -1 if the shard is not active here (durably). */
-extern int32 flow_active_epoch(Flow *flow, int32 type_id, int32 shard);
-extern bool flow_quarantined(Flow *flow);
-
-/* Facts that contradicted what is here, since the start: the shards stay stopped, loud (M6). */
-extern int flow_wrong(const Flow *flow);
-
-/* At any time between two steps: is what the origin keeps in one place (V7)? */
-extern void flow_check_places(Flow *flow);
-
-/* At the end, over all flows of a history: is every message where it must be? */
-extern void flow_check_end(Flow *const *flows, int n_flows, Check *check);
+extern const FlowModel flow_messages;
+extern const FlowModel flow_ownership;

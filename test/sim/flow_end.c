@@ -271,12 +271,6 @@ look_into(Flow *flow, Check *check)
 	}
 }
 
-int
-flow_wrong(const Flow *flow)
-{
-	return flow->wrong;
-}
-
 /* Of a kept item of this origin there is one row that counts (V7). */
 void
 flow_check_places(Flow *flow)

@@ -1,11 +1,10 @@
 /*
- * no_flow.c
+ * flow_ownership.c
  *		A data plane without messages: ownership rows only, so that many more histories of the control
  *		plane fit into a minute.
  *
- * Stands in for flow.c in the program "control". Shards are stopped, sealed, copied and started by
- * the same functions of core/handoff.h, and each change is a transaction whose effects wait for the
- * gate; the copy itself is taken for granted.
+ * Shards are stopped, sealed, copied and started by the same functions of core/flow/handoff.h, and
+ * each change is a transaction whose effects wait for the gate; the copy itself is taken for granted.
  */
 #include "flow.h"
 
@@ -45,9 +44,9 @@ struct Flow
 	Note notes[NOTES];
 };
 
-Flow *
-flow_create(const FlowHost *host, Store *store, Check *check, int instance,
-			const FlowSettings *settings)
+static Flow *
+own_create(const FlowHost *host, Store *store, Check *check, int instance,
+		   const FlowSettings *settings)
 {
 	Flow *flow = palloc0(sizeof(Flow));
 
@@ -60,34 +59,28 @@ flow_create(const FlowHost *host, Store *store, Check *check, int instance,
 	return flow;
 }
 
-void
-flow_destroy(Flow *flow)
+static void
+own_destroy(Flow *flow)
 {
 	pfree(flow);
 }
 
-void
-flow_retire(Flow *flow)
+static void
+own_retire(Flow *flow)
 {
 	flow->retired = true;
 	check_replaced(flow->check, flow->instance);
 }
 
-void
-flow_strand(Flow *flow)
+static void
+own_strand(Flow *flow)
 {
 }
 
-FlowSettings *
-flow_settings(Flow *flow)
+static FlowSettings *
+own_settings(Flow *flow)
 {
 	return &flow->settings;
-}
-
-Store *
-flow_store(Flow *flow)
-{
-	return flow->store;
 }
 
 static StoreKey
@@ -128,20 +121,14 @@ write_own(Flow *flow, const ShardShardRef *ref, const OwnRow *row, ShardNodeEven
 	return true;
 }
 
-void
-flow_start(Flow *flow, ShardStartKind kind, ShardUuid incarnation)
+static void
+own_start(Flow *flow, ShardStartKind kind, ShardUuid incarnation)
 {
-}
-
-bool
-flow_running(const Flow *flow)
-{
-	return flow->handles;
 }
 
 /* Rows that were not flushed are gone; the checkers see the others. */
-void
-flow_crash(Flow *flow)
+static void
+own_crash(Flow *flow)
 {
 	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
 	const OwnRow *row;
@@ -184,9 +171,8 @@ delete_left(OwnRow *row, int32 self)
 		(void) shard_handoff_step(&row->own, SHARD_HOME_DELETED, 0, 0);
 }
 
-/* See flow.h. */
-void
-flow_fact(Flow *flow, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n)
+static void
+learn(Flow *flow, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n)
 {
 	OwnRow row = read_own(flow, type_id, shard);
 	ShardShardRef ref = {type_id, shard, home->epoch, home->move_id};
@@ -267,9 +253,8 @@ import(Flow *flow, const ShardShardRef *ref)
 	}
 }
 
-/* See flow.h. */
-void
-flow_action(Flow *flow, const ShardAction *action)
+static void
+own_action(Flow *flow, const ShardAction *action)
 {
 	ShardHomeRecord home;
 
@@ -283,8 +268,7 @@ flow_action(Flow *flow, const ShardAction *action)
 			break;
 		case SHARD_ACTION_FACT:
 			if (flow->handles && shard_record_get_home(action->entry, &home))
-				flow_fact(flow, action->entry->key.a, action->entry->key.b, &home,
-						  action->entry->n);
+				learn(flow, action->entry->key.a, action->entry->key.b, &home, action->entry->n);
 			break;
 		case SHARD_ACTION_STOP_SHARD:
 			if (flow->handles)
@@ -302,13 +286,13 @@ flow_action(Flow *flow, const ShardAction *action)
 	}
 }
 
-void
-flow_receive(Flow *flow, int32 from, const void *bytes, size_t length)
+static void
+own_receive(Flow *flow, int32 from, const void *bytes, size_t length)
 {
 }
 
-uint32
-flow_ready(Flow *flow)
+static uint32
+own_ready(Flow *flow)
 {
 	bool unflushed =
 		store_last_lsn(flow->store) > store_flushed(flow->store) && !store_full(flow->store);
@@ -317,14 +301,14 @@ flow_ready(Flow *flow)
 	return (unflushed ? 1U << FLOW_FLUSHER : 0) | (told ? 1U << FLOW_KEEPER : 0);
 }
 
-int64
-flow_wake(Flow *flow)
+static int64
+own_wake(Flow *flow)
 {
 	return PG_INT64_MAX;
 }
 
-bool
-flow_step(Flow *flow, int process)
+static bool
+own_step(Flow *flow, int process)
 {
 	if (process == FLOW_FLUSHER)
 		store_flush(flow->store);
@@ -340,8 +324,8 @@ flow_step(Flow *flow, int process)
 }
 
 /* A tell is no more than the wish to know a home. */
-int64
-flow_tell(Flow *flow, int session, int32 type_id, int32 shard, int32 entity)
+static int64
+own_tell(Flow *flow, int session, int32 type_id, int32 shard, int32 entity)
 {
 	ShardShardRef ref = {type_id, shard, 0, 0};
 
@@ -350,40 +334,40 @@ flow_tell(Flow *flow, int session, int32 type_id, int32 shard, int32 entity)
 	return ++flow->told;
 }
 
-void
-flow_redrive(Flow *flow, int session)
+static void
+own_redrive(Flow *flow, int session)
 {
 }
 
-bool
-flow_session_open(const Flow *flow, int session)
+static bool
+own_session_open(const Flow *flow, int session)
 {
 	return false;
 }
 
-bool
-flow_session_idle(const Flow *flow, int session)
+static bool
+own_session_idle(const Flow *flow, int session)
 {
 	return true;
 }
 
-void
-flow_commit(Flow *flow, int session)
+static void
+own_commit(Flow *flow, int session)
 {
 }
 
-void
-flow_rollback(Flow *flow, int session)
+static void
+own_rollback(Flow *flow, int session)
 {
 }
 
-void
-flow_link_accept(Flow *flow, int32 peer)
+static void
+own_link_accept(Flow *flow, int32 peer)
 {
 }
 
-int
-flow_pending(Flow *flow, char *text, size_t size)
+static int
+own_pending(Flow *flow, char *text, size_t size)
 {
 	if (flow->n_notes > 0 && text)
 		snprintf(text, size, "%d answers wait", flow->n_notes);
@@ -391,8 +375,8 @@ flow_pending(Flow *flow, char *text, size_t size)
 }
 
 /* What was copied elsewhere, or for a move that was aborted, is left where it is, here. */
-bool
-flow_is_empty(Flow *flow)
+static bool
+own_is_empty(Flow *flow)
 {
 	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
 	int32 self = flow->host.node(flow->host.context);
@@ -408,27 +392,53 @@ flow_is_empty(Flow *flow)
 	return flow->n_notes == 0;
 }
 
-bool
-flow_midway(const Flow *flow pg_attribute_unused(), int process pg_attribute_unused())
+static bool
+own_midway(const Flow *flow pg_attribute_unused(), int process pg_attribute_unused())
 {
 	return false;
 }
 
-int32
-flow_active_epoch(Flow *flow, int32 type_id, int32 shard)
+static int32
+own_active_epoch(Flow *flow, int32 type_id, int32 shard)
 {
 	OwnRow row = read_own(flow, type_id, shard);
 
 	return row.own.state == SHARD_HOME_ACTIVE ? row.own.epoch : -1;
 }
 
-bool
-flow_quarantined(Flow *flow)
+static bool
+own_quarantined(Flow *flow)
 {
 	return false;
 }
 
-void
-flow_check_end(Flow *const *flows, int n_flows, Check *check)
+static void
+own_check_end(Flow *const *flows, int n_flows, Check *check)
 {
 }
+
+const FlowModel flow_ownership = {.create = own_create,
+								  .retire = own_retire,
+								  .strand = own_strand,
+								  .destroy = own_destroy,
+								  .settings = own_settings,
+								  .start = own_start,
+								  .crash = own_crash,
+								  .action = own_action,
+								  .receive = own_receive,
+								  .ready = own_ready,
+								  .wake = own_wake,
+								  .step = own_step,
+								  .midway = own_midway,
+								  .tell = own_tell,
+								  .session_open = own_session_open,
+								  .session_idle = own_session_idle,
+								  .commit = own_commit,
+								  .rollback = own_rollback,
+								  .redrive = own_redrive,
+								  .link_accept = own_link_accept,
+								  .pending = own_pending,
+								  .is_empty = own_is_empty,
+								  .active_epoch = own_active_epoch,
+								  .quarantined = own_quarantined,
+								  .check_end = own_check_end};

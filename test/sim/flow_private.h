@@ -8,7 +8,7 @@
 
 #include "core/flow/route.h"
 #include "core/flow/stream.h"
-#include "flow.h"
+#include "flow_messages.h"
 
 #define MAX_PEERS 12
 #define MAX_SENDERS 24
@@ -535,7 +535,6 @@ struct Flow
 		int32 shard;
 		uint32 lanes;
 	} reloads[64];
-	int wrong;		  /* facts that contradicted what was here */
 	uint32 floors;	  /* lanes to be looked at for a new floor, */
 	int64 floors_lsn; /* when this is durable */
 	int64 keeper_at;

@@ -184,7 +184,7 @@ flow_message(World *world, Instance *instance, int64 from, int64 b, const char *
 {
 	if (!instance->up)
 		return;
-	flow_receive(instance->flow, (int32) b, bytes, length);
+	world->model->receive(instance->flow, (int32) b, bytes, length);
 	host_after(world, instance);
 }
 
@@ -327,7 +327,8 @@ host_create(World *world, Instance *instance, const char *dsn)
 		instance->store = store_create();
 	store_define(instance->store, CONTROL_TABLE, "control", sizeof(ControlRow));
 	types_define(instance);
-	instance->flow = flow_create(&host, instance->store, world->check, instance->index, &settings);
+	instance->flow =
+		world->model->create(&host, instance->store, world->check, instance->index, &settings);
 	/* A standby has the tables that are there when it is made. */
 	if (world->options.standby_gate && !instance->standby)
 	{
@@ -479,7 +480,7 @@ host_start(World *world, Instance *instance, ShardStartKind kind)
 				kind == SHARD_START_RESTART	   ? ""
 				: kind == SHARD_START_PROMOTED ? ", promoted"
 											   : ", as a copy");
-	flow_start(instance->flow, kind, instance->incarnation);
+	world->model->start(instance->flow, kind, instance->incarnation);
 	start_control(world, instance, kind);
 }
 
@@ -512,7 +513,7 @@ host_stop(World *world, Instance *instance)
 	world_trace(world, "%s dies", instance->dsn);
 	host_stop_control(world, instance);
 	types_crash(instance);
-	flow_crash(instance->flow);
+	world->model->crash(instance->flow);
 	instance->up = false;
 	instance->frozen = false;
 	instance->stuck = instance->sticks = 0;
@@ -735,10 +736,10 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 			break;
 		case SHARD_ACTION_STOP_WORKERS:
 			instance->downed_restart = action->flag;
-			flow_action(instance->flow, action);
+			world->model->action(instance->flow, action);
 			break;
 		default:
-			flow_action(instance->flow, action);
+			world->model->action(instance->flow, action);
 			break;
 	}
 }
@@ -797,7 +798,7 @@ flow_steps(World *world, Instance *instance, int64 a, int64 b, const char *bytes
 		return;
 	instance->flow_at = PG_INT64_MAX;
 	instance->flow_soon = false;
-	ready = flow_ready(instance->flow) & ~instance->stuck;
+	ready = world->model->ready(instance->flow) & ~instance->stuck;
 	while (ready != 0)
 	{
 		int skip = (int) world_random(world, (uint32) __builtin_popcount(ready));
@@ -807,10 +808,10 @@ flow_steps(World *world, Instance *instance, int64 a, int64 b, const char *bytes
 		for (; skip > 0; skip--)
 			rest &= rest - 1;
 		process = __builtin_ctz(rest);
-		if (flow_step(instance->flow, process))
+		if (world->model->step(instance->flow, process))
 		{
-			if ((instance->sticks & (1U << process)) && flow_midway(instance->flow, process) &&
-				world_random(world, 3) == 0)
+			if ((instance->sticks & (1U << process)) &&
+				world->model->midway(instance->flow, process) && world_random(world, 3) == 0)
 			{
 				instance->sticks &= ~(1U << process);
 				instance->stuck |= 1U << process;
@@ -874,12 +875,12 @@ host_after(World *world, Instance *instance)
 	}
 	if (instance->flow_soon)
 		return;
-	if ((flow_ready(instance->flow) & ~instance->stuck) != 0)
+	if ((world->model->ready(instance->flow) & ~instance->stuck) != 0)
 	{
 		instance->flow_soon = true;
 		delay = 20 + world_random(world, (uint32) instance->step_delay);
 	}
-	else if ((wake = flow_wake(instance->flow)) != PG_INT64_MAX)
+	else if ((wake = world->model->wake(instance->flow)) != PG_INT64_MAX)
 		delay = Max(wake - world_clock(instance), instance->stuck ? 10000 : 100);
 	else
 		return;
@@ -901,7 +902,7 @@ look_whether_empty(World *world, Instance *instance)
 	if (!instance->leaving || shard_node_fenced(instance->node) ||
 		instance->homes != shard_node_own_homes(instance->node))
 		instance->clean = 0;
-	else if (!flow_is_empty(instance->flow))
+	else if (!world->model->is_empty(instance->flow))
 		instance->clean = 0;
 	else if (++instance->clean == 2)
 	{

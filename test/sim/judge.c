@@ -193,7 +193,7 @@ homes_are_active(World *world, Instance *coordinator, char *why, size_t size)
 			good = false;
 		}
 		else if (!at || !at->up ||
-				 flow_active_epoch(at->flow, homes[i].key.a, homes[i].key.b) != home.epoch)
+				 world->model->active_epoch(at->flow, homes[i].key.a, homes[i].key.b) != home.epoch)
 		{
 			snprintf(why, size, "shard %d/%d epoch %d is not active at node %d", homes[i].key.a,
 					 homes[i].key.b, home.epoch, shard_record_home_node(&home));
@@ -309,7 +309,7 @@ is_settled(World *world, char *why, size_t size)
 					 (long long) n);
 			return false;
 		}
-		if (flow_pending(instance->flow, text, sizeof(text)) > 0)
+		if (world->model->pending(instance->flow, text, sizeof(text)) > 0)
 		{
 			snprintf(why, size, "%s: %s", instance->dsn, text);
 			return false;
@@ -369,5 +369,5 @@ judge_end(World *world)
 		else if (world->instances[i].flow && has_left(world, &world->instances[i]))
 			check_left(world->check, i);
 	}
-	flow_check_end(flows, n_flows, world->check);
+	world->model->check_end(flows, n_flows, world->check);
 }

@@ -198,8 +198,8 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		/* Open transactions end before the history does. */
 		for (int i = 0; i < FLOW_SESSIONS; i++)
 		{
-			if (instance->up && flow_session_open(flow, i))
-				flow_commit(flow, i);
+			if (instance->up && world->model->session_open(flow, i))
+				world->model->commit(flow, i);
 		}
 		host_after(world, instance);
 		return;
@@ -208,14 +208,14 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	if (!instance->up || instance->frozen || instance->retired || !instance->joined)
 		return;
 	chance >>= 8;
-	if (flow_session_open(flow, session) && chance % 4 != 0)
+	if (world->model->session_open(flow, session) && chance % 4 != 0)
 	{
 		if (chance % 16 == 1)
-			flow_rollback(flow, session);
+			world->model->rollback(flow, session);
 		else
-			flow_commit(flow, session);
+			world->model->commit(flow, session);
 	}
-	else if (flow_session_open(flow, session) || flow_session_idle(flow, session))
+	else if (world->model->session_open(flow, session) || world->model->session_idle(flow, session))
 	{
 		const char *name =
 			world->options.leased && (chance & 0x100) ? WORLD_LEASED_TYPE : WORLD_TYPE;
@@ -226,9 +226,9 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		if (type_id == 0 || instance->leaving || shard_node_fenced(instance->node))
 			; /* refused */
 		else if (((chance >> 40) & 31) == 0)
-			flow_redrive(flow, session);
+			world->model->redrive(flow, session);
 		else
-			(void) flow_tell(flow, session, type_id, shard, entity);
+			(void) world->model->tell(flow, session, type_id, shard, entity);
 	}
 	host_after(world, instance);
 }
@@ -271,7 +271,7 @@ quiet_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
 	for (int i = 0; i < world->n_instances; i++)
 	{
 		if (world->instances[i].flow)
-			flow_settings(world->instances[i].flow)->no_tells_from_now = true;
+			world->model->settings(world->instances[i].flow)->no_tells_from_now = true;
 	}
 }
 
@@ -282,6 +282,7 @@ world_create(const WorldOptions *options)
 	World *world = palloc0(sizeof(World));
 
 	world->options = *options;
+	world->model = options->model;
 	world->heap = palloc0(sizeof(Heap));
 	world->check = check_create();
 	world->history = shard_arena_create();
@@ -313,7 +314,7 @@ world_destroy(World *world)
 		if (instance->node)
 			shard_node_destroy(instance->node);
 		if (instance->flow)
-			flow_destroy(instance->flow);
+			world->model->destroy(instance->flow);
 		if (instance->standby)
 			store_destroy(instance->standby);
 		if (instance->backup)

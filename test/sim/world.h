@@ -118,6 +118,7 @@ typedef struct WorldOptions
 	int n_faults;
 	Fault faults[WORLD_MAX_FAULTS];
 	FILE *trace;
+	const FlowModel *model; /* of data planes */
 } WorldOptions;
 
 /* Answers out of a map that are asked for with every message; good for one n of it. */
@@ -192,6 +193,7 @@ typedef struct Instance
 typedef struct World
 {
 	WorldOptions options;
+	const FlowModel *model;
 	int64 now;
 	Check *check;
 	struct Heap *heap;
