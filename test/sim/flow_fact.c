@@ -4,6 +4,33 @@
  */
 #include "flow_private.h"
 
+/*
+ * flow.c
+ *		The data plane of one node: its life, its processes, its clients, what waits for the gate.
+ */
+#include "flow_private.h"
+
+#include "core/base/message.h"
+
+/*
+ * flow_link.c
+ *		Between nodes: pushing outboxes, receiving, acknowledging, announcing (X1-X6).
+ *
+ * A call may be lost, repeated, late, or carried out long after its sender gave it up: nothing of the
+ * network is trusted, and the numbers of connections serve only to match answers.
+ */
+#include "flow_private.h"
+
+/*
+ * flow_turn.c
+ *		A region worker's turn: one transaction over its lanes, in steps (D4-D7, W3).
+ *
+ * The order is the product's: senders that ended since they were met, stashed messages that are due,
+ * parked ones that can go on, then the log forward. A turn is bounded, so it may end in the middle of
+ * any of them; what is to be seen of the log is fixed when it begins.
+ */
+#include "flow_turn.h"
+
 #include "core/flow/fact.h"
 
 /* What the control plane has said of a shard; NULL: nothing. */
@@ -110,4 +137,43 @@ flow_lie(Flow *flow, int32 to, int32 type_id, int32 shard, int32 node, int64 n)
 	fact->home.n_nodes = 1;
 	fact->home.nodes[0] = node;
 	link_send(flow, to, letter);
+}
+
+/* Learn a decided home: it is applied by the next turn of its lane. */
+void
+flow_learn(Flow *flow, const FactItem *fact)
+{
+	if (!flow->up)
+		return;
+	for (int i = 0; i < flow->n_facts; i++)
+	{
+		const FactItem *known = &flow->facts[i];
+
+		if (known->type_id == fact->type_id && known->shard == fact->shard && known->n == fact->n)
+			return;
+	}
+	if (flow->n_facts == flow->fact_space)
+	{
+		flow->fact_space = Max(32, flow->fact_space * 2);
+		flow->facts = pg_realloc(flow->facts, flow->fact_space * sizeof(FactItem));
+	}
+	flow->facts[flow->n_facts] = *fact;
+	flow->facts[flow->n_facts].taken = false;
+	flow->facts[flow->n_facts].seq = flow->seq;
+	flow->n_facts++;
+	flow_poke(flow);
+}
+
+void
+flow_fact(Flow *flow, int32 type_id, int32 shard, const ShardHomeRecord *home, int64 n)
+{
+	FactItem fact = {.type_id = type_id, .shard = shard, .n = n, .home = *home};
+	const RouteRow *route;
+
+	if (!flow->up)
+		return;
+	flow_learned(flow, &fact);
+	route = store_get(flow->store, NULL, T_ROUTE, KEY(type_id, shard));
+	if (route == NULL || route->n < n)
+		flow_learn(flow, &fact);
 }

@@ -555,44 +555,70 @@ extern bool flow_is_leased(const Flow *flow, int32 type_id);
 extern Peer *flow_peer(Flow *flow, int32 node);
 extern void flow_poke(Flow *flow);
 extern bool flow_append(Flow *flow, StoreTransaction *tx, const FlowRow *row);
+
+/* flow_release.c */
 extern void flow_release_at(Flow *flow, const Release *release);
 extern void flow_let_go(Flow *flow);
-extern void flow_reload(Flow *flow, int32 type_id, int32 shard);
+extern void flow_report_rest(Flow *flow, int64 upto);
+
+/* flow_session.c */
+extern void flow_return_commits(Flow *flow);
+extern bool flow_commits_return(const Flow *flow);
+
+/* flow_action.c */
 extern void flow_event(Flow *flow, ShardNodeEventKind kind, const ShardShardRef *ref);
-extern void flow_learn(Flow *flow, const FactItem *fact);
+extern void flow_reload(Flow *flow, int32 type_id, int32 shard);
+extern void flow_kill_worker(Flow *flow, int lane);
+extern bool flow_turn_runs(const Flow *flow, int lane);
+extern void flow_own_changed(Flow *flow, int32 type_id, int32 shard, const ShardOwn *before,
+							 const ShardOwn *after, int32 lost);
 
 /* flow_fact.c */
 extern void flow_learned(Flow *flow, const FactItem *fact);
 extern bool flow_fact_is_learned(const Flow *flow, FactItem *fact);
 extern int32 flow_era(const Flow *flow);
 extern bool flow_facts_are_ahead(const Flow *flow, const Letter *letter);
-extern void flow_kill_worker(Flow *flow, int lane);
-extern bool flow_turn_runs(const Flow *flow, int lane);
+extern void flow_learn(Flow *flow, const FactItem *fact);
+
+/* flow_operation.c */
 extern Operation *flow_operation(Flow *flow, OperationKind kind, const ShardShardRef *ref);
-extern void flow_own_changed(Flow *flow, int32 type_id, int32 shard, const ShardOwn *before,
-							 const ShardOwn *after, int32 lost);
 
 /* flow_turn.c */
 extern bool turn_due(Worker *worker);
 extern void turn_step(Worker *worker);
 extern void turn_abort(Worker *worker);
-extern void turn_start_worker(Worker *worker);
-extern void turn_stop_worker(Worker *worker);
-extern bool turn_has_orders(const Worker *worker);
 extern int64 turn_wake(Worker *worker);
 
-/* flow_link.c */
+/* flow_worker.c */
+extern void turn_start_worker(Worker *worker);
+extern void turn_stop_worker(Worker *worker);
+
+/* flow_stream.c */
 extern void link_load_stream(Flow *flow, Peer *peer, int lane);
 extern bool link_store_stream(StoreTransaction *tx, const Peer *peer, int lane);
-extern bool link_push(Worker *worker);
 extern bool link_truncate(Worker *worker);
+
+/* flow_link.c */
+extern void link_close(Worker *worker, int i, int64 pause);
+extern bool link_push(Worker *worker);
 extern int64 link_wake(Worker *worker);
-extern void link_receive(Flow *flow, const Letter *letter);
+extern void link_add_fact(Flow *flow, Letter *letter, Link *link, int32 type_id, int32 shard);
+extern void link_take_answer(Flow *flow, const Letter *letter);
+
+/* flow_backend.c */
 extern void link_backend_step(Backend *backend, Flow *flow);
 extern bool link_backend_ready(const Flow *flow, const Backend *backend);
+extern void link_take_call(Flow *flow, const Letter *letter);
+
+/* flow_mark.c */
 extern void
 link_add_note(Flow *flow, int32 node, int32 type_id, int32 shard, int64 rseq, bool refused);
 extern bool link_notes(Flow *flow);
+extern void link_take_marks(Flow *flow, const Letter *letter);
+extern void link_take_note(Flow *flow, const Letter *letter);
+extern void link_take_note_answer(Flow *flow, const Datagram *head);
+
+/* flow_letter.c */
 extern void link_send(Flow *flow, int32 to, Letter *letter);
 
 /* flow_move.c */

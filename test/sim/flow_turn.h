@@ -1,12 +1,31 @@
 /*
  * flow_turn.h
- *		Between the turn of a worker and what its routes want done.
+ *		Between the parts of a worker's turn, and what its routes want done.
  */
 #pragma once
 
 #include "flow_private.h"
 
+/* flow_route.c */
 extern const ShardRouteHost turn_route_host;
+
+/* Something that follows the commit of the running turn. */
+extern void turn_output(Worker *worker, ReleaseKind kind, const ShardRoute *route, int64 id,
+						int32 peer, int64 number);
+
+/* flow_cursor.c */
+extern bool turn_has_lane(const Worker *worker, int lane);
+extern int64 turn_lowest_q(const Worker *worker);
+extern Sender *turn_find_sender(CursorRow *cursor, int64 xid);
+extern void turn_read_cursors(Worker *worker);
+extern void turn_drain_senders(Worker *worker);
+extern void turn_scan_forward(Worker *worker);
+
+/* flow_handle.c */
+/* A row of the log, in its turn. */
+extern void turn_process(Worker *worker, const FlowRow *stored);
+extern void turn_drain_stash(Worker *worker);
+extern int64 turn_stash_due(Worker *worker); /* the first of it */
 
 /* Handle it, or put it into the stash. */
 extern void turn_take(Worker *worker, const ShardRoute *route, const FlowRow *row);
@@ -27,6 +46,17 @@ extern bool turn_has_stash(const Worker *worker, int64 shard_key, int32 entity);
 extern int64 turn_again_at(const Flow *flow);
 extern int64 turn_due_here(int64 due, int64 now);
 
+/* flow_operation.c */
+extern bool turn_has_operations(const Worker *worker);
+extern void turn_take_operations(Worker *worker);
+extern void turn_end_operations(Worker *worker, bool committed, int64 lsn);
+
+/* flow_worker.c */
+extern bool turn_save_marks(Worker *worker);
+
+/* flow_turn.c */
+extern void turn_publish(Worker *worker, int64 lsn); /* past its commit */
+
 /* flow_order.c: the order of entities by numbers, in a worker's memory (D25) */
 /* What waits and can go on does; true: some of that is left, and nothing else of the entity is to run. */
 extern bool order_goes_first(Worker *worker, const ShardRoute *route, int32 entity);
@@ -41,7 +71,3 @@ extern void order_discard(Worker *worker, const ShardRoute *route);
 extern void order_write(Worker *worker);
 extern void order_end(Worker *worker, bool committed);
 extern void order_has_read(Worker *worker, bool clean, int64 passed);
-
-/* Something that follows the commit of the running turn. */
-extern void turn_output(Worker *worker, ReleaseKind kind, const ShardRoute *route, int64 id,
-						int32 peer, int64 number);
