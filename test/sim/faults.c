@@ -211,7 +211,6 @@ victim(World *world, const Fault *fault)
 	return &world->instances[fault->a];
 }
 
-/* See world.h. */
 void
 fault_apply(World *world, const Fault *fault)
 {

@@ -113,7 +113,6 @@ may_be_lost(World *world, uint32 lost)
 	return 2 * n_lost < n_cluster;
 }
 
-/* See world.h. */
 void
 liveness_block(World *world)
 {
@@ -150,7 +149,6 @@ lose(World *world, Instance *instance, WorldLost how)
 static void probe_due(World *world, Instance *instance, int64 number, int64 b, const char *bytes,
 					  size_t length);
 
-/* See world.h. */
 void
 liveness_cut(World *world)
 {

@@ -80,7 +80,6 @@ heap_pop(Heap *heap)
 	return first;
 }
 
-/* See world.h. */
 void
 world_later(World *world, int64 delay, WorldHandler handler, Instance *instance, bool bound,
 			int64 a, int64 b, const char *bytes, size_t length)
@@ -275,7 +274,6 @@ quiet_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
 	}
 }
 
-/* See world.h. */
 World *
 world_create(const WorldOptions *options)
 {
@@ -385,7 +383,6 @@ settled(World *world, char *why, size_t size)
 	return world->liveness ? liveness_settled(world, why, size) : judge_settled(world, why, size);
 }
 
-/* See world.h. */
 const char *
 world_run(World *world)
 {

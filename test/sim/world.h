@@ -259,21 +259,23 @@ extern int64 world_clock(const Instance *instance);
 extern void world_send(World *world, Instance *from, int to, WorldHandler handler,
 					   const char *bytes, size_t length);
 
-/* host.c */
+/* host.c: the server of an instance */
 extern void host_create(World *world, Instance *instance, const char *dsn);
 extern void host_start(World *world, Instance *instance, ShardStartKind kind);
-extern void host_stop(World *world, Instance *instance);		 /* the server dies */
-extern void host_stop_control(World *world, Instance *instance); /* its control process alone */
-extern void host_start_control(World *world, Instance *instance);
+extern void host_stop(World *world, Instance *instance); /* the server dies */
 extern void host_tell_types(World *world, Instance *instance);
-extern void host_told(World *world, Instance *instance, int32 via, const char *bytes,
-					  size_t length); /* by nobody's instance; via as for shard_node_receive */
-extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
 extern void host_after(World *world, Instance *instance); /* after anything happened there */
 extern Instance *host_at(World *world, const char *dsn);  /* who is reached at an address */
 extern Instance *host_of(World *world, int32 node);		  /* the registered instance of a node */
 extern Instance *host_coordinator(World *world);
 extern int32 host_type_id(Instance *instance, const char *name);
+
+/* host_control.c: its control process alone */
+extern void host_stop_control(World *world, Instance *instance);
+extern void host_start_control(World *world, Instance *instance);
+extern void host_told(World *world, Instance *instance, int32 via, const char *bytes,
+					  size_t length); /* by nobody's instance; via as for shard_node_receive */
+extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
 
 /* lies.c: the instance is told something in the name of a node */
 extern void lies_tell(World *world, Instance *instance, int32 from, uint32 number);
