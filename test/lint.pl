@@ -94,6 +94,8 @@ sub slurp
 
 sub source_files { return sort(glob('extension/*.[ch] extension/*/*.[ch] extension/*/*/*.[ch]')); }
 
+sub test_files { return sort(glob('test/sim/*.[ch] test/unit/*.[ch] test/fuzz/*.[ch]')); }
+
 # Replaces what a pattern matches by blanks, so that lines keep their numbers.
 sub blank
 {
@@ -296,13 +298,12 @@ sub check_errcodes
 
 sub check_sizes
 {
-	for my $file (source_files())
+	for my $file (source_files(), test_files())
 	{
 		my @lines = split /\n/, bare_c(slurp($file));
 		my $start;
 		finding($file, scalar(@lines), @lines . " lines, $file_limit are the limit")
 		  if @lines > $file_limit;
-		next unless $file =~ /\.c$/;
 		for my $number (1 .. @lines)
 		{
 			my $line = $lines[ $number - 1 ];

@@ -1,8 +1,8 @@
 /*
- * plane_route.c
+ * flow_route.c
  *		What the routes of a worker want done in its turn: durable changes, in the turn's transaction.
  */
-#include "plane_turn.h"
+#include "flow_turn.h"
 
 /* Write, or remember that the turn cannot commit. */
 static void
@@ -48,7 +48,7 @@ static void
 do_load(void *context, ShardRoute *route)
 {
 	Worker *worker = context;
-	Store *store = worker->plane->store;
+	Store *store = worker->flow->store;
 	int64 shard_key = SHARD_KEY(route->type_id, route->shard);
 	StoreKey key = KEY(shard_key);
 	const RouteRow *row = store_get(store, worker->tx, T_ROUTE, KEY(route->type_id, route->shard));
@@ -76,7 +76,7 @@ do_load_base(void *context, ShardRoute *route)
 	StoreKey key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
 	const int64 *seq;
 
-	while ((seq = store_at_or_next(worker->plane->store, worker->tx, T_BASE, &key)) != NULL &&
+	while ((seq = store_at_or_next(worker->flow->store, worker->tx, T_BASE, &key)) != NULL &&
 		   key.k[0] == shard_key)
 	{
 		shard_mark_raise(&route->marks,
@@ -103,7 +103,7 @@ static bool
 is_still(Worker *worker, const ShardRoute *route, const ShardOwn *before)
 {
 	const ShardOwn *row =
-		store_get(worker->plane->store, worker->tx, T_OWN, KEY(route->type_id, route->shard));
+		store_get(worker->flow->store, worker->tx, T_OWN, KEY(route->type_id, route->shard));
 
 	if (row == NULL)
 		return before->state == SHARD_HOME_NONE;
@@ -119,8 +119,8 @@ do_write_own(void *context, const ShardRoute *route, const ShardOwn *before)
 #ifndef SHARD_MUTANT_OWN_WRITE_WITHOUT_COMPARE
 	if (!is_still(worker, route, before))
 	{
-		plane_note(worker->plane, "worker %d: shard %d/%d was changed by another process",
-				   worker->index, route->type_id, route->shard);
+		flow_note(worker->flow, "worker %d: shard %d/%d was changed by another process",
+				  worker->index, route->type_id, route->shard);
 		worker->failed = true;
 		return;
 	}
@@ -170,15 +170,15 @@ do_discard(void *context, const ShardRoute *route)
 	for (int table = T_STASH; table <= T_WAITING; table++)
 	{
 		key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN);
-		while ((row = store_at_or_next(worker->plane->store, worker->tx, table, &key)) != NULL &&
+		while ((row = store_at_or_next(worker->flow->store, worker->tx, table, &key)) != NULL &&
 			   key.k[0] == shard_key)
 		{
-			check_stranded(worker->plane->check, row->row.id);
+			check_stranded(worker->flow->check, row->row.id);
 			key.k[3]++;
 		}
 	}
 	order_discard(worker, route);
-	if (!move_forget_waiting(worker->tx, worker->plane->store, shard_key))
+	if (!move_forget_waiting(worker->tx, worker->flow->store, shard_key))
 		worker->failed = true;
 }
 
@@ -186,8 +186,8 @@ static int64
 do_next_rseq(void *context, int32 lane)
 {
 	Worker *worker = context;
-	const int64 *row = store_get(worker->plane->store, worker->tx, T_LANE, KEY(lane));
-	int64 rseq = Max(row != NULL ? *row + 1 : 1, SHARD_FIRST_RSEQ(worker->plane->inc));
+	const int64 *row = store_get(worker->flow->store, worker->tx, T_LANE, KEY(lane));
+	int64 rseq = Max(row != NULL ? *row + 1 : 1, SHARD_FIRST_RSEQ(worker->flow->inc));
 
 	put(worker, T_LANE, KEY(lane), &rseq);
 	return rseq;
@@ -197,25 +197,25 @@ static int64
 do_last_rseq(void *context, int32 lane)
 {
 	Worker *worker = context;
-	const int64 *row = store_get(worker->plane->store, worker->tx, T_LANE, KEY(lane));
+	const int64 *row = store_get(worker->flow->store, worker->tx, T_LANE, KEY(lane));
 
-	return Max(row != NULL ? *row : 0, SHARD_FIRST_RSEQ(worker->plane->inc));
+	return Max(row != NULL ? *row : 0, SHARD_FIRST_RSEQ(worker->flow->inc));
 }
 
 static int32
 do_lane(void *context, int32 type_id, int32 shard)
 {
-	return plane_lane(((Worker *) context)->plane, type_id, shard);
+	return flow_lane(((Worker *) context)->flow, type_id, shard);
 }
 
 static void
 do_append(void *context, int32 node, const ShardItem *item)
 {
 	Worker *worker = context;
-	const PlaneRow *body = item->body;
-	PlaneRow row = *body;
-	Peer *peer = plane_peer(worker->plane, node);
-	int lane = plane_lane(worker->plane, item->type_id, item->shard);
+	const FlowRow *body = item->body;
+	FlowRow row = *body;
+	Peer *peer = flow_peer(worker->flow, node);
+	int lane = flow_lane(worker->flow, item->type_id, item->shard);
 
 	if (peer == NULL)
 	{
@@ -229,24 +229,24 @@ do_append(void *context, int32 node, const ShardItem *item)
 }
 
 static StoreKey
-parked_key(Plane *plane, const ShardItem *item)
+parked_key(Flow *flow, const ShardItem *item)
 {
 	int64 shard_key = SHARD_KEY(item->type_id, item->shard);
 
 	if (item->stamp.kind != SHARD_PREFIX_NONE)
 		return KEY(shard_key, 0, item->stamp.seq);
-	return KEY(shard_key, 1, ++plane->arrival);
+	return KEY(shard_key, 1, ++flow->arrival);
 }
 
 static void
 do_park(void *context, const ShardItem *item)
 {
 	Worker *worker = context;
-	PlaneRow row = *(const PlaneRow *) item->body;
+	FlowRow row = *(const FlowRow *) item->body;
 
 	row.item = *item;
 	row.item.body = NULL;
-	put(worker, T_PARKED, parked_key(worker->plane, item), &row);
+	put(worker, T_PARKED, parked_key(worker->flow, item), &row);
 }
 
 static bool
@@ -255,7 +255,7 @@ do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 	Worker *worker = context;
 	int64 shard_key = SHARD_KEY(route->type_id, route->shard);
 	StoreKey key = KEY(shard_key);
-	const PlaneRow *row = store_at_or_next(worker->plane->store, worker->tx, T_PARKED, &key);
+	const FlowRow *row = store_at_or_next(worker->flow->store, worker->tx, T_PARKED, &key);
 
 	if (row == NULL || key.k[0] != shard_key)
 		return false;
@@ -279,16 +279,16 @@ do_unpark(void *context, const ShardRoute *route pg_attribute_unused(),
 static void
 collect_from(Worker *worker, int table, int lane, const ShardRoute *route)
 {
-	Store *store = worker->plane->store;
+	Store *store = worker->flow->store;
 	StoreKey key = KEY(lane);
-	const PlaneRow *row;
+	const FlowRow *row;
 
 	while ((row = store_at_or_next(store, worker->tx, table, &key)) != NULL && key.k[0] == lane)
 	{
 		if (row->kind == ROW_TELL && row->item.type_id == route->type_id &&
 			row->item.shard == route->shard && shard_route_kept(route, &row->item))
 		{
-			PlaneRow copy = *row;
+			FlowRow copy = *row;
 
 			if (table == T_KEPT)
 			{
@@ -296,7 +296,7 @@ collect_from(Worker *worker, int table, int lane, const ShardRoute *route)
 				drop(worker, table, key);
 			}
 			else if (shard_stream_possibly_sent(
-						 &plane_peer(worker->plane, (int32) key.k[1])->streams[lane], key.k[2]))
+						 &flow_peer(worker->flow, (int32) key.k[1])->streams[lane], key.k[2]))
 				copy.item.sent = true;
 			copy.item.body = &copy;
 			do_park(worker, &copy.item);
@@ -309,7 +309,7 @@ static void
 do_collect(void *context, const ShardRoute *route)
 {
 	Worker *worker = context;
-	int lane = plane_lane(worker->plane, route->type_id, route->shard);
+	int lane = flow_lane(worker->flow, route->type_id, route->shard);
 
 	collect_from(worker, T_OUTBOX, lane, route);
 	collect_from(worker, T_KEPT, lane, route);
@@ -325,22 +325,22 @@ static void
 do_in_doubt(void *context, const ShardRoute *route, const ShardItem *item)
 {
 	Worker *worker = context;
-	const PlaneRow *row = item->body;
+	const FlowRow *row = item->body;
 
 	put(worker, T_DEAD, KEY(row->id), row);
 	turn_output(worker, R_DEAD, route, row->id, 0, 0);
-	plane_note(worker->plane, "message " INT64_FORMAT " is in doubt", row->id);
+	flow_note(worker->flow, "message " INT64_FORMAT " is in doubt", row->id);
 }
 
 static void
 do_refused(void *context, const ShardRoute *route, const ShardItem *item)
 {
 	Worker *worker = context;
-	const PlaneRow *row = item->body;
+	const FlowRow *row = item->body;
 
-	plane_note(worker->plane, "refuses message " INT64_FORMAT " of shard %d/%d, tag %d, own %s(%d)",
-			   row->id, item->type_id, item->shard, item->epoch,
-			   shard_home_machine.state_names[route->own.state], route->own.epoch);
+	flow_note(worker->flow, "refuses message " INT64_FORMAT " of shard %d/%d, tag %d, own %s(%d)",
+			  row->id, item->type_id, item->shard, item->epoch,
+			  shard_home_machine.state_names[route->own.state], route->own.epoch);
 	turn_output(worker, R_REFUSED, route, 0, item->stamp.a, 0);
 }
 
@@ -349,7 +349,7 @@ do_announce(void *context, const ShardRoute *route, ShardStamp mark)
 {
 	Worker *worker = context;
 
-	if (mark.a != worker->plane->node)
+	if (mark.a != worker->flow->node)
 		turn_output(worker, R_MARK, route, 0, mark.a, mark.seq);
 }
 
@@ -359,7 +359,7 @@ do_want_home(void *context, const ShardRoute *route)
 	Worker *worker = context;
 	ShardShardRef ref = {route->type_id, route->shard, 0, 0};
 
-	plane_event(worker->plane, SHARD_EVENT_HOMES_WANTED, &ref);
+	flow_event(worker->flow, SHARD_EVENT_HOMES_WANTED, &ref);
 }
 
 static void
@@ -373,10 +373,9 @@ do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 {
 	Worker *worker = context;
 
-	plane_note(worker->plane, "shard %d/%d: home here in epoch %d contradicts %s(%d)",
-			   route->type_id, route->shard, home->epoch,
-			   shard_home_machine.state_names[route->own.state], route->own.epoch);
-	worker->plane->wrong++;
+	flow_note(worker->flow, "shard %d/%d: home here in epoch %d contradicts %s(%d)", route->type_id,
+			  route->shard, home->epoch, shard_home_machine.state_names[route->own.state],
+			  route->own.epoch);
 }
 
 static bool

@@ -1,8 +1,8 @@
 /*
- * plane_end.c
+ * flow_end.c
  *		What is undone, and whether everything is where it must be at the end.
  */
-#include "plane_private.h"
+#include "flow_private.h"
 
 typedef struct Undone
 {
@@ -31,11 +31,11 @@ add_undone(Undone *undone, const char *format, ...)
 
 /* A row of the log that no cursor has passed, or that an open sender left. */
 static bool
-is_unread(Plane *plane, const PlaneRow *row, int64 seq)
+is_unread(Flow *flow, const FlowRow *row, int64 seq)
 {
 	int lane = row->kind == ROW_FLOOR ? row->item.stamp.b
-									  : plane_lane(plane, row->item.type_id, row->item.shard);
-	const CursorRow *cursor = store_get(plane->store, NULL, T_CURSOR, KEY(lane));
+									  : flow_lane(flow, row->item.type_id, row->item.shard);
+	const CursorRow *cursor = store_get(flow->store, NULL, T_CURSOR, KEY(lane));
 
 	if (cursor == NULL || seq > cursor->q)
 		return true;
@@ -49,29 +49,29 @@ is_unread(Plane *plane, const PlaneRow *row, int64 seq)
 
 /* Does this row of an outbox still count, as its origin knows? */
 static bool
-is_undone(Plane *plane, const PlaneRow *row)
+is_undone(Flow *flow, const FlowRow *row)
 {
-	int lane = plane_lane(plane, row->item.type_id, row->item.shard);
-	int owner = plane->owner[lane];
+	int lane = flow_lane(flow, row->item.type_id, row->item.shard);
+	int owner = flow->owner[lane];
 
 	if (row->kind != ROW_TELL)
 		return false;
 	if (owner < 0)
 		return true;
-	return shard_route_kept(shard_route_get(plane->workers[owner].routes, row->item.type_id,
+	return shard_route_kept(shard_route_get(flow->workers[owner].routes, row->item.type_id,
 											row->item.shard),
 							&row->item);
 }
 
 static void
-look_at_log(Plane *plane, Undone *undone)
+look_at_log(Flow *flow, Undone *undone)
 {
 	StoreKey key = KEY(0);
-	const PlaneRow *row;
+	const FlowRow *row;
 
-	while ((row = store_at_or_next(plane->store, NULL, T_INBOX, &key)) != NULL)
+	while ((row = store_at_or_next(flow->store, NULL, T_INBOX, &key)) != NULL)
 	{
-		if ((row->kind == ROW_TELL || row->kind == ROW_FACT) && is_unread(plane, row, key.k[0]))
+		if ((row->kind == ROW_TELL || row->kind == ROW_FACT) && is_unread(flow, row, key.k[0]))
 			add_undone(undone, "inbox %d/%d id " INT64_FORMAT "; ", row->item.type_id,
 					   row->item.shard, row->id);
 		key.k[3]++;
@@ -79,7 +79,7 @@ look_at_log(Plane *plane, Undone *undone)
 }
 
 static void
-look_at_rows(Plane *plane, Undone *undone)
+look_at_rows(Flow *flow, Undone *undone)
 {
 	static const int tables[] = {T_OUTBOX, T_KEPT, T_PARKED};
 	static const char *const names[] = {"outbox", "kept", "parked"};
@@ -87,11 +87,11 @@ look_at_rows(Plane *plane, Undone *undone)
 	for (int i = 0; i < (int) lengthof(tables); i++)
 	{
 		StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
-		const PlaneRow *row;
+		const FlowRow *row;
 
-		while ((row = store_at_or_next(plane->store, NULL, tables[i], &key)) != NULL)
+		while ((row = store_at_or_next(flow->store, NULL, tables[i], &key)) != NULL)
 		{
-			if (tables[i] == T_PARKED || is_undone(plane, row))
+			if (tables[i] == T_PARKED || is_undone(flow, row))
 				add_undone(undone,
 						   "%s %d/%d id " INT64_FORMAT " tag %d rseq " INT64_FORMAT
 						   " (key " INT64_FORMAT " " INT64_FORMAT " " INT64_FORMAT "); ",
@@ -107,19 +107,19 @@ look_at_rows(Plane *plane, Undone *undone)
  * between: then they may well wait for ever.
  */
 static void
-look_at_orders(Plane *plane, Undone *undone)
+look_at_orders(Flow *flow, Undone *undone)
 {
 	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
 
-	while (store_at_or_next(plane->store, NULL, T_WAITING, &key) != NULL)
+	while (store_at_or_next(flow->store, NULL, T_WAITING, &key) != NULL)
 	{
 		int32 type_id = (int32) (key.k[0] >> 32);
 		int32 shard = (int32) key.k[0];
-		const OrderedRow *row = store_get(plane->store, NULL, T_ORDERED, KEY(key.k[0], key.k[1]));
+		const OrderedRow *row = store_get(flow->store, NULL, T_ORDERED, KEY(key.k[0], key.k[1]));
 
-		if (plane->settings.ordered_timeout < PLANE_NO_TIMEOUT || row == NULL ||
-			row->expected >= key.k[2] || plane->settings.ordered_no_more ||
-			plane_active_epoch(plane, type_id, shard) < 0)
+		if (flow->settings.ordered_timeout < FLOW_NO_TIMEOUT || row == NULL ||
+			row->expected >= key.k[2] || flow->settings.ordered_no_more ||
+			flow_active_epoch(flow, type_id, shard) < 0)
 			add_undone(undone,
 					   "number " INT64_FORMAT " waits of %d/%d, where " INT64_FORMAT
 					   " is expected; ",
@@ -130,17 +130,17 @@ look_at_orders(Plane *plane, Undone *undone)
 
 /* Rows of shards that live elsewhere: all of them go, some time (M7, M23). */
 static void
-look_at_leftovers(Plane *plane, Undone *undone)
+look_at_leftovers(Flow *flow, Undone *undone)
 {
 	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
 	const ShardOwn *own;
 
-	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	while ((own = store_at_or_next(flow->store, NULL, T_OWN, &key)) != NULL)
 	{
-		const RouteRow *route = store_get(plane->store, NULL, T_ROUTE, KEY(key.k[0], key.k[1]));
+		const RouteRow *route = store_get(flow->store, NULL, T_ROUTE, KEY(key.k[0], key.k[1]));
 
 		if (route != NULL &&
-			shard_handoff_delete(own, own->epoch, plane->node, route->node, route->epoch))
+			shard_handoff_delete(own, own->epoch, flow->node, route->node, route->epoch))
 			add_undone(undone, "rows of %lld/%lld are left, %s(%d); ", (long long) key.k[0],
 					   (long long) key.k[1], shard_home_machine.state_names[own->state],
 					   own->epoch);
@@ -149,16 +149,16 @@ look_at_leftovers(Plane *plane, Undone *undone)
 }
 
 static void
-look_at_stash(Plane *plane, Undone *undone)
+look_at_stash(Flow *flow, Undone *undone)
 {
 	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
 	const StashRow *stash;
 
-	while ((stash = store_at_or_next(plane->store, NULL, T_STASH, &key)) != NULL)
+	while ((stash = store_at_or_next(flow->store, NULL, T_STASH, &key)) != NULL)
 	{
 		int32 type_id = stash->row.item.type_id;
 		int32 shard = stash->row.item.shard;
-		const ShardOwn *own = store_get(plane->store, NULL, T_OWN, KEY(type_id, shard));
+		const ShardOwn *own = store_get(flow->store, NULL, T_OWN, KEY(type_id, shard));
 		int state = own != NULL ? own->state : SHARD_HOME_NONE;
 
 		add_undone(undone, "stash %d/%d %s(%d) id " INT64_FORMAT "; ", type_id, shard,
@@ -169,85 +169,85 @@ look_at_stash(Plane *plane, Undone *undone)
 }
 
 int
-plane_pending(Plane *plane, char *text, size_t size)
+flow_pending(Flow *flow, char *text, size_t size)
 {
 	Undone undone = {.text = text, .size = size};
 
 	if (text != NULL)
 		text[0] = '\0';
-	if (!plane->up)
+	if (!flow->up)
 		return 1;
-	look_at_log(plane, &undone);
-	look_at_rows(plane, &undone);
-	look_at_stash(plane, &undone);
-	look_at_orders(plane, &undone);
-	look_at_leftovers(plane, &undone);
+	look_at_log(flow, &undone);
+	look_at_rows(flow, &undone);
+	look_at_stash(flow, &undone);
+	look_at_orders(flow, &undone);
+	look_at_leftovers(flow, &undone);
 	for (int i = 0; i < MAX_OPERATIONS; i++)
 	{
-		if (plane->operations[i].kind != OP_NONE)
-			add_undone(&undone, "operation %d on %d/%d; ", plane->operations[i].kind,
-					   plane->operations[i].ref.type_id, plane->operations[i].ref.shard);
+		if (flow->operations[i].kind != OP_NONE)
+			add_undone(&undone, "operation %d on %d/%d; ", flow->operations[i].kind,
+					   flow->operations[i].ref.type_id, flow->operations[i].ref.shard);
 	}
-	for (int i = 0; i < plane->n_facts; i++)
+	for (int i = 0; i < flow->n_facts; i++)
 		add_undone(&undone, "fact; ");
-	for (int i = 0; i < plane->n_releases; i++)
-		add_undone(&undone, "gate %d; ", plane->releases[i].kind);
-	for (int i = 0; i < PLANE_SESSIONS; i++)
+	for (int i = 0; i < flow->n_releases; i++)
+		add_undone(&undone, "gate %d; ", flow->releases[i].kind);
+	for (int i = 0; i < FLOW_SESSIONS; i++)
 	{
-		if (plane->sessions[i].tx != NULL || plane->sessions[i].waits)
+		if (flow->sessions[i].tx != NULL || flow->sessions[i].waits)
 			add_undone(&undone, "session %d; ", i);
 	}
 	return undone.count;
 }
 
 bool
-plane_is_empty(Plane *plane)
+flow_is_empty(Flow *flow)
 {
 	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
 
 #ifdef SHARD_MUTANT_LEAVES_MESSAGES
-	return store_at_or_next(plane->store, NULL, T_OWN, &key) == NULL;
+	return store_at_or_next(flow->store, NULL, T_OWN, &key) == NULL;
 #endif
-	return plane_running(plane) && plane_pending(plane, NULL, 0) == 0 &&
-		   store_at_or_next(plane->store, NULL, T_OWN, &key) == NULL;
+	return flow_running(flow) && flow_pending(flow, NULL, 0) == 0 &&
+		   store_at_or_next(flow->store, NULL, T_OWN, &key) == NULL;
 }
 
 bool
-plane_midway(const Plane *plane, int process)
+flow_midway(const Flow *flow, int process)
 {
-	if (process < PLANE_WORKERS)
-		return plane->workers[process].phase != TURN_NONE;
-	return process < PLANE_KEEPER && plane->backends[process - PLANE_WORKERS].state != BACKEND_FREE;
+	if (process < FLOW_WORKERS)
+		return flow->workers[process].phase != TURN_NONE;
+	return process < FLOW_KEEPER && flow->backends[process - FLOW_WORKERS].state != BACKEND_FREE;
 }
 
 int32
-plane_active_epoch(Plane *plane, int32 type_id, int32 shard)
+flow_active_epoch(Flow *flow, int32 type_id, int32 shard)
 {
-	const ShardOwn *own = store_get(plane->store, NULL, T_OWN, KEY(type_id, shard));
+	const ShardOwn *own = store_get(flow->store, NULL, T_OWN, KEY(type_id, shard));
 
 	return own != NULL && own->state == SHARD_HOME_ACTIVE ? own->epoch : -1;
 }
 
 /* Everything that waits somewhere in a database, and every effect in a shard that is active there. */
 static void
-look_into(Plane *plane, Check *check)
+look_into(Flow *flow, Check *check)
 {
 	static const int tables[] = {T_OUTBOX, T_KEPT, T_PARKED, T_DEAD};
 	StoreKey key = KEY(0);
-	const PlaneRow *row;
+	const FlowRow *row;
 	const StashRow *stash;
 	const int64 *id;
 
-	while ((row = store_at_or_next(plane->store, NULL, T_INBOX, &key)) != NULL)
+	while ((row = store_at_or_next(flow->store, NULL, T_INBOX, &key)) != NULL)
 	{
-		if (row->kind == ROW_TELL && is_unread(plane, row, key.k[0]))
+		if (row->kind == ROW_TELL && is_unread(flow, row, key.k[0]))
 			check_seen_waiting(check, row->id);
 		key.k[3]++;
 	}
 	for (int i = 0; i < (int) lengthof(tables); i++)
 	{
 		key = KEY(PG_INT64_MIN, PG_INT64_MIN);
-		while ((row = store_at_or_next(plane->store, NULL, tables[i], &key)) != NULL)
+		while ((row = store_at_or_next(flow->store, NULL, tables[i], &key)) != NULL)
 		{
 			check_seen_waiting(check, row->id);
 			key.k[3]++;
@@ -256,57 +256,50 @@ look_into(Plane *plane, Check *check)
 	for (int table = T_STASH; table <= T_WAITING; table++)
 	{
 		key = KEY(PG_INT64_MIN, PG_INT64_MIN);
-		while ((stash = store_at_or_next(plane->store, NULL, table, &key)) != NULL)
+		while ((stash = store_at_or_next(flow->store, NULL, table, &key)) != NULL)
 		{
 			check_seen_waiting(check, stash->row.id);
 			key.k[3]++;
 		}
 	}
 	key = KEY(PG_INT64_MIN, PG_INT64_MIN);
-	while ((id = store_at_or_next(plane->store, NULL, T_LEDGER, &key)) != NULL)
+	while ((id = store_at_or_next(flow->store, NULL, T_LEDGER, &key)) != NULL)
 	{
-		if (plane_active_epoch(plane, (int32) (key.k[0] >> 32), (int32) key.k[0]) >= 0)
+		if (flow_active_epoch(flow, (int32) (key.k[0] >> 32), (int32) key.k[0]) >= 0)
 			check_seen_effect(check, *id);
 		key.k[3]++;
 	}
 }
 
-int
-plane_wrong(const Plane *plane)
-{
-	return plane->wrong;
-}
-
 /* Of a kept item of this origin there is one row that counts (V7). */
 void
-plane_check_places(Plane *plane)
+flow_check_places(Flow *flow)
 {
 	static const int tables[] = {T_OUTBOX, T_KEPT, T_PARKED};
 	int64 seen[256];
 	int n = 0;
 
-	for (int i = 0; i < PLANE_WORKERS; i++)
+	for (int i = 0; i < FLOW_WORKERS; i++)
 	{
-		if (plane->workers[i].phase != TURN_NONE)
+		if (flow->workers[i].phase != TURN_NONE)
 			return;
 	}
 	for (int i = 0; i < (int) lengthof(tables); i++)
 	{
 		StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
-		const PlaneRow *row;
+		const FlowRow *row;
 
-		while ((row = store_at_or_next(plane->store, NULL, tables[i], &key)) != NULL)
+		while ((row = store_at_or_next(flow->store, NULL, tables[i], &key)) != NULL)
 		{
 			key.k[3]++;
-			if (plane->owner[plane_lane(plane, row->item.type_id, row->item.shard)] < 0 ||
-				(tables[i] != T_PARKED && !is_undone(plane, row)))
+			if (flow->owner[flow_lane(flow, row->item.type_id, row->item.shard)] < 0 ||
+				(tables[i] != T_PARKED && !is_undone(flow, row)))
 				continue;
-			for (int j = 0; j < n && !plane->retired; j++)
+			for (int j = 0; j < n && !flow->retired; j++)
 			{
 				if (seen[j] == row->id)
-					check_fail(plane->check,
-							   "V7: message " INT64_FORMAT " is kept twice by node %d", row->id,
-							   plane->node);
+					check_fail(flow->check, "V7: message " INT64_FORMAT " is kept twice by node %d",
+							   row->id, flow->node);
 			}
 			if (n < (int) lengthof(seen))
 				seen[n++] = row->id;
@@ -315,7 +308,7 @@ plane_check_places(Plane *plane)
 }
 
 void
-plane_strand(Plane *plane)
+flow_strand(Flow *flow)
 {
 	const StashRow *stash;
 
@@ -323,9 +316,9 @@ plane_strand(Plane *plane)
 	{
 		StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN);
 
-		while ((stash = store_at_or_next(plane->store, NULL, table, &key)) != NULL)
+		while ((stash = store_at_or_next(flow->store, NULL, table, &key)) != NULL)
 		{
-			check_stranded(plane->check, stash->row.id);
+			check_stranded(flow->check, stash->row.id);
 			key.k[3]++;
 		}
 	}
@@ -333,9 +326,9 @@ plane_strand(Plane *plane)
 
 /* V3: what is received was sent, what is acknowledged was received. */
 static void
-look_at_streams(Plane *origin, Plane *receiver, Check *check)
+look_at_streams(Flow *origin, Flow *receiver, Check *check)
 {
-	for (int lane = 0; lane < PLANE_LANES; lane++)
+	for (int lane = 0; lane < FLOW_LANES; lane++)
 	{
 		const StreamRow *stream =
 			store_get(origin->store, NULL, T_STREAM, KEY(lane, receiver->node));
@@ -355,20 +348,20 @@ look_at_streams(Plane *origin, Plane *receiver, Check *check)
 }
 
 void
-plane_check_end(Plane *const *planes, int n_planes, Check *check)
+flow_check_end(Flow *const *flows, int n_flows, Check *check)
 {
 	bool quarantined = check_any_excused(check);
 
 	check_end_begin(check);
-	for (int i = 0; i < n_planes; i++)
+	for (int i = 0; i < n_flows; i++)
 	{
-		look_into(planes[i], check);
-		quarantined |= plane_quarantined(planes[i]);
+		look_into(flows[i], check);
+		quarantined |= flow_quarantined(flows[i]);
 	}
-	for (int i = 0; i < n_planes && !quarantined; i++)
+	for (int i = 0; i < n_flows && !quarantined; i++)
 	{
-		for (int j = 0; j < n_planes; j++)
-			look_at_streams(planes[i], planes[j], check);
+		for (int j = 0; j < n_flows; j++)
+			look_at_streams(flows[i], flows[j], check);
 	}
 	check_end(check);
 }

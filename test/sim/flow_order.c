@@ -1,5 +1,5 @@
 /*
- * plane_order.c
+ * flow_order.c
  *		Messages in the order of their numbers, as the product keeps it (D25).
  *
  * What is durable: the position of an entity, a row, and the messages that wait for lower numbers. What a
@@ -7,22 +7,22 @@
  * the lowest of them, since when), counted when its shard becomes active or the worker starts. It goes by
  * memory alone, and both are thrown away when the shard has left.
  */
-#include "plane_turn.h"
+#include "flow_turn.h"
 
 #define EVICT_PERCENT 25
 #define LOOK_AGAIN (20 * MS)
 
 bool
-plane_is_ordered(const Plane *plane, int32 type_id, int32 shard, int32 entity)
+flow_is_ordered(const Flow *flow, int32 type_id, int32 shard, int32 entity)
 {
-	return plane->settings.ordered_timeout > 0 && entity == 0 && shard % 2 == 0 &&
-		   shard < plane->settings.shards && !plane_is_leased(plane, type_id);
+	return flow->settings.ordered_timeout > 0 && entity == 0 && shard % 2 == 0 &&
+		   shard < flow->settings.shards && !flow_is_leased(flow, type_id);
 }
 
 static bool
 has_order(const Worker *worker, const ShardRoute *route, int32 entity)
 {
-	return plane_is_ordered(worker->plane, route->type_id, route->shard, entity);
+	return flow_is_ordered(worker->flow, route->type_id, route->shard, entity);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ enlist(Worker *worker, int64 shard_key, int32 entity)
 	{
 		if (worker->n_ordered == MAX_ORDERED)
 		{
-			check_fail(worker->plane->check, "too many entities with an order");
+			check_fail(worker->flow->check, "too many entities with an order");
 			worker->n_ordered--;
 		}
 		ordered = &worker->ordered[worker->n_ordered++];
@@ -74,7 +74,7 @@ static const StashRow *
 first_waiting(const Worker *worker, int64 shard_key, int32 entity, int64 *number)
 {
 	StoreKey key = KEY(shard_key, entity, *number);
-	const StashRow *row = store_at_or_next(worker->plane->store, worker->tx, T_WAITING, &key);
+	const StashRow *row = store_at_or_next(worker->flow->store, worker->tx, T_WAITING, &key);
 
 	if (row == NULL || key.k[0] != shard_key || key.k[1] != entity)
 		return NULL;
@@ -100,7 +100,7 @@ count_queue(const Worker *worker, const OrderedEntity *ordered, Order *order)
 static void
 read_position(const Worker *worker, const OrderedEntity *ordered, Order *order)
 {
-	const OrderedRow *row = store_get(worker->plane->store, worker->tx, T_ORDERED,
+	const OrderedRow *row = store_get(worker->flow->store, worker->tx, T_ORDERED,
 									  KEY(ordered->shard_key, ordered->entity));
 
 	order->known = true;
@@ -129,7 +129,7 @@ static bool
 is_ready(const Worker *worker, const Order *order)
 {
 	return order->waiting > 0 && (!order->begun || order->lowest == order->row.expected ||
-								  worker->plane->settings.ordered_no_more);
+								  worker->flow->settings.ordered_no_more);
 }
 
 /* What waits of a shard that becomes active becomes known, in the turn. */
@@ -142,13 +142,13 @@ order_load(Worker *worker, const ShardRoute *route)
 #ifdef SHARD_MUTANT_ORDER_NOT_LOADED
 	return;
 #endif
-	while (store_at_or_next(worker->plane->store, worker->tx, T_WAITING, &key) != NULL &&
+	while (store_at_or_next(worker->flow->store, worker->tx, T_WAITING, &key) != NULL &&
 		   key.k[0] == shard_key)
 	{
 		OrderedEntity *ordered = enlist(worker, shard_key, (int32) key.k[1]);
 
 		count_queue(worker, ordered, &ordered->now);
-		ordered->now.since = plane_now(worker->plane);
+		ordered->now.since = flow_now(worker->flow);
 		key = KEY(shard_key, key.k[1] + 1, PG_INT64_MIN);
 	}
 }
@@ -157,17 +157,17 @@ order_load(Worker *worker, const ShardRoute *route)
 void
 order_load_all(Worker *worker)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	StoreKey key = KEY(PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
 
 	worker->n_ordered = 0;
 	worker->read_until = worker->reading_seq = 0;
-	while (store_at_or_next(plane->store, NULL, T_WAITING, &key) != NULL)
+	while (store_at_or_next(flow->store, NULL, T_WAITING, &key) != NULL)
 	{
 		int32 type_id = (int32) (key.k[0] >> 32);
 		int32 shard = (int32) key.k[0];
 
-		if (worker->lanes & (1u << plane_lane(plane, type_id, shard)))
+		if (worker->lanes & (1u << flow_lane(flow, type_id, shard)))
 		{
 			const ShardRoute *route = shard_route_get(worker->routes, type_id, shard);
 
@@ -226,15 +226,15 @@ skip_gap(Worker *worker, OrderedEntity *ordered)
 	count_queue(worker, ordered, order);
 	if (order->waiting == 0 || order->lowest <= order->row.expected)
 		return;
-	plane_note(worker->plane, "entity %d skips from " INT64_FORMAT " to " INT64_FORMAT,
-			   ordered->entity, order->row.expected, order->lowest);
+	flow_note(worker->flow, "entity %d skips from " INT64_FORMAT " to " INT64_FORMAT,
+			  ordered->entity, order->row.expected, order->lowest);
 	order->row.skipped += order->lowest - order->row.expected;
 	order->row.expected = order->lowest;
 	ordered->dirty = true;
 }
 
 static void
-bury_late(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, const PlaneRow *row)
+bury_late(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, const FlowRow *row)
 {
 	ordered->now.row.late++;
 	ordered->dirty = true;
@@ -243,14 +243,14 @@ bury_late(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, const
 
 /* The message waits for lower numbers. Too many that wait make an end of the gap before them. */
 static void
-wait_for_lower(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, const PlaneRow *row)
+wait_for_lower(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, const FlowRow *row)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	Order *order = &ordered->now;
 	StoreKey key = KEY(ordered->shard_key, ordered->entity, row->number);
 	StashRow waits = {.row = *row};
 
-	if (store_get(plane->store, worker->tx, T_WAITING, key) != NULL)
+	if (store_get(flow->store, worker->tx, T_WAITING, key) != NULL)
 	{
 		bury_late(worker, ordered, route, row);
 		return;
@@ -259,15 +259,15 @@ wait_for_lower(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, 
 	if (!store_put(worker->tx, T_WAITING, key, &waits))
 		worker->failed = true;
 	turn_output(worker, R_STASHED, route, row->id, 0, 0);
-	plane_note(plane, "message " INT64_FORMAT ", number " INT64_FORMAT ", waits for " INT64_FORMAT,
-			   row->id, row->number, order->row.expected);
+	flow_note(flow, "message " INT64_FORMAT ", number " INT64_FORMAT ", waits for " INT64_FORMAT,
+			  row->id, row->number, order->row.expected);
 	if (order->waiting++ == 0)
 	{
 		order->lowest = row->number;
-		order->since = plane_now(plane);
+		order->since = flow_now(flow);
 	}
 	order->lowest = Min(order->lowest, row->number);
-	if (order->waiting > plane->settings.ordered_window && !is_ready(worker, order))
+	if (order->waiting > flow->settings.ordered_window && !is_ready(worker, order))
 		skip_gap(worker, ordered);
 }
 
@@ -280,7 +280,7 @@ begin(const Worker *worker, OrderedEntity *ordered, int64 number)
 	order->begun = true;
 	order->row = (OrderedRow){0};
 	order->row.began = order->waiting > 0 ? Min(number, order->lowest) : number;
-	if (worker->plane->settings.ordered_from)
+	if (worker->flow->settings.ordered_from)
 		order->row.began = 1;
 	order->row.expected = order->row.began;
 	ordered->dirty = true;
@@ -316,7 +316,7 @@ heed(Worker *worker, OrderedEntity *ordered)
 
 /* False: it rests, and is to be tried again. */
 static bool
-run_number(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, const PlaneRow *row,
+run_number(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, const FlowRow *row,
 		   bool again)
 {
 	Order *order = order_of(worker, ordered);
@@ -341,7 +341,7 @@ run_number(Worker *worker, OrderedEntity *ordered, const ShardRoute *route, cons
 static bool
 run_first(Worker *worker, OrderedEntity *ordered, const ShardRoute *route)
 {
-	Plane *plane = worker->plane;
+	Flow *flow = worker->flow;
 	Order *order = &ordered->now;
 	int64 number = PG_INT64_MIN;
 	const StashRow *first = first_waiting(worker, ordered->shard_key, ordered->entity, &number);
@@ -350,7 +350,7 @@ run_first(Worker *worker, OrderedEntity *ordered, const ShardRoute *route)
 
 	if (first == NULL)
 	{
-		check_fail(plane->check, "D25: %lld messages wait of shard %d/%d, but there is none",
+		check_fail(flow->check, "D25: %lld messages wait of shard %d/%d, but there is none",
 				   (long long) order->waiting, route->type_id, route->shard);
 		return false;
 	}
@@ -359,13 +359,13 @@ run_first(Worker *worker, OrderedEntity *ordered, const ShardRoute *route)
 	order->lowest = number;
 	if (!is_ready(worker, order))
 		return false;
-	order->not_before = turn_due_here(row.due, plane_now(plane));
-	if (order->not_before > plane_now(plane))
+	order->not_before = turn_due_here(row.due, flow_now(flow));
+	if (order->not_before > flow_now(flow))
 		return false;
 	worker->handled++;
 	if (!turn_run(worker, route, &row.row, row.due != 0))
 	{
-		row.due = order->not_before = turn_again_at(plane);
+		row.due = order->not_before = turn_again_at(flow);
 		if (!store_put(worker->tx, T_WAITING, key, &row))
 			worker->failed = true;
 		return false;
@@ -392,7 +392,7 @@ run_ready(Worker *worker, OrderedEntity *ordered, const ShardRoute *route)
 	if (order->waiting == 0)
 		return;
 	(void) order_of(worker, ordered);
-	while (is_ready(worker, order) && worker->handled < worker->plane->settings.turn_messages &&
+	while (is_ready(worker, order) && worker->handled < worker->flow->settings.turn_messages &&
 		   run_first(worker, ordered, route))
 		;
 }
@@ -410,18 +410,18 @@ order_goes_first(Worker *worker, const ShardRoute *route, int32 entity)
 }
 
 bool
-order_take(Worker *worker, const ShardRoute *route, const PlaneRow *row, bool again)
+order_take(Worker *worker, const ShardRoute *route, const FlowRow *row, bool again)
 {
 	OrderedEntity *ordered;
 
 	if (!has_order(worker, route, row->entity))
 		return turn_run(worker, route, row, again);
 #ifndef SHARD_MUTANT_ORDER_DROPPED_OVERTAKEN
-	if (worker->plane->settings.ordered_no_more && order_goes_first(worker, route, row->entity))
+	if (worker->flow->settings.ordered_no_more && order_goes_first(worker, route, row->entity))
 		return false;
 #endif
 	ordered = enlist(worker, row_shard_key(row), row->entity);
-	if (row->number != 0 && !worker->plane->settings.ordered_no_more)
+	if (row->number != 0 && !worker->flow->settings.ordered_no_more)
 	{
 		if (!run_number(worker, ordered, route, row, again))
 			return false;
@@ -436,18 +436,18 @@ order_take(Worker *worker, const ShardRoute *route, const PlaneRow *row, bool ag
 
 /* The handler has returned: does the entity end with this message? Nothing overtakes what is free to go. */
 void
-order_handled(Worker *worker, const PlaneRow *row)
+order_handled(Worker *worker, const FlowRow *row)
 {
-	const Plane *plane = worker->plane;
+	const Flow *flow = worker->flow;
 	OrderedEntity *ordered = find(worker, row_shard_key(row), row->entity);
 	int64 number = PG_INT64_MIN;
 
 	if (ordered != NULL && ordered->in_turn)
 		ordered->ended = row->stops;
-	if (plane->settings.ordered_no_more && !plane->retired &&
+	if (flow->settings.ordered_no_more && !flow->retired &&
 		first_waiting(worker, row_shard_key(row), row->entity, &number) != NULL &&
 		number != row->number)
-		check_fail(plane->check,
+		check_fail(flow->check,
 				   "D25: message " INT64_FORMAT " of shard %d/%d overtakes number " INT64_FORMAT
 				   " in an order that was dropped",
 				   row->id, row->item.type_id, row->item.shard, number);
@@ -469,7 +469,7 @@ route_of(Worker *worker, const OrderedEntity *ordered)
 static int64
 over_at(const Worker *worker, const Order *order)
 {
-	return order->since + worker->plane->settings.ordered_timeout;
+	return order->since + worker->flow->settings.ordered_timeout;
 }
 
 /* When something of an entity is due, by memory. */
@@ -504,7 +504,7 @@ order_due_at(Worker *worker)
 void
 order_run_due(Worker *worker)
 {
-	int64 now = plane_now(worker->plane);
+	int64 now = flow_now(worker->flow);
 
 	for (int i = 0; i < worker->n_ordered; i++)
 	{
@@ -513,7 +513,7 @@ order_run_due(Worker *worker)
 		Order *order;
 
 		if (due_at(worker, ordered) > now || route == NULL ||
-			worker->handled >= worker->plane->settings.turn_messages)
+			worker->handled >= worker->flow->settings.turn_messages)
 			continue;
 		enlist(worker, ordered->shard_key, ordered->entity);
 		if (ordered->now.waiting == 0)
@@ -532,18 +532,18 @@ order_run_due(Worker *worker)
 static void
 check_queue(const Worker *worker, const OrderedEntity *ordered)
 {
-	const Plane *plane = worker->plane;
+	const Flow *flow = worker->flow;
 	int64 number = PG_INT64_MIN;
 
-	if (plane->retired || !ordered->now.begun ||
+	if (flow->retired || !ordered->now.begun ||
 		first_waiting(worker, ordered->shard_key, ordered->entity, &number) == NULL)
 		return;
 	if (number < ordered->now.row.expected)
 		check_fail(
-			plane->check,
+			flow->check,
 			"D25: number %lld of shard %d/%d, entity %d, waits on %d, where %lld is expected",
 			(long long) number, (int32) (ordered->shard_key >> 32), (int32) ordered->shard_key,
-			ordered->entity, plane->instance, (long long) ordered->now.row.expected);
+			ordered->entity, flow->instance, (long long) ordered->now.row.expected);
 }
 
 /* Positions that changed, before the commit. */
@@ -576,7 +576,7 @@ order_end(Worker *worker, bool committed)
 		if (committed && ordered->in_turn)
 			ordered->saved = ordered->now;
 		ordered->in_turn = ordered->dirty = ordered->ended = false;
-		if (ordered->saved.waiting == 0 && plane_percent(worker->plane, EVICT_PERCENT))
+		if (ordered->saved.waiting == 0 && flow_percent(worker->flow, EVICT_PERCENT))
 			drop_at(worker, i);
 	}
 }
@@ -595,7 +595,7 @@ order_has_read(Worker *worker, bool clean, int64 passed)
 	}
 	else if (worker->reading_seq == 0)
 	{
-		worker->reading_seq = worker->plane->seq;
+		worker->reading_seq = worker->flow->seq;
 		worker->reading_at = worker->turn_at;
 	}
 	else if (passed >= worker->reading_seq)

@@ -1,6 +1,6 @@
 /*
- * plane_private.h
- *		What the files of the plane share: its tables, its processes, their memory.
+ * flow_private.h
+ *		What the files of the flow model share: its tables, its processes, their memory.
  */
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "core/flow/route.h"
 #include "core/flow/stream.h"
-#include "plane.h"
+#include "flow_messages.h"
 
 #define MAX_PEERS 12
 #define MAX_SENDERS 24
@@ -21,16 +21,16 @@
 #define SHARD_KEY(type_id, shard) (((int64) (type_id) << 32) | (uint32) (shard))
 
 /* Tables of the node's database. */
-typedef enum PlaneTable
+typedef enum FlowTable
 {
-	T_INBOX = 0, /* seq: PlaneRow */
+	T_INBOX = 0, /* seq: FlowRow */
 	T_CURSOR,	 /* lane: CursorRow */
-	T_OUTBOX,	 /* lane, destination, seq: PlaneRow */
-	T_KEPT,		 /* lane, shard key, rseq: PlaneRow; received, but not known to be done */
+	T_OUTBOX,	 /* lane, destination, seq: FlowRow */
+	T_KEPT,		 /* lane, shard key, rseq: FlowRow; received, but not known to be done */
 	T_STREAM,	 /* lane, destination: StreamRow */
 	T_LANE,		 /* lane: int64, the last rseq */
 	T_POSITION,	 /* origin, lane: ShardStreamPosition */
-	T_PARKED,	 /* shard key, 0 stamped or 1, rseq or arrival: PlaneRow */
+	T_PARKED,	 /* shard key, 0 stamped or 1, rseq or arrival: FlowRow */
 	T_STASH,	 /* shard key, entity, order: StashRow */
 	T_WAITING,	 /* shard key, entity, number: StashRow; waits for lower numbers (D25) */
 	T_ORDERED,	 /* shard key, entity: OrderedRow */
@@ -39,9 +39,9 @@ typedef enum PlaneTable
 	T_BASE,		 /* shard key, kind, a, b: int64 */
 	T_OWN,		 /* type, shard: ShardOwn */
 	T_ROUTE,	 /* type, shard: RouteRow */
-	T_DEAD,		 /* id: PlaneRow */
+	T_DEAD,		 /* id: FlowRow */
 	N_TABLES
-} PlaneTable;
+} FlowTable;
 
 typedef enum RowKind
 {
@@ -54,7 +54,7 @@ typedef enum RowKind
 } RowKind;
 
 /* A row of the inbox, an outbox, or held. item.body is not used. */
-typedef struct PlaneRow
+typedef struct FlowRow
 {
 	int32 kind;
 	int32 entity;
@@ -70,7 +70,7 @@ typedef struct PlaneRow
 	int64 fact_n;
 	int64 fact_move;
 	ShardItem item;
-} PlaneRow;
+} FlowRow;
 
 typedef struct Sender
 {
@@ -98,7 +98,7 @@ typedef struct StreamRow
 typedef struct StashRow
 {
 	int64 due;
-	PlaneRow row;
+	FlowRow row;
 } StashRow;
 
 /* How far an entity is in its numbers. */
@@ -126,7 +126,7 @@ typedef struct RouteRow
 	int64 move_id;
 } RouteRow;
 
-/* Messages between planes. */
+/* Messages between nodes. */
 typedef enum DatagramKind
 {
 	D_HELLO = 1,
@@ -184,7 +184,7 @@ typedef struct ExportItem
 		StashRow stash;
 		OrderedRow ordered;
 		StateRow state;
-		PlaneRow row;
+		FlowRow row;
 		int64 number;
 	} value;
 } ExportItem;
@@ -212,8 +212,8 @@ typedef struct Datagram
 typedef struct Letter
 {
 	Datagram head;
-	Section sections[PLANE_LANES];
-	PlaneRow rows[MAX_CALL_ROWS];
+	Section sections[FLOW_LANES];
+	FlowRow rows[MAX_CALL_ROWS];
 	FactItem facts[MAX_CALL_ROWS];
 	MarkItem marks[MAX_CALL_ROWS];
 	int export_space;
@@ -326,7 +326,7 @@ typedef struct OrderedEntity
 
 typedef struct Worker
 {
-	Plane *plane;
+	Flow *flow;
 	int index;
 	uint32 lanes; /* owned now */
 	ShardRoutes *routes;
@@ -344,12 +344,12 @@ typedef struct Worker
 	int64 lease_until; /* as known when the turn took its facts (L12) */
 	int64 tail;
 	int n_open;
-	int64 open[PLANE_SESSIONS + PLANE_BACKENDS + PLANE_WORKERS + 4];
+	int64 open[FLOW_SESSIONS + FLOW_BACKENDS + FLOW_WORKERS + 4];
 	int handled;
 	int64 at;		 /* next seq of the scan */
 	uint32 changed;	 /* lanes whose cursor changed */
 	uint32 appended; /* lanes whose streams changed */
-	CursorRow cursors[PLANE_LANES];
+	CursorRow cursors[FLOW_LANES];
 	StoreKey stash_at;
 	int n_children;
 	int child_space;
@@ -372,8 +372,8 @@ typedef struct Worker
 	int64 not_before; /* no turn */
 	int64 ask_at;
 	int64 truncate_at;
-	int32 fact_lost;	 /* of the fact that is being applied */
-	PlaneRow parked_row; /* the first parked one, last asked for */
+	int32 fact_lost;	/* of the fact that is being applied */
+	FlowRow parked_row; /* the first parked one, last asked for */
 	StoreKey parked_at;
 	int64 marks_saved_at; /* seq when marks were written to the log */
 
@@ -407,7 +407,7 @@ typedef struct Backend
 	int64 lsn;
 	uint32 locks; /* lanes of the streams from call.head.from */
 	int n_fresh;
-	ShardStreamPosition fresh[PLANE_LANES];
+	ShardStreamPosition fresh[FLOW_LANES];
 } Backend;
 
 typedef struct Session
@@ -469,26 +469,26 @@ typedef struct PendingNote
 typedef struct Peer
 {
 	int32 node;
-	ShardStream streams[PLANE_LANES];
-	int64 floor_told[PLANE_LANES];
-	int64 head_since[PLANE_LANES]; /* the oldest row that is stored is the same since then */
-	int64 head[PLANE_LANES];
+	ShardStream streams[FLOW_LANES];
+	int64 floor_told[FLOW_LANES];
+	int64 head_since[FLOW_LANES]; /* the oldest row that is stored is the same since then */
+	int64 head[FLOW_LANES];
 	int n_notes;
 	int note_space;
 	PendingNote *notes;
 	int64 note_req; /* of the note under way, 0: none */
 	int64 note_deadline;
 	int note_tries;
-	ShardStreamPosition quarantine[PLANE_LANES]; /* what the receiver said then */
-	int notes_sent;								 /* the first of them are in it */
+	ShardStreamPosition quarantine[FLOW_LANES]; /* what the receiver said then */
+	int notes_sent;								/* the first of them are in it */
 	uint32 stream_locks;
 	uint32 accepted; /* lanes whose quarantine the operator ends */
 } Peer;
 
-struct Plane
+struct Flow
 {
-	PlaneHost host;
-	PlaneSettings settings;
+	FlowHost host;
+	FlowSettings settings;
 	Store *store;
 	Check *check;
 	int instance;
@@ -508,11 +508,11 @@ struct Plane
 	int64 next_conn;
 	int64 lease_until;
 	uint32 exclusive; /* turn locks */
-	int owner[PLANE_LANES];
-	int64 saved[PLANE_LANES]; /* cursor as of the last saved marks; 0: none */
-	Worker workers[PLANE_WORKERS];
-	Backend backends[PLANE_BACKENDS];
-	Session sessions[PLANE_SESSIONS];
+	int owner[FLOW_LANES];
+	int64 saved[FLOW_LANES]; /* cursor as of the last saved marks; 0: none */
+	Worker workers[FLOW_WORKERS];
+	Backend backends[FLOW_BACKENDS];
+	Session sessions[FLOW_SESSIONS];
 	int n_operations; /* those behind are unused; some before may be */
 	Operation operations[MAX_OPERATIONS];
 	int n_peers;
@@ -535,7 +535,6 @@ struct Plane
 		int32 shard;
 		uint32 lanes;
 	} reloads[64];
-	int wrong;		  /* facts that contradicted what was here */
 	uint32 floors;	  /* lanes to be looked at for a new floor, */
 	int64 floors_lsn; /* when this is durable */
 	int64 keeper_at;
@@ -546,60 +545,86 @@ struct Plane
 
 #define row_shard_key(row) SHARD_KEY((row)->item.type_id, (row)->item.shard)
 
-/* plane.c */
-extern int64 plane_now(const Plane *plane);
-extern uint32 plane_random(const Plane *plane, uint32 below);
-extern bool plane_percent(const Plane *plane, int percent);
-extern void plane_note(const Plane *plane, const char *format, ...) pg_attribute_printf(2, 3);
-extern int plane_lane(const Plane *plane, int32 type_id, int32 shard);
-extern bool plane_is_leased(const Plane *plane, int32 type_id);
-extern Peer *plane_peer(Plane *plane, int32 node);
-extern void plane_poke(Plane *plane);
-extern bool plane_append(Plane *plane, StoreTransaction *tx, const PlaneRow *row);
-extern void plane_release_at(Plane *plane, const Release *release);
-extern void plane_let_go(Plane *plane);
-extern void plane_reload(Plane *plane, int32 type_id, int32 shard);
-extern void plane_event(Plane *plane, ShardNodeEventKind kind, const ShardShardRef *ref);
-extern void plane_learn(Plane *plane, const FactItem *fact);
+/* flow.c */
+extern int64 flow_now(const Flow *flow);
+extern uint32 flow_random(const Flow *flow, uint32 below);
+extern bool flow_percent(const Flow *flow, int percent);
+extern void flow_note(const Flow *flow, const char *format, ...) pg_attribute_printf(2, 3);
+extern int flow_lane(const Flow *flow, int32 type_id, int32 shard);
+extern bool flow_is_leased(const Flow *flow, int32 type_id);
+extern Peer *flow_peer(Flow *flow, int32 node);
+extern void flow_poke(Flow *flow);
+extern bool flow_append(Flow *flow, StoreTransaction *tx, const FlowRow *row);
 
-/* plane_fact.c */
-extern void plane_learned(Plane *plane, const FactItem *fact);
-extern bool plane_fact_is_learned(const Plane *plane, FactItem *fact);
-extern int32 plane_era(const Plane *plane);
-extern bool plane_facts_are_ahead(const Plane *plane, const Letter *letter);
-extern void plane_kill_worker(Plane *plane, int lane);
-extern bool plane_turn_runs(const Plane *plane, int lane);
-extern Operation *plane_operation(Plane *plane, OperationKind kind, const ShardShardRef *ref);
-extern void plane_own_changed(Plane *plane, int32 type_id, int32 shard, const ShardOwn *before,
-							  const ShardOwn *after, int32 lost);
+/* flow_release.c */
+extern void flow_release_at(Flow *flow, const Release *release);
+extern void flow_let_go(Flow *flow);
+extern void flow_report_rest(Flow *flow, int64 upto);
 
-/* plane_turn.c */
+/* flow_session.c */
+extern void flow_return_commits(Flow *flow);
+extern bool flow_commits_return(const Flow *flow);
+
+/* flow_action.c */
+extern void flow_event(Flow *flow, ShardNodeEventKind kind, const ShardShardRef *ref);
+extern void flow_reload(Flow *flow, int32 type_id, int32 shard);
+extern void flow_kill_worker(Flow *flow, int lane);
+extern bool flow_turn_runs(const Flow *flow, int lane);
+extern void flow_own_changed(Flow *flow, int32 type_id, int32 shard, const ShardOwn *before,
+							 const ShardOwn *after, int32 lost);
+
+/* flow_fact.c */
+extern void flow_learned(Flow *flow, const FactItem *fact);
+extern bool flow_fact_is_learned(const Flow *flow, FactItem *fact);
+extern int32 flow_era(const Flow *flow);
+extern bool flow_facts_are_ahead(const Flow *flow, const Letter *letter);
+extern void flow_learn(Flow *flow, const FactItem *fact);
+
+/* flow_operation.c */
+extern Operation *flow_operation(Flow *flow, OperationKind kind, const ShardShardRef *ref);
+
+/* flow_turn.c */
 extern bool turn_due(Worker *worker);
 extern void turn_step(Worker *worker);
 extern void turn_abort(Worker *worker);
-extern void turn_start_worker(Worker *worker);
-extern void turn_stop_worker(Worker *worker);
-extern bool turn_has_orders(const Worker *worker);
 extern int64 turn_wake(Worker *worker);
 
-/* plane_link.c */
-extern void link_load_stream(Plane *plane, Peer *peer, int lane);
-extern bool link_store_stream(StoreTransaction *tx, const Peer *peer, int lane);
-extern bool link_push(Worker *worker);
-extern bool link_truncate(Worker *worker);
-extern int64 link_wake(Worker *worker);
-extern void link_receive(Plane *plane, const Letter *letter);
-extern void link_backend_step(Backend *backend, Plane *plane);
-extern bool link_backend_ready(const Plane *plane, const Backend *backend);
-extern void
-link_add_note(Plane *plane, int32 node, int32 type_id, int32 shard, int64 rseq, bool refused);
-extern bool link_notes(Plane *plane);
-extern void link_send(Plane *plane, int32 to, Letter *letter);
+/* flow_worker.c */
+extern void turn_start_worker(Worker *worker);
+extern void turn_stop_worker(Worker *worker);
 
-/* plane_move.c */
-extern bool move_due(Plane *plane);
-extern void move_step(Plane *plane);
-extern int64 move_wake(Plane *plane);
-extern void move_receive(Plane *plane, const Letter *letter);
+/* flow_stream.c */
+extern void link_load_stream(Flow *flow, Peer *peer, int lane);
+extern bool link_store_stream(StoreTransaction *tx, const Peer *peer, int lane);
+extern bool link_truncate(Worker *worker);
+
+/* flow_link.c */
+extern void link_close(Worker *worker, int i, int64 pause);
+extern bool link_push(Worker *worker);
+extern int64 link_wake(Worker *worker);
+extern void link_add_fact(Flow *flow, Letter *letter, Link *link, int32 type_id, int32 shard);
+extern void link_take_answer(Flow *flow, const Letter *letter);
+
+/* flow_backend.c */
+extern void link_backend_step(Backend *backend, Flow *flow);
+extern bool link_backend_ready(const Flow *flow, const Backend *backend);
+extern void link_take_call(Flow *flow, const Letter *letter);
+
+/* flow_mark.c */
+extern void
+link_add_note(Flow *flow, int32 node, int32 type_id, int32 shard, int64 rseq, bool refused);
+extern bool link_notes(Flow *flow);
+extern void link_take_marks(Flow *flow, const Letter *letter);
+extern void link_take_note(Flow *flow, const Letter *letter);
+extern void link_take_note_answer(Flow *flow, const Datagram *head);
+
+/* flow_letter.c */
+extern void link_send(Flow *flow, int32 to, Letter *letter);
+
+/* flow_move.c */
+extern bool move_due(Flow *flow);
+extern void move_step(Flow *flow);
+extern int64 move_wake(Flow *flow);
+extern void move_receive(Flow *flow, const Letter *letter);
 extern bool move_forget_waiting(StoreTransaction *tx, Store *store, int64 shard_key);
 extern bool move_has_states(const Store *store, int64 shard_key);

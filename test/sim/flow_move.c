@@ -1,12 +1,12 @@
 /*
- * plane_move.c
+ * flow_move.c
  *		The keeper: imports, delayed deletes, rotation of the log (M4, M7, M23, H7).
  *
  * An import is another process than the worker of the lane: it takes the turn lock exclusively, so it
  * waits until no turn of the lane is open (W3), and it tells the worker by a row of the log, which is
  * there before anything that follows from it. Deletes are the worker's own, between two turns.
  */
-#include "plane_private.h"
+#include "flow_private.h"
 
 #define KEEPER_EVERY (500 * MS)
 #define DELETE_CHUNK 6
@@ -18,18 +18,18 @@ static const int shard_tables[] = {T_STATE, T_LEDGER, T_STASH, T_WAITING, T_ORDE
 #define STATE_TABLES 2
 
 static ShardOwn
-read_own(const Plane *plane, const ShardShardRef *ref)
+read_own(const Flow *flow, const ShardShardRef *ref)
 {
-	const ShardOwn *own = store_get(plane->store, NULL, T_OWN, KEY(ref->type_id, ref->shard));
+	const ShardOwn *own = store_get(flow->store, NULL, T_OWN, KEY(ref->type_id, ref->shard));
 	ShardOwn none = {0};
 
 	return own != NULL ? *own : none;
 }
 
 static RouteRow
-read_route(const Plane *plane, const ShardShardRef *ref)
+read_route(const Flow *flow, const ShardShardRef *ref)
 {
-	const RouteRow *route = store_get(plane->store, NULL, T_ROUTE, KEY(ref->type_id, ref->shard));
+	const RouteRow *route = store_get(flow->store, NULL, T_ROUTE, KEY(ref->type_id, ref->shard));
 	RouteRow none = {0};
 
 	if (route == NULL)
@@ -86,9 +86,9 @@ move_has_states(const Store *store, int64 shard_key)
 
 /* The lane's worker meets it in the log, before anything that is appended from now on. */
 static bool
-append_own(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref)
+append_own(Flow *flow, StoreTransaction *tx, const ShardShardRef *ref)
 {
-	PlaneRow row = {.kind = ROW_OWN};
+	FlowRow row = {.kind = ROW_OWN};
 
 #ifdef SHARD_MUTANT_OWN_ROW_MISSING
 	return true;
@@ -96,18 +96,17 @@ append_own(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref)
 	row.item.type_id = ref->type_id;
 	row.item.shard = ref->shard;
 	row.item.epoch = SHARD_NO_EPOCH;
-	if (!plane_append(plane, tx, &row))
+	if (!flow_append(flow, tx, &row))
 		return false;
-	if (plane->n_notices == MAX_NOTICES)
-		memmove(&plane->notices[0], &plane->notices[1],
-				--plane->n_notices * sizeof(plane->notices[0]));
-	plane->notices[plane->n_notices++] = (OwnNotice){ref->type_id, ref->shard, plane->seq};
+	if (flow->n_notices == MAX_NOTICES)
+		memmove(&flow->notices[0], &flow->notices[1], --flow->n_notices * sizeof(flow->notices[0]));
+	flow->notices[flow->n_notices++] = (OwnNotice){ref->type_id, ref->shard, flow->seq};
 	return true;
 }
 
 /* The ownership row takes its step and the transaction commits. */
 static int64
-commit_own(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref, const ShardOwn *before,
+commit_own(Flow *flow, StoreTransaction *tx, const ShardShardRef *ref, const ShardOwn *before,
 		   const ShardOwn *after)
 {
 	int64 lsn;
@@ -117,22 +116,22 @@ commit_own(Plane *plane, StoreTransaction *tx, const ShardShardRef *ref, const S
 	else
 		store_put(tx, T_OWN, KEY(ref->type_id, ref->shard), after);
 	lsn = store_commit(tx);
-	plane_own_changed(plane, ref->type_id, ref->shard, before, after, 0);
+	flow_own_changed(flow, ref->type_id, ref->shard, before, after, 0);
 	return lsn;
 }
 
 static void
-release_ref(Plane *plane, ReleaseKind kind, const ShardShardRef *ref, int64 lsn)
+release_ref(Flow *flow, ReleaseKind kind, const ShardShardRef *ref, int64 lsn)
 {
 	Release release = {.kind = kind, .ref = *ref, .lsn = lsn};
 
-	plane_release_at(plane, &release);
+	flow_release_at(flow, &release);
 }
 
 /* ---- the new home's side ---------------------------------------------------------------------- */
 
 static void
-end_import(Plane *plane, Operation *operation, bool failed)
+end_import(Flow *flow, Operation *operation, bool failed)
 {
 	ShardShardRef ref = operation->ref;
 
@@ -141,34 +140,34 @@ end_import(Plane *plane, Operation *operation, bool failed)
 	free(operation->copy);
 	memset(operation, 0, sizeof(*operation));
 	if (failed)
-		plane_event(plane, SHARD_EVENT_IMPORT_FAILED, &ref);
+		flow_event(flow, SHARD_EVENT_IMPORT_FAILED, &ref);
 }
 
 static void
-ask_for_copy(Plane *plane, Operation *operation)
+ask_for_copy(Flow *flow, Operation *operation)
 {
-	Letter *letter = &plane->scratch;
+	Letter *letter = &flow->scratch;
 
 	if (operation->tries++ == IMPORT_TRIES)
 	{
-		end_import(plane, operation, true);
+		end_import(flow, operation, true);
 		return;
 	}
 	memset(&letter->head, 0, sizeof(Datagram));
 	letter->head.kind = D_EXPORT;
 	letter->head.ref = operation->ref;
-	letter->head.req = operation->req = ++plane->next_conn;
-	operation->not_before = plane_now(plane) + plane->settings.call_timeout;
-	link_send(plane, operation->node, letter);
+	letter->head.req = operation->req = ++flow->next_conn;
+	operation->not_before = flow_now(flow) + flow->settings.call_timeout;
+	link_send(flow, operation->node, letter);
 }
 
 /* Everything of the copy, in place of whatever was left here. False: the disk is full. */
 static bool
-insert_copy(Plane *plane, StoreTransaction *tx, const Letter *copy, int64 shard_key)
+insert_copy(Flow *flow, StoreTransaction *tx, const Letter *copy, int64 shard_key)
 {
 	bool left;
 
-	if (!delete_rows(tx, plane->store, shard_key, 0, lengthof(shard_tables), PG_INT32_MAX, &left))
+	if (!delete_rows(tx, flow->store, shard_key, 0, lengthof(shard_tables), PG_INT32_MAX, &left))
 		return false;
 	for (int i = 0; i < copy->head.n_exports; i++)
 	{
@@ -176,9 +175,9 @@ insert_copy(Plane *plane, StoreTransaction *tx, const Letter *copy, int64 shard_
 		StoreKey key = item->key;
 
 		if (item->table == T_STASH)
-			key.k[2] = ++plane->arrival;
+			key.k[2] = ++flow->arrival;
 		if (item->table == T_PARKED && key.k[1] == 1)
-			key.k[2] = ++plane->arrival;
+			key.k[2] = ++flow->arrival;
 #ifdef SHARD_MUTANT_IMPORT_WITHOUT_MARKS
 		if (item->table == T_BASE)
 			continue;
@@ -190,49 +189,49 @@ insert_copy(Plane *plane, StoreTransaction *tx, const Letter *copy, int64 shard_
 }
 
 static void
-import(Plane *plane, Operation *operation)
+import(Flow *flow, Operation *operation)
 {
-	ShardOwn before = read_own(plane, &operation->ref);
+	ShardOwn before = read_own(flow, &operation->ref);
 	ShardOwn own = before;
-	RouteRow route = read_route(plane, &operation->ref);
+	RouteRow route = read_route(flow, &operation->ref);
 	ShardShardRef ref = operation->ref;
 	StoreTransaction *tx;
 
 	switch (shard_handoff_import(&own, route.epoch, &ref))
 	{
 		case SHARD_HANDOFF_IGNORE:
-			end_import(plane, operation, true);
+			end_import(flow, operation, true);
 			return;
 		case SHARD_HANDOFF_DONE:
-			release_ref(plane, R_STAGED, &ref, store_last_lsn(plane->store));
-			end_import(plane, operation, false);
+			release_ref(flow, R_STAGED, &ref, store_last_lsn(flow->store));
+			end_import(flow, operation, false);
 			return;
 		case SHARD_HANDOFF_DO:
 			break;
 	}
 	if (operation->copy == NULL)
 	{
-		ask_for_copy(plane, operation);
+		ask_for_copy(flow, operation);
 		return;
 	}
 
-	/* nobody writes states by SQL here: the product would refuse for ever what is the plane's own */
+	/* nobody writes states by SQL here: the product would refuse for ever what is its own */
 	if (before.state == SHARD_HOME_NONE &&
-		move_has_states(plane->store, SHARD_KEY(ref.type_id, ref.shard)))
-		check_fail(plane->check, "M26: shard %d/%d on %d has states without an ownership row",
-				   ref.type_id, ref.shard, plane->instance);
-	tx = store_begin(plane->store);
-	if (!insert_copy(plane, tx, operation->copy, SHARD_KEY(ref.type_id, ref.shard)) ||
-		!append_own(plane, tx, &ref))
+		move_has_states(flow->store, SHARD_KEY(ref.type_id, ref.shard)))
+		check_fail(flow->check, "M26: shard %d/%d on %d has states without an ownership row",
+				   ref.type_id, ref.shard, flow->instance);
+	tx = store_begin(flow->store);
+	if (!insert_copy(flow, tx, operation->copy, SHARD_KEY(ref.type_id, ref.shard)) ||
+		!append_own(flow, tx, &ref))
 	{
 		store_abort(tx);
-		operation->not_before = plane_now(plane) + 100 * MS;
+		operation->not_before = flow_now(flow) + 100 * MS;
 		return;
 	}
 	shard_handoff_step(&own, SHARD_HOME_IMPORT, ref.epoch, ref.move_id);
-	release_ref(plane, R_STAGED, &ref, commit_own(plane, tx, &ref, &before, &own));
-	plane_poke(plane);
-	end_import(plane, operation, false);
+	release_ref(flow, R_STAGED, &ref, commit_own(flow, tx, &ref, &before, &own));
+	flow_poke(flow);
+	end_import(flow, operation, false);
 }
 
 /* ---- copying out ------------------------------------------------------------------------------ */
@@ -255,12 +254,12 @@ add_export(Letter *letter, int table, StoreKey key, const void *value, size_t si
 }
 
 static void
-export_table(Plane *plane, Letter *letter, int table, int64 shard_key, size_t size)
+export_table(Flow *flow, Letter *letter, int table, int64 shard_key, size_t size)
 {
 	StoreKey key = KEY(shard_key, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN);
 	const void *value;
 
-	while ((value = store_at_or_next(plane->store, NULL, table, &key)) != NULL &&
+	while ((value = store_at_or_next(flow->store, NULL, table, &key)) != NULL &&
 		   key.k[0] == shard_key)
 	{
 		add_export(letter, table, key, value, size);
@@ -270,16 +269,16 @@ export_table(Plane *plane, Letter *letter, int table, int64 shard_key, size_t si
 
 /* A new home asks. A seal that is not past the gate yet is not answered: it asks again. */
 static void
-give_copy(Plane *plane, const Letter *question)
+give_copy(Flow *flow, const Letter *question)
 {
 	Datagram head = question->head;
-	Letter *letter = &plane->scratch;
+	Letter *letter = &flow->scratch;
 	const ShardOwn *row =
-		store_get(plane->store, NULL, T_OWN, KEY(head.ref.type_id, head.ref.shard));
-	ShardOwn own = read_own(plane, &head.ref);
+		store_get(flow->store, NULL, T_OWN, KEY(head.ref.type_id, head.ref.shard));
+	ShardOwn own = read_own(flow, &head.ref);
 	int64 shard_key = SHARD_KEY(head.ref.type_id, head.ref.shard);
 
-	if (row != NULL && !store_released(plane->store, store_row_lsn(row)))
+	if (row != NULL && !store_released(flow->store, store_row_lsn(row)))
 		return;
 	memset(&letter->head, 0, sizeof(Datagram));
 	letter->head.kind = D_EXPORT_ANSWER;
@@ -290,34 +289,34 @@ give_copy(Plane *plane, const Letter *question)
 	if (shard_handoff_export(&own, &head.ref))
 	{
 		letter->head.verdict = V_OK;
-		export_table(plane, letter, T_STATE, shard_key, sizeof(StateRow));
-		export_table(plane, letter, T_LEDGER, shard_key, sizeof(int64));
-		export_table(plane, letter, T_STASH, shard_key, sizeof(StashRow));
-		export_table(plane, letter, T_WAITING, shard_key, sizeof(StashRow));
+		export_table(flow, letter, T_STATE, shard_key, sizeof(StateRow));
+		export_table(flow, letter, T_LEDGER, shard_key, sizeof(int64));
+		export_table(flow, letter, T_STASH, shard_key, sizeof(StashRow));
+		export_table(flow, letter, T_WAITING, shard_key, sizeof(StashRow));
 #ifndef SHARD_MUTANT_COPY_WITHOUT_POSITIONS
-		export_table(plane, letter, T_ORDERED, shard_key, sizeof(OrderedRow));
+		export_table(flow, letter, T_ORDERED, shard_key, sizeof(OrderedRow));
 #endif
-		export_table(plane, letter, T_BASE, shard_key, sizeof(int64));
+		export_table(flow, letter, T_BASE, shard_key, sizeof(int64));
 #ifdef SHARD_MUTANT_COPY_PARKED_TOO
-		export_table(plane, letter, T_PARKED, shard_key, sizeof(PlaneRow));
+		export_table(flow, letter, T_PARKED, shard_key, sizeof(FlowRow));
 #endif
 	}
-	link_send(plane, head.from, letter);
+	link_send(flow, head.from, letter);
 }
 
 static void
-take_copy(Plane *plane, const Letter *letter)
+take_copy(Flow *flow, const Letter *letter)
 {
-	for (int i = 0; i < plane->n_operations; i++)
+	for (int i = 0; i < flow->n_operations; i++)
 	{
-		Operation *operation = &plane->operations[i];
+		Operation *operation = &flow->operations[i];
 
 		if (operation->kind != OP_IMPORT || operation->req != letter->head.req ||
-			operation->copy != NULL || letter->head.to_inc != plane->inc)
+			operation->copy != NULL || letter->head.to_inc != flow->inc)
 			continue;
 		if (letter->head.verdict != V_OK)
 		{
-			end_import(plane, operation, true);
+			end_import(flow, operation, true);
 			return;
 		}
 		operation->copy = pg_malloc0(sizeof(Letter));
@@ -332,29 +331,29 @@ take_copy(Plane *plane, const Letter *letter)
 }
 
 void
-move_receive(Plane *plane, const Letter *letter)
+move_receive(Flow *flow, const Letter *letter)
 {
 	if (letter->head.kind == D_EXPORT)
-		give_copy(plane, letter);
+		give_copy(flow, letter);
 	else if (letter->head.kind == D_EXPORT_ANSWER)
-		take_copy(plane, letter);
+		take_copy(flow, letter);
 }
 
 /* ---- deleting and rotating -------------------------------------------------------------------- */
 
 static void
-delete_shard(Plane *plane, Operation *operation)
+delete_shard(Flow *flow, Operation *operation)
 {
 	ShardShardRef ref = operation->ref;
-	ShardOwn before = read_own(plane, &ref);
+	ShardOwn before = read_own(flow, &ref);
 	ShardOwn own = before;
-	RouteRow route = read_route(plane, &ref);
+	RouteRow route = read_route(flow, &ref);
 	StoreTransaction *tx;
 	bool clearing = own.state == SHARD_HOME_CLEARING;
 	int first = 0;
 	bool left;
 
-	if (!shard_handoff_delete(&own, ref.epoch, plane->node, route.node, route.epoch))
+	if (!shard_handoff_delete(&own, ref.epoch, flow->node, route.node, route.epoch))
 	{
 		operation->kind = OP_NONE;
 		return;
@@ -369,8 +368,8 @@ delete_shard(Plane *plane, Operation *operation)
 #ifdef SHARD_MUTANT_STATES_OUTLIVE_OWN
 	first = clearing ? 0 : STATE_TABLES;
 #endif
-	tx = store_begin(plane->store);
-	if (!delete_rows(tx, plane->store, SHARD_KEY(ref.type_id, ref.shard), first,
+	tx = store_begin(flow->store);
+	if (!delete_rows(tx, flow->store, SHARD_KEY(ref.type_id, ref.shard), first,
 					 clearing ? STATE_TABLES : (int) lengthof(shard_tables), DELETE_CHUNK, &left))
 	{
 		store_abort(tx);
@@ -379,7 +378,7 @@ delete_shard(Plane *plane, Operation *operation)
 	if (left)
 	{
 		store_commit(tx);
-		operation->not_before = plane_now(plane) + 50 * MS;
+		operation->not_before = flow_now(flow) + 50 * MS;
 		return;
 	}
 	if (clearing)
@@ -391,8 +390,8 @@ delete_shard(Plane *plane, Operation *operation)
 	operation->kind = OP_NONE;
 	if (shard_handoff_step(&own, SHARD_HOME_DELETED, own.epoch, own.move_id))
 	{
-		commit_own(plane, tx, &ref, &before, &own);
-		plane_reload(plane, ref.type_id, ref.shard);
+		commit_own(flow, tx, &ref, &before, &own);
+		flow_reload(flow, ref.type_id, ref.shard);
 	}
 	else
 		store_commit(tx);
@@ -400,32 +399,32 @@ delete_shard(Plane *plane, Operation *operation)
 
 /* Rows that are left: of a shard that lives elsewhere, of an aborted move, of a former life. They go, some time. */
 static void
-plan_deletes(Plane *plane)
+plan_deletes(Flow *flow)
 {
 	StoreKey key = KEY(0);
 	const ShardOwn *own;
 
-	while ((own = store_at_or_next(plane->store, NULL, T_OWN, &key)) != NULL)
+	while ((own = store_at_or_next(flow->store, NULL, T_OWN, &key)) != NULL)
 	{
 		ShardShardRef ref = {(int32) key.k[0], (int32) key.k[1], own->epoch, 0};
-		RouteRow route = read_route(plane, &ref);
+		RouteRow route = read_route(flow, &ref);
 		Operation *operation;
 
 		key.k[3]++;
 		if (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING ||
-			!shard_handoff_delete(own, own->epoch, plane->node, route.node, route.epoch))
+			!shard_handoff_delete(own, own->epoch, flow->node, route.node, route.epoch))
 			continue;
-		operation = plane_operation(plane, OP_DELETE, &ref);
+		operation = flow_operation(flow, OP_DELETE, &ref);
 		if (operation != NULL)
 			operation->not_before =
-				plane_now(plane) +
-				plane_random(plane, (uint32) (plane->settings.delete_delay / MS)) * MS;
+				flow_now(flow) +
+				flow_random(flow, (uint32) (flow->settings.delete_delay / MS)) * MS;
 	}
 }
 
 /* What every lane has passed, and whose marks are saved, can go. */
 static bool
-rotate(Plane *plane)
+rotate(Flow *flow)
 {
 	int64 limit = PG_INT64_MAX;
 	StoreKey key = KEY(0);
@@ -433,12 +432,12 @@ rotate(Plane *plane)
 	bool any = false;
 	bool open;
 
-	for (int lane = 0; lane < PLANE_LANES; lane++)
-		limit = Min(limit, plane->saved[lane]);
-	if (limit == 0 || store_full(plane->store))
+	for (int lane = 0; lane < FLOW_LANES; lane++)
+		limit = Min(limit, flow->saved[lane]);
+	if (limit == 0 || store_full(flow->store))
 		return false;
-	tx = store_begin(plane->store);
-	while (store_scan(plane->store, T_INBOX, &key, &open) != NULL && key.k[0] <= limit)
+	tx = store_begin(flow->store);
+	while (store_scan(flow->store, T_INBOX, &key, &open) != NULL && key.k[0] <= limit)
 	{
 		if (!open)
 			any |= store_remove(tx, T_INBOX, key);
@@ -453,40 +452,39 @@ rotate(Plane *plane)
 
 /* Something that may be done now. */
 static Operation *
-due_operation(Plane *plane, int64 now)
+due_operation(Flow *flow, int64 now)
 {
-	if (!plane->handles || store_full(plane->store))
+	if (!flow->handles || store_full(flow->store))
 		return NULL;
-	while (plane->n_operations > 0 && plane->operations[plane->n_operations - 1].kind == OP_NONE)
-		plane->n_operations--;
-	for (int i = 0; i < plane->n_operations; i++)
+	while (flow->n_operations > 0 && flow->operations[flow->n_operations - 1].kind == OP_NONE)
+		flow->n_operations--;
+	for (int i = 0; i < flow->n_operations; i++)
 	{
-		Operation *operation = &plane->operations[i];
+		Operation *operation = &flow->operations[i];
 
 		if ((operation->kind != OP_IMPORT && operation->kind != OP_DELETE) ||
 			operation->not_before > now)
 			continue;
 		if (operation->kind == OP_IMPORT && operation->copy == NULL)
 			return operation;
-		if (!plane_turn_runs(plane,
-							 plane_lane(plane, operation->ref.type_id, operation->ref.shard)))
+		if (!flow_turn_runs(flow, flow_lane(flow, operation->ref.type_id, operation->ref.shard)))
 			return operation;
 	}
 	return NULL;
 }
 
 bool
-move_due(Plane *plane)
+move_due(Flow *flow)
 {
-	int64 now = plane_now(plane);
+	int64 now = flow_now(flow);
 
-	if (due_operation(plane, now) != NULL || now >= plane->keeper_at)
+	if (due_operation(flow, now) != NULL || now >= flow->keeper_at)
 		return true;
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		const Peer *peer = &plane->peers[i];
+		const Peer *peer = &flow->peers[i];
 
-		if (plane->pushes && peer->n_notes > 0 &&
+		if (flow->pushes && peer->n_notes > 0 &&
 			(peer->note_req == 0 || now >= peer->note_deadline))
 			return true;
 	}
@@ -494,53 +492,53 @@ move_due(Plane *plane)
 }
 
 void
-move_step(Plane *plane)
+move_step(Flow *flow)
 {
-	Operation *operation = due_operation(plane, plane_now(plane));
+	Operation *operation = due_operation(flow, flow_now(flow));
 
 	if (operation == NULL)
 	{
-		if (link_notes(plane))
+		if (link_notes(flow))
 			return;
-		plane->keeper_at = plane_now(plane) + KEEPER_EVERY;
-		if (plane->handles)
+		flow->keeper_at = flow_now(flow) + KEEPER_EVERY;
+		if (flow->handles)
 		{
-			plan_deletes(plane);
-			rotate(plane);
+			plan_deletes(flow);
+			rotate(flow);
 		}
 		return;
 	}
 	switch (operation->kind)
 	{
 		case OP_IMPORT:
-			import(plane, operation);
+			import(flow, operation);
 			break;
 		case OP_DELETE:
-			delete_shard(plane, operation);
+			delete_shard(flow, operation);
 			break;
 		default:
 			break;
 	}
-	plane_poke(plane);
+	flow_poke(flow);
 }
 
 int64
-move_wake(Plane *plane)
+move_wake(Flow *flow)
 {
-	int64 wake = plane->keeper_at;
-	int64 now = plane_now(plane);
+	int64 wake = flow->keeper_at;
+	int64 now = flow_now(flow);
 
-	for (int i = 0; i < plane->n_operations; i++)
+	for (int i = 0; i < flow->n_operations; i++)
 	{
-		const Operation *operation = &plane->operations[i];
+		const Operation *operation = &flow->operations[i];
 
 		if (operation->kind != OP_NONE)
 			wake = Min(wake, Max(operation->not_before, now + 10 * MS));
 	}
-	for (int i = 0; i < plane->n_peers; i++)
+	for (int i = 0; i < flow->n_peers; i++)
 	{
-		if (plane->peers[i].n_notes > 0)
-			wake = Min(wake, plane->peers[i].note_deadline);
+		if (flow->peers[i].n_notes > 0)
+			wake = Min(wake, flow->peers[i].note_deadline);
 	}
 	return wake;
 }
