@@ -34,7 +34,7 @@
 
 #include "core/base/message.h"
 #include "entity/crash.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "shared/shmem.h"
 #include "shared/worker_cancel.h"
 #include "shared/worker_log.h"
@@ -140,7 +140,7 @@ set_next_tick(int64 seen_ms)
 		enable_timeout_every(timer, now, TICK_MS);
 }
 
-/* In the signal handler: counts how long the same call has been seen, and has the clock read (executor_limit.c). */
+/* In the signal handler: counts how long the same call has been seen, and has the clock read (turn_limit.c). */
 static void
 on_tick(void)
 {

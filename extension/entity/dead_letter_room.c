@@ -14,7 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "entity/dead_letter_room.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "base/guc.h"
 #include "registry/statement.h"
 

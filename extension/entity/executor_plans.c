@@ -13,7 +13,7 @@
 #include "utils/inval.h"
 #include "utils/plancache.h"
 
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 /* Rises when a relation changes that this process has heard of; and what it was when plans were last made anew. */
 static uint64 changes = 0;

@@ -9,7 +9,7 @@
 #include "utils/timestamp.h"
 
 #include "core/entity/entity.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 

@@ -13,7 +13,7 @@
 
 #include "core/entity/entity.h"
 #include "entity/dead_letter_room.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "entity/entity_cache.h"
+#include "entity/cache.h"
 #include "entity/handler.h"
 #include "entity/state.h"
 

@@ -13,7 +13,7 @@
 #include "nodes/execnodes.h"
 #include "utils/rel.h"
 
-#include "entity/entity_cache.h"
+#include "entity/cache.h"
 
 /* A type's state table in a turn: opened at first use, closed before commit. */
 typedef struct ShardStateTable

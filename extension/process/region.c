@@ -25,7 +25,7 @@
 #include "utils/timestamp.h"
 
 #include "registry/catalog.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "registry/identity.h"
 #include "link/outbox.h"
 #include "link/stream_position_table.h"

@@ -13,7 +13,7 @@
 
 #include "registry/catalog.h"
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "link/outbox.h"
 #include "process/region_private.h"
 #include "link/remote_ask.h"

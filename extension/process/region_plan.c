@@ -10,7 +10,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "process/region_private.h"
 #include "route/routing.h"
 

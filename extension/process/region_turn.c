@@ -12,7 +12,7 @@
  * queued for, with lock_timeout as the backstop inside handlers.
  *
  * A failure rolls the turn back. If it is a message's, the next turn ends
- * before it and the one after that runs it carefully (executor.c); if nobody is
+ * before it and the one after that runs it carefully (turn.c); if nobody is
  * to blame, turns become shorter until somebody is (region_plan.c). So a poisonous message
  * costs a few short turns, and the others go on.
  *
@@ -33,7 +33,7 @@
 #include "base/attempt.h"
 #include "log/buffer.h"
 #include "registry/catalog.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "base/guc.h"
 #include "log/log.h"
 #include "link/outbox.h"

@@ -24,7 +24,7 @@
 
 #include "core/base/message.h"
 #include "log/cursor.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "shared/gate.h"
 #include "log/log_read.h"
 #include "link/outbox.h"

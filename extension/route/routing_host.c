@@ -14,7 +14,7 @@
 #include "utils/rel.h"
 
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "base/peer_errors.h"
 #include "entity/held.h"
 #include "link/outbox.h"

@@ -18,7 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "base/fault.h"
 #include "shared/import_progress.h"
 #include "registry/registry.h"

@@ -3,7 +3,7 @@
  *		What memory counts of shard.parked, and what is there.
  *
  * A shard of which nothing is believed to be parked is never looked at, so a mistake in memory makes its
- * messages stand still for ever. Now and then an idle worker compares (like executor_recount.c). Reading is all
+ * messages stand still for ever. Now and then an idle worker compares (like recount.c). Reading is all
  * that is done; if the process dies right here, its successor reads the table.
  */
 #include "postgres.h"
@@ -11,7 +11,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "registry/registry.h"
 #include "route/routing_private.h"
 

@@ -28,7 +28,7 @@
 #include "control/control.h"
 #include "core/member/membership.h"
 #include "registry/directory.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "shared/board.h"
 #include "registry/security.h"
 #include "link/transport.h"

@@ -16,7 +16,7 @@
 #include "registry/catalog.h"
 #include "core/base/wire.h"
 #include "registry/directory.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "shared/ring.h"
 #include "registry/security.h"
 

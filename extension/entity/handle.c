@@ -1,5 +1,5 @@
 /*
- * entity/executor_fence.c
+ * entity/handle.c
  *		Running a message or an ask in a subtransaction, and what its failure means.
  *
  * Whatever goes wrong in the fence is undone with it: the effects of user code and what the turn knew of
@@ -12,7 +12,7 @@
 #include "utils/resowner.h"
 
 #include "base/error_text.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "base/guc.h"
 #include "registry/owner_session.h"
 #include "registry/registry.h"

@@ -1,5 +1,5 @@
 /*
- * entity/executor_run.c
+ * entity/deliver.c
  *		Running one message: from the log, from a stash, or an ask.
  */
 #include "postgres.h"
@@ -12,7 +12,7 @@
 
 #include "log/buffer.h"
 #include "entity/dead_letter_room.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "shared/board.h"
 #include "registry/registry.h"
 #include "entity/presence.h"

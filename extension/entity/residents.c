@@ -1,5 +1,5 @@
 /*
- * entity/executor_shard.c
+ * entity/residents.c
  *		Entities of a whole shard: with the stash that they have when it comes, and when it leaves.
  *
  * In memory an entity is known to have messages in the stash as long as its shard is here. When the
@@ -13,7 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "entity/presence.h"
 
 #include "base/compat.h"

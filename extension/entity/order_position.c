@@ -1,5 +1,5 @@
 /*
- * entity/executor_ordered_row.c
+ * entity/order_position.c
  *		How far entities are in the numbers of their messages: table shard.ordered (doc/protocol.md D25).
  *
  * A row is read when the first message of the entity with a number comes up, and written once per turn, by
@@ -13,7 +13,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "registry/statement.h"
 
 #include "base/compat.h"

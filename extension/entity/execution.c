@@ -1,5 +1,5 @@
 /*
- * entity/executor_hook.c
+ * entity/execution.c
  *		Statements that a handler must not run because others would pay for them.
  *
  * A turn is one transaction for the messages of many owners, and the server keeps for the whole of it which
@@ -11,7 +11,7 @@
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
 
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "registry/guest.h"
 
 #include "base/compat.h"

@@ -1,5 +1,5 @@
 /*
- * entity/executor_log.c
+ * entity/turn_log.c
  *		What a turn has to say in the server's log: once it is committed, and not too often.
  *
  * A turn that is undone runs again, and would say it again. Of each kind the turn's first event makes a
@@ -10,7 +10,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 

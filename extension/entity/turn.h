@@ -1,5 +1,5 @@
 /*
- * entity/executor.h
+ * entity/turn.h
  *		Runs handlers: entities in memory, a turn's messages, isolation, replies.
  */
 #pragma once
@@ -9,7 +9,7 @@
 #include "utils/jsonb.h"
 #include "utils/elog.h"
 
-#include "entity/entity_cache.h"
+#include "entity/cache.h"
 #include "log/log.h"
 #include "shared/ring.h"
 
@@ -76,7 +76,7 @@ extern void shard_executor_set_limit(int limit, bool exactly);
 extern void shard_executor_set_single(bool single);
 
 /*
- * The commit of the turn (executor_commit.c): what handlers have begun at other servers is committed there first, under their
+ * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under their
  * handler_timeout. Afterwards: of how many messages code ran.
  */
 extern void shard_executor_begin_commit(void);
@@ -208,7 +208,7 @@ extern uint64 shard_executor_recounts(void);
 
 /*
  * In a turn of a worker of these lanes: compares a piece of what memory counts of shard.held with the table, which is
- * right (executor_recount.c), and adds how many messages there were. False: it was the last one, and the next begins
+ * right (recount.c), and adds how many messages there were. False: it was the last one, and the next begins
  * anew. Another count turned out to be wrong: it is counted, and logged after commit.
  */
 extern bool shard_executor_recount(ShardLanes lanes, int64 *messages);

@@ -1,5 +1,5 @@
 /*
- * entity/executor_limit.c
+ * entity/turn_limit.c
  *		How much of what a turn may take: messages, time, memory; of each source its share (doc/protocol.md D6).
  */
 #include "postgres.h"
@@ -7,7 +7,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
@@ -88,7 +88,7 @@ is_past_deadline(void)
 	return shard_turn.past;
 }
 
-/* See executor.h; as of the last look, if none is due. */
+/* See turn.h; as of the last look, if none is due. */
 static bool
 is_late(void)
 {

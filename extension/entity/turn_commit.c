@@ -1,5 +1,5 @@
 /*
- * entity/executor_commit.c
+ * entity/turn_commit.c
  *		What fails when a turn is committed, or takes long, by what its messages did elsewhere.
  *
  * Handlers leave nothing to run at commit in this database. But what they did through libraries may be decided there alone:
@@ -18,7 +18,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "registry/registry.h"
 
 #include "base/compat.h"

@@ -1,5 +1,5 @@
 /*
- * entity/entity_cache.c
+ * entity/cache.c
  *		Entities in a region worker's memory.
  *
  * A hash table by (type, id); per type a list in order of use, so that idle
@@ -12,7 +12,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/entity_cache.h"
+#include "entity/cache.h"
 #include "base/guc.h"
 #include "entity/run.h"
 

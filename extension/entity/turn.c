@@ -1,5 +1,5 @@
 /*
- * entity/executor.c
+ * entity/turn.c
  *		A turn's messages: optimistic, or carefully one by one.
  *
  * Normally handlers run without a subtransaction; the first failure raises, the
@@ -26,7 +26,7 @@
 #include "utils/typcache.h"
 
 #include "log/buffer.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "entity/presence.h"
 #include "shared/shmem.h"
 

@@ -1,12 +1,12 @@
 /*
- * entity/executor_private.h
+ * entity/internal.h
  *		What the executor's files share: the turn, and running one message.
  */
 #pragma once
 
 #include <signal.h>
 
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "entity/held.h"
 #include "entity/run.h"
 #include "registry/security.h"
@@ -65,7 +65,7 @@ typedef struct ShardTurn
 
 extern ShardTurn shard_turn;
 
-/* At start: reads what workers of these lanes got stuck in (executor_run.c). */
+/* At start: reads what workers of these lanes got stuck in (deliver.c). */
 extern void shard_turn_init(ShardLanes lanes);
 
 /* The run of a type, ready to be used; NULL if the type was dropped. */
@@ -163,7 +163,7 @@ extern void shard_turn_handled(ShardEntity *entity, const ShardRow *row);
 extern bool shard_turn_is_stuck(const ShardRow *row);
 
 /*
- * What fails at a turn's commit (executor_commit.c).
+ * What fails at a turn's commit (turn_commit.c).
  */
 
 /* Code of a message, or of an ask if row is NULL, is about to run. Said again of the same one it does not count. */
@@ -200,7 +200,7 @@ extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_
 extern void shard_turn_commit_init(void);
 
 /*
- * Messages in the order of their numbers (executor_ordered.c).
+ * Messages in the order of their numbers (order.c).
  */
 
 /* The same as shard_turn_run, if it is the message's turn; ..._GONE: it waits, or came too late. */
@@ -233,7 +233,7 @@ extern void shard_ordered_heed(ShardEntity *entity);
 /* Writes the positions that the turn has changed. */
 extern void shard_ordered_write(void);
 
-/* Rows of shard.ordered (executor_ordered_row.c): reads one; writes and deletes those of the turn. */
+/* Rows of shard.ordered (order_position.c): reads one; writes and deletes those of the turn. */
 extern void shard_ordered_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
 extern void shard_ordered_write_positions(List *entities);
 extern void shard_ordered_delete_position(const ShardEntity *entity);
@@ -242,7 +242,7 @@ extern void shard_ordered_delete_position(const ShardEntity *entity);
 extern void shard_ordered_forget(ShardEntity *entity);
 
 /*
- * What memory counts of shard.held (executor_recount.c).
+ * What memory counts of shard.held (recount.c).
  */
 
 /* In a turn or at start: sets what is held of an entity. */
@@ -255,7 +255,7 @@ extern void shard_turn_recount(ShardEntity *entity);
 extern void shard_turn_recount_touched(void);
 
 /*
- * Runs a message, or an ask if row is NULL, in a subtransaction (executor_fence.c). Returns its error, in the turn's memory,
+ * Runs a message, or an ask if row is NULL, in a subtransaction (handle.c). Returns its error, in the turn's memory,
  * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
  */
 extern ErrorData *
@@ -269,7 +269,7 @@ extern ErrorData *shard_turn_type_problem(const ShardType *type);
 extern ErrorData *shard_turn_keep_error(const ErrorData *error);
 
 /*
- * Lines for the server's log, once the turn is committed (executor_log.c).
+ * Lines for the server's log, once the turn is committed (turn_log.c).
  */
 typedef enum ShardTurnLogKind
 {

@@ -1,5 +1,5 @@
 /*
- * entity/entity_cache.h
+ * entity/cache.h
  *		Entities in a region worker's memory: copies of their state rows.
  *
  * Dropping one is always safe: the row is the truth. A copy is believed only

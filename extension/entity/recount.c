@@ -1,5 +1,5 @@
 /*
- * entity/executor_recount.c
+ * entity/recount.c
  *		What memory counts of shard.held, and what is there.
  *
  * A worker knows without looking how many messages of an entity are held, and the lowest number of those
@@ -16,7 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "entity/presence.h"
 
 #include "base/compat.h"

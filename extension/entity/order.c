@@ -1,5 +1,5 @@
 /*
- * entity/executor_ordered.c
+ * entity/order.c
  *		Messages in the order of their numbers, for types with ordered_by (doc/protocol.md D25).
  *
  * A message whose number is the expected one is handled, a later one is put into shard.held, place
@@ -18,7 +18,7 @@
 #include "base/duration.h"
 #include "entity/dead_letter_room.h"
 #include "base/error_text.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
