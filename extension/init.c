@@ -52,7 +52,7 @@ _PG_init(void)
 	shard_database_hook_init();
 	shard_drop_hook_init();
 	shard_log_hook_init();
-	shard_executor_hook_init();
+	shard_execution_hook_init();
 	shard_guest_hook_init();
 	shard_setting_hook_init();
 	shard_table_hook_init();

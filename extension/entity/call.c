@@ -93,13 +93,13 @@ static char *buffer = NULL;
 static int buffer_size = 0;
 
 ShardExecution *
-shard_executor_current(void)
+shard_execution_current(void)
 {
 	return current;
 }
 
 void
-shard_executor_set_current(ShardExecution *execution)
+shard_execution_set_current(ShardExecution *execution)
 {
 	current = execution;
 }

@@ -56,7 +56,7 @@ keep_reply(ShardRequest *request, char *reply, ErrorData *error)
 }
 
 ShardOutcome
-shard_turn_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
+shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
 {
 	shard_turn_end_user_code();
 	if (is_held)
@@ -65,7 +65,7 @@ shard_turn_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
 		entity->wait.not_before = shard_turn.now + CONTENDED_PAUSE;
 	}
 	else
-		shard_failure_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
+		shard_queue_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
 	return SHARD_MESSAGE_RESTS;
 }
 
@@ -101,14 +101,14 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
 {
 	ShardExecution execution = {0};
 	bool overtaken;
-	ErrorData *error = shard_turn_run_fenced(entity, row, NULL, &execution, &overtaken);
+	ErrorData *error = shard_handle_fenced(entity, row, NULL, &execution, &overtaken);
 
 	if (overtaken)
 	{
 		shard_cache_forget(entity);
 		entity->checked = false;
 		entity->now = entity->saved;
-		return shard_turn_rest(entity, row, is_held);
+		return shard_queue_rest(entity, row, is_held);
 	}
 	return error == NULL ? SHARD_MESSAGE_DONE : judge(entity, row, attempts, is_held, error);
 }
@@ -134,7 +134,7 @@ static bool stuck_fatal[SHARD_LANES];
 static int stuck_count = 0;
 
 void
-shard_turn_init(ShardLanes lanes)
+shard_handle_init(ShardLanes lanes)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
@@ -149,7 +149,7 @@ shard_turn_init(ShardLanes lanes)
 }
 
 bool
-shard_turn_is_stuck(const ShardRow *row)
+shard_handle_is_stuck(const ShardRow *row)
 {
 	for (int i = 0; i < stuck_count; i++)
 		if (stuck[i] == row->seq)
@@ -195,24 +195,24 @@ bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 static ShardOutcome
 bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	return judge(entity, row, attempts, is_held, shard_turn_commit_error());
+	return judge(entity, row, attempts, is_held, shard_turn_given_up_error());
 }
 
 ShardOutcome
-shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	if (row->kind == SHARD_KIND_PASSIVATE)
 	{
 		entity->let_go = true;
 		return SHARD_MESSAGE_DONE;
 	}
-	if (shard_turn_is_stuck(row))
+	if (shard_handle_is_stuck(row))
 		return bury_stuck(entity, row, attempts, is_held);
-	if (shard_turn_failed_at_commit(entity, row, NULL))
+	if (shard_turn_is_given_up(entity, row, NULL))
 		return bury_uncommitted(entity, row, attempts, is_held);
 	if (!shard_turn_hold(entity->run))
-		return shard_turn_rest(entity, row, is_held);
-	shard_turn_ran(entity, row, NULL);
+		return shard_queue_rest(entity, row, is_held);
+	shard_turn_note_ran(entity, row, NULL);
 	shard_cache_touch(entity, shard_turn.now);
 	if (shard_turn.careful)
 	{
@@ -222,7 +222,7 @@ shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_h
 			return outcome;
 	}
 	else if (!run_optimistic(entity, row))
-		return shard_turn_rest(entity, row, is_held);
+		return shard_queue_rest(entity, row, is_held);
 	if (row->kind == SHARD_KIND_START)
 		return SHARD_MESSAGE_DONE;
 	if (!shard_turn.careful && entity->run->type->batch)
@@ -245,7 +245,7 @@ shard_turn_known_run(int32 type_id)
 }
 
 bool
-shard_executor_knows(const ShardRow *row)
+shard_deliver_knows(const ShardRow *row)
 {
 	ShardRun *run = shard_turn_known_run(row->type_id);
 
@@ -253,7 +253,7 @@ shard_executor_knows(const ShardRow *row)
 }
 
 void
-shard_executor_pass(void)
+shard_turn_pass(void)
 {
 	shard_turn.count++;
 	shard_turn.passed = true;
@@ -267,13 +267,13 @@ run_next(ShardEntity *entity, const ShardRow *row)
 
 	if (is_ordered(entity))
 	{
-		if (shard_ordered_run(entity, row, 0, false) != SHARD_MESSAGE_RESTS)
-			shard_ordered_run_ready(entity, &rests);
+		if (shard_order_run(entity, row, 0, false) != SHARD_MESSAGE_RESTS)
+			shard_order_run_ready(entity, &rests);
 	}
 	else
 	{
-		(void) shard_turn_run(entity, row, 0, false);
-		shard_ordered_heed(entity);
+		(void) shard_handle_message(entity, row, 0, false);
+		shard_order_heed(entity);
 	}
 }
 
@@ -301,11 +301,11 @@ bury_stray(const ShardRow *row, bool bounded)
 	shard_turn_end_user_code();
 	if (bounded && !shard_dead_letter_has_stray_room(row, &error))
 	{
-		shard_executor_strays(0, 1);
+		shard_turn_count_strays(0, 1);
 		return;
 	}
 	shard_held_dead_letter(row, 0, &error);
-	shard_executor_strays(1, 0);
+	shard_turn_count_strays(1, 0);
 }
 
 /* The message's entity, in the turn; NULL: there is none, and it is done with. */
@@ -324,34 +324,34 @@ entity_of(const ShardRow *row)
 }
 
 void
-shard_executor_row(const ShardRow *row)
+shard_deliver_row(const ShardRow *row)
 {
 	ShardEntity *entity = entity_of(row);
 
 	if (entity == NULL)
 		return;
 	if (!entity->run->runnable)
-		shard_failure_defer(entity, row, 0, true);
+		shard_queue_defer(entity, row, 0, true);
 	else if (shard_turn.aside)
 	{
-		shard_failure_defer(entity, row, 0, false);
+		shard_queue_defer(entity, row, 0, false);
 		shard_buffer_put_aside(entity->run->type);
 	}
 #ifndef SHARD_MUTANT_STASH_OVERTAKEN
-	else if (entity->wait.deferred || shard_ordered_has_ready(entity))
-		shard_failure_defer(entity, row, 0, false);
+	else if (entity->wait.deferred || shard_order_has_ready(entity))
+		shard_queue_defer(entity, row, 0, false);
 #endif
 	else
 		run_next(entity, row);
 }
 
 void
-shard_executor_hold(const ShardRow *row)
+shard_deliver_to_stash(const ShardRow *row)
 {
 	ShardEntity *entity = entity_of(row);
 
 	if (entity != NULL)
-		shard_failure_defer(entity, row, 0, !entity->run->runnable);
+		shard_queue_defer(entity, row, 0, !entity->run->runnable);
 }
 
 /* Runs a message of the stash as the entity's type wants it. */
@@ -360,8 +360,8 @@ run_held(ShardEntity *entity, const ShardHeld *held)
 {
 	begin_message(&held->row);
 	if (is_ordered(entity))
-		return shard_ordered_run(entity, &held->row, held->attempts, true);
-	return shard_turn_run(entity, &held->row, held->attempts, true);
+		return shard_order_run(entity, &held->row, held->attempts, true);
+	return shard_handle_message(entity, &held->row, held->attempts, true);
 }
 
 /*
@@ -370,7 +370,7 @@ run_held(ShardEntity *entity, const ShardHeld *held)
  * been set back or the limit lowered (D16).
  */
 bool
-shard_turn_is_early(ShardEntity *entity, const ShardHeld *held)
+shard_queue_is_early(ShardEntity *entity, const ShardHeld *held)
 {
 	if (held->next_at <= shard_turn.now || entity->saved_wait.not_before != 0)
 		return false;
@@ -382,7 +382,7 @@ shard_turn_is_early(ShardEntity *entity, const ShardHeld *held)
 }
 
 void
-shard_turn_handled(ShardEntity *entity, const ShardRow *row)
+shard_queue_remove(ShardEntity *entity, const ShardRow *row)
 {
 	shard_turn_end_user_code();
 	shard_held_delete(row);
@@ -424,7 +424,7 @@ run_piece(ShardEntity *entity, StashPiece *piece)
 		ShardHeld *held = lfirst(cell);
 		ShardOutcome outcome;
 
-		piece->ended = shard_executor_is_over() || shard_turn_is_early(entity, held);
+		piece->ended = shard_turn_is_over() || shard_queue_is_early(entity, held);
 		if (piece->ended)
 			return;
 		outcome = run_held(entity, held);
@@ -439,10 +439,10 @@ run_piece(ShardEntity *entity, StashPiece *piece)
 		if (piece->ended)
 			return;
 		if (outcome == SHARD_MESSAGE_DONE)
-			shard_turn_handled(entity, &held->row);
+			shard_queue_remove(entity, &held->row);
 		piece->upto = held->row.seq;
-		shard_ordered_run_ready(entity, &piece->ended);
-		piece->ended |= shard_ordered_has_ready(entity);
+		shard_order_run_ready(entity, &piece->ended);
+		piece->ended |= shard_order_has_ready(entity);
 		if (piece->ended)
 			return;
 	}
@@ -478,9 +478,9 @@ run_due(ShardEntity *entity)
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
 	if (!entity->wait.deferred)
-		shard_ordered_time_out(entity);
-	shard_ordered_run_ready(entity, &rests);
-	if (entity->wait.deferred && !rests && !shard_ordered_has_ready(entity))
+		shard_order_time_out(entity);
+	shard_order_run_ready(entity, &rests);
+	if (entity->wait.deferred && !rests && !shard_order_has_ready(entity))
 		run_stash(entity);
 	shard_turn.begun = true;
 }
@@ -488,25 +488,25 @@ run_due(ShardEntity *entity)
 static bool
 is_due(ShardEntity *entity)
 {
-	return shard_turn_due_at(entity) <= shard_turn.now &&
+	return shard_stash_due_at(entity) <= shard_turn.now &&
 		   shard_turn_ready_run(entity->run->type->type_id) && entity->run->runnable &&
 		   shard_presence->is_active(entity->run->type->type_id, entity->shard);
 }
 
 void
-shard_executor_run_held(void)
+shard_stash_run_due(void)
 {
 	dlist_node *next = NULL;
 	dlist_iter iter;
 
-	shard_executor_begin_source(SHARD_SOURCE_HELD);
+	shard_turn_begin_source(SHARD_SOURCE_HELD);
 	dlist_foreach (iter, &shard_turn.due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
 		if (!is_due(entity))
 			continue;
-		shard_turn.stash_left |= shard_executor_is_over();
+		shard_turn.stash_left |= shard_turn_is_over();
 		if (shard_turn.stash_left)
 		{
 			next = iter.cur;
@@ -518,11 +518,11 @@ shard_executor_run_held(void)
 	/* those that had their turn come last in the next one */
 	while (next != NULL && dlist_head_node(&shard_turn.due) != next)
 		dlist_push_tail(&shard_turn.due, dlist_pop_head_node(&shard_turn.due));
-	shard_turn.stash_left |= shard_executor_is_over();
+	shard_turn.stash_left |= shard_turn_is_over();
 }
 
 bool
-shard_executor_can_ask(const ShardRequest *request)
+shard_deliver_can_ask(const ShardRequest *request)
 {
 	ShardRun *run = shard_turn_ready_run(request->type_id);
 	ShardEntity *entity;
@@ -530,11 +530,11 @@ shard_executor_can_ask(const ShardRequest *request)
 	if (run == NULL || !run->runnable)
 		return run == NULL || !shard_run_awaits_worker(run); /* it is told so */
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, false);
-	return entity == NULL || !(entity->wait.deferred || shard_ordered_has_ready(entity));
+	return entity == NULL || !(entity->wait.deferred || shard_order_has_ready(entity));
 }
 
 void
-shard_executor_ask(ShardRequest *request)
+shard_deliver_ask(ShardRequest *request)
 {
 	ShardRun *run = shard_turn_ready_run(request->type_id);
 	ShardEntity *entity;
@@ -547,25 +547,25 @@ shard_executor_ask(ShardRequest *request)
 		return;
 	if (run == NULL || !run->runnable)
 	{
-		keep_reply(request, NULL, shard_turn_type_problem(run != NULL ? run->type : NULL));
+		keep_reply(request, NULL, shard_failure_of_type(run != NULL ? run->type : NULL));
 		return;
 	}
 	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
-	if (shard_turn_failed_at_commit(entity, NULL, request))
-		error = shard_turn_commit_error();
+	if (shard_turn_is_given_up(entity, NULL, request))
+		error = shard_turn_given_up_error();
 	else
 		overtaken = !shard_turn_hold(run) || (!shard_turn.careful && !shard_turn_check(entity));
 	if (error == NULL && !overtaken)
 	{
-		shard_turn_ran(entity, NULL, request);
+		shard_turn_note_ran(entity, NULL, request);
 		shard_cache_touch(entity, shard_turn.now);
 		if (!shard_turn.careful)
 			shard_call_batch(entity);
-		shard_ordered_heed(entity);
-		error = shard_turn_run_fenced(entity, NULL, request, &execution, &overtaken);
-		shard_ordered_heed(entity);
+		shard_order_heed(entity);
+		error = shard_handle_fenced(entity, NULL, request, &execution, &overtaken);
+		shard_order_heed(entity);
 	}
 	if (overtaken)
 	{
@@ -576,7 +576,7 @@ shard_executor_ask(ShardRequest *request)
 		shard_cache_forget(entity);
 		entity->checked = false;
 		entity->now = entity->saved;
-		error = shard_turn_keep_error(&locked);
+		error = shard_failure_keep(&locked);
 	}
 	if (error != NULL)
 	{

@@ -22,7 +22,7 @@ static void
 check_statement(const Node *statement)
 {
 	if (!IsA(statement, ConstraintsSetStmt) ||
-		!((const ConstraintsSetStmt *) statement)->deferred || !shard_executor_in_handler())
+		!((const ConstraintsSetStmt *) statement)->deferred || !shard_execution_in_handler())
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -44,7 +44,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 }
 
 void
-shard_executor_hook_init(void)
+shard_execution_hook_init(void)
 {
 	previous_hook = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;

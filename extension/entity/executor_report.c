@@ -87,7 +87,7 @@ table_locker(const ShardType *type)
 }
 
 const char *
-shard_executor_why_not(const ShardRequest *request)
+shard_deliver_why_not(const ShardRequest *request)
 {
 	ShardRun *run = shard_turn_ready_run(request->type_id);
 	const ShardEntity *entity = run == NULL ? NULL
@@ -148,7 +148,7 @@ report_entities(const ShardRequest *request, StringInfo out)
 }
 
 void
-shard_executor_report(const ShardRequest *request, StringInfo out)
+shard_residents_report(const ShardRequest *request, StringInfo out)
 {
 	if (request->kind == SHARD_REQUEST_ENTITIES)
 		report_entities(request, out);

@@ -18,7 +18,7 @@
 #include "base/compat.h"
 
 void
-shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended)
+shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended)
 {
 	shard_turn_end_user_code();
 	shard_held_stash(row, 0, 0, NULL);
@@ -56,7 +56,7 @@ report(ShardEntity *entity, const ErrorData *error, int attempts)
 }
 
 void
-shard_failure_wait(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
+shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 {
 	TimestampTz next_at = GetCurrentTimestamp() + entity->run->type->max_retry_backoff;
 

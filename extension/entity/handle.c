@@ -23,7 +23,7 @@
 
 /* An error made up here, in the turn's memory; its strings are constants, or there as well. */
 ErrorData *
-shard_turn_keep_error(const ErrorData *error)
+shard_failure_keep(const ErrorData *error)
 {
 	ErrorData *kept = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
 
@@ -49,7 +49,7 @@ why_not(const ShardType *type)
  * the reason in vain there.
  */
 ErrorData *
-shard_turn_type_problem(const ShardType *type)
+shard_failure_of_type(const ShardType *type)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	ErrorData error = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE};
@@ -87,7 +87,7 @@ shard_turn_type_problem(const ShardType *type)
 					 "Messages sent with shard_tell() wait.";
 	}
 	MemoryContextSwitchTo(old);
-	return shard_turn_keep_error(&error);
+	return shard_failure_keep(&error);
 }
 
 /* Whether the type itself cannot run as it is now, so that no message of it is to blame. */
@@ -195,7 +195,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	 */
 	if (error != NULL && has_problem(entity->run->type))
 	{
-		error = row == NULL ? shard_turn_type_problem(entity->run->type) : NULL;
+		error = row == NULL ? shard_failure_of_type(entity->run->type) : NULL;
 		*overtaken = row != NULL;
 	}
 	else if (error != NULL &&
@@ -221,8 +221,8 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
  * wrong: nothing is left of the first run.
  */
 ErrorData *
-shard_turn_run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
-					  ShardExecution *execution, bool *overtaken)
+shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+					ShardExecution *execution, bool *overtaken)
 {
 	ErrorData *error = run_fenced(entity, row, ask, execution, overtaken);
 

@@ -66,7 +66,7 @@ typedef struct ShardTurn
 extern ShardTurn shard_turn;
 
 /* At start: reads what workers of these lanes got stuck in (deliver.c). */
-extern void shard_turn_init(ShardLanes lanes);
+extern void shard_handle_init(ShardLanes lanes);
 
 /* The run of a type, ready to be used; NULL if the type was dropped. */
 extern ShardRun *shard_turn_ready_run(int32 type_id);
@@ -78,29 +78,29 @@ extern ShardRun *shard_turn_ready_run(int32 type_id);
 extern ShardRun *shard_turn_known_run(int32 type_id);
 
 /* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
-extern void shard_turn_count_held(ShardRun *run, int64 delta);
+extern void shard_queue_count(ShardRun *run, int64 delta);
 
 /* An entity joins or leaves those whose stash is looked at when its time has come. */
 static inline bool
-shard_turn_is_due(const ShardWait *wait)
+shard_queue_is_due(const ShardWait *wait)
 {
 	return wait->deferred && !wait->suspended;
 }
 
-extern void shard_turn_follow_due(ShardEntity *entity);
+extern void shard_queue_follow(ShardEntity *entity);
 
 /* An entity leaves memory, with what is known of its stash. Between turns. */
-extern void shard_turn_forget(ShardEntity *entity);
+extern void shard_queue_forget(ShardEntity *entity);
 
 /*
  * In a turn, for shard_run_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
  * committed.
  */
-extern void shard_turn_reread(ShardRun *run, void *arg);
-extern void shard_turn_note_reread(ShardRun *run, void *arg);
+extern void shard_residents_reread(ShardRun *run, void *arg);
+extern void shard_residents_note_reread(ShardRun *run, void *arg);
 
 /* Tells how much was given up of a type that was dropped. */
-extern void shard_turn_tell_buried(int32 type_id, int64 messages);
+extern void shard_residents_tell_buried(int32 type_id, int64 messages);
 
 /* Takes an entity into the turn. */
 extern void shard_turn_enlist(ShardEntity *entity);
@@ -110,9 +110,6 @@ extern void shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void 
 
 /* Entity of a message, enlisted. */
 extern ShardEntity *shard_turn_entity(ShardRun *run, const ShardRow *row);
-
-/* Ends user code: what follows is ours. */
-extern void shard_turn_end_user_code(void);
 
 /*
  * Holds what the type's states are made of, once per turn and not in a subtransaction; false if another
@@ -136,7 +133,7 @@ extern bool shard_turn_check(ShardEntity *entity);
 extern bool shard_turn_write(ShardEntity *entity);
 
 /* From when on an entity of the due list may be looked at, if its type runs and its shard is here. */
-extern TimestampTz shard_turn_due_at(const ShardEntity *entity);
+extern TimestampTz shard_stash_due_at(const ShardEntity *entity);
 
 /* What happened to a message that was to be run. */
 typedef enum ShardOutcome
@@ -148,38 +145,39 @@ typedef enum ShardOutcome
 
 /* Runs a message as the turn's mode wants it. */
 extern ShardOutcome
-shard_turn_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
 /* The entity cannot run now: its message is held. */
-extern ShardOutcome shard_turn_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
+extern ShardOutcome shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
 
 /* Whether a held message has to wait for its next attempt: its entity, too, then. */
-extern bool shard_turn_is_early(ShardEntity *entity, const ShardHeld *held);
+extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
 
 /* A held message was handled, or is put elsewhere. */
-extern void shard_turn_handled(ShardEntity *entity, const ShardRow *row);
+extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
 
 /* Whether a worker before this one got stuck in the message. */
-extern bool shard_turn_is_stuck(const ShardRow *row);
+extern bool shard_handle_is_stuck(const ShardRow *row);
 
 /*
  * What fails at a turn's commit (turn_commit.c).
  */
 
 /* Code of a message, or of an ask if row is NULL, is about to run. Said again of the same one it does not count. */
-extern void shard_turn_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
+extern void
+shard_turn_note_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
 
 /* The number of the message that runs. */
-extern void shard_turn_ran_number(bool numbered, int64 number);
+extern void shard_turn_note_number(bool numbered, int64 number);
 
 /*
  * Whether the message, or ask, was alone in a turn that failed at its commit. Then it is not run again, and the turn
  * ends with it. Its error is in the turn's memory; of a message that has a number, that is known still.
  */
-extern bool shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row,
-										const ShardRequest *ask);
-extern ErrorData *shard_turn_commit_error(void);
-extern bool shard_turn_commit_number(int64 *number);
+extern bool
+shard_turn_is_given_up(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
+extern ErrorData *shard_turn_given_up_error(void);
+extern bool shard_turn_given_up_number(int64 *number);
 
 /* The turn was committed, or aborted. */
 extern void shard_turn_commit_over(bool committed);
@@ -203,70 +201,70 @@ extern void shard_turn_commit_init(void);
  * Messages in the order of their numbers (order.c).
  */
 
-/* The same as shard_turn_run, if it is the message's turn; ..._GONE: it waits, or came too late. */
+/* The same as shard_handle_message, if it is the message's turn; ..._GONE: it waits, or came too late. */
 extern ShardOutcome
-shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
 /* Runs what waits and is expected now, until the turn is over. *rests: one of them cannot run now. */
-extern void shard_ordered_run_ready(ShardEntity *entity, bool *rests);
+extern void shard_order_run_ready(ShardEntity *entity, bool *rests);
 
 /* Whether some of what waits could run now: it goes before anything newer. */
-extern bool shard_ordered_has_ready(ShardEntity *entity);
+extern bool shard_order_has_ready(ShardEntity *entity);
 
 /* Gives up the gap in front of what waits, if that has waited for too long. */
-extern void shard_ordered_time_out(ShardEntity *entity);
+extern void shard_order_time_out(ShardEntity *entity);
 
 /* As of the last commit: whether messages wait for their number; and when they are to be looked at. */
-extern bool shard_ordered_is_due(const ShardEntity *entity);
-extern TimestampTz shard_ordered_due_at(const ShardEntity *entity);
+extern bool shard_order_is_due(const ShardEntity *entity);
+extern TimestampTz shard_order_due_at(const ShardEntity *entity);
 
 /* An entity comes into the turn, or the turn was undone; it was committed. */
-extern void shard_ordered_begin(ShardEntity *entity);
-extern void shard_ordered_keep(ShardEntity *entity);
+extern void shard_order_begin(ShardEntity *entity);
+extern void shard_order_keep(ShardEntity *entity);
 
 /*
  * The message that ran last may have ended the entity (D25, 6): then the next one with a number begins
  * anew. But what waits belongs to the old order, and it goes on.
  */
-extern void shard_ordered_heed(ShardEntity *entity);
+extern void shard_order_heed(ShardEntity *entity);
 
 /* Writes the positions that the turn has changed. */
-extern void shard_ordered_write(void);
+extern void shard_order_write(void);
 
 /* Rows of shard.ordered (order_position.c): reads one; writes and deletes those of the turn. */
-extern void shard_ordered_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
-extern void shard_ordered_write_positions(List *entities);
-extern void shard_ordered_delete_position(const ShardEntity *entity);
+extern void shard_order_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
+extern void shard_order_write_positions(List *entities);
+extern void shard_order_delete_position(const ShardEntity *entity);
 
 /* A shard begins anew: an entity of it has no position any more. */
-extern void shard_ordered_forget(ShardEntity *entity);
+extern void shard_order_forget(ShardEntity *entity);
 
 /*
  * What memory counts of shard.held (recount.c).
  */
 
 /* In a turn or at start: sets what is held of an entity. */
-extern void shard_turn_set_held(ShardEntity *entity, const ShardHeldCount *held);
+extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
 
 /* Counts it in the table; says so if memory was wrong. Ends user code. */
-extern void shard_turn_recount(ShardEntity *entity);
+extern void shard_recount_entity(ShardEntity *entity);
 
 /* The same for those of the turn whose counts contradict each other. */
-extern void shard_turn_recount_touched(void);
+extern void shard_recount_touched(void);
 
 /*
  * Runs a message, or an ask if row is NULL, in a subtransaction (handle.c). Returns its error, in the turn's memory,
  * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
  */
 extern ErrorData *
-shard_turn_run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
-					  ShardExecution *execution, bool *overtaken);
+shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+					ShardExecution *execution, bool *overtaken);
 
 /* What an ask is told whose type cannot run; NULL: it is not here. */
-extern ErrorData *shard_turn_type_problem(const ShardType *type);
+extern ErrorData *shard_failure_of_type(const ShardType *type);
 
 /* A copy in the turn's memory of an error made up by the caller, whose strings are constants or there as well. */
-extern ErrorData *shard_turn_keep_error(const ErrorData *error);
+extern ErrorData *shard_failure_keep(const ErrorData *error);
 
 /*
  * Lines for the server's log, once the turn is committed (turn_log.c).
@@ -342,10 +340,11 @@ extern void shard_plans_init(void);
 
 /* What becomes of a message that cannot run now, or failed (failure.c). */
 extern void
-shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
+shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
 
 /* One that is given up without an attempt waits in the stash until there is room among the dead letters. */
-extern void shard_failure_wait(ShardEntity *entity, const ShardRow *row, const ErrorData *error);
+extern void
+shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error);
 
 /* True: it became a dead letter; false: it waits in the stash for another attempt. */
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,

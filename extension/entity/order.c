@@ -41,7 +41,7 @@ order_of(ShardEntity *entity)
 	if (!ordering->now.position.known)
 	{
 		shard_turn_end_user_code();
-		shard_ordered_read_position(entity, &ordering->now.position);
+		shard_order_read_position(entity, &ordering->now.position);
 #ifdef SHARD_MUTANT_QUEUE_FORGOTTEN
 		ordering->now.queue = ordering->saved.queue;
 #endif
@@ -186,7 +186,7 @@ bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 	shard_turn_end_user_code();
 	if (!shard_dead_letter_has_room(entity->run, row, error))
 	{
-		shard_failure_wait(entity, row, error);
+		shard_queue_wait_for_room(entity, row, error);
 		return SHARD_MESSAGE_RESTS;
 	}
 	shard_held_dead_letter(row, 0, error);
@@ -251,7 +251,7 @@ wait_for_lower(ShardEntity *entity, const ShardRow *row, int64 number)
 	queue->lowest = Min(queue->lowest, number);
 	if (queue->waiting > entity->run->type->ordered_window && !is_ready(entity))
 	{
-		shard_turn_recount(entity);
+		shard_recount_entity(entity);
 		if (queue->waiting > entity->run->type->ordered_window)
 			skip_gap(entity, false);
 	}
@@ -306,7 +306,7 @@ judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_he
 
 	/* the function was dropped meanwhile, or the worker was cancelled: the message is not to blame */
 	if (cancelled || shard_handler_ordered_by_problem(entity->run->type, &sqlstate) != NULL)
-		return shard_turn_rest(entity, row, is_held);
+		return shard_queue_rest(entity, row, is_held);
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
 }
@@ -340,7 +340,7 @@ waits(ShardEntity *entity)
 }
 
 void
-shard_ordered_heed(ShardEntity *entity)
+shard_order_heed(ShardEntity *entity)
 {
 	ShardOrdering *ordering = entity->ordering;
 
@@ -357,9 +357,9 @@ shard_ordered_heed(ShardEntity *entity)
 static ShardOutcome
 run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	ShardOutcome outcome = shard_turn_run(entity, row, attempts, is_held);
+	ShardOutcome outcome = shard_handle_message(entity, row, attempts, is_held);
 
-	shard_ordered_heed(entity);
+	shard_order_heed(entity);
 	return outcome;
 }
 
@@ -373,7 +373,7 @@ run_expected(ShardEntity *entity, const ShardRow *row, int attempts, bool is_hel
 	ShardOutcome outcome;
 
 	shard_turn.numbered = true;
-	outcome = shard_turn_run(entity, row, attempts, is_held);
+	outcome = shard_handle_message(entity, row, attempts, is_held);
 	shard_turn.numbered = false;
 	return outcome;
 }
@@ -390,14 +390,14 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 		entity->ordering->now.queue.waiting == 0)
 	{
 		shard_call_batch(entity);
-		shard_ordered_heed(entity);
+		shard_order_heed(entity);
 	}
 	if (!position->begun)
 		begin(entity, number);
 	if (number != position->expected || is_ready(entity))
 	{
 		if (is_held)
-			shard_turn_handled(entity, row);
+			shard_queue_remove(entity, row);
 		if (is_far_ahead(position, number))
 			return bury_far(entity, row, number);
 		return number > position->expected ? wait_for_lower(entity, row, number)
@@ -406,25 +406,25 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 	outcome = run_expected(entity, row, attempts, is_held);
 	if (outcome != SHARD_MESSAGE_RESTS)
 		pass(entity, number);
-	shard_ordered_heed(entity);
+	shard_order_heed(entity);
 	return outcome;
 }
 
 ShardOutcome
-shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	int64 number = 0;
 	bool numbered = false;
 
 	/* an error may have ended what ran before */
 	shard_turn.numbered = false;
-	if (row->kind != SHARD_KIND_TELL || shard_turn_is_stuck(row))
+	if (row->kind != SHARD_KIND_TELL || shard_handle_is_stuck(row))
 		return run_message(entity, row, attempts, is_held);
-	if (shard_turn_failed_at_commit(entity, row, NULL))
-		return shard_turn_commit_number(&number)
+	if (shard_turn_is_given_up(entity, row, NULL))
+		return shard_turn_given_up_number(&number)
 				   ? run_number(entity, row, number, attempts, is_held)
 				   : run_message(entity, row, attempts, is_held);
-	shard_turn_ran(entity, row, NULL);
+	shard_turn_note_ran(entity, row, NULL);
 	if (shard_turn.careful)
 	{
 		bool cancelled = false;
@@ -439,7 +439,7 @@ shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool i
 		numbered = shard_call_ordered_by(entity, row, &number);
 		shard_turn.blames_last = false;
 	}
-	shard_turn_ran_number(numbered, number);
+	shard_turn_note_number(numbered, number);
 	return numbered ? run_number(entity, row, number, attempts, is_held)
 					: run_message(entity, row, attempts, is_held);
 }
@@ -477,17 +477,17 @@ run_first(ShardEntity *entity, const ShardHeld *held)
 	if (is_late(entity, held))
 	{
 		order->queue.waiting--;
-		shard_turn_handled(entity, &held->row);
+		shard_queue_remove(entity, &held->row);
 		return bury_late(entity, &held->row, held->number);
 	}
 	outcome = run_expected(entity, &held->row, held->attempts, true);
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
 	if (outcome == SHARD_MESSAGE_DONE)
-		shard_turn_handled(entity, &held->row);
+		shard_queue_remove(entity, &held->row);
 	order->queue.waiting--;
 	pass(entity, held->number);
-	shard_ordered_heed(entity);
+	shard_order_heed(entity);
 	return outcome;
 }
 
@@ -500,16 +500,16 @@ run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
 	int done = 0;
 
 	if (rows == NIL || ((ShardHeld *) linitial(rows))->number != queue->lowest)
-		shard_turn_recount(entity);
+		shard_recount_entity(entity);
 	foreach (cell, rows)
 	{
 		const ShardHeld *held = lfirst(cell);
 		bool late;
 
 		queue->lowest = held->number;
-		if (*rests || done++ == limit || !is_ready(entity) || shard_executor_is_over())
+		if (*rests || done++ == limit || !is_ready(entity) || shard_turn_is_over())
 			break;
-		*rests = shard_turn_is_early(entity, held);
+		*rests = shard_queue_is_early(entity, held);
 		if (*rests)
 			break;
 		shard_turn.count++;
@@ -522,13 +522,13 @@ run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
 }
 
 void
-shard_ordered_run_ready(ShardEntity *entity, bool *rests)
+shard_order_run_ready(ShardEntity *entity, bool *rests)
 {
 	MemoryContext piece = NULL;
 	int read = FIRST_ROWS;
 
 	*rests = false;
-	while (!*rests && shard_ordered_has_ready(entity) && !shard_executor_is_over())
+	while (!*rests && shard_order_has_ready(entity) && !shard_turn_is_over())
 	{
 		List *rows;
 		bool last;
@@ -546,7 +546,7 @@ shard_ordered_run_ready(ShardEntity *entity, bool *rests)
 }
 
 bool
-shard_ordered_has_ready(ShardEntity *entity)
+shard_order_has_ready(ShardEntity *entity)
 {
 	return waits(entity) && is_ready(entity);
 }
@@ -560,25 +560,25 @@ is_over(const ShardEntity *entity)
 }
 
 void
-shard_ordered_time_out(ShardEntity *entity)
+shard_order_time_out(ShardEntity *entity)
 {
 	if (!waits(entity) || is_ready(entity) || !is_over(entity))
 		return;
 
 	/* some that waited may be handled: since when the oldest of the others waits */
-	shard_turn_recount(entity);
+	shard_recount_entity(entity);
 	if (entity->ordering->now.queue.waiting > 0 && is_over(entity))
 		skip_gap(entity, true);
 }
 
 bool
-shard_ordered_is_due(const ShardEntity *entity)
+shard_order_is_due(const ShardEntity *entity)
 {
 	return entity->ordering != NULL && entity->ordering->saved.queue.waiting > 0;
 }
 
 TimestampTz
-shard_ordered_due_at(const ShardEntity *entity)
+shard_order_due_at(const ShardEntity *entity)
 {
 	const ShardOrder *order = &entity->ordering->now;
 
@@ -588,7 +588,7 @@ shard_ordered_due_at(const ShardEntity *entity)
 }
 
 void
-shard_ordered_begin(ShardEntity *entity)
+shard_order_begin(ShardEntity *entity)
 {
 	ShardOrdering *ordering = entity->ordering;
 
@@ -599,7 +599,7 @@ shard_ordered_begin(ShardEntity *entity)
 }
 
 void
-shard_ordered_keep(ShardEntity *entity)
+shard_order_keep(ShardEntity *entity)
 {
 	if (entity->ordering != NULL)
 		entity->ordering->saved = entity->ordering->now;
@@ -616,22 +616,22 @@ write_position(ShardEntity *entity, void *arg)
 	if (entity->ordering->now.position.begun)
 		*changed = lappend(*changed, entity);
 	else
-		shard_ordered_delete_position(entity);
+		shard_order_delete_position(entity);
 }
 
 void
-shard_ordered_write(void)
+shard_order_write(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	List *changed = NIL;
 
 	shard_turn_each(write_position, &changed);
-	shard_ordered_write_positions(changed);
+	shard_order_write_positions(changed);
 	MemoryContextSwitchTo(old);
 }
 
 void
-shard_ordered_forget(ShardEntity *entity)
+shard_order_forget(ShardEntity *entity)
 {
 	if (entity->ordering == NULL)
 		return;

@@ -51,7 +51,7 @@ add_key(ShardArguments *arguments, const ShardEntity *entity)
 }
 
 void
-shard_ordered_read_position(const ShardEntity *entity, ShardOrderedPosition *position)
+shard_order_read_position(const ShardEntity *entity, ShardOrderedPosition *position)
 {
 	ShardArguments arguments = {0};
 
@@ -119,7 +119,7 @@ make_column(List *entities, int column)
 }
 
 void
-shard_ordered_write_positions(List *entities)
+shard_order_write_positions(List *entities)
 {
 	ShardArguments arguments = {0};
 
@@ -131,7 +131,7 @@ shard_ordered_write_positions(List *entities)
 }
 
 void
-shard_ordered_delete_position(const ShardEntity *entity)
+shard_order_delete_position(const ShardEntity *entity)
 {
 	ShardArguments arguments = {0};
 

@@ -2,7 +2,7 @@
  * entity/presence.h
  *		Which shards are at this worker: routing knows that and says it to who handles messages.
  *
- * Routing is above this room; a worker gives its answers at the start (shard_executor_init), and no other process has any.
+ * Routing is above this room; a worker gives its answers at the start (shard_turn_init), and no other process has any.
  */
 #pragma once
 

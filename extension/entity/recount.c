@@ -55,7 +55,7 @@ set_queue(ShardEntity *entity, const ShardHeldCount *held)
 }
 
 void
-shard_turn_set_held(ShardEntity *entity, const ShardHeldCount *held)
+shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 {
 	if (held->stash > 0 && !entity->wait.deferred)
 		entity->wait = wait_of(entity->run, held);
@@ -76,7 +76,7 @@ agrees(const ShardEntity *entity, const ShardHeldCount *held)
 }
 
 void
-shard_executor_counted_wrongly(const char *message, const char *detail)
+shard_recount_differs(const char *message, const char *detail)
 {
 	shard_turn.recounts++;
 	if (shard_turn_log_counts(SHARD_TURN_LOG_RECOUNT))
@@ -90,7 +90,7 @@ shard_executor_counted_wrongly(const char *message, const char *detail)
 static void
 correct(ShardEntity *entity, const ShardHeldCount *held)
 {
-	shard_executor_counted_wrongly(
+	shard_recount_differs(
 		psprintf("what is held of entity \"%s\" of type \"%s\" was counted wrongly", entity->id,
 				 entity->run->type->name),
 		psprintf("Its worker believed in " INT64_FORMAT " message(s), " INT64_FORMAT
@@ -98,11 +98,11 @@ correct(ShardEntity *entity, const ShardHeldCount *held)
 				 ". It goes on with the latter.",
 				 entity->wait.waiting, ordered_of(entity), held->stash + held->ordered,
 				 held->ordered));
-	shard_turn_set_held(entity, held);
+	shard_queue_set(entity, held);
 }
 
 void
-shard_turn_recount(ShardEntity *entity)
+shard_recount_entity(ShardEntity *entity)
 {
 	MemoryContext old;
 	ShardHeldCount held;
@@ -111,7 +111,7 @@ shard_turn_recount(ShardEntity *entity)
 	old = MemoryContextSwitchTo(shard_turn.context);
 	held = shard_held_count(entity->run->type->type_id, entity->shard, entity->id, entity->id_len);
 	if (agrees(entity, &held))
-		shard_turn_set_held(entity, &held);
+		shard_queue_set(entity, &held);
 	else
 		correct(entity, &held);
 	MemoryContextSwitchTo(old);
@@ -122,11 +122,11 @@ static void
 recount_doubtful(ShardEntity *entity, void *arg)
 {
 	if (!entity->wait.deferred && entity->wait.waiting != ordered_of(entity))
-		shard_turn_recount(entity);
+		shard_recount_entity(entity);
 }
 
 void
-shard_turn_recount_touched(void)
+shard_recount_touched(void)
 {
 	shard_turn_each(recount_doubtful, NULL);
 }
@@ -200,13 +200,13 @@ recount_memory(void)
 		if (!entity->run->type->exists)
 			continue;
 		shard_turn_enlist(entity);
-		shard_turn_recount(entity);
+		shard_recount_entity(entity);
 	}
 	return more;
 }
 
 bool
-shard_executor_recount(ShardLanes lanes, int64 *messages)
+shard_recount_some(ShardLanes lanes, int64 *messages)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	bool more = true;
@@ -230,7 +230,7 @@ shard_executor_recount(ShardLanes lanes, int64 *messages)
 }
 
 uint64
-shard_executor_recounts(void)
+shard_turn_recounts(void)
 {
 	return shard_turn.recounts;
 }

@@ -61,11 +61,11 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 	if (run == NULL || shard >= run->type->number_of_shards)
 		return;
 	entity = shard_cache_get(run, shard, id, id_len, true);
-	shard_turn_set_held(entity, held);
+	shard_queue_set(entity, held);
 	entity->saved_wait = entity->wait;
-	shard_ordered_keep(entity);
-	shard_turn_count_held(run, entity->wait.waiting);
-	shard_turn_follow_due(entity);
+	shard_order_keep(entity);
+	shard_queue_count(run, entity->wait.waiting);
+	shard_queue_follow(entity);
 }
 
 #define BURIED \
@@ -73,7 +73,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 #define BURIED_HINT "See shard_dead_letters."
 
 void
-shard_turn_tell_buried(int32 type_id, int64 messages)
+shard_residents_tell_buried(int32 type_id, int64 messages)
 {
 	if (messages > 0)
 		ereport(LOG, (errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -81,14 +81,14 @@ shard_turn_tell_buried(int32 type_id, int64 messages)
 }
 
 void
-shard_executor_load_stash(ShardLanes lanes)
+shard_residents_load_all(ShardLanes lanes)
 {
 	StashLoad load = {.lanes = lanes, .context = CurrentMemoryContext};
 
 	own_lanes = lanes;
 	shard_held_each(load_entity, &load);
 	for (int type_id = -1; (type_id = bms_next_member(load.dropped, type_id)) >= 0;)
-		shard_turn_tell_buried(type_id, shard_held_bury(type_id));
+		shard_residents_tell_buried(type_id, shard_held_bury(type_id));
 	bms_free(load.dropped);
 }
 
@@ -101,7 +101,7 @@ load_arrived(int32 type_id, int shard, const char *id, int id_len, const ShardHe
 	ShardEntity *entity = shard_cache_get(run, shard, id, id_len, true);
 
 	shard_turn_enlist(entity);
-	shard_turn_set_held(entity, held);
+	shard_queue_set(entity, held);
 }
 
 static bool
@@ -128,7 +128,7 @@ forget_held(ShardRun *run, int shard)
 		if (entity->shard != shard)
 			continue;
 		shard_turn_enlist(entity);
-		shard_turn_set_held(entity, &nothing);
+		shard_queue_set(entity, &nothing);
 	}
 }
 
@@ -144,7 +144,7 @@ load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeld
 }
 
 void
-shard_turn_reread(ShardRun *run, void *arg)
+shard_residents_reread(ShardRun *run, void *arg)
 {
 	MemoryContext old;
 
@@ -158,7 +158,7 @@ shard_turn_reread(ShardRun *run, void *arg)
 }
 
 void
-shard_turn_note_reread(ShardRun *run, void *arg)
+shard_residents_note_reread(ShardRun *run, void *arg)
 {
 	run->reread = false;
 }
@@ -175,7 +175,7 @@ bury_arrived(int32 type_id)
 }
 
 void
-shard_executor_load_shard(int32 type_id, int shard)
+shard_residents_load(int32 type_id, int shard)
 {
 	ShardRun *run = shard_turn_known_run(type_id);
 
@@ -188,7 +188,7 @@ shard_executor_load_shard(int32 type_id, int shard)
 }
 
 void
-shard_executor_forget_shard(int32 type_id, int shard)
+shard_residents_forget(int32 type_id, int shard)
 {
 	/* after a commit: a type that this worker has not met yet has nothing to be forgotten */
 	ShardRun *run = shard_run_known(type_id);
@@ -202,12 +202,12 @@ shard_executor_forget_shard(int32 type_id, int shard)
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
 		if (entity->shard == shard)
-			shard_turn_forget(entity);
+			shard_queue_forget(entity);
 	}
 }
 
 void
-shard_executor_bury_left(int32 type_id, int shard, bool undone)
+shard_residents_bury(int32 type_id, int shard, bool undone)
 {
 	int64 messages = shard_held_bury_left(type_id, shard, undone);
 
@@ -222,7 +222,7 @@ shard_executor_bury_left(int32 type_id, int shard, bool undone)
 }
 
 void
-shard_executor_discard(int32 type_id, int shard)
+shard_residents_discard(int32 type_id, int shard)
 {
 	ShardRun *run = shard_turn_ready_run(type_id);
 	dlist_iter iter;
@@ -246,6 +246,6 @@ shard_executor_discard(int32 type_id, int shard)
 						  errdetail("They were taken in for its batch handler in the same turn.")));
 		entity->batch_count = 0;
 		entity->wait = (ShardWait){0};
-		shard_ordered_forget(entity);
+		shard_order_forget(entity);
 	}
 }

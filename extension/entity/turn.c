@@ -42,13 +42,13 @@ static bool bury_wanted =
 static bool reread_wanted = false; /* the same, but others may host it; or it came back (D28) */
 
 bool
-shard_executor_in_handler(void)
+shard_execution_in_handler(void)
 {
-	return is_worker || shard_executor_current() != NULL;
+	return is_worker || shard_execution_current() != NULL;
 }
 
 void
-shard_turn_count_held(ShardRun *run, int64 delta)
+shard_queue_count(ShardRun *run, int64 delta)
 {
 	shard_shmem_count_held(&run->type->counter, MyDatabaseId, run->type->type_id, delta);
 	if (delta < 0)
@@ -59,7 +59,7 @@ static void
 uncount_entity(ShardEntity *entity, void *arg)
 {
 	if (entity->saved_wait.waiting != 0)
-		shard_turn_count_held(entity->run, -entity->saved_wait.waiting);
+		shard_queue_count(entity->run, -entity->saved_wait.waiting);
 }
 
 /* A worker that ends takes its share off the counters; its successor counts anew. What it has not said it says now. */
@@ -71,7 +71,7 @@ at_exit(int code, Datum arg)
 }
 
 void
-shard_executor_init(ShardLanes lanes, const ShardPresence *presence)
+shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 {
 	shard_presence = presence;
 	is_worker = true;
@@ -80,7 +80,7 @@ shard_executor_init(ShardLanes lanes, const ShardPresence *presence)
 	slist_init(&shard_turn.runs);
 	dlist_init(&shard_turn.due);
 	shard_cache_init();
-	shard_turn_init(lanes);
+	shard_handle_init(lanes);
 	before_shmem_exit(at_exit, 0);
 	shard_turn_commit_init();
 	shard_call_init();
@@ -114,16 +114,16 @@ set_due(ShardEntity *entity, bool is)
 }
 
 void
-shard_turn_follow_due(ShardEntity *entity)
+shard_queue_follow(ShardEntity *entity)
 {
-	set_due(entity, shard_turn_is_due(&entity->saved_wait) || shard_ordered_is_due(entity));
+	set_due(entity, shard_queue_is_due(&entity->saved_wait) || shard_order_is_due(entity));
 }
 
 /* An entity that waited for its type does so no longer, or begins to. */
 static void
 follow_type(ShardEntity *entity, void *arg)
 {
-	bool was = shard_turn_is_due(&entity->saved_wait);
+	bool was = shard_queue_is_due(&entity->saved_wait);
 
 	if (!entity->saved_wait.deferred)
 		return;
@@ -131,15 +131,15 @@ follow_type(ShardEntity *entity, void *arg)
 	if (entity->run->runnable && !was)
 		entity->saved_wait.not_before = 0;
 	entity->wait = entity->saved_wait;
-	shard_turn_follow_due(entity);
+	shard_queue_follow(entity);
 }
 
 void
-shard_turn_forget(ShardEntity *entity)
+shard_queue_forget(ShardEntity *entity)
 {
 	set_due(entity, false);
 	if (entity->saved_wait.waiting != 0)
-		shard_turn_count_held(entity->run, -entity->saved_wait.waiting);
+		shard_queue_count(entity->run, -entity->saved_wait.waiting);
 	shard_cache_remove(entity);
 }
 
@@ -153,7 +153,7 @@ forget_entities(ShardRun *run)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
-		shard_turn_forget(entity);
+		shard_queue_forget(entity);
 	}
 }
 
@@ -202,7 +202,7 @@ note_buried(ShardRun *run, void *arg)
 		return;
 	run->burying = false;
 	run->buried = true;
-	shard_turn_tell_buried(run->type->type_id, run->given_up);
+	shard_residents_tell_buried(run->type->type_id, run->given_up);
 }
 
 /* It was not: the next turn does it. */
@@ -245,7 +245,7 @@ retry_is_due(void)
 }
 
 bool
-shard_executor_begin(bool careful)
+shard_turn_begin(bool careful)
 {
 	shard_turn.fenced = false;
 	shard_turn.now = GetCurrentTimestamp();
@@ -275,27 +275,27 @@ shard_executor_begin(bool careful)
 	if (bury_wanted)
 		shard_run_each(bury_run, NULL);
 	if (reread_wanted)
-		shard_run_each(shard_turn_reread, NULL);
+		shard_run_each(shard_residents_reread, NULL);
 	shard_turn.careful = careful || retry_is_due();
 	return shard_turn.careful;
 }
 
 void
-shard_executor_has_read(TimestampTz until)
+shard_turn_has_read(TimestampTz until)
 {
 	shard_turn.read_until = until;
 }
 
 TimestampTz
-shard_turn_due_at(const ShardEntity *entity)
+shard_stash_due_at(const ShardEntity *entity)
 {
 	if (entity->wait.deferred)
 		return Max(entity->wait.not_before, 1);
-	return shard_ordered_due_at(entity);
+	return shard_order_due_at(entity);
 }
 
 TimestampTz
-shard_executor_next_due(void)
+shard_stash_next_due(void)
 {
 	TimestampTz result = 0;
 	dlist_iter iter;
@@ -303,7 +303,7 @@ shard_executor_next_due(void)
 	dlist_foreach (iter, &shard_turn.due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
-		TimestampTz at = shard_turn_due_at(entity);
+		TimestampTz at = shard_stash_due_at(entity);
 
 		if (!entity->run->runnable ||
 			!shard_presence->is_active(entity->run->type->type_id, entity->shard))
@@ -326,7 +326,7 @@ shard_turn_enlist(ShardEntity *entity)
 	entity->handled = 0;
 	entity->now = entity->saved;
 	entity->wait = entity->saved_wait;
-	shard_ordered_begin(entity);
+	shard_order_begin(entity);
 	if (!run->in_turn)
 	{
 		run->in_turn = true;
@@ -480,7 +480,7 @@ finish_run(ShardRun *run)
 			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 
 			shard_call_batch(entity);
-			shard_ordered_heed(entity);
+			shard_order_heed(entity);
 		}
 	}
 	slist_foreach (iter, &run->touched)
@@ -505,26 +505,20 @@ finish_run(ShardRun *run)
 }
 
 void
-shard_executor_finish(void)
+shard_turn_finish(void)
 {
 	slist_iter iter;
 
 	slist_foreach (iter, &shard_turn.runs)
 		finish_run(slist_container(ShardRun, turn_link, iter.cur));
 	shard_turn_end_user_code();
-	shard_turn_recount_touched();
+	shard_recount_touched();
 	shard_turn.at = NULL;
-	shard_ordered_write();
-}
-
-void
-shard_executor_end_user_code(void)
-{
-	shard_turn_end_user_code();
+	shard_order_write();
 }
 
 bool
-shard_executor_has_passed(void)
+shard_turn_has_passed(void)
 {
 	return shard_turn.passed;
 }
@@ -539,10 +533,10 @@ keep_entity(ShardEntity *entity)
 	if (entity->checked)
 		shard_cache_keep(entity);
 	if (held != 0)
-		shard_turn_count_held(run, held);
+		shard_queue_count(run, held);
 	entity->saved_wait = entity->wait;
-	shard_ordered_keep(entity);
-	shard_turn_follow_due(entity);
+	shard_order_keep(entity);
+	shard_queue_follow(entity);
 	entity->in_turn = false;
 	shard_run_count(run, entity->shard)->handled += entity->handled;
 	shard_turn.messages += entity->handled;
@@ -568,7 +562,7 @@ send_replies(XLogRecPtr lsn)
 }
 
 void
-shard_executor_committed(XLogRecPtr lsn)
+shard_turn_committed(XLogRecPtr lsn)
 {
 	slist_mutable_iter iter;
 
@@ -583,7 +577,7 @@ shard_executor_committed(XLogRecPtr lsn)
 	if (bury_wanted)
 		shard_run_each(note_buried, NULL);
 	if (reread_wanted)
-		shard_run_each(shard_turn_note_reread, NULL);
+		shard_run_each(shard_residents_note_reread, NULL);
 	bury_wanted = reread_wanted = false;
 	shard_turn.at = NULL;
 	shard_turn_commit_over(true);
@@ -595,7 +589,7 @@ shard_executor_committed(XLogRecPtr lsn)
 }
 
 void
-shard_executor_aborted(void)
+shard_turn_aborted(void)
 {
 	slist_iter iter;
 
@@ -617,7 +611,7 @@ shard_executor_aborted(void)
 			entity->in_turn = false;
 			entity->batch_count = 0;
 			entity->wait = entity->saved_wait;
-			shard_ordered_begin(entity);
+			shard_order_begin(entity);
 			if (entity->stale)
 				shard_cache_forget(entity);
 			entity->now = entity->saved;
@@ -632,7 +626,7 @@ shard_executor_aborted(void)
 }
 
 bool
-shard_executor_at(int32 *type_id, const char **entity, int *entity_len)
+shard_turn_at(int32 *type_id, const char **entity, int *entity_len)
 {
 	const ShardType *type = shard_turn_commits_for(entity, entity_len);
 
@@ -650,38 +644,38 @@ shard_executor_at(int32 *type_id, const char **entity, int *entity_len)
 }
 
 bool
-shard_executor_blames_last(void)
+shard_turn_blames_last(void)
 {
 	return shard_turn.blames_last;
 }
 
 bool
-shard_executor_was_overtaken(void)
+shard_turn_was_overtaken(void)
 {
 	return shard_turn.overtaken;
 }
 
 void
-shard_executor_explain(ErrorData *error)
+shard_turn_explain(ErrorData *error)
 {
 	shard_call_explain(error);
 }
 
 void
-shard_executor_sleep(void)
+shard_turn_sleep(void)
 {
 	shard_call_sleep();
 	shard_turn_log_strays(false);
 }
 
 uint64
-shard_executor_messages(void)
+shard_turn_messages(void)
 {
 	return shard_turn.messages;
 }
 
 uint64
-shard_executor_errors(void)
+shard_turn_errors(void)
 {
 	return shard_turn.errors;
 }

@@ -77,7 +77,7 @@ is_last(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 }
 
 void
-shard_turn_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+shard_turn_note_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 {
 	const ShardType *type = entity->run->type;
 
@@ -95,14 +95,14 @@ shard_turn_ran(const ShardEntity *entity, const ShardRow *row, const ShardReques
 }
 
 void
-shard_turn_ran_number(bool numbered, int64 number)
+shard_turn_note_number(bool numbered, int64 number)
 {
 	last.numbered = numbered;
 	last.number = number;
 }
 
 void
-shard_executor_begin_commit(void)
+shard_turn_begin_commit(void)
 {
 	committing = true;
 	if (shard_turn.ran > 0)
@@ -128,14 +128,14 @@ shard_turn_commit_init(void)
 }
 
 int
-shard_executor_end_commit(void)
+shard_turn_end_commit(void)
 {
 	committing = false;
 	return shard_turn.ran;
 }
 
 int
-shard_executor_failed_at_commit(const ErrorData *error, bool *overtaken)
+shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken)
 {
 	if (!committing || shard_turn.ran == 0)
 		return 0;
@@ -186,7 +186,7 @@ forget_old(void)
 }
 
 ShardSource
-shard_executor_blame(const ErrorData *error)
+shard_turn_blame(const ErrorData *error)
 {
 	MemoryContext context;
 	Failed *one;
@@ -226,7 +226,7 @@ is_failed(const Failed *one, const ShardEntity *entity, const ShardRow *row,
 }
 
 bool
-shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+shard_turn_is_given_up(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 {
 	dlist_iter iter;
 
@@ -246,7 +246,7 @@ shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row, cons
 }
 
 ErrorData *
-shard_turn_commit_error(void)
+shard_turn_given_up_error(void)
 {
 	ErrorData *error = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
 
@@ -255,7 +255,7 @@ shard_turn_commit_error(void)
 }
 
 bool
-shard_turn_commit_number(int64 *number)
+shard_turn_given_up_number(int64 *number)
 {
 	*number = given_up->ran.number;
 	return given_up->ran.numbered;

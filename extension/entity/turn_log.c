@@ -101,7 +101,7 @@ write_line(ShardTurnLogKind kind, TimestampTz now)
 }
 
 void
-shard_executor_strays(int64 kept, int64 counted)
+shard_turn_count_strays(int64 kept, int64 counted)
 {
 	strays.kept += kept;
 	strays.counted += counted;

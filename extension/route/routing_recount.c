@@ -28,9 +28,9 @@ say(int32 type_id, const char *what, const char *detail)
 {
 	const ShardType *type = shard_registry_known(type_id);
 
-	shard_executor_counted_wrongly(psprintf("%s of type \"%s\" were counted wrongly", what,
-											type == NULL ? "" : type->name),
-								   detail);
+	shard_recount_differs(psprintf("%s of type \"%s\" were counted wrongly", what,
+								   type == NULL ? "" : type->name),
+						  detail);
 }
 
 /*
@@ -96,7 +96,7 @@ shard_routing_recount(int64 *messages)
 	int32 last = place.type_id;
 	int rows;
 
-	shard_executor_end_user_code();
+	shard_turn_end_user_code();
 	for (int i = 0; place.type_id == 0 && i < shard_routing.count_count; i++)
 		begin_count(&shard_routing.counts[i]);
 	rows = shard_routing_store_some(&place, PARKED_AT_ONCE, compare, &last);

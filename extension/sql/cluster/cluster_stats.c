@@ -45,7 +45,7 @@ static void
 check_place(const char *function)
 {
 	shard_shmem_require();
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot execute %s from within a handler", function)));
 }

@@ -166,19 +166,19 @@ check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len)
 int
 shard_api_shard(ShardType *type, const char *entity, int entity_len)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 	volatile int shard = 0;
 
 	if (execution == NULL || !OidIsValid(type->shard_id_extractor))
 		return shard_registry_shard_id(type, entity, entity_len);
-	shard_executor_set_current(NULL);
+	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
 		shard = shard_registry_shard_id(type, entity, entity_len);
 	}
 	PG_FINALLY();
 	{
-		shard_executor_set_current(execution);
+		shard_execution_set_current(execution);
 	}
 	PG_END_TRY();
 	return shard;
@@ -188,9 +188,9 @@ shard_api_shard(ShardType *type, const char *entity, int entity_len)
 static void
 extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 
-	shard_executor_set_current(NULL);
+	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
 		*entity = shard_extractor_entity_id(type, message);
@@ -198,7 +198,7 @@ extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 	}
 	PG_FINALLY();
 	{
-		shard_executor_set_current(execution);
+		shard_execution_set_current(execution);
 	}
 	PG_END_TRY();
 }
@@ -208,7 +208,7 @@ static void
 append(ShardType *type, ShardKind kind, const char *entity, int entity_len, const char *payload,
 	   int payload_len)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 	ShardRow row = {.type_id = type->type_id,
 					.kind = kind,
 					.entity = entity,

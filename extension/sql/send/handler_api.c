@@ -29,7 +29,7 @@ PG_FUNCTION_INFO_V1(shard_message_id);
 static ShardExecution *
 require_handler(const char *function)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 
 	if (execution == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

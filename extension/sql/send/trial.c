@@ -65,7 +65,7 @@ typedef struct Trial
 static void
 end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 	ListCell *cell;
 
 	if (execution == NULL || !execution->trial ||
@@ -184,9 +184,9 @@ run_handler(Trial *trial)
 	if (type->batch)
 		message = PointerGetDatum(construct_array(&message, 1, JSONBOID, -1, false, TYPALIGN_INT));
 	shard_handler_compile(handler, type);
-	shard_executor_set_current(&trial->execution);
+	shard_execution_set_current(&trial->execution);
 	state = shard_handler_call(handler, now->state, now->state_null, message, &isnull);
-	shard_executor_set_current(NULL);
+	shard_execution_set_current(NULL);
 	if (isnull)
 		return;
 	if (trial->run.length == -1)
@@ -224,7 +224,7 @@ run_trial(Trial *trial)
 	}
 	PG_CATCH();
 	{
-		shard_executor_set_current(NULL);
+		shard_execution_set_current(NULL);
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -243,7 +243,7 @@ run_trial(Trial *trial)
 static void
 check_place(void)
 {
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot try a handler from within a handler"),
 						errhint("Call the function itself.")));

@@ -621,7 +621,7 @@ shard_health_still(ShardHealth *health)
 
 	/* a worker would wait for itself */
 	if (db == NULL || db->paused || db->state != SHARD_DATABASE_ACTIVE ||
-		shard_executor_in_handler())
+		shard_execution_in_handler())
 		return;
 	shard_board_get(db, &view);
 	if (!view.known || view.fenced || !view.handle)
