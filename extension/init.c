@@ -13,7 +13,7 @@
 #include "registry/catalog.h"
 #include "process/database_hook.h"
 #include "process/drop_hook.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "base/guc.h"
 #include "registry/guest.h"
 #include "sql/view/inbox_view.h"

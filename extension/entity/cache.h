@@ -93,7 +93,7 @@ typedef struct ShardEntity
 	ShardWait saved_wait; /* as of the last commit */
 	uint32 recounted;	  /* the last recount that found something held of it */
 	bool listed;
-	dlist_node due; /* in the executor's list, while listed */
+	dlist_node due; /* in shard_turn.due, while listed */
 
 	ShardOrdering *ordering; /* NULL: its type never had ordered_by */
 

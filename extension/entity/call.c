@@ -56,10 +56,8 @@
 /* Ends of a process for the same type are in a row if no more than this is between two of them. */
 #define STUCK_ROW_MS (10 * 60 * 1000)
 
-static ShardExecution *current = NULL;
-
 /*
- * The call that has not come back yet. A copy: current is NULL while an extractor runs within the handler, and
+ * The call that has not come back yet. A copy: shard_execution is NULL while an extractor runs within the handler, and
  * what it points to lives in a frame that is gone after an error. Signal handlers read nothing else.
  */
 static struct
@@ -91,18 +89,6 @@ static TimeoutId timer;
 #define LARGE_BYTES (64 * 1024)
 static char *buffer = NULL;
 static int buffer_size = 0;
-
-ShardExecution *
-shard_execution_current(void)
-{
-	return current;
-}
-
-void
-shard_execution_set_current(ShardExecution *execution)
-{
-	current = execution;
-}
 
 /* In the signal handler: the same call has been seen for so long. */
 static void
@@ -335,7 +321,7 @@ void
 shard_call_aborted(void)
 {
 	note_stuck(0, (Datum) 0);
-	current = NULL;
+	shard_execution = NULL;
 	running = false;
 	forget_cancel();
 
@@ -516,7 +502,7 @@ static void
 enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
 {
 	set_timer(run->type);
-	current = execution;
+	shard_execution = execution;
 	called.function = function;
 	called.type = run->type;
 	called.entity = execution->entity;
@@ -531,7 +517,7 @@ leave(void)
 	check_timer();
 	called.function = NULL;
 	called.type = NULL;
-	current = NULL;
+	shard_execution = NULL;
 }
 
 /* What the handler asked for the entity. */

@@ -13,7 +13,6 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "entity/dead_letter_room.h"
 #include "entity/internal.h"
 #include "base/guc.h"
 #include "registry/statement.h"

@@ -1,94 +1,76 @@
 /*
  * entity/handle.c
- *		Running a message or an ask in a subtransaction, and what its failure means.
+ *		A message is handled: at once, or in a fence; or it is not run any more.
  *
- * Whatever goes wrong in the fence is undone with it: the effects of user code and what the turn knew of
- * the entity. So the rest of the turn goes on, and the message can be run again or given up in it.
+ * Comes from: deliver.c, stash.c, order.c: an entity in the turn, and the message that is next for it.
+ * Goes to: turn_entity.c, which makes its copy of the state true; call.c, which runs the handler; failure.c, if that failed;
+ * queue.c, if the entity cannot run now.
+ *
+ * Normally handlers run without a subtransaction; the first failure raises, the region worker rolls the turn back and comes
+ * again with a smaller one, at last a careful one: each message in a subtransaction of its own, its state written in there, and
+ * what becomes of a failed message is decided on the spot. Whatever goes wrong in this fence is undone with it: the effects of
+ * user code and what the turn knew of the entity. So the rest of the turn goes on, and the message can be run again or given
+ * up in it.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 #include "utils/resowner.h"
 
 #include "base/error_text.h"
 #include "entity/internal.h"
-#include "base/guc.h"
 #include "registry/owner_session.h"
-#include "registry/registry.h"
-#include "shared/board.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
 
-/* An error made up here, in the turn's memory; its strings are constants, or there as well. */
-ErrorData *
-shard_failure_keep(const ErrorData *error)
-{
-	ErrorData *kept = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
+/* ---- plans of a language that an altered type has made wrong ------------------------------------ */
 
-	*kept = *error;
-	return kept;
+/*
+ * A plan is made anew when a relation or function that it names changes. It is not when the type of a variable does: a
+ * PL/pgSQL function that assigns to a field of its composite argument fails after ALTER TYPE ... ALTER ATTRIBUTE for as long
+ * as its session lasts, and what is a client's session elsewhere is the worker here, which never ends.
+ *
+ * So nobody is blamed for such an error before plans were made anew. Nothing of this is durable.
+ */
+
+/* Rises when a relation changes that this process has heard of; and what it was when plans were last made anew. */
+static uint64 changes = 0;
+static uint64 renewed_at = 0;
+
+/* Relcache callback. */
+static void
+note_change(Datum arg, Oid relid)
+{
+	changes++;
 }
 
-/* Why a type cannot run, as its users see it; it may be known before they can. */
-static char *
-why_not(const ShardType *type)
+/* What the server says of a plan or a value that does not fit its type any more. */
+static bool
+is_about_types(int sqlstate)
 {
-	int sqlstate;
-	char *problem = type->problem;
-
-	if (problem == NULL)
-		problem = shard_run_problem(type, &sqlstate);
-	return problem != NULL ? psprintf("%c%s.", pg_toupper((unsigned char) problem[0]), problem + 1)
-						   : NULL;
+	return sqlstate == ERRCODE_DATATYPE_MISMATCH || sqlstate == ERRCODE_FEATURE_NOT_SUPPORTED ||
+		   sqlstate == ERRCODE_INTERNAL_ERROR;
 }
 
 /*
- * What an ask is told whose type cannot run; NULL: it is not here. Who asked may be at another node, and looks for
- * the reason in vain there.
+ * Whether user code may have failed because of a plan made before a relation or type was altered. Then all plans of this
+ * process are made anew when they are next used, and the code deserves another try. True at most once for each change.
  */
-ErrorData *
-shard_failure_of_type(const ShardType *type)
+static bool
+renew_plans(const ErrorData *error)
 {
-	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
-	ErrorData error = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE};
-	ShardBoardView view;
-
-	shard_board_get(shard_shmem_database(), &view);
-	if (type == NULL)
-	{
-		error.message = psprintf("the entity type does not exist at node %d", view.node);
-		error.hint = "Start it there with shard_start().";
-	}
-	else if (type->mode == SHARD_MODE_HOSTING && shard_run_keeps())
-	{
-		error.message = psprintf("entity type \"%s\" cannot run at node %d", type->name, view.node);
-		error.detail =
-			psprintf("Its owner has no region worker there: shard.max_region_workers is %d.",
-					 shard_max_region_workers);
-		error.hint = "See shard_health() at that node. Messages sent with shard_tell() wait.";
-	}
-	else if (type->mode == SHARD_MODE_HOSTING)
-	{
-		error.message = psprintf("entity type \"%s\" cannot run at node %d", type->name, view.node);
-		error.detail = why_not(type);
-		error.hint = "See column problem of shard_types at that node. Messages sent with "
-					 "shard_tell() wait.";
-	}
-	else
-	{
-		const char *what = type->mode == SHARD_MODE_STOPPED	  ? "is stopped"
-						   : type->mode == SHARD_MODE_DROPPED ? "was dropped"
-															  : "is a proxy";
-
-		error.message = psprintf("entity type \"%s\" %s at node %d", type->name, what, view.node);
-		error.hint = "Start it there with shard_start(), or ask again if its shards move away. "
-					 "Messages sent with shard_tell() wait.";
-	}
-	MemoryContextSwitchTo(old);
-	return shard_failure_keep(&error);
+	if (changes == renewed_at || !is_about_types(error->sqlerrcode))
+		return false;
+	renewed_at = changes;
+	ResetPlanCache();
+	return true;
 }
+
+/* ---- in a fence --------------------------------------------------------------------------------- */
 
 /* Whether the type itself cannot run as it is now, so that no message of it is to blame. */
 static bool
@@ -226,8 +208,162 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 {
 	ErrorData *error = run_fenced(entity, row, ask, execution, overtaken);
 
-	if (error == NULL || *overtaken || !shard_plans_renew(error))
+	if (error == NULL || *overtaken || !renew_plans(error))
 		return error;
 	memset(execution, 0, sizeof(*execution));
 	return run_fenced(entity, row, ask, execution, overtaken);
+}
+
+/* ---- one message -------------------------------------------------------------------------------- */
+
+/* What becomes of a message that failed. */
+static ShardOutcome
+judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, ErrorData *error)
+{
+	if (row->kind == SHARD_KIND_START)
+	{
+		/* it was only to be in memory; who sends it a message will hear of it */
+		error->elevel = LOG;
+		ThrowErrorData(error);
+		return SHARD_MESSAGE_DONE;
+	}
+	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
+																		: SHARD_MESSAGE_RESTS;
+}
+
+/* Runs a message in a careful turn. */
+static ShardOutcome
+run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ShardExecution execution = {0};
+	bool overtaken;
+	ErrorData *error = shard_handle_fenced(entity, row, NULL, &execution, &overtaken);
+
+	if (overtaken)
+	{
+		shard_cache_forget(entity);
+		entity->checked = false;
+		entity->now = entity->saved;
+		return shard_queue_rest(entity, row, is_held);
+	}
+	return error == NULL ? SHARD_MESSAGE_DONE : judge(entity, row, attempts, is_held, error);
+}
+
+/* Runs a message in an optimistic turn: what raises, also while its state is read, is its fault. */
+static bool
+run_optimistic(ShardEntity *entity, const ShardRow *row)
+{
+	ShardExecution execution;
+	bool good;
+
+	shard_turn.blames_last = true;
+	good = shard_turn_check(entity);
+	if (good && shard_kind_is_message(row->kind) && !entity->run->type->batch)
+		shard_call_message(entity, row, NULL, &execution);
+	shard_turn.blames_last = false;
+	return good;
+}
+
+/* Messages that workers before this one got stuck in. */
+static int64 stuck[SHARD_LANES];
+static bool stuck_fatal[SHARD_LANES];
+static int stuck_count = 0;
+
+void
+shard_handle_init(ShardLanes lanes)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+	{
+		ShardLane *of = &shard_shmem_database()->lane[lane];
+		int64 seq = pg_atomic_read_u64(&of->stuck_seq);
+
+		if ((lanes & shard_lane_bit(lane)) == 0 || seq == 0)
+			continue;
+		stuck_fatal[stuck_count] = pg_atomic_read_u32(&of->stuck_fatal) != 0;
+		stuck[stuck_count++] = seq;
+	}
+	CacheRegisterRelcacheCallback(note_change, (Datum) 0);
+}
+
+bool
+shard_handle_is_stuck(const ShardRow *row)
+{
+	for (int i = 0; i < stuck_count; i++)
+		if (stuck[i] == row->seq)
+			return true;
+	return false;
+}
+
+/* Whether the worker ended by an error of the handler, and not because that went on for too long. */
+static bool
+was_fatal(const ShardRow *row)
+{
+	for (int i = 0; i < stuck_count; i++)
+		if (stuck[i] == row->seq)
+			return stuck_fatal[i];
+	return false;
+}
+
+/*
+ * Gives up a message whose handler had to be ended with its worker. The turn ends
+ * with it: should another message get stuck in the same turn, this one would be
+ * forgotten and run again.
+ */
+static ShardOutcome
+bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ErrorData error = {.sqlerrcode = ERRCODE_QUERY_CANCELED,
+					   .message = "the handler ran longer than its handler_timeout, and could not "
+								  "be cancelled",
+					   .hint = "Do not catch query_canceled in a handler."};
+
+	if (was_fatal(row))
+	{
+		error.sqlerrcode = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
+		error.message = "the handler ended its region worker by an error";
+		error.hint = "See the server's log for that error.";
+	}
+	shard_turn.full = true;
+	return shard_failure_dispose(entity, row, attempts, is_held, &error) ? SHARD_MESSAGE_GONE
+																		 : SHARD_MESSAGE_RESTS;
+}
+
+/* Gives up a message that failed at the commit of its turn. */
+static ShardOutcome
+bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	return judge(entity, row, attempts, is_held, shard_turn_given_up_error());
+}
+
+ShardOutcome
+shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	if (row->kind == SHARD_KIND_PASSIVATE)
+	{
+		entity->let_go = true;
+		return SHARD_MESSAGE_DONE;
+	}
+	if (shard_handle_is_stuck(row))
+		return bury_stuck(entity, row, attempts, is_held);
+	if (shard_turn_is_given_up(entity, row, NULL))
+		return bury_uncommitted(entity, row, attempts, is_held);
+	if (!shard_turn_hold(entity->run))
+		return shard_queue_rest(entity, row, is_held);
+	shard_turn_note_ran(entity, row, NULL);
+	shard_cache_touch(entity, shard_turn.now);
+	if (shard_turn.careful)
+	{
+		ShardOutcome outcome = run_careful(entity, row, attempts, is_held);
+
+		if (outcome != SHARD_MESSAGE_DONE)
+			return outcome;
+	}
+	else if (!run_optimistic(entity, row))
+		return shard_queue_rest(entity, row, is_held);
+	if (row->kind == SHARD_KIND_START)
+		return SHARD_MESSAGE_DONE;
+	if (!shard_turn.careful && entity->run->type->batch)
+		shard_call_collect(entity, row);
+	entity->handled++;
+	return SHARD_MESSAGE_DONE;
 }

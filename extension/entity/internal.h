@@ -1,24 +1,18 @@
 /*
  * entity/internal.h
- *		What the executor's files share: the turn, and running one message.
+ *		What the files of the way of a message share: the turn, and what each file does for those above it.
+ *
+ * In the order of the way. Each file calls those that come after it, and none that comes before.
  */
 #pragma once
 
 #include <signal.h>
 
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "entity/held.h"
 #include "entity/run.h"
+#include "entity/turn.h"
 #include "registry/security.h"
-
-/* A reply that leaves after commit. */
-typedef struct ShardReply
-{
-	ShardRequest *request;
-	char *data; /* NULL: SQL NULL */
-	int len;
-	ErrorData *error; /* instead of data */
-} ShardReply;
 
 typedef struct ShardTurn
 {
@@ -65,32 +59,10 @@ typedef struct ShardTurn
 
 extern ShardTurn shard_turn;
 
-/* At start: reads what workers of these lanes got stuck in (deliver.c). */
-extern void shard_handle_init(ShardLanes lanes);
+/* Of this worker; routing's own. */
+extern const ShardPresence *shard_presence;
 
-/* The run of a type, ready to be used; NULL if the type was dropped. */
-extern ShardRun *shard_turn_ready_run(int32 type_id);
-
-/*
- * The same, with the registry read anew for one that is not known: whoever starts a type and tells in one
- * transaction shows us the message a moment before he lets us know of the type.
- */
-extern ShardRun *shard_turn_known_run(int32 type_id);
-
-/* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
-extern void shard_queue_count(ShardRun *run, int64 delta);
-
-/* An entity joins or leaves those whose stash is looked at when its time has come. */
-static inline bool
-shard_queue_is_due(const ShardWait *wait)
-{
-	return wait->deferred && !wait->suspended;
-}
-
-extern void shard_queue_follow(ShardEntity *entity);
-
-/* An entity leaves memory, with what is known of its stash. Between turns. */
-extern void shard_queue_forget(ShardEntity *entity);
+/* ---- residents.c: entities of whole shards ---------------------------------------------------- */
 
 /*
  * In a turn, for shard_run_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
@@ -102,38 +74,23 @@ extern void shard_residents_note_reread(ShardRun *run, void *arg);
 /* Tells how much was given up of a type that was dropped. */
 extern void shard_residents_tell_buried(int32 type_id, int64 messages);
 
-/* Takes an entity into the turn. */
-extern void shard_turn_enlist(ShardEntity *entity);
+/* ---- deliver_ask.c: asks ---------------------------------------------------------------------- */
 
-/* Calls visit for each entity in the turn. */
-extern void shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
+/* After the commit: sends what handlers have replied; lsn as of shard_turn_committed(). */
+extern void shard_deliver_replies(XLogRecPtr lsn);
 
-/* Entity of a message, enlisted. */
-extern ShardEntity *shard_turn_entity(ShardRun *run, const ShardRow *row);
+/* ---- order.c, order_position.c: messages in the order of their numbers ------------------------ */
 
-/*
- * Holds what the type's states are made of, once per turn and not in a subtransaction; false if another
- * transaction has it locked. Before any copy of a state is used.
- */
-extern bool shard_turn_take_hold(ShardRun *run);
-
+/* Whether an entity's messages have numbers. */
 static inline bool
-shard_turn_hold(ShardRun *run)
+shard_order_applies(const ShardEntity *entity)
 {
-	return run->parts.held || shard_turn_take_hold(run);
+#ifdef SHARD_MUTANT_ORDER_IGNORED
+	return false;
+#else
+	return entity->run->type->ordered_by_name != NULL;
+#endif
 }
-
-/*
- * Makes the entity's copy tell the truth, once per turn; false if another
- * transaction holds its row. May raise for this entity alone: it may have a row that cannot be read.
- */
-extern bool shard_turn_check(ShardEntity *entity);
-
-/* Writes a dirty entity; false if it was overtaken. The caller closes the table. */
-extern bool shard_turn_write(ShardEntity *entity);
-
-/* From when on an entity of the due list may be looked at, if its type runs and its shard is here. */
-extern TimestampTz shard_stash_due_at(const ShardEntity *entity);
 
 /* What happened to a message that was to be run. */
 typedef enum ShardOutcome
@@ -143,25 +100,97 @@ typedef enum ShardOutcome
 	SHARD_MESSAGE_RESTS /* is held, to be tried again; the entity's others wait */
 } ShardOutcome;
 
+/* The same as shard_handle_message, if it is the message's turn; ..._GONE: it waits, or came too late. */
+extern ShardOutcome
+shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+
+/* Runs what waits and is expected now, until the turn is over. *rests: one of them cannot run now. */
+extern void shard_order_run_ready(ShardEntity *entity, bool *rests);
+
+/* Whether some of what waits could run now: it goes before anything newer. */
+extern bool shard_order_has_ready(ShardEntity *entity);
+
+/* Gives up the gap in front of what waits, if that has waited for too long. */
+extern void shard_order_time_out(ShardEntity *entity);
+
+/* When those of an entity that wait for their number are to be looked at. */
+extern TimestampTz shard_order_due_at(const ShardEntity *entity);
+
+/*
+ * The message that ran last may have ended the entity (D25, 6): then the next one with a number begins
+ * anew. But what waits belongs to the old order, and it goes on.
+ */
+extern void shard_order_heed(ShardEntity *entity);
+
+/* Writes the positions that the turn has changed. */
+extern void shard_order_write(void);
+
+/* Rows of shard.ordered (order_position.c): reads one; writes and deletes those of the turn. */
+extern void shard_order_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
+extern void shard_order_write_positions(List *entities);
+extern void shard_order_delete_position(const ShardEntity *entity);
+
+/* A shard begins anew: an entity of it has no position any more. */
+extern void shard_order_forget(ShardEntity *entity);
+
+/* ---- handle.c: one message is handled --------------------------------------------------------- */
+
+/* At start: reads what workers of these lanes got stuck in (deliver.c). */
+extern void shard_handle_init(ShardLanes lanes);
+
 /* Runs a message as the turn's mode wants it. */
 extern ShardOutcome
 shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
-/* The entity cannot run now: its message is held. */
-extern ShardOutcome shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
-
-/* Whether a held message has to wait for its next attempt: its entity, too, then. */
-extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
-
-/* A held message was handled, or is put elsewhere. */
-extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
+/*
+ * Runs a message, or an ask if row is NULL, in a subtransaction (handle.c). Returns its error, in the turn's memory,
+ * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
+ */
+extern ErrorData *
+shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+					ShardExecution *execution, bool *overtaken);
 
 /* Whether a worker before this one got stuck in the message. */
 extern bool shard_handle_is_stuck(const ShardRow *row);
 
+/* ---- failure.c: what failed ------------------------------------------------------------------- */
+
+/* True: it became a dead letter; false: it waits in the stash for another attempt. */
+extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
+								  bool from_stash, ErrorData *error);
+
+/* What an ask is told whose type cannot run; NULL: it is not here. */
+extern ErrorData *shard_failure_of_type(const ShardType *type);
+
+/* A copy in the turn's memory of an error made up by the caller, whose strings are constants or there as well. */
+extern ErrorData *shard_failure_keep(const ErrorData *error);
+
+/* ---- dead_letter_room.c: how many dead letters there may be ----------------------------------- */
+
 /*
- * What fails at a turn's commit (turn_commit.c).
+ * May a message become a dead letter of the type, for this error? If the type's choice is so, the oldest are
+ * deleted for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
  */
+extern bool shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const ErrorData *error);
+
+/*
+ * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types go, where
+ * there are too many. False: there was room made just now, and it is used up; the message is counted, and no more. The turn's user
+ * code has ended.
+ */
+extern bool shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error);
+
+/* ---- recount.c: what memory counts of shard.held ---------------------------------------------- */
+
+/* Counts it in the table; says so if memory was wrong. Ends user code. */
+extern void shard_recount_entity(ShardEntity *entity);
+
+/* The same for those of the turn whose counts contradict each other. */
+extern void shard_recount_touched(void);
+
+/* ---- turn_commit.c: what fails at the commit of a turn ---------------------------------------- */
+
+extern void shard_turn_commit_init(void);
 
 /* Code of a message, or of an ask if row is NULL, is about to run. Said again of the same one it does not count. */
 extern void
@@ -195,102 +224,102 @@ extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_
 #define SHARD_COMMIT_TIMEOUT_MESSAGE \
 	"the commit of what the handler did elsewhere took longer than its handler_timeout"
 
-extern void shard_turn_commit_init(void);
+/* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
+
+/* The run of a type, ready to be used; NULL if the type was dropped. */
+extern ShardRun *shard_turn_ready_run(int32 type_id);
 
 /*
- * Messages in the order of their numbers (order.c).
+ * The same, with the registry read anew for one that is not known: whoever starts a type and tells in one
+ * transaction shows us the message a moment before he lets us know of the type.
  */
+extern ShardRun *shard_turn_known_run(int32 type_id);
 
-/* The same as shard_handle_message, if it is the message's turn; ..._GONE: it waits, or came too late. */
-extern ShardOutcome
-shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+/* Entity of a message, enlisted. */
+extern ShardEntity *shard_turn_entity(ShardRun *run, const ShardRow *row);
 
-/* Runs what waits and is expected now, until the turn is over. *rests: one of them cannot run now. */
-extern void shard_order_run_ready(ShardEntity *entity, bool *rests);
+/* Takes an entity into the turn. */
+extern void shard_turn_enlist(ShardEntity *entity);
 
-/* Whether some of what waits could run now: it goes before anything newer. */
-extern bool shard_order_has_ready(ShardEntity *entity);
-
-/* Gives up the gap in front of what waits, if that has waited for too long. */
-extern void shard_order_time_out(ShardEntity *entity);
-
-/* As of the last commit: whether messages wait for their number; and when they are to be looked at. */
-extern bool shard_order_is_due(const ShardEntity *entity);
-extern TimestampTz shard_order_due_at(const ShardEntity *entity);
-
-/* An entity comes into the turn, or the turn was undone; it was committed. */
-extern void shard_order_begin(ShardEntity *entity);
-extern void shard_order_keep(ShardEntity *entity);
+/* Calls visit for each entity in the turn. */
+extern void shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
 /*
- * The message that ran last may have ended the entity (D25, 6): then the next one with a number begins
- * anew. But what waits belongs to the old order, and it goes on.
+ * Holds what the type's states are made of, once per turn and not in a subtransaction; false if another
+ * transaction has it locked. Before any copy of a state is used.
  */
-extern void shard_order_heed(ShardEntity *entity);
+extern bool shard_turn_take_hold(ShardRun *run);
 
-/* Writes the positions that the turn has changed. */
-extern void shard_order_write(void);
-
-/* Rows of shard.ordered (order_position.c): reads one; writes and deletes those of the turn. */
-extern void shard_order_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
-extern void shard_order_write_positions(List *entities);
-extern void shard_order_delete_position(const ShardEntity *entity);
-
-/* A shard begins anew: an entity of it has no position any more. */
-extern void shard_order_forget(ShardEntity *entity);
+static inline bool
+shard_turn_hold(ShardRun *run)
+{
+	return run->parts.held || shard_turn_take_hold(run);
+}
 
 /*
- * What memory counts of shard.held (recount.c).
+ * Makes the entity's copy tell the truth, once per turn; false if another
+ * transaction holds its row. May raise for this entity alone: it may have a row that cannot be read.
  */
+extern bool shard_turn_check(ShardEntity *entity);
+
+/* Writes a dirty entity; false if it was overtaken. The caller closes the table. */
+extern bool shard_turn_write(ShardEntity *entity);
+
+/* After the commit, and after an abort: each entity leaves the turn as it made it, or as it was before. */
+extern void shard_turn_keep_entities(void);
+extern void shard_turn_undo_entities(void);
+
+/* ---- queue.c: what waits in front of an entity ------------------------------------------------ */
+
+/* What becomes of a message that cannot run now, or failed (failure.c). */
+extern void
+shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
+
+/* One that is given up without an attempt waits in the stash until there is room among the dead letters. */
+extern void
+shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error);
+
+/* The entity cannot run now: its message is held. */
+extern ShardOutcome shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
+
+/* A message has failed, and is tried again after a pause, in microseconds. */
+extern void shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 pause,
+							  bool is_held, const ErrorData *error);
+
+/* Whether a held message has to wait for its next attempt: its entity, too, then. */
+extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
+
+/* A held message was handled, or is put elsewhere. */
+extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
 
 /* In a turn or at start: sets what is held of an entity. */
 extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
 
-/* Counts it in the table; says so if memory was wrong. Ends user code. */
-extern void shard_recount_entity(ShardEntity *entity);
+/* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
+extern void shard_queue_count(ShardRun *run, int64 delta);
 
-/* The same for those of the turn whose counts contradict each other. */
-extern void shard_recount_touched(void);
-
-/*
- * Runs a message, or an ask if row is NULL, in a subtransaction (handle.c). Returns its error, in the turn's memory,
- * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
- */
-extern ErrorData *
-shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
-					ShardExecution *execution, bool *overtaken);
-
-/* What an ask is told whose type cannot run; NULL: it is not here. */
-extern ErrorData *shard_failure_of_type(const ShardType *type);
-
-/* A copy in the turn's memory of an error made up by the caller, whose strings are constants or there as well. */
-extern ErrorData *shard_failure_keep(const ErrorData *error);
-
-/*
- * Lines for the server's log, once the turn is committed (turn_log.c).
- */
-typedef enum ShardTurnLogKind
+/* An entity joins or leaves those whose stash is looked at when its time has come. */
+static inline bool
+shard_queue_is_due(const ShardWait *wait)
 {
-	SHARD_TURN_LOG_GAP,			/* numbers were skipped */
-	SHARD_TURN_LOG_NUMBER,		/* a dead letter, because of its number */
-	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
-	SHARD_TURN_LOG_RECOUNT,
-	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
-	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins anew */
-	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
-	SHARD_TURN_LOG_KINDS
-} ShardTurnLogKind;
+	return wait->deferred && !wait->suspended;
+}
 
-/* An event of the kind. True: it is the turn's first one, and the caller gives it a line. */
-extern bool shard_turn_log_counts(ShardTurnLogKind kind);
-extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message,
-						   const char *detail, const char *hint);
+extern void shard_queue_follow(ShardEntity *entity);
 
-extern void shard_turn_log_committed(void);
+/* An entity that waited for its type does so no longer, or begins to; for shard_cache_each. */
+extern void shard_queue_follow_type(ShardEntity *entity, void *arg);
 
-/* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
-extern void shard_turn_log_strays(bool ending);
-extern void shard_turn_log_forget(void);
+/* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
+extern void shard_queue_shorten_waits(void);
+
+/* Whether a message is due that failed before. It may well fail again, and need not do so twice. */
+extern bool shard_queue_retry_is_due(void);
+
+/* An entity leaves memory, with what is known of its stash. Between turns. */
+extern void shard_queue_forget(ShardEntity *entity);
+
+/* ---- call.c: the handler is called, under a timer --------------------------------------------- */
 
 /* Calls the handler with one message (call.c): sets the entity's state, execution's reply. */
 extern void shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
@@ -328,24 +357,56 @@ extern bool shard_call_was_cancelled(const ErrorData *error);
 /* Between turns: frees what a large message has left. */
 extern void shard_call_forget_large(void);
 
+/* ---- execution.c: the handler that runs ------------------------------------------------------- */
+
+/* What shard_execution_current() says. */
+extern ShardExecution *shard_execution;
+
+/* Start of a region worker: a handler may be running in it at any time. */
+extern void shard_execution_init(void);
+
+/* ---- turn_limit.c: how much of what the turn may take ----------------------------------------- */
+
+/* Messages of more bytes may add to what a turn has in memory, so much that they are looked at one by one. */
+#define SHARD_TURN_SMALL_BYTES 1024
+
+/* A message begins. Memory and clock are looked at behind one that is not small, whatever is done with it. */
+static inline void
+shard_turn_begin_message(const ShardRow *row)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+	if (row->payload_len > SHARD_TURN_SMALL_BYTES)
+	{
+		shard_turn.look = true;
+		shard_turn.read_each = 1;
+	}
+}
+
+/* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
+
 /*
- * Whether user code may have failed because of a plan made before a relation or type was altered (executor_plans.c). Then
- * all plans of this process are made anew when they are next used, and the code deserves another try. True at most once
- * for each change.
+ * Lines for the server's log, once the turn is committed (turn_log.c).
  */
-extern bool shard_plans_renew(const ErrorData *error);
+typedef enum ShardTurnLogKind
+{
+	SHARD_TURN_LOG_GAP,			/* numbers were skipped */
+	SHARD_TURN_LOG_NUMBER,		/* a dead letter, because of its number */
+	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
+	SHARD_TURN_LOG_RECOUNT,
+	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
+	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins anew */
+	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
+	SHARD_TURN_LOG_KINDS
+} ShardTurnLogKind;
 
-/* Begins to listen for such changes. */
-extern void shard_plans_init(void);
+/* An event of the kind. True: it is the turn's first one, and the caller gives it a line. */
+extern bool shard_turn_log_counts(ShardTurnLogKind kind);
+extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message,
+						   const char *detail, const char *hint);
 
-/* What becomes of a message that cannot run now, or failed (failure.c). */
-extern void
-shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
+extern void shard_turn_log_committed(void);
 
-/* One that is given up without an attempt waits in the stash until there is room among the dead letters. */
-extern void
-shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error);
-
-/* True: it became a dead letter; false: it waits in the stash for another attempt. */
-extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
-								  bool from_stash, ErrorData *error);
+/* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
+extern void shard_turn_log_strays(bool ending);
+extern void shard_turn_log_forget(void);

@@ -16,7 +16,6 @@
 #include "utils/timestamp.h"
 
 #include "base/duration.h"
-#include "entity/dead_letter_room.h"
 #include "base/error_text.h"
 #include "entity/internal.h"
 
@@ -40,7 +39,7 @@ order_of(ShardEntity *entity)
 	ordering = entity->ordering;
 	if (!ordering->now.position.known)
 	{
-		shard_turn_end_user_code();
+		shard_execution_end_user_code();
 		shard_order_read_position(entity, &ordering->now.position);
 #ifdef SHARD_MUTANT_QUEUE_FORGOTTEN
 		ordering->now.queue = ordering->saved.queue;
@@ -183,7 +182,7 @@ far_error(const ShardOrderedPosition *position, int64 number)
 static ShardOutcome
 bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 {
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	if (!shard_dead_letter_has_room(entity->run, row, error))
 	{
 		shard_queue_wait_for_room(entity, row, error);
@@ -239,7 +238,7 @@ wait_for_lower(ShardEntity *entity, const ShardRow *row, int64 number)
 {
 	ShardOrderedQueue *queue = &entity->ordering->now.queue;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	if (!shard_held_insert_ordered(row, number))
 		return bury_late(entity, row, number);
 	entity->wait.waiting++;
@@ -451,7 +450,7 @@ load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *l
 	MemoryContext old = MemoryContextSwitchTo(context);
 	List *rows;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	rows = shard_held_load_ordered(entity->run->type->type_id, entity->shard, entity->id,
 								   entity->id_len, limit, last);
 	MemoryContextSwitchTo(old);
@@ -571,12 +570,6 @@ shard_order_time_out(ShardEntity *entity)
 		skip_gap(entity, true);
 }
 
-bool
-shard_order_is_due(const ShardEntity *entity)
-{
-	return entity->ordering != NULL && entity->ordering->saved.queue.waiting > 0;
-}
-
 TimestampTz
 shard_order_due_at(const ShardEntity *entity)
 {
@@ -585,24 +578,6 @@ shard_order_due_at(const ShardEntity *entity)
 	if (!order->position.known || is_ready(entity))
 		return 1;
 	return order->queue.since + entity->run->type->ordered_timeout;
-}
-
-void
-shard_order_begin(ShardEntity *entity)
-{
-	ShardOrdering *ordering = entity->ordering;
-
-	if (ordering == NULL)
-		return;
-	ordering->now = ordering->saved;
-	ordering->dirty = ordering->ended = false;
-}
-
-void
-shard_order_keep(ShardEntity *entity)
-{
-	if (entity->ordering != NULL)
-		entity->ordering->saved = entity->ordering->now;
 }
 
 /* Deletes a position that has ended; lists one that has changed, to be written with others. */

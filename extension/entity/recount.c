@@ -17,7 +17,6 @@
 
 #include "core/base/message.h"
 #include "entity/internal.h"
-#include "entity/presence.h"
 
 #include "base/compat.h"
 
@@ -25,45 +24,6 @@ static inline int64
 ordered_of(const ShardEntity *entity)
 {
 	return entity->ordering == NULL ? 0 : entity->ordering->now.queue.waiting;
-}
-
-/* A clock that was set back must not hold a message for ever (D16). */
-static ShardWait
-wait_of(const ShardRun *run, const ShardHeldCount *held)
-{
-	TimestampTz latest = GetCurrentTimestamp() + run->type->max_retry_backoff;
-
-	return (ShardWait){.deferred = true,
-					   .suspended = !run->runnable,
-					   .attempts = held->attempts,
-					   .not_before = Min(held->next_at, latest)};
-}
-
-/* What came before this process knew of it waits from now on; else the oldest that is left counts. */
-static void
-set_queue(ShardEntity *entity, const ShardHeldCount *held)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	ShardOrderedQueue *queue;
-
-	if (entity->ordering == NULL)
-		shard_cache_make_ordering(entity);
-	queue = &entity->ordering->now.queue;
-	queue->since = queue->waiting == 0 ? now : Min(Max(queue->since, held->oldest), now);
-	queue->waiting = held->ordered;
-	queue->lowest = held->lowest;
-}
-
-void
-shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
-{
-	if (held->stash > 0 && !entity->wait.deferred)
-		entity->wait = wait_of(entity->run, held);
-	else if (held->stash == 0 && held->ordered == 0)
-		entity->wait = (ShardWait){0};
-	entity->wait.waiting = held->stash + held->ordered;
-	if (held->ordered > 0 || entity->ordering != NULL)
-		set_queue(entity, held);
 }
 
 /* Does memory say the same? */
@@ -107,7 +67,7 @@ shard_recount_entity(ShardEntity *entity)
 	MemoryContext old;
 	ShardHeldCount held;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	old = MemoryContextSwitchTo(shard_turn.context);
 	held = shard_held_count(entity->run->type->type_id, entity->shard, entity->id, entity->id_len);
 	if (agrees(entity, &held))
@@ -211,7 +171,7 @@ shard_recount_some(ShardLanes lanes, int64 *messages)
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	bool more = true;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	recount.lanes = lanes;
 	if (recount.in_memory)
 		more = recount.in_memory = recount_memory();
@@ -227,10 +187,4 @@ shard_recount_some(ShardLanes lanes, int64 *messages)
 	}
 	MemoryContextSwitchTo(old);
 	return more;
-}
-
-uint64
-shard_turn_recounts(void)
-{
-	return shard_turn.recounts;
 }

@@ -1,6 +1,10 @@
 /*
  * entity/residents.c
- *		Entities of a whole shard: with the stash that they have when it comes, and when it leaves.
+ *		Entities of a whole shard: with the stash that they have when it comes, and when it leaves; and what of them is in memory.
+ *
+ * Comes from: routing, when a shard becomes active here or is not here any more; process/region.c at the start of a worker;
+ * and who asks for the report of views.
+ * Goes to: queue.c and turn_entity.c, for each entity of which something waits.
  *
  * In memory an entity is known to have messages in the stash as long as its shard is here. When the
  * shard has been sealed all of it is forgotten; when it becomes active, after an import or since it stays
@@ -9,12 +13,13 @@
  */
 #include "postgres.h"
 
+#include "libpq/pqformat.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
+#include "core/entity/entity.h"
 #include "entity/internal.h"
-#include "entity/presence.h"
 
 #include "base/compat.h"
 
@@ -63,7 +68,8 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 	entity = shard_cache_get(run, shard, id, id_len, true);
 	shard_queue_set(entity, held);
 	entity->saved_wait = entity->wait;
-	shard_order_keep(entity);
+	if (entity->ordering != NULL)
+		entity->ordering->saved = entity->ordering->now;
 	shard_queue_count(run, entity->wait.waiting);
 	shard_queue_follow(entity);
 }
@@ -248,4 +254,101 @@ shard_residents_discard(int32 type_id, int shard)
 		entity->wait = (ShardWait){0};
 		shard_order_forget(entity);
 	}
+}
+
+/* ---- what is in memory, for the views ----------------------------------------------------------- */
+
+/* Where the life of an entity in memory stands; a message that waits for its type holds it up. */
+static ShardEntityState
+state_of(const ShardWait *wait)
+{
+	if (!wait->deferred)
+		return SHARD_ENTITY_ACTIVE;
+	return wait->suspended ? SHARD_ENTITY_QUARANTINED : SHARD_ENTITY_WAITING;
+}
+
+static void
+report_entity(ShardEntity *entity, void *arg)
+{
+	StringInfo out = arg;
+	const ShardWait *wait = &entity->saved_wait;
+
+	pq_sendint32(out, entity->run->type->type_id);
+	pq_sendint32(out, entity->shard);
+	pq_sendint32(out, shard_entity_listing(state_of(wait)));
+	pq_sendint64(out, entity->last_message_at);
+	pq_sendint64(out, wait->waiting);
+	pq_sendint32(out, entity->id_len);
+	appendBinaryStringInfo(out, entity->id, entity->id_len);
+}
+
+static void
+report_run(ShardRun *run, void *arg)
+{
+	StringInfo out = arg;
+
+	for (int shard = 0; shard < run->type->number_of_shards; shard++)
+	{
+		const ShardShardCount *count = shard_run_counted(run, shard);
+
+		if (count == NULL)
+		{
+			/* nor of the others that are counted with it */
+			shard |= SHARD_RUN_PAGE - 1;
+			continue;
+		}
+		if (count->entities == 0 && count->handled == 0 && count->errors == 0)
+			continue;
+		pq_sendint32(out, run->type->type_id);
+		pq_sendint32(out, shard);
+		pq_sendint64(out, count->entities);
+		pq_sendint64(out, count->handled);
+		pq_sendint64(out, count->errors);
+	}
+}
+
+static void
+report_type(ShardRun *run, StringInfo out)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->lru)
+		report_entity(dlist_container(ShardEntity, lru, iter.cur), out);
+}
+
+/* The entities that are asked for. */
+static void
+report_entities(const ShardRequest *request, StringInfo out)
+{
+	StringInfoData types = {.data = request->payload, .len = request->payload_len};
+
+	if (request->entity_len > 0)
+	{
+		ShardRun *run = shard_run_known(request->type_id);
+		ShardEntity *entity = run == NULL ? NULL
+										  : shard_cache_get(run, request->shard, request->entity,
+															request->entity_len, false);
+
+		if (entity != NULL)
+			report_entity(entity, out);
+		return;
+	}
+	if (types.data == NULL)
+		shard_cache_each(report_entity, out);
+	while (types.data != NULL && types.cursor < types.len)
+	{
+		ShardRun *run = shard_run_known((int32) pq_getmsgint(&types, 4));
+
+		if (run != NULL)
+			report_type(run, out);
+	}
+}
+
+void
+shard_residents_report(const ShardRequest *request, StringInfo out)
+{
+	if (request->kind == SHARD_REQUEST_ENTITIES)
+		report_entities(request, out);
+	else
+		shard_run_each(report_run, out);
 }

@@ -1,33 +1,24 @@
 /*
  * entity/turn.c
- *		A turn's messages: optimistic, or carefully one by one.
+ *		A turn of this worker: its begin, what is written at its end, and what its commit or abort makes of memory.
  *
- * Normally handlers run without a subtransaction; the first failure raises, the
- * region worker rolls the turn back and comes again with a smaller one, at last
- * a careful one: each message in a subtransaction of its own, its state written
- * in there, and what becomes of a failed message is decided on the spot.
+ * Comes from: process/region_turn.c, whose transaction it is. Between shard_turn_begin() and shard_turn_finish() it has messages
+ * delivered: what is due of stashes (stash.c), rows of the log (deliver.c), asks (deliver_ask.c).
+ * Goes to: turn_entity.c, which writes the state of each entity in the turn, and later keeps or undoes what it became.
  *
- * In memory an entity has what was true after the last commit (saved) and what
- * is true in this turn (now); an abort just drops the latter. Replies are kept
- * until after the commit. If the process dies right here, nothing of the turn
- * was committed and nobody has been told.
+ * In memory an entity has what was true after the last commit (saved) and what is true in this turn (now); an abort just drops
+ * the latter. Replies are kept until after the commit. If the process dies right here, nothing of the turn was committed and
+ * nobody has been told.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_type.h"
-#include "miscadmin.h"
 #include "storage/ipc.h"
-#include "utils/datum.h"
-#include "utils/jsonb.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 
-#include "log/buffer.h"
 #include "entity/internal.h"
-#include "entity/presence.h"
+#include "log/buffer.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
@@ -35,25 +26,10 @@
 const ShardPresence *shard_presence = NULL;
 ShardTurn shard_turn;
 
-static bool is_worker = false;
 static uint64 refreshed_at = 0; /* registry generation the runs were looked at */
 static bool bury_wanted =
 	false; /* a type was dropped, and what joined its stash meanwhile is there */
 static bool reread_wanted = false; /* the same, but others may host it; or it came back (D28) */
-
-bool
-shard_execution_in_handler(void)
-{
-	return is_worker || shard_execution_current() != NULL;
-}
-
-void
-shard_queue_count(ShardRun *run, int64 delta)
-{
-	shard_shmem_count_held(&run->type->counter, MyDatabaseId, run->type->type_id, delta);
-	if (delta < 0)
-		shard_buffer_catch_up(run->type);
-}
 
 static void
 uncount_entity(ShardEntity *entity, void *arg)
@@ -74,7 +50,7 @@ void
 shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 {
 	shard_presence = presence;
-	is_worker = true;
+	shard_execution_init();
 	shard_turn.context =
 		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
 	slist_init(&shard_turn.runs);
@@ -84,63 +60,6 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	before_shmem_exit(at_exit, 0);
 	shard_turn_commit_init();
 	shard_call_init();
-	shard_plans_init();
-}
-
-ShardRun *
-shard_turn_ready_run(int32 type_id)
-{
-	ShardRun *run = shard_run_get(type_id);
-
-	/* what changes in mid-turn is looked at before the next one, with the registry read anew */
-	if (run != NULL && run->looked_at == 0)
-	{
-		shard_turn_end_user_code();
-		shard_run_refresh(run);
-		run->followed = run->runnable;
-	}
-	return run;
-}
-
-/* Puts an entity into the list of those that wait for a time to come, or takes it out. */
-static void
-set_due(ShardEntity *entity, bool is)
-{
-	if (is && !entity->listed)
-		dlist_push_tail(&shard_turn.due, &entity->due);
-	else if (entity->listed && !is)
-		dlist_delete(&entity->due);
-	entity->listed = is;
-}
-
-void
-shard_queue_follow(ShardEntity *entity)
-{
-	set_due(entity, shard_queue_is_due(&entity->saved_wait) || shard_order_is_due(entity));
-}
-
-/* An entity that waited for its type does so no longer, or begins to. */
-static void
-follow_type(ShardEntity *entity, void *arg)
-{
-	bool was = shard_queue_is_due(&entity->saved_wait);
-
-	if (!entity->saved_wait.deferred)
-		return;
-	entity->saved_wait.suspended = !entity->run->runnable;
-	if (entity->run->runnable && !was)
-		entity->saved_wait.not_before = 0;
-	entity->wait = entity->saved_wait;
-	shard_queue_follow(entity);
-}
-
-void
-shard_queue_forget(ShardEntity *entity)
-{
-	set_due(entity, false);
-	if (entity->saved_wait.waiting != 0)
-		shard_queue_count(entity->run, -entity->saved_wait.waiting);
-	shard_cache_remove(entity);
 }
 
 /* Its type was dropped: whatever of it waited is gone from the tables, too, or will be buried. */
@@ -212,38 +131,6 @@ forget_burying(ShardRun *run, void *arg)
 	run->burying = false;
 }
 
-/* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
-static void
-shorten_waits(void)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &shard_turn.due)
-	{
-		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
-
-		entity->saved_wait.not_before = Min(entity->saved_wait.not_before,
-											shard_turn.now + entity->run->type->max_retry_backoff);
-		entity->wait = entity->saved_wait;
-	}
-}
-
-/* Whether a message is due that failed before. It may well fail again, and need not do so twice. */
-static bool
-retry_is_due(void)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &shard_turn.due)
-	{
-		const ShardWait *wait = &dlist_container(ShardEntity, due, iter.cur)->saved_wait;
-
-		if (wait->attempts > 0 && wait->not_before <= shard_turn.now)
-			return true;
-	}
-	return false;
-}
-
 bool
 shard_turn_begin(bool careful)
 {
@@ -266,8 +153,8 @@ shard_turn_begin(bool careful)
 		shard_buffer_free_counters();
 		shard_run_each(refresh_run, &changed);
 		if (changed)
-			shard_cache_each(follow_type, NULL);
-		shorten_waits();
+			shard_cache_each(shard_queue_follow_type, NULL);
+		shard_queue_shorten_waits();
 		refreshed_at = shard_registry_generation();
 	}
 	else if (shard_shmem_counters_wanted())
@@ -276,7 +163,7 @@ shard_turn_begin(bool careful)
 		shard_run_each(bury_run, NULL);
 	if (reread_wanted)
 		shard_run_each(shard_residents_reread, NULL);
-	shard_turn.careful = careful || retry_is_due();
+	shard_turn.careful = careful || shard_queue_retry_is_due();
 	return shard_turn.careful;
 }
 
@@ -284,187 +171,6 @@ void
 shard_turn_has_read(TimestampTz until)
 {
 	shard_turn.read_until = until;
-}
-
-TimestampTz
-shard_stash_due_at(const ShardEntity *entity)
-{
-	if (entity->wait.deferred)
-		return Max(entity->wait.not_before, 1);
-	return shard_order_due_at(entity);
-}
-
-TimestampTz
-shard_stash_next_due(void)
-{
-	TimestampTz result = 0;
-	dlist_iter iter;
-
-	dlist_foreach (iter, &shard_turn.due)
-	{
-		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
-		TimestampTz at = shard_stash_due_at(entity);
-
-		if (!entity->run->runnable ||
-			!shard_presence->is_active(entity->run->type->type_id, entity->shard))
-			continue;
-		if (result == 0 || at < result)
-			result = at;
-	}
-	return result;
-}
-
-void
-shard_turn_enlist(ShardEntity *entity)
-{
-	ShardRun *run = entity->run;
-
-	if (entity->in_turn)
-		return;
-	entity->in_turn = true;
-	entity->checked = entity->dirty = entity->let_go = entity->stale = false;
-	entity->handled = 0;
-	entity->now = entity->saved;
-	entity->wait = entity->saved_wait;
-	shard_order_begin(entity);
-	if (!run->in_turn)
-	{
-		run->in_turn = true;
-		slist_init(&run->touched);
-		slist_push_head(&shard_turn.runs, &run->turn_link);
-	}
-	slist_push_head(&run->touched, &entity->turn_link);
-}
-
-void
-shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg)
-{
-	slist_iter run_iter;
-	slist_iter iter;
-
-	slist_foreach (run_iter, &shard_turn.runs)
-		slist_foreach (iter, &slist_container(ShardRun, turn_link, run_iter.cur)->touched)
-			visit(slist_container(ShardEntity, turn_link, iter.cur), arg);
-}
-
-ShardEntity *
-shard_turn_entity(ShardRun *run, const ShardRow *row)
-{
-	ShardEntity *entity = shard_cache_get(run, row->shard, row->entity, row->entity_len, true);
-
-	shard_turn.at = entity;
-	shard_turn_enlist(entity);
-	return entity;
-}
-
-void
-shard_turn_end_user_code(void)
-{
-	shard_security_end(&shard_turn.security);
-}
-
-/*
- * All copies of a type's states are read anew: they cannot be read as its states are defined now. What was compiled
- * makes states as they were.
- */
-static void
-forget_copies(ShardRun *run)
-{
-	dlist_iter iter;
-
-	shard_handler_free(&run->handler);
-	dlist_foreach (iter, &run->lru)
-	{
-		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
-
-		ShardAssert(!entity->in_turn || !entity->checked);
-		shard_cache_forget(entity);
-		entity->now = entity->saved;
-	}
-}
-
-bool
-shard_turn_take_hold(ShardRun *run)
-{
-	switch (shard_state_hold(&run->parts, run->type))
-	{
-		case SHARD_STATE_BUSY:
-			return false;
-		case SHARD_STATE_ALTERED:
-			forget_copies(run);
-			return true;
-		default:
-			return true;
-	}
-}
-
-bool
-shard_turn_check(ShardEntity *entity)
-{
-	MemoryContext old;
-	ShardRowStatus status;
-
-	if (entity->checked)
-		return true;
-	ShardAssert(entity->run->parts.held);
-	shard_security_begin(&shard_turn.security, entity->run->type);
-	if (!shard_state_open(&entity->run->table, entity->run->type))
-		return false;
-	old = MemoryContextSwitchTo(shard_turn.context);
-	shard_call_watch(entity->run->type);
-	status = shard_state_check(&entity->run->table, entity, &entity->now, &entity->wait.blocked_by);
-	shard_call_watched();
-	MemoryContextSwitchTo(old);
-	entity->checked = status == SHARD_ROW_OK;
-	return entity->checked;
-}
-
-/* Whether the row has to be written. */
-static bool
-differs(const ShardEntity *entity)
-{
-	const ShardCopy *now = &entity->now;
-	const ShardCopy *saved = &entity->saved;
-
-	if (!saved->known || now->exists != !now->state_null || now->remembered != saved->remembered ||
-		now->state_null != saved->state_null)
-		return true;
-	if (now->state_null)
-		return false;
-	return now->xmin != saved->xmin ||
-		   !datumIsEqual(now->state, saved->state, entity->run->by_value, entity->run->length);
-}
-
-bool
-shard_turn_write(ShardEntity *entity)
-{
-	bool written;
-	MemoryContext old;
-
-	if (!entity->dirty)
-		return true;
-	shard_turn.at = entity;
-	if (!entity->now.exists && entity->now.state_null)
-		return true;
-	if (!shard_turn.careful && !differs(entity))
-	{
-		/* the handler may have changed the row by SQL, which is an error */
-		if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && entity->now.exists &&
-			entity->run->table.rel != NULL && !shard_state_is_current(&entity->run->table, entity))
-			return false;
-		entity->now = entity->saved;
-		return true;
-	}
-	shard_security_begin(&shard_turn.security, entity->run->type);
-	old = MemoryContextSwitchTo(shard_turn.context);
-	shard_call_watch(entity->run->type);
-	written = shard_state_open(&entity->run->table, entity->run->type) &&
-			  shard_state_write(&entity->run->table, entity);
-	shard_call_watched();
-	MemoryContextSwitchTo(old);
-	if (written)
-		entity->dirty = false;
-	return written;
 }
 
 /* Runs the batch handlers of a run's entities, then writes their states. */
@@ -511,69 +217,16 @@ shard_turn_finish(void)
 
 	slist_foreach (iter, &shard_turn.runs)
 		finish_run(slist_container(ShardRun, turn_link, iter.cur));
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	shard_recount_touched();
 	shard_turn.at = NULL;
 	shard_order_write();
 }
 
-bool
-shard_turn_has_passed(void)
-{
-	return shard_turn.passed;
-}
-
-/* Makes an entity's turn its truth. */
-static void
-keep_entity(ShardEntity *entity)
-{
-	int64 held = entity->wait.waiting - entity->saved_wait.waiting;
-	ShardRun *run = entity->run;
-
-	if (entity->checked)
-		shard_cache_keep(entity);
-	if (held != 0)
-		shard_queue_count(run, held);
-	entity->saved_wait = entity->wait;
-	shard_order_keep(entity);
-	shard_queue_follow(entity);
-	entity->in_turn = false;
-	shard_run_count(run, entity->shard)->handled += entity->handled;
-	shard_turn.messages += entity->handled;
-	if (entity->let_go && !entity->wait.deferred && entity->wait.waiting == 0)
-		shard_cache_remove(entity);
-}
-
-static void
-send_replies(XLogRecPtr lsn)
-{
-	ListCell *cell;
-
-	foreach (cell, shard_turn.replies)
-	{
-		ShardReply *reply = lfirst(cell);
-
-		if (reply->error != NULL)
-			shard_ring_reply_error(reply->request, reply->error, lsn);
-		else
-			shard_ring_reply(reply->request, reply->data, reply->len, lsn);
-	}
-	shard_turn.replies = NIL;
-}
-
 void
 shard_turn_committed(XLogRecPtr lsn)
 {
-	slist_mutable_iter iter;
-
-	while (!slist_is_empty(&shard_turn.runs))
-	{
-		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
-
-		run->in_turn = false;
-		slist_foreach_modify (iter, &run->touched)
-			keep_entity(slist_container(ShardEntity, turn_link, iter.cur));
-	}
+	shard_turn_keep_entities();
 	if (bury_wanted)
 		shard_run_each(note_buried, NULL);
 	if (reread_wanted)
@@ -581,7 +234,7 @@ shard_turn_committed(XLogRecPtr lsn)
 	bury_wanted = reread_wanted = false;
 	shard_turn.at = NULL;
 	shard_turn_commit_over(true);
-	send_replies(lsn);
+	shard_deliver_replies(lsn);
 	shard_turn_log_committed();
 	MemoryContextReset(shard_turn.context);
 	shard_call_forget_large();
@@ -591,32 +244,12 @@ shard_turn_committed(XLogRecPtr lsn)
 void
 shard_turn_aborted(void)
 {
-	slist_iter iter;
-
 	shard_security_forget(&shard_turn.security);
 	shard_call_aborted();
 	shard_turn_commit_over(false);
-	while (!slist_is_empty(&shard_turn.runs))
-	{
-		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
-
-		run->in_turn = false;
-		run->looked_at = refreshed_at = 0; /* maybe a change was not seen yet */
-		shard_state_forget(&run->table);
-		shard_state_release_forget(&run->parts);
-		slist_foreach (iter, &run->touched)
-		{
-			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
-
-			entity->in_turn = false;
-			entity->batch_count = 0;
-			entity->wait = entity->saved_wait;
-			shard_order_begin(entity);
-			if (entity->stale)
-				shard_cache_forget(entity);
-			entity->now = entity->saved;
-		}
-	}
+	if (!slist_is_empty(&shard_turn.runs))
+		refreshed_at = 0; /* maybe a change was not seen yet */
+	shard_turn_undo_entities();
 	shard_run_each(forget_burying, NULL);
 	shard_turn.at = NULL;
 	shard_turn.replies = NIL;
@@ -678,4 +311,10 @@ uint64
 shard_turn_errors(void)
 {
 	return shard_turn.errors;
+}
+
+uint64
+shard_turn_recounts(void)
+{
+	return shard_turn.recounts;
 }

@@ -1,17 +1,83 @@
 /*
  * entity/turn.h
- *		Runs handlers: entities in memory, a turn's messages, isolation, replies.
+ *		The way of messages to their entities, in a region worker: turns, deliveries, whole shards.
+ *
+ * A worker calls shard_turn_init(), and then for each turn, in a transaction of its own: shard_turn_begin(), deliveries of what is
+ * due, of rows and of asks, shard_turn_finish(); it commits, and calls shard_turn_committed(), or shard_turn_aborted() instead.
+ * Errors are raised, unless it is said otherwise; the region worker rolls the turn back then, and comes again.
  */
 #pragma once
 
-#include "entity/presence.h"
 #include "lib/stringinfo.h"
-#include "utils/jsonb.h"
 #include "utils/elog.h"
 
 #include "entity/cache.h"
 #include "log/log.h"
 #include "shared/ring.h"
+
+/* ---- what the worker gives -------------------------------------------------------------------- */
+
+/*
+ * Which shards are at this worker: routing knows that and says it to who handles messages. Routing is above this room; a
+ * worker gives its answers at the start, and no other process has any.
+ */
+typedef struct ShardPresence
+{
+	/* Is the shard active here? If it is not, nothing of its stash may run. In a turn. */
+	bool (*is_active)(int32 type_id, int32 shard);
+
+	/* Is the shard here, but about to leave or to come? Then nothing of its stash is in memory. */
+	bool (*is_moving)(int32 type_id, int32 shard);
+
+	/* Is what is held of the shard in memory? It is if the shard is active here, stops, or is clearing. */
+	bool (*is_here)(int32 type_id, int32 shard);
+} ShardPresence;
+
+/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. presence: kept by reference. */
+extern void shard_turn_init(ShardLanes lanes, const ShardPresence *presence);
+
+/* ---- a turn (turn.c) -------------------------------------------------------------------------- */
+
+/*
+ * A turn. careful: each message runs in a subtransaction and what becomes of a
+ * failed one is decided at once; otherwise the first failure raises. Returns
+ * whether it is careful: it is so, too, if a message is due that failed before.
+ */
+extern bool shard_turn_begin(bool careful);
+
+/* Runs batch handlers and writes the states. */
+extern void shard_turn_finish(void);
+
+/*
+ * After commit: copies are kept, replies sent. lsn: of the newest commit that they
+ * may tell of, this turn's or one before it.
+ */
+extern void shard_turn_committed(XLogRecPtr lsn);
+
+/* After an abort: everything is as after the last commit. */
+extern void shard_turn_aborted(void);
+
+/* Which entity the turn is at, none ("") if many of a type: of one that failed, before shard_turn_aborted. False: no type, either. */
+extern bool shard_turn_at(int32 *type_id, const char **entity, int *entity_len);
+
+/* The turn failed because a state row was changed outside: nobody is to blame. */
+extern bool shard_turn_was_overtaken(void);
+
+/* An error that ended the turn becomes one about a time-out if it was that. */
+extern void shard_turn_explain(ErrorData *error);
+
+/* Everything that could be read at that time was looked at, by turns that have committed. */
+extern void shard_turn_has_read(TimestampTz until);
+
+/* The worker is about to sleep: no ticks of the handlers' timer; what the log has not said yet in its minute. */
+extern void shard_turn_sleep(void);
+
+/* Counters of this worker. */
+extern uint64 shard_turn_messages(void);
+extern uint64 shard_turn_errors(void);
+extern uint64 shard_turn_recounts(void);
+
+/* ---- how much of what it may take (turn_limit.c) ---------------------------------------------- */
 
 /*
  * Where the messages of a turn come from, in the order in which they are taken. Each has its share of the
@@ -26,45 +92,8 @@ typedef enum ShardSource
 	SHARD_SOURCES
 } ShardSource;
 
-/* What the handler that is running may ask about; NULL outside of handlers. */
-typedef struct ShardExecution
-{
-	ShardEntity *entity;
-	const ShardRow *message; /* NULL: an ask */
-	const ShardRequest *ask; /* NULL: a tell */
-	bool batch;				 /* several messages: no sender, id or reply */
-	bool replied;
-	bool trial;			  /* shard_try: nothing is kept */
-	char *reply;		  /* jsonb, palloc'd in the turn's memory; NULL: none */
-	List *told;			  /* trial: what it told, instead of sending (trial.c) */
-	MemoryContext memory; /* of the reply */
-	bool stop;			  /* shard_stop(), shard_passivate() */
-	bool passivate;
-} ShardExecution;
-
-extern ShardExecution *shard_execution_current(void);
-
-/* A trial begins; NULL: has ended, however it ended. Not in a region worker. */
-extern void shard_execution_set_current(ShardExecution *execution);
-
-/* Whether a handler may be running: in a region worker, or in a trial. */
-extern bool shard_execution_in_handler(void);
-
-/* Has handlers refused what would harm others; from _PG_init. */
-extern void shard_execution_hook_init(void);
-
-/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. presence: kept by reference. */
-extern void shard_turn_init(ShardLanes lanes, const ShardPresence *presence);
-
-/* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
-extern void shard_residents_load_all(ShardLanes lanes);
-
-/*
- * A turn. careful: each message runs in a subtransaction and what becomes of a
- * failed one is decided at once; otherwise the first failure raises. Returns
- * whether it is careful: it is so, too, if a message is due that failed before.
- */
-extern bool shard_turn_begin(bool careful);
+/* What follows comes from there. */
+extern void shard_turn_begin_source(ShardSource source);
 
 /* Messages that the turn may handle. exactly: it goes that far, however long that takes. */
 extern void shard_turn_set_limit(int limit, bool exactly);
@@ -74,25 +103,6 @@ extern void shard_turn_set_limit(int limit, bool exactly);
  * fails at its commit is known.
  */
 extern void shard_turn_set_single(bool single);
-
-/*
- * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under their
- * handler_timeout. Afterwards: of how many messages code ran.
- */
-extern void shard_turn_begin_commit(void);
-extern int shard_turn_end_commit(void);
-
-/*
- * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did; else 0.
- * *overtaken becomes true if somebody cancelled that.
- */
-extern int shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken);
-
-/* There was one: it is given up by the error when it is met next, without being run. Returns where it came from. */
-extern ShardSource shard_turn_blame(const ErrorData *error);
-
-/* What follows comes from there. */
-extern void shard_turn_begin_source(ShardSource source);
 
 /*
  * Whether no further message of the source may be begun in the turn: it has had its limit, or, but for the
@@ -112,17 +122,39 @@ extern bool shard_turn_is_large(void);
  */
 extern void shard_turn_put_aside(bool aside);
 
-/* Everything that could be read at that time was looked at, by turns that have committed. */
-extern void shard_turn_has_read(TimestampTz until);
+/* A row was passed that is not for an entity here: it counts for the turn's length. */
+extern void shard_turn_pass(void);
 
-/* Whether any entity's stash is due; and when the next one will be, 0: none. */
-extern TimestampTz shard_stash_next_due(void);
+/* Whether the turn has to be written down: a message was passed. */
+extern bool shard_turn_has_passed(void);
 
-/* Handles what is due in stashes or by its number: of one entity after the other, in this turn and the next ones. */
-extern void shard_stash_run_due(void);
+/*
+ * Messages begun in this turn; of a failed one, the last is to blame if it is blamed. Where that came from,
+ * and how many had been begun before the first one from there.
+ */
+extern int shard_turn_count(void);
+extern bool shard_turn_blames_last(void);
+extern ShardSource shard_turn_source(int *before);
 
-/* Whether it left some of that for the next turn. */
-extern bool shard_stash_is_left(void);
+/* ---- its commit (turn_commit.c) --------------------------------------------------------------- */
+
+/*
+ * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under their
+ * handler_timeout. Afterwards: of how many messages code ran.
+ */
+extern void shard_turn_begin_commit(void);
+extern int shard_turn_end_commit(void);
+
+/*
+ * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did; else 0.
+ * *overtaken becomes true if somebody cancelled that.
+ */
+extern int shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken);
+
+/* There was one: it is given up by the error when it is met next, without being run. Returns where it came from. */
+extern ShardSource shard_turn_blame(const ErrorData *error);
+
+/* ---- deliveries (deliver.c, stash.c, deliver_ask.c) ------------------------------------------- */
 
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_deliver_row(const ShardRow *row);
@@ -133,11 +165,34 @@ extern void shard_deliver_to_stash(const ShardRow *row);
 /* Whether the type of a row is known here, and has its shard. In a turn. */
 extern bool shard_deliver_knows(const ShardRow *row);
 
-/* A row was passed that is not for an entity here: it counts for the turn's length. */
-extern void shard_turn_pass(void);
+/* Handles what is due in stashes or by its number: of one entity after the other, in this turn and the next ones. */
+extern void shard_stash_run_due(void);
 
-/* Ends user code, so that SQL of ours may follow. */
-extern void shard_turn_end_user_code(void);
+/* Whether it left some of that for the next turn. */
+extern bool shard_stash_is_left(void);
+
+/* Whether any entity's stash is due; and when the next one will be, 0: none. */
+extern TimestampTz shard_stash_next_due(void);
+
+/* Whether an ask may run now, or has to wait for what is held of the entity and can run. */
+extern bool shard_deliver_can_ask(const ShardRequest *request);
+
+/* Why not: a sentence. */
+extern const char *shard_deliver_why_not(const ShardRequest *request);
+
+/* Runs an ask, in a subtransaction. */
+extern void shard_deliver_ask(ShardRequest *request);
+
+/*
+ * In a turn: so many messages whose type nobody has became dead letters, or were counted and no more; the log says so once it is
+ * committed.
+ */
+extern void shard_turn_count_strays(int64 kept, int64 counted);
+
+/* ---- whole shards (residents.c) --------------------------------------------------------------- */
+
+/* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
+extern void shard_residents_load_all(ShardLanes lanes);
 
 /* A shard has become active in this turn: entities with rows in its stash are to be known. */
 extern void shard_residents_load(int32 type_id, int shard);
@@ -151,69 +206,6 @@ extern void shard_residents_bury(int32 type_id, int shard, bool undone);
 /* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
 extern void shard_residents_discard(int32 type_id, int shard);
 
-/* Whether an ask may run now, or has to wait for what is held of the entity and can run. */
-extern bool shard_deliver_can_ask(const ShardRequest *request);
-
-/* Why not: a sentence. */
-extern const char *shard_deliver_why_not(const ShardRequest *request);
-
-/* Runs an ask, in a subtransaction. */
-extern void shard_deliver_ask(ShardRequest *request);
-
-/* Runs batch handlers and writes the states. */
-extern void shard_turn_finish(void);
-
-/* Whether the turn has to be written down: a message was passed. */
-extern bool shard_turn_has_passed(void);
-
-/*
- * After commit: copies are kept, replies sent. lsn: of the newest commit that they
- * may tell of, this turn's or one before it.
- */
-extern void shard_turn_committed(XLogRecPtr lsn);
-
-/* After an abort: everything is as after the last commit. */
-extern void shard_turn_aborted(void);
-
-/* Which entity the turn is at, none ("") if many of a type: of one that failed, before shard_turn_aborted. False: no type, either. */
-extern bool shard_turn_at(int32 *type_id, const char **entity, int *entity_len);
-
-/*
- * Messages begun in this turn; of a failed one, the last is to blame if it is blamed. Where that came from,
- * and how many had been begun before the first one from there.
- */
-extern int shard_turn_count(void);
-extern bool shard_turn_blames_last(void);
-extern ShardSource shard_turn_source(int *before);
-
-/* The turn failed because a state row was changed outside: nobody is to blame. */
-extern bool shard_turn_was_overtaken(void);
-
-/* An error that ended the turn becomes one about a time-out if it was that. */
-extern void shard_turn_explain(ErrorData *error);
-
-/*
- * In a turn: so many messages whose type nobody has became dead letters, or were counted and no more; the log says so once it is
- * committed.
- */
-extern void shard_turn_count_strays(int64 kept, int64 counted);
-
-/* The worker is about to sleep: no ticks of the handlers' timer; what the log has not said yet in its minute. */
-extern void shard_turn_sleep(void);
-
-/* Counters of this worker. */
-extern uint64 shard_turn_messages(void);
-extern uint64 shard_turn_errors(void);
-extern uint64 shard_turn_recounts(void);
-
-/*
- * In a turn of a worker of these lanes: compares a piece of what memory counts of shard.held with the table, which is
- * right (recount.c), and adds how many messages there were. False: it was the last one, and the next begins
- * anew. Another count turned out to be wrong: it is counted, and logged after commit.
- */
-extern bool shard_recount_some(ShardLanes lanes, int64 *messages);
-extern void shard_recount_differs(const char *message, const char *detail);
-
 /*
  * Appends the rows of a report to out, in network byte order:
  * SHARD_REQUEST_ENTITIES, per entity in memory, of the types whose int32 type_ids are the payload, or of all without one, or
@@ -223,3 +215,13 @@ extern void shard_recount_differs(const char *message, const char *detail);
  * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
  */
 extern void shard_residents_report(const ShardRequest *request, StringInfo out);
+
+/* ---- what memory counts (recount.c) ----------------------------------------------------------- */
+
+/*
+ * In a turn of a worker of these lanes: compares a piece of what memory counts of shard.held with the table, which is
+ * right (recount.c), and adds how many messages there were. False: it was the last one, and the next begins
+ * anew. Another count turned out to be wrong: it is counted, and logged after commit.
+ */
+extern bool shard_recount_some(ShardLanes lanes, int64 *messages);
+extern void shard_recount_differs(const char *message, const char *detail);

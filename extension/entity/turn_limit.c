@@ -132,15 +132,22 @@ shard_turn_put_aside(bool aside)
 	shard_turn.aside = aside;
 }
 
-bool
-shard_stash_is_left(void)
-{
-	return shard_turn.stash_left;
-}
-
 ShardSource
 shard_turn_source(int *before)
 {
 	*before = shard_turn.before;
 	return shard_turn.source;
+}
+
+void
+shard_turn_pass(void)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+}
+
+bool
+shard_turn_has_passed(void)
+{
+	return shard_turn.passed;
 }

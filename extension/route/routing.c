@@ -24,6 +24,7 @@
 
 #include "core/base/message.h"
 #include "log/cursor.h"
+#include "entity/execution.h"
 #include "entity/turn.h"
 #include "shared/gate.h"
 #include "log/log_read.h"
@@ -274,7 +275,7 @@ bury_dropped(void)
 
 		if (count->committed <= 0 || (type != NULL && type->mode != SHARD_MODE_DROPPED))
 			continue;
-		shard_turn_end_user_code();
+		shard_execution_end_user_code();
 		count->found = 0;
 		count->changes++; /* nor can a recount that is under way go on */
 		if (type != NULL)
@@ -625,7 +626,7 @@ shard_routing_is_home(int32 type_id, int32 shard, int32 epoch)
 void
 shard_routing_accept(int32 node, ShardRoutingAccepted *accepted)
 {
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	memset(accepted, 0, sizeof(*accepted));
 	accepted->any = shard_outbox_accept(node, shard_routing_save_item, accepted);
 	shard_routing.left = true;
@@ -659,7 +660,7 @@ shard_routing_leave(int64 seq)
 		wanted |= shard_routing.unsaved[lane] <= seq;
 	if (!wanted)
 		return false;
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	old = MemoryContextSwitchTo(shard_routing.context);
 	shard_route_each(shard_routing.routes, save_marks, NULL);
 	MemoryContextSwitchTo(shard_routing.scratch);

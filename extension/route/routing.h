@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "entity/presence.h"
+#include "entity/turn.h"
 #include "core/flow/packet.h"
 #include "core/flow/route.h"
 #include "log/log.h"

@@ -14,6 +14,7 @@
 #include "utils/rel.h"
 
 #include "core/base/message.h"
+#include "entity/execution.h"
 #include "entity/turn.h"
 #include "base/peer_errors.h"
 #include "entity/held.h"
@@ -34,7 +35,7 @@
 static MemoryContext
 begin_sql(void)
 {
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	return MemoryContextSwitchTo(shard_routing.scratch);
 }
 
@@ -184,7 +185,7 @@ read_ahead(const ShardRoute *route)
 {
 	MemoryContext old;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	shard_routing_forget_ahead();
 	old = MemoryContextSwitchTo(shard_routing.ahead);
 	shard_routing.parked =
@@ -236,7 +237,7 @@ do_collect(void *context, const ShardRoute *route)
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
 
 	shard_routing.resent = true;
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	shard_outbox_collect(route->type_id, route->shard, collect_item,
 						 unconstify(ShardRoute *, route));
 	shard_outbox_look_again(route->type_id, route->shard);

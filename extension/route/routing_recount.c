@@ -11,6 +11,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
+#include "entity/execution.h"
 #include "entity/turn.h"
 #include "registry/registry.h"
 #include "route/routing_private.h"
@@ -96,7 +97,7 @@ shard_routing_recount(int64 *messages)
 	int32 last = place.type_id;
 	int rows;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	for (int i = 0; place.type_id == 0 && i < shard_routing.count_count; i++)
 		begin_count(&shard_routing.counts[i]);
 	rows = shard_routing_store_some(&place, PARKED_AT_ONCE, compare, &last);

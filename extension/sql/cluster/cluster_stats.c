@@ -19,7 +19,7 @@
 #include "core/map/action.h"
 #include "core/member/membership.h"
 #include "base/duration.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "sql/cluster/internal.h"
 #include "link/peer_client.h"
 #include "shared/board.h"

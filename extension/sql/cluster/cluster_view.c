@@ -28,7 +28,7 @@
 #include "control/control.h"
 #include "core/member/membership.h"
 #include "registry/directory.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "shared/board.h"
 #include "registry/security.h"
 #include "link/transport.h"

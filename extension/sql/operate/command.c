@@ -21,7 +21,7 @@
 #include "registry/control_store.h"
 #include "registry/directory.h"
 #include "base/duration.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "base/peer_errors.h"
 #include "shared/board.h"
 #include "shared/shmem.h"

@@ -16,7 +16,7 @@
 #include "registry/catalog.h"
 #include "core/base/wire.h"
 #include "registry/directory.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "shared/ring.h"
 #include "registry/security.h"
 

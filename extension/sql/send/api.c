@@ -20,7 +20,7 @@
 #include "sql/send/api.h"
 #include "log/buffer.h"
 #include "registry/catalog.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "registry/extractor.h"
 #include "base/guc.h"
 #include "log/log.h"

@@ -20,7 +20,7 @@
 #include "registry/catalog.h"
 #include "core/base/message.h"
 #include "base/duration.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "base/guc.h"
 #include "log/log.h"
 #include "registry/identity.h"

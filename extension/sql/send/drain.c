@@ -25,7 +25,7 @@
 
 #include "registry/catalog.h"
 #include "base/duration.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "shared/gate.h"
 #include "log/log.h"
 #include "shared/board.h"

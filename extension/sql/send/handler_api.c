@@ -13,7 +13,7 @@
 
 #include "sql/send/api.h"
 #include "core/base/message.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "entity/run.h"
 
 #include "base/compat.h"

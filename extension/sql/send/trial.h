@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "entity/turn.h"
+#include "entity/execution.h"
 
 /* Notes a message that the handler tells in a trial, instead of sending it. */
 extern void shard_trial_tell(ShardExecution *execution, const ShardType *type, const ShardRow *row);

@@ -21,7 +21,7 @@
 #include "registry/cluster_map.h"
 #include "sql/cluster/cluster_survey.h"
 #include "core/map/action.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "shared/import_progress.h"
 #include "shared/board.h"
 #include "registry/security.h"

@@ -18,7 +18,7 @@
 #include "sql/cluster/cluster_view.h"
 #include "core/allocation/allocation.h"
 #include "core/member/membership.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "shared/board.h"
 
 #include "base/compat.h"

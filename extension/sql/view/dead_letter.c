@@ -18,7 +18,7 @@
 #include "utils/memutils.h"
 
 #include "registry/catalog.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "log/log.h"
 #include "registry/identity.h"
 #include "registry/registry.h"

@@ -20,7 +20,7 @@
 #include "sql/operate/command.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/base/message.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "sql/view/health.h"
 #include "log/log_position.h"
 #include "log/log_read.h"

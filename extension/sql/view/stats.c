@@ -18,7 +18,7 @@
 
 #include "core/entity/entity.h"
 #include "core/base/message.h"
-#include "entity/turn.h"
+#include "entity/execution.h"
 #include "log/log_position.h"
 #include "log/log_read.h"
 #include "registry/registry.h"

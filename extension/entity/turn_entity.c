@@ -1,0 +1,274 @@
+/*
+ * entity/turn_entity.c
+ *		An entity in the turn: it joins, its copy is made true, its state is written, and it leaves the turn as committed or undone.
+ *
+ * Comes from: whoever has something for it: deliver.c, deliver_ask.c, stash.c, residents.c, recount.c; and turn.c at the end.
+ * Goes to: the cache (cache.c), and the state table (state.c).
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/datum.h"
+#include "utils/memutils.h"
+
+#include "entity/internal.h"
+#include "registry/registry.h"
+
+#include "base/compat.h"
+
+ShardTurn shard_turn;
+
+ShardRun *
+shard_turn_ready_run(int32 type_id)
+{
+	ShardRun *run = shard_run_get(type_id);
+
+	/* what changes in mid-turn is looked at before the next one, with the registry read anew */
+	if (run != NULL && run->looked_at == 0)
+	{
+		shard_execution_end_user_code();
+		shard_run_refresh(run);
+		run->followed = run->runnable;
+	}
+	return run;
+}
+
+ShardRun *
+shard_turn_known_run(int32 type_id)
+{
+	ShardRun *run = shard_turn_ready_run(type_id);
+
+	if (run != NULL || shard_turn.reloaded)
+		return run;
+	shard_turn.reloaded = true;
+	shard_execution_end_user_code();
+	shard_registry_reload();
+	return shard_turn_ready_run(type_id);
+}
+
+/* Numbers of its messages: as of the last commit. */
+static inline void
+begin_ordering(ShardEntity *entity)
+{
+	ShardOrdering *ordering = entity->ordering;
+
+	if (ordering == NULL)
+		return;
+	ordering->now = ordering->saved;
+	ordering->dirty = ordering->ended = false;
+}
+
+void
+shard_turn_enlist(ShardEntity *entity)
+{
+	ShardRun *run = entity->run;
+
+	if (entity->in_turn)
+		return;
+	entity->in_turn = true;
+	entity->checked = entity->dirty = entity->let_go = entity->stale = false;
+	entity->handled = 0;
+	entity->now = entity->saved;
+	entity->wait = entity->saved_wait;
+	begin_ordering(entity);
+	if (!run->in_turn)
+	{
+		run->in_turn = true;
+		slist_init(&run->touched);
+		slist_push_head(&shard_turn.runs, &run->turn_link);
+	}
+	slist_push_head(&run->touched, &entity->turn_link);
+}
+
+void
+shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg)
+{
+	slist_iter run_iter;
+	slist_iter iter;
+
+	slist_foreach (run_iter, &shard_turn.runs)
+		slist_foreach (iter, &slist_container(ShardRun, turn_link, run_iter.cur)->touched)
+			visit(slist_container(ShardEntity, turn_link, iter.cur), arg);
+}
+
+ShardEntity *
+shard_turn_entity(ShardRun *run, const ShardRow *row)
+{
+	ShardEntity *entity = shard_cache_get(run, row->shard, row->entity, row->entity_len, true);
+
+	shard_turn.at = entity;
+	shard_turn_enlist(entity);
+	return entity;
+}
+
+/*
+ * All copies of a type's states are read anew: they cannot be read as its states are defined now. What was compiled
+ * makes states as they were.
+ */
+static void
+forget_copies(ShardRun *run)
+{
+	dlist_iter iter;
+
+	shard_handler_free(&run->handler);
+	dlist_foreach (iter, &run->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		ShardAssert(!entity->in_turn || !entity->checked);
+		shard_cache_forget(entity);
+		entity->now = entity->saved;
+	}
+}
+
+bool
+shard_turn_take_hold(ShardRun *run)
+{
+	switch (shard_state_hold(&run->parts, run->type))
+	{
+		case SHARD_STATE_BUSY:
+			return false;
+		case SHARD_STATE_ALTERED:
+			forget_copies(run);
+			return true;
+		default:
+			return true;
+	}
+}
+
+bool
+shard_turn_check(ShardEntity *entity)
+{
+	MemoryContext old;
+	ShardRowStatus status;
+
+	if (entity->checked)
+		return true;
+	ShardAssert(entity->run->parts.held);
+	shard_security_begin(&shard_turn.security, entity->run->type);
+	if (!shard_state_open(&entity->run->table, entity->run->type))
+		return false;
+	old = MemoryContextSwitchTo(shard_turn.context);
+	shard_call_watch(entity->run->type);
+	status = shard_state_check(&entity->run->table, entity, &entity->now, &entity->wait.blocked_by);
+	shard_call_watched();
+	MemoryContextSwitchTo(old);
+	entity->checked = status == SHARD_ROW_OK;
+	return entity->checked;
+}
+
+/* Whether the row has to be written. */
+static bool
+differs(const ShardEntity *entity)
+{
+	const ShardCopy *now = &entity->now;
+	const ShardCopy *saved = &entity->saved;
+
+	if (!saved->known || now->exists != !now->state_null || now->remembered != saved->remembered ||
+		now->state_null != saved->state_null)
+		return true;
+	if (now->state_null)
+		return false;
+	return now->xmin != saved->xmin ||
+		   !datumIsEqual(now->state, saved->state, entity->run->by_value, entity->run->length);
+}
+
+bool
+shard_turn_write(ShardEntity *entity)
+{
+	bool written;
+	MemoryContext old;
+
+	if (!entity->dirty)
+		return true;
+	shard_turn.at = entity;
+	if (!entity->now.exists && entity->now.state_null)
+		return true;
+	if (!shard_turn.careful && !differs(entity))
+	{
+		/* the handler may have changed the row by SQL, which is an error */
+		if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && entity->now.exists &&
+			entity->run->table.rel != NULL && !shard_state_is_current(&entity->run->table, entity))
+			return false;
+		entity->now = entity->saved;
+		return true;
+	}
+	shard_security_begin(&shard_turn.security, entity->run->type);
+	old = MemoryContextSwitchTo(shard_turn.context);
+	shard_call_watch(entity->run->type);
+	written = shard_state_open(&entity->run->table, entity->run->type) &&
+			  shard_state_write(&entity->run->table, entity);
+	shard_call_watched();
+	MemoryContextSwitchTo(old);
+	if (written)
+		entity->dirty = false;
+	return written;
+}
+
+/* Makes an entity's turn its truth. */
+static void
+keep_entity(ShardEntity *entity)
+{
+	int64 held = entity->wait.waiting - entity->saved_wait.waiting;
+	ShardRun *run = entity->run;
+
+	if (entity->checked)
+		shard_cache_keep(entity);
+	if (held != 0)
+		shard_queue_count(run, held);
+	entity->saved_wait = entity->wait;
+	if (entity->ordering != NULL)
+		entity->ordering->saved = entity->ordering->now;
+	shard_queue_follow(entity);
+	entity->in_turn = false;
+	shard_run_count(run, entity->shard)->handled += entity->handled;
+	shard_turn.messages += entity->handled;
+	if (entity->let_go && !entity->wait.deferred && entity->wait.waiting == 0)
+		shard_cache_remove(entity);
+}
+
+void
+shard_turn_keep_entities(void)
+{
+	slist_mutable_iter iter;
+
+	while (!slist_is_empty(&shard_turn.runs))
+	{
+		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+
+		run->in_turn = false;
+		slist_foreach_modify (iter, &run->touched)
+			keep_entity(slist_container(ShardEntity, turn_link, iter.cur));
+	}
+}
+
+/* Makes an entity what it was before the turn. */
+static void
+undo_entity(ShardEntity *entity)
+{
+	entity->in_turn = false;
+	entity->batch_count = 0;
+	entity->wait = entity->saved_wait;
+	begin_ordering(entity);
+	if (entity->stale)
+		shard_cache_forget(entity);
+	entity->now = entity->saved;
+}
+
+void
+shard_turn_undo_entities(void)
+{
+	slist_iter iter;
+
+	while (!slist_is_empty(&shard_turn.runs))
+	{
+		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+
+		run->in_turn = false;
+		run->looked_at = 0; /* maybe a change was not seen yet */
+		shard_state_forget(&run->table);
+		shard_state_release_forget(&run->parts);
+		slist_foreach (iter, &run->touched)
+			undo_entity(slist_container(ShardEntity, turn_link, iter.cur));
+	}
+}
