@@ -70,6 +70,15 @@ static struct
 		*type; /* whose code runs, when function is NULL other than a handler; NULL: nobody's */
 } called;
 
+/* What messages of the turn did elsewhere is being committed; alone: of one message, with this seq and lane. */
+static struct
+{
+	bool begun;
+	bool alone;
+	int64 seq;
+	int lane;
+} commit;
+
 /* read by the signal handler */
 static volatile sig_atomic_t calls = 0; /* rises with each call */
 static volatile sig_atomic_t running = false;
@@ -194,16 +203,13 @@ count_stuck(const ShardType *type)
 static void
 note_commit(void)
 {
-	int64 seq;
-	int number;
-
-	if (!shard_turn_commits_alone(&seq, &number))
+	if (!commit.begun || !commit.alone)
 	{
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 		return;
 	}
-	pg_atomic_write_u32(&shard_shmem_database()->lane[number].stuck_fatal, fatal ? 1 : 0);
-	pg_atomic_write_u64(&shard_shmem_database()->lane[number].stuck_seq, seq);
+	pg_atomic_write_u32(&shard_shmem_database()->lane[commit.lane].stuck_fatal, fatal ? 1 : 0);
+	pg_atomic_write_u64(&shard_shmem_database()->lane[commit.lane].stuck_seq, commit.seq);
 }
 
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
@@ -337,6 +343,8 @@ shard_call_aborted(void)
 }
 
 #define TIMEOUT_MESSAGE "the handler ran longer than its handler_timeout"
+#define COMMIT_TIMEOUT_MESSAGE \
+	"the commit of what the handler did elsewhere took longer than its handler_timeout"
 #define TIMEOUT_HINT "Make the handler faster, or raise the limit with shard_alter."
 
 /* The server's error of a lock that is not to be had in time; others that have its SQLSTATE are their makers'. */
@@ -353,12 +361,8 @@ shard_call_explain(ErrorData *error)
 
 	if (timed_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 	{
-		const char *entity;
-		int length;
-		bool commits = shard_turn_commits_for(&entity, &length) != NULL;
-
 		error->message =
-			MemoryContextStrdup(context, commits ? SHARD_COMMIT_TIMEOUT_MESSAGE : TIMEOUT_MESSAGE);
+			MemoryContextStrdup(context, commit.begun ? COMMIT_TIMEOUT_MESSAGE : TIMEOUT_MESSAGE);
 		error->hint = MemoryContextStrdup(context, TIMEOUT_HINT);
 	}
 	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && error->hint == NULL &&
@@ -487,6 +491,22 @@ shard_call_watched(void)
 		return;
 	check_timer();
 	called.type = NULL;
+}
+
+void
+shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane)
+{
+	commit.begun = true;
+	commit.alone = alone;
+	commit.seq = seq;
+	commit.lane = lane;
+	shard_call_watch(type);
+}
+
+void
+shard_call_commit_over(void)
+{
+	commit.begun = false;
 }
 
 void

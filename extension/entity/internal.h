@@ -214,15 +214,8 @@ extern void shard_turn_commit_over(bool committed);
 /* The shard goes: numbers of its messages mean something else when it comes back. */
 extern void shard_turn_commit_forget(int32 type_id, int32 shard);
 
-/* While it is being committed: of the one message whose code ran, its seq and lane; false: there were others, or it has none. */
-extern bool shard_turn_commits_alone(int64 *seq, int *lane);
-
-/* The same, of whose type code is said to run; NULL: nobody's, or nothing is being committed. entity: "" if there are several. */
+/* While it is being committed: of whose type code is said to run; NULL: nobody's, or nothing is being committed. entity: "" if there are several. */
 extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_len);
-
-/* What it is called if that takes too long. */
-#define SHARD_COMMIT_TIMEOUT_MESSAGE \
-	"the commit of what the handler did elsewhere took longer than its handler_timeout"
 
 /* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
 
@@ -343,6 +336,13 @@ extern void shard_call_init(void);
  */
 extern void shard_call_watch(const ShardType *type);
 extern void shard_call_watched(void);
+
+/*
+ * What messages of the turn did elsewhere is committed, until shard_call_commit_over(), under the limit of the type; it ends with
+ * shard_call_watched(), too. alone: code of one message alone ran, with that seq and lane.
+ */
+extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane);
+extern void shard_call_commit_over(void);
 
 /* Closes a run's state table, whose after-triggers fire. */
 extern void shard_call_close(ShardRun *run);

@@ -106,7 +106,9 @@ shard_turn_begin_commit(void)
 {
 	committing = true;
 	if (shard_turn.ran > 0)
-		shard_call_watch(patient);
+		shard_call_watch_commit(patient, shard_turn.ran == 1 && !last.is_ask, last.seq,
+								shard_message_lane(last_entity->run->type->type_id,
+												   last_entity->shard));
 }
 
 /*
@@ -131,6 +133,7 @@ int
 shard_turn_end_commit(void)
 {
 	committing = false;
+	shard_call_commit_over();
 	return shard_turn.ran;
 }
 
@@ -268,6 +271,7 @@ shard_turn_commit_over(bool committed)
 		forget(given_up);
 	given_up = NULL;
 	committing = false;
+	shard_call_commit_over();
 }
 
 void
@@ -282,16 +286,6 @@ shard_turn_commit_forget(int32 type_id, int32 shard)
 		if (one->ran.type_id == type_id && one->ran.shard == shard && one != given_up)
 			forget(one);
 	}
-}
-
-bool
-shard_turn_commits_alone(int64 *seq, int *lane)
-{
-	if (!committing || shard_turn.ran != 1 || last.is_ask)
-		return false;
-	*seq = last.seq;
-	*lane = shard_message_lane(last_entity->run->type->type_id, last_entity->shard);
-	return true;
 }
 
 const ShardType *
