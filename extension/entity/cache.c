@@ -12,9 +12,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/cache.h"
 #include "base/guc.h"
-#include "entity/run.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 

@@ -6,7 +6,7 @@
 
 #include "utils/jsonb.h"
 
-#include "entity/cache.h"
+#include "entity/entity.h"
 #include "log/log.h"
 #include "shared/ring.h"
 

@@ -10,7 +10,7 @@
 
 #include "entity/execution.h"
 #include "entity/held.h"
-#include "entity/run.h"
+#include "entity/state.h"
 #include "entity/turn.h"
 #include "registry/security.h"
 
@@ -410,3 +410,83 @@ extern void shard_turn_log_committed(void);
 /* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
 extern void shard_turn_log_strays(bool ending);
 extern void shard_turn_log_forget(void);
+
+/* ---- cache.c: entities in memory -------------------------------------------------------------- */
+
+/* Creates the cache. */
+extern void shard_cache_init(void);
+
+/* Finds an entity; makes it if make. */
+extern ShardEntity *
+shard_cache_get(struct ShardRun *run, int shard, const char *id, int id_len, bool make);
+
+/* Takes over the turn's copy of an entity: its state moves into cache memory. */
+extern void shard_cache_keep(ShardEntity *entity);
+
+/* Drops the saved copy, so that it is read anew. */
+extern void shard_cache_forget(ShardEntity *entity);
+
+/* Gives an entity its ordering. */
+extern void shard_cache_make_ordering(ShardEntity *entity);
+
+/* Removes an entity, of which nothing may wait. */
+extern void shard_cache_remove(ShardEntity *entity);
+
+/* A message came: it is the most recently used of its type. */
+extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
+
+/* Between turns: the least recently used ones go as long as memory is short, but for those of which messages wait. */
+extern void shard_cache_evict(void);
+
+/* Bytes that one turn may add, but for those of its last message. */
+extern Size shard_cache_turn_limit(void);
+
+/* Calls visit for each entity; it may not remove any. */
+extern void shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/* How far a walk over all of them is; all 0: it begins. It begins anew when the cache has grown. */
+typedef struct ShardCacheWalk
+{
+	uint64 size;
+	uint64 left;
+} ShardCacheWalk;
+
+/* The same for those in so many places of the cache. False: all were visited. */
+extern bool shard_cache_some(ShardCacheWalk *walk, int places,
+							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/* ---- run.c: types in memory ------------------------------------------------------------------- */
+
+/* Shards whose counts are allocated together: a type may have many that this worker never meets. */
+#define SHARD_RUN_PAGE 256
+
+/* The counts of a shard; and NULL if nothing was counted. */
+extern ShardShardCount *shard_run_count(ShardRun *run, int shard);
+extern const ShardShardCount *shard_run_counted(const ShardRun *run, int shard);
+
+/* Its type is gone, and has no entities in memory: nor has it counts. */
+extern void shard_run_forget_counts(ShardRun *run);
+
+/* The run of a type, made on first use; NULL for an unknown type id. */
+extern ShardRun *shard_run_get(int32 type_id);
+
+/* The same, but NULL if it was not used yet: outside transactions, too. */
+extern ShardRun *shard_run_known(int32 type_id);
+
+/* Calls visit for each run. */
+extern void shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg);
+
+/* Whether this process is the keeper, in which no code of anybody's runs: no type can (W5). */
+extern bool shard_run_keeps(void);
+
+/* Whether the type is here, with the keeper, only until a worker of its owner's has started, since there is a place for one. */
+extern bool shard_run_awaits_worker(const ShardRun *run);
+
+/* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
+extern char *shard_run_problem(const ShardType *type, int *sqlstate);
+
+/*
+ * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot; writes only
+ * if the problem changed.
+ */
+extern void shard_run_refresh(ShardRun *run);

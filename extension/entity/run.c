@@ -11,7 +11,7 @@
 
 #include "core/base/message.h"
 #include "entity/crash.h"
-#include "entity/run.h"
+#include "entity/internal.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 

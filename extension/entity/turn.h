@@ -11,7 +11,6 @@
 #include "lib/stringinfo.h"
 #include "utils/elog.h"
 
-#include "entity/cache.h"
 #include "log/log.h"
 #include "shared/ring.h"
 
@@ -225,3 +224,11 @@ extern void shard_residents_report(const ShardRequest *request, StringInfo out);
  */
 extern bool shard_recount_some(ShardLanes lanes, int64 *messages);
 extern void shard_recount_differs(const char *message, const char *detail);
+
+/* ---- entities in memory (cache.c) ------------------------------------------------------------- */
+
+extern int64 shard_cache_entities(void);
+extern int64 shard_cache_bytes(void);
+
+/* Between turns: removes what was idle for too long. Returns when to look again, 0: never. */
+extern TimestampTz shard_cache_passivate(TimestampTz now);

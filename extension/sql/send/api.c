@@ -27,7 +27,7 @@
 #include "registry/identity.h"
 #include "registry/registry.h"
 #include "process/rotation.h"
-#include "entity/run.h"
+#include "entity/entity.h"
 #include "registry/security.h"
 #include "log/session.h"
 #include "shared/shmem.h"

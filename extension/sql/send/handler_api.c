@@ -14,7 +14,7 @@
 #include "sql/send/api.h"
 #include "core/base/message.h"
 #include "entity/execution.h"
-#include "entity/run.h"
+#include "entity/entity.h"
 
 #include "base/compat.h"
 

@@ -31,7 +31,7 @@
 #include "registry/cluster_map.h"
 #include "registry/guest.h"
 #include "shared/board.h"
-#include "entity/run.h"
+#include "entity/state.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "sql/send/trial.h"
