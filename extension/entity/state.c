@@ -39,7 +39,7 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
-#include "entity/entity.h"
+#include "entity/state.h"
 #include "entity/state_door.h"
 
 #include "base/compat.h"

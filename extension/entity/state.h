@@ -40,7 +40,7 @@ extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *
 extern TupleDesc shard_state_row(const ShardStateParts *parts);
 
 /*
- * Error unless a state that a handler returned, detoasted, is laid out as the parts have it, which are held (state_result.c).
+ * Error unless a state that a handler returned, detoasted, is laid out as the parts have it, which are held.
  */
 extern void shard_state_check_row(const ShardStateParts *parts, Datum state);
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "entity/state.h"
+#include "entity/entity.h"
 
 /*
  * Prepares the executor for writes, once for each table that is open; and ends them: after-triggers fire. Ending is

@@ -20,6 +20,7 @@
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
+#include "entity/state.h"
 #include "entity/state_door.h"
 
 #include "base/compat.h"

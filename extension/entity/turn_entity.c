@@ -16,8 +16,6 @@
 
 #include "base/compat.h"
 
-ShardTurn shard_turn;
-
 ShardRun *
 shard_turn_ready_run(int32 type_id)
 {
