@@ -107,7 +107,7 @@ tell_long(int64 seen_ms)
 	TimestampTz since = GetCurrentTimestamp() - seen_ms * INT64CONST(1000);
 
 	if (called.function != NULL)
-		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->run->type->type_id,
+		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->local->type->type_id,
 								 entity->id, entity->id_len);
 	else if (called.type != NULL)
 		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.type->type_id, "", 0);
@@ -179,7 +179,7 @@ on_tick(void)
 }
 
 /*
- * So often in a row that the process has to end for a type: its successor suspends it (run.c). A long time between
+ * So often in a row that the process has to end for a type: its successor suspends it (local_type.c). A long time between
  * two of them is no row.
  */
 static void
@@ -235,7 +235,7 @@ note_stuck(int code, Datum arg)
 	}
 	if (called.seq != 0)
 	{
-		int number = shard_message_lane(entity->run->type->type_id, entity->shard);
+		int number = shard_message_lane(entity->local->type->type_id, entity->shard);
 		ShardLane *lane = &shard_shmem_database()->lane[number];
 
 		pg_atomic_write_u32(&lane->stuck_fatal, fatal ? 1 : 0);
@@ -246,7 +246,7 @@ note_stuck(int code, Datum arg)
 	ereport(WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
 			 errmsg("the handler of entity \"%s\" of type \"%s\" %s, so the region worker ends",
-					entity->id, entity->run->type->name, fatal ? FATAL_REASON : STUCK_REASON),
+					entity->id, entity->local->type->name, fatal ? FATAL_REASON : STUCK_REASON),
 			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
 	called.function = NULL;
 	called.type = NULL;
@@ -267,7 +267,7 @@ tell_entity(ShardCrashCode *code)
 {
 	const ShardEntity *entity = called.function != NULL ? called.entity : shard_turn.at;
 
-	if (entity == NULL || entity->run->type != code->type)
+	if (entity == NULL || entity->local->type != code->type)
 		return;
 	code->entity = entity->id;
 	code->entity_len = entity->id_len;
@@ -411,27 +411,27 @@ message_datum(const char *payload, int len)
 static void
 set_state(ShardEntity *entity, Datum state, bool isnull)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 	ShardCopy *now = &entity->now;
 	Datum old = now->state;
 	bool had = !now->state_null;
 
-	if (!isnull && !run->by_value)
+	if (!isnull && !local->by_value)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(shard_turn.context);
 
 		/* not a pointer into a table of the users, whose value may go */
-		state = run->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
-								  : datumCopy(state, false, run->length);
+		state = local->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
+									: datumCopy(state, false, local->length);
 		MemoryContextSwitchTo(caller);
-		shard_state_check_result(&run->parts, state);
+		shard_state_check_result(&local->parts, state);
 	}
 	now->state = state;
 	now->state_null = isnull;
 	entity->dirty = true;
 
 	/* who runs it in a subtransaction may want it back */
-	if (had && !run->by_value && !shard_turn.fenced && old != entity->saved.state)
+	if (had && !local->by_value && !shard_turn.fenced && old != entity->saved.state)
 		pfree(DatumGetPointer(old));
 }
 
@@ -510,21 +510,21 @@ shard_call_commit_over(void)
 }
 
 void
-shard_call_close(ShardRun *run)
+shard_call_close(ShardLocalType *local)
 {
-	shard_call_watch(run->type);
-	shard_state_close(&run->table);
+	shard_call_watch(local->type);
+	shard_state_close(&local->table);
 	shard_call_watched();
 }
 
 /* User code begins to run, under the timer. */
 static void
-enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
+enter(const ShardLocalType *local, ShardHandler *function, ShardExecution *execution)
 {
-	set_timer(run->type);
+	set_timer(local->type);
 	shard_execution = execution;
 	called.function = function;
-	called.type = run->type;
+	called.type = local->type;
 	called.entity = execution->entity;
 	called.is_ask = execution->ask != NULL;
 	called.seq = execution->message == NULL ? 0 : execution->message->seq;
@@ -548,7 +548,7 @@ heed(ShardEntity *entity, const ShardExecution *execution)
 		entity->let_go = true;
 	if (execution->stop)
 		entity->now.remembered = false;
-	if (entity->ordering == NULL && execution->stop && entity->run->type->ordered_by_name != NULL)
+	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)
 		shard_cache_make_ordering(entity);
 	if (entity->ordering != NULL)
 		entity->ordering->ended = execution->stop && entity->now.state_null;
@@ -558,19 +558,19 @@ heed(ShardEntity *entity, const ShardExecution *execution)
 static void
 call(ShardEntity *entity, Datum message, ShardExecution *execution)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 	Datum state;
 	bool isnull;
 
-	shard_security_begin(&shard_turn.security, run->type);
-	if (!shard_handler_valid(&run->handler))
+	shard_security_begin(&shard_turn.security, local->type);
+	if (!shard_handler_valid(&local->handler))
 	{
-		shard_call_watch(run->type);
-		shard_handler_compile(&run->handler, run->type);
+		shard_call_watch(local->type);
+		shard_handler_compile(&local->handler, local->type);
 		shard_call_watched();
 	}
-	enter(run, &run->handler, execution);
-	state = shard_handler_call(&run->handler, entity->now.state, entity->now.state_null, message,
+	enter(local, &local->handler, execution);
+	state = shard_handler_call(&local->handler, entity->now.state, entity->now.state_null, message,
 							   &isnull);
 	leave();
 	set_state(entity, state, isnull);
@@ -578,8 +578,8 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 	{
 		Datum json;
 
-		shard_call_watch(run->type);
-		json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
+		shard_call_watch(local->type);
+		json = shard_handler_state_to_jsonb(&local->handler, entity->now.state);
 		shard_call_watched();
 		execution->reply =
 			MemoryContextAlloc(shard_turn.context, VARSIZE_ANY(DatumGetPointer(json)));
@@ -591,29 +591,29 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 bool
 shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 	ShardExecution execution = {.entity = entity,
 								.message = row,
 								.batch = true,
 								.memory = shard_turn.context};
 	bool numbered;
 
-	shard_security_begin(&shard_turn.security, run->type);
-	if (!shard_handler_valid(&run->ordered_by))
+	shard_security_begin(&shard_turn.security, local->type);
+	if (!shard_handler_valid(&local->ordered_by))
 	{
-		shard_call_watch(run->type);
-		shard_handler_compile_ordered_by(&run->ordered_by, run->type);
+		shard_call_watch(local->type);
+		shard_handler_compile_ordered_by(&local->ordered_by, local->type);
 		shard_call_watched();
 	}
-	enter(run, &run->ordered_by, &execution);
-	numbered = shard_handler_call_ordered_by(&run->ordered_by,
+	enter(local, &local->ordered_by, &execution);
+	numbered = shard_handler_call_ordered_by(&local->ordered_by,
 											 message_datum(row->payload, row->payload_len), number);
 	leave();
 	if (numbered && *number == PG_INT64_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("ordered_by of entity type \"%s\" returned a number that has no successor",
-						run->type->name),
+						local->type->name),
 				 errhint("Number the messages of an entity 1, 2, 3 and so on.")));
 	return numbered;
 }
@@ -630,7 +630,7 @@ shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest 
 	execution->message = row;
 	execution->ask = ask;
 	execution->memory = shard_turn.context;
-	if (entity->run->type->batch)
+	if (entity->local->type->batch)
 	{
 		execution->batch = true;
 		message = PointerGetDatum(construct_array(&message, 1, JSONBOID, -1, false, TYPALIGN_INT));

@@ -16,9 +16,9 @@
 bool
 shard_deliver_knows(const ShardRow *row)
 {
-	ShardRun *run = shard_turn_known_run(row->type_id);
+	ShardLocalType *local = shard_turn_known_type(row->type_id);
 
-	return run != NULL && row->shard >= 0 && row->shard < run->type->number_of_shards;
+	return local != NULL && row->shard >= 0 && row->shard < local->type->number_of_shards;
 }
 
 /* Runs a message of an entity that can run, and what waited for it. */
@@ -61,15 +61,15 @@ bury_stray(const ShardRow *row, bool bounded)
 static inline ShardEntity *
 entity_of(const ShardRow *row)
 {
-	ShardRun *run = shard_turn_known_run(row->type_id);
+	ShardLocalType *local = shard_turn_known_type(row->type_id);
 
 	shard_turn_begin_message(row);
-	if (run == NULL || row->shard < 0 || row->shard >= run->type->number_of_shards)
+	if (local == NULL || row->shard < 0 || row->shard >= local->type->number_of_shards)
 	{
-		bury_stray(row, run == NULL);
+		bury_stray(row, local == NULL);
 		return NULL;
 	}
-	return shard_turn_entity(run, row);
+	return shard_turn_entity(local, row);
 }
 
 void
@@ -79,12 +79,12 @@ shard_deliver_row(const ShardRow *row)
 
 	if (entity == NULL)
 		return;
-	if (!entity->run->runnable)
+	if (!entity->local->runnable)
 		shard_queue_defer(entity, row, 0, true);
 	else if (shard_turn.aside)
 	{
 		shard_queue_defer(entity, row, 0, false);
-		shard_buffer_put_aside(entity->run->type);
+		shard_buffer_put_aside(entity->local->type);
 	}
 #ifndef SHARD_MUTANT_STASH_OVERTAKEN
 	else if (entity->wait.deferred || shard_order_has_ready(entity))
@@ -100,5 +100,5 @@ shard_deliver_to_stash(const ShardRow *row)
 	ShardEntity *entity = entity_of(row);
 
 	if (entity != NULL)
-		shard_queue_defer(entity, row, 0, !entity->run->runnable);
+		shard_queue_defer(entity, row, 0, !entity->local->runnable);
 }

@@ -70,12 +70,12 @@ shard_deliver_replies(XLogRecPtr lsn)
 bool
 shard_deliver_can_ask(const ShardRequest *request)
 {
-	ShardRun *run = shard_turn_ready_run(request->type_id);
+	ShardLocalType *local = shard_turn_ready_type(request->type_id);
 	ShardEntity *entity;
 
-	if (run == NULL || !run->runnable)
-		return run == NULL || !shard_run_awaits_worker(run); /* it is told so */
-	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, false);
+	if (local == NULL || !local->runnable)
+		return local == NULL || !shard_local_awaits_worker(local); /* it is told so */
+	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
 	return entity == NULL || !(entity->wait.deferred || shard_order_has_ready(entity));
 }
 
@@ -103,17 +103,18 @@ table_locker(const ShardType *type)
 const char *
 shard_deliver_why_not(const ShardRequest *request)
 {
-	ShardRun *run = shard_turn_ready_run(request->type_id);
-	const ShardEntity *entity = run == NULL ? NULL
-											: shard_cache_get(run, request->shard, request->entity,
-															  request->entity_len, false);
+	ShardLocalType *local = shard_turn_ready_type(request->type_id);
+	const ShardEntity *entity =
+		local == NULL
+			? NULL
+			: shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
 	const ShardWait *wait = entity == NULL ? NULL : &entity->wait;
 
 	int pid;
 
 	if (wait == NULL)
 		return "";
-	if (wait->waiting > 0 && (pid = table_locker(run->type)) != 0)
+	if (wait->waiting > 0 && (pid = table_locker(local->type)) != 0)
 		return psprintf(
 			"Process %d has locked the table of the entity's states, or a type of them.", pid);
 	if (wait->blocked_by != 0)
@@ -127,7 +128,7 @@ shard_deliver_why_not(const ShardRequest *request)
 void
 shard_deliver_ask(ShardRequest *request)
 {
-	ShardRun *run = shard_turn_ready_run(request->type_id);
+	ShardLocalType *local = shard_turn_ready_type(request->type_id);
 	ShardEntity *entity;
 	ShardExecution execution = {0};
 	ErrorData *error = NULL;
@@ -136,18 +137,18 @@ shard_deliver_ask(ShardRequest *request)
 	shard_turn.count++;
 	if (!shard_ring_begin(request))
 		return;
-	if (run == NULL || !run->runnable)
+	if (local == NULL || !local->runnable)
 	{
-		keep_reply(request, NULL, shard_failure_of_type(run != NULL ? run->type : NULL));
+		keep_reply(request, NULL, shard_failure_of_type(local != NULL ? local->type : NULL));
 		return;
 	}
-	entity = shard_cache_get(run, request->shard, request->entity, request->entity_len, true);
+	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, true);
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
 	if (shard_turn_is_given_up(entity, NULL, request))
 		error = shard_turn_given_up_error();
 	else
-		overtaken = !shard_turn_hold(run) || (!shard_turn.careful && !shard_turn_check(entity));
+		overtaken = !shard_turn_hold(local) || (!shard_turn.careful && !shard_turn_check(entity));
 	if (error == NULL && !overtaken)
 	{
 		shard_turn_note_ran(entity, NULL, request);
@@ -172,7 +173,7 @@ shard_deliver_ask(ShardRequest *request)
 	if (error != NULL)
 	{
 		shard_turn.errors++;
-		shard_run_count(run, entity->shard)->errors++;
+		shard_local_count(local, entity->shard)->errors++;
 	}
 	else
 		entity->handled++;

@@ -2,7 +2,7 @@
  * entity/entity.h
  *		What a region worker has in memory: types, their entities, and copies of state rows.
  *
- * A type in a worker (ShardRun) has the compiled handler, the state table while it is open, and its entities. An entity has a copy of
+ * A type in a worker (ShardLocalType) has the compiled handler, the state table while it is open, and its entities. An entity has a copy of
  * its state row, what waits in front of it, and how far it is in the numbers of its messages; each of them twice: as of the last
  * commit, and in this turn.
  *
@@ -82,9 +82,9 @@ typedef struct ShardOrdering
 
 typedef struct ShardEntity
 {
-	struct ShardRun *run; /* its type, in this worker */
+	struct ShardLocalType *local; /* its type, in this worker */
 	int shard;
-	dlist_node lru; /* in run->lru, least recently used first */
+	dlist_node lru; /* in local->lru, least recently used first */
 	TimestampTz last_message_at;
 	Size bytes; /* accounted for */
 
@@ -160,7 +160,7 @@ typedef struct ShardShardCount
 } ShardShardCount;
 
 /* An entity type in this worker. */
-typedef struct ShardRun
+typedef struct ShardLocalType
 {
 	ShardType *type;
 	bool by_value; /* of the state type */
@@ -188,4 +188,4 @@ typedef struct ShardRun
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;
-} ShardRun;
+} ShardLocalType;

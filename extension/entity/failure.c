@@ -42,7 +42,7 @@ report(ShardEntity *entity, const ErrorData *error, int attempts)
 		shard_turn_log(
 			SHARD_TURN_LOG_DEAD_LETTER, error->sqlerrcode,
 			psprintf("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
-					 entity->id, entity->run->type->name, error->message),
+					 entity->id, entity->local->type->name, error->message),
 			psprintf("It failed after %d attempt(s);", attempts),
 			"See shard_dead_letters; mend the handler, then call shard_redrive().");
 }
@@ -51,7 +51,7 @@ bool
 shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash,
 					  ErrorData *error)
 {
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 	const ShardEntityLimits limits = {.max_attempts = type->max_attempts,
 									  .retry_backoff = type->retry_backoff,
 									  .max_retry_backoff = type->max_retry_backoff};
@@ -61,12 +61,12 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 
 	shard_execution_end_user_code();
 	shard_turn.errors++;
-	shard_run_count(entity->run, entity->shard)->errors++;
+	shard_local_count(entity->local, entity->shard)->errors++;
 	attempts++;
 	shard_turn.passed = true;
 	again = shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode),
 							   attempts, &pause) == SHARD_ENTITY_RETRY;
-	if (!again && !shard_dead_letter_has_room(entity->run, row, error))
+	if (!again && !shard_dead_letter_has_room(entity->local, row, error))
 	{
 		/* Nothing is lost: it is tried again, and those behind it wait (D16). */
 		again = true;
@@ -105,7 +105,7 @@ why_not(const ShardType *type)
 	char *problem = type->problem;
 
 	if (problem == NULL)
-		problem = shard_run_problem(type, &sqlstate);
+		problem = shard_local_problem(type, &sqlstate);
 	return problem != NULL ? psprintf("%c%s.", pg_toupper((unsigned char) problem[0]), problem + 1)
 						   : NULL;
 }
@@ -127,7 +127,7 @@ shard_failure_of_type(const ShardType *type)
 		error.message = psprintf("the entity type does not exist at node %d", view.node);
 		error.hint = "Start it there with shard_start().";
 	}
-	else if (type->mode == SHARD_MODE_HOSTING && shard_run_keeps())
+	else if (type->mode == SHARD_MODE_HOSTING && shard_local_keeps())
 	{
 		error.message = psprintf("entity type \"%s\" cannot run at node %d", type->name, view.node);
 		error.detail =

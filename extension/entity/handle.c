@@ -78,7 +78,7 @@ has_problem(const ShardType *type)
 {
 	int sqlstate;
 
-	return shard_run_problem(type, &sqlstate) != NULL;
+	return shard_local_problem(type, &sqlstate) != NULL;
 }
 
 /*
@@ -88,13 +88,13 @@ has_problem(const ShardType *type)
 static bool
 was_overtaken(ShardEntity *entity, ShardCopy *found)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 	bool result;
 
-	shard_security_begin(&shard_turn.security, run->type);
-	result = shard_state_open(&run->table, run->type) &&
-			 shard_state_is_overtaken(&run->table, entity, found);
-	shard_state_close(&run->table);
+	shard_security_begin(&shard_turn.security, local->type);
+	result = shard_state_open(&local->table, local->type) &&
+			 shard_state_is_overtaken(&local->table, entity, found);
+	shard_state_close(&local->table);
 	return result;
 }
 
@@ -114,7 +114,7 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		return good;
 	*found = entity->now;
 	good = good && shard_turn_write(entity);
-	shard_call_close(entity->run);
+	shard_call_close(entity->local);
 	return good;
 }
 
@@ -137,9 +137,9 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	found.known = false;
 
 	/* what is opened in the subtransaction must be closed in it */
-	shard_security_begin(&shard_turn.security, entity->run->type);
+	shard_security_begin(&shard_turn.security, entity->local->type);
 	if (shard_turn.careful)
-		shard_state_close(&entity->run->table);
+		shard_state_close(&entity->local->table);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(shard_turn.context);
 	PG_TRY();
@@ -160,7 +160,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		shard_error_text_cut(error);
 		RollbackAndReleaseCurrentSubTransaction();
 		if (shard_turn.careful)
-			shard_state_forget(&entity->run->table);
+			shard_state_forget(&entity->local->table);
 		cancelled = shard_call_was_cancelled(error);
 		shard_call_aborted();
 		shard_call_explain(error);
@@ -175,9 +175,9 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	 * blame. An ask is not tried later: it may run in an optimistic turn, where going back to the saved state would
 	 * undo tells that are not written yet.
 	 */
-	if (error != NULL && has_problem(entity->run->type))
+	if (error != NULL && has_problem(entity->local->type))
 	{
-		error = row == NULL ? shard_failure_of_type(entity->run->type) : NULL;
+		error = row == NULL ? shard_failure_of_type(entity->local->type) : NULL;
 		*overtaken = row != NULL;
 	}
 	else if (error != NULL &&
@@ -258,7 +258,7 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 	shard_turn.blames_last = true;
 	good = shard_turn_check(entity);
-	if (good && shard_kind_is_message(row->kind) && !entity->run->type->batch)
+	if (good && shard_kind_is_message(row->kind) && !entity->local->type->batch)
 		shard_call_message(entity, row, NULL, &execution);
 	shard_turn.blames_last = false;
 	return good;
@@ -347,7 +347,7 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 		return bury_stuck(entity, row, attempts, is_held);
 	if (shard_turn_is_given_up(entity, row, NULL))
 		return bury_uncommitted(entity, row, attempts, is_held);
-	if (!shard_turn_hold(entity->run))
+	if (!shard_turn_hold(entity->local))
 		return shard_queue_rest(entity, row, is_held);
 	shard_turn_note_ran(entity, row, NULL);
 	shard_cache_touch(entity, shard_turn.now);
@@ -362,7 +362,7 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 		return shard_queue_rest(entity, row, is_held);
 	if (row->kind == SHARD_KIND_START)
 		return SHARD_MESSAGE_DONE;
-	if (!shard_turn.careful && entity->run->type->batch)
+	if (!shard_turn.careful && entity->local->type->batch)
 		shard_call_collect(entity, row);
 	entity->handled++;
 	return SHARD_MESSAGE_DONE;

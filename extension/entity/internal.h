@@ -47,7 +47,7 @@ typedef struct ShardTurn
 	bool stash_left;		/* something due in stashes was not handled */
 	int64 cached;			/* bytes of entities in memory when it began */
 	const ShardEntity *at;	/* whose message, state or stash it is about; NULL: nobody's */
-	slist_head runs;		/* whose entities are in the turn */
+	slist_head types;		/* whose entities are in the turn */
 	dlist_head due;			/* entities that wait, but not for their type; outlives turns */
 	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
 	List *replies;
@@ -65,11 +65,11 @@ extern const ShardPresence *shard_presence;
 /* ---- residents.c: entities of whole shards ---------------------------------------------------- */
 
 /*
- * In a turn, for shard_run_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
+ * In a turn, for shard_local_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
  * committed.
  */
-extern void shard_residents_reread(ShardRun *run, void *arg);
-extern void shard_residents_note_reread(ShardRun *run, void *arg);
+extern void shard_residents_reread(ShardLocalType *local, void *arg);
+extern void shard_residents_note_reread(ShardLocalType *local, void *arg);
 
 /* Tells how much was given up of a type that was dropped. */
 extern void shard_residents_tell_buried(int32 type_id, int64 messages);
@@ -88,7 +88,7 @@ shard_order_applies(const ShardEntity *entity)
 #ifdef SHARD_MUTANT_ORDER_IGNORED
 	return false;
 #else
-	return entity->run->type->ordered_by_name != NULL;
+	return entity->local->type->ordered_by_name != NULL;
 #endif
 }
 
@@ -171,7 +171,8 @@ extern ErrorData *shard_failure_keep(const ErrorData *error);
  * May a message become a dead letter of the type, for this error? If the type's choice is so, the oldest are
  * deleted for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
  */
-extern bool shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const ErrorData *error);
+extern bool
+shard_dead_letter_has_room(ShardLocalType *local, const ShardRow *row, const ErrorData *error);
 
 /*
  * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types go, where
@@ -219,17 +220,17 @@ extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_
 
 /* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
 
-/* The run of a type, ready to be used; NULL if the type was dropped. */
-extern ShardRun *shard_turn_ready_run(int32 type_id);
+/* The type in this worker, ready to be used; NULL if the type was dropped. */
+extern ShardLocalType *shard_turn_ready_type(int32 type_id);
 
 /*
  * The same, with the registry read anew for one that is not known: whoever starts a type and tells in one
  * transaction shows us the message a moment before he lets us know of the type.
  */
-extern ShardRun *shard_turn_known_run(int32 type_id);
+extern ShardLocalType *shard_turn_known_type(int32 type_id);
 
 /* Entity of a message, enlisted. */
-extern ShardEntity *shard_turn_entity(ShardRun *run, const ShardRow *row);
+extern ShardEntity *shard_turn_entity(ShardLocalType *local, const ShardRow *row);
 
 /* Takes an entity into the turn. */
 extern void shard_turn_enlist(ShardEntity *entity);
@@ -241,12 +242,12 @@ extern void shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void 
  * Holds what the type's states are made of, once per turn and not in a subtransaction; false if another
  * transaction has it locked. Before any copy of a state is used.
  */
-extern bool shard_turn_take_hold(ShardRun *run);
+extern bool shard_turn_take_hold(ShardLocalType *local);
 
 static inline bool
-shard_turn_hold(ShardRun *run)
+shard_turn_hold(ShardLocalType *local)
 {
-	return run->parts.held || shard_turn_take_hold(run);
+	return local->parts.held || shard_turn_take_hold(local);
 }
 
 /*
@@ -289,7 +290,7 @@ extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
 extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
 
 /* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
-extern void shard_queue_count(ShardRun *run, int64 delta);
+extern void shard_queue_count(ShardLocalType *local, int64 delta);
 
 /* An entity joins or leaves those whose stash is looked at when its time has come. */
 static inline bool
@@ -344,8 +345,8 @@ extern void shard_call_watched(void);
 extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane);
 extern void shard_call_commit_over(void);
 
-/* Closes a run's state table, whose after-triggers fire. */
-extern void shard_call_close(ShardRun *run);
+/* Closes a type's state table, whose after-triggers fire. */
+extern void shard_call_close(ShardLocalType *local);
 
 extern void shard_call_sleep(void);
 extern void shard_call_explain(ErrorData *error);
@@ -418,7 +419,7 @@ extern void shard_cache_init(void);
 
 /* Finds an entity; makes it if make. */
 extern ShardEntity *
-shard_cache_get(struct ShardRun *run, int shard, const char *id, int id_len, bool make);
+shard_cache_get(struct ShardLocalType *local, int shard, const char *id, int id_len, bool make);
 
 /* Takes over the turn's copy of an entity: its state moves into cache memory. */
 extern void shard_cache_keep(ShardEntity *entity);
@@ -455,38 +456,38 @@ typedef struct ShardCacheWalk
 extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
-/* ---- run.c: types in memory ------------------------------------------------------------------- */
+/* ---- local_type.c: types in memory ------------------------------------------------------------------- */
 
 /* Shards whose counts are allocated together: a type may have many that this worker never meets. */
-#define SHARD_RUN_PAGE 256
+#define SHARD_LOCAL_PAGE 256
 
 /* The counts of a shard; and NULL if nothing was counted. */
-extern ShardShardCount *shard_run_count(ShardRun *run, int shard);
-extern const ShardShardCount *shard_run_counted(const ShardRun *run, int shard);
+extern ShardShardCount *shard_local_count(ShardLocalType *local, int shard);
+extern const ShardShardCount *shard_local_counted(const ShardLocalType *local, int shard);
 
 /* Its type is gone, and has no entities in memory: nor has it counts. */
-extern void shard_run_forget_counts(ShardRun *run);
+extern void shard_local_forget_counts(ShardLocalType *local);
 
-/* The run of a type, made on first use; NULL for an unknown type id. */
-extern ShardRun *shard_run_get(int32 type_id);
+/* The type in this worker, made on first use; NULL for an unknown type id. */
+extern ShardLocalType *shard_local_get(int32 type_id);
 
 /* The same, but NULL if it was not used yet: outside transactions, too. */
-extern ShardRun *shard_run_known(int32 type_id);
+extern ShardLocalType *shard_local_known(int32 type_id);
 
-/* Calls visit for each run. */
-extern void shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg);
+/* Calls visit for each of them. */
+extern void shard_local_each(void (*visit)(ShardLocalType *local, void *arg), void *arg);
 
 /* Whether this process is the keeper, in which no code of anybody's runs: no type can (W5). */
-extern bool shard_run_keeps(void);
+extern bool shard_local_keeps(void);
 
 /* Whether the type is here, with the keeper, only until a worker of its owner's has started, since there is a place for one. */
-extern bool shard_run_awaits_worker(const ShardRun *run);
+extern bool shard_local_awaits_worker(const ShardLocalType *local);
 
 /* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
-extern char *shard_run_problem(const ShardType *type, int *sqlstate);
+extern char *shard_local_problem(const ShardType *type, int *sqlstate);
 
 /*
  * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot; writes only
  * if the problem changed.
  */
-extern void shard_run_refresh(ShardRun *run);
+extern void shard_local_refresh(ShardLocalType *local);

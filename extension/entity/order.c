@@ -52,7 +52,7 @@ order_of(ShardEntity *entity)
 static inline bool
 is_free(const ShardEntity *entity)
 {
-	return entity->run->type->ordered_by_name == NULL;
+	return entity->local->type->ordered_by_name == NULL;
 }
 
 /*
@@ -81,7 +81,7 @@ static void
 report_gap(const ShardEntity *entity, bool timed_out)
 {
 	const ShardOrder *order = &entity->ordering->now;
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 
 	if (!shard_turn_log_counts(SHARD_TURN_LOG_GAP))
 		return;
@@ -159,7 +159,7 @@ report_dead_letter(const ShardEntity *entity, const ErrorData *error)
 		shard_turn_log(
 			SHARD_TURN_LOG_NUMBER, error->sqlerrcode,
 			psprintf("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
-					 entity->id, entity->run->type->name, error->message),
+					 entity->id, entity->local->type->name, error->message),
 			"", "See shard_dead_letters and shard_ordered.");
 }
 
@@ -183,7 +183,7 @@ static ShardOutcome
 bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 {
 	shard_execution_end_user_code();
-	if (!shard_dead_letter_has_room(entity->run, row, error))
+	if (!shard_dead_letter_has_room(entity->local, row, error))
 	{
 		shard_queue_wait_for_room(entity, row, error);
 		return SHARD_MESSAGE_RESTS;
@@ -248,10 +248,10 @@ wait_for_lower(ShardEntity *entity, const ShardRow *row, int64 number)
 		queue->since = shard_turn.now;
 	}
 	queue->lowest = Min(queue->lowest, number);
-	if (queue->waiting > entity->run->type->ordered_window && !is_ready(entity))
+	if (queue->waiting > entity->local->type->ordered_window && !is_ready(entity))
 	{
 		shard_recount_entity(entity);
-		if (queue->waiting > entity->run->type->ordered_window)
+		if (queue->waiting > entity->local->type->ordered_window)
 			skip_gap(entity, false);
 	}
 	return SHARD_MESSAGE_GONE;
@@ -270,8 +270,8 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 	ErrorData *volatile error = NULL;
 
 	/* what is opened in the subtransaction must be closed in it, and the reverse */
-	shard_security_begin(&shard_turn.security, entity->run->type);
-	shard_state_close(&entity->run->table);
+	shard_security_begin(&shard_turn.security, entity->local->type);
+	shard_state_close(&entity->local->table);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(shard_turn.context);
 	PG_TRY();
@@ -304,7 +304,7 @@ judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_he
 	int sqlstate;
 
 	/* the function was dropped meanwhile, or the worker was cancelled: the message is not to blame */
-	if (cancelled || shard_handler_ordered_by_problem(entity->run->type, &sqlstate) != NULL)
+	if (cancelled || shard_handler_ordered_by_problem(entity->local->type, &sqlstate) != NULL)
 		return shard_queue_rest(entity, row, is_held);
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
@@ -314,7 +314,7 @@ judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_he
 static void
 begin(ShardEntity *entity, int64 number)
 {
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 	const ShardOrderedQueue *queue = &entity->ordering->now.queue;
 	ShardOrderedPosition *position = &entity->ordering->now.position;
 
@@ -451,7 +451,7 @@ load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *l
 	List *rows;
 
 	shard_execution_end_user_code();
-	rows = shard_held_load_ordered(entity->run->type->type_id, entity->shard, entity->id,
+	rows = shard_held_load_ordered(entity->local->type->type_id, entity->shard, entity->id,
 								   entity->id_len, limit, last);
 	MemoryContextSwitchTo(old);
 	return rows;
@@ -554,7 +554,7 @@ shard_order_has_ready(ShardEntity *entity)
 static bool
 is_over(const ShardEntity *entity)
 {
-	return entity->ordering->now.queue.since + entity->run->type->ordered_timeout <=
+	return entity->ordering->now.queue.since + entity->local->type->ordered_timeout <=
 		   shard_turn.read_until;
 }
 
@@ -577,7 +577,7 @@ shard_order_due_at(const ShardEntity *entity)
 
 	if (!order->position.known || is_ready(entity))
 		return 1;
-	return order->queue.since + entity->run->type->ordered_timeout;
+	return order->queue.since + entity->local->type->ordered_timeout;
 }
 
 /* Deletes a position that has ended; lists one that has changed, to be written with others. */

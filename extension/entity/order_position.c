@@ -45,7 +45,7 @@ static ShardStatement delete_position = {
 static void
 add_key(ShardArguments *arguments, const ShardEntity *entity)
 {
-	shard_statement_add(arguments, Int32GetDatum(entity->run->type->type_id), false);
+	shard_statement_add(arguments, Int32GetDatum(entity->local->type->type_id), false);
 	shard_statement_add(arguments, Int32GetDatum(entity->shard), false);
 	shard_statement_add_text(arguments, entity->id, entity->id_len);
 }
@@ -89,7 +89,7 @@ make_column(List *entities, int column)
 		switch (column)
 		{
 			case 0:
-				*value = Int32GetDatum(entity->run->type->type_id);
+				*value = Int32GetDatum(entity->local->type->type_id);
 				break;
 			case 1:
 				*value = Int32GetDatum(entity->shard);

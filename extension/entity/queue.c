@@ -24,11 +24,11 @@
 #define CONTENDED_PAUSE (100 * INT64CONST(1000))
 
 void
-shard_queue_count(ShardRun *run, int64 delta)
+shard_queue_count(ShardLocalType *local, int64 delta)
 {
-	shard_shmem_count_held(&run->type->counter, MyDatabaseId, run->type->type_id, delta);
+	shard_shmem_count_held(&local->type->counter, MyDatabaseId, local->type->type_id, delta);
 	if (delta < 0)
-		shard_buffer_catch_up(run->type);
+		shard_buffer_catch_up(local->type);
 }
 
 /* Puts an entity into the list of those that wait for a time to come, or takes it out. */
@@ -62,8 +62,8 @@ shard_queue_follow_type(ShardEntity *entity, void *arg)
 
 	if (!entity->saved_wait.deferred)
 		return;
-	entity->saved_wait.suspended = !entity->run->runnable;
-	if (entity->run->runnable && !was)
+	entity->saved_wait.suspended = !entity->local->runnable;
+	if (entity->local->runnable && !was)
 		entity->saved_wait.not_before = 0;
 	entity->wait = entity->saved_wait;
 	shard_queue_follow(entity);
@@ -74,7 +74,7 @@ shard_queue_forget(ShardEntity *entity)
 {
 	set_due(entity, false);
 	if (entity->saved_wait.waiting != 0)
-		shard_queue_count(entity->run, -entity->saved_wait.waiting);
+		shard_queue_count(entity->local, -entity->saved_wait.waiting);
 	shard_cache_remove(entity);
 }
 
@@ -87,8 +87,9 @@ shard_queue_shorten_waits(void)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
-		entity->saved_wait.not_before = Min(entity->saved_wait.not_before,
-											shard_turn.now + entity->run->type->max_retry_backoff);
+		entity->saved_wait.not_before =
+			Min(entity->saved_wait.not_before,
+				shard_turn.now + entity->local->type->max_retry_backoff);
 		entity->wait = entity->saved_wait;
 	}
 }
@@ -110,12 +111,12 @@ shard_queue_retry_is_due(void)
 
 /* A clock that was set back must not hold a message for ever (D16). */
 static ShardWait
-wait_of(const ShardRun *run, const ShardHeldCount *held)
+wait_of(const ShardLocalType *local, const ShardHeldCount *held)
 {
-	TimestampTz latest = GetCurrentTimestamp() + run->type->max_retry_backoff;
+	TimestampTz latest = GetCurrentTimestamp() + local->type->max_retry_backoff;
 
 	return (ShardWait){.deferred = true,
-					   .suspended = !run->runnable,
+					   .suspended = !local->runnable,
 					   .attempts = held->attempts,
 					   .not_before = Min(held->next_at, latest)};
 }
@@ -139,7 +140,7 @@ void
 shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 {
 	if (held->stash > 0 && !entity->wait.deferred)
-		entity->wait = wait_of(entity->run, held);
+		entity->wait = wait_of(entity->local, held);
 	else if (held->stash == 0 && held->ordered == 0)
 		entity->wait = (ShardWait){0};
 	entity->wait.waiting = held->stash + held->ordered;
@@ -162,7 +163,7 @@ shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, b
 void
 shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 {
-	TimestampTz next_at = GetCurrentTimestamp() + entity->run->type->max_retry_backoff;
+	TimestampTz next_at = GetCurrentTimestamp() + entity->local->type->max_retry_backoff;
 
 	shard_held_stash(row, 0, next_at, error);
 	entity->wait.waiting++;
@@ -210,7 +211,7 @@ shard_queue_is_early(ShardEntity *entity, const ShardHeld *held)
 		return false;
 	entity->wait.deferred = true;
 	entity->wait.not_before =
-		Min(held->next_at, shard_turn.now + entity->run->type->max_retry_backoff);
+		Min(held->next_at, shard_turn.now + entity->local->type->max_retry_backoff);
 	entity->wait.attempts = held->attempts;
 	return true;
 }

@@ -52,7 +52,7 @@ correct(ShardEntity *entity, const ShardHeldCount *held)
 {
 	shard_recount_differs(
 		psprintf("what is held of entity \"%s\" of type \"%s\" was counted wrongly", entity->id,
-				 entity->run->type->name),
+				 entity->local->type->name),
 		psprintf("Its worker believed in " INT64_FORMAT " message(s), " INT64_FORMAT
 				 " of them waiting for lower numbers; there are " INT64_FORMAT ", and " INT64_FORMAT
 				 ". It goes on with the latter.",
@@ -69,7 +69,8 @@ shard_recount_entity(ShardEntity *entity)
 
 	shard_execution_end_user_code();
 	old = MemoryContextSwitchTo(shard_turn.context);
-	held = shard_held_count(entity->run->type->type_id, entity->shard, entity->id, entity->id_len);
+	held =
+		shard_held_count(entity->local->type->type_id, entity->shard, entity->id, entity->id_len);
 	if (agrees(entity, &held))
 		shard_queue_set(entity, &held);
 	else
@@ -114,16 +115,16 @@ static struct
 static void
 compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held, void *arg)
 {
-	ShardRun *run;
+	ShardLocalType *local;
 	ShardEntity *entity;
 
 	if ((recount.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
 		!shard_presence->is_here(type_id, shard))
 		return;
-	run = shard_turn_ready_run(type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
+	local = shard_turn_ready_type(type_id);
+	if (local == NULL || shard >= local->type->number_of_shards)
 		return; /* it was dropped: what is held of it is given up */
-	entity = shard_cache_get(run, shard, id, id_len, true);
+	entity = shard_cache_get(local, shard, id, id_len, true);
 	entity->recounted = recount.number;
 	if (agrees(entity, held))
 		return;
@@ -138,7 +139,7 @@ collect_doubtful(ShardEntity *entity, void *arg)
 	List **doubts = arg;
 
 	if (entity->wait.waiting > 0 && entity->recounted != recount.number &&
-		shard_presence->is_here(entity->run->type->type_id, entity->shard))
+		shard_presence->is_here(entity->local->type->type_id, entity->shard))
 		*doubts = lappend(*doubts, entity);
 }
 
@@ -157,7 +158,7 @@ recount_memory(void)
 	{
 		ShardEntity *entity = lfirst(cell);
 
-		if (!entity->run->type->exists)
+		if (!entity->local->type->exists)
 			continue;
 		shard_turn_enlist(entity);
 		shard_recount_entity(entity);

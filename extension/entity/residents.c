@@ -34,20 +34,20 @@ typedef struct StashLoad
 	Bitmapset *dropped; /* types of which something is held, and that are no more */
 } StashLoad;
 
-/* The run of a type of which something is held. */
-static ShardRun *
-run_of_held(StashLoad *load, int32 type_id)
+/* The type, of which something is held, in this worker. */
+static ShardLocalType *
+type_of_held(StashLoad *load, int32 type_id)
 {
-	ShardRun *run = shard_turn_ready_run(type_id);
+	ShardLocalType *local = shard_turn_ready_type(type_id);
 
-	if (run == NULL)
+	if (local == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(load->context);
 
 		load->dropped = bms_add_member(load->dropped, type_id);
 		MemoryContextSwitchTo(old);
 	}
-	return run;
+	return local;
 }
 
 /* At start: one of which something is held. */
@@ -56,21 +56,21 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 			void *arg)
 {
 	StashLoad *load = arg;
-	ShardRun *run;
+	ShardLocalType *local;
 	ShardEntity *entity;
 
 	if ((load->lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
 		shard_presence->is_moving(type_id, shard))
 		return;
-	run = run_of_held(load, type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
+	local = type_of_held(load, type_id);
+	if (local == NULL || shard >= local->type->number_of_shards)
 		return;
-	entity = shard_cache_get(run, shard, id, id_len, true);
+	entity = shard_cache_get(local, shard, id, id_len, true);
 	shard_queue_set(entity, held);
 	entity->saved_wait = entity->wait;
 	if (entity->ordering != NULL)
 		entity->ordering->saved = entity->ordering->now;
-	shard_queue_count(run, entity->wait.waiting);
+	shard_queue_count(local, entity->wait.waiting);
 	shard_queue_follow(entity);
 }
 
@@ -103,31 +103,31 @@ static void
 load_arrived(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
 			 void *arg)
 {
-	ShardRun *run = arg;
-	ShardEntity *entity = shard_cache_get(run, shard, id, id_len, true);
+	ShardLocalType *local = arg;
+	ShardEntity *entity = shard_cache_get(local, shard, id, id_len, true);
 
 	shard_turn_enlist(entity);
 	shard_queue_set(entity, held);
 }
 
 static bool
-has_entities(const ShardRun *run, int shard)
+has_entities(const ShardLocalType *local, int shard)
 {
-	const ShardShardCount *count = shard_run_counted(run, shard);
+	const ShardShardCount *count = shard_local_counted(local, shard);
 
 	return count != NULL && count->entities > 0;
 }
 
 /* Entities of the shard that memory still has, as of before: nothing is held of them, unless it is found. */
 static void
-forget_held(ShardRun *run, int shard)
+forget_held(ShardLocalType *local, int shard)
 {
 	const ShardHeldCount nothing = {0};
 	dlist_iter iter;
 
-	if (!has_entities(run, shard))
+	if (!has_entities(local, shard))
 		return;
-	dlist_foreach (iter, &run->lru)
+	dlist_foreach (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
@@ -143,30 +143,30 @@ static void
 load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
 		   void *arg)
 {
-	if (shard < ((ShardRun *) arg)->type->number_of_shards &&
+	if (shard < ((ShardLocalType *) arg)->type->number_of_shards &&
 		(own_lanes & shard_lane_bit(shard_message_lane(type_id, shard))) != 0 &&
 		shard_presence->is_here(type_id, shard))
 		load_arrived(type_id, shard, id, id_len, held, arg);
 }
 
 void
-shard_residents_reread(ShardRun *run, void *arg)
+shard_residents_reread(ShardLocalType *local, void *arg)
 {
 	MemoryContext old;
 
-	if (!run->reread || !run->type->exists)
+	if (!local->reread || !local->type->exists)
 		return;
-	run->state_table = run->type->state_table;
-	run->dropped = run->type->mode == SHARD_MODE_DROPPED;
+	local->state_table = local->type->state_table;
+	local->dropped = local->type->mode == SHARD_MODE_DROPPED;
 	old = MemoryContextSwitchTo(shard_turn.context);
-	shard_held_each_of_type(run->type->type_id, load_again, run);
+	shard_held_each_of_type(local->type->type_id, load_again, local);
 	MemoryContextSwitchTo(old);
 }
 
 void
-shard_residents_note_reread(ShardRun *run, void *arg)
+shard_residents_note_reread(ShardLocalType *local, void *arg)
 {
-	run->reread = false;
+	local->reread = false;
 }
 
 /* In a turn: what came here of a type that is being dropped is given up like all that is held of it. */
@@ -183,27 +183,27 @@ bury_arrived(int32 type_id)
 void
 shard_residents_load(int32 type_id, int shard)
 {
-	ShardRun *run = shard_turn_known_run(type_id);
+	ShardLocalType *local = shard_turn_known_type(type_id);
 
-	if (run == NULL)
+	if (local == NULL)
 		bury_arrived(type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
+	if (local == NULL || shard >= local->type->number_of_shards)
 		return;
-	forget_held(run, shard);
-	shard_held_each_of_shard(type_id, shard, load_arrived, run);
+	forget_held(local, shard);
+	shard_held_each_of_shard(type_id, shard, load_arrived, local);
 }
 
 void
 shard_residents_forget(int32 type_id, int shard)
 {
 	/* after a commit: a type that this worker has not met yet has nothing to be forgotten */
-	ShardRun *run = shard_run_known(type_id);
+	ShardLocalType *local = shard_local_known(type_id);
 	dlist_mutable_iter iter;
 
 	shard_turn_commit_forget(type_id, shard);
-	if (run == NULL || shard >= run->type->number_of_shards || !has_entities(run, shard))
+	if (local == NULL || shard >= local->type->number_of_shards || !has_entities(local, shard))
 		return;
-	dlist_foreach_modify (iter, &run->lru)
+	dlist_foreach_modify (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
@@ -230,12 +230,12 @@ shard_residents_bury(int32 type_id, int shard, bool undone)
 void
 shard_residents_discard(int32 type_id, int shard)
 {
-	ShardRun *run = shard_turn_ready_run(type_id);
+	ShardLocalType *local = shard_turn_ready_type(type_id);
 	dlist_iter iter;
 
-	if (run == NULL)
+	if (local == NULL)
 		return;
-	dlist_foreach (iter, &run->lru)
+	dlist_foreach (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
@@ -248,7 +248,7 @@ shard_residents_discard(int32 type_id, int shard)
 		if (entity->batch_count > 0)
 			ereport(LOG, (errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
 								 "that was given up",
-								 entity->batch_count, entity->id, run->type->name),
+								 entity->batch_count, entity->id, local->type->name),
 						  errdetail("They were taken in for its batch handler in the same turn.")));
 		entity->batch_count = 0;
 		entity->wait = (ShardWait){0};
@@ -273,7 +273,7 @@ report_entity(ShardEntity *entity, void *arg)
 	StringInfo out = arg;
 	const ShardWait *wait = &entity->saved_wait;
 
-	pq_sendint32(out, entity->run->type->type_id);
+	pq_sendint32(out, entity->local->type->type_id);
 	pq_sendint32(out, entity->shard);
 	pq_sendint32(out, shard_entity_listing(state_of(wait)));
 	pq_sendint64(out, entity->last_message_at);
@@ -283,23 +283,23 @@ report_entity(ShardEntity *entity, void *arg)
 }
 
 static void
-report_run(ShardRun *run, void *arg)
+report_counts(ShardLocalType *local, void *arg)
 {
 	StringInfo out = arg;
 
-	for (int shard = 0; shard < run->type->number_of_shards; shard++)
+	for (int shard = 0; shard < local->type->number_of_shards; shard++)
 	{
-		const ShardShardCount *count = shard_run_counted(run, shard);
+		const ShardShardCount *count = shard_local_counted(local, shard);
 
 		if (count == NULL)
 		{
 			/* nor of the others that are counted with it */
-			shard |= SHARD_RUN_PAGE - 1;
+			shard |= SHARD_LOCAL_PAGE - 1;
 			continue;
 		}
 		if (count->entities == 0 && count->handled == 0 && count->errors == 0)
 			continue;
-		pq_sendint32(out, run->type->type_id);
+		pq_sendint32(out, local->type->type_id);
 		pq_sendint32(out, shard);
 		pq_sendint64(out, count->entities);
 		pq_sendint64(out, count->handled);
@@ -308,11 +308,11 @@ report_run(ShardRun *run, void *arg)
 }
 
 static void
-report_type(ShardRun *run, StringInfo out)
+report_type(ShardLocalType *local, StringInfo out)
 {
 	dlist_iter iter;
 
-	dlist_foreach (iter, &run->lru)
+	dlist_foreach (iter, &local->lru)
 		report_entity(dlist_container(ShardEntity, lru, iter.cur), out);
 }
 
@@ -324,10 +324,11 @@ report_entities(const ShardRequest *request, StringInfo out)
 
 	if (request->entity_len > 0)
 	{
-		ShardRun *run = shard_run_known(request->type_id);
-		ShardEntity *entity = run == NULL ? NULL
-										  : shard_cache_get(run, request->shard, request->entity,
-															request->entity_len, false);
+		ShardLocalType *local = shard_local_known(request->type_id);
+		ShardEntity *entity = local == NULL
+								  ? NULL
+								  : shard_cache_get(local, request->shard, request->entity,
+													request->entity_len, false);
 
 		if (entity != NULL)
 			report_entity(entity, out);
@@ -337,10 +338,10 @@ report_entities(const ShardRequest *request, StringInfo out)
 		shard_cache_each(report_entity, out);
 	while (types.data != NULL && types.cursor < types.len)
 	{
-		ShardRun *run = shard_run_known((int32) pq_getmsgint(&types, 4));
+		ShardLocalType *local = shard_local_known((int32) pq_getmsgint(&types, 4));
 
-		if (run != NULL)
-			report_type(run, out);
+		if (local != NULL)
+			report_type(local, out);
 	}
 }
 
@@ -350,5 +351,5 @@ shard_residents_report(const ShardRequest *request, StringInfo out)
 	if (request->kind == SHARD_REQUEST_ENTITIES)
 		report_entities(request, out);
 	else
-		shard_run_each(report_run, out);
+		shard_local_each(report_counts, out);
 }

@@ -49,7 +49,7 @@ read_piece(const ShardEntity *entity, StashPiece *piece, int limit)
 	shard_execution_end_user_code();
 	MemoryContextReset(piece->context);
 	old = MemoryContextSwitchTo(piece->context);
-	piece->rows = shard_held_load(entity->run->type->type_id, entity->shard, entity->id,
+	piece->rows = shard_held_load(entity->local->type->type_id, entity->shard, entity->id,
 								  entity->id_len, piece->upto, limit, &piece->last);
 	MemoryContextSwitchTo(old);
 }
@@ -138,9 +138,9 @@ due_at(const ShardEntity *entity)
 static bool
 is_due(ShardEntity *entity)
 {
-	return due_at(entity) <= shard_turn.now && shard_turn_ready_run(entity->run->type->type_id) &&
-		   entity->run->runnable &&
-		   shard_presence->is_active(entity->run->type->type_id, entity->shard);
+	return due_at(entity) <= shard_turn.now &&
+		   shard_turn_ready_type(entity->local->type->type_id) && entity->local->runnable &&
+		   shard_presence->is_active(entity->local->type->type_id, entity->shard);
 }
 
 TimestampTz
@@ -154,8 +154,8 @@ shard_stash_next_due(void)
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 		TimestampTz at = due_at(entity);
 
-		if (!entity->run->runnable ||
-			!shard_presence->is_active(entity->run->type->type_id, entity->shard))
+		if (!entity->local->runnable ||
+			!shard_presence->is_active(entity->local->type->type_id, entity->shard))
 			continue;
 		if (result == 0 || at < result)
 			result = at;

@@ -46,7 +46,7 @@
 
 /* The state in a row as a datum in the current memory context. */
 static Datum
-read_state(ShardStateTable *table, ShardRun *run, TupleTableSlot *slot, bool *isnull)
+read_state(ShardStateTable *table, ShardLocalType *local, TupleTableSlot *slot, bool *isnull)
 {
 	Datum values[MaxTupleAttributeNumber];
 	bool nulls[MaxTupleAttributeNumber];
@@ -57,9 +57,9 @@ read_state(ShardStateTable *table, ShardRun *run, TupleTableSlot *slot, bool *is
 
 		if (*isnull)
 			return (Datum) 0;
-		if (run->length == -1)
+		if (local->length == -1)
 			return PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
-		return datumCopy(value, run->by_value, run->length);
+		return datumCopy(value, local->by_value, local->length);
 	}
 	for (int i = 0; i < table->composite->natts; i++)
 	{
@@ -86,7 +86,7 @@ read_row(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 	copy->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
 	copy->version = DatumGetInt64(slot_getattr(slot, table->version_column, &isnull));
 	copy->remembered = DatumGetBool(slot_getattr(slot, table->remembered_column, &isnull));
-	copy->state = read_state(table, entity->run, slot, &copy->state_null);
+	copy->state = read_state(table, entity->local, slot, &copy->state_null);
 }
 
 /* Whether the row in the slot is the entity's. */
@@ -384,7 +384,7 @@ take_written(ShardStateTable *table, ShardEntity *entity)
 	now->xmin = GetCurrentTransactionId();
 	now->version++;
 	if (may_differ(table->rel))
-		now->state = read_state(table, entity->run, slot, &now->state_null);
+		now->state = read_state(table, entity->local, slot, &now->state_null);
 }
 
 /*

@@ -26,7 +26,7 @@
 const ShardPresence *shard_presence = NULL;
 ShardTurn shard_turn;
 
-static uint64 refreshed_at = 0; /* registry generation the runs were looked at */
+static uint64 refreshed_at = 0; /* registry generation the types were looked at */
 static bool bury_wanted =
 	false; /* a type was dropped, and what joined its stash meanwhile is there */
 static bool reread_wanted = false; /* the same, but others may host it; or it came back (D28) */
@@ -35,7 +35,7 @@ static void
 uncount_entity(ShardEntity *entity, void *arg)
 {
 	if (entity->saved_wait.waiting != 0)
-		shard_queue_count(entity->run, -entity->saved_wait.waiting);
+		shard_queue_count(entity->local, -entity->saved_wait.waiting);
 }
 
 /* A worker that ends takes its share off the counters; its successor counts anew. What it has not said it says now. */
@@ -53,7 +53,7 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	shard_execution_init();
 	shard_turn.context =
 		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
-	slist_init(&shard_turn.runs);
+	slist_init(&shard_turn.types);
 	dlist_init(&shard_turn.due);
 	shard_cache_init();
 	shard_handle_init(lanes);
@@ -64,11 +64,11 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 
 /* Its type was dropped: whatever of it waited is gone from the tables, too, or will be buried. */
 static void
-forget_entities(ShardRun *run)
+forget_entities(ShardLocalType *local)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify (iter, &run->lru)
+	dlist_foreach_modify (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
@@ -77,27 +77,27 @@ forget_entities(ShardRun *run)
 }
 
 static void
-refresh_run(ShardRun *run, void *arg)
+refresh_type(ShardLocalType *local, void *arg)
 {
 	bool *changed = arg;
 
-	if (!run->type->exists)
+	if (!local->type->exists)
 	{
-		forget_entities(run);
-		shard_run_forget_counts(run);
-		bury_wanted |= !run->buried;
+		forget_entities(local);
+		shard_local_forget_counts(local);
+		bury_wanted |= !local->buried;
 		return;
 	}
-	if (run->state_table != run->type->state_table ||
-		run->dropped != (run->type->mode == SHARD_MODE_DROPPED))
+	if (local->state_table != local->type->state_table ||
+		local->dropped != (local->type->mode == SHARD_MODE_DROPPED))
 	{
-		forget_entities(run);
-		run->reread = reread_wanted = true;
+		forget_entities(local);
+		local->reread = reread_wanted = true;
 	}
-	shard_run_refresh(run);
-	if (run->runnable != run->followed)
+	shard_local_refresh(local);
+	if (local->runnable != local->followed)
 		*changed = true;
-	run->followed = run->runnable;
+	local->followed = local->runnable;
 }
 
 /*
@@ -105,30 +105,30 @@ refresh_run(ShardRun *run, void *arg)
  * the inbox it becomes a dead letter. If the process dies right here, the next one finds it at its start.
  */
 static void
-bury_run(ShardRun *run, void *arg)
+bury_type(ShardLocalType *local, void *arg)
 {
-	if (run->type->exists || run->buried)
+	if (local->type->exists || local->buried)
 		return;
-	run->given_up = shard_held_bury(run->type->type_id);
-	run->burying = true;
+	local->given_up = shard_held_bury(local->type->type_id);
+	local->burying = true;
 }
 
 /* The turn that did it was committed; a type that was dropped meanwhile has its turn next. */
 static void
-note_buried(ShardRun *run, void *arg)
+note_buried(ShardLocalType *local, void *arg)
 {
-	if (!run->burying)
+	if (!local->burying)
 		return;
-	run->burying = false;
-	run->buried = true;
-	shard_residents_tell_buried(run->type->type_id, run->given_up);
+	local->burying = false;
+	local->buried = true;
+	shard_residents_tell_buried(local->type->type_id, local->given_up);
 }
 
 /* It was not: the next turn does it. */
 static void
-forget_burying(ShardRun *run, void *arg)
+forget_burying(ShardLocalType *local, void *arg)
 {
-	run->burying = false;
+	local->burying = false;
 }
 
 bool
@@ -151,7 +151,7 @@ shard_turn_begin(bool careful)
 		bool changed = false;
 
 		shard_buffer_free_counters();
-		shard_run_each(refresh_run, &changed);
+		shard_local_each(refresh_type, &changed);
 		if (changed)
 			shard_cache_each(shard_queue_follow_type, NULL);
 		shard_queue_shorten_waits();
@@ -160,9 +160,9 @@ shard_turn_begin(bool careful)
 	else if (shard_shmem_counters_wanted())
 		shard_buffer_free_counters();
 	if (bury_wanted)
-		shard_run_each(bury_run, NULL);
+		shard_local_each(bury_type, NULL);
 	if (reread_wanted)
-		shard_run_each(shard_residents_reread, NULL);
+		shard_local_each(shard_residents_reread, NULL);
 	shard_turn.careful = careful || shard_queue_retry_is_due();
 	return shard_turn.careful;
 }
@@ -173,15 +173,15 @@ shard_turn_has_read(TimestampTz until)
 	shard_turn.read_until = until;
 }
 
-/* Runs the batch handlers of a run's entities, then writes their states. */
+/* Runs the batch handlers of a type's entities, then writes their states. */
 static void
-finish_run(ShardRun *run)
+finish_type(ShardLocalType *local)
 {
 	slist_iter iter;
 
-	if (run->type->batch)
+	if (local->type->batch)
 	{
-		slist_foreach (iter, &run->touched)
+		slist_foreach (iter, &local->touched)
 		{
 			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 
@@ -189,7 +189,7 @@ finish_run(ShardRun *run)
 			shard_order_heed(entity);
 		}
 	}
-	slist_foreach (iter, &run->touched)
+	slist_foreach (iter, &local->touched)
 	{
 		ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 
@@ -202,12 +202,12 @@ finish_run(ShardRun *run)
 	}
 
 	/* after-triggers fire here, as the owner */
-	if (run->table.rel != NULL)
+	if (local->table.rel != NULL)
 	{
-		shard_security_begin(&shard_turn.security, run->type);
-		shard_call_close(run);
+		shard_security_begin(&shard_turn.security, local->type);
+		shard_call_close(local);
 	}
-	shard_state_release(&run->parts);
+	shard_state_release(&local->parts);
 }
 
 void
@@ -215,8 +215,8 @@ shard_turn_finish(void)
 {
 	slist_iter iter;
 
-	slist_foreach (iter, &shard_turn.runs)
-		finish_run(slist_container(ShardRun, turn_link, iter.cur));
+	slist_foreach (iter, &shard_turn.types)
+		finish_type(slist_container(ShardLocalType, turn_link, iter.cur));
 	shard_execution_end_user_code();
 	shard_recount_touched();
 	shard_turn.at = NULL;
@@ -228,9 +228,9 @@ shard_turn_committed(XLogRecPtr lsn)
 {
 	shard_turn_keep_entities();
 	if (bury_wanted)
-		shard_run_each(note_buried, NULL);
+		shard_local_each(note_buried, NULL);
 	if (reread_wanted)
-		shard_run_each(shard_residents_note_reread, NULL);
+		shard_local_each(shard_residents_note_reread, NULL);
 	bury_wanted = reread_wanted = false;
 	shard_turn.at = NULL;
 	shard_turn_commit_over(true);
@@ -247,10 +247,10 @@ shard_turn_aborted(void)
 	shard_security_forget(&shard_turn.security);
 	shard_call_aborted();
 	shard_turn_commit_over(false);
-	if (!slist_is_empty(&shard_turn.runs))
+	if (!slist_is_empty(&shard_turn.types))
 		refreshed_at = 0; /* maybe a change was not seen yet */
 	shard_turn_undo_entities();
-	shard_run_each(forget_burying, NULL);
+	shard_local_each(forget_burying, NULL);
 	shard_turn.at = NULL;
 	shard_turn.replies = NIL;
 	shard_turn_log_forget();
@@ -270,7 +270,7 @@ shard_turn_at(int32 *type_id, const char **entity, int *entity_len)
 	}
 	if (shard_turn.at == NULL)
 		return false;
-	*type_id = shard_turn.at->run->type->type_id;
+	*type_id = shard_turn.at->local->type->type_id;
 	*entity = shard_turn.at->id;
 	*entity_len = shard_turn.at->id_len;
 	return true;

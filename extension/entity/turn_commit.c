@@ -79,7 +79,7 @@ is_last(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 void
 shard_turn_note_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 {
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 
 	if (is_last(entity, row, ask))
 		return;
@@ -107,7 +107,7 @@ shard_turn_begin_commit(void)
 	committing = true;
 	if (shard_turn.ran > 0)
 		shard_call_watch_commit(patient, shard_turn.ran == 1 && !last.is_ask, last.seq,
-								shard_message_lane(last_entity->run->type->type_id,
+								shard_message_lane(last_entity->local->type->type_id,
 												   last_entity->shard));
 }
 
@@ -201,7 +201,7 @@ shard_turn_blame(const ErrorData *error)
 	one = MemoryContextAllocZero(context, sizeof(Failed));
 	one->context = context;
 	one->ran = last;
-	one->ran.type_id = last_entity->run->type->type_id;
+	one->ran.type_id = last_entity->local->type->type_id;
 	one->ran.shard = last_entity->shard;
 	one->ran.entity_len = last_entity->id_len;
 	memcpy(one->ran.entity, last_entity->id, last_entity->id_len);
@@ -222,7 +222,7 @@ is_failed(const Failed *one, const ShardEntity *entity, const ShardRow *row,
 		(row != NULL ? ran->seq != row->seq
 					 : ran->slot != ask->slot || ran->generation != ask->generation))
 		return false;
-	return ran->type_id == entity->run->type->type_id && ran->shard == entity->shard &&
+	return ran->type_id == entity->local->type->type_id && ran->shard == entity->shard &&
 		   ran->entity_len == entity->id_len &&
 		   memcmp(ran->entity, entity->id, entity->id_len) == 0 &&
 		   one->generation == shard_registry_generation();

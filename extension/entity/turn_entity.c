@@ -16,32 +16,32 @@
 
 #include "base/compat.h"
 
-ShardRun *
-shard_turn_ready_run(int32 type_id)
+ShardLocalType *
+shard_turn_ready_type(int32 type_id)
 {
-	ShardRun *run = shard_run_get(type_id);
+	ShardLocalType *local = shard_local_get(type_id);
 
 	/* what changes in mid-turn is looked at before the next one, with the registry read anew */
-	if (run != NULL && run->looked_at == 0)
+	if (local != NULL && local->looked_at == 0)
 	{
 		shard_execution_end_user_code();
-		shard_run_refresh(run);
-		run->followed = run->runnable;
+		shard_local_refresh(local);
+		local->followed = local->runnable;
 	}
-	return run;
+	return local;
 }
 
-ShardRun *
-shard_turn_known_run(int32 type_id)
+ShardLocalType *
+shard_turn_known_type(int32 type_id)
 {
-	ShardRun *run = shard_turn_ready_run(type_id);
+	ShardLocalType *local = shard_turn_ready_type(type_id);
 
-	if (run != NULL || shard_turn.reloaded)
-		return run;
+	if (local != NULL || shard_turn.reloaded)
+		return local;
 	shard_turn.reloaded = true;
 	shard_execution_end_user_code();
 	shard_registry_reload();
-	return shard_turn_ready_run(type_id);
+	return shard_turn_ready_type(type_id);
 }
 
 /* Numbers of its messages: as of the last commit. */
@@ -59,7 +59,7 @@ begin_ordering(ShardEntity *entity)
 void
 shard_turn_enlist(ShardEntity *entity)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 
 	if (entity->in_turn)
 		return;
@@ -69,30 +69,30 @@ shard_turn_enlist(ShardEntity *entity)
 	entity->now = entity->saved;
 	entity->wait = entity->saved_wait;
 	begin_ordering(entity);
-	if (!run->in_turn)
+	if (!local->in_turn)
 	{
-		run->in_turn = true;
-		slist_init(&run->touched);
-		slist_push_head(&shard_turn.runs, &run->turn_link);
+		local->in_turn = true;
+		slist_init(&local->touched);
+		slist_push_head(&shard_turn.types, &local->turn_link);
 	}
-	slist_push_head(&run->touched, &entity->turn_link);
+	slist_push_head(&local->touched, &entity->turn_link);
 }
 
 void
 shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg)
 {
-	slist_iter run_iter;
+	slist_iter type_iter;
 	slist_iter iter;
 
-	slist_foreach (run_iter, &shard_turn.runs)
-		slist_foreach (iter, &slist_container(ShardRun, turn_link, run_iter.cur)->touched)
+	slist_foreach (type_iter, &shard_turn.types)
+		slist_foreach (iter, &slist_container(ShardLocalType, turn_link, type_iter.cur)->touched)
 			visit(slist_container(ShardEntity, turn_link, iter.cur), arg);
 }
 
 ShardEntity *
-shard_turn_entity(ShardRun *run, const ShardRow *row)
+shard_turn_entity(ShardLocalType *local, const ShardRow *row)
 {
-	ShardEntity *entity = shard_cache_get(run, row->shard, row->entity, row->entity_len, true);
+	ShardEntity *entity = shard_cache_get(local, row->shard, row->entity, row->entity_len, true);
 
 	shard_turn.at = entity;
 	shard_turn_enlist(entity);
@@ -104,12 +104,12 @@ shard_turn_entity(ShardRun *run, const ShardRow *row)
  * makes states as they were.
  */
 static void
-forget_copies(ShardRun *run)
+forget_copies(ShardLocalType *local)
 {
 	dlist_iter iter;
 
-	shard_handler_free(&run->handler);
-	dlist_foreach (iter, &run->lru)
+	shard_handler_free(&local->handler);
+	dlist_foreach (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
@@ -120,14 +120,14 @@ forget_copies(ShardRun *run)
 }
 
 bool
-shard_turn_take_hold(ShardRun *run)
+shard_turn_take_hold(ShardLocalType *local)
 {
-	switch (shard_state_hold(&run->parts, run->type))
+	switch (shard_state_hold(&local->parts, local->type))
 	{
 		case SHARD_STATE_BUSY:
 			return false;
 		case SHARD_STATE_ALTERED:
-			forget_copies(run);
+			forget_copies(local);
 			return true;
 		default:
 			return true;
@@ -142,13 +142,14 @@ shard_turn_check(ShardEntity *entity)
 
 	if (entity->checked)
 		return true;
-	ShardAssert(entity->run->parts.held);
-	shard_security_begin(&shard_turn.security, entity->run->type);
-	if (!shard_state_open(&entity->run->table, entity->run->type))
+	ShardAssert(entity->local->parts.held);
+	shard_security_begin(&shard_turn.security, entity->local->type);
+	if (!shard_state_open(&entity->local->table, entity->local->type))
 		return false;
 	old = MemoryContextSwitchTo(shard_turn.context);
-	shard_call_watch(entity->run->type);
-	status = shard_state_check(&entity->run->table, entity, &entity->now, &entity->wait.blocked_by);
+	shard_call_watch(entity->local->type);
+	status =
+		shard_state_check(&entity->local->table, entity, &entity->now, &entity->wait.blocked_by);
 	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	entity->checked = status == SHARD_ROW_OK;
@@ -168,7 +169,7 @@ differs(const ShardEntity *entity)
 	if (now->state_null)
 		return false;
 	return now->xmin != saved->xmin ||
-		   !datumIsEqual(now->state, saved->state, entity->run->by_value, entity->run->length);
+		   !datumIsEqual(now->state, saved->state, entity->local->by_value, entity->local->length);
 }
 
 bool
@@ -186,16 +187,17 @@ shard_turn_write(ShardEntity *entity)
 	{
 		/* the handler may have changed the row by SQL, which is an error */
 		if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && entity->now.exists &&
-			entity->run->table.rel != NULL && !shard_state_is_current(&entity->run->table, entity))
+			entity->local->table.rel != NULL &&
+			!shard_state_is_current(&entity->local->table, entity))
 			return false;
 		entity->now = entity->saved;
 		return true;
 	}
-	shard_security_begin(&shard_turn.security, entity->run->type);
+	shard_security_begin(&shard_turn.security, entity->local->type);
 	old = MemoryContextSwitchTo(shard_turn.context);
-	shard_call_watch(entity->run->type);
-	written = shard_state_open(&entity->run->table, entity->run->type) &&
-			  shard_state_write(&entity->run->table, entity);
+	shard_call_watch(entity->local->type);
+	written = shard_state_open(&entity->local->table, entity->local->type) &&
+			  shard_state_write(&entity->local->table, entity);
 	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	if (written)
@@ -208,18 +210,18 @@ static void
 keep_entity(ShardEntity *entity)
 {
 	int64 held = entity->wait.waiting - entity->saved_wait.waiting;
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 
 	if (entity->checked)
 		shard_cache_keep(entity);
 	if (held != 0)
-		shard_queue_count(run, held);
+		shard_queue_count(local, held);
 	entity->saved_wait = entity->wait;
 	if (entity->ordering != NULL)
 		entity->ordering->saved = entity->ordering->now;
 	shard_queue_follow(entity);
 	entity->in_turn = false;
-	shard_run_count(run, entity->shard)->handled += entity->handled;
+	shard_local_count(local, entity->shard)->handled += entity->handled;
 	shard_turn.messages += entity->handled;
 	if (entity->let_go && !entity->wait.deferred && entity->wait.waiting == 0)
 		shard_cache_remove(entity);
@@ -230,12 +232,13 @@ shard_turn_keep_entities(void)
 {
 	slist_mutable_iter iter;
 
-	while (!slist_is_empty(&shard_turn.runs))
+	while (!slist_is_empty(&shard_turn.types))
 	{
-		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+		ShardLocalType *local =
+			slist_container(ShardLocalType, turn_link, slist_pop_head_node(&shard_turn.types));
 
-		run->in_turn = false;
-		slist_foreach_modify (iter, &run->touched)
+		local->in_turn = false;
+		slist_foreach_modify (iter, &local->touched)
 			keep_entity(slist_container(ShardEntity, turn_link, iter.cur));
 	}
 }
@@ -258,15 +261,16 @@ shard_turn_undo_entities(void)
 {
 	slist_iter iter;
 
-	while (!slist_is_empty(&shard_turn.runs))
+	while (!slist_is_empty(&shard_turn.types))
 	{
-		ShardRun *run = slist_container(ShardRun, turn_link, slist_pop_head_node(&shard_turn.runs));
+		ShardLocalType *local =
+			slist_container(ShardLocalType, turn_link, slist_pop_head_node(&shard_turn.types));
 
-		run->in_turn = false;
-		run->looked_at = 0; /* maybe a change was not seen yet */
-		shard_state_forget(&run->table);
-		shard_state_release_forget(&run->parts);
-		slist_foreach (iter, &run->touched)
+		local->in_turn = false;
+		local->looked_at = 0; /* maybe a change was not seen yet */
+		shard_state_forget(&local->table);
+		shard_state_release_forget(&local->parts);
+		slist_foreach (iter, &local->touched)
 			undo_entity(slist_container(ShardEntity, turn_link, iter.cur));
 	}
 }

@@ -229,7 +229,7 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 	}
 	if (execution != NULL)
 	{
-		row.src_type = execution->entity->run->type->type_id;
+		row.src_type = execution->entity->local->type->type_id;
 		row.src_entity = execution->entity->id;
 		row.src_entity_len = execution->entity->id_len;
 	}

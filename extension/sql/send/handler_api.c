@@ -76,7 +76,7 @@ shard_self(PG_FUNCTION_ARGS)
 {
 	ShardEntity *entity = require_handler("shard_self()")->entity;
 
-	return address(fcinfo, entity->run->type->name, entity->id, entity->id_len);
+	return address(fcinfo, entity->local->type->name, entity->id, entity->id_len);
 }
 
 /* The type of the entity that sent the message, NULL if a client did. */

@@ -52,7 +52,7 @@ typedef struct Told
 
 typedef struct Trial
 {
-	ShardRun run; /* only what reading and calling need */
+	ShardLocalType local; /* only what reading and calling need */
 	ShardEntity *entity;
 	ShardRow row;
 	Jsonb *message;
@@ -155,10 +155,10 @@ static void
 load_state(Trial *trial)
 {
 	ShardStateTable table = {0};
-	ShardType *type = trial->run.type;
+	ShardType *type = trial->local.type;
 
 	LockRelationOid(type->state_table, RowExclusiveLock);
-	if (shard_state_hold(&trial->run.parts, type) == SHARD_STATE_BUSY)
+	if (shard_state_hold(&trial->local.parts, type) == SHARD_STATE_BUSY)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						errmsg("the state type of entity type \"%s\" is being altered", type->name),
 						errhint("Try again when that transaction has ended.")));
@@ -173,7 +173,7 @@ static void
 run_handler(Trial *trial)
 {
 	ShardHandler *handler = &trial->handler;
-	const ShardType *type = trial->run.type;
+	const ShardType *type = trial->local.type;
 	const ShardCopy *now = &trial->entity->now;
 	Datum message = JsonbPGetDatum(trial->message);
 	Datum state;
@@ -189,9 +189,9 @@ run_handler(Trial *trial)
 	shard_execution_set_current(NULL);
 	if (isnull)
 		return;
-	if (trial->run.length == -1)
+	if (trial->local.length == -1)
 		state = PointerGetDatum(PG_DETOAST_DATUM_COPY(state));
-	shard_state_check_result(&trial->run.parts, state);
+	shard_state_check_result(&trial->local.parts, state);
 	getTypeOutputInfo(type->state_type, &output, &is_varlena);
 	trial->state = OidOutputFunctionCall(output, state);
 }
@@ -220,7 +220,7 @@ run_trial(Trial *trial)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		shard_guest_run(trial->run.type, SHARD_GUEST_TRIES, run_as_guest, trial);
+		shard_guest_run(trial->local.type, SHARD_GUEST_TRIES, run_as_guest, trial);
 	}
 	PG_CATCH();
 	{
@@ -234,7 +234,7 @@ run_trial(Trial *trial)
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
 	shard_handler_free(&trial->handler);
-	shard_state_forget_parts(&trial->run.parts);
+	shard_state_forget_parts(&trial->local.parts);
 	if (error != NULL)
 		ReThrowError(error);
 }
@@ -308,9 +308,9 @@ set_entity(Trial *trial, ShardType *type, const char *id, int len)
 {
 	ShardEntity *entity = palloc0(offsetof(ShardEntity, id) + len + 1);
 
-	trial->run.type = type;
-	get_typlenbyval(type->state_type, &trial->run.length, &trial->run.by_value);
-	entity->run = &trial->run;
+	trial->local.type = type;
+	get_typlenbyval(type->state_type, &trial->local.length, &trial->local.by_value);
+	entity->local = &trial->local;
 	entity->shard = shard_registry_shard_id(type, id, len);
 	entity->id_len = len;
 	memcpy(entity->id, id, len);
@@ -337,7 +337,7 @@ static Datum
 form_result(FunctionCallInfo fcinfo, const Trial *trial)
 {
 	const ShardExecution *execution = &trial->execution;
-	bool trusted = shard_security_is_owner(trial->run.type);
+	bool trusted = shard_security_is_owner(trial->local.type);
 	TupleDesc desc;
 	Datum values[3] = {0};
 	bool nulls[3] = {true, true, true};
