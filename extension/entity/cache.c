@@ -2,6 +2,8 @@
  * entity/cache.c
  *		Entities in a region worker's memory.
  *
+ * Comes from: turn_entity.c and residents.c, which look entities up; turn.c, after the commit.
+ *
  * A hash table by (type, id); per type a list in order of use, so that idle
  * entities are found at its front.
  */

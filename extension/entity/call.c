@@ -2,6 +2,9 @@
  * entity/call.c
  *		Calling handlers: message in, state out, with a timer beside it.
  *
+ * Comes from: handle.c, for a message or an ask; turn.c, for a batch at the end of the turn; order.c, for a number.
+ * Goes to: handler.c, as the type's owner; what the handler returns is entity->now, which turn_entity.c writes.
+ *
  * A repeating timer looks at a message counter instead of being set for each
  * message. When the same message is seen for longer than its type allows, the
  * query is cancelled, and again at each tick, should the handler catch it. If it

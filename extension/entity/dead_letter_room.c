@@ -2,6 +2,8 @@
  * entity/dead_letter_room.c
  *		How many dead letters a type may have, and all together that are not here, and what happens then.
  *
+ * Comes from: failure.c, order.c, deliver.c, before they give a message up.
+ *
  * A worker counts them when it needs to know, once a turn, and takes a share of what may still come: so it counts
  * seldom, and all workers together pass the bound only by what was not committed when one of them looked. What is
  * counted here is no truth: if the process dies right here, or the turn is undone, the next look says how many there are.

@@ -1,6 +1,8 @@
 /*
  * entity/local_type.c
  *		An entity type in a region worker: handler, state table, entities, counts.
+ *
+ * Comes from: turn_entity.c, which looks a message's type up; turn.c, when the registry has changed.
  */
 #include "postgres.h"
 

@@ -2,6 +2,9 @@
  * entity/recount.c
  *		What memory counts of shard.held, and what is there.
  *
+ * Comes from: turn.c, at the end of each turn; process/region_turn.c, when there is nothing else to do.
+ * Goes to: queue.c, which takes over what the table says.
+ *
  * A worker knows without looking how many messages of an entity are held, and the lowest number of those
  * that wait for one; whom it believes to have none it never looks at. So a mistake in memory makes entities
  * stand still for ever, or gives messages up. Therefore two counts that are kept apart are compared at the

@@ -2,6 +2,9 @@
  * entity/state.c
  *		Rows of entities: reading, checking and writing them.
  *
+ * Comes from: turn_entity.c, which asks whether a copy is true, and has the new state written.
+ * Goes to: state_door.c, through which a row is written.
+ *
  * The copy in memory is never trusted by itself. At the first message of a
  * turn and again before the write the row is fetched under its remembered TID
  * and must be visible in the turn's snapshot, have the remembered xmin and the

@@ -2,6 +2,9 @@
  * entity/turn_commit.c
  *		What fails when a turn is committed, or takes long, by what its messages did elsewhere.
  *
+ * Comes from: handle.c, order.c and deliver_ask.c, which note whose code runs; process/region_turn.c around the commit.
+ * Goes to: handle.c and order.c again, which give the noted message up when it is met next.
+ *
  * Handlers leave nothing to run at commit in this database. But what they did through libraries may be decided there alone:
  * a foreign server commits, and checks its deferred constraints, right before we do. That is the handlers' work, so it is under
  * their handler_timeout, up to the point behind which nothing of the kind can follow. Should it fail, the turn has no index of

@@ -1,6 +1,8 @@
 /*
  * entity/turn_limit.c
  *		How much of what a turn may take: messages, time, memory; of each source its share (doc/protocol.md D6).
+ *
+ * Comes from: whoever begins another message: process/region_turn.c, stash.c, order.c.
  */
 #include "postgres.h"
 
