@@ -10,7 +10,7 @@ use warnings FATAL => 'all';
 # them is shard.h, above all of them init.c. extension/README.md says what each room is for.
 my @rooms = qw(
 	core/base core/allocation core/map core/member core/home core/node core/flow core/entity
-	base shared registry log entity link route copy process control
+	base shared registry log entity link route copy process control hook
 	sql/send sql/cluster sql/operate sql/type sql/view sql/plan
 );
 my %floor = map { $rooms[$_] => $_ + 1 } 0 .. $#rooms;

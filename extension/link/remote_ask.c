@@ -27,7 +27,7 @@
 #include "registry/catalog.h"
 #include "registry/directory.h"
 #include "shared/link_trouble.h"
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 #include "link/peer.h"
 #include "base/peer_errors.h"
 #include "shared/board.h"

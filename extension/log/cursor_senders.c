@@ -12,7 +12,7 @@
 
 #include "utils/memutils.h"
 
-#include "log/cursor_senders.h"
+#include "log/cursor_private.h"
 
 void
 shard_cursor_senders_init(ShardSenders *senders)

@@ -8,7 +8,7 @@
 #include "postgres_fe.h"
 
 #include "core/entity/passivation.h"
-#include "core/entity/passivation_sketch.h"
+#include "core/entity/passivation_private.h"
 #include "unit.h"
 
 #define ENTITIES 48

@@ -13,9 +13,7 @@
 #endif
 
 #include "core/entity/passivation.h"
-#include "core/entity/passivation_frequency.h"
-#include "core/entity/passivation_segments.h"
-#include "core/entity/passivation_sketch.h"
+#include "core/entity/passivation_private.h"
 
 struct ShardPassivationShard
 {

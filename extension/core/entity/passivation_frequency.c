@@ -8,7 +8,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/entity/passivation_frequency.h"
+#include "core/entity/passivation_private.h"
 
 #define FIRST_CAPACITY 16
 

@@ -8,7 +8,7 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/entity/passivation_segments.h"
+#include "core/entity/passivation_private.h"
 
 /* See passivation_segments.h. */
 void

@@ -12,7 +12,7 @@
 
 #include "port/pg_bitutils.h"
 
-#include "core/entity/passivation_sketch.h"
+#include "core/entity/passivation_private.h"
 
 #define WORD_BITS 64
 

@@ -24,7 +24,7 @@
 #include "link/callee.h"
 #include "core/base/message.h"
 #include "log/log.h"
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 #include "base/peer_errors.h"
 #include "shared/stream_position.h"
 #include "registry/registry.h"

@@ -34,7 +34,6 @@
 #include "entity/state.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
-#include "sql/send/trial.h"
 
 #include "base/compat.h"
 

@@ -21,7 +21,7 @@
 #include "entity/held.h"
 #include "base/guc.h"
 #include "sql/view/health.h"
-#include "sql/view/inbox_segments.h"
+#include "sql/view/inbox.h"
 #include "log/log.h"
 #include "shared/board.h"
 #include "registry/registry.h"

@@ -1,5 +1,5 @@
 /*
- * process/log_hook.c
+ * hook/log_hook.c
  *		What of statements that have addresses in them reaches the server's log: how they begin.
  *
  * An address with a password is refused, but the server writes the statement of an error into its log, for all
@@ -16,8 +16,7 @@
 #include "utils/elog.h"
 #include "utils/guc.h"
 
-#include "process/log_call.h"
-#include "process/log_hook.h"
+#include "hook/hook.h"
 
 #include "base/compat.h"
 

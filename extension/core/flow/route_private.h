@@ -1,5 +1,5 @@
 /*
- * core/flow/route_map.h
+ * core/flow/route_private.h
  *		Routes by type and shard. Nothing leaves the map before it ends.
  *
  * The region worker looks for a route with each message. In front of the hash table, whose probing would be a good part

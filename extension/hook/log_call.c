@@ -1,5 +1,5 @@
 /*
- * process/log_call.c
+ * hook/log_call.c
  *		Where a statement gives somebody an address.
  *
  * Statements come here that the server's parser could not read, so this reads no more of them than is needed: comments,
@@ -13,7 +13,7 @@
 #include "parser/parser.h"
 #include "parser/scansup.h"
 
-#include "process/log_call.h"
+#include "hook/hook.h"
 
 #include "base/compat.h"
 

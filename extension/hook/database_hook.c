@@ -1,5 +1,5 @@
 /*
- * process/database_hook.c
+ * hook/database_hook.c
  *		DROP, ALTER and CREATE DATABASE while our workers run.
  *
  * These statements fail while somebody else is connected to the database, and
@@ -24,8 +24,7 @@
 #include "utils/syscache.h"
 
 #include "shared/bar.h"
-#include "process/database_hook.h"
-#include "process/drop_hook.h"
+#include "hook/hook.h"
 
 #include "base/compat.h"
 

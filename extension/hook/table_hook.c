@@ -1,5 +1,5 @@
 /*
- * process/table_hook.c
+ * hook/table_hook.c
  *		SQL commands on the extension's own tables (doc/protocol.md D3).
  *
  * Who may change these tables at all is their owner or a superuser. What moves a table's file or
@@ -22,7 +22,7 @@
 #include "utils/lsyscache.h"
 
 #include "registry/catalog.h"
-#include "process/table_hook.h"
+#include "hook/hook.h"
 
 #include "base/compat.h"
 

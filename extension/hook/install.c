@@ -1,5 +1,5 @@
 /*
- * process/install.c
+ * hook/install.c
  *		CREATE EXTENSION, seen from the server: a database wants workers.
  *
  * The install script, and each upgrade script, calls shard.installed(). When
@@ -12,7 +12,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
-#include "process/install.h"
+#include "hook/hook.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"

@@ -1,5 +1,5 @@
 /*
- * process/drop_hook.c
+ * hook/drop_hook.c
  *		What is said when a database that is a member of a cluster is dropped, or its extension; and who drops or
  *		alters the extension waits for those who use it.
  *
@@ -26,7 +26,7 @@
 #include "utils/guc.h"
 
 #include "registry/catalog.h"
-#include "process/drop_hook.h"
+#include "hook/hook.h"
 #include "shared/board.h"
 #include "shared/shmem.h"
 
