@@ -328,7 +328,7 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 	{
 		memset(slot->tts_values, 0, slot->tts_tupleDescriptor->natts * sizeof(Datum));
 		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts * sizeof(bool));
-		shard_door_fill_defaults(table, slot);
+		shard_state_door_fill_defaults(table, slot);
 	}
 #define SET(number, value, null) \
 	(slot->tts_values[(number) -1] = (value), slot->tts_isnull[(number) -1] = (null))
@@ -476,13 +476,13 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	}
 	else if (now->state_null)
 		return true;
-	shard_door_begin_write(table);
+	shard_state_door_begin_write(table);
 	table->estate->es_output_cid = GetCurrentCommandId(true);
 	table->estate->es_snapshot = GetActiveSnapshot();
 	ItemPointerCopy(&now->tid, &table->row->tts_tid);
 	if (now->state_null)
 	{
-		shard_door_delete(table);
+		shard_state_door_delete(table);
 		memset(now, 0, sizeof(*now));
 		now->known = now->state_null = true;
 		return true;
@@ -490,9 +490,9 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	form_next(table, entity);
 	ItemPointerSetInvalid(&table->next->tts_tid);
 	if (now->exists)
-		shard_door_update(table);
+		shard_state_door_update(table);
 	else
-		shard_door_insert(table);
+		shard_state_door_insert(table);
 	take_written(table, entity);
 	ResetPerTupleExprContext(table->estate);
 	return true;

@@ -227,7 +227,7 @@ shard_state_close(ShardStateTable *table)
 {
 	if (table->rel == NULL)
 		return;
-	shard_door_end_write(table);
+	shard_state_door_end_write(table);
 	ExecDropSingleTupleTableSlot(table->row);
 	ExecDropSingleTupleTableSlot(table->next);
 	if (table->composite != NULL)
