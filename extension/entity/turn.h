@@ -205,16 +205,6 @@ extern void shard_residents_bury(int32 type_id, int shard, bool undone);
 /* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
 extern void shard_residents_discard(int32 type_id, int shard);
 
-/*
- * Appends the rows of a report to out, in network byte order:
- * SHARD_REQUEST_ENTITIES, per entity in memory, of the types whose int32 type_ids are the payload, or of all without one, or
- * the one that the request names: int32 type_id, int32 shard, int32 state
- * (ShardEntityListing), int64 last_message_at (TimestampTz, 0: none), int64 waiting (messages in the
- * stash), int32 length and bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
- * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
- */
-extern void shard_residents_report(const ShardRequest *request, StringInfo out);
-
 /* ---- what memory counts (recount.c) ----------------------------------------------------------- */
 
 /*
@@ -232,3 +222,15 @@ extern int64 shard_cache_bytes(void);
 
 /* Between turns: removes what was idle for too long. Returns when to look again, 0: never. */
 extern TimestampTz shard_cache_passivate(TimestampTz now);
+
+/* ---- what is in memory, for views (report.c) ------------------------------------------------- */
+
+/*
+ * Appends the rows of a report to out, in network byte order:
+ * SHARD_REQUEST_ENTITIES, per entity in memory, of the types whose int32 type_ids are the payload, or of all without one, or
+ * the one that the request names: int32 type_id, int32 shard, int32 state
+ * (ShardEntityListing), int64 last_message_at (TimestampTz, 0: none), int64 waiting (messages in the
+ * stash), int32 length and bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
+ * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
+ */
+extern void shard_report_append(const ShardRequest *request, StringInfo out);

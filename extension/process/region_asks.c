@@ -69,7 +69,7 @@ report_for(const ShardRequest *request, List **reports)
 	if (request->kind == SHARD_REQUEST_PEERS)
 		shard_transport_report(&report->bytes);
 	else
-		shard_residents_report(request, &report->bytes);
+		shard_report_append(request, &report->bytes);
 	*reports = lappend(*reports, report);
 	return &report->bytes;
 }
