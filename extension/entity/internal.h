@@ -14,17 +14,28 @@
 #include "entity/turn.h"
 #include "registry/security.h"
 
+/* The turn of this worker. What it says of an earlier turn is said to outlive turns. */
 typedef struct ShardTurn
 {
+	/* turn.c */
 	MemoryContext context; /* reset by each turn */
+	TimestampTz now;	   /* when the turn began */
 	bool careful;
-	bool fenced; /* a message runs in a subtransaction of its own */
-	TimestampTz now;
+	bool overtaken;
+	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
+	uint64 messages;		/* since start */
+	uint64 errors;
+	uint64 recounts; /* of what was counted wrongly */
+
+	/* turn_limit.c */
 	int count;	  /* messages begun */
 	int limit;	  /* of these */
 	bool exactly; /* it ends by that alone */
 	bool single;  /* it ends with the first message whose code runs; */
 	int ran;	  /* of so many messages it ran */
+	bool full;	  /* ends here, so that what was done is committed */
+	bool passed;  /* a message was handled, stashed or buried */
+	bool aside;	  /* messages are put aside, and not handled */
 	ShardSource source;
 	int before;			  /* messages begun before those of the source */
 	bool begun;			  /* of the source, too, something was done */
@@ -37,24 +48,25 @@ typedef struct ShardTurn
 	bool past;	   /* the deadline, when it was read, */
 	TimestampTz read_at;		  /* at this time */
 	volatile sig_atomic_t ticked; /* since then; by a signal handler */
-	bool blames_last;			  /* a handler is running */
-	bool overtaken;
-	bool reloaded;			/* the registry, for a type that it did not know */
-	bool passed;			/* a message was handled, stashed or buried */
-	bool numbered;			/* what runs is the message whose number was expected */
-	bool aside;				/* messages are put aside, and not handled */
-	bool full;				/* ends here, so that what was done is committed */
-	bool stash_left;		/* something due in stashes was not handled */
-	int64 cached;			/* bytes of entities in memory when it began */
-	const ShardEntity *at;	/* whose message, state or stash it is about; NULL: nobody's */
-	slist_head types;		/* whose entities are in the turn */
-	dlist_head due;			/* entities that wait, but not for their type; outlives turns */
-	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
-	List *replies;
+	int64 cached;				  /* bytes of entities in memory when the turn began */
+
+	/* deliver_ask.c */
+	List *replies; /* ShardReply *, to be sent after the commit */
+
+	/* order.c, handle.c */
+	bool numbered;	  /* what runs is the message whose number was expected */
+	bool blames_last; /* a handler is running */
+	bool fenced;	  /* a message runs in a subtransaction of its own */
+
+	/* turn_entity.c */
+	slist_head types;	   /* whose entities are in the turn */
+	const ShardEntity *at; /* whose message, state or stash it is about; NULL: nobody's */
+	bool reloaded;		   /* the registry, for a type that it did not know */
 	ShardSecurity security;
-	uint64 messages; /* since start */
-	uint64 errors;
-	uint64 recounts; /* of what was counted wrongly */
+
+	/* queue.c, stash.c */
+	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
+	bool stash_left; /* something due in stashes was not handled */
 } ShardTurn;
 
 extern ShardTurn shard_turn;
@@ -135,7 +147,7 @@ extern void shard_order_forget(ShardEntity *entity);
 
 /* ---- handle.c: one message is handled --------------------------------------------------------- */
 
-/* At start: reads what workers of these lanes got stuck in (deliver.c). */
+/* At start: reads what workers of these lanes got stuck in. */
 extern void shard_handle_init(ShardLanes lanes);
 
 /* Runs a message as the turn's mode wants it. */
@@ -143,7 +155,7 @@ extern ShardOutcome
 shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
 /*
- * Runs a message, or an ask if row is NULL, in a subtransaction (handle.c). Returns its error, in the turn's memory,
+ * Runs a message, or an ask if row is NULL, in a subtransaction. Returns its error, in the turn's memory,
  * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
  */
 extern ErrorData *
@@ -155,7 +167,7 @@ extern bool shard_handle_is_stuck(const ShardRow *row);
 
 /* ---- failure.c: what failed ------------------------------------------------------------------- */
 
-/* True: it became a dead letter; false: it waits in the stash for another attempt. */
+/* A message has failed. True: it became a dead letter; false: it waits in the stash for another attempt. */
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
 								  bool from_stash, ErrorData *error);
 
@@ -191,6 +203,7 @@ extern void shard_recount_touched(void);
 
 /* ---- turn_commit.c: what fails at the commit of a turn ---------------------------------------- */
 
+/* At start. */
 extern void shard_turn_commit_init(void);
 
 /* Code of a message, or of an ask if row is NULL, is about to run. Said again of the same one it does not count. */
@@ -265,7 +278,7 @@ extern void shard_turn_undo_entities(void);
 
 /* ---- queue.c: what waits in front of an entity ------------------------------------------------ */
 
-/* What becomes of a message that cannot run now, or failed (failure.c). */
+/* A message cannot run now: it joins the stash, which rests until that time; suspended: until its type runs. */
 extern void
 shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
 
@@ -293,12 +306,6 @@ extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
 extern void shard_queue_count(ShardLocalType *local, int64 delta);
 
 /* An entity joins or leaves those whose stash is looked at when its time has come. */
-static inline bool
-shard_queue_is_due(const ShardWait *wait)
-{
-	return wait->deferred && !wait->suspended;
-}
-
 extern void shard_queue_follow(ShardEntity *entity);
 
 /* An entity that waited for its type does so no longer, or begins to; for shard_cache_each. */
@@ -315,7 +322,7 @@ extern void shard_queue_forget(ShardEntity *entity);
 
 /* ---- call.c: the handler is called, under a timer --------------------------------------------- */
 
-/* Calls the handler with one message (call.c): sets the entity's state, execution's reply. */
+/* Calls the handler with one message: sets the entity's state, execution's reply. */
 extern void shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 							   ShardExecution *execution);
 
@@ -328,7 +335,7 @@ extern void shard_call_batch(ShardEntity *entity);
 /* Keeps a message for it. */
 extern void shard_call_collect(ShardEntity *entity, const ShardRow *row);
 
-/* Handlers' timer (call.c). */
+/* At start: handlers' timer. */
 extern void shard_call_init(void);
 
 /*
@@ -348,6 +355,7 @@ extern void shard_call_commit_over(void);
 /* Closes a type's state table, whose after-triggers fire. */
 extern void shard_call_close(ShardLocalType *local);
 
+/* What shard_turn_sleep(), _explain() and _aborted() do about the timer. */
 extern void shard_call_sleep(void);
 extern void shard_call_explain(ErrorData *error);
 extern void shard_call_aborted(void);
@@ -386,9 +394,6 @@ shard_turn_begin_message(const ShardRow *row)
 
 /* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
 
-/*
- * Lines for the server's log, once the turn is committed (turn_log.c).
- */
 typedef enum ShardTurnLogKind
 {
 	SHARD_TURN_LOG_GAP,			/* numbers were skipped */
@@ -406,11 +411,12 @@ extern bool shard_turn_log_counts(ShardTurnLogKind kind);
 extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message,
 						   const char *detail, const char *hint);
 
+/* After the commit, which lets the lines out; and after an abort. */
 extern void shard_turn_log_committed(void);
+extern void shard_turn_log_forget(void);
 
 /* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
 extern void shard_turn_log_strays(bool ending);
-extern void shard_turn_log_forget(void);
 
 /* ---- cache.c: entities in memory -------------------------------------------------------------- */
 
@@ -456,7 +462,7 @@ typedef struct ShardCacheWalk
 extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
-/* ---- local_type.c: types in memory ------------------------------------------------------------------- */
+/* ---- local_type.c: types in memory ------------------------------------------------------------ */
 
 /* Shards whose counts are allocated together: a type may have many that this worker never meets. */
 #define SHARD_LOCAL_PAGE 256

@@ -31,6 +31,13 @@ shard_queue_count(ShardLocalType *local, int64 delta)
 		shard_buffer_catch_up(local->type);
 }
 
+/* Whether its stash is to be looked at when its time has come. */
+static inline bool
+is_due(const ShardWait *wait)
+{
+	return wait->deferred && !wait->suspended;
+}
+
 /* Puts an entity into the list of those that wait for a time to come, or takes it out. */
 static void
 set_due(ShardEntity *entity, bool is)
@@ -52,13 +59,13 @@ waits_for_number(const ShardEntity *entity)
 void
 shard_queue_follow(ShardEntity *entity)
 {
-	set_due(entity, shard_queue_is_due(&entity->saved_wait) || waits_for_number(entity));
+	set_due(entity, is_due(&entity->saved_wait) || waits_for_number(entity));
 }
 
 void
 shard_queue_follow_type(ShardEntity *entity, void *arg)
 {
-	bool was = shard_queue_is_due(&entity->saved_wait);
+	bool was = is_due(&entity->saved_wait);
 
 	if (!entity->saved_wait.deferred)
 		return;
