@@ -299,6 +299,12 @@ extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
 /* A held message was handled, or is put elsewhere. */
 extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
 
+/* All of its stash was handled; what waits for its number still waits. */
+extern void shard_queue_end(ShardEntity *entity);
+
+/* Nothing waits any more: the entity begins anew, without its state. */
+extern void shard_queue_discard(ShardEntity *entity);
+
 /* In a turn or at start: sets what is held of an entity. */
 extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
 

@@ -6,8 +6,9 @@
  * failed), recount.c and residents.c (what the table says).
  * Goes to: shard.held (held.c), and the list of entities that are due, from which stash.c takes them.
  *
- * Whatever changes the field wait of an entity is here, but for what begins, ends or undoes a turn (turn_entity.c) and a stash
- * that was handled to its end (stash.c). If the process dies right here, the turn did not happen: the message is where it was.
+ * What changes the field wait of an entity is here. Two others touch it: turn_entity.c at the begin and end of a turn, and
+ * order.c, which counts what it puts into the place of its number. If the process dies right here, the turn did not happen: the
+ * message is where it was.
  */
 #include "postgres.h"
 
@@ -230,4 +231,16 @@ shard_queue_remove(ShardEntity *entity, const ShardRow *row)
 	shard_held_delete(row);
 	entity->wait.waiting--;
 	entity->wait.attempts = 0;
+}
+
+void
+shard_queue_end(ShardEntity *entity)
+{
+	entity->wait = (ShardWait){.waiting = entity->wait.waiting};
+}
+
+void
+shard_queue_discard(ShardEntity *entity)
+{
+	entity->wait = (ShardWait){0};
 }

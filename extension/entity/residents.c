@@ -248,7 +248,7 @@ shard_residents_discard(int32 type_id, int shard)
 								 entity->batch_count, entity->id, local->type->name),
 						  errdetail("They were taken in for its batch handler in the same turn.")));
 		entity->batch_count = 0;
-		entity->wait = (ShardWait){0};
+		shard_queue_discard(entity);
 		shard_order_forget(entity);
 	}
 }

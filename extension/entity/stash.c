@@ -106,7 +106,7 @@ run_stash(ShardEntity *entity)
 		limit = Min(limit * 4, MOST_ROWS);
 	}
 	if (piece.last && !piece.ended)
-		entity->wait = (ShardWait){.waiting = entity->wait.waiting};
+		shard_queue_end(entity);
 	MemoryContextDelete(piece.context);
 }
 
