@@ -2,7 +2,10 @@
  * entity/internal.h
  *		What the files of the way of a message share: the turn, and what each file does for those above it.
  *
- * In the order of the way. Each file calls those that come after it, and none that comes before.
+ * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
+ *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
+ *		turn_commit turn_entity queue call execution turn_limit turn_log cache local_type handler crash held
+ *		state_copy state_purge state_orphan state_structure state state_table state_door state_hold
  */
 #pragma once
 
