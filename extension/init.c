@@ -40,7 +40,7 @@ _PG_init(void)
 	shard_preloaded = true;
 	shard_visitor_define();
 	shard_guc_init();
-	shard_shmem_init();
+	shard_shared_init();
 	shard_catalog_init();
 	shard_bar_init();
 	shard_install_init();

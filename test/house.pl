@@ -135,7 +135,7 @@ no warnings 'recursion';
 defined $index{$_} or is_shared($_) or visit($_) for sort keys %units;
 
 my @headers = grep { /\.h$/ } @files;
-my @lonely = grep { my $unit = unit_of($_); $unit ne 'shard' && keys %{ $users{$unit} // {} } <= (-e "extension/$unit.c" ? 0 : 1) } @headers;
+my @lonely = grep { my $unit = unit_of($_); $unit ne 'shard' && !is_shared($unit) && keys %{ $users{$unit} // {} } <= (-e "extension/$unit.c" ? 0 : 1) } @headers;
 my @for_one = grep { my $unit = unit_of($_); -e "extension/$unit.c" && keys %{ $users{$unit} // {} } == 1 } @headers;
 
 # --- variables: what the compiler put into writable memory -------------------------------------------

@@ -32,7 +32,7 @@
 #include "base/peer_errors.h"
 #include "shared/board.h"
 #include "link/remote_ask.h"
-#include "shared/ring_body.h"
+#include "shared/ring_private.h"
 #include "core/base/text.h"
 
 #include "base/compat.h"

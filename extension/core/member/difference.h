@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/map/record.h"
+#include "core/base/arena.h"
 
 /* A setting, as text. */
 #define SHARD_DIFFERENCE_TEXT 160

@@ -29,7 +29,7 @@
 #include "shared/stream_position.h"
 #include "registry/registry.h"
 #include "shared/ring.h"
-#include "shared/ring_body.h"
+#include "shared/ring_private.h"
 
 #include "base/compat.h"
 

@@ -29,6 +29,7 @@
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "sql/type/admin.h"
+#include "core/base/division.h"
 
 #include "base/compat.h"
 

@@ -29,6 +29,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
+#include "core/base/division.h"
 
 #include "base/compat.h"
 

@@ -1,16 +1,69 @@
 /*
- * shared/ring_slot.h
- *		Slots of the ring: states, queues and who may touch what. For ring.c only.
+ * shared/ring_private.h
+ *		What the ring's files share: slots, and bodies of requests and replies.
+ */
+#pragma once
+
+#include "storage/dsm.h"
+
+#include "shared/ring.h"
+#include "shard.h"
+
+/*
+ * ---- ring_body.c: What a request or a reply carries: bytes, in its slot or in a DSM segment.
+ *
+ * A body has one writer and one reader at a time; ring.c's states say who. The
+ * writer makes the segment of a large one. That of a request lives as long as
+ * the asker's mapping, that of a reply is pinned until shard_ring_body_drop().
+ */
+
+/* Longer bodies go through a DSM segment. */
+#define SHARD_RING_INLINE 8192
+
+typedef struct ShardRingBody
+{
+	int len;		   /* -1: SQL NULL */
+	dsm_handle handle; /* of a large body, else DSM_HANDLE_INVALID */
+	char data[SHARD_RING_INLINE];
+} ShardRingBody;
+
+/* An empty body: SQL NULL. */
+extern void shard_ring_body_clear(ShardRingBody *body);
+
+/*
+ * Writes a body; data NULL is SQL NULL. Returns the mapping of the segment that
+ * a large one needed and that ends with it, or NULL. With pin the segment
+ * outlives the mapping, which is gone then. Errors: lack of memory.
+ */
+extern dsm_segment *shard_ring_body_write(ShardRingBody *body, const char *data, int len, bool pin);
+
+/*
+ * A copy of the body in the current memory context, NULL for SQL NULL. False if
+ * its segment is gone, with its writer. Errors: lack of memory.
+ */
+extern bool shard_ring_body_read(const ShardRingBody *body, char **data, int *len);
+
+/* Lets go of a segment that was pinned; no error. */
+extern void shard_ring_body_drop(ShardRingBody *body);
+
+/* An error as bytes, with all that clients are shown of one, and raised again on the other side. */
+extern char *shard_ring_body_pack_error(const ErrorData *error, int *len);
+extern void shard_ring_body_throw(const char *data, int len);
+
+/*
+ * The error that bytes from anywhere stand for; its texts are copies. False: they stand for none, or are
+ * not in the database's encoding.
+ */
+extern bool shard_ring_body_unpack_error(const char *data, int len, ErrorData *error);
+
+/*
+ * ---- ring_slot.c: Slots of the ring: states, queues and who may touch what. 
  *
  * One slot per backend, numbered like its PGPROC; that backend is its owner. A
  * slot that is not FREE belongs to a worker slot, whose mutex guards its state
  * and links. Bodies are written and read outside of the mutex, by the one whom
  * the state names.
  */
-#pragma once
-
-#include "shared/ring.h"
-#include "shared/ring_body.h"
 
 typedef enum ShardRingState
 {
@@ -59,9 +112,6 @@ typedef struct ShardRingSlot
 	ShardRingBody request;
 	ShardRingBody reply;
 } ShardRingSlot;
-
-extern Size shard_ring_slot_shmem_size(void);
-extern void shard_ring_slot_shmem_startup(void);
 
 /* The slot of a number, and that of this backend. */
 extern ShardRingSlot *shard_ring_slot_get(int number);
