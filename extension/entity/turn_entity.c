@@ -95,7 +95,8 @@ shard_turn_entity(ShardLocalType *local, const ShardRow *row)
 	ShardEntity *entity = shard_cache_get(local, row->shard, row->entity, row->entity_len, true);
 
 	shard_turn.at = entity;
-	shard_turn_enlist(entity);
+	if (!entity->in_turn)
+		shard_turn_enlist(entity);
 	return entity;
 }
 
