@@ -1,13 +1,15 @@
 /*
- * entity/executor_limit.c
+ * entity/turn_limit.c
  *		How much of what a turn may take: messages, time, memory; of each source its share (doc/protocol.md D6).
+ *
+ * Comes from: whoever begins another message: process/region_turn.c, stash.c, order.c.
  */
 #include "postgres.h"
 
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
@@ -25,20 +27,20 @@
 #define BRIEF_US 50
 
 void
-shard_executor_set_limit(int limit, bool exactly)
+shard_turn_set_limit(int limit, bool exactly)
 {
 	shard_turn.limit = limit;
 	shard_turn.exactly = exactly;
 }
 
 void
-shard_executor_set_single(bool single)
+shard_turn_set_single(bool single)
 {
 	shard_turn.single = single;
 }
 
 void
-shard_executor_begin_source(ShardSource source)
+shard_turn_begin_source(ShardSource source)
 {
 	/* until when each may go on, in microseconds */
 	static const int64 shares[SHARD_SOURCES] = {50000, 75000, 100000, 125000};
@@ -62,7 +64,7 @@ is_large(void)
 }
 
 bool
-shard_executor_is_large(void)
+shard_turn_is_large(void)
 {
 	return is_large();
 }
@@ -88,7 +90,7 @@ is_past_deadline(void)
 	return shard_turn.past;
 }
 
-/* See executor.h; as of the last look, if none is due. */
+/* See turn.h; as of the last look, if none is due. */
 static bool
 is_late(void)
 {
@@ -105,13 +107,13 @@ is_late(void)
 }
 
 int
-shard_executor_count(void)
+shard_turn_count(void)
 {
 	return shard_turn.count;
 }
 
 bool
-shard_executor_is_over(void)
+shard_turn_is_over(void)
 {
 	if (shard_turn.full || (shard_turn.single && shard_turn.ran > 0))
 		return true;
@@ -121,26 +123,33 @@ shard_executor_is_over(void)
 }
 
 bool
-shard_executor_is_late(void)
+shard_turn_is_late(void)
 {
 	return is_late();
 }
 
 void
-shard_executor_put_aside(bool aside)
+shard_turn_put_aside(bool aside)
 {
 	shard_turn.aside = aside;
 }
 
-bool
-shard_executor_left_stash(void)
-{
-	return shard_turn.stash_left;
-}
-
 ShardSource
-shard_executor_source(int *before)
+shard_turn_source(int *before)
 {
 	*before = shard_turn.before;
 	return shard_turn.source;
+}
+
+void
+shard_turn_pass(void)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+}
+
+bool
+shard_turn_has_passed(void)
+{
+	return shard_turn.passed;
 }

@@ -1,6 +1,9 @@
 /*
- * entity/executor_recount.c
+ * entity/recount.c
  *		What memory counts of shard.held, and what is there.
+ *
+ * Comes from: turn.c, at the end of each turn; process/region_turn.c, when there is nothing else to do.
+ * Goes to: queue.c, which takes over what the table says.
  *
  * A worker knows without looking how many messages of an entity are held, and the lowest number of those
  * that wait for one; whom it believes to have none it never looks at. So a mistake in memory makes entities
@@ -16,8 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
-#include "entity/executor_private.h"
-#include "entity/presence.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
@@ -25,45 +27,6 @@ static inline int64
 ordered_of(const ShardEntity *entity)
 {
 	return entity->ordering == NULL ? 0 : entity->ordering->now.queue.waiting;
-}
-
-/* A clock that was set back must not hold a message for ever (D16). */
-static ShardWait
-wait_of(const ShardRun *run, const ShardHeldCount *held)
-{
-	TimestampTz latest = GetCurrentTimestamp() + run->type->max_retry_backoff;
-
-	return (ShardWait){.deferred = true,
-					   .suspended = !run->runnable,
-					   .attempts = held->attempts,
-					   .not_before = Min(held->next_at, latest)};
-}
-
-/* What came before this process knew of it waits from now on; else the oldest that is left counts. */
-static void
-set_queue(ShardEntity *entity, const ShardHeldCount *held)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	ShardOrderedQueue *queue;
-
-	if (entity->ordering == NULL)
-		shard_cache_make_ordering(entity);
-	queue = &entity->ordering->now.queue;
-	queue->since = queue->waiting == 0 ? now : Min(Max(queue->since, held->oldest), now);
-	queue->waiting = held->ordered;
-	queue->lowest = held->lowest;
-}
-
-void
-shard_turn_set_held(ShardEntity *entity, const ShardHeldCount *held)
-{
-	if (held->stash > 0 && !entity->wait.deferred)
-		entity->wait = wait_of(entity->run, held);
-	else if (held->stash == 0 && held->ordered == 0)
-		entity->wait = (ShardWait){0};
-	entity->wait.waiting = held->stash + held->ordered;
-	if (held->ordered > 0 || entity->ordering != NULL)
-		set_queue(entity, held);
 }
 
 /* Does memory say the same? */
@@ -76,7 +39,7 @@ agrees(const ShardEntity *entity, const ShardHeldCount *held)
 }
 
 void
-shard_executor_counted_wrongly(const char *message, const char *detail)
+shard_recount_differs(const char *message, const char *detail)
 {
 	shard_turn.recounts++;
 	if (shard_turn_log_counts(SHARD_TURN_LOG_RECOUNT))
@@ -90,28 +53,29 @@ shard_executor_counted_wrongly(const char *message, const char *detail)
 static void
 correct(ShardEntity *entity, const ShardHeldCount *held)
 {
-	shard_executor_counted_wrongly(
+	shard_recount_differs(
 		psprintf("what is held of entity \"%s\" of type \"%s\" was counted wrongly", entity->id,
-				 entity->run->type->name),
+				 entity->local->type->name),
 		psprintf("Its worker believed in " INT64_FORMAT " message(s), " INT64_FORMAT
 				 " of them waiting for lower numbers; there are " INT64_FORMAT ", and " INT64_FORMAT
 				 ". It goes on with the latter.",
 				 entity->wait.waiting, ordered_of(entity), held->stash + held->ordered,
 				 held->ordered));
-	shard_turn_set_held(entity, held);
+	shard_queue_set(entity, held);
 }
 
 void
-shard_turn_recount(ShardEntity *entity)
+shard_recount_entity(ShardEntity *entity)
 {
 	MemoryContext old;
 	ShardHeldCount held;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	old = MemoryContextSwitchTo(shard_turn.context);
-	held = shard_held_count(entity->run->type->type_id, entity->shard, entity->id, entity->id_len);
+	held =
+		shard_held_count(entity->local->type->type_id, entity->shard, entity->id, entity->id_len);
 	if (agrees(entity, &held))
-		shard_turn_set_held(entity, &held);
+		shard_queue_set(entity, &held);
 	else
 		correct(entity, &held);
 	MemoryContextSwitchTo(old);
@@ -122,11 +86,11 @@ static void
 recount_doubtful(ShardEntity *entity, void *arg)
 {
 	if (!entity->wait.deferred && entity->wait.waiting != ordered_of(entity))
-		shard_turn_recount(entity);
+		shard_recount_entity(entity);
 }
 
 void
-shard_turn_recount_touched(void)
+shard_recount_touched(void)
 {
 	shard_turn_each(recount_doubtful, NULL);
 }
@@ -154,16 +118,16 @@ static struct
 static void
 compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held, void *arg)
 {
-	ShardRun *run;
+	ShardLocalType *local;
 	ShardEntity *entity;
 
 	if ((recount.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
 		!shard_presence->is_here(type_id, shard))
 		return;
-	run = shard_turn_ready_run(type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
+	local = shard_turn_ready_type(type_id);
+	if (local == NULL || shard >= local->type->number_of_shards)
 		return; /* it was dropped: what is held of it is given up */
-	entity = shard_cache_get(run, shard, id, id_len, true);
+	entity = shard_cache_get(local, shard, id, id_len, true);
 	entity->recounted = recount.number;
 	if (agrees(entity, held))
 		return;
@@ -178,7 +142,7 @@ collect_doubtful(ShardEntity *entity, void *arg)
 	List **doubts = arg;
 
 	if (entity->wait.waiting > 0 && entity->recounted != recount.number &&
-		shard_presence->is_here(entity->run->type->type_id, entity->shard))
+		shard_presence->is_here(entity->local->type->type_id, entity->shard))
 		*doubts = lappend(*doubts, entity);
 }
 
@@ -197,21 +161,21 @@ recount_memory(void)
 	{
 		ShardEntity *entity = lfirst(cell);
 
-		if (!entity->run->type->exists)
+		if (!entity->local->type->exists)
 			continue;
 		shard_turn_enlist(entity);
-		shard_turn_recount(entity);
+		shard_recount_entity(entity);
 	}
 	return more;
 }
 
 bool
-shard_executor_recount(ShardLanes lanes, int64 *messages)
+shard_recount_some(ShardLanes lanes, int64 *messages)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	bool more = true;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	recount.lanes = lanes;
 	if (recount.in_memory)
 		more = recount.in_memory = recount_memory();
@@ -227,10 +191,4 @@ shard_executor_recount(ShardLanes lanes, int64 *messages)
 	}
 	MemoryContextSwitchTo(old);
 	return more;
-}
-
-uint64
-shard_executor_recounts(void)
-{
-	return shard_turn.recounts;
 }

@@ -1,6 +1,8 @@
 /*
- * entity/entity_cache.c
+ * entity/cache.c
  *		Entities in a region worker's memory.
+ *
+ * Comes from: turn_entity.c and residents.c, which look entities up; turn.c, after the commit.
  *
  * A hash table by (type, id); per type a list in order of use, so that idle
  * entities are found at its front.
@@ -12,9 +14,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/entity_cache.h"
 #include "base/guc.h"
-#include "entity/run.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
@@ -74,9 +75,9 @@ shard_cache_init(void)
 }
 
 ShardEntity *
-shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
+shard_cache_get(ShardLocalType *local, int shard, const char *id, int id_len, bool make)
 {
-	CacheKey key = {run->type->type_id, shard, id_len, id};
+	CacheKey key = {local->type->type_id, shard, id_len, id};
 	bool found;
 	CacheEntry *entry;
 	ShardEntity *entity;
@@ -90,7 +91,7 @@ shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 	if (found)
 		return entry->entity;
 	entity = MemoryContextAllocZero(context, offsetof(ShardEntity, id) + id_len + 1);
-	entity->run = run;
+	entity->local = local;
 	entity->shard = shard;
 	entity->id_len = id_len;
 	memcpy(entity->id, id, id_len);
@@ -98,8 +99,8 @@ shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 	entry->entity = entity;
 	entity->bytes = GetMemoryChunkSpace(entity) + sizeof(CacheEntry);
 	total_bytes += entity->bytes;
-	dlist_push_tail(&run->lru, &entity->lru);
-	shard_run_count(run, shard)->entities++;
+	dlist_push_tail(&local->lru, &entity->lru);
+	shard_local_count(local, shard)->entities++;
 	return entity;
 }
 
@@ -107,9 +108,9 @@ shard_cache_get(ShardRun *run, int shard, const char *id, int id_len, bool make)
 static void
 free_saved(ShardEntity *entity)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 
-	if (!run->by_value && entity->saved.known && !entity->saved.state_null)
+	if (!local->by_value && entity->saved.known && !entity->saved.state_null)
 	{
 		Size size = GetMemoryChunkSpace(DatumGetPointer(entity->saved.state));
 
@@ -122,14 +123,14 @@ free_saved(ShardEntity *entity)
 void
 shard_cache_keep(ShardEntity *entity)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 
-	if (!run->by_value && entity->now.known && !entity->now.state_null &&
+	if (!local->by_value && entity->now.known && !entity->now.state_null &&
 		!(entity->saved.known && !entity->saved.state_null &&
 		  entity->saved.state == entity->now.state))
 	{
 		MemoryContext old = MemoryContextSwitchTo(context);
-		Datum state = datumCopy(entity->now.state, false, run->length);
+		Datum state = datumCopy(entity->now.state, false, local->length);
 		Size size = GetMemoryChunkSpace(DatumGetPointer(state));
 
 		MemoryContextSwitchTo(old);
@@ -161,11 +162,11 @@ shard_cache_make_ordering(ShardEntity *entity)
 void
 shard_cache_remove(ShardEntity *entity)
 {
-	CacheKey key = {entity->run->type->type_id, entity->shard, entity->id_len, entity->id};
+	CacheKey key = {entity->local->type->type_id, entity->shard, entity->id_len, entity->id};
 
 	free_saved(entity);
 	dlist_delete(&entity->lru);
-	shard_run_count(entity->run, entity->shard)->entities--;
+	shard_local_count(entity->local, entity->shard)->entities--;
 	total_bytes -= entity->bytes;
 	cache_delete(table, key);
 	if (entity->batch != NULL)
@@ -180,7 +181,7 @@ shard_cache_touch(ShardEntity *entity, TimestampTz now)
 {
 	entity->last_message_at = now;
 	dlist_delete(&entity->lru);
-	dlist_push_tail(&entity->run->lru, &entity->lru);
+	dlist_push_tail(&entity->local->lru, &entity->lru);
 }
 
 /* Whether an entity may leave memory between turns: nothing of it waits. */
@@ -204,19 +205,19 @@ typedef struct Passivation
 
 /* Lets go of a type's idle entities. */
 static void
-passivate_run(ShardRun *run, void *arg)
+passivate_type(ShardLocalType *local, void *arg)
 {
 	Passivation *pass = arg;
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify (iter, &run->lru)
+	dlist_foreach_modify (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
-		TimestampTz due = entity->last_message_at + run->type->passivate_idle_after;
+		TimestampTz due = entity->last_message_at + local->type->passivate_idle_after;
 
 		if (!is_idle(entity))
 			continue;
-		if (!run->type->passivate_idle)
+		if (!local->type->passivate_idle)
 			break;
 		if (due > pass->now)
 		{
@@ -233,41 +234,41 @@ shard_cache_passivate(TimestampTz now)
 {
 	Passivation pass = {now, 0};
 
-	shard_run_each(passivate_run, &pass);
+	shard_local_each(passivate_type, &pass);
 	return pass.next;
 }
 
 /* The type whose first entity in the list was not used for longest. */
 static void
-find_oldest(ShardRun *run, void *arg)
+find_oldest(ShardLocalType *local, void *arg)
 {
-	ShardRun **oldest = arg;
+	ShardLocalType **oldest = arg;
 
-	if (dlist_is_empty(&run->lru))
+	if (dlist_is_empty(&local->lru))
 		return;
 	if (*oldest == NULL ||
-		dlist_head_element(ShardEntity, lru, &run->lru)->last_message_at <
+		dlist_head_element(ShardEntity, lru, &local->lru)->last_message_at <
 			dlist_head_element(ShardEntity, lru, &(*oldest)->lru)->last_message_at)
-		*oldest = run;
+		*oldest = local;
 }
 
 /* Removes the first entities of a type's list. Those that stay go to its end, so that they are not met again. */
 static void
-evict_some(ShardRun *run)
+evict_some(ShardLocalType *local)
 {
 	for (int i = 0; i < EVICTED_AT_ONCE && total_bytes > limit(); i++)
 	{
 		ShardEntity *entity;
 
-		if (dlist_is_empty(&run->lru))
+		if (dlist_is_empty(&local->lru))
 			return;
-		entity = dlist_head_element(ShardEntity, lru, &run->lru);
+		entity = dlist_head_element(ShardEntity, lru, &local->lru);
 		if (is_idle(entity))
 			shard_cache_remove(entity);
 		else
 		{
 			dlist_delete(&entity->lru);
-			dlist_push_tail(&run->lru, &entity->lru);
+			dlist_push_tail(&local->lru, &entity->lru);
 		}
 	}
 }
@@ -279,12 +280,12 @@ shard_cache_evict(void)
 
 	while (total_bytes > limit() && left-- > 0)
 	{
-		ShardRun *run = NULL;
+		ShardLocalType *local = NULL;
 
-		shard_run_each(find_oldest, &run);
-		if (run == NULL)
+		shard_local_each(find_oldest, &local);
+		if (local == NULL)
 			return;
-		evict_some(run);
+		evict_some(local);
 	}
 }
 

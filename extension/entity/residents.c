@@ -1,6 +1,9 @@
 /*
- * entity/executor_shard.c
+ * entity/residents.c
  *		Entities of a whole shard: with the stash that they have when it comes, and when it leaves.
+ *
+ * Comes from: routing, when a shard becomes active here or is not here any more; process/region.c at the start of a worker.
+ * Goes to: queue.c and turn_entity.c, for each entity of which something waits.
  *
  * In memory an entity is known to have messages in the stash as long as its shard is here. When the
  * shard has been sealed all of it is forgotten; when it becomes active, after an import or since it stays
@@ -13,8 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
-#include "entity/executor_private.h"
-#include "entity/presence.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
@@ -29,20 +31,20 @@ typedef struct StashLoad
 	Bitmapset *dropped; /* types of which something is held, and that are no more */
 } StashLoad;
 
-/* The run of a type of which something is held. */
-static ShardRun *
-run_of_held(StashLoad *load, int32 type_id)
+/* The type, of which something is held, in this worker. */
+static ShardLocalType *
+type_of_held(StashLoad *load, int32 type_id)
 {
-	ShardRun *run = shard_turn_ready_run(type_id);
+	ShardLocalType *local = shard_turn_ready_type(type_id);
 
-	if (run == NULL)
+	if (local == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(load->context);
 
 		load->dropped = bms_add_member(load->dropped, type_id);
 		MemoryContextSwitchTo(old);
 	}
-	return run;
+	return local;
 }
 
 /* At start: one of which something is held. */
@@ -51,21 +53,22 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 			void *arg)
 {
 	StashLoad *load = arg;
-	ShardRun *run;
+	ShardLocalType *local;
 	ShardEntity *entity;
 
 	if ((load->lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0 ||
 		shard_presence->is_moving(type_id, shard))
 		return;
-	run = run_of_held(load, type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
+	local = type_of_held(load, type_id);
+	if (local == NULL || shard >= local->type->number_of_shards)
 		return;
-	entity = shard_cache_get(run, shard, id, id_len, true);
-	shard_turn_set_held(entity, held);
+	entity = shard_cache_get(local, shard, id, id_len, true);
+	shard_queue_set(entity, held);
 	entity->saved_wait = entity->wait;
-	shard_ordered_keep(entity);
-	shard_turn_count_held(run, entity->wait.waiting);
-	shard_turn_follow_due(entity);
+	if (entity->ordering != NULL)
+		entity->ordering->saved = entity->ordering->now;
+	shard_queue_count(local, entity->wait.waiting);
+	shard_queue_follow(entity);
 }
 
 #define BURIED \
@@ -73,7 +76,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 #define BURIED_HINT "See shard_dead_letters."
 
 void
-shard_turn_tell_buried(int32 type_id, int64 messages)
+shard_residents_tell_buried(int32 type_id, int64 messages)
 {
 	if (messages > 0)
 		ereport(LOG, (errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -81,14 +84,14 @@ shard_turn_tell_buried(int32 type_id, int64 messages)
 }
 
 void
-shard_executor_load_stash(ShardLanes lanes)
+shard_residents_load_all(ShardLanes lanes)
 {
 	StashLoad load = {.lanes = lanes, .context = CurrentMemoryContext};
 
 	own_lanes = lanes;
 	shard_held_each(load_entity, &load);
 	for (int type_id = -1; (type_id = bms_next_member(load.dropped, type_id)) >= 0;)
-		shard_turn_tell_buried(type_id, shard_held_bury(type_id));
+		shard_residents_tell_buried(type_id, shard_held_bury(type_id));
 	bms_free(load.dropped);
 }
 
@@ -97,38 +100,38 @@ static void
 load_arrived(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
 			 void *arg)
 {
-	ShardRun *run = arg;
-	ShardEntity *entity = shard_cache_get(run, shard, id, id_len, true);
+	ShardLocalType *local = arg;
+	ShardEntity *entity = shard_cache_get(local, shard, id, id_len, true);
 
 	shard_turn_enlist(entity);
-	shard_turn_set_held(entity, held);
+	shard_queue_set(entity, held);
 }
 
 static bool
-has_entities(const ShardRun *run, int shard)
+has_entities(const ShardLocalType *local, int shard)
 {
-	const ShardShardCount *count = shard_run_counted(run, shard);
+	const ShardShardCount *count = shard_local_counted(local, shard);
 
 	return count != NULL && count->entities > 0;
 }
 
 /* Entities of the shard that memory still has, as of before: nothing is held of them, unless it is found. */
 static void
-forget_held(ShardRun *run, int shard)
+forget_held(ShardLocalType *local, int shard)
 {
 	const ShardHeldCount nothing = {0};
 	dlist_iter iter;
 
-	if (!has_entities(run, shard))
+	if (!has_entities(local, shard))
 		return;
-	dlist_foreach (iter, &run->lru)
+	dlist_foreach (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
 		if (entity->shard != shard)
 			continue;
 		shard_turn_enlist(entity);
-		shard_turn_set_held(entity, &nothing);
+		shard_queue_set(entity, &nothing);
 	}
 }
 
@@ -137,30 +140,30 @@ static void
 load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
 		   void *arg)
 {
-	if (shard < ((ShardRun *) arg)->type->number_of_shards &&
+	if (shard < ((ShardLocalType *) arg)->type->number_of_shards &&
 		(own_lanes & shard_lane_bit(shard_message_lane(type_id, shard))) != 0 &&
 		shard_presence->is_here(type_id, shard))
 		load_arrived(type_id, shard, id, id_len, held, arg);
 }
 
 void
-shard_turn_reread(ShardRun *run, void *arg)
+shard_residents_reread(ShardLocalType *local, void *arg)
 {
 	MemoryContext old;
 
-	if (!run->reread || !run->type->exists)
+	if (!local->reread || !local->type->exists)
 		return;
-	run->state_table = run->type->state_table;
-	run->dropped = run->type->mode == SHARD_MODE_DROPPED;
+	local->state_table = local->type->state_table;
+	local->dropped = local->type->mode == SHARD_MODE_DROPPED;
 	old = MemoryContextSwitchTo(shard_turn.context);
-	shard_held_each_of_type(run->type->type_id, load_again, run);
+	shard_held_each_of_type(local->type->type_id, load_again, local);
 	MemoryContextSwitchTo(old);
 }
 
 void
-shard_turn_note_reread(ShardRun *run, void *arg)
+shard_residents_note_reread(ShardLocalType *local, void *arg)
 {
-	run->reread = false;
+	local->reread = false;
 }
 
 /* In a turn: what came here of a type that is being dropped is given up like all that is held of it. */
@@ -175,39 +178,39 @@ bury_arrived(int32 type_id)
 }
 
 void
-shard_executor_load_shard(int32 type_id, int shard)
+shard_residents_load(int32 type_id, int shard)
 {
-	ShardRun *run = shard_turn_known_run(type_id);
+	ShardLocalType *local = shard_turn_known_type(type_id);
 
-	if (run == NULL)
+	if (local == NULL)
 		bury_arrived(type_id);
-	if (run == NULL || shard >= run->type->number_of_shards)
+	if (local == NULL || shard >= local->type->number_of_shards)
 		return;
-	forget_held(run, shard);
-	shard_held_each_of_shard(type_id, shard, load_arrived, run);
+	forget_held(local, shard);
+	shard_held_each_of_shard(type_id, shard, load_arrived, local);
 }
 
 void
-shard_executor_forget_shard(int32 type_id, int shard)
+shard_residents_forget(int32 type_id, int shard)
 {
 	/* after a commit: a type that this worker has not met yet has nothing to be forgotten */
-	ShardRun *run = shard_run_known(type_id);
+	ShardLocalType *local = shard_local_known(type_id);
 	dlist_mutable_iter iter;
 
 	shard_turn_commit_forget(type_id, shard);
-	if (run == NULL || shard >= run->type->number_of_shards || !has_entities(run, shard))
+	if (local == NULL || shard >= local->type->number_of_shards || !has_entities(local, shard))
 		return;
-	dlist_foreach_modify (iter, &run->lru)
+	dlist_foreach_modify (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
 		if (entity->shard == shard)
-			shard_turn_forget(entity);
+			shard_queue_forget(entity);
 	}
 }
 
 void
-shard_executor_bury_left(int32 type_id, int shard, bool undone)
+shard_residents_bury(int32 type_id, int shard, bool undone)
 {
 	int64 messages = shard_held_bury_left(type_id, shard, undone);
 
@@ -222,14 +225,14 @@ shard_executor_bury_left(int32 type_id, int shard, bool undone)
 }
 
 void
-shard_executor_discard(int32 type_id, int shard)
+shard_residents_discard(int32 type_id, int shard)
 {
-	ShardRun *run = shard_turn_ready_run(type_id);
+	ShardLocalType *local = shard_turn_ready_type(type_id);
 	dlist_iter iter;
 
-	if (run == NULL)
+	if (local == NULL)
 		return;
-	dlist_foreach (iter, &run->lru)
+	dlist_foreach (iter, &local->lru)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
 
@@ -242,10 +245,10 @@ shard_executor_discard(int32 type_id, int shard)
 		if (entity->batch_count > 0)
 			ereport(LOG, (errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
 								 "that was given up",
-								 entity->batch_count, entity->id, run->type->name),
+								 entity->batch_count, entity->id, local->type->name),
 						  errdetail("They were taken in for its batch handler in the same turn.")));
 		entity->batch_count = 0;
-		entity->wait = (ShardWait){0};
-		shard_ordered_forget(entity);
+		shard_queue_discard(entity);
+		shard_order_forget(entity);
 	}
 }

@@ -1,6 +1,8 @@
 /*
- * entity/executor_ordered_row.c
+ * entity/order_position.c
  *		How far entities are in the numbers of their messages: table shard.ordered (doc/protocol.md D25).
+ *
+ * Comes from: order.c, in a turn.
  *
  * A row is read when the first message of the entity with a number comes up, and written once per turn, by
  * the turn's transaction. Nobody else writes it: another worker of the lane, or another home of the shard,
@@ -13,7 +15,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "registry/statement.h"
 
 #include "base/compat.h"
@@ -45,13 +47,13 @@ static ShardStatement delete_position = {
 static void
 add_key(ShardArguments *arguments, const ShardEntity *entity)
 {
-	shard_statement_add(arguments, Int32GetDatum(entity->run->type->type_id), false);
+	shard_statement_add(arguments, Int32GetDatum(entity->local->type->type_id), false);
 	shard_statement_add(arguments, Int32GetDatum(entity->shard), false);
 	shard_statement_add_text(arguments, entity->id, entity->id_len);
 }
 
 void
-shard_ordered_read_position(const ShardEntity *entity, ShardOrderedPosition *position)
+shard_order_read_position(const ShardEntity *entity, ShardOrderedPosition *position)
 {
 	ShardArguments arguments = {0};
 
@@ -89,7 +91,7 @@ make_column(List *entities, int column)
 		switch (column)
 		{
 			case 0:
-				*value = Int32GetDatum(entity->run->type->type_id);
+				*value = Int32GetDatum(entity->local->type->type_id);
 				break;
 			case 1:
 				*value = Int32GetDatum(entity->shard);
@@ -119,7 +121,7 @@ make_column(List *entities, int column)
 }
 
 void
-shard_ordered_write_positions(List *entities)
+shard_order_write_positions(List *entities)
 {
 	ShardArguments arguments = {0};
 
@@ -131,7 +133,7 @@ shard_ordered_write_positions(List *entities)
 }
 
 void
-shard_ordered_delete_position(const ShardEntity *entity)
+shard_order_delete_position(const ShardEntity *entity)
 {
 	ShardArguments arguments = {0};
 

@@ -1,6 +1,8 @@
 /*
- * entity/executor_log.c
+ * entity/turn_log.c
  *		What a turn has to say in the server's log: once it is committed, and not too often.
+ *
+ * Comes from: failure.c, order.c, recount.c, residents.c, dead_letter_room.c, while the turn runs; turn.c after the commit.
  *
  * A turn that is undone runs again, and would say it again. Of each kind the turn's first event makes a
  * line, at most one a second; the others are counted, and the next line tells how many they were.
@@ -10,7 +12,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
@@ -101,7 +103,7 @@ write_line(ShardTurnLogKind kind, TimestampTz now)
 }
 
 void
-shard_executor_strays(int64 kept, int64 counted)
+shard_turn_count_strays(int64 kept, int64 counted)
 {
 	strays.kept += kept;
 	strays.counted += counted;

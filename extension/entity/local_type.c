@@ -1,6 +1,8 @@
 /*
- * entity/run.c
+ * entity/local_type.c
  *		An entity type in a region worker: handler, state table, entities, counts.
+ *
+ * Comes from: turn_entity.c, which looks a message's type up; turn.c, when the registry has changed.
  */
 #include "postgres.h"
 
@@ -11,7 +13,7 @@
 
 #include "core/base/message.h"
 #include "entity/crash.h"
-#include "entity/run.h"
+#include "entity/internal.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 
@@ -26,131 +28,133 @@
 #define CRASHED_PROBLEM \
 	"what it runs crashed the server twice, as the server's log says, with the entity; mend it, or have it raise an error for that message, then call shard_start() for it again"
 
-static ShardRun **runs = NULL; /* by type id */
-static int run_count = 0;
+static ShardLocalType **types = NULL; /* by type id */
+static int type_count = 0;
 
 /* How states are passed; not always as the number was known first: a proxy may have become a host. */
 static void
-look_at_state_type(ShardRun *run)
+look_at_state_type(ShardLocalType *local)
 {
-	HeapTuple tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(run->type->state_type));
+	HeapTuple tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(local->type->state_type));
 
 	/* a dropped state type took the handler along, so nothing will be run */
-	run->length = -1;
-	run->by_value = false;
+	local->length = -1;
+	local->by_value = false;
 	if (!HeapTupleIsValid(tuple))
 		return;
-	run->length = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
-	run->by_value = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
+	local->length = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
+	local->by_value = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
 	ReleaseSysCache(tuple);
 }
 
 /* Room for that page, and for half as many again. */
 static void
-make_pages(ShardRun *run, int page)
+make_pages(ShardLocalType *local, int page)
 {
-	int count = run->n_pages;
+	int count = local->n_pages;
 
-	run->n_pages = page + 1 + page / 2;
+	local->n_pages = page + 1 + page / 2;
 	if (count == 0)
-		run->pages = MemoryContextAlloc(TopMemoryContext, run->n_pages * sizeof(ShardShardCount *));
+		local->pages =
+			MemoryContextAlloc(TopMemoryContext, local->n_pages * sizeof(ShardShardCount *));
 	else
-		run->pages = repalloc(run->pages, run->n_pages * sizeof(ShardShardCount *));
-	memset(&run->pages[count], 0, (run->n_pages - count) * sizeof(ShardShardCount *));
+		local->pages = repalloc(local->pages, local->n_pages * sizeof(ShardShardCount *));
+	memset(&local->pages[count], 0, (local->n_pages - count) * sizeof(ShardShardCount *));
 }
 
 ShardShardCount *
-shard_run_count(ShardRun *run, int shard)
+shard_local_count(ShardLocalType *local, int shard)
 {
-	int page = shard / SHARD_RUN_PAGE;
+	int page = shard / SHARD_LOCAL_PAGE;
 
-	if (unlikely(page >= run->n_pages))
-		make_pages(run, page);
-	if (unlikely(run->pages[page] == NULL))
-		run->pages[page] =
-			MemoryContextAllocZero(TopMemoryContext, SHARD_RUN_PAGE * sizeof(ShardShardCount));
-	return &run->pages[page][shard % SHARD_RUN_PAGE];
+	if (unlikely(page >= local->n_pages))
+		make_pages(local, page);
+	if (unlikely(local->pages[page] == NULL))
+		local->pages[page] =
+			MemoryContextAllocZero(TopMemoryContext, SHARD_LOCAL_PAGE * sizeof(ShardShardCount));
+	return &local->pages[page][shard % SHARD_LOCAL_PAGE];
 }
 
 const ShardShardCount *
-shard_run_counted(const ShardRun *run, int shard)
+shard_local_counted(const ShardLocalType *local, int shard)
 {
-	int page = shard / SHARD_RUN_PAGE;
+	int page = shard / SHARD_LOCAL_PAGE;
 
-	return page >= run->n_pages || run->pages[page] == NULL
+	return page >= local->n_pages || local->pages[page] == NULL
 			   ? NULL
-			   : &run->pages[page][shard % SHARD_RUN_PAGE];
+			   : &local->pages[page][shard % SHARD_LOCAL_PAGE];
 }
 
 void
-shard_run_forget_counts(ShardRun *run)
+shard_local_forget_counts(ShardLocalType *local)
 {
-	for (int i = 0; i < run->n_pages; i++)
-		if (run->pages[i] != NULL)
-			pfree(run->pages[i]);
-	if (run->n_pages > 0)
-		pfree(run->pages);
-	run->pages = NULL;
-	run->n_pages = 0;
+	for (int i = 0; i < local->n_pages; i++)
+		if (local->pages[i] != NULL)
+			pfree(local->pages[i]);
+	if (local->n_pages > 0)
+		pfree(local->pages);
+	local->pages = NULL;
+	local->n_pages = 0;
 }
 
-/* A run for a type that this worker meets for the first time. */
-static ShardRun *
-make_run(ShardType *type)
+/* A type that this worker meets for the first time. */
+static ShardLocalType *
+make_type(ShardType *type)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	ShardRun *run = palloc0(sizeof(ShardRun));
+	ShardLocalType *local = palloc0(sizeof(ShardLocalType));
 
-	run->type = type;
-	run->state_table = type->state_table;
-	run->dropped = type->mode == SHARD_MODE_DROPPED;
-	look_at_state_type(run);
-	dlist_init(&run->lru);
+	local->type = type;
+	local->state_table = type->state_table;
+	local->dropped = type->mode == SHARD_MODE_DROPPED;
+	look_at_state_type(local);
+	dlist_init(&local->lru);
 	MemoryContextSwitchTo(old);
-	return run;
+	return local;
 }
 
-ShardRun *
-shard_run_known(int32 type_id)
+ShardLocalType *
+shard_local_known(int32 type_id)
 {
-	if (type_id >= run_count || runs[type_id] == NULL || !runs[type_id]->type->exists)
+	if (type_id >= type_count || types[type_id] == NULL || !types[type_id]->type->exists)
 		return NULL;
-	return runs[type_id];
+	return types[type_id];
 }
 
-ShardRun *
-shard_run_get(int32 type_id)
+ShardLocalType *
+shard_local_get(int32 type_id)
 {
 	ShardType *type;
 
-	if (type_id < run_count && runs[type_id] != NULL)
-		return shard_run_known(type_id);
+	if (type_id < type_count && types[type_id] != NULL)
+		return shard_local_known(type_id);
 	type = shard_registry_known(type_id);
 	if (type == NULL)
 		return NULL;
-	if (type_id >= run_count)
+	if (type_id >= type_count)
 	{
-		int count = Max(type_id + 1, Max(16, run_count * 2));
+		int count = Max(type_id + 1, Max(16, type_count * 2));
 
-		runs = runs == NULL ? MemoryContextAlloc(TopMemoryContext, count * sizeof(ShardRun *))
-							: repalloc(runs, count * sizeof(ShardRun *));
-		memset(runs + run_count, 0, (count - run_count) * sizeof(ShardRun *));
-		run_count = count;
+		types = types == NULL
+					? MemoryContextAlloc(TopMemoryContext, count * sizeof(ShardLocalType *))
+					: repalloc(types, count * sizeof(ShardLocalType *));
+		memset(types + type_count, 0, (count - type_count) * sizeof(ShardLocalType *));
+		type_count = count;
 	}
-	runs[type_id] = make_run(type);
-	return runs[type_id];
+	types[type_id] = make_type(type);
+	return types[type_id];
 }
 
 void
-shard_run_each(void (*visit)(ShardRun *run, void *arg), void *arg)
+shard_local_each(void (*visit)(ShardLocalType *local, void *arg), void *arg)
 {
-	for (int i = 0; i < run_count; i++)
-		if (runs[i] != NULL)
-			visit(runs[i], arg);
+	for (int i = 0; i < type_count; i++)
+		if (types[i] != NULL)
+			visit(types[i], arg);
 }
 
 char *
-shard_run_problem(const ShardType *type, int *sqlstate)
+shard_local_problem(const ShardType *type, int *sqlstate)
 {
 	char *problem = shard_security_owner_problem(type);
 
@@ -168,9 +172,9 @@ shard_run_problem(const ShardType *type, int *sqlstate)
 
 /* What the users see as the reason, and how to mend it. */
 static void
-say_problem(ShardRun *run, int sqlstate, char *problem)
+say_problem(ShardLocalType *local, int sqlstate, char *problem)
 {
-	ShardType *type = run->type;
+	ShardType *type = local->type;
 
 	if (problem == NULL ? type->problem == NULL
 						: (type->problem != NULL && strcmp(problem, type->problem) == 0))
@@ -215,7 +219,7 @@ is_crashing(const ShardType *type)
 }
 
 bool
-shard_run_keeps(void)
+shard_local_keeps(void)
 {
 	const ShardWorkerSlot *slot = shard_shmem_my_worker();
 
@@ -223,33 +227,33 @@ shard_run_keeps(void)
 }
 
 bool
-shard_run_awaits_worker(const ShardRun *run)
+shard_local_awaits_worker(const ShardLocalType *local)
 {
 	const ShardDatabase *db = shard_shmem_database();
 
-	return run->type->mode == SHARD_MODE_HOSTING && shard_run_keeps() && db != NULL &&
-		   (db->division.waits & shard_group_bit(shard_message_group(run->type->type_id))) == 0;
+	return local->type->mode == SHARD_MODE_HOSTING && shard_local_keeps() && db != NULL &&
+		   (db->division.waits & shard_group_bit(shard_message_group(local->type->type_id))) == 0;
 }
 
 void
-shard_run_refresh(ShardRun *run)
+shard_local_refresh(ShardLocalType *local)
 {
-	ShardType *type = run->type;
+	ShardType *type = local->type;
 	char *problem = NULL;
 	int sqlstate = 0;
 
-	if (run->looked_at == shard_registry_generation())
+	if (local->looked_at == shard_registry_generation())
 		return;
-	run->looked_at = shard_registry_generation();
-	look_at_state_type(run);
+	local->looked_at = shard_registry_generation();
+	look_at_state_type(local);
 	if (type->mode == SHARD_MODE_DROPPED)
 	{
-		shard_handler_free(&run->handler);
-		shard_handler_free(&run->ordered_by);
-		run->runnable = false;
+		shard_handler_free(&local->handler);
+		shard_handler_free(&local->ordered_by);
+		local->runnable = false;
 		return;
 	}
-	problem = shard_run_problem(type, &sqlstate);
+	problem = shard_local_problem(type, &sqlstate);
 	if (problem == NULL && is_stuck(type))
 	{
 		problem = STUCK_PROBLEM;
@@ -262,8 +266,8 @@ shard_run_refresh(ShardRun *run)
 	}
 
 	/* Compiled anew by its next call, whose fault it is if that fails. */
-	shard_handler_free(&run->handler);
-	shard_handler_free(&run->ordered_by);
-	say_problem(run, sqlstate, problem);
-	run->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING && !shard_run_keeps();
+	shard_handler_free(&local->handler);
+	shard_handler_free(&local->ordered_by);
+	say_problem(local, sqlstate, problem);
+	local->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING && !shard_local_keeps();
 }

@@ -1,6 +1,10 @@
 /*
- * entity/executor_ordered.c
+ * entity/order.c
  *		Messages in the order of their numbers, for types with ordered_by (doc/protocol.md D25).
+ *
+ * Comes from: deliver.c and stash.c: an entity that can run, and its next message.
+ * Goes to: handle.c, if the number is the expected one or there is none; shard.held, if lower ones are missing; the dead letters,
+ * if the number was passed.
  *
  * A message whose number is the expected one is handled, a later one is put into shard.held, place
  * ordered, an earlier one is given up. How far an entity is, is in memory with its entity, and a row of
@@ -16,9 +20,8 @@
 #include "utils/timestamp.h"
 
 #include "base/duration.h"
-#include "entity/dead_letter_room.h"
 #include "base/error_text.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 
 #include "base/compat.h"
 
@@ -40,8 +43,8 @@ order_of(ShardEntity *entity)
 	ordering = entity->ordering;
 	if (!ordering->now.position.known)
 	{
-		shard_turn_end_user_code();
-		shard_ordered_read_position(entity, &ordering->now.position);
+		shard_execution_end_user_code();
+		shard_order_read_position(entity, &ordering->now.position);
 #ifdef SHARD_MUTANT_QUEUE_FORGOTTEN
 		ordering->now.queue = ordering->saved.queue;
 #endif
@@ -53,7 +56,7 @@ order_of(ShardEntity *entity)
 static inline bool
 is_free(const ShardEntity *entity)
 {
-	return entity->run->type->ordered_by_name == NULL;
+	return entity->local->type->ordered_by_name == NULL;
 }
 
 /*
@@ -82,7 +85,7 @@ static void
 report_gap(const ShardEntity *entity, bool timed_out)
 {
 	const ShardOrder *order = &entity->ordering->now;
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 
 	if (!shard_turn_log_counts(SHARD_TURN_LOG_GAP))
 		return;
@@ -160,7 +163,7 @@ report_dead_letter(const ShardEntity *entity, const ErrorData *error)
 		shard_turn_log(
 			SHARD_TURN_LOG_NUMBER, error->sqlerrcode,
 			psprintf("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
-					 entity->id, entity->run->type->name, error->message),
+					 entity->id, entity->local->type->name, error->message),
 			"", "See shard_dead_letters and shard_ordered.");
 }
 
@@ -183,10 +186,10 @@ far_error(const ShardOrderedPosition *position, int64 number)
 static ShardOutcome
 bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 {
-	shard_turn_end_user_code();
-	if (!shard_dead_letter_has_room(entity->run, row, error))
+	shard_execution_end_user_code();
+	if (!shard_dead_letter_has_room(entity->local, row, error))
 	{
-		shard_failure_wait(entity, row, error);
+		shard_queue_wait_for_room(entity, row, error);
 		return SHARD_MESSAGE_RESTS;
 	}
 	shard_held_dead_letter(row, 0, error);
@@ -239,7 +242,7 @@ wait_for_lower(ShardEntity *entity, const ShardRow *row, int64 number)
 {
 	ShardOrderedQueue *queue = &entity->ordering->now.queue;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	if (!shard_held_insert_ordered(row, number))
 		return bury_late(entity, row, number);
 	entity->wait.waiting++;
@@ -249,10 +252,10 @@ wait_for_lower(ShardEntity *entity, const ShardRow *row, int64 number)
 		queue->since = shard_turn.now;
 	}
 	queue->lowest = Min(queue->lowest, number);
-	if (queue->waiting > entity->run->type->ordered_window && !is_ready(entity))
+	if (queue->waiting > entity->local->type->ordered_window && !is_ready(entity))
 	{
-		shard_turn_recount(entity);
-		if (queue->waiting > entity->run->type->ordered_window)
+		shard_recount_entity(entity);
+		if (queue->waiting > entity->local->type->ordered_window)
 			skip_gap(entity, false);
 	}
 	return SHARD_MESSAGE_GONE;
@@ -271,8 +274,8 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 	ErrorData *volatile error = NULL;
 
 	/* what is opened in the subtransaction must be closed in it, and the reverse */
-	shard_security_begin(&shard_turn.security, entity->run->type);
-	shard_state_close(&entity->run->table);
+	shard_security_begin(&shard_turn.security, entity->local->type);
+	shard_state_close(&entity->local->table);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(shard_turn.context);
 	PG_TRY();
@@ -305,8 +308,8 @@ judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_he
 	int sqlstate;
 
 	/* the function was dropped meanwhile, or the worker was cancelled: the message is not to blame */
-	if (cancelled || shard_handler_ordered_by_problem(entity->run->type, &sqlstate) != NULL)
-		return shard_turn_rest(entity, row, is_held);
+	if (cancelled || shard_handler_ordered_by_problem(entity->local->type, &sqlstate) != NULL)
+		return shard_queue_rest(entity, row, is_held);
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
 }
@@ -315,7 +318,7 @@ judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_he
 static void
 begin(ShardEntity *entity, int64 number)
 {
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 	const ShardOrderedQueue *queue = &entity->ordering->now.queue;
 	ShardOrderedPosition *position = &entity->ordering->now.position;
 
@@ -340,7 +343,7 @@ waits(ShardEntity *entity)
 }
 
 void
-shard_ordered_heed(ShardEntity *entity)
+shard_order_heed(ShardEntity *entity)
 {
 	ShardOrdering *ordering = entity->ordering;
 
@@ -357,9 +360,9 @@ shard_ordered_heed(ShardEntity *entity)
 static ShardOutcome
 run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	ShardOutcome outcome = shard_turn_run(entity, row, attempts, is_held);
+	ShardOutcome outcome = shard_handle_message(entity, row, attempts, is_held);
 
-	shard_ordered_heed(entity);
+	shard_order_heed(entity);
 	return outcome;
 }
 
@@ -373,7 +376,7 @@ run_expected(ShardEntity *entity, const ShardRow *row, int attempts, bool is_hel
 	ShardOutcome outcome;
 
 	shard_turn.numbered = true;
-	outcome = shard_turn_run(entity, row, attempts, is_held);
+	outcome = shard_handle_message(entity, row, attempts, is_held);
 	shard_turn.numbered = false;
 	return outcome;
 }
@@ -390,14 +393,14 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 		entity->ordering->now.queue.waiting == 0)
 	{
 		shard_call_batch(entity);
-		shard_ordered_heed(entity);
+		shard_order_heed(entity);
 	}
 	if (!position->begun)
 		begin(entity, number);
 	if (number != position->expected || is_ready(entity))
 	{
 		if (is_held)
-			shard_turn_handled(entity, row);
+			shard_queue_remove(entity, row);
 		if (is_far_ahead(position, number))
 			return bury_far(entity, row, number);
 		return number > position->expected ? wait_for_lower(entity, row, number)
@@ -406,25 +409,25 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 	outcome = run_expected(entity, row, attempts, is_held);
 	if (outcome != SHARD_MESSAGE_RESTS)
 		pass(entity, number);
-	shard_ordered_heed(entity);
+	shard_order_heed(entity);
 	return outcome;
 }
 
 ShardOutcome
-shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	int64 number = 0;
 	bool numbered = false;
 
 	/* an error may have ended what ran before */
 	shard_turn.numbered = false;
-	if (row->kind != SHARD_KIND_TELL || shard_turn_is_stuck(row))
+	if (row->kind != SHARD_KIND_TELL || shard_handle_is_stuck(row))
 		return run_message(entity, row, attempts, is_held);
-	if (shard_turn_failed_at_commit(entity, row, NULL))
-		return shard_turn_commit_number(&number)
+	if (shard_turn_is_given_up(entity, row, NULL))
+		return shard_turn_given_up_number(&number)
 				   ? run_number(entity, row, number, attempts, is_held)
 				   : run_message(entity, row, attempts, is_held);
-	shard_turn_ran(entity, row, NULL);
+	shard_turn_note_ran(entity, row, NULL);
 	if (shard_turn.careful)
 	{
 		bool cancelled = false;
@@ -439,7 +442,7 @@ shard_ordered_run(ShardEntity *entity, const ShardRow *row, int attempts, bool i
 		numbered = shard_call_ordered_by(entity, row, &number);
 		shard_turn.blames_last = false;
 	}
-	shard_turn_ran_number(numbered, number);
+	shard_turn_note_number(numbered, number);
 	return numbered ? run_number(entity, row, number, attempts, is_held)
 					: run_message(entity, row, attempts, is_held);
 }
@@ -451,8 +454,8 @@ load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *l
 	MemoryContext old = MemoryContextSwitchTo(context);
 	List *rows;
 
-	shard_turn_end_user_code();
-	rows = shard_held_load_ordered(entity->run->type->type_id, entity->shard, entity->id,
+	shard_execution_end_user_code();
+	rows = shard_held_load_ordered(entity->local->type->type_id, entity->shard, entity->id,
 								   entity->id_len, limit, last);
 	MemoryContextSwitchTo(old);
 	return rows;
@@ -477,17 +480,17 @@ run_first(ShardEntity *entity, const ShardHeld *held)
 	if (is_late(entity, held))
 	{
 		order->queue.waiting--;
-		shard_turn_handled(entity, &held->row);
+		shard_queue_remove(entity, &held->row);
 		return bury_late(entity, &held->row, held->number);
 	}
 	outcome = run_expected(entity, &held->row, held->attempts, true);
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
 	if (outcome == SHARD_MESSAGE_DONE)
-		shard_turn_handled(entity, &held->row);
+		shard_queue_remove(entity, &held->row);
 	order->queue.waiting--;
 	pass(entity, held->number);
-	shard_ordered_heed(entity);
+	shard_order_heed(entity);
 	return outcome;
 }
 
@@ -500,16 +503,16 @@ run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
 	int done = 0;
 
 	if (rows == NIL || ((ShardHeld *) linitial(rows))->number != queue->lowest)
-		shard_turn_recount(entity);
+		shard_recount_entity(entity);
 	foreach (cell, rows)
 	{
 		const ShardHeld *held = lfirst(cell);
 		bool late;
 
 		queue->lowest = held->number;
-		if (*rests || done++ == limit || !is_ready(entity) || shard_executor_is_over())
+		if (*rests || done++ == limit || !is_ready(entity) || shard_turn_is_over())
 			break;
-		*rests = shard_turn_is_early(entity, held);
+		*rests = shard_queue_is_early(entity, held);
 		if (*rests)
 			break;
 		shard_turn.count++;
@@ -522,13 +525,13 @@ run_rows(ShardEntity *entity, List *rows, int limit, bool *rests)
 }
 
 void
-shard_ordered_run_ready(ShardEntity *entity, bool *rests)
+shard_order_run_ready(ShardEntity *entity, bool *rests)
 {
 	MemoryContext piece = NULL;
 	int read = FIRST_ROWS;
 
 	*rests = false;
-	while (!*rests && shard_ordered_has_ready(entity) && !shard_executor_is_over())
+	while (!*rests && shard_order_has_ready(entity) && !shard_turn_is_over())
 	{
 		List *rows;
 		bool last;
@@ -546,7 +549,7 @@ shard_ordered_run_ready(ShardEntity *entity, bool *rests)
 }
 
 bool
-shard_ordered_has_ready(ShardEntity *entity)
+shard_order_has_ready(ShardEntity *entity)
 {
 	return waits(entity) && is_ready(entity);
 }
@@ -555,54 +558,30 @@ shard_ordered_has_ready(ShardEntity *entity)
 static bool
 is_over(const ShardEntity *entity)
 {
-	return entity->ordering->now.queue.since + entity->run->type->ordered_timeout <=
+	return entity->ordering->now.queue.since + entity->local->type->ordered_timeout <=
 		   shard_turn.read_until;
 }
 
 void
-shard_ordered_time_out(ShardEntity *entity)
+shard_order_time_out(ShardEntity *entity)
 {
 	if (!waits(entity) || is_ready(entity) || !is_over(entity))
 		return;
 
 	/* some that waited may be handled: since when the oldest of the others waits */
-	shard_turn_recount(entity);
+	shard_recount_entity(entity);
 	if (entity->ordering->now.queue.waiting > 0 && is_over(entity))
 		skip_gap(entity, true);
 }
 
-bool
-shard_ordered_is_due(const ShardEntity *entity)
-{
-	return entity->ordering != NULL && entity->ordering->saved.queue.waiting > 0;
-}
-
 TimestampTz
-shard_ordered_due_at(const ShardEntity *entity)
+shard_order_due_at(const ShardEntity *entity)
 {
 	const ShardOrder *order = &entity->ordering->now;
 
 	if (!order->position.known || is_ready(entity))
 		return 1;
-	return order->queue.since + entity->run->type->ordered_timeout;
-}
-
-void
-shard_ordered_begin(ShardEntity *entity)
-{
-	ShardOrdering *ordering = entity->ordering;
-
-	if (ordering == NULL)
-		return;
-	ordering->now = ordering->saved;
-	ordering->dirty = ordering->ended = false;
-}
-
-void
-shard_ordered_keep(ShardEntity *entity)
-{
-	if (entity->ordering != NULL)
-		entity->ordering->saved = entity->ordering->now;
+	return order->queue.since + entity->local->type->ordered_timeout;
 }
 
 /* Deletes a position that has ended; lists one that has changed, to be written with others. */
@@ -616,22 +595,22 @@ write_position(ShardEntity *entity, void *arg)
 	if (entity->ordering->now.position.begun)
 		*changed = lappend(*changed, entity);
 	else
-		shard_ordered_delete_position(entity);
+		shard_order_delete_position(entity);
 }
 
 void
-shard_ordered_write(void)
+shard_order_write(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	List *changed = NIL;
 
 	shard_turn_each(write_position, &changed);
-	shard_ordered_write_positions(changed);
+	shard_order_write_positions(changed);
 	MemoryContextSwitchTo(old);
 }
 
 void
-shard_ordered_forget(ShardEntity *entity)
+shard_order_forget(ShardEntity *entity)
 {
 	if (entity->ordering == NULL)
 		return;

@@ -1,6 +1,9 @@
 /*
- * entity/executor_commit.c
+ * entity/turn_commit.c
  *		What fails when a turn is committed, or takes long, by what its messages did elsewhere.
+ *
+ * Comes from: handle.c, order.c and deliver_ask.c, which note whose code runs; process/region_turn.c around the commit.
+ * Goes to: handle.c and order.c again, which give the noted message up when it is met next.
  *
  * Handlers leave nothing to run at commit in this database. But what they did through libraries may be decided there alone:
  * a foreign server commits, and checks its deferred constraints, right before we do. That is the handlers' work, so it is under
@@ -18,7 +21,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "registry/registry.h"
 
 #include "base/compat.h"
@@ -77,9 +80,9 @@ is_last(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 }
 
 void
-shard_turn_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+shard_turn_note_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 {
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 
 	if (is_last(entity, row, ask))
 		return;
@@ -95,18 +98,20 @@ shard_turn_ran(const ShardEntity *entity, const ShardRow *row, const ShardReques
 }
 
 void
-shard_turn_ran_number(bool numbered, int64 number)
+shard_turn_note_number(bool numbered, int64 number)
 {
 	last.numbered = numbered;
 	last.number = number;
 }
 
 void
-shard_executor_begin_commit(void)
+shard_turn_begin_commit(void)
 {
 	committing = true;
 	if (shard_turn.ran > 0)
-		shard_call_watch(patient);
+		shard_call_watch_commit(patient, shard_turn.ran == 1 && !last.is_ask, last.seq,
+								shard_message_lane(last_entity->local->type->type_id,
+												   last_entity->shard));
 }
 
 /*
@@ -128,14 +133,15 @@ shard_turn_commit_init(void)
 }
 
 int
-shard_executor_end_commit(void)
+shard_turn_end_commit(void)
 {
 	committing = false;
+	shard_call_commit_over();
 	return shard_turn.ran;
 }
 
 int
-shard_executor_failed_at_commit(const ErrorData *error, bool *overtaken)
+shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken)
 {
 	if (!committing || shard_turn.ran == 0)
 		return 0;
@@ -186,7 +192,7 @@ forget_old(void)
 }
 
 ShardSource
-shard_executor_blame(const ErrorData *error)
+shard_turn_blame(const ErrorData *error)
 {
 	MemoryContext context;
 	Failed *one;
@@ -198,7 +204,7 @@ shard_executor_blame(const ErrorData *error)
 	one = MemoryContextAllocZero(context, sizeof(Failed));
 	one->context = context;
 	one->ran = last;
-	one->ran.type_id = last_entity->run->type->type_id;
+	one->ran.type_id = last_entity->local->type->type_id;
 	one->ran.shard = last_entity->shard;
 	one->ran.entity_len = last_entity->id_len;
 	memcpy(one->ran.entity, last_entity->id, last_entity->id_len);
@@ -219,14 +225,14 @@ is_failed(const Failed *one, const ShardEntity *entity, const ShardRow *row,
 		(row != NULL ? ran->seq != row->seq
 					 : ran->slot != ask->slot || ran->generation != ask->generation))
 		return false;
-	return ran->type_id == entity->run->type->type_id && ran->shard == entity->shard &&
+	return ran->type_id == entity->local->type->type_id && ran->shard == entity->shard &&
 		   ran->entity_len == entity->id_len &&
 		   memcmp(ran->entity, entity->id, entity->id_len) == 0 &&
 		   one->generation == shard_registry_generation();
 }
 
 bool
-shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
+shard_turn_is_given_up(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask)
 {
 	dlist_iter iter;
 
@@ -246,7 +252,7 @@ shard_turn_failed_at_commit(const ShardEntity *entity, const ShardRow *row, cons
 }
 
 ErrorData *
-shard_turn_commit_error(void)
+shard_turn_given_up_error(void)
 {
 	ErrorData *error = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
 
@@ -255,7 +261,7 @@ shard_turn_commit_error(void)
 }
 
 bool
-shard_turn_commit_number(int64 *number)
+shard_turn_given_up_number(int64 *number)
 {
 	*number = given_up->ran.number;
 	return given_up->ran.numbered;
@@ -268,6 +274,7 @@ shard_turn_commit_over(bool committed)
 		forget(given_up);
 	given_up = NULL;
 	committing = false;
+	shard_call_commit_over();
 }
 
 void
@@ -282,16 +289,6 @@ shard_turn_commit_forget(int32 type_id, int32 shard)
 		if (one->ran.type_id == type_id && one->ran.shard == shard && one != given_up)
 			forget(one);
 	}
-}
-
-bool
-shard_turn_commits_alone(int64 *seq, int *lane)
-{
-	if (!committing || shard_turn.ran != 1 || last.is_ask)
-		return false;
-	*seq = last.seq;
-	*lane = shard_message_lane(last_entity->run->type->type_id, last_entity->shard);
-	return true;
 }
 
 const ShardType *

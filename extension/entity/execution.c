@@ -1,6 +1,9 @@
 /*
- * entity/executor_hook.c
- *		Statements that a handler must not run because others would pay for them.
+ * entity/execution.c
+ *		The handler that runs in this process, and statements that it must not run because others would pay for them.
+ *
+ * Comes from: call.c, which sets what runs in a region worker, and shard_try(). Asked by the functions that handlers call
+ * (sql/send), and by those that a handler may not call.
  *
  * A turn is one transaction for the messages of many owners, and the server keeps for the whole of it which
  * constraints are deferred. Deferred checks are refused to code that runs as somebody else, so one handler that
@@ -11,10 +14,44 @@
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
 
-#include "entity/executor.h"
+#include "entity/internal.h"
 #include "registry/guest.h"
 
 #include "base/compat.h"
+
+ShardExecution *shard_execution = NULL;
+
+static bool is_worker = false;
+
+void
+shard_execution_init(void)
+{
+	is_worker = true;
+}
+
+ShardExecution *
+shard_execution_current(void)
+{
+	return shard_execution;
+}
+
+void
+shard_execution_set_current(ShardExecution *execution)
+{
+	shard_execution = execution;
+}
+
+void
+shard_execution_end_user_code(void)
+{
+	shard_security_end(&shard_turn.security);
+}
+
+bool
+shard_execution_in_handler(void)
+{
+	return is_worker || shard_execution != NULL;
+}
 
 static ProcessUtility_hook_type previous_hook = NULL;
 
@@ -22,7 +59,7 @@ static void
 check_statement(const Node *statement)
 {
 	if (!IsA(statement, ConstraintsSetStmt) ||
-		!((const ConstraintsSetStmt *) statement)->deferred || !shard_executor_in_handler())
+		!((const ConstraintsSetStmt *) statement)->deferred || !shard_execution_in_handler())
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -44,7 +81,7 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 }
 
 void
-shard_executor_hook_init(void)
+shard_execution_hook_init(void)
 {
 	previous_hook = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
