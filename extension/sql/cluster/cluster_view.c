@@ -11,7 +11,6 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -451,9 +450,9 @@ shard_cluster_view_homes(PG_FUNCTION_ARGS)
 /* ---- peers ------------------------------------------------------------------------------------ */
 
 static const char *
-state_name(int32 state)
+state_name(ShardTransportState state)
 {
-	switch ((ShardTransportState) state)
+	switch (state)
 	{
 		case SHARD_TRANSPORT_CLOSED:
 			return "closed";
@@ -472,25 +471,25 @@ state_name(int32 state)
  * outbox_bytes, oldest, last_error.
  */
 static void
-put_peer(StringInfo in, int worker, void *arg)
+put_peer(ShardReader *in, int worker, void *arg)
 {
 	ReturnSetInfo *result = arg;
+	ShardTransportReport report;
 	Datum values[8];
 	bool nulls[8] = {false};
-	int length;
 
-	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
+	shard_transport_read_report(in, &report);
+	values[0] = Int32GetDatum(report.node);
 	values[1] = Int32GetDatum(worker);
-	values[2] = CStringGetTextDatum(state_name((int32) pq_getmsgint(in, 4)));
-	values[3] = TimestampTzGetDatum(pq_getmsgint64(in));
-	nulls[3] = DatumGetTimestampTz(values[3]) == 0;
-	values[4] = Int64GetDatum(pq_getmsgint64(in));
-	values[5] = Int64GetDatum(pq_getmsgint64(in));
-	values[6] = TimestampTzGetDatum(pq_getmsgint64(in));
-	nulls[6] = DatumGetTimestampTz(values[6]) == 0;
-	length = (int) pq_getmsgint(in, 4);
-	values[7] = PointerGetDatum(cstring_to_text_with_len(pq_getmsgbytes(in, length), length));
-	nulls[7] = length == 0 || !shard_cluster_view_may_see_dsn();
+	values[2] = CStringGetTextDatum(state_name(report.state));
+	values[3] = TimestampTzGetDatum(report.open_since);
+	nulls[3] = report.open_since == 0;
+	values[4] = Int64GetDatum(report.messages);
+	values[5] = Int64GetDatum(report.bytes);
+	values[6] = TimestampTzGetDatum(report.oldest);
+	nulls[6] = report.oldest == 0;
+	values[7] = PointerGetDatum(cstring_to_text_with_len(report.error, report.error_len));
+	nulls[7] = report.error_len == 0 || !shard_cluster_view_may_see_dsn();
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 

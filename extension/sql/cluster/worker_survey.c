@@ -27,7 +27,8 @@ typedef struct Question
 	const ShardRequest *request;
 	int worker;
 	int64 timeout;
-	StringInfoData answer;
+	char *answer; /* NULL: none */
+	int answer_len;
 } Question;
 
 static int64
@@ -55,24 +56,29 @@ ask(void *arg)
 {
 	Question *question = arg;
 
-	question->answer.data = shard_ring_call(question->db, question->worker, question->request,
-											question->timeout, &question->answer.len);
+	question->answer = shard_ring_call(question->db, question->worker, question->request,
+									   question->timeout, &question->answer_len);
 }
 
 /* NULL, or why there is no answer, which came too late; other errors are raised. */
 static ErrorData *
 ask_one(Question *question, ShardWorkerVisit visit, void *arg)
 {
-	ErrorData *error;
+	ErrorData *error = shard_attempt(ask, question);
+	ShardReader reader = {0};
 
-	memset(&question->answer, 0, sizeof(question->answer));
-	error = shard_attempt(ask, question);
 	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);
 	if (error != NULL)
 		return error;
-	while (question->answer.data != NULL && question->answer.cursor < question->answer.len)
-		visit(&question->answer, question->worker, arg);
+	if (question->answer == NULL)
+		return NULL;
+	reader.at = question->answer;
+	reader.end = question->answer + question->answer_len;
+	while (reader.at < reader.end)
+		visit(&reader, question->worker, arg);
+	if (reader.failed)
+		elog(ERROR, "could not read what shard worker %d answered", question->worker);
 	return NULL;
 }
 

@@ -9,14 +9,12 @@
 
 #include "access/commit_ts.h"
 #include "funcapi.h"
-#include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "core/entity/entity.h"
 #include "core/base/message.h"
 #include "entity/executor.h"
 #include "log/log_position.h"
@@ -74,54 +72,11 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequest *request, const char *what
 		shard_worker_survey(db, request, what, read_row, fcinfo->resultinfo);
 }
 
-/*
- * A row of shard_region_state: type_id, shard, entity_id, state,
- * last_message_at, waiting.
- */
-static void
-read_entity(StringInfo in, int worker, void *arg)
-{
-	ReturnSetInfo *result = arg;
-	Datum values[6];
-	bool nulls[6] = {false};
-	const char *state;
-	int length;
-
-	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
-	values[1] = Int32GetDatum(pq_getmsgint(in, 4));
-	state = shard_entity_listing_name((int) pq_getmsgint(in, 4));
-	values[3] = CStringGetTextDatum(state != NULL ? state : "unknown");
-	values[4] = TimestampTzGetDatum(pq_getmsgint64(in));
-	nulls[4] = DatumGetTimestampTz(values[4]) == 0;
-	values[5] = Int64GetDatum(pq_getmsgint64(in));
-	length = pq_getmsgint(in, 4);
-	values[2] = PointerGetDatum(cstring_to_text_with_len(pq_getmsgbytes(in, length), length));
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-}
-
-/*
- * A row of shard_region_stats: type_id, shard, entities, messages_handled,
- * errors.
- */
-static void
-read_shard(StringInfo in, int worker, void *arg)
-{
-	ReturnSetInfo *result = arg;
-	Datum values[5];
-	bool nulls[5] = {false};
-
-	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
-	values[1] = Int32GetDatum(pq_getmsgint(in, 4));
-	for (int i = 2; i < lengthof(values); i++)
-		values[i] = Int64GetDatum(pq_getmsgint64(in));
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-}
-
 static void
 add_readable(ShardType *type, void *arg)
 {
 	if (shard_security_is_owner(type))
-		pq_sendint32(arg, type->type_id);
+		shard_executor_put_reported_type(arg, type->type_id);
 }
 
 /*
@@ -147,7 +102,7 @@ shard_stats_entities(PG_FUNCTION_ARGS)
 	if (request.payload != NULL && types.len == 0)
 		InitMaterializedSRF(fcinfo, 0);
 	else
-		collect_reports(fcinfo, &request, "its entities", read_entity);
+		collect_reports(fcinfo, &request, "its entities", shard_executor_read_entity);
 	return (Datum) 0;
 }
 
@@ -159,7 +114,7 @@ shard_stats_shards(PG_FUNCTION_ARGS)
 {
 	ShardRequest request = {.kind = SHARD_REQUEST_STATS};
 
-	collect_reports(fcinfo, &request, "its counts", read_shard);
+	collect_reports(fcinfo, &request, "its counts", shard_executor_read_shard);
 	return (Datum) 0;
 }
 
