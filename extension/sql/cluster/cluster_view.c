@@ -97,24 +97,6 @@ shard_cluster_view_directory(int *count)
 	return shard_directory_list(count);
 }
 
-int
-shard_cluster_view_worker_pid(ShardDatabase *db, int worker)
-{
-	ShardWorkerSlot *slot = &db->worker[worker];
-	int pid;
-
-	SpinLockAcquire(&slot->mutex);
-	pid = slot->in_use ? (int) slot->pid : 0;
-	SpinLockRelease(&slot->mutex);
-	return pid;
-}
-
-bool
-shard_cluster_view_worker_runs(ShardDatabase *db, int worker)
-{
-	return shard_cluster_view_worker_pid(db, worker) != 0;
-}
-
 static void
 ask_for_reports(void *reports)
 {
@@ -133,7 +115,7 @@ shard_cluster_view_reports(void)
 	ErrorData *error;
 
 	if (db == NULL || shard_executor_in_handler() ||
-		!shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+		!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		return NIL;
 	error = shard_attempt(ask_for_reports, &reports);
 	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)

@@ -34,8 +34,3 @@ extern const char *shard_cluster_view_not_heard(List *reports);
 
 /* The coordinator, as far as this node hears it; 0: none. */
 extern int32 shard_cluster_view_coordinator(List *reports);
-
-extern bool shard_cluster_view_worker_runs(ShardDatabase *db, int worker);
-
-/* The process of a worker; 0: it does not run. */
-extern int shard_cluster_view_worker_pid(ShardDatabase *db, int worker);

@@ -217,7 +217,7 @@ shard_internal_control(PG_FUNCTION_ARGS)
 				 errhint(
 					 "A map of that size has millions of homes: start types with fewer shards.")));
 	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */
-	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+	if (db == NULL || !shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("the control worker of node %d does not run", own_number()),
 						errhint("See shard_health() there, and the server's log.")));

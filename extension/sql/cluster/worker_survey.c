@@ -40,17 +40,6 @@ now_us(void)
 	return (int64) INSTR_TIME_GET_MICROSEC(now);
 }
 
-static bool
-runs(ShardWorkerSlot *slot)
-{
-	bool result;
-
-	SpinLockAcquire(&slot->mutex);
-	result = slot->in_use && slot->pid != 0;
-	SpinLockRelease(&slot->mutex);
-	return result;
-}
-
 static void
 ask(void *arg)
 {
@@ -96,7 +85,7 @@ shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *
 							 .worker = worker,
 							 .timeout = FIRST_TIMEOUT};
 
-		if (runs(&db->worker[worker]))
+		if (shard_shmem_worker_runs(db, worker))
 			busy[worker] = ask_one(&question, visit, arg) != NULL;
 	}
 	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)

@@ -112,12 +112,12 @@ static const char *const clearing[] = {
 /* ---- may it be --------------------------------------------------------------------------------- */
 
 static void
-check_workers(const ShardDatabase *db)
+check_workers(ShardDatabase *db)
 {
 	bool any = false;
 
 	for (int i = 0; db != NULL && i < SHARD_WORKER_SLOTS; i++)
-		any |= db->worker[i].in_use;
+		any |= shard_shmem_worker_runs(db, i);
 	if (!shard_enabled && !any)
 		return;
 	ereport(

@@ -81,7 +81,7 @@ refusal(const ShardBoardView *view)
 static void
 check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 {
-	if (!shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		shard_health_add(health, "the control worker does not run; see the server log");
 	else if (!view->known)
 		shard_health_add(health, "the control worker has not spoken yet: messages wait");
@@ -590,7 +590,7 @@ check_minimum(ShardHealth *health)
 static void
 say_still(ShardHealth *health, ShardDatabase *db)
 {
-	int pid = shard_cluster_view_worker_pid(db, SHARD_CONTROL_WORKER);
+	int pid = shard_shmem_worker_pid(db, SHARD_CONTROL_WORKER);
 
 	shard_health_add(
 		health,
@@ -618,7 +618,7 @@ shard_health_cluster(ShardHealth *health)
 	/* Nobody talks to a fenced or downed node: that it hears of none says nothing about them. */
 	if (view.fenced || view.downed)
 		return;
-	if (view.known && shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+	if (view.known && shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 	{
 		List *reports = shard_cluster_view_reports();
 

@@ -272,17 +272,6 @@ look(ShardDatabase *db, bool pushes)
 	return look.found;
 }
 
-static bool
-runs(ShardWorkerSlot *slot)
-{
-	bool result;
-
-	SpinLockAcquire(&slot->mutex);
-	result = slot->in_use;
-	SpinLockRelease(&slot->mutex);
-	return result;
-}
-
 /*
  * Whether the worker has looked at all there was in this place, in a turn that began after some time.
  */
@@ -307,7 +296,8 @@ is_worth_waiting(ShardDatabase *db, const Still *still)
 	ShardWorkerSlot *slot = &db->worker[still->worker];
 	TimestampTz read_at = pg_atomic_read_u64(&slot->caught_up_at);
 
-	return runs(slot) && (still->place != STILL_INBOX || GetCurrentTimestamp() - read_at < IDLE);
+	return shard_shmem_worker_runs(db, still->worker) &&
+		   (still->place != STILL_INBOX || GetCurrentTimestamp() - read_at < IDLE);
 }
 
 /*

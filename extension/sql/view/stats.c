@@ -41,20 +41,6 @@ typedef struct Backlog
 } Backlog;
 
 /*
- * Whether a worker runs, and its pid.
- */
-static int
-worker_pid(ShardWorkerSlot *slot)
-{
-	int pid;
-
-	SpinLockAcquire(&slot->mutex);
-	pid = slot->in_use ? (int) slot->pid : 0;
-	SpinLockRelease(&slot->mutex);
-	return pid;
-}
-
-/*
  * Asks all workers that run for a report.
  */
 static void
@@ -179,7 +165,7 @@ lag_of(const Backlog *backlog, int worker, bool *isnull)
 		return IntervalPGetDatum(lag);
 	if (track_commit_timestamp && TransactionIdGetCommitTsData(sender, &sent, NULL))
 		lag->time = Max(GetCurrentTimestamp() - sent, 0);
-	else if (db->worker[worker].in_use && caught_up != 0)
+	else if (shard_shmem_worker_runs(db, worker) && caught_up != 0)
 		lag->time = Max(GetCurrentTimestamp() - caught_up, 0);
 	else
 		*isnull = true;
@@ -228,7 +214,7 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	ShardWorkerSlot *slot = &db->worker[worker];
 	uint64 messages = pg_atomic_read_u64(&slot->messages);
 	uint64 turns = pg_atomic_read_u64(&slot->turns);
-	int pid = worker_pid(slot);
+	int pid = shard_shmem_worker_pid(db, worker);
 	Datum values[13];
 	bool nulls[13] = {false};
 	int owners;
