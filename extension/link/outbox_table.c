@@ -135,8 +135,7 @@ pack_begins(const ShardStream *stream)
 	initStringInfo(&out);
 	for (int i = 0; i < stream->n_begins; i++)
 	{
-		shard_wire_put_uint(&out, stream->begins[i].incarnation.high);
-		shard_wire_put_uint(&out, stream->begins[i].incarnation.low);
+		shard_wire_put_uuid(&out, stream->begins[i].incarnation);
 		shard_wire_put_int(&out, stream->begins[i].first);
 	}
 	return bytes_datum(out.data, out.len);
@@ -161,8 +160,7 @@ unpack_begins(ShardStream *stream, Datum datum)
 					: repalloc(stream->begins, stream->begin_space * sizeof(ShardStreamBegin));
 		}
 		begin = &stream->begins[stream->n_begins++];
-		begin->incarnation.high = shard_wire_get_uint(&reader);
-		begin->incarnation.low = shard_wire_get_uint(&reader);
+		begin->incarnation = shard_wire_get_uuid(&reader);
 		begin->first = shard_wire_get_int(&reader);
 	}
 	if (reader.failed)

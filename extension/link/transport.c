@@ -515,7 +515,7 @@ report_link(const Link *link, const ShardOutboxStatus *status, StringInfo out)
 	shard_wire_put_int(out, status->messages);
 	shard_wire_put_int(out, status->bytes);
 	shard_wire_put_int(out, status->oldest);
-	shard_wire_put_bytes(out, text, strlen(text));
+	shard_wire_put_text(out, text);
 }
 
 void

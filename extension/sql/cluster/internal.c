@@ -245,10 +245,8 @@ shard_internal_who(PG_FUNCTION_ARGS)
 	shard_who_put(&out, &who);
 	if (call.at < call.end)
 	{
-		ShardUuid token;
+		ShardUuid token = shard_wire_get_uuid(&call);
 
-		token.high = shard_wire_get_uint(&call);
-		token.low = shard_wire_get_uint(&call);
 		if (call.failed || call.at < call.end)
 			refuse_bytes();
 		shard_board_get(shard_shmem_database(), &view);
