@@ -39,6 +39,7 @@
 #include "registry/security.h"
 #include "entity/state_copy.h"
 #include "registry/statement.h"
+#include "base/nap.h"
 
 #include "base/compat.h"
 
@@ -617,21 +618,15 @@ report_writer(const Export *export, TransactionId writer)
 static void
 look_patiently(Export *export)
 {
-	static uint32 wait_event = 0;
 	int64 deadline = shard_clock_now() + WRITERS_PATIENCE;
 	TransactionId writer;
 
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardExport");
 	while (TransactionIdIsValid(writer = look(export)) || export->locked)
 	{
 		if (shard_clock_now() > deadline)
 			report_writer(export, writer);
 		shard_callee_commit(&export->callee);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, WRITERS_NAP_MS,
-						 wait_event);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		shard_nap(WRITERS_NAP_MS, "ShardExport");
 		(void) shard_catalog_lock(false);
 	}
 }

@@ -40,6 +40,7 @@
 #include "copy/import_stage.h"
 #include "base/peer_errors.h"
 #include "registry/registry.h"
+#include "base/nap.h"
 
 #include "base/compat.h"
 
@@ -367,13 +368,10 @@ report_busy(const Import *import, ShardImportBusy busy)
 static void
 begin_patiently(Import *import)
 {
-	static uint32 wait_event = 0;
 	int64 deadline = shard_clock_now() + LOCK_PATIENCE;
 	bool rows = import->call.kind == SHARD_COPY_ROWS;
 	ShardImportBusy busy;
 
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardImport");
 	for (;;)
 	{
 		(void) shard_catalog_lock(false);
@@ -383,10 +381,7 @@ begin_patiently(Import *import)
 		if (!rows || shard_clock_now() > deadline)
 			report_busy(import, busy);
 		shard_callee_commit(&import->callee);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCK_NAP_MS,
-						 wait_event);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		shard_nap(LOCK_NAP_MS, "ShardImport");
 	}
 }
 

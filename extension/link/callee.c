@@ -33,6 +33,7 @@
 #include "link/peer_role.h"
 #include "registry/security.h"
 #include "shared/visitor.h"
+#include "base/nap.h"
 
 #include "base/compat.h"
 
@@ -203,15 +204,8 @@ report_later(const ShardCallee *callee)
 static void
 nap(ShardCallee *callee)
 {
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardCallee");
 	shard_callee_commit(callee);
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, FACT_NAP_MS,
-					 wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	shard_nap(FACT_NAP_MS, "ShardCallee");
 }
 
 /* See callee.h. A node that was downed hears of nothing that would change that soon (I9). */

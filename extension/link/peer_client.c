@@ -15,21 +15,6 @@
 
 #include "base/compat.h"
 
-/*
- * Sleeps until a connection may go on, or for so many microseconds.
- */
-static void
-nap(int64 microseconds)
-{
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardPeerClient");
-	shard_peer_wait((long) ((microseconds + 999) / 1000), wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
 static bool
 has_ended(const ShardPeerQuestion *question)
 {
@@ -139,7 +124,7 @@ run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *proc
 		}
 		if (open == 0)
 			return;
-		nap(left);
+		shard_peer_nap((long) ((left + 999) / 1000), "ShardPeerClient");
 	}
 }
 

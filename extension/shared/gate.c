@@ -25,6 +25,7 @@
 #include "shared/gate.h"
 #include "base/guc.h"
 #include "shared/shmem.h"
+#include "base/nap.h"
 
 #include "base/compat.h"
 
@@ -135,7 +136,6 @@ shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
 bool
 shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int64 microseconds)
 {
-	static uint32 wait_event = 0;
 	instr_time start;
 	long nap = FIRST_NAP;
 
@@ -143,8 +143,6 @@ shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int
 		return true;
 	XLogFlush(lsn);
 	INSTR_TIME_SET_CURRENT(start);
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardGate");
 
 	while (!shard_gate_released(type_id, shard, turn, lsn))
 	{
@@ -154,9 +152,7 @@ shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int
 		INSTR_TIME_SUBTRACT(now, start);
 		if ((int64) INSTR_TIME_GET_MICROSEC(now) >= microseconds)
 			return false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap, wait_event);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		shard_nap(nap, "ShardGate");
 		nap = Min(nap * 2, LONGEST_NAP);
 	}
 	return true;

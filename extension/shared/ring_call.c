@@ -38,6 +38,7 @@
 #include "shared/ring.h"
 #include "shared/ring_body.h"
 #include "shared/ring_slot.h"
+#include "base/nap.h"
 
 #include "base/compat.h"
 
@@ -99,22 +100,6 @@ now_us(void)
 }
 
 /*
- * Sleeps until the latch is set, for so many microseconds at most.
- */
-static void
-nap(int64 microseconds)
-{
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardAsk");
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) ((microseconds + 999) / 1000), wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
-/*
  * This backend's slot, to be written to. An earlier request, given up, may
  * still be in a worker's hands, for the time of a copy.
  */
@@ -129,7 +114,7 @@ own_slot(void)
 		before_shmem_exit(leave_at_exit, (Datum) 0);
 	registered = true;
 	while (shard_ring_slot_look(slot, &pid) != SHARD_RING_FREE)
-		nap(1000);
+		shard_nap(1, "ShardAsk");
 	return slot;
 }
 
@@ -258,7 +243,8 @@ wait_for_answer(Call *call)
 		if (state == SHARD_RING_SUBMITTED || state == SHARD_RING_TAKEN)
 			follow_lane(call);
 		left = Min(left, LIVENESS_INTERVAL);
-		nap(Max(Min(left, call->look_at - now_us()), 1000));
+		left = Max(Min(left, call->look_at - now_us()), 1000);
+		shard_nap((long) ((left + 999) / 1000), "ShardAsk");
 	}
 }
 

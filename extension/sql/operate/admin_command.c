@@ -26,6 +26,7 @@
 #include "shared/board.h"
 #include "shared/shmem.h"
 #include "registry/security.h"
+#include "base/nap.h"
 
 #include "base/compat.h"
 
@@ -95,14 +96,7 @@ shard_command_timeout(FunctionCallInfo fcinfo, int number)
 void
 shard_command_nap(void)
 {
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardCluster");
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_INTERVAL,
-					 wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	shard_nap(LOOK_INTERVAL, "ShardCluster");
 }
 
 /* See admin_command.h. A subtransaction that is rolled back has no locks any more. */

@@ -31,6 +31,7 @@
 #include "shared/board.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
+#include "base/nap.h"
 
 #include "base/compat.h"
 
@@ -99,17 +100,10 @@ check_part(const Drain *drain)
 static bool
 sleep_a_little(Drain *drain)
 {
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardDrain");
 	check_part(drain);
 	if (time_left(drain) == 0)
 		return false;
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, drain->nap,
-					 wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	shard_nap(drain->nap, "ShardDrain");
 	drain->nap = Min(drain->nap * 2, LONGEST_NAP);
 	return true;
 }
