@@ -12,6 +12,7 @@
 
 #include "link/peer_client.h"
 #include "link/peer_private.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -97,14 +98,14 @@ static void
 run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *procedure,
 	int timeout_ms)
 {
-	int64 deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
+	int64 deadline = shard_clock_now() + timeout_ms * INT64CONST(1000);
 
 	for (int i = 0; i < count; i++)
 		if (!has_ended(&questions[i]))
 			peers[i] = shard_peer_create("client");
 	for (;;)
 	{
-		int64 left = deadline - shard_peer_now();
+		int64 left = deadline - shard_clock_now();
 		int open = 0;
 
 		for (int i = 0; i < count; i++)

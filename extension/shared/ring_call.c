@@ -19,7 +19,6 @@
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "common/int.h"
-#include "portability/instr_time.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -39,6 +38,7 @@
 #include "shared/ring_body.h"
 #include "shared/ring_slot.h"
 #include "base/nap.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -70,7 +70,7 @@ typedef struct Call
 	int worker;
 	const ShardRequest *request;
 	int64 timeout;		  /* microseconds */
-	int64 deadline;		  /* on now_us()'s clock */
+	int64 deadline;		  /* on shard_clock_now() */
 	int64 look_at;		  /* when to look whether it waits for a lock of ours, once it has begun */
 	int64 deadlock_check; /* the same, though it has not */
 	int64 self_lock; /* when it was first seen to, having begun; 0: at the last look it did not */
@@ -85,18 +85,6 @@ static void
 leave_at_exit(int code, Datum arg)
 {
 	(void) shard_ring_slot_leave(shard_ring_slot_mine());
-}
-
-/*
- * Microseconds on a clock that nobody sets.
- */
-static int64
-now_us(void)
-{
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
 }
 
 /*
@@ -168,7 +156,7 @@ static bool
 is_deadlocked(Call *call)
 {
 	int64 patience = DeadlockTimeout * INT64CONST(1000);
-	int64 now = now_us();
+	int64 now = shard_clock_now();
 	bool is_due = now >= call->deadlock_check;
 	bool begun;
 	bool blocked;
@@ -223,7 +211,7 @@ wait_for_answer(Call *call)
 			return OUTCOME_ANSWERED;
 		if (state == SHARD_RING_LOST)
 			return OUTCOME_LOST;
-		left = call->deadline - now_us();
+		left = call->deadline - shard_clock_now();
 		if (left <= 0)
 		{
 			if (shard_ring_slot_withdraw(call->slot))
@@ -243,7 +231,7 @@ wait_for_answer(Call *call)
 		if (state == SHARD_RING_SUBMITTED || state == SHARD_RING_TAKEN)
 			follow_lane(call);
 		left = Min(left, LIVENESS_INTERVAL);
-		left = Max(Min(left, call->look_at - now_us()), 1000);
+		left = Max(Min(left, call->look_at - shard_clock_now()), 1000);
 		shard_nap((long) ((left + 999) / 1000), "ShardAsk");
 	}
 }
@@ -483,7 +471,7 @@ pass_gate(const Call *call, XLogRecPtr lsn)
 	uint64 turn = pg_atomic_read_u64(&call->db->lane[lane].turn);
 	int64 left;
 
-	if (pg_add_s64_overflow(call->deadline - now_us(), request->patience_us, &left))
+	if (pg_add_s64_overflow(call->deadline - shard_clock_now(), request->patience_us, &left))
 		left = PG_INT64_MAX;
 	if (!shard_gate_wait_for(request->type_id, request->shard, turn, lsn, left))
 		report_outcome(call, OUTCOME_GATE);
@@ -493,7 +481,7 @@ char *
 shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int64 timeout_us,
 				int *len)
 {
-	int64 start = now_us();
+	int64 start = shard_clock_now();
 	Call call = {.slot = own_slot(), .db = db, .worker = worker, .request = request};
 	MemoryContext context = CurrentMemoryContext;
 	dsm_segment *segment = NULL;

@@ -8,10 +8,9 @@
  */
 #include "postgres.h"
 
-#include "portability/instr_time.h"
-
 #include "base/attempt.h"
 #include "sql/cluster/worker_survey.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -30,15 +29,6 @@ typedef struct Question
 	char *answer; /* NULL: none */
 	int answer_len;
 } Question;
-
-static int64
-now_us(void)
-{
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
-}
 
 static void
 ask(void *arg)
@@ -75,7 +65,7 @@ void
 shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *what,
 					ShardWorkerVisit visit, void *arg)
 {
-	int64 deadline = now_us() + TIMEOUT;
+	int64 deadline = shard_clock_now() + TIMEOUT;
 	bool busy[SHARD_MAX_WORKERS] = {false};
 
 	shard_each_worker (worker, db)
@@ -93,7 +83,7 @@ shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *
 		Question question = {.db = db,
 							 .request = request,
 							 .worker = worker,
-							 .timeout = Max(deadline - now_us(), LEAST_TIMEOUT)};
+							 .timeout = Max(deadline - shard_clock_now(), LEAST_TIMEOUT)};
 		ErrorData *error = busy[worker] ? ask_one(&question, visit, arg) : NULL;
 
 		if (error != NULL)

@@ -17,7 +17,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "storage/latch.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
@@ -32,6 +31,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "base/nap.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -49,8 +49,8 @@ static const char *const waiting_query =
 typedef struct Drain
 {
 	ShardDatabase *db;
-	int64 mark; /* the newest seq that counts */
-	instr_time start;
+	int64 mark;	 /* the newest seq that counts */
+	int64 start; /* on shard_clock_now() */
 	int64 limit; /* microseconds */
 	long nap;	 /* ms */
 } Drain;
@@ -69,11 +69,7 @@ typedef struct Round
 static int64
 time_left(const Drain *drain)
 {
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, drain->start);
-	return Max(drain->limit - (int64) INSTR_TIME_GET_MICROSEC(now), 0);
+	return Max(drain->limit - (shard_clock_now() - drain->start), 0);
 }
 
 /*
@@ -233,7 +229,7 @@ shard_drain(PG_FUNCTION_ARGS)
 	check_place();
 	(void) shard_catalog_lock(false);
 	(void) shard_log_attach();
-	INSTR_TIME_SET_CURRENT(drain.start);
+	drain.start = shard_clock_now();
 	drain.limit = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
 	if (drain.limit < 0)
 		ereport(ERROR,
