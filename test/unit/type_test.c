@@ -222,6 +222,16 @@ wish_as(int at, const char *name, int32 number, bool proxy, const char *owner)
 	deliver();
 }
 
+static void
+let_owners_share(int at)
+{
+	ShardLiveSettings live = *shard_node_live(machines[at].node);
+
+	live.owners_may_share = true;
+	shard_node_reload(machines[at].node, now, &live, out);
+	act(at, NO_LINK);
+}
+
 /* Is that the owner of the type, as a machine has learned? */
 static bool
 owner_is(int at, const char *name, const char *owner)
@@ -378,8 +388,8 @@ test_groups(void)
 	   "a joiner with a ninth owner's type is refused: %s", machines[2].command_text);
 	is_int(count_members(0), 2, "and is no member");
 
-	shard_node_set_sharing(machines[0].node, true);
-	shard_node_set_sharing(machines[1].node, true);
+	let_owners_share(0);
+	let_owners_share(1);
 	wish_as(0, "ninth", 0, false, "owner8");
 	run(2 * SHARD_SECOND);
 	ok(id_of(0, "ninth") != 0, "unless owners may share");

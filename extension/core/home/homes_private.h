@@ -204,6 +204,7 @@ struct ShardHomes
 {
 	int32 self;
 	ShardHomesSettings settings;
+	const ShardLiveSettings *live;
 	const ShardProposer *proposer; /* while the office is held, */
 	const ShardMap *decided;	   /* and what it has decided */
 	int64 office_since;
