@@ -40,6 +40,7 @@
 #include "entity/state_copy.h"
 #include "registry/statement.h"
 #include "base/nap.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -108,9 +109,7 @@ read_call(Export *export)
 	if (shard_copy_get_export(&callee->reader, &export->call) &&
 		callee->reader.at == callee->reader.end)
 		return;
-	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
-					errmsg("the call of node %d is damaged", callee->header.from),
-					errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("the call of node %d", callee->header.from), NULL, NULL);
 }
 
 /* Whether there are states: of a type that was dropped here, or is a proxy, there is no table (D28). */

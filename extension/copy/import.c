@@ -41,6 +41,7 @@
 #include "base/peer_errors.h"
 #include "registry/registry.h"
 #include "base/nap.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -233,10 +234,8 @@ ask(Import *import, const ShardCopyPosition *position)
 static void
 damaged(const Import *import, const char *what)
 {
-	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
-					errmsg("the answer of node %d is damaged, in %s", import->call.node, what),
-					errdetail("Nothing of the shard was stored."),
-					errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("the answer of node %d", import->call.node), what,
+					   "Nothing of the shard was stored.");
 }
 
 /* Where the old home stopped. */

@@ -50,6 +50,7 @@
 #include "entity/state_purge.h"
 #include "registry/statement.h"
 #include "registry/turn_lock.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -94,11 +95,9 @@ add_shard(const ShardImportStage *stage, ShardArguments *arguments)
 static void
 damaged(const ShardImportStage *stage, const char *what)
 {
-	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
-					errmsg("what node %d sends of shard %d of entity type \"%s\" is damaged, in %s",
-						   stage->node, stage->shard.shard, stage->type->name, what),
-					errdetail("Nothing of it was stored."),
-					errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("what node %d sends of shard %d of entity type \"%s\"", stage->node,
+								stage->shard.shard, stage->type->name),
+					   what, "Nothing of it was stored.");
 }
 
 /* ---- settings and locks ----------------------------------------------------------------------- */
