@@ -34,6 +34,7 @@
 #include "registry/security.h"
 #include "shared/visitor.h"
 #include "base/nap.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -77,8 +78,7 @@ check_place(FunctionCallInfo fcinfo)
 						errmsg("a call of another node must be a statement of its own"),
 						errdetail("It commits before it answers."),
 						errhint("CALL the procedure outside of a transaction block.")));
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("call must not be null")));
+	shard_argument_check(fcinfo, 0, "call must not be null");
 }
 
 /* ---- who calls -------------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@
 #include "shared/told.h"
 #include "shared/visitor.h"
 #include "link/way_back.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -68,8 +69,7 @@ call_of(FunctionCallInfo fcinfo)
 
 	shard_shmem_require();
 	shard_visitor_here();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("call cannot be null")));
+	shard_argument_check(fcinfo, 0, "call cannot be null");
 	call = PG_GETARG_BYTEA_PP(0);
 	return (ShardReader){VARDATA_ANY(call), VARDATA_ANY(call) + VARSIZE_ANY_EXHDR(call), false};
 }

@@ -27,6 +27,7 @@
 #include "shared/shmem.h"
 #include "registry/security.h"
 #include "base/nap.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -53,14 +54,6 @@ shard_command_begin(const char *function)
 	(void) shard_catalog_get();
 }
 
-static void
-check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what)));
-}
-
 char *
 shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
 {
@@ -74,7 +67,9 @@ shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
 int32
 shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
 {
-	check_not_null(fcinfo, number, what);
+	if (PG_ARGISNULL(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what)));
 	return PG_GETARG_INT32(number);
 }
 
@@ -84,7 +79,7 @@ shard_command_timeout(FunctionCallInfo fcinfo, int number)
 {
 	int64 timeout;
 
-	check_not_null(fcinfo, number, "timeout");
+	shard_argument_check(fcinfo, number, "timeout cannot be null");
 	timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(number));
 	if (timeout < 0)
 		ereport(ERROR,

@@ -29,6 +29,7 @@
 #include "shared/ring.h"
 #include "registry/security.h"
 #include "log/session.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -150,12 +151,10 @@ limit_of(const Interval *timeout)
 static void
 check_arguments(FunctionCallInfo fcinfo)
 {
-	static const char *const names[] = {"entity type", "entity id", "message", "timeout"};
-
-	for (int i = 0; i < lengthof(names); i++)
-		if (PG_ARGISNULL(i))
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-							errmsg("%s must not be null", names[i])));
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "entity id must not be null");
+	shard_argument_check(fcinfo, 2, "message must not be null");
+	shard_argument_check(fcinfo, 3, "timeout must not be null");
 }
 
 /*

@@ -32,6 +32,7 @@
 #include "shared/shmem.h"
 #include "base/nap.h"
 #include "base/clock.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -222,9 +223,7 @@ shard_drain(PG_FUNCTION_ARGS)
 {
 	Drain drain = {.nap = FIRST_NAP};
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("timeout must not be null")));
+	shard_argument_check(fcinfo, 0, "timeout must not be null");
 	shard_shmem_require();
 	check_place();
 	(void) shard_catalog_lock(false);

@@ -35,6 +35,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "sql/send/trial.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -369,15 +370,13 @@ form_result(FunctionCallInfo fcinfo, const Trial *trial)
 Datum
 shard_try(PG_FUNCTION_ARGS)
 {
-	static const char *const names[] = {"entity type", "entity id", "message"};
 	Trial trial = {0};
 	ShardType *type;
 	text *entity;
 
-	for (int i = 0; i < lengthof(names); i++)
-		if (PG_ARGISNULL(i))
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-							errmsg("%s must not be null", names[i])));
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "entity id must not be null");
+	shard_argument_check(fcinfo, 2, "message must not be null");
 	type = open_type(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	entity = PG_GETARG_TEXT_PP(1);
 	trial.message = PG_GETARG_JSONB_P(2);
