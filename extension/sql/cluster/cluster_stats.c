@@ -19,12 +19,12 @@
 #include "core/map/action.h"
 #include "core/member/membership.h"
 #include "base/duration.h"
-#include "entity/executor.h"
 #include "sql/cluster/internal.h"
 #include "link/peer_client.h"
 #include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -45,9 +45,7 @@ static void
 check_place(const char *function)
 {
 	shard_shmem_require();
-	if (shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot execute %s from within a handler", function)));
+	shard_handler_guard_check(psprintf("execute %s", function), NULL, NULL);
 }
 
 /*

@@ -32,6 +32,7 @@
 #include "registry/security.h"
 #include "link/transport.h"
 #include "sql/cluster/worker_survey.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -485,10 +486,7 @@ shard_cluster_view_peers(PG_FUNCTION_ARGS)
 	ShardRequest request = {.kind = SHARD_REQUEST_PEERS};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot look at links from within a handler"),
-						errdetail("The worker that runs the handler would wait for itself.")));
+	shard_handler_guard_check("look at links", SHARD_WAITS_FOR_ITSELF, NULL);
 	if (db == NULL)
 		return (Datum) 0;
 	shard_worker_survey(db, &request, "its links", put_peer, fcinfo->resultinfo);

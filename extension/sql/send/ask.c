@@ -20,7 +20,6 @@
 #include "registry/catalog.h"
 #include "core/base/message.h"
 #include "base/duration.h"
-#include "entity/executor.h"
 #include "base/guc.h"
 #include "log/log.h"
 #include "registry/identity.h"
@@ -30,6 +29,7 @@
 #include "registry/security.h"
 #include "log/session.h"
 #include "base/argument.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -43,11 +43,8 @@ PG_FUNCTION_INFO_V1(shard_ask);
 static void
 check_place(void)
 {
-	if (shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot ask from within a handler"),
-						errdetail("The ask would wait for the worker that runs the handler."),
-						errhint("Tell the entity with shard_tell() and have it tell you back.")));
+	shard_handler_guard_check("ask", "The ask would wait for the worker that runs the handler.",
+							  "Tell the entity with shard_tell() and have it tell you back.");
 	PreventCommandDuringRecovery("shard_ask()");
 	PreventCommandIfReadOnly("shard_ask()");
 	PreventCommandIfParallelMode("shard_ask()");

@@ -24,7 +24,6 @@
 
 #include "registry/catalog.h"
 #include "base/duration.h"
-#include "entity/executor.h"
 #include "shared/gate.h"
 #include "log/log.h"
 #include "shared/board.h"
@@ -33,6 +32,7 @@
 #include "base/nap.h"
 #include "base/clock.h"
 #include "base/argument.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -205,10 +205,7 @@ pass_gate(const Drain *drain)
 static void
 check_place(void)
 {
-	if (shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot wait for messages from within a handler"),
-						errdetail("The worker that runs the handler would wait for itself.")));
+	shard_handler_guard_check("wait for messages", SHARD_WAITS_FOR_ITSELF, NULL);
 	PreventCommandDuringRecovery("shard_drain()");
 }
 

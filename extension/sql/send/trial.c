@@ -36,6 +36,7 @@
 #include "shared/shmem.h"
 #include "sql/send/trial.h"
 #include "base/argument.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -244,10 +245,7 @@ run_trial(Trial *trial)
 static void
 check_place(void)
 {
-	if (shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot try a handler from within a handler"),
-						errhint("Call the function itself.")));
+	shard_handler_guard_check("try a handler", NULL, "Call the function itself.");
 	PreventCommandDuringRecovery("shard_try()");
 	PreventCommandIfParallelMode("shard_try()");
 }

@@ -26,6 +26,7 @@
 #include "shared/board.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -561,9 +562,7 @@ shard_cluster_moves_decisions(PG_FUNCTION_ARGS)
 	ShardSurvey all;
 
 	shard_shmem_require();
-	if (shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot read shard_decisions from within a handler")));
+	shard_handler_guard_check("read shard_decisions", NULL, NULL);
 	InitMaterializedSRF(fcinfo, 0);
 	all = shard_cluster_survey(SHARD_INTERNAL_DECISIONS, VIEW_TIMEOUT_MS);
 	for (int i = 0; i < all.count; i++)

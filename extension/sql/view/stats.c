@@ -24,6 +24,7 @@
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "sql/cluster/worker_survey.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -50,10 +51,7 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequest *request, const char *what
 	ShardDatabase *db = shard_shmem_database();
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shard_executor_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot look at regions from within a handler"),
-						errdetail("The worker that runs the handler would wait for itself.")));
+	shard_handler_guard_check("look at regions", SHARD_WAITS_FOR_ITSELF, NULL);
 	if (db != NULL)
 		shard_worker_survey(db, request, what, read_row, fcinfo->resultinfo);
 }
