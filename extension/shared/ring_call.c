@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "common/int.h"
 #include "storage/ipc.h"
@@ -39,6 +38,7 @@
 #include "shared/ring_slot.h"
 #include "base/nap.h"
 #include "base/clock.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -274,8 +274,7 @@ reason(const Call *call, const char *limit)
 {
 	int length = strlen(call->slot->why);
 
-	if (length > 0 && call->slot->cause[0] != '\0' &&
-		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+	if (length > 0 && call->slot->cause[0] != '\0' && shard_rights_all_stats())
 		return psprintf("%.*s: %s", length - (call->slot->why[length - 1] == '.' ? 1 : 0),
 						call->slot->why, call->slot->cause);
 	if (length > 0)

@@ -25,6 +25,7 @@
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "sql/send/handler_guard.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -221,7 +222,7 @@ shard_cluster_stats_location(PG_FUNCTION_ARGS)
 
 		values[1] = Int32GetDatum(node);
 		nulls[1] = false;
-		nulls[2] = dsn == NULL || !shard_cluster_view_may_see_dsn();
+		nulls[2] = dsn == NULL || !shard_rights_all_stats();
 		if (!nulls[2])
 			values[2] = CStringGetTextDatum(dsn);
 		nulls[3] = !is_running(node, dsn, type->type_id, shard, entity, &running);

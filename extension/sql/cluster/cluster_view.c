@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -33,6 +32,7 @@
 #include "link/transport.h"
 #include "sql/cluster/worker_survey.h"
 #include "sql/send/handler_guard.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -74,15 +74,6 @@ typedef struct KnownType
 	int32 type_id;
 	char *name;
 } KnownType;
-
-/*
- * Whether the current user may see where members are.
- */
-bool
-shard_cluster_view_may_see_dsn(void)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
 
 /*
  * The members as decided, with the rights to read them.
@@ -303,7 +294,7 @@ shard_cluster_view_members(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 		put_member((ReturnSetInfo *) fcinfo->resultinfo, &members[i],
 				   shard_cluster_view_report_of(reports, members[i].node),
-				   members[i].node == view.node, shard_cluster_view_may_see_dsn());
+				   members[i].node == view.node, shard_rights_all_stats());
 	return (Datum) 0;
 }
 
@@ -472,7 +463,7 @@ put_peer(ShardReader *in, int worker, void *arg)
 	values[6] = TimestampTzGetDatum(report.oldest);
 	nulls[6] = report.oldest == 0;
 	values[7] = PointerGetDatum(cstring_to_text_with_len(report.error, report.error_len));
-	nulls[7] = report.error_len == 0 || !shard_cluster_view_may_see_dsn();
+	nulls[7] = report.error_len == 0 || !shard_rights_all_stats();
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 

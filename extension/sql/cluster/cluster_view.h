@@ -9,9 +9,6 @@
 #include "shared/board.h"
 #include "shared/shmem.h"
 
-/* Addresses, and errors that name them, are for who may read all statistics. */
-extern bool shard_cluster_view_may_see_dsn(void);
-
 /* The members as decided and learned, by node id; valid until the next call. Needs a snapshot. */
 extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
 

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
@@ -27,6 +26,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "sql/send/handler_guard.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -82,15 +82,6 @@ typedef struct MoveView
 	HTAB *shards; /* ShardNotes, of each shard that a note is about */
 	bool see_errors;
 } MoveView;
-
-/*
- * Whether this node may ask others for the current user, and show him what they say of errors.
- */
-static bool
-may_ask(void)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
 
 /* ---- imports of this node --------------------------------------------------------------------- */
 
@@ -491,7 +482,7 @@ shard_cluster_moves_list(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	view.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	view.arena = shard_arena_create();
-	view.see_errors = may_ask();
+	view.see_errors = shard_rights_all_stats();
 	view.map = shard_cluster_map_read();
 	view.notes = collect(view.see_errors && shard_preloaded && !shard_executor_in_handler());
 	view.shards = by_shard(view.notes);

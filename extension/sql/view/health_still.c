@@ -29,6 +29,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -449,7 +450,7 @@ say_failing(ShardHealth *health, int worker, const ShardWorkerTurns *turns)
 	shard_health_add(
 		health, psprintf("worker %d handles nothing: %d turns in a row have failed since %s%s: %s",
 						 worker, turns->failures, timestamptz_to_str(turns->failing_since), at,
-						 shard_cluster_view_may_see_dsn() ? turns->error : "see the server log"));
+						 shard_rights_all_stats() ? turns->error : "see the server log"));
 }
 
 /*
