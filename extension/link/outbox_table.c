@@ -112,7 +112,7 @@ unpack_begins(ShardStream *stream, Datum datum)
 }
 
 void
-shard_out_table_streams(OutStreamVisit visit)
+shard_outbox_table_streams(OutStreamVisit visit)
 {
 	ShardArguments arguments = {0};
 
@@ -143,7 +143,7 @@ add_lane(ShardArguments *arguments, const OutStream *stream)
 
 /* As it is now, the turn's rows included. */
 void
-shard_out_table_store_stream(const OutStream *stream)
+shard_outbox_table_store_stream(const OutStream *stream)
 {
 	const ShardStream *core = &stream->stream;
 	ShardArguments arguments = {0};
@@ -159,7 +159,7 @@ shard_out_table_store_stream(const OutStream *stream)
 }
 
 void
-shard_out_table_kept(OutKeptVisit visit)
+shard_outbox_table_kept(OutKeptVisit visit)
 {
 	Portal portal;
 
@@ -194,7 +194,7 @@ add_key(ShardArguments *arguments, const OutPacket *packet)
 }
 
 void
-shard_out_table_keep(const OutPacket *packet, const char *payload, int length)
+shard_outbox_table_keep(const OutPacket *packet, const char *payload, int length)
 {
 	ShardArguments arguments = {0};
 
@@ -206,7 +206,7 @@ shard_out_table_keep(const OutPacket *packet, const char *payload, int length)
 }
 
 void
-shard_out_table_forget(const OutPacket *packet)
+shard_outbox_table_forget(const OutPacket *packet)
 {
 	ShardArguments arguments = {0};
 
@@ -215,7 +215,7 @@ shard_out_table_forget(const OutPacket *packet)
 }
 
 void
-shard_out_table_forget_all(const OutStream *stream)
+shard_outbox_table_forget_all(const OutStream *stream)
 {
 	ShardArguments arguments = {0};
 
@@ -224,7 +224,7 @@ shard_out_table_forget_all(const OutStream *stream)
 }
 
 bool
-shard_out_table_read(const OutPacket *packet, OutBytes visit, void *arg)
+shard_outbox_table_read(const OutPacket *packet, OutBytes visit, void *arg)
 {
 	ShardArguments arguments = {0};
 	bool found;
@@ -240,7 +240,7 @@ shard_out_table_read(const OutPacket *packet, OutBytes visit, void *arg)
 							  false};
 		OutHeader header;
 
-		found = shard_out_get_header(&reader, &header);
+		found = shard_outbox_get_header(&reader, &header);
 		if (found)
 			visit(unconstify(OutPacket *, packet), reader.at, (int) (reader.end - reader.at), arg);
 	}
