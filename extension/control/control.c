@@ -514,25 +514,22 @@ take_events(void)
 }
 
 /*
- * The gate that is wished for may have changed with the configuration (G3), or how often shards are
- * rebalanced.
+ * Settings may have changed with the configuration; the gate that is wished for, also with synchronous_standby_names (G3).
  */
 static void
 follow_settings(void)
 {
-	static int32 last = -1;
-	static int interval = -1;
-	int32 gate = shard_control_gate();
+	ShardLiveSettings live;
+	MemoryContext old;
 
-	if (interval >= 0 && interval != shard_rebalance_interval)
-		shard_node_set_interval(shard_control.node, shard_clock_now(),
-								shard_rebalance_interval * SHARD_MS);
-	interval = shard_rebalance_interval;
-	shard_node_set_sharing(shard_control.node, shard_owners_may_share_workers);
-
-	if (last >= 0 && gate != last)
-		shard_control_event(&(ShardNodeEvent){.kind = SHARD_EVENT_GATE, .number = gate});
-	last = gate;
+	shard_control_live(&live);
+	if (memcmp(&live, shard_node_live(shard_control.node), sizeof(live)) == 0)
+		return;
+	old = MemoryContextSwitchTo(shard_control.context);
+	shard_node_reload(shard_control.node, shard_clock_now(), &live, shard_control.out);
+	MemoryContextSwitchTo(old);
+	shard_control.again = true;
+	shard_control_carry_out();
 }
 
 /*

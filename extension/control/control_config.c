@@ -115,6 +115,15 @@ shard_control_journal_may_run(void)
 }
 
 void
+shard_control_live(ShardLiveSettings *live)
+{
+	memset(live, 0, sizeof(ShardLiveSettings));
+	live->gate = shard_control_gate();
+	live->owners_may_share = shard_owners_may_share_workers;
+	live->rebalance_interval = shard_rebalance_interval * SHARD_MS;
+}
+
+void
 shard_control_config(ShardNodeConfig *config, const char *dsn)
 {
 	const ControlState *state = &shard_control;
@@ -124,7 +133,6 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	config->app_version = setting_text(shard_app_version);
 	config->weight = (int32) rint(shard_weight * SHARD_ALLOCATION_WEIGHT_ONE);
 	read_roles(config);
-	config->gate = shard_control_gate();
 	config->identity_lease = shard_identity_lease;
 	config->lease_ttl_ms = shard_lease_ttl;
 	config->min_members = shard_min_members;
@@ -142,11 +150,9 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	if (state->journal || shard_state_store_mode == SHARD_STATE_STORE_JOURNAL)
 		config->journal_node = SHARD_JOURNAL_NODE;
 	config->journal_voter = state->journal;
-	config->homes.rebalance_interval = shard_rebalance_interval * SHARD_MS;
 	config->homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config->homes.start_timeout = SHARD_START_TIMEOUT;
 	config->homes.absolute_limit = 20;
 	config->homes.relative_limit = 0.1;
-	config->homes.owners_may_share = shard_owners_may_share_workers;
-	config->roster.owners_may_share = shard_owners_may_share_workers;
+	shard_control_live(&config->live);
 }

@@ -9,9 +9,9 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "mb/pg_wchar.h"
-#include "utils/builtins.h"
 
 #include "control/control_private.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -25,20 +25,16 @@ static const char *const kinds[] = {
 	[SHARD_DECISION_EVACUATION] = "evacuation",		[SHARD_DECISION_MEMBER] = "member",
 	[SHARD_DECISION_STRATEGY] = "strategy failed"};
 
-static void
-execute(SPIPlanPtr *plan, const char *query, int count, Oid *types, Datum *values,
-		const char *nulls)
-{
-	if (*plan == NULL)
-	{
-		*plan = SPI_prepare(query, count, types);
-		if (*plan == NULL)
-			elog(ERROR, "could not prepare a statement on shard.decision");
-		SPI_keepplan(*plan);
-	}
-	if (SPI_execute_plan(*plan, values, nulls, false, 0) < 0)
-		elog(ERROR, "could not write shard.decision");
-}
+static ShardStatement insert_decision = {
+	"INSERT INTO shard.decision (kind, type_id, shard, from_node, to_node, epoch, why)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7)",
+	7,
+	{TEXTOID, INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, TEXTOID}};
+
+static ShardStatement delete_oldest = {
+	"DELETE FROM shard.decision WHERE id <= (SELECT max(d.id) - $1 FROM shard.decision d)",
+	1,
+	{INT8OID}};
 
 static const char *
 kind_name(int32 kind)
@@ -49,41 +45,35 @@ kind_name(int32 kind)
 }
 
 static void
+add_number(ShardArguments *arguments, int32 number, bool is_null)
+{
+	shard_statement_add(arguments, Int32GetDatum(number), is_null);
+}
+
+static void
 insert(const ShardAction *action)
 {
-	static SPIPlanPtr plan = NULL;
-	Oid types[7] = {TEXTOID, INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, TEXTOID};
+	ShardArguments arguments = {0};
 	bool type = action->shard.type_id != 0;
 	bool shard = type && action->shard.shard >= 0;
 	const char *why = action->text ? action->text : "";
 	int length = (int) strlen(why);
-	Datum values[7];
-	char nulls[8] = "       ";
 
-	values[0] = CStringGetTextDatum(kind_name(action->status));
-	values[1] = Int32GetDatum(action->shard.type_id);
-	values[2] = Int32GetDatum(action->shard.shard);
-	values[3] = Int32GetDatum(action->node);
-	values[4] = Int32GetDatum(action->to);
-	values[5] = Int32GetDatum(action->shard.epoch);
+	shard_statement_add_string(&arguments, kind_name(action->status));
+	add_number(&arguments, action->shard.type_id, !type);
+	add_number(&arguments, action->shard.shard, !shard);
+	add_number(&arguments, action->node, action->node == 0);
+	add_number(&arguments, action->to, action->to == 0);
+	add_number(&arguments, action->shard.epoch, !shard);
 	/* The machine cuts texts at so many bytes, which may be within a character. */
-	values[6] = PointerGetDatum(cstring_to_text_with_len(why, pg_mbcliplen(why, length, length)));
-	nulls[1] = type ? ' ' : 'n';
-	nulls[2] = nulls[5] = shard ? ' ' : 'n';
-	nulls[3] = action->node != 0 ? ' ' : 'n';
-	nulls[4] = action->to != 0 ? ' ' : 'n';
-	execute(&plan,
-			"INSERT INTO shard.decision (kind, type_id, shard, from_node, to_node, epoch, why) "
-			"VALUES ($1, $2, $3, $4, $5, $6, $7)",
-			7, types, values, nulls);
+	shard_statement_add_text(&arguments, why, pg_mbcliplen(why, length, length));
+	shard_statement_run(&insert_decision, &arguments, SPI_OK_INSERT);
 }
 
 int
 shard_control_decisions(const ShardActions *actions)
 {
-	static SPIPlanPtr plan = NULL;
-	Oid types[1] = {INT8OID};
-	Datum values[1] = {Int64GetDatum(KEPT)};
+	ShardArguments arguments = {0};
 	int count = 0;
 
 	for (int i = 0; i < actions->n_actions; i++)
@@ -96,10 +86,8 @@ shard_control_decisions(const ShardActions *actions)
 	}
 	if (count == 0)
 		return 0;
-	execute(&plan,
-			"DELETE FROM shard.decision WHERE id OPERATOR(pg_catalog.<=) "
-			"(SELECT pg_catalog.max(d.id) OPERATOR(pg_catalog.-) $1 FROM shard.decision d)",
-			1, types, values, NULL);
+	shard_statement_add(&arguments, Int64GetDatum(KEPT), false);
+	shard_statement_run(&delete_oldest, &arguments, SPI_OK_DELETE);
 	SPI_finish();
 	return count;
 }

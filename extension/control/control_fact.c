@@ -14,6 +14,7 @@
 #include "core/base/message.h"
 #include "core/flow/packet.h"
 #include "log/log.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -80,28 +81,27 @@ shard_control_facts_forget(int32 type_id)
 	}
 }
 
+static ShardStatement select_active = {
+	"SELECT epoch::int8 FROM shard.own WHERE type_id = $1 AND shard = $2 AND state = 'active'",
+	2,
+	{INT4OID, INT4OID}};
+
+static ShardStatement select_known = {"SELECT n FROM shard.route WHERE type_id = $1 AND shard = $2",
+									  2,
+									  {INT4OID, INT4OID}};
+
 /*
- * One number about a shard, or a default.
+ * One number about a shard; -1: there is none.
  */
 static int64
-look_up(SPIPlanPtr *plan, const char *query, const ShardFact *fact, int64 otherwise)
+look_up(ShardStatement *statement, const ShardFact *fact)
 {
-	Oid types[2] = {INT4OID, INT4OID};
-	Datum values[2] = {Int32GetDatum(fact->type_id), Int32GetDatum(fact->shard)};
-	bool isnull;
+	ShardArguments arguments = {0};
 
-	if (*plan == NULL)
-	{
-		*plan = SPI_prepare(query, 2, types);
-		if (*plan == NULL)
-			elog(ERROR, "could not prepare a look-up of a shard");
-		SPI_keepplan(*plan);
-	}
-	if (SPI_execute_plan(*plan, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not look up a shard");
-	if (SPI_processed == 0)
-		return otherwise;
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	shard_statement_add(&arguments, Int32GetDatum(fact->type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(fact->shard), false);
+	shard_statement_read(statement, &arguments, 1);
+	return SPI_processed == 0 ? -1 : shard_statement_int8(0, 1);
 }
 
 /*
@@ -110,13 +110,7 @@ look_up(SPIPlanPtr *plan, const char *query, const ShardFact *fact, int64 otherw
 static bool
 is_active(const ShardFact *fact)
 {
-	static SPIPlanPtr plan = NULL;
-
-	return look_up(&plan,
-				   "SELECT epoch::int8 FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1 "
-				   "AND shard OPERATOR(pg_catalog.=) $2 "
-				   "AND state OPERATOR(pg_catalog.=) 'active'",
-				   fact, -1) == fact->epoch;
+	return look_up(&select_active, fact) == fact->epoch;
 }
 
 /*
@@ -125,12 +119,7 @@ is_active(const ShardFact *fact)
 static bool
 is_known(const ShardFact *fact)
 {
-	static SPIPlanPtr plan = NULL;
-
-	return look_up(&plan,
-				   "SELECT n FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1 "
-				   "AND shard OPERATOR(pg_catalog.=) $2",
-				   fact, -1) >= fact->n;
+	return look_up(&select_known, fact) >= fact->n;
 }
 
 static void

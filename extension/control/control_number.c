@@ -15,6 +15,7 @@
 
 #include "registry/catalog.h"
 #include "control/control_types.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -49,16 +50,21 @@ has_data(int32 type_id)
 	return shard_control_data_in_log(type_id);
 }
 
+static ShardStatement update_negative = {
+	"UPDATE shard.type SET type_id = -type_id WHERE type_id < 0"};
+
 static void
 update_number(int32 from, int32 to)
 {
-	Oid types[2] = {INT4OID, INT4OID};
-	Datum values[2] = {Int32GetDatum(from), Int32GetDatum(to)};
+	static ShardStatement update = {"UPDATE shard.type SET type_id = $2 WHERE type_id = $1",
+									2,
+									{INT4OID, INT4OID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args("UPDATE shard.type SET type_id = $2 "
-							  "WHERE type_id OPERATOR(pg_catalog.=) $1",
-							  2, types, values, NULL, false, 0) != SPI_OK_UPDATE ||
-		SPI_processed != 1)
+	shard_statement_add(&arguments, Int32GetDatum(from), false);
+	shard_statement_add(&arguments, Int32GetDatum(to), false);
+	shard_statement_run(&update, &arguments, SPI_OK_UPDATE);
+	if (SPI_processed != 1)
 		elog(ERROR, "could not renumber an entity type");
 }
 
@@ -137,10 +143,8 @@ renumber(List *types, const ControlLearned *learned, int count)
 					update_number(type->type_id, -learned[i].type_id);
 			}
 	}
-	if (good && SPI_execute("UPDATE shard.type SET type_id = OPERATOR(pg_catalog.-) type_id "
-							"WHERE type_id OPERATOR(pg_catalog.<) 0",
-							false, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not renumber entity types");
+	if (good)
+		shard_statement_run(&update_negative, &(ShardArguments){0}, SPI_OK_UPDATE);
 	SPI_finish();
 	if (good)
 	{

@@ -12,13 +12,13 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
 
 #include "registry/catalog.h"
 #include "control/control_types.h"
 #include "registry/registry.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -69,18 +69,16 @@ is_noted(const ControlType *type, const char *owner)
 static bool
 note(const ControlType *type, const char *owner)
 {
-	Oid types[2] = {INT4OID, TEXTOID};
-	Datum values[2] = {Int32GetDatum(type->type_id)};
-	char nulls[2] = {' ', owner == NULL ? 'n' : ' '};
+	static ShardStatement update = {
+		"WITH free AS (SELECT type_id FROM shard.type WHERE type_id = $1 FOR UPDATE SKIP LOCKED)"
+		" UPDATE shard.type t SET cluster_owner = $2 FROM free WHERE t.type_id = free.type_id",
+		2,
+		{INT4OID, TEXTOID}};
+	ShardArguments arguments = {0};
 
-	if (owner != NULL)
-		values[1] = CStringGetTextDatum(owner);
-	if (SPI_execute_with_args("WITH free AS (SELECT type_id FROM shard.type"
-							  "  WHERE type_id OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED)"
-							  "UPDATE shard.type t SET cluster_owner = $2 FROM free"
-							  "  WHERE t.type_id OPERATOR(pg_catalog.=) free.type_id",
-							  2, types, values, nulls, false, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not note the owner of an entity type");
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_add_string(&arguments, owner);
+	shard_statement_run(&update, &arguments, SPI_OK_UPDATE);
 	if (SPI_processed > 0)
 		CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
 	return SPI_processed > 0;

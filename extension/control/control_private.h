@@ -278,6 +278,9 @@ extern bool shard_control_data_in_log(int32 type_id);
 /* What the settings say; texts are valid until the next reload. */
 extern void shard_control_config(ShardNodeConfig *config, const char *dsn);
 
+/* Those that a reload of the configuration may change; equal ones have equal bytes. */
+extern void shard_control_live(ShardLiveSettings *live);
+
 /* Is this database the journal of a cluster, and may it be (R14)? */
 extern bool shard_control_is_journal(void);
 extern bool shard_control_journal_may_run(void);

@@ -19,6 +19,7 @@
 #include "entity/state_orphan.h"
 #include "shared/told.h"
 #include "core/base/text.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -152,6 +153,11 @@ attempt(void (*read)(void *argument), Answer *answer, const char *what)
 						  errdetail("%s", error->message != NULL ? error->message : "")));
 }
 
+static ShardStatement select_tables = {
+	"SELECT t.type_id, c.oid, t.type_name, t.number_of_shards FROM shard.type t"
+	" JOIN pg_class c ON c.oid = t.state_table::oid"
+	" WHERE t.mode <> 'dropped' ORDER BY t.type_id"};
+
 /* The next shards of all tables; within a transaction, connected to SPI. */
 static void
 read_tables(Answer *answer)
@@ -161,11 +167,7 @@ read_tables(Answer *answer)
 	attempt(look_for_orphans, answer, "the tables of schema shard_entity cannot be read there");
 	if (answer->why != NULL)
 		return;
-	if (SPI_execute("SELECT t.type_id, c.oid, t.type_name, t.number_of_shards FROM shard.type t "
-					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid "
-					"WHERE t.mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY t.type_id",
-					true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for state tables");
+	shard_statement_read(&select_tables, &(ShardArguments){0}, 0);
 	for (uint64 i = 0; i < SPI_processed && answer->why == NULL; i++)
 	{
 		HeapTuple row = SPI_tuptable->vals[i];

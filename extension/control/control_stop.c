@@ -27,6 +27,7 @@
 #include "shared/visitor.h"
 #include "process/worker.h"
 #include "shared/worker_log.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -108,17 +109,14 @@ static int64
 count_shards(void)
 {
 	static const char *const tables[] = {"own"};
+	static ShardStatement select = {"SELECT count(*) FROM shard.own WHERE state = 'active'"};
 	int64 count = 0;
-	bool isnull;
 
 	if (!shard_control_try(tables, lengthof(tables)))
 		return -1;
 	SPI_connect();
-	if (SPI_execute("SELECT pg_catalog.count(*) FROM shard.own "
-					"WHERE state OPERATOR(pg_catalog.=) 'active'",
-					true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not count shards");
-	count = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	shard_statement_read(&select, &(ShardArguments){0}, 1);
+	count = shard_statement_int8(0, 1);
 	SPI_finish();
 	shard_control_commit();
 	return count;
@@ -246,18 +244,15 @@ linger(void)
 static bool
 has_clients(void)
 {
+	static ShardStatement select = {
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"};
 	bool any = false;
-	bool isnull;
 
 	shard_control_begin();
 	SPI_connect();
-	if (SPI_execute("SELECT pid FROM pg_catalog.pg_stat_activity "
-					"WHERE backend_type OPERATOR(pg_catalog.=) 'client backend'",
-					true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for clients");
+	shard_statement_read(&select, &(ShardArguments){0}, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
-		any |= !shard_visitor_is(
-			DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		any |= !shard_visitor_is(shard_statement_int4(i, 1));
 	SPI_finish();
 	shard_control_commit();
 	return any;

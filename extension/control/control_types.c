@@ -28,7 +28,6 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
-#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -45,6 +44,7 @@
 #include "registry/registry.h"
 #include "registry/settings.h"
 #include "entity/state_structure.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -149,19 +149,16 @@ read_type(HeapTuple row, TupleDesc desc)
 static List *
 read_types(MemoryContext context)
 {
+	static ShardStatement select = {
+		"SELECT t.type_id, t.type_name, t.mode, t.number_of_shards::text, t.hash, t.settings,"
+		" t.state_type::oid, pg_get_userbyid(coalesce(c.relowner, t.owner)), t.cluster_owner"
+		" FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table"
+		" WHERE t.mode <> 'dropped' ORDER BY t.type_id"};
 	List *types = NIL;
 	MemoryContext old;
 
 	SPI_connect();
-	if (SPI_execute(
-			"SELECT t.type_id, t.type_name, t.mode, t.number_of_shards::text, t.hash, t.settings, "
-			"t.state_type::oid, pg_catalog.pg_get_userbyid(coalesce(c.relowner, t.owner)), "
-			"t.cluster_owner "
-			"FROM shard.type t LEFT JOIN pg_catalog.pg_class c "
-			"ON c.oid OPERATOR(pg_catalog.=) t.state_table "
-			"WHERE t.mode OPERATOR(pg_catalog.<>) 'dropped' ORDER BY t.type_id",
-			true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.type");
+	shard_statement_read(&select, &(ShardArguments){0}, 0);
 	old = MemoryContextSwitchTo(context);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		types = lappend(types, read_type(SPI_tuptable->vals[i], SPI_tuptable->tupdesc));

@@ -39,6 +39,8 @@
 #include "registry/security.h"
 #include "entity/state_copy.h"
 #include "registry/statement.h"
+#include "base/nap.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -107,9 +109,7 @@ read_call(Export *export)
 	if (shard_copy_get_export(&callee->reader, &export->call) &&
 		callee->reader.at == callee->reader.end)
 		return;
-	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
-					errmsg("the call of node %d is damaged", callee->header.from),
-					errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("the call of node %d", callee->header.from), NULL, NULL);
 }
 
 /* Whether there are states: of a type that was dropped here, or is a proxy, there is no table (D28). */
@@ -617,21 +617,15 @@ report_writer(const Export *export, TransactionId writer)
 static void
 look_patiently(Export *export)
 {
-	static uint32 wait_event = 0;
 	int64 deadline = shard_clock_now() + WRITERS_PATIENCE;
 	TransactionId writer;
 
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardExport");
 	while (TransactionIdIsValid(writer = look(export)) || export->locked)
 	{
 		if (shard_clock_now() > deadline)
 			report_writer(export, writer);
 		shard_callee_commit(&export->callee);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, WRITERS_NAP_MS,
-						 wait_event);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		shard_nap(WRITERS_NAP_MS, "ShardExport");
 		(void) shard_catalog_lock(false);
 	}
 }

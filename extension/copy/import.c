@@ -40,6 +40,8 @@
 #include "copy/import_stage.h"
 #include "base/peer_errors.h"
 #include "registry/registry.h"
+#include "base/nap.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -232,10 +234,8 @@ ask(Import *import, const ShardCopyPosition *position)
 static void
 damaged(const Import *import, const char *what)
 {
-	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
-					errmsg("the answer of node %d is damaged, in %s", import->call.node, what),
-					errdetail("Nothing of the shard was stored."),
-					errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("the answer of node %d", import->call.node), what,
+					   "Nothing of the shard was stored.");
 }
 
 /* Where the old home stopped. */
@@ -367,13 +367,10 @@ report_busy(const Import *import, ShardImportBusy busy)
 static void
 begin_patiently(Import *import)
 {
-	static uint32 wait_event = 0;
 	int64 deadline = shard_clock_now() + LOCK_PATIENCE;
 	bool rows = import->call.kind == SHARD_COPY_ROWS;
 	ShardImportBusy busy;
 
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardImport");
 	for (;;)
 	{
 		(void) shard_catalog_lock(false);
@@ -383,10 +380,7 @@ begin_patiently(Import *import)
 		if (!rows || shard_clock_now() > deadline)
 			report_busy(import, busy);
 		shard_callee_commit(&import->callee);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCK_NAP_MS,
-						 wait_event);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		shard_nap(LOCK_NAP_MS, "ShardImport");
 	}
 }
 

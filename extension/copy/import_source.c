@@ -23,19 +23,6 @@ static ShardPeer *peer = NULL;
 static int32 peer_node = 0;
 static char *peer_dsn = NULL;
 
-/* Sleeps until the connection may go on. */
-static void
-nap(long timeout_ms)
-{
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardImport");
-	shard_peer_wait(timeout_ms, wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
 /* The connection failed, and is closed. Who reads the error asked this node: it names the one that did not answer. */
 static void
 raise_failure(void)
@@ -89,7 +76,7 @@ shard_import_source_open(int32 node, const char *dsn, int timeout_ms)
 		if (shard_peer_poll(peer) == SHARD_PEER_FAILED)
 			raise_failure();
 		if (shard_peer_state(peer) != SHARD_PEER_READY)
-			nap((long) (left / 1000) + 1);
+			shard_peer_nap((long) (left / 1000) + 1, "ShardImport");
 	}
 }
 
@@ -112,7 +99,7 @@ shard_import_source_take(int *length)
 			raise_failure();
 		if (event != SHARD_PEER_ANSWER)
 		{
-			nap(-1);
+			shard_peer_nap(-1, "ShardImport");
 			continue;
 		}
 		answer = shard_peer_answer(peer, length);

@@ -23,11 +23,9 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
@@ -50,6 +48,8 @@
 #include "entity/state_purge.h"
 #include "registry/statement.h"
 #include "registry/turn_lock.h"
+#include "base/damage.h"
+#include "base/constraints.h"
 
 #include "base/compat.h"
 
@@ -94,11 +94,9 @@ add_shard(const ShardImportStage *stage, ShardArguments *arguments)
 static void
 damaged(const ShardImportStage *stage, const char *what)
 {
-	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
-					errmsg("what node %d sends of shard %d of entity type \"%s\" is damaged, in %s",
-						   stage->node, stage->shard.shard, stage->type->name, what),
-					errdetail("Nothing of it was stored."),
-					errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("what node %d sends of shard %d of entity type \"%s\"", stage->node,
+								stage->shard.shard, stage->type->name),
+					   what, "Nothing of it was stored.");
 }
 
 /* ---- settings and locks ----------------------------------------------------------------------- */
@@ -108,17 +106,6 @@ set_local(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0,
 							 false);
-}
-
-/* A constraint's trigger must not wait for the commit, where another user would run it. */
-static void
-set_constraints_immediate(void)
-{
-	ConstraintsSetStmt *statement = makeNode(ConstraintsSetStmt);
-
-	statement->constraints = NIL;
-	statement->deferred = false;
-	AfterTriggerSetState(statement);
 }
 
 /* ---- begin ------------------------------------------------------------------------------------ */
@@ -284,7 +271,7 @@ void
 shard_import_stage_begin(ShardImportStage *stage, ShardReader columns)
 {
 	set_local("lock_timeout", LOCK_TIMEOUT);
-	set_constraints_immediate();
+	shard_constraints_immediate();
 	stage->seq = FIRST_SEQ - 1;
 	learn_nodes(stage);
 	PushActiveSnapshot(GetTransactionSnapshot());

@@ -1,14 +1,17 @@
 /*
  * entity/report.c
- *		What a region worker has in memory, for the views.
+ *		What a region worker has in memory, for the views: written by the worker, read by the backend that asked it.
  *
- * Comes from: process/region_asks.c: a request of a view.
+ * Comes from: process/region_asks.c: a request of a view. A row's writer and its reader stand one below the other; no other
+ * file knows the form.
  */
 #include "postgres.h"
 
-#include "libpq/pqformat.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "core/base/wire.h"
 #include "core/entity/entity.h"
 #include "entity/internal.h"
 
@@ -23,19 +26,73 @@ state_of(const ShardWait *wait)
 	return wait->suspended ? SHARD_ENTITY_QUARANTINED : SHARD_ENTITY_WAITING;
 }
 
+/* A row is put into a function's result. The function has as many columns as the reader has written. */
+static void
+put_row(ReturnSetInfo *result, Datum *values, bool *nulls, int columns)
+{
+	if (result->setDesc->natts != columns)
+		elog(ERROR, "a region worker reports %d columns, the function has %d", columns,
+			 result->setDesc->natts);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* A row of shard.region_entities(). */
 static void
 report_entity(ShardEntity *entity, void *arg)
 {
 	StringInfo out = arg;
 	const ShardWait *wait = &entity->saved_wait;
 
-	pq_sendint32(out, entity->local->type->type_id);
-	pq_sendint32(out, entity->shard);
-	pq_sendint32(out, shard_entity_listing(state_of(wait)));
-	pq_sendint64(out, entity->last_message_at);
-	pq_sendint64(out, wait->waiting);
-	pq_sendint32(out, entity->id_len);
-	appendBinaryStringInfo(out, entity->id, entity->id_len);
+	shard_wire_put_int(out, entity->local->type->type_id);
+	shard_wire_put_int(out, entity->shard);
+	shard_wire_put_bytes(out, entity->id, entity->id_len);
+	shard_wire_put_int(out, shard_entity_listing(state_of(wait)));
+	shard_wire_put_int(out, entity->last_message_at);
+	shard_wire_put_int(out, wait->waiting);
+}
+
+void
+shard_report_read_entity(ShardReader *in, int worker, void *result)
+{
+	Datum values[6];
+	bool nulls[6] = {false};
+	const char *text;
+	int length;
+
+	values[0] = Int32GetDatum(shard_wire_get_int32(in));
+	values[1] = Int32GetDatum(shard_wire_get_int32(in));
+	text = shard_wire_get_piece(in, &length);
+	values[2] = PointerGetDatum(cstring_to_text_with_len(text, length));
+	text = shard_entity_listing_name(shard_wire_get_int32(in));
+	values[3] = CStringGetTextDatum(text != NULL ? text : "unknown");
+	values[4] = TimestampTzGetDatum(shard_wire_get_int(in));
+	nulls[4] = DatumGetTimestampTz(values[4]) == 0;
+	values[5] = Int64GetDatum(shard_wire_get_int(in));
+	put_row(result, values, nulls, lengthof(values));
+}
+
+/* A row of shard.region_shards(). */
+static void
+report_shard(const ShardLocalType *local, int shard, const ShardShardCount *count, StringInfo out)
+{
+	shard_wire_put_int(out, local->type->type_id);
+	shard_wire_put_int(out, shard);
+	shard_wire_put_int(out, count->entities);
+	shard_wire_put_int(out, count->handled);
+	shard_wire_put_int(out, count->errors);
+}
+
+void
+shard_report_read_shard(ShardReader *in, int worker, void *result)
+{
+	Datum values[5];
+	bool nulls[5] = {false};
+
+	values[0] = Int32GetDatum(shard_wire_get_int32(in));
+	values[1] = Int32GetDatum(shard_wire_get_int32(in));
+	for (int i = 2; i < lengthof(values); i++)
+		values[i] = Int64GetDatum(shard_wire_get_int(in));
+	put_row(result, values, nulls, lengthof(values));
 }
 
 static void
@@ -55,11 +112,7 @@ report_counts(ShardLocalType *local, void *arg)
 		}
 		if (count->entities == 0 && count->handled == 0 && count->errors == 0)
 			continue;
-		pq_sendint32(out, local->type->type_id);
-		pq_sendint32(out, shard);
-		pq_sendint64(out, count->entities);
-		pq_sendint64(out, count->handled);
-		pq_sendint64(out, count->errors);
+		report_shard(local, shard, count, out);
 	}
 }
 
@@ -72,11 +125,18 @@ report_type(ShardLocalType *local, StringInfo out)
 		report_entity(dlist_container(ShardEntity, lru, iter.cur), out);
 }
 
+/* A type whose entities are asked for. */
+void
+shard_report_put_type(StringInfo payload, int32 type_id)
+{
+	shard_wire_put_int(payload, type_id);
+}
+
 /* The entities that are asked for. */
 static void
 report_entities(const ShardRequest *request, StringInfo out)
 {
-	StringInfoData types = {.data = request->payload, .len = request->payload_len};
+	ShardReader types = {0};
 
 	if (request->entity_len > 0)
 	{
@@ -90,11 +150,16 @@ report_entities(const ShardRequest *request, StringInfo out)
 			report_entity(entity, out);
 		return;
 	}
-	if (types.data == NULL)
-		shard_cache_each(report_entity, out);
-	while (types.data != NULL && types.cursor < types.len)
+	if (request->payload == NULL)
 	{
-		ShardLocalType *local = shard_local_known((int32) pq_getmsgint(&types, 4));
+		shard_cache_each(report_entity, out);
+		return;
+	}
+	types.at = request->payload;
+	types.end = request->payload + request->payload_len;
+	while (types.at < types.end)
+	{
+		ShardLocalType *local = shard_local_known(shard_wire_get_int32(&types));
 
 		if (local != NULL)
 			report_type(local, out);

@@ -11,6 +11,7 @@
 #include "lib/stringinfo.h"
 #include "utils/elog.h"
 
+#include "core/base/wire.h"
 #include "log/log.h"
 #include "shared/ring.h"
 
@@ -226,11 +227,18 @@ extern TimestampTz shard_cache_passivate(TimestampTz now);
 /* ---- what is in memory, for views (report.c) ------------------------------------------------- */
 
 /*
- * Appends the rows of a report to out, in network byte order:
- * SHARD_REQUEST_ENTITIES, per entity in memory, of the types whose int32 type_ids are the payload, or of all without one, or
- * the one that the request names: int32 type_id, int32 shard, int32 state
- * (ShardEntityListing), int64 last_message_at (TimestampTz, 0: none), int64 waiting (messages in the
- * stash), int32 length and bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
- * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
+ * Worker: appends the rows of a report to out. SHARD_REQUEST_ENTITIES: per entity in memory, of the types that are the
+ * payload, or of all types without a payload, or the one entity that the request names. SHARD_REQUEST_STATS: per shard
+ * with any count.
  */
 extern void shard_report_append(const ShardRequest *request, StringInfo out);
+
+/* Backend: adds a type to the payload of SHARD_REQUEST_ENTITIES. */
+extern void shard_report_put_type(StringInfo payload, int32 type_id);
+
+/*
+ * Backend: reads one row of SHARD_REQUEST_ENTITIES, or of SHARD_REQUEST_STATS, and puts it into the result (ReturnSetInfo *)
+ * of shard.region_entities(), or of shard.region_shards(). For shard_worker_survey(), which tells whether the reader failed.
+ */
+extern void shard_report_read_entity(ShardReader *in, int worker, void *result);
+extern void shard_report_read_shard(ShardReader *in, int worker, void *result);

@@ -33,6 +33,8 @@
 #include "link/peer_role.h"
 #include "registry/security.h"
 #include "shared/visitor.h"
+#include "base/nap.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -76,8 +78,7 @@ check_place(FunctionCallInfo fcinfo)
 						errmsg("a call of another node must be a statement of its own"),
 						errdetail("It commits before it answers."),
 						errhint("CALL the procedure outside of a transaction block.")));
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("call must not be null")));
+	shard_argument_check(fcinfo, 0, "call must not be null");
 }
 
 /* ---- who calls -------------------------------------------------------------------------------- */
@@ -203,15 +204,8 @@ report_later(const ShardCallee *callee)
 static void
 nap(ShardCallee *callee)
 {
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardCallee");
 	shard_callee_commit(callee);
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, FACT_NAP_MS,
-					 wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	shard_nap(FACT_NAP_MS, "ShardCallee");
 }
 
 /* See callee.h. A node that was downed hears of nothing that would change that soon (I9). */

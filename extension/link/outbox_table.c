@@ -10,106 +10,55 @@
 #include "utils/timestamp.h"
 
 #include "link/outbox_private.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
-
-#define MAX_PARAMETERS 9
 
 /* Rows that are fetched at a time: each may be as long as a packet. */
 #define FETCH 50
 
-/* A statement, planned at first use. */
-typedef struct Statement
-{
-	const char *sql;
-	int parameters;
-	Oid type[MAX_PARAMETERS];
-	SPIPlanPtr plan;
-} Statement;
-
-static Statement select_streams = {
+static ShardStatement select_streams = {
 	"SELECT node, lane, gen, last, acked, truncated, begins, quarantine FROM shard.stream"
 	" WHERE channel = 0",
 	0,
-	{0},
-	NULL};
+	{0}};
 
-static Statement store_stream = {
+static ShardStatement store_stream = {
 	"INSERT INTO shard.stream AS s (node, lane, channel, gen, last, acked, truncated, begins,"
 	" quarantine) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8)"
 	" ON CONFLICT (node, lane, channel) DO UPDATE SET gen = excluded.gen, last = excluded.last,"
 	" acked = excluded.acked, truncated = excluded.truncated, begins = excluded.begins,"
 	" quarantine = excluded.quarantine",
 	8,
-	{INT4OID, INT2OID, INT4OID, INT8OID, INT8OID, INT8OID, BYTEAOID, TEXTOID},
-	NULL};
+	{INT4OID, INT2OID, INT4OID, INT8OID, INT8OID, INT8OID, BYTEAOID, TEXTOID}};
 
-static Statement select_kept = {
+static ShardStatement select_kept = {
 	"SELECT node, lane, payload, kept_at FROM shard.outbox_kept WHERE channel = 0"
 	" ORDER BY node, lane, first_seq",
 	0,
-	{0},
-	NULL};
+	{0}};
 
-static Statement insert_kept = {
+static ShardStatement insert_kept = {
 	"INSERT INTO shard.outbox_kept (node, lane, channel, first_seq, rows, payload)"
 	" VALUES ($1, $2, 0, $3, $4, $5)",
 	5,
-	{INT4OID, INT2OID, INT8OID, INT4OID, BYTEAOID},
-	NULL};
+	{INT4OID, INT2OID, INT8OID, INT4OID, BYTEAOID}};
 
-static Statement delete_kept = {
+static ShardStatement delete_kept = {
 	"DELETE FROM shard.outbox_kept WHERE node = $1 AND lane = $2 AND channel = 0 AND first_seq = $3",
 	3,
-	{INT4OID, INT2OID, INT8OID},
-	NULL};
+	{INT4OID, INT2OID, INT8OID}};
 
-static Statement delete_all_kept = {
+static ShardStatement delete_all_kept = {
 	"DELETE FROM shard.outbox_kept WHERE node = $1 AND lane = $2 AND channel = 0",
 	2,
-	{INT4OID, INT2OID},
-	NULL};
+	{INT4OID, INT2OID}};
 
-static Statement read_kept = {
+static ShardStatement read_kept = {
 	"SELECT payload FROM shard.outbox_kept WHERE node = $1 AND lane = $2 AND channel = 0"
 	" AND first_seq = $3",
 	3,
-	{INT4OID, INT2OID, INT8OID},
-	NULL};
-
-/* Plans it at first use; the caller has connected. */
-static SPIPlanPtr
-plan_of(Statement *statement)
-{
-	if (statement->plan == NULL)
-	{
-		SPIPlanPtr plan = SPI_prepare(statement->sql, statement->parameters, statement->type);
-
-		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not plan \"%s\"", statement->sql);
-		statement->plan = plan;
-	}
-	return statement->plan;
-}
-
-/* Runs a statement; the caller has connected. nulls as for SPI_execute_plan. */
-static void
-run(Statement *statement, Datum *values, const char *nulls, int expected)
-{
-	if (SPI_execute_plan(plan_of(statement), values, nulls, false, 0) != expected)
-		elog(ERROR, "could not run \"%s\"", statement->sql);
-}
-
-/* Runs one that changes exactly one row. */
-static void
-change_one(Statement *statement, Datum *values, const char *nulls, int expected)
-{
-	SPI_connect();
-	run(statement, values, nulls, expected);
-	if (SPI_processed != 1)
-		elog(ERROR, "\"%s\" changed " UINT64_FORMAT " rows", statement->sql, SPI_processed);
-	SPI_finish();
-}
+	{INT4OID, INT2OID, INT8OID}};
 
 /* A column of a row of the result; 0 for SQL NULL. */
 static Datum
@@ -120,26 +69,19 @@ column(uint64 row, int number)
 	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number, &isnull);
 }
 
-static Datum
-bytes_datum(const char *bytes, int length)
-{
-	return PointerGetDatum(cstring_to_text_with_len(bytes, length));
-}
-
 /* A lineage as bytes: for each incarnation its uuid and its first seq. */
-static Datum
-pack_begins(const ShardStream *stream)
+static void
+add_begins(ShardArguments *arguments, const ShardStream *stream)
 {
 	StringInfoData out;
 
 	initStringInfo(&out);
 	for (int i = 0; i < stream->n_begins; i++)
 	{
-		shard_wire_put_uint(&out, stream->begins[i].incarnation.high);
-		shard_wire_put_uint(&out, stream->begins[i].incarnation.low);
+		shard_wire_put_uuid(&out, stream->begins[i].incarnation);
 		shard_wire_put_int(&out, stream->begins[i].first);
 	}
-	return bytes_datum(out.data, out.len);
+	shard_statement_add_text(arguments, out.data, out.len);
 }
 
 static void
@@ -161,8 +103,7 @@ unpack_begins(ShardStream *stream, Datum datum)
 					: repalloc(stream->begins, stream->begin_space * sizeof(ShardStreamBegin));
 		}
 		begin = &stream->begins[stream->n_begins++];
-		begin->incarnation.high = shard_wire_get_uint(&reader);
-		begin->incarnation.low = shard_wire_get_uint(&reader);
+		begin->incarnation = shard_wire_get_uuid(&reader);
 		begin->first = shard_wire_get_int(&reader);
 	}
 	if (reader.failed)
@@ -173,8 +114,10 @@ unpack_begins(ShardStream *stream, Datum datum)
 void
 shard_outbox_table_streams(OutStreamVisit visit)
 {
+	ShardArguments arguments = {0};
+
 	SPI_connect();
-	run(&select_streams, NULL, NULL, SPI_OK_SELECT);
+	shard_statement_run(&select_streams, &arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		ShardStream stream = {.gen = DatumGetInt32(column(i, 3)),
@@ -190,26 +133,29 @@ shard_outbox_table_streams(OutStreamVisit visit)
 	SPI_finish();
 }
 
+/* node, lane */
+static void
+add_lane(ShardArguments *arguments, const OutStream *stream)
+{
+	shard_statement_add(arguments, Int32GetDatum(stream->peer->node), false);
+	shard_statement_add(arguments, Int16GetDatum(stream->lane), false);
+}
+
 /* As it is now, the turn's rows included. */
 void
 shard_outbox_table_store_stream(const OutStream *stream)
 {
 	const ShardStream *core = &stream->stream;
-	Datum values[8] = {Int32GetDatum(stream->peer->node),
-					   Int16GetDatum(stream->lane),
-					   Int32GetDatum(core->gen),
-					   Int64GetDatum(core->last),
-					   Int64GetDatum(core->acked),
-					   Int64GetDatum(core->truncated),
-					   pack_begins(core),
-					   (Datum) 0};
-	char nulls[9] = "        ";
+	ShardArguments arguments = {0};
 
-	if (stream->quarantine == NULL)
-		nulls[7] = 'n';
-	else
-		values[7] = CStringGetTextDatum(stream->quarantine);
-	change_one(&store_stream, values, nulls, SPI_OK_INSERT);
+	add_lane(&arguments, stream);
+	shard_statement_add(&arguments, Int32GetDatum(core->gen), false);
+	shard_statement_add(&arguments, Int64GetDatum(core->last), false);
+	shard_statement_add(&arguments, Int64GetDatum(core->acked), false);
+	shard_statement_add(&arguments, Int64GetDatum(core->truncated), false);
+	add_begins(&arguments, core);
+	shard_statement_add_string(&arguments, stream->quarantine);
+	shard_statement_change_one(&store_stream, &arguments, SPI_OK_INSERT);
 }
 
 void
@@ -218,7 +164,7 @@ shard_outbox_table_kept(OutKeptVisit visit)
 	Portal portal;
 
 	SPI_connect();
-	portal = SPI_cursor_open(NULL, plan_of(&select_kept), NULL, NULL, false);
+	portal = SPI_cursor_open(NULL, shard_statement_plan(&select_kept), NULL, NULL, false);
 	for (;;)
 	{
 		SPI_cursor_fetch(portal, true, FETCH);
@@ -241,53 +187,51 @@ shard_outbox_table_kept(OutKeptVisit visit)
 
 /* node, lane, first_seq */
 static void
-key_of(const OutPacket *packet, Datum *values)
+add_key(ShardArguments *arguments, const OutPacket *packet)
 {
-	values[0] = Int32GetDatum(packet->stream->peer->node);
-	values[1] = Int16GetDatum(packet->stream->lane);
-	values[2] = Int64GetDatum(packet->first_seq);
+	add_lane(arguments, packet->stream);
+	shard_statement_add(arguments, Int64GetDatum(packet->first_seq), false);
 }
 
 void
 shard_outbox_table_keep(const OutPacket *packet, const char *payload, int length)
 {
-	Datum values[5];
+	ShardArguments arguments = {0};
 
-	key_of(packet, values);
-	values[3] = Int32GetDatum(packet->n_rows);
-	values[4] = bytes_datum(payload, length);
-	change_one(&insert_kept, values, NULL, SPI_OK_INSERT);
-	pfree(DatumGetPointer(values[4]));
+	add_key(&arguments, packet);
+	shard_statement_add(&arguments, Int32GetDatum(packet->n_rows), false);
+	shard_statement_add_text(&arguments, payload, length);
+	shard_statement_change_one(&insert_kept, &arguments, SPI_OK_INSERT);
+	pfree(DatumGetPointer(arguments.value[arguments.count - 1]));
 }
 
 void
 shard_outbox_table_forget(const OutPacket *packet)
 {
-	Datum values[3];
+	ShardArguments arguments = {0};
 
-	key_of(packet, values);
-	change_one(&delete_kept, values, NULL, SPI_OK_DELETE);
+	add_key(&arguments, packet);
+	shard_statement_change_one(&delete_kept, &arguments, SPI_OK_DELETE);
 }
 
 void
 shard_outbox_table_forget_all(const OutStream *stream)
 {
-	Datum values[2] = {Int32GetDatum(stream->peer->node), Int16GetDatum(stream->lane)};
+	ShardArguments arguments = {0};
 
-	SPI_connect();
-	run(&delete_all_kept, values, NULL, SPI_OK_DELETE);
-	SPI_finish();
+	add_lane(&arguments, stream);
+	shard_statement_change(&delete_all_kept, &arguments, SPI_OK_DELETE);
 }
 
 bool
 shard_outbox_table_read(const OutPacket *packet, OutBytes visit, void *arg)
 {
-	Datum values[3];
+	ShardArguments arguments = {0};
 	bool found;
 
-	key_of(packet, values);
+	add_key(&arguments, packet);
 	SPI_connect();
-	run(&read_kept, values, NULL, SPI_OK_SELECT);
+	shard_statement_run(&read_kept, &arguments, SPI_OK_SELECT);
 	found = SPI_processed == 1;
 	if (found)
 	{

@@ -16,12 +16,12 @@
 #include "catalog/pg_type.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 
 #include "link/peer_private.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -63,18 +63,6 @@ static bool send_prepare(ShardPeer *peer);
 static bool send_execute(ShardPeer *peer, const char *bytes, int length);
 static ShardPeerEvent fail(ShardPeer *peer);
 static ShardPeerEvent fail_by_result(ShardPeer *peer);
-
-/*
- * Now, on a clock that nobody sets.
- */
-int64
-shard_peer_now(void)
-{
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
-}
 
 ShardPeer *
 shard_peer_create(const char *purpose)
@@ -145,7 +133,7 @@ back_off(ShardPeer *peer)
 	longest = Min(longest, limit);
 	peer->failures++;
 	peer->backoff = (int64) (longest * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
-	peer->next_open = shard_peer_now() + peer->backoff;
+	peer->next_open = shard_clock_now() + peer->backoff;
 	if (peer->looking_up >= LONG_LOOK_UP)
 		peer->next_open =
 			Max(peer->next_open,
@@ -218,7 +206,7 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 	peer->open_refused = false;
 	if (peer->conn != NULL)
 		return true;
-	if (peer->unreported || shard_peer_now() < peer->next_open || !shard_peer_take_turn(peer))
+	if (peer->unreported || shard_clock_now() < peer->next_open || !shard_peer_take_turn(peer))
 	{
 		peer->open_refused = true;
 		return false;
@@ -231,11 +219,11 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 		(void) fail(peer);
 		return true;
 	}
-	began = shard_peer_now();
+	began = shard_clock_now();
 	peer->conn =
 		shard_peer_dsn_connect(dsn, peer->purpose, &peer->address, &timeout_ms, &peer->failure);
 	peer->began_at = began;
-	peer->looking_up = shard_peer_now() - began;
+	peer->looking_up = shard_clock_now() - began;
 	if (peer->conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -246,7 +234,7 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 	shard_peer_surplus_begin(peer);
 	peer->step = SHARD_PEER_STEP_CONNECT;
 	peer->connecting = PGRES_POLLING_WRITING;
-	peer->deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
+	peer->deadline = shard_clock_now() + timeout_ms * INT64CONST(1000);
 	peer->timeout_ms = timeout_ms;
 	if (PQstatus(peer->conn) == CONNECTION_BAD)
 		(void) fail_by_result(peer);
@@ -283,7 +271,7 @@ shard_peer_call(ShardPeer *peer, const char *procedure, const char *bytes, int l
 	drop_result(peer);
 	strlcpy(peer->procedure, procedure, sizeof(peer->procedure));
 	peer->timeout_ms = timeout_ms;
-	peer->deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
+	peer->deadline = shard_clock_now() + timeout_ms * INT64CONST(1000);
 	if (is_prepared(peer))
 		sent = send_execute(peer, bytes, length);
 	else
@@ -356,7 +344,7 @@ shard_peer_poll(ShardPeer *peer)
 static bool
 is_late(const ShardPeer *peer)
 {
-	return peer->deadline != 0 && shard_peer_now() >= peer->deadline;
+	return peer->deadline != 0 && shard_clock_now() >= peer->deadline;
 }
 
 static ShardPeerEvent
@@ -416,9 +404,9 @@ poll_connect(ShardPeer *peer)
 			return wait_to_connect(peer);
 		if (login == SHARD_PEER_LOGIN_REFUSED || shard_peer_surplus_fails(peer))
 			return fail(peer);
-		began = shard_peer_now();
+		began = shard_clock_now();
 		peer->connecting = PQconnectPoll(peer->conn);
-		peer->looking_up += shard_peer_now() - began;
+		peer->looking_up += shard_clock_now() - began;
 		shard_peer_wait_changed();
 	}
 	return end_connect(peer);
@@ -430,7 +418,7 @@ end_connect(ShardPeer *peer)
 {
 	char query[1024];
 
-	peer->opened_at = shard_peer_now();
+	peer->opened_at = shard_clock_now();
 	peer->flushed = true;
 	(void) PQsetErrorVerbosity(peer->conn, PQERRORS_DEFAULT);
 	peer->failure.refused = 0;
@@ -560,7 +548,7 @@ end_step(ShardPeer *peer)
 	peer->deadline = 0;
 	peer->step = SHARD_PEER_STEP_IDLE;
 	/* An owner may close after its first answers, again and again: then pauses go on to grow. */
-	if (shard_peer_now() - peer->opened_at >= Min(peer->backoff, SETTLED))
+	if (shard_clock_now() - peer->opened_at >= Min(peer->backoff, SETTLED))
 	{
 		peer->failures = 0;
 		peer->backoff = 0;
@@ -659,10 +647,10 @@ time_left(const ShardPeer *peer)
 	if (peer->unreported)
 		return 0;
 	if (peer->conn == NULL)
-		return peer->open_refused ? Max(peer->next_open - shard_peer_now(), 0) : -1;
+		return peer->open_refused ? Max(peer->next_open - shard_clock_now(), 0) : -1;
 	if (peer->deadline == 0)
 		return -1;
-	left = Max(peer->deadline - shard_peer_now(), 0);
+	left = Max(peer->deadline - shard_clock_now(), 0);
 	if (peer->step != SHARD_PEER_STEP_CONNECT && shard_peer_is_encrypted(peer))
 		left = Min(left, ENCRYPTED_POLL * 1000);
 	return left;

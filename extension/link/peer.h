@@ -119,6 +119,22 @@ extern long shard_peer_next_due(void);
 extern void shard_peer_wait(long timeout_ms, uint32 wait_event);
 
 /*
+ * The same for a backend, which then lets a cancel or the end of the process come through as an error; resets the latch.
+ * name: of the wait event; evaluated once.
+ */
+#define shard_peer_nap(timeout_ms, name) \
+	do \
+	{ \
+		static uint32 nap_event = 0; \
+\
+		if (nap_event == 0) \
+			nap_event = ShardWaitEvent(name); \
+		shard_peer_nap_until(timeout_ms, nap_event); \
+	} while (0)
+
+extern void shard_peer_nap_until(long timeout_ms, uint32 wait_event);
+
+/*
  * Error 22023 with a hint unless the text is a connection string that names only options of the
  * allow-list (doc/operations.md), and no password. what: "own_dsn".
  */

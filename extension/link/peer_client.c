@@ -12,23 +12,9 @@
 
 #include "link/peer_client.h"
 #include "link/peer_private.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
-
-/*
- * Sleeps until a connection may go on, or for so many microseconds.
- */
-static void
-nap(int64 microseconds)
-{
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardPeerClient");
-	shard_peer_wait((long) ((microseconds + 999) / 1000), wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
 
 static bool
 has_ended(const ShardPeerQuestion *question)
@@ -112,14 +98,14 @@ static void
 run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *procedure,
 	int timeout_ms)
 {
-	int64 deadline = shard_peer_now() + timeout_ms * INT64CONST(1000);
+	int64 deadline = shard_clock_now() + timeout_ms * INT64CONST(1000);
 
 	for (int i = 0; i < count; i++)
 		if (!has_ended(&questions[i]))
 			peers[i] = shard_peer_create("client");
 	for (;;)
 	{
-		int64 left = deadline - shard_peer_now();
+		int64 left = deadline - shard_clock_now();
 		int open = 0;
 
 		for (int i = 0; i < count; i++)
@@ -139,7 +125,7 @@ run(ShardPeer **peers, ShardPeerQuestion *questions, int count, const char *proc
 		}
 		if (open == 0)
 			return;
-		nap(left);
+		shard_peer_nap((long) ((left + 999) / 1000), "ShardPeerClient");
 	}
 }
 

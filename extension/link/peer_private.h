@@ -137,9 +137,6 @@ extern ShardPeerLogin shard_peer_login_look(ShardPeer *peer);
 /* What its socket is to be waited for; 0: nothing. */
 extern uint32 shard_peer_wanted_events(const ShardPeer *peer);
 
-/* Microseconds of a clock that nobody sets. */
-extern int64 shard_peer_now(void);
-
 /* Notes a failure; SQL fields may be NULL. Texts are cut, and made valid. */
 extern void shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text,
 								   const char *detail, const char *hint);

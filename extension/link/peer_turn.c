@@ -11,6 +11,7 @@
 #include "storage/fd.h"
 
 #include "link/peer_private.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -70,7 +71,7 @@ look(const ShardPeer *peer, int64 now)
 void
 shard_peer_prefer(ShardPeer *peer)
 {
-	peer->heard_at = shard_peer_now();
+	peer->heard_at = shard_clock_now();
 }
 
 /* See peer_private.h. */
@@ -89,7 +90,7 @@ shard_peer_has_room(void)
 bool
 shard_peer_take_turn(ShardPeer *peer)
 {
-	int64 now = shard_peer_now();
+	int64 now = shard_clock_now();
 	Room room = look(peer, now);
 	bool heard = peer->heard_at != 0 && now - peer->heard_at < HEARD_LATELY;
 	int most = heard ? MOST_HEARD : peer->failures > 0 ? MOST_FAILED : MOST_CONNECTING;

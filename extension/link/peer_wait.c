@@ -168,3 +168,11 @@ shard_peer_wait(long timeout_ms, uint32 wait_event)
 	}
 	(void) WaitEventSetWait(wait_set, timeout_ms, events, lengthof(events), wait_event);
 }
+
+void
+shard_peer_nap_until(long timeout_ms, uint32 wait_event)
+{
+	shard_peer_wait(timeout_ms, wait_event);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}

@@ -42,6 +42,7 @@
 #include "link/receive.h"
 #include "registry/security.h"
 #include "log/session.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -107,11 +108,8 @@ shard_receive_init(void)
 static void
 damaged(const Receive *receive, const char *what)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_PROTOCOL_VIOLATION),
-			 errmsg("the call of node %d is damaged, in %s", receive->callee.header.from, what),
-			 errdetail("Nothing of it was taken."),
-			 errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("the call of node %d", receive->callee.header.from), what,
+					   "Nothing of it was taken.");
 }
 
 /* Raises that the call has something mandatory that this version does not know. */

@@ -19,6 +19,7 @@
 #include "base/peer_errors.h"
 #include "link/receive.h"
 #include "registry/security.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -88,11 +89,8 @@ read_section(const ShardCallee *callee, ShardReader *section, int64 upto_n, Shar
 		CHECK_FOR_INTERRUPTS();
 	}
 	if (section->failed)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("the call of node %d is damaged, in a decided home", callee->header.from),
-				 errdetail("Nothing of it was taken."),
-				 errhint("Both nodes should run the same version of the extension.")));
+		shard_damage_raise(psprintf("the call of node %d", callee->header.from), "a decided home",
+						   "Nothing of it was taken.");
 	return count;
 }
 

@@ -38,15 +38,6 @@ get_numbers(ShardReader *reader, int *count)
 	return numbers;
 }
 
-static const char *
-get_text(ShardReader *reader)
-{
-	size_t length;
-	const char *bytes = shard_wire_get_bytes(reader, &length);
-
-	return reader->failed ? "" : pnstrdup(bytes, length);
-}
-
 void
 shard_strategy_put_question(StringInfo out, const ShardStrategyQuestion *question)
 {
@@ -60,7 +51,7 @@ shard_strategy_put_question(StringInfo out, const ShardStrategyQuestion *questio
 		put_numbers(out, question->regions[i].shards,
 					question->regions[i].shards ? question->regions[i].n_shards : 0);
 	}
-	shard_wire_put_bytes(out, question->members, strlen(question->members));
+	shard_wire_put_text(out, question->members);
 	put_numbers(out, question->shards, question->n_shards);
 	if (!question->rebalance)
 		put_numbers(out, question->requesters, question->n_shards);
@@ -85,7 +76,7 @@ shard_strategy_get_question(ShardReader *reader, ShardStrategyQuestion *question
 		question->regions[i].node = shard_wire_get_int32(reader);
 		question->regions[i].shards = get_numbers(reader, &question->regions[i].n_shards);
 	}
-	question->members = get_text(reader);
+	question->members = shard_wire_get_text(reader);
 	question->shards = get_numbers(reader, &question->n_shards);
 	if (!question->rebalance)
 	{
@@ -103,7 +94,7 @@ shard_strategy_put_answer(StringInfo out, const ShardStrategyAnswer *answer)
 
 	shard_wire_put_uint(out, answer->error ? 1 : 0);
 	shard_wire_put_int(out, answer->sqlstate);
-	shard_wire_put_bytes(out, error, strlen(error));
+	shard_wire_put_text(out, error);
 	put_numbers(out, answer->numbers, answer->n);
 }
 
@@ -113,7 +104,7 @@ shard_strategy_get_answer(ShardReader *reader, ShardStrategyAnswer *answer)
 	bool failed = shard_wire_get_uint(reader) != 0;
 
 	answer->sqlstate = shard_wire_get_int32(reader);
-	answer->error = get_text(reader);
+	answer->error = shard_wire_get_text(reader);
 	if (!failed)
 		answer->error = NULL;
 	answer->numbers = get_numbers(reader, &answer->n);

@@ -18,19 +18,20 @@
 #include "registry/catalog.h"
 #include "link/stream_position_table.h"
 #include "shared/told.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
-static const char *const select_positions =
-	"SELECT origin, lane, channel, inc, gen, seq, writer, quarantine FROM shard.position";
+static ShardStatement select_positions = {
+	"SELECT origin, lane, channel, inc, gen, seq, writer, quarantine FROM shard.position"};
 
-static const char *const upsert_position =
+static ShardStatement upsert_position = {
 	"INSERT INTO shard.position (origin, lane, channel, inc, gen, seq, writer, quarantine)"
 	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
 	" ON CONFLICT (origin, lane, channel) DO UPDATE SET inc = EXCLUDED.inc, gen = EXCLUDED.gen,"
-	" seq = EXCLUDED.seq, writer = EXCLUDED.writer, quarantine = EXCLUDED.quarantine";
-
-#define UPSERT_PARAMETERS 8
+	" seq = EXCLUDED.seq, writer = EXCLUDED.writer, quarantine = EXCLUDED.quarantine",
+	8,
+	{INT4OID, INT2OID, INT2OID, INT4OID, INT4OID, INT8OID, UUIDOID, TEXTOID}};
 
 /* What the last shard_stream_position_save() wrote, until its transaction has committed. */
 static ShardPeerPosition *written = NULL;
@@ -112,8 +113,7 @@ shard_stream_position_load(ShardDatabase *db)
 {
 	shard_stream_position_begin(db, shard_catalog_get()->node);
 	SPI_connect();
-	if (SPI_execute(select_positions, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.position");
+	shard_statement_read(&select_positions, &(ShardArguments){0}, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		take_table_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
 	SPI_finish();
@@ -142,25 +142,18 @@ shard_stream_position_loaded(ShardDatabase *db, ShardLanes lanes)
 void
 shard_stream_position_store(const ShardPeerPosition *position)
 {
-	static const Oid types[UPSERT_PARAMETERS] = {INT4OID, INT2OID, INT2OID, INT4OID,
-												 INT4OID, INT8OID, UUIDOID, TEXTOID};
-	const char *quarantine = shard_stream_position_quarantine(position->quarantine);
-	Datum values[UPSERT_PARAMETERS] = {Int32GetDatum(position->key.origin),
-									   Int16GetDatum(position->key.lane),
-									   Int16GetDatum(position->key.channel),
-									   Int32GetDatum(position->stream.inc),
-									   Int32GetDatum(position->stream.gen),
-									   Int64GetDatum(position->stream.seq),
-									   uuid_datum(position->stream.writer),
-									   quarantine == NULL ? (Datum) 0
-														  : CStringGetTextDatum(quarantine)};
-	char nulls[UPSERT_PARAMETERS + 1] = "        ";
+	const ShardStreamPositionKey *key = &position->key;
+	ShardArguments arguments = {0};
 
-	if (quarantine == NULL)
-		nulls[UPSERT_PARAMETERS - 1] = 'n';
-	if (SPI_execute_with_args(upsert_position, UPSERT_PARAMETERS, unconstify(Oid *, &types[0]),
-							  values, nulls, false, 0) != SPI_OK_INSERT)
-		elog(ERROR, "could not write shard.position");
+	shard_statement_add(&arguments, Int32GetDatum(key->origin), false);
+	shard_statement_add(&arguments, Int16GetDatum(key->lane), false);
+	shard_statement_add(&arguments, Int16GetDatum(key->channel), false);
+	shard_statement_add(&arguments, Int32GetDatum(position->stream.inc), false);
+	shard_statement_add(&arguments, Int32GetDatum(position->stream.gen), false);
+	shard_statement_add(&arguments, Int64GetDatum(position->stream.seq), false);
+	shard_statement_add(&arguments, uuid_datum(position->stream.writer), false);
+	shard_statement_add_string(&arguments, shard_stream_position_quarantine(position->quarantine));
+	shard_statement_run(&upsert_position, &arguments, SPI_OK_INSERT);
 }
 
 /* Forgets what the last save wrote. */

@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "libpq/pqformat.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -510,14 +509,25 @@ report_link(const Link *link, const ShardOutboxStatus *status, StringInfo out)
 		text = link->failing ? link->error : "";
 	if (text[0] == '\0' && shard_remote_ask_error(link->node) != NULL)
 		text = psprintf("asks: %s", shard_remote_ask_error(link->node));
-	pq_sendint32(out, link->node);
-	pq_sendint32(out, state);
-	pq_sendint64(out, link->greeted ? link->open_since : 0);
-	pq_sendint64(out, status->messages);
-	pq_sendint64(out, status->bytes);
-	pq_sendint64(out, status->oldest);
-	pq_sendint32(out, strlen(text));
-	appendBinaryStringInfo(out, text, strlen(text));
+	shard_wire_put_int(out, link->node);
+	shard_wire_put_int(out, state);
+	shard_wire_put_int(out, link->greeted ? link->open_since : 0);
+	shard_wire_put_int(out, status->messages);
+	shard_wire_put_int(out, status->bytes);
+	shard_wire_put_int(out, status->oldest);
+	shard_wire_put_text(out, text);
+}
+
+void
+shard_transport_read_report(ShardReader *in, ShardTransportReport *report)
+{
+	report->node = shard_wire_get_int32(in);
+	report->state = (ShardTransportState) shard_wire_get_int32(in);
+	report->open_since = shard_wire_get_int(in);
+	report->messages = shard_wire_get_int(in);
+	report->bytes = shard_wire_get_int(in);
+	report->oldest = shard_wire_get_int(in);
+	report->error = shard_wire_get_piece(in, &report->error_len);
 }
 
 static void

@@ -40,13 +40,6 @@ extern void shard_transport_restart(int32 node);
 /* Is the link to a node up? For the limit of what may wait (X7), and for people. */
 extern bool shard_transport_is_open(int32 node);
 
-/*
- * Appends the rows of shard_peers to out, for SHARD_REQUEST_PEERS, in network byte order as
- * shard_report_append() does; per node that this worker has a link or rows for: int32 node, int32
- * state (ShardTransportState), int64 connected_since (TimestampTz, 0: it is not), int64 messages and
- * int64 bytes in its outbox, int64 oldest (TimestampTz since when the oldest waits, 0: none or not
- * known), int32 length and bytes of the last error (0: none since the link came up).
- */
 typedef enum ShardTransportState
 {
 	SHARD_TRANSPORT_CLOSED = 0,
@@ -55,4 +48,21 @@ typedef enum ShardTransportState
 	SHARD_TRANSPORT_QUARANTINED
 } ShardTransportState;
 
+/* What a region worker tells of its link to a node: a row of shard_peers. */
+typedef struct ShardTransportReport
+{
+	int32 node;
+	ShardTransportState state;
+	TimestampTz open_since; /* 0: it is not open */
+	int64 messages;			/* in the node's outbox */
+	int64 bytes;			/* of these */
+	TimestampTz oldest;		/* since when the oldest one waits; 0: none waits, or it is not known */
+	const char *error;		/* the last one since the link came up, not terminated */
+	int error_len;			/* 0: there was none */
+} ShardTransportReport;
+
+/* Worker: appends the answer to SHARD_REQUEST_PEERS, a report per node that this worker has a link or rows for. */
 extern void shard_transport_report(StringInfo out);
+
+/* Backend: reads one of these reports; its error points into the reader's buffer. */
+extern void shard_transport_read_report(ShardReader *in, ShardTransportReport *report);

@@ -12,12 +12,6 @@
 
 #include "base/compat.h"
 
-static void
-put_text(StringInfo out, const char *text)
-{
-	shard_wire_put_bytes(out, text, strlen(text));
-}
-
 /*
  * A copy, in the current memory context. What is no text of this database fails the reader.
  */
@@ -41,10 +35,10 @@ is_whole(const ShardReader *reader)
 void
 shard_way_back_put_call(StringInfo out, const ShardWayBackCall *call)
 {
-	put_text(out, call->seed);
-	put_text(out, call->dsn);
-	put_text(out, call->rest);
-	put_text(out, call->socket);
+	shard_wire_put_text(out, call->seed);
+	shard_wire_put_text(out, call->dsn);
+	shard_wire_put_text(out, call->rest);
+	shard_wire_put_text(out, call->socket);
 }
 
 bool
@@ -61,8 +55,8 @@ void
 shard_way_back_put(StringInfo out, const ShardWayBack *back)
 {
 	shard_wire_put_int(out, back->protocol_version);
-	put_text(out, back->encoding);
-	put_text(out, back->dsn);
+	shard_wire_put_text(out, back->encoding);
+	shard_wire_put_text(out, back->dsn);
 	shard_wire_put_uint(out, back->known ? 1 : 0);
 	if (back->known)
 		shard_who_put(out, &back->seed);

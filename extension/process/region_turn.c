@@ -23,9 +23,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "commands/trigger.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -43,6 +41,7 @@
 #include "route/routing.h"
 #include "link/transport.h"
 #include "process/worker.h"
+#include "base/constraints.h"
 
 #include "base/compat.h"
 
@@ -52,20 +51,6 @@
 
 /* So long a turn puts messages aside. */
 #define ASIDE_MICROSECONDS (500 * INT64CONST(1000))
-
-/*
- * No constraint is deferred, from the start: a deferred trigger of a user's
- * would run at commit, with this worker's rights.
- */
-static void
-make_constraints_immediate(void)
-{
-	ConstraintsSetStmt *statement = makeNode(ConstraintsSetStmt);
-
-	statement->constraints = NIL;
-	statement->deferred = false;
-	AfterTriggerSetState(statement);
-}
 
 /*
  * Whether messages from there are handled in this turn. One that looks for a message that failed leaves the
@@ -425,7 +410,7 @@ turn(ShardRegion *region)
 		CommitTransactionCommand();
 		shard_worker_leave_absent();
 	}
-	make_constraints_immediate();
+	shard_constraints_immediate();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_registry_refresh();
 	if (region->number == shard_shmem_caretaker(region->db))

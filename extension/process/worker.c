@@ -149,21 +149,6 @@ shard_worker_at_stop(void (*callback)(void))
 }
 
 /*
- * Is there a control worker that could end this one?
- */
-static bool
-is_looked_after(void)
-{
-	ShardWorkerSlot *slot = &my_database->worker[SHARD_CONTROL_WORKER];
-	bool runs;
-
-	SpinLockAcquire(&slot->mutex);
-	runs = slot->in_use;
-	SpinLockRelease(&slot->mutex);
-	return runs;
-}
-
-/*
  * Ends a worker that was to end: by a shutdown of the server, or by somebody. One that lingers ends, too,
  * when the control worker is gone, however that ended.
  */
@@ -183,7 +168,7 @@ end_if_due(void)
 	}
 	if (lingers_until == 0)
 		return;
-	if (!is_looked_after())
+	if (!shard_shmem_worker_runs(my_database, SHARD_CONTROL_WORKER))
 		proc_exit(1);
 	now = GetCurrentTimestamp();
 	if (lingers_until == LINGER_SOON)

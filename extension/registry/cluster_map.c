@@ -13,6 +13,7 @@
 #include "registry/control_store.h"
 #include "core/member/membership.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -22,9 +23,12 @@
 static bool
 read_key(ShardMapKey key, ShardMapEntry *entry)
 {
-	Oid types[4] = {INT2OID, INT4OID, INT4OID, INT4OID};
-	Datum values[4] = {Int16GetDatum(SHARD_STORE_LEARNED), Int32GetDatum(key.kind),
-					   Int32GetDatum(key.a), Int32GetDatum(key.b)};
+	static ShardStatement select = {
+		"SELECT value FROM shard.control WHERE store = $1 AND kind = $2 AND a = $3 AND b = $4"
+		" AND NOT deleted",
+		4,
+		{INT2OID, INT4OID, INT4OID, INT4OID}};
+	ShardArguments arguments = {0};
 	ShardSecurity security = {0};
 	bool found;
 
@@ -33,10 +37,11 @@ read_key(ShardMapKey key, ShardMapEntry *entry)
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT value FROM shard.control WHERE store = $1 AND kind = $2"
-							  " AND a = $3 AND b = $4 AND NOT deleted",
-							  4, types, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.control");
+	shard_statement_add(&arguments, Int16GetDatum(SHARD_STORE_LEARNED), false);
+	shard_statement_add(&arguments, Int32GetDatum(key.kind), false);
+	shard_statement_add(&arguments, Int32GetDatum(key.a), false);
+	shard_statement_add(&arguments, Int32GetDatum(key.b), false);
+	shard_statement_read(&select, &arguments, 1);
 	found = SPI_processed == 1;
 	if (found)
 	{

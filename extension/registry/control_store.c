@@ -12,80 +12,77 @@
 #include "utils/builtins.h"
 
 #include "registry/control_store.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
-#define KEY_COLUMNS 4
+/* Backends read by these, too, whose search_path may be anything. */
+static ShardStatement put = {
+	"INSERT INTO shard.control AS c (store, kind, a, b, n, deleted, value)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (store, kind, a, b)"
+	" DO UPDATE SET n = excluded.n, deleted = excluded.deleted, value = excluded.value",
+	7,
+	{INT2OID, INT4OID, INT4OID, INT4OID, INT8OID, BOOLOID, BYTEAOID}};
 
-/* Statements, each planned once for a process. */
-typedef enum Statement
-{
-	PUT,
-	REMOVE,
-	CLEAR,
-	GET,
-	STATEMENTS
-} Statement;
+static ShardStatement remove_one = {
+	"DELETE FROM shard.control"
+	" WHERE store OPERATOR(pg_catalog.=) $1 AND kind OPERATOR(pg_catalog.=) $2"
+	" AND a OPERATOR(pg_catalog.=) $3 AND b OPERATOR(pg_catalog.=) $4",
+	4,
+	{INT2OID, INT4OID, INT4OID, INT4OID}};
 
-static const char *const texts[STATEMENTS] = {
-	"INSERT INTO shard.control AS c (store, kind, a, b, n, deleted, value) "
-	"VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (store, kind, a, b) "
-	"DO UPDATE SET n = excluded.n, deleted = excluded.deleted, value = excluded.value",
-	"DELETE FROM shard.control "
-	"WHERE store OPERATOR(pg_catalog.=) $1 AND kind OPERATOR(pg_catalog.=) $2 "
-	"AND a OPERATOR(pg_catalog.=) $3 AND b OPERATOR(pg_catalog.=) $4",
-	"DELETE FROM shard.control WHERE store OPERATOR(pg_catalog.=) $1",
-	"SELECT store, kind, a, b, n, deleted, value FROM shard.control "
-	"WHERE store OPERATOR(pg_catalog.=) $1 AND kind OPERATOR(pg_catalog.=) $2 "
-	"AND a OPERATOR(pg_catalog.=) $3 AND b OPERATOR(pg_catalog.=) $4"};
+static ShardStatement clear = {"DELETE FROM shard.control WHERE store OPERATOR(pg_catalog.=) $1",
+							   1,
+							   {INT2OID}};
 
-static const int arguments[STATEMENTS] = {7, 4, 1, 4};
+static ShardStatement get = {
+	"SELECT store, kind, a, b, n, deleted, value FROM shard.control"
+	" WHERE store OPERATOR(pg_catalog.=) $1 AND kind OPERATOR(pg_catalog.=) $2"
+	" AND a OPERATOR(pg_catalog.=) $3 AND b OPERATOR(pg_catalog.=) $4",
+	4,
+	{INT2OID, INT4OID, INT4OID, INT4OID}};
 
-static SPIPlanPtr plans[STATEMENTS];
+static ShardStatement get_all = {
+	"SELECT store, kind, a, b, n, deleted, value FROM shard.control ORDER BY store, n"};
 
-static SPIPlanPtr
-plan_of(Statement statement)
-{
-	Oid types[7] = {INT2OID, INT4OID, INT4OID, INT4OID, INT8OID, BOOLOID, BYTEAOID};
-
-	if (plans[statement] != NULL)
-		return plans[statement];
-	plans[statement] = SPI_prepare(texts[statement], arguments[statement], types);
-	if (plans[statement] == NULL)
-		elog(ERROR, "could not prepare a statement on shard.control");
-	SPI_keepplan(plans[statement]);
-	return plans[statement];
-}
+static ShardStatement get_kind = {
+	"SELECT store, kind, a, b, n, deleted, value FROM shard.control"
+	" WHERE store OPERATOR(pg_catalog.=) $1 AND kind OPERATOR(pg_catalog.=) $2 ORDER BY a, b",
+	2,
+	{INT2OID, INT4OID}};
 
 static void
-execute(Statement statement, Datum *values)
+add_key(ShardArguments *arguments, ShardStore store, const ShardMapKey *key)
 {
-	if (SPI_execute_plan(plan_of(statement), values, NULL, false, 0) < 0)
-		elog(ERROR, "could not write shard.control");
+	shard_statement_add(arguments, Int16GetDatum(store), false);
+	shard_statement_add(arguments, Int32GetDatum(key->kind), false);
+	shard_statement_add(arguments, Int32GetDatum(key->a), false);
+	shard_statement_add(arguments, Int32GetDatum(key->b), false);
 }
 
 static void
 apply(const ShardWrite *write)
 {
 	const ShardMapEntry *entry = &write->entry;
-	Datum values[7] = {Int16GetDatum(write->store), Int32GetDatum(entry->key.kind),
-					   Int32GetDatum(entry->key.a), Int32GetDatum(entry->key.b)};
-	bytea *value;
+	ShardArguments arguments = {0};
 
-	if (write->clear || write->remove)
+	if (write->clear)
 	{
-		execute(write->clear ? CLEAR : REMOVE, values);
+		shard_statement_add(&arguments, Int16GetDatum(write->store), false);
+		shard_statement_run(&clear, &arguments, SPI_OK_DELETE);
 		return;
 	}
-	value = palloc(VARHDRSZ + entry->length);
-	SET_VARSIZE(value, VARHDRSZ + entry->length);
-	if (entry->length > 0)
-		memcpy(VARDATA(value), entry->value, entry->length);
-	values[4] = Int64GetDatum(entry->n);
-	values[5] = BoolGetDatum(entry->deleted);
-	values[6] = PointerGetDatum(value);
-	execute(PUT, values);
-	pfree(value);
+	add_key(&arguments, write->store, &entry->key);
+	if (write->remove)
+	{
+		shard_statement_run(&remove_one, &arguments, SPI_OK_DELETE);
+		return;
+	}
+	shard_statement_add(&arguments, Int64GetDatum(entry->n), false);
+	shard_statement_add(&arguments, BoolGetDatum(entry->deleted), false);
+	shard_statement_add_text(&arguments, entry->length > 0 ? entry->value : "", entry->length);
+	shard_statement_run(&put, &arguments, SPI_OK_INSERT);
+	pfree(DatumGetPointer(arguments.value[arguments.count - 1]));
 }
 
 void
@@ -126,10 +123,7 @@ shard_control_store_load(ShardControlStoreVisit visit, void *arg)
 	int count = 0;
 
 	SPI_connect();
-	if (SPI_execute(
-			"SELECT store, kind, a, b, n, deleted, value FROM shard.control ORDER BY store, n",
-			true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.control");
+	shard_statement_read(&get_all, &(ShardArguments){0}, 0);
 	entries = palloc_extended(sizeof(ShardMapEntry) * Max(SPI_processed, 1), MCXT_ALLOC_HUGE);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
@@ -153,15 +147,12 @@ void
 shard_control_store_learned(ShardMapKind kind, void (*visit)(const ShardMapEntry *entry, void *arg),
 							void *arg)
 {
-	Oid types[2] = {INT2OID, INT4OID};
-	Datum values[2] = {Int16GetDatum(SHARD_STORE_LEARNED), Int32GetDatum(kind)};
+	ShardArguments arguments = {0};
 
+	shard_statement_add(&arguments, Int16GetDatum(SHARD_STORE_LEARNED), false);
+	shard_statement_add(&arguments, Int32GetDatum(kind), false);
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT store, kind, a, b, n, deleted, value FROM shard.control "
-							  "WHERE store OPERATOR(pg_catalog.=) $1 "
-							  "AND kind OPERATOR(pg_catalog.=) $2 ORDER BY a, b",
-							  2, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.control");
+	shard_statement_read(&get_kind, &arguments, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		ShardWrite write;
@@ -179,12 +170,11 @@ shard_control_store_learned(ShardMapKind kind, void (*visit)(const ShardMapEntry
 static bool
 get_learned(int32 kind, int32 a, int32 b, ShardMapEntry *entry)
 {
-	Datum values[KEY_COLUMNS] = {Int16GetDatum(SHARD_STORE_LEARNED), Int32GetDatum(kind),
-								 Int32GetDatum(a), Int32GetDatum(b)};
+	ShardArguments arguments = {0};
 	ShardWrite write;
 
-	if (SPI_execute_plan(plan_of(GET), values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.control");
+	add_key(&arguments, SHARD_STORE_LEARNED, &(ShardMapKey){kind, a, b});
+	shard_statement_read(&get, &arguments, 1);
 	if (SPI_processed == 0)
 		return false;
 	read_row(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, &write);

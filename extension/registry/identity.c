@@ -28,6 +28,7 @@
 #include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -37,22 +38,15 @@
 bool
 shard_identity_is_clear(ShardDatabase *db)
 {
+	static ShardStatement select = {"SELECT system_identifier, database_oid FROM shard.node"};
 	bool isnull;
 	bool clear = false;
 
 	SPI_connect();
-	if (SPI_execute("SELECT system_identifier, database_oid FROM shard.node", true, 1) !=
-		SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.node");
+	shard_statement_read(&select, &(ShardArguments){0}, 1);
 	if (SPI_processed == 1)
-	{
-		HeapTuple row = SPI_tuptable->vals[0];
-		TupleDesc desc = SPI_tuptable->tupdesc;
-		int64 system = DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull));
-		Oid database = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
-
-		clear = (uint64) system == GetSystemIdentifier() && database == MyDatabaseId;
-	}
+		clear = (uint64) shard_statement_int8(0, 1) == GetSystemIdentifier() &&
+				DatumGetObjectId(shard_statement_column(0, 2, &isnull)) == MyDatabaseId;
 	SPI_finish();
 	if (!clear && !db->paused)
 		ereport(WARNING,
@@ -69,10 +63,10 @@ shard_identity_is_clear(ShardDatabase *db)
 /* ---- the row ---------------------------------------------------------------------------------- */
 
 static ShardUuid
-get_uuid(HeapTuple row, TupleDesc desc, int column)
+get_uuid(int column)
 {
 	bool isnull;
-	pg_uuid_t *uuid = DatumGetUUIDP(SPI_getbinval(row, desc, column, &isnull));
+	pg_uuid_t *uuid = DatumGetUUIDP(shard_statement_column(0, column, &isnull));
 	uint64 half[2];
 
 	memcpy(half, uuid->data, sizeof(half));
@@ -89,42 +83,27 @@ make_uuid(ShardUuid uuid)
 	return UUIDPGetDatum(result);
 }
 
-/*
- * A text of the row as palloc'd in the caller's context; NULL for SQL NULL.
- */
-static const char *
-get_text(MemoryContext context, HeapTuple row, TupleDesc desc, int column)
-{
-	char *text = SPI_getvalue(row, desc, column);
-
-	return text == NULL ? NULL : MemoryContextStrdup(context, text);
-}
-
 void
 shard_identity_read(ShardIdentity *row)
 {
+	static ShardStatement select = {
+		"SELECT cluster_id, node_id, inc_no, inc_uuid, timeline, voter_state, fenced, dsn"
+		" FROM shard.node"};
 	MemoryContext context = CurrentMemoryContext;
-	HeapTuple tuple;
-	TupleDesc desc;
-	bool isnull;
+	int length;
 
 	SPI_connect();
-	if (SPI_execute(
-			"SELECT cluster_id, node_id, inc_no, inc_uuid, timeline, voter_state, fenced, dsn "
-			"FROM shard.node",
-			true, 1) != SPI_OK_SELECT ||
-		SPI_processed != 1)
+	shard_statement_read(&select, &(ShardArguments){0}, 1);
+	if (SPI_processed != 1)
 		elog(ERROR, "could not read shard.node");
-	tuple = SPI_tuptable->vals[0];
-	desc = SPI_tuptable->tupdesc;
-	row->cluster = get_uuid(tuple, desc, 1);
-	row->node = DatumGetInt32(SPI_getbinval(tuple, desc, 2, &isnull));
-	row->inc_no = DatumGetInt32(SPI_getbinval(tuple, desc, 3, &isnull));
-	row->incarnation = get_uuid(tuple, desc, 4);
-	row->timeline = DatumGetInt32(SPI_getbinval(tuple, desc, 5, &isnull));
-	row->voter_state = get_text(context, tuple, desc, 6);
-	row->fenced = get_text(context, tuple, desc, 7);
-	row->dsn = get_text(context, tuple, desc, 8);
+	row->cluster = get_uuid(1);
+	row->node = shard_statement_int4(0, 2);
+	row->inc_no = shard_statement_int4(0, 3);
+	row->incarnation = get_uuid(4);
+	row->timeline = shard_statement_int4(0, 5);
+	row->voter_state = shard_statement_bytes(0, 6, context, &length);
+	row->fenced = shard_statement_bytes(0, 7, context, &length);
+	row->dsn = shard_statement_bytes(0, 8, context, &length);
 	SPI_finish();
 }
 
@@ -205,27 +184,22 @@ shard_identity_check_open(void)
 void
 shard_identity_write(const ShardIdentity *row)
 {
-	Oid types[8] = {UUIDOID, INT4OID, INT4OID, UUIDOID, INT4OID, TEXTOID, TEXTOID, TEXTOID};
-	Datum values[8];
-	char nulls[9] = "        ";
+	static ShardStatement update = {
+		"UPDATE shard.node SET cluster_id = $1, node_id = $2, inc_no = $3,"
+		" inc_uuid = $4, timeline = $5, voter_state = $6, fenced = $7, dsn = $8",
+		8,
+		{UUIDOID, INT4OID, INT4OID, UUIDOID, INT4OID, TEXTOID, TEXTOID, TEXTOID}};
+	ShardArguments arguments = {0};
 
-	SPI_connect();
-	values[0] = make_uuid(row->cluster);
-	values[1] = Int32GetDatum(row->node);
-	values[2] = Int32GetDatum(row->inc_no);
-	values[3] = make_uuid(row->incarnation);
-	values[4] = Int32GetDatum(row->timeline);
-	values[5] = CStringGetTextDatum(row->voter_state);
-	values[6] = CStringGetTextDatum(row->fenced ? row->fenced : "");
-	nulls[6] = row->fenced ? ' ' : 'n';
-	values[7] = CStringGetTextDatum(row->dsn);
-	if (SPI_execute_with_args(
-			"UPDATE shard.node SET cluster_id = $1, node_id = $2, inc_no = $3, "
-			"inc_uuid = $4, timeline = $5, voter_state = $6, fenced = $7, dsn = $8",
-			8, types, values, nulls, false, 0) != SPI_OK_UPDATE ||
-		SPI_processed != 1)
-		elog(ERROR, "could not write shard.node");
-	SPI_finish();
+	shard_statement_add(&arguments, make_uuid(row->cluster), false);
+	shard_statement_add(&arguments, Int32GetDatum(row->node), false);
+	shard_statement_add(&arguments, Int32GetDatum(row->inc_no), false);
+	shard_statement_add(&arguments, make_uuid(row->incarnation), false);
+	shard_statement_add(&arguments, Int32GetDatum(row->timeline), false);
+	shard_statement_add_string(&arguments, row->voter_state);
+	shard_statement_add_string(&arguments, row->fenced);
+	shard_statement_add_string(&arguments, row->dsn);
+	shard_statement_change_one(&update, &arguments, SPI_OK_UPDATE);
 }
 
 /* ---- timelines -------------------------------------------------------------------------------- */

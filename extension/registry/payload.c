@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -15,6 +14,7 @@
 #include "registry/payload.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -78,6 +78,5 @@ shard_payload_readable(PG_FUNCTION_ARGS)
 Datum
 shard_payload_shards_readable(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
-				   shard_payload_is_readable(PG_GETARG_INT32(0)));
+	PG_RETURN_BOOL(shard_rights_all_stats() || shard_payload_is_readable(PG_GETARG_INT32(0)));
 }

@@ -18,6 +18,7 @@
 #include "registry/registry_private.h"
 #include "registry/security.h"
 #include "registry/settings.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -238,31 +239,25 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 void
 shard_registry_set_problem(ShardType *type, const char *sqlstate, const char *problem)
 {
+	static ShardStatement update = {
+		"WITH free AS (SELECT type_id FROM shard.type WHERE type_id = $1 FOR UPDATE SKIP LOCKED)"
+		" UPDATE shard.type t SET problem_code = $2, problem = $3 FROM free"
+		" WHERE t.type_id = free.type_id",
+		3,
+		{INT4OID, TEXTOID, TEXTOID}};
 	ShardSecurity security = {0};
-	Oid types[] = {INT4OID, TEXTOID, TEXTOID};
-	Datum values[3] = {Int32GetDatum(type->type_id)};
-	char nulls[3] = {' ', ' ', ' '};
+	ShardArguments arguments = {0};
 
 	if (problem == NULL ? type->problem == NULL
 						: type->problem != NULL && strcmp(type->problem, problem) == 0)
 		return;
 
-	if (problem == NULL)
-		nulls[1] = nulls[2] = 'n';
-	else
-	{
-		values[1] = CStringGetTextDatum(sqlstate);
-		values[2] = CStringGetTextDatum(problem);
-	}
-
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_add_string(&arguments, problem == NULL ? NULL : sqlstate);
+	shard_statement_add_string(&arguments, problem);
 	SPI_connect();
 	shard_security_begin_system(&security);
-	if (SPI_execute_with_args("WITH free AS (SELECT type_id FROM shard.type"
-							  "  WHERE type_id OPERATOR(pg_catalog.=) $1 FOR UPDATE SKIP LOCKED)"
-							  "UPDATE shard.type t SET problem_code = $2, problem = $3 FROM free"
-							  "  WHERE t.type_id OPERATOR(pg_catalog.=) free.type_id",
-							  3, types, values, nulls, false, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not update shard.type");
+	shard_statement_run(&update, &arguments, SPI_OK_UPDATE);
 	if (SPI_processed > 0)
 		CacheInvalidateRelcacheByRelid(shard_catalog_get()->type);
 	shard_security_end(&security);

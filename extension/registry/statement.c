@@ -36,8 +36,8 @@ shard_statement_add_string(ShardArguments *arguments, const char *text)
 	shard_statement_add_text(arguments, text, text == NULL ? 0 : strlen(text));
 }
 
-void
-shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int expected)
+struct _SPI_plan *
+shard_statement_plan(ShardStatement *statement)
 {
 	if (statement->plan == NULL)
 	{
@@ -47,9 +47,29 @@ shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int ex
 			elog(ERROR, "could not plan \"%s\"", statement->sql);
 		statement->plan = plan;
 	}
+	return statement->plan;
+}
+
+static void
+execute(ShardStatement *statement, ShardArguments *arguments, bool read_only, int limit,
+		int expected)
+{
 	ShardAssert(arguments->count == statement->parameters);
-	if (SPI_execute_plan(statement->plan, arguments->value, arguments->null, false, 0) != expected)
+	if (SPI_execute_plan(shard_statement_plan(statement), arguments->value, arguments->null,
+						 read_only, limit) != expected)
 		elog(ERROR, "could not run \"%s\"", statement->sql);
+}
+
+void
+shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int expected)
+{
+	execute(statement, arguments, false, 0, expected);
+}
+
+void
+shard_statement_read(ShardStatement *statement, ShardArguments *arguments, int limit)
+{
+	execute(statement, arguments, true, limit, SPI_OK_SELECT);
 }
 
 void

@@ -38,6 +38,15 @@ extern void shard_statement_add_string(ShardArguments *arguments, const char *te
 extern void shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int expected);
 
 /*
+ * Runs a SELECT that sees what the active snapshot sees, and nothing that this transaction's present command has changed.
+ * limit: rows at most, 0: all.
+ */
+extern void shard_statement_read(ShardStatement *statement, ShardArguments *arguments, int limit);
+
+/* Its plan, for a cursor; the caller has connected to SPI. */
+extern struct _SPI_plan *shard_statement_plan(ShardStatement *statement);
+
+/*
  * Runs a SELECT of the first rows by a key: by its index, also where the table was small when it was planned. What
  * is behind them is not read.
  */

@@ -142,11 +142,7 @@ has_attached_workers(Oid dboid)
 	bool attached = false;
 
 	for (int i = 0; db != NULL && i < SHARD_WORKER_SLOTS; i++)
-	{
-		SpinLockAcquire(&db->worker[i].mutex);
-		attached = attached || db->worker[i].in_use;
-		SpinLockRelease(&db->worker[i].mutex);
-	}
+		attached |= shard_shmem_worker_runs(db, i);
 	return attached;
 }
 

@@ -8,8 +8,6 @@
  */
 #include "postgres.h"
 
-#include <time.h>
-
 #include "access/xact.h"
 #include "core/base/message.h"
 #include "core/flow/route.h"
@@ -523,15 +521,6 @@ shard_board_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no)
 	pg_atomic_write_u64(&board->life[lane], life);
 	pg_atomic_write_u64(&board->rseq[lane], (uint64) next);
 	return next;
-}
-
-int64
-shard_clock_now(void)
-{
-	struct timespec now;
-
-	(void) clock_gettime(CLOCK_BOOTTIME, &now);
-	return (int64) now.tv_sec * INT64CONST(1000000) + now.tv_nsec / 1000;
 }
 
 /* ---- the incarnation -------------------------------------------------------------------------- */

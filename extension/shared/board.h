@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "base/clock.h"
 #include "core/node/node.h"
 #include "shared/shmem.h"
 
@@ -161,9 +162,6 @@ extern void shard_board_types_change(void);
 /* Has this transaction changed one? */
 extern bool shard_board_types_changing(void);
 extern uint32 shard_board_types(ShardDatabase *db);
-
-/* Microseconds of a clock that runs on while the machine sleeps; what core/ calls now. */
-extern int64 shard_clock_now(void);
 
 /*
  * The incarnation of this start of the server, and what kind of start it was: the same for all

@@ -15,7 +15,6 @@
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
@@ -25,6 +24,8 @@
 #include "shared/gate.h"
 #include "base/guc.h"
 #include "shared/shmem.h"
+#include "base/nap.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -135,28 +136,19 @@ shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
 bool
 shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int64 microseconds)
 {
-	static uint32 wait_event = 0;
-	instr_time start;
+	int64 start;
 	long nap = FIRST_NAP;
 
 	if (XLogRecPtrIsInvalid(lsn))
 		return true;
 	XLogFlush(lsn);
-	INSTR_TIME_SET_CURRENT(start);
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardGate");
+	start = shard_clock_now();
 
 	while (!shard_gate_released(type_id, shard, turn, lsn))
 	{
-		instr_time now;
-
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, start);
-		if ((int64) INSTR_TIME_GET_MICROSEC(now) >= microseconds)
+		if (shard_clock_now() - start >= microseconds)
 			return false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, nap, wait_event);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		shard_nap(nap, "ShardGate");
 		nap = Min(nap * 2, LONGEST_NAP);
 	}
 	return true;

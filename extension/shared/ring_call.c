@@ -16,10 +16,8 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "common/int.h"
-#include "portability/instr_time.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -37,6 +35,9 @@
 #include "shared/board.h"
 #include "shared/ring.h"
 #include "shared/ring_private.h"
+#include "base/nap.h"
+#include "base/clock.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -68,7 +69,7 @@ typedef struct Call
 	int worker;
 	const ShardRequest *request;
 	int64 timeout;		  /* microseconds */
-	int64 deadline;		  /* on now_us()'s clock */
+	int64 deadline;		  /* on shard_clock_now() */
 	int64 look_at;		  /* when to look whether it waits for a lock of ours, once it has begun */
 	int64 deadlock_check; /* the same, though it has not */
 	int64 self_lock; /* when it was first seen to, having begun; 0: at the last look it did not */
@@ -86,34 +87,6 @@ leave_at_exit(int code, Datum arg)
 }
 
 /*
- * Microseconds on a clock that nobody sets.
- */
-static int64
-now_us(void)
-{
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
-}
-
-/*
- * Sleeps until the latch is set, for so many microseconds at most.
- */
-static void
-nap(int64 microseconds)
-{
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardAsk");
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) ((microseconds + 999) / 1000), wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
-/*
  * This backend's slot, to be written to. An earlier request, given up, may
  * still be in a worker's hands, for the time of a copy.
  */
@@ -128,7 +101,7 @@ own_slot(void)
 		before_shmem_exit(leave_at_exit, (Datum) 0);
 	registered = true;
 	while (shard_ring_slot_look(slot, &pid) != SHARD_RING_FREE)
-		nap(1000);
+		shard_nap(1, "ShardAsk");
 	return slot;
 }
 
@@ -182,7 +155,7 @@ static bool
 is_deadlocked(Call *call)
 {
 	int64 patience = DeadlockTimeout * INT64CONST(1000);
-	int64 now = now_us();
+	int64 now = shard_clock_now();
 	bool is_due = now >= call->deadlock_check;
 	bool begun;
 	bool blocked;
@@ -237,7 +210,7 @@ wait_for_answer(Call *call)
 			return OUTCOME_ANSWERED;
 		if (state == SHARD_RING_LOST)
 			return OUTCOME_LOST;
-		left = call->deadline - now_us();
+		left = call->deadline - shard_clock_now();
 		if (left <= 0)
 		{
 			if (shard_ring_slot_withdraw(call->slot))
@@ -257,7 +230,8 @@ wait_for_answer(Call *call)
 		if (state == SHARD_RING_SUBMITTED || state == SHARD_RING_TAKEN)
 			follow_lane(call);
 		left = Min(left, LIVENESS_INTERVAL);
-		nap(Max(Min(left, call->look_at - now_us()), 1000));
+		left = Max(Min(left, call->look_at - shard_clock_now()), 1000);
+		shard_nap((long) ((left + 999) / 1000), "ShardAsk");
 	}
 }
 
@@ -299,8 +273,7 @@ reason(const Call *call, const char *limit)
 {
 	int length = strlen(call->slot->why);
 
-	if (length > 0 && call->slot->cause[0] != '\0' &&
-		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+	if (length > 0 && call->slot->cause[0] != '\0' && shard_rights_all_stats())
 		return psprintf("%.*s: %s", length - (call->slot->why[length - 1] == '.' ? 1 : 0),
 						call->slot->why, call->slot->cause);
 	if (length > 0)
@@ -496,7 +469,7 @@ pass_gate(const Call *call, XLogRecPtr lsn)
 	uint64 turn = pg_atomic_read_u64(&call->db->lane[lane].turn);
 	int64 left;
 
-	if (pg_add_s64_overflow(call->deadline - now_us(), request->patience_us, &left))
+	if (pg_add_s64_overflow(call->deadline - shard_clock_now(), request->patience_us, &left))
 		left = PG_INT64_MAX;
 	if (!shard_gate_wait_for(request->type_id, request->shard, turn, lsn, left))
 		report_outcome(call, OUTCOME_GATE);
@@ -506,7 +479,7 @@ char *
 shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int64 timeout_us,
 				int *len)
 {
-	int64 start = now_us();
+	int64 start = shard_clock_now();
 	Call call = {.slot = own_slot(), .db = db, .worker = worker, .request = request};
 	MemoryContext context = CurrentMemoryContext;
 	dsm_segment *segment = NULL;

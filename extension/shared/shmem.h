@@ -474,6 +474,15 @@ extern void shard_shmem_disown(ShardDatabase *db, int lane);
 /* The slot that this process is attached to, or NULL. */
 extern ShardWorkerSlot *shard_shmem_my_worker(void);
 
+/* The process that is attached to a worker's slot; 0: the worker does not run. */
+extern int shard_shmem_worker_pid(ShardDatabase *db, int worker);
+
+static inline bool
+shard_shmem_worker_runs(ShardDatabase *db, int worker)
+{
+	return shard_shmem_worker_pid(db, worker) != 0;
+}
+
 /*
  * How turns go (shmem_turns.c). The worker: one was committed; moved: it passed something or left nothing to
  * do; looked_at: its start, if it did all that was due in stashes and could go on of parked messages, else 0.

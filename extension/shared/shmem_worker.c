@@ -257,3 +257,15 @@ shard_shmem_my_worker(void)
 {
 	return my_worker;
 }
+
+int
+shard_shmem_worker_pid(ShardDatabase *db, int worker)
+{
+	ShardWorkerSlot *slot = &db->worker[worker];
+	int pid;
+
+	SpinLockAcquire(&slot->mutex);
+	pid = slot->in_use ? (int) slot->pid : 0;
+	SpinLockRelease(&slot->mutex);
+	return pid;
+}

@@ -10,13 +10,13 @@
 
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
 
 #include "shared/stream_position.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -289,19 +289,14 @@ sleep_until_received(PositionDatabase *database, const ShardStreamPositionKey *k
 					 int64 microseconds)
 {
 	static uint32 wait_event = 0;
-	instr_time start;
+	int64 start = shard_clock_now();
 
 	if (wait_event == 0)
 		wait_event = ShardWaitEvent("ShardPeerPosition");
-	INSTR_TIME_SET_CURRENT(start);
 	while (!has_received(key, seq))
 	{
-		instr_time now;
-		int64 left;
+		int64 left = microseconds - (shard_clock_now() - start);
 
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, start);
-		left = microseconds - (int64) INSTR_TIME_GET_MICROSEC(now);
 		if (left <= 0)
 			return false;
 		(void) ConditionVariableTimedSleep(&database->moved,

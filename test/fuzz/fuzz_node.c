@@ -117,7 +117,7 @@ begin_host(void)
 	ShardNodeEvent want = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = &shard};
 
 	config.roster.stable_after = 20 * SHARD_SECOND;
-	config.homes.rebalance_interval = SHARD_REBALANCE_INTERVAL;
+	config.live.rebalance_interval = SHARD_REBALANCE_INTERVAL;
 	config.homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config.homes.start_timeout = SHARD_START_TIMEOUT;
 	host.node = shard_node_create(&config);

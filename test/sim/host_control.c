@@ -89,7 +89,8 @@ host_begin_control(World *world, Instance *instance, ShardStartKind kind)
 	ShardNodeConfig config = {.dsn = instance->dsn,
 							  .app_version = "1.0.0",
 							  .lease_ttl_ms = SHARD_LEASE_TTL_MS,
-							  .gate = instance->standby ? SHARD_GATE_STANDBY : SHARD_GATE_LOCAL,
+							  .live.gate =
+								  instance->standby ? SHARD_GATE_STANDBY : SHARD_GATE_LOCAL,
 							  .journal_node = world->options.journal ? WORLD_JOURNAL : 0,
 							  .journal_voter = instance->journal};
 	StoreKey key = {{PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN, PG_INT64_MIN}};
@@ -102,7 +103,7 @@ host_begin_control(World *world, Instance *instance, ShardStartKind kind)
 	config.roster.voter_replace_after = 15 * SHARD_SECOND;
 	config.roster.leave_confirmed = true;
 	config.roster.weakly_up_after = SHARD_WEAKLY_UP_AFTER;
-	config.homes.rebalance_interval = SHARD_REBALANCE_INTERVAL;
+	config.live.rebalance_interval = SHARD_REBALANCE_INTERVAL;
 	config.homes.handoff_timeout = 10 * SHARD_SECOND;
 	config.homes.start_timeout = 2 * SHARD_SECOND;
 	config.homes.absolute_limit = 20;

@@ -230,6 +230,37 @@ test_settings_at_start(void)
 	shard_arena_destroy(arena);
 }
 
+/* Settings that are reloaded count from then on: the gate, which is told, and the interval of rebalancing, also from none. */
+static void
+test_settings_at_reload(void)
+{
+	ShardLiveSettings live;
+	ShardMemberRecord member;
+
+	three(0);
+	for (int32 i = 0; i < SHARDS; i++)
+		command(0, SHARD_EVENT_PIN, i, 3, i);
+	run(60 * SHARD_SECOND);
+	for (int32 i = 0; i < SHARDS; i++)
+		command(0, SHARD_EVENT_PIN, i, 0, 100 + i);
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS, "without an interval nothing moves by the strategy");
+	for (int i = 0; i < 3; i++)
+	{
+		live = *shard_node_live(machines[i].node);
+		live.rebalance_interval = SHARD_SECOND;
+		live.gate = SHARD_GATE_STANDBY;
+		shard_node_reload(machines[i].node, now, &live, out);
+		act(i, NO_LINK);
+	}
+	run(60 * SHARD_SECOND);
+	is_int(count_homes(0, 3), SHARDS / 3, "with one it does");
+	for (int32 node = 1; node <= 3; node++)
+		ok(shard_node_get_member(machines[0].node, node, &member) &&
+			   member.gate == SHARD_GATE_STANDBY,
+		   "the cluster knows the gate of node %d", node);
+}
+
 int
 main(void)
 {
@@ -238,6 +269,7 @@ main(void)
 	test_once();
 	test_after_office();
 	test_settings_at_start();
+	test_settings_at_reload();
 	end_world();
 	return unit_done();
 }

@@ -190,7 +190,7 @@ start_as(int at, ShardStartKind kind)
 	config.roster.stable_after = 20 * SHARD_SECOND;
 	config.roster.voter_replace_after = 60 * SHARD_SECOND;
 	config.roster.leave_confirmed = leave_confirmed;
-	config.homes.rebalance_interval = rebalance_interval;
+	config.live.rebalance_interval = rebalance_interval;
 	config.homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config.homes.start_timeout = SHARD_START_TIMEOUT;
 	machine->node = shard_node_create(&config);

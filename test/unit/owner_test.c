@@ -7,6 +7,16 @@
 #include "type_world.h"
 
 static void
+let_owners_share(int at)
+{
+	ShardLiveSettings live = *shard_node_live(machines[at].node);
+
+	live.owners_may_share = true;
+	shard_node_reload(machines[at].node, now, &live, out);
+	act(at, NO_LINK);
+}
+
+static void
 wish_as(int at, const char *name, int32 number, bool proxy, const char *owner)
 {
 	ShardTypeRecord type = {.name = name,
@@ -176,8 +186,8 @@ test_groups(void)
 	   "a joiner with a ninth owner's type is refused: %s", machines[2].command_text);
 	is_int(count_members(0), 2, "and is no member");
 
-	shard_node_set_sharing(machines[0].node, true);
-	shard_node_set_sharing(machines[1].node, true);
+	let_owners_share(0);
+	let_owners_share(1);
 	wish_as(0, "ninth", 0, false, "owner8");
 	run(2 * SHARD_SECOND);
 	ok(id_of(0, "ninth") != 0, "unless owners may share");

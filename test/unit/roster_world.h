@@ -73,6 +73,7 @@ static ShardActions *out;
 static ShardArena *arena;
 static int64 now;
 static ShardRosterSettings settings;
+static const ShardLiveSettings live;
 static int32 gate;	   /* of all who join */
 static bool elections; /* voters campaign of their own accord */
 static int rivals;	   /* log lines about two claimants */
@@ -298,7 +299,7 @@ receive(Peer *peer, const ShardControl *message)
 				shard_voter_destroy(peer->voter);
 				peer->proposer = shard_proposer_create(peer->id);
 				settings.incarnation = peer->uuid;
-				peer->roster = shard_roster_create(peer->id, &settings);
+				peer->roster = shard_roster_create(peer->id, &settings, &live);
 				peer->voter = shard_voter_create(peer->id);
 			}
 			if (!message->flag)
@@ -482,7 +483,7 @@ start(int at, int32 id, int32 previous, uint64 uuid, int32 kind)
 	peer->voter = shard_voter_create(id);
 	peer->proposer = shard_proposer_create(id);
 	settings.incarnation = peer->uuid;
-	peer->roster = shard_roster_create(id, &settings);
+	peer->roster = shard_roster_create(id, &settings, &live);
 	peer->learned = shard_map_create();
 	return peer;
 }

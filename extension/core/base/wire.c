@@ -57,6 +57,19 @@ shard_wire_put_bytes(StringInfo out, const char *bytes, size_t length)
 		appendBinaryStringInfo(out, bytes, (int) length);
 }
 
+void
+shard_wire_put_uuid(StringInfo out, ShardUuid uuid)
+{
+	shard_wire_put_uint(out, uuid.high);
+	shard_wire_put_uint(out, uuid.low);
+}
+
+void
+shard_wire_put_text(StringInfo out, const char *text)
+{
+	shard_wire_put_bytes(out, text, text ? strlen(text) : 0);
+}
+
 /*
  * Nothing more can be read.
  */
@@ -149,6 +162,41 @@ shard_wire_get_piece(ShardReader *reader, int *length)
 		reader->failed = true;
 	*length = reader->failed ? 0 : (int) size;
 	return *length > 0 ? bytes : "";
+}
+
+ShardUuid
+shard_wire_get_uuid(ShardReader *reader)
+{
+	ShardUuid uuid;
+
+	uuid.high = shard_wire_get_uint(reader);
+	uuid.low = shard_wire_get_uint(reader);
+	return uuid;
+}
+
+const char *
+shard_wire_get_text(ShardReader *reader)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+
+	return reader->failed ? "" : pnstrdup(bytes, length);
+}
+
+const char *
+shard_wire_take_text(ShardReader *reader, size_t most, ShardArena *arena)
+{
+	size_t length;
+	const char *bytes = shard_wire_get_bytes(reader, &length);
+	char *text;
+
+	if (length > most || (length > 0 && memchr(bytes, '\0', length)))
+		reader->failed = true;
+	if (reader->failed || !arena)
+		return "";
+	text = shard_arena_alloc(arena, length + 1);
+	memcpy(text, bytes, length);
+	return text;
 }
 
 /* See wire.h. */

@@ -10,6 +10,8 @@
 
 #include "lib/stringinfo.h"
 
+#include "core/base/arena.h"
+
 typedef struct ShardReader
 {
 	const char *at;
@@ -17,12 +19,24 @@ typedef struct ShardReader
 	bool failed;
 } ShardReader;
 
+typedef struct ShardUuid
+{
+	uint64 high;
+	uint64 low;
+} ShardUuid;
+
 extern void shard_wire_put_uint(StringInfo out, uint64 value);
 extern void shard_wire_put_int(StringInfo out, int64 value);
 extern void shard_wire_put_bytes(StringInfo out, const char *bytes, size_t length);
 
+extern void shard_wire_put_uuid(StringInfo out, ShardUuid uuid);
+
+/* A terminated text; NULL as "". */
+extern void shard_wire_put_text(StringInfo out, const char *text);
+
 extern uint64 shard_wire_get_uint(ShardReader *reader);
 extern int64 shard_wire_get_int(ShardReader *reader);
+extern ShardUuid shard_wire_get_uuid(ShardReader *reader);
 
 /* As above; a value beyond int32 fails the reader. */
 extern int32 shard_wire_get_int32(ShardReader *reader);
@@ -32,6 +46,15 @@ extern const char *shard_wire_get_bytes(ShardReader *reader, size_t *length);
 
 /* As above, at most PG_INT32_MAX of them; "" if there are none. */
 extern const char *shard_wire_get_piece(ShardReader *reader, int *length);
+
+/* A terminated copy of a text; palloc'd. */
+extern const char *shard_wire_get_text(ShardReader *reader);
+
+/*
+ * A terminated copy in the arena; "" without an arena. A text of more than most bytes, or with a zero byte, fails the
+ * reader.
+ */
+extern const char *shard_wire_take_text(ShardReader *reader, size_t most, ShardArena *arena);
 
 /*
  * Begin and end of a function that reads a record: whether there is one more; whether it could be read and

@@ -148,23 +148,6 @@ good_answer(const ShardAskAnswer *answer)
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-static void
-put_uuid(StringInfo out, ShardUuid uuid)
-{
-	shard_wire_put_uint(out, uuid.high);
-	shard_wire_put_uint(out, uuid.low);
-}
-
-static ShardUuid
-get_uuid(ShardReader *reader)
-{
-	ShardUuid uuid;
-
-	uuid.high = shard_wire_get_uint(reader);
-	uuid.low = shard_wire_get_uint(reader);
-	return uuid;
-}
-
 /*
  * NULL if it is empty.
  */
@@ -302,11 +285,11 @@ shard_packet_put_header(StringInfo out, const ShardCallHeader *header)
 {
 	Assert(header->protocol_version == SHARD_PROTOCOL_VERSION && good_header(header));
 	shard_wire_put_int(out, header->protocol_version);
-	put_uuid(out, header->cluster);
+	shard_wire_put_uuid(out, header->cluster);
 	shard_wire_put_int(out, header->era);
 	shard_wire_put_int(out, header->from);
 	shard_wire_put_int(out, header->from_inc);
-	put_uuid(out, header->incarnation);
+	shard_wire_put_uuid(out, header->incarnation);
 	shard_wire_put_int(out, header->to);
 	shard_wire_put_int(out, header->to_inc);
 	shard_wire_put_int(out, header->known_n);
@@ -325,11 +308,11 @@ shard_packet_get_header(ShardReader *reader, ShardCallHeader *header)
 		reader->at = reader->end;
 		return shard_wire_taken(reader, good, header, sizeof(*header));
 	}
-	header->cluster = get_uuid(reader);
+	header->cluster = shard_wire_get_uuid(reader);
 	header->era = shard_wire_get_int32(reader);
 	header->from = shard_wire_get_int32(reader);
 	header->from_inc = shard_wire_get_int32(reader);
-	header->incarnation = get_uuid(reader);
+	header->incarnation = shard_wire_get_uuid(reader);
 	header->to = shard_wire_get_int32(reader);
 	header->to_inc = shard_wire_get_int32(reader);
 	header->known_n = shard_wire_get_int(reader);
@@ -384,7 +367,7 @@ shard_packet_put_stream(StringInfo out, const ShardStreamSection *stream)
 	shard_wire_put_int(out, stream->gen);
 	shard_wire_put_int(out, stream->first_seq);
 	shard_wire_put_int(out, stream->n_rows);
-	put_uuid(out, stream->writer);
+	shard_wire_put_uuid(out, stream->writer);
 }
 
 bool
@@ -397,7 +380,7 @@ shard_packet_get_stream(ShardReader *reader, ShardStreamSection *stream)
 	stream->gen = shard_wire_get_int32(reader);
 	stream->first_seq = shard_wire_get_int(reader);
 	stream->n_rows = shard_wire_get_int32(reader);
-	stream->writer = get_uuid(reader);
+	stream->writer = shard_wire_get_uuid(reader);
 	return shard_wire_taken(reader,
 							good_stream(stream) &&
 								stream->n_rows <= (reader->end - reader->at) / MIN_ROW_BYTES,
@@ -433,7 +416,7 @@ shard_packet_put_position(StringInfo out, const ShardStreamPositionSection *posi
 	shard_wire_put_int(out, position->inc);
 	shard_wire_put_int(out, position->gen);
 	shard_wire_put_int(out, position->seq);
-	put_uuid(out, position->writer);
+	shard_wire_put_uuid(out, position->writer);
 }
 
 bool
@@ -446,7 +429,7 @@ shard_packet_get_position(ShardReader *reader, ShardStreamPositionSection *posit
 	position->inc = shard_wire_get_int32(reader);
 	position->gen = shard_wire_get_int32(reader);
 	position->seq = shard_wire_get_int(reader);
-	position->writer = get_uuid(reader);
+	position->writer = shard_wire_get_uuid(reader);
 	return shard_wire_taken(reader, good_position(position), position, sizeof(*position));
 }
 

@@ -24,12 +24,13 @@
 
 /* See homes.h. */
 ShardHomes *
-shard_homes_create(int32 self, const ShardHomesSettings *settings)
+shard_homes_create(int32 self, const ShardHomesSettings *settings, const ShardLiveSettings *live)
 {
 	ShardHomes *homes = palloc0(sizeof(ShardHomes));
 
 	homes->self = self;
 	homes->settings = *settings;
+	homes->live = live;
 	homes->shards = homes_shard_create(64, NULL);
 	homes->counts = homes_count_create(16, NULL);
 	homes->requests = homes_request_create(16, NULL);
@@ -116,22 +117,13 @@ shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out)
 int64
 shard_homes_next_rebalance(const ShardHomes *homes, int64 now)
 {
-	return homes->settings.rebalance_interval > 0 ? now + homes->settings.rebalance_interval
-												  : PG_INT64_MAX;
+	return homes->live->rebalance_interval > 0 ? now + homes->live->rebalance_interval
+											   : PG_INT64_MAX;
 }
 
-/* See homes.h. */
 void
-shard_homes_set_sharing(ShardHomes *homes, bool owners_may_share)
+shard_homes_new_interval(ShardHomes *homes, int64 now)
 {
-	homes->settings.owners_may_share = owners_may_share;
-}
-
-/* See homes.h. */
-void
-shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval)
-{
-	homes->settings.rebalance_interval = rebalance_interval;
 	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
 }
 

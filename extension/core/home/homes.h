@@ -14,13 +14,10 @@ typedef struct ShardHomes ShardHomes;
 
 typedef struct ShardHomesSettings
 {
-	int64 rebalance_interval; /* 0: no shard moves by a strategy's own wish; members that leave or
-							   * are evacuated are emptied, and pins followed, all the same */
-	int64 handoff_timeout;	  /* of types that have none of their own */
+	int64 handoff_timeout; /* of types that have none of their own */
 	int64 start_timeout;
 	int32 absolute_limit;  /* of least_shard, for types without settings of their own; 20 */
 	double relative_limit; /* 0.1 */
-	bool owners_may_share; /* a group of lanes, when each has types of another one */
 } ShardHomesSettings;
 
 /* Who asked for something: a node, 0: this one; and its number there. */
@@ -61,12 +58,13 @@ typedef struct ShardHomesStrategy
 	int32 sqlstate;	   /* of that; 0: the functions did not raise it */
 } ShardHomesStrategy;
 
-extern ShardHomes *shard_homes_create(int32 self, const ShardHomesSettings *settings);
+/* settings: copied; live: kept by reference. */
+extern ShardHomes *
+shard_homes_create(int32 self, const ShardHomesSettings *settings, const ShardLiveSettings *live);
 extern void shard_homes_destroy(ShardHomes *homes);
 
-/* The settings have changed: from now on. */
-extern void shard_homes_set_sharing(ShardHomes *homes, bool owners_may_share);
-extern void shard_homes_set_interval(ShardHomes *homes, int64 now, int64 rebalance_interval);
+/* The interval of rebalancing has changed: it begins anew. */
+extern void shard_homes_new_interval(ShardHomes *homes, int64 now);
 extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer);
 
 /* The office is lost: nobody will end what still waits here. */

@@ -91,5 +91,5 @@ shard_homes_type_number(const ShardHomes *homes, const ShardTypeRecord *type, in
 		return wish;
 #endif
 	return shard_type_number_choose(types, count, type->owner ? type->owner : "", last, wish,
-									is_alone(homes), homes->settings.owners_may_share, full);
+									is_alone(homes), homes->live->owners_may_share, full);
 }

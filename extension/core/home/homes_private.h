@@ -191,44 +191,21 @@ typedef struct HomesRequest
 
 #define SH_PREFIX homes_shard
 #define SH_ELEMENT_TYPE HomesShard
-#define SH_KEY_TYPE ShardShardKey
-#define SH_KEY key
-#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
-#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
-#define SH_SCOPE static inline
-#define SH_RAW_ALLOCATOR palloc0
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
+#include "core/base/shard_hash.h"
 
 #define SH_PREFIX homes_request
 #define SH_ELEMENT_TYPE HomesRequest
-#define SH_KEY_TYPE ShardShardKey
-#define SH_KEY key
-#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
-#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
-#define SH_SCOPE static inline
-#define SH_RAW_ALLOCATOR palloc0
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
+#include "core/base/shard_hash.h"
 
 #define SH_PREFIX homes_count
 #define SH_ELEMENT_TYPE HomesCount
-#define SH_KEY_TYPE ShardShardKey
-#define SH_KEY key
-#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
-#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
-#define SH_SCOPE static inline
-#define SH_RAW_ALLOCATOR palloc0
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
+#include "core/base/shard_hash.h"
 
 struct ShardHomes
 {
 	int32 self;
 	ShardHomesSettings settings;
+	const ShardLiveSettings *live;
 	const ShardProposer *proposer; /* while the office is held, */
 	const ShardMap *decided;	   /* and what it has decided */
 	int64 office_since;

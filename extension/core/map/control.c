@@ -230,8 +230,7 @@ put_field(StringInfo out, const ShardControl *message, const Field *field)
 		case FORM_BOOL:
 			break;
 		case FORM_UUID:
-			shard_wire_put_uint(out, GET(ShardUuid, message, field->at).high);
-			shard_wire_put_uint(out, GET(ShardUuid, message, field->at).low);
+			shard_wire_put_uuid(out, GET(ShardUuid, message, field->at));
 			break;
 		case FORM_POINT:
 			shard_wire_put_int(out, GET(ShardMapPoint, message, field->at).b);
@@ -350,22 +349,6 @@ get_nodes(ShardReader *reader, ShardArena *arena, int *count)
 	return nodes;
 }
 
-static const char *
-get_text(ShardReader *reader, ShardArena *arena)
-{
-	size_t length;
-	const char *bytes = shard_wire_get_bytes(reader, &length);
-	char *text;
-
-	if (length > 0 && memchr(bytes, '\0', length))
-		reader->failed = true;
-	if (reader->failed)
-		return NULL;
-	text = shard_arena_alloc(arena, length + 1);
-	memcpy(text, bytes, length);
-	return text;
-}
-
 /*
  * Read one field whose bit is set.
  */
@@ -384,15 +367,14 @@ get_field(ShardReader *reader, ShardArena *arena, ShardControl *message, const F
 			AS(bool, message, field->at) = true;
 			break;
 		case FORM_UUID:
-			AS(ShardUuid, message, field->at).high = shard_wire_get_uint(reader);
-			AS(ShardUuid, message, field->at).low = shard_wire_get_uint(reader);
+			AS(ShardUuid, message, field->at) = shard_wire_get_uuid(reader);
 			break;
 		case FORM_POINT:
 			AS(ShardMapPoint, message, field->at).b = shard_wire_get_int(reader);
 			AS(ShardMapPoint, message, field->at).n = shard_wire_get_int(reader);
 			break;
 		case FORM_TEXT:
-			AS(const char *, message, field->at) = get_text(reader, arena);
+			AS(const char *, message, field->at) = shard_wire_take_text(reader, SIZE_MAX, arena);
 			break;
 		case FORM_ENTRIES:
 			AS(ShardMapEntry *, message, field->at) =

@@ -65,25 +65,6 @@ get_count(ShardReader *reader, int limit)
 }
 
 /*
- * A terminated copy of a text in the arena.
- */
-static const char *
-get_text(ShardReader *reader, size_t most, ShardArena *arena)
-{
-	size_t length;
-	const char *bytes = shard_wire_get_bytes(reader, &length);
-	char *text;
-
-	if (length > most || (length > 0 && memchr(bytes, '\0', length)))
-		reader->failed = true;
-	if (reader->failed || !arena)
-		return "";
-	text = shard_arena_alloc(arena, length + 1);
-	memcpy(text, bytes, length);
-	return text;
-}
-
-/*
  * A bool; any number but 0 and 1 fails the reader.
  */
 static bool
@@ -110,16 +91,6 @@ get_nodes(ShardReader *reader, int32 *nodes, int limit)
 	for (int i = 0; i < count; i++)
 		nodes[i] = shard_wire_get_int32(reader);
 	return count;
-}
-
-static ShardUuid
-get_uuid(ShardReader *reader)
-{
-	ShardUuid uuid;
-
-	uuid.high = shard_wire_get_uint(reader);
-	uuid.low = shard_wire_get_uint(reader);
-	return uuid;
 }
 
 /*
@@ -208,18 +179,18 @@ shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, S
 	memset(record, 0, sizeof(*record));
 	record->status = shard_wire_get_int32(&reader);
 	record->inc_no = shard_wire_get_int32(&reader);
-	record->inc_uuid = get_uuid(&reader);
-	record->join_token = get_uuid(&reader);
+	record->inc_uuid = shard_wire_get_uuid(&reader);
+	record->join_token = shard_wire_get_uuid(&reader);
 	record->age = shard_wire_get_int(&reader);
 	record->gate = shard_wire_get_int32(&reader);
 	record->identity_lease = get_bool(&reader);
 	record->protocol_version = shard_wire_get_int32(&reader);
 	record->features = shard_wire_get_uint(&reader);
-	record->dsn = get_text(&reader, SIZE_MAX, arena);
-	record->app_version = get_text(&reader, SIZE_MAX, arena);
+	record->dsn = shard_wire_take_text(&reader, SIZE_MAX, arena);
+	record->app_version = shard_wire_take_text(&reader, SIZE_MAX, arena);
 	record->n_roles = get_count(&reader, SHARD_MAX_ROLES);
 	for (int i = 0; i < record->n_roles; i++)
-		record->roles[i] = get_text(&reader, SIZE_MAX, arena);
+		record->roles[i] = shard_wire_take_text(&reader, SIZE_MAX, arena);
 	if (goes_on(&reader))
 		record->evacuated = get_bool(&reader);
 	if (goes_on(&reader))
@@ -268,23 +239,23 @@ shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, Shard
 	ShardReader reader = reader_of(entry);
 
 	memset(record, 0, sizeof(*record));
-	record->name = get_text(&reader, SIZE_MAX, arena);
+	record->name = shard_wire_take_text(&reader, SIZE_MAX, arena);
 	record->number_of_shards = shard_wire_get_int32(&reader);
 	record->settings_hash = shard_wire_get_uint(&reader);
 	record->leased = get_bool(&reader);
 	record->strategy = shard_wire_get_int32(&reader);
-	record->role = get_text(&reader, SIZE_MAX, arena);
+	record->role = shard_wire_take_text(&reader, SIZE_MAX, arena);
 	record->features = shard_wire_get_uint(&reader);
-	record->hashing = get_text(&reader, SIZE_MAX, arena);
+	record->hashing = shard_wire_take_text(&reader, SIZE_MAX, arena);
 	if (goes_on(&reader))
 	{
 		record->allocation = get_allocation(&reader);
 		record->handoff_timeout_ms = shard_wire_get_int32(&reader);
 	}
-	record->state = goes_on(&reader) ? get_text(&reader, SIZE_MAX, arena) : "";
+	record->state = goes_on(&reader) ? shard_wire_take_text(&reader, SIZE_MAX, arena) : "";
 	if (goes_on(&reader))
 		record->dropping = get_bool(&reader);
-	record->owner = goes_on(&reader) ? get_text(&reader, SHARD_OWNER_BYTES, arena) : "";
+	record->owner = goes_on(&reader) ? shard_wire_take_text(&reader, SHARD_OWNER_BYTES, arena) : "";
 	if (goes_on(&reader))
 		record->by = shard_wire_get_int32(&reader);
 	record->extra = rest_of(&reader);
@@ -351,24 +322,11 @@ make_key(ShardMapKind kind, int32 a, int32 b)
 }
 
 static void
-put_text(StringInfo out, const char *text)
-{
-	shard_wire_put_bytes(out, text, text ? strlen(text) : 0);
-}
-
-static void
 put_nodes(StringInfo out, const int32 *nodes, int count)
 {
 	shard_wire_put_uint(out, count);
 	for (int i = 0; i < count; i++)
 		shard_wire_put_int(out, nodes[i]);
-}
-
-static void
-put_uuid(StringInfo out, ShardUuid uuid)
-{
-	shard_wire_put_uint(out, uuid.high);
-	shard_wire_put_uint(out, uuid.low);
 }
 
 /* See record.h; so for all that follow. */
@@ -438,18 +396,18 @@ shard_record_put_member(int32 node, const ShardMemberRecord *record, int64 n, Sh
 	initStringInfo(&out);
 	shard_wire_put_int(&out, record->status);
 	shard_wire_put_int(&out, record->inc_no);
-	put_uuid(&out, record->inc_uuid);
-	put_uuid(&out, record->join_token);
+	shard_wire_put_uuid(&out, record->inc_uuid);
+	shard_wire_put_uuid(&out, record->join_token);
 	shard_wire_put_int(&out, record->age);
 	shard_wire_put_int(&out, record->gate);
 	shard_wire_put_uint(&out, record->identity_lease ? 1 : 0);
 	shard_wire_put_int(&out, record->protocol_version);
 	shard_wire_put_uint(&out, record->features);
-	put_text(&out, record->dsn);
-	put_text(&out, record->app_version);
+	shard_wire_put_text(&out, record->dsn);
+	shard_wire_put_text(&out, record->app_version);
 	shard_wire_put_uint(&out, record->n_roles);
 	for (int i = 0; i < record->n_roles; i++)
-		put_text(&out, record->roles[i]);
+		shard_wire_put_text(&out, record->roles[i]);
 	shard_wire_put_uint(&out, record->evacuated ? 1 : 0);
 	shard_wire_put_int(&out, record->weight);
 	shard_wire_put_int(&out, record->ground);
@@ -480,19 +438,19 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	StringInfoData out;
 
 	initStringInfo(&out);
-	put_text(&out, record->name);
+	shard_wire_put_text(&out, record->name);
 	shard_wire_put_int(&out, record->number_of_shards);
 	shard_wire_put_uint(&out, record->settings_hash);
 	shard_wire_put_uint(&out, record->leased ? 1 : 0);
 	shard_wire_put_int(&out, record->strategy);
-	put_text(&out, record->role);
+	shard_wire_put_text(&out, record->role);
 	shard_wire_put_uint(&out, record->features);
-	put_text(&out, record->hashing);
+	shard_wire_put_text(&out, record->hashing);
 	put_allocation(&out, &record->allocation);
 	shard_wire_put_int(&out, record->handoff_timeout_ms);
-	put_text(&out, record->state);
+	shard_wire_put_text(&out, record->state);
 	shard_wire_put_uint(&out, record->dropping ? 1 : 0);
-	put_text(&out, record->owner);
+	shard_wire_put_text(&out, record->owner);
 	shard_wire_put_int(&out, record->by);
 	return finish(&out, &record->extra, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }

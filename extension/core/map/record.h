@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/allocation/allocation.h"
+#include "core/base/wire.h"
 #include "core/map/map.h"
 #include "core/base/arena.h"
 
@@ -20,12 +21,6 @@
 #define SHARD_OWNER_BYTES (NAMEDATALEN - 1)
 #define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol/moves.md) */
 #define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */
-
-typedef struct ShardUuid
-{
-	uint64 high;
-	uint64 low;
-} ShardUuid;
 
 /* Bytes of a newer version behind the known fields. */
 typedef struct ShardExtra

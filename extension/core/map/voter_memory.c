@@ -36,8 +36,7 @@ shard_voter_put_memory(const ShardVoter *voter, StringInfo out)
 		shard_wire_put_int(out, voter->memory[i].promised);
 		shard_wire_put_int(out, voter->memory[i].point.b);
 		shard_wire_put_int(out, voter->memory[i].point.n);
-		shard_wire_put_uint(out, voter->memory[i].seal.high);
-		shard_wire_put_uint(out, voter->memory[i].seal.low);
+		shard_wire_put_uuid(out, voter->memory[i].seal);
 	}
 }
 
@@ -55,8 +54,7 @@ shard_voter_get_memory(ShardVoter *voter, ShardReader *reader)
 		voter->memory[i].promised = shard_wire_get_int(reader);
 		voter->memory[i].point.b = shard_wire_get_int(reader);
 		voter->memory[i].point.n = shard_wire_get_int(reader);
-		voter->memory[i].seal.high = shard_wire_get_uint(reader);
-		voter->memory[i].seal.low = shard_wire_get_uint(reader);
+		voter->memory[i].seal = shard_wire_get_uuid(reader);
 	}
 	return !reader->failed;
 }

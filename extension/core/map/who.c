@@ -13,22 +13,18 @@
 void
 shard_who_put(StringInfo out, const ShardWho *who)
 {
-	shard_wire_put_uint(out, who->cluster.high);
-	shard_wire_put_uint(out, who->cluster.low);
+	shard_wire_put_uuid(out, who->cluster);
 	shard_wire_put_int(out, who->node);
 	shard_wire_put_int(out, who->inc_no);
-	shard_wire_put_uint(out, who->incarnation.high);
-	shard_wire_put_uint(out, who->incarnation.low);
+	shard_wire_put_uuid(out, who->incarnation);
 }
 
 bool
 shard_who_get(ShardReader *reader, ShardWho *who)
 {
-	who->cluster.high = shard_wire_get_uint(reader);
-	who->cluster.low = shard_wire_get_uint(reader);
+	who->cluster = shard_wire_get_uuid(reader);
 	who->node = shard_wire_get_int32(reader);
 	who->inc_no = shard_wire_get_int32(reader);
-	who->incarnation.high = shard_wire_get_uint(reader);
-	who->incarnation.low = shard_wire_get_uint(reader);
+	who->incarnation = shard_wire_get_uuid(reader);
 	return !reader->failed;
 }

@@ -22,12 +22,13 @@
 
 /* See roster.h. */
 ShardRoster *
-shard_roster_create(int32 self, const ShardRosterSettings *settings)
+shard_roster_create(int32 self, const ShardRosterSettings *settings, const ShardLiveSettings *live)
 {
 	ShardRoster *roster = palloc0(sizeof(ShardRoster));
 
 	roster->self = self;
 	roster->settings = *settings;
+	roster->live = live;
 	roster->arena = shard_arena_create();
 	roster->leases = shard_lease_book_create(0);
 	return roster;
@@ -43,13 +44,6 @@ shard_roster_destroy(ShardRoster *roster)
 	shard_lease_book_destroy(roster->leases);
 	shard_arena_destroy(roster->arena);
 	pfree(roster);
-}
-
-/* See roster.h. */
-void
-shard_roster_set_sharing(ShardRoster *roster, bool owners_may_share)
-{
-	roster->settings.owners_may_share = owners_may_share;
 }
 
 /* ---- what was observed -------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "core/base/live_settings.h"
 #include "core/map/proposer.h"
 
 typedef struct ShardRoster ShardRoster;
@@ -25,17 +26,15 @@ typedef struct ShardRosterSettings
 	int64 voter_replace_after; /* 0: at once */
 	int64 weakly_up_after;	   /* 0: never */
 	int32 static_quorum_size;
-	bool owners_may_share; /* a group of lanes, when each has types of another one (C19) */
-	bool leave_confirmed;  /* hosts tell when a node that exits has left nothing undone (M20) */
+	bool leave_confirmed; /* hosts tell when a node that exits has left nothing undone (M20) */
 	ShardUuid
 		incarnation; /* of the coordinator's own process: it is no judge of another one (I16) */
 } ShardRosterSettings;
 
-extern ShardRoster *shard_roster_create(int32 self, const ShardRosterSettings *settings);
+/* settings: copied; live: kept by reference. */
+extern ShardRoster *
+shard_roster_create(int32 self, const ShardRosterSettings *settings, const ShardLiveSettings *live);
 extern void shard_roster_destroy(ShardRoster *roster);
-
-/* The setting has changed: from now on. */
-extern void shard_roster_set_sharing(ShardRoster *roster, bool owners_may_share);
 
 /* The office was taken just now: forget what was known, begin the wait for old leases (L4). */
 extern void shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer);

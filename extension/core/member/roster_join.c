@@ -179,7 +179,7 @@ judge_types(const ShardRoster *roster, const ShardControl *message, const ShardM
 
 	if (!why)
 		why = shard_type_number_judge(decided, &message->entries[1], message->n_entries - 1,
-									  roster->settings.owners_may_share, roster->arena);
+									  roster->live->owners_may_share, roster->arena);
 	return why;
 }
 

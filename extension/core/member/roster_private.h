@@ -129,6 +129,7 @@ struct ShardRoster
 {
 	int32 self;
 	ShardRosterSettings settings;
+	const ShardLiveSettings *live;
 	ShardArena *arena; /* of one call; its callers never keep what is in it */
 
 	int n_members;

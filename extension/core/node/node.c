@@ -180,7 +180,7 @@ voter_may_forget(const ShardNode *node)
 	if (node->start_kind == SHARD_START_COPY)
 		return true;
 	if (node->config.journal_voter)
-		return node->config.gate != SHARD_GATE_STANDBY;
+		return node->config.live.gate != SHARD_GATE_STANDBY;
 	if (shard_node_get_member(node, node->id, &member) && member.gate == SHARD_GATE_STANDBY)
 		return false;
 	return !shard_node_is_alone(node);
@@ -250,8 +250,8 @@ shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid clus
 		shard_voter_set_state(node->voter, SHARD_VOTER_AMNESIAC, out);
 	node->proposer = shard_proposer_create(node->id);
 	node->config.roster.incarnation = node->inc_uuid;
-	node->roster = shard_roster_create(node->id, &node->config.roster);
-	node->homes = shard_homes_create(node->id, &node->config.homes);
+	node->roster = shard_roster_create(node->id, &node->config.roster, &node->config.live);
+	node->homes = shard_homes_create(node->id, &node->config.homes, &node->config.live);
 	node->coordinator_heard = now;
 	shard_node_member_start(node, now);
 	end(node, now);
@@ -496,25 +496,26 @@ shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardA
 	end(node, now);
 }
 
-/* See node.h. */
-void
-shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval)
+const ShardLiveSettings *
+shard_node_live(const ShardNode *node)
 {
-	node->config.homes.rebalance_interval = rebalance_interval;
-	if (node->homes)
-		shard_homes_set_interval(node->homes, now, rebalance_interval);
+	return &node->config.live;
 }
 
-/* See node.h. */
 void
-shard_node_set_sharing(ShardNode *node, bool owners_may_share)
+shard_node_reload(ShardNode *node, int64 now, const ShardLiveSettings *live, ShardActions *out)
 {
-	node->config.homes.owners_may_share = owners_may_share;
-	node->config.roster.owners_may_share = owners_may_share;
-	if (node->homes)
-		shard_homes_set_sharing(node->homes, owners_may_share);
-	if (node->roster)
-		shard_roster_set_sharing(node->roster, owners_may_share);
+	ShardLiveSettings before = node->config.live;
+
+	begin(node, now, out);
+	/* with its padding, so that callers may compare bytes */
+	memcpy(&node->config.live, live, sizeof(ShardLiveSettings));
+	if (node->homes && live->rebalance_interval != before.rebalance_interval)
+		shard_homes_new_interval(node->homes, now);
+	/* the coordinator is told by the next registration */
+	if (live->gate != before.gate)
+		shard_node_region_new_coordinator(node);
+	end(node, now);
 }
 
 /* ---- questions -------------------------------------------------------------------------------- */

@@ -22,7 +22,6 @@ typedef struct ShardNodeConfig
 	int32 weight; /* of this node, as ShardAllocationMember has it; 0: one */
 	int n_roles;
 	const char *roles[SHARD_MAX_ROLES];
-	int32 gate; /* ShardGateKind: the wish of the setting shard.gate */
 	bool identity_lease;
 	uint64 features;
 	int32 lease_ttl_ms;
@@ -41,6 +40,7 @@ typedef struct ShardNodeConfig
 		size_t length); /* a code that nobody can make without the secret (R23); NULL: in tests */
 	ShardRosterSettings roster;
 	ShardHomesSettings homes;
+	ShardLiveSettings live;
 } ShardNodeConfig;
 
 /* What region workers, importers and operators tell the node. */
@@ -75,7 +75,6 @@ typedef enum ShardNodeEventKind
 								   * number of moves that begin, as COMMAND_DONE's until */
 	SHARD_EVENT_LEASE_TTL,		  /* number: milliseconds from now on; token (L3) */
 	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
-	SHARD_EVENT_GATE,			  /* number: ShardGateKind now wished for (G3) */
 	/*
 	 * node: 0: this one; text: its address, at which it was found; number: ShardAddressGround; flag: the one before leads there
 	 * no more; token. Done: 1, it is taken (I15)
@@ -150,6 +149,11 @@ extern void shard_node_persisted(ShardNode *node, int64 now, int64 ticket, Shard
 extern void
 shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out);
 
+/* The settings that count, and those that count from now on; as equal bytes as these were. */
+extern const ShardLiveSettings *shard_node_live(const ShardNode *node);
+extern void
+shard_node_reload(ShardNode *node, int64 now, const ShardLiveSettings *live, ShardActions *out);
+
 /* Questions for views, simulator and workers. */
 extern int32 shard_node_id(const ShardNode *node);
 extern int32 shard_node_incarnation(const ShardNode *node);
@@ -157,10 +161,6 @@ extern int32 shard_node_era(const ShardNode *node); /* R13 */
 extern ShardUuid shard_node_cluster(const ShardNode *node);
 extern int32 shard_node_coordinator(const ShardNode *node, int64 now); /* 0: none is heard of */
 extern bool shard_node_reachable(const ShardNode *node, int32 id, int64 now);
-
-/* The setting has changed: from now on. */
-extern void shard_node_set_sharing(ShardNode *node, bool owners_may_share);
-extern void shard_node_set_interval(ShardNode *node, int64 now, int64 rebalance_interval);
 
 extern bool shard_node_joining(const ShardNode *node);
 extern const char *shard_node_join_why(const ShardNode *node); /* not yet; "": nobody said so */

@@ -20,31 +20,22 @@ shard_node_write_identity(ShardNode *node)
 	ShardMapEntry entry = {0};
 
 	initStringInfo(&value);
-	shard_wire_put_uint(&value, node->cluster.high);
-	shard_wire_put_uint(&value, node->cluster.low);
+	shard_wire_put_uuid(&value, node->cluster);
 	shard_wire_put_int(&value, node->era);
 	shard_wire_put_int(&value, node->id);
 	shard_wire_put_int(&value, node->inc_no);
-	shard_wire_put_uint(&value, node->inc_uuid.high);
-	shard_wire_put_uint(&value, node->inc_uuid.low);
+	shard_wire_put_uuid(&value, node->inc_uuid);
 	shard_wire_put_uint(&value, node->fenced ? 1 : 0);
 	shard_wire_put_int(&value, node->journal.sealed);
-	shard_wire_put_uint(&value, node->journal.sealed_for.high);
-	shard_wire_put_uint(&value, node->journal.sealed_for.low);
+	shard_wire_put_uuid(&value, node->journal.sealed_for);
 	shard_wire_put_uint(&value, node->n_claimed);
 	for (int i = 0; i < node->n_claimed; i++)
 	{
-		shard_wire_put_uint(&value, node->claimed[i].high);
-		shard_wire_put_uint(&value, node->claimed[i].low);
+		shard_wire_put_uuid(&value, node->claimed[i]);
 	}
-	shard_wire_put_uint(&value, node->secret.high);
-	shard_wire_put_uint(&value, node->secret.low);
-	shard_wire_put_uint(&value, node->join.token.high);
-	shard_wire_put_uint(&value, node->join.token.low);
-	if (node->join.address)
-		shard_wire_put_bytes(&value, node->join.address, strlen(node->join.address));
-	else
-		shard_wire_put_bytes(&value, "", 0);
+	shard_wire_put_uuid(&value, node->secret);
+	shard_wire_put_uuid(&value, node->join.token);
+	shard_wire_put_text(&value, node->join.address);
 	entry.length = value.len;
 	entry.value = shard_arena_copy(node->out->arena, value.data, value.len);
 	pfree(value.data);
@@ -60,30 +51,24 @@ shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
 	size_t length;
 	uint64 n_claimed;
 
-	node->cluster.high = shard_wire_get_uint(&reader);
-	node->cluster.low = shard_wire_get_uint(&reader);
+	node->cluster = shard_wire_get_uuid(&reader);
 	node->era = shard_wire_get_int32(&reader);
 	node->id = shard_wire_get_int32(&reader);
 	node->inc_no = shard_wire_get_int32(&reader);
-	node->inc_uuid.high = shard_wire_get_uint(&reader);
-	node->inc_uuid.low = shard_wire_get_uint(&reader);
+	node->inc_uuid = shard_wire_get_uuid(&reader);
 	node->fenced = shard_wire_get_uint(&reader) != 0;
 	node->journal.sealed = shard_wire_get_int32(&reader);
-	node->journal.sealed_for.high = shard_wire_get_uint(&reader);
-	node->journal.sealed_for.low = shard_wire_get_uint(&reader);
+	node->journal.sealed_for = shard_wire_get_uuid(&reader);
 	n_claimed = shard_wire_get_uint(&reader);
 	if (n_claimed > NODE_CLAIMS)
 		return false;
 	node->n_claimed = (int) n_claimed;
 	for (int i = 0; i < node->n_claimed; i++)
 	{
-		node->claimed[i].high = shard_wire_get_uint(&reader);
-		node->claimed[i].low = shard_wire_get_uint(&reader);
+		node->claimed[i] = shard_wire_get_uuid(&reader);
 	}
-	node->secret.high = shard_wire_get_uint(&reader);
-	node->secret.low = shard_wire_get_uint(&reader);
-	node->join.token.high = shard_wire_get_uint(&reader);
-	node->join.token.low = shard_wire_get_uint(&reader);
+	node->secret = shard_wire_get_uuid(&reader);
+	node->join.token = shard_wire_get_uuid(&reader);
 	address = shard_wire_get_bytes(&reader, &length);
 	if (reader.failed)
 		return false;

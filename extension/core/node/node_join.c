@@ -80,7 +80,7 @@ shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member)
 	member->ground = SHARD_ADDRESS_SAID;
 	member->app_version = node->config.app_version ? node->config.app_version : "";
 	member->weight = node->config.weight;
-	member->gate = node->config.gate;
+	member->gate = node->config.live.gate;
 	member->identity_lease = node->config.identity_lease;
 	member->features = node->config.features;
 	member->protocol_version = SHARD_PROTOCOL_VERSION;
@@ -162,8 +162,8 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	shard_roster_destroy(node->roster);
 	shard_homes_destroy(node->homes);
 	node->proposer = shard_proposer_create(node->id);
-	node->roster = shard_roster_create(node->id, &node->config.roster);
-	node->homes = shard_homes_create(node->id, &node->config.homes);
+	node->roster = shard_roster_create(node->id, &node->config.roster, &node->config.live);
+	node->homes = shard_homes_create(node->id, &node->config.homes, &node->config.live);
 	node->in_office = false;
 	node->first_office = 0;
 	node->coordinator = message->from;

@@ -274,7 +274,7 @@ claim(ShardNode *node, int64 now)
 		message->epoch = node->inc_no;
 		message->uuid = node->inc_uuid;
 		message->status = node->start_kind;
-		message->token = node->config.gate;
+		message->token = node->config.live.gate;
 		message->entries = self;
 		message->n_entries = 1;
 	}

@@ -490,10 +490,6 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		case SHARD_EVENT_FORCE_VOTERS:
 			force_voters(node, now, event);
 			return;
-		case SHARD_EVENT_GATE:
-			node->config.gate = (int32) event->number;
-			shard_node_region_new_coordinator(node);
-			return;
 		case SHARD_EVENT_WHO_ANSWERED:
 			if (event->node == node->id)
 				shard_node_place_who(node, now, event->uuid, (ShardAddressGround) event->number);

@@ -25,15 +25,7 @@ typedef struct NodeShardEntry
 
 #define SH_PREFIX node_shards
 #define SH_ELEMENT_TYPE NodeShardEntry
-#define SH_KEY_TYPE ShardShardKey
-#define SH_KEY key
-#define SH_HASH_KEY SHARD_SHARD_KEY_HASH
-#define SH_EQUAL SHARD_SHARD_KEY_EQUAL
-#define SH_SCOPE static inline
-#define SH_RAW_ALLOCATOR palloc0
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
+#include "core/base/shard_hash.h"
 
 /* Shards in one message; larger lists are cut. */
 #define LIST_LIMIT 1000

@@ -347,7 +347,7 @@ send_registration(ShardNode *node, int64 now)
 	message->n = shard_map_point(node->learned).n;
 	message->commit_n = node->types_as_of;
 	message->token = node->registration;
-	message->status = node->config.gate;
+	message->status = node->config.live.gate;
 	message->flag = node->stopping;
 	message->nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
 	message->nodes2 = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));

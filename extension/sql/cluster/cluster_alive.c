@@ -49,7 +49,7 @@ ask_coordinator(ShardDatabase *db, List **reports)
 	ErrorData *error;
 
 	*reports = NIL;
-	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+	if (db == NULL || !shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		return false;
 	error = shard_attempt(ask_for_reports, reports);
 	if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
@@ -71,7 +71,7 @@ entities_run(ShardDatabase *db)
 		return false;
 	shard_each_worker (worker, db)
 	{
-		if (shard_cluster_view_worker_runs(db, worker))
+		if (shard_shmem_worker_runs(db, worker))
 			return true;
 	}
 	return false;

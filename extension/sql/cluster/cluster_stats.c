@@ -25,6 +25,8 @@
 #include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "sql/send/handler_guard.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -45,9 +47,7 @@ static void
 check_place(const char *function)
 {
 	shard_shmem_require();
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot execute %s from within a handler", function)));
+	shard_handler_guard_check(psprintf("execute %s", function), NULL, NULL);
 }
 
 /*
@@ -223,7 +223,7 @@ shard_cluster_stats_location(PG_FUNCTION_ARGS)
 
 		values[1] = Int32GetDatum(node);
 		nulls[1] = false;
-		nulls[2] = dsn == NULL || !shard_cluster_view_may_see_dsn();
+		nulls[2] = dsn == NULL || !shard_rights_all_stats();
 		if (!nulls[2])
 			values[2] = CStringGetTextDatum(dsn);
 		nulls[3] = !is_running(node, dsn, type->type_id, shard, entity, &running);

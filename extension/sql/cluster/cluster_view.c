@@ -8,10 +8,8 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -33,6 +31,8 @@
 #include "registry/security.h"
 #include "link/transport.h"
 #include "sql/cluster/worker_survey.h"
+#include "sql/send/handler_guard.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -76,15 +76,6 @@ typedef struct KnownType
 } KnownType;
 
 /*
- * Whether the current user may see where members are.
- */
-bool
-shard_cluster_view_may_see_dsn(void)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
-
-/*
  * The members as decided, with the rights to read them.
  */
 const ShardDirectoryMember *
@@ -96,24 +87,6 @@ shard_cluster_view_directory(int *count)
 	(void) shard_directory_refresh();
 	shard_security_end(&security);
 	return shard_directory_list(count);
-}
-
-int
-shard_cluster_view_worker_pid(ShardDatabase *db, int worker)
-{
-	ShardWorkerSlot *slot = &db->worker[worker];
-	int pid;
-
-	SpinLockAcquire(&slot->mutex);
-	pid = slot->in_use ? (int) slot->pid : 0;
-	SpinLockRelease(&slot->mutex);
-	return pid;
-}
-
-bool
-shard_cluster_view_worker_runs(ShardDatabase *db, int worker)
-{
-	return shard_cluster_view_worker_pid(db, worker) != 0;
 }
 
 static void
@@ -134,7 +107,7 @@ shard_cluster_view_reports(void)
 	ErrorData *error;
 
 	if (db == NULL || shard_execution_in_handler() ||
-		!shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+		!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		return NIL;
 	error = shard_attempt(ask_for_reports, &reports);
 	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
@@ -321,7 +294,7 @@ shard_cluster_view_members(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 		put_member((ReturnSetInfo *) fcinfo->resultinfo, &members[i],
 				   shard_cluster_view_report_of(reports, members[i].node),
-				   members[i].node == view.node, shard_cluster_view_may_see_dsn());
+				   members[i].node == view.node, shard_rights_all_stats());
 	return (Datum) 0;
 }
 
@@ -451,9 +424,9 @@ shard_cluster_view_homes(PG_FUNCTION_ARGS)
 /* ---- peers ------------------------------------------------------------------------------------ */
 
 static const char *
-state_name(int32 state)
+state_name(ShardTransportState state)
 {
-	switch ((ShardTransportState) state)
+	switch (state)
 	{
 		case SHARD_TRANSPORT_CLOSED:
 			return "closed";
@@ -472,25 +445,25 @@ state_name(int32 state)
  * outbox_bytes, oldest, last_error.
  */
 static void
-put_peer(StringInfo in, int worker, void *arg)
+put_peer(ShardReader *in, int worker, void *arg)
 {
 	ReturnSetInfo *result = arg;
+	ShardTransportReport report;
 	Datum values[8];
 	bool nulls[8] = {false};
-	int length;
 
-	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
+	shard_transport_read_report(in, &report);
+	values[0] = Int32GetDatum(report.node);
 	values[1] = Int32GetDatum(worker);
-	values[2] = CStringGetTextDatum(state_name((int32) pq_getmsgint(in, 4)));
-	values[3] = TimestampTzGetDatum(pq_getmsgint64(in));
-	nulls[3] = DatumGetTimestampTz(values[3]) == 0;
-	values[4] = Int64GetDatum(pq_getmsgint64(in));
-	values[5] = Int64GetDatum(pq_getmsgint64(in));
-	values[6] = TimestampTzGetDatum(pq_getmsgint64(in));
-	nulls[6] = DatumGetTimestampTz(values[6]) == 0;
-	length = (int) pq_getmsgint(in, 4);
-	values[7] = PointerGetDatum(cstring_to_text_with_len(pq_getmsgbytes(in, length), length));
-	nulls[7] = length == 0 || !shard_cluster_view_may_see_dsn();
+	values[2] = CStringGetTextDatum(state_name(report.state));
+	values[3] = TimestampTzGetDatum(report.open_since);
+	nulls[3] = report.open_since == 0;
+	values[4] = Int64GetDatum(report.messages);
+	values[5] = Int64GetDatum(report.bytes);
+	values[6] = TimestampTzGetDatum(report.oldest);
+	nulls[6] = report.oldest == 0;
+	values[7] = PointerGetDatum(cstring_to_text_with_len(report.error, report.error_len));
+	nulls[7] = report.error_len == 0 || !shard_rights_all_stats();
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
@@ -504,10 +477,7 @@ shard_cluster_view_peers(PG_FUNCTION_ARGS)
 	ShardRequest request = {.kind = SHARD_REQUEST_PEERS};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot look at links from within a handler"),
-						errdetail("The worker that runs the handler would wait for itself.")));
+	shard_handler_guard_check("look at links", SHARD_WAITS_FOR_ITSELF, NULL);
 	if (db == NULL)
 		return (Datum) 0;
 	shard_worker_survey(db, &request, "its links", put_peer, fcinfo->resultinfo);

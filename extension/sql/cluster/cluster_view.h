@@ -9,9 +9,6 @@
 #include "shared/board.h"
 #include "shared/shmem.h"
 
-/* Addresses, and errors that name them, are for who may read all statistics. */
-extern bool shard_cluster_view_may_see_dsn(void);
-
 /* The members as decided and learned, by node id; valid until the next call. Needs a snapshot. */
 extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
 
@@ -34,8 +31,3 @@ extern const char *shard_cluster_view_not_heard(List *reports);
 
 /* The coordinator, as far as this node hears it; 0: none. */
 extern int32 shard_cluster_view_coordinator(List *reports);
-
-extern bool shard_cluster_view_worker_runs(ShardDatabase *db, int worker);
-
-/* The process of a worker; 0: it does not run. */
-extern int shard_cluster_view_worker_pid(ShardDatabase *db, int worker);

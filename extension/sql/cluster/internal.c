@@ -40,6 +40,7 @@
 #include "shared/told.h"
 #include "shared/visitor.h"
 #include "link/way_back.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -68,8 +69,7 @@ call_of(FunctionCallInfo fcinfo)
 
 	shard_shmem_require();
 	shard_visitor_here();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("call cannot be null")));
+	shard_argument_check(fcinfo, 0, "call cannot be null");
 	call = PG_GETARG_BYTEA_PP(0);
 	return (ShardReader){VARDATA_ANY(call), VARDATA_ANY(call) + VARSIZE_ANY_EXHDR(call), false};
 }
@@ -217,7 +217,7 @@ shard_internal_control(PG_FUNCTION_ARGS)
 				 errhint(
 					 "A map of that size has millions of homes: start types with fewer shards.")));
 	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */
-	if (db == NULL || !shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+	if (db == NULL || !shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("the control worker of node %d does not run", own_number()),
 						errhint("See shard_health() there, and the server's log.")));
@@ -245,10 +245,8 @@ shard_internal_who(PG_FUNCTION_ARGS)
 	shard_who_put(&out, &who);
 	if (call.at < call.end)
 	{
-		ShardUuid token;
+		ShardUuid token = shard_wire_get_uuid(&call);
 
-		token.high = shard_wire_get_uint(&call);
-		token.low = shard_wire_get_uint(&call);
 		if (call.failed || call.at < call.end)
 			refuse_bytes();
 		shard_board_get(shard_shmem_database(), &view);

@@ -30,6 +30,7 @@
 #include "registry/registry.h"
 #include "shared/ring.h"
 #include "shared/ring_private.h"
+#include "base/damage.h"
 
 #include "base/compat.h"
 
@@ -45,10 +46,8 @@ PG_FUNCTION_INFO_V1(shard_peer_ask);
 static void
 damaged(const ShardCallee *callee)
 {
-	ereport(ERROR, (errcode(ERRCODE_PROTOCOL_VIOLATION),
-					errmsg("the ask of node %d is damaged", callee->header.from),
-					errdetail("It was not executed."),
-					errhint("Both nodes should run the same version of the extension.")));
+	shard_damage_raise(psprintf("the ask of node %d", callee->header.from), NULL,
+					   "It was not executed.");
 }
 
 /* Reads the ask; errors unless it is one. */

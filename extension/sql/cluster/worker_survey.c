@@ -8,10 +8,9 @@
  */
 #include "postgres.h"
 
-#include "portability/instr_time.h"
-
 #include "base/attempt.h"
 #include "sql/cluster/worker_survey.h"
+#include "base/clock.h"
 
 #include "base/compat.h"
 
@@ -27,52 +26,38 @@ typedef struct Question
 	const ShardRequest *request;
 	int worker;
 	int64 timeout;
-	StringInfoData answer;
+	char *answer; /* NULL: none */
+	int answer_len;
 } Question;
-
-static int64
-now_us(void)
-{
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
-}
-
-static bool
-runs(ShardWorkerSlot *slot)
-{
-	bool result;
-
-	SpinLockAcquire(&slot->mutex);
-	result = slot->in_use && slot->pid != 0;
-	SpinLockRelease(&slot->mutex);
-	return result;
-}
 
 static void
 ask(void *arg)
 {
 	Question *question = arg;
 
-	question->answer.data = shard_ring_call(question->db, question->worker, question->request,
-											question->timeout, &question->answer.len);
+	question->answer = shard_ring_call(question->db, question->worker, question->request,
+									   question->timeout, &question->answer_len);
 }
 
 /* NULL, or why there is no answer, which came too late; other errors are raised. */
 static ErrorData *
 ask_one(Question *question, ShardWorkerVisit visit, void *arg)
 {
-	ErrorData *error;
+	ErrorData *error = shard_attempt(ask, question);
+	ShardReader reader = {0};
 
-	memset(&question->answer, 0, sizeof(question->answer));
-	error = shard_attempt(ask, question);
 	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);
 	if (error != NULL)
 		return error;
-	while (question->answer.data != NULL && question->answer.cursor < question->answer.len)
-		visit(&question->answer, question->worker, arg);
+	if (question->answer == NULL)
+		return NULL;
+	reader.at = question->answer;
+	reader.end = question->answer + question->answer_len;
+	while (reader.at < reader.end)
+		visit(&reader, question->worker, arg);
+	if (reader.failed)
+		elog(ERROR, "could not read what shard worker %d answered", question->worker);
 	return NULL;
 }
 
@@ -80,7 +65,7 @@ void
 shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *what,
 					ShardWorkerVisit visit, void *arg)
 {
-	int64 deadline = now_us() + TIMEOUT;
+	int64 deadline = shard_clock_now() + TIMEOUT;
 	bool busy[SHARD_MAX_WORKERS] = {false};
 
 	shard_each_worker (worker, db)
@@ -90,7 +75,7 @@ shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *
 							 .worker = worker,
 							 .timeout = FIRST_TIMEOUT};
 
-		if (runs(&db->worker[worker]))
+		if (shard_shmem_worker_runs(db, worker))
 			busy[worker] = ask_one(&question, visit, arg) != NULL;
 	}
 	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
@@ -98,7 +83,7 @@ shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *
 		Question question = {.db = db,
 							 .request = request,
 							 .worker = worker,
-							 .timeout = Max(deadline - now_us(), LEAST_TIMEOUT)};
+							 .timeout = Max(deadline - shard_clock_now(), LEAST_TIMEOUT)};
 		ErrorData *error = busy[worker] ? ask_one(&question, visit, arg) : NULL;
 
 		if (error != NULL)

@@ -4,13 +4,12 @@
  */
 #pragma once
 
-#include "lib/stringinfo.h"
-
+#include "core/base/wire.h"
 #include "shared/ring.h"
 #include "shared/shmem.h"
 
-/* Reads one row of an answer; moves the cursor on. */
-typedef void (*ShardWorkerVisit)(StringInfo in, int worker, void *arg);
+/* Reads one row of an answer. One that it cannot read fails the reader. */
+typedef void (*ShardWorkerVisit)(ShardReader *in, int worker, void *arg);
 
 /*
  * Asks all region workers that run, and visits the rows of their answers. Who does not answer within ten seconds, which

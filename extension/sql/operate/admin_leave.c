@@ -120,7 +120,7 @@ worker_still(void)
 		return "The control worker of this node does not run.";
 	if (shard_cluster_view_reports() != NIL)
 		return NULL;
-	pid = shard_cluster_view_worker_pid(db, SHARD_CONTROL_WORKER);
+	pid = shard_shmem_worker_pid(db, SHARD_CONTROL_WORKER);
 	return pid != 0 ? psprintf("The control worker of this node, process %d, does not answer: "
 							   "it stands still.",
 							   pid)

@@ -14,6 +14,7 @@
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
 #include "shared/board.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -201,8 +202,7 @@ check_entities_ended(int32 node)
 static bool
 is_forced(FunctionCallInfo fcinfo)
 {
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("force cannot be null")));
+	shard_argument_check(fcinfo, 1, "force cannot be null");
 	return PG_GETARG_BOOL(1);
 }
 
@@ -401,8 +401,7 @@ read_nodes(FunctionCallInfo fcinfo, ShardCommand *command)
 	bool *nulls;
 	int count;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("nodes cannot be null")));
+	shard_argument_check(fcinfo, 0, "nodes cannot be null");
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &nodes,
 					  &nulls, &count);
 	if (count < 1 || count > SHARD_MAX_VOTERS)

@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -34,6 +33,7 @@
 #include "link/peer_client.h"
 #include "shared/board.h"
 #include "link/way_back.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -203,7 +203,7 @@ check_stays(const char *own_dsn)
 		ereport(WARNING,
 				(errmsg("this node is node %d of that cluster already, and keeps its address",
 						view.node),
-				 shard_cluster_view_may_see_dsn() ? errdetail("It is \"%s\".", record->dsn) : 0,
+				 shard_rights_all_stats() ? errdetail("It is \"%s\".", record->dsn) : 0,
 				 errhint("shard_set_address() changes it.")));
 }
 
@@ -313,8 +313,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 {
 	char *seed_dsn = shard_command_text(fcinfo, 0, "seed_dsn");
 	char *own_dsn = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
-	ShardCommand command = {.kind = SHARD_COMMAND_JOIN,
-							.shard = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS)};
+	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .shard = shard_rights_all_stats()};
 	ShardWayBack back;
 	ShardWho me;
 	int32 node;

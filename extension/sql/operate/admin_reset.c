@@ -43,6 +43,7 @@
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "entity/state_purge.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -112,12 +113,12 @@ static const char *const clearing[] = {
 /* ---- may it be --------------------------------------------------------------------------------- */
 
 static void
-check_workers(const ShardDatabase *db)
+check_workers(ShardDatabase *db)
 {
 	bool any = false;
 
 	for (int i = 0; db != NULL && i < SHARD_WORKER_SLOTS; i++)
-		any |= db->worker[i].in_use;
+		any |= shard_shmem_worker_runs(db, i);
 	if (!shard_enabled && !any)
 		return;
 	ereport(
@@ -525,8 +526,7 @@ shard_admin_reset(PG_FUNCTION_ARGS)
 	PreventCommandDuringRecovery("shard_reset_cluster_data()");
 	PreventCommandIfParallelMode("shard_reset_cluster_data()");
 	shard_shmem_require();
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("force cannot be null")));
+	shard_argument_check(fcinfo, 1, "force cannot be null");
 	db = shard_shmem_database_or_make(MyDatabaseId);
 	check_workers(db);
 	if (strcmp(shard_journal_database, get_database_name(MyDatabaseId)) == 0)

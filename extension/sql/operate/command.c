@@ -26,6 +26,8 @@
 #include "shared/board.h"
 #include "shared/shmem.h"
 #include "registry/security.h"
+#include "base/nap.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -52,14 +54,6 @@ shard_command_begin(const char *function)
 	(void) shard_catalog_get();
 }
 
-static void
-check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what)));
-}
-
 char *
 shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
 {
@@ -73,7 +67,9 @@ shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
 int32
 shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
 {
-	check_not_null(fcinfo, number, what);
+	if (PG_ARGISNULL(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what)));
 	return PG_GETARG_INT32(number);
 }
 
@@ -83,7 +79,7 @@ shard_command_timeout(FunctionCallInfo fcinfo, int number)
 {
 	int64 timeout;
 
-	check_not_null(fcinfo, number, "timeout");
+	shard_argument_check(fcinfo, number, "timeout cannot be null");
 	timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(number));
 	if (timeout < 0)
 		ereport(ERROR,
@@ -95,14 +91,7 @@ shard_command_timeout(FunctionCallInfo fcinfo, int number)
 void
 shard_command_nap(void)
 {
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardCluster");
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_INTERVAL,
-					 wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	shard_nap(LOOK_INTERVAL, "ShardCluster");
 }
 
 /* See command.h. A subtransaction that is rolled back has no locks any more. */

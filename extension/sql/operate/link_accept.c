@@ -19,6 +19,7 @@
 #include "entity/execution.h"
 #include "shared/ring.h"
 #include "registry/security.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -36,10 +37,7 @@ check(int32 node)
 
 	shard_shmem_require();
 	PreventCommandDuringRecovery("shard_link_accept()");
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot accept a link from within a handler"),
-						errdetail("The worker that runs the handler would wait for itself.")));
+	shard_handler_guard_check("accept a link", SHARD_WAITS_FOR_ITSELF, NULL);
 	(void) shard_catalog_lock(false);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&security);

@@ -17,6 +17,7 @@
 #include "base/plan_json.h"
 #include "registry/registry.h"
 #include "registry/settings.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -57,15 +58,6 @@ static const char *const member_names[] = {
 /* Settings that the core knows nothing of: the role of the type, and its pins. */
 static const char *const other_settings[] = {"role", "pins"};
 
-/* Error if an argument that has no default meaning is NULL. */
-static void
-check_not_null(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	if (PG_ARGISNULL(n))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						errmsg("argument \"%s\" must not be null", name)));
-}
-
 /* Error for a number that may be given once only. */
 static void
 refuse_twice(const char *what, int32 number, const ShardPlanValue *argument)
@@ -93,7 +85,7 @@ read_kind(FunctionCallInfo fcinfo, int n)
 	const char *known[SHARD_ALLOCATION_FUNCTION + 1] = {NULL};
 	char *name;
 
-	check_not_null(fcinfo, n, "strategy");
+	shard_argument_check(fcinfo, n, "argument \"strategy\" must not be null");
 	name = text_to_cstring(PG_GETARG_TEXT_PP(n));
 	for (int kind = 1; kind < SHARD_ALLOCATION_FUNCTION; kind++)
 	{
@@ -368,7 +360,7 @@ read_plan(FunctionCallInfo fcinfo, int n)
 {
 	ShardPlanAllocation *plan = palloc0(sizeof(ShardPlanAllocation));
 
-	check_not_null(fcinfo, n, "allocations");
+	shard_argument_check(fcinfo, n, "argument \"allocations\" must not be null");
 	plan->settings = shard_allocation_defaults(read_kind(fcinfo, n + 1));
 	plan->view.pin = find_pin;
 	plan->view.pin_arg = plan;
@@ -456,7 +448,7 @@ shard_plan_allocation(PG_FUNCTION_ARGS)
 	ShardPlanAllocation *plan;
 	int32 home;
 
-	check_not_null(fcinfo, 0, "shard");
+	shard_argument_check(fcinfo, 0, "argument \"shard\" must not be null");
 	check_shard(PG_GETARG_INT32(0), "shard");
 	plan = read_plan(fcinfo, 2);
 	home = shard_allocation_allocate(&plan->settings, &plan->view, PG_GETARG_INT32(0),

@@ -13,6 +13,7 @@
 #include "core/member/membership.h"
 #include "core/home/move.h"
 #include "core/map/proposer.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -49,8 +50,7 @@ shard_state_machine(PG_FUNCTION_ARGS)
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	const ShardMachine *machine;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("name must not be null")));
+	shard_argument_check(fcinfo, 0, "name must not be null");
 	machine = find_machine(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 
 	InitMaterializedSRF(fcinfo, 0);

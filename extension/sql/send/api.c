@@ -31,6 +31,7 @@
 #include "registry/security.h"
 #include "log/session.h"
 #include "shared/shmem.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -45,15 +46,6 @@ void
 shard_api_init(void)
 {
 	shard_session_init();
-}
-
-/* Errors for an argument that must not be null. */
-static void
-check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
-{
-	if (PG_ARGISNULL(number))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", what)));
 }
 
 /* A text as a string; short names need no allocation. */
@@ -256,9 +248,9 @@ shard_tell(PG_FUNCTION_ARGS)
 	char buffer[NAMEDATALEN];
 	text *entity;
 
-	check_not_null(fcinfo, 0, "entity type");
-	check_not_null(fcinfo, 1, "entity id");
-	check_not_null(fcinfo, 2, "message");
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "entity id must not be null");
+	shard_argument_check(fcinfo, 2, "message must not be null");
 	entity = PG_GETARG_TEXT_PP(1);
 	shard_api_tell(name_of(PG_GETARG_TEXT_PP(0), buffer), VARDATA_ANY(entity),
 				   VARSIZE_ANY_EXHDR(entity), PG_GETARG_JSONB_P(2));
@@ -275,8 +267,8 @@ shard_tell_extracted(PG_FUNCTION_ARGS)
 	Jsonb *message;
 	Jsonb *payload;
 
-	check_not_null(fcinfo, 0, "entity type");
-	check_not_null(fcinfo, 1, "message");
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "message must not be null");
 	type = open_type(name_of(PG_GETARG_TEXT_PP(0), buffer));
 	message = PG_GETARG_JSONB_P(1);
 	extract(type, message, &entity, &payload);
@@ -297,9 +289,9 @@ shard_tell_many(PG_FUNCTION_ARGS)
 	int id_count;
 	int message_count;
 
-	check_not_null(fcinfo, 0, "entity type");
-	check_not_null(fcinfo, 1, "entity ids");
-	check_not_null(fcinfo, 2, "messages");
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "entity ids must not be null");
+	shard_argument_check(fcinfo, 2, "messages must not be null");
 	type = open_type(name_of(PG_GETARG_TEXT_PP(0), buffer));
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &ids, &id_nulls,
 					  &id_count);
@@ -331,8 +323,8 @@ send_command(FunctionCallInfo fcinfo, ShardKind kind)
 	char buffer[NAMEDATALEN];
 	text *entity;
 
-	check_not_null(fcinfo, 0, "entity type");
-	check_not_null(fcinfo, 1, "entity id");
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "entity id must not be null");
 	entity = PG_GETARG_TEXT_PP(1);
 	append(open_type(name_of(PG_GETARG_TEXT_PP(0), buffer)), kind, VARDATA_ANY(entity),
 		   VARSIZE_ANY_EXHDR(entity), "", 0);

@@ -29,6 +29,8 @@
 #include "shared/ring.h"
 #include "registry/security.h"
 #include "log/session.h"
+#include "base/argument.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -42,11 +44,8 @@ PG_FUNCTION_INFO_V1(shard_ask);
 static void
 check_place(void)
 {
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot ask from within a handler"),
-						errdetail("The ask would wait for the worker that runs the handler."),
-						errhint("Tell the entity with shard_tell() and have it tell you back.")));
+	shard_handler_guard_check("ask", "The ask would wait for the worker that runs the handler.",
+							  "Tell the entity with shard_tell() and have it tell you back.");
 	PreventCommandDuringRecovery("shard_ask()");
 	PreventCommandIfReadOnly("shard_ask()");
 	PreventCommandIfParallelMode("shard_ask()");
@@ -150,12 +149,10 @@ limit_of(const Interval *timeout)
 static void
 check_arguments(FunctionCallInfo fcinfo)
 {
-	static const char *const names[] = {"entity type", "entity id", "message", "timeout"};
-
-	for (int i = 0; i < lengthof(names); i++)
-		if (PG_ARGISNULL(i))
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-							errmsg("%s must not be null", names[i])));
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "entity id must not be null");
+	shard_argument_check(fcinfo, 2, "message must not be null");
+	shard_argument_check(fcinfo, 3, "timeout must not be null");
 }
 
 /*

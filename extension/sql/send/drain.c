@@ -17,7 +17,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "storage/latch.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
@@ -31,6 +30,10 @@
 #include "shared/board.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
+#include "base/nap.h"
+#include "base/clock.h"
+#include "base/argument.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -48,8 +51,8 @@ static const char *const waiting_query =
 typedef struct Drain
 {
 	ShardDatabase *db;
-	int64 mark; /* the newest seq that counts */
-	instr_time start;
+	int64 mark;	 /* the newest seq that counts */
+	int64 start; /* on shard_clock_now() */
 	int64 limit; /* microseconds */
 	long nap;	 /* ms */
 } Drain;
@@ -68,11 +71,7 @@ typedef struct Round
 static int64
 time_left(const Drain *drain)
 {
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, drain->start);
-	return Max(drain->limit - (int64) INSTR_TIME_GET_MICROSEC(now), 0);
+	return Max(drain->limit - (shard_clock_now() - drain->start), 0);
 }
 
 /*
@@ -99,17 +98,10 @@ check_part(const Drain *drain)
 static bool
 sleep_a_little(Drain *drain)
 {
-	static uint32 wait_event = 0;
-
-	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardDrain");
 	check_part(drain);
 	if (time_left(drain) == 0)
 		return false;
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, drain->nap,
-					 wait_event);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	shard_nap(drain->nap, "ShardDrain");
 	drain->nap = Min(drain->nap * 2, LONGEST_NAP);
 	return true;
 }
@@ -214,10 +206,7 @@ pass_gate(const Drain *drain)
 static void
 check_place(void)
 {
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot wait for messages from within a handler"),
-						errdetail("The worker that runs the handler would wait for itself.")));
+	shard_handler_guard_check("wait for messages", SHARD_WAITS_FOR_ITSELF, NULL);
 	PreventCommandDuringRecovery("shard_drain()");
 }
 
@@ -232,14 +221,12 @@ shard_drain(PG_FUNCTION_ARGS)
 {
 	Drain drain = {.nap = FIRST_NAP};
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("timeout must not be null")));
+	shard_argument_check(fcinfo, 0, "timeout must not be null");
 	shard_shmem_require();
 	check_place();
 	(void) shard_catalog_lock(false);
 	(void) shard_log_attach();
-	INSTR_TIME_SET_CURRENT(drain.start);
+	drain.start = shard_clock_now();
 	drain.limit = shard_duration_from_interval(PG_GETARG_INTERVAL_P(0));
 	if (drain.limit < 0)
 		ereport(ERROR,

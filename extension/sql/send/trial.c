@@ -34,6 +34,8 @@
 #include "entity/state.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
+#include "base/argument.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -242,10 +244,7 @@ run_trial(Trial *trial)
 static void
 check_place(void)
 {
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot try a handler from within a handler"),
-						errhint("Call the function itself.")));
+	shard_handler_guard_check("try a handler", NULL, "Call the function itself.");
 	PreventCommandDuringRecovery("shard_try()");
 	PreventCommandIfParallelMode("shard_try()");
 }
@@ -368,15 +367,13 @@ form_result(FunctionCallInfo fcinfo, const Trial *trial)
 Datum
 shard_try(PG_FUNCTION_ARGS)
 {
-	static const char *const names[] = {"entity type", "entity id", "message"};
 	Trial trial = {0};
 	ShardType *type;
 	text *entity;
 
-	for (int i = 0; i < lengthof(names); i++)
-		if (PG_ARGISNULL(i))
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-							errmsg("%s must not be null", names[i])));
+	shard_argument_check(fcinfo, 0, "entity type must not be null");
+	shard_argument_check(fcinfo, 1, "entity id must not be null");
+	shard_argument_check(fcinfo, 2, "message must not be null");
 	type = open_type(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	entity = PG_GETARG_TEXT_PP(1);
 	trial.message = PG_GETARG_JSONB_P(2);

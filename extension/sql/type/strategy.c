@@ -28,6 +28,7 @@
 #include "registry/settings.h"
 #include "link/strategy_call.h"
 #include "shared/visitor.h"
+#include "base/argument.h"
 
 #include "base/compat.h"
 
@@ -334,8 +335,7 @@ shard_strategy_call(PG_FUNCTION_ARGS)
 
 	shard_shmem_require();
 	shard_visitor_here();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("call cannot be null")));
+	shard_argument_check(fcinfo, 0, "call cannot be null");
 	call = PG_GETARG_BYTEA_PP(0);
 	reader = (ShardReader){VARDATA_ANY(call), VARDATA_ANY(call) + VARSIZE_ANY_EXHDR(call), false};
 	if (!shard_strategy_get_question(&reader, &strategy.question))

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
@@ -26,6 +25,8 @@
 #include "shared/board.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
+#include "sql/send/handler_guard.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -81,15 +82,6 @@ typedef struct MoveView
 	HTAB *shards; /* ShardNotes, of each shard that a note is about */
 	bool see_errors;
 } MoveView;
-
-/*
- * Whether this node may ask others for the current user, and show him what they say of errors.
- */
-static bool
-may_ask(void)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
 
 /* ---- imports of this node --------------------------------------------------------------------- */
 
@@ -490,7 +482,7 @@ shard_cluster_moves_list(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	view.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	view.arena = shard_arena_create();
-	view.see_errors = may_ask();
+	view.see_errors = shard_rights_all_stats();
 	view.map = shard_cluster_map_read();
 	view.notes = collect(view.see_errors && shard_preloaded && !shard_execution_in_handler());
 	view.shards = by_shard(view.notes);
@@ -561,9 +553,7 @@ shard_cluster_moves_decisions(PG_FUNCTION_ARGS)
 	ShardSurvey all;
 
 	shard_shmem_require();
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot read shard_decisions from within a handler")));
+	shard_handler_guard_check("read shard_decisions", NULL, NULL);
 	InitMaterializedSRF(fcinfo, 0);
 	all = shard_cluster_survey(SHARD_INTERNAL_DECISIONS, VIEW_TIMEOUT_MS);
 	for (int i = 0; i < all.count; i++)

@@ -25,6 +25,7 @@
 #include "registry/security.h"
 #include "log/session.h"
 #include "shared/shmem.h"
+#include "sql/send/handler_guard.h"
 
 #include "base/compat.h"
 
@@ -269,9 +270,7 @@ shard_redrive(PG_FUNCTION_ARGS)
 	Redrive redrive = {0};
 
 	shard_shmem_require();
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot redrive messages from within a handler")));
+	shard_handler_guard_check("redrive messages", NULL, NULL);
 	PreventCommandDuringRecovery("shard_redrive()");
 	PreventCommandIfReadOnly("shard_redrive()");
 	(void) shard_catalog_lock(false);

@@ -139,17 +139,6 @@ launcher_runs(void)
 	return pid != 0;
 }
 
-static bool
-worker_runs(ShardWorkerSlot *slot)
-{
-	bool runs;
-
-	SpinLockAcquire(&slot->mutex);
-	runs = slot->in_use;
-	SpinLockRelease(&slot->mutex);
-	return runs;
-}
-
 /*
  * A worker that does not run, and for whom; there may be no room for it.
  */
@@ -190,7 +179,7 @@ check_workers(ShardHealth *problems, ShardDatabase *db)
 		int count;
 		char *owners;
 
-		if (!worker_runs(&db->worker[worker]))
+		if (!shard_shmem_worker_runs(db, worker))
 			say_missing(problems, db, worker);
 		if (shard_owners_may_share_workers)
 			continue;

@@ -23,6 +23,7 @@
 #include "link/peer_client.h"
 #include "shared/board.h"
 #include "registry/security.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -71,8 +72,7 @@ refusal(const ShardBoardView *view)
 {
 	if (view->refusal[0] == '\0')
 		return "";
-	return shard_cluster_view_may_see_dsn() ? psprintf("; %s", view->refusal)
-											: "; see the server log";
+	return shard_rights_all_stats() ? psprintf("; %s", view->refusal) : "; see the server log";
 }
 
 /*
@@ -81,7 +81,7 @@ refusal(const ShardBoardView *view)
 static void
 check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 {
-	if (!shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		shard_health_add(health, "the control worker does not run; see the server log");
 	else if (!view->known)
 		shard_health_add(health, "the control worker has not spoken yet: messages wait");
@@ -278,7 +278,7 @@ check_link(ShardHealth *health, const ShardBoardView *view, const ShardDirectory
 		   const ShardMemberReport *report)
 {
 	int32 node = member->node;
-	const char *error = shard_cluster_view_may_see_dsn() ? report->link_error : "";
+	const char *error = shard_rights_all_stats() ? report->link_error : "";
 	const char *other = NULL;
 	bool silent =
 		shard_cluster_view_is_silent(report) || report->heard_us > NOT_HEARD * INT64CONST(1000000);
@@ -356,7 +356,7 @@ check_data_links(ShardHealth *health, const ShardMemberReport *report)
 		if (!shard_link_trouble_of(db, report->node, use, &trouble) ||
 			now - trouble.since < DATA_LINK_FAILS * USECS_PER_SEC)
 			continue;
-		error = shard_cluster_view_may_see_dsn() ? psprintf(": %s", trouble.error) : "";
+		error = shard_rights_all_stats() ? psprintf(": %s", trouble.error) : "";
 		shard_health_add(
 			health,
 			use == SHARD_LINK_ROWS
@@ -484,7 +484,7 @@ check_members(ShardHealth *health, const ShardBoardView *view, List *reports)
 static void
 check_connections(ShardHealth *health)
 {
-	bool all = shard_cluster_view_may_see_dsn();
+	bool all = shard_rights_all_stats();
 	const char *problem = shard_peer_settings_problem();
 	const ShardDirectoryMember *members;
 	int count;
@@ -523,7 +523,7 @@ check_own_address(ShardHealth *health, const ShardBoardView *view)
 	member = shard_directory_find(view->node);
 	if (member == NULL || member->record.dsn[0] == '\0')
 		return;
-	if (shard_cluster_view_may_see_dsn())
+	if (shard_rights_all_stats())
 		dsn = psprintf(", \"%s\"", member->record.dsn);
 	if (view->place == SHARD_NODE_PLACE_OTHER)
 		shard_health_add(
@@ -590,7 +590,7 @@ check_minimum(ShardHealth *health)
 static void
 say_still(ShardHealth *health, ShardDatabase *db)
 {
-	int pid = shard_cluster_view_worker_pid(db, SHARD_CONTROL_WORKER);
+	int pid = shard_shmem_worker_pid(db, SHARD_CONTROL_WORKER);
 
 	shard_health_add(
 		health,
@@ -618,7 +618,7 @@ shard_health_cluster(ShardHealth *health)
 	/* Nobody talks to a fenced or downed node: that it hears of none says nothing about them. */
 	if (view.fenced || view.downed)
 		return;
-	if (view.known && shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
+	if (view.known && shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 	{
 		List *reports = shard_cluster_view_reports();
 

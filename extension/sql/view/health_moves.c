@@ -29,6 +29,7 @@
 #include "registry/senders.h"
 #include "entity/state_structure.h"
 #include "registry/statement.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -474,7 +475,7 @@ check_failing(ShardHealth *health)
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
 	Oid types[1] = {BOOLOID};
-	Datum values[1] = {BoolGetDatum(shard_cluster_view_may_see_dsn())};
+	Datum values[1] = {BoolGetDatum(shard_rights_all_stats())};
 
 	shard_security_begin_system(&security);
 	SPI_connect();

@@ -30,6 +30,7 @@
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "core/base/division.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -273,17 +274,6 @@ look(ShardDatabase *db, bool pushes)
 	return look.found;
 }
 
-static bool
-runs(ShardWorkerSlot *slot)
-{
-	bool result;
-
-	SpinLockAcquire(&slot->mutex);
-	result = slot->in_use;
-	SpinLockRelease(&slot->mutex);
-	return result;
-}
-
 /*
  * Whether the worker has looked at all there was in this place, in a turn that began after some time.
  */
@@ -308,7 +298,8 @@ is_worth_waiting(ShardDatabase *db, const Still *still)
 	ShardWorkerSlot *slot = &db->worker[still->worker];
 	TimestampTz read_at = pg_atomic_read_u64(&slot->caught_up_at);
 
-	return runs(slot) && (still->place != STILL_INBOX || GetCurrentTimestamp() - read_at < IDLE);
+	return shard_shmem_worker_runs(db, still->worker) &&
+		   (still->place != STILL_INBOX || GetCurrentTimestamp() - read_at < IDLE);
 }
 
 /*
@@ -460,7 +451,7 @@ say_failing(ShardHealth *health, int worker, const ShardWorkerTurns *turns)
 	shard_health_add(
 		health, psprintf("worker %d handles nothing: %d turns in a row have failed since %s%s: %s",
 						 worker, turns->failures, timestamptz_to_str(turns->failing_since), at,
-						 shard_cluster_view_may_see_dsn() ? turns->error : "see the server log"));
+						 shard_rights_all_stats() ? turns->error : "see the server log"));
 }
 
 /*

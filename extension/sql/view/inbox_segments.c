@@ -5,7 +5,6 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "catalog/pg_authid.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -20,6 +19,7 @@
 #include "sql/view/inbox.h"
 #include "log/log.h"
 #include "sql/view/worker_owners.h"
+#include "base/rights.h"
 
 #include "base/compat.h"
 
@@ -111,7 +111,7 @@ say_sender(const ShardDatabase *db, int64 seq)
 	Oid relid = segment_of(db, seq);
 	char *who = NULL;
 
-	if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+	if (!shard_rights_all_stats())
 		who = pstrdup("members of pg_read_all_stats see whose");
 	else if (OidIsValid(relid))
 		who = sender_of(relid);

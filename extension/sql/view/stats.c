@@ -9,14 +9,12 @@
 
 #include "access/commit_ts.h"
 #include "funcapi.h"
-#include "libpq/pqformat.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "core/entity/entity.h"
 #include "core/base/message.h"
 #include "entity/execution.h"
 #include "log/log_position.h"
@@ -26,6 +24,8 @@
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "sql/cluster/worker_survey.h"
+#include "sql/send/handler_guard.h"
+#include "entity/turn.h"
 
 #include "base/compat.h"
 
@@ -43,20 +43,6 @@ typedef struct Backlog
 } Backlog;
 
 /*
- * Whether a worker runs, and its pid.
- */
-static int
-worker_pid(ShardWorkerSlot *slot)
-{
-	int pid;
-
-	SpinLockAcquire(&slot->mutex);
-	pid = slot->in_use ? (int) slot->pid : 0;
-	SpinLockRelease(&slot->mutex);
-	return pid;
-}
-
-/*
  * Asks all workers that run for a report.
  */
 static void
@@ -66,62 +52,16 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequest *request, const char *what
 	ShardDatabase *db = shard_shmem_database();
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shard_execution_in_handler())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot look at regions from within a handler"),
-						errdetail("The worker that runs the handler would wait for itself.")));
+	shard_handler_guard_check("look at regions", SHARD_WAITS_FOR_ITSELF, NULL);
 	if (db != NULL)
 		shard_worker_survey(db, request, what, read_row, fcinfo->resultinfo);
-}
-
-/*
- * A row of shard_region_state: type_id, shard, entity_id, state,
- * last_message_at, waiting.
- */
-static void
-read_entity(StringInfo in, int worker, void *arg)
-{
-	ReturnSetInfo *result = arg;
-	Datum values[6];
-	bool nulls[6] = {false};
-	const char *state;
-	int length;
-
-	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
-	values[1] = Int32GetDatum(pq_getmsgint(in, 4));
-	state = shard_entity_listing_name((int) pq_getmsgint(in, 4));
-	values[3] = CStringGetTextDatum(state != NULL ? state : "unknown");
-	values[4] = TimestampTzGetDatum(pq_getmsgint64(in));
-	nulls[4] = DatumGetTimestampTz(values[4]) == 0;
-	values[5] = Int64GetDatum(pq_getmsgint64(in));
-	length = pq_getmsgint(in, 4);
-	values[2] = PointerGetDatum(cstring_to_text_with_len(pq_getmsgbytes(in, length), length));
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
-}
-
-/*
- * A row of shard_region_stats: type_id, shard, entities, messages_handled,
- * errors.
- */
-static void
-read_shard(StringInfo in, int worker, void *arg)
-{
-	ReturnSetInfo *result = arg;
-	Datum values[5];
-	bool nulls[5] = {false};
-
-	values[0] = Int32GetDatum(pq_getmsgint(in, 4));
-	values[1] = Int32GetDatum(pq_getmsgint(in, 4));
-	for (int i = 2; i < lengthof(values); i++)
-		values[i] = Int64GetDatum(pq_getmsgint64(in));
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
 static void
 add_readable(ShardType *type, void *arg)
 {
 	if (shard_security_is_owner(type))
-		pq_sendint32(arg, type->type_id);
+		shard_report_put_type(arg, type->type_id);
 }
 
 /*
@@ -147,7 +87,7 @@ shard_stats_entities(PG_FUNCTION_ARGS)
 	if (request.payload != NULL && types.len == 0)
 		InitMaterializedSRF(fcinfo, 0);
 	else
-		collect_reports(fcinfo, &request, "its entities", read_entity);
+		collect_reports(fcinfo, &request, "its entities", shard_report_read_entity);
 	return (Datum) 0;
 }
 
@@ -159,7 +99,7 @@ shard_stats_shards(PG_FUNCTION_ARGS)
 {
 	ShardRequest request = {.kind = SHARD_REQUEST_STATS};
 
-	collect_reports(fcinfo, &request, "its counts", read_shard);
+	collect_reports(fcinfo, &request, "its counts", shard_report_read_shard);
 	return (Datum) 0;
 }
 
@@ -224,7 +164,7 @@ lag_of(const Backlog *backlog, int worker, bool *isnull)
 		return IntervalPGetDatum(lag);
 	if (track_commit_timestamp && TransactionIdGetCommitTsData(sender, &sent, NULL))
 		lag->time = Max(GetCurrentTimestamp() - sent, 0);
-	else if (db->worker[worker].in_use && caught_up != 0)
+	else if (shard_shmem_worker_runs(db, worker) && caught_up != 0)
 		lag->time = Max(GetCurrentTimestamp() - caught_up, 0);
 	else
 		*isnull = true;
@@ -273,7 +213,7 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	ShardWorkerSlot *slot = &db->worker[worker];
 	uint64 messages = pg_atomic_read_u64(&slot->messages);
 	uint64 turns = pg_atomic_read_u64(&slot->turns);
-	int pid = worker_pid(slot);
+	int pid = shard_shmem_worker_pid(db, worker);
 	Datum values[13];
 	bool nulls[13] = {false};
 	int owners;
