@@ -653,7 +653,7 @@ shard_export_rows(PG_FUNCTION_ARGS)
 	export->left = Min(export->call.max_bytes, MAX_BYTES);
 	look_patiently(export);
 	shard_callee_commit(&export->callee);
-	shard_gate_wait(export->call.shard.type_id, export->call.shard.shard, 0, export->sealed_at);
+	shard_gate_wait(export->sealed_at);
 	shard_fault(export->call.kind == SHARD_COPY_PREPARE			? "export_prepare"
 				: export->call.position.part == SHARD_COPY_NONE ? "export_begin"
 																: "export_chunk");

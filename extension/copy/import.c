@@ -537,7 +537,7 @@ shard_import_shard(PG_FUNCTION_ARGS)
 	if (import->call.kind == SHARD_COPY_ROWS)
 	{
 		shard_fault("import_after_commit");
-		shard_gate_wait(import->call.shard.type_id, import->call.shard.shard, 0, XactLastCommitEnd);
+		shard_gate_wait(XactLastCommitEnd);
 		end_progress(import, SHARD_IMPORT_STAGED);
 	}
 	else

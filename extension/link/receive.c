@@ -614,7 +614,7 @@ pass_gate(Receive *receive)
 		(void) shard_stream_position_get(&key, &receive->position[lane]);
 		lsn = Max(lsn, receive->position[lane].lsn);
 	}
-	shard_gate_wait(0, 0, 0, lsn);
+	shard_gate_wait(lsn);
 }
 
 /* The sections of the answer: where each stream stands. */

@@ -247,8 +247,7 @@ shard_region_report_sealed(ShardRegion *region)
 		ShardRegionMove *move = &region->moves[i];
 		ShardBoardEvent event = {.kind = SHARD_EVENT_SHARD_STOPPED, .shard = move->ref};
 
-		if (move->step != MOVE_SEALED ||
-			!shard_gate_released(move->ref.type_id, move->ref.shard, 0, move->lsn))
+		if (move->step != MOVE_SEALED || !shard_gate_released(move->lsn))
 			continue;
 		if (!shard_board_report(region->db, &event))
 			break;

@@ -493,13 +493,11 @@ static void
 pass_gate(const Call *call, XLogRecPtr lsn)
 {
 	const ShardRequest *request = call->request;
-	int lane = shard_message_lane(request->type_id, request->shard);
-	uint64 turn = pg_atomic_read_u64(&call->db->lane[lane].turn);
 	int64 left;
 
 	if (pg_add_s64_overflow(call->deadline - now_us(), request->patience_us, &left))
 		left = PG_INT64_MAX;
-	if (!shard_gate_wait_for(request->type_id, request->shard, turn, lsn, left))
+	if (!shard_gate_wait_for(lsn, left))
 		report_outcome(call, OUTCOME_GATE);
 }
 

@@ -139,7 +139,6 @@ typedef struct ShardLane
 	pg_atomic_uint64 q;			 /* every row up to here was looked at */
 	pg_atomic_uint64 needed;	 /* lowest seq the lane may still read */
 	pg_atomic_uint64 cursor_seq; /* of the newest committed cursor row */
-	pg_atomic_uint64 turn;		 /* turns of this lane, survives restarts */
 
 	/* seq of the message whose handler had to be ended with its worker: not run again */
 	pg_atomic_uint64 stuck_seq;
