@@ -627,7 +627,7 @@ look_patiently(Export *export)
 	{
 		if (shard_clock_now() > deadline)
 			report_writer(export, writer);
-		shard_callee_commit(&export->callee);
+		shard_callee_commit();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, WRITERS_NAP_MS,
 						 wait_event);
 		ResetLatch(MyLatch);
@@ -652,7 +652,7 @@ shard_export_rows(PG_FUNCTION_ARGS)
 	read_call(export);
 	export->left = Min(export->call.max_bytes, MAX_BYTES);
 	look_patiently(export);
-	shard_callee_commit(&export->callee);
+	shard_callee_commit();
 	shard_gate_wait(export->sealed_at);
 	shard_fault(export->call.kind == SHARD_COPY_PREPARE			? "export_prepare"
 				: export->call.position.part == SHARD_COPY_NONE ? "export_begin"

@@ -382,7 +382,7 @@ begin_patiently(Import *import)
 			return;
 		if (!rows || shard_clock_now() > deadline)
 			report_busy(import, busy);
-		shard_callee_commit(&import->callee);
+		shard_callee_commit();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOCK_NAP_MS,
 						 wait_event);
 		ResetLatch(MyLatch);
@@ -473,7 +473,7 @@ carry_out(Import *import)
 		return;
 	}
 	/* what is waited for before anything is written, is waited for with nothing held */
-	shard_callee_commit(&import->callee);
+	shard_callee_commit();
 	shard_import_source_open(import->call.node, import->dsn, CONNECT_TIMEOUT_MS);
 	ask(import, &(ShardCopyPosition){.part = SHARD_COPY_NONE, .after = ""});
 	take(import, &answer);
@@ -533,7 +533,7 @@ shard_import_shard(PG_FUNCTION_ARGS)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	shard_callee_commit(&import->callee);
+	shard_callee_commit();
 	if (import->call.kind == SHARD_COPY_ROWS)
 	{
 		shard_fault("import_after_commit");

@@ -51,14 +51,14 @@ shape_transaction(void)
 }
 
 void
-shard_callee_commit(ShardCallee *callee)
+shard_callee_commit(void)
 {
 	SPI_commit();
 	shape_transaction();
 }
 
 void
-shard_callee_rollback(ShardCallee *callee)
+shard_callee_rollback(void)
 {
 	SPI_rollback();
 	shape_transaction();
@@ -207,7 +207,7 @@ nap(ShardCallee *callee)
 
 	if (wait_event == 0)
 		wait_event = ShardWaitEvent("ShardCallee");
-	shard_callee_commit(callee);
+	shard_callee_commit();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, FACT_NAP_MS,
 					 wait_event);
 	ResetLatch(MyLatch);
@@ -276,7 +276,7 @@ open_call(FunctionCallInfo fcinfo, ShardCallee *callee, bool own)
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
 	/* the statement's own transaction has a snapshot */
-	shard_callee_commit(callee);
+	shard_callee_commit();
 }
 
 void

@@ -45,7 +45,7 @@ static Statement store_stream = {
 	NULL};
 
 static Statement select_kept = {
-	"SELECT node, lane, payload, kept_at FROM shard.outbox_kept WHERE channel = 0"
+	"SELECT lane, payload, kept_at FROM shard.outbox_kept WHERE channel = 0"
 	" ORDER BY node, lane, first_seq",
 	0,
 	{0},
@@ -226,11 +226,11 @@ shard_out_table_kept(OutKeptVisit visit)
 			break;
 		for (uint64 i = 0; i < SPI_processed; i++)
 		{
-			struct varlena *bytes = PG_DETOAST_DATUM_PACKED(column(i, 3));
+			struct varlena *bytes = PG_DETOAST_DATUM_PACKED(column(i, 2));
 
-			visit(DatumGetInt32(column(i, 1)), DatumGetInt16(column(i, 2)), VARDATA_ANY(bytes),
-				  VARSIZE_ANY_EXHDR(bytes), DatumGetTimestampTz(column(i, 4)));
-			if ((Pointer) bytes != DatumGetPointer(column(i, 3)))
+			visit(DatumGetInt16(column(i, 1)), VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes),
+				  DatumGetTimestampTz(column(i, 3)));
+			if ((Pointer) bytes != DatumGetPointer(column(i, 2)))
 				pfree(bytes);
 		}
 		SPI_freetuptable(SPI_tuptable);

@@ -597,7 +597,7 @@ run(Receive *receive)
 	if (receive->hello)
 		append_hello(receive);
 	store_quarantines(receive);
-	shard_callee_commit(&receive->callee);
+	shard_callee_commit();
 	publish_quarantines(receive);
 }
 

@@ -315,7 +315,7 @@ reason(const Call *call, const char *limit)
  * Raises the error of a command that the control worker took, and has not answered.
  */
 static void
-report_command(const Call *call, Outcome outcome, const char *limit)
+report_command(Outcome outcome, const char *limit)
 {
 	ereport(ERROR,
 			(errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
@@ -418,7 +418,7 @@ report_outcome(const Call *call, Outcome outcome)
 	bool ask = call->request->kind == SHARD_REQUEST_ASK;
 
 	if (call->request->kind == SHARD_REQUEST_COMMAND && outcome != OUTCOME_NOT_TAKEN)
-		report_command(call, outcome, limit);
+		report_command(outcome, limit);
 	if (!ask || outcome == OUTCOME_NOT_TAKEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
