@@ -33,7 +33,7 @@ int shard_max_shards_per_owner = 100000;
 int shard_max_shards_per_type = 10000;
 int shard_max_stray_dead_letters = 100000;
 int shard_gate = SHARD_GATE_SET_AUTO;
-char *shard_roles = NULL;
+static char *roles = NULL;
 char *shard_app_version = NULL;
 double shard_weight = 1;
 int shard_min_members = 1;
@@ -52,7 +52,7 @@ char *shard_journal_dsn = NULL;
 char *shard_journal_database = NULL;
 bool shard_journal_ha = true;
 int shard_peer_sslmode = SHARD_SSLMODE_PREFER;
-int shard_peer_channel_binding = SHARD_CHANNEL_BINDING_PREFER;
+static int channel_binding = SHARD_CHANNEL_BINDING_PREFER;
 char *shard_peer_sslrootcert = NULL;
 char *shard_peer_sslcert = NULL;
 char *shard_peer_sslkey = NULL;
@@ -95,10 +95,10 @@ shard_guc_roles(void)
 {
 	List *names;
 
-	if (shard_roles == NULL)
+	if (roles == NULL)
 		return NIL;
-	if (!SplitGUCList(pstrdup(shard_roles), ',', &names))
-		elog(ERROR, "invalid shard.roles \"%s\"", shard_roles);
+	if (!SplitGUCList(pstrdup(roles), ',', &names))
+		elog(ERROR, "invalid shard.roles \"%s\"", roles);
 	return names;
 }
 
@@ -283,7 +283,7 @@ shard_guc_peer_sslmode(void)
 const char *
 shard_guc_peer_channel_binding(void)
 {
-	return name_of(channel_binding_options, shard_peer_channel_binding);
+	return name_of(channel_binding_options, channel_binding);
 }
 
 /*
@@ -325,8 +325,8 @@ define_peers(void)
 		"Sets whether a login by password has to be bound to the other server's certificate.",
 		"As channel_binding of libpq. require: nobody in between can pass a login on; where "
 		"nodes log in by certificates, or without TLS, it is refused.",
-		&shard_peer_channel_binding, SHARD_CHANNEL_BINDING_PREFER, channel_binding_options,
-		PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+		&channel_binding, SHARD_CHANNEL_BINDING_PREFER, channel_binding_options, PGC_SIGHUP,
+		GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	define_peer_file("shard.peer_sslrootcert",
 					 "Sets the file of authorities that vouch for other nodes.",
 					 &shard_peer_sslrootcert, NULL);
@@ -353,7 +353,7 @@ define_cluster(void)
 {
 	DefineCustomStringVariable("shard.roles", "Sets the roles of this node in its cluster.",
 							   "A list; entity types with a role run on members that have it.",
-							   &shard_roles, "", PGC_POSTMASTER, 0, check_roles, NULL, NULL);
+							   &roles, "", PGC_POSTMASTER, 0, check_roles, NULL, NULL);
 	DefineCustomStringVariable("shard.app_version",
 							   "Sets the version of the application that this node runs.",
 							   "Members with a newer one are preferred when shards are allocated.",

@@ -42,7 +42,6 @@ extern PGDLLIMPORT int shard_max_stray_dead_letters;
 extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */
 
 /* This node's part in its cluster; read when the control plane starts (control_config.c). */
-extern PGDLLIMPORT char *shard_roles;
 extern PGDLLIMPORT char *shard_app_version;
 extern PGDLLIMPORT double shard_weight;
 extern PGDLLIMPORT int shard_min_members;
@@ -89,8 +88,7 @@ typedef enum ShardChannelBinding
 	SHARD_CHANNEL_BINDING_REQUIRE
 } ShardChannelBinding;
 
-extern int shard_peer_sslmode;		   /* a ShardSslMode */
-extern int shard_peer_channel_binding; /* a ShardChannelBinding */
+extern int shard_peer_sslmode; /* a ShardSslMode */
 extern char *shard_peer_sslrootcert;
 extern char *shard_peer_sslcert;
 extern char *shard_peer_sslkey;

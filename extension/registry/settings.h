@@ -94,12 +94,6 @@ extern Jsonb *shard_settings_to_jsonb(const ShardSettings *settings);
 extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
 
 /*
- * A hash over what all members of a cluster must agree on: name, shards, how ids come to shards, role,
- * allocation, time for a move (settings_store.c).
- */
-extern uint64 shard_settings_hash(const char *type_name, const ShardSettings *settings);
-
-/*
  * The type as the cluster knows it, and what of the settings the cluster knows; all texts are palloc'd
  * (settings_store.c). features, leased and extra are the caller's.
  */

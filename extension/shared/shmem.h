@@ -446,7 +446,6 @@ extern void shard_shmem_wake_launcher(void);
  * it only sets the lanes. Error if another process has the slot.
  */
 extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes);
-extern void shard_shmem_detach_worker(void);
 
 /*
  * Makes this process, which is attached, the owner of a lane, or of one of SHARD_OWNER_..., until it gives it back or

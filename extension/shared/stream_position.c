@@ -42,8 +42,8 @@ typedef struct PositionShared
 static PositionShared *shared = NULL;
 static HTAB *streams = NULL;
 
-Size
-shard_stream_position_shmem_size(void)
+static Size
+shmem_size(void)
 {
 	return add_size(MAXALIGN(sizeof(PositionShared)),
 					hash_estimate_size(MAX_STREAMS, sizeof(ShardPeerPosition)));
@@ -52,7 +52,7 @@ shard_stream_position_shmem_size(void)
 void
 shard_stream_position_shmem_request(void)
 {
-	RequestAddinShmemSpace(shard_stream_position_shmem_size());
+	RequestAddinShmemSpace(shmem_size());
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 

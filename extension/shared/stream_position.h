@@ -40,7 +40,6 @@ typedef struct ShardPeerPosition
 	int32 quarantine; /* ShardStreamState as the origin said at its last hello, or 0 */
 } ShardPeerPosition;
 
-extern Size shard_stream_position_shmem_size(void);
 extern void shard_stream_position_shmem_startup(void);
 extern void shard_stream_position_shmem_request(void);
 
