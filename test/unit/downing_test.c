@@ -27,11 +27,10 @@ typedef struct Cut
  * from everybody who can be asked there.
  */
 static void
-look(const Cut *cut, uint64 side, bool lease, ShardDowningView *view)
+look(const Cut *cut, uint64 side, ShardDowningView *view)
 {
 	memset(view, 0, sizeof(*view));
 	view->n_members = cut->n;
-	view->lease = lease;
 	while ((side >> view->self & 1) == 0)
 		view->self++;
 	for (int i = 0; i < cut->n; i++)
@@ -51,11 +50,11 @@ look(const Cut *cut, uint64 side, bool lease, ShardDowningView *view)
 
 /* The members of a side that live on after it has decided. */
 static uint64
-survivors(const Cut *cut, uint64 side, bool lease, const ShardDowningSettings *settings)
+survivors(const Cut *cut, uint64 side, const ShardDowningSettings *settings)
 {
 	ShardDowningView view;
 
-	look(cut, side, lease, &view);
+	look(cut, side, &view);
 	return side & ~shard_downing_decide(&view, settings);
 }
 
@@ -64,15 +63,15 @@ survivors(const Cut *cut, uint64 side, bool lease, const ShardDowningSettings *s
  * member is on the left.
  */
 static int
-count_cuts(Cut *cut, const ShardDowningSettings *settings, bool lease_left, bool none)
+count_cuts(Cut *cut, const ShardDowningSettings *settings, bool none)
 {
 	uint64 all = (UINT64CONST(1) << cut->n) - 1;
 	int found = 0;
 
 	for (cut->left = 1; cut->left < all; cut->left += 2)
 	{
-		uint64 left = survivors(cut, cut->left, lease_left, settings);
-		uint64 right = survivors(cut, all & ~cut->left, !lease_left, settings);
+		uint64 left = survivors(cut, cut->left, settings);
+		uint64 right = survivors(cut, all & ~cut->left, settings);
 
 		if (none ? left == 0 && right == 0 : left != 0 && right != 0)
 			found++;
@@ -120,10 +119,9 @@ test_all_partitions(void)
 	ShardDowningSettings quorum = SHARD_DOWNING_DEFAULTS(SHARD_DOWNING_STATIC_QUORUM);
 	ShardDowningSettings majority = SHARD_DOWNING_DEFAULTS(SHARD_DOWNING_KEEP_MAJORITY);
 	ShardDowningSettings oldest = SHARD_DOWNING_DEFAULTS(SHARD_DOWNING_KEEP_OLDEST);
-	ShardDowningSettings lease = SHARD_DOWNING_DEFAULTS(SHARD_DOWNING_LEASE_MAJORITY);
 	ShardDowningSettings everybody = SHARD_DOWNING_DEFAULTS(SHARD_DOWNING_ALL);
-	int both[5] = {0};
-	int none[5] = {0};
+	int both[4] = {0};
+	int none[3] = {0};
 	int both_oldest_stays = 0;
 
 	for (int n = 2; n <= MAX_N; n++)
@@ -136,26 +134,20 @@ test_all_partitions(void)
 			for (int i = 0; i < n; i++)
 				cut.status[i] = SHARD_MEMBER_UP;
 			for (quorum.quorum_size = n / 2 + 1; quorum.quorum_size <= n; quorum.quorum_size++)
-				both[0] += count_cuts(&cut, &quorum, false, false);
-			both[1] += count_cuts(&cut, &majority, false, false);
-			both[3] +=
-				count_cuts(&cut, &lease, false, false) + count_cuts(&cut, &lease, true, false);
-			both[4] += count_cuts(&cut, &everybody, false, false);
-			if (no_role)
-			{
-				none[1] += count_cuts(&cut, &majority, false, true);
-				none[3] += count_cuts(&cut, &lease, true, true);
-			}
+				both[0] += count_cuts(&cut, &quorum, false);
+			both[1] += count_cuts(&cut, &majority, false);
+			both[3] += count_cuts(&cut, &everybody, false);
+			none[1] += no_role ? count_cuts(&cut, &majority, true) : 0;
 
 			memcpy(age, in_order, sizeof(age));
 			cut.age = age;
 			do
 			{
 				oldest.down_if_alone = true;
-				both[2] += count_cuts(&cut, &oldest, false, false);
-				none[2] += no_role ? count_cuts(&cut, &oldest, false, true) : 0;
+				both[2] += count_cuts(&cut, &oldest, false);
+				none[2] += no_role ? count_cuts(&cut, &oldest, true) : 0;
 				oldest.down_if_alone = false;
-				both_oldest_stays += count_cuts(&cut, &oldest, false, false);
+				both_oldest_stays += count_cuts(&cut, &oldest, false);
 			} while (next_permutation(age, n));
 		}
 
@@ -163,11 +155,9 @@ test_all_partitions(void)
 	is_int(both[1], 0, "keep_majority never keeps both sides");
 	is_int(both[2], 0, "keep_oldest never keeps both sides");
 	is_int(both_oldest_stays, 0, "keep_oldest without down_if_alone never keeps both sides");
-	is_int(both[3], 0, "lease_majority never keeps both sides");
-	is_int(both[4], 0, "down_all never keeps both sides");
+	is_int(both[3], 0, "down_all never keeps both sides");
 	is_int(none[1], 0, "keep_majority keeps a side of any two");
 	is_int(none[2], 0, "keep_oldest keeps a side of any two");
-	is_int(none[3], 0, "lease_majority keeps a side of any two");
 }
 
 /* Members of all statuses, known to both sides alike. */
@@ -200,8 +190,8 @@ test_all_statuses(void)
 				cut.age = ages[order];
 				for (cut.left = 1; cut.left < 31; cut.left++)
 				{
-					uint64 left = counted & survivors(&cut, cut.left, true, &settings);
-					uint64 right = counted & survivors(&cut, 31 & ~cut.left, false, &settings);
+					uint64 left = counted & survivors(&cut, cut.left, &settings);
+					uint64 right = counted & survivors(&cut, 31 & ~cut.left, &settings);
 
 					both += left != 0 && right != 0;
 				}
@@ -211,7 +201,7 @@ test_all_statuses(void)
 	is_int(both, 0, "no strategy keeps counted members of both sides, whatever the statuses");
 }
 
-/* A cluster as large as it can be, and the head start of the larger side. */
+/* A cluster as large as it can be. */
 static void
 test_large(void)
 {
@@ -230,18 +220,10 @@ test_large(void)
 	}
 	ok(shard_downing_decide(&view, &settings) == UINT64CONST(0xFFFFFFFF),
 	   "of 64 members the half with the lowest node stays");
-	is_int(shard_downing_lease_delay(&view, &settings), 2 * SHARD_SECOND,
-		   "the other half waits before it asks for the lease");
 	view.members[32].reachable = true;
 	ok(shard_downing_decide(&view, &settings) == UINT64CONST(0xFFFFFFFE00000000),
 	   "of 64 members the larger side stays");
-	is_int(shard_downing_lease_delay(&view, &settings), 0,
-		   "the larger side asks for the lease at once");
 	ok(shard_downing_all(&view) == ~UINT64CONST(0), "all 64 can be downed");
-
-	view.members[40].seen = true;
-	is_int(shard_downing_lease_delay(&view, &settings), 0,
-		   "nobody waits when there are indirectly connected members");
 }
 
 /* Three members that are up; the first is the asking one. */

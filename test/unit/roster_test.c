@@ -628,7 +628,7 @@ test_lease_and_admission(void)
 static void
 test_downing(void)
 {
-	settings.downing = 3; /* keep_majority */
+	settings.downing = SHARD_DOWNING_KEEP_MAJORITY;
 	form(5);
 	peers[3].cut = peers[4].cut = true;
 	run(15 * S);
@@ -663,7 +663,7 @@ test_downing(void)
 	finish();
 
 	/* The side of the coordinator should go: nobody does. */
-	settings.downing = 6; /* down_all */
+	settings.downing = SHARD_DOWNING_ALL;
 	form(3);
 	peers[2].cut = true;
 	run(40 * S);
@@ -671,7 +671,7 @@ test_downing(void)
 		is_member(node, SHARD_MEMBER_UP, 1, "down_all");
 	ok(strstr(last_log, "nobody is downed") != NULL, "said in the log: %s", last_log);
 	finish();
-	settings.downing = 0;
+	settings.downing = SHARD_DOWNING_MANUAL;
 }
 
 /* Messages that are garbage, or come from strangers. */
