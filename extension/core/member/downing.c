@@ -363,12 +363,3 @@ shard_downing_unreachable(const ShardDowningView *view)
 	sort_members(view, &sets);
 	return sets.unreachable;
 }
-
-uint64
-shard_downing_all(const ShardDowningView *view)
-{
-	Sets sets;
-
-	sort_members(view, &sets);
-	return sets.downable;
-}

@@ -42,14 +42,12 @@ typedef struct ShardDowningSettings
 	int32 quorum_size;	/* STATIC_QUORUM: at least 1 */
 	bool down_if_alone; /* KEEP_OLDEST: the oldest yields if it is the only one on its side */
 	int64 stable_after; /* nothing may have changed for so long */
-	bool down_all_if_unstable; /* all, if changes do not end for longer than that */
 } ShardDowningSettings;
 
 #define SHARD_DOWNING_DEFAULTS(kind_) \
 	((ShardDowningSettings){.kind = (kind_), \
 							.down_if_alone = true, \
-							.stable_after = SHARD_DOWNING_STABLE_AFTER, \
-							.down_all_if_unstable = true})
+							.stable_after = SHARD_DOWNING_STABLE_AFTER})
 
 typedef struct ShardDowningMember
 {
@@ -81,29 +79,22 @@ shard_downing_decide(const ShardDowningView *view, const ShardDowningSettings *s
  */
 extern uint64 shard_downing_unreachable(const ShardDowningView *view);
 
-/* Everybody who can be downed: the answer to a membership that does not come to rest. */
-extern uint64 shard_downing_all(const ShardDowningView *view);
-
 /* "keep_majority": for settings and messages. */
 extern const char *shard_downing_name(ShardDowningKind kind);
 
 /* What the timer says is to be done now. */
 typedef enum ShardDowningVerdict
 {
-	SHARD_DOWNING_WAIT,	  /* nothing before the given time, or before the view changes */
-	SHARD_DOWNING_DECIDE, /* ask shard_downing_decide() and carry it out */
-	SHARD_DOWNING_GIVE_UP /* down shard_downing_all(): no rest for too long */
+	SHARD_DOWNING_WAIT,	 /* nothing before the given time, or before the view changes */
+	SHARD_DOWNING_DECIDE /* ask shard_downing_decide() and carry it out */
 } ShardDowningVerdict;
 
 /* When to decide: a plain value; remembers of the last view what it needs to see changes. */
 typedef struct ShardDowningTimer
 {
 	int64 stable_after;
-	int64 unstable_after; /* from the first change of reachability; 0 = never */
-	int64 now;			  /* latest time seen */
+	int64 now; /* latest time seen */
 	int64 stable_at;
-	bool changing;		/* members that count are unreachable */
-	int64 first_change; /* while changing */
 	int n_members;
 	struct
 	{
@@ -118,7 +109,7 @@ shard_downing_timer_init(ShardDowningTimer *timer, const ShardDowningSettings *s
 
 /*
  * Look at the view: at each change and at *next, which is PG_INT64_MAX if no time brings anything. Only
- * a leader decides; everybody gives up.
+ * a leader decides.
  */
 extern ShardDowningVerdict
 shard_downing_timer_step(ShardDowningTimer *timer, const ShardDowningView *view, bool leader,

@@ -154,7 +154,6 @@ shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *pr
 	roster->leases = shard_lease_book_create(shard_proposer_last_promise(proposer));
 	roster->ttl_n = 0;
 	downing.stable_after = roster->settings.stable_after;
-	downing.down_all_if_unstable = false; /* this side has the majority of the voters */
 	shard_downing_timer_init(&roster->downing, &downing, now);
 	roster->states = (RosterStates){.number = roster->states.number};
 	roster->told_side = false;
