@@ -39,6 +39,7 @@ double shard_weight = 1;
 int shard_min_members = 1;
 char *shard_role_min_members = NULL;
 int shard_downing_strategy = SHARD_DOWNING_MANUAL;
+int shard_static_quorum_size = 0;
 int shard_stable_after = 20 * 1000;
 int shard_lease_ttl = SHARD_LEASE_TTL_MS;
 int shard_voters = 0;
@@ -65,14 +66,14 @@ static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_SET_
 														{"standby", SHARD_GATE_SET_STANDBY, false},
 														{NULL, 0, false}};
 
-static const struct config_enum_entry downing_options[] = {{"manual", SHARD_DOWNING_MANUAL, false},
-														   {"auto", SHARD_DOWNING_AUTO, false},
-														   {"keep_majority",
-															SHARD_DOWNING_KEEP_MAJORITY, false},
-														   {"keep_oldest",
-															SHARD_DOWNING_KEEP_OLDEST, false},
-														   {"down_all", SHARD_DOWNING_ALL, false},
-														   {NULL, 0, false}};
+static const struct config_enum_entry downing_options[] = {
+	{"manual", SHARD_DOWNING_MANUAL, false},
+	{"auto", SHARD_DOWNING_AUTO, false},
+	{"static_quorum", SHARD_DOWNING_STATIC_QUORUM, false},
+	{"keep_majority", SHARD_DOWNING_KEEP_MAJORITY, false},
+	{"keep_oldest", SHARD_DOWNING_KEEP_OLDEST, false},
+	{"down_all", SHARD_DOWNING_ALL, false},
+	{NULL, 0, false}};
 
 /*
  * Two voters are worse than one, and four than three.
@@ -375,6 +376,11 @@ define_cluster(void)
 							 "manual means that operators do it.", &shard_downing_strategy,
 							 SHARD_DOWNING_MANUAL, downing_options, PGC_POSTMASTER, 0, NULL, NULL,
 							 NULL);
+	DefineCustomIntVariable("shard.static_quorum_size",
+							"Sets how many members the side needs that static_quorum keeps.",
+							"0 means none: static_quorum cannot be chosen.",
+							&shard_static_quorum_size, 0, 0, SHARD_DOWNING_MAX_MEMBERS,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.stable_after",
 							"Sets how long nothing may change before a downing strategy decides.",
 							NULL, &shard_stable_after, 20 * 1000, 1000, 3600 * 1000, PGC_POSTMASTER,
@@ -397,6 +403,20 @@ define_cluster(void)
 		"Its standby may then be promoted unattended: the cluster admits it when "
 		"the lease has ended.",
 		&shard_identity_lease, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+}
+
+/*
+ * A strategy that lacks its number would keep whatever side it is asked about. Error 22023: the server does not start.
+ */
+static void
+check_cluster(void)
+{
+	if (shard_downing_strategy != SHARD_DOWNING_STATIC_QUORUM || shard_static_quorum_size > 0)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("shard.static_quorum_size is not set"),
+					errdetail("shard.downing_strategy is static_quorum."),
+					errhint("Set it to more than half of the members that are planned.")));
 }
 
 /*
@@ -504,6 +524,7 @@ shard_guc_init(void)
 		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	define_limits();
 	define_cluster();
+	check_cluster();
 	define_moves();
 	define_journal();
 	define_peers();

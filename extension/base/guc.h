@@ -47,6 +47,7 @@ extern PGDLLIMPORT double shard_weight;
 extern PGDLLIMPORT int shard_min_members;
 extern PGDLLIMPORT char *shard_role_min_members;
 extern PGDLLIMPORT int shard_downing_strategy;	  /* a ShardDowningKind */
+extern PGDLLIMPORT int shard_static_quorum_size;  /* 0: the strategy is another one */
 extern PGDLLIMPORT int shard_stable_after;		  /* ms */
 extern PGDLLIMPORT int shard_lease_ttl;			  /* ms */
 extern PGDLLIMPORT int shard_voters;			  /* 0: by the number of members */
