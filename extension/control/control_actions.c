@@ -316,9 +316,6 @@ carry_out(const ShardAction *action)
 		case SHARD_ACTION_STOP_SHARD:
 			shard_control_stop_shard(&action->shard);
 			break;
-		case SHARD_ACTION_PARK_SHARD:
-			shard_control_park_shard(&action->shard);
-			break;
 		case SHARD_ACTION_STRATEGY:
 			shard_control_strategy(action);
 			break;
