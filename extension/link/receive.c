@@ -48,7 +48,7 @@
 PG_FUNCTION_INFO_V1(shard_receive_hello);
 PG_FUNCTION_INFO_V1(shard_receive_rows);
 
-/* Channel of plain items; the others are reserved. */
+/* Channel of plain items; the others are for shards that have replicas. */
 #define PLAIN_CHANNEL 0
 
 /* One call. */
