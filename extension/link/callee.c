@@ -201,7 +201,7 @@ report_later(const ShardCallee *callee)
 
 /* Waits a little while, with nothing held. */
 static void
-nap(ShardCallee *callee)
+nap(void)
 {
 	static uint32 wait_event = 0;
 
@@ -230,14 +230,14 @@ shard_callee_check(ShardCallee *callee, int64 patience)
 			return;
 		if (callee->view.downed || shard_clock_now() > deadline)
 			report_later(callee);
-		nap(callee);
+		nap();
 	}
 }
 
 void
 shard_callee_nap(ShardCallee *callee)
 {
-	nap(callee);
+	nap();
 	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
