@@ -325,6 +325,23 @@ test_restart(void)
 	is_int(step(true, 7500), SHARD_DOWNING_DECIDE, "if it does not, it decides again");
 }
 
+/* A member that was downed starts again: it is to be heard before anybody judges it. */
+static void
+test_started_again(void)
+{
+	start_timer(2 * SHARD_SECOND);
+	timer_view.members[1].reachable = false;
+	step(true, 1000);
+	is_int(step(true, 3000), SHARD_DOWNING_DECIDE, "a member is lost");
+	timer_view.members[1].status = SHARD_MEMBER_DOWN;
+	shard_downing_timer_acted(&timer, 3000 * SHARD_MS);
+	step(true, 3000);
+	timer_view.members[1].status = SHARD_MEMBER_JOINING;
+	is_int(step(true, 9000), SHARD_DOWNING_WAIT, "it starts again, and is not heard yet");
+	is_int(timer_next, 11000 * SHARD_MS, "it has as long as when it was lost");
+	is_int(step(true, 11000), SHARD_DOWNING_DECIDE, "not longer");
+}
+
 /* One member after another is lost and comes back: nobody is downed before that ends. */
 static void
 test_unstable(void)
@@ -359,6 +376,7 @@ main(void)
 	test_leader();
 	test_stable_after();
 	test_restart();
+	test_started_again();
 	test_unstable();
 	return unit_done();
 }

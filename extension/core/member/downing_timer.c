@@ -2,8 +2,8 @@
  * core/member/downing_timer.c
  *		When to decide about downing: once the view has been at rest for a time.
  *
- * Reachability, a member that comes up and one that exits start the wait anew. Joining, leaving and
- * removal do not: the strategies allow for them. Members that are down or exiting are no reason to decide.
+ * Reachability, a member that comes up, one that starts again and one that exits start the wait anew.
+ * Joining, leaving and removal do not: the strategies allow for them. Members that are down or exiting are no reason to decide.
  * While the membership does not come to rest nobody is downed: the side that asks is the coordinator's, which
  * has the majority of the voters and goes on.
  */
@@ -36,7 +36,8 @@ remembered(const ShardDowningTimer *timer, int32 node)
 
 /*
  * Whether a member differs from the last view so that the wait begins anew. Being downed counts as
- * becoming unreachable.
+ * becoming unreachable. One that was a member and joins has started again: nobody has heard it yet, and it would be
+ * downed before anybody can.
  */
 static bool
 has_changed(const ShardDowningTimer *timer, int32 node, ShardMemberStatus status, bool unreachable)
@@ -45,6 +46,8 @@ has_changed(const ShardDowningTimer *timer, int32 node, ShardMemberStatus status
 	bool was_unreachable = last >= 0 && timer->members[last].unreachable;
 	ShardMemberStatus was = last >= 0 ? timer->members[last].status : SHARD_MEMBER_NONE;
 
+	if (status == SHARD_MEMBER_JOINING && was != SHARD_MEMBER_JOINING && was != SHARD_MEMBER_NONE)
+		return true;
 	return unreachable != was_unreachable ||
 		   (status != was && (status == SHARD_MEMBER_UP || status == SHARD_MEMBER_EXITING));
 }
