@@ -13,7 +13,7 @@ INSERT INTO cast_of VALUES
     ('A', 5, '["r3"]'), ('B', 4, '["r1", "r3"]'), ('C', 3, '["r2"]'), ('D', 2, '["r1", "r2", "r3"]'),
     ('E', 1, '[]'), ('F', 5, '[]'), ('G', 6, '[]'), ('H', 7, '[]'), ('I', 8, '[]');
 
-CREATE FUNCTION pg_temp.view(here text, there text, reports text, lease boolean) RETURNS jsonb
+CREATE FUNCTION pg_temp.view(here text, there text, reports text) RETURNS jsonb
 LANGUAGE sql AS $$
 WITH member AS (
     SELECT m.parts[1] AS letter, m.parts[2] AS mark, s.is_here
@@ -26,7 +26,6 @@ WITH member AS (
 )
 SELECT jsonb_build_object(
     'self', ascii(here) - 64,
-    'lease', lease,
     'members', (SELECT jsonb_agg(jsonb_build_object(
             'node', ascii(letter) - 64, 'age', age, 'roles', roles, 'seen', is_here,
             'status', CASE mark WHEN 'j' THEN 'joining' WHEN 'w' THEN 'weakly_up'
@@ -43,7 +42,7 @@ $$;
 CREATE TEMP TABLE cases (
     number int GENERATED ALWAYS AS IDENTITY,
     id text, here text, there text, strategy text, settings jsonb, wanted text,
-    reports text DEFAULT '', lease boolean DEFAULT false);
+    reports text DEFAULT '');
 
 -- The sides that a quorum keeps.
 INSERT INTO cases (id, here, there, strategy, settings, wanted) VALUES
@@ -171,78 +170,65 @@ INSERT INTO cases (id, here, there, strategy, settings, wanted) VALUES
     ('newcomer with the oldest', 'EAj', 'BCD', 'keep_oldest', '{"down_if_alone": false}', 'BCD'),
     ('newcomer with the oldest', 'BCD', 'EAj', 'keep_oldest', '{"down_if_alone": false}', 'BCD');
 
--- Whoever has the lease; the other strategies.
-INSERT INTO cases (id, here, there, strategy, settings, wanted, lease) VALUES
-    ('S55', 'ACE', 'BD', 'lease_majority', '{}', 'BD', true),
-    ('S55', 'BD', 'ACE', 'lease_majority', '{}', 'BD', false),
-    ('S55', 'ACE', 'BD', 'lease_majority', '{}', 'ACE', false),
-    ('S55', 'BD', 'ACE', 'lease_majority', '{}', 'ACE', true),
-    ('S56', 'ADE', 'BC', 'lease_majority', '{"role": "r2"}', 'ADE', false),
-    ('S56', 'BC', 'ADE', 'lease_majority', '{"role": "r2"}', 'ADE', true),
-    ('all well', 'ABC', '', 'lease_majority', '{}', '', false),
-    ('down all', 'ABC', 'DE', 'down_all', '{}', 'ABCDE', false),
-    ('down all', 'DE', 'ABC', 'down_all', '{}', 'ABCDE', false),
-    ('down all, statuses', 'AlBj', 'CdDeEw', 'down_all', '{}', 'ABE', false),
-    ('down all, all well', 'ABC', '', 'down_all', '{}', '', false),
-    ('manual', 'ABC', 'DE', 'manual', '{}', '', false),
-    ('auto', 'AB', 'CD', 'auto', '{}', 'CD', false),
-    ('auto', 'CD', 'AB', 'auto', '{}', 'AB', false),
-    ('auto, statuses', 'AB', 'CjDeEdFl', 'auto', '{}', 'CF', false);
+-- The other strategies.
+INSERT INTO cases (id, here, there, strategy, settings, wanted) VALUES
+    ('down all', 'ABC', 'DE', 'down_all', '{}', 'ABCDE'),
+    ('down all', 'DE', 'ABC', 'down_all', '{}', 'ABCDE'),
+    ('down all, statuses', 'AlBj', 'CdDeEw', 'down_all', '{}', 'ABE'),
+    ('down all, all well', 'ABC', '', 'down_all', '{}', ''),
+    ('manual', 'ABC', 'DE', 'manual', '{}', ''),
+    ('auto', 'AB', 'CD', 'auto', '{}', 'CD'),
+    ('auto', 'CD', 'AB', 'auto', '{}', 'AB'),
+    ('auto, statuses', 'AB', 'CjDeEdFl', 'auto', '{}', 'CF');
 
 -- Indirectly connected members, whom others of the same side report.
-INSERT INTO cases (id, here, there, strategy, settings, reports, lease, wanted) VALUES
-    ('(A B)', 'AB', '', 'keep_majority', '{}', 'AB BA', false, 'AB'),
-    ('(A B)', 'BA', '', 'keep_majority', '{}', 'AB BA', false, 'AB'),
-    ('one way', 'AB', '', 'keep_majority', '{}', 'BA', false, 'AB'),
-    ('one way', 'BA', '', 'keep_majority', '{}', 'BA', false, 'AB'),
-    ('(A B) C', 'ABC', '', 'keep_majority', '{}', 'AB BA', false, 'AB'),
-    ('(A B) C', 'CAB', '', 'keep_majority', '{}', 'AB BA', false, 'AB'),
-    ('(A B C)', 'ABC', '', 'keep_majority', '{}', 'AB BC CA', false, 'ABC'),
-    ('(A D) (B C)', 'ABCD', '', 'keep_majority', '{}', 'AD DA BC CB', false, 'ABCD'),
-    ('(A B C) D E', 'DABCE', '', 'keep_majority', '{}', 'AB BC CA', false, 'ABC'),
-    ('A (B C) D (E F) G', 'ABCDEFG', '', 'keep_majority', '{}', 'BC CB EF FE', false, 'BCEF'),
-    ('seen: (A B C)', 'ABC', '', 'keep_majority', '{}', 'AB AC', false, 'ABC'),
-    ('seen: (A D) (B C) E', 'EABCD', '', 'keep_majority', '{}', 'BC CB AD', false, 'ABCD'),
-    ('(A B) D E, C crashed', 'ABDE', 'C', 'keep_majority', '{}', 'AB BA', false, 'ABC'),
-    ('A (B C) | D E', 'ABC', 'DE', 'keep_majority', '{}', 'BC CB', false, 'BCDE'),
-    ('A (B C) | D E', 'DE', 'ABC', 'keep_majority', '{}', '', false, 'DE'),
-    ('A (B C) | D E, known', 'DE', 'ABC', 'keep_majority', '{}', 'BC CB', false, 'BCDE'),
-    ('A (B C) | D E F G', 'ABC', 'DEFG', 'keep_majority', '{}', 'BC CB', false, 'ABC'),
-    ('A (B C) | D E F G', 'DEFG', 'ABC', 'keep_majority', '{}', '', false, 'ABC'),
-    ('A (B C) | D E F G, known', 'DEFG', 'ABC', 'keep_majority', '{}', 'BC CB', false, 'ABC'),
-    ('A B C | (D E) F G', 'ABC', 'DEFG', 'keep_majority', '{}', '', false, 'ABC'),
-    ('A B C | (D E) F G, known', 'ABC', 'DEFG', 'keep_majority', '{}', 'DE ED', false, 'ABCDE'),
-    ('A B C | (D E) F G', 'DEFG', 'ABC', 'keep_majority', '{}', 'DE ED', false, 'ABCDE'),
-    ('(B E F) across', 'ABC', 'DEFG', 'keep_majority', '{}', 'BE EF FB', false, 'ABCEF'),
-    ('(B E F) across', 'DEFG', 'ABC', 'keep_majority', '{}', 'BE EF FB', false, 'ABCEF'),
-    ('A B C | (D E) (F G)', 'DEFG', 'ABC', 'keep_majority', '{}', 'DE GF', false, 'ABCDEFG'),
-    ('never sure', 'ABC', 'DEFG', 'keep_majority', '{}', 'DE GF', false, 'ABCDEFG'),
-    ('quorum: (A B) C', 'ABC', '', 'static_quorum', '{"quorum_size": 2}', 'AB BA', false, 'AB'),
-    ('quorum: too many first', 'ABC', '', 'static_quorum', '{"quorum_size": 1}', 'AB BA', false, 'ABC'),
-    ('oldest: (A B) C', 'ABC', '', 'keep_oldest', '{}', 'AB BA', false, 'AB'),
-    ('oldest: A (B C) | D E F G', 'ABC', 'DEFG', 'keep_oldest', '{}', 'BC CB', false, 'ABC'),
-    ('oldest: A (B C) | D E F G', 'DEFG', 'ABC', 'keep_oldest', '{}', 'BC CB', false, 'ABC'),
-    ('oldest: A B C | (D E) F G', 'ABC', 'DEFG', 'keep_oldest', '{}', 'DE ED', false, 'ABCDE'),
-    ('oldest: A B C | (D E) F G', 'DEFG', 'ABC', 'keep_oldest', '{}', 'DE ED', false, 'ABCDE'),
-    ('lease: (A B) C', 'ABC', '', 'lease_majority', '{}', 'AB BA', true, 'AB'),
-    ('lease: (A B) C', 'ABC', '', 'lease_majority', '{}', 'AB BA', false, 'ABC'),
-    ('lease: A (B C) | D E', 'ABC', 'DE', 'lease_majority', '{}', 'BC CB', true, 'BCDE'),
-    ('lease: A (B C) | D E', 'ABC', 'DE', 'lease_majority', '{}', 'BC CB', false, 'ABC'),
-    ('lease: (E F), F down', 'ABCD', 'ElFd', 'lease_majority', '{}', 'EF FE', true, 'E'),
-    ('lease: (E F), F down', 'ElFd', 'ABCD', 'lease_majority', '{}', 'EF FE', true, 'ABCDE'),
-    ('all: (A B) C', 'ABC', '', 'down_all', '{}', 'AB BA', false, 'ABC');
+INSERT INTO cases (id, here, there, strategy, settings, reports, wanted) VALUES
+    ('(A B)', 'AB', '', 'keep_majority', '{}', 'AB BA', 'AB'),
+    ('(A B)', 'BA', '', 'keep_majority', '{}', 'AB BA', 'AB'),
+    ('one way', 'AB', '', 'keep_majority', '{}', 'BA', 'AB'),
+    ('one way', 'BA', '', 'keep_majority', '{}', 'BA', 'AB'),
+    ('(A B) C', 'ABC', '', 'keep_majority', '{}', 'AB BA', 'AB'),
+    ('(A B) C', 'CAB', '', 'keep_majority', '{}', 'AB BA', 'AB'),
+    ('(A B C)', 'ABC', '', 'keep_majority', '{}', 'AB BC CA', 'ABC'),
+    ('(A D) (B C)', 'ABCD', '', 'keep_majority', '{}', 'AD DA BC CB', 'ABCD'),
+    ('(A B C) D E', 'DABCE', '', 'keep_majority', '{}', 'AB BC CA', 'ABC'),
+    ('A (B C) D (E F) G', 'ABCDEFG', '', 'keep_majority', '{}', 'BC CB EF FE', 'BCEF'),
+    ('seen: (A B C)', 'ABC', '', 'keep_majority', '{}', 'AB AC', 'ABC'),
+    ('seen: (A D) (B C) E', 'EABCD', '', 'keep_majority', '{}', 'BC CB AD', 'ABCD'),
+    ('(A B) D E, C crashed', 'ABDE', 'C', 'keep_majority', '{}', 'AB BA', 'ABC'),
+    ('A (B C) | D E', 'ABC', 'DE', 'keep_majority', '{}', 'BC CB', 'BCDE'),
+    ('A (B C) | D E', 'DE', 'ABC', 'keep_majority', '{}', '', 'DE'),
+    ('A (B C) | D E, known', 'DE', 'ABC', 'keep_majority', '{}', 'BC CB', 'BCDE'),
+    ('A (B C) | D E F G', 'ABC', 'DEFG', 'keep_majority', '{}', 'BC CB', 'ABC'),
+    ('A (B C) | D E F G', 'DEFG', 'ABC', 'keep_majority', '{}', '', 'ABC'),
+    ('A (B C) | D E F G, known', 'DEFG', 'ABC', 'keep_majority', '{}', 'BC CB', 'ABC'),
+    ('A B C | (D E) F G', 'ABC', 'DEFG', 'keep_majority', '{}', '', 'ABC'),
+    ('A B C | (D E) F G, known', 'ABC', 'DEFG', 'keep_majority', '{}', 'DE ED', 'ABCDE'),
+    ('A B C | (D E) F G', 'DEFG', 'ABC', 'keep_majority', '{}', 'DE ED', 'ABCDE'),
+    ('(B E F) across', 'ABC', 'DEFG', 'keep_majority', '{}', 'BE EF FB', 'ABCEF'),
+    ('(B E F) across', 'DEFG', 'ABC', 'keep_majority', '{}', 'BE EF FB', 'ABCEF'),
+    ('A B C | (D E) (F G)', 'DEFG', 'ABC', 'keep_majority', '{}', 'DE GF', 'ABCDEFG'),
+    ('never sure', 'ABC', 'DEFG', 'keep_majority', '{}', 'DE GF', 'ABCDEFG'),
+    ('quorum: (A B) C', 'ABC', '', 'static_quorum', '{"quorum_size": 2}', 'AB BA', 'AB'),
+    ('quorum: too many first', 'ABC', '', 'static_quorum', '{"quorum_size": 1}', 'AB BA', 'ABC'),
+    ('oldest: (A B) C', 'ABC', '', 'keep_oldest', '{}', 'AB BA', 'AB'),
+    ('oldest: A (B C) | D E F G', 'ABC', 'DEFG', 'keep_oldest', '{}', 'BC CB', 'ABC'),
+    ('oldest: A (B C) | D E F G', 'DEFG', 'ABC', 'keep_oldest', '{}', 'BC CB', 'ABC'),
+    ('oldest: A B C | (D E) F G', 'ABC', 'DEFG', 'keep_oldest', '{}', 'DE ED', 'ABCDE'),
+    ('oldest: A B C | (D E) F G', 'DEFG', 'ABC', 'keep_oldest', '{}', 'DE ED', 'ABCDE'),
+    ('all: (A B) C', 'ABC', '', 'down_all', '{}', 'AB BA', 'ABC');
 
 CREATE TEMP VIEW results AS
-SELECT number, id, here, there, strategy, settings, reports, lease, wanted,
+SELECT number, id, here, there, strategy, settings, reports, wanted,
        (SELECT coalesce(string_agg(chr(64 + node), '' ORDER BY place), '')
-        FROM unnest(shard_plan_downing(pg_temp.view(here, there, reports, lease), strategy, settings))
+        FROM unnest(shard_plan_downing(pg_temp.view(here, there, reports), strategy, settings))
              WITH ORDINALITY d (node, place)) AS downs
 FROM cases;
 
 SELECT id, here, there, strategy, nullif(settings, '{}') AS settings, downs
-FROM results WHERE reports = '' AND strategy <> 'lease_majority' ORDER BY number;
-SELECT id, here, there, strategy, reports, lease, downs
-FROM results WHERE reports <> '' OR strategy = 'lease_majority' ORDER BY number;
+FROM results WHERE reports = '' ORDER BY number;
+SELECT id, here, there, strategy, reports, downs
+FROM results WHERE reports <> '' ORDER BY number;
 
 -- All are as they must be, and in rising order.
 SELECT count(*) AS cases, count(*) FILTER (WHERE downs = wanted) AS as_wanted FROM results;
@@ -252,7 +238,6 @@ SELECT * FROM results WHERE downs <> wanted ORDER BY number;
 SELECT a.id, a.here, b.here AS there
 FROM results a JOIN results b ON a.strategy = b.strategy AND a.settings = b.settings
      AND a.here = b.there AND a.there = b.here AND a.reports = '' AND b.reports = ''
-     AND (a.strategy <> 'lease_majority' OR a.lease <> b.lease)
 WHERE a.strategy <> 'auto'
   AND translate(regexp_replace(a.here, '[A-Z][ed]|[a-z]', '', 'g'), a.downs, '') <> ''
   AND translate(regexp_replace(b.here, '[A-Z][ed]|[a-z]', '', 'g'), b.downs, '') <> '';
@@ -307,7 +292,6 @@ SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}]}', 'static_q
 SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}]}', 'static_quorum', '{"quorum_size": "3"}');
 SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1, "age": 1}]}', 'keep_oldest', '{"down_if_alone": "on"}');
 SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}]}', 'keep_oldest');
-SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}]}', 'lease_majority');
 SELECT * FROM pg_temp.refused('[]');
 SELECT * FROM pg_temp.refused('3');
 SELECT * FROM pg_temp.refused('{"members": [{"node": 1}]}');
@@ -327,6 +311,5 @@ SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1, "roles": "r1"
 SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}], "unreachable_by": [[1, 2]]}');
 SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}], "unreachable_by": [[1, 1]]}');
 SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}], "unreachable_by": [[1]]}');
-SELECT * FROM pg_temp.refused('{"self": 1, "members": [{"node": 1}], "lease": "yes"}');
 SELECT * FROM pg_temp.refused(jsonb_build_object('self', 1, 'members',
     (SELECT jsonb_agg(jsonb_build_object('node', n)) FROM generate_series(1, 65) n)));

@@ -78,7 +78,7 @@ CREATE VIEW looks AS SELECT 1 AS a;
 CREATE FUNCTION of_view(looks, jsonb) RETURNS looks LANGUAGE sql RETURN $1;
 SELECT shard_start('x', 'of_view');
 
--- Settings: bounds, names, nulls, contradictions, features to come.
+-- Settings: bounds, names, nulls, contradictions.
 SELECT shard_start('x', 'counter', number_of_shards => 0);
 SELECT shard_start('x', 'counter', handler_timeout => '9 ms');
 SELECT shard_start('x', 'counter', max_message_size => 1 << 30);
@@ -86,8 +86,6 @@ SELECT shard_start('x', 'counter', hash => 'md5');
 SELECT shard_start('x', 'counter', max_attempts => NULL);
 SELECT shard_start('x', 'counter', retry_backoff => '1 min');
 SELECT shard_start('x', 'counter', passivation_strategy => 'lru');
-SELECT shard_start('x', 'counter', remember_entities => true);
-SELECT shard_start('x', 'counter', stop_message => '{}');
 SELECT shard_start_proxy('x');
 
 -- Altering: by text; null is the default; what decides about places is for ever.

@@ -33,12 +33,13 @@ int shard_max_shards_per_owner = 100000;
 int shard_max_shards_per_type = 10000;
 int shard_max_stray_dead_letters = 100000;
 int shard_gate = SHARD_GATE_SET_AUTO;
-char *shard_roles = NULL;
+static char *roles = NULL;
 char *shard_app_version = NULL;
 double shard_weight = 1;
 int shard_min_members = 1;
 char *shard_role_min_members = NULL;
 int shard_downing_strategy = SHARD_DOWNING_MANUAL;
+int shard_static_quorum_size = 0;
 int shard_stable_after = 20 * 1000;
 int shard_lease_ttl = SHARD_LEASE_TTL_MS;
 int shard_voters = 0;
@@ -52,7 +53,7 @@ char *shard_journal_dsn = NULL;
 char *shard_journal_database = NULL;
 bool shard_journal_ha = true;
 int shard_peer_sslmode = SHARD_SSLMODE_PREFER;
-int shard_peer_channel_binding = SHARD_CHANNEL_BINDING_PREFER;
+static int channel_binding = SHARD_CHANNEL_BINDING_PREFER;
 char *shard_peer_sslrootcert = NULL;
 char *shard_peer_sslcert = NULL;
 char *shard_peer_sslkey = NULL;
@@ -65,14 +66,14 @@ static const struct config_enum_entry gate_options[] = {{"auto", SHARD_GATE_SET_
 														{"standby", SHARD_GATE_SET_STANDBY, false},
 														{NULL, 0, false}};
 
-static const struct config_enum_entry downing_options[] = {{"manual", SHARD_DOWNING_MANUAL, false},
-														   {"auto", SHARD_DOWNING_AUTO, false},
-														   {"keep_majority",
-															SHARD_DOWNING_KEEP_MAJORITY, false},
-														   {"keep_oldest",
-															SHARD_DOWNING_KEEP_OLDEST, false},
-														   {"down_all", SHARD_DOWNING_ALL, false},
-														   {NULL, 0, false}};
+static const struct config_enum_entry downing_options[] = {
+	{"manual", SHARD_DOWNING_MANUAL, false},
+	{"auto", SHARD_DOWNING_AUTO, false},
+	{"static_quorum", SHARD_DOWNING_STATIC_QUORUM, false},
+	{"keep_majority", SHARD_DOWNING_KEEP_MAJORITY, false},
+	{"keep_oldest", SHARD_DOWNING_KEEP_OLDEST, false},
+	{"down_all", SHARD_DOWNING_ALL, false},
+	{NULL, 0, false}};
 
 /*
  * Two voters are worse than one, and four than three.
@@ -95,10 +96,10 @@ shard_guc_roles(void)
 {
 	List *names;
 
-	if (shard_roles == NULL)
+	if (roles == NULL)
 		return NIL;
-	if (!SplitGUCList(pstrdup(shard_roles), ',', &names))
-		elog(ERROR, "invalid shard.roles \"%s\"", shard_roles);
+	if (!SplitGUCList(pstrdup(roles), ',', &names))
+		elog(ERROR, "invalid shard.roles \"%s\"", roles);
 	return names;
 }
 
@@ -283,7 +284,7 @@ shard_guc_peer_sslmode(void)
 const char *
 shard_guc_peer_channel_binding(void)
 {
-	return name_of(channel_binding_options, shard_peer_channel_binding);
+	return name_of(channel_binding_options, channel_binding);
 }
 
 /*
@@ -325,8 +326,8 @@ define_peers(void)
 		"Sets whether a login by password has to be bound to the other server's certificate.",
 		"As channel_binding of libpq. require: nobody in between can pass a login on; where "
 		"nodes log in by certificates, or without TLS, it is refused.",
-		&shard_peer_channel_binding, SHARD_CHANNEL_BINDING_PREFER, channel_binding_options,
-		PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+		&channel_binding, SHARD_CHANNEL_BINDING_PREFER, channel_binding_options, PGC_SIGHUP,
+		GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	define_peer_file("shard.peer_sslrootcert",
 					 "Sets the file of authorities that vouch for other nodes.",
 					 &shard_peer_sslrootcert, NULL);
@@ -353,7 +354,7 @@ define_cluster(void)
 {
 	DefineCustomStringVariable("shard.roles", "Sets the roles of this node in its cluster.",
 							   "A list; entity types with a role run on members that have it.",
-							   &shard_roles, "", PGC_POSTMASTER, 0, check_roles, NULL, NULL);
+							   &roles, "", PGC_POSTMASTER, 0, check_roles, NULL, NULL);
 	DefineCustomStringVariable("shard.app_version",
 							   "Sets the version of the application that this node runs.",
 							   "Members with a newer one are preferred when shards are allocated.",
@@ -375,6 +376,11 @@ define_cluster(void)
 							 "manual means that operators do it.", &shard_downing_strategy,
 							 SHARD_DOWNING_MANUAL, downing_options, PGC_POSTMASTER, 0, NULL, NULL,
 							 NULL);
+	DefineCustomIntVariable("shard.static_quorum_size",
+							"Sets how many members the side needs that static_quorum keeps.",
+							"0 means none: static_quorum cannot be chosen.",
+							&shard_static_quorum_size, 0, 0, SHARD_DOWNING_MAX_MEMBERS,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.stable_after",
 							"Sets how long nothing may change before a downing strategy decides.",
 							NULL, &shard_stable_after, 20 * 1000, 1000, 3600 * 1000, PGC_POSTMASTER,
@@ -397,6 +403,20 @@ define_cluster(void)
 		"Its standby may then be promoted unattended: the cluster admits it when "
 		"the lease has ended.",
 		&shard_identity_lease, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+}
+
+/*
+ * A strategy that lacks its number would keep whatever side it is asked about. Error 22023: the server does not start.
+ */
+static void
+check_cluster(void)
+{
+	if (shard_downing_strategy != SHARD_DOWNING_STATIC_QUORUM || shard_static_quorum_size > 0)
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("shard.static_quorum_size is not set"),
+					errdetail("shard.downing_strategy is static_quorum."),
+					errhint("Set it to more than half of the members that are planned.")));
 }
 
 /*
@@ -504,6 +524,7 @@ shard_guc_init(void)
 		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	define_limits();
 	define_cluster();
+	check_cluster();
 	define_moves();
 	define_journal();
 	define_peers();

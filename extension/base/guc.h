@@ -42,12 +42,12 @@ extern PGDLLIMPORT int shard_max_stray_dead_letters;
 extern PGDLLIMPORT int shard_gate; /* a ShardGateSetting */
 
 /* This node's part in its cluster; read when the control plane starts (control_config.c). */
-extern PGDLLIMPORT char *shard_roles;
 extern PGDLLIMPORT char *shard_app_version;
 extern PGDLLIMPORT double shard_weight;
 extern PGDLLIMPORT int shard_min_members;
 extern PGDLLIMPORT char *shard_role_min_members;
 extern PGDLLIMPORT int shard_downing_strategy;	  /* a ShardDowningKind */
+extern PGDLLIMPORT int shard_static_quorum_size;  /* 0: the strategy is another one */
 extern PGDLLIMPORT int shard_stable_after;		  /* ms */
 extern PGDLLIMPORT int shard_lease_ttl;			  /* ms */
 extern PGDLLIMPORT int shard_voters;			  /* 0: by the number of members */
@@ -89,8 +89,7 @@ typedef enum ShardChannelBinding
 	SHARD_CHANNEL_BINDING_REQUIRE
 } ShardChannelBinding;
 
-extern int shard_peer_sslmode;		   /* a ShardSslMode */
-extern int shard_peer_channel_binding; /* a ShardChannelBinding */
+extern int shard_peer_sslmode; /* a ShardSslMode */
 extern char *shard_peer_sslrootcert;
 extern char *shard_peer_sslcert;
 extern char *shard_peer_sslkey;

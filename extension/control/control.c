@@ -598,8 +598,7 @@ sleep_time(void)
 	ControlState *state = &shard_control;
 	long left = (long) ((state->next_tick - shard_clock_now() + 999) / 1000);
 
-	if (state->again ||
-		(state->n_tickets > 0 && shard_gate_released(0, 0, 0, state->tickets[0].lsn)))
+	if (state->again || (state->n_tickets > 0 && shard_gate_released(state->tickets[0].lsn)))
 		return 0;
 	if (state->n_tickets > 0)
 		left = Min(left, GATE_NAP_MS);

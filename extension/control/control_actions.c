@@ -174,7 +174,7 @@ shard_control_report_tickets(void)
 	ControlState *state = &shard_control;
 	bool any = false;
 
-	while (state->n_tickets > 0 && shard_gate_released(0, 0, 0, state->tickets[0].lsn))
+	while (state->n_tickets > 0 && shard_gate_released(state->tickets[0].lsn))
 	{
 		int64 ticket = state->tickets[0].ticket;
 		MemoryContext old;
@@ -315,9 +315,6 @@ carry_out(const ShardAction *action)
 			break;
 		case SHARD_ACTION_STOP_SHARD:
 			shard_control_stop_shard(&action->shard);
-			break;
-		case SHARD_ACTION_PARK_SHARD:
-			shard_control_park_shard(&action->shard);
 			break;
 		case SHARD_ACTION_STRATEGY:
 			shard_control_strategy(action);

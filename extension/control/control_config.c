@@ -143,6 +143,7 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	config->seal = shard_seal;
 	config->roster.voters = shard_voters;
 	config->roster.downing = shard_downing_strategy;
+	config->roster.static_quorum_size = shard_static_quorum_size;
 	config->roster.stable_after = shard_stable_after * SHARD_MS;
 	config->roster.voter_replace_after = shard_voter_replace_after * SHARD_MS;
 	config->roster.weakly_up_after = SHARD_WEAKLY_UP_AFTER;

@@ -70,7 +70,6 @@ shard_control_move_forget(void)
 void
 shard_control_stop_shard(const ShardShardRef *shard)
 {
-	ShardBoardOrder order = {.kind = SHARD_BOARD_STOP, .shard = *shard};
 	Stop *stop = find_stop(shard);
 
 	if (stop == NULL)
@@ -81,16 +80,8 @@ shard_control_stop_shard(const ShardShardRef *shard)
 		dlist_push_tail(&stops, &stop->link);
 	}
 	stop->asked = shard_clock_now();
-	(void) shard_board_order(shard_control.db, &order);
+	(void) shard_board_order(shard_control.db, shard);
 	shard_fault("stop_ordered");
-}
-
-void
-shard_control_park_shard(const ShardShardRef *shard)
-{
-	ShardBoardOrder order = {.kind = SHARD_BOARD_PARK, .shard = *shard};
-
-	(void) shard_board_order(shard_control.db, &order);
 }
 
 void

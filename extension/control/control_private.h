@@ -135,7 +135,6 @@ extern const char *shard_control_decision_name(int32 kind);
 
 /* control_move.c: orders for region workers; their answer; whoever does not answer; forget all. */
 extern void shard_control_stop_shard(const ShardShardRef *shard);
-extern void shard_control_park_shard(const ShardShardRef *shard);
 extern void shard_control_shard_stopped(const ShardShardRef *shard);
 extern bool shard_control_move_run(void);
 extern bool shard_control_move_waits(void);

@@ -481,7 +481,7 @@ tell_complete(void)
 {
 	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPES_TOLD, .number = complete_n};
 
-	if (complete_n < 0 || !shard_gate_released(0, 0, 0, complete_lsn))
+	if (complete_n < 0 || !shard_gate_released(complete_lsn))
 		return false;
 	complete_n = -1;
 	shard_control_event(&event);

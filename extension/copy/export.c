@@ -624,7 +624,7 @@ look_patiently(Export *export)
 	{
 		if (shard_clock_now() > deadline)
 			report_writer(export, writer);
-		shard_callee_commit(&export->callee);
+		shard_callee_commit();
 		shard_nap(WRITERS_NAP_MS, "ShardExport");
 		(void) shard_catalog_lock(false);
 	}
@@ -646,8 +646,8 @@ shard_export_rows(PG_FUNCTION_ARGS)
 	read_call(export);
 	export->left = Min(export->call.max_bytes, MAX_BYTES);
 	look_patiently(export);
-	shard_callee_commit(&export->callee);
-	shard_gate_wait(export->call.shard.type_id, export->call.shard.shard, 0, export->sealed_at);
+	shard_callee_commit();
+	shard_gate_wait(export->sealed_at);
 	shard_fault(export->call.kind == SHARD_COPY_PREPARE			? "export_prepare"
 				: export->call.position.part == SHARD_COPY_NONE ? "export_begin"
 																: "export_chunk");

@@ -379,7 +379,7 @@ begin_patiently(Import *import)
 			return;
 		if (!rows || shard_clock_now() > deadline)
 			report_busy(import, busy);
-		shard_callee_commit(&import->callee);
+		shard_callee_commit();
 		shard_nap(LOCK_NAP_MS, "ShardImport");
 	}
 }
@@ -467,7 +467,7 @@ carry_out(Import *import)
 		return;
 	}
 	/* what is waited for before anything is written, is waited for with nothing held */
-	shard_callee_commit(&import->callee);
+	shard_callee_commit();
 	shard_import_source_open(import->call.node, import->dsn, CONNECT_TIMEOUT_MS);
 	ask(import, &(ShardCopyPosition){.part = SHARD_COPY_NONE, .after = ""});
 	take(import, &answer);
@@ -527,11 +527,11 @@ shard_import_shard(PG_FUNCTION_ARGS)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	shard_callee_commit(&import->callee);
+	shard_callee_commit();
 	if (import->call.kind == SHARD_COPY_ROWS)
 	{
 		shard_fault("import_after_commit");
-		shard_gate_wait(import->call.shard.type_id, import->call.shard.shard, 0, XactLastCommitEnd);
+		shard_gate_wait(XactLastCommitEnd);
 		end_progress(import, SHARD_IMPORT_STAGED);
 	}
 	else

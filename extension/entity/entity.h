@@ -125,7 +125,7 @@ typedef struct ShardStateTable
 	AttrNumber entity_column;
 	AttrNumber state_column; /* 0 for composite types */
 	AttrNumber version_column;
-	AttrNumber remembered_column;
+	AttrNumber remembered_column; /* false: for entities that start with their shard */
 	AttrNumber updated_column;
 	TupleDesc composite;   /* NULL, or the state type's; pinned */
 	AttrNumber *attribute; /* of the composite: column of each, 0: dropped */

@@ -59,7 +59,8 @@ REVOKE ALL ON shard.type FROM PUBLIC;
 
 /*
  * Ownership of shards (W4) and base marks (H7, N3), written by the lane's
- * worker. Without a row in state active nothing of a shard is handled here.
+ * worker. Without a row in state active nothing of a shard is handled here. turn
+ * and oseq number turns and outputs of shards that have replicas; else 0.
  */
 CREATE TABLE shard.own (
     type_id    int4 NOT NULL,

@@ -52,7 +52,10 @@ CREATE TABLE shard.parked (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.parked FROM PUBLIC;
 
-/* Streams to peers (core/stream.h), as of an incarnation's start or a rotation; packets tell the rest. */
+/*
+ * Streams to peers (core/flow/stream.h), as of an incarnation's start or a rotation; packets tell the rest. channel,
+ * here and below: 0; 1 and 2 are for turn records and outputs of shards that have replicas.
+ */
 CREATE TABLE shard.stream (
     node       int4 NOT NULL,
     lane       int2 NOT NULL,

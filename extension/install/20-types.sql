@@ -10,45 +10,36 @@
  * Caller: CREATE on the database, EXECUTE on the functions; becomes the owner.
  */
 CREATE FUNCTION @extschema@.shard_start(
-    type_name                text,
-    handler                  text,
-    number_of_shards         int4 DEFAULT 1000,
-    hash                     text DEFAULT 'murmur2',
-    entity_id_extractor      text DEFAULT NULL,
-    message_extractor        text DEFAULT NULL,
-    shard_id_extractor       text DEFAULT NULL,
-    role                     text DEFAULT NULL,
-    allocation_strategy      text DEFAULT 'least_shard',
-    allocation_settings      jsonb DEFAULT '{}',
-    passivation_strategy     text DEFAULT 'idle',
-    passivate_idle_after     interval DEFAULT '2 min',
-    active_entity_limit      int4 DEFAULT NULL,
-    stop_message             jsonb DEFAULT NULL,
-    start_message            jsonb DEFAULT NULL,
-    supervision              text DEFAULT 'restart',
-    decider                  text DEFAULT NULL,
-    max_attempts             int4 DEFAULT 5,
-    retry_backoff            interval DEFAULT '100 ms',
-    max_retry_backoff        interval DEFAULT '30 s',
-    handler_timeout          interval DEFAULT '5 s',
-    handoff_timeout          interval DEFAULT '60 s',
-    entity_restart_backoff   interval DEFAULT '10 s',
-    remember_entities        boolean DEFAULT false,
-    entity_recovery_strategy text DEFAULT 'all',
-    max_message_size         int8 DEFAULT 1048576,
-    buffer_size              int4 DEFAULT 100000,
-    durability               text DEFAULT 'logged',
-    ordered_by               text DEFAULT NULL,
-    ordered_window           int4 DEFAULT 1000,
-    ordered_timeout          interval DEFAULT '10 s',
-    ordered_from             int4 DEFAULT NULL,
-    max_dead_letters         int4 DEFAULT 100000,
-    max_dead_letters_size    int8 DEFAULT 268435456,
-    dead_letters_full        text DEFAULT 'wait'
+    type_name             text,
+    handler               text,
+    number_of_shards      int4 DEFAULT 1000,
+    hash                  text DEFAULT 'murmur2',
+    entity_id_extractor   text DEFAULT NULL,
+    message_extractor     text DEFAULT NULL,
+    shard_id_extractor    text DEFAULT NULL,
+    role                  text DEFAULT NULL,
+    allocation_strategy   text DEFAULT 'least_shard',
+    allocation_settings   jsonb DEFAULT '{}',
+    passivation_strategy  text DEFAULT 'idle',
+    passivate_idle_after  interval DEFAULT '2 min',
+    max_attempts          int4 DEFAULT 5,
+    retry_backoff         interval DEFAULT '100 ms',
+    max_retry_backoff     interval DEFAULT '30 s',
+    handler_timeout       interval DEFAULT '5 s',
+    handoff_timeout       interval DEFAULT '60 s',
+    max_message_size      int8 DEFAULT 1048576,
+    buffer_size           int4 DEFAULT 100000,
+    ordered_by            text DEFAULT NULL,
+    ordered_window        int4 DEFAULT 1000,
+    ordered_timeout       interval DEFAULT '10 s',
+    ordered_from          int4 DEFAULT NULL,
+    max_dead_letters      int4 DEFAULT 100000,
+    max_dead_letters_size int8 DEFAULT 268435456,
+    dead_letters_full     text DEFAULT 'wait'
 ) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_start';
-GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval, int4, int4, int8, text) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, jsonb, jsonb, text, text, int4, interval, interval, interval, interval, interval, boolean, text, int8, int4, text, text, int4, interval, int4, int4, int8, text) IS 'starts an entity type: messages to its entities are handled by the given function';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text) IS 'starts an entity type: messages to its entities are handled by the given function';
 
 /* Routes messages of a type without running its entities; there is no other node yet. */
 CREATE FUNCTION @extschema@.shard_start_proxy(

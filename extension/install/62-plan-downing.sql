@@ -5,8 +5,8 @@
 /*
  * The nodes that the asking side of a partition must down, in rising order; it yields if they are its
  * own. view: {"self": 1, "members": [{"node": 1, "age": 1, "status": "up", "reachable": true,
- * "roles": [], "seen": true}, ...], "unreachable_by": [[observer, subject], ...], "lease": true};
- * strategy: manual, auto, static_quorum, keep_majority, keep_oldest, lease_majority, down_all;
+ * "roles": [], "seen": true}, ...], "unreachable_by": [[observer, subject], ...]};
+ * strategy: manual, auto, static_quorum, keep_majority, keep_oldest, down_all;
  * settings: quorum_size, role, down_if_alone. Reads and changes nothing. 22023: an argument is not as
  * described, the message names the place. 22004: NULL.
  */

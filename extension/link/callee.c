@@ -53,14 +53,14 @@ shape_transaction(void)
 }
 
 void
-shard_callee_commit(ShardCallee *callee)
+shard_callee_commit(void)
 {
 	SPI_commit();
 	shape_transaction();
 }
 
 void
-shard_callee_rollback(ShardCallee *callee)
+shard_callee_rollback(void)
 {
 	SPI_rollback();
 	shape_transaction();
@@ -202,9 +202,9 @@ report_later(const ShardCallee *callee)
 
 /* Waits a little while, with nothing held. */
 static void
-nap(ShardCallee *callee)
+nap(void)
 {
-	shard_callee_commit(callee);
+	shard_callee_commit();
 	shard_nap(FACT_NAP_MS, "ShardCallee");
 }
 
@@ -224,14 +224,14 @@ shard_callee_check(ShardCallee *callee, int64 patience)
 			return;
 		if (callee->view.downed || shard_clock_now() > deadline)
 			report_later(callee);
-		nap(callee);
+		nap();
 	}
 }
 
 void
 shard_callee_nap(ShardCallee *callee)
 {
-	nap(callee);
+	nap();
 	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
@@ -270,7 +270,7 @@ open_call(FunctionCallInfo fcinfo, ShardCallee *callee, bool own)
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
 	/* the statement's own transaction has a snapshot */
-	shard_callee_commit(callee);
+	shard_callee_commit();
 }
 
 void

@@ -54,8 +54,8 @@ extern void shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee)
  * Ends the transaction, and with it all locks, and begins another one that holds nothing. The commit is
  * asynchronous: shard_gate_wait() for its LSN makes it durable.
  */
-extern void shard_callee_commit(ShardCallee *callee);
-extern void shard_callee_rollback(ShardCallee *callee);
+extern void shard_callee_commit(void);
+extern void shard_callee_rollback(void);
 
 /* Appends the header of the answer: as far as this node has learned the map by now. */
 extern void shard_callee_put_header(const ShardCallee *callee, StringInfo out);

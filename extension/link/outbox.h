@@ -32,7 +32,7 @@ extern void shard_outbox_loaded(void);
  * Before the first packet under an incarnation: writes the lineage (X4), in a transaction of its own if there is anything to
  * write.
  */
-extern void shard_outbox_begin_incarnation(int32 self, int32 inc_no, ShardUuid incarnation);
+extern void shard_outbox_begin_incarnation(ShardUuid incarnation);
 
 /* In a turn: an item for the stream to a node; item->body is a ShardRow. */
 extern void shard_outbox_append(int32 node, const ShardItem *item);

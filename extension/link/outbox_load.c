@@ -109,7 +109,7 @@ stream_of(ShardReader *reader, int lane, OutHeader *header)
 }
 
 static void
-load_kept(int32 node, int lane, const char *payload, int length, TimestampTz at)
+load_kept(int lane, const char *payload, int length, TimestampTz at)
 {
 	ShardReader reader = {payload, payload + length, false};
 	OutHeader header;
@@ -240,7 +240,7 @@ store_lineage(OutStream **streams, int n)
 }
 
 void
-shard_outbox_begin_incarnation(int32 self, int32 inc_no, ShardUuid incarnation)
+shard_outbox_begin_incarnation(ShardUuid incarnation)
 {
 	OutStream **streams;
 	int n = 0;

@@ -166,7 +166,7 @@ extern void shard_outbox_uncount(OutPacket *packet);
 /* outbox_table.c: SQL. Each needs a transaction and a snapshot. */
 typedef void (*OutStreamVisit)(int32 node, int lane, const ShardStream *stream,
 							   const char *quarantine);
-typedef void (*OutKeptVisit)(int32 node, int lane, const char *payload, int length, TimestampTz at);
+typedef void (*OutKeptVisit)(int lane, const char *payload, int length, TimestampTz at);
 extern void shard_outbox_table_streams(OutStreamVisit visit);
 extern void shard_outbox_table_store_stream(const OutStream *stream);
 extern void shard_outbox_table_kept(OutKeptVisit visit);

@@ -250,7 +250,7 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 		stream->next = find_next(stream);
 	for (packet = stream->next; packet != NULL; packet = shard_outbox_after(packet))
 	{
-		if (!shard_gate_released(0, 0, 0, packet->lsn))
+		if (!shard_gate_released(packet->lsn))
 		{
 			/* the newest of them: one flush is as good for all */
 			*waiting = Max(*waiting, packet->lsn);

@@ -33,7 +33,7 @@ static ShardStatement store_stream = {
 	{INT4OID, INT2OID, INT4OID, INT8OID, INT8OID, INT8OID, BYTEAOID, TEXTOID}};
 
 static ShardStatement select_kept = {
-	"SELECT node, lane, payload, kept_at FROM shard.outbox_kept WHERE channel = 0"
+	"SELECT lane, payload, kept_at FROM shard.outbox_kept WHERE channel = 0"
 	" ORDER BY node, lane, first_seq",
 	0,
 	{0}};
@@ -172,11 +172,11 @@ shard_outbox_table_kept(OutKeptVisit visit)
 			break;
 		for (uint64 i = 0; i < SPI_processed; i++)
 		{
-			struct varlena *bytes = PG_DETOAST_DATUM_PACKED(column(i, 3));
+			struct varlena *bytes = PG_DETOAST_DATUM_PACKED(column(i, 2));
 
-			visit(DatumGetInt32(column(i, 1)), DatumGetInt16(column(i, 2)), VARDATA_ANY(bytes),
-				  VARSIZE_ANY_EXHDR(bytes), DatumGetTimestampTz(column(i, 4)));
-			if ((Pointer) bytes != DatumGetPointer(column(i, 3)))
+			visit(DatumGetInt16(column(i, 1)), VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes),
+				  DatumGetTimestampTz(column(i, 3)));
+			if ((Pointer) bytes != DatumGetPointer(column(i, 2)))
 				pfree(bytes);
 		}
 		SPI_freetuptable(SPI_tuptable);

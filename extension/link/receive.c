@@ -49,7 +49,7 @@
 PG_FUNCTION_INFO_V1(shard_receive_hello);
 PG_FUNCTION_INFO_V1(shard_receive_rows);
 
-/* Channel of plain items; the others are reserved. */
+/* Channel of plain items; the others are for shards that have replicas. */
 #define PLAIN_CHANNEL 0
 
 /* One call. */
@@ -593,7 +593,7 @@ run(Receive *receive)
 	if (receive->hello)
 		append_hello(receive);
 	store_quarantines(receive);
-	shard_callee_commit(&receive->callee);
+	shard_callee_commit();
 	publish_quarantines(receive);
 }
 
@@ -610,7 +610,7 @@ pass_gate(Receive *receive)
 		(void) shard_stream_position_get(&key, &receive->position[lane]);
 		lsn = Max(lsn, receive->position[lane].lsn);
 	}
-	shard_gate_wait(0, 0, 0, lsn);
+	shard_gate_wait(lsn);
 }
 
 /* The sections of the answer: where each stream stands. */

@@ -46,7 +46,7 @@ find_news(Link *link, int32 type_id, int32 shard)
 static void
 move_up(LinkNews *news)
 {
-	while (news->waiting > 0 && shard_gate_released(0, 0, 0, news->waiting_lsn))
+	while (news->waiting > 0 && shard_gate_released(news->waiting_lsn))
 	{
 		news->ready = Max(news->ready, news->waiting);
 		news->waiting = news->later;
@@ -104,7 +104,7 @@ put_one(LinkNews *news, StringInfo done, StringInfo refused, XLogRecPtr *waiting
 		*waiting = Max(*waiting, Max(news->waiting_lsn, news->later > 0 ? news->later_lsn : 0));
 	if (news->fact.n == 0)
 		return;
-	if (shard_gate_released(0, 0, 0, news->fact_lsn))
+	if (shard_gate_released(news->fact_lsn))
 	{
 		shard_packet_put_fact(refused, &news->fact);
 		news->fact_sent = news->fact.n;

@@ -297,7 +297,6 @@ shard_cursor_publish(ShardCursor *c)
 		pg_atomic_write_u64(&shared->q, c->q[lane]);
 		publish_needed(c, lane);
 		pg_atomic_write_u64(&shared->cursor_seq, c->record_seq[lane]);
-		pg_atomic_write_u64(&shared->turn, c->turn[lane]);
 	}
 }
 

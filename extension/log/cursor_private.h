@@ -127,7 +127,6 @@ struct ShardCursor
 	int64 keep[SHARD_LANES];	   /* by others */
 	ShardSenders senders;
 	bool void_places;  /* scan from the oldest segment, fill P's pages anew */
-	bool refilled;	   /* P's pages are known again, as of this turn */
 	ShardPlace resume; /* page of the last row passed */
 
 	/* hints about the files behind the places */

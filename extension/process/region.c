@@ -167,7 +167,7 @@ follow_board(ShardRegion *region)
 			leave_node(region, view.node);
 		if (view.push && !shard_record_uuid_equal(view.incarnation, region->incarnation))
 		{
-			shard_outbox_begin_incarnation(view.node, view.inc_no, view.incarnation);
+			shard_outbox_begin_incarnation(view.incarnation);
 			region->incarnation = view.incarnation;
 		}
 		shard_routing_follow(&view);

@@ -107,12 +107,11 @@ shard_region_load_moves(ShardRegion *region)
 static void
 take_orders(ShardRegion *region)
 {
-	ShardBoardOrder orders[ORDERS_PER_TURN];
+	ShardShardRef orders[ORDERS_PER_TURN];
 	int count = shard_board_take_orders(region->db, region->lanes, orders, lengthof(orders));
 
 	for (int i = 0; i < count; i++)
-		if (orders[i].kind == SHARD_BOARD_STOP)
-			add_move(region, &orders[i].shard, MOVE_ORDERED);
+		add_move(region, &orders[i], MOVE_ORDERED);
 }
 
 /* What becomes of an order to stop. */
@@ -247,8 +246,7 @@ shard_region_report_sealed(ShardRegion *region)
 		ShardRegionMove *move = &region->moves[i];
 		ShardBoardEvent event = {.kind = SHARD_EVENT_SHARD_STOPPED, .shard = move->ref};
 
-		if (move->step != MOVE_SEALED ||
-			!shard_gate_released(move->ref.type_id, move->ref.shard, 0, move->lsn))
+		if (move->step != MOVE_SEALED || !shard_gate_released(move->lsn))
 			continue;
 		if (!shard_board_report(region->db, &event))
 			break;

@@ -1,10 +1,6 @@
 /*
  * registry/settings.c
  *		The named settings of an entity type: names, bounds, defaults, text form.
- *
- * A setting whose feature does not exist yet is known here with its default
- * and "reserved": any other value is refused, and it is not stored, so that it
- * has its default when the feature comes.
  */
 #include "postgres.h"
 
@@ -20,7 +16,6 @@ typedef enum SettingKind
 	KIND_INT,	   /* int4 argument */
 	KIND_SIZE,	   /* int8 argument */
 	KIND_DURATION, /* interval argument, positive, bounds in microseconds */
-	KIND_BOOL,
 	KIND_CHOICE,   /* text, one of choices */
 	KIND_FUNCTION, /* text, name of a function; null: none */
 	KIND_TEXT,
@@ -35,10 +30,8 @@ typedef struct Setting
 	int64 minimum;
 	int64 maximum;
 	const char *choices; /* names, each followed by a comma */
-	const char *later;	 /* names of features to come, likewise */
 	bool fixed;			 /* cannot be altered */
 	bool column;		 /* stored in a column of its own */
-	bool reserved;		 /* default only */
 } Setting;
 
 #define DAYS(n) ((n) *USECS_PER_DAY)
@@ -60,16 +53,9 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 		 .fixed = true},
 	[SHARD_SETTING_ALLOCATION_SETTINGS] = {"allocation_settings", KIND_JSON, "{}", .fixed = true},
 	[SHARD_SETTING_PASSIVATION_STRATEGY] = {"passivation_strategy", KIND_CHOICE, "idle",
-											.choices = "idle,none,",
-											.later = "lru,slru,mru,lfu,lfu_aging,composite,"},
+											.choices = "idle,none,"},
 	[SHARD_SETTING_PASSIVATE_IDLE_AFTER] = {"passivate_idle_after", KIND_DURATION, "2 min", MS(10),
 											DAYS(3650)},
-	[SHARD_SETTING_ACTIVE_ENTITY_LIMIT] = {"active_entity_limit", KIND_INT, NULL, 1, PG_INT32_MAX,
-										   .reserved = true},
-	[SHARD_SETTING_STOP_MESSAGE] = {"stop_message", KIND_JSON, .reserved = true},
-	[SHARD_SETTING_START_MESSAGE] = {"start_message", KIND_JSON, .reserved = true},
-	[SHARD_SETTING_SUPERVISION] = {"supervision", KIND_TEXT, "restart", .reserved = true},
-	[SHARD_SETTING_DECIDER] = {"decider", KIND_TEXT, .reserved = true},
 	[SHARD_SETTING_MAX_ATTEMPTS] = {"max_attempts", KIND_INT, "5", 1, 1000000},
 	[SHARD_SETTING_RETRY_BACKOFF] = {"retry_backoff", KIND_DURATION, "100 ms", MS(1), DAYS(1)},
 	[SHARD_SETTING_MAX_RETRY_BACKOFF] = {"max_retry_backoff", KIND_DURATION, "30 s", MS(1),
@@ -77,15 +63,9 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_HANDLER_TIMEOUT] = {"handler_timeout", KIND_DURATION, "5 s", MS(10), DAYS(1)},
 	[SHARD_SETTING_HANDOFF_TIMEOUT] = {"handoff_timeout", KIND_DURATION, "1 min", MS(1), DAYS(1),
 									   .fixed = true},
-	[SHARD_SETTING_ENTITY_RESTART_BACKOFF] = {"entity_restart_backoff", KIND_DURATION, "10 s",
-											  MS(1), DAYS(1), .reserved = true},
-	[SHARD_SETTING_REMEMBER_ENTITIES] = {"remember_entities", KIND_BOOL, "false", .reserved = true},
-	[SHARD_SETTING_ENTITY_RECOVERY_STRATEGY] = {"entity_recovery_strategy", KIND_TEXT, "all",
-												.reserved = true},
 	[SHARD_SETTING_MAX_MESSAGE_SIZE] = {"max_message_size", KIND_SIZE, "1048576", 1,
 										256 * 1024 * 1024},
 	[SHARD_SETTING_BUFFER_SIZE] = {"buffer_size", KIND_INT, "100000", 1, PG_INT32_MAX},
-	[SHARD_SETTING_DURABILITY] = {"durability", KIND_TEXT, "logged", .reserved = true},
 	[SHARD_SETTING_ORDERED_BY] = {"ordered_by", KIND_FUNCTION},
 	[SHARD_SETTING_ORDERED_WINDOW] = {"ordered_window", KIND_INT, "1000", 1, PG_INT32_MAX},
 	[SHARD_SETTING_ORDERED_TIMEOUT] = {"ordered_timeout", KIND_DURATION, "10 s", MS(1), DAYS(1)},
@@ -118,11 +98,11 @@ shard_settings_why_fixed(ShardSettingId id)
 												  : "All members of a cluster agree on it.";
 }
 
-/* Whether a setting belongs into the stored settings: no column, no feature to come. */
+/* Whether a setting belongs into the stored settings: it has no column. */
 bool
 shard_settings_is_stored(ShardSettingId id)
 {
-	return !setting_table[id].column && !setting_table[id].reserved;
+	return !setting_table[id].column;
 }
 
 /* Whether its canonical text is also a JSON number. */
@@ -143,7 +123,7 @@ shard_settings_default(ShardSettingId id)
 bool
 shard_settings_is_object(ShardSettingId id)
 {
-	return setting_table[id].kind == KIND_JSON && !setting_table[id].reserved;
+	return setting_table[id].kind == KIND_JSON;
 }
 
 /* Whether a setting names a function of the user's. */
@@ -165,7 +145,7 @@ shard_settings_find(const char *name)
 
 	initStringInfo(&names);
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
-		if (!setting_table[id].reserved && !setting_table[id].fixed)
+		if (!setting_table[id].fixed)
 			appendStringInfo(&names, ", %s", setting_table[id].name);
 	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("unknown setting \"%s\"", name),
 					errhint("Settings that can be altered are handler, owner, search_path%s.",
@@ -189,13 +169,13 @@ quote_list(const char *list)
 	return buf.data;
 }
 
-/* Whether a comma-ended list (or NULL) contains the word. */
+/* Whether a comma-ended list contains the word. */
 static bool
 list_contains(const char *list, const char *word)
 {
 	size_t wordlen = strlen(word);
 
-	while (list != NULL && *list != '\0')
+	while (*list != '\0')
 	{
 		size_t len = strcspn(list, ",");
 
@@ -230,11 +210,6 @@ check_choice(const Setting *setting, const char *word)
 {
 	if (list_contains(setting->choices, word))
 		return;
-	if (list_contains(setting->later, word))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("value \"%s\" of setting \"%s\" is not supported yet", word, setting->name),
-				 errhint("Valid values are %s.", quote_list(setting->choices))));
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("invalid value for setting \"%s\": \"%s\"", setting->name, word),
 					errhint("Valid values are %s.", quote_list(setting->choices))));
@@ -254,21 +229,13 @@ shard_settings_check_bytes(const char *setting, const char *value)
 }
 
 /*
- * Last step of every way in: refuses null where there must be a value, more of one than every process is to keep, and
- * anything but the default where the feature does not exist yet.
+ * Last step of every way in: refuses null where there must be a value, and more of one than every process is to keep.
  */
 static const char *
 accept_value(const Setting *setting, const char *value)
 {
 	if (value != NULL)
 		shard_settings_check_bytes(setting->name, value);
-	if (setting->reserved &&
-		(value == NULL || setting->boot == NULL ? value != setting->boot
-												: strcmp(value, setting->boot) != 0))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("setting \"%s\" is not supported yet", setting->name),
-				 errhint("Leave it at its default, %s.", setting->boot ? setting->boot : "null")));
 	if (value == NULL && setting->boot != NULL)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("setting \"%s\" cannot be null", setting->name),
@@ -334,29 +301,13 @@ number_value(const Setting *setting, int64 number)
 	return psprintf(INT64_FORMAT, number);
 }
 
-/* The canonical form of a value of a setting that is not a number. */
+/* The canonical form of a value of a setting that is a word. */
 static const char *
 word_value(const Setting *setting, const char *text)
 {
-	switch (setting->kind)
-	{
-		case KIND_CHOICE:
-			check_choice(setting, text);
-			return text;
-		case KIND_BOOL:
-		{
-			bool value;
-
-			if (!parse_bool(text, &value))
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("invalid value for setting \"%s\": \"%s\"", setting->name, text),
-						 errhint("Use \"true\" or \"false\".")));
-			return value ? "true" : "false";
-		}
-		default:
-			return text;
-	}
+	if (setting->kind == KIND_CHOICE)
+		check_choice(setting, text);
+	return text;
 }
 
 static const char *
@@ -448,9 +399,6 @@ shard_settings_from_argument(ShardSettingId id, Datum value, bool isnull)
 			break;
 		case KIND_DURATION:
 			form = number_value(setting, shard_duration_from_interval(DatumGetIntervalP(value)));
-			break;
-		case KIND_BOOL:
-			form = DatumGetBool(value) ? "true" : "false";
 			break;
 		case KIND_JSON:
 			form = json_value(DatumGetJsonbP(value));

@@ -22,22 +22,13 @@ typedef enum ShardSettingId
 	SHARD_SETTING_ALLOCATION_SETTINGS,
 	SHARD_SETTING_PASSIVATION_STRATEGY,
 	SHARD_SETTING_PASSIVATE_IDLE_AFTER,
-	SHARD_SETTING_ACTIVE_ENTITY_LIMIT,
-	SHARD_SETTING_STOP_MESSAGE,
-	SHARD_SETTING_START_MESSAGE,
-	SHARD_SETTING_SUPERVISION,
-	SHARD_SETTING_DECIDER,
 	SHARD_SETTING_MAX_ATTEMPTS,
 	SHARD_SETTING_RETRY_BACKOFF,
 	SHARD_SETTING_MAX_RETRY_BACKOFF,
 	SHARD_SETTING_HANDLER_TIMEOUT,
 	SHARD_SETTING_HANDOFF_TIMEOUT,
-	SHARD_SETTING_ENTITY_RESTART_BACKOFF,
-	SHARD_SETTING_REMEMBER_ENTITIES,
-	SHARD_SETTING_ENTITY_RECOVERY_STRATEGY,
 	SHARD_SETTING_MAX_MESSAGE_SIZE,
 	SHARD_SETTING_BUFFER_SIZE,
-	SHARD_SETTING_DURABILITY,
 	SHARD_SETTING_ORDERED_BY,
 	SHARD_SETTING_ORDERED_WINDOW,
 	SHARD_SETTING_ORDERED_TIMEOUT,
@@ -92,12 +83,6 @@ extern void shard_settings_check(const ShardSettings *settings);
  */
 extern Jsonb *shard_settings_to_jsonb(const ShardSettings *settings);
 extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
-
-/*
- * A hash over what all members of a cluster must agree on: name, shards, how ids come to shards, role,
- * allocation, time for a move (settings_store.c).
- */
-extern uint64 shard_settings_hash(const char *type_name, const ShardSettings *settings);
 
 /*
  * The type as the cluster knows it, and what of the settings the cluster knows; all texts are palloc'd

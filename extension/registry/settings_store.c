@@ -119,9 +119,12 @@ hash_text(uint64 hash, const char *text)
 	}
 }
 
-/* See settings.h. */
-uint64
-shard_settings_hash(const char *type_name, const ShardSettings *settings)
+/*
+ * A hash over what all members of a cluster must agree on: name, shards, how ids come to shards, role,
+ * allocation, time for a move.
+ */
+static uint64
+settings_hash(const char *type_name, const ShardSettings *settings)
 {
 	static const ShardSettingId agreed[] = {SHARD_SETTING_NUMBER_OF_SHARDS,
 											SHARD_SETTING_HASH,
@@ -187,7 +190,7 @@ shard_settings_to_record(const char *type_name, const ShardSettings *settings,
 	record->name = pstrdup(type_name);
 	record->number_of_shards =
 		(int32) shard_settings_number(settings, SHARD_SETTING_NUMBER_OF_SHARDS);
-	record->settings_hash = shard_settings_hash(type_name, settings);
+	record->settings_hash = settings_hash(type_name, settings);
 	shard_settings_allocation(settings, &record->allocation);
 	record->strategy = record->allocation.kind;
 	record->handoff_timeout_ms =

@@ -208,7 +208,7 @@ do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 }
 
 static void
-do_unpark(void *context, const ShardRoute *route, const ShardItem *item)
+do_unpark(void *context, const ShardRoute *route)
 {
 	MemoryContext old = begin_sql();
 
@@ -498,13 +498,6 @@ do_is_over(void *context)
 	return shard_turn_is_over();
 }
 
-/* There is no setting on_write_off: what is in doubt is never sent again by itself. */
-static bool
-do_resend_lost(void *context, const ShardRoute *route)
-{
-	return false;
-}
-
 const ShardRouteHost shard_routing_host = {
 	.load = do_load,
 	.load_base = do_load_base,
@@ -529,5 +522,4 @@ const ShardRouteHost shard_routing_host = {
 	.wrong = do_wrong,
 	.undone = do_undone,
 	.is_over = do_is_over,
-	.resend_lost = do_resend_lost,
 };

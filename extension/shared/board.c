@@ -27,7 +27,7 @@
 typedef struct ShardWaitingOrder
 {
 	int next; /* of the same lane, or free; -1: none */
-	ShardBoardOrder order;
+	ShardShardRef order;
 } ShardWaitingOrder;
 
 /* One list for each lane: a worker that is not there is in nobody else's way. */
@@ -347,16 +347,15 @@ shard_board_take(ShardDatabase *db, ShardBoardEvent *events, int most)
  * wait for the lane, if not.
  */
 static bool
-is_ordered(const ShardOrders *orders, int lane, const ShardBoardOrder *order, int *count)
+is_ordered(const ShardOrders *orders, int lane, const ShardShardRef *order, int *count)
 {
 	*count = 0;
 	for (int at = orders->first[lane]; at >= 0; at = orders->list[at].next)
 	{
-		const ShardBoardOrder *other = &orders->list[at].order;
+		const ShardShardRef *other = &orders->list[at].order;
 
-		if (other->kind == order->kind && other->shard.type_id == order->shard.type_id &&
-			other->shard.shard == order->shard.shard && other->shard.epoch == order->shard.epoch &&
-			other->shard.move_id == order->shard.move_id)
+		if (other->type_id == order->type_id && other->shard == order->shard &&
+			other->epoch == order->epoch && other->move_id == order->move_id)
 			return true;
 		(*count)++;
 	}
@@ -378,7 +377,7 @@ has_room(const ShardOrders *orders, int group)
 
 /* There is room for it. */
 static void
-put_order(ShardOrders *orders, int lane, const ShardBoardOrder *order)
+put_order(ShardOrders *orders, int lane, const ShardShardRef *order)
 {
 	int at = orders->free;
 	ShardWaitingOrder *waiting = &orders->list[at];
@@ -395,7 +394,7 @@ put_order(ShardOrders *orders, int lane, const ShardBoardOrder *order)
 }
 
 /* The oldest one of a lane that has one. */
-static ShardBoardOrder
+static ShardShardRef
 take_order(ShardOrders *orders, int lane)
 {
 	int at = orders->first[lane];
@@ -409,10 +408,10 @@ take_order(ShardOrders *orders, int lane)
 }
 
 bool
-shard_board_order(ShardDatabase *db, const ShardBoardOrder *order)
+shard_board_order(ShardDatabase *db, const ShardShardRef *order)
 {
 	ShardBoard *board = board_of(db);
-	int lane = shard_message_lane(order->shard.type_id, order->shard.shard);
+	int lane = shard_message_lane(order->type_id, order->shard);
 	int count;
 	bool taken;
 
@@ -436,7 +435,7 @@ shard_board_is_ordered(ShardDatabase *db, ShardLanes lanes)
 }
 
 int
-shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardBoardOrder *orders, int most)
+shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardShardRef *orders, int most)
 {
 	ShardBoard *board = board_of(db);
 	int taken = 0;

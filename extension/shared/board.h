@@ -109,26 +109,14 @@ extern bool shard_board_report(ShardDatabase *db, const ShardBoardEvent *event);
 extern int shard_board_take(ShardDatabase *db, ShardBoardEvent *events, int most);
 
 /*
- * What the control worker wants of the region worker of a shard's lane. Volatile: the coordinator of
- * the cluster repeats its question until it is answered (M11), so an order may be lost.
- */
-typedef enum ShardBoardOrderKind
-{
-	SHARD_BOARD_STOP = 1, /* M2 and M3: stop, seal; reported by SHARD_EVENT_SHARD_STOPPED */
-	SHARD_BOARD_PARK	  /* a hint that the shard is about to move: park its messages early */
-} ShardBoardOrderKind;
-
-typedef struct ShardBoardOrder
-{
-	ShardBoardOrderKind kind;
-	ShardShardRef shard; /* its present epoch, and the move */
-} ShardBoardOrder;
-
-/*
+ * What the control worker orders of the region worker of a shard's lane: to stop the shard, named with its
+ * present epoch and the move, and to seal it (M2, M3); reported by SHARD_EVENT_SHARD_STOPPED. Volatile: the
+ * coordinator of the cluster repeats its question until it is answered (M11), so an order may be lost.
+ *
  * Control worker: give an order; wakes the lane's worker. False: no room, the order is lost. Each
  * group of lanes has room of its own, and an order that waits already is not given twice.
  */
-extern bool shard_board_order(ShardDatabase *db, const ShardBoardOrder *order);
+extern bool shard_board_order(ShardDatabase *db, const ShardShardRef *order);
 
 /*
  * Region worker: whether an order for one of these lanes waits. Cheap.
@@ -140,7 +128,7 @@ extern bool shard_board_is_ordered(ShardDatabase *db, ShardLanes lanes);
  * many. Cheap if there is none.
  */
 extern int
-shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardBoardOrder *orders, int most);
+shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardShardRef *orders, int most);
 
 /*
  * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server runs and this database

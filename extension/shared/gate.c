@@ -87,7 +87,7 @@ note_wait(XLogRecPtr lsn, XLogRecPtr flushed)
  * Whether the commit at lsn may be shown.
  */
 bool
-shard_gate_released(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
+shard_gate_released(XLogRecPtr lsn)
 {
 	XLogRecPtr flushed;
 
@@ -124,9 +124,9 @@ shard_gate_newest(void)
  * Waits without a limit.
  */
 void
-shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
+shard_gate_wait(XLogRecPtr lsn)
 {
-	(void) shard_gate_wait_for(type_id, shard, turn, lsn, PG_INT64_MAX);
+	(void) shard_gate_wait_for(lsn, PG_INT64_MAX);
 }
 
 /*
@@ -134,7 +134,7 @@ shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn)
  * any COMMIT.
  */
 bool
-shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int64 microseconds)
+shard_gate_wait_for(XLogRecPtr lsn, int64 microseconds)
 {
 	int64 start;
 	long nap = FIRST_NAP;
@@ -144,7 +144,7 @@ shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int
 	XLogFlush(lsn);
 	start = shard_clock_now();
 
-	while (!shard_gate_released(type_id, shard, turn, lsn))
+	while (!shard_gate_released(lsn))
 	{
 		if (shard_clock_now() - start >= microseconds)
 			return false;

@@ -12,21 +12,20 @@
 
 #include "shard.h"
 
-/* Whether it may be shown now. Takes no long lock and never waits. */
-extern bool shard_gate_released(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn);
+/* Whether the commit that ends at lsn may be shown now. Takes no long lock and never waits. */
+extern bool shard_gate_released(XLogRecPtr lsn);
 
 /* A position behind every commit so far, of all processes; one that can be flushed. */
 extern XLogRecPtr shard_gate_newest(void);
 
 /*
- * Waits until it may be shown; flushes WAL if need be. Serves interrupts, so an
+ * Waits until the commit may be shown; flushes WAL if need be. Serves interrupts, so an
  * error may end the wait: the commit stands, but may be forgotten by a crash.
  */
-extern void shard_gate_wait(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn);
+extern void shard_gate_wait(XLogRecPtr lsn);
 
 /* The same, for some microseconds at most; false if that was not enough. */
-extern bool
-shard_gate_wait_for(int32 type_id, int32 shard, uint64 turn, XLogRecPtr lsn, int64 microseconds);
+extern bool shard_gate_wait_for(XLogRecPtr lsn, int64 microseconds);
 
 /* The gate to the standbys, as it is now, for shard_health. Times are 0 if there is nothing to say. */
 typedef struct ShardGateLook

@@ -287,7 +287,7 @@ reason(const Call *call, const char *limit)
  * Raises the error of a command that the control worker took, and has not answered.
  */
 static void
-report_command(const Call *call, Outcome outcome, const char *limit)
+report_command(Outcome outcome, const char *limit)
 {
 	ereport(ERROR,
 			(errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
@@ -390,7 +390,7 @@ report_outcome(const Call *call, Outcome outcome)
 	bool ask = call->request->kind == SHARD_REQUEST_ASK;
 
 	if (call->request->kind == SHARD_REQUEST_COMMAND && outcome != OUTCOME_NOT_TAKEN)
-		report_command(call, outcome, limit);
+		report_command(outcome, limit);
 	if (!ask || outcome == OUTCOME_NOT_TAKEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -465,13 +465,11 @@ static void
 pass_gate(const Call *call, XLogRecPtr lsn)
 {
 	const ShardRequest *request = call->request;
-	int lane = shard_message_lane(request->type_id, request->shard);
-	uint64 turn = pg_atomic_read_u64(&call->db->lane[lane].turn);
 	int64 left;
 
 	if (pg_add_s64_overflow(call->deadline - shard_clock_now(), request->patience_us, &left))
 		left = PG_INT64_MAX;
-	if (!shard_gate_wait_for(request->type_id, request->shard, turn, lsn, left))
+	if (!shard_gate_wait_for(lsn, left))
 		report_outcome(call, OUTCOME_GATE);
 }
 

@@ -203,7 +203,6 @@ shard_shmem_forget_lanes(ShardDatabase *db)
 		pg_atomic_init_u64(&db->lane[i].q, 0);
 		pg_atomic_init_u64(&db->lane[i].needed, 0);
 		pg_atomic_init_u64(&db->lane[i].cursor_seq, 0);
-		pg_atomic_init_u64(&db->lane[i].turn, 0);
 		pg_atomic_init_u64(&db->lane[i].stuck_seq, 0);
 		pg_atomic_init_u32(&db->lane[i].stuck_fatal, 0);
 	}

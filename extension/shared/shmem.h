@@ -139,7 +139,6 @@ typedef struct ShardLane
 	pg_atomic_uint64 q;			 /* every row up to here was looked at */
 	pg_atomic_uint64 needed;	 /* lowest seq the lane may still read */
 	pg_atomic_uint64 cursor_seq; /* of the newest committed cursor row */
-	pg_atomic_uint64 turn;		 /* turns of this lane, survives restarts */
 
 	/* seq of the message whose handler had to be ended with its worker: not run again */
 	pg_atomic_uint64 stuck_seq;
@@ -460,7 +459,6 @@ extern void shard_shmem_wake_launcher(void);
  * it only sets the lanes. Error if another process has the slot.
  */
 extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes);
-extern void shard_shmem_detach_worker(void);
 
 /*
  * Makes this process, which is attached, the owner of a lane, or of one of SHARD_OWNER_..., until it gives it back or

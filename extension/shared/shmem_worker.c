@@ -220,8 +220,8 @@ disown(void)
 /*
  * Detaches the calling process from its slot, if it has one.
  */
-void
-shard_shmem_detach_worker(void)
+static void
+detach_worker(void)
 {
 	ShardWorkerSlot *slot = my_worker;
 
@@ -246,7 +246,7 @@ shard_shmem_detach_worker(void)
 static void
 detach_at_exit(int code, Datum arg)
 {
-	shard_shmem_detach_worker();
+	detach_worker();
 }
 
 /*

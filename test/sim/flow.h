@@ -105,7 +105,7 @@ typedef struct FlowModel
 
 	/*
 	 * An action of the control plane: FACT (a home's entry; others are ignored), STOP_SHARD,
-	 * PARK_SHARD, IMPORT_SHARD, START_WORKERS, STOP_WORKERS, LEASE. Facts are kept in memory until a
+	 * IMPORT_SHARD, START_WORKERS, STOP_WORKERS, LEASE. Facts are kept in memory until a
 	 * transaction has taken them, so after a crash the world gives all homes that the control plane
 	 * knows once more, after START_WORKERS; what is known already changes nothing.
 	 */

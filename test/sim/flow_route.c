@@ -267,8 +267,7 @@ do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 }
 
 static void
-do_unpark(void *context, const ShardRoute *route pg_attribute_unused(),
-		  const ShardItem *item pg_attribute_unused())
+do_unpark(void *context, const ShardRoute *route pg_attribute_unused())
 {
 	Worker *worker = context;
 
@@ -378,12 +377,6 @@ do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 			  route->own.epoch);
 }
 
-static bool
-do_resend_lost(void *context pg_attribute_unused(), const ShardRoute *route pg_attribute_unused())
-{
-	return false;
-}
-
 const ShardRouteHost turn_route_host = {
 	.load = do_load,
 	.load_base = do_load_base,
@@ -406,5 +399,4 @@ const ShardRouteHost turn_route_host = {
 	.want_home = do_want_home,
 	.started = do_started,
 	.wrong = do_wrong,
-	.resend_lost = do_resend_lost,
 };

@@ -21,8 +21,8 @@
 #define OTHER 2
 #define ME 3
 
-static const ShardControlKind kinds[] = {SHARD_CONTROL_HAND_OFF, SHARD_CONTROL_BEGIN_HAND_OFF,
-										 SHARD_CONTROL_IMPORT, SHARD_CONTROL_PREPARE_IMPORT};
+static const ShardControlKind kinds[] = {SHARD_CONTROL_HAND_OFF, SHARD_CONTROL_IMPORT,
+										 SHARD_CONTROL_PREPARE_IMPORT};
 
 /* Where the shards of the orders live. */
 typedef enum Place
@@ -99,7 +99,6 @@ count_orders(bool *asked)
 		ShardControl message;
 
 		orders += action->kind == SHARD_ACTION_STOP_SHARD ||
-				  action->kind == SHARD_ACTION_PARK_SHARD ||
 				  action->kind == SHARD_ACTION_IMPORT_SHARD ||
 				  action->kind == SHARD_ACTION_PREPARE_IMPORT;
 		*asked |= action->kind == SHARD_ACTION_SEND && action->node == COORDINATOR &&
@@ -127,9 +126,9 @@ static void
 test_places(void)
 {
 	static const bool taken[COMES + 1][lengthof(kinds)] = {
-		[LEAVES] = {true, true, false, false},
-		[STABLE_THERE] = {false, false, false, true},
-		[COMES] = {false, true, true, false},
+		[LEAVES] = {true, false, false},
+		[STABLE_THERE] = {false, false, true},
+		[COMES] = {false, true, false},
 	};
 
 	for (int place = UNKNOWN; place <= COMES; place++)
@@ -138,7 +137,7 @@ test_places(void)
 			learn(place, place);
 		for (int i = 0; i < (int) lengthof(kinds); i++)
 		{
-			bool comes = i >= 2;
+			bool comes = i >= 1;
 			ShardShardRef ref = {TYPE, place, comes ? EPOCH + 1 : EPOCH, MOVE};
 			ShardShardRef wrong;
 			bool asked;

@@ -219,7 +219,7 @@ test_histories(int seeds)
 		ShardMapEntry entry;
 
 		dice_state = seed;
-		settings.downing = dice(2) * 3;
+		settings.downing = dice(2) == 0 ? SHARD_DOWNING_MANUAL : SHARD_DOWNING_KEEP_MAJORITY;
 		gate = dice(2) == 0 ? SHARD_GATE_LOCAL : SHARD_GATE_STANDBY;
 		form(5);
 		while (!decided() || !shard_map_value(decided(), (ShardMapKey){SHARD_MAP_TYPE, 1, 0}))
@@ -249,7 +249,7 @@ test_histories(int seeds)
 			broken = heal(&uuid);
 		finish();
 	}
-	settings.downing = 0;
+	settings.downing = SHARD_DOWNING_MANUAL;
 	gate = SHARD_GATE_LOCAL;
 	elections = false;
 	ok(!broken, "%d random histories (seed %d: %s)", seeds, seed - 1, broken ? broken : "good");

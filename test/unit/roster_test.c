@@ -397,7 +397,7 @@ test_lease_and_admission(void)
 static void
 test_downing(void)
 {
-	settings.downing = 3; /* keep_majority */
+	settings.downing = SHARD_DOWNING_KEEP_MAJORITY;
 	form(5);
 	peers[3].cut = peers[4].cut = true;
 	run(15 * S);
@@ -431,8 +431,28 @@ test_downing(void)
 	is_voters("123", "a link between two of five");
 	finish();
 
+	/* A quorum: the coordinator's side has it; has it not; all members together could have it twice. */
+	settings.downing = SHARD_DOWNING_STATIC_QUORUM;
+	for (settings.static_quorum_size = 2; settings.static_quorum_size <= 4;
+		 settings.static_quorum_size++)
+	{
+		bool downs = settings.static_quorum_size == 3;
+
+		form(5);
+		peers[3].cut = peers[4].cut = true;
+		last_log[0] = '\0';
+		run(40 * S);
+		is_member(3, SHARD_MEMBER_UP, 1, "static_quorum");
+		is_member(4, downs ? SHARD_MEMBER_DOWN : SHARD_MEMBER_UP, 1, "static_quorum");
+		is_member(5, downs ? SHARD_MEMBER_DOWN : SHARD_MEMBER_UP, 1, "static_quorum");
+		ok((strstr(last_log, "nobody is downed") != NULL) == !downs, "said in the log: %s",
+		   last_log);
+		finish();
+	}
+	settings.static_quorum_size = 0;
+
 	/* The side of the coordinator should go: nobody does. */
-	settings.downing = 6; /* down_all */
+	settings.downing = SHARD_DOWNING_ALL;
 	form(3);
 	peers[2].cut = true;
 	run(40 * S);
@@ -440,7 +460,7 @@ test_downing(void)
 		is_member(node, SHARD_MEMBER_UP, 1, "down_all");
 	ok(strstr(last_log, "nobody is downed") != NULL, "said in the log: %s", last_log);
 	finish();
-	settings.downing = 0;
+	settings.downing = SHARD_DOWNING_MANUAL;
 }
 
 /* Messages that are garbage, or come from strangers. */

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "core/member/downing.h"
 #include "core/member/lease.h"
 #include "core/member/membership.h"
 #include "core/node/node.h"

@@ -151,8 +151,7 @@ host_first_parked(void *context, const ShardRoute *route pg_attribute_unused(), 
 }
 
 static inline void
-host_unpark(void *context, const ShardRoute *route pg_attribute_unused(),
-			const ShardItem *item pg_attribute_unused())
+host_unpark(void *context, const ShardRoute *route pg_attribute_unused())
 {
 	Host *host = context;
 
@@ -236,12 +235,6 @@ host_undone(void *context, const ShardRoute *route pg_attribute_unused(),
 }
 
 static inline bool
-host_resend_lost(void *context pg_attribute_unused(), const ShardRoute *route pg_attribute_unused())
-{
-	return false;
-}
-
-static inline bool
 host_is_over(void *context)
 {
 	return ((Host *) context)->over;
@@ -252,7 +245,7 @@ static const ShardRouteHost host_table = {
 	host_discard,  host_next_rseq,	  host_last_rseq,	host_lane,		host_append,
 	host_park,	   host_first_parked, host_unpark,		host_collect,	host_take,
 	host_in_doubt, host_refused,	  host_announce,	host_want_home, host_started,
-	host_wrong,	   host_resend_lost,  host_undone,		host_is_over,
+	host_wrong,	   host_undone,		  host_is_over,
 };
 
 static inline ShardItem

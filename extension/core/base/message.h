@@ -28,4 +28,3 @@ extern int shard_message_group(int32 type_id);
 extern int shard_message_lane(int32 type_id, int32 shard);
 
 extern void shard_message_format_mid(int32 node, int64 seq, char buf[SHARD_MESSAGE_MID_SIZE]);
-extern bool shard_message_parse_mid(const char *text, int32 *node, int64 *seq);

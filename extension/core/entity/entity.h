@@ -2,6 +2,9 @@
  * core/entity/entity.h
  *		Life of an entity in its shard's memory, and what a failure does to it.
  *
+ * Put to work by the region worker with passivation by strategy; today shard_state_machine() shows it, and unit
+ * tests run it.
+ *
  * The state row is the truth, an entity in memory a copy of it: leaving is always safe. For types
  * with remember_entities a store says which entities run, so that they start again with their shard;
  * a start is stored before the first message is handled, a stop before the entity is forgotten.

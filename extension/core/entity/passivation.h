@@ -2,6 +2,9 @@
  * core/entity/passivation.h
  *		Whom to let go from memory: the passivation strategies.
  *
+ * Put to work by the region worker with passivation by strategy; today shard_plan_passivation() and unit tests
+ * run them.
+ *
  * One object for each region, that is for one entity type on one node. Its limit is divided evenly
  * (integer division) between the shards that are active there; each shard picks its own victims.
  *

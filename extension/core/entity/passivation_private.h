@@ -1,6 +1,8 @@
 /*
  * core/entity/passivation_private.h
  *		What strategies of passivation are made of: segments by recency, lists by frequency, a sketch of frequencies.
+ *
+ * Put to work by the region worker with passivation by strategy.
  */
 #pragma once
 

@@ -38,7 +38,10 @@ typedef enum ShardHomeEvent
 	SHARD_HOME_WRONG		/* a fact that cannot be true with what is here: stop, loud */
 } ShardHomeEvent;
 
-/* The durable row. turn and oseq are for replicated types, unwritten until then (W4). */
+/*
+ * The durable row. turn and oseq number the turns and the outputs of a shard that has replicas (N3); without
+ * replicas they are 0 (W4).
+ */
 typedef struct ShardOwn
 {
 	int32 state; /* ShardHomeState */

@@ -127,7 +127,10 @@ extern void shard_packet_put_section(StringInfo out, ShardSectionKind kind, int 
 extern bool
 shard_packet_get_section(ShardReader *reader, int32 *kind, int32 *flags, ShardReader *section);
 
-/* Rows of a stream, from first_seq on; all of them were appended by one incarnation. */
+/*
+ * Rows of a stream, from first_seq on; all of them were appended by one incarnation. channel, here and below: 0,
+ * plain items. 1 and 2 are for turn records and outputs of shards that have replicas (N3).
+ */
 typedef struct ShardStreamSection
 {
 	int32 lane;

@@ -485,15 +485,13 @@ shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int32 from, in
 
 /* Was it sent to a home whose state is lost, or that was undone, so that nobody knows what became of it (N2)? */
 static bool
-is_in_doubt(ShardRoutes *routes, const ShardRoute *route, const ShardItem *item)
+is_in_doubt(const ShardRoute *route, const ShardItem *item)
 {
 #ifdef SHARD_MUTANT_WRITE_OFF_RESENDS
 	return false;
 #endif
-	if (item->stamp.kind == SHARD_PREFIX_NONE || !item->sent ||
-		item->epoch >= Max(route->lost, route->doubt))
-		return false;
-	return !routes->host->resend_lost(routes->context, route);
+	return item->stamp.kind != SHARD_PREFIX_NONE && item->sent &&
+		   item->epoch < Max(route->lost, route->doubt);
 }
 
 /* The home is here: has it taken in this one, before it came back to its origin? */
@@ -539,13 +537,13 @@ drain_route(ShardRoutes *routes, ShardRoute *route, int limit)
 		touch(routes, route);
 		if (item.stamp.kind == SHARD_PREFIX_NODE && item.stamp.seq <= route->done)
 			;
-		else if (is_in_doubt(routes, route, &item))
+		else if (is_in_doubt(route, &item))
 			host->in_doubt(context, route, &item);
 		else if (!here)
 			append(routes, route, &item);
 		else if (!taken_before(route, &item))
 			host->take(context, route, &item);
-		host->unpark(context, route, &item);
+		host->unpark(context, route);
 		moved++;
 	}
 	note_parked(routes, route);

@@ -100,7 +100,7 @@ typedef struct ShardRouteHost
 	 */
 	void (*park)(void *context, const ShardItem *item);
 	bool (*first_parked)(void *context, const ShardRoute *route, ShardItem *item);
-	void (*unpark)(void *context, const ShardRoute *route, const ShardItem *item);
+	void (*unpark)(void *context, const ShardRoute *route);
 
 	/*
 	 * Show every stored outbox row and kept row of the shard to shard_route_kept, in any order, and
@@ -125,9 +125,6 @@ typedef struct ShardRouteHost
 	void (*want_home)(void *context, const ShardRoute *route);
 	void (*started)(void *context, const ShardRoute *route);
 	void (*wrong)(void *context, const ShardRoute *route, const ShardHomeRecord *home);
-
-	/* N2: may items in doubt be sent again (on_write_off = resend)? */
-	bool (*resend_lost)(void *context, const ShardRoute *route);
 
 	/* Active here, by a home that was undone; its rows are kept, and handled by nobody. NULL: not told. */
 	void (*undone)(void *context, const ShardRoute *route, const ShardHomeRecord *home);

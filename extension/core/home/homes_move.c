@@ -317,15 +317,6 @@ command(ShardHomes *homes, const HomesShard *shard, int32 to, ShardControlKind k
 	return message;
 }
 
-/* BeginHandOff: regions and proxies may park early; nobody waits for them. */
-static void
-hint_all(ShardHomes *homes, const HomesShard *shard)
-{
-	for (int i = 0; i < homes->n_regions; i++)
-		(void) command(homes, shard, homes->regions[i].node, SHARD_CONTROL_BEGIN_HAND_OFF,
-					   shard->epoch);
-}
-
 /* Propose the end of a move: epoch + 1, forward or back. It is proposed again until it is decided. */
 static void
 propose_end(ShardHomes *homes, const HomesShard *shard, bool forward, ShardProposer *proposer)
@@ -445,11 +436,8 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 			}
 			break;
 		case SHARD_MOVE_STOPPING:
-			if (!due)
-				break;
-			if (shard->next_send == 0)
-				hint_all(homes, shard);
-			(void) command(homes, shard, shard->node, SHARD_CONTROL_HAND_OFF, shard->epoch);
+			if (due)
+				(void) command(homes, shard, shard->node, SHARD_CONTROL_HAND_OFF, shard->epoch);
 			break;
 		case SHARD_MOVE_IMPORTING:
 			if (due)

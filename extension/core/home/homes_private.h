@@ -326,7 +326,6 @@ extern void shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer
 									 ShardRoster *roster);
 
 /* homes_strategy.c: types with functions of their own */
-extern HomesStrategy *shard_homes_find_strategy(const ShardHomes *homes, int32 type_id);
 extern bool
 shard_homes_ask_homes(ShardHomes *homes, int64 now, int32 type_id, const HomesRequest *requests,
 					  int n_requests, const ShardRoster *roster);

@@ -27,8 +27,8 @@
 #define TELL_AGAIN (60 * SHARD_SECOND)
 
 /* What is known of a type's functions, NULL: nothing was asked yet. */
-HomesStrategy *
-shard_homes_find_strategy(const ShardHomes *homes, int32 type_id)
+static HomesStrategy *
+find_strategy(const ShardHomes *homes, int32 type_id)
 {
 	for (int i = 0; i < homes->n_strategies; i++)
 	{
@@ -41,7 +41,7 @@ shard_homes_find_strategy(const ShardHomes *homes, int32 type_id)
 static HomesStrategy *
 make_strategy(ShardHomes *homes, int32 type_id)
 {
-	HomesStrategy *strategy = shard_homes_find_strategy(homes, type_id);
+	HomesStrategy *strategy = find_strategy(homes, type_id);
 	size_t size = sizeof(HomesStrategy) * (homes->n_strategies + 1);
 
 	if (strategy)

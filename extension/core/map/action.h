@@ -20,7 +20,6 @@ typedef enum ShardActionKind
 							* shard_node_persisted(ticket). Until then other events may come. */
 	SHARD_ACTION_FACT,	   /* entry, n: a decided home; for the workers of this node */
 	SHARD_ACTION_STOP_SHARD,	 /* shard: stop and seal it (M2, M3) */
-	SHARD_ACTION_PARK_SHARD,	 /* shard: messages to it may park from now on; a hint */
 	SHARD_ACTION_IMPORT_SHARD,	 /* shard (new epoch), node: copy it from there, staged (M4) */
 	SHARD_ACTION_PREPARE_IMPORT, /* shard (epoch and move to come), node: may it be copied from there?
 								  * Nothing changes (M16) */

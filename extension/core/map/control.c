@@ -119,7 +119,6 @@ static const char *const kind_names[] = {
 	[SHARD_CONTROL_SHARD_HOMES] = "shard homes",
 	[SHARD_CONTROL_HOST_SHARDS] = "host shards",
 	[SHARD_CONTROL_SHARDS_STARTED] = "shards started",
-	[SHARD_CONTROL_BEGIN_HAND_OFF] = "begin hand-off",
 	[SHARD_CONTROL_HAND_OFF] = "hand-off",
 	[SHARD_CONTROL_SHARD_STOPPED] = "shard stopped",
 	[SHARD_CONTROL_IMPORT] = "import",

@@ -72,8 +72,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_SHARD_HOMES,	   /* n as in LEARN is not moved; entries: homes */
 	SHARD_CONTROL_HOST_SHARDS,	   /* shards with epochs: start these if their facts say so */
 	SHARD_CONTROL_SHARDS_STARTED,  /* shards with epochs: active here */
-	SHARD_CONTROL_BEGIN_HAND_OFF,  /* shards: park early; a hint */
-	SHARD_CONTROL_HAND_OFF,		   /* shard, its epoch and move: stop, seal (M2, M3) */
+	SHARD_CONTROL_HAND_OFF = 73,   /* shard, its epoch and move: stop, seal (M2, M3) */
 	SHARD_CONTROL_SHARD_STOPPED,   /* shard, epoch, move: sealed; token: rows */
 	SHARD_CONTROL_IMPORT,		   /* shard, epoch: the new one, move, node: copy from */
 	SHARD_CONTROL_STAGED,		   /* shard, epoch, move */

@@ -80,12 +80,7 @@ extern bool shard_proposer_pending(const ShardProposer *proposer, ShardMapKey ke
 extern const ShardMapEntry *
 shard_proposer_undecided(const ShardProposer *proposer, ShardMapKey key);
 
-/* All such changes of a kind, removals aside, as by shard_map_list(). */
-extern ShardMapEntry *
-shard_proposer_list_undecided(const ShardProposer *proposer, ShardMapKind kind, ShardArena *arena,
-							  int *count);
-
-/* The same of one a, such as the homes of a type: what is outstanding, and what is gathered. */
+/* The changes of one a, such as the homes of a type: what is outstanding, and what is gathered. */
 extern void shard_proposer_undecided_range(const ShardProposer *proposer, ShardMapKind kind,
 										   int32 a, ShardMapRange ranges[2]);
 

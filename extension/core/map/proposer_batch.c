@@ -264,10 +264,9 @@ shard_proposer_pending(const ShardProposer *proposer, ShardMapKey key)
 	return shard_proposer_undecided(proposer, key) != NULL;
 }
 
-/* See proposer.h. */
-ShardMapEntry *
-shard_proposer_list_undecided(const ShardProposer *proposer, ShardMapKind kind, ShardArena *arena,
-							  int *count)
+/* All changes of a kind that are gathered or outstanding, removals aside, as by shard_map_list(). */
+static ShardMapEntry *
+list_undecided(const ShardProposer *proposer, ShardMapKind kind, ShardArena *arena, int *count)
 {
 	int n_first;
 	int n_second;
@@ -317,7 +316,7 @@ bool
 shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardArena *arena)
 {
 	int count;
-	ShardMapEntry *entries = shard_proposer_list_undecided(proposer, SHARD_MAP_HOME, arena, &count);
+	ShardMapEntry *entries = list_undecided(proposer, SHARD_MAP_HOME, arena, &count);
 
 	for (int i = 0; i < count; i++)
 	{

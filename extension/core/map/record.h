@@ -113,7 +113,7 @@ typedef struct ShardMemberRecord
 	bool evacuated;		  /* is to have no shards, until it is started again (shard_evacuate) */
 	int32 weight;		  /* its share of weighted types, as ShardAllocationMember has it; 0: one */
 	int32 protocol_version;
-	uint64 features;
+	uint64 features; /* bits (I5), for types with replicas; none has a meaning yet */
 	const char *dsn;
 	const char *app_version;
 	int n_roles;
@@ -130,7 +130,7 @@ typedef struct ShardTypeRecord
 	const char *name;
 	int32 number_of_shards;
 	uint64 settings_hash; /* members must agree on it */
-	bool leased;		  /* no durable state: may be started without its owner's consent */
+	bool leased;		  /* for replicas: may be started without its owner's consent */
 	int32 strategy;		  /* ShardAllocationKind */
 	ShardAllocationSettings allocation; /* of that strategy; kind 0: its defaults */
 	int32 handoff_timeout_ms;			/* 0: the default */

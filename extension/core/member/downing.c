@@ -51,7 +51,7 @@ typedef struct Sets
 } Sets;
 
 static const char *const kind_names[] = {
-	"manual", "auto", "static_quorum", "keep_majority", "keep_oldest", "lease_majority", "down_all",
+	"manual", "auto", "static_quorum", "keep_majority", "keep_oldest", "down_all",
 };
 
 const char *
@@ -232,8 +232,6 @@ decide(const ShardDowningView *view, const Sets *sets, const ShardDowningSetting
 			return decide_keep_majority(view, sets);
 		case SHARD_DOWNING_KEEP_OLDEST:
 			return decide_keep_oldest(view, sets, settings->down_if_alone);
-		case SHARD_DOWNING_LEASE_MAJORITY:
-			return view->lease ? DOWN_UNREACHABLE : DOWN_REACHABLE;
 		case SHARD_DOWNING_ALL:
 			return DOWN_ALL;
 	}
@@ -322,8 +320,6 @@ down_indirectly_connected(const ShardDowningView *view, const ShardDowningSettin
 	uint64 indirect = cycles | contact;
 	Sets rest = *sets;
 
-	if (settings->kind == SHARD_DOWNING_LEASE_MAJORITY && !view->lease)
-		return sets->downable & (indirect | ~sets->unreachable);
 	if ((sets->unreachable & ~indirect) == 0)
 		return sets->downable & indirect;
 
@@ -359,22 +355,6 @@ shard_downing_decide(const ShardDowningView *view, const ShardDowningSettings *s
 	return members_of(base, &sets);
 }
 
-int64
-shard_downing_lease_delay(const ShardDowningView *view, const ShardDowningSettings *settings)
-{
-	Sets sets;
-	uint64 voters;
-
-	sort_members(view, &sets);
-	voters = sets.counted & sets.in_role;
-	if ((in_cycles(&sets) | in_contact(view, &sets)) != 0 || voters == 0)
-		return 0;
-	return compare_sides(voters & ~sets.unreachable, voters & sets.unreachable, sets.unreachable,
-						 lowest_of(view, voters)) == DOWN_UNREACHABLE
-			   ? 0
-			   : settings->lease_delay;
-}
-
 uint64
 shard_downing_unreachable(const ShardDowningView *view)
 {
@@ -382,13 +362,4 @@ shard_downing_unreachable(const ShardDowningView *view)
 
 	sort_members(view, &sets);
 	return sets.unreachable;
-}
-
-uint64
-shard_downing_all(const ShardDowningView *view)
-{
-	Sets sets;
-
-	sort_members(view, &sets);
-	return sets.downable;
 }

@@ -21,9 +21,8 @@
 
 #define SHARD_DOWNING_MAX_MEMBERS 64
 
-/* The reference's stable-after and lease-majority settings. */
+/* The reference's stable-after. */
 #define SHARD_DOWNING_STABLE_AFTER (20 * SHARD_SECOND)
-#define SHARD_DOWNING_LEASE_DELAY (2 * SHARD_SECOND)
 
 typedef enum ShardDowningKind
 {
@@ -32,8 +31,7 @@ typedef enum ShardDowningKind
 	SHARD_DOWNING_STATIC_QUORUM, /* keep the side with quorum_size members */
 	SHARD_DOWNING_KEEP_MAJORITY, /* keep the larger side; of two halves the one with the lowest id */
 	SHARD_DOWNING_KEEP_OLDEST,	 /* keep the side of the oldest member */
-	SHARD_DOWNING_LEASE_MAJORITY, /* keep the side that holds a lease, the larger one tries first */
-	SHARD_DOWNING_ALL			  /* everybody, once anybody is unreachable */
+	SHARD_DOWNING_ALL			 /* everybody, once anybody is unreachable */
 } ShardDowningKind;
 
 #define SHARD_DOWNING_KINDS (SHARD_DOWNING_ALL + 1)
@@ -43,17 +41,13 @@ typedef struct ShardDowningSettings
 	ShardDowningKind kind;
 	int32 quorum_size;	/* STATIC_QUORUM: at least 1 */
 	bool down_if_alone; /* KEEP_OLDEST: the oldest yields if it is the only one on its side */
-	int64 lease_delay;	/* LEASE_MAJORITY: head start of the larger side */
 	int64 stable_after; /* nothing may have changed for so long */
-	bool down_all_if_unstable; /* all, if changes do not end for longer than that */
 } ShardDowningSettings;
 
 #define SHARD_DOWNING_DEFAULTS(kind_) \
 	((ShardDowningSettings){.kind = (kind_), \
 							.down_if_alone = true, \
-							.lease_delay = SHARD_DOWNING_LEASE_DELAY, \
-							.stable_after = SHARD_DOWNING_STABLE_AFTER, \
-							.down_all_if_unstable = true})
+							.stable_after = SHARD_DOWNING_STABLE_AFTER})
 
 typedef struct ShardDowningMember
 {
@@ -69,8 +63,6 @@ typedef struct ShardDowningMember
 typedef struct ShardDowningView
 {
 	int self; /* index of the asking node */
-	bool
-		lease; /* LEASE_MAJORITY: the asking side has the lease; when to ask for it: lease_delay() */
 	int n_members;
 	ShardDowningMember members[SHARD_DOWNING_MAX_MEMBERS];
 } ShardDowningView;
@@ -82,17 +74,10 @@ typedef struct ShardDowningView
 extern uint64
 shard_downing_decide(const ShardDowningView *view, const ShardDowningSettings *settings);
 
-/* How long this side waits before it asks for the lease; 0 for the larger side. */
-extern int64
-shard_downing_lease_delay(const ShardDowningView *view, const ShardDowningSettings *settings);
-
 /*
  * Who is unreachable: marked so, or reported by a member that is not down; never the asking node.
  */
 extern uint64 shard_downing_unreachable(const ShardDowningView *view);
-
-/* Everybody who can be downed: the answer to a membership that does not come to rest. */
-extern uint64 shard_downing_all(const ShardDowningView *view);
 
 /* "keep_majority": for settings and messages. */
 extern const char *shard_downing_name(ShardDowningKind kind);
@@ -100,20 +85,16 @@ extern const char *shard_downing_name(ShardDowningKind kind);
 /* What the timer says is to be done now. */
 typedef enum ShardDowningVerdict
 {
-	SHARD_DOWNING_WAIT,	  /* nothing before the given time, or before the view changes */
-	SHARD_DOWNING_DECIDE, /* ask shard_downing_decide() and carry it out */
-	SHARD_DOWNING_GIVE_UP /* down shard_downing_all(): no rest for too long */
+	SHARD_DOWNING_WAIT,	 /* nothing before the given time, or before the view changes */
+	SHARD_DOWNING_DECIDE /* ask shard_downing_decide() and carry it out */
 } ShardDowningVerdict;
 
 /* When to decide: a plain value; remembers of the last view what it needs to see changes. */
 typedef struct ShardDowningTimer
 {
 	int64 stable_after;
-	int64 unstable_after; /* from the first change of reachability; 0 = never */
-	int64 now;			  /* latest time seen */
+	int64 now; /* latest time seen */
 	int64 stable_at;
-	bool changing;		/* members that count are unreachable */
-	int64 first_change; /* while changing */
 	int n_members;
 	struct
 	{
@@ -128,7 +109,7 @@ shard_downing_timer_init(ShardDowningTimer *timer, const ShardDowningSettings *s
 
 /*
  * Look at the view: at each change and at *next, which is PG_INT64_MAX if no time brings anything. Only
- * a leader decides; everybody gives up.
+ * a leader decides.
  */
 extern ShardDowningVerdict
 shard_downing_timer_step(ShardDowningTimer *timer, const ShardDowningView *view, bool leader,

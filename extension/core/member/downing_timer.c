@@ -2,11 +2,10 @@
  * core/member/downing_timer.c
  *		When to decide about downing: once the view has been at rest for a time.
  *
- * Reachability, a member that comes up and one that exits start the wait anew. Joining, leaving and
- * removal do not: the strategies allow for them. A membership that does not come to rest must not go
- * on for ever either: while some member that counts is unreachable, all the time since the first one
- * became so, everybody gives up after stable_after and three quarters of it, at least 4 s, more.
- * Members that are down or exiting are no reason for either.
+ * Reachability, a member that comes up, one that starts again and one that exits start the wait anew.
+ * Joining, leaving and removal do not: the strategies allow for them. Members that are down or exiting are no reason to decide.
+ * While the membership does not come to rest nobody is downed: the side that asks is the coordinator's, which
+ * has the majority of the voters and goes on.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -16,26 +15,14 @@
 
 #include "core/member/downing.h"
 
-#define MIN_UNSTABLE (4 * SHARD_SECOND)
-
 void
 shard_downing_timer_init(ShardDowningTimer *timer, const ShardDowningSettings *settings, int64 now)
 {
 	memset(timer, 0, sizeof(*timer));
 	timer->stable_after = settings->stable_after;
-	if (settings->down_all_if_unstable)
-		timer->unstable_after =
-			settings->stable_after + Max(settings->stable_after / 4 * 3, MIN_UNSTABLE);
 	timer->now = now;
 	timer->stable_at = now + settings->stable_after;
 }
-
-/* What an unreachable member gives reason for. */
-typedef struct Reasons
-{
-	bool decide;  /* it can be downed */
-	bool give_up; /* and counts: newcomers that come and go endanger nobody */
-} Reasons;
 
 /* Place of a node in the last view, -1 if it was not there. */
 static int
@@ -49,7 +36,8 @@ remembered(const ShardDowningTimer *timer, int32 node)
 
 /*
  * Whether a member differs from the last view so that the wait begins anew. Being downed counts as
- * becoming unreachable.
+ * becoming unreachable. One that was a member and joins has started again: nobody has heard it yet, and it would be
+ * downed before anybody can.
  */
 static bool
 has_changed(const ShardDowningTimer *timer, int32 node, ShardMemberStatus status, bool unreachable)
@@ -58,16 +46,18 @@ has_changed(const ShardDowningTimer *timer, int32 node, ShardMemberStatus status
 	bool was_unreachable = last >= 0 && timer->members[last].unreachable;
 	ShardMemberStatus was = last >= 0 ? timer->members[last].status : SHARD_MEMBER_NONE;
 
+	if (status == SHARD_MEMBER_JOINING && was != SHARD_MEMBER_JOINING && was != SHARD_MEMBER_NONE)
+		return true;
 	return unreachable != was_unreachable ||
 		   (status != was && (status == SHARD_MEMBER_UP || status == SHARD_MEMBER_EXITING));
 }
 
-/* Find what changed since the last view, and remember this one. */
-static Reasons
+/* Find what changed since the last view, and remember this one. True: somebody is unreachable who can be downed. */
+static bool
 take_view(ShardDowningTimer *timer, const ShardDowningView *view, bool *restart)
 {
 	ShardDowningTimer last = *timer;
-	Reasons reasons = {false, false};
+	bool to_decide = false;
 	uint64 cut_off = shard_downing_unreachable(view);
 
 	timer->n_members = view->n_members;
@@ -78,18 +68,13 @@ take_view(ShardDowningTimer *timer, const ShardDowningView *view, bool *restart)
 
 		if (has_changed(&last, member->node, member->status, unreachable))
 			*restart = true;
-		if (unreachable && member->status >= SHARD_MEMBER_JOINING &&
-			member->status <= SHARD_MEMBER_LEAVING)
-		{
-			reasons.decide = true;
-			if (member->status >= SHARD_MEMBER_UP)
-				reasons.give_up = true;
-		}
+		to_decide |= unreachable && member->status >= SHARD_MEMBER_JOINING &&
+					 member->status <= SHARD_MEMBER_LEAVING;
 		timer->members[i].node = member->node;
 		timer->members[i].status = member->status;
 		timer->members[i].unreachable = unreachable;
 	}
-	return reasons;
+	return to_decide;
 }
 
 ShardDowningVerdict
@@ -97,26 +82,17 @@ shard_downing_timer_step(ShardDowningTimer *timer, const ShardDowningView *view,
 						 int64 now, int64 *next)
 {
 	bool restart = false;
-	Reasons reasons = take_view(timer, view, &restart);
-	bool gives_up = reasons.give_up && timer->unstable_after > 0;
+	bool to_decide = take_view(timer, view, &restart);
 
 	timer->now = now = Max(timer->now, now);
 	if (restart)
 		timer->stable_at = now + timer->stable_after;
-	if (reasons.give_up && !timer->changing)
-		timer->first_change = now;
-	timer->changing = reasons.give_up;
-
 	*next = PG_INT64_MAX;
-	if (gives_up && now >= timer->first_change + timer->unstable_after)
-		return SHARD_DOWNING_GIVE_UP;
-	if (reasons.decide && leader && now >= timer->stable_at)
+	if (!to_decide || !leader)
+		return SHARD_DOWNING_WAIT;
+	if (now >= timer->stable_at)
 		return SHARD_DOWNING_DECIDE;
-
-	if (gives_up)
-		*next = timer->first_change + timer->unstable_after;
-	if (reasons.decide && leader)
-		*next = Min(*next, timer->stable_at);
+	*next = timer->stable_at;
 	return SHARD_DOWNING_WAIT;
 }
 
@@ -125,5 +101,4 @@ shard_downing_timer_acted(ShardDowningTimer *timer, int64 now)
 {
 	timer->now = Max(timer->now, now);
 	timer->stable_at = timer->now + timer->stable_after;
-	timer->changing = false;
 }

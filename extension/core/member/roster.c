@@ -148,7 +148,6 @@ shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *pr
 	roster->leases = shard_lease_book_create(shard_proposer_last_promise(proposer));
 	roster->ttl_n = 0;
 	downing.stable_after = roster->settings.stable_after;
-	downing.down_all_if_unstable = false; /* this side has the majority of the voters */
 	shard_downing_timer_init(&roster->downing, &downing, now);
 	roster->states = (RosterStates){.number = roster->states.number};
 	roster->told_side = false;
@@ -275,8 +274,8 @@ may_leave(const ShardRoster *roster, const ShardProposer *proposer, int32 node, 
 /*
  * A member wishes to leave, or its operator does. True also if it is on its way already.
  */
-bool
-shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, const char **why)
+static bool
+leave(ShardRoster *roster, ShardProposer *proposer, int32 node, const char **why)
 {
 	ShardMemberRecord record;
 	const ShardMapEntry *entry =
@@ -410,7 +409,7 @@ shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberS
 		return false;
 	}
 	if (status == SHARD_MEMBER_LEAVING)
-		return shard_roster_leave(roster, proposer, node, why);
+		return leave(roster, proposer, node, why);
 	entry = shard_roster_record(roster, shard_proposer_decided(proposer), node, &record);
 	*why = "there is no such member, or it is gone";
 	if (!entry || (status != SHARD_MEMBER_DOWN && status != SHARD_MEMBER_WRITTEN_OFF))
@@ -559,7 +558,7 @@ leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 		return;
 #endif
 	member->leaves = Max(member->leaves, message->n);
-	if (shard_roster_leave(roster, proposer, node, &why))
+	if (leave(roster, proposer, node, &why))
 		return;
 	if (!has_other_up(roster, proposer, node))
 	{

@@ -25,8 +25,8 @@ typedef struct ShardRosterSettings
 	int64 stable_after;		   /* quiet time before a downing decision; 20 s */
 	int64 voter_replace_after; /* 0: at once */
 	int64 weakly_up_after;	   /* 0: never */
-	int32 static_quorum_size;
-	bool leave_confirmed; /* hosts tell when a node that exits has left nothing undone (M20) */
+	int32 static_quorum_size;  /* downing STATIC_QUORUM: at least 1 */
+	bool leave_confirmed;	   /* hosts tell when a node that exits has left nothing undone (M20) */
 	ShardUuid
 		incarnation; /* of the coordinator's own process: it is no judge of another one (I16) */
 } ShardRosterSettings;

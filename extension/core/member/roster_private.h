@@ -170,8 +170,6 @@ extern bool shard_roster_has_journal(const ShardRoster *roster, const ShardVoter
 extern bool shard_roster_pending(const ShardProposer *proposer, ShardMapKind kind, int32 a);
 extern bool shard_roster_propose(ShardRoster *roster, ShardProposer *proposer,
 								 const ShardMapEntry *entry, const ShardMemberRecord *record);
-extern bool
-shard_roster_leave(ShardRoster *roster, ShardProposer *proposer, int32 node, const char **why);
 
 extern bool shard_roster_may_lose(const ShardRoster *roster, int64 now,
 								  const ShardProposer *proposer, const int32 *nodes, int n_nodes);

@@ -271,7 +271,6 @@ make_view(const ShardRoster *roster, int64 now, const ShardProposer *proposer,
 
 	memset(view, 0, sizeof(*view));
 	view->self = -1;
-	view->lease = true; /* the office is the lease */
 	for (int i = 0; i < count; i++)
 	{
 		int32 node = entries[i].key.a;

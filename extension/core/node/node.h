@@ -227,4 +227,3 @@ extern int64 shard_node_own_homes(const ShardNode *node);
 extern const ShardMap *shard_node_learned(const ShardNode *node); /* decided as far as known (R7) */
 extern const ShardVoter *shard_node_voter(const ShardNode *node);
 extern const ShardProposer *shard_node_proposer(const ShardNode *node);
-extern int64 shard_node_lease_until(const ShardNode *node);

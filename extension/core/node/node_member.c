@@ -334,8 +334,8 @@ shard_node_reachable(const ShardNode *node, int32 id, int64 now)
 }
 
 /* Whom this node cannot reach, in the step's arena. */
-int
-shard_node_member_unreachable(ShardNode *node, int32 **nodes)
+static int
+unreachable(ShardNode *node, int32 **nodes)
 {
 	int count = 0;
 
@@ -421,7 +421,7 @@ answer_heartbeat(ShardNode *node)
 	reply->point = shard_map_point(shard_voter_map(node->voter));
 	reply->ballot = shard_voter_promised(node->voter);
 	reply->status = shard_voter_state(node->voter);
-	reply->n_nodes = shard_node_member_unreachable(node, &reply->nodes);
+	reply->n_nodes = unreachable(node, &reply->nodes);
 	reply->flag = node->config.roster.leave_confirmed && node->status == SHARD_MEMBER_EXITING &&
 				  !node->emptied;
 	node->heartbeat_unnamed = !node->admitted;
@@ -528,8 +528,8 @@ heard_goodbye(ShardNode *node, int64 now, const ShardControl *message)
 
 /* ---- lease ------------------------------------------------------------------------------------ */
 
-int64
-shard_node_lease_until(const ShardNode *node)
+static int64
+lease_until(const ShardNode *node)
 {
 	return shard_lease_until(&node->lease, shard_map_point(node->learned).n);
 }
@@ -538,7 +538,7 @@ shard_node_lease_until(const ShardNode *node)
 static void
 tell_lease(ShardNode *node)
 {
-	int64 until = shard_node_lease_until(node);
+	int64 until = lease_until(node);
 
 	if (until == node->lease_told)
 		return;

@@ -321,7 +321,6 @@ extern void shard_node_member_event(ShardNode *node, const ShardNodeEvent *event
 extern void shard_node_member_workers(ShardNode *node, const char *why);
 extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
 extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
-extern int shard_node_member_unreachable(ShardNode *node, int32 **nodes);
 
 /* Who sits at this node's registered address? */
 extern void

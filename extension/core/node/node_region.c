@@ -249,8 +249,6 @@ is_decided(const ShardNode *node, const ShardControl *message, const ShardHomeRe
 		case SHARD_CONTROL_PREPARE_IMPORT:
 			return home->phase == SHARD_HOME_STABLE && move_id > 0 &&
 				   home->move_id == move_id - 1 && from == message->node && from != node->id;
-		case SHARD_CONTROL_BEGIN_HAND_OFF:
-			return moves;
 		case SHARD_CONTROL_HAND_OFF:
 			return moves && from == node->id;
 		case SHARD_CONTROL_IMPORT:
@@ -392,9 +390,6 @@ shard_node_region_receive(ShardNode *node, int64 now, const ShardControl *messag
 	{
 		case SHARD_CONTROL_HOST_SHARDS:
 			host_shards(node, message);
-			break;
-		case SHARD_CONTROL_BEGIN_HAND_OFF:
-			command(node, now, SHARD_ACTION_PARK_SHARD, message);
 			break;
 		case SHARD_CONTROL_CANNOT_LEAVE:
 			cannot_leave(node, message);

@@ -162,7 +162,7 @@ run_answered(ShardCallee *callee, const ShardAskCall *ask, ShardAskAnswer *answe
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
-		shard_callee_rollback(callee);
+		shard_callee_rollback();
 		answer_error(error, answer);
 	}
 	PG_END_TRY();
@@ -187,7 +187,7 @@ shard_peer_ask(PG_FUNCTION_ARGS)
 	shard_callee_check(&callee, ask.timeout_us / 2);
 	check_node(&callee);
 	(void) shard_log_attach();
-	shard_callee_commit(&callee);
+	shard_callee_commit();
 	run_answered(&callee, &ask, &answer);
 	initStringInfo(&bytes);
 	shard_callee_put_header(&callee, &bytes);

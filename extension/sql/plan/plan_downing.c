@@ -46,7 +46,6 @@ settings_of(ShardDowningKind kind)
 		case SHARD_DOWNING_KEEP_OLDEST:
 			return oldest;
 		case SHARD_DOWNING_KEEP_MAJORITY:
-		case SHARD_DOWNING_LEASE_MAJORITY:
 			return role;
 		default:
 			return none;
@@ -223,12 +222,11 @@ read_reports(const ShardPlanValue *argument, ShardDowningView *view)
 static void
 read_view(const ShardPlanValue *argument, Request *request)
 {
-	static const char *const known[] = {"self", "members", "unreachable_by", "lease", NULL};
+	static const char *const known[] = {"self", "members", "unreachable_by", NULL};
 	ShardDowningView *view = &request->view;
 	ShardPlanValue *fields;
 	int n_fields = shard_plan_json_fields(argument, &fields);
 	const ShardPlanValue *reports;
-	const ShardPlanValue *lease;
 	const ShardPlanValue *self;
 
 	shard_plan_json_allow(fields, n_fields, known);
@@ -247,10 +245,6 @@ read_view(const ShardPlanValue *argument, Request *request)
 	reports = shard_plan_json_find(fields, n_fields, "unreachable_by");
 	if (reports != NULL)
 		read_reports(reports, view);
-	lease = request->settings.kind == SHARD_DOWNING_LEASE_MAJORITY
-				? shard_plan_json_need(argument, fields, n_fields, "lease")
-				: shard_plan_json_find(fields, n_fields, "lease");
-	view->lease = lease != NULL && shard_plan_json_bool(lease);
 }
 
 static int

@@ -197,7 +197,7 @@ pass_gate(const Drain *drain)
 
 	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
 		newest = Max(newest, pg_atomic_read_u64(&drain->db->worker[worker].commit_lsn));
-	return shard_gate_wait_for(0, 0, 0, newest, time_left(drain));
+	return shard_gate_wait_for(newest, time_left(drain));
 }
 
 /*

@@ -93,9 +93,6 @@ extern void shard_admin_drop_init(void);
  */
 extern void shard_admin_lock_list(void);
 
-/* A type. False: meanwhile it is none any more; look again. */
-extern bool shard_admin_lock_type(ShardType *type);
-
 /* The type of this name, for members of its owner, else 42501 with what they wanted, or 42704. */
 extern ShardType *shard_admin_lock_name(const char *name, const char *what);
 

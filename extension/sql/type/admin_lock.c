@@ -174,8 +174,9 @@ shard_admin_lock_list(void)
 	take(tag_of(NULL), NULL);
 }
 
-bool
-shard_admin_lock_type(ShardType *type)
+/* False: meanwhile it is no type any more; look again. */
+static bool
+lock_type(ShardType *type)
 {
 	int32 type_id = type->type_id;
 
@@ -192,7 +193,7 @@ shard_admin_lock_name(const char *name, const char *what)
 	{
 		type = shard_registry_get(name);
 		shard_security_check_owner(type, what);
-	} while (!shard_admin_lock_type(type));
+	} while (!lock_type(type));
 	shard_security_check_owner(type, what);
 	return type;
 }
@@ -209,7 +210,7 @@ shard_admin_lock_start(const char *name)
 		if (type != NULL)
 		{
 			shard_security_check_owner(type, "start entity type");
-			if (!shard_admin_lock_type(type))
+			if (!lock_type(type))
 				continue;
 			shard_security_check_owner(type, "start entity type");
 		}
