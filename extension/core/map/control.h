@@ -10,6 +10,7 @@
 
 #include "core/map/record.h"
 #include "core/base/wire.h"
+#include "core/base/arena.h"
 
 typedef enum ShardControlKind
 {
