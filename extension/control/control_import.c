@@ -243,16 +243,7 @@ static void
 send(ShardPool *pool, Job *job)
 {
 	ControlState *state = &shard_control;
-	const ShardBoardView *view = &state->view;
-	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
-							  .cluster = view->cluster,
-							  .era = view->era,
-							  .from = view->node,
-							  .from_inc = view->inc_no,
-							  .incarnation = view->incarnation,
-							  .to = view->node,
-							  .to_inc = view->inc_no,
-							  .known_n = view->learned_n};
+	ShardCallHeader header = shard_board_header(&state->view, state->view.node, state->view.inc_no);
 	ShardImportCall what = {.kind = job->kind,
 							.shard = job->shard,
 							.node = job->node,

@@ -527,15 +527,7 @@ static bool
 send_ask(RemotePeer *peer, const ShardBoardView *view, const ShardDirectoryMember *member,
 		 RemoteAsk *ask)
 {
-	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
-							  .cluster = view->cluster,
-							  .era = view->era,
-							  .from = view->node,
-							  .from_inc = view->inc_no,
-							  .incarnation = view->incarnation,
-							  .to = member->node,
-							  .to_inc = member->record.inc_no,
-							  .known_n = view->learned_n};
+	ShardCallHeader header = shard_board_header(view, member->node, member->record.inc_no);
 	int64 left = Max(ask->deadline - shard_clock_now(), 0);
 	StringInfoData bytes;
 

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "core/flow/packet.h"
 #include "core/node/node.h"
 #include "shared/shmem.h"
 
@@ -47,6 +48,9 @@ typedef struct ShardBoardView
 
 /* A copy of the view; all zero if the database has no slot. */
 extern void shard_board_get(ShardDatabase *db, ShardBoardView *view);
+
+/* What this node, as of a view, puts in front of a call to that node, or of an answer; to_inc 0: its start is not known. */
+extern ShardCallHeader shard_board_header(const ShardBoardView *view, int32 to, int32 to_inc);
 
 /* Its generation alone: cheap, for each turn. */
 extern uint32 shard_board_generation(ShardDatabase *db);
