@@ -18,7 +18,7 @@
 #include "sql/cluster/cluster_view.h"
 #include "core/allocation/allocation.h"
 #include "core/member/membership.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "shared/board.h"
 
 #include "base/compat.h"
@@ -399,7 +399,7 @@ shard_cluster_plan(PG_FUNCTION_ARGS)
 	int count;
 
 	shard_shmem_require();
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot execute %s from within a handler", "shard_rebalance_plan()")));
