@@ -24,12 +24,9 @@
 #include "core/flow/copy.h"
 #include "core/home/import_turn.h"
 #include "base/fault.h"
-#include "link/peer.h"
+#include "link/pool.h"
 
 #include "base/compat.h"
-
-/* The first half copies, the others prepare: a copy may take long, and moves wait for that answer for some seconds only. */
-#define SLOTS (2 * SHARD_IMPORT_BY_OWNER)
 
 /* For all of a call: the backend has time-outs for each step, so this is for one that is frozen. */
 #define PREPARE_TIMEOUT_MS (60 * 1000)
@@ -40,9 +37,6 @@
  * is, ends its connection, too; and whoever makes us try again pauses himself.
  */
 #define LONGEST_BACKOFF_MS 20
-
-/* A connection without a call is closed after this. */
-#define IDLE (60 * SHARD_SECOND)
 
 /* How often it is looked whether a copy is still wanted. */
 #define LOOK_EVERY (200 * SHARD_MS)
@@ -56,7 +50,8 @@
 
 typedef struct Job
 {
-	dlist_node link; /* in the queue, oldest first; not while it has a slot */
+	dlist_node link; /* of all, oldest first */
+	ShardPoolCall call;
 	ShardCopyKind kind;
 	ShardShardRef shard;
 	int32 node;
@@ -64,14 +59,6 @@ typedef struct Job
 	Oid owner;	 /* of the type; 0: not looked at, or not known */
 	bool looked;
 } Job;
-
-typedef struct Slot
-{
-	ShardPeer *peer;
-	Job *job; /* NULL: free */
-	bool called;
-	int64 used; /* when a call ended */
-} Slot;
 
 /* An owner of whom one has failed. */
 typedef struct Failed
@@ -81,64 +68,54 @@ typedef struct Failed
 	int64 until;
 } Failed;
 
-static dlist_head queue = DLIST_STATIC_INIT(queue);
-static Slot slots[SLOTS];
+static void take_answer(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
+static void take_failure(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
+
+static const ShardPoolUse use = {.purpose = "import",
+								 .most = SHARD_IMPORT_BY_OWNER,
+								 .longest_backoff_ms = LONGEST_BACKOFF_MS,
+								 .answered = take_answer,
+								 .failed = take_failure};
+
+StaticAssertDecl(SHARD_IMPORT_BY_OWNER <= SHARD_POOL_MOST, "a pool has that many connections");
+
+/* A copy may take long, and moves wait for what is prepared for some seconds only: so each has connections of its own. */
+static ShardPool copying = {.use = &use};
+static ShardPool preparing = {.use = &use};
+
+static dlist_head jobs = DLIST_STATIC_INIT(jobs);
 static Failed failed[FAILED_OWNERS];
 static int64 look_at = 0;
 
 /* ---- jobs ------------------------------------------------------------------------------------- */
 
-static bool
-is_of(const Job *job, const ShardShardRef *shard)
-{
-	return job->shard.type_id == shard->type_id && job->shard.shard == shard->shard;
-}
-
-static Slot *
-slot_of(const ShardShardRef *shard)
-{
-	for (int i = 0; i < SLOTS; i++)
-		if (slots[i].job != NULL && is_of(slots[i].job, shard))
-			return &slots[i];
-	return NULL;
-}
-
 static Job *
-queued(const ShardShardRef *shard)
+job_of(const ShardShardRef *shard)
 {
 	dlist_iter iter;
 
-	dlist_foreach (iter, &queue)
+	dlist_foreach (iter, &jobs)
 	{
 		Job *job = dlist_container(Job, link, iter.cur);
 
-		if (is_of(job, shard))
+		if (job->shard.type_id == shard->type_id && job->shard.shard == shard->shard)
 			return job;
 	}
 	return NULL;
 }
 
-static void
-free_slot(Slot *slot)
+/* Does it wait for its turn? */
+static bool
+is_queued(const Job *job)
 {
-	if (slot->job != NULL)
-		pfree(slot->job);
-	slot->job = NULL;
-	slot->called = false;
-	slot->used = shard_clock_now();
+	return job->call.link == NULL;
 }
 
-/* Ends a call that nobody waits for: its backend notices. */
-static void
-cancel(Slot *slot)
-{
-	shard_peer_close(slot->peer, false);
-	free_slot(slot);
-}
-
+/* The backend of a call that nobody waits for notices. */
 static void
 drop(Job *job)
 {
+	shard_pool_cancel(&job->call);
 	dlist_delete(&job->link);
 	pfree(job);
 }
@@ -161,8 +138,7 @@ shard_control_import(const ShardAction *action)
 {
 	ShardCopyKind kind =
 		action->kind == SHARD_ACTION_PREPARE_IMPORT ? SHARD_COPY_PREPARE : SHARD_COPY_ROWS;
-	Slot *slot = slot_of(&action->shard);
-	Job *job = slot != NULL ? slot->job : queued(&action->shard);
+	Job *job = job_of(&action->shard);
 
 	if (job != NULL)
 	{
@@ -171,17 +147,14 @@ shard_control_import(const ShardAction *action)
 			(job->shard.move_id == action->shard.move_id &&
 			 job->shard.epoch == action->shard.epoch && job->kind >= kind))
 			return;
-		if (slot != NULL)
-			cancel(slot);
-		else
-			drop(job);
+		drop(job);
 	}
 	job = MemoryContextAllocZero(TopMemoryContext, sizeof(Job));
 	job->kind = kind;
 	job->shard = action->shard;
 	job->node = action->node;
 	job->asked = shard_clock_now();
-	dlist_push_tail(&queue, &job->link);
+	dlist_push_tail(&jobs, &job->link);
 	shard_control.again = true;
 }
 
@@ -190,15 +163,10 @@ shard_control_import_forget(void)
 {
 	dlist_mutable_iter iter;
 
-	for (int i = 0; i < SLOTS; i++)
-	{
-		if (slots[i].peer != NULL)
-			shard_peer_destroy(slots[i].peer);
-		slots[i].peer = NULL;
-		free_slot(&slots[i]);
-	}
-	dlist_foreach_modify (iter, &queue)
+	dlist_foreach_modify (iter, &jobs)
 		drop(dlist_container(Job, link, iter.cur));
+	shard_pool_forget(&copying);
+	shard_pool_forget(&preparing);
 	memset(failed, 0, sizeof(failed));
 }
 
@@ -209,14 +177,15 @@ shard_control_import_forget(void)
  * that has begun is worth to be ended even if the coordinator is away.
  */
 static bool
-is_wanted(const Job *job, bool waits)
+is_wanted(const Job *job)
 {
 	const ShardMapEntry *entry =
 		shard_map_value(shard_node_learned(shard_control.node),
 						(ShardMapKey){SHARD_MAP_HOME, job->shard.type_id, job->shard.shard});
 	ShardHomeRecord home;
 
-	if ((waits || job->kind == SHARD_COPY_PREPARE) && shard_clock_now() - job->asked > UNASKED)
+	if ((is_queued(job) || job->kind == SHARD_COPY_PREPARE) &&
+		shard_clock_now() - job->asked > UNASKED)
 		return false;
 	if (entry == NULL || !shard_record_get_home(entry, &home))
 		return true;
@@ -228,14 +197,11 @@ drop_unwanted(void)
 {
 	dlist_mutable_iter iter;
 
-	for (int i = 0; i < SLOTS; i++)
-		if (slots[i].job != NULL && !is_wanted(slots[i].job, false))
-			cancel(&slots[i]);
-	dlist_foreach_modify (iter, &queue)
+	dlist_foreach_modify (iter, &jobs)
 	{
 		Job *job = dlist_container(Job, link, iter.cur);
 
-		if (!is_wanted(job, true))
+		if (!is_wanted(job))
 			drop(job);
 	}
 }
@@ -274,30 +240,20 @@ has_failed(const Job *job)
 /* ---- calls ------------------------------------------------------------------------------------ */
 
 static void
-call(Slot *slot)
+send(ShardPool *pool, Job *job)
 {
 	ControlState *state = &shard_control;
-	const ShardBoardView *view = &state->view;
-	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
-							  .cluster = view->cluster,
-							  .era = view->era,
-							  .from = view->node,
-							  .from_inc = view->inc_no,
-							  .incarnation = view->incarnation,
-							  .to = view->node,
-							  .to_inc = view->inc_no,
-							  .known_n = view->learned_n};
-	ShardImportCall what = {.kind = slot->job->kind,
-							.shard = slot->job->shard,
-							.node = slot->job->node,
+	ShardCallHeader header = shard_board_header(&state->view, state->view.node, state->view.inc_no);
+	ShardImportCall what = {.kind = job->kind,
+							.shard = job->shard,
+							.node = job->node,
 							.secret = shard_board_secret(state->db)};
 	StringInfoData out;
 
 	initStringInfo(&out);
 	shard_packet_put_header(&out, &header);
 	shard_copy_put_import(&out, &what);
-	slot->called = true;
-	shard_peer_call(slot->peer, "import", out.data, out.len,
+	shard_pool_send(pool, &job->call, "import", &out,
 					what.kind == SHARD_COPY_PREPARE ? PREPARE_TIMEOUT_MS : ROWS_TIMEOUT_MS);
 	pfree(out.data);
 	shard_fault("import_called");
@@ -305,12 +261,13 @@ call(Slot *slot)
 
 /* The copy is there, or can be made. */
 static void
-take_answer(Slot *slot)
+take_answer(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer)
 {
-	ShardShardRef shard = slot->job->shard;
-	ShardCopyKind kind = slot->job->kind;
+	Job *job = shard_pool_container(Job, call, call);
+	ShardShardRef shard = job->shard;
+	ShardCopyKind kind = job->kind;
 
-	free_slot(slot);
+	drop(job);
 	shard_fault(kind == SHARD_COPY_PREPARE ? "ready_reported" : "staged_reported");
 	report(&shard, kind == SHARD_COPY_PREPARE ? SHARD_EVENT_IMPORT_READY : SHARD_EVENT_STAGED,
 		   NULL);
@@ -327,12 +284,12 @@ fail_queued(int32 node, const char *text)
 	dlist_mutable_iter iter;
 	ListCell *cell;
 
-	dlist_foreach_modify (iter, &queue)
+	dlist_foreach_modify (iter, &jobs)
 	{
 		Job *job = dlist_container(Job, link, iter.cur);
 		ShardShardRef *shard;
 
-		if (job->kind != SHARD_COPY_PREPARE || job->node != node)
+		if (!is_queued(job) || job->kind != SHARD_COPY_PREPARE || job->node != node)
 			continue;
 		shard = palloc(sizeof(ShardShardRef));
 		*shard = job->shard;
@@ -345,19 +302,25 @@ fail_queued(int32 node, const char *text)
 }
 
 static void
-take_failure(Slot *slot)
+take_failure(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer)
 {
-	ShardShardRef shard = slot->job->shard;
-	int32 node = slot->job->node;
+	Job *job;
+	ShardShardRef shard;
+	int32 node;
 	const char *text;
 	char *copy;
 	/* said by the backend that copies; this node's own connection to it has no such code */
 	bool silent =
-		shard_peer_error(slot->peer, &text) == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION;
+		shard_peer_error(peer, &text) == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION;
 
+	if (call == NULL)
+		return;
+	job = shard_pool_container(Job, call, call);
+	shard = job->shard;
+	node = job->node;
 	copy = pstrdup(text);
-	note_failed(slot->job);
-	free_slot(slot);
+	note_failed(job);
+	drop(job);
 	report(&shard, SHARD_EVENT_IMPORT_FAILED, copy);
 	if (silent)
 		fail_queued(node, copy);
@@ -378,134 +341,98 @@ describe(Job *job)
 							.failed = has_failed(job)};
 }
 
-/* The job whose turn it is at a slot that copies, or prepares; NULL: none's. */
+/* The job whose turn it is to copy, or to prepare; NULL: none's. */
 static Job *
 next_job(bool rows)
 {
-	ShardImportJob running[SLOTS];
+	ShardImportJob running[2 * SHARD_IMPORT_BY_OWNER];
 	ShardImportJob *waiting;
+	Job **waits;
+	Job *job;
 	dlist_iter iter;
+	int n_jobs = 0;
 	int n_running = 0;
 	int n_waiting = 0;
 	int next;
 
-	if (dlist_is_empty(&queue))
-		return NULL;
-	for (int i = 0; i < SLOTS; i++)
-		if (slots[i].job != NULL)
-			running[n_running++] = describe(slots[i].job);
-	dlist_foreach (iter, &queue)
-		n_waiting++;
-	waiting = palloc(n_waiting * sizeof(ShardImportJob));
-	n_waiting = 0;
-	dlist_foreach (iter, &queue)
-		waiting[n_waiting++] = describe(dlist_container(Job, link, iter.cur));
-	next = shard_import_turn(running, n_running, waiting, n_waiting, rows);
-	pfree(waiting);
-	if (next < 0)
-		return NULL;
-	dlist_foreach (iter, &queue)
-		if (next-- == 0)
-			break;
-	return dlist_container(Job, link, iter.cur);
-}
-
-/* Gives a free slot the job whose turn it is. False: nobody's is. */
-static bool
-take_job(Slot *slot, bool rows)
-{
-	slot->job = next_job(rows);
-	if (slot->job == NULL)
-		return false;
-	dlist_delete(&slot->job->link);
-	if (slot->peer == NULL)
+	dlist_foreach (iter, &jobs)
+		n_jobs++;
+	waiting = palloc(n_jobs * sizeof(ShardImportJob));
+	waits = palloc(n_jobs * sizeof(Job *));
+	dlist_foreach (iter, &jobs)
 	{
-		slot->peer = shard_peer_create("import");
-		shard_peer_limit_backoff(slot->peer, LONGEST_BACKOFF_MS);
+		job = dlist_container(Job, link, iter.cur);
+		if (is_queued(job))
+		{
+			waits[n_waiting] = job;
+			waiting[n_waiting++] = describe(job);
+		}
+		else
+			running[n_running++] = describe(job);
 	}
-	return true;
+	next = shard_import_turn(running, n_running, waiting, n_waiting, rows);
+	job = next >= 0 ? waits[next] : NULL;
+	pfree(waiting);
+	pfree(waits);
+	return job;
 }
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
-/* Brings one forward. True: something came. */
-static bool
-run_slot(Slot *slot, const char *dsn)
-{
-	ShardPeerEvent event;
-	bool any = false;
-
-	if (slot->peer == NULL)
-		return false;
-	if (slot->job != NULL && shard_peer_state(slot->peer) == SHARD_PEER_CLOSED)
-		(void) shard_peer_open(slot->peer, dsn);
-	while ((event = shard_peer_poll(slot->peer)) != SHARD_PEER_NOTHING)
-	{
-		any = true;
-		if (slot->job == NULL)
-			continue;
-		if (event == SHARD_PEER_ANSWER)
-			take_answer(slot);
-		else if (event == SHARD_PEER_FAILED)
-			take_failure(slot);
-	}
-	if (slot->job != NULL && !slot->called && shard_peer_state(slot->peer) == SHARD_PEER_READY)
-		call(slot);
-	if (slot->job == NULL && shard_clock_now() - slot->used > IDLE)
-		shard_peer_close(slot->peer, false);
-	return any;
-}
-
 /* Without an address of its own a node is alone: nothing can be copied to it. */
-static bool
+static void
 fail_all(void)
 {
 	const char *why =
 		psprintf("node %d has no address of its own", shard_node_id(shard_control.node));
-	bool any = false;
 
-	while (!dlist_is_empty(&queue))
+	while (!dlist_is_empty(&jobs))
 	{
-		Job *job = dlist_container(Job, link, dlist_pop_head_node(&queue));
+		Job *job = dlist_head_element(Job, link, &jobs);
 		ShardShardRef shard = job->shard;
 
-		pfree(job);
+		drop(job);
 		report(&shard, SHARD_EVENT_IMPORT_FAILED, why);
-		any = true;
 	}
-	return any;
+}
+
+/* Brings forward those that copy, or prepare. */
+static void
+run_pool(ShardPool *pool, bool rows, const char *dsn)
+{
+	ShardPoolCall *call;
+	Job *job;
+
+	while ((job = next_job(rows)) != NULL && shard_pool_reserve(pool, &job->call))
+		;
+	shard_pool_open(pool, dsn, 0, 0);
+	while ((call = shard_pool_next(pool)) != NULL)
+		send(pool, shard_pool_container(Job, call, call));
 }
 
 bool
 shard_control_import_run(void)
 {
 	int64 now = shard_clock_now();
-	bool any = false;
-	bool nobody[2] = {false, false}; /* waits whose turn it is, to prepare, to copy */
-	const char *dsn = NULL;
+	const char *dsn;
+	bool any;
 
 	if (now >= look_at)
 	{
 		look_at = now + LOOK_EVERY;
 		drop_unwanted();
 	}
-	for (int i = 0; i < SLOTS; i++)
+	any = shard_pool_poll(&copying);
+	any |= shard_pool_poll(&preparing);
+	if (dlist_is_empty(&jobs))
+		return any;
+	dsn = shard_control_link_address(shard_node_id(shard_control.node));
+	if (dsn[0] == '\0')
 	{
-		bool rows = i < SHARD_IMPORT_BY_OWNER;
-
-		if (slots[i].job == NULL && !nobody[rows])
-			nobody[rows] = !take_job(&slots[i], rows);
-		if (slots[i].job == NULL && slots[i].peer == NULL)
-			continue;
-		if (dsn == NULL)
-			dsn = shard_control_link_address(shard_node_id(shard_control.node));
-		if (dsn[0] == '\0' && slots[i].job != NULL)
-		{
-			dlist_push_head(&queue, &slots[i].job->link);
-			slots[i].job = NULL;
-			return fail_all();
-		}
-		any |= run_slot(&slots[i], dsn);
+		fail_all();
+		return true;
 	}
+	run_pool(&copying, true, dsn);
+	run_pool(&preparing, false, dsn);
 	return any;
 }

@@ -18,7 +18,7 @@
 
 #include "control/control_link.h"
 #include "control/control_private.h"
-#include "link/peer.h"
+#include "link/pool.h"
 #include "link/strategy_call.h"
 #include "shared/visitor.h"
 
@@ -36,8 +36,8 @@
 StaticAssertDecl(LONGEST_WAIT + PATIENCE + CALL_TIMEOUT_MS * SHARD_MS < SHARD_STRATEGY_TIMEOUT,
 				 "the machine waits longer than all of it takes together");
 
-/* A connection that nobody needs is closed after this time. */
-#define IDLE_TIME (60 * SHARD_SECOND)
+/* Where it connects to is this node, and who asks waits. */
+#define LONGEST_BACKOFF_MS 1000
 
 /* Questions that are asked at the same time. */
 #define MAX_ASKED 4
@@ -45,6 +45,7 @@ StaticAssertDecl(LONGEST_WAIT + PATIENCE + CALL_TIMEOUT_MS * SHARD_MS < SHARD_ST
 typedef struct Question
 {
 	dlist_node link;
+	ShardPoolCall call;
 	int64 token;
 	int32 type_id;
 	Oid owner; /* of the type; 0: not looked at, or unknown */
@@ -55,34 +56,31 @@ typedef struct Question
 	StringInfoData bytes;
 } Question;
 
-/* A connection, and what is asked, or about to be asked, over it. */
-typedef struct Slot
-{
-	ShardPeer *peer;	/* NULL: never needed yet */
-	Question *question; /* NULL: none */
-	bool sent;
-	int64 used; /* when it was asked something last */
-} Slot;
+static void take_answer(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
+static void take_failure(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
 
+/* Who asks has the patience: whose turn it is waits for a connection. */
+static const ShardPoolUse use = {.purpose = "strategy",
+								 .most = MAX_ASKED,
+								 .longest_backoff_ms = LONGEST_BACKOFF_MS,
+								 .patient = true,
+								 .answered = take_answer,
+								 .failed = take_failure};
+
+static ShardPool pool = {.use = &use};
 static dlist_head questions = DLIST_STATIC_INIT(questions); /* oldest first */
-static Slot slots[MAX_ASKED];
 
-static Slot *
-slot_of(const Question *question)
+/* Does it wait for its turn? */
+static bool
+is_queued(const Question *question)
 {
-	for (int i = 0; i < MAX_ASKED; i++)
-		if (slots[i].question == question)
-			return &slots[i];
-	return NULL;
+	return question->call.link == NULL;
 }
 
 static void
 forget(Question *question)
 {
-	Slot *slot = slot_of(question);
-
-	if (slot != NULL)
-		slot->question = NULL;
+	shard_pool_cancel(&question->call);
 	dlist_delete(&question->link);
 	pfree(question->bytes.data);
 	pfree(question->shards);
@@ -96,9 +94,7 @@ shard_control_strategy_forget(void)
 
 	dlist_foreach_modify (iter, &questions)
 		forget(dlist_container(Question, link, iter.cur));
-	for (int i = 0; i < MAX_ASKED; i++)
-		if (slots[i].peer != NULL)
-			shard_peer_close(slots[i].peer, false);
+	shard_pool_forget(&pool);
 }
 
 /* ---- the question ----------------------------------------------------------------------------- */
@@ -186,7 +182,7 @@ shard_control_strategy(const ShardAction *action)
 	{
 		Question *former = dlist_container(Question, link, iter.cur);
 
-		if (former->type_id == action->shard.type_id && slot_of(former) == NULL)
+		if (former->type_id == action->shard.type_id && is_queued(former))
 			forget(former);
 	}
 	old = MemoryContextSwitchTo(TopMemoryContext);
@@ -229,10 +225,15 @@ static bool
 is_asked(Oid owner)
 {
 	ShardVisitorRun run;
+	dlist_iter iter;
 
-	for (int i = 0; i < MAX_ASKED; i++)
-		if (slots[i].question != NULL && slots[i].question->owner == owner)
+	dlist_foreach (iter, &questions)
+	{
+		const Question *question = dlist_container(Question, link, iter.cur);
+
+		if (!is_queued(question) && question->owner == owner)
 			return true;
+	}
 	return find_run(owner, &run);
 }
 
@@ -244,7 +245,7 @@ why_not(const Question *question, int *sqlstate)
 {
 	ShardVisitorRun run;
 
-	if (slot_of(question) != NULL)
+	if (!is_queued(question))
 		return NULL;
 	if (shard_clock_now() - question->since > LONGEST_WAIT)
 		return "functions of other types took too long before it";
@@ -270,7 +271,7 @@ next_question(void)
 	{
 		Question *question = dlist_container(Question, link, iter.cur);
 
-		if (slot_of(question) != NULL)
+		if (!is_queued(question))
 			continue;
 		if (!OidIsValid(question->owner))
 			question->owner = shard_control_owner_of(question->type_id);
@@ -307,111 +308,81 @@ end_late(void)
 /* ---- the answer ------------------------------------------------------------------------------- */
 
 static void
-take_answer(Slot *slot)
+take_answer(ShardPool *of, ShardPoolCall *call, const ShardPeer *peer)
 {
 	ShardStrategyAnswer got = {0};
 	int length;
-	const char *bytes = shard_peer_answer(slot->peer, &length);
+	const char *bytes = shard_peer_answer(peer, &length);
 	ShardReader reader = {bytes, bytes + (bytes ? length : 0), false};
 
 	if (bytes == NULL || !shard_strategy_get_answer(&reader, &got))
 		got = (ShardStrategyAnswer){.error = "the answer could not be read"};
-	answer(slot->question, got.numbers, got.n, got.error, got.sqlstate);
+	answer(shard_pool_container(Question, call, call), got.numbers, got.n, got.error, got.sqlstate);
 }
 
-/*
- * Where this node is to be reached: by itself, too.
- */
 static void
-connect(Slot *slot, const char *dsn)
+take_failure(ShardPool *of, ShardPoolCall *call, const ShardPeer *peer)
 {
-	if (slot->peer == NULL)
-	{
-		slot->peer = shard_peer_create("strategy");
-		shard_peer_limit_backoff(slot->peer, 1000);
-	}
-	if (!shard_peer_is_at(slot->peer, dsn))
-		shard_peer_close(slot->peer, false);
-	if (shard_peer_state(slot->peer) == SHARD_PEER_CLOSED && dsn[0] != '\0')
-		(void) shard_peer_open(slot->peer, dsn);
-}
-
-/*
- * What came over a connection; in vain if nothing was asked. True: something came.
- */
-static bool
-listen_to(Slot *slot)
-{
-	ShardPeerEvent event;
 	const char *why;
 
-	while ((event = shard_peer_poll(slot->peer)) != SHARD_PEER_NOTHING)
+	(void) shard_peer_error(peer, &why);
+	if (call != NULL)
+		answer(shard_pool_container(Question, call, call), NULL, 0, pstrdup(why), 0);
+}
+
+/* ---- asking ----------------------------------------------------------------------------------- */
+
+/* Sends what has a connection. True: there was something. */
+static bool
+send_ready(void)
+{
+	ShardPoolCall *call;
+	bool any = false;
+
+	while ((call = shard_pool_next(&pool)) != NULL)
 	{
-		if (event == SHARD_PEER_OPENED)
+		shard_pool_send(&pool, call, "strategy", &shard_pool_container(Question, call, call)->bytes,
+						CALL_TIMEOUT_MS);
+		any = true;
+	}
+	return any;
+}
+
+/* One whose turn it is, and that gets no connection, is not asked any more. True: there was one. */
+static bool
+end_unreached(const char *why, int64 since)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &questions)
+	{
+		Question *question = dlist_container(Question, link, iter.cur);
+
+		if (is_queued(question) || question->call.sent || question->since > since)
 			continue;
-		if (slot->question == NULL || !slot->sent)
-			return true; /* it could not be connected: tried again while there is patience */
-		if (event == SHARD_PEER_ANSWER)
-			take_answer(slot);
-		else
-		{
-			(void) shard_peer_error(slot->peer, &why);
-			answer(slot->question, NULL, 0, pstrdup(why), 0);
-		}
+		answer(question, NULL, 0, why, 0);
 		return true;
 	}
 	return false;
 }
 
-/*
- * Asks, as soon as there is a connection. True: something was done.
- */
+/* Asks those whose turn it is at this node's own address. True: something was done. */
 static bool
-ask(Slot *slot)
+ask(void)
 {
-	Question *question = slot->question;
-	const char *dsn = shard_control_link_address(shard_node_id(shard_control.node));
+	int32 node = shard_node_id(shard_control.node);
+	const char *dsn = shard_control_link_address(node);
+	bool any;
 
-	connect(slot, dsn);
-	if (shard_peer_state(slot->peer) == SHARD_PEER_READY)
-	{
-		slot->sent = true;
-		slot->used = shard_clock_now();
-		shard_peer_call(slot->peer, "strategy", question->bytes.data, question->bytes.len,
-						CALL_TIMEOUT_MS);
-	}
-	else if (dsn[0] == '\0')
-		answer(question, NULL, 0,
-			   psprintf("node %d has no address at which it could ask its functions",
-						shard_node_id(shard_control.node)),
-			   0);
-	else if (shard_clock_now() - question->since > PATIENCE)
-		answer(question, NULL, 0, "the coordinator's node cannot connect to its own address", 0);
-	else
-		return false;
-	return true;
-}
-
-/*
- * Brings a connection forward. True: something came, or was done.
- */
-static bool
-run_slot(Slot *slot)
-{
-	bool any = slot->peer != NULL && listen_to(slot);
-
-	if (slot->question == NULL && (slot->question = next_question()) != NULL)
-	{
-		slot->question->since = shard_clock_now();
-		slot->sent = false;
-	}
-	if (slot->question != NULL && !slot->sent)
-		any |= ask(slot);
-	else if (slot->question == NULL && slot->peer != NULL &&
-			 shard_peer_state(slot->peer) != SHARD_PEER_CLOSED &&
-			 shard_clock_now() - slot->used > IDLE_TIME)
-		shard_peer_close(slot->peer, false);
-	return any;
+	if (dsn[0] == '\0')
+		return end_unreached(psprintf("node %d has no address at which it could ask its functions",
+									  node),
+							 PG_INT64_MAX);
+	shard_pool_open(&pool, dsn, 0, 0);
+	any = send_ready();
+	return end_unreached("the coordinator's node cannot connect to its own address",
+						 shard_clock_now() - PATIENCE) ||
+		   any;
 }
 
 /*
@@ -421,8 +392,11 @@ bool
 shard_control_strategy_run(void)
 {
 	bool any = end_late();
+	Question *question;
 
-	for (int i = 0; i < MAX_ASKED; i++)
-		any |= run_slot(&slots[i]);
-	return any;
+	if (shard_pool_poll(&pool))
+		any = true;
+	while ((question = next_question()) != NULL && shard_pool_reserve(&pool, &question->call))
+		question->since = shard_clock_now();
+	return (!dlist_is_empty(&questions) && ask()) || any;
 }

@@ -203,16 +203,8 @@ report_stale(const Import *import)
 static void
 ask(Import *import, const ShardCopyPosition *position)
 {
-	const ShardBoardView *view = &import->callee.view;
-	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
-							  .cluster = view->cluster,
-							  .era = view->era,
-							  .from = view->node,
-							  .from_inc = view->inc_no,
-							  .incarnation = view->incarnation,
-							  .to = import->call.node,
-							  .to_inc = import->node_inc,
-							  .known_n = view->learned_n};
+	ShardCallHeader header =
+		shard_board_header(&import->callee.view, import->call.node, import->node_inc);
 	ShardExportCall call = {.kind = import->call.kind,
 							.shard = import->call.shard,
 							.type_name = import->stage.type->name,

@@ -299,17 +299,11 @@ void
 shard_callee_put_header(const ShardCallee *callee, StringInfo out)
 {
 	ShardBoardView now;
-	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
-							  .cluster = callee->view.cluster,
-							  .era = callee->view.era,
-							  .from = callee->view.node,
-							  .from_inc = callee->view.inc_no,
-							  .incarnation = callee->view.incarnation,
-							  .to = callee->header.from,
-							  .to_inc = callee->header.from_inc};
+	ShardCallHeader header =
+		shard_board_header(&callee->view, callee->header.from, callee->header.from_inc);
 
 	shard_board_get(callee->db, &now);
-	header.known_n = Max(now.learned_n, callee->view.learned_n);
+	header.known_n = Max(now.learned_n, header.known_n);
 	shard_packet_put_header(out, &header);
 }
 

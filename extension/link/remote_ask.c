@@ -28,7 +28,7 @@
 #include "registry/directory.h"
 #include "shared/link_trouble.h"
 #include "registry/payload.h"
-#include "link/peer.h"
+#include "link/pool.h"
 #include "base/peer_errors.h"
 #include "shared/board.h"
 #include "link/remote_ask.h"
@@ -42,9 +42,6 @@
 
 /* Asks that wait for a connection, of all peers. */
 #define MAX_QUEUED 4096
-
-/* A connection that was not used for so long is closed; in microseconds. */
-#define IDLE_LIMIT (60 * INT64CONST(1000000))
 
 /*
  * After a failure a connection is tried for so long after the last ask, so that what is said of it is true; in
@@ -66,20 +63,14 @@
 /* One ask; a memory context of its own holds it. */
 typedef struct RemoteAsk
 {
-	dlist_node link; /* in its peer's queue, or among those to be looked at again */
+	dlist_node link; /* queued, sent, or postponed */
+	ShardPoolCall sent;
 	MemoryContext context;
 	ShardRequest request;
 	ShardAskCall call;
 	int64 deadline; /* on shard_clock_now() */
 	int64 again_at; /* the same */
 } RemoteAsk;
-
-typedef struct Link
-{
-	ShardPeer *peer; /* NULL: not made yet */
-	RemoteAsk *ask;	 /* under way */
-	int64 used;		 /* when the last ask ended */
-} Link;
 
 typedef struct RemotePeer
 {
@@ -91,7 +82,8 @@ typedef struct RemotePeer
 	char error[SHARD_RING_CAUSE]; /* why; may name addresses */
 	bool down;					  /* by the cluster's word: it takes no asks */
 	dlist_head queue;
-	Link link[MAX_LINKS];
+	dlist_head sent;
+	ShardPool pool;
 } RemotePeer;
 
 static ShardDatabase *database;
@@ -99,12 +91,22 @@ static int worker_number;
 static dlist_head peers = DLIST_STATIC_INIT(peers);
 static dlist_head postponed = DLIST_STATIC_INIT(postponed); /* by again_at */
 static int n_queued = 0;
+static char purpose[32];
+
+static void take_answer(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
+static void take_failure(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
+
+static const ShardPoolUse use = {.purpose = purpose,
+								 .most = MAX_LINKS,
+								 .answered = take_answer,
+								 .failed = take_failure};
 
 void
 shard_remote_ask_start(ShardDatabase *db, int worker)
 {
 	database = db;
 	worker_number = worker;
+	snprintf(purpose, sizeof(purpose), "ask %d", worker);
 }
 
 /* ---- asks ------------------------------------------------------------------------------------- */
@@ -123,7 +125,9 @@ peer_of(int32 node)
 	}
 	peer = MemoryContextAllocZero(TopMemoryContext, sizeof(RemotePeer));
 	peer->node = node;
+	peer->pool.use = &use;
 	dlist_init(&peer->queue);
+	dlist_init(&peer->sent);
 	dlist_push_tail(&peers, &peer->node_link);
 	return peer;
 }
@@ -281,26 +285,37 @@ next_ask(RemotePeer *peer)
 	return NULL;
 }
 
-/* Now and then: drops asks of a queue that stands still whose askers are gone. */
-static void
-sweep(RemotePeer *peer)
+/* Drops those whose askers are gone, and their connections with them; how many. */
+static int
+drop_abandoned(dlist_head *asks)
 {
 	dlist_mutable_iter iter;
-	int64 now = shard_clock_now();
+	int count = 0;
 
-	if (now - peer->swept < SWEEP_EVERY)
-		return;
-	peer->swept = now;
-	dlist_foreach_modify (iter, &peer->queue)
+	dlist_foreach_modify (iter, asks)
 	{
 		RemoteAsk *ask = dlist_container(RemoteAsk, link, iter.cur);
 
 		if (shard_ring_alive(&ask->request))
 			continue;
+		shard_pool_cancel(&ask->sent);
 		dlist_delete(&ask->link);
-		n_queued--;
 		MemoryContextDelete(ask->context);
+		count++;
 	}
+	return count;
+}
+
+/* Now and then: of a queue that stands still. */
+static void
+sweep(RemotePeer *peer)
+{
+	int64 now = shard_clock_now();
+
+	if (now - peer->swept < SWEEP_EVERY)
+		return;
+	peer->swept = now;
+	n_queued -= drop_abandoned(&peer->queue);
 }
 
 /* ---- ends ------------------------------------------------------------------------------------- */
@@ -411,16 +426,6 @@ shard_remote_ask_due(void)
 	return (long) (Max(left, 0) + 999) / 1000;
 }
 
-/* The link's ask is over; it is gone, or among the postponed ones. */
-static void
-end_ask(Link *link, bool gone)
-{
-	if (gone)
-		MemoryContextDelete(link->ask->context);
-	link->ask = NULL;
-	link->used = shard_clock_now();
-}
-
 /* Reads an answer; false if the bytes are none. */
 static bool
 read_answer(const ShardPeer *peer, ShardAskAnswer *answer)
@@ -438,21 +443,23 @@ read_answer(const ShardPeer *peer, ShardAskAnswer *answer)
 }
 
 static void
-take_answer(RemotePeer *peer, Link *link)
+take_answer(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer)
 {
+	int32 node = shard_pool_container(RemotePeer, pool, pool)->node;
+	RemoteAsk *ask = shard_pool_container(RemoteAsk, sent, call);
 	ShardAskAnswer answer;
-	bool gone = true;
 
-	if (!read_answer(link->peer, &answer))
-		reply_unknown(link->ask, peer->node, "Its answer was damaged.");
+	dlist_delete(&ask->link);
+	if (!read_answer(peer, &answer))
+		reply_unknown(ask, node, "Its answer was damaged.");
 	else if (answer.outcome == SHARD_ASK_NOT_HERE)
 	{
-		postpone(link->ask);
-		gone = false;
+		postpone(ask);
+		return;
 	}
 	else
-		reply_answer(link->ask, peer->node, &answer);
-	end_ask(link, gone);
+		reply_answer(ask, node, &answer);
+	MemoryContextDelete(ask->context);
 }
 
 /* Refusals that speak of the moment, or of what this node does not know yet. */
@@ -484,43 +491,43 @@ is_refusal(int sqlstate)
 	}
 }
 
-/* The connection is gone, maybe in the midst of an ask. */
+/* The connection of an ask is gone in its midst. */
 static void
-take_failure(RemotePeer *peer, Link *link)
+end_cut_off(RemoteAsk *ask, int32 node, int sqlstate, const char *text)
 {
-	bool gone = true;
-	const char *text;
-	int sqlstate = shard_peer_error(link->peer, &text);
-
-	if (link->ask == NULL)
-		return;
+	dlist_delete(&ask->link);
 	if (may_pass(sqlstate))
 	{
-		postpone(link->ask);
-		gone = false;
+		postpone(ask);
+		return;
 	}
-	else if (is_refusal(sqlstate))
-		reply_refused(link->ask, peer->node, sqlstate, text);
+	if (is_refusal(sqlstate))
+		reply_refused(ask, node, sqlstate, text);
 	else
-		reply_unknown(link->ask, peer->node, text);
-	end_ask(link, gone);
+		reply_unknown(ask, node, text);
+	MemoryContextDelete(ask->context);
+}
+
+static void
+take_failure(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer)
+{
+	RemotePeer *home = shard_pool_container(RemotePeer, pool, pool);
+	const char *text;
+	int sqlstate = shard_peer_error(peer, &text);
+
+	if (call != NULL)
+		end_cut_off(shard_pool_container(RemoteAsk, sent, call), home->node, sqlstate, text);
+	note_failure(home, text);
 }
 
 /* ---- links ------------------------------------------------------------------------------------ */
 
 /* Sends an ask. False: its asker has just given up. */
 static bool
-send_ask(const ShardBoardView *view, const ShardDirectoryMember *member, Link *link, RemoteAsk *ask)
+send_ask(RemotePeer *peer, const ShardBoardView *view, const ShardDirectoryMember *member,
+		 RemoteAsk *ask)
 {
-	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION,
-							  .cluster = view->cluster,
-							  .era = view->era,
-							  .from = view->node,
-							  .from_inc = view->inc_no,
-							  .incarnation = view->incarnation,
-							  .to = member->node,
-							  .to_inc = member->record.inc_no,
-							  .known_n = view->learned_n};
+	ShardCallHeader header = shard_board_header(view, member->node, member->record.inc_no);
 	int64 left = Max(ask->deadline - shard_clock_now(), 0);
 	StringInfoData bytes;
 
@@ -534,38 +541,32 @@ send_ask(const ShardBoardView *view, const ShardDirectoryMember *member, Link *l
 	initStringInfo(&bytes);
 	shard_packet_put_header(&bytes, &header);
 	shard_packet_put_ask(&bytes, &ask->call);
-	link->ask = ask;
-	shard_peer_call(link->peer, "ask", bytes.data, bytes.len,
+	dlist_push_tail(&peer->sent, &ask->link);
+	shard_pool_send(&peer->pool, &ask->sent, "ask", &bytes,
 					(int) Min(left / 1000 + GRACE_MS, LONGEST_CALL_MS));
 	pfree(bytes.data);
 	return true;
 }
 
-/* Gives asks of the queue to links that are ready. */
+/* Sends asks of the queue over connections that are ready. */
 static bool
 dispatch(RemotePeer *peer, const ShardBoardView *view, const ShardDirectoryMember *member)
 {
 	bool any = false;
+	RemoteAsk *ask;
 
-	for (int i = 0; i < MAX_LINKS; i++)
+	while (shard_pool_is_ready(&peer->pool) && (ask = next_ask(peer)) != NULL)
 	{
-		Link *link = &peer->link[i];
-		RemoteAsk *ask;
-
-		while (link->peer != NULL && link->ask == NULL &&
-			   shard_peer_state(link->peer) == SHARD_PEER_READY && (ask = next_ask(peer)) != NULL)
-		{
-			any = true;
-			if (!send_ask(view, member, link, ask))
-				MemoryContextDelete(ask->context);
-		}
+		any = true;
+		if (!send_ask(peer, view, member, ask))
+			MemoryContextDelete(ask->context);
 	}
 	return any;
 }
 
-/* Opens connections while more asks wait than are on their way; one, to try it, if none does. */
-static void
-open_links(RemotePeer *peer, const ShardDirectoryMember *member)
+/* How many connections the queue keeps busy; one, to try it, if nobody waits. */
+static int
+connections_wanted(RemotePeer *peer)
 {
 	int waiting = 0;
 	dlist_iter iter;
@@ -575,67 +576,7 @@ open_links(RemotePeer *peer, const ShardDirectoryMember *member)
 		if (++waiting == MAX_LINKS)
 			break;
 	}
-	waiting = Max(waiting, 1);
-	for (int i = 0; i < MAX_LINKS && waiting > 0; i++)
-	{
-		Link *link = &peer->link[i];
-
-		if (link->peer == NULL)
-		{
-			char purpose[32];
-
-			snprintf(purpose, sizeof(purpose), "ask %d", worker_number);
-			link->peer = shard_peer_create(purpose);
-		}
-		if (link->ask != NULL)
-			continue;
-		if (!shard_peer_is_at(link->peer, member->record.dsn))
-			shard_peer_close(link->peer, false);
-		if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
-		{
-			shard_peer_heard(link->peer, member->record.inc_no);
-
-			/* a peer that cannot be reached is tried with one connection */
-			if (!shard_peer_open(link->peer, member->record.dsn))
-				return;
-			link->used = shard_clock_now();
-		}
-		waiting--;
-	}
-}
-
-/* What happened on a link. */
-static bool
-poll_link(RemotePeer *peer, Link *link)
-{
-	bool any = false;
-	ShardPeerEvent event;
-
-	if (link->ask != NULL && !shard_ring_alive(&link->ask->request))
-	{
-		shard_peer_close(link->peer, false);
-		end_ask(link, true);
-	}
-	while ((event = shard_peer_poll(link->peer)) != SHARD_PEER_NOTHING)
-	{
-		any = true;
-		if (event == SHARD_PEER_ANSWER && link->ask != NULL)
-			take_answer(peer, link);
-		else if (event == SHARD_PEER_FAILED)
-		{
-			const char *text;
-
-			(void) shard_peer_error(link->peer, &text);
-			take_failure(peer, link);
-			note_failure(peer, text);
-		}
-	}
-	if (shard_peer_state(link->peer) == SHARD_PEER_READY)
-		note_reached(peer);
-	if (link->ask == NULL && shard_peer_state(link->peer) == SHARD_PEER_READY &&
-		shard_clock_now() - link->used > IDLE_LIMIT)
-		shard_peer_close(link->peer, false);
-	return any;
+	return Max(waiting, 1);
 }
 
 /* Knows members as of now; false: they cannot be read at the moment. */
@@ -666,13 +607,14 @@ refresh_directory(void)
 static bool
 run_peer(RemotePeer *peer)
 {
-	bool any = false;
+	bool any;
 	ShardBoardView view;
 	const ShardDirectoryMember *member;
 
-	for (int i = 0; i < MAX_LINKS; i++)
-		if (peer->link[i].peer != NULL)
-			any |= poll_link(peer, &peer->link[i]);
+	(void) drop_abandoned(&peer->sent);
+	any = shard_pool_poll(&peer->pool);
+	if (shard_pool_is_ready(&peer->pool))
+		note_reached(peer);
 	sweep(peer);
 	if (dlist_is_empty(&peer->queue) && !is_probed(peer))
 		return any;
@@ -684,7 +626,8 @@ run_peer(RemotePeer *peer)
 		return any;
 	any |= dispatch(peer, &view, member);
 	if (!dlist_is_empty(&peer->queue) || is_probed(peer))
-		open_links(peer, member);
+		shard_pool_open(&peer->pool, member->record.dsn, member->record.inc_no,
+						connections_wanted(peer));
 	return any;
 }
 

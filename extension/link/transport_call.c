@@ -33,21 +33,12 @@
 static void
 put_header(const Link *link, StringInfo out, int32 to_inc)
 {
-	const ShardBoardView *view = &shard_transport.view;
 	ShardBoardView newest;
-	ShardCallHeader header;
+	ShardCallHeader header = shard_board_header(&shard_transport.view, link->node, to_inc);
 
 	/* only what rises without a generation: the rest is for follow_view() to notice */
 	shard_board_get(shard_transport.db, &newest);
-	header = (ShardCallHeader){.protocol_version = SHARD_PROTOCOL_VERSION,
-							   .cluster = view->cluster,
-							   .era = view->era,
-							   .from = view->node,
-							   .from_inc = view->inc_no,
-							   .incarnation = view->incarnation,
-							   .to = link->node,
-							   .to_inc = to_inc,
-							   .known_n = newest.learned_n};
+	header.known_n = newest.learned_n;
 	shard_packet_put_header(out, &header);
 }
 

@@ -167,6 +167,20 @@ shard_board_get(ShardDatabase *db, ShardBoardView *view)
 	SpinLockRelease(&board->mutex);
 }
 
+ShardCallHeader
+shard_board_header(const ShardBoardView *view, int32 to, int32 to_inc)
+{
+	return (ShardCallHeader){.protocol_version = SHARD_PROTOCOL_VERSION,
+							 .cluster = view->cluster,
+							 .era = view->era,
+							 .from = view->node,
+							 .from_inc = view->inc_no,
+							 .incarnation = view->incarnation,
+							 .to = to,
+							 .to_inc = to_inc,
+							 .known_n = view->learned_n};
+}
+
 uint32
 shard_board_generation(ShardDatabase *db)
 {

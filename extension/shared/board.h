@@ -11,6 +11,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "core/flow/packet.h"
 #include "core/node/node.h"
 #include "shared/shmem.h"
 
@@ -48,6 +49,9 @@ typedef struct ShardBoardView
 
 /* A copy of the view; all zero if the database has no slot. */
 extern void shard_board_get(ShardDatabase *db, ShardBoardView *view);
+
+/* What this node, as of a view, puts in front of a call to that node, or of an answer; to_inc 0: its start is not known. */
+extern ShardCallHeader shard_board_header(const ShardBoardView *view, int32 to, int32 to_inc);
 
 /* Its generation alone: cheap, for each turn. */
 extern uint32 shard_board_generation(ShardDatabase *db);

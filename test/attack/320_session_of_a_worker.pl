@@ -204,7 +204,7 @@ $node->safe_psql('postgres', 'ALTER ROLE mallory2 RENAME TO mallory; CREATE SCHE
 # --- S08: what stays refused ----------------------------------------------------------------------
 
 my $worker = ($node->worker_pids('%region%'))[0];
-my $coordinator = ($node->worker_pids('%coordinator%'))[0];
+my $coordinator = ($node->worker_pids('%control%'))[0];
 $node->safe_psql('postgres', 'CREATE ROLE friend; GRANT friend TO mallory; CREATE EXTENSION dblink');
 my ($port, $host) = ($node->port, $node->host);
 my @refused = (

@@ -33,7 +33,7 @@ sub peak
 	my $most = 0;
 	for my $node ($cluster->nodes)
 	{
-		my ($pid) = $node->server->worker_pids('%coordinator%');
+		my ($pid) = $node->server->worker_pids('%control%');
 		my ($kb) = slurp_file("/proc/$pid/status") =~ m{^VmHWM:\s+(\d+) kB}m;
 		$most = $kb if $kb > $most;
 	}

@@ -18,7 +18,7 @@ my $liar = ShardWire::Member->new($other, $node);
 # The most memory that the control worker has had, in megabytes.
 sub peak
 {
-	my ($pid) = $node->server->worker_pids('%coordinator%');
+	my ($pid) = $node->server->worker_pids('%control%');
 	my ($kb) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ m{^VmHWM:\s+(\d+) kB}m;
 	return int($kb / 1024);
 }
@@ -46,7 +46,7 @@ sub many_entries
 # On a slow machine the control worker may take longer for a long one than its backend waits: 55P03, ask again.
 sub heard { my @call = @_; my $errors = '55P03'; for (1 .. 10) { last if $errors ne '55P03'; $errors = (says(@call))[1] } return $errors }
 
-my $pid = join ' ', $node->server->worker_pids('%coordinator%');
+my $pid = join ' ', $node->server->worker_pids('%control%');
 my $before = peak();
 for my $size (65, 150)
 {
@@ -68,7 +68,7 @@ my $small = ShardWire::wire_bytes($liar->message(GET_DELTA, n => 1));
 is((says('', 1001, $small))[1], '54000', 'P46 a call of 1001 messages is refused');
 is((says('', 1000, $small))[1], '', 'P46 one of 1000 is not');
 note('peak ' . (peak() - $before) . ' MB');
-is(join(' ', $node->server->worker_pids('%coordinator%')), $pid, 'P46 the control worker is what it was');
+is(join(' ', $node->server->worker_pids('%control%')), $pid, 'P46 the control worker is what it was');
 $cluster->wait_up;
 $cluster->start_recorder;
 my $entity = $cluster->entity_at('recorder', $node->n);

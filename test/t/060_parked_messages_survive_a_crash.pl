@@ -12,7 +12,7 @@ $node->start_recorder;
 
 # No home without the control worker: it stands still where it is.
 $node->wait_until('SELECT ok FROM shard_health()', 'all workers to run');
-my ($coordinator) = $node->worker_pids('%coordinator%');
+my ($coordinator) = $node->worker_pids('%control%');
 kill 'STOP', $coordinator;
 
 # Each in a transaction of its own, so that turns meet them one by one; among them, one of a handler.

@@ -13,7 +13,7 @@ $node->start_recorder;
 $node->safe_psql('postgres', ShardCluster::tell_recorder('known', 1));
 $node->drain;
 
-my ($coordinator) = $node->worker_pids('%coordinator%');
+my ($coordinator) = $node->worker_pids('%control%');
 kill 'STOP', $coordinator;
 
 $node->safe_psql('postgres', ShardCluster::tell_recorder('known', 2, 20));

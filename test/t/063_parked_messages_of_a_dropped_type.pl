@@ -12,7 +12,7 @@ $node->start_recorder;
 $node->safe_psql('postgres', ShardCluster::tell_recorder('known', 1));
 $node->drain;
 
-my ($coordinator) = $node->worker_pids('%coordinator%');
+my ($coordinator) = $node->worker_pids('%control%');
 kill 'STOP', $coordinator;
 $node->safe_psql('postgres', ShardCluster::tell_recorder('a', 1, 3));
 $node->wait_until(q{SELECT count(*) = 3 FROM shard.parked}, 'messages to be parked');

@@ -10,7 +10,7 @@ use Test::More;
 my $cluster = ShardNodes->create(2);
 my ($one, $two) = $cluster->nodes;
 my $status = q{SELECT status FROM shard_members WHERE node = 2};
-my ($worker) = $two->server->worker_pids('%coordinator%');
+my ($worker) = $two->server->worker_pids('%control%');
 kill 'STOP', $worker;
 
 my $still = "The control worker of this node, process $worker, does not answer: it stands still.";

@@ -9,7 +9,7 @@ use Test::More;
 
 my $cluster = ShardNodes->create(2);
 my ($one, $two) = $cluster->nodes;
-my ($worker) = $two->server->worker_pids('%coordinator%');
+my ($worker) = $two->server->worker_pids('%control%');
 kill 'STOP', $worker;
 my ($status, $out, $err) = $two->server->psql('postgres', q{SELECT shard_leave('1 s')});
 kill 'CONT', $worker;

@@ -18,7 +18,7 @@ $cluster->wait_settled;
 
 # A message that comes behind the back of who drops is kept, as long as others might have the type. The coordinator's
 # worker is stopped, so that the cluster has it still.
-my ($coordinator) = $one->workers('%coordinator%');
+my ($coordinator) = $one->workers('%control%');
 my $dropper = $one->session;
 $dropper->query(q{SET client_min_messages = warning; BEGIN; SELECT shard_drop_type('counter', force => true);});
 kill 'STOP', $coordinator;

@@ -60,7 +60,7 @@ my $dropper = $two->session;
 $dropper->send($drop);
 $two->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT shard_drop_type' AND wait_event_type = 'Lock'}, 'the copy to be waited for');
 # Nor does it go on from there before that: the coordinator is frozen for the moment.
-my ($coordinator) = $one->server->worker_pids('%coordinator%');
+my ($coordinator) = $one->server->worker_pids('%control%');
 kill 'STOP', $coordinator;
 $two->server->thaw_fault;
 ok(!eval { $dropper->receive; 1 }, 'nor while one is being stored');

@@ -425,16 +425,11 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 void
 shard_internal_put_header(StringInfo out, int32 to)
 {
-	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION, .to = to};
+	ShardCallHeader header;
 	ShardBoardView view;
 
 	shard_board_get(shard_shmem_database(), &view);
-	header.cluster = view.cluster;
-	header.era = view.era;
-	header.from = view.node;
-	header.from_inc = view.inc_no;
-	header.incarnation = view.incarnation;
-	header.known_n = view.learned_n;
+	header = shard_board_header(&view, to, 0);
 	shard_packet_put_header(out, &header);
 }
 
