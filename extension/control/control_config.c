@@ -145,8 +145,6 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	config->homes.rebalance_interval = shard_rebalance_interval * SHARD_MS;
 	config->homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config->homes.start_timeout = SHARD_START_TIMEOUT;
-	config->homes.absolute_limit = 20;
-	config->homes.relative_limit = 0.1;
 	config->homes.owners_may_share = shard_owners_may_share_workers;
 	config->roster.owners_may_share = shard_owners_may_share_workers;
 }

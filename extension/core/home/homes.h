@@ -18,8 +18,9 @@ typedef struct ShardHomesSettings
 							   * are evacuated are emptied, and pins followed, all the same */
 	int64 handoff_timeout;	  /* of types that have none of their own */
 	int64 start_timeout;
-	int32 absolute_limit;  /* of least_shard, for types without settings of their own; 20 */
-	double relative_limit; /* 0.1 */
+	int32
+		absolute_limit; /* of least_shard, for types without settings of their own; 0: its default */
+	double relative_limit; /* the same */
 	bool owners_may_share; /* a group of lanes, when each has types of another one */
 } ShardHomesSettings;
 

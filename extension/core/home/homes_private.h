@@ -12,12 +12,6 @@
 #define HOMES_MAX_CLOSED 16
 
 /*
- * Moves towards one node that are decided and not over: as many as a host copies at the same time. The
- * others wait with their messages still handled; those that wait for long go beside them (homes_place.c).
- */
-#define HOMES_MOVES_AT_ONCE 4
-
-/*
  * Homes that one tick looks at for rebalancing, and for the homes of one member, before it leaves the other types to the
  * next tick: some milliseconds, so that the coordinator does everything else meanwhile.
  */
