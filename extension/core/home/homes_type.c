@@ -280,8 +280,8 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 		return;
 	}
 	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 ||
-		wanted.number_of_shards > SHARD_MAX_SHARDS || wanted.strategy < 0 ||
-		wanted.strategy > SHARD_ALLOCATION_FUNCTION || wanted.handoff_timeout_ms < 0)
+		wanted.number_of_shards > SHARD_MAX_SHARDS || wanted.handoff_timeout_ms < 0 ||
+		(wanted.strategy != 0 && !shard_allocation_is_known(wanted.strategy)))
 	{
 		(void) answer_type(out, message, 0, "its settings are not valid here");
 		return;
