@@ -46,9 +46,10 @@ put_type(StringInfo out, const ShardTypeRecord *type)
 	shard_arena_destroy(arena);
 }
 
-static bool
-get_type(ShardReader *reader, ShardTypeRecord *type)
+static const ShardTypeRecord *
+get_type(ShardReader *reader)
 {
+	ShardTypeRecord *type = palloc0(sizeof(ShardTypeRecord));
 	ShardMapEntry entry = {.key = {SHARD_MAP_TYPE, 0, 0}};
 	ShardArena *arena = shard_arena_create();
 	size_t length;
@@ -67,7 +68,7 @@ get_type(ShardReader *reader, ShardTypeRecord *type)
 		type->extra = (ShardExtra){0};
 	}
 	shard_arena_destroy(arena);
-	return good;
+	return good ? type : NULL;
 }
 
 void
@@ -78,35 +79,41 @@ shard_control_put_command(StringInfo out, const ShardCommand *command)
 	shard_wire_put_int(out, command->type_id);
 	shard_wire_put_int(out, command->shard);
 	shard_wire_put_int(out, command->number);
+	shard_wire_put_uint(out, command->flag);
+	shard_wire_put_uint(out, command->look_only);
+	shard_wire_put_uint(out, command->named);
 	shard_wire_put_int(out, command->n_nodes);
 	for (int i = 0; i < command->n_nodes; i++)
 		shard_wire_put_int(out, command->nodes[i]);
 	put_text(out, command->text);
-	put_text(out, command->text2);
+	put_text(out, command->own_dsn);
 	if (command->kind == SHARD_COMMAND_TYPE)
-		put_type(out, &command->type);
+		put_type(out, command->type);
 }
 
-/*
- * Texts are copied into the current memory context.
- */
 bool
 shard_control_get_command(ShardReader *reader, ShardCommand *command)
 {
+	int32 *nodes;
+
 	memset(command, 0, sizeof(ShardCommand));
 	command->kind = (ShardCommandKind) shard_wire_get_int32(reader);
 	command->node = shard_wire_get_int32(reader);
 	command->type_id = shard_wire_get_int32(reader);
 	command->shard = shard_wire_get_int32(reader);
 	command->number = shard_wire_get_int(reader);
+	command->flag = shard_wire_get_uint(reader) != 0;
+	command->look_only = shard_wire_get_uint(reader) != 0;
+	command->named = shard_wire_get_uint(reader) != 0;
 	command->n_nodes = shard_wire_get_int32(reader);
 	if (command->n_nodes < 0 || command->n_nodes > SHARD_MAX_VOTERS)
 		return false;
+	command->nodes = nodes = palloc(Max(command->n_nodes, 1) * sizeof(int32));
 	for (int i = 0; i < command->n_nodes; i++)
-		command->nodes[i] = shard_wire_get_int32(reader);
+		nodes[i] = shard_wire_get_int32(reader);
 	command->text = get_text(reader);
-	command->text2 = get_text(reader);
-	if (command->kind == SHARD_COMMAND_TYPE && !get_type(reader, &command->type))
+	command->own_dsn = get_text(reader);
+	if (command->kind == SHARD_COMMAND_TYPE && (command->type = get_type(reader)) == NULL)
 		return false;
 	return !reader->failed && reader->at == reader->end;
 }

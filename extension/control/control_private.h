@@ -80,6 +80,7 @@ extern ControlState shard_control;
  * control.c: one step of the machine, and what follows from it. They leave again set.
  */
 extern void shard_control_event(const ShardNodeEvent *event);
+extern void shard_control_give(const ShardCommand *command);
 extern void shard_control_receive(int32 via, const char *bytes, int length);
 
 /*

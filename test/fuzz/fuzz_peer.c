@@ -372,7 +372,7 @@ a_message(Choices *choices, int at)
 	message.flag = choose(choices, 2);
 	message.node = a_number(choices);
 	message.epoch = a_number(choices);
-	message.status = a_number(choices);
+	message.word = a_number(choices);
 	message.type_id = a_number(choices);
 	message.uuid = a_uuid(choices);
 	message.uuid2 = a_uuid(choices);

@@ -336,14 +336,15 @@ operators_node(World *world)
 
 /* The operator's word. */
 static void
-operate(World *world, ShardNodeEventKind kind, int32 node, const ShardShardRef *shard)
+operate(World *world, ShardCommandKind kind, int32 node, const ShardShardRef *shard)
 {
 	Instance *instance = operators_node(world);
-	ShardNodeEvent event = {.kind = kind, .node = node, .token = WORLD_COMMAND, .shards = shard};
+	ShardCommand event = {.kind = kind, .node = node, .asker.token = WORLD_COMMAND};
 
 	event.number = node; /* what a setting is to be */
 	event.flag = true;
-	event.n_shards = shard ? 1 : 0;
+	event.type_id = shard ? shard->type_id : 0;
+	event.shard = shard ? shard->shard : 0;
 	if (instance && !instance->frozen)
 		commands_give(world, instance, &event);
 }
@@ -369,7 +370,7 @@ move(World *world, uint32 number, int32 to)
 	ShardShardRef shard;
 
 	if (choose_shard(world, number, &shard))
-		operate(world, SHARD_EVENT_MOVE, to, &shard);
+		operate(world, SHARD_COMMAND_MOVE, to, &shard);
 }
 
 /* Or is to be there for a while. */
@@ -379,7 +380,7 @@ pin(World *world, uint32 number, int32 node)
 	ShardShardRef shard;
 
 	if (choose_shard(world, number, &shard))
-		operate(world, SHARD_EVENT_PIN, node, &shard);
+		operate(world, SHARD_COMMAND_PIN, node, &shard);
 }
 
 /*
@@ -411,11 +412,11 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 		ShardShardRef shard = {.type_id = pins[i].key.a, .shard = pins[i].key.b};
 
 		any = true;
-		operate(world, SHARD_EVENT_PIN, 0, &shard);
+		operate(world, SHARD_COMMAND_PIN, 0, &shard);
 	}
 	for (int i = 0; i < n_members; i++)
 	{
-		ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE, .token = WORLD_COMMAND};
+		ShardCommand event = {.kind = SHARD_COMMAND_EVACUATE, .asker.token = WORLD_COMMAND};
 		ShardMemberRecord member;
 
 		event.node = members[i].key.a;
@@ -441,13 +442,13 @@ moves_again(World *world, Instance *instance, int64 number, int64 to, const char
 static void
 joins(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN,
-							.text = world->instances[a].dsn,
-							.token = WORLD_JOIN};
+	ShardCommand event = {.kind = SHARD_COMMAND_JOIN,
+						  .text = world->instances[a].dsn,
+						  .asker.token = WORLD_JOIN};
 
 	event.uuid.high = world_random64(world);
 	event.uuid.low = world_random64(world);
-	host_event(world, instance, &event);
+	host_command(world, instance, &event);
 }
 
 static Instance *
@@ -475,7 +476,7 @@ join(World *world, const Fault *fault)
 static void
 stays(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_STAY, .token = WORLD_COMMAND};
+	ShardCommand event = {.kind = SHARD_COMMAND_STAY, .asker.token = WORLD_COMMAND};
 
 	if (instance->up && !instance->frozen && instance->node)
 		commands_give(world, instance, &event);
@@ -485,12 +486,12 @@ stays(World *world, Instance *instance, int64 a, int64 b, const char *bytes, siz
 static void
 leave(World *world, Instance *instance, const Fault *fault)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_LEAVE, .token = WORLD_COMMAND};
+	ShardCommand event = {.kind = SHARD_COMMAND_LEAVE, .asker.token = WORLD_COMMAND};
 
 	/* Somebody has to stay. */
 	if (instance->index == 0 || !instance->node)
 		return;
-	host_event(world, instance, &event);
+	host_command(world, instance, &event);
 	if (fault->number % 4 == 0)
 		world_later(world, fault->number % 5000000, stays, instance, true, 0, 0, NULL, 0);
 }
@@ -544,15 +545,15 @@ written_off(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	}
 	for (int i = 0; world->journal && !coordinator && i < world->n_instances; i++)
 	{
-		ShardNodeEvent event = {.kind = SHARD_EVENT_WRITE_OFF,
-								.node = instance->node_id,
-								.token = WORLD_COMMAND};
+		ShardCommand event = {.kind = SHARD_COMMAND_WRITE_OFF,
+							  .node = instance->node_id,
+							  .asker.token = WORLD_COMMAND};
 
 		/* Those who restore the journal need not wait for it. */
 		if (!world->instances[i].frozen && !world->instances[i].journal)
-			host_event(world, &world->instances[i], &event);
+			host_command(world, &world->instances[i], &event);
 	}
-	operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
+	operate(world, SHARD_COMMAND_WRITE_OFF, instance->node_id, NULL);
 	world_later(world, SHARD_SECOND, written_off, instance, false, 0, 0, NULL, 0);
 }
 
@@ -894,13 +895,13 @@ fault_apply(World *world, const Fault *fault)
 							false, fault->number, (i % 2 ? fault->a : fault->b) + 1, NULL, 0);
 			break;
 		case FAULT_REBALANCE:
-			operate(world, SHARD_EVENT_REBALANCE, 0, NULL);
+			operate(world, SHARD_COMMAND_REBALANCE, 0, NULL);
 			break;
 		case FAULT_PIN:
 			pin(world, fault->number, fault->b + 1);
 			break;
 		case FAULT_EVACUATE:
-			operate(world, SHARD_EVENT_EVACUATE, fault->b + 1, NULL);
+			operate(world, SHARD_COMMAND_EVACUATE, fault->b + 1, NULL);
 			break;
 		case FAULT_STOP:
 			stop_in_order(world, instance, fault);
@@ -922,7 +923,7 @@ fault_apply(World *world, const Fault *fault)
 					  fault->number / 7);
 			break;
 		case FAULT_LEASE_TTL:
-			operate(world, SHARD_EVENT_LEASE_TTL, 1500 + (int32) (fault->number % 6500), NULL);
+			operate(world, SHARD_COMMAND_LEASE_TTL, 1500 + (int32) (fault->number % 6500), NULL);
 			break;
 		case FAULT_JOIN:
 			join(world, fault);
@@ -931,7 +932,7 @@ fault_apply(World *world, const Fault *fault)
 			leave(world, instance, fault);
 			break;
 		case FAULT_DOWN:
-			operate(world, SHARD_EVENT_DOWN, fault->a + 1, NULL);
+			operate(world, SHARD_COMMAND_DOWN, fault->a + 1, NULL);
 			break;
 		case FAULT_WRITE_OFF:
 			write_off(world, instance, fault);
@@ -967,7 +968,9 @@ static void
 force_voters(World *world)
 {
 	Instance *best = NULL;
-	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = WORLD_COMMAND};
+	ShardCommand event = {.kind = SHARD_COMMAND_FORCE_VOTERS,
+						  .n_nodes = 1,
+						  .asker.token = WORLD_COMMAND};
 
 	for (int i = 0; i < world->n_instances; i++)
 	{
@@ -987,7 +990,7 @@ force_voters(World *world)
 	check_forced(world->check);
 	event.nodes = &best->node_id;
 	world_trace(world, "-- the operator makes node %d the only voter", best->node_id);
-	host_event(world, best, &event);
+	host_command(world, best, &event);
 }
 
 /* Shards whose state went with what a copy replaced: nobody waits for them any longer. */
@@ -1018,7 +1021,7 @@ give_up_shards(World *world)
 			check_lost(world->check, ref.type_id, ref.shard);
 			world_trace(world, "-- the operator gives up shard %d/%d, epoch %d of node %d",
 						ref.type_id, ref.shard, home.epoch, shard_record_home_node(&home));
-			operate(world, SHARD_EVENT_GIVE_UP, 0, &ref);
+			operate(world, SHARD_COMMAND_GIVE_UP, 0, &ref);
 			/* The list may have changed under our feet. */
 			break;
 		}
@@ -1041,9 +1044,9 @@ operator_looks(World *world, Instance *none, int64 a, int64 b, const char *bytes
 			continue;
 		/* It left, which went with the lost voters: the new ones have to be told. */
 		if (world->forced && shard_node_fenced(instance->node))
-			operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
+			operate(world, SHARD_COMMAND_WRITE_OFF, instance->node_id, NULL);
 		if (!shard_node_admitted(instance->node) && !shard_node_fenced(instance->node))
-			operate(world, SHARD_EVENT_ADMIT, instance->node_id, NULL);
+			operate(world, SHARD_COMMAND_ADMIT, instance->node_id, NULL);
 		if (!plane_quarantined(instance->plane))
 			continue;
 		for (int k = 0; k < world->n_instances; k++)

@@ -974,3 +974,13 @@ host_event(World *world, Instance *instance, const ShardNodeEvent *event)
 	shard_node_event(instance->node, world_clock(instance), event, instance->out);
 	host_after(world, instance);
 }
+
+/* See world.h. */
+void
+host_command(World *world, Instance *instance, const ShardCommand *command)
+{
+	if (!instance->node)
+		return;
+	shard_node_command(instance->node, world_clock(instance), command, instance->out);
+	host_after(world, instance);
+}

@@ -267,6 +267,7 @@ extern void host_tell_types(World *world, Instance *instance);
 extern void host_told(World *world, Instance *instance, int32 via, const char *bytes,
 					  size_t length); /* by nobody's instance; via as for shard_node_receive */
 extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
+extern void host_command(World *world, Instance *instance, const ShardCommand *command);
 extern void host_after(World *world, Instance *instance); /* after anything happened there */
 extern Instance *host_at(World *world, const char *dsn);  /* who is reached at an address */
 extern Instance *host_of(World *world, int32 node);		  /* the registered instance of a node */
@@ -310,7 +311,7 @@ extern bool judge_settled(World *world, char *why, size_t size);
 extern void judge_destroy(World *world);
 
 /* commands.c: a node is given an operator's command; a value is learned for the first time; a command is done */
-extern void commands_give(World *world, Instance *instance, ShardNodeEvent *event);
+extern void commands_give(World *world, Instance *instance, ShardCommand *event);
 extern void commands_learned(World *world, int32 era, const ShardMapEntry *entry);
 extern void commands_done(World *world, const Instance *instance, int64 token);
 extern void commands_destroy(World *world);

@@ -29,7 +29,7 @@ claims(int32 from, int32 node, uint64 uuid)
 							.node = node,
 							.epoch = 1,
 							.uuid = {uuid, 1},
-							.status = SHARD_START_RESTART};
+							.start_kind = SHARD_START_RESTART};
 
 	shard_roster_receive(peers[0].roster, now, &message, peers[0].proposer, out);
 	for (int i = 0; i < out->n_actions; i++)

@@ -54,7 +54,7 @@ full_message(void)
 	message.flag = true;
 	message.node = 13;
 	message.epoch = 14;
-	message.status = 15;
+	message.word = 15;
 	message.type_id = 16;
 	message.uuid.low = 17;
 	message.uuid2.high = 18;

@@ -81,15 +81,17 @@ shard_at(int32 node)
 
 /* An operator's word about a shard, or none (-1). */
 static void
-command(int at, ShardNodeEventKind kind, int32 shard, int32 node, int64 token)
+command(int at, ShardCommandKind kind, int32 shard, int32 node, int64 token)
 {
-	ShardShardRef ref = {.type_id = 1, .shard = shard};
-	ShardNodeEvent event = {.kind = kind, .node = node, .token = token, .text = "eve@somewhere"};
+	ShardCommand command = {.kind = kind,
+							.node = node,
+							.asker.token = token,
+							.text = "eve@somewhere"};
 
-	event.n_shards = shard >= 0 ? 1 : 0;
-	event.shards = &ref;
-	event.flag = true;
-	happen(at, &event);
+	command.type_id = shard >= 0 ? 1 : 0;
+	command.shard = Max(shard, 0);
+	command.flag = true;
+	order(at, &command);
 	deliver();
 }
 
@@ -117,8 +119,8 @@ test_move(void)
 	three(0);
 	shard = shard_at(1);
 	machines[1].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
-	command(0, SHARD_EVENT_MOVE, shard, 3, 2);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 2);
 	run(SHARD_SECOND);
 	ok(machines[0].command != 1, "a move is not done before it is decided");
 	machines[1].mute = false;
@@ -132,12 +134,12 @@ test_move(void)
 	   machines[0].decision_text);
 	wait_for(0, 2, 10 * SHARD_SECOND);
 	ok(ended(0, 2, true) && node_of(shard) == 3, "the second one comes after the first");
-	command(0, SHARD_EVENT_MOVE, shard, 3, 3);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 3);
 	wait_for(0, 3, 10 * SHARD_SECOND);
 	ok(ended(0, 3, true), "where it is it stays");
-	command(0, SHARD_EVENT_MOVE, shard, 9, 4);
+	command(0, SHARD_COMMAND_MOVE, shard, 9, 4);
 	ok(ended(0, 4, false), "nobody is there");
-	command(0, SHARD_EVENT_MOVE, SHARDS, 1, 5);
+	command(0, SHARD_COMMAND_MOVE, SHARDS, 1, 5);
 	ok(ended(0, 5, false), "there is no such shard");
 }
 
@@ -152,13 +154,13 @@ test_no_ticks(void)
 	run(5 * SHARD_SECOND);
 	shard = shard_at(2);
 	begun = now;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	ok(ended(0, 1, true), "a move is done at once if all answer at once");
 	is_int(now - begun, 0, "without a tick");
 	shard = shard_at(1);
-	command(0, SHARD_EVENT_MOVE, shard, 2, 2);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 2);
 	ok(ended(0, 2, true), "from the coordinator's own node, too");
-	command(0, SHARD_EVENT_MOVE, shard, 1, 3);
+	command(0, SHARD_COMMAND_MOVE, shard, 1, 3);
 	run(STEP);
 	ok(ended(0, 3, true) || machines[0].command == 2, "and back");
 }
@@ -175,13 +177,13 @@ test_refused(void)
 	shard = shard_at(1);
 	before = home_of(shard);
 	machines[1].unfit = true;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
 	wait_for(0, 1, 10 * SHARD_SECOND);
 	ok(ended(0, 1, false), "the target cannot have it: %s", machines[0].command_text);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED], 1, "which is told");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "nothing began");
 	is_int(home_of(shard).move_id, before.move_id, "nor was anything decided");
-	command(0, SHARD_EVENT_PIN, shard, 2, 2);
+	command(0, SHARD_COMMAND_PIN, shard, 2, 2);
 	ok(ended(0, 2, true), "a pin");
 	run(60 * SHARD_SECOND);
 	ok(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED] >= 4 &&
@@ -191,7 +193,7 @@ test_refused(void)
 	memset(reason, 'x', sizeof(reason) - 1);
 	reason[sizeof(reason) - 1] = '\0';
 	machines[1].unfit_why = reason;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 4);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 4);
 	wait_for(0, 4, 10 * SHARD_SECOND);
 	ok(ended(0, 4, false) && machines[0].decision.status == SHARD_DECISION_MOVE_REFUSED &&
 		   machines[0].decision_length > 100 && machines[0].decision_length <= 1000,
@@ -201,11 +203,11 @@ test_refused(void)
 	   "and it is told whose words these are");
 	machines[1].unfit_why = NULL;
 	machines[1].unfit = false;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 3);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 3);
 	wait_for(0, 3, 5 * SHARD_SECOND);
 	ok(ended(0, 3, true), "an operator's move does not wait for that");
 	machines[2].deaf = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 4);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 4);
 	wait_for(0, 4, 60 * SHARD_SECOND);
 	ok(ended(0, 4, false), "no answer is one, too: %s", machines[0].command_text);
 	is_int(node_of(shard), 2, "the shard stays");
@@ -224,7 +226,7 @@ test_refused_for_long(void)
 	three(0);
 	machines[0].unfit = machines[1].unfit = true;
 	shard = shard_at(3);
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(1800 * SHARD_SECOND);
 	refused = machines[0].decisions[SHARD_DECISION_MOVE_REFUSED];
 	ok(refused > 4 * 10 && refused < 4 * 20, "four shards are refused in half an hour: %d times",
@@ -246,7 +248,7 @@ test_pin(void)
 
 	three(SHARD_SECOND);
 	shard = shard_at(1);
-	command(2, SHARD_EVENT_PIN, shard, 3, 1);
+	command(2, SHARD_COMMAND_PIN, shard, 3, 1);
 	wait_for(2, 1, 5 * SHARD_SECOND);
 	ok(ended(2, 1, true), "any node takes a pin");
 	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 1, "which is told");
@@ -254,7 +256,7 @@ test_pin(void)
 	is_int(node_of(shard), 3, "the shard goes there");
 	is_int(home_of(shard).reason, SHARD_HOME_REASON_PIN, "because of it");
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 3, 100 + i);
+		command(0, SHARD_COMMAND_PIN, i, 3, 100 + i);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS, "all, against the strategy");
 	stop(2);
@@ -264,25 +266,25 @@ test_pin(void)
 	add_type(2, "thing", SHARDS);
 	run(20 * SHARD_SECOND);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 0, 200 + i);
-	command(0, SHARD_EVENT_PIN, 3, 0, 300);
+		command(0, SHARD_COMMAND_PIN, i, 0, 200 + i);
+	command(0, SHARD_COMMAND_PIN, 3, 0, 300);
 	wait_for(0, 300, 5 * SHARD_SECOND);
 	ok(ended(0, 300, true), "what is not pinned need not be unpinned");
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS / 3, "then the strategy has its way again");
-	command(0, SHARD_EVENT_PIN, SHARDS, 1, 301);
+	command(0, SHARD_COMMAND_PIN, SHARDS, 1, 301);
 	ok(ended(0, 301, false), "there is no such shard to be pinned");
-	command(0, SHARD_EVENT_PIN, 1, 9, 302);
+	command(0, SHARD_COMMAND_PIN, 1, 9, 302);
 	ok(ended(0, 302, false), "nor such a node");
 
 	three(0);
-	command(0, SHARD_EVENT_PIN, shard_at(1), 3, 1);
+	command(0, SHARD_COMMAND_PIN, shard_at(1), 3, 1);
 	run(10 * SHARD_SECOND);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVED], 1, "a pinned shard moves");
 	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0,
 	   "by whose wish is told: %s", machines[0].decision_text);
-	command(0, SHARD_EVENT_PIN, shard_at(2), 3, 2);
-	command(0, SHARD_EVENT_PIN, shard_at(2), 0, 3);
+	command(0, SHARD_COMMAND_PIN, shard_at(2), 3, 2);
+	command(0, SHARD_COMMAND_PIN, shard_at(2), 0, 3);
 	run(SHARD_SECOND);
 	ok(strcmp(machines[0].decision_text, "no longer pinned, by eve@somewhere") == 0,
 	   "who ends a pin is told: %s", machines[0].decision_text);
@@ -325,17 +327,17 @@ test_pin_ends(void)
 	three(SHARD_SECOND);
 	kept = shard_at(2);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, i == kept ? 2 : 3, 100 + i);
+		command(0, SHARD_COMMAND_PIN, i, i == kept ? 2 : 3, 100 + i);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS - 1, "all but one are pinned to a node");
 	stop(2);
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_DOWN, -1, 3, 1);
+	command(0, SHARD_COMMAND_DOWN, -1, 3, 1);
 	wait_for(0, 1, 5 * SHARD_SECOND);
 	run(10 * SHARD_SECOND);
 	is_int(count_pins(0, 3), SHARDS - 1, "pins wait for a node that is down");
 	is_int(pin_counts(0, 3), 3, "and count");
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 3, 2);
 	wait_for(0, 2, 5 * SHARD_SECOND);
 	ok(ended(0, 2, true), "it is written off: %s", machines[0].command_text);
 	is_int(pin_counts(0, 3), 0, "then they count for nothing");
@@ -349,10 +351,10 @@ test_pin_ends(void)
 	/* The coordinator itself goes: the next one has heard of its pins from the map alone. */
 	three(SHARD_SECOND);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 1, 100 + i);
+		command(0, SHARD_COMMAND_PIN, i, 1, 100 + i);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 1), SHARDS, "all are pinned to the coordinator");
-	command(0, SHARD_EVENT_LEAVE, -1, 0, 1);
+	command(0, SHARD_COMMAND_LEAVE, -1, 0, 1);
 	wait_for(0, 1, 120 * SHARD_SECOND);
 	ok(ended(0, 1, true) && is_coordinator(1), "which leaves");
 	run(20 * SHARD_SECOND);
@@ -365,7 +367,7 @@ static void
 test_evacuate(void)
 {
 	three(SHARD_SECOND);
-	command(1, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(1, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	wait_for(1, 1, 5 * SHARD_SECOND);
 	ok(ended(1, 1, true), "any node takes the wish");
 	run(20 * SHARD_SECOND);
@@ -374,7 +376,7 @@ test_evacuate(void)
 	run(20 * SHARD_SECOND);
 	is_int(count_homes(0, 3), 0, "and gets nothing");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], SHARDS / 3, "the others keep theirs");
-	command(0, SHARD_EVENT_MOVE, shard_at(1), 3, 2);
+	command(0, SHARD_COMMAND_MOVE, shard_at(1), 3, 2);
 	ok(ended(0, 2, false), "not even by an operator's word");
 	stop(2);
 	run(3 * SHARD_SECOND);
@@ -382,10 +384,10 @@ test_evacuate(void)
 	add_type(2, "thing", SHARDS);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS / 3, "until it starts anew");
-	command(0, SHARD_EVENT_EVACUATE, -1, 1, 3);
-	command(0, SHARD_EVENT_EVACUATE, -1, 2, 4);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 1, 3);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 2, 4);
 	run(5 * SHARD_SECOND);
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 5);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 5);
 	ok(ended(0, 5, false), "somebody must be left: %s", machines[0].command_text);
 }
 
@@ -393,17 +395,17 @@ test_evacuate(void)
 static void
 test_evacuate_no_more(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE,
-							.node = 3,
-							.token = 2,
-							.text = "eve@somewhere"};
+	ShardCommand event = {.kind = SHARD_COMMAND_EVACUATE,
+						  .node = 3,
+						  .asker.token = 2,
+						  .text = "eve@somewhere"};
 
 	three(0);
 	machines[0].deaf = machines[1].deaf = true;
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(3 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS / 3, "a member to be emptied waits for the others");
-	happen(0, &event);
+	order(0, &event);
 	deliver();
 	run(SHARD_SECOND);
 	ok(ended(0, 2, true), "it is to be emptied no more");
@@ -423,7 +425,7 @@ test_evacuate_all(void)
 	machines[1].slow = machines[2].slow = true;
 	for (int i = 0; i < 3; i++)
 	{
-		command(0, SHARD_EVENT_EVACUATE, -1, i + 1, i + 101);
+		command(0, SHARD_COMMAND_EVACUATE, -1, i + 1, i + 101);
 		ok(machines[0].command != i + 101 || i == 2, "two are being decided");
 	}
 	ok(ended(0, 103, false), "all but one: %s", machines[0].command_text);
@@ -434,7 +436,7 @@ test_evacuate_all(void)
 	deliver();
 	ok(machines[0].n_commands == 2 && ended(0, 102, true), "the two are done then");
 	run(60 * SHARD_SECOND);
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 4);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 4);
 	ok(ended(0, 4, false) && strstr(machines[0].command_text, "could have its shards") != NULL,
 	   "then there is nobody: %s", machines[0].command_text);
 	is_int(count_homes(0, 3), SHARDS, "the last has all, and keeps them");
@@ -483,7 +485,7 @@ test_types_share(void)
 	is_int(count_of_type(2, 300, 3), 100, "a third of a type's shards");
 	is_int(count_of_type(3, SHARDS, 3), SHARDS / 3, "and of another one's");
 	machines[0].deaf_type = machines[1].deaf_type = 2;
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(5 * SHARD_SECOND);
 	is_int(count_of_type(3, SHARDS, 3), 0, "a type that can leaves");
 	is_int(count_of_type(2, 300, 3), 100, "though one that comes before it cannot");
@@ -523,20 +525,19 @@ move_twenty(int32 type_id)
 {
 	for (int32 shard = 0, begun = 0; begun < 20; shard++)
 	{
-		ShardShardRef ref = {.type_id = type_id, .shard = shard};
 		const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
 													 (ShardMapKey){SHARD_MAP_HOME, type_id, shard});
 		ShardHomeRecord home;
-		ShardNodeEvent move = {.kind = SHARD_EVENT_MOVE,
-							   .n_shards = 1,
-							   .shards = &ref,
-							   .node = 1 + begun % 2,
-							   .token = 100 * type_id + begun,
-							   .text = "eve@somewhere"};
+		ShardCommand move = {.kind = SHARD_COMMAND_MOVE,
+							 .type_id = type_id,
+							 .shard = shard,
+							 .node = 1 + begun % 2,
+							 .asker.token = 100 * type_id + begun,
+							 .text = "eve@somewhere"};
 
 		if (!entry || !shard_record_get_home(entry, &home) || shard_record_home_node(&home) != 3)
 			continue;
-		happen(0, &move);
+		order(0, &move);
 		deliver();
 		begun++;
 	}
@@ -562,7 +563,7 @@ static void
 test_owners_share(void)
 {
 	is_int(copied_for_ever("mallory"), 6, "of one of two owners three at a time go to each target");
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(5 * SHARD_SECOND);
 	is_int(count_homes(0, 3), 100, "the other's shards leave");
 	is_int(count_of_type(2, 300, 3), 100, "though his cannot");
@@ -580,7 +581,7 @@ test_two_owners_leave_a_place(void)
 	move_twenty(3);
 	run(10 * SHARD_SECOND);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 8, "two owners have four places");
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(15 * SHARD_SECOND);
 	is_int(count_of_type(1, SHARDS, 3), 0, "a third one's shards leave");
 	is_int(count_of_type(2, 300, 3) + count_of_type(3, 300, 3), 200, "though theirs cannot");
@@ -598,13 +599,13 @@ test_standing_home(void)
 	for (int32 s = 0; s < SHARDS; s++)
 	{
 		if (node_of(s) == 3)
-			command(0, SHARD_EVENT_MOVE, s, 1, 10 + n++);
+			command(0, SHARD_COMMAND_MOVE, s, 1, 10 + n++);
 	}
 	is_int(n, 4, "a home has four shards");
 	run(2 * SHARD_SECOND);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 4, "it is to stop all of them");
 	shard = shard_at(2);
-	command(0, SHARD_EVENT_MOVE, shard, 1, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 1, 1);
 	wait_for(0, 1, 10 * SHARD_SECOND);
 	ok(ended(0, 1, true) && node_of(shard) == 1, "another home's shard goes meanwhile: %s",
 	   machines[0].command_text);
@@ -623,7 +624,7 @@ test_home_is_to_blame(void)
 	shard = shard_at(3);
 	/* the target waits for the home */
 	machines[1].deaf = true;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
 	machines[2].cut = true;
 	wait_for(0, 1, 30 * SHARD_SECOND);
 	ok(ended(0, 1, false) && strstr(machines[0].command_text, "home cannot be reached") != NULL &&
@@ -634,7 +635,7 @@ test_home_is_to_blame(void)
 
 	machines[1].mute = true;
 	shard = shard_at(3);
-	command(0, SHARD_EVENT_MOVE, shard, 2, 2);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 2);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 1, "a move is copied");
 	machines[2].cut = true;
 	run(SHARD_HANDOFF_TIMEOUT + 2 * SHARD_SECOND);
@@ -675,12 +676,12 @@ test_rebalance(void)
 	three(0);
 	for (int32 i = 0; i < SHARDS; i++)
 	{
-		command(0, SHARD_EVENT_MOVE, i, 1, 100 + i);
+		command(0, SHARD_COMMAND_MOVE, i, 1, 100 + i);
 		wait_for(0, 100 + i, 10 * SHARD_SECOND);
 	}
 	run(2 * SHARD_SECOND);
 	is_int(count_homes(0, 1), SHARDS, "all in one place");
-	command(2, SHARD_EVENT_REBALANCE, 0, 0, 2);
+	command(2, SHARD_COMMAND_REBALANCE, 0, 0, 2);
 	wait_for(2, 2, 5 * SHARD_SECOND);
 	ok(ended(2, 2, true), "a round by hand");
 	is_int(machines[2].command_number, 1, "begins as many moves as the strategy wants");
@@ -698,18 +699,18 @@ test_forwarded(void)
 
 	three(0);
 	shard = shard_at(1);
-	command(1, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(1, SHARD_COMMAND_MOVE, shard, 3, 1);
 	wait_for(1, 1, 10 * SHARD_SECOND);
 	ok(ended(1, 1, true) && node_of(shard) == 3, "a move, by way of another node");
 	ok(strstr(machines[0].decision_text, "eve@somewhere") != NULL, "the coordinator knows whose");
-	command(1, SHARD_EVENT_DOWN, -1, 1, 2);
+	command(1, SHARD_COMMAND_DOWN, -1, 1, 2);
 	wait_for(1, 2, 5 * SHARD_SECOND);
 	ok(ended(1, 2, false) && strstr(machines[1].command_text, "coordinator") != NULL,
 	   "its reasons come back: %s", machines[1].command_text);
 
 	/* The coordinator dies with the command. */
 	machines[2].deaf = true;
-	command(1, SHARD_EVENT_MOVE, shard_at(2), 3, 3);
+	command(1, SHARD_COMMAND_MOVE, shard_at(2), 3, 3);
 	run(SHARD_SECOND);
 	stop(0);
 	wait_for(1, 3, 30 * SHARD_SECOND);
@@ -723,7 +724,7 @@ test_forwarded(void)
 	stop(0);
 	stop(2);
 	run(5 * SHARD_SECOND);
-	command(1, SHARD_EVENT_LEASE_TTL, -1, 0, 4);
+	command(1, SHARD_COMMAND_LEASE_TTL, -1, 0, 4);
 	run(5 * SHARD_SECOND);
 	ok(machines[1].command != 4, "a command without a coordinator waits");
 	start(0);
@@ -753,7 +754,7 @@ test_once(void)
 	message.from_inc = member.inc_no;
 	message.b = shard_proposer_ballot(shard_node_proposer(machines[0].node));
 	message.token = 77;
-	message.status = SHARD_EVENT_PIN;
+	message.command = SHARD_COMMAND_PIN;
 	message.node = 3;
 	message.shards = &ref;
 	message.n_shards = 1;
@@ -784,7 +785,7 @@ test_once(void)
 		run(2 * SHARD_SECOND);
 		/* In between somebody else has another wish. */
 		if (i == 0)
-			command(0, SHARD_EVENT_PIN, ref.shard, 2, 5);
+			command(0, SHARD_COMMAND_PIN, ref.shard, 2, 5);
 		run(10 * SHARD_SECOND);
 	}
 	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 2, "a command is carried out once");
@@ -819,7 +820,7 @@ comes_again(const ShardControl *message, bool *good)
 			action->message->kind != SHARD_CONTROL_COMMAND_ANSWER ||
 			action->message->token != message->token)
 			continue;
-		status = action->message->status;
+		status = action->message->outcome;
 		*good = action->message->flag;
 	}
 	act(0, NO_LINK);
@@ -849,7 +850,7 @@ test_after_office(void)
 								   &member, arena);
 	ref.shard = shard_at(1);
 	/* so that node 1 has a code for it */
-	command(1, SHARD_EVENT_PIN, ref.shard, 2, 1);
+	command(1, SHARD_COMMAND_PIN, ref.shard, 2, 1);
 	wait_for(1, 1, 10 * SHARD_SECOND);
 	message.cluster = shard_node_cluster(machines[0].node);
 	message.protocol_version = SHARD_PROTOCOL_VERSION;
@@ -857,7 +858,7 @@ test_after_office(void)
 	message.uuid = machines[1].node->code;
 	message.b = shard_proposer_ballot(shard_node_proposer(machines[0].node));
 	message.token = now + SHARD_SECOND;
-	message.status = SHARD_EVENT_PIN;
+	message.command = SHARD_COMMAND_PIN;
 	message.node = 3;
 	message.shards = &ref;
 	message.n_shards = 1;
@@ -962,7 +963,7 @@ test_function(void)
 	is_int(count_homes(0, 0), SHARDS + 3, "a late answer finds nobody");
 
 	/* Moves: which, and then where to. */
-	command(0, SHARD_EVENT_REBALANCE, -1, 0, 50);
+	command(0, SHARD_COMMAND_REBALANCE, -1, 0, 50);
 	ok(machines[0].command != 50, "a round waits for the functions");
 	ok(machines[0].question_rebalances, "which are asked for moves");
 	say(true, 1, first, NULL, NULL);
@@ -971,17 +972,17 @@ test_function(void)
 	ok(ended(0, 50, true), "then it is over");
 	ok(machines[0].command_number == 1, "with one move");
 	run(5 * SHARD_SECOND);
-	command(0, SHARD_EVENT_REBALANCE, -1, 0, 51);
+	command(0, SHARD_COMMAND_REBALANCE, -1, 0, 51);
 	wait_for(0, 51, 2 * SHARD_STRATEGY_TIMEOUT + 10 * SHARD_SECOND);
 	ok(ended(0, 51, true), "functions that never answer are done without");
-	command(0, SHARD_EVENT_REBALANCE, -1, 0, 52);
+	command(0, SHARD_COMMAND_REBALANCE, -1, 0, 52);
 	say(true, 0, NULL, NULL, "division by zero");
 	ok(ended(0, 52, true), "nor do errors keep anybody waiting");
 
 	/* A round by way of another node, as long as two answers may take. */
 	run(5 * SHARD_SECOND);
 	token = machines[0].question.token;
-	command(1, SHARD_EVENT_REBALANCE, -1, 0, 53);
+	command(1, SHARD_COMMAND_REBALANCE, -1, 0, 53);
 	run(SHARD_STRATEGY_TIMEOUT - 2 * SHARD_SECOND);
 	ok(machines[0].question.token == token + 1 && machines[0].question_rebalances, "asked once");
 	say(true, 1, first, NULL, NULL);
@@ -1006,7 +1007,7 @@ fail_rounds(int n_rounds, int32 sqlstate, int32 step)
 
 		snprintf(words, sizeof(words), "attempt %d has failed", i);
 		raised = sqlstate + i * step;
-		command(0, SHARD_EVENT_REBALANCE, -1, 0, ++last_round);
+		command(0, SHARD_COMMAND_REBALANCE, -1, 0, ++last_round);
 		say(true, 0, NULL, NULL, words);
 		ok(ended(0, last_round, true), "round %d is over", last_round);
 	}
@@ -1114,7 +1115,7 @@ test_written_off_is_left_alone(void)
 	three(0);
 	machines[2].cut = true;
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 61);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 3, 61);
 	run(10 * SHARD_SECOND);
 	ok(ended(0, 61, true), "a node is written off: %s", machines[0].command_text);
 	before = machines[2].letters;
@@ -1160,14 +1161,14 @@ static void
 test_last_one(void)
 {
 	three(0);
-	command(1, SHARD_EVENT_LEAVE, -1, 0, 1);
-	command(2, SHARD_EVENT_LEAVE, -1, 0, 2);
+	command(1, SHARD_COMMAND_LEAVE, -1, 0, 1);
+	command(2, SHARD_COMMAND_LEAVE, -1, 0, 2);
 	wait_for(1, 1, 120 * SHARD_SECOND);
 	wait_for(2, 2, 120 * SHARD_SECOND);
 	ok(ended(1, 1, true) && ended(2, 2, true), "two leave together");
 	is_int(count_homes(0, 1), SHARDS, "all shards are with the third");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 2 * SHARDS / 3, "which kept its own");
-	command(0, SHARD_EVENT_LEAVE, -1, 0, 3);
+	command(0, SHARD_COMMAND_LEAVE, -1, 0, 3);
 	wait_for(0, 3, 5 * SHARD_SECOND);
 	ok(ended(0, 3, false), "which cannot: %s", machines[0].command_text);
 }
@@ -1177,8 +1178,8 @@ static void
 test_oldest_leave(void)
 {
 	three(0);
-	command(0, SHARD_EVENT_LEAVE, -1, 0, 1);
-	command(1, SHARD_EVENT_LEAVE, -1, 0, 2);
+	command(0, SHARD_COMMAND_LEAVE, -1, 0, 1);
+	command(1, SHARD_COMMAND_LEAVE, -1, 0, 2);
 	wait_for(0, 1, 120 * SHARD_SECOND);
 	wait_for(1, 2, 120 * SHARD_SECOND);
 	ok(ended(0, 1, true) && ended(1, 2, true), "the two oldest leave together");
@@ -1196,11 +1197,11 @@ test_write_off(void)
 	three(0);
 	shard = shard_at(2);
 	machines[1].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	run(SHARD_SECOND);
 	stop(1);
 	run(20 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 2, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 2, 2);
 	ok(ended(0, 2, true), "a home is written off: %s", machines[0].command_text);
 	run(5 * SHARD_SECOND);
 	ok(machines[0].command == 1 || home_of(shard).lost > 0, "its shard begins anew");
@@ -1211,11 +1212,11 @@ test_write_off(void)
 	three(0);
 	shard = shard_at(2);
 	machines[2].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	run(SHARD_SECOND);
 	stop(1);
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 2, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 2, 2);
 	ok(ended(0, 2, true), "a home is written off while it is copied: %s", machines[0].command_text);
 	run(3 * SHARD_SECOND);
 	machines[2].mute = false;
@@ -1233,11 +1234,11 @@ test_write_off(void)
 	three(0);
 	shard = shard_at(2);
 	machines[2].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	run(SHARD_SECOND);
 	stop(2);
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 3, 2);
 	wait_for(0, 1, 5 * SHARD_SECOND);
 	ok(ended(0, 1, false), "a target is written off");
 	is_int(node_of(shard), 2, "the shard stays");

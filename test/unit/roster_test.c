@@ -696,7 +696,7 @@ test_strange(void)
 									.node = from,
 									.token = -1,
 									.epoch = -1,
-									.status = -1,
+									.word = -1,
 									.n_nodes = lengthof(nodes),
 									.nodes = nodes};
 

@@ -147,8 +147,8 @@ test_round(void)
 static void
 test_evacuation(void)
 {
-	ShardNodeEvent event = {
-		.kind = SHARD_EVENT_EVACUATE, .node = 3, .flag = true, .token = 7, .text = "eve"};
+	ShardCommand event = {
+		.kind = SHARD_COMMAND_EVACUATE, .node = 3, .flag = true, .asker.token = 7, .text = "eve"};
 	int64 most = 0;
 	int before_homes = count_homes(0, 3);
 	int differences = 0;
@@ -157,7 +157,7 @@ test_evacuation(void)
 
 	while (round_goes_on())
 		run(STEP);
-	happen(0, &event);
+	order(0, &event);
 	deliver();
 	for (int64 end = now + 6 * SHARD_SECOND; now < end;)
 	{

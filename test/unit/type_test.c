@@ -243,12 +243,13 @@ owner_is(int at, const char *name, const char *owner)
 static void
 give(int at, int32 type_id, int64 n, const char *owner)
 {
-	ShardShardRef ref = {.type_id = type_id};
-	ShardNodeEvent event = {
-		.kind = SHARD_EVENT_OWNER, .n_shards = 1, .shards = &ref, .number = n, .text = owner};
+	ShardCommand event = {.kind = SHARD_COMMAND_OWNER,
+						  .type_id = type_id,
+						  .record_n = n,
+						  .text = owner};
 
-	event.token = 4711;
-	happen(at, &event);
+	event.asker.token = 4711;
+	order(at, &event);
 	deliver();
 }
 
@@ -683,16 +684,18 @@ test_drop(void)
 static void
 test_drop_pinned(void)
 {
-	ShardShardRef ref = {.type_id = 4, .shard = 2};
-	ShardNodeEvent pin = {.kind = SHARD_EVENT_PIN, .node = 1, .token = 1, .text = "eve@somewhere"};
+	ShardCommand pin = {.kind = SHARD_COMMAND_PIN,
+						.type_id = 4,
+						.shard = 2,
+						.node = 1,
+						.asker.token = 1,
+						.text = "eve@somewhere"};
 
 	fresh_world();
 	start(0);
 	wish(0, "thing", 4, false, 1);
 	run(2 * SHARD_SECOND);
-	pin.n_shards = 1;
-	pin.shards = &ref;
-	happen(0, &pin);
+	order(0, &pin);
 	run(SHARD_SECOND);
 	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0, "who pins is told: %s",
 	   machines[0].decision_text);
@@ -783,7 +786,7 @@ test_no_rebalance(void)
 	wish(1, "thing", 1, false, 1);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 1), 60, "no shard goes to a newcomer");
-	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 3});
+	order(0, &(ShardCommand){.kind = SHARD_COMMAND_LEAVE, .asker.token = 3});
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(1, 1), 0, "but away from one that leaves");
 	ok(machines[0].command == 3 && machines[0].command_good, "which goes when it is empty");

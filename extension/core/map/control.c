@@ -58,7 +58,7 @@ static const Field fields[] = {
 	{FORM_BOOL, AT(flag), 0},
 	{FORM_INT32, AT(node), 0},
 	{FORM_INT32, AT(epoch), 0},
-	{FORM_INT32, AT(status), 0},
+	{FORM_INT32, AT(word), 0},
 	{FORM_INT32, AT(type_id), 0},
 	{FORM_UUID, AT(uuid), 0},
 	{FORM_UUID, AT(uuid2), 0},

@@ -193,7 +193,7 @@ note_claim(ShardRoster *roster, int64 now, const ShardControl *message, ShardAct
 		claim->next_tell = now + ROSTER_TELL_INTERVAL;
 	}
 	claim->previous = message->epoch;
-	claim->kind = message->status;
+	claim->kind = message->start_kind;
 	claim->seen = now;
 	note_settings(claim, message);
 	show_rivals(roster, claim, now, out);

@@ -28,7 +28,7 @@ send_answer(ShardNode *node, int32 to, const NodeAnswered *given)
 
 	message->token = given->token;
 	message->flag = given->good;
-	message->status = given->status;
+	message->outcome = given->status;
 	message->n = given->number;
 	message->text =
 		given->why ? shard_arena_copy(node->out->arena, given->why, strlen(given->why) + 1) : NULL;

@@ -285,7 +285,7 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	ShardMapEntry *entries;
 
 	if (message->from != node->config.journal_node || !is_for_journal(node, map) ||
-		(message->status == SHARD_VOTER_OK && journal->sealed == 0))
+		(message->voter_state == SHARD_VOTER_OK && journal->sealed == 0))
 		return;
 	if (journal->map)
 	{
@@ -488,7 +488,7 @@ answer_member(ShardNode *node, int32 to)
 		return;
 	}
 	answer = shard_action_send(node->out, to, SHARD_CONTROL_PRE_VOTE_REPLY);
-	answer->status = shard_voter_state(node->voter);
+	answer->voter_state = shard_voter_state(node->voter);
 }
 
 /* Somebody still asks in an era that is over: the answer's header brings the new one. */

@@ -397,6 +397,7 @@ check_voters_lost(const ShardCommand *command)
 static void
 read_nodes(FunctionCallInfo fcinfo, ShardCommand *command)
 {
+	int32 *voters = palloc(SHARD_MAX_VOTERS * sizeof(int32));
 	Datum *nodes;
 	bool *nulls;
 	int count;
@@ -413,8 +414,9 @@ read_nodes(FunctionCallInfo fcinfo, ShardCommand *command)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a voter cannot be null")));
-		command->nodes[command->n_nodes++] = DatumGetInt32(nodes[i]);
+		voters[command->n_nodes++] = DatumGetInt32(nodes[i]);
 	}
+	command->nodes = voters;
 }
 
 /*
