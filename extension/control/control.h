@@ -29,6 +29,22 @@ extern char *shard_control_control(const char *bytes, int length, int *answer_le
  */
 extern int64 shard_control_command(const ShardCommand *command, int64 timeout_us);
 
+/* A move of a shard that would begin now. */
+typedef struct ShardPlannedMove
+{
+	int32 type_id;
+	int32 shard;
+	int32 from;
+	int32 to;
+	int32 reason; /* ShardHomeReason */
+} ShardPlannedMove;
+
+/*
+ * Has SHARD_COMMAND_PLAN answered: ShardPlannedMove *, palloc'd, in the order in which they would begin. *more: there are more
+ * than the answer has room for. Errors as above.
+ */
+extern List *shard_control_plan(const ShardCommand *command, int64 timeout_us, bool *more);
+
 /* A member as the control worker of this node sees it, beside its record (directory.h). */
 typedef struct ShardMemberReport
 {
@@ -66,4 +82,6 @@ extern bool shard_control_who(ShardWho *who);
  */
 extern void shard_control_put_command(StringInfo out, const ShardCommand *command);
 extern bool shard_control_get_command(ShardReader *reader, ShardCommand *command);
+extern void
+shard_control_put_plan(StringInfo out, bool more, const ShardMapEntry *homes, int n_homes);
 extern void shard_control_put_report(StringInfo out, const ShardMemberReport *report);

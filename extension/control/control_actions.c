@@ -326,8 +326,7 @@ carry_out(const ShardAction *action)
 			shard_control_states(action);
 			break;
 		case SHARD_ACTION_COMMAND_DONE:
-			shard_control_command_done(action->token, action->flag, action->until,
-									   action->status != 0, action->text);
+			shard_control_command_done(action);
 			break;
 		case SHARD_ACTION_LOG:
 			log_line(action);

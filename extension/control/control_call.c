@@ -118,6 +118,40 @@ shard_control_get_command(ShardReader *reader, ShardCommand *command)
 	return !reader->failed && reader->at == reader->end;
 }
 
+/*
+ * The homes of shards as they would be while they move. What another node sent for such, and is none, is left out.
+ */
+void
+shard_control_put_plan(StringInfo out, bool more, const ShardMapEntry *homes, int n_homes)
+{
+	shard_wire_put_uint(out, more);
+	for (int i = 0; i < n_homes; i++)
+	{
+		ShardHomeRecord home;
+
+		if (homes[i].key.kind != SHARD_MAP_HOME || !shard_record_get_home(&homes[i], &home))
+			continue;
+		shard_wire_put_int(out, homes[i].key.a);
+		shard_wire_put_int(out, homes[i].key.b);
+		shard_wire_put_int(out, shard_record_home_node(&home));
+		shard_wire_put_int(out, home.to);
+		shard_wire_put_int(out, home.reason);
+	}
+}
+
+static ShardPlannedMove *
+get_move(ShardReader *reader)
+{
+	ShardPlannedMove *move = palloc(sizeof(ShardPlannedMove));
+
+	move->type_id = shard_wire_get_int32(reader);
+	move->shard = shard_wire_get_int32(reader);
+	move->from = shard_wire_get_int32(reader);
+	move->to = shard_wire_get_int32(reader);
+	move->reason = shard_wire_get_int32(reader);
+	return move;
+}
+
 void
 shard_control_put_report(StringInfo out, const ShardMemberReport *report)
 {
@@ -180,21 +214,38 @@ shard_control_control(const char *bytes, int length, int *answer_length)
 	return answer;
 }
 
-int64
-shard_control_command(const ShardCommand *command, int64 timeout_us)
+/* The answer to a command; without bytes if there is none. */
+static ShardReader
+call_command(const ShardCommand *command, int64 timeout_us)
 {
 	StringInfoData payload;
-	ShardReader reader;
 	char *answer;
 	int length;
 
 	initStringInfo(&payload);
 	shard_control_put_command(&payload, command);
 	answer = call(SHARD_REQUEST_COMMAND, payload.data, payload.len, timeout_us, &length);
-	if (answer == NULL)
-		return 0;
-	reader = (ShardReader){answer, answer + length, false};
-	return shard_wire_get_int(&reader);
+	return (ShardReader){answer, answer == NULL ? NULL : answer + length, false};
+}
+
+int64
+shard_control_command(const ShardCommand *command, int64 timeout_us)
+{
+	ShardReader reader = call_command(command, timeout_us);
+
+	return reader.at == NULL ? 0 : shard_wire_get_int(&reader);
+}
+
+List *
+shard_control_plan(const ShardCommand *command, int64 timeout_us, bool *more)
+{
+	ShardReader reader = call_command(command, timeout_us);
+	List *moves = NIL;
+
+	*more = reader.at != NULL && shard_wire_get_uint(&reader) != 0;
+	while (reader.at < reader.end && !reader.failed)
+		moves = lappend(moves, get_move(&reader));
+	return moves;
 }
 
 List *

@@ -148,32 +148,51 @@ end_join(bool good)
 }
 
 /*
- * What became of a command; of a join, for all that wait for it. number: what else there is to say.
+ * What is replied to a command that was carried out.
+ */
+static void
+reply_done(const ControlCommand *command, const ShardAction *done)
+{
+	StringInfoData out;
+
+	if (command->kind == SHARD_COMMAND_PLAN)
+	{
+		initStringInfo(&out);
+		shard_control_put_plan(&out, done->until != 0, done->entry, done->n_entries);
+		shard_ring_reply(&command->request, out.data, out.len, InvalidXLogRecPtr);
+	}
+	else if (command->kind == SHARD_COMMAND_JOIN)
+		shard_control_reply_number(&command->request, shard_node_id(shard_control.node));
+	else
+		shard_control_reply_number(&command->request, done->until);
+}
+
+/*
+ * What became of a command (SHARD_ACTION_COMMAND_DONE); of a join, for all that wait for it.
  */
 void
-shard_control_command_done(int64 token, bool good, int64 number, bool unknown, const char *why)
+shard_control_command_done(const ShardAction *done)
 {
 	List *all = list_copy(shard_control.commands);
 	ListCell *cell;
 
-	if (token == join_token)
-		end_join(good);
-	if (token == join_token && good)
+	if (done->token == join_token)
+		end_join(done->flag);
+	if (done->token == join_token && done->flag)
 		shard_fault("join_welcomed");
 	foreach (cell, all)
 	{
 		ControlCommand *command = lfirst(cell);
 
-		if (command->token != token)
+		if (command->token != done->token)
 			continue;
-		if (good)
-			shard_control_reply_number(&command->request, command->kind == SHARD_COMMAND_JOIN
-															  ? shard_node_id(shard_control.node)
-															  : number);
-		else if (unknown)
-			shard_control_reply_unknown(&command->request, why ? why : "nobody knows why");
+		if (done->flag)
+			reply_done(command, done);
+		else if (done->status != 0)
+			shard_control_reply_unknown(&command->request,
+										done->text ? done->text : "nobody knows why");
 		else
-			shard_control_reply_refused(&command->request, why ? why : "refused");
+			shard_control_reply_refused(&command->request, done->text ? done->text : "refused");
 		forget(command);
 	}
 	list_free(all);
@@ -467,6 +486,7 @@ serve_command(const ShardRequest *request)
 		case SHARD_COMMAND_FORCE_VOTERS:
 		case SHARD_COMMAND_ADDRESS:
 		case SHARD_COMMAND_OWNER:
+		case SHARD_COMMAND_PLAN:
 			begin(request, &command);
 			return;
 	}

@@ -47,6 +47,9 @@ typedef struct Machine
 	bool command_unknown;
 	int64 command_number;
 	char command_text[200];
+	int n_planned; /* homes in the answer to the last plan, and the first of them */
+	ShardMapKey planned[MANY];
+	ShardHomeRecord planned_home[MANY];
 	bool mute;									/* it stops and copies nothing */
 	int32 mute_type;							/* copies nothing of this type; 0: none; */
 	int32 mute_type_too;						/* nor of this one */
@@ -371,6 +374,12 @@ act(int at, int link)
 					machine->awaited_good = action->flag ? 1 : 0;
 				machine->command_unknown = action->status != 0;
 				machine->command_number = action->until;
+				machine->n_planned = action->n_entries;
+				for (int k = 0; k < Min(action->n_entries, MANY); k++)
+				{
+					machine->planned[k] = action->entry[k].key;
+					(void) shard_record_get_home(&action->entry[k], &machine->planned_home[k]);
+				}
 				if (!action->flag)
 				{
 					machine->refused = action->token;

@@ -111,6 +111,24 @@ shard_homes_rebalance(ShardHomes *homes, int64 now, const ShardCommand *command,
 					  const ShardRoster *roster, ShardActions *out, int64 *number,
 					  const char **why);
 
+/* Moves of one answer to PLAN. */
+#define SHARD_PLAN_MOVES 5000
+
+typedef struct ShardHomesPlan
+{
+	int n_homes;
+	ShardMapEntry *homes; /* each as it would be while it moves; in the arena of out */
+	bool more;			  /* than those */
+} ShardHomesPlan;
+
+/*
+ * PLAN: the moves that would begin now, by themselves or in a round of rebalancing of a type, or of all. Nothing changes, and
+ * functions of types are not asked. False: refused.
+ */
+extern bool shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
+								const ShardRoster *roster, ShardActions *out, ShardHomesPlan *plan,
+								const char **why);
+
 /* PIN: the node where a shard should be as long as that node may have it; 0: anywhere. */
 extern bool shard_homes_pin(ShardHomes *homes, int64 now, const ShardCommand *command,
 							ShardProposer *proposer, ShardActions *out, const char **why);

@@ -218,6 +218,13 @@ typedef struct HomesRequest
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+/* A dry run: moves that begin are listed behind the first ones of homes->moves. */
+typedef struct HomesDryRun
+{
+	int first;
+	bool more; /* would begin than fit the answer */
+} HomesDryRun;
+
 struct ShardHomes
 {
 	int32 self;
@@ -254,6 +261,8 @@ struct ShardHomes
 	int64 n_visited;  /* homes that plans have looked at, ever */
 	int64 next_pins;
 	int64 next_strays;
+	HomesDryRun
+		*dry; /* moves that begin are taken back at the end of the call; NULL: they are not */
 	int n_closed;
 	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
 	ShardArena *arena;				/* of one call */
@@ -323,6 +332,15 @@ extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const 
 							 const ShardRoster *roster, int *n_pending);
 extern void
 shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
+
+/* homes_dry.c: is there room in the answer of the dry run that is under way for one more move? */
+extern bool shard_homes_dry_has_room(ShardHomes *homes);
+
+/* Parts of a dry run, for one type: pins and a round, in homes_plan.c; departures, in homes_resettle.c. */
+extern void
+shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster);
+extern void
+shard_homes_evacuate_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster);
 
 /* homes_number.c: is there room for a type of a member, and its record? type_id: its present record does not count. */
 extern bool shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id,

@@ -35,7 +35,8 @@ typedef enum ShardActionKind
 								 * of the question, uuid: of the join that the node there has begun (I17) */
 	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, until: its number: what became of an operator's
 								 * command, durably. Of one that changes the map, done means decided
-								 * (G6). Not done and status 1: nobody knows whether it was carried out */
+								 * (G6). Not done and status 1: nobody knows whether it was carried out.
+								 * n_entries, entry: of PLAN */
 	SHARD_ACTION_LOG /* status: a level, text; about: if a peer can have it said as often as it likes: as what, of
 					  * node, by messages of kind to */
 } ShardActionKind;
@@ -93,6 +94,7 @@ typedef struct ShardAction
 	const ShardControl *message; /* SEND, before the node has put header and bytes to it */
 	const char *bytes;
 	size_t length;
+	int n_entries;
 	const ShardMapEntry *entry;
 	ShardShardRef shard;
 	int64 until;

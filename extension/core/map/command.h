@@ -15,11 +15,14 @@
 /* Numbers are on the wire (SHARD_CONTROL_COMMAND): never renumbered, none is given again. */
 typedef enum ShardCommandKind
 {
-	SHARD_COMMAND_TYPE =
-		9, /* type, again: it is wanted here. The result is the id that the cluster gave */
-	SHARD_COMMAND_JOIN =
-		10, /* text: address of any member; own_dsn, "": none; look_only, named. For the machine uuid: the
-							  * token of the join, has_data. The result is the id of the node */
+	/* type, again: it is wanted here. The result is the id that the cluster gave */
+	SHARD_COMMAND_TYPE = 9,
+
+	/*
+	 * text: address of any member; own_dsn, "": none; look_only, named. For the machine uuid: the token of the join, has_data.
+	 * The result is the id of the node
+	 */
+	SHARD_COMMAND_JOIN = 10,
 	SHARD_COMMAND_LEAVE = 11,		 /* nothing */
 	SHARD_COMMAND_DOWN = 12,		 /* node */
 	SHARD_COMMAND_WRITE_OFF = 13,	 /* node */
@@ -31,14 +34,25 @@ typedef enum ShardCommandKind
 	SHARD_COMMAND_REBALANCE = 19,	 /* type_id, 0: all types. The result is how many moves begin */
 	SHARD_COMMAND_LEASE_TTL = 20,	 /* ttl_ms: from now on (L3) */
 	SHARD_COMMAND_FORCE_VOTERS = 21, /* nodes (R13) */
-	SHARD_COMMAND_ADDRESS =
-		24, /* node, 0: this one; text: its address, at which it was found; ground; lapsed: the one before
-								 * leads there no more. The result is 1: it is taken (I15) */
-	SHARD_COMMAND_STAY =
-		29, /* the node is not to leave any more (N6). For the coordinator number: of the wish */
-	SHARD_COMMAND_OWNER =
-		32 /* type_id, record_n: of its record as the operator saw it; text: the name of its owner to be
-							  * (C18) */
+
+	/*
+	 * node, 0: this one; text: its address, at which it was found; ground; lapsed: the one before leads there no more. The
+	 * result is 1: it is taken (I15)
+	 */
+	SHARD_COMMAND_ADDRESS = 24,
+
+	/* the node is not to leave any more (N6). For the coordinator number: of the wish */
+	SHARD_COMMAND_STAY = 29,
+
+	/* type_id, record_n: of its record as the operator saw it; text: the name of its owner to be (C18) */
+	SHARD_COMMAND_OWNER = 32,
+
+	/*
+	 * type_id, 0: all types. Which moves would begin now, by themselves or by REBALANCE? Nothing is moved, so it may be
+	 * carried out twice, and by any coordinator. The result is 1 if there are more than the answer lists: it has entries, each
+	 * home as it would be while it moves
+	 */
+	SHARD_COMMAND_PLAN = 33
 } ShardCommandKind;
 
 /* Who asked for something: a node, 0: this one; and its number there. */

@@ -85,8 +85,8 @@ typedef enum ShardControlKind
 	/* Operators' commands, from any member to the coordinator (C12) */
 	SHARD_CONTROL_COMMAND =
 		96, /* token; uuid: code; command; node, n: its number; flag; text; shards */
-	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; outcome; n: its number; text: why not */
-	SHARD_CONTROL_RESIGN,		  /* b: the office of that ballot is given up (R32) */
+	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; outcome; n: its number; text: why not; entries of PLAN */
+	SHARD_CONTROL_RESIGN, /* b: the office of that ballot is given up (R32) */
 	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, or a wish to leave, was without */
 } ShardControlKind;
 

@@ -123,6 +123,7 @@ carry_out(ShardNode *node, int64 now, const ShardCommand *command, int64 *number
 				shard_homes_give_up(homes, now, command, proposer, roster, node->out, why));
 		case SHARD_COMMAND_REBALANCE:
 			return shard_homes_rebalance(homes, now, command, roster, node->out, number, why);
+		case SHARD_COMMAND_PLAN: /* answers with a list, at once: plan_moves() */
 		case SHARD_COMMAND_TYPE:
 		case SHARD_COMMAND_JOIN:
 		case SHARD_COMMAND_LEAVE:
@@ -133,6 +134,19 @@ carry_out(ShardNode *node, int64 now, const ShardCommand *command, int64 *number
 	return SHARD_HOMES_REFUSED;
 }
 
+/* What would move, as this coordinator sees it now; that is answered as often as it is asked, and not kept. */
+static void
+plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
+{
+	ShardHomesPlan plan;
+	const char *why;
+
+	if (shard_homes_dry_run(node->homes, now, command, node->roster, node->out, &plan, &why))
+		shard_node_answer_plan(node, command->asker, plan.more, plan.homes, plan.n_homes);
+	else
+		shard_node_answer(node, command->asker, false, NODE_ANSWER_KNOWN, 0, why);
+}
+
 /* Carry out a command and tell its end, if that is known at once; what it changes is to be decided first (G6). */
 static void
 execute(ShardNode *node, int64 now, const ShardCommand *command)
@@ -141,6 +155,11 @@ execute(ShardNode *node, int64 now, const ShardCommand *command)
 	int64 number = 0;
 	ShardHomesResult result = SHARD_HOMES_REFUSED;
 
+	if (command->kind == SHARD_COMMAND_PLAN)
+	{
+		plan_moves(node, now, command);
+		return;
+	}
 	if (shard_node_answer_has_room(node))
 		result = carry_out(node, now, command, &number, &why);
 	if (result == SHARD_HOMES_DONE)
@@ -194,7 +213,7 @@ may_be_taken(const ShardNode *node, const ShardControl *message)
 static void
 answer_after_office(ShardNode *node, const ShardControl *message)
 {
-	bool may_be_done = may_be_taken(node, message);
+	bool may_be_done = message->command != SHARD_COMMAND_PLAN && may_be_taken(node, message);
 
 	if (!may_be_done || !shard_node_answer_again(node, message))
 		shard_node_answer_not_me(node, message, may_be_done);
@@ -226,7 +245,7 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 		answer_after_office(node, message);
 	else if (!shard_node_trust_wish(node, message))
 		return;
-	else if (is_new(node, message))
+	else if (command.kind == SHARD_COMMAND_PLAN || is_new(node, message))
 		execute(node, now, &command);
 	else
 		(void) shard_node_answer_again(node, message);
@@ -251,6 +270,7 @@ shard_node_command_forwards(ShardCommandKind kind)
 		case SHARD_COMMAND_LEASE_TTL:
 		case SHARD_COMMAND_STAY:
 		case SHARD_COMMAND_OWNER:
+		case SHARD_COMMAND_PLAN:
 			return true;
 		case SHARD_COMMAND_TYPE:
 		case SHARD_COMMAND_JOIN:
@@ -495,6 +515,7 @@ shard_node_command_give(ShardNode *node, int64 now, const ShardCommand *command)
 		case SHARD_COMMAND_REBALANCE:
 		case SHARD_COMMAND_LEASE_TTL:
 		case SHARD_COMMAND_OWNER:
+		case SHARD_COMMAND_PLAN:
 			for_coordinator(node, now, command);
 			return;
 		case SHARD_COMMAND_TYPE:
@@ -520,6 +541,12 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 			/* Sure not to have been carried out: it may go to another one, with all that wait. */
 			command->ballot = 0;
 			command->next_send = Min(command->next_send, now + SHARD_RESEND_INTERVAL);
+		}
+		else if (command->command.kind == SHARD_COMMAND_PLAN && message->flag)
+		{
+			shard_node_answer_plan(node, command->command.asker, message->n != 0, message->entries,
+								   message->n_entries);
+			drop_command(node, i);
 		}
 		else
 			end_command(node, i, message->flag, message->outcome, message->n, message->text);
@@ -573,8 +600,12 @@ static bool
 tick(ShardNode *node, int64 now, int at)
 {
 	NodeCommand *command = &node->commands[at];
-	bool sent = command->ballot != 0;
+	bool sent;
 
+	/* what changes nothing can be asked of any coordinator */
+	if (command->command.kind == SHARD_COMMAND_PLAN && command->ballot != node->coordinator_ballot)
+		command->ballot = 0;
+	sent = command->ballot != 0;
 	if (!node->running || node->fenced)
 		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					node->fenced ? "this node is fenced" : "this incarnation was downed");

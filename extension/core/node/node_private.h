@@ -401,6 +401,10 @@ extern void shard_node_command_destroy(ShardNode *node);
  */
 extern void shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status,
 							  int64 number, const char *why);
+
+/* A plan, for this node's operator or another one's. */
+extern void shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more,
+								   const ShardMapEntry *homes, int n_homes);
 extern NodeAsked *shard_node_answer_asked(const ShardNode *node, int32 id);
 extern bool shard_node_answer_again(ShardNode *node, const ShardControl *message);
 extern void

@@ -186,7 +186,8 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 #ifdef SHARD_MUTANT_DONE_BEFORE_DURABLE
 	return;
 #endif
-	if (node->last_ticket <= node->persisted || (!done->flag && !wrote))
+	/* A plan presupposes nothing: it says what would be done. */
+	if (node->last_ticket <= node->persisted || (!done->flag && !wrote) || done->n_entries > 0)
 		return;
 	held = put_held(&node->held, node->last_ticket, done->text,
 					done->text ? strlen(done->text) + 1 : 0);

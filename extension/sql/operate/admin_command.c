@@ -405,16 +405,19 @@ explain(ErrorData *error, const char *what)
 	}
 }
 
-/* See admin_command.h. */
-int64
-shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
+/* Either has a command carried out, *result, or answered with a list of moves, *moves and *more. */
+static void
+hand_over(const ShardCommand *command, int64 timeout_us, const char *what, int64 *result,
+		  List **moves, bool *more)
 {
 	MemoryContext context = CurrentMemoryContext;
-	int64 result = 0;
 
 	PG_TRY();
 	{
-		result = shard_control_command(command, timeout_us);
+		if (moves != NULL)
+			*moves = shard_control_plan(command, timeout_us, more);
+		else
+			*result = shard_control_command(command, timeout_us);
 	}
 	PG_CATCH();
 	{
@@ -424,10 +427,31 @@ shard_command_send(const ShardCommand *command, int64 timeout_us, const char *wh
 		error = CopyErrorData();
 		FlushErrorState();
 		explain(error, what);
+		if (moves != NULL && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			error->hint = pstrdup("Nothing was moved. See shard_members and shard_health().");
 		ReThrowError(error);
 	}
 	PG_END_TRY();
+}
+
+/* See admin_command.h. */
+int64
+shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
+{
+	int64 result;
+
+	hand_over(command, timeout_us, what, &result, NULL, NULL);
 	return result;
+}
+
+/* See admin_command.h. */
+List *
+shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what, bool *more)
+{
+	List *moves;
+
+	hand_over(command, timeout_us, what, NULL, &moves, more);
+	return moves;
 }
 
 /* ---- homes ------------------------------------------------------------------------------------ */
