@@ -5,6 +5,7 @@
 #   make check             every test; also check-matrix (15, 17, 18) and check-long (an hour)
 #   make check-asan        tests with a server that is built with AddressSanitizer and its assertions
 #   make lint, make indent, make bench; make bench SCENARIOS='M J O' only these
+#   make house            how large and how tidy the source is, in figures; HOUSE_LISTS=1 names what stands out
 #   make check-outside    a checker that knows nothing of the inside, for OUTSIDE_SECONDS (1800)
 #   make sim-night        simulated histories for HOURS (8) on all cores
 #   make fault-night      random faults in a real cluster for HOURS (8)
@@ -17,7 +18,7 @@
 PG_CONFIG ?= pg_config
 
 # These run on a machine that has no PostgreSQL yet, so they come before PGXS.
-SCRIPTS_ONLY = check check-matrix check-long check-asan demo demo-stop bench lint indent models models-long \
+SCRIPTS_ONLY = check check-matrix check-long check-asan demo demo-stop bench lint indent house models models-long \
 	sim-night fault-night fuzz-long check-outside
 
 ifneq (,$(filter $(SCRIPTS_ONLY),$(MAKECMDGOALS)))
@@ -48,6 +49,8 @@ lint:
 	@test/lint.sh
 indent:
 	@test/lint.sh --indent
+house:
+	@perl test/house.pl
 models:
 	@test/setup.sh model && test/model/run.sh
 models-long:

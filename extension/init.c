@@ -11,20 +11,16 @@
 #include "sql/send/api.h"
 #include "shared/bar.h"
 #include "registry/catalog.h"
-#include "process/database_hook.h"
-#include "process/drop_hook.h"
+#include "hook/hook.h"
 #include "entity/executor.h"
 #include "base/guc.h"
 #include "registry/guest.h"
-#include "sql/view/inbox_view.h"
-#include "process/install.h"
+#include "sql/view/inbox.h"
 #include "process/launcher.h"
-#include "process/log_hook.h"
 #include "link/receive.h"
 #include "registry/setting_hook.h"
 #include "shared/shmem.h"
 #include "shared/visitor.h"
-#include "process/table_hook.h"
 
 #include "base/compat.h"
 
@@ -44,7 +40,7 @@ _PG_init(void)
 	shard_preloaded = true;
 	shard_visitor_define();
 	shard_guc_init();
-	shard_shmem_init();
+	shard_shared_init();
 	shard_catalog_init();
 	shard_bar_init();
 	shard_install_init();

@@ -127,7 +127,7 @@ build_all() {
   pgxs=$(dirname "$("$bindir/pg_config" --pgxs)")/../..
   pgxs=$(cd "$pgxs" && pwd)
   mkdir "$work/src"
-  for folder in README.md sql expected test; do
+  for folder in README.md doc sql expected test; do
     [ ! -e "$folder" ] || cp -r "$folder" "$work/src/"
   done
   rm -rf "$work/src/test/unit/build"

@@ -10,7 +10,7 @@ use warnings FATAL => 'all';
 # them is shard.h, above all of them init.c. extension/README.md says what each room is for.
 my @rooms = qw(
 	core/base core/allocation core/map core/member core/home core/node core/flow core/entity
-	base shared registry log entity link route copy process control
+	base shared registry log entity link route copy process control hook
 	sql/send sql/cluster sql/operate sql/type sql/view sql/plan
 );
 my %floor = map { $rooms[$_] => $_ + 1 } 0 .. $#rooms;
@@ -394,20 +394,47 @@ sub check_comments
 	check_functions('COMMENT ON', qr/^COMMENT\s+ON\s+(?:FUNCTION|PROCEDURE|AGGREGATE)\b/is);
 }
 
+# The anchors of a document: its headings, as GitHub names them.
+sub anchors_of
+{
+	my ($file) = @_;
+	my (%anchor, $code);
+	for my $line (split /\n/, slurp($file))
+	{
+		$code = !$code if $line =~ /^```/;
+		next unless !$code && $line =~ /^#+\s+(.+?)\s*$/;
+		my $name = lc $1;
+		$name =~ s/\[([^\]]*)\]\([^)]*\)/$1/g;
+		$name =~ s/[^\w\- ]//g;
+		$name =~ s/ /-/g;
+		$anchor{ exists $anchor{$name} ? "$name-1" : $name } = 1;
+	}
+	return \%anchor;
+}
+
 # Where a document leads, and that no trick of doc/security.md is told twice: two changes at once may bring it.
 sub check_documents
 {
-	for my $file (sort(glob('*.md doc/*.md extension/*.md extension/*/*.md extension/*/*/*.md')))
+	my %anchors;
+	for my $file (sort(glob('*.md doc/*.md doc/*/*.md bench/*.md extension/*.md extension/*/*.md extension/*/*/*.md')))
 	{
 		my ($number, %told, $dir) = (0);
 		($dir) = $file =~ m{^(.*/)} or $dir = '';
 		for my $line (split /\n/, slurp($file))
 		{
 			$number++;
-			for my $place ($line =~ /\]\((?![a-z]+:)([^)#\s]+)/g)
+			for my $place ($line =~ /\]\((?![a-z]+:)([^)\s]+)/g)
 			{
-				finding($file, $number, "leads nowhere: $place") unless -e "$dir$place";
+				my ($path, $anchor) = $place =~ /^([^#]*)(?:#(.*))?$/;
+				my $target = $path eq '' ? $file : "$dir$path";
+				1 while $target =~ s{[^/]+/\.\./}{};
+				finding($file, $number, "leads nowhere: $place") unless -e $target;
+				next unless defined $anchor && $target =~ /\.md$/ && -e $target;
+				$anchors{$target} //= anchors_of($target);
+				finding($file, $number, "leads to no heading: $place") unless $anchors{$target}{$anchor};
 			}
+			finding($file, $number, 'a table cell of more than 200 characters')
+			  if $line =~ /^\|/ && $file =~ m{^(?:extension|doc/protocol)/} && grep { length > 202 } split(/(?<!\\)\|/, $line);
 			next unless $file eq 'doc/security.md' && $line =~ /^\| (.+?) \|/;
 			finding($file, $number, "told twice, first at line $told{$1}") if $told{$1};
 			$told{$1} = $number unless $line =~ /^\|-|^\| +\|/;

@@ -52,7 +52,7 @@ owner_in_cluster(const ControlType *type, const ControlLearned *learned, int cou
 		{
 			ShardTypeRecord known = {.owner = learned[i].owner};
 
-			return shard_type_owner_differs(&known, &type->record) ? learned[i].owner : NULL;
+			return shard_difference_of_owners(&known, &type->record) ? learned[i].owner : NULL;
 		}
 	return NULL;
 }

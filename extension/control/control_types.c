@@ -260,10 +260,10 @@ shard_control_types_compare(const ShardTypeRecord *wanted, const char **differen
 			!shard_record_get_type(&entries[i], &record, arena) ||
 			strcmp(record.name, wanted->name) != 0)
 			continue;
-		*difference = shard_type_difference(&record, wanted, true, arena);
+		*difference = shard_difference_of_types(&record, wanted, true, arena);
 		if (*difference != NULL)
 			*difference = pstrdup(*difference);
-		if (shard_type_owner_differs(&record, wanted))
+		if (shard_difference_of_owners(&record, wanted))
 			*owner = pstrdup(record.owner);
 		*dropping = record.dropping;
 		type_id = entries[i].key.a;

@@ -32,7 +32,7 @@
 #include "core/flow/route.h"
 #include "base/fault.h"
 #include "shared/gate.h"
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 #include "base/peer_errors.h"
 #include "registry/registry.h"
 #include "route/routing_store.h"

@@ -43,7 +43,7 @@
 #include "shared/import_progress.h"
 #include "copy/import_stage.h"
 #include "log/log.h"
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 #include "route/routing_store.h"
 #include "log/session.h"
 #include "entity/state_door.h"

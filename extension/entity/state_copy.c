@@ -32,7 +32,7 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 #include "entity/state_copy.h"
 #include "entity/state_door.h"
 

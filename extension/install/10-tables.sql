@@ -11,7 +11,7 @@ CREATE SCHEMA shard_entity;
 GRANT USAGE ON SCHEMA shard_entity TO PUBLIC;
 COMMENT ON SCHEMA shard_entity IS 'state tables of the entity types, one each, owned by the type''s owner';
 
-/* Identity of this node (doc/protocol.md, section 1): one row. */
+/* Identity of this node (doc/protocol/members.md): one row. */
 CREATE TABLE shard.node (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     cluster_id        uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(),

@@ -31,7 +31,7 @@
 Outbox shard_outbox;
 
 OutPeer *
-shard_out_peer(int32 node, bool make)
+shard_outbox_get_peer(int32 node, bool make)
 {
 	MemoryContext old;
 	OutPeer *peer;
@@ -54,9 +54,9 @@ shard_out_peer(int32 node, bool make)
 }
 
 OutStream *
-shard_out_stream(int32 node, int lane, bool make)
+shard_outbox_get_stream(int32 node, int lane, bool make)
 {
-	OutPeer *peer = shard_out_peer(node, make);
+	OutPeer *peer = shard_outbox_get_peer(node, make);
 	OutStream *stream;
 	MemoryContext old;
 
@@ -103,12 +103,12 @@ close_packet(OutStream *stream)
 	OutPacket *packet;
 
 	initStringInfo(&payload);
-	shard_out_put_header(&payload, &header);
+	shard_outbox_put_header(&payload, &header);
 	appendBinaryStringInfo(&payload, build->parcels.data, build->parcels.len);
 	row.payload = payload.data;
 	row.payload_len = payload.len;
-	packet = shard_out_make_packet(stream, build, true);
-	(void) shard_out_forget_gone(packet);
+	packet = shard_outbox_make_packet(stream, build, true);
+	(void) shard_outbox_forget_gone(packet);
 	packet->low = shard_log_last_seq(shard_outbox.db) + 1;
 	dlist_push_tail(&shard_outbox.turn, &packet->link);
 	build->n_rows = build->n_shards = 0;
@@ -132,7 +132,7 @@ shard_outbox_append(int32 node, const ShardItem *item)
 {
 	const ShardRow *row = item->body;
 	OutStream *stream =
-		shard_out_stream(node, shard_message_lane(item->type_id, item->shard), true);
+		shard_outbox_get_stream(node, shard_message_lane(item->type_id, item->shard), true);
 	OutBuild *build = &stream->build;
 	ShardParcel parcel = {.kind = row->kind,
 						  .type_id = item->type_id,
@@ -159,7 +159,7 @@ shard_outbox_append(int32 node, const ShardItem *item)
 	(void) shard_stream_next(&stream->stream);
 	build->n_rows++;
 	shard_packet_put(&build->parcels, &parcel);
-	shard_out_add_shard(build, &parcel);
+	shard_outbox_add_shard(build, &parcel);
 	if (build->parcels.len >= PACKET_BYTES)
 		close_packet(stream);
 }
@@ -175,7 +175,7 @@ store_new(OutStream *stream)
 		return;
 	stream->saving = true;
 	stream->saving_last = stream->stream.last;
-	shard_out_table_store_stream(stream);
+	shard_outbox_table_store_stream(stream);
 }
 
 void
@@ -216,9 +216,9 @@ keep_turn(XLogRecPtr lsn)
 			packet->first_seq == stream->stream.sent + 1)
 			stream->next = packet;
 		if (stream->peer->unreachable)
-			shard_out_count(packet);
+			shard_outbox_count(packet);
 		if (shard_outbox.cached > CACHE_BYTES)
-			shard_out_forget_parcels(packet);
+			shard_outbox_forget_parcels(packet);
 	}
 }
 
@@ -235,7 +235,7 @@ keep_moved(OutStream *stream)
 		dlist_delete(&packet->link);
 		packet->moving = false;
 		packet->kept = true;
-		shard_out_forget_parcels(packet);
+		shard_outbox_forget_parcels(packet);
 		dlist_push_tail(&stream->kept, &packet->link);
 		shard_outbox.dirty |= shard_lane_bit(stream->lane);
 	}
@@ -247,12 +247,12 @@ shard_outbox_committed(XLogRecPtr lsn)
 	OutStream *stream;
 
 	while (!dlist_is_empty(&shard_outbox.deleting))
-		shard_out_free_packet(
+		shard_outbox_free_packet(
 			dlist_container(OutPacket, link, dlist_pop_head_node(&shard_outbox.deleting)));
 	EACH_STREAM(stream)
 	{
 		if (stream->accepting)
-			shard_out_accepted(stream);
+			shard_outbox_accepted(stream);
 	}
 	keep_turn(lsn);
 	EACH_STREAM(stream)
@@ -288,14 +288,14 @@ shard_outbox_aborted(void)
 	OutStream *stream;
 
 	while (!dlist_is_empty(&shard_outbox.turn))
-		shard_out_free_packet(
+		shard_outbox_free_packet(
 			dlist_container(OutPacket, link, dlist_pop_head_node(&shard_outbox.turn)));
 	while (!dlist_is_empty(&shard_outbox.deleting))
 		dlist_push_head(&shard_outbox.gone, dlist_pop_head_node(&shard_outbox.deleting));
 	EACH_STREAM(stream)
 	{
 		if (stream->accepting)
-			shard_out_not_accepted(stream);
+			shard_outbox_not_accepted(stream);
 		if (stream->touched)
 		{
 			stream->stream.last = stream->last;
@@ -346,7 +346,7 @@ shard_outbox_visit_parcels(const OutStream *stream, int64 seq, bool sent, const 
 			visit(&item, &row, arg);
 	}
 	if (reader.failed)
-		shard_out_damaged(stream, first_seq);
+		shard_outbox_damaged(stream, first_seq);
 }
 
 /* Who collects a shard's items. */
@@ -390,20 +390,20 @@ collect_stored(OutStream *stream, const Collect *collect)
 	OutPacket *some[64];
 	int n = 0;
 
-	for (OutPacket *packet = shard_out_first(stream); packet != NULL;
-		 packet = shard_out_after(packet))
+	for (OutPacket *packet = shard_outbox_first(stream); packet != NULL;
+		 packet = shard_outbox_after(packet))
 	{
 		if (!has_shard(packet, collect->type_id, collect->shard))
 			continue;
 		some[n++] = packet;
 		if (n == lengthof(some))
 		{
-			shard_out_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
+			shard_outbox_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
 			n = 0;
 		}
 	}
 	if (n > 0)
-		shard_out_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
+		shard_outbox_each_parcels(some, n, visit_packet, unconstify(Collect *, collect));
 }
 
 /* Packets of this very turn may not be written yet, but have their bytes. */
@@ -439,7 +439,7 @@ shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit visit, void *a
 int64
 shard_outbox_last(int lane, int32 node)
 {
-	OutStream *stream = shard_out_stream(node, lane, false);
+	OutStream *stream = shard_outbox_get_stream(node, lane, false);
 
 	return stream == NULL ? 0 : stream->stream.last;
 }
@@ -457,10 +457,10 @@ shard_outbox_passed(uint64 mark, bool stored_there)
 
 	EACH_STREAM(stream)
 	{
-		for (OutPacket *packet = shard_out_first(stream); packet != NULL && packet->serial <= mark;
-			 packet = shard_out_after(packet))
+		for (OutPacket *packet = shard_outbox_first(stream);
+			 packet != NULL && packet->serial <= mark; packet = shard_outbox_after(packet))
 			if (!(stored_there && out_last_seq(packet) <= stream->stream.acked) &&
-				shard_out_is_kept(packet))
+				shard_outbox_is_kept(packet))
 				return false;
 	}
 	return true;

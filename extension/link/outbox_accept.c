@@ -30,7 +30,7 @@ static void
 visit_item(const ShardItem *item, const ShardRow *row, void *arg)
 {
 	const Accept *accept = arg;
-	const ShardRoute *route = shard_out_route(item->type_id, item->shard);
+	const ShardRoute *route = shard_outbox_route(item->type_id, item->shard);
 
 	if (route != NULL && shard_route_kept(route, item))
 		accept->save(item, row, accept->in_doubt, accept->arg);
@@ -56,17 +56,17 @@ save_stream(Accept *accept)
 	OutPacket *some[SOME_PACKETS];
 	int n = 0;
 
-	for (OutPacket *packet = shard_out_first(accept->stream); packet != NULL;
-		 packet = shard_out_after(packet))
+	for (OutPacket *packet = shard_outbox_first(accept->stream); packet != NULL;
+		 packet = shard_outbox_after(packet))
 	{
 		some[n++] = packet;
 		if (n < SOME_PACKETS)
 			continue;
-		shard_out_each_parcels(some, n, visit_packet, accept);
+		shard_outbox_each_parcels(some, n, visit_packet, accept);
 		n = 0;
 	}
 	if (n > 0)
-		shard_out_each_parcels(some, n, visit_packet, accept);
+		shard_outbox_each_parcels(some, n, visit_packet, accept);
 }
 
 /* Begins the stream anew: what it appends in the rest of this turn is of the new generation. */
@@ -78,13 +78,13 @@ begin_anew(OutStream *stream)
 	stream->accepting = true;
 	stream->quarantine = NULL;
 	shard_stream_accept(&stream->stream, &stream->heard);
-	shard_out_table_store_stream(stream);
+	shard_outbox_table_store_stream(stream);
 }
 
 bool
 shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg)
 {
-	OutPeer *peer = shard_out_peer(node, false);
+	OutPeer *peer = shard_outbox_get_peer(node, false);
 	bool any = false;
 
 	for (int lane = 0; peer != NULL && lane < SHARD_LANES; lane++)
@@ -97,7 +97,7 @@ shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg)
 			continue;
 		ShardAssert(!accept.stream->touched);
 		save_stream(&accept);
-		shard_out_table_forget_all(accept.stream);
+		shard_outbox_table_forget_all(accept.stream);
 		begin_anew(accept.stream);
 		any = true;
 	}
@@ -116,13 +116,13 @@ free_packets(OutStream *stream, dlist_head *list)
 		if (packet->stream != stream)
 			continue;
 		dlist_delete(&packet->link);
-		shard_out_free_packet(packet);
+		shard_outbox_free_packet(packet);
 	}
 }
 
 /* After the commit, before the turn's own packets are taken over. */
 void
-shard_out_accepted(OutStream *stream)
+shard_outbox_accepted(OutStream *stream)
 {
 	free_packets(stream, &stream->kept);
 	free_packets(stream, &stream->logged);
@@ -137,7 +137,7 @@ shard_out_accepted(OutStream *stream)
 
 /* After an abort. */
 void
-shard_out_not_accepted(OutStream *stream)
+shard_outbox_not_accepted(OutStream *stream)
 {
 	stream->stream = stream->before;
 	stream->quarantine = stream->quarantine_before;

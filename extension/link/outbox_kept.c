@@ -56,7 +56,7 @@ let_go(OutPacket *packet)
 	if (packet->kept)
 		dlist_push_tail(&shard_outbox.gone, &packet->link);
 	else
-		shard_out_free_packet(packet);
+		shard_outbox_free_packet(packet);
 }
 
 /* Lets packets at the front of a list go. */
@@ -74,7 +74,7 @@ sweep(OutStream *stream, dlist_head *list)
 		if ((out_last_seq(packet) > stream->stream.acked && !stream->peer->gone) ||
 			stayed >= LOOK_BEHIND)
 			break;
-		if (shard_out_is_kept(packet))
+		if (shard_outbox_is_kept(packet))
 			stayed++;
 		else
 		{
@@ -110,7 +110,7 @@ shard_outbox_changed(void)
 void
 shard_outbox_gone(int32 node)
 {
-	OutPeer *peer = shard_out_peer(node, false);
+	OutPeer *peer = shard_outbox_get_peer(node, false);
 
 	if (peer == NULL || peer->gone)
 		return;
@@ -126,9 +126,9 @@ shard_outbox_types_changed(void)
 		{
 			OutStream *stream = shard_outbox.peers[i]->streams[lane];
 
-			for (OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream);
-				 packet != NULL; packet = shard_out_after(packet))
-				if (shard_out_forget_gone(packet))
+			for (OutPacket *packet = stream == NULL ? NULL : shard_outbox_first(stream);
+				 packet != NULL; packet = shard_outbox_after(packet))
+				if (shard_outbox_forget_gone(packet))
 					shard_outbox.dirty |= shard_lane_bit(lane);
 		}
 }
@@ -183,9 +183,9 @@ move_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 	StringInfoData payload;
 
 	initStringInfo(&payload);
-	shard_out_put_header(&payload, &header);
+	shard_outbox_put_header(&payload, &header);
 	appendBinaryStringInfo(&payload, parcels, length);
-	shard_out_table_keep(packet, payload.data, payload.len);
+	shard_outbox_table_keep(packet, payload.data, payload.len);
 	pfree(payload.data);
 }
 
@@ -208,7 +208,7 @@ move_packets(OutStream *stream, int64 seq, TimestampTz before, int64 *room)
 		some[n++] = packet;
 	}
 	if (n > 0)
-		shard_out_each_parcels(some, n, move_packet, NULL);
+		shard_outbox_each_parcels(some, n, move_packet, NULL);
 	return n > 0;
 }
 
@@ -229,7 +229,7 @@ delete_gone(void)
 			break;
 		dlist_delete(&packet->link);
 		dlist_push_tail(&shard_outbox.deleting, &packet->link);
-		shard_out_table_forget(packet);
+		shard_outbox_table_forget(packet);
 	}
 	return n > 0;
 }
@@ -257,7 +257,7 @@ leave_log(int64 seq)
 			{
 				stream->saving = true;
 				stream->saving_last = stream->stream.last;
-				shard_out_table_store_stream(stream);
+				shard_outbox_table_store_stream(stream);
 				wrote = true;
 			}
 		}

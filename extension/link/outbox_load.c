@@ -40,7 +40,7 @@ end_of_wal(void)
 	return lsn;
 }
 
-/* For shard_out_table_streams. */
+/* For shard_outbox_table_streams. */
 static void
 load_stream(int32 node, int lane, const ShardStream *stored, const char *quarantine)
 {
@@ -49,7 +49,7 @@ load_stream(int32 node, int lane, const ShardStream *stored, const char *quarant
 
 	if (lane < 0 || lane >= SHARD_LANES || !(shard_outbox.lanes & shard_lane_bit(lane)))
 		return;
-	stream = shard_out_stream(node, lane, true);
+	stream = shard_outbox_get_stream(node, lane, true);
 	old = MemoryContextSwitchTo(shard_outbox.context);
 	stream->stream = *stored;
 	stream->stream.begins = palloc(Max(stored->begin_space, 1) * sizeof(ShardStreamBegin));
@@ -70,9 +70,9 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 
 	build->first_seq = header->first_seq;
 	build->sent = (header->flags & OUT_SENT) != 0;
-	if (!shard_out_parse(build, parcels) || build->n_rows != header->n_rows)
-		shard_out_damaged(stream, header->first_seq);
-	packet = shard_out_make_packet(stream, build, false);
+	if (!shard_outbox_parse(build, parcels) || build->n_rows != header->n_rows)
+		shard_outbox_damaged(stream, header->first_seq);
+	packet = shard_outbox_make_packet(stream, build, false);
 	build->n_rows = build->n_shards = 0;
 	packet->low = packet->high = seq;
 	packet->kept = seq == 0;
@@ -89,10 +89,10 @@ load_packet(OutStream *stream, const OutHeader *header, ShardReader *parcels, in
 	}
 	stream->last = stream->stream.last = Max(stream->last, out_last_seq(packet));
 
-	(void) shard_out_forget_gone(packet);
+	(void) shard_outbox_forget_gone(packet);
 	/* so that what is asked of its shards later needs no transaction */
 	for (int i = 0; i < packet->n_shards; i++)
-		(void) shard_out_route(packet->shards[i].type_id, packet->shards[i].shard);
+		(void) shard_outbox_route(packet->shards[i].type_id, packet->shards[i].shard);
 }
 
 /* For both: the header, and the stream that it belongs to; NULL: of a generation that is over. */
@@ -101,10 +101,10 @@ stream_of(ShardReader *reader, int lane, OutHeader *header)
 {
 	OutStream *stream;
 
-	if (!shard_out_get_header(reader, header) || header->channel != 0)
+	if (!shard_outbox_get_header(reader, header) || header->channel != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("a packet of lane %d is damaged", lane)));
-	stream = shard_out_stream(header->node, lane, true);
+	stream = shard_outbox_get_stream(header->node, lane, true);
 	return header->gen == stream->stream.gen ? stream : NULL;
 }
 
@@ -187,8 +187,8 @@ shard_outbox_load(ShardDatabase *db, ShardLanes lanes, ShardRoutes *routes)
 	dlist_init(&shard_outbox.turn);
 
 	shard_outbox.loaded_lsn = end_of_wal();
-	shard_out_table_streams(load_stream);
-	shard_out_table_kept(load_kept);
+	shard_outbox_table_streams(load_stream);
+	shard_outbox_table_kept(load_kept);
 	shard_cursor_register(SHARD_KIND_PACKET, load_logged);
 }
 
@@ -232,7 +232,7 @@ store_lineage(OutStream **streams, int n)
 	(void) shard_catalog_lock(false);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	for (int i = 0; i < n; i++)
-		shard_out_table_store_stream(streams[i]);
+		shard_outbox_table_store_stream(streams[i]);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	for (int i = 0; i < n; i++)

@@ -130,47 +130,47 @@ out_last_seq(const OutPacket *packet)
 }
 
 /* outbox.c */
-extern OutPeer *shard_out_peer(int32 node, bool make);
-extern OutStream *shard_out_stream(int32 node, int lane, bool make);
+extern OutPeer *shard_outbox_get_peer(int32 node, bool make);
+extern OutStream *shard_outbox_get_stream(int32 node, int lane, bool make);
 
 /* outbox_packet.c */
-extern void shard_out_put_header(StringInfo out, const OutHeader *header);
-extern bool shard_out_get_header(ShardReader *reader, OutHeader *header);
-extern void shard_out_add_shard(OutBuild *build, const ShardParcel *parcel);
-extern OutPacket *shard_out_make_packet(OutStream *stream, const OutBuild *build, bool cache);
-extern bool shard_out_parse(OutBuild *build, ShardReader *reader);
-extern void shard_out_free_packet(OutPacket *packet);
-extern bool shard_out_forget_gone(OutPacket *packet);
+extern void shard_outbox_put_header(StringInfo out, const OutHeader *header);
+extern bool shard_outbox_get_header(ShardReader *reader, OutHeader *header);
+extern void shard_outbox_add_shard(OutBuild *build, const ShardParcel *parcel);
+extern OutPacket *shard_outbox_make_packet(OutStream *stream, const OutBuild *build, bool cache);
+extern bool shard_outbox_parse(OutBuild *build, ShardReader *reader);
+extern void shard_outbox_free_packet(OutPacket *packet);
+extern bool shard_outbox_forget_gone(OutPacket *packet);
 extern void
 shard_outbox_visit_parcels(const OutStream *stream, int64 seq, bool sent, const char *parcels,
 						   int length, ShardOutboxVisit visit, void *arg);
-extern void shard_out_forget_parcels(OutPacket *packet);
-extern bool shard_out_is_kept(const OutPacket *packet);
-extern OutPacket *shard_out_after(OutPacket *packet);
-extern OutPacket *shard_out_first(OutStream *stream);
-extern ShardRoute *shard_out_route(int32 type_id, int32 shard);
-extern void shard_out_damaged(const OutStream *stream, int64 first_seq);
+extern void shard_outbox_forget_parcels(OutPacket *packet);
+extern bool shard_outbox_is_kept(const OutPacket *packet);
+extern OutPacket *shard_outbox_after(OutPacket *packet);
+extern OutPacket *shard_outbox_first(OutStream *stream);
+extern ShardRoute *shard_outbox_route(int32 type_id, int32 shard);
+extern void shard_outbox_damaged(const OutStream *stream, int64 first_seq);
 
 /* The parcels of packets of one stream, in order of seq. Needs a transaction and a snapshot. */
 typedef void (*OutBytes)(OutPacket *packet, const char *parcels, int length, void *arg);
-extern void shard_out_each_parcels(OutPacket **packets, int n, OutBytes visit, void *arg);
+extern void shard_outbox_each_parcels(OutPacket **packets, int n, OutBytes visit, void *arg);
 
 /* outbox_accept.c */
-extern void shard_out_accepted(OutStream *stream);
-extern void shard_out_not_accepted(OutStream *stream);
+extern void shard_outbox_accepted(OutStream *stream);
+extern void shard_outbox_not_accepted(OutStream *stream);
 
 /* outbox_send.c: what counts for buffer_size */
-extern void shard_out_count(OutPacket *packet);
+extern void shard_outbox_count(OutPacket *packet);
 extern void shard_outbox_uncount(OutPacket *packet);
 
 /* outbox_table.c: SQL. Each needs a transaction and a snapshot. */
 typedef void (*OutStreamVisit)(int32 node, int lane, const ShardStream *stream,
 							   const char *quarantine);
 typedef void (*OutKeptVisit)(int32 node, int lane, const char *payload, int length, TimestampTz at);
-extern void shard_out_table_streams(OutStreamVisit visit);
-extern void shard_out_table_store_stream(const OutStream *stream);
-extern void shard_out_table_kept(OutKeptVisit visit);
-extern void shard_out_table_keep(const OutPacket *packet, const char *payload, int length);
-extern void shard_out_table_forget(const OutPacket *packet);
-extern void shard_out_table_forget_all(const OutStream *stream);
-extern bool shard_out_table_read(const OutPacket *packet, OutBytes visit, void *arg);
+extern void shard_outbox_table_streams(OutStreamVisit visit);
+extern void shard_outbox_table_store_stream(const OutStream *stream);
+extern void shard_outbox_table_kept(OutKeptVisit visit);
+extern void shard_outbox_table_keep(const OutPacket *packet, const char *payload, int length);
+extern void shard_outbox_table_forget(const OutPacket *packet);
+extern void shard_outbox_table_forget_all(const OutStream *stream);
+extern bool shard_outbox_table_read(const OutPacket *packet, OutBytes visit, void *arg);

@@ -27,7 +27,7 @@
 ShardStream *
 shard_outbox_stream(int32 node, int lane)
 {
-	return &shard_out_stream(node, lane, true)->stream;
+	return &shard_outbox_get_stream(node, lane, true)->stream;
 }
 
 int
@@ -45,14 +45,14 @@ shard_outbox_node(int number)
 bool
 shard_outbox_waits(int32 node, TimestampTz *unconfirmed)
 {
-	OutPeer *peer = shard_out_peer(node, false);
+	OutPeer *peer = shard_outbox_get_peer(node, false);
 	bool waits = false;
 
 	*unconfirmed = 0;
 	for (int lane = 0; peer != NULL && lane < SHARD_LANES; lane++)
 	{
 		OutStream *stream = peer->streams[lane];
-		OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream);
+		OutPacket *packet = stream == NULL ? NULL : shard_outbox_first(stream);
 
 		if (packet == NULL)
 			continue;
@@ -75,8 +75,8 @@ shard_outbox_status(int number, ShardOutboxStatus *status)
 	{
 		OutStream *stream = peer->streams[lane];
 
-		for (OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream); packet != NULL;
-			 packet = shard_out_after(packet))
+		for (OutPacket *packet = stream == NULL ? NULL : shard_outbox_first(stream); packet != NULL;
+			 packet = shard_outbox_after(packet))
 		{
 			bool received = out_last_seq(packet) <= stream->stream.acked;
 			TimestampTz *oldest = received ? &received_at : &status->oldest;
@@ -137,7 +137,7 @@ read_back(OutPacket *packet)
 	bool locked;
 
 	for (; packet != NULL && n < READ_PACKETS && bytes < READ_BYTES;
-		 packet = shard_out_after(packet))
+		 packet = shard_outbox_after(packet))
 	{
 		if (packet->parcels != NULL)
 			break;
@@ -149,7 +149,7 @@ read_back(OutPacket *packet)
 	if (locked)
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		shard_out_each_parcels(some, n, cache_parcels, NULL);
+		shard_outbox_each_parcels(some, n, cache_parcels, NULL);
 		PopActiveSnapshot();
 	}
 	CommitTransactionCommand();
@@ -160,7 +160,7 @@ read_back(OutPacket *packet)
 static bool
 is_superseded(const OutShard *shard)
 {
-	const ShardRoute *route = shard_out_route(shard->type_id, shard->shard);
+	const ShardRoute *route = shard_outbox_route(shard->type_id, shard->shard);
 	ShardItem item = {.type_id = shard->type_id, .shard = shard->shard, .epoch = shard->epoch};
 
 	return route != NULL && shard_route_superseded(route, &item);
@@ -198,7 +198,7 @@ put_with_voids(const OutPacket *packet, StringInfo out)
 		begin = reader.at;
 	}
 	if (reader.failed)
-		shard_out_damaged(packet->stream, packet->first_seq);
+		shard_outbox_damaged(packet->stream, packet->first_seq);
 }
 
 /* Appends a packet that is released, and in memory. */
@@ -208,7 +208,7 @@ put_packet(const OutPacket *packet, StringInfo out, ShardOutboxShard visit, void
 	for (int i = 0; i < packet->n_shards; i++)
 	{
 		const ShardRoute *route =
-			shard_out_route(packet->shards[i].type_id, packet->shards[i].shard);
+			shard_outbox_route(packet->shards[i].type_id, packet->shards[i].shard);
 
 		if (route != NULL)
 			visit(route, arg);
@@ -239,7 +239,7 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 				  ShardStreamSection *section, ShardOutboxShard shard, void *arg,
 				  XLogRecPtr *waiting)
 {
-	OutStream *stream = shard_out_stream(node, lane, false);
+	OutStream *stream = shard_outbox_get_stream(node, lane, false);
 	OutPacket *packet;
 
 	memset(section, 0, sizeof(*section));
@@ -248,7 +248,7 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 		return false;
 	if (stream->next == NULL)
 		stream->next = find_next(stream);
-	for (packet = stream->next; packet != NULL; packet = shard_out_after(packet))
+	for (packet = stream->next; packet != NULL; packet = shard_outbox_after(packet))
 	{
 		if (!shard_gate_released(0, 0, 0, packet->lsn))
 		{
@@ -280,7 +280,7 @@ shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int ma
 void
 shard_outbox_received(int32 node, int lane, int64 seq)
 {
-	OutStream *stream = shard_out_stream(node, lane, false);
+	OutStream *stream = shard_outbox_get_stream(node, lane, false);
 	int64 before;
 
 	if (stream == NULL)
@@ -290,22 +290,22 @@ shard_outbox_received(int32 node, int lane, int64 seq)
 		return;
 	shard_outbox.dirty |= shard_lane_bit(lane);
 	while (stream->next != NULL && out_last_seq(stream->next) <= stream->stream.sent)
-		stream->next = shard_out_after(stream->next);
-	for (OutPacket *packet = shard_out_first(stream);
+		stream->next = shard_outbox_after(stream->next);
+	for (OutPacket *packet = shard_outbox_first(stream);
 		 packet != NULL && out_last_seq(packet) <= stream->stream.acked;
-		 packet = shard_out_after(packet))
+		 packet = shard_outbox_after(packet))
 	{
 		if (out_last_seq(packet) <= before)
 			continue;
 		shard_outbox_uncount(packet);
-		shard_out_forget_parcels(packet);
+		shard_outbox_forget_parcels(packet);
 	}
 }
 
 void
 shard_outbox_close(int32 node)
 {
-	OutPeer *peer = shard_out_peer(node, false);
+	OutPeer *peer = shard_outbox_get_peer(node, false);
 
 	for (int lane = 0; peer != NULL && lane < SHARD_LANES; lane++)
 		if (peer->streams[lane] != NULL)
@@ -318,7 +318,7 @@ shard_outbox_close(int32 node)
 const char *
 shard_outbox_quarantined(int32 node, int lane)
 {
-	OutStream *stream = shard_out_stream(node, lane, false);
+	OutStream *stream = shard_outbox_get_stream(node, lane, false);
 
 	return stream == NULL ? NULL : stream->quarantine;
 }
@@ -326,7 +326,7 @@ shard_outbox_quarantined(int32 node, int lane)
 void
 shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStreamPosition *position)
 {
-	OutStream *stream = shard_out_stream(node, lane, true);
+	OutStream *stream = shard_outbox_get_stream(node, lane, true);
 	OutStream stored;
 	MemoryContext old = CurrentMemoryContext;
 
@@ -341,7 +341,7 @@ shard_outbox_quarantine(int32 node, int lane, const char *why, const ShardStream
 	StartTransactionCommand();
 	(void) shard_catalog_lock(false);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	shard_out_table_store_stream(&stored);
+	shard_outbox_table_store_stream(&stored);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(old);
@@ -367,7 +367,7 @@ add_to_counters(const OutPacket *packet, int sign)
 }
 
 void
-shard_out_count(OutPacket *packet)
+shard_outbox_count(OutPacket *packet)
 {
 	if (packet->counted || out_last_seq(packet) <= packet->stream->stream.acked)
 		return;
@@ -392,11 +392,11 @@ count_peer(OutPeer *peer, bool count)
 	{
 		OutStream *stream = peer->streams[lane];
 
-		for (OutPacket *packet = stream == NULL ? NULL : shard_out_first(stream); packet != NULL;
-			 packet = shard_out_after(packet))
+		for (OutPacket *packet = stream == NULL ? NULL : shard_outbox_first(stream); packet != NULL;
+			 packet = shard_outbox_after(packet))
 		{
 			if (count)
-				shard_out_count(packet);
+				shard_outbox_count(packet);
 			else
 				shard_outbox_uncount(packet);
 		}
@@ -422,7 +422,7 @@ void
 shard_outbox_reachable(int32 node, bool reachable)
 {
 	static bool registered = false;
-	OutPeer *peer = shard_out_peer(node, false);
+	OutPeer *peer = shard_outbox_get_peer(node, false);
 
 	if (peer == NULL || peer->unreachable == !reachable)
 		return;

@@ -171,7 +171,7 @@ unpack_begins(ShardStream *stream, Datum datum)
 }
 
 void
-shard_out_table_streams(OutStreamVisit visit)
+shard_outbox_table_streams(OutStreamVisit visit)
 {
 	SPI_connect();
 	run(&select_streams, NULL, NULL, SPI_OK_SELECT);
@@ -192,7 +192,7 @@ shard_out_table_streams(OutStreamVisit visit)
 
 /* As it is now, the turn's rows included. */
 void
-shard_out_table_store_stream(const OutStream *stream)
+shard_outbox_table_store_stream(const OutStream *stream)
 {
 	const ShardStream *core = &stream->stream;
 	Datum values[8] = {Int32GetDatum(stream->peer->node),
@@ -213,7 +213,7 @@ shard_out_table_store_stream(const OutStream *stream)
 }
 
 void
-shard_out_table_kept(OutKeptVisit visit)
+shard_outbox_table_kept(OutKeptVisit visit)
 {
 	Portal portal;
 
@@ -249,7 +249,7 @@ key_of(const OutPacket *packet, Datum *values)
 }
 
 void
-shard_out_table_keep(const OutPacket *packet, const char *payload, int length)
+shard_outbox_table_keep(const OutPacket *packet, const char *payload, int length)
 {
 	Datum values[5];
 
@@ -261,7 +261,7 @@ shard_out_table_keep(const OutPacket *packet, const char *payload, int length)
 }
 
 void
-shard_out_table_forget(const OutPacket *packet)
+shard_outbox_table_forget(const OutPacket *packet)
 {
 	Datum values[3];
 
@@ -270,7 +270,7 @@ shard_out_table_forget(const OutPacket *packet)
 }
 
 void
-shard_out_table_forget_all(const OutStream *stream)
+shard_outbox_table_forget_all(const OutStream *stream)
 {
 	Datum values[2] = {Int32GetDatum(stream->peer->node), Int16GetDatum(stream->lane)};
 
@@ -280,7 +280,7 @@ shard_out_table_forget_all(const OutStream *stream)
 }
 
 bool
-shard_out_table_read(const OutPacket *packet, OutBytes visit, void *arg)
+shard_outbox_table_read(const OutPacket *packet, OutBytes visit, void *arg)
 {
 	Datum values[3];
 	bool found;
@@ -296,7 +296,7 @@ shard_out_table_read(const OutPacket *packet, OutBytes visit, void *arg)
 							  false};
 		OutHeader header;
 
-		found = shard_out_get_header(&reader, &header);
+		found = shard_outbox_get_header(&reader, &header);
 		if (found)
 			visit(unconstify(OutPacket *, packet), reader.at, (int) (reader.end - reader.at), arg);
 	}

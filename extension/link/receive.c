@@ -36,12 +36,10 @@
 #include "core/base/message.h"
 #include "shared/gate.h"
 #include "log/log.h"
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 #include "base/peer_errors.h"
 #include "link/stream_position_table.h"
 #include "link/receive.h"
-#include "link/receive_fact.h"
-#include "link/receive_target.h"
 #include "registry/security.h"
 #include "log/session.h"
 

@@ -17,7 +17,7 @@
 #include "registry/control_store.h"
 #include "shared/link_trouble.h"
 #include "base/peer_errors.h"
-#include "link/receive_fact.h"
+#include "link/receive.h"
 #include "registry/security.h"
 
 #include "base/compat.h"

@@ -13,7 +13,7 @@
 #include "registry/control_store.h"
 #include "shared/link_trouble.h"
 #include "base/peer_errors.h"
-#include "link/receive_target.h"
+#include "link/receive.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 

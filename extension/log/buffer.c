@@ -24,6 +24,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "registry/statement.h"
+#include "core/base/division.h"
 
 #include "base/compat.h"
 

@@ -46,7 +46,7 @@ shard_cursor_create(int worker, ShardLanes lanes)
 	c->context = TopMemoryContext;
 	c->resume.segment = -1;
 	initStringInfo(&c->assembly);
-	shard_senders_init(&c->senders);
+	shard_cursor_senders_init(&c->senders);
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		c->keep[lane] = PG_INT64_MAX;
 	MemoryContextSwitchTo(old);
@@ -164,7 +164,8 @@ drained_all(const ShardCursor *c)
 bool
 shard_cursor_has_passed(const ShardCursor *c, int64 seq)
 {
-	return (drained_all(c) || shard_senders_empty(&c->senders)) && seq <= Max(c->upto, c->floor);
+	return (drained_all(c) || shard_cursor_senders_empty(&c->senders)) &&
+		   seq <= Max(c->upto, c->floor);
 }
 
 bool
@@ -195,7 +196,8 @@ shard_cursor_would_help(const ShardCursor *c, int64 seq)
 		if ((int64) pg_atomic_read_u64(&c->db->lane[lane].cursor_seq) <= seq)
 			return true;
 		if (needed <= seq && c->keep[lane] > needed &&
-			Min(Max(c->q[lane], c->upto) + 1, shard_senders_first(&c->senders, lane)) > needed)
+			Min(Max(c->q[lane], c->upto) + 1, shard_cursor_senders_first(&c->senders, lane)) >
+				needed)
 			return true;
 	}
 	return false;
@@ -207,7 +209,7 @@ settle_senders(ShardCursor *c)
 {
 	if (!c->begun)
 		return;
-	shard_senders_drained(&c->senders, drained_all(c) ? PG_INT64_MAX : c->drained);
+	shard_cursor_senders_drained(&c->senders, drained_all(c) ? PG_INT64_MAX : c->drained);
 }
 
 /* Lanes with equal position and turn, as one group each. */
@@ -277,7 +279,8 @@ bool
 shard_cursor_has_left(const ShardCursor *c, int64 seq)
 {
 	for (int lane = 0; lane < SHARD_LANES; lane++)
-		if (owns(c, lane) && (c->q[lane] < seq || shard_senders_first(&c->senders, lane) <= seq))
+		if (owns(c, lane) &&
+			(c->q[lane] < seq || shard_cursor_senders_first(&c->senders, lane) <= seq))
 			return false;
 	return true;
 }
@@ -303,7 +306,7 @@ shard_cursor_committed(ShardCursor *c, int64 record_seq)
 {
 	if (record_seq == 0)
 		settle_senders(c);
-	shard_senders_committed(&c->senders);
+	shard_cursor_senders_committed(&c->senders);
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		if (owns(c, lane))
 		{
@@ -312,7 +315,8 @@ shard_cursor_committed(ShardCursor *c, int64 record_seq)
 			{
 				c->turn[lane]++;
 				c->record_seq[lane] = record_seq;
-				c->needed[lane] = Min(c->q[lane] + 1, shard_senders_first(&c->senders, lane));
+				c->needed[lane] =
+					Min(c->q[lane] + 1, shard_cursor_senders_first(&c->senders, lane));
 			}
 		}
 	if (c->begun && c->phase == PHASE_FORWARD)
@@ -331,7 +335,7 @@ shard_cursor_aborted(ShardCursor *c)
 	/* the abort has closed it */
 	c->rel = NULL;
 	forget_large(c);
-	shard_senders_aborted(&c->senders);
+	shard_cursor_senders_aborted(&c->senders);
 	c->upto = 0;
 	shard_cursor_forget_turn(c);
 }

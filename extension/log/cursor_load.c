@@ -70,8 +70,8 @@ take_senders(ShardCursor *c, Found *found)
 		shard_cursor_record_read(&record, found[lane].payload.data, found[lane].payload.len);
 		for (int i = 0; i < record.senders; i++)
 			if (record.sender[i].lanes & same)
-				shard_senders_add(&c->senders, record.sender[i].xid, record.sender[i].lanes & same,
-								  record.sender[i].first);
+				shard_cursor_senders_add(&c->senders, record.sender[i].xid,
+										 record.sender[i].lanes & same, record.sender[i].first);
 		for (int other = lane; other < SHARD_LANES; other++)
 			if (same & shard_lane_bit(other))
 				resetStringInfo(&found[other].payload);
@@ -116,7 +116,7 @@ shard_cursor_load(ShardCursor *c)
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 	{
 		c->record_seq[lane] = found[lane].seq;
-		c->needed[lane] = Min(c->q[lane] + 1, shard_senders_first(&c->senders, lane));
+		c->needed[lane] = Min(c->q[lane] + 1, shard_cursor_senders_first(&c->senders, lane));
 	}
 	shard_cursor_forget_turn(c);
 	shard_cursor_close(c);

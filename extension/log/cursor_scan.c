@@ -95,7 +95,7 @@ classify_start(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot
 		return false;
 	if (!is_own(row->kind) &&
 		(row->kind >= SHARD_KIND_PACKET || !is_tagged(tuple->t_data) || row->seq > c->q[lane] ||
-		 shard_senders_open(&c->senders, row->sender, lane, row->seq)))
+		 shard_cursor_senders_open(&c->senders, row->sender, lane, row->seq)))
 		return false;
 	return !in_progress(c, row->sender, snapshot) &&
 		   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
@@ -150,10 +150,10 @@ classify(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot, uint
 	if (c->phase == PHASE_REFILL)
 	{
 		*state = ITEM_IN_PROGRESS;
-		return shard_senders_open(&c->senders, row->sender, lane, row->seq);
+		return shard_cursor_senders_open(&c->senders, row->sender, lane, row->seq);
 	}
 	*state = ITEM_READ;
-	return shard_senders_ended(&c->senders, row->sender, lane, row->seq) &&
+	return shard_cursor_senders_ended(&c->senders, row->sender, lane, row->seq) &&
 		   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);
 }
 
@@ -308,7 +308,7 @@ next_page(ShardCursor *c, Snapshot snapshot)
 static void
 refill(ShardCursor *c, Snapshot snapshot)
 {
-	shard_senders_forget_places(&c->senders);
+	shard_cursor_senders_forget_places(&c->senders);
 	shard_cursor_rewind(c, PHASE_REFILL);
 	while (next_page(c, snapshot))
 	{
@@ -319,7 +319,8 @@ refill(ShardCursor *c, Snapshot snapshot)
 				(HeapTupleHeader) PageGetItem(page, PageGetItemId(page, c->item[i].offset));
 			const ShardRowFixed *row = shard_log_fixed(tuple);
 
-			shard_senders_note(&c->senders, row->sender, shard_log_lane(row), row->seq, c->place);
+			shard_cursor_senders_note(&c->senders, row->sender, shard_log_lane(row), row->seq,
+									  c->place);
 		}
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -335,11 +336,11 @@ begin(ShardCursor *c, Snapshot snapshot)
 	c->begun = true;
 	for (int i = 0; i < c->segments; i++)
 		order[i] = c->segment[i].no;
-	if (c->void_places && !shard_senders_empty(&c->senders))
+	if (c->void_places && !shard_cursor_senders_empty(&c->senders))
 		refill(c, snapshot);
 	for (ShardSender *s = c->senders.list; s < c->senders.list + c->senders.count; s++)
 		s->ended = !in_progress(c, s->xid, snapshot);
-	c->drain = shard_senders_ended_places(&c->senders, order, c->segments, &c->drain_count);
+	c->drain = shard_cursor_senders_ended_places(&c->senders, order, c->segments, &c->drain_count);
 	c->drain_next = 0;
 	c->phase = PHASE_DRAIN;
 }
@@ -444,8 +445,8 @@ shard_cursor_advance(ShardCursor *c, Snapshot snapshot)
 		else
 		{
 			if (item->state == ITEM_IN_PROGRESS)
-				shard_senders_note(&c->senders, row->sender, shard_log_lane(row), row->seq,
-								   c->place);
+				shard_cursor_senders_note(&c->senders, row->sender, shard_log_lane(row), row->seq,
+										  c->place);
 			pass(c, row);
 		}
 		c->next_item++;

@@ -12,10 +12,10 @@
 
 #include "utils/memutils.h"
 
-#include "log/cursor_senders.h"
+#include "log/cursor_private.h"
 
 void
-shard_senders_init(ShardSenders *senders)
+shard_cursor_senders_init(ShardSenders *senders)
 {
 	memset(senders, 0, sizeof(*senders));
 	senders->capacity = 16;
@@ -23,7 +23,7 @@ shard_senders_init(ShardSenders *senders)
 }
 
 bool
-shard_senders_empty(const ShardSenders *senders)
+shard_cursor_senders_empty(const ShardSenders *senders)
 {
 	return senders->count == 0;
 }
@@ -65,7 +65,7 @@ add(ShardSenders *senders, uint64 xid)
 }
 
 void
-shard_senders_add(ShardSenders *senders, uint64 xid, ShardLanes lanes, int64 first)
+shard_cursor_senders_add(ShardSenders *senders, uint64 xid, ShardLanes lanes, int64 first)
 {
 	ShardSender *s = add(senders, xid);
 
@@ -93,7 +93,7 @@ add_place(ShardSenders *senders, ShardSender *s, ShardPlace place)
 }
 
 void
-shard_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, ShardPlace place)
+shard_cursor_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, ShardPlace place)
 {
 	ShardSender *s = find(senders, xid, lane);
 
@@ -110,7 +110,7 @@ shard_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, Shard
 }
 
 bool
-shard_senders_open(ShardSenders *senders, uint64 xid, int lane, int64 seq)
+shard_cursor_senders_open(ShardSenders *senders, uint64 xid, int lane, int64 seq)
 {
 	ShardSender *s = find(senders, xid, lane);
 
@@ -118,7 +118,7 @@ shard_senders_open(ShardSenders *senders, uint64 xid, int lane, int64 seq)
 }
 
 bool
-shard_senders_ended(ShardSenders *senders, uint64 xid, int lane, int64 seq)
+shard_cursor_senders_ended(ShardSenders *senders, uint64 xid, int lane, int64 seq)
 {
 	ShardSender *s = find(senders, xid, lane);
 
@@ -126,7 +126,7 @@ shard_senders_ended(ShardSenders *senders, uint64 xid, int lane, int64 seq)
 }
 
 void
-shard_senders_forget_places(ShardSenders *senders)
+shard_cursor_senders_forget_places(ShardSenders *senders)
 {
 	for (int i = 0; i < senders->count; i++)
 		senders->list[i].places = senders->list[i].kept = 0;
@@ -146,7 +146,8 @@ compare_places(const void *a, const void *b, void *arg)
 }
 
 ShardPlace *
-shard_senders_ended_places(const ShardSenders *senders, const int *order, int segments, int *count)
+shard_cursor_senders_ended_places(const ShardSenders *senders, const int *order, int segments,
+								  int *count)
 {
 	int age[SHARD_SEGMENTS];
 	int total = 0;
@@ -184,7 +185,7 @@ shard_senders_ended_places(const ShardSenders *senders, const int *order, int se
 }
 
 void
-shard_senders_drained(ShardSenders *senders, int64 seq)
+shard_cursor_senders_drained(ShardSenders *senders, int64 seq)
 {
 	for (int i = 0; i < senders->count; i++)
 	{
@@ -200,7 +201,7 @@ shard_senders_drained(ShardSenders *senders, int64 seq)
 }
 
 int64
-shard_senders_first(const ShardSenders *senders, int lane)
+shard_cursor_senders_first(const ShardSenders *senders, int lane)
 {
 	int64 result = PG_INT64_MAX;
 
@@ -231,7 +232,7 @@ sweep(ShardSenders *senders)
 }
 
 void
-shard_senders_committed(ShardSenders *senders)
+shard_cursor_senders_committed(ShardSenders *senders)
 {
 	for (int i = 0; i < senders->count; i++)
 	{
@@ -245,7 +246,7 @@ shard_senders_committed(ShardSenders *senders)
 }
 
 void
-shard_senders_aborted(ShardSenders *senders)
+shard_cursor_senders_aborted(ShardSenders *senders)
 {
 	for (int i = 0; i < senders->count; i++)
 	{

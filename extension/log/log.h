@@ -8,11 +8,14 @@
 #include "access/xact.h"
 #include "storage/block.h"
 #include "utils/rel.h"
+#include "utils/snapshot.h"
 
 #include "core/flow/mark.h"
 #include "core/base/message.h"
 #include "shard.h"
 #include "shared/shmem.h"
+
+/* ---- log.c: The append-only segment log: rows in, rows out (doc/protocol.md D1-D4) ---- */
 
 /* flags of a row */
 #define SHARD_ROW_COMPRESSED 0x0001 /* payload (all chunks together) is pglz */
@@ -134,3 +137,18 @@ shard_log_fixed(HeapTupleHeader tuple)
 {
 	return (const ShardRowFixed *) ((const char *) tuple + tuple->t_hoff);
 }
+
+/* ---- log_waiting.c: How many messages of a type are in the log that nobody has read yet ---- */
+
+typedef struct ShardLogWaiting
+{
+	uint64 committed;
+	uint64 own;	 /* of this transaction, also what it has not written yet */
+	uint64 open; /* of others that have not ended, prepared ones too: what they have written */
+} ShardLogWaiting;
+
+/*
+ * Reads what the positions that the snapshot sees leave to be handled, and nothing below. What was committed since counts,
+ * too. Nobody is waited for.
+ */
+extern ShardLogWaiting shard_log_waiting(int32 type_id, Snapshot snapshot);

@@ -10,7 +10,7 @@
 
 #include "log/log_position.h"
 #include "log/log_read.h"
-#include "log/log_waiting.h"
+#include "log/log.h"
 
 #include "base/compat.h"
 

@@ -15,7 +15,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "process/databases.h"
+#include "process/launcher.h"
 
 #include "base/compat.h"
 

@@ -28,11 +28,9 @@
 #include "utils/timestamp.h"
 
 #include "shared/bar.h"
-#include "process/databases.h"
-#include "base/guc.h"
 #include "process/launcher.h"
+#include "base/guc.h"
 #include "shared/board.h"
-#include "process/supervisor.h"
 #include "shared/visitor.h"
 #include "process/worker.h"
 

@@ -29,7 +29,6 @@
 #include "registry/identity.h"
 #include "link/outbox.h"
 #include "link/stream_position_table.h"
-#include "process/region.h"
 #include "process/region_private.h"
 #include "registry/registry.h"
 #include "link/remote_ask.h"

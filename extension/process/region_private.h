@@ -220,3 +220,6 @@ extern void shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr 
 
 /* What comes from links of asks. A chore: true if an ask has to be looked at again. */
 extern bool shard_region_poll_asks(ShardRegion *region);
+
+/* Main function; argument by shard_worker_argument(). */
+extern PGDLLEXPORT void ShardRegionMain(Datum argument);

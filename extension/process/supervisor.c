@@ -24,7 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
-#include "process/supervisor.h"
+#include "process/launcher.h"
 #include "process/worker.h"
 #include "shared/worker_log.h"
 

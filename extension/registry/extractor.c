@@ -11,7 +11,7 @@
 #include "catalog/pg_collation.h"
 #include "fmgr.h"
 
-#include "registry/extractor.h"
+#include "registry/routine.h"
 #include "registry/guest.h"
 
 #include "base/compat.h"

@@ -1,6 +1,6 @@
 /*
  * registry/identity.h
- *		Who this database is: table shard.node (doc/protocol.md section 1).
+ *		Who this database is: table shard.node (doc/protocol/members.md).
  *
  * The identity that the control plane works with is in table shard.control; this row tells it to
  * people, and says by which a copy is recognized: server, database, timeline.

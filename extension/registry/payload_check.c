@@ -13,7 +13,7 @@
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
 
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 
 #include "base/compat.h"
 

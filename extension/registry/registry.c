@@ -21,8 +21,7 @@
 
 #include "registry/catalog.h"
 #include "registry/registry.h"
-#include "registry/registry_path.h"
-#include "registry/registry_row.h"
+#include "registry/registry_private.h"
 
 #include "base/compat.h"
 

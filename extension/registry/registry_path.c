@@ -11,7 +11,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#include "registry/registry_path.h"
+#include "registry/registry_private.h"
 
 #include "base/compat.h"
 

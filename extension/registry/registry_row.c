@@ -15,7 +15,7 @@
 #include "utils/syscache.h"
 
 #include "registry/catalog.h"
-#include "registry/registry_row.h"
+#include "registry/registry_private.h"
 #include "registry/security.h"
 #include "registry/settings.h"
 

@@ -4,6 +4,12 @@
  */
 #pragma once
 
+#include "utils/jsonb.h"
+
+#include "registry/registry.h"
+
+/* ---- routine.c: The functions that a user gives an entity type: which may serve, what a name means ---- */
+
 /* What a function is as a handler. */
 typedef struct ShardRoutine
 {
@@ -63,3 +69,14 @@ shard_routine_find_handler(const char *name, Oid bound, Oid owner, Oid state_typ
 /* The same for an extractor, which may also have been renamed. */
 extern Oid
 shard_routine_find_extractor(ShardExtractor which, const char *name, Oid bound, Oid owner);
+
+/* ---- extractor.c: Extractors of an entity type: entity id and payload out of a message ---- */
+
+/*
+ * The entity id in a message, by the type's entity_id_extractor, and its
+ * payload, by message_extractor (the message itself if there is none). They run
+ * as the type's owner. Error if the type has no entity_id_extractor or one of
+ * them answers NULL. Both results are palloc'd.
+ */
+extern text *shard_extractor_entity_id(ShardType *type, Jsonb *message);
+extern Jsonb *shard_extractor_message(ShardType *type, Jsonb *message);

@@ -93,21 +93,21 @@ forget_orders(ShardOrders *orders)
 		orders->first[lane] = orders->last[lane] = -1;
 }
 
-Size
-shard_board_shmem_size(void)
+static Size
+shmem_size(void)
 {
 	return mul_size(SHARD_MAX_DATABASES, sizeof(ShardBoard));
 }
 
-void
-shard_board_shmem_startup(void)
+static void
+startup(void)
 {
 	bool found;
 
-	boards = ShmemInitStruct("shard board", shard_board_shmem_size(), &found);
+	boards = ShmemInitStruct("shard board", shmem_size(), &found);
 	if (found)
 		return;
-	memset(boards, 0, shard_board_shmem_size());
+	memset(boards, 0, shmem_size());
 	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
 	{
 		SpinLockInit(&boards[i].mutex);
@@ -568,3 +568,9 @@ shard_board_secret(ShardDatabase *db)
 {
 	return board_of(db)->secret;
 }
+
+const ShardShmemPart shard_board_part = {
+	.size = shmem_size,
+	.startup = startup,
+	.forget = shard_board_forget,
+};

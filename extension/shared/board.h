@@ -181,7 +181,6 @@ shard_board_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardS
  */
 extern uint64 shard_board_secret(ShardDatabase *db);
 
-/* For shmem.c and the launcher: the memory; and that nobody runs, so nothing said is in force. */
-extern Size shard_board_shmem_size(void);
-extern void shard_board_shmem_startup(void);
+/* Its part of shared memory. */
+extern const ShardShmemPart shard_board_part;
 extern void shard_board_forget(ShardDatabase *db);

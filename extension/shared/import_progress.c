@@ -36,21 +36,21 @@ database_of(const ShardDatabase *db)
 	return &databases[shard_shmem_database_index(db)];
 }
 
-Size
-shard_import_shmem_size(void)
+static Size
+shmem_size(void)
 {
 	return mul_size(SHARD_MAX_DATABASES, sizeof(ImportDatabase));
 }
 
-void
-shard_import_shmem_startup(void)
+static void
+startup(void)
 {
 	bool found;
 
-	databases = ShmemInitStruct("shard imports", shard_import_shmem_size(), &found);
+	databases = ShmemInitStruct("shard imports", shmem_size(), &found);
 	if (found)
 		return;
-	memset(databases, 0, shard_import_shmem_size());
+	memset(databases, 0, shmem_size());
 	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
 		SpinLockInit(&databases[i].mutex);
 }
@@ -125,3 +125,9 @@ shard_import_list(ShardDatabase *db, int *count)
 	*count = n;
 	return result;
 }
+
+const ShardShmemPart shard_import_part = {
+	.size = shmem_size,
+	.startup = startup,
+	.forget = shard_import_forget,
+};

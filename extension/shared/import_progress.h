@@ -49,5 +49,5 @@ extern const char *const shard_import_phase_names[];
 /* The database's slot goes to another one. */
 extern void shard_import_forget(ShardDatabase *db);
 
-extern Size shard_import_shmem_size(void);
-extern void shard_import_shmem_startup(void);
+/* Its part of shared memory. */
+extern const ShardShmemPart shard_import_part;

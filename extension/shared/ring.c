@@ -18,22 +18,9 @@
 #include "utils/memutils.h"
 
 #include "shared/ring.h"
-#include "shared/ring_body.h"
-#include "shared/ring_slot.h"
+#include "shared/ring_private.h"
 
 #include "base/compat.h"
-
-Size
-shard_ring_shmem_size(void)
-{
-	return shard_ring_slot_shmem_size();
-}
-
-void
-shard_ring_shmem_startup(void)
-{
-	shard_ring_slot_shmem_startup();
-}
 
 /*
  * Leaves nothing behind that is ours.

@@ -48,8 +48,8 @@ typedef struct ShardRequest
 	int payload_len;
 } ShardRequest;
 
-extern Size shard_ring_shmem_size(void);
-extern void shard_ring_shmem_startup(void);
+/* Its part of shared memory. */
+extern const ShardShmemPart shard_ring_slot_part;
 
 /*
  * Worker: takes all submitted requests, oldest first, as ShardRequest * in

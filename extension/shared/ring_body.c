@@ -10,7 +10,7 @@
 #include "port/pg_bswap.h"
 #include "utils/memutils.h"
 
-#include "shared/ring_body.h"
+#include "shared/ring_private.h"
 
 #include "base/compat.h"
 

@@ -36,8 +36,7 @@
 #include "base/peer_errors.h"
 #include "shared/board.h"
 #include "shared/ring.h"
-#include "shared/ring_body.h"
-#include "shared/ring_slot.h"
+#include "shared/ring_private.h"
 
 #include "base/compat.h"
 

@@ -13,7 +13,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
-#include "shared/ring_slot.h"
+#include "shared/ring_private.h"
 #include "core/base/text.h"
 
 #include "base/compat.h"
@@ -45,8 +45,8 @@ slot_count(void)
 	return MaxBackends + NUM_AUXILIARY_PROCS;
 }
 
-Size
-shard_ring_slot_shmem_size(void)
+static Size
+shmem_size(void)
 {
 	return mul_size(slot_count(), sizeof(ShardRingSlot));
 }
@@ -54,12 +54,12 @@ shard_ring_slot_shmem_size(void)
 /*
  * Makes or finds the slots. The caller holds AddinShmemInitLock.
  */
-void
-shard_ring_slot_shmem_startup(void)
+static void
+startup(void)
 {
 	bool found;
 
-	slots = ShmemInitStruct("shard ring", shard_ring_slot_shmem_size(), &found);
+	slots = ShmemInitStruct("shard ring", shmem_size(), &found);
 	if (found)
 		return;
 	for (int i = 0; i < slot_count(); i++)
@@ -460,3 +460,8 @@ shard_ring_slot_release(ShardDatabase *db, int worker)
 		SetLatch(&GetPGProcByNumber(i)->procLatch);
 	}
 }
+
+const ShardShmemPart shard_ring_slot_part = {
+	.size = shmem_size,
+	.startup = startup,
+};

@@ -14,12 +14,7 @@
 #include "storage/shmem.h"
 
 #include "base/guc.h"
-#include "shared/import_progress.h"
-#include "shared/board.h"
-#include "shared/stream_position.h"
-#include "shared/ring.h"
 #include "shared/shmem.h"
-#include "shared/visitor.h"
 
 #include "base/compat.h"
 
@@ -30,6 +25,9 @@ bool shard_preloaded = false;
 
 static shmem_request_hook_type previous_request_hook = NULL;
 static shmem_startup_hook_type previous_startup_hook = NULL;
+
+/* Of other files; ends with NULL. */
+static const ShardShmemPart *const *parts = NULL;
 
 /* This backend's database, valid while its dboid is MyDatabaseId. */
 static ShardDatabase *my_database = NULL;
@@ -44,8 +42,9 @@ static void init_database(ShardDatabase *db);
  * the postmaster.
  */
 void
-shard_shmem_init(void)
+shard_shmem_init(const ShardShmemPart *const *others)
 {
+	parts = others;
 	previous_request_hook = shmem_request_hook;
 	shmem_request_hook = request;
 	previous_startup_hook = shmem_startup_hook;
@@ -62,11 +61,12 @@ request(void)
 	if (previous_request_hook)
 		previous_request_hook();
 	RequestAddinShmemSpace(MAXALIGN(sizeof(ShardShared)));
-	RequestAddinShmemSpace(shard_ring_shmem_size());
-	RequestAddinShmemSpace(shard_board_shmem_size());
-	RequestAddinShmemSpace(shard_visitor_shmem_size());
-	RequestAddinShmemSpace(shard_import_shmem_size());
-	shard_stream_position_shmem_request();
+	for (const ShardShmemPart *const *part = parts; *part != NULL; part++)
+	{
+		RequestAddinShmemSpace((*part)->size());
+		if ((*part)->request != NULL)
+			(*part)->request();
+	}
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1 + SHARD_MAX_DATABASES);
 }
 
@@ -83,14 +83,11 @@ startup(void)
 		previous_startup_hook();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shard_board_shmem_startup();
-	shard_visitor_shmem_startup();
-	shard_import_shmem_startup();
-	shard_stream_position_shmem_startup();
+	for (const ShardShmemPart *const *part = parts; *part != NULL; part++)
+		(*part)->startup();
 	shard_shared = ShmemInitStruct("shard", sizeof(ShardShared), &found);
 	if (!found)
 		init_control(shard_shared);
-	shard_ring_shmem_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -190,8 +187,9 @@ init_database(ShardDatabase *db)
 		pg_atomic_init_u64(&slot->long_call.since, 0);
 	}
 	shard_shmem_forget_lanes(db);
-	shard_board_forget(db);
-	shard_import_forget(db);
+	for (const ShardShmemPart *const *part = parts; *part != NULL; part++)
+		if ((*part)->forget != NULL)
+			(*part)->forget(db);
 }
 
 /*
@@ -337,6 +335,8 @@ shard_shmem_free_database(ShardDatabase *db)
 	for (int i = 0; i < SHARD_TYPE_COUNTERS; i++)
 		if (shard_shared->counter[i].dboid == db->dboid)
 			shard_shared->counter[i].dboid = InvalidOid;
-	shard_stream_position_free(db, db->dboid);
+	for (const ShardShmemPart *const *part = parts; *part != NULL; part++)
+		if ((*part)->free != NULL)
+			(*part)->free(db, db->dboid);
 	init_database(db);
 }

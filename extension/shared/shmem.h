@@ -297,8 +297,21 @@ extern PGDLLIMPORT ShardShared *shard_shared;
 /* Whether the library was loaded at server start; without, there is no shared memory. */
 extern PGDLLIMPORT bool shard_preloaded;
 
-/* Called from _PG_init: requests memory and locks, chains the hooks. */
-extern void shard_shmem_init(void);
+/* What another file keeps in shared memory; all but the first two functions are optional. */
+typedef struct ShardShmemPart
+{
+	Size (*size)(void);
+	void (*startup)(void);						/* makes or finds it; with AddinShmemInitLock */
+	void (*request)(void);						/* locks, beside memory */
+	void (*forget)(ShardDatabase *db);			/* a slot is for another database now */
+	void (*free)(ShardDatabase *db, Oid dboid); /* a slot is given back; before it is forgotten */
+} ShardShmemPart;
+
+/* Called from _PG_init: requests memory and locks, chains the hooks. parts: kept by reference, ends with NULL. */
+extern void shard_shmem_init(const ShardShmemPart *const *parts);
+
+/* shared.c: calls it with all parts there are; from _PG_init. */
+extern void shard_shared_init(void);
 
 /* Error 55000 with a hint unless the library was preloaded. */
 extern void shard_shmem_require(void);

@@ -10,6 +10,7 @@
 
 #include "base/guc.h"
 #include "shared/shmem.h"
+#include "core/base/division.h"
 
 #include "base/compat.h"
 

@@ -42,23 +42,22 @@ typedef struct PositionShared
 static PositionShared *shared = NULL;
 static HTAB *streams = NULL;
 
-Size
-shard_stream_position_shmem_size(void)
+static Size
+shmem_size(void)
 {
 	return add_size(MAXALIGN(sizeof(PositionShared)),
 					hash_estimate_size(MAX_STREAMS, sizeof(ShardPeerPosition)));
 }
 
-void
-shard_stream_position_shmem_request(void)
+static void
+request(void)
 {
-	RequestAddinShmemSpace(shard_stream_position_shmem_size());
 	RequestNamedLWLockTranche(TRANCHE_NAME, 1);
 }
 
 /* Makes or finds it. The caller holds AddinShmemInitLock. */
-void
-shard_stream_position_shmem_startup(void)
+static void
+startup(void)
 {
 	HASHCTL info = {.keysize = sizeof(ShardStreamPositionKey),
 					.entrysize = sizeof(ShardPeerPosition)};
@@ -429,3 +428,10 @@ shard_stream_position_parse(const char *bytes, int length, ShardPeerPosition *po
 											 .writer = section.writer};
 	return true;
 }
+
+const ShardShmemPart shard_stream_position_part = {
+	.size = shmem_size,
+	.startup = startup,
+	.request = request,
+	.free = shard_stream_position_free,
+};

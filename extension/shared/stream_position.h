@@ -40,9 +40,8 @@ typedef struct ShardPeerPosition
 	int32 quarantine; /* ShardStreamState as the origin said at its last hello, or 0 */
 } ShardPeerPosition;
 
-extern Size shard_stream_position_shmem_size(void);
-extern void shard_stream_position_shmem_startup(void);
-extern void shard_stream_position_shmem_request(void);
+/* Its part of shared memory. */
+extern const ShardShmemPart shard_stream_position_part;
 
 /*
  * The slot of a database is given back, or its cluster is forgotten: so are its streams. No lane is ready until a

@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "shared/told.h"
+#include "core/base/quiet.h"
 
 #include "base/compat.h"
 

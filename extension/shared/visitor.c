@@ -53,18 +53,18 @@ place_count(void)
 	return MaxBackends + NUM_AUXILIARY_PROCS;
 }
 
-Size
-shard_visitor_shmem_size(void)
+static Size
+shmem_size(void)
 {
 	return mul_size(place_count(), sizeof(Visitor));
 }
 
-void
-shard_visitor_shmem_startup(void)
+static void
+startup(void)
 {
 	bool found;
 
-	visitors = ShmemInitStruct("shard visitors", shard_visitor_shmem_size(), &found);
+	visitors = ShmemInitStruct("shard visitors", shmem_size(), &found);
 	if (found)
 		return;
 	for (int i = 0; i < place_count(); i++)
@@ -233,3 +233,8 @@ shard_visitor_is(int pid)
 			return true;
 	return false;
 }
+
+const ShardShmemPart shard_visitor_part = {
+	.size = shmem_size,
+	.startup = startup,
+};

@@ -12,8 +12,8 @@
 /* The setting by which a link makes itself known as it logs in; from shard_guc_init. */
 extern void shard_visitor_define(void);
 
-extern Size shard_visitor_shmem_size(void);
-extern void shard_visitor_shmem_startup(void);
+/* Its part of shared memory. */
+extern const ShardShmemPart shard_visitor_part;
 
 /*
  * First thing in each procedure that other nodes call: notes that this backend serves one. Ends it

@@ -1,6 +1,6 @@
 /*
  * map.pml
- *	  The replicated map of doc/protocol.md section 3 (R1-R9, R12): decided maps form one chain (V4).
+ *	  The replicated map of doc/protocol/map.md (R1-R9, R12): decided maps form one chain (V4).
  *
  * Modelled: four nodes A B C D, each a voter's durable row (promised, vb, vn, state); ballot 0 in
  * office at the start and BALLOTS candidates after it, in any order and all at once; prepare, sync,

@@ -1,6 +1,6 @@
 /*
  * resend.pml
- *	  Routing by re-send, doc/protocol.md sections 8 and 9 (H1-H7, X6, M1-M11) for one shard and one
+ *	  Routing by re-send, doc/protocol/routes.md and moves.md (H1-H7, X6, M1-M11) for one shard and one
  *	  entity: at most one active epoch (V1), each message handled once, in order, without gap (V5,
  *	  V6), and at rest all of them handled and truncated at their origin (V7).
  *

@@ -1,6 +1,6 @@
 /*
  * stream.pml
- *	  One stream of doc/protocol.md section 7 (X1-X5) under its gate (G1): no gap is taken in, no row
+ *	  One stream of doc/protocol/streams.md (X1-X5) under its gate (G1): no gap is taken in, no row
  *	  twice, and whoever went back in time is quarantined, never silently believed.
  *
  * Modelled: an origin that appends rows with dense numbers and a receiver that stores rows and

@@ -226,7 +226,7 @@ SQL
 # --- SQL: the audit ------------------------------------------------------------------------------
 
 # One statement, one snapshot: what is handled between two looks must not seem lost. Each violation
-# names the promise that it breaks (README, "Guarantees").
+# names the promise that it breaks (doc/guarantees.md).
 my $audit = <<'SQL';
 WITH seen AS (
     SELECT 'handled' AS place, entity, message FROM handled

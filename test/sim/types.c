@@ -91,8 +91,8 @@ find_record(Instance *instance, const TypeRow *row, bool *same, bool *dropping)
 		if (!shard_record_get_type(&types[i], &type, arena) || strcmp(type.name, TYPE_NAME) != 0)
 			continue;
 		id = types[i].key.a;
-		*same =
-			type.settings_hash == wanted.settings_hash && !shard_type_owner_differs(&type, &wanted);
+		*same = type.settings_hash == wanted.settings_hash &&
+				!shard_difference_of_owners(&type, &wanted);
 		*dropping = type.dropping;
 	}
 	shard_arena_destroy(arena);

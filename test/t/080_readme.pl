@@ -1,5 +1,6 @@
 # The README tells the truth: its sql blocks, run in order on a fresh server, in one session as a reader has it, print
 # what the lines marked "-->" behind a statement say. A line "\c name" goes to another database, until the next one.
+# Then come the blocks of doc/handlers.md that have such lines.
 
 use strict;
 use warnings FATAL => 'all';
@@ -44,8 +45,15 @@ sub printed
 	return join "\n", grep { /[^|\s]/ } map { s/\s*\|\s*/ | /gr } split /\n/, $output;
 }
 
-my @blocks = slurp_file($readme) =~ /^```sql\n(.*?)^```$/msg;
+my $handlers = dirname($readme) . '/doc/handlers.md';
+
+sub blocks { return slurp_file($_[0]) =~ /^```sql\n(.*?)^```$/msg; }
+
+my @blocks = blocks($readme);
 cmp_ok(scalar @blocks, '>=', 1, 'the README has sql blocks');
+my @longer = grep { /^-->/m } blocks($handlers);
+cmp_ok(scalar @longer, '>=', 1, 'so has doc/handlers.md');
+push @blocks, @longer;
 
 my $node = ShardCluster->create('reader', extension => 0);
 my $quoted = 0;

@@ -8,7 +8,7 @@
 #include "postgres_fe.h"
 
 #include "core/entity/passivation.h"
-#include "core/entity/passivation_sketch.h"
+#include "core/entity/passivation_private.h"
 #include "unit.h"
 
 #define ENTITIES 48
@@ -492,8 +492,8 @@ sketch_for(int entities, int depth, int bits, int width, int reset)
 {
 	ShardSketch sketch;
 
-	shard_sketch_init(&sketch, depth, bits);
-	shard_sketch_reset(&sketch, entities, width, reset);
+	shard_passivation_sketch_init(&sketch, depth, bits);
+	shard_passivation_sketch_reset(&sketch, entities, width, reset);
 	return sketch;
 }
 
@@ -501,7 +501,7 @@ static void
 add_times(ShardSketch *sketch, uint32 hash, int times)
 {
 	for (int i = 0; i < times; i++)
-		shard_sketch_add(sketch, hash);
+		shard_passivation_sketch_add(sketch, hash);
 }
 
 /* Counters are full at their greatest value; accesses that find them full do not count. */
@@ -515,15 +515,17 @@ test_sketch_counters(void)
 		ShardSketch sketch = sketch_for(100, 4, bits[i], 4, 1000000);
 		int full = (1 << bits[i]) - 1;
 
-		is_int(shard_sketch_estimate(&sketch, 7), 0, "%d bits: nothing counted yet", bits[i]);
-		add_times(&sketch, 7, full - 1);
-		is_int(shard_sketch_estimate(&sketch, 7), full - 1, "%d bits: almost full", bits[i]);
-		add_times(&sketch, 7, 10);
-		is_int(shard_sketch_estimate(&sketch, 7), full, "%d bits: full", bits[i]);
-		is_int(sketch.size, full, "%d bits: what finds counters full is not counted", bits[i]);
-		is_int(shard_sketch_estimate(&sketch, 8), 0, "%d bits: the neighbour is not touched",
+		is_int(shard_passivation_sketch_estimate(&sketch, 7), 0, "%d bits: nothing counted yet",
 			   bits[i]);
-		shard_sketch_free(&sketch);
+		add_times(&sketch, 7, full - 1);
+		is_int(shard_passivation_sketch_estimate(&sketch, 7), full - 1, "%d bits: almost full",
+			   bits[i]);
+		add_times(&sketch, 7, 10);
+		is_int(shard_passivation_sketch_estimate(&sketch, 7), full, "%d bits: full", bits[i]);
+		is_int(sketch.size, full, "%d bits: what finds counters full is not counted", bits[i]);
+		is_int(shard_passivation_sketch_estimate(&sketch, 8), 0,
+			   "%d bits: the neighbour is not touched", bits[i]);
+		shard_passivation_sketch_free(&sketch);
 	}
 }
 
@@ -537,21 +539,24 @@ test_sketch_halves(void)
 	add_times(&sketch, 2, 4);
 	add_times(&sketch, 3, 6);
 	is_int(sketch.size, 19, "before the twentieth access");
-	is_int(shard_sketch_estimate(&sketch, 1), 9, "nothing is halved");
+	is_int(shard_passivation_sketch_estimate(&sketch, 1), 9, "nothing is halved");
 	add_times(&sketch, 4, 1);
-	is_int(shard_sketch_estimate(&sketch, 1), 4, "9 becomes 4");
-	is_int(shard_sketch_estimate(&sketch, 2), 2, "4 becomes 2");
-	is_int(shard_sketch_estimate(&sketch, 3), 3, "6 becomes 3");
-	is_int(shard_sketch_estimate(&sketch, 4), 0, "1 becomes 0");
+	is_int(shard_passivation_sketch_estimate(&sketch, 1), 4, "9 becomes 4");
+	is_int(shard_passivation_sketch_estimate(&sketch, 2), 2, "4 becomes 2");
+	is_int(shard_passivation_sketch_estimate(&sketch, 3), 3, "6 becomes 3");
+	is_int(shard_passivation_sketch_estimate(&sketch, 4), 0, "1 becomes 0");
 	is_int(sketch.size, 9, "20 accesses become 9: two counters were odd");
 	add_times(&sketch, 5, 11);
-	is_int(shard_sketch_estimate(&sketch, 1), 2, "the next reset comes after another 11");
-	shard_sketch_reset(&sketch, 20, 64, 2);
-	is_int(shard_sketch_estimate(&sketch, 1) + sketch.size, 0, "it can begin anew, larger");
-	shard_sketch_reset(&sketch, 0, 64, 2);
+	is_int(shard_passivation_sketch_estimate(&sketch, 1), 2,
+		   "the next reset comes after another 11");
+	shard_passivation_sketch_reset(&sketch, 20, 64, 2);
+	is_int(shard_passivation_sketch_estimate(&sketch, 1) + sketch.size, 0,
+		   "it can begin anew, larger");
+	shard_passivation_sketch_reset(&sketch, 0, 64, 2);
 	add_times(&sketch, 1, 100);
-	is_int(shard_sketch_estimate(&sketch, 1), 15, "a sketch for nothing is never halved");
-	shard_sketch_free(&sketch);
+	is_int(shard_passivation_sketch_estimate(&sketch, 1), 15,
+		   "a sketch for nothing is never halved");
+	shard_passivation_sketch_free(&sketch);
 }
 
 /* Estimates are never too low, and seldom too high; the same on every machine. */
@@ -567,7 +572,7 @@ test_sketch_estimates(void)
 		add_times(&sketch, i * 7919, (int) (i % 10));
 	for (uint32 i = 0; i < 1000; i++)
 	{
-		uint32 estimate = shard_sketch_estimate(&sketch, i * 7919);
+		uint32 estimate = shard_passivation_sketch_estimate(&sketch, i * 7919);
 
 		low += estimate < i % 10;
 		high += estimate > i % 10;
@@ -577,9 +582,9 @@ test_sketch_estimates(void)
 	for (int64 i = 0; i < sketch.row_words * sketch.depth; i++)
 		checksum = checksum * 31 + sketch.words[i];
 	is_int((int64) (checksum >> 1), SKETCH_CHECKSUM, "known answer");
-	shard_sketch_reset(&sketch, PG_INT32_MAX, 1000, 1000000);
+	shard_passivation_sketch_reset(&sketch, PG_INT32_MAX, 1000, 1000000);
 	is_int(sketch.width, SHARD_SKETCH_MAX_WIDTH, "the width has a limit");
-	shard_sketch_free(&sketch);
+	shard_passivation_sketch_free(&sketch);
 }
 
 /* A region of one shard that lets go of who was not accessed for longer than a time. */

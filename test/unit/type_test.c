@@ -490,7 +490,7 @@ test_structure_of_nobody(void)
 static bool
 differs(const ShardTypeRecord *cluster, const ShardTypeRecord *node, const char *expected)
 {
-	const char *text = shard_type_difference(cluster, node, true, out->arena);
+	const char *text = shard_difference_of_types(cluster, node, true, out->arena);
 
 	return text && strcmp(text, expected) == 0;
 }
@@ -512,7 +512,7 @@ test_differences(void)
 	char other[300];
 	const char *text;
 
-	ok(!shard_type_difference(&cluster, &node, true, out->arena), "equal types do not differ");
+	ok(!shard_difference_of_types(&cluster, &node, true, out->arena), "equal types do not differ");
 	cluster.owner = "alice";
 	node.owner = "Alice";
 	ok(differs(&cluster, &node, "its owner is \"alice\" in the cluster, \"Alice\" on the node"),
@@ -524,7 +524,7 @@ test_differences(void)
 		   "in the type of the state, an attribute is nothing in the cluster, \"y text\" on the "
 		   "node"),
 	   "an attribute more");
-	ok(!shard_type_difference(&cluster, &node, false, out->arena), "where it counts");
+	ok(!shard_difference_of_types(&cluster, &node, false, out->arena), "where it counts");
 	memset(longer, 'l', sizeof(longer));
 	memcpy(longer, "s\n", 2);
 	memcpy(&longer[SHARD_DIFFERENCE_TEXT], "\303\244", 2);
@@ -533,12 +533,12 @@ test_differences(void)
 	strlcpy(&other[sizeof(other) - 4], "oid", 4);
 	cluster.state = longer;
 	node.state = other;
-	text = shard_type_difference(&cluster, &node, true, out->arena);
+	text = shard_difference_of_types(&cluster, &node, true, out->arena);
 	ok(text && strstr(text, "llll\" in the cluster, \"l") && !strstr(text, "\303"),
 	   "what differs only at the end of a long name, which is cut before a character");
 	cluster.state = "public.s\nx integer";
 	node.state = "";
-	ok(!shard_type_difference(&cluster, &node, true, out->arena), "a state that is not known");
+	ok(!shard_difference_of_types(&cluster, &node, true, out->arena), "a state that is not known");
 	node.settings_hash = 2;
 	node.number_of_shards = 11;
 	ok(differs(&cluster, &node, "\"number_of_shards\" is 10 in the cluster, 11 on the node"),

@@ -13,9 +13,7 @@
 #endif
 
 #include "core/entity/passivation.h"
-#include "core/entity/passivation_frequency.h"
-#include "core/entity/passivation_segments.h"
-#include "core/entity/passivation_sketch.h"
+#include "core/entity/passivation_private.h"
 
 struct ShardPassivationShard
 {
@@ -183,9 +181,9 @@ static void
 free_shard(ShardPassivation *region, ShardPassivationShard *shard)
 {
 	if (by_frequency(region))
-		shard_frequency_free(&shard->frequency);
+		shard_passivation_frequency_free(&shard->frequency);
 	if (region->settings.strategy == SHARD_PASSIVATION_COMPOSITE)
-		shard_sketch_free(&shard->sketch);
+		shard_passivation_sketch_free(&shard->sketch);
 	pfree(shard);
 }
 
@@ -220,8 +218,9 @@ is_admitted(const ShardPassivation *region, const ShardPassivationShard *shard,
 {
 	if (!region->settings.filter)
 		return true;
-	return !shard->sketch_stale && shard_sketch_estimate(&shard->sketch, candidate->hash) >
-									   shard_sketch_estimate(&shard->sketch, selected->hash);
+	return !shard->sketch_stale &&
+		   shard_passivation_sketch_estimate(&shard->sketch, candidate->hash) >
+			   shard_passivation_sketch_estimate(&shard->sketch, selected->hash);
 }
 
 /*
@@ -232,7 +231,7 @@ static void
 admit(ShardPassivation *region, ShardPassivationShard *shard, ShardPassivationEntity *candidate,
 	  dlist_head *victims)
 {
-	const ShardPassivationEntity *selected = shard_segments_least(&shard->main);
+	const ShardPassivationEntity *selected = shard_passivation_segments_least(&shard->main);
 	ShardPassivationEntity *victim;
 
 	if (shard->main.size >= shard->main_share && selected != NULL &&
@@ -242,8 +241,8 @@ admit(ShardPassivation *region, ShardPassivationShard *shard, ShardPassivationEn
 		return;
 	}
 	candidate->in_window = false;
-	shard_segments_insert(&shard->main, candidate);
-	while ((victim = shard_segments_pop(&shard->main)) != NULL)
+	shard_passivation_segments_insert(&shard->main, candidate);
+	while ((victim = shard_passivation_segments_pop(&shard->main)) != NULL)
 		let_go(victim, victims);
 }
 
@@ -253,7 +252,7 @@ shrink_window(ShardPassivation *region, ShardPassivationShard *shard, dlist_head
 {
 	ShardPassivationEntity *candidate;
 
-	while ((candidate = shard_segments_pop(&shard->window)) != NULL)
+	while ((candidate = shard_passivation_segments_pop(&shard->window)) != NULL)
 		admit(region, shard, candidate, victims);
 }
 
@@ -266,10 +265,11 @@ count_access(ShardPassivation *region, ShardPassivationShard *shard, uint32 hash
 	if (!settings->filter)
 		return;
 	if (shard->sketch_stale)
-		shard_sketch_reset(&shard->sketch, shard->share, settings->sketch_width_multiplier,
-						   settings->sketch_reset_multiplier);
+		shard_passivation_sketch_reset(&shard->sketch, shard->share,
+									   settings->sketch_width_multiplier,
+									   settings->sketch_reset_multiplier);
 	shard->sketch_stale = false;
-	shard_sketch_add(&shard->sketch, hash);
+	shard_passivation_sketch_add(&shard->sketch, hash);
 }
 
 /* An access in a shard of composite. */
@@ -280,11 +280,11 @@ access_composite(ShardPassivation *region, ShardPassivationShard *shard,
 	count_access(region, shard, entity->hash);
 	if (!is_new)
 	{
-		shard_segments_touch(entity->in_window ? &shard->window : &shard->main, entity);
+		shard_passivation_segments_touch(entity->in_window ? &shard->window : &shard->main, entity);
 		return;
 	}
 	entity->in_window = true;
-	shard_segments_insert(&shard->window, entity);
+	shard_passivation_segments_insert(&shard->window, entity);
 	shrink_window(region, shard, victims);
 }
 
@@ -307,10 +307,10 @@ share_composite(ShardPassivation *region, ShardPassivationShard *shard, dlist_he
 
 	shard->main_share = shard->share - (int) window;
 	shard->sketch_stale = true;
-	shard_segments_set_limit(&shard->window, (int) window, NULL);
+	shard_passivation_segments_set_limit(&shard->window, (int) window, NULL);
 	shrink_window(region, shard, victims);
-	shard_segments_set_limit(&shard->main, shard->main_share, proportions(region));
-	while ((victim = shard_segments_pop(&shard->main)) != NULL)
+	shard_passivation_segments_set_limit(&shard->main, shard->main_share, proportions(region));
+	while ((victim = shard_passivation_segments_pop(&shard->main)) != NULL)
 		let_go(victim, victims);
 }
 
@@ -325,17 +325,18 @@ give_share(ShardPassivation *region, ShardPassivationShard *shard, int share, dl
 	{
 		case SHARD_PASSIVATION_LRU:
 		case SHARD_PASSIVATION_SLRU:
-			shard_segments_set_limit(&shard->main, share, proportions(region));
-			while ((victim = shard_segments_pop(&shard->main)) != NULL)
+			shard_passivation_segments_set_limit(&shard->main, share, proportions(region));
+			while ((victim = shard_passivation_segments_pop(&shard->main)) != NULL)
 				let_go(victim, victims);
 			break;
 		case SHARD_PASSIVATION_MRU:
-			while ((victim = shard_segments_pop_recent(&shard->main, share, NULL)) != NULL)
+			while ((victim = shard_passivation_segments_pop_recent(&shard->main, share, NULL)) !=
+				   NULL)
 				let_go(victim, victims);
 			break;
 		case SHARD_PASSIVATION_LFU:
 		case SHARD_PASSIVATION_LFU_AGING:
-			while ((victim = shard_frequency_pop(&shard->frequency, share)) != NULL)
+			while ((victim = shard_passivation_frequency_pop(&shard->frequency, share)) != NULL)
 				let_go(victim, victims);
 			break;
 		case SHARD_PASSIVATION_COMPOSITE:
@@ -377,12 +378,14 @@ shard_passivation_add_shard(ShardPassivation *region, dlist_head *victims)
 	bool composite = settings->strategy == SHARD_PASSIVATION_COMPOSITE;
 	bool levels = composite || settings->strategy == SHARD_PASSIVATION_SLRU;
 
-	shard_segments_init(&shard->main, levels ? settings->levels : 1);
-	shard_segments_init(&shard->window, 1);
+	shard_passivation_segments_init(&shard->main, levels ? settings->levels : 1);
+	shard_passivation_segments_init(&shard->window, 1);
 	if (composite)
-		shard_sketch_init(&shard->sketch, settings->sketch_depth, settings->sketch_counter_bits);
+		shard_passivation_sketch_init(&shard->sketch, settings->sketch_depth,
+									  settings->sketch_counter_bits);
 	if (by_frequency(region))
-		shard_frequency_init(&shard->frequency, settings->strategy == SHARD_PASSIVATION_LFU_AGING);
+		shard_passivation_frequency_init(&shard->frequency,
+										 settings->strategy == SHARD_PASSIVATION_LFU_AGING);
 
 	dlist_push_tail(&region->shards, &shard->link);
 	region->n_shards++;
@@ -397,9 +400,10 @@ take_out(ShardPassivation *region, ShardPassivationEntity *entity)
 	ShardPassivationShard *shard = entity->shard;
 
 	if (by_frequency(region))
-		shard_frequency_remove(&shard->frequency, entity);
+		shard_passivation_frequency_remove(&shard->frequency, entity);
 	else
-		shard_segments_remove(entity->in_window ? &shard->window : &shard->main, entity);
+		shard_passivation_segments_remove(entity->in_window ? &shard->window : &shard->main,
+										  entity);
 }
 
 /* The entities of segments are no longer tracked. */
@@ -429,7 +433,8 @@ shard_passivation_remove_shard(ShardPassivation *region, ShardPassivationShard *
 
 	forget_segments(&shard->window);
 	forget_segments(&shard->main);
-	while (by_frequency(region) && (entity = shard_frequency_pop(&shard->frequency, 0)) != NULL)
+	while (by_frequency(region) &&
+		   (entity = shard_passivation_frequency_pop(&shard->frequency, 0)) != NULL)
 	{
 		dlist_delete(&entity->recency);
 		entity->shard = NULL;
@@ -465,14 +470,15 @@ access_segments(ShardPassivation *region, ShardPassivationShard *shard,
 	ShardPassivationEntity *victim;
 
 	if (is_new)
-		shard_segments_insert(&shard->main, entity);
+		shard_passivation_segments_insert(&shard->main, entity);
 	else
-		shard_segments_touch(&shard->main, entity);
+		shard_passivation_segments_touch(&shard->main, entity);
 	if (strategy == SHARD_PASSIVATION_MRU)
-		while ((victim = shard_segments_pop_recent(&shard->main, shard->share, entity)) != NULL)
+		while ((victim = shard_passivation_segments_pop_recent(&shard->main, shard->share,
+															   entity)) != NULL)
 			let_go(victim, victims);
 	else if (strategy != SHARD_PASSIVATION_IDLE)
-		while ((victim = shard_segments_pop(&shard->main)) != NULL)
+		while ((victim = shard_passivation_segments_pop(&shard->main)) != NULL)
 			let_go(victim, victims);
 }
 
@@ -488,12 +494,13 @@ access_frequency(ShardPassivation *region, ShardPassivationShard *shard,
 
 	if (!is_new)
 	{
-		shard_frequency_touch(&shard->frequency, entity, region->turn);
+		shard_passivation_frequency_touch(&shard->frequency, entity, region->turn);
 		return;
 	}
-	while ((victim = shard_frequency_pop(&shard->frequency, Max(shard->share - 1, 0))) != NULL)
+	while ((victim = shard_passivation_frequency_pop(&shard->frequency,
+													 Max(shard->share - 1, 0))) != NULL)
 		let_go(victim, victims);
-	shard_frequency_insert(&shard->frequency, entity, region->turn);
+	shard_passivation_frequency_insert(&shard->frequency, entity, region->turn);
 }
 
 /* See passivation.h. */

@@ -8,13 +8,13 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/entity/passivation_frequency.h"
+#include "core/entity/passivation_private.h"
 
 #define FIRST_CAPACITY 16
 
 /* See passivation_frequency.h. */
 void
-shard_frequency_init(ShardFrequency *frequency, bool aging)
+shard_passivation_frequency_init(ShardFrequency *frequency, bool aging)
 {
 	*frequency = (ShardFrequency){.capacity = FIRST_CAPACITY, .aging = aging};
 	frequency->heap = palloc(sizeof(ShardPassivationEntity *) * FIRST_CAPACITY);
@@ -22,7 +22,7 @@ shard_frequency_init(ShardFrequency *frequency, bool aging)
 
 /* Free the heap, but not the entities, which are not ours. */
 void
-shard_frequency_free(ShardFrequency *frequency)
+shard_passivation_frequency_free(ShardFrequency *frequency)
 {
 	pfree(frequency->heap);
 	frequency->heap = NULL;
@@ -91,7 +91,8 @@ count_access(ShardFrequency *frequency, ShardPassivationEntity *entity, uint64 t
 
 /* See passivation_frequency.h. */
 void
-shard_frequency_insert(ShardFrequency *frequency, ShardPassivationEntity *entity, uint64 turn)
+shard_passivation_frequency_insert(ShardFrequency *frequency, ShardPassivationEntity *entity,
+								   uint64 turn)
 {
 	if (frequency->size == frequency->capacity)
 	{
@@ -107,7 +108,8 @@ shard_frequency_insert(ShardFrequency *frequency, ShardPassivationEntity *entity
 
 /* See passivation_frequency.h. */
 void
-shard_frequency_touch(ShardFrequency *frequency, ShardPassivationEntity *entity, uint64 turn)
+shard_passivation_frequency_touch(ShardFrequency *frequency, ShardPassivationEntity *entity,
+								  uint64 turn)
 {
 	count_access(frequency, entity, turn);
 	sift_down(frequency, entity);
@@ -115,7 +117,7 @@ shard_frequency_touch(ShardFrequency *frequency, ShardPassivationEntity *entity,
 
 /* See passivation_frequency.h. The last one takes the free place, and may belong on either side. */
 void
-shard_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity)
+shard_passivation_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity)
 {
 	ShardPassivationEntity *last = frequency->heap[--frequency->size];
 
@@ -128,7 +130,7 @@ shard_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity
 
 /* See passivation_frequency.h. */
 ShardPassivationEntity *
-shard_frequency_pop(ShardFrequency *frequency, int keep)
+shard_passivation_frequency_pop(ShardFrequency *frequency, int keep)
 {
 	ShardPassivationEntity *entity;
 
@@ -137,6 +139,6 @@ shard_frequency_pop(ShardFrequency *frequency, int keep)
 	entity = frequency->heap[0];
 	if (frequency->aging)
 		frequency->age = entity->priority;
-	shard_frequency_remove(frequency, entity);
+	shard_passivation_frequency_remove(frequency, entity);
 	return entity;
 }

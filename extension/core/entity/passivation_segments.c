@@ -8,11 +8,11 @@
 #include "postgres_fe.h"
 #endif
 
-#include "core/entity/passivation_segments.h"
+#include "core/entity/passivation_private.h"
 
 /* See passivation_segments.h. */
 void
-shard_segments_init(ShardSegments *segments, int levels)
+shard_passivation_segments_init(ShardSegments *segments, int levels)
 {
 	Assert(levels >= 1 && levels <= SHARD_PASSIVATION_MAX_LEVELS);
 
@@ -27,7 +27,7 @@ shard_segments_init(ShardSegments *segments, int levels)
  * rest, so that the limit of all is exact.
  */
 void
-shard_segments_set_limit(ShardSegments *segments, int limit, const int *proportion)
+shard_passivation_segments_set_limit(ShardSegments *segments, int limit, const int *proportion)
 {
 	int rest = limit;
 
@@ -83,7 +83,7 @@ demote(ShardSegments *segments, int level)
 
 /* See passivation_segments.h. */
 void
-shard_segments_insert(ShardSegments *segments, ShardPassivationEntity *entity)
+shard_passivation_segments_insert(ShardSegments *segments, ShardPassivationEntity *entity)
 {
 	append(segments, entity, 0);
 	segments->size++;
@@ -91,7 +91,7 @@ shard_segments_insert(ShardSegments *segments, ShardPassivationEntity *entity)
 
 /* See passivation_segments.h. */
 void
-shard_segments_touch(ShardSegments *segments, ShardPassivationEntity *entity)
+shard_passivation_segments_touch(ShardSegments *segments, ShardPassivationEntity *entity)
 {
 	int level = Min(entity->level + 1, segments->levels - 1);
 	bool promoted = level != entity->level;
@@ -104,7 +104,7 @@ shard_segments_touch(ShardSegments *segments, ShardPassivationEntity *entity)
 
 /* See passivation_segments.h. */
 void
-shard_segments_remove(ShardSegments *segments, ShardPassivationEntity *entity)
+shard_passivation_segments_remove(ShardSegments *segments, ShardPassivationEntity *entity)
 {
 	detach(segments, entity);
 	segments->size--;
@@ -112,7 +112,7 @@ shard_segments_remove(ShardSegments *segments, ShardPassivationEntity *entity)
 
 /* See passivation_segments.h. */
 ShardPassivationEntity *
-shard_segments_least(ShardSegments *segments)
+shard_passivation_segments_least(ShardSegments *segments)
 {
 	return dlist_is_empty(&segments->list[0]) ? NULL : least_of(segments, 0);
 }
@@ -122,7 +122,7 @@ shard_segments_least(ShardSegments *segments)
  * lowest one holds at least the excess.
  */
 ShardPassivationEntity *
-shard_segments_pop(ShardSegments *segments)
+shard_passivation_segments_pop(ShardSegments *segments)
 {
 	ShardPassivationEntity *entity;
 
@@ -131,13 +131,14 @@ shard_segments_pop(ShardSegments *segments)
 	for (int level = segments->levels - 1; level > 0; level--)
 		demote(segments, level);
 	entity = least_of(segments, 0);
-	shard_segments_remove(segments, entity);
+	shard_passivation_segments_remove(segments, entity);
 	return entity;
 }
 
 /* See passivation_segments.h. */
 ShardPassivationEntity *
-shard_segments_pop_recent(ShardSegments *segments, int keep, const ShardPassivationEntity *except)
+shard_passivation_segments_pop_recent(ShardSegments *segments, int keep,
+									  const ShardPassivationEntity *except)
 {
 	dlist_head *list = &segments->list[0];
 	ShardPassivationEntity *entity;
@@ -153,6 +154,6 @@ shard_segments_pop_recent(ShardSegments *segments, int keep, const ShardPassivat
 		entity =
 			dlist_container(ShardPassivationEntity, place, dlist_prev_node(list, &entity->place));
 	}
-	shard_segments_remove(segments, entity);
+	shard_passivation_segments_remove(segments, entity);
 	return entity;
 }

@@ -12,7 +12,7 @@
 
 #include "port/pg_bitutils.h"
 
-#include "core/entity/passivation_sketch.h"
+#include "core/entity/passivation_private.h"
 
 #define WORD_BITS 64
 
@@ -21,7 +21,7 @@
 
 /* See passivation_sketch.h. */
 void
-shard_sketch_init(ShardSketch *sketch, int depth, int counter_bits)
+shard_passivation_sketch_init(ShardSketch *sketch, int depth, int counter_bits)
 {
 	Assert(depth >= 1 && depth <= SHARD_SKETCH_MAX_DEPTH);
 	Assert(counter_bits >= 2 && counter_bits <= 32 && WORD_BITS % counter_bits == 0);
@@ -31,12 +31,12 @@ shard_sketch_init(ShardSketch *sketch, int depth, int counter_bits)
 	sketch->counter_bits = counter_bits;
 	sketch->capacity = depth;
 	sketch->words = palloc(sizeof(uint64) * sketch->capacity);
-	shard_sketch_reset(sketch, 0, 1, 1);
+	shard_passivation_sketch_reset(sketch, 0, 1, 1);
 }
 
 /* Free what the sketch has taken. */
 void
-shard_sketch_free(ShardSketch *sketch)
+shard_passivation_sketch_free(ShardSketch *sketch)
 {
 	pfree(sketch->words);
 	sketch->words = NULL;
@@ -55,7 +55,8 @@ ceiling_power(int64 number)
 
 /* See passivation_sketch.h. */
 void
-shard_sketch_reset(ShardSketch *sketch, int entities, int width_multiplier, int reset_multiplier)
+shard_passivation_sketch_reset(ShardSketch *sketch, int entities, int width_multiplier,
+							   int reset_multiplier)
 {
 	int64 words;
 
@@ -137,7 +138,7 @@ halve(ShardSketch *sketch)
 
 /* See passivation_sketch.h. An access that finds all its counters full is not counted. */
 void
-shard_sketch_add(ShardSketch *sketch, uint32 hash)
+shard_passivation_sketch_add(ShardSketch *sketch, uint32 hash)
 {
 	uint64 mask = counter_mask(sketch);
 	bool counted = false;
@@ -159,7 +160,7 @@ shard_sketch_add(ShardSketch *sketch, uint32 hash)
 
 /* See passivation_sketch.h. */
 uint32
-shard_sketch_estimate(const ShardSketch *sketch, uint32 hash)
+shard_passivation_sketch_estimate(const ShardSketch *sketch, uint32 hash)
 {
 	uint64 mask = counter_mask(sketch);
 	uint64 least = mask;

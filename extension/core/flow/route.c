@@ -15,7 +15,7 @@
 #endif
 
 #include "core/flow/route.h"
-#include "core/flow/route_map.h"
+#include "core/flow/route_private.h"
 
 struct ShardRoutes
 {

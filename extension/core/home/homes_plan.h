@@ -6,6 +6,7 @@
 
 #include "core/allocation/allocation.h"
 #include "core/home/homes_private.h"
+#include "core/base/arena.h"
 
 /* A shard that an operator wishes at a node. */
 typedef struct PlanPin

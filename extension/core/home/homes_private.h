@@ -8,6 +8,7 @@
 #include "core/home/move.h"
 #include "core/base/shard_key.h"
 #include "core/base/timing.h"
+#include "core/base/arena.h"
 
 #define HOMES_MAX_CLOSED 16
 

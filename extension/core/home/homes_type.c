@@ -217,7 +217,7 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 	const HomesRegion *region = shard_homes_region(homes, message->from);
 	bool hosts = region && shard_homes_hosts(region, entry->key.a);
 	bool is_held = !hosts && may_be_hosted(homes, entry->key.a, message->from);
-	bool same_owner = !shard_type_owner_differs(type, wanted);
+	bool same_owner = !shard_difference_of_owners(type, wanted);
 	const char *difference;
 	char text[4 * SHARD_DIFFERENCE_TEXT];
 	bool same_state;
@@ -226,7 +226,7 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 		return;
 	if (!same_owner && has_it_alone(homes, now, message->from, entry, roster))
 		type->owner = wanted->owner;
-	difference = shard_type_difference(type, wanted, is_held, homes->arena);
+	difference = shard_difference_of_types(type, wanted, is_held, homes->arena);
 	if (difference)
 	{
 		snprintf(text, sizeof(text), "the cluster has a type of that name with other settings: %s",

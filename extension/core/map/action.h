@@ -9,6 +9,7 @@
 
 #include "core/allocation/allocation.h"
 #include "core/map/control.h"
+#include "core/base/arena.h"
 
 typedef enum ShardActionKind
 {

@@ -11,6 +11,7 @@
 #include "core/map/command.h"
 #include "core/map/record.h"
 #include "core/base/wire.h"
+#include "core/base/arena.h"
 
 typedef enum ShardControlKind
 {

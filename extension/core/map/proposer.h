@@ -6,6 +6,7 @@
 
 #include "core/map/action.h"
 #include "core/base/machine.h"
+#include "core/base/arena.h"
 
 typedef struct ShardProposer ShardProposer;
 

@@ -10,6 +10,7 @@
 
 #include "core/allocation/allocation.h"
 #include "core/map/map.h"
+#include "core/base/arena.h"
 
 #define SHARD_MAX_VOTERS 7
 #define SHARD_MAX_NODE_ID 0xfffe /* a ballot has 16 bits for it */
@@ -17,7 +18,7 @@
 
 /* Of the name of a role, which owns types. */
 #define SHARD_OWNER_BYTES (NAMEDATALEN - 1)
-#define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol.md 9) */
+#define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol/moves.md) */
 #define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */
 
 typedef struct ShardUuid

@@ -7,6 +7,7 @@
 #include "core/map/control.h"
 #include "core/map/map.h"
 #include "core/map/record.h"
+#include "core/base/arena.h"
 
 /* A type that has a number. */
 typedef struct ShardNumberedType

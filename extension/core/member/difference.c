@@ -249,7 +249,7 @@ differ_in_settings(const ShardTypeRecord *cluster, const ShardTypeRecord *node, 
 
 /* See difference.h. */
 bool
-shard_type_owner_differs(const ShardTypeRecord *cluster, const ShardTypeRecord *node)
+shard_difference_of_owners(const ShardTypeRecord *cluster, const ShardTypeRecord *node)
 {
 #ifdef SHARD_MUTANT_OWNER_FORGOTTEN
 	return false;
@@ -259,12 +259,12 @@ shard_type_owner_differs(const ShardTypeRecord *cluster, const ShardTypeRecord *
 
 /* See difference.h. */
 const char *
-shard_type_difference(const ShardTypeRecord *cluster, const ShardTypeRecord *node, bool state,
-					  ShardArena *arena)
+shard_difference_of_types(const ShardTypeRecord *cluster, const ShardTypeRecord *node, bool state,
+						  ShardArena *arena)
 {
 	Values values;
 
-	if (shard_type_owner_differs(cluster, node))
+	if (shard_difference_of_owners(cluster, node))
 		return differ_in_text("its owner", text_of(cluster->owner), text_of(node->owner), arena);
 	if (cluster->settings_hash != node->settings_hash)
 		return differ_in_settings(cluster, node, arena);

@@ -231,7 +231,7 @@ shard_membership_judge_types(const ShardMap *decided, const ShardMapEntry *types
 		if (!shard_record_get_type(&types[i], &mine, arena))
 			return "the node's types cannot be read; install the same version of the extension";
 		theirs = shard_type_number_find(names, count, mine.name);
-		difference = theirs ? shard_type_difference(theirs, &mine, true, arena) : NULL;
+		difference = theirs ? shard_difference_of_types(theirs, &mine, true, arena) : NULL;
 		if (!difference)
 			continue;
 		snprintf(text, sizeof(text),

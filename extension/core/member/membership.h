@@ -11,6 +11,7 @@
 
 #include "core/base/machine.h"
 #include "core/map/record.h"
+#include "core/base/arena.h"
 
 /* ---- status -------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include "core/member/membership.h"
 #include "core/member/roster.h"
 #include "core/base/shard_key.h"
+#include "core/base/arena.h"
 
 /* Levels of the host's log. */
 #define ROSTER_LOG 15

@@ -9,6 +9,7 @@
 #include "core/member/membership.h"
 #include "core/node/node.h"
 #include "core/base/timing.h"
+#include "core/base/arena.h"
 #include "lib/stringinfo.h"
 
 /* Claims whose grant may have been decided without this node hearing of it. */

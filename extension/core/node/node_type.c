@@ -119,7 +119,7 @@ owner_differs(const NodeType *type, const ShardTypeRecord *known, ShardArena *ar
 	ShardTypeRecord wish;
 
 	return shard_record_get_type(&type->wish, &wish, arena) &&
-		   shard_type_owner_differs(known, &wish);
+		   shard_difference_of_owners(known, &wish);
 }
 
 /* The same, of what has an id. */
@@ -227,7 +227,7 @@ refused(ShardNode *node, NodeType *type, const ShardTypeRecord *known)
 	const char *difference = NULL;
 
 	if (shard_record_get_type(&type->wish, &wish, node->arena))
-		difference = shard_type_difference(known, &wish, false, node->arena);
+		difference = shard_difference_of_types(known, &wish, false, node->arena);
 	type->refused = true;
 	shard_action_log(node->out, 19 /* WARNING */,
 					 "entity type \"%s\" has other settings in the cluster: %s", type->name,

@@ -24,12 +24,12 @@
 #include "link/callee.h"
 #include "core/base/message.h"
 #include "log/log.h"
-#include "registry/payload_check.h"
+#include "registry/payload.h"
 #include "base/peer_errors.h"
 #include "shared/stream_position.h"
 #include "registry/registry.h"
 #include "shared/ring.h"
-#include "shared/ring_body.h"
+#include "shared/ring_private.h"
 
 #include "base/compat.h"
 

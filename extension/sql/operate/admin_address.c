@@ -12,7 +12,7 @@
 #include "fmgr.h"
 #include "utils/builtins.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "sql/cluster/cluster_view.h"
 #include "link/peer.h"
 #include "link/peer_client.h"

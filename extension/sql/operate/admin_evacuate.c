@@ -7,7 +7,7 @@
 
 #include "fmgr.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
 #include "shared/board.h"
@@ -58,7 +58,7 @@ static const char *const why_query =
 	" (SELECT format('On the way there: %s of entity type \"%s\".', " NUMBERS ", x.type_name)"
 	"  FROM homes x WHERE NOT x.there GROUP BY x.type_name ORDER BY x.type_name LIMIT 5)";
 
-/* See admin_command.h. */
+/* See command.h. */
 const char *
 shard_command_shards_at(int32 node)
 {
@@ -70,7 +70,7 @@ shard_command_shards_at(int32 node)
 		", ");
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 const char *
 shard_command_why_at(int32 node)
 {

@@ -12,7 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "base/attempt.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"

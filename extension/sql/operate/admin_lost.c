@@ -9,7 +9,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "sql/cluster/cluster_alive.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"

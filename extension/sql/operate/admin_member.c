@@ -25,7 +25,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "base/attempt.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
@@ -61,7 +61,7 @@ who_am_i(void)
 	return who;
 }
 
-/* See admin_command.h. */
+/* See command.h. */
 const char *
 shard_command_socket_folder(void)
 {

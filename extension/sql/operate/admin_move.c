@@ -3,7 +3,7 @@
  *		SQL functions of operators: move shards, say where they should be.
  *
  * The caller's mistakes are found here, as far as this node knows the cluster; the coordinator judges
- * again. See admin_command.h: who cancels a function that waits does not cancel the move.
+ * again. See command.h: who cancels a function that waits does not cancel the move.
  */
 #include "postgres.h"
 
@@ -11,7 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "registry/cluster_map.h"
 #include "core/member/membership.h"
 #include "core/base/timing.h"

@@ -21,7 +21,7 @@
 #include "log/buffer.h"
 #include "registry/catalog.h"
 #include "entity/executor.h"
-#include "registry/extractor.h"
+#include "registry/routine.h"
 #include "base/guc.h"
 #include "log/log.h"
 #include "registry/identity.h"
@@ -31,7 +31,6 @@
 #include "registry/security.h"
 #include "log/session.h"
 #include "shared/shmem.h"
-#include "sql/send/trial.h"
 
 #include "base/compat.h"
 

@@ -6,6 +6,7 @@
 
 #include "utils/jsonb.h"
 
+#include "entity/executor.h"
 #include "registry/registry.h"
 
 /* From _PG_init. */
@@ -24,3 +25,6 @@ extern int shard_api_shard(ShardType *type, const char *entity, int entity_len);
 /* Errors for an entity id, by its length, and for a message that is too large. */
 extern void shard_api_check_entity(int len);
 extern void shard_api_check_size(const ShardType *type, int payload_len);
+
+/* trial.c: notes a message that the handler tells in a trial (shard_try), instead of sending it. */
+extern void shard_trial_tell(ShardExecution *execution, const ShardType *type, const ShardRow *row);

@@ -25,7 +25,7 @@
 #include "entity/handler.h"
 #include "registry/registry.h"
 #include "shared/shmem.h"
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 
 #include "base/compat.h"
 

@@ -21,7 +21,7 @@
 #include "registry/catalog.h"
 #include "registry/cluster_map.h"
 #include "base/fault.h"
-#include "log/log_waiting.h"
+#include "log/log.h"
 #include "registry/registry.h"
 #include "registry/registry_dropped.h"
 #include "log/session.h"

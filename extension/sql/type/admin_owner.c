@@ -17,7 +17,7 @@
 #include "utils/lsyscache.h"
 
 #include "sql/type/admin.h"
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "registry/cluster_map.h"
 #include "shared/board.h"
 

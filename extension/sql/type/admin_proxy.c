@@ -16,7 +16,7 @@
 #include "registry/cluster_map.h"
 #include "sql/cluster/cluster_view.h"
 #include "registry/registry.h"
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 
 #include "base/compat.h"
 

@@ -23,7 +23,7 @@
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "entity/state_structure.h"
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 
 #include "base/compat.h"
 

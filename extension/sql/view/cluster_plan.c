@@ -13,7 +13,7 @@
 #include "entity/executor.h"
 #include "registry/cluster_map.h"
 #include "shared/shmem.h"
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 
 #include "base/compat.h"
 

@@ -21,7 +21,7 @@
 #include "entity/dead_letter_room.h"
 #include "base/guc.h"
 #include "sql/view/health.h"
-#include "sql/view/inbox_segments.h"
+#include "sql/view/inbox.h"
 #include "log/log.h"
 #include "shared/board.h"
 #include "registry/registry.h"
@@ -29,6 +29,7 @@
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "sql/type/admin.h"
+#include "core/base/division.h"
 
 #include "base/compat.h"
 

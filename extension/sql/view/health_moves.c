@@ -380,7 +380,7 @@ check_structure(ShardHealth *health, ShardArena *arena, const ShardTypeRecord *k
 						 type->name, why));
 		return;
 	}
-	difference = shard_type_difference(known, &mine, true, arena);
+	difference = shard_difference_of_types(known, &mine, true, arena);
 	if (difference != NULL)
 		shard_health_add(
 			health, psprintf("entity type \"%s\" is not the same at all nodes: %s; until ALTER "

@@ -17,7 +17,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/base/message.h"
 #include "entity/executor.h"
@@ -29,6 +29,7 @@
 #include "registry/security.h"
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
+#include "core/base/division.h"
 
 #include "base/compat.h"
 

@@ -9,7 +9,7 @@
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
-#include "sql/operate/admin_command.h"
+#include "sql/operate/command.h"
 #include "registry/catalog.h"
 #include "sql/view/health.h"
 #include "shared/table_lock.h"

@@ -17,7 +17,7 @@
 #include "utils/rel.h"
 
 #include "registry/catalog.h"
-#include "sql/view/inbox_segments.h"
+#include "sql/view/inbox.h"
 #include "log/log.h"
 #include "sql/view/worker_owners.h"
 

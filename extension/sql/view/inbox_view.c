@@ -32,7 +32,7 @@
 
 #include "sql/send/api.h"
 #include "registry/catalog.h"
-#include "sql/view/inbox_view.h"
+#include "sql/view/inbox.h"
 #include "log/log_position.h"
 #include "log/log_read.h"
 #include "registry/payload.h"

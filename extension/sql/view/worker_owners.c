@@ -9,6 +9,7 @@
 
 #include "registry/registry.h"
 #include "sql/view/worker_owners.h"
+#include "core/base/division.h"
 
 #include "base/compat.h"
 

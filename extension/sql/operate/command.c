@@ -1,0 +1,496 @@
+/*
+ * sql/operate/command.c
+ *		What operators' functions share: they hand a command to the control worker and wait.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "tcop/utility.h"
+#include "utils/snapmgr.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "sql/operate/command.h"
+#include "registry/catalog.h"
+#include "sql/cluster/cluster_view.h"
+#include "registry/control_store.h"
+#include "registry/directory.h"
+#include "base/duration.h"
+#include "entity/executor.h"
+#include "base/peer_errors.h"
+#include "shared/board.h"
+#include "shared/shmem.h"
+#include "registry/security.h"
+
+#include "base/compat.h"
+
+/* How often a state that nobody announces is looked at, in ms. */
+#define LOOK_INTERVAL 50
+
+/*
+ * A lock of the caller's on our tables would keep the control worker from answering, so he must not
+ * have written in this transaction.
+ */
+void
+shard_command_begin(const char *function)
+{
+	PreventCommandDuringRecovery(function);
+	PreventCommandIfParallelMode(function);
+	shard_shmem_require();
+	if (InSecurityRestrictedOperation() || shard_executor_in_handler())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot execute %s from within a handler", function)));
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+						errmsg("cannot execute %s in a transaction that has written", function),
+						errhint("Commit first.")));
+	(void) shard_catalog_get();
+}
+
+static void
+check_not_null(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what)));
+}
+
+char *
+shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	if (PG_ARGISNULL(number))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s cannot be null", what),
+						errhint("Give the %s as text.", what)));
+	return text_to_cstring(PG_GETARG_TEXT_PP(number));
+}
+
+/* See command.h. */
+int32
+shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
+{
+	check_not_null(fcinfo, number, what);
+	return PG_GETARG_INT32(number);
+}
+
+/* See command.h. */
+int64
+shard_command_timeout(FunctionCallInfo fcinfo, int number)
+{
+	int64 timeout;
+
+	check_not_null(fcinfo, number, "timeout");
+	timeout = shard_duration_from_interval(PG_GETARG_INTERVAL_P(number));
+	if (timeout < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("timeout must not be negative")));
+	return Min(timeout, PG_INT64_MAX / 4);
+}
+
+/* See command.h. */
+void
+shard_command_nap(void)
+{
+	static uint32 wait_event = 0;
+
+	if (wait_event == 0)
+		wait_event = ShardWaitEvent("ShardCluster");
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_INTERVAL,
+					 wait_event);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* See command.h. A subtransaction that is rolled back has no locks any more. */
+void
+shard_command_look(void (*look)(void *arg), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		look(arg);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (error != NULL)
+		ReThrowError(error);
+}
+
+typedef struct TextList
+{
+	const char *query;
+	const char *separator;
+	StringInfoData text; /* in the caller's memory */
+} TextList;
+
+static void
+read_list(void *arg)
+{
+	TextList *list = arg;
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_security_open_system(&security);
+	if (SPI_execute(list->query, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", list->query);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+
+		appendStringInfo(&list->text, "%s%s", list->text.len > 0 ? list->separator : "",
+						 text != NULL ? text : "");
+	}
+	shard_security_close_system(&security);
+	PopActiveSnapshot();
+}
+
+/* See command.h. */
+char *
+shard_command_list(const char *query, const char *separator)
+{
+	TextList list = {.query = query, .separator = separator};
+
+	initStringInfo(&list.text);
+	shard_command_look(read_list, &list);
+	return list.text.data;
+}
+
+static void
+refresh_directory(void *arg)
+{
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_security_open_system(&security);
+	(void) shard_directory_refresh();
+	shard_security_close_system(&security);
+	PopActiveSnapshot();
+}
+
+/* See command.h. */
+const ShardMemberRecord *
+shard_command_member(int32 node)
+{
+	const ShardDirectoryMember *member;
+
+	shard_command_look(refresh_directory, NULL);
+	member = shard_directory_find(node);
+	return member != NULL ? &member->record : NULL;
+}
+
+/* See command.h. */
+void
+shard_command_wait_known(void)
+{
+	int64 deadline = shard_clock_now() + SHARD_COMMAND_START_TIMEOUT;
+	ShardWho who;
+
+	while (!shard_control_who(&who))
+	{
+		if (shard_clock_now() >= deadline)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("this node does not know yet who it is"),
+							errdetail("Its control worker has not spoken."),
+							errhint("See shard_health() and the server's log.")));
+		shard_command_nap();
+	}
+}
+
+/* See command.h. A control worker that has just been started has written nothing down. */
+const ShardMemberRecord *
+shard_command_get_member(int32 node)
+{
+	const ShardMemberRecord *record = shard_command_member(node);
+	ShardBoardView view;
+
+	shard_board_get(shard_shmem_database(), &view);
+	if (record == NULL && !view.known)
+	{
+		shard_command_wait_known();
+		record = shard_command_member(node);
+	}
+	if (record == NULL)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("there is no node %d", node),
+						errhint("See shard_members.")));
+	return record;
+}
+
+/* See command.h. */
+void
+shard_command_not_written_off(void)
+{
+	const ShardMemberRecord *record;
+	ShardBoardView view;
+
+	shard_board_get(shard_shmem_database(), &view);
+	if (!view.fenced)
+		return;
+	record = shard_command_member(view.node);
+	if (record == NULL || record->status != SHARD_MEMBER_WRITTEN_OFF)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this node was written off, for good"),
+			 errdetail("It was node %d of its cluster: its shards begin anew at other members, and "
+					   "no start of it is admitted any more.",
+					   view.node),
+			 errhint(
+				 "Read from it what is needed, then drop the extension or the database, and join "
+				 "an empty one; or make it a node of its own with "
+				 "shard_reset_cluster_data(force => true).")));
+}
+
+/* See command.h. */
+void
+shard_command_member_remains(const char *function, int32 node)
+{
+	if (shard_command_get_member(node)->status != SHARD_MEMBER_WRITTEN_OFF)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot execute %s: node %d was written off, for good", function, node),
+			 errdetail("Its shards begin anew at other members, and no start of it is admitted any "
+					   "more."),
+			 errhint("Read from it what is needed; its database joins under another number, empty, "
+					 "when the extension was dropped there and created anew.")));
+}
+
+/* See command.h. */
+void
+shard_command_not_downed(void)
+{
+	ShardBoardView view;
+
+	shard_board_get(shard_shmem_database(), &view);
+	if (view.downed)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node was downed"),
+				 errdetail("It is node %d of a cluster, and its shards wait for it.", view.node),
+				 errhint("Restart its server, or call shard_admit(%d, %d) here.", view.node,
+						 view.inc_no + 1)));
+}
+
+/* See command.h. */
+bool
+shard_command_has_coordinator(void)
+{
+	return shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0;
+}
+
+/* See command.h. */
+void
+shard_command_need_coordinator(const char *function)
+{
+	shard_command_not_written_off();
+	shard_command_not_downed();
+	if (shard_command_has_coordinator())
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("cannot execute %s: there is no coordinator", function),
+			 errdetail("This node hears of none: it needs a majority of the voters, and here a "
+					   "control worker that runs."),
+			 errhint(
+				 "See shard_health() here, and shard_members at other nodes. Only if the voters "
+				 "are lost for good, see shard_force_voters().")));
+}
+
+/* See command.h. */
+char *
+shard_command_who(void)
+{
+	ShardBoardView view;
+
+	shard_board_get(shard_shmem_database(), &view);
+	return psprintf("%s@%d", GetUserNameFromId(GetUserId(), false), view.node);
+}
+
+/* ---- refusals --------------------------------------------------------------------------------- */
+
+/* What somebody can do about a refusal of the control plane. */
+static const char *
+hint_for(const char *why)
+{
+	static const struct
+	{
+		const char *part;
+		const char *hint;
+	} hints[] = {
+		{"was downed", "Restart its server, or call shard_admit() there."},
+		{"being removed", "Join again with an empty database when it has left."},
+		{"had not come up", "See shard_members; it joins again when it has left."},
+		{"was cancelled", NULL},
+		{"belongs to role",
+		 "Give the type the same owner at both nodes, with shard_alter(), then try again."},
+		{"tate table", "Make the state tables of both nodes alike, then try again."},
+		{"cannot be copied",
+		 "Make the type and its state table alike at both nodes, then try again."},
+		{"let it leave, or stop", "Call shard_leave() there, or stop its server."},
+		{"is reachable", "Call shard_down() first, or shard_leave() there."},
+		{"changed meanwhile", "See shard_decisions."},
+		{"office was lost", "See shard_members, and shard_decisions."},
+		{"has a majority",
+		 "Voters are forced only when a majority of them is lost for good, see shard_members. A "
+		 "coordinator that has just ended is heard no more in two seconds: try again then."},
+		{"coordinator", "See shard_members and shard_health()."},
+		{"majority",
+		 "Bring a voter back; if the voters are lost for good, see shard_force_voters()."},
+		{"is locked on node", "End the transaction that locks it; see pg_locks there."},
+		{"odd number",
+		 "Name this node, and beside it an even number of members that are there, or none."},
+		{"being emptied", "shard_evacuate() with evacuate => false ends that."},
+		{"could have its shards", "See shard_members, and roles of the entity types."},
+		{"member that is up", "See shard_members; a node that is down has to be started first."},
+		{"does not host", "Start the type there with shard_start(); the node needs its role."},
+		{"reached", "See shard_members and shard_peers."},
+		{"is moving", "See shard_rebalances, and try again."},
+		{"not started", "It is being started; try again. See shard_homes and shard_health()."},
+		{"asks to be admitted", "See shard_members, and the log of the coordinator's server."},
+		{"try again", NULL},
+		{"no member", "See shard_members."},
+		{"of the node", "See shard_members."},
+	};
+
+	for (int i = 0; i < (int) lengthof(hints); i++)
+		if (strstr(why, hints[i].part) != NULL)
+			return hints[i].hint;
+	return "See shard_rebalances, shard_decisions and shard_health().";
+}
+
+/* The error of a command in words of the function that was called. */
+static void
+explain(ErrorData *error, const char *what)
+{
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+	{
+		error->detail = error->message;
+		error->message = psprintf("%s: no answer in time", what);
+		error->hint = pstrdup("It may still be carried out: see shard_rebalances and "
+							  "shard_decisions.");
+	}
+	else if (error->sqlerrcode == SHARD_ERRCODE_OUTCOME_UNKNOWN && error->detail == NULL)
+	{
+		const char *why = error->message;
+
+		error->detail = psprintf("%c%s.", pg_toupper((unsigned char) why[0]), why + 1);
+		error->message = pstrdup("it is not known whether the command was carried out");
+		error->hint = pstrdup(
+			"Look at shard_members, shard_homes and shard_decisions; call it again if it was "
+			"not carried out.");
+	}
+	else if (error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE && error->detail == NULL)
+	{
+		const char *why = error->message;
+
+		error->hint = unconstify(char *, hint_for(why));
+		error->detail = psprintf("%c%s.", pg_toupper((unsigned char) why[0]), why + 1);
+		error->message = unconstify(char *, what);
+	}
+}
+
+/* Either has a command carried out, *result, or answered with a list of moves, *moves and *more. */
+static void
+hand_over(const ShardCommand *command, int64 timeout_us, const char *what, int64 *result,
+		  List **moves, bool *more)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		if (moves != NULL)
+			*moves = shard_control_plan(command, timeout_us, more);
+		else
+			*result = shard_control_command(command, timeout_us);
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		explain(error, what);
+		if (moves != NULL && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			error->hint = pstrdup("Nothing was moved. See shard_members and shard_health().");
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+}
+
+/* See command.h. */
+int64
+shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
+{
+	int64 result;
+
+	hand_over(command, timeout_us, what, &result, NULL, NULL);
+	return result;
+}
+
+/* See command.h. */
+List *
+shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what, bool *more)
+{
+	List *moves;
+
+	hand_over(command, timeout_us, what, NULL, &moves, more);
+	return moves;
+}
+
+/* ---- homes ------------------------------------------------------------------------------------ */
+
+typedef struct HomeCount
+{
+	int32 node;
+	int64 count;
+} HomeCount;
+
+static void
+count_home(const ShardMapEntry *entry, void *arg)
+{
+	HomeCount *homes = arg;
+	ShardHomeRecord record;
+
+	if (shard_record_get_home(entry, &record) &&
+		(shard_record_home_node(&record) == homes->node || record.to == homes->node))
+		homes->count++;
+}
+
+static void
+count_homes(void *arg)
+{
+	ShardSecurity security = {0};
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_security_open_system(&security);
+	shard_control_store_learned(SHARD_MAP_HOME, count_home, arg);
+	shard_security_close_system(&security);
+	PopActiveSnapshot();
+}
+
+/* See command.h. */
+int64
+shard_command_homes_of(int32 node)
+{
+	HomeCount homes = {.node = node};
+
+	shard_command_look(count_homes, &homes);
+	return homes.count;
+}

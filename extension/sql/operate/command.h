@@ -1,0 +1,92 @@
+/*
+ * sql/operate/command.h
+ *		What operators' functions share: they hand a command to the control worker and wait.
+ *
+ * They write nothing themselves, so a cancel or a crash on the way leaves it to the control plane to go on
+ * with the command or not; calling the function again tells, and is harmless.
+ */
+#pragma once
+
+#include "control/control.h"
+#include "fmgr.h"
+
+/* What a command needs; raises where it cannot be given. function: its name, for errors. */
+extern void shard_command_begin(const char *function);
+
+/* An argument that must not be null; error 22004 if it is. what names it. */
+extern char *shard_command_text(FunctionCallInfo fcinfo, int number, const char *what);
+extern int32 shard_command_int(FunctionCallInfo fcinfo, int number, const char *what);
+
+/* A time that must not be negative, in microseconds; the same if it is null. */
+extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
+
+/* Raises at a node that was downed: it would wait for itself in vain. */
+extern void shard_command_not_downed(void);
+
+/* Raises at a node that was written off: nobody carries out what is wanted there. */
+extern void shard_command_not_written_off(void);
+
+/* Raises if that member was written off: no start of it comes back. function: its name, for the error. */
+extern void shard_command_member_remains(const char *function, int32 node);
+
+/* Waits until this node knows who it is, for a control worker that has just been started; raises if it does not. */
+extern void shard_command_wait_known(void);
+
+/* Whether there is a coordinator, as far as this node hears. */
+extern bool shard_command_has_coordinator(void);
+
+/* Raises unless there is a coordinator, as far as this node hears, or if it was downed. */
+extern void shard_command_need_coordinator(const char *function);
+
+/* The folder of this server's sockets, "" if it has none. */
+extern const char *shard_command_socket_folder(void);
+
+/* The record of a member as decided now; NULL: there is none. Valid until the next call. */
+extern const ShardMemberRecord *shard_command_member(int32 node);
+
+/* The same; error if there is none. */
+extern const ShardMemberRecord *shard_command_get_member(int32 node);
+
+/* "role@node" of the one who asks. */
+extern char *shard_command_who(void);
+
+/*
+ * Has a command carried out, at whatever node the coordinator is; its result. what: "cannot move ..."; the
+ * reason for which it is refused becomes the detail of the error, with a hint.
+ */
+extern int64 shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what);
+
+/* The same of SHARD_COMMAND_PLAN: shard_control_plan(). */
+extern List *
+shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what, bool *more);
+
+/* The number of a shard's home, moves towards it included, that a node has. */
+extern int64 shard_command_homes_of(int32 node);
+
+/*
+ * Calls what looks at our tables, whose locks would be kept to the end of the transaction: whoever waits with them keeps
+ * VACUUM FULL out, and behind that the control worker that is waited for. They go when it returns or raises, with
+ * whatever it has written; memory of the caller's context stays. May be nested.
+ */
+extern void shard_command_look(void (*look)(void *arg), void *arg);
+
+/* Rows of one text each, as one text; "" if there are none. A look of its own. */
+extern char *shard_command_list(const char *query, const char *separator);
+
+/*
+ * admin_evacuate.c: the shards of a node that is to have none, "" if there are none; why they are still there, a line
+ * each, "" if nothing is known. Both are looks; the second asks other members, for some seconds at most.
+ */
+extern const char *shard_command_shards_at(int32 node);
+extern const char *shard_command_why_at(int32 node);
+
+/* Waits for a short time, with interrupts served. */
+extern void shard_command_nap(void);
+
+#define SHARD_COMMAND_SECOND INT64CONST(1000000)
+
+/* A control worker that has just been started knows its node after that. */
+#define SHARD_COMMAND_START_TIMEOUT (10 * SHARD_COMMAND_SECOND)
+
+/* A decision, with an election before it. */
+#define SHARD_COMMAND_TIMEOUT (20 * SHARD_COMMAND_SECOND)
