@@ -60,7 +60,7 @@ insert(const ShardAction *action)
 	Datum values[7];
 	char nulls[8] = "       ";
 
-	values[0] = CStringGetTextDatum(kind_name(action->status));
+	values[0] = CStringGetTextDatum(kind_name(action->decision));
 	values[1] = Int32GetDatum(action->shard.type_id);
 	values[2] = Int32GetDatum(action->shard.shard);
 	values[3] = Int32GetDatum(action->node);

@@ -158,13 +158,13 @@ reply_done(const ControlCommand *command, const ShardAction *done)
 	if (command->kind == SHARD_COMMAND_PLAN)
 	{
 		initStringInfo(&out);
-		shard_control_put_plan(&out, done->until != 0, done->entry, done->n_entries);
+		shard_control_put_plan(&out, done->result != 0, done->entry, done->n_entries);
 		shard_ring_reply(&command->request, out.data, out.len, InvalidXLogRecPtr);
 	}
 	else if (command->kind == SHARD_COMMAND_JOIN)
 		shard_control_reply_number(&command->request, shard_node_id(shard_control.node));
 	else
-		shard_control_reply_number(&command->request, done->until);
+		shard_control_reply_number(&command->request, done->result);
 }
 
 /*
@@ -188,7 +188,7 @@ shard_control_command_done(const ShardAction *done)
 			continue;
 		if (done->flag)
 			reply_done(command, done);
-		else if (done->status != 0)
+		else if (done->unknown != 0)
 			shard_control_reply_unknown(&command->request,
 										done->text ? done->text : "nobody knows why");
 		else

@@ -218,13 +218,13 @@ test_nobody_else_is_alone(void)
 		found_one();
 		if (with_address)
 			is_int(tell(0, "m0", SHARD_ADDRESS_SAID, false), 1, "with an address");
-		admit.epoch = shard_node_incarnation(machines[0].node);
+		admit.inc_no = shard_node_incarnation(machines[0].node);
 		receive(&admit);
 		receive(&i_am);
 		run(10 * SHARD_SECOND);
 		ok(!shard_node_fenced(machines[0].node) && is_coordinator(0),
 		   "another start of a node that is alone is not believed");
-		is_int(shard_node_incarnation(machines[0].node), (int) admit.epoch, "nor admitted");
+		is_int(shard_node_incarnation(machines[0].node), (int) admit.inc_no, "nor admitted");
 	}
 }
 

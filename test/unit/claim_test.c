@@ -27,7 +27,7 @@ claims(int32 from, int32 node, uint64 uuid)
 	ShardControl message = {.kind = SHARD_CONTROL_ADMIT,
 							.from = from,
 							.node = node,
-							.epoch = 1,
+							.inc_no = 1,
 							.uuid = {uuid, 1},
 							.start_kind = SHARD_START_RESTART};
 

@@ -252,7 +252,7 @@ late_wish(ShardControlKind kind)
 							.from_inc = shard_node_incarnation(machines[other].node),
 							.to = shard_node_id(machines[0].node),
 							.token = kind == SHARD_CONTROL_COMMAND ? now : 11,
-							.word = kind == SHARD_CONTROL_COMMAND ? SHARD_COMMAND_STAY : 0,
+							.word2 = kind == SHARD_CONTROL_COMMAND ? SHARD_COMMAND_STAY : 0,
 							.b = shard_proposer_ballot(shard_node_proposer(machines[0].node)),
 							.uuid = machines[other].node->code,
 							.n = 1};

@@ -195,7 +195,7 @@ test_refused(void)
 	machines[1].unfit_why = reason;
 	command(0, SHARD_COMMAND_MOVE, shard, 2, 4);
 	wait_for(0, 4, 10 * SHARD_SECOND);
-	ok(ended(0, 4, false) && machines[0].decision.status == SHARD_DECISION_MOVE_REFUSED &&
+	ok(ended(0, 4, false) && machines[0].decision.decision == SHARD_DECISION_MOVE_REFUSED &&
 		   machines[0].decision_length > 100 && machines[0].decision_length <= 1000,
 	   "a long reason is cut, at %zu bytes", machines[0].decision_length);
 	ok(strncmp(machines[0].command_text, "node 2 says: xxx", 16) == 0 &&
@@ -639,7 +639,7 @@ test_home_is_to_blame(void)
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 1, "a move is copied");
 	machines[2].cut = true;
 	run(SHARD_HANDOFF_TIMEOUT + 2 * SHARD_SECOND);
-	ok(machines[0].decision.status == SHARD_DECISION_MOVE_ABORTED &&
+	ok(machines[0].decision.decision == SHARD_DECISION_MOVE_ABORTED &&
 		   strstr(machines[0].decision_text, "its home cannot be reached") != NULL,
 	   "while it is copied: %s", machines[0].decision_text);
 }

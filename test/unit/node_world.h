@@ -339,7 +339,7 @@ act(int at, int link)
 							   action->shard, 0);
 				break;
 			case SHARD_ACTION_DECISION:
-				machine->decisions[action->status]++;
+				machine->decisions[action->decision]++;
 				machine->decision = *action;
 				strlcpy(machine->decision_text, action->text, sizeof(machine->decision_text));
 				machine->decision_length = strlen(action->text);
@@ -372,8 +372,8 @@ act(int at, int link)
 				machine->command_good = action->flag;
 				if (machine->awaited == action->token)
 					machine->awaited_good = action->flag ? 1 : 0;
-				machine->command_unknown = action->status != 0;
-				machine->command_number = action->until;
+				machine->command_unknown = action->unknown != 0;
+				machine->command_number = action->result;
 				machine->n_planned = action->n_entries;
 				for (int k = 0; k < Min(action->n_entries, MANY); k++)
 				{

@@ -377,7 +377,7 @@ wish(int from)
 	{
 		message = shard_action_send(out, peer->coordinator, SHARD_CONTROL_ADMIT);
 		message->node = peer->id;
-		message->epoch = peer->previous;
+		message->inc_no = peer->previous;
 		message->uuid = peer->uuid;
 		message->start_kind = peer->kind;
 	}

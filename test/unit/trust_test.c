@@ -309,8 +309,8 @@ static void
 test_collect(void)
 {
 	three_nodes();
-	give_as(2, 2, 0, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .epoch = 1, .uuid = FORGED});
-	give_as(2, 2, 2, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .epoch = 9, .uuid = FORGED});
+	give_as(2, 2, 0, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .new_era = 1, .uuid = FORGED});
+	give_as(2, 2, 2, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .new_era = 9, .uuid = FORGED});
 	add_type(0, "thing", 8);
 	run(5 * SHARD_SECOND);
 	ok(shard_map_value(shard_node_learned(machines[0].node), (ShardMapKey){SHARD_MAP_TYPE, 1, 0}) !=
@@ -359,7 +359,7 @@ test_force_cures(void)
 static void
 test_fenced(void)
 {
-	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED};
+	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .inc_no = 1000, .uuid = FORGED};
 
 	three_nodes();
 	for (int i = 0; i < 20; i++)
@@ -386,7 +386,7 @@ test_fenced(void)
 static void
 test_fenced_after_pause(void)
 {
-	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED};
+	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .inc_no = 1000, .uuid = FORGED};
 	int32 self = 2;
 	ShardCommand force = {.kind = SHARD_COMMAND_FORCE_VOTERS,
 						  .asker.token = 6,
@@ -614,7 +614,7 @@ goes_on(const char *what)
 static void
 test_seals(void)
 {
-	ShardControl collect = {.kind = SHARD_CONTROL_COLLECT, .uuid = FORGED, .epoch = PG_INT32_MAX};
+	ShardControl collect = {.kind = SHARD_CONTROL_COLLECT, .uuid = FORGED, .new_era = PG_INT32_MAX};
 	ShardCommand force = {.kind = SHARD_COMMAND_FORCE_VOTERS, .n_nodes = 1, .asker.token = 5};
 	int32 self;
 
@@ -623,9 +623,9 @@ test_seals(void)
 	{
 		int32 from = at == 1 ? 3 : 2;
 
-		collect.epoch = 1;
+		collect.new_era = 1;
 		give_as(at, from, from, collect);
-		collect.epoch = PG_INT32_MAX;
+		collect.new_era = PG_INT32_MAX;
 		give_as(at, from, from, collect);
 		is_int(machines[at].node->journal.sealed, 0, "no journal: nobody is sealed for it");
 		stop(at);
@@ -634,18 +634,18 @@ test_seals(void)
 	for (int at = 0; at < 3; at++)
 		start(at);
 	run(SHARD_SECOND);
-	collect.epoch = PG_INT32_MAX;
+	collect.new_era = PG_INT32_MAX;
 	give_as(1, 3, 3, collect);
-	collect.epoch = 1024;
+	collect.new_era = 1024;
 	give_as(1, 3, 3, collect);
 	is_int(machines[1].node->journal.sealed, 0, "a journal: not for an era out of reach");
-	collect.epoch = 1;
+	collect.new_era = 1;
 	give_as(1, 0, 0, collect);
 	is_int(machines[1].node->journal.sealed, 0, "nor for somebody who is no node");
 	give_as(1, 3, 3, collect);
 	is_int(machines[1].node->journal.sealed, 1, "but for the next one");
 	collect.uuid.low++;
-	collect.epoch = PG_INT32_MAX;
+	collect.new_era = PG_INT32_MAX;
 	give_as(1, 3, 3, collect);
 	is_int(machines[1].node->journal.sealed, 1, "nor is another start believed any era");
 	for (int at = 0; at < 3; at++)
@@ -1303,7 +1303,7 @@ test_answers_for_others(void)
 			goes_on("answers for others");
 		}
 	three_nodes();
-	give_as(1, 1, 1, (ShardControl){.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED});
+	give_as(1, 1, 1, (ShardControl){.kind = SHARD_CONTROL_FENCED, .inc_no = 1000, .uuid = FORGED});
 	ok(shard_node_fenced(machines[1].node), "the coordinator, called at its address, ends it");
 	shard_arena_destroy(arena);
 }

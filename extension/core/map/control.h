@@ -37,23 +37,23 @@ typedef enum ShardControlKind
 								  * not left everything yet (M20) */
 	SHARD_CONTROL_LEARN,		 /* n: delta above this, 0 = full; commit_n: up to; entries */
 	SHARD_CONTROL_GET_DELTA,	 /* n: I have learned up to this */
-	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; epoch: the era to come: say
+	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; new_era: the one to come: say
 							  * what you know, learn no more (R14) */
-	SHARD_CONTROL_COLLECTED, /* uuid; epoch: the least era to come; flag: it is the one asked for;
+	SHARD_CONTROL_COLLECTED, /* uuid; new_era: the least one to come; flag: it is the one asked for;
 							  * point: era, learned up to; entries: all of it */
-	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; epoch: era; point; entries */
+	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; new_era; point; entries */
 
 	/* Members (sections 1 and 5) */
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */
 	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types; store_mode */
 	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not;
 							   * waits: not yet */
-	SHARD_CONTROL_ADMIT,	   /* node, epoch: previous inc_no, uuid: new incarnation, start_kind;
+	SHARD_CONTROL_ADMIT,	   /* node, inc_no: the previous one, uuid: new incarnation, start_kind;
 						  * entries: one member value, as its settings are now */
-	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; epoch: inc_no; uuid; text: why not */
+	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; inc_no; uuid; text: why not */
 	SHARD_CONTROL_I_AM =
 		38, /* of a host alone, never sent: uuid2: the incarnation found at an address */
-	SHARD_CONTROL_FENCED, /* epoch: the inc_no that lives; member_status; entries: its record, if the
+	SHARD_CONTROL_FENCED, /* inc_no: the one that lives; member_status; entries: its record, if the
 						   * node is no member any more */
 	SHARD_CONTROL_RENEW,  /* token: k */
 	SHARD_CONTROL_GRANT,  /* token: k; n: facts that the lease presupposes; ttl_ms */
@@ -137,10 +137,15 @@ typedef struct ShardControl
 	int64 token;
 	bool flag;
 	int32 node;
-	int32 epoch;
-	union /* one field of the wire, an int32; the kind says which it is */
+	union /* one field of the wire, as the next one; the kind says which it is */
 	{
-		int32 word;				  /* for the codec */
+		int32 word1;   /* for the codec */
+		int32 inc_no;  /* ADMIT, ADMIT_REPLY, FENCED */
+		int32 new_era; /* COLLECT, COLLECTED, RESTORE_JOURNAL */
+	};
+	union
+	{
+		int32 word2;			  /* for the codec */
 		int32 voter_state;		  /* PRE_VOTE_REPLY, HEARTBEAT_ACK: ShardVoterState */
 		int32 store_mode;		  /* JOIN: ShardStoreMode */
 		int32 waits;			  /* JOIN_REPLY: 1, not welcome yet, ask on */

@@ -329,7 +329,7 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 			return false;
 		}
 		reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
-		reply->epoch = member.inc_no;
+		reply->inc_no = member.inc_no;
 		reply->uuid = member.inc_uuid;
 		reply->member_status = member.status;
 		return false;

@@ -98,7 +98,7 @@ shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more, const Shard
 
 		done->token = asker.token;
 		done->flag = true;
-		done->until = more;
+		done->result = more;
 		done->n_entries = n_homes;
 		done->entry = list;
 	}

@@ -69,7 +69,7 @@ shard_node_member_workers(ShardNode *node, const char *why)
 
 		start->flag = push;
 		start->node = node->id;
-		start->status = node->inc_no;
+		start->inc_no = node->inc_no;
 		start->uuid = node->inc_uuid;
 		/* They may have missed facts while they were not there. */
 		shard_node_learn_tell(node);
@@ -271,7 +271,7 @@ claim(ShardNode *node, int64 now)
 			(void) peer_of(node, now, members[i].key.a);
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_ADMIT);
 		message->node = node->id;
-		message->epoch = node->inc_no;
+		message->inc_no = node->inc_no;
 		message->uuid = node->inc_uuid;
 		message->start_kind = node->start_kind;
 		message->token = node->config.gate;
@@ -313,7 +313,7 @@ shard_node_member_called(ShardNode *node, const ShardControl *message)
 	return;
 #endif
 	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
-	reply->epoch = member.inc_no;
+	reply->inc_no = member.inc_no;
 	reply->uuid = member.inc_uuid;
 	reply->member_status = member.status;
 	reply->n_entries = 1;

@@ -169,8 +169,8 @@ shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number, bo
 
 	done->token = token;
 	done->flag = good;
-	done->until = number;
-	done->status = unknown ? 1 : 0;
+	done->result = number;
+	done->unknown = unknown ? 1 : 0;
 	done->text = good ? NULL : why;
 }
 
@@ -193,8 +193,8 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 					done->text ? strlen(done->text) + 1 : 0);
 	held->is_done = true;
 	held->good = done->flag;
-	held->unknown = done->status != 0;
-	held->number = done->until;
+	held->unknown = done->unknown != 0;
+	held->number = done->result;
 	held->token = done->token;
 	done->kind = SHARD_ACTION_NONE;
 }
