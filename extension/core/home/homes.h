@@ -111,8 +111,11 @@ shard_homes_rebalance(ShardHomes *homes, int64 now, const ShardCommand *command,
 					  const ShardRoster *roster, ShardActions *out, int64 *number,
 					  const char **why);
 
-/* Moves of one answer to PLAN. */
-#define SHARD_PLAN_MOVES 5000
+/*
+ * Moves of one answer to PLAN, of some 25 bytes each: as many answers as may wait for a link (C12) have fewer bytes than a queue
+ * has room for.
+ */
+#define SHARD_PLAN_MOVES 1000
 
 typedef struct ShardHomesPlan
 {
