@@ -39,11 +39,14 @@ typedef struct ShardPlannedMove
 	int32 reason; /* ShardHomeReason */
 } ShardPlannedMove;
 
-/*
- * Has SHARD_COMMAND_PLAN answered: ShardPlannedMove *, palloc'd, in the order in which they would begin. *more: there are more
- * than the answer has room for. Errors as above.
- */
-extern List *shard_control_plan(const ShardCommand *command, int64 timeout_us, bool *more);
+typedef struct ShardPlan
+{
+	List *moves; /* ShardPlannedMove *, palloc'd, in the order in which they would begin */
+	bool more;	 /* than the answer has room for */
+} ShardPlan;
+
+/* Has SHARD_COMMAND_PLAN answered. Errors as above. */
+extern void shard_control_plan(const ShardCommand *command, int64 timeout_us, ShardPlan *plan);
 
 /* A member as the control worker of this node sees it, beside its record (directory.h). */
 typedef struct ShardMemberReport

@@ -236,16 +236,15 @@ shard_control_command(const ShardCommand *command, int64 timeout_us)
 	return reader.at == NULL ? 0 : shard_wire_get_int(&reader);
 }
 
-List *
-shard_control_plan(const ShardCommand *command, int64 timeout_us, bool *more)
+void
+shard_control_plan(const ShardCommand *command, int64 timeout_us, ShardPlan *plan)
 {
 	ShardReader reader = call_command(command, timeout_us);
-	List *moves = NIL;
 
-	*more = reader.at != NULL && shard_wire_get_uint(&reader) != 0;
+	plan->moves = NIL;
+	plan->more = reader.at != NULL && shard_wire_get_uint(&reader) != 0;
 	while (reader.at < reader.end && !reader.failed)
-		moves = lappend(moves, get_move(&reader));
-	return moves;
+		plan->moves = lappend(plan->moves, get_move(&reader));
 }
 
 List *

@@ -19,9 +19,9 @@
 bool
 shard_homes_dry_has_room(ShardHomes *homes)
 {
-	if (homes->n_moves - homes->dry->first < SHARD_PLAN_MOVES)
+	if (homes->n_moves - homes->dry.first < SHARD_PLAN_MOVES)
 		return true;
-	homes->dry->more = true;
+	homes->dry.more = true;
 	return false;
 }
 
@@ -45,7 +45,7 @@ moving_home(const ShardHomes *homes, const HomesShard *shard)
 static void
 take_back(ShardHomes *homes, ShardHomesPlan *plan)
 {
-	int first = homes->dry->first;
+	int first = homes->dry.first;
 
 	plan->homes = shard_arena_alloc(homes->out->arena,
 									sizeof(ShardMapEntry) * Max(homes->n_moves - first, 1));
@@ -64,7 +64,6 @@ shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
 					const ShardRoster *roster, ShardActions *out, ShardHomesPlan *plan,
 					const char **why)
 {
-	HomesDryRun run = {0};
 	bool urgent;
 	int count;
 	ShardMapEntry *types;
@@ -76,8 +75,7 @@ shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
 	if (command->type_id != 0 && !shard_homes_type(homes, command->type_id, &type))
 		return false;
 	urgent = homes->urgent;
-	run.first = homes->n_moves;
-	homes->dry = &run;
+	homes->dry = (HomesDryRun){.runs = true, .first = homes->n_moves};
 	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -89,8 +87,8 @@ shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
 		shard_homes_plan_dry(homes, now, type_id, roster);
 	}
 	take_back(homes, plan);
-	homes->dry = NULL;
+	homes->dry.runs = false;
 	homes->urgent = urgent;
-	plan->more = run.more;
+	plan->more = homes->dry.more;
 	return true;
 }

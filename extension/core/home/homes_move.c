@@ -101,7 +101,7 @@ shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to
 	}
 	if (!can_go(homes, now, shard, to, roster, why))
 		return false;
-	if (homes->dry && !shard_homes_dry_has_room(homes))
+	if (homes->dry.runs && !shard_homes_dry_has_room(homes))
 	{
 		*why = "more moves would begin than fit an answer";
 		return false;

@@ -301,7 +301,7 @@ plan_type(ShardHomes *homes, int64 now, int32 type_id, const char *who, const Sh
 		return 0;
 	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
 	{
-		if (homes->dry)
+		if (homes->dry.runs)
 			return 0;
 		*n_pending += shard_homes_ask_moves(homes, now, type_id, who, roster);
 		return 0;

@@ -222,6 +222,7 @@ typedef struct HomesRequest
 /* A dry run: moves that begin are listed behind the first ones of homes->moves. */
 typedef struct HomesDryRun
 {
+	bool runs; /* until the end of the call: moves that begin are taken back */
 	int first;
 	bool more; /* would begin than fit the answer */
 } HomesDryRun;
@@ -262,8 +263,7 @@ struct ShardHomes
 	int64 n_visited;  /* homes that plans have looked at, ever */
 	int64 next_pins;
 	int64 next_strays;
-	HomesDryRun
-		*dry; /* moves that begin are taken back at the end of the call; NULL: they are not */
+	HomesDryRun dry;
 	int n_closed;
 	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
 	ShardArena *arena;				/* of one call */

@@ -405,19 +405,19 @@ explain(ErrorData *error, const char *what)
 	}
 }
 
-/* Either has a command carried out, *result, or answered with a list of moves, *moves and *more. */
-static void
-hand_over(const ShardCommand *command, int64 timeout_us, const char *what, int64 *result,
-		  List **moves, bool *more)
+/* Has a command carried out, and returns its result; or, unless plan is NULL, has the plan answered. */
+static int64
+hand_over(const ShardCommand *command, int64 timeout_us, const char *what, ShardPlan *plan)
 {
 	MemoryContext context = CurrentMemoryContext;
+	int64 result = 0;
 
 	PG_TRY();
 	{
-		if (moves != NULL)
-			*moves = shard_control_plan(command, timeout_us, more);
+		if (plan != NULL)
+			shard_control_plan(command, timeout_us, plan);
 		else
-			*result = shard_control_command(command, timeout_us);
+			result = shard_control_command(command, timeout_us);
 	}
 	PG_CATCH();
 	{
@@ -427,31 +427,26 @@ hand_over(const ShardCommand *command, int64 timeout_us, const char *what, int64
 		error = CopyErrorData();
 		FlushErrorState();
 		explain(error, what);
-		if (moves != NULL && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		if (plan != NULL && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 			error->hint = pstrdup("Nothing was moved. See shard_members and shard_health().");
 		ReThrowError(error);
 	}
 	PG_END_TRY();
+	return result;
 }
 
 /* See command.h. */
 int64
 shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
 {
-	int64 result;
-
-	hand_over(command, timeout_us, what, &result, NULL, NULL);
-	return result;
+	return hand_over(command, timeout_us, what, NULL);
 }
 
 /* See command.h. */
-List *
-shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what, bool *more)
+void
+shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what, ShardPlan *plan)
 {
-	List *moves;
-
-	hand_over(command, timeout_us, what, NULL, &moves, more);
-	return moves;
+	(void) hand_over(command, timeout_us, what, plan);
 }
 
 /* ---- homes ------------------------------------------------------------------------------------ */

@@ -77,9 +77,8 @@ shard_cluster_plan(PG_FUNCTION_ARGS)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_PLAN};
 	PlanType type = {0};
-	List *moves;
+	ShardPlan plan;
 	ListCell *cell;
-	bool more;
 
 	shard_shmem_require();
 	if (shard_executor_in_handler())
@@ -94,12 +93,12 @@ shard_cluster_plan(PG_FUNCTION_ARGS)
 		command.type_id = type.type_id;
 	}
 	shard_command_need_coordinator("shard_rebalance_plan()");
-	moves = shard_command_plan(&command, SHARD_COMMAND_TIMEOUT, "could not plan moves", &more);
-	foreach (cell, moves)
+	shard_command_plan(&command, SHARD_COMMAND_TIMEOUT, "could not plan moves", &plan);
+	foreach (cell, plan.moves)
 		put_move((ReturnSetInfo *) fcinfo->resultinfo, &type, lfirst(cell));
-	if (more)
-		ereport(NOTICE,
-				(errmsg("more shards would move than the %d that are listed", list_length(moves)),
-				 errhint("They are listed when some of these have moved.")));
+	if (plan.more)
+		ereport(NOTICE, (errmsg("more shards would move than the %d that are listed",
+								list_length(plan.moves)),
+						 errhint("They are listed when some of these have moved.")));
 	return (Datum) 0;
 }
