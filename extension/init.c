@@ -12,7 +12,7 @@
 #include "shared/bar.h"
 #include "registry/catalog.h"
 #include "hook/hook.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "base/guc.h"
 #include "registry/guest.h"
 #include "sql/view/inbox.h"
@@ -48,7 +48,7 @@ _PG_init(void)
 	shard_database_hook_init();
 	shard_drop_hook_init();
 	shard_log_hook_init();
-	shard_executor_hook_init();
+	shard_execution_hook_init();
 	shard_guest_hook_init();
 	shard_setting_hook_init();
 	shard_table_hook_init();

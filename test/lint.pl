@@ -52,6 +52,7 @@ my $function_limit = 120;
 
 my @checks = (
 	[ includes => 'includes never point upwards, and each file is in a room', \&check_includes ],
+	[ ladders => 'calls within a room go downwards, where its internal.h says in which order', \&check_ladders ],
 	[ pure => 'pure files use no server headers', \&check_pure ],
 	[ versions => 'only compat.h tests the server version', \&check_versions ],
 	[ errcodes => 'errors have an error code', \&check_errcodes ],
@@ -93,6 +94,8 @@ sub slurp
 }
 
 sub source_files { return sort(glob('extension/*.[ch] extension/*/*.[ch] extension/*/*/*.[ch]')); }
+
+sub test_files { return sort(glob('test/sim/*.[ch] test/unit/*.[ch] test/fuzz/*.[ch]')); }
 
 # Replaces what a pattern matches by blanks, so that lines keep their numbers.
 sub blank
@@ -137,6 +140,37 @@ sub each_include
 		{
 			$number++;
 			$callback->($file, $number, $1, $2) if $line =~ /^\s*#\s*include\s+(["<])([^">]+)[">]/;
+		}
+	}
+}
+
+# A room's internal.h may list its files in the order of calls, as indented lines of its first comment. Each file of the room
+# has a place there, and none uses a function of one before it.
+sub check_ladders
+{
+	for my $header (glob('extension/*/internal.h extension/*/*/internal.h'))
+	{
+		my ($comment) = slurp($header) =~ m{^(/\*.*?\*/)}s;
+		$comment =~ s{^/\*\n[^\n]*\n[^\n]*\n}{};
+		my @ladder = map { split } $comment =~ /^ \*\t\t(.+)$/mg or next;
+		(my $room = $header) =~ s{/internal\.h$}{};
+		my %place = map { $ladder[$_] => $_ } 0 .. $#ladder;
+		-e "$room/$_.c" or finding($header, 1, "there is no $_.c") foreach @ladder;
+		my (%bare, %home);
+		for my $file (glob("$room/*.c"))
+		{
+			my ($stem) = $file =~ m{([^/]+)\.c$};
+			exists $place{$stem} or finding($header, 1, "$stem.c has no place in the order of the room"), next;
+			$bare{$stem} = bare_c(slurp($file));
+			$home{$1} = $stem while $bare{$stem} =~ /^(?!static)\w[^\n;]*\n(shard_\w+)\([^;{]*\)\n\{/mg;
+		}
+		for my $stem (sort keys %bare)
+		{
+			while ($bare{$stem} =~ /\b(shard_\w+)\b/g)
+			{
+				my $other = $home{$1} // next;
+				finding("$room/$stem.c", line_of($bare{$stem}, $-[0]), "$1() is up in $other.c") if $place{$other} < $place{$stem};
+			}
 		}
 	}
 }
@@ -296,13 +330,12 @@ sub check_errcodes
 
 sub check_sizes
 {
-	for my $file (source_files())
+	for my $file (source_files(), test_files())
 	{
 		my @lines = split /\n/, bare_c(slurp($file));
 		my $start;
 		finding($file, scalar(@lines), @lines . " lines, $file_limit are the limit")
 		  if @lines > $file_limit;
-		next unless $file =~ /\.c$/;
 		for my $number (1 .. @lines)
 		{
 			my $line = $lines[ $number - 1 ];

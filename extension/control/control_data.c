@@ -68,7 +68,7 @@ entities(void)
 		TupleDesc desc = SPI_tuptable->tupdesc;
 		const char *type = SPI_getvalue(row, desc, 2);
 
-		switch (shard_door_rows(DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull))))
+		switch (shard_state_door_rows(DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull))))
 		{
 			case SHARD_DOOR_FILLED:
 				return psprintf("the database has entities of type \"%s\"", type);

@@ -90,8 +90,8 @@ read_table(void *argument)
 	int room = SHARDS - answer->n_shards;
 	int count = 0;
 
-	switch (shard_door_shards(answer->table, after, answer->number_of_shards - 1, true,
-							  answer->numbers, room, &count))
+	switch (shard_state_door_shards(answer->table, after, answer->number_of_shards - 1, true,
+									answer->numbers, room, &count))
 	{
 		case SHARD_DOOR_BUSY:
 			answer->why =

@@ -179,8 +179,8 @@ has_strange_rows(ShardImportStage *stage)
 	(void) shard_import_stage_judge(stage, &own);
 	if (own.state != SHARD_HOME_NONE)
 		return false;
-	if (shard_door_shards(stage->type->state_table, shard - 1, shard, false, &found, 1, &count) ==
-		SHARD_DOOR_BUSY)
+	if (shard_state_door_shards(stage->type->state_table, shard - 1, shard, false, &found, 1,
+								&count) == SHARD_DOOR_BUSY)
 		ereport(
 			ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),

@@ -2,6 +2,9 @@
  * entity/call.c
  *		Calling handlers: message in, state out, with a timer beside it.
  *
+ * Comes from: handle.c, for a message or an ask; turn.c, for a batch at the end of the turn; order.c, for a number.
+ * Goes to: handler.c, as the type's owner; what the handler returns is entity->now, which turn_entity.c writes.
+ *
  * A repeating timer looks at a message counter instead of being set for each
  * message. When the same message is seen for longer than its type allows, the
  * query is cancelled, and again at each tick, should the handler catch it. If it
@@ -34,7 +37,7 @@
 
 #include "core/base/message.h"
 #include "entity/crash.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "shared/shmem.h"
 #include "shared/worker_cancel.h"
 #include "shared/worker_log.h"
@@ -56,10 +59,8 @@
 /* Ends of a process for the same type are in a row if no more than this is between two of them. */
 #define STUCK_ROW_MS (10 * 60 * 1000)
 
-static ShardExecution *current = NULL;
-
 /*
- * The call that has not come back yet. A copy: current is NULL while an extractor runs within the handler, and
+ * The call that has not come back yet. A copy: shard_execution is NULL while an extractor runs within the handler, and
  * what it points to lives in a frame that is gone after an error. Signal handlers read nothing else.
  */
 static struct
@@ -71,6 +72,15 @@ static struct
 	const ShardType
 		*type; /* whose code runs, when function is NULL other than a handler; NULL: nobody's */
 } called;
+
+/* What messages of the turn did elsewhere is being committed; alone: of one message, with this seq and lane. */
+static struct
+{
+	bool begun;
+	bool alone;
+	int64 seq;
+	int lane;
+} commit;
 
 /* read by the signal handler */
 static volatile sig_atomic_t calls = 0; /* rises with each call */
@@ -92,18 +102,6 @@ static TimeoutId timer;
 static char *buffer = NULL;
 static int buffer_size = 0;
 
-ShardExecution *
-shard_executor_current(void)
-{
-	return current;
-}
-
-void
-shard_executor_set_current(ShardExecution *execution)
-{
-	current = execution;
-}
-
 /* In the signal handler: the same call has been seen for so long. */
 static void
 tell_long(int64 seen_ms)
@@ -112,7 +110,7 @@ tell_long(int64 seen_ms)
 	TimestampTz since = GetCurrentTimestamp() - seen_ms * INT64CONST(1000);
 
 	if (called.function != NULL)
-		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->run->type->type_id,
+		shard_shmem_call_is_long(shard_shmem_my_worker(), since, entity->local->type->type_id,
 								 entity->id, entity->id_len);
 	else if (called.type != NULL)
 		shard_shmem_call_is_long(shard_shmem_my_worker(), since, called.type->type_id, "", 0);
@@ -140,7 +138,7 @@ set_next_tick(int64 seen_ms)
 		enable_timeout_every(timer, now, TICK_MS);
 }
 
-/* In the signal handler: counts how long the same call has been seen, and has the clock read (executor_limit.c). */
+/* In the signal handler: counts how long the same call has been seen, and has the clock read (turn_limit.c). */
 static void
 on_tick(void)
 {
@@ -184,7 +182,7 @@ on_tick(void)
 }
 
 /*
- * So often in a row that the process has to end for a type: its successor suspends it (run.c). A long time between
+ * So often in a row that the process has to end for a type: its successor suspends it (local_type.c). A long time between
  * two of them is no row.
  */
 static void
@@ -208,16 +206,13 @@ count_stuck(const ShardType *type)
 static void
 note_commit(void)
 {
-	int64 seq;
-	int number;
-
-	if (!shard_turn_commits_alone(&seq, &number))
+	if (!commit.begun || !commit.alone)
 	{
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 		return;
 	}
-	pg_atomic_write_u32(&shard_shmem_database()->lane[number].stuck_fatal, fatal ? 1 : 0);
-	pg_atomic_write_u64(&shard_shmem_database()->lane[number].stuck_seq, seq);
+	pg_atomic_write_u32(&shard_shmem_database()->lane[commit.lane].stuck_fatal, fatal ? 1 : 0);
+	pg_atomic_write_u64(&shard_shmem_database()->lane[commit.lane].stuck_seq, commit.seq);
 }
 
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
@@ -243,7 +238,7 @@ note_stuck(int code, Datum arg)
 	}
 	if (called.seq != 0)
 	{
-		int number = shard_message_lane(entity->run->type->type_id, entity->shard);
+		int number = shard_message_lane(entity->local->type->type_id, entity->shard);
 		ShardLane *lane = &shard_shmem_database()->lane[number];
 
 		pg_atomic_write_u32(&lane->stuck_fatal, fatal ? 1 : 0);
@@ -254,7 +249,7 @@ note_stuck(int code, Datum arg)
 	ereport(WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
 			 errmsg("the handler of entity \"%s\" of type \"%s\" %s, so the region worker ends",
-					entity->id, entity->run->type->name, fatal ? FATAL_REASON : STUCK_REASON),
+					entity->id, entity->local->type->name, fatal ? FATAL_REASON : STUCK_REASON),
 			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
 	called.function = NULL;
 	called.type = NULL;
@@ -275,7 +270,7 @@ tell_entity(ShardCrashCode *code)
 {
 	const ShardEntity *entity = called.function != NULL ? called.entity : shard_turn.at;
 
-	if (entity == NULL || entity->run->type != code->type)
+	if (entity == NULL || entity->local->type != code->type)
 		return;
 	code->entity = entity->id;
 	code->entity_len = entity->id_len;
@@ -335,7 +330,7 @@ void
 shard_call_aborted(void)
 {
 	note_stuck(0, (Datum) 0);
-	current = NULL;
+	shard_execution = NULL;
 	running = false;
 	forget_cancel();
 
@@ -351,6 +346,8 @@ shard_call_aborted(void)
 }
 
 #define TIMEOUT_MESSAGE "the handler ran longer than its handler_timeout"
+#define COMMIT_TIMEOUT_MESSAGE \
+	"the commit of what the handler did elsewhere took longer than its handler_timeout"
 #define TIMEOUT_HINT "Make the handler faster, or raise the limit with shard_alter."
 
 /* The server's error of a lock that is not to be had in time; others that have its SQLSTATE are their makers'. */
@@ -367,12 +364,8 @@ shard_call_explain(ErrorData *error)
 
 	if (timed_out && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 	{
-		const char *entity;
-		int length;
-		bool commits = shard_turn_commits_for(&entity, &length) != NULL;
-
 		error->message =
-			MemoryContextStrdup(context, commits ? SHARD_COMMIT_TIMEOUT_MESSAGE : TIMEOUT_MESSAGE);
+			MemoryContextStrdup(context, commit.begun ? COMMIT_TIMEOUT_MESSAGE : TIMEOUT_MESSAGE);
 		error->hint = MemoryContextStrdup(context, TIMEOUT_HINT);
 	}
 	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && error->hint == NULL &&
@@ -421,27 +414,27 @@ message_datum(const char *payload, int len)
 static void
 set_state(ShardEntity *entity, Datum state, bool isnull)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 	ShardCopy *now = &entity->now;
 	Datum old = now->state;
 	bool had = !now->state_null;
 
-	if (!isnull && !run->by_value)
+	if (!isnull && !local->by_value)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(shard_turn.context);
 
 		/* not a pointer into a table of the users, whose value may go */
-		state = run->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
-								  : datumCopy(state, false, run->length);
+		state = local->length == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(state))
+									: datumCopy(state, false, local->length);
 		MemoryContextSwitchTo(caller);
-		shard_state_check_result(&run->parts, state);
+		shard_state_check_result(&local->parts, state);
 	}
 	now->state = state;
 	now->state_null = isnull;
 	entity->dirty = true;
 
 	/* who runs it in a subtransaction may want it back */
-	if (had && !run->by_value && !shard_turn.fenced && old != entity->saved.state)
+	if (had && !local->by_value && !shard_turn.fenced && old != entity->saved.state)
 		pfree(DatumGetPointer(old));
 }
 
@@ -504,21 +497,37 @@ shard_call_watched(void)
 }
 
 void
-shard_call_close(ShardRun *run)
+shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane)
 {
-	shard_call_watch(run->type);
-	shard_state_close(&run->table);
+	commit.begun = true;
+	commit.alone = alone;
+	commit.seq = seq;
+	commit.lane = lane;
+	shard_call_watch(type);
+}
+
+void
+shard_call_commit_over(void)
+{
+	commit.begun = false;
+}
+
+void
+shard_call_close(ShardLocalType *local)
+{
+	shard_call_watch(local->type);
+	shard_state_close(&local->table);
 	shard_call_watched();
 }
 
 /* User code begins to run, under the timer. */
 static void
-enter(const ShardRun *run, ShardHandler *function, ShardExecution *execution)
+enter(const ShardLocalType *local, ShardHandler *function, ShardExecution *execution)
 {
-	set_timer(run->type);
-	current = execution;
+	set_timer(local->type);
+	shard_execution = execution;
 	called.function = function;
-	called.type = run->type;
+	called.type = local->type;
 	called.entity = execution->entity;
 	called.is_ask = execution->ask != NULL;
 	called.seq = execution->message == NULL ? 0 : execution->message->seq;
@@ -531,7 +540,7 @@ leave(void)
 	check_timer();
 	called.function = NULL;
 	called.type = NULL;
-	current = NULL;
+	shard_execution = NULL;
 }
 
 /* What the handler asked for the entity. */
@@ -542,7 +551,7 @@ heed(ShardEntity *entity, const ShardExecution *execution)
 		entity->let_go = true;
 	if (execution->stop)
 		entity->now.remembered = false;
-	if (entity->ordering == NULL && execution->stop && entity->run->type->ordered_by_name != NULL)
+	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)
 		shard_cache_make_ordering(entity);
 	if (entity->ordering != NULL)
 		entity->ordering->ended = execution->stop && entity->now.state_null;
@@ -552,19 +561,19 @@ heed(ShardEntity *entity, const ShardExecution *execution)
 static void
 call(ShardEntity *entity, Datum message, ShardExecution *execution)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 	Datum state;
 	bool isnull;
 
-	shard_security_begin(&shard_turn.security, run->type);
-	if (!shard_handler_valid(&run->handler))
+	shard_security_begin(&shard_turn.security, local->type);
+	if (!shard_handler_valid(&local->handler))
 	{
-		shard_call_watch(run->type);
-		shard_handler_compile(&run->handler, run->type);
+		shard_call_watch(local->type);
+		shard_handler_compile(&local->handler, local->type);
 		shard_call_watched();
 	}
-	enter(run, &run->handler, execution);
-	state = shard_handler_call(&run->handler, entity->now.state, entity->now.state_null, message,
+	enter(local, &local->handler, execution);
+	state = shard_handler_call(&local->handler, entity->now.state, entity->now.state_null, message,
 							   &isnull);
 	leave();
 	set_state(entity, state, isnull);
@@ -572,8 +581,8 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 	{
 		Datum json;
 
-		shard_call_watch(run->type);
-		json = shard_handler_state_to_jsonb(&run->handler, entity->now.state);
+		shard_call_watch(local->type);
+		json = shard_handler_state_to_jsonb(&local->handler, entity->now.state);
 		shard_call_watched();
 		execution->reply =
 			MemoryContextAlloc(shard_turn.context, VARSIZE_ANY(DatumGetPointer(json)));
@@ -585,29 +594,29 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 bool
 shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number)
 {
-	ShardRun *run = entity->run;
+	ShardLocalType *local = entity->local;
 	ShardExecution execution = {.entity = entity,
 								.message = row,
 								.batch = true,
 								.memory = shard_turn.context};
 	bool numbered;
 
-	shard_security_begin(&shard_turn.security, run->type);
-	if (!shard_handler_valid(&run->ordered_by))
+	shard_security_begin(&shard_turn.security, local->type);
+	if (!shard_handler_valid(&local->ordered_by))
 	{
-		shard_call_watch(run->type);
-		shard_handler_compile_ordered_by(&run->ordered_by, run->type);
+		shard_call_watch(local->type);
+		shard_handler_compile_ordered_by(&local->ordered_by, local->type);
 		shard_call_watched();
 	}
-	enter(run, &run->ordered_by, &execution);
-	numbered = shard_handler_call_ordered_by(&run->ordered_by,
+	enter(local, &local->ordered_by, &execution);
+	numbered = shard_handler_call_ordered_by(&local->ordered_by,
 											 message_datum(row->payload, row->payload_len), number);
 	leave();
 	if (numbered && *number == PG_INT64_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("ordered_by of entity type \"%s\" returned a number that has no successor",
-						run->type->name),
+						local->type->name),
 				 errhint("Number the messages of an entity 1, 2, 3 and so on.")));
 	return numbered;
 }
@@ -624,7 +633,7 @@ shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest 
 	execution->message = row;
 	execution->ask = ask;
 	execution->memory = shard_turn.context;
-	if (entity->run->type->batch)
+	if (entity->local->type->batch)
 	{
 		execution->batch = true;
 		message = PointerGetDatum(construct_array(&message, 1, JSONBOID, -1, false, TYPALIGN_INT));

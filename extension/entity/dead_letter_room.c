@@ -2,6 +2,8 @@
  * entity/dead_letter_room.c
  *		How many dead letters a type may have, and all together that are not here, and what happens then.
  *
+ * Comes from: failure.c, order.c, deliver.c, before they give a message up.
+ *
  * A worker counts them when it needs to know, once a turn, and takes a share of what may still come: so it counts
  * seldom, and all workers together pass the bound only by what was not committed when one of them looked. What is
  * counted here is no truth: if the process dies right here, or the turn is undone, the next look says how many there are.
@@ -13,8 +15,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "entity/dead_letter_room.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
 #include "base/guc.h"
 #include "registry/statement.h"
 
@@ -86,11 +87,14 @@ static int64 stray_room_bytes = 0;
 static TimestampTz strays_full_until = 0;
 
 static Pool
-pool_of(ShardRun *run)
+pool_of(ShardLocalType *local)
 {
-	return (Pool){
-		run->type,		 run->type->max_dead_letters, run->type->max_dead_letters_size, AT_ONCE,
-		&run->dead_room, &run->dead_room_bytes};
+	return (Pool){local->type,
+				  local->type->max_dead_letters,
+				  local->type->max_dead_letters_size,
+				  AT_ONCE,
+				  &local->dead_room,
+				  &local->dead_room_bytes};
 }
 
 /* What is there, as this turn sees it. */
@@ -243,10 +247,10 @@ shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error)
 
 /* See dead_letter_room.h. One that is larger than all may be is let in alone. */
 bool
-shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const ErrorData *error)
+shard_dead_letter_has_room(ShardLocalType *local, const ShardRow *row, const ErrorData *error)
 {
-	const ShardType *type = run->type;
-	const Pool pool = pool_of(run);
+	const ShardType *type = local->type;
+	const Pool pool = pool_of(local);
 	const int64 bytes = bytes_of(row, error);
 	TimestampTz now = GetCurrentTimestamp();
 	int64 there;
@@ -254,31 +258,31 @@ shard_dead_letter_has_room(ShardRun *run, const ShardRow *row, const ErrorData *
 	int64 room;
 	int64 room_bytes;
 
-	if (run->dead_room > 0 && run->dead_room_bytes >= bytes)
+	if (local->dead_room > 0 && local->dead_room_bytes >= bytes)
 	{
-		run->dead_room--;
-		run->dead_room_bytes -= bytes;
+		local->dead_room--;
+		local->dead_room_bytes -= bytes;
 		return true;
 	}
-	if (run->dead_full_until > now && run->dead_full_until < now + 2 * LOOK_AGAIN)
+	if (local->dead_full_until > now && local->dead_full_until < now + 2 * LOOK_AGAIN)
 		return false;
-	if (run->dead_looked == shard_turn.now && !type->drop_oldest_dead_letters)
+	if (local->dead_looked == shard_turn.now && !type->drop_oldest_dead_letters)
 		return false;
-	run->dead_looked = shard_turn.now;
+	local->dead_looked = shard_turn.now;
 	count(&pool, &there, &there_bytes);
 	room = type->max_dead_letters - there;
 	room_bytes = type->max_dead_letters_size - there_bytes;
-	run->dead_full_until = 0;
+	local->dead_full_until = 0;
 	if (there == 0 || (room > 0 && room_bytes >= bytes))
 	{
-		run->dead_room = Max(room - 1, 0) / shard_region_workers;
-		run->dead_room_bytes = Max(room_bytes - bytes, 0) / shard_region_workers;
+		local->dead_room = Max(room - 1, 0) / shard_region_workers;
+		local->dead_room_bytes = Max(room_bytes - bytes, 0) / shard_region_workers;
 		return true;
 	}
-	run->dead_room = run->dead_room_bytes = 0;
+	local->dead_room = local->dead_room_bytes = 0;
 	if (type->drop_oldest_dead_letters)
 		return make_room(&pool, there, there_bytes, bytes);
-	run->dead_full_until = now + LOOK_AGAIN;
+	local->dead_full_until = now + LOOK_AGAIN;
 	say_full(type, there, there_bytes);
 	return false;
 }

@@ -1,33 +1,25 @@
 /*
  * entity/failure.c
- *		What becomes of a message that cannot run now, or that failed.
+ *		What becomes of a message that failed, and what an ask is told whose type cannot run.
  *
- * It goes to the stash or to the dead letters, in the turn's own transaction.
- * If the process dies right here, the turn did not happen and the message is
- * met again; attempts are counted in the stash row, so they survive.
+ * Comes from: handle.c and order.c: a message and its error.
+ * Goes to: queue.c, if it is to be tried again; else the dead letters (dead_letter_room.c, held.c).
+ *
+ * All of it is the turn's own transaction. If the process dies right here, the turn did not happen and the message is met
+ * again; attempts are counted in the stash row, so they survive.
  */
 #include "postgres.h"
 
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/guc.h"
 #include "core/entity/entity.h"
-#include "entity/dead_letter_room.h"
-#include "entity/executor_private.h"
+#include "entity/internal.h"
+#include "shared/board.h"
+#include "shared/shmem.h"
 
 #include "base/compat.h"
-
-void
-shard_failure_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended)
-{
-	shard_turn_end_user_code();
-	shard_held_stash(row, 0, 0, NULL);
-	entity->wait.deferred = true;
-	entity->wait.suspended = suspended;
-	entity->wait.not_before = Max(entity->wait.not_before, until);
-	entity->wait.waiting++;
-	shard_turn.passed = true;
-}
 
 /* Whether trying again may help. */
 static bool
@@ -50,28 +42,16 @@ report(ShardEntity *entity, const ErrorData *error, int attempts)
 		shard_turn_log(
 			SHARD_TURN_LOG_DEAD_LETTER, error->sqlerrcode,
 			psprintf("a message of entity \"%s\" of type \"%s\" became a dead letter: %s",
-					 entity->id, entity->run->type->name, error->message),
+					 entity->id, entity->local->type->name, error->message),
 			psprintf("It failed after %d attempt(s);", attempts),
 			"See shard_dead_letters; mend the handler, then call shard_redrive().");
-}
-
-void
-shard_failure_wait(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
-{
-	TimestampTz next_at = GetCurrentTimestamp() + entity->run->type->max_retry_backoff;
-
-	shard_held_stash(row, 0, next_at, error);
-	entity->wait.waiting++;
-	entity->wait.deferred = true;
-	entity->wait.not_before = Max(entity->wait.not_before, next_at);
-	shard_turn.passed = true;
 }
 
 bool
 shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash,
 					  ErrorData *error)
 {
-	const ShardType *type = entity->run->type;
+	const ShardType *type = entity->local->type;
 	const ShardEntityLimits limits = {.max_attempts = type->max_attempts,
 									  .retry_backoff = type->retry_backoff,
 									  .max_retry_backoff = type->max_retry_backoff};
@@ -79,14 +59,14 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	int64 pause;
 	bool again;
 
-	shard_turn_end_user_code();
+	shard_execution_end_user_code();
 	shard_turn.errors++;
-	shard_run_count(entity->run, entity->shard)->errors++;
+	shard_local_count(entity->local, entity->shard)->errors++;
 	attempts++;
 	shard_turn.passed = true;
 	again = shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode),
 							   attempts, &pause) == SHARD_ENTITY_RETRY;
-	if (!again && !shard_dead_letter_has_room(entity->run, row, error))
+	if (!again && !shard_dead_letter_has_room(entity->local, row, error))
 	{
 		/* Nothing is lost: it is tried again, and those behind it wait (D16). */
 		again = true;
@@ -94,18 +74,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	}
 	if (again)
 	{
-		TimestampTz next_at = GetCurrentTimestamp() + pause;
-
-		if (from_stash)
-			shard_held_failed(row, attempts, next_at, error);
-		else
-		{
-			shard_held_stash(row, attempts, next_at, error);
-			entity->wait.waiting++;
-		}
-		entity->wait.deferred = true;
-		entity->wait.attempts = attempts;
-		entity->wait.not_before = next_at;
+		shard_queue_retry(entity, row, attempts, pause, from_stash, error);
 		return false;
 	}
 	dead = *row;
@@ -113,11 +82,76 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		dead.kind = SHARD_KIND_AGAIN;
 	shard_held_dead_letter(&dead, attempts, error);
 	if (from_stash)
-	{
-		shard_held_delete(row);
-		entity->wait.waiting--;
-		entity->wait.attempts = 0;
-	}
+		shard_queue_remove(entity, row);
 	report(entity, error, attempts);
 	return true;
+}
+
+/* An error made up here, in the turn's memory; its strings are constants, or there as well. */
+ErrorData *
+shard_failure_keep(const ErrorData *error)
+{
+	ErrorData *kept = MemoryContextAlloc(shard_turn.context, sizeof(ErrorData));
+
+	*kept = *error;
+	return kept;
+}
+
+/* Why a type cannot run, as its users see it; it may be known before they can. */
+static char *
+why_not(const ShardType *type)
+{
+	int sqlstate;
+	char *problem = type->problem;
+
+	if (problem == NULL)
+		problem = shard_local_problem(type, &sqlstate);
+	return problem != NULL ? psprintf("%c%s.", pg_toupper((unsigned char) problem[0]), problem + 1)
+						   : NULL;
+}
+
+/*
+ * What an ask is told whose type cannot run; NULL: it is not here. Who asked may be at another node, and looks for
+ * the reason in vain there.
+ */
+ErrorData *
+shard_failure_of_type(const ShardType *type)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ErrorData error = {.sqlerrcode = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE};
+	ShardBoardView view;
+
+	shard_board_get(shard_shmem_database(), &view);
+	if (type == NULL)
+	{
+		error.message = psprintf("the entity type does not exist at node %d", view.node);
+		error.hint = "Start it there with shard_start().";
+	}
+	else if (type->mode == SHARD_MODE_HOSTING && shard_local_keeps())
+	{
+		error.message = psprintf("entity type \"%s\" cannot run at node %d", type->name, view.node);
+		error.detail =
+			psprintf("Its owner has no region worker there: shard.max_region_workers is %d.",
+					 shard_max_region_workers);
+		error.hint = "See shard_health() at that node. Messages sent with shard_tell() wait.";
+	}
+	else if (type->mode == SHARD_MODE_HOSTING)
+	{
+		error.message = psprintf("entity type \"%s\" cannot run at node %d", type->name, view.node);
+		error.detail = why_not(type);
+		error.hint = "See column problem of shard_types at that node. Messages sent with "
+					 "shard_tell() wait.";
+	}
+	else
+	{
+		const char *what = type->mode == SHARD_MODE_STOPPED	  ? "is stopped"
+						   : type->mode == SHARD_MODE_DROPPED ? "was dropped"
+															  : "is a proxy";
+
+		error.message = psprintf("entity type \"%s\" %s at node %d", type->name, what, view.node);
+		error.hint = "Start it there with shard_start(), or ask again if its shards move away. "
+					 "Messages sent with shard_tell() wait.";
+	}
+	MemoryContextSwitchTo(old);
+	return shard_failure_keep(&error);
 }

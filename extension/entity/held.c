@@ -2,6 +2,9 @@
  * entity/held.c
  *		The stash, what waits for its number, and the dead letters (doc/protocol.md D5, D25, H6).
  *
+ * Comes from: queue.c and order.c, what waits; failure.c, order.c and deliver.c, what is given up.
+ * Goes to: tables shard.held and shard.dead_letter; stash.c and order.c read the former again.
+ *
  * All of it happens inside the worker's turn, so a message is in exactly one
  * place: the log above the cursor, the stash, that of its number, a dead letter,
  * or handled.

@@ -24,6 +24,11 @@
 #define SHARD_LEFT_HINT \
 	"Look at the entity: shard_redrive() sends the message to its home as it is now."
 
+/* The bytes of a row of shard.dead_letter that count, before compression, in SQL. */
+#define SHARD_DEAD_LETTER_BYTES \
+	"octet_length(payload) + octet_length(error) + coalesce(octet_length(detail), 0)" \
+	" + coalesce(octet_length(hint), 0) + coalesce(octet_length(context), 0)"
+
 /* A message that is held; strings in the memory of the load. */
 typedef struct ShardHeld
 {

@@ -2,6 +2,9 @@
  * entity/state.c
  *		Rows of entities: reading, checking and writing them.
  *
+ * Comes from: turn_entity.c, which asks whether a copy is true, and has the new state written.
+ * Goes to: state_door.c, through which a row is written.
+ *
  * The copy in memory is never trusted by itself. At the first message of a
  * turn and again before the write the row is fetched under its remembered TID
  * and must be visible in the turn's snapshot, have the remembered xmin and the
@@ -39,14 +42,14 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
-#include "entity/run.h"
+#include "entity/state.h"
 #include "entity/state_door.h"
 
 #include "base/compat.h"
 
 /* The state in a row as a datum in the current memory context. */
 static Datum
-read_state(ShardStateTable *table, ShardRun *run, TupleTableSlot *slot, bool *isnull)
+read_state(ShardStateTable *table, ShardLocalType *local, TupleTableSlot *slot, bool *isnull)
 {
 	Datum values[MaxTupleAttributeNumber];
 	bool nulls[MaxTupleAttributeNumber];
@@ -57,9 +60,9 @@ read_state(ShardStateTable *table, ShardRun *run, TupleTableSlot *slot, bool *is
 
 		if (*isnull)
 			return (Datum) 0;
-		if (run->length == -1)
+		if (local->length == -1)
 			return PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
-		return datumCopy(value, run->by_value, run->length);
+		return datumCopy(value, local->by_value, local->length);
 	}
 	for (int i = 0; i < table->composite->natts; i++)
 	{
@@ -86,7 +89,7 @@ read_row(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 	copy->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
 	copy->version = DatumGetInt64(slot_getattr(slot, table->version_column, &isnull));
 	copy->remembered = DatumGetBool(slot_getattr(slot, table->remembered_column, &isnull));
-	copy->state = read_state(table, entity->run, slot, &copy->state_null);
+	copy->state = read_state(table, entity->local, slot, &copy->state_null);
 }
 
 /* Whether the row in the slot is the entity's. */
@@ -325,7 +328,7 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 	{
 		memset(slot->tts_values, 0, slot->tts_tupleDescriptor->natts * sizeof(Datum));
 		memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts * sizeof(bool));
-		shard_door_fill_defaults(table, slot);
+		shard_state_door_fill_defaults(table, slot);
 	}
 #define SET(number, value, null) \
 	(slot->tts_values[(number) -1] = (value), slot->tts_isnull[(number) -1] = (null))
@@ -384,7 +387,7 @@ take_written(ShardStateTable *table, ShardEntity *entity)
 	now->xmin = GetCurrentTransactionId();
 	now->version++;
 	if (may_differ(table->rel))
-		now->state = read_state(table, entity->run, slot, &now->state_null);
+		now->state = read_state(table, entity->local, slot, &now->state_null);
 }
 
 /*
@@ -473,13 +476,13 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	}
 	else if (now->state_null)
 		return true;
-	shard_door_begin_write(table);
+	shard_state_door_begin_write(table);
 	table->estate->es_output_cid = GetCurrentCommandId(true);
 	table->estate->es_snapshot = GetActiveSnapshot();
 	ItemPointerCopy(&now->tid, &table->row->tts_tid);
 	if (now->state_null)
 	{
-		shard_door_delete(table);
+		shard_state_door_delete(table);
 		memset(now, 0, sizeof(*now));
 		now->known = now->state_null = true;
 		return true;
@@ -487,9 +490,9 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 	form_next(table, entity);
 	ItemPointerSetInvalid(&table->next->tts_tid);
 	if (now->exists)
-		shard_door_update(table);
+		shard_state_door_update(table);
 	else
-		shard_door_insert(table);
+		shard_state_door_insert(table);
 	take_written(table, entity);
 	ResetPerTupleExprContext(table->estate);
 	return true;

@@ -8,49 +8,7 @@
  */
 #pragma once
 
-#include "access/tupdesc.h"
-#include "executor/tuptable.h"
-#include "nodes/execnodes.h"
-#include "utils/rel.h"
-
-#include "entity/entity_cache.h"
-
-/* A type's state table in a turn: opened at first use, closed before commit. */
-typedef struct ShardStateTable
-{
-	Relation rel;		/* NULL: not open */
-	BlockNumber blocks; /* when it was opened */
-	Oid primary_key;
-	AttrNumber shard_column;
-	AttrNumber entity_column;
-	AttrNumber state_column; /* 0 for composite types */
-	AttrNumber version_column;
-	AttrNumber remembered_column;
-	AttrNumber updated_column;
-	TupleDesc composite;   /* NULL, or the state type's; pinned */
-	AttrNumber *attribute; /* of the composite: column of each, 0: dropped */
-	TupleTableSlot *row;   /* as found */
-	TupleTableSlot *next;  /* as it is to be */
-
-	/* for writing */
-	EState *estate; /* NULL: not begun */
-	ResultRelInfo *result;
-	EPQState epq;
-	ExprState **defaults; /* of the users' columns, where there is one; NULL: not prepared */
-} ShardStateTable;
-
-/* What a type's state is made of: its table, and the composite types in it, how deep ever (state_hold.c). */
-typedef struct ShardStateParts
-{
-	MemoryContext context; /* of the list */
-	List *list;
-	struct ShardStatePart
-		*row;		/* the one that states themselves are rows of; NULL: they are none */
-	bool known;		/* the list is complete */
-	bool was_known; /* ever */
-	bool held;		/* by this turn */
-	Oid busy;		/* what somebody had locked last */
-} ShardStateParts;
+#include "entity/entity.h"
 
 typedef enum ShardStateHold
 {
@@ -82,7 +40,7 @@ extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *
 extern TupleDesc shard_state_row(const ShardStateParts *parts);
 
 /*
- * Error unless a state that a handler returned, detoasted, is laid out as the parts have it, which are held (state_result.c).
+ * Error unless a state that a handler returned, detoasted, is laid out as the parts have it, which are held.
  */
 extern void shard_state_check_row(const ShardStateParts *parts, Datum state);
 

@@ -521,7 +521,7 @@ form_row(ShardStateCopy *copy, int32 shard, ShardReader *rows)
 	ExecClearTuple(slot);
 	memset(slot->tts_values, 0, n * sizeof(Datum));
 	memset(slot->tts_isnull, true, n * sizeof(bool));
-	shard_door_fill_defaults(&copy->table, slot);
+	shard_state_door_fill_defaults(&copy->table, slot);
 	for (int i = 0; i < copy->n_fields; i++)
 	{
 		ShardStateField *field = &copy->fields[i];
@@ -566,14 +566,14 @@ shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, in
 {
 	ShardStateTable *table = &copy->table;
 
-	shard_door_begin_write(table);
+	shard_state_door_begin_write(table);
 	fire_as_replica(copy);
 	for (int i = 0; i < count; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(copy->row);
 
 		form_row(copy, shard, rows);
-		shard_door_insert(table);
+		shard_state_door_insert(table);
 		if (!ItemPointerIsValid(&table->next->tts_tid))
 			ereport(ERROR,
 					(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),

@@ -43,7 +43,7 @@ check_user(const ShardStateTable *table)
 }
 
 void
-shard_door_begin_write(ShardStateTable *table)
+shard_state_door_begin_write(ShardStateTable *table)
 {
 	EState *estate;
 
@@ -64,7 +64,7 @@ shard_door_begin_write(ShardStateTable *table)
 }
 
 void
-shard_door_end_write(ShardStateTable *table)
+shard_state_door_end_write(ShardStateTable *table)
 {
 	if (table->estate == NULL)
 		return;
@@ -114,7 +114,7 @@ init_defaults(ShardStateTable *table)
 }
 
 void
-shard_door_fill_defaults(ShardStateTable *table, TupleTableSlot *slot)
+shard_state_door_fill_defaults(ShardStateTable *table, TupleTableSlot *slot)
 {
 	ExprContext *econtext = GetPerTupleExprContext(table->estate);
 
@@ -128,21 +128,21 @@ shard_door_fill_defaults(ShardStateTable *table, TupleTableSlot *slot)
 }
 
 void
-shard_door_insert(ShardStateTable *table)
+shard_state_door_insert(ShardStateTable *table)
 {
 	check_user(table);
 	ExecSimpleRelationInsert(table->result, table->estate, table->next);
 }
 
 void
-shard_door_update(ShardStateTable *table)
+shard_state_door_update(ShardStateTable *table)
 {
 	check_user(table);
 	ExecSimpleRelationUpdate(table->result, table->estate, &table->epq, table->row, table->next);
 }
 
 void
-shard_door_delete(ShardStateTable *table)
+shard_state_door_delete(ShardStateTable *table)
 {
 	check_user(table);
 	ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
@@ -169,7 +169,7 @@ count_rows(Relation rel, uint64 limit)
 }
 
 ShardDoorRows
-shard_door_rows(Oid table)
+shard_state_door_rows(Oid table)
 {
 	ShardDoorRows rows = SHARD_DOOR_EMPTY;
 	Relation rel;
@@ -186,7 +186,7 @@ shard_door_rows(Oid table)
 }
 
 uint64
-shard_door_count(Oid table)
+shard_state_door_count(Oid table)
 {
 	Relation rel = try_relation_open(table, AccessShareLock);
 	uint64 count = 0;
@@ -276,8 +276,8 @@ lock_and_read(Relation rel, int32 after, int32 upto, bool soon, int32 *shards, i
 }
 
 ShardDoorRows
-shard_door_shards(Oid table, int32 after, int32 upto, bool soon, int32 *shards, int limit,
-				  int *count)
+shard_state_door_shards(Oid table, int32 after, int32 upto, bool soon, int32 *shards, int limit,
+						int *count)
 {
 	ShardDoorRows rows = SHARD_DOOR_EMPTY;
 	Relation rel;

@@ -12,10 +12,15 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/tupmacs.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
@@ -263,4 +268,125 @@ shard_state_locked_type(const ShardType *type)
 	foreach (cell, parts.list)
 		UnlockRelationOid(((ShardStatePart *) lfirst(cell))->relid, AccessShareLock);
 	return parts.busy;
+}
+
+/* ---- who has it locked ------------------------------------------------------------------------ */
+
+/*
+ * The process that has one of those locks on a relation, or waits for it; 0 if there is none.
+ */
+static int
+find_relation_locker(Oid relid, LOCKMASK strong)
+{
+	LockData *locks;
+	LOCKTAG tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	locks = GetLockStatusData();
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LockInstanceData *lock = &locks->locks[i];
+
+		if (memcmp(&lock->locktag, &tag, sizeof(tag)) == 0 &&
+			((lock->holdMask | LOCKBIT_ON(lock->waitLockMode)) & strong) != 0)
+			return lock->pid;
+	}
+	return 0;
+}
+
+int
+shard_state_table_locker(const ShardType *type)
+{
+	LOCKMASK strong = LOCKBIT_ON(ShareLock) | LOCKBIT_ON(ShareRowExclusiveLock) |
+					  LOCKBIT_ON(ExclusiveLock) | LOCKBIT_ON(AccessExclusiveLock);
+	Oid part;
+
+	if (RecoveryInProgress() || !ConditionalLockRelationOid(type->state_table, RowExclusiveLock))
+		return find_relation_locker(type->state_table, strong);
+	UnlockRelationOid(type->state_table, RowExclusiveLock);
+	part = shard_state_locked_type(type);
+	return OidIsValid(part) ? find_relation_locker(part, LOCKBIT_ON(AccessExclusiveLock)) : 0;
+}
+
+/* ---- is a result what its type says ----------------------------------------------------------- */
+
+/*
+ * The turn holds the type, so what is made in it is made by that definition. But functions keep plans, and plans keep values:
+ * one from before an ALTER TYPE would say that it is of the type, and be laid out otherwise. Whoever took it apart would read
+ * where it says, up to pointers out of its bytes. So before that it is walked through by the definition that is held: each
+ * attribute must lie in the value, and hold no pointer.
+ */
+
+/* The bytes of a variable-length attribute that begins here, of which so many are there at most; 0: it does not fit. */
+static Size
+varlena_size(const char *at, Size left)
+{
+	if (left == 0 || VARATT_IS_EXTERNAL(at))
+		return 0;
+	if (VARATT_IS_1B(at))
+		return VARSIZE_1B(at);
+	if (left < VARHDRSZ || (VARATT_IS_4B_C(at) && left < VARHDRSZ_COMPRESSED))
+		return 0;
+	return VARSIZE_4B(at) < (VARATT_IS_4B_C(at) ? VARHDRSZ_COMPRESSED : VARHDRSZ) ? 0
+																				  : VARSIZE_4B(at);
+}
+
+/* Where the attribute behind these bytes ends; 0: it does not fit. */
+static Size
+end_of(Form_pg_attribute att, const char *data, Size begin, Size length)
+{
+	Size size;
+
+	if (begin > length)
+		return 0;
+	if (att->attlen != -1)
+		begin = att_align_nominal(begin, att->attalign);
+	else if (begin < length)
+		begin = att_align_pointer(begin, att->attalign, -1, data + begin);
+	if (begin > length)
+		return 0;
+	if (att->attlen == -1)
+		size = varlena_size(data + begin, length - begin);
+	else if (att->attlen == -2)
+		size = strnlen(data + begin, length - begin) + 1;
+	else
+		size = att->attlen;
+	return size == 0 || size > length - begin ? 0 : begin + size;
+}
+
+static bool
+fits(TupleDesc desc, HeapTupleHeader row)
+{
+	Size size = HeapTupleHeaderGetDatumLength(row);
+	int count = HeapTupleHeaderGetNatts(row);
+	bool nulls = (row->t_infomask & HEAP_HASNULL) != 0;
+	Size at = 0;
+
+	if (size < SizeofHeapTupleHeader || HeapTupleHeaderGetTypeId(row) != desc->tdtypeid ||
+		count > desc->natts || row->t_hoff > size || row->t_hoff != MAXALIGN(row->t_hoff) ||
+		row->t_hoff < SizeofHeapTupleHeader + (nulls ? BITMAPLEN(count) : 0))
+		return false;
+	for (int i = 0; i < count; i++)
+	{
+		if (nulls && att_isnull(i, row->t_bits))
+			continue;
+		at = end_of(TupleDescAttr(desc, i), (char *) row + row->t_hoff, at, size - row->t_hoff);
+		if (at == 0)
+			return false;
+	}
+	return true;
+}
+
+void
+shard_state_check_row(const ShardStateParts *parts, Datum state)
+{
+	TupleDesc desc = shard_state_row(parts);
+
+	if (fits(desc, (HeapTupleHeader) DatumGetPointer(state)))
+		return;
+	ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+					errmsg("the handler returned a state that is not of type %s as it is now",
+						   format_type_be(desc->tdtypeid)),
+					errdetail("It was made when the type had other attributes."),
+					errhint("Replace the functions that make states after the type was altered.")));
 }

@@ -50,7 +50,7 @@ look(bool first)
 		HeapTuple row = SPI_tuptable->vals[i];
 		TupleDesc desc = SPI_tuptable->tupdesc;
 		Oid table = DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull));
-		ShardDoorRows rows = shard_door_rows(table);
+		ShardDoorRows rows = shard_state_door_rows(table);
 		ShardStateOrphan *orphan;
 
 		if (rows == SHARD_DOOR_EMPTY)

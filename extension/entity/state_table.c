@@ -20,6 +20,7 @@
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
+#include "entity/state.h"
 #include "entity/state_door.h"
 
 #include "base/compat.h"
@@ -226,7 +227,7 @@ shard_state_close(ShardStateTable *table)
 {
 	if (table->rel == NULL)
 		return;
-	shard_door_end_write(table);
+	shard_state_door_end_write(table);
 	ExecDropSingleTupleTableSlot(table->row);
 	ExecDropSingleTupleTableSlot(table->next);
 	if (table->composite != NULL)

@@ -42,7 +42,7 @@ extern bool shard_transport_is_open(int32 node);
 
 /*
  * Appends the rows of shard_peers to out, for SHARD_REQUEST_PEERS, in network byte order as
- * shard_executor_report() does; per node that this worker has a link or rows for: int32 node, int32
+ * shard_report_append() does; per node that this worker has a link or rows for: int32 node, int32
  * state (ShardTransportState), int64 connected_since (TimestampTz, 0: it is not), int64 messages and
  * int64 bytes in its outbox, int64 oldest (TimestampTz since when the oldest waits, 0: none or not
  * known), int32 length and bytes of the last error (0: none since the link came up).

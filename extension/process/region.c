@@ -25,7 +25,7 @@
 #include "utils/timestamp.h"
 
 #include "registry/catalog.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "registry/identity.h"
 #include "link/outbox.h"
 #include "link/stream_position_table.h"
@@ -196,7 +196,7 @@ idle_time(ShardRegion *region)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = TimestampTzPlusMilliseconds(now, POLL_MS);
-	TimestampTz due = shard_executor_next_due();
+	TimestampTz due = shard_stash_next_due();
 	TimestampTz passivation = shard_cache_passivate(now);
 
 	if (region->busy)
@@ -245,7 +245,7 @@ read_all(ShardRegion *region)
 	shard_region_own_lanes(region);
 	shard_registry_refresh();
 	routes = shard_routing_load(region->db, region->lanes, region->self);
-	shard_executor_load_stash(region->lanes);
+	shard_residents_load_all(region->lanes);
 	shard_stream_position_load(region->db);
 	PopActiveSnapshot();
 
@@ -382,7 +382,7 @@ ShardRegionMain(Datum argument)
 	region.spare_context =
 		AllocSetContextCreate(TopMemoryContext, "shard asks", ALLOCSET_DEFAULT_SIZES);
 	shard_ring_attach(region.db, region.number);
-	shard_executor_init(region.lanes, &shard_routing_presence);
+	shard_turn_init(region.lanes, &shard_routing_presence);
 	if (pg_atomic_exchange_u32(&region.slot->batch_stuck, 0) != 0)
 	{
 		/* one by one: it may have been in a commit */
@@ -397,11 +397,11 @@ ShardRegionMain(Datum argument)
 	{
 		bool more = work(&region);
 
-		if (shard_executor_messages() != cleaned &&
+		if (shard_turn_messages() != cleaned &&
 			(!more || TimestampDifferenceExceeds(cleaned_at, GetCurrentTimestamp(), POLL_MS)))
 		{
 			(void) fenced_chore(&region, shard_region_release_locks);
-			cleaned = shard_executor_messages();
+			cleaned = shard_turn_messages();
 			cleaned_at = GetCurrentTimestamp();
 		}
 		if (more && region.troubles == 0)
@@ -409,7 +409,7 @@ ShardRegionMain(Datum argument)
 			shard_worker_interrupts();
 			continue;
 		}
-		shard_executor_sleep();
+		shard_turn_sleep();
 		region.news |= shard_worker_wait(pause_of(&region), wait_event);
 	}
 }

@@ -13,7 +13,7 @@
 
 #include "registry/catalog.h"
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "link/outbox.h"
 #include "process/region_private.h"
 #include "link/remote_ask.h"
@@ -69,7 +69,7 @@ report_for(const ShardRequest *request, List **reports)
 	if (request->kind == SHARD_REQUEST_PEERS)
 		shard_transport_report(&report->bytes);
 	else
-		shard_executor_report(request, &report->bytes);
+		shard_report_append(request, &report->bytes);
 	*reports = lappend(*reports, report);
 	return &report->bytes;
 }
@@ -253,9 +253,9 @@ decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward 
 	switch (shard_routing_where(request->type_id, request->shard, &forward->node, &forward->epoch))
 	{
 		case SHARD_ROUTING_HERE:
-			if (shard_executor_can_ask(request))
+			if (shard_deliver_can_ask(request))
 				return ASK_NOW;
-			shard_ring_note(request, shard_executor_why_not(request));
+			shard_ring_note(request, shard_deliver_why_not(request));
 			return ASK_LATER;
 		case SHARD_ROUTING_THERE:
 			if (shard_remote_ask_room() > region->forwards)
@@ -322,12 +322,12 @@ run_asks(List *asks)
 	ListCell *cell;
 	int run = 0;
 
-	shard_executor_begin_source(SHARD_SOURCE_ASKS);
+	shard_turn_begin_source(SHARD_SOURCE_ASKS);
 	foreach (cell, asks)
 	{
-		if (shard_executor_is_over())
+		if (shard_turn_is_over())
 			break;
-		shard_executor_ask(lfirst(cell));
+		shard_deliver_ask(lfirst(cell));
 		run++;
 	}
 	return run;

@@ -10,7 +10,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "process/region_private.h"
 #include "route/routing.h"
 
@@ -138,7 +138,7 @@ shard_region_plan_after_failure(ShardRegion *region, ErrorData *error,
 	region->searched = 0;
 
 	/* those that a fact of the log lets go on are not met again one by one */
-	source = shard_executor_source(&before);
+	source = shard_turn_source(&before);
 	if (source == SHARD_SOURCE_LOG && shard_routing_was_draining(&draining))
 		count = draining + 1;
 	if (blamed)

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "log/cursor.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "shared/board.h"
 #include "shared/ring.h"
 #include "route/routing.h"

@@ -12,7 +12,7 @@
  * queued for, with lock_timeout as the backstop inside handlers.
  *
  * A failure rolls the turn back. If it is a message's, the next turn ends
- * before it and the one after that runs it carefully (executor.c); if nobody is
+ * before it and the one after that runs it carefully (turn.c); if nobody is
  * to blame, turns become shorter until somebody is (region_plan.c). So a poisonous message
  * costs a few short turns, and the others go on.
  *
@@ -33,7 +33,7 @@
 #include "base/attempt.h"
 #include "log/buffer.h"
 #include "registry/catalog.h"
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "base/guc.h"
 #include "log/log.h"
 #include "link/outbox.h"
@@ -98,7 +98,7 @@ gives_way(const ShardRegion *region)
 {
 	int64 upto = pressed_upto(region);
 
-	return upto != 0 && !shard_cursor_is_past(region->cursor, upto) && shard_executor_is_late();
+	return upto != 0 && !shard_cursor_is_past(region->cursor, upto) && shard_turn_is_late();
 }
 
 /*
@@ -112,8 +112,8 @@ put_aside(ShardRegion *region, Snapshot snapshot, int64 upto, bool *all)
 	bool any = false;
 	ShardRow row;
 
-	shard_executor_begin_source(SHARD_SOURCE_LOG);
-	shard_executor_put_aside(true);
+	shard_turn_begin_source(SHARD_SOURCE_LOG);
+	shard_turn_put_aside(true);
 	for (;;)
 	{
 		if (!shard_cursor_peek(region->cursor, snapshot, &row))
@@ -123,13 +123,13 @@ put_aside(ShardRegion *region, Snapshot snapshot, int64 upto, bool *all)
 		}
 		if (row.seq > upto)
 			break;
-		if (GetCurrentTimestamp() > end || shard_executor_is_large())
+		if (GetCurrentTimestamp() > end || shard_turn_is_large())
 			break;
 		shard_routing_row(&row);
 		shard_cursor_accept(region->cursor);
 		any = true;
 	}
-	shard_executor_put_aside(false);
+	shard_turn_put_aside(false);
 	return any;
 }
 
@@ -142,8 +142,8 @@ run_rows(ShardRegion *region, Snapshot snapshot, bool *all)
 {
 	ShardRow row;
 
-	shard_executor_begin_source(SHARD_SOURCE_LOG);
-	while (!shard_executor_is_over())
+	shard_turn_begin_source(SHARD_SOURCE_LOG);
+	while (!shard_turn_is_over())
 	{
 		if (!shard_cursor_peek(region->cursor, snapshot, &row))
 		{
@@ -163,8 +163,8 @@ run_parked(void)
 {
 	bool left = true;
 
-	shard_executor_begin_source(SHARD_SOURCE_PARKED);
-	while (left && !shard_executor_is_over())
+	shard_turn_begin_source(SHARD_SOURCE_PARKED);
+	while (left && !shard_turn_is_over())
 		left = shard_routing_drain();
 	return left;
 }
@@ -182,7 +182,7 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	wrote = shard_routing_leave(leave);
 	wrote |= shard_outbox_leave(leave);
 	shard_outbox_flush();
-	if (shard_executor_has_passed() || wrote ||
+	if (shard_turn_has_passed() || wrote ||
 		(result->in_the_way && shard_cursor_would_help(region->cursor, result->pass_wanted)))
 	{
 		shard_cursor_save(region->cursor);
@@ -196,7 +196,7 @@ recount_some(ShardRegion *region, int64 *messages)
 {
 	if (region->recounts_parked)
 		return region->recounts_parked = shard_routing_recount(messages);
-	region->recounts_parked = !shard_executor_recount(region->lanes, messages);
+	region->recounts_parked = !shard_recount_some(region->lanes, messages);
 	return true;
 }
 
@@ -243,7 +243,7 @@ handle(ShardRegion *region, ShardTurnResult *result)
 	else if (!result->moves)
 	{
 		if (takes(region, SHARD_SOURCE_HELD))
-			shard_executor_run_held();
+			shard_stash_run_due();
 		result->parked = !takes(region, SHARD_SOURCE_PARKED) || gives_way(region) || run_parked();
 		if (takes(region, SHARD_SOURCE_LOG) && !gives_way(region))
 			run_rows(region, snapshot, &all);
@@ -251,12 +251,12 @@ handle(ShardRegion *region, ShardTurnResult *result)
 	}
 	if (!result->asks_left)
 		result->asks = shard_region_run_asks(region, all, &result->asks_left);
-	if (all && !result->parked && shard_executor_count() == 0)
+	if (all && !result->parked && shard_turn_count() == 0)
 		recount(region);
-	shard_executor_finish();
+	shard_turn_finish();
 	write_log(region, result);
-	result->more = !all || result->parked || shard_executor_left_stash() ||
-				   shard_routing_is_left() || result->asks_left;
+	result->more = !all || result->parked || shard_stash_is_left() || shard_routing_is_left() ||
+				   result->asks_left;
 	result->clean = all;
 }
 
@@ -310,14 +310,14 @@ follow_reading(ShardRegion *region, const ShardTurnResult *result)
 {
 	if (result->clean && !result->parked)
 	{
-		shard_executor_has_read(result->start);
+		shard_turn_has_read(result->start);
 		region->reading.seq = 0;
 	}
 	else if (region->reading.seq == 0)
 		region->reading = (ShardRegionReading){shard_log_last_seq(region->db), result->start};
 	else if (!result->parked && shard_cursor_has_left(region->cursor, region->reading.seq))
 	{
-		shard_executor_has_read(region->reading.at);
+		shard_turn_has_read(region->reading.at);
 		region->reading.seq = 0;
 	}
 }
@@ -338,9 +338,9 @@ shard_region_keep_log(ShardRegion *region)
 static void
 publish_progress(const ShardRegion *region, const ShardTurnResult *result)
 {
-	bool moved = shard_executor_has_passed() || result->asks > 0 ||
-				 (result->clean && !result->parked && !shard_executor_left_stash());
-	bool looked = !result->parked && !shard_executor_left_stash();
+	bool moved = shard_turn_has_passed() || result->asks > 0 ||
+				 (result->clean && !result->parked && !shard_stash_is_left());
+	bool looked = !result->parked && !shard_stash_is_left();
 
 	shard_shmem_turn_done(region->slot, moved, looked ? result->start : 0);
 }
@@ -351,9 +351,9 @@ publish(ShardRegion *region, const ShardTurnResult *result, XLogRecPtr lsn)
 {
 	ShardWorkerSlot *slot = region->slot;
 
-	pg_atomic_write_u64(&slot->messages, shard_executor_messages());
-	pg_atomic_write_u64(&slot->errors, shard_executor_errors());
-	pg_atomic_write_u64(&slot->recounts, shard_executor_recounts());
+	pg_atomic_write_u64(&slot->messages, shard_turn_messages());
+	pg_atomic_write_u64(&slot->errors, shard_turn_errors());
+	pg_atomic_write_u64(&slot->recounts, shard_turn_recounts());
 	pg_atomic_write_u64(&slot->cache_entities, shard_cache_entities());
 	pg_atomic_write_u64(&slot->cache_bytes, shard_cache_bytes());
 	if (!XLogRecPtrIsInvalid(lsn))
@@ -431,15 +431,15 @@ turn(ShardRegion *region)
 	if (region->number == shard_shmem_caretaker(region->db))
 		shard_buffer_warn();
 	result.limit = region->limit;
-	if (shard_executor_begin(region->careful))
+	if (shard_turn_begin(region->careful))
 		result.limit = Min(result.limit, SHARD_CAREFUL_MESSAGES);
-	shard_executor_set_limit(result.limit, region->careful_next);
-	shard_executor_set_single(region->single);
+	shard_turn_set_limit(result.limit, region->careful_next);
+	shard_turn_set_single(region->single);
 	shard_routing_begin();
 	PopActiveSnapshot();
 
 	shard_region_take_requests(region);
-	result.errors = shard_executor_errors();
+	result.errors = shard_turn_errors();
 	result.start = start;
 	shard_cursor_open(region->cursor, false);
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -449,14 +449,14 @@ turn(ShardRegion *region)
 	shard_region_moves_before_commit(region);
 	check_lease(region);
 	writes = TransactionIdIsValid(GetTopTransactionIdIfAny());
-	shard_executor_begin_commit();
+	shard_turn_begin_commit();
 	CommitTransactionCommand();
 	if (writes)
 		lsn = XactLastCommitEnd;
 
 	/* nobody's cancel is to come between the commit and what memory makes of it */
 	HOLD_CANCEL_INTERRUPTS();
-	result.ran = shard_executor_end_commit();
+	result.ran = shard_turn_end_commit();
 	region->committed = true;
 	check_late(region);
 	shard_region_moves_committed(region, lsn);
@@ -467,17 +467,17 @@ turn(ShardRegion *region)
 	shard_region_keep_log(region);
 	shard_cursor_committed(region->cursor, result.record_seq);
 #ifdef SHARD_MUTANT_READS_UNGATED
-	shard_executor_committed(lsn);
+	shard_turn_committed(lsn);
 #else
 	/* of the newest commit that an answer may tell of, also if this turn wrote nothing (D20) */
-	shard_executor_committed(shard_routing_lsn());
+	shard_turn_committed(shard_routing_lsn());
 #endif
 	shard_routing_forget_ended();
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);
 	region->committed = false;
 	RESUME_CANCEL_INTERRUPTS();
-	shard_region_plan_after_success(region, &result, shard_executor_errors() != result.errors);
+	shard_region_plan_after_success(region, &result, shard_turn_errors() != result.errors);
 	return result.more || region->moves_wait || region->careful || region->careful_next;
 }
 
@@ -505,7 +505,7 @@ publish_failure(const ShardRegion *region, const ErrorData *error)
 	int entity_len = 0;
 	char id[SHARD_MAX_ENTITY_ID + 1];
 
-	(void) shard_executor_at(&type_id, &entity, &entity_len);
+	(void) shard_turn_at(&type_id, &entity, &entity_len);
 	memcpy(id, entity, entity_len);
 	id[entity_len] = '\0';
 	shard_shmem_turn_failed(region->slot, type_id, id,
@@ -517,9 +517,9 @@ static void
 recover(ShardRegion *region, MemoryContext context)
 {
 	ErrorData *error;
-	ShardTurnFailure failure = {.count = shard_executor_count(),
-								.blamed = shard_executor_blames_last(),
-								.overtaken = shard_executor_was_overtaken() ||
+	ShardTurnFailure failure = {.count = shard_turn_count(),
+								.blamed = shard_turn_blames_last(),
+								.overtaken = shard_turn_was_overtaken() ||
 											 shard_routing_was_overtaken() ||
 											 shard_cursor_was_overtaken(region->cursor)};
 
@@ -533,15 +533,15 @@ recover(ShardRegion *region, MemoryContext context)
 		ThrowErrorData(error);
 	}
 	HOLD_INTERRUPTS();
-	failure.ran = shard_executor_failed_at_commit(error, &failure.overtaken);
+	failure.ran = shard_turn_failed_at_commit(error, &failure.overtaken);
 	AbortCurrentTransaction();
 	MemoryContextSwitchTo(error->assoc_context);
-	shard_executor_explain(error);
+	shard_turn_explain(error);
 	if (failure.ran == 1)
-		failure.only = shard_executor_blame(error);
+		failure.only = shard_turn_blame(error);
 	publish_failure(region, error);
 	shard_cursor_aborted(region->cursor);
-	shard_executor_aborted();
+	shard_turn_aborted();
 	shard_outbox_aborted();
 	shard_routing_aborted();
 	shard_region_moves_aborted(region);

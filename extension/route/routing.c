@@ -24,7 +24,8 @@
 
 #include "core/base/message.h"
 #include "log/cursor.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
+#include "entity/turn.h"
 #include "shared/gate.h"
 #include "log/log_read.h"
 #include "link/outbox.h"
@@ -274,13 +275,13 @@ bury_dropped(void)
 
 		if (count->committed <= 0 || (type != NULL && type->mode != SHARD_MODE_DROPPED))
 			continue;
-		shard_executor_end_user_code();
+		shard_execution_end_user_code();
 		count->found = 0;
 		count->changes++; /* nor can a recount that is under way go on */
 		if (type != NULL)
 			shard_routing_store_each(count_parked, count);
 		else
-			shard_executor_strays(shard_routing_store_bury(type_id), 0);
+			shard_turn_count_strays(shard_routing_store_bury(type_id), 0);
 		count->change = count->found - count->committed;
 		old = MemoryContextSwitchTo(shard_routing.context);
 		shard_route_each(shard_routing.routes, reload_dropped, &type_id);
@@ -319,7 +320,7 @@ static void
 begin_draining(void)
 {
 	shard_routing.draining = true;
-	shard_routing.before = shard_executor_count();
+	shard_routing.before = shard_turn_count();
 }
 
 static void
@@ -398,7 +399,7 @@ take_message(const ShardRow *row)
 void
 shard_routing_row(const ShardRow *row)
 {
-	int count = shard_executor_count();
+	int count = shard_turn_count();
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
 
 	switch (row->kind)
@@ -420,8 +421,8 @@ shard_routing_row(const ShardRow *row)
 			break;
 	}
 	MemoryContextSwitchTo(old);
-	if (shard_executor_count() == count)
-		shard_executor_pass();
+	if (shard_turn_count() == count)
+		shard_turn_pass();
 }
 
 bool
@@ -625,11 +626,11 @@ shard_routing_is_home(int32 type_id, int32 shard, int32 epoch)
 void
 shard_routing_accept(int32 node, ShardRoutingAccepted *accepted)
 {
-	shard_executor_end_user_code();
+	shard_execution_end_user_code();
 	memset(accepted, 0, sizeof(*accepted));
 	accepted->any = shard_outbox_accept(node, shard_routing_save_item, accepted);
 	shard_routing.left = true;
-	shard_executor_pass();
+	shard_turn_pass();
 }
 
 int64
@@ -659,7 +660,7 @@ shard_routing_leave(int64 seq)
 		wanted |= shard_routing.unsaved[lane] <= seq;
 	if (!wanted)
 		return false;
-	shard_executor_end_user_code();
+	shard_execution_end_user_code();
 	old = MemoryContextSwitchTo(shard_routing.context);
 	shard_route_each(shard_routing.routes, save_marks, NULL);
 	MemoryContextSwitchTo(shard_routing.scratch);

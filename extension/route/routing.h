@@ -3,12 +3,12 @@
  *		core/route in a region worker: where each message goes, durably (sections 8 and 9).
  *
  * Between the cursor and the executor: a row that the cursor hands out goes through
- * shard_routing_row(), which runs it (shard_executor_row), appends it to an outbox, parks or refuses
+ * shard_routing_row(), which runs it (shard_deliver_row), appends it to an outbox, parks or refuses
  * it. Durable are tables shard.route, shard.own, shard.shard_input (base marks), shard.parked.
  */
 #pragma once
 
-#include "entity/presence.h"
+#include "entity/turn.h"
 #include "core/flow/packet.h"
 #include "core/flow/route.h"
 #include "log/log.h"

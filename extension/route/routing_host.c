@@ -14,7 +14,8 @@
 #include "utils/rel.h"
 
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
+#include "entity/turn.h"
 #include "base/peer_errors.h"
 #include "entity/held.h"
 #include "link/outbox.h"
@@ -34,7 +35,7 @@
 static MemoryContext
 begin_sql(void)
 {
-	shard_executor_end_user_code();
+	shard_execution_end_user_code();
 	return MemoryContextSwitchTo(shard_routing.scratch);
 }
 
@@ -103,7 +104,7 @@ bury_held(const ShardRoute *route)
 
 	shard_routing_store_load(&before);
 	if (shard_handoff_waits_alone(&before.own, route->own.epoch))
-		shard_executor_bury_left(route->type_id, route->shard, route->doubt > before.own.epoch);
+		shard_residents_bury(route->type_id, route->shard, route->doubt > before.own.epoch);
 }
 
 static void
@@ -113,7 +114,7 @@ do_discard(void *context, const ShardRoute *route)
 
 	bury_held(route);
 	(void) shard_routing_store_discard(route->type_id, route->shard, PG_INT64_MAX);
-	shard_executor_discard(route->type_id, route->shard);
+	shard_residents_discard(route->type_id, route->shard);
 	end_sql(old);
 }
 
@@ -152,11 +153,11 @@ static bool
 bury(const ShardItem *item)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
-	bool unknown = !shard_executor_knows(item->body);
+	bool unknown = !shard_deliver_knows(item->body);
 	bool buried = unknown && item->stamp.kind == SHARD_PREFIX_NONE;
 
 	if (buried)
-		shard_executor_row(item->body);
+		shard_deliver_row(item->body);
 	else if (unknown)
 		shard_routing.stray = shard_routing.left = true;
 	shard_routing.buried |= buried;
@@ -184,7 +185,7 @@ read_ahead(const ShardRoute *route)
 {
 	MemoryContext old;
 
-	shard_executor_end_user_code();
+	shard_execution_end_user_code();
 	shard_routing_forget_ahead();
 	old = MemoryContextSwitchTo(shard_routing.ahead);
 	shard_routing.parked =
@@ -214,7 +215,7 @@ do_unpark(void *context, const ShardRoute *route, const ShardItem *item)
 	shard_routing_store_unpark(&shard_routing.parked[shard_routing.parked_next++]);
 	shard_routing_count(route->type_id, -1);
 	end_sql(old);
-	shard_executor_pass();
+	shard_turn_pass();
 }
 
 /* Parks an item of the outbox that is still ours to keep. */
@@ -236,7 +237,7 @@ do_collect(void *context, const ShardRoute *route)
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
 
 	shard_routing.resent = true;
-	shard_executor_end_user_code();
+	shard_execution_end_user_code();
 	shard_outbox_collect(route->type_id, route->shard, collect_item,
 						 unconstify(ShardRoute *, route));
 	shard_outbox_look_again(route->type_id, route->shard);
@@ -250,9 +251,9 @@ do_take(void *context, const ShardRoute *route, const ShardItem *item)
 
 	shard_routing.drained |= shard_routing.draining;
 	if (route->own.state == SHARD_HOME_CLEARING)
-		shard_executor_hold(item->body);
+		shard_deliver_to_stash(item->body);
 	else
-		shard_executor_row(item->body);
+		shard_deliver_row(item->body);
 	MemoryContextSwitchTo(old);
 }
 
@@ -333,10 +334,10 @@ static bool
 give_up(const ShardItem *item)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
-	bool unknown = !shard_executor_knows(item->body);
+	bool unknown = !shard_deliver_knows(item->body);
 
 	if (unknown)
-		shard_executor_row(item->body);
+		shard_deliver_row(item->body);
 	MemoryContextSwitchTo(old);
 	return unknown;
 }
@@ -349,7 +350,7 @@ shard_routing_ends_here(const ShardRow *row)
 
 	if (row->type_id == shard_routing.known_type)
 		return false;
-	if (shard_executor_knows(row))
+	if (shard_deliver_knows(row))
 	{
 		shard_routing.known_type = row->type_id;
 		return false;
@@ -494,7 +495,7 @@ shard_routing_log_undone(void)
 static bool
 do_is_over(void *context)
 {
-	return shard_executor_is_over();
+	return shard_turn_is_over();
 }
 
 /* There is no setting on_write_off: what is in doubt is never sent again by itself. */

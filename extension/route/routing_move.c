@@ -18,7 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "entity/executor.h"
+#include "entity/turn.h"
 #include "base/fault.h"
 #include "shared/import_progress.h"
 #include "registry/registry.h"
@@ -117,7 +117,7 @@ shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before)
 
 	/* its stash came with it, or was let go when it was sealed; that of one that was clearing is known */
 	if (is && !was && before->state != SHARD_HOME_NONE && before->state != SHARD_HOME_CLEARING)
-		shard_executor_load_shard(route->type_id, route->shard);
+		shard_residents_load(route->type_id, route->shard);
 	if (leaves_memory(route))
 	{
 		MemoryContext old = MemoryContextSwitchTo(shard_routing.later);
@@ -139,7 +139,7 @@ shard_routing_forget_ended(void)
 
 		/* it may have come back in the same turn */
 		if (leaves_memory(route))
-			shard_executor_forget_shard(route->type_id, route->shard);
+			shard_residents_forget(route->type_id, route->shard);
 	}
 	shard_routing.ended = shard_routing.unheard = NIL;
 	MemoryContextReset(shard_routing.later);

@@ -3,7 +3,7 @@
  *		What memory counts of shard.parked, and what is there.
  *
  * A shard of which nothing is believed to be parked is never looked at, so a mistake in memory makes its
- * messages stand still for ever. Now and then an idle worker compares (like executor_recount.c). Reading is all
+ * messages stand still for ever. Now and then an idle worker compares (like recount.c). Reading is all
  * that is done; if the process dies right here, its successor reads the table.
  */
 #include "postgres.h"
@@ -11,7 +11,8 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
+#include "entity/turn.h"
 #include "registry/registry.h"
 #include "route/routing_private.h"
 
@@ -28,9 +29,9 @@ say(int32 type_id, const char *what, const char *detail)
 {
 	const ShardType *type = shard_registry_known(type_id);
 
-	shard_executor_counted_wrongly(psprintf("%s of type \"%s\" were counted wrongly", what,
-											type == NULL ? "" : type->name),
-								   detail);
+	shard_recount_differs(psprintf("%s of type \"%s\" were counted wrongly", what,
+								   type == NULL ? "" : type->name),
+						  detail);
 }
 
 /*
@@ -96,7 +97,7 @@ shard_routing_recount(int64 *messages)
 	int32 last = place.type_id;
 	int rows;
 
-	shard_executor_end_user_code();
+	shard_execution_end_user_code();
 	for (int i = 0; place.type_id == 0 && i < shard_routing.count_count; i++)
 		begin_count(&shard_routing.counts[i]);
 	rows = shard_routing_store_some(&place, PARKED_AT_ONCE, compare, &last);

@@ -18,7 +18,7 @@
 typedef enum ShardRequestKind
 {
 	SHARD_REQUEST_ASK,		/* a message for an entity, payload = jsonb body */
-	SHARD_REQUEST_ENTITIES, /* rows of shard_region_state, see shard_executor_report() */
+	SHARD_REQUEST_ENTITIES, /* rows of shard_region_state, see shard_report_append() */
 	SHARD_REQUEST_STATS,	/* rows of shard_region_stats */
 	SHARD_REQUEST_PEERS,	/* rows of shard_peers, see shard_transport_report() */
 	SHARD_REQUEST_ACCEPT,	/* shard_link_accept(): a node in, see link_accept.c */

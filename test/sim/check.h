@@ -2,7 +2,7 @@
  * check.h
  *		Checkers of the data plane: they stand outside and see everything.
  *
- * Told by the planes what happened (a tell, its commit, a durable turn, a change of ownership), they
+ * Told by the models of nodes what happened (a tell, its commit, a durable turn, a change of ownership), they
  * hold it against the promises P1-P5 and the invariants V1-V13 (doc/protocol/checks.md). A violation is
  * kept as a text; the first one counts.
  */

@@ -67,7 +67,6 @@ commands_destroy(World *world)
 	pfree(world->commands);
 }
 
-/* See world.h. */
 void
 commands_learned(World *world, int32 era, const ShardMapEntry *entry)
 {
@@ -139,7 +138,6 @@ newest(const Commands *all, int32 era, ShardMapKey key)
 	return best;
 }
 
-/* See world.h. */
 void
 commands_give(World *world, Instance *instance, ShardCommand *event)
 {
@@ -250,7 +248,6 @@ is_so(const World *world, const Command *command, const ShardMapEntry *entry)
 	}
 }
 
-/* See world.h. */
 void
 commands_done(World *world, const Instance *instance, int64 token)
 {

@@ -72,7 +72,6 @@ choose_homes(World *world, const ShardStrategyCall *call, FunctionAnswer *answer
 	}
 }
 
-/* See world.h. */
 void
 host_asks_functions(World *world, Instance *instance, const ShardAction *action)
 {
@@ -182,7 +181,6 @@ says_states(World *world, Instance *instance, int64 token, int64 after, const ch
 	host_event(world, instance, &event);
 }
 
-/* See world.h. */
 void
 host_reads_states(World *world, Instance *instance, const ShardAction *action)
 {

@@ -193,7 +193,7 @@ homes_are_active(World *world, Instance *coordinator, char *why, size_t size)
 			good = false;
 		}
 		else if (!at || !at->up ||
-				 plane_active_epoch(at->plane, homes[i].key.a, homes[i].key.b) != home.epoch)
+				 world->model->active_epoch(at->flow, homes[i].key.a, homes[i].key.b) != home.epoch)
 		{
 			snprintf(why, size, "shard %d/%d epoch %d is not active at node %d", homes[i].key.a,
 					 homes[i].key.b, home.epoch, shard_record_home_node(&home));
@@ -309,7 +309,7 @@ is_settled(World *world, char *why, size_t size)
 					 (long long) n);
 			return false;
 		}
-		if (plane_pending(instance->plane, text, sizeof(text)) > 0)
+		if (world->model->pending(instance->flow, text, sizeof(text)) > 0)
 		{
 			snprintf(why, size, "%s: %s", instance->dsn, text);
 			return false;
@@ -358,16 +358,16 @@ judge_settled(World *world, char *why, size_t size)
 void
 judge_end(World *world)
 {
-	Plane *planes[WORLD_MAX_INSTANCES];
-	int n_planes = 0;
+	Flow *flows[WORLD_MAX_INSTANCES];
+	int n_flows = 0;
 
 	for (int i = 0; i < world->n_instances; i++)
 	{
-		if (world->instances[i].plane && !world->instances[i].retired &&
+		if (world->instances[i].flow && !world->instances[i].retired &&
 			!world->instances[i].shadow && !has_left(world, &world->instances[i]))
-			planes[n_planes++] = world->instances[i].plane;
-		else if (world->instances[i].plane && has_left(world, &world->instances[i]))
+			flows[n_flows++] = world->instances[i].flow;
+		else if (world->instances[i].flow && has_left(world, &world->instances[i]))
 			check_left(world->check, i);
 	}
-	plane_check_end(planes, n_planes, world->check);
+	world->model->check_end(flows, n_flows, world->check);
 }

@@ -127,7 +127,6 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 	return message;
 }
 
-/* See world.h. */
 void
 lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 {

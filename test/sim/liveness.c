@@ -113,7 +113,6 @@ may_be_lost(World *world, uint32 lost)
 	return 2 * n_lost < n_cluster;
 }
 
-/* See world.h. */
 void
 liveness_block(World *world)
 {
@@ -150,7 +149,6 @@ lose(World *world, Instance *instance, WorldLost how)
 static void probe_due(World *world, Instance *instance, int64 number, int64 b, const char *bytes,
 					  size_t length);
 
-/* See world.h. */
 void
 liveness_cut(World *world)
 {
@@ -198,22 +196,22 @@ probe_due(World *world, Instance *instance, int64 number, int64 b, const char *b
 
 	if (shard == world->options.shards || !must_go_on(instance))
 		return;
-	while (session < PLANE_SESSIONS && !plane_session_idle(instance->plane, session))
+	while (session < FLOW_SESSIONS && !world->model->session_idle(instance->flow, session))
 		session++;
-	if (type_id == 0 || instance->leaving || session == PLANE_SESSIONS ||
+	if (type_id == 0 || instance->leaving || session == FLOW_SESSIONS ||
 		liveness->n_probes == MAX_PROBES)
 	{
 		world_later(world, 10 * PROBE_PAUSE, probe_due, instance, false, number, 0, NULL, 0);
 		return;
 	}
 	/* entity 1 has no order, in which it would wait for others */
-	probe->id = plane_tell(instance->plane, session, type_id, shard, 1);
+	probe->id = world->model->tell(instance->flow, session, type_id, shard, 1);
 	probe->instance = instance->index;
 	probe->generation = instance->generation;
 	probe->type_id = type_id;
 	probe->shard = shard;
 	liveness->n_probes++;
-	plane_commit(instance->plane, session);
+	world->model->commit(instance->flow, session);
 	host_after(world, instance);
 	world_later(world, PROBE_PAUSE, probe_due, instance, false, number + 1, 0, NULL, 0);
 }
@@ -321,7 +319,7 @@ homes_go_on(World *world, const Instance *coordinator, char *why, size_t size)
 		else if (home.phase != SHARD_HOME_STABLE)
 			snprintf(why, size, "shard %d/%d does not end its move from node %d to %d",
 					 homes[i].key.a, homes[i].key.b, shard_record_home_node(&home), home.to);
-		else if (plane_active_epoch(at->plane, homes[i].key.a, homes[i].key.b) != home.epoch)
+		else if (world->model->active_epoch(at->flow, homes[i].key.a, homes[i].key.b) != home.epoch)
 			snprintf(why, size, "shard %d/%d epoch %d is not active at node %d", homes[i].key.a,
 					 homes[i].key.b, home.epoch, shard_record_home_node(&home));
 		else

@@ -16,24 +16,24 @@ end=$(awk -v hours="$hours" 'BEGIN { printf "%d", hours * 3600 }')
 work=$(mktemp -d "${TMPDIR:-/tmp}/shard-sim-night.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# Blocks: program, histories, options. About half a minute each.
-blocks=("sim 800" "sim 800" "sim 400 --leased" "sim 400 --liveness" "sim 400 --storm"
-  "sim 400 --journal" "control 3000" "plane 4000" "plane 4000 --returns")
+# Blocks: mode, histories, options. About half a minute each.
+blocks=("whole 800" "whole 800" "whole 400 --leased" "whole 400 --liveness" "whole 400 --storm"
+  "whole 400 --journal" "control 3000" "flow 4000" "flow 4000 --returns")
 
 # A core's night. Others end after the block that they are at when one has failed.
 run_core() {  # number
-  local log=$work/$1.log program seeds options seed
+  local log=$work/$1.log mode seeds options seed
   while true; do
     for block in "${blocks[@]}"; do
       [ "$SECONDS" -lt "$end" ] && [ ! -e "$work/failed" ] || return 0
-      read -r program seeds options <<<"$block"
+      read -r mode seeds options <<<"$block"
       seed=$((SRANDOM * 65536 + SRANDOM % 65536))
-      echo "# core $1: $program${options:+ $options} --seed $seed --seeds $seeds"
+      echo "# core $1: $mode${options:+ $options} --seed $seed --seeds $seeds"
       # shellcheck disable=SC2086
-      if "$build/$program" --seed "$seed" --seeds "$seeds" $options >"$log" 2>&1; then
+      if "$build/sim" --mode "$mode" --seed "$seed" --seeds "$seeds" $options >"$log" 2>&1; then
         grep '^# [0-9]' "$log" >>"$work/$1.done" || true
       elif mkdir "$work/failed" 2>/dev/null; then
-        { echo "$build/$program${options:+ $options} --seed $seed"; cat "$log"; } >"$work/verdict"
+        { echo "$build/sim --mode $mode${options:+ $options} --seed $seed"; cat "$log"; } >"$work/verdict"
       fi
     done
   done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# usage: run.sh [SIM [CONTROL [PLANE]]]
+# usage: run.sh [WHOLE [CONTROL [FLOW]]]
 #
 # Runs histories under the address and undefined-behaviour sanitizers: of whole clusters (600), of the
 # control plane alone (1400) and of the data plane alone (1200); a sixth as many as of whole clusters have nodes that host
@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 whole=${1:-600}
 control=${2:-1400}
-plane=${3:-1200}
+flow=${3:-1200}
 jobs=$(nproc)
 parts=4
 
@@ -19,9 +19,9 @@ make -s -j "$jobs" SAN=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/shard-sim.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-run_part() {  # number, program, first seed, seeds, options
+run_part() {  # number, mode, first seed, seeds, options
   local log=$work/$1.log
-  if timeout 1200 "build/sound-san/$2" --seed "$3" --seeds "$4" "${@:5}" >"$log" 2>&1; then
+  if timeout 1200 build/sound-san/sim --mode "$2" --seed "$3" --seeds "$4" "${@:5}" >"$log" 2>&1; then
     echo "ok $1 - $2 ${*:5}: $4 histories from seed $3"
     grep '^# [0-9]' "$log" || true
   else
@@ -33,16 +33,16 @@ run_part() {  # number, program, first seed, seeds, options
 echo "1..$((3 * parts + 4))"
 number=0
 for ((part = 0; part < parts; part++)); do
-  for program in sim control plane; do
-    case $program in sim) seeds=$whole ;; control) seeds=$control ;; plane) seeds=$plane ;; esac
+  for mode in whole control flow; do
+    case $mode in whole) seeds=$whole ;; control) seeds=$control ;; flow) seeds=$flow ;; esac
     seeds=$(((seeds + parts - 1) / parts))
     number=$((number + 1))
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
-    run_part "$number" "$program" $((1 + part * seeds)) "$seeds" >"$work/$number.tap" &
+    run_part "$number" "$mode" $((1 + part * seeds)) "$seeds" >"$work/$number.tap" &
   done
 done
 number=$((number + 1))
-run_part "$number" sim 1 $(((whole + 5) / 6)) --only unhost,move,pin,rebalance,crash,control_crash,partition,leave,join \
+run_part "$number" whole 1 $(((whole + 5) / 6)) --only unhost,move,pin,rebalance,crash,control_crash,partition,leave,join \
   >"$work/$number.tap" &
 number=$((number + 1))
 run_part "$number" control 1 $(((control + 1) / 2)) --only types,crash,control_crash,partition,down >"$work/$number.tap" &

@@ -1,85 +1,8 @@
 /*
  * store.c
- *		Model of one PostgreSQL database: tables of small rows, transactions, write-ahead log.
- *
- * A table is an array of rows, ordered by key. A row has a committed value and, while a transaction
- * that wrote it is open, a pending one. A commit makes pending values the committed ones and appends
- * both images to the log, from which a crash undoes and a standby replays; what is flushed and
- * replayed is forgotten.
+ *		Tables of small rows, and transactions that write and read them.
  */
-#include "store.h"
-
-#include "lib/ilist.h"
-
-typedef struct Row
-{
-	StoreKey key;
-	bool exists; /* has a committed value */
-	bool pending_exists;
-	StoreTransaction *writer; /* NULL: no pending value */
-	int64 lsn;
-	char data[FLEXIBLE_ARRAY_MEMBER]; /* committed value, pending value */
-} Row;
-
-typedef struct Table
-{
-	const char *name;
-	size_t size; /* of a value, rounded up */
-	int first;	 /* rows below were removed from the front */
-	int end;
-	int space;
-	Row **rows;
-	Row *unused; /* free rows, linked by writer */
-} Table;
-
-/* One changed row of a commit; the images follow in the log's bytes. */
-typedef struct Change
-{
-	int64 lsn;
-	int table;
-	StoreKey key;
-	bool existed;
-	bool exists;
-	size_t images; /* before, after */
-} Change;
-
-typedef struct Touched
-{
-	int table;
-	Row *row;
-} Touched;
-
-struct StoreTransaction
-{
-	Store *store;
-	int64 xid;
-	int n_touched;
-	int space;
-	Touched *touched;
-	dlist_node node;
-};
-
-struct Store
-{
-	Table tables[STORE_MAX_TABLES];
-	dlist_head open;
-	dlist_head idle; /* transactions to be used again */
-	int64 next_xid;
-	int64 last_lsn;
-	int64 flushed;
-	bool full;
-	StoreGate gate;
-	int64 standby_position;
-	Store *standby;
-	Store *primary;
-
-	int n_changes;
-	int change_space;
-	Change *changes;
-	size_t n_bytes;
-	size_t byte_space;
-	char *bytes;
-};
+#include "store_private.h"
 
 Store *
 store_create(void)
@@ -237,6 +160,27 @@ delete_row(Table *table, Row *row)
 	table->unused = row;
 }
 
+/* Put an image into a table, as if it had always been there. */
+void
+store_put_image(Store *store, int table, const StoreKey *key, bool exists, const char *image,
+				int64 lsn)
+{
+	Table *t = &store->tables[table];
+	Row *row = find_row(t, key);
+
+	if (!exists)
+	{
+		if (row != NULL)
+			delete_row(t, row);
+		return;
+	}
+	if (row == NULL)
+		row = insert_row(t, key);
+	row->exists = true;
+	row->lsn = lsn;
+	memcpy(row->data, image, t->size);
+}
+
 StoreTransaction *
 store_begin(Store *store)
 {
@@ -318,34 +262,6 @@ store_remove(StoreTransaction *transaction, int table, StoreKey key)
 	return true;
 }
 
-/* Append both images of a row to the log. */
-static void
-log_change(Store *store, int table, const Row *row)
-{
-	size_t size = store->tables[table].size;
-	Change *change;
-
-	if (store->n_changes == store->change_space)
-	{
-		store->change_space = Max(256, store->change_space * 2);
-		store->changes = pg_realloc(store->changes, store->change_space * sizeof(Change));
-	}
-	if (store->n_bytes + 2 * size > store->byte_space)
-	{
-		store->byte_space = Max(32768, store->byte_space * 2);
-		store->bytes = pg_realloc(store->bytes, store->byte_space);
-	}
-	change = &store->changes[store->n_changes++];
-	change->lsn = store->last_lsn;
-	change->table = table;
-	change->key = row->key;
-	change->existed = row->exists;
-	change->exists = row->pending_exists;
-	change->images = store->n_bytes;
-	memcpy(store->bytes + store->n_bytes, row->data, 2 * size);
-	store->n_bytes += 2 * size;
-}
-
 static void
 end_transaction(StoreTransaction *transaction)
 {
@@ -368,7 +284,7 @@ store_commit(StoreTransaction *transaction)
 		Row *row = transaction->touched[i].row;
 
 		if (row->exists || row->pending_exists)
-			log_change(store, table, row);
+			store_log_change(store, table, row);
 		row->writer = NULL;
 		row->lsn = lsn;
 		row->exists = row->pending_exists;
@@ -504,203 +420,4 @@ store_open_xids(const Store *store, int64 *xids, int space)
 			xids[count++] = dlist_container(StoreTransaction, node, iter.cur)->xid;
 	}
 	return count;
-}
-
-int64
-store_last_lsn(const Store *store)
-{
-	return store->last_lsn;
-}
-
-int64
-store_flushed(const Store *store)
-{
-	return store->flushed;
-}
-
-/* Forget the log when nobody can need any of it. */
-static void
-trim_log(Store *store)
-{
-	if (store->flushed == store->last_lsn &&
-		(store->standby == NULL || store->standby_position == store->last_lsn))
-	{
-		store->n_changes = 0;
-		store->n_bytes = 0;
-	}
-}
-
-void
-store_flush(Store *store)
-{
-	if (store->full)
-		return;
-	store->flushed = store->last_lsn;
-	trim_log(store);
-}
-
-void
-store_set_gate(Store *store, StoreGate gate)
-{
-	store->gate = gate;
-}
-
-bool
-store_released(const Store *store, int64 lsn)
-{
-	if (lsn > store->flushed)
-		return false;
-	return store->gate == STORE_GATE_LOCAL || lsn <= store->standby_position;
-}
-
-int64
-store_release_position(const Store *store)
-{
-	if (store->gate == STORE_GATE_LOCAL)
-		return store->flushed;
-	return Min(store->flushed, store->standby_position);
-}
-
-/* Put an image into a table, as if it had always been there. */
-static void
-apply_image(Store *store, int table, const StoreKey *key, bool exists, const char *image, int64 lsn)
-{
-	Table *t = &store->tables[table];
-	Row *row = find_row(t, key);
-
-	if (!exists)
-	{
-		if (row != NULL)
-			delete_row(t, row);
-		return;
-	}
-	if (row == NULL)
-		row = insert_row(t, key);
-	row->exists = true;
-	row->lsn = lsn;
-	memcpy(row->data, image, t->size);
-}
-
-/* Take back all commits above a position, newest first; log is whose log it is. */
-static void
-undo_commits(Store *store, const Store *log, int64 upto)
-{
-	for (int i = log->n_changes - 1; i >= 0 && log->changes[i].lsn > upto; i--)
-	{
-		const Change *change = &log->changes[i];
-
-		apply_image(store, change->table, &change->key, change->existed,
-					log->bytes + change->images, 0);
-	}
-}
-
-void
-store_crash(Store *store)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &store->open)
-		store_abort(dlist_container(StoreTransaction, node, iter.cur));
-	undo_commits(store, store, store->flushed);
-	while (store->n_changes > 0 && store->changes[store->n_changes - 1].lsn > store->flushed)
-	{
-		store->n_changes--;
-		store->n_bytes = store->changes[store->n_changes].images;
-	}
-	store->last_lsn = store->flushed;
-	trim_log(store);
-}
-
-void
-store_set_full(Store *store, bool full)
-{
-	store->full = full;
-}
-
-bool
-store_full(const Store *store)
-{
-	return store->full;
-}
-
-Store *
-store_copy(const Store *store)
-{
-	Store *copy = store_create();
-
-	for (int i = 0; i < STORE_MAX_TABLES; i++)
-	{
-		const Table *table = &store->tables[i];
-
-		if (table->size == 0)
-			continue;
-		store_define(copy, i, table->name, table->size);
-		for (int j = table->first; j < table->end; j++)
-		{
-			const Row *row = table->rows[j];
-
-			if (row->exists)
-				apply_image(copy, i, &row->key, true, row->data, 0);
-		}
-	}
-	undo_commits(copy, store, store->flushed);
-	copy->next_xid = store->next_xid;
-	copy->last_lsn = store->flushed;
-	copy->flushed = store->flushed;
-	return copy;
-}
-
-Store *
-store_standby(Store *primary)
-{
-	Store *standby = store_copy(primary);
-
-	Assert(primary->standby == NULL);
-	primary->standby = standby;
-	primary->standby_position = primary->flushed;
-	standby->primary = primary;
-	return standby;
-}
-
-void
-store_replay(Store *standby, int64 upto)
-{
-	Store *primary = standby->primary;
-
-	if (primary == NULL)
-		return;
-	upto = Min(upto, primary->flushed);
-	for (int i = 0; i < primary->n_changes && primary->changes[i].lsn <= upto; i++)
-	{
-		const Change *change = &primary->changes[i];
-
-		if (change->lsn <= standby->flushed)
-			continue;
-		apply_image(standby, change->table, &change->key, change->exists,
-					primary->bytes + change->images + standby->tables[change->table].size, 0);
-	}
-	if (upto > standby->flushed)
-	{
-		standby->flushed = upto;
-		standby->last_lsn = upto;
-		primary->standby_position = upto;
-	}
-	standby->next_xid = Max(standby->next_xid, primary->next_xid);
-	trim_log(primary);
-}
-
-int64
-store_replayed(const Store *standby)
-{
-	return standby->flushed;
-}
-
-/* The old primary keeps its gate: nothing that it commits from now on is released. */
-void
-store_promote(Store *standby)
-{
-	if (standby->primary == NULL)
-		return;
-	standby->primary->standby = NULL;
-	standby->primary = NULL;
 }

@@ -36,7 +36,6 @@ row_of(const Instance *instance)
 	return store_get(instance->store, NULL, TYPE_TABLE, row_key);
 }
 
-/* See world.h. */
 void
 types_define(Instance *instance)
 {
@@ -203,7 +202,6 @@ types_change(World *world, Instance *instance, uint32 number)
 	}
 }
 
-/* See world.h. */
 void
 types_look(World *world, Instance *instance)
 {
@@ -254,7 +252,6 @@ is_member(const Instance *teller, const Instance *instance)
 	return is;
 }
 
-/* See world.h. */
 void
 types_judge(World *world, const Instance *teller, const ShardMapEntry *entry)
 {

@@ -80,7 +80,6 @@ heap_pop(Heap *heap)
 	return first;
 }
 
-/* See world.h. */
 void
 world_later(World *world, int64 delay, WorldHandler handler, Instance *instance, bool bound,
 			int64 a, int64 b, const char *bytes, size_t length)
@@ -188,18 +187,18 @@ world_send(World *world, Instance *from, int to, WorldHandler handler, const cha
 static void
 client_acts(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
-	Plane *plane = instance->plane;
+	Flow *flow = instance->flow;
 	uint64 chance = next_random(&world->random_tells);
-	int session = (int) (chance % PLANE_SESSIONS);
+	int session = (int) (chance % FLOW_SESSIONS);
 	int64 pause = 20000 + (int64) (next_random(&world->random_tells) % 500000);
 
 	if (world->quiet)
 	{
 		/* Open transactions end before the history does. */
-		for (int i = 0; i < PLANE_SESSIONS; i++)
+		for (int i = 0; i < FLOW_SESSIONS; i++)
 		{
-			if (instance->up && plane_session_open(plane, i))
-				plane_commit(plane, i);
+			if (instance->up && world->model->session_open(flow, i))
+				world->model->commit(flow, i);
 		}
 		host_after(world, instance);
 		return;
@@ -208,14 +207,14 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	if (!instance->up || instance->frozen || instance->retired || !instance->joined)
 		return;
 	chance >>= 8;
-	if (plane_session_open(plane, session) && chance % 4 != 0)
+	if (world->model->session_open(flow, session) && chance % 4 != 0)
 	{
 		if (chance % 16 == 1)
-			plane_rollback(plane, session);
+			world->model->rollback(flow, session);
 		else
-			plane_commit(plane, session);
+			world->model->commit(flow, session);
 	}
-	else if (plane_session_open(plane, session) || plane_session_idle(plane, session))
+	else if (world->model->session_open(flow, session) || world->model->session_idle(flow, session))
 	{
 		const char *name =
 			world->options.leased && (chance & 0x100) ? WORLD_LEASED_TYPE : WORLD_TYPE;
@@ -226,9 +225,9 @@ client_acts(World *world, Instance *instance, int64 a, int64 b, const char *byte
 		if (type_id == 0 || instance->leaving || shard_node_fenced(instance->node))
 			; /* refused */
 		else if (((chance >> 40) & 31) == 0)
-			plane_redrive(plane, session);
+			world->model->redrive(flow, session);
 		else
-			(void) plane_tell(plane, session, type_id, shard, entity);
+			(void) world->model->tell(flow, session, type_id, shard, entity);
 	}
 	host_after(world, instance);
 }
@@ -270,18 +269,18 @@ quiet_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes,
 	world_trace(world, "-- clients are quiet");
 	for (int i = 0; i < world->n_instances; i++)
 	{
-		if (world->instances[i].plane)
-			plane_settings(world->instances[i].plane)->no_tells_from_now = true;
+		if (world->instances[i].flow)
+			world->model->settings(world->instances[i].flow)->no_tells_from_now = true;
 	}
 }
 
-/* See world.h. */
 World *
 world_create(const WorldOptions *options)
 {
 	World *world = palloc0(sizeof(World));
 
 	world->options = *options;
+	world->model = options->model;
 	world->heap = palloc0(sizeof(Heap));
 	world->check = check_create();
 	world->history = shard_arena_create();
@@ -312,8 +311,8 @@ world_destroy(World *world)
 
 		if (instance->node)
 			shard_node_destroy(instance->node);
-		if (instance->plane)
-			plane_destroy(instance->plane);
+		if (instance->flow)
+			world->model->destroy(instance->flow);
 		if (instance->standby)
 			store_destroy(instance->standby);
 		if (instance->backup)
@@ -384,7 +383,6 @@ settled(World *world, char *why, size_t size)
 	return world->liveness ? liveness_settled(world, why, size) : judge_settled(world, why, size);
 }
 
-/* See world.h. */
 const char *
 world_run(World *world)
 {

@@ -6,7 +6,7 @@
  * Everything that happens is an event in one queue, in the order of simulated time; whatever is random
  * comes from generators that the seed alone feeds. So a seed is a history: the same every time.
  *
- * An instance is one database: it hosts a node's control plane (core/node.h) and data plane (plane.h)
+ * An instance is one database: it hosts a node's control plane (core/node.h) and data plane (flow.h)
  * over one store. Several instances may be incarnations of one node: a standby, a copy, a clone.
  */
 #pragma once
@@ -15,7 +15,7 @@
 
 #include "check.h"
 #include "core/node/node.h"
-#include "plane.h"
+#include "flow.h"
 #include "store.h"
 
 #define WORLD_MAX_INSTANCES 16
@@ -118,6 +118,7 @@ typedef struct WorldOptions
 	int n_faults;
 	Fault faults[WORLD_MAX_FAULTS];
 	FILE *trace;
+	const FlowModel *model; /* of data planes */
 } WorldOptions;
 
 /* Answers out of a map that are asked for with every message; good for one n of it. */
@@ -137,7 +138,7 @@ typedef struct Instance
 	int index;
 	char dsn[16];
 	Store *store;
-	Plane *plane;
+	Flow *flow;
 	ShardNode *node; /* NULL while the server or its control process is down */
 	ShardActions *out;
 	bool exists;
@@ -158,13 +159,13 @@ typedef struct Instance
 	WorldLost lost;
 	bool copied; /* came up as a copy, which cannot speak for the cluster */
 	bool replicating;
-	bool joined;	  /* the cluster, so that its clients may begin */
-	Store *backup;	  /* made some time ago */
-	int reply_to;	  /* instance whose message is being handled, -1: none */
-	bool serving;	  /* that instance has called */
-	int64 plane_at;	  /* when the data plane's next step is due */
-	bool plane_soon;  /* because there is work, not because time passes */
-	int64 plane_turn; /* number of that event; others are void */
+	bool joined;	 /* the cluster, so that its clients may begin */
+	Store *backup;	 /* made some time ago */
+	int reply_to;	 /* instance whose message is being handled, -1: none */
+	bool serving;	 /* that instance has called */
+	int64 flow_at;	 /* when the data plane's next step is due */
+	bool flow_soon;	 /* because there is work, not because time passes */
+	int64 flow_turn; /* number of that event; others are void */
 	int n_tickets;
 	struct
 	{
@@ -192,6 +193,7 @@ typedef struct Instance
 typedef struct World
 {
 	WorldOptions options;
+	const FlowModel *model;
 	int64 now;
 	Check *check;
 	struct Heap *heap;
@@ -257,22 +259,24 @@ extern int64 world_clock(const Instance *instance);
 extern void world_send(World *world, Instance *from, int to, WorldHandler handler,
 					   const char *bytes, size_t length);
 
-/* host.c */
+/* host.c: the server of an instance */
 extern void host_create(World *world, Instance *instance, const char *dsn);
 extern void host_start(World *world, Instance *instance, ShardStartKind kind);
-extern void host_stop(World *world, Instance *instance);		 /* the server dies */
-extern void host_stop_control(World *world, Instance *instance); /* its control process alone */
-extern void host_start_control(World *world, Instance *instance);
+extern void host_stop(World *world, Instance *instance); /* the server dies */
 extern void host_tell_types(World *world, Instance *instance);
-extern void host_told(World *world, Instance *instance, int32 via, const char *bytes,
-					  size_t length); /* by nobody's instance; via as for shard_node_receive */
-extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
-extern void host_command(World *world, Instance *instance, const ShardCommand *command);
 extern void host_after(World *world, Instance *instance); /* after anything happened there */
 extern Instance *host_at(World *world, const char *dsn);  /* who is reached at an address */
 extern Instance *host_of(World *world, int32 node);		  /* the registered instance of a node */
 extern Instance *host_coordinator(World *world);
 extern int32 host_type_id(Instance *instance, const char *name);
+
+/* host_control.c: its control process alone */
+extern void host_stop_control(World *world, Instance *instance);
+extern void host_start_control(World *world, Instance *instance);
+extern void host_told(World *world, Instance *instance, int32 via, const char *bytes,
+					  size_t length); /* by nobody's instance; via as for shard_node_receive */
+extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
+extern void host_command(World *world, Instance *instance, const ShardCommand *command);
 
 /* lies.c: the instance is told something in the name of a node */
 extern void lies_tell(World *world, Instance *instance, int32 from, uint32 number);

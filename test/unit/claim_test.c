@@ -6,20 +6,6 @@
 
 #include "roster_world.h"
 
-static void
-is_member(int32 node, ShardMemberStatus status, int32 inc_no, const char *name)
-{
-	ShardMemberRecord record = {0};
-
-	if (decided())
-		(void) get_member(decided(), node, &record);
-	ok(record.status == (int32) status && record.inc_no == inc_no,
-	   "%s: node %d is %s, incarnation %d (%s, %d)", name, node,
-	   shard_membership_status_name(status), inc_no,
-	   shard_membership_status_name((ShardMemberStatus) record.status), record.inc_no);
-	shard_arena_reset(arena);
-}
-
 /* Somebody claims a node's place, in the name of from; what the coordinator wants done then is not. */
 static void
 claims(int32 from, int32 node, uint64 uuid)

@@ -498,7 +498,7 @@ end_peer(Peer *peer)
 }
 
 /* The process dies and starts again with what its node has durably: its voter, what it has learned. */
-static Peer *
+static inline Peer *
 restart(int at, uint64 uuid, int32 kind)
 {
 	Peer old = peers[at];
@@ -571,11 +571,59 @@ finish(void)
 }
 
 /* Cluster of n nodes, all up. */
-static void
+static inline void
 form(int n)
 {
 	found();
 	for (int i = 1; i < n; i++)
 		(void) start(i, 0, 0, 100 + i, SHARD_START_RESTART);
 	run(6 * S);
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+static inline void
+is_member(int32 node, ShardMemberStatus status, int32 inc_no, const char *name)
+{
+	ShardMemberRecord record = {0};
+
+	if (decided())
+		(void) get_member(decided(), node, &record);
+	ok(record.status == (int32) status && record.inc_no == inc_no,
+	   "%s: node %d is %s, incarnation %d (%s, %d)", name, node,
+	   shard_membership_status_name(status), inc_no,
+	   shard_membership_status_name((ShardMemberStatus) record.status), record.inc_no);
+	shard_arena_reset(arena);
+}
+
+static inline int64
+age_of(int32 node)
+{
+	ShardMemberRecord record = {0};
+
+	(void) get_member(decided(), node, &record);
+	return record.age;
+}
+
+/* Voters as digits. */
+static inline void
+is_voters(const char *wanted, const char *name)
+{
+	ShardVotersRecord voters = {0};
+	char got[SHARD_MAX_VOTERS + 1] = "";
+
+	if (decided())
+		(void) shard_record_get_voters(shard_map_value(decided(),
+													   (ShardMapKey){SHARD_MAP_VOTERS, 0, 0}),
+									   &voters);
+	for (int i = 0; i < voters.n_current; i++)
+		got[i] = (char) ('0' + voters.current[i]);
+	ok(strcmp(got, wanted) == 0 && voters.n_next == 0, "%s: voters %s (%s, changing to %d)", name,
+	   wanted, got, voters.n_next);
+}
+
+static inline bool
+says(const char *text, const char *wanted)
+{
+	return strstr(text, wanted) != NULL;
 }

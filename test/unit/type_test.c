@@ -1,108 +1,13 @@
 /*
  * type_test.c
- *		Unit tests of types on whole nodes: ids that are wished for, registration, types that go; and how
- *		many steps lie between a start and the first home.
+ *		Unit tests of types on whole nodes: ids that are wished for, registration; and how many steps lie between
+ *		a start and the first home.
  */
 #include "postgres_fe.h"
 
 #include "common/pg_prng.h"
 #include "core/member/difference.h"
-#include "node_world.h"
-
-/* A type with an id that the machine wishes for. */
-static void
-wish(int at, const char *name, int32 number, bool proxy, uint64 settings_hash)
-{
-	ShardTypeRecord type = {.name = name, .number_of_shards = 100, .role = ""};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = proxy};
-
-	type.settings_hash = settings_hash;
-	event.number = number;
-	happen(at, &event);
-	deliver();
-}
-
-static void
-drop(int at, const char *name)
-{
-	ShardNodeEvent event = {.kind = SHARD_EVENT_DROP_TYPE, .text = name};
-
-	happen(at, &event);
-	deliver();
-}
-
-static void
-want(int at, int32 type_id, int32 shard)
-{
-	ShardShardRef ref = {.type_id = type_id, .shard = shard};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = &ref};
-
-	happen(at, &event);
-	deliver();
-}
-
-/* What a machine has learned of a type; 0: no such name. */
-static int32
-id_of(int at, const char *name)
-{
-	ShardArena *arena = shard_arena_create();
-	int count;
-	ShardMapEntry *types =
-		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, arena, &count);
-	int32 id = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardTypeRecord type;
-
-		if (shard_record_get_type(&types[i], &type, arena) && strcmp(type.name, name) == 0)
-			id = types[i].key.a;
-	}
-	shard_arena_destroy(arena);
-	return id;
-}
-
-static int
-homes_of_type(int at, int32 type_id)
-{
-	int count;
-	int n = 0;
-	ShardMapEntry *homes =
-		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_HOME, out->arena, &count);
-
-	for (int i = 0; i < count; i++)
-		n += homes[i].key.a == type_id;
-	return n;
-}
-
-static void
-tick(int at)
-{
-	shard_node_tick(machines[at].node, now, out);
-	act(at, NO_LINK);
-	deliver();
-}
-
-/* Ticks without any time between them, until a machine knows so many homes; how many. */
-static int
-ticks_until(int at, int homes)
-{
-	int ticks = 0;
-
-	for (; count_homes(at, 0) < homes && ticks < 50; ticks++)
-		tick(at);
-	return ticks;
-}
-
-static void
-fresh_world(void)
-{
-	end_world();
-	begin_world();
-	min_members = 1;
-	for (int i = 0; i < MACHINES; i++)
-		memset(&machines[i], 0, sizeof(Machine));
-}
+#include "type_world.h"
 
 /* A cluster of one is there, and gives homes, without waiting for anything but its own disk. */
 static void
@@ -204,194 +109,6 @@ test_again(void)
 	ok(count_homes(1, 1) < 17, "hosted here");
 }
 
-static bool registered(int at);
-
-/* ---- owners (C18) ----------------------------------------------------------------------------- */
-
-static void
-wish_as(int at, const char *name, int32 number, bool proxy, const char *owner)
-{
-	ShardTypeRecord type = {.name = name,
-							.number_of_shards = 100,
-							.settings_hash = 1,
-							.owner = owner};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = proxy};
-
-	event.number = number;
-	happen(at, &event);
-	deliver();
-}
-
-/* Is that the owner of the type, as a machine has learned? */
-static bool
-owner_is(int at, const char *name, const char *owner)
-{
-	int count;
-	ShardMapEntry *types =
-		shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, out->arena, &count);
-
-	for (int i = 0; i < count; i++)
-	{
-		ShardTypeRecord type;
-
-		if (shard_record_get_type(&types[i], &type, out->arena) && strcmp(type.name, name) == 0)
-			return strcmp(type.owner, owner) == 0;
-	}
-	return false;
-}
-
-static void
-give(int at, int32 type_id, int64 n, const char *owner)
-{
-	ShardCommand event = {.kind = SHARD_COMMAND_OWNER,
-						  .type_id = type_id,
-						  .record_n = n,
-						  .text = owner};
-
-	event.asker.token = 4711;
-	order(at, &event);
-	deliver();
-}
-
-static int64
-n_of(int at, int32 type_id)
-{
-	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[at].node),
-												 (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
-
-	return entry ? entry->n : 0;
-}
-
-/* Two users take the same name, at two nodes. */
-static void
-test_owners(void)
-{
-	char long_name[10000];
-	int64 n;
-
-	fresh_world();
-	start(0);
-	start(1);
-	run(SHARD_SECOND);
-	join(1, 0);
-	run(10 * SHARD_SECOND);
-	wish_as(0, "bank", 1, false, "alice");
-	run(2 * SHARD_SECOND);
-	wish_as(1, "bank", 0, true, "mallory");
-	run(2 * SHARD_SECOND);
-	ok(!shard_node_asks_for_type(machines[1].node, "bank"), "another one's wish is refused");
-	drop(1, "bank");
-	wish_as(1, "bank", 7, false, "mallory");
-	run(2 * SHARD_SECOND);
-	for (int i = 0; i < 20; i++)
-		want(1, 1, i);
-	run(SHARD_SECOND);
-	is_int(count_homes(1, 2), 0, "what she has all the same gets no shards");
-	ok(owner_is(1, "bank", "alice"), "nor is the type hers");
-	drop(1, "bank");
-	wish_as(1, "bank", 1, false, "alice");
-	run(2 * SHARD_SECOND);
-	for (int i = 20; i < 40; i++)
-		want(1, 1, i);
-	run(SHARD_SECOND);
-	ok(count_homes(1, 2) > 0, "who is the same role hosts it");
-
-	/* the owner of what is hosted at both is changed at one of them */
-	wish_as(1, "bank", 1, false, "bob");
-	run(6 * SHARD_SECOND);
-	ok(owner_is(0, "bank", "alice"), "what two have nobody takes from the other one");
-	ok(!shard_node_asks_for_type(machines[1].node, "bank"), "which is not asked for ever");
-	n = n_of(1, 1);
-	give(1, 1, n - 1, "bob");
-	run(SHARD_SECOND);
-	ok(owner_is(0, "bank", "alice"), "an operator who has seen another record changes nothing");
-	for (size_t length = NAMEDATALEN; length < sizeof(long_name); length *= 4)
-	{
-		memset(long_name, 'o', length);
-		long_name[length] = '\0';
-		give(1, 1, n, long_name);
-		run(SHARD_SECOND);
-		ok(owner_is(0, "bank", "alice") && n_of(0, 1) == n, "no role has %zu letters", length);
-	}
-	give(1, 1, n, "bob");
-	run(2 * SHARD_SECOND);
-	ok(owner_is(0, "bank", "bob") && owner_is(1, "bank", "bob"), "the present one gives it away");
-	n = homes_of_type(0, 1);
-	for (int i = 40; i < 60; i++)
-		want(0, 1, i);
-	run(SHARD_SECOND);
-	ok(homes_of_type(0, 1) > n, "then it goes on where he has it");
-	hosts_tell = true;
-	drop(0, "bank");
-	run(6 * SHARD_SECOND);
-	wish_as(1, "bank", 1, false, "carol");
-	run(3 * SHARD_SECOND);
-	ok(owner_is(0, "bank", "carol"), "who has it alone says whose it is");
-	hosts_tell = false;
-}
-
-/* Owners are in groups of their own, whatever is wished for (C19). */
-static void
-test_groups(void)
-{
-	char name[NAMEDATALEN];
-	char owner[NAMEDATALEN];
-
-	fresh_world();
-	start(0);
-	start(1);
-	run(SHARD_SECOND);
-	wish_as(0, "first", 1, false, "owner0");
-	run(SHARD_SECOND);
-	join(1, 0);
-	run(10 * SHARD_SECOND);
-	wish_as(0, "second", 0, false, "owner0");
-	run(SHARD_SECOND);
-	is_int(id_of(0, "second"), 9, "the owner's group");
-	wish_as(1, "other", 17, false, "owner1");
-	run(2 * SHARD_SECOND);
-	is_int(id_of(0, "other"), 10, "another owner's wish for it is not granted");
-	wish_as(1, "fitting", 18, false, "owner1");
-	run(2 * SHARD_SECOND);
-	is_int(id_of(0, "fitting"), 18, "one that fits is");
-	for (int i = 2; i < 10; i++)
-	{
-		snprintf(name, sizeof(name), "of%d", i);
-		snprintf(owner, sizeof(owner), "owner%d", i);
-		wish_as(0, name, 0, false, owner);
-		run(SHARD_SECOND);
-		ok((id_of(0, name) != 0) == (i < 8), "owner %d of eight%s", i + 1,
-		   i < 8 ? "" : " is refused");
-	}
-	ok(shard_node_type_lacks(machines[0].node, "of8") &&
-		   !shard_node_type_lacks(machines[0].node, "of7"),
-	   "the host can ask why");
-
-	/* A joiner's types are judged before it is a member. */
-	start(2);
-	run(SHARD_SECOND);
-	wish_as(2, "brought", 1, false, "owner9");
-	run(SHARD_SECOND);
-	join(2, 0);
-	run(2 * SHARD_SECOND);
-	ok(machines[2].command == 1 && !machines[2].command_good &&
-		   strstr(machines[2].command_text, "\"brought\" of role \"owner9\""),
-	   "a joiner with a ninth owner's type is refused: %s", machines[2].command_text);
-	is_int(count_members(0), 2, "and is no member");
-
-	shard_node_set_sharing(machines[0].node, true);
-	shard_node_set_sharing(machines[1].node, true);
-	wish_as(0, "ninth", 0, false, "owner8");
-	run(2 * SHARD_SECOND);
-	ok(id_of(0, "ninth") != 0, "unless owners may share");
-	run(5 * SHARD_SECOND);
-	ok(id_of(0, "of8") != 0 && id_of(0, "of9") != 0, "who was refused asks again");
-	ok(!shard_node_type_lacks(machines[0].node, "of8"), "and lacks nothing then");
-	join(2, 0);
-	run(10 * SHARD_SECOND);
-	ok(machines[2].command_good && id_of(2, "brought") != 0, "the joiner is welcome, too");
-}
-
 /* A type whose states have that structure. */
 static void
 wish_state(int at, const char *name, int32 number, bool proxy, const char *state)
@@ -418,6 +135,12 @@ state_is(int at, int32 type_id, const char *expected)
 
 	shard_arena_destroy(arena);
 	return is;
+}
+
+static bool
+registered(int at)
+{
+	return shard_node_registered(machines[at].node);
 }
 
 /* The structure of states: of newcomers it has to be the cluster's; hosts say when it has changed. */
@@ -565,12 +288,6 @@ test_differences(void)
 	   "a time");
 }
 
-static bool
-registered(int at)
-{
-	return shard_node_registered(machines[at].node);
-}
-
 /* The coordinator knows what runs at each node, and each node knows when it does. */
 static void
 test_registered(void)
@@ -616,156 +333,6 @@ test_registered(void)
 	ok(!registered(0), "nobody knows what a node has that has just started");
 	run(10 * SHARD_SECOND);
 	ok(registered(0) && registered(1), "nor a coordinator what there is, until it has heard it");
-}
-
-/* Everything that can still name a type that is gone. */
-static void
-say_old_things(int at, int32 type_id)
-{
-	ShardShardRef ref = {.type_id = type_id, .shard = 2};
-	ShardNodeEvent started = {.kind = SHARD_EVENT_SHARDS_STARTED, .n_shards = 1, .shards = &ref};
-
-	happen(at, &started);
-	deliver();
-	want(at, type_id, 3);
-}
-
-static void
-test_drop(void)
-{
-	fresh_world();
-	start(0);
-	wish(0, "thing", 4, false, 1);
-	wish(0, "other", 5, false, 1);
-	run(2 * SHARD_SECOND);
-	for (int i = 0; i < 50; i++)
-		want(0, 4, i);
-	want(0, 5, 0);
-	run(SHARD_SECOND);
-	is_int(homes_of_type(0, 4), 50, "a type with homes");
-
-	/* Of the last ones it is not decided yet where they are; some are only wished for. */
-	machines[0].slow = true;
-	for (int i = 50; i < 60; i++)
-		want(0, 4, i);
-	tick(0);
-	want(0, 4, 60);
-	tick(0);
-	want(0, 4, 61);
-	drop(0, "thing");
-	machines[0].facts = 0;
-	want(0, 4, 1);
-	is_int(machines[0].facts, 0, "of a type that goes the workers hear nothing");
-	tick(0);
-	settle(0);
-	ok(homes_of_type(0, 4) > 50, "decided is what was on its way");
-	run(SHARD_SECOND);
-	is_int(homes_of_type(0, 4), 0, "goes with all of them");
-	is_int(id_of(0, "thing"), 0, "and is gone");
-	is_int(homes_of_type(0, 5), 1, "others stay");
-	say_old_things(0, 4);
-	run(SHARD_START_TIMEOUT + SHARD_SECOND);
-	is_int(homes_of_type(0, 4), 0, "nothing of it comes back");
-	stop(0);
-	start(0);
-	wish(0, "other", 5, false, 1);
-	run(2 * SHARD_SECOND);
-	say_old_things(0, 4);
-	run(SHARD_START_TIMEOUT);
-	is_int(homes_of_type(0, 4) + id_of(0, "thing"), 0, "not after a restart either");
-
-	wish(0, "thing", 4, false, 1);
-	run(SHARD_SECOND);
-	is_int(id_of(0, "thing"), 6, "its number is not given again");
-	is_int(homes_of_type(0, 6), 0, "it begins anew");
-}
-
-/* A pin that goes with its type was ended by nobody. */
-static void
-test_drop_pinned(void)
-{
-	ShardCommand pin = {.kind = SHARD_COMMAND_PIN,
-						.type_id = 4,
-						.shard = 2,
-						.node = 1,
-						.asker.token = 1,
-						.text = "eve@somewhere"};
-
-	fresh_world();
-	start(0);
-	wish(0, "thing", 4, false, 1);
-	run(2 * SHARD_SECOND);
-	order(0, &pin);
-	run(SHARD_SECOND);
-	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0, "who pins is told: %s",
-	   machines[0].decision_text);
-	drop(0, "thing");
-	run(SHARD_SECOND);
-	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 2, "a pin goes with its type");
-	ok(strcmp(machines[0].decision_text, "no longer pinned") == 0, "which nobody wished: %s",
-	   machines[0].decision_text);
-}
-
-/* Dropped and made again before anything of it was decided. */
-static void
-test_drop_at_once(void)
-{
-	fresh_world();
-	start(0);
-	run(2 * SHARD_SECOND);
-	machines[0].slow = true;
-	wish(0, "thing", 1, false, 1);
-	tick(0);
-	drop(0, "thing");
-	wish(0, "thing", 2, false, 7);
-	tick(0);
-	want(0, 1, 0);
-	want(0, 2, 0);
-	settle(0);
-	run(2 * SHARD_SECOND);
-	is_int(id_of(0, "thing"), 2, "the second one stays");
-	is_int(homes_of_type(0, 1), 0, "nothing of the first one");
-	is_int(homes_of_type(0, 2), 1, "what was asked of the second one was answered");
-
-	drop(0, "never was");
-	drop(0, "thing");
-	drop(0, "thing");
-	run(SHARD_SECOND);
-	is_int(count_homes(0, 0) + id_of(0, "thing"), 0, "twice is once");
-
-	/* The host lacks a type that the map has: it died between the two. */
-	wish(0, "left over", 3, false, 1);
-	run(SHARD_SECOND);
-	stop(0);
-	start(0);
-	drop(0, "left over");
-	run(3 * SHARD_SECOND);
-	is_int(id_of(0, "left over"), 0, "it can be dropped at the next start");
-}
-
-/* In a cluster with others the type is the cluster's. */
-static void
-test_drop_of_many(void)
-{
-	fresh_world();
-	start(0);
-	start(1);
-	run(SHARD_SECOND);
-	join(1, 0);
-	run(10 * SHARD_SECOND);
-	wish(0, "thing", 1, false, 1);
-	wish(1, "thing", 1, false, 1);
-	run(2 * SHARD_SECOND);
-	want(0, 1, 0);
-	run(SHARD_SECOND);
-	drop(0, "thing");
-	run(SHARD_SECOND);
-	is_int(id_of(0, "thing"), 1, "a type that others have stays");
-	is_int(count_homes(0, 0), 1, "with its homes");
-	for (int i = 1; i < 20; i++)
-		want(1, 1, i);
-	run(SHARD_SECOND);
-	ok(count_homes(0, 2) >= 19, "which this node gets no more of");
 }
 
 /* No strategy moves shards if that was turned off; who leaves is emptied all the same. */
@@ -952,13 +519,7 @@ main(void)
 	test_structure_of_nobody();
 	test_differences();
 	test_again();
-	test_owners();
-	test_groups();
 	test_registered();
-	test_drop();
-	test_drop_pinned();
-	test_drop_at_once();
-	test_drop_of_many();
 	test_no_rebalance();
 	test_random();
 	test_random_no_waiting();

@@ -19,7 +19,7 @@
 #include "core/map/action.h"
 #include "core/member/membership.h"
 #include "base/duration.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "sql/cluster/internal.h"
 #include "link/peer_client.h"
 #include "shared/board.h"
@@ -45,7 +45,7 @@ static void
 check_place(const char *function)
 {
 	shard_shmem_require();
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot execute %s from within a handler", function)));
 }

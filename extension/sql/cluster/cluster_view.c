@@ -28,7 +28,7 @@
 #include "control/control.h"
 #include "core/member/membership.h"
 #include "registry/directory.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "shared/board.h"
 #include "registry/security.h"
 #include "link/transport.h"
@@ -133,7 +133,7 @@ shard_cluster_view_reports(void)
 	List *reports = NIL;
 	ErrorData *error;
 
-	if (db == NULL || shard_executor_in_handler() ||
+	if (db == NULL || shard_execution_in_handler() ||
 		!shard_cluster_view_worker_runs(db, SHARD_CONTROL_WORKER))
 		return NIL;
 	error = shard_attempt(ask_for_reports, &reports);
@@ -504,7 +504,7 @@ shard_cluster_view_peers(PG_FUNCTION_ARGS)
 	ShardRequest request = {.kind = SHARD_REQUEST_PEERS};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot look at links from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));

@@ -21,7 +21,7 @@
 #include "registry/control_store.h"
 #include "registry/directory.h"
 #include "base/duration.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "base/peer_errors.h"
 #include "shared/board.h"
 #include "shared/shmem.h"
@@ -42,7 +42,7 @@ shard_command_begin(const char *function)
 	PreventCommandDuringRecovery(function);
 	PreventCommandIfParallelMode(function);
 	shard_shmem_require();
-	if (InSecurityRestrictedOperation() || shard_executor_in_handler())
+	if (InSecurityRestrictedOperation() || shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot execute %s from within a handler", function)));
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))

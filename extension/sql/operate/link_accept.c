@@ -16,7 +16,7 @@
 #include "registry/catalog.h"
 #include "core/base/wire.h"
 #include "registry/directory.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "shared/ring.h"
 #include "registry/security.h"
 
@@ -36,7 +36,7 @@ check(int32 node)
 
 	shard_shmem_require();
 	PreventCommandDuringRecovery("shard_link_accept()");
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot accept a link from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));

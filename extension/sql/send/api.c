@@ -20,14 +20,14 @@
 #include "sql/send/api.h"
 #include "log/buffer.h"
 #include "registry/catalog.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "registry/routine.h"
 #include "base/guc.h"
 #include "log/log.h"
 #include "registry/identity.h"
 #include "registry/registry.h"
 #include "process/rotation.h"
-#include "entity/run.h"
+#include "entity/entity.h"
 #include "registry/security.h"
 #include "log/session.h"
 #include "shared/shmem.h"
@@ -165,19 +165,19 @@ check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len)
 int
 shard_api_shard(ShardType *type, const char *entity, int entity_len)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 	volatile int shard = 0;
 
 	if (execution == NULL || !OidIsValid(type->shard_id_extractor))
 		return shard_registry_shard_id(type, entity, entity_len);
-	shard_executor_set_current(NULL);
+	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
 		shard = shard_registry_shard_id(type, entity, entity_len);
 	}
 	PG_FINALLY();
 	{
-		shard_executor_set_current(execution);
+		shard_execution_set_current(execution);
 	}
 	PG_END_TRY();
 	return shard;
@@ -187,9 +187,9 @@ shard_api_shard(ShardType *type, const char *entity, int entity_len)
 static void
 extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 
-	shard_executor_set_current(NULL);
+	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
 		*entity = shard_extractor_entity_id(type, message);
@@ -197,7 +197,7 @@ extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 	}
 	PG_FINALLY();
 	{
-		shard_executor_set_current(execution);
+		shard_execution_set_current(execution);
 	}
 	PG_END_TRY();
 }
@@ -207,7 +207,7 @@ static void
 append(ShardType *type, ShardKind kind, const char *entity, int entity_len, const char *payload,
 	   int payload_len)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 	ShardRow row = {.type_id = type->type_id,
 					.kind = kind,
 					.entity = entity,
@@ -228,7 +228,7 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 	}
 	if (execution != NULL)
 	{
-		row.src_type = execution->entity->run->type->type_id;
+		row.src_type = execution->entity->local->type->type_id;
 		row.src_entity = execution->entity->id;
 		row.src_entity_len = execution->entity->id_len;
 	}

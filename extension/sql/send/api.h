@@ -6,7 +6,7 @@
 
 #include "utils/jsonb.h"
 
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "registry/registry.h"
 
 /* From _PG_init. */

@@ -20,7 +20,7 @@
 #include "registry/catalog.h"
 #include "core/base/message.h"
 #include "base/duration.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "base/guc.h"
 #include "log/log.h"
 #include "registry/identity.h"
@@ -42,7 +42,7 @@ PG_FUNCTION_INFO_V1(shard_ask);
 static void
 check_place(void)
 {
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot ask from within a handler"),
 						errdetail("The ask would wait for the worker that runs the handler."),

@@ -25,7 +25,7 @@
 
 #include "registry/catalog.h"
 #include "base/duration.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "shared/gate.h"
 #include "log/log.h"
 #include "shared/board.h"
@@ -214,7 +214,7 @@ pass_gate(const Drain *drain)
 static void
 check_place(void)
 {
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot wait for messages from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));

@@ -13,8 +13,8 @@
 
 #include "sql/send/api.h"
 #include "core/base/message.h"
-#include "entity/executor.h"
-#include "entity/run.h"
+#include "entity/execution.h"
+#include "entity/entity.h"
 
 #include "base/compat.h"
 
@@ -29,7 +29,7 @@ PG_FUNCTION_INFO_V1(shard_message_id);
 static ShardExecution *
 require_handler(const char *function)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 
 	if (execution == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -76,7 +76,7 @@ shard_self(PG_FUNCTION_ARGS)
 {
 	ShardEntity *entity = require_handler("shard_self()")->entity;
 
-	return address(fcinfo, entity->run->type->name, entity->id, entity->id_len);
+	return address(fcinfo, entity->local->type->name, entity->id, entity->id_len);
 }
 
 /* The type of the entity that sent the message, NULL if a client did. */

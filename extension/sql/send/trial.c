@@ -31,7 +31,7 @@
 #include "registry/cluster_map.h"
 #include "registry/guest.h"
 #include "shared/board.h"
-#include "entity/run.h"
+#include "entity/state.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 
@@ -51,7 +51,7 @@ typedef struct Told
 
 typedef struct Trial
 {
-	ShardRun run; /* only what reading and calling need */
+	ShardLocalType local; /* only what reading and calling need */
 	ShardEntity *entity;
 	ShardRow row;
 	Jsonb *message;
@@ -64,7 +64,7 @@ typedef struct Trial
 static void
 end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	ShardExecution *execution = shard_executor_current();
+	ShardExecution *execution = shard_execution_current();
 	ListCell *cell;
 
 	if (execution == NULL || !execution->trial ||
@@ -154,10 +154,10 @@ static void
 load_state(Trial *trial)
 {
 	ShardStateTable table = {0};
-	ShardType *type = trial->run.type;
+	ShardType *type = trial->local.type;
 
 	LockRelationOid(type->state_table, RowExclusiveLock);
-	if (shard_state_hold(&trial->run.parts, type) == SHARD_STATE_BUSY)
+	if (shard_state_hold(&trial->local.parts, type) == SHARD_STATE_BUSY)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						errmsg("the state type of entity type \"%s\" is being altered", type->name),
 						errhint("Try again when that transaction has ended.")));
@@ -172,7 +172,7 @@ static void
 run_handler(Trial *trial)
 {
 	ShardHandler *handler = &trial->handler;
-	const ShardType *type = trial->run.type;
+	const ShardType *type = trial->local.type;
 	const ShardCopy *now = &trial->entity->now;
 	Datum message = JsonbPGetDatum(trial->message);
 	Datum state;
@@ -183,14 +183,14 @@ run_handler(Trial *trial)
 	if (type->batch)
 		message = PointerGetDatum(construct_array(&message, 1, JSONBOID, -1, false, TYPALIGN_INT));
 	shard_handler_compile(handler, type);
-	shard_executor_set_current(&trial->execution);
+	shard_execution_set_current(&trial->execution);
 	state = shard_handler_call(handler, now->state, now->state_null, message, &isnull);
-	shard_executor_set_current(NULL);
+	shard_execution_set_current(NULL);
 	if (isnull)
 		return;
-	if (trial->run.length == -1)
+	if (trial->local.length == -1)
 		state = PointerGetDatum(PG_DETOAST_DATUM_COPY(state));
-	shard_state_check_result(&trial->run.parts, state);
+	shard_state_check_result(&trial->local.parts, state);
 	getTypeOutputInfo(type->state_type, &output, &is_varlena);
 	trial->state = OidOutputFunctionCall(output, state);
 }
@@ -219,11 +219,11 @@ run_trial(Trial *trial)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		shard_guest_run(trial->run.type, SHARD_GUEST_TRIES, run_as_guest, trial);
+		shard_guest_run(trial->local.type, SHARD_GUEST_TRIES, run_as_guest, trial);
 	}
 	PG_CATCH();
 	{
-		shard_executor_set_current(NULL);
+		shard_execution_set_current(NULL);
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -233,7 +233,7 @@ run_trial(Trial *trial)
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
 	shard_handler_free(&trial->handler);
-	shard_state_forget_parts(&trial->run.parts);
+	shard_state_forget_parts(&trial->local.parts);
 	if (error != NULL)
 		ReThrowError(error);
 }
@@ -242,7 +242,7 @@ run_trial(Trial *trial)
 static void
 check_place(void)
 {
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot try a handler from within a handler"),
 						errhint("Call the function itself.")));
@@ -307,9 +307,9 @@ set_entity(Trial *trial, ShardType *type, const char *id, int len)
 {
 	ShardEntity *entity = palloc0(offsetof(ShardEntity, id) + len + 1);
 
-	trial->run.type = type;
-	get_typlenbyval(type->state_type, &trial->run.length, &trial->run.by_value);
-	entity->run = &trial->run;
+	trial->local.type = type;
+	get_typlenbyval(type->state_type, &trial->local.length, &trial->local.by_value);
+	entity->local = &trial->local;
 	entity->shard = shard_registry_shard_id(type, id, len);
 	entity->id_len = len;
 	memcpy(entity->id, id, len);
@@ -336,7 +336,7 @@ static Datum
 form_result(FunctionCallInfo fcinfo, const Trial *trial)
 {
 	const ShardExecution *execution = &trial->execution;
-	bool trusted = shard_security_is_owner(trial->run.type);
+	bool trusted = shard_security_is_owner(trial->local.type);
 	TupleDesc desc;
 	Datum values[3] = {0};
 	bool nulls[3] = {true, true, true};

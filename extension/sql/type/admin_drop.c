@@ -316,7 +316,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	left = in_log(&waiting) + waiting.kept;
 	left = left > deleted ? left - deleted : 0;
 	if (has_state && others)
-		states = shard_door_count(type.state_table);
+		states = shard_state_door_count(type.state_table);
 	shard_admin_table_drop(&type);
 	if (others)
 		shard_registry_dropped_leave(type.type_id);

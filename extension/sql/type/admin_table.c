@@ -242,7 +242,7 @@ shard_admin_table_lock(const ShardAdminType *type)
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
 						errmsg("state table %s is no longer a table", name),
 						errhint("Drop it yourself first.")));
-	return shard_door_rows(type->state_table) != SHARD_DOOR_EMPTY;
+	return shard_state_door_rows(type->state_table) != SHARD_DOOR_EMPTY;
 }
 
 /* Drops the table, if it is there; error 2BP01 if something of the user's depends on it. */

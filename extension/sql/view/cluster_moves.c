@@ -21,7 +21,7 @@
 #include "registry/cluster_map.h"
 #include "sql/cluster/cluster_survey.h"
 #include "core/map/action.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "shared/import_progress.h"
 #include "shared/board.h"
 #include "registry/security.h"
@@ -492,7 +492,7 @@ shard_cluster_moves_list(PG_FUNCTION_ARGS)
 	view.arena = shard_arena_create();
 	view.see_errors = may_ask();
 	view.map = shard_cluster_map_read();
-	view.notes = collect(view.see_errors && shard_preloaded && !shard_executor_in_handler());
+	view.notes = collect(view.see_errors && shard_preloaded && !shard_execution_in_handler());
 	view.shards = by_shard(view.notes);
 	homes = shard_map_list(view.map, SHARD_MAP_HOME, view.arena, &count);
 	for (int i = 0; i < count; i++)
@@ -561,7 +561,7 @@ shard_cluster_moves_decisions(PG_FUNCTION_ARGS)
 	ShardSurvey all;
 
 	shard_shmem_require();
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot read shard_decisions from within a handler")));
 	InitMaterializedSRF(fcinfo, 0);

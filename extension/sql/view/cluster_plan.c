@@ -10,7 +10,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "registry/cluster_map.h"
 #include "shared/shmem.h"
 #include "sql/operate/command.h"
@@ -81,7 +81,7 @@ shard_cluster_plan(PG_FUNCTION_ARGS)
 	ListCell *cell;
 
 	shard_shmem_require();
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot execute %s from within a handler", "shard_rebalance_plan()")));

@@ -18,7 +18,7 @@
 #include "utils/memutils.h"
 
 #include "registry/catalog.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "log/log.h"
 #include "registry/identity.h"
 #include "registry/registry.h"
@@ -269,7 +269,7 @@ shard_redrive(PG_FUNCTION_ARGS)
 	Redrive redrive = {0};
 
 	shard_shmem_require();
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot redrive messages from within a handler")));
 	PreventCommandDuringRecovery("shard_redrive()");

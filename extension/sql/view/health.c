@@ -18,7 +18,7 @@
 
 #include "log/buffer.h"
 #include "registry/catalog.h"
-#include "entity/dead_letter_room.h"
+#include "entity/held.h"
 #include "base/guc.h"
 #include "sql/view/health.h"
 #include "sql/view/inbox.h"

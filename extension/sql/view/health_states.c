@@ -139,8 +139,8 @@ find_strange(const Candidate *type, int looks, int32 *strange)
 						looks,
 					0) -
 				1;
-	(void) shard_door_shards(type->table, after, type->number_of_shards - 1, false, shards, looks,
-							 &count);
+	(void) shard_state_door_shards(type->table, after, type->number_of_shards - 1, false, shards,
+								   looks, &count);
 	for (int i = 0; i < count && found < STRANGE; i++)
 		if (!bms_is_member(shards[i], own))
 			strange[found++] = shards[i];
@@ -200,7 +200,7 @@ has_rows(const Candidate *type, int32 shard)
 	int count;
 	int32 found;
 
-	(void) shard_door_shards(type->table, shard - 1, shard, false, &found, 1, &count);
+	(void) shard_state_door_shards(type->table, shard - 1, shard, false, &found, 1, &count);
 	return count > 0;
 }
 

@@ -20,7 +20,7 @@
 #include "sql/operate/command.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "sql/view/health.h"
 #include "log/log_position.h"
 #include "log/log_read.h"
@@ -622,7 +622,7 @@ shard_health_still(ShardHealth *health)
 
 	/* a worker would wait for itself */
 	if (db == NULL || db->paused || db->state != SHARD_DATABASE_ACTIVE ||
-		shard_executor_in_handler())
+		shard_execution_in_handler())
 		return;
 	shard_board_get(db, &view);
 	if (!view.known || view.fenced || !view.handle)

@@ -18,7 +18,7 @@
 
 #include "core/entity/entity.h"
 #include "core/base/message.h"
-#include "entity/executor.h"
+#include "entity/execution.h"
 #include "log/log_position.h"
 #include "log/log_read.h"
 #include "registry/registry.h"
@@ -66,7 +66,7 @@ collect_reports(FunctionCallInfo fcinfo, ShardRequest *request, const char *what
 	ShardDatabase *db = shard_shmem_database();
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shard_executor_in_handler())
+	if (shard_execution_in_handler())
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot look at regions from within a handler"),
 						errdetail("The worker that runs the handler would wait for itself.")));

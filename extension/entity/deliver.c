@@ -1,0 +1,104 @@
+/*
+ * entity/deliver.c
+ *		One message of the log: from its row to its entity.
+ *
+ * Comes from: the scan, by way of routing (route/routing_host.c): a row whose shard is active here, or is clearing.
+ * Goes to: handle.c, if the entity can run and nothing of it goes first; order.c before that, if its type has ordered_by;
+ * queue.c, if the message has to wait; the dead letters, if nobody has its type.
+ */
+#include "postgres.h"
+
+#include "entity/internal.h"
+#include "log/buffer.h"
+
+#include "base/compat.h"
+
+bool
+shard_deliver_knows(const ShardRow *row)
+{
+	ShardLocalType *local = shard_turn_known_type(row->type_id);
+
+	return local != NULL && row->shard >= 0 && row->shard < local->type->number_of_shards;
+}
+
+/* Runs a message of an entity that can run, and what waited for it. */
+static void
+run_next(ShardEntity *entity, const ShardRow *row)
+{
+	bool rests;
+
+	if (shard_order_applies(entity))
+	{
+		if (shard_order_run(entity, row, 0, false) != SHARD_MESSAGE_RESTS)
+			shard_order_run_ready(entity, &rests);
+	}
+	else
+	{
+		(void) shard_handle_message(entity, row, 0, false);
+		shard_order_heed(entity);
+	}
+}
+
+/* Nobody has its type any more (D28): a dead letter, if there is room for it (D16). */
+static void
+bury_stray(const ShardRow *row, bool bounded)
+{
+	ErrorData error = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
+					   .message = SHARD_DROPPED_ERROR,
+					   .hint = SHARD_DROPPED_HINT};
+
+	shard_execution_end_user_code();
+	if (bounded && !shard_dead_letter_has_stray_room(row, &error))
+	{
+		shard_turn_count_strays(0, 1);
+		return;
+	}
+	shard_held_dead_letter(row, 0, &error);
+	shard_turn_count_strays(1, 0);
+}
+
+/* The message's entity, in the turn; NULL: there is none, and it is done with. */
+static inline ShardEntity *
+entity_of(const ShardRow *row)
+{
+	ShardLocalType *local = shard_turn_known_type(row->type_id);
+
+	shard_turn_begin_message(row);
+	if (local == NULL || row->shard < 0 || row->shard >= local->type->number_of_shards)
+	{
+		bury_stray(row, local == NULL);
+		return NULL;
+	}
+	return shard_turn_entity(local, row);
+}
+
+void
+shard_deliver_row(const ShardRow *row)
+{
+	ShardEntity *entity = entity_of(row);
+
+	if (entity == NULL)
+		return;
+	if (!entity->local->runnable)
+		shard_queue_defer(entity, row, 0, true);
+	else if (shard_turn.aside)
+	{
+		shard_queue_defer(entity, row, 0, false);
+		shard_buffer_put_aside(entity->local->type);
+	}
+#ifndef SHARD_MUTANT_STASH_OVERTAKEN
+	else if (entity->wait.deferred || shard_order_has_ready(entity))
+		shard_queue_defer(entity, row, 0, false);
+#endif
+	else
+		run_next(entity, row);
+}
+
+void
+shard_deliver_to_stash(const ShardRow *row)
+{
+	ShardEntity *entity = entity_of(row);
+
+	if (entity != NULL)
+		shard_queue_defer(entity, row, 0, !entity->local->runnable);
+}

@@ -1,0 +1,181 @@
+/*
+ * entity/deliver_ask.c
+ *		One ask: from the ring to its entity, and the reply back.
+ *
+ * Comes from: process/region_asks.c, once the scan has passed the newest seq that the asker saw.
+ * Goes to: handle.c, in a fence, since an ask that fails harms nobody else; the reply waits here until shard_turn_committed().
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "entity/internal.h"
+
+#include "base/compat.h"
+
+/* A reply that leaves after commit. */
+typedef struct ShardReply
+{
+	ShardRequest *request;
+	char *data; /* NULL: SQL NULL */
+	int len;
+	ErrorData *error; /* instead of data */
+} ShardReply;
+
+/* How old what is said of a lock may be, in microseconds. */
+#define LOCKER_INTERVAL USECS_PER_SEC
+
+/* The reply to an ask, to be sent after commit. */
+static void
+keep_reply(ShardRequest *request, char *reply, ErrorData *error)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ShardReply *kept = palloc0(sizeof(ShardReply));
+
+	/* what is sent after the commit must not be in the transaction's memory */
+	ShardAssert(error == NULL || error->assoc_context == NULL ||
+				(error->assoc_context == shard_turn.context &&
+				 GetMemoryChunkContext(error->message) == shard_turn.context));
+	kept->request = request;
+	kept->error = error;
+	if (reply != NULL)
+	{
+		kept->data = VARDATA_ANY(reply);
+		kept->len = VARSIZE_ANY_EXHDR(reply);
+	}
+	shard_turn.replies = lappend(shard_turn.replies, kept);
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_deliver_replies(XLogRecPtr lsn)
+{
+	ListCell *cell;
+
+	foreach (cell, shard_turn.replies)
+	{
+		ShardReply *reply = lfirst(cell);
+
+		if (reply->error != NULL)
+			shard_ring_reply_error(reply->request, reply->error, lsn);
+		else
+			shard_ring_reply(reply->request, reply->data, reply->len, lsn);
+	}
+	shard_turn.replies = NIL;
+}
+
+bool
+shard_deliver_can_ask(const ShardRequest *request)
+{
+	ShardLocalType *local = shard_turn_ready_type(request->type_id);
+	ShardEntity *entity;
+
+	if (local == NULL || !local->runnable)
+		return local == NULL || !shard_local_awaits_worker(local); /* it is told so */
+	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
+	return entity == NULL || !(entity->wait.deferred || shard_order_has_ready(entity));
+}
+
+/*
+ * Who keeps the type's table locked; 0: nobody. A list of all locks is not made for each ask.
+ */
+static int
+table_locker(const ShardType *type)
+{
+	static int32 type_id = 0;
+	static TimestampTz looked = 0;
+	static int pid = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (type_id == type->type_id && now - looked < LOCKER_INTERVAL)
+		return pid;
+	if (!IsTransactionState())
+		return 0;
+	type_id = type->type_id;
+	looked = now;
+	pid = shard_state_table_locker(type);
+	return pid;
+}
+
+const char *
+shard_deliver_why_not(const ShardRequest *request)
+{
+	ShardLocalType *local = shard_turn_ready_type(request->type_id);
+	const ShardEntity *entity =
+		local == NULL
+			? NULL
+			: shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
+	const ShardWait *wait = entity == NULL ? NULL : &entity->wait;
+
+	int pid;
+
+	if (wait == NULL)
+		return "";
+	if (wait->waiting > 0 && (pid = table_locker(local->type)) != 0)
+		return psprintf(
+			"Process %d has locked the table of the entity's states, or a type of them.", pid);
+	if (wait->blocked_by != 0)
+		return psprintf("Process %d holds the entity's state row.", wait->blocked_by);
+	if (wait->attempts > 0)
+		return psprintf("The entity rests until %s: its first message has failed in %d attempt(s).",
+						timestamptz_to_str(wait->not_before), wait->attempts);
+	return psprintf("Messages of the entity go first: " INT64_FORMAT " wait.", wait->waiting);
+}
+
+void
+shard_deliver_ask(ShardRequest *request)
+{
+	ShardLocalType *local = shard_turn_ready_type(request->type_id);
+	ShardEntity *entity;
+	ShardExecution execution = {0};
+	ErrorData *error = NULL;
+	bool overtaken = false;
+
+	shard_turn.count++;
+	if (!shard_ring_begin(request))
+		return;
+	if (local == NULL || !local->runnable)
+	{
+		keep_reply(request, NULL, shard_failure_of_type(local != NULL ? local->type : NULL));
+		return;
+	}
+	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, true);
+	shard_turn_enlist(entity);
+	shard_turn.at = entity;
+	if (shard_turn_is_given_up(entity, NULL, request))
+		error = shard_turn_given_up_error();
+	else
+		overtaken = !shard_turn_hold(local) || (!shard_turn.careful && !shard_turn_check(entity));
+	if (error == NULL && !overtaken)
+	{
+		shard_turn_note_ran(entity, NULL, request);
+		shard_cache_touch(entity, shard_turn.now);
+		if (!shard_turn.careful)
+			shard_call_batch(entity);
+		shard_order_heed(entity);
+		error = shard_handle_fenced(entity, NULL, request, &execution, &overtaken);
+		shard_order_heed(entity);
+	}
+	if (overtaken)
+	{
+		ErrorData locked = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
+							.message = "another transaction holds the state row of the entity",
+							.hint = "Ask again when that transaction has ended."};
+
+		shard_cache_forget(entity);
+		entity->checked = false;
+		entity->now = entity->saved;
+		error = shard_failure_keep(&locked);
+	}
+	if (error != NULL)
+	{
+		shard_turn.errors++;
+		shard_local_count(local, entity->shard)->errors++;
+	}
+	else
+		entity->handled++;
+	keep_reply(request, error == NULL ? execution.reply : NULL, error);
+}

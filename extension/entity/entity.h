@@ -1,0 +1,191 @@
+/*
+ * entity/entity.h
+ *		What a region worker has in memory: types, their entities, and copies of state rows.
+ *
+ * A type in a worker (ShardLocalType) has the compiled handler, the state table while it is open, and its entities. An entity has a copy of
+ * its state row, what waits in front of it, and how far it is in the numbers of its messages; each of them twice: as of the last
+ * commit, and in this turn.
+ *
+ * Dropping an entity is always safe: its row is the truth. A copy is believed only after its row was found unchanged in the turn's
+ * snapshot (state.c).
+ */
+#pragma once
+
+#include "access/tupdesc.h"
+#include "datatype/timestamp.h"
+#include "executor/tuptable.h"
+#include "lib/ilist.h"
+#include "nodes/execnodes.h"
+#include "storage/itemptr.h"
+#include "utils/rel.h"
+
+#include "entity/handler.h"
+#include "registry/registry.h"
+
+/* What a state row says. */
+typedef struct ShardCopy
+{
+	bool known;	 /* false: the fields below mean nothing */
+	bool exists; /* there is a row */
+	bool remembered;
+	bool state_null; /* always true without a row */
+	Datum state;
+	ItemPointerData tid;
+	TransactionId xmin;
+	int64 version;
+} ShardCopy;
+
+/* Why and how long messages of an entity wait in the stash (D5). */
+typedef struct ShardWait
+{
+	bool deferred;			/* there may be some: they go before its inbox rows */
+	bool suspended;			/* for its type, not for itself */
+	int attempts;			/* of the message in front; 0: it has not failed */
+	TimestampTz not_before; /* the stash is not looked at earlier */
+	int blocked_by;			/* pid that holds the row, 0: none */
+	int64 waiting;			/* rows in the stash, and those that wait for their number */
+} ShardWait;
+
+/* How far an entity is in the numbers of its messages: its row of shard.ordered (D25). */
+typedef struct ShardOrderedPosition
+{
+	bool known; /* the row was looked for; else nothing below means anything */
+	bool begun; /* there is one; else the next four mean nothing */
+	int64 began;
+	int64 expected;
+	int64 skipped;
+	int64 late;
+} ShardOrderedPosition;
+
+/* What waits of it for lower numbers: its rows of shard.held, place ordered. */
+typedef struct ShardOrderedQueue
+{
+	int64 waiting;	   /* messages; 0: the next two mean nothing */
+	int64 lowest;	   /* their lowest number */
+	TimestampTz since; /* the oldest waits since then, or has been known of */
+} ShardOrderedQueue;
+
+/* Two things, each known from a table of its own: who reads one leaves the other as it is. */
+typedef struct ShardOrder
+{
+	ShardOrderedPosition position;
+	ShardOrderedQueue queue;
+} ShardOrder;
+
+typedef struct ShardOrdering
+{
+	ShardOrder now;	  /* in this turn */
+	ShardOrder saved; /* as of the last commit, which alone sets it */
+	bool dirty;		  /* the position has to be written; if not begun, deleted */
+	bool ended;		  /* the message that ran last has said that nothing more comes */
+} ShardOrdering;
+
+typedef struct ShardEntity
+{
+	struct ShardLocalType *local; /* its type, in this worker */
+	int shard;
+	dlist_node lru; /* in local->lru, least recently used first */
+	TimestampTz last_message_at;
+	Size bytes; /* accounted for */
+
+	ShardCopy saved; /* as of the last commit; state in cache memory */
+	ShardCopy now;	 /* in this turn; state in turn memory or saved's */
+	bool in_turn;
+	bool checked; /* now is the turn's truth */
+	bool dirty;	  /* a handler has returned */
+	bool let_go;  /* leaves memory after this turn */
+	bool stale;	  /* saved was found to be wrong */
+	int handled;  /* messages */
+	slist_node turn_link;
+
+	ShardWait wait;		  /* in this turn */
+	ShardWait saved_wait; /* as of the last commit */
+	uint32 recounted;	  /* the last recount that found something held of it */
+	bool listed;
+	dlist_node due; /* in shard_turn.due, while listed */
+
+	ShardOrdering *ordering; /* NULL: its type never had ordered_by */
+
+	/* batch handlers: this turn's messages */
+	Datum *batch;
+	int batch_count;
+	int batch_capacity;
+
+	int id_len;
+	char id[FLEXIBLE_ARRAY_MEMBER];
+} ShardEntity;
+
+/* A type's state table in a turn: opened at first use, closed before commit. */
+typedef struct ShardStateTable
+{
+	Relation rel;		/* NULL: not open */
+	BlockNumber blocks; /* when it was opened */
+	Oid primary_key;
+	AttrNumber shard_column;
+	AttrNumber entity_column;
+	AttrNumber state_column; /* 0 for composite types */
+	AttrNumber version_column;
+	AttrNumber remembered_column;
+	AttrNumber updated_column;
+	TupleDesc composite;   /* NULL, or the state type's; pinned */
+	AttrNumber *attribute; /* of the composite: column of each, 0: dropped */
+	TupleTableSlot *row;   /* as found */
+	TupleTableSlot *next;  /* as it is to be */
+
+	/* for writing */
+	EState *estate; /* NULL: not begun */
+	ResultRelInfo *result;
+	EPQState epq;
+	ExprState **defaults; /* of the users' columns, where there is one; NULL: not prepared */
+} ShardStateTable;
+
+/* What a type's state is made of: its table, and the composite types in it, how deep ever (state_hold.c). */
+typedef struct ShardStateParts
+{
+	MemoryContext context; /* of the list */
+	List *list;
+	struct ShardStatePart
+		*row;		/* the one that states themselves are rows of; NULL: they are none */
+	bool known;		/* the list is complete */
+	bool was_known; /* ever */
+	bool held;		/* by this turn */
+	Oid busy;		/* what somebody had locked last */
+} ShardStateParts;
+
+typedef struct ShardShardCount
+{
+	int64 entities;
+	int64 handled;
+	int64 errors;
+} ShardShardCount;
+
+/* An entity type in this worker. */
+typedef struct ShardLocalType
+{
+	ShardType *type;
+	bool by_value; /* of the state type */
+	int16 length;
+	ShardStateParts parts;
+	ShardHandler handler;
+	ShardHandler ordered_by;
+	ShardStateTable table;
+	dlist_head lru;
+	bool runnable;			 /* messages are handled, as of this turn */
+	bool followed;			 /* the same, as its entities were told */
+	uint64 looked_at;		 /* registry generation of that */
+	bool burying;			 /* the type was dropped, and the turn gives up what is held of it, */
+	int64 given_up;			 /* so many messages */
+	bool buried;			 /* that was committed: nothing is held of it */
+	Oid state_table;		 /* as of what memory has of its entities; InvalidOid: proxy, dropped */
+	bool dropped;			 /* the type was dropped here, as of the same */
+	bool reread;			 /* what is held of it has to be read anew */
+	ShardShardCount **pages; /* of SHARD_RUN_PAGE shards each; NULL: none of them was met */
+	int n_pages;
+	int64 dead_room;			 /* dead letters that may come before they are counted again */
+	int64 dead_room_bytes;		 /* the same */
+	TimestampTz dead_looked;	 /* the turn in which they were counted */
+	TimestampTz dead_full_until; /* there is no room before that */
+	bool in_turn;
+	slist_head touched; /* its entities in the turn */
+	slist_node turn_link;
+} ShardLocalType;

@@ -1,0 +1,41 @@
+/*
+ * entity/execution.h
+ *		The handler that runs in this process: what it may ask about, and whether there is one.
+ */
+#pragma once
+
+#include "utils/jsonb.h"
+
+#include "entity/entity.h"
+#include "log/log.h"
+#include "shared/ring.h"
+
+/* What the handler that is running may ask about; NULL outside of handlers. */
+typedef struct ShardExecution
+{
+	ShardEntity *entity;
+	const ShardRow *message; /* NULL: an ask */
+	const ShardRequest *ask; /* NULL: a tell */
+	bool batch;				 /* several messages: no sender, id or reply */
+	bool replied;
+	bool trial;			  /* shard_try: nothing is kept */
+	char *reply;		  /* jsonb, palloc'd in the turn's memory; NULL: none */
+	List *told;			  /* trial: what it told, instead of sending (trial.c) */
+	MemoryContext memory; /* of the reply */
+	bool stop;			  /* shard_stop(), shard_passivate() */
+	bool passivate;
+} ShardExecution;
+
+extern ShardExecution *shard_execution_current(void);
+
+/* A trial begins; NULL: has ended, however it ended. Not in a region worker. */
+extern void shard_execution_set_current(ShardExecution *execution);
+
+/* Whether a handler may be running: in a region worker, or in a trial. */
+extern bool shard_execution_in_handler(void);
+
+/* In a turn: ends user code, so that SQL of ours may follow. */
+extern void shard_execution_end_user_code(void);
+
+/* Has handlers refused what would harm others; from _PG_init. */
+extern void shard_execution_hook_init(void);

@@ -1,0 +1,508 @@
+/*
+ * entity/internal.h
+ *		What the files of the way of a message share: the turn, and what each file does for those above it.
+ *
+ * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
+ *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
+ *		turn_commit turn_entity queue call execution turn_limit turn_log cache local_type handler crash held
+ *		state_copy state_purge state_orphan state_structure state state_table state_door state_hold
+ */
+#pragma once
+
+#include <signal.h>
+
+#include "entity/execution.h"
+#include "entity/held.h"
+#include "entity/state.h"
+#include "entity/turn.h"
+#include "registry/security.h"
+
+/* The turn of this worker. What it says of an earlier turn is said to outlive turns. */
+typedef struct ShardTurn
+{
+	/* turn.c */
+	MemoryContext context; /* reset by each turn */
+	TimestampTz now;	   /* when the turn began */
+	bool careful;
+	bool overtaken;
+	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
+	uint64 messages;		/* since start */
+	uint64 errors;
+	uint64 recounts; /* of what was counted wrongly */
+
+	/* turn_limit.c */
+	int count;	  /* messages begun */
+	int limit;	  /* of these */
+	bool exactly; /* it ends by that alone */
+	bool single;  /* it ends with the first message whose code runs; */
+	int ran;	  /* of so many messages it ran */
+	bool full;	  /* ends here, so that what was done is committed */
+	bool passed;  /* a message was handled, stashed or buried */
+	bool aside;	  /* messages are put aside, and not handled */
+	ShardSource source;
+	int before;			  /* messages begun before those of the source */
+	bool begun;			  /* of the source, too, something was done */
+	TimestampTz deadline; /* of the source */
+	bool look;	   /* at time and memory: user code ran, a message was not small, a new source */
+	bool late;	   /* what the last look found */
+	int unlooked;  /* messages since then */
+	int unread;	   /* looks since the clock was read, */
+	int read_each; /* and with so many it is read again */
+	bool past;	   /* the deadline, when it was read, */
+	TimestampTz read_at;		  /* at this time */
+	volatile sig_atomic_t ticked; /* since then; by a signal handler */
+	int64 cached;				  /* bytes of entities in memory when the turn began */
+
+	/* deliver_ask.c */
+	List *replies; /* ShardReply *, to be sent after the commit */
+
+	/* order.c, handle.c */
+	bool numbered;	  /* what runs is the message whose number was expected */
+	bool blames_last; /* a handler is running */
+	bool fenced;	  /* a message runs in a subtransaction of its own */
+
+	/* turn_entity.c */
+	slist_head types;	   /* whose entities are in the turn */
+	const ShardEntity *at; /* whose message, state or stash it is about; NULL: nobody's */
+	bool reloaded;		   /* the registry, for a type that it did not know */
+	ShardSecurity security;
+
+	/* queue.c, stash.c */
+	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
+	bool stash_left; /* something due in stashes was not handled */
+} ShardTurn;
+
+extern ShardTurn shard_turn;
+
+/* Of this worker; routing's own. */
+extern const ShardPresence *shard_presence;
+
+/* ---- residents.c: entities of whole shards ---------------------------------------------------- */
+
+/*
+ * In a turn, for shard_local_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
+ * committed.
+ */
+extern void shard_residents_reread(ShardLocalType *local, void *arg);
+extern void shard_residents_note_reread(ShardLocalType *local, void *arg);
+
+/* Tells how much was given up of a type that was dropped. */
+extern void shard_residents_tell_buried(int32 type_id, int64 messages);
+
+/* ---- deliver_ask.c: asks ---------------------------------------------------------------------- */
+
+/* After the commit: sends what handlers have replied; lsn as of shard_turn_committed(). */
+extern void shard_deliver_replies(XLogRecPtr lsn);
+
+/* ---- order.c, order_position.c: messages in the order of their numbers ------------------------ */
+
+/* Whether an entity's messages have numbers. */
+static inline bool
+shard_order_applies(const ShardEntity *entity)
+{
+#ifdef SHARD_MUTANT_ORDER_IGNORED
+	return false;
+#else
+	return entity->local->type->ordered_by_name != NULL;
+#endif
+}
+
+/* What happened to a message that was to be run. */
+typedef enum ShardOutcome
+{
+	SHARD_MESSAGE_DONE, /* handled */
+	SHARD_MESSAGE_GONE, /* is elsewhere: a dead letter, or it waits for its number */
+	SHARD_MESSAGE_RESTS /* is held, to be tried again; the entity's others wait */
+} ShardOutcome;
+
+/* The same as shard_handle_message, if it is the message's turn; ..._GONE: it waits, or came too late. */
+extern ShardOutcome
+shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+
+/* Runs what waits and is expected now, until the turn is over. *rests: one of them cannot run now. */
+extern void shard_order_run_ready(ShardEntity *entity, bool *rests);
+
+/* Whether some of what waits could run now: it goes before anything newer. */
+extern bool shard_order_has_ready(ShardEntity *entity);
+
+/* Gives up the gap in front of what waits, if that has waited for too long. */
+extern void shard_order_time_out(ShardEntity *entity);
+
+/* When those of an entity that wait for their number are to be looked at. */
+extern TimestampTz shard_order_due_at(const ShardEntity *entity);
+
+/*
+ * The message that ran last may have ended the entity (D25, 6): then the next one with a number begins
+ * anew. But what waits belongs to the old order, and it goes on.
+ */
+extern void shard_order_heed(ShardEntity *entity);
+
+/* Writes the positions that the turn has changed. */
+extern void shard_order_write(void);
+
+/* Rows of shard.ordered (order_position.c): reads one; writes and deletes those of the turn. */
+extern void shard_order_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
+extern void shard_order_write_positions(List *entities);
+extern void shard_order_delete_position(const ShardEntity *entity);
+
+/* A shard begins anew: an entity of it has no position any more. */
+extern void shard_order_forget(ShardEntity *entity);
+
+/* ---- handle.c: one message is handled --------------------------------------------------------- */
+
+/* At start: reads what workers of these lanes got stuck in. */
+extern void shard_handle_init(ShardLanes lanes);
+
+/* Runs a message as the turn's mode wants it. */
+extern ShardOutcome
+shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+
+/*
+ * Runs a message, or an ask if row is NULL, in a subtransaction. Returns its error, in the turn's memory,
+ * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
+ */
+extern ErrorData *
+shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+					ShardExecution *execution, bool *overtaken);
+
+/* Whether a worker before this one got stuck in the message. */
+extern bool shard_handle_is_stuck(const ShardRow *row);
+
+/* ---- failure.c: what failed ------------------------------------------------------------------- */
+
+/* A message has failed. True: it became a dead letter; false: it waits in the stash for another attempt. */
+extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
+								  bool from_stash, ErrorData *error);
+
+/* What an ask is told whose type cannot run; NULL: it is not here. */
+extern ErrorData *shard_failure_of_type(const ShardType *type);
+
+/* A copy in the turn's memory of an error made up by the caller, whose strings are constants or there as well. */
+extern ErrorData *shard_failure_keep(const ErrorData *error);
+
+/* ---- dead_letter_room.c: how many dead letters there may be ----------------------------------- */
+
+/*
+ * May a message become a dead letter of the type, for this error? If the type's choice is so, the oldest are
+ * deleted for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
+ */
+extern bool
+shard_dead_letter_has_room(ShardLocalType *local, const ShardRow *row, const ErrorData *error);
+
+/*
+ * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types go, where
+ * there are too many. False: there was room made just now, and it is used up; the message is counted, and no more. The turn's user
+ * code has ended.
+ */
+extern bool shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error);
+
+/* ---- recount.c: what memory counts of shard.held ---------------------------------------------- */
+
+/* Counts it in the table; says so if memory was wrong. Ends user code. */
+extern void shard_recount_entity(ShardEntity *entity);
+
+/* The same for those of the turn whose counts contradict each other. */
+extern void shard_recount_touched(void);
+
+/* ---- turn_commit.c: what fails at the commit of a turn ---------------------------------------- */
+
+/* At start. */
+extern void shard_turn_commit_init(void);
+
+/* Code of a message, or of an ask if row is NULL, is about to run. Said again of the same one it does not count. */
+extern void
+shard_turn_note_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
+
+/* The number of the message that runs. */
+extern void shard_turn_note_number(bool numbered, int64 number);
+
+/*
+ * Whether the message, or ask, was alone in a turn that failed at its commit. Then it is not run again, and the turn
+ * ends with it. Its error is in the turn's memory; of a message that has a number, that is known still.
+ */
+extern bool
+shard_turn_is_given_up(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
+extern ErrorData *shard_turn_given_up_error(void);
+extern bool shard_turn_given_up_number(int64 *number);
+
+/* The turn was committed, or aborted. */
+extern void shard_turn_commit_over(bool committed);
+
+/* The shard goes: numbers of its messages mean something else when it comes back. */
+extern void shard_turn_commit_forget(int32 type_id, int32 shard);
+
+/* While it is being committed: of whose type code is said to run; NULL: nobody's, or nothing is being committed. entity: "" if there are several. */
+extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_len);
+
+/* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
+
+/* The type in this worker, ready to be used; NULL if the type was dropped. */
+extern ShardLocalType *shard_turn_ready_type(int32 type_id);
+
+/*
+ * The same, with the registry read anew for one that is not known: whoever starts a type and tells in one
+ * transaction shows us the message a moment before he lets us know of the type.
+ */
+extern ShardLocalType *shard_turn_known_type(int32 type_id);
+
+/* Entity of a message, enlisted. */
+extern ShardEntity *shard_turn_entity(ShardLocalType *local, const ShardRow *row);
+
+/* Takes an entity into the turn. */
+extern void shard_turn_enlist(ShardEntity *entity);
+
+/* Calls visit for each entity in the turn. */
+extern void shard_turn_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/*
+ * Holds what the type's states are made of, once per turn and not in a subtransaction; false if another
+ * transaction has it locked. Before any copy of a state is used.
+ */
+extern bool shard_turn_take_hold(ShardLocalType *local);
+
+static inline bool
+shard_turn_hold(ShardLocalType *local)
+{
+	return local->parts.held || shard_turn_take_hold(local);
+}
+
+/*
+ * Makes the entity's copy tell the truth, once per turn; false if another
+ * transaction holds its row. May raise for this entity alone: it may have a row that cannot be read.
+ */
+extern bool shard_turn_check(ShardEntity *entity);
+
+/* Writes a dirty entity; false if it was overtaken. The caller closes the table. */
+extern bool shard_turn_write(ShardEntity *entity);
+
+/* After the commit, and after an abort: each entity leaves the turn as it made it, or as it was before. */
+extern void shard_turn_keep_entities(void);
+extern void shard_turn_undo_entities(void);
+
+/* ---- queue.c: what waits in front of an entity ------------------------------------------------ */
+
+/* A message cannot run now: it joins the stash, which rests until that time; suspended: until its type runs. */
+extern void
+shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
+
+/* One that is given up without an attempt waits in the stash until there is room among the dead letters. */
+extern void
+shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error);
+
+/* The entity cannot run now: its message is held. */
+extern ShardOutcome shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
+
+/* A message has failed, and is tried again after a pause, in microseconds. */
+extern void shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 pause,
+							  bool is_held, const ErrorData *error);
+
+/* Whether a held message has to wait for its next attempt: its entity, too, then. */
+extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
+
+/* A held message was handled, or is put elsewhere. */
+extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
+
+/* All of its stash was handled; what waits for its number still waits. */
+extern void shard_queue_end(ShardEntity *entity);
+
+/* Nothing waits any more: the entity begins anew, without its state. */
+extern void shard_queue_discard(ShardEntity *entity);
+
+/* In a turn or at start: sets what is held of an entity. */
+extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
+
+/* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
+extern void shard_queue_count(ShardLocalType *local, int64 delta);
+
+/* An entity joins or leaves those whose stash is looked at when its time has come. */
+extern void shard_queue_follow(ShardEntity *entity);
+
+/* An entity that waited for its type does so no longer, or begins to; for shard_cache_each. */
+extern void shard_queue_follow_type(ShardEntity *entity, void *arg);
+
+/* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
+extern void shard_queue_shorten_waits(void);
+
+/* Whether a message is due that failed before. It may well fail again, and need not do so twice. */
+extern bool shard_queue_retry_is_due(void);
+
+/* An entity leaves memory, with what is known of its stash. Between turns. */
+extern void shard_queue_forget(ShardEntity *entity);
+
+/* ---- call.c: the handler is called, under a timer --------------------------------------------- */
+
+/* Calls the handler with one message: sets the entity's state, execution's reply. */
+extern void shard_call_message(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+							   ShardExecution *execution);
+
+/* The message's number, by the type's ordered_by; false: it has none. */
+extern bool shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number);
+
+/* Calls a batch handler with the messages kept for the entity. */
+extern void shard_call_batch(ShardEntity *entity);
+
+/* Keeps a message for it. */
+extern void shard_call_collect(ShardEntity *entity, const ShardRow *row);
+
+/* At start: handlers' timer. */
+extern void shard_call_init(void);
+
+/*
+ * Code of a type's owner that is no handler, as triggers, casts and what planning folds, runs between these two: it is
+ * under the type's handler_timeout, too. Nested ones count as one. After an error shard_call_aborted() ends it.
+ */
+extern void shard_call_watch(const ShardType *type);
+extern void shard_call_watched(void);
+
+/*
+ * What messages of the turn did elsewhere is committed, until shard_call_commit_over(), under the limit of the type; it ends with
+ * shard_call_watched(), too. alone: code of one message alone ran, with that seq and lane.
+ */
+extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane);
+extern void shard_call_commit_over(void);
+
+/* Closes a type's state table, whose after-triggers fire. */
+extern void shard_call_close(ShardLocalType *local);
+
+/* What shard_turn_sleep(), _explain() and _aborted() do about the timer. */
+extern void shard_call_sleep(void);
+extern void shard_call_explain(ErrorData *error);
+extern void shard_call_aborted(void);
+
+/* Whether somebody cancelled what the worker ran, which is not the handler's fault. Before the above. */
+extern bool shard_call_was_cancelled(const ErrorData *error);
+
+/* Between turns: frees what a large message has left. */
+extern void shard_call_forget_large(void);
+
+/* ---- execution.c: the handler that runs ------------------------------------------------------- */
+
+/* What shard_execution_current() says. */
+extern ShardExecution *shard_execution;
+
+/* Start of a region worker: a handler may be running in it at any time. */
+extern void shard_execution_init(void);
+
+/* ---- turn_limit.c: how much of what the turn may take ----------------------------------------- */
+
+/* Messages of more bytes may add to what a turn has in memory, so much that they are looked at one by one. */
+#define SHARD_TURN_SMALL_BYTES 1024
+
+/* A message begins. Memory and clock are looked at behind one that is not small, whatever is done with it. */
+static inline void
+shard_turn_begin_message(const ShardRow *row)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+	if (row->payload_len > SHARD_TURN_SMALL_BYTES)
+	{
+		shard_turn.look = true;
+		shard_turn.read_each = 1;
+	}
+}
+
+/* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
+
+typedef enum ShardTurnLogKind
+{
+	SHARD_TURN_LOG_GAP,			/* numbers were skipped */
+	SHARD_TURN_LOG_NUMBER,		/* a dead letter, because of its number */
+	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
+	SHARD_TURN_LOG_RECOUNT,
+	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
+	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins anew */
+	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
+	SHARD_TURN_LOG_KINDS
+} ShardTurnLogKind;
+
+/* An event of the kind. True: it is the turn's first one, and the caller gives it a line. */
+extern bool shard_turn_log_counts(ShardTurnLogKind kind);
+extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message,
+						   const char *detail, const char *hint);
+
+/* After the commit, which lets the lines out; and after an abort. */
+extern void shard_turn_log_committed(void);
+extern void shard_turn_log_forget(void);
+
+/* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
+extern void shard_turn_log_strays(bool ending);
+
+/* ---- cache.c: entities in memory -------------------------------------------------------------- */
+
+/* Creates the cache. */
+extern void shard_cache_init(void);
+
+/* Finds an entity; makes it if make. */
+extern ShardEntity *
+shard_cache_get(struct ShardLocalType *local, int shard, const char *id, int id_len, bool make);
+
+/* Takes over the turn's copy of an entity: its state moves into cache memory. */
+extern void shard_cache_keep(ShardEntity *entity);
+
+/* Drops the saved copy, so that it is read anew. */
+extern void shard_cache_forget(ShardEntity *entity);
+
+/* Gives an entity its ordering. */
+extern void shard_cache_make_ordering(ShardEntity *entity);
+
+/* Removes an entity, of which nothing may wait. */
+extern void shard_cache_remove(ShardEntity *entity);
+
+/* A message came: it is the most recently used of its type. */
+extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
+
+/* Between turns: the least recently used ones go as long as memory is short, but for those of which messages wait. */
+extern void shard_cache_evict(void);
+
+/* Bytes that one turn may add, but for those of its last message. */
+extern Size shard_cache_turn_limit(void);
+
+/* Calls visit for each entity; it may not remove any. */
+extern void shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/* How far a walk over all of them is; all 0: it begins. It begins anew when the cache has grown. */
+typedef struct ShardCacheWalk
+{
+	uint64 size;
+	uint64 left;
+} ShardCacheWalk;
+
+/* The same for those in so many places of the cache. False: all were visited. */
+extern bool shard_cache_some(ShardCacheWalk *walk, int places,
+							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/* ---- local_type.c: types in memory ------------------------------------------------------------ */
+
+/* Shards whose counts are allocated together: a type may have many that this worker never meets. */
+#define SHARD_LOCAL_PAGE 256
+
+/* The counts of a shard; and NULL if nothing was counted. */
+extern ShardShardCount *shard_local_count(ShardLocalType *local, int shard);
+extern const ShardShardCount *shard_local_counted(const ShardLocalType *local, int shard);
+
+/* Its type is gone, and has no entities in memory: nor has it counts. */
+extern void shard_local_forget_counts(ShardLocalType *local);
+
+/* The type in this worker, made on first use; NULL for an unknown type id. */
+extern ShardLocalType *shard_local_get(int32 type_id);
+
+/* The same, but NULL if it was not used yet: outside transactions, too. */
+extern ShardLocalType *shard_local_known(int32 type_id);
+
+/* Calls visit for each of them. */
+extern void shard_local_each(void (*visit)(ShardLocalType *local, void *arg), void *arg);
+
+/* Whether this process is the keeper, in which no code of anybody's runs: no type can (W5). */
+extern bool shard_local_keeps(void);
+
+/* Whether the type is here, with the keeper, only until a worker of its owner's has started, since there is a place for one. */
+extern bool shard_local_awaits_worker(const ShardLocalType *local);
+
+/* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
+extern char *shard_local_problem(const ShardType *type, int *sqlstate);
+
+/*
+ * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot; writes only
+ * if the problem changed.
+ */
+extern void shard_local_refresh(ShardLocalType *local);

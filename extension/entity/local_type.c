@@ -1,0 +1,273 @@
+/*
+ * entity/local_type.c
+ *		An entity type in a region worker: handler, state table, entities, counts.
+ *
+ * Comes from: turn_entity.c, which looks a message's type up; turn.c, when the registry has changed.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "utils/syscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "core/base/message.h"
+#include "entity/crash.h"
+#include "entity/internal.h"
+#include "registry/security.h"
+#include "shared/shmem.h"
+
+#include "base/compat.h"
+
+/* So often in a row a worker may end for a type. */
+#define MOST_STUCK 3
+
+#define STUCK_PROBLEM \
+	"what it runs could not be cancelled three times in a row, or ended its worker by an error; mend it, then call shard_start() for it again"
+
+#define CRASHED_PROBLEM \
+	"what it runs crashed the server twice, as the server's log says, with the entity; mend it, or have it raise an error for that message, then call shard_start() for it again"
+
+static ShardLocalType **types = NULL; /* by type id */
+static int type_count = 0;
+
+/* How states are passed; not always as the number was known first: a proxy may have become a host. */
+static void
+look_at_state_type(ShardLocalType *local)
+{
+	HeapTuple tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(local->type->state_type));
+
+	/* a dropped state type took the handler along, so nothing will be run */
+	local->length = -1;
+	local->by_value = false;
+	if (!HeapTupleIsValid(tuple))
+		return;
+	local->length = ((Form_pg_type) GETSTRUCT(tuple))->typlen;
+	local->by_value = ((Form_pg_type) GETSTRUCT(tuple))->typbyval;
+	ReleaseSysCache(tuple);
+}
+
+/* Room for that page, and for half as many again. */
+static void
+make_pages(ShardLocalType *local, int page)
+{
+	int count = local->n_pages;
+
+	local->n_pages = page + 1 + page / 2;
+	if (count == 0)
+		local->pages =
+			MemoryContextAlloc(TopMemoryContext, local->n_pages * sizeof(ShardShardCount *));
+	else
+		local->pages = repalloc(local->pages, local->n_pages * sizeof(ShardShardCount *));
+	memset(&local->pages[count], 0, (local->n_pages - count) * sizeof(ShardShardCount *));
+}
+
+ShardShardCount *
+shard_local_count(ShardLocalType *local, int shard)
+{
+	int page = shard / SHARD_LOCAL_PAGE;
+
+	if (unlikely(page >= local->n_pages))
+		make_pages(local, page);
+	if (unlikely(local->pages[page] == NULL))
+		local->pages[page] =
+			MemoryContextAllocZero(TopMemoryContext, SHARD_LOCAL_PAGE * sizeof(ShardShardCount));
+	return &local->pages[page][shard % SHARD_LOCAL_PAGE];
+}
+
+const ShardShardCount *
+shard_local_counted(const ShardLocalType *local, int shard)
+{
+	int page = shard / SHARD_LOCAL_PAGE;
+
+	return page >= local->n_pages || local->pages[page] == NULL
+			   ? NULL
+			   : &local->pages[page][shard % SHARD_LOCAL_PAGE];
+}
+
+void
+shard_local_forget_counts(ShardLocalType *local)
+{
+	for (int i = 0; i < local->n_pages; i++)
+		if (local->pages[i] != NULL)
+			pfree(local->pages[i]);
+	if (local->n_pages > 0)
+		pfree(local->pages);
+	local->pages = NULL;
+	local->n_pages = 0;
+}
+
+/* A type that this worker meets for the first time. */
+static ShardLocalType *
+make_type(ShardType *type)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	ShardLocalType *local = palloc0(sizeof(ShardLocalType));
+
+	local->type = type;
+	local->state_table = type->state_table;
+	local->dropped = type->mode == SHARD_MODE_DROPPED;
+	look_at_state_type(local);
+	dlist_init(&local->lru);
+	MemoryContextSwitchTo(old);
+	return local;
+}
+
+ShardLocalType *
+shard_local_known(int32 type_id)
+{
+	if (type_id >= type_count || types[type_id] == NULL || !types[type_id]->type->exists)
+		return NULL;
+	return types[type_id];
+}
+
+ShardLocalType *
+shard_local_get(int32 type_id)
+{
+	ShardType *type;
+
+	if (type_id < type_count && types[type_id] != NULL)
+		return shard_local_known(type_id);
+	type = shard_registry_known(type_id);
+	if (type == NULL)
+		return NULL;
+	if (type_id >= type_count)
+	{
+		int count = Max(type_id + 1, Max(16, type_count * 2));
+
+		types = types == NULL
+					? MemoryContextAlloc(TopMemoryContext, count * sizeof(ShardLocalType *))
+					: repalloc(types, count * sizeof(ShardLocalType *));
+		memset(types + type_count, 0, (count - type_count) * sizeof(ShardLocalType *));
+		type_count = count;
+	}
+	types[type_id] = make_type(type);
+	return types[type_id];
+}
+
+void
+shard_local_each(void (*visit)(ShardLocalType *local, void *arg), void *arg)
+{
+	for (int i = 0; i < type_count; i++)
+		if (types[i] != NULL)
+			visit(types[i], arg);
+}
+
+char *
+shard_local_problem(const ShardType *type, int *sqlstate)
+{
+	char *problem = shard_security_owner_problem(type);
+
+	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+	if (problem == NULL)
+		problem = shard_security_problem(type, sqlstate);
+	if (problem == NULL)
+		problem = shard_handler_problem(type, sqlstate);
+	if (problem == NULL)
+		problem = shard_handler_ordered_by_problem(type, sqlstate);
+	if (problem == NULL)
+		problem = shard_state_problem(type, sqlstate);
+	return problem;
+}
+
+/* What the users see as the reason, and how to mend it. */
+static void
+say_problem(ShardLocalType *local, int sqlstate, char *problem)
+{
+	ShardType *type = local->type;
+
+	if (problem == NULL ? type->problem == NULL
+						: (type->problem != NULL && strcmp(problem, type->problem) == 0))
+		return;
+	if (problem != NULL)
+		ereport(WARNING,
+				(errcode(sqlstate),
+				 errmsg("entity type \"%s\" cannot run: %s", type->name, problem),
+				 errdetail("Its messages wait in the stash; nothing is lost."),
+				 type->owner != type->runs_as
+					 ? errhint("shard_stop_type() and shard_drop_type() end it instead.")
+					 : errhint("Mend the function or the table; shard_alter() names another "
+							   "handler.")));
+	else
+		ereport(LOG, (errmsg("entity type \"%s\" runs again", type->name)));
+	shard_registry_set_problem(type, problem == NULL ? NULL : unpack_sql_state(sqlstate), problem);
+}
+
+/*
+ * Whether code of the type's owner had to be ended with its worker again and again. What is stored once holds until
+ * somebody starts or alters the type, who is believed to have mended it: the count begins anew then.
+ */
+static bool
+is_stuck(const ShardType *type)
+{
+	ShardWorkerSlot *slot = shard_shmem_my_worker();
+	bool stored = type->problem != NULL && strcmp(type->problem, STUCK_PROBLEM) == 0;
+
+	if (slot == NULL || slot->stuck_type != type->type_id)
+		return stored;
+	if (stored)
+		slot->stuck_times = 0;
+	return stored || slot->stuck_times >= MOST_STUCK;
+}
+
+/* The same, with the whole server. The marks of the crashes mean nothing any more once the type's row was written. */
+static bool
+is_crashing(const ShardType *type)
+{
+	return (type->problem != NULL && strcmp(type->problem, CRASHED_PROBLEM) == 0) ||
+		   shard_crash_count(type) >= SHARD_MOST_CRASHES;
+}
+
+bool
+shard_local_keeps(void)
+{
+	const ShardWorkerSlot *slot = shard_shmem_my_worker();
+
+	return slot != NULL && slot->keeper;
+}
+
+bool
+shard_local_awaits_worker(const ShardLocalType *local)
+{
+	const ShardDatabase *db = shard_shmem_database();
+
+	return local->type->mode == SHARD_MODE_HOSTING && shard_local_keeps() && db != NULL &&
+		   (db->division.waits & shard_group_bit(shard_message_group(local->type->type_id))) == 0;
+}
+
+void
+shard_local_refresh(ShardLocalType *local)
+{
+	ShardType *type = local->type;
+	char *problem = NULL;
+	int sqlstate = 0;
+
+	if (local->looked_at == shard_registry_generation())
+		return;
+	local->looked_at = shard_registry_generation();
+	look_at_state_type(local);
+	if (type->mode == SHARD_MODE_DROPPED)
+	{
+		shard_handler_free(&local->handler);
+		shard_handler_free(&local->ordered_by);
+		local->runnable = false;
+		return;
+	}
+	problem = shard_local_problem(type, &sqlstate);
+	if (problem == NULL && is_stuck(type))
+	{
+		problem = STUCK_PROBLEM;
+		sqlstate = ERRCODE_QUERY_CANCELED;
+	}
+	if (problem == NULL && is_crashing(type))
+	{
+		problem = CRASHED_PROBLEM;
+		sqlstate = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
+	}
+
+	/* Compiled anew by its next call, whose fault it is if that fails. */
+	shard_handler_free(&local->handler);
+	shard_handler_free(&local->ordered_by);
+	say_problem(local, sqlstate, problem);
+	local->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING && !shard_local_keeps();
+}

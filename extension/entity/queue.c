@@ -1,0 +1,246 @@
+/*
+ * entity/queue.c
+ *		What waits in front of an entity: its rows of the stash, why they wait, and until when.
+ *
+ * Comes from: deliver.c (others go first, or its type cannot run), handle.c (somebody has the row), failure.c (an attempt has
+ * failed), recount.c and residents.c (what the table says).
+ * Goes to: shard.held (held.c), and the list of entities that are due, from which stash.c takes them.
+ *
+ * What changes the field wait of an entity is here. Two others touch it: turn_entity.c at the begin and end of a turn, and
+ * order.c, which counts what it puts into the place of its number. If the process dies right here, the turn did not happen: the
+ * message is where it was.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "entity/internal.h"
+#include "log/buffer.h"
+#include "shared/shmem.h"
+
+#include "base/compat.h"
+
+/* How long an entity rests whose row somebody holds. */
+#define CONTENDED_PAUSE (100 * INT64CONST(1000))
+
+void
+shard_queue_count(ShardLocalType *local, int64 delta)
+{
+	shard_shmem_count_held(&local->type->counter, MyDatabaseId, local->type->type_id, delta);
+	if (delta < 0)
+		shard_buffer_catch_up(local->type);
+}
+
+/* Whether its stash is to be looked at when its time has come. */
+static inline bool
+is_due(const ShardWait *wait)
+{
+	return wait->deferred && !wait->suspended;
+}
+
+/* Puts an entity into the list of those that wait for a time to come, or takes it out. */
+static void
+set_due(ShardEntity *entity, bool is)
+{
+	if (is && !entity->listed)
+		dlist_push_tail(&shard_turn.due, &entity->due);
+	else if (entity->listed && !is)
+		dlist_delete(&entity->due);
+	entity->listed = is;
+}
+
+/* As of the last commit: whether messages wait for their number. */
+static bool
+waits_for_number(const ShardEntity *entity)
+{
+	return entity->ordering != NULL && entity->ordering->saved.queue.waiting > 0;
+}
+
+void
+shard_queue_follow(ShardEntity *entity)
+{
+	set_due(entity, is_due(&entity->saved_wait) || waits_for_number(entity));
+}
+
+void
+shard_queue_follow_type(ShardEntity *entity, void *arg)
+{
+	bool was = is_due(&entity->saved_wait);
+
+	if (!entity->saved_wait.deferred)
+		return;
+	entity->saved_wait.suspended = !entity->local->runnable;
+	if (entity->local->runnable && !was)
+		entity->saved_wait.not_before = 0;
+	entity->wait = entity->saved_wait;
+	shard_queue_follow(entity);
+}
+
+void
+shard_queue_forget(ShardEntity *entity)
+{
+	set_due(entity, false);
+	if (entity->saved_wait.waiting != 0)
+		shard_queue_count(entity->local, -entity->saved_wait.waiting);
+	shard_cache_remove(entity);
+}
+
+void
+shard_queue_shorten_waits(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_turn.due)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
+
+		entity->saved_wait.not_before =
+			Min(entity->saved_wait.not_before,
+				shard_turn.now + entity->local->type->max_retry_backoff);
+		entity->wait = entity->saved_wait;
+	}
+}
+
+bool
+shard_queue_retry_is_due(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_turn.due)
+	{
+		const ShardWait *wait = &dlist_container(ShardEntity, due, iter.cur)->saved_wait;
+
+		if (wait->attempts > 0 && wait->not_before <= shard_turn.now)
+			return true;
+	}
+	return false;
+}
+
+/* A clock that was set back must not hold a message for ever (D16). */
+static ShardWait
+wait_of(const ShardLocalType *local, const ShardHeldCount *held)
+{
+	TimestampTz latest = GetCurrentTimestamp() + local->type->max_retry_backoff;
+
+	return (ShardWait){.deferred = true,
+					   .suspended = !local->runnable,
+					   .attempts = held->attempts,
+					   .not_before = Min(held->next_at, latest)};
+}
+
+/* What came before this process knew of it waits from now on; else the oldest that is left counts. */
+static void
+set_queue(ShardEntity *entity, const ShardHeldCount *held)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ShardOrderedQueue *queue;
+
+	if (entity->ordering == NULL)
+		shard_cache_make_ordering(entity);
+	queue = &entity->ordering->now.queue;
+	queue->since = queue->waiting == 0 ? now : Min(Max(queue->since, held->oldest), now);
+	queue->waiting = held->ordered;
+	queue->lowest = held->lowest;
+}
+
+void
+shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
+{
+	if (held->stash > 0 && !entity->wait.deferred)
+		entity->wait = wait_of(entity->local, held);
+	else if (held->stash == 0 && held->ordered == 0)
+		entity->wait = (ShardWait){0};
+	entity->wait.waiting = held->stash + held->ordered;
+	if (held->ordered > 0 || entity->ordering != NULL)
+		set_queue(entity, held);
+}
+
+void
+shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended)
+{
+	shard_execution_end_user_code();
+	shard_held_stash(row, 0, 0, NULL);
+	entity->wait.deferred = true;
+	entity->wait.suspended = suspended;
+	entity->wait.not_before = Max(entity->wait.not_before, until);
+	entity->wait.waiting++;
+	shard_turn.passed = true;
+}
+
+void
+shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
+{
+	TimestampTz next_at = GetCurrentTimestamp() + entity->local->type->max_retry_backoff;
+
+	shard_held_stash(row, 0, next_at, error);
+	entity->wait.waiting++;
+	entity->wait.deferred = true;
+	entity->wait.not_before = Max(entity->wait.not_before, next_at);
+	shard_turn.passed = true;
+}
+
+void
+shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 pause, bool is_held,
+				  const ErrorData *error)
+{
+	TimestampTz next_at = GetCurrentTimestamp() + pause;
+
+	if (is_held)
+		shard_held_failed(row, attempts, next_at, error);
+	else
+	{
+		shard_held_stash(row, attempts, next_at, error);
+		entity->wait.waiting++;
+	}
+	entity->wait.deferred = true;
+	entity->wait.attempts = attempts;
+	entity->wait.not_before = next_at;
+}
+
+ShardOutcome
+shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
+{
+	shard_execution_end_user_code();
+	if (is_held)
+	{
+		entity->wait.deferred = true;
+		entity->wait.not_before = shard_turn.now + CONTENDED_PAUSE;
+	}
+	else
+		shard_queue_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
+	return SHARD_MESSAGE_RESTS;
+}
+
+bool
+shard_queue_is_early(ShardEntity *entity, const ShardHeld *held)
+{
+	if (held->next_at <= shard_turn.now || entity->saved_wait.not_before != 0)
+		return false;
+	entity->wait.deferred = true;
+	entity->wait.not_before =
+		Min(held->next_at, shard_turn.now + entity->local->type->max_retry_backoff);
+	entity->wait.attempts = held->attempts;
+	return true;
+}
+
+void
+shard_queue_remove(ShardEntity *entity, const ShardRow *row)
+{
+	shard_execution_end_user_code();
+	shard_held_delete(row);
+	entity->wait.waiting--;
+	entity->wait.attempts = 0;
+}
+
+void
+shard_queue_end(ShardEntity *entity)
+{
+	entity->wait = (ShardWait){.waiting = entity->wait.waiting};
+}
+
+void
+shard_queue_discard(ShardEntity *entity)
+{
+	entity->wait = (ShardWait){0};
+}

@@ -1,0 +1,198 @@
+/*
+ * entity/stash.c
+ *		What waits of entities and is due: from shard.held to its entity.
+ *
+ * Comes from: process/region_turn.c, before the turn looks at the log: the list of entities that are due (queue.c).
+ * Goes to: handle.c or order.c, as a row of the log does; a row that was handled leaves shard.held (queue.c).
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "entity/internal.h"
+
+#include "base/compat.h"
+
+/* Rows of one entity's stash that are read at once: few at first, since a turn may not come to many. */
+#define FIRST_ROWS 4
+#define MOST_ROWS 256
+
+/* Of one entity the stash is handled so far at once, if there are others. */
+#define STASH_ROWS 1000
+
+/* Runs a message of the stash as the entity's type wants it. */
+static ShardOutcome
+run_held(ShardEntity *entity, const ShardHeld *held)
+{
+	shard_turn_begin_message(&held->row);
+	if (shard_order_applies(entity))
+		return shard_order_run(entity, &held->row, held->attempts, true);
+	return shard_handle_message(entity, &held->row, held->attempts, true);
+}
+
+/* A piece of an entity's stash, that is handled from its front. */
+typedef struct StashPiece
+{
+	MemoryContext context; /* of the rows */
+	List *rows;
+	int64 upto; /* seq of the last one that is not in the stash any more */
+	bool last;	/* nothing comes behind it */
+	bool ended; /* something of it stays, or what it made ready */
+} StashPiece;
+
+static void
+read_piece(const ShardEntity *entity, StashPiece *piece, int limit)
+{
+	MemoryContext old;
+
+	shard_execution_end_user_code();
+	MemoryContextReset(piece->context);
+	old = MemoryContextSwitchTo(piece->context);
+	piece->rows = shard_held_load(entity->local->type->type_id, entity->shard, entity->id,
+								  entity->id_len, piece->upto, limit, &piece->last);
+	MemoryContextSwitchTo(old);
+}
+
+/* Handles the first messages of a piece, and what waited for their numbers. */
+static void
+run_piece(ShardEntity *entity, StashPiece *piece)
+{
+	ListCell *cell;
+
+	foreach (cell, piece->rows)
+	{
+		ShardHeld *held = lfirst(cell);
+		ShardOutcome outcome;
+
+		piece->ended = shard_turn_is_over() || shard_queue_is_early(entity, held);
+		if (piece->ended)
+			return;
+		outcome = run_held(entity, held);
+#ifdef SHARD_MUTANT_STASH_KEPT
+		if (outcome == SHARD_MESSAGE_DONE)
+		{
+			shard_turn.count--; /* or no later turn would end before one that failed here */
+			outcome = run_held(entity, held);
+		}
+#endif
+		piece->ended = outcome == SHARD_MESSAGE_RESTS;
+		if (piece->ended)
+			return;
+		if (outcome == SHARD_MESSAGE_DONE)
+			shard_queue_remove(entity, &held->row);
+		piece->upto = held->row.seq;
+		shard_order_run_ready(entity, &piece->ended);
+		piece->ended |= shard_order_has_ready(entity);
+		if (piece->ended)
+			return;
+	}
+}
+
+/* Handles an entity's stash, as far as the turn goes. What stays is due, and goes before anything newer. */
+static void
+run_stash(ShardEntity *entity)
+{
+	StashPiece piece = {.upto = PG_INT64_MIN};
+	int before = shard_turn.count;
+	int limit = FIRST_ROWS;
+
+	piece.context =
+		AllocSetContextCreate(shard_turn.context, "shard stash", ALLOCSET_DEFAULT_SIZES);
+	while (!piece.last && !piece.ended && shard_turn.count - before < STASH_ROWS)
+	{
+		read_piece(entity, &piece, limit);
+		run_piece(entity, &piece);
+		limit = Min(limit * 4, MOST_ROWS);
+	}
+	if (piece.last && !piece.ended)
+		shard_queue_end(entity);
+	MemoryContextDelete(piece.context);
+}
+
+/* Handles what is due of one entity. */
+static void
+run_due(ShardEntity *entity)
+{
+	bool rests;
+
+	shard_turn_enlist(entity);
+	shard_turn.at = entity;
+	if (!entity->wait.deferred)
+		shard_order_time_out(entity);
+	shard_order_run_ready(entity, &rests);
+	if (entity->wait.deferred && !rests && !shard_order_has_ready(entity))
+		run_stash(entity);
+	shard_turn.begun = true;
+}
+
+/* From when on an entity of the due list may be looked at, if its type runs and its shard is here. */
+static TimestampTz
+due_at(const ShardEntity *entity)
+{
+	if (entity->wait.deferred)
+		return Max(entity->wait.not_before, 1);
+	return shard_order_due_at(entity);
+}
+
+static bool
+is_due(ShardEntity *entity)
+{
+	return due_at(entity) <= shard_turn.now &&
+		   shard_turn_ready_type(entity->local->type->type_id) && entity->local->runnable &&
+		   shard_presence->is_active(entity->local->type->type_id, entity->shard);
+}
+
+TimestampTz
+shard_stash_next_due(void)
+{
+	TimestampTz result = 0;
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_turn.due)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
+		TimestampTz at = due_at(entity);
+
+		if (!entity->local->runnable ||
+			!shard_presence->is_active(entity->local->type->type_id, entity->shard))
+			continue;
+		if (result == 0 || at < result)
+			result = at;
+	}
+	return result;
+}
+
+void
+shard_stash_run_due(void)
+{
+	dlist_node *next = NULL;
+	dlist_iter iter;
+
+	shard_turn_begin_source(SHARD_SOURCE_HELD);
+	dlist_foreach (iter, &shard_turn.due)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
+
+		if (!is_due(entity))
+			continue;
+		shard_turn.stash_left |= shard_turn_is_over();
+		if (shard_turn.stash_left)
+		{
+			next = iter.cur;
+			break;
+		}
+		run_due(entity);
+	}
+
+	/* those that had their turn come last in the next one */
+	while (next != NULL && dlist_head_node(&shard_turn.due) != next)
+		dlist_push_tail(&shard_turn.due, dlist_pop_head_node(&shard_turn.due));
+	shard_turn.stash_left |= shard_turn_is_over();
+}
+
+bool
+shard_stash_is_left(void)
+{
+	return shard_turn.stash_left;
+}

@@ -1,0 +1,236 @@
+/*
+ * entity/turn.h
+ *		The way of messages to their entities, in a region worker: turns, deliveries, whole shards.
+ *
+ * A worker calls shard_turn_init(), and then for each turn, in a transaction of its own: shard_turn_begin(), deliveries of what is
+ * due, of rows and of asks, shard_turn_finish(); it commits, and calls shard_turn_committed(), or shard_turn_aborted() instead.
+ * Errors are raised, unless it is said otherwise; the region worker rolls the turn back then, and comes again.
+ */
+#pragma once
+
+#include "lib/stringinfo.h"
+#include "utils/elog.h"
+
+#include "log/log.h"
+#include "shared/ring.h"
+
+/* ---- what the worker gives -------------------------------------------------------------------- */
+
+/*
+ * Which shards are at this worker: routing knows that and says it to who handles messages. Routing is above this room; a
+ * worker gives its answers at the start, and no other process has any.
+ */
+typedef struct ShardPresence
+{
+	/* Is the shard active here? If it is not, nothing of its stash may run. In a turn. */
+	bool (*is_active)(int32 type_id, int32 shard);
+
+	/* Is the shard here, but about to leave or to come? Then nothing of its stash is in memory. */
+	bool (*is_moving)(int32 type_id, int32 shard);
+
+	/* Is what is held of the shard in memory? It is if the shard is active here, stops, or is clearing. */
+	bool (*is_here)(int32 type_id, int32 shard);
+} ShardPresence;
+
+/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. presence: kept by reference. */
+extern void shard_turn_init(ShardLanes lanes, const ShardPresence *presence);
+
+/* ---- a turn (turn.c) -------------------------------------------------------------------------- */
+
+/*
+ * A turn. careful: each message runs in a subtransaction and what becomes of a
+ * failed one is decided at once; otherwise the first failure raises. Returns
+ * whether it is careful: it is so, too, if a message is due that failed before.
+ */
+extern bool shard_turn_begin(bool careful);
+
+/* Runs batch handlers and writes the states. */
+extern void shard_turn_finish(void);
+
+/*
+ * After commit: copies are kept, replies sent. lsn: of the newest commit that they
+ * may tell of, this turn's or one before it.
+ */
+extern void shard_turn_committed(XLogRecPtr lsn);
+
+/* After an abort: everything is as after the last commit. */
+extern void shard_turn_aborted(void);
+
+/* Which entity the turn is at, none ("") if many of a type: of one that failed, before shard_turn_aborted. False: no type, either. */
+extern bool shard_turn_at(int32 *type_id, const char **entity, int *entity_len);
+
+/* The turn failed because a state row was changed outside: nobody is to blame. */
+extern bool shard_turn_was_overtaken(void);
+
+/* An error that ended the turn becomes one about a time-out if it was that. */
+extern void shard_turn_explain(ErrorData *error);
+
+/* Everything that could be read at that time was looked at, by turns that have committed. */
+extern void shard_turn_has_read(TimestampTz until);
+
+/* The worker is about to sleep: no ticks of the handlers' timer; what the log has not said yet in its minute. */
+extern void shard_turn_sleep(void);
+
+/* Counters of this worker. */
+extern uint64 shard_turn_messages(void);
+extern uint64 shard_turn_errors(void);
+extern uint64 shard_turn_recounts(void);
+
+/* ---- how much of what it may take (turn_limit.c) ---------------------------------------------- */
+
+/*
+ * Where the messages of a turn come from, in the order in which they are taken. Each has its share of the
+ * turn's time, and one message at least: none keeps another one waiting for good.
+ */
+typedef enum ShardSource
+{
+	SHARD_SOURCE_HELD,	 /* stashes, and what waited for lower numbers */
+	SHARD_SOURCE_PARKED, /* what waited for the home of its shard */
+	SHARD_SOURCE_LOG,
+	SHARD_SOURCE_ASKS,
+	SHARD_SOURCES
+} ShardSource;
+
+/* What follows comes from there. */
+extern void shard_turn_begin_source(ShardSource source);
+
+/* Messages that the turn may handle. exactly: it goes that far, however long that takes. */
+extern void shard_turn_set_limit(int limit, bool exactly);
+
+/*
+ * The turn ends with the first message, or ask, whose code runs, whatever it comes from; or with one that is given up. So who
+ * fails at its commit is known.
+ */
+extern void shard_turn_set_single(bool single);
+
+/*
+ * Whether no further message of the source may be begun in the turn: it has had its limit, or, but for the
+ * source's first one, it is large or long enough.
+ */
+extern bool shard_turn_is_over(void);
+
+/* The same of the time and memory alone, for the source's first message, too. */
+extern bool shard_turn_is_late(void);
+
+/* Whether the turn holds as much as it may. */
+extern bool shard_turn_is_large(void);
+
+/*
+ * Whether messages that could be handled go to the stash from here on in this turn, to make room in the log (D5). They
+ * count against buffer_size of their types, whose senders are refused while it is full. Ends with the turn.
+ */
+extern void shard_turn_put_aside(bool aside);
+
+/* A row was passed that is not for an entity here: it counts for the turn's length. */
+extern void shard_turn_pass(void);
+
+/* Whether the turn has to be written down: a message was passed. */
+extern bool shard_turn_has_passed(void);
+
+/*
+ * Messages begun in this turn; of a failed one, the last is to blame if it is blamed. Where that came from,
+ * and how many had been begun before the first one from there.
+ */
+extern int shard_turn_count(void);
+extern bool shard_turn_blames_last(void);
+extern ShardSource shard_turn_source(int *before);
+
+/* ---- its commit (turn_commit.c) --------------------------------------------------------------- */
+
+/*
+ * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under their
+ * handler_timeout. Afterwards: of how many messages code ran.
+ */
+extern void shard_turn_begin_commit(void);
+extern int shard_turn_end_commit(void);
+
+/*
+ * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did; else 0.
+ * *overtaken becomes true if somebody cancelled that.
+ */
+extern int shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken);
+
+/* There was one: it is given up by the error when it is met next, without being run. Returns where it came from. */
+extern ShardSource shard_turn_blame(const ErrorData *error);
+
+/* ---- deliveries (deliver.c, stash.c, deliver_ask.c) ------------------------------------------- */
+
+/* Handles a row of the log: runs, stashes or buries it. */
+extern void shard_deliver_row(const ShardRow *row);
+
+/* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins anew. */
+extern void shard_deliver_to_stash(const ShardRow *row);
+
+/* Whether the type of a row is known here, and has its shard. In a turn. */
+extern bool shard_deliver_knows(const ShardRow *row);
+
+/* Handles what is due in stashes or by its number: of one entity after the other, in this turn and the next ones. */
+extern void shard_stash_run_due(void);
+
+/* Whether it left some of that for the next turn. */
+extern bool shard_stash_is_left(void);
+
+/* Whether any entity's stash is due; and when the next one will be, 0: none. */
+extern TimestampTz shard_stash_next_due(void);
+
+/* Whether an ask may run now, or has to wait for what is held of the entity and can run. */
+extern bool shard_deliver_can_ask(const ShardRequest *request);
+
+/* Why not: a sentence. */
+extern const char *shard_deliver_why_not(const ShardRequest *request);
+
+/* Runs an ask, in a subtransaction. */
+extern void shard_deliver_ask(ShardRequest *request);
+
+/*
+ * In a turn: so many messages whose type nobody has became dead letters, or were counted and no more; the log says so once it is
+ * committed.
+ */
+extern void shard_turn_count_strays(int64 kept, int64 counted);
+
+/* ---- whole shards (residents.c) --------------------------------------------------------------- */
+
+/* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
+extern void shard_residents_load_all(ShardLanes lanes);
+
+/* A shard has become active in this turn: entities with rows in its stash are to be known. */
+extern void shard_residents_load(int32 type_id, int shard);
+
+/* Between turns: a shard is not here any more. Its entities leave memory. */
+extern void shard_residents_forget(int32 type_id, int shard);
+
+/* In a turn: what waits for a shard that begins anew here becomes dead letters. undone: its home here was. */
+extern void shard_residents_bury(int32 type_id, int shard, bool undone);
+
+/* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
+extern void shard_residents_discard(int32 type_id, int shard);
+
+/* ---- what memory counts (recount.c) ----------------------------------------------------------- */
+
+/*
+ * In a turn of a worker of these lanes: compares a piece of what memory counts of shard.held with the table, which is
+ * right (recount.c), and adds how many messages there were. False: it was the last one, and the next begins
+ * anew. Another count turned out to be wrong: it is counted, and logged after commit.
+ */
+extern bool shard_recount_some(ShardLanes lanes, int64 *messages);
+extern void shard_recount_differs(const char *message, const char *detail);
+
+/* ---- entities in memory (cache.c) ------------------------------------------------------------- */
+
+extern int64 shard_cache_entities(void);
+extern int64 shard_cache_bytes(void);
+
+/* Between turns: removes what was idle for too long. Returns when to look again, 0: never. */
+extern TimestampTz shard_cache_passivate(TimestampTz now);
+
+/* ---- what is in memory, for views (report.c) ------------------------------------------------- */
+
+/*
+ * Appends the rows of a report to out, in network byte order:
+ * SHARD_REQUEST_ENTITIES, per entity in memory, of the types whose int32 type_ids are the payload, or of all without one, or
+ * the one that the request names: int32 type_id, int32 shard, int32 state
+ * (ShardEntityListing), int64 last_message_at (TimestampTz, 0: none), int64 waiting (messages in the
+ * stash), int32 length and bytes of the entity id. SHARD_REQUEST_STATS, per shard with any count: int32
+ * type_id, int32 shard, int64 entities, int64 messages_handled, int64 errors.
+ */
+extern void shard_report_append(const ShardRequest *request, StringInfo out);

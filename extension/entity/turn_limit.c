@@ -1,0 +1,155 @@
+/*
+ * entity/turn_limit.c
+ *		How much of what a turn may take: messages, time, memory; of each source its share (doc/protocol.md D6).
+ *
+ * Comes from: whoever begins another message: process/region_turn.c, stash.c, order.c.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "entity/internal.h"
+
+#include "base/compat.h"
+
+/*
+ * Small messages that have no code of users run take neither time nor memory that counts: one of so many of them is
+ * looked at. They are those for batch handlers, and such as are put into the stash.
+ */
+#define LOOK_EVERY 16
+
+/*
+ * Of calls that took no longer than BRIEF_US since the clock was read last, on average, so many go by until it is read
+ * again: reading it is a noticeable part of a short one. If longer ones follow, the tick of their timer says so.
+ */
+#define BRIEF_CALLS 16
+#define BRIEF_US 50
+
+void
+shard_turn_set_limit(int limit, bool exactly)
+{
+	shard_turn.limit = limit;
+	shard_turn.exactly = exactly;
+}
+
+void
+shard_turn_set_single(bool single)
+{
+	shard_turn.single = single;
+}
+
+void
+shard_turn_begin_source(ShardSource source)
+{
+	/* until when each may go on, in microseconds */
+	static const int64 shares[SHARD_SOURCES] = {50000, 75000, 100000, 125000};
+
+	shard_turn.source = source;
+	shard_turn.before = shard_turn.count;
+	shard_turn.begun = false;
+	shard_turn.look = true;
+	shard_turn.read_each = 1;
+	shard_turn.exactly &= source != SHARD_SOURCE_ASKS;
+	shard_turn.deadline = shard_turn.now + shares[source];
+}
+
+/* Whether the turn holds as much as it may: states and messages, and entities that it has brought. */
+static bool
+is_large(void)
+{
+	int64 bytes = (int64) MemoryContextMemAllocated(shard_turn.context, true);
+
+	return bytes + shard_cache_bytes() - shard_turn.cached > (int64) shard_cache_turn_limit();
+}
+
+bool
+shard_turn_is_large(void)
+{
+	return is_large();
+}
+
+/* Whether the source's time is over, as the clock said when it was read last, which may be now. */
+static bool
+is_past_deadline(void)
+{
+	TimestampTz now;
+	TimestampTz took;
+
+	if (++shard_turn.unread < shard_turn.read_each && !shard_turn.ticked)
+		return shard_turn.past;
+	shard_turn.ticked = false;
+	now = GetCurrentTimestamp();
+	took = now - shard_turn.read_at;
+	/* a clock that was set back says nothing */
+	shard_turn.read_each =
+		took >= 0 && took <= (TimestampTz) shard_turn.unread * BRIEF_US ? BRIEF_CALLS : 1;
+	shard_turn.unread = 0;
+	shard_turn.read_at = now;
+	shard_turn.past = now > shard_turn.deadline;
+	return shard_turn.past;
+}
+
+/* See turn.h; as of the last look, if none is due. */
+static bool
+is_late(void)
+{
+	if (!shard_turn.look)
+	{
+		if (++shard_turn.unlooked < LOOK_EVERY)
+			return shard_turn.late;
+		shard_turn.read_each = 1; /* no call has a timer running */
+	}
+	shard_turn.look = false;
+	shard_turn.unlooked = 0;
+	shard_turn.late = is_large() || is_past_deadline();
+	return shard_turn.late;
+}
+
+int
+shard_turn_count(void)
+{
+	return shard_turn.count;
+}
+
+bool
+shard_turn_is_over(void)
+{
+	if (shard_turn.full || (shard_turn.single && shard_turn.ran > 0))
+		return true;
+	if (shard_turn.count == shard_turn.before && !shard_turn.begun)
+		return false;
+	return shard_turn.count >= shard_turn.limit || (!shard_turn.exactly && is_late());
+}
+
+bool
+shard_turn_is_late(void)
+{
+	return is_late();
+}
+
+void
+shard_turn_put_aside(bool aside)
+{
+	shard_turn.aside = aside;
+}
+
+ShardSource
+shard_turn_source(int *before)
+{
+	*before = shard_turn.before;
+	return shard_turn.source;
+}
+
+void
+shard_turn_pass(void)
+{
+	shard_turn.count++;
+	shard_turn.passed = true;
+}
+
+bool
+shard_turn_has_passed(void)
+{
+	return shard_turn.passed;
+}
