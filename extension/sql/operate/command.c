@@ -410,7 +410,7 @@ static int64
 hand_over(const ShardCommand *command, int64 timeout_us, const char *what, ShardPlan *plan)
 {
 	MemoryContext context = CurrentMemoryContext;
-	int64 result = 0;
+	volatile int64 result = 0;
 
 	PG_TRY();
 	{
