@@ -420,6 +420,17 @@ shard_control_event(const ShardNodeEvent *event)
 }
 
 void
+shard_control_give(const ShardCommand *command)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_control.context);
+
+	shard_node_command(shard_control.node, shard_clock_now(), command, shard_control.out);
+	MemoryContextSwitchTo(old);
+	shard_control.again = true;
+	shard_control_carry_out();
+}
+
+void
 shard_control_receive(int32 via, const char *bytes, int length)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_control.context);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "core/node/node.h"
+#include "core/map/command.h"
 #include "core/map/record.h"
 #include "core/map/who.h"
 #include "core/base/wire.h"
@@ -22,49 +23,30 @@
  */
 extern char *shard_control_control(const char *bytes, int length, int *answer_length);
 
-typedef enum ShardCommandKind
-{
-	SHARD_COMMAND_JOIN =
-		1, /* text: address of any member; text2: own address, "": none; number, 1: only
-								 * say what keeps this node from joining; shard, 1: who asks may hear
-								 * whose transactions do */
-	SHARD_COMMAND_LEAVE,		/* nothing */
-	SHARD_COMMAND_DOWN,			/* node */
-	SHARD_COMMAND_WRITE_OFF,	/* node */
-	SHARD_COMMAND_ADMIT,		/* node */
-	SHARD_COMMAND_MOVE,			/* type_id, shard, node: the target; text: who */
-	SHARD_COMMAND_GIVE_UP,		/* type_id, shard */
-	SHARD_COMMAND_REBALANCE,	/* type_id, 0: all; text: who. Returns how many moves begin */
-	SHARD_COMMAND_LEASE_TTL,	/* number: milliseconds */
-	SHARD_COMMAND_FORCE_VOTERS, /* nodes */
-	SHARD_COMMAND_ADDRESS, /* node, 0: this one; text: where it was found; number: ShardAddressGround; shard:
-								 * 1: the one before leads there no more. Returns 1: it is taken */
-	SHARD_COMMAND_PIN,		/* type_id, shard, node: the wish, 0: none; text: who */
-	SHARD_COMMAND_EVACUATE, /* node, number: 1 empty it, 0 no more; text: who */
-	SHARD_COMMAND_TYPE,		/* type: wanted here; the result is the id that the cluster gave */
-	SHARD_COMMAND_STAY,		/* leave no more; text: who */
-	SHARD_COMMAND_OWNER /* type_id, number: the n of its record; text: the role that is to own it */
-} ShardCommandKind;
-
-typedef struct ShardCommand
-{
-	ShardCommandKind kind;
-	int32 node;
-	int32 type_id;
-	int32 shard;
-	int64 number;
-	int n_nodes;
-	int32 nodes[SHARD_MAX_VOTERS];
-	const char *text;
-	const char *text2;
-	ShardTypeRecord type;
-} ShardCommand;
-
 /*
  * Has a command carried out and returns its result, 0 if it has none. Refused: error 55000 with the
  * reason and a hint. No answer in time: error 55P03, and the command may still be carried out.
  */
 extern int64 shard_control_command(const ShardCommand *command, int64 timeout_us);
+
+/* A move of a shard that would begin now. */
+typedef struct ShardPlannedMove
+{
+	int32 type_id;
+	int32 shard;
+	int32 from;
+	int32 to;
+	int32 reason; /* ShardHomeReason */
+} ShardPlannedMove;
+
+typedef struct ShardPlan
+{
+	List *moves; /* ShardPlannedMove *, palloc'd, in the order in which they would begin */
+	bool more;	 /* than the answer has room for */
+} ShardPlan;
+
+/* Has SHARD_COMMAND_PLAN answered. Errors as above. */
+extern void shard_control_plan(const ShardCommand *command, int64 timeout_us, ShardPlan *plan);
 
 /* A member as the control worker of this node sees it, beside its record (directory.h). */
 typedef struct ShardMemberReport
@@ -99,8 +81,10 @@ extern List *shard_control_members(int64 timeout_us);
 extern bool shard_control_who(ShardWho *who);
 
 /*
- * Codecs, for control.c: what goes through the ring.
+ * Codecs, for control.c: what goes through the ring. A command that is read lives in the current memory context.
  */
 extern void shard_control_put_command(StringInfo out, const ShardCommand *command);
 extern bool shard_control_get_command(ShardReader *reader, ShardCommand *command);
+extern void
+shard_control_put_plan(StringInfo out, bool more, const ShardMapEntry *homes, int n_homes);
 extern void shard_control_put_report(StringInfo out, const ShardMemberReport *report);

@@ -256,8 +256,8 @@ log_line(const ShardAction *action)
 		return;
 	shard_text_copy(last, action->text, sizeof(last));
 	said = now;
-	ereport(action->status >= WARNING ? WARNING : LOG,
-			(errcode(action->status >= WARNING ? ERRCODE_WARNING : ERRCODE_SUCCESSFUL_COMPLETION),
+	ereport(action->level >= WARNING ? WARNING : LOG,
+			(errcode(action->level >= WARNING ? ERRCODE_WARNING : ERRCODE_SUCCESSFUL_COMPLETION),
 			 errmsg_internal("shard: %s%s", action->text, more)));
 }
 
@@ -323,8 +323,7 @@ carry_out(const ShardAction *action)
 			shard_control_states(action);
 			break;
 		case SHARD_ACTION_COMMAND_DONE:
-			shard_control_command_done(action->token, action->flag, action->until,
-									   action->status != 0, action->text);
+			shard_control_command_done(action);
 			break;
 		case SHARD_ACTION_LOG:
 			log_line(action);
@@ -344,11 +343,11 @@ reach_faults(const ShardActions *out)
 	{
 		if (out->actions[i].kind != SHARD_ACTION_DECISION)
 			continue;
-		if (out->actions[i].status == SHARD_DECISION_MOVE_BEGUN)
+		if (out->actions[i].decision == SHARD_DECISION_MOVE_BEGUN)
 			shard_fault("move_begun");
-		else if (out->actions[i].status == SHARD_DECISION_MOVED)
+		else if (out->actions[i].decision == SHARD_DECISION_MOVED)
 			shard_fault("moved");
-		else if (out->actions[i].status == SHARD_DECISION_MOVE_ABORTED)
+		else if (out->actions[i].decision == SHARD_DECISION_MOVE_ABORTED)
 			shard_fault("move_aborted");
 	}
 }

@@ -46,9 +46,10 @@ put_type(StringInfo out, const ShardTypeRecord *type)
 	shard_arena_destroy(arena);
 }
 
-static bool
-get_type(ShardReader *reader, ShardTypeRecord *type)
+static const ShardTypeRecord *
+get_type(ShardReader *reader)
 {
+	ShardTypeRecord *type = palloc0(sizeof(ShardTypeRecord));
 	ShardMapEntry entry = {.key = {SHARD_MAP_TYPE, 0, 0}};
 	ShardArena *arena = shard_arena_create();
 	size_t length;
@@ -67,7 +68,7 @@ get_type(ShardReader *reader, ShardTypeRecord *type)
 		type->extra = (ShardExtra){0};
 	}
 	shard_arena_destroy(arena);
-	return good;
+	return good ? type : NULL;
 }
 
 void
@@ -78,37 +79,77 @@ shard_control_put_command(StringInfo out, const ShardCommand *command)
 	shard_wire_put_int(out, command->type_id);
 	shard_wire_put_int(out, command->shard);
 	shard_wire_put_int(out, command->number);
+	shard_wire_put_uint(out, command->flag);
+	shard_wire_put_uint(out, command->look_only);
+	shard_wire_put_uint(out, command->named);
 	shard_wire_put_int(out, command->n_nodes);
 	for (int i = 0; i < command->n_nodes; i++)
 		shard_wire_put_int(out, command->nodes[i]);
 	put_text(out, command->text);
-	put_text(out, command->text2);
+	put_text(out, command->own_dsn);
 	if (command->kind == SHARD_COMMAND_TYPE)
-		put_type(out, &command->type);
+		put_type(out, command->type);
 }
 
-/*
- * Texts are copied into the current memory context.
- */
 bool
 shard_control_get_command(ShardReader *reader, ShardCommand *command)
 {
+	int32 *nodes;
+
 	memset(command, 0, sizeof(ShardCommand));
 	command->kind = (ShardCommandKind) shard_wire_get_int32(reader);
 	command->node = shard_wire_get_int32(reader);
 	command->type_id = shard_wire_get_int32(reader);
 	command->shard = shard_wire_get_int32(reader);
 	command->number = shard_wire_get_int(reader);
+	command->flag = shard_wire_get_uint(reader) != 0;
+	command->look_only = shard_wire_get_uint(reader) != 0;
+	command->named = shard_wire_get_uint(reader) != 0;
 	command->n_nodes = shard_wire_get_int32(reader);
 	if (command->n_nodes < 0 || command->n_nodes > SHARD_MAX_VOTERS)
 		return false;
+	command->nodes = nodes = palloc(Max(command->n_nodes, 1) * sizeof(int32));
 	for (int i = 0; i < command->n_nodes; i++)
-		command->nodes[i] = shard_wire_get_int32(reader);
+		nodes[i] = shard_wire_get_int32(reader);
 	command->text = get_text(reader);
-	command->text2 = get_text(reader);
-	if (command->kind == SHARD_COMMAND_TYPE && !get_type(reader, &command->type))
+	command->own_dsn = get_text(reader);
+	if (command->kind == SHARD_COMMAND_TYPE && (command->type = get_type(reader)) == NULL)
 		return false;
 	return !reader->failed && reader->at == reader->end;
+}
+
+/*
+ * The homes of shards as they would be while they move. What another node sent for such, and is none, is left out.
+ */
+void
+shard_control_put_plan(StringInfo out, bool more, const ShardMapEntry *homes, int n_homes)
+{
+	shard_wire_put_uint(out, more);
+	for (int i = 0; i < n_homes; i++)
+	{
+		ShardHomeRecord home;
+
+		if (homes[i].key.kind != SHARD_MAP_HOME || !shard_record_get_home(&homes[i], &home))
+			continue;
+		shard_wire_put_int(out, homes[i].key.a);
+		shard_wire_put_int(out, homes[i].key.b);
+		shard_wire_put_int(out, shard_record_home_node(&home));
+		shard_wire_put_int(out, home.to);
+		shard_wire_put_int(out, home.reason);
+	}
+}
+
+static ShardPlannedMove *
+get_move(ShardReader *reader)
+{
+	ShardPlannedMove *move = palloc(sizeof(ShardPlannedMove));
+
+	move->type_id = shard_wire_get_int32(reader);
+	move->shard = shard_wire_get_int32(reader);
+	move->from = shard_wire_get_int32(reader);
+	move->to = shard_wire_get_int32(reader);
+	move->reason = shard_wire_get_int32(reader);
+	return move;
 }
 
 void
@@ -173,21 +214,37 @@ shard_control_control(const char *bytes, int length, int *answer_length)
 	return answer;
 }
 
-int64
-shard_control_command(const ShardCommand *command, int64 timeout_us)
+/* The answer to a command; without bytes if there is none. */
+static ShardReader
+call_command(const ShardCommand *command, int64 timeout_us)
 {
 	StringInfoData payload;
-	ShardReader reader;
 	char *answer;
 	int length;
 
 	initStringInfo(&payload);
 	shard_control_put_command(&payload, command);
 	answer = call(SHARD_REQUEST_COMMAND, payload.data, payload.len, timeout_us, &length);
-	if (answer == NULL)
-		return 0;
-	reader = (ShardReader){answer, answer + length, false};
-	return shard_wire_get_int(&reader);
+	return (ShardReader){answer, answer == NULL ? NULL : answer + length, false};
+}
+
+int64
+shard_control_command(const ShardCommand *command, int64 timeout_us)
+{
+	ShardReader reader = call_command(command, timeout_us);
+
+	return reader.at == NULL ? 0 : shard_wire_get_int(&reader);
+}
+
+void
+shard_control_plan(const ShardCommand *command, int64 timeout_us, ShardPlan *plan)
+{
+	ShardReader reader = call_command(command, timeout_us);
+
+	plan->moves = NIL;
+	plan->more = reader.at != NULL && shard_wire_get_uint(&reader) != 0;
+	while (reader.at < reader.end && !reader.failed)
+		plan->moves = lappend(plan->moves, get_move(&reader));
 }
 
 List *

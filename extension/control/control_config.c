@@ -153,7 +153,5 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	config->journal_voter = state->journal;
 	config->homes.handoff_timeout = SHARD_HANDOFF_TIMEOUT;
 	config->homes.start_timeout = SHARD_START_TIMEOUT;
-	config->homes.absolute_limit = 20;
-	config->homes.relative_limit = 0.1;
 	shard_control_live(&config->live);
 }

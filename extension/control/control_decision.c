@@ -59,7 +59,7 @@ insert(const ShardAction *action)
 	const char *why = action->text ? action->text : "";
 	int length = (int) strlen(why);
 
-	shard_statement_add_string(&arguments, kind_name(action->status));
+	shard_statement_add_string(&arguments, kind_name(action->decision));
 	add_number(&arguments, action->shard.type_id, !type);
 	add_number(&arguments, action->shard.shard, !shard);
 	add_number(&arguments, action->node, action->node == 0);

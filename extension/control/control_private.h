@@ -80,6 +80,7 @@ extern ControlState shard_control;
  * control.c: one step of the machine, and what follows from it. They leave again set.
  */
 extern void shard_control_event(const ShardNodeEvent *event);
+extern void shard_control_give(const ShardCommand *command);
 extern void shard_control_receive(int32 via, const char *bytes, int length);
 
 /*
@@ -261,8 +262,7 @@ extern bool shard_control_requests(void);
 /* control_messages.c: a peer's call, whose payload is taken away; serves some of them for a while. True: there were any. */
 extern void shard_control_control_take(ShardRequest *request);
 extern bool shard_control_control_run(void);
-extern void
-shard_control_command_done(int64 token, bool good, int64 number, bool unknown, const char *why);
+extern void shard_control_command_done(const ShardAction *done);
 extern void shard_control_commands_look(void);
 
 /* The type that shard_start() waits for here, in a transaction that has changed no other; NULL: none. */

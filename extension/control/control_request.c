@@ -148,32 +148,51 @@ end_join(bool good)
 }
 
 /*
- * What became of a command; of a join, for all that wait for it. number: what else there is to say.
+ * What is replied to a command that was carried out.
+ */
+static void
+reply_done(const ControlCommand *command, const ShardAction *done)
+{
+	StringInfoData out;
+
+	if (command->kind == SHARD_COMMAND_PLAN)
+	{
+		initStringInfo(&out);
+		shard_control_put_plan(&out, done->result != 0, done->entry, done->n_entries);
+		shard_ring_reply(&command->request, out.data, out.len, InvalidXLogRecPtr);
+	}
+	else if (command->kind == SHARD_COMMAND_JOIN)
+		shard_control_reply_number(&command->request, shard_node_id(shard_control.node));
+	else
+		shard_control_reply_number(&command->request, done->result);
+}
+
+/*
+ * What became of a command (SHARD_ACTION_COMMAND_DONE); of a join, for all that wait for it.
  */
 void
-shard_control_command_done(int64 token, bool good, int64 number, bool unknown, const char *why)
+shard_control_command_done(const ShardAction *done)
 {
 	List *all = list_copy(shard_control.commands);
 	ListCell *cell;
 
-	if (token == join_token)
-		end_join(good);
-	if (token == join_token && good)
+	if (done->token == join_token)
+		end_join(done->flag);
+	if (done->token == join_token && done->flag)
 		shard_fault("join_welcomed");
 	foreach (cell, all)
 	{
 		ControlCommand *command = lfirst(cell);
 
-		if (command->token != token)
+		if (command->token != done->token)
 			continue;
-		if (good)
-			shard_control_reply_number(&command->request, command->kind == SHARD_COMMAND_JOIN
-															  ? shard_node_id(shard_control.node)
-															  : number);
-		else if (unknown)
-			shard_control_reply_unknown(&command->request, why ? why : "nobody knows why");
+		if (done->flag)
+			reply_done(command, done);
+		else if (done->unknown != 0)
+			shard_control_reply_unknown(&command->request,
+										done->text ? done->text : "nobody knows why");
 		else
-			shard_control_reply_refused(&command->request, why ? why : "refused");
+			shard_control_reply_refused(&command->request, done->text ? done->text : "refused");
 		forget(command);
 	}
 	list_free(all);
@@ -189,12 +208,12 @@ begin_type(const ShardRequest *request, const ShardCommand *command)
 	ShardArena *arena = shard_arena_create();
 
 	waiting->kind = command->kind;
-	waiting->type = shard_record_put_type(0, &command->type, 0, arena);
+	waiting->type = shard_record_put_type(0, command->type, 0, arena);
 	waiting->type.value = memcpy(MemoryContextAlloc(TopMemoryContext, waiting->type.length),
 								 waiting->type.value, waiting->type.length);
-	waiting->first = command->number == 0;
+	waiting->first = !command->again;
 	shard_arena_destroy(arena);
-	shard_control_types_wish(&command->type, waiting->first);
+	shard_control_types_wish(command->type, waiting->first);
 }
 
 const char *
@@ -345,7 +364,7 @@ static void
 begin_join(const ShardRequest *request, const ShardCommand *command)
 {
 	int64 give_up = shard_clock_now() + JOIN_PATIENCE;
-	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = command->text};
+	ShardCommand machine = {.kind = command->kind, .text = command->text};
 	const char *why = why_no_join();
 	ControlCommand *waiting;
 	const char *data = NULL;
@@ -364,11 +383,11 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 								  shard_control_hint(why));
 		return;
 	}
-	while (!close_for_join(command->text2, &data))
+	while (!close_for_join(command->own_dsn, &data))
 	{
 		if (shard_clock_now() >= give_up)
 		{
-			reply_senders(request, command->shard != 0);
+			reply_senders(request, command->named);
 			return;
 		}
 		(void) shard_worker_wait(JOIN_NAP_MS, PG_WAIT_EXTENSION);
@@ -393,45 +412,23 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	}
 	waiting = remember(request);
 	waiting->kind = command->kind;
-	event.token = join_token = waiting->token;
-	event.uuid = shard_control_random_uuid();
-	shard_control_event(&event);
+	machine.asker.token = join_token = waiting->token;
+	machine.uuid = shard_control_random_uuid();
+	shard_control_give(&machine);
 }
 
 /*
- * The machine's event for a command that is nothing but one.
+ * A command that only the machine knows how to carry out, this node's or the coordinator's.
  */
-static bool
-event_of(const ShardCommand *command, ShardShardRef *shard, ShardNodeEvent *event)
+static void
+begin(const ShardRequest *request, const ShardCommand *command)
 {
-	static const int kinds[] = {[SHARD_COMMAND_LEAVE] = SHARD_EVENT_LEAVE,
-								[SHARD_COMMAND_STAY] = SHARD_EVENT_STAY,
-								[SHARD_COMMAND_DOWN] = SHARD_EVENT_DOWN,
-								[SHARD_COMMAND_WRITE_OFF] = SHARD_EVENT_WRITE_OFF,
-								[SHARD_COMMAND_ADMIT] = SHARD_EVENT_ADMIT,
-								[SHARD_COMMAND_MOVE] = SHARD_EVENT_MOVE,
-								[SHARD_COMMAND_GIVE_UP] = SHARD_EVENT_GIVE_UP,
-								[SHARD_COMMAND_REBALANCE] = SHARD_EVENT_REBALANCE,
-								[SHARD_COMMAND_LEASE_TTL] = SHARD_EVENT_LEASE_TTL,
-								[SHARD_COMMAND_FORCE_VOTERS] = SHARD_EVENT_FORCE_VOTERS,
-								[SHARD_COMMAND_ADDRESS] = SHARD_EVENT_ADDRESS,
-								[SHARD_COMMAND_PIN] = SHARD_EVENT_PIN,
-								[SHARD_COMMAND_EVACUATE] = SHARD_EVENT_EVACUATE,
-								[SHARD_COMMAND_OWNER] = SHARD_EVENT_OWNER};
+	ControlCommand *waiting = remember(request);
+	ShardCommand given = *command;
 
-	if (command->kind < 0 || command->kind >= (int) lengthof(kinds) || kinds[command->kind] == 0)
-		return false;
-	*shard = (ShardShardRef){command->type_id, command->shard, 0, 0};
-	*event = (ShardNodeEvent){.kind = (ShardNodeEventKind) kinds[command->kind],
-							  .n_shards = 1,
-							  .shards = shard,
-							  .n_nodes = command->n_nodes,
-							  .nodes = command->nodes,
-							  .node = command->node,
-							  .number = command->number,
-							  .flag = command->number != 0,
-							  .text = command->text};
-	return true;
+	waiting->kind = command->kind;
+	given.asker = (ShardAsker){0, waiting->token};
+	shard_control_give(&given);
 }
 
 /*
@@ -450,9 +447,6 @@ serve_command(const ShardRequest *request)
 {
 	ShardReader reader = {request->payload, request->payload + request->payload_len, false};
 	ShardCommand command;
-	ShardShardRef shard;
-	ShardNodeEvent event;
-	ControlCommand *waiting;
 
 	if (!shard_control_get_command(&reader, &command))
 	{
@@ -460,30 +454,43 @@ serve_command(const ShardRequest *request)
 								  NULL, NULL);
 		return;
 	}
-	if (command.kind == SHARD_COMMAND_TYPE)
-		begin_type(request, &command);
-	else if (command.kind == SHARD_COMMAND_JOIN && command.number != 0 &&
-			 !shard_node_joining(shard_control.node))
-		look_before_join(request);
-	else if (command.kind == SHARD_COMMAND_JOIN && command.number != 0)
-		shard_control_reply_number(request, 0);
-	else if (command.kind == SHARD_COMMAND_JOIN)
-		begin_join(request, &command);
-	else if (command.kind == SHARD_COMMAND_ADMIT && shard_control.downed_at != 0 &&
-			 command.node == shard_node_id(shard_control.node))
-		go_on(request);
-	else if (event_of(&command, &shard, &event))
+	switch (command.kind)
 	{
-		if (command.kind == SHARD_COMMAND_ADDRESS)
-			event.flag = command.shard != 0;
-		waiting = remember(request);
-		waiting->kind = command.kind;
-		event.token = waiting->token;
-		shard_control_event(&event);
+		case SHARD_COMMAND_TYPE:
+			begin_type(request, &command);
+			return;
+		case SHARD_COMMAND_JOIN:
+			if (!command.look_only)
+				begin_join(request, &command);
+			else if (!shard_node_joining(shard_control.node))
+				look_before_join(request);
+			else
+				shard_control_reply_number(request, 0);
+			return;
+		case SHARD_COMMAND_ADMIT:
+			if (shard_control.downed_at != 0 && command.node == shard_node_id(shard_control.node))
+				go_on(request);
+			else
+				begin(request, &command);
+			return;
+		case SHARD_COMMAND_LEAVE:
+		case SHARD_COMMAND_STAY:
+		case SHARD_COMMAND_DOWN:
+		case SHARD_COMMAND_WRITE_OFF:
+		case SHARD_COMMAND_MOVE:
+		case SHARD_COMMAND_PIN:
+		case SHARD_COMMAND_EVACUATE:
+		case SHARD_COMMAND_GIVE_UP:
+		case SHARD_COMMAND_REBALANCE:
+		case SHARD_COMMAND_LEASE_TTL:
+		case SHARD_COMMAND_FORCE_VOTERS:
+		case SHARD_COMMAND_ADDRESS:
+		case SHARD_COMMAND_OWNER:
+		case SHARD_COMMAND_PLAN:
+			begin(request, &command);
+			return;
 	}
-	else
-		shard_control_reply_error(request, ERRCODE_INTERNAL_ERROR, "an unknown command", NULL,
-								  NULL);
+	shard_control_reply_error(request, ERRCODE_INTERNAL_ERROR, "an unknown command", NULL, NULL);
 }
 
 /*

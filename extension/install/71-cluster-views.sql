@@ -236,8 +236,8 @@ REVOKE ALL ON @extschema@.shard_decisions FROM PUBLIC;
 COMMENT ON VIEW @extschema@.shard_decisions IS 'what the coordinators of the cluster decided, and why';
 
 /*
- * The moves that the coordinator would make now, of one type or of all, if it sees the cluster as this
- * node does. Strategies that are functions of the user's are not asked. Asks all members what they host.
+ * The moves that would begin now, of one type or of all, by themselves or by shard_rebalance(). The coordinator is asked;
+ * nothing is moved. Strategies that are functions of the user's are not asked.
  */
 CREATE FUNCTION @extschema@.shard_rebalance_plan(type_name text DEFAULT NULL)
 RETURNS TABLE (type_name text, shard int4, from_node int4, to_node int4, reason text)

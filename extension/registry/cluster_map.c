@@ -70,6 +70,22 @@ shard_cluster_map_home(int32 type_id, int32 shard, ShardHomeRecord *home)
 }
 
 /* See cluster_map.h. */
+const char *
+shard_cluster_map_type_name(int32 type_id)
+{
+	ShardArena *arena = shard_arena_create();
+	const char *name = NULL;
+	ShardMapEntry entry;
+	ShardTypeRecord type;
+
+	if (read_key((ShardMapKey){SHARD_MAP_TYPE, type_id, 0}, &entry) &&
+		shard_record_get_type(&entry, &type, arena))
+		name = pstrdup(type.name);
+	shard_arena_destroy(arena);
+	return name;
+}
+
+/* See cluster_map.h. */
 int32
 shard_cluster_map_pin(int32 type_id, int32 shard)
 {

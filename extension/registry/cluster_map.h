@@ -19,6 +19,9 @@ typedef struct ShardClusterType
 /* The newest there is, not that of the statement's snapshot. False: there is none. */
 extern bool shard_cluster_map_type(const char *name, ShardClusterType *type);
 extern void shard_cluster_map_get_type(const char *name, ShardClusterType *type); /* or 42704 */
+
+/* The name of a type, palloc'd; NULL: there is none of that number. */
+extern const char *shard_cluster_map_type_name(int32 type_id);
 extern bool shard_cluster_map_home(int32 type_id, int32 shard, ShardHomeRecord *home);
 
 /* The node that an operator wishes for a shard; 0: none. */

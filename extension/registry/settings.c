@@ -46,11 +46,8 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_MESSAGE_EXTRACTOR] = {"message_extractor", KIND_FUNCTION},
 	[SHARD_SETTING_SHARD_ID_EXTRACTOR] = {"shard_id_extractor", KIND_FUNCTION, .fixed = true},
 	[SHARD_SETTING_ROLE] = {"role", KIND_TEXT, .fixed = true},
-	[SHARD_SETTING_ALLOCATION_STRATEGY] =
-		{"allocation_strategy", KIND_CHOICE, "least_shard",
-		 .choices = "least_shard,least_shard_threshold,consistent_hashing,external,locality,"
-					"function,",
-		 .fixed = true},
+	[SHARD_SETTING_ALLOCATION_STRATEGY] = {"allocation_strategy", KIND_CHOICE, "least_shard",
+										   .choices = SHARD_ALLOCATION_NAMES, .fixed = true},
 	[SHARD_SETTING_ALLOCATION_SETTINGS] = {"allocation_settings", KIND_JSON, "{}", .fixed = true},
 	[SHARD_SETTING_PASSIVATION_STRATEGY] = {"passivation_strategy", KIND_CHOICE, "idle",
 											.choices = "idle,none,"},

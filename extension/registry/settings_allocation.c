@@ -19,26 +19,44 @@
 
 #include "base/compat.h"
 
-/* What belongs to a strategy; names are those of the core, and of functions. */
-static const char *const setting_names[][5] = {
-	[SHARD_ALLOCATION_LEAST_SHARD] = {"rebalance_absolute_limit", "rebalance_relative_limit",
-									  "weighted"},
-	[SHARD_ALLOCATION_LEAST_SHARD_THRESHOLD] = {"rebalance_threshold",
-												"max_simultaneous_rebalance"},
-	[SHARD_ALLOCATION_CONSISTENT_HASHING] = {"rebalance_limit", "virtual_nodes", "weighted"},
-	[SHARD_ALLOCATION_EXTERNAL] = {"rebalance_limit"},
-	[SHARD_ALLOCATION_LOCALITY] = {NULL},
-	[SHARD_ALLOCATION_FUNCTION] = {"allocate", "rebalance"},
-};
+static const char *const function_names[] = {"allocate", "rebalance", NULL};
 
-static const char *const function_names[] = {"allocate", "rebalance"};
+/* The settings of a strategy, ended by NULL; names are those of the core, and of functions. */
+static const char *const *
+setting_names(ShardAllocationKind kind)
+{
+	static const char *const least_shard[] = {"rebalance_absolute_limit",
+											  "rebalance_relative_limit", "weighted", NULL};
+	static const char *const threshold[] = {"rebalance_threshold", "max_simultaneous_rebalance",
+											NULL};
+	static const char *const hashing[] = {"rebalance_limit", "virtual_nodes", "weighted", NULL};
+	static const char *const external[] = {"rebalance_limit", NULL};
+	static const char *const none[] = {NULL};
+
+	switch (kind)
+	{
+		case SHARD_ALLOCATION_LEAST_SHARD:
+			return least_shard;
+		case SHARD_ALLOCATION_LEAST_SHARD_THRESHOLD:
+			return threshold;
+		case SHARD_ALLOCATION_CONSISTENT_HASHING:
+			return hashing;
+		case SHARD_ALLOCATION_EXTERNAL:
+			return external;
+		case SHARD_ALLOCATION_LOCALITY:
+			return none;
+		case SHARD_ALLOCATION_FUNCTION:
+			return function_names;
+	}
+	return none;
+}
 
 static ShardAllocationKind
 kind_of(const ShardSettings *settings)
 {
 	const char *name = settings->value[SHARD_SETTING_ALLOCATION_STRATEGY];
 
-	for (int kind = 1; kind < (int) lengthof(setting_names); kind++)
+	for (int32 kind = 1; shard_allocation_is_known(kind); kind++)
 		if (strcmp(shard_allocation_kind_names[kind], name) == 0)
 			return (ShardAllocationKind) kind;
 	elog(ERROR, "unexpected allocation strategy \"%s\"", name);
@@ -192,9 +210,9 @@ shard_settings_allocation_from_record(ShardSettings *settings, const ShardTypeRe
 									  const char *allocate, const char *rebalance)
 {
 	ShardAllocationSettings allocation = record->allocation;
-	int kind = record->strategy;
+	int32 kind = record->strategy;
 
-	if (kind < 1 || kind >= (int) lengthof(setting_names))
+	if (!shard_allocation_is_known(kind))
 		kind = SHARD_ALLOCATION_LEAST_SHARD;
 	if (allocation.kind == 0)
 		allocation = shard_allocation_defaults((ShardAllocationKind) kind);
@@ -209,7 +227,7 @@ shard_settings_allocation_from_record(ShardSettings *settings, const ShardTypeRe
 static void
 check_names(ShardAllocationKind kind, const ShardPlanValue *fields, int n)
 {
-	const char *const *names = setting_names[kind];
+	const char *const *names = setting_names(kind);
 
 	for (int i = 0; i < n; i++)
 	{

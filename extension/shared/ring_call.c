@@ -296,7 +296,7 @@ report_command(Outcome outcome, const char *limit)
 				 : errmsg("command timed out, outcome unknown"),
 			 outcome == OUTCOME_LOST
 				 ? errdetail("It may have carried out the command.")
-				 : errdetail("The command was taken, but not answered within %s. The coordinator "
+				 : errdetail("The command was taken, but not answered within %s. The control "
 							 "worker may still carry it out.",
 							 limit),
 			 errhint("See shard_health() and shard_members before you try again.")));

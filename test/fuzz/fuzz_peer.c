@@ -371,8 +371,8 @@ a_message(Choices *choices, int at)
 		choose(choices, 4) == 0 ? now + choose(choices, 4) * SHARD_SECOND : choose(choices, 8);
 	message.flag = choose(choices, 2);
 	message.node = a_number(choices);
-	message.epoch = a_number(choices);
-	message.status = a_number(choices);
+	message.word1 = a_number(choices);
+	message.word2 = a_number(choices);
 	message.type_id = a_number(choices);
 	message.uuid = a_uuid(choices);
 	message.uuid2 = a_uuid(choices);

@@ -21,7 +21,7 @@ typedef struct Value
 
 typedef struct Command
 {
-	ShardNodeEventKind kind;
+	ShardCommandKind kind;
 	ShardMapKey key;
 	int32 wanted; /* node, or setting */
 	bool flag;
@@ -93,30 +93,28 @@ commands_learned(World *world, int32 era, const ShardMapEntry *entry)
 
 /* The key that a command changes. False: of that kind nothing is decided that could be looked for. */
 static bool
-key_of(const Instance *instance, const ShardNodeEvent *event, ShardMapKey *key)
+key_of(const Instance *instance, const ShardCommand *event, ShardMapKey *key)
 {
-	const ShardShardRef *shard = event->n_shards > 0 ? event->shards : NULL;
-
 	switch (event->kind)
 	{
-		case SHARD_EVENT_DOWN:
-		case SHARD_EVENT_WRITE_OFF:
-		case SHARD_EVENT_ADMIT:
-		case SHARD_EVENT_EVACUATE:
+		case SHARD_COMMAND_DOWN:
+		case SHARD_COMMAND_WRITE_OFF:
+		case SHARD_COMMAND_ADMIT:
+		case SHARD_COMMAND_EVACUATE:
 			*key = (ShardMapKey){SHARD_MAP_MEMBER, event->node, 0};
 			return true;
-		case SHARD_EVENT_STAY:
+		case SHARD_COMMAND_STAY:
 			*key = (ShardMapKey){SHARD_MAP_MEMBER, shard_node_id(instance->node), 0};
 			return true;
-		case SHARD_EVENT_LEASE_TTL:
+		case SHARD_COMMAND_LEASE_TTL:
 			*key = (ShardMapKey){SHARD_MAP_SETTINGS, 0, 0};
 			return true;
-		case SHARD_EVENT_PIN:
-			*key = (ShardMapKey){SHARD_MAP_PIN, shard->type_id, shard->shard};
+		case SHARD_COMMAND_PIN:
+			*key = (ShardMapKey){SHARD_MAP_PIN, event->type_id, event->shard};
 			return true;
-		case SHARD_EVENT_MOVE:
-		case SHARD_EVENT_GIVE_UP:
-			*key = (ShardMapKey){SHARD_MAP_HOME, shard->type_id, shard->shard};
+		case SHARD_COMMAND_MOVE:
+		case SHARD_COMMAND_GIVE_UP:
+			*key = (ShardMapKey){SHARD_MAP_HOME, event->type_id, event->shard};
 			return true;
 		default:
 			return false;
@@ -141,7 +139,7 @@ newest(const Commands *all, int32 era, ShardMapKey key)
 }
 
 void
-commands_give(World *world, Instance *instance, ShardNodeEvent *event)
+commands_give(World *world, Instance *instance, ShardCommand *event)
 {
 	Commands *all = commands_of(world);
 	ShardMemberRecord member;
@@ -159,11 +157,12 @@ commands_give(World *world, Instance *instance, ShardNodeEvent *event)
 			all->commands = repalloc(all->commands, sizeof(Command) * all->command_space);
 		}
 		command = &all->commands[all->n_commands++];
-		*command = (Command){.kind = event->kind,
-							 .key = key,
-							 .wanted = event->kind == SHARD_EVENT_LEASE_TTL ? (int32) event->number
-																			: event->node,
-							 .flag = event->flag};
+		*command =
+			(Command){.kind = event->kind,
+					  .key = key,
+					  .wanted = event->kind == SHARD_COMMAND_LEASE_TTL ? (int32) event->number
+																	   : event->node,
+					  .flag = event->flag};
 		value = newest(all, shard_node_era(instance->node), key);
 		arena = shard_arena_create();
 		if (value)
@@ -172,9 +171,9 @@ commands_give(World *world, Instance *instance, ShardNodeEvent *event)
 			shard_record_get_member(&value->entry, &member, arena))
 			command->inc_no = member.inc_no;
 		shard_arena_destroy(arena);
-		event->token = WORLD_COMMAND + all->n_commands;
+		event->asker.token = WORLD_COMMAND + all->n_commands;
 	}
-	host_event(world, instance, event);
+	host_command(world, instance, event);
 }
 
 /* Is it the incarnation of an instance that is up? An operator may admit one that is admitted, and has not heard of it yet. */
@@ -195,13 +194,13 @@ member_is_so(const World *world, const Command *command, const ShardMemberRecord
 {
 	switch (command->kind)
 	{
-		case SHARD_EVENT_DOWN:
+		case SHARD_COMMAND_DOWN:
 			return member->status == SHARD_MEMBER_DOWN;
-		case SHARD_EVENT_WRITE_OFF:
+		case SHARD_COMMAND_WRITE_OFF:
 			return member->status == SHARD_MEMBER_WRITTEN_OFF;
-		case SHARD_EVENT_ADMIT:
+		case SHARD_COMMAND_ADMIT:
 			return member->inc_no > command->inc_no || is_up(world, member->inc_uuid);
-		case SHARD_EVENT_STAY:
+		case SHARD_COMMAND_STAY:
 			return member->status < SHARD_MEMBER_LEAVING;
 		default:
 			return member->evacuated == command->flag;
@@ -215,7 +214,7 @@ home_is_so(const Command *command, const ShardMapEntry *entry)
 
 	if (!shard_record_get_home(entry, &home))
 		return false;
-	if (command->kind == SHARD_EVENT_MOVE)
+	if (command->kind == SHARD_COMMAND_MOVE)
 		return home.phase == SHARD_HOME_STABLE && shard_record_home_node(&home) == command->wanted;
 	return entry->n > command->n && home.lost == home.epoch;
 }
@@ -269,7 +268,7 @@ commands_done(World *world, const Instance *instance, int64 token)
 		if (is_so(world, command, entry))
 			return;
 	}
-	if (none && command->kind == SHARD_EVENT_PIN && command->wanted == 0)
+	if (none && command->kind == SHARD_COMMAND_PIN && command->wanted == 0)
 		return;
 	check_fail(world->check,
 			   "G6: %s answers that command %d of key (%d, %d, %d) is done, which is not decided",

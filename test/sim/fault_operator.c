@@ -23,14 +23,15 @@ operators_node(World *world)
 
 /* The operator's word. */
 void
-fault_operate(World *world, ShardNodeEventKind kind, int32 node, const ShardShardRef *shard)
+fault_operate(World *world, ShardCommandKind kind, int32 node, const ShardShardRef *shard)
 {
 	Instance *instance = operators_node(world);
-	ShardNodeEvent event = {.kind = kind, .node = node, .token = WORLD_COMMAND, .shards = shard};
+	ShardCommand event = {.kind = kind, .node = node, .asker.token = WORLD_COMMAND};
 
 	event.number = node; /* what a setting is to be */
 	event.flag = true;
-	event.n_shards = shard ? 1 : 0;
+	event.type_id = shard ? shard->type_id : 0;
+	event.shard = shard ? shard->shard : 0;
 	if (instance && !instance->frozen)
 		commands_give(world, instance, &event);
 }
@@ -56,7 +57,7 @@ fault_move(World *world, uint32 number, int32 to)
 	ShardShardRef shard;
 
 	if (choose_shard(world, number, &shard))
-		fault_operate(world, SHARD_EVENT_MOVE, to, &shard);
+		fault_operate(world, SHARD_COMMAND_MOVE, to, &shard);
 }
 
 static void
@@ -81,7 +82,7 @@ fault_pin(World *world, uint32 number, int32 node)
 	ShardShardRef shard;
 
 	if (choose_shard(world, number, &shard))
-		fault_operate(world, SHARD_EVENT_PIN, node, &shard);
+		fault_operate(world, SHARD_COMMAND_PIN, node, &shard);
 }
 
 /*
@@ -113,11 +114,11 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 		ShardShardRef shard = {.type_id = pins[i].key.a, .shard = pins[i].key.b};
 
 		any = true;
-		fault_operate(world, SHARD_EVENT_PIN, 0, &shard);
+		fault_operate(world, SHARD_COMMAND_PIN, 0, &shard);
 	}
 	for (int i = 0; i < n_members; i++)
 	{
-		ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE, .token = WORLD_COMMAND};
+		ShardCommand event = {.kind = SHARD_COMMAND_EVACUATE, .asker.token = WORLD_COMMAND};
 		ShardMemberRecord member;
 
 		event.node = members[i].key.a;
@@ -136,13 +137,13 @@ fault_end_wishes(World *world, Instance *instance, int64 a, int64 b, const char 
 static void
 joins(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN,
-							.text = world->instances[a].dsn,
-							.token = WORLD_JOIN};
+	ShardCommand event = {.kind = SHARD_COMMAND_JOIN,
+						  .text = world->instances[a].dsn,
+						  .asker.token = WORLD_JOIN};
 
 	event.uuid.high = world_random64(world);
 	event.uuid.low = world_random64(world);
-	host_event(world, instance, &event);
+	host_command(world, instance, &event);
 }
 
 Instance *
@@ -170,7 +171,7 @@ fault_join(World *world, const Fault *fault)
 static void
 stays(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_STAY, .token = WORLD_COMMAND};
+	ShardCommand event = {.kind = SHARD_COMMAND_STAY, .asker.token = WORLD_COMMAND};
 
 	if (instance->up && !instance->frozen && instance->node)
 		commands_give(world, instance, &event);
@@ -180,12 +181,12 @@ stays(World *world, Instance *instance, int64 a, int64 b, const char *bytes, siz
 void
 fault_leave(World *world, Instance *instance, const Fault *fault)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_LEAVE, .token = WORLD_COMMAND};
+	ShardCommand event = {.kind = SHARD_COMMAND_LEAVE, .asker.token = WORLD_COMMAND};
 
 	/* Somebody has to stay. */
 	if (instance->index == 0 || !instance->node)
 		return;
-	host_event(world, instance, &event);
+	host_command(world, instance, &event);
 	if (fault->number % 4 == 0)
 		world_later(world, fault->number % 5000000, stays, instance, true, 0, 0, NULL, 0);
 }
@@ -218,15 +219,15 @@ written_off(World *world, Instance *instance, int64 a, int64 b, const char *byte
 	}
 	for (int i = 0; world->journal && !coordinator && i < world->n_instances; i++)
 	{
-		ShardNodeEvent event = {.kind = SHARD_EVENT_WRITE_OFF,
-								.node = instance->node_id,
-								.token = WORLD_COMMAND};
+		ShardCommand event = {.kind = SHARD_COMMAND_WRITE_OFF,
+							  .node = instance->node_id,
+							  .asker.token = WORLD_COMMAND};
 
 		/* Those who restore the journal need not wait for it. */
 		if (!world->instances[i].frozen && !world->instances[i].journal)
-			host_event(world, &world->instances[i], &event);
+			host_command(world, &world->instances[i], &event);
 	}
-	fault_operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
+	fault_operate(world, SHARD_COMMAND_WRITE_OFF, instance->node_id, NULL);
 	world_later(world, SHARD_SECOND, written_off, instance, false, 0, 0, NULL, 0);
 }
 
@@ -248,7 +249,9 @@ static void
 force_voters(World *world)
 {
 	Instance *best = NULL;
-	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = WORLD_COMMAND};
+	ShardCommand event = {.kind = SHARD_COMMAND_FORCE_VOTERS,
+						  .n_nodes = 1,
+						  .asker.token = WORLD_COMMAND};
 
 	for (int i = 0; i < world->n_instances; i++)
 	{
@@ -268,7 +271,7 @@ force_voters(World *world)
 	check_forced(world->check);
 	event.nodes = &best->node_id;
 	world_trace(world, "-- the operator makes node %d the only voter", best->node_id);
-	host_event(world, best, &event);
+	host_command(world, best, &event);
 }
 
 /* Shards whose state went with what a copy replaced: nobody waits for them any longer. */
@@ -299,7 +302,7 @@ give_up_shards(World *world)
 			check_lost(world->check, ref.type_id, ref.shard);
 			world_trace(world, "-- the operator gives up shard %d/%d, epoch %d of node %d",
 						ref.type_id, ref.shard, home.epoch, shard_record_home_node(&home));
-			fault_operate(world, SHARD_EVENT_GIVE_UP, 0, &ref);
+			fault_operate(world, SHARD_COMMAND_GIVE_UP, 0, &ref);
 			/* The list may have changed under our feet. */
 			break;
 		}
@@ -323,9 +326,9 @@ fault_operator_looks(World *world, Instance *none, int64 a, int64 b, const char 
 			continue;
 		/* It left, which went with the lost voters: the new ones have to be told. */
 		if (world->forced && shard_node_fenced(instance->node))
-			fault_operate(world, SHARD_EVENT_WRITE_OFF, instance->node_id, NULL);
+			fault_operate(world, SHARD_COMMAND_WRITE_OFF, instance->node_id, NULL);
 		if (!shard_node_admitted(instance->node) && !shard_node_fenced(instance->node))
-			fault_operate(world, SHARD_EVENT_ADMIT, instance->node_id, NULL);
+			fault_operate(world, SHARD_COMMAND_ADMIT, instance->node_id, NULL);
 		if (!world->model->quarantined(instance->flow))
 			continue;
 		for (int k = 0; k < world->n_instances; k++)

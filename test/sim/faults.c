@@ -266,13 +266,13 @@ fault_apply(World *world, const Fault *fault)
 			fault_move_back_and_forth(world, fault);
 			break;
 		case FAULT_REBALANCE:
-			fault_operate(world, SHARD_EVENT_REBALANCE, 0, NULL);
+			fault_operate(world, SHARD_COMMAND_REBALANCE, 0, NULL);
 			break;
 		case FAULT_PIN:
 			fault_pin(world, fault->number, fault->b + 1);
 			break;
 		case FAULT_EVACUATE:
-			fault_operate(world, SHARD_EVENT_EVACUATE, fault->b + 1, NULL);
+			fault_operate(world, SHARD_COMMAND_EVACUATE, fault->b + 1, NULL);
 			break;
 		case FAULT_STOP:
 			fault_stop(world, instance, fault);
@@ -291,7 +291,7 @@ fault_apply(World *world, const Fault *fault)
 					  fault->number / 7);
 			break;
 		case FAULT_LEASE_TTL:
-			fault_operate(world, SHARD_EVENT_LEASE_TTL, 1500 + (int32) (fault->number % 6500),
+			fault_operate(world, SHARD_COMMAND_LEASE_TTL, 1500 + (int32) (fault->number % 6500),
 						  NULL);
 			break;
 		case FAULT_JOIN:
@@ -301,7 +301,7 @@ fault_apply(World *world, const Fault *fault)
 			fault_leave(world, instance, fault);
 			break;
 		case FAULT_DOWN:
-			fault_operate(world, SHARD_EVENT_DOWN, fault->a + 1, NULL);
+			fault_operate(world, SHARD_COMMAND_DOWN, fault->a + 1, NULL);
 			break;
 		case FAULT_WRITE_OFF:
 			fault_write_off(world, instance, fault);

@@ -22,7 +22,7 @@ extern void fault_unhost(World *world, Instance *instance, const Fault *fault);
 /* fault_operator.c */
 /* An operator's word about a node or a shard; what a setting is to be stands in for the node. */
 extern void
-fault_operate(World *world, ShardNodeEventKind kind, int32 node, const ShardShardRef *shard);
+fault_operate(World *world, ShardCommandKind kind, int32 node, const ShardShardRef *shard);
 extern void fault_move(World *world, uint32 number, int32 to);
 extern void fault_move_back_and_forth(World *world, const Fault *fault);
 extern void fault_pin(World *world, uint32 number, int32 node);

@@ -304,3 +304,13 @@ host_after(World *world, Instance *instance)
 	instance->flow_at = world->now + delay;
 	world_later(world, delay, host_flow_steps, instance, true, ++instance->flow_turn, 0, NULL, 0);
 }
+
+/* See world.h. */
+void
+host_command(World *world, Instance *instance, const ShardCommand *command)
+{
+	if (!instance->node)
+		return;
+	shard_node_command(instance->node, world_clock(instance), command, instance->out);
+	host_after(world, instance);
+}

@@ -68,7 +68,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			break;
 		case 2:
 			message.kind = SHARD_CONTROL_FENCED;
-			message.epoch =
+			message.inc_no =
 				shard_node_incarnation(instance->node) + 1 + (int32) (number / 5 % 1000);
 			message.uuid = (ShardUuid){0xbad, number};
 			if (number / 6 % 2)
@@ -97,7 +97,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			message.kind = SHARD_CONTROL_COMMAND;
 			message.b = promised;
 			message.token = PG_INT64_MAX;
-			message.status = SHARD_EVENT_EVACUATE;
+			message.command = SHARD_COMMAND_EVACUATE;
 			message.node = from;
 			message.flag = true;
 			message.uuid = (ShardUuid){number / 9 % 2, number};
@@ -109,8 +109,8 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 		case 8:
 			message.kind = SHARD_CONTROL_ADMIT;
 			message.node = from;
-			message.status = SHARD_START_RESTART;
-			message.epoch = incarnation_of(instance, from);
+			message.start_kind = SHARD_START_RESTART;
+			message.inc_no = incarnation_of(instance, from);
 			message.uuid = (ShardUuid){0xbad, number};
 			break;
 		default:

@@ -367,13 +367,13 @@ happen(World *world, Event *event)
 static void
 join_due(World *world, Instance *instance, int64 a, int64 b, const char *bytes, size_t length)
 {
-	ShardNodeEvent join = {.kind = SHARD_EVENT_JOIN,
-						   .text = world->instances[0].dsn,
-						   .token = WORLD_JOIN};
+	ShardCommand join = {.kind = SHARD_COMMAND_JOIN,
+						 .text = world->instances[0].dsn,
+						 .asker.token = WORLD_JOIN};
 
 	join.uuid.high = world_random64(world);
 	join.uuid.low = world_random64(world);
-	host_event(world, instance, &join);
+	host_command(world, instance, &join);
 }
 
 /* Is all as well as it can be? */

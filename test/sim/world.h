@@ -276,6 +276,7 @@ extern void host_start_control(World *world, Instance *instance);
 extern void host_told(World *world, Instance *instance, int32 via, const char *bytes,
 					  size_t length); /* by nobody's instance; via as for shard_node_receive */
 extern void host_event(World *world, Instance *instance, const ShardNodeEvent *event);
+extern void host_command(World *world, Instance *instance, const ShardCommand *command);
 
 /* lies.c: the instance is told something in the name of a node */
 extern void lies_tell(World *world, Instance *instance, int32 from, uint32 number);
@@ -314,7 +315,7 @@ extern bool judge_settled(World *world, char *why, size_t size);
 extern void judge_destroy(World *world);
 
 /* commands.c: a node is given an operator's command; a value is learned for the first time; a command is done */
-extern void commands_give(World *world, Instance *instance, ShardNodeEvent *event);
+extern void commands_give(World *world, Instance *instance, ShardCommand *event);
 extern void commands_learned(World *world, int32 era, const ShardMapEntry *entry);
 extern void commands_done(World *world, const Instance *instance, int64 token);
 extern void commands_destroy(World *world);

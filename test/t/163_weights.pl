@@ -1,5 +1,6 @@
 # Nodes of different size: with weighted = true a type's shards go by shard.weight, when they get their first
-# home, when they are rebalanced, and when a node has another weight after a restart; a type without it shares equally.
+# home, when they are rebalanced, and when a node has another weight after a restart; a type without it shares equally. The
+# coordinator says what would move, at any node.
 
 use strict;
 use warnings FATAL => 'all';
@@ -45,8 +46,18 @@ $cluster->wait_reachable($cluster->nodes);
 $cluster->wait_registered;
 $two->wait_value('SELECT weight FROM shard_members WHERE node = 1', '2.5', 'its weight is decided with its start');
 $two->wait_until(q{SELECT count(*) > 0 FROM shard_rebalance_plan('heavy')}, 'shards to be planned to move');
+my $plan = q{SELECT string_agg(format('%s:%s:%s:%s:%s', type_name, shard, from_node, to_node, reason), ' ' ORDER BY shard)
+	FROM shard_rebalance_plan('heavy')};
+is($two->sql($plan), $one->sql($plan), 'the coordinator says which, at another node as at its own');
+is($three->sql($plan), $one->sql($plan), 'and at the third one');
 wait_shares('heavy', '7 3 6', 'shares by weights 2.5, 1 and 2');
 is(shares('plain'), '4 4 4', 'the other type stays as it is');
 $two->wait_value(q{SELECT count(*) FROM shard_rebalance_plan()}, 0, 'no more to be planned');
 $cluster->logs_are_clean(@ShardNodes::link_troubles);
+
+$_->server->stop('immediate') for $one, $two;
+ShardCluster::wait_for_condition(sub { ($three->error_of('SELECT * FROM shard_rebalance_plan()') // '') =~
+	/55000: .*cannot execute shard_rebalance_plan\(\): there is no coordinator.*DETAIL: .*HINT: /s },
+	'no coordinator, and no plan');
+pass('without a coordinator there is no plan');
 done_testing();

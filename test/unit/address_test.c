@@ -13,15 +13,15 @@ static int64 last_token = 100;
 static int
 tell(int32 node, const char *dsn, ShardAddressGround ground, bool lapsed)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_ADDRESS,
-							.node = node,
-							.text = dsn,
-							.number = ground,
-							.flag = lapsed,
-							.token = ++last_token};
+	ShardCommand event = {.kind = SHARD_COMMAND_ADDRESS,
+						  .node = node,
+						  .text = dsn,
+						  .number = ground,
+						  .flag = lapsed,
+						  .asker.token = ++last_token};
 
 	machines[0].command = 0;
-	happen(0, &event);
+	order(0, &event);
 	run(SHARD_SECOND);
 	ok(machines[0].command == last_token, "an answer about \"%s\"", dsn);
 	return machines[0].command_good ? (int) machines[0].command_number : -1;
@@ -110,19 +110,19 @@ test_words(void)
 static void
 test_no_command_of_others(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_ADDRESS,
-							.node = 1,
-							.text = "mine",
-							.number = SHARD_ADDRESS_SAID,
-							.token = 900};
+	ShardCommand event = {.kind = SHARD_COMMAND_ADDRESS,
+						  .node = 1,
+						  .text = "mine",
+						  .number = SHARD_ADDRESS_SAID,
+						  .asker.token = 900};
 
-	happen(1, &event);
+	order(1, &event);
 	run(SHARD_SECOND);
 	ok(machines[1].command == 900 && !machines[1].command_good, "not at another node: %s",
 	   machines[1].command_text);
 	event.node = 2;
-	event.token = 901;
-	happen(1, &event);
+	event.asker.token = 901;
+	order(1, &event);
 	run(SHARD_SECOND);
 	ok(machines[1].command == 901 && !machines[1].command_good, "not about itself either");
 	is_address(1, "m0", SHARD_ADDRESS_SAID, "nothing has changed");
@@ -178,11 +178,11 @@ test_lost_voter_is_told(void)
 	run(10 * SHARD_SECOND);
 	ok(!is_coordinator(0), "one with others does not go on by itself (I11)");
 	is_int(shard_node_place(machines[0].node, now), SHARD_NODE_PLACE_NOBODY, "it says why");
-	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_ADDRESS,
-								.node = 1,
-								.text = "new",
-								.number = SHARD_ADDRESS_SAID,
-								.token = 77});
+	order(0, &(ShardCommand){.kind = SHARD_COMMAND_ADDRESS,
+							 .node = 1,
+							 .text = "new",
+							 .number = SHARD_ADDRESS_SAID,
+							 .asker.token = 77});
 	nobody_there = false;
 	run(5 * SHARD_SECOND);
 	ok(machines[0].command == 77 && machines[0].command_good, "one command");
@@ -218,13 +218,13 @@ test_nobody_else_is_alone(void)
 		found_one();
 		if (with_address)
 			is_int(tell(0, "m0", SHARD_ADDRESS_SAID, false), 1, "with an address");
-		admit.epoch = shard_node_incarnation(machines[0].node);
+		admit.inc_no = shard_node_incarnation(machines[0].node);
 		receive(&admit);
 		receive(&i_am);
 		run(10 * SHARD_SECOND);
 		ok(!shard_node_fenced(machines[0].node) && is_coordinator(0),
 		   "another start of a node that is alone is not believed");
-		is_int(shard_node_incarnation(machines[0].node), (int) admit.epoch, "nor admitted");
+		is_int(shard_node_incarnation(machines[0].node), (int) admit.inc_no, "nor admitted");
 	}
 }
 

@@ -326,7 +326,7 @@ test_bulk_is_one_by_one(void)
 {
 	bool same = true;
 
-	for (int kind = SHARD_ALLOCATION_LEAST_SHARD; kind <= SHARD_ALLOCATION_LOCALITY; kind++)
+	for (int kind = 1; kind <= SHARD_ALLOCATION_KINDS; kind++)
 		for (int run = 0; run < 4 && same; run++)
 		{
 			ShardAllocationSettings settings = shard_allocation_defaults(kind);
@@ -487,7 +487,7 @@ main(void)
 	test_weights(true);
 	test_weighted_allocation();
 	test_bulk_is_one_by_one();
-	for (int kind = SHARD_ALLOCATION_LEAST_SHARD; kind <= SHARD_ALLOCATION_LOCALITY; kind++)
+	for (int kind = 1; kind <= SHARD_ALLOCATION_KINDS; kind++)
 		test_large(kind);
 	test_ring_is_consistent();
 	test_versions();

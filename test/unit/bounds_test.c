@@ -189,7 +189,7 @@ test_texts(void)
 	run(5 * SHARD_SECOND);
 	(void) shard_map_list(shard_node_learned(machines[at].node), SHARD_MAP_TYPE, arena, &count);
 	is_int(count, 0, "a type whose name is none is not taken");
-	command.status = SHARD_EVENT_EVACUATE;
+	command.command = SHARD_COMMAND_EVACUATE;
 	command.flag = true;
 	command.node = other + 1;
 	command.b = shard_proposer_ballot(shard_node_proposer(machines[at].node));

@@ -13,9 +13,9 @@ claims(int32 from, int32 node, uint64 uuid)
 	ShardControl message = {.kind = SHARD_CONTROL_ADMIT,
 							.from = from,
 							.node = node,
-							.epoch = 1,
+							.inc_no = 1,
 							.uuid = {uuid, 1},
-							.status = SHARD_START_RESTART};
+							.start_kind = SHARD_START_RESTART};
 
 	shard_roster_receive(peers[0].roster, now, &message, peers[0].proposer, out);
 	for (int i = 0; i < out->n_actions; i++)

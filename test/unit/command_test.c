@@ -15,18 +15,18 @@ test_forwarded(void)
 
 	three(0);
 	shard = shard_at(1);
-	command(1, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(1, SHARD_COMMAND_MOVE, shard, 3, 1);
 	wait_for(1, 1, 10 * SHARD_SECOND);
 	ok(ended(1, 1, true) && node_of(shard) == 3, "a move, by way of another node");
 	ok(strstr(machines[0].decision_text, "eve@somewhere") != NULL, "the coordinator knows whose");
-	command(1, SHARD_EVENT_DOWN, -1, 1, 2);
+	command(1, SHARD_COMMAND_DOWN, -1, 1, 2);
 	wait_for(1, 2, 5 * SHARD_SECOND);
 	ok(ended(1, 2, false) && strstr(machines[1].command_text, "coordinator") != NULL,
 	   "its reasons come back: %s", machines[1].command_text);
 
 	/* The coordinator dies with the command. */
 	machines[2].deaf = true;
-	command(1, SHARD_EVENT_MOVE, shard_at(2), 3, 3);
+	command(1, SHARD_COMMAND_MOVE, shard_at(2), 3, 3);
 	run(SHARD_SECOND);
 	stop(0);
 	wait_for(1, 3, 30 * SHARD_SECOND);
@@ -40,7 +40,7 @@ test_forwarded(void)
 	stop(0);
 	stop(2);
 	run(5 * SHARD_SECOND);
-	command(1, SHARD_EVENT_LEASE_TTL, -1, 0, 4);
+	command(1, SHARD_COMMAND_LEASE_TTL, -1, 0, 4);
 	run(5 * SHARD_SECOND);
 	ok(machines[1].command != 4, "a command without a coordinator waits");
 	start(0);
@@ -70,7 +70,7 @@ test_once(void)
 	message.from_inc = member.inc_no;
 	message.b = shard_proposer_ballot(shard_node_proposer(machines[0].node));
 	message.token = 77;
-	message.status = SHARD_EVENT_PIN;
+	message.command = SHARD_COMMAND_PIN;
 	message.node = 3;
 	message.shards = &ref;
 	message.n_shards = 1;
@@ -101,7 +101,7 @@ test_once(void)
 		run(2 * SHARD_SECOND);
 		/* In between somebody else has another wish. */
 		if (i == 0)
-			command(0, SHARD_EVENT_PIN, ref.shard, 2, 5);
+			command(0, SHARD_COMMAND_PIN, ref.shard, 2, 5);
 		run(10 * SHARD_SECOND);
 	}
 	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 2, "a command is carried out once");
@@ -136,7 +136,7 @@ comes_again(const ShardControl *message, bool *good)
 			action->message->kind != SHARD_CONTROL_COMMAND_ANSWER ||
 			action->message->token != message->token)
 			continue;
-		status = action->message->status;
+		status = action->message->outcome;
 		*good = action->message->flag;
 	}
 	act(0, NO_LINK);
@@ -166,7 +166,7 @@ test_after_office(void)
 								   &member, arena);
 	ref.shard = shard_at(1);
 	/* so that node 1 has a code for it */
-	command(1, SHARD_EVENT_PIN, ref.shard, 2, 1);
+	command(1, SHARD_COMMAND_PIN, ref.shard, 2, 1);
 	wait_for(1, 1, 10 * SHARD_SECOND);
 	message.cluster = shard_node_cluster(machines[0].node);
 	message.protocol_version = SHARD_PROTOCOL_VERSION;
@@ -174,7 +174,7 @@ test_after_office(void)
 	message.uuid = machines[1].node->code;
 	message.b = shard_proposer_ballot(shard_node_proposer(machines[0].node));
 	message.token = now + SHARD_SECOND;
-	message.status = SHARD_EVENT_PIN;
+	message.command = SHARD_COMMAND_PIN;
 	message.node = 3;
 	message.shards = &ref;
 	message.n_shards = 1;
@@ -239,10 +239,10 @@ test_settings_at_reload(void)
 
 	three(0);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 3, i);
+		command(0, SHARD_COMMAND_PIN, i, 3, i);
 	run(60 * SHARD_SECOND);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 0, 100 + i);
+		command(0, SHARD_COMMAND_PIN, i, 0, 100 + i);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS, "without an interval nothing moves by the strategy");
 	for (int i = 0; i < 3; i++)

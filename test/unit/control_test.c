@@ -53,8 +53,8 @@ full_message(void)
 	message.token = 12;
 	message.flag = true;
 	message.node = 13;
-	message.epoch = 14;
-	message.status = 15;
+	message.word1 = 14;
+	message.word2 = 15;
 	message.type_id = 16;
 	message.uuid.low = 17;
 	message.uuid2.high = 18;

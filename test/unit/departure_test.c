@@ -78,7 +78,7 @@ test_written_off_is_left_alone(void)
 	three(0);
 	machines[2].cut = true;
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 61);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 3, 61);
 	run(10 * SHARD_SECOND);
 	ok(ended(0, 61, true), "a node is written off: %s", machines[0].command_text);
 	before = machines[2].letters;
@@ -99,14 +99,14 @@ static void
 test_last_one(void)
 {
 	three(0);
-	command(1, SHARD_EVENT_LEAVE, -1, 0, 1);
-	command(2, SHARD_EVENT_LEAVE, -1, 0, 2);
+	command(1, SHARD_COMMAND_LEAVE, -1, 0, 1);
+	command(2, SHARD_COMMAND_LEAVE, -1, 0, 2);
 	wait_for(1, 1, 120 * SHARD_SECOND);
 	wait_for(2, 2, 120 * SHARD_SECOND);
 	ok(ended(1, 1, true) && ended(2, 2, true), "two leave together");
 	is_int(count_homes(0, 1), SHARDS, "all shards are with the third");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 2 * SHARDS / 3, "which kept its own");
-	command(0, SHARD_EVENT_LEAVE, -1, 0, 3);
+	command(0, SHARD_COMMAND_LEAVE, -1, 0, 3);
 	wait_for(0, 3, 5 * SHARD_SECOND);
 	ok(ended(0, 3, false), "which cannot: %s", machines[0].command_text);
 }
@@ -116,8 +116,8 @@ static void
 test_oldest_leave(void)
 {
 	three(0);
-	command(0, SHARD_EVENT_LEAVE, -1, 0, 1);
-	command(1, SHARD_EVENT_LEAVE, -1, 0, 2);
+	command(0, SHARD_COMMAND_LEAVE, -1, 0, 1);
+	command(1, SHARD_COMMAND_LEAVE, -1, 0, 2);
 	wait_for(0, 1, 120 * SHARD_SECOND);
 	wait_for(1, 2, 120 * SHARD_SECOND);
 	ok(ended(0, 1, true) && ended(1, 2, true), "the two oldest leave together");
@@ -135,11 +135,11 @@ test_write_off(void)
 	three(0);
 	shard = shard_at(2);
 	machines[1].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	run(SHARD_SECOND);
 	stop(1);
 	run(20 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 2, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 2, 2);
 	ok(ended(0, 2, true), "a home is written off: %s", machines[0].command_text);
 	run(5 * SHARD_SECOND);
 	ok(machines[0].command == 1 || home_of(shard).lost > 0, "its shard begins anew");
@@ -150,11 +150,11 @@ test_write_off(void)
 	three(0);
 	shard = shard_at(2);
 	machines[2].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	run(SHARD_SECOND);
 	stop(1);
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 2, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 2, 2);
 	ok(ended(0, 2, true), "a home is written off while it is copied: %s", machines[0].command_text);
 	run(3 * SHARD_SECOND);
 	machines[2].mute = false;
@@ -172,11 +172,11 @@ test_write_off(void)
 	three(0);
 	shard = shard_at(2);
 	machines[2].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	run(SHARD_SECOND);
 	stop(2);
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 3, 2);
 	wait_for(0, 1, 5 * SHARD_SECOND);
 	ok(ended(0, 1, false), "a target is written off");
 	is_int(node_of(shard), 2, "the shard stays");

@@ -34,7 +34,7 @@ static void
 test_forced(void)
 {
 	static const int32 self[] = {2};
-	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .nodes = self};
+	ShardCommand force = {.kind = SHARD_COMMAND_FORCE_VOTERS, .n_nodes = 1, .nodes = self};
 
 	end_world();
 	begin_world();
@@ -47,12 +47,12 @@ test_forced(void)
 	stop(0);
 	run(5 * SHARD_SECOND);
 	machines[1].slow = true;
-	force.token = 3;
-	happen(1, &force);
+	force.asker.token = 3;
+	order(1, &force);
 	ok(machines[1].command != 3, "what is not durable is not done");
 	force.n_nodes = 0;
-	force.token = 4;
-	happen(1, &force);
+	force.asker.token = 4;
+	order(1, &force);
 	ok(machines[1].command == 4 && !machines[1].command_good, "a refusal says so at once");
 	settle(1);
 	ok(machines[1].command == 3 && machines[1].command_good, "done is told later");
@@ -62,17 +62,17 @@ test_forced(void)
 static void
 test_leave_twice(void)
 {
-	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardCommand leave = {.kind = SHARD_COMMAND_LEAVE, .asker.token = 11};
 
 	run(5 * SHARD_SECOND);
 	machines[1].cut = true;
-	happen(1, &leave);
-	happen(1, &leave);
+	order(1, &leave);
+	order(1, &leave);
 	ok(machines[1].command == 1, "a repeated wish is the same one");
-	for (leave.token = 12; leave.token < 19; leave.token++)
-		happen(1, &leave);
+	for (leave.asker.token = 12; leave.asker.token < 19; leave.asker.token++)
+		order(1, &leave);
 	ok(machines[1].command == 1, "eight wait together");
-	happen(1, &leave);
+	order(1, &leave);
 	ok(machines[1].command == 11 && !machines[1].command_good, "a ninth one ends the first");
 	machines[1].cut = false;
 	run(20 * SHARD_SECOND);

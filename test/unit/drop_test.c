@@ -356,18 +356,18 @@ test_put_back(void)
 static void
 test_written_off(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_DOWN, .node = 3, .token = 5};
+	ShardCommand event = {.kind = SHARD_COMMAND_DOWN, .node = 3, .asker.token = 5};
 
 	begin_thing();
 	crash(2);
 	end_type(0, 0);
 	end_type(1, 0);
 	run(15 * SHARD_SECOND);
-	happen(0, &event);
+	order(0, &event);
 	run(SHARD_SECOND);
 	is_int(id_of(0, 0), 1, "a member that is down counts");
-	event = (ShardNodeEvent){.kind = SHARD_EVENT_WRITE_OFF, .node = 3, .token = 6};
-	happen(0, &event);
+	event = (ShardCommand){.kind = SHARD_COMMAND_WRITE_OFF, .node = 3, .asker.token = 6};
+	order(0, &event);
 	run(SHARD_SECOND);
 	is_int(id_of(0, 0) + count_homes(0, 0), 0, "one that was written off does not");
 }
@@ -469,7 +469,7 @@ test_leave_host_away(void)
 	run(15 * SHARD_SECOND);
 	ok(!is_coordinator(0) && count_homes(0, 1) > 0,
 	   "a member has homes of a type that nobody is known to have");
-	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 3});
+	order(0, &(ShardCommand){.kind = SHARD_COMMAND_LEAVE, .asker.token = 3});
 	run(30 * SHARD_SECOND);
 	ok(machines[0].command != 3 && count_homes(1, 1) > 0,
 	   "it does not leave while somebody is away that may host it");
@@ -492,7 +492,7 @@ test_leave_unhosted(void)
 	run(15 * SHARD_SECOND);
 	ok(id_of(1, 0) == 1 && count_homes(1, 1) > 0,
 	   "a member has homes of a type of which there is a proxy alone");
-	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 3});
+	order(0, &(ShardCommand){.kind = SHARD_COMMAND_LEAVE, .asker.token = 3});
 	run(30 * SHARD_SECOND);
 	ok(machines[0].command == 3 && machines[0].command_good, "it leaves all the same: %s",
 	   machines[0].command_text);

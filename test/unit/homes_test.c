@@ -66,7 +66,10 @@ static void
 test_give_up(void)
 {
 	ShardShardRef ref = {.type_id = 1};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_GIVE_UP, .n_shards = 1, .shards = &ref, .token = 9};
+	ShardCommand event = {.kind = SHARD_COMMAND_GIVE_UP,
+						  .type_id = ref.type_id,
+						  .shard = ref.shard,
+						  .asker.token = 9};
 	int at;
 
 	while (machines[1].epochs[ref.shard] < 0)
@@ -75,11 +78,11 @@ test_give_up(void)
 	stop(0);
 	while ((at = coordinator()) == NO_LINK)
 		run(STEP);
-	happen(at, &event);
+	order(at, &event);
 	ok(machines[at].command == 9 && !machines[at].command_good, "a shard that may run stays");
 	run(SHARD_START_TIMEOUT);
-	event.token = 10;
-	happen(at, &event);
+	event.asker.token = 10;
+	order(at, &event);
 	ok(machines[at].command == 10 && !machines[at].command_good, "one that runs does");
 	run(SHARD_SECOND);
 	is_int(machines[1].epochs[ref.shard], 0, "in its epoch");
@@ -89,13 +92,13 @@ test_give_up(void)
 static void
 test_leave(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardCommand event = {.kind = SHARD_COMMAND_LEAVE, .asker.token = 11};
 	ShardShardRef later = {.type_id = 2};
 	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = 1, .shards = &later};
 
 	start(0);
 	run(10 * SHARD_SECOND);
-	happen(2, &event);
+	order(2, &event);
 	for (int i = 0; i < 120 && machines[2].command != 11; i++)
 		run(SHARD_SECOND);
 	ok(machines[2].command == 11 && machines[2].command_good, "it has left");

@@ -210,15 +210,15 @@ test_outbid(void)
 static void
 test_another_start(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_WRITE_OFF, .node = 3, .token = 9};
+	ShardCommand event = {.kind = SHARD_COMMAND_WRITE_OFF, .node = 3, .asker.token = 9};
 
 	begin_collecting(1);
 	is_int(shard_map_point(shard_node_learned(machines[0].node)).n, 0,
 		   "nothing is known of the era");
 	put_back();
 	run(2 * SHARD_SECOND);
-	happen(0, &event);
-	happen(1, &event);
+	order(0, &event);
+	order(1, &event);
 	run(20 * SHARD_SECOND);
 	is_well("another start");
 }

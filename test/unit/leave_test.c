@@ -102,11 +102,11 @@ homes_there(void)
 static void
 leave_with_homes_pending(void)
 {
-	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardCommand leave = {.kind = SHARD_COMMAND_LEAVE, .asker.token = 11};
 	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
 
 	machines[voters[0]].slow = machines[voters[1]].slow = true;
-	happen(other, &leave);
+	order(other, &leave);
 	deliver();
 	run(2 * STEP);
 	is_int(status_there(), SHARD_MEMBER_UP, "that it leaves is not decided yet");
@@ -187,7 +187,7 @@ exit_with_homes(void)
 	}
 	happen(other, &(ShardNodeEvent){.kind = SHARD_EVENT_DROP_TYPE, .text = "thing"});
 	run(5 * SHARD_SECOND);
-	happen(other, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 11});
+	order(other, &(ShardCommand){.kind = SHARD_COMMAND_LEAVE, .asker.token = 11});
 	for (int i = 0; i < 60 && status_there() != SHARD_MEMBER_EXITING; i++)
 		run(SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_EXITING, "it exits");
@@ -252,7 +252,7 @@ late_wish(ShardControlKind kind)
 							.from_inc = shard_node_incarnation(machines[other].node),
 							.to = shard_node_id(machines[0].node),
 							.token = kind == SHARD_CONTROL_COMMAND ? now : 11,
-							.status = kind == SHARD_CONTROL_COMMAND ? SHARD_EVENT_STAY : 0,
+							.word2 = kind == SHARD_CONTROL_COMMAND ? SHARD_COMMAND_STAY : 0,
 							.b = shard_proposer_ballot(shard_node_proposer(machines[0].node)),
 							.uuid = machines[other].node->code,
 							.n = 1};
@@ -271,11 +271,11 @@ static void
 stay(bool good, const char *what)
 {
 	static int64 token = 100;
-	ShardNodeEvent event = {.kind = SHARD_EVENT_STAY, .token = ++token, .text = "op@4"};
+	ShardCommand event = {.kind = SHARD_COMMAND_STAY, .asker.token = ++token, .text = "op@4"};
 
 	machines[other].awaited = token;
 	machines[other].awaited_good = -1;
-	happen(other, &event);
+	order(other, &event);
 	deliver();
 	run(2 * SHARD_SECOND);
 	is_int(machines[other].awaited_good, good, what);
@@ -285,13 +285,13 @@ stay(bool good, const char *what)
 static void
 test_coordinator_leaves(void)
 {
-	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardCommand leave = {.kind = SHARD_COMMAND_LEAVE, .asker.token = 11};
 
 	four(false);
 	stop(voters[1]);
 	run(5 * SHARD_SECOND);
 	ok(is_coordinator(0), "the coordinator leaves while a voter is away");
-	happen(0, &leave);
+	order(0, &leave);
 	for (int i = 0; i < 40 && machines[0].command != 11; i++)
 		run(SHARD_SECOND);
 	ok(machines[0].command == 11 && machines[0].command_good, "it goes: %s",
@@ -306,7 +306,7 @@ test_coordinator_leaves(void)
 static void
 test_stay(void)
 {
-	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardCommand leave = {.kind = SHARD_COMMAND_LEAVE, .asker.token = 11};
 	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
 	ShardNodeEvent emptied = {.kind = SHARD_EVENT_EMPTIED};
 	int homes;
@@ -321,14 +321,14 @@ test_stay(void)
 
 	machines[other].cut = true;
 	run(10 * SHARD_SECOND);
-	happen(other, &leave);
+	order(other, &leave);
 	run(5 * SHARD_SECOND);
 	stay(true, "without a coordinator that ends at once");
 	machines[other].cut = false;
 	run(20 * SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_UP, "nobody was asked");
 
-	happen(other, &leave);
+	order(other, &leave);
 	run(10 * SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_LEAVING, "it leaves");
 	is_int(homes_there(), homes, "and nothing of it can move");
@@ -344,7 +344,7 @@ test_stay(void)
 	is_int(homes_there(), homes, "it has its homes");
 	stay(true, "told again it does");
 
-	happen(other, &leave);
+	order(other, &leave);
 	run(2 * SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_LEAVING, "another wish counts");
 	late_wish(SHARD_CONTROL_COMMAND);
@@ -370,13 +370,13 @@ static int64
 leave_and_stay(void)
 {
 	static int64 token = 1000;
-	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = ++token};
-	ShardNodeEvent word = {.kind = SHARD_EVENT_STAY, .token = ++token, .text = "op@4"};
+	ShardCommand leave = {.kind = SHARD_COMMAND_LEAVE, .asker.token = ++token};
+	ShardCommand word = {.kind = SHARD_COMMAND_STAY, .asker.token = ++token, .text = "op@4"};
 
 	run(10 * SHARD_SECOND);
-	happen(other, &leave);
+	order(other, &leave);
 	run(2 * SHARD_SECOND);
-	happen(other, &word);
+	order(other, &word);
 	run(2 * SHARD_SECOND);
 	return token;
 }
@@ -385,7 +385,7 @@ leave_and_stay(void)
 static void
 test_stay_after_restart(void)
 {
-	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardCommand leave = {.kind = SHARD_COMMAND_LEAVE, .asker.token = 11};
 	int64 token;
 
 	four(true);
@@ -413,17 +413,17 @@ test_stay_after_restart(void)
 
 	/* whoever waits for it is told that it does not leave */
 	machines[other].n_commands = 0;
-	happen(other, &leave);
-	leave.token++;
-	happen(other, &leave);
+	order(other, &leave);
+	leave.asker.token++;
+	order(other, &leave);
 	is_int(machines[other].n_commands, 0, "two wait for it to leave");
 	token = leave_and_stay();
 	is_int(machines[other].n_commands, 4, "and hear that it stays, as a third one does");
 	machines[other].n_commands = 0;
 	for (int i = 0; i < 9; i++)
 	{
-		leave.token++;
-		happen(other, &leave);
+		leave.asker.token++;
+		order(other, &leave);
 	}
 	is_int(machines[other].n_commands, 1, "of too many the first one waits no more: %s",
 		   machines[other].command_text);
@@ -434,7 +434,7 @@ test_stay_after_restart(void)
 	stop(other);
 	start(other);
 	token = leave_and_stay();
-	happen(other, &leave);
+	order(other, &leave);
 	ok(machines[other].command == token && !machines[other].command_good &&
 		   strstr(machines[other].command_text, "later shard_leave()") != NULL,
 	   "a word to stay ends with a later one to leave: %s", machines[other].command_text);
@@ -448,7 +448,7 @@ test_stay_after_restart(void)
 static void
 test_stays_prepared(void)
 {
-	ShardNodeEvent leave = {.kind = SHARD_EVENT_LEAVE, .token = 11};
+	ShardCommand leave = {.kind = SHARD_COMMAND_LEAVE, .asker.token = 11};
 	ShardNodeEvent wanted = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = SHARDS, .shards = refs};
 	int homes;
 
@@ -458,7 +458,7 @@ test_stays_prepared(void)
 	homes = homes_there();
 	for (int i = 0; i < 4; i++)
 		machines[i].deaf = true;
-	happen(other, &leave);
+	order(other, &leave);
 	run(5 * SHARD_SECOND);
 	is_int(status_there(), SHARD_MEMBER_LEAVING, "it leaves, and others are asked");
 	stay(true, "then it is to stay");

@@ -16,8 +16,8 @@ test_move(void)
 	three(0);
 	shard = shard_at(1);
 	machines[1].mute = true;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
-	command(0, SHARD_EVENT_MOVE, shard, 3, 2);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 2);
 	run(SHARD_SECOND);
 	ok(machines[0].command != 1, "a move is not done before it is decided");
 	machines[1].mute = false;
@@ -31,12 +31,12 @@ test_move(void)
 	   machines[0].decision_text);
 	wait_for(0, 2, 10 * SHARD_SECOND);
 	ok(ended(0, 2, true) && node_of(shard) == 3, "the second one comes after the first");
-	command(0, SHARD_EVENT_MOVE, shard, 3, 3);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 3);
 	wait_for(0, 3, 10 * SHARD_SECOND);
 	ok(ended(0, 3, true), "where it is it stays");
-	command(0, SHARD_EVENT_MOVE, shard, 9, 4);
+	command(0, SHARD_COMMAND_MOVE, shard, 9, 4);
 	ok(ended(0, 4, false), "nobody is there");
-	command(0, SHARD_EVENT_MOVE, SHARDS, 1, 5);
+	command(0, SHARD_COMMAND_MOVE, SHARDS, 1, 5);
 	ok(ended(0, 5, false), "there is no such shard");
 }
 
@@ -51,13 +51,13 @@ test_no_ticks(void)
 	run(5 * SHARD_SECOND);
 	shard = shard_at(2);
 	begun = now;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	ok(ended(0, 1, true), "a move is done at once if all answer at once");
 	is_int(now - begun, 0, "without a tick");
 	shard = shard_at(1);
-	command(0, SHARD_EVENT_MOVE, shard, 2, 2);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 2);
 	ok(ended(0, 2, true), "from the coordinator's own node, too");
-	command(0, SHARD_EVENT_MOVE, shard, 1, 3);
+	command(0, SHARD_COMMAND_MOVE, shard, 1, 3);
 	run(STEP);
 	ok(ended(0, 3, true) || machines[0].command == 2, "and back");
 }
@@ -74,13 +74,13 @@ test_refused(void)
 	shard = shard_at(1);
 	before = home_of(shard);
 	machines[1].unfit = true;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
 	wait_for(0, 1, 10 * SHARD_SECOND);
 	ok(ended(0, 1, false), "the target cannot have it: %s", machines[0].command_text);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED], 1, "which is told");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "nothing began");
 	is_int(home_of(shard).move_id, before.move_id, "nor was anything decided");
-	command(0, SHARD_EVENT_PIN, shard, 2, 2);
+	command(0, SHARD_COMMAND_PIN, shard, 2, 2);
 	ok(ended(0, 2, true), "a pin");
 	run(60 * SHARD_SECOND);
 	ok(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED] >= 4 &&
@@ -90,9 +90,9 @@ test_refused(void)
 	memset(reason, 'x', sizeof(reason) - 1);
 	reason[sizeof(reason) - 1] = '\0';
 	machines[1].unfit_why = reason;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 4);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 4);
 	wait_for(0, 4, 10 * SHARD_SECOND);
-	ok(ended(0, 4, false) && machines[0].decision.status == SHARD_DECISION_MOVE_REFUSED &&
+	ok(ended(0, 4, false) && machines[0].decision.decision == SHARD_DECISION_MOVE_REFUSED &&
 		   machines[0].decision_length > 100 && machines[0].decision_length <= 1000,
 	   "a long reason is cut, at %zu bytes", machines[0].decision_length);
 	ok(strncmp(machines[0].command_text, "node 2 says: xxx", 16) == 0 &&
@@ -100,11 +100,11 @@ test_refused(void)
 	   "and it is told whose words these are");
 	machines[1].unfit_why = NULL;
 	machines[1].unfit = false;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 3);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 3);
 	wait_for(0, 3, 5 * SHARD_SECOND);
 	ok(ended(0, 3, true), "an operator's move does not wait for that");
 	machines[2].deaf = true;
-	command(0, SHARD_EVENT_MOVE, shard, 3, 4);
+	command(0, SHARD_COMMAND_MOVE, shard, 3, 4);
 	wait_for(0, 4, 60 * SHARD_SECOND);
 	ok(ended(0, 4, false), "no answer is one, too: %s", machines[0].command_text);
 	is_int(node_of(shard), 2, "the shard stays");
@@ -123,7 +123,7 @@ test_refused_for_long(void)
 	three(0);
 	machines[0].unfit = machines[1].unfit = true;
 	shard = shard_at(3);
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(1800 * SHARD_SECOND);
 	refused = machines[0].decisions[SHARD_DECISION_MOVE_REFUSED];
 	ok(refused > 4 * 10 && refused < 4 * 20, "four shards are refused in half an hour: %d times",
@@ -145,7 +145,7 @@ test_pin(void)
 
 	three(SHARD_SECOND);
 	shard = shard_at(1);
-	command(2, SHARD_EVENT_PIN, shard, 3, 1);
+	command(2, SHARD_COMMAND_PIN, shard, 3, 1);
 	wait_for(2, 1, 5 * SHARD_SECOND);
 	ok(ended(2, 1, true), "any node takes a pin");
 	is_int(machines[0].decisions[SHARD_DECISION_PINNED], 1, "which is told");
@@ -153,7 +153,7 @@ test_pin(void)
 	is_int(node_of(shard), 3, "the shard goes there");
 	is_int(home_of(shard).reason, SHARD_HOME_REASON_PIN, "because of it");
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 3, 100 + i);
+		command(0, SHARD_COMMAND_PIN, i, 3, 100 + i);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS, "all, against the strategy");
 	stop(2);
@@ -163,25 +163,25 @@ test_pin(void)
 	add_type(2, "thing", SHARDS);
 	run(20 * SHARD_SECOND);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 0, 200 + i);
-	command(0, SHARD_EVENT_PIN, 3, 0, 300);
+		command(0, SHARD_COMMAND_PIN, i, 0, 200 + i);
+	command(0, SHARD_COMMAND_PIN, 3, 0, 300);
 	wait_for(0, 300, 5 * SHARD_SECOND);
 	ok(ended(0, 300, true), "what is not pinned need not be unpinned");
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS / 3, "then the strategy has its way again");
-	command(0, SHARD_EVENT_PIN, SHARDS, 1, 301);
+	command(0, SHARD_COMMAND_PIN, SHARDS, 1, 301);
 	ok(ended(0, 301, false), "there is no such shard to be pinned");
-	command(0, SHARD_EVENT_PIN, 1, 9, 302);
+	command(0, SHARD_COMMAND_PIN, 1, 9, 302);
 	ok(ended(0, 302, false), "nor such a node");
 
 	three(0);
-	command(0, SHARD_EVENT_PIN, shard_at(1), 3, 1);
+	command(0, SHARD_COMMAND_PIN, shard_at(1), 3, 1);
 	run(10 * SHARD_SECOND);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVED], 1, "a pinned shard moves");
 	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0,
 	   "by whose wish is told: %s", machines[0].decision_text);
-	command(0, SHARD_EVENT_PIN, shard_at(2), 3, 2);
-	command(0, SHARD_EVENT_PIN, shard_at(2), 0, 3);
+	command(0, SHARD_COMMAND_PIN, shard_at(2), 3, 2);
+	command(0, SHARD_COMMAND_PIN, shard_at(2), 0, 3);
 	run(SHARD_SECOND);
 	ok(strcmp(machines[0].decision_text, "no longer pinned, by eve@somewhere") == 0,
 	   "who ends a pin is told: %s", machines[0].decision_text);
@@ -224,17 +224,17 @@ test_pin_ends(void)
 	three(SHARD_SECOND);
 	kept = shard_at(2);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, i == kept ? 2 : 3, 100 + i);
+		command(0, SHARD_COMMAND_PIN, i, i == kept ? 2 : 3, 100 + i);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS - 1, "all but one are pinned to a node");
 	stop(2);
 	run(15 * SHARD_SECOND);
-	command(0, SHARD_EVENT_DOWN, -1, 3, 1);
+	command(0, SHARD_COMMAND_DOWN, -1, 3, 1);
 	wait_for(0, 1, 5 * SHARD_SECOND);
 	run(10 * SHARD_SECOND);
 	is_int(count_pins(0, 3), SHARDS - 1, "pins wait for a node that is down");
 	is_int(pin_counts(0, 3), 3, "and count");
-	command(0, SHARD_EVENT_WRITE_OFF, -1, 3, 2);
+	command(0, SHARD_COMMAND_WRITE_OFF, -1, 3, 2);
 	wait_for(0, 2, 5 * SHARD_SECOND);
 	ok(ended(0, 2, true), "it is written off: %s", machines[0].command_text);
 	is_int(pin_counts(0, 3), 0, "then they count for nothing");
@@ -248,10 +248,10 @@ test_pin_ends(void)
 	/* The coordinator itself goes: the next one has heard of its pins from the map alone. */
 	three(SHARD_SECOND);
 	for (int32 i = 0; i < SHARDS; i++)
-		command(0, SHARD_EVENT_PIN, i, 1, 100 + i);
+		command(0, SHARD_COMMAND_PIN, i, 1, 100 + i);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 1), SHARDS, "all are pinned to the coordinator");
-	command(0, SHARD_EVENT_LEAVE, -1, 0, 1);
+	command(0, SHARD_COMMAND_LEAVE, -1, 0, 1);
 	wait_for(0, 1, 120 * SHARD_SECOND);
 	ok(ended(0, 1, true) && is_coordinator(1), "which leaves");
 	run(20 * SHARD_SECOND);
@@ -264,7 +264,7 @@ static void
 test_evacuate(void)
 {
 	three(SHARD_SECOND);
-	command(1, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(1, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	wait_for(1, 1, 5 * SHARD_SECOND);
 	ok(ended(1, 1, true), "any node takes the wish");
 	run(20 * SHARD_SECOND);
@@ -273,7 +273,7 @@ test_evacuate(void)
 	run(20 * SHARD_SECOND);
 	is_int(count_homes(0, 3), 0, "and gets nothing");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], SHARDS / 3, "the others keep theirs");
-	command(0, SHARD_EVENT_MOVE, shard_at(1), 3, 2);
+	command(0, SHARD_COMMAND_MOVE, shard_at(1), 3, 2);
 	ok(ended(0, 2, false), "not even by an operator's word");
 	stop(2);
 	run(3 * SHARD_SECOND);
@@ -281,10 +281,10 @@ test_evacuate(void)
 	add_type(2, "thing", SHARDS);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS / 3, "until it starts anew");
-	command(0, SHARD_EVENT_EVACUATE, -1, 1, 3);
-	command(0, SHARD_EVENT_EVACUATE, -1, 2, 4);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 1, 3);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 2, 4);
 	run(5 * SHARD_SECOND);
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 5);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 5);
 	ok(ended(0, 5, false), "somebody must be left: %s", machines[0].command_text);
 }
 
@@ -292,17 +292,17 @@ test_evacuate(void)
 static void
 test_evacuate_no_more(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE,
-							.node = 3,
-							.token = 2,
-							.text = "eve@somewhere"};
+	ShardCommand event = {.kind = SHARD_COMMAND_EVACUATE,
+						  .node = 3,
+						  .asker.token = 2,
+						  .text = "eve@somewhere"};
 
 	three(0);
 	machines[0].deaf = machines[1].deaf = true;
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(3 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS / 3, "a member to be emptied waits for the others");
-	happen(0, &event);
+	order(0, &event);
 	deliver();
 	run(SHARD_SECOND);
 	ok(ended(0, 2, true), "it is to be emptied no more");
@@ -322,7 +322,7 @@ test_evacuate_all(void)
 	machines[1].slow = machines[2].slow = true;
 	for (int i = 0; i < 3; i++)
 	{
-		command(0, SHARD_EVENT_EVACUATE, -1, i + 1, i + 101);
+		command(0, SHARD_COMMAND_EVACUATE, -1, i + 1, i + 101);
 		ok(machines[0].command != i + 101 || i == 2, "two are being decided");
 	}
 	ok(ended(0, 103, false), "all but one: %s", machines[0].command_text);
@@ -333,7 +333,7 @@ test_evacuate_all(void)
 	deliver();
 	ok(machines[0].n_commands == 2 && ended(0, 102, true), "the two are done then");
 	run(60 * SHARD_SECOND);
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 4);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 4);
 	ok(ended(0, 4, false) && strstr(machines[0].command_text, "could have its shards") != NULL,
 	   "then there is nobody: %s", machines[0].command_text);
 	is_int(count_homes(0, 3), SHARDS, "the last has all, and keeps them");

@@ -79,15 +79,17 @@ shard_at(int32 node)
 
 /* An operator's word about a shard, or none (-1). */
 static inline void
-command(int at, ShardNodeEventKind kind, int32 shard, int32 node, int64 token)
+command(int at, ShardCommandKind kind, int32 shard, int32 node, int64 token)
 {
-	ShardShardRef ref = {.type_id = 1, .shard = shard};
-	ShardNodeEvent event = {.kind = kind, .node = node, .token = token, .text = "eve@somewhere"};
+	ShardCommand given = {.kind = kind,
+						  .node = node,
+						  .asker.token = token,
+						  .text = "eve@somewhere"};
 
-	event.n_shards = shard >= 0 ? 1 : 0;
-	event.shards = &ref;
-	event.flag = true;
-	happen(at, &event);
+	given.type_id = shard >= 0 ? 1 : 0;
+	given.shard = Max(shard, 0);
+	given.flag = true;
+	order(at, &given);
 	deliver();
 }
 

@@ -46,6 +46,9 @@ typedef struct Machine
 	bool command_unknown;
 	int64 command_number;
 	char command_text[200];
+	int n_planned; /* homes in the answer to the last plan, and the first of them */
+	ShardMapKey planned[MANY];
+	ShardHomeRecord planned_home[MANY];
 	bool mute;									/* it stops and copies nothing */
 	int32 mute_type;							/* copies nothing of this type; 0: none; */
 	int32 mute_type_too;						/* nor of this one */
@@ -335,7 +338,7 @@ act(int at, int link)
 							   action->shard, 0);
 				break;
 			case SHARD_ACTION_DECISION:
-				machine->decisions[action->status]++;
+				machine->decisions[action->decision]++;
 				machine->decision = *action;
 				strlcpy(machine->decision_text, action->text, sizeof(machine->decision_text));
 				machine->decision_length = strlen(action->text);
@@ -368,8 +371,14 @@ act(int at, int link)
 				machine->command_good = action->flag;
 				if (machine->awaited == action->token)
 					machine->awaited_good = action->flag ? 1 : 0;
-				machine->command_unknown = action->status != 0;
-				machine->command_number = action->until;
+				machine->command_unknown = action->unknown != 0;
+				machine->command_number = action->result;
+				machine->n_planned = action->n_entries;
+				for (int k = 0; k < Min(action->n_entries, MANY); k++)
+				{
+					machine->planned[k] = action->entry[k].key;
+					(void) shard_record_get_home(&action->entry[k], &machine->planned_home[k]);
+				}
 				if (!action->flag)
 				{
 					machine->refused = action->token;

@@ -72,10 +72,10 @@ static void
 test_foreign_hint(void)
 {
 	ShardControl hint = {.kind = SHARD_CONTROL_COORDINATOR_HINT, .era = 3, .node = 7};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = "nowhere", .token = 2};
+	ShardCommand event = {.kind = SHARD_COMMAND_JOIN, .text = "nowhere", .asker.token = 2};
 
 	event.uuid = new_uuid();
-	happen(0, &event);
+	order(0, &event);
 	hint.cluster = new_uuid();
 	hint.text = "elsewhere";
 	hint.uuid2 = event.uuid;
@@ -89,7 +89,7 @@ test_foreign_hint(void)
 static void
 test_era_ends_office(void)
 {
-	ShardControl message = {.kind = SHARD_CONTROL_REGISTER, .from = 1, .from_inc = 1, .status = 1};
+	ShardControl message = {.kind = SHARD_CONTROL_REGISTER, .from = 1, .from_inc = 1, .gate = 1};
 
 	start(1);
 	run(2 * SHARD_SECOND);
@@ -112,7 +112,7 @@ test_forced_voters(void)
 	static const int32 strangers[] = {2, 8, 9};
 	static const int32 first[] = {1};
 	static const int32 second[] = {2};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = 3};
+	ShardCommand event = {.kind = SHARD_COMMAND_FORCE_VOTERS, .n_nodes = 1, .asker.token = 3};
 
 	end_world();
 	memset(machines, 0, sizeof(machines));
@@ -123,10 +123,10 @@ test_forced_voters(void)
 	join(1, 0);
 	run(5 * SHARD_SECOND);
 	event.nodes = first;
-	happen(0, &event);
+	order(0, &event);
 	ok(machines[0].command == 3 && !machines[0].command_good, "not at the coordinator");
 	event.nodes = second;
-	happen(1, &event);
+	order(1, &event);
 	ok(machines[1].command == 3 && !machines[1].command_good, "nor where it is heard");
 	ok(strstr(machines[1].command_text, "coordinator") != NULL, "which is said");
 	run(2 * SHARD_SECOND);
@@ -137,18 +137,18 @@ test_forced_voters(void)
 	run(SHARD_ELECTION_TIMEOUT + STEP);
 	event.n_nodes = 3;
 	event.nodes = twice;
-	event.token = 4;
-	happen(1, &event);
+	event.asker.token = 4;
+	order(1, &event);
 	ok(machines[1].command == 4 && !machines[1].command_good, "nobody votes twice");
 	event.nodes = strangers;
-	event.token = 5;
-	happen(1, &event);
+	event.asker.token = 5;
+	order(1, &event);
 	ok(machines[1].command == 5 && !machines[1].command_good, "nor do strangers");
 	is_int(shard_node_era(machines[1].node), 0, "the era stays");
 	event.nodes = second;
 	event.n_nodes = 1;
-	event.token = 6;
-	happen(1, &event);
+	event.asker.token = 6;
+	order(1, &event);
 	ok(machines[1].command == 6 && machines[1].command_good,
 	   "a member may, as soon as the coordinator is taken for silent");
 	run(3 * SHARD_SECOND);
@@ -161,14 +161,14 @@ static void
 test_sealed_forces(void)
 {
 	static const int32 second[] = {2};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS,
-							.n_nodes = 1,
-							.nodes = second,
-							.token = 3};
+	ShardCommand event = {.kind = SHARD_COMMAND_FORCE_VOTERS,
+						  .n_nodes = 1,
+						  .nodes = second,
+						  .asker.token = 3};
 
 	three_nodes();
 	machines[1].node->journal.sealed = 1;
-	happen(1, &event);
+	order(1, &event);
 	ok(machines[1].command == 3 && machines[1].command_good, "who is sealed may force voters");
 }
 
@@ -180,10 +180,10 @@ static void
 test_voter_given_up(void)
 {
 	static const int32 second[] = {2};
-	ShardNodeEvent event = {.kind = SHARD_EVENT_FORCE_VOTERS,
-							.n_nodes = 1,
-							.nodes = second,
-							.token = 31};
+	ShardCommand event = {.kind = SHARD_COMMAND_FORCE_VOTERS,
+						  .n_nodes = 1,
+						  .nodes = second,
+						  .asker.token = 31};
 	ShardArena *arena = shard_arena_create();
 	const ShardMapEntry *entry;
 	ShardMemberRecord record;
@@ -198,7 +198,7 @@ test_voter_given_up(void)
 	is_int(shard_node_id(machines[1].node), 2, "two are a cluster");
 	stop(0);
 	run(5 * SHARD_SECOND);
-	happen(1, &event);
+	order(1, &event);
 	machines[0].cut = true;
 	start(0);
 	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_WHO_ANSWERED,
@@ -446,10 +446,10 @@ static void
 test_forced_newcomer(void)
 {
 	const int32 self[] = {3};
-	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS,
-							.n_nodes = 1,
-							.nodes = self,
-							.token = 31};
+	ShardCommand force = {.kind = SHARD_COMMAND_FORCE_VOTERS,
+						  .n_nodes = 1,
+						  .nodes = self,
+						  .asker.token = 31};
 	ShardArena *arena = shard_arena_create();
 	ShardMemberRecord member;
 
@@ -472,7 +472,7 @@ test_forced_newcomer(void)
 	   "a third one is joining");
 	stop(0);
 	run(5 * SHARD_SECOND);
-	happen(2, &force);
+	order(2, &force);
 	ok(machines[2].command == 31 && machines[2].command_good, "it is made the only voter");
 	run(5 * SHARD_SECOND);
 	ok(is_coordinator(2), "and is the coordinator");

@@ -23,6 +23,13 @@ happen(int at, const ShardNodeEvent *event)
 	act(at, NO_LINK);
 }
 
+/* An operator says something at a machine. */
+pg_attribute_unused() static void order(int at, const ShardCommand *command)
+{
+	shard_node_command(machines[at].node, now, command, out);
+	act(at, NO_LINK);
+}
+
 /* Hand over all letters, and those that follow from them. */
 static void
 deliver(void)
@@ -231,10 +238,10 @@ stop(int at)
 static void
 join(int at, int seed)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_JOIN, .text = machines[seed].dsn, .token = 1};
+	ShardCommand event = {.kind = SHARD_COMMAND_JOIN, .text = machines[seed].dsn, .asker.token = 1};
 
 	event.uuid = new_uuid();
-	happen(at, &event);
+	order(at, &event);
 	deliver();
 }
 

@@ -83,21 +83,21 @@ status_of(int32 node, int at)
 static void
 test_down(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_DOWN, .node = 3, .token = 5};
+	ShardCommand event = {.kind = SHARD_COMMAND_DOWN, .node = 3, .asker.token = 5};
 	ShardVotersRecord voters;
 	int at = machine_of(shown(0), NULL);
 
-	happen(at, &event);
+	order(at, &event);
 	deliver();
 	run(SHARD_VOTER_REPLACE_AFTER / 2);
 	is_int(status_of(3, 0), SHARD_MEMBER_DOWN, "a member that was downed");
 	is_int(status_of(3, 2), SHARD_MEMBER_DOWN, "knows it");
 	is_int(shown(2), 0, "and takes no part");
-	happen(2, &(ShardNodeEvent){.kind = SHARD_EVENT_REBALANCE, .token = 6});
+	order(2, &(ShardCommand){.kind = SHARD_COMMAND_REBALANCE, .asker.token = 6});
 	ok(machines[2].command == 6 && !machines[2].command_good, "nor commands: %s",
 	   machines[2].command_text);
-	event = (ShardNodeEvent){.kind = SHARD_EVENT_ADMIT, .node = 3, .token = 7};
-	happen(at, &event);
+	event = (ShardCommand){.kind = SHARD_COMMAND_ADMIT, .node = 3, .asker.token = 7};
+	order(at, &event);
 	ok(machines[at].command == 7 && !machines[at].command_good &&
 		   strstr(machines[at].command_text, "was downed"),
 	   "it cannot be admitted from elsewhere: %s", machines[at].command_text);
@@ -152,15 +152,15 @@ ttl_ms(int at)
 
 /* Is what a command wanted known to a machine? */
 static bool
-is_known(const ShardNodeEvent *event, int at)
+is_known(const ShardCommand *event, int at)
 {
 	switch (event->kind)
 	{
-		case SHARD_EVENT_EVACUATE:
+		case SHARD_COMMAND_EVACUATE:
 			return member_of(event->node, at).evacuated == event->flag;
-		case SHARD_EVENT_LEASE_TTL:
+		case SHARD_COMMAND_LEASE_TTL:
 			return ttl_ms(at) == event->number;
-		case SHARD_EVENT_ADMIT:
+		case SHARD_COMMAND_ADMIT:
 			return member_of(event->node, at).inc_no == event->number;
 		default:
 			return status_of(event->node, at) == SHARD_MEMBER_DOWN;
@@ -169,17 +169,17 @@ is_known(const ShardNodeEvent *event, int at)
 
 /* A command is given to the coordinator, which is cut off from now on. */
 static void
-check_lost(ShardNodeEvent event)
+check_lost(ShardCommand event)
 {
 	int at = coordinator();
 
 	cut(at, true);
-	happen(at, &event);
+	order(at, &event);
 	deliver();
-	ok(machines[at].command != event.token, "command %d is not done when it is proposed",
+	ok(machines[at].command != event.asker.token, "command %d is not done when it is proposed",
 	   (int) event.kind);
 	run(3 * SHARD_ELECTION_TIMEOUT);
-	ok(machines[at].command == event.token && !machines[at].command_good &&
+	ok(machines[at].command == event.asker.token && !machines[at].command_good &&
 		   machines[at].command_unknown,
 	   "nobody knows when the office is lost: %s", machines[at].command_text);
 	cut(at, false);
@@ -190,7 +190,7 @@ check_lost(ShardNodeEvent event)
 
 /* The same again, when nothing is in its way: at the coordinator, or by way of another node. */
 static void
-check_done(ShardNodeEvent event, bool forwarded)
+check_done(ShardCommand event, bool forwarded)
 {
 	int at = coordinator();
 	int asker = at;
@@ -200,14 +200,14 @@ check_done(ShardNodeEvent event, bool forwarded)
 		if (i != at && shard_node_admitted(machines[i].node))
 			asker = i;
 	}
-	event.token += 100;
-	happen(asker, &event);
-	for (int i = 0; i < 100 && machines[asker].command != event.token; i++)
+	event.asker.token += 100;
+	order(asker, &event);
+	for (int i = 0; i < 100 && machines[asker].command != event.asker.token; i++)
 	{
 		deliver();
 		run(STEP);
 	}
-	ok(machines[asker].command == event.token && machines[asker].command_good,
+	ok(machines[asker].command == event.asker.token && machines[asker].command_good,
 	   "repeated, it is done: %s", machines[asker].command_text);
 	ok(is_known(&event, at), "and decided then");
 }
@@ -216,10 +216,10 @@ check_done(ShardNodeEvent event, bool forwarded)
 static void
 test_done_is_decided(void)
 {
-	ShardNodeEvent events[] = {
-		{.kind = SHARD_EVENT_EVACUATE, .node = 4, .flag = true, .token = 20},
-		{.kind = SHARD_EVENT_LEASE_TTL, .number = 3000, .token = 21},
-		{.kind = SHARD_EVENT_DOWN, .node = 4, .token = 22},
+	ShardCommand events[] = {
+		{.kind = SHARD_COMMAND_EVACUATE, .node = 4, .flag = true, .asker.token = 20},
+		{.kind = SHARD_COMMAND_LEASE_TTL, .number = 3000, .asker.token = 21},
+		{.kind = SHARD_COMMAND_DOWN, .node = 4, .asker.token = 22},
 	};
 
 	for (int i = 0; i < (int) lengthof(events); i++)
@@ -237,7 +237,7 @@ test_done_is_decided(void)
 static void
 test_admission_is_decided(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_ADMIT, .node = 4, .token = 30};
+	ShardCommand event = {.kind = SHARD_COMMAND_ADMIT, .node = 4, .asker.token = 30};
 
 	event.number = member_of(4, 0).inc_no + 1;
 	stop(3);
@@ -256,17 +256,20 @@ test_stale_coordinator(void)
 {
 	int at = coordinator();
 	ShardNode *node = machines[at].node;
-	ShardNodeEvent event = {.kind = SHARD_EVENT_EVACUATE, .node = 4, .flag = true, .token = 40};
+	ShardCommand event = {.kind = SHARD_COMMAND_EVACUATE,
+						  .node = 4,
+						  .flag = true,
+						  .asker.token = 40};
 
 	machines[at].node = NULL;
 	run(10 * SHARD_SECOND);
-	happen(coordinator(), &event);
+	order(coordinator(), &event);
 	run(2 * SHARD_SECOND);
 	ok(is_known(&event, coordinator()), "another coordinator has decided");
 	machines[at].node = node;
 	event.flag = false;
-	event.token = 41;
-	happen(at, &event);
+	event.asker.token = 41;
+	order(at, &event);
 	deliver();
 	ok(machines[at].command != 41 || !machines[at].command_good,
 	   "the one of before, which slept, does not say that it is not so");

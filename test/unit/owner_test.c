@@ -51,12 +51,13 @@ owner_is(int at, const char *name, const char *owner)
 static void
 give(int at, int32 type_id, int64 n, const char *owner)
 {
-	ShardShardRef ref = {.type_id = type_id};
-	ShardNodeEvent event = {
-		.kind = SHARD_EVENT_OWNER, .n_shards = 1, .shards = &ref, .number = n, .text = owner};
+	ShardCommand event = {.kind = SHARD_COMMAND_OWNER,
+						  .type_id = type_id,
+						  .record_n = n,
+						  .text = owner};
 
-	event.token = 4711;
-	happen(at, &event);
+	event.asker.token = 4711;
+	order(at, &event);
 	deliver();
 }
 

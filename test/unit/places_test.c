@@ -49,7 +49,7 @@ test_types_share(void)
 	is_int(count_of_type(2, 300, 3), 100, "a third of a type's shards");
 	is_int(count_of_type(3, SHARDS, 3), SHARDS / 3, "and of another one's");
 	machines[0].deaf_type = machines[1].deaf_type = 2;
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(5 * SHARD_SECOND);
 	is_int(count_of_type(3, SHARDS, 3), 0, "a type that can leaves");
 	is_int(count_of_type(2, 300, 3), 100, "though one that comes before it cannot");
@@ -93,16 +93,16 @@ move_twenty(int32 type_id)
 		const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
 													 (ShardMapKey){SHARD_MAP_HOME, type_id, shard});
 		ShardHomeRecord home;
-		ShardNodeEvent move = {.kind = SHARD_EVENT_MOVE,
-							   .n_shards = 1,
-							   .shards = &ref,
-							   .node = 1 + begun % 2,
-							   .token = 100 * type_id + begun,
-							   .text = "eve@somewhere"};
+		ShardCommand move = {.kind = SHARD_COMMAND_MOVE,
+							 .type_id = ref.type_id,
+							 .shard = ref.shard,
+							 .node = 1 + begun % 2,
+							 .asker.token = 100 * type_id + begun,
+							 .text = "eve@somewhere"};
 
 		if (!entry || !shard_record_get_home(entry, &home) || shard_record_home_node(&home) != 3)
 			continue;
-		happen(0, &move);
+		order(0, &move);
 		deliver();
 		begun++;
 	}
@@ -128,7 +128,7 @@ static void
 test_owners_share(void)
 {
 	is_int(copied_for_ever("mallory"), 6, "of one of two owners three at a time go to each target");
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(5 * SHARD_SECOND);
 	is_int(count_homes(0, 3), 100, "the other's shards leave");
 	is_int(count_of_type(2, 300, 3), 100, "though his cannot");
@@ -146,7 +146,7 @@ test_two_owners_leave_a_place(void)
 	move_twenty(3);
 	run(10 * SHARD_SECOND);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 8, "two owners have four places");
-	command(0, SHARD_EVENT_EVACUATE, -1, 3, 1);
+	command(0, SHARD_COMMAND_EVACUATE, -1, 3, 1);
 	run(15 * SHARD_SECOND);
 	is_int(count_of_type(1, SHARDS, 3), 0, "a third one's shards leave");
 	is_int(count_of_type(2, 300, 3) + count_of_type(3, 300, 3), 200, "though theirs cannot");
@@ -164,13 +164,13 @@ test_standing_home(void)
 	for (int32 s = 0; s < SHARDS; s++)
 	{
 		if (node_of(s) == 3)
-			command(0, SHARD_EVENT_MOVE, s, 1, 10 + n++);
+			command(0, SHARD_COMMAND_MOVE, s, 1, 10 + n++);
 	}
 	is_int(n, 4, "a home has four shards");
 	run(2 * SHARD_SECOND);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 4, "it is to stop all of them");
 	shard = shard_at(2);
-	command(0, SHARD_EVENT_MOVE, shard, 1, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 1, 1);
 	wait_for(0, 1, 10 * SHARD_SECOND);
 	ok(ended(0, 1, true) && node_of(shard) == 1, "another home's shard goes meanwhile: %s",
 	   machines[0].command_text);
@@ -189,7 +189,7 @@ test_home_is_to_blame(void)
 	shard = shard_at(3);
 	/* the target waits for the home */
 	machines[1].deaf = true;
-	command(0, SHARD_EVENT_MOVE, shard, 2, 1);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
 	machines[2].cut = true;
 	wait_for(0, 1, 30 * SHARD_SECOND);
 	ok(ended(0, 1, false) && strstr(machines[0].command_text, "home cannot be reached") != NULL &&
@@ -200,11 +200,11 @@ test_home_is_to_blame(void)
 
 	machines[1].mute = true;
 	shard = shard_at(3);
-	command(0, SHARD_EVENT_MOVE, shard, 2, 2);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 2);
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 1, "a move is copied");
 	machines[2].cut = true;
 	run(SHARD_HANDOFF_TIMEOUT + 2 * SHARD_SECOND);
-	ok(machines[0].decision.status == SHARD_DECISION_MOVE_ABORTED &&
+	ok(machines[0].decision.decision == SHARD_DECISION_MOVE_ABORTED &&
 		   strstr(machines[0].decision_text, "its home cannot be reached") != NULL,
 	   "while it is copied: %s", machines[0].decision_text);
 }
@@ -241,12 +241,12 @@ test_rebalance(void)
 	three(0);
 	for (int32 i = 0; i < SHARDS; i++)
 	{
-		command(0, SHARD_EVENT_MOVE, i, 1, 100 + i);
+		command(0, SHARD_COMMAND_MOVE, i, 1, 100 + i);
 		wait_for(0, 100 + i, 10 * SHARD_SECOND);
 	}
 	run(2 * SHARD_SECOND);
 	is_int(count_homes(0, 1), SHARDS, "all in one place");
-	command(2, SHARD_EVENT_REBALANCE, 0, 0, 2);
+	command(2, SHARD_COMMAND_REBALANCE, 0, 0, 2);
 	wait_for(2, 2, 5 * SHARD_SECOND);
 	ok(ended(2, 2, true), "a round by hand");
 	is_int(machines[2].command_number, 1, "begins as many moves as the strategy wants");

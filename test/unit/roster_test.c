@@ -484,8 +484,8 @@ test_strange(void)
 									.from_inc = 77,
 									.node = from,
 									.token = -1,
-									.epoch = -1,
-									.status = -1,
+									.word1 = -1,
+									.word2 = -1,
 									.n_nodes = lengthof(nodes),
 									.nodes = nodes};
 

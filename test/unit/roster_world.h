@@ -257,7 +257,7 @@ heartbeat(Peer *peer, const ShardControl *message)
 	reply->token = message->token;
 	reply->n = shard_map_point(peer->learned).n;
 	reply->point = shard_map_point(shard_voter_map(peer->voter));
-	reply->status = shard_voter_state(peer->voter);
+	reply->voter_state = shard_voter_state(peer->voter);
 	reply->nodes = peer->unreachable;
 	reply->n_nodes = peer->n_unreachable;
 }
@@ -286,7 +286,7 @@ receive(Peer *peer, const ShardControl *message)
 				learn(peer, message->entries, message->n_entries, message->commit_n);
 			return;
 		case SHARD_CONTROL_GRANT:
-			shard_lease_grant(&peer->lease, message->token, message->status, message->n, now);
+			shard_lease_grant(&peer->lease, message->token, message->ttl_ms, message->n, now);
 			peer->grants++;
 			return;
 		case SHARD_CONTROL_JOIN_REPLY:
@@ -379,9 +379,9 @@ wish(int from)
 	{
 		message = shard_action_send(out, peer->coordinator, SHARD_CONTROL_ADMIT);
 		message->node = peer->id;
-		message->epoch = peer->previous;
+		message->inc_no = peer->previous;
 		message->uuid = peer->uuid;
-		message->status = peer->kind;
+		message->start_kind = peer->kind;
 	}
 	else
 	{

@@ -147,8 +147,8 @@ test_round(void)
 static void
 test_evacuation(void)
 {
-	ShardNodeEvent event = {
-		.kind = SHARD_EVENT_EVACUATE, .node = 3, .flag = true, .token = 7, .text = "eve"};
+	ShardCommand event = {
+		.kind = SHARD_COMMAND_EVACUATE, .node = 3, .flag = true, .asker.token = 7, .text = "eve"};
 	int64 most = 0;
 	int before_homes = count_homes(0, 3);
 	int differences = 0;
@@ -157,7 +157,7 @@ test_evacuation(void)
 
 	while (round_goes_on())
 		run(STEP);
-	happen(0, &event);
+	order(0, &event);
 	deliver();
 	for (int64 end = now + 6 * SHARD_SECOND; now < end;)
 	{
@@ -175,6 +175,22 @@ test_evacuation(void)
 	is_int(differences, 0, "what is counted is what a look at all homes finds");
 	ok(most <= 2 * HOMES_AT_A_TIME + HOMES / 3 + TYPES,
 	   "a tick looks at a bounded number of homes: " INT64_FORMAT, most);
+}
+
+/* Of more moves than fit an answer the first ones are told, and that there are more; nothing is left of it. */
+static void
+test_plan(void)
+{
+	ShardCommand plan = {.kind = SHARD_COMMAND_PLAN, .asker.token = 8};
+	int n_moves = machines[0].node->homes->n_moves;
+
+	order(1, &plan);
+	deliver();
+	ok(machines[1].command == 8 && machines[1].command_good, "a plan of all types is answered");
+	is_int(machines[1].n_planned, SHARD_PLAN_MOVES, "with as many moves as an answer has");
+	is_int(machines[1].command_number, 1, "and that there are more");
+	is_int(machines[0].node->homes->n_moves, n_moves, "none has begun");
+	is_int(count_differences(), 0, "what is counted is as it was");
 }
 
 /* Whoever takes the office takes the map by age, in which homes are in any order: none shifts the others. */
@@ -212,6 +228,7 @@ main(void)
 	test_first_homes();
 	test_round();
 	test_evacuation();
+	test_plan();
 	test_take_over();
 	end_world();
 	return unit_done();

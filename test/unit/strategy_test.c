@@ -81,7 +81,7 @@ test_function(void)
 	is_int(count_homes(0, 0), SHARDS + 3, "a late answer finds nobody");
 
 	/* Moves: which, and then where to. */
-	command(0, SHARD_EVENT_REBALANCE, -1, 0, 50);
+	command(0, SHARD_COMMAND_REBALANCE, -1, 0, 50);
 	ok(machines[0].command != 50, "a round waits for the functions");
 	ok(machines[0].question_rebalances, "which are asked for moves");
 	say(true, 1, first, NULL, NULL);
@@ -90,17 +90,17 @@ test_function(void)
 	ok(ended(0, 50, true), "then it is over");
 	ok(machines[0].command_number == 1, "with one move");
 	run(5 * SHARD_SECOND);
-	command(0, SHARD_EVENT_REBALANCE, -1, 0, 51);
+	command(0, SHARD_COMMAND_REBALANCE, -1, 0, 51);
 	wait_for(0, 51, 2 * SHARD_STRATEGY_TIMEOUT + 10 * SHARD_SECOND);
 	ok(ended(0, 51, true), "functions that never answer are done without");
-	command(0, SHARD_EVENT_REBALANCE, -1, 0, 52);
+	command(0, SHARD_COMMAND_REBALANCE, -1, 0, 52);
 	say(true, 0, NULL, NULL, "division by zero");
 	ok(ended(0, 52, true), "nor do errors keep anybody waiting");
 
 	/* A round by way of another node, as long as two answers may take. */
 	run(5 * SHARD_SECOND);
 	token = machines[0].question.token;
-	command(1, SHARD_EVENT_REBALANCE, -1, 0, 53);
+	command(1, SHARD_COMMAND_REBALANCE, -1, 0, 53);
 	run(SHARD_STRATEGY_TIMEOUT - 2 * SHARD_SECOND);
 	ok(machines[0].question.token == token + 1 && machines[0].question_rebalances, "asked once");
 	say(true, 1, first, NULL, NULL);
@@ -125,7 +125,7 @@ fail_rounds(int n_rounds, int32 sqlstate, int32 step)
 
 		snprintf(words, sizeof(words), "attempt %d has failed", i);
 		raised = sqlstate + i * step;
-		command(0, SHARD_EVENT_REBALANCE, -1, 0, ++last_round);
+		command(0, SHARD_COMMAND_REBALANCE, -1, 0, ++last_round);
 		say(true, 0, NULL, NULL, words);
 		ok(ended(0, last_round, true), "round %d is over", last_round);
 	}

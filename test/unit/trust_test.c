@@ -91,8 +91,8 @@ static void
 test_collect(void)
 {
 	three_nodes();
-	give_as(2, 2, 0, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .epoch = 1, .uuid = FORGED});
-	give_as(2, 2, 2, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .epoch = 9, .uuid = FORGED});
+	give_as(2, 2, 0, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .new_era = 1, .uuid = FORGED});
+	give_as(2, 2, 2, (ShardControl){.kind = SHARD_CONTROL_COLLECT, .new_era = 9, .uuid = FORGED});
 	add_type(0, "thing", 8);
 	run(5 * SHARD_SECOND);
 	ok(shard_map_value(shard_node_learned(machines[0].node), (ShardMapKey){SHARD_MAP_TYPE, 1, 0}) !=
@@ -107,7 +107,7 @@ test_collect(void)
 static void
 test_force_cures(void)
 {
-	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = 5};
+	ShardCommand force = {.kind = SHARD_COMMAND_FORCE_VOTERS, .n_nodes = 1, .asker.token = 5};
 	ShardVotersRecord voters;
 	int32 self;
 
@@ -124,7 +124,7 @@ test_force_cures(void)
 	run(2 * SHARD_ELECTION_TIMEOUT);
 	self = shard_node_id(machines[1].node);
 	force.nodes = &self;
-	happen(1, &force);
+	order(1, &force);
 	deliver();
 	ok(promised(1) < INT64CONST(1) << 40, "voters that are forced begin with a ballot in reach");
 	run(20 * SHARD_SECOND);
@@ -141,7 +141,7 @@ test_force_cures(void)
 static void
 test_fenced(void)
 {
-	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED};
+	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .inc_no = 1000, .uuid = FORGED};
 
 	three_nodes();
 	for (int i = 0; i < 20; i++)
@@ -168,12 +168,12 @@ test_fenced(void)
 static void
 test_fenced_after_pause(void)
 {
-	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED};
+	ShardControl fenced = {.kind = SHARD_CONTROL_FENCED, .inc_no = 1000, .uuid = FORGED};
 	int32 self = 2;
-	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS,
-							.token = 6,
-							.n_nodes = 1,
-							.nodes = &self};
+	ShardCommand force = {.kind = SHARD_COMMAND_FORCE_VOTERS,
+						  .asker.token = 6,
+						  .n_nodes = 1,
+						  .nodes = &self};
 
 	three_nodes();
 	now += 60 * SHARD_SECOND;
@@ -186,7 +186,7 @@ test_fenced_after_pause(void)
 	give_as(1, 3, 3, fenced);
 	machines[1].cut = true;
 	run(15 * SHARD_SECOND);
-	happen(1, &force);
+	order(1, &force);
 	deliver();
 	machines[1].cut = false;
 	run(30 * SHARD_SECOND);
@@ -214,12 +214,12 @@ own_status(int at)
 static void
 two_nodes_and_a_lost_one(void)
 {
-	ShardNodeEvent event = {.kind = SHARD_EVENT_WRITE_OFF, .node = 3, .token = 6};
+	ShardCommand event = {.kind = SHARD_COMMAND_WRITE_OFF, .node = 3, .asker.token = 6};
 
 	three_nodes();
 	machines[2].cut = true;
 	run(15 * SHARD_SECOND);
-	happen(0, &event);
+	order(0, &event);
 	deliver();
 	run(25 * SHARD_SECOND);
 	ok(!shard_node_fenced(machines[2].node), "a node that is cut off does not know its end");
@@ -396,8 +396,8 @@ goes_on(const char *what)
 static void
 test_seals(void)
 {
-	ShardControl collect = {.kind = SHARD_CONTROL_COLLECT, .uuid = FORGED, .epoch = PG_INT32_MAX};
-	ShardNodeEvent force = {.kind = SHARD_EVENT_FORCE_VOTERS, .n_nodes = 1, .token = 5};
+	ShardControl collect = {.kind = SHARD_CONTROL_COLLECT, .uuid = FORGED, .new_era = PG_INT32_MAX};
+	ShardCommand force = {.kind = SHARD_COMMAND_FORCE_VOTERS, .n_nodes = 1, .asker.token = 5};
 	int32 self;
 
 	three_nodes();
@@ -405,9 +405,9 @@ test_seals(void)
 	{
 		int32 from = at == 1 ? 3 : 2;
 
-		collect.epoch = 1;
+		collect.new_era = 1;
 		give_as(at, from, from, collect);
-		collect.epoch = PG_INT32_MAX;
+		collect.new_era = PG_INT32_MAX;
 		give_as(at, from, from, collect);
 		is_int(machines[at].node->journal.sealed, 0, "no journal: nobody is sealed for it");
 		stop(at);
@@ -416,18 +416,18 @@ test_seals(void)
 	for (int at = 0; at < 3; at++)
 		start(at);
 	run(SHARD_SECOND);
-	collect.epoch = PG_INT32_MAX;
+	collect.new_era = PG_INT32_MAX;
 	give_as(1, 3, 3, collect);
-	collect.epoch = 1024;
+	collect.new_era = 1024;
 	give_as(1, 3, 3, collect);
 	is_int(machines[1].node->journal.sealed, 0, "a journal: not for an era out of reach");
-	collect.epoch = 1;
+	collect.new_era = 1;
 	give_as(1, 0, 0, collect);
 	is_int(machines[1].node->journal.sealed, 0, "nor for somebody who is no node");
 	give_as(1, 3, 3, collect);
 	is_int(machines[1].node->journal.sealed, 1, "but for the next one");
 	collect.uuid.low++;
-	collect.epoch = PG_INT32_MAX;
+	collect.new_era = PG_INT32_MAX;
 	give_as(1, 3, 3, collect);
 	is_int(machines[1].node->journal.sealed, 1, "nor is another start believed any era");
 	for (int at = 0; at < 3; at++)
@@ -441,7 +441,7 @@ test_seals(void)
 		machines[at].node->journal.sealed = PG_INT32_MAX;
 	self = shard_node_id(machines[1].node);
 	force.nodes = &self;
-	happen(1, &force);
+	order(1, &force);
 	deliver();
 	is_int(shard_node_era(machines[1].node), 1, "forced voters begin an era in reach");
 	goes_on("sealed for the last era, and forced");
@@ -515,7 +515,7 @@ test_answers_for_others(void)
 			goes_on("answers for others");
 		}
 	three_nodes();
-	give_as(1, 1, 1, (ShardControl){.kind = SHARD_CONTROL_FENCED, .epoch = 1000, .uuid = FORGED});
+	give_as(1, 1, 1, (ShardControl){.kind = SHARD_CONTROL_FENCED, .inc_no = 1000, .uuid = FORGED});
 	ok(shard_node_fenced(machines[1].node), "the coordinator, called at its address, ends it");
 	shard_arena_destroy(arena);
 }

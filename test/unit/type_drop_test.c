@@ -72,16 +72,18 @@ test_drop(void)
 static void
 test_drop_pinned(void)
 {
-	ShardShardRef ref = {.type_id = 4, .shard = 2};
-	ShardNodeEvent pin = {.kind = SHARD_EVENT_PIN, .node = 1, .token = 1, .text = "eve@somewhere"};
+	ShardCommand pin = {.kind = SHARD_COMMAND_PIN,
+						.type_id = 4,
+						.shard = 2,
+						.node = 1,
+						.asker.token = 1,
+						.text = "eve@somewhere"};
 
 	fresh_world();
 	start(0);
 	wish(0, "thing", 4, false, 1);
 	run(2 * SHARD_SECOND);
-	pin.n_shards = 1;
-	pin.shards = &ref;
-	happen(0, &pin);
+	order(0, &pin);
 	run(SHARD_SECOND);
 	ok(strcmp(machines[0].decision_text, "pinned, by eve@somewhere") == 0, "who pins is told: %s",
 	   machines[0].decision_text);

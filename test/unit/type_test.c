@@ -353,7 +353,7 @@ test_no_rebalance(void)
 	wish(1, "thing", 1, false, 1);
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 1), 60, "no shard goes to a newcomer");
-	happen(0, &(ShardNodeEvent){.kind = SHARD_EVENT_LEAVE, .token = 3});
+	order(0, &(ShardCommand){.kind = SHARD_COMMAND_LEAVE, .asker.token = 3});
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(1, 1), 0, "but away from one that leaves");
 	ok(machines[0].command == 3 && machines[0].command_good, "which goes when it is empty");

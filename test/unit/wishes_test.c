@@ -8,14 +8,14 @@
 
 /* What a member's operator wants, and what became of it: 1, done; 0, not; -1, nobody has said. */
 static int
-wishes(int at, ShardNodeEventKind kind, int32 node)
+wishes(int at, ShardCommandKind kind, int32 node)
 {
 	static int64 token = 1000;
-	ShardNodeEvent event = {.kind = kind, .node = node, .token = ++token, .flag = true};
+	ShardCommand event = {.kind = kind, .node = node, .asker.token = ++token, .flag = true};
 
-	machines[at].awaited = event.token;
+	machines[at].awaited = event.asker.token;
 	machines[at].awaited_good = -1;
-	happen(at, &event);
+	order(at, &event);
 	deliver();
 	for (int i = 0; i < 400 && machines[at].awaited_good < 0; i++)
 		run(STEP);
@@ -40,13 +40,13 @@ forge_wishes(int at, int32 from, ShardUuid code)
 
 	for (int kind = 0; kind < 100; kind++)
 	{
-		if (kind != SHARD_EVENT_LEASE_TTL && shard_node_command_forwards((ShardNodeEventKind) kind))
+		if (kind != SHARD_COMMAND_LEASE_TTL && shard_node_command_forwards((ShardCommandKind) kind))
 			give_as(at, from, 0,
 					(ShardControl){.kind = SHARD_CONTROL_COMMAND,
 								   .b = ballot,
 								   .token = PG_INT64_MAX,
 								   .uuid = code,
-								   .status = kind,
+								   .command = (ShardCommandKind) kind,
 								   .node = from,
 								   .n = most,
 								   .flag = true});
@@ -87,9 +87,9 @@ test_wishes(void)
 			is_int(status_of(at, id), SHARD_MEMBER_UP, "nobody leaves, or is downed");
 		is_int(machines[at].decisions[SHARD_DECISION_EVACUATION], round > 0,
 			   "nothing else is carried out");
-		is_int(wishes(other, SHARD_EVENT_EVACUATE, third + 1), 1, "who is meant is answered");
-		is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "and stays if he wants to");
-		is_int(wishes(third, SHARD_EVENT_EVACUATE, third + 1), 1, "so is the other one");
+		is_int(wishes(other, SHARD_COMMAND_EVACUATE, third + 1), 1, "who is meant is answered");
+		is_int(wishes(other, SHARD_COMMAND_STAY, 0), 1, "and stays if he wants to");
+		is_int(wishes(third, SHARD_COMMAND_EVACUATE, third + 1), 1, "so is the other one");
 		machines[at].node->code = (ShardUuid){0, 0};
 	}
 	code = machines[other].node->code;
@@ -102,10 +102,10 @@ test_wishes(void)
 			(ShardControl){.kind = SHARD_CONTROL_COMMAND_CODE,
 						   .b = shard_proposer_ballot(shard_node_proposer(machines[at].node)),
 						   .uuid = FORGED});
-	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1,
+	is_int(wishes(other, SHARD_COMMAND_STAY, 0), 1,
 		   "a wrong one in the coordinator's name is mended");
 	forge_wishes(at, other + 1, FORGED);
-	is_int(wishes(other, SHARD_EVENT_LEAVE, 0), 1, "and leaves if he wants to");
+	is_int(wishes(other, SHARD_COMMAND_LEAVE, 0), 1, "and leaves if he wants to");
 	ok(status_of(at, other + 1) >= SHARD_MEMBER_LEAVING, "which is decided");
 
 	/* Another coordinator has other codes. */
@@ -113,7 +113,7 @@ test_wishes(void)
 	stop(at);
 	start(at);
 	run(20 * SHARD_SECOND);
-	is_int(wishes(third, SHARD_EVENT_STAY, 0), 1, "in another office, too");
+	is_int(wishes(third, SHARD_COMMAND_STAY, 0), 1, "in another office, too");
 	ok(!shard_record_uuid_equal(machines[third].node->code, code), "with another code");
 }
 
@@ -121,8 +121,10 @@ test_wishes(void)
 static void
 command(int at, int32 node, bool flag, int64 token)
 {
-	happen(at, &(ShardNodeEvent){
-				   .kind = SHARD_EVENT_EVACUATE, .node = node, .flag = flag, .token = token});
+	order(at, &(ShardCommand){.kind = SHARD_COMMAND_EVACUATE,
+							  .node = node,
+							  .flag = flag,
+							  .asker.token = token});
 }
 
 /* C12: a later command does not overtake one that was lost: with its link, or for its code. */
@@ -139,7 +141,7 @@ test_lost_commands(void)
 		at++;
 	other = (at + 1) % 3;
 	third = (at + 2) % 3;
-	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "a command, for the code");
+	is_int(wishes(other, SHARD_COMMAND_STAY, 0), 1, "a command, for the code");
 	for (int lost = 0; lost < 2; lost++)
 	{
 		machines[other].awaited = ++token;
@@ -179,7 +181,7 @@ test_commands_and_codes(void)
 		at++;
 	other = (at + 1) % 3;
 	third = (at + 2) % 3;
-	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "a command, for the code");
+	is_int(wishes(other, SHARD_COMMAND_STAY, 0), 1, "a command, for the code");
 	machines[other].node->coordinator_heard = now - 60 * SHARD_SECOND;
 	machines[other].awaited = 9001;
 	machines[other].awaited_good = -1;
@@ -190,17 +192,17 @@ test_commands_and_codes(void)
 	is_int(machines[other].awaited_good, 1, "of two that waited the first is carried out, too");
 
 	code = machines[other].node->code;
-	happen(at, &(ShardNodeEvent){.kind = SHARD_EVENT_ADDRESS,
-								 .node = other + 1,
-								 .text = "elsewhere",
-								 .number = SHARD_ADDRESS_SAID,
-								 .token = 9003});
+	order(at, &(ShardCommand){.kind = SHARD_COMMAND_ADDRESS,
+							  .node = other + 1,
+							  .text = "elsewhere",
+							  .number = SHARD_ADDRESS_SAID,
+							  .asker.token = 9003});
 	run(5 * SHARD_SECOND);
 	forge_wishes(at, other + 1, code);
 	run(5 * SHARD_SECOND);
 	is_int(status_of(at, other + 1), SHARD_MEMBER_UP,
 		   "who was told the code at another address commands nothing");
-	is_int(wishes(other, SHARD_EVENT_STAY, 0), 1, "who is there now does");
+	is_int(wishes(other, SHARD_COMMAND_STAY, 0), 1, "who is there now does");
 
 	ballot = shard_proposer_ballot(shard_node_proposer(machines[at].node));
 	stop(at);

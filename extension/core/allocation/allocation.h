@@ -15,16 +15,34 @@
 
 #include "shard.h"
 
-/* Stored in types; never renumbered. */
+/*
+ * The strategies: member of the enum, its number, the name that users give. Numbers are stored in types: they count up from 1,
+ * and none is ever given to another strategy. The names, their list in shard_start's errors and what is a valid number come
+ * from here; what a strategy does, and which settings it has, are switches that name each one, so that the compiler finds those
+ * where a new strategy is missing. FUNCTION is the user's own pair of functions, asked through the host (core/map/action.h).
+ */
+#define SHARD_ALLOCATION_STRATEGIES(STRATEGY) \
+	STRATEGY(LEAST_SHARD, 1, "least_shard") \
+	STRATEGY(LEAST_SHARD_THRESHOLD, 2, "least_shard_threshold") \
+	STRATEGY(CONSISTENT_HASHING, 3, "consistent_hashing") \
+	STRATEGY(EXTERNAL, 4, "external") \
+	STRATEGY(LOCALITY, 5, "locality") \
+	STRATEGY(FUNCTION, 6, "function")
+
 typedef enum ShardAllocationKind
 {
-	SHARD_ALLOCATION_LEAST_SHARD = 1,
-	SHARD_ALLOCATION_LEAST_SHARD_THRESHOLD = 2,
-	SHARD_ALLOCATION_CONSISTENT_HASHING = 3,
-	SHARD_ALLOCATION_EXTERNAL = 4,
-	SHARD_ALLOCATION_LOCALITY = 5,
-	SHARD_ALLOCATION_FUNCTION = 6 /* the user's own: asked through the host, see core/action.h */
+#define SHARD_ALLOCATION_MEMBER(member, number, name) SHARD_ALLOCATION_##member = (number),
+	SHARD_ALLOCATION_STRATEGIES(SHARD_ALLOCATION_MEMBER)
+#undef SHARD_ALLOCATION_MEMBER
 } ShardAllocationKind;
+
+/* How many there are: the numbers are 1 to this one. */
+#define SHARD_ALLOCATION_ONE_MORE(member, number, name) +1
+#define SHARD_ALLOCATION_KINDS (0 SHARD_ALLOCATION_STRATEGIES(SHARD_ALLOCATION_ONE_MORE))
+
+/* Their names as one text, each followed by a comma. */
+#define SHARD_ALLOCATION_NAME(member, number, name) name ","
+#define SHARD_ALLOCATION_NAMES SHARD_ALLOCATION_STRATEGIES(SHARD_ALLOCATION_NAME)
 
 /* What allocation needs to know of a member's status; who is removed is not in the view. */
 typedef enum ShardAllocationStage
@@ -112,6 +130,10 @@ typedef struct ShardAllocationMove
 typedef struct ShardAllocation ShardAllocation;
 
 extern const char *const shard_allocation_kind_names[]; /* by kind; NULL ends the list */
+
+/* Is that the number of a strategy that this version knows? Numbers come from other nodes, too. */
+extern bool shard_allocation_is_known(int32 kind);
+
 extern const ShardAllocationSetting shard_allocation_setting_list[];
 extern const int shard_allocation_n_settings;
 

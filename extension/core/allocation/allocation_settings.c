@@ -10,16 +10,19 @@
 
 #include "core/allocation/allocation.h"
 
-const char *const shard_allocation_kind_names[] = {
+#define NAME(member, number, name) [number] = (name),
+
+const char *const shard_allocation_kind_names[SHARD_ALLOCATION_KINDS + 2] = {
 	"",
-	"least_shard",
-	"least_shard_threshold",
-	"consistent_hashing",
-	"external",
-	"locality",
-	"function",
-	NULL,
+	SHARD_ALLOCATION_STRATEGIES(NAME) NULL,
 };
+
+/* See allocation.h. */
+bool
+shard_allocation_is_known(int32 kind)
+{
+	return kind >= 1 && kind <= SHARD_ALLOCATION_KINDS;
+}
 
 #define SETTING(name, type, least, most) \
 	{ \
@@ -60,8 +63,7 @@ shard_allocation_defaults(ShardAllocationKind kind)
 bool
 shard_allocation_settings_valid(const ShardAllocationSettings *settings)
 {
-	if ((int) settings->kind < SHARD_ALLOCATION_LEAST_SHARD ||
-		settings->kind > SHARD_ALLOCATION_FUNCTION)
+	if (!shard_allocation_is_known((int32) settings->kind))
 		return false;
 	for (int i = 0; i < shard_allocation_n_settings; i++)
 	{

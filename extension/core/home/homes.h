@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "core/map/command.h"
 #include "core/member/roster.h"
 
 typedef struct ShardHomes ShardHomes;
@@ -16,16 +17,10 @@ typedef struct ShardHomesSettings
 {
 	int64 handoff_timeout; /* of types that have none of their own */
 	int64 start_timeout;
-	int32 absolute_limit;  /* of least_shard, for types without settings of their own; 20 */
-	double relative_limit; /* 0.1 */
+	int32
+		absolute_limit; /* of least_shard, for types without settings of their own; 0: its default */
+	double relative_limit; /* the same */
 } ShardHomesSettings;
-
-/* Who asked for something: a node, 0: this one; and its number there. */
-typedef struct ShardAsker
-{
-	int32 node;
-	int64 token;
-} ShardAsker;
 
 /* What becomes of a command. */
 typedef enum ShardHomesResult
@@ -99,42 +94,59 @@ shard_homes_strategy(ShardHomes *homes, int64 now, const ShardHomesStrategy *ans
 /* The next end of a command that waited; false: there is none. */
 extern bool shard_homes_next_answer(ShardHomes *homes, ShardHomesAnswer *answer);
 
-/* ---- operators' acts; refused: *why, a constant ---- */
+/* ---- operators' commands (core/map/command.h); refused: *why, a constant ---- */
 
 /*
- * Move a shard. Waits until that is decided, or has failed; if the shard is moving already, until it
- * does no more. who: for people.
+ * MOVE a shard. Waits until that is decided, or has failed; if the shard is moving already, until it does no more.
  */
 extern ShardHomesResult
-shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 to,
-				 const char *who, ShardAsker asker, const ShardRoster *roster, ShardActions *out,
-				 const char **why);
+shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
+				 const ShardRoster *roster, ShardActions *out, const char **why);
 
-/* A round of rebalancing of a type, 0: of all, now; *number: moves that begin. */
+/* REBALANCE a type, or all, now: a round. *number: moves that begin. */
 extern ShardHomesResult
-shard_homes_rebalance(ShardHomes *homes, int64 now, int32 type_id, const char *who,
-					  ShardAsker asker, const ShardRoster *roster, ShardActions *out, int64 *number,
+shard_homes_rebalance(ShardHomes *homes, int64 now, const ShardCommand *command,
+					  const ShardRoster *roster, ShardActions *out, int64 *number,
 					  const char **why);
 
-/* The node where a shard should be as long as that node may have it; 0: anywhere. */
-extern bool
-shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 node,
-				const char *who, ShardProposer *proposer, ShardActions *out, const char **why);
+/*
+ * Moves of one answer to PLAN, of some 25 bytes each: as many answers as may wait for a link (C12) have fewer bytes than a queue
+ * has room for.
+ */
+#define SHARD_PLAN_MOVES 1000
 
-/* The name of the role that is to own a type, whose record has that n (C18). */
-extern bool
-shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, const char *owner,
-					  ShardProposer *proposer, ShardActions *out, const char **why);
+typedef struct ShardHomesPlan
+{
+	int n_homes;
+	ShardMapEntry *homes; /* each as it would be while it moves; in the arena of out */
+	bool more;			  /* than those */
+} ShardHomesPlan;
+
+/*
+ * PLAN: the moves that would begin now, by themselves or in a round of rebalancing of a type, or of all. Nothing changes, and
+ * functions of types are not asked. False: refused.
+ */
+extern bool shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
+								const ShardRoster *roster, ShardActions *out, ShardHomesPlan *plan,
+								const char **why);
+
+/* PIN: the node where a shard should be as long as that node may have it; 0: anywhere. */
+extern bool shard_homes_pin(ShardHomes *homes, int64 now, const ShardCommand *command,
+							ShardProposer *proposer, ShardActions *out, const char **why);
+
+/* OWNER: the name of the role that is to own a type, whose record has that n (C18). */
+extern bool shard_homes_set_owner(ShardHomes *homes, int64 now, const ShardCommand *command,
+								  ShardProposer *proposer, ShardActions *out, const char **why);
 
 /* By whom the status of a member is about to be changed; for people. */
 extern void shard_homes_note_who(ShardHomes *homes, int32 node, const char *who);
 
 /*
- * The shard's state is not where it should be: its home was put back from a copy that is older than
+ * GIVE_UP: the shard's state is not where it should be: its home was put back from a copy that is older than
  * the shard's arrival there. By the operator's word it begins anew, empty, at the same home (N1); not
  * before that home was reached and asked, and has not said for a while that the shard runs.
  */
-extern bool shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard,
+extern bool shard_homes_give_up(ShardHomes *homes, int64 now, const ShardCommand *command,
 								ShardProposer *proposer, const ShardRoster *roster,
 								ShardActions *out, const char **why);
 

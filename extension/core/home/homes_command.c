@@ -20,8 +20,9 @@
 
 /* ---- those who wait --------------------------------------------------------------------------- */
 
+/* shard -1: a round of rebalancing. NULL: too many wait. */
 static HomesWaiter *
-add_waiter(ShardHomes *homes, ShardAsker asker, int32 type_id, int32 shard, const char *who)
+add_waiter(ShardHomes *homes, const ShardCommand *command, int32 shard)
 {
 	HomesWaiter *waiter;
 	size_t size = sizeof(HomesWaiter) * (homes->n_waiters + 1);
@@ -31,10 +32,10 @@ add_waiter(ShardHomes *homes, ShardAsker asker, int32 type_id, int32 shard, cons
 	homes->waiters = homes->waiters ? repalloc(homes->waiters, size) : palloc(size);
 	waiter = &homes->waiters[homes->n_waiters++];
 	memset(waiter, 0, sizeof(*waiter));
-	waiter->asker = asker;
-	waiter->key = (ShardShardKey){type_id, shard};
-	if (who)
-		shard_text_copy(waiter->who, who, sizeof(waiter->who));
+	waiter->asker = command->asker;
+	waiter->key = (ShardShardKey){command->type_id, shard};
+	if (command->text)
+		shard_text_copy(waiter->who, command->text, sizeof(waiter->who));
 	return waiter;
 }
 
@@ -145,19 +146,18 @@ shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster)
 
 /* See homes.h. */
 ShardHomesResult
-shard_homes_move(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 to,
-				 const char *who, ShardAsker asker, const ShardRoster *roster, ShardActions *out,
-				 const char **why)
+shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
+				 const ShardRoster *roster, ShardActions *out, const char **why)
 {
 	HomesWaiter *waiter;
 	ShardHomesResult result;
 
 	shard_homes_begin(homes, now, out);
-	waiter = add_waiter(homes, asker, type_id, shard, who);
+	waiter = add_waiter(homes, command, command->shard);
 	*why = "too many commands wait for moves";
 	if (!waiter)
 		return SHARD_HOMES_REFUSED;
-	waiter->to = to;
+	waiter->to = command->node;
 	waiter->deadline = now + homes->settings.handoff_timeout + SHARD_PREPARE_TIMEOUT;
 	result = serve(homes, now, waiter, roster, why);
 	if (result != SHARD_HOMES_WAITS)
@@ -185,10 +185,10 @@ shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number)
 
 /* See homes.h. */
 ShardHomesResult
-shard_homes_rebalance(ShardHomes *homes, int64 now, int32 type_id, const char *who,
-					  ShardAsker asker, const ShardRoster *roster, ShardActions *out, int64 *number,
-					  const char **why)
+shard_homes_rebalance(ShardHomes *homes, int64 now, const ShardCommand *command,
+					  const ShardRoster *roster, ShardActions *out, int64 *number, const char **why)
 {
+	int32 type_id = command->type_id;
 	HomesWaiter *waiter;
 	ShardTypeRecord type;
 	int n_pending;
@@ -198,14 +198,14 @@ shard_homes_rebalance(ShardHomes *homes, int64 now, int32 type_id, const char *w
 	*why = "there is no such type";
 	if (type_id != 0 && !shard_homes_type(homes, type_id, &type))
 		return SHARD_HOMES_REFUSED;
-	*number = shard_homes_round(homes, now, type_id, who, roster, &n_pending);
+	*number = shard_homes_round(homes, now, type_id, command->text, roster, &n_pending);
 	if (type_id == 0)
 		homes->rebalanced = 0;
 	if (homes->rebalanced == 0)
 		homes->next_rebalance = shard_homes_next_rebalance(homes, now);
 	if (n_pending == 0)
 		return SHARD_HOMES_DONE;
-	waiter = add_waiter(homes, asker, type_id, -1, who);
+	waiter = add_waiter(homes, command, -1);
 	*why = "too many commands wait for moves";
 	if (!waiter)
 		return SHARD_HOMES_REFUSED;
@@ -240,10 +240,11 @@ note_pin(ShardHomes *homes, ShardShardKey key, bool pinned, const char *who)
 
 /* See homes.h. */
 bool
-shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 node,
-				const char *who, ShardProposer *proposer, ShardActions *out, const char **why)
+shard_homes_pin(ShardHomes *homes, int64 now, const ShardCommand *command, ShardProposer *proposer,
+				ShardActions *out, const char **why)
 {
-	ShardMapKey key = {SHARD_MAP_PIN, type_id, shard};
+	ShardMapKey key = {SHARD_MAP_PIN, command->type_id, command->shard};
+	int32 node = command->node;
 	const ShardMapEntry *known;
 	const ShardMapEntry *tombstone;
 	ShardMapEntry change = {.key = key, .deleted = true};
@@ -252,7 +253,7 @@ shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 
 
 	shard_homes_begin(homes, now, out);
 	*why = "there is no such shard";
-	if (!shard_homes_type(homes, type_id, &type) || shard < 0 || shard >= type.number_of_shards)
+	if (!shard_homes_type(homes, key.a, &type) || key.b < 0 || key.b >= type.number_of_shards)
 		return false;
 	*why = "the node is no member of the cluster";
 	if (node != 0 &&
@@ -268,23 +269,23 @@ shard_homes_pin(ShardHomes *homes, int64 now, int32 type_id, int32 shard, int32 
 		return true;
 	change.n = tombstone ? tombstone->n : 0;
 	if (node != 0)
-		change = shard_record_put_pin(type_id, shard, node, change.n, homes->arena);
+		change = shard_record_put_pin(key.a, key.b, node, change.n, homes->arena);
 	if (!shard_proposer_propose(proposer, &change, 1))
 		return false;
-	note_pin(homes, (ShardShardKey){type_id, shard}, node != 0, who);
+	note_pin(homes, (ShardShardKey){key.a, key.b}, node != 0, command->text);
 	return true;
 }
 
 /* See homes.h. */
 bool
-shard_homes_give_up(ShardHomes *homes, int64 now, int32 type_id, int32 shard_number,
+shard_homes_give_up(ShardHomes *homes, int64 now, const ShardCommand *command,
 					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out,
 					const char **why)
 {
 	HomesShard *shard;
 
 	shard_homes_begin(homes, now, out);
-	shard = shard_homes_shard(homes, type_id, shard_number);
+	shard = shard_homes_shard(homes, command->type_id, command->shard);
 	if (!shard || (shard->move != SHARD_MOVE_NONE && shard->move != SHARD_MOVE_STARTING))
 		*why = "the shard has no home, or is moving";
 	else if (shard->confirmed)

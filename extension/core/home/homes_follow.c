@@ -101,7 +101,7 @@ shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef sh
 	shard_text_copy(why, text, sizeof(why));
 	text = why;
 #endif
-	action->status = (int32) decision;
+	action->decision = (int32) decision;
 	action->shard = shard;
 	action->node = from;
 	action->to = to;

@@ -101,6 +101,11 @@ shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to
 	}
 	if (!can_go(homes, now, shard, to, roster, why))
 		return false;
+	if (homes->dry.runs && !shard_homes_dry_has_room(homes))
+	{
+		*why = "more moves would begin than fit an answer";
+		return false;
+	}
 	shard_homes_set_move(homes, shard, SHARD_MOVE_PREPARE);
 	shard->target = to;
 	shard->reason = reason;

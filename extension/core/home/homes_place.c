@@ -75,7 +75,7 @@ is_for_others(ShardHomes *homes, const HomesShard *shard)
 #ifdef SHARD_MUTANT_MOVES_OF_ONE_OWNER
 	return false;
 #endif
-	if (shard_homes_node(homes, shard->target)->n_copied < HOMES_MOVES_AT_ONCE - 1)
+	if (shard_homes_node(homes, shard->target)->n_copied < SHARD_IMPORT_COPIES - 1)
 		return false;
 	owner = owner_of_shard(homes, shard);
 	for (int i = 0; i < homes->n_moves; i++)
@@ -122,10 +122,10 @@ shard_homes_has_place(ShardHomes *homes, int64 now, HomesShard *shard)
 
 	if (shard->ready == 0)
 		shard->ready = now;
-	if (n_copied < HOMES_MOVES_AT_ONCE && !is_for_others(homes, shard))
+	if (n_copied < SHARD_IMPORT_COPIES && !is_for_others(homes, shard))
 		return true;
 	/* Those before it are mostly over in a moment, and its messages are handled meanwhile. */
-	if (now - shard->ready < SHARD_PLACE_PATIENCE && n_fast >= HOMES_MOVES_AT_ONCE - 1)
+	if (now - shard->ready < SHARD_PLACE_PATIENCE && n_fast >= SHARD_IMPORT_COPIES - 1)
 		return false;
 	if (n_copied >= SHARD_IMPORT_BY_OWNER)
 		return false;

@@ -301,6 +301,8 @@ plan_type(ShardHomes *homes, int64 now, int32 type_id, const char *who, const Sh
 		return 0;
 	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
 	{
+		if (homes->dry.runs)
+			return 0;
 		*n_pending += shard_homes_ask_moves(homes, now, type_id, who, roster);
 		return 0;
 	}
@@ -369,6 +371,20 @@ end_pin(const ShardMapEntry *pin, ShardProposer *proposer)
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
+/* A shard begins to move to where an operator wishes it, if it is elsewhere and can. True: it does. */
+static bool
+follow_pin(ShardHomes *homes, int64 now, const ShardMapEntry *pin, int32 node,
+		   const ShardRoster *roster)
+{
+	HomesShard *shard = shard_homes_shard(homes, pin->key.a, pin->key.b);
+	const char *why;
+
+	if (!shard || node == shard->node || shard->move != SHARD_MOVE_NONE || now < shard->not_before)
+		return false;
+	return shard_homes_begin_move(homes, now, shard, node, SHARD_HOME_REASON_PIN,
+								  shard_homes_pinned_by(homes, shard->key, true), roster, &why);
+}
+
 /* Shards go where an operator wishes them, as soon as they can. */
 static void
 follow_pins(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
@@ -379,9 +395,7 @@ follow_pins(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRo
 
 	for (int i = 0; i < count && room > 0; i++)
 	{
-		HomesShard *shard = shard_homes_shard(homes, pins[i].key.a, pins[i].key.b);
 		int32 node = shard_membership_pinned(homes->decided, &pins[i]);
-		const char *why;
 
 		if (node == 0)
 		{
@@ -389,13 +403,26 @@ follow_pins(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRo
 			room--;
 			continue;
 		}
-		if (!shard || node == shard->node || shard->move != SHARD_MOVE_NONE ||
-			now < shard->not_before)
-			continue;
-		room -=
-			shard_homes_begin_move(homes, now, shard, node, SHARD_HOME_REASON_PIN,
-								   shard_homes_pinned_by(homes, shard->key, true), roster, &why);
+		room -= follow_pin(homes, now, &pins[i], node, roster);
 	}
+}
+
+/* See homes_private.h. All pins of the type, however many would follow at a time. */
+void
+shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
+{
+	ShardMapRange range = shard_map_range(homes->decided, SHARD_MAP_PIN, type_id);
+	const ShardMapEntry *pin;
+	int n_pending = 0;
+
+	while ((pin = shard_map_range_next(&range)) != NULL)
+	{
+		int32 node = shard_membership_pinned(homes->decided, pin);
+
+		if (node != 0)
+			(void) follow_pin(homes, now, pin, node, roster);
+	}
+	(void) plan_type(homes, now, type_id, NULL, roster, &n_pending);
 }
 
 /* What is due of it: pins, and a round of rebalancing. */

@@ -13,12 +13,6 @@
 #define HOMES_MAX_CLOSED 16
 
 /*
- * Moves towards one node that are decided and not over: as many as a host copies at the same time. The
- * others wait with their messages still handled; those that wait for long go beside them (homes_place.c).
- */
-#define HOMES_MOVES_AT_ONCE 4
-
-/*
  * Homes that one tick looks at for rebalancing, and for the homes of one member, before it leaves the other types to the
  * next tick: some milliseconds, so that the coordinator does everything else meanwhile.
  */
@@ -201,6 +195,14 @@ typedef struct HomesRequest
 #define SH_ELEMENT_TYPE HomesCount
 #include "core/base/shard_hash.h"
 
+/* A dry run: moves that begin are listed behind the first ones of homes->moves. */
+typedef struct HomesDryRun
+{
+	bool runs; /* until the end of the call: moves that begin are taken back */
+	int first;
+	bool more; /* would begin than fit the answer */
+} HomesDryRun;
+
 struct ShardHomes
 {
 	int32 self;
@@ -238,6 +240,7 @@ struct ShardHomes
 	int64 n_visited;  /* homes that plans have looked at, ever */
 	int64 next_pins;
 	int64 next_strays;
+	HomesDryRun dry;
 	int n_closed;
 	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
 	ShardArena *arena;				/* of one call */
@@ -307,6 +310,15 @@ extern int shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const 
 							 const ShardRoster *roster, int *n_pending);
 extern void
 shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster);
+
+/* homes_dry.c: is there room in the answer of the dry run that is under way for one more move? */
+extern bool shard_homes_dry_has_room(ShardHomes *homes);
+
+/* Parts of a dry run, for one type: pins and a round, in homes_plan.c; departures, in homes_resettle.c. */
+extern void
+shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster);
+extern void
+shard_homes_evacuate_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster);
 
 /* homes_number.c: is there room for a type of a member, and its record? type_id: its present record does not count. */
 extern bool shard_homes_has_room(ShardHomes *homes, int32 member, int32 type_id,

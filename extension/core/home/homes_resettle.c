@@ -252,6 +252,31 @@ shard_homes_gives_away(const ShardMemberRecord *member)
 		   (member->evacuated && shard_membership_is_member(member->status));
 }
 
+/* How the shards of a member are to get other homes by a move, and why; false: they stay. */
+static bool
+is_departing(ShardHomes *homes, const ShardMapEntry *entry, bool strays, HomesResettlement *how,
+			 ShardHomeReason *reason)
+{
+	ShardMemberRecord member;
+
+	if (!shard_record_get_member(entry, &member, homes->arena) ||
+		shard_homes_count(homes, entry->key.a) == 0)
+		return false;
+	*how = HOMES_BY_MOVE;
+	/* A home that was being decided when the member was found empty may have come after that. */
+	if (member.status == SHARD_MEMBER_LEAVING || member.status == SHARD_MEMBER_EXITING)
+		*reason = SHARD_HOME_REASON_LEAVING;
+	else if (shard_homes_gives_away(&member))
+		*reason = SHARD_HOME_REASON_EVACUATION;
+	else
+	{
+		*how = HOMES_STRAYS;
+		*reason = SHARD_HOME_REASON_UNHOSTED;
+		return strays && lacks_types(homes, entry->key.a);
+	}
+	return true;
+}
+
 /* See homes_private.h. */
 void
 shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
@@ -266,21 +291,30 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
 	for (int i = 0; i < count; i++)
 	{
-		ShardMemberRecord member;
-		bool leaves;
+		HomesResettlement how;
+		ShardHomeReason reason;
 
-		if (!shard_record_get_member(&members[i], &member, homes->arena) ||
-			shard_homes_count(homes, members[i].key.a) == 0)
-			continue;
-		/* A home that was being decided when the member was found empty may have come after that. */
-		leaves = member.status == SHARD_MEMBER_LEAVING || member.status == SHARD_MEMBER_EXITING;
-		if (shard_homes_gives_away(&member))
-			resettle(homes, now, members[i].key.a, HOMES_BY_MOVE,
-					 leaves ? SHARD_HOME_REASON_LEAVING : SHARD_HOME_REASON_EVACUATION, proposer,
-					 roster);
-		else if (strays && lacks_types(homes, members[i].key.a))
-			resettle(homes, now, members[i].key.a, HOMES_STRAYS, SHARD_HOME_REASON_UNHOSTED,
-					 proposer, roster);
+		if (is_departing(homes, &members[i], strays, &how, &reason))
+			resettle(homes, now, members[i].key.a, how, reason, proposer, roster);
+	}
+}
+
+/* See homes_private.h. All shards of the type that are to go, however many would begin at a time. */
+void
+shard_homes_evacuate_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
+{
+	int count;
+	ShardMapEntry *members = shard_map_list(homes->decided, SHARD_MAP_MEMBER, homes->arena, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		HomesResettlement how;
+		ShardHomeReason reason;
+
+		if (is_departing(homes, &members[i], true, &how, &reason) &&
+			has_waiting(homes, members[i].key.a, type_id, how, now))
+			resettle_type(homes, now, members[i].key.a, type_id, PG_INT32_MAX, how, reason, NULL,
+						  roster);
 	}
 }
 

@@ -47,7 +47,7 @@ refuse_number(ShardActions *out, const ShardControl *message, ShardTypeRefusal r
 		answer_type(out, message, 0,
 					refusal ? shard_type_number_why(refusal) : "there are no numbers left");
 
-	reply->status = refusal;
+	reply->refusal = refusal;
 }
 
 /* The type of that name: its key and value in the map; false: there is none. */
@@ -280,8 +280,8 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 		return;
 	}
 	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 ||
-		wanted.number_of_shards > SHARD_MAX_SHARDS || wanted.strategy < 0 ||
-		wanted.strategy > SHARD_ALLOCATION_FUNCTION || wanted.handoff_timeout_ms < 0)
+		wanted.number_of_shards > SHARD_MAX_SHARDS || wanted.handoff_timeout_ms < 0 ||
+		(wanted.strategy != 0 && !shard_allocation_is_known(wanted.strategy)))
 	{
 		(void) answer_type(out, message, 0, "its settings are not valid here");
 		return;
@@ -309,9 +309,11 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 
 /* See homes.h. */
 bool
-shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, const char *owner,
+shard_homes_set_owner(ShardHomes *homes, int64 now, const ShardCommand *command,
 					  ShardProposer *proposer, ShardActions *out, const char **why)
 {
+	int32 type_id = command->type_id;
+	const char *owner = command->text;
 	const ShardMapEntry *entry =
 		shard_map_value(homes->decided, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
 	ShardTypeRecord type;
@@ -335,7 +337,7 @@ shard_homes_set_owner(ShardHomes *homes, int64 now, int32 type_id, int64 n, cons
 	if (strcmp(type.owner, owner) == 0)
 		return true;
 	*why = "the type has changed meanwhile; try again";
-	if (entry->n != n)
+	if (entry->n != command->record_n)
 		return false;
 	type.owner = owner;
 	change = shard_record_put_type(type_id, &type, entry->n, homes->arena);

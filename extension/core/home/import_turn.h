@@ -4,7 +4,11 @@
  */
 #pragma once
 
-/* Copies at a time. More would only share the disks, and a shard that is being copied stands still. */
+/*
+ * Copies at a time. More would only share the disks, and a shard that is being copied stands still. The coordinator decides as
+ * many moves towards one node, and not more before one is over: the others wait with their messages still handled; those that
+ * wait for long go beside them (homes_place.c).
+ */
 #define SHARD_IMPORT_COPIES 4
 
 /*

@@ -142,7 +142,7 @@ add_line(ShardActions *actions, int level, const char *format, va_list args)
 	if (vsnprintf(text, sizeof(text), format, args) >= (int) sizeof(text))
 		shard_text_mend(text);
 	action = shard_action_add(actions, SHARD_ACTION_LOG);
-	action->status = level;
+	action->level = level;
 	action->text = shard_arena_copy(actions->arena, text, strlen(text) + 1);
 	return action;
 }

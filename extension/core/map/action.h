@@ -26,17 +26,18 @@ typedef enum ShardActionKind
 	SHARD_ACTION_STRATEGY,		 /* token, shard.type_id, strategy: ask the type's own functions */
 	SHARD_ACTION_STATES, /* token, shard: of which shards, of any type, behind that one are there states?
 						  * SHARD_EVENT_STATES says the next ones (C21) */
-	SHARD_ACTION_DECISION, /* shard, node: from, to, status: ShardDecision, text: why; for people.
+	SHARD_ACTION_DECISION,		/* shard, node: from, to, decision, text: why; for people.
 							* Before anything else of its step */
-	SHARD_ACTION_START_WORKERS, /* handle; flag: push and receive, too (I4) */
+	SHARD_ACTION_START_WORKERS, /* handle, as node, inc_no, uuid; flag: push and receive, too (I4) */
 	SHARD_ACTION_STOP_WORKERS,	/* text: why; fenced, or removed */
 	SHARD_ACTION_LEASE,			/* until: leased shards may run up to then, monotonic time */
 	SHARD_ACTION_WHO_AT, /* node, uuid: ask at the registered address (I3). Node 0: at text, token:
 								 * of the question, uuid: of the join that the node there has begun (I17) */
-	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, until: its number: what became of an operator's
+	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, result: what became of an operator's
 								 * command, durably. Of one that changes the map, done means decided
-								 * (G6). Not done and status 1: nobody knows whether it was carried out */
-	SHARD_ACTION_LOG /* status: a level, text; about: if a peer can have it said as often as it likes: as what, of
+								 * (G6). Not done and unknown 1: nobody knows whether it was carried out.
+								 * n_entries, entry: of PLAN */
+	SHARD_ACTION_LOG /* level, text; about: if a peer can have it said as often as it likes: as what, of
 					  * node, by messages of kind to */
 } ShardActionKind;
 
@@ -93,14 +94,25 @@ typedef struct ShardAction
 	const ShardControl *message; /* SEND, before the node has put header and bytes to it */
 	const char *bytes;
 	size_t length;
+	int n_entries;
 	const ShardMapEntry *entry;
 	ShardShardRef shard;
-	int64 until;
+	union
+	{
+		int64 until;  /* LEASE */
+		int64 result; /* COMMAND_DONE */
+	};
 	int64 token;
 	int32 to;
 	const ShardStrategyCall *strategy;
 	bool flag;
-	int32 status;
+	union
+	{
+		int32 decision; /* DECISION: ShardDecision */
+		int32 unknown;	/* COMMAND_DONE: 1, nobody knows whether it was carried out */
+		int32 level;	/* LOG */
+		int32 inc_no;	/* START_WORKERS */
+	};
 	ShardUuid uuid;
 	const char *text;
 	const char *about;

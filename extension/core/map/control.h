@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "core/map/command.h"
 #include "core/map/record.h"
 #include "core/base/wire.h"
 #include "core/base/arena.h"
@@ -17,7 +18,7 @@ typedef enum ShardControlKind
 	/* Replicated map (section 3). b: ballot of the sender; point: (vb, vn) or prev */
 	SHARD_CONTROL_PRE_VOTE = 1,	  /* b: the ballot to come */
 	SHARD_CONTROL_PRE_VOTE_REPLY, /* b; flag: yes; ballot: promised; point; entries: as
-									* PROMISE; status: ShardVoterState; uuid: start of a journal */
+									* PROMISE; voter_state; uuid: start of a journal */
 	SHARD_CONTROL_PREPARE, /* b; uuid2: own seal on it; ballot, point, uuid: what the sender remembers of
 							  * the voter, and its seal (R12) */
 	SHARD_CONTROL_PROMISE,	 /* b; point; uuid: seal; entries: the voters value, if any */
@@ -32,30 +33,30 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n; nodes: whose place is
 							  * claimed in vain (I14), nodes2: by nobody at the address; ballot, point, uuid: as PREPARE */
 	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
-								  * ballot: promised; status: ShardVoterState; flag: it exits, and has
+								  * ballot: promised; voter_state; flag: it exits, and has
 								  * not left everything yet (M20) */
 	SHARD_CONTROL_LEARN,		 /* n: delta above this, 0 = full; commit_n: up to; entries */
 	SHARD_CONTROL_GET_DELTA,	 /* n: I have learned up to this */
-	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; epoch: the era to come: say
+	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; new_era: the one to come: say
 							  * what you know, learn no more (R14) */
-	SHARD_CONTROL_COLLECTED, /* uuid; epoch: the least era to come; flag: it is the one asked for;
+	SHARD_CONTROL_COLLECTED, /* uuid; new_era: the least one to come; flag: it is the one asked for;
 							  * point: era, learned up to; entries: all of it */
-	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; epoch: era; point; entries */
+	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; new_era; point; entries */
 
 	/* Members (sections 1 and 5) */
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */
-	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types; status: ShardStoreMode */
+	SHARD_CONTROL_JOIN,					 /* uuid: token; member; types; store_mode */
 	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not;
-							   * status, SHARD_JOIN_WAITS: not yet */
-	SHARD_CONTROL_ADMIT, /* node, epoch: previous inc_no, uuid: new incarnation, status: ShardStartKind;
+							   * waits: not yet */
+	SHARD_CONTROL_ADMIT,	   /* node, inc_no: the previous one, uuid: new incarnation, start_kind;
 						  * entries: one member value, as its settings are now */
-	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; epoch: inc_no; uuid; text: why not */
+	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; inc_no; uuid; text: why not */
 	SHARD_CONTROL_I_AM =
 		38, /* of a host alone, never sent: uuid2: the incarnation found at an address */
-	SHARD_CONTROL_FENCED, /* epoch: the inc_no that lives; status: member's; entries: its record, if the
+	SHARD_CONTROL_FENCED, /* inc_no: the one that lives; member_status; entries: its record, if the
 						   * node is no member any more */
-	SHARD_CONTROL_RENEW, /* token: k */
-	SHARD_CONTROL_GRANT, /* token: k; n: facts that the lease presupposes; status: ttl in ms */
+	SHARD_CONTROL_RENEW,  /* token: k */
+	SHARD_CONTROL_GRANT,  /* token: k; n: facts that the lease presupposes; ttl_ms */
 	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; n: number of the wish (N6); uuid: code */
 	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
 	SHARD_CONTROL_CANNOT_LEAVE,		/* token of the wish; text: why */
@@ -64,10 +65,10 @@ typedef enum ShardControlKind
 	/* Shards (sections 4 and 9) */
 	SHARD_CONTROL_REGISTER = 64, /* n: learned; nodes: type ids hosted here; nodes2: others that are
 								  * here, or may be about to be; commit_n: both say all, as of that n
-								  * (C9); token: to be answered; flag: the node is going down */
+								  * (C9); token: to be answered; flag: the node is going down; gate */
 	SHARD_CONTROL_REGISTER_ACK,	 /* commit_n, token */
 	SHARD_CONTROL_START_TYPE,	 /* entries: one type value, key.a: the id wished for, or 0 */
-	SHARD_CONTROL_TYPE_STARTED, /* type_id; flag: equal or new; text: why not; status: ShardTypeRefusal */
+	SHARD_CONTROL_TYPE_STARTED,	 /* type_id; flag: equal or new; text: why not; refusal */
 	SHARD_CONTROL_GET_SHARD_HOMES, /* shards */
 	SHARD_CONTROL_SHARD_HOMES,	   /* n as in LEARN is not moved; entries: homes */
 	SHARD_CONTROL_HOST_SHARDS,	   /* shards with epochs: start these if their facts say so */
@@ -83,15 +84,11 @@ typedef enum ShardControlKind
 
 	/* Operators' commands, from any member to the coordinator (C12) */
 	SHARD_CONTROL_COMMAND =
-		96, /* token; uuid: code; status: ShardNodeEventKind; node, n: its number; flag; text;
-								 * shards; nodes */
-	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; n: its number; text: why not */
-	SHARD_CONTROL_RESIGN,		  /* b: the office of that ballot is given up (R32) */
+		96, /* token; uuid: code; command; node, n: its number; flag; text; shards */
+	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; outcome; n: its number; text: why not; entries of PLAN */
+	SHARD_CONTROL_RESIGN, /* b: the office of that ballot is given up (R32) */
 	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, or a wish to leave, was without */
 } ShardControlKind;
-
-/* Of a JOIN_REPLY: not welcome yet, ask on. */
-#define SHARD_JOIN_WAITS 1
 
 /* Who keeps the map (shard.state_store_mode), as a joiner says it. */
 typedef enum ShardStoreMode
@@ -139,8 +136,26 @@ typedef struct ShardControl
 	int64 token;
 	bool flag;
 	int32 node;
-	int32 epoch;
-	int32 status;
+	union /* one field of the wire, as the next one; the kind says which it is */
+	{
+		int32 word1;   /* for the codec */
+		int32 inc_no;  /* ADMIT, ADMIT_REPLY, FENCED */
+		int32 new_era; /* COLLECT, COLLECTED, RESTORE_JOURNAL */
+	};
+	union
+	{
+		int32 word2;			  /* for the codec */
+		int32 voter_state;		  /* PRE_VOTE_REPLY, HEARTBEAT_ACK: ShardVoterState */
+		int32 store_mode;		  /* JOIN: ShardStoreMode */
+		int32 waits;			  /* JOIN_REPLY: 1, not welcome yet, ask on */
+		int32 start_kind;		  /* ADMIT: ShardStartKind */
+		int32 member_status;	  /* FENCED: ShardMemberStatus */
+		int32 ttl_ms;			  /* GRANT */
+		int32 gate;				  /* REGISTER: ShardGateKind */
+		int32 refusal;			  /* TYPE_STARTED: ShardTypeRefusal */
+		ShardCommandKind command; /* COMMAND; any number, if it comes from another node */
+		int32 outcome;			  /* COMMAND_ANSWER: NODE_ANSWER_KNOWN and others (core/node) */
+	};
 	int32 type_id;
 	ShardUuid uuid;
 	ShardUuid uuid2;

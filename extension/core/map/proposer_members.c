@@ -148,7 +148,7 @@ shard_proposer_heartbeat_ack(ShardProposer *proposer, int64 now, const ShardCont
 	 * it might have promised another ballot already, and a lease granted on its word might overlap (L2).
 	 */
 #ifndef SHARD_MUTANT_AMNESIAC_HOLDS_OFFICE
-	if (message->status == SHARD_VOTER_OK)
+	if (message->voter_state == SHARD_VOTER_OK)
 #endif
 		peer->heartbeat = message->token;
 	peer->learned = message->n;

@@ -294,7 +294,7 @@ pre_vote(const ShardVoter *voter, const ShardControl *message, bool heard, Shard
 	answer->b = message->b;
 	answer->flag = may_vote(voter) && !heard;
 	answer->ballot = voter->promised;
-	answer->status = voter->state;
+	answer->voter_state = voter->state;
 	name_voters(voter, answer, out->arena);
 }
 

@@ -168,9 +168,7 @@ differ_in_hashing(const ShardTypeRecord *cluster, const ShardTypeRecord *node, S
 static const char *
 kind_name(int32 kind)
 {
-	return kind >= SHARD_ALLOCATION_LEAST_SHARD && kind <= SHARD_ALLOCATION_FUNCTION
-			   ? shard_allocation_kind_names[kind]
-			   : "unknown";
+	return shard_allocation_is_known(kind) ? shard_allocation_kind_names[kind] : "unknown";
 }
 
 /* The settings of a type, kind 0 for its strategy's defaults. */

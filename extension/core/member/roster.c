@@ -530,7 +530,7 @@ note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardCon
 		return;
 	if (admitted || message->from == roster->self ||
 		!shard_roster_reachable(roster, message->from, now))
-		member->amnesiac = message->status != 0;
+		member->amnesiac = message->voter_state != 0;
 	if (!admitted)
 		return;
 	member->vouched = member->amnesiac ? 0 : message->from_inc;
@@ -607,7 +607,7 @@ shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message
 			break;
 		case SHARD_CONTROL_HEARTBEAT_ACK:
 			if (message->from == roster->settings.journal_node)
-				roster->journal_heard = message->status != SHARD_VOTER_AMNESIAC;
+				roster->journal_heard = message->voter_state != SHARD_VOTER_AMNESIAC;
 			note_ack(roster, now, shard_proposer_decided(proposer), message);
 			shard_roster_send_grants(roster, now, proposer, out);
 			break;

@@ -192,8 +192,8 @@ note_claim(ShardRoster *roster, int64 now, const ShardControl *message, ShardAct
 		claim->next_ask = now;
 		claim->next_tell = now + ROSTER_TELL_INTERVAL;
 	}
-	claim->previous = message->epoch;
-	claim->kind = message->status;
+	claim->previous = message->inc_no;
+	claim->kind = message->start_kind;
 	claim->seen = now;
 	note_settings(claim, message);
 	show_rivals(roster, claim, now, out);
@@ -376,7 +376,7 @@ tell(ShardRoster *roster, RosterClaim *claim, ShardAdmission verdict, int32 to, 
 	reply->flag = verdict == SHARD_ADMISSION_GRANTED;
 	reply->uuid = claim->uuid;
 	if (known)
-		reply->epoch = record.inc_no;
+		reply->inc_no = record.inc_no;
 	if (!reply->flag)
 		reply->text = shard_membership_reason(verdict, known ? &record : NULL, &said, out->arena);
 }

@@ -44,7 +44,7 @@ put_off(const ShardControl *message, const char *why, ShardActions *out)
 {
 	ShardControl *reply = join_reply(message, out);
 
-	reply->status = SHARD_JOIN_WAITS;
+	reply->waits = 1;
 	reply->text = shard_arena_copy(out->arena, why, strlen(why) + 1);
 }
 
@@ -136,8 +136,8 @@ judge_store_mode(const ShardRoster *roster, const ShardControl *message)
 {
 	bool journal = roster->settings.journal_node != 0;
 
-	if (message->status == SHARD_STORE_MODE_UNSAID ||
-		(message->status == SHARD_STORE_MODE_JOURNAL) == journal)
+	if (message->store_mode == SHARD_STORE_MODE_UNSAID ||
+		(message->store_mode == SHARD_STORE_MODE_JOURNAL) == journal)
 		return NULL;
 	return journal
 			   ? "\"shard.state_store_mode\" is \"persistence\" in the cluster, \"ddata\" on the node"

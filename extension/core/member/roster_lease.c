@@ -80,7 +80,7 @@ shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *pr
 			continue;
 		grant = shard_action_send(out, node, SHARD_CONTROL_GRANT);
 		grant->token = k;
-		grant->status = ttl_ms;
+		grant->ttl_ms = ttl_ms;
 		grant->n = shard_map_point(decided).n;
 #ifdef SHARD_MUTANT_GRANT_WITHOUT_FACTS
 		grant->n = 0;

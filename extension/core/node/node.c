@@ -329,9 +329,9 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 			return false;
 		}
 		reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
-		reply->epoch = member.inc_no;
+		reply->inc_no = member.inc_no;
 		reply->uuid = member.inc_uuid;
-		reply->status = member.status;
+		reply->member_status = member.status;
 		return false;
 	}
 	return true;
@@ -448,51 +448,31 @@ shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out
 	end(node, now);
 }
 
-/* An incarnation that is downed or fenced takes no part: its operator is told so. */
-static void
-refuse_command(ShardNode *node, const ShardNodeEvent *event)
-{
-	switch (event->kind)
-	{
-		case SHARD_EVENT_JOIN:
-		case SHARD_EVENT_LEAVE:
-		case SHARD_EVENT_STAY:
-		case SHARD_EVENT_DOWN:
-		case SHARD_EVENT_WRITE_OFF:
-		case SHARD_EVENT_ADMIT:
-		case SHARD_EVENT_MOVE:
-		case SHARD_EVENT_PIN:
-		case SHARD_EVENT_EVACUATE:
-		case SHARD_EVENT_GIVE_UP:
-		case SHARD_EVENT_REBALANCE:
-		case SHARD_EVENT_LEASE_TTL:
-		case SHARD_EVENT_FORCE_VOTERS:
-		case SHARD_EVENT_ADDRESS:
-		case SHARD_EVENT_OWNER:
-			shard_node_step_done(node, event->token, false,
-								 node->fenced ? "this node is fenced"
-											  : "this incarnation was downed");
-			break;
-		default:
-			break;
-	}
-}
-
 /* See node.h. */
 void
 shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out)
 {
 	begin(node, now, out);
-	if (!node->running || node->fenced)
-		refuse_command(node, event);
-	else
+	if (node->running && !node->fenced)
 	{
-		shard_node_join_event(node, event);
 		shard_node_member_event(node, event);
 		shard_node_type_event(node, event);
-		shard_node_region_event(node, now, event);
+		shard_node_region_event(node, event);
 		shard_node_office_event(node, now, event);
 	}
+	end(node, now);
+}
+
+/* See node.h. An incarnation that is downed or fenced takes no part: its operator is told so. */
+void
+shard_node_command(ShardNode *node, int64 now, const ShardCommand *command, ShardActions *out)
+{
+	begin(node, now, out);
+	if (node->running && !node->fenced)
+		shard_node_command_give(node, now, command);
+	else
+		shard_node_step_done(node, command->asker.token, false,
+							 node->fenced ? "this node is fenced" : "this incarnation was downed");
 	end(node, now);
 }
 

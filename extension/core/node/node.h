@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/map/action.h"
+#include "core/map/command.h"
 #include "core/home/homes.h"
 #include "core/member/membership.h"
 #include "core/map/voter.h"
@@ -43,7 +44,10 @@ typedef struct ShardNodeConfig
 	ShardLiveSettings live;
 } ShardNodeConfig;
 
-/* What region workers, importers and operators tell the node. */
+/*
+ * What region workers, importers and the host tell the node. Numbers that are left out are those of commands
+ * (core/map/command.h).
+ */
 typedef enum ShardNodeEventKind
 {
 	SHARD_EVENT_HOMES_WANTED = 1, /* shards: no route is known */
@@ -62,40 +66,21 @@ typedef enum ShardNodeEventKind
 								   * text: why nobody was reached, NULL: somebody was */
 	SHARD_EVENT_TYPE,			  /* type: it is to run here; flag: as proxy only; number: the id
 								   * wished for, 0: any. Again: when it has changed */
-	SHARD_EVENT_JOIN,			  /* text: seed's address; uuid: token; token; flag: has data */
-	SHARD_EVENT_LEAVE,			  /* token */
-	SHARD_EVENT_DOWN,			  /* node; token */
-	SHARD_EVENT_WRITE_OFF,		  /* node; token */
-	SHARD_EVENT_ADMIT,			  /* node; token */
-	SHARD_EVENT_MOVE,			  /* shards[0], node: the target; token; text: who wants it */
-	SHARD_EVENT_PIN,			  /* shards[0], node: the wish, 0: none; token; text: who */
-	SHARD_EVENT_EVACUATE,		  /* node: to be emptied, flag: or no more; token; text: who */
-	SHARD_EVENT_GIVE_UP,		  /* shards[0]: its state is lost; token */
-	SHARD_EVENT_REBALANCE,		  /* shards[0].type_id, 0: all types; token; text: who. Done:
-								   * number of moves that begin, as COMMAND_DONE's until */
-	SHARD_EVENT_LEASE_TTL,		  /* number: milliseconds from now on; token (L3) */
-	SHARD_EVENT_FORCE_VOTERS,	  /* shards: none; nodes; token (R13) */
-	/*
-	 * node: 0: this one; text: its address, at which it was found; number: ShardAddressGround; flag: the one before leads there
-	 * no more; token. Done: 1, it is taken (I15)
-	 */
-	SHARD_EVENT_ADDRESS = 24,
-	SHARD_EVENT_STOPPING, /* number: until when; the server is going down: give up the office, say
+	SHARD_EVENT_STOPPING =
+		25,				 /* number: until when; the server is going down: give up the office, say
 						   * that no shard can be given here */
-	SHARD_EVENT_GOODBYE,  /* the process ends now: the last step of this machine */
+	SHARD_EVENT_GOODBYE, /* the process ends now: the last step of this machine */
 	SHARD_EVENT_EMPTIED, /* this node exits, and nothing of it is left: no sender may begin, all that it
 						   * had for others is taken in, no rows of shards are here (M20) */
 	SHARD_EVENT_DROP_TYPE, /* text: name of a type that is no more here; of a node that is alone in its
 							* cluster also at start, for what only the map still has, or has under
 							* another number */
-	SHARD_EVENT_STAY,	   /* it is not to leave any more (N6); token; text: who */
-	SHARD_EVENT_TYPES_TOLD, /* number: when so much was learned, the node had no types, nor could anything
+	SHARD_EVENT_TYPES_TOLD =
+		30, /* number: when so much was learned, the node had no types, nor could anything
 							 * that was under way give it any, but those that were told (C9) */
-	SHARD_EVENT_STATES, /* token: of SHARD_ACTION_STATES, shards: the next ones, flag: there are no more; text:
+	SHARD_EVENT_STATES /* token: of SHARD_ACTION_STATES, shards: the next ones, flag: there are no more; text:
 							 * why nobody can tell, else NULL, and flag with it: nor before an operator has done
 							 * something about it */
-	SHARD_EVENT_OWNER /* shards[0].type_id, text: the name of its owner to be; number: the n of its
-							 * record as the operator saw it; token (C18) */
 } ShardNodeEventKind;
 
 typedef struct ShardNodeEvent
@@ -153,6 +138,10 @@ shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardA
 extern const ShardLiveSettings *shard_node_live(const ShardNode *node);
 extern void
 shard_node_reload(ShardNode *node, int64 now, const ShardLiveSettings *live, ShardActions *out);
+
+/* A command of this node's operator; its end is the action COMMAND_DONE, with the command's token. Nothing of it is kept. */
+extern void
+shard_node_command(ShardNode *node, int64 now, const ShardCommand *command, ShardActions *out);
 
 /* Questions for views, simulator and workers. */
 extern int32 shard_node_id(const ShardNode *node);

@@ -28,7 +28,7 @@ send_answer(ShardNode *node, int32 to, const NodeAnswered *given)
 
 	message->token = given->token;
 	message->flag = given->good;
-	message->status = given->status;
+	message->outcome = given->status;
 	message->n = given->number;
 	message->text =
 		given->why ? shard_arena_copy(node->out->arena, given->why, strlen(given->why) + 1) : NULL;
@@ -79,6 +79,40 @@ shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status, int6
 	if (asked)
 		keep_answer(asked, &given);
 	send_answer(node, asker.node, &given);
+}
+
+/* See node_private.h. */
+void
+shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more, const ShardMapEntry *homes,
+					   int n_homes)
+{
+	ShardArena *arena = node->out->arena;
+	ShardMapEntry *list =
+		n_homes > 0 ? shard_arena_copy(arena, homes, sizeof(ShardMapEntry) * n_homes) : NULL;
+
+	for (int i = 0; i < n_homes; i++)
+		list[i].value = shard_arena_copy(arena, homes[i].value, homes[i].length);
+	if (asker.node == 0)
+	{
+		ShardAction *done = shard_action_add(node->out, SHARD_ACTION_COMMAND_DONE);
+
+		done->token = asker.token;
+		done->flag = true;
+		done->result = more;
+		done->n_entries = n_homes;
+		done->entry = list;
+	}
+	else
+	{
+		ShardControl *message =
+			shard_action_send(node->out, asker.node, SHARD_CONTROL_COMMAND_ANSWER);
+
+		message->token = asker.token;
+		message->flag = true;
+		message->n = more;
+		message->n_entries = n_homes;
+		message->entries = list;
+	}
 }
 
 /* See node_private.h. */

@@ -30,51 +30,52 @@
 
 /* Change the status of a member. */
 static bool
-set_status(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardMemberStatus status,
+set_status(ShardNode *node, int64 now, const ShardCommand *command, ShardMemberStatus status,
 		   const char **why)
 {
 	bool good =
-		shard_roster_set_status(node->roster, now, event->node, status, node->proposer, why);
+		shard_roster_set_status(node->roster, now, command->node, status, node->proposer, why);
 
 	if (good)
-		shard_homes_note_who(node->homes, event->node, event->text);
+		shard_homes_note_who(node->homes, command->node, command->text);
 	return good;
 }
 
 /* Empty a member, or no more. */
 static bool
-evacuate(ShardNode *node, const ShardNodeEvent *event, const char **why)
+evacuate(ShardNode *node, const ShardCommand *command, const char **why)
 {
-	bool good = shard_roster_evacuate(node->roster, event->node, event->flag, node->proposer, why);
+	bool good =
+		shard_roster_evacuate(node->roster, command->node, command->empty, node->proposer, why);
 
 	if (good)
-		shard_homes_note_who(node->homes, event->node, event->text);
+		shard_homes_note_who(node->homes, command->node, command->text);
 	return good;
 }
 
 /* A member that leaves, the one whose operator says so, is to stay. */
 static bool
-stay(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, const char **why)
+stay(ShardNode *node, int64 now, const ShardCommand *command, const char **why)
 {
-	int32 member = asker.node != 0 ? asker.node : node->id;
-	bool good = shard_roster_stay(node->roster, now, member, event->number, node->proposer, why);
+	int32 member = command->asker.node != 0 ? command->asker.node : node->id;
+	bool good = shard_roster_stay(node->roster, now, member, command->number, node->proposer, why);
 
 	if (good)
-		shard_homes_note_who(node->homes, member, event->text);
+		shard_homes_note_who(node->homes, member, command->text);
 	return good;
 }
 
 /* A member is at another address, by its operator or as somebody has reached it; number: 1 if that is news. */
 static bool
-set_address(ShardNode *node, int64 now, const ShardNodeEvent *event, int64 *number,
+set_address(ShardNode *node, int64 now, const ShardCommand *command, int64 *number,
 			const char **why)
 {
-	ShardAddress address = {.dsn = event->text,
-							.ground = (ShardAddressGround) event->number,
-							.lapsed = event->flag};
+	ShardAddress address = {.dsn = command->text,
+							.ground = (ShardAddressGround) command->ground,
+							.lapsed = command->lapsed};
 	bool taken;
 	bool good =
-		shard_roster_set_address(node->roster, now, event->node != 0 ? event->node : node->id,
+		shard_roster_set_address(node->roster, now, command->node != 0 ? command->node : node->id,
 								 &address, node->proposer, &taken, why);
 
 	*number = taken;
@@ -89,66 +90,83 @@ result_of(bool good)
 
 /* Carry out a command; the office is held. */
 static ShardHomesResult
-carry_out(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker, int64 *number,
-		  const char **why)
+carry_out(ShardNode *node, int64 now, const ShardCommand *command, int64 *number, const char **why)
 {
-	ShardShardRef shard = event->n_shards > 0 ? event->shards[0] : (ShardShardRef){0};
+	ShardHomes *homes = node->homes;
+	ShardRoster *roster = node->roster;
+	ShardProposer *proposer = node->proposer;
 
-	switch (event->kind)
+	switch (command->kind)
 	{
-		case SHARD_EVENT_DOWN:
-			return result_of(set_status(node, now, event, SHARD_MEMBER_DOWN, why));
-		case SHARD_EVENT_WRITE_OFF:
-			return result_of(set_status(node, now, event, SHARD_MEMBER_WRITTEN_OFF, why));
-		case SHARD_EVENT_EVACUATE:
-			return result_of(evacuate(node, event, why));
-		case SHARD_EVENT_STAY:
-			return result_of(stay(node, now, event, asker, why));
-		case SHARD_EVENT_ADMIT:
+		case SHARD_COMMAND_DOWN:
+			return result_of(set_status(node, now, command, SHARD_MEMBER_DOWN, why));
+		case SHARD_COMMAND_WRITE_OFF:
+			return result_of(set_status(node, now, command, SHARD_MEMBER_WRITTEN_OFF, why));
+		case SHARD_COMMAND_EVACUATE:
+			return result_of(evacuate(node, command, why));
+		case SHARD_COMMAND_STAY:
+			return result_of(stay(node, now, command, why));
+		case SHARD_COMMAND_ADMIT:
+			return result_of(shard_roster_admit(roster, now, command->node, proposer, why));
+		case SHARD_COMMAND_ADDRESS:
+			return result_of(set_address(node, now, command, number, why));
+		case SHARD_COMMAND_LEASE_TTL:
+			return result_of(shard_roster_change_ttl(roster, command->ttl_ms, proposer, why));
+		case SHARD_COMMAND_MOVE:
+			return shard_homes_move(homes, now, command, roster, node->out, why);
+		case SHARD_COMMAND_PIN:
+			return result_of(shard_homes_pin(homes, now, command, proposer, node->out, why));
+		case SHARD_COMMAND_OWNER:
+			return result_of(shard_homes_set_owner(homes, now, command, proposer, node->out, why));
+		case SHARD_COMMAND_GIVE_UP:
 			return result_of(
-				shard_roster_admit(node->roster, now, event->node, node->proposer, why));
-		case SHARD_EVENT_ADDRESS:
-			return result_of(set_address(node, now, event, number, why));
-		case SHARD_EVENT_LEASE_TTL:
-			return result_of(
-				shard_roster_change_ttl(node->roster, event->number, node->proposer, why));
-		case SHARD_EVENT_MOVE:
-			return shard_homes_move(node->homes, now, shard.type_id, shard.shard, event->node,
-									event->text, asker, node->roster, node->out, why);
-		case SHARD_EVENT_PIN:
-			return result_of(shard_homes_pin(node->homes, now, shard.type_id, shard.shard,
-											 event->node, event->text, node->proposer, node->out,
-											 why));
-		case SHARD_EVENT_OWNER:
-			return result_of(shard_homes_set_owner(node->homes, now, shard.type_id, event->number,
-												   event->text, node->proposer, node->out, why));
-		case SHARD_EVENT_GIVE_UP:
-			return result_of(shard_homes_give_up(node->homes, now, shard.type_id, shard.shard,
-												 node->proposer, node->roster, node->out, why));
-		case SHARD_EVENT_REBALANCE:
-			return shard_homes_rebalance(node->homes, now, shard.type_id, event->text, asker,
-										 node->roster, node->out, number, why);
-		default:
-			*why = "there is no such command";
-			return SHARD_HOMES_REFUSED;
+				shard_homes_give_up(homes, now, command, proposer, roster, node->out, why));
+		case SHARD_COMMAND_REBALANCE:
+			return shard_homes_rebalance(homes, now, command, roster, node->out, number, why);
+		case SHARD_COMMAND_PLAN: /* answers with a list, at once: plan_moves() */
+		case SHARD_COMMAND_TYPE:
+		case SHARD_COMMAND_JOIN:
+		case SHARD_COMMAND_LEAVE:
+		case SHARD_COMMAND_FORCE_VOTERS:
+			break;
 	}
+	*why = "there is no such command";
+	return SHARD_HOMES_REFUSED;
+}
+
+/* What would move, as this coordinator sees it now; that is answered as often as it is asked, and not kept. */
+static void
+plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
+{
+	ShardHomesPlan plan;
+	const char *why;
+
+	if (shard_homes_dry_run(node->homes, now, command, node->roster, node->out, &plan, &why))
+		shard_node_answer_plan(node, command->asker, plan.more, plan.homes, plan.n_homes);
+	else
+		shard_node_answer(node, command->asker, false, NODE_ANSWER_KNOWN, 0, why);
 }
 
 /* Carry out a command and tell its end, if that is known at once; what it changes is to be decided first (G6). */
 static void
-execute(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardAsker asker)
+execute(ShardNode *node, int64 now, const ShardCommand *command)
 {
 	const char *why = "too many commands wait for their decision";
 	int64 number = 0;
 	ShardHomesResult result = SHARD_HOMES_REFUSED;
 
+	if (command->kind == SHARD_COMMAND_PLAN)
+	{
+		plan_moves(node, now, command);
+		return;
+	}
 	if (shard_node_answer_has_room(node))
-		result = carry_out(node, now, event, asker, &number, &why);
+		result = carry_out(node, now, command, &number, &why);
 	if (result == SHARD_HOMES_DONE)
-		shard_node_answer_when_decided(node, now, asker, number,
-									   event->kind == SHARD_EVENT_ADMIT ? event->node : 0);
+		shard_node_answer_when_decided(node, now, command->asker, number,
+									   command->kind == SHARD_COMMAND_ADMIT ? command->node : 0);
 	else if (result == SHARD_HOMES_REFUSED)
-		shard_node_answer(node, asker, false, NODE_ANSWER_KNOWN, 0, why);
+		shard_node_answer(node, command->asker, false, NODE_ANSWER_KNOWN, 0, why);
 }
 
 /* Is the command newer than all that came of that incarnation? */
@@ -195,7 +213,7 @@ may_be_taken(const ShardNode *node, const ShardControl *message)
 static void
 answer_after_office(ShardNode *node, const ShardControl *message)
 {
-	bool may_be_done = may_be_taken(node, message);
+	bool may_be_done = message->command != SHARD_COMMAND_PLAN && may_be_taken(node, message);
 
 	if (!may_be_done || !shard_node_answer_again(node, message))
 		shard_node_answer_not_me(node, message, may_be_done);
@@ -205,73 +223,79 @@ answer_after_office(ShardNode *node, const ShardControl *message)
 static void
 commanded(ShardNode *node, int64 now, const ShardControl *message)
 {
-	ShardAsker asker = {message->from, message->token};
-	ShardNodeEvent event = {.kind = (ShardNodeEventKind) message->status,
+	ShardCommand command = {.kind = message->command,
+							.asker = {message->from, message->token},
 							.node = message->node,
 							.number = message->n,
 							.flag = message->flag,
-							.text = message->text,
-							.n_shards = message->n_shards,
-							.shards = message->shards,
-							.n_nodes = message->n_nodes,
-							.nodes = message->nodes};
+							.text = message->text};
 	ShardMemberRecord member;
 
 	if (!shard_node_get_member(node, message->from, &member) || message->from_inc == 0 ||
 		member.inc_no != message->from_inc || !shard_membership_is_member(member.status) ||
-		!shard_node_command_forwards(event.kind) ||
+		!shard_node_command_forwards(command.kind) ||
 		(message->text && strlen(message->text) > MAX_TEXT))
 		return;
+	if (message->n_shards > 0)
+	{
+		command.type_id = message->shards[0].type_id;
+		command.shard = message->shards[0].shard;
+	}
 	if (!node->in_office || shard_proposer_ballot(node->proposer) != message->b)
 		answer_after_office(node, message);
 	else if (!shard_node_trust_wish(node, message))
 		return;
-	else if (is_new(node, message))
-		execute(node, now, &event, asker);
+	else if (command.kind == SHARD_COMMAND_PLAN || is_new(node, message))
+		execute(node, now, &command);
 	else
 		(void) shard_node_answer_again(node, message);
 }
 
 /* ---- the side of the operator ----------------------------------------------------------------- */
 
-/* Is it a command that any node takes, for the coordinator? */
+/* Is it a command that any node takes, for the coordinator? The number of one may come from another node. */
 bool
-shard_node_command_forwards(ShardNodeEventKind kind)
+shard_node_command_forwards(ShardCommandKind kind)
 {
 	switch (kind)
 	{
-		case SHARD_EVENT_DOWN:
-		case SHARD_EVENT_WRITE_OFF:
-		case SHARD_EVENT_ADMIT:
-		case SHARD_EVENT_MOVE:
-		case SHARD_EVENT_PIN:
-		case SHARD_EVENT_EVACUATE:
-		case SHARD_EVENT_GIVE_UP:
-		case SHARD_EVENT_REBALANCE:
-		case SHARD_EVENT_LEASE_TTL:
-		case SHARD_EVENT_STAY:
-		case SHARD_EVENT_OWNER:
+		case SHARD_COMMAND_DOWN:
+		case SHARD_COMMAND_WRITE_OFF:
+		case SHARD_COMMAND_ADMIT:
+		case SHARD_COMMAND_MOVE:
+		case SHARD_COMMAND_PIN:
+		case SHARD_COMMAND_EVACUATE:
+		case SHARD_COMMAND_GIVE_UP:
+		case SHARD_COMMAND_REBALANCE:
+		case SHARD_COMMAND_LEASE_TTL:
+		case SHARD_COMMAND_STAY:
+		case SHARD_COMMAND_OWNER:
+		case SHARD_COMMAND_PLAN:
 			return true;
-		default:
-			return false;
+		case SHARD_COMMAND_TYPE:
+		case SHARD_COMMAND_JOIN:
+		case SHARD_COMMAND_LEAVE:
+		case SHARD_COMMAND_FORCE_VOTERS:
+		case SHARD_COMMAND_ADDRESS:
+			break;
 	}
+	return false;
 }
 
 /* How long the end of a command may take. */
 static int64
-patience(const ShardNode *node, const ShardNodeEvent *event)
+patience(const ShardNode *node, const ShardCommand *command)
 {
 	const ShardMapEntry *entry;
 	ShardTypeRecord type;
 	int64 handoff = node->config.homes.handoff_timeout;
 
 	/* Functions of types are asked twice: what should move, and where to. */
-	if (event->kind == SHARD_EVENT_REBALANCE)
+	if (command->kind == SHARD_COMMAND_REBALANCE)
 		return SHARD_COMMAND_PATIENCE + 2 * SHARD_STRATEGY_TIMEOUT;
-	if (event->kind != SHARD_EVENT_MOVE || event->n_shards == 0)
+	if (command->kind != SHARD_COMMAND_MOVE || command->type_id == 0)
 		return SHARD_COMMAND_PATIENCE;
-	entry =
-		shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, event->shards[0].type_id, 0});
+	entry = shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_TYPE, command->type_id, 0});
 	if (entry && shard_record_get_type(entry, &type, NULL))
 		handoff = Max(handoff, type.handoff_timeout_ms * SHARD_MS);
 	/* The move before it, the question to the target, and the move itself. */
@@ -288,27 +312,29 @@ shard_node_command_heard(const ShardNode *node, int64 now)
 
 /* Send a command to the coordinator of the day, if there is one. */
 static void
-send_command(ShardNode *node, int64 now, NodeCommand *command)
+send_command(ShardNode *node, int64 now, NodeCommand *waiting)
 {
+	const ShardCommand *command = &waiting->command;
+	ShardShardRef shard = {.type_id = command->type_id, .shard = command->shard};
+	ShardArena *arena = node->out->arena;
 	ShardControl *message;
 
 	if (node->in_office || !node->admitted || !shard_node_command_heard(node, now) ||
-		!shard_node_command_forwards(command->event.kind))
+		!shard_node_command_forwards(command->kind))
 		return;
 	message = shard_action_send(node->out, node->coordinator, SHARD_CONTROL_COMMAND);
-	message->b = command->ballot = node->coordinator_ballot;
-	message->token = command->number;
+	message->b = waiting->ballot = node->coordinator_ballot;
+	message->token = waiting->number;
 	message->uuid = node->code;
-	message->status = command->event.kind;
-	message->node = command->event.node;
-	message->n = Max(command->event.number, 0);
-	message->flag = command->event.flag;
-	message->text = command->event.text ? shard_arena_copy(node->out->arena, command->event.text,
-														   strlen(command->event.text) + 1)
-										: NULL;
-	message->n_shards = command->event.n_shards;
-	message->shards = shard_arena_copy(node->out->arena, &command->shard, sizeof(ShardShardRef));
-	command->next_send = now + SHARD_RETRY_INTERVAL;
+	message->command = command->kind;
+	message->node = command->node;
+	message->n = Max(command->number, 0);
+	message->flag = command->flag;
+	message->text =
+		command->text ? shard_arena_copy(arena, command->text, strlen(command->text) + 1) : NULL;
+	message->n_shards = command->type_id != 0 ? 1 : 0;
+	message->shards = shard_arena_copy(arena, &shard, sizeof(shard));
+	waiting->next_send = now + SHARD_RETRY_INTERVAL;
 }
 
 /*
@@ -335,8 +361,8 @@ send_commands(ShardNode *node, int64 now)
 static void
 drop_command(ShardNode *node, int at)
 {
-	if (node->commands[at].event.text)
-		pfree(unconstify(char *, node->commands[at].event.text));
+	if (node->commands[at].command.text)
+		pfree(unconstify(char *, node->commands[at].command.text));
 	node->n_commands--;
 	memmove(&node->commands[at], &node->commands[at + 1],
 			sizeof(NodeCommand) * (node->n_commands - at));
@@ -345,40 +371,35 @@ drop_command(ShardNode *node, int at)
 static void
 end_command(ShardNode *node, int at, bool good, int status, int64 number, const char *why)
 {
-	shard_node_answer(node, (ShardAsker){0, node->commands[at].event.token}, good, status, number,
-					  why);
+	shard_node_answer(node, node->commands[at].command.asker, good, status, number, why);
 	drop_command(node, at);
 }
 
 /* Keep a command until its end is known. */
 static void
-keep_command(ShardNode *node, int64 now, const ShardNodeEvent *event)
+keep_command(ShardNode *node, int64 now, const ShardCommand *command)
 {
 	size_t size = sizeof(NodeCommand) * (node->n_commands + 1);
-	NodeCommand *command;
+	NodeCommand *waiting;
 
 	if (node->n_commands == MAX_COMMANDS)
 	{
-		shard_node_answer(node, (ShardAsker){0, event->token}, false, NODE_ANSWER_KNOWN, 0,
+		shard_node_answer(node, command->asker, false, NODE_ANSWER_KNOWN, 0,
 						  "too many commands wait for the coordinator");
 		return;
 	}
 	node->commands = node->commands ? repalloc(node->commands, size) : palloc(size);
-	command = &node->commands[node->n_commands++];
-	memset(command, 0, sizeof(*command));
-	command->event = *event;
-	command->event.text = event->text ? pstrdup(event->text) : NULL;
-	if (event->n_shards > 0)
-		command->shard = event->shards[0];
-	command->event.n_shards = Min(event->n_shards, 1);
-	command->event.shards = NULL;
-	command->event.nodes = NULL;
-	command->event.n_nodes = 0;
+	waiting = &node->commands[node->n_commands++];
+	memset(waiting, 0, sizeof(*waiting));
+	waiting->command = *command;
+	waiting->command.text = command->text ? pstrdup(command->text) : NULL;
+	waiting->command.nodes = NULL;
+	waiting->command.n_nodes = 0;
 	/* Rises beyond what an earlier process of this incarnation gave out. */
-	command->number = node->last_command = Max(node->last_command + 1, now);
-	command->deadline = now + patience(node, event);
+	waiting->number = node->last_command = Max(node->last_command + 1, now);
+	waiting->deadline = now + patience(node, command);
 #ifdef SHARD_MUTANT_COMMANDS_OVERTAKE
-	send_command(node, now, command);
+	send_command(node, now, waiting);
 #else
 	send_commands(node, now);
 #endif
@@ -390,7 +411,7 @@ shard_node_command_end_stays(ShardNode *node)
 {
 	for (int i = node->n_commands - 1; i >= 0; i--)
 	{
-		if (node->commands[i].event.kind == SHARD_EVENT_STAY)
+		if (node->commands[i].command.kind == SHARD_COMMAND_STAY)
 			end_command(node, i, false, NODE_ANSWER_KNOWN, 0, "a later shard_leave() was called");
 	}
 }
@@ -410,18 +431,18 @@ leave_is_unheard(const ShardNode *node)
  * asked already; by the number it knows what was asked before, and comes late (N6).
  */
 static void
-stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
+stays(ShardNode *node, int64 now, const ShardCommand *word)
 {
-	ShardNodeEvent command = *event;
+	ShardCommand command = *word;
 
 	/* of one that is decided nobody knows yet whether it can be taken back */
 	if (node->leave_wished && node->status < SHARD_MEMBER_LEAVING)
 		shard_node_region_end_leave(node, false, SHARD_NODE_LEAVE_CANCELLED);
 	command.number = node->last_command = Max(node->last_command + 1, now);
 	if (node->in_office)
-		execute(node, now, &command, (ShardAsker){0, event->token});
+		execute(node, now, &command);
 	else if (leave_is_unheard(node) && !shard_node_command_heard(node, now))
-		shard_node_step_done(node, event->token, true, NULL);
+		shard_node_step_done(node, command.asker.token, true, NULL);
 	else
 		keep_command(node, now, &command);
 }
@@ -431,39 +452,76 @@ stays(ShardNode *node, int64 now, const ShardNodeEvent *event)
  * send it (I15). Of itself a node that could not find itself knows then that it is there, and may take the office.
  */
 static void
-address(ShardNode *node, int64 now, const ShardNodeEvent *event)
+address(ShardNode *node, int64 now, const ShardCommand *command)
 {
-	bool own = (event->node == 0 || event->node == node->id) && event->number == SHARD_ADDRESS_SAID;
+	bool own =
+		(command->node == 0 || command->node == node->id) && command->ground == SHARD_ADDRESS_SAID;
 
 	if (own && node->running && !node->fenced)
 		shard_node_place_said(node);
 	if (node->in_office)
-		execute(node, now, event, (ShardAsker){0, event->token});
+		execute(node, now, command);
 	else if (own && (node->coordinator == node->id || !shard_node_command_heard(node, now)))
-		keep_command(node, now, event);
+		keep_command(node, now, command);
 	else
-		shard_node_step_done(node, event->token, false, "this node is not the coordinator");
+		shard_node_step_done(node, command->asker.token, false, "this node is not the coordinator");
 }
 
-/* A command of this node's operator. True: it was one. */
-bool
-shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
+/* A command that the coordinator carries out: this node, or whichever holds the office. */
+static void
+for_coordinator(ShardNode *node, int64 now, const ShardCommand *command)
 {
-	if (event->kind == SHARD_EVENT_STAY)
-		stays(node, now, event);
-	else if (event->kind == SHARD_EVENT_ADDRESS)
-		address(node, now, event);
-	else if (event->kind == SHARD_EVENT_WRITE_OFF && shard_node_journal_give_up(node, event->node))
-		shard_node_step_done(
-			node, event->token, false,
-			"the journal is restored without that node; then it can be written off");
-	else if (shard_node_command_forwards(event->kind) && node->in_office)
-		execute(node, now, event, (ShardAsker){0, event->token});
-	else if (shard_node_command_forwards(event->kind))
-		keep_command(node, now, event);
+	if (node->in_office)
+		execute(node, now, command);
 	else
-		return false;
-	return true;
+		keep_command(node, now, command);
+}
+
+/* A command of this node's operator. */
+void
+shard_node_command_give(ShardNode *node, int64 now, const ShardCommand *command)
+{
+	switch (command->kind)
+	{
+		case SHARD_COMMAND_JOIN:
+			shard_node_join_begin(node, command);
+			return;
+		case SHARD_COMMAND_LEAVE:
+			shard_node_region_leave(node, now, command->asker.token);
+			return;
+		case SHARD_COMMAND_FORCE_VOTERS:
+			shard_node_office_force(node, now, command);
+			return;
+		case SHARD_COMMAND_STAY:
+			stays(node, now, command);
+			return;
+		case SHARD_COMMAND_ADDRESS:
+			address(node, now, command);
+			return;
+		case SHARD_COMMAND_WRITE_OFF:
+			if (!shard_node_journal_give_up(node, command->node))
+				for_coordinator(node, now, command);
+			else
+				shard_node_step_done(
+					node, command->asker.token, false,
+					"the journal is restored without that node; then it can be written off");
+			return;
+		case SHARD_COMMAND_DOWN:
+		case SHARD_COMMAND_ADMIT:
+		case SHARD_COMMAND_MOVE:
+		case SHARD_COMMAND_PIN:
+		case SHARD_COMMAND_EVACUATE:
+		case SHARD_COMMAND_GIVE_UP:
+		case SHARD_COMMAND_REBALANCE:
+		case SHARD_COMMAND_LEASE_TTL:
+		case SHARD_COMMAND_OWNER:
+		case SHARD_COMMAND_PLAN:
+			for_coordinator(node, now, command);
+			return;
+		case SHARD_COMMAND_TYPE:
+			break;
+	}
+	shard_node_step_done(node, command->asker.token, false, "there is no such command");
 }
 
 /* The coordinator's answer. */
@@ -478,14 +536,20 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 		if (command->number != message->token || command->ballot == 0 ||
 			(uint16) command->ballot != message->from)
 			continue;
-		if (message->status == NODE_ANSWER_NOT_ME)
+		if (message->outcome == NODE_ANSWER_NOT_ME)
 		{
 			/* Sure not to have been carried out: it may go to another one, with all that wait. */
 			command->ballot = 0;
 			command->next_send = Min(command->next_send, now + SHARD_RESEND_INTERVAL);
 		}
+		else if (command->command.kind == SHARD_COMMAND_PLAN && message->flag)
+		{
+			shard_node_answer_plan(node, command->command.asker, message->n != 0, message->entries,
+								   message->n_entries);
+			drop_command(node, i);
+		}
 		else
-			end_command(node, i, message->flag, message->status, message->n, message->text);
+			end_command(node, i, message->flag, message->outcome, message->n, message->text);
 		return;
 	}
 }
@@ -523,11 +587,11 @@ shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *messa
 
 /* An address that waited for the office waits for what else is being decided of its node, which may be its admission. */
 static bool
-waits_for_change(const ShardNode *node, const ShardNodeEvent *event)
+waits_for_change(const ShardNode *node, const ShardCommand *command)
 {
-	int32 member = event->node != 0 ? event->node : node->id;
+	int32 member = command->node != 0 ? command->node : node->id;
 
-	return event->kind == SHARD_EVENT_ADDRESS &&
+	return command->kind == SHARD_COMMAND_ADDRESS &&
 		   shard_proposer_pending(node->proposer, (ShardMapKey){SHARD_MAP_MEMBER, member, 0});
 }
 
@@ -536,8 +600,12 @@ static bool
 tick(ShardNode *node, int64 now, int at)
 {
 	NodeCommand *command = &node->commands[at];
-	bool sent = command->ballot != 0;
+	bool sent;
 
+	/* what changes nothing can be asked of any coordinator */
+	if (command->command.kind == SHARD_COMMAND_PLAN && command->ballot != node->coordinator_ballot)
+		command->ballot = 0;
+	sent = command->ballot != 0;
 	if (!node->running || node->fenced)
 		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					node->fenced ? "this node is fenced" : "this incarnation was downed");
@@ -545,12 +613,11 @@ tick(ShardNode *node, int64 now, int at)
 		end_command(
 			node, at, false, NODE_ANSWER_UNKNOWN, 0,
 			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
-	else if (!sent && node->in_office && !waits_for_change(node, &command->event))
+	else if (!sent && node->in_office && !waits_for_change(node, &command->command))
 	{
-		ShardNodeEvent event = command->event;
+		ShardCommand given = command->command;
 
-		event.shards = &command->shard;
-		execute(node, now, &event, (ShardAsker){0, event.token});
+		execute(node, now, &given);
 		drop_command(node, at);
 	}
 	else if (now >= command->deadline)
@@ -573,7 +640,7 @@ shard_node_command_tick(ShardNode *node, int64 now)
 		if (tick(node, now, i))
 			continue;
 		due = due || (now >= node->commands[i].next_send &&
-					  shard_node_command_forwards(node->commands[i].event.kind));
+					  shard_node_command_forwards(node->commands[i].command.kind));
 		i++;
 	}
 	if (due)

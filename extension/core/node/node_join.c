@@ -50,21 +50,21 @@ may_join(const ShardNode *node, const char **why)
 }
 
 /* Begin to join: from now on the node is no seed for others, whatever happens (R16). */
-static void
-begin_join(ShardNode *node, const ShardNodeEvent *event)
+void
+shard_node_join_begin(ShardNode *node, const ShardCommand *command)
 {
 	const char *why = NULL;
 
-	if (event->flag)
+	if (command->has_data)
 		why = "the database has entities or messages, or dead letters";
 	if (why || !may_join(node, &why))
 	{
-		shard_node_step_done(node, event->token, false, why);
+		shard_node_step_done(node, command->asker.token, false, why);
 		return;
 	}
-	node->join.token = event->uuid;
-	node->join.address = pstrdup(event->text);
-	node->join.command = event->token;
+	node->join.token = command->uuid;
+	node->join.address = pstrdup(command->text);
+	node->join.command = command->asker.token;
 	node->join.next_try = 0;
 	node->join.why[0] = '\0';
 	shard_node_write_identity(node);
@@ -113,7 +113,7 @@ shard_node_join_tick(ShardNode *node, int64 now)
 	entry[0] = shard_record_put_member(0, &member, 0, node->out->arena);
 	for (int i = 0; i < node->n_types; i++)
 		entry[i + 1] = node->types[i].wish;
-	message->status =
+	message->store_mode =
 		node->config.journal_node != 0 ? SHARD_STORE_MODE_JOURNAL : SHARD_STORE_MODE_MEMBERS;
 	message->uuid = node->join.token;
 	message->uuid2 = node->inc_uuid;
@@ -127,7 +127,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 {
 	if (!node->join.address || !shard_record_uuid_equal(message->uuid2, node->join.token))
 		return;
-	if (!message->flag && message->status == SHARD_JOIN_WAITS)
+	if (!message->flag && message->waits == 1)
 	{
 		shard_text_copy(node->join.why, message->text ? message->text : "", sizeof(node->join.why));
 		return;
@@ -193,11 +193,4 @@ shard_node_join_receive(ShardNode *node, int64 now, const ShardControl *message)
 		node->join.address = pstrdup(message->text);
 		node->join.next_try = now;
 	}
-}
-
-void
-shard_node_join_event(ShardNode *node, const ShardNodeEvent *event)
-{
-	if (event->kind == SHARD_EVENT_JOIN)
-		begin_join(node, event);
 }

@@ -182,8 +182,8 @@ answer_collector(ShardNode *node, const ShardControl *message)
 		return;
 	answer = shard_action_send(node->out, message->from, SHARD_CONTROL_COLLECTED);
 	answer->uuid = message->uuid;
-	answer->epoch = seal(node, message->uuid, message->epoch);
-	answer->flag = answer->epoch == message->epoch;
+	answer->new_era = seal(node, message->uuid, message->new_era);
+	answer->flag = answer->new_era == message->new_era;
 	if (answer->flag)
 		put_map(node, answer, map, point);
 }
@@ -285,7 +285,7 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	ShardMapEntry *entries;
 
 	if (message->from != node->config.journal_node || !is_for_journal(node, map) ||
-		(message->status == SHARD_VOTER_OK && journal->sealed == 0))
+		(message->voter_state == SHARD_VOTER_OK && journal->sealed == 0))
 		return;
 	if (journal->map)
 	{
@@ -318,15 +318,15 @@ member_answered(ShardNode *node, int64 now, const ShardControl *message)
 	if (!journal->map || !shard_record_uuid_equal(message->uuid, journal->start) ||
 		!is_in(node, journal->map, message->from))
 		return;
-	if (message->epoch > journal->era)
+	if (message->new_era > journal->era)
 	{
-		journal->least = Max(journal->least, message->epoch);
+		journal->least = Max(journal->least, message->new_era);
 #ifdef SHARD_MUTANT_JOURNAL_OUTBID_UNASKED
-		ask_anew(node, now, journal->start, message->epoch);
+		ask_anew(node, now, journal->start, message->new_era);
 #endif
 		return;
 	}
-	if (!message->flag || message->epoch != journal->era)
+	if (!message->flag || message->new_era != journal->era)
 		return;
 	take_answer(node, message->entries, message->n_entries, message->point);
 	note_answer(journal, message->from, false);
@@ -358,7 +358,7 @@ ask_members(ShardNode *node)
 		missing = true;
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_COLLECT);
 		message->uuid = journal->start;
-		message->epoch = journal->era;
+		message->new_era = journal->era;
 	}
 #ifdef SHARD_MUTANT_JOURNAL_WITHOUT_ALL
 	missing = false;
@@ -423,7 +423,7 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 		shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_RESTORE_JOURNAL);
 	message->b = shard_node_trust_next_ballot(node);
 	message->uuid = journal->start;
-	message->epoch = journal->era;
+	message->new_era = journal->era;
 	put_map(node, message, journal->map, shard_map_point(journal->map));
 }
 
@@ -488,7 +488,7 @@ answer_member(ShardNode *node, int32 to)
 		return;
 	}
 	answer = shard_action_send(node->out, to, SHARD_CONTROL_PRE_VOTE_REPLY);
-	answer->status = shard_voter_state(node->voter);
+	answer->voter_state = shard_voter_state(node->voter);
 }
 
 /* Somebody still asks in an era that is over: the answer's header brings the new one. */
@@ -509,7 +509,7 @@ restore_journal(ShardNode *node, const ShardControl *message)
 	bool of_member;
 
 	if (!node->config.journal_voter || !shard_record_uuid_equal(message->uuid, node->inc_uuid) ||
-		message->epoch <= node->era)
+		message->new_era <= node->era)
 		return;
 	map = shard_map_create();
 	shard_map_expect(map, message->entries, message->n_entries);
@@ -525,7 +525,7 @@ restore_journal(ShardNode *node, const ShardControl *message)
 		shard_map_put(node->learned, &message->entries[i]);
 	shard_map_set_point(node->learned, point);
 	shard_node_new_voter(node);
-	shard_voter_force(node->voter, message->b, node->learned, &node->id, 1, message->epoch,
+	shard_voter_force(node->voter, message->b, node->learned, &node->id, 1, message->new_era,
 					  node->out);
 	shard_node_learn_forced(node);
 	node->coordinator = 0;

@@ -69,7 +69,7 @@ shard_node_member_workers(ShardNode *node, const char *why)
 
 		start->flag = push;
 		start->node = node->id;
-		start->status = node->inc_no;
+		start->inc_no = node->inc_no;
 		start->uuid = node->inc_uuid;
 		/* They may have missed facts while they were not there. */
 		shard_node_learn_tell(node);
@@ -271,9 +271,9 @@ claim(ShardNode *node, int64 now)
 			(void) peer_of(node, now, members[i].key.a);
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_ADMIT);
 		message->node = node->id;
-		message->epoch = node->inc_no;
+		message->inc_no = node->inc_no;
 		message->uuid = node->inc_uuid;
-		message->status = node->start_kind;
+		message->start_kind = node->start_kind;
 		message->token = node->config.live.gate;
 		message->entries = self;
 		message->n_entries = 1;
@@ -313,9 +313,9 @@ shard_node_member_called(ShardNode *node, const ShardControl *message)
 	return;
 #endif
 	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
-	reply->epoch = member.inc_no;
+	reply->inc_no = member.inc_no;
 	reply->uuid = member.inc_uuid;
-	reply->status = member.status;
+	reply->member_status = member.status;
 	reply->n_entries = 1;
 	reply->entries = shard_arena_copy(node->out->arena, entry, sizeof(ShardMapEntry));
 	reply->entries->value = shard_arena_copy(node->out->arena, entry->value, entry->length);
@@ -420,7 +420,7 @@ answer_heartbeat(ShardNode *node)
 	reply->n = shard_map_point(node->learned).n;
 	reply->point = shard_map_point(shard_voter_map(node->voter));
 	reply->ballot = shard_voter_promised(node->voter);
-	reply->status = shard_voter_state(node->voter);
+	reply->voter_state = shard_voter_state(node->voter);
 	reply->n_nodes = unreachable(node, &reply->nodes);
 	reply->flag = node->config.roster.leave_confirmed && node->status == SHARD_MEMBER_EXITING &&
 				  !node->emptied;
@@ -602,7 +602,7 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 			heartbeat(node, now, message);
 			break;
 		case SHARD_CONTROL_GRANT:
-			shard_lease_grant(&node->lease, message->token, message->status, message->n, now);
+			shard_lease_grant(&node->lease, message->token, message->ttl_ms, message->n, now);
 			break;
 		case SHARD_CONTROL_ADMIT_REPLY:
 			admission_refused(node, message);

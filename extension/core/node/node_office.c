@@ -298,10 +298,10 @@ note_gate(ShardNode *node, const ShardControl *message)
 	ShardMapEntry change;
 
 	if (!entry || !shard_record_get_member(entry, &member, node->out->arena) ||
-		member.gate == message->status || message->from_inc != member.inc_no ||
-		(message->status != SHARD_GATE_LOCAL && message->status != SHARD_GATE_STANDBY))
+		member.gate == message->gate || message->from_inc != member.inc_no ||
+		(message->gate != SHARD_GATE_LOCAL && message->gate != SHARD_GATE_STANDBY))
 		return;
-	member.gate = message->status;
+	member.gate = message->gate;
 	change = shard_record_put_member(message->from, &member, entry->n, node->out->arena);
 	(void) shard_proposer_propose(node->proposer, &change, 1);
 }
@@ -424,15 +424,15 @@ may_be_forced(const ShardNode *node, const int32 *nodes, int n_nodes)
  * All voters are lost: this node, which knows what was decided, becomes the first of the new ones
  * (R13). The state that it found is the new beginning, under an era that refuses the old voters.
  */
-static void
-force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
+void
+shard_node_office_force(ShardNode *node, int64 now, const ShardCommand *command)
 {
 	ShardMapPoint point;
 	int32 era = node->era;
 
-	if (!may_be_forced(node, event->nodes, event->n_nodes))
+	if (!may_be_forced(node, command->nodes, command->n_nodes))
 	{
-		shard_node_step_done(node, event->token, false,
+		shard_node_step_done(node, command->asker.token, false,
 							 "voters are an odd number of members, this node among them");
 		return;
 	}
@@ -444,7 +444,7 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 #ifndef SHARD_MUTANT_FORCED_WITH_A_MAJORITY
 	if (node->journal.sealed == 0 && shard_node_command_heard(node, now))
 	{
-		shard_node_step_done(node, event->token, false,
+		shard_node_step_done(node, command->asker.token, false,
 							 node->in_office
 								 ? "this node is the coordinator, and has a majority of the voters"
 								 : "a coordinator is heard that has a majority of the voters");
@@ -459,12 +459,12 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 		era = Max(era, node->journal.sealed);
 	if (era == PG_INT32_MAX)
 	{
-		shard_node_step_done(node, event->token, false, "there is no era after this one");
+		shard_node_step_done(node, command->asker.token, false, "there is no era after this one");
 		return;
 	}
 	shard_voter_force(node->voter, shard_node_trust_next_ballot(node),
-					  shard_node_learn_known(node, &point), event->nodes, event->n_nodes, era + 1,
-					  node->out);
+					  shard_node_learn_known(node, &point), command->nodes, command->n_nodes,
+					  era + 1, node->out);
 	shard_node_learn_forced(node);
 	shard_node_learn_tell(node);
 	shard_proposer_step_down(node->proposer);
@@ -474,7 +474,7 @@ force_voters(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	node->coordinator_ballot = 0;
 	node->coordinator_heard = now - SHARD_ELECTION_TIMEOUT;
 	node->next_campaign = now;
-	shard_node_step_done(node, event->token, true, NULL);
+	shard_node_step_done(node, command->asker.token, true, NULL);
 }
 
 void
@@ -483,13 +483,8 @@ shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 	ShardHomesStrategy strategy;
 	ShardStatesAnswer states;
 
-	if (shard_node_command_event(node, now, event))
-		return;
 	switch (event->kind)
 	{
-		case SHARD_EVENT_FORCE_VOTERS:
-			force_voters(node, now, event);
-			return;
 		case SHARD_EVENT_WHO_ANSWERED:
 			if (event->node == node->id)
 				shard_node_place_who(node, now, event->uuid, (ShardAddressGround) event->number);

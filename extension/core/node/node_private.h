@@ -98,8 +98,7 @@ typedef struct NodeAnswer
 /* A command of this node's operator, for the coordinator (C12). */
 typedef struct NodeCommand
 {
-	ShardNodeEvent event; /* its text is owned */
-	ShardShardRef shard;
+	ShardCommand command; /* its text is owned */
 	int64 number;
 	int64 ballot; /* of the coordinator that it was sent to; 0: to nobody */
 	int64 next_send;
@@ -311,7 +310,7 @@ extern bool shard_node_step_is_stuck(const ShardNode *node, int64 now);
 extern void shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member);
 extern void shard_node_join_tick(ShardNode *node, int64 now);
 extern void shard_node_join_receive(ShardNode *node, int64 now, const ShardControl *message);
-extern void shard_node_join_event(ShardNode *node, const ShardNodeEvent *event);
+extern void shard_node_join_begin(ShardNode *node, const ShardCommand *command);
 
 /* node_member.c: admission, heartbeats, leases */
 extern void shard_node_member_start(ShardNode *node, int64 now);
@@ -376,18 +375,19 @@ extern void shard_node_type_destroy(ShardNode *node);
 extern void shard_node_region_drop(ShardNode *node, int32 type_id);
 extern void shard_node_region_tick(ShardNode *node, int64 now);
 extern void shard_node_region_receive(ShardNode *node, int64 now, const ShardControl *message);
-extern void shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern void shard_node_region_event(ShardNode *node, const ShardNodeEvent *event);
 extern void shard_node_region_new_coordinator(ShardNode *node);
 extern void shard_node_region_stopped(ShardNode *node);
 extern void shard_node_region_forget(ShardNode *node);
 
 #define SHARD_NODE_LEAVE_CANCELLED "the leave was cancelled by shard_leave(cancel => true)"
+extern void shard_node_region_leave(ShardNode *node, int64 now, int64 token);
 extern void shard_node_region_end_leave(ShardNode *node, bool good, const char *why);
 extern void shard_node_region_destroy(ShardNode *node);
 
 /* node_command.c: operators' commands, from this node or another one */
-extern bool shard_node_command_forwards(ShardNodeEventKind kind);
-extern bool shard_node_command_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+extern bool shard_node_command_forwards(ShardCommandKind kind);
+extern void shard_node_command_give(ShardNode *node, int64 now, const ShardCommand *command);
 extern void shard_node_command_end_stays(ShardNode *node);
 extern bool shard_node_command_heard(const ShardNode *node, int64 now);
 extern void shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message);
@@ -401,6 +401,10 @@ extern void shard_node_command_destroy(ShardNode *node);
  */
 extern void shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status,
 							  int64 number, const char *why);
+
+/* A plan, for this node's operator or another one's. */
+extern void shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more,
+								   const ShardMapEntry *homes, int n_homes);
 extern NodeAsked *shard_node_answer_asked(const ShardNode *node, int32 id);
 extern bool shard_node_answer_again(ShardNode *node, const ShardControl *message);
 extern void
@@ -422,6 +426,9 @@ extern void shard_node_answer_destroy(ShardNode *node);
 extern void shard_node_office_tick(ShardNode *node, int64 now);
 extern void shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
+
+/* A command: this node is one of the new voters. */
+extern void shard_node_office_force(ShardNode *node, int64 now, const ShardCommand *command);
 extern void shard_node_office_after(ShardNode *node, int64 now);
 
 /* node_trust.c */

@@ -313,8 +313,8 @@ report(ShardNode *node, ShardControlKind kind, const ShardNodeEvent *event)
 }
 
 /* This node wishes to leave, and another call waits for that. */
-static void
-begin_leave(ShardNode *node, int64 now, int64 token)
+void
+shard_node_region_leave(ShardNode *node, int64 now, int64 token)
 {
 	for (int i = 0; i < node->n_leaves; i++)
 	{
@@ -409,7 +409,7 @@ shard_node_region_receive(ShardNode *node, int64 now, const ShardControl *messag
 }
 
 void
-shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
+shard_node_region_event(ShardNode *node, const ShardNodeEvent *event)
 {
 	switch (event->kind)
 	{
@@ -430,9 +430,6 @@ shard_node_region_event(ShardNode *node, int64 now, const ShardNodeEvent *event)
 			break;
 		case SHARD_EVENT_IMPORT_FAILED:
 			report(node, SHARD_CONTROL_IMPORT_FAILED, event);
-			break;
-		case SHARD_EVENT_LEAVE:
-			begin_leave(node, now, event->token);
 			break;
 		default:
 			break;

@@ -169,8 +169,8 @@ shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number, bo
 
 	done->token = token;
 	done->flag = good;
-	done->until = number;
-	done->status = unknown ? 1 : 0;
+	done->result = number;
+	done->unknown = unknown ? 1 : 0;
 	done->text = good ? NULL : why;
 }
 
@@ -186,14 +186,15 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 #ifdef SHARD_MUTANT_DONE_BEFORE_DURABLE
 	return;
 #endif
-	if (node->last_ticket <= node->persisted || (!done->flag && !wrote))
+	/* A plan presupposes nothing: it says what would be done. */
+	if (node->last_ticket <= node->persisted || (!done->flag && !wrote) || done->n_entries > 0)
 		return;
 	held = put_held(&node->held, node->last_ticket, done->text,
 					done->text ? strlen(done->text) + 1 : 0);
 	held->is_done = true;
 	held->good = done->flag;
-	held->unknown = done->status != 0;
-	held->number = done->until;
+	held->unknown = done->unknown != 0;
+	held->number = done->result;
 	held->token = done->token;
 	done->kind = SHARD_ACTION_NONE;
 }

@@ -240,7 +240,7 @@ shard_node_trust_journal(const ShardNode *node, const ShardControl *message)
 		message->kind != SHARD_CONTROL_RESTORE_JOURNAL)
 		return true;
 	return (node->config.journal_node != 0 || node->config.journal_voter) &&
-		   shard_node_trust_era_to_come(node, message->epoch);
+		   shard_node_trust_era_to_come(node, message->new_era);
 }
 
 /* Does it come from the database that keeps the map, which this node has called? */
@@ -473,7 +473,7 @@ tells_end(const ShardNode *node, const ShardControl *message)
 static bool
 tells_successor(const ShardNode *node, const ShardControl *message)
 {
-	return node->admitted && message->epoch > node->inc_no &&
+	return node->admitted && message->inc_no > node->inc_no &&
 		   !shard_record_uuid_equal(message->uuid, node->inc_uuid);
 }
 

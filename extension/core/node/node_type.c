@@ -347,7 +347,7 @@ send_registration(ShardNode *node, int64 now)
 	message->n = shard_map_point(node->learned).n;
 	message->commit_n = node->types_as_of;
 	message->token = node->registration;
-	message->status = node->config.live.gate;
+	message->gate = node->config.live.gate;
 	message->flag = node->stopping;
 	message->nodes = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
 	message->nodes2 = shard_arena_alloc(node->out->arena, sizeof(int32) * Max(node->n_types, 1));
@@ -403,7 +403,8 @@ is_lack(const NodeType *type, const ShardControl *message, const ShardTypeRecord
 {
 	return !message->flag && !type->refused && (type->type_id == 0 || type->altered) &&
 		   type->settings_hash == record->settings_hash &&
-		   (message->status == SHARD_TYPE_LACKS_GROUP || message->status == SHARD_TYPE_LACKS_ROOM);
+		   (message->refusal == SHARD_TYPE_LACKS_GROUP ||
+			message->refusal == SHARD_TYPE_LACKS_ROOM);
 }
 
 /*
@@ -427,7 +428,7 @@ type_answered(ShardNode *node, int64 now, const ShardControl *message)
 #endif
 		if (is_lack(type, message, &record))
 		{
-			lacks(node, type, (ShardTypeRefusal) message->status, now);
+			lacks(node, type, (ShardTypeRefusal) message->refusal, now);
 			return;
 		}
 	/* A host goes on until the cluster knows; who wants to be one, until it has learned that, or is refused. */

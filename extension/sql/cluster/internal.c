@@ -350,6 +350,7 @@ take_address(const char *dsn, const ShardWho *me)
 	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .text = dsn};
 	ShardPeerQuestion questions[2] = {who_at(dsn)};
 	int count = 1;
+	ShardAddressGround before;
 	ShardBoardView view;
 
 	shard_board_get(shard_shmem_database(), &view);
@@ -357,7 +358,7 @@ take_address(const char *dsn, const ShardWho *me)
 		return;
 	if (known->dsn[0] != '\0' && strcmp(known->dsn, dsn) != 0)
 		questions[count++] = who_at(pstrdup(known->dsn));
-	command.shard = known->ground;
+	before = (ShardAddressGround) known->ground;
 	shard_peer_client_ask(questions, count, "who", CALL_BACK_TIMEOUT_MS);
 	if (!is_myself(&questions[0], me))
 	{
@@ -373,12 +374,12 @@ take_address(const char *dsn, const ShardWho *me)
 						 "role that work from everywhere, the seed itself included; or say its "
 						 "address there with shard_set_address().")));
 	}
-	command.number = questions[0].ground;
+	command.ground = questions[0].ground;
 	/* the one before leads here no more, or not without anybody in between as it did */
-	command.shard =
+	command.lapsed =
 		count > 1 &&
 		(!is_myself(&questions[1], me) ||
-		 (command.shard == SHARD_ADDRESS_DIRECT && questions[1].ground != SHARD_ADDRESS_DIRECT));
+		 (before == SHARD_ADDRESS_DIRECT && questions[1].ground != SHARD_ADDRESS_DIRECT));
 	if (shard_control_command(&command, ADDRESS_TIMEOUT) != 0)
 		ereport(LOG,
 				(errmsg("shard: this node goes by the address at which a caller has reached it, "

@@ -19,7 +19,7 @@ typedef enum ShardInternalQuestion
 								* 0: unknown); error, or why */
 	SHARD_INTERNAL_DECISIONS, /* answer, repeated, newest first: kind, at in microseconds since 1970,
 								* type_id, shard, from_node, to_node, epoch (-1: null), why */
-	SHARD_INTERNAL_ALIVE,	  /* answer: 1 if entities may run there, else 0; 1 if the coordinator
+	SHARD_INTERNAL_ALIVE,	  /* answer: 1 if entities may run there, else 0; 1 if the control
 								* worker answers, else 0 */
 	SHARD_INTERNAL_WITNESS /* how many nodes, and which, each once, and not who is asked; answer: the
 								* coordinator that is heard there, 0: none; for each of them: 1 if it is heard there, else 0; if its database

@@ -84,7 +84,7 @@ Datum
 shard_admin_set_address(PG_FUNCTION_ARGS)
 {
 	char *dsn = shard_command_text(fcinfo, 0, "dsn");
-	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .number = SHARD_ADDRESS_SAID};
+	ShardCommand command = {.kind = SHARD_COMMAND_ADDRESS, .ground = SHARD_ADDRESS_SAID};
 	ShardBoardView view;
 
 	shard_command_begin("shard_set_address()");

@@ -170,7 +170,7 @@ shard_admin_evacuate(PG_FUNCTION_ARGS)
 {
 	ShardCommand command = {.kind = SHARD_COMMAND_EVACUATE,
 							.node = shard_command_int(fcinfo, 0, "node"),
-							.number = PG_ARGISNULL(1) || PG_GETARG_BOOL(1) ? 1 : 0};
+							.empty = PG_ARGISNULL(1) || PG_GETARG_BOOL(1)};
 	int64 timeout = shard_command_timeout(fcinfo, 2);
 	const ShardMemberRecord *member;
 	bool empty;
@@ -185,12 +185,12 @@ shard_admin_evacuate(PG_FUNCTION_ARGS)
 				 errhint("Shards are copied from a node that runs; see shard_write_off() for "
 						 "one that is lost.")));
 	shard_command_need_coordinator("shard_evacuate()");
-	if (command.number != 0)
+	if (command.empty)
 		check_reachable(command.node);
 	command.text = shard_command_who();
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
 							  psprintf("could not evacuate node %d", command.node));
-	if (command.number == 0)
+	if (!command.empty)
 		timeout = 0;
 	empty = wait_until_empty(command.node, timeout);
 	if (!empty && timeout > 0)

@@ -110,7 +110,7 @@ how_it_runs(const ShardAlive *asked, ShardMemberStatus status)
 
 	if (asked->entities)
 		return asked->coordinator ? "Its region workers run and handle messages."
-								  : "Its region workers run and handle messages; its coordinator "
+								  : "Its region workers run and handle messages; its control "
 									"worker alone stands still.";
 	if (asked->heard_by == NIL || status == SHARD_MEMBER_DOWN)
 		return asked->runs_by != 0
@@ -397,6 +397,7 @@ check_voters_lost(const ShardCommand *command)
 static void
 read_nodes(FunctionCallInfo fcinfo, ShardCommand *command)
 {
+	int32 *voters = palloc(SHARD_MAX_VOTERS * sizeof(int32));
 	Datum *nodes;
 	bool *nulls;
 	int count;
@@ -412,8 +413,9 @@ read_nodes(FunctionCallInfo fcinfo, ShardCommand *command)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a voter cannot be null")));
-		command->nodes[command->n_nodes++] = DatumGetInt32(nodes[i]);
+		voters[command->n_nodes++] = DatumGetInt32(nodes[i]);
 	}
+	command->nodes = voters;
 }
 
 /*

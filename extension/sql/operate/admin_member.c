@@ -219,7 +219,7 @@ check_not_self(const ShardWho *seed, const ShardWho *me)
 static void
 look_here(void *argument)
 {
-	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .number = 1};
+	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .look_only = true};
 
 	(void) shard_control_command(&command, SHARD_COMMAND_START_TIMEOUT);
 }
@@ -313,7 +313,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 {
 	char *seed_dsn = shard_command_text(fcinfo, 0, "seed_dsn");
 	char *own_dsn = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
-	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .shard = shard_rights_all_stats()};
+	ShardCommand command = {.kind = SHARD_COMMAND_JOIN, .named = shard_rights_all_stats()};
 	ShardWayBack back;
 	ShardWho me;
 	int32 node;
@@ -340,7 +340,7 @@ shard_admin_join(PG_FUNCTION_ARGS)
 	{
 		check_way_back(&back, &me);
 		check_way_to_self(&back, &me);
-		command.text2 = back.dsn;
+		command.own_dsn = back.dsn;
 		(void) shard_control_command(&command, JOIN_TIMEOUT);
 	}
 	node = wait_until_up(back.seed.cluster);

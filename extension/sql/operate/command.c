@@ -394,16 +394,19 @@ explain(ErrorData *error, const char *what)
 	}
 }
 
-/* See command.h. */
-int64
-shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
+/* Has a command carried out, and returns its result; or, unless plan is NULL, has the plan answered. */
+static int64
+hand_over(const ShardCommand *command, int64 timeout_us, const char *what, ShardPlan *plan)
 {
 	MemoryContext context = CurrentMemoryContext;
-	int64 result = 0;
+	volatile int64 result = 0;
 
 	PG_TRY();
 	{
-		result = shard_control_command(command, timeout_us);
+		if (plan != NULL)
+			shard_control_plan(command, timeout_us, plan);
+		else
+			result = shard_control_command(command, timeout_us);
 	}
 	PG_CATCH();
 	{
@@ -413,10 +416,26 @@ shard_command_send(const ShardCommand *command, int64 timeout_us, const char *wh
 		error = CopyErrorData();
 		FlushErrorState();
 		explain(error, what);
+		if (plan != NULL && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+			error->hint = pstrdup("Nothing was moved. See shard_members and shard_health().");
 		ReThrowError(error);
 	}
 	PG_END_TRY();
 	return result;
+}
+
+/* See command.h. */
+int64
+shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
+{
+	return hand_over(command, timeout_us, what, NULL);
+}
+
+/* See command.h. */
+void
+shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what, ShardPlan *plan)
+{
+	(void) hand_over(command, timeout_us, what, plan);
 }
 
 /* ---- homes ------------------------------------------------------------------------------------ */

@@ -56,6 +56,10 @@ extern char *shard_command_who(void);
  */
 extern int64 shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what);
 
+/* The same of SHARD_COMMAND_PLAN: shard_control_plan(). */
+extern void shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what,
+							   ShardPlan *plan);
+
 /* The number of a shard's home, moves towards it included, that a node has. */
 extern int64 shard_command_homes_of(int32 node);
 

@@ -82,16 +82,19 @@ check_number_of_nodes(int n, const ShardPlanValue *argument)
 static ShardAllocationKind
 read_kind(FunctionCallInfo fcinfo, int n)
 {
-	const char *known[SHARD_ALLOCATION_FUNCTION + 1] = {NULL};
+	const char *known[SHARD_ALLOCATION_KINDS + 1] = {NULL};
+	int n_known = 0;
 	char *name;
 
 	shard_argument_check(fcinfo, n, "argument \"strategy\" must not be null");
 	name = text_to_cstring(PG_GETARG_TEXT_PP(n));
-	for (int kind = 1; kind < SHARD_ALLOCATION_FUNCTION; kind++)
+	for (int32 kind = 1; shard_allocation_is_known(kind); kind++)
 	{
-		known[kind - 1] = shard_allocation_kind_names[kind];
-		if (strcmp(known[kind - 1], name) == 0)
+		if (kind == SHARD_ALLOCATION_FUNCTION)
+			continue;
+		if (strcmp(shard_allocation_kind_names[kind], name) == 0)
 			return (ShardAllocationKind) kind;
+		known[n_known++] = shard_allocation_kind_names[kind];
 	}
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("allocation strategy \"%s\" does not exist", name),

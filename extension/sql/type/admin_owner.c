@@ -137,7 +137,7 @@ shard_admin_owner_in_cluster(const char *type, Oid owner)
 		check_member(type, "alter entity type", role_here(type, known.record.owner));
 	shard_command_need_coordinator("shard_alter()");
 	command.type_id = known.type_id;
-	command.number = known.n;
+	command.record_n = known.n;
 	(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT,
 							  psprintf("could not change the owner of entity type \"%s\"", type));
 	wait_for_owner(type, name);

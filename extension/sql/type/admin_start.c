@@ -321,17 +321,18 @@ check_part(const char *name)
 static int32
 number_in_cluster(const ShardAdminType *type, const ShardType *proxy)
 {
-	ShardCommand command = {.kind = SHARD_COMMAND_TYPE};
+	ShardTypeRecord wanted = {0};
+	ShardCommand command = {.kind = SHARD_COMMAND_TYPE, .type = &wanted};
 	char *structure = shard_state_structure(type->handler.state_type);
 	int32 number;
 
 	if (!shard_admin_had_others())
 		return proxy != NULL ? proxy->type_id : 0;
 	check_part(type->name);
-	shard_settings_to_record(type->name, &type->settings, &command.type);
-	command.number = shard_board_types_changing() ? 1 : 0;
-	command.type.state = structure;
-	command.type.owner = GetUserNameFromId(type->owner, false);
+	shard_settings_to_record(type->name, &type->settings, &wanted);
+	command.again = shard_board_types_changing();
+	wanted.state = structure;
+	wanted.owner = GetUserNameFromId(type->owner, false);
 	number = (int32) shard_control_command(&command, NUMBER_TIMEOUT);
 	if (proxy != NULL && number != proxy->type_id)
 		ereport(ERROR,

@@ -1,0 +1,94 @@
+/*
+ * core/home/homes_dry.c
+ *		PLAN: which moves would begin now.
+ *
+ * The coordinator begins them, by the same functions as ever, and takes them back before the call ends. That leaves no trace:
+ * a move that has begun is a note in memory until its target has been asked (M16), and nobody is asked within the call. So the
+ * answer is what the coordinator would do, and there is no second opinion that could differ from it. What is bounded at a time
+ * because it goes on by itself (homes of members that leave, pins) is listed as a whole.
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "core/home/homes_plan.h"
+
+/* See homes_private.h. */
+bool
+shard_homes_dry_has_room(ShardHomes *homes)
+{
+	if (homes->n_moves - homes->dry.first < SHARD_PLAN_MOVES)
+		return true;
+	homes->dry.more = true;
+	return false;
+}
+
+/* The home of a shard as it would be while the shard moves. */
+static ShardMapEntry
+moving_home(const ShardHomes *homes, const HomesShard *shard)
+{
+	ShardHomeRecord record;
+	int64 n = 0;
+
+	(void) shard_homes_record(homes, shard, &record, &n);
+	record.phase = SHARD_HOME_MOVING;
+	record.to = shard->target;
+	record.reason = shard->reason;
+	record.move_id = shard->move_id;
+	return shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n,
+								 homes->out->arena);
+}
+
+/* The moves that have begun in this dry run are listed, and have not begun. */
+static void
+take_back(ShardHomes *homes, ShardHomesPlan *plan)
+{
+	int first = homes->dry.first;
+
+	plan->homes = shard_arena_alloc(homes->out->arena,
+									sizeof(ShardMapEntry) * Max(homes->n_moves - first, 1));
+	for (int i = first; i < homes->n_moves; i++)
+		plan->homes[plan->n_homes++] =
+			moving_home(homes, homes_shard_lookup(homes->shards, homes->moves[i]));
+	while (homes->n_moves > first)
+		shard_homes_set_move(homes,
+							 homes_shard_lookup(homes->shards, homes->moves[homes->n_moves - 1]),
+							 SHARD_MOVE_REFUSED);
+}
+
+/* See homes.h. */
+bool
+shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
+					const ShardRoster *roster, ShardActions *out, ShardHomesPlan *plan,
+					const char **why)
+{
+	bool urgent;
+	int count;
+	ShardMapEntry *types;
+	ShardTypeRecord type;
+
+	shard_homes_begin(homes, now, out);
+	memset(plan, 0, sizeof(*plan));
+	*why = "there is no such type";
+	if (command->type_id != 0 && !shard_homes_type(homes, command->type_id, &type))
+		return false;
+	urgent = homes->urgent;
+	homes->dry = (HomesDryRun){.runs = true, .first = homes->n_moves};
+	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
+	for (int i = 0; i < count; i++)
+	{
+		int32 type_id = types[i].key.a;
+
+		if (command->type_id != 0 && type_id != command->type_id)
+			continue;
+		shard_homes_evacuate_dry(homes, now, type_id, roster);
+		shard_homes_plan_dry(homes, now, type_id, roster);
+	}
+	take_back(homes, plan);
+	homes->dry.runs = false;
+	homes->urgent = urgent;
+	plan->more = homes->dry.more;
+	return true;
+}
