@@ -27,9 +27,8 @@
 #include "utils/timestamp.h"
 
 #include "registry/catalog.h"
-#include "control/control_link.h"
-#include "registry/control_store.h"
 #include "control/control_private.h"
+#include "registry/control_store.h"
 #include "entity/crash.h"
 #include "shared/gate.h"
 #include "base/guc.h"

@@ -16,9 +16,8 @@
 #include "executor/spi.h"
 #include "utils/memutils.h"
 
-#include "control/control_link.h"
-#include "registry/control_store.h"
 #include "control/control_private.h"
+#include "registry/control_store.h"
 #include "core/base/message.h"
 #include "core/flow/packet.h"
 #include "base/fault.h"

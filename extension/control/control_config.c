@@ -17,7 +17,6 @@
 
 #include "control/control_private.h"
 #include "base/guc.h"
-#include "shared/seal.h"
 
 #include "base/compat.h"
 
@@ -140,7 +139,7 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	/* a journal shows nobody what it keeps, and may have another encoding than those whose map it is */
 	config->is_text = state->journal ? NULL : is_text;
 	config->secret = shard_control_random_uuid();
-	config->seal = shard_seal;
+	config->seal = shard_control_seal;
 	config->roster.voters = shard_voters;
 	config->roster.downing = shard_downing_strategy;
 	config->roster.static_quorum_size = shard_static_quorum_size;

@@ -19,7 +19,6 @@
 #include "lib/ilist.h"
 #include "utils/memutils.h"
 
-#include "control/control_link.h"
 #include "control/control_private.h"
 #include "core/flow/copy.h"
 #include "core/home/import_turn.h"

@@ -13,7 +13,6 @@
 #include "lib/ilist.h"
 #include "utils/memutils.h"
 
-#include "control/control_link.h"
 #include "control/control_private.h"
 #include "core/map/control_queue.h"
 #include "base/guc.h"

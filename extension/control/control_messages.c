@@ -11,7 +11,6 @@
 
 #include "utils/memutils.h"
 
-#include "control/control_link.h"
 #include "control/control_private.h"
 #include "core/map/control.h"
 

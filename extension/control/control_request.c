@@ -10,7 +10,6 @@
 #include "executor/spi.h"
 #include "utils/memutils.h"
 
-#include "control/control_link.h"
 #include "control/control_private.h"
 #include "core/member/membership.h"
 #include "core/map/type_number.h"

@@ -20,7 +20,6 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 
-#include "control/control_link.h"
 #include "control/control_private.h"
 #include "base/fault.h"
 #include "base/guc.h"

@@ -16,7 +16,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "control/control_link.h"
 #include "control/control_private.h"
 #include "link/pool.h"
 #include "link/strategy_call.h"

@@ -10,7 +10,7 @@
 #include "storage/latch.h"
 #include "utils/memutils.h"
 
-#include "copy/import_source.h"
+#include "copy/import_private.h"
 #include "link/peer.h"
 #include "shared/board.h"
 

@@ -39,7 +39,7 @@
 #include "core/base/message.h"
 #include "entity/held.h"
 #include "shared/import_progress.h"
-#include "copy/import_stage.h"
+#include "copy/import_private.h"
 #include "log/log.h"
 #include "registry/payload.h"
 #include "route/routing_store.h"

@@ -16,7 +16,7 @@ is($two->sql(q{SELECT shard_leave('60 s')}), 't', 'the other member leaves');
 $cluster->has_left(2);
 $cluster->wait_settled;
 
-# A message that comes behind the back of who drops is kept, as long as others might have the type. The control's
+# A message that comes behind the back of who drops is kept, as long as others might have the type. The control
 # worker is stopped, so that the cluster has it still.
 my ($coordinator) = $one->workers('%control%');
 my $dropper = $one->session;

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "core/base/live_settings.h"
 #include "core/map/command.h"
 #include "core/member/roster.h"
 

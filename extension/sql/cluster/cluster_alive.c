@@ -15,7 +15,7 @@
 #include "core/member/membership.h"
 #include "core/base/wire.h"
 #include "registry/directory.h"
-#include "sql/cluster/internal.h"
+#include "sql/cluster/question.h"
 #include "link/peer_client.h"
 #include "shared/board.h"
 
@@ -100,7 +100,7 @@ question_to(int32 node, ShardInternalQuestion kind, StringInfo call)
 		question.error = "no address";
 		return question;
 	}
-	shard_internal_put_header(call, node);
+	shard_question_put_header(call, node);
 	shard_wire_put_int(call, kind);
 	question.dsn = pstrdup(member->record.dsn);
 	return question;

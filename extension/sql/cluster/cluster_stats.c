@@ -21,6 +21,7 @@
 #include "base/duration.h"
 #include "entity/execution.h"
 #include "sql/cluster/internal.h"
+#include "sql/cluster/question.h"
 #include "link/peer_client.h"
 #include "shared/board.h"
 #include "registry/registry.h"
@@ -150,7 +151,7 @@ ask_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entit
 	ShardReader reader;
 
 	initStringInfo(&call);
-	shard_internal_put_header(&call, node);
+	shard_question_put_header(&call, node);
 	shard_wire_put_int(&call, SHARD_INTERNAL_RUNNING);
 	shard_wire_put_int(&call, type_id);
 	shard_wire_put_int(&call, shard);

@@ -14,6 +14,8 @@
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
 #include "shared/board.h"
+#include "sql/cluster/question.h"
+#include "sql/cluster/internal.h"
 
 #include "base/compat.h"
 
@@ -62,7 +64,7 @@ shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 			continue;
 		}
 		initStringInfo(&call);
-		shard_internal_put_header(&call, members[i].node);
+		shard_question_put_header(&call, members[i].node);
 		shard_wire_put_int(&call, kind);
 		question->dsn = pstrdup(members[i].record.dsn);
 		question->bytes = call.data;

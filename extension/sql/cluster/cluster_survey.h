@@ -8,7 +8,7 @@
 #pragma once
 
 #include "core/base/wire.h"
-#include "sql/cluster/internal.h"
+#include "sql/cluster/question.h"
 #include "nodes/execnodes.h"
 #include "link/peer_client.h"
 

@@ -28,6 +28,7 @@
 #include "core/flow/packet.h"
 #include "core/map/type_number.h"
 #include "sql/cluster/internal.h"
+#include "sql/cluster/question.h"
 #include "libpq/pqformat.h"
 #include "registry/identity.h"
 #include "link/peer.h"
@@ -422,17 +423,6 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 }
 
 /* ---- stats ------------------------------------------------------------------------------------ */
-
-void
-shard_internal_put_header(StringInfo out, int32 to)
-{
-	ShardCallHeader header;
-	ShardBoardView view;
-
-	shard_board_get(shard_shmem_database(), &view);
-	header = shard_board_header(&view, to, 0);
-	shard_packet_put_header(out, &header);
-}
 
 /*
  * Errors unless the call is from a member of our cluster, and for us. Nothing is written for it, so

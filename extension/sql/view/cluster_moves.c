@@ -27,6 +27,8 @@
 #include "shared/shmem.h"
 #include "sql/send/handler_guard.h"
 #include "base/rights.h"
+#include "sql/cluster/question.h"
+#include "sql/cluster/internal.h"
 
 #include "base/compat.h"
 

@@ -1,5 +1,5 @@
 /*
- * shared/seal.c
+ * control/control_seal.c
  *		See seal.h: HMAC with SHA-256 (RFC 2104) of the server's own library.
  *
  * The library ties its contexts to a resource owner, and the coordinator has none outside of transactions.
@@ -10,10 +10,10 @@
 #include "common/sha2.h"
 #include "utils/resowner.h"
 
-#include "shared/seal.h"
+#include "control/control_private.h"
 
 ShardUuid
-shard_seal(ShardUuid secret, const void *bytes, size_t length)
+shard_control_seal(ShardUuid secret, const void *bytes, size_t length)
 {
 	static ResourceOwner own = NULL;
 	ResourceOwner owner = CurrentResourceOwner;

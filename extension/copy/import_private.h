@@ -1,16 +1,41 @@
 /*
- * copy/import_stage.h
- *		A shard that is copied to this node, in the one transaction that stages it (M4).
- *
- * The caller has begun the transaction, with the lock on the extension object; no snapshot is pushed. Before
- * anything else it takes shard_import_stage_lock().
+ * copy/import_private.h
+ *		What the import's files share: the link to the old home, and the rows that are staged.
  */
 #pragma once
+
+#include "lib/stringinfo.h"
 
 #include "core/flow/copy.h"
 #include "core/flow/route.h"
 #include "registry/security.h"
 #include "entity/state_copy.h"
+
+/*
+ * ---- import_source.c: The old home of a shard, as a backend that copies calls it.
+ *
+ * One connection for the life of the backend, to the node that was called last. One call at a time; it may
+ * be answered while this process does something else.
+ */
+
+/*
+ * Connects, unless the connection stands; waits, for so long at most. With nothing held. Raises what
+ * fails.
+ */
+extern void shard_import_source_open(int32 node, const char *dsn, int timeout_ms);
+
+/* Begins a call of shard_peer.export(), and does not wait. */
+extern void shard_import_source_ask(const StringInfoData *call, int timeout_ms);
+
+/* Waits for the answer, palloc'd. Serves interrupts; raises what fails. */
+extern char *shard_import_source_take(int *length);
+
+/*
+ * ---- import_stage.c: A shard that is copied to this node, in the one transaction that stages it (M4).
+ *
+ * The caller has begun the transaction, with the lock on the extension object; no snapshot is pushed. Before
+ * anything else it takes shard_import_stage_lock().
+ */
 
 typedef struct ShardImportStage
 {
