@@ -406,7 +406,7 @@ define_cluster(void)
 }
 
 /*
- * A strategy that lacks its number would keep whatever side it is asked about. Error 22023: the server does not start.
+ * The strategy static_quorum downs nobody without its number. Error 22023: the server does not start.
  */
 static void
 check_cluster(void)

@@ -402,7 +402,8 @@ run_pool(ShardPool *pool, bool rows, const char *dsn)
 	ShardPoolCall *call;
 	Job *job;
 
-	while ((job = next_job(rows)) != NULL && shard_pool_reserve(pool, &job->call))
+	while (shard_pool_has_room(pool) && (job = next_job(rows)) != NULL &&
+		   shard_pool_reserve(pool, &job->call))
 		;
 	shard_pool_open(pool, dsn, 0, 0);
 	while ((call = shard_pool_next(pool)) != NULL)

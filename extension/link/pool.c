@@ -71,6 +71,15 @@ shard_pool_poll(ShardPool *pool)
 }
 
 bool
+shard_pool_has_room(const ShardPool *pool)
+{
+	for (int i = 0; i < pool->use->most; i++)
+		if (pool->links[i].call == NULL)
+			return true;
+	return false;
+}
+
+bool
 shard_pool_reserve(ShardPool *pool, ShardPoolCall *call)
 {
 	for (int i = 0; i < pool->use->most; i++)

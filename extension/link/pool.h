@@ -65,6 +65,9 @@ struct ShardPool
 /* Tells the owner what happened; closes what nobody needs. True: something happened. */
 extern bool shard_pool_poll(ShardPool *pool);
 
+/* Is there a connection, open or not, that no call has? */
+extern bool shard_pool_has_room(const ShardPool *pool);
+
 /* Gives a call a connection, open or not, that has none. False: all have. */
 extern bool shard_pool_reserve(ShardPool *pool, ShardPoolCall *call);
 

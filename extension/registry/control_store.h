@@ -1,6 +1,6 @@
 /*
  * registry/control_store.h
- *		Durable records of the control plane: table shard.control (core/action.h).
+ *		Durable records of the control plane: table shard.control (core/map/action.h).
  */
 #pragma once
 

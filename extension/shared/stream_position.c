@@ -292,7 +292,7 @@ sleep_until_received(PositionDatabase *database, const ShardStreamPositionKey *k
 	int64 start = shard_clock_now();
 
 	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardPeerPosition");
+		wait_event = ShardWaitEvent("ShardPosition");
 	while (!has_received(key, seq))
 	{
 		int64 left = microseconds - (shard_clock_now() - start);

@@ -121,6 +121,7 @@ typedef struct ShardHomesPlan
 	int n_homes;
 	ShardMapEntry *homes; /* each as it would be while it moves; in the arena of out */
 	bool more;			  /* than those */
+	int64 looked_at;	  /* so many homes, for who bounds the work */
 } ShardHomesPlan;
 
 /*

@@ -207,7 +207,7 @@ shard_alter(PG_FUNCTION_ARGS)
 
 /*
  * shard_stop_type(type_name text): no entity of the type runs from now on; state
- * and messages are kept. Members of the owner.
+ * and messages are kept. Members of the owner. A proxy has no entities that could be stopped: error 55000.
  */
 Datum
 shard_stop_type(PG_FUNCTION_ARGS)
@@ -217,6 +217,12 @@ shard_stop_type(PG_FUNCTION_ARGS)
 
 	shard_admin_begin("shard_stop_type()");
 	shard_admin_open_type(fcinfo, "stop entity type", &type, &security);
+	if (strcmp(type.mode, "proxy") == 0)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("entity type \"%s\" is a proxy on this node", type.name),
+						errdetail("Its entities run at other members."),
+						errhint("Call shard_stop_type() at the members that host it, see "
+								"shard_current_regions; shard_drop_type() takes the proxy away.")));
 	type.mode = "stopped";
 	shard_admin_row_update(&type);
 	shard_security_close_system(&security);
