@@ -86,9 +86,9 @@ extern uint64 shard_outbox_mark(void);
 extern bool shard_outbox_passed(uint64 mark, bool stored_there);
 
 /*
- * In a turn: ends the quarantine of the streams to a node, by shard_link_accept() (X4). They begin anew,
- * empty; save is called for each item that they store and this origin still keeps: to be parked, or
- * in_doubt, and then a dead letter. True: there was such a stream.
+ * In a turn: ends the quarantine of the streams to a node, by shard_link_accept() (X4). The streams begin again, empty;
+ * save is called for each item that they store and this origin still keeps: to be parked, or in_doubt, and then a dead
+ * letter. True: there was such a stream.
  */
 typedef void (*ShardOutboxSave)(const ShardItem *item, const ShardRow *row, bool in_doubt,
 								void *arg);
@@ -125,10 +125,9 @@ extern bool shard_outbox_is_ready(ShardUuid incarnation);
 extern ShardStream *shard_outbox_stream(int32 node, int lane);
 
 /*
- * Appends to parcels the next rows of an open stream that the gate has released, of one incarnation, up
- * to about so many rows and bytes; says in section what they are, and calls shard for each shard in
- * them. They count as handed to the connection. False: there are none. *waiting rises to the LSN of the
- * rows that wait for the gate.
+ * Appends to parcels the next rows of an open stream that the gate has released, of one incarnation, up to about the
+ * given numbers of rows and bytes; says in section what they are, and calls shard for each shard in them. They count as
+ * handed to the connection. False: there are none. *waiting rises to the LSN of the rows that wait for the gate.
  */
 typedef void (*ShardOutboxShard)(const ShardRoute *route, void *arg);
 extern bool shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int max_bytes,
@@ -150,8 +149,8 @@ extern const char *shard_outbox_quarantined(int32 node, int lane);
 extern void shard_outbox_close(int32 node);
 
 /*
- * A node is no member any more: nobody will ever receive what waits for it. What is not kept goes; what
- * is kept is sent elsewhere when the homes of its shards are known.
+ * A node is no member any more and will never receive what waits for it. Packets whose messages this origin keeps no
+ * more are dropped; messages that it still keeps are sent elsewhere when the homes of their shards are known.
  */
 extern void shard_outbox_gone(int32 node);
 

@@ -73,7 +73,7 @@ typedef struct OutStream
 	bool touched;
 	bool saving; /* shard.stream is written with last */
 	int64 saving_last;
-	bool accepting; /* the stream begins anew; it was: */
+	bool accepting; /* the stream begins again; the old one was: */
 	ShardStream before;
 	char *quarantine_before;
 	OutBuild build;
@@ -115,8 +115,8 @@ typedef struct Outbox
 	OutPeer **peers;
 	uint64 serial;		 /* of the newest packet */
 	int64 cached;		 /* bytes of parcels in memory */
-	ShardLanes dirty;	 /* lanes whose packets may go */
-	dlist_head gone;	 /* kept packets whose rows are to be deleted */
+	ShardLanes dirty;	 /* the lanes whose packets may leave */
+	dlist_head gone;	 /* kept packets whose rows the turn deletes */
 	dlist_head deleting; /* those that the turn deletes */
 	dlist_head turn;	 /* packets of the turn that are in the log's batch */
 } Outbox;

@@ -47,8 +47,8 @@ extern bool shard_peer_open(ShardPeer *peer, const char *dsn);
 extern bool shard_peer_is_at(const ShardPeer *peer, const char *dsn);
 
 /*
- * How an open connection has come to this very database, which whoever has answered over it was asked for: whether there is
- * somebody in between who passes it on (peer_ground.c).
+ * For a connection that has led to this very database, as the answering side's incarnation shows: did it come directly,
+ * or through a process in between that passes it on (peer_ground.c)?
  */
 extern ShardAddressGround shard_peer_ground(const ShardPeer *peer);
 
@@ -70,7 +70,10 @@ extern void shard_peer_limit_backoff(ShardPeer *peer, int longest_ms);
 /* Close now; failed: the next open waits for a longer back-off. A call under way is cancelled. */
 extern void shard_peer_close(ShardPeer *peer, bool failed);
 
-/* So many bytes may come in answer to a call from now on, though the procedure's longest answer is longer; 0: all of that. */
+/*
+ * Limits the answers to calls from now on to this length, though the procedure's longest answer is longer; 0: the
+ * procedure's own limit.
+ */
 extern void shard_peer_expect(ShardPeer *peer, uint64 bytes);
 
 /*
@@ -100,8 +103,8 @@ extern const char *shard_peer_answer(const ShardPeer *peer, int *length);
 extern int shard_peer_error(const ShardPeer *peer, const char **text);
 
 /*
- * Raises the last failure, for a client's backend: SQLSTATE, detail and hint as they came. context says
- * to whom which call was. what: NULL, or what is said before the text if the other side has raised nothing. Close the
+ * Raises the last failure, for a client's backend: SQLSTATE, detail and hint as they came. context names the call and
+ * the node that was called. what: NULL, or what is said before the text if the other side has raised nothing. Close the
  * connection before.
  */
 extern void shard_peer_throw(const ShardPeer *peer, const char *what, const char *context);
@@ -113,7 +116,7 @@ extern TimestampTz shard_peer_due(const ShardPeer *peer);
 extern long shard_peer_next_due(void);
 
 /*
- * Waits for the latch, the sockets of this process's connections, or so many ms (-1: no limit). For
+ * Waits for the latch, the sockets of this process's connections, or timeout_ms milliseconds (-1: no limit). For
  * worker.c: what shard_worker_wait() sleeps in. Returns when anything happened; does not reset the latch.
  */
 extern void shard_peer_wait(long timeout_ms, uint32 wait_event);

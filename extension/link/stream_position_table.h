@@ -37,6 +37,6 @@ extern void shard_stream_position_store(const ShardPeerPosition *position);
 /* What people call a quarantine; NULL: there is none. */
 extern const char *shard_stream_position_quarantine(int32 state);
 
-/* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
+/* Says loudly what the origin found out about a stream: the receiver takes nothing on it until an operator decides. */
 extern void
 shard_stream_position_tell_quarantine(ShardDatabase *db, const ShardPeerPosition *position);

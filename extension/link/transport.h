@@ -2,10 +2,10 @@
  * link/transport.h
  *		A region worker's links to the other nodes: hello, pushing, answers, marks (section 7).
  *
- * Per peer one connection (peer.h) and one call at a time, which carries packets of all lanes of this
- * worker, the marks and refusals that the peer as origin has to hear, and the facts that it may lack.
- * The receiver's answer tells what it has received; that it is done it tells by a call of its own to
- * us, whose marks come as rows of the log (SHARD_KIND_DONE).
+ * Per peer one connection (peer.h) and one call at a time, which carries packets of all lanes of this worker, the marks
+ * and refusals that the peer as origin has to hear, and the facts that it may lack. The receiver's answer tells what it
+ * has received; that messages are done the receiver tells by a call of its own to this node, whose marks come as rows
+ * of the log (SHARD_KIND_DONE).
  */
 #pragma once
 
@@ -34,7 +34,7 @@ extern long shard_transport_due(void);
 extern void shard_transport_announce(int32 origin, const ShardDone *done, XLogRecPtr lsn);
 extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecPtr lsn);
 
-/* Between turns: streams to a node changed from outside (shard_link_accept()), hello is to be said anew. */
+/* Between turns: shard_link_accept() changed the streams to a node from outside; the link says hello again. */
 extern void shard_transport_restart(int32 node);
 
 /* Is the link to a node up? For the limit of what may wait (X7), and for people. */

@@ -58,7 +58,7 @@ typedef struct Link
 	int32 to_inc;			/* as it was answered */
 	int64 known_n;			/* the peer has learned the map up to here */
 	ShardLanes quarantined; /* lanes, to be told to the peer */
-	int first_lane;			/* whose turn it is to be the first in a call */
+	int first_lane;			/* the lane that comes first in the next call */
 	HTAB *told;				/* LinkFact; NULL: none */
 	TimestampTz open_since;
 	TimestampTz hello_at; /* of the last hello */
@@ -70,7 +70,7 @@ typedef struct Link
 
 	bool gathering; /* rows were taken for a call that was not made: an error came between */
 	bool poll_gate; /* something waits for the gate */
-	int naps;		/* so often in a row */
+	int naps;		/* naps in a row */
 
 	/* the last failure, for people; sqlstate 0 and no text: none */
 	bool failing;

@@ -7,7 +7,7 @@
 #include "core/map/who.h"
 #include "shard.h"
 
-/* The call: whom to look for, and where. */
+/* The call: which node to look for, and where. */
 typedef struct ShardWayBackCall
 {
 	const char *seed;	/* the address by which the seed was reached */
@@ -24,7 +24,7 @@ typedef struct ShardWayBack
 	const char *dsn;		/* that was tried */
 	bool known;				/* the seed knows itself */
 	ShardWho seed;
-	bool found; /* who is there */
+	bool found; /* that node is there */
 	ShardWho there;
 } ShardWayBack;
 
