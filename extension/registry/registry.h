@@ -2,11 +2,10 @@
  * registry/registry.h
  *		Entity types and their settings, as this process knows them.
  *
- * The truth is table shard.type. Each process keeps a cache, filled at first
- * use and refreshed when a change committed (relcache invalidation on
- * shard.type, sent by whoever changes it). A ShardType keeps its address as
- * long as the process lives, so others may remember the pointer; its fields
- * change only inside shard_registry_refresh() and the look-ups.
+ * The truth is table shard.type. Each process keeps a cache, filled at first use and refreshed when a change committed
+ * (relcache invalidation on shard.type, sent by the session that changes it). A ShardType keeps its address as long as
+ * the process lives, so other files may remember the pointer; its fields change only inside shard_registry_refresh()
+ * and the look-ups.
  */
 #pragma once
 
@@ -29,7 +28,7 @@ typedef struct ShardType
 	bool exists; /* false: dropped since; the pointer is kept */
 	char name[NAMEDATALEN];
 	Oid owner;	 /* that of the state table, which may be altered */
-	Oid runs_as; /* who has said that its code is to run as him; unless he owns it, nothing does */
+	Oid runs_as; /* the role that has agreed that its code runs as itself; unless that role owns the type, nothing runs */
 	Oid handler; /* InvalidOid: dropped or renamed, messages wait */
 	char *handler_name; /* schema-qualified, with argument types */
 	bool batch;			/* handler takes an array of messages */
@@ -63,7 +62,7 @@ typedef struct ShardType
 	int64 buffer_size;		/* messages */
 	int64 max_dead_letters;
 	int64 max_dead_letters_size;   /* bytes */
-	bool drop_oldest_dead_letters; /* when there are so many; false: messages that fail wait */
+	bool drop_oldest_dead_letters; /* when a limit is reached; false: messages that fail wait */
 
 	char *ordered_by_name; /* schema-qualified, with argument types; NULL: in no order */
 	Oid ordered_by;		   /* InvalidOid: dropped or renamed, messages wait */

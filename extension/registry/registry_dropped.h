@@ -9,12 +9,12 @@
 
 #include "shard.h"
 
-/* Makes that of the row of a type whose state table is gone. */
+/* Makes the row of a type whose state table is gone one of mode dropped. */
 extern void shard_registry_dropped_leave(int32 type_id);
 
 /*
  * Deletes it, with all that is kept by its number but messages, which workers make dead letters. False: it is not
- * there, or somebody changes it just now.
+ * there, or another session changes it just now.
  */
 extern bool shard_registry_dropped_end(int32 type_id);
 

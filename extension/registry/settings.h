@@ -44,7 +44,7 @@ typedef struct ShardSettings
 	const char *value[SHARD_SETTING_COUNT];
 } ShardSettings;
 
-/* So long a value may be as text, also a search_path: every process keeps those of all types. */
+/* The longest value as text, also of a search_path: every process keeps the values of all types. */
 #define SHARD_SETTING_MAX_BYTES 2048
 
 /* Error 54000 if a value is longer. */
@@ -55,7 +55,7 @@ extern const char *shard_settings_name(ShardSettingId id);
 /* Error 42704 with a hint if there is no setting of this name. */
 extern ShardSettingId shard_settings_find(const char *name);
 
-/* Whether the value is for ever that of shard_start. */
+/* Whether the value stays that of shard_start. */
 extern bool shard_settings_is_fixed(ShardSettingId id);
 extern const char *shard_settings_why_fixed(ShardSettingId id);
 

@@ -1,9 +1,9 @@
 /*
  * registry/statement.h
- *		SQL of ours on ordinary tables: planned at first use, kept for the life of the process.
+ *		The extension's own SQL on ordinary tables: planned at first use, kept for the life of the process.
  *
- * For the exceptional path of workers, who act as the bootstrap superuser; nothing of it is on the way
- * of a message that is simply handled. The caller has ended any stretch of user code.
+ * For the exceptional path of workers, which act as the bootstrap superuser; a message that is simply handled runs none
+ * of it. The caller has ended any stretch of user code.
  */
 #pragma once
 

@@ -13,8 +13,7 @@ extern bool shard_turn_lock(ShardLanes lanes);
 extern void shard_turn_lock_wait(int lane);
 
 /*
- * Whoever inserts or deletes all rows of a shard that does not run here, until the end of the
- * transaction: an import of it, and the deleting of what it left (M7). Two shards may share a lock.
- * False: somebody has it.
+ * For a transaction that inserts or deletes all rows of a shard that does not run here, until its end: an import of the
+ * shard, and the deleting of what it left (M7). Two shards may share a lock. False: another session has it.
  */
 extern bool shard_turn_lock_import(int32 type_id, int32 shard);
