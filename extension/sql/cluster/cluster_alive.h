@@ -11,7 +11,7 @@
 #include "nodes/pg_list.h"
 #include "shard.h"
 
-/* A member that is asked about, and what was found. Who does not answer has said nothing. */
+/* A member that is asked about, and what was found. Silence of a member says nothing. */
 typedef struct ShardAlive
 {
 	int32 node;
@@ -44,9 +44,10 @@ extern int32 shard_cluster_alive_ask_others(ShardAlive *asked, int count, List *
 											int timeout_ms, int32 *witness);
 
 /*
- * For shard_health: do entities run at members that are neither heard nor answer (N7), and who hears those that do not say
- * so? Into their reports. One whose place is free already, or who was downed, has others to say what becomes of it. If there
- * are more than SHARD_ALIVE_MOST, it is this node that is cut off.
+ * For shard_health: do entities run at members that are neither heard nor answer (N7), and which members hear those
+ * that do not say so? Puts the answers into the reports. A member whose place is free already, or that was downed, is
+ * left out: other checks say what becomes of it. If there are more than SHARD_ALIVE_MOST, it is this node that is cut
+ * off.
  */
 extern void shard_cluster_alive_ask_silent(List *reports);
 

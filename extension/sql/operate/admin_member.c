@@ -47,9 +47,7 @@ PG_FUNCTION_INFO_V1(shard_admin_join);
 
 /* ---- join ------------------------------------------------------------------------------------- */
 
-/*
- * Who we are; waits for a control worker that has just been started.
- */
+/* The identity of this node; waits for a control worker that has just been started. */
 static ShardWho
 who_am_i(void)
 {
@@ -61,7 +59,6 @@ who_am_i(void)
 	return who;
 }
 
-/* See command.h. */
 const char *
 shard_command_socket_folder(void)
 {
@@ -176,8 +173,8 @@ check_way_to_self(const ShardWayBack *back, const ShardWho *me)
 }
 
 /*
- * A member already, when an earlier call came that far. Errors if it is to be none any more: nobody
- * comes back under his number. It keeps the address that it has, whatever own_dsn says.
+ * A member already, when an earlier call came that far. Errors if it is to be none any more: no node comes back under
+ * its number. It keeps the address that it has, whatever own_dsn says.
  */
 static void
 check_stays(const char *own_dsn)
@@ -287,9 +284,7 @@ wait_until_up(ShardUuid cluster)
 	pg_unreachable();
 }
 
-/*
- * Of two members one votes (R11); whoever makes a cluster of two should know now.
- */
+/* Of two members one votes (R11); the operator that makes a cluster of two should know now. */
 static void
 notice_two(void)
 {

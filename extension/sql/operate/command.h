@@ -23,13 +23,13 @@ extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
 /* Raises at a node that was downed: it would wait for itself in vain. */
 extern void shard_command_not_downed(void);
 
-/* Raises at a node that was written off: nobody carries out what is wanted there. */
+/* Raises at a node that was written off: no node carries out what is wanted there. */
 extern void shard_command_not_written_off(void);
 
 /* Raises if that member was written off: no start of it comes back. function: its name, for the error. */
 extern void shard_command_member_remains(const char *function, int32 node);
 
-/* Waits until this node knows who it is, for a control worker that has just been started; raises if it does not. */
+/* Waits until this node knows its identity, for a control worker that has just been started; raises if it does not. */
 extern void shard_command_wait_known(void);
 
 /* Whether there is a coordinator, as far as this node hears. */
@@ -47,7 +47,7 @@ extern const ShardMemberRecord *shard_command_member(int32 node);
 /* The same; error if there is none. */
 extern const ShardMemberRecord *shard_command_get_member(int32 node);
 
-/* "role@node" of the one who asks. */
+/* "role@node" of the caller. */
 extern char *shard_command_who(void);
 
 /*
@@ -64,9 +64,9 @@ extern void shard_command_plan(const ShardCommand *command, int64 timeout_us, co
 extern int64 shard_command_homes_of(int32 node);
 
 /*
- * Calls what looks at our tables, whose locks would be kept to the end of the transaction: whoever waits with them keeps
- * VACUUM FULL out, and behind that the control worker that is waited for. They go when it returns or raises, with
- * whatever it has written; memory of the caller's context stays. May be nested.
+ * Calls look, which reads the extension's tables, whose locks would be kept to the end of the transaction: a caller
+ * that waits with them keeps VACUUM FULL out, and behind that the control worker that is waited for. The locks go when
+ * look returns or raises, with whatever it has written; memory of the caller's context stays. May be nested.
  */
 extern void shard_command_look(void (*look)(void *arg), void *arg);
 
