@@ -2,10 +2,10 @@
  * sql/type/strategy.c
  *		Runs a type's own allocation functions for the control worker of this node.
  *
- * A peer procedure, since the control worker comes over libpq as a peer does; but it answers this
- * node's own processes only, who know a number that is in shared memory and nowhere else. The functions run
- * as the type's owner, in a security-restricted operation, read only, and for a limited time. What they
- * raise is the answer. Nothing is written: there is nothing to leave behind.
+ * A peer procedure, since the control worker comes over libpq as a peer does; but it answers this node's own processes
+ * only, which know a number that is in shared memory and nowhere else. The functions run as the type's owner, in a
+ * security-restricted operation, read only, and for a limited time. What they raise is the answer. Nothing is written:
+ * there is nothing to leave behind.
  */
 #include "postgres.h"
 
