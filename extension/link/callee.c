@@ -42,7 +42,7 @@
 
 /* ---- transactions ----------------------------------------------------------------------------- */
 
-/* What holds for each transaction of ours, before anything is read in it. */
+/* What holds for each transaction of the procedure, before anything is read in it. */
 static void
 shape_transaction(void)
 {
@@ -235,7 +235,7 @@ shard_callee_nap(ShardCallee *callee)
 	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
-/* Errors unless the bytes begin with a header of our version. */
+/* Errors unless the bytes begin with a header of this protocol version. */
 static void
 read_header(ShardCallee *callee)
 {

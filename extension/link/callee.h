@@ -25,9 +25,9 @@ typedef struct ShardCallee
 } ShardCallee;
 
 /*
- * First: ends the statement's transaction, begins one of our own, READ COMMITTED and with the lock on the extension
+ * First: ends the statement's transaction, begins one of its own, READ COMMITTED and with the lock on the extension
  * object, and checks that the caller is the node that the header names, and that the call is for this node and
- * incarnation. Errors as in peer_errors.h. Nothing else of ours was locked or read in the transaction.
+ * incarnation. Errors as in peer_errors.h. Nothing else of the extension was locked or read in the transaction before.
  */
 extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
 
@@ -38,15 +38,15 @@ extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
 extern void shard_callee_open(FunctionCallInfo fcinfo, ShardCallee *callee);
 extern void shard_callee_check(ShardCallee *callee, int64 patience);
 
-/* How long a call waits at most for what its sender has ahead of us, in microseconds. */
+/* How long a call waits at most for facts that its sender has and this node lacks, in microseconds. */
 #define SHARD_CALLEE_PATIENCE (1000 * INT64CONST(1000))
 
 /* Ends the transaction, waits a moment with nothing held, begins another one and checks the call again. */
 extern void shard_callee_nap(ShardCallee *callee);
 
 /*
- * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may
- * execute it can say so: the procedure asks for a proof of its own.
+ * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may execute the
+ * procedure can claim to be this node: the procedure asks for a proof of its own.
  */
 extern void shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee);
 

@@ -10,7 +10,7 @@
  * when a stream or an incarnation begins, at rotation, and by shard_link_accept(); what changed since
  * is found in the packets.
  *
- * One region worker uses it, for its lanes. All of it happens in the worker; nothing waits.
+ * A region worker uses the outbox, for its lanes. All of it happens in the worker; nothing waits.
  */
 #pragma once
 
@@ -56,12 +56,12 @@ extern void shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit vi
 /* The home told marks, or a route changed: packets of which nothing is kept may go. */
 extern void shard_outbox_look_again(int32 type_id, int32 shard);
 
-/* In a turn, when types have changed: of those that are gone nothing is kept any more. */
+/* In a turn, when types have changed: messages of types that are gone are kept no longer. */
 extern void shard_outbox_types_changed(void);
 
 /*
- * Lowest seq of the log that a lane's packets need; PG_INT64_MAX: none. It also rises without a turn
- * that writes: to be published again whenever shard_outbox_changed() says so.
+ * Lowest seq of the log that a lane's packets need; PG_INT64_MAX: none. It also rises without a turn that writes: the
+ * worker publishes it again whenever shard_outbox_changed() says so.
  */
 extern int64 shard_outbox_needed(int lane);
 
@@ -99,8 +99,8 @@ extern bool shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg);
  */
 
 /*
- * Cheap: are there rows for a node that it has not received? And since when are there some that it has,
- * but that are not known to be done (0: none)?
+ * Cheap: are there rows for a node that it has not received? And since when are there rows that it has received, but
+ * that are not known to be done (0: none)?
  */
 extern bool shard_outbox_waits(int32 node, TimestampTz *unconfirmed);
 
@@ -110,7 +110,7 @@ typedef struct ShardOutboxStatus
 	int32 node;
 	int64 messages; /* not received yet, or not known to be done */
 	int64 bytes;
-	TimestampTz oldest; /* of those not received, or else of the others; 0: none */
+	TimestampTz oldest; /* of rows not received, or else of the others; 0: none */
 } ShardOutboxStatus;
 
 /* The number of nodes that anything is stored for, or was; and each of them. */

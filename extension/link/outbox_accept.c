@@ -4,7 +4,7 @@
  *
  * The stream begins again, with another generation, behind its last row; what it stored and this origin still keeps is
  * sent again through the shard's parked messages. If it was the origin that regressed, what may have left it is in
- * doubt: core/stream.h says why.
+ * doubt: core/flow/stream.h says why.
  *
  * If the process dies right here: all of it is the turn's transaction. Packets of the old generation stay in the log
  * until it is rotated; a worker that reads them sees that their generation does not count.

@@ -424,9 +424,7 @@ end_connect(ShardPeer *peer)
 	return SHARD_PEER_NOTHING;
 }
 
-/*
- * It may be called if what is there is ours.
- */
+/* The connection may be used if what is there is the extension's. */
 static ShardPeerEvent
 end_check(ShardPeer *peer)
 {

@@ -38,12 +38,12 @@ extern ShardPeer *shard_peer_create(const char *purpose);
 extern void shard_peer_destroy(ShardPeer *peer);
 
 /*
- * Begin to connect, unless it is open or in back-off. dsn has been checked before it came to the
- * catalog; it is checked again. False: not yet.
+ * Begin to connect, unless it is open or in back-off. dsn was checked when it was stored; it is checked again. False:
+ * not yet.
  */
 extern bool shard_peer_open(ShardPeer *peer, const char *dsn);
 
-/* Is it closed, or open to that address? */
+/* Is the connection closed, or open to that address? */
 extern bool shard_peer_is_at(const ShardPeer *peer, const char *dsn);
 
 /*
@@ -53,17 +53,17 @@ extern bool shard_peer_is_at(const ShardPeer *peer, const char *dsn);
 extern ShardAddressGround shard_peer_ground(const ShardPeer *peer);
 
 /*
- * The other node lives, under this incarnation number: if it was another one when this was last said,
- * what kept it away is over, and so is a back-off.
+ * The other node lives, under this incarnation number: if it was another number when this was last said, what kept the
+ * node away is over, and so is a back-off.
  */
 extern void shard_peer_heard(ShardPeer *peer, int32 incarnation);
 
-/* The other node was heard just now: of those that wait for their turn to connect it is among the first. */
+/* The other node was heard just now: among the peers that wait for their turn to connect its peer is one of the first. */
 extern void shard_peer_prefer(ShardPeer *peer);
 
 /*
- * The longest back-off, in ms; 5 s if it was never said. For calls that are how a node is missed. After a login that a server
- * refused, whatever is said, it is 10 s.
+ * The longest back-off, in ms; 5 s if it was never set. A short one is for calls by which the absence of a node is
+ * noticed. After a login that a server refused it is always 10 s.
  */
 extern void shard_peer_limit_backoff(ShardPeer *peer, int longest_ms);
 
@@ -156,7 +156,7 @@ extern const char *shard_peer_settings_problem(void);
 extern char *shard_peer_own_dsn(const char *dsn, const char *database);
 
 /*
- * An address, palloc'd, that has been checked: if it names no host, it means this
- * server, and gets its socket folder ("": it has none) and port.
+ * An address, palloc'd, that has been checked: one that names no host means this server, and gets its socket folder
+ * ("": it has none) and port.
  */
 extern char *shard_peer_complete_dsn(const char *dsn, const char *socket_folder);

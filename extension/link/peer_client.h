@@ -25,19 +25,19 @@ typedef struct ShardPeerQuestion
 	bool looks;	 /* asked: is the connection passed on by a process in between? */
 	uint64 most; /* bytes of the answer; 0: what the procedure may answer */
 
-	/* how it ended: all zeroes at first */
+	/* how the question ended: all zeroes at first */
 	bool answered;
 	char *answer; /* palloc'd; NULL: SQL NULL */
 	int answer_length;
-	const char *error; /* palloc'd; NULL: none */
-	bool mute;		   /* the time was up, though a server or a process in front of it had taken the connection */
-	ShardAddressGround ground; /* if it is this database that has answered */
+	const char *error;		   /* palloc'd; NULL: none */
+	bool mute;				   /* no answer in time, though the connection was taken */
+	ShardAddressGround ground; /* if this database itself has answered */
 	bool taken;				   /* for peer_client.c */
 } ShardPeerQuestion;
 
 /*
- * Asks all of them at once, but for those that are answered already, and returns when all have
- * answered, failed, or time is up.
+ * Asks all questions at once, except for those that are answered already, and returns when all are answered or
+ * failed, or the time is up.
  */
 extern void shard_peer_client_ask(ShardPeerQuestion *questions, int count, const char *procedure,
 								  int timeout_ms);

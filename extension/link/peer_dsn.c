@@ -23,7 +23,7 @@
 /* Most that is waited for a connection, for one host of the address. */
 #define CONNECT_TIMEOUT 5
 
-/* Options that an address may have: names, and numbers that are smaller than ours. */
+/* Options that an address may have: names, and numbers that are smaller than this node's. */
 static const char *const allowed[] = {
 	"host",
 	"port",
@@ -63,7 +63,7 @@ static const Advice advices[] = {
 	{"load_balance_hosts", "Remove it: of several hosts the one that can be written to is taken."},
 };
 
-/* Numbers that are ours unless the address says less. */
+/* Numbers that are this node's unless the address says less. */
 typedef struct OurLimit
 {
 	const char *option;
@@ -103,7 +103,7 @@ static uint32 turns[TURNS];
 /* Hosts of an address: one server, and its standbys. */
 #define MOST_HOSTS 8
 
-/* Of the address, of ours, and the end. */
+/* The options of the address, of this node, and the end. */
 #define MAX_OPTIONS 96
 
 typedef struct Options
@@ -348,9 +348,7 @@ add(Options *options, const char *keyword, const char *value)
 	options->value[options->count] = NULL;
 }
 
-/*
- * Ours, unless the address says less; 0 there is "no limit", and so more.
- */
+/* This node's number, unless the address says less; 0 there is "no limit", and so more. */
 static int
 limited(const PQconninfoOption *options, const OurLimit *limit)
 {
@@ -393,8 +391,8 @@ shard_peer_dsn_hosts(const char *dsn)
 }
 
 /*
- * A list that begins with another of its elements. libpq goes on to the next host when one refuses,
- * but not, in asynchronous use, when one is silent: then we begin with the next one ourselves.
+ * A list that begins with another of its elements. libpq goes on to the next host when one refuses, but not, in
+ * asynchronous use, when one is silent: then this file begins with the next one.
  */
 static const char *
 rotated(const char *list, uint32 turn)
@@ -410,7 +408,7 @@ rotated(const char *list, uint32 turn)
 }
 
 /*
- * The options of an address, and ours. The numbers are those of the first host if there are several.
+ * The options of an address, and this node's. The numbers are those of the first host if there are several.
  */
 static void
 collect(Options *all, const PQconninfoOption *given, const char *purpose, uint32 turn)

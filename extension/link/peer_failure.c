@@ -33,8 +33,8 @@ one_line(char *text)
 }
 
 /*
- * Copies a text that came from anywhere: cut, without line ends, valid in our encoding. What is said
- * before a connection stands comes in the encoding of the other server.
+ * Copies a text that came from anywhere: cut, without line ends, valid in this database's encoding. What is said before
+ * a connection stands comes in the encoding of the other server.
  */
 static void
 copy_text(char *to, size_t size, const char *from)

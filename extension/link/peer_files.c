@@ -19,7 +19,7 @@
 /* No such file can be: libpq goes without, and does not look for the one in the home of the server's user. */
 #define NO_FILE "/dev/null/none"
 
-/* Since this version of libpq an address cannot have us tell a password in clear text. */
+/* Since this version of libpq an address cannot have libpq tell a password in clear text. */
 #define REQUIRE_AUTH_SINCE 160000
 
 typedef struct FileSetting

@@ -13,7 +13,7 @@
 typedef enum ShardPeerStep
 {
 	SHARD_PEER_STEP_CONNECT, /* PQconnectPoll; -> CHECK */
-	SHARD_PEER_STEP_CHECK,	 /* what is called is ours; settings that come late; -> IDLE */
+	SHARD_PEER_STEP_CHECK,	 /* are the procedures the extension's? late settings; -> IDLE */
 	SHARD_PEER_STEP_IDLE,	 /* -> PREPARE, EXECUTE */
 	SHARD_PEER_STEP_PREPARE, /* first call of a procedure; -> EXECUTE */
 	SHARD_PEER_STEP_EXECUTE	 /* -> IDLE */
@@ -26,7 +26,7 @@ typedef enum ShardPeerStep
 typedef struct ShardPeerFailure
 {
 	int sqlstate; /* 0: none came */
-	int refused;  /* SQLSTATE with which a server refused the login; 0: it did not */
+	int refused;  /* SQLSTATE with which a server refused the login; 0: none did */
 	char text[1024];
 	char detail[1024];
 	char hint[512];
@@ -96,7 +96,7 @@ struct ShardPeer
 	int64 heard_at;	  /* the other node, for all that is known; 0: never */
 
 	/* peer_wait.c */
-	int position;	 /* in the set; -1: not in it */
+	int position;	 /* the socket in the set; -1: none */
 	pgsocket socket; /* as it is there */
 	uint32 events;
 };
@@ -107,7 +107,7 @@ extern dlist_head shard_peer_list;
 /* A connection came, went, or has another socket: the set of sockets is made again. */
 extern void shard_peer_wait_changed(void);
 
-/* peer_turn.c: may another connection be open; may this one be made now? If not it may be tried again at next_open. */
+/* peer_turn.c: may another connection be open; may this one be made now? If not, the owner may try again at next_open. */
 extern bool shard_peer_has_room(void);
 extern bool shard_peer_take_turn(ShardPeer *peer);
 
@@ -148,8 +148,8 @@ extern void shard_peer_set_login_failure(ShardPeerFailure *failure, const PGconn
 extern int shard_peer_dsn_hosts(const char *dsn);
 
 /*
- * Begins to connect: the options of the dsn and ours. NULL, with *failure set: it may not be used, or
- * there is no memory. *address: what to tell shard_peer_dsn_silent().
+ * Begins to connect: the options of the dsn and this node's. NULL, with *failure set: the dsn may not be used, or there
+ * is no memory. *address: what to tell shard_peer_dsn_silent().
  */
 extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address,
 									  int *timeout_ms, ShardPeerFailure *failure);
@@ -172,5 +172,5 @@ typedef struct ShardPeerOption
 /* The options, and their number; values live as long as the settings. */
 extern int shard_peer_secure_options(ShardPeerOption *options);
 
-/* Whether the files that they name can be read without waiting. False: *failure says which. */
+/* Whether the files that the options name can be read without waiting. False: *failure says which. */
 extern bool shard_peer_secure_check(ShardPeerFailure *failure);

@@ -17,7 +17,7 @@
  * Snapshots play no part: a position is read under the stream's lock from shared memory, which each
  * commit changes before it releases that lock.
  *
- * The bytes come from anywhere. core/packet.c takes only what fits together; what it cannot judge, texts
+ * The bytes come from anywhere. core/flow/packet.c takes only what fits together; what it cannot judge, texts
  * and messages, is looked at here. A call with one bad byte is refused as a whole.
  */
 #include "postgres.h"
@@ -514,8 +514,8 @@ append_hello(Receive *receive)
 }
 
 /*
- * Appends the new positions. Rows that spoke of these streams before have seqs up to the log's last
- * one of now, as we hold the locks.
+ * Appends the new positions. Rows that spoke of these streams before have seqs up to the log's last one of now, as this
+ * call holds the locks.
  */
 static void
 append_positions(Receive *receive)

@@ -32,6 +32,6 @@ typedef struct ShardStrategyAnswer
 extern void shard_strategy_put_question(StringInfo out, const ShardStrategyQuestion *question);
 extern void shard_strategy_put_answer(StringInfo out, const ShardStrategyAnswer *answer);
 
-/* What was read is palloc'd. False: the bytes are none. */
+/* Texts and arrays that were read are palloc'd. False: the bytes are damaged. */
 extern bool shard_strategy_get_question(ShardReader *reader, ShardStrategyQuestion *question);
 extern bool shard_strategy_get_answer(ShardReader *reader, ShardStrategyAnswer *answer);

@@ -13,7 +13,7 @@ typedef struct ShardWayBackCall
 	const char *seed;	/* the address by which the seed was reached */
 	const char *dsn;	/* the caller's, given by its operator; "": by which it comes */
 	const char *rest;	/* then: the options beside the host */
-	const char *socket; /* and the folder of sockets, if it comes by one */
+	const char *socket; /* and the folder of sockets, if the caller comes by one */
 } ShardWayBackCall;
 
 /* The answer. */
