@@ -1,6 +1,6 @@
 /*
  * control/control.c
- *		The control worker: drives the node's control plane, core/node.h.
+ *		The control worker: drives the node's control plane, core/node/node.h.
  *
  * One process for a database, as region workers are one for each lane (W2). It reads the
  * durable records, starts the machine, and then feeds it with what comes: control messages that

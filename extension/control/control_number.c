@@ -159,9 +159,7 @@ renumber(List *types, const ControlLearned *learned, int count)
 	return good;
 }
 
-/*
- * Does a number of ours mean another type to the cluster?
- */
+/* Does a number of this database mean another type to the cluster? */
 static bool
 has_conflict(const ControlType *type, const ControlLearned *learned, int count)
 {

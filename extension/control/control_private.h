@@ -14,8 +14,6 @@
 #include "shared/board.h"
 #include "shared/ring.h"
 
-/* ---- control_private.c: What the files of the control worker share ---- */
-
 /* The id of a journal: no member has it (R14). */
 #define SHARD_JOURNAL_NODE PG_UINT16_MAX
 
@@ -32,7 +30,7 @@ typedef struct ControlCommand
 	ShardCommandKind kind;
 	int64 token;
 	int64 since;		  /* shard_clock_now() */
-	ShardRequest request; /* its payload is not kept */
+	ShardRequest request; /* the request's payload is not kept */
 	ShardMapEntry type;	  /* of TYPE: until the cluster has given it an id; else without a value */
 	bool first;			  /* the transaction that waits has changed no type before */
 } ControlCommand;
@@ -69,9 +67,9 @@ typedef struct ControlState
 	List *asked;	   /* ShardBoardEvent *: homes of types that are not known yet */
 	bool starting;	   /* workers may run, as soon as all types have their ids, */
 	bool pushing;	   /* and exchange messages with peers */
-	char stopped[160]; /* why they were stopped; "": they were not */
+	char stopped[160]; /* why workers were stopped; "": they were not */
 	int64 downed_at;   /* when this start was downed; 0: it was not */
-	int64 revive_at;   /* when it is to go on as a new one, by an operator's word (I9); 0: never */
+	int64 revive_at;   /* when it starts as a new incarnation, by an operator (I9); 0: never */
 	bool again;		   /* something happened: tick at once */
 	int64 next_tick;   /* shard_clock_now() */
 } ControlState;
@@ -79,7 +77,7 @@ typedef struct ControlState
 extern ControlState shard_control;
 
 /*
- * control.c: one step of the machine, and what follows from it. They leave again set.
+ * control.c: one step of the machine, and what follows from it. These functions set shard_control.again.
  */
 extern void shard_control_event(const ShardNodeEvent *event);
 extern void shard_control_give(const ShardCommand *command);
@@ -110,7 +108,7 @@ extern bool shard_control_lock_all(void);
  */
 extern bool shard_control_lock(const char *const *tables, int count);
 
-/* Both: a transaction that has these tables; false: there is none, come back. */
+/* Both: a transaction that has these tables locked; false: it was not begun, come back. */
 extern bool shard_control_try(const char *const *tables, int count);
 
 /* Is this node the only member that its map has ever had? */
@@ -121,13 +119,13 @@ extern ShardUuid shard_control_random_uuid(void);
 
 extern void shard_control_commit(void);
 
-/* control_actions.c: what a step left in out. */
+/* control_actions.c: carries out the actions that a step left in out. */
 extern void shard_control_carry_out(void);
 extern bool shard_control_report_tickets(void);
 
 /*
- * control_fact.c: makes newer facts rows of the log, in the step's transaction; returns the lanes that
- * have news. active: those that run here already, as the facts say.
+ * control_fact.c: makes newer facts rows of the log, in the step's transaction; returns the lanes that have news.
+ * active: shards that run here already, as the facts say.
  */
 extern ShardLanes
 shard_control_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active);
@@ -215,7 +213,7 @@ extern void shard_control_types_lack(char *names, size_t size);
 /* What the machine was told of: a number of shard_board_types(). False: nothing yet. */
 extern bool shard_control_types_told(uint32 *changes);
 
-/* The id that the cluster knows a type by, 0: it does not. */
+/* The id by which the cluster knows a type; 0: it knows none. */
 extern int32 shard_control_types_learned(const char *name, uint64 *settings_hash);
 
 /*
@@ -239,7 +237,7 @@ extern bool shard_control_begin_alone(void);
 typedef struct ControlTypeAnswer
 {
 	const char *difference; /* NULL: none */
-	const char *owner;		/* it belongs to that other role; or NULL */
+	const char *owner;		/* the type belongs to that other role; or NULL */
 	bool dropping;
 } ControlTypeAnswer;
 

@@ -62,7 +62,7 @@ static bool wished = false; /* the machine was told of types that may never get 
 static int64 complete_n =
 	-1; /* all is told as of that version of the map, once the gate has passed */
 static XLogRecPtr complete_lsn = InvalidXLogRecPtr;
-static bool settled = false; /* no number of ours means another type to the cluster */
+static bool settled = false; /* no number of this database means another type to the cluster */
 static int64 settled_n = -1; /* as of that version of the map */
 static int64 owners_n = -1;	 /* the rows name the owners in the cluster as of that version */
 
@@ -366,9 +366,9 @@ shard_control_types_told(uint32 *changes)
 /* ---- rounds ----------------------------------------------------------------------------------- */
 
 /*
- * Is a type of the map one that this database dropped, maybe to make another one of that name? At the
- * start whatever the map has beside our types was dropped by a process that died; later, what changed
- * its number and is not the one that the map has.
+ * Is a type of the map one that this database dropped, maybe to make another one of that name? At the start any type
+ * that the map has beside those of this database was dropped by a process that died; later, what changed its number and
+ * is not the one that the map has.
  */
 static bool
 was_dropped(const ControlLearned *learned, const ControlType *mine)
@@ -535,8 +535,7 @@ keep_types(List *types, MemoryContext context, bool over, const char *awaited)
 }
 
 /*
- * Looks whether shard.type has changed; then, whether our numbers are the cluster's. True: something
- * was done.
+ * Looks whether shard.type has changed; then, whether the numbers here are the cluster's. True: something was done.
  */
 bool
 shard_control_types_run(void)
