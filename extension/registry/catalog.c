@@ -1,6 +1,6 @@
 /*
  * registry/catalog.c
- *		OIDs of our own objects, and "is the extension here".
+ *		OIDs of the extension's own objects, and "is the extension here".
  *
  * Dropping the extension drops its tables, which sends a relcache invalidation
  * for each before their locks go. So a cache that is still valid once the
@@ -52,8 +52,8 @@ shard_catalog_init(void)
 }
 
 /*
- * Our OIDs, or NULL if the extension is not in this database, or not whole yet.
- * Absence is not remembered. The result is valid until the next invalidation.
+ * OIDs of the extension's objects, or NULL if the extension is not in this database, or not whole yet. Absence is not
+ * remembered. The result is valid until the next invalidation.
  */
 const ShardCatalog *
 shard_catalog_find(void)

@@ -1,9 +1,9 @@
 /*
  * registry/catalog.h
- *		OIDs of our own objects, and "is the extension here".
+ *		OIDs of the extension's own objects, and "is the extension here".
  *
- * OIDs are cached per process and looked up again after an invalidation of one
- * of our tables (DROP EXTENSION, CREATE EXTENSION).
+ * OIDs are cached per process and looked up again after an invalidation of one of its tables (DROP EXTENSION, CREATE
+ * EXTENSION).
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
  * registry/control_store.c
- *		Durable records of the control plane: table shard.control (core/action.h).
+ *		Durable records of the control plane: table shard.control (core/map/action.h).
  *
  * The control worker is the only writer: its lock (control.c) sees to it. Everything that a
  * step changes is written by one transaction of the caller's; if the process dies before its commit,

@@ -41,7 +41,7 @@ extern ShardGuestKind shard_guest_here(void);
 /* Error 42501 if a guest is here that must not run the statement. From the hook of utility statements. */
 extern void shard_guest_check_statement(const Node *statement);
 
-/* Such a guest of that owner comes into a session that runs code as user: see guest_hook.c. */
+/* A guest of that kind and owner comes into a session that runs code as user: see guest_hook.c. */
 extern void shard_guest_comes(ShardGuestKind kind, Oid owner, Oid user);
 
 /* Chains the hook by which the server's functions for what belongs to a session are refused. From _PG_init. */

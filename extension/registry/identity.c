@@ -130,7 +130,7 @@ lock_to_read(void)
 	}
 }
 
-/* Has the cluster another number for a type of ours? */
+/* Has the cluster another number for a type of this database? */
 static void
 compare_number(const ShardMapEntry *entry, void *arg)
 {

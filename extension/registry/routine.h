@@ -54,7 +54,7 @@ typedef enum ShardStrategyFunction
 extern Oid
 shard_routine_resolve_strategy(ShardStrategyFunction which, const char *text, char **name);
 
-/* What its qualified name means today, for a type with that owner; InvalidOid if there is none. */
+/* What a strategy function's qualified name means today, for a type with that owner; InvalidOid if there is none. */
 extern Oid shard_routine_find_strategy(ShardStrategyFunction which, const char *name, Oid owner);
 
 /*

@@ -288,8 +288,8 @@ shard_security_require(Oid owner)
 }
 
 /*
- * Opens a stretch of our own SQL as the bootstrap superuser. SET ROLE is
- * barred in it, and the user's settings do not decide where new tables go.
+ * Opens a stretch of the extension's own SQL as the bootstrap superuser. SET ROLE is barred in it, and the user's
+ * settings do not decide where new tables go.
  */
 void
 shard_security_begin_system(ShardSecurity *security)

@@ -12,7 +12,7 @@ extern void shard_security_check_send(ShardType *type);
 /* Whether the current user is a member of the type's owner (reads payloads, alters it). */
 extern bool shard_security_is_owner(const ShardType *type);
 
-/* Error 42501 unless so. what: "alter entity type" and the like. */
+/* Error 42501 unless the current user is. what: "alter entity type" and the like. */
 extern void shard_security_check_owner(const ShardType *type, const char *what);
 
 /* Why a type does not run here that belongs to another role in the cluster, palloc'd; NULL: it does not. */
@@ -62,14 +62,13 @@ extern void shard_security_end(ShardSecurity *security);
 extern void shard_security_require(Oid owner);
 
 /*
- * The opposite: a stretch of our own SQL on internal tables or DDL, as the
- * bootstrap superuser with a pinned search_path and the settings that shape
- * new tables at their defaults. No code of a user's may run in it. Ended by
- * shard_security_end(); *security must be all zeroes.
+ * The opposite: a stretch of the extension's own SQL on internal tables or DDL, as the bootstrap superuser with a
+ * pinned search_path and the settings that shape new tables at their defaults. No code of a user's may run in it. Ended
+ * by shard_security_end(); *security must be all zeroes.
  */
 extern void shard_security_begin_system(ShardSecurity *security);
 
-/* Connects to SPI and begins SQL on our tables as the system; and ends both. */
+/* Connects to SPI and begins SQL on the extension's tables as the system; and ends both. */
 extern void shard_security_open_system(ShardSecurity *security);
 extern void shard_security_close_system(ShardSecurity *security);
 

@@ -247,7 +247,7 @@ shard_setting_name_bytes(void)
 	return bytes;
 }
 
-/* The server makes that memory before any process of ours begins. */
+/* The server makes that memory before any process of the extension begins. */
 Size
 shard_setting_zone_bytes(void)
 {

@@ -85,8 +85,8 @@ extern Jsonb *shard_settings_to_jsonb(const ShardSettings *settings);
 extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
 
 /*
- * The type as the cluster knows it, and what of the settings the cluster knows; all texts are palloc'd
- * (settings_store.c). features, leased and extra are the caller's.
+ * The type as the cluster knows it, and those of the settings that the cluster knows; all texts are palloc'd
+ * (settings_store.c). The caller owns features, leased and extra.
  */
 extern void shard_settings_to_record(const char *type_name, const ShardSettings *settings,
 									 ShardTypeRecord *record);
@@ -117,5 +117,5 @@ extern void shard_settings_read_allocation(ShardAllocationSettings *allocation,
 										   const ShardAllocationSetting *setting,
 										   const struct ShardPlanValue *value);
 
-/* The number of a numeric setting; of a duration, microseconds. */
+/* The number of a numeric setting; of a duration in microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

@@ -6,10 +6,13 @@
 
 #include "shard.h"
 
-/* Of all these lanes, for a turn. Does not wait: false if one is taken; what was got goes with the transaction. */
+/*
+ * Takes the locks of all these lanes, for a turn. Does not wait: false if another session has one; locks that were
+ * taken go with the transaction.
+ */
 extern bool shard_turn_lock(ShardLanes lanes);
 
-/* Of one lane; waits until the turn of its worker is over. */
+/* Takes the lock of one lane; waits until the turn of its worker is over. */
 extern void shard_turn_lock_wait(int lane);
 
 /*
