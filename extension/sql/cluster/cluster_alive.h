@@ -2,7 +2,7 @@
  * sql/cluster/cluster_alive.h
  *		Whether members that are not heard are there, and entities run at them (N7, N8).
  *
- * What is not heard is a control worker. It may stand still alone, while the node's region workers go on.
+ * Unheard is the member's control worker. It may stand still alone, while the member's region workers go on.
  */
 #pragma once
 
@@ -23,9 +23,9 @@ typedef struct ShardAlive
 	bool mute;		  /* its server takes connections, and nothing comes: it may be frozen */
 
 	/* shard_cluster_alive_ask_others(): of members that this node hears */
-	List *heard_by;	  /* these hear it */
-	List *reached_by; /* its database answers these */
-	int32 runs_by;	  /* and has said to this one that entities run; 0: to none */
+	List *heard_by;	  /* these members hear it */
+	List *reached_by; /* its database answers these members */
+	int32 runs_by;	  /* the member to which its database has said that entities run; 0: none */
 } ShardAlive;
 
 /*
@@ -35,8 +35,9 @@ typedef struct ShardAlive
 extern void shard_cluster_alive(ShardAlive *asked, int count, int timeout_ms);
 
 /*
- * The same, of what members say that this node hears; reports as of shard_cluster_view_reports(). *witness: one of them
- * that hears a coordinator, which is returned; 0: none does. SHARD_ALIVE_MOST at most are asked about.
+ * The same, asked of members that this node hears; reports as of shard_cluster_view_reports(). *witness: one of them
+ * that hears a coordinator; the result is that coordinator, 0: none hears one. At most SHARD_ALIVE_MOST are asked
+ * about.
  */
 #define SHARD_ALIVE_MOST 16
 

@@ -2,8 +2,8 @@
  * sql/cluster/cluster_survey.h
  *		A question to all members at the same time.
  *
- * Each is asked over a connection of its own that ends with the question. A member that does not answer in time is
- * named, not waited for.
+ * Each member is asked over a connection of its own that ends with the question. A member that does not answer in time
+ * is named, not waited for.
  */
 #pragma once
 

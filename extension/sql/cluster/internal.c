@@ -427,8 +427,8 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 /* ---- stats ------------------------------------------------------------------------------------ */
 
 /*
- * Errors unless the call is from a member of our cluster, and for us. Nothing is written for it, so
- * its incarnation does not matter.
+ * Errors unless the call is from a member of this node's cluster, and for this node. Nothing is written for it, so its
+ * incarnation does not matter.
  */
 static void
 check_header(ShardReader *reader)

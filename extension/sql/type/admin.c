@@ -2,10 +2,9 @@
  * sql/type/admin.c
  *		SQL functions that alter and stop entity types.
  *
- * Called by clients. Each takes the shared lock on the extension object, then
- * exclusive locks of our own that keep two of them apart (admin_lock.c), all to the end
- * of the transaction; region workers do not take the latter. All of it is
- * transactional, so a crash leaves a type as it was or as it was asked for.
+ * Called by clients. Each takes the shared lock on the extension object, then exclusive locks of the extension's own
+ * that keep two of them apart (admin_lock.c), all to the end of the transaction; region workers do not take the latter.
+ * All of it is transactional, so a crash leaves a type as it was or as it was asked for.
  */
 #include "postgres.h"
 

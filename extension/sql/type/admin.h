@@ -23,7 +23,7 @@ typedef struct ShardAdminType
 	const char *search_path;
 	ShardSettings settings;
 	Oid extractor[SHARD_EXTRACTORS]; /* InvalidOid: none */
-	bool problem;					 /* one is stored */
+	bool problem;					 /* a problem is stored */
 } ShardAdminType;
 
 /* Which function of the type a setting names. */
@@ -36,10 +36,10 @@ shard_admin_extractor(ShardSettingId id)
 }
 
 /*
- * admin_row.c: the row. Read locks it to the end of the transaction; false if
- * there is none. Insert fills in type_id, and takes the place of what a dropped type of the name has left; replace
- * is for another row of that number; both and update tell all processes, and update takes a stored problem away. Call
- * between SPI_connect and SPI_finish, as the system (security.h); results outlive SPI_finish.
+ * admin_row.c: the row. Read locks the row to the end of the transaction; false if there is none. Insert fills in
+ * type_id, and takes the place of what a dropped type of the name has left; replace is for another row of that number;
+ * both and update tell all processes, and update takes a stored problem away. Call between SPI_connect and SPI_finish,
+ * as the system (security.h); results outlive SPI_finish.
  */
 extern bool shard_admin_row_read(const char *name, ShardAdminType *type);
 extern void shard_admin_row_insert(ShardAdminType *type);
@@ -65,13 +65,12 @@ extern void shard_admin_table_drop(const ShardAdminType *type);
  */
 extern void shard_admin_bind(ShardAdminType *type, const ShardRoutine *handler);
 
-/* Whether the type of its states exists. */
+/* Whether the type of the states exists. */
 extern bool shard_admin_has_state_type(const ShardAdminType *type);
 
 /*
- * admin.c: what every change of a type begins with. Begin takes the extension's lock, and
- * raises where nothing may be changed; function is its name for errors. Open
- * and close enclose the calls above.
+ * admin.c: what every change of a type begins with. Begin takes the extension's lock, and raises where nothing may be
+ * changed; function is the SQL function's name for errors. Open and close enclose the calls above.
  */
 extern void shard_admin_begin(const char *function);
 
@@ -94,7 +93,7 @@ extern void shard_admin_drop_init(void);
  */
 extern void shard_admin_lock_list(void);
 
-/* The type of this name, for members of its owner, else 42501 with what they wanted, or 42704. */
+/* Locks the type of this name, for members of its owner, else 42501 with what they wanted, or 42704. */
 extern ShardType *shard_admin_lock_name(const char *name, const char *what);
 
 /*
@@ -125,8 +124,8 @@ extern void shard_admin_check_executes(Oid owner, Oid function, const char *name
 extern void shard_admin_check_functions(const ShardAdminType *type);
 
 /*
- * Another owner: in the cluster, before anything is written in this transaction; and here, as the system, for the row to
- * be stored.
+ * admin_owner.c, too: another owner: in the cluster, before anything is written in this transaction; and here, as the
+ * system, for the row to be stored.
  */
 extern void shard_admin_owner_in_cluster(const char *type, Oid owner);
 extern void shard_admin_owner_here(ShardAdminType *type, Oid owner);

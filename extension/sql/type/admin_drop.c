@@ -50,7 +50,7 @@ typedef struct Drop
 
 static List *drops = NIL; /* in TopTransactionContext */
 
-/* Deletes the rows of the type from a table of ours and returns how many there were. */
+/* Deletes the rows of the type from a table of the extension and returns how many there were. */
 static uint64
 delete_rows(const ShardAdminType *type, const char *table)
 {
@@ -103,7 +103,7 @@ refuse_staged(const ShardAdminType *type)
 				 errhint("Try again when they are; see shard_rebalances.")));
 }
 
-/* How many rows of the type a table of ours has, as the active snapshot sees it. */
+/* How many rows of the type a table of the extension has, as the active snapshot sees it. */
 static uint64
 count_rows(int32 type_id, const char *table)
 {

@@ -28,7 +28,7 @@
 
 #define ENTITY_SCHEMA "shard_entity"
 
-/* Columns that are ours; no attribute of a composite state may be called so. */
+/* The extension's own columns; no attribute of a composite state may be called so. */
 static const char *const own_column[] = {"shard", "entity_id", "version", "remembered",
 										 "updated_at"};
 
@@ -40,7 +40,7 @@ static const char *const own_column[] = {"shard", "entity_id", "version", "remem
 	"fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05," \
 	" autovacuum_analyze_threshold = 1000, autovacuum_analyze_scale_factor = 0.1"
 
-/* Runs one command of ours. */
+/* Runs one command of the extension. */
 static void
 run(const char *command)
 {

@@ -478,7 +478,7 @@ check_members(ShardHealth *health, const ShardBoardView *view, List *reports)
 }
 
 /*
- * Connections that are not even begun: by our own settings, or by what an address has.
+ * Connections that are not even begun: because of this server's own settings, or of what an address has.
  */
 static void
 check_connections(ShardHealth *health)

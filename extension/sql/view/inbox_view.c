@@ -45,7 +45,7 @@ PG_FUNCTION_INFO_V1(shard_inbox_view_rows);
 PG_FUNCTION_INFO_V1(shard_inbox_view_blocker);
 PG_FUNCTION_INFO_V1(shard_inbox_view_insert);
 
-/* Columns of the view that a sender fills in; the others are ours. */
+/* Columns of the view that a sender fills in; the extension fills in the others. */
 enum
 {
 	COLUMN_TYPE = 1,
