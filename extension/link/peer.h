@@ -2,12 +2,11 @@
  * link/peer.h
  *		An asynchronous libpq connection to another node: one call at a time.
  *
- * Used by background processes (coordinator, region workers), and by backends whose client waits
- * (peer_client.h). Nothing here blocks, but for the look-up of a host's name: the owner calls
- * shard_peer_poll() when it was woken, and sleeps with shard_worker_wait(), which also wakes for the
- * sockets of all connections of this process. After any error or time-out the connection is closed, with
- * a bounded attempt to cancel the call; nobody reuses a connection that is in doubt (X5). A new one is
- * not begun before its back-off, with jitter, is over.
+ * Used by background processes (control worker, region workers), and by backends whose client waits (peer_client.h).
+ * Nothing here blocks, but for the look-up of a host's name: the owner calls shard_peer_poll() when it was woken, and
+ * sleeps with shard_worker_wait(), which also wakes for the sockets of all connections of this process. After any error
+ * or time-out the connection is closed, with a bounded attempt to cancel the call; a connection that is in doubt is
+ * never reused (X5). A new one is not begun before its back-off, with jitter, is over.
  */
 #pragma once
 

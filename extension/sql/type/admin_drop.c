@@ -67,7 +67,7 @@ delete_rows(const ShardAdminType *type, const char *table)
  * Error if a shard of the type is staged here: it is another node's until the move is decided, which only looks at its
  * ownership row (M5). A session that has locked the state table sees every copy that was stored, if it looks at what is
  * committed now, and bars new copies: they lock it first, and until their commit (M18). What can become home no more
- * does not count, since it may stay for ever: the known epoch is a later one, or another's (M14); or the cluster gave
+ * does not count, since it may stay without end: the known epoch is a later one, or another's (M14); or the cluster gave
  * the name another number, so no fact of this one will come.
  */
 static void
