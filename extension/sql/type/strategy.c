@@ -36,8 +36,9 @@ PG_FUNCTION_INFO_V1(shard_strategy_call);
 
 /*
  * For all functions of one question, and how much longer they may catch that it is over: then the backend ends, before
- * the coordinator gives it up (control_strategy.c) and asks another one. Where the server's own code looks at no
- * interrupts nothing ends it; others know by its place as a visitor, and ask nothing of the owner as long as it is there.
+ * the control worker gives it up (control_strategy.c) and asks another one. Where the server's own code looks at no
+ * interrupts nothing ends the backend; other processes know that by its place as a visitor, and ask nothing of the
+ * owner as long as it is there.
  */
 #define TIMEOUT_MS 5000
 #define OVERDUE_MS 2000
