@@ -489,8 +489,8 @@ tell_complete(void)
 
 /*
  * An earlier session that wanted the same has ended, as the one that wants it now has the lock. first: the session has
- * changed no type before. Otherwise it may have dropped a type of that name, and stay open for long, or be rolled back:
- * about that name no drop is told.
+ * changed no type before. Otherwise it may have dropped a type of that name, and stay open for long, or be rolled back.
+ * If the row says already what is wanted, the machine hears of nothing new.
  */
 void
 shard_control_types_wish(const ShardTypeRecord *type, bool first)

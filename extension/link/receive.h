@@ -35,8 +35,8 @@ typedef struct ShardReceiveTarget
 } ShardReceiveTarget;
 
 /*
- * Is a message to be taken? False: its type or shard never was here; the message is passed over, and its sender is
- * named. Errors with NOT_YET if the sender may know more of it than this node does.
+ * Is a message to be taken? False: the type or shard that it is for never existed; the message is passed over, and its
+ * sender is named. Errors with NOT_YET if the sender may know more of it than this node does.
  */
 extern bool shard_receive_target_takes(ShardReceiveTarget *target, const ShardCallee *callee,
 									   int32 type_id, int32 shard);

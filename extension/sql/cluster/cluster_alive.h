@@ -47,8 +47,7 @@ extern int32 shard_cluster_alive_ask_others(ShardAlive *asked, int count, List *
 /*
  * For shard_health: do entities run at members that are neither heard nor answer (N7), and which members hear those
  * that do not say so? Puts the answers into the reports. A member whose place is free already, or that was downed, is
- * left out: other checks say what becomes of it. If there are more than SHARD_ALIVE_MOST, it is this node that is cut
- * off.
+ * not asked: others say what becomes of it. If there are more than SHARD_ALIVE_MOST, it is this node that is cut off.
  */
 extern void shard_cluster_alive_ask_silent(List *reports);
 

@@ -162,8 +162,8 @@ name_claimant(ShardDatabase *db, int32 node)
 }
 
 /*
- * Errors unless the role may speak for all senders in a call, and unless they are at most as many as a node has for
- * another one. Bytes without a header have no sender.
+ * Errors unless the role may speak for all senders in a call, and unless its messages are at most as many as a node
+ * has for another one. Bytes without a header have no sender.
  */
 static void
 check_speakers(ShardDatabase *db, ShardReader call)
