@@ -197,7 +197,7 @@ run_handler(Trial *trial)
 	trial->state = OidOutputFunctionCall(output, state);
 }
 
-/* All that runs as the type's owner, who is a guest here. */
+/* All that runs as the type's owner, a guest here. */
 static void
 run_as_guest(void *argument)
 {
@@ -338,8 +338,8 @@ set_entity(Trial *trial, ShardType *type, const char *id, int len)
 }
 
 /*
- * The answer: state, reply, told. To somebody who is no member of the type's
- * owner it tells no more than shard_ask would: the reply, or else the state.
+ * The answer: state, reply, told. To a user that is no member of the type's owner it tells no more than shard_ask
+ * would: the reply, or else the state.
  */
 static Datum
 form_result(FunctionCallInfo fcinfo, const Trial *trial)
