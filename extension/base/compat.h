@@ -86,7 +86,7 @@
 #define shard_qualified_name(text) stringToQualifiedNameList(text, NULL)
 #endif
 
-/* Whether synchronous_standby_names is set; for who includes walsender_private.h. */
+/* Whether synchronous_standby_names is set. The file that uses it includes walsender_private.h. */
 #ifdef SYNC_STANDBY_DEFINED
 #define ShardSyncStandbysDefined() ((WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0)
 #else
@@ -136,7 +136,7 @@ shard_init_range_table(EState *estate, Relation rel)
 #define ShardPermission RTEPermissionInfo
 #endif
 
-/* For writes of rows that nobody can have changed: nothing will be checked again. */
+/* For writes of rows that no other transaction can have changed, so that no row is checked a second time. */
 #if PG_VERSION_NUM < 160000
 #define ShardEvalPlanQualInit(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)
 #else

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-/* So many bytes of each text; what was longer says at its end how long it was. */
+/* The most bytes of each text; a text that was cut says at its end how long it was. */
 #define SHARD_ERROR_TEXT_BYTES 8192
 
 /*

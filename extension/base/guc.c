@@ -137,7 +137,7 @@ is_role(const char *name)
 }
 
 /*
- * A list of at most so many roles, each of them once.
+ * A list of a limited number of roles, each of them once.
  */
 static bool
 check_roles(char **value, void **extra, GucSource source)
@@ -194,7 +194,7 @@ is_role_minimum(char *item)
 }
 
 /*
- * A list of at most so many of them.
+ * A list of a limited number of roles with their least numbers of members.
  */
 static bool
 check_role_min_members(char **value, void **extra, GucSource source)

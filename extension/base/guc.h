@@ -29,10 +29,10 @@ extern PGDLLIMPORT int shard_inbox_max_size;
 /* kB of entities in a region worker's memory beyond which the least recently used ones go */
 extern PGDLLIMPORT int shard_cache_size;
 
-/* ms a handler waits for a lock of somebody else; the workers' lock_timeout */
+/* ms a handler waits for a lock of another transaction; the workers' lock_timeout */
 extern PGDLLIMPORT int shard_handler_lock_timeout;
 
-/* What owners of types may ask for, but for superusers; 0: anything. */
+/* Limits of what owners of types may ask for, superusers excepted; 0: no limit. */
 extern PGDLLIMPORT int shard_max_handler_timeout; /* ms */
 extern PGDLLIMPORT int shard_max_types_per_owner;
 extern PGDLLIMPORT int shard_max_shards_per_type;
@@ -59,7 +59,7 @@ extern PGDLLIMPORT int shard_rebalance_interval; /* ms; 0: never */
 /* ms that workers linger when the server shuts down; 0: they do not */
 extern PGDLLIMPORT int shard_shutdown_timeout;
 
-/* Who keeps the cluster's map (R14). */
+/* Where the cluster's map is kept (R14). */
 typedef enum ShardStateStore
 {
 	SHARD_STATE_STORE_DDATA,  /* a majority of members that vote */
