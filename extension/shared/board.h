@@ -2,11 +2,10 @@
  * shared/board.h
  *		What the control worker and the rest of a node tell each other through shared memory.
  *
- * The control worker says who the node is and what its region workers may do (ShardBoard); region
- * workers report to it which homes they want and which shards are active (events). Nothing here is
- * durable: after a crash of the server the control worker says it anew; events may be lost, since
- * whoever wants something asks again. Decided homes do not go this way: they are rows of the log
- * (SHARD_KIND_FACT), appended by the control worker or with a peer's call.
+ * The control worker says who the node is and what its region workers may do (ShardBoard); region workers report to it
+ * which homes they want and which shards are active (events). Nothing here is durable: after a crash of the server the
+ * control worker writes it again; events may be lost, since a worker that still wants a thing asks again. Decided homes
+ * do not go this way: they are rows of the log (SHARD_KIND_FACT), appended by the control worker or with a peer's call.
  */
 #pragma once
 
@@ -66,9 +65,9 @@ extern int64 shard_board_lease(ShardDatabase *db);
 extern void shard_board_set(ShardDatabase *db, const ShardBoardView *view);
 
 /*
- * While a node joins a cluster nobody may send: its types are about to get other numbers. Closed under an
- * exclusive lock on the extension, and looked at by senders under their shared one. A fenced node takes
- * no messages for good (I6).
+ * While a node joins a cluster, sending is refused: its types are about to get other numbers. Closed under an exclusive
+ * lock on the extension, and looked at by senders under their shared one. A fenced node never takes messages again
+ * (I6).
  */
 typedef enum ShardBoardDoor
 {
@@ -85,10 +84,12 @@ typedef enum ShardBoardDoor
 
 extern void shard_board_close(ShardDatabase *db, ShardBoardDoor door);
 
-/* Error 55000, which says why nobody may send here; for a door that is closed. */
+/* Raises error 55000, which says why sending is refused on this node. The door is closed. */
 extern void shard_board_refuse(ShardBoardDoor door);
 
-/* Error 55000 if closed. False: nobody has said yet whether it is open. */
+/*
+ * Raises error 55000 if the door is closed. True: open. False: the control worker has not said yet whether it is open.
+ */
 extern bool shard_board_check_open(void);
 
 /* Rises when the record of any member was learned (directory.h). */
@@ -109,7 +110,7 @@ typedef struct ShardBoardEvent
 /* Region worker: report; wakes the control worker. False: the queue is full, ask again later. */
 extern bool shard_board_report(ShardDatabase *db, const ShardBoardEvent *event);
 
-/* Control worker: takes at most so many, oldest first; returns how many. */
+/* Control worker: takes at most `most` events, oldest first; returns how many. */
 extern int shard_board_take(ShardDatabase *db, ShardBoardEvent *events, int most);
 
 /*
@@ -128,17 +129,17 @@ extern bool shard_board_order(ShardDatabase *db, const ShardShardRef *order);
 extern bool shard_board_is_ordered(ShardDatabase *db, ShardLanes lanes);
 
 /*
- * Region worker: takes at most so many orders for these lanes, those of a lane oldest first; returns how
- * many. Cheap if there is none.
+ * Region worker: takes at most `most` orders for these lanes, those of a lane oldest first; returns how many. Cheap if
+ * there is none.
  */
 extern int
 shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardShardRef *orders, int most);
 
 /*
- * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server runs and this database
- * is the same node of the same cluster, its life, and begins above SHARD_FIRST_RSEQ(inc_no). In another life, of an
- * extension that was made anew or reset, the incarnations are counted anew: numbers that went on would be above those of
- * the next one, which members would take for what they know. The lane's worker only.
+ * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server runs and this
+ * database is the same node of the same cluster, its life, and begins above SHARD_FIRST_RSEQ(inc_no). In another life,
+ * of an extension that was created again or reset, the incarnations are counted from the start again: numbers that went
+ * on would be above those of the next one, which members would take for what they know. The lane's worker only.
  */
 extern int64 shard_board_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
 
@@ -166,8 +167,8 @@ extern void
 shard_board_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardStartKind kind);
 
 /*
- * A random number that only processes of this server know, as long as it runs: who calls a procedure of
- * shard_peer with it is one of them.
+ * A random number that only processes of this server know, as long as it runs: a caller of a procedure of shard_peer
+ * that passes it is one of them.
  */
 extern uint64 shard_board_secret(ShardDatabase *db);
 

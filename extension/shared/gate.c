@@ -29,7 +29,7 @@
 
 #include "base/compat.h"
 
-/* Nobody wakes us when a standby has flushed, so we look again after so many ms. */
+/* No process wakes this one when a standby has flushed, so it looks again after this time, in ms. */
 #define FIRST_NAP 1
 #define LONGEST_NAP 16
 
@@ -62,8 +62,7 @@ standby_flushed(void)
 }
 
 /*
- * Notes since when something waits. Of what is noted already, and waits still, nothing changes: the gate has not moved that
- * far.
+ * Notes since when something waits. A note whose position still waits stays as it is: the gate has not moved that far.
  */
 static void
 note_wait(XLogRecPtr lsn, XLogRecPtr flushed)
@@ -105,8 +104,8 @@ shard_gate_released(XLogRecPtr lsn)
 }
 
 /*
- * A position behind every commit so far. The next record may be on a new page: its header is not written yet, and
- * nobody could flush it.
+ * A position behind every commit so far. The next record may be on a new page: its header is not written yet and cannot
+ * be flushed.
  */
 XLogRecPtr
 shard_gate_newest(void)
@@ -173,7 +172,7 @@ connected_standbys(int *wanted)
 }
 
 /*
- * One look, by who looks often; see gate.h.
+ * One look, by a process that looks often.
  */
 void
 shard_gate_watch(void)
@@ -194,7 +193,6 @@ shard_gate_watch(void)
 	SpinLockRelease(&watch->mutex);
 }
 
-/* See gate.h. */
 bool
 shard_gate_look(ShardGateLook *look)
 {

@@ -2,8 +2,8 @@
  * shared/gate.h
  *		The release gate: whether a commit may be shown outside this database (G1, G4).
  *
- * Every output that another shard, node or client can observe asks it. Nobody
- * else compares LSNs: what the gate looks at will change (section 10).
+ * Every output that another shard, node or client can observe asks it. The gate alone compares LSNs: what it looks at
+ * will change (section 10).
  */
 #pragma once
 

@@ -28,7 +28,7 @@ typedef struct ShardImportProgress
 {
 	ShardShardRef shard; /* the epoch and the move to come */
 	int32 node;			 /* copied from there */
-	int pid;			 /* who is at it; 0: nobody any more */
+	int pid;			 /* the backend that copies; 0: it has ended */
 	ShardImportPhase phase;
 	int64 rows_copied;
 	int64 rows_total;

@@ -29,8 +29,8 @@ extern void shard_link_trouble_over(ShardDatabase *db, int worker, int32 node, S
 extern void shard_link_trouble_forget(ShardDatabase *db, int worker);
 
 /*
- * Anybody: the trouble of the worker whose links to the node have failed for longest. False: there is none. One that
- * was not tried for a minute is none.
+ * Any process: of the workers' links to the node, the trouble that has lasted longest. False: there is none. A link
+ * that was not tried for a minute counts as having none.
  */
 extern bool
 shard_link_trouble_of(ShardDatabase *db, int32 node, ShardLinkUse use, ShardLinkTrouble *trouble);

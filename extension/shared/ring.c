@@ -2,10 +2,9 @@
  * shared/ring.c
  *		Requests from a backend to a region worker and their replies.
  *
- * The backend writes its request into its slot, puts that into the worker's
- * queue, and waits on its latch (ring_call.c). The worker takes its queue at
- * the start of a turn and answers after the turn's commit: this file. States
- * of a slot, and who may touch it: ring_slot.h.
+ * The backend writes its request into its slot, puts that into the worker's queue, and waits on its latch
+ * (ring_call.c). The worker takes its queue at the start of a turn and answers after the turn's commit: this file.
+ * States of a slot, and which process may touch it: ring_private.h.
  *
  * What a death leaves behind. Asker: before_shmem_exit gives its request up.
  * Worker: requests that it had taken are lost, those in its queue wait for the

@@ -43,7 +43,7 @@ typedef struct ShardRequest
 	int entity_len;
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 	const char *type_name; /* of an ask, for the asker's errors; not known to the worker */
-	int64 patience_us;	   /* the asker waits so much longer for one that has begun */
+	int64 patience_us;	   /* the asker waits this much longer for an ask that has begun */
 	char *payload;		   /* palloc'd; NULL if none */
 	int payload_len;
 } ShardRequest;
@@ -63,15 +63,15 @@ extern void shard_ring_attach(ShardDatabase *db, int worker);
 extern bool shard_ring_alive(const ShardRequest *request);
 
 /*
- * Worker: what an ask waits for, a sentence for the error of one that waits in vain. It is cut at
- * SHARD_RING_WHY bytes, and names no addresses.
+ * Worker: what an ask waits for, as a sentence for the error of an ask whose time runs out. It is cut at SHARD_RING_WHY
+ * bytes, and names no addresses.
  */
 #define SHARD_RING_WHY 400
 extern void shard_ring_note(const ShardRequest *request, const char *why);
 
 /*
- * The same with its cause, which may name addresses: shown to askers alone who may read all statistics, after the
- * sentence. "": none. It is cut at SHARD_RING_CAUSE bytes.
+ * The same with its cause, which may name addresses: it follows the sentence, for those askers alone that may read all
+ * statistics. "": none. It is cut at SHARD_RING_CAUSE bytes.
  */
 #define SHARD_RING_CAUSE 256
 extern void shard_ring_note_cause(const ShardRequest *request, const char *why, const char *cause);
@@ -86,10 +86,9 @@ extern bool shard_ring_begin(const ShardRequest *request);
 extern void shard_ring_unbegin(const ShardRequest *request);
 
 /*
- * Worker, after commit: answers. lsn: the asker flushes WAL up to it, and waits for
- * the gate there, before it believes the answer; InvalidXLogRecPtr if that tells of no commit. data NULL: SQL
- * NULL. An answer nobody waits for any more is dropped. No error is raised but
- * for lack of memory.
+ * Worker, after commit: answers. lsn: the asker flushes WAL up to it, and waits for the gate there, before it believes
+ * the answer; InvalidXLogRecPtr if that tells of no commit. data NULL: SQL NULL. An answer whose asker has stopped
+ * waiting is dropped. The one possible error is lack of memory.
  */
 extern void
 shard_ring_reply(const ShardRequest *request, const char *data, int len, XLogRecPtr lsn);

@@ -41,7 +41,7 @@
 
 #include "base/compat.h"
 
-/* The worker's fate is looked at, at least, each so many microseconds. */
+/* The asker looks whether the worker is alive at least once in this time, in microseconds. */
 #define LIVENESS_INTERVAL (1000 * 1000)
 
 /* A handler that has less patience with locks than twice this may end before it is looked at. */
@@ -129,7 +129,7 @@ waits_for_us(Call *call)
 	n = ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers));
 	for (int i = 0; i < n; i++)
 		waits |= pids[i] == MyProcPid;
-	/* who waits no more may have given that lock up, and not yet have said so */
+	/* a worker that has stopped waiting may have given that lock up, and not yet have said so */
 	if (n > 0)
 		call->was_ours = waits;
 	MemoryContextSwitchTo(old);
@@ -266,7 +266,7 @@ target_name(const Call *call)
 }
 
 /*
- * Why a request waited in vain.
+ * Why the time of a request ran out before it was answered.
  */
 static const char *
 reason(const Call *call, const char *limit)

@@ -12,9 +12,9 @@
 /*
  * ---- ring_body.c: What a request or a reply carries: bytes, in its slot or in a DSM segment.
  *
- * A body has one writer and one reader at a time; ring.c's states say who. The
- * writer makes the segment of a large one. That of a request lives as long as
- * the asker's mapping, that of a reply is pinned until shard_ring_body_drop().
+ * A body has one writer and one reader at a time; the states of the slot say which processes those are. The writer
+ * makes the segment of a large body. That of a request lives as long as the asker's mapping, that of a reply is pinned
+ * until shard_ring_body_drop().
  */
 
 /* Longer bodies go through a DSM segment. */
@@ -57,12 +57,11 @@ extern void shard_ring_body_throw(const char *data, int len);
 extern bool shard_ring_body_unpack_error(const char *data, int len, ErrorData *error);
 
 /*
- * ---- ring_slot.c: Slots of the ring: states, queues and who may touch what. 
+ * ---- ring_slot.c: Slots of the ring: states, queues, and which process may touch what.
  *
- * One slot per backend, numbered like its PGPROC; that backend is its owner. A
- * slot that is not FREE belongs to a worker slot, whose mutex guards its state
- * and links. Bodies are written and read outside of the mutex, by the one whom
- * the state names.
+ * One slot per backend, numbered like its PGPROC; that backend is its owner. A slot that is not FREE belongs to a
+ * worker slot, whose mutex guards its state and links. Bodies are written and read outside of the mutex, by the process
+ * that the state names.
  */
 
 typedef enum ShardRingState
@@ -102,7 +101,7 @@ typedef struct ShardRingSlot
 
 	/* written by the worker in TAKEN, under the mutex: shard_ring_note(); read by the owner when it has left */
 	char why[SHARD_RING_WHY];
-	char cause[SHARD_RING_CAUSE]; /* of that; for who may see addresses */
+	char cause[SHARD_RING_CAUSE]; /* of that failure; for roles that may see addresses */
 
 	/* written by the worker in REPLYING */
 	bool failed;   /* reply is an error (ring_body.h) */

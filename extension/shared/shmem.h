@@ -2,8 +2,8 @@
  * shared/shmem.h
  *		Shared memory: one slot per database, its workers, lanes and log.
  *
- * Who may write what, and under which lock, stands beside each field. Nothing
- * here is durable: after a crash it is rebuilt from tables (log.c, cursor.c).
+ * Beside each field stands which process may write it, and under which lock. Nothing here is durable: after a crash it
+ * is rebuilt from tables (log.c, cursor.c).
  */
 #pragma once
 
@@ -30,13 +30,13 @@ typedef enum ShardDatabaseState
 	SHARD_DATABASE_PROBE,  /* worker 0 finds out whether the extension is here; -> ACTIVE, ABSENT */
 	SHARD_DATABASE_ACTIVE, /* all workers wanted; -> PROBE, ABSENT */
 	SHARD_DATABASE_ABSENT, /* no extension; -> PROBE, UNUSED */
-	SHARD_DATABASE_BARRED  /* somebody drops, renames or copies it; -> PROBE */
+	SHARD_DATABASE_BARRED  /* a backend drops, renames or copies it; -> PROBE */
 } ShardDatabaseState;
 
 /* What the workers of a database found; set by them, reset by the launcher. */
 typedef enum ShardProbeOutcome
 {
-	SHARD_PROBE_NONE,	 /* nobody has looked yet; -> PRESENT, ABSENT */
+	SHARD_PROBE_NONE,	 /* no worker has looked yet; -> PRESENT, ABSENT */
 	SHARD_PROBE_PRESENT, /* -> ABSENT */
 	SHARD_PROBE_ABSENT	 /* final until the launcher resets it */
 } ShardProbeOutcome;
@@ -68,8 +68,8 @@ typedef struct ShardLongCall
 } ShardLongCall;
 
 /*
- * One background worker. generation rises at each attach, so whoever
- * remembers (slot, generation) notices a restart.
+ * One background worker. generation rises at each attach, so a process that remembers (slot, generation) notices a
+ * restart.
  */
 #define SHARD_AWAY_COUNTERS 64
 
@@ -79,19 +79,19 @@ typedef struct ShardWorkerSlot
 	bool in_use;
 	uint32 generation;
 	pid_t pid;
-	Latch *latch;		/* NULL: nobody to wake */
+	Latch *latch;		/* NULL: no process to wake */
 	ShardLanes lanes;	/* mask of the lanes held */
-	bool keeper;		/* it runs nobody's types (division.h) */
+	bool keeper;		/* it runs no types (division.h) */
 	int ask_head;		/* newest ask slot handed to this worker, -1: none (ring.c) */
 	bool stop_wanted;	/* launcher: leave after this turn */
 	bool no_room;		/* launcher: the server has no slot for one more background worker */
 	uint32 start_token; /* launcher: only the worker started with it may attach */
 	bool begins_anew;	/* it left so that another one comes at once */
-	char why[192];		/* it was terminated; "": nobody has said (worker_log.c) */
+	char why[192];		/* it was terminated; "": no reason was given (worker_log.c) */
 	ShardWorkerTurns turns_now; /* written by the worker alone */
 
 	/* the launcher's alone */
-	int failures;			/* ends in a row that nobody asked for */
+	int failures;			/* ends in a row that were not asked for */
 	TimestampTz next_start; /* not before */
 
 	/* set by anyone, cleared by the worker before it looks for work */
@@ -198,12 +198,15 @@ typedef struct ShardDatabase
 	ShardDatabaseState state;
 	bool paused; /* identity is not clear: see shard.node */
 
-	/* Whose the lanes are, for who starts; a worker may be on its way still. Under the lock, too. */
+	/*
+	 * Which worker has which lanes, read by workers that start; a worker may still be on its way to these. Under the
+	 * lock, too.
+	 */
 	ShardDivision division;
 	TimestampTz group_missed_at[SHARD_GROUPS]; /* the launcher's alone */
 
 	ShardProbeOutcome probe_outcome;
-	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe anew */
+	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe again */
 	int installing;	   /* open transactions that run CREATE EXTENSION */
 
 	/* copies of what the division says, for others */
@@ -216,7 +219,7 @@ typedef struct ShardDatabase
 	/* workers whose link to a node is down, by the node's number (buffer.c) */
 	pg_atomic_uint32 away[SHARD_AWAY_COUNTERS];
 
-	/* counters of types get scarce: a worker is to give back those that nobody needs (shmem_counter.c) */
+	/* counters of types get scarce: a worker is to give back those of types that are gone (shmem_counter.c) */
 	pg_atomic_uint32 counters_wanted;
 
 	slock_t trouble_mutex; /* guards the next two */
@@ -228,7 +231,7 @@ typedef struct ShardDatabase
 	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the control worker */
 	ShardLane lane[SHARD_LANES];
 
-	/* process that owns a lane, or one of the things behind them (W2); 0: nobody */
+	/* process that owns a lane, or one of the things behind them (W2); 0: none */
 	pg_atomic_uint32 owner[SHARD_OWNERS];
 } ShardDatabase;
 
@@ -266,7 +269,7 @@ typedef struct ShardGateWatch
 {
 	slock_t mutex; /* guards the rest */
 	uint64
-		lsn; /* a commit that was asked for in vain; past the gate, if the standbys have it by now */
+		lsn; /* a commit that an asker gave up waiting for; past the gate, if the standbys have it by now */
 	TimestampTz waits_since; /* when it was, first */
 	TimestampTz alone_since; /* there are fewer synchronous standbys than it takes; 0: enough */
 } ShardGateWatch;
@@ -374,7 +377,9 @@ shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int
 /* Counters of a database, at most SHARD_TYPE_COUNTERS, with what they say; returns how many. */
 extern int shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int64 *held);
 
-/* Worker: whether to look for counters that nobody needs; asked once for each time that somebody wanted it. */
+/*
+ * Worker: whether to look for counters that are not needed any more. True once for each time that a process wanted it.
+ */
 extern bool shard_shmem_counters_wanted(void);
 
 /* Gives the counter of a type back that is gone, unless it says something else meanwhile. */
@@ -424,7 +429,7 @@ shard_shmem_division(ShardDatabase *db)
 }
 
 /*
- * Divides the lanes anew, for these groups and the settings as they are; nothing happens if all is as it was. The caller
+ * Divides the lanes again, for these groups and the present settings; an unchanged division stays as it is. The caller
  * holds the control lock exclusively.
  */
 extern void shard_shmem_divide(ShardDatabase *db, uint8 groups);
@@ -446,8 +451,8 @@ extern void shard_shmem_wake_region(ShardDatabase *db);
 extern ShardLanes shard_shmem_worker_lanes(const ShardDatabase *db, int worker);
 
 /*
- * Wakes the worker of this number; harmless if it does not run. Cheap if
- * somebody did so already and the worker has not looked since.
+ * Wakes the worker of this number; harmless if it does not run. Cheap if the worker was woken already and has not
+ * looked since.
  */
 extern void shard_shmem_wake_worker(ShardDatabase *db, int worker);
 
@@ -495,14 +500,14 @@ extern void shard_shmem_turn_began(ShardWorkerSlot *slot, TimestampTz at);
 extern void shard_shmem_turn_ended(ShardWorkerSlot *slot);
 extern void shard_shmem_turn_goes_on(ShardWorkerSlot *slot);
 
-/* Anybody: since when it is in a turn, 0: in none; *at: since when that has come no further. */
+/* Any process: since when the worker is in a turn, 0: in none; *at: since when that turn has come no further. */
 extern TimestampTz shard_shmem_turn(ShardWorkerSlot *slot, TimestampTz *at);
 
 /* The worker: one failed (type_id 0: at no entity). */
 extern void shard_shmem_turn_failed(ShardWorkerSlot *slot, int32 type_id, const char *entity,
 									const char *error);
 
-/* Anybody: what the worker told last. */
+/* Any process: what the worker told last. */
 extern void shard_shmem_turns(ShardWorkerSlot *slot, ShardWorkerTurns *turns);
 
 /* The worker, in a signal handler: a call has been running for long; it has ended. */
@@ -510,5 +515,5 @@ extern void shard_shmem_call_is_long(ShardWorkerSlot *slot, TimestampTz since, i
 									 const char *entity, int entity_len);
 extern void shard_shmem_call_ended(ShardWorkerSlot *slot);
 
-/* Anybody: since when one runs, 0: none; entity is palloc'd. */
+/* Any process: since when a long call runs, 0: none; entity is palloc'd. */
 extern TimestampTz shard_shmem_long_call(ShardWorkerSlot *slot, int32 *type_id, char **entity);

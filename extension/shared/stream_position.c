@@ -2,9 +2,9 @@
  * shared/stream_position.c
  *		Streams from peers: up to where each was received, in shared memory (X3).
  *
- * A hash table for all databases, and per database which lanes are ready, and who waits. Entries are
- * a cache of committed rows: a process that dies between commit and shard_stream_position_set() takes the
- * server down, and the table is rebuilt; any other end of a process comes before or after both.
+ * A hash table for all databases, and per database which lanes are ready, and which processes wait. Entries are a cache
+ * of committed rows: a process that dies between commit and shard_stream_position_set() takes the server down, and the
+ * table is rebuilt; any other end of a process comes before or after both.
  */
 #include "postgres.h"
 
@@ -209,7 +209,7 @@ shard_stream_position_set_quarantine(const ShardStreamPositionKey *key, int32 qu
 	LWLockRelease(shared->lock);
 }
 
-/* Copies the streams of a database into room for so many; returns how many there are. */
+/* Copies the streams of a database into list, at most as many as there is room for; returns how many there are. */
 static int
 copy_streams(Oid dboid, ShardPeerPosition *list, int room)
 {

@@ -2,11 +2,10 @@
  * shared/stream_position.h
  *		Streams from peers: up to where each was received, in shared memory (X3).
  *
- * The durable form of a position is a row of the log (SHARD_KIND_POSITION) of the transaction that
- * stored what it speaks of, or a row of table shard.position (stream_position_table.h). Here is the newest
- * committed one of each stream. Whoever changes it holds the stream's lock (receive.c) until the
- * entry is changed, too; and a lane is ready once its worker has read log and table after the start
- * of the server.
+ * The durable form of a position is a row of the log (SHARD_KIND_POSITION) of the transaction that stored what it
+ * speaks of, or a row of table shard.position (stream_position_table.h). Here is the newest committed one of each
+ * stream. A process that changes a position holds the stream's lock (receive.c) until the entry is changed, too; and a
+ * lane is ready once its worker has read log and table after the start of the server.
  */
 #pragma once
 
@@ -31,8 +30,8 @@ typedef struct ShardPeerPosition
 	ShardStreamPosition stream;
 
 	/*
-	 * The newest row in the log that says so, at this seq or above, but above the rows that said
-	 * anything before; 0: table shard.position has it, or nothing came yet.
+	 * The newest row in the log that has this position, at this seq or above, but above the rows of earlier positions;
+	 * 0: table shard.position has it, or nothing came yet.
 	 */
 	int64 row_seq;
 	bool in_table;	  /* and table shard.position, too, as of a rotation */
@@ -59,7 +58,7 @@ shard_stream_position_get(const ShardStreamPositionKey *key, ShardPeerPosition *
 /* Makes room for a stream, so that set cannot fail; error 53400 if there is none left. */
 extern void shard_stream_position_reserve(const ShardStreamPositionKey *key);
 
-/* After commit, under the stream's lock; the entry was reserved. Wakes who waits. Never fails. */
+/* After commit, under the stream's lock; the entry was reserved. Wakes the processes that wait. Never fails. */
 extern void shard_stream_position_set(ShardDatabase *db, const ShardPeerPosition *position);
 
 /* What the origin said about the link; the entry was reserved. Never fails. */

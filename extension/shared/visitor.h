@@ -1,8 +1,8 @@
 /*
  * shared/visitor.h
- *		Backends in which other nodes call: they leave when somebody wants the database for himself.
+ *		Backends in which other nodes call: they leave when a statement needs the database without other sessions.
  *
- * DROP DATABASE and its like wait for nobody's session. Our workers leave by themselves (bar.h); the
+ * DROP DATABASE and its like do not wait for sessions to leave. Our workers leave by themselves (bar.h); the
  * connections of other nodes are sessions of this server, and have to be ended.
  */
 #pragma once

@@ -9,7 +9,7 @@
 /* Why this process is about to end itself; may be set in a signal handler, to a constant. */
 extern const char *volatile shard_worker_log_why;
 
-/* Called with each error that ends the process, or the server, before it does; NULL: nobody has asked for that. */
+/* Called with each error that ends the process, or the server, before it does; NULL: no function is called. */
 extern void (*shard_worker_log_fatal)(const ErrorData *error);
 
 /* From now on lines of this process name it and its database. In a transaction. */
@@ -21,5 +21,5 @@ extern void shard_worker_log_begin(const char *process);
  */
 extern pid_t shard_worker_log_terminate(ShardWorkerSlot *slot, const char *why);
 
-/* Says why this process ends, if somebody said so, where it ends without an error. */
+/* Logs why this process ends, if a reason was given; for where it ends without an error. */
 extern void shard_worker_log_end(void);
