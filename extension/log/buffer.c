@@ -74,7 +74,7 @@ shard_buffer_away(int32 node, bool away)
 		pg_atomic_fetch_add_u32(&db->away[node % SHARD_AWAY_COUNTERS], away ? 1 : -1);
 }
 
-/* Whether the type's owner waits for a worker of his own. */
+/* Whether the type's owner has no worker yet and waits for one. */
 static bool
 has_no_worker(int32 type_id, int32 shard)
 {

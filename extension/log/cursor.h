@@ -25,9 +25,9 @@ extern ShardCursor *shard_cursor_create(int worker, ShardLanes lanes);
 extern void shard_cursor_load(ShardCursor *cursor);
 
 /*
- * What others rebuild from the log when a worker starts. Register before shard_cursor_revisit(), which
- * reads the whole log once, in order of seq, with the active snapshot, and shows each of these rows of
- * the worker's lanes to whoever registered for its kind:
+ * What others rebuild from the log when a worker starts. Register before shard_cursor_revisit(), which reads the whole
+ * log once, in order of seq, with the active snapshot, and shows each of these rows of the worker's lanes to the
+ * function registered for its kind:
  * - of kind PACKET and POSITION, all;
  * - of kind TELL, START and PASSIVATE those that came from a stream (they have a tag) and are handled,
  *	 that is, that the position has passed; registered for as TELL.
@@ -54,8 +54,8 @@ extern void shard_cursor_keep(ShardCursor *cursor, int lane, int64 seq);
 extern bool shard_cursor_has_left(const ShardCursor *cursor, int64 seq);
 
 /*
- * Notes what can be read in this turn. Call before the turn's snapshot is taken. keep: the files stay what they
- * are to the end of the transaction, and nobody empties a segment meanwhile; for a start.
+ * Notes what can be read in this turn. Call before the turn's snapshot is taken. keep: the files stay what they are to
+ * the end of the transaction, and no segment is emptied meanwhile; for the start of a worker.
  */
 extern void shard_cursor_open(ShardCursor *cursor, bool keep);
 
@@ -68,8 +68,7 @@ extern void shard_cursor_open(ShardCursor *cursor, bool keep);
 extern bool shard_cursor_peek(ShardCursor *cursor, Snapshot snapshot, ShardRow *row);
 
 /*
- * Whether the last error was that a file has been replaced or cut since shard_cursor_open: the turn is to begin
- * anew.
+ * Whether the last error was that a file has been replaced or cut since shard_cursor_open: the turn is to be run again.
  */
 extern bool shard_cursor_was_overtaken(const ShardCursor *cursor);
 

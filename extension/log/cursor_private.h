@@ -126,7 +126,7 @@ struct ShardCursor
 	int64 needed[SHARD_LANES];	   /* by the cursor, as of that row */
 	int64 keep[SHARD_LANES];	   /* by others */
 	ShardSenders senders;
-	bool void_places;  /* scan from the oldest segment, fill P's pages anew */
+	bool void_places;  /* scan from the oldest segment, fill P's pages again */
 	ShardPlace resume; /* page of the last row passed */
 
 	/* hints about the files behind the places */

@@ -65,7 +65,7 @@ in_progress(ShardCursor *c, uint64 xid, Snapshot snapshot)
 	return c->memo_answer;
 }
 
-/* The log's own rows, which are nobody's messages. */
+/* The log's own rows, which carry no messages. */
 static inline bool
 is_own(int16 kind)
 {

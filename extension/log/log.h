@@ -138,7 +138,7 @@ shard_log_fixed(HeapTupleHeader tuple)
 	return (const ShardRowFixed *) ((const char *) tuple + tuple->t_hoff);
 }
 
-/* ---- log_waiting.c: How many messages of a type are in the log that nobody has read yet ---- */
+/* ---- log_waiting.c: How many messages of a type are in the log that no worker has read yet ---- */
 
 typedef struct ShardLogWaiting
 {
@@ -148,7 +148,7 @@ typedef struct ShardLogWaiting
 } ShardLogWaiting;
 
 /*
- * Reads what the positions that the snapshot sees leave to be handled, and nothing below. What was committed since counts,
- * too. Nobody is waited for.
+ * Reads what the positions that the snapshot sees leave to be handled, and nothing below. What was committed since
+ * counts, too. Does not wait for locks.
  */
 extern ShardLogWaiting shard_log_waiting(int32 type_id, Snapshot snapshot);

@@ -1,6 +1,6 @@
 /*
  * log/log_read.c
- *		Reading the log with a snapshot: for views, and for who looks back.
+ *		Reading the log with a snapshot: for views, and for code that looks back.
  *
  * Segments are read in order of their first seq, page by page; a page is
  * copied, its rows are judged by visibility and put in order of seq, wherever

@@ -1,9 +1,9 @@
 /*
  * log/log_read.h
- *		Reading the log with a snapshot: for views, and for who looks back.
+ *		Reading the log with a snapshot: for views, and for code that looks back.
  *
- * Needs nothing of the log's shared state. A segment is locked only while it is
- * read, so that nobody's open transaction keeps it from being emptied.
+ * Needs nothing of the log's shared state. A segment is locked only while it is read, so that an open transaction of a
+ * reader does not keep the segment from being emptied.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ typedef struct ShardLogScan
 {
 	Snapshot snapshot;
 	int64 from;	  /* rows below are not wanted: a hint that saves reading */
-	int64 upto;	  /* the same for rows above; 0: no limit */
+	int64 upto;	  /* rows above it are left out, too; 0: no limit */
 	bool payload; /* false: visits get none, and no chunk is put together */
 	ShardLogWant want;
 	ShardLogVisit visit;
