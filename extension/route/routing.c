@@ -92,7 +92,7 @@ publish_counts(void)
 	}
 }
 
-/* A worker that ends takes its share off the counters; its successor counts anew. */
+/* A worker that ends takes its share off the counters; its successor counts from zero. */
 static void
 at_exit(int code, Datum arg)
 {
@@ -307,7 +307,7 @@ shard_routing_begin(void)
 		bury_dropped();
 }
 
-/* A row of the log that names what nobody can have written. */
+/* A row of the log that names what no version of this code writes. */
 static void
 damaged(const ShardRow *row)
 {

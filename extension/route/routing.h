@@ -75,7 +75,7 @@ extern const ShardPresence shard_routing_presence;
 
 /*
  * In a turn: compares a piece of what memory believes to be parked with the table, which is right, and adds how many
- * messages there were. False: it was the last one, and the next begins anew.
+ * messages there were. False: it was the last piece, and the next call begins again at the first.
  */
 extern bool shard_routing_recount(int64 *messages);
 
@@ -91,9 +91,10 @@ extern ShardHandoffAnswer shard_routing_stop(const ShardShardRef *ref);
 extern bool shard_routing_seal(const ShardShardRef *ref);
 
 /*
- * M7: deletes at most so many rows that a shard has left here: that was sealed and lives elsewhere, or was
- * copied for a move that was aborted, at last the ownership row; of one that begins anew, its states from
- * before. purge: all zero but for its memory at first. False: that shard is done, or no longer to be deleted.
+ * M7: deletes at most limit rows that a shard has left here: of a shard that was sealed and lives elsewhere, or was
+ * copied for a move that was aborted, all of them, the ownership row last; of a shard that begins again, its states
+ * from before. purge: all zero but for its memory at first. False: nothing of that shard is left to be deleted, or its
+ * rows are to stay.
  */
 extern bool shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limit);
 extern void shard_routing_purge_committed(XLogRecPtr lsn);
@@ -103,7 +104,10 @@ extern void shard_routing_purge_aborted(void);
 typedef void (*ShardRoutingEach)(const ShardShardRef *ref, void *arg);
 extern void shard_routing_each_stopping(ShardRoutingEach visit, void *arg);
 
-/* Is it home here, and begins anew when its rows from before are gone? After that, in a turn: it does so. */
+/*
+ * Whether the shard's home is here, and it begins again once its rows from before are gone. When they are gone, in a
+ * turn, the second function makes it begin again.
+ */
 extern bool shard_routing_is_clearing(const ShardShardRef *ref);
 extern void shard_routing_begin_anew(const ShardShardRef *ref);
 
@@ -116,7 +120,10 @@ extern bool shard_routing_next_purge(ShardShardRef *ref);
 /* The newest commit that is known here, at least. */
 extern XLogRecPtr shard_routing_lsn(void);
 
-/* Whether the turn found that another process had changed an ownership row: nobody is to blame. */
+/*
+ * Whether the turn found that another process had changed an ownership row, which is no fault of the message or its
+ * handler.
+ */
 extern bool shard_routing_was_overtaken(void);
 
 /* Before and after the turn's commit at lsn: where tests may have it fail. */
@@ -134,7 +141,7 @@ typedef struct ShardRoutingAccepted
 	int64 in_doubt;
 } ShardRoutingAccepted;
 
-/* In a turn: begins the quarantined streams to a node anew; what they stored is parked. */
+/* In a turn: begins the quarantined streams to a node again; what they stored is parked. */
 extern void shard_routing_accept(int32 node, ShardRoutingAccepted *accepted);
 
 /* Lowest seq of the log that the lane's unsaved marks need; PG_INT64_MAX: none. As committed. */

@@ -146,7 +146,7 @@ do_append(void *context, int32 node, const ShardItem *item)
 }
 
 /*
- * A message of a type that nobody knows any more needs no home: it is given up at once. One with a stamp, which was
+ * A message of a type that is not known any more needs no home: it is given up at once. One with a stamp, which was
  * kept for another node, joins what is parked; that goes in the order of the stamps, in the next turn (bury_dropped).
  */
 static bool
@@ -464,7 +464,7 @@ do_undone(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 	MemoryContextSwitchTo(old);
 }
 
-/* Two homes were active. What was done here counts no more, and nobody but an operator can tell what is missed. */
+/* Two homes were active. What was done here counts no more, and only an operator can tell what is missed. */
 static void
 log_undone(ShardUndone *undone)
 {

@@ -58,13 +58,13 @@ typedef struct ShardRouting
 	bool parked_last; /* there are no others */
 
 	int32 known_type;			/* of the last message that arrived: it is here; 0: none yet */
-	bool buried;				/* the message was not parked: nobody knows its type */
+	bool buried;				/* the message was not parked: its type is not known */
 	bool stray;					/* a stamped one of such a type was parked in this turn, */
 	bool strays;				/* and in the one before */
 	bool left;					/* and some can go on in the next one */
 	bool drained;				/* parked messages were handled in this turn */
 	bool draining;				/* parked messages are being handled, */
-	int before;					/* after so many others of the turn */
+	int before;					/* after this number of others of the turn */
 	XLogRecPtr lsn;				/* of the newest commit */
 	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
 	int64 passed[SHARD_LANES];	/* and the first one of this turn */
@@ -78,7 +78,7 @@ typedef struct ShardRouting
 	List *undone;				/* ShardUndone *: to be logged after commit */
 
 	/* what the turn did about moves */
-	bool overtaken; /* another process changed an ownership row: the turn is to begin anew */
+	bool overtaken; /* another process changed an ownership row: the turn is to be run again */
 	bool arrived;	/* a staged shard became active */
 	bool resent;	/* a newer home was learned of a shard that had one */
 	bool leftovers; /* a shard may have rows to delete */
@@ -99,8 +99,8 @@ extern ShardRouting shard_routing;
 extern const ShardRouteHost shard_routing_host;
 
 /*
- * A message that arrived for a shard of which nobody here knows anything, of a type that is not here: a dead letter, for which
- * no entry is made that would stay in memory. False: it goes the usual way.
+ * A message that arrived for a shard of which nothing is known here, of a type that is not here, becomes a dead letter;
+ * no entry is made for it that would stay in memory. False: it goes the usual way.
  */
 extern bool shard_routing_ends_here(const ShardRow *row);
 
@@ -111,7 +111,7 @@ extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *s
 extern ShardParkedCount *shard_routing_count_of(int32 type_id);
 extern void shard_routing_count(int32 type_id, int64 change);
 
-/* Raises: the ownership row is not what was read. The turn begins anew. */
+/* Raises that the ownership row is not what was read. The turn is run again. */
 extern void shard_routing_overtaken(const ShardRoute *route);
 
 /* The shard's rows may be left to be deleted: the chore looks (routing_move.c). */
@@ -120,14 +120,14 @@ extern void shard_routing_note_left(const ShardRoute *route);
 /* The turn has changed the ownership row: what follows for entities. */
 extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before);
 
-/* For shard_outbox_accept(): what a stream that begins anew stored; arg: ShardRoutingAccepted. */
+/* For shard_outbox_accept(): what a stream that begins again stored; arg: ShardRoutingAccepted. */
 extern void
 shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doubt, void *arg);
 
 /* After the commit: lines of the log about shards that ended here in the turn, since their home was undone (R29). */
 extern void shard_routing_log_undone(void);
 
-/* A turn was undone, which a recount may have seen: it begins anew. */
+/* A turn was undone that a recount may have seen: the recount starts again. */
 extern void shard_routing_forget_recount(void);
 
 /* What was read ahead may not be what is first any more. */

@@ -10,7 +10,7 @@
 #include "core/flow/route.h"
 #include "log/log.h"
 
-/* Reads the durable part of an entry; what is not there stays 0. */
+/* Reads the durable part of an entry; fields without a row stay 0. */
 extern void shard_routing_store_load(ShardRoute *route);
 
 /* Raises the entry's marks by the base (H7). memory: where marks live. */
@@ -77,6 +77,6 @@ typedef struct ShardParkedPlace
 	int64 arrival;
 } ShardParkedPlace;
 
-/* The next so many of them, by their keys; returns how many there were. */
+/* The next rows, at most limit, in the order of their keys; returns how many there were. */
 extern int
 shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit visit, void *arg);
