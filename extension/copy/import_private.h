@@ -19,8 +19,8 @@
  */
 
 /*
- * Connects, unless the connection stands; waits, for so long at most. With nothing held. Raises what
- * fails.
+ * Connects, unless the connection stands; waits for timeout_ms at most, with nothing held. Raises errors of the
+ * connection.
  */
 extern void shard_import_source_open(int32 node, const char *dsn, int timeout_ms);
 
@@ -51,7 +51,7 @@ typedef struct ShardImportStage
 	int64 rows[SHARD_COPY_PARTS]; /* stored so far */
 } ShardImportStage;
 
-/* What somebody else has locked. */
+/* What another transaction has locked. */
 typedef enum ShardImportBusy
 {
 	SHARD_IMPORT_FREE = 0, /* nothing */
@@ -60,8 +60,8 @@ typedef enum ShardImportBusy
 } ShardImportBusy;
 
 /*
- * Locks the state table; for rows the shard too, against other copies. Waits for nobody: unless it says FREE,
- * commit, wait with nothing held, and try again.
+ * Locks the state table; for rows the shard too, against other copies. Does not wait for locks: unless it returns FREE,
+ * the caller commits, waits with nothing held, and tries again.
  */
 extern ShardImportBusy shard_import_stage_lock(const ShardImportStage *stage, bool rows);
 

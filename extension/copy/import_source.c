@@ -23,7 +23,10 @@ static ShardPeer *peer = NULL;
 static int32 peer_node = 0;
 static char *peer_dsn = NULL;
 
-/* The connection failed, and is closed. Who reads the error asked this node: it names the one that did not answer. */
+/*
+ * The connection failed, and is closed. The error goes to a reader who asked this node, so it names the node that did
+ * not answer.
+ */
 static void
 raise_failure(void)
 {

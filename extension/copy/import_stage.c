@@ -7,18 +7,18 @@
  * triggers ENABLE REPLICA and ENABLE ALWAYS do (state_copy.c). Messages that wait get numbers below all that
  * this node gives itself (H6), and what the old home had taken in becomes the base of the marks (H7).
  *
- * The state table's lock and that of the shard are taken first, before any snapshot, and neither is waited
- * for: whoever has the one or the other may have it for long, and others would wait for what was taken.
+ * The state table's lock and that of the shard are taken first, before any snapshot, and neither is waited for: another
+ * transaction may have the one or the other for long, and all others would wait for what was taken.
  *
- * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker
- * looks at it without waiting, and goes on with its other shards in a moment. So this transaction takes
- * table locks before a turn lock, against the order of W3. What could wait for it while it holds the turn
- * lock is the deletion of rows of the same shard, which first tries shard_turn_lock_import(), and waits for nobody
- * (M23); no turn writes rows of a shard that is not active there.
+ * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker looks at it
+ * without waiting, and goes on with its other shards in a moment. So this transaction takes table locks before a turn
+ * lock, against the order of W3. What could wait for it while it holds the turn lock is the deletion of rows of the
+ * same shard, which first tries shard_turn_lock_import(), without waiting (M23); no turn writes rows of a shard that is
+ * not active there.
  *
- * If the process dies right here: nothing of the copy is here. After the commit it waits for the decision.
- * Should that be for another home, the lane's worker deletes the copy between its turns, like what is left
- * of a shard that has moved, or the next import of the shard does.
+ * If the process dies right here: nothing of the copy is here. After the commit the copy waits for the decision. Should
+ * the decision be for another home, the lane's worker deletes the copy between its turns, like what is left of a shard
+ * that has moved, or the next import of the shard does.
  */
 #include "postgres.h"
 
