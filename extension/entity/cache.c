@@ -60,7 +60,7 @@ hash_key(CacheKey key)
 /* Entities of one type that go at once when memory is short, before the next type is looked at. */
 #define EVICTED_AT_ONCE 64
 
-/* So many are looked at after one turn: more than it can have brought. */
+/* The most entities that are looked at after one turn: more than a turn can have brought. */
 #define EVICTED_PER_TURN 100000
 
 static MemoryContext context;

@@ -52,7 +52,7 @@
 /* While a lock is waited for the timer rests until there is something to do, but not for longer than this. */
 #define LONGEST_REST_MS (60 * 60 * 1000)
 
-/* The process ends when a handler ran so many times its handler_timeout, but not before so long. */
+/* The process ends when a handler ran for this many times its handler_timeout, and for OVERDUE_MS at least. */
 #define OVERDUE_TIMES 4
 #define OVERDUE_MS 10000
 
@@ -70,7 +70,7 @@ static struct
 	bool is_ask;
 	int64 seq; /* of the message; 0: an ask, or a batch */
 	const ShardType
-		*type; /* whose code runs, when function is NULL other than a handler; NULL: nobody's */
+		*type; /* when function is NULL: type of which other code than a handler runs; NULL: none */
 } called;
 
 /* What messages of the turn did elsewhere is being committed; alone: of one message, with this seq and lane. */
@@ -102,7 +102,7 @@ static TimeoutId timer;
 static char *buffer = NULL;
 static int buffer_size = 0;
 
-/* In the signal handler: the same call has been seen for so long. */
+/* In the signal handler: the same call has been seen for seen_ms. */
 static void
 tell_long(int64 seen_ms)
 {
@@ -117,8 +117,9 @@ tell_long(int64 seen_ms)
 }
 
 /*
- * In the signal handler: the same call goes on, seen for so long. Each SIGALRM sets the latch of the process, and with
- * log_lock_waits whoever waits for a lock writes a line when that is set: a wait is left alone until its time is over.
+ * In the signal handler: the same call has been seen for seen_ms and goes on. Each SIGALRM sets the latch of the
+ * process, and with log_lock_waits a process that waits for a lock writes a line when its latch is set: a wait is left
+ * alone until its time is over.
  */
 static void
 set_next_tick(int64 seen_ms)
@@ -202,7 +203,10 @@ count_stuck(const ShardType *type)
 #define STUCK_REASON "cannot be cancelled"
 #define FATAL_REASON "raised an error that ends the process"
 
-/* No handler runs, so it may have been the commit of a message alone; else the next process looks for who it was. */
+/*
+ * No handler runs, so it may have been the commit of one message alone; if not, the next process searches for the
+ * message.
+ */
 static void
 note_commit(void)
 {
@@ -255,7 +259,7 @@ note_stuck(int code, Datum arg)
 	called.type = NULL;
 }
 
-/* In the signal handler of a crash: whose code runs; false: nobody's (crash.c). */
+/* In the signal handler of a crash: of which type code runs; false: of none (crash.c). */
 static bool
 tell_running(ShardCrashCode *code)
 {
@@ -318,7 +322,7 @@ shard_call_sleep(void)
 	shard_shmem_call_ended(shard_shmem_my_worker());
 }
 
-/* What the timer raised was for the call that is over; it must not hit who comes next. */
+/* What the timer raised was for the call that is over; it must not hit the next call. */
 static void
 forget_cancel(void)
 {
@@ -433,7 +437,7 @@ set_state(ShardEntity *entity, Datum state, bool isnull)
 	now->state_null = isnull;
 	entity->dirty = true;
 
-	/* who runs it in a subtransaction may want it back */
+	/* code that runs it in a subtransaction may want it back */
 	if (had && !local->by_value && !shard_turn.fenced && old != entity->saved.state)
 		pfree(DatumGetPointer(old));
 }
@@ -446,7 +450,7 @@ make_visible(void)
 	UpdateActiveSnapshotCommandId();
 }
 
-/* The timer begins anew, for a type's code. */
+/* Sets the timer from its start, for a type's code. */
 static void
 set_timer(const ShardType *type)
 {

@@ -3,8 +3,8 @@
  *		One message of the log: from its row to its entity.
  *
  * Comes from: the scan, by way of routing (route/routing_host.c): a row whose shard is active here, or is clearing.
- * Goes to: handle.c, if the entity can run and nothing of it goes first; order.c before that, if its type has ordered_by;
- * queue.c, if the message has to wait; the dead letters, if nobody has its type.
+ * Goes to: handle.c, if the entity can run and nothing of it goes first; order.c before that, if its type has
+ * ordered_by; queue.c, if the message has to wait; the dead letters, if its type is not here.
  */
 #include "postgres.h"
 
@@ -39,7 +39,7 @@ run_next(ShardEntity *entity, const ShardRow *row)
 	}
 }
 
-/* Nobody has its type any more (D28): a dead letter, if there is room for it (D16). */
+/* The message's type is gone (D28): it becomes a dead letter, if there is room for it (D16). */
 static void
 bury_stray(const ShardRow *row, bool bounded)
 {

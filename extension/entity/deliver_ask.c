@@ -2,8 +2,8 @@
  * entity/deliver_ask.c
  *		One ask: from the ring to its entity, and the reply back.
  *
- * Comes from: process/region_asks.c, once the scan has passed the newest seq that the asker saw.
- * Goes to: handle.c, in a fence, since an ask that fails harms nobody else; the reply waits here until shard_turn_committed().
+ * Comes from: process/region_asks.c, once the scan has passed the newest seq that the asker saw. Goes to: handle.c, in
+ * a fence, so that an ask that fails harms no other message; the reply waits here until shard_turn_committed().
  */
 #include "postgres.h"
 
@@ -80,7 +80,7 @@ shard_deliver_can_ask(const ShardRequest *request)
 }
 
 /*
- * Who keeps the type's table locked; 0: nobody. A list of all locks is not made for each ask.
+ * The process that keeps the type's table locked; 0: none. A list of all locks is too dear to be made for each ask.
  */
 static int
 table_locker(const ShardType *type)

@@ -57,7 +57,7 @@ typedef struct ShardOrderedPosition
 	int64 late;
 } ShardOrderedPosition;
 
-/* What waits of it for lower numbers: its rows of shard.held, place ordered. */
+/* The entity's messages that wait for lower numbers: its rows of shard.held, place ordered. */
 typedef struct ShardOrderedQueue
 {
 	int64 waiting;	   /* messages; 0: the next two mean nothing */
@@ -65,7 +65,7 @@ typedef struct ShardOrderedQueue
 	TimestampTz since; /* the oldest waits since then, or has been known of */
 } ShardOrderedQueue;
 
-/* Two things, each known from a table of its own: who reads one leaves the other as it is. */
+/* Two things, each known from a table of its own: reading the one leaves the other as it is. */
 typedef struct ShardOrder
 {
 	ShardOrderedPosition position;
@@ -149,7 +149,7 @@ typedef struct ShardStateParts
 	bool known;		/* the list is complete */
 	bool was_known; /* ever */
 	bool held;		/* by this turn */
-	Oid busy;		/* what somebody had locked last */
+	Oid busy;		/* the relation that another transaction had locked last */
 } ShardStateParts;
 
 typedef struct ShardShardCount
@@ -174,11 +174,11 @@ typedef struct ShardLocalType
 	bool followed;			 /* the same, as its entities were told */
 	uint64 looked_at;		 /* registry generation of that */
 	bool burying;			 /* the type was dropped, and the turn gives up what is held of it, */
-	int64 given_up;			 /* so many messages */
+	int64 given_up;			 /* messages given up */
 	bool buried;			 /* that was committed: nothing is held of it */
 	Oid state_table;		 /* as of what memory has of its entities; InvalidOid: proxy, dropped */
 	bool dropped;			 /* the type was dropped here, as of the same */
-	bool reread;			 /* what is held of it has to be read anew */
+	bool reread;			 /* what is held of it has to be read again */
 	ShardShardCount **pages; /* of SHARD_RUN_PAGE shards each; NULL: none of them was met */
 	int n_pages;
 	int64 dead_room;			 /* dead letters that may come before they are counted again */

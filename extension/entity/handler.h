@@ -30,7 +30,7 @@ extern char *shard_handler_problem(const ShardType *type, int *sqlstate);
 /* Why the type has no handler, palloc'd. */
 extern char *shard_handler_missing(const ShardType *type);
 
-/* The same for the type's ordered_by, if it has one. */
+/* The same for the type's ordered_by function, if it has one. */
 extern char *shard_handler_ordered_by_problem(const ShardType *type, int *sqlstate);
 
 /* Compiles, in the owner's context; the second the type's ordered_by. */

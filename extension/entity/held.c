@@ -128,7 +128,7 @@ static ShardStatement select_count = {SELECT_COUNTS
 									  3,
 									  {INT4OID, INT4OID, TEXTOID}};
 
-/* So many rows, by their key. */
+/* At most a number of rows, in the order of their keys. */
 static ShardStatement select_some_counts = {
 	COUNTS " FROM (SELECT type_id, shard, entity, place, seq, attempts, next_at, number, held_at"
 		   " FROM shard.held WHERE (type_id, shard, entity) > ($1, $2, $3)"

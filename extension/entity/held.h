@@ -12,13 +12,13 @@
 
 #include "log/log.h"
 
-/* What is said of a message whose type is gone, to who finds it among the dead letters. In SQL, too: no quotes. */
+/* The error and hint of a dead letter whose type is gone, for its reader. They stand in SQL, too: no quotes. */
 #define SHARD_DROPPED_ERROR "the entity type of the message was dropped"
 #define SHARD_DROPPED_HINT \
 	"shard_redrive() cannot send it again. Start a type of that name, if there is none, and send the message " \
 	"anew with shard_tell()."
 
-/* The same of one that waited where it can be handled no more. */
+/* The same for a message that waited where it can be handled no more. */
 #define SHARD_UNDONE_ERROR "waited at a home that was undone"
 #define SHARD_LOST_ERROR "waited at a home whose state was given up"
 #define SHARD_LEFT_HINT \
@@ -84,8 +84,8 @@ extern void shard_held_dead_letter(const ShardRow *row, int attempts, const Erro
 extern int64 shard_held_bury(int32 type_id);
 
 /*
- * Gives up what is held of a shard whose home here was undone, or whose state was given up: nobody else has it (M23). undone: the
- * first of these. Returns how many messages.
+ * Gives up what is held of a shard whose home here was undone, or whose state was given up: these messages are nowhere
+ * else (M23). undone: the home was undone. Returns how many messages.
  */
 extern int64 shard_held_bury_left(int32 type_id, int shard, bool undone);
 
@@ -108,8 +108,8 @@ typedef struct ShardHeldPlace
 } ShardHeldPlace;
 
 /*
- * The same for the next of them by their keys, of which about so many messages are held in all; or for one of
- * which more are. Returns how many there were.
+ * The same for the next entities in the order of their keys, which together have about limit messages held; or for one
+ * that has more. Returns how many entities there were.
  */
 extern int64
 shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *arg, bool *more);

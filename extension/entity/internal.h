@@ -35,7 +35,7 @@ typedef struct ShardTurn
 	int limit;	  /* of these */
 	bool exactly; /* it ends by that alone */
 	bool single;  /* it ends with the first message whose code runs; */
-	int ran;	  /* of so many messages it ran */
+	int ran;	  /* messages whose code ran */
 	bool full;	  /* ends here, so that what was done is committed */
 	bool passed;  /* a message was handled, stashed or buried */
 	bool aside;	  /* messages are put aside, and not handled */
@@ -47,7 +47,7 @@ typedef struct ShardTurn
 	bool late;	   /* what the last look found */
 	int unlooked;  /* messages since then */
 	int unread;	   /* looks since the clock was read, */
-	int read_each; /* and with so many it is read again */
+	int read_each; /* and at this number it is read again */
 	bool past;	   /* the deadline, when it was read, */
 	TimestampTz read_at;		  /* at this time */
 	volatile sig_atomic_t ticked; /* since then; by a signal handler */
@@ -63,7 +63,7 @@ typedef struct ShardTurn
 
 	/* turn_entity.c */
 	slist_head types;	   /* whose entities are in the turn */
-	const ShardEntity *at; /* whose message, state or stash it is about; NULL: nobody's */
+	const ShardEntity *at; /* whose message, state or stash the turn is at; NULL: at none */
 	bool reloaded;		   /* the registry, for a type that it did not know */
 	ShardSecurity security;
 
@@ -80,8 +80,8 @@ extern const ShardPresence *shard_presence;
 /* ---- residents.c: entities of whole shards ---------------------------------------------------- */
 
 /*
- * In a turn, for shard_local_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
- * committed.
+ * In a turn, for shard_local_each: reads what is held of a type again, if memory has forgotten it; and notes that the
+ * turn was committed.
  */
 extern void shard_residents_reread(ShardLocalType *local, void *arg);
 extern void shard_residents_note_reread(ShardLocalType *local, void *arg);
@@ -132,8 +132,8 @@ extern void shard_order_time_out(ShardEntity *entity);
 extern TimestampTz shard_order_due_at(const ShardEntity *entity);
 
 /*
- * The message that ran last may have ended the entity (D25, 6): then the next one with a number begins
- * anew. But what waits belongs to the old order, and it goes on.
+ * The message that ran last may have ended the entity (D25, 6): then the next message with a number begins a new order.
+ * But if messages wait, they belong to the old order, and that goes on.
  */
 extern void shard_order_heed(ShardEntity *entity);
 
@@ -145,7 +145,7 @@ extern void shard_order_read_position(const ShardEntity *entity, ShardOrderedPos
 extern void shard_order_write_positions(List *entities);
 extern void shard_order_delete_position(const ShardEntity *entity);
 
-/* A shard begins anew: an entity of it has no position any more. */
+/* A shard begins again: its entities have no positions any more. */
 extern void shard_order_forget(ShardEntity *entity);
 
 /* ---- handle.c: one message is handled --------------------------------------------------------- */
@@ -158,8 +158,8 @@ extern ShardOutcome
 shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
 /*
- * Runs a message, or an ask if row is NULL, in a subtransaction. Returns its error, in the turn's memory,
- * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
+ * Runs a message, or an ask if row is NULL, in a subtransaction. Returns its error, in the turn's memory, NULL if it
+ * went well; *overtaken: another transaction has the row locked or changed it, try later.
  */
 extern ErrorData *
 shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
@@ -174,7 +174,7 @@ extern bool shard_handle_is_stuck(const ShardRow *row);
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
 								  bool from_stash, ErrorData *error);
 
-/* What an ask is told whose type cannot run; NULL: it is not here. */
+/* The error that answers an ask whose type cannot run; NULL: the type is not here. */
 extern ErrorData *shard_failure_of_type(const ShardType *type);
 
 /* A copy in the turn's memory of an error made up by the caller, whose strings are constants or there as well. */
@@ -183,25 +183,25 @@ extern ErrorData *shard_failure_keep(const ErrorData *error);
 /* ---- dead_letter_room.c: how many dead letters there may be ----------------------------------- */
 
 /*
- * May a message become a dead letter of the type, for this error? If the type's choice is so, the oldest are
- * deleted for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
+ * Whether a message may become a dead letter of the type, for this error. If the type is set so, the oldest are deleted
+ * for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
  */
 extern bool
 shard_dead_letter_has_room(ShardLocalType *local, const ShardRow *row, const ErrorData *error);
 
 /*
- * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types go, where
- * there are too many. False: there was room made just now, and it is used up; the message is counted, and no more. The turn's user
- * code has ended.
+ * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types
+ * go, where there are too many. False: room was made just now and is used up; the message is only counted. The turn's
+ * user code has ended.
  */
 extern bool shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error);
 
 /* ---- recount.c: what memory counts of shard.held ---------------------------------------------- */
 
-/* Counts it in the table; says so if memory was wrong. Ends user code. */
+/* Counts the entity's messages in the table; logs a warning if memory was wrong. Ends user code. */
 extern void shard_recount_entity(ShardEntity *entity);
 
-/* The same for those of the turn whose counts contradict each other. */
+/* The same for those entities of the turn whose counts contradict each other. */
 extern void shard_recount_touched(void);
 
 /* ---- turn_commit.c: what fails at the commit of a turn ---------------------------------------- */
@@ -231,7 +231,10 @@ extern void shard_turn_commit_over(bool committed);
 /* The shard goes: numbers of its messages mean something else when it comes back. */
 extern void shard_turn_commit_forget(int32 type_id, int32 shard);
 
-/* While it is being committed: of whose type code is said to run; NULL: nobody's, or nothing is being committed. entity: "" if there are several. */
+/*
+ * The type whose code counts as running while the turn is being committed; NULL: none, or no turn is being committed.
+ * entity: "" if there are several.
+ */
 extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_len);
 
 /* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
@@ -240,8 +243,8 @@ extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_
 extern ShardLocalType *shard_turn_ready_type(int32 type_id);
 
 /*
- * The same, with the registry read anew for one that is not known: whoever starts a type and tells in one
- * transaction shows us the message a moment before he lets us know of the type.
+ * The same, with the registry read again for a type that is not known: when a transaction starts a type and sends to
+ * it, its message is visible to this worker a moment before the news of the type arrives.
  */
 extern ShardLocalType *shard_turn_known_type(int32 type_id);
 
@@ -305,7 +308,7 @@ extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
 /* All of its stash was handled; what waits for its number still waits. */
 extern void shard_queue_end(ShardEntity *entity);
 
-/* Nothing waits any more: the entity begins anew, without its state. */
+/* Drops all that waits: the entity begins again, without its state. */
 extern void shard_queue_discard(ShardEntity *entity);
 
 /* In a turn or at start: sets what is held of an entity. */
@@ -314,13 +317,13 @@ extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
 /* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
 extern void shard_queue_count(ShardLocalType *local, int64 delta);
 
-/* An entity joins or leaves those whose stash is looked at when its time has come. */
+/* An entity joins or leaves the list of those whose stash is looked at when it is due. */
 extern void shard_queue_follow(ShardEntity *entity);
 
 /* An entity that waited for its type does so no longer, or begins to; for shard_cache_each. */
 extern void shard_queue_follow_type(ShardEntity *entity, void *arg);
 
-/* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
+/* max_retry_backoff may have been lowered: from now on no entity waits longer than that. */
 extern void shard_queue_shorten_waits(void);
 
 /* Whether a message is due that failed before. It may well fail again, and need not do so twice. */
@@ -369,7 +372,10 @@ extern void shard_call_sleep(void);
 extern void shard_call_explain(ErrorData *error);
 extern void shard_call_aborted(void);
 
-/* Whether somebody cancelled what the worker ran, which is not the handler's fault. Before the above. */
+/*
+ * Whether an administrator or a backend cancelled what the worker ran, which is not the handler's fault. To be asked
+ * before the function above.
+ */
 extern bool shard_call_was_cancelled(const ErrorData *error);
 
 /* Between turns: frees what a large message has left. */
@@ -385,7 +391,7 @@ extern void shard_execution_init(void);
 
 /* ---- turn_limit.c: how much of what the turn may take ----------------------------------------- */
 
-/* Messages of more bytes may add to what a turn has in memory, so much that they are looked at one by one. */
+/* Messages of more bytes may add so much to the memory of a turn that each is looked at. */
 #define SHARD_TURN_SMALL_BYTES 1024
 
 /* A message begins. Memory and clock are looked at behind one that is not small, whatever is done with it. */
@@ -410,7 +416,7 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
 	SHARD_TURN_LOG_RECOUNT,
 	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
-	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins anew */
+	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins again */
 	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
 	SHARD_TURN_LOG_KINDS
 } ShardTurnLogKind;
@@ -424,7 +430,10 @@ extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *mess
 extern void shard_turn_log_committed(void);
 extern void shard_turn_log_forget(void);
 
-/* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
+/*
+ * Logs how many messages of types that are not here became dead letters, once a minute at most, and when the worker
+ * ends.
+ */
 extern void shard_turn_log_strays(bool ending);
 
 /* ---- cache.c: entities in memory -------------------------------------------------------------- */
@@ -439,7 +448,7 @@ shard_cache_get(struct ShardLocalType *local, int shard, const char *id, int id_
 /* Takes over the turn's copy of an entity: its state moves into cache memory. */
 extern void shard_cache_keep(ShardEntity *entity);
 
-/* Drops the saved copy, so that it is read anew. */
+/* Drops the saved copy, so that the state is read again. */
 extern void shard_cache_forget(ShardEntity *entity);
 
 /* Gives an entity its ordering. */
@@ -451,23 +460,23 @@ extern void shard_cache_remove(ShardEntity *entity);
 /* A message came: it is the most recently used of its type. */
 extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
 
-/* Between turns: the least recently used ones go as long as memory is short, but for those of which messages wait. */
+/* Between turns: the least recently used entities go as long as memory is short; those for which messages wait stay. */
 extern void shard_cache_evict(void);
 
-/* Bytes that one turn may add, but for those of its last message. */
+/* Bytes that one turn may add, not counting those of its last message. */
 extern Size shard_cache_turn_limit(void);
 
 /* Calls visit for each entity; it may not remove any. */
 extern void shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
-/* How far a walk over all of them is; all 0: it begins. It begins anew when the cache has grown. */
+/* How far a walk over all entities has come; all 0: it begins. It begins again when the cache has grown. */
 typedef struct ShardCacheWalk
 {
 	uint64 size;
 	uint64 left;
 } ShardCacheWalk;
 
-/* The same for those in so many places of the cache. False: all were visited. */
+/* The same for the entities in this number of places of the cache. False: all were visited. */
 extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
@@ -492,7 +501,7 @@ extern ShardLocalType *shard_local_known(int32 type_id);
 /* Calls visit for each of them. */
 extern void shard_local_each(void (*visit)(ShardLocalType *local, void *arg), void *arg);
 
-/* Whether this process is the keeper, in which no code of anybody's runs: no type can (W5). */
+/* Whether this process is the keeper, in which no type runs, so that no user code does (W5). */
 extern bool shard_local_keeps(void);
 
 /* Whether the type is here, with the keeper, only until a worker of its owner's has started, since there is a place for one. */

@@ -194,8 +194,8 @@ say_problem(ShardLocalType *local, int sqlstate, char *problem)
 }
 
 /*
- * Whether code of the type's owner had to be ended with its worker again and again. What is stored once holds until
- * somebody starts or alters the type, who is believed to have mended it: the count begins anew then.
+ * Whether code of the type's owner had to be ended with its worker again and again. What is stored once holds until the
+ * type is started or altered, which is taken for a mend: then the count begins at zero.
  */
 static bool
 is_stuck(const ShardType *type)
@@ -265,7 +265,7 @@ shard_local_refresh(ShardLocalType *local)
 		sqlstate = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
 	}
 
-	/* Compiled anew by its next call, whose fault it is if that fails. */
+	/* The next call compiles it again; if that fails, it is that call's failure. */
 	shard_handler_free(&local->handler);
 	shard_handler_free(&local->ordered_by);
 	say_problem(local, sqlstate, problem);

@@ -29,7 +29,7 @@
 #define FIRST_ROWS 5
 #define MOST_ROWS 256
 
-/* A number that leaves out more than these is none, but a mistake: it would end the order for good. */
+/* A number that leaves out more than these is a mistake: it would end the order without remedy. */
 #define LONGEST_GAP PG_INT32_MAX
 
 /* The order of an entity in the turn, with its position; what waits of it is known already. */

@@ -5,11 +5,11 @@
  * Comes from: turn.c, at the end of each turn; process/region_turn.c, when there is nothing else to do.
  * Goes to: queue.c, which takes over what the table says.
  *
- * A worker knows without looking how many messages of an entity are held, and the lowest number of those
- * that wait for one; whom it believes to have none it never looks at. So a mistake in memory makes entities
- * stand still for ever, or gives messages up. Therefore two counts that are kept apart are compared at the
- * end of each turn that touched an entity; what is given up is counted in the table first; and now and then
- * an idle worker compares all of it, a piece in each turn. What differs is said, loudly, and the table is right.
+ * A worker knows without looking how many messages of an entity are held, and the lowest number of those that wait for
+ * one; it never looks at entities that it believes to have none. So a mistake in memory makes entities stand still
+ * without end, or gives messages up. Therefore two counts that are kept apart are compared at the end of each turn that
+ * touched an entity; what is given up is counted in the table first; and now and then an idle worker compares all of
+ * it, a piece in each turn. A difference is logged as a warning, and the table is right.
  *
  * Reading is all that is done. If the process dies right here, its successor reads the table.
  */

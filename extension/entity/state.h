@@ -14,7 +14,7 @@ typedef enum ShardStateHold
 {
 	SHARD_STATE_HELD,
 	SHARD_STATE_ALTERED, /* held; something differs from before, so values from then mean nothing */
-	SHARD_STATE_BUSY	 /* somebody has some of it locked */
+	SHARD_STATE_BUSY	 /* another transaction has some of it locked */
 } ShardStateHold;
 
 typedef enum ShardRowStatus
@@ -24,15 +24,15 @@ typedef enum ShardRowStatus
 } ShardRowStatus;
 
 /*
- * Why the type's table cannot be used as it is now, as a palloc'd message with
- * its SQLSTATE; NULL if it can, or if somebody has it locked.
+ * Why the type's table cannot be used as it is now, as a palloc'd message with its SQLSTATE; NULL if it can, or if
+ * another transaction has it locked.
  */
 extern char *shard_state_problem(const ShardType *type, int *sqlstate);
 
 /*
- * Sees to it that nobody alters what a state is made of until the transaction ends, and that the transaction
- * itself does not until it releases it. Waits for nobody. Before any value is used, outside of subtransactions
- * that may end before the use does.
+ * Keeps the definition of the type's states from being altered: by other transactions until this one ends, by this one
+ * until it releases the hold. Does not wait for locks. To be called before any value is used, outside of
+ * subtransactions that may end before the use does.
  */
 extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *type);
 
@@ -52,7 +52,9 @@ shard_state_check_result(const ShardStateParts *parts, Datum state)
 		shard_state_check_row(parts, state);
 }
 
-/* A composite type in it that somebody has locked, by its pg_class; InvalidOid: none. Keeps no lock. */
+/*
+ * A composite type in the state that another transaction has locked, by its pg_class; InvalidOid: none. Keeps no lock.
+ */
 extern Oid shard_state_locked_type(const ShardType *type);
 
 /*
@@ -69,8 +71,8 @@ extern void shard_state_release_forget(ShardStateParts *parts);
 extern void shard_state_forget_parts(ShardStateParts *parts);
 
 /*
- * Opens the table, if it is not open; false if somebody has it locked, for
- * which nobody waits. Error if there is a problem with it.
+ * Opens the table, if it is not open. False, without waiting, if another transaction has it locked. Error if there is a
+ * problem with it.
  */
 extern bool shard_state_open(ShardStateTable *table, const ShardType *type);
 
@@ -90,7 +92,7 @@ extern ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by);
 
 /*
- * Whether somebody else has, or may be about to have, inserted, changed or deleted the entity's row since this
+ * Whether another transaction has, or may be about to have, inserted, changed or deleted the entity's row since this
  * turn's copy of it was found to be true. The table is open.
  */
 extern bool shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy);

@@ -32,7 +32,7 @@ typedef struct ShardStateCopy
 } ShardStateCopy;
 
 /*
- * Opens the table; waits for who has it locked. Error if there is a problem with it. Memory: the current
+ * Opens the table; waits for transactions that have it locked. Error if there is a problem with it. Memory: the current
  * context's. Ended by close; after an abort there is nothing left to end.
  */
 extern void shard_state_copy_open(ShardStateCopy *copy, const ShardType *type);
@@ -40,16 +40,15 @@ extern void shard_state_copy_close(ShardStateCopy *copy);
 
 /*
  * Old home: the table's columns; how many rows a shard has. writer: NULL, or set to a transaction that at the moment
- * changes one of them by SQL, or has it locked to change it, if there is one. Without it a very large shard is not counted to
- * its end: the number says that there are so many at least.
+ * changes one of them by SQL, or has it locked to change it, if there is one. Without it a very large shard is not
+ * counted to its end: the number is then a lower bound.
  */
 extern void shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out);
 extern int64 shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer);
 
 /*
- * Old home: appends rows behind the one of that entity (NULL: from the first one), until there are
- * max_bytes or no more; returns how many. entity then is that of the last one, *all: it was the last
- * one of the shard.
+ * Old home: appends rows behind the one of that entity (NULL: from the first one), until there are max_bytes, or no
+ * rows are left; returns how many. entity then is that of the last one, *all: it was the last one of the shard.
  */
 extern int
 shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, int after_len,

@@ -7,8 +7,8 @@
 #include "entity/entity.h"
 
 /*
- * Prepares the executor for writes, once for each table that is open; and ends them: after-triggers fire. Ending is
- * for whoever closes the table, and does nothing if nothing was begun.
+ * Prepares the executor for writes, once for each table that is open; and ends them: after-triggers fire. The code that
+ * closes the table ends the writes; ending does nothing if nothing was begun.
  */
 extern void shard_state_door_begin_write(ShardStateTable *table);
 extern void shard_state_door_end_write(ShardStateTable *table);
@@ -31,18 +31,18 @@ typedef enum ShardDoorRows
 } ShardDoorRows;
 
 /*
- * Looks for a row of the table itself, whoever calls; nobody is waited for, and nothing stays locked. Reads its pages and nothing else: no
- * planner, no index, no view, no policy, no child, so that none of its owner's code runs.
+ * Looks for a row of the table itself, whatever the role of the caller; waits for no lock, and keeps none. Reads its
+ * pages and nothing else: no planner, no index, no view, no policy, no child, so that none of its owner's code runs.
  */
 extern ShardDoorRows shard_state_door_rows(Oid table);
 
-/* How many there are, read in the same way; 0 of what is no table. Waits for who has it locked. */
+/* How many rows there are, read in the same way; 0 of what is no table. Waits for transactions that have it locked. */
 extern uint64 shard_state_door_count(Oid table);
 
 /*
- * The next shards of which there are rows, in their order, at most limit, none above upto: an owner may have put rows of any numbers
- * there. soon: also of rows that others are about to
- * insert. Nobody is waited for, nothing stays locked. Goes from one shard to the next by the primary key, which is of int4 and so nobody's code.
+ * The next shards of which there are rows, in their order, at most limit, none above upto: an owner may have put rows
+ * of any numbers there. soon: also of rows that others are about to insert. Waits for no lock, and keeps none. Goes
+ * from one shard to the next by the primary key, which is of int4, so that no user code runs.
  */
 extern ShardDoorRows shard_state_door_shards(Oid table, int32 after, int32 upto, bool soon,
 											 int32 *shards, int limit, int *count);

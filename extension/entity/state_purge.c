@@ -2,11 +2,11 @@
  * entity/state_purge.c
  *		Rows of a shard leave this database: it lives elsewhere, or its state is lost.
  *
- * Between turns of a region worker (M23), or before a copy comes in their place (import_stage.c); never in a
- * turn, since a user may hold them for as long as he likes.
+ * Between turns of a region worker (M23), or before a copy comes in their place (import_stage.c); never in a turn,
+ * since a user may hold the rows for any time.
  *
- * If the process dies right here: what the transaction deleted is there again. Whoever deletes goes by
- * the shard's ownership row, which is deleted last.
+ * If the process dies right here: what the transaction deleted is there again. The deletion is steered by the shard's
+ * ownership row, which is deleted last.
  */
 #include "postgres.h"
 
@@ -122,7 +122,7 @@ remember(ShardStatePurge *purge, const PurgeScan *scan, HeapTuple tuple)
 	memcpy(purge->after, VARDATA_ANY(id), purge->after_len);
 }
 
-/* Deletes a row, unless somebody holds it, or has just changed it. */
+/* Deletes a row, unless another transaction holds it, or has just changed it. */
 static bool
 delete_row(Relation rel, HeapTuple tuple)
 {
@@ -133,8 +133,8 @@ delete_row(Relation rel, HeapTuple tuple)
 }
 
 /*
- * Deletes what the scan finds. Returns whether that was all. A row that somebody holds counts, too, where the next
- * call can go on behind it: trying costs no less than deleting.
+ * Deletes what the scan finds. Returns whether that was all. A row that another transaction holds counts, too, where
+ * the next call can go on behind it: trying costs no less than deleting.
  */
 static bool
 purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)

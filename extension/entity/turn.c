@@ -6,9 +6,9 @@
  * delivered: what is due of stashes (stash.c), rows of the log (deliver.c), asks (deliver_ask.c).
  * Goes to: turn_entity.c, which writes the state of each entity in the turn, and later keeps or undoes what it became.
  *
- * In memory an entity has what was true after the last commit (saved) and what is true in this turn (now); an abort just drops
- * the latter. Replies are kept until after the commit. If the process dies right here, nothing of the turn was committed and
- * nobody has been told.
+ * In memory an entity has what was true after the last commit (saved) and what is true in this turn (now); an abort
+ * just drops the latter. Replies are kept until after the commit. If the process dies right here, nothing of the turn
+ * was committed, and no reply has left.
  */
 #include "postgres.h"
 
@@ -38,7 +38,10 @@ uncount_entity(ShardEntity *entity, void *arg)
 		shard_queue_count(entity->local, -entity->saved_wait.waiting);
 }
 
-/* A worker that ends takes its share off the counters; its successor counts anew. What it has not said it says now. */
+/*
+ * A worker that ends takes its share off the counters; its successor counts from zero. What the worker has not logged
+ * yet it logs now.
+ */
 static void
 at_exit(int code, Datum arg)
 {
@@ -101,8 +104,8 @@ refresh_type(ShardLocalType *local, void *arg)
 }
 
 /*
- * A message may have joined the stash behind the back of who dropped its type. As one that was still in
- * the inbox it becomes a dead letter. If the process dies right here, the next one finds it at its start.
+ * A message may have joined the stash unseen by the session that dropped its type. It becomes a dead letter, as one
+ * that was still in the inbox does. If the process dies right here, the next one finds it at its start.
  */
 static void
 bury_type(ShardLocalType *local, void *arg)

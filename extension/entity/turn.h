@@ -18,8 +18,8 @@
 /* ---- what the worker gives -------------------------------------------------------------------- */
 
 /*
- * Which shards are at this worker: routing knows that and says it to who handles messages. Routing is above this room; a
- * worker gives its answers at the start, and no other process has any.
+ * Which shards are at this worker: routing knows that and tells the code that handles messages. Routing is above this
+ * room; a worker gives its answers at the start, and no other process has any.
  */
 typedef struct ShardPresence
 {
@@ -60,7 +60,7 @@ extern void shard_turn_aborted(void);
 /* Which entity the turn is at, none ("") if many of a type: of one that failed, before shard_turn_aborted. False: no type, either. */
 extern bool shard_turn_at(int32 *type_id, const char **entity, int *entity_len);
 
-/* The turn failed because a state row was changed outside: nobody is to blame. */
+/* Whether the turn failed because a state row was changed outside, which is no message's fault. */
 extern bool shard_turn_was_overtaken(void);
 
 /* An error that ended the turn becomes one about a time-out if it was that. */
@@ -80,8 +80,8 @@ extern uint64 shard_turn_recounts(void);
 /* ---- how much of what it may take (turn_limit.c) ---------------------------------------------- */
 
 /*
- * Where the messages of a turn come from, in the order in which they are taken. Each has its share of the
- * turn's time, and one message at least: none keeps another one waiting for good.
+ * Where the messages of a turn come from, in the order in which they are taken. Each has its share of the turn's time,
+ * and one message at least: no source keeps another one waiting without end.
  */
 typedef enum ShardSource
 {
@@ -99,18 +99,18 @@ extern void shard_turn_begin_source(ShardSource source);
 extern void shard_turn_set_limit(int limit, bool exactly);
 
 /*
- * The turn ends with the first message, or ask, whose code runs, whatever it comes from; or with one that is given up. So who
- * fails at its commit is known.
+ * The turn ends with the first message, or ask, whose code runs, from whichever source; or with one that is given up.
+ * So the message that makes the commit fail is known.
  */
 extern void shard_turn_set_single(bool single);
 
 /*
- * Whether no further message of the source may be begun in the turn: it has had its limit, or, but for the
- * source's first one, it is large or long enough.
+ * Whether no further message of the source may be begun in the turn: the source has had its limit, or the turn is large
+ * or long enough, which does not count against the source's first message.
  */
 extern bool shard_turn_is_over(void);
 
-/* The same of the time and memory alone, for the source's first message, too. */
+/* The same by time and memory alone, and for the source's first message, too. */
 extern bool shard_turn_is_late(void);
 
 /* Whether the turn holds as much as it may. */
@@ -146,8 +146,8 @@ extern void shard_turn_begin_commit(void);
 extern int shard_turn_end_commit(void);
 
 /*
- * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did; else 0.
- * *overtaken becomes true if somebody cancelled that.
+ * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did;
+ * else 0. *overtaken becomes true if the commit was cancelled.
  */
 extern int shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken);
 
@@ -159,7 +159,7 @@ extern ShardSource shard_turn_blame(const ErrorData *error);
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_deliver_row(const ShardRow *row);
 
-/* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins anew. */
+/* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins again. */
 extern void shard_deliver_to_stash(const ShardRow *row);
 
 /* Whether the type of a row is known here, and has its shard. In a turn. */
@@ -168,7 +168,7 @@ extern bool shard_deliver_knows(const ShardRow *row);
 /* Handles what is due in stashes or by its number: of one entity after the other, in this turn and the next ones. */
 extern void shard_stash_run_due(void);
 
-/* Whether it left some of that for the next turn. */
+/* Whether the stash left some due messages for the next turn. */
 extern bool shard_stash_is_left(void);
 
 /* Whether any entity's stash is due; and when the next one will be, 0: none. */
@@ -184,8 +184,8 @@ extern const char *shard_deliver_why_not(const ShardRequest *request);
 extern void shard_deliver_ask(ShardRequest *request);
 
 /*
- * In a turn: so many messages whose type nobody has became dead letters, or were counted and no more; the log says so once it is
- * committed.
+ * In a turn: of messages whose type is not here, kept ones became dead letters, and counted ones were only counted; the
+ * server's log says so once the turn is committed.
  */
 extern void shard_turn_count_strays(int64 kept, int64 counted);
 
@@ -200,18 +200,19 @@ extern void shard_residents_load(int32 type_id, int shard);
 /* Between turns: a shard is not here any more. Its entities leave memory. */
 extern void shard_residents_forget(int32 type_id, int shard);
 
-/* In a turn: what waits for a shard that begins anew here becomes dead letters. undone: its home here was. */
+/* In a turn: what waits for a shard that begins again here becomes dead letters. undone: its home here was undone. */
 extern void shard_residents_bury(int32 type_id, int shard, bool undone);
 
-/* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
+/* A shard begins again without its state: from this turn on its entities have none, and nothing waits for them. */
 extern void shard_residents_discard(int32 type_id, int shard);
 
 /* ---- what memory counts (recount.c) ----------------------------------------------------------- */
 
 /*
  * In a turn of a worker of these lanes: compares a piece of what memory counts of shard.held with the table, which is
- * right (recount.c), and adds how many messages there were. False: it was the last one, and the next begins
- * anew. Another count turned out to be wrong: it is counted, and logged after commit.
+ * right (recount.c), and adds how many messages there were. False: it was the last piece, and the next call begins
+ * again at the first. The second function: another count turned out to be wrong; that is counted, and logged after
+ * commit.
  */
 extern bool shard_recount_some(ShardLanes lanes, int64 *messages);
 extern void shard_recount_differs(const char *message, const char *detail);

@@ -35,7 +35,7 @@ static int64 silent[SHARD_TURN_LOG_KINDS];
 /* Lines about strays are as far apart, and have all that came in between. */
 #define STRAYS_EVERY (60 * USECS_PER_SEC)
 
-/* Messages whose type nobody has: dead letters, and those that there was no room for. */
+/* Messages whose type is not here: dead letters, and those that there was no room for. */
 typedef struct Strays
 {
 	int64 kept;
