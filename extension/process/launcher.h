@@ -13,7 +13,7 @@ extern void shard_launcher_init(void);
 
 /* ---- supervisor.c: The launcher's workers, region and coordinator: starting, stopping, noticing their end ---- */
 
-/* A launcher that comes anew takes over what its predecessor started: to stop it. */
+/* A launcher that is started again takes over the workers that its predecessor started, in order to stop them. */
 extern void shard_supervisor_adopt(void);
 
 /* Notes which workers of a database ended; returns how many are alive. */

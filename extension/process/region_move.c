@@ -2,16 +2,16 @@
  * process/region_move.c
  *		Shards that leave this node, as the region worker sees them (M2, M3, M7).
  *
- * An order of the control worker stops a shard in the next turn, and the turn after that seals it;
- * each is a step of its ownership row (routing_move.c). Many orders share their turns and one flush.
- * That a shard is sealed is told as soon as the gate has let that commit pass; nobody waits for it. Later
- * its rows are deleted, some at a time, between turns. So are those of a copy whose move was aborted, and
- * those that a shard has here from before it began anew, which it does in the turn after that.
+ * An order of the control worker stops a shard in the next turn, and the turn after that seals it; each is a step of
+ * its ownership row (routing_move.c). Many orders share their turns and one flush. That a shard is sealed is told as
+ * soon as the gate has let that commit pass, without waiting for it. Later its rows are deleted, some at a time,
+ * between turns. So are those of a copy whose move was aborted, and those from before a shard began again here; that
+ * shard begins in the turn after the deletion.
  *
  * A hint that a shard is about to be stopped is not used: origins keep what is refused, and send it to
  * the new home as soon as they hear of it.
  *
- * If the process dies right here: what it was asked is asked again (M11), and what it has done stands in
+ * If the process dies right here: what the worker was asked is asked again (M11), and what it has done stands in
  * shard.own.
  */
 #include "postgres.h"
@@ -37,10 +37,10 @@
 /* Rows that one transaction deletes at most. */
 #define PURGE_ROWS 1000
 
-/* How soon rows are looked at again that somebody held, in ms. */
+/* How soon rows that another transaction held are looked at again, in ms. */
 #define PURGE_AGAIN_MS 1000
 
-/* How soon the gate is looked at again, in ms: nobody tells when it lets something pass. */
+/* How soon the gate is looked at again, in ms: no process is woken when it lets something pass. */
 #define GATE_MS 5
 
 /* How soon again when the control worker's queue was full. */

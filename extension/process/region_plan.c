@@ -92,9 +92,9 @@ tell_trouble(ShardRegion *region, ErrorData *error)
 }
 
 /*
- * A turn in which code of so many messages ran has failed at its commit, where none of them is at hand. So the same ones run in
- * shorter turns, at last one by one: then there is no doubt. Turns that fail may have waited for somebody far away, each
- * of them, so there are few of these.
+ * A turn in which code of this many messages ran has failed at its commit, where none of them is at hand. So the same
+ * messages run in shorter turns, at last one by one: then there is no doubt. Each turn that fails may have waited for a
+ * server far away, so the search takes few of them.
  */
 static void
 search(ShardRegion *region, int ran, ShardSource only)
@@ -134,7 +134,7 @@ shard_region_plan_after_failure(ShardRegion *region, ErrorData *error,
 		return;
 	}
 
-	/* what is found this way goes first; the search begins anew if it is met again */
+	/* what is found this way goes first; the search begins again if it is met again */
 	region->searched = 0;
 
 	/* those that a fact of the log lets go on are not met again one by one */

@@ -12,7 +12,7 @@
 
 #define SHARD_ASKS_PER_TURN 32
 
-/* A turn ends at this many messages, if there are so many. */
+/* The most messages of a turn. */
 #define SHARD_TURN_MESSAGES 50000
 
 /* Messages of a careful turn: each costs a subtransaction, and 64 overflow. */
@@ -60,7 +60,7 @@ typedef struct ShardRegion
 	ShardRegionDrain drain;
 	ShardRegionReading reading;
 	TimestampTz recounted_at; /* when a turn compared memory with tables, */
-	TimestampTz recount_took; /* which took so long, */
+	TimestampTz recount_took; /* which took this long, */
 	bool recounts;			  /* and did not come to the end; */
 	bool recounts_parked;	  /* what is held was compared, what is parked was not */
 	bool busy;				  /* the turn found a lock taken */
@@ -79,7 +79,7 @@ typedef struct ShardRegion
 	int64 lease;	 /* until when this turn may commit, on shard_clock_now() */
 	bool lease_over; /* it failed for that */
 
-	/* who the node is, as of the last look */
+	/* the node's identity, as of the last look */
 	int32 self;
 	ShardUuid cluster;
 	uint32 generation;	   /* of the view */
@@ -97,7 +97,7 @@ typedef struct ShardRegion
 	int overtaken;		 /* turns in a row */
 	int troubles;		 /* failures in a row that are no message's, */
 	int64 troubled_at;	 /* the last of them, on shard_clock_now(), */
-	bool news;			 /* and somebody has woken the worker since */
+	bool news;			 /* and the worker was woken since */
 	TimestampTz told_at; /* when the log had the last of them; 0: none */
 } ShardRegion;
 
@@ -132,7 +132,7 @@ typedef struct ShardTurnResult
 	int64 record_seq;
 	int64 pass_wanted; /* rotation's wish, */
 	bool in_the_way;   /* which was not fulfilled yet */
-	int asks;		   /* the first so many are answered, */
+	int asks;		   /* this many, from the first on, are answered, */
 	bool asks_left;	   /* and others wait for the next turn alone */
 	uint64 errors;
 	TimestampTz start;
@@ -141,10 +141,10 @@ typedef struct ShardTurnResult
 /* How a turn has failed. */
 typedef struct ShardTurnFailure
 {
-	int count;		  /* messages begun */
-	bool blamed;	  /* the last of them is to blame */
-	bool overtaken;	  /* nobody is */
-	int ran;		  /* at its commit, and code of so many messages had run; 0: before */
+	int count;		/* messages begun */
+	bool blamed;	/* the last of them is to blame */
+	bool overtaken; /* no message is to blame */
+	int ran; /* it failed at its commit, after code of this many messages had run; 0: it failed before */
 	ShardSource only; /* ran = 1: where that one came from */
 } ShardTurnFailure;
 

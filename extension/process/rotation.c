@@ -3,15 +3,15 @@
  *		Segments of the log: taking a new one, emptying those that all passed
  *		(doc/protocol.md D9-D11).
  *
- * Whichever region worker comes by does this, between its turns, one at a time: nobody's handler that
- * takes long holds it up for others. Senders go on while it happens: the current segment changes under the append lock, and a segment
- * is emptied by TRUNCATE only
+ * Any region worker does this, between its turns, one at a time: a handler that takes long in one worker does not hold
+ * it up for the others. Senders go on while it happens: the current segment changes under the append lock, and a
+ * segment is emptied by TRUNCATE only
  * - when it is not current,
  * - when the committed cursor of every lane has passed it, open senders included,
  * - when no lane's newest cursor row is in it,
  * - when no worker has to read a row of it to know where a peer's stream was received up to: such
  *	 positions are saved in the same transaction (stream_position_table.c),
- * - when nobody has it locked now: senders keep their lock to the end of their
+ * - when no transaction has it locked now: senders keep their lock to the end of their
  *	 transaction, so none of them has rows in it.
  *
  * TRUNCATE and not RelationTruncate: its commit is flushed, and follows the
@@ -214,7 +214,7 @@ truncate_segment(int number, int64 last_seq)
 	CommandCounterIncrement();
 }
 
-/* Highest seq of a segment that nobody writes to. */
+/* Highest seq of a segment that is not written to any more. */
 static int64
 last_seq_of(ShardDatabase *db, int number)
 {
@@ -226,7 +226,7 @@ last_seq_of(ShardDatabase *db, int number)
 	return last;
 }
 
-/* Empties a segment unless somebody has it locked. Returns whether it did. */
+/* Empties a segment unless another transaction has it locked. Returns whether it did. */
 static bool
 empty_segment(ShardDatabase *db, int number, Oid extension)
 {
@@ -268,7 +268,7 @@ is_worth_a_look(ShardLog *log)
 	return *((volatile int *) &log->live_count) > 1 || is_long(log);
 }
 
-/* As the only one who does. */
+/* Only the worker that owns the rotation calls this. */
 static bool
 rotate(ShardDatabase *db, Oid extension)
 {
@@ -288,7 +288,7 @@ shard_rotation_run(ShardDatabase *db, Oid extension)
 		return false;
 	if (!shard_shmem_own(db, SHARD_OWNER_ROTATION))
 	{
-		/* who is at it may have looked before this worker got out of the way */
+		/* the worker that is at it may have looked before this worker got out of the way */
 		if (shard_shmem_my_worker() != &db->worker[shard_shmem_caretaker(db)])
 			shard_shmem_wake_worker(db, shard_shmem_caretaker(db));
 		return false;

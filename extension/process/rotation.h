@@ -7,8 +7,8 @@
 #include "shared/shmem.h"
 
 /*
- * Does what is due, if nobody else is at it; called by any region worker outside a transaction. May
- * run one of its own. Returns whether it should be called again soon.
+ * Does what is due, unless another worker is at it; called by any region worker outside a transaction. May run one of
+ * its own. Returns whether it should be called again soon.
  */
 extern bool shard_rotation_run(ShardDatabase *db, Oid extension);
 

@@ -67,9 +67,6 @@ static void set_option(const char *name, const char *value);
 static void set_lock_timeout(void);
 static long report_statistics(void);
 
-/*
- * Starts a worker; see worker.h.
- */
 ShardDatabase *
 shard_worker_start(Datum argument, int *worker)
 {
@@ -123,7 +120,7 @@ handle_sigterm(int signo, siginfo_t *info, void *context)
 	if (lingers_until != 0 && info->si_pid == PostmasterPid)
 		return;
 
-	/* Without a control worker nobody would end a handler that takes long. */
+	/* Without a control worker no process would end a handler that takes long. */
 	if (my_database != NULL && lingers_until == 0 && info->si_pid == PostmasterPid &&
 		shard_shutdown_timeout > 0 && my_database->worker[SHARD_CONTROL_WORKER].in_use &&
 		shard_worker_server_stops())
@@ -149,7 +146,7 @@ shard_worker_at_stop(void (*callback)(void))
 }
 
 /*
- * Ends a worker that was to end: by a shutdown of the server, or by somebody. One that lingers ends, too,
+ * Ends a worker that was to end: by a shutdown of the server, or by a signal to it alone. One that lingers ends, too,
  * when the control worker is gone, however that ended.
  */
 static void
@@ -190,7 +187,7 @@ shard_worker_signals(void)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGINT, shard_worker_cancel_handle);
 
-	/* pqsignal() does not tell who sent it */
+	/* pqsignal() does not tell which process sent the signal */
 	if (sigaction(SIGTERM, &term, NULL) != 0)
 		elog(FATAL, "could not set the handler of SIGTERM: %m");
 	/* The server has a background worker ignore SIGHUP until now: a reload since the fork would not be heard of. */
@@ -270,7 +267,8 @@ look_for_extension(int worker)
 }
 
 /*
- * The probe finds out who has types, too: the others are started with that known. No other worker runs yet.
+ * The probe finds out which owners have types, too: the other workers are started with that known. No other worker runs
+ * yet.
  */
 static void
 note_groups(uint8 groups)
@@ -361,9 +359,6 @@ set_lock_timeout(void)
 	set_option("lock_timeout", value);
 }
 
-/*
- * What is due between turns; see worker.h.
- */
 void
 shard_worker_interrupts(void)
 {
@@ -390,9 +385,6 @@ shard_worker_interrupts(void)
 		proc_exit(0);
 }
 
-/*
- * Waits to be woken; see worker.h.
- */
 bool
 shard_worker_wait(long timeout_ms, uint32 wait_event)
 {
@@ -443,7 +435,7 @@ report_statistics(void)
 }
 
 /*
- * Pause in ms after so many failures in a row.
+ * The pause in ms after this many failures in a row.
  */
 int
 shard_worker_backoff(int failures)

@@ -14,11 +14,9 @@ shard_worker_argument(int database, int worker)
 }
 
 /*
- * First call of a worker's main function: signals, attaching to its slot,
- * connection, settings, and a look whether the extension is in the database.
- * Returns the database and the worker's number; otherwise the process ends in
- * there: nobody wants it any more, or there is no extension (which it tells the
- * launcher).
+ * First call of a worker's main function: signals, attaching to its slot, connection, settings, and a look whether the
+ * extension is in the database. Returns the database and the worker's number; otherwise the process ends in there: it
+ * is not wanted any more, or there is no extension (which it tells the launcher).
  */
 extern ShardDatabase *shard_worker_start(Datum argument, int *worker);
 
@@ -41,8 +39,8 @@ extern void shard_worker_interrupts(void);
 extern bool shard_worker_server_stops(void);
 
 /*
- * Was this worker asked to end by a shutdown of the server, and may it go on for shard.shutdown_timeout?
- * It ends when the launcher or the control worker says so, or somewhat after that time.
+ * Whether this worker was asked to end by a shutdown of the server and may go on for shard.shutdown_timeout. It ends
+ * when the launcher or the control worker tells it to, or somewhat after that time.
  */
 extern bool shard_worker_lingers(void);
 
@@ -50,10 +48,9 @@ extern bool shard_worker_lingers(void);
 extern void shard_worker_at_stop(void (*callback)(void));
 
 /*
- * Waits until somebody wakes this worker or time is up (-1: no limit), then
- * does shard_worker_interrupts and clears the wake flag: look for work after
- * it. Returns at once if the flag is set. Must hold no transaction, snapshot or
- * lock. wait_event: ShardWaitEvent of compat.h, kept by the caller. True: somebody woke it.
+ * Waits until another process wakes this worker or time is up (-1: no limit), then does shard_worker_interrupts and
+ * clears the wake flag: look for work after it. Returns at once if the flag is set. Must hold no transaction, snapshot
+ * or lock. wait_event: ShardWaitEvent of compat.h, kept by the caller. True: it was woken.
  */
 extern bool shard_worker_wait(long timeout_ms, uint32 wait_event);
 
@@ -64,5 +61,5 @@ extern bool shard_worker_wait(long timeout_ms, uint32 wait_event);
  */
 extern void shard_worker_leave_absent(void);
 
-/* Pause after so many failures in a row: 0, 1 s, 2 s, 4 s ... 30 s. In ms. */
+/* The pause in ms after this many failures in a row: 0, 1 s, 2 s, 4 s ... 30 s. */
 extern int shard_worker_backoff(int failures);
