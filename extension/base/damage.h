@@ -5,7 +5,7 @@
 #pragma once
 
 /*
- * Raises ERRCODE_PROTOCOL_VIOLATION. what: whose bytes, as the beginning of a sentence; part: in which part of them,
+ * Raises ERRCODE_PROTOCOL_VIOLATION. what: which bytes, as the beginning of a sentence; part: the damaged part of them,
  * NULL: unknown; detail: what becomes of them, NULL: the error has no detail.
  */
 extern void

@@ -104,7 +104,7 @@ shard_guc_roles(void)
 }
 
 /*
- * Does this node have a role? "" is everybody's.
+ * Whether this node has a role; "" is the role of every node.
  */
 bool
 shard_guc_has_role(const char *role)
@@ -288,8 +288,8 @@ shard_guc_peer_channel_binding(void)
 }
 
 /*
- * A key's file. With a colon in it libpq takes what is before for the name of an engine, and has that
- * loaded as a library.
+ * A key's file. If the name has a colon, libpq takes the text before it for the name of an engine, and has that loaded
+ * as a library.
  */
 static bool
 check_key_file(char **value, void **extra, GucSource source)

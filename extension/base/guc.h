@@ -6,7 +6,7 @@
 
 #include "nodes/pg_list.h"
 
-/* How long a commit waits before it may be told outside the database (G1). */
+/* What a commit waits for before it may be told outside the database (G1). */
 typedef enum ShardGateSetting
 {
 	SHARD_GATE_SET_AUTO,   /* as synchronous replication is configured */
@@ -97,13 +97,13 @@ extern char *shard_peer_sslcrl;
 extern char *shard_peer_passfile;
 extern char *shard_peer_user; /* empty: as the address says */
 
-/* Both by libpq's names. */
+/* Both settings by libpq's names. */
 extern const char *shard_guc_peer_sslmode(void);
 extern const char *shard_guc_peer_channel_binding(void);
 
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);
 
-/* The names of shard.roles; and whether this node has a role, "": everybody's. */
+/* The names of shard.roles; and whether this node has a role, "": the role of every node. */
 extern List *shard_guc_roles(void);
 extern bool shard_guc_has_role(const char *role);
