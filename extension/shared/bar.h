@@ -14,8 +14,7 @@
 extern void shard_bar_init(void);
 
 /*
- * Raises a bar and waits until the workers are gone. If they do not go in time
- * there is a warning, no error. Error if too many bars stand.
+ * Raises a bar and waits until the workers are gone. Warns if they do not go in time. Error if too many bars stand.
  */
 extern void shard_bar_raise(Oid dboid);
 

@@ -2,11 +2,10 @@
  * shared/gate.c
  *		The release gate: whether a commit may be shown outside this database (G1, G4).
  *
- * Local gate: the commit is flushed here. Standby gate: it is flushed on the
- * quorum that synchronous_standby_names asks for, as the walsenders have noted
- * it. We read that position ourselves instead of queueing with the backends
- * that commit synchronously: their wait depends on synchronous_commit, and a
- * cancel ends it with a warning, as if all were well.
+ * Local gate: the commit is flushed here. Standby gate: it is flushed on the quorum that synchronous_standby_names asks
+ * for, as the walsenders have noted it. The gate reads that position itself instead of queueing with the backends that
+ * commit synchronously: their wait depends on synchronous_commit, and a cancel ends it with a warning, as if all were
+ * well.
  *
  * An LSN of zero stands for "nothing was written" and is always released.
  */
@@ -129,8 +128,7 @@ shard_gate_wait(XLogRecPtr lsn)
 }
 
 /*
- * Waits for a limited time. Our own flush is not limited: it is as quick as
- * any COMMIT.
+ * Waits for a limited time. The flush on this server is not limited: it is as quick as any COMMIT.
  */
 bool
 shard_gate_wait_for(XLogRecPtr lsn, int64 microseconds)

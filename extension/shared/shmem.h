@@ -21,8 +21,8 @@
 #include "shard.h"
 
 /*
- * Which of a database's workers run; the launcher is the only writer. From any
- * state a database that is gone goes to UNUSED, a barred one to BARRED.
+ * Which of a database's workers run; the launcher is the only writer. In addition, any state goes to UNUSED when the
+ * database is gone, and to BARRED when it is barred.
  */
 typedef enum ShardDatabaseState
 {
@@ -42,23 +42,23 @@ typedef enum ShardProbeOutcome
 } ShardProbeOutcome;
 
 /*
- * How the turns of a region worker go (shmem_turns.c): for shard_health, which cannot ask a worker that does
- * not come to answer.
+ * How the turns of a region worker go (shmem_turns.c). For shard_health, which must not depend on an answer of that
+ * worker.
  */
 #define SHARD_TURN_ERROR 256
 
 typedef struct ShardWorkerTurns
 {
-	TimestampTz moved_at; /* a turn passed something or left nothing to do, or none was to be run */
-	TimestampTz looked_at; /* start of the last one that did all that was due but in the log */
+	TimestampTz moved_at;  /* a turn passed a row or left nothing to do, or no turn was to be run */
+	TimestampTz looked_at; /* start of the last turn that did all that was due outside of the log */
 	int failures;		   /* in a row */
 	TimestampTz failing_since;
-	int32 type_id; /* at which entity the last one failed; 0: at none */
+	int32 type_id; /* of the entity at which the last turn failed; 0: at none */
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 	char error[SHARD_TURN_ERROR];
 } ShardWorkerTurns;
 
-/* A call of a handler that runs for long; entity and type are valid while since stays what it is. */
+/* A call of a handler that runs for long; entity and type are valid while since does not change. */
 typedef struct ShardLongCall
 {
 	pg_atomic_uint64 since; /* TimestampTz; 0: none */
@@ -86,7 +86,7 @@ typedef struct ShardWorkerSlot
 	bool stop_wanted;	/* launcher: leave after this turn */
 	bool no_room;		/* launcher: the server has no slot for one more background worker */
 	uint32 start_token; /* launcher: only the worker started with it may attach */
-	bool begins_anew;	/* it left so that another one comes at once */
+	bool begins_anew;	/* it ended so that its successor starts at once */
 	char why[192];		/* it was terminated; "": no reason was given (worker_log.c) */
 	ShardWorkerTurns turns_now; /* written by the worker alone */
 
@@ -107,12 +107,12 @@ typedef struct ShardWorkerSlot
 	/* a worker here had to be ended in a batch handler: the next one begins carefully */
 	pg_atomic_uint32 batch_stuck;
 
-	/* a handler of this type had to be ended with its worker, so often in a row; the worker's alone */
+	/* a handler of this type had to be ended with its worker, stuck_times in a row; the worker's alone */
 	int32 stuck_type;
 	int stuck_times;
 	TimestampTz stuck_at; /* the last time */
 
-	/* TimestampTz: when a turn began, 0: in none; and when it was seen at another call last, or began */
+	/* TimestampTz: when the turn began, 0: in none; and when it was last seen to begin another call, or began */
 	pg_atomic_uint64 turn_since;
 	pg_atomic_uint64 turn_at;
 
@@ -123,7 +123,7 @@ typedef struct ShardWorkerSlot
 	pg_atomic_uint64 messages;
 	pg_atomic_uint64 turns;
 	pg_atomic_uint64 errors;
-	pg_atomic_uint64 recounts; /* of what it had counted wrongly */
+	pg_atomic_uint64 recounts; /* recounts that found a wrong count */
 	pg_atomic_uint64 cache_entities;
 	pg_atomic_uint64 cache_bytes;
 	pg_atomic_uint64 commit_lsn;   /* of the last turn that wrote */
@@ -186,7 +186,7 @@ typedef struct ShardLinkTrouble
 /* Lines of the log that peers can have written (told.c). */
 #define SHARD_TOLD 64
 
-/* What a process may own beside lanes: the part of the control worker, and for a moment rotation (D9). */
+/* What a process may own beside lanes: the role of the control worker, and for a moment the rotation (D9). */
 #define SHARD_OWNER_COORDINATOR SHARD_LANES
 #define SHARD_OWNER_ROTATION (SHARD_LANES + 1)
 #define SHARD_OWNERS (SHARD_LANES + 2)
@@ -209,7 +209,7 @@ typedef struct ShardDatabase
 	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe again */
 	int installing;	   /* open transactions that run CREATE EXTENSION */
 
-	/* copies of what the division says, for others */
+	/* copies of parts of the division, for readers without the lock */
 	pg_atomic_uint64 workers;	  /* mask: those that are to run */
 	pg_atomic_uint32 division_no; /* rises with each new one */
 
@@ -251,26 +251,28 @@ typedef struct ShardTypeCounter
 #define SHARD_DATABASE_COUNTERS (SHARD_TYPE_COUNTERS / 8 * 7)
 
 /*
- * Our workers stay out of a database until a transaction ends (bar.c). Entries
- * are made and removed by the backend that wants it, ready is set by the
- * launcher, which removes entries of transactions that ended, too.
+ * Our workers stay out of a database until a transaction ends (bar.c). The backend of that transaction makes and
+ * removes the entry; the launcher sets ready, and removes entries of transactions that ended, too.
  */
 typedef struct ShardBar
 {
 	Oid dboid;				   /* InvalidOid: entry is free */
-	VirtualTransactionId vxid; /* of the transaction that wants it */
+	VirtualTransactionId vxid; /* of the transaction that raised the bar */
 	bool ready;				   /* the workers are gone */
 } ShardBar;
 
 #define SHARD_MAX_BARS 64
 
-/* What waits at the gate to the standbys, for shard_health (gate.c): of the whole server, as they are. */
+/*
+ * What waits at the gate to the standbys, for shard_health (gate.c). One for the whole server, as the standbys are,
+ * too.
+ */
 typedef struct ShardGateWatch
 {
 	slock_t mutex; /* guards the rest */
 	uint64
 		lsn; /* a commit that an asker gave up waiting for; past the gate, if the standbys have it by now */
-	TimestampTz waits_since; /* when it was, first */
+	TimestampTz waits_since; /* since when it has been waited for */
 	TimestampTz alone_since; /* there are fewer synchronous standbys than it takes; 0: enough */
 } ShardGateWatch;
 
@@ -296,16 +298,16 @@ typedef struct ShardShared
 
 extern PGDLLIMPORT ShardShared *shard_shared;
 
-/* Whether the library was loaded at server start; without, there is no shared memory. */
+/* Whether the library was loaded at server start; if not, there is no shared memory. */
 extern PGDLLIMPORT bool shard_preloaded;
 
-/* What another file keeps in shared memory; all but the first two functions are optional. */
+/* What another file keeps in shared memory; the first two functions are required, the others optional. */
 typedef struct ShardShmemPart
 {
 	Size (*size)(void);
-	void (*startup)(void);						/* makes or finds it; with AddinShmemInitLock */
-	void (*request)(void);						/* locks, beside memory */
-	void (*forget)(ShardDatabase *db);			/* a slot is for another database now */
+	void (*startup)(void);			   /* makes or finds the memory; with AddinShmemInitLock */
+	void (*request)(void);			   /* locks, beside memory */
+	void (*forget)(ShardDatabase *db); /* a slot is for another database now */
 	void (*free)(ShardDatabase *db, Oid dboid); /* a slot is given back; before it is forgotten */
 } ShardShmemPart;
 
@@ -330,13 +332,13 @@ extern ShardDatabase *shard_shmem_find_database(Oid dboid);
 /* A new slot for a database; NULL if all are taken. The caller holds the control lock exclusively. */
 extern ShardDatabase *shard_shmem_make_database(Oid dboid);
 
-/* Gives a slot and the database's counters back. No worker may run, no sender either. */
+/* Gives a slot and the database's counters back. The caller knows that no worker and no sender runs. */
 extern void shard_shmem_free_database(ShardDatabase *db);
 
 /* Forgets what former workers published of their lanes; nothing is truncated then. */
 extern void shard_shmem_forget_lanes(ShardDatabase *db);
 
-/* Says, as an error or a warning, that all slots are taken. */
+/* Reports at this level, ERROR or WARNING, that all slots are taken. */
 extern void shard_shmem_too_many_databases(int level);
 
 /* Number of a slot. */
@@ -350,7 +352,7 @@ shard_shmem_database_index(const ShardDatabase *db)
  * Counters of types (shmem_counter.c).
  */
 
-/* Whether a counter that was kept still is that of the type. */
+/* Whether a counter, to which a pointer was kept, still is that of the type. */
 static inline bool
 shard_shmem_is_counter(const ShardTypeCounter *counter, Oid dboid, int32 type_id)
 {
@@ -358,23 +360,22 @@ shard_shmem_is_counter(const ShardTypeCounter *counter, Oid dboid, int32 type_id
 }
 
 /*
- * The counter of a type, made on first use. Never NULL; error when all are
- * taken, or as many as a database may have. Takes the control lock: callers keep the pointer, and look whether it
- * still is the type's before each use.
+ * The counter of a type, made on first use. Never NULL; error when all are taken, or as many as a database may have.
+ * Takes the control lock: callers keep the pointer, and check with shard_shmem_is_counter() before each use.
  */
 extern ShardTypeCounter *shard_shmem_type_counter(Oid dboid, int32 type_id);
 
-/* What a type's counter says, which is kept in *counter; 0 if it has none. Makes none. No error. */
+/* The value of a type's counter, whose pointer is kept in *counter; 0 if the type has none. Makes none. No error. */
 extern int64 shard_shmem_held(ShardTypeCounter **counter, Oid dboid, int32 type_id);
 
 /*
- * Adds to a type's counter, which is kept in *counter. Nothing is counted when all are taken, and nothing is
- * taken off one that is gone. No error.
+ * Adds to a type's counter, whose pointer is kept in *counter. Counts nothing when all counters are taken, and takes
+ * nothing off a counter that is gone. No error.
  */
 extern void
 shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int64 change);
 
-/* Counters of a database, at most SHARD_TYPE_COUNTERS, with what they say; returns how many. */
+/* The counters of a database, at most SHARD_TYPE_COUNTERS, with their values; returns how many. */
 extern int shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int64 *held);
 
 /*
@@ -382,7 +383,7 @@ extern int shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int
  */
 extern bool shard_shmem_counters_wanted(void);
 
-/* Gives the counter of a type back that is gone, unless it says something else meanwhile. */
+/* Gives back the counter of a type that is gone, unless its value differs from held by now. */
 extern void
 shard_shmem_free_counter(ShardTypeCounter *counter, Oid dboid, int32 type_id, int64 held);
 
@@ -416,7 +417,7 @@ shard_shmem_workers(ShardDatabase *db)
 	return pg_atomic_read_u64(&db->workers);
 }
 
-/* Goes through them, in their order. */
+/* Goes through the region workers that are to run, in order of their numbers. */
 #define shard_each_worker(worker, db) \
 	for (int worker = shard_lane_next(shard_shmem_workers(db), 0); worker < SHARD_MAX_WORKERS; \
 		 worker = shard_lane_next(shard_shmem_workers(db), worker + 1))
@@ -466,12 +467,12 @@ extern void shard_shmem_wake_launcher(void);
 extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes);
 
 /*
- * Makes this process, which is attached, the owner of a lane, or of one of SHARD_OWNER_..., until it gives it back or
- * exits; false if another process is. It is no lock of the server's, which SQL could release.
+ * Makes this process, which is attached, the owner of a lane, or of one of SHARD_OWNER_..., until it gives that back or
+ * exits. False: another process is the owner. Not a lock of the server, since SQL could release such a lock.
  */
 extern bool shard_shmem_own(ShardDatabase *db, int lane);
 
-/* Gives back what this process owns. */
+/* Gives back a lane, or one of SHARD_OWNER_..., that this process owns. */
 extern void shard_shmem_disown(ShardDatabase *db, int lane);
 
 /* The slot that this process is attached to, or NULL. */
@@ -487,14 +488,15 @@ shard_shmem_worker_runs(ShardDatabase *db, int worker)
 }
 
 /*
- * How turns go (shmem_turns.c). The worker: one was committed; moved: it passed something or left nothing to
- * do; looked_at: its start, if it did all that was due in stashes and could go on of parked messages, else 0.
+ * How turns go (shmem_turns.c). The worker: a turn was committed. moved: the turn passed something or left nothing to
+ * do; looked_at: its start, if it did all that was due in stashes and all parked messages that could go on, else 0.
  */
 extern void shard_shmem_turn_done(ShardWorkerSlot *slot, bool moved, TimestampTz looked_at);
 
 /*
- * The worker: one begins; it has ended, also if there was none; in a signal handler: it is at another call of users' code
- * than at the last tick. So what is long since it is many calls is not taken for one that stands still.
+ * The worker: a turn begins; it has ended, also if there was none; in a signal handler: the turn is at another call of
+ * users' code than at the last tick. So a turn that is long because it makes many calls is not taken for one that
+ * stands still.
  */
 extern void shard_shmem_turn_began(ShardWorkerSlot *slot, TimestampTz at);
 extern void shard_shmem_turn_ended(ShardWorkerSlot *slot);
@@ -503,14 +505,14 @@ extern void shard_shmem_turn_goes_on(ShardWorkerSlot *slot);
 /* Any process: since when the worker is in a turn, 0: in none; *at: since when that turn has come no further. */
 extern TimestampTz shard_shmem_turn(ShardWorkerSlot *slot, TimestampTz *at);
 
-/* The worker: one failed (type_id 0: at no entity). */
+/* The worker: a turn failed (type_id 0: at no entity). */
 extern void shard_shmem_turn_failed(ShardWorkerSlot *slot, int32 type_id, const char *entity,
 									const char *error);
 
 /* Any process: what the worker told last. */
 extern void shard_shmem_turns(ShardWorkerSlot *slot, ShardWorkerTurns *turns);
 
-/* The worker, in a signal handler: a call has been running for long; it has ended. */
+/* The worker, in a signal handler: a call has been running for long. The worker: the call has ended. */
 extern void shard_shmem_call_is_long(ShardWorkerSlot *slot, TimestampTz since, int32 type_id,
 									 const char *entity, int entity_len);
 extern void shard_shmem_call_ended(ShardWorkerSlot *slot);

@@ -16,8 +16,8 @@ extern void (*shard_worker_log_fatal)(const ErrorData *error);
 extern void shard_worker_log_begin(const char *process);
 
 /*
- * Terminates the process that has the slot, which says why in its last line. Returns its pid; 0: there is
- * none.
+ * Terminates the process that has the slot; the last line of that process in the log says why. Returns its pid; 0:
+ * there is none.
  */
 extern pid_t shard_worker_log_terminate(ShardWorkerSlot *slot, const char *why);
 
