@@ -34,7 +34,7 @@
 /* How often the log has what waits for types that were dropped here. */
 #define TELL_MS 60000
 
-/* What is known of an entity's shard. */
+/* Of an entity and its shard: whether messages wait, whether the shard is active here, and its home as known. */
 static ShardStatement look = {
 	"SELECT EXISTS (SELECT FROM shard.held h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3)"
 	" OR EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2),"

@@ -374,7 +374,7 @@ reserve_slots(int rows)
 	MemoryContextSwitchTo(old);
 }
 
-/* Adds a row to what is kept. */
+/* Adds a row to those that the process keeps. */
 static void
 add_row(const ShardRow *row, const char *payload, int payload_len, int flags, int chunk, int chunks)
 {

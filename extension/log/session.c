@@ -90,7 +90,9 @@ is_given_up(int32 type_id)
 	return false;
 }
 
-/* A subtransaction has ended: what it gave up is given up by its parent, or is not. */
+/*
+ * A subtransaction has ended: after a commit its parent gives up what it gave up; after an abort nothing is given up.
+ */
 static void
 follow_given_up(bool committed, SubTransactionId level, SubTransactionId parent)
 {
