@@ -2,9 +2,8 @@
  * route/routing.c
  *		core/route in a region worker: where each message goes, durably (sections 8 and 9).
  *
- * A look-up per message in memory and nothing else, if the shard is active here. What changes tables,
- * asks the control worker or goes to another node is in routing_host.c. What others are to know
- * leaves after the commit.
+ * A look-up per message in memory and nothing else, if the shard is active here. What changes tables, asks the control
+ * worker or goes to another node is in routing_host.c. News for other nodes and processes leave after the commit.
  *
  * If the process dies right here: before the commit nothing of the turn happened, and the rows are met
  * again. After it, what was to be told is lost, and each of it comes again: homes are asked for as long
@@ -351,7 +350,10 @@ take_done(const ShardRow *row)
 
 	while (shard_packet_get_done(&reader, &done))
 	{
-		/* of what was sent and is kept each shard is known: nothing is looked up for others, and nothing made */
+		/*
+		 * the shard of each message that was sent and is kept is known; for any other shard nothing is looked up, and
+		 * no entry is made
+		 */
 		if (shard_route_known(shard_routing.routes, done.type_id, done.shard) != NULL &&
 			shard_route_done(shard_routing.routes, done.type_id, done.shard, row->mid_node,
 							 done.rseq))

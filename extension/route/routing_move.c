@@ -37,7 +37,7 @@ route_of(const ShardShardRef *ref)
 	return route;
 }
 
-/* Is it a state in which rows may wait to be deleted? */
+/* Whether the shard is in a state in which rows may wait to be deleted. */
 static bool
 may_be_left(const ShardRoute *route)
 {
@@ -98,7 +98,7 @@ shard_routing_note_left(const ShardRoute *route)
 	shard_routing.leftovers |= may_be_left(route);
 }
 
-/* Does nothing of the shard run or wait here any more? */
+/* Whether nothing of the shard runs or waits here any more. */
 static bool
 leaves_memory(const ShardRoute *route)
 {
