@@ -1,6 +1,6 @@
 /*
  * hook/hook.h
- *		What the extension hangs into the server: databases and tables that come and go, and lines of the log.
+ *		Hooks of the extension in the server: for databases and tables that come and go, and for lines of the log.
  */
 #pragma once
 
@@ -11,7 +11,7 @@ extern void shard_database_hook_init(void);
 
 /* ---- drop_hook.c: What is said when a database that is a member of a cluster is dropped, or its extension ---- */
 
-/* From _PG_init. */
+/* Chains the hook; from _PG_init. */
 extern void shard_drop_hook_init(void);
 
 /* Warns if the database is a member of a cluster with others. */
