@@ -280,7 +280,7 @@ put_manifest(Export *export, TransactionId *writer)
 
 /* ---- parts ------------------------------------------------------------------------------------ */
 
-/* Each appends rows behind the given key to what is being made; true: there are no more. */
+/* Each of these functions appends rows behind the given key to the answer; true: there are no more. */
 
 static bool
 put_states(Export *export, const char *after, int after_len)

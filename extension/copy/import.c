@@ -237,7 +237,7 @@ read_next(const Import *import, Answer *answer, ShardReader section)
 	answer->has_next = true;
 }
 
-/* First reading: what is there, but for the rows. */
+/* First reading of an answer: its sections other than rows. */
 static void
 survey(const Import *import, Answer *answer)
 {
@@ -456,7 +456,7 @@ carry_out(Import *import)
 		announce_again(import);
 		return;
 	}
-	/* what is waited for before anything is written, is waited for with nothing held */
+	/* waits that come before anything is written are done with nothing held */
 	shard_callee_commit();
 	shard_import_source_open(import->call.node, import->dsn, CONNECT_TIMEOUT_MS);
 	ask(import, &(ShardCopyPosition){.part = SHARD_COPY_NONE, .after = ""});

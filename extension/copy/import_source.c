@@ -53,7 +53,7 @@ aim(int32 node, const char *dsn)
 		peer_dsn = copy;
 		peer_node = node;
 	}
-	/* what came since the last call can only be its end */
+	/* anything that came since the last call can only be the end of that call */
 	while (shard_peer_poll(peer) != SHARD_PEER_NOTHING)
 		;
 	if (shard_peer_state(peer) != SHARD_PEER_READY)

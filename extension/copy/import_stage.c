@@ -122,8 +122,8 @@ shard_import_stage_lock(const ShardImportStage *stage, bool rows)
 }
 
 /*
- * How many nodes there were, and errors if there are more marks than those can have left. What was learned since the
- * caller began counts, too.
+ * Learns how many nodes there were, and raises an error if there are more marks than these can have left. What was
+ * learned since the caller began counts, too.
  */
 static void
 learn_nodes(ShardImportStage *stage)
@@ -154,7 +154,7 @@ open_states(ShardImportStage *stage, ShardReader columns)
 	shard_state_copy_match(&stage->copy, &columns, stage->node, stage->self);
 }
 
-/* Has the shard rows here, and no ownership row? */
+/* Whether the shard has rows here, and no ownership row. */
 static bool
 has_strange_rows(ShardImportStage *stage)
 {
@@ -185,8 +185,8 @@ has_strange_rows(ShardImportStage *stage)
 }
 
 /*
- * What a former home or a former copy has left has an ownership row as long as anything of it is here. Other rows are not
- * ours to delete: a dump that was restored, or SQL, has brought them (M26).
+ * What a former home or a former copy has left has an ownership row as long as any of its rows is here. Other rows came
+ * with a dump that was restored, or by SQL, and are not deleted (M26).
  */
 static void
 refuse_strange_rows(ShardImportStage *stage)
@@ -219,7 +219,10 @@ shard_import_stage_check(ShardImportStage *stage, ShardReader columns)
 	PopActiveSnapshot();
 }
 
-/* Messages that waited at a former home, and did not go along with the shard, are not deleted with what is left of it. */
+/*
+ * Messages that waited at a former home here and did not move with the shard become dead letters before its other rows
+ * are deleted.
+ */
 static void
 bury_held(const ShardImportStage *stage)
 {
@@ -498,7 +501,7 @@ shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own)
 								&stage->shard);
 }
 
-/* Says staged, if the row is still what it was. */
+/* Writes "staged", if the ownership row has not changed. */
 static void
 write_own(ShardImportStage *stage, const ShardOwn *before, const ShardOwn *after)
 {
