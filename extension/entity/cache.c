@@ -325,7 +325,7 @@ shard_cache_some(ShardCacheWalk *walk, int places, void (*visit)(ShardEntity *en
 	if (walk->size != table->size)
 		*walk = (ShardCacheWalk){.size = table->size, .left = table->size};
 
-	/* downwards: what is removed lets others go there, and none of them is left out */
+	/* downwards: a removal moves later entries into earlier places, and none of them is left out */
 	for (int i = 0; i < places && walk->left > 0; i++)
 	{
 		CacheEntry *entry = &table->data[--walk->left];

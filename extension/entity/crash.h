@@ -26,8 +26,11 @@ typedef struct ShardCrashCode
 extern void
 shard_crash_init(bool (*running)(ShardCrashCode *code), void (*for_entity)(ShardCrashCode *code));
 
-/* How many of the marks that were read are of this type, as it is: not started, altered or replaced since. */
+/* How many of the marks that were read are of this type in its present form, not started, altered or replaced since. */
 extern int shard_crash_count(const ShardType *type);
 
-/* Writes a line into the log for each mark of this database of which none was written yet. In one process of a database. */
+/*
+ * Writes a line into the server's log for each mark of this database that has no line yet. In one process of a
+ * database.
+ */
 extern void shard_crash_tell(void);

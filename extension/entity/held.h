@@ -43,22 +43,22 @@ typedef struct ShardHeldCount
 {
 	int64 stash;		 /* messages in the stash; 0: the next two mean nothing */
 	int attempts;		 /* of the first of them */
-	TimestampTz next_at; /* likewise; 0: as soon as the entity can run */
+	TimestampTz next_at; /* not before; 0: as soon as the entity can run */
 	int64 ordered;		 /* messages that wait for lower numbers; 0: the next two mean nothing */
 	int64 lowest;		 /* their lowest number */
-	TimestampTz oldest;	 /* the first of them is held since then */
+	TimestampTz oldest;	 /* since when the first of them is held */
 } ShardHeldCount;
 
 /*
- * Puts a message behind the stash rows of its entity. error: its failure, NULL
- * if it was not tried. next_at: 0 for none.
+ * Puts a message behind the stash rows of its entity. error: its failure, NULL if it was not tried. next_at: not before
+ * this time, 0: at once.
  */
 extern void
 shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
 
 /*
- * The first rows of an entity's stash behind a seq, in order: ShardHeld *; at most limit, and fewer if they are
- * large. *last: there are no others.
+ * The first rows of an entity's stash behind a seq, in order, as a list of ShardHeld *; at most limit, and fewer if
+ * they are large. *last: there are no others.
  */
 extern List *shard_held_load(int32 type_id, int shard, const char *entity, int entity_len,
 							 int64 after, int limit, bool *last);
@@ -66,21 +66,21 @@ extern List *shard_held_load(int32 type_id, int shard, const char *entity, int e
 /* Puts a message in the place of its number; false if there is one already. */
 extern bool shard_held_insert_ordered(const ShardRow *row, int64 number);
 
-/* The lowest of these of an entity, likewise, but two at least if there are. */
+/* The messages of an entity with the lowest numbers, likewise, but two at least if there are two. */
 extern List *shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len,
 									 int limit, bool *last);
 
-/* Removes one that was handled. */
+/* Removes a held message that was handled. */
 extern void shard_held_delete(const ShardRow *row);
 
-/* Notes another failed attempt. */
+/* Notes another failed attempt of a held message. */
 extern void
 shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
 
-/* Gives a message up. */
+/* Gives a message up: it becomes a dead letter. */
 extern void shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error);
 
-/* Gives up what is held of a type, if that does not exist any more. Returns how many messages. */
+/* Gives up what is held of a type, if the type does not exist any more. Returns how many messages. */
 extern int64 shard_held_bury(int32 type_id);
 
 /*
@@ -98,7 +98,7 @@ typedef void (*ShardHeldVisit)(int32 type_id, int shard, const char *entity, int
 							   const ShardHeldCount *held, void *arg);
 extern void shard_held_each(ShardHeldVisit visit, void *arg);
 
-/* How far a walk over all of them is; all 0: it begins. */
+/* How far a walk over all these entities has come; all 0: it begins. */
 typedef struct ShardHeldPlace
 {
 	int32 type_id;

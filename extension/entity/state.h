@@ -13,13 +13,13 @@
 typedef enum ShardStateHold
 {
 	SHARD_STATE_HELD,
-	SHARD_STATE_ALTERED, /* held; something differs from before, so values from then mean nothing */
-	SHARD_STATE_BUSY	 /* another transaction has some of it locked */
+	SHARD_STATE_ALTERED, /* held; the definition differs from the former one, so values made by that mean nothing */
+	SHARD_STATE_BUSY /* another transaction has some of it locked */
 } ShardStateHold;
 
 typedef enum ShardRowStatus
 {
-	SHARD_ROW_OK,		/* copy is what the turn's snapshot shows */
+	SHARD_ROW_OK,		/* the copy is what the turn's snapshot shows */
 	SHARD_ROW_CONTENDED /* another transaction holds the row */
 } ShardRowStatus;
 
@@ -36,11 +36,11 @@ extern char *shard_state_problem(const ShardType *type, int *sqlstate);
  */
 extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *type);
 
-/* What states are rows of, by the parts that are held; NULL: they are no rows. */
+/* The row type of states, by the parts that are held; NULL: states are no rows. */
 extern TupleDesc shard_state_row(const ShardStateParts *parts);
 
 /*
- * Error unless a state that a handler returned, detoasted, is laid out as the parts have it, which are held.
+ * Raises an error unless a state that a handler returned, detoasted, is laid out as the parts say, which are held.
  */
 extern void shard_state_check_row(const ShardStateParts *parts, Datum state);
 
@@ -59,15 +59,15 @@ extern Oid shard_state_locked_type(const ShardType *type);
 
 /*
  * The process that holds a lock on the table which keeps workers from writing to it, or on a type of the state which
- * keeps them from reading; 0 if there is none. A list of all locks is made only if so.
+ * keeps them from reading; 0 if there is none. A list of all locks is made only if there is one.
  */
 extern int shard_state_table_locker(const ShardType *type);
 
-/* Before commit; and after an abort, which has done it. */
+/* Before commit: releases the hold. After an abort, which has released it: forgets it. */
 extern void shard_state_release(ShardStateParts *parts);
 extern void shard_state_release_forget(ShardStateParts *parts);
 
-/* Nothing is held: the memory goes, and they are as new. */
+/* When nothing is held: frees the memory of the parts. */
 extern void shard_state_forget_parts(ShardStateParts *parts);
 
 /*
@@ -79,14 +79,13 @@ extern bool shard_state_open(ShardStateTable *table, const ShardType *type);
 /* Ends writing (after-triggers fire) and closes. No-op if not open. */
 extern void shard_state_close(ShardStateTable *table);
 
-/* After an abort: what was open is gone. */
+/* After an abort, which has closed the table: forgets it. */
 extern void shard_state_forget(ShardStateTable *table);
 
 /*
- * Makes copy tell the truth of the turn's snapshot: verifies a known one,
- * reads it otherwise. state is then in the current memory context, or, if the
- * row did not change, where it was. *blocked_by: pid that holds the row, 0 if
- * not known.
+ * Makes the copy equal to the row in the turn's snapshot: verifies a known copy, and reads the row if that has changed.
+ * copy->state is then in the current memory context, or, if the row did not change, where it was. *blocked_by: pid that
+ * holds the row, 0 if not known.
  */
 extern ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by);
@@ -97,18 +96,17 @@ shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, 
  */
 extern bool shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy);
 
-/* Fills copy from the row as the active snapshot shows it, which need not be free. */
+/* Fills the copy from the row as the active snapshot shows it; other transactions may have the row locked. */
 extern void shard_state_read(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy);
 
 /*
- * Whether the row is still the one that entity->now tells of. Error if a handler
- * of this turn changed it by SQL. The table is open.
+ * Whether the row is still the one that entity->now describes. Error if a handler of this turn changed the row by SQL.
+ * The table is open.
  */
 extern bool shard_state_is_current(ShardStateTable *table, ShardEntity *entity);
 
 /*
- * Writes entity->now: inserts, updates or deletes the row, after verifying it
- * once more. False if it was changed or locked from outside since the check:
- * the turn is to be rolled back. Updates now.
+ * Writes entity->now: inserts, updates or deletes the row, after verifying it once more, and updates entity->now. False
+ * if another transaction changed or locked the row since the check: the turn is to be rolled back.
  */
 extern bool shard_state_write(ShardStateTable *table, ShardEntity *entity);

@@ -13,10 +13,13 @@
 extern void shard_state_door_begin_write(ShardStateTable *table);
 extern void shard_state_door_end_write(ShardStateTable *table);
 
-/* Gives a new row in the slot the defaults of columns that are not ours. Writing has begun. */
+/* Fills the users' columns of a new row in the slot with their defaults. Writing has begun. */
 extern void shard_state_door_fill_defaults(ShardStateTable *table, TupleTableSlot *slot);
 
-/* Writes the row of the slot "next", instead of that of the slot "row" or beside it; or deletes the latter. */
+/*
+ * Inserts the row of the slot "next"; writes it in place of the row of the slot "row"; deletes the row of the slot
+ * "row".
+ */
 extern void shard_state_door_insert(ShardStateTable *table);
 extern void shard_state_door_update(ShardStateTable *table);
 extern void shard_state_door_delete(ShardStateTable *table);
@@ -24,7 +27,7 @@ extern void shard_state_door_delete(ShardStateTable *table);
 /* Whether there is a row, as of now. */
 typedef enum ShardDoorRows
 {
-	SHARD_DOOR_EMPTY, /* or there is no such table any more, or something else in its place */
+	SHARD_DOOR_EMPTY, /* or the table is gone, or replaced by something else */
 	SHARD_DOOR_FILLED,
 	SHARD_DOOR_BUSY, /* another transaction has it locked */
 	SHARD_DOOR_UNFIT /* it has no primary key by shards */

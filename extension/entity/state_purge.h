@@ -4,7 +4,7 @@
  */
 #pragma once
 
-/* How far a purge is; all zero at first. */
+/* How far a purge has come; all zero at first. */
 typedef struct ShardStatePurge
 {
 	char *
@@ -12,8 +12,8 @@ typedef struct ShardStatePurge
 	int after_len;
 	MemoryContext memory; /* NULL: after is not kept */
 	bool left;			  /* after the last call there are more rows, */
-	bool busy;			  /* of which other transactions hold some: all have been tried */
-	bool held;			  /* some, so far */
+	bool busy;			  /* of which other transactions hold some, and all have been tried */
+	bool held;			  /* other transactions held some rows, so far */
 	TransactionId
 		since;	   /* the shard was closed by then; invalid: does not matter. In the last call, */
 	int64 changed; /* rows that users had changed since, by SQL */

@@ -1,6 +1,6 @@
 /*
  * entity/state_structure.h
- *		The structure of a type's states as text: what must be alike at all nodes of a cluster, for shards move.
+ *		The structure of a type's states as text: what must be alike at all nodes of a cluster, since shards move.
  */
 #pragma once
 

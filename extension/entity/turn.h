@@ -23,25 +23,28 @@
  */
 typedef struct ShardPresence
 {
-	/* Is the shard active here? If it is not, nothing of its stash may run. In a turn. */
+	/* Whether the shard is active here. If it is not, nothing of its stash may run. In a turn. */
 	bool (*is_active)(int32 type_id, int32 shard);
 
-	/* Is the shard here, but about to leave or to come? Then nothing of its stash is in memory. */
+	/* Whether the shard is here, but about to leave or to come. Then nothing of its stash is in memory. */
 	bool (*is_moving)(int32 type_id, int32 shard);
 
-	/* Is what is held of the shard in memory? It is if the shard is active here, stops, or is clearing. */
+	/* Whether memory has what is held of the shard. It does if the shard is active here, stops, or is clearing. */
 	bool (*is_here)(int32 type_id, int32 shard);
 } ShardPresence;
 
-/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. presence: kept by reference. */
+/*
+ * At the start of a worker with these lanes: makes its memory and timer, and reads in which messages former workers got
+ * stuck. presence: kept by reference.
+ */
 extern void shard_turn_init(ShardLanes lanes, const ShardPresence *presence);
 
 /* ---- a turn (turn.c) -------------------------------------------------------------------------- */
 
 /*
- * A turn. careful: each message runs in a subtransaction and what becomes of a
- * failed one is decided at once; otherwise the first failure raises. Returns
- * whether it is careful: it is so, too, if a message is due that failed before.
+ * Begins a turn. careful: each message runs in a subtransaction and what becomes of a failed one is decided at once;
+ * otherwise the first failure raises. Returns whether the turn is careful: it is, too, if a message is due that failed
+ * before.
  */
 extern bool shard_turn_begin(bool careful);
 
@@ -49,27 +52,30 @@ extern bool shard_turn_begin(bool careful);
 extern void shard_turn_finish(void);
 
 /*
- * After commit: copies are kept, replies sent. lsn: of the newest commit that they
- * may tell of, this turn's or one before it.
+ * After commit: keeps the copies, sends the replies. lsn: of the newest commit that replies may depend on, this turn's
+ * or an earlier one.
  */
 extern void shard_turn_committed(XLogRecPtr lsn);
 
 /* After an abort: everything is as after the last commit. */
 extern void shard_turn_aborted(void);
 
-/* Which entity the turn is at, none ("") if many of a type: of one that failed, before shard_turn_aborted. False: no type, either. */
+/*
+ * The entity that the turn is at, or at which it failed; "": several of a type. False: at no type. After a failure,
+ * before shard_turn_aborted.
+ */
 extern bool shard_turn_at(int32 *type_id, const char **entity, int *entity_len);
 
 /* Whether the turn failed because a state row was changed outside, which is no message's fault. */
 extern bool shard_turn_was_overtaken(void);
 
-/* An error that ended the turn becomes one about a time-out if it was that. */
+/* Turns the error that ended the turn into one about a time-out, if a time-out was its cause. */
 extern void shard_turn_explain(ErrorData *error);
 
 /* Everything that could be read at that time was looked at, by turns that have committed. */
 extern void shard_turn_has_read(TimestampTz until);
 
-/* The worker is about to sleep: no ticks of the handlers' timer; what the log has not said yet in its minute. */
+/* The worker is about to sleep: stops the handlers' timer, and logs lines that were kept back. */
 extern void shard_turn_sleep(void);
 
 /* Counters of this worker. */
@@ -92,10 +98,10 @@ typedef enum ShardSource
 	SHARD_SOURCES
 } ShardSource;
 
-/* What follows comes from there. */
+/* The messages that follow come from this source. */
 extern void shard_turn_begin_source(ShardSource source);
 
-/* Messages that the turn may handle. exactly: it goes that far, however long that takes. */
+/* Messages that the turn may handle. exactly: the turn goes that far, however long that takes. */
 extern void shard_turn_set_limit(int limit, bool exactly);
 
 /*
@@ -113,7 +119,7 @@ extern bool shard_turn_is_over(void);
 /* The same by time and memory alone, and for the source's first message, too. */
 extern bool shard_turn_is_late(void);
 
-/* Whether the turn holds as much as it may. */
+/* Whether the turn has as much in memory as it may. */
 extern bool shard_turn_is_large(void);
 
 /*
@@ -122,15 +128,15 @@ extern bool shard_turn_is_large(void);
  */
 extern void shard_turn_put_aside(bool aside);
 
-/* A row was passed that is not for an entity here: it counts for the turn's length. */
+/* Counts a row that was passed and is not for an entity here towards the turn's length. */
 extern void shard_turn_pass(void);
 
 /* Whether the turn has to be written down: a message was passed. */
 extern bool shard_turn_has_passed(void);
 
 /*
- * Messages begun in this turn; of a failed one, the last is to blame if it is blamed. Where that came from,
- * and how many had been begun before the first one from there.
+ * Messages begun in this turn; whether a failure is the fault of the last of them; the source of that message, and how
+ * many had been begun before the first one of that source.
  */
 extern int shard_turn_count(void);
 extern bool shard_turn_blames_last(void);
@@ -139,8 +145,8 @@ extern ShardSource shard_turn_source(int *before);
 /* ---- its commit (turn_commit.c) --------------------------------------------------------------- */
 
 /*
- * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under their
- * handler_timeout. Afterwards: of how many messages code ran.
+ * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under
+ * their handler_timeout. shard_turn_end_commit, afterwards, returns of how many messages code ran.
  */
 extern void shard_turn_begin_commit(void);
 extern int shard_turn_end_commit(void);
@@ -151,7 +157,10 @@ extern int shard_turn_end_commit(void);
  */
 extern int shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken);
 
-/* There was one: it is given up by the error when it is met next, without being run. Returns where it came from. */
+/*
+ * If code of one message alone ran: that message is given up with the error when it is met next, without being run.
+ * Returns its source.
+ */
 extern ShardSource shard_turn_blame(const ErrorData *error);
 
 /* ---- deliveries (deliver.c, stash.c, deliver_ask.c) ------------------------------------------- */
@@ -165,19 +174,19 @@ extern void shard_deliver_to_stash(const ShardRow *row);
 /* Whether the type of a row is known here, and has its shard. In a turn. */
 extern bool shard_deliver_knows(const ShardRow *row);
 
-/* Handles what is due in stashes or by its number: of one entity after the other, in this turn and the next ones. */
+/* Handles what is due in stashes or by its number: one entity after the other, in this turn and the next ones. */
 extern void shard_stash_run_due(void);
 
 /* Whether the stash left some due messages for the next turn. */
 extern bool shard_stash_is_left(void);
 
-/* Whether any entity's stash is due; and when the next one will be, 0: none. */
+/* When the next stash of an entity is due; 0: none. */
 extern TimestampTz shard_stash_next_due(void);
 
 /* Whether an ask may run now, or has to wait for what is held of the entity and can run. */
 extern bool shard_deliver_can_ask(const ShardRequest *request);
 
-/* Why not: a sentence. */
+/* Why the ask may not run now, as a sentence. */
 extern const char *shard_deliver_why_not(const ShardRequest *request);
 
 /* Runs an ask, in a subtransaction. */
@@ -191,10 +200,13 @@ extern void shard_turn_count_strays(int64 kept, int64 counted);
 
 /* ---- whole shards (residents.c) --------------------------------------------------------------- */
 
-/* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
+/*
+ * At start: loads the entities of these lanes that have rows in the stash, or messages that wait for their number. In a
+ * transaction.
+ */
 extern void shard_residents_load_all(ShardLanes lanes);
 
-/* A shard has become active in this turn: entities with rows in its stash are to be known. */
+/* A shard has become active in this turn: loads its entities that have rows in the stash. */
 extern void shard_residents_load(int32 type_id, int shard);
 
 /* Between turns: a shard is not here any more. Its entities leave memory. */
@@ -222,7 +234,7 @@ extern void shard_recount_differs(const char *message, const char *detail);
 extern int64 shard_cache_entities(void);
 extern int64 shard_cache_bytes(void);
 
-/* Between turns: removes what was idle for too long. Returns when to look again, 0: never. */
+/* Between turns: removes entities that were idle for too long. Returns when to look again, 0: never. */
 extern TimestampTz shard_cache_passivate(TimestampTz now);
 
 /* ---- what is in memory, for views (report.c) ------------------------------------------------- */
