@@ -58,7 +58,7 @@ static void probe_next(void);
 static bool has_workers(Oid dboid);
 
 /*
- * Registers the launcher. From _PG_init. During pg_upgrade nothing of ours runs.
+ * Registers the launcher. From _PG_init. During pg_upgrade the launcher is not registered.
  */
 void
 shard_launcher_init(void)
@@ -135,7 +135,7 @@ detach_at_exit(int code, Datum arg)
 }
 
 /*
- * One look at everything. Bars come first: what they keep out is not started.
+ * One look at everything. Bars come first, so that workers that they keep out are not started.
  */
 static void
 cycle(void)
@@ -143,7 +143,7 @@ cycle(void)
 	if (shard_bar_sweep())
 		shard_supervisor_come_back(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000));
 	if (!shard_enabled)
-		/* what happened meanwhile is looked up when we are back */
+		/* what happened meanwhile is looked up in the next cycle */
 		pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 	else if (pg_atomic_exchange_u32(&shard_shared->list_wanted, 0) != 0)
 		shard_databases_read();
@@ -158,7 +158,7 @@ cycle(void)
 }
 
 /*
- * Brings the workers of a database nearer to what is wanted.
+ * Starts and stops workers of a database, one step nearer to those that are wanted.
  */
 static void
 drive(ShardDatabase *db)
@@ -266,7 +266,7 @@ settle(ShardDatabase *db, bool barred)
 	if (barred)
 		db->state = SHARD_DATABASE_BARRED;
 	else if (pg_atomic_read_u32(&shard_shared->list_wanted) != 0)
-		/* what we know of it may be old: next time */;
+		/* what the launcher knows of it may be old: it looks again next time */;
 	else if (where == SHARD_STANDING_GONE)
 		give_back(db);
 	else if (where == SHARD_STANDING_CLOSED)

@@ -74,7 +74,10 @@ report_for(const ShardRequest *request, List **reports)
 	return &report->bytes;
 }
 
-/* Tells each of them what this worker has in memory. Many may ask, all the time: what it costs is bounded for a turn. */
+/*
+ * Answers each report with what this worker has in memory. Many backends may ask, all the time, so the cost for a turn
+ * is bounded.
+ */
 static void
 answer_reports(List *requests)
 {

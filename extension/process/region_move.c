@@ -152,7 +152,7 @@ shard_region_move(ShardRegion *region)
 	}
 }
 
-/* Is a move about to take that step with this turn's commit? */
+/* Whether a move takes that step with this turn's commit. */
 static bool
 takes_step(const ShardRegion *region, MoveStep step)
 {
@@ -174,7 +174,7 @@ shard_region_moves_before_commit(const ShardRegion *region)
 		shard_fault("m3_before_commit");
 }
 
-/* Drops what is over. */
+/* Drops the moves that are over. */
 static void
 compact(ShardRegion *region)
 {
@@ -202,7 +202,7 @@ shard_region_moves_committed(ShardRegion *region, XLogRecPtr lsn)
 
 		if (move->step < MOVE_SEALED && move->next == MOVE_SEALED)
 		{
-			/* one that was sealed before is no newer than what is known to be committed */
+			/* the seal of a shard that was sealed before is not newer than the newest commit that is known */
 			move->lsn = XLogRecPtrIsInvalid(lsn) ? shard_routing_lsn() : lsn;
 			region->flush_wanted = true;
 		}

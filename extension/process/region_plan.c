@@ -19,7 +19,7 @@
 /* The log has a line of what goes on failing so often. */
 #define TELL_MICROSECONDS (60 * USECS_PER_SEC)
 
-/* The search for a message that fails at its commit goes on, with what is left of those of the failed turn. */
+/* The search for a message that fails at its commit goes on, with the rest of the messages of the failed turn. */
 static bool
 goes_on_searching(ShardRegion *region, const ShardTurnResult *result)
 {

@@ -184,8 +184,8 @@ recount_some(ShardRegion *region, int64 *messages)
 }
 
 /*
- * Compares what memory counts with the tables, if the turn has nothing else to do, and not for more than a
- * hundredth of the time. What is held and parked may be much, so a turn takes some of it only.
+ * Compares what memory counts with the tables, if the turn has nothing else to do, and not for more than a hundredth of
+ * the time. Many messages may be held and parked, so a turn compares a part of them only.
  */
 static void
 recount(ShardRegion *region)
@@ -244,8 +244,8 @@ handle(ShardRegion *region, ShardTurnResult *result)
 }
 
 /*
- * The newest request of shard_drain; one at a time. Before the turn's transaction: so that sees what was
- * committed before the request, messages as well as the end of a type.
+ * The newest request of shard_drain; one at a time. Called before the turn's transaction, so that the transaction sees
+ * all that was committed before the request, messages as well as the end of a type.
  */
 static void
 begin_drain(ShardRegion *region)
@@ -444,7 +444,7 @@ turn(ShardRegion *region)
 	check_late(region);
 	shard_region_moves_committed(region, lsn);
 
-	/* what they need of the log is published before the position, which lets rotation take it */
+	/* which rows they need is published before the position, which lets rotation empty segments */
 	shard_outbox_committed(lsn);
 	shard_routing_committed(lsn);
 	shard_region_keep_log(region);
@@ -509,7 +509,7 @@ recover(ShardRegion *region, MemoryContext context)
 	MemoryContextSwitchTo(context);
 	error = shard_attempt_take_error();
 
-	/* What is in memory tells neither of the time before the commit nor after it: the next worker reads. */
+	/* Memory is neither as before the commit nor as after it: the next worker reads everything again. */
 	if (region->committed)
 	{
 		error->elevel = FATAL;

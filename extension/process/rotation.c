@@ -1,7 +1,6 @@
 /*
  * process/rotation.c
- *		Segments of the log: taking a new one, emptying those that all passed
- *		(doc/protocol.md D9-D11).
+ *		Segments of the log: taking a new one, emptying those that all lanes have passed (doc/protocol.md D9-D11).
  *
  * Any region worker does this, between its turns, one at a time: a handler that takes long in one worker does not hold
  * it up for the others. Senders go on while it happens: the current segment changes under the append lock, and a
@@ -99,9 +98,9 @@ switch_current(ShardDatabase *db)
 }
 
 /*
- * Asks the worker of a lane to leave everything up to a seq behind, and to wake
- * us when it has. The wish stands until then; it is woken for it at once, but
- * again only now and then: in the way may be a sender that stays open for an hour.
+ * Asks the worker of a lane to leave everything up to a seq behind, and to wake this worker when it has. The wish
+ * stands until then. The worker is woken for it at once, but again only now and then: a sender whose transaction stays
+ * open for an hour may be in the way.
  */
 static void
 want_passed(ShardDatabase *db, int lane, int64 seq)

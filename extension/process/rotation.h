@@ -1,6 +1,6 @@
 /*
  * process/rotation.h
- *		Segments of the log: taking a new one, emptying those that all passed.
+ *		Segments of the log: taking a new one, emptying those that all lanes have passed.
  */
 #pragma once
 
@@ -13,8 +13,8 @@
 extern bool shard_rotation_run(ShardDatabase *db, Oid extension);
 
 /*
- * Where the inbox fills up and several owners have types here: up to which seq each worker is to leave the log behind for
- * the others (D5), the end of the last segment that is not current; else 0.
+ * If the inbox fills up and several owners have types here: the seq up to which each worker is to leave the log behind
+ * for the others (D5), which is the end of the last segment that is not current. Otherwise 0.
  */
 extern int64 shard_rotation_presses(ShardDatabase *db);
 

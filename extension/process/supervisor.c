@@ -1,6 +1,6 @@
 /*
  * process/supervisor.c
- *		The launcher's workers, region and coordinator: starting, stopping, noticing their end.
+ *		The launcher's workers, region and control: starting, stopping, noticing their end.
  *
  * Workers are dynamic background workers that the postmaster never restarts: only the launcher knows whether one is
  * wanted, and the postmaster knows no back-off. The postmaster signals the launcher when one starts or ends.
@@ -213,8 +213,8 @@ lanes_held(ShardDatabase *db, int worker)
 }
 
 /*
- * Whether a worker has other lanes than the division says. Attaching takes the control lock, so what has none
- * yet cannot take those of before.
+ * Whether a worker has other lanes than the division says. Attaching takes the control lock, so a worker that has no
+ * lanes yet cannot take those of the former division.
  */
 bool
 shard_supervisor_has_others_lanes(ShardDatabase *db, int worker)

@@ -1,11 +1,10 @@
 /*
  * process/worker.c
- *		What every background process of ours does: start, wait, leave.
+ *		What every background process of the extension does: start, wait, leave.
  *
- * A region worker is registered by the launcher with a token that its slot
- * knows, so that one that comes late - its launcher died, or wants it no more -
- * is turned away before it connects. It attaches before it connects, too: from
- * then on a bar (bar.c) is not ready until it has gone.
+ * A region worker is registered by the launcher with a token that its slot knows, so that a worker that comes late -
+ * its launcher died, or does not want it any more - is turned away before it connects. A worker attaches before it
+ * connects, too: from then on a bar (bar.c) is not ready until it has gone.
  */
 #include "postgres.h"
 
@@ -218,8 +217,7 @@ attach(ShardDatabase *db, int worker)
 }
 
 /*
- * Whether the launcher still wants the process it started with our token.
- * Needs the control lock.
+ * Whether the launcher still wants the process that it started with this process's token. Needs the control lock.
  */
 static bool
 is_wanted(ShardDatabase *db, int worker)
@@ -295,8 +293,8 @@ shard_worker_leave_absent(void)
 }
 
 /*
- * Notes what was found and wakes the launcher. Once a worker found the
- * extension gone, another one's older look does not count.
+ * Notes what was found and wakes the launcher. Once a worker found the extension gone, an older look of another worker
+ * does not count.
  */
 static void
 record_outcome(ShardProbeOutcome outcome)
@@ -407,9 +405,8 @@ shard_worker_wait(long timeout_ms, uint32 wait_event)
 }
 
 /*
- * Reports statistics, which the server takes at most once a second. Returns in
- * how many ms to come back for those that it did not take; 0: none. Its clock
- * is the end of the last transaction, so in the long run we insist.
+ * Reports statistics, which the server takes at most once a second. Returns in how many ms to come back for those that
+ * it did not take; 0: none. Its clock is the end of the last transaction, so after a while the worker forces a report.
  */
 static long
 report_statistics(void)

@@ -1,6 +1,6 @@
 /*
  * process/worker.h
- *		What every background process of ours does: start, wait, leave.
+ *		What every background process of the extension does: start, wait, leave.
  */
 #pragma once
 
@@ -20,21 +20,20 @@ shard_worker_argument(int database, int worker)
  */
 extern ShardDatabase *shard_worker_start(Datum argument, int *worker);
 
-/* The first part of it, for a process without a database: signals. */
+/* The first part of shard_worker_start, for a process without a database: installs the signal handlers. */
 extern void shard_worker_signals(void);
 
-/* The settings a worker runs under, whatever database and role say. */
+/* Sets the settings that a worker runs under, over those of database and role. */
 extern void shard_worker_settings(void);
 
 /*
- * Outside a transaction: interrupts, reload of the configuration. Ends the
- * process when the postmaster died, the launcher wants it to leave or
- * shard.enabled is off. To be called between turns, and done by each wait.
+ * Outside a transaction: serves interrupts, and reloads the configuration. Ends the process when the postmaster died,
+ * the launcher wants it to leave or shard.enabled is off. To be called between turns; each wait calls it, too.
  */
 extern void shard_worker_interrupts(void);
 
 /*
- * Is the server shutting down, as far as the postmaster has said? Looks into a file.
+ * Whether the server is shutting down, by the postmaster's file, which it reads.
  */
 extern bool shard_worker_server_stops(void);
 
@@ -44,7 +43,7 @@ extern bool shard_worker_server_stops(void);
  */
 extern bool shard_worker_lingers(void);
 
-/* What is called once, outside a transaction, before this worker ends in a shutdown of the server. */
+/* Sets a function that is called once, outside a transaction, before this worker ends in a shutdown of the server. */
 extern void shard_worker_at_stop(void (*callback)(void));
 
 /*
