@@ -379,7 +379,7 @@ is_ordered(const ShardOrders *orders, int lane, const ShardShardRef *order, int 
 	return false;
 }
 
-/* Whether there is room for an order of a group: in its own share, or in what is no group's share. */
+/* Whether there is room for an order of a group: in its own share, or in the room that no group has for itself. */
 static bool
 has_room(const ShardOrders *orders, int group)
 {

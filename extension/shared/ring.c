@@ -22,7 +22,7 @@
 #include "base/compat.h"
 
 /*
- * Leaves nothing behind that is ours.
+ * At exit: settles the requests that this worker has taken.
  */
 static void
 release_at_exit(int code, Datum arg)
@@ -31,8 +31,8 @@ release_at_exit(int code, Datum arg)
 }
 
 /*
- * After the worker has attached to its slot in shared memory: settles what a
- * predecessor left, and sees to it that we leave nothing.
+ * After the worker has attached to its slot in shared memory: settles the requests that a predecessor left, and
+ * registers the same for the exit of this worker.
  */
 void
 shard_ring_attach(ShardDatabase *db, int worker)

@@ -15,7 +15,7 @@
 #include "base/compat.h"
 
 /*
- * Makes the body SQL NULL. Nothing of what it held is freed.
+ * Makes the body SQL NULL. Frees nothing of its former content.
  */
 void
 shard_ring_body_clear(ShardRingBody *body)

@@ -57,7 +57,7 @@ typedef enum Outcome
 	OUTCOME_TIMED_OUT, /* timed out, taken */
 	OUTCOME_GATE,	   /* timed out, handled */
 	OUTCOME_LOST,	   /* the worker ended */
-	OUTCOME_DEADLOCK,  /* it waits for a lock of ours; withdrawn */
+	OUTCOME_DEADLOCK,  /* the worker waits for a lock of the asker; withdrawn */
 	OUTCOME_SELF_LOCK  /* the same, taken */
 } Outcome;
 
@@ -68,9 +68,11 @@ typedef struct Call
 	ShardDatabase *db;
 	int worker;
 	const ShardRequest *request;
-	int64 timeout;		  /* microseconds */
-	int64 deadline;		  /* on shard_clock_now() */
-	int64 look_at;		  /* when to look whether it waits for a lock of ours, once it has begun */
+	int64 timeout;	/* microseconds */
+	int64 deadline; /* on shard_clock_now() */
+	int64
+		look_at; /* when to look whether the worker waits for a lock of the asker, once it has begun
+						   * the request */
 	int64 deadlock_check; /* the same, though it has not */
 	int64 self_lock; /* when it was first seen to, having begun; 0: at the last look it did not */
 	bool was_ours;	 /* the last lock that it was seen to wait for */
@@ -148,8 +150,8 @@ look_interval(void)
 }
 
 /*
- * Whether the request is to be given up, since the worker waits for a lock of ours. What a handler's own patience
- * ends before ours is left to it: then the outcome is known.
+ * Whether the request is to be given up, since the worker waits for a lock of the asker. A wait that the handler's own
+ * time limit ends before the asker's is left to the handler: then the outcome is known.
  */
 static bool
 is_deadlocked(Call *call)
@@ -303,7 +305,7 @@ report_command(Outcome outcome, const char *limit)
 }
 
 /*
- * Raises the error of a request whose worker waits for a lock of ours.
+ * Raises the error of a request whose worker waits for a lock of the asker.
  */
 static void
 report_deadlock(const Call *call, bool taken)
@@ -324,8 +326,8 @@ report_deadlock(const Call *call, bool taken)
 }
 
 /*
- * Raises the error that a request was answered with. A handler that gave up a lock of ours cannot know whose
- * it was.
+ * Raises the error that a request was answered with. A handler that gave up waiting for a lock of the asker cannot know
+ * that it was the asker's.
  */
 static void
 report_failure(const Call *call, const char *data, int length)
@@ -346,7 +348,7 @@ report_failure(const Call *call, const char *data, int length)
 }
 
 /*
- * What is known of an ask whose outcome is not.
+ * What is known about an ask whose outcome is unknown.
  */
 static const char *
 what_became(const Call *call, Outcome outcome, const char *limit)
@@ -369,7 +371,7 @@ what_became(const Call *call, Outcome outcome, const char *limit)
 }
 
 /*
- * Where to look: the asker may be at another node, which knows nothing of what is the matter here.
+ * Where to look: the asker may be at another node, which does not know this node's troubles.
  */
 static const char *
 where(const Call *call)
@@ -459,7 +461,7 @@ submit_and_wait(Call *call, Outcome *outcome)
 }
 
 /*
- * Waits for the gate with what is left of the time, which may be over: the answer came with its patience.
+ * Waits for the gate for the rest of the time, which may be over: an ask that has begun is waited for longer.
  */
 static void
 pass_gate(const Call *call, XLogRecPtr lsn)

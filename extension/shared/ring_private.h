@@ -86,9 +86,8 @@ typedef struct ShardRingSlot
 	ShardRingState state;
 	uint32 generation;		  /* rises when the owner is done with a request */
 	uint32 worker_generation; /* of the worker that took it */
-	bool
-		begun; /* the request has been executed, or is being executed; before, it can be withdrawn */
-	int next;  /* circular queue of slots: towards newer ones, */
+	bool begun;	  /* it was executed, or is being executed; before, it can be withdrawn */
+	int next;	  /* circular queue of slots: towards newer ones, */
 	int previous; /* and towards older ones */
 
 	/* written by the owner in FREE */

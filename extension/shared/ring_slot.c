@@ -448,7 +448,7 @@ shard_ring_slot_release(ShardDatabase *db, int worker)
 		ShardRingSlot *slot = &slots[i];
 		bool released = true;
 
-		/* a slot comes to us, or leaves us in these states, under our mutex only */
+		/* a slot comes to this worker, or leaves it in these states, only under this worker's mutex */
 		if (slot->target != target)
 			continue;
 		SpinLockAcquire(&owner->mutex);

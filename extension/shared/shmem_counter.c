@@ -162,7 +162,7 @@ shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int
 		pg_atomic_fetch_add_u64(&(*counter)->held, change);
 	LWLockRelease(shard_shared->lock);
 
-	/* what was counted of a type that is gone went with its counter */
+	/* the count of a type that is gone went with its counter */
 	if (*counter != NULL || change <= 0)
 		return;
 	*counter = make_counter(dboid, type_id, change, &full);

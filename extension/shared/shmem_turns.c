@@ -105,7 +105,7 @@ shard_shmem_turn_failed(ShardWorkerSlot *slot, int32 type_id, const char *entity
 }
 
 /*
- * What was told last.
+ * A copy of what the worker told last.
  */
 void
 shard_shmem_turns(ShardWorkerSlot *slot, ShardWorkerTurns *turns)

@@ -249,8 +249,8 @@ shard_stream_position_list(Oid dboid, int *count)
 }
 
 /*
- * Does an entry say what was written? It may have moved since, to a row of another segment, though its
- * row_seq, a lower bound, may not tell.
+ * Whether an entry still equals what was written. Its position may have moved since, to a row of another segment, which
+ * its row_seq, a lower bound, need not show.
  */
 static bool
 is_written(const ShardPeerPosition *entry, const ShardPeerPosition *written)
@@ -333,7 +333,7 @@ shard_stream_position_wait(ShardDatabase *db, const ShardStreamPositionKey *key,
 /* ---- start ------------------------------------------------------------------------------------ */
 
 /*
- * The first worker of an extension begins with nothing: what is here may be of one that was dropped.
+ * The first worker of an extension begins with no streams: those here may be of an extension that was dropped.
  */
 void
 shard_stream_position_begin(ShardDatabase *db, Oid node)

@@ -32,7 +32,7 @@ typedef struct Visitor
 	pg_atomic_uint32 pid; /* 0: none */
 	pg_atomic_uint32 dboid;
 
-	/* what it runs of a type's owner; the first one is written last, and tells whether the others mean anything */
+	/* the run for a type's owner; the first field is written last, and tells whether the others mean anything */
 	pg_atomic_uint32 owner; /* 0: nothing */
 	pg_atomic_uint32 type_id;
 	pg_atomic_uint64 since; /* TimestampTz */
