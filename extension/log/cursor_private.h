@@ -126,8 +126,7 @@ struct ShardCursor
 	int64 needed[SHARD_LANES];	   /* by the cursor, as of that row */
 	int64 keep[SHARD_LANES];	   /* by other rooms */
 	ShardSenders senders;
-	bool
-		void_places; /* the places are void: scan from the oldest segment, and find P's pages again */
+	bool void_places;  /* scan from the oldest segment, find the pages of P again */
 	ShardPlace resume; /* page of the last row passed */
 
 	/* hints about the files behind the places */

@@ -143,9 +143,8 @@ shard_log_fixed(HeapTupleHeader tuple)
 typedef struct ShardLogWaiting
 {
 	uint64 committed;
-	uint64 own; /* of this transaction, also messages that it has not written yet */
-	uint64
-		open; /* of others that have not ended, prepared ones too: messages that they have written */
+	uint64 own;	 /* of this transaction, also messages that it has not written yet */
+	uint64 open; /* of others that have not ended, prepared ones too: what they wrote */
 } ShardLogWaiting;
 
 /*
