@@ -61,7 +61,7 @@
 
 /*
  * The call that has not come back yet. A copy: shard_execution is NULL while an extractor runs within the handler, and
- * what it points to lives in a frame that is gone after an error. Signal handlers read nothing else.
+ * points to data in a frame that is gone after an error. Signal handlers read nothing else.
  */
 static struct
 {

@@ -98,7 +98,7 @@ pool_of(ShardLocalType *local)
 				  &local->dead_room_bytes};
 }
 
-/* What is there, as this turn sees it. */
+/* Counts the dead letters of a pool, as this turn sees them. */
 static void
 count(const Pool *pool, int64 *messages, int64 *bytes)
 {

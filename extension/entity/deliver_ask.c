@@ -25,7 +25,7 @@ typedef struct ShardReply
 	ErrorData *error; /* instead of data */
 } ShardReply;
 
-/* How old what is said of a lock may be, in microseconds. */
+/* For how long the process that was found to hold a lock is named without another look, in microseconds. */
 #define LOCKER_INTERVAL USECS_PER_SEC
 
 /* The reply to an ask, to be sent after commit. */
@@ -35,7 +35,7 @@ keep_reply(ShardRequest *request, char *reply, ErrorData *error)
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	ShardReply *kept = palloc0(sizeof(ShardReply));
 
-	/* what is sent after the commit must not be in the transaction's memory */
+	/* a reply that is sent after the commit must not be in the transaction's memory */
 	ShardAssert(error == NULL || error->assoc_context == NULL ||
 				(error->assoc_context == shard_turn.context &&
 				 GetMemoryChunkContext(error->message) == shard_turn.context));

@@ -32,8 +32,7 @@
 /*
  * A plan is made again when a relation or function that it names changes. It is kept when the type of a variable
  * changes: a PL/pgSQL function that assigns to a field of its composite argument fails after ALTER TYPE ... ALTER
- * ATTRIBUTE for as long as its session lasts, and what is a client's session elsewhere is the worker here, which never
- * ends.
+ * ATTRIBUTE for as long as its session lasts, and here the session is the worker, which does not end.
  *
  * So no message is blamed for such an error before plans were made again. Nothing of this is durable.
  */
@@ -101,8 +100,8 @@ was_overtaken(ShardEntity *entity, ShardCopy *found)
 }
 
 /*
- * What is done in the fence: in a careful turn all of it, from reading the state to writing it. False: another
- * transaction has the row locked, or changed it.
+ * The part that runs in the subtransaction: in a careful turn all steps, from reading the state to writing it. False:
+ * another transaction has the row locked, or changed it.
  */
 static bool
 run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
@@ -138,7 +137,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	*overtaken = false;
 	found.known = false;
 
-	/* what is opened in the subtransaction must be closed in it */
+	/* a table that is opened in the subtransaction must be closed in it */
 	shard_security_begin(&shard_turn.security, entity->local->type);
 	if (shard_turn.careful)
 		shard_state_close(&entity->local->table);

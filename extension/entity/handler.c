@@ -123,8 +123,8 @@ prepare(Node *expr, ParamListInfo params, CachedExpression **cached)
 }
 
 /*
- * Makes memory and parameters of these types for what is to be compiled; returns the caller's context. Planning
- * computes what is constant, which is code of the owner.
+ * Makes memory and parameters of these types for the expression to be compiled; returns the caller's memory context.
+ * Planning computes constant expressions, which are code of the owner.
  */
 static MemoryContext
 begin(ShardHandler *handler, const ShardType *type, int count, const Oid *types)

@@ -194,8 +194,8 @@ say_problem(ShardLocalType *local, int sqlstate, char *problem)
 }
 
 /*
- * Whether code of the type's owner had to be ended with its worker again and again. What is stored once holds until the
- * type is started or altered, which is taken for a mend: then the count begins at zero.
+ * Whether code of the type's owner had to be ended with its worker again and again. Once the problem is stored it holds
+ * until the type is started or altered, which is taken for a mend: then the count begins at zero.
  */
 static bool
 is_stuck(const ShardType *type)

@@ -52,7 +52,7 @@ order_of(ShardEntity *entity)
 	return &ordering->now;
 }
 
-/* Has the type lost its ordered_by? Then what waits needs to wait no longer. */
+/* Whether the type has lost its ordered_by. Then messages need to wait for their numbers no longer. */
 static inline bool
 is_free(const ShardEntity *entity)
 {
@@ -273,7 +273,7 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 	ResourceOwner owner = CurrentResourceOwner;
 	ErrorData *volatile error = NULL;
 
-	/* what is opened in the subtransaction must be closed in it, and the reverse */
+	/* a table that is opened in the subtransaction must be closed in it, and the reverse */
 	shard_security_begin(&shard_turn.security, entity->local->type);
 	shard_state_close(&entity->local->table);
 	BeginInternalSubTransaction(NULL);
@@ -461,7 +461,7 @@ load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *l
 	return rows;
 }
 
-/* Has the number of one that waits been passed? */
+/* Whether the number of a message that waits has been passed. */
 static bool
 is_late(const ShardEntity *entity, const ShardHeld *held)
 {

@@ -129,7 +129,10 @@ wait_of(const ShardLocalType *local, const ShardHeldCount *held)
 					   .not_before = Min(held->next_at, latest)};
 }
 
-/* What came before this process knew of it waits from now on; else the oldest that is left counts. */
+/*
+ * Messages that came before this process knew of them count as waiting from now on; else since when the oldest of the
+ * rest waits.
+ */
 static void
 set_queue(ShardEntity *entity, const ShardHeldCount *held)
 {

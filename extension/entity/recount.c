@@ -29,7 +29,7 @@ ordered_of(const ShardEntity *entity)
 	return entity->ordering == NULL ? 0 : entity->ordering->now.queue.waiting;
 }
 
-/* Does memory say the same? */
+/* Whether memory has the same counts. */
 static bool
 agrees(const ShardEntity *entity, const ShardHeldCount *held)
 {
@@ -126,7 +126,7 @@ compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCou
 		return;
 	local = shard_turn_ready_type(type_id);
 	if (local == NULL || shard >= local->type->number_of_shards)
-		return; /* it was dropped: what is held of it is given up */
+		return; /* the type was dropped: its held messages are given up */
 	entity = shard_cache_get(local, shard, id, id_len, true);
 	entity->recounted = recount.number;
 	if (agrees(entity, held))
@@ -154,7 +154,7 @@ recount_memory(void)
 	ListCell *cell;
 	bool more = shard_cache_some(&recount.walk, PLACES_AT_ONCE, collect_doubtful, &doubts);
 
-	/* a type may have been dropped just now, with what was held of it */
+	/* a type may have been dropped just now, with its held messages */
 	if (doubts != NIL)
 		shard_registry_reload();
 	foreach (cell, doubts)

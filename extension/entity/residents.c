@@ -165,7 +165,10 @@ shard_residents_note_reread(ShardLocalType *local, void *arg)
 	local->reread = false;
 }
 
-/* In a turn: what came here of a type that is being dropped is given up like all that is held of it. */
+/*
+ * In a turn: messages of a type that is being dropped that came with a shard are given up like all that is held of the
+ * type.
+ */
 static void
 bury_arrived(int32 type_id)
 {

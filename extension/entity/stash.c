@@ -38,7 +38,7 @@ typedef struct StashPiece
 	List *rows;
 	int64 upto; /* seq of the last one that is not in the stash any more */
 	bool last;	/* nothing comes behind it */
-	bool ended; /* something of it stays, or what it made ready */
+	bool ended; /* messages of the entity stay, or such that it made ready */
 } StashPiece;
 
 static void
@@ -110,7 +110,7 @@ run_stash(ShardEntity *entity)
 	MemoryContextDelete(piece.context);
 }
 
-/* Handles what is due of one entity. */
+/* Handles the due messages of one entity. */
 static void
 run_due(ShardEntity *entity)
 {

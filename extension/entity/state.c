@@ -306,7 +306,7 @@ shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy 
 		   !is_free(table, copy, mode_of_write(copy), &blocked_by);
 }
 
-/* Fills the slot "next": the old row's columns, with ours replaced. */
+/* Fills the slot "next": the old row's columns, with those that the extension writes replaced. */
 static void
 form_next(ShardStateTable *table, ShardEntity *entity)
 {
@@ -449,7 +449,7 @@ prune_page(ShardStateTable *table, ShardEntity *entity)
 {
 	Buffer buffer = ((BufferHeapTupleTableSlot *) table->row)->buffer;
 
-	/* what is pinned by a slot, too, is left alone: its tuple would be moved */
+	/* a page that a slot has pinned, too, is not pruned: the slot's tuple would be moved */
 	IncrBufferRefCount(buffer);
 	ExecClearTuple(table->row);
 	heap_page_prune_opt(table->rel, buffer);

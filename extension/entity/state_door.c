@@ -77,7 +77,7 @@ shard_state_door_end_write(ShardStateTable *table)
 	table->estate = NULL;
 }
 
-/* Whether a column is written by us. */
+/* Whether the extension writes a column. */
 static bool
 is_ours(const ShardStateTable *table, AttrNumber number)
 {
@@ -199,7 +199,7 @@ shard_state_door_count(Oid table)
 	return count;
 }
 
-/* Is there a primary key by shards? */
+/* Whether there is a primary key by shards. */
 static bool
 has_shard_key(Relation rel, AttrNumber column)
 {

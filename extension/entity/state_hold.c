@@ -314,10 +314,10 @@ shard_state_table_locker(const ShardType *type)
 /* ---- is a result what its type says ----------------------------------------------------------- */
 
 /*
- * The turn holds the type, so what is made in it is made by that definition. But functions keep plans, and plans keep
- * values: one from before an ALTER TYPE would say that it is of the type, and be laid out otherwise. Code that took
- * such a value apart would read wherever it says, up to pointers out of its bytes. So before that it is walked through
- * by the definition that is held: each attribute must lie in the value, and hold no pointer.
+ * The turn holds the type, so values made in the turn are made by that definition. But functions keep plans, and plans
+ * keep values: a value from before an ALTER TYPE has the type's OID and another layout. Code that took such a value
+ * apart would read wherever it says, up to pointers out of its bytes. So before its use each value is walked through by
+ * the definition that is held: each attribute must lie in the value, and hold no pointer.
  */
 
 /* The bytes of a variable-length attribute that begins here, with left bytes there at most; 0: it does not fit. */

@@ -57,7 +57,7 @@ open_table(ShardStatePurge *purge, Oid table)
 	return rel;
 }
 
-/* Is the primary key still the one by which a shard's rows are found in order? */
+/* Whether the primary key still is the one by which a shard's rows are found in order. */
 static bool
 key_fits(Relation rel, AttrNumber shard_column, AttrNumber entity_column)
 {
@@ -167,7 +167,7 @@ purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
 	return true;
 }
 
-/* All rows have been met: those that are held, and what was left behind, are looked for from the first row on. */
+/* All rows have been met: rows that were held, and rows that were left behind, are looked for from the first row on. */
 static void
 end_round(ShardStatePurge *purge)
 {

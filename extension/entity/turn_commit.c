@@ -158,7 +158,7 @@ keep(MemoryContext context, const char *text)
 	return text == NULL ? NULL : MemoryContextStrdup(context, text);
 }
 
-/* What is kept of an error when its message is given up. */
+/* Copies the part of an error that is kept when its message is given up. */
 static void
 copy_error(MemoryContext context, ErrorData *to, const ErrorData *from)
 {

@@ -244,7 +244,7 @@ shard_turn_keep_entities(void)
 	}
 }
 
-/* Makes an entity what it was before the turn. */
+/* Restores an entity as it was before the turn. */
 static void
 undo_entity(ShardEntity *entity)
 {
