@@ -131,8 +131,8 @@ follow_outbox(ShardRegion *region)
 }
 
 /*
- * Ends the process, because this database has become a node of another cluster: what is in memory
- * belongs to the old one. The launcher starts another worker.
+ * Ends the process, because this database has become a node of another cluster: its memory belongs to the old one. The
+ * launcher starts another worker.
  */
 static void
 leave_node(const ShardRegion *region, int32 node)
@@ -234,7 +234,7 @@ pause_of(ShardRegion *region)
 	return pause;
 }
 
-/* Reads what is durable, in a transaction. */
+/* Reads the worker's tables and the log, in a transaction. */
 static void
 read_all(ShardRegion *region)
 {

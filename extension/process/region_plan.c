@@ -134,7 +134,7 @@ shard_region_plan_after_failure(ShardRegion *region, ErrorData *error,
 		return;
 	}
 
-	/* what is found this way goes first; the search begins again if it is met again */
+	/* a message found this way goes first; the search begins again if the failure is met again */
 	region->searched = 0;
 
 	/* those that a fact of the log lets go on are not met again one by one */

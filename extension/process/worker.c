@@ -108,8 +108,8 @@ shard_worker_server_stops(void)
 }
 
 /*
- * Handler of SIGTERM: the first one of a shutdown lets a worker linger. The postmaster signals a child and
- * then the child's process group, so what it says once may be heard twice.
+ * Handler of SIGTERM: the first one of a shutdown lets a worker linger. The postmaster signals a child and then the
+ * child's process group, so one request may arrive as two signals.
  */
 static void
 handle_sigterm(int signo, siginfo_t *info, void *context)
@@ -236,8 +236,7 @@ is_wanted(ShardDatabase *db, int worker)
 }
 
 /*
- * Tells the launcher whether the extension is in our database; ends the process
- * if it is not.
+ * Tells the launcher whether the extension is in this worker's database; ends the process if it is not.
  */
 static void
 look_for_extension(int worker)
@@ -293,8 +292,8 @@ shard_worker_leave_absent(void)
 }
 
 /*
- * Notes what was found and wakes the launcher. Once a worker found the extension gone, an older look of another worker
- * does not count.
+ * Notes the outcome of the probe and wakes the launcher. Once a worker found the extension gone, an older look of
+ * another worker does not count.
  */
 static void
 record_outcome(ShardProbeOutcome outcome)
