@@ -69,7 +69,7 @@ container_of(const ShardPlanValue *value, bool object)
 	return container;
 }
 
-/* What a container holds, one after the other, without going into it. */
+/* The members or elements of a container, without those inside of them. */
 static int
 read_container(const ShardPlanValue *value, bool object, ShardPlanValue **result)
 {
