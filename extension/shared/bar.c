@@ -21,7 +21,7 @@
 /* How long the backend that raises a bar waits for the workers to go. */
 #define PATIENCE_MS (30 * 1000)
 
-/* This transaction raised bars, under which id; it made databases come or go. */
+/* Whether this transaction raised bars, and under which id; whether it made databases come or go. */
 static bool raised = false;
 static VirtualTransactionId raised_in;
 static bool announced = false;

@@ -174,7 +174,7 @@ send_reply(const ShardRequest *request, bool failed, const char *data, int len, 
 		error = CopyErrorData();
 		FlushErrorState();
 		error->detail = "The message was handled, but its reply was too large to be handed over.";
-		error->context = NULL; /* it has to fit into the slot */
+		error->context = NULL; /* the error has to fit into the slot */
 		packed = shard_ring_body_pack_error(error, &packed_len);
 		slot->failed = true;
 		(void) shard_ring_body_write(&slot->reply, packed, Min(packed_len, SHARD_RING_INLINE),

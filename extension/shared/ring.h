@@ -22,7 +22,7 @@ typedef enum ShardRequestKind
 	SHARD_REQUEST_STATS,	/* rows of shard_region_stats */
 	SHARD_REQUEST_PEERS,	/* rows of shard_peers, see shard_transport_report() */
 	SHARD_REQUEST_ACCEPT,	/* shard_link_accept(): takes a node in (link_accept.c) */
-	/* to the control worker, see control.h */
+	/* to the control worker (control.h) */
 	SHARD_REQUEST_CONTROL,
 	SHARD_REQUEST_COMMAND,
 	SHARD_REQUEST_MEMBERS

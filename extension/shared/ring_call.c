@@ -122,7 +122,7 @@ waits_for_us(Call *call)
 
 	if (call->pid == 0)
 		return false;
-	/* It leaves some bytes for each process that the server may have. */
+	/* pg_blocking_pids() leaves some bytes for each process that the server may have. */
 	context = AllocSetContextCreate(CurrentMemoryContext, "shard asks for blockers",
 									ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(context);

@@ -25,7 +25,7 @@ bool shard_preloaded = false;
 static shmem_request_hook_type previous_request_hook = NULL;
 static shmem_startup_hook_type previous_startup_hook = NULL;
 
-/* Of other files; ends with NULL. */
+/* The parts of other files; ends with NULL. */
 static const ShardShmemPart *const *parts = NULL;
 
 /* This backend's database, valid while its dboid is MyDatabaseId. */

@@ -108,7 +108,10 @@ take_counter(Oid dboid, int32 type_id, int *count)
 	return counter;
 }
 
-/* The same with the lock, for change messages more. True in *full if it is the database that has too many. */
+/*
+ * The same under the control lock, made if there is none, and counted up by change messages. *full: true if the
+ * database has as many counters as it may.
+ */
 static ShardTypeCounter *
 make_counter(Oid dboid, int32 type_id, int64 change, bool *full)
 {

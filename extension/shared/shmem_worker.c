@@ -14,7 +14,7 @@
 
 #include "base/compat.h"
 
-/* What this process is attached to. */
+/* The slot that this process is attached to. */
 static ShardWorkerSlot *my_worker = NULL;
 
 /* Where this process owns something; NULL: nowhere. */
@@ -102,7 +102,7 @@ shard_shmem_wake_worker(ShardDatabase *db, int worker)
 	latch = slot->latch;
 	SpinLockRelease(&slot->mutex);
 
-	/* It is in a PGPROC, so a process that has gone meanwhile is no harm. */
+	/* The latch is in a PGPROC, which stays: a process that has gone meanwhile does no harm. */
 	if (latch != NULL)
 		SetLatch(latch);
 }
