@@ -215,7 +215,7 @@ take_row(Reader *reader, HeapTuple tuple)
 	else if (fixed->chunks > 1 || (fixed->flags & SHARD_ROW_COMPRESSED))
 	{
 		if (fixed->chunk != reader->chunks_read)
-			return; /* its front was cut off by a snapshot older than a TRUNCATE */
+			return; /* the message's first chunks are gone: the snapshot is older than a TRUNCATE */
 		appendBinaryStringInfo(&reader->assembly, row.payload, row.payload_len);
 		reader->chunks_read++;
 		if (reader->chunks_read < fixed->chunks)
