@@ -195,7 +195,7 @@ shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self)
 	r->lanes = lanes;
 	r->self = self;
 	r->held = true;
-	/* what a worker before this one has committed may not be flushed yet */
+	/* commits of a former worker may not be flushed yet */
 	r->lsn = shard_gate_newest();
 	r->turn = CurrentMemoryContext;
 	r->context = AllocSetContextCreate(TopMemoryContext, "shard routes", ALLOCSET_DEFAULT_SIZES);
@@ -298,7 +298,7 @@ shard_routing_begin(void)
 	shard_routing.arrived = shard_routing.resent = false;
 	forget_news();
 	shard_routing_forget_ahead();
-	/* what changes in the turn is looked at by the next one */
+	/* changes during the turn are looked at by the next turn */
 	shard_routing.types_now = shard_registry_generation();
 	if (shard_routing.types_seen != shard_routing.types_now)
 		shard_outbox_types_changed();
@@ -475,7 +475,7 @@ announce_all(void *context, ShardRoute *route)
 	}
 }
 
-/* What the turn's commit lets others know. */
+/* Sends what other nodes may know once the turn has committed. */
 static void
 tell_others(void)
 {

@@ -114,7 +114,9 @@ shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before)
 	shard_routing_note_left(route);
 	shard_routing.arrived |= is && before->state == SHARD_HOME_STAGED;
 
-	/* its stash came with it, or was let go when it was sealed; that of one that was clearing is known */
+	/*
+	 * the shard's stash came with it, or was let go when it was sealed; the stash of a shard that was clearing is known
+	 */
 	if (is && !was && before->state != SHARD_HOME_NONE && before->state != SHARD_HOME_CLEARING)
 		shard_residents_load(route->type_id, route->shard);
 	if (leaves_memory(route))
@@ -136,7 +138,7 @@ shard_routing_forget_ended(void)
 	{
 		const ShardRoute *route = lfirst(cell);
 
-		/* it may have come back in the same turn */
+		/* the shard may have come back in the same turn */
 		if (leaves_memory(route))
 			shard_residents_forget(route->type_id, route->shard);
 	}
@@ -240,7 +242,7 @@ may_be_left_behind(const ShardRoute *route)
 typedef struct Search
 {
 	ShardShardRef after;
-	bool passed; /* it was met */
+	bool passed; /* the shard was met */
 	ShardShardRef first;
 	ShardShardRef next;
 } Search;
@@ -305,7 +307,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 	if (has_table && purge->left)
 		return true;
 
-	/* what waits is that of its new life, which the next turn begins */
+	/* messages that wait are for the shard's new life, which the next turn begins */
 	if (route->own.state == SHARD_HOME_CLEARING)
 		return false;
 	if (!shard_routing_store_discard(ref->type_id, ref->shard, limit))
