@@ -84,7 +84,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, 
 		{
 			shard_drop_hook_warn(MyDatabaseId, NULL);
 
-			/* it may go with its schema or owner, which no statement here names */
+			/* the extension may go with its schema or owner, and then no statement here names it */
 			(void) shard_catalog_lock_alone(false);
 		}
 	}

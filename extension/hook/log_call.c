@@ -168,7 +168,7 @@ shard_log_call_in_statement(const char *statement, size_t *shown)
 {
 	const char *at = statement;
 	bool found = false;
-	bool open = false; /* what comes is not to be shown */
+	bool open = false; /* the text from here on is not to be shown */
 	size_t length;
 
 	*shown = strlen(statement);
