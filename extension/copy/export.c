@@ -571,7 +571,10 @@ look(Export *export)
 	shard_security_end(&export->security);
 	export->locked = has_states(export) &&
 					 !ConditionalLockRelationOid(export->type->state_table, RowExclusiveLock);
-	/* of the lane's newest turn that wrote: the seal was one of them, or is durable since the start */
+	/*
+	 * commit of the lane's newest turn that wrote: the seal was made by it or before it, or was durable at the start of
+	 * the server
+	 */
 	export->sealed_at =
 		pg_atomic_read_u64(&db->worker[shard_shmem_lane_worker(db, lane)].commit_lsn);
 	if (!export->locked && export->call.position.part == SHARD_COPY_NONE)

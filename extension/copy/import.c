@@ -435,7 +435,10 @@ end_copy(Import *import)
 	shard_fault("import_before_commit");
 }
 
-/* It is staged already: what the row says is told again, once it is released. */
+/*
+ * The shard is staged already: has the lane's worker read the ownership row again. The answer waits for the release
+ * gate, as the first one did.
+ */
 static void
 announce_again(Import *import)
 {

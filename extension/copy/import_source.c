@@ -24,7 +24,7 @@ static int32 peer_node = 0;
 static char *peer_dsn = NULL;
 
 /*
- * The connection failed, and is closed. The error goes to a reader who asked this node, so it names the node that did
+ * The connection failed, and is closed. The error is read at a node that called this one, so it names the node that did
  * not answer.
  */
 static void
