@@ -94,7 +94,7 @@ static int watching = 0; /* depth of shard_call_watch() */
 
 static bool ticking = false;
 static volatile sig_atomic_t resting = false; /* since a lock is waited for, or was */
-static volatile int64 tick_ms = TICK_MS;	  /* what the next tick stands for */
+static volatile int64 tick_ms = TICK_MS;	  /* the time that the next tick stands for, in ms */
 static TimeoutId timer;
 
 /* a message as a jsonb datum; kept, because most are not large */
@@ -135,7 +135,7 @@ set_next_tick(int64 seen_ms)
 	if (waits)
 		enable_timeout_at(timer, TimestampTzPlusMilliseconds(now, tick_ms));
 	else
-		/* what repeats is set again after this, a tick later */
+		/* the repeating timer is set again after this, a tick later */
 		enable_timeout_every(timer, now, TICK_MS);
 }
 
@@ -268,7 +268,7 @@ tell_running(ShardCrashCode *code)
 	return code->type != NULL;
 }
 
-/* The same, for which entity. */
+/* In the signal handler of a crash: the entity for which code runs. */
 static void
 tell_entity(ShardCrashCode *code)
 {
@@ -322,7 +322,7 @@ shard_call_sleep(void)
 	shard_shmem_call_ended(shard_shmem_my_worker());
 }
 
-/* What the timer raised was for the call that is over; it must not hit the next call. */
+/* Drops a cancel that the timer raised for the call that is over; it must not hit the next call. */
 static void
 forget_cancel(void)
 {
@@ -442,7 +442,7 @@ set_state(ShardEntity *entity, Datum state, bool isnull)
 		pfree(DatumGetPointer(old));
 }
 
-/* What the handler wrote is to be seen by the next one. */
+/* Makes rows that the handler wrote visible to the next handler. */
 static void
 make_visible(void)
 {
@@ -483,7 +483,7 @@ check_timer(void)
 void
 shard_call_watch(const ShardType *type)
 {
-	/* what a handler does is watched already */
+	/* a handler's call is watched already */
 	if (called.function != NULL || watching++ > 0)
 		return;
 	set_timer(type);
@@ -547,7 +547,7 @@ leave(void)
 	shard_execution = NULL;
 }
 
-/* What the handler asked for the entity. */
+/* Carries out what the handler asked for its entity: to stop, or to be passivated. */
 static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {

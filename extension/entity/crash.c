@@ -52,7 +52,7 @@ typedef struct Mark
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 } Mark;
 
-/* What crashes; SIGFPE is an error here, as in any session. */
+/* The signals of crashes; SIGFPE is an error here, as in any session. */
 static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGABRT};
 static struct sigaction before[lengthof(crashes)];
 
@@ -132,7 +132,9 @@ on_crash(int signo, siginfo_t *info, void *context)
 	if (ours && getpid() == MyProcPid && !leave_mark(signo) &&
 		write(STDERR_FILENO, trouble, sizeof(trouble) - 1) < 0)
 		_exit(2);
-	/* What the processor raised it raises again; abort() does, too, but not every kill(). */
+	/*
+	 * The processor raises its signal again on return, and so does abort(); a signal by kill() has to be raised here.
+	 */
 	if (info->si_code <= 0)
 		raise(signo);
 }
@@ -217,7 +219,7 @@ shard_crash_count(const ShardType *type)
 	return count;
 }
 
-/* Of how many crashes of the same code this one is the last. */
+/* The number of crashes of the same code up to this one. */
 static int
 times(const Mark *last)
 {

@@ -48,7 +48,7 @@ note_change(Datum arg, Oid relid)
 	changes++;
 }
 
-/* What the server says of a plan or a value that does not fit its type any more. */
+/* Whether the server raises this SQLSTATE for a plan or a value that does not fit its type any more. */
 static bool
 is_about_types(int sqlstate)
 {
@@ -217,7 +217,7 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 
 /* ---- one message -------------------------------------------------------------------------------- */
 
-/* What becomes of a message that failed. */
+/* Decides what becomes of a message that failed. */
 static ShardOutcome
 judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, ErrorData *error)
 {

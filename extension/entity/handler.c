@@ -157,7 +157,7 @@ shard_handler_compile(ShardHandler *handler, const ShardType *type)
 	MemoryContext old;
 	FuncExpr *call;
 
-	/* it may have changed since the turn began */
+	/* the handler may have changed since the turn began */
 	if (problem != NULL)
 		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", problem)));
 	old = begin(handler, type, 2, types);

@@ -170,7 +170,7 @@ shard_local_problem(const ShardType *type, int *sqlstate)
 	return problem;
 }
 
-/* What the users see as the reason, and how to mend it. */
+/* Tells the users the problem and how to mend it, if it has changed. */
 static void
 say_problem(ShardLocalType *local, int sqlstate, char *problem)
 {
@@ -210,7 +210,10 @@ is_stuck(const ShardType *type)
 	return stored || slot->stuck_times >= MOST_STUCK;
 }
 
-/* The same, with the whole server. The marks of the crashes mean nothing any more once the type's row was written. */
+/*
+ * Whether code of the type's owner crashed the whole server again and again. The marks of the crashes mean nothing any
+ * more once the type's row was written.
+ */
 static bool
 is_crashing(const ShardType *type)
 {

@@ -197,7 +197,7 @@ bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 	return SHARD_MESSAGE_GONE;
 }
 
-/* Its number was passed, or is taken. */
+/* Gives up a message whose number was passed, or is taken. */
 static ShardOutcome
 bury_late(ShardEntity *entity, const ShardRow *row, int64 number)
 {
@@ -300,7 +300,7 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 	return error;
 }
 
-/* What becomes of a message whose number could not be found out. */
+/* Decides what becomes of a message whose number could not be found out. */
 static ShardOutcome
 judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held,
 			  ErrorData *error, bool cancelled)

@@ -19,7 +19,7 @@
 
 #include "base/compat.h"
 
-/* This worker's. */
+/* The lanes of this worker. */
 static ShardLanes own_lanes;
 
 /* Loading the stash at start. */

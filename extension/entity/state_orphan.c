@@ -33,7 +33,7 @@ static const char *const query =
 	"  WHERE t.state_table::pg_catalog.oid OPERATOR(pg_catalog.=) c.oid)"
 	" ORDER BY c.relname LIMIT $1";
 
-/* Those that have rows, or may have; the first one alone. */
+/* The orphans that have rows, or may have; first: only the first of them. */
 static List *
 look(bool first)
 {

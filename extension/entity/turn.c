@@ -65,7 +65,10 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	shard_call_init();
 }
 
-/* Its type was dropped: whatever of it waited is gone from the tables, too, or will be buried. */
+/*
+ * The type was dropped: its entities leave memory. Messages that waited for them are gone from the tables, too, or will
+ * be buried.
+ */
 static void
 forget_entities(ShardLocalType *local)
 {
@@ -127,7 +130,7 @@ note_buried(ShardLocalType *local, void *arg)
 	shard_residents_tell_buried(local->type->type_id, local->given_up);
 }
 
-/* It was not: the next turn does it. */
+/* The turn was aborted, so the messages were not buried: the next turn buries them. */
 static void
 forget_burying(ShardLocalType *local, void *arg)
 {

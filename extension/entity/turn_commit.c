@@ -46,7 +46,7 @@ typedef struct Ran
 static Ran last;
 static const ShardEntity *last_entity = NULL;
 
-/* Of those of the turn, the type with the longest handler_timeout. */
+/* The type with the longest handler_timeout of those whose code ran in the turn. */
 static const ShardType *patient = NULL;
 
 static bool committing = false;
@@ -177,7 +177,7 @@ forget(Failed *one)
 	MemoryContextDelete(one->context);
 }
 
-/* Those that are out of date. */
+/* Forgets failed messages whose type or handler was changed since. */
 static void
 forget_old(void)
 {

@@ -91,7 +91,7 @@ is_past_deadline(void)
 	return shard_turn.past;
 }
 
-/* See turn.h; as of the last look, if none is due. */
+/* Whether the turn is late, as of the last look if no look is due. */
 static bool
 is_late(void)
 {

@@ -16,7 +16,7 @@
 
 #include "base/compat.h"
 
-/* What the turn has of a kind; strings in the turn's memory. */
+/* The events of one kind in the turn; strings in the turn's memory. */
 typedef struct TurnLine
 {
 	int events;
@@ -43,7 +43,7 @@ typedef struct Strays
 } Strays;
 
 static Strays strays;		 /* of this turn */
-static Strays unsaid_strays; /* of those before */
+static Strays unsaid_strays; /* of former turns, not logged yet */
 static TimestampTz strays_said_at = 0;
 
 static const struct
