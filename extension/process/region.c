@@ -50,10 +50,13 @@
 /* Memory that names of settings may take in the process. */
 #define MOST_NAMES ((Size) (1024 * 1024))
 
-/* And names of time zones: more than all that there are, of 23 kB each. */
+/* The same for names of time zones: room for more than all that exist, of 23 kB each. */
 #define MOST_ZONES ((Size) (64 * 1024 * 1024))
 
-/* And what the server keeps: catalogs, some 20 kB for a table, and the shape of each row that has no type of its own. */
+/*
+ * The same for memory that the server keeps: catalogs, some 20 kB for a table, and the shape of each row that has no
+ * type of its own.
+ */
 #define MOST_KEPT ((Size) (128 * 1024 * 1024))
 
 /* Housekeeping that survives its errors. Returns whether to come again at once. */
@@ -117,7 +120,7 @@ want_homes(ShardRegion *region)
 	return false;
 }
 
-/* What the outbox needs no more. */
+/* After a change of the outbox: lets go of the log that it needs no more. */
 static bool
 follow_outbox(ShardRegion *region)
 {

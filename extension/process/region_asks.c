@@ -23,7 +23,7 @@
 
 #include "base/compat.h"
 
-/* What becomes of an ask in this turn. */
+/* The fate of an ask in this turn. */
 typedef enum Decision
 {
 	ASK_LATER,

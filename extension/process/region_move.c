@@ -50,10 +50,10 @@
 typedef enum MoveStep
 {
 	MOVE_ORDERED = 1, /* to be stopped; -> STOPPING, SEALED, OVER */
-	MOVE_STOPPING,	  /* is stopping, to be sealed; -> SEALED, OVER */
-	MOVE_CLEARED,	  /* does not leave: its rows from before are gone, and it may begin; -> OVER */
-	MOVE_SEALED,	  /* to be told; -> OVER */
-	MOVE_OVER		  /* leaves the list */
+	MOVE_STOPPING,	  /* the shard is stopping, to be sealed; -> SEALED, OVER */
+	MOVE_CLEARED, /* the shard does not leave: its rows from before are gone, and it may begin; -> OVER */
+	MOVE_SEALED, /* to be told; -> OVER */
+	MOVE_OVER	 /* leaves the list */
 } MoveStep;
 
 typedef struct ShardRegionMove
@@ -114,7 +114,7 @@ take_orders(ShardRegion *region)
 		add_move(region, &orders[i], MOVE_ORDERED);
 }
 
-/* What becomes of an order to stop. */
+/* Carries out an order to stop; the step that the move is at then. */
 static MoveStep
 stop(const ShardRegionMove *move)
 {
@@ -322,7 +322,7 @@ shard_region_purge(ShardRegion *region)
 	if (now < region->purge_at)
 		return false;
 
-	/* what fails now is not tried again at once */
+	/* a purge that fails now is not tried again at once */
 	region->purge_at = TimestampTzPlusMilliseconds(now, PURGE_AGAIN_MS);
 	PG_TRY();
 	{

@@ -137,7 +137,7 @@ shard_region_plan_after_failure(ShardRegion *region, ErrorData *error,
 	/* a message found this way goes first; the search begins again if the failure is met again */
 	region->searched = 0;
 
-	/* those that a fact of the log lets go on are not met again one by one */
+	/* parked messages that a fact of the log lets go on are not met again one by one */
 	source = shard_turn_source(&before);
 	if (source == SHARD_SOURCE_LOG && shard_routing_was_draining(&draining))
 		count = draining + 1;

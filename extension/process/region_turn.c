@@ -43,7 +43,7 @@
 
 #include "base/compat.h"
 
-/* What one turn recounts, at most; a piece is finished. */
+/* The most that one turn recounts; a piece that was begun is finished. */
 #define RECOUNT_MICROSECONDS 10000
 #define RECOUNT_MESSAGES 10000
 
@@ -452,7 +452,7 @@ turn(ShardRegion *region)
 #ifdef SHARD_MUTANT_READS_UNGATED
 	shard_turn_committed(lsn);
 #else
-	/* of the newest commit that an answer may tell of, also if this turn wrote nothing (D20) */
+	/* the newest commit that an answer may depend on, also if this turn wrote nothing (D20) */
 	shard_turn_committed(shard_routing_lsn());
 #endif
 	shard_routing_forget_ended();

@@ -85,7 +85,7 @@ switch_current(ShardDatabase *db)
 		for (int i = 0; i < log->live_count; i++)
 			used[log->live[i]] = true;
 		for (int i = 0; i < SHARD_SEGMENTS; i++)
-			/* it may have pages, of senders that were rolled back */
+			/* the segment may have pages of senders that were rolled back */
 			if (!used[i] && log->segment[i].first_seq == 0)
 			{
 				log->live[log->live_count++] = i;
@@ -158,7 +158,7 @@ find_passed(ShardDatabase *db)
 	return oldest >= 0 && is_passed(db, &segment) ? oldest : -1;
 }
 
-/* Tells everybody that a segment is empty now. */
+/* Publishes that a segment is empty now. */
 static void
 publish_empty(ShardDatabase *db, int number, Oid filenumber)
 {
