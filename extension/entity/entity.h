@@ -2,12 +2,12 @@
  * entity/entity.h
  *		What a region worker has in memory: types, their entities, and copies of state rows.
  *
- * A type in a worker (ShardLocalType) has the compiled handler, the state table while it is open, and its entities. An entity has a copy of
- * its state row, what waits in front of it, and how far it is in the numbers of its messages; each of them twice: as of the last
- * commit, and in this turn.
+ * A type in a worker (ShardLocalType) has the compiled handler, the state table while it is open, and its entities. An
+ * entity has a copy of its state row, what waits in front of it, and how far it is in the numbers of its messages; each
+ * of them twice: as of the last commit, and in this turn.
  *
- * Dropping an entity is always safe: its row is the truth. A copy is believed only after its row was found unchanged in the turn's
- * snapshot (state.c).
+ * Dropping an entity is always safe: its row is the truth. A copy is believed only after its row was found unchanged in
+ * the turn's snapshot (state.c).
  */
 #pragma once
 

@@ -522,7 +522,7 @@ extern bool shard_local_awaits_worker(const ShardLocalType *local);
 extern char *shard_local_problem(const ShardType *type, int *sqlstate);
 
 /*
- * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot; writes only
- * if the problem changed.
+ * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot;
+ * writes only if the problem changed.
  */
 extern void shard_local_refresh(ShardLocalType *local);

@@ -2,9 +2,8 @@
  * entity/order.c
  *		Messages in the order of their numbers, for types with ordered_by (doc/protocol.md D25).
  *
- * Comes from: deliver.c and stash.c: an entity that can run, and its next message.
- * Goes to: handle.c, if the number is the expected one or there is none; shard.held, if lower ones are missing; the dead letters,
- * if the number was passed.
+ * Comes from: deliver.c and stash.c: an entity that can run, and its next message. Goes to: handle.c, if the number is
+ * the expected one or there is none; shard.held, if lower ones are missing; the dead letters, if the number was passed.
  *
  * A message whose number is the expected one is handled, a later one is put into shard.held, place
  * ordered, an earlier one is given up. How far an entity is, is in memory with its entity, and a row of

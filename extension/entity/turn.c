@@ -2,9 +2,9 @@
  * entity/turn.c
  *		A turn of this worker: its begin, what is written at its end, and what its commit or abort makes of memory.
  *
- * Comes from: process/region_turn.c, whose transaction it is. Between shard_turn_begin() and shard_turn_finish() it has messages
- * delivered: what is due of stashes (stash.c), rows of the log (deliver.c), asks (deliver_ask.c).
- * Goes to: turn_entity.c, which writes the state of each entity in the turn, and later keeps or undoes what it became.
+ * Comes from: process/region_turn.c, whose transaction it is. Between shard_turn_begin() and shard_turn_finish() it has
+ * messages delivered: what is due of stashes (stash.c), rows of the log (deliver.c), asks (deliver_ask.c). Goes to:
+ * turn_entity.c, which writes the state of each entity in the turn, and later keeps or undoes what it became.
  *
  * In memory an entity has what was true after the last commit (saved) and what is true in this turn (now); an abort
  * just drops the latter. Replies are kept until after the commit. If the process dies right here, nothing of the turn

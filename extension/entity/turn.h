@@ -2,9 +2,10 @@
  * entity/turn.h
  *		The way of messages to their entities, in a region worker: turns, deliveries, whole shards.
  *
- * A worker calls shard_turn_init(), and then for each turn, in a transaction of its own: shard_turn_begin(), deliveries of what is
- * due, of rows and of asks, shard_turn_finish(); it commits, and calls shard_turn_committed(), or shard_turn_aborted() instead.
- * Errors are raised, unless it is said otherwise; the region worker rolls the turn back then, and comes again.
+ * A worker calls shard_turn_init(), and then for each turn, in a transaction of its own: shard_turn_begin(), deliveries
+ * of what is due, of rows and of asks, shard_turn_finish(); it commits, and calls shard_turn_committed(), or
+ * shard_turn_aborted() instead. Errors are raised, unless it is said otherwise; the region worker rolls the turn back
+ * then, and comes again.
  */
 #pragma once
 

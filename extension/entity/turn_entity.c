@@ -1,6 +1,7 @@
 /*
  * entity/turn_entity.c
- *		An entity in the turn: it joins, its copy is made true, its state is written, and it leaves the turn as committed or undone.
+ *		An entity in the turn: it joins, its copy is made true, its state is written, and it leaves the turn as
+ *		committed or undone.
  *
  * Comes from: all that have something for an entity: deliver.c, deliver_ask.c, stash.c, residents.c, recount.c; and
  * turn.c at the end. Goes to: the cache (cache.c), and the state table (state.c).
