@@ -68,15 +68,14 @@ typedef struct Call
 	ShardDatabase *db;
 	int worker;
 	const ShardRequest *request;
-	int64 timeout;	/* microseconds */
-	int64 deadline; /* on shard_clock_now() */
+	int64 timeout;		  /* microseconds */
+	int64 deadline;		  /* on shard_clock_now() */
+	int64 look_at;		  /* once the request has begun: when to look for a lock of the asker */
+	int64 deadlock_check; /* the same, even if it has not begun */
 	int64
-		look_at; /* when to look whether the worker waits for a lock of the asker, once it has begun
-						   * the request */
-	int64 deadlock_check; /* the same, though it has not */
-	int64 self_lock; /* when it was first seen to, having begun; 0: at the last look it did not */
-	bool was_ours;	 /* the last lock that it was seen to wait for */
-	int pid;		 /* of the worker when last seen, 0: none */
+		self_lock; /* when it was first seen to wait for one, having begun; 0: not at the last look */
+	bool was_ours; /* the last lock that it was seen to wait for */
+	int pid;	   /* of the worker when last seen, 0: none */
 } Call;
 
 /*
