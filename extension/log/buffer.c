@@ -31,7 +31,7 @@
 /* How often buffers are looked at for the log. */
 #define LOOK_MS 500
 
-/* How often the log has what waits for types that were dropped here. */
+/* How often the server's log tells of messages that wait for types that were dropped here. */
 #define TELL_MS 60000
 
 /* Of an entity and its shard: whether messages wait, whether the shard is active here, and its home as known. */
