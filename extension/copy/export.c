@@ -46,7 +46,7 @@
 
 PG_FUNCTION_INFO_V1(shard_export_rows);
 
-/* Rows of one answer, at most, unless a single one has more. */
+/* The most bytes of rows in one answer, unless a single row has more. */
 #define MAX_BYTES (1024 * 1024)
 
 /* How long users' transactions may take that lock the state table, or change states of a sealed shard by SQL. */
@@ -144,7 +144,7 @@ check_owner(const Export *export)
 						 quote_literal_cstr(export->type->name))));
 }
 
-/* The type here; errors unless it is the one that the caller means. */
+/* Finds the type here; raises an error unless it is the one that the caller means. */
 static void
 find_type(Export *export)
 {

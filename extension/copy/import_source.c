@@ -34,7 +34,7 @@ raise_failure(void)
 					 psprintf("call of shard_peer.export() at node %d", peer_node));
 }
 
-/* Makes the connection one to that node, open or not; one in doubt is given up. */
+/* Aims the connection at that node, open or not; a connection in doubt is closed. */
 static void
 aim(int32 node, const char *dsn)
 {

@@ -292,7 +292,7 @@ is_text(const char *text, int length)
 	return pg_verify_mbstr(GetDatabaseEncoding(), text, length, true);
 }
 
-/* Errors unless a message that waits is fit to be handled. */
+/* Raises an error unless a message that waits is fit to be handled. */
 static void
 check_held(const ShardImportStage *stage, const ShardCopyHeld *held)
 {
@@ -360,7 +360,7 @@ take_held(ShardImportStage *stage, ShardReader *rows)
 	return count;
 }
 
-/* Raises that a mark is none that the shard can have. */
+/* Raises that the shard cannot have such a mark. */
 static void
 strange_mark(const ShardImportStage *stage, const ShardStamp *mark)
 {
