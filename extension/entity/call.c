@@ -46,7 +46,7 @@
 
 #define TICK_MS 50
 
-/* Others are told of a call that takes longer than this. */
+/* A call that takes longer than this is published for other processes. */
 #define LONG_MS 1000
 
 /* While a lock is waited for the timer rests until there is something to do, but not for longer than this. */

@@ -154,7 +154,7 @@ catch_crashes(void)
 			elog(FATAL, "could not set the handler of signal %d: %m", crashes[i]);
 }
 
-/* Whether a mark in a slot is one, whosever it is. */
+/* Whether a slot has a whole mark, of any server, database or type. */
 static bool
 is_sound(const Mark *mark, int slot)
 {

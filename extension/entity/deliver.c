@@ -21,7 +21,7 @@ shard_deliver_knows(const ShardRow *row)
 	return local != NULL && row->shard >= 0 && row->shard < local->type->number_of_shards;
 }
 
-/* Runs a message of an entity that can run, and what waited for it. */
+/* Runs a message of an entity that can run, and the messages that waited for it. */
 static void
 run_next(ShardEntity *entity, const ShardRow *row)
 {
@@ -57,7 +57,7 @@ bury_stray(const ShardRow *row, bool bounded)
 	shard_turn_count_strays(1, 0);
 }
 
-/* The message's entity, in the turn; NULL: there is none, and it is done with. */
+/* The message's entity, in the turn; NULL: there is none, and the message is done with. */
 static inline ShardEntity *
 entity_of(const ShardRow *row)
 {

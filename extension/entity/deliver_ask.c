@@ -74,8 +74,7 @@ shard_deliver_can_ask(const ShardRequest *request)
 	ShardEntity *entity;
 
 	if (local == NULL || !local->runnable)
-		return local == NULL ||
-			   !shard_local_awaits_worker(local); /* the ask is run, and answered by an error */
+		return local == NULL || !shard_local_awaits_worker(local); /* it gets an error */
 	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
 	return entity == NULL || !(entity->wait.deferred || shard_order_has_ready(entity));
 }

@@ -68,7 +68,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 							   attempts, &pause) == SHARD_ENTITY_RETRY;
 	if (!again && !shard_dead_letter_has_room(entity->local, row, error))
 	{
-		/* Nothing is lost: it is tried again, and those behind it wait (D16). */
+		/* Nothing is lost: the message is tried again, and those behind it wait (D16). */
 		again = true;
 		pause = type->max_retry_backoff;
 	}

@@ -114,7 +114,7 @@ static struct
 	ShardCacheWalk walk;
 } recount;
 
-/* One of which something is held. */
+/* Compares the counts of an entity of which something is held. */
 static void
 compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held, void *arg)
 {
@@ -135,7 +135,7 @@ compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCou
 	correct(entity, held);
 }
 
-/* One of which memory alone may believe that something is held. */
+/* Collects an entity of which memory alone may believe that something is held. */
 static void
 collect_doubtful(ShardEntity *entity, void *arg)
 {

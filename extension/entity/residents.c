@@ -46,7 +46,7 @@ type_of_held(StashLoad *load, int32 type_id)
 	return local;
 }
 
-/* At start: one of which something is held. */
+/* At start: loads an entity of which something is held. */
 static void
 load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
 			void *arg)

@@ -35,7 +35,7 @@
 
 #define LONGEST 4000
 
-/* Nothing is described that has more than that: some thousand attributes. */
+/* The most bytes of a description: some thousand attributes. */
 #define LARGEST (128 * 1024)
 
 /* Relations of the composites that were described; beyond, any change counts. */

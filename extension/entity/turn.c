@@ -119,7 +119,7 @@ bury_type(ShardLocalType *local, void *arg)
 	local->burying = true;
 }
 
-/* The turn that did it was committed; a type that was dropped meanwhile has its turn next. */
+/* The turn that gave the messages up was committed; a type that was dropped meanwhile follows in the next turn. */
 static void
 note_buried(ShardLocalType *local, void *arg)
 {

@@ -26,7 +26,7 @@
 
 #include "base/compat.h"
 
-/* Which message, or ask, it was. */
+/* The message, or ask, whose code ran. */
 typedef struct Ran
 {
 	int32 type_id;

@@ -32,7 +32,7 @@ static TurnLine lines[SHARD_TURN_LOG_KINDS];
 static TimestampTz logged_at[SHARD_TURN_LOG_KINDS];
 static int64 silent[SHARD_TURN_LOG_KINDS];
 
-/* Lines about strays are as far apart, and have all that came in between. */
+/* Lines about strays are this far apart; each counts all that came since the one before. */
 #define STRAYS_EVERY (60 * USECS_PER_SEC)
 
 /* Messages whose type is not here: dead letters, and those that there was no room for. */
