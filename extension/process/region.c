@@ -44,7 +44,7 @@
 /* Another process has the extension or a lane locked: look again after this time. */
 #define BUSY_MS 20
 
-/* The lease has ended: whether it was renewed is looked at so often. */
+/* After the lease has ended: how often the worker looks whether it was renewed. */
 #define LEASE_MS 50
 
 /* Memory that names of settings may take in the process. */

@@ -119,7 +119,7 @@ want_passed(ShardDatabase *db, int lane, int64 seq)
 	shard_shmem_wake_worker(db, worker);
 }
 
-/* Whether every lane has passed the segment; those that have not are asked to, all at once. */
+/* Whether every lane has passed the segment; asks those lanes that have not to pass it, all at once. */
 static bool
 is_passed(ShardDatabase *db, const ShardSegment *segment)
 {
