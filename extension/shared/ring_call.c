@@ -72,10 +72,9 @@ typedef struct Call
 	int64 deadline;		  /* on shard_clock_now() */
 	int64 look_at;		  /* once the request has begun: when to look for a lock of the asker */
 	int64 deadlock_check; /* the same, even if it has not begun */
-	int64
-		self_lock; /* when it was first seen to wait for one, having begun; 0: not at the last look */
-	bool was_ours; /* the last lock that it was seen to wait for */
-	int pid;	   /* of the worker when last seen, 0: none */
+	int64 self_lock;	  /* first seen to wait for one, having begun; 0: not at the last look */
+	bool was_ours;		  /* the last lock that it was seen to wait for */
+	int pid;			  /* of the worker when last seen, 0: none */
 } Call;
 
 /*
