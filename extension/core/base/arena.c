@@ -65,7 +65,6 @@ add_block(ShardArena *arena, size_t size)
 	return block;
 }
 
-/* See arena.h. */
 ShardArena *
 shard_arena_create(void)
 {
@@ -78,7 +77,6 @@ shard_arena_create(void)
 	return arena;
 }
 
-/* See arena.h. */
 void
 shard_arena_destroy(ShardArena *arena)
 {
@@ -109,7 +107,6 @@ take(ShardArena *arena, size_t size)
 	return piece;
 }
 
-/* See arena.h. */
 void *
 shard_arena_alloc(ShardArena *arena, size_t size)
 {
@@ -119,7 +116,6 @@ shard_arena_alloc(ShardArena *arena, size_t size)
 	return piece;
 }
 
-/* See arena.h. */
 void *
 shard_arena_copy(ShardArena *arena, const void *bytes, size_t size)
 {
@@ -134,8 +130,8 @@ shard_arena_copy(ShardArena *arena, const void *bytes, size_t size)
 }
 
 /*
- * See arena.h. The front block, which is the largest usual one, stays. With assertions its bytes are
- * overwritten, so that who still reads them is noticed.
+ * The front block, which is the largest usual one, stays. With assertions its bytes are
+ * overwritten, so that code that still reads them is noticed.
  */
 void
 shard_arena_reset(ShardArena *arena)

@@ -1,6 +1,6 @@
 /*
  * core/base/text.c
- *		Texts that are cut, see text.h.
+ *		Texts that are cut.
  */
 #ifndef FRONTEND
 #include "postgres.h"
