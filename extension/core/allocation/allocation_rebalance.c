@@ -153,7 +153,10 @@ move_surplus(Rebalance *rebalance, int limit)
 	}
 }
 
-/* Phase 2: nobody is above, but some are below; the others give them one shard each. */
+/*
+ * Phase 2: no region is above the fair share, but some are below; the others give them one shard
+ * each.
+ */
 static void
 level_rest(Rebalance *rebalance, int limit)
 {
