@@ -36,7 +36,7 @@ typedef enum ShardCopyKind
 	SHARD_COPY_ROWS = 2
 } ShardCopyKind;
 
-/* Where a copy stands: behind the row with that key; opaque to who asks. */
+/* Where a copy stands: behind the row with that key; the caller only hands it back. */
 typedef struct ShardCopyPosition
 {
 	int32 part;

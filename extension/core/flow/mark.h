@@ -2,10 +2,11 @@
  * core/flow/mark.h
  *		Marks: up to where a shard has taken in what came from each origin (H7, X6).
  *
- * A stamp names an item for ever: a prefix (a node and its lane, or a sending shard) and a number
- * that rises. Under one home epoch a prefix comes on one stream in the order of its numbers, so for
- * each shard and prefix one number says what was taken in. A home compares arriving items with its
- * marks; it tells them to the origins, which keep an item until its mark is heard of.
+ * A stamp names one item and is never given to another: a prefix (a node and its lane, or a sending
+ * shard) and a number that rises. Under one home epoch a prefix comes on one stream in the order of
+ * its numbers, so for each shard and prefix one number says what was taken in. A home compares
+ * arriving items with its marks; it tells them to the origins, which keep an item until its mark is
+ * heard of.
  *
  * Marks change with the turn: shard_mark_commit or shard_mark_abort ends what was done since the last
  * of them. A worker holds one ShardMarks for each shard that is active in its lanes.

@@ -26,8 +26,8 @@ same_incarnation(ShardUuid a, ShardUuid b)
 }
 
 /*
- * Drop what no peer can name any more: positions below what was acknowledged are a regression
- * whoever wrote them. The entry that covers the acknowledged row itself stays.
+ * Drop what no peer can name any more: positions below what was acknowledged are a regression,
+ * whichever incarnation wrote them. The entry that covers the acknowledged row itself stays.
  */
 static void
 trim_lineage(ShardStream *stream)

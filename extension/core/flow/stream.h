@@ -105,13 +105,13 @@ extern bool shard_stream_acked(ShardStream *stream, int64 seq);
 extern bool shard_stream_possibly_sent(const ShardStream *stream, int64 seq);
 
 /*
- * shard_link_accept(): end a quarantine. A new generation begins, empty, behind the last row; one that the receiver
- * takes, whatever generation it has. In the
- * same transaction the host removes what the stream stores; what of it, and of the rows kept
- * elsewhere, is still this origin's to keep, is appended anew in the order of the stamps, through the
- * shard's parked messages (H4). But if it was the origin that regressed, what shard_stream_possibly_sent
- * says may have left it is in doubt: a database whose past is forgotten may have heard that it was
- * done, and told a floor, so that no mark keeps it from being handled twice. It becomes a dead letter.
+ * shard_link_accept(): end a quarantine. A new generation begins, empty, behind the last row; the receiver takes
+ * it, whatever generation the receiver has. In the same transaction the host removes what the stream stores; what
+ * of it, and of the rows kept elsewhere, is still this origin's to keep, is appended again in the order of the
+ * stamps, through the shard's parked messages (H4). But if it was the origin that regressed, what
+ * shard_stream_possibly_sent says may have left it is in doubt: a database that has lost its newest past may have
+ * heard that the item was done, and told a floor, so that no mark keeps the item from being handled twice. Such an
+ * item becomes a dead letter.
  */
 extern void shard_stream_accept(ShardStream *stream, const ShardStreamPosition *position);
 
